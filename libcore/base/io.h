@@ -1,0 +1,35 @@
+/* io.h - files: mapping, whole reads, writes that happen entirely or not at all.  room: base */
+#ifndef BASE_IO_H
+#define BASE_IO_H
+#include "base/base.h"
+
+/* Read-only private mapping of a regular file. The mapping may be read by any thread. If another
+ * process cuts the file meanwhile, touching the lost part raises SIGBUS: programs install a
+ * handler (cmd/cli/signal.c) that says so and exits. */
+struct io_map {
+    const unsigned char *data; /* NULL when size is 0 */
+    size_t               size; /* bytes */
+};
+MUST_CHECK enum err_code io_map_open(struct io_map *out, const char *path, struct err *e);
+void io_map_close(struct io_map *m);
+
+/* Whole file ("-" is stdin) into malloc'ed memory with one NUL after it; caller frees *data.
+ * More than max_bytes is ERR_LIMIT. EINTR and short reads are handled. */
+MUST_CHECK enum err_code io_read_all(char **data, size_t *n, const char *path, size_t max_bytes,
+                                     struct err *e);
+/* All n bytes to fd, or ERR_IO. */
+MUST_CHECK enum err_code io_write_all(int fd, const void *data, size_t n, struct err *e);
+
+/* A file that appears under its name complete, or not at all: writes go to a temporary in the
+ * same directory; commit does fsync, rename, fsync of the directory. Exactly one of commit and
+ * abort ends it (abort after a failed commit is done inside). One thread. */
+struct io_out;
+MUST_CHECK enum err_code io_out_open(struct io_out **out, const char *path, struct err *e);
+MUST_CHECK enum err_code io_out_write(struct io_out *o, const void *data, size_t n, struct err *e);
+/* Overwrites earlier bytes: offset + n must be within what was written. */
+MUST_CHECK enum err_code io_out_patch(struct io_out *o, uint64_t offset, const void *data, size_t n,
+                                      struct err *e);
+MUST_CHECK enum err_code io_out_commit(struct io_out *o, struct err *e);
+void     io_out_abort(struct io_out *o); /* NULL is allowed; nothing remains on disk */
+uint64_t io_out_pos(const struct io_out *o); /* bytes written so far */
+#endif

@@ -1,0 +1,17 @@
+/* json.h - a thin layer over jansson: limits, errors as values.                room: base
+ *
+ * Input is hostile: depth and size are bounded, duplicate keys and trailing text are errors,
+ * strings must be valid UTF-8.
+ */
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+#include <jansson.h>
+#include "base/base.h"
+
+/* One JSON value of any kind. `what` names the source in messages ("messages.json"). */
+MUST_CHECK enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e);
+/* A string member of an object; absent gives false, another type too (see json_typeof). */
+bool json_get_str(const json_t *object, const char *key, struct str *out);
+/* JSON string of arbitrary bytes: each byte that is not valid UTF-8 becomes U+FFFD. */
+json_t *json_bytes(struct str s);
+#endif

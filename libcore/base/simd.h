@@ -1,0 +1,25 @@
+/* simd.h - what this processor can do.                                         room: base
+ *
+ * Kernels carry a `target` attribute and are chosen at run time by these bits. Bits imply the
+ * operating system saves the registers. SIMD_AVX2 includes FMA and F16C; SIMD_AVX512 means
+ * F, BW, DQ, VL (and AVX2's set).
+ */
+#ifndef BASE_SIMD_H
+#define BASE_SIMD_H
+
+enum {
+    SIMD_AVX2        = 1 << 0,
+    SIMD_AVX512      = 1 << 1,
+    SIMD_AVX512_VNNI = 1 << 2,
+    SIMD_AVX_VNNI    = 1 << 3,
+    SIMD_AVX512_BF16 = 1 << 4,
+    SIMD_AMX_INT8    = 1 << 5,
+    SIMD_AMX_BF16    = 1 << 6,
+};
+
+/* In test builds only, the environment variable CHIMERE_TEST_SIMD ("none", "avx2", "avx512", "vnni",
+ * "all") masks the answer from above. */
+unsigned simd_features(void);
+/* "avx2 avx512 vnni" ...: static text for -v and records. */
+const char *simd_names(unsigned features, char *buf, unsigned long buf_bytes);
+#endif

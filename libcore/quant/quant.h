@@ -1,0 +1,65 @@
+/* quant.h - block formats of tensors: sizes, decoding, encoding.               room: quant (base)
+ *
+ * A type is a row of quant_types[], made from the list in types.def; a tensor's `type` is the row's
+ * index (enum quant_index), its number in files is `id` (GGUF: ggml type ids, see
+ * https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). A type lives in two files of its
+ * name: NAME.h is the block on disk, NAME.c its code.
+ *
+ * Row: ne0 consecutive elements of a tensor, ne0 a multiple of block_elems. Its bytes are
+ * head_bytes (most types: 0) followed by ne0 / block_elems blocks.
+ *
+ * decode is the definition of a format and is bit-exact on every processor: plain float multiply
+ * and add in a stated order, no fused operations. decode_avx2 and decode_avx512 are NULL or give the same
+ * bytes faster.
+ */
+#ifndef QUANT_QUANT_H
+#define QUANT_QUANT_H
+#include "base/base.h"
+
+enum quant_index {
+#define QUANT(name) QUANT_##name,
+#include "quant/types.def"
+#undef QUANT
+    QUANT_N
+};
+
+/* n: elements, a multiple of block_elems; for types with head_bytes, the whole row. */
+typedef void quant_decode_fn(float *y, const void *row, int64_t n);
+/* importance: n weights >= 0 for the squared error of each element, or NULL for all alike. */
+typedef void quant_encode_fn(void *row, const float *x, int64_t n, const float *importance);
+
+struct quant_type {
+    const char      *name;        /* "q4_k": lower case, as in file names and options */
+    uint32_t         id;          /* number in GGUF files */
+    int              block_elems; /* elements in a block */
+    int              block_bytes; /* sizeof the block struct */
+    int              head_bytes;  /* before the first block of each row (iq4_ks: a float scale) */
+    quant_decode_fn *decode;
+    quant_decode_fn *decode_avx2;   /* or NULL */
+    quant_decode_fn *decode_avx512; /* or NULL */
+    quant_encode_fn *encode;        /* or NULL: not written by this build */
+};
+
+extern const struct quant_type *const quant_types[QUANT_N];
+
+/* Row of quant_types[], or -1. */
+int quant_find_id(uint32_t id);
+int quant_find_name(struct str name); /* case-insensitive */
+
+/* Bytes of a row of ne0 elements; -1 when ne0 < 0, not a multiple of block_elems, or too large. */
+int64_t quant_row_bytes(int type, int64_t ne0);
+
+/* The fastest decoder for these processor features (simd_features()). */
+quant_decode_fn *quant_decoder(int type, unsigned simd);
+
+/* The scalar dot product that defines a product of a stored row with a float vector:
+ * decode, then 16 running sums, sum[i % 16] = fmaf(w[i], x[i], sum[i % 16]), i ascending, then
+ * pairwise: sum[j] += sum[j + 8] for j < 8, then 4, 2, 1. Every matmul of every device class "cpu"
+ * gives these bits. n: the row's elements. */
+float quant_dot(int type, const void *row, const float *x, int64_t n);
+
+float    quant_f16_to_f32(uint16_t h);
+uint16_t quant_f32_to_f16(float f);  /* to nearest even */
+float    quant_bf16_to_f32(uint16_t h);
+uint16_t quant_f32_to_bf16(float f); /* to nearest even; NaN stays NaN */
+#endif

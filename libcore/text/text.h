@@ -1,0 +1,83 @@
+/* text.h - text to tokens and back, chat messages to prompts.                  room: text (base, gguf)
+ *
+ * A tokenizer is read from a model file's metadata (tokenizer.ggml.*): byte-level BPE ("gpt2") or
+ * SentencePiece ("llama"). It copies what it needs: the gguf may be closed first. A struct text never
+ * changes after open and may be used by any number of threads.
+ */
+#ifndef TEXT_TEXT_H
+#define TEXT_TEXT_H
+#include "base/base.h"
+#include "base/json.h"
+
+struct gguf;
+struct text;
+
+/* ERR_UNSUPPORTED when the file has no tokenizer or one of an unknown kind or pre-tokenizer. */
+MUST_CHECK enum err_code text_open(struct text **out, const struct gguf *g, struct err *e);
+void text_close(struct text *t); /* NULL is allowed */
+
+/* A growing array of token ids, malloc'ed. {0} is empty. */
+struct text_tokens {
+    int32_t *v;
+    int64_t  n, cap;
+};
+void text_tokens_free(struct text_tokens *a);
+MUST_CHECK enum err_code text_tokens_push(struct text_tokens *a, int32_t id, struct err *e);
+
+/* What the file says of the vocabulary. Ids are -1 when absent. */
+struct text_info {
+    int32_t    n_tokens;
+    int32_t    bos, eos, pad;
+    bool       add_bos, add_eos;     /* what TEXT_ADD does */
+    int32_t    think_open, think_close; /* the tokens <think> and </think> */
+    struct str chat_template;        /* tokenizer.chat_template; n == 0 when absent */
+};
+const struct text_info *text_info(const struct text *t);
+
+enum {
+    TEXT_SPECIAL = 1, /* the spelling of a control token is that token; user-defined tokens always are */
+    TEXT_ADD     = 2, /* add BOS / EOS as the file says */
+};
+/* Appends the tokens of s to *out. Invalid UTF-8 is taken as U+FFFD per bad byte, never an error. */
+MUST_CHECK enum err_code text_encode(const struct text *t, struct str s, unsigned flags,
+                                     struct text_tokens *out, struct err *e);
+
+/* The bytes a token stands for (may be half a character); control tokens give their spelling.
+ * An id outside the vocabulary gives an empty string. */
+struct str text_piece(const struct text *t, int32_t id);
+bool       text_is_control(const struct text *t, int32_t id); /* not shown as text */
+bool       text_is_end(const struct text *t, int32_t id);     /* ends a turn or a text */
+int32_t    text_find(const struct text *t, const char *piece); /* token spelled so, or -1 */
+
+/* Appends the bytes of tokens to *out (malloc'ed, NUL-terminated; caller frees). TEXT_SPECIAL
+ * shows control tokens. SentencePiece: the space that encoding put in front is removed. */
+MUST_CHECK enum err_code text_decode(const struct text *t, const int32_t *v, int64_t n, unsigned flags,
+                                     char **out, size_t *out_n, struct err *e);
+
+/* Tokens in, whole UTF-8 characters out; text that may be the beginning of a stop string is held
+ * back until it is known not to be. Invalid bytes become U+FFFD. One thread per stream. */
+struct text_stream;
+/* stops: n_stops non-empty strings, copied. */
+MUST_CHECK enum err_code text_stream_open(struct text_stream **out, const struct text *t,
+                                          const struct str *stops, size_t n_stops, struct err *e);
+void text_stream_close(struct text_stream *s);
+/* Text ready after this token: points into the stream, valid until the next call. *stopped is set
+ * when a stop string is complete: text before it has been given out, nothing comes after. */
+MUST_CHECK enum err_code text_stream_push(struct text_stream *s, int32_t id, struct str *ready,
+                                          bool *stopped, struct err *e);
+/* What was held back, at the end of generation. */
+struct str text_stream_flush(struct text_stream *s);
+
+/* Chat: messages to a prompt in the Qwen3.5 format. */
+struct text_chat_opts {
+    const json_t *tools;     /* array of OpenAI-style function tools, or NULL */
+    bool          think;     /* the generation prompt opens a think block, or closes an empty one */
+    bool          generate;  /* add the generation prompt */
+};
+/* messages: array of {"role", "content", ...} (OpenAI style, tool calls and results included).
+ * *out is malloc'ed, NUL-terminated. ERR_FORMAT names the message that breaks a rule;
+ * ERR_UNSUPPORTED when the model's template is not of a known family. */
+MUST_CHECK enum err_code text_chat(const struct text *t, const json_t *messages,
+                                   const struct text_chat_opts *o, char **out, size_t *out_n, struct err *e);
+bool text_has_chat(const struct text *t); /* the file has a chat template */
+#endif
