@@ -1,0 +1,52 @@
+/* model.h - a model ready to run: plan, checked tensors, device.    room: model (base quant gguf ops arch state)
+ *
+ * model_open() reads the plan of the file's architecture, finds every tensor it needs and checks its shape
+ * and type (ERR_FORMAT names the tensor), and opens the device. The weights stay in the gguf's
+ * mapping: the gguf must outlive the model. A model never changes after open; the forward pass
+ * (model_forward, for the room `run`) uses the device, so one thread at a time steps it.
+ */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+#include "base/base.h"
+
+struct gguf;
+struct model;
+struct dev;
+struct plan;
+struct state;
+struct op_rows;
+
+struct model_opts {
+    const char *device;    /* "cpu"; wrappers as in ops.h: "check:cpu", "trace:cpu" */
+    int         n_threads; /* 0: as many as there are processors */
+};
+
+MUST_CHECK enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o,
+                                    struct err *e);
+void model_close(struct model *m); /* NULL is allowed */
+
+/* What a program may want to know. Strings live as long as the model. */
+struct model_info {
+    const char *arch;          /* "qwen35moe" */
+    int         n_layer;       /* of the main stack */
+    int         n_nextn;       /* multi-token-prediction blocks in the file; kept, not run */
+    int32_t     n_vocab;       /* logits per row */
+    int32_t     n_embd;
+    int64_t     ctx_train;     /* context length the file states, tokens */
+    int64_t     n_params;      /* elements of all tensors */
+    int64_t     weight_bytes;
+    int         n_threads;
+    const char *device;
+    const char *simd;          /* kernels in use: "avx512", "avx2", "scalar" */
+};
+const struct model_info *model_info(const struct model *m);
+
+/* Time by operation since model_open (or the last reset), for "where the time went". */
+struct model_timing {
+    const char *op;      /* "matmul", "moe", "attn" ... */
+    uint64_t    calls;
+    uint64_t    ns;
+};
+int  model_timings(const struct model *m, struct model_timing *out, int max); /* entries written */
+void model_timings_reset(struct model *m);
+#endif
