@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* q8_0.c - x = d q. */
+#include "quant/q8_0.h"
+
+#include "quant/half.h"
+#include "quant/quant.h"
+
+static void decode(float *y, const void *row, int64_t n)
+{
+    const struct quant_q8_0 *b = row;
+
+    for (int64_t i = 0; i < n / 32; i++, b++, y += 32) {
+        float d = half_to_f32(b->d);
+
+        for (int j = 0; j < 32; j++)
+            y[j] = (float)b->qs[j] * d;
+    }
+}
+
+const struct quant_type quant_type_q8_0 = {
+    .name = "q8_0",
+    .id = 8,
+    .block_elems = 32,
+    .block_bytes = sizeof(struct quant_q8_0),
+    .decode = decode,
+};

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* types.c - the table of block formats, its lookups, and dot product. */
+#include "quant/quant.h"
+
+#include "base/simd.h"
+#include "quant/half.h"
+
+#include <assert.h>
+#include <math.h>
+
+enum { PIECE = 256 }; /* elements that quant_dot decodes at a time; no block is longer */
+
+#define QUANT(name) extern const struct quant_type quant_type_##name;
+#include "quant/types.def"
+#undef QUANT
+
+const struct quant_type *const quant_types[QUANT_N] = {
+#define QUANT(name) &quant_type_##name,
+#include "quant/types.def"
+#undef QUANT
+};
+
+int quant_find_id(uint32_t id)
+{
+    for (int i = 0; i < QUANT_N; i++)
+        if (quant_types[i]->id == id)
+            return i;
+    return -1;
+}
+
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static bool same_name(struct str s, const char *name)
+{
+    size_t i = 0;
+
+    for (; i < s.n && name[i] != '\0'; i++)
+        if (lower(s.p[i]) != name[i])
+            return false;
+    return i == s.n && name[i] == '\0';
+}
+
+int quant_find_name(struct str name)
+{
+    for (int i = 0; i < QUANT_N; i++)
+        if (same_name(name, quant_types[i]->name))
+            return i;
+    return -1;
+}
+
+int64_t quant_row_bytes(int type, int64_t ne0)
+{
+    assert(type >= 0 && type < QUANT_N);
+    const struct quant_type *t = quant_types[type];
+
+    if (ne0 < 0 || ne0 % t->block_elems != 0)
+        return -1;
+    if (ne0 / t->block_elems > (INT64_MAX - t->head_bytes) / t->block_bytes)
+        return -1;
+    return t->head_bytes + ne0 / t->block_elems * t->block_bytes;
+}
+
+quant_decode_fn *quant_decoder(int type, unsigned simd)
+{
+    assert(type >= 0 && type < QUANT_N);
+    const struct quant_type *t = quant_types[type];
+
+    if ((simd & SIMD_AVX512) != 0 && t->decode_avx512 != NULL)
+        return t->decode_avx512;
+    if ((simd & SIMD_AVX2) != 0 && t->decode_avx2 != NULL)
+        return t->decode_avx2;
+    return t->decode;
+}
+
+/* Elements [at, at + n) of a row, n at most PIECE. A head and one block are a row of their own, so
+ * a format with a head is decoded block by block behind a copy of the head. */
+static void decode_piece(const struct quant_type *t, float *y, const void *row, int64_t at,
+                         int64_t n)
+{
+    const unsigned char *head = row;
+    const unsigned char *block = head + t->head_bytes + at / t->block_elems * t->block_bytes;
+    union {
+        unsigned char bytes[512];
+        double        align;
+    } one;
+
+    if (t->head_bytes == 0) {
+        t->decode(y, block, n);
+        return;
+    }
+    assert((size_t)t->head_bytes + (size_t)t->block_bytes <= sizeof(one));
+    memcpy(one.bytes, head, (size_t)t->head_bytes);
+    for (int64_t i = 0; i < n; i += t->block_elems, block += t->block_bytes) {
+        memcpy(one.bytes + t->head_bytes, block, (size_t)t->block_bytes);
+        t->decode(y + i, one.bytes, t->block_elems);
+    }
+}
+
+float quant_dot(int type, const void *row, const float *x, int64_t n)
+{
+    assert(type >= 0 && type < QUANT_N);
+    assert(PIECE % quant_types[type]->block_elems == 0);
+    float w[PIECE], sum[16] = { 0 };
+
+    for (int64_t at = 0; at < n; at += PIECE) {
+        int64_t m = n - at < PIECE ? n - at : PIECE;
+
+        decode_piece(quant_types[type], w, row, at, m);
+        for (int64_t i = 0; i < m; i++)
+            sum[i % 16] = fmaf(w[i], x[at + i], sum[i % 16]);
+    }
+    for (int half = 8; half > 0; half /= 2)
+        for (int j = 0; j < half; j++)
+            sum[j] += sum[j + half];
+    return sum[0];
+}
+
+float quant_f16_to_f32(uint16_t h)
+{
+    return half_to_f32(h);
+}
+
+uint16_t quant_f32_to_f16(float f)
+{
+    return half_of_f32(f);
+}
+
+float quant_bf16_to_f32(uint16_t h)
+{
+    return half_bf16_to_f32(h);
+}
+
+uint16_t quant_f32_to_bf16(float f)
+{
+    return half_bf16_of_f32(f);
+}
