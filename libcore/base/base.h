@@ -30,6 +30,8 @@ struct str {
 struct str str_of(const char *z);              /* view of a NUL-terminated string */
 bool       str_eq(struct str a, struct str b); /* same bytes */
 bool       str_is(struct str a, const char *z);
+/* Length (1..4) of the UTF-8 sequence s begins with; 0 when those bytes are none, or s is empty. */
+size_t     str_utf8(struct str s);
 
 enum err_code {
     ERR_OK,
@@ -45,12 +47,12 @@ enum err_code {
 
 struct err {
     enum err_code code;
-    char          msg[512]; /* one line of UTF-8, NUL-terminated */
+    char          msg[512]; /* one line of valid UTF-8 without control characters, NUL-terminated */
 };
 
 /* Sets *e (e may be NULL) and returns code, so: return err_set(e, ERR_IO, "..."). */
 enum err_code err_set(struct err *e, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
-/* Puts "context: " before e's message; returns e->code. */
+/* Puts "context: " before e's message; returns e->code. e must not be NULL here. */
 enum err_code err_wrap(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* strerror(errnum), thread-safe: "FILE: cannot open: No such file or directory". */
 enum err_code err_errno(struct err *e, enum err_code code, int errnum, const char *fmt, ...)

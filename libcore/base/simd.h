@@ -2,7 +2,8 @@
  *
  * Kernels carry a `target` attribute and are chosen at run time by these bits. Bits imply the
  * operating system saves the registers. SIMD_AVX2 includes FMA and F16C; SIMD_AVX512 means
- * F, BW, DQ, VL (and AVX2's set).
+ * F, BW, DQ, VL (and AVX2's set). The AMX bits say that the processor and Linux support tiles;
+ * a process must still ask for them (arch_prctl ARCH_REQ_XCOMP_PERM) before it uses one.
  */
 #ifndef BASE_SIMD_H
 #define BASE_SIMD_H
@@ -17,9 +18,10 @@ enum {
     SIMD_AMX_BF16    = 1 << 6,
 };
 
-/* In test builds only, the environment variable CHIMERE_TEST_SIMD ("none", "avx2", "avx512", "vnni",
- * "all") masks the answer from above. */
+/* In test builds only, the environment variable CHIMERE_TEST_SIMD ("none", "avx2", "avx512",
+ * "vnni", "all") masks the answer from above. CPUID is slow under a hypervisor: ask once and keep
+ * the answer. */
 unsigned simd_features(void);
-/* "avx2 avx512 vnni" ...: static text for -v and records. */
+/* "avx2 avx512 vnni" ... into buf (64 bytes hold every name), for -v and records; returns buf. */
 const char *simd_names(unsigned features, char *buf, unsigned long buf_bytes);
 #endif

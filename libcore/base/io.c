@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io.c - files: mapping, whole reads, atomic writes (io.h).                    room: base
+ *
+ * A descriptor inherited as non-blocking (a shared terminal or pipe) is waited for with poll,
+ * so EAGAIN is never reported.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/io.h"
+
+enum {
+    READ_FIRST_BYTES = 4096,     /* when the size is not known beforehand */
+    CHUNK_BYTES_MAX  = 1 << 30,  /* per read or write call: some systems refuse 2 GiB and more */
+    OUT_BUFFER_BYTES = 64 << 10,
+    TEMP_TRIES_MAX   = 100,
+};
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* After a failed read or write: true when it should be tried again. */
+static bool again(int fd, short events)
+{
+    if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        struct pollfd p = { .fd = fd, .events = events };
+        return poll(&p, 1, -1) >= 0 || errno == EINTR;
+    }
+    return errno == EINTR;
+}
+
+static int open_retry(const char *path, int flags)
+{
+    int fd;
+    do {
+        fd = open(path, flags);
+    } while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+static enum err_code map_fd(struct io_map *out, int fd, const char *path, struct err *e)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0) {
+        return err_errno(e, ERR_IO, errno, "%s: cannot stat", path);
+    }
+    if (S_ISDIR(st.st_mode)) {
+        return err_set(e, ERR_IO, "%s: is a directory", path);
+    }
+    if (!S_ISREG(st.st_mode)) {
+        return err_set(e, ERR_IO, "%s: is not a regular file, cannot be mapped", path);
+    }
+    if ((uintmax_t)st.st_size > SIZE_MAX) {
+        return err_set(e, ERR_LIMIT, "%s: too large to map", path);
+    }
+    struct io_map m = { NULL, (size_t)st.st_size };
+    if (m.size > 0) {
+        void *p = mmap(NULL, m.size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED) {
+            return err_errno(e, ERR_IO, errno, "%s: cannot map", path);
+        }
+        m.data = p;
+    }
+    *out = m;
+    return ERR_OK;
+}
+
+enum err_code io_map_open(struct io_map *out, const char *path, struct err *e)
+{
+    /* O_NONBLOCK: a FIFO must be refused, not waited for. */
+    int fd = open_retry(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return err_errno(e, ERR_IO, errno, "%s: cannot open", path);
+    }
+    enum err_code rc = map_fd(out, fd, path, e);
+    close(fd);
+    return rc;
+}
+
+void io_map_close(struct io_map *m)
+{
+    if (m->data != NULL) {
+        munmap((void *)m->data, m->size);
+    }
+    *m = (struct io_map){ NULL, 0 };
+}
+
+/* Reads to the end into *buf, which holds cap > 0 bytes and grows to at most max_bytes + 1: the
+ * byte more tells "exactly the limit" from "over it", and has room for the NUL otherwise. */
+static enum err_code read_to_end(char **buf, size_t cap, size_t *n, int fd, size_t max_bytes,
+                                 struct err *e)
+{
+    size_t used = 0;
+    for (;;) {
+        if (used > max_bytes) {
+            return err_set(e, ERR_LIMIT, "longer than %zu bytes", max_bytes);
+        }
+        if (used == cap) {
+            cap = (cap <= max_bytes / 2 ? 2 * cap : max_bytes) + 1;
+            char *p = realloc(*buf, cap);
+            if (p == NULL) {
+                return err_set(e, ERR_NOMEM, "no memory for %zu bytes", cap);
+            }
+            *buf = p;
+        }
+        ssize_t got = read(fd, *buf + used, min_size(cap - used, CHUNK_BYTES_MAX));
+        if (got == 0) {
+            (*buf)[used] = '\0';
+            *n = used;
+            return ERR_OK;
+        }
+        if (got > 0) {
+            used += (size_t)got;
+        } else if (!again(fd, POLLIN)) {
+            return err_errno(e, ERR_IO, errno, "cannot read");
+        }
+    }
+}
+
+static enum err_code read_fd(char **data, size_t *n, int fd, size_t max_bytes, struct err *e)
+{
+    struct stat st;
+    size_t expected = READ_FIRST_BYTES;
+    max_bytes = min_size(max_bytes, PTRDIFF_MAX - 1);
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+        /* Not from a moved offset: stdin may be a regular file that is half read. */
+        off_t at = lseek(fd, 0, SEEK_CUR);
+        off_t rest = at >= 0 && at <= st.st_size ? st.st_size - at : 0;
+        if ((uintmax_t)rest > max_bytes) {
+            return err_set(e, ERR_LIMIT, "longer than %zu bytes", max_bytes);
+        }
+        expected = (size_t)rest;
+    }
+    size_t cap = min_size(expected, max_bytes) + 1;
+    char *buf = malloc(cap);
+    if (buf == NULL) {
+        return err_set(e, ERR_NOMEM, "no memory for %zu bytes", cap);
+    }
+    enum err_code rc = read_to_end(&buf, cap, n, fd, max_bytes, e);
+    if (rc != ERR_OK) {
+        free(buf);
+        return rc;
+    }
+    *data = buf;
+    return ERR_OK;
+}
+
+enum err_code io_read_all(char **data, size_t *n, const char *path, size_t max_bytes,
+                          struct err *e)
+{
+    bool is_stdin = strcmp(path, "-") == 0;
+    int fd = is_stdin ? STDIN_FILENO : open_retry(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return err_errno(e, ERR_IO, errno, "%s: cannot open", path);
+    }
+    enum err_code rc = read_fd(data, n, fd, max_bytes, e);
+    if (!is_stdin) {
+        close(fd);
+    }
+    if (rc != ERR_OK && e != NULL) {
+        err_wrap(e, "%s", is_stdin ? "standard input" : path);
+    }
+    return rc;
+}
+
+enum err_code io_write_all(int fd, const void *data, size_t n, struct err *e)
+{
+    const char *p = data;
+    while (n > 0) {
+        ssize_t put = write(fd, p, min_size(n, CHUNK_BYTES_MAX));
+        if (put > 0) {
+            p += put;
+            n -= (size_t)put;
+        } else if (put == 0) {
+            return err_set(e, ERR_IO, "cannot write: the system took no bytes");
+        } else if (!again(fd, POLLOUT)) {
+            return err_errno(e, ERR_IO, errno, "cannot write");
+        }
+    }
+    return ERR_OK;
+}
+
+struct io_out {
+    char    *path;     /* as the caller named it, for messages */
+    char    *target;   /* the same with symbolic links followed: links stay, their target changes */
+    char     temp[NAME_MAX + 1];
+    int      dir_fd;   /* -1 until open */
+    int      fd;       /* -1 until open and after closing */
+    bool     made;     /* temp exists in the directory */
+    bool     failed;   /* a write failed: the contents have a hole */
+    uint64_t pos;      /* bytes accepted, those in buf included */
+    size_t   n_buf;
+    char     buf[OUT_BUFFER_BYTES];
+};
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+/* Where the file will stand. Only a regular file may be replaced: renaming over /dev/null or a
+ * FIFO would destroy it. */
+static enum err_code find_target(struct io_out *o, mode_t *mode, struct err *e)
+{
+    struct stat st;
+    *mode = 0;
+    if (stat(o->path, &st) == 0) {
+        if (!S_ISREG(st.st_mode)) {
+            return err_set(e, ERR_IO, "%s: is not a regular file, will not be replaced", o->path);
+        }
+        *mode = st.st_mode & 0777;
+        o->target = realpath(o->path, NULL);
+        return o->target != NULL ? ERR_OK
+                                 : err_errno(e, ERR_IO, errno, "%s: cannot resolve", o->path);
+    }
+    if (errno != ENOENT) {
+        return err_errno(e, ERR_IO, errno, "%s: cannot create", o->path);
+    }
+    if (lstat(o->path, &st) == 0) {
+        return err_set(e, ERR_IO, "%s: symbolic link that leads nowhere", o->path);
+    }
+    if (base_name(o->path)[0] == '\0') {
+        return err_set(e, ERR_IO, "%s: is not a file name", o->path);
+    }
+    o->target = strdup(o->path);
+    return o->target != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "%s: no memory", o->path);
+}
+
+static enum err_code open_dir(struct io_out *o, struct err *e)
+{
+    char *name = o->target + (base_name(o->target) - o->target);
+    char first = name[0];
+    name[0] = '\0'; /* "dir/name" -> "dir/", "name" -> "" */
+    o->dir_fd = open_retry(o->target[0] == '\0' ? "." : o->target,
+                           O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int errnum = errno;
+    name[0] = first;
+    return o->dir_fd >= 0 ? ERR_OK
+                          : err_errno(e, ERR_IO, errnum, "%s: cannot open its directory", o->path);
+}
+
+/* O_EXCL and a name with our process id: neither another process nor a planted link gets in. */
+static enum err_code open_temp(struct io_out *o, mode_t mode, struct err *e)
+{
+    for (int i = 0; i < TEMP_TRIES_MAX; i++) {
+        snprintf(o->temp, sizeof o->temp, ".%.200s.%ld-%d.tmp", base_name(o->target),
+                 (long)getpid(), i);
+        o->fd = openat(o->dir_fd, o->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (o->fd >= 0) {
+            o->made = true;
+            if (mode != 0 && fchmod(o->fd, mode) != 0) {
+                return err_errno(e, ERR_IO, errno, "%s: cannot set its mode", o->path);
+            }
+            return ERR_OK;
+        }
+        if (errno != EEXIST && errno != EINTR) {
+            break;
+        }
+    }
+    return err_errno(e, ERR_IO, errno, "%s: cannot create", o->path);
+}
+
+enum err_code io_out_open(struct io_out **out, const char *path, struct err *e)
+{
+    struct io_out *o = calloc(1, sizeof *o);
+    if (o == NULL) {
+        return err_set(e, ERR_NOMEM, "%s: no memory", path);
+    }
+    mode_t mode = 0;
+    o->dir_fd = o->fd = -1;
+    o->path = strdup(path);
+    enum err_code rc = o->path != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "%s: no memory", path);
+    if (rc == ERR_OK) {
+        rc = find_target(o, &mode, e);
+    }
+    if (rc == ERR_OK) {
+        rc = open_dir(o, e);
+    }
+    if (rc == ERR_OK) {
+        rc = open_temp(o, mode, e);
+    }
+    if (rc != ERR_OK) {
+        io_out_abort(o);
+        return rc;
+    }
+    *out = o;
+    return ERR_OK;
+}
+
+static enum err_code write_through(struct io_out *o, const void *data, size_t n, struct err *e)
+{
+    enum err_code rc = io_write_all(o->fd, data, n, e);
+    if (rc != ERR_OK) {
+        o->failed = true;
+        if (e != NULL) {
+            err_wrap(e, "%s", o->path);
+        }
+    }
+    return rc;
+}
+
+static enum err_code check_whole(const struct io_out *o, struct err *e)
+{
+    return o->failed ? err_set(e, ERR_IO, "%s: an earlier write failed", o->path) : ERR_OK;
+}
+
+static enum err_code flush(struct io_out *o, struct err *e)
+{
+    size_t n = o->n_buf;
+    o->n_buf = 0;
+    return write_through(o, o->buf, n, e);
+}
+
+enum err_code io_out_write(struct io_out *o, const void *data, size_t n, struct err *e)
+{
+    enum err_code rc = check_whole(o, e);
+    if (rc == ERR_OK && n > sizeof o->buf - o->n_buf) {
+        rc = flush(o, e);
+    }
+    if (rc == ERR_OK && n >= sizeof o->buf) {
+        rc = write_through(o, data, n, e);
+    } else if (rc == ERR_OK && n > 0) {
+        memcpy(o->buf + o->n_buf, data, n);
+        o->n_buf += n;
+    }
+    if (rc == ERR_OK) {
+        o->pos += n;
+    }
+    return rc;
+}
+
+enum err_code io_out_patch(struct io_out *o, uint64_t offset, const void *data, size_t n,
+                           struct err *e)
+{
+    assert(offset <= o->pos && n <= o->pos - offset);
+    enum err_code rc = check_whole(o, e);
+    if (rc == ERR_OK) {
+        rc = flush(o, e);
+    }
+    const char *p = data;
+    while (rc == ERR_OK && n > 0) {
+        ssize_t put = pwrite(o->fd, p, min_size(n, CHUNK_BYTES_MAX), (off_t)offset);
+        if (put > 0) {
+            p += put;
+            n -= (size_t)put;
+            offset += (uint64_t)put;
+        } else if (put == 0 || !again(o->fd, POLLOUT)) {
+            o->failed = true;
+            rc = err_errno(e, ERR_IO, put == 0 ? EIO : errno, "%s: cannot write", o->path);
+        }
+    }
+    return rc;
+}
+
+static int sync_retry(int fd)
+{
+    int rc;
+    do {
+        rc = fsync(fd);
+    } while (rc != 0 && errno == EINTR);
+    return rc;
+}
+
+/* Contents safe on disk and the descriptor closed. */
+static enum err_code settle(struct io_out *o, struct err *e)
+{
+    enum err_code rc = check_whole(o, e);
+    if (rc == ERR_OK) {
+        rc = flush(o, e);
+    }
+    if (rc != ERR_OK) {
+        return rc;
+    }
+    if (sync_retry(o->fd) != 0) {
+        return err_errno(e, ERR_IO, errno, "%s: cannot sync", o->path);
+    }
+    int fd = o->fd;
+    o->fd = -1;
+    if (close(fd) != 0 && errno != EINTR) {
+        return err_errno(e, ERR_IO, errno, "%s: cannot close", o->path);
+    }
+    return ERR_OK;
+}
+
+enum err_code io_out_commit(struct io_out *o, struct err *e)
+{
+    enum err_code rc = settle(o, e);
+    if (rc == ERR_OK && renameat(o->dir_fd, o->temp, o->dir_fd, base_name(o->target)) != 0) {
+        rc = err_errno(e, ERR_IO, errno, "%s: cannot rename the finished file", o->path);
+    }
+    if (rc == ERR_OK) {
+        o->made = false;
+        /* Some file systems cannot sync a directory and say EINVAL; there is no more to do then. */
+        if (sync_retry(o->dir_fd) != 0 && errno != EINVAL) {
+            rc = err_errno(e, ERR_IO, errno, "%s: written, but cannot sync its directory", o->path);
+        }
+    }
+    io_out_abort(o);
+    return rc;
+}
+
+void io_out_abort(struct io_out *o)
+{
+    if (o == NULL) {
+        return;
+    }
+    if (o->fd >= 0) {
+        close(o->fd);
+    }
+    if (o->made) {
+        unlinkat(o->dir_fd, o->temp, 0);
+    }
+    if (o->dir_fd >= 0) {
+        close(o->dir_fd);
+    }
+    free(o->target);
+    free(o->path);
+    free(o);
+}
+
+uint64_t io_out_pos(const struct io_out *o)
+{
+    return o->pos;
+}
