@@ -10,9 +10,10 @@
  * head_bytes (most types: 0) followed by ne0 / block_elems blocks.
  *
  * decode is the definition of a format and is bit-exact on every processor: plain float multiply
- * and add in a stated order, no fused operations. decode_avx2 and decode_avx512 are NULL or give the
- * same bytes faster. A row is aligned as its block's widest member: 2 bytes at most for formats
- * with blocks, the element's size for plain ones, 4 bytes where there is a head.
+ * and add in a stated order, no fused operations (bits of NaN aside). decode_avx2 and decode_avx512
+ * are NULL or give the same bytes faster. A row is aligned as the widest member of its block: 2
+ * bytes at most for formats with blocks, the element's size for plain ones, 4 bytes where there is
+ * a head.
  */
 #ifndef QUANT_QUANT_H
 #define QUANT_QUANT_H
