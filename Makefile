@@ -1,17 +1,30 @@
-# chimere: plain `make` builds the programs into bin/. Targets: all demo check install clean help.
+# chimere: plain `make` builds the programs into bin/; `make help` lists the targets.
 VERSION  = 0.1.0
 PREFIX  ?= /usr/local
+DESTDIR ?=
 SAN     ?=
 BUILD   ?= build$(if $(SAN),/$(SAN))
 BIN     ?= $(if $(SAN),$(BUILD)/bin,bin)
 CC      ?= cc
 GOLDENS ?=
+# The CUDA device: built where there are kernels and a compiler for them.
+KERNELS  = $(wildcard kernels/*.cu)
+CUDA    ?= $(if $(KERNELS),$(if $(shell command -v nvcc),1,0),0)
+ifeq ($(CUDA)$(KERNELS),1)
+$(error CUDA=1: this tree has no kernels)
+endif
+ifneq ($(SAN),$(filter $(SAN),asan tsan ubsan))
+$(error SAN=$(SAN): asan, tsan or ubsan)
+endif
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
 
 WARN     = -Wall -Wextra -Wconversion -Wshadow -Wmissing-prototypes -Wvla -Werror
 SANFLAGS = $(if $(filter asan,$(SAN)),-fsanitize=address,undefined -fno-sanitize-recover=all) \
            $(if $(filter tsan,$(SAN)),-fsanitize=thread) \
            $(if $(filter ubsan,$(SAN)),-fsanitize=undefined -fno-sanitize-recover=all)
-CFLAGS  ?= -O2 -g
+CFLAGS  ?= $(if $(SAN),-O1 -fno-omit-frame-pointer,-O2) -g
 CPPFLAGS += -Ilibcore -Icmd -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L -DCHIMERE_VERSION='"$(VERSION)"'
 ALLFLAGS = -std=c11 -pedantic -ftree-vectorize -fvect-cost-model=dynamic -ffp-contract=off -pthread \
            $(WARN) $(SANFLAGS) $(CPPFLAGS) $(CFLAGS)
@@ -19,10 +32,13 @@ LDLIBS   = -ljansson -lpcre2-8 -lzstd -lm -pthread
 
 LIB_C    = $(wildcard libcore/*/*.c)
 CLI_C    = $(wildcard cmd/cli/*.c)
-PROGS    = $(patsubst cmd/%.c,$(BIN)/chimere-%,$(wildcard cmd/*.c))
+NAMES    = $(patsubst cmd/%.c,chimere-%,$(wildcard cmd/*.c))
+PROGS    = $(addprefix $(BIN)/,$(NAMES))
 UNITS    = $(patsubst tests/unit/%.c,$(BUILD)/test/%,$(wildcard tests/unit/*_test.c))
+FUZZ     = $(patsubst tests/fuzz/%.c,$(BUILD)/test/%,$(wildcard tests/fuzz/fuzz_*.c))
+SHIM     = $(BUILD)/test/fault-shim.so
 
-all: $(PROGS)
+all: $(PROGS) ## build the programs into bin/
 
 # One library for the programs, one with test hooks (-DCHIMERE_TEST) for the tests.
 $(BUILD)/libchimere.a: $(LIB_C:%.c=$(BUILD)/obj/%.o)
@@ -33,20 +49,71 @@ $(BIN)/chimere-%: $(BUILD)/obj/cmd/%.o $(CLI_C:%.c=$(BUILD)/obj/%.o) $(BUILD)/li
 	@mkdir -p $(@D)
 	$(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(BUILD)/test/%_test: $(BUILD)/test/tests/unit/%_test.o $(BUILD)/test/libchimere.a
-	@mkdir -p $(@D)
 	$(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) -lcmocka $(LDLIBS)
-$(BUILD)/obj/%.o: %.c
+$(BUILD)/test/fuzz_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/tests/fuzz/driver.o $(BUILD)/test/libchimere.a
+	$(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
+$(SHIM): tests/fault/shim.c
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -g -fPIC -shared -o $@ $< -ldl
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) $(ALLFLAGS) -MMD -MP -c -o $@ $<
-$(BUILD)/test/%.o: %.c
+$(BUILD)/test/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) $(ALLFLAGS) -DCHIMERE_TEST -Itests -MMD -MP -c -o $@ $<
+# Other flags than last time: everything is compiled again.
+$(BUILD)/flags: always
+	@mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(CC) $(ALLFLAGS))' | cmp -s - $@ || \
+	    printf '%s\n' '$(subst ','\'',$(CC) $(ALLFLAGS))' > $@
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
-unit: $(UNITS)
+tests: $(PROGS) $(UNITS) $(FUZZ) $(SHIM) ## build everything that `make check` runs, run nothing
+unit: $(UNITS) ## the unit tests alone
 	@set -e; for t in $(UNITS); do $$t; done
+# libFuzzer, by hand, with clang: make fuzz FUZZ_TARGET=gguf FUZZ_ARGS=-max_total_time=60
+FUZZ_TARGET ?= gguf
+fuzz: ## run a libFuzzer target (needs clang): FUZZ_TARGET=gguf FUZZ_ARGS=...
+	@mkdir -p build/fuzz/new-$(FUZZ_TARGET)
+	clang -std=c11 $(CPPFLAGS) -DCHIMERE_TEST -Itests -g -O1 -fsanitize=fuzzer,address,undefined \
+	    -o build/fuzz/fuzz_$(FUZZ_TARGET) tests/fuzz/fuzz_$(FUZZ_TARGET).c $(LIB_C) $(LDLIBS)
+	build/fuzz/fuzz_$(FUZZ_TARGET) $(FUZZ_ARGS) build/fuzz/new-$(FUZZ_TARGET) $(wildcard tests/fuzz/corpus/$(FUZZ_TARGET))
 
-clean:
+deps: ## install missing Debian packages (for building and testing)
+	@CC='$(CC)' sh share/deps.sh build check
+demo: ## install what is missing, build, and ask the embedded model
+	@CC='$(CC)' sh share/deps.sh build
+	@$(MAKE) --no-print-directory -s all
+	@BIN='$(BIN)' bash share/demo.sh
+# A make inside make: packages first, then the builds, which depend on them.
+check: deps ## build, run every test, print the count; GOLDENS=DIR runs a whole set of golden vectors
+	@$(MAKE) --no-print-directory -s tests
+	@MAKE='$(MAKE) --no-print-directory -s' BUILD='$(BUILD)' BIN='$(BIN)' CC='$(CC)' \
+	    GOLDENS='$(if $(GOLDENS),$(abspath $(GOLDENS)))' bash tests/run.sh
+format-check: ## advisory: what clang-format would change
+	@clang-format --dry-run $$(git ls-files '*.c' '*.h') 2>&1 | grep -c 'warning:' || true
+
+SHARE   = $(DESTDIR)$(PREFIX)/share
+install: all ## programs, manuals, completions, embedded model, task sets: PREFIX, DESTDIR
+	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/chimere/models $(SHARE)/chimere/eval $(SHARE)/man/man1 \
+	    $(SHARE)/man/man5 $(SHARE)/man/man7 $(SHARE)/bash-completion/completions \
+	    $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+	install -m 755 $(PROGS) $(DESTDIR)$(PREFIX)/bin
+	@set -e; for m in man/*.[157]; do test ! -f $$m || install -m 644 $$m $(SHARE)/man/man$${m##*.}; done
+	install -m 644 share/models/*.gguf share/models/MODEL_CARD.md $(SHARE)/chimere/models
+	install -m 644 share/eval/* $(SHARE)/chimere/eval
+	@set -e; for p in $(NAMES); do \
+	    $(BIN)/$$p --completion bash > $(SHARE)/bash-completion/completions/$$p; \
+	    $(BIN)/$$p --completion zsh > $(SHARE)/zsh/site-functions/_$$p; \
+	    $(BIN)/$$p --completion fish > $(SHARE)/fish/vendor_completions.d/$$p.fish; done
+uninstall: ## remove what install put there
+	cd $(DESTDIR)$(PREFIX)/bin && rm -f $(NAMES)
+	cd $(SHARE) && rm -rf chimere $(patsubst man/%.1,man/man1/%.1,$(wildcard man/*.1)) \
+	    $(patsubst man/%.5,man/man5/%.5,$(wildcard man/*.5)) $(patsubst man/%.7,man/man7/%.7,$(wildcard man/*.7)) \
+	    $(NAMES:%=bash-completion/completions/%) $(NAMES:%=zsh/site-functions/_%) $(NAMES:%=fish/vendor_completions.d/%.fish)
+clean: ## remove build/ and bin/
 	rm -rf build bin
-.PHONY: all unit clean
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo 'variables     CC CFLAGS SAN=asan|tsan|ubsan CUDA=0|1 GOLDENS=DIR PREFIX DESTDIR'
+.PHONY: all tests unit fuzz deps demo check format-check install uninstall clean help always
 .SECONDARY:

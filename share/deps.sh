@@ -1,0 +1,63 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# deps.sh [build] [check] - see that what building and testing need is there; on Debian and its kin
+# install what is missing (as root, or through sudo). Says nothing and does nothing when all is there.
+# Anything found counts, wherever it came from: this asks for headers and programs, not for packages.
+# Status 1 only when the compiler or a library is missing at the end; a missing test tool is named,
+# and the tests that need it are skipped.
+cc=${CC:-cc}
+
+has_lib() # HEADER LIBRARY [LINE BEFORE]: compiles and links
+{
+    printf '%s\n#include <%s>\nint main(void) { return 0; }\n' "$3" "$1" |
+        $cc -x c - -o /dev/null -l"$2" 2> /dev/null
+}
+
+missing() # prints the Debian packages that are needed and not there
+{
+    for group; do
+        case $group in
+        build)
+            command -v "${cc%% *}" > /dev/null || echo gcc
+            has_lib stdio.h m || echo libc6-dev
+            has_lib jansson.h jansson || echo libjansson-dev
+            has_lib pcre2.h pcre2-8 '#define PCRE2_CODE_UNIT_WIDTH 8' || echo libpcre2-dev
+            has_lib zstd.h zstd || echo libzstd-dev ;;
+        check)
+            has_lib cmocka.h cmocka '#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>' || echo libcmocka-dev
+            command -v bats > /dev/null || echo bats
+            command -v mandoc > /dev/null || echo mandoc ;;
+        *)  echo "deps.sh: $group: build or check" >&2; exit 2 ;;
+        esac
+    done
+}
+
+as_root()
+{
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif [ -t 0 ]; then sudo "$@"
+    else sudo -n "$@"
+    fi
+}
+
+need=$(missing "$@" | tr '\n' ' ')
+[ -n "$need" ] || exit 0
+if ! command -v apt-get > /dev/null; then
+    echo "missing (Debian's names): $need- install them with this system's package manager" >&2
+elif [ "$(id -u)" != 0 ] && ! command -v sudo > /dev/null; then
+    echo "missing: $need- run as root: apt-get install $need" >&2
+else
+    echo "installing: $need"
+    as_root apt-get -qq -o DPkg::Lock::Timeout=120 update < /dev/null
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends \
+        -o DPkg::Lock::Timeout=120 install $need < /dev/null > /dev/null
+fi
+need=$(missing "$@" | tr '\n' ' ')
+[ -z "$need" ] || echo "still missing: $need" >&2
+case " $need" in
+*gcc*|*lib*) exit 1 ;;
+esac
+exit 0

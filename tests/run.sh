@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# run.sh - every test there is; one line per suite, the output of what failed, and at the end
+# "N passed, M failed" (", K skipped" when something was). Called by `make check`, which has built all.
+# In the environment: MAKE, CC, BUILD, BIN, GOLDENS (a directory, or empty).
+# Given names, runs only the suites whose names begin with one of them.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+MAKE=${MAKE:-make -s} BUILD=${BUILD:-build} BIN=${BIN:-bin}
+export MAKE BUILD BIN CC="${CC:-cc}" LC_ALL=C.UTF-8
+[ -n "${GOLDENS:-}" ] && export GOLDENS || unset GOLDENS
+unset CHIMERE_MODEL CHIMERE_TEST_SIMD CHIMERE_TEST_FAULT NO_COLOR
+if [ -n "${GOLDENS:-}" ] && [ ! -d "$GOLDENS" ]; then
+    echo "run.sh: GOLDENS: $GOLDENS is not a directory" >&2
+    exit 1
+fi
+
+want=("$@")
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+passed=0 failed=0 skipped=0
+
+wanted() # NAME
+{
+    [ ${#want[@]} -eq 0 ] && return 0
+    local w
+    for w in "${want[@]}"; do [[ $1 == "$w"* ]] && return 0; done
+    return 1
+}
+
+report() # NAME PASSED FAILED SKIPPED SECONDS
+{
+    passed=$((passed + $2)) failed=$((failed + $3)) skipped=$((skipped + $4))
+    printf '%-4s %-28s %5d passed %3d failed %3d skipped %6.1f s\n' \
+        "$([ "$3" -eq 0 ] && echo ok || echo FAIL)" "$1" "$2" "$3" "$4" "$5"
+    if [ "$3" -ne 0 ]; then
+        grep -vE '^(ok |not ok .*# [Ss][Kk][Ii][Pp])' "$log" | tail -n 60 | sed 's/^/    /'
+    fi
+}
+
+now() { date +%s.%N; }
+since() { echo "$(now) $1" | awk '{ print $1 - $2 }'; }
+
+# One test: the command's status.
+check() # NAME COMMAND...
+{
+    local name=$1 t
+    shift
+    wanted "$name" || return 0
+    t=$(now)
+    if timeout 400 "$@" > "$log" 2>&1 < /dev/null; then report "$name" 1 0 0 "$(since "$t")"
+    else report "$name" 0 1 0 "$(since "$t")"
+    fi
+}
+
+# Many tests: TAP lines on stdout. Tests planned and never reported have failed, and so has a program
+# that ends badly without saying which.
+tap() # NAME COMMAND...
+{
+    local name=$1 t rc counts
+    shift
+    wanted "$name" || return 0
+    t=$(now)
+    CMOCKA_MESSAGE_OUTPUT=TAP timeout 400 "$@" > "$log" 2>&1 < /dev/null
+    rc=$?
+    counts=$(awk -v rc=$rc '
+        /^1\.\.[0-9]+/ { plan += substr($1, 4) }
+        /^(not )?ok [0-9]+.*# [Ss][Kk][Ii][Pp]/ { skip++; next }
+        /^ok [0-9]+/ { good++ }
+        /^not ok [0-9]+/ { bad++ }
+        END {
+            lost = plan - good - bad - skip
+            if (lost > 0) bad += lost
+            if (rc != 0 && !bad) bad = 1
+            if (!good && !bad && !skip) bad = 1
+            print good + 0, bad + 0, skip + 0
+        }' "$log")
+    [ $rc -eq 0 ] || echo "exit status $rc" >> "$log"
+    # shellcheck disable=SC2086
+    report "$name" $counts "$(since "$t")"
+}
+
+skip() # NAME WHY
+{
+    wanted "$1" || return 0
+    skipped=$((skipped + 1))
+    printf 'skip %-28s %s\n' "$1" "$2"
+}
+
+units() # PREFIX DIRECTORY [ROOM...]: unit tests built in DIRECTORY
+{
+    local prefix=$1 dir=$2 t name
+    shift 2
+    for t in tests/unit/*_test.c; do
+        name=$(basename "$t" _test.c)
+        if [ $# -eq 0 ] || [[ " $* " == *" $name "* ]]; then
+            tap "$prefix $name" "$dir/${name}_test"
+        fi
+    done
+}
+
+corpora() # PREFIX DIRECTORY: each fuzz target over its saved corpus, with the plain driver
+{
+    local f name
+    for f in tests/fuzz/fuzz_*.c; do
+        [ -e "$f" ] || continue
+        name=$(basename "$f" .c)
+        check "$1 ${name#fuzz_}" "$2/test/$name" "tests/fuzz/corpus/${name#fuzz_}"
+    done
+}
+
+scripts() # PREFIX FILE...: bats files
+{
+    local prefix=$1 f
+    shift
+    for f; do
+        [ -e "$f" ] || continue
+        if command -v bats > /dev/null; then tap "$prefix $(basename "$f" .bats)" bats --tap "$f"
+        else skip "$prefix $(basename "$f" .bats)" "bats is not installed"
+        fi
+    done
+}
+
+for s in tests/style/*.sh; do check "style $(basename "$s" .sh)" bash "$s"; done
+if command -v mandoc > /dev/null; then
+    for m in man/*.[157]; do
+        [ -e "$m" ] && check "manual $(basename "$m")" mandoc -T lint -W warning "$m"
+    done
+else
+    skip manual "mandoc is not installed"
+fi
+
+units unit "$BUILD/test"
+corpora corpus "$BUILD"
+scripts cli tests/cli/*.bats
+scripts fault tests/fault/*.bats
+
+# Every kernel that this processor can run must give what the scalar ones give.
+for simd in none avx2 avx512; do
+    export CHIMERE_TEST_SIMD=$simd
+    units "simd=$simd" "$BUILD/test" cpu ops model run
+done
+unset CHIMERE_TEST_SIMD
+
+# Sanitizers look for what a plain run survives; the small vectors of tests/golden are enough for them.
+unset GOLDENS
+if wanted asan; then
+    check "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests
+    units asan "$BUILD/asan/test"
+    corpora asan-corpus "$BUILD/asan"
+    BIN="$BUILD/asan/bin" scripts asan-cli tests/cli/*.bats
+fi
+if wanted tsan; then
+    threads=(base cpu run)
+    targets=()
+    for t in "${threads[@]}"; do
+        [ -e "tests/unit/${t}_test.c" ] && targets+=("$BUILD/tsan/test/${t}_test")
+    done
+    check "tsan build" $MAKE SAN=tsan BUILD="$BUILD/tsan" BIN="$BUILD/tsan/bin" "${targets[@]}"
+    units tsan "$BUILD/tsan/test" "${threads[@]}"
+fi
+
+tail=""
+[ $skipped -eq 0 ] || tail=", $skipped skipped"
+echo "$passed passed, $failed failed$tail"
+[ $failed -eq 0 ]
