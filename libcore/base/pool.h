@@ -1,7 +1,7 @@
 /* pool.h - a fixed set of worker threads.                                      room: base
  *
- * The caller is worker 0; n_threads - 1 more wait for work, spinning briefly (a few
- * microseconds, fewer when the machine is busy) and then sleeping. One caller at a time.
+ * The caller is worker 0; n_threads - 1 more wait for work, spinning briefly (at most 50
+ * microseconds, fewer after long waits, not at all with more threads than processors) and then sleeping. One caller at a time.
  */
 #ifndef BASE_POOL_H
 #define BASE_POOL_H

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* json.c - a thin layer over jansson (json.h).                                 room: base
+ *
+ * Depth is checked by one pass over the text before jansson, whose parser recurses, sees it. The
+ * pass needs no grammar: outside strings, brackets are brackets in whatever order they come.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/json.h"
+
+enum { DEPTH_MAX = 64, TEXT_BYTES_MAX = 64 << 20 };
+
+static enum err_code check_depth(struct str text, const char *what, struct err *e)
+{
+    bool in_string = false;
+    int depth = 0;
+    size_t line = 1, line_start = 0;
+    for (size_t i = 0; i < text.n; i++) {
+        char c = text.p[i];
+        if (c == '\n') {
+            line++;
+            line_start = i + 1;
+        }
+        if (in_string) {
+            if (c == '\\') {
+                i++;
+            } else if (c == '"') {
+                in_string = false;
+            }
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            if (++depth > DEPTH_MAX) {
+                return err_set(e, ERR_LIMIT, "%s: line %zu, column %zu: nested deeper than %d",
+                               what, line, i - line_start + 1, DEPTH_MAX);
+            }
+        } else if (c == ']' || c == '}') {
+            depth--;
+        }
+    }
+    return ERR_OK;
+}
+
+enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e)
+{
+    if (text.n > TEXT_BYTES_MAX) {
+        return err_set(e, ERR_LIMIT, "%s: longer than %d MiB", what, TEXT_BYTES_MAX >> 20);
+    }
+    enum err_code rc = check_depth(text, what, e);
+    if (rc != ERR_OK) {
+        return rc;
+    }
+    json_error_t why;
+    json_t *value = json_loadb(text.n > 0 ? text.p : "", text.n,
+                               JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
+    if (value == NULL && json_error_code(&why) == json_error_out_of_memory) {
+        return err_set(e, ERR_NOMEM, "%s: no memory", what);
+    }
+    if (value == NULL) {
+        return err_set(e, ERR_FORMAT, "%s: line %d, column %d: %s", what, why.line, why.column,
+                       why.text);
+    }
+    *out = value;
+    return ERR_OK;
+}
+
+bool json_get_str(const json_t *object, const char *key, struct str *out)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_string(value)) {
+        return false;
+    }
+    *out = (struct str){ json_string_value(value), json_string_length(value) };
+    return true;
+}
+
+json_t *json_bytes(struct str s)
+{
+    static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
+    const size_t n_replacement = sizeof replacement - 1;
+    if (s.n > (SIZE_MAX - 1) / n_replacement) {
+        return NULL;
+    }
+    char *buf = malloc(s.n * n_replacement + 1);
+    if (buf == NULL) {
+        return NULL;
+    }
+    size_t n = 0;
+    while (s.n > 0) {
+        size_t len = str_utf8(s);
+        if (len > 0) {
+            memcpy(buf + n, s.p, len);
+            n += len;
+        } else {
+            memcpy(buf + n, replacement, n_replacement);
+            n += n_replacement;
+            len = 1;
+        }
+        s.p += len;
+        s.n -= len;
+    }
+    json_t *value = json_stringn_nocheck(buf, n);
+    free(buf);
+    return value;
+}
