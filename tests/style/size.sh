@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# size.sh - limits that keep the house small: the checkout, the Makefile, the README, one source file.
+# Long functions are named as advice only.
+cd "$(dirname "$0")/../.." || exit 1
+set -u
+bad=0
+limit() # WHAT SIZE LIMIT
+{
+    [ "$2" -le "$3" ] || { echo "$1: $2, the limit is $3"; bad=1; }
+}
+if git rev-parse --git-dir > /dev/null 2>&1; then
+    limit "bytes in the checkout" "$(git ls-files -z | xargs -0 stat -c %s 2> /dev/null | awk '{ n += $1 } END { print n }')" $((45 << 20))
+fi
+limit "lines of Makefile" "$(wc -l < Makefile)" 150
+limit "lines of README.md" "$(wc -l < README.md)" 150
+for f in $(find libcore cmd kernels tests -name '*.[ch]' 2> /dev/null | grep -vE '(_grids|_tables)\.[ch]$'); do
+    limit "lines of $f" "$(wc -l < "$f")" 900
+done
+for f in $(find libcore cmd -name '*.c'); do
+    awk -v f="$f" '/^[a-z].*\(/ && !/;/ { name = $0; start = NR }
+        /^}/ && start { if (NR - start > 70) printf "advice: %s:%d: %d lines: %s\n", f, start, NR - start, name; start = 0 }' "$f"
+done
+exit $bad
