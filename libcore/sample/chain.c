@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* chain.c - options, the sampler's memory, and the run through the stages.     room: sample */
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/simd.h"
+#include "sample/chain.h"
+
+struct sample_opts sample_defaults(void)
+{
+    return (struct sample_opts){
+        .top_p              = 1,
+        .typical_p          = 1,
+        .repeat_penalty     = 1,
+        .penalty_last_n     = 64,
+        .dry_base           = 1.75f,
+        .dry_allowed_length = 2,
+        .dry_last_n         = -1,
+    };
+}
+
+static bool penalty_on(const struct sample_opts *o)
+{
+    bool neutral = o->repeat_penalty >= 1 && o->repeat_penalty <= 1 && o->presence_penalty >= 0 &&
+                   o->presence_penalty <= 0 && o->frequency_penalty >= 0 &&
+                   o->frequency_penalty <= 0;
+    return !neutral && o->penalty_last_n != 0;
+}
+
+static bool dry_on(const struct sample_opts *o)
+{
+    return o->dry_multiplier > 0 && o->dry_last_n != 0;
+}
+
+/* Options that are one number; NaN is in no range. */
+static enum err_code check_ranges(const struct sample_opts *o, int32_t n_vocab, struct err *e)
+{
+    const struct {
+        const char *name;
+        double value, min, max;
+    } checks[] = {
+        { "temp", (double)o->temp, 0, FLT_MAX },
+        { "top_k", o->top_k, 0, INT32_MAX },
+        { "top_p", (double)o->top_p, 0, 1 },
+        { "min_p", (double)o->min_p, 0, 1 },
+        { "typical_p", (double)o->typical_p, 0, 1 },
+        { "repeat_penalty", (double)o->repeat_penalty, 1e-6, 1e6 },
+        { "presence_penalty", (double)o->presence_penalty, -1e6, 1e6 },
+        { "frequency_penalty", (double)o->frequency_penalty, -1e6, 1e6 },
+        { "penalty_last_n", o->penalty_last_n, -1, INT32_MAX },
+        { "dry_multiplier", (double)o->dry_multiplier, 0, 1e6 },
+        { "dry_base", (double)o->dry_base, 1, 1e6 },
+        { "dry_allowed_length", o->dry_allowed_length, 1, SAMPLE_DRY_MAX },
+        { "dry_last_n", o->dry_last_n, -1, INT32_MAX },
+        { "n_top", o->n_top, 0, n_vocab },
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+        if (!(checks[i].value >= checks[i].min && checks[i].value <= checks[i].max)) {
+            return err_set(e, ERR_ARG, "%s: %g is not between %g and %g", checks[i].name,
+                           checks[i].value, checks[i].min, checks[i].max);
+        }
+    }
+    return ERR_OK;
+}
+
+static enum err_code check_tokens(const struct sample_opts *o, int32_t n_vocab, struct err *e)
+{
+    if ((!o->bias && o->n_bias > 0) || (!o->dry_breakers && o->n_dry_breakers > 0)) {
+        return err_set(e, ERR_ARG, "%s: no list given",
+                       !o->bias && o->n_bias > 0 ? "bias" : "dry_breakers");
+    }
+    for (size_t i = 0; i < o->n_bias; i++) {
+        if (o->bias[i].token < 0 || o->bias[i].token >= n_vocab) {
+            return err_set(e, ERR_ARG, "bias: token %d is not in the vocabulary of %d",
+                           (int)o->bias[i].token, (int)n_vocab);
+        }
+        if (!(o->bias[i].bias <= FLT_MAX)) {
+            return err_set(e, ERR_ARG, "bias: %g for token %d is neither a number nor -inf",
+                           (double)o->bias[i].bias, (int)o->bias[i].token);
+        }
+    }
+    for (size_t i = 0; i < o->n_dry_breakers; i++) {
+        if (o->dry_breakers[i] < 0 || o->dry_breakers[i] >= n_vocab) {
+            return err_set(e, ERR_ARG, "dry_breakers: token %d is not in the vocabulary of %d",
+                           (int)o->dry_breakers[i], (int)n_vocab);
+        }
+    }
+    return ERR_OK;
+}
+
+static void *take(struct sampler *s, size_t n, size_t size, bool *ok)
+{
+    void *p = arena_array(&s->arena, n, size);
+    *ok     = *ok && p;
+    return p;
+}
+
+static bool open_edits(struct sampler *s, const struct sample_opts *o)
+{
+    bool   ok = true;
+    size_t v  = (size_t)s->n_vocab;
+    if (o->n_bias > 0) {
+        struct sample_bias *bias = take(s, o->n_bias, sizeof *bias, &ok);
+        if (bias) {
+            memcpy(bias, o->bias, o->n_bias * sizeof *bias);
+        }
+        s->opts.bias = bias;
+    }
+    if (penalty_on(o)) {
+        s->counts.slot  = take(s, v, sizeof *s->counts.slot, &ok);
+        s->counts.token = take(s, v, sizeof *s->counts.token, &ok);
+        s->counts.count = take(s, v, sizeof *s->counts.count, &ok);
+    }
+    s->opts.dry_breakers = NULL; /* kept as flags */
+    if (!dry_on(o)) {
+        return ok;
+    }
+    struct sample_dry *d = &s->dry;
+    d->breaker = take(s, v, sizeof *d->breaker, &ok);
+    d->length  = take(s, v, sizeof *d->length, &ok);
+    d->found   = take(s, v, sizeof *d->found, &ok);
+    d->z       = take(s, SAMPLE_DRY_MAX, sizeof *d->z, &ok);
+    d->power   = take(s, SAMPLE_DRY_MAX, sizeof *d->power, &ok);
+    if (!ok) {
+        return false;
+    }
+    for (size_t i = 0; i < o->n_dry_breakers; i++) {
+        d->breaker[o->dry_breakers[i]] = 1;
+    }
+    double power = (double)o->dry_multiplier;
+    for (int i = 0; i < SAMPLE_DRY_MAX; i++) {
+        d->power[i] = (float)power;
+        power = fmin(power * (double)o->dry_base, 1e30); /* a logit minus this stays finite */
+    }
+    return ok;
+}
+
+static bool open_arrays(struct sampler *s, const struct sample_opts *o)
+{
+    bool   ok       = true;
+    size_t n_blocks = (size_t)s->n_blocks, n = n_blocks * SAMPLE_BLOCK;
+    s->x         = take(s, n, sizeof *s->x, &ok);
+    s->block_max = take(s, n_blocks, sizeof *s->block_max, &ok);
+    s->dirty     = take(s, n_blocks, sizeof *s->dirty, &ok);
+    s->top       = take(s, (size_t)o->n_top, sizeof *s->top, &ok);
+    if (o->temp > 0) {
+        s->block_sum = take(s, n_blocks, sizeof *s->block_sum, &ok);
+        s->w         = take(s, n, sizeof *s->w, &ok);
+        s->id        = take(s, n, sizeof *s->id, &ok);
+        s->key       = take(s, n, sizeof *s->key, &ok);
+        s->bins      = take(s, SAMPLE_BINS, sizeof *s->bins, &ok);
+    }
+    return ok;
+}
+
+enum err_code sample_open(struct sampler **out, const struct sample_opts *o, int32_t n_vocab,
+                          struct err *e)
+{
+    if (n_vocab < 1 || n_vocab > 1 << 28) {
+        return err_set(e, ERR_ARG, "n_vocab: %d is not between 1 and 268435456", (int)n_vocab);
+    }
+    enum err_code rc = check_ranges(o, n_vocab, e);
+    rc = rc == ERR_OK ? check_tokens(o, n_vocab, e) : rc;
+    if (rc != ERR_OK) {
+        return rc;
+    }
+    struct sampler *s = calloc(1, sizeof *s);
+    if (!s) {
+        return err_set(e, ERR_NOMEM, "out of memory for a sampler");
+    }
+    s->opts     = *o;
+    s->n_vocab  = n_vocab;
+    s->n_blocks = (n_vocab + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK;
+    s->kernels  = sample_kernels_for(simd_features());
+#define STAGE(name, on)                                  \
+    if (on) {                                            \
+        s->stages[s->n_stages++] = sample_stage_##name; \
+    }
+#include "sample/stages.def"
+#undef STAGE
+    if (!open_edits(s, o) || !open_arrays(s, o)) {
+        sample_close(s);
+        return err_set(e, ERR_NOMEM, "out of memory for a sampler over %d tokens", (int)n_vocab);
+    }
+    *out = s;
+    return ERR_OK;
+}
+
+void sample_close(struct sampler *s)
+{
+    if (s) {
+        arena_free(&s->arena);
+        free(s->history);
+        free(s);
+    }
+}
+
+static enum err_code remember(struct sampler *s, int32_t token, struct err *e)
+{
+    if (s->n_history == s->history_cap) {
+        size_t cap = s->history_cap ? 2 * s->history_cap : 4096;
+        if (cap > SIZE_MAX / sizeof *s->history) {
+            return err_set(e, ERR_NOMEM, "out of memory for the sampler's history");
+        }
+        int32_t *p = realloc(s->history, cap * sizeof *p);
+        if (!p) {
+            return err_set(e, ERR_NOMEM, "out of memory for the sampler's history");
+        }
+        s->history     = p;
+        s->history_cap = cap;
+    }
+    s->history[s->n_history++] = token;
+    return ERR_OK;
+}
+
+enum err_code sample_accept(struct sampler *s, int32_t token, struct err *e)
+{
+    if (token < 0 || token >= s->n_vocab) {
+        return err_set(e, ERR_ARG, "token %d is not in the vocabulary of %d", (int)token,
+                       (int)s->n_vocab);
+    }
+    bool count = penalty_on(&s->opts);
+    if (count || dry_on(&s->opts)) {
+        enum err_code rc = remember(s, token, e);
+        if (rc != ERR_OK) {
+            return rc;
+        }
+    }
+    if (count) {
+        int32_t last_n = s->opts.penalty_last_n;
+        sample_counts_add(&s->counts, token);
+        if (last_n > 0 && s->n_history > (size_t)last_n) {
+            sample_counts_drop(&s->counts, s->history[s->n_history - 1 - (size_t)last_n]);
+        }
+    }
+    s->position++;
+    return ERR_OK;
+}
+
+/* Edits keep finite logits finite, so that only a bias of -inf can forbid a token. */
+void sample_edit(struct sampler *s, int32_t token, float logit)
+{
+    if (s->x[token] >= -FLT_MAX) {
+        s->x[token] = logit > FLT_MAX ? FLT_MAX : logit < -FLT_MAX ? -FLT_MAX : logit;
+        s->dirty[token / SAMPLE_BLOCK] = 1;
+    }
+}
+
+/* Copies the logits to x. In the same pass over memory, ln(sum(exp(x))) for log-probabilities:
+ * each block relative to its own largest value, so that no block has to wait for the others.
+ * Returns max and the logarithm of the rest: their sum would lose digits. */
+static double load(struct sampler *s, const float *logits)
+{
+    float  in[SAMPLE_BLOCK], w[SAMPLE_BLOCK];
+    double sum = 0; /* of exp(x - max) so far */
+    s->max     = -INFINITY;
+    for (int32_t b = 0; b < s->n_blocks; b++) {
+        const float *src  = logits + (size_t)b * SAMPLE_BLOCK;
+        float       *x    = s->x + (size_t)b * SAMPLE_BLOCK;
+        int32_t      left = s->n_vocab - b * SAMPLE_BLOCK;
+        if (left < SAMPLE_BLOCK) {
+            memcpy(in, src, (size_t)left * sizeof *in);
+            for (int32_t i = left; i < SAMPLE_BLOCK; i++) {
+                in[i] = -INFINITY;
+            }
+            src = in;
+        }
+        float max       = s->kernels->scan(src, x);
+        s->block_max[b] = max;
+        if (!(max >= -FLT_MAX)) {
+            continue;
+        }
+        s->kernels->weigh(x, w, max, 1);
+        double part = s->kernels->sum(w);
+        if (max > s->max) {
+            sum    = sum * exp((double)s->max - (double)max) + part;
+            s->max = max;
+        } else {
+            sum += part * exp((double)max - (double)s->max);
+        }
+    }
+    return log(sum);
+}
+
+static bool any_finite(const float *logits, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        if (isfinite(logits[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+enum err_code sample_next(struct sampler *s, const float *logits, struct sample_pick *pick,
+                          struct err *e)
+{
+    double rest = load(s, logits), raw_max = (double)s->max;
+    /* The largest float may stand for +inf: only then is a second look needed. */
+    if (!(s->max >= -FLT_MAX) || (s->max >= FLT_MAX && !any_finite(logits, s->n_vocab))) {
+        return err_set(e, ERR_DEVICE, "the model's output has no finite logit");
+    }
+    int32_t n_top = s->opts.n_top > 0 ? sample_best(s) : 0;
+    for (int32_t i = 0; i < n_top; i++) {
+        s->top[i].logprob = (float)((double)s->top[i].logprob - raw_max - rest);
+    }
+    s->n        = s->n_vocab;
+    s->dense    = true;
+    s->weighed  = false;
+    s->inv_temp = 1;
+    s->token    = -1;
+    for (int32_t i = 0; i < s->n_stages && s->token < 0; i++) {
+        enum err_code rc = s->stages[i](s, e);
+        if (rc != ERR_OK) {
+            memset(s->dirty, 0, (size_t)s->n_blocks);
+            return rc;
+        }
+    }
+    assert(s->token >= 0 && s->token < s->n_vocab);
+    double raw = fmin((double)logits[s->token], (double)FLT_MAX);
+    *pick = (struct sample_pick){ s->token, (float)(raw - raw_max - rest), s->top, n_top };
+    return ERR_OK;
+}
