@@ -6,15 +6,6 @@
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
 
-/* 8 elements: scale (digit - 1 + shift). */
-static void octet(float *y, float scale, unsigned entry, bool minus)
-{
-    float shift = minus ? -0.125f : 0.125f;
-
-    for (unsigned k = 0; k < 8; k++)
-        y[k] = scale * ((float)((int)(entry >> 2 * k & 3u) - 1) + shift);
-}
-
 static void decode(float *y, const void *row, int64_t n)
 {
     const struct quant_iq1_m *b = row;
@@ -27,7 +18,7 @@ static void decode(float *y, const void *row, int64_t n)
             unsigned h = b->qh[g / 2] >> g % 2 * 4 & 15u, code = b->qs[g] | (h & 7u) << 8;
             unsigned s = b->sc[g / 8] >> g % 8 / 2 * 3 & 7u;
 
-            octet(y + 8 * g, d * (float)(2 * s + 1), quant_iq1s_grid[code], h >= 8);
+            iq_ternary_octet(y + 8 * g, d * (float)(2 * s + 1), quant_iq1s_grid[code], h >= 8);
         }
     }
 }

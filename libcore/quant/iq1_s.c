@@ -6,15 +6,6 @@
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
 
-/* 8 elements: scale (digit - 1 + shift). */
-static void octet(float *y, float scale, unsigned entry, bool minus)
-{
-    float shift = minus ? -0.125f : 0.125f;
-
-    for (unsigned k = 0; k < 8; k++)
-        y[k] = scale * ((float)((int)(entry >> 2 * k & 3u) - 1) + shift);
-}
-
 static void decode(float *y, const void *row, int64_t n)
 {
     const struct quant_iq1_s *b = row;
@@ -26,7 +17,7 @@ static void decode(float *y, const void *row, int64_t n)
             unsigned h = b->qh[g / 4], code = b->qs[g] | (h >> g % 4 * 3 & 7u) << 8;
             float    scale = d * (float)(2 * (h >> 12 & 7u) + 1);
 
-            octet(y + 8 * g, scale, quant_iq1s_grid[code], (h & 0x8000u) != 0);
+            iq_ternary_octet(y + 8 * g, scale, quant_iq1s_grid[code], (h & 0x8000u) != 0);
         }
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* iq4_ks.h - 4.31 bits, non-linear codes, 8-bit scales per 32, row scale: 256 elements in 136 bytes. */
+/* iq4_ks.h - 4.31 bits, non-linear codes, scales per 32 and row: 256 elements in 136 bytes. */
 #ifndef QUANT_IQ4_KS_H
 #define QUANT_IQ4_KS_H
 #include <assert.h>

@@ -5,6 +5,7 @@
 #include "quant/half.h"
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
+#include "quant/x86.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -20,10 +21,39 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+#if defined(__x86_64__)
+TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
+{
+    const struct quant_iq4_nl *b = row;
+    const __m128i value = x86_load16(quant_iq4nl_values);
+
+    for (int64_t i = 0; i < n / 32; i++, b++, y += 32) {
+        __m256  d = _mm256_set1_ps(_cvtsh_ss(b->d));
+        __m128i q = x86_load16(b->qs);
+
+        x86_scale(y, _mm_shuffle_epi8(value, x86_low(q)), d);
+        x86_scale(y + 16, _mm_shuffle_epi8(value, x86_high(q)), d);
+    }
+}
+
+TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
+{
+    const struct quant_iq4_nl *b = row;
+    const __m512 value = x86_floats(x86_load16(quant_iq4nl_values));
+
+    for (int64_t i = 0; i < n / 32; i++, b++, y += 32) {
+        __m512 table = _mm512_mul_ps(value, _mm512_set1_ps(_cvtsh_ss(b->d)));
+
+        x86_look_up(y, y + 16, b->qs, table, table);
+    }
+}
+#endif
+
 const struct quant_type quant_type_iq4_nl = {
     .name = "iq4_nl",
     .id = 20,
     .block_elems = 32,
     .block_bytes = sizeof(struct quant_iq4_nl),
     .decode = decode,
+    X86_DECODERS
 };

@@ -7,6 +7,7 @@
  */
 #ifndef QUANT_IQ_GRIDS_H
 #define QUANT_IQ_GRIDS_H
+#include <stdbool.h>
 #include <stdint.h>
 
 extern const uint16_t quant_iq1s_grid[2048];
@@ -38,5 +39,14 @@ static inline void iq_octet(float *y, float scale, unsigned entry, unsigned sign
 
     for (unsigned k = 0; k < 8; k++)
         y[k] = scale * value[signs >> k & 1u][entry >> 2 * k & 3u];
+}
+
+/* 8 elements of iq1: scale times (digit - 1 plus or minus 1/8). */
+static inline void iq_ternary_octet(float *y, float scale, unsigned entry, bool minus)
+{
+    float shift = minus ? -0.125f : 0.125f;
+
+    for (unsigned k = 0; k < 8; k++)
+        y[k] = scale * ((float)((int)(entry >> 2 * k & 3u) - 1) + shift);
 }
 #endif

@@ -5,6 +5,7 @@
 #include "quant/half.h"
 #include "quant/k_scales.h"
 #include "quant/quant.h"
+#include "quant/x86.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -26,10 +27,60 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+#if defined(__x86_64__)
+TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
+{
+    const struct quant_q4_k *b = row;
+
+    for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
+        float   d = _cvtsh_ss(b->d), dmin = _cvtsh_ss(b->dmin);
+        uint8_t sm[16];
+
+        k_scales_45(sm, b->sc);
+        for (int g = 0; g < 8; g += 2) {
+            __m256 scale_lo = _mm256_set1_ps(d * (float)sm[g]);
+            __m256 scale_hi = _mm256_set1_ps(d * (float)sm[g + 1]);
+            __m256 min_lo = _mm256_set1_ps(dmin * (float)sm[g + 8]);
+            __m256 min_hi = _mm256_set1_ps(dmin * (float)sm[g + 9]);
+
+            for (int l = 0; l < 32; l += 16) {
+                __m128i q = x86_load16(b->qs + 16 * g + l);
+
+                x86_scale_min(y + 32 * g + l, x86_low(q), scale_lo, min_lo);
+                x86_scale_min(y + 32 * g + l + 32, x86_high(q), scale_hi, min_hi);
+            }
+        }
+    }
+}
+
+TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
+{
+    const struct quant_q4_k *b = row;
+    const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+
+    for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
+        float   d = _cvtsh_ss(b->d), dmin = _cvtsh_ss(b->dmin);
+        uint8_t sm[16];
+
+        k_scales_45(sm, b->sc);
+        for (int g = 0; g < 8; g += 2) {
+            __m512 lo = _mm512_mul_ps(codes, _mm512_set1_ps(d * (float)sm[g]));
+            __m512 hi = _mm512_mul_ps(codes, _mm512_set1_ps(d * (float)sm[g + 1]));
+
+            lo = _mm512_sub_ps(lo, _mm512_set1_ps(dmin * (float)sm[g + 8]));
+            hi = _mm512_sub_ps(hi, _mm512_set1_ps(dmin * (float)sm[g + 9]));
+            for (int l = 0; l < 32; l += 16)
+                x86_look_up(y + 32 * g + l, y + 32 * g + l + 32, b->qs + 16 * g + l, lo, hi);
+        }
+    }
+}
+#endif
+
 const struct quant_type quant_type_q4_k = {
     .name = "q4_k",
     .id = 12,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_q4_k),
     .decode = decode,
+    X86_DECODERS
 };
