@@ -17,7 +17,7 @@ struct state;
 struct op_rows;
 
 struct model_opts {
-    const char *device;    /* "cpu"; wrappers as in ops.h: "check:cpu", "trace:cpu" */
+    const char *device;    /* "cpu" (NULL: the same) */
     int         n_threads; /* 0: as many as there are processors */
 };
 

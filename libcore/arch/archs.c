@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* archs.c - the table of families, and reading of metadata with limits. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "arch/arch.h"
+#include "gguf/gguf.h"
+
+#define ARCH(name) extern const struct arch arch_##name;
+#include "arch/archs.def"
+#undef ARCH
+
+static const struct arch *const archs[] = {
+#define ARCH(name) &arch_##name,
+#include "arch/archs.def"
+#undef ARCH
+};
+
+static const struct gguf_kv *find(struct arch_keys *k, const char *key, char full[128])
+{
+    (void)snprintf(full, 128, "%s.%s", k->prefix, key);
+    return gguf_kv_find(k->g, full);
+}
+
+static bool scalar(struct arch_keys *k, const struct gguf_kv *kv, const char *full)
+{
+    if (kv->kind != GGUF_ARR && kv->kind != GGUF_STR)
+        return true;
+    err_set(k->e, ERR_FORMAT, "%s: %s is not a number", gguf_path(k->g), full);
+    return false;
+}
+
+int arch_int_or(struct arch_keys *k, const char *key, int least, int most, int absent)
+{
+    char full[128];
+    const struct gguf_kv *kv = find(k, key, full);
+    int64_t v = 0;
+
+    if (k->e->code != ERR_OK || kv == NULL)
+        return absent;
+    if (!scalar(k, kv, full))
+        return 0;
+    if (!gguf_kv_i64(kv, 0, &v) || v < least || v > most) {
+        err_set(k->e, ERR_FORMAT, "%s: %s is not a whole number in %d .. %d", gguf_path(k->g), full, least,
+                most);
+        return 0;
+    }
+    return (int)v;
+}
+
+int arch_int(struct arch_keys *k, const char *key, int least, int most)
+{
+    char full[128];
+
+    if (k->e->code == ERR_OK && find(k, key, full) == NULL)
+        err_set(k->e, ERR_FORMAT, "%s: %s is missing", gguf_path(k->g), full);
+    return arch_int_or(k, key, least, most, 0);
+}
+
+float arch_float_or(struct arch_keys *k, const char *key, float least, float most, float absent)
+{
+    char full[128];
+    const struct gguf_kv *kv = find(k, key, full);
+    double v = 0;
+
+    if (k->e->code != ERR_OK || kv == NULL)
+        return absent;
+    if (!scalar(k, kv, full))
+        return 0;
+    if (!gguf_kv_f64(kv, 0, &v) || !isfinite(v) || v < (double)least || v > (double)most) {
+        err_set(k->e, ERR_FORMAT, "%s: %s is not a number in %g .. %g", gguf_path(k->g), full,
+                (double)least, (double)most);
+        return 0;
+    }
+    return (float)v;
+}
+
+float arch_float(struct arch_keys *k, const char *key, float least, float most)
+{
+    char full[128];
+
+    if (k->e->code == ERR_OK && find(k, key, full) == NULL)
+        err_set(k->e, ERR_FORMAT, "%s: %s is missing", gguf_path(k->g), full);
+    return arch_float_or(k, key, least, most, 0);
+}
+
+static enum err_code make_common(struct plan *p, const struct gguf *g, struct err *e)
+{
+    struct arch_keys k = { g, p->arch->name, e };
+    int blocks = arch_int(&k, "block_count", 1, ARCH_LAYERS_MAX);
+    const struct gguf_tensor *embd = gguf_find(g, "token_embd.weight");
+
+    p->n_nextn = arch_int_or(&k, "nextn_predict_layers", 0, ARCH_LAYERS_MAX - 1, 0);
+    p->n_embd = arch_int(&k, "embedding_length", 1, ARCH_WIDTH_MAX);
+    p->norm_eps = arch_float(&k, "attention.layer_norm_rms_epsilon", 0.0f, 1.0f);
+    p->ctx_train = arch_int(&k, "context_length", 1, ARCH_CTX_MAX);
+    if (e->code != ERR_OK)
+        return e->code;
+    if (p->n_nextn >= blocks)
+        return err_set(e, ERR_FORMAT, "%s: %s.nextn_predict_layers is not less than block_count",
+                       gguf_path(g), p->arch->name);
+    if (p->n_nextn > 0) { /* pruned files keep the key without the block */
+        char name[64];
+
+        (void)snprintf(name, sizeof name, "blk.%d.nextn.eh_proj.weight", blocks - p->n_nextn);
+        bool there = gguf_find(g, name) != NULL;
+        (void)snprintf(name, sizeof name, "blk.%d.attn_norm.weight", blocks - 1);
+        if (!there && gguf_find(g, name) != NULL)
+            p->n_nextn = 0;
+    }
+    p->n_layer = blocks - p->n_nextn;
+    if (embd == NULL)
+        return err_set(e, ERR_FORMAT, "%s: tensor token_embd.weight is missing", gguf_path(g));
+    if (embd->ne[1] > INT32_MAX / 4)
+        return err_set(e, ERR_FORMAT, "%s: tensor token_embd.weight has too many rows", gguf_path(g));
+    p->n_vocab = (int32_t)embd->ne[1];
+    return ERR_OK;
+}
+
+enum err_code plan_make(struct plan *p, const struct gguf *g, struct err *e)
+{
+    struct str name = { 0 };
+
+    if (!gguf_str(g, "general.architecture", &name))
+        return err_set(e, ERR_FORMAT, "%s: general.architecture is missing", gguf_path(g));
+    for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++) {
+        if (!str_is(name, archs[i]->name))
+            continue;
+        e->code = ERR_OK;
+        memset(p, 0, sizeof *p);
+        p->arch = archs[i];
+        enum err_code code = make_common(p, g, e);
+        return code != ERR_OK ? code : archs[i]->make(p, g, e);
+    }
+    return err_set(e, ERR_UNSUPPORTED, "%s: architecture '%.*s' is not known to this version",
+                   gguf_path(g), STR_ARG(name));
+}

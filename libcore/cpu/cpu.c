@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cpu.c - the CPU device: choice of kernels, table of operations. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/simd.h"
+#include "cpu/cpu.h"
+
+static void close_cpu(void *ctx)
+{
+    struct cpu *c = ctx;
+
+    pool_close(c->pool);
+    free(c);
+}
+
+/* Untouched pages cost nothing, so a long context may be reserved and only partly used. */
+static void *alloc(void *ctx, size_t n)
+{
+    void *p = mmap(NULL, n > 0 ? n : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+
+    (void)ctx;
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static void release(void *ctx, void *p, size_t n)
+{
+    (void)ctx;
+    munmap(p, n > 0 ? n : 1);
+}
+
+static void zero(void *ctx, void *p, size_t n)
+{
+    (void)ctx;
+    memset(p, 0, n);
+}
+
+static const char *simd(void *ctx)
+{
+    return ((struct cpu *)ctx)->kern->name;
+}
+
+static int threads(void *ctx)
+{
+    return pool_size(((struct cpu *)ctx)->pool);
+}
+
+static const struct dev_table table = {
+#define X(name) .name = cpu_##name,
+    DEV_OPS(X)
+#undef X
+    .matmul_need = cpu_matmul_need, .attn_need = cpu_attn_need, .moe_need = cpu_moe_need,
+    .alloc = alloc, .free = release, .zero = zero, .close = close_cpu, .simd = simd, .threads = threads,
+};
+
+enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o, struct err *e)
+{
+    unsigned features = simd_features();
+    struct cpu *c = calloc(1, sizeof *c);
+
+    if (c == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    c->dev = dev;
+    c->kern = features & SIMD_AVX512 ? &cpu_kernels_avx512
+            : features & SIMD_AVX2   ? &cpu_kernels_avx2
+                                     : &cpu_kernels_scalar;
+    for (int i = 0; i < QUANT_N; i++)
+        c->decode[i] = quant_decoder(i, features);
+    enum err_code code = pool_open(&c->pool, o->n_threads > 0 ? o->n_threads : pool_cpus(), e);
+    if (code != ERR_OK) {
+        free(c);
+        return code;
+    }
+    *out = (struct dev_impl){ &table, c };
+    return ERR_OK;
+}
+
+int64_t cpu_grain(const struct cpu *c, int64_t items, int64_t item_cost, int64_t unit)
+{
+    enum { WORTH = 16384 }; /* floating point operations that pay for handing out a piece */
+    int64_t n = pool_size(c->pool);
+    int64_t grain = (items + n * 4 - 1) / (n * 4);
+    int64_t least = WORTH / (item_cost > 0 ? item_cost : 1) + 1;
+
+    grain = grain < least ? least : grain;
+    return (grain + unit - 1) / unit * unit;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cpu.h - inside the CPU device: its context and its operations.       room: cpu (base quant ops)
+ *
+ * Work is cut into pieces by rows, heads or experts and given to one pool; pieces write by index and share
+ * no sums, so results do not depend on the thread count.
+ */
+#ifndef CPU_CPU_H
+#define CPU_CPU_H
+#include "base/pool.h"
+#include "cpu/kernels.h"
+#include "ops/table.h"
+#include "quant/quant.h"
+
+struct cpu {
+    struct dev               *dev; /* for its scratch */
+    struct pool              *pool;
+    const struct cpu_kernels *kern;
+    quant_decode_fn          *decode[QUANT_N]; /* fastest for this processor */
+};
+
+/* Row r of float rows. */
+static inline float *cpu_row(struct tensor t, int64_t r)
+{
+    return (float *)t.data + r * t.stride;
+}
+
+/* Pieces of items so that each is worth about `cost` floating point operations or more, and every thread
+ * gets a few; a multiple of `unit`. */
+int64_t cpu_grain(const struct cpu *c, int64_t items, int64_t item_cost, int64_t unit);
+
+/* Rows w0 .. w0 + n - 1 of matrix w (expert `e`), as floats n * ne[0]: the mapping itself for f32,
+ * else decoded into buf. */
+enum { CPU_PANEL = 16 }; /* weight rows decoded at a time */
+const float *cpu_weights(const struct cpu *c, struct tensor w, int64_t e, int64_t w0, int n, float *buf);
+
+void   cpu_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token, float scale);
+void   cpu_matmul(void *ctx, struct tensor y, struct tensor w, struct tensor x);
+size_t cpu_matmul_need(void *ctx, struct tensor y, struct tensor w, struct tensor x);
+void   cpu_rms_norm(void *ctx, struct tensor y, struct tensor x, const float *w, int64_t n_w,
+                    int64_t group, float eps);
+void   cpu_rms_norm_gated(void *ctx, struct tensor y, struct tensor x, struct tensor z, const float *w,
+                          int64_t n_w, int64_t group, float eps);
+void   cpu_add(void *ctx, struct tensor y, struct tensor x, float s);
+void   cpu_add_gated(void *ctx, struct tensor y, struct tensor x, struct tensor g);
+void   cpu_glu(void *ctx, struct tensor y, struct tensor gate, struct tensor up, enum op_act act);
+void   cpu_act(const struct cpu *c, float *y, const float *gate, const float *up, int64_t n, enum op_act act);
+void   cpu_sigmoid_mul(void *ctx, struct tensor y, struct tensor g);
+void   cpu_rows_pick(void *ctx, struct tensor y, struct tensor x, const int32_t *row);
+void   cpu_heads_pick(void *ctx, struct tensor y, struct tensor x, int64_t dim, int64_t pitch, int64_t first);
+void   cpu_rope(void *ctx, struct tensor x, const struct op_rope *a, const struct op_rows *r);
+void   cpu_kv_store(void *ctx, struct tensor k, struct tensor v, const struct op_kv *kv,
+                    const struct op_rows *r);
+void   cpu_attn(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
+                const struct op_rows *r);
+size_t cpu_attn_need(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv);
+void   cpu_conv(void *ctx, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r);
+void   cpu_gdn(void *ctx, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
+               const struct op_gdn *a, const struct op_rows *r);
+void   cpu_route(void *ctx, int32_t *expert, struct tensor weight, struct tensor logits,
+                 const struct op_route *a);
+void   cpu_moe(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a);
+size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a);
+#endif

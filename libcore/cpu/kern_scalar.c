@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kern_scalar.c - the specification of the CPU kernels, in plain C. */
+#include <math.h>
+#include <string.h>
+
+#include "cpu/kernels.h"
+
+#define TARGET
+#include "cpu/kern_body.h"
+
+static float dot(const float *w, const float *x, int64_t k)
+{
+    float sum[16] = { 0 };
+    int64_t i = 0;
+
+    for (; i + 16 <= k; i += 16)
+        for (int l = 0; l < 16; l++)
+            sum[l] = fmaf(w[i + l], x[i + l], sum[l]);
+    for (int l = 0; i + l < k; l++)
+        sum[l] = fmaf(w[i + l], x[i + l], sum[l]);
+    for (int half = 8; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            sum[l] += sum[l + half];
+    return sum[0];
+}
+
+static void dots(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x,
+                 int nx, int64_t k)
+{
+    for (int j = 0; j < nx; j++)
+        for (int i = 0; i < nw; i++)
+            y[j][at + i] = dot(w + i * ldw, x[j], k);
+}
+
+KERNEL_SET(scalar);

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels.h - the inner loops of the CPU device, one set per instruction set.   room: cpu (base quant ops)
+ *
+ * Every set gives the same bytes: sums run in a stated order with fused multiply-add, lanes are
+ * independent of each other, and exp is our own polynomial. kern_scalar.c is the specification.
+ * All arrays are float, unaligned, of n elements unless said otherwise; outputs do not overlap
+ * inputs unless said so.
+ */
+#ifndef CPU_KERNELS_H
+#define CPU_KERNELS_H
+#include <stdint.h>
+
+struct cpu_kernels {
+    const char *name;
+    /* y[j][at + i] = <w_i, x_j> for i < nw, j < nx; w_i = w + i * ldw; k elements. The order of
+     * quant_dot(): sum[l % 16] = fmaf(w[l], x[l], sum[l % 16]), then sum[j] += sum[j + 8], 4, 2, 1. */
+    void (*dots)(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x,
+                 int nx, int64_t k);
+    /* y = fmaf(a, x, y) */
+    void (*axpy)(float *y, const float *x, float a, int64_t n);
+    /* y = fmaf(b, x, a * y) */
+    void (*blend)(float *y, const float *x, float a, float b, int64_t n);
+    /* y = exp(x - m); y may be x */
+    void (*exp_sub)(float *y, const float *x, float m, int64_t n);
+    /* y = y * w * s (w NULL: y * s) */
+    void (*scale)(float *y, const float *x, const float *w, float s, int64_t n);
+    /* y = silu(x); y may be x */
+    void (*silu)(float *y, const float *x, int64_t n);
+    /* y = silu(g) * u; y may be either */
+    void (*silu_mul)(float *y, const float *g, const float *u, int64_t n);
+    /* y = y * sigmoid(g) */
+    void (*sigmoid_mul)(float *y, const float *g, int64_t n);
+    /* y[c] = bias[c] + sum_j w[j * ldw + c] * x[j][c], j < taps ascending; bias may be NULL */
+    void (*conv)(float *y, const float *const *x, const float *w, int64_t ldw, const float *bias,
+                 int taps, int64_t n);
+    /* One token of the gated delta rule (op_gdn) for one head: S [dim][dim_v] is updated, y [dim_v].
+     * kv [dim_v] is scratch. g: decay; b: beta. */
+    void (*gdn_step)(float *S, float *y, float *kv, const float *k, const float *q, const float *v,
+                     float g, float b, int dim, int dim_v);
+};
+
+extern const struct cpu_kernels cpu_kernels_scalar, cpu_kernels_avx2, cpu_kernels_avx512;
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* moe.c - router and mixture of experts: rows grouped by expert, each expert's weights decoded once.
+ *
+ * A pair is one use of an expert by a row: pair = row * n_used + k. Pairs are listed by expert, in
+ * ascending order within one; the list decides only who shares a decoded weight row. */
+#include <math.h>
+#include <string.h>
+
+#include "cpu/cpu.h"
+
+static void route_row(const float *logits, int32_t *expert, float *weight, const struct op_route *a)
+{
+    float max = -INFINITY, all = 0.0f, sum = 0.0f;
+
+    for (int k = 0; k < a->n_used; k++) {
+        int32_t best = -1;
+
+        for (int32_t i = 0; i < a->n_expert; i++) {
+            bool taken = false;
+
+            for (int j = 0; j < k && !taken; j++)
+                taken = expert[j] == i;
+            if (!taken && (best < 0 || logits[i] > logits[best]))
+                best = i;
+        }
+        expert[k] = best;
+    }
+    max = logits[expert[0]];
+    for (int32_t i = 0; i < a->n_expert; i++)
+        all += expf(logits[i] - max);
+    for (int k = 0; k < a->n_used; k++) {
+        weight[k] = expf(logits[expert[k]] - max) / all;
+        sum += weight[k];
+    }
+    if (a->normalise)
+        for (int k = 0; k < a->n_used; k++)
+            weight[k] /= sum > 0x1p-14f ? sum : 0x1p-14f;
+    for (int k = 0; k < a->n_used; k++)
+        weight[k] *= a->scale;
+}
+
+struct route {
+    int32_t               *expert;
+    struct tensor          weight, logits;
+    const struct op_route *a;
+};
+
+static void route_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct route *t = ctx;
+
+    (void)worker;
+    for (int64_t r = begin; r < end; r++)
+        route_row(cpu_row(t->logits, r), t->expert + r * t->a->n_used, cpu_row(t->weight, r), t->a);
+}
+
+void cpu_route(void *ctx, int32_t *expert, struct tensor weight, struct tensor logits,
+               const struct op_route *a)
+{
+    struct cpu *c = ctx;
+    struct route t = { expert, weight, logits, a };
+
+    pool_for(c->pool, logits.ne[1], cpu_grain(c, logits.ne[1], (int64_t)a->n_expert * a->n_used, 1),
+             route_piece, &t);
+}
+
+struct moe {
+    const struct cpu    *c;
+    const struct op_moe *a;
+    struct tensor        x, y;
+    int32_t             *first;  /* [experts + 1] where each expert's pairs begin in the list */
+    int32_t             *active; /* experts that have pairs */
+    int32_t              n_active;
+    const float        **in;     /* [pairs, listed] input row */
+    float              **hid, **gate, **out; /* [pairs, listed] up or activated; gate; expert's output */
+    float               *out_data; /* [pairs, by number][n_embd] */
+    float               *buf;    /* decoded panels, one for each worker */
+};
+
+static int64_t panel_floats(const struct op_moe *a)
+{
+    return CPU_PANEL * (a->up.ne[0] > a->down.ne[0] ? a->up.ne[0] : a->down.ne[0]);
+}
+
+static int panel_rows(int64_t n, int64_t r)
+{
+    return n - r < CPU_PANEL ? (int)(n - r) : CPU_PANEL;
+}
+
+static void up_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct moe *m = ctx;
+    const struct op_moe *a = m->a;
+    int64_t k = a->up.ne[0], ff = a->up.ne[1], per = (ff + CPU_PANEL - 1) / CPU_PANEL;
+    float *buf = m->buf + worker * panel_floats(a);
+
+    for (int64_t i = begin; i < end; i++) {
+        int32_t e = m->active[i / per], p0 = m->first[e], np = m->first[e + 1] - p0;
+        int64_t r = i % per * CPU_PANEL;
+        int n = panel_rows(ff, r);
+
+        m->c->kern->dots(m->hid + p0, r, cpu_weights(m->c, a->up, e, r, n, buf), k, n, m->in + p0, np, k);
+        if (a->gate.data != NULL)
+            m->c->kern->dots(m->gate + p0, r, cpu_weights(m->c, a->gate, e, r, n, buf), k, n, m->in + p0,
+                             np, k);
+        for (int32_t p = p0; p < p0 + np; p++)
+            cpu_act(m->c, m->hid[p] + r, a->gate.data != NULL ? m->gate[p] + r : NULL, m->hid[p] + r, n,
+                    a->act);
+    }
+}
+
+static void down_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct moe *m = ctx;
+    int64_t ff = m->a->down.ne[0], n_embd = m->a->down.ne[1], per = (n_embd + CPU_PANEL - 1) / CPU_PANEL;
+    float *buf = m->buf + worker * panel_floats(m->a);
+
+    for (int64_t i = begin; i < end; i++) {
+        int32_t e = m->active[i / per], p0 = m->first[e];
+        int64_t r = i % per * CPU_PANEL;
+        int n = panel_rows(n_embd, r);
+
+        m->c->kern->dots(m->out + p0, r, cpu_weights(m->c, m->a->down, e, r, n, buf), ff, n,
+                         (const float *const *)(m->hid + p0), m->first[e + 1] - p0, ff);
+    }
+}
+
+static void sum_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct moe *m = ctx;
+    int64_t n = m->y.ne[0];
+
+    (void)worker;
+    for (int64_t r = begin; r < end; r++) {
+        const float *weight = cpu_row(m->a->weight, r), *out = m->out_data + r * m->a->n_used * n;
+        float *y = cpu_row(m->y, r);
+
+        m->c->kern->scale(y, out, NULL, weight[0], n);
+        for (int k = 1; k < m->a->n_used; k++)
+            m->c->kern->axpy(y, out + k * n, weight[k], n);
+    }
+}
+
+/* Lists the pairs by expert: counting sort. */
+static void list_pairs(struct moe *m, float *hid, float *gate)
+{
+    const struct op_moe *a = m->a;
+    int64_t pairs = m->x.ne[1] * a->n_used, ff = a->up.ne[1];
+    int32_t n_expert = (int32_t)a->up.ne[2];
+
+    memset(m->first, 0, ((size_t)n_expert + 1) * sizeof *m->first);
+    for (int64_t p = 0; p < pairs; p++)
+        m->first[a->expert[p] + 1]++;
+    for (int32_t e = 0; e < n_expert; e++) {
+        if (m->first[e + 1] > 0)
+            m->active[m->n_active++] = e;
+        m->first[e + 1] += m->first[e];
+    }
+    for (int64_t p = 0; p < pairs; p++) {
+        int32_t at = m->first[a->expert[p]]++;
+
+        m->in[at] = cpu_row(m->x, p / a->n_used);
+        m->hid[at] = hid + at * ff;
+        m->gate[at] = gate + at * ff;
+        m->out[at] = m->out_data + p * m->y.ne[0];
+    }
+    for (int32_t e = n_expert; e > 0; e--)
+        m->first[e] = m->first[e - 1];
+    m->first[0] = 0;
+}
+
+size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
+{
+    const struct cpu *c = ctx;
+    size_t pairs = (size_t)(x.ne[1] * a->n_used), f = sizeof(float);
+
+    return 2 * ((size_t)a->up.ne[2] + 1) * sizeof(int32_t) + 4 * pairs * sizeof(void *) +
+           pairs * (2 * (size_t)a->up.ne[1] + (size_t)y.ne[0]) * f +
+           (size_t)pool_size(c->pool) * (size_t)panel_floats(a) * f + (size_t)(16 * 64);
+}
+
+void cpu_moe(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
+{
+    struct cpu *c = ctx;
+    struct dev *d = c->dev;
+    size_t mark = dev_mark(d), pairs = (size_t)(x.ne[1] * a->n_used), ff = (size_t)a->up.ne[1];
+    size_t n_expert = (size_t)a->up.ne[2], f = sizeof(float);
+    struct moe m = {
+        .c = c, .a = a, .x = x, .y = y,
+        .first = dev_scratch_bytes(d, (n_expert + 1) * sizeof(int32_t)),
+        .active = dev_scratch_bytes(d, n_expert * sizeof(int32_t)),
+        .in = dev_scratch_bytes(d, pairs * sizeof(float *)),
+        .hid = dev_scratch_bytes(d, pairs * sizeof(float *)),
+        .gate = dev_scratch_bytes(d, pairs * sizeof(float *)),
+        .out = dev_scratch_bytes(d, pairs * sizeof(float *)),
+        .out_data = dev_scratch_bytes(d, pairs * (size_t)y.ne[0] * f),
+        .buf = dev_scratch_bytes(d, (size_t)pool_size(c->pool) * (size_t)panel_floats(a) * f),
+    };
+    float *hid = dev_scratch_bytes(d, pairs * ff * f), *gate = dev_scratch_bytes(d, pairs * ff * f);
+
+    list_pairs(&m, hid, gate);
+    int64_t per_active = (int64_t)pairs / m.n_active + 1;
+    int64_t up = m.n_active * (((int64_t)ff + CPU_PANEL - 1) / CPU_PANEL);
+    int64_t down = m.n_active * ((y.ne[0] + CPU_PANEL - 1) / CPU_PANEL);
+    pool_for(c->pool, up, cpu_grain(c, up, 2 * CPU_PANEL * x.ne[0] * per_active, 1), up_piece, &m);
+    pool_for(c->pool, down, cpu_grain(c, down, CPU_PANEL * (int64_t)ff * per_active, 1), down_piece, &m);
+    pool_for(c->pool, x.ne[1], cpu_grain(c, x.ne[1], y.ne[0] * a->n_used, 1), sum_piece, &m);
+    dev_release(d, mark);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rec.c - recurrent layers: causal convolution and the gated delta rule, token by token. */
+#include <math.h>
+#include <string.h>
+
+#include "cpu/cpu.h"
+
+enum { CONV_TAPS_MAX = 16, CONV_BLOCK = 256 };
+
+struct conv {
+    const struct cpu     *c;
+    struct tensor         y, x;
+    const struct op_conv *a;
+    const struct op_rows *r;
+};
+
+/* Channels c0 .. c0 + n - 1 of one sequence. The window slides over the stored inputs, then the rows. */
+static void conv_block(const struct conv *t, const struct op_seq *s, int64_t c0, int64_t n)
+{
+    const struct op_conv *a = t->a;
+    int64_t ch = t->x.ne[0];
+    float *past = a->rec.data + s->slot * a->rec.floats + c0, keep[(CONV_TAPS_MAX - 1) * CONV_BLOCK];
+    int taps = a->taps, old = taps - 1;
+
+    for (int i = 0; i < s->n; i++) {
+        const float *in[CONV_TAPS_MAX];
+        float *y = cpu_row(t->y, s->row + i) + c0;
+
+        for (int j = 0; j < taps; j++) {
+            int at = i - old + j; /* row within the step; negative: stored */
+
+            in[j] = at < 0 ? past + (old + at) * ch : cpu_row(t->x, s->row + at) + c0;
+        }
+        t->c->kern->conv(y, in, a->w + c0, ch, a->bias == NULL ? NULL : a->bias + c0, taps, n);
+        t->c->kern->silu(y, y, n);
+    }
+    for (int j = 0; j < old; j++) {
+        int at = s->n - old + j;
+        const float *from = at < 0 ? past + (old + at) * ch : cpu_row(t->x, s->row + at) + c0;
+
+        memcpy(keep + j * n, from, (size_t)n * sizeof *keep);
+    }
+    for (int j = 0; j < old; j++)
+        memcpy(past + j * ch, keep + j * n, (size_t)n * sizeof *keep);
+}
+
+static void conv_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct conv *t = ctx;
+    int64_t ch = t->x.ne[0], blocks = (ch + CONV_BLOCK - 1) / CONV_BLOCK;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t c0 = i % blocks * CONV_BLOCK;
+
+        conv_block(t, &t->r->seq[i / blocks], c0, ch - c0 < CONV_BLOCK ? ch - c0 : CONV_BLOCK);
+    }
+}
+
+void cpu_conv(void *ctx, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r)
+{
+    struct cpu *c = ctx;
+    struct conv t = { c, y, x, a, r };
+    int64_t items = r->n_seq * ((x.ne[0] + CONV_BLOCK - 1) / CONV_BLOCK);
+
+    pool_for(c->pool, items, cpu_grain(c, items, (int64_t)CONV_BLOCK * 20 * r->n / r->n_seq, 1), conv_piece,
+             &t);
+}
+
+struct gdn {
+    const struct cpu     *c;
+    struct tensor         y, qkv, alpha, beta;
+    const struct op_gdn  *a;
+    const struct op_rows *r;
+};
+
+static float softplus(float x)
+{
+    return x > 20.0f ? x : log1pf(expf(x));
+}
+
+/* x / sqrt(sum of squares + eps) * s */
+static void l2_norm(const struct cpu_kernels *kern, float *y, const float *x, int n, float eps, float s)
+{
+    float sum, *out = &sum;
+
+    kern->dots(&out, 0, x, 0, 1, &x, 1, n);
+    kern->scale(y, x, NULL, s / sqrtf(sum + eps), n);
+}
+
+enum { GDN_DIM_MAX = 1024 };
+
+static void gdn_head(const struct gdn *t, const struct op_seq *s, int h)
+{
+    const struct op_gdn *a = t->a;
+    int hk = a->k_grouped ? h / (a->n_v / a->n_k) : h % a->n_k;
+    float *S = a->rec.data + s->slot * a->rec.floats + (int64_t)h * a->dim * a->dim_v;
+    float q[GDN_DIM_MAX], k[GDN_DIM_MAX], kv[GDN_DIM_MAX], scale = 1.0f / sqrtf((float)a->dim);
+
+    for (int i = s->row; i < s->row + s->n; i++) {
+        const float *in = cpu_row(t->qkv, i);
+        float g = expf(a->a[h] * softplus(cpu_row(t->alpha, i)[h] + a->dt_bias[h]));
+        float b = 1.0f / (1.0f + expf(-cpu_row(t->beta, i)[h]));
+
+        l2_norm(t->c->kern, q, in + (int64_t)hk * a->dim, a->dim, a->eps, scale);
+        l2_norm(t->c->kern, k, in + (int64_t)(a->n_k + hk) * a->dim, a->dim, a->eps, 1.0f);
+        t->c->kern->gdn_step(S, cpu_row(t->y, i) + (int64_t)h * a->dim_v, kv, k, q,
+                             in + (int64_t)2 * a->n_k * a->dim + (int64_t)h * a->dim_v, g, b, a->dim,
+                             a->dim_v);
+    }
+}
+
+static void gdn_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct gdn *t = ctx;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        gdn_head(t, &t->r->seq[i / t->a->n_v], (int)(i % t->a->n_v));
+}
+
+void cpu_gdn(void *ctx, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
+             const struct op_gdn *a, const struct op_rows *r)
+{
+    struct cpu *c = ctx;
+    struct gdn t = { c, y, qkv, alpha, beta, a, r };
+    int64_t items = (int64_t)r->n_seq * a->n_v;
+
+    pool_for(c->pool, items, cpu_grain(c, items, (int64_t)a->dim * a->dim_v * 4 * r->n / r->n_seq, 1),
+             gdn_piece, &t);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* forward.c - the walk over the plan. */
+#include <string.h>
+
+#include "model/forward.h"
+#include "model/internal.h"
+#include "quant/quant.h"
+#include "state/state.h"
+
+static struct tensor rows_at(float *data, int64_t ne0, int64_t ne1)
+{
+    return (struct tensor){ .type = QUANT_f32, .ne = { ne0, ne1, 1 }, .stride = ne0, .data = data };
+}
+
+/* Copies the residual stream for run_trace_hidden(). */
+static float *note(const struct model_step *st, float *hidden, struct tensor x)
+{
+    size_t n = (size_t)x.ne[0] * (size_t)x.ne[1];
+
+    if (st->hidden == NULL)
+        return NULL;
+    memcpy(hidden, x.data, n * sizeof *hidden);
+    return hidden + n;
+}
+
+static void layer(const struct step *s, int i, struct tensor x)
+{
+    const struct model *m = s->m;
+    const struct layer_plan *l = &m->plan.layer[i];
+    struct dev *d = s->d;
+    struct tensor in = dev_scratch(d, x.ne[0], x.ne[1]), out = dev_scratch(d, x.ne[0], x.ne[1]);
+    size_t mark = dev_mark(d);
+
+    op_rms_norm(d, in, x, m->layer[i].mix_norm, x.ne[0], 0, m->plan.norm_eps);
+    if (l->mixers & MIX_ATTN)
+        model_mix_attn(s, i, out, in);
+    else
+        model_mix_gdn(s, i, out, in);
+    op_add(d, x, out, 1.0f);
+    dev_release(d, mark);
+    if (l->ffn == FFN_NONE)
+        return;
+    op_rms_norm(d, in, x, m->layer[i].ffn_norm, x.ne[0], 0, m->plan.norm_eps);
+    model_ffn_moe(s, i, out, in);
+    op_add(d, x, out, 1.0f);
+}
+
+static void walk(const struct step *s, const struct model_step *st)
+{
+    const struct model *m = s->m;
+    struct dev *d = s->d;
+    int64_t n_embd = m->plan.n_embd;
+    struct tensor x = dev_scratch(d, n_embd, st->rows->n), last = dev_scratch(d, n_embd, st->rows->n);
+    float *hidden = st->hidden;
+
+    op_embed(d, x, m->embd, st->rows->token, 1.0f);
+    hidden = note(st, hidden, x);
+    for (int i = 0; i < m->plan.n_layer; i++) {
+        size_t mark = dev_mark(d);
+
+        layer(s, i, x);
+        hidden = note(st, hidden, x);
+        dev_release(d, mark);
+    }
+    if (st->hidden != NULL) {
+        op_rms_norm(d, last, x, m->out_norm, n_embd, 0, m->plan.norm_eps);
+        (void)note(st, hidden, last);
+    }
+    if (st->n_pick == 0)
+        return;
+    last.ne[1] = st->n_pick;
+    op_rows_pick(d, last, x, st->pick);
+    op_rms_norm(d, last, last, m->out_norm, n_embd, 0, m->plan.norm_eps);
+    op_matmul(d, rows_at(st->logits, m->plan.n_vocab, st->n_pick), m->head, last);
+}
+
+enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st, struct err *e)
+{
+    const struct step step = { m, m->dev, s, st->rows };
+
+    dev_begin(m->dev);
+    walk(&step, st);
+    return dev_end(m->dev, e);
+}
+
+enum err_code model_reserve(const struct model *m, struct state *s, int rows, struct err *e)
+{
+    const struct op_seq seq = { .n = rows };
+    const struct op_rows r = { rows, NULL, NULL, 1, &seq };
+    const struct model_step st = { .rows = &r, .n_pick = rows };
+    const struct step step = { m, m->dev, s, &r };
+
+    dev_measure(m->dev, true);
+    walk(&step, &st);
+    dev_measure(m->dev, false);
+    return dev_reserve(m->dev, dev_scratch_peak(m->dev), e);
+}

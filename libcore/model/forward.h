@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* forward.h - for the room `run`: a model's device, plan and forward pass.       room: model */
+#ifndef MODEL_FORWARD_H
+#define MODEL_FORWARD_H
+#include "base/base.h"
+
+struct dev;
+struct model;
+struct op_rows;
+struct plan;
+struct state;
+
+struct dev        *model_dev(const struct model *m);
+const struct plan *model_plan(const struct model *m);
+
+/* What one step computes. Rows of a sequence are consecutive; the caller has checked tokens and limits, and
+ * advances the state's positions afterwards. */
+struct model_step {
+    const struct op_rows *rows;
+    const int32_t        *pick;   /* [n_pick] rows whose logits are wanted, ascending */
+    int                   n_pick;
+    float                *logits; /* [n_pick][n_vocab] */
+    float                *hidden; /* NULL, or [n_layer + 2][rows][n_embd]: see run_trace_hidden() */
+};
+MUST_CHECK enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st,
+                                       struct err *e);
+/* Reserves scratch for steps of up to `rows` rows, all with logits. */
+MUST_CHECK enum err_code model_reserve(const struct model *m, struct state *s, int rows, struct err *e);
+#endif

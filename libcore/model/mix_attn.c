@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mix_attn.c - softmax attention, optionally gated, with per-head norms of queries and keys. */
+#include "model/internal.h"
+#include "state/state.h"
+
+void model_bind_attn(struct attn_weights *w, const struct plan *p, struct binder *b)
+{
+    const struct attn_plan *a = &p->attn;
+    int64_t n_q = (int64_t)a->n_head * a->dim_k;
+
+    w->q = bind_mat(b, "attn_q.weight", p->n_embd, a->gated ? 2 * n_q : n_q, 1);
+    w->k = bind_mat(b, "attn_k.weight", p->n_embd, (int64_t)a->n_head_kv * a->dim_k, 1);
+    w->v = bind_mat(b, "attn_v.weight", p->n_embd, (int64_t)a->n_head_kv * a->dim_v, 1);
+    w->o = bind_mat(b, "attn_output.weight", (int64_t)a->n_head * a->dim_v, p->n_embd, 1);
+    w->q_norm = bind_vec(b, "attn_q_norm.weight", a->dim_k);
+    w->k_norm = bind_vec(b, "attn_k_norm.weight", a->dim_k);
+}
+
+void model_mix_attn(const struct step *s, int layer, struct tensor y, struct tensor x)
+{
+    const struct plan *p = &s->m->plan;
+    const struct attn_plan *a = &p->attn;
+    const struct attn_weights *w = &s->m->layer[layer].attn;
+    const struct op_kv *kv = state_kv(s->state, layer);
+    const struct op_rope rope = { a->dim_k, a->n_rot, s->m->rope_freq };
+    struct dev *d = s->d;
+    int64_t n = x.ne[1], n_q = (int64_t)a->n_head * a->dim_k;
+    struct tensor q = dev_scratch(d, n_q, n), gate = q;
+    struct tensor k = dev_scratch(d, w->k.ne[1], n), v = dev_scratch(d, w->v.ne[1], n);
+    struct tensor o = dev_scratch(d, (int64_t)a->n_head * a->dim_v, n);
+
+    if (a->gated) { /* each head: dim_k of query, then dim_k of gate */
+        struct tensor qg = dev_scratch(d, 2 * n_q, n);
+
+        gate = dev_scratch(d, n_q, n);
+        op_matmul(d, qg, w->q, x);
+        op_heads_pick(d, q, qg, a->dim_k, (int64_t)2 * a->dim_k, 0);
+        op_heads_pick(d, gate, qg, a->dim_k, (int64_t)2 * a->dim_k, a->dim_k);
+    } else {
+        op_matmul(d, q, w->q, x);
+    }
+    op_matmul(d, k, w->k, x);
+    op_matmul(d, v, w->v, x);
+    op_rms_norm(d, q, q, w->q_norm, a->dim_k, a->dim_k, p->norm_eps);
+    op_rms_norm(d, k, k, w->k_norm, a->dim_k, a->dim_k, p->norm_eps);
+    op_rope(d, q, &rope, s->rows);
+    op_rope(d, k, &rope, s->rows);
+    op_kv_store(d, k, v, kv, s->rows);
+    op_attn(d, o, q, kv, a->scale, s->rows);
+    if (a->gated)
+        op_sigmoid_mul(d, o, gate);
+    op_matmul(d, y, w->o, o);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model.c - opens a model: plan, weights, device. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "gguf/gguf.h"
+#include "model/forward.h"
+#include "model/internal.h"
+
+static void bind_layer(struct model *m, struct binder *b, int i)
+{
+    struct layer_weights *w = &m->layer[i];
+    const struct layer_plan *l = &m->plan.layer[i];
+
+    b->layer = i;
+    w->mix_norm = bind_vec(b, "attn_norm.weight", m->plan.n_embd);
+    if (l->mixers & MIX_ATTN)
+        model_bind_attn(&w->attn, &m->plan, b);
+    if (l->mixers & MIX_GDN)
+        model_bind_gdn(&w->gdn, &m->plan, b);
+    if (l->ffn == FFN_MOE) {
+        w->ffn_norm = bind_vec(b, "post_attention_norm.weight", m->plan.n_embd);
+        model_bind_moe(&w->moe, &m->plan, b);
+    }
+}
+
+/* The multi-token-prediction blocks are kept in the file for later use; that they are whole is checked. */
+static void check_nextn(struct model *m, struct binder *b, int i)
+{
+    struct attn_weights attn;
+    struct moe_weights moe;
+    int n_embd = m->plan.n_embd;
+
+    b->layer = i;
+    (void)bind_vec(b, "attn_norm.weight", n_embd);
+    (void)bind_vec(b, "post_attention_norm.weight", n_embd);
+    model_bind_attn(&attn, &m->plan, b);
+    model_bind_moe(&moe, &m->plan, b);
+    (void)bind_mat(b, "nextn.eh_proj.weight", (int64_t)2 * n_embd, n_embd, 1);
+    (void)bind_vec(b, "nextn.enorm.weight", n_embd);
+    (void)bind_vec(b, "nextn.hnorm.weight", n_embd);
+}
+
+static enum err_code bind_all(struct model *m, const struct gguf *g, struct err *e)
+{
+    struct binder b = { g, &m->arena, e, -1 };
+    const struct plan *p = &m->plan;
+    float *freq;
+
+    e->code = ERR_OK;
+    m->layer = arena_array(&m->arena, (size_t)p->n_layer, sizeof *m->layer);
+    freq = arena_array(&m->arena, (size_t)p->attn.n_rot / 2 + 1, sizeof *freq);
+    if (m->layer == NULL || freq == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (int i = 0; i < p->attn.n_rot / 2; i++)
+        freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
+    m->rope_freq = freq;
+    m->embd = bind_mat(&b, "token_embd.weight", p->n_embd, p->n_vocab, 1);
+    m->out_norm = bind_vec(&b, "output_norm.weight", p->n_embd);
+    m->head = bind_has(&b, "output.weight") ? bind_mat(&b, "output.weight", p->n_embd, p->n_vocab, 1)
+                                            : m->embd;
+    for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++)
+        bind_layer(m, &b, i);
+    for (int i = 0; i < p->n_nextn && e->code == ERR_OK; i++)
+        check_nextn(m, &b, p->n_layer + i);
+    return e->code;
+}
+
+static void fill_info(struct model *m, const struct gguf *g)
+{
+    struct model_info *f = &m->info;
+
+    f->arch = m->plan.arch->name;
+    f->n_layer = m->plan.n_layer;
+    f->n_nextn = m->plan.n_nextn;
+    f->n_vocab = m->plan.n_vocab;
+    f->n_embd = m->plan.n_embd;
+    f->ctx_train = m->plan.ctx_train;
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+
+        f->n_params += t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
+        f->weight_bytes += (int64_t)t->size_bytes;
+    }
+    f->n_threads = dev_threads(m->dev);
+    f->device = dev_name(m->dev);
+    f->simd = dev_simd(m->dev);
+}
+
+enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o, struct err *e)
+{
+    const struct dev_opts dev_opts = { o->n_threads };
+    struct model *m = calloc(1, sizeof *m);
+
+    if (m == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    if (plan_make(&m->plan, g, e) || bind_all(m, g, e) ||
+        dev_open(&m->dev, o->device == NULL ? "cpu" : o->device, &dev_opts, e)) {
+        enum err_code code = e->code;
+
+        model_close(m);
+        return code;
+    }
+    fill_info(m, g);
+    *out = m;
+    return ERR_OK;
+}
+
+void model_close(struct model *m)
+{
+    if (m == NULL)
+        return;
+    dev_close(m->dev);
+    arena_free(&m->arena);
+    free(m);
+}
+
+const struct model_info *model_info(const struct model *m)
+{
+    return &m->info;
+}
+
+struct dev *model_dev(const struct model *m)
+{
+    return m->dev;
+}
+
+const struct plan *model_plan(const struct model *m)
+{
+    return &m->plan;
+}
+
+int model_timings(const struct model *m, struct model_timing *out, int max)
+{
+    struct dev_timing t[64];
+    int n = dev_timings(m->dev, t, max < 64 ? max : 64);
+
+    for (int i = 0; i < n; i++)
+        out[i] = (struct model_timing){ t[i].op, t[i].calls, t[i].ns };
+    return n;
+}
+
+void model_timings_reset(struct model *m)
+{
+    dev_timings_reset(m->dev);
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ops.c - shape checks, timing and dispatch; scratch memory. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ops/ops.h"
+#include "ops/table.h"
+#include "quant/quant.h"
+
+enum { ALIGN = 64 };
+
+struct dev {
+    struct dev_impl   impl;
+    const char       *name;
+    unsigned char    *scratch;
+    size_t            cap, used, peak;
+    bool              measuring;
+    struct dev_timing time[DEV_OP_N];
+};
+
+static const char *const op_names[DEV_OP_N] = {
+#define X(name) #name,
+    DEV_OPS(X)
+#undef X
+};
+
+static const struct {
+    const char *name;
+    dev_opener *open;
+} devs[] = {
+#define DEV(name) { #name, name##_dev_open },
+#include "ops/devs.def"
+#undef DEV
+};
+
+enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts *o, struct err *e)
+{
+    for (size_t i = 0; i < sizeof devs / sizeof devs[0]; i++) {
+        if (strcmp(devs[i].name, name) != 0)
+            continue;
+        struct dev *d = calloc(1, sizeof *d);
+        if (d == NULL)
+            return err_set(e, ERR_NOMEM, "out of memory");
+        d->name = devs[i].name;
+        enum err_code code = devs[i].open(&d->impl, d, o, e);
+        if (code != ERR_OK) {
+            free(d);
+            return code;
+        }
+        dev_timings_reset(d);
+        *out = d;
+        return ERR_OK;
+    }
+    return err_set(e, ERR_ARG, "no device named '%s'", name);
+}
+
+void dev_close(struct dev *d)
+{
+    if (d == NULL)
+        return;
+    d->impl.table->close(d->impl.ctx);
+    free(d->scratch);
+    free(d);
+}
+
+const char *dev_name(const struct dev *d)
+{
+    return d->name;
+}
+
+int dev_threads(const struct dev *d)
+{
+    return d->impl.table->threads(d->impl.ctx);
+}
+
+const char *dev_simd(const struct dev *d)
+{
+    return d->impl.table->simd(d->impl.ctx);
+}
+
+void *dev_alloc(struct dev *d, size_t n)
+{
+    return d->impl.table->alloc(d->impl.ctx, n);
+}
+
+void dev_free(struct dev *d, void *p, size_t n)
+{
+    if (p != NULL)
+        d->impl.table->free(d->impl.ctx, p, n);
+}
+
+void dev_zero(struct dev *d, void *p, size_t n)
+{
+    d->impl.table->zero(d->impl.ctx, p, n);
+}
+
+enum err_code dev_reserve(struct dev *d, size_t scratch_bytes, struct err *e)
+{
+    void *p = NULL;
+
+    if (scratch_bytes <= d->cap)
+        return ERR_OK;
+    if (posix_memalign(&p, ALIGN, scratch_bytes) != 0)
+        return err_set(e, ERR_NOMEM, "out of memory: %zu bytes of scratch", scratch_bytes);
+    free(d->scratch);
+    d->scratch = p;
+    d->cap = scratch_bytes;
+    return ERR_OK;
+}
+
+void dev_measure(struct dev *d, bool on)
+{
+    d->measuring = on;
+    d->used = 0;
+}
+
+size_t dev_scratch_peak(const struct dev *d)
+{
+    return d->peak;
+}
+
+void dev_begin(struct dev *d)
+{
+    d->used = 0;
+}
+
+enum err_code dev_end(struct dev *d, struct err *e)
+{
+    (void)d;
+    (void)e;
+    return ERR_OK;
+}
+
+void *dev_scratch_bytes(struct dev *d, size_t n)
+{
+    size_t at = d->used;
+
+    d->used += (n + ALIGN - 1) / ALIGN * ALIGN;
+    if (d->peak < d->used)
+        d->peak = d->used;
+    if (d->measuring)
+        return NULL;
+    assert(d->used <= d->cap);
+    return d->scratch + at;
+}
+
+struct tensor dev_scratch(struct dev *d, int64_t ne0, int64_t ne1)
+{
+    return (struct tensor){
+        .type = QUANT_f32, .ne = { ne0, ne1, 1 }, .stride = ne0,
+        .data = dev_scratch_bytes(d, (size_t)ne0 * (size_t)ne1 * sizeof(float)),
+    };
+}
+
+size_t dev_mark(const struct dev *d)
+{
+    return d->used;
+}
+
+void dev_release(struct dev *d, size_t mark)
+{
+    assert(mark <= d->used);
+    d->used = mark;
+}
+
+int dev_timings(const struct dev *d, struct dev_timing *out, int max)
+{
+    int n = 0;
+
+    for (int i = 0; i < DEV_OP_N && n < max; i++)
+        if (d->time[i].calls > 0)
+            out[n++] = d->time[i];
+    return n;
+}
+
+void dev_timings_reset(struct dev *d)
+{
+    for (int i = 0; i < DEV_OP_N; i++)
+        d->time[i] = (struct dev_timing){ .op = op_names[i] };
+}
+
+struct tensor op_cols(struct tensor x, int64_t c, int64_t n)
+{
+    assert(x.type == QUANT_f32 && c >= 0 && c + n <= x.ne[0]);
+    x.ne[0] = n;
+    if (x.data != NULL)
+        x.data = (float *)x.data + c;
+    return x;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Measuring: the device's own need is a peak that is gone when the call returns. */
+static void note(struct dev *d, size_t need)
+{
+    if (d->peak < d->used + need)
+        d->peak = d->used + need;
+}
+
+static bool floats(struct tensor t, int64_t ne0, int64_t ne1)
+{
+    return t.type == QUANT_f32 && t.ne[0] == ne0 && t.ne[1] == ne1 && t.stride >= ne0;
+}
+
+static bool alike(struct tensor a, struct tensor b)
+{
+    return floats(a, b.ne[0], b.ne[1]) && b.type == QUANT_f32;
+}
+
+/* One call of the device's function, timed. */
+#define RUN(op, ...) \
+    do { \
+        uint64_t t0_ = now_ns(); \
+        d->impl.table->op(d->impl.ctx, __VA_ARGS__); \
+        d->time[DEV_OP_##op].ns += now_ns() - t0_; \
+        d->time[DEV_OP_##op].calls++; \
+    } while (0)
+
+void op_embed(struct dev *d, struct tensor y, struct tensor w, const int32_t *token, float scale)
+{
+    assert(floats(y, w.ne[0], y.ne[1]));
+    if (!d->measuring)
+        RUN(embed, y, w, token, scale);
+}
+
+void op_matmul(struct dev *d, struct tensor y, struct tensor w, struct tensor x)
+{
+    assert(floats(y, w.ne[1], x.ne[1]) && floats(x, w.ne[0], y.ne[1]));
+    if (d->measuring)
+        note(d, d->impl.table->matmul_need(d->impl.ctx, y, w, x));
+    else
+        RUN(matmul, y, w, x);
+}
+
+void op_rms_norm(struct dev *d, struct tensor y, struct tensor x, const float *w, int64_t n_w,
+                 int64_t group, float eps)
+{
+    group = group == 0 ? x.ne[0] : group;
+    assert(alike(y, x) && x.ne[0] % group == 0);
+    assert(w == NULL || n_w == group || n_w == x.ne[0]);
+    if (!d->measuring)
+        RUN(rms_norm, y, x, w, n_w, group, eps);
+}
+
+void op_rms_norm_gated(struct dev *d, struct tensor y, struct tensor x, struct tensor z,
+                       const float *w, int64_t n_w, int64_t group, float eps)
+{
+    group = group == 0 ? x.ne[0] : group;
+    assert(alike(y, x) && alike(z, x) && x.ne[0] % group == 0);
+    assert(w == NULL || n_w == group || n_w == x.ne[0]);
+    if (!d->measuring)
+        RUN(rms_norm_gated, y, x, z, w, n_w, group, eps);
+}
+
+void op_add(struct dev *d, struct tensor y, struct tensor x, float s)
+{
+    assert(alike(y, x));
+    if (!d->measuring)
+        RUN(add, y, x, s);
+}
+
+void op_add_gated(struct dev *d, struct tensor y, struct tensor x, struct tensor g)
+{
+    assert(alike(y, x) && floats(g, 1, x.ne[1]));
+    if (!d->measuring)
+        RUN(add_gated, y, x, g);
+}
+
+void op_glu(struct dev *d, struct tensor y, struct tensor gate, struct tensor up, enum op_act act)
+{
+    assert(alike(y, gate) && alike(y, up));
+    if (!d->measuring)
+        RUN(glu, y, gate, up, act);
+}
+
+void op_sigmoid_mul(struct dev *d, struct tensor y, struct tensor g)
+{
+    assert(alike(y, g));
+    if (!d->measuring)
+        RUN(sigmoid_mul, y, g);
+}
+
+void op_rows_pick(struct dev *d, struct tensor y, struct tensor x, const int32_t *row)
+{
+    assert(floats(y, x.ne[0], y.ne[1]) && x.type == QUANT_f32);
+    if (!d->measuring)
+        RUN(rows_pick, y, x, row);
+}
+
+void op_heads_pick(struct dev *d, struct tensor y, struct tensor x, int64_t dim, int64_t pitch,
+                   int64_t first)
+{
+    assert(y.ne[0] % dim == 0 && y.ne[1] == x.ne[1] && first >= 0 && first + dim <= pitch);
+    assert(y.ne[0] / dim * pitch <= x.ne[0]);
+    if (!d->measuring)
+        RUN(heads_pick, y, x, dim, pitch, first);
+}
+
+void op_rope(struct dev *d, struct tensor x, const struct op_rope *a, const struct op_rows *r)
+{
+    assert(x.type == QUANT_f32 && x.ne[1] == r->n && x.ne[0] % a->dim == 0);
+    assert(a->n_rot <= a->dim && a->n_rot % 2 == 0);
+    if (!d->measuring)
+        RUN(rope, x, a, r);
+}
+
+void op_kv_store(struct dev *d, struct tensor k, struct tensor v, const struct op_kv *kv,
+                 const struct op_rows *r)
+{
+    assert(floats(k, (int64_t)kv->n_head * kv->dim_k, r->n));
+    assert(floats(v, (int64_t)kv->n_head * kv->dim_v, r->n));
+    if (!d->measuring)
+        RUN(kv_store, k, v, kv, r);
+}
+
+void op_attn(struct dev *d, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
+             const struct op_rows *r)
+{
+    assert(q.type == QUANT_f32 && q.ne[1] == r->n && q.ne[0] % ((int64_t)kv->n_head * kv->dim_k) == 0);
+    assert(floats(y, q.ne[0] / kv->dim_k * kv->dim_v, r->n));
+    if (d->measuring)
+        note(d, d->impl.table->attn_need(d->impl.ctx, y, q, kv));
+    else
+        RUN(attn, y, q, kv, scale, r);
+}
+
+void op_conv(struct dev *d, struct tensor y, struct tensor x, const struct op_conv *a,
+             const struct op_rows *r)
+{
+    assert(alike(y, x) && x.ne[1] == r->n && a->taps >= 1);
+    assert(a->rec.floats == (int64_t)(a->taps - 1) * x.ne[0]);
+    if (!d->measuring)
+        RUN(conv, y, x, a, r);
+}
+
+void op_gdn(struct dev *d, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
+            const struct op_gdn *a, const struct op_rows *r)
+{
+    assert(floats(qkv, (int64_t)2 * a->n_k * a->dim + (int64_t)a->n_v * a->dim_v, r->n));
+    assert(floats(alpha, a->n_v, r->n) && floats(beta, a->n_v, r->n) && a->n_v % a->n_k == 0);
+    assert(floats(y, (int64_t)a->n_v * a->dim_v, r->n));
+    assert(a->rec.floats == (int64_t)a->n_v * a->dim * a->dim_v);
+    if (!d->measuring)
+        RUN(gdn, y, qkv, alpha, beta, a, r);
+}
+
+void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tensor logits,
+              const struct op_route *a)
+{
+    assert(floats(weight, a->n_used, logits.ne[1]) && floats(logits, a->n_expert, weight.ne[1]));
+    assert(a->n_used >= 1 && a->n_used <= a->n_expert);
+    if (!d->measuring)
+        RUN(route, expert, weight, logits, a);
+}
+
+void op_moe(struct dev *d, struct tensor y, struct tensor x, const struct op_moe *a)
+{
+    assert(alike(y, x) && floats(a->weight, a->n_used, x.ne[1]));
+    assert(a->up.ne[0] == x.ne[0] && a->down.ne[1] == y.ne[0] && a->down.ne[0] == a->up.ne[1]);
+    assert(a->up.ne[2] == a->down.ne[2]);
+    if (d->measuring)
+        note(d, d->impl.table->moe_need(d->impl.ctx, y, x, a));
+    else
+        RUN(moe, y, x, a);
+}

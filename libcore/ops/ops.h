@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ops.h - the operations a forward pass is made of.                      room: ops (base, quant)
+ *
+ * A forward pass is straight-line C that calls these functions; there is no graph object. Shapes are
+ * checked here, once (a wrong shape is a bug: assert), then the call goes through the device's
+ * table. The scalar code of the device "cpu" defines the right answer.
+ *
+ * Activations are float rows: tensor.ne[0] wide, ne[1] of them, `stride` floats apart. Weights are
+ * stored rows of any quant type. Each row of a result depends only on the same row of the inputs (and,
+ * for sequence operations, on earlier rows of its sequence), never on what else is in the step: its
+ * bytes are the same alone and in any batch.
+ *
+ * A device failure is sticky, like ferror(3): later calls do nothing and dev_wait() reports it.
+ * One thread at a time per device.
+ */
+#ifndef OPS_OPS_H
+#define OPS_OPS_H
+#include "base/base.h"
+
+struct dev;
+
+struct tensor {
+    int     type;    /* row of quant_types[] */
+    int64_t ne[3];   /* elements, fastest dimension first; 1 past the last */
+    int64_t stride;  /* activations: elements from one row to the next */
+    int64_t pitch;   /* weights: rows from one matrix to the next, ne[1] unless a view */
+    void   *data;    /* on the device; weights are never written */
+};
+
+/* Rows of a step, grouped by sequence: seq[i] covers rows row .. row + n - 1, which append n tokens
+ * at positions pos .. pos + n - 1 to the memory in slot `slot`. */
+struct op_seq {
+    int     row, n;
+    int     slot;
+    int64_t pos;
+};
+struct op_rows {
+    int                  n;     /* rows in the step */
+    const int32_t       *token; /* [n] */
+    const int32_t       *pos;   /* [n] position of each row in its sequence */
+    int                  n_seq;
+    const struct op_seq *seq;   /* [n_seq] */
+};
+
+/* Fixed memory of a recurrent layer: `floats` floats for each slot. */
+struct op_rec {
+    float  *data;
+    int64_t floats;
+};
+
+/* Keys and values of one layer, in pages of OP_KV_PAGE positions. page[slot][i] holds positions
+ * i * OP_KV_PAGE ...: for each KV head OP_KV_PAGE rows of keys, then the same of values. */
+enum { OP_KV_PAGE = 256 };
+struct op_kv {
+    int          type_k, type_v; /* rows of quant_types[] */
+    int          n_head, dim_k, dim_v;
+    void *const *const *page;    /* [slot][ctx / OP_KV_PAGE] */
+};
+
+enum op_act { OP_SILU, OP_RELU2, OP_GELU };
+
+/* ---- devices ---- */
+
+struct dev_opts {
+    int n_threads; /* cpu: 0 for as many as there are processors */
+};
+/* name: a row of devs.def ("cpu"); ERR_ARG for another */
+MUST_CHECK enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts *o,
+                                  struct err *e);
+void dev_close(struct dev *d); /* NULL is allowed */
+const char *dev_name(const struct dev *d);
+int         dev_threads(const struct dev *d);
+const char *dev_simd(const struct dev *d); /* kernels in use: "avx512" "avx2" "scalar" */
+
+/* Memory of the device, zeroed, 64-byte aligned, taken from the system as it is touched; NULL when it
+ * cannot be had. */
+void *dev_alloc(struct dev *d, size_t n);
+void  dev_free(struct dev *d, void *p, size_t n); /* NULL is allowed */
+void  dev_zero(struct dev *d, void *p, size_t n);
+
+/* Scratch: reserved once, handed out like a stack within a step. */
+MUST_CHECK enum err_code dev_reserve(struct dev *d, size_t scratch_bytes, struct err *e);
+/* While measuring, operations compute nothing and scratch hands out no memory (data is NULL): the forward
+ * pass itself tells, by dev_scratch_peak(), how much a step of its shape needs. */
+void   dev_measure(struct dev *d, bool on);
+size_t dev_scratch_peak(const struct dev *d); /* most bytes in use since open */
+void   dev_begin(struct dev *d);              /* a step begins: scratch is empty */
+MUST_CHECK enum err_code dev_end(struct dev *d, struct err *e); /* all work done, or why not */
+struct tensor dev_scratch(struct dev *d, int64_t ne0, int64_t ne1); /* float rows, until release */
+void         *dev_scratch_bytes(struct dev *d, size_t n);           /* 64-byte aligned */
+size_t dev_mark(const struct dev *d);
+void   dev_release(struct dev *d, size_t mark);
+
+/* Time by operation: host clock around each call. */
+struct dev_timing {
+    const char *op;
+    uint64_t    calls, ns;
+};
+int  dev_timings(const struct dev *d, struct dev_timing *out, int max);
+void dev_timings_reset(struct dev *d);
+
+/* Columns c .. c + n - 1 of x, as a view. */
+struct tensor op_cols(struct tensor x, int64_t c, int64_t n);
+
+/* ---- operations; y never overlaps an input unless the comment says so ---- */
+
+/* y[r] = row token[r] of w, decoded, times scale */
+void op_embed(struct dev *d, struct tensor y, struct tensor w, const int32_t *token, float scale);
+/* y[r][o] = <w[o], x[r]> with the order of sums of quant_dot() */
+void op_matmul(struct dev *d, struct tensor y, struct tensor w, struct tensor x);
+/* y = x / sqrt(mean(x^2) + eps) * w over groups of `group` columns (0: the whole row). w has
+ * `group` elements, or a full row's, or NULL data for none. y may be x. (Zhang & Sennrich 2019) */
+void op_rms_norm(struct dev *d, struct tensor y, struct tensor x, const float *w, int64_t n_w,
+                 int64_t group, float eps);
+/* As op_rms_norm by groups, then times silu(z). y may be x. */
+void op_rms_norm_gated(struct dev *d, struct tensor y, struct tensor x, struct tensor z,
+                       const float *w, int64_t n_w, int64_t group, float eps);
+/* y[r] = y[r] + s * x[r] */
+void op_add(struct dev *d, struct tensor y, struct tensor x, float s);
+/* y[r] += sigmoid(g[r][0]) * x[r] */
+void op_add_gated(struct dev *d, struct tensor y, struct tensor x, struct tensor g);
+/* y = act(gate) * up; y may be either */
+void op_glu(struct dev *d, struct tensor y, struct tensor gate, struct tensor up, enum op_act act);
+/* y *= sigmoid(g) elementwise */
+void op_sigmoid_mul(struct dev *d, struct tensor y, struct tensor g);
+/* y[i] = x[row[i]] */
+void op_rows_pick(struct dev *d, struct tensor y, struct tensor x, const int32_t *row);
+
+/* Splits heads that are `pitch` columns apart: y[r][h * dim + i] = x[r][h * pitch + first + i]. */
+void op_heads_pick(struct dev *d, struct tensor y, struct tensor x, int64_t dim, int64_t pitch,
+                   int64_t first);
+
+/* Rotary embedding (Su et al. 2021), NeoX pairing: in each head of dim columns, columns i and i +
+ * n_rot/2 (i < n_rot/2) turn by pos * freq[i]. In place. */
+struct op_rope {
+    int64_t      dim, n_rot;
+    const float *freq; /* [n_rot / 2] radians per position */
+};
+void op_rope(struct dev *d, struct tensor x, const struct op_rope *a, const struct op_rows *r);
+
+/* Stores each row's keys and values at its position. k: [n][n_head * dim_k], v: [n][n_head * dim_v]. */
+void op_kv_store(struct dev *d, struct tensor k, struct tensor v, const struct op_kv *kv,
+                 const struct op_rows *r);
+/* Causal attention over the sequence's positions 0 .. pos. q: [n][n_q * dim_k], y: [n][n_q * dim_v];
+ * query head h reads KV head h / (n_q / n_head). Softmax over blocks of OP_KV_PAGE keys, merged in
+ * ascending order (Milakov & Gimelshein 2018), so bytes do not depend on how the work is split. */
+void op_attn(struct dev *d, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
+             const struct op_rows *r);
+
+/* Causal depthwise convolution over the rows of each sequence, then SiLU:
+ * y[t][c] = silu(bias[c] + sum_j w[j][c] * x[t - taps + 1 + j][c]), j ascending (oldest first).
+ * rec: the last taps - 1 inputs, [taps - 1][channels], oldest first; read and updated. */
+struct op_conv {
+    int           taps;
+    const float  *w;    /* [taps][channels] */
+    const float  *bias; /* [channels] or NULL */
+    struct op_rec rec;
+};
+void op_conv(struct dev *d, struct tensor y, struct tensor x, const struct op_conv *a,
+             const struct op_rows *r);
+
+/* Gated delta rule (Yang et al. 2024, "Gated Delta Networks"), token by token. For value head h with
+ * key head h % n_k (k_grouped: h / (n_v / n_k)), q and k L2-normalised (eps inside the root), q scaled by
+ * 1/sqrt(dim):  g = exp(a[h] * softplus(alpha + dt_bias[h])), b = sigmoid(beta),
+ *   kv_j = sum_i S[i][j] k[i];  d_j = b (v_j - g kv_j);  S[i][j] = g S[i][j] + k[i] d_j;
+ *   y_j = sum_i S[i][j] q[i]    (sums over i ascending, fused multiply-add)
+ * qkv: [n][2 * n_k * dim + n_v * dim_v] (q heads, k heads, v heads); alpha, beta: [n][n_v];
+ * y: [n][n_v * dim_v]; rec: S of every head, [n_v][dim][dim_v]. */
+struct op_gdn {
+    int           n_k, n_v, dim, dim_v;
+    bool          k_grouped;
+    float         eps;
+    const float  *a, *dt_bias; /* [n_v]; a is negative: -exp(A_log) */
+    struct op_rec rec;
+};
+void op_gdn(struct dev *d, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
+            const struct op_gdn *a, const struct op_rows *r);
+
+/* Router: probabilities from logits, the n_used best (lowest index on ties) in descending order,
+ * their weights. expert: [n][n_used] ids; weight: float rows [n][n_used]. */
+struct op_route {
+    int   n_expert, n_used;
+    bool  normalise;  /* divide the chosen weights by max(their sum, 2^-14) */
+    float scale;      /* times this at the end */
+};
+void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tensor logits,
+              const struct op_route *a);
+/* y[r] = sum_k weight[r][k] * down[e](act(gate[e] x[r]) * (up[e] x[r])), e = expert[r][k], k ascending. */
+struct op_moe {
+    int            n_used;
+    const int32_t *expert;  /* [n][n_used] */
+    struct tensor  weight;  /* [n][n_used] */
+    struct tensor  gate, up, down; /* ne[2] = experts; gate.data NULL: none (act(up)) */
+    enum op_act    act;
+};
+void op_moe(struct dev *d, struct tensor y, struct tensor x, const struct op_moe *a);
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* table.h - what a device fills in; seen by devices and by ops.c only.   room: ops (base, quant) */
+#ifndef OPS_TABLE_H
+#define OPS_TABLE_H
+#include "ops/ops.h"
+
+#define DEV_OPS(X) \
+    X(embed) X(matmul) X(rms_norm) X(rms_norm_gated) X(add) X(add_gated) X(glu) X(sigmoid_mul) \
+    X(rows_pick) X(heads_pick) X(rope) X(kv_store) X(attn) X(conv) X(gdn) X(route) X(moe)
+
+enum dev_op {
+#define X(name) DEV_OP_##name,
+    DEV_OPS(X)
+#undef X
+    DEV_OP_N
+};
+
+/* Same contracts as ops.h; shapes have been checked. The context is the device's own. */
+struct dev_table {
+    void (*embed)(void *c, struct tensor y, struct tensor w, const int32_t *token, float scale);
+    void (*matmul)(void *c, struct tensor y, struct tensor w, struct tensor x);
+    void (*rms_norm)(void *c, struct tensor y, struct tensor x, const float *w, int64_t n_w,
+                     int64_t group, float eps);
+    void (*rms_norm_gated)(void *c, struct tensor y, struct tensor x, struct tensor z, const float *w,
+                           int64_t n_w, int64_t group, float eps);
+    void (*add)(void *c, struct tensor y, struct tensor x, float s);
+    void (*add_gated)(void *c, struct tensor y, struct tensor x, struct tensor g);
+    void (*glu)(void *c, struct tensor y, struct tensor gate, struct tensor up, enum op_act act);
+    void (*sigmoid_mul)(void *c, struct tensor y, struct tensor g);
+    void (*rows_pick)(void *c, struct tensor y, struct tensor x, const int32_t *row);
+    void (*heads_pick)(void *c, struct tensor y, struct tensor x, int64_t dim, int64_t pitch,
+                       int64_t first);
+    void (*rope)(void *c, struct tensor x, const struct op_rope *a, const struct op_rows *r);
+    void (*kv_store)(void *c, struct tensor k, struct tensor v, const struct op_kv *kv,
+                     const struct op_rows *r);
+    void (*attn)(void *c, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
+                 const struct op_rows *r);
+    void (*conv)(void *c, struct tensor y, struct tensor x, const struct op_conv *a,
+                 const struct op_rows *r);
+    void (*gdn)(void *c, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
+                const struct op_gdn *a, const struct op_rows *r);
+    void (*route)(void *c, int32_t *expert, struct tensor weight, struct tensor logits,
+                  const struct op_route *a);
+    void (*moe)(void *c, struct tensor y, struct tensor x, const struct op_moe *a);
+
+    /* Bytes of scratch the device itself takes for the duration of such a call. */
+    size_t (*matmul_need)(void *c, struct tensor y, struct tensor w, struct tensor x);
+    size_t (*attn_need)(void *c, struct tensor y, struct tensor q, const struct op_kv *kv);
+    size_t (*moe_need)(void *c, struct tensor y, struct tensor x, const struct op_moe *a);
+
+    void *(*alloc)(void *c, size_t n);
+    void (*free)(void *c, void *p, size_t n);
+    void (*zero)(void *c, void *p, size_t n);
+    void (*close)(void *c);
+    const char *(*simd)(void *c);
+    int (*threads)(void *c);
+};
+
+/* devs.def: a device's opener. *dev is the device itself, for its scratch. */
+struct dev_impl {
+    const struct dev_table *table;
+    void                   *ctx;
+};
+typedef enum err_code dev_opener(struct dev_impl *out, struct dev *dev, const struct dev_opts *o,
+                                 struct err *e);
+#define DEV(name) dev_opener name##_dev_open;
+#include "ops/devs.def"
+#undef DEV
+#endif

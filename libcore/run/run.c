@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run.c - rows in any order to one forward pass. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "arch/arch.h"
+#include "model/forward.h"
+#include "model/model.h"
+#include "ops/ops.h"
+#include "quant/quant.h"
+#include "run/run.h"
+#include "state/state.h"
+
+enum { ROWS_DEFAULT = 512, ROWS_MOST = 1 << 16, LOGITS_BYTES = 64 << 20 };
+
+struct run {
+    struct model *m;
+    struct state *state;
+    int64_t       ctx;
+    int           n_seq, rows_max;
+    int32_t       n_vocab;
+    float        *logits;      /* [rows_max][n_vocab], taken from the system as it is touched */
+    size_t        logits_bytes;
+    float        *hidden;      /* see run_trace_hidden() */
+    /* the step in hand, [rows_max] each; rows are sorted by sequence, order kept */
+    int32_t       *token, *pos, *pick;
+    int           *logits_of;  /* caller's row -> row of logits, -1: not asked for */
+    int           *place;      /* caller's row -> sorted row */
+    struct op_seq *seq;
+    int           *count;      /* [n_seq] rows of each sequence, then where its next row goes */
+    int            n_rows;     /* rows of the last step */
+    struct run_row *feed;      /* for run_feed() */
+};
+
+static enum err_code kv_type(int *type, const char *name, struct err *e)
+{
+    const char *want = name == NULL ? "f32" : name;
+
+    *type = quant_find_name(str_of(want));
+    if (strcmp(want, "f32") != 0 && strcmp(want, "f16") != 0 && strcmp(want, "q8_0") != 0 &&
+        strcmp(want, "q4_0") != 0)
+        return err_set(e, ERR_ARG, "KV type '%s' is not one of f32, f16, q8_0, q4_0", want);
+    return ERR_OK;
+}
+
+static enum err_code alloc_all(struct run *r, struct err *e)
+{
+    size_t n = (size_t)r->rows_max;
+
+    r->logits_bytes = n * (size_t)r->n_vocab * sizeof *r->logits;
+    r->logits = dev_alloc(model_dev(r->m), r->logits_bytes);
+    r->token = calloc(n, sizeof *r->token);
+    r->pos = calloc(n, sizeof *r->pos);
+    r->pick = calloc(n, sizeof *r->pick);
+    r->logits_of = calloc(n, sizeof *r->logits_of);
+    r->place = calloc(n, sizeof *r->place);
+    r->seq = calloc((size_t)r->n_seq, sizeof *r->seq);
+    r->count = calloc((size_t)r->n_seq, sizeof *r->count);
+    r->feed = calloc(n, sizeof *r->feed);
+    if (r->logits == NULL || r->token == NULL || r->pos == NULL || r->pick == NULL || r->logits_of == NULL ||
+        r->place == NULL || r->seq == NULL || r->count == NULL || r->feed == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for logits of %d rows", r->logits_bytes >> 20,
+                       r->rows_max);
+    return ERR_OK;
+}
+
+enum err_code run_open(struct run **out, struct model *m, const struct run_opts *o, struct err *e)
+{
+    const struct plan *p = model_plan(m);
+    struct state_opts so = { o->ctx_tokens > 0 ? o->ctx_tokens : p->ctx_train, o->n_seq > 0 ? o->n_seq : 1,
+                             0, 0 };
+    struct run *r;
+
+    if (kv_type(&so.type_k, o->kv_k, e) || kv_type(&so.type_v, o->kv_v, e))
+        return e->code;
+    if (o->rows_max < 0 || o->rows_max > ROWS_MOST)
+        return err_set(e, ERR_ARG, "%d rows in a step is not in 1 .. %d", o->rows_max, ROWS_MOST);
+    r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    r->m = m;
+    r->ctx = so.ctx_tokens;
+    r->n_seq = so.n_seq;
+    r->rows_max = o->rows_max > 0 ? o->rows_max : ROWS_DEFAULT;
+    r->n_vocab = p->n_vocab;
+    if (state_open(&r->state, model_dev(m), p, &so, e) || alloc_all(r, e) ||
+        model_reserve(m, r->state, r->rows_max, e)) {
+        enum err_code code = e->code;
+
+        run_close(r);
+        return code;
+    }
+    *out = r;
+    return ERR_OK;
+}
+
+void run_close(struct run *r)
+{
+    if (r == NULL)
+        return;
+    dev_free(model_dev(r->m), r->logits, r->logits_bytes);
+    state_close(r->state);
+    free(r->token);
+    free(r->pos);
+    free(r->pick);
+    free(r->logits_of);
+    free(r->place);
+    free(r->seq);
+    free(r->count);
+    free(r->feed);
+    free(r);
+}
+
+static enum err_code check(struct run *r, const struct run_row *rows, int n, struct err *e)
+{
+    if (n < 1 || n > r->rows_max)
+        return err_set(e, ERR_ARG, "%d rows in a step is not in 1 .. %d", n, r->rows_max);
+    memset(r->count, 0, (size_t)r->n_seq * sizeof *r->count);
+    for (int i = 0; i < n; i++) {
+        if (rows[i].token < 0 || rows[i].token >= r->n_vocab)
+            return err_set(e, ERR_ARG, "token %d is not in the vocabulary of %d", (int)rows[i].token,
+                           (int)r->n_vocab);
+        if (rows[i].seq < 0 || rows[i].seq >= r->n_seq)
+            return err_set(e, ERR_ARG, "there is no sequence %d", rows[i].seq);
+        r->count[rows[i].seq]++;
+    }
+    for (int q = 0; q < r->n_seq; q++)
+        if (state_pos(r->state, q) + r->count[q] > r->ctx)
+            return err_set(e, ERR_LIMIT, "the context of %lld tokens is full", (long long)r->ctx);
+    return ERR_OK;
+}
+
+/* Sorts the rows by sequence, order kept, into r->token, r->pos, r->seq. Returns the sequences used. */
+static int sort_rows(struct run *r, const struct run_row *rows, int n)
+{
+    int n_used = 0, at = 0;
+
+    for (int q = 0; q < r->n_seq; q++) {
+        int rows_of = r->count[q];
+
+        if (rows_of == 0)
+            continue;
+        r->seq[n_used++] = (struct op_seq){ at, rows_of, q, state_pos(r->state, q) };
+        r->count[q] = at;
+        at += rows_of;
+    }
+    for (int i = 0; i < n; i++) {
+        r->place[i] = r->count[rows[i].seq]++;
+        r->token[r->place[i]] = rows[i].token;
+    }
+    for (int s = 0; s < n_used; s++)
+        for (int j = 0; j < r->seq[s].n; j++)
+            r->pos[r->seq[s].row + j] = (int32_t)(r->seq[s].pos + j);
+    return n_used;
+}
+
+enum err_code run_step(struct run *r, const struct run_row *rows, int n, struct err *e)
+{
+    int n_pick = 0;
+
+    if (check(r, rows, n, e) != ERR_OK)
+        return e->code;
+    struct op_rows in = { n, r->token, r->pos, sort_rows(r, rows, n), r->seq };
+    for (int i = 0; i < n; i++)
+        r->logits_of[i] = -1;
+    for (int i = 0; i < n; i++)
+        if (rows[i].logits) {
+            r->logits_of[i] = n_pick;
+            r->pick[n_pick++] = r->place[i];
+        }
+    r->n_rows = n;
+    const struct model_step st = { &in, r->pick, n_pick, r->logits, r->hidden };
+    if (model_forward(r->m, r->state, &st, e) != ERR_OK)
+        return e->code;
+    for (int s = 0; s < in.n_seq; s++)
+        state_advance(r->state, r->seq[s].slot, r->seq[s].n);
+    return ERR_OK;
+}
+
+const float *run_logits(const struct run *r, int i)
+{
+    if (i < 0 || i >= r->n_rows || r->logits_of[i] < 0)
+        return NULL;
+    return r->logits + (int64_t)r->logits_of[i] * r->n_vocab;
+}
+
+const float *run_logits_last(const struct run *r)
+{
+    return run_logits(r, r->n_rows - 1);
+}
+
+/* Rows of one step of a feed: fewer when most of them want logits of a large vocabulary. */
+static int feed_rows(const struct run *r, int64_t left, int64_t plain)
+{
+    int64_t wide = LOGITS_BYTES / ((int64_t)r->n_vocab * (int64_t)sizeof(float));
+    int64_t n = left < r->rows_max ? left : r->rows_max;
+
+    wide = wide < 1 ? 1 : wide;
+    plain = plain < 0 ? 0 : plain;
+    return (int)(n > plain + wide ? plain + wide : n);
+}
+
+enum err_code run_feed(struct run *r, int seq, const int32_t *tokens, int64_t n, int64_t n_logits,
+                       run_sink *sink, void *ctx, const struct progress *progress, struct err *e)
+{
+    int64_t first = n - n_logits; /* the first token whose logits are wanted */
+
+    if (n_logits < 0 || n_logits > n || (sink == NULL && n_logits > 1))
+        return err_set(e, ERR_ARG, "logits of %lld of %lld tokens", (long long)n_logits, (long long)n);
+    if (seq >= 0 && seq < r->n_seq && run_pos(r, seq) + n > r->ctx)
+        return err_set(e, ERR_LIMIT, "%lld tokens after %lld do not fit the context of %lld", (long long)n,
+                       (long long)run_pos(r, seq), (long long)r->ctx);
+    for (int64_t i = 0; i < n;) {
+        int rows = feed_rows(r, n - i, first - i);
+
+        if (!progress_tick(progress, (uint64_t)i, (uint64_t)n))
+            return err_set(e, ERR_CANCEL, "interrupted");
+        for (int j = 0; j < rows; j++)
+            r->feed[j] = (struct run_row){ tokens[i + j], seq, i + j >= first };
+        int64_t pos = seq >= 0 && seq < r->n_seq ? run_pos(r, seq) : 0;
+        if (run_step(r, r->feed, rows, e) != ERR_OK)
+            return e->code;
+        for (int j = 0; sink != NULL && j < rows; j++)
+            if (r->feed[j].logits && sink(ctx, pos + j, run_logits(r, j), e) != ERR_OK)
+                return e->code;
+        i += rows;
+    }
+    (void)progress_tick(progress, (uint64_t)n, (uint64_t)n);
+    return ERR_OK;
+}
+
+int64_t run_pos(const struct run *r, int seq)
+{
+    return state_pos(r->state, seq);
+}
+
+int64_t run_ctx(const struct run *r)
+{
+    return r->ctx;
+}
+
+int run_rows_max(const struct run *r)
+{
+    return r->rows_max;
+}
+
+void run_clear(struct run *r, int seq)
+{
+    state_clear(r->state, seq);
+}
+
+int64_t run_state_bytes(const struct run *r)
+{
+    return state_bytes(r->state);
+}
+
+void run_trace_hidden(struct run *r, float *hidden)
+{
+    r->hidden = hidden;
+}
