@@ -1,14 +1,21 @@
-/* gguf.h - GGUF model files: a checked read-only view, and a streaming writer. room: gguf (base, quant)
+/* gguf.h - GGUF model files: a checked read-only view, and a streaming writer.
+ * room: gguf (base, quant)
  *
- * Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little-endian.
- * gguf_open() maps the file, or all files of a split set when given any of them
- * (NAME-00001-of-000NN.gguf), and checks every count, length, type and offset once, in linear time,
- * with memory bounded by the file's size. After ERR_OK no accessor below can fail because of the file's
- * contents. Pointers handed out point into the mapping: they live as long as the gguf, which never
- * changes after open and may be read by any number of threads.
+ * Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3,
+ * little-endian. gguf_open() maps the file, or all files of a split set when given any of them
+ * (NAME-00001-of-000NN.gguf), and checks every count, length, type and offset once, in linear
+ * time, with memory bounded by the file's size. After ERR_OK no accessor below can fail because of
+ * the file's contents. Pointers handed out point into the mapping: they live as long as the gguf,
+ * which never changes after open and may be read by any number of threads.
  *
- * Errors are one line: "FILE: offset N: RULE: what is wrong", ERR_FORMAT (ERR_IO when the file cannot
- * be read, ERR_UNSUPPORTED for a well-formed version or tensor type that this build does not know).
+ * Errors are one line: "FILE: offset N: RULE: what is wrong", ERR_FORMAT (ERR_IO when the file
+ * cannot be read, ERR_UNSUPPORTED for a well-formed version, byte order or tensor type that this
+ * build does not know).
+ *
+ * Stricter than the format, so that hostile files stay cheap: no arrays of arrays; names are UTF-8
+ * without control characters, keys of at most 65535 and tensor names of at most 64 bytes;
+ * general.alignment is a power of two from 8 to 2^20; tensors do not overlap; the entries' structs
+ * take at most the file's size and 1 MiB.
  */
 #ifndef GGUF_GGUF_H
 #define GGUF_GGUF_H
@@ -18,33 +25,44 @@ struct gguf;
 
 /* Value types, with their numbers in the file. */
 enum gguf_kind {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STR,
-    GGUF_ARR, GGUF_U64, GGUF_I64, GGUF_F64,
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STR,
+    GGUF_ARR,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
 };
 
 struct gguf_kv {
-    struct str           key;
-    enum gguf_kind       kind;      /* GGUF_ARR: see elem_kind and n */
-    enum gguf_kind       elem_kind; /* of an array; else kind (arrays of arrays are refused) */
-    uint64_t             n;         /* elements of an array; else 1 */
-    const unsigned char *data;      /* first element, as stored */
-    size_t               size_bytes;
+    struct str key;
+    enum gguf_kind kind;       /* GGUF_ARR: see elem_kind and n */
+    enum gguf_kind elem_kind;  /* of an array; else kind (arrays of arrays are refused) */
+    uint64_t n;                /* elements of an array; else 1 */
+    const unsigned char *data; /* first element, as stored */
+    size_t size_bytes;
 };
 
 struct gguf_tensor {
-    struct str  name;       /* UTF-8, no terminating NUL */
-    int         type;       /* row of quant_types[] */
-    int         n_dims;     /* 1..4 as stored */
-    int64_t     ne[4];      /* elements, fastest dimension first; 1 past the last; product > 0 */
-    const void *data;       /* size_bytes bytes, aligned to general.alignment */
-    size_t      size_bytes;
+    struct str name; /* UTF-8, no terminating NUL */
+    int type;        /* row of quant_types[] */
+    int n_dims;      /* 1..4 as stored */
+    int64_t ne[4];   /* elements, fastest dimension first; 1 past the last; product > 0, in range */
+    const void *data; /* size_bytes bytes, aligned to general.alignment */
+    size_t size_bytes;
 };
 
 MUST_CHECK enum err_code gguf_open(struct gguf **out, const char *path, struct err *e);
 void gguf_close(struct gguf *g); /* NULL is allowed */
 
-const char *gguf_path(const struct gguf *g);       /* as given to gguf_open */
-size_t      gguf_file_bytes(const struct gguf *g); /* of all parts */
+const char *gguf_path(const struct gguf *g);  /* as given to gguf_open */
+size_t gguf_file_bytes(const struct gguf *g); /* of all parts */
 
 /* True when the key exists and its value converts to the asked type without loss; otherwise false,
  * and *out keeps what the caller put there: its default. */
@@ -66,35 +84,47 @@ bool gguf_kv_f64(const struct gguf_kv *kv, uint64_t i, double *out);
 /* Walks the strings of a GGUF_STR value or array in order. */
 struct gguf_strs {
     const unsigned char *at;
-    uint64_t             left;
+    uint64_t left;
 };
 struct gguf_strs gguf_strs(const struct gguf_kv *kv); /* empty if kv is NULL or not of strings */
 bool gguf_strs_next(struct gguf_strs *it, struct str *out);
 
 size_t gguf_n_tensors(const struct gguf *g);
-const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);    /* file order */
-const struct gguf_tensor *gguf_find(const struct gguf *g, const char *name); /* NULL if absent; O(log n) */
+const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i); /* file order */
+/* NULL if absent; O(log n). */
+const struct gguf_tensor *gguf_find(const struct gguf *g, const char *name);
 
 /* Writer: metadata and tensor list first, then the tensors' bytes in the listed order, streamed.
- *   gguf_write_open; gguf_write_kv_* ...; gguf_write_tensor ...; then for each tensor
+ *   gguf_write_open; gguf_write_u32, _str ...; gguf_write_tensor ...; then for each tensor
  *   gguf_write_data in pieces of any size; gguf_write_commit.
  * The file appears complete or not at all (base/io.h). Version 3, alignment 32 unless
- * general.alignment is written as U32. */
+ * general.alignment is written as U32. What gguf_open would refuse is ERR_ARG here: duplicate or
+ * bad names, shapes that the type cannot have, more or fewer bytes than declared. After an error
+ * only commit (which then fails) or abort may follow. */
 struct gguf_writer;
 MUST_CHECK enum err_code gguf_write_open(struct gguf_writer **out, const char *path, struct err *e);
-MUST_CHECK enum err_code gguf_write_u32(struct gguf_writer *w, const char *key, uint32_t v, struct err *e);
-MUST_CHECK enum err_code gguf_write_f32(struct gguf_writer *w, const char *key, float v, struct err *e);
-MUST_CHECK enum err_code gguf_write_bool(struct gguf_writer *w, const char *key, bool v, struct err *e);
-MUST_CHECK enum err_code gguf_write_str(struct gguf_writer *w, const char *key, struct str v, struct err *e);
+MUST_CHECK enum err_code gguf_write_u32(struct gguf_writer *w, const char *key, uint32_t v,
+                                        struct err *e);
+MUST_CHECK enum err_code gguf_write_f32(struct gguf_writer *w, const char *key, float v,
+                                        struct err *e);
+MUST_CHECK enum err_code gguf_write_bool(struct gguf_writer *w, const char *key, bool v,
+                                         struct err *e);
+MUST_CHECK enum err_code gguf_write_str(struct gguf_writer *w, const char *key, struct str v,
+                                        struct err *e);
 /* n elements of a numeric kind, in memory as in the file. */
-MUST_CHECK enum err_code gguf_write_arr(struct gguf_writer *w, const char *key, enum gguf_kind elem_kind,
-                                        const void *v, uint64_t n, struct err *e);
-MUST_CHECK enum err_code gguf_write_strs(struct gguf_writer *w, const char *key, const struct str *v,
-                                         uint64_t n, struct err *e);
-MUST_CHECK enum err_code gguf_write_kv(struct gguf_writer *w, const struct gguf_kv *kv, struct err *e); /* copy */
-MUST_CHECK enum err_code gguf_write_tensor(struct gguf_writer *w, struct str name, int type, int n_dims,
-                                           const int64_t *ne, struct err *e);
-MUST_CHECK enum err_code gguf_write_data(struct gguf_writer *w, const void *data, size_t n, struct err *e);
-MUST_CHECK enum err_code gguf_write_commit(struct gguf_writer *w, struct err *e); /* ends it, also on failure */
+MUST_CHECK enum err_code gguf_write_arr(struct gguf_writer *w, const char *key,
+                                        enum gguf_kind elem_kind, const void *v, uint64_t n,
+                                        struct err *e);
+MUST_CHECK enum err_code gguf_write_strs(struct gguf_writer *w, const char *key,
+                                         const struct str *v, uint64_t n, struct err *e);
+/* A copy of a value that was read. */
+MUST_CHECK enum err_code gguf_write_kv(struct gguf_writer *w, const struct gguf_kv *kv,
+                                       struct err *e);
+MUST_CHECK enum err_code gguf_write_tensor(struct gguf_writer *w, struct str name, int type,
+                                           int n_dims, const int64_t *ne, struct err *e);
+MUST_CHECK enum err_code gguf_write_data(struct gguf_writer *w, const void *data, size_t n,
+                                         struct err *e);
+/* Ends it, also on failure. */
+MUST_CHECK enum err_code gguf_write_commit(struct gguf_writer *w, struct err *e);
 void gguf_write_abort(struct gguf_writer *w); /* NULL is allowed */
 #endif

@@ -6,7 +6,7 @@
 
 unsigned gguf_kind_bytes(enum gguf_kind kind)
 {
-    static const unsigned char bytes[] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
+    static const unsigned char bytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
     return (unsigned)kind < sizeof bytes ? bytes[kind] : 0;
 }
@@ -15,7 +15,7 @@ unsigned gguf_kind_bytes(enum gguf_kind kind)
 static size_t utf8_len(const unsigned char *p, size_t n)
 {
     unsigned c = p[0], lo = 0x80, hi = 0xbf;
-    size_t   len = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
+    size_t len = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
 
     if (len > n)
         return 0;
@@ -52,23 +52,23 @@ bool gguf_text_ok(struct str s)
 struct num {
     enum { NUM_NONE, NUM_U64, NUM_NEG, NUM_F64 } form;
     uint64_t u; /* NUM_U64 */
-    int64_t  i; /* NUM_NEG: below 0 */
-    double   f; /* NUM_F64 */
+    int64_t i;  /* NUM_NEG: below 0 */
+    double f;   /* NUM_F64 */
 };
 
 static struct num of_u64(uint64_t u)
 {
-    return (struct num){ .form = NUM_U64, .u = u };
+    return (struct num){.form = NUM_U64, .u = u};
 }
 
 static struct num of_i64(int64_t i)
 {
-    return i < 0 ? (struct num){ .form = NUM_NEG, .i = i } : of_u64((uint64_t)i);
+    return i < 0 ? (struct num){.form = NUM_NEG, .i = i} : of_u64((uint64_t)i);
 }
 
 static struct num of_f64(double f)
 {
-    return (struct num){ .form = NUM_F64, .f = f };
+    return (struct num){.form = NUM_F64, .f = f};
 }
 
 static struct num load(const struct gguf_kv *kv, uint64_t at)
@@ -76,11 +76,11 @@ static struct num load(const struct gguf_kv *kv, uint64_t at)
     const unsigned char *p;
     uint32_t u4;
     uint64_t u8;
-    float    f4;
-    double   f8;
+    float f4;
+    double f8;
 
     if (at >= kv->n || gguf_kind_bytes(kv->elem_kind) == 0)
-        return (struct num){ .form = NUM_NONE };
+        return (struct num){.form = NUM_NONE};
     p = kv->data + (size_t)at * gguf_kind_bytes(kv->elem_kind);
     switch (kv->elem_kind) {
     case GGUF_U8:
@@ -91,7 +91,8 @@ static struct num load(const struct gguf_kv *kv, uint64_t at)
     case GGUF_U16:
     case GGUF_I16:
         u4 = p[0] | (uint32_t)p[1] << 8;
-        return of_i64(kv->elem_kind == GGUF_I16 && u4 >= 0x8000 ? (int64_t)u4 - 0x10000 : (int64_t)u4);
+        return of_i64(kv->elem_kind == GGUF_I16 && u4 >= 0x8000 ? (int64_t)u4 - 0x10000
+                                                                : (int64_t)u4);
     case GGUF_U32:
         return of_u64(gguf_load_u32(p));
     case GGUF_I32:
@@ -114,7 +115,7 @@ static struct num load(const struct gguf_kv *kv, uint64_t at)
     case GGUF_ARR:
         break;
     }
-    return (struct num){ .form = NUM_NONE };
+    return (struct num){.form = NUM_NONE};
 }
 
 /* A float that is a whole number takes the form of one. 2^64 and 2^63 are exact as doubles. */
@@ -126,7 +127,7 @@ static struct num whole(struct num x)
         return of_u64((uint64_t)x.f);
     if (x.f < 0 && x.f >= -9223372036854775808.0 && (double)(int64_t)x.f == x.f)
         return of_i64((int64_t)x.f);
-    return (struct num){ .form = NUM_NONE };
+    return (struct num){.form = NUM_NONE};
 }
 
 static const struct gguf_kv *scalar(const struct gguf *g, const char *key)
@@ -226,8 +227,8 @@ bool gguf_kv_f64(const struct gguf_kv *kv, uint64_t i, double *out)
 struct gguf_strs gguf_strs(const struct gguf_kv *kv)
 {
     if (kv == NULL || kv->elem_kind != GGUF_STR)
-        return (struct gguf_strs){ NULL, 0 };
-    return (struct gguf_strs){ kv->data, kv->n };
+        return (struct gguf_strs){NULL, 0};
+    return (struct gguf_strs){kv->data, kv->n};
 }
 
 bool gguf_strs_next(struct gguf_strs *it, struct str *out)
