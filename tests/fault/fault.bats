@@ -1,0 +1,107 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Each allocation, mapping, open, read, write, fsync and rename of a run fails in turn (shim.c). Whatever
+# happens, the program ends by itself: either status 0 with the complete output, or status 1 with one line
+# on stderr and no file left behind. CHIMERE_FAULT_PER_KIND is the number of places tried of each kind
+# (all of them when there are fewer; the first 24, then evenly spread).
+
+setup_file()
+{
+    export BIN=${BIN:-bin} BUILD=${BUILD:-build}
+    export SHIM=$PWD/$BUILD/test/fault-shim.so MODEL=$PWD/tests/golden/models/qwen35moe-k.iq3_s.gguf
+    [ "${BUILD#/}" = "$BUILD" ] || SHIM=$BUILD/test/fault-shim.so
+    export ASAN_OPTIONS=verify_asan_link_order=0 CHIMERE_FAULT_PER_KIND=${CHIMERE_FAULT_PER_KIND:-70}
+}
+
+places() # COUNT: which calls to fail
+{
+    awk -v n="$1" -v most="$CHIMERE_FAULT_PER_KIND" 'BEGIN {
+        for (i = 1; i <= n && i <= 24; i++) print i
+        step = (n - 24) / (most > 24 ? most - 24 : 1)
+        if (step < 1) step = 1
+        for (x = 24 + step; x <= n + 0.5; x += step) print int(x)
+    }'
+}
+
+# in_turn COMMAND...: run in a directory of its own, where it may write files.
+in_turn()
+{
+    local dir=$BATS_TEST_TMPDIR kind count n status tried=0
+    mkdir -p "$dir/want" "$dir/got"
+    (cd "$dir/want" && "$@" < /dev/null > ../want.out 2> ../want.err) || { cat "$dir/want.err"; return 1; }
+    (cd "$dir/got" && CHIMERE_TEST_FAULT_LOG=$dir/log LD_PRELOAD=$SHIM "$@" < /dev/null > ../got.out 2> /dev/null)
+    cmp "$dir/want.out" "$dir/got.out"
+    [ -s "$dir/log" ]
+    while read -r kind count; do
+        [ "$kind" != cut ] || continue
+        for n in $(places "$count"); do
+            rm -rf "$dir/got"
+            mkdir "$dir/got"
+            status=0
+            (cd "$dir/got" && CHIMERE_TEST_FAULT=$kind:$n LD_PRELOAD=$SHIM timeout 20 "$@" \
+                < /dev/null > ../got.out 2> ../got.err) || status=$?
+            tried=$((tried + 1))
+            if [ $status -eq 0 ]; then
+                cmp "$dir/want.out" "$dir/got.out" && diff -r "$dir/want" "$dir/got" && continue
+            elif [ $status -eq 1 ] && [ "$(wc -l < "$dir/got.err")" -eq 1 ] &&
+                grep -q '^chimere-run: .' "$dir/got.err" && [ -z "$(ls -A "$dir/got")" ]; then
+                continue
+            fi
+            echo "$kind $n of $count: status $status, stderr and files:"
+            cat "$dir/got.err"
+            ls -A "$dir/got"
+            return 1
+        done
+    done < "$dir/log"
+    echo "$tried places"
+    [ $tried -gt 10 ]
+}
+
+@test "inspect" {
+    in_turn "$PWD/$BIN/chimere-run" -m "$MODEL" --inspect
+}
+
+@test "inspect as JSON" {
+    in_turn "$PWD/$BIN/chimere-run" -m "$MODEL" --inspect --json
+}
+
+@test "tokenize" {
+    in_turn "$PWD/$BIN/chimere-run" -m "$MODEL" --tokenize -p "The kernel keeps a list, 42 long."
+}
+
+@test "generate" {
+    in_turn "$PWD/$BIN/chimere-run" -m "$MODEL" --raw -p "The kernel" -n 2 --temp 0 --threads 2 --ctx 64
+}
+
+@test "generate, as JSON, from messages" {
+    echo '[{"role": "user", "content": "2+2"}]' > "$BATS_FILE_TMPDIR/messages.json"
+    in_turn "$PWD/$BIN/chimere-run" -m "$MODEL" --messages "$BATS_FILE_TMPDIR/messages.json" -n 2 --temp 0 \
+        --threads 1 --ctx 256 --show-prompt
+}
+
+@test "logits to a file" {
+    echo '[1, 2, 3, 4]' > "$BATS_FILE_TMPDIR/ids.json"
+    in_turn "$PWD/$BIN/chimere-run" -m "$MODEL" --tokens "$BATS_FILE_TMPDIR/ids.json" -n 0 --threads 1 \
+        --ctx 64 --logits logits.f32
+}
+
+@test "a model file that is cut while it is mapped" {
+    cp "$MODEL" "$BATS_TEST_TMPDIR/cut.gguf"
+    status=0
+    CHIMERE_TEST_FAULT=cut:1 LD_PRELOAD=$SHIM "$BIN/chimere-run" -m "$BATS_TEST_TMPDIR/cut.gguf" --raw \
+        -p "The kernel" -n 2 --temp 0 > "$BATS_TEST_TMPDIR/out" 2> "$BATS_TEST_TMPDIR/err" || status=$?
+    cat "$BATS_TEST_TMPDIR/err"
+    [ "$(stat -c %s "$BATS_TEST_TMPDIR/cut.gguf")" -lt "$(stat -c %s "$MODEL")" ]
+    [ $status -eq 3 ]
+    [ "$(wc -l < "$BATS_TEST_TMPDIR/err")" -eq 1 ]
+    grep -q '^chimere-run: .*cut\.gguf' "$BATS_TEST_TMPDIR/err"
+}
+
+@test "a full disk" {
+    status=0
+    "$BIN/chimere-run" -m "$MODEL" --raw -p "The kernel" -n 2 --temp 0 > /dev/full 2> "$BATS_TEST_TMPDIR/err" ||
+        status=$?
+    cat "$BATS_TEST_TMPDIR/err"
+    [ $status -eq 1 ]
+    [ "$(wc -l < "$BATS_TEST_TMPDIR/err")" -eq 1 ]
+}
