@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* golden.h - opens models and reference vectors for tests. */
+#ifndef TESTS_UNIT_GOLDEN_H
+#define TESTS_UNIT_GOLDEN_H
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "gguf/gguf.h"
+#include "model/model.h"
+#include "run/run.h"
+
+/* A model opened on the CPU with its run. */
+struct rig {
+    struct gguf  *g;
+    struct model *m;
+    struct run   *r;
+    int32_t       n_vocab;
+};
+
+static inline void rig_open(struct rig *rig, const char *path, int threads, const struct run_opts *o)
+{
+    struct err e = { 0 };
+
+    memset(rig, 0, sizeof *rig);
+    if (gguf_open(&rig->g, path, &e) ||
+        model_open(&rig->m, rig->g, &(struct model_opts){ "cpu", threads }, &e) ||
+        run_open(&rig->r, rig->m, o, &e))
+        fail_msg("%s", e.msg);
+    rig->n_vocab = model_info(rig->m)->n_vocab;
+}
+
+static inline void rig_close(struct rig *rig)
+{
+    run_close(rig->r);
+    model_close(rig->m);
+    gguf_close(rig->g);
+}
+
+/* A whole file of 4-byte values; *n gets their number. NULL when it does not exist. */
+static inline void *words_of(const char *path, int64_t *n)
+{
+    struct err e = { 0 };
+    char *data = NULL;
+    size_t bytes = 0;
+
+    if (io_read_all(&data, &bytes, path, (size_t)1 << 30, &e) != ERR_OK)
+        return NULL;
+    *n = (int64_t)(bytes / 4);
+    return data;
+}
+
+/* Collects the logits given to a sink. */
+struct rows {
+    float  *v;
+    int64_t n, width;
+};
+static inline enum err_code rows_sink(void *ctx, int64_t pos, const float *logits, struct err *e)
+{
+    struct rows *r = ctx;
+
+    (void)pos;
+    (void)e;
+    memcpy(r->v + r->n++ * r->width, logits, (size_t)r->width * sizeof *logits);
+    return ERR_OK;
+}
+
+/* Feeds ids to sequence 0 of an emptied run; logits of the last n_logits rows, malloc'ed. */
+static inline float *logits_of(struct rig *rig, const int32_t *ids, int64_t n, int64_t n_logits)
+{
+    struct err e = { 0 };
+    struct rows out = { malloc((size_t)(n_logits * rig->n_vocab) * sizeof(float)), 0, rig->n_vocab };
+
+    assert_non_null(out.v);
+    run_clear(rig->r, 0);
+    if (run_feed(rig->r, 0, ids, n, n_logits, rows_sink, &out, NULL, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    assert_int_equal(out.n, n_logits);
+    return out.v;
+}
+
+static inline int32_t best_of(const float *logits, int32_t n)
+{
+    int32_t best = 0;
+
+    for (int32_t i = 1; i < n; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return best;
+}
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* golden_test.c - parity with reference logits: every model of tests/golden/models, and of $GOLDENS/models.
+ *
+ * NAME.gguf goes with NAME/ (short, a, b, long, greedy, hidden states); NAME.TYPE.gguf, the same model
+ * quantised, with NAME/TYPE.a.logits.f32. Limits: tests/golden/README.md. */
+#include <dirent.h>
+#include <math.h>
+
+#include "golden.h"
+
+enum { LOGITS_LIMIT_E6 = 2000, PATH_BYTES = 1024 };
+
+static const char *dir; /* models/ under test */
+
+static double kl(const float *ref, const float *got, int32_t n)
+{
+    double zr = 0, zg = 0, d = 0;
+    float mr = ref[best_of(ref, n)], mg = got[best_of(got, n)];
+
+    for (int32_t i = 0; i < n; i++) {
+        zr += exp((double)ref[i] - (double)mr);
+        zg += exp((double)got[i] - (double)mg);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        double lr = (double)ref[i] - (double)mr - log(zr), lg = (double)got[i] - (double)mg - log(zg);
+
+        d += exp(lr) * (lr - lg);
+    }
+    return d;
+}
+
+static void check_logits(const char *what, const float *ref, const float *got, int64_t rows, int32_t n_vocab)
+{
+    double worst = 0, worst_kl = 0;
+
+    for (int64_t r = 0; r < rows; r++) {
+        for (int32_t i = 0; i < n_vocab; i++) {
+            double d = fabs((double)ref[r * n_vocab + i] - (double)got[r * n_vocab + i]);
+
+            if (!(d <= LOGITS_LIMIT_E6 / 1e6))
+                fail_msg("%s: row %lld, token %d: %.6f, reference %.6f", what, (long long)r, (int)i,
+                         (double)got[r * n_vocab + i], (double)ref[r * n_vocab + i]);
+            worst = d > worst ? d : worst;
+        }
+        double k = kl(ref + r * n_vocab, got + r * n_vocab, n_vocab);
+        worst_kl = k > worst_kl ? k : worst_kl;
+    }
+    if (!(worst_kl <= 1e-7))
+        fail_msg("%s: KL %.3g exceeds 1e-7", what, worst_kl);
+    print_message("%-40s max difference %.2e, KL %.1e\n", what, worst, worst_kl);
+}
+
+/* The prompt's last rows against NAME/FILE; false when there is no such file. */
+static bool check_prompt(struct rig *rig, const char *name, const char *prompt, const char *file)
+{
+    char path[PATH_BYTES];
+    int64_t n = 0, n_ref = 0;
+
+    (void)snprintf(path, sizeof path, "%s/%s.i32", dir, prompt);
+    int32_t *ids = words_of(path, &n);
+    (void)snprintf(path, sizeof path, "%s/%s/%s.logits.f32", dir, name, file);
+    float *ref = words_of(path, &n_ref);
+    if (ids != NULL && ref != NULL) {
+        float *got = logits_of(rig, ids, n, n_ref / rig->n_vocab);
+
+        check_logits(path, ref, got, n_ref / rig->n_vocab, rig->n_vocab);
+        free(got);
+    }
+    bool there = ids != NULL && ref != NULL;
+    free(ids);
+    free(ref);
+    return there;
+}
+
+static void check_greedy(struct rig *rig, const char *name)
+{
+    char path[PATH_BYTES];
+    int64_t n = 0, n_ref = 0;
+    struct err e = { 0 };
+
+    (void)snprintf(path, sizeof path, "%s/a.i32", dir);
+    int32_t *ids = words_of(path, &n);
+    (void)snprintf(path, sizeof path, "%s/%s/greedy.i32", dir, name);
+    int32_t *ref = words_of(path, &n_ref);
+    assert_non_null(ids);
+    assert_non_null(ref);
+    free(logits_of(rig, ids, n, 1));
+    for (int64_t i = 0; i < n_ref; i++) {
+        int32_t token = best_of(run_logits_last(rig->r), rig->n_vocab);
+
+        if (token != ref[i])
+            fail_msg("%s: greedy token %lld is %d, reference %d", name, (long long)i, (int)token, (int)ref[i]);
+        if (run_feed(rig->r, 0, &token, 1, 1, NULL, NULL, NULL, &e) != ERR_OK)
+            fail_msg("%s", e.msg);
+    }
+    free(ids);
+    free(ref);
+}
+
+/* Says which layer differs first. */
+static void check_hidden(struct rig *rig, const char *name)
+{
+    char path[PATH_BYTES];
+    int64_t n = 0, n_ref = 0;
+    const struct model_info *f = model_info(rig->m);
+
+    (void)snprintf(path, sizeof path, "%s/short.i32", dir);
+    int32_t *ids = words_of(path, &n);
+    (void)snprintf(path, sizeof path, "%s/%s/short.hidden.f32", dir, name);
+    float *ref = words_of(path, &n_ref), *got = calloc((size_t)n_ref, sizeof *got);
+    assert_non_null(ids);
+    assert_non_null(ref);
+    assert_non_null(got);
+    int64_t layer = n * f->n_embd;
+    assert_int_equal(n_ref, layer * (f->n_layer + 2));
+    run_trace_hidden(rig->r, got);
+    free(logits_of(rig, ids, n, 1));
+    run_trace_hidden(rig->r, NULL);
+    for (int l = 0; l < f->n_layer + 2; l++) {
+        double top = 0, worst = 0;
+
+        for (int64_t i = l * layer; i < (l + 1) * layer; i++) {
+            top = fmax(top, fabs((double)ref[i]));
+            worst = fmax(worst, fabs((double)ref[i] - (double)got[i]));
+        }
+        if (!(worst <= 1e-4 * top))
+            fail_msg("%s: hidden states first differ at %s %d: %.3g of %.3g", name,
+                     l == 0 ? "the input of layer" : l <= f->n_layer ? "the output of layer" : "the final norm",
+                     l == 0 ? 0 : l - 1, worst, top);
+    }
+    free(ids);
+    free(ref);
+    free(got);
+}
+
+/* True when the file is of an architecture this build runs. */
+static bool known(const char *path)
+{
+    struct err e = { 0 };
+    struct gguf *g = NULL;
+    struct model *m = NULL;
+
+    if (gguf_open(&g, path, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    enum err_code code = model_open(&m, g, &(struct model_opts){ "cpu", 1 }, &e);
+    if (code != ERR_OK && code != ERR_UNSUPPORTED)
+        fail_msg("%s", e.msg);
+    model_close(m);
+    gguf_close(g);
+    return code == ERR_OK;
+}
+
+static void check_model(const char *file)
+{
+    char path[PATH_BYTES], name[256], type[PATH_BYTES];
+    struct rig rig;
+    const char *dot = strchr(file, '.');
+
+    (void)snprintf(path, sizeof path, "%s/%s", dir, file);
+    (void)snprintf(name, sizeof name, "%.*s", (int)(dot - file), file);
+    rig_open(&rig, path, 2, &(struct run_opts){ .ctx_tokens = 512 });
+    if (strcmp(dot, ".gguf") == 0) {
+        check_hidden(&rig, name);
+        assert_true(check_prompt(&rig, name, "short", "short"));
+        assert_true(check_prompt(&rig, name, "a", "a"));
+        assert_true(check_prompt(&rig, name, "b", "b"));
+        assert_true(check_prompt(&rig, name, "long", "long"));
+        check_greedy(&rig, name);
+    } else { /* NAME.TYPE.gguf */
+        (void)snprintf(type, sizeof type, "%.*s.a", (int)(strlen(dot) - strlen(".gguf") - 1), dot + 1);
+        assert_true(check_prompt(&rig, name, "a", type));
+    }
+    rig_close(&rig);
+}
+
+static void check_dir(const char *models)
+{
+    DIR *d = opendir(models);
+    int n = 0;
+
+    if (d == NULL)
+        fail_msg("%s cannot be read", models);
+    dir = models;
+    for (struct dirent *f = readdir(d); f != NULL; f = readdir(d)) {
+        char path[PATH_BYTES];
+        size_t len = strlen(f->d_name);
+
+        (void)snprintf(path, sizeof path, "%s/%s", models, f->d_name);
+        if (len < 5 || strcmp(f->d_name + len - 5, ".gguf") != 0 || !known(path))
+            continue;
+        check_model(f->d_name);
+        n++;
+    }
+    closedir(d);
+    assert_true(n >= 3); /* qwen35moe-a, -k, and -k quantised, at least */
+}
+
+static void own_goldens(void **state)
+{
+    (void)state;
+    check_dir("tests/golden/models");
+}
+
+static void all_goldens(void **state)
+{
+    const char *goldens = getenv("GOLDENS");
+    char models[PATH_BYTES];
+
+    (void)state;
+    if (goldens == NULL || *goldens == '\0')
+        skip();
+    (void)snprintf(models, sizeof models, "%s/models", goldens);
+    check_dir(models);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(own_goldens),
+        cmocka_unit_test(all_goldens),
+    };
+
+    return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
+}
