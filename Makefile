@@ -13,17 +13,18 @@ CUDA    ?= $(if $(KERNELS),$(if $(shell command -v nvcc),1,0),0)
 ifeq ($(CUDA)$(KERNELS),1)
 $(error CUDA=1: this tree has no kernels)
 endif
-ifneq ($(SAN),$(filter $(SAN),asan tsan ubsan))
-$(error SAN=$(SAN): asan, tsan or ubsan)
-endif
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 
 WARN     = -Wall -Wextra -Wconversion -Wshadow -Wmissing-prototypes -Wvla -Werror
-SANFLAGS = $(if $(filter asan,$(SAN)),-fsanitize=address,undefined -fno-sanitize-recover=all) \
-           $(if $(filter tsan,$(SAN)),-fsanitize=thread) \
-           $(if $(filter ubsan,$(SAN)),-fsanitize=undefined -fno-sanitize-recover=all)
+SAN_asan  = -fsanitize=address,undefined -fno-sanitize-recover=all
+SAN_ubsan = -fsanitize=undefined -fno-sanitize-recover=all
+SAN_tsan  = -fsanitize=thread
+SANFLAGS  = $(SAN_$(SAN))
+ifneq ($(SAN),$(filter $(SAN),asan tsan ubsan))
+$(error SAN=$(SAN): asan, tsan or ubsan)
+endif
 CFLAGS  ?= $(if $(SAN),-O1 -fno-omit-frame-pointer,-O2) -g
 CPPFLAGS += -Ilibcore -Icmd -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L -DCHIMERE_VERSION='"$(VERSION)"'
 ALLFLAGS = -std=c11 -pedantic -ftree-vectorize -fvect-cost-model=dynamic -ffp-contract=off -pthread \
