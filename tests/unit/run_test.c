@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_test.c - the same bytes for the same request: at any thread count, in any chunks, beside others. */
+#include <math.h>
+
+#include "golden.h"
+
+static const char *const model_a = "tests/golden/models/qwen35moe-a.gguf";
+static const char *const model_k = "tests/golden/models/qwen35moe-k.gguf";
+
+static int32_t *prompt(const char *name, int64_t *n)
+{
+    char path[256];
+
+    (void)snprintf(path, sizeof path, "tests/golden/models/%s.i32", name);
+    int32_t *ids = words_of(path, n);
+    assert_non_null(ids);
+    return ids;
+}
+
+/* All logits of the prompt, fed alone in chunks of `chunk`. */
+static float *alone(const char *path, int threads, int chunk, const char *kv, const int32_t *ids, int64_t n)
+{
+    struct rig rig;
+
+    rig_open(&rig, path, threads,
+             &(struct run_opts){ .ctx_tokens = 512, .rows_max = chunk, .kv_k = kv, .kv_v = kv });
+    float *v = logits_of(&rig, ids, n, n);
+    rig_close(&rig);
+    return v;
+}
+
+static void same(const float *a, const float *b, int64_t n, const char *what)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], sizeof a[i]) != 0)
+            fail_msg("%s: value %lld is %.9g, was %.9g", what, (long long)i, (double)b[i], (double)a[i]);
+}
+
+static void chunks_and_threads(const char *path)
+{
+    static const int chunk[] = { 1, 7, 64, 512 };
+    int64_t n = 0;
+    int32_t *ids = prompt("long", &n);
+    float *ref = alone(path, 1, 512, NULL, ids, n);
+
+    for (int threads = 1; threads <= 3; threads++)
+        for (size_t c = 0; c < sizeof chunk / sizeof chunk[0]; c++) {
+            char what[64];
+            float *got = alone(path, threads, chunk[c], NULL, ids, n);
+
+            (void)snprintf(what, sizeof what, "%d threads, chunks of %d", threads, chunk[c]);
+            same(ref, got, n * 512, what);
+            free(got);
+        }
+    free(ref);
+    free(ids);
+}
+
+static void same_bytes_in_chunks_a(void **state)
+{
+    (void)state;
+    chunks_and_threads(model_a);
+}
+
+static void same_bytes_in_chunks_k(void **state)
+{
+    (void)state;
+    chunks_and_threads(model_k);
+}
+
+/* Sequence 2 is the request; 0, 1 and 3 feed other tokens, rows interleaved, at uneven speeds. */
+static void same_bytes_beside_others(void **state)
+{
+    enum { STEP = 23 };
+    int64_t n = 0, n_other = 0, done = 0, at[4] = { 0, 3, 0, 11 };
+    int32_t *ids = prompt("long", &n), *other = prompt("b", &n_other);
+    struct err e = { 0 };
+    struct rig rig;
+
+    (void)state;
+    float *ref = alone(model_a, 2, 512, NULL, ids, n);
+    rig_open(&rig, model_a, 2, &(struct run_opts){ .ctx_tokens = 2048, .n_seq = 4, .rows_max = STEP });
+    for (int step = 0; done < n; step++) {
+        struct run_row rows[STEP];
+        int64_t first = done;
+
+        for (int i = 0; i < STEP; i++) {
+            int seq = (i * 7 + step) % 4;
+
+            if (seq == 2 && done < n)
+                rows[i] = (struct run_row){ ids[done++], 2, true };
+            else {
+                seq = seq == 2 ? 0 : seq;
+                rows[i] = (struct run_row){ other[at[seq]++ % n_other], seq, i % 3 == 0 };
+            }
+        }
+        if (run_step(rig.r, rows, STEP, &e) != ERR_OK)
+            fail_msg("%s", e.msg);
+        for (int i = 0; i < STEP; i++)
+            if (rows[i].seq == 2)
+                same(ref + first++ * 512, run_logits(rig.r, i), 512, "beside three others");
+    }
+    assert_int_equal(run_pos(rig.r, 2), n);
+    rig_close(&rig);
+    free(ref);
+    free(ids);
+    free(other);
+}
+
+/* Softer KV types keep the distribution close, and keep the same bytes in any chunks. */
+static void kv_types(void **state)
+{
+    static const struct {
+        const char *kv;
+        double      limit; /* mean KL against f32 */
+    } type[] = { { "f16", 1e-6 }, { "q8_0", 1e-4 }, { "q4_0", 0.02 } };
+    int64_t n = 0;
+    int32_t *ids = prompt("a", &n);
+    float *ref = alone(model_k, 2, 512, "f32", ids, n);
+
+    (void)state;
+    for (size_t t = 0; t < sizeof type / sizeof type[0]; t++) {
+        float *got = alone(model_k, 2, 512, type[t].kv, ids, n), *cut = alone(model_k, 1, 5, type[t].kv, ids, n);
+        double sum = 0;
+
+        same(got, cut, n * 512, type[t].kv);
+        for (int64_t r = 0; r < n; r++) {
+            double zr = 0, zg = 0;
+
+            for (int i = 0; i < 512; i++) {
+                zr += exp((double)ref[r * 512 + i]);
+                zg += exp((double)got[r * 512 + i]);
+            }
+            for (int i = 0; i < 512; i++) {
+                double lr = (double)ref[r * 512 + i] - log(zr);
+
+                sum += exp(lr) * (lr - (double)got[r * 512 + i] + log(zg));
+            }
+        }
+        print_message("KV %s: mean KL %.2e\n", type[t].kv, sum / (double)n);
+        assert_true(sum / (double)n < type[t].limit);
+        assert_true(memcmp(ref, got, (size_t)n * 512 * sizeof *ref) != 0);
+        free(got);
+        free(cut);
+    }
+    free(ref);
+    free(ids);
+}
+
+static void cleared_sequence_is_new(void **state)
+{
+    int64_t n = 0;
+    int32_t *ids = prompt("b", &n);
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig, model_a, 2, &(struct run_opts){ .ctx_tokens = 64 });
+    float *first = logits_of(&rig, ids, n, n), *second = logits_of(&rig, ids, n, n);
+    same(first, second, n * 512, "after run_clear");
+    rig_close(&rig);
+    free(first);
+    free(second);
+    free(ids);
+}
+
+static void refusals_change_nothing(void **state)
+{
+    struct err e = { 0 };
+    struct rig rig;
+    const int32_t three[3] = { 1, 2, 3 };
+
+    (void)state;
+    rig_open(&rig, model_a, 1, &(struct run_opts){ .ctx_tokens = 4, .n_seq = 2, .rows_max = 8 });
+    assert_int_equal(run_step(rig.r, &(struct run_row){ 512, 0, true }, 1, &e), ERR_ARG);
+    assert_non_null(strstr(e.msg, "token 512"));
+    assert_int_equal(run_step(rig.r, &(struct run_row){ -1, 0, true }, 1, &e), ERR_ARG);
+    assert_int_equal(run_step(rig.r, &(struct run_row){ 0, 2, true }, 1, &e), ERR_ARG);
+    assert_non_null(strstr(e.msg, "sequence 2"));
+    assert_int_equal(run_feed(rig.r, 0, three, 3, 1, NULL, NULL, NULL, &e), ERR_OK);
+    assert_int_equal(run_feed(rig.r, 0, three, 3, 1, NULL, NULL, NULL, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.msg, "context of 4"));
+    assert_int_equal(run_pos(rig.r, 0), 3);
+    assert_int_equal(run_feed(rig.r, 0, three, 1, 0, NULL, NULL, NULL, &e), ERR_OK);
+    assert_null(run_logits_last(rig.r));
+    assert_int_equal(run_pos(rig.r, 0), 4);
+    rig_close(&rig);
+}
+
+static void options_out_of_range(void **state)
+{
+    static const struct run_opts bad[] = {
+        { .kv_k = "q5_0" }, { .kv_v = "nonsense" }, { .rows_max = -1 }, { .rows_max = 1 << 20 },
+        { .ctx_tokens = (int64_t)1 << 40 }, { .n_seq = 1 << 20 },
+    };
+    struct err e = { 0 };
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig, model_a, 1, &(struct run_opts){ .ctx_tokens = 4 });
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct run *r = NULL;
+
+        assert_int_equal(run_open(&r, rig.m, &bad[i], &e), ERR_ARG);
+        assert_null(r);
+    }
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bytes_in_chunks_a), cmocka_unit_test(same_bytes_in_chunks_k),
+        cmocka_unit_test(same_bytes_beside_others), cmocka_unit_test(kv_types),
+        cmocka_unit_test(cleared_sequence_is_new), cmocka_unit_test(refusals_change_nothing),
+        cmocka_unit_test(options_out_of_range),
+    };
+
+    return cmocka_run_group_tests_name("run", tests, NULL, NULL);
+}
