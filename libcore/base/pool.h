@@ -1,7 +1,8 @@
 /* pool.h - a fixed set of worker threads.                                      room: base
  *
  * The caller is worker 0; n_threads - 1 more wait for work, spinning briefly (at most 50
- * microseconds, fewer after long waits, not at all with more threads than processors) and then sleeping. One caller at a time.
+ * microseconds, fewer after long waits, not at all with more threads than processors) and then
+ * sleeping. Workers block the signals meant for a process. One caller at a time.
  */
 #ifndef BASE_POOL_H
 #define BASE_POOL_H
