@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* encode.c - text to tokens and back.                                           room: text */
+#include <stdlib.h>
+#include <string.h>
+#include "text/vocab.h"
+
+void text_tokens_free(struct text_tokens *a)
+{
+    free(a->v);
+    *a = (struct text_tokens){0};
+}
+
+enum err_code text_tokens_push(struct text_tokens *a, int32_t id, struct err *e)
+{
+    if (a->n == a->cap) {
+        int64_t cap = a->cap < 64 ? 64 : 2 * a->cap;
+        int32_t *v = realloc(a->v, (size_t)cap * sizeof *v);
+        if (v == NULL)
+            return err_set(e, ERR_NOMEM, "out of memory");
+        a->v = v;
+        a->cap = cap;
+    }
+    a->v[a->n++] = id;
+    return ERR_OK;
+}
+
+static enum err_code encode_plain(struct text_enc *x, struct str s)
+{
+    struct str clean;
+    char *copy;
+
+    if (s.n == 0)
+        return ERR_OK;
+    if (x->t->kind == TEXT_SPM)
+        return text_spm_encode(x, s);
+    enum err_code rc = text_utf8_clean(s, &clean, &copy, x->e);
+    if (rc == ERR_OK)
+        rc = text_bpe_encode(x, clean);
+    if (copy != NULL)
+        text_words_forget(x);
+    free(copy);
+    return rc;
+}
+
+/* White space of the C locale, by which rstrip is defined. */
+static bool is_blank(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static enum err_code encode_all(struct text_enc *x, struct str s, bool control)
+{
+    const struct text *t = x->t;
+    const struct text_specials *set = &t->special[control];
+    size_t begin = 0;
+    enum err_code rc = ERR_OK;
+
+    for (size_t i = 0; i < s.n && rc == ERR_OK;) {
+        unsigned char c = (unsigned char)s.p[i];
+        int32_t id = -1;
+        if (set->first[c] < set->first[c + 1])
+            id = text_special_at(t, set, (struct str){s.p + i, s.n - i});
+        if (id < 0) {
+            i++;
+            continue;
+        }
+        rc = encode_plain(x, (struct str){s.p + begin, i - begin});
+        if (rc == ERR_OK)
+            rc = text_tokens_push(x->out, id, x->e);
+        i += t->tok[id].spell.n;
+        while (t->tok[id].rstrip && i < s.n && is_blank(s.p[i]))
+            i++;
+        begin = i;
+    }
+    return rc == ERR_OK ? encode_plain(x, (struct str){s.p + begin, s.n - begin}) : rc;
+}
+
+enum err_code text_encode(const struct text *t, struct str s, unsigned flags, struct text_tokens *out,
+                          struct err *e)
+{
+    struct text_enc x = {.t = t, .out = out, .e = e};
+    int64_t n0 = out->n;
+    enum err_code rc = ERR_OK;
+
+    text_words_open(&x, s.n);
+    if (flags & TEXT_ADD && t->info.add_bos && t->info.bos >= 0)
+        rc = text_tokens_push(out, t->info.bos, e);
+    if (rc == ERR_OK)
+        rc = encode_all(&x, s, flags & TEXT_SPECIAL);
+    if (rc == ERR_OK && flags & TEXT_ADD && t->info.add_eos && t->info.eos >= 0)
+        rc = text_tokens_push(out, t->info.eos, e);
+    if (rc != ERR_OK)
+        out->n = n0;
+    free(x.words);
+    free(x.scratch);
+    return rc;
+}
+
+struct str text_piece(const struct text *t, int32_t id)
+{
+    return id >= 0 && id < t->info.n_tokens ? t->tok[id].piece : (struct str){"", 0};
+}
+
+bool text_is_control(const struct text *t, int32_t id)
+{
+    return id >= 0 && id < t->info.n_tokens &&
+           (t->tok[id].type == TOKEN_CONTROL || t->tok[id].type == TOKEN_UNKNOWN);
+}
+
+bool text_is_end(const struct text *t, int32_t id)
+{
+    return id >= 0 && id < t->info.n_tokens && t->tok[id].end;
+}
+
+enum err_code text_decode(const struct text *t, const int32_t *v, int64_t n, unsigned flags, char **out,
+                          size_t *out_n, struct err *e)
+{
+    size_t bytes = 0, at = 0;
+    bool strip = t->kind == TEXT_SPM && t->space_prefix;
+
+    for (int64_t i = 0; i < n; i++)
+        bytes += text_piece(t, v[i]).n;
+    char *p = malloc(bytes + 1);
+    if (p == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (int64_t i = 0; i < n; i++) {
+        struct str piece = text_piece(t, v[i]);
+        bool control = text_is_control(t, v[i]);
+        if (control && !(flags & TEXT_SPECIAL))
+            continue;
+        if (strip && !control) {
+            size_t cut = piece.n > 0 && piece.p[0] == ' ';
+            piece = (struct str){piece.p + cut, piece.n - cut};
+            strip = false;
+        }
+        memcpy(p + at, piece.p, piece.n);
+        at += piece.n;
+    }
+    p[at] = '\0';
+    *out = p;
+    *out_n = at;
+    return ERR_OK;
+}
