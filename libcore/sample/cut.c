@@ -4,9 +4,9 @@
  * Each of top-k, top-p and typical keeps a beginning of the candidates in some order. None is
  * sorted: a radix descent over 32-bit keys (11, 11 and 10 bits) adds up counts or weights per bin
  * and finds the key at which the target is reached, in three passes on any data. Before that,
- * bounds drop most of the vocabulary: the k-th largest block maximum is not above the k-th largest logit;
- * and tokens with w < (1 - p) * total / n weigh less than (1 - p) * total together, so top-p is
- * reached without them.
+ * bounds drop most of the vocabulary: the k-th largest block maximum is not above the k-th largest
+ * logit; and tokens with w < (1 - p) * total / n weigh less than (1 - p) * total together, so top-p
+ * is reached without them.
  */
 #include <float.h>
 #include <math.h>
@@ -103,7 +103,8 @@ static void move(struct sampler *s, int32_t to, int32_t from)
 }
 
 /* From all of the vocabulary to the list of logits not below floor, and of weights not below
- * w_floor when weighed. total still is that of all: the caller cuts further. */
+ * w_floor when weighed. total still is that of all: the caller cuts further. Each entry is moved
+ * and then counted or not: a branch here would be guessed wrong too often. */
 static void gather(struct sampler *s, float floor, float w_floor)
 {
     int32_t n = 0;
@@ -113,9 +114,12 @@ static void gather(struct sampler *s, float floor, float w_floor)
         }
         int32_t end = b < s->n_blocks - 1 ? (b + 1) * SAMPLE_BLOCK : s->n_vocab;
         for (int32_t i = b * SAMPLE_BLOCK; i < end; i++) {
-            if (s->x[i] >= floor && s->x[i] >= -FLT_MAX && (!s->weighed || s->w[i] >= w_floor)) {
-                move(s, n++, i);
+            int keep = (s->x[i] >= floor) & (s->x[i] >= -FLT_MAX);
+            if (s->weighed) {
+                keep &= s->w[i] >= w_floor;
             }
+            move(s, n, i);
+            n += keep;
         }
     }
     s->n     = n;
