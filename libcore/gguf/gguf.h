@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf.h - GGUF model files: a checked read-only view, and a streaming writer.
  * room: gguf (base, quant)
  *

@@ -19,7 +19,7 @@ static int by_place(const void *v, uint32_t a, uint32_t b)
     const struct gguf_tensor *t = v;
     const unsigned char *p = t[a].data, *q = t[b].data;
 
-    return (p > q) - (p < q);
+    return p != q ? (p > q) - (p < q) : (a > b) - (a < b);
 }
 
 /* Bytes of a tensor from its type and shape; at: where its dimensions lie. */
