@@ -59,8 +59,12 @@ static inline uint64_t gguf_walk(const struct gguf *g)
             memcpy(name, kv->key.p, kv->key.n);
             name[kv->key.n] = '\0';
             assert(gguf_kv_find(g, name) == kv);
-            sum += gguf_u64(g, name, &u8) + gguf_u32(g, name, &u4) + gguf_f32(g, name, &f4);
-            sum += gguf_bool(g, name, &b) + gguf_str(g, name, &s) + u8 + u4 + s.n;
+            if (gguf_u64(g, name, &u8) || gguf_u32(g, name, &u4) || gguf_bool(g, name, &b))
+                sum += u8 + u4 + b;
+            if (gguf_f32(g, name, &f4))
+                sum += f4 != 0;
+            if (gguf_str(g, name, &s))
+                sum += s.n;
         }
     }
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {

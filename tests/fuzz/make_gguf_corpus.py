@@ -192,7 +192,8 @@ def values():
     f = File(0, 1)
     f.text("key")
     at = f.raw(b"\4\0\0")
-    f.bad("truncated-kind", FORMAT, at, "truncated: a value kind takes 4 bytes, the file has 3 left")
+    f.bad("truncated-kind", FORMAT, at,
+          "truncated: a value kind takes 4 bytes, the file has 3 left")
     f = File(0, 1)
     at = f.kv("k", U64, 1)[2]
     del f.b[-1:]
@@ -309,7 +310,8 @@ def part(no, count, total, tensors, extra=(), keys=("no", "count", "tensors.coun
     at = None
     for key, kind, v in extra:
         f.kv(key, kind, v)
-    for key, kind, v in (("no", U16, no), ("count", count_kind, count), ("tensors.count", I32, total)):
+    for key, kind, v in (("no", U16, no), ("count", count_kind, count),
+                         ("tensors.count", I32, total)):
         if key in keys:
             k = f.kv("split." + key, kind, v)[0]
             at = k + 8 if key == "count" else at  # the key's text
