@@ -7,40 +7,49 @@
 cd "$(dirname "$0")/../.." || exit 1
 set -u
 obj=${BUILD:-build}/obj
-bad=0
 
 # Mutable globals that have a reason, as ROOM/FILE.o:SYMBOL. None so far.
 allowed=""
 
-never='exit|_exit|_Exit|quick_exit|abort|printf|vprintf|fprintf|vfprintf|dprintf|puts|fputs|putchar|putc|fputc|perror'
-never+='|stdout|stderr|stdin|getenv|secure_getenv|setenv|environ|system|popen|fork|signal|sigaction'
-never+='|strcpy|strcat|sprintf|vsprintf|atoi|atol|atoll|atof|strtok|gets|rand|srand|random|strerror|localtime|gmtime|setlocale'
+never="exit _exit _Exit quick_exit abort printf vprintf fprintf vfprintf dprintf puts fputs putchar putc fputc perror
+    stdout stderr stdin getenv secure_getenv setenv environ system popen fork signal sigaction strcpy strcat sprintf
+    vsprintf atoi atol atoll atof strtok gets rand srand random strerror localtime gmtime setlocale"
 
-sources=(libcore/*/*.c)
-for c in "${sources[@]}"; do
-    o=$obj/${c%.c}.o
-    room=$(basename "$(dirname "$c")")
-    if [ ! -e "$o" ]; then
-        echo "$o: not built: run make"
-        exit 1
-    fi
-    prefixes=$(awk -F'|' -v r="$room" '{ n = $1; gsub(/[ \t]/, "", n) } n == r { print $2 }' libcore/ROOMS)
-    nm -g --defined-only "$o" | awk -v prefixes="$prefixes" -v at="$c" '
-        NF == 3 {
-            n = split(prefixes, p, " "); good = 0
-            for (i = 1; i <= n; i++) if (index($3, p[i]) == 1) good = 1
-            if (!good) { print at ": " $3 " does not begin with " prefixes; bad = 1 }
+objects=$(for c in libcore/*/*.c; do echo "$obj/${c%.c}.o"; done)
+# shellcheck disable=SC2086
+{
+    ls $objects > /dev/null || { echo "run make first"; exit 1; }
+    nm -A -P $objects | awk -v never="$never" '
+        function room_of(path,    n, part) { n = split(path, part, "/"); return part[n - 1] }
+        BEGIN { n = split(never, word, /[ \n]+/); for (i = 1; i <= n; i++) banned[word[i]] = 1 }
+        FILENAME == "libcore/ROOMS" {
+            if (/^[a-z]/) { split($0, col, "|"); gsub(/[ \t]/, "", col[1]); prefixes[col[1]] = col[2] }
+            next
         }
-        END { exit bad }' || bad=1
-    if nm -u "$o" | awk '{ sub(/@.*/, "", $2); print $2 }' | grep -xE "$never" | sed "s|^|$c: uses |"; then
-        bad=1
-    fi
-    if nm -f sysv "$o" | awk -F'|' -v at="$room/$(basename "$o")" -v allowed=" $allowed " '
-        { name = $1; kind = $4; section = $7; gsub(/ /, "", name); gsub(/ /, "", kind); gsub(/[ \t]/, "", section) }
-        (kind == "OBJECT" || kind == "TLS") && section ~ /^(\.data|\.bss|\.tdata|\.tbss|\*COM\*)/ && section !~ /^\.data\.rel\.ro/ &&
-            index(allowed, " " at ":" name " ") == 0 { print at ": " name " is a mutable global (" section ")"; found = 1 }
-        END { exit !found }'; then
-        bad=1
-    fi
-done
-exit $bad
+        {
+            file = $1; sub(/\[.*|:$/, "", file); sub(/^.*\/obj\//, "", file); sub(/\.o$/, ".c", file)
+            name = $2; sub(/@.*/, "", name)
+        }
+        $3 == "U" { if (name in banned) { print file ": uses " name; bad = 1 } next }
+        $3 ~ /^[A-Z]$/ {
+            n = split(prefixes[room_of(file)], p, " "); good = 0
+            for (i = 1; i <= n; i++) if (index(name, p[i]) == 1) good = 1
+            if (!good) { print file ": " name " does not begin with " prefixes[room_of(file)]; bad = 1 }
+        }
+        END { exit bad }' libcore/ROOMS -
+    named=$?
+    nm -A -f sysv $objects | awk -F'|' -v allowed=" $allowed " '
+        {
+            at = $1; name = at; section = $7; kind = $4
+            sub(/:[^:]*$/, "", at); sub(/^.*\/libcore\//, "", at); sub(/^.*:/, "", name)
+            gsub(/[ \t]/, "", name); gsub(/[ \t]/, "", section); gsub(/[ \t]/, "", kind)
+        }
+        (kind == "OBJECT" || kind == "TLS") && section ~ /^(\.data|\.bss|\.tdata|\.tbss|\*COM\*)/ &&
+            section !~ /^\.data\.rel\.ro/ && index(allowed, " " at ":" name " ") == 0 {
+            print at ": " name " is a mutable global (" section ")"
+            bad = 1
+        }
+        END { exit bad }'
+    globals=$?
+}
+[ $named -eq 0 ] && [ $globals -eq 0 ]
