@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* buf.c - growing bytes, and arrays of token ids.                          room: cmd (cli_) */
+#include <stdlib.h>
+#include <string.h>
+#include "cli/cli.h"
+#include "text/text.h"
+
+enum err_code cli_buf_add(struct cli_buf *b, struct str s, struct err *e)
+{
+    if (s.n > SIZE_MAX / 4 - b->n)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    if (b->p == NULL || b->n + s.n + 1 > b->cap) {
+        size_t cap = 2 * (b->n + s.n + 64);
+        char  *p = realloc(b->p, cap);
+
+        if (p == NULL)
+            return err_set(e, ERR_NOMEM, "out of memory");
+        b->p = p;
+        b->cap = cap;
+    }
+    if (s.n > 0)
+        memcpy(b->p + b->n, s.p, s.n);
+    b->n += s.n;
+    b->p[b->n] = '\0';
+    return ERR_OK;
+}
+
+void cli_buf_free(struct cli_buf *b)
+{
+    free(b->p);
+    *b = (struct cli_buf){ 0 };
+}
+
+enum err_code cli_read_ids(struct text_tokens *out, struct str json, const char *what,
+                           struct err *e)
+{
+    struct text_tokens ids = { 0 };
+    json_t            *a, *item;
+    size_t             i;
+
+    if (json_parse(&a, json, what, e))
+        return e->code;
+    if (!json_is_array(a)) {
+        json_decref(a);
+        return err_set(e, ERR_FORMAT, "%s: not a JSON array of token ids", what);
+    }
+    json_array_foreach(a, i, item) {
+        json_int_t v = json_is_integer(item) ? json_integer_value(item) : -1;
+
+        if (v < 0 || v > INT32_MAX)
+            err_set(e, ERR_FORMAT, "%s: item %zu of the array is not a token id", what, i);
+        else if (text_tokens_push(&ids, (int32_t)v, e) == ERR_OK)
+            continue;
+        text_tokens_free(&ids);
+        json_decref(a);
+        return e->code;
+    }
+    json_decref(a);
+    *out = ids;
+    return ERR_OK;
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cli.h - what all programs do alike: options, messages, signals, progress, JSON.   room: cmd (cli_)
+ *
+ * Exit statuses: 0 done; 1 failed (I/O, memory, device, a limit); 2 usage; 3 bad input data or an
+ * unsupported model; 4 the program ran and the answer is no. A program that ends because of a
+ * signal ends by that signal. Only these files print, exit, read the environment or hold globals.
+ */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+#include <stdio.h>
+#include "base/base.h"
+#include "base/json.h"
+
+struct gguf;
+struct text;
+struct text_tokens;
+
+enum { EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_DATA, EXIT_NO };
+
+/* Options: one table makes the parser, -h, the shell completions and --help-json. */
+enum opt_kind {
+    OPT_END,
+    OPT_SECTION, /* help: a heading; nothing else is set */
+    OPT_FLAG,    /* bool *: becomes true */
+    OPT_STR,     /* const char ** */
+    OPT_FILE,    /* const char **: completed with file names */
+    OPT_LIST,    /* struct cli_list *: may be given again */
+    OPT_I64,     /* int64_t *, within [lo, hi]; k, M, G are powers of 1024 */
+    OPT_I32,     /* int32_t *, the same */
+    OPT_F32,     /* float *, finite */
+    OPT_CHOICE,  /* int *: index of the word in arg, which is "one|two|three" */
+    OPT_BUILTIN, /* opt.c's own */
+};
+
+struct opt {
+    enum opt_kind kind;
+    char          letter; /* 0: none */
+    const char   *name;   /* long name, without the dashes */
+    const char   *arg;    /* what help and manual call the argument; NULL: takes none */
+    const char   *help;   /* one line, lower case, no full stop */
+    void         *to;
+    int64_t       lo, hi; /* OPT_I64, OPT_I32 */
+};
+
+struct cli_list {
+    const char **v; /* into argv */
+    size_t       n, cap;
+};
+
+struct cli {
+    const char       *name;     /* "chimere-run" */
+    const char       *synopsis; /* "[options] [file ...]" */
+    const char       *about;    /* one sentence */
+    const struct opt *opts;     /* ended by OPT_END */
+};
+
+/* Sets what the options point to and returns the index of the first operand in argv, which is
+ * reordered so that operands come last. Exits after -h, --version, --help-json and --completion,
+ * and with EXIT_USAGE after a mistake. */
+int cli_parse(const struct cli *cli, int argc, char **argv);
+
+/* opt.c to complete.c: every option in order, the built-in ones last. */
+const struct opt *cli_opt_at(const struct cli *cli, size_t i); /* NULL past the end */
+/* The words of an OPT_CHOICE: copies word i to buf, false past the last. */
+bool cli_choice(const struct opt *o, int i, char *buf, size_t buf_bytes);
+/* Prints the completion script for "bash", "zsh" or "fish"; false for another shell. */
+bool cli_completion(const struct cli *cli, const char *shell);
+
+/* Messages: "PROGRAM: text" and a newline on stderr. */
+void cli_set_name(const char *name);
+const char *cli_name(void);
+void cli_set_verbosity(int v); /* -1: errors only, 0, 1: notes too */
+int  cli_verbosity(void);
+void cli_warn(const char *fmt, ...) PRINTF_LIKE(1, 2); /* not with -q */
+void cli_note(const char *fmt, ...) PRINTF_LIKE(1, 2); /* with -v; the text alone */
+/* Prints the message and returns the exit status that belongs to the code. */
+int cli_fail(const struct err *e);
+/* The message and where help is; exits with EXIT_USAGE. */
+_Noreturn void cli_usage(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* Closes stdout: a write that failed makes a status of EXIT_OK into EXIT_FAILED. */
+int cli_close_stdout(int status);
+/* ERR_IO when an earlier write to stdout failed; flushes first. */
+MUST_CHECK enum err_code cli_flush_stdout(struct err *e);
+
+/* Signals. */
+/* From now on: SIGBUS says that the file changed and exits with EXIT_DATA; SIGUSR1 asks for a line of
+ * status. file must stay. */
+void cli_signals(const char *file);
+/* From now on the first SIGINT or SIGTERM only sets a mark; the second one kills. */
+void cli_catch_interrupts(void);
+bool cli_interrupted(void);
+/* Ends by the signal that came, if one did; else returns. */
+void cli_reraise(void);
+bool cli_status_asked(void); /* true once for each SIGUSR1 */
+
+/* Progress: one line on a foreground terminal, at most ten times a second. */
+void cli_progress(const char *fmt, ...) PRINTF_LIKE(1, 2);
+void cli_progress_end(void);  /* takes the line away */
+bool cli_stderr_color(void);  /* a terminal, and NO_COLOR is not set */
+double cli_now_ms(void);      /* a clock that only goes forward */
+
+/* JSON on stdout: one object to a line, numbers with 9 digits, flushed. Takes the reference. */
+MUST_CHECK enum err_code cli_json_line(json_t *o, struct err *e);
+/* A whole file as one value; "-" is stdin. */
+MUST_CHECK enum err_code cli_json_file(json_t **out, const char *path, struct err *e);
+/* o[key] = v, taking the reference; false when memory is out (v may be NULL then). */
+bool cli_json_set(json_t *o, const char *key, json_t *v);
+json_t *cli_json_real(double v); /* null when not finite */
+
+/* Which model: given, or $CHIMERE_MODEL, or the one that came with the program. Copies the path to
+ * buf. ERR_ARG names the places that were tried. */
+MUST_CHECK enum err_code cli_model_path(const char *given, char *buf, size_t buf_bytes,
+                                        struct err *e);
+
+/* Prints what is in a model file, from its header alone. */
+MUST_CHECK enum err_code cli_inspect(const struct gguf *g, bool json, struct err *e);
+
+/* Bytes that grow. {0} is empty. */
+struct cli_buf {
+    char  *p; /* NUL-terminated once something was added */
+    size_t n, cap;
+};
+MUST_CHECK enum err_code cli_buf_add(struct cli_buf *b, struct str s, struct err *e);
+void cli_buf_free(struct cli_buf *b);
+
+/* Where the prompt comes from: -p TEXT, then the files named ("-" is stdin), or stdin when there
+ * is neither. */
+MUST_CHECK enum err_code cli_read_prompt(struct cli_buf *out, const char *text,
+                                         char *const *files, struct err *e);
+/* A chat: the messages of a file (an array, or an object with "messages" and "tools"), a system message
+ * in front, and what cli_read_prompt() gives as the user's turn at the end; that is left out when there
+ * is a file of messages and neither text nor files. Appends the prompt, rendered by the model's chat
+ * template, to *out. */
+struct cli_chat {
+    const char  *system, *messages, *tools; /* text; paths, "-" is stdin; NULL: none */
+    const char  *prompt;
+    char *const *files;
+    bool         think;
+};
+MUST_CHECK enum err_code cli_render_chat(struct cli_buf *out, const struct text *t,
+                                         const struct cli_chat *c, struct err *e);
+/* A JSON array of token ids. */
+MUST_CHECK enum err_code cli_read_ids(struct text_tokens *out, struct str json, const char *what,
+                                      struct err *e);
+#endif

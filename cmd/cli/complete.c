@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* complete.c - completion scripts for shells, from the table of options.   room: cmd (cli_) */
+#include <ctype.h>
+#include <string.h>
+#include "cli/cli.h"
+
+/* The program's name as part of a shell function's name. */
+static void print_function(const char *name)
+{
+    for (; *name; name++)
+        putchar(isalnum((unsigned char)*name) ? *name : '_');
+}
+
+/* For inside single quotes; zsh also needs its own marks kept out of the text. */
+static void print_quoted(const char *s, const char *escape)
+{
+    for (; *s; s++) {
+        if (*s == '\'')
+            fputs("'\\''", stdout);
+        else if (strchr(escape, *s))
+            printf("\\%c", *s);
+        else
+            putchar(*s);
+    }
+}
+
+static void print_words(const struct opt *o)
+{
+    char word[32];
+
+    for (int i = 0; cli_choice(o, i, word, sizeof word); i++)
+        printf("%s%s", i ? " " : "", word);
+}
+
+static bool has_words(const struct opt *o)
+{
+    return o->kind == OPT_CHOICE || (o->kind == OPT_BUILTIN && o->arg != NULL);
+}
+
+/* "-m|--model": what a case of bash matches. */
+static void print_pattern(const struct opt *o)
+{
+    if (o->letter)
+        printf("-%c|", o->letter);
+    printf("--%s", o->name);
+}
+
+static void bash(const struct cli *cli)
+{
+    const struct opt *o;
+
+    printf("# bash completion for %s, made by %s --completion bash\n", cli->name, cli->name);
+    fputs("_", stdout);
+    print_function(cli->name);
+    fputs("()\n{\n    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
+          "    COMPREPLY=()\n    case $prev in\n", stdout);
+    for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
+        if (o->kind == OPT_SECTION || o->arg == NULL)
+            continue;
+        fputs("    ", stdout);
+        print_pattern(o);
+        if (has_words(o)) {
+            fputs(") mapfile -t COMPREPLY < <(compgen -W '", stdout);
+            print_words(o);
+            fputs("' -- \"$cur\"); return;;\n", stdout);
+        } else if (o->kind == OPT_FILE) {
+            fputs(") mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"); return;;\n", stdout);
+        } else {
+            fputs(") return;;\n", stdout);
+        }
+    }
+    fputs("    esac\n    if [[ $cur == -* ]]; then\n"
+          "        mapfile -t COMPREPLY < <(compgen -W '", stdout);
+    for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
+        if (o->kind == OPT_SECTION)
+            continue;
+        if (o->letter)
+            printf("-%c ", o->letter);
+        printf("--%s ", o->name);
+    }
+    fputs("' -- \"$cur\")\n    else\n        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
+          "    fi\n}\ncomplete -o filenames -F _", stdout);
+    print_function(cli->name);
+    printf(" %s\n", cli->name);
+}
+
+static void zsh(const struct cli *cli)
+{
+    const struct opt *o;
+
+    printf("#compdef %s\n# zsh completion, made by %s --completion zsh\n_arguments -s -S \\\n",
+           cli->name, cli->name);
+    for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
+        if (o->kind == OPT_SECTION)
+            continue;
+        fputs("  ", stdout);
+        if (o->letter && o->kind != OPT_LIST)
+            printf("'(-%c --%s)'{-%c,--%s}'[", o->letter, o->name, o->letter, o->name);
+        else
+            printf("'%s--%s[", o->kind == OPT_LIST ? "*" : "", o->name);
+        print_quoted(o->help, "[]:\\");
+        putchar(']');
+        if (o->arg) {
+            putchar(':');
+            print_quoted(o->arg, "[]:\\");
+            putchar(':');
+            if (has_words(o)) {
+                putchar('(');
+                print_words(o);
+                putchar(')');
+            } else if (o->kind == OPT_FILE) {
+                fputs("_files", stdout);
+            }
+        }
+        fputs("' \\\n", stdout);
+    }
+    fputs("  '*:file:_files'\n", stdout);
+}
+
+static void fish(const struct cli *cli)
+{
+    const struct opt *o;
+
+    printf("# fish completion for %s, made by %s --completion fish\n", cli->name, cli->name);
+    for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
+        if (o->kind == OPT_SECTION)
+            continue;
+        printf("complete -c %s", cli->name);
+        if (o->letter)
+            printf(" -s %c", o->letter);
+        printf(" -l %s", o->name);
+        if (o->kind == OPT_FILE) {
+            fputs(" -r -F", stdout);
+        } else if (has_words(o)) {
+            fputs(" -x -a '", stdout);
+            print_words(o);
+            putchar('\'');
+        } else if (o->arg) {
+            fputs(" -x", stdout);
+        }
+        fputs(" -d '", stdout);
+        for (const char *s = o->help; *s; s++) {
+            if (*s == '\'' || *s == '\\')
+                putchar('\\');
+            putchar(*s);
+        }
+        fputs("'\n", stdout);
+    }
+}
+
+bool cli_completion(const struct cli *cli, const char *shell)
+{
+    if (strcmp(shell, "bash") == 0)
+        bash(cli);
+    else if (strcmp(shell, "zsh") == 0)
+        zsh(cli);
+    else if (strcmp(shell, "fish") == 0)
+        fish(cli);
+    else
+        return false;
+    return true;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* jsonl.c - JSON objects as lines on stdout, JSON files as input.          room: cmd (cli_) */
+#include <math.h>
+#include <stdlib.h>
+#include "base/io.h"
+#include "cli/cli.h"
+
+#define JSON_FILE_MAX (256U << 20) /* bytes */
+
+enum err_code cli_json_line(json_t *o, struct err *e)
+{
+    int failed;
+
+    if (o == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    failed = json_dumpf(o, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_decref(o);
+    if (failed && !ferror(stdout))
+        return err_set(e, ERR_NOMEM, "out of memory");
+    putchar('\n');
+    return cli_flush_stdout(e);
+}
+
+bool cli_json_set(json_t *o, const char *key, json_t *v)
+{
+    return v != NULL && json_object_set_new(o, key, v) == 0;
+}
+
+json_t *cli_json_real(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+enum err_code cli_json_file(json_t **out, const char *path, struct err *e)
+{
+    char         *data;
+    size_t        n;
+    enum err_code code;
+
+    if (io_read_all(&data, &n, path, JSON_FILE_MAX, e))
+        return e->code;
+    code = json_parse(out, (struct str){ data, n }, path, e);
+    free(data);
+    return code;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model_path.c - which model file when none is named.                      room: cmd (cli_) */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "cli/cli.h"
+
+#define DEFAULT_MODEL "chimere-nano-q5_k_m.gguf"
+
+/* The directory above the one the program lies in: "/usr/local" for /usr/local/bin/chimere-run. */
+static bool program_root(char *buf, size_t buf_bytes)
+{
+    ssize_t n = readlink("/proc/self/exe", buf, buf_bytes - 1);
+
+    if (n <= 0 || (size_t)n >= buf_bytes - 1)
+        return false;
+    buf[n] = '\0';
+    for (int i = 0; i < 2; i++) {
+        char *slash = strrchr(buf, '/');
+
+        if (slash == NULL)
+            return false;
+        *slash = '\0';
+    }
+    return true;
+}
+
+enum err_code cli_model_path(const char *given, char *buf, size_t buf_bytes, struct err *e)
+{
+    static const char *const shares[] = {
+        "share/chimere/models", /* installed: PREFIX/bin and PREFIX/share */
+        "share/models",         /* the source tree: bin and share */
+    };
+    const char *env = getenv("CHIMERE_MODEL");
+    char        root[3072];
+    int         n;
+
+    if (given == NULL && env != NULL && env[0] != '\0')
+        given = env;
+    if (given != NULL) {
+        n = snprintf(buf, buf_bytes, "%s", given);
+        if (n < 0 || (size_t)n >= buf_bytes)
+            return err_set(e, ERR_ARG, "the model's path is too long");
+        return ERR_OK;
+    }
+    if (!program_root(root, sizeof root))
+        return err_set(e, ERR_ARG, "no model: use -m FILE or set CHIMERE_MODEL");
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        n = snprintf(buf, buf_bytes, "%s/%s/" DEFAULT_MODEL, root, shares[i]);
+        if (n > 0 && (size_t)n < buf_bytes && access(buf, R_OK) == 0)
+            return ERR_OK;
+    }
+    return err_set(e, ERR_ARG,
+                   "no model: use -m FILE or set CHIMERE_MODEL (also tried "
+                   "%.180s/{%s,%s}/" DEFAULT_MODEL ")",
+                   root, shares[0], shares[1]);
+}

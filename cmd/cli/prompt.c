@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prompt.c - where a prompt comes from: options, files, stdin, chat messages.  room: cmd (cli_) */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/io.h"
+#include "cli/cli.h"
+#include "text/text.h"
+
+#define PROMPT_MAX (1U << 30) /* bytes */
+
+static enum err_code add_file(struct cli_buf *out, const char *path, struct err *e)
+{
+    char         *data;
+    size_t        n;
+    enum err_code code;
+
+    if (strcmp(path, "-") == 0 && isatty(STDIN_FILENO) && cli_verbosity() >= 0)
+        fprintf(stderr, "%s: type the prompt; ^D on a line of its own ends it\n", cli_name());
+    if (io_read_all(&data, &n, path, PROMPT_MAX, e))
+        return e->code;
+    code = cli_buf_add(out, (struct str){ data, n }, e);
+    free(data);
+    return code;
+}
+
+static enum err_code add_prompt(struct cli_buf *b, const char *text, char *const *files,
+                                struct err *e)
+{
+    if (cli_buf_add(b, str_of(text ? text : ""), e))
+        return e->code;
+    if (text == NULL && *files == NULL)
+        return add_file(b, "-", e);
+    if (text != NULL && *files != NULL && cli_buf_add(b, STR("\n"), e))
+        return e->code;
+    for (; *files != NULL; files++) {
+        if (add_file(b, *files, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+enum err_code cli_read_prompt(struct cli_buf *out, const char *text, char *const *files,
+                              struct err *e)
+{
+    struct cli_buf b = { 0 };
+    enum err_code  code = add_prompt(&b, text, files, e);
+
+    if (code)
+        cli_buf_free(&b);
+    else
+        *out = b;
+    return code;
+}
+
+/* Adds {"role": role, "content": text} to a; at the front or at the end. */
+static enum err_code add_message(json_t *a, const char *role, struct str text, bool front,
+                                 struct err *e)
+{
+    json_t *m = json_pack("{s:s, s:o}", "role", role, "content", json_bytes(text));
+
+    if (m == NULL || json_array_insert_new(a, front ? 0 : json_array_size(a), m))
+        return err_set(e, ERR_NOMEM, "out of memory");
+    return ERR_OK;
+}
+
+/* The messages of a chat: --messages, then what the user says. *tools may be set. */
+static enum err_code read_messages(json_t *all, json_t **tools, const struct cli_chat *c,
+                                   struct err *e)
+{
+    struct cli_buf in = { 0 };
+    json_t        *file, *list;
+    enum err_code  code;
+
+    if (c->messages != NULL) {
+        if (cli_json_file(&file, c->messages, e))
+            return e->code;
+        list = json_is_object(file) ? json_object_get(file, "messages") : file;
+        if (!json_is_array(list))
+            code = err_set(e, ERR_FORMAT, "%s: neither an array of messages nor an object with one",
+                           c->messages);
+        else
+            code = json_array_extend(all, list) ? err_set(e, ERR_NOMEM, "out of memory") : ERR_OK;
+        *tools = json_is_object(file) ? json_incref(json_object_get(file, "tools")) : NULL;
+        json_decref(file);
+        if (code)
+            return code;
+    }
+    if (c->system != NULL && add_message(all, "system", str_of(c->system), true, e))
+        return e->code;
+    if (c->messages != NULL && c->prompt == NULL && *c->files == NULL)
+        return ERR_OK;
+    if (cli_read_prompt(&in, c->prompt, c->files, e))
+        return e->code;
+    while (in.n > 0 && in.p[in.n - 1] == '\n') /* the end of a file is not part of a question */
+        in.n--;
+    code = add_message(all, "user", (struct str){ in.p, in.n }, false, e);
+    cli_buf_free(&in);
+    return code;
+}
+
+enum err_code cli_render_chat(struct cli_buf *out, const struct text *t, const struct cli_chat *c,
+                              struct err *e)
+{
+    json_t       *all = json_array(), *tools = NULL;
+    char         *text = NULL;
+    size_t        n = 0;
+    enum err_code code = all ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+
+    if (code == ERR_OK)
+        code = read_messages(all, &tools, c, e);
+    if (code == ERR_OK && c->tools != NULL) {
+        json_decref(tools);
+        tools = NULL;
+        code = cli_json_file(&tools, c->tools, e);
+        if (code == ERR_OK && !json_is_array(tools))
+            code = err_set(e, ERR_FORMAT, "%s: not an array of tools", c->tools);
+    }
+    if (code == ERR_OK)
+        code = text_chat(t, all,
+                         &(struct text_chat_opts){
+                             .tools = tools, .think = c->think, .generate = true },
+                         &text, &n, e);
+    if (code == ERR_OK)
+        code = cli_buf_add(out, (struct str){ text, n }, e);
+    free(text);
+    json_decref(tools);
+    json_decref(all);
+    return code;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* signal.c - interrupts, status requests, and files that are cut while mapped.   room: cmd (cli_) */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+#include "cli/cli.h"
+
+static volatile sig_atomic_t interrupted; /* the signal's number */
+static volatile sig_atomic_t status_asked;
+
+/* The message is made beforehand: a handler may only write(2). */
+static char   bus_message[4400];
+static size_t bus_message_bytes;
+
+static void on_interrupt(int sig)
+{
+    interrupted = sig;
+}
+
+static void on_status(int sig)
+{
+    (void)sig;
+    status_asked = 1;
+}
+
+static void on_bus(int sig, siginfo_t *info, void *context)
+{
+    ssize_t n;
+
+    (void)context;
+    if (info->si_code <= 0) { /* sent by kill(2): not about a file */
+        signal(sig, SIG_DFL);
+        raise(sig);
+        return;
+    }
+    n = write(STDERR_FILENO, bus_message, bus_message_bytes);
+    (void)n;
+    _exit(EXIT_DATA);
+}
+
+void cli_signals(const char *file)
+{
+    struct sigaction bus = { 0 }, usr = { 0 };
+    int n = snprintf(bus_message, sizeof bus_message,
+                     "%s: %s: file changed or was cut while it was in use\n", cli_name(), file);
+
+    bus_message_bytes = n < 0 ? 0 : (size_t)n;
+    if (bus_message_bytes >= sizeof bus_message)
+        bus_message_bytes = sizeof bus_message - 1;
+    bus.sa_sigaction = on_bus;
+    bus.sa_flags = SA_SIGINFO;
+    sigemptyset(&bus.sa_mask);
+    sigaction(SIGBUS, &bus, NULL);
+    usr.sa_handler = on_status;
+    usr.sa_flags = SA_RESTART;
+    sigemptyset(&usr.sa_mask);
+    sigaction(SIGUSR1, &usr, NULL);
+}
+
+void cli_catch_interrupts(void)
+{
+    static const int sigs[] = { SIGINT, SIGTERM };
+    struct sigaction sa = { 0 }, old;
+
+    sa.sa_handler = on_interrupt;
+    sa.sa_flags = SA_RESTART | (int)SA_RESETHAND; /* the second one finds the default: it kills */
+    sigemptyset(&sa.sa_mask);
+    for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) {
+        /* What nohup(1) or a shell's background job ignores stays ignored. */
+        if (sigaction(sigs[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(sigs[i], &sa, NULL);
+    }
+}
+
+bool cli_interrupted(void)
+{
+    return interrupted != 0;
+}
+
+void cli_reraise(void)
+{
+    int sig = interrupted;
+
+    if (sig == 0)
+        return;
+    signal(sig, SIG_DFL);
+    raise(sig);
+}
+
+bool cli_status_asked(void)
+{
+    if (!status_asked)
+        return false;
+    status_asked = 0;
+    return true;
+}
