@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn.c - rotary embedding, the KV cache, attention.
+/* attn.c - the KV cache and attention.
  *
  * Attention takes keys in blocks of one page (OP_KV_PAGE positions, aligned). Within a block: scores,
  * their maximum m, weights exp(s - m), their sum l, and the weighted sum o of the values, positions
@@ -9,43 +9,6 @@
 #include <string.h>
 
 #include "cpu/cpu.h"
-
-struct rope {
-    struct tensor         x;
-    const struct op_rope *a;
-    const int32_t        *pos;
-};
-
-static void rope_piece(void *ctx, int64_t begin, int64_t end, int worker)
-{
-    const struct rope *t = ctx;
-    int64_t half = t->a->n_rot / 2;
-
-    (void)worker;
-    for (int64_t r = begin; r < end; r++) {
-        float *x = cpu_row(t->x, r);
-
-        for (int64_t i = 0; i < half; i++) {
-            double angle = (float)t->pos[r] * t->a->freq[i];
-            float c = (float)cos(angle), s = (float)sin(angle);
-
-            for (int64_t h = 0; h < t->x.ne[0]; h += t->a->dim) {
-                float u = x[h + i], v = x[h + i + half];
-
-                x[h + i] = u * c - v * s;
-                x[h + i + half] = u * s + v * c;
-            }
-        }
-    }
-}
-
-void cpu_rope(void *ctx, struct tensor x, const struct op_rope *a, const struct op_rows *r)
-{
-    struct cpu *c = ctx;
-    struct rope t = { x, a, r->pos };
-
-    pool_for(c->pool, x.ne[1], cpu_grain(c, x.ne[1], 30 * a->n_rot, 1), rope_piece, &t);
-}
 
 /* Where the key (value) of head h at position pos lives. */
 static unsigned char *kv_at(const struct op_kv *kv, int slot, int64_t pos, int h, bool value)

@@ -52,6 +52,7 @@ static const struct dev_table table = {
     DEV_OPS(X)
 #undef X
     .matmul_need = cpu_matmul_need, .attn_need = cpu_attn_need, .moe_need = cpu_moe_need,
+    .route_need = cpu_route_need,
     .alloc = alloc, .free = release, .zero = zero, .close = close_cpu, .simd = simd, .threads = threads,
 };
 

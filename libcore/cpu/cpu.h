@@ -58,6 +58,7 @@ void   cpu_gdn(void *ctx, struct tensor y, struct tensor qkv, struct tensor alph
                const struct op_gdn *a, const struct op_rows *r);
 void   cpu_route(void *ctx, int32_t *expert, struct tensor weight, struct tensor logits,
                  const struct op_route *a);
+size_t cpu_route_need(void *ctx, struct tensor logits);
 void   cpu_moe(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a);
 size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a);
 #endif

@@ -1,68 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* moe.c - router and mixture of experts: rows grouped by expert, each expert's weights decoded once.
+/* moe.c - mixture of experts: rows grouped by expert, each expert's weights decoded once.
  *
  * A pair is one use of an expert by a row: pair = row * n_used + k. Pairs are listed by expert, in
  * ascending order within one; the list decides only who shares a decoded weight row. */
-#include <math.h>
 #include <string.h>
 
 #include "cpu/cpu.h"
-
-static void route_row(const float *logits, int32_t *expert, float *weight, const struct op_route *a)
-{
-    float max = -INFINITY, all = 0.0f, sum = 0.0f;
-
-    for (int k = 0; k < a->n_used; k++) {
-        int32_t best = -1;
-
-        for (int32_t i = 0; i < a->n_expert; i++) {
-            bool taken = false;
-
-            for (int j = 0; j < k && !taken; j++)
-                taken = expert[j] == i;
-            if (!taken && (best < 0 || logits[i] > logits[best]))
-                best = i;
-        }
-        expert[k] = best;
-    }
-    max = logits[expert[0]];
-    for (int32_t i = 0; i < a->n_expert; i++)
-        all += expf(logits[i] - max);
-    for (int k = 0; k < a->n_used; k++) {
-        weight[k] = expf(logits[expert[k]] - max) / all;
-        sum += weight[k];
-    }
-    if (a->normalise)
-        for (int k = 0; k < a->n_used; k++)
-            weight[k] /= sum > 0x1p-14f ? sum : 0x1p-14f;
-    for (int k = 0; k < a->n_used; k++)
-        weight[k] *= a->scale;
-}
-
-struct route {
-    int32_t               *expert;
-    struct tensor          weight, logits;
-    const struct op_route *a;
-};
-
-static void route_piece(void *ctx, int64_t begin, int64_t end, int worker)
-{
-    const struct route *t = ctx;
-
-    (void)worker;
-    for (int64_t r = begin; r < end; r++)
-        route_row(cpu_row(t->logits, r), t->expert + r * t->a->n_used, cpu_row(t->weight, r), t->a);
-}
-
-void cpu_route(void *ctx, int32_t *expert, struct tensor weight, struct tensor logits,
-               const struct op_route *a)
-{
-    struct cpu *c = ctx;
-    struct route t = { expert, weight, logits, a };
-
-    pool_for(c->pool, logits.ne[1], cpu_grain(c, logits.ne[1], (int64_t)a->n_expert * a->n_used, 1),
-             route_piece, &t);
-}
 
 struct moe {
     const struct cpu    *c;

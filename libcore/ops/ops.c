@@ -357,7 +357,10 @@ void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tenso
 {
     assert(floats(weight, a->n_used, logits.ne[1]) && floats(logits, a->n_expert, weight.ne[1]));
     assert(a->n_used >= 1 && a->n_used <= a->n_expert);
-    if (!d->measuring)
+    assert(a->n_group <= 1 || (a->n_group <= OP_GROUPS_MAX && a->n_expert % a->n_group == 0));
+    if (d->measuring)
+        note(d, d->impl.table->route_need(d->impl.ctx, logits));
+    else
         RUN(route, expert, weight, logits, a);
 }
 

@@ -130,11 +130,12 @@ void op_rows_pick(struct dev *d, struct tensor y, struct tensor x, const int32_t
 void op_heads_pick(struct dev *d, struct tensor y, struct tensor x, int64_t dim, int64_t pitch,
                    int64_t first);
 
-/* Rotary embedding (Su et al. 2021), NeoX pairing: in each head of dim columns, columns i and i +
- * n_rot/2 (i < n_rot/2) turn by pos * freq[i]. In place. */
+/* Rotary embedding (Su et al. 2021): in each head of dim columns, columns i and i + n_rot/2 (i < n_rot/2;
+ * with pairs: columns 2i and 2i + 1) turn by pos * freq[i]. In place. */
 struct op_rope {
     int64_t      dim, n_rot;
-    const float *freq; /* [n_rot / 2] radians per position */
+    const float *freq;  /* [n_rot / 2] radians per position */
+    bool         pairs;
 };
 void op_rope(struct dev *d, struct tensor x, const struct op_rope *a, const struct op_rows *r);
 
@@ -176,12 +177,19 @@ struct op_gdn {
 void op_gdn(struct dev *d, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
             const struct op_gdn *a, const struct op_rows *r);
 
-/* Router: probabilities from logits, the n_used best (lowest index on ties) in descending order,
- * their weights. expert: [n][n_used] ids; weight: float rows [n][n_used]. */
+/* Router: probabilities from logits (softmax, or each its own sigmoid), the n_used best in descending
+ * order (lowest index on ties), their weights. With a bias, experts are chosen by probability + bias (by
+ * logit + bias for a softmax) but weighted without; with groups, only experts of the n_group_used groups
+ * with the highest sum of their two best scores may be chosen (DeepSeek-V3, 2024).
+ * expert: [n][n_used] ids; weight: float rows [n][n_used]. */
+enum { OP_GROUPS_MAX = 64 };
 struct op_route {
-    int   n_expert, n_used;
-    bool  normalise;  /* divide the chosen weights by max(their sum, 2^-14) */
-    float scale;      /* times this at the end */
+    int          n_expert, n_used;
+    bool         normalise;    /* divide the chosen weights by max(their sum, 2^-14) */
+    float        scale;        /* times this at the end */
+    bool         sigmoid;
+    const float *bias;         /* [n_expert] or NULL */
+    int          n_group, n_group_used; /* n_group <= 1: no groups */
 };
 void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tensor logits,
               const struct op_route *a);

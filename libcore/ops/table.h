@@ -46,6 +46,7 @@ struct dev_table {
     /* Bytes of scratch the device itself takes for the duration of such a call. */
     size_t (*matmul_need)(void *c, struct tensor y, struct tensor w, struct tensor x);
     size_t (*attn_need)(void *c, struct tensor y, struct tensor q, const struct op_kv *kv);
+    size_t (*route_need)(void *c, struct tensor logits);
     size_t (*moe_need)(void *c, struct tensor y, struct tensor x, const struct op_moe *a);
 
     void *(*alloc)(void *c, size_t n);
