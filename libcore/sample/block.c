@@ -9,14 +9,14 @@
 
 #define KERNEL(name) name##_plain
 #define TARGET
-#include "sample/block.inc"
+#include "sample/block_body.h"
 #undef KERNEL
 #undef TARGET
 
 #if defined(__x86_64__)
 #define KERNEL(name) name##_avx2
 #define TARGET       __attribute__((target("avx2")))
-#include "sample/block.inc"
+#include "sample/block_body.h"
 #undef KERNEL
 #undef TARGET
 #endif

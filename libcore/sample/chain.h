@@ -5,7 +5,7 @@
  * Edits (bias, penalties, DRY) change single entries through sample_edit. Cuts shrink x to a
  * list of candidates in ascending id; nothing is ever sorted, so a draw walks ids upwards.
  * Work goes by blocks of SAMPLE_BLOCK entries whose largest value is kept: a cut opens only the
- * blocks that can hold a survivor. Sums: each block by halving (block.inc), then the block sums in
+ * blocks that can hold a survivor. Sums: each block by halving (block_body.h), then the block sums in
  * ascending order, all in double.
  */
 #ifndef SAMPLE_CHAIN_H

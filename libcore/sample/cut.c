@@ -6,7 +6,8 @@
  * and finds the key at which the target is reached, in three passes on any data. Before that,
  * bounds drop most of the vocabulary: the k-th largest block maximum is not above the k-th largest
  * logit; and tokens with w < (1 - p) * total / n weigh less than (1 - p) * total together, so top-p
- * is reached without them.
+ * is reached without them. Larger bounds on w are tried before that one: real distributions have a
+ * head that suffices, and then most blocks are never opened.
  */
 #include <float.h>
 #include <math.h>
@@ -201,6 +202,23 @@ enum err_code sample_stage_top_k(struct sampler *s, struct err *e)
     return ERR_OK;
 }
 
+/* The sum of all weights from w_floor up, while dense. */
+static double weight_above(const struct sampler *s, float w_floor)
+{
+    float  floor = floor_of(s, (double)w_floor), w[SAMPLE_BLOCK];
+    double sum   = 0;
+    for (int32_t b = 0; b < s->n_blocks; b++) {
+        if (s->block_max[b] >= floor) {
+            const float *from = s->w + (size_t)b * SAMPLE_BLOCK;
+            for (int32_t i = 0; i < SAMPLE_BLOCK; i++) {
+                w[i] = from[i] >= w_floor ? from[i] : 0;
+            }
+            sum += s->kernels->sum(w);
+        }
+    }
+    return sum;
+}
+
 enum err_code sample_stage_top_p(struct sampler *s, struct err *e)
 {
     (void)e;
@@ -208,7 +226,11 @@ enum err_code sample_stage_top_p(struct sampler *s, struct err *e)
     sample_weigh(s);
     double target = fmax(p * s->total, DBL_MIN); /* p of 0 keeps one */
     if (s->dense) {
-        double w_floor = 0.999 * (1 - p) * s->total / s->n;
+        double bound = 0.999 * (1 - p) * s->total / s->n, w_floor = 1.0 / 64;
+        while (w_floor > bound && weight_above(s, (float)w_floor) < target * (1 + 1e-9)) {
+            w_floor /= 64; /* 1e-9: more than the sums' rounding */
+        }
+        w_floor = fmax(w_floor, bound);
         gather(s, floor_of(s, w_floor), (float)w_floor);
     }
     key_by_logit(s);

@@ -462,6 +462,15 @@ static void order_of_stages(void **state)
     must_next(s, three);
     assert_int_equal(s->n, 2);
     sample_close(s);
+    /* reaching top_p exactly is enough: two of four equal tokens */
+    const float four[4] = { 0, 0, 0, 0 };
+    o.temp  = 1;
+    o.top_p = 0.5f;
+    s = must_open(&o, 4);
+    must_next(s, four);
+    assert_int_equal(s->n, 2);
+    assert_int_equal(s->id[1], 1);
+    sample_close(s);
     /* top_k before top_p: among two the first has .52, among five .25 */
     const float five[5] = { 1, 0.9f, 0.8f, 0.7f, 0.6f };
     o.temp  = 1;

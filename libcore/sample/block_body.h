@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* block.inc - work on one block of SAMPLE_BLOCK floats.                        room: sample
+/* block_body.h - work on one block of SAMPLE_BLOCK floats.                     room: sample
  *
  * block.c includes it once per instruction set: KERNEL(name) names the function, TARGET is its
  * target attribute. Every loop is elementwise or halves an array, so the compiler vectorises it
