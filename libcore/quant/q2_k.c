@@ -25,41 +25,40 @@ static void decode(float *y, const void *row, int64_t n)
 }
 
 #if defined(__x86_64__)
+TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q2_k *b)
+{
+    const __m256i three = _mm256_set1_epi8(3);
+    __m128i       sc = x86_load16(b->sc);
+
+    x86_scale(u->scale, x86_low(sc), _mm256_set1_ps(_cvtsh_ss(b->d)));
+    x86_scale(u->min, x86_high(sc), _mm256_set1_ps(_cvtsh_ss(b->dmin)));
+    for (int half = 0; half < 2; half++) {
+        __m256i q = _mm256_loadu_si256((const void *)(b->qs + 32 * half));
+
+        for (int k = 0; k < 4; k++, q = _mm256_srli_epi16(q, 2))
+            x86_store32(u->v + 128 * half + 32 * k, _mm256_and_si256(q, three));
+    }
+}
+
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_q2_k *b = row;
-    const __m128i three = _mm_set1_epi8(3);
+    struct x86_block        u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        float d = _cvtsh_ss(b->d), dmin = _cvtsh_ss(b->dmin);
-
-        for (int g = 0; g < 16; g++) {
-            __m128i q = x86_load16(b->qs + g / 8 * 32 + g % 2 * 16);
-            __m256  scale = _mm256_set1_ps(d * (float)(b->sc[g] & 15));
-            __m256  min = _mm256_set1_ps(dmin * (float)(b->sc[g] >> 4));
-
-            q = _mm_and_si128(_mm_srli_epi16(q, g % 8 / 2 * 2), three);
-            x86_scale_min(y + 16 * g, q, scale, min);
-        }
+        unpack(&u, b);
+        x86_block_min_avx2(y, u.v, u.scale, u.min);
     }
 }
 
 TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 {
     const struct quant_q2_k *b = row;
-    const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
+    struct x86_block        u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        float d = _cvtsh_ss(b->d), dmin = _cvtsh_ss(b->dmin);
-
-        for (int g = 0; g < 16; g++) {
-            __m512i q = _mm512_cvtepu8_epi32(x86_load16(b->qs + g / 8 * 32 + g % 2 * 16));
-            __m512  table = _mm512_mul_ps(codes, _mm512_set1_ps(d * (float)(b->sc[g] & 15)));
-
-            table = _mm512_sub_ps(table, _mm512_set1_ps(dmin * (float)(b->sc[g] >> 4)));
-            q = _mm512_srli_epi32(q, (unsigned)g % 8 / 2 * 2);
-            _mm512_storeu_ps(y + 16 * g, _mm512_permutevar_ps(table, q));
-        }
+        unpack(&u, b);
+        x86_block_min_avx512(y, u.v, u.scale, u.min);
     }
 }
 #endif

@@ -28,51 +28,47 @@ static void decode(float *y, const void *row, int64_t n)
 }
 
 #if defined(__x86_64__)
+TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q3_k *b)
+{
+    const __m256i one = _mm256_set1_epi8(1), three = _mm256_set1_epi8(3);
+    const __m256i four = _mm256_set1_epi8(4);
+    __m256i       h = _mm256_loadu_si256((const void *)b->hmask);
+    uint8_t       sc[16];
+
+    k_scales_3(sc, b->sc);
+    x86_scale(u->scale, _mm_sub_epi8(x86_load16(sc), _mm_set1_epi8(32)),
+              _mm256_set1_ps(_cvtsh_ss(b->d)));
+    for (int half = 0; half < 2; half++) {
+        __m256i q = _mm256_loadu_si256((const void *)(b->qs + 32 * half));
+
+        for (int k = 0; k < 4; k++, q = _mm256_srli_epi16(q, 2), h = _mm256_srli_epi16(h, 1)) {
+            __m256i high = _mm256_slli_epi16(_mm256_and_si256(h, one), 2);
+            __m256i v = _mm256_or_si256(_mm256_and_si256(q, three), high);
+
+            x86_store32(u->v + 128 * half + 32 * k, _mm256_sub_epi8(v, four));
+        }
+    }
+}
+
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_q3_k *b = row;
-    const __m128i three = _mm_set1_epi8(3), four = _mm_set1_epi8(4);
+    struct x86_block        u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        float   d = _cvtsh_ss(b->d);
-        uint8_t sc[16];
-
-        k_scales_3(sc, b->sc);
-        for (int g = 0; g < 16; g++) {
-            __m128i q = x86_load16(b->qs + g / 8 * 32 + g % 2 * 16);
-            __m128i h = x86_load16(b->hmask + g % 2 * 16);
-            __m128i bit = _mm_set1_epi8((char)(1 << g / 2));
-
-            q = _mm_and_si128(_mm_srli_epi16(q, g % 8 / 2 * 2), three);
-            h = _mm_cmpeq_epi8(_mm_and_si128(h, bit), _mm_setzero_si128());
-            q = _mm_sub_epi8(q, _mm_and_si128(h, four));
-            x86_scale(y + 16 * g, q, _mm256_set1_ps(d * (float)(sc[g] - 32)));
-        }
+        unpack(&u, b);
+        x86_block_avx2(y, u.v, u.scale);
     }
 }
 
 TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 {
     const struct quant_q3_k *b = row;
-    const __m512  codes = _mm512_setr_ps(-4, -3, -2, -1, 0, 1, 2, 3, -4, -3, -2, -1, 0, 1, 2, 3);
-    const __m512i three = _mm512_set1_epi32(3);
+    struct x86_block        u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        float   d = _cvtsh_ss(b->d);
-        uint8_t sc[16];
-
-        k_scales_3(sc, b->sc);
-        for (unsigned g = 0; g < 16; g++) {
-            __m512i q = _mm512_cvtepu8_epi32(x86_load16(b->qs + g / 8 * 32 + g % 2 * 16));
-            __m512i h = _mm512_cvtepu8_epi32(x86_load16(b->hmask + g % 2 * 16));
-            __m512  table = _mm512_mul_ps(codes, _mm512_set1_ps(d * (float)(sc[g] - 32)));
-
-            /* Index: two bits of q, the high bit above them; the table does not see bit 3. */
-            q = _mm512_srli_epi32(q, g % 8 / 2 * 2);
-            h = _mm512_srli_epi32(_mm512_slli_epi32(h, 2), g / 2);
-            q = _mm512_ternarylogic_epi32(three, q, h, 0xca);
-            _mm512_storeu_ps(y + 16 * g, _mm512_permutexvar_ps(q, table));
-        }
+        unpack(&u, b);
+        x86_block_avx512(y, u.v, u.scale);
     }
 }
 #endif

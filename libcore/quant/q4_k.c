@@ -31,25 +31,21 @@ static void decode(float *y, const void *row, int64_t n)
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_q4_k *b = row;
+    const __m256i            low = _mm256_set1_epi8(15);
+    struct x86_block         u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        float   d = _cvtsh_ss(b->d), dmin = _cvtsh_ss(b->dmin);
         uint8_t sm[16];
 
         k_scales_45(sm, b->sc);
+        x86_scales_45(&u, x86_load16(sm), _cvtsh_ss(b->d), _cvtsh_ss(b->dmin));
         for (int g = 0; g < 8; g += 2) {
-            __m256 scale_lo = _mm256_set1_ps(d * (float)sm[g]);
-            __m256 scale_hi = _mm256_set1_ps(d * (float)sm[g + 1]);
-            __m256 min_lo = _mm256_set1_ps(dmin * (float)sm[g + 8]);
-            __m256 min_hi = _mm256_set1_ps(dmin * (float)sm[g + 9]);
+            __m256i q = _mm256_loadu_si256((const void *)(b->qs + 16 * g));
 
-            for (int l = 0; l < 32; l += 16) {
-                __m128i q = x86_load16(b->qs + 16 * g + l);
-
-                x86_scale_min(y + 32 * g + l, x86_low(q), scale_lo, min_lo);
-                x86_scale_min(y + 32 * g + l + 32, x86_high(q), scale_hi, min_hi);
-            }
+            x86_store32(u.v + 32 * g, _mm256_and_si256(q, low));
+            x86_store32(u.v + 32 * g + 32, _mm256_and_si256(_mm256_srli_epi16(q, 4), low));
         }
+        x86_block_min_avx2(y, u.v, u.scale, u.min);
     }
 }
 
@@ -57,20 +53,21 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 {
     const struct quant_q4_k *b = row;
     const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        float   d = _cvtsh_ss(b->d), dmin = _cvtsh_ss(b->dmin);
         uint8_t sm[16];
 
         k_scales_45(sm, b->sc);
+        x86_scales_45(&u, x86_load16(sm), _cvtsh_ss(b->d), _cvtsh_ss(b->dmin));
         for (int g = 0; g < 8; g += 2) {
-            __m512 lo = _mm512_mul_ps(codes, _mm512_set1_ps(d * (float)sm[g]));
-            __m512 hi = _mm512_mul_ps(codes, _mm512_set1_ps(d * (float)sm[g + 1]));
+            __m512 lo = _mm512_mul_ps(codes, _mm512_set1_ps(u.scale[2 * g]));
+            __m512 hi = _mm512_mul_ps(codes, _mm512_set1_ps(u.scale[2 * g + 2]));
 
-            lo = _mm512_sub_ps(lo, _mm512_set1_ps(dmin * (float)sm[g + 8]));
-            hi = _mm512_sub_ps(hi, _mm512_set1_ps(dmin * (float)sm[g + 9]));
-            for (int l = 0; l < 32; l += 16)
-                x86_look_up(y + 32 * g + l, y + 32 * g + l + 32, b->qs + 16 * g + l, lo, hi);
+            lo = _mm512_sub_ps(lo, _mm512_set1_ps(u.min[2 * g]));
+            hi = _mm512_sub_ps(hi, _mm512_set1_ps(u.min[2 * g + 2]));
+            x86_look_up(y + 32 * g, y + 32 * g + 32, b->qs + 16 * g, lo, hi);
+            x86_look_up(y + 32 * g + 16, y + 32 * g + 48, b->qs + 16 * g + 16, lo, hi);
         }
     }
 }

@@ -31,60 +31,44 @@ static void decode(float *y, const void *row, int64_t n)
 }
 
 #if defined(__x86_64__)
-/* Five bits of 16 elements: a nibble, and bit g of the bytes of h. */
-TARGET_AVX2 static inline __m128i five(__m128i nibble, __m128i h, int g)
+TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q5_k *b)
 {
-    __m128i bit = _mm_and_si128(h, _mm_set1_epi8((char)(1 << g)));
-    __m128i clear = _mm_cmpeq_epi8(bit, _mm_setzero_si128());
+    const __m256i one = _mm256_set1_epi8(1), low = _mm256_set1_epi8(15);
+    __m256i       h = _mm256_loadu_si256((const void *)b->qh);
+    uint8_t       sm[16];
 
-    return _mm_or_si128(nibble, _mm_andnot_si128(clear, _mm_set1_epi8(16)));
+    k_scales_45(sm, b->sc);
+    x86_scales_45(u, x86_load16(sm), _cvtsh_ss(b->d), _cvtsh_ss(b->dmin));
+    for (int g = 0; g < 8; g += 2) {
+        __m256i q = _mm256_loadu_si256((const void *)(b->qs + 16 * g));
+
+        for (int k = 0; k < 2; k++, q = _mm256_srli_epi16(q, 4), h = _mm256_srli_epi16(h, 1)) {
+            __m256i high = _mm256_slli_epi16(_mm256_and_si256(h, one), 4);
+
+            x86_store32(u->v + 32 * (g + k), _mm256_or_si256(_mm256_and_si256(q, low), high));
+        }
+    }
 }
 
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_q5_k *b = row;
+    struct x86_block        u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        float   d = _cvtsh_ss(b->d), dmin = _cvtsh_ss(b->dmin);
-        uint8_t sm[16];
-
-        k_scales_45(sm, b->sc);
-        for (int g = 0; g < 8; g += 2) {
-            __m256 scale_lo = _mm256_set1_ps(d * (float)sm[g]);
-            __m256 scale_hi = _mm256_set1_ps(d * (float)sm[g + 1]);
-            __m256 min_lo = _mm256_set1_ps(dmin * (float)sm[g + 8]);
-            __m256 min_hi = _mm256_set1_ps(dmin * (float)sm[g + 9]);
-
-            for (int l = 0; l < 32; l += 16) {
-                __m128i q = x86_load16(b->qs + 16 * g + l), h = x86_load16(b->qh + l);
-
-                x86_scale_min(y + 32 * g + l, five(x86_low(q), h, g), scale_lo, min_lo);
-                x86_scale_min(y + 32 * g + l + 32, five(x86_high(q), h, g + 1), scale_hi, min_hi);
-            }
-        }
+        unpack(&u, b);
+        x86_block_min_avx2(y, u.v, u.scale, u.min);
     }
 }
 
 TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 {
     const struct quant_q5_k *b = row;
+    struct x86_block        u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        float   d = _cvtsh_ss(b->d), dmin = _cvtsh_ss(b->dmin);
-        uint8_t sm[16];
-
-        k_scales_45(sm, b->sc);
-        for (int g = 0; g < 8; g++) {
-            __m512 scale = _mm512_set1_ps(d * (float)sm[g]);
-            __m512 min = _mm512_set1_ps(dmin * (float)sm[g + 8]);
-
-            for (int l = 0; l < 32; l += 16) {
-                __m128i q = x86_load16(b->qs + g / 2 * 32 + l), h = x86_load16(b->qh + l);
-                __m512  v = x86_floats(five(g % 2 == 0 ? x86_low(q) : x86_high(q), h, g));
-
-                _mm512_storeu_ps(y + 32 * g + l, _mm512_sub_ps(_mm512_mul_ps(scale, v), min));
-            }
-        }
+        unpack(&u, b);
+        x86_block_min_avx512(y, u.v, u.scale, u.min);
     }
 }
 #endif

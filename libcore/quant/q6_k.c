@@ -29,43 +29,50 @@ static void decode(float *y, const void *row, int64_t n)
 }
 
 #if defined(__x86_64__)
-/* Elements 16 g to 16 g + 15: nibbles of ql with pairs of bits of qh above them, minus 32. */
-TARGET_AVX2 static inline __m128i six(const struct quant_q6_k *b, int g)
+/* 32 elements: the low nibbles of the bytes q, bits 4 and 5 of the bytes h, minus 32. */
+TARGET_AVX2 static inline __m256i six(__m256i q, __m256i h)
 {
-    __m128i lo = x86_load16(b->ql + g / 8 * 64 + g % 4 * 16);
-    __m128i hi = x86_load16(b->qh + g / 8 * 32 + g % 2 * 16);
-    int     pair = g % 8 / 2;
+    __m256i lo = _mm256_and_si256(q, _mm256_set1_epi8(15));
+    __m256i hi = _mm256_and_si256(h, _mm256_set1_epi8(48));
 
-    lo = g % 8 < 4 ? x86_low(lo) : x86_high(lo);
-    hi = pair < 2 ? _mm_slli_epi16(hi, 4 - 2 * pair) : _mm_srli_epi16(hi, 2 * pair - 4);
-    hi = _mm_and_si128(hi, _mm_set1_epi8(48));
-    return _mm_sub_epi8(_mm_or_si128(lo, hi), _mm_set1_epi8(32));
+    return _mm256_sub_epi8(_mm256_or_si256(lo, hi), _mm256_set1_epi8(32));
+}
+
+TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q6_k *b)
+{
+    x86_scale(u->scale, x86_load16(b->sc), _mm256_set1_ps(_cvtsh_ss(b->d)));
+    for (int half = 0; half < 2; half++) {
+        __m256i q0 = _mm256_loadu_si256((const void *)(b->ql + 64 * half));
+        __m256i q1 = _mm256_loadu_si256((const void *)(b->ql + 64 * half + 32));
+        __m256i h = _mm256_loadu_si256((const void *)(b->qh + 32 * half));
+        int8_t *v = u->v + 128 * half;
+
+        x86_store32(v, six(q0, _mm256_slli_epi16(h, 4)));
+        x86_store32(v + 32, six(q1, _mm256_slli_epi16(h, 2)));
+        x86_store32(v + 64, six(_mm256_srli_epi16(q0, 4), h));
+        x86_store32(v + 96, six(_mm256_srli_epi16(q1, 4), _mm256_srli_epi16(h, 2)));
+    }
 }
 
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_q6_k *b = row;
+    struct x86_block        u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        float d = _cvtsh_ss(b->d);
-
-        for (int g = 0; g < 16; g++)
-            x86_scale(y + 16 * g, six(b, g), _mm256_set1_ps(d * (float)b->sc[g]));
+        unpack(&u, b);
+        x86_block_avx2(y, u.v, u.scale);
     }
 }
 
 TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 {
     const struct quant_q6_k *b = row;
+    struct x86_block        u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        float d = _cvtsh_ss(b->d);
-
-        for (int g = 0; g < 16; g++) {
-            __m512 scale = _mm512_set1_ps(d * (float)b->sc[g]);
-
-            _mm512_storeu_ps(y + 16 * g, _mm512_mul_ps(scale, x86_floats(six(b, g))));
-        }
+        unpack(&u, b);
+        x86_block_avx512(y, u.v, u.scale);
     }
 }
 #endif

@@ -35,6 +35,40 @@ TARGET_AVX2 static inline void x86_scale_min(float *y, __m128i v, __m256 scale, 
     _mm256_storeu_ps(y + 8, _mm256_sub_ps(_mm256_mul_ps(scale, hi), min));
 }
 
+/* A block of 256, unpacked: y = scale v or scale v - min, scale and min one for each 16. */
+struct x86_block {
+    _Alignas(64) int8_t v[256];
+    float scale[16];
+    float min[16];
+};
+
+TARGET_AVX2 static inline void x86_store32(int8_t *p, __m256i v)
+{
+    _mm256_store_si256((void *)p, v);
+}
+
+/* From 8 scales and 8 minima (quant/k_scales.h), each for 32 elements. */
+TARGET_AVX2 static inline void x86_scales_45(struct x86_block *u, __m128i sm, float d, float dmin)
+{
+    x86_scale(u->scale, _mm_unpacklo_epi8(sm, sm), _mm256_set1_ps(d));
+    x86_scale(u->min, _mm_unpackhi_epi8(sm, sm), _mm256_set1_ps(dmin));
+}
+
+TARGET_AVX2 static inline void x86_block_avx2(float *y, const int8_t v[256], const float scale[16])
+{
+    for (int g = 0; g < 16; g++)
+        x86_scale(y + 16 * g, _mm_load_si128((const void *)(v + 16 * g)),
+                  _mm256_broadcast_ss(scale + g));
+}
+
+TARGET_AVX2 static inline void x86_block_min_avx2(float *y, const int8_t v[256],
+                                                  const float scale[16], const float min[16])
+{
+    for (int g = 0; g < 16; g++)
+        x86_scale_min(y + 16 * g, _mm_load_si128((const void *)(v + 16 * g)),
+                      _mm256_broadcast_ss(scale + g), _mm256_broadcast_ss(min + g));
+}
+
 TARGET_AVX2 static inline __m128i x86_load16(const void *p)
 {
     return _mm_loadu_si128(p);
@@ -55,6 +89,27 @@ TARGET_AVX2 static inline __m128i x86_high(__m128i v)
 TARGET_AVX512 static inline __m512 x86_floats(__m128i v)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(v));
+}
+
+TARGET_AVX512 static inline void x86_block_avx512(float *y, const int8_t v[256],
+                                                  const float scale[16])
+{
+    for (int g = 0; g < 16; g++) {
+        __m512 q = x86_floats(_mm_load_si128((const void *)(v + 16 * g)));
+
+        _mm512_storeu_ps(y + 16 * g, _mm512_mul_ps(q, _mm512_set1_ps(scale[g])));
+    }
+}
+
+TARGET_AVX512 static inline void x86_block_min_avx512(float *y, const int8_t v[256],
+                                                      const float scale[16], const float min[16])
+{
+    for (int g = 0; g < 16; g++) {
+        __m512 q = x86_floats(_mm_load_si128((const void *)(v + 16 * g)));
+
+        q = _mm512_mul_ps(q, _mm512_set1_ps(scale[g]));
+        _mm512_storeu_ps(y + 16 * g, _mm512_sub_ps(q, _mm512_set1_ps(min[g])));
+    }
 }
 
 /* Codes of 4 bits in bytes, whose products stand in a table: 16 low nibbles, 16 high nibbles. */
