@@ -10,8 +10,8 @@
  * Waiting is a short spin, then sleep on a condition variable. To sleep, a thread raises its flag
  * (n_asleep, caller_asleep) and then looks at the counter once more under the mutex; to wake, a
  * thread changes the counter and then looks at the flag. Both are sequentially consistent, so one
- * of the two sees the other. The spin's length adapts: it halves after a long wait and doubles after a
- * short one, so idle or crowded threads go to sleep almost at once.
+ * of the two sees the other. The spin's length adapts: it halves after a long wait and doubles
+ * after a short one, so idle or crowded threads go to sleep almost at once.
  */
 #include <assert.h>
 #include <pthread.h>
