@@ -447,9 +447,14 @@ static void order_of_stages(void **state)
     must_next(s, pair);
     assert_int_equal(s->n, 1);
     sample_close(s);
+}
 
+static void order_of_cuts(void **state)
+{
+    (void)state;
     /* temp before top_p: at temp 1 the first token has .67, at temp 4 .42 */
-    o = sample_defaults();
+    struct sample_opts o = sample_defaults();
+    struct sampler *s;
     o.top_p = 0.6f;
     const float three[3] = { 2, 1, 0.2f };
     o.temp = 1;
@@ -876,7 +881,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_exact),      cmocka_unit_test(cuts_alone),
         cmocka_unit_test(edits_alone),       cmocka_unit_test(everything_at_once),
-        cmocka_unit_test(order_of_stages),   cmocka_unit_test(logprobs),
+        cmocka_unit_test(order_of_stages),   cmocka_unit_test(order_of_cuts),
+        cmocka_unit_test(logprobs),
         cmocka_unit_test(frequencies),       cmocka_unit_test(same_again),
         cmocka_unit_test(kernels_agree),     cmocka_unit_test(out_of_range),
         cmocka_unit_test(bad_calls),         cmocka_unit_test(extreme_numbers),
