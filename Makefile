@@ -18,14 +18,15 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 
 WARN     = -Wall -Wextra -Wconversion -Wshadow -Wmissing-prototypes -Wvla -Werror
-SAN_asan  = -fsanitize=address,undefined -fno-sanitize-recover=all
-SAN_ubsan = -fsanitize=undefined -fno-sanitize-recover=all
+# gcc sees conversions in the code that UBSan adds.
+SAN_ubsan = -fsanitize=undefined -fno-sanitize-recover=all -Wno-conversion -Wno-sign-conversion
+SAN_asan  = -fsanitize=address $(SAN_ubsan)
 SAN_tsan  = -fsanitize=thread
 SANFLAGS  = $(SAN_$(SAN))
 ifneq ($(SAN),$(filter $(SAN),asan tsan ubsan))
 $(error SAN=$(SAN): asan, tsan or ubsan)
 endif
-CFLAGS  ?= $(if $(SAN),-O1 -fno-omit-frame-pointer,-O2) -g
+CFLAGS  ?= $(if $(filter asan ubsan,$(SAN)),-O1,-O2) -g $(if $(SAN),-fno-omit-frame-pointer)
 CPPFLAGS += -Ilibcore -Icmd -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L -DCHIMERE_VERSION='"$(VERSION)"'
 ALLFLAGS = -std=c11 -pedantic -ftree-vectorize -fvect-cost-model=dynamic -ffp-contract=off -pthread \
            $(WARN) $(SANFLAGS) $(CPPFLAGS) $(CFLAGS)

@@ -48,8 +48,11 @@ check() # NAME COMMAND...
     shift
     wanted "$name" || return 0
     t=$(now)
-    if timeout 400 "$@" > "$log" 2>&1 < /dev/null; then report "$name" 1 0 0 "$(since "$t")"
-    else report "$name" 0 1 0 "$(since "$t")"
+    if timeout 400 "$@" > "$log" 2>&1 < /dev/null; then
+        report "$name" 1 0 0 "$(since "$t")"
+    else
+        report "$name" 0 1 0 "$(since "$t")"
+        return 1
     fi
 }
 
@@ -144,20 +147,21 @@ unset CHIMERE_TEST_SIMD
 
 # Sanitizers look for what a plain run survives; the small vectors of tests/golden are enough for them.
 unset GOLDENS
-if wanted asan; then
-    check "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests
+if wanted asan && check "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests; then
     units asan "$BUILD/asan/test"
     corpora asan-corpus "$BUILD/asan"
+    export CHIMERE_MODEL=$PWD/share/models/chimere-nano-q5_k_m.gguf
     BIN="$BUILD/asan/bin" scripts asan-cli tests/cli/*.bats
+    BIN="$BUILD/asan/bin" CHIMERE_FAULT_PER_KIND=6 scripts asan-fault tests/fault/*.bats
+    unset CHIMERE_MODEL
 fi
 if wanted tsan; then
-    threads=(base cpu run)
-    targets=()
-    for t in "${threads[@]}"; do
-        [ -e "tests/unit/${t}_test.c" ] && targets+=("$BUILD/tsan/test/${t}_test")
-    done
-    check "tsan build" $MAKE SAN=tsan BUILD="$BUILD/tsan" BIN="$BUILD/tsan/bin" "${targets[@]}"
-    units tsan "$BUILD/tsan/test" "${threads[@]}"
+    threads=()
+    for t in base base_pool cpu run; do [ -e "tests/unit/${t}_test.c" ] && threads+=("$t"); done
+    targets=("${threads[@]/#/$BUILD/tsan/test/}")
+    if check "tsan build" $MAKE SAN=tsan BUILD="$BUILD/tsan" BIN="$BUILD/tsan/bin" "${targets[@]/%/_test}"; then
+        units tsan "$BUILD/tsan/test" "${threads[@]}"
+    fi
 fi
 
 tail=""
