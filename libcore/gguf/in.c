@@ -23,6 +23,16 @@ struct str gguf_shown(struct str s)
     return s;
 }
 
+bool gguf_text_ok(struct str s)
+{
+    for (size_t i = 0, n; i < s.n; i += n) {
+        n = str_utf8((struct str){s.p + i, s.n - i});
+        if (n == 0 || (unsigned char)s.p[i] < 0x20 || s.p[i] == 0x7f)
+            return false;
+    }
+    return s.n > 0;
+}
+
 enum err_code gguf_need(struct gguf_in *in, uint64_t n, const char *what)
 {
     if (n <= gguf_left(in))

@@ -18,6 +18,7 @@ static enum err_code read_head(struct gguf_part *p, struct err *e)
     struct gguf_in in = gguf_part_in(p, 0, e);
     uint32_t magic, version;
     uint64_t index_max = (uint64_t)in.size + GGUF_SLACK_BYTES;
+    size_t room;
 
     if (gguf_take_u32(&in, &magic, "the magic number"))
         return e->code;
@@ -46,9 +47,10 @@ static enum err_code read_head(struct gguf_part *p, struct err *e)
                 p->n_tensors, gguf_left(&in));
         return gguf_bad(&in, 8);
     }
-    if (p->n_kv > gguf_left(&in) / GGUF_KV_MIN_BYTES || p->n_kv > UINT32_MAX) {
-        err_set(e, ERR_FORMAT, "key-count: %" PRIu64 " keys, the file has %zu bytes left", p->n_kv,
-                gguf_left(&in));
+    room = gguf_left(&in) - (size_t)p->n_tensors * GGUF_TENSOR_MIN_BYTES;
+    if (p->n_kv > room / GGUF_KV_MIN_BYTES || p->n_kv > UINT32_MAX) {
+        err_set(e, ERR_FORMAT, "key-count: %" PRIu64 " keys, the file has %zu bytes left for them",
+                p->n_kv, room);
         return gguf_bad(&in, 16);
     }
     if (p->n_kv * (sizeof(struct gguf_kv) + sizeof(uint32_t)) +

@@ -11,43 +11,6 @@ unsigned gguf_kind_bytes(enum gguf_kind kind)
     return (unsigned)kind < sizeof bytes ? bytes[kind] : 0;
 }
 
-/* Bytes of the UTF-8 sequence at p, or 0: Unicode standard, table 3-7. */
-static size_t utf8_len(const unsigned char *p, size_t n)
-{
-    unsigned c = p[0], lo = 0x80, hi = 0xbf;
-    size_t len = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
-
-    if (len > n)
-        return 0;
-    if (c == 0xe0)
-        lo = 0xa0;
-    else if (c == 0xed)
-        hi = 0x9f;
-    else if (c == 0xf0)
-        lo = 0x90;
-    else if (c == 0xf4)
-        hi = 0x8f;
-    for (size_t i = 1; i < len; i++) {
-        if (p[i] < lo || p[i] > hi)
-            return 0;
-        lo = 0x80;
-        hi = 0xbf;
-    }
-    return len;
-}
-
-bool gguf_text_ok(struct str s)
-{
-    const unsigned char *p = (const unsigned char *)s.p;
-
-    for (size_t i = 0, len; i < s.n; i += len) {
-        len = utf8_len(p + i, s.n - i);
-        if (len == 0 || p[i] < 0x20 || p[i] == 0x7f)
-            return false;
-    }
-    return s.n > 0;
-}
-
 /* An element read once: exactly one of the three forms holds its value. */
 struct num {
     enum { NUM_NONE, NUM_U64, NUM_NEG, NUM_F64 } form;

@@ -119,7 +119,7 @@ def heads():
         File(n_tensors=n).bad(f"tensor-count-{n:x}", FORMAT, 8,
                                f"tensor-count: {n} tensors, the file has 0 bytes left")
         File(n_kv=n).bad(f"key-count-{n:x}", FORMAT, 16,
-                          f"key-count: {n} keys, the file has 0 bytes left")
+                          f"key-count: {n} keys, the file has 0 bytes left for them")
 
 
 def names():
