@@ -46,7 +46,8 @@ def table(directory, name):
 
 
 def emit(ctype, name, items):
-    print(f"\nconst {ctype} quant_{name}[{len(items)}] = {{")
+    align = "_Alignas(64) " if "grid" in name else ""  # whole rows of a cache, for vector loads
+    print(f"\n{align}const {ctype} quant_{name}[{len(items)}] = {{")
     line = "   "
     for item in items:
         if len(line) + len(item) + 2 > 100:
