@@ -48,8 +48,10 @@ static inline uint64_t four_entries(const uint8_t *q, unsigned h)
 {
     const uint16_t *grid = quant_iq3s_grid;
 
-    return grid[q[0] | (h << 8 & 256)] | (uint64_t)grid[q[1] | (h << 7 & 256)] << 16 |
-           (uint64_t)grid[q[2] | (h << 6 & 256)] << 32 | (uint64_t)grid[q[3] | (h << 5 & 256)] << 48;
+    uint32_t        lo = grid[q[0] | (h << 8 & 256)] | (uint32_t)grid[q[1] | (h << 7 & 256)] << 16;
+    uint32_t        hi = grid[q[2] | (h << 6 & 256)] | (uint32_t)grid[q[3] | (h << 5 & 256)] << 16;
+
+    return lo | (uint64_t)hi << 32;
 }
 
 /* 16 digits of 4 bits as bytes, two to a byte in v. */
@@ -75,7 +77,6 @@ TARGET_AVX2 static inline __m128i signed16(__m128i digit, const uint8_t *signs)
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_iq3_s *b = row;
-    const uint16_t           *grid = quant_iq3s_grid;
 
 
     for (int64_t i = 0; i < n / 256; i++, b++) {
