@@ -45,18 +45,22 @@ as_root()
 
 need=$(missing "$@" | tr '\n' ' ')
 [ -n "$need" ] || exit 0
+tried=no
 if ! command -v apt-get > /dev/null; then
     echo "missing (Debian's names): $need- install them with this system's package manager" >&2
 elif [ "$(id -u)" != 0 ] && ! command -v sudo > /dev/null; then
     echo "missing: $need- run as root: apt-get install $need" >&2
 else
+    tried=yes
     echo "installing: $need"
     as_root apt-get -qq -o DPkg::Lock::Timeout=120 update < /dev/null
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends \
         -o DPkg::Lock::Timeout=120 install $need < /dev/null > /dev/null
 fi
-need=$(missing "$@" | tr '\n' ' ')
-[ -z "$need" ] || echo "still missing: $need" >&2
+if [ $tried = yes ]; then
+    need=$(missing "$@" | tr '\n' ' ')
+    [ -z "$need" ] || echo "still missing: $need" >&2
+fi
 case " $need" in
 *gcc*|*lib*) exit 1 ;;
 esac
