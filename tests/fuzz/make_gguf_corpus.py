@@ -176,6 +176,9 @@ def values():
     at = f.kv("k", BOOL, 2)[2]
     f.bad("bool-2", FORMAT, at, "bool: key k is 2, allowed are 0 and 1")
     f = File(0, 1)
+    at = f.kv("k" * 79 + "\u4e16" * 9, BOOL, 3)[2]
+    f.bad("long-key-shown", FORMAT, at, f"bool: key {'k' * 79} is 3, allowed are 0 and 1")
+    f = File(0, 1)
     at = f.arr("k", BOOL, [0, 1, 255])[2]
     f.bad("bool-array", FORMAT, at + 2, "bool: key k is 255, allowed are 0 and 1")
     for n in (6, 1 << 63, (1 << 64) - 8):
