@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chimere-run - answer a prompt: prompt in, answer on stdout, the rest on stderr. See chimere-run(1). */
+/* chimere-run - answer a prompt: answer on stdout, the rest on stderr. See chimere-run(1). */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,14 +15,14 @@
 #include "sample/sample.h"
 #include "text/text.h"
 
-#define CTX_ROOM      8192 /* tokens for an answer without -n: not all memory for a long-context model */
+#define CTX_ROOM      8192 /* tokens for an answer without -n */
 #define CHUNK_DEFAULT 512  /* rows in one step */
 
 static struct {
     const char *model, *prompt, *system, *messages, *tools, *tokens, *logits, *kv, *device;
     bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool        verbose, quiet;
-    int         think, reasoning; /* index of the choice: think 0 is on; reasoning -1: by terminal */
+    int         think, reasoning; /* index of the choice; think 0: on; reasoning -1: by terminal */
     int64_t     predict_max, ctx_tokens, logits_last, seed; /* -1, 0, -1, -1: not given */
     int32_t     n_threads, chunk, logprobs;
     struct cli_list    stops, biases, breakers;
@@ -36,67 +36,67 @@ static struct {
 #define PATH(letter, name, arg, help, to) { OPT_FILE, letter, name, arg, help, to, 0, 0 }
 #define REAL(letter, name, arg, help, to) { OPT_F32, letter, name, arg, help, to, 0, 0 }
 #define LIST(name, arg, help, to)         { OPT_LIST, 0, name, arg, help, to, 0, 0 }
+#define INT32(name, arg, help, to, lo, hi) { OPT_I32, 0, name, arg, help, to, lo, hi }
+#define INT64(letter, name, arg, help, to, lo) \
+    { OPT_I64, letter, name, arg, help, to, lo, INT64_MAX }
 
 static const struct opt opts[] = {
     SECTION("Prompt"),
-    PATH('m', "model", "file", "GGUF model; else $CHIMERE_MODEL, else the one that came along", &o.model),
-    STRING('p', "prompt", "text", "the prompt; stdin is not read then, unless - is an operand", &o.prompt),
+    PATH('m', "model", "file", "GGUF model (see MODELS in the manual)", &o.model),
+    STRING('p', "prompt", "text", "the prompt; files named come after it", &o.prompt),
     STRING('s', "system", "text", "system message", &o.system),
-    PATH(0, "messages", "file", "JSON: chat messages, OpenAI style, to go on from", &o.messages),
-    PATH(0, "tools", "file", "JSON: tools the model may call, OpenAI style", &o.tools),
+    PATH(0, "messages", "file", "JSON: chat messages to go on from", &o.messages),
+    PATH(0, "tools", "file", "JSON: tools the model may call", &o.tools),
     { OPT_CHOICE, 0, "think", "on|off", "reason before the answer (default on)", &o.think, 0, 0 },
     FLAG('r', "raw", "no chat: continue the text as it is", &o.raw),
-    FLAG(0, "plain", "special tokens spelled in the text are text (with --raw, --tokenize)", &o.plain),
-    PATH(0, "tokens", "file", "JSON: token ids as the prompt, taken as they are", &o.tokens),
+    FLAG(0, "plain", "raw: special tokens spelled out are text", &o.plain),
+    PATH(0, "tokens", "file", "JSON: token ids as the prompt, as they are", &o.tokens),
     SECTION("Answer"),
-    { OPT_I64, 'n', "predict", "tokens", "write at most so many; 0 only evaluates", &o.predict_max, 0,
-      INT64_MAX },
-    LIST("stop", "text", "end before this text; may be given again", &o.stops),
+    INT64('n', "predict", "tokens", "at most so many; 0 only evaluates", &o.predict_max, 0),
+    LIST("stop", "text", "end before this text; repeatable", &o.stops),
     FLAG(0, "ignore-eos", "go on after tokens that end a turn", &o.ignore_eos),
-    { OPT_CHOICE, 0, "reasoning", "stderr|stdout|none", "where reasoning goes (default: a terminal's stderr)",
-      &o.reasoning, 0, 0 },
+    { OPT_CHOICE, 0, "reasoning", "stderr|stdout|none",
+      "where reasoning goes (default: a terminal)", &o.reasoning, 0, 0 },
     FLAG('j', "json", "one JSON object instead of text", &o.json),
-    FLAG(0, "jsonl", "JSON lines, one for each event, as it happens", &o.jsonl),
-    { OPT_I32, 0, "logprobs", "n", "JSON: log-probabilities, and of the n best tokens", &o.logprobs, 0,
-      10000 },
+    FLAG(0, "jsonl", "JSON lines: an event for each token", &o.jsonl),
+    INT32("logprobs", "n", "JSON: log-probabilities, and of the n best", &o.logprobs, 0, 10000),
     SECTION("Sampling"),
-    REAL('t', "temp", "t", "temperature (default 0: always the most likely token)", &o.sample.temp),
-    { OPT_I32, 0, "top-k", "n", "keep the n most likely (0: off)", &o.sample.top_k, 0, INT32_MAX },
+    REAL('t', "temp", "t", "temperature (default 0: the most likely)", &o.sample.temp),
+    INT32("top-k", "n", "keep the n most likely (0: off)", &o.sample.top_k, 0, INT32_MAX),
     REAL(0, "top-p", "p", "keep the most likely that sum to p (1: off)", &o.sample.top_p),
-    REAL(0, "min-p", "p", "keep those at least p times as likely as the best (0: off)", &o.sample.min_p),
+    REAL(0, "min-p", "p", "keep p times as likely as the best (0: off)", &o.sample.min_p),
     REAL(0, "typical", "p", "keep the most typical that sum to p (1: off)", &o.sample.typical_p),
-    REAL(0, "repeat-penalty", "x", "divide positive logits of recent tokens (1: off)",
+    REAL(0, "repeat-penalty", "x", "divide logits of recent tokens (1: off)",
          &o.sample.repeat_penalty),
-    REAL(0, "presence-penalty", "x", "subtract from logits of recent tokens (0: off)",
+    REAL(0, "presence-penalty", "x", "subtract from recent tokens (0: off)",
          &o.sample.presence_penalty),
-    REAL(0, "frequency-penalty", "x", "subtract for each time a token came (0: off)",
+    REAL(0, "frequency-penalty", "x", "subtract for each time it came (0: off)",
          &o.sample.frequency_penalty),
-    { OPT_I32, 0, "penalty-last-n", "n", "what recent means, in tokens (default 64; -1: all)",
-      &o.sample.penalty_last_n, -1, INT32_MAX },
+    INT32("penalty-last-n", "n", "tokens that are recent (default 64; -1: all)",
+          &o.sample.penalty_last_n, -1, INT32_MAX),
     REAL(0, "dry-multiplier", "x", "penalise going on with a repetition (0: off)",
          &o.sample.dry_multiplier),
-    REAL(0, "dry-base", "x", "growth of that penalty by token (default 1.75)", &o.sample.dry_base),
-    { OPT_I32, 0, "dry-allowed-length", "n", "repetitions shorter than this are free (default 2)",
-      &o.sample.dry_allowed_length, 1, INT32_MAX },
-    { OPT_I32, 0, "dry-last-n", "n", "look back so many tokens (default -1: all)",
-      &o.sample.dry_last_n, -1, INT32_MAX },
-    LIST("dry-breaker", "text", "tokens with this text end a repetition; may be given again", &o.breakers),
-    LIST("logit-bias", "id=x", "add x to a token's logit (-inf forbids it); may be given again", &o.biases),
-    { OPT_I64, 0, "seed", "n", "of the random numbers (default: another one each time)", &o.seed, 0,
-      INT64_MAX },
+    REAL(0, "dry-base", "x", "growth of that by token (default 1.75)", &o.sample.dry_base),
+    INT32("dry-allowed-length", "n", "free length of repetitions (default 2)",
+          &o.sample.dry_allowed_length, 1, INT32_MAX),
+    INT32("dry-last-n", "n", "tokens looked back at (default -1: all)", &o.sample.dry_last_n, -1,
+          INT32_MAX),
+    LIST("dry-breaker", "text", "ends a repetition; repeatable", &o.breakers),
+    LIST("logit-bias", "id=x", "add x to a token's logit; repeatable", &o.biases),
+    INT64(0, "seed", "n", "of the random numbers (default: a new one)", &o.seed, 0),
     SECTION("Running"),
-    { OPT_I64, 'c', "ctx", "tokens", "longest prompt and answer together", &o.ctx_tokens, 1, INT32_MAX },
-    { OPT_I32, 0, "threads", "n", "default: as many as there are processors", &o.n_threads, 1, 512 },
-    STRING(0, "kv", "k,v", "types of the KV cache: f32, f16, q8_0, q4_0 (default f32,f32)", &o.kv),
-    { OPT_I32, 0, "chunk", "n", "prompt tokens in one step (default 512)", &o.chunk, 1, 65536 },
+    INT64('c', "ctx", "tokens", "longest prompt and answer together", &o.ctx_tokens, 1),
+    INT32("threads", "n", "default: one for each processor", &o.n_threads, 1, 512),
+    STRING(0, "kv", "k,v", "KV cache: f32, f16, q8_0, q4_0 (default f32)", &o.kv),
+    INT32("chunk", "n", "prompt tokens in one step (default 512)", &o.chunk, 1, 65536),
     STRING(0, "device", "name", "what computes (default cpu)", &o.device),
     SECTION("Tools for scripts"),
-    FLAG(0, "tokenize", "print the prompt's token ids as a JSON array", &o.tokenize),
-    FLAG(0, "detokenize", "the prompt is a JSON array of ids: print their text", &o.detokenize),
+    FLAG(0, "tokenize", "print the prompt's token ids, a JSON array", &o.tokenize),
+    FLAG(0, "detokenize", "print the text of a JSON array of token ids", &o.detokenize),
     FLAG(0, "show-prompt", "print the prompt as the model would see it", &o.show_prompt),
     FLAG(0, "inspect", "print what is in the model file", &o.inspect),
-    PATH(0, "logits", "file", "write the prompt's logits: float32, a row for each position", &o.logits),
-    { OPT_I64, 0, "logits-last", "n", "only of the last n positions", &o.logits_last, 1, INT64_MAX },
+    PATH(0, "logits", "file", "write the prompt's logits, float32", &o.logits),
+    INT64(0, "logits-last", "n", "only of the last n positions", &o.logits_last, 1),
     SECTION("Messages"),
     FLAG('v', "verbose", "say what runs and where the time went", &o.verbose),
     FLAG('q', "quiet", "errors only", &o.quiet),
@@ -284,7 +284,8 @@ static enum err_code parse_biases(struct sample_bias **out, int32_t n_vocab, str
             id < 0 || id >= n_vocab) {
             free(v);
             return err_set(e, ERR_ARG,
-                           "--logit-bias %s: not ID=NUMBER with a token id below %" PRId32, s, n_vocab);
+                           "--logit-bias %s: not ID=NUMBER with a token id below %" PRId32, s,
+                           n_vocab);
         }
         v[i].token = (int32_t)id;
     }
@@ -546,10 +547,12 @@ static enum err_code print_end(const struct session *s, struct err *e)
     if (ok && o.json)
         ok = cli_json_set(top, "model", json_bytes(str_of(s->path))) &&
              cli_json_set(top, "text", json_buf(&a->text)) &&
-             cli_json_set(top, "reasoning", a->had_reasoning ? json_buf(&a->reasoning) : json_null()) &&
+             cli_json_set(top, "reasoning",
+                          a->had_reasoning ? json_buf(&a->reasoning) : json_null()) &&
              cli_json_set(top, "token_ids", cli_answer_ids(a));
     ok = ok && cli_json_set(top, "finish_reason", json_string(finish_names[s->finish])) &&
-         cli_json_set(top, "usage", json_usage(s)) && cli_json_set(top, "timings", json_timings(s)) &&
+         cli_json_set(top, "usage", json_usage(s)) &&
+         cli_json_set(top, "timings", json_timings(s)) &&
          cli_json_set(top, "seed", json_integer(o.seed));
     if (ok && o.json && o.logprobs >= 0)
         ok = cli_json_set(top, "logprobs", json_incref(a->logprobs));

@@ -20,7 +20,7 @@ struct answer_opts {
     const struct text    *text;      /* NULL: a model without a tokenizer; ids are all there is */
     const struct str     *stops;
     size_t                n_stops;
-    bool                  chat;      /* reasoning is split off, newlines before the text are dropped */
+    bool                  chat;      /* reasoning is split off, newlines before the text dropped */
     bool                  thinking;  /* the prompt has opened the reasoning already */
     bool                  logprobs;
 };

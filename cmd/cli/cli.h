@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cli.h - what all programs do alike: options, messages, signals, progress, JSON.   room: cmd (cli_)
+/* cli.h - what all programs do alike: options, messages, signals, progress, JSON.  room: cmd
  *
  * Exit statuses: 0 done; 1 failed (I/O, memory, device, a limit); 2 usage; 3 bad input data or an
  * unsupported model; 4 the program ran and the answer is no. A program that ends because of a
@@ -83,8 +83,8 @@ int cli_close_stdout(int status);
 MUST_CHECK enum err_code cli_flush_stdout(struct err *e);
 
 /* Signals. */
-/* From now on: SIGBUS says that the file changed and exits with EXIT_DATA; SIGUSR1 asks for a line of
- * status. file must stay. */
+/* From now on: SIGBUS says that the file changed and exits with EXIT_DATA; SIGUSR1 asks for a line
+ * of status. */
 void cli_signals(const char *file);
 /* From now on the first SIGINT or SIGTERM only sets a mark; the second one kills. */
 void cli_catch_interrupts(void);
@@ -127,10 +127,10 @@ void cli_buf_free(struct cli_buf *b);
  * is neither. */
 MUST_CHECK enum err_code cli_read_prompt(struct cli_buf *out, const char *text,
                                          char *const *files, struct err *e);
-/* A chat: the messages of a file (an array, or an object with "messages" and "tools"), a system message
- * in front, and what cli_read_prompt() gives as the user's turn at the end; that is left out when there
- * is a file of messages and neither text nor files. Appends the prompt, rendered by the model's chat
- * template, to *out. */
+/* A chat: the messages of a file (an array, or an object with "messages" and "tools"), a system
+ * message in front, and what cli_read_prompt() gives as the user's turn at the end; that is left
+ * out when there is a file of messages and neither text nor files. Appends the prompt, rendered by
+ * the model's chat template, to *out. */
 struct cli_chat {
     const char  *system, *messages, *tools; /* text; paths, "-" is stdin; NULL: none */
     const char  *prompt;

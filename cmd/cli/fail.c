@@ -60,7 +60,7 @@ int cli_fail(const struct err *e)
 {
     cli_progress_end();
     fprintf(stderr, "%s: ", program);
-    for (const char *p = e->msg; *p; p++) /* it may quote a file: nothing for the terminal to obey */
+    for (const char *p = e->msg; *p; p++) /* it may quote a file */
         fputc((unsigned char)*p < 0x20 || *p == 0x7f ? '?' : *p, stderr);
     fputc('\n', stderr);
     switch (e->code) {

@@ -21,9 +21,9 @@ static const struct {
     const char *part, *class;
 } classes[] = {
     { "norm", "norm" },           { "token_embd", "embedding" },   { "_exps.", "experts" },
-    { "_shexp.", "shared expert" }, { "ffn_gate_inp", "router" },  { "ssm_", "recurrent" },
+    { "_shexp.", "shared_expert" }, { "ffn_gate_inp", "router" },  { "ssm_", "recurrent" },
     { "attn_qkv", "recurrent" },  { "attn_gate", "recurrent" },    { "attn_", "attention" },
-    { "ffn_", "feed-forward" },   { "output", "output" },          { "", "other" },
+    { "ffn_", "feed_forward" },   { "output", "output" },          { "", "other" },
 };
 #define N_CLASSES (sizeof classes / sizeof *classes)
 
@@ -94,7 +94,7 @@ static size_t class_of(const struct sums *sums, struct str name)
 
 static const char *class_name(size_t i)
 {
-    return i < N_CLASSES ? classes[i].class : "mtp block";
+    return i < N_CLASSES ? classes[i].class : "mtp";
 }
 
 static void sum_up(struct sums *s, const struct gguf *g)
@@ -133,7 +133,8 @@ static void print_text(struct str s)
 
         if (c == '\n')
             fputs("\\n", stdout);
-        else if (c < 0x20 || c == 0x7F || (c == 0xC2 && i + 1 < n && (unsigned char)s.p[i + 1] < 0xA0))
+        else if (c < 0x20 || c == 0x7F ||
+                 (c == 0xC2 && i + 1 < n && (unsigned char)s.p[i + 1] < 0xA0))
             printf("\\x%02x", c);
         else
             putchar(c);
@@ -195,7 +196,8 @@ static void inspect_text(const struct gguf *g, const struct sums *s)
         int                       n = 0;
 
         for (int d = 0; d < t->n_dims; d++)
-            n += snprintf(shape + n, sizeof shape - (size_t)n, "%s%" PRId64, d ? " x " : "", t->ne[d]);
+            n += snprintf(shape + n, sizeof shape - (size_t)n, "%s%" PRId64, d ? " x " : "",
+                          t->ne[d]);
         printf("  %-36.*s %-8s %-22s %13zu bytes\n", STR_ARG(t->name), quant_types[t->type]->name,
                shape, t->size_bytes);
     }

@@ -9,17 +9,18 @@
 #include "cli/cli.h"
 
 #define OPTS_MAX   128
-#define HELP_WIDTH 30 /* columns before an option's text */
+#define HELP_WIDTH 31 /* columns before an option's text */
 
 enum { BUILTIN_HELP, BUILTIN_VERSION, BUILTIN_HELP_JSON, BUILTIN_COMPLETION };
 
 static const struct opt builtins[] = {
     { OPT_SECTION, 0, NULL, NULL, "About the program", NULL, 0, 0 },
     { OPT_BUILTIN, 'h', "help", NULL, "this list", NULL, BUILTIN_HELP, 0 },
-    { OPT_BUILTIN, 0, "help-json", NULL, "this list as one JSON object", NULL, BUILTIN_HELP_JSON, 0 },
+    { OPT_BUILTIN, 0, "help-json", NULL, "this list as one JSON object", NULL,
+      BUILTIN_HELP_JSON, 0 },
     { OPT_BUILTIN, 0, "version", NULL, "version and what this machine can do", NULL,
       BUILTIN_VERSION, 0 },
-    { OPT_BUILTIN, 0, "completion", "bash|zsh|fish", "print a completion script for that shell",
+    { OPT_BUILTIN, 0, "completion", "bash|zsh|fish", "print a completion script",
       NULL, BUILTIN_COMPLETION, 0 },
     { OPT_END, 0, NULL, NULL, NULL, NULL, 0, 0 },
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* signal.c - interrupts, status requests, and files that are cut while mapped.   room: cmd (cli_) */
+/* signal.c - interrupts, requests for status, files cut while mapped.      room: cmd (cli_) */
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
