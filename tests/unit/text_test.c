@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
 #include "base/io.h"
 #include "gguf/gguf.h"
 #include "text/vocab.h"
@@ -166,11 +168,674 @@ static void test_real_vocabularies(void **state)
     check_vocabulary(dir, "ggml-vocab-phi-3.gguf", "phi-3", false);
 }
 
+/* Piece lengths of a split, as text. */
+struct lengths {
+    char  *line;
+    size_t n, bytes;
+};
+
+static enum err_code note_length(void *ctx, struct str piece)
+{
+    struct lengths *l = ctx;
+
+    assert_true(piece.n > 0);
+    l->bytes += piece.n;
+    if (l->line != NULL)
+        l->n += (size_t)snprintf(l->line + l->n, 16, l->n > 0 ? ",%zu" : "%zu", piece.n);
+    return ERR_OK;
+}
+
+static struct text_split *open_split(const char *name)
+{
+    struct text_split *sp = NULL;
+    struct text_pretok flags;
+    struct err e = {0};
+
+    if (text_split_open(&sp, &flags, str_of(name), &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    return sp;
+}
+
+/* A string with a letter of Unicode 15, and PCRE2's tables are older: it splits where no table says. */
+static bool too_new(struct str s)
+{
+    char version[64] = "";
+
+    pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, version);
+    for (size_t i = 0; i + 4 <= s.n; i++)
+        if (memcmp(s.p + i, "\xF0\xB1\x8D\x90", 4) == 0)
+            return strtol(version, NULL, 10) < 15;
+    return false;
+}
+
+/* Either library's pieces will do: they differ where Unicode tables and case folding do. */
+static void check_splits(const char *dir, const char *name)
+{
+    static char *rows[LINES_MAX][COLUMNS], *strings[LINES_MAX][COLUMNS];
+    char file[128], *data, *text_data, buf[4096], line[8192];
+    struct err e = {0};
+
+    snprintf(file, sizeof file, "%s.split.tsv", name);
+    int n = read_table(&data, rows, dir, file), n_strings = read_table(&text_data, strings, dir, "strings.tsv");
+    struct text_split *sp = open_split(strncmp(name, "tiny-", 5) == 0 ? name + 5 : name);
+    assert_true(n > 100 && n <= n_strings);
+    for (int i = 0; i < n; i++) {
+        struct lengths l = {.line = line};
+        long at = strtol(rows[i][0], NULL, 10);
+        assert_true(at >= 0 && at < n_strings);
+        struct str s = unhex(strings[at][2], buf);
+        if (strcmp(strings[at][1], "text") != 0 || too_new(s))
+            continue;
+        assert_int_equal(text_split_run(sp, s, note_length, &l, &e), ERR_OK);
+        snprintf(line + l.n, 8, l.n > 0 ? "" : "empty");
+        if (strcmp(line, rows[i][1]) != 0 && strcmp(line, rows[i][2]) != 0)
+            fail_msg("%s, string %ld: want %s or %s, got %s", name, at, rows[i][1], rows[i][2], line);
+    }
+    text_split_close(sp);
+    free(data);
+    free(text_data);
+}
+
+static void test_own_splits(void **state)
+{
+    (void)state;
+    check_splits(HERE, "tiny-qwen35");
+    check_splits(HERE, "tiny-qwen2");
+}
+
+static void test_real_splits(void **state)
+{
+    char buf[512];
+    const char *dir = goldens("tokenizer", buf, sizeof buf);
+
+    (void)state;
+    check_splits(dir, "gpt-2");
+    check_splits(dir, "starcoder");
+    check_splits(dir, "deepseek-coder");
+}
+
+/* llama.cpp's published pairs: texts, and ids by the original tokenizers. */
+static void check_published(const char *dir, const char *file)
+{
+    char name[128], path[512], *in, *out, *save = NULL;
+    static const char gap[] = "\n__ggml_vocab_test__\n";
+    size_t n;
+    struct err e = {0};
+    struct text *t = open_text(dir, file);
+
+    snprintf(name, sizeof name, "%s/%s.inp", dir, file);
+    assert_int_equal(io_read_all(&in, &n, name, FILE_BYTES_MAX, &e), ERR_OK);
+    snprintf(path, sizeof path, "%s/%s.out", dir, file);
+    assert_int_equal(io_read_all(&out, &n, path, FILE_BYTES_MAX, &e), ERR_OK);
+    char *line = out;
+    for (char *text = in; text != NULL;) {
+        char *end = strstr(text, gap), *eol = strchr(line, '\n'), ids[16384] = "";
+        struct text_tokens got = {0};
+        assert_non_null(eol);
+        if (end != NULL)
+            *end = '\0';
+        *eol = '\0';
+        for (char *id = strtok_r(line, " ", &save); id != NULL; id = strtok_r(NULL, " ", &save))
+            snprintf(ids + strlen(ids), sizeof ids - strlen(ids), ids[0] ? ",%s" : "%s", id);
+        assert_int_equal(text_encode(t, str_of(text), 0, &got, &e), ERR_OK);
+        check_ids(file, text, "published", &got, ids);
+        text_tokens_free(&got);
+        line = eol + 1;
+        text = end != NULL && end[sizeof gap - 1] != '\0' ? end + sizeof gap - 1 : NULL;
+    }
+    free(in);
+    free(out);
+    text_close(t);
+}
+
+static void test_published_pairs(void **state)
+{
+    static const char *const names[] = {"gpt-2", "starcoder", "deepseek-coder", "llama-spm", "phi-3"};
+    char buf[512], file[128];
+    const char *dir = goldens("tokenizer", buf, sizeof buf);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(file, sizeof file, "ggml-vocab-%s.gguf", names[i]);
+        check_published(dir, file);
+    }
+}
+
+static const char *const pretoks[] = {
+#define SPLIT(id, ...)
+#define PRETOK(name, split, whole, bos) name,
+#include "text/pretoks.def"
+};
+
+#define LONG_BYTES (200U << 10)
+
+/* A text of LONG_BYTES that repeats `unit`, then `end`; malloc'ed. */
+static struct str repeated(const char *unit, const char *end)
+{
+    size_t n = strlen(unit), count = LONG_BYTES / n, n_end = strlen(end);
+    char *p = malloc(count * n + n_end);
+
+    assert_non_null(p);
+    for (size_t i = 0; i < count; i++)
+        memcpy(p + i * n, unit, n);
+    memcpy(p + count * n, end, n_end);
+    return (struct str){p, count * n + n_end};
+}
+
+static const struct {
+    const char *unit, *end;
+} runs[] = {
+    {"a", ""}, {"A", ""}, {"Ab", ""}, {" ", ""}, {" ", "x"}, {" ", "\xE6\xBC\xA2"}, {"\n", ""}, {" ", "\n"},
+    {"\xCC\x81", ""}, {"a\xCC\x81", ""}, {"7", ""}, {"!", ""}, {"! ", ""}, {"'", ""}, {" \t", "7"},
+    {"\xE6\xBC\xA2", ""}, {"\xE6\xBC\xA2 ", ""}, {"\xE2\x80\xA8", "x"}, {"\r\n", " "}, {"\xED\xA0\x80", ""},
+};
+
+/* Long runs of one kind are the worst that a backtracking matcher can meet: no limit may be hit, and
+ * what would be quadratic would not come back. */
+static void test_long_runs(void **state)
+{
+    struct err e = {0};
+    struct text *t = open_text(HERE, "tiny-qwen35.gguf");
+
+    (void)state;
+    for (size_t r = 0; r < sizeof runs / sizeof runs[0]; r++) {
+        struct str s = repeated(runs[r].unit, runs[r].end);
+        struct text_tokens got = {0};
+        char *back;
+        size_t n;
+        for (size_t i = 0; i < sizeof pretoks / sizeof pretoks[0]; i++) {
+            struct text_split *sp = open_split(pretoks[i]);
+            struct lengths l = {0};
+            if (text_split_run(sp, s, note_length, &l, &e) != ERR_OK)
+                fail_msg("%s, run %zu: %s", pretoks[i], r, e.msg);
+            assert_int_equal(l.bytes, s.n);
+            text_split_close(sp);
+        }
+        assert_int_equal(text_encode(t, s, 0, &got, &e), ERR_OK);
+        assert_int_equal(text_decode(t, got.v, got.n, 0, &back, &n, &e), ERR_OK);
+        assert_int_equal(n, s.n);
+        assert_memory_equal(back, s.p, n);
+        free(back);
+        text_tokens_free(&got);
+        free((char *)(uintptr_t)s.p);
+    }
+    text_close(t);
+}
+
+/* Names that several files use, and what their patterns must tell apart. */
+static void test_patterns(void **state)
+{
+    static const struct {
+        const char *pre, *text, *lengths;
+    } cases[] = {
+        {"llama-bpe", "12345 don't", "3,2,4,2"},
+        {"qwen2", "12 don't", "1,1,4,2"},
+        {"gpt-2", "12345 don't", "5,4,2"},
+        {"gpt-2", "DON'T", "3,1,1"},
+        {"starcoder", " 12 a", "1,1,1,2"},
+        {"falcon", "a==b12345", "1,2,1,3,2"},
+        {"default", "a==b12345", "1,2,1,3,2"},
+        {"tekken", "helloWorld HTTPServer 12", "5,5,11,1,1,1"},
+        {"gpt-4o", "it's THE'S a/b", "4,6,2,2"},
+        {"kimi-k2", "a\xE6\xBC\xA2\xE6\xBC\xA2" "b c's", "1,6,1,4"},
+        {"kimi-k2", "  \xE6\xBC\xA2", "1,1,3"},
+        {"deepseek-llm", "ab 12345  \xE6\xBC\xA2", "2,1,5,2,3"},
+        {"deepseek-llm", "ab  ", "2,2"},
+        {"deepseek-v3", "12345 a.b", "3,2,2,2"},
+        {"seed-coder", "!\n", "1,1"},
+        {"bailingmoe", "a\n\n", "1,2"},
+        {"qwen35", "x\xE1\xA0\x8E y", "1,3,2"}, /* U+180E is no space */
+    };
+    struct err e = {0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[256] = "";
+        struct lengths l = {.line = line};
+        struct text_split *sp = open_split(cases[i].pre);
+        assert_int_equal(text_split_run(sp, str_of(cases[i].text), note_length, &l, &e), ERR_OK);
+        if (strcmp(line, cases[i].lengths) != 0)
+            fail_msg("%s on \"%s\": want %s, got %s", cases[i].pre, cases[i].text, cases[i].lengths, line);
+        text_split_close(sp);
+    }
+}
+
+/* Feeds each byte of s as a token of its own, or all of s as the vocabulary cuts it. */
+static void stream(const struct text *t, const struct str *stops, size_t n_stops, struct str s, bool bytes,
+                   char *out, bool *stopped)
+{
+    struct text_stream *st = NULL;
+    struct text_tokens ids = {0};
+    struct str ready;
+    struct err e = {0};
+    size_t n = 0, len;
+
+    assert_int_equal(text_stream_open(&st, t, stops, n_stops, &e), ERR_OK);
+    for (size_t i = 0; bytes && i < s.n; i++)
+        assert_int_equal(text_tokens_push(&ids, t->byte_id[(unsigned char)s.p[i]], &e), ERR_OK);
+    if (!bytes)
+        assert_int_equal(text_encode(t, s, TEXT_SPECIAL, &ids, &e), ERR_OK);
+    *stopped = false;
+    for (int64_t i = 0; i <= ids.n; i++) {
+        if (i == ids.n)
+            ready = text_stream_flush(st);
+        else
+            assert_int_equal(text_stream_push(st, ids.v[i], &ready, stopped, &e), ERR_OK);
+        for (size_t k = 0; k < ready.n; k += len)
+            assert_true(text_utf8_get(ready.p + k, ready.n - k, &len) != TEXT_BAD || len == 3);
+        memcpy(out + n, ready.p, ready.n);
+        n += ready.n;
+    }
+    out[n] = '\0';
+    text_tokens_free(&ids);
+    text_stream_close(st);
+}
+
+static void test_stream(void **state)
+{
+    static const struct {
+        const char *in, *stops[3], *out;
+    } cases[] = {
+        {"plain text", {NULL}, "plain text"},
+        {"\xC3\xA9\xE6\xBC\xA2\xF0\x9F\x98\x80.", {NULL}, "\xC3\xA9\xE6\xBC\xA2\xF0\x9F\x98\x80."},
+        {"cut STOP here", {"STOP"}, "cut "},
+        {"cut STO", {"STOP"}, "cut STO"},
+        {"SSTOPS", {"STOP"}, "S"},
+        {"STSTOP", {"STOP"}, "ST"},
+        {"abc", {"abc", "b"}, "a"},
+        {"xab", {"b", "ab"}, "x"},
+        {"aab", {"ab", "aab"}, ""},
+        {"one\n\ntwo", {"\n\n", "two"}, "one"},
+        {"one\ntwo", {"\n\n", "zwei"}, "one\ntwo"},
+        {"\xC3\xA9\xC3\xA8", {"\xC3\xA8"}, "\xC3\xA9"},
+        {"\xC3\xA9\xC3\xAA", {"\xC3\xA8"}, "\xC3\xA9\xC3\xAA"},
+        {"hidden<|im_end|>", {NULL}, "hidden"},
+    };
+    struct text *t = open_text(HERE, "tiny-qwen35.gguf");
+    char out[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct str stops[3];
+        size_t n = 0;
+        for (; n < 3 && cases[i].stops[n] != NULL; n++)
+            stops[n] = str_of(cases[i].stops[n]);
+        for (int bytes = 0; bytes < 2; bytes++) {
+            bool stopped, control = strstr(cases[i].in, "<|") != NULL;
+            if (bytes && control)
+                continue;
+            stream(t, stops, n, str_of(cases[i].in), bytes, out, &stopped);
+            assert_string_equal(out, cases[i].out);
+            assert_int_equal(stopped, !control && strcmp(cases[i].in, cases[i].out) != 0);
+        }
+    }
+    text_close(t);
+}
+
+static void test_stream_bad_bytes(void **state)
+{
+    static const struct {
+        const char *in, *out;
+    } cases[] = {
+        {"\xFF", "\xEF\xBF\xBD"},
+        {"a\xC3(b", "a\xEF\xBF\xBD(b"},
+        {"\xE2\x82", "\xEF\xBF\xBD\xEF\xBF\xBD"},
+        {"\xF0\x9F\x98" "a", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD" "a"},
+        {"\xED\xA0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},
+        {"\xC0\xAF", "\xEF\xBF\xBD\xEF\xBF\xBD"},
+        {"\xC3\xC3\xA9", "\xEF\xBF\xBD\xC3\xA9"},
+    };
+    struct text *t = open_text(HERE, "tiny-qwen35.gguf");
+    struct text_stream *st = NULL;
+    struct str bad[] = {STR("\xA9")}, none[] = {STR("")};
+    char out[256];
+    bool stopped;
+    struct err e = {0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        stream(t, NULL, 0, str_of(cases[i].in), true, out, &stopped);
+        assert_string_equal(out, cases[i].out);
+    }
+    assert_int_equal(text_stream_open(&st, t, bad, 1, &e), ERR_ARG);
+    assert_int_equal(text_stream_open(&st, t, none, 1, &e), ERR_ARG);
+    text_stream_close(NULL);
+    text_close(t);
+}
+
+static void test_tokens(void **state)
+{
+    struct text *t = open_text(HERE, "tiny-qwen35.gguf");
+    const struct text_info *info = text_info(t);
+    char *pieces, *rows[LINES_MAX][COLUMNS], buf[256];
+
+    (void)state;
+    int n = read_table(&pieces, rows, HERE, "tiny-qwen35.pieces.tsv");
+    assert_int_equal(info->n_tokens, 512);
+    for (int i = 0; i < n; i++) {
+        struct str want = unhex(rows[i][1], buf);
+        int32_t id = (int32_t)strtol(rows[i][0], NULL, 10);
+        if (t->tok[id].type == TOKEN_UNUSED)
+            want.n = 0;
+        assert_int_equal(text_piece(t, id).n, want.n);
+        assert_memory_equal(text_piece(t, id).p, want.p, want.n);
+    }
+    free(pieces);
+    assert_int_equal(info->bos, -1);
+    assert_int_equal(info->eos, 486);
+    assert_int_equal(info->pad, 484);
+    assert_int_equal(info->think_open, 508);
+    assert_int_equal(info->think_close, 509);
+    assert_false(info->add_bos);
+    assert_false(text_has_chat(t));
+    assert_int_equal(text_find(t, "<|im_start|>"), 485);
+    assert_int_equal(text_find(t, " "), 220);
+    assert_int_equal(text_find(t, "\n"), 198);
+    assert_int_equal(text_find(t, "no such token"), -1);
+    assert_true(text_is_end(t, 484) && text_is_end(t, 486) && !text_is_end(t, 485));
+    assert_true(text_is_control(t, 485) && !text_is_control(t, 508) && !text_is_control(t, 0));
+    assert_int_equal(text_piece(t, -1).n + text_piece(t, 512).n, 0);
+    assert_false(text_is_end(t, -1) || text_is_end(t, 512) || text_is_control(t, 1 << 30));
+    text_close(t);
+    text_close(NULL);
+}
+
+/* A vocabulary to write: 256 byte tokens, then those named; members at 0 mean what is usual. */
+struct vocab {
+    const char *model, *pre, *tokens[8], *merges[8];
+    int         types[8], n_types; /* of all tokens: n_types beyond 256 */
+    int         n_scores;
+    int64_t     eos; /* -1: not given */
+    const char *name;
+};
+
+static enum err_code open_vocab(const struct vocab *v, struct text **out, struct err *e)
+{
+    char path[] = "/tmp/text_test_XXXXXX";
+    static char spell[256][4];
+    struct str tokens[264], merges[8];
+    int32_t types[264];
+    float scores[300] = {0};
+    uint64_t n = 256, n_merges = 0;
+    struct gguf_writer *w = NULL;
+    struct gguf *g = NULL;
+    int fd = mkstemp(path);
+    enum err_code rc;
+
+    assert_true(fd >= 0);
+    close(fd);
+    for (size_t b = 0; b < 256; b++)
+        tokens[b] = (struct str){spell[b], text_byte_spell(spell[b], (unsigned char)b)};
+    for (; n < 264 && v->tokens[n - 256] != NULL; n++)
+        tokens[n] = str_of(v->tokens[n - 256]);
+    for (int i = 0; i < 264; i++)
+        types[i] = i < 256 || v->types[i - 256] == 0 ? TOKEN_NORMAL : v->types[i - 256];
+    for (; n_merges < 8 && v->merges[n_merges] != NULL; n_merges++)
+        merges[n_merges] = str_of(v->merges[n_merges]);
+    assert_int_equal(gguf_write_open(&w, path, e), ERR_OK);
+    assert_int_equal(gguf_write_str(w, "general.architecture", str_of("x"), e), ERR_OK);
+    if (v->name != NULL)
+        assert_int_equal(gguf_write_str(w, "general.name", str_of(v->name), e), ERR_OK);
+    if (v->model != NULL)
+        assert_int_equal(gguf_write_str(w, "tokenizer.ggml.model", str_of(v->model), e), ERR_OK);
+    if (v->pre != NULL)
+        assert_int_equal(gguf_write_str(w, "tokenizer.ggml.pre", str_of(v->pre), e), ERR_OK);
+    assert_int_equal(gguf_write_strs(w, "tokenizer.ggml.tokens", tokens, n, e), ERR_OK);
+    if (v->n_types >= 0)
+        assert_int_equal(gguf_write_arr(w, "tokenizer.ggml.token_type", GGUF_I32, types,
+                                        v->n_types > 0 ? (uint64_t)v->n_types : n, e), ERR_OK);
+    if (v->n_scores > 0)
+        assert_int_equal(gguf_write_arr(w, "tokenizer.ggml.scores", GGUF_F32, scores,
+                                        (uint64_t)v->n_scores, e), ERR_OK);
+    if (n_merges > 0)
+        assert_int_equal(gguf_write_strs(w, "tokenizer.ggml.merges", merges, n_merges, e), ERR_OK);
+    if (v->eos >= 0)
+        assert_int_equal(gguf_write_u32(w, "tokenizer.ggml.eos_token_id", (uint32_t)v->eos, e), ERR_OK);
+    assert_int_equal(gguf_write_commit(w, e), ERR_OK);
+    rc = gguf_open(&g, path, e);
+    if (rc == ERR_OK)
+        rc = text_open(out, g, e);
+    gguf_close(g);
+    unlink(path);
+    return rc;
+}
+
+static void test_hostile_vocabularies(void **state)
+{
+    static const struct {
+        struct vocab v;
+        enum err_code rc;
+        const char *says;
+    } cases[] = {
+        {{.eos = -1}, ERR_UNSUPPORTED, "no tokenizer"},
+        {{.model = "t5", .eos = -1}, ERR_UNSUPPORTED, "\"t5\""},
+        {{.model = "bert", .eos = -1}, ERR_UNSUPPORTED, "\"bert\""},
+        {{.model = "gpt2", .pre = "no-such", .merges = {"a b"}, .tokens = {"ab"}, .eos = -1}, ERR_UNSUPPORTED,
+         "\"no-such\""},
+        {{.model = "gpt2", .eos = -1}, ERR_FORMAT, "tokenizer.ggml.merges: missing"},
+        {{.model = "gpt2", .merges = {"a b"}, .eos = -1}, ERR_FORMAT, "merges[0]: \"a b\" names a token"},
+        {{.model = "gpt2", .merges = {"a b", "ab zz"}, .tokens = {"ab"}, .eos = -1}, ERR_FORMAT, "merges[1]"},
+        {{.model = "gpt2", .merges = {"ab"}, .tokens = {"ab"}, .eos = -1}, ERR_FORMAT, "not a pair"},
+        {{.model = "gpt2", .merges = {" b"}, .tokens = {"ab"}, .eos = -1}, ERR_FORMAT, "not a pair"},
+        {{.model = "gpt2", .merges = {"a b"}, .tokens = {"ab"}, .n_types = 256, .eos = -1}, ERR_FORMAT,
+         "token_type: not one for each of 257"},
+        {{.model = "gpt2", .merges = {"a b"}, .tokens = {"ab"}, .eos = 257}, ERR_FORMAT, "eos_token_id"},
+        {{.model = "llama", .tokens = {"ab"}, .eos = -1}, ERR_FORMAT, "scores: missing"},
+        {{.model = "llama", .tokens = {"ab"}, .n_scores = 258, .eos = -1}, ERR_FORMAT, "scores: not one"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct text *t = NULL;
+        struct err e = {0};
+        assert_int_equal(open_vocab(&cases[i].v, &t, &e), cases[i].rc);
+        assert_null(t);
+        assert_null(strchr(e.msg, '\n'));
+        if (strstr(e.msg, cases[i].says) == NULL)
+            fail_msg("case %zu: \"%s\" does not say \"%s\"", i, e.msg, cases[i].says);
+    }
+}
+
+static void encodes(const struct text *t, const char *s, unsigned flags, const char *want)
+{
+    struct text_tokens got = {0};
+    struct err e = {0};
+
+    assert_int_equal(text_encode(t, str_of(s), flags, &got, &e), ERR_OK);
+    check_ids("made", s, "ids", &got, want);
+    text_tokens_free(&got);
+}
+
+/* Small vocabularies that hold one rule each. */
+static void test_rules(void **state)
+{
+    struct text *t = NULL;
+    struct err e = {0};
+    const struct vocab rank = {.model = "gpt2", .tokens = {"ab", "bc", "abc", "aa"}, .eos = 0,
+                               .merges = {"b c", "a b", "a bc", "a a"}};
+    const struct vocab whole = {.model = "gpt2", .pre = "llama-bpe", .tokens = {"ab", "abc"}, .eos = -1,
+                                .merges = {"a b"}};
+    const struct vocab special = {.model = "gpt2", .tokens = {"<a", "<a>", "a><", "ab", "</s>"}, .eos = -1,
+                                  .types = {TOKEN_USER, TOKEN_CONTROL, TOKEN_USER}, .merges = {"a b"}};
+    const struct vocab phi = {.model = "llama", .tokens = {"<|end|>", "\xE2\x96\x81"}, .n_scores = 258,
+                              .eos = -1, .types = {TOKEN_CONTROL}, .name = "Phi-3 mini"};
+
+    (void)state;
+    assert_int_equal(open_vocab(&rank, &t, &e), ERR_OK);
+    encodes(t, "abc", 0, "258");
+    encodes(t, "aaaaa", 0, "259,259,97");
+    assert_true(text_is_end(t, 0));
+    text_close(t);
+    assert_int_equal(open_vocab(&whole, &t, &e), ERR_OK);
+    encodes(t, "abc ab", 0, "257,32,256");
+    assert_true(text_info(t)->add_bos);
+    text_close(t);
+    assert_int_equal(open_vocab(&special, &t, &e), ERR_OK);
+    encodes(t, "<a><", TEXT_SPECIAL, "257,60");
+    encodes(t, "<a><", 0, "256,62,60");
+    encodes(t, "a><a", 0, "258,97");
+    encodes(t, "</s>", TEXT_SPECIAL, "260");
+    assert_true(text_is_end(t, 260) && text_is_control(t, 260));
+    text_close(t);
+    assert_int_equal(open_vocab(&phi, &t, &e), ERR_OK);
+    encodes(t, "<|end|> \n<|end|>", TEXT_SPECIAL, "256,256");
+    text_close(t);
+}
+
+#define MODEL_DIR  "share/models"
+#define MODEL_FILE "chimere-nano-q5_k_m.gguf"
+
+/* JSON integers end at 64 bits here; one case goes beyond. */
+static void shorten_numbers(char *text)
+{
+    static const char huge[] = "100000000000000000000";
+
+    for (char *p = text; (p = strstr(p, huge)) != NULL; p++)
+        memmove(p + 1, p + 3, strlen(p + 3) + 1);
+}
+
+static int check_chats(const struct text *t, const char *path)
+{
+    char *data;
+    size_t n, i;
+    json_t *file = NULL, *one;
+    struct err e = {0};
+    int n_checked = 0;
+
+    assert_int_equal(io_read_all(&data, &n, path, FILE_BYTES_MAX, &e), ERR_OK);
+    shorten_numbers(data);
+    if (json_parse(&file, str_of(data), path, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    json_array_foreach(json_object_get(file, "cases"), i, one) {
+        struct str name = {"", 0}, template = {"", 0}, want;
+        const json_t *think = json_object_get(json_object_get(one, "kwargs"), "enable_thinking");
+        struct text_chat_opts o = {.tools = json_object_get(one, "tools"), .think = !json_is_false(think),
+                                   .generate = json_is_true(json_object_get(one, "add_generation_prompt"))};
+        char *got = NULL;
+        json_get_str(one, "template", &template);
+        json_get_str(one, "name", &name);
+        if (strncmp(template.p, "Qwen3.5", 7) != 0)
+            continue;
+        enum err_code rc = text_chat(t, json_object_get(one, "messages"), &o, &got, &n, &e);
+        if (json_get_str(one, "expected", &want)) {
+            if (rc != ERR_OK)
+                fail_msg("%s: %s", name.p, e.msg);
+            assert_string_equal(got, want.p);
+            assert_int_equal(n, want.n);
+        } else {
+            assert_int_equal(rc, ERR_FORMAT);
+            assert_null(got);
+        }
+        free(got);
+        n_checked++;
+    }
+    json_decref(file);
+    free(data);
+    return n_checked;
+}
+
+static void test_chat(void **state)
+{
+    struct text *t = open_text(MODEL_DIR, MODEL_FILE);
+    const char *dir = getenv("GOLDENS");
+    char path[512];
+
+    (void)state;
+    assert_true(text_has_chat(t));
+    assert_true(check_chats(t, "tests/golden/chat/chat.json") >= 20);
+    snprintf(path, sizeof path, "%s/chat/chat.json", dir != NULL ? dir : "");
+    if (dir != NULL && access(path, R_OK) == 0)
+        check_chats(t, path);
+    text_close(t);
+}
+
+static void test_chat_rules(void **state)
+{
+    static const struct {
+        const char *messages, *tools;
+        enum err_code rc;
+        const char *says; /* part of the prompt, or of the message */
+    } cases[] = {
+        {"[{'role':'user','content':'hi'}]", NULL, ERR_OK, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>"},
+        {"[{'role':'user','content':' \\u00a0\\u2003\\u001fhi\\u3000'}]", NULL, ERR_OK, "user\nhi<|im_end|>"},
+        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'function':{'name':'f',"
+         "'arguments':'{\\'a\\': 1.5, \\'b\\': [1, {}]}'}}]}]", NULL, ERR_OK,
+         "<function=f>\n<parameter=a>\n1.5\n</parameter>\n<parameter=b>\n[1, {}]\n</parameter>\n</function>"},
+        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'name':'f'}]}]", NULL, ERR_OK,
+         "<tool_call>\n<function=f>\n</function>\n</tool_call>"},
+        {"[{'role':'user','content':'q'},{'role':'tool','content':'1'},{'role':'tool','content':'2'}]", NULL,
+         ERR_OK, "<|im_start|>user\n<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>"
+         "<|im_end|>\n"},
+        {"[{'role':'user','content':'q'}]", "[{'x':1e22,'y':'\\u0001\\u007f\\u2028/'}]", ERR_OK,
+         "{\"x\": 1e+22, \"y\": \"\\u0001\x7F\xE2\x80\xA8/\"}"},
+        {"[]", NULL, ERR_FORMAT, "at least one message"},
+        {"{}", NULL, ERR_FORMAT, "at least one message"},
+        {"[1]", NULL, ERR_FORMAT, "message 0: not an object"},
+        {"[{'role':'user','content':3}]", NULL, ERR_FORMAT, "message 0: its content is not text"},
+        {"[{'role':'user','content':[3]}]", NULL, ERR_FORMAT, "not an object"},
+        {"[{'role':'user','content':[{'type':'text'}]}]", NULL, ERR_FORMAT, "has no text"},
+        {"[{'role':'user','content':[{'type':'image'}]}]", NULL, ERR_UNSUPPORTED, "images"},
+        {"[{'role':'user','content':[{'image_url':'x'}]}]", NULL, ERR_UNSUPPORTED, "images"},
+        {"[{'role':'assistant','content':'x'}]", NULL, ERR_FORMAT, "no user message"},
+        {"[{'role':'user','content':'<tool_response>x</tool_response>'}]", NULL, ERR_FORMAT, "no user message"},
+        {"[{'role':'user','content':'q'},{'role':'developer'}]", NULL, ERR_FORMAT, "message 1: its role"},
+        {"[{'role':'user','content':'q'},{'content':'x'}]", NULL, ERR_FORMAT, "message 1: its role"},
+        {"[{'role':'user','content':'q'},{'role':'system','content':'x'}]", NULL, ERR_FORMAT, "message 1"},
+        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':{}}]", NULL, ERR_FORMAT, "tool_calls"},
+        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{}]}]", NULL, ERR_FORMAT, "no name"},
+        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'name':'f','arguments':'x'}]}]", NULL,
+         ERR_FORMAT, "message 1: the arguments"},
+        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'name':'f','arguments':[]}]}]", NULL,
+         ERR_FORMAT, "not an object"},
+        {"[{'role':'user','content':'q'}]", "{}", ERR_FORMAT, "tools: not a list"},
+    };
+    struct text *t = open_text(MODEL_DIR, MODEL_FILE), *bare = open_text(HERE, "tiny-qwen35.gguf");
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *source[2] = {cases[i].messages, cases[i].tools};
+        json_t *parsed[2] = {NULL, NULL};
+        char *out = NULL;
+        size_t n;
+        struct err e = {0};
+        for (int k = 0; k < 2 && source[k] != NULL; k++) {
+            char buf[512];
+            snprintf(buf, sizeof buf, "%s", source[k]);
+            for (char *p = buf; *p != '\0'; p++)
+                if (*p == '\'')
+                    *p = '"';
+            assert_int_equal(json_parse(&parsed[k], str_of(buf), "test", &e), ERR_OK);
+        }
+        struct text_chat_opts o = {.tools = parsed[1], .think = true, .generate = true};
+        assert_int_equal(text_chat(t, parsed[0], &o, &out, &n, &e), cases[i].rc);
+        if (strstr(cases[i].rc == ERR_OK ? out : e.msg, cases[i].says) == NULL)
+            fail_msg("case %zu: \"%s\" has no \"%s\"", i, out != NULL ? out : e.msg, cases[i].says);
+        assert_int_equal(text_chat(bare, parsed[0], &o, &out, &n, &e), ERR_UNSUPPORTED);
+        free(out);
+        json_decref(parsed[0]);
+        json_decref(parsed[1]);
+    }
+    text_close(t);
+    text_close(bare);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_vocabularies),
         cmocka_unit_test(test_real_vocabularies),
+        cmocka_unit_test(test_published_pairs),
+        cmocka_unit_test(test_own_splits),
+        cmocka_unit_test(test_real_splits),
+        cmocka_unit_test(test_patterns),
+        cmocka_unit_test(test_long_runs),
+        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_hostile_vocabularies),
+        cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_stream_bad_bytes),
+        cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_chat_rules),
     };
 
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);
