@@ -5,6 +5,7 @@
 #include "quant/half.h"
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
+#include "quant/x86.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -22,10 +23,55 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+#if defined(__x86_64__)
+TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_s *b)
+{
+    const uint16_t *grid = quant_iq2s_grid;
+    float           d = _cvtsh_ss(b->d);
+
+    for (int g = 0; g < 8; g++) {
+        const uint8_t *q = b->qs + 4 * g;
+        unsigned       h = b->qh[g];
+        uint32_t       signs;
+
+        memcpy(&signs, b->signs + 4 * g, sizeof(signs));
+        x86_octets(u->v + 32 * g,
+                   iq_pack(grid[q[0] | (h << 8 & 768)], grid[q[1] | (h << 6 & 768)],
+                           grid[q[2] | (h << 4 & 768)], grid[q[3] | (h << 2 & 768)]),
+                   signs);
+        u->scale[2 * g] = d * (0.5f + (float)(b->sc[g] & 15)) * 0.25f;
+        u->scale[2 * g + 1] = d * (0.5f + (float)(b->sc[g] >> 4)) * 0.25f;
+    }
+}
+
+TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
+{
+    const struct quant_iq2_s *b = row;
+    struct x86_block        u;
+
+    for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
+        unpack(&u, b);
+        x86_block_avx2(y, u.v, u.scale);
+    }
+}
+
+TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
+{
+    const struct quant_iq2_s *b = row;
+    struct x86_block        u;
+
+    for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
+        unpack(&u, b);
+        x86_block_avx512(y, u.v, u.scale);
+    }
+}
+#endif
+
 const struct quant_type quant_type_iq2_s = {
     .name = "iq2_s",
     .id = 22,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_iq2_s),
     .decode = decode,
+    X86_DECODERS
 };

@@ -5,6 +5,7 @@
 #include "quant/half.h"
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
+#include "quant/x86.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -27,10 +28,51 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+#if defined(__x86_64__)
+TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_xxs *b)
+{
+    const uint16_t *grid = quant_iq2xxs_grid;
+    float           d = _cvtsh_ss(b->d);
+
+    for (int g = 0; g < 8; g++) {
+        const uint8_t *q = b->qs + 8 * g;
+        uint32_t       aux;
+
+        memcpy(&aux, q + 4, sizeof(aux));
+        x86_octets(u->v + 32 * g, iq_pack(grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]]),
+                   iq_signs_4(aux));
+        u->scale[2 * g] = u->scale[2 * g + 1] = d * (0.5f + (float)(aux >> 28)) * 0.25f;
+    }
+}
+
+TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
+{
+    const struct quant_iq2_xxs *b = row;
+    struct x86_block        u;
+
+    for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
+        unpack(&u, b);
+        x86_block_avx2(y, u.v, u.scale);
+    }
+}
+
+TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
+{
+    const struct quant_iq2_xxs *b = row;
+    struct x86_block        u;
+
+    for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
+        unpack(&u, b);
+        x86_block_avx512(y, u.v, u.scale);
+    }
+}
+#endif
+
 const struct quant_type quant_type_iq2_xxs = {
     .name = "iq2_xxs",
     .id = 16,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_iq2_xxs),
     .decode = decode,
+    X86_DECODERS
 };

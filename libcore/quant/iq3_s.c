@@ -48,50 +48,36 @@ static inline uint64_t four_entries(const uint8_t *q, unsigned h)
 {
     const uint16_t *grid = quant_iq3s_grid;
 
-    uint32_t        lo = grid[q[0] | (h << 8 & 256)] | (uint32_t)grid[q[1] | (h << 7 & 256)] << 16;
-    uint32_t        hi = grid[q[2] | (h << 6 & 256)] | (uint32_t)grid[q[3] | (h << 5 & 256)] << 16;
-
-    return lo | (uint64_t)hi << 32;
+    return iq_pack(grid[q[0] | (h << 8 & 256)], grid[q[1] | (h << 7 & 256)],
+                   grid[q[2] | (h << 6 & 256)], grid[q[3] | (h << 5 & 256)]);
 }
 
-/* 16 digits of 4 bits as bytes, two to a byte in v. */
-TARGET_AVX2 static inline __m128i digits(__m128i v, int high)
+/* 16 odd magnitudes from their digits, with signs. */
+TARGET_AVX2 static inline __m128i odd(__m128i digits, unsigned signs)
 {
-    __m128i lo = x86_low(v), hi = x86_high(v);
-
-    return high != 0 ? _mm_unpackhi_epi8(lo, hi) : _mm_unpacklo_epi8(lo, hi);
-}
-
-/* 16 magnitudes from their digits, negative where a bit of signs is set. */
-TARGET_AVX2 static inline __m128i signed16(__m128i digit, const uint8_t *signs)
-{
-    const __m128i spread = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    const __m128i bits = _mm_set1_epi64x((int64_t)0x8040201008040201u);
-    __m128i       odd = _mm_add_epi8(_mm_add_epi8(digit, digit), _mm_set1_epi8(1));
-    __m128i       minus = _mm_set1_epi16((short)(signs[0] | signs[1] << 8));
-
-    minus = _mm_cmpeq_epi8(_mm_and_si128(_mm_shuffle_epi8(minus, spread), bits), bits);
-    return _mm_sub_epi8(_mm_xor_si128(odd, minus), minus);
+    digits = _mm_add_epi8(digits, digits);
+    return x86_negate(_mm_add_epi8(digits, _mm_set1_epi8(1)), signs);
 }
 
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_iq3_s *b = row;
 
-
     for (int64_t i = 0; i < n / 256; i++, b++) {
-        float scale[8];
+        float    scale[8];
+        uint32_t signs[8];
 
         scales(scale, b);
+        memcpy(signs, b->signs, sizeof(signs));
         for (int g = 0; g < 8; g++, y += 32) {
-            const uint8_t *signs = b->signs + 4 * g;
-            uint64_t       e0 = four_entries(b->qs + 8 * g, b->qh[g]);
-            uint64_t       e1 = four_entries(b->qs + 8 * g + 4, b->qh[g] >> 4u);
-            __m128i        v = _mm_set_epi64x((int64_t)e1, (int64_t)e0);
-            __m256         s = _mm256_broadcast_ss(scale + g);
+            uint64_t e0 = four_entries(b->qs + 8 * g, b->qh[g]);
+            uint64_t e1 = four_entries(b->qs + 8 * g + 4, b->qh[g] >> 4u);
+            __m128i  v = _mm_set_epi64x((int64_t)e1, (int64_t)e0);
+            __m128i  lo = x86_low(v), hi = x86_high(v);
+            __m256   s = _mm256_broadcast_ss(scale + g);
 
-            x86_scale(y, signed16(digits(v, 0), signs), s);
-            x86_scale(y + 16, signed16(digits(v, 1), signs + 2), s);
+            x86_scale(y, odd(_mm_unpacklo_epi8(lo, hi), signs[g]), s);
+            x86_scale(y + 16, odd(_mm_unpackhi_epi8(lo, hi), signs[g] >> 16), s);
         }
     }
 }

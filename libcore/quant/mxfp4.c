@@ -5,15 +5,20 @@
 #include "quant/half.h"
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
+#include "quant/x86.h"
+
+/* 2^(e - 128), for the table holds doubled values; below 2^-126 it is subnormal. */
+static float half_scale(uint32_t e)
+{
+    return half_bits_f32(e < 2 ? 0x200000u << e : (e - 1) << 23);
+}
 
 static void decode(float *y, const void *row, int64_t n)
 {
     const struct quant_mxfp4 *b = row;
 
     for (int64_t i = 0; i < n / 32; i++, b++, y += 32) {
-        uint32_t e = b->e;
-        /* 2^(e - 128), for the table holds doubled values; below 2^-126 it is subnormal. */
-        float d = half_bits_f32(e < 2 ? 0x200000u << e : (e - 1) << 23);
+        float d = half_scale(b->e);
 
         for (int j = 0; j < 16; j++) {
             y[j] = (float)quant_fp4_values[b->qs[j] & 15] * d;
@@ -22,10 +27,39 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+#if defined(__x86_64__)
+TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
+{
+    const struct quant_mxfp4 *b = row;
+    const __m128i value = x86_load16(quant_fp4_values);
+
+    for (int64_t i = 0; i < n / 32; i++, b++, y += 32) {
+        __m256  d = _mm256_set1_ps(half_scale(b->e));
+        __m128i q = x86_load16(b->qs);
+
+        x86_scale(y, _mm_shuffle_epi8(value, x86_low(q)), d);
+        x86_scale(y + 16, _mm_shuffle_epi8(value, x86_high(q)), d);
+    }
+}
+
+TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
+{
+    const struct quant_mxfp4 *b = row;
+    const __m512 value = x86_floats(x86_load16(quant_fp4_values));
+
+    for (int64_t i = 0; i < n / 32; i++, b++, y += 32) {
+        __m512 table = _mm512_mul_ps(value, _mm512_set1_ps(half_scale(b->e)));
+
+        x86_look_up(y, y + 16, b->qs, table, table);
+    }
+}
+#endif
+
 const struct quant_type quant_type_mxfp4 = {
     .name = "mxfp4",
     .id = 39,
     .block_elems = 32,
     .block_bytes = sizeof(struct quant_mxfp4),
     .decode = decode,
+    X86_DECODERS
 };

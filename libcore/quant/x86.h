@@ -42,6 +42,11 @@ struct x86_block {
     float min[16];
 };
 
+TARGET_AVX2 static inline void x86_store16(int8_t *p, __m128i v)
+{
+    _mm_store_si128((void *)p, v);
+}
+
 TARGET_AVX2 static inline void x86_store32(int8_t *p, __m256i v)
 {
     _mm256_store_si256((void *)p, v);
@@ -83,6 +88,31 @@ TARGET_AVX2 static inline __m128i x86_low(__m128i v)
 TARGET_AVX2 static inline __m128i x86_high(__m128i v)
 {
     return _mm_and_si128(_mm_srli_epi16(v, 4), _mm_set1_epi8(15));
+}
+
+/* 16 bytes, those negated whose bits in signs are set. */
+TARGET_AVX2 static inline __m128i x86_negate(__m128i v, unsigned signs)
+{
+    const __m128i spread = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    const __m128i bits = _mm_set1_epi64x((int64_t)0x8040201008040201u);
+    __m128i       minus = _mm_shuffle_epi8(_mm_cvtsi32_si128((int)signs), spread);
+
+    minus = _mm_cmpeq_epi8(_mm_and_si128(minus, bits), bits);
+    return _mm_sub_epi8(_mm_xor_si128(v, minus), minus);
+}
+
+/* 32 elements of an iq2 format: four entries of its grid (quant/iq_grids.h), 32 signs. A nibble is
+ * two digits; one table knows the magnitude of the first, one of the second. */
+TARGET_AVX2 static inline void x86_octets(int8_t *v, uint64_t entries, uint32_t signs)
+{
+    const __m128i first = _mm_setr_epi8(8, 25, 43, 0, 8, 25, 43, 0, 8, 25, 43, 0, 8, 25, 43, 0);
+    const __m128i second = _mm_setr_epi8(8, 8, 8, 8, 25, 25, 25, 25, 43, 43, 43, 43, 0, 0, 0, 0);
+    __m128i       e = _mm_cvtsi64_si128((int64_t)entries);
+    __m128i       nibble = _mm_unpacklo_epi8(x86_low(e), x86_high(e));
+    __m128i       a = _mm_shuffle_epi8(first, nibble), b = _mm_shuffle_epi8(second, nibble);
+
+    x86_store16(v, x86_negate(_mm_unpacklo_epi8(a, b), signs));
+    x86_store16(v + 16, x86_negate(_mm_unpackhi_epi8(a, b), signs >> 16));
 }
 
 /* 16 signed bytes as floats. */
