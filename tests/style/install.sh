@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# install.sh - what `make install` puts down works where it lies and `make uninstall` takes it all away.
+cd "$(dirname "$0")/../.." || exit 1
+set -eu
+make=${MAKE:-make -s} build=${BUILD:-build} bin=${BIN:-bin}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+$make BUILD="$build" BIN="$bin" DESTDIR="$dir" PREFIX=/usr install > "$dir/log" || { cat "$dir/log"; exit 1; }
+for p in cmd/*.c; do
+    p=chimere-$(basename "$p" .c)
+    "$dir/usr/bin/$p" --version > "$dir/version"
+    for f in bin/$p share/man/man1/$p.1 share/bash-completion/completions/$p \
+        share/zsh/site-functions/_$p share/fish/vendor_completions.d/$p.fish; do
+        [ -s "$dir/usr/$f" ] || { echo "usr/$f is missing or empty"; exit 1; }
+    done
+done
+env -u CHIMERE_MODEL "$dir/usr/bin/chimere-run" --inspect > "$dir/inspect"
+grep -q chimere-nano "$dir/inspect"
+$make BUILD="$build" BIN="$bin" DESTDIR="$dir" PREFIX=/usr uninstall > "$dir/log" || { cat "$dir/log"; exit 1; }
+left=$(find "$dir/usr" -type f)
+[ -z "$left" ] || { printf 'uninstall left:\n%s\n' "$left"; exit 1; }
