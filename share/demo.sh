@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# demo.sh - asks the embedded model three things it can do: a question that it thinks about, one that it
-# answers from memory, one for a tool. Shows what was asked, the reasoning (dim on a terminal), the
-# answer, tokens per second and where the time went. Greedy: the same answer every time.
+# demo.sh - asks the embedded model three things it can do: a sum that it thinks about, a fact that it
+# knows, a call of a tool. Shows what was asked, the reasoning (dim on a terminal), the answer, tokens per
+# second and the five operations that took most of the time. Greedy: the same answer every time.
 set -eu
 cd "$(dirname "$0")/.."
 run=${BIN:-bin}/chimere-run
-bold='' plain=''
+bold='' dim='' plain=''
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then
-    bold=$'\033[1m' plain=$'\033[0m'
+    bold=$'\033[1m' dim=$'\033[2m' plain=$'\033[0m'
 fi
+files=$(mktemp -d)
+trap 'rm -rf "$files"' EXIT
 
 ask() # TITLE OPTIONS...
 {
@@ -23,9 +25,21 @@ ask() # TITLE OPTIONS...
         esac
     done
     printf '$ chimere-run%s\n\n' "$shown"
-    "$run" -v --temp 0 --reasoning=stderr "$@" 2>&1 < /dev/null
+    "$run" -v --temp 0 --reasoning=stderr "$@" < /dev/null > "$files/answer" 2> "$files/notes" || {
+        cat "$files/notes"
+        exit 1
+    }
+    # -v says first what runs, then comes the reasoning, then the times, an indented line for each operation.
+    grep -E '^(model|device|memory|seed) {2,}' "$files/notes" > "$files/machine" || true
+    sed -E '/^(model|device|memory|seed) {2,}/d; /^load {2,}/,$d' "$files/notes" > "$files/reasoning"
+    [ ! -s "$files/reasoning" ] || printf '%s%s%s\n\n' "$dim" "$(cat "$files/reasoning")" "$plain"
+    printf '%s%s%s\n\n' "$bold" "$(cat "$files/answer")" "$plain"
+    sed -n '/^load {2,}/,$p' -E "$files/notes" | grep -v '^  ' || true
+    sed -n '/^load {2,}/,$p' -E "$files/notes" | grep '^  ' | sort -k4,4gr | head -n 5 || true
 }
 
 ask "a sum, thinking" --think=on -p "What is 388266 + 620280 + 3753?"
 ask "a fact, at once" --think=off -p "What does the C function strtod do?"
 ask "a tool" --think=on --tools share/demo/tools.json -p "Can you convert 315 GBP to EUR?"
+printf '\n'
+cat "$files/machine"
