@@ -32,4 +32,30 @@ static void dots(float *const *y, int64_t at, const float *w, int64_t ldw, int n
             y[j][at + i] = dot(w + i * ldw, x[j], k);
 }
 
+static void mix(float *const *y, const float *const *w, int ny, const float *v, int64_t ldv, int n_rows,
+                int64_t n)
+{
+    for (int g = 0; g < ny; g++)
+        for (int r = 0; r < n_rows; r++)
+            axpy(y[g], v + r * ldv, w[g][r], n);
+}
+
+static void conv(float *y, const float *const *x, const float *w, int64_t ldw, const float *bias, int taps,
+                 int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float sum = bias == NULL ? 0.0f : bias[i];
+
+        for (int j = 0; j < taps; j++)
+            sum = fmaf(w[j * ldw + i], x[j][i], sum);
+        y[i] = sum;
+    }
+}
+
+static void gdn_step(float *S, float *y, const float *k, const float *q, const float *v, float g, float b,
+                     int dim, int dim_v)
+{
+    gdn_rest(S, y, k, q, v, g, b, dim, dim_v, dim_v);
+}
+
 KERNEL_SET(scalar);

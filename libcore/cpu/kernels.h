@@ -18,8 +18,9 @@ struct cpu_kernels {
                  int nx, int64_t k);
     /* y = fmaf(a, x, y) */
     void (*axpy)(float *y, const float *x, float a, int64_t n);
-    /* y = fmaf(b, x, a * y) */
-    void (*blend)(float *y, const float *x, float a, float b, int64_t n);
+    /* y[g] = y[g] + sum_r w[g][r] v_r, g < ny; v_r = v + r * ldv: axpy of r = 0 .. n_rows - 1 in turn */
+    void (*mix)(float *const *y, const float *const *w, int ny, const float *v, int64_t ldv, int n_rows,
+                int64_t n);
     /* y = exp(x - m); y may be x */
     void (*exp_sub)(float *y, const float *x, float m, int64_t n);
     /* y = y * w * s (w NULL: y * s) */
@@ -33,10 +34,10 @@ struct cpu_kernels {
     /* y[c] = bias[c] + sum_j w[j * ldw + c] * x[j][c], j < taps ascending; bias may be NULL */
     void (*conv)(float *y, const float *const *x, const float *w, int64_t ldw, const float *bias,
                  int taps, int64_t n);
-    /* One token of the gated delta rule (op_gdn) for one head: S [dim][dim_v] is updated, y [dim_v].
-     * kv [dim_v] is scratch. g: decay; b: beta. */
-    void (*gdn_step)(float *S, float *y, float *kv, const float *k, const float *q, const float *v,
-                     float g, float b, int dim, int dim_v);
+    /* One token of the gated delta rule (op_gdn) for one head: S [dim][dim_v] is updated, y [dim_v];
+     * dim_v <= 1024. g: decay; b: beta. */
+    void (*gdn_step)(float *S, float *y, const float *k, const float *q, const float *v, float g, float b,
+                     int dim, int dim_v);
 };
 
 extern const struct cpu_kernels cpu_kernels_scalar, cpu_kernels_avx2, cpu_kernels_avx512;

@@ -95,7 +95,7 @@ static void gdn_head(const struct gdn *t, const struct op_seq *s, int h)
     const struct op_gdn *a = t->a;
     int hk = a->k_grouped ? h / (a->n_v / a->n_k) : h % a->n_k;
     float *S = a->rec.data + s->slot * a->rec.floats + (int64_t)h * a->dim * a->dim_v;
-    float q[GDN_DIM_MAX], k[GDN_DIM_MAX], kv[GDN_DIM_MAX], scale = 1.0f / sqrtf((float)a->dim);
+    float q[GDN_DIM_MAX], k[GDN_DIM_MAX], scale = 1.0f / sqrtf((float)a->dim);
 
     for (int i = s->row; i < s->row + s->n; i++) {
         const float *in = cpu_row(t->qkv, i);
@@ -104,7 +104,7 @@ static void gdn_head(const struct gdn *t, const struct op_seq *s, int h)
 
         l2_norm(t->c->kern, q, in + (int64_t)hk * a->dim, a->dim, a->eps, scale);
         l2_norm(t->c->kern, k, in + (int64_t)(a->n_k + hk) * a->dim, a->dim, a->eps, 1.0f);
-        t->c->kern->gdn_step(S, cpu_row(t->y, i) + (int64_t)h * a->dim_v, kv, k, q,
+        t->c->kern->gdn_step(S, cpu_row(t->y, i) + (int64_t)h * a->dim_v, k, q,
                              in + (int64_t)2 * a->n_k * a->dim + (int64_t)h * a->dim_v, g, b, a->dim,
                              a->dim_v);
     }
