@@ -3,8 +3,8 @@
  *
  * A type is a row of quant_types[], made from the list in types.def; a tensor's `type` is the row's
  * index (enum quant_index), its number in files is `id` (GGUF: ggml type ids, see
- * https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). A type lives in two files of its
- * name: NAME.h is the block on disk, NAME.c its code.
+ * https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). A type lives in files of its name:
+ * NAME.h is the block on disk, where there are blocks, NAME.c its code.
  *
  * Row: ne0 consecutive elements of a tensor, ne0 a multiple of block_elems. Its bytes are
  * head_bytes (most types: 0) followed by ne0 / block_elems blocks.
@@ -28,7 +28,9 @@ enum quant_index {
 
 /* n: elements, a multiple of block_elems; for types with head_bytes, the whole row. */
 typedef void quant_decode_fn(float *y, const void *row, int64_t n);
-/* importance: n weights >= 0 for the squared error of each element, or NULL for all alike. */
+/* importance: n weights >= 0 for the squared error of each element, or NULL for all alike; encoders
+ * that only round to nearest take no notice. Where elements share a scale, one that is not finite
+ * makes its block NaN; a block without such decodes to finite values. */
 typedef void quant_encode_fn(void *row, const float *x, int64_t n, const float *importance);
 
 struct quant_type {
