@@ -2,8 +2,8 @@
 /* quant_test.c - the block formats against vectors of other implementations and against themselves.
  *
  * Formats with blocks have vectors in tests/golden/quants, plain ones a case below; a row of
- * quant_types[] with neither fails. With GOLDENS set to a directory with quants/ in it, the full set
- * is run as well. */
+ * quant_types[] with neither fails. With GOLDENS set to a directory with quants/ in it, the full
+ * set is run as well. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -101,7 +101,8 @@ static bool find_vector(struct vector *v, const char *name)
     bool         found = false;
 
     b.p[b.n] = '\0';
-    for (const char *line = (const char *)b.p; !found && *line != '\0'; line = strchr(line, '\n') + 1) {
+    for (const char *line = (const char *)b.p; !found && *line != '\0';
+         line = strchr(line, '\n') + 1) {
         unsigned long long hash;
 
         assert_int_equal(sscanf(line, "%31s %u %d %d %d %d %d %llx", v->name, &v->id,
