@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Each allocation, mapping, open, read, write, fsync and rename of a run fails in turn (shim.c). Whatever
 # happens, the program ends by itself: either status 0 with the complete output, or status 1 with one line
-# on stderr and no file left behind. CHIMERE_FAULT_PER_KIND is the number of places tried of each kind
+# on stderr and no file that is not complete. CHIMERE_FAULT_PER_KIND is the number of places tried of each kind
 # (all of them when there are fewer; the first 24, then evenly spread).
 
 setup_file()
@@ -21,6 +21,16 @@ places() # COUNT: which calls to fail
         if (step < 1) step = 1
         for (x = 24 + step; x <= n + 0.5; x += step) print int(x)
     }'
+}
+
+# One line that names the program, and each file either complete or not there. Status 1; 3 only for an
+# allocation inside jansson, which reports it as a syntax error.
+failed_well() # DIRECTORY STATUS KIND
+{
+    local f
+    [ "$(wc -l < "$1/got.err")" -eq 1 ] && grep -q '^chimere-run: .' "$1/got.err" || return 1
+    for f in $(ls -A "$1/got"); do cmp "$1/want/$f" "$1/got/$f" || return 1; done
+    [ "$2" -eq 1 ] || { [ "$2" -eq 3 ] && [ "$3" = alloc ] && grep -q '\.json: line ' "$1/got.err"; }
 }
 
 # in_turn COMMAND...: run in a directory of its own, where it may write files.
@@ -43,8 +53,7 @@ in_turn()
             tried=$((tried + 1))
             if [ $status -eq 0 ]; then
                 cmp "$dir/want.out" "$dir/got.out" && diff -r "$dir/want" "$dir/got" && continue
-            elif [ $status -eq 1 ] && [ "$(wc -l < "$dir/got.err")" -eq 1 ] &&
-                grep -q '^chimere-run: .' "$dir/got.err" && [ -z "$(ls -A "$dir/got")" ]; then
+            elif failed_well "$dir" $status $kind; then
                 continue
             fi
             echo "$kind $n of $count: status $status, stderr and files:"
@@ -73,10 +82,11 @@ in_turn()
     in_turn "$PWD/$BIN/chimere-run" -m "$MODEL" --raw -p "The kernel" -n 2 --temp 0 --threads 2 --ctx 64
 }
 
-@test "generate, as JSON, from messages" {
-    echo '[{"role": "user", "content": "2+2"}]' > "$BATS_FILE_TMPDIR/messages.json"
-    in_turn "$PWD/$BIN/chimere-run" -m "$MODEL" --messages "$BATS_FILE_TMPDIR/messages.json" -n 2 --temp 0 \
-        --threads 1 --ctx 256 --show-prompt
+@test "answer a chat with tools" {
+    echo '[{"role": "user", "content": "Can you convert 315 GBP to EUR?"}]' > "$BATS_FILE_TMPDIR/messages.json"
+    CHIMERE_FAULT_PER_KIND=$((CHIMERE_FAULT_PER_KIND / 2))
+    in_turn "$PWD/$BIN/chimere-run" -m "$PWD/share/models/chimere-nano-q5_k_m.gguf" -n 1 --temp 0 --threads 1 \
+        --messages "$BATS_FILE_TMPDIR/messages.json" --tools "$PWD/share/demo/tools.json" --ctx 512
 }
 
 @test "logits to a file" {
