@@ -85,6 +85,72 @@ float arch_float(struct arch_keys *k, const char *key, float least, float most)
     return arch_float_or(k, key, least, most, 0);
 }
 
+bool arch_bool_or(struct arch_keys *k, const char *key, bool absent)
+{
+    char full[128];
+    const struct gguf_kv *kv = find(k, key, full);
+    bool v = absent;
+
+    if (k->e->code != ERR_OK || kv == NULL)
+        return absent;
+    if (!gguf_bool(k->g, full, &v))
+        err_set(k->e, ERR_FORMAT, "%s: %s is not true or false", gguf_path(k->g), full);
+    return v;
+}
+
+void arch_ints(struct arch_keys *k, const char *key, int least, int most, int *out, int n)
+{
+    char full[128];
+    const struct gguf_kv *kv = find(k, key, full);
+
+    if (kv == NULL || kv->kind != GGUF_ARR) {
+        int v = arch_int(k, key, least, most);
+
+        for (int i = 0; i < n; i++)
+            out[i] = v;
+        return;
+    }
+    for (int i = 0; i < n && k->e->code == ERR_OK; i++) {
+        int64_t v = 0;
+
+        if (!gguf_kv_i64(kv, (uint64_t)i, &v) || v < least || v > most)
+            err_set(k->e, ERR_FORMAT, "%s: %s has no whole number in %d .. %d for layer %d", gguf_path(k->g),
+                    full, least, most, i);
+        out[i] = (int)v;
+    }
+}
+
+int arch_shared(struct arch_keys *k, const char *key, const int *list, int n)
+{
+    int v = 0;
+
+    for (int i = 0; i < n && k->e->code == ERR_OK; i++) {
+        if (list[i] != 0 && v != 0 && list[i] != v)
+            err_set(k->e, ERR_UNSUPPORTED, "%s: %s.%s differs between layers", gguf_path(k->g), k->prefix,
+                    key);
+        v = list[i] != 0 ? list[i] : v;
+    }
+    return v;
+}
+
+enum err_code arch_bad(struct arch_keys *k, const char *what)
+{
+    if (k->e->code == ERR_OK)
+        err_set(k->e, ERR_FORMAT, "%s: %s", gguf_path(k->g), what);
+    return k->e->code;
+}
+
+bool arch_has_tensor(const struct arch_keys *k, const char *name, int layer)
+{
+    char full[128];
+
+    if (layer < 0)
+        (void)snprintf(full, sizeof full, "%s", name);
+    else
+        (void)snprintf(full, sizeof full, "blk.%d.%s", layer, name);
+    return gguf_find(k->g, full) != NULL;
+}
+
 static enum err_code make_common(struct plan *p, const struct gguf *g, struct err *e)
 {
     struct arch_keys k = { g, p->arch->name, e };
@@ -101,12 +167,8 @@ static enum err_code make_common(struct plan *p, const struct gguf *g, struct er
         return err_set(e, ERR_FORMAT, "%s: %s.nextn_predict_layers is not less than block_count",
                        gguf_path(g), p->arch->name);
     if (p->n_nextn > 0) { /* pruned files keep the key without the block */
-        char name[64];
-
-        (void)snprintf(name, sizeof name, "blk.%d.nextn.eh_proj.weight", blocks - p->n_nextn);
-        bool there = gguf_find(g, name) != NULL;
-        (void)snprintf(name, sizeof name, "blk.%d.attn_norm.weight", blocks - 1);
-        if (!there && gguf_find(g, name) != NULL)
+        if (!arch_has_tensor(&k, "nextn.eh_proj.weight", blocks - p->n_nextn) &&
+            arch_has_tensor(&k, "attn_norm.weight", blocks - 1))
             p->n_nextn = 0;
     }
     p->n_layer = blocks - p->n_nextn;
@@ -115,6 +177,7 @@ static enum err_code make_common(struct plan *p, const struct gguf *g, struct er
     if (embd->ne[1] > INT32_MAX / 4)
         return err_set(e, ERR_FORMAT, "%s: tensor token_embd.weight has too many rows", gguf_path(g));
     p->n_vocab = (int32_t)embd->ne[1];
+    p->embd_scale = p->residual_scale = p->logit_scale = 1.0f;
     return ERR_OK;
 }
 

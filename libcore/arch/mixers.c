@@ -1,24 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mixers.c - the memory that each way of mixing positions needs in a layer. */
+/* mixers.c - the fixed memory that each way of mixing positions needs in a layer. */
 #include "arch/arch.h"
 
 int64_t plan_conv_channels(const struct plan *p, int layer)
 {
-    const struct gdn_plan *d = &p->gdn;
+    unsigned mixers = p->layer[layer].mixers;
 
-    if (p->layer[layer].mixers & MIX_GDN)
-        return (int64_t)2 * d->n_k * d->dim + (int64_t)d->n_v * d->dim_v;
-    return 0;
+    if (mixers & (MIX_GDN | MIX_KDA))
+        return (int64_t)2 * p->gdn.n_k * p->gdn.dim + (int64_t)p->gdn.n_v * p->gdn.dim_v;
+    if (mixers & MIX_SSM1)
+        return p->ssm.inner;
+    if (mixers & MIX_SSM2)
+        return p->ssm.inner + (int64_t)2 * p->ssm.n_group * p->ssm.n_state;
+    return mixers & MIX_CONV ? p->n_embd : 0;
 }
 
 int64_t plan_conv_floats(const struct plan *p, int layer)
 {
-    return plan_conv_channels(p, layer) * (p->gdn.taps - 1);
+    return plan_conv_channels(p, layer) * (p->taps - 1);
 }
 
 int64_t plan_rec_floats(const struct plan *p, int layer)
 {
-    if (p->layer[layer].mixers & MIX_GDN)
+    unsigned mixers = p->layer[layer].mixers;
+
+    if (mixers & (MIX_GDN | MIX_KDA))
         return (int64_t)p->gdn.n_v * p->gdn.dim * p->gdn.dim_v;
-    return 0;
+    return mixers & (MIX_SSM1 | MIX_SSM2) ? (int64_t)p->ssm.inner * p->ssm.n_state : 0;
 }

@@ -67,6 +67,9 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
     c->kern = features & SIMD_AVX512 ? &cpu_kernels_avx512
             : features & SIMD_AVX2   ? &cpu_kernels_avx2
                                      : &cpu_kernels_scalar;
+    c->scan = features & SIMD_AVX512 ? &cpu_scans_avx512
+            : features & SIMD_AVX2   ? &cpu_scans_avx2
+                                     : &cpu_scans_scalar;
     for (int i = 0; i < QUANT_N; i++)
         c->decode[i] = quant_decoder(i, features);
     enum err_code code = pool_open(&c->pool, o->n_threads > 0 ? o->n_threads : pool_cpus(), e);

@@ -8,6 +8,7 @@
 #define CPU_CPU_H
 #include "base/pool.h"
 #include "cpu/kernels.h"
+#include "cpu/scans.h"
 #include "ops/table.h"
 #include "quant/quant.h"
 
@@ -15,6 +16,7 @@ struct cpu {
     struct dev               *dev; /* for its scratch */
     struct pool              *pool;
     const struct cpu_kernels *kern;
+    const struct cpu_scans   *scan;
     quant_decode_fn          *decode[QUANT_N]; /* fastest for this processor */
 };
 
@@ -42,7 +44,8 @@ void   cpu_rms_norm_gated(void *ctx, struct tensor y, struct tensor x, struct te
                           int64_t n_w, int64_t group, float eps);
 void   cpu_add(void *ctx, struct tensor y, struct tensor x, float s);
 void   cpu_add_gated(void *ctx, struct tensor y, struct tensor x, struct tensor g);
-void   cpu_glu(void *ctx, struct tensor y, struct tensor gate, struct tensor up, enum op_act act);
+void   cpu_glu(void *ctx, struct tensor y, struct tensor gate, struct tensor up);
+void   cpu_relu2(void *ctx, struct tensor y);
 void   cpu_act(const struct cpu *c, float *y, const float *gate, const float *up, int64_t n, enum op_act act);
 void   cpu_sigmoid_mul(void *ctx, struct tensor y, struct tensor g);
 void   cpu_rows_pick(void *ctx, struct tensor y, struct tensor x, const int32_t *row);
@@ -56,6 +59,16 @@ size_t cpu_attn_need(void *ctx, struct tensor y, struct tensor q, const struct o
 void   cpu_conv(void *ctx, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r);
 void   cpu_gdn(void *ctx, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
                const struct op_gdn *a, const struct op_rows *r);
+void   cpu_mul(void *ctx, struct tensor y, struct tensor x);
+void   cpu_scale(void *ctx, struct tensor y, float s);
+void   cpu_kda(void *ctx, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
+               const struct op_kda *a, const struct op_rows *r);
+void   cpu_ssm1(void *ctx, struct tensor y, struct tensor x, struct tensor dt, struct tensor b,
+                struct tensor c, const struct op_ssm1 *a, const struct op_rows *r);
+void   cpu_ssm2(void *ctx, struct tensor y, struct tensor xbc, struct tensor dt, const struct op_ssm2 *a,
+                const struct op_rows *r);
+/* y = x / sqrt(sum of squares + eps) * s */
+void   cpu_l2_norm(const struct cpu *c, float *y, const float *x, int n, float eps, float s);
 void   cpu_route(void *ctx, int32_t *expert, struct tensor weight, struct tensor logits,
                  const struct op_route *a);
 size_t cpu_route_need(void *ctx, struct tensor logits);

@@ -99,19 +99,16 @@ void cpu_act(const struct cpu *c, float *y, const float *gate, const float *up, 
 {
     if (act == OP_SILU && gate != NULL) {
         c->kern->silu_mul(y, gate, up, n);
-        return;
-    }
-    const float *in = gate != NULL ? gate : up;
-    for (int64_t i = 0; i < n; i++) {
-        float x = in[i], v;
+    } else if (act == OP_SILU) {
+        c->kern->silu(y, up, n);
+    } else {
+        const float *in = gate != NULL ? gate : up;
 
-        if (act == OP_RELU2)
-            v = x > 0.0f ? x * x : 0.0f;
-        else if (act == OP_GELU)
-            v = 0.5f * x * (1.0f + tanhf(0.79788456080286536f * x * (1.0f + 0.044715f * x * x)));
-        else
-            v = x / (1.0f + expf(-x));
-        y[i] = gate != NULL ? v * up[i] : v;
+        for (int64_t i = 0; i < n; i++) {
+            float x = in[i] > 0.0f ? in[i] : 0.0f;
+
+            y[i] = gate != NULL ? x * x * up[i] : x * x;
+        }
     }
 }
 
@@ -121,15 +118,24 @@ static void glu_piece(void *ctx, int64_t begin, int64_t end, int worker)
 
     (void)worker;
     for (int64_t r = begin; r < end; r++)
-        cpu_act(a->c, cpu_row(a->y, r), cpu_row(a->x, r), cpu_row(a->z, r), a->y.ne[0], a->act);
+        cpu_act(a->c, cpu_row(a->y, r), a->x.data == NULL ? NULL : cpu_row(a->x, r), cpu_row(a->z, r),
+                a->y.ne[0], a->act);
 }
 
-void cpu_glu(void *ctx, struct tensor y, struct tensor gate, struct tensor up, enum op_act act)
+void cpu_glu(void *ctx, struct tensor y, struct tensor gate, struct tensor up)
 {
     struct cpu *c = ctx;
-    struct elem a = { .c = c, .y = y, .x = gate, .z = up, .act = act };
+    struct elem a = { .c = c, .y = y, .x = gate, .z = up, .act = OP_SILU };
 
     pool_for(c->pool, y.ne[1], cpu_grain(c, y.ne[1], 20 * y.ne[0], 1), glu_piece, &a);
+}
+
+void cpu_relu2(void *ctx, struct tensor y)
+{
+    struct cpu *c = ctx;
+    struct elem a = { .c = c, .y = y, .z = y, .act = OP_RELU2 };
+
+    pool_for(c->pool, y.ne[1], cpu_grain(c, y.ne[1], 2 * y.ne[0], 1), glu_piece, &a);
 }
 
 static void sigmoid_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -147,6 +153,32 @@ void cpu_sigmoid_mul(void *ctx, struct tensor y, struct tensor g)
     struct elem a = { .c = c, .y = y, .x = g };
 
     pool_for(c->pool, y.ne[1], cpu_grain(c, y.ne[1], 20 * y.ne[0], 1), sigmoid_piece, &a);
+}
+
+static void mul_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct elem *a = ctx;
+
+    (void)worker;
+    for (int64_t r = begin; r < end; r++)
+        a->c->kern->scale(cpu_row(a->y, r), cpu_row(a->y, r), a->x.data == NULL ? NULL : cpu_row(a->x, r),
+                          a->s, a->y.ne[0]);
+}
+
+void cpu_mul(void *ctx, struct tensor y, struct tensor x)
+{
+    struct cpu *c = ctx;
+    struct elem a = { .c = c, .y = y, .x = x, .s = 1.0f };
+
+    pool_for(c->pool, y.ne[1], cpu_grain(c, y.ne[1], y.ne[0], 1), mul_piece, &a);
+}
+
+void cpu_scale(void *ctx, struct tensor y, float s)
+{
+    struct cpu *c = ctx;
+    struct elem a = { .c = c, .y = y, .s = s };
+
+    pool_for(c->pool, y.ne[1], cpu_grain(c, y.ne[1], y.ne[0], 1), mul_piece, &a);
 }
 
 static void pick_piece(void *ctx, int64_t begin, int64_t end, int worker)

@@ -32,7 +32,8 @@ static void conv_block(const struct conv *t, const struct op_seq *s, int64_t c0,
             in[j] = at < 0 ? past + (old + at) * ch : cpu_row(t->x, s->row + at) + c0;
         }
         t->c->kern->conv(y, in, a->w + c0, ch, a->bias == NULL ? NULL : a->bias + c0, taps, n);
-        t->c->kern->silu(y, y, n);
+        if (a->silu)
+            t->c->kern->silu(y, y, n);
     }
     for (int j = 0; j < old; j++) {
         int at = s->n - old + j;
@@ -74,18 +75,12 @@ struct gdn {
     const struct op_rows *r;
 };
 
-static float softplus(float x)
-{
-    return x > 20.0f ? x : log1pf(expf(x));
-}
-
-/* x / sqrt(sum of squares + eps) * s */
-static void l2_norm(const struct cpu_kernels *kern, float *y, const float *x, int n, float eps, float s)
+void cpu_l2_norm(const struct cpu *c, float *y, const float *x, int n, float eps, float s)
 {
     float sum, *out = &sum;
 
-    kern->dots(&out, 0, x, 0, 1, &x, 1, n);
-    kern->scale(y, x, NULL, s / sqrtf(sum + eps), n);
+    c->kern->dots(&out, 0, x, 0, 1, &x, 1, n);
+    c->kern->scale(y, x, NULL, s / sqrtf(sum + eps), n);
 }
 
 enum { GDN_DIM_MAX = 1024 };
@@ -99,11 +94,14 @@ static void gdn_head(const struct gdn *t, const struct op_seq *s, int h)
 
     for (int i = s->row; i < s->row + s->n; i++) {
         const float *in = cpu_row(t->qkv, i);
-        float g = expf(a->a[h] * softplus(cpu_row(t->alpha, i)[h] + a->dt_bias[h]));
+        float g, dt;
+
+        t->c->scan->softplus(&dt, &cpu_row(t->alpha, i)[h], &a->dt_bias[h], 1);
+        g = expf(a->a[h] * dt);
         float b = 1.0f / (1.0f + expf(-cpu_row(t->beta, i)[h]));
 
-        l2_norm(t->c->kern, q, in + (int64_t)hk * a->dim, a->dim, a->eps, scale);
-        l2_norm(t->c->kern, k, in + (int64_t)(a->n_k + hk) * a->dim, a->dim, a->eps, 1.0f);
+        cpu_l2_norm(t->c, q, in + (int64_t)hk * a->dim, a->dim, a->eps, scale);
+        cpu_l2_norm(t->c, k, in + (int64_t)(a->n_k + hk) * a->dim, a->dim, a->eps, 1.0f);
         t->c->kern->gdn_step(S, cpu_row(t->y, i) + (int64_t)h * a->dim_v, k, q,
                              in + (int64_t)2 * a->n_k * a->dim + (int64_t)h * a->dim_v, g, b, a->dim,
                              a->dim_v);

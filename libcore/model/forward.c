@@ -23,26 +23,46 @@ static float *note(const struct model_step *st, float *hidden, struct tensor x)
     return hidden + n;
 }
 
+typedef void part_fn(const struct step *s, int layer, struct tensor y, struct tensor x);
+static const struct {
+    enum mixer bit;
+    part_fn   *run;
+} mixers[] = {
+    { MIX_ATTN, model_mix_attn }, { MIX_MLA, model_mix_mla },   { MIX_GDN, model_mix_gdn },
+    { MIX_KDA, model_mix_kda },   { MIX_SSM1, model_mix_ssm1 }, { MIX_SSM2, model_mix_ssm2 },
+    { MIX_CONV, model_mix_conv },
+};
+
+/* x += scale * (the outputs of the layer's mixers for norm(x)), then the same for its feed-forward. */
 static void layer(const struct step *s, int i, struct tensor x)
 {
     const struct model *m = s->m;
     const struct layer_plan *l = &m->plan.layer[i];
     struct dev *d = s->d;
     struct tensor in = dev_scratch(d, x.ne[0], x.ne[1]), out = dev_scratch(d, x.ne[0], x.ne[1]);
-    size_t mark = dev_mark(d);
+    bool first = true;
 
-    op_rms_norm(d, in, x, m->layer[i].mix_norm, x.ne[0], 0, m->plan.norm_eps);
-    if (l->mixers & MIX_ATTN)
-        model_mix_attn(s, i, out, in);
-    else
-        model_mix_gdn(s, i, out, in);
-    op_add(d, x, out, 1.0f);
-    dev_release(d, mark);
+    if (l->mixers != 0)
+        op_rms_norm(d, in, x, m->layer[i].mix_norm, x.ne[0], 0, m->plan.norm_eps);
+    for (size_t j = 0; j < sizeof mixers / sizeof mixers[0]; j++) {
+        size_t mark = dev_mark(d);
+
+        if (!(l->mixers & mixers[j].bit))
+            continue;
+        struct tensor y = first ? out : dev_scratch(d, x.ne[0], x.ne[1]);
+        mixers[j].run(s, i, y, in);
+        if (!first) /* side by side: outputs add up before the residual */
+            op_add(d, out, y, 1.0f);
+        first = false;
+        dev_release(d, mark);
+    }
+    if (l->mixers != 0)
+        op_add(d, x, out, m->plan.residual_scale);
     if (l->ffn == FFN_NONE)
         return;
     op_rms_norm(d, in, x, m->layer[i].ffn_norm, x.ne[0], 0, m->plan.norm_eps);
-    model_ffn_moe(s, i, out, in);
-    op_add(d, x, out, 1.0f);
+    (l->ffn == FFN_MOE ? model_ffn_moe : model_ffn_dense)(s, i, out, in);
+    op_add(d, x, out, m->plan.residual_scale);
 }
 
 static void walk(const struct step *s, const struct model_step *st)
@@ -53,7 +73,7 @@ static void walk(const struct step *s, const struct model_step *st)
     struct tensor x = dev_scratch(d, n_embd, st->rows->n), last = dev_scratch(d, n_embd, st->rows->n);
     float *hidden = st->hidden;
 
-    op_embed(d, x, m->embd, st->rows->token, 1.0f);
+    op_embed(d, x, m->embd, st->rows->token, m->plan.embd_scale);
     hidden = note(st, hidden, x);
     for (int i = 0; i < m->plan.n_layer; i++) {
         size_t mark = dev_mark(d);
@@ -71,7 +91,10 @@ static void walk(const struct step *s, const struct model_step *st)
     last.ne[1] = st->n_pick;
     op_rows_pick(d, last, x, st->pick);
     op_rms_norm(d, last, last, m->out_norm, n_embd, 0, m->plan.norm_eps);
-    op_matmul(d, rows_at(st->logits, m->plan.n_vocab, st->n_pick), m->head, last);
+    struct tensor logits = rows_at(st->logits, m->plan.n_vocab, st->n_pick);
+    op_matmul(d, logits, m->head, last);
+    if (m->plan.logit_scale != 1.0f)
+        op_scale(d, logits, m->plan.logit_scale);
 }
 
 enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st, struct err *e)

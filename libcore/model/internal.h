@@ -11,29 +11,72 @@
 #include "ops/ops.h"
 
 struct attn_weights {
-    struct tensor q;              /* [n_embd] -> n_head * dim_k, twice that when gated */
+    struct tensor q;               /* n_embd -> n_head * dim_k, twice that when gated */
     struct tensor k, v, o;
-    const float  *q_norm, *k_norm; /* [dim_k] or NULL */
+    const float  *q_norm, *k_norm; /* [dim_k]; NULL without qk_norm */
+};
+
+struct mla_weights {
+    struct tensor q;               /* n_embd -> n_head * (dim_nope + dim_rope) */
+    struct tensor kv_a;            /* n_embd -> rank + dim_rope */
+    struct tensor k_b;             /* dim_nope -> rank, for each head */
+    struct tensor v_b;             /* rank -> dim_v, for each head */
+    struct tensor o;
+    const float  *kv_norm;         /* [rank] */
 };
 
 struct gdn_weights {
     struct tensor qkv, z, alpha, beta, out;
-    const float  *conv;           /* [taps][channels] */
-    const float  *dt_bias, *a;    /* [n_v] */
-    const float  *norm;           /* [dim_v] */
+    struct tensor ba;              /* beta and alpha in one, by key head; else data NULL */
+    const float  *conv;            /* [taps][channels] */
+    const float  *dt_bias, *a;     /* [n_v] */
+    const float  *norm;            /* [dim_v] */
+};
+
+struct kda_weights {
+    struct tensor q, k, v, beta, f_a, f_b, g_a, g_b, out;
+    const float  *conv;            /* [taps][3 * n_head * dim] */
+    const float  *dt_bias;         /* [n_head * dim] */
+    const float  *a;               /* [n_head] */
+    const float  *norm;            /* [dim] */
+};
+
+struct ssm_weights {
+    struct tensor in, out;
+    struct tensor x, dt;           /* Mamba-1 only */
+    const float  *conv, *conv_bias;
+    const float  *dt_bias, *a, *d; /* Mamba-1: a is [n_state][inner], the others [inner]; 2: [n_head] */
+    const float  *norm;            /* Mamba-2: [inner]; NULL: none */
+    const float  *dt_norm, *b_norm, *c_norm; /* Mamba-1: NULL: none */
+};
+
+struct conv_weights {
+    struct tensor in, out;         /* n_embd -> 3 * n_embd (b, c, x); n_embd -> n_embd */
+    const float  *conv;
+};
+
+struct dense_weights {
+    struct tensor gate, up, down;  /* gate's data NULL: none */
 };
 
 struct moe_weights {
-    struct tensor router;         /* n_embd -> n_expert */
-    struct tensor gate, up, down; /* n_expert matrices each */
+    struct tensor router;          /* n_embd -> n_expert */
+    const float  *bias;            /* [n_expert] or NULL */
+    struct tensor gate, up, down;  /* n_expert matrices each; gate's data NULL: none */
     struct tensor sh_gate, sh_up, sh_down, sh_router; /* shared expert; data NULL: none */
+    struct tensor latent_down, latent_up; /* data NULL: none */
 };
 
 struct layer_weights {
-    const float        *mix_norm, *ffn_norm; /* [n_embd] */
-    struct attn_weights attn;
-    struct gdn_weights  gdn;
-    struct moe_weights  moe;
+    const float         *mix_norm, *ffn_norm; /* [n_embd] */
+    struct attn_weights  attn;
+    struct mla_weights   mla;
+    struct gdn_weights   gdn;
+    struct kda_weights   kda;
+    struct ssm_weights   ssm;
+    struct conv_weights  conv;
+    struct dense_weights dense;
+    struct moe_weights   moe;
 };
 
 struct model {
@@ -53,16 +96,30 @@ struct binder {
     struct arena      *arena;
     struct err        *e;
     int                layer; /* -1: names without "blk.N." */
+    bool              *used;  /* [tensors of the file] */
 };
 /* A matrix ne0 -> ne1, ne2 of them, of any type. */
 struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2);
+/* As bind_mat when the file has it, else data is NULL. */
+struct tensor bind_mat_opt(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2);
 bool          bind_has(const struct binder *b, const char *name);
+/* n floats, whatever the tensor's dimensions. */
 const float  *bind_vec(struct binder *b, const char *name, int64_t n);
+const float  *bind_vec_opt(struct binder *b, const char *name, int64_t n);
+/* A matrix of rows by columns, widened and transposed into out: out[c * pitch + r]. */
+void          bind_transposed(struct binder *b, const char *name, int64_t columns, int64_t rows, float *out,
+                              int64_t pitch);
 /* conv1d.weight is stored [channels][taps]; returned as [taps][channels]. */
 const float  *bind_conv(struct binder *b, const char *name, int64_t taps, int64_t channels);
 
-void model_bind_attn(struct attn_weights *w, const struct plan *p, struct binder *b);
-void model_bind_gdn(struct gdn_weights *w, const struct plan *p, struct binder *b);
+void model_bind_attn(struct layer_weights *l, const struct plan *p, struct binder *b);
+void model_bind_mla(struct layer_weights *l, const struct plan *p, struct binder *b);
+void model_bind_gdn(struct layer_weights *l, const struct plan *p, struct binder *b);
+void model_bind_kda(struct layer_weights *l, const struct plan *p, struct binder *b);
+void model_bind_ssm1(struct layer_weights *l, const struct plan *p, struct binder *b);
+void model_bind_ssm2(struct layer_weights *l, const struct plan *p, struct binder *b);
+void model_bind_conv(struct layer_weights *l, const struct plan *p, struct binder *b);
+void model_bind_dense(struct dense_weights *w, const struct plan *p, int n_ff, struct binder *b);
 void model_bind_moe(struct moe_weights *w, const struct plan *p, struct binder *b);
 
 /* One step of the forward pass and what it works on. */
@@ -75,6 +132,14 @@ struct step {
 };
 /* y = the part's output for normalised input x; the residual add is the caller's. */
 void model_mix_attn(const struct step *s, int layer, struct tensor y, struct tensor x);
+void model_mix_mla(const struct step *s, int layer, struct tensor y, struct tensor x);
 void model_mix_gdn(const struct step *s, int layer, struct tensor y, struct tensor x);
+void model_mix_kda(const struct step *s, int layer, struct tensor y, struct tensor x);
+void model_mix_ssm1(const struct step *s, int layer, struct tensor y, struct tensor x);
+void model_mix_ssm2(const struct step *s, int layer, struct tensor y, struct tensor x);
+void model_mix_conv(const struct step *s, int layer, struct tensor y, struct tensor x);
+/* y = down(act(gate x) * (up x)), or down(act(up x)) without a gate */
+void model_glu(const struct step *s, const struct dense_weights *w, struct tensor y, struct tensor x);
+void model_ffn_dense(const struct step *s, int layer, struct tensor y, struct tensor x);
 void model_ffn_moe(const struct step *s, int layer, struct tensor y, struct tensor x);
 #endif

@@ -3,8 +3,9 @@
 #include "model/internal.h"
 #include "state/state.h"
 
-void model_bind_attn(struct attn_weights *w, const struct plan *p, struct binder *b)
+void model_bind_attn(struct layer_weights *l, const struct plan *p, struct binder *b)
 {
+    struct attn_weights *w = &l->attn;
     const struct attn_plan *a = &p->attn;
     int64_t n_q = (int64_t)a->n_head * a->dim_k;
 
@@ -12,6 +13,8 @@ void model_bind_attn(struct attn_weights *w, const struct plan *p, struct binder
     w->k = bind_mat(b, "attn_k.weight", p->n_embd, (int64_t)a->n_head_kv * a->dim_k, 1);
     w->v = bind_mat(b, "attn_v.weight", p->n_embd, (int64_t)a->n_head_kv * a->dim_v, 1);
     w->o = bind_mat(b, "attn_output.weight", (int64_t)a->n_head * a->dim_v, p->n_embd, 1);
+    if (!a->qk_norm)
+        return;
     w->q_norm = bind_vec(b, "attn_q_norm.weight", a->dim_k);
     w->k_norm = bind_vec(b, "attn_k_norm.weight", a->dim_k);
 }
@@ -22,7 +25,7 @@ void model_mix_attn(const struct step *s, int layer, struct tensor y, struct ten
     const struct attn_plan *a = &p->attn;
     const struct attn_weights *w = &s->m->layer[layer].attn;
     const struct op_kv *kv = state_kv(s->state, layer);
-    const struct op_rope rope = { a->dim_k, a->n_rot, s->m->rope_freq };
+    const struct op_rope rope = { a->dim_k, a->n_rot, s->m->rope_freq, a->rope == ROPE_PAIRS };
     struct dev *d = s->d;
     int64_t n = x.ne[1], n_q = (int64_t)a->n_head * a->dim_k;
     struct tensor q = dev_scratch(d, n_q, n), gate = q;
@@ -41,10 +44,14 @@ void model_mix_attn(const struct step *s, int layer, struct tensor y, struct ten
     }
     op_matmul(d, k, w->k, x);
     op_matmul(d, v, w->v, x);
-    op_rms_norm(d, q, q, w->q_norm, a->dim_k, a->dim_k, p->norm_eps);
-    op_rms_norm(d, k, k, w->k_norm, a->dim_k, a->dim_k, p->norm_eps);
-    op_rope(d, q, &rope, s->rows);
-    op_rope(d, k, &rope, s->rows);
+    if (a->qk_norm) {
+        op_rms_norm(d, q, q, w->q_norm, a->dim_k, a->dim_k, p->norm_eps);
+        op_rms_norm(d, k, k, w->k_norm, a->dim_k, a->dim_k, p->norm_eps);
+    }
+    if (a->rope != ROPE_NONE) {
+        op_rope(d, q, &rope, s->rows);
+        op_rope(d, k, &rope, s->rows);
+    }
     op_kv_store(d, k, v, kv, s->rows);
     op_attn(d, o, q, kv, a->scale, s->rows);
     if (a->gated)

@@ -7,63 +7,105 @@
 #include "model/forward.h"
 #include "model/internal.h"
 
+typedef void bind_fn(struct layer_weights *l, const struct plan *p, struct binder *b);
+static const struct {
+    enum mixer bit;
+    bind_fn   *bind;
+} mixers[] = {
+    { MIX_ATTN, model_bind_attn }, { MIX_MLA, model_bind_mla },   { MIX_GDN, model_bind_gdn },
+    { MIX_KDA, model_bind_kda },   { MIX_SSM1, model_bind_ssm1 }, { MIX_SSM2, model_bind_ssm2 },
+    { MIX_CONV, model_bind_conv },
+};
+
+/* The norm before the feed-forward: files name it differently, and a layer that has nothing else keeps its one
+ * norm under attn_norm. */
+static const float *bind_ffn_norm(struct binder *b, const struct plan *p)
+{
+    static const char *const names[] = { "post_attention_norm.weight", "ffn_norm.weight", "ffn_norm" };
+
+    for (size_t i = 0; p->layer[b->layer].mixers != 0 && i < sizeof names / sizeof names[0]; i++)
+        if (bind_has(b, names[i]))
+            return bind_vec(b, names[i], p->n_embd);
+    return bind_vec(b, p->layer[b->layer].mixers != 0 ? names[1] : "attn_norm.weight", p->n_embd);
+}
+
 static void bind_layer(struct model *m, struct binder *b, int i)
 {
     struct layer_weights *w = &m->layer[i];
     const struct layer_plan *l = &m->plan.layer[i];
 
     b->layer = i;
-    w->mix_norm = bind_vec(b, "attn_norm.weight", m->plan.n_embd);
-    if (l->mixers & MIX_ATTN)
-        model_bind_attn(&w->attn, &m->plan, b);
-    if (l->mixers & MIX_GDN)
-        model_bind_gdn(&w->gdn, &m->plan, b);
-    if (l->ffn == FFN_MOE) {
-        w->ffn_norm = bind_vec(b, "post_attention_norm.weight", m->plan.n_embd);
+    if (l->mixers != 0)
+        w->mix_norm = bind_vec(b, "attn_norm.weight", m->plan.n_embd);
+    for (size_t j = 0; j < sizeof mixers / sizeof mixers[0]; j++)
+        if (l->mixers & mixers[j].bit)
+            mixers[j].bind(w, &m->plan, b);
+    if (l->ffn != FFN_NONE)
+        w->ffn_norm = bind_ffn_norm(b, &m->plan);
+    if (l->ffn == FFN_MOE)
         model_bind_moe(&w->moe, &m->plan, b);
-    }
+    if (l->ffn == FFN_DENSE)
+        model_bind_dense(&w->dense, &m->plan, l->n_ff, b);
 }
 
-/* The multi-token-prediction blocks are kept in the file for later use; that they are whole is checked. */
+/* The multi-token-prediction blocks (Qwen3.5 and its kin: attention and a feed-forward) are kept in the file for
+ * later use; that they are whole is checked. */
 static void check_nextn(struct model *m, struct binder *b, int i)
 {
-    struct attn_weights attn;
-    struct moe_weights moe;
+    const struct layer_plan *like = &m->plan.layer[m->plan.n_layer - 1];
+    struct layer_weights w = { 0 };
     int n_embd = m->plan.n_embd;
 
     b->layer = i;
     (void)bind_vec(b, "attn_norm.weight", n_embd);
     (void)bind_vec(b, "post_attention_norm.weight", n_embd);
-    model_bind_attn(&attn, &m->plan, b);
-    model_bind_moe(&moe, &m->plan, b);
+    model_bind_attn(&w, &m->plan, b);
+    if (like->ffn == FFN_MOE)
+        model_bind_moe(&w.moe, &m->plan, b);
+    else
+        model_bind_dense(&w.dense, &m->plan, like->n_ff, b);
     (void)bind_mat(b, "nextn.eh_proj.weight", (int64_t)2 * n_embd, n_embd, 1);
     (void)bind_vec(b, "nextn.enorm.weight", n_embd);
     (void)bind_vec(b, "nextn.hnorm.weight", n_embd);
+    (void)bind_vec_opt(b, "nextn.shared_head_norm.weight", n_embd);
+    (void)bind_mat_opt(b, "nextn.embed_tokens.weight", n_embd, m->plan.n_vocab, 1);
+    (void)bind_mat_opt(b, "nextn.shared_head_head.weight", n_embd, m->plan.n_vocab, 1);
+}
+
+/* A tensor that nothing reads (a bias, a scale) would make the output wrong without a word. */
+static enum err_code check_unused(const struct gguf *g, const bool *used, struct err *e)
+{
+    for (size_t i = 0; i < gguf_n_tensors(g); i++)
+        if (!used[i])
+            return err_set(e, ERR_UNSUPPORTED, "%s: tensor %.*s is not one this architecture uses",
+                           gguf_path(g), STR_ARG(gguf_tensor_at(g, i)->name));
+    return ERR_OK;
 }
 
 static enum err_code bind_all(struct model *m, const struct gguf *g, struct err *e)
 {
-    struct binder b = { g, &m->arena, e, -1 };
+    struct binder b = { g, &m->arena, e, -1, arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)) };
     const struct plan *p = &m->plan;
     float *freq;
 
     e->code = ERR_OK;
     m->layer = arena_array(&m->arena, (size_t)p->n_layer, sizeof *m->layer);
     freq = arena_array(&m->arena, (size_t)p->attn.n_rot / 2 + 1, sizeof *freq);
-    if (m->layer == NULL || freq == NULL)
+    if (m->layer == NULL || freq == NULL || b.used == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     for (int i = 0; i < p->attn.n_rot / 2; i++)
         freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
     m->rope_freq = freq;
     m->embd = bind_mat(&b, "token_embd.weight", p->n_embd, p->n_vocab, 1);
-    m->out_norm = bind_vec(&b, "output_norm.weight", p->n_embd);
+    m->out_norm = bind_vec(&b, bind_has(&b, "token_embd_norm.weight") ? "token_embd_norm.weight"
+                                                                     : "output_norm.weight", p->n_embd);
     m->head = bind_has(&b, "output.weight") ? bind_mat(&b, "output.weight", p->n_embd, p->n_vocab, 1)
                                             : m->embd;
     for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++)
         bind_layer(m, &b, i);
     for (int i = 0; i < p->n_nextn && e->code == ERR_OK; i++)
         check_nextn(m, &b, p->n_layer + i);
-    return e->code;
+    return e->code != ERR_OK ? e->code : check_unused(g, b.used, e);
 }
 
 static void fill_info(struct model *m, const struct gguf *g)

@@ -22,33 +22,39 @@ bool bind_has(const struct binder *b, const char *name)
     return gguf_find(b->g, full) != NULL;
 }
 
-/* The tensor, or NULL with the error set when it is missing or not of this shape. */
-static const struct gguf_tensor *need(struct binder *b, const char *name, int64_t ne0, int64_t ne1,
-                                      int64_t ne2)
+/* The tensor, or NULL with the error set when it is missing. */
+static const struct gguf_tensor *need(struct binder *b, const char *name, char full[128])
 {
-    char full[128];
     const struct gguf_tensor *t;
 
+    full_name(b, name, full);
     if (b->e->code != ERR_OK)
         return NULL;
-    full_name(b, name, full);
     t = gguf_find(b->g, full);
-    if (t == NULL) {
+    if (t == NULL)
         err_set(b->e, ERR_FORMAT, "%s: tensor %s is missing", gguf_path(b->g), full);
-        return NULL;
-    }
-    if (t->ne[0] != ne0 || t->ne[1] != ne1 || t->ne[2] != ne2 || t->ne[3] != 1) {
-        err_set(b->e, ERR_FORMAT, "%s: tensor %s is %lld x %lld x %lld, not %lld x %lld x %lld",
-                gguf_path(b->g), full, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2],
-                (long long)ne0, (long long)ne1, (long long)ne2);
-        return NULL;
-    }
+    else
+        b->used[t - gguf_tensor_at(b->g, 0)] = true;
     return t;
+}
+
+static const struct gguf_tensor *need_shape(struct binder *b, const char *name, int64_t ne0, int64_t ne1,
+                                            int64_t ne2)
+{
+    char full[128];
+    const struct gguf_tensor *t = need(b, name, full);
+
+    if (t == NULL || (t->ne[0] == ne0 && t->ne[1] == ne1 && t->ne[2] == ne2 && t->ne[3] == 1))
+        return t;
+    err_set(b->e, ERR_FORMAT, "%s: tensor %s is %lld x %lld x %lld, not %lld x %lld x %lld",
+            gguf_path(b->g), full, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2],
+            (long long)ne0, (long long)ne1, (long long)ne2);
+    return NULL;
 }
 
 struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2)
 {
-    const struct gguf_tensor *t = need(b, name, ne0, ne1, ne2);
+    const struct gguf_tensor *t = need_shape(b, name, ne0, ne1, ne2);
 
     if (t == NULL)
         return (struct tensor){ .type = QUANT_f32 };
@@ -59,37 +65,63 @@ struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t 
     };
 }
 
+struct tensor bind_mat_opt(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2)
+{
+    if (!bind_has(b, name))
+        return (struct tensor){ .type = QUANT_f32 };
+    return bind_mat(b, name, ne0, ne1, ne2);
+}
+
+static float *room_for(struct binder *b, int64_t n)
+{
+    float *v = arena_array(b->arena, (size_t)n, sizeof *v);
+
+    if (v == NULL && b->e->code == ERR_OK)
+        err_set(b->e, ERR_NOMEM, "out of memory");
+    return v;
+}
+
 const float *bind_vec(struct binder *b, const char *name, int64_t n)
 {
-    const struct gguf_tensor *t = need(b, name, n, 1, 1);
-    float *v = t == NULL ? NULL : arena_array(b->arena, (size_t)n, sizeof *v);
+    char full[128];
+    const struct gguf_tensor *t = need(b, name, full);
+    float *v;
 
-    if (v == NULL) {
-        if (t != NULL)
-            err_set(b->e, ERR_NOMEM, "out of memory");
+    if (t == NULL)
+        return NULL;
+    int64_t rows = t->ne[1] * t->ne[2] * t->ne[3];
+    if (t->ne[0] * rows != n) {
+        err_set(b->e, ERR_FORMAT, "%s: tensor %s has %lld elements, not %lld", gguf_path(b->g), full,
+                (long long)(t->ne[0] * rows), (long long)n);
         return NULL;
     }
-    quant_types[t->type]->decode(v, t->data, n);
+    v = room_for(b, n);
+    for (int64_t r = 0; v != NULL && r < rows; r++)
+        quant_types[t->type]->decode(v + r * t->ne[0],
+                                     (const unsigned char *)t->data + r * quant_row_bytes(t->type, t->ne[0]),
+                                     t->ne[0]);
     return v;
+}
+
+const float *bind_vec_opt(struct binder *b, const char *name, int64_t n)
+{
+    return bind_has(b, name) ? bind_vec(b, name, n) : NULL;
+}
+
+void bind_transposed(struct binder *b, const char *name, int64_t columns, int64_t rows, float *out,
+                     int64_t pitch)
+{
+    const float *v = bind_vec(b, name, columns * rows);
+
+    for (int64_t r = 0; v != NULL && out != NULL && r < rows; r++)
+        for (int64_t c = 0; c < columns; c++)
+            out[c * pitch + r] = v[r * columns + c];
 }
 
 const float *bind_conv(struct binder *b, const char *name, int64_t taps, int64_t channels)
 {
-    const struct gguf_tensor *t = need(b, name, taps, channels, 1);
-    float *v, row[ARCH_TAPS_MAX];
+    float *v = room_for(b, taps * channels);
 
-    if (t == NULL)
-        return NULL;
-    v = arena_array(b->arena, (size_t)(taps * channels), sizeof *v);
-    if (v == NULL) {
-        err_set(b->e, ERR_NOMEM, "out of memory");
-        return NULL;
-    }
-    int64_t row_bytes = quant_row_bytes(t->type, taps);
-    for (int64_t c = 0; c < channels; c++) {
-        quant_types[t->type]->decode(row, (const unsigned char *)t->data + c * row_bytes, taps);
-        for (int64_t j = 0; j < taps; j++)
-            v[j * channels + c] = row[j];
-    }
+    bind_transposed(b, name, taps, channels, v, channels);
     return v;
 }

@@ -190,6 +190,15 @@ struct tensor op_cols(struct tensor x, int64_t c, int64_t n)
     return x;
 }
 
+struct tensor op_matrix(struct tensor w, int64_t i)
+{
+    assert(i >= 0 && i < w.ne[2]);
+    w.ne[2] = 1;
+    if (w.data != NULL)
+        w.data = (unsigned char *)w.data + i * w.pitch * quant_row_bytes(w.type, w.ne[0]);
+    return w;
+}
+
 static uint64_t now_ns(void)
 {
     struct timespec t;
@@ -274,11 +283,18 @@ void op_add_gated(struct dev *d, struct tensor y, struct tensor x, struct tensor
         RUN(add_gated, y, x, g);
 }
 
-void op_glu(struct dev *d, struct tensor y, struct tensor gate, struct tensor up, enum op_act act)
+void op_glu(struct dev *d, struct tensor y, struct tensor gate, struct tensor up)
 {
     assert(alike(y, gate) && alike(y, up));
     if (!d->measuring)
-        RUN(glu, y, gate, up, act);
+        RUN(glu, y, gate, up);
+}
+
+void op_relu2(struct dev *d, struct tensor y)
+{
+    assert(y.type == QUANT_f32);
+    if (!d->measuring)
+        RUN(relu2, y);
 }
 
 void op_sigmoid_mul(struct dev *d, struct tensor y, struct tensor g)
@@ -286,6 +302,20 @@ void op_sigmoid_mul(struct dev *d, struct tensor y, struct tensor g)
     assert(alike(y, g));
     if (!d->measuring)
         RUN(sigmoid_mul, y, g);
+}
+
+void op_mul(struct dev *d, struct tensor y, struct tensor x)
+{
+    assert(alike(y, x));
+    if (!d->measuring)
+        RUN(mul, y, x);
+}
+
+void op_scale(struct dev *d, struct tensor y, float s)
+{
+    assert(y.type == QUANT_f32);
+    if (!d->measuring)
+        RUN(scale, y, s);
 }
 
 void op_rows_pick(struct dev *d, struct tensor y, struct tensor x, const int32_t *row)
@@ -350,6 +380,41 @@ void op_gdn(struct dev *d, struct tensor y, struct tensor qkv, struct tensor alp
     assert(a->rec.floats == (int64_t)a->n_v * a->dim * a->dim_v);
     if (!d->measuring)
         RUN(gdn, y, qkv, alpha, beta, a, r);
+}
+
+void op_kda(struct dev *d, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
+            const struct op_kda *a, const struct op_rows *r)
+{
+    int64_t inner = (int64_t)a->n_head * a->dim;
+
+    assert(floats(qkv, 3 * inner, r->n) && floats(decay, inner, r->n) && floats(beta, a->n_head, r->n));
+    assert(floats(y, inner, r->n) && a->rec.floats == inner * a->dim);
+    if (!d->measuring)
+        RUN(kda, y, qkv, decay, beta, a, r);
+}
+
+void op_ssm1(struct dev *dev, struct tensor y, struct tensor x, struct tensor dt, struct tensor b,
+             struct tensor c, const struct op_ssm1 *a, const struct op_rows *r)
+{
+    struct dev *d = dev;
+
+    assert(alike(y, x) && alike(dt, x) && x.ne[1] == r->n);
+    assert(floats(b, a->n_state, r->n) && floats(c, a->n_state, r->n));
+    assert(a->rec.floats == a->n_state * x.ne[0]);
+    if (!d->measuring)
+        RUN(ssm1, y, x, dt, b, c, a, r);
+}
+
+void op_ssm2(struct dev *dev, struct tensor y, struct tensor xbc, struct tensor dt, const struct op_ssm2 *a,
+             const struct op_rows *r)
+{
+    struct dev *d = dev;
+    int64_t inner = (int64_t)a->n_head * a->dim;
+
+    assert(floats(xbc, inner + (int64_t)2 * a->n_group * a->n_state, r->n) && floats(dt, a->n_head, r->n));
+    assert(floats(y, inner, r->n) && a->n_head % a->n_group == 0 && a->rec.floats == inner * a->n_state);
+    if (!d->measuring)
+        RUN(ssm2, y, xbc, dt, a, r);
 }
 
 void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tensor logits,

@@ -57,7 +57,7 @@ struct op_kv {
     void *const *const *page;    /* [slot][ctx / OP_KV_PAGE] */
 };
 
-enum op_act { OP_SILU, OP_RELU2, OP_GELU };
+enum op_act { OP_SILU, OP_RELU2 };
 
 /* ---- devices ---- */
 
@@ -101,6 +101,8 @@ void dev_timings_reset(struct dev *d);
 
 /* Columns c .. c + n - 1 of x, as a view. */
 struct tensor op_cols(struct tensor x, int64_t c, int64_t n);
+/* Matrix i of weights w. */
+struct tensor op_matrix(struct tensor w, int64_t i);
 
 /* ---- operations; y never overlaps an input unless the comment says so ---- */
 
@@ -119,10 +121,16 @@ void op_rms_norm_gated(struct dev *d, struct tensor y, struct tensor x, struct t
 void op_add(struct dev *d, struct tensor y, struct tensor x, float s);
 /* y[r] += sigmoid(g[r][0]) * x[r] */
 void op_add_gated(struct dev *d, struct tensor y, struct tensor x, struct tensor g);
-/* y = act(gate) * up; y may be either */
-void op_glu(struct dev *d, struct tensor y, struct tensor gate, struct tensor up, enum op_act act);
+/* y = silu(gate) * up; y may be either */
+void op_glu(struct dev *d, struct tensor y, struct tensor gate, struct tensor up);
+/* y = max(y, 0)^2 (So et al. 2021, Primer) */
+void op_relu2(struct dev *d, struct tensor y);
 /* y *= sigmoid(g) elementwise */
 void op_sigmoid_mul(struct dev *d, struct tensor y, struct tensor g);
+/* y *= x elementwise */
+void op_mul(struct dev *d, struct tensor y, struct tensor x);
+/* y *= s */
+void op_scale(struct dev *d, struct tensor y, float s);
 /* y[i] = x[row[i]] */
 void op_rows_pick(struct dev *d, struct tensor y, struct tensor x, const int32_t *row);
 
@@ -148,13 +156,14 @@ void op_kv_store(struct dev *d, struct tensor k, struct tensor v, const struct o
 void op_attn(struct dev *d, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
              const struct op_rows *r);
 
-/* Causal depthwise convolution over the rows of each sequence, then SiLU:
+/* Causal depthwise convolution over the rows of each sequence, then SiLU if asked for:
  * y[t][c] = silu(bias[c] + sum_j w[j][c] * x[t - taps + 1 + j][c]), j ascending (oldest first).
  * rec: the last taps - 1 inputs, [taps - 1][channels], oldest first; read and updated. */
 struct op_conv {
     int           taps;
     const float  *w;    /* [taps][channels] */
     const float  *bias; /* [channels] or NULL */
+    bool          silu;
     struct op_rec rec;
 };
 void op_conv(struct dev *d, struct tensor y, struct tensor x, const struct op_conv *a,
@@ -176,6 +185,44 @@ struct op_gdn {
 };
 void op_gdn(struct dev *d, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
             const struct op_gdn *a, const struct op_rows *r);
+
+/* Delta rule with a decay for each key element (Kimi Linear, 2025), as op_gdn with n_k = n_v heads and
+ * g_i = exp(a[h] * softplus(decay[h * dim + i] + dt_bias[h * dim + i])):
+ *   kv_j = sum_i S[i][j] g_i k[i];  d_j = b (v_j - kv_j);  S[i][j] = g_i S[i][j] + k[i] d_j;
+ *   y_j = sum_i S[i][j] q[i]
+ * qkv: [n][3 * n_head * dim]; decay: [n][n_head * dim]; beta: [n][n_head]; y: [n][n_head * dim]. */
+struct op_kda {
+    int           n_head, dim;
+    float         eps;
+    const float  *a;       /* [n_head], negative */
+    const float  *dt_bias; /* [n_head * dim] */
+    struct op_rec rec;     /* [n_head][dim][dim] */
+};
+void op_kda(struct dev *d, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
+            const struct op_kda *a, const struct op_rows *r);
+
+/* Selective scan of Mamba-1 (Gu & Dao 2023), for each channel c, D = softplus(dt + dt_bias):
+ * h[s] = exp(D a[s][c]) h[s] + D x b[s];  y = d[c] x + sum_s h[s] c[s], s ascending.
+ * x, dt, y: [n][channels]; b, c: [n][n_state]. */
+struct op_ssm1 {
+    int           n_state;
+    const float  *a;           /* [n_state][channels], negative */
+    const float  *d, *dt_bias; /* [channels] */
+    struct op_rec rec;         /* [n_state][channels] */
+};
+void op_ssm1(struct dev *dev, struct tensor y, struct tensor x, struct tensor dt, struct tensor b,
+             struct tensor c, const struct op_ssm1 *a, const struct op_rows *r);
+
+/* Scan of Mamba-2 (Dao & Gu 2024), for each head, D = softplus(dt + dt_bias), group of head h =
+ * h / (n_head / n_group): h[s][j] = exp(D a) h[s][j] + b[s] D x_j;  y_j = d x_j + sum_s h[s][j] c[s].
+ * xbc: [n][n_head * dim + 2 * n_group * n_state] (x, b, c); dt: [n][n_head]; y: [n][n_head * dim]. */
+struct op_ssm2 {
+    int           n_head, dim, n_group, n_state;
+    const float  *a, *d, *dt_bias; /* [n_head]; a negative */
+    struct op_rec rec;             /* [n_head][n_state][dim] */
+};
+void op_ssm2(struct dev *dev, struct tensor y, struct tensor xbc, struct tensor dt, const struct op_ssm2 *a,
+             const struct op_rows *r);
 
 /* Router: probabilities from logits (softmax, or each its own sigmoid), the n_used best in descending
  * order (lowest index on ties), their weights. With a bias, experts are chosen by probability + bias (by

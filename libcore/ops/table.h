@@ -5,8 +5,9 @@
 #include "ops/ops.h"
 
 #define DEV_OPS(X) \
-    X(embed) X(matmul) X(rms_norm) X(rms_norm_gated) X(add) X(add_gated) X(glu) X(sigmoid_mul) \
-    X(rows_pick) X(heads_pick) X(rope) X(kv_store) X(attn) X(conv) X(gdn) X(route) X(moe)
+    X(embed) X(matmul) X(rms_norm) X(rms_norm_gated) X(add) X(add_gated) X(glu) X(relu2) X(sigmoid_mul) \
+    X(mul) X(scale) X(rows_pick) X(heads_pick) X(rope) X(kv_store) X(attn) X(conv) X(gdn) X(kda) \
+    X(ssm1) X(ssm2) X(route) X(moe)
 
 enum dev_op {
 #define X(name) DEV_OP_##name,
@@ -25,8 +26,11 @@ struct dev_table {
                            int64_t n_w, int64_t group, float eps);
     void (*add)(void *c, struct tensor y, struct tensor x, float s);
     void (*add_gated)(void *c, struct tensor y, struct tensor x, struct tensor g);
-    void (*glu)(void *c, struct tensor y, struct tensor gate, struct tensor up, enum op_act act);
+    void (*glu)(void *c, struct tensor y, struct tensor gate, struct tensor up);
+    void (*relu2)(void *c, struct tensor y);
     void (*sigmoid_mul)(void *c, struct tensor y, struct tensor g);
+    void (*mul)(void *c, struct tensor y, struct tensor x);
+    void (*scale)(void *c, struct tensor y, float s);
     void (*rows_pick)(void *c, struct tensor y, struct tensor x, const int32_t *row);
     void (*heads_pick)(void *c, struct tensor y, struct tensor x, int64_t dim, int64_t pitch,
                        int64_t first);
@@ -39,6 +43,12 @@ struct dev_table {
                  const struct op_rows *r);
     void (*gdn)(void *c, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
                 const struct op_gdn *a, const struct op_rows *r);
+    void (*kda)(void *c, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
+                const struct op_kda *a, const struct op_rows *r);
+    void (*ssm1)(void *c, struct tensor y, struct tensor x, struct tensor dt, struct tensor b,
+                 struct tensor cc, const struct op_ssm1 *a, const struct op_rows *r);
+    void (*ssm2)(void *c, struct tensor y, struct tensor xbc, struct tensor dt, const struct op_ssm2 *a,
+                 const struct op_rows *r);
     void (*route)(void *c, int32_t *expert, struct tensor weight, struct tensor logits,
                   const struct op_route *a);
     void (*moe)(void *c, struct tensor y, struct tensor x, const struct op_moe *a);

@@ -41,7 +41,7 @@ static size_t layer_bytes(const struct state *s, const struct state_opts *o, int
     const struct plan *p = s->plan;
     size_t n = (size_t)s->n_seq, bytes = 0;
 
-    if (p->layer[i].mixers & MIX_ATTN)
+    if (p->layer[i].mixers & (MIX_ATTN | MIX_MLA))
         bytes += n * (size_t)s->pages * page_bytes(&p->attn, o);
     bytes += aligned(n * (size_t)plan_conv_floats(p, i) * sizeof(float));
     bytes += aligned(n * (size_t)plan_rec_floats(p, i) * sizeof(float));
@@ -58,7 +58,7 @@ static void lay_out(struct state *s, const struct state_opts *o)
     for (int i = 0; i < p->n_layer; i++) {
         struct layer_memory *l = &s->layer[i];
 
-        if (p->layer[i].mixers & MIX_ATTN) {
+        if (p->layer[i].mixers & (MIX_ATTN | MIX_MLA)) {
             l->kv = (struct op_kv){ o->type_k, o->type_v, p->attn.n_head_kv, p->attn.dim_k, p->attn.dim_v,
                                     (void *const *const *)table };
             for (int q = 0; q < s->n_seq; q++) {
@@ -106,7 +106,7 @@ enum err_code state_open(struct state **out, struct dev *d, const struct plan *p
     for (int i = 0; i < p->n_layer; i++) {
         size_t bytes = layer_bytes(s, o, i);
 
-        n_attn += p->layer[i].mixers & MIX_ATTN ? 1 : 0;
+        n_attn += p->layer[i].mixers & (MIX_ATTN | MIX_MLA) ? 1 : 0;
         s->bytes = bytes > SIZE_MAX / 2 - s->bytes ? SIZE_MAX / 2 : s->bytes + bytes;
     }
     s->pos = calloc((size_t)s->n_seq, sizeof *s->pos);

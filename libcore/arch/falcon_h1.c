@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* falcon_h1.c - Falcon-H1: attention and Mamba-2 side by side in every layer, then a dense feed-forward. Its
+ * multipliers are folded into the file's matrices. */
+#include "arch/arch.h"
+
+static enum err_code make(struct plan *p, const struct gguf *g, struct err *e)
+{
+    struct arch_keys k = { g, "falcon-h1", e };
+    int n_ff = arch_int(&k, "feed_forward_length", 1, ARCH_WIDTH_MAX);
+
+    arch_attn(p, &k, arch_int(&k, "attention.head_count_kv", 1, ARCH_HEADS_MAX), ROPE_HALVES);
+    arch_ssm2(p, &k);
+    for (int i = 0; i < p->n_layer; i++)
+        p->layer[i] = (struct layer_plan){ MIX_ATTN | MIX_SSM2, FFN_DENSE, n_ff };
+    return e->code;
+}
+
+const struct arch arch_falcon_h1 = { "falcon-h1", make };

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ffn_dense.c - the plain feed-forward: gated SiLU, or squared ReLU without a gate. */
+#include "model/internal.h"
+
+void model_bind_dense(struct dense_weights *w, const struct plan *p, int n_ff, struct binder *b)
+{
+    if (!p->relu2)
+        w->gate = bind_mat(b, "ffn_gate.weight", p->n_embd, n_ff, 1);
+    w->up = bind_mat(b, "ffn_up.weight", p->n_embd, n_ff, 1);
+    w->down = bind_mat(b, "ffn_down.weight", n_ff, p->n_embd, 1);
+}
+
+void model_glu(const struct step *s, const struct dense_weights *w, struct tensor y, struct tensor x)
+{
+    struct dev *d = s->d;
+    struct tensor up = dev_scratch(d, w->up.ne[1], x.ne[1]), gate = up;
+
+    op_matmul(d, up, w->up, x);
+    if (w->gate.data != NULL) {
+        gate = dev_scratch(d, w->up.ne[1], x.ne[1]);
+        op_matmul(d, gate, w->gate, x);
+        op_glu(d, up, gate, up);
+    } else {
+        op_relu2(d, up);
+    }
+    op_matmul(d, y, w->down, up);
+}
+
+void model_ffn_dense(const struct step *s, int layer, struct tensor y, struct tensor x)
+{
+    model_glu(s, &s->m->layer[layer].dense, y, x);
+}

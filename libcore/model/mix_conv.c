@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mix_conv.c - LFM2's gated short convolution: out(c * conv(b * x)). */
+#include "model/internal.h"
+#include "state/state.h"
+
+void model_bind_conv(struct layer_weights *l, const struct plan *p, struct binder *b)
+{
+    struct conv_weights *w = &l->conv;
+
+    w->in = bind_mat(b, "shortconv.in_proj.weight", p->n_embd, (int64_t)3 * p->n_embd, 1);
+    w->out = bind_mat(b, "shortconv.out_proj.weight", p->n_embd, p->n_embd, 1);
+    w->conv = bind_conv(b, "shortconv.conv.weight", p->taps, p->n_embd);
+}
+
+void model_mix_conv(const struct step *s, int layer, struct tensor y, struct tensor x)
+{
+    const struct conv_weights *w = &s->m->layer[layer].conv;
+    const struct op_conv conv = { s->m->plan.taps, w->conv, NULL, false, state_conv(s->state, layer) };
+    struct dev *d = s->d;
+    int64_t n = x.ne[1], width = x.ne[0];
+    struct tensor bcx = dev_scratch(d, 3 * width, n), mixed = dev_scratch(d, width, n);
+    struct tensor in = op_cols(bcx, 2 * width, width);
+
+    op_matmul(d, bcx, w->in, x);
+    op_mul(d, in, op_cols(bcx, 0, width));
+    op_conv(d, mixed, in, &conv, s->rows);
+    op_mul(d, mixed, op_cols(bcx, width, width));
+    op_matmul(d, y, w->out, mixed);
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mix_kda.c - Kimi Linear's two mixers: Kimi delta attention, and multi-head latent attention in its
+ * absorbed form (DeepSeek-V2, 2024): queries go into the compressed space, one row per position is kept. */
+#include "model/internal.h"
+#include "state/state.h"
+
+void model_bind_kda(struct layer_weights *l, const struct plan *p, struct binder *b)
+{
+    struct kda_weights *w = &l->kda;
+    int64_t dim = p->gdn.dim, inner = p->gdn.n_v * dim;
+    float *conv = arena_array(b->arena, (size_t)(3 * inner * p->taps), sizeof *conv);
+
+    w->q = bind_mat(b, "attn_q.weight", p->n_embd, inner, 1);
+    w->k = bind_mat(b, "attn_k.weight", p->n_embd, inner, 1);
+    w->v = bind_mat(b, "attn_v.weight", p->n_embd, inner, 1);
+    w->beta = bind_mat(b, "ssm_beta.weight", p->n_embd, p->gdn.n_v, 1);
+    w->f_a = bind_mat(b, "ssm_f_a.weight", p->n_embd, dim, 1);
+    w->f_b = bind_mat(b, "ssm_f_b.weight", dim, inner, 1);
+    w->g_a = bind_mat(b, "ssm_g_a.weight", p->n_embd, dim, 1);
+    w->g_b = bind_mat(b, "ssm_g_b.weight", dim, inner, 1);
+    w->out = bind_mat(b, "attn_output.weight", inner, p->n_embd, 1);
+    w->dt_bias = bind_vec(b, "ssm_dt.bias", inner);
+    w->a = bind_vec(b, "ssm_a", p->gdn.n_v);
+    w->norm = bind_vec(b, "ssm_norm.weight", dim);
+    if (conv == NULL && b->e->code == ERR_OK)
+        err_set(b->e, ERR_NOMEM, "out of memory");
+    if (b->e->code != ERR_OK)
+        return;
+    bind_transposed(b, "ssm_conv1d_q.weight", p->taps, inner, conv, 3 * inner);
+    bind_transposed(b, "ssm_conv1d_k.weight", p->taps, inner, conv + inner, 3 * inner);
+    bind_transposed(b, "ssm_conv1d_v.weight", p->taps, inner, conv + 2 * inner, 3 * inner);
+    w->conv = conv;
+}
+
+void model_mix_kda(const struct step *s, int layer, struct tensor y, struct tensor x)
+{
+    const struct plan *p = &s->m->plan;
+    const struct kda_weights *w = &s->m->layer[layer].kda;
+    const struct op_conv conv = { p->taps, w->conv, NULL, true, state_conv(s->state, layer) };
+    const struct op_kda rule = { p->gdn.n_v, p->gdn.dim, p->norm_eps, w->a, w->dt_bias,
+                                 state_rec(s->state, layer) };
+    struct dev *d = s->d;
+    int64_t n = x.ne[1], dim = p->gdn.dim, inner = p->gdn.n_v * dim;
+    struct tensor qkv = dev_scratch(d, 3 * inner, n), mixed = dev_scratch(d, 3 * inner, n);
+    struct tensor low = dev_scratch(d, dim, n), decay = dev_scratch(d, inner, n);
+    struct tensor beta = dev_scratch(d, p->gdn.n_v, n), o = dev_scratch(d, inner, n);
+
+    op_matmul(d, op_cols(qkv, 0, inner), w->q, x);
+    op_matmul(d, op_cols(qkv, inner, inner), w->k, x);
+    op_matmul(d, op_cols(qkv, 2 * inner, inner), w->v, x);
+    op_conv(d, mixed, qkv, &conv, s->rows);
+    op_matmul(d, low, w->f_a, x);
+    op_matmul(d, decay, w->f_b, low);
+    op_matmul(d, beta, w->beta, x);
+    op_kda(d, o, mixed, decay, beta, &rule, s->rows);
+    op_rms_norm(d, o, o, w->norm, dim, dim, p->norm_eps);
+    op_matmul(d, low, w->g_a, x);
+    op_matmul(d, decay, w->g_b, low);
+    op_sigmoid_mul(d, o, decay);
+    op_matmul(d, y, w->out, o);
+}
+
+void model_bind_mla(struct layer_weights *l, const struct plan *p, struct binder *b)
+{
+    struct mla_weights *w = &l->mla;
+    const struct mla_plan *m = &p->mla;
+    int64_t heads = p->attn.n_head;
+
+    w->q = bind_mat(b, "attn_q.weight", p->n_embd, heads * (m->dim_nope + m->dim_rope), 1);
+    w->kv_a = bind_mat(b, "attn_kv_a_mqa.weight", p->n_embd, (int64_t)m->rank + m->dim_rope, 1);
+    w->k_b = bind_mat(b, "attn_k_b.weight", m->dim_nope, m->rank, heads);
+    w->v_b = bind_mat(b, "attn_v_b.weight", m->rank, m->dim_v, heads);
+    w->o = bind_mat(b, "attn_output.weight", heads * m->dim_v, p->n_embd, 1);
+    w->kv_norm = bind_vec(b, "attn_kv_a_norm.weight", m->rank);
+}
+
+void model_mix_mla(const struct step *s, int layer, struct tensor y, struct tensor x)
+{
+    const struct plan *p = &s->m->plan;
+    const struct mla_plan *m = &p->mla;
+    const struct mla_weights *w = &s->m->layer[layer].mla;
+    const struct op_kv *kv = state_kv(s->state, layer);
+    struct dev *d = s->d;
+    int64_t n = x.ne[1], heads = p->attn.n_head, part = m->dim_nope + m->dim_rope, key = p->attn.dim_k;
+    struct tensor q = dev_scratch(d, heads * part, n), wide = dev_scratch(d, heads * key, n);
+    struct tensor row = dev_scratch(d, key, n), low = op_cols(row, 0, m->rank);
+    struct tensor o = dev_scratch(d, heads * m->rank, n), v = dev_scratch(d, heads * m->dim_v, n);
+
+    op_matmul(d, q, w->q, x);
+    op_matmul(d, row, w->kv_a, x);
+    op_rms_norm(d, low, low, w->kv_norm, m->rank, 0, p->norm_eps);
+    for (int h = 0; h < heads; h++) {
+        op_matmul(d, op_cols(wide, h * key, m->rank), op_matrix(w->k_b, h), op_cols(q, h * part, m->dim_nope));
+        op_heads_pick(d, op_cols(wide, h * key + m->rank, m->dim_rope),
+                      op_cols(q, h * part + m->dim_nope, m->dim_rope), m->dim_rope, m->dim_rope, 0);
+    }
+    op_kv_store(d, row, low, kv, s->rows);
+    op_attn(d, o, wide, kv, p->attn.scale, s->rows);
+    for (int h = 0; h < heads; h++)
+        op_matmul(d, op_cols(v, (int64_t)h * m->dim_v, m->dim_v), op_matrix(w->v_b, h),
+                  op_cols(o, (int64_t)h * m->rank, m->rank));
+    op_matmul(d, y, w->o, v);
+}
