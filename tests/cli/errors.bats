@@ -1,0 +1,135 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What goes wrong: one line on stderr, nothing on stdout, the right exit status.
+load common
+
+# A GGUF version 3 header: number of tensors, number of keys; then pieces follow by hand.
+le() # BYTES NUMBER
+{
+    local i n=$2
+    for ((i = 0; i < $1; i++)); do
+        # shellcheck disable=SC2059
+        printf "\\x$(printf %02x $((n & 255)))"
+        n=$((n >> 8))
+    done
+}
+text() { le 8 ${#1}; printf %s "$1"; }
+header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
+
+@test "usage" {
+    fails 2 "unknown option --nonsense" chimere-run --nonsense
+    fails 2 "unknown option -Z" chimere-run -Z
+    fails 2 "-p: needs an argument" chimere-run -p
+    fails 2 "--raw=yes" chimere-run --raw=yes
+    fails 2 "--predict many: not a number" chimere-run -n many
+    fails 2 "--predict -1: must be at least 0" chimere-run -n -1
+    fails 2 "--predict 12kk: not a number" chimere-run -n 12kk
+    fails 2 "not a number" chimere-run -n 9223372036854775807k
+    fails 2 "--threads 0: must be from 1 to 512" chimere-run --threads 0
+    fails 2 "--temp hot: not a number" chimere-run --temp hot
+    fails 2 "not a number" chimere-run --temp nan
+    fails 2 "--think maybe: not one of on|off" chimere-run --think maybe
+    fails 2 "not one of bash|zsh|fish" chimere-run --completion tcsh
+}
+
+@test "options that do not go together" {
+    fails 2 "only one of" chimere-run --tokenize --inspect
+    fails 2 "--json or --jsonl" chimere-run --json --jsonl -p x
+    fails 2 "--inspect takes no prompt" chimere-run --inspect -p x
+    fails 2 "--logits-last needs --logits" chimere-run --logits-last 3 -p x
+    fails 2 "--logprobs needs --json" chimere-run --logprobs 3 -p x
+    fails 2 "--tokens is the whole prompt" chimere-run --tokens ids.json -p x
+    fails 2 "make a chat" chimere-run --raw --system x -p x
+    fails 2 "belong to a run" chimere-run --tokenize --json -p x
+    fails 2 "--stop: the text is empty" chimere-run --stop '' -p x
+}
+
+@test "values that the sampler or the run refuses" {
+    fails 2 "top" chimere-run -p x -n 1 --top-p 2
+    fails 2 "temp" chimere-run -p x -n 1 --temp=-1
+    fails 2 "--logit-bias 5: not" chimere-run -p x -n 1 --logit-bias 5
+    fails 2 "--logit-bias 99999=1: not" chimere-run -p x -n 1 --logit-bias 99999=1
+    fails 2 "f33" chimere-run -p x -n 1 --kv f33
+    fails 2 "nothing" chimere-run -p x -n 1 --device nothing
+}
+
+@test "model files" {
+    fails 1 "nowhere.gguf: " chimere-run -m nowhere.gguf -p x
+    CHIMERE_MODEL=nowhere.gguf fails 1 "nowhere.gguf: " chimere-run -p x
+    fails 1 "chimere-run: " chimere-run -m . -p x
+    : > empty.gguf
+    fails 3 "empty.gguf: " chimere-run -m empty.gguf -p x
+    echo 'This is no model but some text, long enough for a header.' > text.gguf
+    fails 3 "text.gguf: offset 0: " chimere-run -m text.gguf -p x
+    head -c 100000 "$TINY" > cut.gguf
+    fails 3 "cut.gguf: " chimere-run -m cut.gguf --inspect
+    head -c 50 "$TINY" > shorter.gguf
+    fails 3 "shorter.gguf: " chimere-run -m shorter.gguf --inspect
+}
+
+@test "a model of another family" {
+    { header 0 1; text general.architecture; le 4 8; text strange; } > strange.gguf
+    try 0 chimere-run -m strange.gguf --inspect
+    fails 3 "strange.gguf" chimere-run -m strange.gguf -p x
+    echo '[1]' > ids.json
+    fails 3 "strange" chimere-run -m strange.gguf --tokens ids.json
+}
+
+@test "no model at all" {
+    mkdir -p prefix/bin
+    cp "$PROGRAM" prefix/bin/
+    unset CHIMERE_MODEL
+    fails 2 "CHIMERE_MODEL" prefix/bin/chimere-run -p x
+    grep -q "prefix/{share/chimere/models,share/models}/" err
+    mkdir -p prefix/share/models prefix/share/chimere/models
+    cp "$TINY" prefix/share/models/chimere-nano-q5_k_m.gguf
+    try 0 prefix/bin/chimere-run --inspect
+    cp "$TINY" prefix/share/chimere/models/chimere-nano-q5_k_m.gguf
+    try 0 prefix/bin/chimere-run --inspect
+    grep -q '^file .*/prefix/share/chimere/models/' out
+}
+
+@test "prompts" {
+    fails 1 "no-such-file: " chimere-run no-such-file
+    fails 2 "the prompt is empty" chimere-run --raw -p ''
+    echo '[1, 2, 3, 4, 5, 6, 7, 8, 9]' > nine.json
+    fails 1 "the prompt has 9 tokens, the context 8" chimere-run --tokens nine.json --ctx 8
+}
+
+@test "JSON input" {
+    echo '[1, 2' > broken.json
+    fails 3 "broken.json" chimere-run --tokens broken.json
+    fails 3 "broken.json" chimere-run --messages broken.json
+    echo '{"a": 1, "a": 2}' > twice.json
+    fails 3 "twice.json" chimere-run --messages twice.json
+    echo '{"tokens": [1]}' > object.json
+    fails 3 "object.json: not a JSON array of token ids" chimere-run --tokens object.json
+    fails 3 "object.json: neither an array" chimere-run --messages object.json
+    fails 3 "object.json: not an array of tools" chimere-run -p x --tools object.json
+    echo '[1, "two"]' > word.json
+    fails 3 "word.json: item 1 " chimere-run --tokens word.json
+    echo '[1, -2]' > negative.json
+    fails 3 "negative.json: item 1 " chimere-run --tokens negative.json
+    echo '[1, 99999]' > large.json
+    fails 3 "large.json: token 1 is 99999, the model has 4096" chimere-run --tokens large.json
+    echo '[]' > empty.json
+    fails 2 "the prompt is empty" chimere-run --tokens empty.json
+    echo '[{"role": "wizard", "content": "x"}]' > wizard.json
+    fails 3 "message" chimere-run --messages wizard.json
+    fails 3 "" chimere-run --detokenize -p 'nonsense'
+}
+
+@test "output files" {
+    echo '[1, 2, 3]' > ids.json
+    fails 1 "nowhere/out.f32" chimere-run --tokens ids.json -n 0 --logits nowhere/out.f32
+}
+
+@test "a model file that is cut while the program waits for the prompt" {
+    cp "$TINY" cut.gguf
+    status=0
+    { sleep 0.5; truncate -s 65536 cut.gguf; echo hello; } |
+        chimere-run -m cut.gguf --raw -n 2 > out 2> err || status=$?
+    cat err
+    [ $status -eq 3 ]
+    [ "$(cat err)" = "chimere-run: cut.gguf: file changed or was cut while it was in use" ]
+}

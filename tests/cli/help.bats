@@ -1,0 +1,88 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# -h, the manual and the completions come to the same options; -h and --version say what they should.
+load common
+
+# "letter name arg" for each option, sorted.
+options_of_program()
+{
+    chimere-run --help-json | jq -r '.options[] | [.letter // "-", .name, .arg // "-"] | join(" ")' | sort
+}
+
+options_of_manual()
+{
+    sed -n -e 's/^\.It Fl \([a-z]\) , Fl -\([a-z-]*\) Ar \(.*\)$/\1 \2 \3/p' \
+        -e 's/^\.It Fl \([a-z]\) , Fl -\([a-z-]*\)$/\1 \2 -/p' \
+        -e 's/^\.It Fl -\([a-z-]*\) Ar \(.*\)$/- \1 \2/p' \
+        -e 's/^\.It Fl -\([a-z-]*\)$/- \1 -/p' "$ROOT/man/chimere-run.1" | sort
+}
+
+@test "the manual has every option of the program, with the same argument, and no other" {
+    options_of_program > program
+    options_of_manual > manual
+    [ "$(wc -l < program)" -gt 40 ]
+    diff program manual
+}
+
+@test "-h lists every option, in 80 columns" {
+    try 0 chimere-run -h
+    [ ! -s err ]
+    chimere-run --help-json | jq -r '.options[] | "--" + .name + (if .arg then " " + .arg else "" end)' > names
+    while read -r name; do grep -qF -e " $name" out || { echo "$name"; false; }; done < names
+    [ "$(awk 'length > 80' out | wc -l)" -eq 0 ]
+    chimere-run --help | cmp - out
+}
+
+@test "sections of -h are those of the manual" {
+    chimere-run --help-json | jq -r '[.options[].section] | unique | .[]' | sort > program
+    sed -n '/^\.Sh DESCRIPTION/,/^\.Sh SAMPLING/s/^\.Ss //p' "$ROOT/man/chimere-run.1" | sort > manual
+    diff program manual
+}
+
+@test "--version" {
+    try 0 chimere-run --version
+    grep -qE '^chimere-run [0-9]+\.[0-9]+\.[0-9]+$' out
+    grep -q '^devices: ' out
+}
+
+@test "completions: bash" {
+    chimere-run --completion bash > c
+    bash -n c
+    # shellcheck disable=SC1091
+    source ./c
+    COMP_WORDS=(chimere-run --think '') COMP_CWORD=2
+    _chimere_run
+    [ "${COMPREPLY[*]}" = "on off" ]
+    COMP_WORDS=(chimere-run --log) COMP_CWORD=1
+    _chimere_run
+    [ "${COMPREPLY[*]}" = "--logprobs --logit-bias --logits --logits-last" ]
+    touch file.gguf
+    COMP_WORDS=(chimere-run -m fil) COMP_CWORD=2
+    _chimere_run
+    [ "${COMPREPLY[*]}" = "file.gguf" ]
+    complete -p chimere-run
+}
+
+@test "completions: zsh" {
+    chimere-run --completion zsh > c
+    [ "$(head -n 1 c)" = "#compdef chimere-run" ]
+    [ "$(grep -c -- '--' c)" -ge 50 ]
+    command -v zsh > /dev/null || skip "zsh is not installed"
+    zsh -n c
+}
+
+@test "completions: fish" {
+    chimere-run --completion fish > c
+    [ "$(grep -c '^complete -c chimere-run' c)" -eq "$(options_of_program | wc -l)" ]
+    command -v fish > /dev/null || skip "fish is not installed"
+    fish -n c
+}
+
+@test "the manuals are clean, with exit statuses and examples" {
+    command -v mandoc > /dev/null || skip "mandoc is not installed"
+    for m in chimere.7 chimere-run.1 chimere-jsonl.5; do
+        mandoc -T lint -W warning "$ROOT/man/$m"
+        grep -q '^\.Sh EXAMPLES' "$ROOT/man/$m"
+    done
+    grep -q '^\.Sh EXIT STATUS' "$ROOT/man/chimere-run.1"
+}

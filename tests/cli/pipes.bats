@@ -1,0 +1,104 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# chimere-run among other programs: where prompts come from, what goes where, pipes that break.
+load common
+
+@test "the prompt: -p, a file, stdin, -" {
+    printf 'What is 2 + 3?\n' > question
+    try 0 chimere-run --show-prompt -p 'What is 2 + 3?'
+    cp out want
+    grep -q 'What is 2 + 3?' want
+    try 0 chimere-run --show-prompt question
+    cmp out want
+    try 0 chimere-run --show-prompt < question
+    cmp out want
+    try 0 chimere-run --show-prompt - < question
+    cmp out want
+    try 0 chimere-run --show-prompt -- question
+    cmp out want
+}
+
+@test "-p does not read stdin, unless - is named" {
+    printf 'from stdin' > in
+    try 0 chimere-run --raw --show-prompt -p 'from -p' < in
+    [ "$(cat out)" = 'from -p' ]
+    try 0 chimere-run --raw --show-prompt -p 'from -p' - < in
+    [ "$(cat out)" = $'from -p\nfrom stdin' ]
+}
+
+@test "files are put together as they are" {
+    printf 'one\n' > a
+    printf 'two' > b
+    printf 'three\n' > c
+    try 0 chimere-run --raw --show-prompt a b - c < b
+    [ "$(cat out; echo .)" = $'one\ntwotwothree\n.' ]
+}
+
+@test "tokens and back, byte for byte" {
+    printf 'Grüße, 世界! \xf0\x9f\x8c\x8d\ttab\n\n<|im_start|> x = [1, 2];  \n' > text
+    try 0 chimere-run --tokenize text
+    jq -e 'type == "array" and length > 10' out
+    [ "$(wc -l < out)" -eq 1 ]
+    chimere-run --detokenize out | cmp - text
+    chimere-run --tokenize --plain text > plain
+    [ "$(jq length plain)" -gt "$(jq length out)" ]
+    chimere-run --detokenize --plain plain | cmp - text
+    : > nothing
+    [ "$(chimere-run --tokenize nothing)" = '[]' ]
+    [ -z "$(chimere-run --detokenize -p '[]')" ]
+}
+
+@test "tokens as the prompt give what their text gives" {
+    chimere-run --raw -n 8 -p 'The kernel keeps a list' > want
+    chimere-run --tokenize -p 'The kernel keeps a list' | chimere-run --tokens - -n 8 | cmp - want
+    [ "$(wc -c < want)" -gt 4 ]
+}
+
+@test "only the answer is on stdout, and nothing on stderr" {
+    try 0 chimere-run -n 12 -p 'What is 2 + 3?' --think=off
+    [ ! -s err ]
+    [ "$(wc -l < out)" -ge 1 ]
+    try 0 chimere-run -n 12 -p 'What is 2 + 3?' --think=off -v
+    grep -q '^device ' err
+    grep -q 'tokens/s' err
+    no grep -q 'tokens/s' out
+}
+
+@test "a chat's answer ends with a newline, a raw text does not" {
+    [ "$(chimere-run --think=off -n 3 -p 'What is 347 + 58?' | tail -c 1 | od -An -c | tr -d ' ')" = '\n' ]
+    [ "$(chimere-run --raw -n 3 -p 'What is 347 + 58?' | tail -c 1 | od -An -c | tr -d ' ')" != '\n' ]
+}
+
+@test "a reader that goes away ends it quietly" {
+    set +o pipefail
+    chimere-run --raw --ignore-eos -n 400 -p 'The kernel' 2> err | head -c 1 > out
+    [ "${PIPESTATUS[0]}" -eq 141 ]
+    [ ! -s err ]
+}
+
+@test "a full disk is a failure" {
+    for args in '--raw -n 4' '-n 4 --json' '-n 4 --jsonl' --tokenize --show-prompt; do
+        status=0
+        # shellcheck disable=SC2086
+        chimere-run $args -p 'The kernel' > /dev/full 2> err || status=$?
+        [ $status -eq 1 ]
+        [ "$(wc -l < err)" -eq 1 ]
+        grep -q '^chimere-run: standard output: ' err
+    done
+    for args in -h --version --inspect '--inspect --json' '--completion bash'; do
+        status=0
+        # shellcheck disable=SC2086
+        chimere-run $args > /dev/full 2> err || status=$?
+        [ $status -eq 1 ]
+    done
+}
+
+@test "threads and chunks do not change a byte" {
+    head -c 300 "$ROOT/LICENSE" > text
+    chimere-run --raw -n 12 --threads 1 --logits want.f32 --logits-last 3 text > want
+    for args in '--threads 2' '--chunk 1' '--chunk 7 --threads 2' '--chunk 512' '--ctx 2k'; do
+        # shellcheck disable=SC2086
+        chimere-run --raw -n 12 $args --logits got.f32 --logits-last 3 text | cmp - want
+        cmp got.f32 want.f32
+    done
+}

@@ -1,0 +1,269 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# chimere-run answers: text, reasoning, JSON as chimere-jsonl(5) says, sampling, logits, signals.
+load common
+
+SUM='What is 347 + 58?' # the embedded model can do this one
+
+# Keys that chimere-jsonl(5) documents for a type.
+documented()
+{
+    awk -v type="$1" '/^\.S[sh]/ { on = $2 == type } on && /^\.It Li/ { print $3 }' \
+        "$ROOT/man/chimere-jsonl.5" | sort
+}
+
+@test "a question: reasoning, then the answer" {
+    try 0 chimere-run -p "$SUM" --json
+    jq -e '.text == "405" and .finish_reason == "stop" and (.reasoning | contains("7+8+0=15")) and
+           (.reasoning | startswith("\n") or endswith("\n") | not) and
+           .usage.prompt_tokens == 23 and .usage.completion_tokens == (.token_ids | length) and
+           .usage.reasoning_tokens > 40 and .usage.reasoning_tokens < .usage.completion_tokens' out
+    jq -r .reasoning out > reasoning
+    try 0 chimere-run -p "$SUM"
+    [ "$(cat out)" = 405 ]
+    [ ! -s err ]
+    try 0 chimere-run -p "$SUM" --reasoning=none
+    [ "$(cat out)" = 405 ]
+    try 0 chimere-run -p "$SUM" --reasoning=stderr
+    [ "$(cat out)" = 405 ]
+    cmp err reasoning
+    try 0 chimere-run -p "$SUM" --reasoning=stdout
+    [ ! -s err ]
+    { echo '<think>'; cat reasoning; printf '</think>\n\n405\n'; } | cmp - out
+}
+
+@test "without thinking" {
+    try 0 chimere-run -p "$SUM" --think=off --json
+    jq -e '.reasoning == null and .usage.reasoning_tokens == 0 and (.text | test("^[0-9]+$"))' out
+}
+
+@test "an answer that ends inside the reasoning is no answer" {
+    try 0 chimere-run -p "$SUM" -n 5 --json
+    jq -e '.text == "" and .finish_reason == "length" and .usage.completion_tokens == 5 and
+           .usage.reasoning_tokens == 5 and (.reasoning | length > 2)' out
+    try 0 chimere-run -p "$SUM" -n 5
+    [ ! -s out ]
+}
+
+@test "messages, a system message, tools" {
+    cat > chat.json <<'EOF'
+{"messages": [{"role": "user", "content": "What is 12 + 30?"}, {"role": "assistant", "content": "42"}],
+ "tools": [{"type": "function", "function": {"name": "find_lesson", "parameters": {"type": "object", "properties": {}}}}]}
+EOF
+    try 0 chimere-run --show-prompt --messages chat.json -s 'Be brief.' -p 'And 5 more?'
+    grep -q find_lesson out
+    grep -q 'Be brief.' out
+    [ "$(grep -c '^<|im_start|>user$' out)" -eq 2 ]
+    [ "$(tail -n 1 out)" = '<think>' ]
+    jq .messages chat.json > list.json
+    echo 'And 5 more?' | try 0 chimere-run --show-prompt --messages list.json -
+    no grep -q find_lesson out
+    [ "$(grep -c '^<|im_start|>user$' out)" -eq 2 ]
+    try 0 chimere-run --show-prompt --messages list.json < /dev/null
+    [ "$(grep -c '^<|im_start|>user$' out)" -eq 1 ]
+    head -n 1 "$ROOT/share/eval/tools.jsonl" > task.json
+    try 0 chimere-run --messages task.json
+    grep -q '^<function=import_lesson>$' out
+}
+
+@test "keys of --json are the documented ones" {
+    try 0 chimere-run -p "$SUM" -n 12 --json --logprobs 2
+    [ "$(wc -l < out)" -eq 1 ]
+    [[ $(cat out) == '{"type":"completion",'* ]]
+    jq -r 'keys[]' out | sort | diff - <(documented completion)
+    jq -e '(.usage | keys) == ["completion_tokens", "prompt_tokens", "reasoning_tokens"] and
+           (.timings | keys) == ["decode_ms", "decode_tps", "load_ms", "prompt_ms", "prompt_tps"] and
+           (.timings | all(. > 0)) and (.logprobs | length) == (.token_ids | length) and
+           (.logprobs[0] | keys) == ["logprob", "text", "token_id", "top"] and
+           (.logprobs[0].top[0] | keys) == ["logprob", "text", "token_id"]' out
+    [ "$(jq -r .model out)" = "$CHIMERE_MODEL" ]
+}
+
+@test "keys of --jsonl are the documented ones" {
+    try 0 chimere-run -p "$SUM" --jsonl --logprobs 1
+    for type in start token end; do
+        jq -s "[.[] | select(.type == \"$type\" and .token_id != null or .type == \"$type\" and .type != \"token\")]
+            | [.[] | keys] | unique | .[][]" -r out | sort | diff - <(documented $type)
+    done
+    jq -s '[.[] | select(.type == "reasoning") | keys] | unique | .[][]' -r out | sort | diff - <(documented token)
+    [ "$(head -n 1 out | jq -r .type)" = start ]
+    [ "$(tail -n 1 out | jq -r .type)" = end ]
+    [ "$(cut -c 1-9 out | sort -u)" = '{"type":"' ]
+}
+
+@test "keys of --inspect and --help-json are the documented ones" {
+    chimere-run --inspect --json | jq -r 'keys[]' | sort | diff - <(documented inspect)
+    chimere-run --help-json | jq -r 'keys[]' | sort | diff - <(documented help)
+}
+
+@test "events add up to the object" {
+    chimere-run -p "$SUM" --json > json
+    chimere-run -p "$SUM" --jsonl > events
+    [ "$(jq -j 'select(.type == "token").text' events)" = "$(jq -r .text json)" ]
+    [ "$(jq -j 'select(.type == "reasoning").text' events)" = "$(jq -r .reasoning json)" ]
+    [ "$(jq -c 'select(.token_id).token_id' events | jq -cs .)" = "$(jq -c .token_ids json)" ]
+    [ "$(jq -c 'select(.type == "end") | [.finish_reason, .usage, .seed]' events)" = \
+        "$(jq -c '[.finish_reason, .usage, .seed]' json)" ]
+}
+
+@test "an error after the first event is an event" {
+    status=0
+    chimere-run -p "$SUM" -n 3 --jsonl --logits nowhere/out.f32 > out 2> err || status=$?
+    [ $status -eq 1 ]
+    tail -n 1 out | jq -r 'keys[]' | sort | diff - <(documented error)
+    [ "chimere-run: $(tail -n 1 out | jq -r .message)" = "$(cat err)" ]
+    [ "$(tail -n 1 out | jq .status)" -eq 1 ]
+}
+
+@test "stop strings" {
+    all=$(chimere-run --raw -n 40 -p 'The kernel keeps')
+    stop=${all:30:5}
+    want=${all%%"$stop"*}
+    try 0 chimere-run --raw -n 40 -p 'The kernel keeps' --stop 'is not there' --stop "$stop" --json
+    jq -e '.finish_reason == "stop_string"' out
+    [ "$(jq -j .text out; echo .)" = "$want." ]
+    [ "$(chimere-run --raw -n 40 -p 'The kernel keeps' --stop "$stop"; echo .)" = "$want." ]
+    # Text that begins like a stop string and is none comes out, at the end at the latest.
+    [ "$(chimere-run --raw -n 40 -p 'The kernel keeps' --stop "${all: -3}, and no more")" = "$all" ]
+    # Reasoning is not searched.
+    [ "$(chimere-run -p "$SUM" --stop '=')" = 405 ]
+}
+
+@test "the ways to end" {
+    [ "$(chimere-run --raw -n 3 -p 'The kernel' --json | jq -r .finish_reason)" = length ]
+    [ "$(chimere-run -p "$SUM" --json | jq -r .finish_reason)" = stop ]
+    try 0 chimere-run --raw -p 'The kernel' --ctx 20 --ignore-eos --json
+    jq -e '.finish_reason == "context" and .usage.prompt_tokens + .usage.completion_tokens == 21' out
+    try 0 chimere-run -p "$SUM" --ignore-eos -n 200 --json
+    jq -e '.finish_reason == "length" and .usage.completion_tokens == 200' out
+    try 0 chimere-run -p "$SUM" -n 0 --json
+    jq -e '.token_ids == [] and .text == "" and .finish_reason == "length"' out
+    try 0 chimere-run -p "$SUM" -n 0
+    [ ! -s out ]
+}
+
+@test "the same seed gives the same text, another one another" {
+    for seed in 1 2 3 1 2 3; do
+        chimere-run --raw -n 16 -t 1 --seed $seed -p 'The kernel keeps' | tr '\n' ' ' >> texts
+        echo >> texts
+    done
+    [ "$(sort -u texts | wc -l)" -eq 3 ]
+    try 0 chimere-run --raw -n 16 -t 1 -p 'The kernel keeps' --json
+    seed=$(jq .seed out)
+    jq -c .token_ids out > want
+    chimere-run --raw -n 16 -t 1 -p 'The kernel keeps' --json --seed "$seed" | jq -c .token_ids | cmp - want
+    [ "$(chimere-run --raw -n 2 -p 'The kernel keeps' --json | jq .seed)" -eq 0 ]
+}
+
+@test "sampling options do something" {
+    greedy=$(chimere-run --raw -n 24 -p 'The kernel keeps' --json | jq -c .token_ids)
+    with() { chimere-run --raw -n 24 -p 'The kernel keeps' --json --seed 7 "$@" | jq -c .token_ids; }
+    for args in '--top-k 1' '--top-p 0.000001' '--min-p 1'; do
+        # shellcheck disable=SC2086
+        [ "$(with -t 3 $args)" = "$greedy" ]
+    done
+    [ "$(with -t 3)" != "$greedy" ]
+    [ "$(with -t 3 --typical 0.5)" != "$(with -t 3)" ]
+    for args in '--repeat-penalty 2' '--presence-penalty 9' '--frequency-penalty 9'; do
+        # shellcheck disable=SC2086
+        [ "$(with $args)" != "$greedy" ]
+        # shellcheck disable=SC2086
+        [ "$(with $args --penalty-last-n 0)" = "$greedy" ]
+    done
+    long() { chimere-run --raw -n 90 -p 'The kernel keeps' --json "$@" | jq -c .token_ids; }
+    [ "$(long --dry-multiplier 5)" != "$(long)" ]
+    first=$(jq '.[0]' <<< "$greedy")
+    [ "$(with --logit-bias "$first=-inf" | jq '.[0]')" -ne "$first" ]
+    [ "$(with --logit-bias 1000=1000 | jq -c unique)" = '[1000]' ]
+}
+
+@test "log-probabilities" {
+    try 0 chimere-run --raw -n 8 -p 'The kernel keeps' --json --logprobs 5
+    jq -e '.token_ids as $ids | .logprobs | (map(.token_id) == $ids) and
+        all(.token_id == .top[0].token_id and .logprob == .top[0].logprob and (.top | length) == 5 and
+            (.top | map(.logprob)) == (.top | map(.logprob) | sort | reverse) and
+            (.top | map(.logprob | exp) | add) <= 1.000001 and .logprob <= 0)' out
+    try 0 chimere-run --raw -n 2 -p 'The kernel keeps' --json --logprobs 0
+    jq -e '.logprobs | all(.top == [])' out
+}
+
+@test "logits" {
+    chimere-run --tokenize -p 'The kernel keeps a list of all processes' > ids.json
+    n=$(jq length ids.json)
+    try 0 chimere-run --tokens ids.json -n 0 --logits all.f32
+    [ ! -s out ]
+    [ "$(stat -c %s all.f32)" -eq $((n * 4096 * 4)) ]
+    try 0 chimere-run --tokens ids.json -n 2 --logits last.f32 --logits-last 3
+    tail -c $((3 * 4096 * 4)) all.f32 | cmp - last.f32
+    try 0 chimere-run --tokens ids.json -n 0 --logits last.f32 --logits-last 1k
+    cmp all.f32 last.f32
+    # The largest of the last row is what comes next.
+    next=$(tail -c $((4096 * 4)) all.f32 | od -An -v -t f4 -w4 | awk 'NR == 1 || $1 > m { m = $1; i = NR - 1 } END { print i }')
+    [ "$(chimere-run --tokens ids.json -n 1 --json | jq '.token_ids[0]')" -eq "$next" ]
+    [ "$(ls | grep -c f32)" -eq 2 ]
+}
+
+@test "the greedy continuation of the reference" {
+    ids_of "$MODELS/a.i32" > ids.json
+    for name in qwen35moe-a qwen35moe-k; do
+        ids_of "$MODELS/$name/greedy.i32" > want
+        try 0 chimere-run -m "$MODELS/$name.gguf" --tokens ids.json -n 32 --ignore-eos --json
+        [ "$(jq -c .token_ids out)" = "$(jq -c . want)" ]
+    done
+}
+
+@test "a model without a tokenizer" {
+    LC_ALL=C sed '0,/gpt2/s//none/' "$TINY" > none.gguf
+    ids_of "$MODELS/short.i32" > ids.json
+    fails 3 "none.gguf" chimere-run -m none.gguf -p x
+    chimere-run -m "$TINY" --tokens ids.json -n 6 --ignore-eos --json | jq -c .token_ids > want
+    try 0 chimere-run -m none.gguf --tokens ids.json -n 6 --ignore-eos --json
+    [ "$(jq -c .token_ids out)" = "$(cat want)" ]
+    jq -e '.text == "" and .reasoning == null' out
+    try 0 chimere-run -m none.gguf --tokens ids.json -n 6 --ignore-eos
+    [ "$(cat out)" = "$(jq -r 'join(" ")' want)" ]
+    chimere-run -m none.gguf --tokens ids.json -n 6 --ignore-eos --jsonl |
+        jq -c 'select(.type == "token").token_id' | jq -cs . | cmp - want
+}
+
+@test "KV types" {
+    chimere-run --raw -n 8 -p 'The kernel keeps' --logits f32.f32 > want
+    chimere-run --raw -n 8 -p 'The kernel keeps' --kv f32,f32 | cmp - want
+    for kv in f16 q8_0,f16 q8_0 f16,q4_0; do
+        try 0 chimere-run --raw -n 8 -p 'The kernel keeps' --kv $kv --logits kv.f32
+        no cmp -s kv.f32 f32.f32
+    done
+}
+
+@test "SIGINT ends with what is there, and by the signal" {
+    try 130 timeout --preserve-status -s INT 1 \
+        chimere-run --raw -p 'The kernel' --ignore-eos --ctx 100k --json
+    jq -e '.finish_reason == "interrupted" and (.token_ids | length) > 0 and (.text | length) > 0' out
+    [ ! -s err ]
+    try 143 timeout --preserve-status 1 chimere-run --raw -p 'The kernel' --ignore-eos --ctx 100k
+    [ -s out ]
+}
+
+@test "SIGUSR1 asks how far it is" {
+    chimere-run --raw -p 'The kernel' --ignore-eos --ctx 100k > out 2> err &
+    pid=$!
+    for _ in $(seq 50); do [ -s out ] && break; sleep 0.1; done
+    kill -USR1 $pid
+    for _ in $(seq 50); do [ -s err ] && break; sleep 0.1; done
+    kill -TERM $pid
+    wait $pid || true
+    grep -qE '^chimere-run: [0-9]+ tokens, [0-9.]+ tokens/s$' err
+}
+
+@test "on a terminal the reasoning is dim, unless NO_COLOR" {
+    command -v script > /dev/null || skip "script(1) is not installed"
+    script -qec "chimere-run -p '$SUM' > out" tty > /dev/null < /dev/null
+    [ "$(cat out)" = 405 ]
+    grep -q $'\033\\[2m.*347' tty
+    grep -q '7+8+0=15' tty
+    NO_COLOR=1 script -qec "chimere-run -p '$SUM' > out" tty > /dev/null < /dev/null
+    grep -q '7+8+0=15' tty
+    no grep -q $'\033\\[2m' tty
+    script -qec "chimere-run -p '$SUM' --reasoning=none > out" tty > /dev/null < /dev/null
+    no grep -q '7+8+0=15' tty
+}
