@@ -51,6 +51,15 @@ static enum err_code merge_add(struct text *t, int32_t left, int32_t right, int3
     return ERR_OK;
 }
 
+/* The token that a merge makes. Files list merges in the order of their tokens, so the one after the
+ * last is tried first. */
+static int32_t find_joined(const struct text *t, struct str spell, int32_t last)
+{
+    int32_t next = last + 1;
+
+    return next < t->info.n_tokens && str_eq(t->tok[next].spell, spell) ? next : text_spell_find(t, spell);
+}
+
 /* "left right": the space is the first one that is not the first byte. */
 static enum err_code load_merge(struct text *t, struct str line, int32_t rank, struct err *e)
 {
@@ -67,7 +76,7 @@ static enum err_code load_merge(struct text *t, struct str line, int32_t rank, s
     memcpy(joined + cut, gap + 1, line.n - cut - 1);
     int32_t left = text_spell_find(t, (struct str){line.p, cut});
     int32_t right = text_spell_find(t, (struct str){gap + 1, line.n - cut - 1});
-    int32_t both = text_spell_find(t, (struct str){joined, line.n - 1});
+    int32_t both = find_joined(t, (struct str){joined, line.n - 1}, rank > 0 ? t->merged[rank - 1] : -1);
     if (joined != buf)
         free(joined);
     if (left < 0 || right < 0 || both < 0)

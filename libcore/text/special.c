@@ -100,38 +100,59 @@ static int by_bytes(const void *pa, const void *pb)
     return a->spell.n != b->spell.n ? (a->spell.n < b->spell.n ? -1 : 1) : a < b ? -1 : a > b;
 }
 
-static enum err_code build_set(struct text *t, bool control, struct err *e)
+/* sorted: the special tokens of all kinds, in the order of their bytes. */
+static enum err_code build_set(struct text *t, bool control, const struct token *const *sorted, size_t n,
+                               struct err *e)
 {
     struct text_specials *set = &t->special[control];
-    size_t n = 0, k = 0;
+    int32_t k = 0;
 
-    for (int32_t i = 0; i < t->info.n_tokens; i++) {
-        if (!is_special(&t->tok[i], control))
-            continue;
-        n++;
-        if (t->tok[i].spell.n > SPECIAL_BYTES_MAX)
-            return err_set(e, ERR_UNSUPPORTED, "tokenizer.ggml.tokens[%d]: a special token of %zu bytes "
-                           "(at most %d)", i, t->tok[i].spell.n, SPECIAL_BYTES_MAX);
-    }
-    const struct token **sorted = malloc((n + 1) * sizeof *sorted);
     set->id = arena_array(&t->mem, n, sizeof *set->id);
-    if (sorted == NULL || set->id == NULL) {
-        free(sorted);
+    if (set->id == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    }
-    for (int32_t i = 0; i < t->info.n_tokens; i++)
-        if (is_special(&t->tok[i], control))
-            sorted[k++] = &t->tok[i];
-    qsort(sorted, n, sizeof *sorted, by_bytes);
     for (size_t i = 0; i < n; i++) {
-        set->id[i] = (int32_t)(sorted[i] - t->tok);
-        set->first[(unsigned char)sorted[i]->spell.p[0] + 1] = (int32_t)i + 1;
+        if (!is_special(sorted[i], control))
+            continue;
+        set->id[k++] = (int32_t)(sorted[i] - t->tok);
+        set->first[(unsigned char)sorted[i]->spell.p[0] + 1] = k;
     }
     for (int c = 1; c <= 256; c++)
         if (set->first[c] == 0)
             set->first[c] = set->first[c - 1];
-    free(sorted);
     return ERR_OK;
+}
+
+static enum err_code build_sets(struct text *t, struct err *e)
+{
+    const struct token **sorted = NULL;
+    size_t n = 0, cap = 0;
+    enum err_code rc = ERR_OK;
+
+    for (int32_t i = 0; i < t->info.n_tokens && rc == ERR_OK; i++) {
+        if (!is_special(&t->tok[i], true))
+            continue;
+        if (n == cap) {
+            cap = cap == 0 ? 256 : 2 * cap;
+            const struct token **more = realloc(sorted, cap * sizeof *more);
+            if (more == NULL) {
+                rc = err_set(e, ERR_NOMEM, "out of memory");
+                break;
+            }
+            sorted = more;
+        }
+        sorted[n++] = &t->tok[i];
+        if (t->tok[i].spell.n > SPECIAL_BYTES_MAX)
+            rc = err_set(e, ERR_UNSUPPORTED, "tokenizer.ggml.tokens[%d]: a special token of %zu bytes "
+                         "(at most %d)", i, t->tok[i].spell.n, SPECIAL_BYTES_MAX);
+    }
+    if (rc == ERR_OK && n > 0)
+        qsort(sorted, n, sizeof *sorted, by_bytes);
+    if (rc == ERR_OK)
+        rc = build_set(t, false, sorted, n, e);
+    if (rc == ERR_OK)
+        rc = build_set(t, true, sorted, n, e);
+    free(sorted);
+    return rc;
 }
 
 /* Phi-3's special tokens take the white space after them along; the file does not say so, except by
@@ -162,8 +183,7 @@ enum err_code text_load_specials(struct text *t, const struct gguf *g, struct er
         return rc;
     mark_by_name(t);
     mark_rstrip(t, g);
-    rc = build_set(t, false, e);
-    return rc == ERR_OK ? build_set(t, true, e) : rc;
+    return build_sets(t, e);
 }
 
 int32_t text_special_at(const struct text *t, const struct text_specials *set, struct str s)

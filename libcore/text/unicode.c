@@ -155,7 +155,10 @@ bool text_unspell(struct str s, char *out, size_t *n)
     size_t k = 0, len;
 
     for (size_t i = 0; i < s.n; i += len) {
-        uint32_t cp = text_utf8_get(s.p + i, s.n - i, &len);
+        uint32_t cp = (unsigned char)s.p[i];
+        len = 1;
+        if (cp >= 0x80)
+            cp = text_utf8_get(s.p + i, s.n - i, &len);
         if (cp >= 0x100 && cp <= 0x120)
             cp -= 0x100;
         else if (cp > 0x120 && cp <= 0x142)

@@ -11,20 +11,51 @@
 
 #define PROBES_MAX 4096 /* a vocabulary that needs more was built to be slow */
 
+static uint64_t load8(const char *p)
+{
+    uint64_t w;
+
+    memcpy(&w, p, 8);
+    return w;
+}
+
+static uint64_t load4(const char *p)
+{
+    uint32_t w;
+
+    memcpy(&w, p, 4);
+    return w;
+}
+
+/* The last bytes of a string are read together with some before them, without a loop. */
+static uint64_t load_end(const char *p, size_t n, size_t before)
+{
+    if (n + before >= 8)
+        return load8(p + n - 8);
+    if (n >= 4)
+        return load4(p) | load4(p + n - 4) << 32;
+    return n == 0 ? 0 : (uint64_t)(unsigned char)p[0] | (uint64_t)(unsigned char)p[n / 2] << 8 |
+                        (uint64_t)(unsigned char)p[n - 1] << 16;
+}
+
 uint64_t text_hash(const char *p, size_t n)
 {
     const uint64_t k = 0x9E3779B97F4A7C15U;
-    uint64_t h = (n + 1) * k, w;
+    uint64_t h = (n + 1) * k;
+    size_t before = 0;
 
-    for (; n >= 8; p += 8, n -= 8) {
-        memcpy(&w, p, 8);
-        h = (h ^ w) * k;
+    for (; n > 8; p += 8, n -= 8, before = 8) {
+        h = (h ^ load8(p)) * k;
         h ^= h >> 29;
     }
-    w = 0;
-    memcpy(&w, p, n);
-    h = (h ^ w) * k;
+    h = (h ^ load_end(p, n, before)) * k;
     return (h ^ h >> 29) * k;
+}
+
+static bool slot_has(const struct text *t, const struct text_slot *slot, uint64_t hash, struct str spell)
+{
+    return slot->tag == (uint32_t)hash && slot->n == spell.n &&
+           memcmp(t->spells + slot->at, spell.p, spell.n) == 0;
 }
 
 int32_t text_spell_find(const struct text *t, struct str spell)
@@ -33,7 +64,7 @@ int32_t text_spell_find(const struct text *t, struct str spell)
     size_t mask = ((size_t)1 << t->slot_bits) - 1;
 
     for (size_t i = (size_t)(hash >> (64 - t->slot_bits)); t->slots[i].id >= 0; i = (i + 1) & mask)
-        if (t->slots[i].tag == (uint32_t)hash && str_eq(t->tok[t->slots[i].id].spell, spell))
+        if (slot_has(t, &t->slots[i], hash, spell))
             return t->slots[i].id;
     return -1;
 }
@@ -41,16 +72,17 @@ int32_t text_spell_find(const struct text *t, struct str spell)
 /* Of tokens spelled alike the first is found. */
 static enum err_code slot_add(struct text *t, int32_t id, struct err *e)
 {
-    uint64_t hash = text_hash(t->tok[id].spell.p, t->tok[id].spell.n);
+    struct str spell = t->tok[id].spell;
+    uint64_t hash = text_hash(spell.p, spell.n);
     size_t mask = ((size_t)1 << t->slot_bits) - 1, i = (size_t)(hash >> (64 - t->slot_bits));
 
     for (int probes = 0; t->slots[i].id >= 0; i = (i + 1) & mask) {
-        if (t->slots[i].tag == (uint32_t)hash && str_eq(t->tok[t->slots[i].id].spell, t->tok[id].spell))
+        if (slot_has(t, &t->slots[i], hash, spell))
             return ERR_OK;
         if (++probes > PROBES_MAX)
             return err_set(e, ERR_FORMAT, "tokenizer.ggml.tokens: too many collisions");
     }
-    t->slots[i] = (struct text_slot){(uint32_t)hash, id};
+    t->slots[i] = (struct text_slot){(uint32_t)hash, id, (uint32_t)(spell.p - t->spells), (uint32_t)spell.n};
     return ERR_OK;
 }
 
@@ -61,6 +93,7 @@ static enum err_code load_spellings(struct text *t, const struct gguf_kv *kv, st
     struct str s;
     enum err_code rc = ERR_OK;
 
+    t->spells = blob;
     t->slot_bits = 4;
     while (((uint64_t)1 << t->slot_bits) < 2 * kv->n)
         t->slot_bits++;
@@ -160,7 +193,7 @@ static enum err_code load(struct text *t, const struct gguf *g, struct err *e)
     if (kv == NULL || kv->kind != GGUF_ARR || kv->elem_kind != GGUF_STR || kv->n == 0)
         return err_set(e, ERR_FORMAT, "tokenizer.ggml.tokens: %s",
                        kv == NULL ? "missing" : "not a list of strings");
-    if (kv->n > INT32_MAX / 4)
+    if (kv->n > INT32_MAX / 4 || kv->size_bytes > UINT32_MAX)
         return err_set(e, ERR_FORMAT, "tokenizer.ggml.tokens: too many");
     t->info = (struct text_info){.n_tokens = (int32_t)kv->n, .bos = -1, .eos = -1, .pad = -1};
     t->unk = -1;
