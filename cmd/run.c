@@ -583,6 +583,13 @@ static void note_machine(const struct session *s)
     cli_note("seed     %" PRId64, o.seed);
 }
 
+static int slower_first(const void *a, const void *b)
+{
+    const struct model_timing *x = a, *y = b;
+
+    return x->ns < y->ns ? 1 : x->ns > y->ns ? -1 : 0;
+}
+
 static void note_times(const struct session *s)
 {
     struct model_timing t[64];
@@ -597,6 +604,7 @@ static void note_times(const struct session *s)
     cli_note("answer   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", s->answer.ids.n, s->decode_ms,
              per_second(s->n_steps, s->decode_ms));
     n = model_timings(s->model, t, (int)(sizeof t / sizeof *t));
+    qsort(t, (size_t)n, sizeof *t, slower_first);
     for (int i = 0; i < n; i++)
         cli_note("  %-12s %8" PRIu64 " calls %10.1f ms %5.1f %%", t[i].op, t[i].calls,
                  (double)t[i].ns / 1e6, all_ms > 0 ? (double)t[i].ns / 1e4 / all_ms : 0);

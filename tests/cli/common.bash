@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2034
 # common.bash - what the tests of the programs share. Each test runs in a directory of its own, with the
 # programs first in PATH and the embedded model as default. BIN (or CHIMERE_BIN) is where the programs are.
 

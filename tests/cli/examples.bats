@@ -33,7 +33,7 @@ run_examples()
     extract "$ROOT/man/$1"
     [ -e example.1 ]
     for f in example.*; do
-        rm -f *.f32
+        rm -f ./*.f32
         try 0 bash -euo pipefail "$f" || { cat "$f"; return 1; }
         if [ ! -s out ] && [ ! -s answer.txt ] && [ ! -s out.f32 ] && ! grep -q cmp "$f"; then
             echo "nothing written by:"

@@ -30,7 +30,8 @@ load common
     printf 'one\n' > a
     printf 'two' > b
     printf 'three\n' > c
-    try 0 chimere-run --raw --show-prompt a b - c < b
+    cp b b2
+    try 0 chimere-run --raw --show-prompt a b - c < b2
     [ "$(cat out; echo .)" = $'one\ntwotwothree\n.' ]
 }
 

@@ -200,7 +200,8 @@ EOF
     # The largest of the last row is what comes next.
     next=$(tail -c $((4096 * 4)) all.f32 | od -An -v -t f4 -w4 | awk 'NR == 1 || $1 > m { m = $1; i = NR - 1 } END { print i }')
     [ "$(chimere-run --tokens ids.json -n 1 --json | jq '.token_ids[0]')" -eq "$next" ]
-    [ "$(ls | grep -c f32)" -eq 2 ]
+    files=(*.f32*)
+    [ "${files[*]}" = "all.f32 last.f32" ]
 }
 
 @test "the greedy continuation of the reference" {
