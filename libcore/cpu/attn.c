@@ -57,126 +57,188 @@ void cpu_kv_store(void *ctx, struct tensor k, struct tensor v, const struct op_k
     pool_for(c->pool, r->n_seq, 1, store_piece, &t);
 }
 
-/* Row r's sequence, found once for all rows. */
+/* A piece of attention is a block of rows of one sequence and some query heads of one KV head: at most
+ * QUERIES queries (row, head), which share every decoded key and value. */
+enum { QUERIES = 16 };
+
 struct attn {
     const struct cpu     *c;
     struct tensor         y, q;
     const struct op_kv   *kv;
     float                 scale;
     const struct op_rows *r;
-    int                   group; /* query heads for each KV head */
+    int                   group;        /* query heads for each KV head */
+    int                   heads, parts; /* of them in a piece; pieces for a group */
+    int                   rows;         /* in a piece */
     float                *buf;
-    int64_t               buf_floats; /* of each worker */
+    int64_t               buf_floats;   /* of each worker */
 };
 
-/* Scratch of a worker: one decoded key or value panel, scores, block result, and the heads' m and l. */
-static int64_t worker_floats(const struct op_kv *kv, int group)
+/* What a piece works with: for each query its row and what is known so far. */
+struct piece {
+    const struct op_seq *s;
+    int                  h, n;  /* KV head; queries, by row, then by head */
+    int64_t              first; /* position of the first row */
+    const float         *q[QUERIES];
+    float               *y[QUERIES], *score[QUERIES], *o[QUERIES], *ob[QUERIES];
+    float                m[QUERIES], l[QUERIES];
+    float               *panel;
+};
+
+/* Scratch of a worker: one decoded panel; for each query the scores and weighted sums of a block and of all
+ * blocks. */
+static int64_t worker_floats(const struct op_kv *kv)
 {
     int64_t dim = kv->dim_k > kv->dim_v ? kv->dim_k : kv->dim_v;
 
-    return CPU_PANEL * dim + (int64_t)group * (OP_KV_PAGE + 2 * kv->dim_v + 2);
+    return CPU_PANEL * dim + QUERIES * (OP_KV_PAGE + 2 * (int64_t)kv->dim_v);
 }
 
-/* Keys or values of head h, positions pos .. pos + n - 1 within a page, as float rows. */
-static const float *panel(const struct attn *t, int slot, int64_t pos, int n, int h, bool value, float *buf)
+/* Keys or values of a piece's head, positions pos .. pos + n - 1 within a page, as float rows: how many
+ * at a time is for panel_step() to say. */
+static const float *panel(const struct attn *t, const struct piece *p, int64_t pos, int n, bool value)
 {
-    const unsigned char *at = kv_at(t->kv, slot, pos, h, value);
+    const unsigned char *at = kv_at(t->kv, p->s->slot, pos, p->h, value);
     int type = value ? t->kv->type_v : t->kv->type_k, dim = value ? t->kv->dim_v : t->kv->dim_k;
     int64_t bytes = quant_row_bytes(type, dim);
 
     if (type == QUANT_f32)
         return (const float *)(const void *)at;
     for (int i = 0; i < n; i++)
-        t->c->decode[type](buf + i * dim, at + i * bytes, dim);
-    return buf;
+        t->c->decode[type](p->panel + i * dim, at + i * bytes, dim);
+    return p->panel;
 }
 
-/* One query row, the query heads of one KV head. */
-static void attend(const struct attn *t, const struct op_seq *s, int row, int h, float *buf)
+static int panel_step(int type)
+{
+    return type == QUANT_f32 ? OP_KV_PAGE : CPU_PANEL;
+}
+
+/* The keys of a block that query i sees, when there are n up to the last row. */
+static int seen(const struct attn *t, const struct piece *p, int64_t p0, int i)
+{
+    int64_t n = p->first + i / t->heads + 1 - p0;
+
+    return n < OP_KV_PAGE ? (int)n : OP_KV_PAGE;
+}
+
+/* Scores become weights; the block's factor is folded into them, so that merging is one addition. */
+static void weigh(const struct attn *t, struct piece *p, int i, int n)
+{
+    const struct cpu_kernels *kern = t->c->kern;
+    float sum, mb = kern->softmax(p->score[i], t->scale, &sum, n);
+    float top = mb > p->m[i] ? mb : p->m[i], e[2] = { p->m[i], mb };
+
+    kern->exp_sub(e, e, top, 2);
+    p->l[i] = p->l[i] * e[0] + sum * e[1];
+    p->m[i] = top;
+    kern->scale(p->o[i], p->o[i], NULL, e[0], t->kv->dim_v);
+    kern->scale(p->score[i], p->score[i], NULL, e[1], n);
+    memset(p->ob[i], 0, (size_t)t->kv->dim_v * sizeof *p->ob[i]);
+}
+
+/* Weighted sum of values i0 .. of a block for queries from `q0`; the last rows see more of them. */
+static void sum_values(const struct attn *t, struct piece *p, int64_t p0, int q0, int n)
 {
     const struct op_kv *kv = t->kv;
     const struct cpu_kernels *kern = t->c->kern;
-    int64_t dim = kv->dim_k > kv->dim_v ? kv->dim_k : kv->dim_v, n_pos = s->pos + (row - s->row) + 1;
-    int group = t->group;
-    float *score = buf + CPU_PANEL * dim, *o = score + group * OP_KV_PAGE, *ob = o + group * kv->dim_v;
-    float *m = ob + group * kv->dim_v, *l = m + group;
-    const float *q = cpu_row(t->q, row) + (int64_t)h * group * kv->dim_k;
+    int step = panel_step(kv->type_v), common = seen(t, p, p0, q0);
 
-    memset(o, 0, (size_t)group * (size_t)kv->dim_v * sizeof *o);
-    for (int g = 0; g < group; g++) {
-        m[g] = -INFINITY;
-        l[g] = 0.0f;
+    for (int i = 0; i < n; i += step) {
+        int np = n - i < step ? n - i : step, all = common - i < np ? common - i : np;
+        const float *v = panel(t, p, p0 + i, np, true), *w[QUERIES];
+
+        all = all > 0 ? all : 0;
+        for (int j = q0; j < p->n; j++)
+            w[j] = p->score[j] + i;
+        kern->mix(p->ob + q0, w + q0, p->n - q0, v, kv->dim_v, all, kv->dim_v);
+        for (int j = q0; j < p->n; j++) {
+            int more = seen(t, p, p0, j) - i;
+
+            more = more < np ? more : np;
+            w[j] += all;
+            if (more > all)
+                kern->mix(p->ob + j, w + j, 1, v + (int64_t)all * kv->dim_v, kv->dim_v, more - all, kv->dim_v);
+        }
     }
-    for (int64_t p0 = 0; p0 < n_pos; p0 += OP_KV_PAGE) {
-        int n = n_pos - p0 < OP_KV_PAGE ? (int)(n_pos - p0) : OP_KV_PAGE;
+    for (int j = q0; j < p->n; j++)
+        kern->axpy(p->o[j], p->ob[j], 1.0f, kv->dim_v);
+}
 
-        for (int i = 0; i < n; i += CPU_PANEL) {
-            int np = n - i < CPU_PANEL ? n - i : CPU_PANEL;
-            const float *k = panel(t, s->slot, p0 + i, np, h, false, buf);
+static void attend(const struct attn *t, struct piece *p, int n_rows)
+{
+    const struct op_kv *kv = t->kv;
+    int64_t end = p->first + n_rows;
 
-            for (int g = 0; g < group; g++) {
-                const float *qg = q + (int64_t)g * kv->dim_k;
-                float *sg = score + g * OP_KV_PAGE;
+    for (int64_t p0 = 0; p0 < end; p0 += OP_KV_PAGE) {
+        int n = end - p0 < OP_KV_PAGE ? (int)(end - p0) : OP_KV_PAGE, step = panel_step(kv->type_k);
+        int q0 = p0 > p->first ? (int)(p0 - p->first) * t->heads : 0; /* rows before see nothing of it */
 
-                kern->dots(&sg, i, k, kv->dim_k, np, &qg, 1, kv->dim_k);
-            }
+        for (int i = 0; i < n; i += step) {
+            int np = n - i < step ? n - i : step;
+            const float *k = panel(t, p, p0 + i, np, false);
+
+            t->c->kern->dots(p->score + q0, i, k, kv->dim_k, np, p->q + q0, p->n - q0, kv->dim_k);
         }
-        for (int g = 0; g < group; g++) {
-            float *sg = score + g * OP_KV_PAGE, mb = -INFINITY, lb = 0.0f;
-
-            kern->scale(sg, sg, NULL, t->scale, n);
-            for (int i = 0; i < n; i++)
-                mb = sg[i] > mb ? sg[i] : mb;
-            kern->exp_sub(sg, sg, mb, n);
-            for (int i = 0; i < n; i++)
-                lb += sg[i];
-            float top = mb > m[g] ? mb : m[g], old = expf(m[g] - top), fresh = expf(mb - top);
-
-            l[g] = l[g] * old + lb * fresh;
-            m[g] = top;
-            /* the value weights carry the block's factor, so that merging is one blend */
-            memset(ob + g * kv->dim_v, 0, (size_t)kv->dim_v * sizeof *ob);
-            kern->scale(o + g * kv->dim_v, o + g * kv->dim_v, NULL, old, kv->dim_v);
-            kern->scale(sg, sg, NULL, fresh, n);
-        }
-        for (int i = 0; i < n; i += CPU_PANEL) {
-            int np = n - i < CPU_PANEL ? n - i : CPU_PANEL;
-            const float *v = panel(t, s->slot, p0 + i, np, h, true, buf);
-
-            for (int g = 0; g < group; g++)
-                for (int j = 0; j < np; j++)
-                    kern->axpy(ob + g * kv->dim_v, v + j * kv->dim_v, score[g * OP_KV_PAGE + i + j],
-                               kv->dim_v);
-        }
-        for (int g = 0; g < group; g++)
-            kern->axpy(o + g * kv->dim_v, ob + g * kv->dim_v, 1.0f, kv->dim_v);
+        for (int j = q0; j < p->n; j++)
+            weigh(t, p, j, seen(t, p, p0, j));
+        sum_values(t, p, p0, q0, n);
     }
-    for (int g = 0; g < group; g++)
-        kern->scale(cpu_row(t->y, row) + ((int64_t)h * group + g) * kv->dim_v, o + g * kv->dim_v, NULL,
-                    1.0f / l[g], kv->dim_v);
+    for (int j = 0; j < p->n; j++)
+        t->c->kern->scale(p->y[j], p->o[j], NULL, 1.0f / p->l[j], kv->dim_v);
+}
+
+/* Rows row .. row + n_rows - 1 of sequence s; part: which query heads of KV head h. */
+static void attend_rows(const struct attn *t, const struct op_seq *s, int row, int h, int part, float *buf)
+{
+    const struct op_kv *kv = t->kv;
+    int64_t dim = kv->dim_k > kv->dim_v ? kv->dim_k : kv->dim_v;
+    int n_rows = s->row + s->n - row < t->rows ? s->row + s->n - row : t->rows;
+    struct piece p = { .s = s, .h = h, .n = n_rows * t->heads, .first = s->pos + (row - s->row), .panel = buf };
+
+    buf += CPU_PANEL * dim;
+    for (int j = 0; j < p.n; j++, buf += OP_KV_PAGE + 2 * (int64_t)kv->dim_v) {
+        int64_t head = (int64_t)h * t->group + part * t->heads + j % t->heads;
+
+        p.q[j] = cpu_row(t->q, row + j / t->heads) + head * kv->dim_k;
+        p.y[j] = cpu_row(t->y, row + j / t->heads) + head * kv->dim_v;
+        p.score[j] = buf;
+        p.o[j] = buf + OP_KV_PAGE;
+        p.ob[j] = p.o[j] + kv->dim_v;
+        p.m[j] = -INFINITY;
+        p.l[j] = 0.0f;
+        memset(p.o[j], 0, (size_t)kv->dim_v * sizeof *p.o[j]);
+    }
+    attend(t, &p, n_rows);
+}
+
+/* Pieces by sequence, then block of rows, KV head and part of its group. */
+static int64_t seq_pieces(const struct attn *t, const struct op_seq *s)
+{
+    return (int64_t)((s->n + t->rows - 1) / t->rows) * t->kv->n_head * t->parts;
 }
 
 static void attn_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct attn *t = ctx;
+    const struct op_seq *s = t->r->seq;
+    int64_t at = 0, each = (int64_t)t->kv->n_head * t->parts;
 
     for (int64_t i = begin; i < end; i++) {
-        int row = (int)(i / t->kv->n_head), h = (int)(i % t->kv->n_head);
-        const struct op_seq *s = t->r->seq;
-
-        while (row >= s->row + s->n)
-            s++;
-        attend(t, s, row, h, t->buf + worker * t->buf_floats);
+        while (i - at >= seq_pieces(t, s))
+            at += seq_pieces(t, s++);
+        attend_rows(t, s, s->row + (int)((i - at) / each) * t->rows, (int)((i - at) % each / t->parts),
+                    (int)((i - at) % t->parts), t->buf + worker * t->buf_floats);
     }
 }
 
 size_t cpu_attn_need(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv)
 {
     const struct cpu *c = ctx;
-    int group = (int)(q.ne[0] / kv->dim_k) / kv->n_head;
 
     (void)y;
-    return (size_t)pool_size(c->pool) * (size_t)worker_floats(kv, group) * sizeof(float) + 64;
+    (void)q;
+    return (size_t)pool_size(c->pool) * (size_t)worker_floats(kv) * sizeof(float) + 64;
 }
 
 void cpu_attn(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
@@ -184,10 +246,22 @@ void cpu_attn(void *ctx, struct tensor y, struct tensor q, const struct op_kv *k
 {
     struct cpu *c = ctx;
     size_t mark = dev_mark(c->dev);
-    struct attn t = { c, y, q, kv, scale, r, (int)(q.ne[0] / kv->dim_k) / kv->n_head,
-                      dev_scratch_bytes(c->dev, cpu_attn_need(c, y, q, kv)), 0 };
+    struct attn t = { .c = c, .y = y, .q = q, .kv = kv, .scale = scale, .r = r,
+                      .group = (int)(q.ne[0] / kv->dim_k) / kv->n_head,
+                      .buf = dev_scratch_bytes(c->dev, cpu_attn_need(c, y, q, kv)),
+                      .buf_floats = worker_floats(kv) };
+    int64_t n = 0, keys = 0;
 
-    t.buf_floats = worker_floats(kv, t.group);
-    pool_for(c->pool, (int64_t)r->n * kv->n_head, 1, attn_piece, &t);
+    t.parts = (t.group + QUERIES - 1) / QUERIES;
+    while (t.group % t.parts != 0)
+        t.parts++;
+    t.heads = t.group / t.parts;
+    t.rows = QUERIES / t.heads;
+    for (int i = 0; i < r->n_seq; i++) {
+        n += seq_pieces(&t, &r->seq[i]);
+        keys += (r->seq[i].pos + r->seq[i].n) * r->seq[i].n;
+    }
+    int64_t cost = keys * t.group * kv->n_head * (kv->dim_k + kv->dim_v) / n;
+    pool_for(c->pool, n, cpu_grain(c, n, cost, 1), attn_piece, &t);
     dev_release(c->dev, mark);
 }

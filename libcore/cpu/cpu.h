@@ -34,6 +34,14 @@ int64_t cpu_grain(const struct cpu *c, int64_t items, int64_t item_cost, int64_t
  * else decoded into buf. */
 enum { CPU_PANEL = 16 }; /* weight rows decoded at a time */
 const float *cpu_weights(const struct cpu *c, struct tensor w, int64_t e, int64_t w0, int n, float *buf);
+/* y[j][r] = <row r of w (expert e), x[j]> for at <= r < at + n, j < nx; buf: CPU_PANEL * ne[0] floats */
+struct cpu_rows {
+    float *const       *y;
+    const float *const *x;
+    int                 n;
+};
+void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
+                 float *buf);
 
 void   cpu_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token, float scale);
 void   cpu_matmul(void *ctx, struct tensor y, struct tensor w, struct tensor x);

@@ -15,6 +15,38 @@ TARGET static void exp_sub(float *y, const float *x, float m, int64_t n)
     EXP_LOOP(x[i] - m, y[i] = ex)
 }
 
+/* Largest, or sum of 16 running ones; each folds as a product's sums do. */
+TARGET static float softmax(float *x, float s, float *sum, int64_t n)
+{
+    float top[16], all[16] = { 0 };
+    int64_t i = 0;
+
+    for (int l = 0; l < 16; l++)
+        top[l] = -INFINITY;
+    for (; i + 16 <= n; i += 16)
+        for (int l = 0; l < 16; l++) {
+            x[i + l] *= s;
+            top[l] = x[i + l] > top[l] ? x[i + l] : top[l];
+        }
+    for (int l = 0; i + l < n; l++) {
+        x[i + l] *= s;
+        top[l] = x[i + l] > top[l] ? x[i + l] : top[l];
+    }
+    for (int l = 1; l < 16; l++)
+        top[0] = top[l] > top[0] ? top[l] : top[0];
+    exp_sub(x, x, top[0], n);
+    for (i = 0; i + 16 <= n; i += 16)
+        for (int l = 0; l < 16; l++)
+            all[l] += x[i + l];
+    for (int l = 0; i + l < n; l++)
+        all[l] += x[i + l];
+    for (int half = 8; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            all[l] += all[l + half];
+    *sum = all[0];
+    return top[0];
+}
+
 TARGET static void scale(float *y, const float *x, const float *w, float s, int64_t n)
 {
     if (w == NULL)
@@ -67,7 +99,7 @@ TARGET static void gdn_rest(float *restrict S, float *restrict y, const float *r
 
 #define KERNEL_SET(n) \
     const struct cpu_kernels cpu_kernels_##n = { \
-        .name = #n, .dots = dots, .axpy = axpy, .mix = mix, .exp_sub = exp_sub, .scale = scale, \
-        .silu = silu, .silu_mul = silu_mul, .sigmoid_mul = sigmoid_mul, .conv = conv, \
+        .name = #n, .dots = dots, .axpy = axpy, .mix = mix, .exp_sub = exp_sub, .softmax = softmax, \
+        .scale = scale, .silu = silu, .silu_mul = silu_mul, .sigmoid_mul = sigmoid_mul, .conv = conv, \
         .gdn_step = gdn_step, \
     }

@@ -23,6 +23,8 @@ struct cpu_kernels {
                 int64_t n);
     /* y = exp(x - m); y may be x */
     void (*exp_sub)(float *y, const float *x, float m, int64_t n);
+    /* x = exp(s x - m), m the largest s x, returned; *sum = their sum, 16 running sums folded as in dots */
+    float (*softmax)(float *x, float s, float *sum, int64_t n);
     /* y = y * w * s (w NULL: y * s) */
     void (*scale)(float *y, const float *x, const float *w, float s, int64_t n);
     /* y = silu(x); y may be x */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul.c - products with stored weights: rows are decoded once per piece and used for every row of x. */
+/* matmul.c - products with stored weights: rows are decoded a panel at a time, each once, and used for
+ * every row of x. */
 #include <string.h>
 
 #include "cpu/cpu.h"
@@ -14,6 +15,42 @@ const float *cpu_weights(const struct cpu *c, struct tensor w, int64_t e, int64_
     for (int i = 0; i < n; i++)
         c->decode[w.type](buf + i * w.ne[0], at + i * row_bytes, w.ne[0]);
     return buf;
+}
+
+/* Rows decoded at a time: few and wide ones would not stay in the first-level cache until they are used,
+ * which is soon if x has few rows; with many, a large panel saves passes over x. */
+static int panel_rows(int64_t k, int nx)
+{
+    enum { L1_FLOATS = 6144 };
+
+    if (nx > 3 || CPU_PANEL * k <= L1_FLOATS)
+        return CPU_PANEL;
+    return CPU_PANEL / 2 * k <= L1_FLOATS ? CPU_PANEL / 2 : CPU_PANEL / 4;
+}
+
+/* Rows of x taken at a time: a block that stays, with the panel, in the first-level cache, or where the
+ * panel alone fills that, one that stays in the second. */
+static int block_rows(int64_t k)
+{
+    enum { L1_FLOATS = 6144, L2_FLOATS = 65536, UNIT = 4 };
+    int64_t n = (CPU_PANEL * k <= L1_FLOATS ? L1_FLOATS : L2_FLOATS) / (k > 0 ? k : 1) / UNIT * UNIT;
+
+    return n < UNIT ? UNIT : n > 4096 ? 4096 : (int)n;
+}
+
+void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
+                 float *buf)
+{
+    int64_t k = w.ne[0];
+    int panel = panel_rows(k, v.n), block = block_rows(k);
+
+    for (int64_t r = at; r < at + n; r += panel) {
+        int rows = at + n - r < panel ? (int)(at + n - r) : panel;
+        const float *wr = cpu_weights(c, w, e, r, rows, buf);
+
+        for (int j = 0; j < v.n; j += block)
+            c->kern->dots(v.y + j, r, wr, k, rows, v.x + j, v.n - j < block ? v.n - j : block, k);
+    }
 }
 
 struct embed {
@@ -50,24 +87,16 @@ void cpu_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token
 struct matmul {
     const struct cpu    *c;
     struct tensor        w;
-    float *const        *y; /* [nx] */
-    const float *const  *x; /* [nx] */
-    int                  nx;
+    struct cpu_rows      v;
     float               *buf; /* CPU_PANEL rows for each worker */
 };
 
 static void matmul_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct matmul *a = ctx;
-    int64_t k = a->w.ne[0];
-    float *buf = a->buf + (int64_t)worker * CPU_PANEL * k;
 
-    for (int64_t r = begin; r < end; r += CPU_PANEL) {
-        int n = end - r < CPU_PANEL ? (int)(end - r) : CPU_PANEL;
-        const float *w = cpu_weights(a->c, a->w, 0, r, n, buf);
-
-        a->c->kern->dots(a->y, r, w, k, n, a->x, a->nx, k);
-    }
+    cpu_product(a->c, a->v, a->w, 0, begin, end - begin,
+                a->buf + (int64_t)worker * CPU_PANEL * a->w.ne[0]);
 }
 
 static size_t panel_bytes(const struct cpu *c, int64_t k)
@@ -87,7 +116,7 @@ void cpu_matmul(void *ctx, struct tensor y, struct tensor w, struct tensor x)
     size_t mark = dev_mark(c->dev);
     float **ys = dev_scratch_bytes(c->dev, (size_t)x.ne[1] * sizeof *ys);
     const float **xs = dev_scratch_bytes(c->dev, (size_t)x.ne[1] * sizeof *xs);
-    struct matmul a = { c, w, ys, xs, (int)x.ne[1], dev_scratch_bytes(c->dev, panel_bytes(c, w.ne[0])) };
+    struct matmul a = { c, w, { ys, xs, (int)x.ne[1] }, dev_scratch_bytes(c->dev, panel_bytes(c, w.ne[0])) };
 
     for (int64_t r = 0; r < x.ne[1]; r++) {
         ys[r] = cpu_row(y, r);

@@ -25,7 +25,7 @@ static int64_t panel_floats(const struct op_moe *a)
     return CPU_PANEL * (a->up.ne[0] > a->down.ne[0] ? a->up.ne[0] : a->down.ne[0]);
 }
 
-static int panel_rows(int64_t n, int64_t r)
+static int piece_rows(int64_t n, int64_t r)
 {
     return n - r < CPU_PANEL ? (int)(n - r) : CPU_PANEL;
 }
@@ -34,18 +34,17 @@ static void up_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct moe *m = ctx;
     const struct op_moe *a = m->a;
-    int64_t k = a->up.ne[0], ff = a->up.ne[1], per = (ff + CPU_PANEL - 1) / CPU_PANEL;
+    int64_t ff = a->up.ne[1], per = (ff + CPU_PANEL - 1) / CPU_PANEL;
     float *buf = m->buf + worker * panel_floats(a);
 
     for (int64_t i = begin; i < end; i++) {
         int32_t e = m->active[i / per], p0 = m->first[e], np = m->first[e + 1] - p0;
         int64_t r = i % per * CPU_PANEL;
-        int n = panel_rows(ff, r);
+        int n = piece_rows(ff, r);
 
-        m->c->kern->dots(m->hid + p0, r, cpu_weights(m->c, a->up, e, r, n, buf), k, n, m->in + p0, np, k);
+        cpu_product(m->c, (struct cpu_rows){ m->hid + p0, m->in + p0, np }, a->up, e, r, n, buf);
         if (a->gate.data != NULL)
-            m->c->kern->dots(m->gate + p0, r, cpu_weights(m->c, a->gate, e, r, n, buf), k, n, m->in + p0,
-                             np, k);
+            cpu_product(m->c, (struct cpu_rows){ m->gate + p0, m->in + p0, np }, a->gate, e, r, n, buf);
         for (int32_t p = p0; p < p0 + np; p++)
             cpu_act(m->c, m->hid[p] + r, a->gate.data != NULL ? m->gate[p] + r : NULL, m->hid[p] + r, n,
                     a->act);
@@ -55,16 +54,15 @@ static void up_piece(void *ctx, int64_t begin, int64_t end, int worker)
 static void down_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct moe *m = ctx;
-    int64_t ff = m->a->down.ne[0], n_embd = m->a->down.ne[1], per = (n_embd + CPU_PANEL - 1) / CPU_PANEL;
+    int64_t n_embd = m->a->down.ne[1], per = (n_embd + CPU_PANEL - 1) / CPU_PANEL;
     float *buf = m->buf + worker * panel_floats(m->a);
 
     for (int64_t i = begin; i < end; i++) {
         int32_t e = m->active[i / per], p0 = m->first[e];
         int64_t r = i % per * CPU_PANEL;
-        int n = panel_rows(n_embd, r);
+        struct cpu_rows v = { m->out + p0, (const float *const *)(m->hid + p0), m->first[e + 1] - p0 };
 
-        m->c->kern->dots(m->out + p0, r, cpu_weights(m->c, m->a->down, e, r, n, buf), ff, n,
-                         (const float *const *)(m->hid + p0), m->first[e + 1] - p0, ff);
+        cpu_product(m->c, v, m->a->down, e, r, piece_rows(n_embd, r), buf);
     }
 }
 
@@ -78,9 +76,8 @@ static void sum_piece(void *ctx, int64_t begin, int64_t end, int worker)
         const float *weight = cpu_row(m->a->weight, r), *out = m->out_data + r * m->a->n_used * n;
         float *y = cpu_row(m->y, r);
 
-        m->c->kern->scale(y, out, NULL, weight[0], n);
-        for (int k = 1; k < m->a->n_used; k++)
-            m->c->kern->axpy(y, out + k * n, weight[k], n);
+        memset(y, 0, (size_t)n * sizeof *y);
+        m->c->kern->mix(&y, &weight, 1, out, n, m->a->n_used, n);
     }
 }
 
