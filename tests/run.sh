@@ -118,8 +118,10 @@ scripts() # PREFIX FILE...: bats files
     shift
     for f; do
         [ -e "$f" ] || continue
-        if command -v bats > /dev/null; then tap "$prefix $(basename "$f" .bats)" bats --tap "$f"
-        else skip "$prefix $(basename "$f" .bats)" "bats is not installed"
+        if command -v bats > /dev/null && command -v jq > /dev/null; then
+            tap "$prefix $(basename "$f" .bats)" bats --tap "$f"
+        else
+            skip "$prefix $(basename "$f" .bats)" "bats and jq are not both installed"
         fi
     done
 }
