@@ -125,6 +125,10 @@ MUST_CHECK enum err_code plan_make(struct plan *p, const struct gguf *g, struct 
 int64_t plan_conv_channels(const struct plan *p, int layer);
 int64_t plan_conv_floats(const struct plan *p, int layer);
 int64_t plan_rec_floats(const struct plan *p, int layer);
+/* Width of a recurrent layer's scan output. */
+int64_t plan_scan_floats(const struct plan *p, int layer);
+/* Floats that one row adds to a recurrent layer's memory: enough to compute the step again. */
+int64_t plan_input_floats(const struct plan *p, int layer);
 
 /* For families: metadata under "ARCH.key". The first failure is kept in *e; later reads give 0. */
 struct arch_keys {

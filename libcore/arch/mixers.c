@@ -28,3 +28,28 @@ int64_t plan_rec_floats(const struct plan *p, int layer)
         return (int64_t)p->gdn.n_v * p->gdn.dim * p->gdn.dim_v;
     return mixers & (MIX_SSM1 | MIX_SSM2) ? (int64_t)p->ssm.inner * p->ssm.n_state : 0;
 }
+
+int64_t plan_scan_floats(const struct plan *p, int layer)
+{
+    unsigned mixers = p->layer[layer].mixers;
+
+    if (mixers & (MIX_GDN | MIX_KDA))
+        return (int64_t)p->gdn.n_v * p->gdn.dim_v;
+    if (mixers & (MIX_SSM1 | MIX_SSM2))
+        return p->ssm.inner;
+    return mixers & MIX_CONV ? p->n_embd : 0;
+}
+
+int64_t plan_input_floats(const struct plan *p, int layer)
+{
+    unsigned mixers = p->layer[layer].mixers;
+    int64_t conv = plan_conv_channels(p, layer);
+
+    if (mixers & MIX_GDN) /* and alpha, beta */
+        return conv + (int64_t)2 * p->gdn.n_v;
+    if (mixers & MIX_KDA) /* and decay, beta */
+        return conv + (int64_t)p->gdn.n_v * (p->gdn.dim + 1);
+    if (mixers & MIX_SSM1) /* and dt, b, c */
+        return conv + p->ssm.inner + (int64_t)2 * p->ssm.n_state;
+    return conv + (mixers & MIX_SSM2 ? p->ssm.n_head : 0); /* and dt */
+}

@@ -37,6 +37,12 @@ static void zero(void *ctx, void *p, size_t n)
     memset(p, 0, n);
 }
 
+static void copy(void *ctx, void *to, const void *from, size_t n)
+{
+    (void)ctx;
+    memmove(to, from, n);
+}
+
 static const char *simd(void *ctx)
 {
     return ((struct cpu *)ctx)->kern->name;
@@ -53,7 +59,7 @@ static const struct dev_table table = {
 #undef X
     .matmul_need = cpu_matmul_need, .attn_need = cpu_attn_need, .moe_need = cpu_moe_need,
     .route_need = cpu_route_need,
-    .alloc = alloc, .free = release, .zero = zero, .close = close_cpu, .simd = simd, .threads = threads,
+    .alloc = alloc, .free = release, .zero = zero, .copy = copy, .close = close_cpu, .simd = simd, .threads = threads,
 };
 
 enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o, struct err *e)

@@ -97,12 +97,45 @@ static void walk(const struct step *s, const struct model_step *st)
         op_scale(d, logits, m->plan.logit_scale);
 }
 
+/* Recurrent layers take the rows of long sequences in two parts: see struct step. */
+static void cut_parts(struct step *s, struct op_seq *seq)
+{
+    int undo = state_undo_tokens(s->state), n_long = 0;
+    struct op_seq *rest = seq + s->rows->n_seq;
+
+    s->n_part = 1;
+    s->part[0] = *s->rows;
+    for (int i = 0; undo > 0 && i < s->rows->n_seq; i++) {
+        struct op_seq q = s->rows->seq[i];
+        int first = q.n > undo ? q.n - undo : 0;
+
+        if (first > 0) {
+            seq[n_long] = q;
+            seq[n_long++].n = first;
+        }
+        rest[i] = (struct op_seq){ q.row + first, q.n - first, q.slot, q.pos + first };
+    }
+    if (n_long == 0)
+        return;
+    s->n_part = 2;
+    s->part[1] = *s->rows;
+    s->part[1].seq = rest;
+    s->part[0].n_seq = n_long;
+    s->part[0].seq = seq;
+}
+
 enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st, struct err *e)
 {
-    const struct step step = { m, m->dev, s, st->rows };
+    struct step step = { .m = m, .d = m->dev, .state = s, .rows = st->rows };
 
     dev_begin(m->dev);
+    model_fold(&step);
+    for (int i = 0; i < st->rows->n_seq; i++)
+        state_prepare(s, st->rows->seq[i].slot, st->rows->seq[i].n);
+    cut_parts(&step, st->parts);
     walk(&step, st);
+    for (int i = 0; i < st->rows->n_seq; i++)
+        state_advance(s, st->rows->seq[i].slot, st->rows->seq[i].n);
     return dev_end(m->dev, e);
 }
 
@@ -111,10 +144,12 @@ enum err_code model_reserve(const struct model *m, struct state *s, int rows, st
     const struct op_seq seq = { .n = rows };
     const struct op_rows r = { rows, NULL, NULL, 1, &seq };
     const struct model_step st = { .rows = &r, .n_pick = rows };
-    const struct step step = { m, m->dev, s, &r };
+    struct step step = { .m = m, .d = m->dev, .state = s, .rows = &r, .n_part = 2, .part = { r, r } };
 
     dev_measure(m->dev, true);
     walk(&step, &st);
+    dev_begin(m->dev);
+    model_replay(&step, 0, 2 * state_undo_tokens(s), false);
     dev_measure(m->dev, false);
     return dev_reserve(m->dev, dev_scratch_peak(m->dev), e);
 }

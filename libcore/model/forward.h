@@ -7,23 +7,27 @@
 struct dev;
 struct model;
 struct op_rows;
+struct op_seq;
 struct plan;
 struct state;
 
 struct dev        *model_dev(const struct model *m);
 const struct plan *model_plan(const struct model *m);
 
-/* What one step computes. Rows of a sequence are consecutive; the caller has checked tokens and limits, and
- * advances the state's positions afterwards. */
+/* What one step computes. Rows of a sequence are consecutive; the caller has checked tokens and limits. */
 struct model_step {
     const struct op_rows *rows;
     const int32_t        *pick;   /* [n_pick] rows whose logits are wanted, ascending */
     int                   n_pick;
     float                *logits; /* [n_pick][n_vocab] */
+    struct op_seq        *parts;  /* room for 2 * rows->n_seq */
     float                *hidden; /* NULL, or [n_layer + 2][rows][n_embd]: see run_trace_hidden() */
 };
 MUST_CHECK enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st,
                                        struct err *e);
-/* Reserves scratch for steps of up to `rows` rows, all with logits. */
+/* Forgets the newest n rows of a sequence: n <= state_undoable(). The recurrent layers' bases are copied
+ * and the rows kept since are computed again from their inputs, which gives the bytes they had. */
+MUST_CHECK enum err_code model_undo(const struct model *m, struct state *s, int slot, int64_t n, struct err *e);
+/* Reserves scratch for steps of up to `rows` rows, all with logits, and for undo. */
 MUST_CHECK enum err_code model_reserve(const struct model *m, struct state *s, int rows, struct err *e);
 #endif

@@ -123,13 +123,34 @@ void model_bind_dense(struct dense_weights *w, const struct plan *p, int n_ff, s
 void model_bind_moe(struct moe_weights *w, const struct plan *p, struct binder *b);
 
 /* One step of the forward pass and what it works on. */
-struct state;
 struct step {
     const struct model   *m;
     struct dev           *d;
-    const struct state   *state;
+    struct state         *state;
     const struct op_rows *rows;
+    /* What recurrent layers compute at a time: all rows; or, when sequences append more rows than undo
+     * keeps, first those rows beyond, then the rest, with the base moved up in between. */
+    int                   n_part;
+    struct op_rows        part[2];
 };
+
+/* Recurrent layers: in holds everything that the rows add to the layer's memory (plan_input_floats()).
+ * model_scan_X() computes o from it, for the rows of one part, on the given memory. */
+struct state_rec;
+typedef void model_scan_fn(const struct step *s, int layer, const struct op_rows *part,
+                           const struct state_rec *mem, struct tensor o, struct tensor in);
+model_scan_fn model_scan_gdn, model_scan_kda, model_scan_ssm1, model_scan_ssm2, model_scan_conv;
+/* All parts of a step on the live memory; inputs are logged for undo. */
+void model_scan(const struct step *s, int layer, model_scan_fn *scan, struct tensor o, struct tensor in);
+/* Between the parts of a step: the base becomes what is live. */
+void model_part_done(const struct step *s, int layer, int part, bool conv, bool rec);
+void model_log(const struct step *s, int layer, struct tensor in);
+/* Before a step: room in the log of every sequence. */
+void model_fold(const struct step *s);
+/* Computes the first n logged rows of a slot again in every recurrent layer, on the live memory or on the
+ * base. */
+void model_replay(const struct step *s, int slot, int n, bool on_base);
+
 /* y = the part's output for normalised input x; the residual add is the caller's. */
 void model_mix_attn(const struct step *s, int layer, struct tensor y, struct tensor x);
 void model_mix_mla(const struct step *s, int layer, struct tensor y, struct tensor x);

@@ -12,18 +12,26 @@ void model_bind_conv(struct layer_weights *l, const struct plan *p, struct binde
     w->conv = bind_conv(b, "shortconv.conv.weight", p->taps, p->n_embd);
 }
 
+/* in: b * x */
+void model_scan_conv(const struct step *s, int layer, const struct op_rows *part,
+                     const struct state_rec *mem, struct tensor o, struct tensor in)
+{
+    const struct op_conv conv = { s->m->plan.taps, s->m->layer[layer].conv.conv, NULL, false, mem->conv };
+
+    op_conv(s->d, o, in, &conv, part);
+}
+
 void model_mix_conv(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
     const struct conv_weights *w = &s->m->layer[layer].conv;
-    const struct op_conv conv = { s->m->plan.taps, w->conv, NULL, false, state_conv(s->state, layer) };
     struct dev *d = s->d;
     int64_t n = x.ne[1], width = x.ne[0];
-    struct tensor bcx = dev_scratch(d, 3 * width, n), mixed = dev_scratch(d, width, n);
+    struct tensor bcx = dev_scratch(d, 3 * width, n), o = dev_scratch(d, width, n);
     struct tensor in = op_cols(bcx, 2 * width, width);
 
     op_matmul(d, bcx, w->in, x);
     op_mul(d, in, op_cols(bcx, 0, width));
-    op_conv(d, mixed, in, &conv, s->rows);
-    op_mul(d, mixed, op_cols(bcx, width, width));
-    op_matmul(d, y, w->out, mixed);
+    model_scan(s, layer, model_scan_conv, o, in);
+    op_mul(d, o, op_cols(bcx, width, width));
+    op_matmul(d, y, w->out, o);
 }

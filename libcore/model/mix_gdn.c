@@ -23,21 +23,35 @@ void model_bind_gdn(struct layer_weights *l, const struct plan *p, struct binder
     w->norm = bind_vec(b, "ssm_norm.weight", g->dim_v);
 }
 
+/* in: qkv before the convolution, alpha, beta */
+void model_scan_gdn(const struct step *s, int layer, const struct op_rows *part,
+                    const struct state_rec *mem, struct tensor o, struct tensor in)
+{
+    const struct plan *p = &s->m->plan;
+    const struct gdn_plan *g = &p->gdn;
+    const struct gdn_weights *w = &s->m->layer[layer].gdn;
+    const struct op_conv conv = { p->taps, w->conv, NULL, true, mem->conv };
+    const struct op_gdn rule = { g->n_k, g->n_v, g->dim, g->dim_v, g->k_grouped, p->norm_eps, w->a,
+                                 w->dt_bias, mem->rec };
+    int64_t channels = w->qkv.ne[1];
+    struct tensor mixed = dev_scratch(s->d, channels, in.ne[1]);
+
+    op_conv(s->d, mixed, op_cols(in, 0, channels), &conv, part);
+    op_gdn(s->d, o, mixed, op_cols(in, channels, g->n_v), op_cols(in, channels + g->n_v, g->n_v), &rule, part);
+}
+
 void model_mix_gdn(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
     const struct plan *p = &s->m->plan;
     const struct gdn_plan *g = &p->gdn;
     const struct gdn_weights *w = &s->m->layer[layer].gdn;
-    const struct op_conv conv = { p->taps, w->conv, NULL, true, state_conv(s->state, layer) };
-    const struct op_gdn rule = { g->n_k, g->n_v, g->dim, g->dim_v, g->k_grouped, p->norm_eps, w->a,
-                                 w->dt_bias, state_rec(s->state, layer) };
     struct dev *d = s->d;
-    int64_t n = x.ne[1], inner = (int64_t)g->n_v * g->dim_v;
-    struct tensor qkv = dev_scratch(d, w->qkv.ne[1], n), mixed = dev_scratch(d, w->qkv.ne[1], n);
+    int64_t n = x.ne[1], inner = (int64_t)g->n_v * g->dim_v, channels = w->qkv.ne[1];
+    struct tensor in = dev_scratch(d, plan_input_floats(p, layer), n);
+    struct tensor alpha = op_cols(in, channels, g->n_v), beta = op_cols(in, channels + g->n_v, g->n_v);
     struct tensor z = dev_scratch(d, inner, n), o = dev_scratch(d, inner, n);
-    struct tensor alpha = dev_scratch(d, g->n_v, n), beta = dev_scratch(d, g->n_v, n);
 
-    op_matmul(d, qkv, w->qkv, x);
+    op_matmul(d, op_cols(in, 0, channels), w->qkv, x);
     op_matmul(d, z, w->z, x);
     if (w->ba.data != NULL) { /* for each key head: beta of its value heads, then alpha */
         struct tensor ba = dev_scratch(d, (int64_t)2 * g->n_v, n);
@@ -50,8 +64,7 @@ void model_mix_gdn(const struct step *s, int layer, struct tensor y, struct tens
         op_matmul(d, alpha, w->alpha, x);
         op_matmul(d, beta, w->beta, x);
     }
-    op_conv(d, mixed, qkv, &conv, s->rows);
-    op_gdn(d, o, mixed, alpha, beta, &rule, s->rows);
+    model_scan(s, layer, model_scan_gdn, o, in);
     op_rms_norm_gated(d, o, o, z, w->norm, g->dim_v, g->dim_v, p->norm_eps);
     op_matmul(d, y, w->out, o);
 }

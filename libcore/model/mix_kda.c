@@ -32,31 +32,42 @@ void model_bind_kda(struct layer_weights *l, const struct plan *p, struct binder
     w->conv = conv;
 }
 
+/* in: q, k, v before the convolution, decay, beta */
+void model_scan_kda(const struct step *s, int layer, const struct op_rows *part,
+                    const struct state_rec *mem, struct tensor o, struct tensor in)
+{
+    const struct plan *p = &s->m->plan;
+    const struct kda_weights *w = &s->m->layer[layer].kda;
+    const struct op_conv conv = { p->taps, w->conv, NULL, true, mem->conv };
+    const struct op_kda rule = { p->gdn.n_v, p->gdn.dim, p->norm_eps, w->a, w->dt_bias, mem->rec };
+    int64_t inner = (int64_t)p->gdn.n_v * p->gdn.dim;
+    struct tensor mixed = dev_scratch(s->d, 3 * inner, in.ne[1]);
+
+    op_conv(s->d, mixed, op_cols(in, 0, 3 * inner), &conv, part);
+    op_kda(s->d, o, mixed, op_cols(in, 3 * inner, inner), op_cols(in, 4 * inner, p->gdn.n_v), &rule, part);
+}
+
 void model_mix_kda(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
     const struct plan *p = &s->m->plan;
     const struct kda_weights *w = &s->m->layer[layer].kda;
-    const struct op_conv conv = { p->taps, w->conv, NULL, true, state_conv(s->state, layer) };
-    const struct op_kda rule = { p->gdn.n_v, p->gdn.dim, p->norm_eps, w->a, w->dt_bias,
-                                 state_rec(s->state, layer) };
     struct dev *d = s->d;
     int64_t n = x.ne[1], dim = p->gdn.dim, inner = p->gdn.n_v * dim;
-    struct tensor qkv = dev_scratch(d, 3 * inner, n), mixed = dev_scratch(d, 3 * inner, n);
-    struct tensor low = dev_scratch(d, dim, n), decay = dev_scratch(d, inner, n);
-    struct tensor beta = dev_scratch(d, p->gdn.n_v, n), o = dev_scratch(d, inner, n);
+    struct tensor in = dev_scratch(d, plan_input_floats(p, layer), n);
+    struct tensor low = dev_scratch(d, dim, n), gate = dev_scratch(d, inner, n);
+    struct tensor o = dev_scratch(d, inner, n);
 
-    op_matmul(d, op_cols(qkv, 0, inner), w->q, x);
-    op_matmul(d, op_cols(qkv, inner, inner), w->k, x);
-    op_matmul(d, op_cols(qkv, 2 * inner, inner), w->v, x);
-    op_conv(d, mixed, qkv, &conv, s->rows);
+    op_matmul(d, op_cols(in, 0, inner), w->q, x);
+    op_matmul(d, op_cols(in, inner, inner), w->k, x);
+    op_matmul(d, op_cols(in, 2 * inner, inner), w->v, x);
     op_matmul(d, low, w->f_a, x);
-    op_matmul(d, decay, w->f_b, low);
-    op_matmul(d, beta, w->beta, x);
-    op_kda(d, o, mixed, decay, beta, &rule, s->rows);
+    op_matmul(d, op_cols(in, 3 * inner, inner), w->f_b, low);
+    op_matmul(d, op_cols(in, 4 * inner, p->gdn.n_v), w->beta, x);
+    model_scan(s, layer, model_scan_kda, o, in);
     op_rms_norm(d, o, o, w->norm, dim, dim, p->norm_eps);
     op_matmul(d, low, w->g_a, x);
-    op_matmul(d, decay, w->g_b, low);
-    op_sigmoid_mul(d, o, decay);
+    op_matmul(d, gate, w->g_b, low);
+    op_sigmoid_mul(d, o, gate);
     op_matmul(d, y, w->out, o);
 }
 

@@ -22,32 +22,87 @@ void model_bind_ssm1(struct layer_weights *l, const struct plan *p, struct binde
     w->c_norm = bind_vec_opt(b, "ssm_c_norm.weight", m->n_state);
 }
 
+/* Columns of a Mamba-1 layer's inputs: x before the convolution, dt, b, c. */
+struct ssm1_inputs {
+    struct tensor x, dt, b, c;
+};
+
+static struct ssm1_inputs ssm1_cut(struct tensor in, const struct ssm_plan *m)
+{
+    int64_t inner = m->inner;
+
+    return (struct ssm1_inputs){ op_cols(in, 0, inner), op_cols(in, inner, inner),
+                                 op_cols(in, 2 * inner, m->n_state),
+                                 op_cols(in, 2 * inner + m->n_state, m->n_state) };
+}
+
+static void ssm1_conv(const struct step *s, int layer, const struct op_rows *part,
+                      const struct state_rec *mem, struct tensor mixed, struct tensor x)
+{
+    const struct ssm_weights *w = &s->m->layer[layer].ssm;
+    const struct op_conv conv = { s->m->plan.taps, w->conv, w->conv_bias, true, mem->conv };
+
+    op_conv(s->d, mixed, x, &conv, part);
+}
+
+static void ssm1_rule(const struct step *s, int layer, const struct op_rows *part,
+                      const struct state_rec *mem, struct tensor o, struct tensor mixed, struct tensor in)
+{
+    const struct ssm_plan *m = &s->m->plan.ssm;
+    const struct ssm_weights *w = &s->m->layer[layer].ssm;
+    const struct op_ssm1 rule = { m->n_state, w->a, w->d, w->dt_bias, mem->rec };
+    struct ssm1_inputs i = ssm1_cut(in, m);
+
+    op_ssm1(s->d, o, mixed, i.dt, i.b, i.c, &rule, part);
+}
+
+void model_scan_ssm1(const struct step *s, int layer, const struct op_rows *part,
+                     const struct state_rec *mem, struct tensor o, struct tensor in)
+{
+    const struct ssm_plan *m = &s->m->plan.ssm;
+    struct tensor mixed = dev_scratch(s->d, m->inner, in.ne[1]);
+
+    ssm1_conv(s, layer, part, mem, mixed, ssm1_cut(in, m).x);
+    ssm1_rule(s, layer, part, mem, o, mixed, in);
+}
+
+/* dt, b and c come out of the convolved x, so the two halves of the scan stand apart here. */
 void model_mix_ssm1(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
     const struct plan *p = &s->m->plan;
     const struct ssm_plan *m = &p->ssm;
     const struct ssm_weights *w = &s->m->layer[layer].ssm;
-    const struct op_conv conv = { p->taps, w->conv, w->conv_bias, true, state_conv(s->state, layer) };
-    const struct op_ssm1 scan = { m->n_state, w->a, w->d, w->dt_bias, state_rec(s->state, layer) };
+    const struct state_rec live = state_live(s->state, layer);
     struct dev *d = s->d;
     int64_t n = x.ne[1];
+    struct tensor in = dev_scratch(d, plan_input_floats(p, layer), n);
+    struct ssm1_inputs i = ssm1_cut(in, m);
     struct tensor xz = dev_scratch(d, (int64_t)2 * m->inner, n), mixed = dev_scratch(d, m->inner, n);
-    struct tensor small = dev_scratch(d, w->x.ne[1], n), dt = dev_scratch(d, m->inner, n);
-    struct tensor o = dev_scratch(d, m->inner, n);
-    struct tensor rank = op_cols(small, 0, m->dt_rank), b = op_cols(small, m->dt_rank, m->n_state);
-    struct tensor c = op_cols(small, (int64_t)m->dt_rank + m->n_state, m->n_state);
+    struct tensor small = dev_scratch(d, w->x.ne[1], n), o = dev_scratch(d, m->inner, n);
+    struct tensor rank = op_cols(small, 0, m->dt_rank);
 
     op_matmul(d, xz, w->in, x);
-    op_conv(d, mixed, op_cols(xz, 0, m->inner), &conv, s->rows);
+    op_heads_pick(d, i.x, xz, m->inner, (int64_t)2 * m->inner, 0);
+    for (int part = 0; part < s->n_part; part++) {
+        ssm1_conv(s, layer, &s->part[part], &live, mixed, i.x);
+        model_part_done(s, layer, part, true, false);
+    }
     op_matmul(d, small, w->x, mixed);
     if (m->norm || w->dt_norm != NULL)
         op_rms_norm(d, rank, rank, w->dt_norm, m->dt_rank, 0, p->norm_eps);
+    op_matmul(d, i.dt, w->dt, rank);
+    op_heads_pick(d, i.b, op_cols(small, m->dt_rank, m->n_state), m->n_state, m->n_state, 0);
+    op_heads_pick(d, i.c, op_cols(small, (int64_t)m->dt_rank + m->n_state, m->n_state), m->n_state,
+                  m->n_state, 0);
     if (m->norm || w->b_norm != NULL)
-        op_rms_norm(d, b, b, w->b_norm, m->n_state, 0, p->norm_eps);
+        op_rms_norm(d, i.b, i.b, w->b_norm, m->n_state, 0, p->norm_eps);
     if (m->norm || w->c_norm != NULL)
-        op_rms_norm(d, c, c, w->c_norm, m->n_state, 0, p->norm_eps);
-    op_matmul(d, dt, w->dt, rank);
-    op_ssm1(d, o, mixed, dt, b, c, &scan, s->rows);
+        op_rms_norm(d, i.c, i.c, w->c_norm, m->n_state, 0, p->norm_eps);
+    for (int part = 0; part < s->n_part; part++) {
+        ssm1_rule(s, layer, &s->part[part], &live, o, mixed, in);
+        model_part_done(s, layer, part, false, true);
+    }
+    model_log(s, layer, in);
     op_glu(d, o, op_cols(xz, m->inner, m->inner), o);
     op_matmul(d, y, w->out, o);
 }
@@ -68,23 +123,35 @@ void model_bind_ssm2(struct layer_weights *l, const struct plan *p, struct binde
     w->norm = bind_vec_opt(b, "ssm_norm.weight", m->inner);
 }
 
+/* in: x, b and c before the convolution, dt */
+void model_scan_ssm2(const struct step *s, int layer, const struct op_rows *part,
+                     const struct state_rec *mem, struct tensor o, struct tensor in)
+{
+    const struct plan *p = &s->m->plan;
+    const struct ssm_plan *m = &p->ssm;
+    const struct ssm_weights *w = &s->m->layer[layer].ssm;
+    const struct op_conv conv = { p->taps, w->conv, w->conv_bias, true, mem->conv };
+    const struct op_ssm2 rule = { m->n_head, m->inner / m->n_head, m->n_group, m->n_state, w->a, w->d,
+                                  w->dt_bias, mem->rec };
+    int64_t channels = plan_conv_channels(p, layer);
+    struct tensor mixed = dev_scratch(s->d, channels, in.ne[1]);
+
+    op_conv(s->d, mixed, op_cols(in, 0, channels), &conv, part);
+    op_ssm2(s->d, o, mixed, op_cols(in, channels, m->n_head), &rule, part);
+}
+
 void model_mix_ssm2(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
     const struct plan *p = &s->m->plan;
     const struct ssm_plan *m = &p->ssm;
     const struct ssm_weights *w = &s->m->layer[layer].ssm;
-    const struct op_conv conv = { p->taps, w->conv, w->conv_bias, true, state_conv(s->state, layer) };
-    const struct op_ssm2 scan = { m->n_head, m->inner / m->n_head, m->n_group, m->n_state, w->a, w->d,
-                                  w->dt_bias, state_rec(s->state, layer) };
     struct dev *d = s->d;
-    int64_t n = x.ne[1], channels = m->inner + (int64_t)2 * m->n_group * m->n_state;
-    struct tensor in = dev_scratch(d, w->in.ne[1], n); /* z, xbc, dt */
-    struct tensor mixed = dev_scratch(d, channels, n), o = dev_scratch(d, m->inner, n);
+    int64_t n = x.ne[1];
+    struct tensor all = dev_scratch(d, w->in.ne[1], n), o = dev_scratch(d, m->inner, n);
 
-    op_matmul(d, in, w->in, x);
-    op_conv(d, mixed, op_cols(in, m->inner, channels), &conv, s->rows);
-    op_ssm2(d, o, mixed, op_cols(in, m->inner + channels, m->n_head), &scan, s->rows);
-    op_glu(d, o, op_cols(in, 0, m->inner), o);
+    op_matmul(d, all, w->in, x); /* z, then the inputs */
+    model_scan(s, layer, model_scan_ssm2, o, op_cols(all, m->inner, plan_input_floats(p, layer)));
+    op_glu(d, o, op_cols(all, 0, m->inner), o);
     if (w->norm != NULL) /* group by group, after the gate */
         op_rms_norm(d, o, o, w->norm, m->inner, m->inner / m->n_group, p->norm_eps);
     op_matmul(d, y, w->out, o);

@@ -96,6 +96,11 @@ void dev_zero(struct dev *d, void *p, size_t n)
     d->impl.table->zero(d->impl.ctx, p, n);
 }
 
+void dev_copy(struct dev *d, void *to, const void *from, size_t n)
+{
+    d->impl.table->copy(d->impl.ctx, to, from, n);
+}
+
 enum err_code dev_reserve(struct dev *d, size_t scratch_bytes, struct err *e)
 {
     void *p = NULL;
@@ -187,6 +192,15 @@ struct tensor op_cols(struct tensor x, int64_t c, int64_t n)
     x.ne[0] = n;
     if (x.data != NULL)
         x.data = (float *)x.data + c;
+    return x;
+}
+
+struct tensor op_slice(struct tensor x, int64_t r, int64_t n)
+{
+    assert(x.type == QUANT_f32 && r >= 0 && r + n <= x.ne[1]);
+    x.ne[1] = n;
+    if (x.data != NULL)
+        x.data = (float *)x.data + r * x.stride;
     return x;
 }
 

@@ -77,6 +77,8 @@ const char *dev_simd(const struct dev *d); /* kernels in use: "avx512" "avx2" "s
 void *dev_alloc(struct dev *d, size_t n);
 void  dev_free(struct dev *d, void *p, size_t n); /* NULL is allowed */
 void  dev_zero(struct dev *d, void *p, size_t n);
+/* n bytes, each side on the device or the host; moving down within one array is allowed (to < from). */
+void  dev_copy(struct dev *d, void *to, const void *from, size_t n);
 
 /* Scratch: reserved once, handed out like a stack within a step. */
 MUST_CHECK enum err_code dev_reserve(struct dev *d, size_t scratch_bytes, struct err *e);
@@ -101,6 +103,8 @@ void dev_timings_reset(struct dev *d);
 
 /* Columns c .. c + n - 1 of x, as a view. */
 struct tensor op_cols(struct tensor x, int64_t c, int64_t n);
+/* Rows r .. r + n - 1 of x, as a view. */
+struct tensor op_slice(struct tensor x, int64_t r, int64_t n);
 /* Matrix i of weights w. */
 struct tensor op_matrix(struct tensor w, int64_t i);
 

@@ -62,6 +62,7 @@ struct dev_table {
     void *(*alloc)(void *c, size_t n);
     void (*free)(void *c, void *p, size_t n);
     void (*zero)(void *c, void *p, size_t n);
+    void (*copy)(void *c, void *to, const void *from, size_t n);
     void (*close)(void *c);
     const char *(*simd)(void *c);
     int (*threads)(void *c);

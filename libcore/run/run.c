@@ -26,7 +26,7 @@ struct run {
     int32_t       *token, *pos, *pick;
     int           *logits_of;  /* caller's row -> row of logits, -1: not asked for */
     int           *place;      /* caller's row -> sorted row */
-    struct op_seq *seq;
+    struct op_seq *seq;        /* [n_seq], then room for the parts of a step */
     int           *count;      /* [n_seq] rows of each sequence, then where its next row goes */
     int            n_rows;     /* rows of the last step */
     struct run_row *feed;      /* for run_feed() */
@@ -54,7 +54,7 @@ static enum err_code alloc_all(struct run *r, struct err *e)
     r->pick = calloc(n, sizeof *r->pick);
     r->logits_of = calloc(n, sizeof *r->logits_of);
     r->place = calloc(n, sizeof *r->place);
-    r->seq = calloc((size_t)r->n_seq, sizeof *r->seq);
+    r->seq = calloc(3 * (size_t)r->n_seq, sizeof *r->seq);
     r->count = calloc((size_t)r->n_seq, sizeof *r->count);
     r->feed = calloc(n, sizeof *r->feed);
     if (r->logits == NULL || r->token == NULL || r->pos == NULL || r->pick == NULL || r->logits_of == NULL ||
@@ -68,7 +68,7 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
 {
     const struct plan *p = model_plan(m);
     struct state_opts so = { o->ctx_tokens > 0 ? o->ctx_tokens : p->ctx_train, o->n_seq > 0 ? o->n_seq : 1,
-                             0, 0 };
+                             0, 0, o->undo_tokens };
     struct run *r;
 
     if (kv_type(&so.type_k, o->kv_k, e) || kv_type(&so.type_v, o->kv_v, e))
@@ -169,12 +169,8 @@ enum err_code run_step(struct run *r, const struct run_row *rows, int n, struct 
             r->pick[n_pick++] = r->place[i];
         }
     r->n_rows = n;
-    const struct model_step st = { &in, r->pick, n_pick, r->logits, r->hidden };
-    if (model_forward(r->m, r->state, &st, e) != ERR_OK)
-        return e->code;
-    for (int s = 0; s < in.n_seq; s++)
-        state_advance(r->state, r->seq[s].slot, r->seq[s].n);
-    return ERR_OK;
+    const struct model_step st = { &in, r->pick, n_pick, r->logits, r->seq + r->n_seq, r->hidden };
+    return model_forward(r->m, r->state, &st, e);
 }
 
 const float *run_logits(const struct run *r, int i)
@@ -247,6 +243,26 @@ int run_rows_max(const struct run *r)
 void run_clear(struct run *r, int seq)
 {
     state_clear(r->state, seq);
+}
+
+int64_t run_undoable(const struct run *r, int seq)
+{
+    return state_undoable(r->state, seq);
+}
+
+enum err_code run_undo(struct run *r, int seq, int64_t n, struct err *e)
+{
+    if (seq < 0 || seq >= r->n_seq || n < 0 || n > state_undoable(r->state, seq))
+        return err_set(e, ERR_ARG, "%lld tokens of sequence %d cannot be undone", (long long)n, seq);
+    return model_undo(r->m, r->state, seq, n, e);
+}
+
+enum err_code run_fork(struct run *r, int dst, int src, struct err *e)
+{
+    if (dst < 0 || dst >= r->n_seq || src < 0 || src >= r->n_seq)
+        return err_set(e, ERR_ARG, "there is no sequence %d", dst < 0 || dst >= r->n_seq ? dst : src);
+    state_fork(r->state, dst, src);
+    return ERR_OK;
 }
 
 int64_t run_state_bytes(const struct run *r)

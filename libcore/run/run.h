@@ -18,6 +18,7 @@ struct run_opts {
     int         rows_max;   /* rows in one step; 0: 512 */
     const char *kv_k;       /* "f32", "f16", "q8_0", "q4_0"; NULL: f32 */
     const char *kv_v;
+    int         undo_tokens; /* how many tokens run_undo() can always forget; 0: none on recurrent models */
 };
 
 struct run_row {
@@ -54,6 +55,12 @@ int64_t run_pos(const struct run *r, int seq);   /* tokens in the sequence */
 int64_t run_ctx(const struct run *r);            /* ctx_tokens in force */
 int     run_rows_max(const struct run *r);
 void    run_clear(struct run *r, int seq);       /* forget the sequence */
+/* Forgets the newest n tokens: n <= run_undoable(), which is at least undo_tokens (or all there are), and
+ * everything on a model without recurrent layers. What follows has the bytes it would have had. */
+MUST_CHECK enum err_code run_undo(struct run *r, int seq, int64_t n, struct err *e);
+int64_t run_undoable(const struct run *r, int seq);
+/* Sequence dst becomes a copy of src at its position; KV rows are shared until one of them writes. */
+MUST_CHECK enum err_code run_fork(struct run *r, int dst, int src, struct err *e);
 int64_t run_state_bytes(const struct run *r);    /* reserved for all sequences */
 
 /* For tests and tools: the residual stream. `hidden` gets [n_layer + 2][n][n_embd]: the input of layer

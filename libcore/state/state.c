@@ -1,32 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state.c - KV pages and recurrent blocks of every layer and sequence, in one reservation. */
+/* state.c - the memory of every layer and sequence, in one reservation. */
+#include <assert.h>
 #include <stdlib.h>
 
-#include "arch/arch.h"
 #include "quant/quant.h"
-#include "state/state.h"
-
-struct layer_memory {
-    struct op_kv  kv;
-    struct op_rec conv, rec;
-};
-
-struct state {
-    struct dev          *dev;
-    const struct plan   *plan;
-    int                  n_seq;
-    int64_t              pages;  /* of each sequence */
-    int64_t             *pos;    /* [n_seq] */
-    struct layer_memory *layer;  /* [n_layer] */
-    void               **page;   /* [attention layers][n_seq][pages] */
-    void               **table;  /* [attention layers][n_seq] -> page */
-    unsigned char       *data;
-    size_t               bytes;
-};
+#include "state/internal.h"
 
 static size_t aligned(size_t n)
 {
     return (n + 63) / 64 * 64;
+}
+
+static bool has_kv(const struct plan *p, int layer)
+{
+    return (p->layer[layer].mixers & (MIX_ATTN | MIX_MLA)) != 0;
 }
 
 static size_t page_bytes(const struct attn_plan *a, const struct state_opts *o)
@@ -35,42 +22,61 @@ static size_t page_bytes(const struct attn_plan *a, const struct state_opts *o)
            (size_t)(quant_row_bytes(o->type_k, a->dim_k) + quant_row_bytes(o->type_v, a->dim_v));
 }
 
-/* Bytes of layer i for all sequences. */
-static size_t layer_bytes(const struct state *s, const struct state_opts *o, int i)
+/* Takes n floats for each sequence from *at; *at NULL only counts, in *bytes. */
+static float *take(unsigned char **at, size_t *bytes, size_t n_seq, int64_t n)
 {
-    const struct plan *p = s->plan;
-    size_t n = (size_t)s->n_seq, bytes = 0;
+    size_t size = aligned(n_seq * (size_t)n * sizeof(float));
+    float *p = (float *)(void *)*at;
 
-    if (p->layer[i].mixers & (MIX_ATTN | MIX_MLA))
-        bytes += n * (size_t)s->pages * page_bytes(&p->attn, o);
-    bytes += aligned(n * (size_t)plan_conv_floats(p, i) * sizeof(float));
-    bytes += aligned(n * (size_t)plan_rec_floats(p, i) * sizeof(float));
-    return bytes;
+    *bytes += size;
+    if (*at != NULL)
+        *at += size;
+    return p;
 }
 
-/* Cuts the reservation into layers. */
-static void lay_out(struct state *s, const struct state_opts *o)
+/* Lays out layer i from *at (NULL: counts bytes only). */
+static void lay_out(struct state *s, const struct state_opts *o, int i, unsigned char **at, size_t *bytes)
 {
     const struct plan *p = s->plan;
-    unsigned char *at = s->data;
+    struct layer_memory *l = &s->layer[i];
+    int64_t conv = plan_conv_floats(p, i), rec = plan_rec_floats(p, i);
+    size_t n_seq = (size_t)s->n_seq;
+
+    if (has_kv(p, i)) {
+        l->page_bytes = page_bytes(&p->attn, o);
+        l->pages = *at;
+        *bytes += (size_t)s->n_pages * l->page_bytes;
+        if (*at != NULL)
+            *at += (size_t)s->n_pages * l->page_bytes;
+    }
+    l->live = (struct state_rec){ { take(at, bytes, n_seq, conv), conv }, { take(at, bytes, n_seq, rec), rec } };
+    if (s->undo == 0 || conv == 0)
+        return;
+    l->base = (struct state_rec){ { take(at, bytes, n_seq, conv), conv }, { take(at, bytes, n_seq, rec), rec } };
+    l->inputs = plan_input_floats(p, i);
+    l->log = take(at, bytes, n_seq, (int64_t)2 * s->undo * l->inputs);
+}
+
+static void link_pages(struct state *s, const struct state_opts *o)
+{
+    const struct attn_plan *a = &s->plan->attn;
     void **page = s->page, **table = s->table;
 
-    for (int i = 0; i < p->n_layer; i++) {
-        struct layer_memory *l = &s->layer[i];
-
-        if (p->layer[i].mixers & (MIX_ATTN | MIX_MLA)) {
-            l->kv = (struct op_kv){ o->type_k, o->type_v, p->attn.n_head_kv, p->attn.dim_k, p->attn.dim_v,
-                                    (void *const *const *)table };
-            for (int q = 0; q < s->n_seq; q++) {
-                *table++ = page;
-                for (int64_t j = 0; j < s->pages; j++, at += page_bytes(&p->attn, o))
-                    *page++ = at;
-            }
-        }
-        l->conv = (struct op_rec){ (float *)(void *)at, plan_conv_floats(p, i) };
-        at += aligned((size_t)s->n_seq * (size_t)l->conv.floats * sizeof(float));
-        l->rec = (struct op_rec){ (float *)(void *)at, plan_rec_floats(p, i) };
-        at += aligned((size_t)s->n_seq * (size_t)l->rec.floats * sizeof(float));
+    for (int i = 0; i < s->plan->n_layer; i++) {
+        if (!has_kv(s->plan, i))
+            continue;
+        s->layer[i].kv = (struct op_kv){ o->type_k, o->type_v, a->n_head_kv, a->dim_k, a->dim_v,
+                                         (void *const *const *)table };
+        for (int q = 0; q < s->n_seq; q++, page += s->seq_pages)
+            *table++ = page;
+    }
+    s->n_spare = s->n_pages;
+    for (int32_t i = 0; i < s->n_pages; i++)
+        s->spare[i] = s->n_pages - 1 - i;
+    for (int q = 0; q < s->n_seq; q++) {
+        s->slot[q].page = s->slot_pages + q * s->seq_pages;
+        for (int64_t i = 0; i < s->seq_pages; i++)
+            s->slot[q].page[i] = -1;
     }
 }
 
@@ -84,44 +90,67 @@ static enum err_code check_kv(const struct plan *p, int type, int dim, const cha
     return ERR_OK;
 }
 
+static bool alloc_all(struct state *s, const struct state_opts *o)
+{
+    size_t n_kv = 0, n_pages = (size_t)s->n_pages;
+    unsigned char *none = NULL, *at;
+
+    s->layer = calloc((size_t)s->plan->n_layer, sizeof *s->layer);
+    if (s->layer == NULL)
+        return false;
+    for (int i = 0; i < s->plan->n_layer; i++) {
+        lay_out(s, o, i, &none, &s->bytes);
+        n_kv += has_kv(s->plan, i) ? 1 : 0;
+    }
+    s->slot = calloc((size_t)s->n_seq, sizeof *s->slot);
+    s->slot_pages = calloc(n_pages, sizeof *s->slot_pages);
+    s->shared = calloc(n_pages, sizeof *s->shared);
+    s->spare = calloc(n_pages, sizeof *s->spare);
+    s->page = calloc(n_kv * n_pages + 1, sizeof *s->page);
+    s->table = calloc(n_kv * (size_t)s->n_seq + 1, sizeof *s->table);
+    s->data = dev_alloc(s->dev, s->bytes);
+    if (s->slot == NULL || s->slot_pages == NULL || s->shared == NULL || s->spare == NULL ||
+        s->page == NULL || s->table == NULL || s->data == NULL)
+        return false;
+    at = s->data;
+    s->bytes = 0;
+    for (int i = 0; i < s->plan->n_layer; i++)
+        lay_out(s, o, i, &at, &s->bytes);
+    link_pages(s, o);
+    return true;
+}
+
 enum err_code state_open(struct state **out, struct dev *d, const struct plan *p,
                          const struct state_opts *o, struct err *e)
 {
-    struct state *s = NULL;
-    size_t n_attn = 0;
+    int64_t seq_pages = (o->ctx_tokens + OP_KV_PAGE - 1) / OP_KV_PAGE;
+    struct state *s;
 
     if (check_kv(p, o->type_k, p->attn.dim_k, "keys", e) ||
         check_kv(p, o->type_v, p->attn.dim_v, "values", e))
         return e->code;
-    if (o->ctx_tokens < 1 || o->ctx_tokens > ARCH_CTX_MAX || o->n_seq < 1 || o->n_seq > 4096)
+    if (o->ctx_tokens < 1 || o->ctx_tokens > ARCH_CTX_MAX || o->n_seq < 1 || o->n_seq > 4096 ||
+        seq_pages * o->n_seq > INT32_MAX)
         return err_set(e, ERR_ARG, "context of %lld tokens for %d sequences is out of range",
                        (long long)o->ctx_tokens, o->n_seq);
+    if (o->undo_tokens < 0 || o->undo_tokens > 4096)
+        return err_set(e, ERR_ARG, "undo of %d tokens is not in 0 .. 4096", o->undo_tokens);
     s = calloc(1, sizeof *s);
     if (s == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     s->dev = d;
     s->plan = p;
     s->n_seq = o->n_seq;
-    s->pages = (o->ctx_tokens + OP_KV_PAGE - 1) / OP_KV_PAGE;
-    for (int i = 0; i < p->n_layer; i++) {
-        size_t bytes = layer_bytes(s, o, i);
-
-        n_attn += p->layer[i].mixers & (MIX_ATTN | MIX_MLA) ? 1 : 0;
-        s->bytes = bytes > SIZE_MAX / 2 - s->bytes ? SIZE_MAX / 2 : s->bytes + bytes;
-    }
-    s->pos = calloc((size_t)s->n_seq, sizeof *s->pos);
-    s->layer = calloc((size_t)p->n_layer, sizeof *s->layer);
-    s->page = calloc(n_attn * (size_t)s->n_seq * (size_t)s->pages + 1, sizeof *s->page);
-    s->table = calloc(n_attn * (size_t)s->n_seq + 1, sizeof *s->table);
-    s->data = dev_alloc(d, s->bytes);
-    if (s->pos == NULL || s->layer == NULL || s->page == NULL || s->table == NULL || s->data == NULL) {
+    s->undo = o->undo_tokens;
+    s->seq_pages = seq_pages;
+    s->n_pages = (int32_t)(seq_pages * o->n_seq);
+    if (!alloc_all(s, o)) {
         enum err_code code = err_set(e, ERR_NOMEM,
                                      "out of memory: %zu MiB for %lld tokens of context in %d sequences",
                                      s->bytes >> 20, (long long)o->ctx_tokens, o->n_seq);
         state_close(s);
         return code;
     }
-    lay_out(s, o);
     *out = s;
     return ERR_OK;
 }
@@ -133,8 +162,11 @@ void state_close(struct state *s)
     dev_free(s->dev, s->data, s->bytes);
     free(s->table);
     free(s->page);
+    free(s->spare);
+    free(s->shared);
+    free(s->slot_pages);
+    free(s->slot);
     free(s->layer);
-    free(s->pos);
     free(s);
 }
 
@@ -145,37 +177,25 @@ int64_t state_bytes(const struct state *s)
 
 int64_t state_pos(const struct state *s, int slot)
 {
-    return s->pos[slot];
-}
-
-void state_advance(struct state *s, int slot, int64_t n)
-{
-    s->pos[slot] += n;
+    return s->slot[slot].pos;
 }
 
 void state_clear(struct state *s, int slot)
 {
-    s->pos[slot] = 0;
+    s->slot[slot].pos = s->slot[slot].base = 0;
+    state_kv_drop(s, slot, 0);
     for (int i = 0; i < s->plan->n_layer; i++) {
-        const struct op_rec *rec[2] = { &s->layer[i].conv, &s->layer[i].rec };
+        const struct layer_memory *l = &s->layer[i];
+        const struct op_rec *rec[4] = { &l->live.conv, &l->live.rec, &l->base.conv, &l->base.rec };
 
-        for (int j = 0; j < 2; j++)
+        for (int j = 0; j < 4; j++)
             if (rec[j]->floats > 0)
-                dev_zero(s->dev, rec[j]->data + slot * rec[j]->floats, (size_t)rec[j]->floats * sizeof(float));
+                dev_zero(s->dev, rec[j]->data + slot * rec[j]->floats,
+                         (size_t)rec[j]->floats * sizeof(float));
     }
 }
 
 const struct op_kv *state_kv(const struct state *s, int layer)
 {
     return &s->layer[layer].kv;
-}
-
-struct op_rec state_conv(const struct state *s, int layer)
-{
-    return s->layer[layer].conv;
-}
-
-struct op_rec state_rec(const struct state *s, int layer)
-{
-    return s->layer[layer].rec;
 }

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* state.h - what sequences remember between tokens.               room: state (base quant ops arch)
  *
- * There are two kinds of memory, and only two. Attention layers keep one KV row per position.
- * Recurrent layers keep one fixed block: the last inputs of the convolution and the recurrent
- * state. A state holds n_seq sequences, each in a slot. One thread at a time.
+ * There are two kinds of memory, and only two. Attention layers keep one KV row per position, in pages
+ * that forked sequences share until one of them writes. Recurrent layers keep one fixed block: the last
+ * inputs of the convolution and the recurrent state. Forgetting the newest KV rows is free; the past cannot
+ * be taken out of a block, so with undo_tokens = U > 0 each layer also keeps a second block, the base, some rows
+ * behind the live one, and the small inputs of the rows since (at most 2 U): undo copies the base and
+ * replays rows (model/recurrent.c). Memory for it: one block and 2 U input rows for each sequence.
+ *
+ * A state holds n_seq sequences, each in a slot. One thread at a time.
  */
 #ifndef STATE_STATE_H
 #define STATE_STATE_H
@@ -17,6 +22,7 @@ struct state_opts {
     int64_t ctx_tokens;     /* positions of each sequence, >= 1; rounded up to whole pages */
     int     n_seq;          /* >= 1 */
     int     type_k, type_v; /* rows of quant_types[] */
+    int     undo_tokens;    /* how many rows can always be undone; 0: none */
 };
 
 /* Reserves on d everything this state will ever use; memory is taken as it is touched. */
@@ -25,12 +31,51 @@ MUST_CHECK enum err_code state_open(struct state **out, struct dev *d, const str
 void    state_close(struct state *s); /* NULL is allowed */
 int64_t state_bytes(const struct state *s); /* reserved */
 
-int64_t state_pos(const struct state *s, int slot); /* tokens remembered */
-void    state_advance(struct state *s, int slot, int64_t n); /* n rows have been computed */
+int64_t state_pos(const struct state *s, int slot);  /* tokens remembered */
+int64_t state_undoable(const struct state *s, int slot); /* how many of them can be undone */
 void    state_clear(struct state *s, int slot);
+/* dst forgets what it had and continues where src is. Costs one recurrent block (two and the input rows with
+ * undo) and a page table; KV pages are shared. */
+void    state_fork(struct state *s, int dst, int src);
 
-/* For the forward pass: the memory of a layer. Of a layer without such memory: all zero. */
+/* ---- serial form, for checkpoints and files ---- */
+
+/* Bytes of KV rows of one position, all layers. */
+size_t state_kv_bytes(const struct state *s);
+/* Positions pos .. pos + n - 1: for each layer with KV and each KV head, n keys; then n values. */
+void   state_kv_read(const struct state *s, int slot, int64_t pos, int64_t n, void *out);
+/* Writes positions that follow the ones remembered, without advancing. */
+void   state_kv_write(struct state *s, int slot, int64_t pos, int64_t n, const void *in);
+/* The live recurrent block of a sequence, all layers. */
+size_t state_rec_bytes(const struct state *s);
+void   state_rec_read(const struct state *s, int slot, void *out);
+/* The sequence is at position pos, with this recurrent block; KV rows from pos on are forgotten. Nothing can be
+ * undone from here. */
+void   state_rec_write(struct state *s, int slot, int64_t pos, const void *in);
+
+/* ---- for the forward pass ---- */
+
+/* Before a step that appends n rows to a slot: pages for them that no other sequence shares. */
+void state_prepare(struct state *s, int slot, int64_t n);
+/* After it. */
+void state_advance(struct state *s, int slot, int64_t n);
+/* Of a layer without KV rows: all zero. */
 const struct op_kv *state_kv(const struct state *s, int layer);
-struct op_rec       state_conv(const struct state *s, int layer);
-struct op_rec       state_rec(const struct state *s, int layer);
+
+/* Fixed memory of a recurrent layer; without: all zero. */
+struct state_rec {
+    struct op_rec conv, rec;
+};
+struct state_rec state_live(const struct state *s, int layer);
+struct state_rec state_base(const struct state *s, int layer);
+int  state_undo_tokens(const struct state *s);
+/* Input rows since the base: how many, where row i of a layer is. */
+int  state_logged(const struct state *s, int slot);
+struct tensor state_log(const struct state *s, int layer, int slot, int row, int n);
+/* base = live in one layer */
+void state_rebase(struct state *s, int layer, int slot, bool conv, bool rec);
+/* live = base in every layer; the sequence is n rows shorter. The caller replays the logged rows. */
+void state_rewind(struct state *s, int slot, int64_t n);
+/* The first n logged rows have been folded into the base. */
+void state_folded(struct state *s, int slot, int n);
 #endif

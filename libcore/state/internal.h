@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* internal.h - inside the room state. */
+#ifndef STATE_INTERNAL_H
+#define STATE_INTERNAL_H
+#include "arch/arch.h"
+#include "state/state.h"
+
+struct layer_memory {
+    struct op_kv     kv;
+    size_t           page_bytes;  /* of one KV page */
+    unsigned char   *pages;       /* [n_pages] */
+    struct state_rec live, base;
+    float           *log;         /* [n_seq][2 undo][inputs] */
+    int64_t          inputs;      /* floats of one input row */
+};
+
+/* A sequence. Its recurrent inputs are logged for positions base .. pos - 1. */
+struct slot {
+    int64_t  pos, base;
+    int32_t *page;                /* [pages of a sequence] number of the page, -1: none */
+};
+
+struct state {
+    struct dev          *dev;
+    const struct plan   *plan;
+    int                  n_seq, undo;
+    int64_t              seq_pages; /* of each sequence */
+    int32_t              n_pages;   /* of all: n_seq * seq_pages */
+    int32_t             *shared;    /* [n_pages] sequences that hold the page */
+    int32_t             *spare;     /* stack of pages nobody holds */
+    int32_t              n_spare;
+    struct slot         *slot;      /* [n_seq] */
+    int32_t             *slot_pages;
+    struct layer_memory *layer;     /* [n_layer] */
+    void               **page;      /* [layers with KV][n_seq][seq_pages]: op_kv.page */
+    void               **table;     /* [layers with KV][n_seq] -> page */
+    unsigned char       *data;
+    size_t               bytes;
+};
+
+/* kv.c */
+void state_kv_drop(struct state *s, int slot, int64_t pos); /* pages wholly at or after pos are let go */
+void state_kv_share(struct state *s, int dst, int src);
+#endif

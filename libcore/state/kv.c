@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kv.c - KV pages: a page number stands for OP_KV_PAGE positions in every layer with KV rows; sequences that
+ * were forked share pages until one of them writes. */
+#include <assert.h>
+
+#include "quant/quant.h"
+#include "state/internal.h"
+
+/* Layers' page pointers of one sequence and page follow the page number. */
+static void point(struct state *s, int slot, int64_t i)
+{
+    int32_t page = s->slot[slot].page[i];
+    int kv = 0;
+
+    for (int l = 0; l < s->plan->n_layer; l++) {
+        const struct layer_memory *m = &s->layer[l];
+
+        if (m->page_bytes == 0)
+            continue;
+        s->page[((int64_t)kv * s->n_seq + slot) * s->seq_pages + i] =
+            page < 0 ? NULL : m->pages + (size_t)page * m->page_bytes;
+        kv++;
+    }
+}
+
+static int32_t take_page(struct state *s)
+{
+    assert(s->n_spare > 0); /* there are as many as all sequences can hold */
+    int32_t page = s->spare[--s->n_spare];
+    s->shared[page] = 1;
+    return page;
+}
+
+static void let_go(struct state *s, int32_t page)
+{
+    if (--s->shared[page] == 0)
+        s->spare[s->n_spare++] = page;
+}
+
+void state_prepare(struct state *s, int slot, int64_t n)
+{
+    struct slot *q = &s->slot[slot];
+
+    for (int64_t i = q->pos / OP_KV_PAGE; i * OP_KV_PAGE < q->pos + n; i++) {
+        int32_t old = q->page[i];
+
+        if (old >= 0 && s->shared[old] == 1)
+            continue;
+        q->page[i] = take_page(s);
+        for (int l = 0; old >= 0 && l < s->plan->n_layer; l++) {
+            const struct layer_memory *m = &s->layer[l];
+
+            if (m->page_bytes > 0)
+                dev_copy(s->dev, m->pages + (size_t)q->page[i] * m->page_bytes,
+                         m->pages + (size_t)old * m->page_bytes, m->page_bytes);
+        }
+        if (old >= 0)
+            let_go(s, old);
+        point(s, slot, i);
+    }
+}
+
+void state_kv_drop(struct state *s, int slot, int64_t pos)
+{
+    struct slot *q = &s->slot[slot];
+
+    for (int64_t i = (pos + OP_KV_PAGE - 1) / OP_KV_PAGE; i < s->seq_pages && q->page[i] >= 0; i++) {
+        let_go(s, q->page[i]);
+        q->page[i] = -1;
+        point(s, slot, i);
+    }
+}
+
+void state_kv_share(struct state *s, int dst, int src)
+{
+    state_kv_drop(s, dst, 0);
+    for (int64_t i = 0; i < s->seq_pages && s->slot[src].page[i] >= 0; i++) {
+        s->slot[dst].page[i] = s->slot[src].page[i];
+        s->shared[s->slot[dst].page[i]]++;
+        point(s, dst, i);
+    }
+}
+
+size_t state_kv_bytes(const struct state *s)
+{
+    size_t n = 0;
+
+    for (int l = 0; l < s->plan->n_layer; l++)
+        n += s->layer[l].page_bytes / OP_KV_PAGE;
+    return n;
+}
+
+/* Copies rows between the pages and the serial form. */
+static void transfer(const struct state *s, int slot, int64_t pos, int64_t n, unsigned char *serial, bool out)
+{
+    for (int l = 0; l < s->plan->n_layer; l++) {
+        const struct layer_memory *m = &s->layer[l];
+        size_t row[2] = { 0, 0 };
+
+        if (m->page_bytes == 0)
+            continue;
+        row[0] = (size_t)quant_row_bytes(m->kv.type_k, m->kv.dim_k);
+        row[1] = (size_t)quant_row_bytes(m->kv.type_v, m->kv.dim_v);
+        for (int part = 0; part < 2; part++)
+            for (int h = 0; h < m->kv.n_head; h++)
+                for (int64_t at = pos, left = n, take; left > 0; at += take, left -= take) {
+                    int32_t page = s->slot[slot].page[at / OP_KV_PAGE];
+                    unsigned char *p = m->pages + (size_t)page * m->page_bytes;
+
+                    assert(page >= 0);
+                    take = OP_KV_PAGE - at % OP_KV_PAGE;
+                    take = take < left ? take : left;
+                    p += part == 0 ? 0 : (size_t)m->kv.n_head * OP_KV_PAGE * row[0];
+                    p += ((size_t)h * OP_KV_PAGE + (size_t)(at % OP_KV_PAGE)) * row[part];
+                    dev_copy(s->dev, out ? serial : p, out ? p : serial, (size_t)take * row[part]);
+                    serial += (size_t)take * row[part];
+                }
+    }
+}
+
+void state_kv_read(const struct state *s, int slot, int64_t pos, int64_t n, void *out)
+{
+    assert(pos >= 0 && n >= 0 && pos + n <= s->slot[slot].pos);
+    transfer(s, slot, pos, n, out, true);
+}
+
+void state_kv_write(struct state *s, int slot, int64_t pos, int64_t n, const void *in)
+{
+    int64_t keep = s->slot[slot].pos;
+
+    assert(pos >= keep && pos + n <= s->seq_pages * OP_KV_PAGE);
+    state_prepare(s, slot, pos + n - keep);
+    transfer(s, slot, pos, n, (unsigned char *)(uintptr_t)in, false);
+}
