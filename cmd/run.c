@@ -606,7 +606,7 @@ static void note_times(const struct session *s)
     n = model_timings(s->model, t, (int)(sizeof t / sizeof *t));
     qsort(t, (size_t)n, sizeof *t, slower_first);
     for (int i = 0; i < n; i++)
-        cli_note("  %-12s %8" PRIu64 " calls %10.1f ms %5.1f %%", t[i].op, t[i].calls,
+        cli_note("  %-16s %8" PRIu64 " calls %10.1f ms %5.1f %%", t[i].op, t[i].calls,
                  (double)t[i].ns / 1e6, all_ms > 0 ? (double)t[i].ns / 1e4 / all_ms : 0);
 }
 

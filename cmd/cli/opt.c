@@ -163,7 +163,7 @@ static void set_number(const struct opt *o, const char *arg)
     if (!parse_i64(arg, &v))
         cli_usage("--%s %s: not a number", o->name, arg);
     if (v < o->lo || v > o->hi) {
-        if (o->hi == INT64_MAX || o->hi == INT32_MAX)
+        if (v < o->lo && (o->hi == INT64_MAX || o->hi == INT32_MAX))
             cli_usage("--%s %s: must be at least %lld", o->name, arg, (long long)o->lo);
         cli_usage("--%s %s: must be from %lld to %lld", o->name, arg, (long long)o->lo,
                   (long long)o->hi);

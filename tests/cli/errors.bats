@@ -25,6 +25,7 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     fails 2 "--predict -1: must be at least 0" chimere-run -n -1
     fails 2 "--predict 12kk: not a number" chimere-run -n 12kk
     fails 2 "not a number" chimere-run -n 9223372036854775807k
+    fails 2 "--top-k 3G: must be from 0 to" chimere-run --top-k 3G
     fails 2 "--threads 0: must be from 1 to 512" chimere-run --threads 0
     fails 2 "--temp hot: not a number" chimere-run --temp hot
     fails 2 "not a number" chimere-run --temp nan
