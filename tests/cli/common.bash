@@ -36,6 +36,17 @@ no()
     ! "$@"
 }
 
+# wait_for COMMAND...: until it succeeds, for ten seconds at most.
+wait_for()
+{
+    local i
+    for ((i = 0; i < 100; i++)); do
+        "$@" && return 0
+        sleep 0.1
+    done
+    return 1
+}
+
 # fails STATUS TEXT COMMAND...: that status, nothing on stdout, one line on stderr, with TEXT in it.
 fails()
 {

@@ -127,9 +127,15 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
 
 @test "a model file that is cut while the program waits for the prompt" {
     cp "$TINY" cut.gguf
+    mkfifo prompt
+    chimere-run -m cut.gguf --raw -n 2 < prompt > out 2> err &
+    exec 9> prompt
+    wait_for grep -q cut.gguf "/proc/$!/maps"
+    truncate -s 65536 cut.gguf
+    echo hello >&9
+    exec 9>&-
     status=0
-    { sleep 0.5; truncate -s 65536 cut.gguf; echo hello; } |
-        chimere-run -m cut.gguf --raw -n 2 > out 2> err || status=$?
+    wait $! || status=$?
     cat err
     [ $status -eq 3 ]
     [ "$(cat err)" = "chimere-run: cut.gguf: file changed or was cut while it was in use" ]

@@ -237,20 +237,30 @@ EOF
 }
 
 @test "SIGINT ends with what is there, and by the signal" {
-    try 130 timeout --preserve-status -s INT 1 \
-        chimere-run --raw -p 'The kernel' --ignore-eos --ctx 100k --json
-    jq -e '.finish_reason == "interrupted" and (.token_ids | length) > 0 and (.text | length) > 0' out
+    # A shell's background jobs ignore SIGINT: env gives it back.
+    env --default-signal=INT chimere-run --raw -p 'The kernel' --ignore-eos --ctx 100k --jsonl > out 2> err &
+    wait_for grep -q '"token"' out
+    kill -INT $!
+    status=0
+    wait $! || status=$?
+    [ $status -eq 130 ]
     [ ! -s err ]
-    try 143 timeout --preserve-status 1 chimere-run --raw -p 'The kernel' --ignore-eos --ctx 100k
-    [ -s out ]
+    tail -n 1 out | jq -e '.type == "end" and .finish_reason == "interrupted" and .usage.completion_tokens > 0'
+    chimere-run --raw -p 'The kernel' --ignore-eos --ctx 100k > out 2> err &
+    wait_for test -s out
+    kill -TERM $!
+    status=0
+    wait $! || status=$?
+    [ $status -eq 143 ]
+    [ ! -s err ]
 }
 
 @test "SIGUSR1 asks how far it is" {
     chimere-run --raw -p 'The kernel' --ignore-eos --ctx 100k > out 2> err &
     pid=$!
-    for _ in $(seq 50); do [ -s out ] && break; sleep 0.1; done
+    wait_for test -s out
     kill -USR1 $pid
-    for _ in $(seq 50); do [ -s err ] && break; sleep 0.1; done
+    wait_for test -s err
     kill -TERM $pid
     wait $pid || true
     grep -qE '^chimere-run: [0-9]+ tokens, [0-9.]+ tokens/s$' err
