@@ -15,7 +15,7 @@ static unsigned char *kv_at(const struct op_kv *kv, int slot, int64_t pos, int h
 {
     int64_t k_bytes = quant_row_bytes(kv->type_k, kv->dim_k);
     int64_t v_bytes = quant_row_bytes(kv->type_v, kv->dim_v);
-    unsigned char *page = kv->page[slot][pos / OP_KV_PAGE];
+    unsigned char *page = kv->pages + (size_t)kv->page[slot][pos / OP_KV_PAGE] * kv->page_bytes;
     int64_t row = (int64_t)h * OP_KV_PAGE + pos % OP_KV_PAGE;
 
     return value ? page + (int64_t)kv->n_head * OP_KV_PAGE * k_bytes + row * v_bytes : page + row * k_bytes;

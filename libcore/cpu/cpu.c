@@ -15,6 +15,25 @@ static void close_cpu(void *ctx)
     free(c);
 }
 
+static const void *weights(void *ctx, const void *host, size_t n)
+{
+    (void)ctx;
+    (void)n;
+    return host;
+}
+
+static void begin(void *ctx)
+{
+    (void)ctx;
+}
+
+static enum err_code end(void *ctx, struct err *e)
+{
+    (void)ctx;
+    (void)e;
+    return ERR_OK;
+}
+
 /* Untouched pages cost nothing, so a long context may be reserved and only partly used. */
 static void *alloc(void *ctx, size_t n)
 {
@@ -59,7 +78,7 @@ static const struct dev_table table = {
 #undef X
     .matmul_need = cpu_matmul_need, .attn_need = cpu_attn_need, .moe_need = cpu_moe_need,
     .route_need = cpu_route_need,
-    .alloc = alloc, .free = release, .zero = zero, .copy = copy, .close = close_cpu, .simd = simd, .threads = threads,
+    .weights = weights, .is_host = true, .begin = begin, .end = end, .alloc = alloc, .free = release, .zero = zero, .copy = copy, .close = close_cpu, .simd = simd, .threads = threads,
 };
 
 enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o, struct err *e)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forward.c - the walk over the plan. */
-#include <string.h>
-
 #include "model/forward.h"
 #include "model/internal.h"
 #include "quant/quant.h"
@@ -13,13 +11,13 @@ static struct tensor rows_at(float *data, int64_t ne0, int64_t ne1)
 }
 
 /* Copies the residual stream for run_trace_hidden(). */
-static float *note(const struct model_step *st, float *hidden, struct tensor x)
+static float *note(struct dev *d, const struct model_step *st, float *hidden, struct tensor x)
 {
     size_t n = (size_t)x.ne[0] * (size_t)x.ne[1];
 
     if (st->hidden == NULL)
         return NULL;
-    memcpy(hidden, x.data, n * sizeof *hidden);
+    dev_copy(d, hidden, x.data, n * sizeof *hidden);
     return hidden + n;
 }
 
@@ -74,17 +72,17 @@ static void walk(const struct step *s, const struct model_step *st)
     float *hidden = st->hidden;
 
     op_embed(d, x, m->embd, st->rows->token, m->plan.embd_scale);
-    hidden = note(st, hidden, x);
+    hidden = note(d, st, hidden, x);
     for (int i = 0; i < m->plan.n_layer; i++) {
         size_t mark = dev_mark(d);
 
         layer(s, i, x);
-        hidden = note(st, hidden, x);
+        hidden = note(d, st, hidden, x);
         dev_release(d, mark);
     }
     if (st->hidden != NULL) {
         op_rms_norm(d, last, x, m->out_norm, n_embd, 0, m->plan.norm_eps);
-        (void)note(st, hidden, last);
+        (void)note(d, st, hidden, last);
     }
     if (st->n_pick == 0)
         return;

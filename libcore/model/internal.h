@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* internal.h - inside the room model: bound weights and the parts of the forward pass.
  *
- * Matrices stay where the file is mapped; vectors (norms, biases, convolution taps) are widened to float
- * once, in the model's arena. */
+ * Matrices stay where the file is mapped (or are copied to the device); vectors (norms, biases, convolution
+ * taps) are widened to float once, in the model's arena. */
 #ifndef MODEL_INTERNAL_H
 #define MODEL_INTERNAL_H
 #include "arch/arch.h"
@@ -95,6 +95,7 @@ struct binder {
     const struct gguf *g;
     struct arena      *arena;
     struct err        *e;
+    struct dev        *dev;
     int                layer; /* -1: names without "blk.N." */
     bool              *used;  /* [tensors of the file] */
 };
@@ -106,11 +107,9 @@ bool          bind_has(const struct binder *b, const char *name);
 /* n floats, whatever the tensor's dimensions. */
 const float  *bind_vec(struct binder *b, const char *name, int64_t n);
 const float  *bind_vec_opt(struct binder *b, const char *name, int64_t n);
-/* A matrix of rows by columns, widened and transposed into out: out[c * pitch + r]. */
-void          bind_transposed(struct binder *b, const char *name, int64_t columns, int64_t rows, float *out,
-                              int64_t pitch);
-/* conv1d.weight is stored [channels][taps]; returned as [taps][channels]. */
-const float  *bind_conv(struct binder *b, const char *name, int64_t taps, int64_t channels);
+/* `n` matrices [rows][columns] (a convolution's [channels][taps]), widened, transposed, side by side:
+ * [columns][n * rows]. */
+const float  *bind_transposed(struct binder *b, const char *const *names, int n, int64_t columns, int64_t rows);
 
 void model_bind_attn(struct layer_weights *l, const struct plan *p, struct binder *b);
 void model_bind_mla(struct layer_weights *l, const struct plan *p, struct binder *b);

@@ -9,7 +9,7 @@ void model_bind_conv(struct layer_weights *l, const struct plan *p, struct binde
 
     w->in = bind_mat(b, "shortconv.in_proj.weight", p->n_embd, (int64_t)3 * p->n_embd, 1);
     w->out = bind_mat(b, "shortconv.out_proj.weight", p->n_embd, p->n_embd, 1);
-    w->conv = bind_conv(b, "shortconv.conv.weight", p->taps, p->n_embd);
+    w->conv = bind_transposed(b, (const char *[]){ "shortconv.conv.weight" }, 1, p->taps, p->n_embd);
 }
 
 /* in: b * x */

@@ -17,7 +17,7 @@ void model_bind_gdn(struct layer_weights *l, const struct plan *p, struct binder
         w->beta = bind_mat(b, "ssm_beta.weight", p->n_embd, g->n_v, 1);
     }
     w->out = bind_mat(b, "ssm_out.weight", inner, p->n_embd, 1);
-    w->conv = bind_conv(b, "ssm_conv1d.weight", p->taps, channels);
+    w->conv = bind_transposed(b, (const char *[]){ "ssm_conv1d.weight" }, 1, p->taps, channels);
     w->dt_bias = bind_vec(b, "ssm_dt.bias", g->n_v);
     w->a = bind_vec(b, "ssm_a", g->n_v);
     w->norm = bind_vec(b, "ssm_norm.weight", g->dim_v);

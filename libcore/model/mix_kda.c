@@ -8,7 +8,7 @@ void model_bind_kda(struct layer_weights *l, const struct plan *p, struct binder
 {
     struct kda_weights *w = &l->kda;
     int64_t dim = p->gdn.dim, inner = p->gdn.n_v * dim;
-    float *conv = arena_array(b->arena, (size_t)(3 * inner * p->taps), sizeof *conv);
+    static const char *const conv[3] = { "ssm_conv1d_q.weight", "ssm_conv1d_k.weight", "ssm_conv1d_v.weight" };
 
     w->q = bind_mat(b, "attn_q.weight", p->n_embd, inner, 1);
     w->k = bind_mat(b, "attn_k.weight", p->n_embd, inner, 1);
@@ -22,14 +22,7 @@ void model_bind_kda(struct layer_weights *l, const struct plan *p, struct binder
     w->dt_bias = bind_vec(b, "ssm_dt.bias", inner);
     w->a = bind_vec(b, "ssm_a", p->gdn.n_v);
     w->norm = bind_vec(b, "ssm_norm.weight", dim);
-    if (conv == NULL && b->e->code == ERR_OK)
-        err_set(b->e, ERR_NOMEM, "out of memory");
-    if (b->e->code != ERR_OK)
-        return;
-    bind_transposed(b, "ssm_conv1d_q.weight", p->taps, inner, conv, 3 * inner);
-    bind_transposed(b, "ssm_conv1d_k.weight", p->taps, inner, conv + inner, 3 * inner);
-    bind_transposed(b, "ssm_conv1d_v.weight", p->taps, inner, conv + 2 * inner, 3 * inner);
-    w->conv = conv;
+    w->conv = bind_transposed(b, conv, 3, p->taps, inner);
 }
 
 /* in: q, k, v before the convolution, decay, beta */

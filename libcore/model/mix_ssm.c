@@ -12,10 +12,10 @@ void model_bind_ssm1(struct layer_weights *l, const struct plan *p, struct binde
     w->x = bind_mat(b, "ssm_x.weight", m->inner, m->dt_rank + (int64_t)2 * m->n_state, 1);
     w->dt = bind_mat(b, "ssm_dt.weight", m->dt_rank, m->inner, 1);
     w->out = bind_mat(b, "ssm_out.weight", m->inner, p->n_embd, 1);
-    w->conv = bind_conv(b, "ssm_conv1d.weight", p->taps, m->inner);
+    w->conv = bind_transposed(b, (const char *[]){ "ssm_conv1d.weight" }, 1, p->taps, m->inner);
     w->conv_bias = bind_vec_opt(b, "ssm_conv1d.bias", m->inner);
     w->dt_bias = bind_vec(b, "ssm_dt.bias", m->inner);
-    w->a = bind_conv(b, "ssm_a", m->n_state, m->inner);
+    w->a = bind_transposed(b, (const char *[]){ "ssm_a" }, 1, m->n_state, m->inner);
     w->d = bind_vec(b, "ssm_d", m->inner);
     w->dt_norm = bind_vec_opt(b, "ssm_dt_norm.weight", m->dt_rank);
     w->b_norm = bind_vec_opt(b, "ssm_b_norm.weight", m->n_state);
@@ -115,7 +115,7 @@ void model_bind_ssm2(struct layer_weights *l, const struct plan *p, struct binde
 
     w->in = bind_mat(b, "ssm_in.weight", p->n_embd, m->inner + channels + m->n_head, 1);
     w->out = bind_mat(b, "ssm_out.weight", m->inner, p->n_embd, 1);
-    w->conv = bind_conv(b, "ssm_conv1d.weight", p->taps, channels);
+    w->conv = bind_transposed(b, (const char *[]){ "ssm_conv1d.weight" }, 1, p->taps, channels);
     w->conv_bias = bind_vec_opt(b, "ssm_conv1d.bias", channels);
     w->dt_bias = bind_vec(b, "ssm_dt.bias", m->n_head);
     w->a = bind_vec(b, "ssm_a", m->n_head);

@@ -84,7 +84,7 @@ static enum err_code check_unused(const struct gguf *g, const bool *used, struct
 
 static enum err_code bind_all(struct model *m, const struct gguf *g, struct err *e)
 {
-    struct binder b = { g, &m->arena, e, -1, arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)) };
+    struct binder b = { g, &m->arena, e, m->dev, -1, arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)) };
     const struct plan *p = &m->plan;
     float *freq;
 
@@ -95,7 +95,7 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, struct err 
         return err_set(e, ERR_NOMEM, "out of memory");
     for (int i = 0; i < p->attn.n_rot / 2; i++)
         freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
-    m->rope_freq = freq;
+    m->rope_freq = dev_weights(m->dev, freq, (size_t)(p->attn.n_rot / 2 + 1) * sizeof *freq);
     m->embd = bind_mat(&b, "token_embd.weight", p->n_embd, p->n_vocab, 1);
     m->out_norm = bind_vec(&b, bind_has(&b, "token_embd_norm.weight") ? "token_embd_norm.weight"
                                                                      : "output_norm.weight", p->n_embd);
@@ -136,8 +136,8 @@ enum err_code model_open(struct model **out, const struct gguf *g, const struct 
 
     if (m == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    if (plan_make(&m->plan, g, e) || bind_all(m, g, e) ||
-        dev_open(&m->dev, o->device == NULL ? "cpu" : o->device, &dev_opts, e)) {
+    if (plan_make(&m->plan, g, e) ||
+        dev_open(&m->dev, o->device == NULL ? "cpu" : o->device, &dev_opts, e) || bind_all(m, g, e)) {
         enum err_code code = e->code;
 
         model_close(m);

@@ -52,6 +52,15 @@ static const struct gguf_tensor *need_shape(struct binder *b, const char *name, 
     return NULL;
 }
 
+static const void *to_device(struct binder *b, const void *host, size_t n)
+{
+    const void *p = host == NULL || b->e->code != ERR_OK ? NULL : dev_weights(b->dev, host, n);
+
+    if (p == NULL && b->e->code == ERR_OK)
+        err_set(b->e, ERR_NOMEM, "out of memory: the weights do not fit device %s", dev_name(b->dev));
+    return p;
+}
+
 struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2)
 {
     const struct gguf_tensor *t = need_shape(b, name, ne0, ne1, ne2);
@@ -61,7 +70,7 @@ struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t 
     return (struct tensor){
         /* operations never write weights */
         .type = t->type, .ne = { ne0, ne1, ne2 }, .stride = ne0, .pitch = ne1,
-        .data = (void *)(uintptr_t)t->data,
+        .data = (void *)(uintptr_t)to_device(b, t->data, t->size_bytes),
     };
 }
 
@@ -81,7 +90,8 @@ static float *room_for(struct binder *b, int64_t n)
     return v;
 }
 
-const float *bind_vec(struct binder *b, const char *name, int64_t n)
+/* n floats on the host, whatever the tensor's dimensions. */
+static float *widened(struct binder *b, const char *name, int64_t n)
 {
     char full[128];
     const struct gguf_tensor *t = need(b, name, full);
@@ -103,25 +113,26 @@ const float *bind_vec(struct binder *b, const char *name, int64_t n)
     return v;
 }
 
+const float *bind_vec(struct binder *b, const char *name, int64_t n)
+{
+    return to_device(b, widened(b, name, n), (size_t)n * sizeof(float));
+}
+
 const float *bind_vec_opt(struct binder *b, const char *name, int64_t n)
 {
     return bind_has(b, name) ? bind_vec(b, name, n) : NULL;
 }
 
-void bind_transposed(struct binder *b, const char *name, int64_t columns, int64_t rows, float *out,
-                     int64_t pitch)
+const float *bind_transposed(struct binder *b, const char *const *names, int n, int64_t columns, int64_t rows)
 {
-    const float *v = bind_vec(b, name, columns * rows);
+    float *out = room_for(b, columns * rows * n);
 
-    for (int64_t r = 0; v != NULL && out != NULL && r < rows; r++)
-        for (int64_t c = 0; c < columns; c++)
-            out[c * pitch + r] = v[r * columns + c];
-}
+    for (int i = 0; i < n; i++) {
+        const float *v = widened(b, names[i], columns * rows);
 
-const float *bind_conv(struct binder *b, const char *name, int64_t taps, int64_t channels)
-{
-    float *v = room_for(b, taps * channels);
-
-    bind_transposed(b, name, taps, channels, v, channels);
-    return v;
+        for (int64_t r = 0; v != NULL && out != NULL && r < rows; r++)
+            for (int64_t c = 0; c < columns; c++)
+                out[(c * n + i) * rows + r] = v[r * columns + c];
+    }
+    return to_device(b, out, (size_t)(columns * rows * n) * sizeof *out);
 }

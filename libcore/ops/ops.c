@@ -60,8 +60,8 @@ void dev_close(struct dev *d)
 {
     if (d == NULL)
         return;
+    dev_free(d, d->scratch, d->cap);
     d->impl.table->close(d->impl.ctx);
-    free(d->scratch);
     free(d);
 }
 
@@ -78,6 +78,16 @@ int dev_threads(const struct dev *d)
 const char *dev_simd(const struct dev *d)
 {
     return d->impl.table->simd(d->impl.ctx);
+}
+
+const void *dev_weights(struct dev *d, const void *host, size_t n)
+{
+    return d->impl.table->weights(d->impl.ctx, host, n);
+}
+
+bool dev_is_host(const struct dev *d)
+{
+    return d->impl.table->is_host;
 }
 
 void *dev_alloc(struct dev *d, size_t n)
@@ -103,13 +113,14 @@ void dev_copy(struct dev *d, void *to, const void *from, size_t n)
 
 enum err_code dev_reserve(struct dev *d, size_t scratch_bytes, struct err *e)
 {
-    void *p = NULL;
+    void *p;
 
     if (scratch_bytes <= d->cap)
         return ERR_OK;
-    if (posix_memalign(&p, ALIGN, scratch_bytes) != 0)
+    p = dev_alloc(d, scratch_bytes);
+    if (p == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %zu bytes of scratch", scratch_bytes);
-    free(d->scratch);
+    dev_free(d, d->scratch, d->cap);
     d->scratch = p;
     d->cap = scratch_bytes;
     return ERR_OK;
@@ -129,13 +140,13 @@ size_t dev_scratch_peak(const struct dev *d)
 void dev_begin(struct dev *d)
 {
     d->used = 0;
+    if (!d->measuring)
+        d->impl.table->begin(d->impl.ctx);
 }
 
 enum err_code dev_end(struct dev *d, struct err *e)
 {
-    (void)d;
-    (void)e;
-    return ERR_OK;
+    return d->impl.table->end(d->impl.ctx, e);
 }
 
 void *dev_scratch_bytes(struct dev *d, size_t n)

@@ -48,13 +48,16 @@ struct op_rec {
     int64_t floats;
 };
 
-/* Keys and values of one layer, in pages of OP_KV_PAGE positions. page[slot][i] holds positions
- * i * OP_KV_PAGE ...: for each KV head OP_KV_PAGE rows of keys, then the same of values. */
+/* Keys and values of one layer, in pages of OP_KV_PAGE positions: for each KV head OP_KV_PAGE rows of keys, then
+ * the same of values. Page number page[slot][i] holds a sequence's positions i * OP_KV_PAGE ...; the numbers
+ * are the same for every layer. */
 enum { OP_KV_PAGE = 256 };
 struct op_kv {
-    int          type_k, type_v; /* rows of quant_types[] */
-    int          n_head, dim_k, dim_v;
-    void *const *const *page;    /* [slot][ctx / OP_KV_PAGE] */
+    int                   type_k, type_v; /* rows of quant_types[] */
+    int                   n_head, dim_k, dim_v;
+    unsigned char        *pages;          /* on the device */
+    size_t                page_bytes;
+    const int32_t *const *page;           /* [slot][ctx / OP_KV_PAGE], on the host; -1: none yet */
 };
 
 enum op_act { OP_SILU, OP_RELU2 };
@@ -71,6 +74,12 @@ void dev_close(struct dev *d); /* NULL is allowed */
 const char *dev_name(const struct dev *d);
 int         dev_threads(const struct dev *d);
 const char *dev_simd(const struct dev *d); /* kernels in use: "avx512" "avx2" "scalar" */
+
+/* Where operations find n bytes of weights that stay at `host` for the device's life: host itself on the cpu, a
+ * copy elsewhere; NULL when there is no room. */
+const void *dev_weights(struct dev *d, const void *host, size_t n);
+/* The device's memory is the host's: pointers into it may be read directly. */
+bool dev_is_host(const struct dev *d);
 
 /* Memory of the device, zeroed, 64-byte aligned, taken from the system as it is touched; NULL when it
  * cannot be had. */

@@ -59,8 +59,12 @@ struct dev_table {
     size_t (*route_need)(void *c, struct tensor logits);
     size_t (*moe_need)(void *c, struct tensor y, struct tensor x, const struct op_moe *a);
 
+    const void *(*weights)(void *c, const void *host, size_t n);
+    bool is_host;
     void *(*alloc)(void *c, size_t n);
     void (*free)(void *c, void *p, size_t n);
+    void (*begin)(void *c);
+    enum err_code (*end)(void *c, struct err *e);
     void (*zero)(void *c, void *p, size_t n);
     void (*copy)(void *c, void *to, const void *from, size_t n);
     void (*close)(void *c);

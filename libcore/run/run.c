@@ -19,7 +19,8 @@ struct run {
     int64_t       ctx;
     int           n_seq, rows_max;
     int32_t       n_vocab;
-    float        *logits;      /* [rows_max][n_vocab], taken from the system as it is touched */
+    float        *logits;      /* [rows_max][n_vocab] on the device, taken from the system as it is touched */
+    float        *fetched;     /* the same on the host; where the device is the host, the same memory */
     size_t        logits_bytes;
     float        *hidden;      /* see run_trace_hidden() */
     /* the step in hand, [rows_max] each; rows are sorted by sequence, order kept */
@@ -49,6 +50,7 @@ static enum err_code alloc_all(struct run *r, struct err *e)
 
     r->logits_bytes = n * (size_t)r->n_vocab * sizeof *r->logits;
     r->logits = dev_alloc(model_dev(r->m), r->logits_bytes);
+    r->fetched = dev_is_host(model_dev(r->m)) ? r->logits : malloc(r->logits_bytes);
     r->token = calloc(n, sizeof *r->token);
     r->pos = calloc(n, sizeof *r->pos);
     r->pick = calloc(n, sizeof *r->pick);
@@ -57,7 +59,7 @@ static enum err_code alloc_all(struct run *r, struct err *e)
     r->seq = calloc(3 * (size_t)r->n_seq, sizeof *r->seq);
     r->count = calloc((size_t)r->n_seq, sizeof *r->count);
     r->feed = calloc(n, sizeof *r->feed);
-    if (r->logits == NULL || r->token == NULL || r->pos == NULL || r->pick == NULL || r->logits_of == NULL ||
+    if (r->logits == NULL || r->fetched == NULL || r->token == NULL || r->pos == NULL || r->pick == NULL || r->logits_of == NULL ||
         r->place == NULL || r->seq == NULL || r->count == NULL || r->feed == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for logits of %d rows", r->logits_bytes >> 20,
                        r->rows_max);
@@ -98,6 +100,8 @@ void run_close(struct run *r)
 {
     if (r == NULL)
         return;
+    if (r->fetched != r->logits)
+        free(r->fetched);
     dev_free(model_dev(r->m), r->logits, r->logits_bytes);
     state_close(r->state);
     free(r->token);
@@ -170,14 +174,19 @@ enum err_code run_step(struct run *r, const struct run_row *rows, int n, struct 
         }
     r->n_rows = n;
     const struct model_step st = { &in, r->pick, n_pick, r->logits, r->seq + r->n_seq, r->hidden };
-    return model_forward(r->m, r->state, &st, e);
+    if (model_forward(r->m, r->state, &st, e) != ERR_OK)
+        return e->code;
+    if (r->fetched != r->logits)
+        dev_copy(model_dev(r->m), r->fetched, r->logits,
+                 (size_t)n_pick * (size_t)r->n_vocab * sizeof *r->logits);
+    return ERR_OK;
 }
 
 const float *run_logits(const struct run *r, int i)
 {
     if (i < 0 || i >= r->n_rows || r->logits_of[i] < 0)
         return NULL;
-    return r->logits + (int64_t)r->logits_of[i] * r->n_vocab;
+    return r->fetched + (int64_t)r->logits_of[i] * r->n_vocab;
 }
 
 const float *run_logits_last(const struct run *r)

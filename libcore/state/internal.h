@@ -7,8 +7,6 @@
 
 struct layer_memory {
     struct op_kv     kv;
-    size_t           page_bytes;  /* of one KV page */
-    unsigned char   *pages;       /* [n_pages] */
     struct state_rec live, base;
     float           *log;         /* [n_seq][2 undo][inputs] */
     int64_t          inputs;      /* floats of one input row */
@@ -32,8 +30,7 @@ struct state {
     struct slot         *slot;      /* [n_seq] */
     int32_t             *slot_pages;
     struct layer_memory *layer;     /* [n_layer] */
-    void               **page;      /* [layers with KV][n_seq][seq_pages]: op_kv.page */
-    void               **table;     /* [layers with KV][n_seq] -> page */
+    const int32_t      **page;      /* [n_seq] -> slot[].page: op_kv.page */
     unsigned char       *data;
     size_t               bytes;
 };

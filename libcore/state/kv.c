@@ -6,23 +6,6 @@
 #include "quant/quant.h"
 #include "state/internal.h"
 
-/* Layers' page pointers of one sequence and page follow the page number. */
-static void point(struct state *s, int slot, int64_t i)
-{
-    int32_t page = s->slot[slot].page[i];
-    int kv = 0;
-
-    for (int l = 0; l < s->plan->n_layer; l++) {
-        const struct layer_memory *m = &s->layer[l];
-
-        if (m->page_bytes == 0)
-            continue;
-        s->page[((int64_t)kv * s->n_seq + slot) * s->seq_pages + i] =
-            page < 0 ? NULL : m->pages + (size_t)page * m->page_bytes;
-        kv++;
-    }
-}
-
 static int32_t take_page(struct state *s)
 {
     assert(s->n_spare > 0); /* there are as many as all sequences can hold */
@@ -50,13 +33,12 @@ void state_prepare(struct state *s, int slot, int64_t n)
         for (int l = 0; old >= 0 && l < s->plan->n_layer; l++) {
             const struct layer_memory *m = &s->layer[l];
 
-            if (m->page_bytes > 0)
-                dev_copy(s->dev, m->pages + (size_t)q->page[i] * m->page_bytes,
-                         m->pages + (size_t)old * m->page_bytes, m->page_bytes);
+            if (m->kv.page_bytes > 0)
+                dev_copy(s->dev, m->kv.pages + (size_t)q->page[i] * m->kv.page_bytes,
+                         m->kv.pages + (size_t)old * m->kv.page_bytes, m->kv.page_bytes);
         }
         if (old >= 0)
             let_go(s, old);
-        point(s, slot, i);
     }
 }
 
@@ -67,7 +49,6 @@ void state_kv_drop(struct state *s, int slot, int64_t pos)
     for (int64_t i = (pos + OP_KV_PAGE - 1) / OP_KV_PAGE; i < s->seq_pages && q->page[i] >= 0; i++) {
         let_go(s, q->page[i]);
         q->page[i] = -1;
-        point(s, slot, i);
     }
 }
 
@@ -77,7 +58,6 @@ void state_kv_share(struct state *s, int dst, int src)
     for (int64_t i = 0; i < s->seq_pages && s->slot[src].page[i] >= 0; i++) {
         s->slot[dst].page[i] = s->slot[src].page[i];
         s->shared[s->slot[dst].page[i]]++;
-        point(s, dst, i);
     }
 }
 
@@ -86,7 +66,7 @@ size_t state_kv_bytes(const struct state *s)
     size_t n = 0;
 
     for (int l = 0; l < s->plan->n_layer; l++)
-        n += s->layer[l].page_bytes / OP_KV_PAGE;
+        n += s->layer[l].kv.page_bytes / OP_KV_PAGE;
     return n;
 }
 
@@ -97,7 +77,7 @@ static void transfer(const struct state *s, int slot, int64_t pos, int64_t n, un
         const struct layer_memory *m = &s->layer[l];
         size_t row[2] = { 0, 0 };
 
-        if (m->page_bytes == 0)
+        if (m->kv.page_bytes == 0)
             continue;
         row[0] = (size_t)quant_row_bytes(m->kv.type_k, m->kv.dim_k);
         row[1] = (size_t)quant_row_bytes(m->kv.type_v, m->kv.dim_v);
@@ -105,7 +85,7 @@ static void transfer(const struct state *s, int slot, int64_t pos, int64_t n, un
             for (int h = 0; h < m->kv.n_head; h++)
                 for (int64_t at = pos, left = n, take; left > 0; at += take, left -= take) {
                     int32_t page = s->slot[slot].page[at / OP_KV_PAGE];
-                    unsigned char *p = m->pages + (size_t)page * m->page_bytes;
+                    unsigned char *p = m->kv.pages + (size_t)page * m->kv.page_bytes;
 
                     assert(page >= 0);
                     take = OP_KV_PAGE - at % OP_KV_PAGE;

@@ -43,11 +43,11 @@ static void lay_out(struct state *s, const struct state_opts *o, int i, unsigned
     size_t n_seq = (size_t)s->n_seq;
 
     if (has_kv(p, i)) {
-        l->page_bytes = page_bytes(&p->attn, o);
-        l->pages = *at;
-        *bytes += (size_t)s->n_pages * l->page_bytes;
+        l->kv = (struct op_kv){ o->type_k, o->type_v, p->attn.n_head_kv, p->attn.dim_k, p->attn.dim_v, *at,
+                                page_bytes(&p->attn, o), s->page };
+        *bytes += (size_t)s->n_pages * l->kv.page_bytes;
         if (*at != NULL)
-            *at += (size_t)s->n_pages * l->page_bytes;
+            *at += (size_t)s->n_pages * l->kv.page_bytes;
     }
     l->live = (struct state_rec){ { take(at, bytes, n_seq, conv), conv }, { take(at, bytes, n_seq, rec), rec } };
     if (s->undo == 0 || conv == 0)
@@ -57,24 +57,13 @@ static void lay_out(struct state *s, const struct state_opts *o, int i, unsigned
     l->log = take(at, bytes, n_seq, (int64_t)2 * s->undo * l->inputs);
 }
 
-static void link_pages(struct state *s, const struct state_opts *o)
+static void link_pages(struct state *s)
 {
-    const struct attn_plan *a = &s->plan->attn;
-    void **page = s->page, **table = s->table;
-
-    for (int i = 0; i < s->plan->n_layer; i++) {
-        if (!has_kv(s->plan, i))
-            continue;
-        s->layer[i].kv = (struct op_kv){ o->type_k, o->type_v, a->n_head_kv, a->dim_k, a->dim_v,
-                                         (void *const *const *)table };
-        for (int q = 0; q < s->n_seq; q++, page += s->seq_pages)
-            *table++ = page;
-    }
     s->n_spare = s->n_pages;
     for (int32_t i = 0; i < s->n_pages; i++)
         s->spare[i] = s->n_pages - 1 - i;
     for (int q = 0; q < s->n_seq; q++) {
-        s->slot[q].page = s->slot_pages + q * s->seq_pages;
+        s->page[q] = s->slot[q].page = s->slot_pages + q * s->seq_pages;
         for (int64_t i = 0; i < s->seq_pages; i++)
             s->slot[q].page[i] = -1;
     }
@@ -92,31 +81,28 @@ static enum err_code check_kv(const struct plan *p, int type, int dim, const cha
 
 static bool alloc_all(struct state *s, const struct state_opts *o)
 {
-    size_t n_kv = 0, n_pages = (size_t)s->n_pages;
+    size_t n_pages = (size_t)s->n_pages;
     unsigned char *none = NULL, *at;
 
     s->layer = calloc((size_t)s->plan->n_layer, sizeof *s->layer);
     if (s->layer == NULL)
         return false;
-    for (int i = 0; i < s->plan->n_layer; i++) {
+    for (int i = 0; i < s->plan->n_layer; i++)
         lay_out(s, o, i, &none, &s->bytes);
-        n_kv += has_kv(s->plan, i) ? 1 : 0;
-    }
     s->slot = calloc((size_t)s->n_seq, sizeof *s->slot);
     s->slot_pages = calloc(n_pages, sizeof *s->slot_pages);
     s->shared = calloc(n_pages, sizeof *s->shared);
     s->spare = calloc(n_pages, sizeof *s->spare);
-    s->page = calloc(n_kv * n_pages + 1, sizeof *s->page);
-    s->table = calloc(n_kv * (size_t)s->n_seq + 1, sizeof *s->table);
+    s->page = calloc((size_t)s->n_seq, sizeof *s->page);
     s->data = dev_alloc(s->dev, s->bytes);
     if (s->slot == NULL || s->slot_pages == NULL || s->shared == NULL || s->spare == NULL ||
-        s->page == NULL || s->table == NULL || s->data == NULL)
+        s->page == NULL || s->data == NULL)
         return false;
     at = s->data;
     s->bytes = 0;
     for (int i = 0; i < s->plan->n_layer; i++)
         lay_out(s, o, i, &at, &s->bytes);
-    link_pages(s, o);
+    link_pages(s);
     return true;
 }
 
@@ -160,7 +146,6 @@ void state_close(struct state *s)
     if (s == NULL)
         return;
     dev_free(s->dev, s->data, s->bytes);
-    free(s->table);
     free(s->page);
     free(s->spare);
     free(s->shared);
