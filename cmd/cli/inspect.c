@@ -20,10 +20,10 @@ static const char *const kind_names[] = { "u8",   "i8",  "u16", "i16", "u32", "i
 static const struct {
     const char *part, *class;
 } classes[] = {
-    { "norm", "norm" },           { "token_embd", "embedding" },   { "_exps.", "experts" },
-    { "_shexp.", "shared_expert" }, { "ffn_gate_inp", "router" },  { "ssm_", "recurrent" },
-    { "attn_qkv", "recurrent" },  { "attn_gate", "recurrent" },    { "attn_", "attention" },
-    { "ffn_", "feed_forward" },   { "output", "output" },          { "", "other" },
+    { "norm", "norm" },         { "token_embd", "embedding" }, { "_exps.", "experts" },
+    { "_shexp.", "shared_expert" }, { "ffn_gate_inp", "router" }, { "exp_probs_b", "router" },
+    { "ssm_", "recurrent" },    { "shortconv.", "recurrent" },  { "attn_", "attention" },
+    { "ffn_", "feed_forward" }, { "output", "output" },         { "", "other" },
 };
 #define N_CLASSES (sizeof classes / sizeof *classes)
 
@@ -33,6 +33,7 @@ struct sum {
 };
 
 struct sums {
+    const struct gguf *gguf;
     struct sum type[QUANT_N], class[N_CLASSES + 1], all; /* the last class: the MTP block */
     int64_t    nextn_from;                               /* first layer of the MTP block */
 };
@@ -78,6 +79,17 @@ static bool contains(struct str s, const char *part)
     return false;
 }
 
+/* Gated delta net layers name some of their matrices as attention does. */
+static bool in_recurrent_layer(const struct gguf *g, struct str name)
+{
+    char other[64];
+
+    if (!contains(name, "attn_qkv") && !contains(name, "attn_gate"))
+        return false;
+    snprintf(other, sizeof other, "blk.%" PRId64 ".ssm_out.weight", layer_of(name));
+    return gguf_find(g, other) != NULL;
+}
+
 /* Rows with one name are one class: the index of the first of them. */
 static size_t class_of(const struct sums *sums, struct str name)
 {
@@ -85,6 +97,8 @@ static size_t class_of(const struct sums *sums, struct str name)
 
     if (layer_of(name) >= sums->nextn_from)
         return N_CLASSES;
+    if (in_recurrent_layer(sums->gguf, name))
+        name = STR("ssm_");
     while (!contains(name, classes[i].part))
         i++;
     while (strcmp(classes[same].class, classes[i].class) != 0)
@@ -103,7 +117,7 @@ static void sum_up(struct sums *s, const struct gguf *g)
     uint32_t   blocks = 0, nextn = 0;
     char       key[160];
 
-    *s = (struct sums){ .nextn_from = INT64_MAX };
+    *s = (struct sums){ .gguf = g, .nextn_from = INT64_MAX };
     gguf_str(g, "general.architecture", &arch);
     snprintf(key, sizeof key, "%.*s.block_count", (int)(arch.n < 99 ? arch.n : 99), arch.p);
     gguf_u32(g, key, &blocks);

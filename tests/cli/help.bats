@@ -86,3 +86,11 @@ options_of_manual()
     done
     grep -q '^\.Sh EXIT STATUS' "$ROOT/man/chimere-run.1"
 }
+
+@test "the manual names the architectures that there are" {
+    sed -n 's/^ARCH(\(.*\))$/\1/p' "$ROOT/libcore/arch/archs.def" | sort > program
+    [ -s program ]
+    sed -n '/^\.Li general.architecture/,/^Any GGUF/p' "$ROOT/man/chimere-run.1" | sed '1,2d;$d' |
+        sed 's/ and /,/; s/\.$//; s/[ ,][ ,]*/\n/g' | sed '/^$/d' | tr - _ | sort > manual
+    diff program manual
+}
