@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bpe.c - byte-level byte pair encoding.                                        room: text
  *
- * Sennrich, Haddow, Birch: "Neural machine translation of rare words with subword units" (ACL 2016),
- * over bytes as in GPT-2. Of all neighbours that a merge joins, the one with the lowest rank is joined
- * first, the leftmost of equal ones, until none is left. Short words are scanned again and again;
- * long ones keep their candidates in a heap: O(n log n) whatever the text.
+ * Sennrich, Haddow, Birch: "Neural machine translation of rare words with subword units" (ACL
+ * 2016), over bytes as in GPT-2. Of all neighbours that a merge joins, the one with the lowest rank
+ * is joined first, the leftmost of equal ones, until none is left. Short words are scanned again
+ * and again; long ones keep their candidates in a heap: O(n log n) whatever the text.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "gguf/gguf.h"
 #include "text/vocab.h"
 
-#define SHORT_WORD 48 /* symbols; about where the heap becomes faster */
+#define SHORT_WORD 48   /* symbols that are joined without a heap */
 #define PROBES_MAX 4096 /* a table that needs more was built to be slow */
 
 static size_t merge_home(const struct text *t, int32_t left, int32_t right)
@@ -51,13 +51,14 @@ static enum err_code merge_add(struct text *t, int32_t left, int32_t right, int3
     return ERR_OK;
 }
 
-/* The token that a merge makes. Files list merges in the order of their tokens, so the one after the
- * last is tried first. */
+/* The token that a merge makes. Files list merges in the order of their tokens, so the one after
+ * the last is tried first. */
 static int32_t find_joined(const struct text *t, struct str spell, int32_t last)
 {
     int32_t next = last + 1;
 
-    return next < t->info.n_tokens && str_eq(t->tok[next].spell, spell) ? next : text_spell_find(t, spell);
+    return next < t->info.n_tokens && str_eq(t->tok[next].spell, spell) ? next
+                                                                        : text_spell_find(t, spell);
 }
 
 /* "left right": the space is the first one that is not the first byte. */
@@ -76,12 +77,15 @@ static enum err_code load_merge(struct text *t, struct str line, int32_t rank, s
     memcpy(joined + cut, gap + 1, line.n - cut - 1);
     int32_t left = text_spell_find(t, (struct str){line.p, cut});
     int32_t right = text_spell_find(t, (struct str){gap + 1, line.n - cut - 1});
-    int32_t both = find_joined(t, (struct str){joined, line.n - 1}, rank > 0 ? t->merged[rank - 1] : -1);
+    int32_t both =
+        find_joined(t, (struct str){joined, line.n - 1}, rank > 0 ? t->merged[rank - 1] : -1);
     if (joined != buf)
         free(joined);
     if (left < 0 || right < 0 || both < 0)
-        return err_set(e, ERR_FORMAT, "tokenizer.ggml.merges[%d]: \"%.*s\" names a token that is not in "
-                       "the vocabulary", rank, STR_ARG(line));
+        return err_set(e, ERR_FORMAT,
+                       "tokenizer.ggml.merges[%d]: \"%.*s\" names a token that is not in "
+                       "the vocabulary",
+                       rank, STR_ARG(line));
     t->merged[rank] = both;
     return merge_add(t, left, right, rank, e);
 }
@@ -158,13 +162,13 @@ static int merge_short(const struct text *t, int32_t *id, int n)
     return n;
 }
 
-/* Symbols of a long word: a list, and a heap of (rank, position) in one number. An entry is stale when
- * the symbol there no longer makes that rank with its neighbour. */
+/* Symbols of a long word: a list, and a heap of (rank, position) in one number. An entry is stale
+ * when the symbol there no longer makes that rank with its neighbour. */
 struct long_word {
     const struct text *t;
-    int32_t  *id, *rank, *prev, *next; /* prev, next: -1 at the ends */
+    int32_t *id, *rank, *prev, *next; /* prev, next: -1 at the ends */
     uint64_t *heap;
-    size_t    n_heap;
+    size_t n_heap;
 };
 
 static void heap_push(struct long_word *w, int32_t rank, int32_t at)

@@ -86,8 +86,14 @@ static void add_quoted(struct text_buf *b, struct str s)
             continue;
         text_buf_add(b, (struct str){s.p + begin, i - begin});
         begin = i + 1;
-        const char *brief = c == '"' ? "\\\"" : c == '\\' ? "\\\\" : c == '\n' ? "\\n" : c == '\r' ? "\\r"
-                            : c == '\t' ? "\\t" : c == '\b' ? "\\b" : c == '\f' ? "\\f" : NULL;
+        const char *brief = c == '"'    ? "\\\""
+                            : c == '\\' ? "\\\\"
+                            : c == '\n' ? "\\n"
+                            : c == '\r' ? "\\r"
+                            : c == '\t' ? "\\t"
+                            : c == '\b' ? "\\b"
+                            : c == '\f' ? "\\f"
+                                        : NULL;
         snprintf(u, sizeof u, "\\u%04x", c);
         text_buf_addz(b, brief != NULL ? brief : u);
     }

@@ -6,9 +6,9 @@
 
 /* {0} is empty. Once memory is out, failed is set and nothing more is added. */
 struct text_buf {
-    char  *p;
+    char *p;
     size_t n, cap;
-    bool   failed;
+    bool failed;
 };
 void text_buf_add(struct text_buf *b, struct str s);
 void text_buf_addz(struct text_buf *b, const char *z);

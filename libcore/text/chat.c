@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chat.c - messages to a prompt in the Qwen3.5 format.                          room: text
  *
- * A model is recognised by marks of its own template and rendered by the rules below, byte for byte as
- * that template does:
- * - a turn is <|im_start|>ROLE\n CONTENT <|im_end|>\n, content trimmed; one system turn at most, first;
+ * A model is recognised by marks of its own template and rendered by the rules below, byte for byte
+ * as that template does:
+ * - a turn is <|im_start|>ROLE\n CONTENT <|im_end|>\n, content trimmed; one system turn at most,
+ * first;
  * - tools are listed in the system turn, before its text;
  * - tool results that follow each other share one user turn;
  * - reasoning is kept only in the assistant turns after the last real user turn.
@@ -23,16 +24,19 @@ static const char tools_after[] =
     "parameter\nthat can span\nmultiple lines\n</parameter>\n</function>\n</tool_call>\n\n"
     "<IMPORTANT>\nReminder:\n- Function calls MUST follow the specified format: an inner "
     "<function=...></function> block must be nested within <tool_call></tool_call> XML tags\n"
-    "- Required parameters MUST be specified\n- You may provide optional reasoning for your function "
-    "call in natural language BEFORE the function call, but NOT after\n- If there is no function call "
-    "available, answer the question like normal with your current knowledge and do not tell the user "
+    "- Required parameters MUST be specified\n- You may provide optional reasoning for your "
+    "function "
+    "call in natural language BEFORE the function call, but NOT after\n- If there is no function "
+    "call "
+    "available, answer the question like normal with your current knowledge and do not tell the "
+    "user "
     "about function calls\n</IMPORTANT>";
 
 struct chat {
-    const json_t   *messages;
-    size_t          n, last_query; /* reasoning is kept after this message */
+    const json_t *messages;
+    size_t n, last_query; /* reasoning is kept after this message */
     struct text_buf out;
-    struct err     *e;
+    struct err *e;
 };
 
 static bool contains(struct str s, const char *mark)
@@ -125,14 +129,16 @@ static enum err_code add_part(struct chat *c, size_t i, const json_t *part, stru
     for (size_t k = 0; k < 3; k++)
         if (json_object_get(part, pictures[k]) != NULL ||
             (json_get_str(part, "type", &s) && str_is(s, pictures[k])))
-            return err_set(c->e, ERR_UNSUPPORTED, "message %zu: images and videos are not supported", i);
+            return err_set(c->e, ERR_UNSUPPORTED,
+                           "message %zu: images and videos are not supported", i);
     if (!json_get_str(part, "text", &s))
         return err_set(c->e, ERR_FORMAT, "message %zu: a part of its content has no text", i);
     text_buf_add(b, s);
     return ERR_OK;
 }
 
-/* The trimmed content of message i: *s points into the message or into b, which the caller frees. */
+/* The trimmed content of message i: *s points into the message or into b, which the caller frees.
+ */
 static enum err_code get_content(struct chat *c, size_t i, struct text_buf *b, struct str *s)
 {
     const json_t *v = json_object_get(json_array_get(c->messages, i), "content");
@@ -226,7 +232,8 @@ static enum err_code add_arguments(struct chat *c, size_t i, const json_t *args)
     }
     if (!json_is_object(args)) {
         json_decref(parsed);
-        return err_set(c->e, ERR_FORMAT, "message %zu: the arguments of a tool call are not an object", i);
+        return err_set(c->e, ERR_FORMAT,
+                       "message %zu: the arguments of a tool call are not an object", i);
     }
     void *it = json_object_iter((json_t *)(uintptr_t)args);
     for (; it != NULL; it = json_object_iter_next((json_t *)(uintptr_t)args, it)) {
@@ -270,7 +277,8 @@ static enum err_code add_assistant(struct chat *c, size_t i, struct str content)
     struct str thought = {"", 0};
     size_t end = find(content, close, false);
 
-    if (!json_get_str(json_array_get(c->messages, i), "reasoning_content", &thought) && end < content.n) {
+    if (!json_get_str(json_array_get(c->messages, i), "reasoning_content", &thought) &&
+        end < content.n) {
         thought = strip_newlines((struct str){content.p, end}, false, true);
         thought = strip_newlines(after(thought, find(thought, open, true), open), true, false);
         content = strip_newlines(after(content, find(content, close, true), close), true, false);
@@ -318,7 +326,8 @@ static enum err_code add_message(struct chat *c, size_t i)
     } else if (role_is(c, i, "tool")) {
         add_result(c, i, content);
     } else {
-        rc = err_set(c->e, ERR_FORMAT, "message %zu: its role is not system, user, assistant or tool", i);
+        rc = err_set(c->e, ERR_FORMAT,
+                     "message %zu: its role is not system, user, assistant or tool", i);
     }
     free(b.p);
     return rc;
@@ -342,15 +351,16 @@ static enum err_code render(struct chat *c, const struct text_chat_opts *o)
     return rc;
 }
 
-enum err_code text_chat(const struct text *t, const json_t *messages, const struct text_chat_opts *o,
-                        char **out, size_t *out_n, struct err *e)
+enum err_code text_chat(const struct text *t, const json_t *messages,
+                        const struct text_chat_opts *o, char **out, size_t *out_n, struct err *e)
 {
     struct chat c = {.messages = messages, .n = json_array_size(messages), .e = e};
 
     if (!text_has_chat(t))
         return err_set(e, ERR_UNSUPPORTED, "the model has no chat template: use --raw");
     if (!is_qwen35(t->info.chat_template))
-        return err_set(e, ERR_UNSUPPORTED, "the model's chat template is not of the Qwen3.5 family, and the "
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the model's chat template is not of the Qwen3.5 family, and the "
                        "general template engine is not in this version: use --raw");
     if (!json_is_array(messages) || c.n == 0)
         return err_set(e, ERR_FORMAT, "messages: not a list of at least one message");

@@ -75,8 +75,8 @@ static enum err_code encode_all(struct text_enc *x, struct str s, bool control)
     return rc == ERR_OK ? encode_plain(x, (struct str){s.p + begin, s.n - begin}) : rc;
 }
 
-enum err_code text_encode(const struct text *t, struct str s, unsigned flags, struct text_tokens *out,
-                          struct err *e)
+enum err_code text_encode(const struct text *t, struct str s, unsigned flags,
+                          struct text_tokens *out, struct err *e)
 {
     struct text_enc x = {.t = t, .out = out, .e = e};
     int64_t n0 = out->n;
@@ -112,8 +112,8 @@ bool text_is_end(const struct text *t, int32_t id)
     return id >= 0 && id < t->info.n_tokens && t->tok[id].end;
 }
 
-enum err_code text_decode(const struct text *t, const int32_t *v, int64_t n, unsigned flags, char **out,
-                          size_t *out_n, struct err *e)
+enum err_code text_decode(const struct text *t, const int32_t *v, int64_t n, unsigned flags,
+                          char **out, size_t *out_n, struct err *e)
 {
     size_t bytes = 0, at = 0;
     bool strip = t->kind == TEXT_SPM && t->space_prefix;

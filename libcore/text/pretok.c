@@ -18,7 +18,7 @@
 
 struct text_split {
     pcre2_code *code[PATTERNS_MAX];
-    int         n;
+    int n;
 };
 
 struct split_row {
@@ -86,6 +86,8 @@ static enum err_code compile(pcre2_code **out, const char *pattern, struct err *
     *out = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &at,
                          NULL);
     free(text);
+    if (*out == NULL && code == PCRE2_ERROR_HEAP_FAILED)
+        return err_set(e, ERR_NOMEM, "out of memory");
     if (*out == NULL)
         return err_set(e, ERR_UNSUPPORTED, "PCRE2 cannot compile a pre-tokenizer (error %d at %zu)",
                        code, at);
@@ -136,11 +138,11 @@ void text_split_close(struct text_split *s)
 
 struct run {
     const struct text_split *sp;
-    pcre2_match_data        *md[PATTERNS_MAX];
-    pcre2_match_context     *mc;
-    text_piece_fn           *fn;
-    void                    *ctx;
-    struct err              *e;
+    pcre2_match_data *md[PATTERNS_MAX];
+    pcre2_match_context *mc;
+    text_piece_fn *fn;
+    void *ctx;
+    struct err *e;
 };
 
 /* The next match in s at or after `from`: 1 found, 0 none, below 0 an error. */
@@ -181,8 +183,8 @@ static enum err_code split_at(struct run *r, int level, struct str s)
     return ERR_OK;
 }
 
-enum err_code text_split_run(const struct text_split *sp, struct str s, text_piece_fn *fn, void *ctx,
-                             struct err *e)
+enum err_code text_split_run(const struct text_split *sp, struct str s, text_piece_fn *fn,
+                             void *ctx, struct err *e)
 {
     struct run r = {.sp = sp, .mc = pcre2_match_context_create(NULL), .fn = fn, .ctx = ctx, .e = e};
     enum err_code rc = ERR_OK;

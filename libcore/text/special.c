@@ -2,7 +2,8 @@
 /* special.c - tokens that are not made by merging: control, unknown, user-defined.  room: text
  *
  * They are found in the text first, the longest one at the leftmost place. Vocabularies often leave
- * out which tokens end a turn, or call a control token normal; for these the well-known spellings tell.
+ * out which tokens end a turn, or call a control token normal; for these the well-known spellings
+ * tell.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,19 +12,56 @@
 
 /* Control tokens by spelling, whatever the file's type says; these end a turn or a text. */
 static const char *const end_names[] = {
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>",
-    "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>",
-    "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>", "<|fim_pad|>", "<fim-pad>",
-    "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
-    "<reponame>", "<|file_sep|>",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<\xEF\xBD\x9C"
+    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    "<|fim_pad|>",
+    "<fim-pad>",
+    "<fim_pad>",
+    "<PAD>",
+    "[PAD]",
+    "<|fim_repo|>",
+    "<|repo_name|>",
+    "<fim-repo>",
+    "<REPO>",
+    "<reponame>",
+    "<|file_sep|>",
 };
 /* These only divide the text for filling in the middle. */
 static const char *const fim_names[] = {
-    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>",
-    "<|fim_middle|>", "<fim-middle>", "<fim_middle>",
-    "<\xEF\xBD\x9C" "fim\xE2\x96\x81" "begin\xEF\xBD\x9C>",
-    "<\xEF\xBD\x9C" "fim\xE2\x96\x81hole\xEF\xBD\x9C>",
-    "<\xEF\xBD\x9C" "fim\xE2\x96\x81" "end\xEF\xBD\x9C>", "<PRE>", "<SUF>", "<MID>",
+    "<|fim_prefix|>",
+    "<fim-prefix>",
+    "<fim_prefix>",
+    "<|fim_suffix|>",
+    "<fim-suffix>",
+    "<fim_suffix>",
+    "<|fim_middle|>",
+    "<fim-middle>",
+    "<fim_middle>",
+    "<\xEF\xBD\x9C"
+    "fim\xE2\x96\x81"
+    "begin\xEF\xBD\x9C>",
+    "<\xEF\xBD\x9C"
+    "fim\xE2\x96\x81hole\xEF\xBD\x9C>",
+    "<\xEF\xBD\x9C"
+    "fim\xE2\x96\x81"
+    "end\xEF\xBD\x9C>",
+    "<PRE>",
+    "<SUF>",
+    "<MID>",
 };
 
 static void mark_by_name(struct text *t)
@@ -43,15 +81,16 @@ static void mark_by_name(struct text *t)
 }
 
 /* tokenizer.ggml.KEY: a token id; 2^32 - 1 is "none". */
-static enum err_code read_id(const struct text *t, const struct gguf *g, const char *key, int32_t *id,
-                             struct err *e)
+static enum err_code read_id(const struct text *t, const struct gguf *g, const char *key,
+                             int32_t *id, struct err *e)
 {
     uint32_t v = UINT32_MAX;
 
     if (gguf_kv_find(g, key) == NULL)
         return ERR_OK;
     if (!gguf_u32(g, key, &v) || (v != UINT32_MAX && v >= (uint32_t)t->info.n_tokens))
-        return err_set(e, ERR_FORMAT, "%s: not a token of a vocabulary of %d", key, t->info.n_tokens);
+        return err_set(e, ERR_FORMAT, "%s: not a token of a vocabulary of %d", key,
+                       t->info.n_tokens);
     *id = v == UINT32_MAX ? -1 : (int32_t)v;
     return ERR_OK;
 }
@@ -101,8 +140,8 @@ static int by_bytes(const void *pa, const void *pb)
 }
 
 /* sorted: the special tokens of all kinds, in the order of their bytes. */
-static enum err_code build_set(struct text *t, bool control, const struct token *const *sorted, size_t n,
-                               struct err *e)
+static enum err_code build_set(struct text *t, bool control, const struct token *const *sorted,
+                               size_t n, struct err *e)
 {
     struct text_specials *set = &t->special[control];
     int32_t k = 0;
@@ -142,8 +181,10 @@ static enum err_code build_sets(struct text *t, struct err *e)
         }
         sorted[n++] = &t->tok[i];
         if (t->tok[i].spell.n > SPECIAL_BYTES_MAX)
-            rc = err_set(e, ERR_UNSUPPORTED, "tokenizer.ggml.tokens[%d]: a special token of %zu bytes "
-                         "(at most %d)", i, t->tok[i].spell.n, SPECIAL_BYTES_MAX);
+            rc = err_set(e, ERR_UNSUPPORTED,
+                         "tokenizer.ggml.tokens[%d]: a special token of %zu bytes "
+                         "(at most %d)",
+                         i, t->tok[i].spell.n, SPECIAL_BYTES_MAX);
     }
     if (rc == ERR_OK && n > 0)
         qsort(sorted, n, sizeof *sorted, by_bytes);
@@ -165,8 +206,8 @@ static void mark_rstrip(struct text *t, const struct gguf *g)
     gguf_str(g, "general.name", &name);
     for (size_t i = 0; i + 4 <= name.n && !phi3; i++) {
         size_t digit = i + 3 + (name.p[i + 3] == '-');
-        phi3 = (name.p[i] | 32) == 'p' && (name.p[i + 1] | 32) == 'h' && (name.p[i + 2] | 32) == 'i' &&
-               digit < name.n && name.p[digit] == '3';
+        phi3 = (name.p[i] | 32) == 'p' && (name.p[i + 1] | 32) == 'h' &&
+               (name.p[i + 2] | 32) == 'i' && digit < name.n && name.p[digit] == '3';
     }
     for (int32_t i = 0; phi3 && i < t->info.n_tokens; i++) {
         struct token *k = &t->tok[i];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* spm.c - SentencePiece with scores (BPE models, "llama").                      room: text
  *
- * Kudo, Richardson: "SentencePiece" (EMNLP 2018). Spaces are U+2581. Of all neighbours that together
- * spell a token, the pair with the highest score is joined first, the leftmost of equal ones. What is
- * no token in the end is given byte by byte.
+ * Kudo, Richardson: "SentencePiece" (EMNLP 2018). Spaces are U+2581. Of all neighbours that
+ * together spell a token, the pair with the highest score is joined first, the leftmost of equal
+ * ones. What is no token in the end is given byte by byte.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,20 +15,20 @@
 #define SPACE_N 3
 
 struct symbol {
-    uint32_t at, n;      /* bytes in the text; n is 0 once joined to another */
-    int32_t  prev, next; /* -1 at the ends */
+    uint32_t at, n;     /* bytes in the text; n is 0 once joined to another */
+    int32_t prev, next; /* -1 at the ends */
 };
 struct pair {
-    float    score;
-    int32_t  left;
+    float score;
+    int32_t left;
     uint32_t n; /* bytes of both: stale when they have changed */
 };
 struct merge {
     const struct text *t;
-    const char    *p;
+    const char *p;
     struct symbol *sym;
-    struct pair   *heap;
-    size_t         n_heap;
+    struct pair *heap;
+    size_t n_heap;
 };
 
 static bool is_space(struct str s, size_t i)
@@ -174,7 +174,9 @@ static enum err_code encode_stretch(struct text_enc *x, struct str s)
     char *mem = text_scratch(x, n_max * (sizeof(struct symbol) + 2 * sizeof(struct pair)));
     if (mem == NULL)
         return err_set(x->e, ERR_NOMEM, "out of memory");
-    struct merge m = {.t = x->t, .p = s.p, .sym = (struct symbol *)(void *)mem,
+    struct merge m = {.t = x->t,
+                      .p = s.p,
+                      .sym = (struct symbol *)(void *)mem,
                       .heap = (struct pair *)(void *)(mem + n_max * sizeof(struct symbol))};
     int32_t n = 0;
     for (size_t i = 0, k; i < s.n; i += k, n++) {
@@ -221,7 +223,8 @@ static enum err_code encode_apart(struct text_enc *x, struct str s)
         }
         in_spaces = space;
     }
-    return rc == ERR_OK && begin < s.n ? encode_word(x, (struct str){s.p + begin, s.n - begin}) : rc;
+    return rc == ERR_OK && begin < s.n ? encode_word(x, (struct str){s.p + begin, s.n - begin})
+                                       : rc;
 }
 
 /* Spaces written as the vocabulary writes them; with trim, none at the ends and never two. */

@@ -11,17 +11,17 @@
 
 struct text_stream {
     const struct text *t;
-    struct str        *stops;
-    size_t             n_stops, given; /* bytes of text that the caller has */
-    struct text_buf    text;           /* whole characters */
-    char               tail[8];        /* the beginning of a character */
-    size_t             n_tail;
-    bool               stopped;
-    struct arena       mem;
+    struct str *stops;
+    size_t n_stops, given; /* bytes of text that the caller has */
+    struct text_buf text;  /* whole characters */
+    char tail[8];          /* the beginning of a character */
+    size_t n_tail;
+    bool stopped;
+    struct arena mem;
 };
 
-enum err_code text_stream_open(struct text_stream **out, const struct text *t, const struct str *stops,
-                               size_t n_stops, struct err *e)
+enum err_code text_stream_open(struct text_stream **out, const struct text *t,
+                               const struct str *stops, size_t n_stops, struct err *e)
 {
     struct text_stream *s = calloc(1, sizeof *s);
     size_t len;
@@ -87,8 +87,8 @@ static size_t held_back(const struct text_stream *s)
     return best;
 }
 
-/* Adds one character, or U+FFFD for a byte that is none. True when a stop string is complete: the text
- * then ends before it. */
+/* Adds one character, or U+FFFD for a byte that is none. True when a stop string is complete: the
+ * text then ends before it. */
 static bool add_char(struct text_stream *s, const char *p, size_t n)
 {
     text_buf_add(&s->text, (struct str){p, n});

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text.h - text to tokens and back, chat messages to prompts.                  room: text (base, gguf)
  *
  * A tokenizer is read from a model file's metadata (tokenizer.ggml.*): byte-level BPE ("gpt2") or
@@ -38,7 +39,9 @@ enum {
     TEXT_SPECIAL = 1, /* the spelling of a control token is that token; user-defined tokens always are */
     TEXT_ADD     = 2, /* add BOS / EOS as the file says */
 };
-/* Appends the tokens of s to *out. Invalid UTF-8 is taken as U+FFFD per bad byte, never an error. */
+/* Appends the tokens of s to *out. Invalid UTF-8 is never an error: byte-level BPE takes a bad byte as
+ * U+FFFD (and, as the published tokenizers do, a surrogate as it is and a long form as the character
+ * that it encodes), SentencePiece as a byte. */
 MUST_CHECK enum err_code text_encode(const struct text *t, struct str s, unsigned flags,
                                      struct text_tokens *out, struct err *e);
 

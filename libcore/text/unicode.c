@@ -35,14 +35,11 @@ uint32_t text_utf8_lax(const char *p, size_t n, size_t *len)
 
 uint32_t text_utf8_get(const char *p, size_t n, size_t *len)
 {
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    uint32_t cp = text_utf8_lax(p, n, len);
-
-    if (cp < least[*len] || (cp >= 0xD800 && cp <= 0xDFFF)) {
+    if (str_utf8((struct str){p, n}) == 0) {
         *len = 1;
         return TEXT_BAD;
     }
-    return cp;
+    return text_utf8_lax(p, n, len);
 }
 
 size_t text_utf8_put(char out[4], uint32_t cp)
@@ -67,7 +64,8 @@ size_t text_utf8_tail(struct str s)
             continue;
         if (need <= back)
             return 0;
-        if (back > 1) { /* long forms, surrogates and what is past U+10FFFF show in the second byte */
+        if (back >
+            1) { /* long forms, surrogates and what is past U+10FFFF show in the second byte */
             unsigned char d = (unsigned char)s.p[s.n - back + 1];
             if ((c == 0xE0 && d < 0xA0) || (c == 0xED && d > 0x9F) || (c == 0xF0 && d < 0x90) ||
                 (c == 0xF4 && d > 0x8F))

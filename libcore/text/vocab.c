@@ -34,7 +34,8 @@ static uint64_t load_end(const char *p, size_t n, size_t before)
         return load8(p + n - 8);
     if (n >= 4)
         return load4(p) | load4(p + n - 4) << 32;
-    return n == 0 ? 0 : (uint64_t)(unsigned char)p[0] | (uint64_t)(unsigned char)p[n / 2] << 8 |
+    return n == 0 ? 0
+                  : (uint64_t)(unsigned char)p[0] | (uint64_t)(unsigned char)p[n / 2] << 8 |
                         (uint64_t)(unsigned char)p[n - 1] << 16;
 }
 
@@ -52,7 +53,8 @@ uint64_t text_hash(const char *p, size_t n)
     return (h ^ h >> 29) * k;
 }
 
-static bool slot_has(const struct text *t, const struct text_slot *slot, uint64_t hash, struct str spell)
+static bool slot_has(const struct text *t, const struct text_slot *slot, uint64_t hash,
+                     struct str spell)
 {
     return slot->tag == (uint32_t)hash && slot->n == spell.n &&
            memcmp(t->spells + slot->at, spell.p, spell.n) == 0;
@@ -82,7 +84,8 @@ static enum err_code slot_add(struct text *t, int32_t id, struct err *e)
         if (++probes > PROBES_MAX)
             return err_set(e, ERR_FORMAT, "tokenizer.ggml.tokens: too many collisions");
     }
-    t->slots[i] = (struct text_slot){(uint32_t)hash, id, (uint32_t)(spell.p - t->spells), (uint32_t)spell.n};
+    t->slots[i] =
+        (struct text_slot){(uint32_t)hash, id, (uint32_t)(spell.p - t->spells), (uint32_t)spell.n};
     return ERR_OK;
 }
 
@@ -225,8 +228,10 @@ enum err_code text_open(struct text **out, const struct gguf *g, struct err *e)
     if (str_is(model, "llama"))
         kind = TEXT_SPM;
     else if (!str_is(model, "gpt2"))
-        return err_set(e, ERR_UNSUPPORTED, "%s: tokenizer.ggml.model: unknown tokenizer \"%.*s\" "
-                       "(this build has gpt2 and llama)", gguf_path(g), STR_ARG(model));
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: tokenizer.ggml.model: unknown tokenizer \"%.*s\" "
+                       "(this build has gpt2 and llama)",
+                       gguf_path(g), STR_ARG(model));
     struct text *t = calloc(1, sizeof *t);
     if (t == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");

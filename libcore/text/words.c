@@ -14,9 +14,9 @@
 
 struct text_word {
     const char *p; /* NULL: empty */
-    uint32_t    n_bytes, n_tokens;
-    unsigned    age; /* forgotten when not the current one */
-    int64_t     at; /* in the output */
+    uint32_t n_bytes, n_tokens;
+    unsigned age; /* forgotten when not the current one */
+    int64_t at;   /* in the output */
 };
 
 void text_words_open(struct text_enc *x, size_t text_bytes)
@@ -49,7 +49,10 @@ void text_words_keep(struct text_enc *x, struct str w, uint64_t hash, int64_t n0
     if (x->words == NULL || w.n > WORD_BYTES_MAX)
         return;
     x->words[hash >> (64 - x->word_bits)] = (struct text_word){
-        .p = w.p, .n_bytes = (uint32_t)w.n, .n_tokens = (uint32_t)(x->out->n - n0), .at = n0,
+        .p = w.p,
+        .n_bytes = (uint32_t)w.n,
+        .n_tokens = (uint32_t)(x->out->n - n0),
+        .at = n0,
         .age = x->word_age,
     };
 }

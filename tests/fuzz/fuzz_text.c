@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_text.c - bytes that begin with "GGUF": a model file whose tokenizer is opened and used. Other
- * bytes: a text for a small vocabulary; the first byte has the flags. Run from the repository's root. */
+/* fuzz_text.c - bytes that begin with "GGUF": a model file whose tokenizer is opened and used.
+ * Other bytes: a text for a small vocabulary; the first byte has the flags. Run from the
+ * repository's root. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +44,8 @@ static void open_and_use(const char *data, size_t n)
     struct gguf *g = NULL;
     struct text *t = NULL;
     struct err e = {0};
-    struct str sample = STR(" Some text,\twith <s>specials</s> <|im_end|> \xC3\xA9\xFF 12345  \n\n<0x41>");
+    struct str sample =
+        STR(" Some text,\twith <s>specials</s> <|im_end|> \xC3\xA9\xFF 12345  \n\n<0x41>");
 
     if (gguf_parse(&g, "input", data, n, &e) == ERR_OK && text_open(&t, g, &e) == ERR_OK)
         for (unsigned flags = 0; flags < 4; flags++)

@@ -15,10 +15,10 @@
 #include "gguf/gguf.h"
 #include "text/vocab.h"
 
-#define HERE "tests/golden/tokenizer"
+#define HERE           "tests/golden/tokenizer"
 #define FILE_BYTES_MAX (64U << 20)
-#define LINES_MAX 1024
-#define COLUMNS 7
+#define LINES_MAX      1024
+#define COLUMNS        7
 
 static struct text *open_text(const char *dir, const char *file)
 {
@@ -45,7 +45,8 @@ static int read_table(char **data, char *rows[][COLUMNS], const char *dir, const
     snprintf(path, sizeof path, "%s/%s", dir, name);
     if (io_read_all(data, &n_bytes, path, FILE_BYTES_MAX, &e) != ERR_OK)
         fail_msg("%s", e.msg);
-    for (char *line = strtok_r(*data, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
+    for (char *line = strtok_r(*data, "\n", &save); line != NULL;
+         line = strtok_r(NULL, "\n", &save)) {
         if (line[0] == '#')
             continue;
         assert_true(n < LINES_MAX);
@@ -94,7 +95,8 @@ static void check_ids(const char *name, const char *string, const char *column,
     }
 }
 
-/* All strings of a directory against one vocabulary; lossy: the stored text went through a clean-up. */
+/* All strings of a directory against one vocabulary; lossy: the stored text went through a
+ * clean-up. */
 static void check_vocabulary(const char *dir, const char *gguf, const char *name, bool lossy)
 {
     static char *rows[LINES_MAX][COLUMNS], *strings[LINES_MAX][COLUMNS];
@@ -102,7 +104,8 @@ static void check_vocabulary(const char *dir, const char *gguf, const char *name
         int column;
         unsigned flags;
         const char *what;
-    } ways[] = {{3, TEXT_SPECIAL, "specials"}, {4, TEXT_SPECIAL | TEXT_ADD, "add"}, {5, 0, "as text"}};
+    } ways[] = {
+        {3, TEXT_SPECIAL, "specials"}, {4, TEXT_SPECIAL | TEXT_ADD, "add"}, {5, 0, "as text"}};
     char file[128], *data, *text_data, buf[4096], want[8192];
     struct text *t = open_text(dir, gguf);
     struct err e = {0};
@@ -122,7 +125,8 @@ static void check_vocabulary(const char *dir, const char *gguf, const char *name
                 char *back;
                 size_t back_n;
                 struct str w = unhex(rows[i][6], want);
-                assert_int_equal(text_decode(t, got.v, got.n, TEXT_SPECIAL, &back, &back_n, &e), ERR_OK);
+                assert_int_equal(text_decode(t, got.v, got.n, TEXT_SPECIAL, &back, &back_n, &e),
+                                 ERR_OK);
                 assert_int_equal(back_n, w.n);
                 assert_memory_equal(back, w.p, w.n);
                 free(back);
@@ -170,7 +174,7 @@ static void test_real_vocabularies(void **state)
 
 /* Piece lengths of a split, as text. */
 struct lengths {
-    char  *line;
+    char *line;
     size_t n, bytes;
 };
 
@@ -196,7 +200,8 @@ static struct text_split *open_split(const char *name)
     return sp;
 }
 
-/* A string with a letter of Unicode 15, and PCRE2's tables are older: it splits where no table says. */
+/* A string with a letter of Unicode 15, and PCRE2's tables are older: it splits where no table
+ * says. */
 static bool too_new(struct str s)
 {
     char version[64] = "";
@@ -216,7 +221,8 @@ static void check_splits(const char *dir, const char *name)
     struct err e = {0};
 
     snprintf(file, sizeof file, "%s.split.tsv", name);
-    int n = read_table(&data, rows, dir, file), n_strings = read_table(&text_data, strings, dir, "strings.tsv");
+    int n = read_table(&data, rows, dir, file),
+        n_strings = read_table(&text_data, strings, dir, "strings.tsv");
     struct text_split *sp = open_split(strncmp(name, "tiny-", 5) == 0 ? name + 5 : name);
     assert_true(n > 100 && n <= n_strings);
     for (int i = 0; i < n; i++) {
@@ -229,7 +235,8 @@ static void check_splits(const char *dir, const char *name)
         assert_int_equal(text_split_run(sp, s, note_length, &l, &e), ERR_OK);
         snprintf(line + l.n, 8, l.n > 0 ? "" : "empty");
         if (strcmp(line, rows[i][1]) != 0 && strcmp(line, rows[i][2]) != 0)
-            fail_msg("%s, string %ld: want %s or %s, got %s", name, at, rows[i][1], rows[i][2], line);
+            fail_msg("%s, string %ld: want %s or %s, got %s", name, at, rows[i][1], rows[i][2],
+                     line);
     }
     text_split_close(sp);
     free(data);
@@ -290,7 +297,8 @@ static void check_published(const char *dir, const char *file)
 
 static void test_published_pairs(void **state)
 {
-    static const char *const names[] = {"gpt-2", "starcoder", "deepseek-coder", "llama-spm", "phi-3"};
+    static const char *const names[] = {"gpt-2", "starcoder", "deepseek-coder", "llama-spm",
+                                        "phi-3"};
     char buf[512], file[128];
     const char *dir = goldens("tokenizer", buf, sizeof buf);
 
@@ -325,13 +333,30 @@ static struct str repeated(const char *unit, const char *end)
 static const struct {
     const char *unit, *end;
 } runs[] = {
-    {"a", ""}, {"A", ""}, {"Ab", ""}, {" ", ""}, {" ", "x"}, {" ", "\xE6\xBC\xA2"}, {"\n", ""}, {" ", "\n"},
-    {"\xCC\x81", ""}, {"a\xCC\x81", ""}, {"7", ""}, {"!", ""}, {"! ", ""}, {"'", ""}, {" \t", "7"},
-    {"\xE6\xBC\xA2", ""}, {"\xE6\xBC\xA2 ", ""}, {"\xE2\x80\xA8", "x"}, {"\r\n", " "}, {"\xED\xA0\x80", ""},
+    {"a", ""},
+    {"A", ""},
+    {"Ab", ""},
+    {" ", ""},
+    {" ", "x"},
+    {" ", "\xE6\xBC\xA2"},
+    {"\n", ""},
+    {" ", "\n"},
+    {"\xCC\x81", ""},
+    {"a\xCC\x81", ""},
+    {"7", ""},
+    {"!", ""},
+    {"! ", ""},
+    {"'", ""},
+    {" \t", "7"},
+    {"\xE6\xBC\xA2", ""},
+    {"\xE6\xBC\xA2 ", ""},
+    {"\xE2\x80\xA8", "x"},
+    {"\r\n", " "},
+    {"\xED\xA0\x80", ""},
 };
 
-/* Long runs of one kind are the worst that a backtracking matcher can meet: no limit may be hit, and
- * what would be quadratic would not come back. */
+/* Long runs of one kind are the worst that a backtracking matcher can meet: no limit may be hit,
+ * and what would be quadratic would not come back. */
 static void test_long_runs(void **state)
 {
     struct err e = {0};
@@ -377,7 +402,10 @@ static void test_patterns(void **state)
         {"default", "a==b12345", "1,2,1,3,2"},
         {"tekken", "helloWorld HTTPServer 12", "5,5,11,1,1,1"},
         {"gpt-4o", "it's THE'S a/b", "4,6,2,2"},
-        {"kimi-k2", "a\xE6\xBC\xA2\xE6\xBC\xA2" "b c's", "1,6,1,4"},
+        {"kimi-k2",
+         "a\xE6\xBC\xA2\xE6\xBC\xA2"
+         "b c's",
+         "1,6,1,4"},
         {"kimi-k2", "  \xE6\xBC\xA2", "1,1,3"},
         {"deepseek-llm", "ab 12345  \xE6\xBC\xA2", "2,1,5,2,3"},
         {"deepseek-llm", "ab  ", "2,2"},
@@ -395,14 +423,15 @@ static void test_patterns(void **state)
         struct text_split *sp = open_split(cases[i].pre);
         assert_int_equal(text_split_run(sp, str_of(cases[i].text), note_length, &l, &e), ERR_OK);
         if (strcmp(line, cases[i].lengths) != 0)
-            fail_msg("%s on \"%s\": want %s, got %s", cases[i].pre, cases[i].text, cases[i].lengths, line);
+            fail_msg("%s on \"%s\": want %s, got %s", cases[i].pre, cases[i].text, cases[i].lengths,
+                     line);
         text_split_close(sp);
     }
 }
 
 /* Feeds each byte of s as a token of its own, or all of s as the vocabulary cuts it. */
-static void stream(const struct text *t, const struct str *stops, size_t n_stops, struct str s, bool bytes,
-                   char *out, bool *stopped)
+static void stream(const struct text *t, const struct str *stops, size_t n_stops, struct str s,
+                   bool bytes, char *out, bool *stopped)
 {
     struct text_stream *st = NULL;
     struct text_tokens ids = {0};
@@ -480,7 +509,10 @@ static void test_stream_bad_bytes(void **state)
         {"\xFF", "\xEF\xBF\xBD"},
         {"a\xC3(b", "a\xEF\xBF\xBD(b"},
         {"\xE2\x82", "\xEF\xBF\xBD\xEF\xBF\xBD"},
-        {"\xF0\x9F\x98" "a", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD" "a"},
+        {"\xF0\x9F\x98"
+         "a",
+         "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
+         "a"},
         {"\xED\xA0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},
         {"\xC0\xAF", "\xEF\xBF\xBD\xEF\xBF\xBD"},
         {"\xC3\xC3\xA9", "\xEF\xBF\xBD\xC3\xA9"},
@@ -543,10 +575,12 @@ static void test_tokens(void **state)
 /* A vocabulary to write: 256 byte tokens, then those named; members at 0 mean what is usual. */
 struct vocab {
     const char *model, *pre, *tokens[8], *merges[8];
-    int         types[8], n_types; /* of all tokens: n_types beyond 256 */
-    int         n_scores;
-    int64_t     eos; /* -1: not given */
+    int types[8], n_types; /* of all tokens: n_types beyond 256 */
+    int n_scores;
+    float scores[8]; /* beyond 256 */
+    int64_t eos;     /* -1: not given */
     const char *name;
+    bool no_prefix, trim;
 };
 
 static enum err_code open_vocab(const struct vocab *v, struct text **out, struct err *e)
@@ -583,14 +617,23 @@ static enum err_code open_vocab(const struct vocab *v, struct text **out, struct
     assert_int_equal(gguf_write_strs(w, "tokenizer.ggml.tokens", tokens, n, e), ERR_OK);
     if (v->n_types >= 0)
         assert_int_equal(gguf_write_arr(w, "tokenizer.ggml.token_type", GGUF_I32, types,
-                                        v->n_types > 0 ? (uint64_t)v->n_types : n, e), ERR_OK);
+                                        v->n_types > 0 ? (uint64_t)v->n_types : n, e),
+                         ERR_OK);
+    memcpy(scores + 256, v->scores, sizeof v->scores);
+    if (v->no_prefix)
+        assert_int_equal(gguf_write_bool(w, "tokenizer.ggml.add_space_prefix", false, e), ERR_OK);
+    if (v->trim)
+        assert_int_equal(gguf_write_bool(w, "tokenizer.ggml.remove_extra_whitespaces", true, e),
+                         ERR_OK);
     if (v->n_scores > 0)
-        assert_int_equal(gguf_write_arr(w, "tokenizer.ggml.scores", GGUF_F32, scores,
-                                        (uint64_t)v->n_scores, e), ERR_OK);
+        assert_int_equal(
+            gguf_write_arr(w, "tokenizer.ggml.scores", GGUF_F32, scores, (uint64_t)v->n_scores, e),
+            ERR_OK);
     if (n_merges > 0)
         assert_int_equal(gguf_write_strs(w, "tokenizer.ggml.merges", merges, n_merges, e), ERR_OK);
     if (v->eos >= 0)
-        assert_int_equal(gguf_write_u32(w, "tokenizer.ggml.eos_token_id", (uint32_t)v->eos, e), ERR_OK);
+        assert_int_equal(gguf_write_u32(w, "tokenizer.ggml.eos_token_id", (uint32_t)v->eos, e),
+                         ERR_OK);
     assert_int_equal(gguf_write_commit(w, e), ERR_OK);
     rc = gguf_open(&g, path, e);
     if (rc == ERR_OK)
@@ -610,18 +653,32 @@ static void test_hostile_vocabularies(void **state)
         {{.eos = -1}, ERR_UNSUPPORTED, "no tokenizer"},
         {{.model = "t5", .eos = -1}, ERR_UNSUPPORTED, "\"t5\""},
         {{.model = "bert", .eos = -1}, ERR_UNSUPPORTED, "\"bert\""},
-        {{.model = "gpt2", .pre = "no-such", .merges = {"a b"}, .tokens = {"ab"}, .eos = -1}, ERR_UNSUPPORTED,
+        {{.model = "gpt2", .pre = "no-such", .merges = {"a b"}, .tokens = {"ab"}, .eos = -1},
+         ERR_UNSUPPORTED,
          "\"no-such\""},
         {{.model = "gpt2", .eos = -1}, ERR_FORMAT, "tokenizer.ggml.merges: missing"},
-        {{.model = "gpt2", .merges = {"a b"}, .eos = -1}, ERR_FORMAT, "merges[0]: \"a b\" names a token"},
-        {{.model = "gpt2", .merges = {"a b", "ab zz"}, .tokens = {"ab"}, .eos = -1}, ERR_FORMAT, "merges[1]"},
-        {{.model = "gpt2", .merges = {"ab"}, .tokens = {"ab"}, .eos = -1}, ERR_FORMAT, "not a pair"},
-        {{.model = "gpt2", .merges = {" b"}, .tokens = {"ab"}, .eos = -1}, ERR_FORMAT, "not a pair"},
-        {{.model = "gpt2", .merges = {"a b"}, .tokens = {"ab"}, .n_types = 256, .eos = -1}, ERR_FORMAT,
+        {{.model = "gpt2", .merges = {"a b"}, .eos = -1},
+         ERR_FORMAT,
+         "merges[0]: \"a b\" names a token"},
+        {{.model = "gpt2", .merges = {"a b", "ab zz"}, .tokens = {"ab"}, .eos = -1},
+         ERR_FORMAT,
+         "merges[1]"},
+        {{.model = "gpt2", .merges = {"ab"}, .tokens = {"ab"}, .eos = -1},
+         ERR_FORMAT,
+         "not a pair"},
+        {{.model = "gpt2", .merges = {" b"}, .tokens = {"ab"}, .eos = -1},
+         ERR_FORMAT,
+         "not a pair"},
+        {{.model = "gpt2", .merges = {"a b"}, .tokens = {"ab"}, .n_types = 256, .eos = -1},
+         ERR_FORMAT,
          "token_type: not one for each of 257"},
-        {{.model = "gpt2", .merges = {"a b"}, .tokens = {"ab"}, .eos = 257}, ERR_FORMAT, "eos_token_id"},
+        {{.model = "gpt2", .merges = {"a b"}, .tokens = {"ab"}, .eos = 257},
+         ERR_FORMAT,
+         "eos_token_id"},
         {{.model = "llama", .tokens = {"ab"}, .eos = -1}, ERR_FORMAT, "scores: missing"},
-        {{.model = "llama", .tokens = {"ab"}, .n_scores = 258, .eos = -1}, ERR_FORMAT, "scores: not one"},
+        {{.model = "llama", .tokens = {"ab"}, .n_scores = 258, .eos = -1},
+         ERR_FORMAT,
+         "scores: not one"},
     };
 
     (void)state;
@@ -651,14 +708,23 @@ static void test_rules(void **state)
 {
     struct text *t = NULL;
     struct err e = {0};
-    const struct vocab rank = {.model = "gpt2", .tokens = {"ab", "bc", "abc", "aa"}, .eos = 0,
+    const struct vocab rank = {.model = "gpt2",
+                               .tokens = {"ab", "bc", "abc", "aa"},
+                               .eos = 0,
                                .merges = {"b c", "a b", "a bc", "a a"}};
-    const struct vocab whole = {.model = "gpt2", .pre = "llama-bpe", .tokens = {"ab", "abc"}, .eos = -1,
-                                .merges = {"a b"}};
-    const struct vocab special = {.model = "gpt2", .tokens = {"<a", "<a>", "a><", "ab", "</s>"}, .eos = -1,
-                                  .types = {TOKEN_USER, TOKEN_CONTROL, TOKEN_USER}, .merges = {"a b"}};
-    const struct vocab phi = {.model = "llama", .tokens = {"<|end|>", "\xE2\x96\x81"}, .n_scores = 258,
-                              .eos = -1, .types = {TOKEN_CONTROL}, .name = "Phi-3 mini"};
+    const struct vocab whole = {
+        .model = "gpt2", .pre = "llama-bpe", .tokens = {"ab", "abc"}, .eos = -1, .merges = {"a b"}};
+    const struct vocab special = {.model = "gpt2",
+                                  .tokens = {"<a", "<a>", "a><", "ab", "</s>"},
+                                  .eos = -1,
+                                  .types = {TOKEN_USER, TOKEN_CONTROL, TOKEN_USER},
+                                  .merges = {"a b"}};
+    const struct vocab phi = {.model = "llama",
+                              .tokens = {"<|end|>", "\xE2\x96\x81"},
+                              .n_scores = 258,
+                              .eos = -1,
+                              .types = {TOKEN_CONTROL},
+                              .name = "Phi-3 mini"};
 
     (void)state;
     assert_int_equal(open_vocab(&rank, &t, &e), ERR_OK);
@@ -682,141 +748,62 @@ static void test_rules(void **state)
     text_close(t);
 }
 
-#define MODEL_DIR  "share/models"
-#define MODEL_FILE "chimere-nano-q5_k_m.gguf"
-
-/* JSON integers end at 64 bits here; one case goes beyond. */
-static void shorten_numbers(char *text)
+static void decodes(const struct text *t, const int32_t *ids, int64_t n, unsigned flags,
+                    const char *want)
 {
-    static const char huge[] = "100000000000000000000";
-
-    for (char *p = text; (p = strstr(p, huge)) != NULL; p++)
-        memmove(p + 1, p + 3, strlen(p + 3) + 1);
-}
-
-static int check_chats(const struct text *t, const char *path)
-{
-    char *data;
-    size_t n, i;
-    json_t *file = NULL, *one;
     struct err e = {0};
-    int n_checked = 0;
+    char *got = NULL;
+    size_t len;
 
-    assert_int_equal(io_read_all(&data, &n, path, FILE_BYTES_MAX, &e), ERR_OK);
-    shorten_numbers(data);
-    if (json_parse(&file, str_of(data), path, &e) != ERR_OK)
-        fail_msg("%s", e.msg);
-    json_array_foreach(json_object_get(file, "cases"), i, one) {
-        struct str name = {"", 0}, template = {"", 0}, want;
-        const json_t *think = json_object_get(json_object_get(one, "kwargs"), "enable_thinking");
-        struct text_chat_opts o = {.tools = json_object_get(one, "tools"), .think = !json_is_false(think),
-                                   .generate = json_is_true(json_object_get(one, "add_generation_prompt"))};
-        char *got = NULL;
-        json_get_str(one, "template", &template);
-        json_get_str(one, "name", &name);
-        if (strncmp(template.p, "Qwen3.5", 7) != 0)
-            continue;
-        enum err_code rc = text_chat(t, json_object_get(one, "messages"), &o, &got, &n, &e);
-        if (json_get_str(one, "expected", &want)) {
-            if (rc != ERR_OK)
-                fail_msg("%s: %s", name.p, e.msg);
-            assert_string_equal(got, want.p);
-            assert_int_equal(n, want.n);
-        } else {
-            assert_int_equal(rc, ERR_FORMAT);
-            assert_null(got);
-        }
-        free(got);
-        n_checked++;
-    }
-    json_decref(file);
-    free(data);
-    return n_checked;
+    assert_int_equal(text_decode(t, ids, n, flags, &got, &len, &e), ERR_OK);
+    assert_string_equal(got, want);
+    assert_int_equal(len, strlen(want));
+    free(got);
 }
 
-static void test_chat(void **state)
+static void test_spm_rules(void **state)
 {
-    struct text *t = open_text(MODEL_DIR, MODEL_FILE);
-    const char *dir = getenv("GOLDENS");
-    char path[512];
+    /* 256: space, 257: ab, 258: bc, 259: space a, 260: U+6F22, 261: space space, 262: </s>, 263:
+     * byte C3 */
+    struct vocab v = {.model = "llama",
+                      .eos = 262,
+                      .n_scores = 264,
+                      .scores = {0, -2, -1, -3, 0, -9, 0, -4},
+                      .tokens = {"\xE2\x96\x81", "ab", "bc",
+                                 "\xE2\x96\x81"
+                                 "a",
+                                 "\xE6\xBC\xA2", "\xE2\x96\x81\xE2\x96\x81", "</s>", "<0xC3>"},
+                      .types = {1, 1, 1, 1, 1, 1, TOKEN_CONTROL, TOKEN_BYTE}};
+    struct text *t = NULL;
+    struct err e = {0};
+    const int32_t ids[] = {262, 259, 258, 256, 263, 260}, half[] = {263};
 
     (void)state;
-    assert_true(text_has_chat(t));
-    assert_true(check_chats(t, "tests/golden/chat/chat.json") >= 20);
-    snprintf(path, sizeof path, "%s/chat/chat.json", dir != NULL ? dir : "");
-    if (dir != NULL && access(path, R_OK) == 0)
-        check_chats(t, path);
+    assert_int_equal(open_vocab(&v, &t, &e), ERR_OK);
+    encodes(t, "", TEXT_ADD, "empty");
+    encodes(t, "abc", 0, "259,258"); /* the highest score first, then what is left */
+    encodes(t, "bab", 0, "256,98,257");
+    encodes(t, "a  b", 0, "259,261,98");
+    encodes(t, "\xE6\xBC\xA2\xC3", 0, "256,260,263"); /* a byte without a character */
+    encodes(t, "a</s>a", TEXT_SPECIAL, "259,262,259");
+    encodes(t, "a</s>", 0, "259,60,47,115,62");
+    decodes(t, ids, 6, 0, "abc \xC3\xE6\xBC\xA2");
+    decodes(t, ids, 6, TEXT_SPECIAL, "</s>abc \xC3\xE6\xBC\xA2");
+    decodes(t, ids + 3, 1, 0, "");
+    decodes(t, half, 0, 0, "");
+    assert_int_equal(text_find(t, " a"), 259);
+    assert_true(text_info(t)->add_bos && !text_info(t)->add_eos);
     text_close(t);
-}
-
-static void test_chat_rules(void **state)
-{
-    static const struct {
-        const char *messages, *tools;
-        enum err_code rc;
-        const char *says; /* part of the prompt, or of the message */
-    } cases[] = {
-        {"[{'role':'user','content':'hi'}]", NULL, ERR_OK, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>"},
-        {"[{'role':'user','content':' \\u00a0\\u2003\\u001fhi\\u3000'}]", NULL, ERR_OK, "user\nhi<|im_end|>"},
-        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'function':{'name':'f',"
-         "'arguments':'{\\'a\\': 1.5, \\'b\\': [1, {}]}'}}]}]", NULL, ERR_OK,
-         "<function=f>\n<parameter=a>\n1.5\n</parameter>\n<parameter=b>\n[1, {}]\n</parameter>\n</function>"},
-        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'name':'f'}]}]", NULL, ERR_OK,
-         "<tool_call>\n<function=f>\n</function>\n</tool_call>"},
-        {"[{'role':'user','content':'q'},{'role':'tool','content':'1'},{'role':'tool','content':'2'}]", NULL,
-         ERR_OK, "<|im_start|>user\n<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>"
-         "<|im_end|>\n"},
-        {"[{'role':'user','content':'q'}]", "[{'x':1e22,'y':'\\u0001\\u007f\\u2028/'}]", ERR_OK,
-         "{\"x\": 1e+22, \"y\": \"\\u0001\x7F\xE2\x80\xA8/\"}"},
-        {"[]", NULL, ERR_FORMAT, "at least one message"},
-        {"{}", NULL, ERR_FORMAT, "at least one message"},
-        {"[1]", NULL, ERR_FORMAT, "message 0: not an object"},
-        {"[{'role':'user','content':3}]", NULL, ERR_FORMAT, "message 0: its content is not text"},
-        {"[{'role':'user','content':[3]}]", NULL, ERR_FORMAT, "not an object"},
-        {"[{'role':'user','content':[{'type':'text'}]}]", NULL, ERR_FORMAT, "has no text"},
-        {"[{'role':'user','content':[{'type':'image'}]}]", NULL, ERR_UNSUPPORTED, "images"},
-        {"[{'role':'user','content':[{'image_url':'x'}]}]", NULL, ERR_UNSUPPORTED, "images"},
-        {"[{'role':'assistant','content':'x'}]", NULL, ERR_FORMAT, "no user message"},
-        {"[{'role':'user','content':'<tool_response>x</tool_response>'}]", NULL, ERR_FORMAT, "no user message"},
-        {"[{'role':'user','content':'q'},{'role':'developer'}]", NULL, ERR_FORMAT, "message 1: its role"},
-        {"[{'role':'user','content':'q'},{'content':'x'}]", NULL, ERR_FORMAT, "message 1: its role"},
-        {"[{'role':'user','content':'q'},{'role':'system','content':'x'}]", NULL, ERR_FORMAT, "message 1"},
-        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':{}}]", NULL, ERR_FORMAT, "tool_calls"},
-        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{}]}]", NULL, ERR_FORMAT, "no name"},
-        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'name':'f','arguments':'x'}]}]", NULL,
-         ERR_FORMAT, "message 1: the arguments"},
-        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'name':'f','arguments':[]}]}]", NULL,
-         ERR_FORMAT, "not an object"},
-        {"[{'role':'user','content':'q'}]", "{}", ERR_FORMAT, "tools: not a list"},
-    };
-    struct text *t = open_text(MODEL_DIR, MODEL_FILE), *bare = open_text(HERE, "tiny-qwen35.gguf");
-
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const char *source[2] = {cases[i].messages, cases[i].tools};
-        json_t *parsed[2] = {NULL, NULL};
-        char *out = NULL;
-        size_t n;
-        struct err e = {0};
-        for (int k = 0; k < 2 && source[k] != NULL; k++) {
-            char buf[512];
-            snprintf(buf, sizeof buf, "%s", source[k]);
-            for (char *p = buf; *p != '\0'; p++)
-                if (*p == '\'')
-                    *p = '"';
-            assert_int_equal(json_parse(&parsed[k], str_of(buf), "test", &e), ERR_OK);
-        }
-        struct text_chat_opts o = {.tools = parsed[1], .think = true, .generate = true};
-        assert_int_equal(text_chat(t, parsed[0], &o, &out, &n, &e), cases[i].rc);
-        if (strstr(cases[i].rc == ERR_OK ? out : e.msg, cases[i].says) == NULL)
-            fail_msg("case %zu: \"%s\" has no \"%s\"", i, out != NULL ? out : e.msg, cases[i].says);
-        assert_int_equal(text_chat(bare, parsed[0], &o, &out, &n, &e), ERR_UNSUPPORTED);
-        free(out);
-        json_decref(parsed[0]);
-        json_decref(parsed[1]);
-    }
+    v.no_prefix = true;
+    assert_int_equal(open_vocab(&v, &t, &e), ERR_OK);
+    encodes(t, "a a", 0, "97,259");
+    decodes(t, ids + 1, 1, 0, " a");
     text_close(t);
-    text_close(bare);
+    v.no_prefix = false;
+    v.trim = true;
+    assert_int_equal(open_vocab(&v, &t, &e), ERR_OK);
+    encodes(t, "  a   b  ", 0, "259,256,98");
+    text_close(t);
 }
 
 int main(void)
@@ -831,11 +818,10 @@ int main(void)
         cmocka_unit_test(test_long_runs),
         cmocka_unit_test(test_tokens),
         cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_spm_rules),
         cmocka_unit_test(test_hostile_vocabularies),
         cmocka_unit_test(test_stream),
         cmocka_unit_test(test_stream_bad_bytes),
-        cmocka_unit_test(test_chat),
-        cmocka_unit_test(test_chat_rules),
     };
 
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);
