@@ -2,6 +2,7 @@
 /* golden.h - opens models and reference vectors for tests. */
 #ifndef TESTS_UNIT_GOLDEN_H
 #define TESTS_UNIT_GOLDEN_H
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -83,6 +84,40 @@ static inline float *logits_of(struct rig *rig, const int32_t *ids, int64_t n, i
         fail_msg("%s", e.msg);
     assert_int_equal(out.n, n_logits);
     return out.v;
+}
+
+/* Calls fn for every NAME.gguf in dir (not NAME.TYPE.gguf); fails the test when there is none. */
+static inline void each_model(const char *dir, void (*fn)(const char *path))
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+
+    if (d == NULL)
+        fail_msg("%s cannot be read", dir);
+    for (struct dirent *f = readdir(d); f != NULL; f = readdir(d)) {
+        const char *dot = strchr(f->d_name, '.');
+        char path[2048];
+
+        if (dot == NULL || strcmp(dot, ".gguf") != 0)
+            continue;
+        (void)snprintf(path, sizeof path, "%s/%s", dir, f->d_name);
+        fn(path);
+        n++;
+    }
+    closedir(d);
+    assert_true(n > 0);
+}
+
+/* The same in $GOLDENS/models; skips the test when there is no $GOLDENS. */
+static inline void each_golden(void (*fn)(const char *path))
+{
+    const char *goldens = getenv("GOLDENS");
+    char dir[1024];
+
+    if (goldens == NULL || *goldens == '\0')
+        skip();
+    (void)snprintf(dir, sizeof dir, "%s/models", goldens);
+    each_model(dir, fn);
 }
 
 static inline int32_t best_of(const float *logits, int32_t n)

@@ -3,7 +3,6 @@
  *
  * NAME.gguf goes with NAME/ (short, a, b, long, greedy, hidden states); NAME.TYPE.gguf, the same model
  * quantised, with NAME/TYPE.a.logits.f32. Limits: tests/golden/README.md. */
-#include <dirent.h>
 #include <math.h>
 
 #include "golden.h"

@@ -45,10 +45,10 @@ static void chunks_and_threads(const char *path)
 
     for (int threads = 1; threads <= 3; threads++)
         for (size_t c = 0; c < sizeof chunk / sizeof chunk[0]; c++) {
-            char what[64];
+            char what[256];
             float *got = alone(path, threads, chunk[c], NULL, ids, n);
 
-            (void)snprintf(what, sizeof what, "%d threads, chunks of %d", threads, chunk[c]);
+            (void)snprintf(what, sizeof what, "%.200s: %d threads, chunks of %d", path, threads, chunk[c]);
             same(ref, got, n * 512, what);
             free(got);
         }
@@ -56,30 +56,17 @@ static void chunks_and_threads(const char *path)
     free(ids);
 }
 
-static void same_bytes_in_chunks_a(void **state)
-{
-    (void)state;
-    chunks_and_threads(model_a);
-}
-
-static void same_bytes_in_chunks_k(void **state)
-{
-    (void)state;
-    chunks_and_threads(model_k);
-}
-
 /* Sequence 2 is the request; 0, 1 and 3 feed other tokens, rows interleaved, at uneven speeds. */
-static void same_bytes_beside_others(void **state)
+static void beside_others(const char *path)
 {
     enum { STEP = 23 };
     int64_t n = 0, n_other = 0, done = 0, at[4] = { 0, 3, 0, 11 };
     int32_t *ids = prompt("long", &n), *other = prompt("b", &n_other);
     struct err e = { 0 };
     struct rig rig;
+    float *ref = alone(path, 2, 512, NULL, ids, n);
 
-    (void)state;
-    float *ref = alone(model_a, 2, 512, NULL, ids, n);
-    rig_open(&rig, model_a, 2, &(struct run_opts){ .ctx_tokens = 2048, .n_seq = 4, .rows_max = STEP });
+    rig_open(&rig, path, 2, &(struct run_opts){ .ctx_tokens = 2048, .n_seq = 4, .rows_max = STEP });
     for (int step = 0; done < n; step++) {
         struct run_row rows[STEP];
         int64_t first = done;
@@ -98,13 +85,37 @@ static void same_bytes_beside_others(void **state)
             fail_msg("%s", e.msg);
         for (int i = 0; i < STEP; i++)
             if (rows[i].seq == 2)
-                same(ref + first++ * 512, run_logits(rig.r, i), 512, "beside three others");
+                same(ref + first++ * 512, run_logits(rig.r, i), 512, path);
     }
     assert_int_equal(run_pos(rig.r, 2), n);
     rig_close(&rig);
     free(ref);
     free(ids);
     free(other);
+}
+
+static void same_bytes_in_chunks(void **state)
+{
+    (void)state;
+    each_model("tests/golden/models", chunks_and_threads);
+}
+
+static void same_bytes_in_chunks_all(void **state)
+{
+    (void)state;
+    each_golden(chunks_and_threads);
+}
+
+static void same_bytes_beside_others(void **state)
+{
+    (void)state;
+    each_model("tests/golden/models", beside_others);
+}
+
+static void same_bytes_beside_others_all(void **state)
+{
+    (void)state;
+    each_golden(beside_others);
 }
 
 /* Softer KV types keep the distribution close, and keep the same bytes in any chunks. */
@@ -209,8 +220,9 @@ static void options_out_of_range(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bytes_in_chunks_a), cmocka_unit_test(same_bytes_in_chunks_k),
-        cmocka_unit_test(same_bytes_beside_others), cmocka_unit_test(kv_types),
+        cmocka_unit_test(same_bytes_in_chunks), cmocka_unit_test(same_bytes_in_chunks_all),
+        cmocka_unit_test(same_bytes_beside_others), cmocka_unit_test(same_bytes_beside_others_all),
+        cmocka_unit_test(kv_types),
         cmocka_unit_test(cleared_sequence_is_new), cmocka_unit_test(refusals_change_nothing),
         cmocka_unit_test(options_out_of_range),
     };

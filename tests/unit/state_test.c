@@ -4,8 +4,6 @@
  * For each family under tests/golden/models (and $GOLDENS/models): CHIMERE_TEST_PROGRAMS programs, 1,000 unless
  * set. After each program every sequence is evaluated again from its first token, in another run without undo, and
  * the logits of all its positions must be the bytes that the program saw. */
-#include <dirent.h>
-
 #include "base/rng.h"
 #include "golden.h"
 
@@ -172,43 +170,16 @@ static void check_family(const char *path)
     rig_close(&plain);
 }
 
-static void check_dir(const char *models)
-{
-    DIR *d = opendir(models);
-    int n = 0;
-
-    if (d == NULL)
-        fail_msg("%s cannot be read", models);
-    for (struct dirent *f = readdir(d); f != NULL; f = readdir(d)) {
-        char path[1024];
-        const char *dot = strchr(f->d_name, '.');
-
-        if (dot == NULL || strcmp(dot, ".gguf") != 0)
-            continue;
-        (void)snprintf(path, sizeof path, "%s/%s", models, f->d_name);
-        check_family(path);
-        n++;
-    }
-    closedir(d);
-    assert_true(n > 0);
-}
-
 static void own_families(void **state)
 {
     (void)state;
-    check_dir("tests/golden/models");
+    each_model("tests/golden/models", check_family);
 }
 
 static void all_families(void **state)
 {
-    const char *goldens = getenv("GOLDENS");
-    char models[1024];
-
     (void)state;
-    if (goldens == NULL || *goldens == '\0')
-        skip();
-    (void)snprintf(models, sizeof models, "%s/models", goldens);
-    check_dir(models);
+    each_golden(check_family);
 }
 
 /* A fork is a page table and one block, and writes of either side stay its own, across page borders. */
