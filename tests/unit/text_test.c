@@ -407,6 +407,8 @@ static void test_patterns(void **state)
          "b c's",
          "1,6,1,4"},
         {"kimi-k2", "  \xE6\xBC\xA2", "1,1,3"},
+        {"kimi-k2", "a\xE3\x80\x82", "1,3"},
+        {"kimi-k2", "\xE3\x80\x82" "a", "4"}, /* U+3002 belongs to several scripts */
         {"deepseek-llm", "ab 12345  \xE6\xBC\xA2", "2,1,5,2,3"},
         {"deepseek-llm", "ab  ", "2,2"},
         {"deepseek-v3", "12345 a.b", "3,2,2,2"},
