@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shape.c - from a row of shapes.def to a list of tensors and metadata. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gguf/gguf.h"
+#include "quant/quant.h"
+#include "shape/internal.h"
+
+static const struct row rows[] = {
+#define SHAPE(name_, arch_, ...) { .name = (name_), .arch = (arch_), __VA_ARGS__ },
+#include "shape/shapes.def"
+#undef SHAPE
+};
+
+/* Roles of a matrix, in the order of MIX()'s columns. */
+enum role { EMBD, OUT, ATTN_QK, ATTN_V, ATTN_O, REC, REC_GATE, FFN, EXPS, N_ROLES, F32 = N_ROLES };
+
+static const struct mix {
+    const char *name;
+    int         type[N_ROLES];
+} mixes[] = {
+#define MIX(name, embd, out, qk, v, o, rec, gate, ffn, exps)                                              \
+    { name, { QUANT_##embd, QUANT_##out, QUANT_##qk, QUANT_##v, QUANT_##o, QUANT_##rec, QUANT_##gate,      \
+              QUANT_##ffn, QUANT_##exps } },
+#include "shape/mixes.def"
+#undef MIX
+};
+
+const char *shape_name_at(size_t i)
+{
+    return i < sizeof rows / sizeof rows[0] ? rows[i].name : NULL;
+}
+
+const char *shape_mix_at(size_t i)
+{
+    return i < sizeof mixes / sizeof mixes[0] ? mixes[i].name : NULL;
+}
+
+static enum err_code find_mix(struct mix *out, const char *name, struct err *e)
+{
+    int type = quant_find_name(str_of(name));
+
+    for (size_t i = 0; i < sizeof mixes / sizeof mixes[0]; i++)
+        if (strcmp(name, mixes[i].name) == 0) {
+            *out = mixes[i];
+            return ERR_OK;
+        }
+    if (type < 0 || !shape_can_fill(type))
+        return err_set(e, ERR_ARG, "mix '%s' is neither a mix nor a type that can be filled", name);
+    out->name = quant_types[type]->name;
+    for (int i = 0; i < N_ROLES; i++)
+        out->type[i] = type;
+    return ERR_OK;
+}
+
+static enum err_code set_number(struct row *r, const char *s, size_t n, struct err *e)
+{
+    static const struct {
+        const char *key;
+        long        least, most;
+    } keys[] = { { "layers=", 1, 1024 }, { "experts=", 1, 16384 }, { "vocab=", 16, 1L << 24 } };
+    int *to[] = { &r->n_layer, &r->n_expert, &r->n_vocab };
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        size_t k = strlen(keys[i].key);
+        char *end;
+
+        if (n <= k || memcmp(s, keys[i].key, k) != 0)
+            continue;
+        long v = strtol(s + k, &end, 10);
+        if (end != s + n || v < keys[i].least || v > keys[i].most)
+            return err_set(e, ERR_ARG, "shape: %.*s: not a number in %ld .. %ld", (int)n, s, keys[i].least,
+                           keys[i].most);
+        if (i == 1 && r->n_expert == 0)
+            return err_set(e, ERR_ARG, "shape: %s has no experts", r->name);
+        if (i == 1 && v < r->n_used)
+            return err_set(e, ERR_ARG, "shape: %s uses %d experts for each token", r->name, r->n_used);
+        *to[i] = (int)v;
+        return ERR_OK;
+    }
+    return err_set(e, ERR_ARG, "shape: '%.*s' is none of layers=N, experts=N, vocab=N", (int)n, s);
+}
+
+static enum err_code parse(struct row *r, const char *spec, struct err *e)
+{
+    size_t n = strcspn(spec, ",");
+
+    r->name = NULL;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strlen(rows[i].name) == n && memcmp(spec, rows[i].name, n) == 0)
+            *r = rows[i];
+    if (r->name == NULL)
+        return err_set(e, ERR_ARG, "shape '%.*s' is not known", (int)(n < 100 ? n : 100), spec);
+    while (spec[n] == ',') {
+        spec += n + 1;
+        n = strcspn(spec, ",");
+        if (set_number(r, spec, n < 100 ? n : 100, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+/* The type itself, or one with blocks of 32 when a row is no multiple of its block. */
+static int fitting(int type, int64_t ne0)
+{
+    const struct quant_type *t = quant_types[type];
+    double bits = 8.0 * t->block_bytes / t->block_elems;
+
+    if (ne0 % t->block_elems == 0)
+        return type;
+    if (ne0 % 32 != 0)
+        return QUANT_f16;
+    return bits < 4.4 ? QUANT_iq4_nl : bits < 5.2 ? QUANT_q5_0 : bits < 6.2 ? QUANT_q5_1 : QUANT_q8_0;
+}
+
+/* Adds a tensor; the first failure is kept. */
+static void add(struct shape *s, int layer, const char *name, int role, int64_t ne0, int64_t ne1, int64_t ne2)
+{
+    struct shape_tensor *t;
+
+    if (s->n == s->room) {
+        size_t room = s->room > 0 ? 2 * s->room : 256;
+        struct shape_tensor *v = realloc(s->tensor, room * sizeof *v);
+
+        if (v == NULL) {
+            s->failed = true;
+            return;
+        }
+        s->tensor = v;
+        s->room = room;
+    }
+    t = &s->tensor[s->n++];
+    *t = (struct shape_tensor){ .ne = { ne0, ne1, ne2, 1 }, .n_dims = ne2 > 1 ? 3 : ne1 > 1 ? 2 : 1 };
+    t->type = role == F32 ? QUANT_f32 : fitting(s->type[role], ne0);
+    t->size_bytes = quant_row_bytes(t->type, ne0) * ne1 * ne2;
+    if (layer < 0)
+        (void)snprintf(t->name, sizeof t->name, "%s", name);
+    else
+        (void)snprintf(t->name, sizeof t->name, "blk.%d.%s", layer, name);
+}
+
+static void add_attn(struct shape *s, int i)
+{
+    const struct row *r = &s->row;
+    int64_t d = r->n_embd, q = (int64_t)r->n_head * r->dim, kv = (int64_t)r->n_head_kv * r->dim;
+    bool qwen = strncmp(r->arch, "qwen", 4) == 0;
+
+    add(s, i, "attn_q.weight", ATTN_QK, d, qwen ? 2 * q : q, 1);
+    add(s, i, "attn_k.weight", ATTN_QK, d, kv, 1);
+    add(s, i, "attn_v.weight", ATTN_V, d, kv, 1);
+    add(s, i, "attn_output.weight", ATTN_O, q, d, 1);
+    if (qwen) {
+        add(s, i, "attn_q_norm.weight", F32, r->dim, 1, 1);
+        add(s, i, "attn_k_norm.weight", F32, r->dim, 1, 1);
+    }
+}
+
+static void add_gdn(struct shape *s, int i)
+{
+    const struct row *r = &s->row;
+    int64_t d = r->n_embd, channels = (int64_t)2 * r->n_group * r->n_state + r->inner;
+
+    add(s, i, "attn_qkv.weight", REC, d, channels, 1);
+    add(s, i, "attn_gate.weight", REC, d, r->inner, 1);
+    add(s, i, "ssm_conv1d.weight", F32, 4, channels, 1);
+    add(s, i, "ssm_dt.bias", F32, r->n_rec_head, 1, 1);
+    add(s, i, "ssm_a", F32, r->n_rec_head, 1, 1);
+    add(s, i, "ssm_beta.weight", REC_GATE, d, r->n_rec_head, 1);
+    add(s, i, "ssm_alpha.weight", REC_GATE, d, r->n_rec_head, 1);
+    add(s, i, "ssm_norm.weight", F32, r->inner / r->n_rec_head, 1, 1);
+    add(s, i, "ssm_out.weight", REC, r->inner, d, 1);
+}
+
+static void add_mamba2(struct shape *s, int i)
+{
+    const struct row *r = &s->row;
+    int64_t d = r->n_embd, channels = (int64_t)2 * r->n_group * r->n_state + r->inner;
+
+    add(s, i, "ssm_in.weight", REC, d, r->inner + channels + r->n_rec_head, 1);
+    add(s, i, "ssm_conv1d.weight", F32, 4, channels, 1);
+    add(s, i, "ssm_conv1d.bias", F32, channels, 1, 1);
+    add(s, i, "ssm_dt.bias", F32, r->n_rec_head, 1, 1);
+    add(s, i, "ssm_a", F32, 1, r->n_rec_head, 1);
+    add(s, i, "ssm_d", F32, 1, r->n_rec_head, 1);
+    add(s, i, "ssm_norm.weight", F32, r->inner / r->n_group, r->n_group, 1);
+    add(s, i, "ssm_out.weight", REC, r->inner, d, 1);
+}
+
+static void add_ffn(struct shape *s, int i)
+{
+    const struct row *r = &s->row;
+    int64_t d = r->n_embd, ff = r->n_ff_exp, sh = r->n_ff_shared;
+    bool gate = strncmp(r->arch, "nemotron", 8) != 0; /* squared ReLU has none */
+
+    if (r->n_expert == 0) {
+        add(s, i, "ffn_gate.weight", FFN, d, r->n_ff, 1);
+        add(s, i, "ffn_up.weight", FFN, d, r->n_ff, 1);
+        add(s, i, "ffn_down.weight", FFN, r->n_ff, d, 1);
+        return;
+    }
+    add(s, i, "ffn_gate_inp.weight", F32, d, r->n_expert, 1);
+    if (!gate)
+        add(s, i, "exp_probs_b.bias", F32, r->n_expert, 1, 1);
+    if (strcmp(r->arch, "qwen35moe") == 0)
+        add(s, i, "ffn_gate_inp_shexp.weight", F32, d, 1, 1);
+    if (gate)
+        add(s, i, "ffn_gate_exps.weight", EXPS, d, ff, r->n_expert);
+    add(s, i, "ffn_up_exps.weight", EXPS, d, ff, r->n_expert);
+    add(s, i, "ffn_down_exps.weight", EXPS, ff, d, r->n_expert);
+    if (gate)
+        add(s, i, "ffn_gate_shexp.weight", FFN, d, sh, 1);
+    add(s, i, "ffn_up_shexp.weight", FFN, d, sh, 1);
+    add(s, i, "ffn_down_shexp.weight", FFN, sh, d, 1);
+}
+
+char shape_letter(const struct row *r, int layer)
+{
+    return r->pattern[(size_t)layer % strlen(r->pattern)];
+}
+
+static void add_layer(struct shape *s, int i)
+{
+    const struct row *r = &s->row;
+    char c = shape_letter(r, i);
+
+    add(s, i, "attn_norm.weight", F32, r->n_embd, 1, 1);
+    if (c == 'A' || c == 'a' || c == 'B')
+        add_attn(s, i);
+    if (c == 'G')
+        add_gdn(s, i);
+    if (c == 'M' || c == 'm' || c == 'B')
+        add_mamba2(s, i);
+    if (c == 'm' || c == 'a')
+        return;
+    if (c != 'e')
+        add(s, i, strncmp(r->arch, "qwen", 4) == 0 ? "post_attention_norm.weight" : "ffn_norm.weight", F32,
+            r->n_embd, 1, 1);
+    add_ffn(s, i);
+}
+
+enum err_code shape_open(struct shape **out, const char *spec, const char *mix, struct err *e)
+{
+    struct shape *s = calloc(1, sizeof *s);
+    struct mix m;
+
+    if (s == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    if (parse(&s->row, spec, e) || find_mix(&m, mix, e)) {
+        shape_close(s);
+        return e->code;
+    }
+    memcpy(s->type, m.type, sizeof m.type);
+    add(s, -1, "token_embd.weight", EMBD, s->row.n_embd, s->row.n_vocab, 1);
+    add(s, -1, "output_norm.weight", F32, s->row.n_embd, 1, 1);
+    if (!s->row.tied)
+        add(s, -1, "output.weight", OUT, s->row.n_embd, s->row.n_vocab, 1);
+    for (int i = 0; i < s->row.n_layer; i++)
+        add_layer(s, i);
+    if (s->failed) {
+        shape_close(s);
+        return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    *out = s;
+    return ERR_OK;
+}
+
+void shape_close(struct shape *s)
+{
+    if (s != NULL)
+        free(s->tensor);
+    free(s);
+}
+
+size_t shape_n_tensors(const struct shape *s)
+{
+    return s->n;
+}
+
+const struct shape_tensor *shape_tensor_at(const struct shape *s, size_t i)
+{
+    return &s->tensor[i];
+}
+
+int64_t shape_bytes(const struct shape *s)
+{
+    int64_t n = 0;
+
+    for (size_t i = 0; i < s->n; i++)
+        n += s->tensor[i].size_bytes;
+    return n;
+}
