@@ -4,7 +4,6 @@
  * Chat templates are rendered by Python when models are trained, so numbers and JSON must come out
  * digit for digit as there.
  */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,12 +41,6 @@ static void add_real(struct text_buf *b, double v)
     char buf[64], out[64], *exponent;
     int prec = 0, n = 0;
 
-    if (fabs(v) >= 0x1p63 && fabs(v) < 1e21 && v == floor(v)) {
-        /* Whole numbers past 64 bits that JSON wrote in digits can only be read as reals. */
-        snprintf(out, sizeof out, "%.0f", v);
-        text_buf_addz(b, out);
-        return;
-    }
     do
         snprintf(buf, sizeof buf, "%.*e", prec, fabs(v));
     while (strtod(buf, NULL) != fabs(v) && ++prec < 17);
