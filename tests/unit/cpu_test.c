@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cpu_test.c - the kernels of the CPU device: every set gives the bytes of the scalar one, and exp
+ * is right. `cpu_test --bench` times them instead. */
+#include <time.h>
+
+#include "base/simd.h"
+#include "cpu/kernels.h"
+#include "cpu/scans.h"
+#include "cpu_rig.h"
+
+/* ---- kernel sets ---- */
+
+static const struct {
+    const struct cpu_kernels *kern;
+    const struct cpu_scans *scan;
+    unsigned needs;
+} sets[] = {
+    {&cpu_kernels_scalar, &cpu_scans_scalar, 0},
+    {&cpu_kernels_avx2, &cpu_scans_avx2, SIMD_AVX2},
+    {&cpu_kernels_avx512, &cpu_scans_avx512, SIMD_AVX512},
+};
+enum { N_SETS = sizeof sets / sizeof sets[0], GUARD = 32 };
+
+static bool usable(size_t i)
+{
+    return (simd_features() & sets[i].needs) == sets[i].needs;
+}
+
+static void same(const char *what, const char *set, const float *ref, const float *got, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp(ref + i, got + i, sizeof *ref) != 0)
+            fail_msg("%s of %s: element %lld is %a, the scalar code says %a", what, set,
+                     (long long)i, (double)got[i], (double)ref[i]);
+}
+
+/* Rows of k numbers that end in poison, which must not be read into a sum. Tiny ones multiply to -0
+ * in every running sum, which a product of padding would turn into +0. */
+enum kind { PLAIN, ZEROS, TINY, TINY_NEGATIVE, INFINITE };
+
+static float *rows_of_kind(enum kind kind, int rows, int64_t k, int64_t ld)
+{
+    float *p = floats(rows * ld + 1, 1.0f);
+
+    for (int64_t i = 0; i < rows * ld; i++)
+        if (i % ld >= k)
+            p[i] = NAN;
+        else if (kind == ZEROS)
+            p[i] = i % 3 == 0 ? -0.0f : 0.0f;
+        else if (kind == TINY || kind == TINY_NEGATIVE)
+            p[i] = kind == TINY ? 1e-30f : -1e-30f;
+        else if (kind == INFINITE && i % 7 == 0)
+            p[i] = INFINITY;
+    return p;
+}
+
+/* All results, nx rows of ldy with poison around them, of one kernel set. */
+static float *dots_of(size_t set, const float *w, int nw, const float *x, int nx, int64_t k)
+{
+    int64_t ldy = 2 * GUARD + nw;
+    float *y = need((size_t)(nx * ldy) * sizeof *y), *ys[16];
+    const float *xs[16];
+
+    poison(y, nx * ldy);
+    for (int j = 0; j < nx; j++) {
+        xs[j] = x + j * (k + 5);
+        ys[j] = y + j * ldy;
+    }
+    sets[set].kern->dots(ys, GUARD, w, k + 3, nw, xs, nx, k);
+    for (int j = 0; j < nx; j++) {
+        assert_poison(ys[j], GUARD);
+        assert_poison(ys[j] + GUARD + nw, GUARD);
+        for (int i = 0; i < nw;
+             i++) /* infinity times zero: the sign of a NaN is nobody's concern */
+            if (isnan(ys[j][GUARD + i]))
+                ys[j][GUARD + i] = NAN;
+    }
+    return y;
+}
+
+static void dots_once(size_t set, int nw, int nx, int64_t k)
+{
+    static const enum kind kinds[][2] = {
+        {PLAIN, PLAIN}, {ZEROS, PLAIN}, {TINY, TINY_NEGATIVE}, {PLAIN, INFINITE}, {ZEROS, INFINITE},
+    };
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        float *w = rows_of_kind(kinds[i][0], nw, k, k + 3),
+              *x = rows_of_kind(kinds[i][1], nx, k, k + 5);
+        float *ref = dots_of(0, w, nw, x, nx, k), *got = dots_of(set, w, nw, x, nx, k);
+
+        same("dots", sets[set].kern->name, ref, got, nx * (2 * (int64_t)GUARD + nw));
+        free(w);
+        free(x);
+        free(ref);
+        free(got);
+    }
+}
+
+static void test_dots(void **state)
+{
+    static const int64_t ks[] = {0, 1, 2, 7, 8, 9, 15, 16, 17, 24, 31, 32, 47, 64, 100, 256, 300};
+
+    (void)state;
+    for (size_t s = 1; s < N_SETS; s++)
+        for (size_t i = 0; usable(s) && i < sizeof ks / sizeof ks[0]; i++)
+            for (int nw = 1; nw <= 17; nw += nw < 9 ? 1 : 4)
+                for (int nx = 1; nx <= 13; nx += nx < 9 ? 1 : 4)
+                    dots_once(s, nw, nx, ks[i]);
+}
+
+/* Where the results of all kernels go: regions with poison between them. */
+struct sink {
+    float *data;
+    int64_t used, cap;
+};
+
+static float *region(struct sink *s, int64_t n)
+{
+    float *p = s->data + s->used + GUARD;
+
+    s->used += n + GUARD;
+    assert_true(s->used + GUARD <= s->cap);
+    return p;
+}
+
+/* A region that begins as a copy of x. */
+static float *copied(struct sink *s, const float *x, int64_t n)
+{
+    return memcpy(region(s, n), x, (size_t)n * sizeof *x);
+}
+
+/* Every kernel but dots, on vectors of n elements. */
+static void all_kernels(const struct cpu_kernels *kern, struct sink *out, const float *in,
+                        int64_t n)
+{
+    const float *a = in, *b = in + n + 1, *c = in + 2 * n + 3, *taps[4] = {a, b, c, in + 3 * n + 4};
+    const float *w3[3] = {b, c, a};
+    float *y3[3];
+
+    kern->axpy(copied(out, a, n), b, 0.37f, n);
+    kern->exp_sub(region(out, n), a, 0.5f, n);
+    float *in_place = copied(out, a, n);
+    kern->exp_sub(in_place, in_place, 3.0f, n);
+    if (n > 0) {
+        float *sum = region(out, 1), top = kern->softmax(copied(out, a, n), 3.1f, sum, n);
+
+        *region(out, 1) = top;
+    }
+    kern->scale(region(out, n), a, NULL, 1.3f, n);
+    kern->scale(region(out, n), a, b, 1.3f, n);
+    kern->silu(region(out, n), a, n);
+    in_place = copied(out, a, n);
+    kern->silu_mul(in_place, in_place, c, n);
+    in_place = copied(out, a, n);
+    kern->silu_mul(in_place, c, in_place, n);
+    kern->sigmoid_mul(copied(out, a, n), b, n);
+    kern->conv(region(out, n), taps, in, n + 2, NULL, 4, n);
+    kern->conv(region(out, n), taps, in, n + 1, c, 3, n);
+    for (int ny = 1; ny <= 3; ny++) {
+        for (int g = 0; g < ny; g++)
+            y3[g] = copied(out, c, n);
+        kern->mix(y3, w3, ny, in, n + 1, n < 3 ? (int)n : 3, n);
+    }
+}
+
+/* Recurrent steps, two tokens, with heads of dim by dim_v. */
+static void all_steps(const struct cpu_kernels *kern, const struct cpu_scans *scan,
+                      struct sink *out, const float *in, int dim, int dim_v)
+{
+    float *S = copied(out, in, (int64_t)dim * dim_v),
+          *K = copied(out, in + 1, (int64_t)dim * dim_v);
+    float *h1 = copied(out, in + 2, (int64_t)dim * dim_v),
+          *h2 = copied(out, in + 3, (int64_t)dim * dim_v);
+    const float *k = in + 11, *q = in + 12, *v = in + 13;
+    float kv[1024];
+
+    for (int i = 0; i < 2; i++) {
+        kern->gdn_step(S, region(out, dim_v), k + i, q, v, 0.9f, 0.6f, dim, dim_v);
+        scan->kda(K, region(out, dim_v), kv, k, q + i, v, in + 14, 0.6f, dim, dim_v);
+        scan->ssm1(h1, region(out, dim_v), v, k + i, in, q, k, q, dim, dim_v, dim_v);
+        scan->ssm2(h2, region(out, dim_v), v + i, k, q, 0.8f, 0.3f, 1.1f, dim, dim_v);
+    }
+    scan->softplus(region(out, dim_v), v, NULL, dim_v);
+    scan->softplus(region(out, dim_v), v, k, dim_v);
+}
+
+static void test_kernels(void **state)
+{
+    enum { CAP = 120000 };
+    struct sink ref = {need(CAP * sizeof(float)), 0, CAP},
+                got = {need(CAP * sizeof(float)), 0, CAP};
+    float *in = floats(8000, 6.0f);
+
+    (void)state;
+    in[3] = 200.0f; /* beyond the range of exp, both ways */
+    in[5] = -200.0f;
+    in[6] = -0.0f;
+    for (size_t s = 1; s < N_SETS; s++)
+        for (int64_t n = 0; usable(s) && n <= 700; n += n < 70 ? 1 : 105) {
+            poison(ref.data, CAP);
+            poison(got.data, CAP);
+            ref.used = got.used = 0;
+            all_kernels(sets[0].kern, &ref, in, n);
+            all_kernels(sets[s].kern, &got, in, n);
+            if (n > 0 && n <= 140) {
+                int dim = n % 2 == 0 ? (int)n : 5;
+
+                all_steps(sets[0].kern, sets[0].scan, &ref, in, dim, (int)n);
+                all_steps(sets[s].kern, sets[s].scan, &got, in, dim, (int)n);
+            }
+            same("kernels", sets[s].kern->name, ref.data, got.data, CAP);
+        }
+    free(ref.data);
+    free(got.data);
+    free(in);
+}
+
+static double ulps(float got, double want)
+{
+    float w = (float)want;
+
+    return fabs((double)got - want) / ((double)nextafterf(fabsf(w), INFINITY) - fabs((double)w));
+}
+
+static void test_exp(void **state)
+{
+    enum { N = 4096 };
+    float x[N], y[N];
+    double worst = 0;
+
+    (void)state;
+    for (int block = 0; block < 200; block++) {
+        for (int i = 0; i < N; i++)
+            x[i] = -87.3f + 176.0f * (float)rng_unit(7, (uint64_t)block, (uint64_t)i);
+        sets[0].kern->exp_sub(y, x, 0.0f, N);
+        for (int i = 0; i < N; i++)
+            worst = fmax(worst, ulps(y[i], exp((double)x[i])));
+    }
+    if (!(worst <= 2.0))
+        fail_msg("exp is wrong by %.2f ulp", worst);
+    print_message("exp: at most %.3f ulp\n", worst);
+    float edge[4] = {-1000.0f, 1000.0f, 0.0f, -INFINITY};
+    sets[0].kern->exp_sub(edge, edge, 0.0f, 4);
+    assert_true(edge[0] >= 0.0f && edge[0] < 2e-38f);
+    assert_true(edge[1] > 3e38f && isfinite(edge[1]));
+    assert_true(edge[2] == 1.0f);
+    assert_true(edge[3] >= 0.0f && edge[3] < 2e-38f);
+}
+
+/* ---- times ---- */
+
+static double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Best of many: `what` on a kernel set, with its floating point operations. */
+enum bench { DOTS_1, DOTS_32, DOTS_WIDE, GDN_STEP, SILU_MUL, N_BENCH };
+
+static double bench_once(const struct cpu_kernels *kern, enum bench what, float *a, float *b)
+{
+    const float *x[32];
+    float *y[32];
+    int64_t k = what == DOTS_WIDE ? 2048 : 256;
+    int nx = what == DOTS_1 ? 1 : 32;
+
+    for (int j = 0; j < 32; j++) {
+        x[j] = b + j * k;
+        y[j] = a + 65536 + 16 * j;
+    }
+    if (what == GDN_STEP) {
+        kern->gdn_step(a, b, b + 64, b + 128, b + 192, 0.9f, 0.5f, 64, 64);
+        return 64.0 * 64.0 * 7.0;
+    }
+    if (what == SILU_MUL) {
+        kern->silu_mul(a, a, b, 4096);
+        return 4096.0;
+    }
+    kern->dots(y, 0, a, k, 16, x, nx, k);
+    return 2.0 * 16.0 * nx * (double)k;
+}
+
+static int bench(void)
+{
+    static const char *const names[N_BENCH] = {"dots 16 x 1, k 256", "dots 16 x 32, k 256",
+                                               "dots 16 x 32, k 2048", "gdn_step 64 x 64",
+                                               "silu_mul 4096 (elements)"};
+    float *a = floats(1 << 17, 1.0f), *b = floats(1 << 17, 1.0f);
+
+    for (size_t s = 0; s < N_SETS; s++)
+        for (int w = 0; usable(s) && w < N_BENCH; w++) {
+            double best = 0;
+
+            for (int i = 0; i < 60; i++) {
+                double work = 0, t = seconds();
+
+                for (int j = 0; j < 20; j++)
+                    work += bench_once(sets[s].kern, (enum bench)w, a, b);
+                best = fmax(best, work / (seconds() - t));
+            }
+            printf("%-8s %-28s %8.2f GFLOP/s\n", sets[s].kern->name, names[w], best / 1e9);
+        }
+    free(a);
+    free(b);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dots),
+        cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_exp),
+    };
+
+    if (argc == 2 && strcmp(argv[1], "--bench") == 0)
+        return bench();
+    return cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
+}
