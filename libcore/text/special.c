@@ -26,8 +26,7 @@ static const char *const end_names[] = {
     "<|end_of_text|>",
     "<end_of_utterance>",
     "<eos>",
-    "<\xEF\xBD\x9C"
-    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    "<｜end▁of▁sentence｜>",
     "<|fim_pad|>",
     "<fim-pad>",
     "<fim_pad>",
@@ -42,26 +41,9 @@ static const char *const end_names[] = {
 };
 /* These only divide the text for filling in the middle. */
 static const char *const fim_names[] = {
-    "<|fim_prefix|>",
-    "<fim-prefix>",
-    "<fim_prefix>",
-    "<|fim_suffix|>",
-    "<fim-suffix>",
-    "<fim_suffix>",
-    "<|fim_middle|>",
-    "<fim-middle>",
-    "<fim_middle>",
-    "<\xEF\xBD\x9C"
-    "fim\xE2\x96\x81"
-    "begin\xEF\xBD\x9C>",
-    "<\xEF\xBD\x9C"
-    "fim\xE2\x96\x81hole\xEF\xBD\x9C>",
-    "<\xEF\xBD\x9C"
-    "fim\xE2\x96\x81"
-    "end\xEF\xBD\x9C>",
-    "<PRE>",
-    "<SUF>",
-    "<MID>",
+    "<|fim_prefix|>", "<fim-prefix>",   "<fim_prefix>", "<|fim_suffix|>", "<fim-suffix>",
+    "<fim_suffix>",   "<|fim_middle|>", "<fim-middle>", "<fim_middle>",   "<｜fim▁begin｜>",
+    "<｜fim▁hole｜>", "<｜fim▁end｜>",  "<PRE>",        "<SUF>",          "<MID>",
 };
 
 static void mark_by_name(struct text *t)
