@@ -70,6 +70,7 @@ struct gdn_plan {            /* MIX_GDN, and MIX_KDA with n_k == n_v */
     int  n_k, n_v;           /* key and value heads */
     int  dim, dim_v;         /* elements of a key and of a value head */
     bool k_grouped;          /* value head h uses key head h / (n_v / n_k), not h % n_k */
+    bool ba_fused;           /* one matrix for beta and alpha, by key head */
 };
 
 struct ssm_plan {            /* MIX_SSM1: n_head 1, n_group 1; MIX_SSM2: dt_rank 0 */
@@ -103,6 +104,7 @@ struct plan {
     float              embd_scale, residual_scale, logit_scale; /* factors */
     bool               relu2;    /* feed-forwards are down(relu(up x)^2), without a gate */
     int                taps;     /* of the recurrent layers' convolution */
+    const char        *ffn_norm, *out_norm; /* what the file calls these norms ("blk.N." left out) */
     struct attn_plan   attn;
     struct mla_plan    mla;
     struct gdn_plan    gdn;

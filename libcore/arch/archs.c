@@ -178,6 +178,8 @@ static enum err_code make_common(struct plan *p, const struct gguf *g, struct er
         return err_set(e, ERR_FORMAT, "%s: tensor token_embd.weight has too many rows", gguf_path(g));
     p->n_vocab = (int32_t)embd->ne[1];
     p->embd_scale = p->residual_scale = p->logit_scale = 1.0f;
+    p->ffn_norm = "ffn_norm.weight";
+    p->out_norm = "output_norm.weight";
     return ERR_OK;
 }
 

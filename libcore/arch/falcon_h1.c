@@ -10,6 +10,7 @@ static enum err_code make(struct plan *p, const struct gguf *g, struct err *e)
 
     arch_attn(p, &k, arch_int(&k, "attention.head_count_kv", 1, ARCH_HEADS_MAX), ROPE_HALVES);
     arch_ssm2(p, &k);
+    p->ffn_norm = "ffn_norm";
     for (int i = 0; i < p->n_layer; i++)
         p->layer[i] = (struct layer_plan){ MIX_ATTN | MIX_SSM2, FFN_DENSE, n_ff };
     return e->code;

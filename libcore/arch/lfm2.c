@@ -14,6 +14,7 @@ static enum err_code make(struct plan *p, struct arch_keys *k, bool moe)
     if (n_kv > 0)
         arch_attn(p, k, n_kv, ROPE_HALVES);
     p->attn.qk_norm = true;
+    p->out_norm = "token_embd_norm.weight";
     p->taps = arch_int(k, "shortconv.l_cache", 2, ARCH_TAPS_MAX);
     if (moe) {
         arch_moe(p, k);

@@ -31,6 +31,7 @@ static enum err_code make(struct plan *p, struct arch_keys *k, const struct gguf
 
     arch_attn(p, k, arch_int(k, "attention.head_count_kv", 1, ARCH_HEADS_MAX), ROPE_HALVES);
     p->attn.gated = p->attn.qk_norm = true;
+    p->ffn_norm = "post_attention_norm.weight";
     arch_gdn(p, k);
     if (moe) {
         arch_moe(p, k);
@@ -72,7 +73,7 @@ static enum err_code make_qwen3next(struct plan *p, const struct gguf *g, struct
 {
     struct arch_keys k = { g, "qwen3next", e };
 
-    p->gdn.k_grouped = true;
+    p->gdn.k_grouped = p->gdn.ba_fused = true;
     return make(p, &k, gguf_kv_find(g, "qwen3next.attention.recurrent_layers"), true);
 }
 

@@ -27,7 +27,7 @@ struct mla_weights {
 
 struct gdn_weights {
     struct tensor qkv, z, alpha, beta, out;
-    struct tensor ba;              /* beta and alpha in one, by key head; else data NULL */
+    struct tensor ba;              /* beta and alpha in one, by key head: ba_fused */
     const float  *conv;            /* [taps][channels] */
     const float  *dt_bias, *a;     /* [n_v] */
     const float  *norm;            /* [dim_v] */
@@ -80,6 +80,7 @@ struct layer_weights {
 };
 
 struct model {
+    const struct gguf    *gguf;
     struct dev           *dev;
     struct arena          arena;
     struct plan           plan;

@@ -11,8 +11,9 @@ void model_bind_gdn(struct layer_weights *l, const struct plan *p, struct binder
 
     w->qkv = bind_mat(b, "attn_qkv.weight", p->n_embd, channels, 1);
     w->z = bind_mat(b, "attn_gate.weight", p->n_embd, inner, 1);
-    w->ba = bind_mat_opt(b, "ssm_ba.weight", p->n_embd, (int64_t)2 * g->n_v, 1);
-    if (w->ba.data == NULL) {
+    if (g->ba_fused) {
+        w->ba = bind_mat(b, "ssm_ba.weight", p->n_embd, (int64_t)2 * g->n_v, 1);
+    } else {
         w->alpha = bind_mat(b, "ssm_alpha.weight", p->n_embd, g->n_v, 1);
         w->beta = bind_mat(b, "ssm_beta.weight", p->n_embd, g->n_v, 1);
     }
@@ -53,7 +54,7 @@ void model_mix_gdn(const struct step *s, int layer, struct tensor y, struct tens
 
     op_matmul(d, op_cols(in, 0, channels), w->qkv, x);
     op_matmul(d, z, w->z, x);
-    if (w->ba.data != NULL) { /* for each key head: beta of its value heads, then alpha */
+    if (g->ba_fused) { /* for each key head: beta of its value heads, then alpha */
         struct tensor ba = dev_scratch(d, (int64_t)2 * g->n_v, n);
         int64_t each = g->n_v / g->n_k;
 

@@ -17,18 +17,6 @@ static const struct {
     { MIX_CONV, model_bind_conv },
 };
 
-/* The norm before the feed-forward: files name it differently, and a layer that has nothing else keeps its one
- * norm under attn_norm. */
-static const float *bind_ffn_norm(struct binder *b, const struct plan *p)
-{
-    static const char *const names[] = { "post_attention_norm.weight", "ffn_norm.weight", "ffn_norm" };
-
-    for (size_t i = 0; p->layer[b->layer].mixers != 0 && i < sizeof names / sizeof names[0]; i++)
-        if (bind_has(b, names[i]))
-            return bind_vec(b, names[i], p->n_embd);
-    return bind_vec(b, p->layer[b->layer].mixers != 0 ? names[1] : "attn_norm.weight", p->n_embd);
-}
-
 static void bind_layer(struct model *m, struct binder *b, int i)
 {
     struct layer_weights *w = &m->layer[i];
@@ -41,7 +29,8 @@ static void bind_layer(struct model *m, struct binder *b, int i)
         if (l->mixers & mixers[j].bit)
             mixers[j].bind(w, &m->plan, b);
     if (l->ffn != FFN_NONE)
-        w->ffn_norm = bind_ffn_norm(b, &m->plan);
+        /* a layer that has nothing else keeps its one norm under attn_norm */
+        w->ffn_norm = bind_vec(b, l->mixers != 0 ? m->plan.ffn_norm : "attn_norm.weight", m->plan.n_embd);
     if (l->ffn == FFN_MOE)
         model_bind_moe(&w->moe, &m->plan, b);
     if (l->ffn == FFN_DENSE)
@@ -58,7 +47,7 @@ static void check_nextn(struct model *m, struct binder *b, int i)
 
     b->layer = i;
     (void)bind_vec(b, "attn_norm.weight", n_embd);
-    (void)bind_vec(b, "post_attention_norm.weight", n_embd);
+    (void)bind_vec(b, m->plan.ffn_norm, n_embd);
     model_bind_attn(&w, &m->plan, b);
     if (like->ffn == FFN_MOE)
         model_bind_moe(&w.moe, &m->plan, b);
@@ -97,8 +86,7 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, struct err 
         freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
     m->rope_freq = dev_weights(m->dev, freq, (size_t)(p->attn.n_rot / 2 + 1) * sizeof *freq);
     m->embd = bind_mat(&b, "token_embd.weight", p->n_embd, p->n_vocab, 1);
-    m->out_norm = bind_vec(&b, bind_has(&b, "token_embd_norm.weight") ? "token_embd_norm.weight"
-                                                                     : "output_norm.weight", p->n_embd);
+    m->out_norm = bind_vec(&b, p->out_norm, p->n_embd);
     m->head = bind_has(&b, "output.weight") ? bind_mat(&b, "output.weight", p->n_embd, p->n_vocab, 1)
                                             : m->embd;
     for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++)
@@ -144,6 +132,7 @@ enum err_code model_open(struct model **out, const struct gguf *g, const struct 
         return code;
     }
     fill_info(m, g);
+    m->gguf = g;
     *out = m;
     return ERR_OK;
 }

@@ -40,6 +40,9 @@ struct model_info {
     const char *simd;          /* kernels in use: "avx512", "avx2", "scalar" */
 };
 const struct model_info *model_info(const struct model *m);
+/* Two models with one fingerprint compute the same: a hash of the architecture's metadata, of every tensor's
+ * name, type and shape, and of samples of its bytes. Reads some 100 KB of the file. */
+uint64_t model_fingerprint(const struct model *m);
 
 /* Time by operation since model_open (or the last reset), for "where the time went". */
 struct model_timing {

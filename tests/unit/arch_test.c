@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* arch_test.c - what metadata may say: every number of every golden model replaced by hostile ones, keys and tensors
+ * left out. Each file either runs a step or is refused with one line that names the file; nothing else. */
+#include <unistd.h>
+
+#include "golden.h"
+
+static char copy_path[64];
+
+/* How the copy differs from the original. */
+struct change {
+    const char *key;      /* key to replace or leave out; NULL: none */
+    bool        drop;
+    double      value;
+    const char *tensor;   /* tensor to leave out; NULL: none */
+};
+
+static void put_kv(struct gguf_writer *w, const struct gguf_kv *kv, const struct change *c)
+{
+    struct err e = { 0 };
+    char key[256];
+    enum err_code code;
+
+    (void)snprintf(key, sizeof key, "%.*s", (int)kv->key.n, kv->key.p);
+    if (c->key == NULL || strcmp(key, c->key) != 0)
+        code = gguf_write_kv(w, kv, &e);
+    else if (c->drop)
+        return;
+    else if (kv->kind == GGUF_ARR) { /* every element */
+        int32_t v[256];
+
+        for (uint64_t i = 0; i < kv->n && i < 256; i++)
+            v[i] = (int32_t)c->value;
+        code = gguf_write_arr(w, key, GGUF_I32, v, kv->n < 256 ? kv->n : 256, &e);
+    } else if (kv->kind == GGUF_F32)
+        code = gguf_write_f32(w, key, (float)c->value, &e);
+    else if (kv->kind == GGUF_BOOL)
+        code = gguf_write_bool(w, key, c->value != 0, &e);
+    else
+        code = gguf_write_u32(w, key, (uint32_t)(int64_t)c->value, &e);
+    if (code != ERR_OK)
+        fail_msg("%s", e.msg);
+}
+
+static void write_copy(const struct gguf *g, const struct change *c)
+{
+    struct gguf_writer *w = NULL;
+    struct err e = { 0 };
+    size_t n = gguf_n_tensors(g);
+
+    if (gguf_write_open(&w, copy_path, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    for (size_t i = 0; i < gguf_n_kv(g); i++)
+        put_kv(w, gguf_kv_at(g, i), c);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < n; i++) {
+            const struct gguf_tensor *t = gguf_tensor_at(g, i);
+            enum err_code code;
+
+            if (c->tensor != NULL && str_is(t->name, c->tensor))
+                continue;
+            code = pass == 0 ? gguf_write_tensor(w, t->name, t->type, t->n_dims, t->ne, &e)
+                             : gguf_write_data(w, t->data, t->size_bytes, &e);
+            if (code != ERR_OK)
+                fail_msg("%s", e.msg);
+        }
+    if (gguf_write_commit(w, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+}
+
+/* Opens the copy and runs a step of three tokens. */
+static enum err_code try_copy(struct err *e)
+{
+    static const int32_t tokens[3] = { 1, 2, 3 };
+    struct gguf *g = NULL;
+    struct model *m = NULL;
+    struct run *r = NULL;
+    enum err_code code = ERR_OK;
+
+    e->msg[0] = '\0';
+    if (gguf_open(&g, copy_path, e) || model_open(&m, g, &(struct model_opts){ "cpu", 1 }, e) ||
+        run_open(&r, m, &(struct run_opts){ .ctx_tokens = 8, .rows_max = 4, .undo_tokens = 2 }, e) ||
+        run_feed(r, 0, tokens, 3, 1, NULL, NULL, NULL, e))
+        code = e->code;
+    run_close(r);
+    model_close(m);
+    gguf_close(g);
+    return code;
+}
+
+static void must_be_clean(const struct gguf *g, const struct change *c, const char *what)
+{
+    struct err e = { 0 };
+
+    write_copy(g, c);
+    enum err_code code = try_copy(&e);
+    if (code == ERR_OK)
+        return;
+    if (code != ERR_FORMAT && code != ERR_UNSUPPORTED && code != ERR_ARG)
+        fail_msg("%s: code %d: %s", what, (int)code, e.msg);
+    if (e.msg[0] == '\0' || strchr(e.msg, '\n') != NULL)
+        fail_msg("%s: not one line: '%s'", what, e.msg);
+}
+
+static void hostile_numbers(const char *path)
+{
+    static const double values[] = { 0, 1, 2, 3, 5, 7, 255, 1024, 65536, 1e6, 4294967295.0, -1, 0.5, 1e30 };
+    struct gguf *g = NULL;
+    struct err e = { 0 };
+
+    if (gguf_open(&g, path, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    for (size_t i = 0; i < gguf_n_kv(g); i++) {
+        const struct gguf_kv *kv = gguf_kv_at(g, i);
+        char key[256], what[512];
+
+        if (kv->kind == GGUF_STR || (kv->kind == GGUF_ARR && (kv->elem_kind == GGUF_STR || kv->n > 256)) ||
+            strncmp(kv->key.p, "tokenizer.", 10) == 0 || strncmp(kv->key.p, "general.", 8) == 0)
+            continue;
+        (void)snprintf(key, sizeof key, "%.*s", (int)kv->key.n, kv->key.p);
+        for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {
+            (void)snprintf(what, sizeof what, "%s: %s = %g", path, key, values[v]);
+            must_be_clean(g, &(struct change){ .key = key, .value = values[v] }, what);
+        }
+        (void)snprintf(what, sizeof what, "%s: without %s", path, key);
+        must_be_clean(g, &(struct change){ .key = key, .drop = true }, what);
+    }
+    gguf_close(g);
+}
+
+/* Each tensor left out in turn: refused by name, except those that a family may lack. */
+static void missing_tensors(const char *path)
+{
+    static const char *const optional[] = { "output.weight", "conv1d.bias", "ssm_norm.weight",
+                                            "ssm_dt_norm", "ssm_b_norm", "ssm_c_norm" };
+    struct gguf *g = NULL;
+    struct err e = { 0 };
+
+    if (gguf_open(&g, path, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        char name[128];
+        bool may = false;
+
+        (void)snprintf(name, sizeof name, "%.*s", (int)gguf_tensor_at(g, i)->name.n, gguf_tensor_at(g, i)->name.p);
+        for (size_t j = 0; j < sizeof optional / sizeof optional[0]; j++)
+            may = may || strstr(name, optional[j]) != NULL;
+        write_copy(g, &(struct change){ .tensor = name });
+        enum err_code code = try_copy(&e);
+        if (may && code == ERR_OK)
+            continue;
+        if ((code != ERR_FORMAT && code != ERR_UNSUPPORTED) ||
+            (strstr(e.msg, name) == NULL && strstr(e.msg, "not one this architecture uses") == NULL))
+            fail_msg("%s without %s: code %d: %s", path, name, (int)code, e.msg);
+    }
+    gguf_close(g);
+}
+
+static void numbers(void **state)
+{
+    (void)state;
+    each_model("tests/golden/models", hostile_numbers);
+}
+
+static void tensors(void **state)
+{
+    (void)state;
+    each_model("tests/golden/models", missing_tensors);
+}
+
+static void unknown_architecture(void **state)
+{
+    struct gguf_writer *w = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    if (gguf_write_open(&w, copy_path, &e) ||
+        gguf_write_str(w, "general.architecture", STR("gpt-9"), &e) || gguf_write_commit(w, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(try_copy(&e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "architecture 'gpt-9' is not known"));
+}
+
+static int make_copy_path(void **state)
+{
+    /* in memory where it can be: every copy is synced */
+    (void)snprintf(copy_path, sizeof copy_path, "%s/chimere-arch-XXXXXX",
+                   access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    int fd = mkstemp(copy_path);
+
+    (void)state;
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int drop_copy(void **state)
+{
+    (void)state;
+    return unlink(copy_path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers),
+        cmocka_unit_test(tensors),
+        cmocka_unit_test(unknown_architecture),
+    };
+
+    return cmocka_run_group_tests_name("arch", tests, make_copy_path, drop_copy);
+}
