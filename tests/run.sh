@@ -143,7 +143,7 @@ scripts fault tests/fault/*.bats
 # Every kernel that this processor can run must give what the scalar ones give.
 for simd in none avx2 avx512; do
     export CHIMERE_TEST_SIMD=$simd
-    units "simd=$simd" "$BUILD/test" quant cpu ops golden model state run
+    units "simd=$simd" "$BUILD/test" quant cpu ops golden model run
 done
 unset CHIMERE_TEST_SIMD
 
@@ -159,7 +159,7 @@ if wanted asan && check "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BU
 fi
 if wanted tsan; then
     threads=()
-    for t in base base_pool cpu state run; do [ -e "tests/unit/${t}_test.c" ] && threads+=("$t"); done
+    for t in base base_pool cpu run; do [ -e "tests/unit/${t}_test.c" ] && threads+=("$t"); done
     targets=("${threads[@]/#/$BUILD/tsan/test/}")
     if check "tsan build" $MAKE SAN=tsan BUILD="$BUILD/tsan" BIN="$BUILD/tsan/bin" "${targets[@]/%/_test}"; then
         units tsan "$BUILD/tsan/test" "${threads[@]}"
