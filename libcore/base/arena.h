@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arena.h - memory with one lifetime: many small allocations, one release.     room: base
  *
  * Blocks come from malloc, grow geometrically, never move. One thread at a time.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base.h - what every room shares: strings, errors as values, progress.        room: base
  *
  * Errors: a function that can fail returns enum err_code and takes `struct err *e` last.

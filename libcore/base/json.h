@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json.h - a thin layer over jansson: limits, errors as values.                room: base
  *
  * Input is hostile: depth and size are bounded, duplicate keys and trailing text are errors,

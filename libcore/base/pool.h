@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pool.h - a fixed set of worker threads.                                      room: base
  *
  * The caller is worker 0; n_threads - 1 more wait for work, spinning briefly (at most 50

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simd.h - what this processor can do.                                         room: base
  *
  * Kernels carry a `target` attribute and are chosen at run time by these bits. Bits imply the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model.h - a model ready to run: plan, checked tensors, device.    room: model (base quant gguf ops arch state)
  *
  * model_open() reads the plan of the file's architecture, finds every tensor it needs and checks its shape
