@@ -268,6 +268,7 @@ EOF
 
 @test "on a terminal the reasoning is dim, unless NO_COLOR" {
     command -v script > /dev/null || skip "script(1) is not installed"
+    script -qec true /dev/null > /dev/null 2>&1 < /dev/null || skip "there are no pseudo-terminals"
     script -qec "chimere-run -p '$SUM' > out" tty > /dev/null < /dev/null
     [ "$(cat out)" = 405 ]
     grep -q $'\033\\[2m.*347' tty
