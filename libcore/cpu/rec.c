@@ -83,28 +83,42 @@ void cpu_l2_norm(const struct cpu *c, float *y, const float *x, int n, float eps
     c->kern->scale(y, x, NULL, s / sqrtf(sum + eps), n);
 }
 
-enum { GDN_DIM_MAX = 1024 };
+enum { GDN_DIM_MAX = 1024, GDN_ROWS = 32 };
+
+/* Decays g and betas b of head h for n <= GDN_ROWS rows from `row`. */
+static void gdn_gates(const struct gdn *t, int h, int row, int n, float *g, float *b)
+{
+    const struct cpu_kernels *kern = t->c->kern;
+    float beta[GDN_ROWS];
+
+    for (int i = 0; i < n; i++) {
+        g[i] = cpu_row(t->alpha, row + i)[h] + t->a->dt_bias[h];
+        beta[i] = cpu_row(t->beta, row + i)[h];
+        b[i] = 1.0f;
+    }
+    t->c->scan->softplus(g, g, NULL, n);
+    kern->scale(g, g, NULL, t->a->a[h], n);
+    kern->exp_sub(g, g, 0.0f, n);
+    kern->sigmoid_mul(b, beta, n);
+}
 
 static void gdn_head(const struct gdn *t, const struct op_seq *s, int h)
 {
     const struct op_gdn *a = t->a;
     int hk = a->k_grouped ? h / (a->n_v / a->n_k) : h % a->n_k;
     float *S = a->rec.data + s->slot * a->rec.floats + (int64_t)h * a->dim * a->dim_v;
-    float q[GDN_DIM_MAX], k[GDN_DIM_MAX], scale = 1.0f / sqrtf((float)a->dim);
+    float q[GDN_DIM_MAX], k[GDN_DIM_MAX], g[GDN_ROWS], b[GDN_ROWS], scale = 1.0f / sqrtf((float)a->dim);
 
-    for (int i = s->row; i < s->row + s->n; i++) {
-        const float *in = cpu_row(t->qkv, i);
-        float g, dt;
+    for (int i = 0; i < s->n; i++) {
+        const float *in = cpu_row(t->qkv, s->row + i);
 
-        t->c->scan->softplus(&dt, &cpu_row(t->alpha, i)[h], &a->dt_bias[h], 1);
-        g = expf(a->a[h] * dt);
-        float b = 1.0f / (1.0f + expf(-cpu_row(t->beta, i)[h]));
-
+        if (i % GDN_ROWS == 0)
+            gdn_gates(t, h, s->row + i, s->n - i < GDN_ROWS ? s->n - i : GDN_ROWS, g, b);
         cpu_l2_norm(t->c, q, in + (int64_t)hk * a->dim, a->dim, a->eps, scale);
         cpu_l2_norm(t->c, k, in + (int64_t)(a->n_k + hk) * a->dim, a->dim, a->eps, 1.0f);
-        t->c->kern->gdn_step(S, cpu_row(t->y, i) + (int64_t)h * a->dim_v, k, q,
-                             in + (int64_t)2 * a->n_k * a->dim + (int64_t)h * a->dim_v, g, b, a->dim,
-                             a->dim_v);
+        t->c->kern->gdn_step(S, cpu_row(t->y, s->row + i) + (int64_t)h * a->dim_v, k, q,
+                             in + (int64_t)2 * a->n_k * a->dim + (int64_t)h * a->dim_v, g[i % GDN_ROWS],
+                             b[i % GDN_ROWS], a->dim, a->dim_v);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "cpu/cpu.h"
 
 struct route {
+    const struct cpu      *c;
     int32_t               *expert;
     struct tensor          weight, logits;
     const struct op_route *a;
@@ -13,22 +14,24 @@ struct route {
 };
 
 /* Probabilities of all experts, and the score each is chosen by. */
-static void score_row(const float *logits, float *prob, float *score, const struct op_route *a)
+static void score_row(const struct cpu_kernels *kern, const float *logits, float *prob, float *score,
+                      const struct op_route *a)
 {
-    float max = logits[0], sum = 0.0f;
+    float sum;
 
-    for (int i = 1; i < a->n_expert; i++)
-        max = logits[i] > max ? logits[i] : max;
-    for (int i = 0; i < a->n_expert; i++) {
-        prob[i] = a->sigmoid ? 1.0f / (1.0f + expf(-logits[i])) : expf(logits[i] - max);
-        sum += prob[i];
+    if (a->sigmoid) {
+        for (int i = 0; i < a->n_expert; i++)
+            prob[i] = 1.0f;
+        kern->sigmoid_mul(prob, logits, a->n_expert);
+    } else {
+        memcpy(prob, logits, (size_t)a->n_expert * sizeof *prob);
+        (void)kern->softmax(prob, 1.0f, &sum, a->n_expert);
+        for (int i = 0; i < a->n_expert; i++)
+            prob[i] /= sum;
     }
-    for (int i = 0; i < a->n_expert; i++) {
-        prob[i] = a->sigmoid ? prob[i] : prob[i] / sum;
-        /* a softmax is chosen by its logits: rounding of the quotient cannot make ties */
-        score[i] = a->sigmoid ? prob[i] : logits[i];
-        score[i] += a->bias == NULL ? 0.0f : a->bias[i];
-    }
+    /* a softmax is chosen by its logits: rounding of the quotient cannot make ties */
+    for (int i = 0; i < a->n_expert; i++)
+        score[i] = (a->sigmoid ? prob[i] : logits[i]) + (a->bias == NULL ? 0.0f : a->bias[i]);
 }
 
 /* Best of scores [n] above `below` in the order (score descending, index ascending): the next after
@@ -71,13 +74,15 @@ static void mask_groups(float *score, const struct op_route *a)
             score[g * per + i] = -INFINITY;
 }
 
-static void route_row(const float *logits, int32_t *expert, float *weight, float *scratch,
-                      const struct op_route *a)
+static void route_row(const struct route *t, int64_t row, float *scratch)
 {
-    float *prob = scratch, *score = scratch + a->n_expert, sum = 0.0f;
+    const struct op_route *a = t->a;
+    const float *logits = cpu_row(t->logits, row);
+    int32_t *expert = t->expert + row * a->n_used;
+    float *weight = cpu_row(t->weight, row), *prob = scratch, *score = scratch + a->n_expert, sum = 0.0f;
     int last = -1;
 
-    score_row(logits, prob, score, a);
+    score_row(t->c->kern, logits, prob, score, a);
     if (a->n_group > 1)
         mask_groups(score, a);
     for (int k = 0; k < a->n_used; k++) {
@@ -101,8 +106,7 @@ static void route_piece(void *ctx, int64_t begin, int64_t end, int worker)
     const struct route *t = ctx;
 
     for (int64_t r = begin; r < end; r++)
-        route_row(cpu_row(t->logits, r), t->expert + r * t->a->n_used, cpu_row(t->weight, r),
-                  t->scratch + (int64_t)worker * 2 * t->a->n_expert, t->a);
+        route_row(t, r, t->scratch + (int64_t)worker * 2 * t->a->n_expert);
 }
 
 size_t cpu_route_need(void *ctx, struct tensor logits)
@@ -117,7 +121,7 @@ void cpu_route(void *ctx, int32_t *expert, struct tensor weight, struct tensor l
 {
     struct cpu *c = ctx;
     size_t mark = dev_mark(c->dev);
-    struct route t = { expert, weight, logits, a, dev_scratch_bytes(c->dev, cpu_route_need(c, logits)) };
+    struct route t = { c, expert, weight, logits, a, dev_scratch_bytes(c->dev, cpu_route_need(c, logits)) };
 
     pool_for(c->pool, logits.ne[1], cpu_grain(c, logits.ne[1], (int64_t)a->n_expert * (a->n_used + 8), 1),
              route_piece, &t);
