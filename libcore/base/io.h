@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* io.h - files: mapping, whole reads, writes that happen entirely or not at all.  room: base */
 #ifndef BASE_IO_H
 #define BASE_IO_H
@@ -32,4 +33,7 @@ MUST_CHECK enum err_code io_out_patch(struct io_out *o, uint64_t offset, const v
 MUST_CHECK enum err_code io_out_commit(struct io_out *o, struct err *e);
 void     io_out_abort(struct io_out *o); /* NULL is allowed; nothing remains on disk */
 uint64_t io_out_pos(const struct io_out *o); /* bytes written so far */
+
+/* XXH64: for checksums and fingerprints, not against an adversary. */
+uint64_t io_hash(uint64_t seed, const void *data, size_t n);
 #endif

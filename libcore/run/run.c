@@ -8,30 +8,10 @@
 #include "model/model.h"
 #include "ops/ops.h"
 #include "quant/quant.h"
-#include "run/run.h"
+#include "run/internal.h"
 #include "state/state.h"
 
 enum { ROWS_DEFAULT = 512, ROWS_MOST = 1 << 16, LOGITS_BYTES = 64 << 20 };
-
-struct run {
-    struct model *m;
-    struct state *state;
-    int64_t       ctx;
-    int           n_seq, rows_max;
-    int32_t       n_vocab;
-    float        *logits;      /* [rows_max][n_vocab] on the device, taken from the system as it is touched */
-    float        *fetched;     /* the same on the host; where the device is the host, the same memory */
-    size_t        logits_bytes;
-    float        *hidden;      /* see run_trace_hidden() */
-    /* the step in hand, [rows_max] each; rows are sorted by sequence, order kept */
-    int32_t       *token, *pos, *pick;
-    int           *logits_of;  /* caller's row -> row of logits, -1: not asked for */
-    int           *place;      /* caller's row -> sorted row */
-    struct op_seq *seq;        /* [n_seq], then room for the parts of a step */
-    int           *count;      /* [n_seq] rows of each sequence, then where its next row goes */
-    int            n_rows;     /* rows of the last step */
-    struct run_row *feed;      /* for run_feed() */
-};
 
 static enum err_code kv_type(int *type, const char *name, struct err *e)
 {
@@ -59,8 +39,8 @@ static enum err_code alloc_all(struct run *r, struct err *e)
     r->seq = calloc(3 * (size_t)r->n_seq, sizeof *r->seq);
     r->count = calloc((size_t)r->n_seq, sizeof *r->count);
     r->feed = calloc(n, sizeof *r->feed);
-    if (r->logits == NULL || r->fetched == NULL || r->token == NULL || r->pos == NULL || r->pick == NULL || r->logits_of == NULL ||
-        r->place == NULL || r->seq == NULL || r->count == NULL || r->feed == NULL)
+    if (r->logits == NULL || r->fetched == NULL || r->token == NULL || r->pos == NULL || r->pick == NULL ||
+        r->logits_of == NULL || r->place == NULL || r->seq == NULL || r->count == NULL || r->feed == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for logits of %d rows", r->logits_bytes >> 20,
                        r->rows_max);
     return ERR_OK;
@@ -85,8 +65,10 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
     r->n_seq = so.n_seq;
     r->rows_max = o->rows_max > 0 ? o->rows_max : ROWS_DEFAULT;
     r->n_vocab = p->n_vocab;
+    r->type_k = so.type_k;
+    r->type_v = so.type_v;
     if (state_open(&r->state, model_dev(m), p, &so, e) || alloc_all(r, e) ||
-        model_reserve(m, r->state, r->rows_max, e)) {
+        run_cache_open(r, o->checkpoint_bytes, e) || model_reserve(m, r->state, r->rows_max, e)) {
         enum err_code code = e->code;
 
         run_close(r);
@@ -100,6 +82,7 @@ void run_close(struct run *r)
 {
     if (r == NULL)
         return;
+    run_cache_close(r);
     if (r->fetched != r->logits)
         free(r->fetched);
     dev_free(model_dev(r->m), r->logits, r->logits_bytes);
@@ -176,6 +159,8 @@ enum err_code run_step(struct run *r, const struct run_row *rows, int n, struct 
     const struct model_step st = { &in, r->pick, n_pick, r->logits, r->seq + r->n_seq, r->hidden };
     if (model_forward(r->m, r->state, &st, e) != ERR_OK)
         return e->code;
+    for (int i = 0; i < in.n_seq; i++)
+        run_cache_append(r, r->seq[i].slot, r->seq[i].pos, r->token + r->seq[i].row, r->seq[i].n);
     if (r->fetched != r->logits)
         dev_copy(model_dev(r->m), r->fetched, r->logits,
                  (size_t)n_pick * (size_t)r->n_vocab * sizeof *r->logits);
@@ -216,7 +201,8 @@ enum err_code run_feed(struct run *r, int seq, const int32_t *tokens, int64_t n,
         return err_set(e, ERR_LIMIT, "%lld tokens after %lld do not fit the context of %lld", (long long)n,
                        (long long)run_pos(r, seq), (long long)r->ctx);
     for (int64_t i = 0; i < n;) {
-        int rows = feed_rows(r, n - i, first - i);
+        int64_t due = seq >= 0 && seq < r->n_seq ? run_cache_due(r, seq) : n;
+        int rows = feed_rows(r, n - i < due ? n - i : due, first - i);
 
         if (!progress_tick(progress, (uint64_t)i, (uint64_t)n))
             return err_set(e, ERR_CANCEL, "interrupted");
@@ -252,6 +238,7 @@ int run_rows_max(const struct run *r)
 void run_clear(struct run *r, int seq)
 {
     state_clear(r->state, seq);
+    run_cache_cut(r, seq, 0);
 }
 
 int64_t run_undoable(const struct run *r, int seq)
@@ -263,7 +250,10 @@ enum err_code run_undo(struct run *r, int seq, int64_t n, struct err *e)
 {
     if (seq < 0 || seq >= r->n_seq || n < 0 || n > state_undoable(r->state, seq))
         return err_set(e, ERR_ARG, "%lld tokens of sequence %d cannot be undone", (long long)n, seq);
-    return model_undo(r->m, r->state, seq, n, e);
+    if (model_undo(r->m, r->state, seq, n, e) != ERR_OK)
+        return e->code;
+    run_cache_cut(r, seq, run_pos(r, seq));
+    return ERR_OK;
 }
 
 enum err_code run_fork(struct run *r, int dst, int src, struct err *e)
@@ -271,6 +261,7 @@ enum err_code run_fork(struct run *r, int dst, int src, struct err *e)
     if (dst < 0 || dst >= r->n_seq || src < 0 || src >= r->n_seq)
         return err_set(e, ERR_ARG, "there is no sequence %d", dst < 0 || dst >= r->n_seq ? dst : src);
     state_fork(r->state, dst, src);
+    run_cache_fork(r, dst, src);
     return ERR_OK;
 }
 

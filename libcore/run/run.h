@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run.h - tokens in, logits out; several sequences in one step.          room: run (base model state)
  *
  * A run is a model plus the memory of up to n_seq sequences. A step takes rows; each row appends one
@@ -19,6 +20,7 @@ struct run_opts {
     const char *kv_k;       /* "f32", "f16", "q8_0", "q4_0"; NULL: f32 */
     const char *kv_v;
     int         undo_tokens; /* how many tokens run_undo() can always forget; 0: none on recurrent models */
+    int64_t     checkpoint_bytes; /* for snapshots of the recurrent layers, of all sequences; 0: none */
 };
 
 struct run_row {
@@ -62,6 +64,37 @@ int64_t run_undoable(const struct run *r, int seq);
 /* Sequence dst becomes a copy of src at its position; KV rows are shared until one of them writes. */
 MUST_CHECK enum err_code run_fork(struct run *r, int dst, int src, struct err *e);
 int64_t run_state_bytes(const struct run *r);    /* reserved for all sequences */
+/* The tokens of a sequence, run_pos() of them; valid until the sequence changes. */
+const int32_t *run_tokens(const struct run *r, int seq);
+
+/* ---- checkpoints ----
+ *
+ * A ladder of snapshots of the recurrent layers makes the past of a sequence reachable beyond run_undo(). With R
+ * bytes in a snapshot and B checkpoint_bytes each of n sequences has N = B / (n R) rungs. G = N / 2 of them stand
+ * on a grid: the context is cut into G + 1 equal stretches, S = ceil(ctx / (G + 1)) tokens but at least 32, and a
+ * rung is taken as soon as the last one of the grid lies S tokens back (run_feed() cuts its steps there; a
+ * run_step() of several rows of one sequence takes it after the step). The other rungs stand at marks; when
+ * there is no room for another one, every second mark is dropped. Forks share snapshots. */
+
+/* Takes a rung where the sequence is now: at the border of a message. Does nothing when there are no rungs, or
+ * one is there. */
+void    run_mark(struct run *r, int seq);
+int64_t run_spacing(const struct run *r);        /* S; 0: no grid */
+int     run_rungs(const struct run *r, int seq); /* of a sequence now */
+
+/* What run_match() found. */
+struct run_match {
+    int64_t held;       /* tokens the sequence had */
+    int64_t common;     /* leading tokens that are equal */
+    int64_t kept;       /* tokens the sequence has now: what remains is to be fed from tokens[kept] on */
+    int32_t had, given; /* the first tokens that differ, at position common; -1: that side has no more */
+};
+/* Makes the sequence hold the longest prefix of tokens[0 .. n) that can be had without evaluating anything, at
+ * most n - 1 tokens, so that the last one gives logits: what is equal is kept; what is not is undone when that is
+ * in reach, else the highest rung at or below is restored. At least common - S tokens are kept when there is a
+ * grid and tokens came through run_feed(). n >= 1. */
+MUST_CHECK enum err_code run_match(struct run *r, int seq, const int32_t *tokens, int64_t n,
+                                   struct run_match *out, struct err *e);
 
 /* For tests and tools: the residual stream. `hidden` gets [n_layer + 2][n][n_embd]: the input of layer
  * 0, the output of every layer, the output of the final norm, for the rows of the next run_step. NULL

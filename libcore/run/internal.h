@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* internal.h - inside the room run. */
+#ifndef RUN_INTERNAL_H
+#define RUN_INTERNAL_H
+#include "run/run.h"
+
+/* A snapshot of the recurrent layers at a position of a sequence. */
+struct rung {
+    int64_t pos;
+    int     block; /* of run_cache.blocks */
+    bool    grid;  /* keeps the spacing: never dropped for another */
+    bool    mark;  /* asked for */
+};
+
+/* What a sequence's tokens were, and its rungs. */
+struct track {
+    int32_t     *token; /* [ctx]; run_pos() of them */
+    struct rung *rung;  /* [per_seq], ascending */
+    int          n;
+};
+
+/* Blocks are shared by forked sequences: no list is longer than per_seq, so a block is always spare. */
+struct run_cache {
+    size_t         rec_bytes; /* of a block; 0: no recurrent layers */
+    int            per_seq;   /* rungs of a sequence, at most */
+    int64_t        spacing;   /* tokens between rungs of the grid; 0: no grid */
+    unsigned char *blocks;    /* [n_seq * per_seq][rec_bytes], taken from the system as it is touched */
+    int           *shared;    /* [n_seq * per_seq] rungs that hold the block */
+    int           *spare;     /* stack of blocks that nobody holds */
+    int            n_spare;
+    struct track  *track;     /* [n_seq] */
+    int32_t       *tokens;
+    struct rung   *rungs;
+};
+
+struct run {
+    struct model    *m;
+    struct state    *state;
+    int64_t          ctx;
+    int              n_seq, rows_max;
+    int32_t          n_vocab;
+    struct run_cache cache;
+    float           *logits;   /* [rows_max][n_vocab] on the device, taken from the system as it is touched */
+    float           *fetched;  /* the same on the host; where the device is the host, the same memory */
+    size_t           logits_bytes;
+    float           *hidden;   /* see run_trace_hidden() */
+    /* the step in hand, [rows_max] each; rows are sorted by sequence, order kept */
+    int32_t         *token, *pos, *pick;
+    int             *logits_of; /* caller's row -> row of logits, -1: not asked for */
+    int             *place;     /* caller's row -> sorted row */
+    struct op_seq   *seq;       /* [n_seq], then room for the parts of a step */
+    int             *count;     /* [n_seq] rows of each sequence, then where its next row goes */
+    int              n_rows;    /* rows of the last step */
+    struct run_row  *feed;      /* for run_feed() */
+    int              type_k, type_v; /* rows of quant_types[] */
+};
+
+/* cache.c */
+MUST_CHECK enum err_code run_cache_open(struct run *r, int64_t bytes, struct err *e);
+void    run_cache_close(struct run *r);
+/* n tokens were appended to a sequence: notes them, and takes a rung when one is due. */
+void    run_cache_append(struct run *r, int seq, int64_t pos, const int32_t *tokens, int n);
+/* The sequence is cut to pos tokens: rungs beyond are dropped. */
+void    run_cache_cut(struct run *r, int seq, int64_t pos);
+void    run_cache_fork(struct run *r, int dst, int src);
+/* Tokens until the next rung of the grid is due; INT64_MAX: never. */
+int64_t run_cache_due(const struct run *r, int seq);
+/* The sequence was loaded: run_pos() of these tokens. */
+void    run_cache_loaded(struct run *r, int seq, const int32_t *tokens);
+/* How far two lists are equal; kept is 0. */
+struct run_match run_cache_compare(const int32_t *had, int64_t n_had, const int32_t *given, int64_t n_given);
+/* The snapshot at the newest mark with from < position < to; NULL: none. */
+const void *run_cache_mark(const struct run *r, int seq, int64_t from, int64_t to, int64_t *pos);
+#endif

@@ -1,0 +1,64 @@
+/* session.h - a sequence kept in a file.                                     room: run (base model state)
+ *
+ * A session file holds the tokens of a sequence, their KV rows, and snapshots of the recurrent layers at the
+ * positions where it was saved; chimere-state(5) has the format. Saving appends what is new; now and then, and
+ * the first time, the file is written anew and takes the old one's place when it is complete. Whatever happens
+ * while a session is saved, the file holds what it held before or what it holds after.
+ *
+ *   run_session_open; run_open; run_session_attach; run_session_match or run_session_load; ... feed ...;
+ *   run_session_save; run_session_close
+ *
+ * What a file says is checked: wrong lengths, kinds and checksums are ERR_FORMAT with the path, and the bytes
+ * after the last complete save are ignored. One process at a time has a file open (ERR_IO otherwise), one
+ * thread at a time a session.
+ */
+#ifndef RUN_SESSION_H
+#define RUN_SESSION_H
+#include "run/run.h"
+
+struct run_session;
+
+/* Whose session it is. */
+struct run_session_id {
+    uint64_t    tokenizer; /* a hash of the vocabulary; 0: none */
+    const char *name;      /* of the model, for messages; up to 127 bytes are kept */
+};
+
+enum { RUN_SESSION_BLOB_MAX = 1 << 16 };
+
+/* Reads the tokens of a session, or finds that the file does not exist and could be created (else ERR_IO). */
+MUST_CHECK enum err_code run_session_open(struct run_session **out, const char *path, struct err *e);
+void run_session_close(struct run_session *s); /* NULL is allowed */
+/* What the file holds; for a new session: none, NULL, 0. Valid until the next save. */
+const int32_t *run_session_tokens(const struct run_session *s, int64_t *n);
+const void    *run_session_blob(const struct run_session *s, size_t *n);
+/* Names of the types of keys and values it was made with, for run_opts; NULL: a new session. */
+void run_session_kv(const struct run_session *s, const char **k, const char **v);
+
+/* Once, before what follows. ERR_FORMAT: the file is of another model or tokenizer. ERR_ARG: the types of keys
+ * and values differ. Reserves the memory for reading and writing. */
+MUST_CHECK enum err_code run_session_attach(struct run_session *s, struct run *r, const struct run_session_id *id,
+                                            struct err *e);
+/* The sequence becomes the first n tokens of the session, or fewer: what comes with the highest snapshot at or
+ * below n. Reads their KV rows and that snapshot. ERR_LIMIT when they do not fit the run's context. On an error
+ * the sequence is empty. */
+MUST_CHECK enum err_code run_session_load(struct run_session *s, struct run *r, int seq, int64_t n,
+                                          struct err *e);
+/* run_match() with the session in place of the sequence, which was empty. */
+MUST_CHECK enum err_code run_session_match(struct run_session *s, struct run *r, int seq, const int32_t *tokens,
+                                           int64_t n, struct run_match *out, struct err *e);
+/* The file holds the sequence as it is now, and n <= RUN_SESSION_BLOB_MAX bytes of the caller's. Writes the KV
+ * rows of positions that are not in the file, the snapshot at the newest mark among them, and the one of
+ * now. */
+MUST_CHECK enum err_code run_session_save(struct run_session *s, struct run *r, int seq, const void *blob,
+                                          size_t n, struct err *e);
+
+/* For those who want to know what it costs. */
+struct run_session_stat {
+    int64_t file_bytes;
+    int64_t written_bytes; /* by the last save */
+    int     snapshots;     /* that can be restored */
+    bool    rewritten;     /* the last save wrote the file anew */
+};
+struct run_session_stat run_session_stat(const struct run_session *s);
+#endif
