@@ -47,7 +47,10 @@ $(BUILD)/libchimere.a: $(LIB_C:%.c=$(BUILD)/obj/%.o)
 	@rm -f $@ && ar rcs $@ $^
 $(BUILD)/test/libchimere.a: $(LIB_C:%.c=$(BUILD)/test/%.o)
 	@rm -f $@ && ar rcs $@ $^
-$(BIN)/chimere-%: $(BUILD)/obj/cmd/%.o $(CLI_C:%.c=$(BUILD)/obj/%.o) $(BUILD)/libchimere.a
+# A program is cmd/NAME.c, and cmd/NAME/*.c if there is such a directory.
+OWN_O    = $(addprefix $(BUILD)/obj/,$(addsuffix .o,$(basename $(wildcard cmd/$*/*.c))))
+.SECONDEXPANSION:
+$(BIN)/chimere-%: $(BUILD)/obj/cmd/%.o $$(OWN_O) $(CLI_C:%.c=$(BUILD)/obj/%.o) $(BUILD)/libchimere.a
 	@mkdir -p $(@D)
 	$(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(BUILD)/test/%_test: $(BUILD)/test/tests/unit/%_test.o $(BUILD)/test/libchimere.a
@@ -63,6 +66,10 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 $(BUILD)/test/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) $(ALLFLAGS) -DCHIMERE_TEST -Itests -MMD -MP -c -o $@ $<
+# What records of measurements call this build.
+$(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(or $(shell GIT_OPTIONAL_LOCKS=0 \
+    git describe --always --dirty --exclude '*' 2>/dev/null),unknown)"'
+$(BUILD)/obj/cmd/bench/record.o: $(wildcard .git/logs/HEAD)
 # Other flags than last time: everything is compiled again.
 $(BUILD)/flags: always
 	@mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(CC) $(ALLFLAGS))' | cmp -s - $@ || \

@@ -50,7 +50,8 @@ struct eval_tokens {
 struct eval_window_opts {
     int64_t ctx_tokens;
     int64_t stride_tokens;
-    int64_t windows_max; /* 0: all */
+    int64_t windows_first; /* those before it are left out */
+    int64_t windows_max;   /* 0: all */
     int32_t bos;
 };
 /* logits predict `token`. `window` counts from 0 over all texts. */

@@ -27,32 +27,43 @@ static bool window_at(struct window *w, const struct eval_tokens *t, const struc
     return done < t->n;
 }
 
-int64_t eval_window_count(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o)
+/* 0: not among those asked for; 1: is; -1: past them. */
+static int wanted(const struct eval_window_opts *o, int64_t index)
+{
+    if (index < o->windows_first)
+        return 0;
+    return o->windows_max == 0 || index < o->windows_first + o->windows_max ? 1 : -1;
+}
+
+static void count(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o,
+                  int64_t *windows, int64_t *scored)
 {
     struct window w;
-    int64_t count = 0;
+    int64_t index = 0;
 
+    *windows = *scored = 0;
     for (size_t t = 0; t < n_texts; t++)
-        for (int64_t i = 0; window_at(&w, &texts[t], o, i); i++)
-            if (o->windows_max == 0 || count < o->windows_max)
-                count++;
-            else
-                return count;
-    return count;
+        for (int64_t i = 0; wanted(o, index) >= 0 && window_at(&w, &texts[t], o, i); i++, index++)
+            if (wanted(o, index)) {
+                ++*windows;
+                *scored += w.n - w.first;
+            }
+}
+
+int64_t eval_window_count(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o)
+{
+    int64_t windows, scored;
+
+    count(texts, n_texts, o, &windows, &scored);
+    return windows;
 }
 
 int64_t eval_scored_count(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o)
 {
-    struct window w;
-    int64_t windows = 0, count = 0;
+    int64_t windows, scored;
 
-    for (size_t t = 0; t < n_texts; t++)
-        for (int64_t i = 0; window_at(&w, &texts[t], o, i); i++) {
-            if (o->windows_max != 0 && windows++ >= o->windows_max)
-                return count;
-            count += w.n - w.first;
-        }
-    return count;
+    count(texts, n_texts, o, &windows, &scored);
+    return scored;
 }
 
 struct scorer {
@@ -84,7 +95,7 @@ enum err_code eval_windows(struct run *r, const struct eval_tokens *texts, size_
                            const struct eval_window_opts *o, eval_sink *sink, void *ctx,
                            const struct progress *progress, struct err *e)
 {
-    int64_t total, done = 0;
+    int64_t total, done = 0, index = 0;
     int32_t *copy;
     enum err_code code = ERR_OK;
 
@@ -100,10 +111,12 @@ enum err_code eval_windows(struct run *r, const struct eval_tokens *texts, size_
     for (size_t t = 0; t < n_texts && code == ERR_OK; t++) {
         struct window w;
 
-        for (int64_t i = 0; code == ERR_OK && done < total && window_at(&w, &texts[t], o, i); i++, done++) {
-            struct scorer s = { sink, ctx, done, texts[t].v + w.at };
+        for (int64_t i = 0; code == ERR_OK && done < total && window_at(&w, &texts[t], o, i); i++, index++) {
+            struct scorer s = { sink, ctx, index, texts[t].v + w.at };
 
-            if (!progress_tick(progress, (uint64_t)done, (uint64_t)total))
+            if (!wanted(o, index))
+                continue;
+            if (!progress_tick(progress, (uint64_t)done++, (uint64_t)total))
                 code = err_set(e, ERR_CANCEL, "interrupted");
             else
                 code = feed(r, copy, &w, &s, o->bos, e);

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* chimere-bench - measure models and machines: speed, quality, answers. See chimere-bench(1). */
+#include <stdlib.h>
+#include <string.h>
+#include "bench/bench.h"
+
+static struct bench_opts o = {
+    .device = "cpu", .mix = "q4k_m", .prompts = "512", .depths = "0,1024", .rows = "1,2,4,8,16",
+    .seqs = "1,2,4,8", .reps = 5, .decode_tokens = 32, .samples = 1, .parallel = 16, .predict_max = 600,
+    .top_p = 1,
+};
+
+#define SECTION(title)                      { OPT_SECTION, 0, NULL, NULL, title, NULL, 0, 0 }
+#define FLAG(letter, name, help, to)        { OPT_FLAG, letter, name, NULL, help, to, 0, 0 }
+#define STRING(letter, name, arg, help, to) { OPT_STR, letter, name, arg, help, to, 0, 0 }
+#define PATH(letter, name, arg, help, to)   { OPT_FILE, letter, name, arg, help, to, 0, 0 }
+#define REAL(letter, name, arg, help, to)   { OPT_F32, letter, name, arg, help, to, 0, 0 }
+#define INT32(name, arg, help, to, lo, hi)  { OPT_I32, 0, name, arg, help, to, lo, hi }
+#define INT64(letter, name, arg, help, to, lo) { OPT_I64, letter, name, arg, help, to, lo, INT64_MAX }
+
+static const struct opt opts[] = {
+    SECTION("Model"),
+    PATH('m', "model", "file", "GGUF model (see MODELS in the manual)", &o.model),
+    STRING(0, "shape", "spec", "random weights: NAME[,layers=N,experts=N,vocab=N]", &o.shape),
+    STRING(0, "mix", "name", "their types: q4k_m (default), ramp, q8_0 ...", &o.mix),
+    INT32("threads", "n", "default: one for each processor", &o.n_threads, 1, 512),
+    STRING(0, "device", "name", "what computes (default cpu)", &o.device),
+    STRING(0, "kv", "k,v", "KV cache: f32, f16, q8_0, q4_0 (default f32)", &o.kv),
+    INT32("chunk", "n", "rows in one step (default 512)", &o.chunk, 1, 65536),
+    INT64('c', "ctx", "tokens", "window (default 512); synth: of a sequence", &o.ctx_tokens, 1),
+    SECTION("Speed"),
+    STRING(0, "prompt", "list", "lengths of prompts (default 512)", &o.prompts),
+    STRING(0, "depth", "list", "decode after so many (default 0,1024)", &o.depths),
+    STRING(0, "rows", "list", "rows in a step (default 1,2,4,8,16)", &o.rows),
+    STRING(0, "seqs", "list", "sequences in a step (default 1,2,4,8)", &o.seqs),
+    INT32("tokens", "n", "decoded for one measurement (default 32)", &o.decode_tokens, 1, 1 << 20),
+    INT32("reps", "n", "measurements of each kind (default 5)", &o.reps, 1, 1000),
+    REAL(0, "bandwidth", "gb/s", "of memory, instead of measuring it", &o.bandwidth),
+    INT64(0, "size", "bytes", "of the buffer of bandwidth (default 512M)", &o.size_bytes, 1 << 16),
+    SECTION("Texts"),
+    INT64(0, "stride", "tokens", "sliding windows, so far apart", &o.stride, 1),
+    INT64(0, "windows", "n", "only the first n", &o.windows, 1),
+    PATH(0, "reference", "file", "kl: model or saved logits to compare with", &o.reference),
+    PATH(0, "save", "file", "kl: write the model's logits, and no more", &o.save),
+    SECTION("Tasks"),
+    INT64(0, "limit", "n", "only the first n items of each set", &o.limit, 1),
+    INT64('n', "predict", "tokens", "longest answer (default 600)", &o.predict_max, 1),
+    INT32("samples", "n", "answers to each item (default 1)", &o.samples, 1, 1000),
+    INT32("parallel", "n", "answers side by side (default 16)", &o.parallel, 1, 1024),
+    REAL('t', "temp", "t", "temperature (default 0: the most likely)", &o.temp),
+    REAL(0, "top-p", "p", "keep the most likely that sum to p (1: off)", &o.top_p),
+    INT64(0, "seed", "n", "of sampling and of random weights (default 0)", &o.seed, 0),
+    { OPT_CHOICE, 0, "think", "on|off", "items that do not say (default on)", &o.think, 0, 0 },
+    FLAG(0, "compare", "two files of answers: the paired difference", &o.compare),
+    SECTION("Shapes"),
+    PATH(0, "write", "file", "synth: write the model", &o.write),
+    STRING(0, "vram", "size", "synth: what would lie where", &o.vram),
+    SECTION("Output"),
+    PATH('o', "out", "file", "eval: answers, added to; plot: the picture", &o.out),
+    FLAG('j', "json", "JSON lines, also on a terminal", &o.json),
+    FLAG(0, "table", "a table, also into a file", &o.table),
+    PATH(0, "against", "file", "compare with earlier records; 4 if worse", &o.against),
+    FLAG('v', "verbose", "more: operations, speed of answers", &o.verbose),
+    FLAG('q', "quiet", "errors only", &o.quiet),
+    { OPT_END, 0, NULL, NULL, NULL, NULL, 0, 0 },
+};
+
+typedef enum err_code command_fn(struct bench *b, struct err *e);
+
+/* Which options belong to some commands only; the rest belong to all. */
+enum {
+    SPEED = 1, BANDWIDTH = 2, PPL = 4, KL = 8, EVAL = 16, SYNTH = 32, PLOT = 64,
+};
+static const struct {
+    const char *name;
+    unsigned    bit;
+    command_fn *run;
+} commands[] = {
+    { "speed", SPEED, cli_bench_cmd_speed }, { "bandwidth", BANDWIDTH, cli_bench_cmd_bandwidth },
+    { "ppl", PPL, cli_bench_cmd_ppl },       { "kl", KL, cli_bench_cmd_kl },
+    { "eval", EVAL, cli_bench_cmd_eval },    { "synth", SYNTH, cli_bench_cmd_synth },
+    { "plot", PLOT, cli_bench_cmd_plot },
+};
+
+/* An option that a command would ignore is a mistake: says so. */
+static void check_usage(unsigned bit, const char *command)
+{
+    const struct {
+        const char *name;
+        bool        given;
+        unsigned    of;
+    } rules[] = {
+        { "model", o.model != NULL, SPEED | PPL | KL | EVAL },
+        { "shape", o.shape != NULL, SPEED | SYNTH },
+        { "kv", o.kv != NULL, SPEED | PPL | KL | EVAL | SYNTH },
+        { "chunk", o.chunk > 0, SPEED | PPL | KL | EVAL },
+        { "ctx", o.ctx_tokens > 0, PPL | KL | EVAL | SYNTH },
+        { "bandwidth", o.bandwidth > 0, SPEED | SYNTH },
+        { "size", o.size_bytes > 0, BANDWIDTH },
+        { "stride", o.stride > 0, PPL | KL },
+        { "windows", o.windows > 0, PPL | KL },
+        { "reference", o.reference != NULL, KL },
+        { "save", o.save != NULL, KL },
+        { "limit", o.limit > 0, EVAL },
+        { "samples", o.samples > 1, EVAL },
+        { "temp", o.temp != 0, EVAL },
+        { "compare", o.compare, EVAL },
+        { "write", o.write != NULL, SYNTH },
+        { "vram", o.vram != NULL, SYNTH },
+        { "out", o.out != NULL, EVAL | PLOT },
+        { "against", o.against != NULL, ~(unsigned)PLOT },
+    };
+
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (rules[i].given && !(rules[i].of & bit))
+            cli_usage("--%s does not belong to %s", rules[i].name, command);
+    if (o.shape != NULL && o.model != NULL)
+        cli_usage("--shape or --model, not both");
+    if (bit & SYNTH && o.shape == NULL && (o.write != NULL || o.vram != NULL))
+        cli_usage("synth: --write and --vram need a --shape");
+    if (o.json && o.table)
+        cli_usage("--json or --table, not both");
+}
+
+/* The command line in one string, for records. */
+static char *join(int argc, char **argv)
+{
+    size_t n = 1;
+    char  *s, *at;
+
+    for (int i = 0; i < argc; i++)
+        n += strlen(argv[i]) + 1;
+    s = at = malloc(n);
+    for (int i = 0; s != NULL && i < argc; i++) {
+        size_t len = strlen(argv[i]);
+
+        memcpy(at, argv[i], len);
+        at += len;
+        *at++ = i + 1 < argc ? ' ' : '\0';
+    }
+    return s;
+}
+
+static enum err_code run_command(struct bench *b, size_t command, struct err *e)
+{
+    if (b->command == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    if (o.against != NULL && cli_bench_load(&b->against, o.against, e))
+        return e->code;
+    cli_catch_interrupts();
+    return commands[command].run(b, e);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct cli cli = { "chimere-bench",
+                                    "[options] speed|bandwidth|ppl|kl|eval|synth|plot [file ...]",
+                                    "Measure a model's speed and quality, and the machine.", opts };
+    struct bench b = { .o = &o, .command = join(argc, argv) };
+    struct err   e = { 0 };
+    int          first = cli_parse(&cli, argc, argv), status = EXIT_OK;
+    size_t       command = 0, n = sizeof commands / sizeof *commands;
+
+    if (first == argc)
+        cli_usage("no command: one of speed, bandwidth, ppl, kl, eval, synth, plot");
+    while (command < n && strcmp(argv[first], commands[command].name) != 0)
+        command++;
+    if (command == n)
+        cli_usage("%s: not one of speed, bandwidth, ppl, kl, eval, synth, plot", argv[first]);
+    check_usage(commands[command].bit, commands[command].name);
+    cli_set_verbosity(o.quiet ? -1 : o.verbose);
+    b.operands = argv + first + 1;
+    if (commands[command].bit & (SPEED | BANDWIDTH | SYNTH) && *b.operands != NULL)
+        cli_usage("%s takes no file", commands[command].name);
+    if (run_command(&b, command, &e))
+        status = cli_fail(&e);
+    else if (b.regressed)
+        status = EXIT_NO;
+    cli_bench_close(&b);
+    json_decref(b.against);
+    free(b.command);
+    status = cli_close_stdout(status);
+    cli_reraise();
+    return status;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench.h - inside chimere-bench: options, what is open, records.          room: cmd (cli_)
+ *
+ * Every result is a record: a JSON object with type, case (what exactly was measured), metric (which key
+ * holds the figure that comparisons use), better (higher or lower), noise (of that figure, same unit),
+ * the figures, and where they come from: model, hardware, build, command, time.
+ */
+#ifndef BENCH_BENCH_H
+#define BENCH_BENCH_H
+#include "cli/cli.h"
+#include "eval/eval.h"
+#include "text/text.h"
+
+struct gguf;
+struct model;
+struct pool;
+struct run;
+
+struct bench_opts {
+    const char *model, *device, *kv, *shape, *mix, *write, *out, *against;
+    const char *prompts, *depths, *rows, *seqs;
+    const char *reference, *save, *vram;
+    bool    json, table, verbose, quiet, compare;
+    int     think; /* index of the choice: 0 on */
+    int32_t n_threads, chunk, reps, decode_tokens, samples, parallel;
+    int64_t ctx_tokens, stride, windows, limit, predict_max, seed, size_bytes;
+    float   temp, top_p, bandwidth;
+};
+
+struct bench {
+    const struct bench_opts *o;
+    char   *command;           /* the command line */
+    char  **operands;          /* ended by NULL */
+    json_t *against;           /* records to compare with; NULL: none */
+    bool    regressed;
+    char    path[4096];        /* of the model, as opened */
+    char    label[256];        /* what records call it */
+    struct gguf  *gguf;
+    struct text  *text;
+    struct model *model;
+    double  load_ms;
+    uint64_t fingerprint;
+};
+
+/* The commands. */
+enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e);
+enum err_code cli_bench_cmd_bandwidth(struct bench *b, struct err *e);
+enum err_code cli_bench_cmd_ppl(struct bench *b, struct err *e);
+enum err_code cli_bench_cmd_kl(struct bench *b, struct err *e);
+enum err_code cli_bench_cmd_eval(struct bench *b, struct err *e);
+enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e);
+enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e);
+
+/* Opens b's model: --model, or --shape with random weights in memory. with_text: its tokenizer too. */
+MUST_CHECK enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e);
+void cli_bench_close(struct bench *b);
+/* A run of the model; kv as --kv says. */
+MUST_CHECK enum err_code cli_bench_run(struct run **out, const struct bench *b, int64_t ctx_tokens, int n_seq,
+                                       int rows_max, struct err *e);
+/* Hash of metadata, tensor list and samples of each tensor's bytes. */
+uint64_t cli_bench_fingerprint(const struct gguf *g);
+double   cli_bench_kv_bytes(const struct bench *b); /* of one element of K or V, the mean of both */
+
+/* Records: r takes what is particular to one; done adds the rest, prints (as JSON, or `line` as text),
+ * and compares. */
+json_t *cli_bench_record(const char *type, const char *what, const char *metric, const char *better);
+void    cli_bench_real(json_t *r, const char *key, double v);
+void    cli_bench_int(json_t *r, const char *key, int64_t v);
+void    cli_bench_text(json_t *r, const char *key, const char *v);
+bool    cli_bench_as_json(const struct bench *b);
+MUST_CHECK enum err_code cli_bench_done(struct bench *b, json_t *r, struct err *e);
+/* A line of the table; nothing when records are printed as JSON. */
+void cli_bench_line(const struct bench *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Records of a file of JSON lines, as an array. */
+MUST_CHECK enum err_code cli_bench_load(json_t **out, const char *path, struct err *e);
+
+/* "1,2k,8" to numbers within least .. most; at most 32. */
+struct bench_list {
+    int64_t v[32];
+    int     n;
+};
+MUST_CHECK enum err_code cli_bench_list(struct bench_list *out, const char *s, const char *option, int64_t least,
+                                        int64_t most, struct err *e);
+int64_t cli_bench_most(const struct bench_list *l);
+/* "512M", "15.5G": powers of 1024. */
+MUST_CHECK enum err_code cli_bench_bytes(int64_t *out, const char *s, const char *option, struct err *e);
+
+/* Median, least and most of v[n], which is sorted. */
+struct bench_spread {
+    double median, min, max;
+};
+struct bench_spread cli_bench_spread(double *v, int n);
+
+/* Bytes in a second that n_threads read from a buffer of so many bytes: of `reps` measurements, after one to
+ * warm up. */
+MUST_CHECK enum err_code cli_bench_read_speed(struct bench_spread *out, int n_threads, int64_t bytes, int reps,
+                                              struct err *e);
+
+/* The texts named by the operands ("-" is stdin), as tokens, with the model's tokenizer. A file named *.jsonl
+ * has a document for each line, in its member "text". */
+struct bench_texts {
+    struct eval_tokens *v;
+    size_t              n;
+    int64_t             n_tokens;
+    uint64_t            hash;
+};
+MUST_CHECK enum err_code cli_bench_texts(struct bench_texts *out, const struct bench *b, struct err *e);
+void cli_bench_texts_free(struct bench_texts *t);
+struct eval_window_opts cli_bench_windows(const struct bench *b);
+/* Progress: b's command name and n of m; stops on an interrupt. */
+struct progress cli_bench_progress(const char *what);
+#endif

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* open.c - what is measured: models, random models, texts.                 room: cmd (cli_) */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include "base/io.h"
+#include "bench/bench.h"
+#include "gguf/gguf.h"
+#include "model/model.h"
+#include "quant/quant.h"
+#include "run/run.h"
+#include "shape/shape.h"
+
+#define TEXT_MAX     (1U << 30) /* bytes of one text */
+#define SAMPLE_BYTES 4096       /* of a tensor, at its beginning, middle and end */
+
+/* FNV-1a, 64 bits. */
+static uint64_t mix(uint64_t h, const void *data, size_t n)
+{
+    const unsigned char *p = data;
+
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ p[i]) * 0x100000001b3u;
+    return h;
+}
+
+uint64_t cli_bench_fingerprint(const struct gguf *g)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < gguf_n_kv(g); i++) {
+        const struct gguf_kv *kv = gguf_kv_at(g, i);
+
+        h = mix(h, kv->key.p, kv->key.n);
+        h = mix(h, kv->data, kv->size_bytes);
+    }
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        const unsigned char *data = t->data;
+        size_t n = t->size_bytes < SAMPLE_BYTES ? t->size_bytes : SAMPLE_BYTES;
+
+        h = mix(h, t->name.p, t->name.n);
+        h = mix(h, t->ne, sizeof t->ne);
+        h = mix(h, &quant_types[t->type]->id, sizeof quant_types[t->type]->id);
+        h = mix(h, data, n);
+        h = mix(h, data + (t->size_bytes - n) / 2, n);
+        h = mix(h, data + t->size_bytes - n, n);
+    }
+    return h;
+}
+
+/* A new directory where n more bytes fit: in memory if there is a file system for that. */
+static enum err_code room_for(char *dir, size_t dir_bytes, int64_t n, struct err *e)
+{
+    static const char *const places[] = { "/dev/shm", "/tmp" };
+
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        struct statvfs fs;
+
+        if (statvfs(places[i], &fs) != 0 || (double)fs.f_bavail * (double)fs.f_frsize < (double)n * 1.02)
+            continue;
+        snprintf(dir, dir_bytes, "%s/chimere-XXXXXX", places[i]);
+        if (mkdtemp(dir) != NULL)
+            return ERR_OK;
+    }
+    return err_set(e, ERR_IO, "neither /dev/shm nor /tmp has %.2f GB free for the weights", (double)n / 1e9);
+}
+
+static bool weights_tick(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)ctx;
+    cli_progress("weights: %.2f of %.2f GB", (double)done / 1e9, (double)total / 1e9);
+    return !cli_interrupted();
+}
+
+/* Makes the shape's file, and takes its name away again: it lives as long as it is mapped. */
+static enum err_code open_shape(struct bench *b, struct err *e)
+{
+    struct progress progress = { weights_tick, NULL };
+    struct shape   *s;
+    char            dir[64];
+    enum err_code   code;
+
+    if (shape_open(&s, b->o->shape, b->o->mix, e))
+        return e->code;
+    if (room_for(dir, sizeof dir, shape_bytes(s), e)) {
+        shape_close(s);
+        return e->code;
+    }
+    snprintf(b->path, sizeof b->path, "%s/model.gguf", dir);
+    snprintf(b->label, sizeof b->label, "shape:%.150s:%.50s", b->o->shape, b->o->mix);
+    code = shape_write(s, b->path, (uint64_t)b->o->seed, &progress, e);
+    cli_progress_end();
+    if (code == ERR_OK)
+        code = gguf_open(&b->gguf, b->path, e);
+    unlink(b->path);
+    rmdir(dir);
+    shape_close(s);
+    return code;
+}
+
+enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e)
+{
+    double      from = cli_now_ms();
+    const char *name;
+
+    if (b->o->shape != NULL) {
+        if (open_shape(b, e))
+            return e->code;
+        from = cli_now_ms();
+    } else {
+        if (cli_model_path(b->o->model, b->path, sizeof b->path, e))
+            return e->code;
+        cli_signals(b->path);
+        name = strrchr(b->path, '/');
+        snprintf(b->label, sizeof b->label, "%.250s", name ? name + 1 : b->path);
+        if (gguf_open(&b->gguf, b->path, e))
+            return e->code;
+    }
+    if (model_open(&b->model, b->gguf,
+                   &(struct model_opts){ .device = b->o->device, .n_threads = b->o->n_threads }, e))
+        return e->code;
+    if (with_text && text_open(&b->text, b->gguf, e))
+        return e->code;
+    b->load_ms = cli_now_ms() - from;
+    b->fingerprint = cli_bench_fingerprint(b->gguf);
+    return ERR_OK;
+}
+
+void cli_bench_close(struct bench *b)
+{
+    text_close(b->text);
+    model_close(b->model);
+    gguf_close(b->gguf);
+    b->text = NULL;
+    b->model = NULL;
+    b->gguf = NULL;
+}
+
+/* "k,v" or one type for both. */
+static void split_kv(const char *kv, char buf[64], const char **k, const char **v)
+{
+    char *comma;
+
+    snprintf(buf, 64, "%s", kv);
+    comma = strchr(buf, ',');
+    *k = buf;
+    *v = comma ? comma + 1 : buf;
+    if (comma)
+        *comma = '\0';
+}
+
+enum err_code cli_bench_run(struct run **out, const struct bench *b, int64_t ctx_tokens, int n_seq,
+                            int rows_max, struct err *e)
+{
+    struct run_opts ro = { .ctx_tokens = ctx_tokens, .n_seq = n_seq, .rows_max = rows_max };
+    char            kv[64];
+
+    if (b->o->kv != NULL)
+        split_kv(b->o->kv, kv, &ro.kv_k, &ro.kv_v);
+    return run_open(out, b->model, &ro, e);
+}
+
+double cli_bench_kv_bytes(const struct bench *b)
+{
+    const char *name[2] = { "f32", "f32" };
+    char        kv[64];
+    double      bytes = 0;
+
+    if (b->o->kv != NULL)
+        split_kv(b->o->kv, kv, &name[0], &name[1]);
+    for (int i = 0; i < 2; i++) {
+        int type = quant_find_name(str_of(name[i]));
+
+        if (type >= 0)
+            bytes += 0.5 * quant_types[type]->block_bytes / quant_types[type]->block_elems;
+    }
+    return bytes;
+}
+
+/* ---- texts ---- */
+
+static enum err_code add_text(struct bench_texts *t, const struct bench *b, struct str s, struct err *e)
+{
+    struct text_tokens  ids = { 0 };
+    struct eval_tokens *v = realloc(t->v, (t->n + 1) * sizeof *v);
+
+    if (v == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    t->v = v;
+    if (text_encode(b->text, s, TEXT_ADD, &ids, e))
+        return e->code;
+    t->hash = mix(t->hash, ids.v, (size_t)ids.n * sizeof *ids.v);
+    t->n_tokens += ids.n;
+    t->v[t->n++] = (struct eval_tokens){ ids.v, ids.n };
+    return ERR_OK;
+}
+
+/* The member "text" of each line. */
+static enum err_code add_lines(struct bench_texts *t, const struct bench *b, const char *path, struct err *e)
+{
+    json_t       *all;
+    enum err_code code = cli_bench_load(&all, path, e);
+
+    if (code)
+        return code;
+    for (size_t i = 0; code == ERR_OK && i < json_array_size(all); i++) {
+        struct str s;
+
+        code = json_get_str(json_array_get(all, i), "text", &s)
+                   ? add_text(t, b, s, e)
+                   : err_set(e, ERR_FORMAT, "%s: record %zu has no text", path, i + 1);
+    }
+    json_decref(all);
+    return code;
+}
+
+static enum err_code add_file(struct bench_texts *t, const struct bench *b, const char *path, struct err *e)
+{
+    size_t        n = strlen(path);
+    char         *data;
+    enum err_code code;
+
+    if (n > 6 && strcmp(path + n - 6, ".jsonl") == 0)
+        return add_lines(t, b, path, e);
+    if (io_read_all(&data, &n, path, TEXT_MAX, e))
+        return e->code;
+    if (n > 0 && data[n - 1] == '\n') /* the end of the last line ends the text */
+        n--;
+    code = add_text(t, b, (struct str){ data, n }, e);
+    free(data);
+    return code;
+}
+
+enum err_code cli_bench_texts(struct bench_texts *out, const struct bench *b, struct err *e)
+{
+    struct bench_texts t = { .hash = 0xcbf29ce484222325u };
+
+    if (*b->operands == NULL && add_file(&t, b, "-", e))
+        return e->code;
+    for (char **f = b->operands; *f != NULL; f++) {
+        if (add_file(&t, b, *f, e)) {
+            cli_bench_texts_free(&t);
+            return e->code;
+        }
+    }
+    *out = t;
+    return ERR_OK;
+}
+
+void cli_bench_texts_free(struct bench_texts *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        free((void *)(uintptr_t)t->v[i].v);
+    free(t->v);
+    *t = (struct bench_texts){ 0 };
+}
+
+struct eval_window_opts cli_bench_windows(const struct bench *b)
+{
+    const struct text_info *info = text_info(b->text);
+
+    return (struct eval_window_opts){
+        .ctx_tokens = b->o->ctx_tokens > 0 ? b->o->ctx_tokens : 512,
+        .stride_tokens = b->o->stride,
+        .windows_max = b->o->windows,
+        .bos = info->add_bos ? info->bos : -1,
+    };
+}
+
+static bool tick(void *ctx, uint64_t done, uint64_t total)
+{
+    const char *what = ctx;
+
+    if (cli_status_asked())
+        fprintf(stderr, "%s: %s: %" PRIu64 " of %" PRIu64 "\n", cli_name(), what, done, total);
+    cli_progress("%s: %" PRIu64 " of %" PRIu64, what, done, total);
+    return !cli_interrupted();
+}
+
+struct progress cli_bench_progress(const char *what)
+{
+    return (struct progress){ tick, (void *)(uintptr_t)what };
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* speed.c - how fast a model runs, and how near that is to what memory allows.   room: cmd (cli_)
+ *
+ * Tokens are random: they spread over the experts as evenly as the router lets them. Measurements that are
+ * compared with each other (rows in a step, sequences) take turns, so that a machine that slows down slows all.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include "base/rng.h"
+#include "bench/bench.h"
+#include "gguf/gguf.h"
+#include "model/model.h"
+#include "run/run.h"
+
+enum { OPS_MAX = 64, WARM_STEPS = 2, TURN_STEPS = 4, LISTS_MAX = 32 };
+
+struct speed {
+    struct bench       *b;
+    struct run         *run;
+    struct eval_traffic traffic;
+    struct bench_spread read;       /* bytes per second of this machine */
+    int64_t             read_bytes; /* of a buffer of so many; 0: given, not measured */
+    int32_t             n_vocab;
+    uint64_t            drawn;
+    struct bench_list   prompts, depths, rows, seqs;
+};
+
+static int32_t random_token(struct speed *s)
+{
+    return (int32_t)(rng_unit(17, 0, s->drawn++) * (double)s->n_vocab);
+}
+
+/* Feeds n random tokens to a sequence, with logits of the last one; milliseconds. */
+static enum err_code feed(struct speed *s, int seq, int64_t n, double *ms, struct err *e)
+{
+    int32_t      *v = calloc((size_t)n + 1, sizeof *v);
+    double        from;
+    enum err_code code;
+
+    if (v == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (int64_t i = 0; i < n; i++)
+        v[i] = random_token(s);
+    from = cli_now_ms();
+    code = n > 0 ? run_feed(s->run, seq, v, n, 1, NULL, NULL, NULL, e) : ERR_OK;
+    if (ms != NULL)
+        *ms = cli_now_ms() - from;
+    free(v);
+    if (code == ERR_OK && cli_interrupted())
+        return err_set(e, ERR_CANCEL, "interrupted");
+    return code;
+}
+
+/* n_steps steps of n_rows rows each to each of n_seq sequences, with all logits; milliseconds a step. */
+static enum err_code steps(struct speed *s, int n_steps, int n_rows, int n_seq, double *ms, struct err *e)
+{
+    struct run_row *row = calloc((size_t)n_rows * (size_t)n_seq, sizeof *row);
+    double          total = 0;
+    enum err_code   code = row ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+
+    for (int i = 0; i < n_steps && code == ERR_OK; i++) {
+        double from;
+
+        for (int j = 0; j < n_rows * n_seq; j++)
+            row[j] = (struct run_row){ random_token(s), j / n_rows, true };
+        from = cli_now_ms();
+        code = run_step(s->run, row, n_rows * n_seq, e);
+        total += cli_now_ms() - from;
+    }
+    free(row);
+    *ms = total / n_steps;
+    if (code == ERR_OK && cli_interrupted())
+        return err_set(e, ERR_CANCEL, "interrupted");
+    return code;
+}
+
+/* ---- what a record tells besides its figure ---- */
+
+static void put_spread(json_t *r, const char *key, const char *unit, struct bench_spread v)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "%s_%s", key, unit);
+    cli_bench_real(r, name, v.median);
+    snprintf(name, sizeof name, "%s_min_%s", key, unit);
+    cli_bench_real(r, name, v.min);
+    snprintf(name, sizeof name, "%s_max_%s", key, unit);
+    cli_bench_real(r, name, v.max);
+    cli_bench_real(r, "noise", (v.max - v.min) / 2 + 0.01 * v.median);
+}
+
+/* Where the time went since the last reset, for each of n steps. */
+static void put_ops(const struct speed *s, json_t *r, int64_t n_steps)
+{
+    struct model_timing t[OPS_MAX];
+    int                 n = model_timings(s->b->model, t, OPS_MAX);
+    json_t             *ops = json_object();
+    double              all = 0;
+
+    for (int i = 0; i < n; i++)
+        all += (double)t[i].ns;
+    for (int i = 0; i < n && all > 0; i++) {
+        double ms = (double)t[i].ns / 1e6 / (double)n_steps;
+
+        json_object_set_new(ops, t[i].op,
+                            json_pack("{s:f, s:f}", "step_ms", ms, "share", (double)t[i].ns / all));
+        if (s->b->o->verbose && (double)t[i].ns > 0.005 * all)
+            cli_bench_line(s->b, "    %-14s %9.3f ms  %5.1f %%", t[i].op, ms, 100 * (double)t[i].ns / all);
+    }
+    if (r != NULL)
+        json_object_set_new(r, "by_op", ops);
+}
+
+/* Bytes that a step of n_rows rows at a depth moves, for each kind; the sum. */
+static double put_bytes(const struct speed *s, json_t *r, int n_rows, int n_seq, int64_t depth)
+{
+    json_t *kinds = json_object();
+    double  kv = s->traffic.kv_floats > 0 ? (double)s->traffic.kv_floats * cli_bench_kv_bytes(s->b) *
+                                               (double)(depth + 1) * n_seq
+                                          : 0;
+    double  state = 2.0 * (double)s->traffic.state_bytes * n_seq, sum = kv + state;
+
+    for (int c = 0; c < EVAL_N_CLASSES; c++) {
+        double bytes = eval_step_bytes(&s->traffic, (enum eval_class)c, n_rows * n_seq);
+
+        if (bytes > 0)
+            json_object_set_new(kinds, eval_class_name((enum eval_class)c), json_real(bytes));
+        sum += bytes;
+    }
+    json_object_set_new(kinds, "kv", json_real(kv));
+    json_object_set_new(kinds, "state", json_real(state));
+    if (r != NULL)
+        json_object_set_new(r, "step_bytes_by_kind", kinds);
+    cli_bench_real(r, "step_bytes", sum);
+    return sum;
+}
+
+static void put_fraction(const struct speed *s, json_t *r, double bytes, double ms)
+{
+    cli_bench_real(r, "bandwidth_bytes_per_s", s->read.median);
+    if (s->read_bytes > 0)
+        cli_bench_int(r, "bandwidth_buffer_bytes", s->read_bytes);
+    cli_bench_real(r, "bandwidth_fraction", bytes / (ms * 1e-3) / s->read.median);
+}
+
+/* ---- measurements ---- */
+
+static enum err_code report_load(struct speed *s, struct err *e)
+{
+    json_t       *r = cli_bench_record("speed", "load", "load_ms", "lower");
+    struct rusage u;
+
+    cli_bench_real(r, "load_ms", s->b->load_ms);
+    cli_bench_real(r, "noise", 0.5 * s->b->load_ms + 20);
+    cli_bench_int(r, "run_state_bytes", run_state_bytes(s->run));
+    if (getrusage(RUSAGE_SELF, &u) == 0)
+        cli_bench_int(r, "peak_memory_bytes", (int64_t)u.ru_maxrss * 1024);
+    cli_bench_line(s->b, "load %.1f ms; %.1f MB of weights, %.1f MB reserved for memory of sequences; peak %.1f MB",
+                   s->b->load_ms, (double)model_info(s->b->model)->weight_bytes / 1e6,
+                   (double)run_state_bytes(s->run) / 1e6, getrusage(RUSAGE_SELF, &u) ? 0 : (double)u.ru_maxrss / 1e3);
+    return cli_bench_done(s->b, r, e);
+}
+
+static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
+{
+    int                 reps = s->b->o->reps;
+    double             *tps = calloc((size_t)reps, sizeof *tps), *ms = calloc((size_t)reps, sizeof *ms);
+    char                what[64];
+    json_t             *r;
+    enum err_code       code = tps && ms ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    struct bench_spread v;
+
+    for (int i = -1; i < reps && code == ERR_OK; i++) { /* -1 warms up */
+        double t = 0;
+
+        cli_progress("prompt of %lld: %d of %d", (long long)n, i + 1, reps);
+        if (i == 0)
+            model_timings_reset(s->b->model);
+        run_clear(s->run, 0);
+        code = feed(s, 0, n, &t, e);
+        if (i >= 0) {
+            ms[i] = t;
+            tps[i] = (double)n * 1e3 / t;
+        }
+    }
+    if (code == ERR_OK) {
+        snprintf(what, sizeof what, "prompt tokens=%lld", (long long)n);
+        r = cli_bench_record("speed", what, "prompt_tps", "higher");
+        v = cli_bench_spread(tps, reps);
+        put_spread(r, "prompt", "tps", v);
+        cli_bench_real(r, "first_token_ms", cli_bench_spread(ms, reps).median);
+        cli_bench_int(r, "prompt_tokens", n);
+        cli_bench_int(r, "reps", reps);
+        cli_bench_line(s->b, "prompt %6lld tokens   %9.1f tokens/s [%.1f, %.1f]  first token %.1f ms", (long long)n,
+                       v.median, v.min, v.max, ms[reps / 2]);
+        put_ops(s, r, (n + run_rows_max(s->run) - 1) / run_rows_max(s->run) * reps);
+        code = cli_bench_done(s->b, r, e);
+    }
+    free(tps);
+    free(ms);
+    return code;
+}
+
+static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *e)
+{
+    int                 reps = s->b->o->reps, n = s->b->o->decode_tokens;
+    double             *tps = calloc((size_t)reps, sizeof *tps), ms = 0, bytes;
+    char                what[64];
+    json_t             *r;
+    enum err_code       code = tps ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    struct bench_spread v;
+
+    if (code == ERR_OK) {
+        run_clear(s->run, 0);
+        code = feed(s, 0, depth, NULL, e);
+    }
+    if (code == ERR_OK)
+        code = steps(s, WARM_STEPS, 1, 1, &ms, e);
+    model_timings_reset(s->b->model);
+    for (int i = 0; i < reps && code == ERR_OK; i++) {
+        cli_progress("decode at %lld: %d of %d", (long long)depth, i + 1, reps);
+        code = steps(s, n, 1, 1, &ms, e);
+        tps[i] = 1e3 / ms;
+    }
+    if (code == ERR_OK) {
+        snprintf(what, sizeof what, "decode depth=%lld", (long long)depth);
+        r = cli_bench_record("speed", what, "decode_tps", "higher");
+        v = cli_bench_spread(tps, reps);
+        put_spread(r, "decode", "tps", v);
+        cli_bench_int(r, "depth_tokens", depth);
+        cli_bench_int(r, "tokens", n);
+        cli_bench_int(r, "reps", reps);
+        bytes = put_bytes(s, r, 1, 1, depth + (int64_t)reps * n / 2);
+        put_fraction(s, r, bytes, 1e3 / v.median);
+        cli_bench_line(s->b, "decode at %6lld       %9.2f tokens/s [%.2f, %.2f]  %.1f MB a token, %.0f %% of %.1f GB/s",
+                       (long long)depth, v.median, v.min, v.max, bytes / 1e6,
+                       100 * bytes * v.median / s->read.median, s->read.median / 1e9);
+        put_ops(s, r, (int64_t)reps * n);
+        code = cli_bench_done(s->b, r, e);
+    }
+    free(tps);
+    return code;
+}
+
+/* One line of a family of steps: rows to one sequence, or one row to each of several. */
+static enum err_code report_family(struct speed *s, bool of_rows, int n, double *ms, double one_ms, struct err *e)
+{
+    struct bench_spread v = cli_bench_spread(ms, s->b->o->reps);
+    char                what[64];
+    json_t             *r;
+    double              bytes;
+    int64_t             depth = s->depths.v[0];
+
+    snprintf(what, sizeof what, "%s n=%d depth=%lld", of_rows ? "rows" : "sequences", n, (long long)depth);
+    r = cli_bench_record("speed", what, "step_ms", "lower");
+    put_spread(r, "step", "ms", v);
+    cli_bench_int(r, of_rows ? "rows" : "sequences", n);
+    cli_bench_real(r, "tps", n * 1e3 / v.median);
+    if (one_ms > 0)
+        cli_bench_real(r, of_rows ? "cost_ratio" : "slowdown_ratio", v.median / one_ms);
+    cli_bench_int(r, "reps", s->b->o->reps);
+    bytes = put_bytes(s, r, of_rows ? n : 1, of_rows ? 1 : n, depth);
+    put_fraction(s, r, bytes, v.median);
+    cli_bench_line(s->b, "%-9s %2d at %6lld  %9.3f ms a step [%.3f, %.3f]  %8.1f tokens/s  r = %.2f",
+                   of_rows ? "rows" : "sequences", n, (long long)depth, v.median, v.min, v.max, n * 1e3 / v.median,
+                   one_ms > 0 ? v.median / one_ms : 0);
+    return cli_bench_done(s->b, r, e);
+}
+
+static enum err_code measure_family(struct speed *s, bool of_rows, struct err *e)
+{
+    const struct bench_list *l = of_rows ? &s->rows : &s->seqs;
+    int           reps = s->b->o->reps;
+    double       *ms = calloc((size_t)(l->n * reps) + 1, sizeof *ms), one = 0, skip;
+    enum err_code code = ms ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+
+    for (int q = 0; q < (of_rows ? 1 : (int)cli_bench_most(l)) && code == ERR_OK; q++) {
+        run_clear(s->run, q);
+        code = feed(s, q, s->depths.v[0], NULL, e);
+    }
+    for (int i = -1; i < reps && code == ERR_OK; i++)
+        for (int k = 0; k < l->n && code == ERR_OK; k++) {
+            int n = (int)l->v[k];
+
+            cli_progress("%s: %d of %d", of_rows ? "rows" : "sequences", i + 1, reps);
+            code = steps(s, i < 0 ? 1 : TURN_STEPS, of_rows ? n : 1, of_rows ? 1 : n,
+                         i < 0 ? &skip : &ms[k * reps + i], e);
+        }
+    for (int k = 0; k < l->n && code == ERR_OK; k++)
+        if (l->v[k] == 1)
+            one = cli_bench_spread(ms + (int64_t)k * reps, reps).median;
+    for (int k = 0; k < l->n && code == ERR_OK; k++)
+        code = report_family(s, of_rows, (int)l->v[k], ms + (int64_t)k * reps, one, e);
+    free(ms);
+    return code;
+}
+
+/* ---- the whole ---- */
+
+static int64_t sum_of(const struct bench_list *l)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < l->n; i++)
+        n += l->v[i];
+    return n;
+}
+
+/* Context for the longest measurement. */
+static int64_t room(const struct speed *s)
+{
+    int64_t reps = s->b->o->reps, depth = cli_bench_most(&s->depths);
+    int64_t need[4] = { cli_bench_most(&s->prompts), depth + WARM_STEPS + reps * s->b->o->decode_tokens,
+                        s->depths.v[0] + (TURN_STEPS * reps + 1) * sum_of(&s->rows),
+                        s->depths.v[0] + (TURN_STEPS * reps + 1) * s->seqs.n };
+    int64_t most = 1;
+
+    for (int i = 0; i < 4; i++)
+        most = need[i] > most ? need[i] : most;
+    return most;
+}
+
+/* Reads a buffer as large as what a token reads: a model in the cache is held against the cache. */
+static enum err_code measure_read(struct speed *s, struct err *e)
+{
+    double bytes = 0;
+
+    if (s->b->o->bandwidth > 0) {
+        s->read.median = (double)s->b->o->bandwidth * 1e9;
+        return ERR_OK;
+    }
+    for (int c = 0; c < EVAL_N_CLASSES; c++)
+        bytes += (double)s->traffic.weight_bytes[c];
+    s->read_bytes = bytes < 0x1p20 ? 1 << 20 : bytes > 0x1p29 ? 1 << 29 : (int64_t)bytes;
+    return cli_bench_read_speed(&s->read, model_info(s->b->model)->n_threads, s->read_bytes, 5, e);
+}
+
+static enum err_code measure_all(struct speed *s, struct err *e)
+{
+    if (report_load(s, e))
+        return e->code;
+    for (int i = 0; i < s->prompts.n; i++)
+        if (measure_prompt(s, s->prompts.v[i], e))
+            return e->code;
+    for (int i = 0; i < s->depths.n; i++)
+        if (measure_decode(s, s->depths.v[i], e))
+            return e->code;
+    if (s->rows.n > 0 && measure_family(s, true, e))
+        return e->code;
+    return s->seqs.n > 0 ? measure_family(s, false, e) : ERR_OK;
+}
+
+enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
+{
+    struct speed s = { .b = b };
+    int          n_seq, rows_max;
+    enum err_code code;
+
+    if (cli_bench_list(&s.prompts, b->o->prompts, "prompt", 1, 1 << 24, e) ||
+        cli_bench_list(&s.depths, b->o->depths, "depth", 0, 1 << 24, e) ||
+        cli_bench_list(&s.rows, b->o->rows, "rows", 1, 1024, e) ||
+        cli_bench_list(&s.seqs, b->o->seqs, "seqs", 1, 1024, e))
+        return e->code;
+    if (s.depths.n == 0)
+        return err_set(e, ERR_ARG, "--depth: at least one");
+    if (cli_bench_open(b, false, e) || eval_traffic(&s.traffic, b->gguf, e))
+        return e->code;
+    s.n_vocab = model_info(b->model)->n_vocab;
+    n_seq = s.seqs.n > 0 ? (int)cli_bench_most(&s.seqs) : 1;
+    rows_max = b->o->chunk > 0 ? b->o->chunk : 512;
+    if (rows_max < cli_bench_most(&s.rows) || rows_max < n_seq)
+        return err_set(e, ERR_ARG, "--chunk %d: fewer rows than --rows or --seqs ask for", rows_max);
+    if (cli_bench_run(&s.run, b, room(&s), n_seq, rows_max, e))
+        return e->code;
+    code = measure_read(&s, e);
+    if (code == ERR_OK)
+        code = measure_all(&s, e);
+    run_close(s.run);
+    return code;
+}

@@ -1,0 +1,576 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tasks.c - answers to task sets, graded; comparison of two sets of answers.   room: cmd (cli_) */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/io.h"
+#include "bench/bench.h"
+#include "model/model.h"
+#include "run/run.h"
+#include "sample/sample.h"
+
+#define Z_95   1.959964 /* normal quantile of a 95 % interval */
+#define ROUNDS 10000    /* of the bootstrap */
+
+struct task {
+    json_t            *item;
+    const char        *set;    /* name of the file, without directory and .jsonl */
+    struct text_tokens prompt;
+    int                right, n; /* of its samples */
+};
+
+struct tasks {
+    struct bench *b;
+    struct task  *v;
+    size_t        n, cap;
+    size_t        next;        /* job handed out next: sample by sample of each task */
+    int           next_sample;
+    bool         *done;        /* [n * samples]: in the file of answers */
+    int64_t       left;
+    FILE         *out;
+    struct sampler **sampler;  /* [n * samples] while a job runs */
+    int32_t       n_vocab;
+    int64_t       n_tokens;    /* written */
+    int64_t       n_unfinished;
+};
+
+static enum err_code no_memory(struct err *e)
+{
+    return err_set(e, ERR_NOMEM, "out of memory");
+}
+
+/* ---- reading ---- */
+
+static const char *set_name(const char *path, char buf[128])
+{
+    const char *slash = strrchr(path, '/');
+    size_t      n;
+
+    snprintf(buf, 128, "%s", slash ? slash + 1 : path);
+    n = strlen(buf);
+    if (n > 6 && strcmp(buf + n - 6, ".jsonl") == 0)
+        buf[n - 6] = '\0';
+    return buf;
+}
+
+/* The prompt of an item, as tokens; the item gets enable_thinking if it has none. */
+static enum err_code make_prompt(struct tasks *ts, struct task *t, struct err *e)
+{
+    const json_t *think = json_object_get(t->item, "enable_thinking");
+    char         *text;
+    size_t        n;
+    enum err_code code;
+
+    if (think == NULL && json_object_set_new(t->item, "enable_thinking", json_boolean(ts->b->o->think == 0)))
+        return no_memory(e);
+    if (text_chat(ts->b->text, json_object_get(t->item, "messages"),
+                  &(struct text_chat_opts){ .tools = json_object_get(t->item, "tools"),
+                                            .think = json_is_true(json_object_get(t->item, "enable_thinking")),
+                                            .generate = true },
+                  &text, &n, e))
+        return e->code;
+    code = text_encode(ts->b->text, (struct str){ text, n }, TEXT_SPECIAL, &t->prompt, e);
+    free(text);
+    return code;
+}
+
+static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, struct err *e)
+{
+    if (ts->n == ts->cap) {
+        size_t       cap = ts->cap ? 2 * ts->cap : 256;
+        struct task *v = realloc(ts->v, cap * sizeof *v);
+
+        if (v == NULL)
+            return no_memory(e);
+        ts->v = v;
+        ts->cap = cap;
+    }
+    ts->v[ts->n] = (struct task){ .item = json_incref(item), .set = set };
+    return make_prompt(ts, &ts->v[ts->n++], e);
+}
+
+static enum err_code read_set(struct tasks *ts, const char *path, struct err *e)
+{
+    json_t       *all;
+    char          buf[128], *set = strdup(set_name(path, buf)); /* release() frees it */
+    enum err_code code = set ? cli_bench_load(&all, path, e) : no_memory(e);
+    size_t        n;
+
+    if (code) {
+        free(set);
+        return code;
+    }
+    n = json_array_size(all);
+    if (ts->b->o->limit > 0 && (size_t)ts->b->o->limit < n)
+        n = (size_t)ts->b->o->limit;
+    if (n == 0)
+        code = err_set(e, ERR_FORMAT, "%s: no items", path);
+    for (size_t i = 0; i < n && code == ERR_OK; i++) {
+        json_t *item = json_array_get(all, i);
+
+        code = eval_task_check(item, e);
+        if (code == ERR_OK)
+            code = add_task(ts, item, set, e);
+        if (code)
+            code = err_wrap(e, "%s: item %zu", path, i + 1);
+    }
+    json_decref(all);
+    if (ts->n == 0 || ts->v[ts->n - 1].set != set) /* no task names it */
+        free(set);
+    return code;
+}
+
+static const char *id_of(const struct task *t)
+{
+    return json_string_value(json_object_get(t->item, "id"));
+}
+
+/* ---- the file of answers: what is in it is not asked again ---- */
+
+static const char *text_in(const json_t *r, const char *key)
+{
+    const char *s = json_string_value(json_object_get(r, key));
+
+    return s ? s : "";
+}
+
+static void take_answer(struct tasks *ts, const json_t *r)
+{
+    int64_t sample = json_integer_value(json_object_get(r, "sample"));
+
+    if (strcmp(text_in(r, "type"), "answer") != 0 || sample < 0 || sample >= ts->b->o->samples)
+        return;
+    for (size_t i = 0; i < ts->n; i++) {
+        size_t at = i * (size_t)ts->b->o->samples + (size_t)sample;
+
+        if (strcmp(id_of(&ts->v[i]), text_in(r, "id")) != 0 || strcmp(ts->v[i].set, text_in(r, "set")) != 0 ||
+            ts->done[at])
+            continue;
+        ts->done[at] = true;
+        ts->left--;
+        ts->v[i].n++;
+        ts->v[i].right += json_is_true(json_object_get(r, "right"));
+    }
+}
+
+/* Takes what earlier runs wrote. A line that a crash cut off is taken away. */
+static enum err_code resume(struct tasks *ts, struct err *e)
+{
+    const char *path = ts->b->o->out;
+    json_t     *all;
+    char       *data, print[24];
+    size_t      n, whole;
+    enum err_code code = ERR_OK;
+
+    if (access(path, F_OK) != 0)
+        return ERR_OK;
+    if (io_read_all(&data, &n, path, (size_t)1 << 30, e))
+        return e->code;
+    for (whole = n; whole > 0 && data[whole - 1] != '\n'; whole--)
+        ;
+    free(data);
+    if (whole < n && truncate(path, (off_t)whole) != 0)
+        return err_errno(e, ERR_IO, errno, "%s: cannot shorten", path);
+    if (cli_bench_load(&all, path, e))
+        return e->code;
+    snprintf(print, sizeof print, "%016" PRIx64, ts->b->fingerprint);
+    for (size_t i = 0; code == ERR_OK && i < json_array_size(all); i++) {
+        const json_t *r = json_array_get(all, i);
+
+        if (strcmp(text_in(r, "fingerprint"), print) != 0)
+            code = err_set(e, ERR_FORMAT, "%s: line %zu is by another model (%.40s, not %s)", path, i + 1,
+                           text_in(r, "fingerprint"), print);
+        else
+            take_answer(ts, r);
+    }
+    json_decref(all);
+    return code;
+}
+
+/* ---- asking ---- */
+
+static bool next_job(void *ctx, struct eval_job *job)
+{
+    struct tasks *ts = ctx;
+
+    while (ts->next < ts->n) {
+        size_t at = ts->next * (size_t)ts->b->o->samples + (size_t)ts->next_sample;
+        const struct task *t = &ts->v[ts->next];
+
+        if (++ts->next_sample == ts->b->o->samples) {
+            ts->next_sample = 0;
+            ts->next++;
+        }
+        if (ts->done[at])
+            continue;
+        *job = (struct eval_job){ t->prompt.v, t->prompt.n, ts->b->o->predict_max,
+                                  (void *)(ts->done + at) };
+        return true;
+    }
+    return false;
+}
+
+static size_t index_of(const struct tasks *ts, const struct eval_job *job)
+{
+    return (size_t)((bool *)job->user - ts->done);
+}
+
+static enum err_code choose(void *ctx, const struct eval_job *job, int64_t n, const float *logits,
+                            int32_t *token, bool *end, struct err *e)
+{
+    struct tasks      *ts = ctx;
+    size_t             at = index_of(ts, job);
+    struct sample_pick pick;
+    struct sample_opts so = sample_defaults();
+
+    (void)n;
+    so.temp = ts->b->o->temp;
+    so.top_p = ts->b->o->top_p;
+    so.seed = (uint64_t)ts->b->o->seed;
+    so.stream = at;
+    if (ts->sampler[at] == NULL && sample_open(&ts->sampler[at], &so, ts->n_vocab, e))
+        return e->code;
+    if (sample_next(ts->sampler[at], logits, &pick, e))
+        return e->code;
+    *token = pick.token;
+    *end = text_is_end(ts->b->text, pick.token);
+    return *end ? ERR_OK : sample_accept(ts->sampler[at], pick.token, e);
+}
+
+static enum err_code write_answer(struct tasks *ts, const struct task *t, int sample, bool right, bool ended,
+                                  int64_t n_tokens, struct str text, struct err *e)
+{
+    char    print[24];
+    json_t *r;
+    int     failed;
+
+    if (ts->out == NULL)
+        return ERR_OK;
+    snprintf(print, sizeof print, "%016" PRIx64, ts->b->fingerprint);
+    r = json_pack("{s:s, s:s, s:s, s:i, s:b, s:b, s:I, s:o, s:s}", "type", "answer", "set", t->set, "id",
+                  id_of(t), "sample", sample, "right", right, "ended", ended, "n_tokens", (json_int_t)n_tokens,
+                  "text", json_bytes(text), "fingerprint", print);
+    if (r == NULL)
+        return no_memory(e);
+    failed = json_dumpf(r, ts->out, JSON_COMPACT);
+    json_decref(r);
+    if (failed || putc('\n', ts->out) == EOF || fflush(ts->out) != 0)
+        return err_errno(e, ERR_IO, errno, "%s: cannot write", ts->b->o->out);
+    return ERR_OK;
+}
+
+static enum err_code done(void *ctx, const struct eval_job *job, const int32_t *tokens, int64_t n, bool ended,
+                          struct err *e)
+{
+    struct tasks *ts = ctx;
+    size_t        at = index_of(ts, job), samples = (size_t)ts->b->o->samples;
+    struct task  *t = &ts->v[at / samples];
+    bool          right = false;
+    char         *text;
+    size_t        n_text;
+    enum err_code code;
+
+    sample_close(ts->sampler[at]);
+    ts->sampler[at] = NULL;
+    if (text_decode(ts->b->text, tokens, n, TEXT_SPECIAL, &text, &n_text, e))
+        return e->code;
+    code = eval_grade(t->item, (struct str){ text, n_text }, &right, e);
+    right = right && ended;
+    t->n++;
+    t->right += right;
+    ts->done[at] = true;
+    ts->n_tokens += n;
+    ts->n_unfinished += !ended;
+    if (code == ERR_OK)
+        code = write_answer(ts, t, (int)(at % samples), right, ended, n, (struct str){ text, n_text }, e);
+    free(text);
+    return code;
+}
+
+/* ---- reporting ---- */
+
+/* Accuracy over tasks from .. to - 1: each task counts by the share of its samples that are right. */
+static enum err_code report(struct tasks *ts, const char *name, size_t from, size_t to, struct err *e)
+{
+    double              *share = calloc(to - from, sizeof *share), sum = 0, sum2 = 0, n = (double)(to - from);
+    struct eval_interval ci = { 0, 1 };
+    int64_t              right = 0, any = 0;
+    char                 what[200];
+    json_t              *r;
+    enum err_code        code = share ? ERR_OK : no_memory(e);
+
+    for (size_t i = from; code == ERR_OK && i < to; i++) {
+        share[i - from] = ts->v[i].n > 0 ? (double)ts->v[i].right / ts->v[i].n : 0;
+        sum += share[i - from];
+        sum2 += share[i - from] * share[i - from];
+        right += ts->v[i].right;
+        any += ts->v[i].right > 0;
+    }
+    if (code == ERR_OK && ts->b->o->samples > 1)
+        code = eval_bootstrap(&ci, share, (int64_t)(to - from), ROUNDS, 1, e);
+    else if (code == ERR_OK)
+        ci = eval_wilson(right, (int64_t)(to - from), Z_95);
+    free(share);
+    if (code)
+        return code;
+    snprintf(what, sizeof what, "%s items=%zu samples=%d temp=%g", name, to - from, ts->b->o->samples,
+             (double)ts->b->o->temp);
+    r = cli_bench_record("eval", what, "accuracy", "higher");
+    cli_bench_text(r, "set", name);
+    cli_bench_real(r, "accuracy", sum / n);
+    cli_bench_real(r, "accuracy_lo", ci.lo);
+    cli_bench_real(r, "accuracy_hi", ci.hi);
+    cli_bench_real(r, "noise", 1.96 * sqrt((sum2 / n - sum * sum / n / n) / n / 2));
+    cli_bench_int(r, "n_items", (int64_t)(to - from));
+    cli_bench_int(r, "n_right", right);
+    cli_bench_int(r, "n_samples", ts->b->o->samples);
+    if (ts->b->o->samples > 1)
+        cli_bench_real(r, "any_right_fraction", (double)any / n);
+    cli_bench_line(ts->b, "%-20s %5lld of %5lld  %6.1f %%  [%.1f, %.1f]", name, (long long)right,
+                   (long long)(to - from) * ts->b->o->samples, 100 * sum / n, 100 * ci.lo, 100 * ci.hi);
+    return cli_bench_done(ts->b, r, e);
+}
+
+static enum err_code report_all(struct tasks *ts, double ms, struct err *e)
+{
+    for (size_t from = 0, to; from < ts->n; from = to) {
+        for (to = from; to < ts->n && ts->v[to].set == ts->v[from].set; to++)
+            ;
+        if (report(ts, ts->v[from].set, from, to, e))
+            return e->code;
+    }
+    cli_note("%" PRId64 " tokens written in %.1f s, %.0f tokens/s; %" PRId64 " answers were cut", ts->n_tokens,
+             ms / 1e3, ms > 0 ? (double)ts->n_tokens * 1e3 / ms : 0, ts->n_unfinished);
+    return ERR_OK;
+}
+
+static enum err_code ask(struct tasks *ts, struct err *e)
+{
+    const struct bench_opts *o = ts->b->o;
+    struct eval_answers      a = { ts, next_job, choose, done };
+    struct progress          progress = cli_bench_progress("answers");
+    int64_t                  ctx = o->ctx_tokens, total = (int64_t)ts->n * o->samples;
+    int                      parallel = o->parallel;
+    struct run              *run;
+    enum err_code            code;
+
+    for (size_t i = 0; o->ctx_tokens == 0 && i < ts->n; i++)
+        if (ts->v[i].prompt.n + o->predict_max > ctx)
+            ctx = ts->v[i].prompt.n + o->predict_max;
+    if (parallel > total)
+        parallel = (int)total;
+    if (cli_bench_run(&run, ts->b, ctx, parallel, o->chunk > parallel ? o->chunk : parallel > 256 ? parallel : 256,
+                      e))
+        return e->code;
+    code = eval_answer_all(run, parallel, &a, ts->left, &progress, e);
+    run_close(run);
+    cli_progress_end();
+    return code;
+}
+
+static enum err_code prepare(struct tasks *ts, struct err *e)
+{
+    size_t total;
+
+    if (*ts->b->operands == NULL)
+        return err_set(e, ERR_ARG, "eval: no task set named");
+    if (ts->b->o->samples > 1 && ts->b->o->temp <= 0)
+        return err_set(e, ERR_ARG, "eval: --samples needs a --temp above 0: greedy answers are all the same");
+    if (cli_bench_open(ts->b, true, e))
+        return e->code;
+    if (!text_has_chat(ts->b->text))
+        return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template", ts->b->path);
+    for (char **f = ts->b->operands; *f != NULL; f++)
+        if (read_set(ts, *f, e))
+            return e->code;
+    total = ts->n * (size_t)ts->b->o->samples;
+    ts->done = calloc(total, sizeof *ts->done);
+    ts->sampler = calloc(total, sizeof(struct sampler *));
+    ts->left = (int64_t)total;
+    ts->n_vocab = model_info(ts->b->model)->n_vocab;
+    if (ts->done == NULL || ts->sampler == NULL)
+        return no_memory(e);
+    if (ts->b->o->out == NULL)
+        return ERR_OK;
+    if (resume(ts, e))
+        return e->code;
+    ts->out = fopen(ts->b->o->out, "a");
+    return ts->out ? ERR_OK : err_errno(e, ERR_IO, errno, "%s: cannot open", ts->b->o->out);
+}
+
+static void release(struct tasks *ts)
+{
+    for (size_t i = 0; ts->sampler != NULL && i < ts->n * (size_t)ts->b->o->samples; i++)
+        sample_close(ts->sampler[i]);
+    for (size_t i = 0; i < ts->n; i++) {
+        if (i + 1 == ts->n || ts->v[i + 1].set != ts->v[i].set)
+            free((void *)(uintptr_t)ts->v[i].set);
+        json_decref(ts->v[i].item);
+        text_tokens_free(&ts->v[i].prompt);
+    }
+    if (ts->out != NULL)
+        fclose(ts->out);
+    free(ts->sampler);
+    free(ts->done);
+    free(ts->v);
+}
+
+/* ---- comparison of two files of answers ---- */
+
+struct score {
+    const char *set, *id;
+    int         right, n;
+};
+struct scores {
+    struct score *v;
+    size_t        n;
+};
+
+static int by_item(const void *a, const void *b)
+{
+    const struct score *x = a, *y = b;
+    int set = strcmp(x->set, y->set);
+
+    return set ? set : strcmp(x->id, y->id);
+}
+
+/* Answers of one file, summed by item, sorted. Strings belong to `all`. */
+static enum err_code sum_up(struct scores *out, const json_t *all, struct err *e)
+{
+    struct scores s = { calloc(json_array_size(all) + 1, sizeof *s.v), 0 };
+    size_t        n = 0;
+
+    if (s.v == NULL)
+        return no_memory(e);
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *r = json_array_get(all, i);
+
+        if (strcmp(text_in(r, "type"), "answer") == 0)
+            s.v[s.n++] = (struct score){ text_in(r, "set"), text_in(r, "id"),
+                                         json_is_true(json_object_get(r, "right")), 1 };
+    }
+    qsort(s.v, s.n, sizeof *s.v, by_item);
+    for (size_t i = 0; i < s.n; i++) {
+        if (n > 0 && by_item(&s.v[n - 1], &s.v[i]) == 0) {
+            s.v[n - 1].right += s.v[i].right;
+            s.v[n - 1].n++;
+        } else {
+            s.v[n++] = s.v[i];
+        }
+    }
+    s.n = n;
+    *out = s;
+    return ERR_OK;
+}
+
+static enum err_code report_pairs(struct bench *b, const char *set, const double *diff, int64_t n,
+                                  int64_t only_a, int64_t only_b, bool single, struct err *e)
+{
+    struct eval_interval ci;
+    double               sum = 0;
+    json_t              *r;
+    char                 what[200];
+
+    for (int64_t i = 0; i < n; i++)
+        sum += diff[i];
+    if (eval_bootstrap(&ci, diff, n, ROUNDS, 1, e))
+        return e->code;
+    snprintf(what, sizeof what, "%s %.60s to %.60s", set, b->operands[0], b->operands[1]);
+    r = cli_bench_record("eval_difference", what, "difference", "higher");
+    cli_bench_text(r, "set", set);
+    cli_bench_real(r, "difference", sum / (double)n);
+    cli_bench_real(r, "difference_lo", ci.lo);
+    cli_bench_real(r, "difference_hi", ci.hi);
+    cli_bench_real(r, "noise", (ci.hi - ci.lo) / 2);
+    cli_bench_int(r, "n_items", n);
+    if (single) {
+        cli_bench_int(r, "only_first_right", only_a);
+        cli_bench_int(r, "only_second_right", only_b);
+        cli_bench_real(r, "mcnemar_p", eval_mcnemar(only_a, only_b));
+    }
+    cli_bench_line(b, "%-20s %5lld items  %+6.2f %%  [%+.2f, %+.2f]  only A %lld, only B %lld, McNemar p %.3f", set,
+                   (long long)n, 100 * sum / (double)n, 100 * ci.lo, 100 * ci.hi, (long long)only_a,
+                   (long long)only_b, eval_mcnemar(only_a, only_b));
+    return cli_bench_done(b, r, e);
+}
+
+/* Pairs of the items that both have, set by set, then all together. */
+static enum err_code pair_up(struct bench *b, const struct scores *x, const struct scores *y, struct err *e)
+{
+    double       *diff = calloc(x->n + 1, sizeof *diff);
+    int64_t       n = 0, from = 0, a = 0, c = 0, all_a = 0, all_c = 0;
+    bool          single = true;
+    int           n_sets = 0;
+    enum err_code code = diff ? ERR_OK : no_memory(e);
+
+    for (size_t i = 0, j = 0; code == ERR_OK && i < x->n; i++) {
+        const struct score *p = &x->v[i], *q;
+
+        while (j < y->n && by_item(&y->v[j], p) < 0)
+            j++;
+        q = j < y->n && by_item(&y->v[j], p) == 0 ? &y->v[j] : NULL;
+        if (q != NULL) {
+            diff[n++] = (double)q->right / q->n - (double)p->right / p->n;
+            a += p->right * q->n > q->right * p->n;
+            c += p->right * q->n < q->right * p->n;
+            single = single && p->n == 1 && q->n == 1;
+        }
+        if ((i + 1 == x->n || strcmp(x->v[i + 1].set, p->set) != 0) && n > from) {
+            code = report_pairs(b, p->set, diff + from, n - from, a, c, single, e);
+            all_a += a;
+            all_c += c;
+            from = n;
+            a = c = 0;
+            n_sets++;
+        }
+    }
+    if (code == ERR_OK && n == 0)
+        code = err_set(e, ERR_FORMAT, "the two files have no item in common");
+    if (code == ERR_OK && n_sets > 1)
+        code = report_pairs(b, "all", diff, n, all_a, all_c, single, e);
+    free(diff);
+    return code;
+}
+
+static enum err_code compare(struct bench *b, struct err *e)
+{
+    json_t       *all[2] = { NULL, NULL };
+    struct scores s[2] = { { NULL, 0 }, { NULL, 0 } };
+    enum err_code code = ERR_OK;
+
+    if (b->operands[0] == NULL || b->operands[1] == NULL || b->operands[2] != NULL)
+        return err_set(e, ERR_ARG, "eval --compare: two files of answers, please");
+    for (int i = 0; i < 2 && code == ERR_OK; i++) {
+        code = cli_bench_load(&all[i], b->operands[i], e);
+        if (code == ERR_OK)
+            code = sum_up(&s[i], all[i], e);
+    }
+    if (code == ERR_OK)
+        code = pair_up(b, &s[0], &s[1], e);
+    for (int i = 0; i < 2; i++) {
+        free(s[i].v);
+        json_decref(all[i]);
+    }
+    return code;
+}
+
+enum err_code cli_bench_cmd_eval(struct bench *b, struct err *e)
+{
+    struct tasks  ts = { .b = b };
+    double        from;
+    enum err_code code;
+
+    if (b->o->compare)
+        return compare(b, e);
+    code = prepare(&ts, e);
+    from = cli_now_ms();
+    if (code == ERR_OK && ts.left > 0)
+        code = ask(&ts, e);
+    if (code == ERR_OK)
+        code = report_all(&ts, cli_now_ms() - from, e);
+    release(&ts);
+    return code;
+}
