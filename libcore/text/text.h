@@ -17,6 +17,10 @@ struct text;
 MUST_CHECK enum err_code text_open(struct text **out, const struct gguf *g, struct err *e);
 void text_close(struct text *t); /* NULL is allowed */
 
+/* Files with the same fingerprint have the same tokens, merges and special tokens: a hash of
+ * tokenizer.ggml.*; 0 when there is nothing of it. */
+uint64_t text_fingerprint(const struct gguf *g);
+
 /* A growing array of token ids, malloc'ed. {0} is empty. */
 struct text_tokens {
     int32_t *v;
