@@ -143,12 +143,18 @@ scripts fault tests/fault/*.bats
 # Every kernel that this processor can run must give what the scalar ones give.
 for simd in none avx2 avx512; do
     export CHIMERE_TEST_SIMD=$simd
-    units "simd=$simd" "$BUILD/test" quant cpu ops golden model run
+    units "simd=$simd" "$BUILD/test" quant cpu cpu_ops cpu_seq golden
+done
+# From here on the small vectors of tests/golden are enough.
+unset GOLDENS
+for simd in none avx2 avx512; do
+    export CHIMERE_TEST_SIMD=$simd
+    units "simd=$simd" "$BUILD/test" run
 done
 unset CHIMERE_TEST_SIMD
 
-# Sanitizers look for what a plain run survives; the small vectors of tests/golden are enough for them.
-unset GOLDENS
+# Sanitizers look for what a plain run survives.
+export CHIMERE_TEST_PROGRAMS=100
 if wanted asan && check "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests; then
     units asan "$BUILD/asan/test"
     corpora asan-corpus "$BUILD/asan"
@@ -159,7 +165,7 @@ if wanted asan && check "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BU
 fi
 if wanted tsan; then
     threads=()
-    for t in base base_pool cpu run; do [ -e "tests/unit/${t}_test.c" ] && threads+=("$t"); done
+    for t in base base_pool cpu cpu_ops run; do [ -e "tests/unit/${t}_test.c" ] && threads+=("$t"); done
     targets=("${threads[@]/#/$BUILD/tsan/test/}")
     if check "tsan build" $MAKE SAN=tsan BUILD="$BUILD/tsan" BIN="$BUILD/tsan/bin" "${targets[@]/%/_test}"; then
         units tsan "$BUILD/tsan/test" "${threads[@]}"

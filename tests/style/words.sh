@@ -8,7 +8,7 @@ bad=0
 if git rev-parse --git-dir > /dev/null 2>&1; then files=$(git ls-files)
 else files=$(find . -type f ! -path './.git/*' ! -path './build/*' ! -path './bin/*' | sed 's|^\./||')
 fi
-text=$(printf '%s\n' "$files" | grep -vE '\.(gguf|f32|i32|q|bin|tsv|jsonl)$|^tests/(golden|fuzz/corpus)/|^tests/style/words\.sh$|^LICENSE$')
+text=$(printf '%s\n' "$files" | grep -vE '\.(gguf|f32|i32|q|bin|tsv|jsonl)$|^tests/(golden|fuzz/corpus)/|^tests/style/words\.sh$|^share/eval/.*\.txt$|^LICENSE$')
 sources=$(printf '%s\n' "$text" | grep -E '(^Makefile|\.(c|h|cu|cuh|inc|def|sh|bats|py))$')
 
 complain() # TEXT, with the offending lines on stdin
