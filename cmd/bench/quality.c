@@ -42,7 +42,7 @@ static enum err_code report_ppl(struct bench *b, const struct ppl_job *j, const 
     int64_t          n_windows = eval_window_count(t->v, t->n, w);
     struct eval_mean tokens = eval_ppl_tokens(&j->ppl);
     struct eval_mean nll = eval_group_mean(j->ppl.win_sum, j->ppl.win_n, n_windows);
-    int64_t          fed = w->stride_tokens == 0 ? n_windows * w->ctx_tokens : j->ppl.n;
+    int64_t          fed = n_windows * w->ctx_tokens;
     char             how[64], what[160], hash[24];
     json_t          *r;
 

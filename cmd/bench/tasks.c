@@ -295,7 +295,7 @@ static enum err_code done(void *ctx, const struct eval_job *job, const int32_t *
 /* Accuracy over tasks from .. to - 1: each task counts by the share of its samples that are right. */
 static enum err_code report(struct tasks *ts, const char *name, size_t from, size_t to, struct err *e)
 {
-    double              *share = calloc(to - from, sizeof *share), sum = 0, sum2 = 0, n = (double)(to - from);
+    double              *share = calloc(to - from, sizeof *share), sum = 0, n = (double)(to - from);
     struct eval_interval ci = { 0, 1 };
     int64_t              right = 0, any = 0;
     char                 what[200];
@@ -305,7 +305,6 @@ static enum err_code report(struct tasks *ts, const char *name, size_t from, siz
     for (size_t i = from; code == ERR_OK && i < to; i++) {
         share[i - from] = ts->v[i].n > 0 ? (double)ts->v[i].right / ts->v[i].n : 0;
         sum += share[i - from];
-        sum2 += share[i - from] * share[i - from];
         right += ts->v[i].right;
         any += ts->v[i].right > 0;
     }
@@ -323,7 +322,7 @@ static enum err_code report(struct tasks *ts, const char *name, size_t from, siz
     cli_bench_real(r, "accuracy", sum / n);
     cli_bench_real(r, "accuracy_lo", ci.lo);
     cli_bench_real(r, "accuracy_hi", ci.hi);
-    cli_bench_real(r, "noise", 1.96 * sqrt((sum2 / n - sum * sum / n / n) / n / 2));
+    cli_bench_real(r, "noise", (ci.hi - ci.lo) / 2 / sqrt(2)); /* two of them make a difference's interval */
     cli_bench_int(r, "n_items", (int64_t)(to - from));
     cli_bench_int(r, "n_right", right);
     cli_bench_int(r, "n_samples", ts->b->o->samples);

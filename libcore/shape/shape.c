@@ -235,8 +235,11 @@ static void add_layer(struct shape *s, int i)
     if (c == 'm' || c == 'a')
         return;
     if (c != 'e')
-        add(s, i, strncmp(r->arch, "qwen", 4) == 0 ? "post_attention_norm.weight" : "ffn_norm.weight", F32,
-            r->n_embd, 1, 1);
+        add(s, i,
+            strncmp(r->arch, "qwen", 4) == 0        ? "post_attention_norm.weight"
+            : strncmp(r->arch, "falcon-h1", 9) == 0 ? "ffn_norm" /* so in its files */
+                                                    : "ffn_norm.weight",
+            F32, r->n_embd, 1, 1);
     add_ffn(s, i);
 }
 
