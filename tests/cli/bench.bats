@@ -1,0 +1,243 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# chimere-bench: each command's records, comparisons, resuming, refusals; its manual.
+load common
+
+refuses() # STATUS TEXT COMMAND...: one line on stderr with TEXT, nothing on stdout
+{
+    local want=$1 text=$2
+    shift 2
+    try "$want" "$@" < /dev/null || return 1
+    if [ -s out ] || [ "$(wc -l < err)" -ne 1 ] || ! grep -q '^chimere-bench: ' err || ! grep -qF -e "$text" err; then
+        echo "$*: wanted one line with '$text', got:"
+        cat out err
+        return 1
+    fi
+}
+
+text()
+{
+    jq -r '.messages[0].content' "$ROOT/share/eval/math.jsonl"
+}
+
+brief() # a speed run of a moment
+{
+    chimere-bench speed --prompt 16 --depth 0 --rows '' --seqs '' --tokens 2 --reps 2 "$@"
+}
+
+@test "every record says what it is, of what, where and how" {
+    brief > out
+    chimere-bench bandwidth --size 4M --reps 1 --threads 1 >> out
+    text | chimere-bench ppl --ctx 32 --windows 2 >> out
+    chimere-bench synth --shape granite-4-h-tiny --vram 8G >> out
+    [ "$(wc -l < out)" -ge 5 ]
+    jq -es 'all(.[]; .type and .case and (.[.metric] | type == "number") and (.noise | type == "number")
+        and (.better | test("^(higher|lower)$")) and .hardware.cpu and .hardware.cpus >= 1
+        and .build.version and .build.commit and (.command | test("chimere-bench")) and .time_utc)' out
+    jq -es 'all(.[] | select(.type != "bandwidth" and .type != "synth");
+        (.model.fingerprint | test("^[0-9a-f]{16}$")) and .model.weight_bytes > 1000000)' out
+}
+
+@test "speed: prompts, depths, rows, sequences" {
+    chimere-bench speed --prompt 8,16 --depth 0,32 --rows 1,2,4 --seqs 1,2 --tokens 2 --reps 2 > out
+    jq -r .case out > cases
+    printf '%s\n' load 'prompt tokens=8' 'prompt tokens=16' 'decode depth=0' 'decode depth=32' \
+        'rows n=1 depth=0' 'rows n=2 depth=0' 'rows n=4 depth=0' 'sequences n=1 depth=0' 'sequences n=2 depth=0' |
+        diff - cases
+    jq -es '.[] | select(.case == "decode depth=32") | .decode_tps > 0 and .step_bytes_by_kind.experts > 0
+        and .step_bytes_by_kind.kv > 0 and .step_bytes_by_kind.state > 0 and .bandwidth_fraction > 0
+        and .by_op.matmul.step_ms > 0 and (.decode_min_tps <= .decode_tps) and (.decode_tps <= .decode_max_tps)' out
+    jq -es '.[] | select(.case == "rows n=1 depth=0") | .cost_ratio == 1' out
+    jq -es '.[0] | .load_ms >= 0 and .peak_memory_bytes > 1000000' out
+    # experts touched by several rows: more than by one, less than as many times as much
+    jq -es '[.[] | select(.rows) | .step_bytes_by_kind.experts] | .[1] > .[0] and .[1] < 2 * .[0]' out
+}
+
+@test "speed of random weights in memory, and of the same weights in a file" {
+    chimere-bench synth --shape qwen3.5-0.8b,layers=4,vocab=256 --mix q8_0 --write m.gguf > record
+    jq -e '.weight_bytes > 0 and .file == "m.gguf"' record
+    chimere-run -m m.gguf --inspect > out
+    grep -q 'q8_0' out
+    brief -m m.gguf | jq -r .model.fingerprint | sort -u > of_file
+    brief --shape qwen3.5-0.8b,layers=4,vocab=256 --mix q8_0 | jq -r .model.fingerprint | sort -u > of_memory
+    diff of_file of_memory
+    [ "$(wc -l < of_file)" -eq 1 ]
+    brief --shape qwen3.5-0.8b,layers=4,vocab=256 --mix q8_0 --seed 1 | jq -r .model.fingerprint | sort -u > of_other
+    no diff -q of_file of_other
+    echo '[1, 2, 3]' > ids.json
+    chimere-run -m m.gguf --tokens ids.json -n 3 > out
+    [ -s out ]
+}
+
+@test "synth: shapes, what fits, what lies where" {
+    chimere-bench synth > out
+    grep -qx 'qwen3.6-35b-a3b' out
+    while read -r shape; do
+        chimere-bench synth --shape "$shape" | jq -e '.weight_bytes > 100000000 and .step_bytes > 0'
+    done < out
+    chimere-bench synth --shape qwen3.6-35b-a3b --mix ramp --vram 8G > small
+    chimere-bench synth --shape qwen3.6-35b-a3b --mix ramp --vram 80G > large
+    jq -es '.[0].expert_layers_on_device < 40 and .[0].placement.attention == "device"
+        and .[1].expert_layers_on_device == 40 and .[1].placement.embedding == "host"
+        and .[0].device_weight_bytes + .[0].host_weight_bytes == .[0].weight_bytes' small large
+    jq -e '.n_params > 34600000000 and .n_params < 34700000000' small
+    chimere-bench synth --shape qwen3.6-35b-a3b --mix ramp --ctx 64k | jq -e '.sequence_bytes > 2600000000'
+}
+
+@test "ppl: conventions, standard errors, documents" {
+    text > text.txt
+    chimere-bench ppl --ctx 64 --windows 3 text.txt > half
+    jq -e '.n_scored == 3 * 31 and .n_windows == 3 and .ppl > 1 and .ppl_se > 0 and .ppl_windows_se > 0' half
+    chimere-bench ppl --ctx 64 --stride 32 --windows 3 text.txt | jq -e '.n_scored == 63 + 32 + 32'
+    text | head -n 20 | jq -R '{text: .}' | jq -c . > documents.jsonl
+    chimere-bench ppl --ctx 8 documents.jsonl | jq -e '.n_windows > 3'
+    # the same numbers whatever the step and the threads
+    chimere-bench ppl --ctx 64 --windows 3 --chunk 7 --threads 1 - < text.txt > again
+    [ "$(jq .nll_nats half)" = "$(jq .nll_nats again)" ]
+}
+
+@test "ppl agrees with llama.cpp's tool on the held-out text" {
+    # llama-perplexity -c 512 of this file and this text: 14.9641 after 10 windows, 14.4120 after all 176
+    chimere-bench ppl --windows 10 "$ROOT/share/eval/heldout-docs.txt" |
+        jq -e '.n_tokens == 90478 and (.ppl / 14.9641 - 1 | fabs) < 0.002'
+}
+
+@test "kl: a model is itself; saved logits stand for a model" {
+    text > text.txt
+    chimere-bench kl --ctx 32 --windows 3 --reference "$CHIMERE_MODEL" text.txt |
+        jq -e '.kl_max_nats == 0 and .same_top_fraction == 1 and .ppl_ratio == 1'
+    chimere-bench kl --ctx 32 --windows 3 --save saved text.txt
+    chimere-bench kl --ctx 32 --windows 3 --reference saved text.txt | jq -e '.kl_mean_nats < 1e-6'
+    chimere-bench kl --ctx 32 --windows 3 --reference saved --kv q4_0 text.txt > out
+    jq -e '.kl_mean_nats > 1e-4 and .kl_median_nats <= .kl_p90_nats and .kl_p90_nats <= .kl_p99_nats
+        and .kl_p99_nats <= .kl_max_nats and .same_top_fraction > 0.7 and .n_scored == 45' out
+    refuses 3 "saved of another" chimere-bench kl --ctx 16 --windows 3 --reference saved text.txt
+    head -c 5000 saved > cut
+    refuses 3 "is cut" chimere-bench kl --ctx 32 --windows 3 --reference cut text.txt
+    refuses 2 "either --reference or --save" chimere-bench kl text.txt
+}
+
+@test "eval: the table of the model card, ten items of each" {
+    for s in math code tools verify facts; do cp "$ROOT/share/eval/$s.jsonl" .; done
+    chimere-bench eval --limit 10 math.jsonl code.jsonl tools.jsonl verify.jsonl facts.jsonl > out
+    [ "$(jq -s length out)" -eq 5 ]
+    jq -es 'all(.[]; .n_items == 10 and .accuracy_lo < .accuracy and .accuracy <= .accuracy_hi and .n_right >= 5)' out
+    [ "$(jq -s 'map(.n_right) | add' out)" -ge 40 ]
+}
+
+@test "eval: goes on where it was, whatever is side by side" {
+    cp "$ROOT/share/eval/math.jsonl" .
+    chimere-bench eval --limit 6 -o all math.jsonl > whole
+    chimere-bench eval --limit 3 --parallel 1 -o parts math.jsonl > /dev/null
+    printf '{"type":"answer","id":"ma' >> parts # a crash
+    chimere-bench eval --limit 6 --parallel 2 -o parts math.jsonl > resumed
+    [ "$(wc -l < parts)" -eq 6 ]
+    [ "$(jq .n_right whole)" -eq "$(jq .n_right resumed)" ]
+    diff <(jq -c '[.id, .text]' all | sort) <(jq -c '[.id, .text]' parts | sort)
+    sed 's/"fingerprint":"[0-9a-f]*/"fingerprint":"00/' all > other
+    refuses 3 "line 1 is by another model" chimere-bench eval --limit 6 -o other math.jsonl
+    refuses 3 "no chat template" chimere-bench eval -m "$TINY" math.jsonl
+}
+
+@test "eval --compare: the paired difference" {
+    for i in 1 2 3 4 5 6; do
+        printf '{"type":"answer","set":"s","id":"%d","sample":0,"right":%s}\n' $i true >> a
+        printf '{"type":"answer","set":"s","id":"%d","sample":0,"right":%s}\n' $i "$([ $i -le 2 ] && echo true || echo false)" >> b
+    done
+    printf '{"type":"answer","set":"s","id":"only here","sample":0,"right":true}\n' >> a
+    chimere-bench eval --compare a b > out
+    jq -e '.n_items == 6 and .only_first_right == 4 and .only_second_right == 0 and .mcnemar_p == 0.125
+        and (.difference + 2 / 3 | fabs) < 1e-6 and .difference_lo < -0.9 and .difference_hi > -0.5' out
+    echo '{"type":"other"}' > none
+    refuses 3 "no item in common" chimere-bench eval --compare a none
+    refuses 2 "two files" chimere-bench eval --compare a
+}
+
+@test "--against: as before, worse, nothing to compare with" {
+    text > text.txt
+    chimere-bench ppl --ctx 32 --windows 2 text.txt > before
+    try 0 chimere-bench ppl --ctx 32 --windows 2 --against before text.txt
+    jq -es '.[1].type == "comparison" and .[1].regression == false' out
+    jq -c '.ppl *= 0.9' before > better
+    try 4 chimere-bench ppl --ctx 32 --windows 2 --against better text.txt
+    grep -q 'regression: ppl' err
+    jq -es '.[1].regression' out
+    jq -c '.ppl *= 1.1' before > worse
+    try 0 chimere-bench ppl --ctx 32 --windows 2 --against worse text.txt
+    try 0 chimere-bench ppl --ctx 16 --windows 2 --against before text.txt
+    grep -q 'nothing to compare with' err
+}
+
+@test "a table when asked" {
+    brief --table > out
+    no grep -q '^{' out
+    grep -q '^decode at .* tokens/s' out
+    grep -q '^load ' out
+    brief --table -v | grep -q '^    matmul '
+}
+
+@test "plot: a script; a picture where gnuplot is installed" {
+    brief > "it's a record.jsonl"
+    chimere-bench plot -o plot.gp "it's a record.jsonl"
+    grep -q "yerrorlines title 'it''s a record.jsonl'" plot.gp
+    echo '{"type":"other"}' > none
+    refuses 3 "no records" chimere-bench plot -o plot.gp none
+    refuses 2 "-o FILE" chimere-bench plot none
+    if command -v gnuplot > /dev/null; then
+        chimere-bench plot -o plot.svg "it's a record.jsonl"
+        grep -q '<svg' plot.svg
+        gnuplot plot.gp > from-script.svg
+        grep -q '<svg' from-script.svg
+    else
+        refuses 1 "gnuplot is not installed" chimere-bench plot -o plot.svg "it's a record.jsonl"
+    fi
+}
+
+@test "refusals" {
+    refuses 2 "no command" chimere-bench
+    refuses 2 "walk: not one of" chimere-bench walk
+    refuses 2 "--stride does not belong to speed" chimere-bench speed --stride 3
+    refuses 2 "takes no file" chimere-bench bandwidth file
+    refuses 2 "not both" chimere-bench speed --shape qwen3.5-0.8b -m x
+    refuses 2 "--depth" chimere-bench speed --depth 1,x
+    refuses 2 "not known" chimere-bench synth --shape qwen9
+    refuses 2 "layers=0" chimere-bench synth --shape qwen3.5-0.8b,layers=0
+    refuses 2 "neither a mix" chimere-bench synth --shape qwen3.5-0.8b --mix q99
+    refuses 2 "--vram 5X" chimere-bench synth --shape qwen3.5-0.8b --vram 5X
+    refuses 1 "nowhere" chimere-bench ppl nowhere
+    refuses 2 "no task set" chimere-bench eval
+    refuses 2 "shorter than a window" chimere-bench ppl /dev/null
+    echo '{"id": "a", "messages": [], "check": "exact"}' > bad.jsonl
+    refuses 3 "bad.jsonl: item 1" chimere-bench eval bad.jsonl
+    echo '{' > broken.jsonl
+    refuses 3 "broken.jsonl: line 1" chimere-bench eval broken.jsonl
+    refuses 2 "needs a --temp" chimere-bench eval --samples 2 bad.jsonl
+    refuses 3 "README.md: offset 0" chimere-bench speed -m "$ROOT/README.md"
+    refuses 1 "none.jsonl" chimere-bench bandwidth --against none.jsonl
+}
+
+# "letter name arg" for each option, sorted.
+@test "the manual has every option of the program, and is clean" {
+    chimere-bench --help-json | jq -r '.options[] | [.letter // "-", .name, .arg // "-"] | join(" ")' | sort > program
+    sed -n -e 's/^\.It Fl \([a-z]\) , Fl -\([a-z-]*\) Ar \(.*\)$/\1 \2 \3/p' \
+        -e 's/^\.It Fl \([a-z]\) , Fl -\([a-z-]*\)$/\1 \2 -/p' \
+        -e 's/^\.It Fl -\([a-z-]*\) Ar \(.*\)$/- \1 \2/p' \
+        -e 's/^\.It Fl -\([a-z-]*\)$/- \1 -/p' "$ROOT/man/chimere-bench.1" | sort > manual
+    diff program manual
+    try 0 chimere-bench -h
+    [ "$(awk 'length > 80' out | wc -l)" -eq 0 ]
+    command -v mandoc > /dev/null || skip "mandoc is not installed"
+    mandoc -T lint -W warning "$ROOT/man/chimere-bench.1"
+}
+
+@test "the manual's examples run" {
+    cp "$ROOT/share/eval/math.jsonl" .
+    awk '/^\.Sh/ { on = $2 == "EXAMPLES" }
+        on && /^\.Bd -literal/ { file = "example." ++n; next }
+        /^\.Ed/ { file = "" }
+        file { gsub(/\\e/, "\\"); print > file }' "$ROOT/man/chimere-bench.1"
+    for i in $(seq "$(ls example.* | wc -l)"); do
+        try 0 bash -euo pipefail "example.$i" || { cat "example.$i"; return 1; }
+        [ -s out ]
+    done
+}
