@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arch/arch.h"
+#include "model/forward.h"
 #include "run/internal.h"
 #include "state/state.h"
 
@@ -14,13 +16,24 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+int64_t run_snapshot_bytes(const struct model *m)
+{
+    const struct plan *p = model_plan(m);
+    int64_t floats = 0;
+
+    for (int i = 0; i < p->n_layer; i++)
+        floats += plan_conv_floats(p, i) + plan_rec_floats(p, i);
+    return floats * (int64_t)sizeof(float);
+}
+
 /* How many rungs, and how far apart. */
 static void plan_rungs(struct run *r, int64_t bytes)
 {
     struct run_cache *c = &r->cache;
     int64_t n, grid;
 
-    c->rec_bytes = state_rec_bytes(r->state);
+    c->rec_bytes = (size_t)run_snapshot_bytes(r->m);
+    assert(c->rec_bytes == state_rec_bytes(r->state));
     if (c->rec_bytes == 0)
         return;
     n = bytes / (int64_t)c->rec_bytes / r->n_seq;

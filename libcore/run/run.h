@@ -80,6 +80,7 @@ const int32_t *run_tokens(const struct run *r, int seq);
  * one is there. */
 void    run_mark(struct run *r, int seq);
 int64_t run_spacing(const struct run *r);        /* S; 0: no grid */
+int64_t run_snapshot_bytes(const struct model *m); /* R; 0: no recurrent layers, no need of checkpoints */
 int     run_rungs(const struct run *r, int seq); /* of a sequence now */
 
 /* What run_match() found. */

@@ -11,24 +11,16 @@ static void ok(enum err_code code, const struct err *e)
         fail_msg("%s", e->msg);
 }
 
-/* Bytes of one snapshot, found by asking for ever more until there is a rung. */
 static int64_t snapshot_bytes(const char *path)
 {
-    int64_t lo = 0, hi = (int64_t)1 << 30;
+    struct rig rig;
+    int64_t n;
 
-    while (hi - lo > 1) {
-        int64_t mid = lo + (hi - lo) / 2;
-        const int32_t one = 1;
-        struct err e = { 0 };
-        struct rig rig;
-
-        rig_open(&rig, path, 1, &(struct run_opts){ .ctx_tokens = 8, .checkpoint_bytes = mid });
-        ok(run_feed(rig.r, 0, &one, 1, 0, NULL, NULL, NULL, &e), &e);
-        run_mark(rig.r, 0);
-        *(run_rungs(rig.r, 0) > 0 ? &hi : &lo) = mid;
-        rig_close(&rig);
-    }
-    return hi;
+    rig_open(&rig, path, 1, &(struct run_opts){ .ctx_tokens = 8 });
+    n = run_snapshot_bytes(rig.m);
+    assert_true(n > 0);
+    rig_close(&rig);
+    return n;
 }
 
 static void match(struct program *p)
@@ -123,6 +115,25 @@ static void all_families(void **state)
 {
     (void)state;
     each_golden(check_family);
+}
+
+/* A byte less than a snapshot is none. */
+static void budget(void **state)
+{
+    const int32_t one = 1;
+    int64_t bytes = snapshot_bytes(MODEL);
+
+    (void)state;
+    for (int less = 0; less < 2; less++) {
+        struct err e = { 0 };
+        struct rig rig;
+
+        rig_open(&rig, MODEL, 1, &(struct run_opts){ .ctx_tokens = 8, .checkpoint_bytes = bytes - less });
+        ok(run_feed(rig.r, 0, &one, 1, 0, NULL, NULL, NULL, &e), &e);
+        run_mark(rig.r, 0);
+        assert_int_equal(run_rungs(rig.r, 0), 1 - less);
+        rig_close(&rig);
+    }
 }
 
 /* The numbers of run.h: N rungs, G = N / 2 on a grid, S tokens apart. */
@@ -259,6 +270,7 @@ static void bad_budget(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(budget),
         cmocka_unit_test(spacing),
         cmocka_unit_test(never_more_than_a_rung),
         cmocka_unit_test(marks),
