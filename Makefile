@@ -13,6 +13,15 @@ CUDA    ?= $(if $(KERNELS),$(if $(shell command -v nvcc),1,0),0)
 ifeq ($(CUDA)$(KERNELS),1)
 $(error CUDA=1: this tree has no kernels)
 endif
+CUDA_ARCHS ?= 90 120
+NVCC       ?= nvcc
+ifeq ($(CUDA),1)
+CPPFLAGS += -DCHIMERE_CUDA
+CUDA_O   := $(KERNELS:%.cu=$(BUILD)/obj/%.o)
+CUDA_LIB := -L$(abspath $(dir $(realpath $(shell command -v $(NVCC))))/../lib64) -lcudart_static -lstdc++ -ldl -lrt
+NVFLAGS   = -std=c++17 -O3 -fmad=false -I. -Ilibcore -Xcompiler -Wall,-Wextra \
+            $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a)
+endif
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
@@ -30,7 +39,7 @@ CFLAGS  ?= $(if $(filter asan ubsan,$(SAN)),-O1,-O2) -g $(if $(SAN),-fno-omit-fr
 CPPFLAGS += -Ilibcore -Icmd -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L -DCHIMERE_VERSION='"$(VERSION)"'
 ALLFLAGS = -std=c11 -pedantic -ftree-vectorize -fvect-cost-model=dynamic -ffp-contract=off -pthread \
            $(WARN) $(SANFLAGS) $(CPPFLAGS) $(CFLAGS)
-LDLIBS   = -ljansson -lpcre2-8 -lzstd -lm -pthread
+LDLIBS   = -ljansson -lpcre2-8 -lzstd $(CUDA_LIB) -lm -pthread
 
 LIB_C    = $(wildcard libcore/*/*.c)
 CLI_C    = $(wildcard cmd/cli/*.c)
@@ -43,9 +52,9 @@ SHIM     = $(BUILD)/test/fault-shim.so
 all: $(PROGS) ## build the programs into bin/
 
 # One library for the programs, one with test hooks (-DCHIMERE_TEST) for the tests.
-$(BUILD)/libchimere.a: $(LIB_C:%.c=$(BUILD)/obj/%.o)
+$(BUILD)/libchimere.a: $(LIB_C:%.c=$(BUILD)/obj/%.o) $(CUDA_O)
 	@rm -f $@ && ar rcs $@ $^
-$(BUILD)/test/libchimere.a: $(LIB_C:%.c=$(BUILD)/test/%.o)
+$(BUILD)/test/libchimere.a: $(LIB_C:%.c=$(BUILD)/test/%.o) $(CUDA_O)
 	@rm -f $@ && ar rcs $@ $^
 # A program is cmd/NAME.c, and cmd/NAME/*.c if there is such a directory.
 OWN_O    = $(addprefix $(BUILD)/obj/,$(addsuffix .o,$(basename $(wildcard cmd/$*/*.c))))
@@ -70,6 +79,9 @@ $(BUILD)/test/%.o: %.c $(BUILD)/flags
 $(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(or $(shell GIT_OPTIONAL_LOCKS=0 \
     git describe --always --dirty --exclude '*' 2>/dev/null),unknown)"'
 $(BUILD)/obj/cmd/bench/record.o: $(wildcard .git/logs/HEAD)
+$(BUILD)/obj/%.o: %.cu $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(NVCC) $(NVFLAGS) -MMD -MP -c -o $@ $<
 # Other flags than last time: everything is compiled again.
 $(BUILD)/flags: always
 	@mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(CC) $(ALLFLAGS))' | cmp -s - $@ || \
@@ -98,6 +110,9 @@ check: deps ## build, run every test, print the count; GOLDENS=DIR runs a whole 
 	@$(MAKE) --no-print-directory -s tests
 	@MAKE='$(MAKE) --no-print-directory -s' BUILD='$(BUILD)' BIN='$(BIN)' CC='$(CC)' \
 	    GOLDENS='$(if $(GOLDENS),$(abspath $(GOLDENS)))' bash tests/run.sh
+GPU_TESTS = golden run state
+check-gpu: $(GPU_TESTS:%=$(BUILD)/test/%_test) ## the tests of the models and operations, on a GPU (CUDA_DEVICE=cuda:N)
+	@set -e; for t in $^; do CHIMERE_TEST_DEVICE=$(or $(CUDA_DEVICE),cuda) GOLDENS='$(GOLDENS)' $$t; done
 format-check: ## advisory: what clang-format would change
 	@clang-format --dry-run $$(git ls-files '*.c' '*.h') 2>&1 | grep -c 'warning:' || true
 
@@ -123,6 +138,6 @@ clean: ## remove build/ and bin/
 	rm -rf build bin
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
-	@echo 'variables     CC CFLAGS SAN=asan|tsan|ubsan CUDA=0|1 GOLDENS=DIR PREFIX DESTDIR'
-.PHONY: all tests unit fuzz deps demo check format-check install uninstall clean help always
+	@echo 'variables     CC CFLAGS SAN=asan|tsan|ubsan CUDA=0|1 CUDA_ARCHS GOLDENS=DIR PREFIX DESTDIR'
+.PHONY: all tests unit check-gpu fuzz deps demo check format-check install uninstall clean help always
 .SECONDARY:

@@ -14,6 +14,7 @@ enum { ALIGN = 64 };
 struct dev {
     struct dev_impl   impl;
     const char       *name;
+    int               unit;
     unsigned char    *scratch;
     size_t            cap, used, peak;
     bool              measuring;
@@ -35,23 +36,60 @@ static const struct {
 #undef DEV
 };
 
+static enum err_code open_one(struct dev **out, size_t i, int unit, const struct dev_opts *o, struct err *e)
+{
+    struct dev *d = calloc(1, sizeof *d);
+
+    if (d == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    d->name = devs[i].name;
+    d->unit = unit;
+    enum err_code code = devs[i].open(&d->impl, d, o, e);
+    if (code != ERR_OK) {
+        free(d);
+        return code;
+    }
+    dev_timings_reset(d);
+    *out = d;
+    return ERR_OK;
+}
+
+/* The first device that opens, the last of the list first: the CPU is the first row and always opens. */
+static enum err_code open_any(struct dev **out, const struct dev_opts *o, struct err *e)
+{
+    enum err_code code = ERR_ARG;
+
+    for (size_t i = sizeof devs / sizeof devs[0]; code != ERR_OK && i-- > 0;)
+        code = open_one(out, i, 0, o, e);
+    return code;
+}
+
+/* N of ":N", 0 of nothing, -1 of anything else. */
+static int unit_of(const char *s)
+{
+    int n = 0;
+
+    if (*s == '\0')
+        return 0;
+    if (*s++ != ':' || *s == '\0')
+        return -1;
+    for (; *s >= '0' && *s <= '9' && n < 1000; s++)
+        n = 10 * n + (*s - '0');
+    return *s == '\0' ? n : -1;
+}
+
 enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts *o, struct err *e)
 {
+    if (strcmp(name, "auto") == 0)
+        return open_any(out, o, e);
     for (size_t i = 0; i < sizeof devs / sizeof devs[0]; i++) {
-        if (strcmp(devs[i].name, name) != 0)
+        size_t n = strlen(devs[i].name);
+
+        if (strncmp(devs[i].name, name, n) != 0)
             continue;
-        struct dev *d = calloc(1, sizeof *d);
-        if (d == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
-        d->name = devs[i].name;
-        enum err_code code = devs[i].open(&d->impl, d, o, e);
-        if (code != ERR_OK) {
-            free(d);
-            return code;
-        }
-        dev_timings_reset(d);
-        *out = d;
-        return ERR_OK;
+        int unit = unit_of(name + n);
+        if (unit >= 0)
+            return open_one(out, i, unit, o, e);
     }
     return err_set(e, ERR_ARG, "no device named '%s'", name);
 }
@@ -68,6 +106,11 @@ void dev_close(struct dev *d)
 const char *dev_name(const struct dev *d)
 {
     return d->name;
+}
+
+int dev_unit(const struct dev *d)
+{
+    return d->unit;
 }
 
 int dev_threads(const struct dev *d)

@@ -67,11 +67,13 @@ enum op_act { OP_SILU, OP_RELU2 };
 struct dev_opts {
     int n_threads; /* cpu: 0 for as many as there are processors */
 };
-/* name: a row of devs.def ("cpu"); ERR_ARG for another */
+/* name: a row of devs.def, "NAME" or "NAME:N" ("cpu", "cuda:1"), or "auto": the GPU where there is a usable
+ * one, else the CPU. ERR_ARG for another; ERR_UNSUPPORTED when the machine has no such device. */
 MUST_CHECK enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts *o,
                                   struct err *e);
 void dev_close(struct dev *d); /* NULL is allowed */
 const char *dev_name(const struct dev *d);
+int         dev_unit(const struct dev *d); /* N of "NAME:N" */
 int         dev_threads(const struct dev *d);
 const char *dev_simd(const struct dev *d); /* kernels in use: "avx512" "avx2" "scalar" */
 

@@ -17,7 +17,15 @@
 #include "model/model.h"
 #include "run/run.h"
 
-/* A model opened on the CPU with its run. */
+/* The device under test: CHIMERE_TEST_DEVICE, else the CPU. */
+static inline const char *test_device(void)
+{
+    const char *name = getenv("CHIMERE_TEST_DEVICE");
+
+    return name == NULL || *name == '\0' ? "cpu" : name;
+}
+
+/* A model opened with its run. */
 struct rig {
     struct gguf  *g;
     struct model *m;
@@ -31,7 +39,7 @@ static inline void rig_open(struct rig *rig, const char *path, int threads, cons
 
     memset(rig, 0, sizeof *rig);
     if (gguf_open(&rig->g, path, &e) ||
-        model_open(&rig->m, rig->g, &(struct model_opts){ "cpu", threads }, &e) ||
+        model_open(&rig->m, rig->g, &(struct model_opts){ test_device(), threads }, &e) ||
         run_open(&rig->r, rig->m, o, &e))
         fail_msg("%s", e.msg);
     rig->n_vocab = model_info(rig->m)->n_vocab;

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda.h - inside the CUDA device.                                  room: kernels (base quant ops)
+ *
+ * Operations of a step are recorded as nodes and launched when the step ends, or earlier where the host needs a
+ * result. A step whose nodes are those of an earlier step is replayed as one CUDA graph; what changes from step to
+ * step (tokens, positions, page numbers) is data in device memory, uploaded once, never a launch parameter.
+ *
+ * A row's bytes never depend on the rows beside it: every kernel computes each output in one order of
+ * operations, whatever the number of rows. Compiled without fused multiply-add except where written. */
+#ifndef KERNELS_CUDA_H
+#define KERNELS_CUDA_H
+#include <cuda_runtime.h>
+#include <stddef.h>
+#include <stdint.h>
+extern "C" {
+#include "base/base.h"
+#include "ops/ops.h"
+#include "ops/table.h"
+#include "quant/quant.h"
+}
+
+/* Rows of a step on the device. */
+struct rows {
+    int           n, n_seq;
+    int           max_n;  /* most rows of a sequence, a power of two at least */
+    const int    *pos;    /* [n] */
+    const int    *of;     /* [n] sequence of each row */
+    const op_seq *seq;    /* [n_seq] */
+};
+
+/* Page table of a step: page[seq * stride + i]; blocks: most pages of a sequence, rounded up to a power of two. */
+struct pages {
+    const int *page;
+    int        stride;
+};
+
+struct node {
+    int    op;  /* enum dev_op, or one of NODE_* */
+    int    i[4];
+    size_t n;
+    float  f[2];
+    struct tensor t[5];
+    const void   *p[4];
+    void         *out;
+    struct rows   r;
+    struct pages  pg;
+    union {
+        struct op_kv    kv;
+        struct op_conv  conv;
+        struct op_gdn   gdn;
+        struct op_kda   kda;
+        struct op_ssm1  ssm1;
+        struct op_ssm2  ssm2;
+        struct op_route route;
+        struct op_moe   moe;
+        struct op_rope  rope;
+    };
+};
+enum { NODE_COPY = DEV_OP_N, NODE_ZERO };
+
+/* Code books as bytes, for the formats that have them. */
+struct tables {
+    uint32_t iq3s[512], iq3xxs[256];
+    uint2    iq2xxs[256], iq2xs[512], iq2s[1024], iq1s[2048];
+};
+
+struct chunk {
+    unsigned char *host, *dev;
+    size_t         cap, used;
+};
+struct staged {
+    uint64_t hash;
+    size_t   n;
+    int      chunk;
+    size_t   at;
+};
+enum { CHUNKS = 16, STAGED = 512, GRAPHS = 24 };
+
+struct graph {
+    struct node    *node;
+    int             n, seen;
+    uint64_t        hash, age;
+    cudaGraphExec_t exec;
+};
+
+struct weight_block {
+    unsigned char       *p;
+    struct weight_block *next;
+};
+
+struct cuda {
+    struct dev          *dev;
+    int                  id;
+    char                 about[288];
+    cudaStream_t         stream;
+    cudaError_t          bad; /* sticky */
+    const char          *bad_at;
+    bool                 in_step;
+    struct node         *node;
+    int                  n_node, cap_node;
+    struct chunk         chunk[CHUNKS];
+    struct staged        staged[STAGED];
+    int                  n_staged;
+    unsigned char       *ws;  /* working memory of an operation, from its start to its end */
+    size_t               ws_cap, ws_need;
+    struct tables       *tab;
+    struct graph         graph[GRAPHS];
+    uint64_t             steps, launches;
+    unsigned char       *bounce[2]; /* pinned, for uploads */
+    cudaEvent_t          bounce_done[2];
+    int                  bounce_next;
+    struct weight_block *weights;
+    unsigned char       *slab;      /* small weights share an allocation */
+    size_t               slab_left;
+};
+
+/* dev.cu */
+void cuda_fail(struct cuda *c, cudaError_t e, const char *where);
+/* exec.cu: launches all recorded nodes in order. */
+void   cuda_exec(struct cuda *c, const struct node *node, int n);
+size_t cuda_ws(const struct node *v); /* working memory that a node needs */
+
+#define LAUNCH(c, kernel, grid, block, smem, ...) \
+    do { \
+        kernel<<<(grid), (block), (smem), (c)->stream>>>(__VA_ARGS__); \
+        (c)->launches++; \
+        cuda_fail((c), cudaGetLastError(), #kernel); \
+    } while (0)
+
+static inline int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+static inline size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* Launchers, by file. */
+void cuda_elem(struct cuda *c, const struct node *v);             /* elem.cu: norms, elementwise, picks, rope */
+void cuda_embed(struct cuda *c, const struct node *v);            /* matvec.cu */
+void cuda_route(struct cuda *c, const struct node *v);            /* moe.cu */
+void cuda_moe(struct cuda *c, const struct node *v);
+void cuda_kv_store(struct cuda *c, const struct node *v);         /* attn.cu */
+void cuda_attn(struct cuda *c, const struct node *v);
+void cuda_rec(struct cuda *c, const struct node *v);              /* rec.cu */
+size_t cuda_moe_ws(const struct node *v);
+size_t cuda_attn_ws(const struct node *v);
+size_t cuda_rec_ws(const struct node *v);
+
+/* y_i = w_i x for n matrices and one x (matvec.cu). */
+enum { JOBS = 8 };
+struct job {
+    struct tensor w, y;
+};
+void   cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x);
+size_t cuda_matmul_ws(int64_t k, int64_t n_rows);
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* elem.cu - norms, elementwise operations, picks, rotary embedding. */
+#include "kernels/math.cuh"
+
+struct norm_args {
+    float       *y;
+    const float *x, *z, *w;
+    int64_t      ys, xs, zs;
+    int          group, groups;
+    bool         whole; /* w has a full row */
+    float        eps;
+    int64_t      items;
+};
+
+static __device__ __forceinline__ void norm_one(const norm_args &a, float *y, const float *x, const float *z,
+                                                const float *w, int i, float f)
+{
+    float v = __fmul_rn(x[i], f);
+
+    if (w != NULL)
+        v = __fmul_rn(v, w[i]);
+    y[i] = z != NULL ? __fmul_rn(silu(z[i]), v) : v;
+}
+
+__global__ void __launch_bounds__(256) norm_block(norm_args a)
+{
+    __shared__ float tmp[8];
+    int64_t r = blockIdx.x / a.groups, g = (int64_t)(blockIdx.x % a.groups) * a.group;
+    const float *x = a.x + r * a.xs + g, *z = a.z != NULL ? a.z + r * a.zs + g : NULL;
+    const float *w = a.w != NULL ? a.w + (a.whole ? g : 0) : NULL;
+    float sum = 0.0f;
+
+    for (int i = threadIdx.x; i < a.group; i += 256)
+        sum = __fmaf_rn(x[i], x[i], sum);
+    float f = norm_factor(block_sum(sum, tmp), a.group, a.eps);
+    for (int i = threadIdx.x; i < a.group; i += 256)
+        norm_one(a, a.y + r * a.ys + g, x, z, w, i, f);
+}
+
+__global__ void __launch_bounds__(256) norm_warp(norm_args a)
+{
+    int64_t item = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
+
+    if (item >= a.items)
+        return;
+    int64_t r = item / a.groups, g = item % a.groups * a.group;
+    const float *x = a.x + r * a.xs + g, *z = a.z != NULL ? a.z + r * a.zs + g : NULL;
+    const float *w = a.w != NULL ? a.w + (a.whole ? g : 0) : NULL;
+    float sum = 0.0f;
+
+    for (int i = threadIdx.x & 31; i < a.group; i += 32)
+        sum = __fmaf_rn(x[i], x[i], sum);
+    float f = norm_factor(warp_sum(sum), a.group, a.eps);
+    for (int i = threadIdx.x & 31; i < a.group; i += 32)
+        norm_one(a, a.y + r * a.ys + g, x, z, w, i, f);
+}
+
+static void norm(struct cuda *c, const struct node *v, bool gated)
+{
+    const struct tensor &y = v->t[0], &x = v->t[1];
+    norm_args a = { (float *)y.data, (const float *)x.data, gated ? (const float *)v->t[2].data : NULL,
+                    (const float *)v->p[0], y.stride, x.stride, gated ? v->t[2].stride : 0, (int)v->i[1],
+                    (int)(x.ne[0] / v->i[1]), v->i[0] != v->i[1], v->f[0], 0 };
+
+    a.items = x.ne[1] * a.groups;
+    if (a.group > NORM_WARP)
+        LAUNCH(c, norm_block, (unsigned)a.items, 256, 0, a);
+    else
+        LAUNCH(c, norm_warp, (unsigned)ceil_div(a.items, 8), 256, 0, a);
+}
+
+struct elem_args {
+    float       *y;
+    const float *x, *z;
+    int64_t      ys, xs, zs, n, total;
+    float        s;
+    const int   *row;
+    int          dim, pitch, first;
+};
+
+template <int OP>
+__global__ void __launch_bounds__(256) elem(elem_args a)
+{
+    int64_t at = (int64_t)blockIdx.x * 256 + threadIdx.x;
+
+    if (at >= a.total)
+        return;
+    int64_t r = at / a.n, i = at % a.n;
+    float *y = a.y + r * a.ys + i;
+
+    switch (OP) {
+    case DEV_OP_add: *y = __fmaf_rn(a.s, a.x[r * a.xs + i], *y); break;
+    case DEV_OP_add_gated: *y = __fmaf_rn(sigmoid(a.z[r * a.zs]), a.x[r * a.xs + i], *y); break;
+    case DEV_OP_glu: *y = __fmul_rn(silu(a.x[r * a.xs + i]), a.z[r * a.zs + i]); break;
+    case DEV_OP_relu2: *y = __fmul_rn(fmaxf(*y, 0.0f), fmaxf(*y, 0.0f)); break;
+    case DEV_OP_sigmoid_mul: *y = __fmul_rn(*y, sigmoid(a.x[r * a.xs + i])); break;
+    case DEV_OP_mul: *y = __fmul_rn(*y, a.x[r * a.xs + i]); break;
+    case DEV_OP_scale: *y = __fmul_rn(*y, a.s); break;
+    case DEV_OP_rows_pick: *y = a.x[(int64_t)a.row[r] * a.xs + i]; break;
+    case DEV_OP_heads_pick: *y = a.x[r * a.xs + i / a.dim * a.pitch + a.first + i % a.dim]; break;
+    default: break;
+    }
+}
+
+struct rope_args {
+    float       *x;
+    int64_t      xs;
+    const float *freq;
+    const int   *pos;
+    int          dim, half, heads;
+    bool         pairs;
+    int64_t      total;
+};
+
+__global__ void __launch_bounds__(256) rope(rope_args a)
+{
+    int64_t at = (int64_t)blockIdx.x * 256 + threadIdx.x;
+
+    if (at >= a.total)
+        return;
+    int i = (int)(at % a.half), h = (int)(at / a.half % a.heads);
+    int64_t r = at / a.half / a.heads;
+    float angle = __fmul_rn((float)a.pos[r], a.freq[i]), sn, cs;
+    float *p = a.x + r * a.xs + (int64_t)h * a.dim + (a.pairs ? 2 * i : i), *q = p + (a.pairs ? 1 : a.half);
+    float u = *p, v = *q;
+
+    sincosf(angle, &sn, &cs);
+    *p = __fsub_rn(__fmul_rn(u, cs), __fmul_rn(v, sn));
+    *q = __fadd_rn(__fmul_rn(u, sn), __fmul_rn(v, cs));
+}
+
+static void turn(struct cuda *c, const struct node *v)
+{
+    rope_args a = { (float *)v->t[0].data, v->t[0].stride, v->rope.freq, v->r.pos, (int)v->rope.dim,
+                    (int)(v->rope.n_rot / 2), (int)(v->t[0].ne[0] / v->rope.dim), v->rope.pairs, 0 };
+
+    a.total = v->t[0].ne[1] * a.half * a.heads;
+    if (a.total > 0)
+        LAUNCH(c, rope, (unsigned)ceil_div(a.total, 256), 256, 0, a);
+}
+
+void cuda_elem(struct cuda *c, const struct node *v)
+{
+    const struct tensor &y = v->t[0], &x = v->t[1], &z = v->t[2];
+    elem_args a = { (float *)y.data, (const float *)x.data, (const float *)z.data, y.stride, x.stride, z.stride,
+                    y.ne[0], y.ne[0] * y.ne[1], v->f[0], (const int *)v->p[0], (int)v->i[0], (int)v->i[1],
+                    (int)v->i[2] };
+    unsigned grid = (unsigned)ceil_div(a.total, 256);
+
+    switch (v->op) {
+    case DEV_OP_rms_norm: norm(c, v, false); break;
+    case DEV_OP_rms_norm_gated: norm(c, v, true); break;
+    case DEV_OP_rope: turn(c, v); break;
+#define E(op) case DEV_OP_##op: LAUNCH(c, elem<DEV_OP_##op>, grid, 256, 0, a); break;
+    E(add) E(add_gated) E(glu) E(relu2) E(sigmoid_mul) E(mul) E(scale) E(rows_pick) E(heads_pick)
+#undef E
+    default: break;
+    }
+}

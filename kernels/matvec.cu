@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* matvec.cu - products of a few rows with stored matrices, several matrices in one launch. */
+#include "kernels/matvec.cuh"
+
+/* Rounds rows of floats: 4 threads a unit, 8 elements each. */
+__global__ void quantise(uint8_t *out, const float *x, int64_t stride, int k, int64_t row_bytes)
+{
+    int unit = blockIdx.x * 64 + threadIdx.x / 4, part = threadIdx.x % 4;
+
+    if (unit >= (k + 31) / 32)
+        return;
+    quantise_part(out + blockIdx.y * row_bytes, x + blockIdx.y * stride + unit * 32 + part * 8, unit, part,
+                  0xfu << (threadIdx.x & 28));
+}
+
+void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x)
+{
+    int k = (int)x.ne[0];
+
+    for (int64_t r = 0; r < x.ne[1]; r += 65535) {
+        int n = (int)(x.ne[1] - r < 65535 ? x.ne[1] - r : 65535);
+
+        LAUNCH(c, quantise, dim3((unsigned)ceil_div(k, 64 * 32), (unsigned)n), 256, 0, out + r * x_row_bytes(k),
+               (const float *)x.data + r * x.stride, x.stride, k, x_row_bytes(k));
+    }
+}
+
+size_t cuda_matmul_ws(int64_t k, int64_t n_rows)
+{
+    return round_up((size_t)(x_row_bytes(k) * n_rows), 256);
+}
+
+/* One warp a row of weights; TT rows of x at a time. */
+template <int TYPE, int TT>
+__global__ void __launch_bounds__(256) plain(const uint8_t *w, int64_t row_bytes, int n_rows, int k, float *y,
+                                             int64_t y_stride, const float *x, int64_t x_stride, int nx)
+{
+    int row = blockIdx.x * 8 + threadIdx.x / 32, t0 = blockIdx.y * TT, nt = nx - t0 < TT ? nx - t0 : TT;
+    const float *xs[TT];
+    float sum[TT];
+
+    if (row >= n_rows)
+        return;
+#pragma unroll
+    for (int t = 0; t < TT; t++)
+        xs[t] = x + (int64_t)(t0 + (t < nt ? t : 0)) * x_stride;
+    plain_times<TYPE, TT>(sum, w + (int64_t)row * row_bytes, k, xs, nt);
+#pragma unroll
+    for (int t = 0; t < TT; t++)
+        if (t < nt && (threadIdx.x & 31) == t)
+            y[(int64_t)(t0 + t) * y_stride + row] = sum[t];
+}
+
+template <int TYPE>
+static void plain_rows(struct cuda *c, struct tensor w, struct tensor y, struct tensor x)
+{
+    int64_t bytes = quant_row_bytes(w.type, w.ne[0]);
+    int k = (int)w.ne[0], rows = (int)w.ne[1], nx = (int)x.ne[1];
+    const uint8_t *wd = (const uint8_t *)w.data;
+    float *yd = (float *)y.data;
+    const float *xd = (const float *)x.data;
+
+    if (nx == 1)
+        LAUNCH(c, (plain<TYPE, 1>), dim3((unsigned)ceil_div(rows, 8), 1), 256, 0, wd, bytes, rows, k, yd, y.stride,
+               xd, x.stride, nx);
+    else
+        LAUNCH(c, (plain<TYPE, 8>), dim3((unsigned)ceil_div(rows, 8), (unsigned)ceil_div(nx, 8)), 256, 0, wd, bytes,
+               rows, k, yd, y.stride, xd, x.stride, nx);
+}
+
+static void plain_matmul(struct cuda *c, struct tensor w, struct tensor y, struct tensor x)
+{
+    switch (w.type) {
+    case QUANT_f32: plain_rows<QUANT_f32>(c, w, y, x); break;
+    case QUANT_f16: plain_rows<QUANT_f16>(c, w, y, x); break;
+    case QUANT_bf16: plain_rows<QUANT_bf16>(c, w, y, x); break;
+    case QUANT_f64: plain_rows<QUANT_f64>(c, w, y, x); break;
+    case QUANT_i8: plain_rows<QUANT_i8>(c, w, y, x); break;
+    case QUANT_i16: plain_rows<QUANT_i16>(c, w, y, x); break;
+    case QUANT_i32: plain_rows<QUANT_i32>(c, w, y, x); break;
+    case QUANT_i64: plain_rows<QUANT_i64>(c, w, y, x); break;
+    default: plain_rows<QUANT_iq6_k>(c, w, y, x); break;
+    }
+}
+
+void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
+{
+    struct mv_args a = {};
+    int rows_a_block = 8 * warp_rows(x.ne[0]), blocks = 0;
+    bool quantised = false;
+
+    for (int i = 0; i < n; i++) {
+        const struct tensor &w = job[i].w, &y = job[i].y;
+
+        if (is_plain(w.type)) {
+            plain_matmul(c, w, y, x);
+            continue;
+        }
+        if (!quantised)
+            cuda_quantise(c, c->ws, x);
+        quantised = true;
+        if (!cuda_is_common(w.type)) {
+            cuda_rare(c, w, y, c->ws, (int)x.ne[1]);
+            continue;
+        }
+        a.job[a.n++] = (struct mv_job){ (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data,
+                                        y.stride, (int)w.ne[1], w.type, blocks };
+        blocks += (int)ceil_div(w.ne[1], rows_a_block);
+    }
+    if (a.n == 0)
+        return;
+    a.k = (int)x.ne[0];
+    a.nx = (int)x.ne[1];
+    a.x = c->ws;
+    a.x_bytes = x_row_bytes(a.k);
+    a.tab = c->tab;
+    cuda_common(c, &a, blocks);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* moe.cu - mixture of experts. */
+#include "kernels/math.cuh"
+#include "kernels/moe.cuh"
+
+enum { SHARE = 4, GRID_Y = 65535 }; /* pairs of a chunk */
+
+/* Lists the pairs by expert, in one block. count: [n_expert + 1], zeroed. The order of pairs within an
+ * expert decides only who shares reads. */
+__global__ void __launch_bounds__(1024) list_pairs(const int *id, int pairs, int n_expert, int *count, int *first,
+                                                   int *list, expert_chunk *chunk, int *n_chunk)
+{
+    __shared__ int chunks;
+
+    for (int e = threadIdx.x; e < n_expert; e += 1024)
+        count[e] = 0;
+    if (threadIdx.x == 0)
+        chunks = 0;
+    __syncthreads();
+    for (int p = threadIdx.x; p < pairs; p += 1024)
+        atomicAdd(count + id[p], 1);
+    __syncthreads();
+    if (threadIdx.x < 32) { /* one warp: sums before each expert */
+        int base = 0;
+
+        for (int e0 = 0; e0 < n_expert; e0 += 32) {
+            int e = e0 + (int)threadIdx.x, n = e < n_expert ? count[e] : 0, all = n;
+
+            for (int d = 1; d < 32; d *= 2) {
+                int before = __shfl_up_sync(0xffffffffu, all, d);
+
+                if ((int)threadIdx.x >= d)
+                    all += before;
+            }
+            if (e < n_expert)
+                first[e] = base + all - n;
+            base += __shfl_sync(0xffffffffu, all, 31);
+        }
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < n_expert; e += 1024) {
+        int n = count[e], at = n > 0 ? atomicAdd(&chunks, (n + SHARE - 1) / SHARE) : 0;
+
+        for (int i = 0; i < n; i += SHARE)
+            chunk[at++] = (expert_chunk){ e, first[e] + i, n - i < SHARE ? n - i : SHARE };
+    }
+    __syncthreads();
+    for (int p = threadIdx.x; p < pairs; p += 1024)
+        list[atomicAdd(first + id[p], 1)] = p;
+    if (threadIdx.x == 0)
+        *n_chunk = chunks;
+}
+
+template <int TYPE>
+__global__ void __launch_bounds__(256) expert_plain(const __grid_constant__ expert_args a)
+{
+    int row = blockIdx.x * 8 + threadIdx.x / 32;
+    const float *x[SHARE];
+    float sum[SHARE];
+    expert_chunk c;
+
+    if (row >= a.n_rows || !chunk_of(a, a.base + (int)blockIdx.y, c))
+        return;
+    for (int t = 0; t < SHARE; t++) {
+        int i = c.first + (t < c.n ? t : 0);
+
+        x[t] = (const float *)(a.x + (a.list == NULL ? i : a.list[i]) / a.div * a.x_bytes);
+    }
+    plain_times<TYPE, SHARE>(sum, a.w + c.expert * a.expert_bytes + row * a.row_bytes, a.k, x, c.n);
+#pragma unroll
+    for (int t = 0; t < SHARE; t++)
+        if (t < c.n && (threadIdx.x & 31) == t)
+            a.y[(a.list == NULL ? c.first + t : a.list[c.first + t]) * a.y_stride + row] = sum[t];
+}
+
+static void plain_product(struct cuda *c, const expert_args *a)
+{
+    dim3 grid((unsigned)ceil_div(a->n_rows, 8), (unsigned)a->most);
+
+    switch (a->type) {
+#define P(name) case QUANT_##name: LAUNCH(c, expert_plain<QUANT_##name>, grid, 256, 0, *a); break;
+    P(f32) P(f16) P(bf16) P(f64) P(i8) P(i16) P(i32) P(i64) P(iq6_k)
+#undef P
+    default: break;
+    }
+}
+
+__global__ void activate(float *hid, const float *gate, int64_t n, int act)
+{
+    int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x;
+
+    if (i >= n)
+        return;
+    float in = gate != NULL ? gate[i] : hid[i], up = gate != NULL ? hid[i] : 1.0f, pos = fmaxf(in, 0.0f);
+
+    hid[i] = act == OP_SILU ? __fmul_rn(silu(in), up) : __fmul_rn(__fmul_rn(pos, pos), up);
+}
+
+__global__ void mix_experts(float *y, int64_t ys, const float *weight, int64_t ws, const float *out, int n_used, int n)
+{
+    int i = blockIdx.y * 256 + threadIdx.x;
+    float sum = 0.0f;
+
+    if (i >= n)
+        return;
+    for (int k = 0; k < n_used; k++)
+        sum = __fmaf_rn(weight[blockIdx.x * ws + k], out[((int64_t)blockIdx.x * n_used + k) * n + i], sum);
+    y[blockIdx.x * ys + i] = sum;
+}
+
+/* Working memory, cut up. */
+struct space {
+    uint8_t      *xq, *hq;
+    float        *gate, *hid, *out;
+    int          *count, *first, *list, *n_chunk;
+    expert_chunk *chunk;
+    int           most;
+    size_t        bytes;
+};
+
+static struct space cut(const struct node *v, unsigned char *at)
+{
+    const struct op_moe &a = v->moe;
+    int64_t n = v->t[1].ne[1], pairs = n * a.n_used, ff = a.up.ne[1], n_expert = a.up.ne[2];
+    struct space s = {};
+    size_t used = 0;
+    auto take = [&](size_t bytes) {
+        unsigned char *p = at + used;
+
+        used += round_up(bytes, 256);
+        return (void *)p;
+    };
+
+    s.most = (int)(pairs < pairs / SHARE + n_expert ? pairs : pairs / SHARE + n_expert);
+    s.xq = (uint8_t *)take((size_t)(x_row_bytes(a.up.ne[0]) * n));
+    s.hq = (uint8_t *)take((size_t)(x_row_bytes(ff) * pairs));
+    s.gate = (float *)take((size_t)(pairs * ff) * sizeof(float));
+    s.hid = (float *)take((size_t)(pairs * ff) * sizeof(float));
+    s.out = (float *)take((size_t)(pairs * a.down.ne[1]) * sizeof(float));
+    s.count = (int *)take((size_t)n_expert * sizeof(int));
+    s.first = (int *)take((size_t)n_expert * sizeof(int));
+    s.list = (int *)take((size_t)pairs * sizeof(int));
+    s.n_chunk = (int *)take(sizeof(int));
+    s.chunk = (expert_chunk *)take((size_t)(pairs / SHARE + n_expert + 1) * sizeof(expert_chunk));
+    s.bytes = used;
+    return s;
+}
+
+size_t cuda_moe_ws(const struct node *v)
+{
+    return cut(v, NULL).bytes;
+}
+
+static void product(struct cuda *c, const struct space *s, const struct node *v, struct tensor w, struct tensor x,
+                    const uint8_t *xq, int div, float *y)
+{
+    bool plain = is_plain(w.type), single = v->t[1].ne[1] == 1;
+    expert_args a = { (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), 0, (int)w.ne[1], (int)w.ne[0],
+                      w.type, plain ? (const uint8_t *)x.data : xq,
+                      plain ? x.stride * (int64_t)sizeof(float) : x_row_bytes(w.ne[0]), div, y, w.ne[1],
+                      single ? NULL : s->list, v->moe.expert, s->n_chunk, s->chunk, c->tab, 0, 0 };
+
+    a.expert_bytes = w.pitch * a.row_bytes;
+    for (a.base = 0; a.base < s->most; a.base += GRID_Y) {
+        a.most = s->most - a.base < GRID_Y ? s->most - a.base : GRID_Y;
+        if (plain)
+            plain_product(c, &a);
+        else if (cuda_is_common(w.type))
+            cuda_expert_common(c, &a, single ? 1 : SHARE);
+        else
+            cuda_expert_rare(c, &a);
+    }
+}
+
+void cuda_moe(struct cuda *c, const struct node *v)
+{
+    const struct op_moe &a = v->moe;
+    const struct tensor &y = v->t[0], &x = v->t[1];
+    struct space s = cut(v, c->ws);
+    int64_t pairs = x.ne[1] * a.n_used, ff = a.up.ne[1];
+    struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s.hid };
+    bool gated = a.gate.data != NULL;
+
+    if (x.ne[1] > 1)
+        LAUNCH(c, list_pairs, 1, 1024, 0, a.expert, (int)pairs, (int)a.up.ne[2], s.count, s.first, s.list, s.chunk,
+               s.n_chunk);
+    else
+        s.most = a.n_used;
+    if (!is_plain(a.up.type) || (gated && !is_plain(a.gate.type)))
+        cuda_quantise(c, s.xq, x);
+    if (gated)
+        product(c, &s, v, a.gate, x, s.xq, a.n_used, s.gate);
+    product(c, &s, v, a.up, x, s.xq, a.n_used, s.hid);
+    LAUNCH(c, activate, (unsigned)ceil_div(pairs * ff, 256), 256, 0, s.hid, gated ? s.gate : NULL, pairs * ff,
+           (int)a.act);
+    if (!is_plain(a.down.type))
+        cuda_quantise(c, s.hq, hid);
+    product(c, &s, v, a.down, hid, s.hq, 1, s.out);
+    LAUNCH(c, mix_experts, dim3((unsigned)y.ne[1], (unsigned)ceil_div(y.ne[0], 256)), 256, 0, (float *)y.data,
+           y.stride, (const float *)a.weight.data, a.weight.stride, s.out, a.n_used, (int)y.ne[0]);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* q5_k.cuh - 5 bits, 6-bit scale and minimum for each 32 */
+#ifndef KERNELS_QUANT_Q5_K_CUH
+#define KERNELS_QUANT_Q5_K_CUH
+#include "kernels/quant/unit.cuh"
+extern "C" {
+#include "quant/q5_k.h"
+}
+
+template <> struct wq<QUANT_q5_k> {
+    typedef quant_q5_k block;
+    enum { ELEMS = 256, HEAD = 0, HALF = 0, MIN = 1 };
+    struct raw {
+        uint4 head, q[2];
+        uint4 qh[2];
+    };
+    static __device__ __forceinline__ void load(raw &r, const uint8_t *row, int pair)
+    {
+        const uint4 *b = (const uint4 *)(row + (int64_t)(pair / 4) * 176);
+
+        r.head = b[0];
+        r.qh[0] = b[1];
+        r.qh[1] = b[2];
+        r.q[0] = b[3 + pair % 4 * 2];
+        r.q[1] = b[3 + 1 + pair % 4 * 2];
+    }
+    static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int, const struct tables *)
+    {
+        float d = half_of(r.head.x & 0xffffu), dmin = half_of(r.head.x >> 16);
+        uint32_t q[8] = { r.q[0].x, r.q[0].y, r.q[0].z, r.q[0].w, r.q[1].x, r.q[1].y, r.q[1].z, r.q[1].w };
+        uint32_t h[8] = { r.qh[0].x, r.qh[0].y, r.qh[0].z, r.qh[0].w, r.qh[1].x, r.qh[1].y, r.qh[1].z, r.qh[1].w };
+        int g = pair % 4 * 2;
+        uint32_t low = g < 4 ? r.head.y >> 8 * g : (r.head.w >> 8 * (g - 4) & 0x0f0fu) |
+                                                       (r.head.y >> 8 * (g - 4) >> 2 & 0x3030u);
+        uint32_t min = g < 4 ? r.head.z >> 8 * g : (r.head.w >> 8 * (g - 4) >> 4 & 0x0f0fu) |
+                                                       (r.head.z >> 8 * (g - 4) >> 2 & 0x3030u);
+
+        u[0].d[0] = d * (float)(low & 63u);
+        u[1].d[0] = d * (float)(low >> 8 & 63u);
+        u[0].m[0] = dmin * (float)(min & 63u);
+        u[1].m[0] = dmin * (float)(min >> 8 & 63u);
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            u[0].w[j] = (int)((q[j] & 0x0f0f0f0fu) | (h[j] >> g & 0x01010101u) << 4);
+            u[1].w[j] = (int)((q[j] >> 4 & 0x0f0f0f0fu) | (h[j] >> (g + 1) & 0x01010101u) << 4);
+        }
+    }
+};
+#endif

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rec.cu - recurrent layers: causal convolution, and the recurrences token by token.
+ *
+ * The delta rules and Mamba-2 keep a matrix S of [dim][columns] for each head; columns are independent of each
+ * other. Four lanes share a column, each with every fourth of its elements in registers; a sum over elements is
+ * four sums in order, then folded. Rows come in small groups through shared memory. */
+#include "kernels/math.cuh"
+
+/* ---- convolution ---- */
+
+struct conv_args {
+    float         *y;
+    const float   *x;
+    int64_t        ys, xs;
+    struct op_conv a;
+    struct rows    r;
+    int            channels, tile;
+};
+enum { TAPS = 16, CONV_TILE = 16 };
+
+/* Input j rows before the sequence's row t; j <= taps - 1. */
+static __device__ __forceinline__ float conv_in(const conv_args &a, const op_seq &s, int t, int c, const float *past)
+{
+    return t < 0 ? past[(int64_t)(a.a.taps - 1 + t) * a.channels + c] : a.x[(s.row + t) * a.xs + c];
+}
+
+static __device__ __forceinline__ void conv_update(const conv_args &a, const op_seq &s, int c, float *past)
+{
+    float keep[TAPS];
+    int old = a.a.taps - 1;
+
+    for (int j = 0; j < old; j++)
+        keep[j] = conv_in(a, s, s.n - old + j, c, past);
+    for (int j = 0; j < old; j++)
+        past[(int64_t)j * a.channels + c] = keep[j];
+}
+
+/* grid: channels, sequence, tile of rows; one tile: updates the memory too. */
+template <bool ONE>
+__global__ void __launch_bounds__(128) conv(const __grid_constant__ conv_args a)
+{
+    int c = blockIdx.x * 128 + threadIdx.x, taps = a.a.taps;
+    const op_seq &s = a.r.seq[blockIdx.y];
+    float *past = a.a.rec.data + s.slot * a.a.rec.floats;
+    int t0 = ONE ? 0 : (int)blockIdx.z * CONV_TILE, t1 = ONE ? s.n : t0 + CONV_TILE < s.n ? t0 + CONV_TILE : s.n;
+
+    if (c >= a.channels || t0 >= s.n)
+        return;
+    for (int t = t0; t < t1; t++) {
+        float sum = a.a.bias == NULL ? 0.0f : a.a.bias[c];
+
+        for (int j = 0; j < taps; j++)
+            sum = __fmaf_rn(a.a.w[(int64_t)j * a.channels + c], conv_in(a, s, t - taps + 1 + j, c, past), sum);
+        a.y[(s.row + t) * a.ys + c] = a.a.silu ? silu(sum) : sum;
+    }
+    if (ONE)
+        conv_update(a, s, c, past);
+}
+
+__global__ void __launch_bounds__(128) conv_memory(const __grid_constant__ conv_args a)
+{
+    int c = blockIdx.x * 128 + threadIdx.x;
+    const op_seq &s = a.r.seq[blockIdx.y];
+
+    if (c < a.channels && s.n > 0)
+        conv_update(a, s, c, a.a.rec.data + s.slot * a.a.rec.floats);
+}
+
+static void convolve(struct cuda *c, const struct node *v)
+{
+    conv_args a = { (float *)v->t[0].data, (const float *)v->t[1].data, v->t[0].stride, v->t[1].stride, v->conv,
+                    v->r, (int)v->t[1].ne[0], 0 };
+    dim3 grid((unsigned)ceil_div(a.channels, 128), (unsigned)v->r.n_seq, 1);
+
+    if (v->r.max_n <= CONV_TILE) {
+        LAUNCH(c, conv<true>, grid, 128, 0, a);
+        return;
+    }
+    grid.z = (unsigned)ceil_div(v->r.max_n, CONV_TILE);
+    LAUNCH(c, conv<false>, grid, 128, 0, a);
+    grid.z = 1;
+    LAUNCH(c, conv_memory, grid, 128, 0, a);
+}
+
+/* ---- recurrences ---- */
+
+enum rule { GDN, KDA, SSM2 };
+
+/* Row r, head h: k at k + r * ks + key head * dim, and so on. g and b: [rows][heads]; KDA: g [rows][heads][dim]. */
+struct scan_args {
+    const float *k, *q, *v, *g, *b, *d;
+    int64_t      ks, qs, vs;
+    float       *y;
+    int64_t      ys;
+    int          heads, dim, cols; /* S is [dim][cols] */
+    int          n_k, each;        /* key head of h: h / each, or h % n_k where each is 0 */
+    float       *state;
+    int64_t      floats;
+    struct rows  r;
+};
+
+enum { COLS = 32, GROUP = 8 };
+
+static __device__ __forceinline__ float fold4(float v)
+{
+    v = __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 8));
+    return __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 16));
+}
+
+/* One token; S in registers (NI of them), element i = 4 ii + part. NI 0: S stays in memory. */
+template <int RULE, int NI>
+static __device__ __forceinline__ float scan_step(float *S, float *mem, int64_t pitch, int dim, int part,
+                                                  const float *k, const float *q, const float *gv, float v, float g,
+                                                  float b)
+{
+    float kv = 0.0f, y = 0.0f, d;
+    int n = NI > 0 ? NI : (dim + 3) / 4;
+
+    if (RULE != SSM2) {
+#pragma unroll
+        for (int ii = 0; ii < n; ii++) {
+            int i = 4 * ii + part;
+
+            if (i < dim) {
+                float s = NI > 0 ? S[ii] : mem[i * pitch];
+
+                kv = __fmaf_rn(s, RULE == KDA ? __fmul_rn(gv[i], k[i]) : k[i], kv);
+            }
+        }
+        kv = fold4(kv);
+        d = __fmul_rn(b, RULE == KDA ? __fsub_rn(v, kv) : __fsub_rn(v, __fmul_rn(g, kv)));
+    } else {
+        d = __fmul_rn(b, v); /* dt x */
+    }
+#pragma unroll
+    for (int ii = 0; ii < n; ii++) {
+        int i = 4 * ii + part;
+
+        if (i < dim) {
+            float s = NI > 0 ? S[ii] : mem[i * pitch];
+
+            s = __fmaf_rn(k[i], d, __fmul_rn(RULE == KDA ? gv[i] : g, s));
+            if (NI > 0)
+                S[ii] = s;
+            else
+                mem[i * pitch] = s;
+            y = __fmaf_rn(s, q[i], y);
+        }
+    }
+    return fold4(y);
+}
+
+/* grid: columns, head, sequence */
+template <int RULE, int NI>
+__global__ void __launch_bounds__(128) scan(const __grid_constant__ scan_args a)
+{
+    extern __shared__ float shared[];
+    const op_seq &s = a.r.seq[blockIdx.z];
+    int lane = threadIdx.x & 31, part = lane / 8, local = threadIdx.x / 32 * 8 + lane % 8;
+    int col = blockIdx.x * COLS + local, h = blockIdx.y, hk = a.each > 0 ? h / a.each : h % a.n_k, dim = a.dim;
+    float *ks = shared, *qs = ks + GROUP * dim, *gs = qs + GROUP * dim;
+    float *vs = gs + (RULE == KDA ? GROUP * dim : 0), *gb = vs + GROUP * COLS;
+    float *mem = a.state + s.slot * a.floats + (int64_t)h * dim * a.cols + (col < a.cols ? col : 0);
+    float S[NI > 0 ? NI : 1];
+
+    if (s.n == 0)
+        return;
+#pragma unroll
+    for (int ii = 0; ii < NI; ii++)
+        S[ii] = col < a.cols && 4 * ii + part < dim ? mem[(int64_t)(4 * ii + part) * a.cols] : 0.0f;
+    for (int t0 = 0; t0 < s.n; t0 += GROUP) {
+        int n = s.n - t0 < GROUP ? s.n - t0 : GROUP;
+
+        __syncthreads();
+        for (int i = threadIdx.x; i < n * dim; i += 128) {
+            int64_t row = s.row + t0 + i / dim;
+            int e = i % dim;
+
+            ks[i] = a.k[row * a.ks + (int64_t)hk * dim + e];
+            qs[i] = a.q[row * a.qs + (int64_t)hk * dim + e];
+            if (RULE == KDA)
+                gs[i] = a.g[(row * a.heads + h) * dim + e];
+        }
+        for (int i = threadIdx.x; i < n * COLS; i += 128) {
+            int64_t row = s.row + t0 + i / COLS;
+            int e = (int)blockIdx.x * COLS + i % COLS;
+
+            vs[i] = e < a.cols ? a.v[row * a.vs + (int64_t)h * a.cols + e] : 0.0f;
+        }
+        for (int i = threadIdx.x; i < n; i += 128) {
+            int64_t row = s.row + t0 + i;
+
+            gb[2 * i] = RULE == KDA ? 0.0f : a.g[row * a.heads + h];
+            gb[2 * i + 1] = a.b[row * a.heads + h];
+        }
+        __syncthreads();
+        for (int t = 0; t < n; t++) {
+            float v = vs[t * COLS + local];
+            float y = scan_step<RULE, NI>(S, mem, a.cols, col < a.cols ? dim : 0, part, ks + t * dim, qs + t * dim,
+                                          gs + t * dim, v, gb[2 * t], gb[2 * t + 1]);
+
+            if (RULE == SSM2)
+                y = __fmaf_rn(a.d[h], v, y);
+            if (part == 0 && col < a.cols)
+                a.y[(s.row + t0 + t) * a.ys + (int64_t)h * a.cols + col] = y;
+        }
+    }
+#pragma unroll
+    for (int ii = 0; ii < NI; ii++)
+        if (col < a.cols && 4 * ii + part < dim)
+            mem[(int64_t)(4 * ii + part) * a.cols] = S[ii];
+}
+
+/* Normalised keys and queries, decays and betas of every row: a warp a row and head. */
+struct prep_args {
+    const float *x, *alpha, *beta, *a, *dt_bias;
+    int64_t      xs, as, bs;
+    float       *k, *q, *g, *b;
+    int          n_k, n_v, dim, rule;
+    float        eps;
+    int64_t      items;
+};
+
+static __device__ void l2_norm(float *y, const float *x, int n, float eps, float s)
+{
+    float sum = 0.0f;
+
+    for (int i = threadIdx.x & 31; i < n; i += 32)
+        sum = __fmaf_rn(x[i], x[i], sum);
+    float f = __fdiv_rn(s, __fsqrt_rn(__fadd_rn(warp_sum(sum), eps)));
+    for (int i = threadIdx.x & 31; i < n; i += 32)
+        y[i] = __fmul_rn(x[i], f);
+}
+
+__global__ void __launch_bounds__(256) prep(prep_args a)
+{
+    int64_t item = (int64_t)blockIdx.x * 8 + threadIdx.x / 32, r = item / a.n_v;
+    int h = (int)(item % a.n_v), lane = threadIdx.x & 31;
+
+    if (item >= a.items)
+        return;
+    if (a.rule != SSM2 && h < a.n_k) {
+        const float *x = a.x + r * a.xs + (int64_t)h * a.dim;
+        int64_t at = (r * a.n_k + h) * a.dim;
+
+        l2_norm(a.q + at, x, a.dim, a.eps, __fdiv_rn(1.0f, __fsqrt_rn((float)a.dim)));
+        l2_norm(a.k + at, x + (int64_t)a.n_k * a.dim, a.dim, a.eps, 1.0f);
+    }
+    if (a.rule == KDA) {
+        for (int i = lane; i < a.dim; i += 32) {
+            int64_t e = (int64_t)h * a.dim + i;
+
+            a.g[r * a.n_v * a.dim + e] =
+                expf(__fmul_rn(a.a[h], softplus(__fadd_rn(a.alpha[r * a.as + e], a.dt_bias[e]))));
+        }
+    } else if (lane == 0) {
+        float dt = softplus(__fadd_rn(a.alpha[r * a.as + h], a.dt_bias[h]));
+
+        a.g[r * a.n_v + h] = expf(__fmul_rn(a.a[h], dt));
+        if (a.rule == SSM2)
+            a.b[r * a.n_v + h] = dt;
+    }
+    if (a.rule != SSM2 && lane == 0)
+        a.b[r * a.n_v + h] = sigmoid(a.beta[r * a.bs + h]);
+}
+
+template <int RULE>
+static void launch_scan(struct cuda *c, const scan_args &a)
+{
+    size_t smem = (size_t)GROUP * (size_t)((RULE == KDA ? 3 : 2) * a.dim + COLS + 2) * sizeof(float);
+    dim3 grid((unsigned)ceil_div(a.cols, COLS), (unsigned)a.heads, (unsigned)a.r.n_seq);
+
+    if (a.dim <= 32)
+        LAUNCH(c, (scan<RULE, 8>), grid, 128, smem, a);
+    else if (a.dim <= 64)
+        LAUNCH(c, (scan<RULE, 16>), grid, 128, smem, a);
+    else if (a.dim <= 128)
+        LAUNCH(c, (scan<RULE, 32>), grid, 128, smem, a);
+    else if (a.dim <= 256)
+        LAUNCH(c, (scan<RULE, 64>), grid, 128, smem, a);
+    else {
+        cuda_fail(c, cudaFuncSetAttribute(scan<RULE, 0>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
+                  "scan");
+        LAUNCH(c, (scan<RULE, 0>), grid, 128, smem, a);
+    }
+}
+
+static void delta(struct cuda *c, const struct node *v, bool kda)
+{
+    const struct tensor &y = v->t[0], &x = v->t[1], &alpha = v->t[2], &beta = v->t[3];
+    int64_t n = v->r.n;
+    int n_k = kda ? v->kda.n_head : v->gdn.n_k, n_v = kda ? v->kda.n_head : v->gdn.n_v;
+    int dim = kda ? v->kda.dim : v->gdn.dim, dim_v = kda ? dim : v->gdn.dim_v;
+    const struct op_rec &rec = kda ? v->kda.rec : v->gdn.rec;
+    float *k = (float *)c->ws, *q = k + n * n_k * dim, *b = q + n * n_k * dim, *g = b + n * n_v;
+    prep_args p = { (const float *)x.data, (const float *)alpha.data, (const float *)beta.data,
+                    kda ? v->kda.a : v->gdn.a, kda ? v->kda.dt_bias : v->gdn.dt_bias, x.stride, alpha.stride,
+                    beta.stride, k, q, g, b, n_k, n_v, dim, kda ? KDA : GDN, kda ? v->kda.eps : v->gdn.eps, n * n_v };
+    int64_t inner = (int64_t)n_k * dim;
+    scan_args s = { k, q, (const float *)x.data + 2 * inner, g, b, NULL, inner, inner, x.stride, (float *)y.data,
+                    y.stride, n_v, dim, dim_v, n_k, !kda && !v->gdn.k_grouped ? 0 : n_v / n_k, rec.data, rec.floats,
+                    v->r };
+
+    LAUNCH(c, prep, (unsigned)ceil_div(p.items, 8), 256, 0, p);
+    if (kda)
+        launch_scan<KDA>(c, s);
+    else
+        launch_scan<GDN>(c, s);
+}
+
+static void mamba2(struct cuda *c, const struct node *v)
+{
+    const struct op_ssm2 &a = v->ssm2;
+    const struct tensor &y = v->t[0], &x = v->t[1], &dt = v->t[2];
+    int64_t n = v->r.n, inner = (int64_t)a.n_head * a.dim;
+    float *g = (float *)c->ws, *b = g + n * a.n_head;
+    const float *xd = (const float *)x.data;
+    prep_args p = { xd, (const float *)dt.data, NULL, a.a, a.dt_bias, x.stride, dt.stride, 0, NULL, NULL, g, b, 0,
+                    a.n_head, 0, SSM2, 0.0f, n * a.n_head };
+    scan_args s = { xd + inner, xd + inner + (int64_t)a.n_group * a.n_state, xd, g, b, a.d, x.stride, x.stride,
+                    x.stride, (float *)y.data, y.stride, a.n_head, a.n_state, a.dim, a.n_group,
+                    a.n_head / a.n_group, a.rec.data, a.rec.floats, v->r };
+
+    LAUNCH(c, prep, (unsigned)ceil_div(p.items, 8), 256, 0, p);
+    launch_scan<SSM2>(c, s);
+}
+
+struct ssm1_args {
+    float         *y;
+    const float   *x, *dt, *b, *c;
+    int64_t        ys, xs, ds, bs, cs;
+    struct op_ssm1 a;
+    struct rows    r;
+    int            channels;
+};
+
+/* A thread a channel; states in registers up to 16, else in memory. */
+template <bool REGS>
+__global__ void __launch_bounds__(64) mamba1(const __grid_constant__ ssm1_args a)
+{
+    enum { N = 16 };
+    int c = blockIdx.x * 64 + threadIdx.x, n = a.a.n_state;
+    const op_seq &s = a.r.seq[blockIdx.y];
+    float *mem = a.a.rec.data + s.slot * a.a.rec.floats + c, h[N], decay[N];
+
+    if (c >= a.channels)
+        return;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        h[i] = REGS && i < n ? mem[(int64_t)i * a.channels] : 0.0f;
+        decay[i] = REGS && i < n ? a.a.a[(int64_t)i * a.channels + c] : 0.0f;
+    }
+    for (int t = 0; t < s.n; t++) {
+        int64_t row = s.row + t;
+        float x = a.x[row * a.xs + c], dt = softplus(__fadd_rn(a.dt[row * a.ds + c], a.a.dt_bias[c]));
+        float y = __fmul_rn(a.a.d[c], x), in = __fmul_rn(dt, x);
+        const float *b = a.b + row * a.bs, *cc = a.c + row * a.cs;
+
+        if (REGS) {
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (i < n) {
+                    h[i] = __fmaf_rn(expf(__fmul_rn(dt, decay[i])), h[i], __fmul_rn(in, b[i]));
+                    y = __fmaf_rn(h[i], cc[i], y);
+                }
+        } else {
+            for (int i = 0; i < n; i++) {
+                float *p = mem + (int64_t)i * a.channels;
+                float e = expf(__fmul_rn(dt, a.a.a[(int64_t)i * a.channels + c]));
+
+                *p = __fmaf_rn(e, *p, __fmul_rn(in, b[i]));
+                y = __fmaf_rn(*p, cc[i], y);
+            }
+        }
+        a.y[row * a.ys + c] = y;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (REGS && i < n)
+            mem[(int64_t)i * a.channels] = h[i];
+}
+
+static void selective(struct cuda *c, const struct node *v)
+{
+    const struct tensor *t = v->t;
+    ssm1_args a = { (float *)t[0].data, (const float *)t[1].data, (const float *)t[2].data, (const float *)t[3].data,
+                    (const float *)t[4].data, t[0].stride, t[1].stride, t[2].stride, t[3].stride, t[4].stride,
+                    v->ssm1, v->r, (int)t[1].ne[0] };
+    dim3 grid((unsigned)ceil_div(a.channels, 64), (unsigned)v->r.n_seq);
+
+    if (v->ssm1.n_state <= 16)
+        LAUNCH(c, mamba1<true>, grid, 64, 0, a);
+    else
+        LAUNCH(c, mamba1<false>, grid, 64, 0, a);
+}
+
+size_t cuda_rec_ws(const struct node *v)
+{
+    size_t n = (size_t)v->r.n, f = sizeof(float);
+
+    switch (v->op) {
+    case DEV_OP_gdn: return n * (size_t)(2 * v->gdn.n_k * v->gdn.dim + 2 * v->gdn.n_v) * f;
+    case DEV_OP_kda: return n * (size_t)(3 * v->kda.n_head * v->kda.dim + v->kda.n_head) * f;
+    case DEV_OP_ssm2: return n * (size_t)(2 * v->ssm2.n_head) * f;
+    default: return 0;
+    }
+}
+
+void cuda_rec(struct cuda *c, const struct node *v)
+{
+    switch (v->op) {
+    case DEV_OP_conv: convolve(c, v); break;
+    case DEV_OP_gdn: delta(c, v, false); break;
+    case DEV_OP_kda: delta(c, v, true); break;
+    case DEV_OP_ssm1: selective(c, v); break;
+    default: mamba2(c, v); break;
+    }
+}
