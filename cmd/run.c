@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "cli/answer.h"
 #include "cli/cli.h"
+#include "cli/session.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "run/run.h"
@@ -19,7 +20,7 @@
 #define CHUNK_DEFAULT 512  /* rows in one step */
 
 static struct {
-    const char *model, *prompt, *system, *messages, *tools, *tokens, *logits, *kv, *device;
+    const char *model, *prompt, *system, *messages, *tools, *tokens, *session, *logits, *kv, *device;
     bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool        verbose, quiet;
     int         think, reasoning; /* index of the choice; think 0: on; reasoning -1: by terminal */
@@ -51,6 +52,7 @@ static const struct opt opts[] = {
     FLAG('r', "raw", "no chat: continue the text as it is", &o.raw),
     FLAG(0, "plain", "raw: special tokens spelled out are text", &o.plain),
     PATH(0, "tokens", "file", "JSON: token ids as the prompt, as they are", &o.tokens),
+    PATH(0, "session", "file", "keep the conversation in a file, go on from it", &o.session),
     SECTION("Answer"),
     INT64('n', "predict", "tokens", "at most so many; 0 only evaluates", &o.predict_max, 0),
     LIST("stop", "text", "end before this text; repeatable", &o.stops),
@@ -112,6 +114,7 @@ struct session {
     char               path[4096];
     struct gguf       *gguf;
     struct text       *text; /* NULL: --tokens and a file without a tokenizer */
+    struct cli_session kept; /* --session */
     bool               chat, thinking;
     struct cli_buf     rendered; /* the prompt as text */
     struct text_tokens prompt;
@@ -122,7 +125,8 @@ struct session {
     struct answer      answer;
     bool               started; /* --jsonl: events have begun */
     enum finish        finish;
-    int64_t            n_steps; /* after the prompt's */
+    int64_t            n_evaluated; /* tokens of the prompt that the session did not have */
+    int64_t            n_steps;     /* after the prompt's */
     double             load_ms, prompt_ms, decode_ms;
 };
 
@@ -137,8 +141,8 @@ static void check_usage(char *const *files)
         cli_usage("--inspect takes no prompt");
     if (o.json && o.jsonl)
         cli_usage("--json or --jsonl, not both");
-    if (actions && (o.jsonl || o.logits || (o.json && !o.inspect)))
-        cli_usage("--json, --jsonl and --logits belong to a run of the model");
+    if (actions && (o.jsonl || o.logits || o.session || (o.json && !o.inspect)))
+        cli_usage("--json, --jsonl, --logits and --session belong to a run of the model");
     if (o.tokens && (input || o.raw || o.system || o.messages || o.tools || actions))
         cli_usage("--tokens is the whole prompt: no text, messages or other action with it");
     if ((o.raw || o.tokenize || o.detokenize) && (o.system || o.messages || o.tools))
@@ -176,12 +180,13 @@ static enum err_code encode_prompt(struct session *s, struct err *e)
 {
     const struct text_info *info = text_info(s->text);
     struct str              text = { s->rendered.p, s->rendered.n };
-    unsigned flags = (o.plain && !s->chat ? 0 : TEXT_SPECIAL) | (s->chat ? 0 : TEXT_ADD);
+    bool     begins = !s->chat && s->prompt.n == 0;
+    unsigned flags = (o.plain && !s->chat ? 0 : TEXT_SPECIAL) | (begins ? TEXT_ADD : 0);
 
     if (text_encode(s->text, text, flags, &s->prompt, e))
         return e->code;
     /* A text to go on from does not end. */
-    if (!s->chat && info->add_eos && s->prompt.n > 0 && s->prompt.v[s->prompt.n - 1] == info->eos)
+    if (begins && info->add_eos && s->prompt.n > 0 && s->prompt.v[s->prompt.n - 1] == info->eos)
         s->prompt.n--;
     s->thinking = s->chat && opens_thinking(s);
     return ERR_OK;
@@ -205,6 +210,13 @@ static enum err_code read_prompt(struct session *s, char *const *files, struct e
     if (o.tokens != NULL)
         return read_tokens_file(s, e);
     s->chat = !o.raw && !o.tokenize && !o.detokenize && text_has_chat(s->text);
+    if (s->kept.begun && o.messages == NULL) {
+        if (o.system || o.tools)
+            return err_set(e, ERR_ARG, "%s: the session has begun: too late for --system and --tools",
+                           o.session);
+        if (cli_session_prefix(&s->kept, s->text, s->chat, &s->prompt, &s->rendered, e))
+            return e->code;
+    }
     if (s->chat)
         return cli_render_chat(&s->rendered, s->text,
                                &(struct cli_chat){ o.system, o.messages, o.tools, o.prompt, files,
@@ -214,6 +226,14 @@ static enum err_code read_prompt(struct session *s, char *const *files, struct e
         return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no messages or tools",
                        s->path);
     return cli_read_prompt(&s->rendered, o.prompt, files, e);
+}
+
+/* Positions of the prompt whose logits are wanted: the last ones. */
+static int64_t wanted_logits(const struct session *s)
+{
+    if (o.logits == NULL)
+        return 1;
+    return o.logits_last > 0 && o.logits_last < s->prompt.n ? o.logits_last : s->prompt.n;
 }
 
 static enum err_code tokenize(struct session *s, struct err *e)
@@ -393,7 +413,14 @@ static enum err_code open_run(struct session *s, struct err *e)
         ro.rows_max = (int)s->prompt.n;
     if (o.kv != NULL)
         split_kv(kv, &ro.kv_k, &ro.kv_v);
+    else
+        cli_session_kv(&s->kept, &ro.kv_k, &ro.kv_v);
+    if (o.session != NULL)
+        ro.checkpoint_bytes = run_snapshot_bytes(s->model); /* one, where the last message ends */
     if (run_open(&s->run, s->model, &ro, e))
+        return e->code;
+    if (o.session != NULL && cli_session_load(&s->kept, s->run, text_fingerprint(s->gguf), s->path, &s->prompt,
+                                              wanted_logits(s), e))
         return e->code;
     return open_sampler(s, e);
 }
@@ -420,22 +447,37 @@ static bool prompt_tick(void *ctx, uint64_t done, uint64_t total)
     return !cli_interrupted();
 }
 
+/* What the session does not have of the prompt, with a mark where the last message ends. */
+static enum err_code feed_rest(struct session *s, int64_t n_logits, struct logits_file *f, struct err *e)
+{
+    struct progress progress = { prompt_tick, NULL };
+    int64_t         at = run_pos(s->run, 0), n = s->prompt.n;
+    int64_t         border = o.session ? cli_session_border(s->text, &s->prompt) : 0;
+    int64_t         early = n_logits > n - border ? n_logits - (n - border) : 0; /* of the logits */
+
+    if (border > at) {
+        if (run_feed(s->run, 0, s->prompt.v + at, border - at, early, early ? write_row : NULL, f,
+                     &progress, e))
+            return e->code;
+        run_mark(s->run, 0);
+        n_logits -= early;
+        at = border;
+    }
+    return run_feed(s->run, 0, s->prompt.v + at, n - at, n_logits, f->out ? write_row : NULL, f,
+                    &progress, e);
+}
+
 /* Feeds the prompt, and writes the logits that are asked for. */
 static enum err_code feed_prompt(struct session *s, struct err *e)
 {
     struct logits_file f = { NULL, (size_t)model_info(s->model)->n_vocab * sizeof(float) };
-    struct progress    progress = { prompt_tick, NULL };
-    int64_t            n_logits = 1;
     double             from = cli_now_ms();
     enum err_code      code;
 
-    if (o.logits != NULL) {
-        n_logits = o.logits_last > 0 && o.logits_last < s->prompt.n ? o.logits_last : s->prompt.n;
-        if (io_out_open(&f.out, o.logits, e))
-            return e->code;
-    }
-    code = run_feed(s->run, 0, s->prompt.v, s->prompt.n, n_logits, f.out ? write_row : NULL, &f,
-                    &progress, e);
+    s->n_evaluated = s->prompt.n - run_pos(s->run, 0);
+    if (o.logits != NULL && io_out_open(&f.out, o.logits, e))
+        return e->code;
+    code = feed_rest(s, wanted_logits(s), &f, e);
     s->prompt_ms = cli_now_ms() - from;
     cli_progress_end();
     if (f.out == NULL)
@@ -478,6 +520,10 @@ static enum err_code generate(struct session *s, struct err *e)
     for (int64_t n = 0; o.predict_max < 0 || n < o.predict_max; n++) {
         struct sample_pick pick;
 
+        if (cli_interrupted()) {
+            s->finish = FINISH_INTERRUPTED;
+            break;
+        }
         if (n > 0 && run_pos(s->run, 0) >= run_ctx(s->run)) {
             s->finish = FINISH_CONTEXT;
             break;
@@ -490,10 +536,6 @@ static enum err_code generate(struct session *s, struct err *e)
             s->n_steps++;
         }
         show_status(s, from);
-        if (cli_interrupted()) {
-            s->finish = FINISH_INTERRUPTED;
-            break;
-        }
         if (sample_next(s->sampler, run_logits_last(s->run), &pick, e))
             return e->code;
         if (ends(s, pick.token)) {
@@ -520,15 +562,22 @@ static double per_second(int64_t n, double ms)
 
 static json_t *json_usage(const struct session *s)
 {
-    return json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)s->prompt.n,
-                     "completion_tokens", (json_int_t)s->answer.ids.n, "reasoning_tokens",
-                     (json_int_t)s->answer.n_reasoning);
+    json_t *u = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)s->prompt.n,
+                          "completion_tokens", (json_int_t)s->answer.ids.n, "reasoning_tokens",
+                          (json_int_t)s->answer.n_reasoning);
+
+    if (u == NULL || !o.session ||
+        (cli_json_set(u, "cached_tokens", json_integer(s->prompt.n - s->n_evaluated)) &&
+         cli_json_set(u, "evaluated_tokens", json_integer(s->n_evaluated))))
+        return u;
+    json_decref(u);
+    return NULL;
 }
 
 static json_t *json_timings(const struct session *s)
 {
     return json_pack("{s:f, s:f, s:f, s:f, s:f}", "load_ms", s->load_ms, "prompt_ms", s->prompt_ms,
-                     "prompt_tps", per_second(s->prompt.n, s->prompt_ms), "decode_ms", s->decode_ms,
+                     "prompt_tps", per_second(s->n_evaluated, s->prompt_ms), "decode_ms", s->decode_ms,
                      "decode_tps", per_second(s->n_steps, s->decode_ms));
 }
 
@@ -554,6 +603,8 @@ static enum err_code print_end(const struct session *s, struct err *e)
          cli_json_set(top, "usage", json_usage(s)) &&
          cli_json_set(top, "timings", json_timings(s)) &&
          cli_json_set(top, "seed", json_integer(o.seed));
+    if (ok && o.session)
+        ok = cli_json_set(top, "cache", cli_session_json(&s->kept, s->text, &s->prompt));
     if (ok && o.json && o.logprobs >= 0)
         ok = cli_json_set(top, "logprobs", json_incref(a->logprobs));
     if (ok)
@@ -599,8 +650,10 @@ static void note_times(const struct session *s)
     if (cli_verbosity() < 1)
         return;
     cli_note("load     %.1f ms", s->load_ms);
-    cli_note("prompt   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", s->prompt.n, s->prompt_ms,
-             per_second(s->prompt.n, s->prompt_ms));
+    if (o.session)
+        cli_session_note(&s->kept, s->text, &s->prompt);
+    cli_note("prompt   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", s->n_evaluated, s->prompt_ms,
+             per_second(s->n_evaluated, s->prompt_ms));
     cli_note("answer   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", s->answer.ids.n, s->decode_ms,
              per_second(s->n_steps, s->decode_ms));
     n = model_timings(s->model, t, (int)(sizeof t / sizeof *t));
@@ -629,6 +682,15 @@ static enum err_code open_answer(struct session *s, struct err *e)
     return cli_answer_open(&s->answer, &ao, e);
 }
 
+/* Writes the session. A turn that was not read to its end is no part of a conversation; of a prompt that comes
+ * whole the next time, what was read is worth keeping. */
+static enum err_code keep(struct session *s, bool prompt_read, struct err *e)
+{
+    if (!prompt_read && o.messages == NULL && o.tokens == NULL)
+        return ERR_OK;
+    return cli_session_save(&s->kept, s->run, s->chat, &s->answer.ids, s->prompt.n, e);
+}
+
 /* The model is ready: prompt in, answer out. */
 static enum err_code answer(struct session *s, struct err *e)
 {
@@ -643,6 +705,8 @@ static enum err_code answer(struct session *s, struct err *e)
     if (code == ERR_CANCEL && cli_interrupted())
         s->finish = FINISH_INTERRUPTED;
     else if (code || generate(s, e))
+        return e->code;
+    if (o.session && keep(s, code == ERR_OK, e))
         return e->code;
     if ((o.json || o.jsonl) && print_end(s, e))
         return e->code;
@@ -666,6 +730,8 @@ static enum err_code session(struct session *s, char *const *files, struct err *
             return e->code;
         cli_note("text     none: %s", e->msg);
     }
+    if (o.session != NULL && cli_session_open(&s->kept, o.session, e))
+        return e->code;
     s->load_ms = cli_now_ms() - from;
     if (read_prompt(s, files, e))
         return e->code;
@@ -691,6 +757,7 @@ static void close_session(struct session *s)
     cli_answer_close(&s->answer);
     free(s->stops);
     sample_close(s->sampler);
+    cli_session_close(&s->kept);
     run_close(s->run);
     model_close(s->model);
     text_tokens_free(&s->prompt);

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session.h - a conversation in a file: what a prompt adds to it, what it saves.      room: cmd (cli_)
+ *
+ * Beside the state of the model (run/session.h) the file has the tokens that were chosen but not yet evaluated,
+ * and whether it is a chat. A prompt is either whole (--messages, --tokens): what it shares with the session is
+ * not evaluated again; or it goes on from the session: see cli_session_prefix(). */
+#ifndef CLI_SESSION_H
+#define CLI_SESSION_H
+#include "cli/cli.h"
+#include "run/run.h"
+#include "text/text.h"
+
+struct run_session;
+
+struct cli_session {
+    struct run_session *file;    /* NULL: no --session */
+    const char         *path;
+    struct text_tokens  held;    /* what it had when it was opened, tokens that wait included */
+    bool                begun;   /* it had something */
+    bool                chat;
+    bool                loaded;
+    struct run_match    match;
+};
+
+MUST_CHECK enum err_code cli_session_open(struct cli_session *s, const char *path, struct err *e);
+void cli_session_close(struct cli_session *s);
+
+/* For a prompt that goes on: the session's tokens to *prompt, and to *text what ends the turn that a chat broke
+ * off in, by the model's template. ERR_ARG when one is a chat and the other is not. */
+MUST_CHECK enum err_code cli_session_prefix(const struct cli_session *s, const struct text *t, bool chat,
+                                            struct text_tokens *prompt, struct cli_buf *text, struct err *e);
+/* Types of keys and values to open the run with, when the session has some. */
+void cli_session_kv(const struct cli_session *s, const char **k, const char **v);
+/* The run holds as much of the prompt as the session can give, but not its last n_logits tokens. */
+MUST_CHECK enum err_code cli_session_load(struct cli_session *s, struct run *r, uint64_t tokenizer,
+                                          const char *model, const struct text_tokens *prompt, int64_t n_logits,
+                                          struct err *e);
+/* Where the last message of a prompt ends: before its last control token, or its last token. */
+int64_t cli_session_border(const struct text *t, const struct text_tokens *prompt);
+/* chosen: tokens of the answer, those at its end perhaps not evaluated. */
+MUST_CHECK enum err_code cli_session_save(struct cli_session *s, struct run *r, bool chat,
+                                          const struct text_tokens *chosen, int64_t prompt_tokens, struct err *e);
+
+/* What the session gave: counts, and the first difference with the text around it. */
+json_t *cli_session_json(const struct cli_session *s, const struct text *t, const struct text_tokens *prompt);
+void    cli_session_note(const struct cli_session *s, const struct text *t, const struct text_tokens *prompt);
+#endif

@@ -1,0 +1,213 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# --session: going on gives the bytes of one run that was never interrupted, whatever happens to the writer.
+load common
+
+SUM='What is 347 + 58?'
+
+# ids FILE: the prompt of a run and its answer, as one list.
+whole()
+{
+    jq -cs 'add' "$@"
+}
+
+@test "whole prompts of tokens: what the session has is not evaluated, the answer is the same" {
+    chimere-run --tokenize "$ROOT/README.md" | jq -c '.[:700]' > a.json
+    chimere-run --tokens a.json -n 20 --json > one
+    jq -e '.cache == null and .usage.cached_tokens == null' one
+    try 0 chimere-run --tokens a.json -n 20 --json --session s
+    jq -e '.usage.cached_tokens == 0 and .usage.evaluated_tokens == 700 and .cache.held_tokens == 0' out
+    [ "$(jq -c .token_ids out)" = "$(jq -c .token_ids one)" ]
+    jq -c .token_ids one > answer.json
+    echo '[11,12,13]' > b.json
+    whole a.json answer.json b.json > ab.json
+    chimere-run --tokens ab.json -n 20 --json --logits want.f32 --logits-last 2 > two
+    for chunk in 1 512; do
+        cp s s.copy
+        try 0 chimere-run --tokens ab.json -n 20 --json --session s.copy --chunk $chunk --threads $((chunk % 2 + 1)) \
+            --logits got.f32 --logits-last 2
+        jq -e '.usage.prompt_tokens == 723 and .usage.cached_tokens == 719 and .usage.evaluated_tokens == 4 and
+               .cache.held_tokens == 719 and .cache.common_tokens == 719 and .cache.had == null' out
+        [ "$(jq -c '[.token_ids, .text]' out)" = "$(jq -c '[.token_ids, .text]' two)" ]
+        cmp want.f32 got.f32
+    done
+}
+
+@test "the first token that differs is told, with text around it" {
+    chimere-run --tokenize "$ROOT/README.md" | jq -c '.[:200]' > a.json
+    jq -c '.[100] = 5 | .[:150]' a.json > b.json
+    chimere-run --tokens a.json -n 4 --session s > /dev/null
+    chimere-run --tokens b.json -n 4 --json > want
+    try 0 chimere-run --tokens b.json -n 4 --json --session s -v
+    jq -e --slurpfile a a.json '.cache.common_tokens == 100 and .cache.kept_tokens <= 100 and
+           .cache.had.token_id == $a[0][100] and .cache.given.token_id == 5 and
+           (.cache.before | length > 0) and (.cache.had.after | length > 0)' out
+    [ "$(jq -c .token_ids out)" = "$(jq -c .token_ids want)" ]
+    grep -q 'token 100 differs' err
+    # Keys as documented, in usage and in cache.
+    jq -r '.cache | keys[]' out | sort | diff - <(awk '/^\.S[sh]/ { on = $2 == "cache" }
+        on && /^\.It Li/ { print $3 }' "$ROOT/man/chimere-jsonl.5" | sort)
+    jq -e '(.usage | keys) == ["cached_tokens", "completion_tokens", "evaluated_tokens", "prompt_tokens",
+           "reasoning_tokens"]' out
+}
+
+@test "the same prompt again costs its last message's end" {
+    echo '[{"role": "user", "content": "What is 347 + 58?"}]' > m.json
+    chimere-run --messages m.json --json --session s > one
+    try 0 chimere-run --messages m.json --json --session s
+    [ "$(jq .text out)" = "$(jq .text one)" ]
+    jq -e '.usage.evaluated_tokens < 8 and .usage.cached_tokens > 10 and .cache.common_tokens == .usage.prompt_tokens' out
+    # The next question in the chat: the template leaves the reasoning out, the session goes back to before it.
+    jq -c '. + [{"role": "assistant", "content": "405"}, {"role": "user", "content": "And 5 more?"}]' m.json > m2.json
+    chimere-run --messages m2.json --json > want
+    try 0 chimere-run --messages m2.json --json --session s
+    [ "$(jq -c .token_ids out)" = "$(jq -c .token_ids want)" ]
+    jq -e '.cache.kept_tokens > 10' out
+}
+
+@test "a conversation, turn by turn" {
+    try 0 chimere-run -p "$SUM" --session s --json
+    jq -c .token_ids out > answer.json
+    chimere-run --show-prompt -p "$SUM" | chimere-run --tokenize > first.json
+    # The rest of the turn, as the template ends it, and the next one.
+    { printf '<|im_end|>\n'; chimere-run --show-prompt -p 'And 20 more?'; } | chimere-run --tokenize > next.json
+    whole first.json answer.json next.json > all.json
+    chimere-run --tokens all.json --json > want
+    try 0 chimere-run -p 'And 20 more?' --session s --json
+    [ "$(jq -c .token_ids out)" = "$(jq -c .token_ids want)" ]
+    jq -e --argjson n "$(jq length next.json)" '.usage.evaluated_tokens == $n' out
+    [ "$(jq .usage.prompt_tokens out)" -eq "$(jq length all.json)" ]
+    # Standard input and plain text work as well.
+    echo "$SUM" | try 0 chimere-run --session s
+    [ -s out ]
+}
+
+@test "an answer that was cut inside its reasoning is ended before the next turn" {
+    chimere-run -p "$SUM" --session s --json -n 7 > one
+    chimere-run --show-prompt -p "$SUM" | chimere-run --tokenize > first.json
+    jq -c .token_ids one > answer.json
+    { printf '\n</think>\n\n<|im_end|>\n'; chimere-run --show-prompt -p 'Go on.'; } | chimere-run --tokenize > next.json
+    whole first.json answer.json next.json > all.json
+    chimere-run --tokens all.json -n 30 --json > want
+    try 0 chimere-run -p 'Go on.' -n 30 --session s --json
+    [ "$(jq -c .token_ids out)" = "$(jq -c .token_ids want)" ]
+    jq -e '.cache.had == null' out
+}
+
+@test "raw text goes on where it ended, in pieces as in one" {
+    all=$(chimere-run --raw -n 60 -p 'The kernel keeps'; echo .)
+    first=$(chimere-run --raw -n 25 -p 'The kernel keeps' --session s; echo .)
+    second=$(chimere-run --raw -n 1 -p '' --session s --kv f32; echo .)
+    third=$(chimere-run --raw -n 34 -p '' --session s; echo .)
+    [ "${first%.}${second%.}$third" = "$all" ]
+}
+
+@test "the session's types of keys and values are the default" {
+    chimere-run --raw -n 5 -p 'The kernel' --session s --kv f16,q8_0 > /dev/null
+    try 0 chimere-run --raw -n 5 -p ' keeps' --session s
+    fails 2 's: a session with keys and values of types f16,q8_0, not f32,f32' \
+        chimere-run --raw -n 5 -p ' keeps' --session s --kv f32
+}
+
+@test "a session is of one model, one kind, one place" {
+    chimere-run -p "$SUM" --session s -n 3 > /dev/null
+    cp s before
+    fails 3 "s: a session of the model 'chimere-nano-q5_k_m.gguf' (qwen35moe, fingerprint " \
+        chimere-run -m "$TINY" --tokens <(echo '[1,2]') -n 1 --session s
+    grep -q "not of 'qwen35moe-k.iq3_s.gguf'" err
+    fails 2 's: the session is a chat' chimere-run --raw -p x --session s
+    fails 2 's: the session has begun' chimere-run -p x -s 'Be brief.' --session s
+    fails 2 'belong to a run' chimere-run --inspect --session s
+    fails 1 'tokens, the context 10' chimere-run -p x --session s --ctx 10
+    cmp s before
+    chimere-run --raw -n 1 -p x --session r > /dev/null
+    fails 2 'r: the session is no chat' chimere-run -p x --session r
+    # Another name of the same model is the same model.
+    cp "$CHIMERE_MODEL" other-name.gguf
+    try 0 chimere-run -m other-name.gguf -p x -n 1 --session s
+}
+
+@test "what is no session file" {
+    mkdir d
+    fails 1 'd: is a directory' chimere-run -p x --session d
+    fails 1 'no/s: cannot open its directory' chimere-run -p x --session no/s
+    fails 1 'cannot create' chimere-run -p x --session /proc/s
+    echo text > t
+    fails 3 't: is not a session file' chimere-run -p x --session t
+    : > empty
+    fails 3 'empty: is not a session file' chimere-run -p x --session empty
+    fails 1 'is not a regular file' chimere-run -p x --session /dev/null
+    [ "$(cat t)" = text ]
+    chimere-run -p x -n 1 --session s > /dev/null
+    head -c 300 s > cut
+    fails 3 'cut: offset ' chimere-run -p x --session cut
+    cp s junk
+    printf '%1000s' '' >> junk
+    try 0 chimere-run -p x -n 1 --session junk
+    head -c $(($(stat -c %s s) / 2)) s | cat - /dev/zero | head -c "$(stat -c %s s)" > bad
+    fails 3 'bad: offset ' chimere-run -p x --session bad
+}
+
+@test "one program at a time" {
+    chimere-run -p x -n 1 --session s > /dev/null
+    exec 9< s
+    flock -x 9
+    fails 1 'another process has this session open' chimere-run -p x --session s
+    exec 9<&-
+    try 0 chimere-run -p x -n 1 --session s
+}
+
+@test "an interrupted answer is kept" {
+    chimere-run --raw -p 'The kernel' --ignore-eos -n 100000 --session s > text &
+    pid=$!
+    for _ in $(seq 100); do [ -s text ] && break; sleep 0.05; done
+    kill -TERM $pid # a shell's background job ignores SIGINT
+    status=0
+    wait $pid || status=$?
+    [ $status -eq 143 ]
+    [ -s s ]
+    try 0 chimere-run --raw -p '' -n 5 --session s --json
+    jq -e '.cache.had == null and .usage.evaluated_tokens <= 2 and .usage.cached_tokens > 2' out
+}
+
+@test "killed at any moment: the old or the new session" {
+    chimere-run --tokenize "$ROOT/README.md" | jq -c '.[:300]' > a.json
+    jq -c '.[:200]' a.json > short.json
+    chimere-run --tokens short.json -n 3 --session old --json > one
+    chimere-run --tokens a.json -n 8 --json > want
+    for i in $(seq 15); do
+        cp old s
+        chimere-run --tokens a.json -n 3 --session s > /dev/null 2>&1 &
+        pid=$!
+        sleep "0.$(printf %03d $((i * 12)))"
+        kill -KILL $pid 2> /dev/null || true
+        wait $pid 2> /dev/null || true
+        try 0 chimere-run --tokens a.json -n 8 --session s --json
+        [ "$(jq -c .token_ids out)" = "$(jq -c .token_ids want)" ]
+        jq -e '.cache.kept_tokens >= 199' out > /dev/null
+    done
+}
+
+@test "every write, sync and rename fails in turn: the session is what it was, or complete" {
+    shim=${BUILD:-build}/test/fault-shim.so
+    [ "${shim#/}" != "$shim" ] || shim=$ROOT/$shim
+    [ -e "$shim" ] || skip "no $shim"
+    export ASAN_OPTIONS=verify_asan_link_order=0
+    echo '[1, 2, 3, 4, 5]' > a.json
+    run() { chimere-run -m "$TINY" --tokens a.json -n 2 --threads 1 --ctx 64 --session s; }
+    run > /dev/null
+    cp s old
+    for have in no old; do
+        for kind in write sync rename open alloc; do
+            for n in $(seq 9); do
+                rm -f s
+                [ $have = no ] || cp old s
+                status=0
+                CHIMERE_TEST_FAULT=$kind:$n LD_PRELOAD=$shim run > out 2> err || status=$?
+                [ $status -eq 0 ] || { [ "$(wc -l < err)" -eq 1 ] && grep -q '^chimere-run: ' err; }
+                if [ -e s ]; then run > again; elif [ $have = old ]; then false; fi
+            done
+        done
+    done
+    [ -z "$(find . -name '.s.*')" ]
+}
