@@ -11,6 +11,7 @@ enum panel { PANEL_SPEED, PANEL_KL, PANEL_ACCURACY, N_PANELS };
 struct plot {
     struct bench *b;
     json_t       *files;  /* array of arrays of records */
+    json_t       *sets;   /* object: name of a task set -> its place on the axis */
     int           n_panels;
     bool          has[N_PANELS];
     FILE         *out;
@@ -53,7 +54,6 @@ static void put_text(FILE *f, const char *s)
 static void put_data(struct plot *p, size_t file, enum panel panel)
 {
     const json_t *records = json_array_get(p->files, file);
-    int           n = 0;
 
     fprintf(p->out, "$data%d_%zu << EOD\n", (int)panel, file);
     for (size_t i = 0; i < json_array_size(records); i++) {
@@ -67,14 +67,11 @@ static void put_data(struct plot *p, size_t file, enum panel panel)
         else if (panel == PANEL_KL)
             fprintf(p->out, "%g %g %g\n", number_in(json_object_get(r, "model"), "weight_bytes") / 1e6,
                     number_in(r, "kl_mean_nats"), number_in(r, "kl_mean_se_nats"));
-        else {
-            fprintf(p->out, "%g ", n + 0.12 * (double)file);
-            fprintf(p->out, "%g %g %g ", 100 * number_in(r, "accuracy"), 100 * number_in(r, "accuracy_lo"),
+        else
+            fprintf(p->out, "%g %g %g %g\n",
+                    (double)json_integer_value(json_object_get(p->sets, text_in(r, "set"))) + 0.12 * (double)file,
+                    100 * number_in(r, "accuracy"), 100 * number_in(r, "accuracy_lo"),
                     100 * number_in(r, "accuracy_hi"));
-            put_text(p->out, text_in(r, "set"));
-            putc('\n', p->out);
-        }
-        n++;
     }
     fputs("EOD\n", p->out);
 }
@@ -89,19 +86,36 @@ static bool file_has(const struct plot *p, size_t file, enum panel panel)
     return false;
 }
 
+/* Names of task sets along the axis. */
+static void put_sets(struct plot *p)
+{
+    const char *name;
+    json_t     *place;
+
+    fprintf(p->out, "set xrange [-0.5:%zu.5]\nset xtics (", json_object_size(p->sets) - 1);
+    json_object_foreach(p->sets, name, place) {
+        fputs(json_integer_value(place) > 0 ? ", " : "", p->out);
+        put_text(p->out, name);
+        fprintf(p->out, " %lld", (long long)json_integer_value(place));
+    }
+    fputs(")\n", p->out);
+}
+
 static void put_panel(struct plot *p, enum panel panel)
 {
     static const char *const head[] = {
         "set title 'decode'\nset xlabel 'depth, tokens'\nset ylabel 'tokens/s'\nset yrange [0:*]\n",
-        "set title 'divergence'\nset xlabel 'weights, MB'\nset ylabel 'KL, nats'\nset yrange [0:*]\n",
-        "set title 'accuracy'\nset xlabel ''\nset ylabel '%, 95 % interval'\nset yrange [0:100]\nset xrange [-0.5:*]\n",
+        "set title 'divergence'\nset xlabel 'weights, MB'\nset ylabel 'KL, nats'\nset xrange [0:*]\nset yrange [0:*]\n",
+        "set title 'accuracy'\nset xlabel ''\nset ylabel '%, 95 % interval'\nset yrange [0:100]\n",
     };
-    static const char *const style[] = { "using 1:2:3:4 with yerrorlines", "using 1:2:3 with yerrorbars",
-                                         "using 1:2:3:4:xtic(5) with yerrorbars" };
+    static const char *const style[] = { "using 1:2:3:4 with yerrorlines", "using 1:2:3 with yerrorbars pt 7",
+                                         "using 1:2:3:4 with yerrorbars pt 7" };
     bool first = true;
 
     fputs("set autoscale\n", p->out);
     fputs(head[panel], p->out);
+    if (panel == PANEL_ACCURACY)
+        put_sets(p);
     for (size_t i = 0; i < json_array_size(p->files); i++) {
         if (!file_has(p, i, panel))
             continue;
@@ -159,8 +173,8 @@ static enum err_code draw(struct plot *p, struct err *e)
 
 enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e)
 {
-    struct plot   p = { .b = b, .files = json_array() };
-    enum err_code code = p.files ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    struct plot   p = { .b = b, .files = json_array(), .sets = json_object() };
+    enum err_code code = p.files && p.sets ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 
     if (b->o->out == NULL || *b->operands == NULL)
         code = err_set(e, ERR_ARG, "plot: records, please, and -o FILE.svg");
@@ -171,8 +185,11 @@ enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e)
         if (code == ERR_OK && json_array_append_new(p.files, records))
             code = err_set(e, ERR_NOMEM, "out of memory");
         for (size_t i = 0; code == ERR_OK && i < json_array_size(records); i++) {
-            int panel = panel_of(json_array_get(records, i));
+            const json_t *r = json_array_get(records, i);
+            int           panel = panel_of(r);
 
+            if (panel == PANEL_ACCURACY && json_object_get(p.sets, text_in(r, "set")) == NULL)
+                json_object_set_new(p.sets, text_in(r, "set"), json_integer((json_int_t)json_object_size(p.sets)));
             if (panel >= 0 && !p.has[panel]) {
                 p.has[panel] = true;
                 p.n_panels++;
@@ -184,5 +201,6 @@ enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e)
     if (code == ERR_OK)
         code = draw(&p, e);
     json_decref(p.files);
+    json_decref(p.sets);
     return code;
 }

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# rivals.sh - the same model file in chimere and in llama.cpp, in turns, side by side.
+# usage: rivals.sh [-t THREADS] [-p PROMPT] [-d DEPTHS] [-n TOKENS] [-r ROUNDS] FILE.gguf
+# LLAMA_BENCH and CHIMERE_BENCH name the programs; a rival that is not there is left out.
+set -euo pipefail
+threads=$(nproc) prompt=512 depths=0 tokens=32 rounds=3
+while getopts t:p:d:n:r: o; do
+    case $o in
+    t) threads=$OPTARG ;; p) prompt=$OPTARG ;; d) depths=$OPTARG ;; n) tokens=$OPTARG ;; r) rounds=$OPTARG ;;
+    *) sed -n '3,5s/^# //p' "$0" >&2; exit 2 ;;
+    esac
+done
+shift $((OPTIND - 1))
+[ $# -eq 1 ] || { sed -n '3,5s/^# //p' "$0" >&2; exit 2; }
+file=$1
+here=$(cd "$(dirname "$0")/.." && pwd)
+ours=${CHIMERE_BENCH:-$(command -v chimere-bench || echo "$here/bin/chimere-bench")}
+theirs=${LLAMA_BENCH:-$(command -v llama-bench || true)}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+# Lines "ENGINE TEST TOKENS_PER_SECOND", one for each round.
+for _ in $(seq "$rounds"); do
+    "$ours" speed -m "$file" --threads "$threads" --prompt "$prompt" --depth "$depths" --rows '' --seqs '' \
+        --tokens "$tokens" --reps 1 --kv f16 |
+        jq -r 'if .prompt_tps then "chimere prompt-\(.prompt_tokens) \(.prompt_tps)"
+            elif .decode_tps then "chimere decode@\(.depth_tokens) \(.decode_tps)" else empty end' >> "$dir/all"
+    [ -n "$theirs" ] || continue
+    "$theirs" -m "$file" -t "$threads" -p "$prompt" -n 0 -r 1 -o jsonl 2> /dev/null |
+        jq -r '"llama.cpp prompt-\(.n_prompt) \(.avg_ts)"' >> "$dir/all"
+    "$theirs" -m "$file" -t "$threads" -p 0 -n "$tokens" -d "$depths" -r 1 -o jsonl 2> /dev/null |
+        jq -r '"llama.cpp decode@\(.n_depth) \(.avg_ts)"' >> "$dir/all"
+done
+[ -n "$theirs" ] || echo "llama-bench is not installed: set LLAMA_BENCH" >&2
+echo "$file, $threads threads, median of $rounds rounds [least, most], tokens/s"
+sort -k2,2 -k1,1 -k3,3n "$dir/all" | awk '
+    function flush() {
+        if (n) printf "%-14s %-10s %10.2f  [%.2f, %.2f]\n", test, engine, n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2, v[1], v[n]
+        n = 0
+    }
+    $1 != engine || $2 != test { flush(); engine = $1; test = $2 }
+    { v[++n] = $3 }
+    END { flush() }'
