@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* session.h - a sequence kept in a file.                                     room: run (base model state)
  *
  * A session file holds the tokens of a sequence, their KV rows, and snapshots of the recurrent layers at the
