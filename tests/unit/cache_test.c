@@ -199,10 +199,12 @@ static void marks(void **state)
     int32_t tokens[40];
     struct err e = { 0 };
     struct run_match m;
+    struct rig plain;
 
     (void)state;
     for (int i = 0; i < 40; i++)
         tokens[i] = i;
+    rig_open(&plain, MODEL, 1, &(struct run_opts){ .ctx_tokens = 64 });
     for (int rungs = 0; rungs < 2; rungs++) {
         struct rig rig;
 
@@ -218,16 +220,23 @@ static void marks(void **state)
         ok(run_match(rig.r, 1, tokens, 40, &m, &e), &e);
         assert_int_equal(m.common, 20);
         assert_int_equal(m.kept, rungs == 0 ? 0 : 17);
-        /* The first sequence still has the snapshot that its fork went back to. */
+        /* The first sequence still has the snapshot that its fork went back to and left. */
         run_clear(rig.r, 1);
+        ok(run_feed(rig.r, 1, tokens + 20, 20, 0, NULL, NULL, NULL, &e), &e);
+        run_mark(rig.r, 1);
         ok(run_match(rig.r, 0, tokens, 18, &m, &e), &e);
         assert_int_equal(m.common, 18);
         assert_int_equal(m.kept, rungs == 0 ? 0 : 17);
+        ok(run_feed(rig.r, 0, tokens + m.kept, 18 - m.kept, 1, NULL, NULL, NULL, &e), &e);
+        float *want = logits_of(&plain, tokens, 18, 1);
+        assert_memory_equal(want, run_logits_last(rig.r), (size_t)rig.n_vocab * sizeof *want);
+        free(want);
         tokens[20] = 20;
         assert_int_equal(run_match(rig.r, 0, tokens, 0, &m, &e), ERR_ARG);
         assert_int_equal(run_match(rig.r, 2, tokens, 1, &m, &e), ERR_ARG);
         rig_close(&rig);
     }
+    rig_close(&plain);
 }
 
 /* What is held already is held, but for the last token: it gives the logits. */

@@ -327,6 +327,16 @@ static bool there(void)
     return stat(path, &st) == 0;
 }
 
+/* The sequence goes on as if its tokens had just been read. */
+static void goes_on(struct rig *rig, struct rig *plain, int32_t *tokens, int n)
+{
+    tokens[n] = 9;
+    feed_to(rig, tokens, n, n + 1);
+    float *want = logits_of(plain, tokens, n + 1, 1);
+    assert_memory_equal(want, run_logits_last(rig->r), (size_t)rig->n_vocab * sizeof *want);
+    free(want);
+}
+
 /* The file holds save `least` or the next one, and it can be gone on from. */
 static int check_saved(struct rig *rig, struct rig *plain, int least)
 {
@@ -349,11 +359,7 @@ static int check_saved(struct rig *rig, struct rig *plain, int least)
     ok(run_session_load(s, rig->r, 0, INT64_MAX, &e), &e);
     assert_int_equal(run_pos(rig->r, 0), n);
     run_session_close(s);
-    tokens[n] = 9;
-    feed_to(rig, tokens, n, n + 1);
-    float *want = logits_of(plain, tokens, n + 1, 1);
-    assert_memory_equal(want, run_logits_last(rig->r), (size_t)rig->n_vocab * sizeof *want);
-    free(want);
+    goes_on(rig, plain, tokens, n);
     return k;
 }
 
@@ -419,17 +425,17 @@ static void kills(void **state)
 
 /* ---- spoilt files ---- */
 
-/* Two words for a file: opened and loaded it is an earlier save, or an error with one line. */
-static bool survives(struct rig *rig, int saves)
+/* Opened and loaded a file is an earlier save, or an error with one line. */
+static bool survives(struct rig *rig, struct rig *plain, int saves)
 {
-    int32_t tokens[KILL_CTX];
+    int32_t tokens[KILL_CTX + 1];
     struct run_session *s = NULL;
     struct err e = { 0 };
     enum err_code code = run_session_open(&s, path, &e);
+    int64_t n = 0;
 
     if (code == ERR_OK) {
         size_t n_blob;
-        int64_t n;
         int k;
 
         memcpy(&k, run_session_blob(s, &n_blob), sizeof k);
@@ -443,6 +449,8 @@ static bool survives(struct rig *rig, int saves)
     if (code == ERR_OK)
         code = run_session_load(s, rig->r, 0, INT64_MAX, &e);
     run_session_close(s);
+    if (code == ERR_OK)
+        goes_on(rig, plain, tokens, (int)n);
     if (code != ERR_OK && ((code != ERR_FORMAT && code != ERR_UNSUPPORTED) || strchr(e.msg, '\n') != NULL ||
                            strncmp(e.msg, path, strlen(path)) != 0))
         fail_msg("%s", e.msg);
@@ -470,13 +478,15 @@ static char *make_session(struct rig *rig, int saves, size_t *n)
 static void spoilt(void **state)
 {
     enum { SAVES = 6 };
-    struct rig rig;
+    const char *model = "tests/golden/models/lfm2moe-a.gguf"; /* small snapshots: all parts of the file are hit */
+    struct rig rig, plain;
     size_t n;
     char *data, *bent;
     long loaded = 0, tried = program_count();
 
     (void)state;
-    rig_open(&rig, "tests/golden/models/lfm2moe-a.gguf", 1, &(struct run_opts){ .ctx_tokens = KILL_CTX });
+    rig_open(&rig, model, 1, &(struct run_opts){ .ctx_tokens = KILL_CTX });
+    rig_open(&plain, model, 1, &(struct run_opts){ .ctx_tokens = KILL_CTX });
     data = make_session(&rig, SAVES, &n);
     bent = malloc(n);
     assert_non_null(bent);
@@ -502,11 +512,52 @@ static void spoilt(void **state)
         }
         (void)unlink(path);
         put_file(path, bent, len);
-        loaded += survives(&rig, SAVES) ? 1 : 0;
+        loaded += survives(&rig, &plain, SAVES) ? 1 : 0;
     }
     /* Most damage comes after some complete save, or is to be noticed. */
     assert_true(loaded > tried / 10 && loaded < tried);
     free(bent);
+    free(data);
+    rig_close(&rig);
+    rig_close(&plain);
+}
+
+/* Records that are whole but stand where they were not written do not count. */
+static void misplaced_records(void **state)
+{
+    struct rig rig;
+    struct stat st;
+    int32_t tokens[60];
+    struct err e = { 0 };
+    char *data;
+    size_t n;
+    off_t first;
+    int64_t held;
+
+    (void)state;
+    fill(tokens, 60, 7);
+    rig_open(&rig, MODEL, 1, &(struct run_opts){ .ctx_tokens = 64 });
+    feed_to(&rig, tokens, 0, 20);
+    save(&rig, NULL, 0);
+    assert_int_equal(stat(path, &st), 0);
+    first = st.st_size;
+    feed_to(&rig, tokens, 20, 40);
+    save(&rig, NULL, 0);
+    ok(io_read_all(&data, &n, path, 1 << 28, &e), &e);
+    /* The second save of another session of 20 tokens, behind the first of this one. */
+    tokens[3]++;
+    run_clear(rig.r, 0);
+    (void)unlink(path);
+    feed_to(&rig, tokens, 0, 20);
+    save(&rig, NULL, 0);
+    FILE *f = fopen(path, "a");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data + first, 1, n - (size_t)first, f), n - (size_t)first);
+    assert_int_equal(fclose(f), 0);
+    struct run_session *s = open_with(rig.r);
+    (void)run_session_tokens(s, &held);
+    assert_int_equal(held, 20);
+    run_session_close(s);
     free(data);
     rig_close(&rig);
 }
@@ -514,7 +565,7 @@ static void spoilt(void **state)
 /* What a killed writer left is cut off by the next save. */
 static void torn_tail(void **state)
 {
-    static const char junk[1000] = "not a record";
+    static const char junk[100000] = "not a record";
     int32_t tokens[30];
     struct err e = { 0 };
     struct run_session *s;
@@ -760,6 +811,78 @@ static void costs(void **state)
     rig_close(&rig);
 }
 
+/* Cut further on each time, nearly all rows of a save are of no use after the next one: a file with too many of
+ * those would be refused, and is written anew before. */
+static void rows_of_no_use(void **state)
+{
+    enum { N = 280, MORE = 200 };
+    int32_t tokens[N + 1];
+    struct err e = { 0 };
+    struct run_session *s;
+    struct rig rig, plain;
+    int rewritten = 0;
+
+    (void)state;
+    fill(tokens, N, 17);
+    rig_open(&rig, "tests/golden/models/lfm2moe-a.gguf", 1, &(struct run_opts){ .ctx_tokens = N + 1 });
+    rig_open(&plain, "tests/golden/models/lfm2moe-a.gguf", 1, &(struct run_opts){ .ctx_tokens = N + 1 });
+    s = open_with(rig.r);
+    for (int i = 1; i < N - MORE; i++) {
+        struct run_match m;
+
+        tokens[i]++;
+        ok(run_match(rig.r, 0, tokens, i + MORE, &m, &e), &e);
+        feed_to(&rig, tokens, m.kept, i + MORE);
+        ok(run_session_save(s, rig.r, 0, NULL, 0, &e), &e);
+        rewritten += run_session_stat(s).rewritten ? 1 : 0;
+        ok(run_session_load(s, rig.r, 0, INT64_MAX, &e), &e);
+    }
+    assert_true(rewritten > 2 && rewritten < 40);
+    goes_on(&rig, &plain, tokens, N - 1);
+    run_session_close(s);
+    rig_close(&rig);
+    rig_close(&plain);
+}
+
+/* A mark that lies before what is new in the file is none for the file. */
+static void old_marks(void **state)
+{
+    int32_t tokens[101];
+    struct err e = { 0 };
+    struct run_match m;
+    struct run_session *s;
+    struct rig rig, plain;
+    int64_t n;
+
+    (void)state;
+    fill(tokens, 100, 19);
+    rig_open(&plain, MODEL, 1, &(struct run_opts){ .ctx_tokens = 128 });
+    rig_open(&rig, MODEL, 1, &(struct run_opts){ .ctx_tokens = 128, .undo_tokens = 20,
+                                                 .checkpoint_bytes = 4 * run_snapshot_bytes(plain.m) });
+    s = open_with(rig.r);
+    feed_to(&rig, tokens, 0, 10);
+    ok(run_session_save(s, rig.r, 0, NULL, 0, &e), &e);
+    feed_to(&rig, tokens, 10, 60);
+    ok(run_session_save(s, rig.r, 0, NULL, 0, &e), &e);
+    ok(run_match(rig.r, 0, tokens, 51, &m, &e), &e); /* undone */
+    assert_int_equal(m.kept, 50);
+    ok(run_match(rig.r, 0, tokens, 46, &m, &e), &e);
+    assert_int_equal(m.kept, 45);
+    run_mark(rig.r, 0);
+    feed_to(&rig, tokens, 45, 50);
+    ok(run_session_save(s, rig.r, 0, NULL, 0, &e), &e);
+    run_session_close(s);
+    s = open_with(rig.r);
+    (void)run_session_tokens(s, &n);
+    assert_int_equal(n, 50);
+    assert_int_equal(run_session_stat(s).snapshots, 2); /* at 10 and at 50 */
+    ok(run_session_load(s, rig.r, 0, INT64_MAX, &e), &e);
+    goes_on(&rig, &plain, tokens, 50);
+    run_session_close(s);
+    rig_close(&rig);
+    rig_close(&plain);
+}
+
 static void blobs(void **state)
 {
     static char big[RUN_SESSION_BLOB_MAX + 1];
@@ -800,8 +923,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_DIR(blobs),        IN_DIR(of_another),   IN_DIR(not_a_session), IN_DIR(one_at_a_time),
-        IN_DIR(torn_tail),    IN_DIR(full_disk),    IN_DIR(costs),         IN_DIR(any_chunking),
-        IN_DIR(spoilt),       IN_DIR(kills),        IN_DIR(own_families),  IN_DIR(all_families),
+        IN_DIR(torn_tail),    IN_DIR(full_disk),    IN_DIR(costs),         IN_DIR(rows_of_no_use),
+        IN_DIR(old_marks),    IN_DIR(any_chunking), IN_DIR(spoilt),        IN_DIR(misplaced_records),
+        IN_DIR(kills),        IN_DIR(own_families), IN_DIR(all_families),
     };
 
     return cmocka_run_group_tests_name("session", tests, NULL, NULL);
