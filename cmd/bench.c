@@ -5,7 +5,7 @@
 #include "bench/bench.h"
 
 static struct bench_opts o = {
-    .device = "cpu", .mix = "q4k_m", .prompts = "512", .depths = "0,1024", .rows = "1,2,4,8,16",
+    .device = "cpu", .mix = "q4_k_m", .prompts = "512", .depths = "0,1024", .rows = "1,2,4,8,16",
     .seqs = "1,2,4,8", .reps = 5, .decode_tokens = 32, .samples = 1, .parallel = 16, .predict_max = 600,
     .top_p = 1,
 };
@@ -22,7 +22,7 @@ static const struct opt opts[] = {
     SECTION("Model"),
     PATH('m', "model", "file", "GGUF model (see MODELS in the manual)", &o.model),
     STRING(0, "shape", "spec", "random weights: NAME[,layers=N,experts=N,vocab=N]", &o.shape),
-    STRING(0, "mix", "name", "their types: q4k_m (default), ramp, q8_0 ...", &o.mix),
+    STRING(0, "mix", "name", "their types: q4_k_m (default), ramp, q8_0 ...", &o.mix),
     INT32("threads", "n", "default: one for each processor", &o.n_threads, 1, 512),
     STRING(0, "device", "name", "what computes (default cpu)", &o.device),
     STRING(0, "kv", "k,v", "KV cache: f32, f16, q8_0, q4_0 (default f32)", &o.kv),
