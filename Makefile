@@ -7,9 +7,9 @@ BUILD   ?= build$(if $(SAN),/$(SAN))
 BIN     ?= $(if $(SAN),$(BUILD)/bin,bin)
 CC      ?= cc
 GOLDENS ?=
-# The CUDA device: built where there are kernels and a compiler for them.
+# The CUDA device: built where there are kernels and a compiler for them; sanitizers go without.
 KERNELS  = $(wildcard kernels/*.cu)
-CUDA    ?= $(if $(KERNELS),$(if $(shell command -v nvcc),1,0),0)
+CUDA    ?= $(if $(SAN),0,$(if $(KERNELS),$(if $(shell command -v nvcc),1,0),0))
 ifeq ($(CUDA)$(KERNELS),1)
 $(error CUDA=1: this tree has no kernels)
 endif
