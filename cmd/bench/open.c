@@ -184,14 +184,19 @@ double cli_bench_kv_bytes(const struct bench *b)
 
 static enum err_code add_text(struct bench_texts *t, const struct bench *b, struct str s, struct err *e)
 {
+    const struct text_info *info = text_info(b->text);
     struct text_tokens  ids = { 0 };
     struct eval_tokens *v = realloc(t->v, (t->n + 1) * sizeof *v);
 
     if (v == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     t->v = v;
-    if (text_encode(b->text, s, TEXT_ADD, &ids, e))
+    if (text_encode(b->text, s, TEXT_ADD, &ids, e)) {
+        text_tokens_free(&ids);
         return e->code;
+    }
+    if (info->add_eos && ids.n > 0 && ids.v[ids.n - 1] == info->eos) /* a text that is scored does not end */
+        ids.n--;
     t->hash = mix(t->hash, ids.v, (size_t)ids.n * sizeof *ids.v);
     t->n_tokens += ids.n;
     t->v[t->n++] = (struct eval_tokens){ ids.v, ids.n };
@@ -238,8 +243,10 @@ enum err_code cli_bench_texts(struct bench_texts *out, const struct bench *b, st
 {
     struct bench_texts t = { .hash = 0xcbf29ce484222325u };
 
-    if (*b->operands == NULL && add_file(&t, b, "-", e))
+    if (*b->operands == NULL && add_file(&t, b, "-", e)) {
+        cli_bench_texts_free(&t);
         return e->code;
+    }
     for (char **f = b->operands; *f != NULL; f++) {
         if (add_file(&t, b, *f, e)) {
             cli_bench_texts_free(&t);

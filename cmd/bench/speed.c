@@ -136,8 +136,22 @@ static double put_bytes(const struct speed *s, json_t *r, int n_rows, int n_seq,
     return sum;
 }
 
+/* Memory of this process so far, the mapped file included. */
+static double put_peak(json_t *r)
+{
+    struct rusage u;
+
+    if (getrusage(RUSAGE_SELF, &u) != 0)
+        return 0;
+    cli_bench_int(r, "peak_memory_bytes", (int64_t)u.ru_maxrss * 1024);
+    return (double)u.ru_maxrss / 1e3;
+}
+
 static void put_fraction(const struct speed *s, json_t *r, double bytes, double ms)
 {
+    put_peak(r);
+    if (s->read.median <= 0) /* not known for this device */
+        return;
     cli_bench_real(r, "bandwidth_bytes_per_s", s->read.median);
     if (s->read_bytes > 0)
         cli_bench_int(r, "bandwidth_buffer_bytes", s->read_bytes);
@@ -148,17 +162,14 @@ static void put_fraction(const struct speed *s, json_t *r, double bytes, double 
 
 static enum err_code report_load(struct speed *s, struct err *e)
 {
-    json_t       *r = cli_bench_record("speed", "load", "load_ms", "lower");
-    struct rusage u;
+    json_t *r = cli_bench_record("speed", "load", "load_ms", "lower");
 
     cli_bench_real(r, "load_ms", s->b->load_ms);
     cli_bench_real(r, "noise", 0.5 * s->b->load_ms + 20);
     cli_bench_int(r, "run_state_bytes", run_state_bytes(s->run));
-    if (getrusage(RUSAGE_SELF, &u) == 0)
-        cli_bench_int(r, "peak_memory_bytes", (int64_t)u.ru_maxrss * 1024);
     cli_bench_line(s->b, "load %.1f ms; %.1f MB of weights, %.1f MB reserved for memory of sequences; peak %.1f MB",
                    s->b->load_ms, (double)model_info(s->b->model)->weight_bytes / 1e6,
-                   (double)run_state_bytes(s->run) / 1e6, getrusage(RUSAGE_SELF, &u) ? 0 : (double)u.ru_maxrss / 1e3);
+                   (double)run_state_bytes(s->run) / 1e6, put_peak(r));
     return cli_bench_done(s->b, r, e);
 }
 
@@ -191,6 +202,7 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
         put_spread(r, "prompt", "tps", v);
         cli_bench_real(r, "first_token_ms", cli_bench_spread(ms, reps).median);
         cli_bench_int(r, "prompt_tokens", n);
+        put_peak(r);
         cli_bench_int(r, "reps", reps);
         cli_bench_line(s->b, "prompt %6lld tokens   %9.1f tokens/s [%.1f, %.1f]  first token %.1f ms", (long long)n,
                        v.median, v.min, v.max, ms[reps / 2]);
@@ -202,11 +214,20 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
     return code;
 }
 
+/* Bytes per second as a share of what the memory gives; empty when that is not known. */
+static const char *describe_read(const struct speed *s, double bytes_per_s, char buf[64])
+{
+    buf[0] = '\0';
+    if (s->read.median > 0)
+        snprintf(buf, 64, ", %.0f %% of %.1f GB/s", 100 * bytes_per_s / s->read.median, s->read.median / 1e9);
+    return buf;
+}
+
 static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *e)
 {
     int                 reps = s->b->o->reps, n = s->b->o->decode_tokens;
     double             *tps = calloc((size_t)reps, sizeof *tps), ms = 0, bytes;
-    char                what[64];
+    char                what[64], part[64];
     json_t             *r;
     enum err_code       code = tps ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
     struct bench_spread v;
@@ -233,9 +254,9 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
         cli_bench_int(r, "reps", reps);
         bytes = put_bytes(s, r, 1, 1, depth + (int64_t)reps * n / 2);
         put_fraction(s, r, bytes, 1e3 / v.median);
-        cli_bench_line(s->b, "decode at %6lld       %9.2f tokens/s [%.2f, %.2f]  %.1f MB a token, %.0f %% of %.1f GB/s",
+        cli_bench_line(s->b, "decode at %6lld       %9.2f tokens/s [%.2f, %.2f]  %.1f MB a token%s",
                        (long long)depth, v.median, v.min, v.max, bytes / 1e6,
-                       100 * bytes * v.median / s->read.median, s->read.median / 1e9);
+                       describe_read(s, bytes * v.median, part));
         put_ops(s, r, (int64_t)reps * n);
         code = cli_bench_done(s->b, r, e);
     }
@@ -321,7 +342,8 @@ static int64_t room(const struct speed *s)
     return most;
 }
 
-/* Reads a buffer as large as what a token reads: a model in the cache is held against the cache. */
+/* Reads a buffer as large as the weights: a model in the cache is held against the cache. The memory of another
+ * device is not measured here. */
 static enum err_code measure_read(struct speed *s, struct err *e)
 {
     double bytes = 0;
@@ -330,6 +352,8 @@ static enum err_code measure_read(struct speed *s, struct err *e)
         s->read.median = (double)s->b->o->bandwidth * 1e9;
         return ERR_OK;
     }
+    if (strcmp(s->b->o->device, "cpu") != 0)
+        return ERR_OK;
     for (int c = 0; c < EVAL_N_CLASSES; c++)
         bytes += (double)s->traffic.weight_bytes[c];
     s->read_bytes = bytes < 0x1p20 ? 1 << 20 : bytes > 0x1p29 ? 1 << 29 : (int64_t)bytes;
