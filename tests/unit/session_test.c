@@ -417,7 +417,7 @@ static void kills(void **state)
     }
     print_message("%ld kills: %ld found the old save, %ld the new one, %ld no file\n", n, n - at_next - unmade,
                   at_next, unmade);
-    assert_true(at_next > 0 && at_next < n);
+    assert_true(n < 100 || (at_next > 0 && at_next < n)); /* both happen when there are enough */
     (void)munmap(done, sizeof *done);
     rig_close(&rig);
     rig_close(&plain);
@@ -917,11 +917,66 @@ static void blobs(void **state)
     rig_close(&rig);
 }
 
+/* Published values; one word, and one of more than 32 bytes in all of the ways a length can end. */
+static void hash(void **state)
+{
+    const char *text = "Nobody inspects the spammish repetition";
+
+    (void)state;
+    assert_true(io_hash(0, "", 0) == 0xEF46DB3751D8E999);
+    assert_true(io_hash(0, "a", 1) == 0xD24EC4F1A98C6E5B);
+    assert_true(io_hash(0, "abc", 3) == 0x44BC2CF5AD770999);
+    assert_true(io_hash(0, text, strlen(text)) == 0xFBCEA83C8A378BF1);
+    for (size_t n = 0; n < strlen(text); n++)
+        assert_true(io_hash(0, text, n) != io_hash(0, text, n + 1) && io_hash(1, text, n) != io_hash(0, text, n));
+}
+
+/* A weight, a number of the architecture, or a shape makes another model; a name does not. */
+static void fingerprints(void **state)
+{
+    const char *model = "tests/golden/models/lfm2moe-a.gguf";
+    struct err e = { 0 };
+    uint64_t seen[3];
+    char *data;
+    size_t n;
+
+    (void)state;
+    ok(io_read_all(&data, &n, model, 1 << 28, &e), &e);
+    for (int i = 0; i < 3; i++) {
+        struct rig rig;
+
+        if (i == 1) { /* general.name, wherever it lies */
+            char *at = data;
+
+            while (at < data + n - 20 && memcmp(at, "general.name", 12) != 0)
+                at++;
+            assert_true(at < data + n - 20);
+            at[12 + 4 + 8] ^= 1; /* after the kind and the length */
+        }
+        if (i == 2) { /* the middle of the last tensor */
+            struct gguf *g;
+
+            ok(gguf_open(&g, model, &e), &e);
+            const struct gguf_tensor *t = gguf_tensor_at(g, gguf_n_tensors(g) - 1);
+            data[n - t->size_bytes / 2] ^= 1;
+            gguf_close(g);
+        }
+        put_file(path, data, n);
+        rig_open(&rig, path, 1, &(struct run_opts){ .ctx_tokens = 8 });
+        seen[i] = model_fingerprint(rig.m);
+        rig_close(&rig);
+    }
+    assert_true(seen[0] == seen[1]);
+    assert_true(seen[0] != seen[2]);
+    free(data);
+}
+
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hash), IN_DIR(fingerprints),
         IN_DIR(blobs),        IN_DIR(of_another),   IN_DIR(not_a_session), IN_DIR(one_at_a_time),
         IN_DIR(torn_tail),    IN_DIR(full_disk),    IN_DIR(costs),         IN_DIR(rows_of_no_use),
         IN_DIR(old_marks),    IN_DIR(any_chunking), IN_DIR(spoilt),        IN_DIR(misplaced_records),
