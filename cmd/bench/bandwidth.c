@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bandwidth.c - how fast this machine reads memory: what every speed is held against. room: cmd (cli_) */
+/* bandwidth.c - how fast this machine reads memory: what every speed is held against. room: cmd
+ * (cli_) */
 #include <stdlib.h>
 #include <string.h>
 #include "base/pool.h"
@@ -17,9 +18,9 @@ typedef uint64_t read_fn(const unsigned char *p, size_t n);
 
 struct reader {
     const unsigned char *buf;
-    size_t               n;
-    read_fn             *read;
-    uint64_t            *sum; /* [slices] */
+    size_t n;
+    read_fn *read;
+    uint64_t *sum; /* [slices] */
 };
 
 static uint64_t read_plain(const unsigned char *p, size_t n)
@@ -46,7 +47,8 @@ __attribute__((target("avx2"))) static uint64_t read_avx2(const unsigned char *p
         c = _mm256_xor_si256(c, _mm256_load_si256((const __m256i *)(const void *)(p + i + 64)));
         d = _mm256_xor_si256(d, _mm256_load_si256((const __m256i *)(const void *)(p + i + 96)));
     }
-    _mm256_storeu_si256((__m256i *)(void *)v, _mm256_xor_si256(_mm256_xor_si256(a, b), _mm256_xor_si256(c, d)));
+    _mm256_storeu_si256((__m256i *)(void *)v,
+                        _mm256_xor_si256(_mm256_xor_si256(a, b), _mm256_xor_si256(c, d)));
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
@@ -93,7 +95,8 @@ static void read_slices(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-/* Each thread writes first what it is likely to read: on machines with several memories it lies near. */
+/* Each thread writes first what it is likely to read: on machines with several memories it lies
+ * near. */
 static void fill_slices(void *ctx, int64_t begin, int64_t end, int worker)
 {
     struct reader *r = ctx;
@@ -105,7 +108,7 @@ static void fill_slices(void *ctx, int64_t begin, int64_t end, int worker)
 static double read_once(struct pool *p, struct reader *r, int64_t n_slices)
 {
     int64_t grain = (n_slices + pool_size(p) - 1) / pool_size(p);
-    double  from = cli_now_ms(), ms;
+    double from = cli_now_ms(), ms;
     int64_t rounds = 0;
 
     do {
@@ -119,21 +122,23 @@ static double read_once(struct pool *p, struct reader *r, int64_t n_slices)
 enum err_code cli_bench_read_speed(struct bench_spread *out, int n_threads, int64_t bytes, int reps,
                                    struct err *e)
 {
-    int64_t       n_slices = (bytes + SLICE_BYTES - 1) / SLICE_BYTES;
-    struct reader r = { NULL, (size_t)bytes & ~(size_t)255, choose(), NULL };
-    struct pool  *pool = NULL;
-    double       *v = calloc((size_t)reps, sizeof *v);
-    void         *buf = NULL;
+    int64_t n_slices = (bytes + SLICE_BYTES - 1) / SLICE_BYTES;
+    struct reader r = {NULL, (size_t)bytes & ~(size_t)255, choose(), NULL};
+    struct pool *pool = NULL;
+    double *v = calloc((size_t)reps, sizeof *v);
+    void *buf = NULL;
     enum err_code code = ERR_OK;
 
     r.sum = calloc((size_t)n_slices, sizeof *r.sum);
-    if (v == NULL || r.sum == NULL || posix_memalign(&buf, 4096, (size_t)n_slices * SLICE_BYTES) != 0)
+    if (v == NULL || r.sum == NULL ||
+        posix_memalign(&buf, 4096, (size_t)n_slices * SLICE_BYTES) != 0)
         code = err_set(e, ERR_NOMEM, "out of memory: a buffer of %lld MiB", (long long)bytes >> 20);
     if (code == ERR_OK)
         code = pool_open(&pool, n_threads > 0 ? n_threads : pool_cpus(), e);
     if (code == ERR_OK) {
         r.buf = buf;
-        pool_for(pool, n_slices, (n_slices + pool_size(pool) - 1) / pool_size(pool), fill_slices, &r);
+        pool_for(pool, n_slices, (n_slices + pool_size(pool) - 1) / pool_size(pool), fill_slices,
+                 &r);
         (void)read_once(pool, &r, n_slices);
         for (int i = 0; i < reps; i++)
             v[i] = read_once(pool, &r, n_slices);
@@ -148,13 +153,13 @@ enum err_code cli_bench_read_speed(struct bench_spread *out, int n_threads, int6
 
 enum err_code cli_bench_cmd_bandwidth(struct bench *b, struct err *e)
 {
-    int     most = b->o->n_threads > 0 ? b->o->n_threads : pool_cpus();
+    int most = b->o->n_threads > 0 ? b->o->n_threads : pool_cpus();
     int64_t bytes = b->o->size_bytes > 0 ? b->o->size_bytes : (int64_t)512 << 20;
 
     cli_bench_line(b, "%-8s %10s %10s %10s %10s", "threads", "buffer MB", "GB/s", "least", "most");
     for (int n = 1;; n = 2 * n < most ? 2 * n : most) {
         struct bench_spread s;
-        char    what[64];
+        char what[64];
         json_t *r;
 
         if (cli_interrupted())
@@ -170,8 +175,8 @@ enum err_code cli_bench_cmd_bandwidth(struct bench *b, struct err *e)
         cli_bench_int(r, "n_threads", n);
         cli_bench_int(r, "buffer_bytes", bytes);
         cli_bench_int(r, "reps", b->o->reps);
-        cli_bench_line(b, "%-8d %10.0f %10.2f %10.2f %10.2f", n, (double)bytes / 1e6, s.median / 1e9,
-                       s.min / 1e9, s.max / 1e9);
+        cli_bench_line(b, "%-8d %10.0f %10.2f %10.2f %10.2f", n, (double)bytes / 1e6,
+                       s.median / 1e9, s.min / 1e9, s.max / 1e9);
         if (cli_bench_done(b, r, e))
             return e->code;
         if (n == most)

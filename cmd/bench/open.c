@@ -54,18 +54,20 @@ uint64_t cli_bench_fingerprint(const struct gguf *g)
 /* A new directory where n more bytes fit: in memory if there is a file system for that. */
 static enum err_code room_for(char *dir, size_t dir_bytes, int64_t n, struct err *e)
 {
-    static const char *const places[] = { "/dev/shm", "/tmp" };
+    static const char *const places[] = {"/dev/shm", "/tmp"};
 
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         struct statvfs fs;
 
-        if (statvfs(places[i], &fs) != 0 || (double)fs.f_bavail * (double)fs.f_frsize < (double)n * 1.02)
+        if (statvfs(places[i], &fs) != 0 ||
+            (double)fs.f_bavail * (double)fs.f_frsize < (double)n * 1.02)
             continue;
         snprintf(dir, dir_bytes, "%s/chimere-XXXXXX", places[i]);
         if (mkdtemp(dir) != NULL)
             return ERR_OK;
     }
-    return err_set(e, ERR_IO, "neither /dev/shm nor /tmp has %.2f GB free for the weights", (double)n / 1e9);
+    return err_set(e, ERR_IO, "neither /dev/shm nor /tmp has %.2f GB free for the weights",
+                   (double)n / 1e9);
 }
 
 static bool weights_tick(void *ctx, uint64_t done, uint64_t total)
@@ -78,10 +80,10 @@ static bool weights_tick(void *ctx, uint64_t done, uint64_t total)
 /* Makes the shape's file, and takes its name away again: it lives as long as it is mapped. */
 static enum err_code open_shape(struct bench *b, struct err *e)
 {
-    struct progress progress = { weights_tick, NULL };
-    struct shape   *s;
-    char            dir[64];
-    enum err_code   code;
+    struct progress progress = {weights_tick, NULL};
+    struct shape *s;
+    char dir[64];
+    enum err_code code;
 
     if (shape_open(&s, b->o->shape, b->o->mix, e))
         return e->code;
@@ -103,7 +105,7 @@ static enum err_code open_shape(struct bench *b, struct err *e)
 
 enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e)
 {
-    double      from = cli_now_ms();
+    double from = cli_now_ms();
     const char *name;
 
     if (b->o->shape != NULL) {
@@ -120,7 +122,7 @@ enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e)
             return e->code;
     }
     if (model_open(&b->model, b->gguf,
-                   &(struct model_opts){ .device = b->o->device, .n_threads = b->o->n_threads }, e))
+                   &(struct model_opts){.device = b->o->device, .n_threads = b->o->n_threads}, e))
         return e->code;
     if (with_text && text_open(&b->text, b->gguf, e))
         return e->code;
@@ -155,8 +157,8 @@ static void split_kv(const char *kv, char buf[64], const char **k, const char **
 enum err_code cli_bench_run(struct run **out, const struct bench *b, int64_t ctx_tokens, int n_seq,
                             int rows_max, struct err *e)
 {
-    struct run_opts ro = { .ctx_tokens = ctx_tokens, .n_seq = n_seq, .rows_max = rows_max };
-    char            kv[64];
+    struct run_opts ro = {.ctx_tokens = ctx_tokens, .n_seq = n_seq, .rows_max = rows_max};
+    char kv[64];
 
     if (b->o->kv != NULL)
         split_kv(b->o->kv, kv, &ro.kv_k, &ro.kv_v);
@@ -165,9 +167,9 @@ enum err_code cli_bench_run(struct run **out, const struct bench *b, int64_t ctx
 
 double cli_bench_kv_bytes(const struct bench *b)
 {
-    const char *name[2] = { "f32", "f32" };
-    char        kv[64];
-    double      bytes = 0;
+    const char *name[2] = {"f32", "f32"};
+    char kv[64];
+    double bytes = 0;
 
     if (b->o->kv != NULL)
         split_kv(b->o->kv, kv, &name[0], &name[1]);
@@ -182,10 +184,11 @@ double cli_bench_kv_bytes(const struct bench *b)
 
 /* ---- texts ---- */
 
-static enum err_code add_text(struct bench_texts *t, const struct bench *b, struct str s, struct err *e)
+static enum err_code add_text(struct bench_texts *t, const struct bench *b, struct str s,
+                              struct err *e)
 {
     const struct text_info *info = text_info(b->text);
-    struct text_tokens  ids = { 0 };
+    struct text_tokens ids = {0};
     struct eval_tokens *v = realloc(t->v, (t->n + 1) * sizeof *v);
 
     if (v == NULL)
@@ -195,18 +198,20 @@ static enum err_code add_text(struct bench_texts *t, const struct bench *b, stru
         text_tokens_free(&ids);
         return e->code;
     }
-    if (info->add_eos && ids.n > 0 && ids.v[ids.n - 1] == info->eos) /* a text that is scored does not end */
+    if (info->add_eos && ids.n > 0 &&
+        ids.v[ids.n - 1] == info->eos) /* a text that is scored does not end */
         ids.n--;
     t->hash = mix(t->hash, ids.v, (size_t)ids.n * sizeof *ids.v);
     t->n_tokens += ids.n;
-    t->v[t->n++] = (struct eval_tokens){ ids.v, ids.n };
+    t->v[t->n++] = (struct eval_tokens){ids.v, ids.n};
     return ERR_OK;
 }
 
 /* The member "text" of each line. */
-static enum err_code add_lines(struct bench_texts *t, const struct bench *b, const char *path, struct err *e)
+static enum err_code add_lines(struct bench_texts *t, const struct bench *b, const char *path,
+                               struct err *e)
 {
-    json_t       *all;
+    json_t *all;
     enum err_code code = cli_bench_load(&all, path, e);
 
     if (code)
@@ -222,10 +227,11 @@ static enum err_code add_lines(struct bench_texts *t, const struct bench *b, con
     return code;
 }
 
-static enum err_code add_file(struct bench_texts *t, const struct bench *b, const char *path, struct err *e)
+static enum err_code add_file(struct bench_texts *t, const struct bench *b, const char *path,
+                              struct err *e)
 {
-    size_t        n = strlen(path);
-    char         *data;
+    size_t n = strlen(path);
+    char *data;
     enum err_code code;
 
     if (n > 6 && strcmp(path + n - 6, ".jsonl") == 0)
@@ -234,14 +240,14 @@ static enum err_code add_file(struct bench_texts *t, const struct bench *b, cons
         return e->code;
     if (n > 0 && data[n - 1] == '\n') /* the end of the last line ends the text */
         n--;
-    code = add_text(t, b, (struct str){ data, n }, e);
+    code = add_text(t, b, (struct str){data, n}, e);
     free(data);
     return code;
 }
 
 enum err_code cli_bench_texts(struct bench_texts *out, const struct bench *b, struct err *e)
 {
-    struct bench_texts t = { .hash = 0xcbf29ce484222325u };
+    struct bench_texts t = {.hash = 0xcbf29ce484222325u};
 
     if (*b->operands == NULL && add_file(&t, b, "-", e)) {
         cli_bench_texts_free(&t);
@@ -262,7 +268,7 @@ void cli_bench_texts_free(struct bench_texts *t)
     for (size_t i = 0; i < t->n; i++)
         free((void *)(uintptr_t)t->v[i].v);
     free(t->v);
-    *t = (struct bench_texts){ 0 };
+    *t = (struct bench_texts){0};
 }
 
 struct eval_window_opts cli_bench_windows(const struct bench *b)
@@ -289,5 +295,5 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
 
 struct progress cli_bench_progress(const char *what)
 {
-    return (struct progress){ tick, (void *)(uintptr_t)what };
+    return (struct progress){tick, (void *)(uintptr_t)what};
 }

@@ -10,11 +10,11 @@ enum panel { PANEL_SPEED, PANEL_KL, PANEL_ACCURACY, N_PANELS };
 
 struct plot {
     struct bench *b;
-    json_t       *files;  /* array of arrays of records */
-    json_t       *sets;   /* object: name of a task set -> its place on the axis */
-    int           n_panels;
-    bool          has[N_PANELS];
-    FILE         *out;
+    json_t *files; /* array of arrays of records */
+    json_t *sets;  /* object: name of a task set -> its place on the axis */
+    int n_panels;
+    bool has[N_PANELS];
+    FILE *out;
 };
 
 static const char *text_in(const json_t *r, const char *key)
@@ -62,14 +62,17 @@ static void put_data(struct plot *p, size_t file, enum panel panel)
         if (panel_of(r) != (int)panel)
             continue;
         if (panel == PANEL_SPEED)
-            fprintf(p->out, "%g %g %g %g\n", number_in(r, "depth_tokens"), number_in(r, "decode_tps"),
-                    number_in(r, "decode_min_tps"), number_in(r, "decode_max_tps"));
+            fprintf(p->out, "%g %g %g %g\n", number_in(r, "depth_tokens"),
+                    number_in(r, "decode_tps"), number_in(r, "decode_min_tps"),
+                    number_in(r, "decode_max_tps"));
         else if (panel == PANEL_KL)
-            fprintf(p->out, "%g %g %g\n", number_in(json_object_get(r, "model"), "weight_bytes") / 1e6,
+            fprintf(p->out, "%g %g %g\n",
+                    number_in(json_object_get(r, "model"), "weight_bytes") / 1e6,
                     number_in(r, "kl_mean_nats"), number_in(r, "kl_mean_se_nats"));
         else
             fprintf(p->out, "%g %g %g %g\n",
-                    (double)json_integer_value(json_object_get(p->sets, text_in(r, "set"))) + 0.12 * (double)file,
+                    (double)json_integer_value(json_object_get(p->sets, text_in(r, "set"))) +
+                        0.12 * (double)file,
                     100 * number_in(r, "accuracy"), 100 * number_in(r, "accuracy_lo"),
                     100 * number_in(r, "accuracy_hi"));
     }
@@ -90,10 +93,11 @@ static bool file_has(const struct plot *p, size_t file, enum panel panel)
 static void put_sets(struct plot *p)
 {
     const char *name;
-    json_t     *place;
+    json_t *place;
 
     fprintf(p->out, "set xrange [-0.5:%zu.5]\nset xtics (", json_object_size(p->sets) - 1);
-    json_object_foreach(p->sets, name, place) {
+    json_object_foreach(p->sets, name, place)
+    {
         fputs(json_integer_value(place) > 0 ? ", " : "", p->out);
         put_text(p->out, name);
         fprintf(p->out, " %lld", (long long)json_integer_value(place));
@@ -105,11 +109,13 @@ static void put_panel(struct plot *p, enum panel panel)
 {
     static const char *const head[] = {
         "set title 'decode'\nset xlabel 'depth, tokens'\nset ylabel 'tokens/s'\nset yrange [0:*]\n",
-        "set title 'divergence'\nset xlabel 'weights, MB'\nset ylabel 'KL, nats'\nset xrange [0:*]\nset yrange [0:*]\n",
+        "set title 'divergence'\nset xlabel 'weights, MB'\nset ylabel 'KL, nats'\nset xrange "
+        "[0:*]\nset yrange [0:*]\n",
         "set title 'accuracy'\nset xlabel ''\nset ylabel '%, 95 % interval'\nset yrange [0:100]\n",
     };
-    static const char *const style[] = { "using 1:2:3:4 with yerrorlines", "using 1:2:3 with yerrorbars pt 7",
-                                         "using 1:2:3:4 with yerrorbars pt 7" };
+    static const char *const style[] = {"using 1:2:3:4 with yerrorlines",
+                                        "using 1:2:3 with yerrorbars pt 7",
+                                        "using 1:2:3:4 with yerrorbars pt 7"};
     bool first = true;
 
     fputs("set autoscale\n", p->out);
@@ -119,7 +125,8 @@ static void put_panel(struct plot *p, enum panel panel)
     for (size_t i = 0; i < json_array_size(p->files); i++) {
         if (!file_has(p, i, panel))
             continue;
-        fprintf(p->out, "%s $data%d_%zu %s title ", first ? "plot" : ",", (int)panel, i, style[panel]);
+        fprintf(p->out, "%s $data%d_%zu %s title ", first ? "plot" : ",", (int)panel, i,
+                style[panel]);
         put_text(p->out, p->b->operands[i]);
         first = false;
     }
@@ -128,9 +135,11 @@ static void put_panel(struct plot *p, enum panel panel)
 
 static void put_script(struct plot *p)
 {
-    bool only_script = strlen(p->b->o->out) > 3 && strcmp(p->b->o->out + strlen(p->b->o->out) - 3, ".gp") == 0;
+    bool only_script =
+        strlen(p->b->o->out) > 3 && strcmp(p->b->o->out + strlen(p->b->o->out) - 3, ".gp") == 0;
 
-    fprintf(p->out, "set terminal svg size %d,420 noenhanced background rgb 'white'\n", 520 * p->n_panels);
+    fprintf(p->out, "set terminal svg size %d,420 noenhanced background rgb 'white'\n",
+            520 * p->n_panels);
     if (!only_script) {
         fputs("set output ", p->out);
         put_text(p->out, p->b->o->out);
@@ -150,8 +159,8 @@ static void put_script(struct plot *p)
 static enum err_code draw(struct plot *p, struct err *e)
 {
     const char *path = p->b->o->out;
-    size_t      n = strlen(path);
-    int         status;
+    size_t n = strlen(path);
+    int status;
 
     if (n > 3 && strcmp(path + n - 3, ".gp") == 0) { /* the script alone */
         p->out = fopen(path, "w");
@@ -168,12 +177,13 @@ static enum err_code draw(struct plot *p, struct err *e)
         return err_errno(e, ERR_IO, errno, "gnuplot: cannot run");
     put_script(p);
     status = pclose(p->out);
-    return status == 0 ? ERR_OK : err_set(e, ERR_IO, "gnuplot failed with status %d", WEXITSTATUS(status));
+    return status == 0 ? ERR_OK
+                       : err_set(e, ERR_IO, "gnuplot failed with status %d", WEXITSTATUS(status));
 }
 
 enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e)
 {
-    struct plot   p = { .b = b, .files = json_array(), .sets = json_object() };
+    struct plot p = {.b = b, .files = json_array(), .sets = json_object()};
     enum err_code code = p.files && p.sets ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 
     if (b->o->out == NULL || *b->operands == NULL)
@@ -186,10 +196,11 @@ enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e)
             code = err_set(e, ERR_NOMEM, "out of memory");
         for (size_t i = 0; code == ERR_OK && i < json_array_size(records); i++) {
             const json_t *r = json_array_get(records, i);
-            int           panel = panel_of(r);
+            int panel = panel_of(r);
 
             if (panel == PANEL_ACCURACY && json_object_get(p.sets, text_in(r, "set")) == NULL)
-                json_object_set_new(p.sets, text_in(r, "set"), json_integer((json_int_t)json_object_size(p.sets)));
+                json_object_set_new(p.sets, text_in(r, "set"),
+                                    json_integer((json_int_t)json_object_size(p.sets)));
             if (panel >= 0 && !p.has[panel]) {
                 p.has[panel] = true;
                 p.n_panels++;
@@ -197,7 +208,8 @@ enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e)
         }
     }
     if (code == ERR_OK && p.n_panels == 0)
-        code = err_set(e, ERR_FORMAT, "plot: no records of decode speed, divergence or accuracy in these files");
+        code = err_set(e, ERR_FORMAT,
+                       "plot: no records of decode speed, divergence or accuracy in these files");
     if (code == ERR_OK)
         code = draw(&p, e);
     json_decref(p.files);

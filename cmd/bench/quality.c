@@ -13,16 +13,18 @@
 
 struct ppl_job {
     struct eval_ppl ppl;
-    int32_t         n_vocab;
+    int32_t n_vocab;
 };
 
-static enum err_code add_ppl(void *ctx, int64_t window, int32_t token, const float *logits, struct err *e)
+static enum err_code add_ppl(void *ctx, int64_t window, int32_t token, const float *logits,
+                             struct err *e)
 {
     struct ppl_job *j = ctx;
-    double          lp = eval_logprob(logits, j->n_vocab, token);
+    double lp = eval_logprob(logits, j->n_vocab, token);
 
     if (!isfinite(lp))
-        return err_set(e, ERR_DEVICE, "window %lld: a probability is not a number", (long long)window);
+        return err_set(e, ERR_DEVICE, "window %lld: a probability is not a number",
+                       (long long)window);
     eval_ppl_add(&j->ppl, window, lp);
     return ERR_OK;
 }
@@ -32,22 +34,25 @@ static const char *convention(const struct eval_window_opts *w, char buf[64])
     if (w->stride_tokens == 0)
         snprintf(buf, 64, "ctx=%lld half", (long long)w->ctx_tokens);
     else
-        snprintf(buf, 64, "ctx=%lld stride=%lld", (long long)w->ctx_tokens, (long long)w->stride_tokens);
+        snprintf(buf, 64, "ctx=%lld stride=%lld", (long long)w->ctx_tokens,
+                 (long long)w->stride_tokens);
     return buf;
 }
 
-static enum err_code report_ppl(struct bench *b, const struct ppl_job *j, const struct bench_texts *t,
-                                const struct eval_window_opts *w, double ms, struct err *e)
+static enum err_code report_ppl(struct bench *b, const struct ppl_job *j,
+                                const struct bench_texts *t, const struct eval_window_opts *w,
+                                double ms, struct err *e)
 {
-    int64_t          n_windows = eval_window_count(t->v, t->n, w);
+    int64_t n_windows = eval_window_count(t->v, t->n, w);
     struct eval_mean tokens = eval_ppl_tokens(&j->ppl);
     struct eval_mean nll = eval_group_mean(j->ppl.win_sum, j->ppl.win_n, n_windows);
-    int64_t          fed = n_windows * w->ctx_tokens;
-    char             how[64], what[160], hash[24];
-    json_t          *r;
+    int64_t fed = n_windows * w->ctx_tokens;
+    char how[64], what[160], hash[24];
+    json_t *r;
 
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)t->hash);
-    snprintf(what, sizeof what, "%s text=%s windows=%lld", convention(w, how), hash, (long long)n_windows);
+    snprintf(what, sizeof what, "%s text=%s windows=%lld", convention(w, how), hash,
+             (long long)n_windows);
     r = cli_bench_record("ppl", what, "ppl", "lower");
     cli_bench_real(r, "ppl", tokens.mean);
     cli_bench_real(r, "ppl_se", tokens.se);
@@ -60,22 +65,24 @@ static enum err_code report_ppl(struct bench *b, const struct ppl_job *j, const 
     cli_bench_int(r, "ctx_tokens", w->ctx_tokens);
     cli_bench_int(r, "stride_tokens", w->stride_tokens);
     cli_bench_real(r, "tps", ms > 0 ? (double)fed * 1e3 / ms : 0);
-    cli_bench_line(b, "%s: perplexity %.4f +- %.4f (by windows %.4f), %lld of %lld tokens scored, %.0f tokens/s",
-                   b->label, tokens.mean, tokens.se, tokens.mean * nll.se, (long long)j->ppl.n,
-                   (long long)t->n_tokens, ms > 0 ? (double)fed * 1e3 / ms : 0);
+    cli_bench_line(
+        b,
+        "%s: perplexity %.4f +- %.4f (by windows %.4f), %lld of %lld tokens scored, %.0f tokens/s",
+        b->label, tokens.mean, tokens.se, tokens.mean * nll.se, (long long)j->ppl.n,
+        (long long)t->n_tokens, ms > 0 ? (double)fed * 1e3 / ms : 0);
     return cli_bench_done(b, r, e);
 }
 
 enum err_code cli_bench_cmd_ppl(struct bench *b, struct err *e)
 {
-    struct progress         progress = cli_bench_progress("windows");
+    struct progress progress = cli_bench_progress("windows");
     struct eval_window_opts w;
-    struct ppl_job          j = { 0 };
-    struct bench_texts      t;
-    struct run             *run = NULL;
-    enum err_code           code;
-    int64_t                 n;
-    double                  from;
+    struct ppl_job j = {0};
+    struct bench_texts t;
+    struct run *run = NULL;
+    enum err_code code;
+    int64_t n;
+    double from;
 
     if (cli_bench_open(b, true, e) || cli_bench_texts(&t, b, e))
         return e->code;
@@ -103,7 +110,7 @@ enum err_code cli_bench_cmd_ppl(struct bench *b, struct err *e)
 /* ---- saved logits: the head, then n_scored rows of n_vocab packed numbers, little-endian ---- */
 
 #define HEAD_BYTES 64
-static const char magic[8] = { 'C', 'H', 'I', 'M', 'L', 'O', 'G', '1' };
+static const char magic[8] = {'C', 'H', 'I', 'M', 'L', 'O', 'G', '1'};
 
 struct head {
     uint64_t n_vocab, ctx, stride, n_scored, hash, fingerprint, first;
@@ -111,7 +118,8 @@ struct head {
 
 static void put_head(unsigned char out[HEAD_BYTES], const struct head *h)
 {
-    const uint64_t v[7] = { h->n_vocab, h->ctx, h->stride, h->n_scored, h->hash, h->fingerprint, h->first };
+    const uint64_t v[7] = {h->n_vocab, h->ctx,         h->stride, h->n_scored,
+                           h->hash,    h->fingerprint, h->first};
 
     memcpy(out, magic, 8);
     for (int i = 0; i < 7; i++)
@@ -121,30 +129,35 @@ static void put_head(unsigned char out[HEAD_BYTES], const struct head *h)
 
 static void get_head(struct head *h, const unsigned char *in)
 {
-    uint64_t v[7] = { 0 };
+    uint64_t v[7] = {0};
 
     for (int i = 0; i < 7; i++)
         for (int j = 0; j < 8; j++)
             v[i] |= (uint64_t)in[8 + 8 * i + j] << (8 * j);
-    *h = (struct head){ v[0], v[1], v[2], v[3], v[4], v[5], v[6] };
+    *h = (struct head){v[0], v[1], v[2], v[3], v[4], v[5], v[6]};
 }
 
-static struct head head_of(const struct bench *b, const struct bench_texts *t, const struct eval_window_opts *w)
+static struct head head_of(const struct bench *b, const struct bench_texts *t,
+                           const struct eval_window_opts *w)
 {
     return (struct head){
-        .n_vocab = (uint64_t)model_info(b->model)->n_vocab, .ctx = (uint64_t)w->ctx_tokens,
-        .stride = (uint64_t)w->stride_tokens, .n_scored = (uint64_t)eval_scored_count(t->v, t->n, w),
-        .hash = t->hash, .fingerprint = b->fingerprint,
+        .n_vocab = (uint64_t)model_info(b->model)->n_vocab,
+        .ctx = (uint64_t)w->ctx_tokens,
+        .stride = (uint64_t)w->stride_tokens,
+        .n_scored = (uint64_t)eval_scored_count(t->v, t->n, w),
+        .hash = t->hash,
+        .fingerprint = b->fingerprint,
     };
 }
 
 struct save_job {
     struct io_out *out;
-    uint16_t      *row;
-    int32_t        n_vocab;
+    uint16_t *row;
+    int32_t n_vocab;
 };
 
-static enum err_code save_row(void *ctx, int64_t window, int32_t token, const float *logits, struct err *e)
+static enum err_code save_row(void *ctx, int64_t window, int32_t token, const float *logits,
+                              struct err *e)
 {
     struct save_job *j = ctx;
 
@@ -158,10 +171,10 @@ static enum err_code save(struct bench *b, struct run *run, const struct bench_t
                           const struct eval_window_opts *w, struct err *e)
 {
     struct progress progress = cli_bench_progress("windows");
-    struct head     h = head_of(b, t, w);
-    struct save_job j = { .n_vocab = (int32_t)h.n_vocab };
-    unsigned char   bytes[HEAD_BYTES];
-    enum err_code   code;
+    struct head h = head_of(b, t, w);
+    struct save_job j = {.n_vocab = (int32_t)h.n_vocab};
+    unsigned char bytes[HEAD_BYTES];
+    enum err_code code;
 
     put_head(bytes, &h);
     j.row = calloc((size_t)h.n_vocab, sizeof *j.row);
@@ -187,20 +200,21 @@ static enum err_code save(struct bench *b, struct run *run, const struct bench_t
 /* ---- divergence ---- */
 
 struct kl_job {
-    struct bench            *b, ref;  /* ref: the second model, if there is one */
-    struct run              *run, *ref_run;
-    struct io_map            saved;   /* else this */
+    struct bench *b, ref; /* ref: the second model, if there is one */
+    struct run *run, *ref_run;
+    struct io_map saved; /* else this */
     const struct bench_texts *t;
-    struct eval_window_opts  w;
-    int32_t                  n_vocab;
-    float                   *rows;    /* reference logits of a window, or one row */
-    int64_t                  n_rows;  /* of the window so far */
-    struct eval_kl          *v;       /* [scored] */
-    int64_t                 *window;  /* [scored] */
-    int64_t                  n;
+    struct eval_window_opts w;
+    int32_t n_vocab;
+    float *rows;       /* reference logits of a window, or one row */
+    int64_t n_rows;    /* of the window so far */
+    struct eval_kl *v; /* [scored] */
+    int64_t *window;   /* [scored] */
+    int64_t n;
 };
 
-static enum err_code keep_row(void *ctx, int64_t window, int32_t token, const float *logits, struct err *e)
+static enum err_code keep_row(void *ctx, int64_t window, int32_t token, const float *logits,
+                              struct err *e)
 {
     struct kl_job *j = ctx;
 
@@ -211,20 +225,23 @@ static enum err_code keep_row(void *ctx, int64_t window, int32_t token, const fl
     return ERR_OK;
 }
 
-static enum err_code add_kl(void *ctx, int64_t window, int32_t token, const float *logits, struct err *e)
+static enum err_code add_kl(void *ctx, int64_t window, int32_t token, const float *logits,
+                            struct err *e)
 {
     struct kl_job *j = ctx;
-    const float   *ref = j->rows + j->n_rows * j->n_vocab;
+    const float *ref = j->rows + j->n_rows * j->n_vocab;
 
     if (j->saved.data != NULL) {
         ref = j->rows;
         eval_unpack_logits(j->rows,
-                           (const uint16_t *)(const void *)(j->saved.data + HEAD_BYTES) + j->n * j->n_vocab,
+                           (const uint16_t *)(const void *)(j->saved.data + HEAD_BYTES) +
+                               j->n * j->n_vocab,
                            j->n_vocab);
     }
     j->v[j->n] = eval_kl(ref, logits, j->n_vocab, token);
     if (!isfinite((double)j->v[j->n].kl) || !isfinite((double)j->v[j->n].logprob))
-        return err_set(e, ERR_DEVICE, "window %lld: a probability is not a number", (long long)window);
+        return err_set(e, ERR_DEVICE, "window %lld: a probability is not a number",
+                       (long long)window);
     j->window[j->n++] = window;
     j->n_rows++;
     return ERR_OK;
@@ -234,7 +251,7 @@ static enum err_code add_kl(void *ctx, int64_t window, int32_t token, const floa
 static enum err_code walk(struct kl_job *j, struct err *e)
 {
     struct progress progress = cli_bench_progress("windows");
-    int64_t         n = eval_window_count(j->t->v, j->t->n, &j->w);
+    int64_t n = eval_window_count(j->t->v, j->t->n, &j->w);
 
     if (j->saved.data != NULL)
         return eval_windows(j->run, j->t->v, j->t->n, &j->w, add_kl, j, &progress, e);
@@ -293,7 +310,8 @@ static double figure_of(const struct eval_kl *v, enum figure f)
     }
 }
 
-static struct eval_mean mean_of(const struct kl_job *j, enum figure f, double *sum, int64_t *n, int64_t groups)
+static struct eval_mean mean_of(const struct kl_job *j, enum figure f, double *sum, int64_t *n,
+                                int64_t groups)
 {
     memset(sum, 0, (size_t)groups * sizeof *sum);
     memset(n, 0, (size_t)groups * sizeof *n);
@@ -308,16 +326,23 @@ static struct eval_mean mean_of(const struct kl_job *j, enum figure f, double *s
 
 static enum err_code report_kl(struct kl_job *j, const struct head *ref, struct err *e)
 {
-    int64_t          windows = eval_window_count(j->t->v, j->t->n, &j->w);
-    int64_t          groups = j->t->n < 2 ? windows : (int64_t)j->t->n;
-    double          *sum = calloc((size_t)groups, sizeof *sum), *sorted = calloc((size_t)j->n, sizeof *sorted);
-    int64_t         *n = calloc((size_t)groups, sizeof *n);
+    int64_t windows = eval_window_count(j->t->v, j->t->n, &j->w);
+    int64_t groups = j->t->n < 2 ? windows : (int64_t)j->t->n;
+    double *sum = calloc((size_t)groups, sizeof *sum),
+           *sorted = calloc((size_t)j->n, sizeof *sorted);
+    int64_t *n = calloc((size_t)groups, sizeof *n);
     struct eval_mean m[5];
-    static const struct { const char *key; double q; } cuts[] = {
-        { "kl_median_nats", 0.5 }, { "kl_p90_nats", 0.9 }, { "kl_p99_nats", 0.99 }, { "kl_max_nats", 1 },
+    static const struct {
+        const char *key;
+        double q;
+    } cuts[] = {
+        {"kl_median_nats", 0.5},
+        {"kl_p90_nats", 0.9},
+        {"kl_p99_nats", 0.99},
+        {"kl_max_nats", 1},
     };
-    char             how[64], what[160];
-    json_t          *r;
+    char how[64], what[160];
+    json_t *r;
 
     if (sum == NULL || n == NULL || sorted == NULL) {
         free(sum);
@@ -330,8 +355,9 @@ static enum err_code report_kl(struct kl_job *j, const struct head *ref, struct 
     for (int64_t i = 0; i < j->n; i++)
         sorted[i] = (double)j->v[i].kl;
     eval_sort(sorted, j->n);
-    snprintf(what, sizeof what, "%s text=%016llx reference=%016llx windows=%lld", convention(&j->w, how),
-             (unsigned long long)j->t->hash, (unsigned long long)ref->fingerprint, (long long)windows);
+    snprintf(what, sizeof what, "%s text=%016llx reference=%016llx windows=%lld",
+             convention(&j->w, how), (unsigned long long)j->t->hash,
+             (unsigned long long)ref->fingerprint, (long long)windows);
     r = cli_bench_record("kl", what, "kl_mean_nats", "lower");
     cli_bench_real(r, "kl_mean_nats", m[FIGURE_KL].mean);
     cli_bench_real(r, "kl_mean_se_nats", m[FIGURE_KL].se);
@@ -347,13 +373,15 @@ static enum err_code report_kl(struct kl_job *j, const struct head *ref, struct 
     cli_bench_int(r, "n_scored", j->n);
     cli_bench_int(r, "n_documents", (int64_t)j->t->n);
     cli_bench_text(r, "se_by", j->t->n < 2 ? "window" : "document");
-    cli_bench_line(j->b, "KL mean %.6f +- %.6f, median %.6f, 90 %% %.6f, 99 %% %.6f, most %.6f nats",
-                   m[FIGURE_KL].mean, m[FIGURE_KL].se, eval_quantile(sorted, j->n, 0.5),
-                   eval_quantile(sorted, j->n, 0.9), eval_quantile(sorted, j->n, 0.99), sorted[j->n - 1]);
-    cli_bench_line(j->b, "same top token %.3f +- %.3f %%; perplexity %.4f, reference %.4f, ratio %.5f +- %.5f",
-                   100 * m[FIGURE_TOP].mean, 100 * m[FIGURE_TOP].se, exp(m[FIGURE_NLL].mean),
-                   exp(m[FIGURE_REF_NLL].mean), exp(m[FIGURE_DIFF].mean),
-                   exp(m[FIGURE_DIFF].mean) * m[FIGURE_DIFF].se);
+    cli_bench_line(
+        j->b, "KL mean %.6f +- %.6f, median %.6f, 90 %% %.6f, 99 %% %.6f, most %.6f nats",
+        m[FIGURE_KL].mean, m[FIGURE_KL].se, eval_quantile(sorted, j->n, 0.5),
+        eval_quantile(sorted, j->n, 0.9), eval_quantile(sorted, j->n, 0.99), sorted[j->n - 1]);
+    cli_bench_line(
+        j->b, "same top token %.3f +- %.3f %%; perplexity %.4f, reference %.4f, ratio %.5f +- %.5f",
+        100 * m[FIGURE_TOP].mean, 100 * m[FIGURE_TOP].se, exp(m[FIGURE_NLL].mean),
+        exp(m[FIGURE_REF_NLL].mean), exp(m[FIGURE_DIFF].mean),
+        exp(m[FIGURE_DIFF].mean) * m[FIGURE_DIFF].se);
     free(sum);
     free(n);
     free(sorted);
@@ -363,10 +391,10 @@ static enum err_code report_kl(struct kl_job *j, const struct head *ref, struct 
 /* The reference: saved logits that fit the text and the windows, or a second model. */
 static enum err_code open_reference(struct kl_job *j, struct head *ref, struct err *e)
 {
-    const char     *path = j->b->o->reference;
-    struct head     want = head_of(j->b, j->t, &j->w);
+    const char *path = j->b->o->reference;
+    struct head want = head_of(j->b, j->t, &j->w);
     struct bench_opts o = *j->b->o;
-    struct io_map   map;
+    struct io_map map;
 
     if (io_map_open(&map, path, e))
         return e->code;
@@ -382,7 +410,7 @@ static enum err_code open_reference(struct kl_job *j, struct head *ref, struct e
     }
     io_map_close(&map);
     o.model = path;
-    j->ref = (struct bench){ .o = &o };
+    j->ref = (struct bench){.o = &o};
     if (cli_bench_open(&j->ref, false, e))
         return e->code;
     j->ref.o = j->b->o;
@@ -396,13 +424,15 @@ static enum err_code open_reference(struct kl_job *j, struct head *ref, struct e
 static enum err_code diverge(struct bench *b, struct run *run, const struct bench_texts *t,
                              const struct eval_window_opts *w, struct err *e)
 {
-    struct kl_job j = { .b = b, .run = run, .t = t, .w = *w, .n_vocab = model_info(b->model)->n_vocab };
-    int64_t       n = eval_scored_count(t->v, t->n, w);
-    struct head   ref = { 0 };
+    struct kl_job j = {
+        .b = b, .run = run, .t = t, .w = *w, .n_vocab = model_info(b->model)->n_vocab};
+    int64_t n = eval_scored_count(t->v, t->n, w);
+    struct head ref = {0};
     enum err_code code = open_reference(&j, &ref, e);
 
     if (code == ERR_OK) {
-        j.rows = calloc((size_t)(j.saved.data ? 1 : w->ctx_tokens) * (size_t)j.n_vocab, sizeof *j.rows);
+        j.rows =
+            calloc((size_t)(j.saved.data ? 1 : w->ctx_tokens) * (size_t)j.n_vocab, sizeof *j.rows);
         j.v = calloc((size_t)n + 1, sizeof *j.v);
         j.window = calloc((size_t)n + 1, sizeof *j.window);
         if (j.rows == NULL || j.v == NULL || j.window == NULL)
@@ -424,9 +454,9 @@ static enum err_code diverge(struct bench *b, struct run *run, const struct benc
 enum err_code cli_bench_cmd_kl(struct bench *b, struct err *e)
 {
     struct eval_window_opts w;
-    struct bench_texts      t;
-    struct run             *run = NULL;
-    enum err_code           code;
+    struct bench_texts t;
+    struct run *run = NULL;
+    enum err_code code;
 
     if ((b->o->reference == NULL) == (b->o->save == NULL))
         return err_set(e, ERR_ARG, "kl: either --reference or --save");

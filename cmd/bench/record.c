@@ -23,7 +23,8 @@
 
 json_t *cli_bench_record(const char *type, const char *what, const char *metric, const char *better)
 {
-    return json_pack("{s:s, s:s, s:s, s:s}", "type", type, "case", what, "metric", metric, "better", better);
+    return json_pack("{s:s, s:s, s:s, s:s}", "type", type, "case", what, "metric", metric, "better",
+                     better);
 }
 
 void cli_bench_real(json_t *r, const char *key, double v)
@@ -66,7 +67,7 @@ void cli_bench_line(const struct bench *b, const char *fmt, ...)
 static void proc_value(const char *path, const char *key, char *buf, size_t buf_bytes)
 {
     FILE *f = fopen(path, "r");
-    char  line[512];
+    char line[512];
 
     buf[0] = '\0';
     while (f != NULL && fgets(line, sizeof line, f) != NULL) {
@@ -86,11 +87,11 @@ static void proc_value(const char *path, const char *key, char *buf, size_t buf_
 
 static json_t *hardware(const struct bench *b)
 {
-    char           cpu[256], simd[128];
+    char cpu[256], simd[128];
     struct utsname u;
-    long           pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    json_t        *h = json_object();
-    double         average[1] = { 0 };
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    json_t *h = json_object();
+    double average[1] = {0};
 
     proc_value("/proc/cpuinfo", "model name", cpu, sizeof cpu);
     if (uname(&u) != 0)
@@ -125,7 +126,7 @@ static json_t *build(void)
 static json_t *model(const struct bench *b)
 {
     json_t *o = json_object();
-    char    print[24];
+    char print[24];
 
     snprintf(print, sizeof print, "%016" PRIx64, b->fingerprint);
     cli_bench_text(o, "name", b->label);
@@ -157,14 +158,16 @@ static const json_t *sub(const json_t *r, const char *key)
 static bool comparable(const json_t *old, const json_t *r)
 {
     const char *type = text_of(r, "type");
-    bool        timed = strcmp(type, "speed") == 0 || strcmp(type, "bandwidth") == 0;
+    bool timed = strcmp(type, "speed") == 0 || strcmp(type, "bandwidth") == 0;
 
-    if (strcmp(text_of(old, "type"), type) != 0 || strcmp(text_of(old, "case"), text_of(r, "case")) != 0 ||
+    if (strcmp(text_of(old, "type"), type) != 0 ||
+        strcmp(text_of(old, "case"), text_of(r, "case")) != 0 ||
         strcmp(text_of(old, "metric"), text_of(r, "metric")) != 0)
         return false;
-    if (timed && (strcmp(text_of(sub(old, "hardware"), "cpu"), text_of(sub(r, "hardware"), "cpu")) != 0 ||
-                  json_integer_value(sub(sub(old, "hardware"), "n_threads")) !=
-                      json_integer_value(sub(sub(r, "hardware"), "n_threads"))))
+    if (timed &&
+        (strcmp(text_of(sub(old, "hardware"), "cpu"), text_of(sub(r, "hardware"), "cpu")) != 0 ||
+         json_integer_value(sub(sub(old, "hardware"), "n_threads")) !=
+             json_integer_value(sub(sub(r, "hardware"), "n_threads"))))
         return false;
     return !timed || strcmp(text_of(sub(old, "model"), "fingerprint"),
                             text_of(sub(r, "model"), "fingerprint")) == 0;
@@ -172,10 +175,10 @@ static bool comparable(const json_t *old, const json_t *r)
 
 static enum err_code compare(struct bench *b, const json_t *r, struct err *e)
 {
-    const char   *metric = text_of(r, "metric");
+    const char *metric = text_of(r, "metric");
     const json_t *old = NULL;
-    double        now = json_number_value(sub(r, metric)), was, noise, loss;
-    bool          worse;
+    double now = json_number_value(sub(r, metric)), was, noise, loss;
+    bool worse;
 
     for (size_t i = 0; i < json_array_size(b->against); i++)
         if (comparable(json_array_get(b->against, i), r))
@@ -190,24 +193,25 @@ static enum err_code compare(struct bench *b, const json_t *r, struct err *e)
     loss = strcmp(text_of(r, "better"), "higher") == 0 ? was - now : now - was;
     worse = loss > noise;
     b->regressed = b->regressed || worse;
-    cli_bench_line(b, "  %s: was %.6g, is %.6g (%+.2f %%), noise %.3g", worse ? "REGRESSION" : "as before", was,
-                   now, was != 0 ? 100 * (now - was) / fabs(was) : 0, noise);
+    cli_bench_line(b, "  %s: was %.6g, is %.6g (%+.2f %%), noise %.3g",
+                   worse ? "REGRESSION" : "as before", was, now,
+                   was != 0 ? 100 * (now - was) / fabs(was) : 0, noise);
     if (worse)
         cli_warn("regression: %s %s: %s was %.6g, is %.6g, noise %.3g", text_of(r, "type"),
                  text_of(r, "case"), metric, was, now, noise);
     if (!cli_bench_as_json(b))
         return ERR_OK;
-    return cli_json_line(json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:b}", "type", "comparison", "case",
-                                   text_of(r, "case"), "metric", metric, "before", was, "now", now, "noise",
-                                   noise, "regression", worse),
+    return cli_json_line(json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:b}", "type", "comparison",
+                                   "case", text_of(r, "case"), "metric", metric, "before", was,
+                                   "now", now, "noise", noise, "regression", worse),
                          e);
 }
 
 enum err_code cli_bench_done(struct bench *b, json_t *r, struct err *e)
 {
-    char       when[32];
-    time_t     now = time(NULL);
-    struct tm  tm;
+    char when[32];
+    time_t now = time(NULL);
+    struct tm tm;
     enum err_code code = ERR_OK;
 
     if (r == NULL)
@@ -234,9 +238,9 @@ enum err_code cli_bench_done(struct bench *b, json_t *r, struct err *e)
 enum err_code cli_bench_load(json_t **out, const char *path, struct err *e)
 {
     json_t *all = json_array(), *item;
-    char   *data, *at, *end;
-    size_t  n;
-    int     line = 0;
+    char *data, *at, *end;
+    size_t n;
+    int line = 0;
 
     if (all == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
@@ -253,7 +257,7 @@ enum err_code cli_bench_load(json_t **out, const char *path, struct err *e)
         if (strspn(at, " \t\r") >= (size_t)(end - at))
             continue;
         snprintf(what, sizeof what, "%.200s: line %d", path, line);
-        if (json_parse(&item, (struct str){ at, (size_t)(end - at) }, what, e) ||
+        if (json_parse(&item, (struct str){at, (size_t)(end - at)}, what, e) ||
             json_array_append_new(all, item)) {
             free(data);
             json_decref(all);
@@ -270,14 +274,18 @@ enum err_code cli_bench_load(json_t **out, const char *path, struct err *e)
 struct bench_spread cli_bench_spread(double *v, int n)
 {
     eval_sort(v, n);
-    return (struct bench_spread){ eval_quantile(v, n, 0.5), v[0], v[n - 1] };
+    return (struct bench_spread){eval_quantile(v, n, 0.5), v[0], v[n - 1]};
 }
 
 enum err_code cli_bench_bytes(int64_t *out, const char *s, const char *option, struct err *e)
 {
-    char  *end;
+    char *end;
     double v = strtod(s, &end);
-    int    shift = *end == 'k' || *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : *end == 'T' ? 40 : 0;
+    int shift = *end == 'k' || *end == 'K' ? 10
+                : *end == 'M'              ? 20
+                : *end == 'G'              ? 30
+                : *end == 'T'              ? 40
+                                           : 0;
 
     if (shift > 0)
         end++;
@@ -288,12 +296,12 @@ enum err_code cli_bench_bytes(int64_t *out, const char *s, const char *option, s
     return ERR_OK;
 }
 
-enum err_code cli_bench_list(struct bench_list *out, const char *s, const char *option, int64_t least,
-                             int64_t most, struct err *e)
+enum err_code cli_bench_list(struct bench_list *out, const char *s, const char *option,
+                             int64_t least, int64_t most, struct err *e)
 {
     out->n = 0;
     while (*s != '\0') {
-        char     *end;
+        char *end;
         long long v = strtoll(s, &end, 10);
 
         if (*end == 'k' || *end == 'K') {
@@ -301,8 +309,8 @@ enum err_code cli_bench_list(struct bench_list *out, const char *s, const char *
             end++;
         }
         if (end == s || (*end != ',' && *end != '\0') || v < least || v > most || out->n == 32)
-            return err_set(e, ERR_ARG, "--%s: not a list of at most 32 numbers from %lld to %lld", option,
-                           (long long)least, (long long)most);
+            return err_set(e, ERR_ARG, "--%s: not a list of at most 32 numbers from %lld to %lld",
+                           option, (long long)least, (long long)most);
         out->v[out->n++] = v;
         s = *end == ',' ? end + 1 : end;
     }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* speed.c - how fast a model runs, and how near that is to what memory allows.   room: cmd (cli_)
  *
- * Tokens are random: they spread over the experts as evenly as the router lets them. Measurements that are
- * compared with each other (rows in a step, sequences) take turns, so that a machine that slows down slows all.
+ * Tokens are random: they spread over the experts as evenly as the router lets them. Measurements
+ * that are compared with each other (rows in a step, sequences) take turns, so that a machine that
+ * slows down slows all.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +17,14 @@
 enum { OPS_MAX = 64, WARM_STEPS = 2, TURN_STEPS = 4, LISTS_MAX = 32 };
 
 struct speed {
-    struct bench       *b;
-    struct run         *run;
+    struct bench *b;
+    struct run *run;
     struct eval_traffic traffic;
-    struct bench_spread read;       /* bytes per second of this machine */
-    int64_t             read_bytes; /* of a buffer of so many; 0: given, not measured */
-    int32_t             n_vocab;
-    uint64_t            drawn;
-    struct bench_list   prompts, depths, rows, seqs;
+    struct bench_spread read; /* bytes per second of this machine */
+    int64_t read_bytes;       /* of a buffer of so many; 0: given, not measured */
+    int32_t n_vocab;
+    uint64_t drawn;
+    struct bench_list prompts, depths, rows, seqs;
 };
 
 static int32_t random_token(struct speed *s)
@@ -34,8 +35,8 @@ static int32_t random_token(struct speed *s)
 /* Feeds n random tokens to a sequence, with logits of the last one; milliseconds. */
 static enum err_code feed(struct speed *s, int seq, int64_t n, double *ms, struct err *e)
 {
-    int32_t      *v = calloc((size_t)n + 1, sizeof *v);
-    double        from;
+    int32_t *v = calloc((size_t)n + 1, sizeof *v);
+    double from;
     enum err_code code;
 
     if (v == NULL)
@@ -52,18 +53,20 @@ static enum err_code feed(struct speed *s, int seq, int64_t n, double *ms, struc
     return code;
 }
 
-/* n_steps steps of n_rows rows each to each of n_seq sequences, with all logits; milliseconds a step. */
-static enum err_code steps(struct speed *s, int n_steps, int n_rows, int n_seq, double *ms, struct err *e)
+/* n_steps steps of n_rows rows each to each of n_seq sequences, with all logits; milliseconds a
+ * step. */
+static enum err_code steps(struct speed *s, int n_steps, int n_rows, int n_seq, double *ms,
+                           struct err *e)
 {
     struct run_row *row = calloc((size_t)n_rows * (size_t)n_seq, sizeof *row);
-    double          total = 0;
-    enum err_code   code = row ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    double total = 0;
+    enum err_code code = row ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 
     for (int i = 0; i < n_steps && code == ERR_OK; i++) {
         double from;
 
         for (int j = 0; j < n_rows * n_seq; j++)
-            row[j] = (struct run_row){ random_token(s), j / n_rows, true };
+            row[j] = (struct run_row){random_token(s), j / n_rows, true};
         from = cli_now_ms();
         code = run_step(s->run, row, n_rows * n_seq, e);
         total += cli_now_ms() - from;
@@ -94,9 +97,9 @@ static void put_spread(json_t *r, const char *key, const char *unit, struct benc
 static void put_ops(const struct speed *s, json_t *r, int64_t n_steps)
 {
     struct model_timing t[OPS_MAX];
-    int                 n = model_timings(s->b->model, t, OPS_MAX);
-    json_t             *ops = json_object();
-    double              all = 0;
+    int n = model_timings(s->b->model, t, OPS_MAX);
+    json_t *ops = json_object();
+    double all = 0;
 
     for (int i = 0; i < n; i++)
         all += (double)t[i].ns;
@@ -106,7 +109,8 @@ static void put_ops(const struct speed *s, json_t *r, int64_t n_steps)
         json_object_set_new(ops, t[i].op,
                             json_pack("{s:f, s:f}", "step_ms", ms, "share", (double)t[i].ns / all));
         if (s->b->o->verbose && (double)t[i].ns > 0.005 * all)
-            cli_bench_line(s->b, "    %-14s %9.3f ms  %5.1f %%", t[i].op, ms, 100 * (double)t[i].ns / all);
+            cli_bench_line(s->b, "    %-14s %9.3f ms  %5.1f %%", t[i].op, ms,
+                           100 * (double)t[i].ns / all);
     }
     if (r != NULL)
         json_object_set_new(r, "by_op", ops);
@@ -116,10 +120,10 @@ static void put_ops(const struct speed *s, json_t *r, int64_t n_steps)
 static double put_bytes(const struct speed *s, json_t *r, int n_rows, int n_seq, int64_t depth)
 {
     json_t *kinds = json_object();
-    double  kv = s->traffic.kv_floats > 0 ? (double)s->traffic.kv_floats * cli_bench_kv_bytes(s->b) *
+    double kv = s->traffic.kv_floats > 0 ? (double)s->traffic.kv_floats * cli_bench_kv_bytes(s->b) *
                                                (double)(depth + 1) * n_seq
-                                          : 0;
-    double  state = 2.0 * (double)s->traffic.state_bytes * n_seq, sum = kv + state;
+                                         : 0;
+    double state = 2.0 * (double)s->traffic.state_bytes * n_seq, sum = kv + state;
 
     for (int c = 0; c < EVAL_N_CLASSES; c++) {
         double bytes = eval_step_bytes(&s->traffic, (enum eval_class)c, n_rows * n_seq);
@@ -167,19 +171,21 @@ static enum err_code report_load(struct speed *s, struct err *e)
     cli_bench_real(r, "load_ms", s->b->load_ms);
     cli_bench_real(r, "noise", 0.5 * s->b->load_ms + 20);
     cli_bench_int(r, "run_state_bytes", run_state_bytes(s->run));
-    cli_bench_line(s->b, "load %.1f ms; %.1f MB of weights, %.1f MB reserved for memory of sequences; peak %.1f MB",
-                   s->b->load_ms, (double)model_info(s->b->model)->weight_bytes / 1e6,
-                   (double)run_state_bytes(s->run) / 1e6, put_peak(r));
+    cli_bench_line(
+        s->b,
+        "load %.1f ms; %.1f MB of weights, %.1f MB reserved for memory of sequences; peak %.1f MB",
+        s->b->load_ms, (double)model_info(s->b->model)->weight_bytes / 1e6,
+        (double)run_state_bytes(s->run) / 1e6, put_peak(r));
     return cli_bench_done(s->b, r, e);
 }
 
 static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
 {
-    int                 reps = s->b->o->reps;
-    double             *tps = calloc((size_t)reps, sizeof *tps), *ms = calloc((size_t)reps, sizeof *ms);
-    char                what[64];
-    json_t             *r;
-    enum err_code       code = tps && ms ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    int reps = s->b->o->reps;
+    double *tps = calloc((size_t)reps, sizeof *tps), *ms = calloc((size_t)reps, sizeof *ms);
+    char what[64];
+    json_t *r;
+    enum err_code code = tps && ms ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
     struct bench_spread v;
 
     for (int i = -1; i < reps && code == ERR_OK; i++) { /* -1 warms up */
@@ -204,8 +210,9 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
         cli_bench_int(r, "prompt_tokens", n);
         put_peak(r);
         cli_bench_int(r, "reps", reps);
-        cli_bench_line(s->b, "prompt %6lld tokens   %9.1f tokens/s [%.1f, %.1f]  first token %.1f ms", (long long)n,
-                       v.median, v.min, v.max, ms[reps / 2]);
+        cli_bench_line(s->b,
+                       "prompt %6lld tokens   %9.1f tokens/s [%.1f, %.1f]  first token %.1f ms",
+                       (long long)n, v.median, v.min, v.max, ms[reps / 2]);
         put_ops(s, r, (n + run_rows_max(s->run) - 1) / run_rows_max(s->run) * reps);
         code = cli_bench_done(s->b, r, e);
     }
@@ -219,17 +226,18 @@ static const char *describe_read(const struct speed *s, double bytes_per_s, char
 {
     buf[0] = '\0';
     if (s->read.median > 0)
-        snprintf(buf, 64, ", %.0f %% of %.1f GB/s", 100 * bytes_per_s / s->read.median, s->read.median / 1e9);
+        snprintf(buf, 64, ", %.0f %% of %.1f GB/s", 100 * bytes_per_s / s->read.median,
+                 s->read.median / 1e9);
     return buf;
 }
 
 static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *e)
 {
-    int                 reps = s->b->o->reps, n = s->b->o->decode_tokens;
-    double             *tps = calloc((size_t)reps, sizeof *tps), ms = 0, bytes;
-    char                what[64], part[64];
-    json_t             *r;
-    enum err_code       code = tps ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    int reps = s->b->o->reps, n = s->b->o->decode_tokens;
+    double *tps = calloc((size_t)reps, sizeof *tps), ms = 0, bytes;
+    char what[64], part[64];
+    json_t *r;
+    enum err_code code = tps ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
     struct bench_spread v;
 
     if (code == ERR_OK) {
@@ -265,15 +273,17 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
 }
 
 /* One line of a family of steps: rows to one sequence, or one row to each of several. */
-static enum err_code report_family(struct speed *s, bool of_rows, int n, double *ms, double one_ms, struct err *e)
+static enum err_code report_family(struct speed *s, bool of_rows, int n, double *ms, double one_ms,
+                                   struct err *e)
 {
     struct bench_spread v = cli_bench_spread(ms, s->b->o->reps);
-    char                what[64];
-    json_t             *r;
-    double              bytes;
-    int64_t             depth = s->depths.v[0];
+    char what[64];
+    json_t *r;
+    double bytes;
+    int64_t depth = s->depths.v[0];
 
-    snprintf(what, sizeof what, "%s n=%d depth=%lld", of_rows ? "rows" : "sequences", n, (long long)depth);
+    snprintf(what, sizeof what, "%s n=%d depth=%lld", of_rows ? "rows" : "sequences", n,
+             (long long)depth);
     r = cli_bench_record("speed", what, "step_ms", "lower");
     put_spread(r, "step", "ms", v);
     cli_bench_int(r, of_rows ? "rows" : "sequences", n);
@@ -283,17 +293,18 @@ static enum err_code report_family(struct speed *s, bool of_rows, int n, double 
     cli_bench_int(r, "reps", s->b->o->reps);
     bytes = put_bytes(s, r, of_rows ? n : 1, of_rows ? 1 : n, depth);
     put_fraction(s, r, bytes, v.median);
-    cli_bench_line(s->b, "%-9s %2d at %6lld  %9.3f ms a step [%.3f, %.3f]  %8.1f tokens/s  r = %.2f",
-                   of_rows ? "rows" : "sequences", n, (long long)depth, v.median, v.min, v.max, n * 1e3 / v.median,
-                   one_ms > 0 ? v.median / one_ms : 0);
+    cli_bench_line(s->b,
+                   "%-9s %2d at %6lld  %9.3f ms a step [%.3f, %.3f]  %8.1f tokens/s  r = %.2f",
+                   of_rows ? "rows" : "sequences", n, (long long)depth, v.median, v.min, v.max,
+                   n * 1e3 / v.median, one_ms > 0 ? v.median / one_ms : 0);
     return cli_bench_done(s->b, r, e);
 }
 
 static enum err_code measure_family(struct speed *s, bool of_rows, struct err *e)
 {
     const struct bench_list *l = of_rows ? &s->rows : &s->seqs;
-    int           reps = s->b->o->reps;
-    double       *ms = calloc((size_t)(l->n * reps) + 1, sizeof *ms), one = 0, skip;
+    int reps = s->b->o->reps;
+    double *ms = calloc((size_t)(l->n * reps) + 1, sizeof *ms), one = 0, skip;
     enum err_code code = ms ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 
     for (int q = 0; q < (of_rows ? 1 : (int)cli_bench_most(l)) && code == ERR_OK; q++) {
@@ -332,9 +343,10 @@ static int64_t sum_of(const struct bench_list *l)
 static int64_t room(const struct speed *s)
 {
     int64_t reps = s->b->o->reps, depth = cli_bench_most(&s->depths);
-    int64_t need[4] = { cli_bench_most(&s->prompts), depth + WARM_STEPS + reps * s->b->o->decode_tokens,
-                        s->depths.v[0] + (TURN_STEPS * reps + 1) * sum_of(&s->rows),
-                        s->depths.v[0] + (TURN_STEPS * reps + 1) * s->seqs.n };
+    int64_t need[4] = {cli_bench_most(&s->prompts),
+                       depth + WARM_STEPS + reps * s->b->o->decode_tokens,
+                       s->depths.v[0] + (TURN_STEPS * reps + 1) * sum_of(&s->rows),
+                       s->depths.v[0] + (TURN_STEPS * reps + 1) * s->seqs.n};
     int64_t most = 1;
 
     for (int i = 0; i < 4; i++)
@@ -342,8 +354,8 @@ static int64_t room(const struct speed *s)
     return most;
 }
 
-/* Reads a buffer as large as the weights: a model in the cache is held against the cache. The memory of another
- * device is not measured here. */
+/* Reads a buffer as large as the weights: a model in the cache is held against the cache. The
+ * memory of another device is not measured here. */
 static enum err_code measure_read(struct speed *s, struct err *e)
 {
     double bytes = 0;
@@ -377,8 +389,8 @@ static enum err_code measure_all(struct speed *s, struct err *e)
 
 enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
 {
-    struct speed s = { .b = b };
-    int          n_seq, rows_max;
+    struct speed s = {.b = b};
+    int n_seq, rows_max;
     enum err_code code;
 
     if (cli_bench_list(&s.prompts, b->o->prompts, "prompt", 1, 1 << 24, e) ||
@@ -394,7 +406,8 @@ enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
     n_seq = s.seqs.n > 0 ? (int)cli_bench_most(&s.seqs) : 1;
     rows_max = b->o->chunk > 0 ? b->o->chunk : 512;
     if (rows_max < cli_bench_most(&s.rows) || rows_max < n_seq)
-        return err_set(e, ERR_ARG, "--chunk %d: fewer rows than --rows or --seqs ask for", rows_max);
+        return err_set(e, ERR_ARG, "--chunk %d: fewer rows than --rows or --seqs ask for",
+                       rows_max);
     if (cli_bench_run(&s.run, b, room(&s), n_seq, rows_max, e))
         return e->code;
     code = measure_read(&s, e);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* synth.c - what a model of a known shape weighs, where it would lie, how fast it can be.  room: cmd (cli_) */
+/* synth.c - what a model of a known shape weighs, where it would lie, how fast it can be.  room:
+ * cmd (cli_) */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,20 +9,21 @@
 #include "gguf/gguf.h"
 #include "shape/shape.h"
 
-#define RESERVE_BYTES ((int64_t)512 << 20) /* of a GPU's memory: for activations, and what else draws on it */
+#define RESERVE_BYTES                                                                              \
+    ((int64_t)512 << 20) /* of a GPU's memory: for activations, and what else draws on it */
 
 struct synth {
-    struct bench       *b;
-    struct shape       *shape;
+    struct bench *b;
+    struct shape *shape;
     struct eval_traffic t;
-    int64_t             ctx_tokens, memory_bytes; /* of one sequence at that context */
-    json_t             *r;
+    int64_t ctx_tokens, memory_bytes; /* of one sequence at that context */
+    json_t *r;
 };
 
 /* Metadata through a real reader: a skeleton file is written, read, and gone. */
 static enum err_code plan(struct synth *s, struct err *e)
 {
-    char         dir[] = "/tmp/chimere-XXXXXX", path[64];
+    char dir[] = "/tmp/chimere-XXXXXX", path[64];
     struct gguf *g = NULL;
     enum err_code code;
 
@@ -42,7 +44,7 @@ static enum err_code plan(struct synth *s, struct err *e)
     s->t.n_params = 0;
     for (size_t i = 0; i < shape_n_tensors(s->shape); i++) {
         const struct shape_tensor *w = shape_tensor_at(s->shape, i);
-        enum eval_class            c = eval_class_of(str_of(w->name), s->t.n_layer);
+        enum eval_class c = eval_class_of(str_of(w->name), s->t.n_layer);
 
         s->t.weight_bytes[c] += w->size_bytes;
         s->t.n_params += w->ne[0] * w->ne[1] * w->ne[2];
@@ -56,14 +58,15 @@ static void describe(struct synth *s)
 {
     int64_t bytes = shape_bytes(s->shape);
     json_t *kinds = json_object();
-    double  step = eval_memory_bytes(&s->t, 0, cli_bench_kv_bytes(s->b));
+    double step = eval_memory_bytes(&s->t, 0, cli_bench_kv_bytes(s->b));
     int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    bool    fits = bytes + s->memory_bytes + RESERVE_BYTES < memory;
+    bool fits = bytes + s->memory_bytes + RESERVE_BYTES < memory;
 
     for (int c = 0; c < EVAL_N_CLASSES; c++) {
         if (s->t.weight_bytes[c] == 0)
             continue;
-        json_object_set_new(kinds, eval_class_name((enum eval_class)c), json_integer(s->t.weight_bytes[c]));
+        json_object_set_new(kinds, eval_class_name((enum eval_class)c),
+                            json_integer(s->t.weight_bytes[c]));
         step += eval_step_bytes(&s->t, (enum eval_class)c, 1);
         cli_bench_line(s->b, "  %-14s %10.3f GB, a token reads %8.3f GB",
                        eval_class_name((enum eval_class)c), (double)s->t.weight_bytes[c] / 1e9,
@@ -80,14 +83,18 @@ static void describe(struct synth *s)
     cli_bench_int(s->r, "memory_bytes", memory);
     json_object_set_new(s->r, "fits_memory", json_boolean(fits));
     json_object_set_new(s->r, "weight_bytes_by_kind", kinds);
-    cli_bench_line(s->b, "  weights %.3f GB, %.2f bits each of %.2f G; a sequence of %lld tokens %.3f GB; %s the %.1f GB here",
-                   (double)bytes / 1e9, 8.0 * (double)bytes / (double)s->t.n_params, (double)s->t.n_params / 1e9,
-                   (long long)s->ctx_tokens, (double)s->memory_bytes / 1e9, fits ? "fits" : "DOES NOT FIT",
+    cli_bench_line(s->b,
+                   "  weights %.3f GB, %.2f bits each of %.2f G; a sequence of %lld tokens %.3f "
+                   "GB; %s the %.1f GB here",
+                   (double)bytes / 1e9, 8.0 * (double)bytes / (double)s->t.n_params,
+                   (double)s->t.n_params / 1e9, (long long)s->ctx_tokens,
+                   (double)s->memory_bytes / 1e9, fits ? "fits" : "DOES NOT FIT",
                    (double)memory / 1e9);
     if (s->b->o->bandwidth > 0) {
         cli_bench_real(s->r, "decode_bound_tps", (double)s->b->o->bandwidth * 1e9 / step);
-        cli_bench_line(s->b, "  a token reads %.3f GB: at most %.1f tokens/s at %g GB/s", step / 1e9,
-                       (double)s->b->o->bandwidth * 1e9 / step, (double)s->b->o->bandwidth);
+        cli_bench_line(s->b, "  a token reads %.3f GB: at most %.1f tokens/s at %g GB/s",
+                       step / 1e9, (double)s->b->o->bandwidth * 1e9 / step,
+                       (double)s->b->o->bandwidth);
     }
 }
 
@@ -113,10 +120,11 @@ static int64_t expert_bytes(const struct synth *s, int layer)
 
 static enum err_code place(struct synth *s, struct err *e)
 {
-    static const enum eval_class order[] = { EVAL_OTHER, EVAL_ROUTER, EVAL_ATTENTION, EVAL_RECURRENT,
-                                             EVAL_SHARED, EVAL_DENSE, EVAL_OUTPUT, EVAL_EMBEDDING };
+    static const enum eval_class order[] = {EVAL_OTHER,     EVAL_ROUTER,   EVAL_ATTENTION,
+                                            EVAL_RECURRENT, EVAL_SHARED,   EVAL_DENSE,
+                                            EVAL_OUTPUT,    EVAL_EMBEDDING};
     int64_t vram, left, on_device = 0;
-    int     n_on = 0, n_moe = 0;
+    int n_on = 0, n_moe = 0;
     json_t *where = json_object();
 
     if (cli_bench_bytes(&vram, s->b->o->vram, "vram", e)) {
@@ -128,7 +136,8 @@ static enum err_code place(struct synth *s, struct err *e)
                    (double)vram / 1e9, (double)RESERVE_BYTES / 1e9, (double)s->memory_bytes / 1e9);
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
         int64_t n = s->t.weight_bytes[order[i]];
-        bool    on = n > 0 && n <= left && (order[i] != EVAL_EMBEDDING || s->t.tied); /* rows are looked up: no need */
+        bool on = n > 0 && n <= left &&
+                  (order[i] != EVAL_EMBEDDING || s->t.tied); /* rows are looked up: no need */
 
         if (n == 0)
             continue;
@@ -153,9 +162,9 @@ static enum err_code place(struct synth *s, struct err *e)
     if (n_moe > 0)
         cli_bench_line(s->b, "    %-14s %9.3f GB  %d of %d layers on the device", "experts",
                        (double)s->t.weight_bytes[EVAL_EXPERTS] / 1e9, n_on, n_moe);
-    cli_bench_line(s->b, "  device %.3f GB of weights, host %.3f GB, free %.3f GB%s", (double)on_device / 1e9,
-                   (double)(shape_bytes(s->shape) - on_device) / 1e9, (double)left / 1e9,
-                   left < 0 ? ": THE SEQUENCE ALONE DOES NOT FIT" : "");
+    cli_bench_line(s->b, "  device %.3f GB of weights, host %.3f GB, free %.3f GB%s",
+                   (double)on_device / 1e9, (double)(shape_bytes(s->shape) - on_device) / 1e9,
+                   (double)left / 1e9, left < 0 ? ": THE SEQUENCE ALONE DOES NOT FIT" : "");
     cli_bench_int(s->r, "vram_bytes", vram);
     cli_bench_int(s->r, "device_weight_bytes", on_device);
     cli_bench_int(s->r, "host_weight_bytes", shape_bytes(s->shape) - on_device);
@@ -185,10 +194,10 @@ static enum err_code list_shapes(const struct bench *b)
 
 enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
 {
-    struct synth    s = { .b = b };
-    struct progress progress = { tick, NULL };
-    char            what[256];
-    enum err_code   code;
+    struct synth s = {.b = b};
+    struct progress progress = {tick, NULL};
+    char what[256];
+    enum err_code code;
 
     if (b->o->shape == NULL)
         return list_shapes(b);
@@ -197,8 +206,8 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
     code = plan(&s, e);
     if (code == ERR_OK) {
         s.ctx_tokens = b->o->ctx_tokens > 0 ? b->o->ctx_tokens : 8192;
-        s.memory_bytes = s.t.state_bytes +
-                         (int64_t)((double)s.t.kv_floats * cli_bench_kv_bytes(b) * (double)s.ctx_tokens);
+        s.memory_bytes = s.t.state_bytes + (int64_t)((double)s.t.kv_floats * cli_bench_kv_bytes(b) *
+                                                     (double)s.ctx_tokens);
         snprintf(what, sizeof what, "%s mix=%s", b->o->shape, b->o->mix);
         cli_bench_line(b, "%s", what);
         s.r = cli_bench_record("synth", what, "weight_bytes", "lower");

@@ -16,25 +16,25 @@
 #define ROUNDS 10000    /* of the bootstrap */
 
 struct task {
-    json_t            *item;
-    const char        *set;    /* name of the file, without directory and .jsonl */
+    json_t *item;
+    const char *set; /* name of the file, without directory and .jsonl */
     struct text_tokens prompt;
-    int                right, n; /* of its samples */
+    int right, n; /* of its samples */
 };
 
 struct tasks {
     struct bench *b;
-    struct task  *v;
-    size_t        n, cap;
-    size_t        next;        /* job handed out next: sample by sample of each task */
-    int           next_sample;
-    bool         *done;        /* [n * samples]: in the file of answers */
-    int64_t       left;
-    FILE         *out;
-    struct sampler **sampler;  /* [n * samples] while a job runs */
-    int32_t       n_vocab;
-    int64_t       n_tokens;    /* written */
-    int64_t       n_unfinished;
+    struct task *v;
+    size_t n, cap;
+    size_t next; /* job handed out next: sample by sample of each task */
+    int next_sample;
+    bool *done; /* [n * samples]: in the file of answers */
+    int64_t left;
+    FILE *out;
+    struct sampler **sampler; /* [n * samples] while a job runs */
+    int32_t n_vocab;
+    int64_t n_tokens; /* written */
+    int64_t n_unfinished;
 };
 
 static enum err_code no_memory(struct err *e)
@@ -47,7 +47,7 @@ static enum err_code no_memory(struct err *e)
 static const char *set_name(const char *path, char buf[128])
 {
     const char *slash = strrchr(path, '/');
-    size_t      n;
+    size_t n;
 
     snprintf(buf, 128, "%s", slash ? slash + 1 : path);
     n = strlen(buf);
@@ -60,19 +60,21 @@ static const char *set_name(const char *path, char buf[128])
 static enum err_code make_prompt(struct tasks *ts, struct task *t, struct err *e)
 {
     const json_t *think = json_object_get(t->item, "enable_thinking");
-    char         *text;
-    size_t        n;
+    char *text;
+    size_t n;
     enum err_code code;
 
-    if (think == NULL && json_object_set_new(t->item, "enable_thinking", json_boolean(ts->b->o->think == 0)))
+    if (think == NULL &&
+        json_object_set_new(t->item, "enable_thinking", json_boolean(ts->b->o->think == 0)))
         return no_memory(e);
     if (text_chat(ts->b->text, json_object_get(t->item, "messages"),
-                  &(struct text_chat_opts){ .tools = json_object_get(t->item, "tools"),
-                                            .think = json_is_true(json_object_get(t->item, "enable_thinking")),
-                                            .generate = true },
+                  &(struct text_chat_opts){
+                      .tools = json_object_get(t->item, "tools"),
+                      .think = json_is_true(json_object_get(t->item, "enable_thinking")),
+                      .generate = true},
                   &text, &n, e))
         return e->code;
-    code = text_encode(ts->b->text, (struct str){ text, n }, TEXT_SPECIAL, &t->prompt, e);
+    code = text_encode(ts->b->text, (struct str){text, n}, TEXT_SPECIAL, &t->prompt, e);
     free(text);
     return code;
 }
@@ -80,7 +82,7 @@ static enum err_code make_prompt(struct tasks *ts, struct task *t, struct err *e
 static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, struct err *e)
 {
     if (ts->n == ts->cap) {
-        size_t       cap = ts->cap ? 2 * ts->cap : 256;
+        size_t cap = ts->cap ? 2 * ts->cap : 256;
         struct task *v = realloc(ts->v, cap * sizeof *v);
 
         if (v == NULL)
@@ -88,16 +90,16 @@ static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, s
         ts->v = v;
         ts->cap = cap;
     }
-    ts->v[ts->n] = (struct task){ .item = json_incref(item), .set = set };
+    ts->v[ts->n] = (struct task){.item = json_incref(item), .set = set};
     return make_prompt(ts, &ts->v[ts->n++], e);
 }
 
 static enum err_code read_set(struct tasks *ts, const char *path, struct err *e)
 {
-    json_t       *all;
-    char          buf[128], *set = strdup(set_name(path, buf)); /* release() frees it */
+    json_t *all;
+    char buf[128], *set = strdup(set_name(path, buf)); /* release() frees it */
     enum err_code code = set ? cli_bench_load(&all, path, e) : no_memory(e);
-    size_t        n;
+    size_t n;
 
     if (code) {
         free(set);
@@ -146,8 +148,8 @@ static void take_answer(struct tasks *ts, const json_t *r)
     for (size_t i = 0; i < ts->n; i++) {
         size_t at = i * (size_t)ts->b->o->samples + (size_t)sample;
 
-        if (strcmp(id_of(&ts->v[i]), text_in(r, "id")) != 0 || strcmp(ts->v[i].set, text_in(r, "set")) != 0 ||
-            ts->done[at])
+        if (strcmp(id_of(&ts->v[i]), text_in(r, "id")) != 0 ||
+            strcmp(ts->v[i].set, text_in(r, "set")) != 0 || ts->done[at])
             continue;
         ts->done[at] = true;
         ts->left--;
@@ -160,9 +162,9 @@ static void take_answer(struct tasks *ts, const json_t *r)
 static enum err_code resume(struct tasks *ts, struct err *e)
 {
     const char *path = ts->b->o->out;
-    json_t     *all;
-    char       *data, print[24];
-    size_t      n, whole;
+    json_t *all;
+    char *data, print[24];
+    size_t n, whole;
     enum err_code code = ERR_OK;
 
     if (access(path, F_OK) != 0)
@@ -181,8 +183,8 @@ static enum err_code resume(struct tasks *ts, struct err *e)
         const json_t *r = json_array_get(all, i);
 
         if (strcmp(text_in(r, "fingerprint"), print) != 0)
-            code = err_set(e, ERR_FORMAT, "%s: line %zu is by another model (%.40s, not %s)", path, i + 1,
-                           text_in(r, "fingerprint"), print);
+            code = err_set(e, ERR_FORMAT, "%s: line %zu is by another model (%.40s, not %s)", path,
+                           i + 1, text_in(r, "fingerprint"), print);
         else
             take_answer(ts, r);
     }
@@ -206,8 +208,8 @@ static bool next_job(void *ctx, struct eval_job *job)
         }
         if (ts->done[at])
             continue;
-        *job = (struct eval_job){ t->prompt.v, t->prompt.n, ts->b->o->predict_max,
-                                  (void *)(ts->done + at) };
+        *job = (struct eval_job){t->prompt.v, t->prompt.n, ts->b->o->predict_max,
+                                 (void *)(ts->done + at)};
         return true;
     }
     return false;
@@ -221,8 +223,8 @@ static size_t index_of(const struct tasks *ts, const struct eval_job *job)
 static enum err_code choose(void *ctx, const struct eval_job *job, int64_t n, const float *logits,
                             int32_t *token, bool *end, struct err *e)
 {
-    struct tasks      *ts = ctx;
-    size_t             at = index_of(ts, job);
+    struct tasks *ts = ctx;
+    size_t at = index_of(ts, job);
     struct sample_pick pick;
     struct sample_opts so = sample_defaults();
 
@@ -240,19 +242,19 @@ static enum err_code choose(void *ctx, const struct eval_job *job, int64_t n, co
     return *end ? ERR_OK : sample_accept(ts->sampler[at], pick.token, e);
 }
 
-static enum err_code write_answer(struct tasks *ts, const struct task *t, int sample, bool right, bool ended,
-                                  int64_t n_tokens, struct str text, struct err *e)
+static enum err_code write_answer(struct tasks *ts, const struct task *t, int sample, bool right,
+                                  bool ended, int64_t n_tokens, struct str text, struct err *e)
 {
-    char    print[24];
+    char print[24];
     json_t *r;
-    int     failed;
+    int failed;
 
     if (ts->out == NULL)
         return ERR_OK;
     snprintf(print, sizeof print, "%016" PRIx64, ts->b->fingerprint);
-    r = json_pack("{s:s, s:s, s:s, s:i, s:b, s:b, s:I, s:o, s:s}", "type", "answer", "set", t->set, "id",
-                  id_of(t), "sample", sample, "right", right, "ended", ended, "n_tokens", (json_int_t)n_tokens,
-                  "text", json_bytes(text), "fingerprint", print);
+    r = json_pack("{s:s, s:s, s:s, s:i, s:b, s:b, s:I, s:o, s:s}", "type", "answer", "set", t->set,
+                  "id", id_of(t), "sample", sample, "right", right, "ended", ended, "n_tokens",
+                  (json_int_t)n_tokens, "text", json_bytes(text), "fingerprint", print);
     if (r == NULL)
         return no_memory(e);
     failed = json_dumpf(r, ts->out, JSON_COMPACT);
@@ -262,22 +264,22 @@ static enum err_code write_answer(struct tasks *ts, const struct task *t, int sa
     return ERR_OK;
 }
 
-static enum err_code done(void *ctx, const struct eval_job *job, const int32_t *tokens, int64_t n, bool ended,
-                          struct err *e)
+static enum err_code done(void *ctx, const struct eval_job *job, const int32_t *tokens, int64_t n,
+                          bool ended, struct err *e)
 {
     struct tasks *ts = ctx;
-    size_t        at = index_of(ts, job), samples = (size_t)ts->b->o->samples;
-    struct task  *t = &ts->v[at / samples];
-    bool          right = false;
-    char         *text;
-    size_t        n_text;
+    size_t at = index_of(ts, job), samples = (size_t)ts->b->o->samples;
+    struct task *t = &ts->v[at / samples];
+    bool right = false;
+    char *text;
+    size_t n_text;
     enum err_code code;
 
     sample_close(ts->sampler[at]);
     ts->sampler[at] = NULL;
     if (text_decode(ts->b->text, tokens, n, TEXT_SPECIAL, &text, &n_text, e))
         return e->code;
-    code = eval_grade(t->item, (struct str){ text, n_text }, &right, e);
+    code = eval_grade(t->item, (struct str){text, n_text}, &right, e);
     right = right && ended;
     t->n++;
     t->right += right;
@@ -285,22 +287,25 @@ static enum err_code done(void *ctx, const struct eval_job *job, const int32_t *
     ts->n_tokens += n;
     ts->n_unfinished += !ended;
     if (code == ERR_OK)
-        code = write_answer(ts, t, (int)(at % samples), right, ended, n, (struct str){ text, n_text }, e);
+        code = write_answer(ts, t, (int)(at % samples), right, ended, n, (struct str){text, n_text},
+                            e);
     free(text);
     return code;
 }
 
 /* ---- reporting ---- */
 
-/* Accuracy over tasks from .. to - 1: each task counts by the share of its samples that are right. */
-static enum err_code report(struct tasks *ts, const char *name, size_t from, size_t to, struct err *e)
+/* Accuracy over tasks from .. to - 1: each task counts by the share of its samples that are right.
+ */
+static enum err_code report(struct tasks *ts, const char *name, size_t from, size_t to,
+                            struct err *e)
 {
-    double              *share = calloc(to - from, sizeof *share), sum = 0, n = (double)(to - from);
-    struct eval_interval ci = { 0, 1 };
-    int64_t              right = 0, any = 0;
-    char                 what[200];
-    json_t              *r;
-    enum err_code        code = share ? ERR_OK : no_memory(e);
+    double *share = calloc(to - from, sizeof *share), sum = 0, n = (double)(to - from);
+    struct eval_interval ci = {0, 1};
+    int64_t right = 0, any = 0;
+    char what[200];
+    json_t *r;
+    enum err_code code = share ? ERR_OK : no_memory(e);
 
     for (size_t i = from; code == ERR_OK && i < to; i++) {
         share[i - from] = ts->v[i].n > 0 ? (double)ts->v[i].right / ts->v[i].n : 0;
@@ -315,21 +320,23 @@ static enum err_code report(struct tasks *ts, const char *name, size_t from, siz
     free(share);
     if (code)
         return code;
-    snprintf(what, sizeof what, "%s items=%zu samples=%d temp=%g", name, to - from, ts->b->o->samples,
-             (double)ts->b->o->temp);
+    snprintf(what, sizeof what, "%s items=%zu samples=%d temp=%g", name, to - from,
+             ts->b->o->samples, (double)ts->b->o->temp);
     r = cli_bench_record("eval", what, "accuracy", "higher");
     cli_bench_text(r, "set", name);
     cli_bench_real(r, "accuracy", sum / n);
     cli_bench_real(r, "accuracy_lo", ci.lo);
     cli_bench_real(r, "accuracy_hi", ci.hi);
-    cli_bench_real(r, "noise", (ci.hi - ci.lo) / 2 / sqrt(2)); /* two of them make a difference's interval */
+    cli_bench_real(r, "noise",
+                   (ci.hi - ci.lo) / 2 / sqrt(2)); /* two of them make a difference's interval */
     cli_bench_int(r, "n_items", (int64_t)(to - from));
     cli_bench_int(r, "n_right", right);
     cli_bench_int(r, "n_samples", ts->b->o->samples);
     if (ts->b->o->samples > 1)
         cli_bench_real(r, "any_right_fraction", (double)any / n);
     cli_bench_line(ts->b, "%-20s %5lld of %5lld  %6.1f %%  [%.1f, %.1f]", name, (long long)right,
-                   (long long)(to - from) * ts->b->o->samples, 100 * sum / n, 100 * ci.lo, 100 * ci.hi);
+                   (long long)(to - from) * ts->b->o->samples, 100 * sum / n, 100 * ci.lo,
+                   100 * ci.hi);
     return cli_bench_done(ts->b, r, e);
 }
 
@@ -341,27 +348,31 @@ static enum err_code report_all(struct tasks *ts, double ms, struct err *e)
         if (report(ts, ts->v[from].set, from, to, e))
             return e->code;
     }
-    cli_note("%" PRId64 " tokens written in %.1f s, %.0f tokens/s; %" PRId64 " answers were cut", ts->n_tokens,
-             ms / 1e3, ms > 0 ? (double)ts->n_tokens * 1e3 / ms : 0, ts->n_unfinished);
+    cli_note("%" PRId64 " tokens written in %.1f s, %.0f tokens/s; %" PRId64 " answers were cut",
+             ts->n_tokens, ms / 1e3, ms > 0 ? (double)ts->n_tokens * 1e3 / ms : 0,
+             ts->n_unfinished);
     return ERR_OK;
 }
 
 static enum err_code ask(struct tasks *ts, struct err *e)
 {
     const struct bench_opts *o = ts->b->o;
-    struct eval_answers      a = { ts, next_job, choose, done };
-    struct progress          progress = cli_bench_progress("answers");
-    int64_t                  ctx = o->ctx_tokens, total = (int64_t)ts->n * o->samples;
-    int                      parallel = o->parallel;
-    struct run              *run;
-    enum err_code            code;
+    struct eval_answers a = {ts, next_job, choose, done};
+    struct progress progress = cli_bench_progress("answers");
+    int64_t ctx = o->ctx_tokens, total = (int64_t)ts->n * o->samples;
+    int parallel = o->parallel;
+    struct run *run;
+    enum err_code code;
 
     for (size_t i = 0; o->ctx_tokens == 0 && i < ts->n; i++)
         if (ts->v[i].prompt.n + o->predict_max > ctx)
             ctx = ts->v[i].prompt.n + o->predict_max;
     if (parallel > total)
         parallel = (int)total;
-    if (cli_bench_run(&run, ts->b, ctx, parallel, o->chunk > parallel ? o->chunk : parallel > 256 ? parallel : 256,
+    if (cli_bench_run(&run, ts->b, ctx, parallel,
+                      o->chunk > parallel ? o->chunk
+                      : parallel > 256    ? parallel
+                                          : 256,
                       e))
         return e->code;
     code = eval_answer_all(run, parallel, &a, ts->left, &progress, e);
@@ -377,7 +388,8 @@ static enum err_code prepare(struct tasks *ts, struct err *e)
     if (*ts->b->operands == NULL)
         return err_set(e, ERR_ARG, "eval: no task set named");
     if (ts->b->o->samples > 1 && ts->b->o->temp <= 0)
-        return err_set(e, ERR_ARG, "eval: --samples needs a --temp above 0: greedy answers are all the same");
+        return err_set(e, ERR_ARG,
+                       "eval: --samples needs a --temp above 0: greedy answers are all the same");
     if (cli_bench_open(ts->b, true, e))
         return e->code;
     if (!text_has_chat(ts->b->text))
@@ -421,11 +433,11 @@ static void release(struct tasks *ts)
 
 struct score {
     const char *set, *id;
-    int         right, n;
+    int right, n;
 };
 struct scores {
     struct score *v;
-    size_t        n;
+    size_t n;
 };
 
 static int by_item(const void *a, const void *b)
@@ -439,8 +451,8 @@ static int by_item(const void *a, const void *b)
 /* Answers of one file, summed by item, sorted. Strings belong to `all`. */
 static enum err_code sum_up(struct scores *out, const json_t *all, struct err *e)
 {
-    struct scores s = { calloc(json_array_size(all) + 1, sizeof *s.v), 0 };
-    size_t        n = 0;
+    struct scores s = {calloc(json_array_size(all) + 1, sizeof *s.v), 0};
+    size_t n = 0;
 
     if (s.v == NULL)
         return no_memory(e);
@@ -448,8 +460,8 @@ static enum err_code sum_up(struct scores *out, const json_t *all, struct err *e
         const json_t *r = json_array_get(all, i);
 
         if (strcmp(text_in(r, "type"), "answer") == 0)
-            s.v[s.n++] = (struct score){ text_in(r, "set"), text_in(r, "id"),
-                                         json_is_true(json_object_get(r, "right")), 1 };
+            s.v[s.n++] = (struct score){text_in(r, "set"), text_in(r, "id"),
+                                        json_is_true(json_object_get(r, "right")), 1};
     }
     qsort(s.v, s.n, sizeof *s.v, by_item);
     for (size_t i = 0; i < s.n; i++) {
@@ -469,9 +481,9 @@ static enum err_code report_pairs(struct bench *b, const char *set, const double
                                   int64_t only_a, int64_t only_b, bool single, struct err *e)
 {
     struct eval_interval ci;
-    double               sum = 0;
-    json_t              *r;
-    char                 what[200];
+    double sum = 0;
+    json_t *r;
+    char what[200];
 
     for (int64_t i = 0; i < n; i++)
         sum += diff[i];
@@ -490,19 +502,21 @@ static enum err_code report_pairs(struct bench *b, const char *set, const double
         cli_bench_int(r, "only_second_right", only_b);
         cli_bench_real(r, "mcnemar_p", eval_mcnemar(only_a, only_b));
     }
-    cli_bench_line(b, "%-20s %5lld items  %+6.2f %%  [%+.2f, %+.2f]  only A %lld, only B %lld, McNemar p %.3f", set,
-                   (long long)n, 100 * sum / (double)n, 100 * ci.lo, 100 * ci.hi, (long long)only_a,
-                   (long long)only_b, eval_mcnemar(only_a, only_b));
+    cli_bench_line(
+        b, "%-20s %5lld items  %+6.2f %%  [%+.2f, %+.2f]  only A %lld, only B %lld, McNemar p %.3f",
+        set, (long long)n, 100 * sum / (double)n, 100 * ci.lo, 100 * ci.hi, (long long)only_a,
+        (long long)only_b, eval_mcnemar(only_a, only_b));
     return cli_bench_done(b, r, e);
 }
 
 /* Pairs of the items that both have, set by set, then all together. */
-static enum err_code pair_up(struct bench *b, const struct scores *x, const struct scores *y, struct err *e)
+static enum err_code pair_up(struct bench *b, const struct scores *x, const struct scores *y,
+                             struct err *e)
 {
-    double       *diff = calloc(x->n + 1, sizeof *diff);
-    int64_t       n = 0, from = 0, a = 0, c = 0, all_a = 0, all_c = 0;
-    bool          single = true;
-    int           n_sets = 0;
+    double *diff = calloc(x->n + 1, sizeof *diff);
+    int64_t n = 0, from = 0, a = 0, c = 0, all_a = 0, all_c = 0;
+    bool single = true;
+    int n_sets = 0;
     enum err_code code = diff ? ERR_OK : no_memory(e);
 
     for (size_t i = 0, j = 0; code == ERR_OK && i < x->n; i++) {
@@ -536,8 +550,8 @@ static enum err_code pair_up(struct bench *b, const struct scores *x, const stru
 
 static enum err_code compare(struct bench *b, struct err *e)
 {
-    json_t       *all[2] = { NULL, NULL };
-    struct scores s[2] = { { NULL, 0 }, { NULL, 0 } };
+    json_t *all[2] = {NULL, NULL};
+    struct scores s[2] = {{NULL, 0}, {NULL, 0}};
     enum err_code code = ERR_OK;
 
     if (b->operands[0] == NULL || b->operands[1] == NULL || b->operands[2] != NULL)
@@ -558,8 +572,8 @@ static enum err_code compare(struct bench *b, struct err *e)
 
 enum err_code cli_bench_cmd_eval(struct bench *b, struct err *e)
 {
-    struct tasks  ts = { .b = b };
-    double        from;
+    struct tasks ts = {.b = b};
+    double from;
     enum err_code code;
 
     if (b->o->compare)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* answers.c - many prompts to many answers, side by side in the steps of one run.
  *
- * Each sequence is a slot. A step first gives every answering slot its next token, then fills up with
- * prompt tokens of the others, so that neither waits long for the other.
+ * Each sequence is a slot. A step first gives every answering slot its next token, then fills up
+ * with prompt tokens of the others, so that neither waits long for the other.
  */
 #include <stdlib.h>
 
@@ -11,22 +11,22 @@
 
 struct slot {
     struct eval_job job;
-    bool            busy;
-    int64_t         fed;     /* tokens of the prompt */
-    int32_t        *answer;  /* [room] */
-    int64_t         n, room;
-    int             row;     /* of this step, whose logits choose the next token; -1: none */
+    bool busy;
+    int64_t fed;     /* tokens of the prompt */
+    int32_t *answer; /* [room] */
+    int64_t n, room;
+    int row; /* of this step, whose logits choose the next token; -1: none */
 };
 
 struct batch {
-    struct run                *r;
+    struct run *r;
     const struct eval_answers *a;
-    struct slot               *slot;
-    int                        n_slots;
-    struct run_row            *row;
-    int                        n_rows;
-    int64_t                    n_done;
-    bool                       drained;
+    struct slot *slot;
+    int n_slots;
+    struct run_row *row;
+    int n_rows;
+    int64_t n_done;
+    bool drained;
 };
 
 static enum err_code finish(struct batch *b, struct slot *s, bool ended, struct err *e)
@@ -62,7 +62,7 @@ static void add_row(struct batch *b, int slot, int32_t token, bool logits)
 {
     if (logits)
         b->slot[slot].row = b->n_rows;
-    b->row[b->n_rows++] = (struct run_row){ token, slot, logits };
+    b->row[b->n_rows++] = (struct run_row){token, slot, logits};
 }
 
 /* Rows of the next step; none when all work is done. */
@@ -91,7 +91,7 @@ static void compose(struct batch *b)
 static enum err_code append(struct slot *s, int32_t token, struct err *e)
 {
     if (s->n == s->room) {
-        int64_t  room = s->room > 0 ? 2 * s->room : 256;
+        int64_t room = s->room > 0 ? 2 * s->room : 256;
         int32_t *v = realloc(s->answer, (size_t)room * sizeof *v);
 
         if (v == NULL)
@@ -123,7 +123,8 @@ static enum err_code advance(struct batch *b, int i, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code all_steps(struct batch *b, int64_t n_jobs, const struct progress *progress, struct err *e)
+static enum err_code all_steps(struct batch *b, int64_t n_jobs, const struct progress *progress,
+                               struct err *e)
 {
     for (;;) {
         if (!progress_tick(progress, (uint64_t)b->n_done, (uint64_t)n_jobs))
@@ -141,10 +142,10 @@ static enum err_code all_steps(struct batch *b, int64_t n_jobs, const struct pro
     }
 }
 
-enum err_code eval_answer_all(struct run *r, int n_seq, const struct eval_answers *a, int64_t n_jobs,
-                              const struct progress *progress, struct err *e)
+enum err_code eval_answer_all(struct run *r, int n_seq, const struct eval_answers *a,
+                              int64_t n_jobs, const struct progress *progress, struct err *e)
 {
-    struct batch b = { .r = r, .a = a, .n_slots = n_seq };
+    struct batch b = {.r = r, .a = a, .n_slots = n_seq};
     enum err_code code;
 
     if (n_seq < 1 || n_seq > run_rows_max(r))

@@ -2,9 +2,9 @@
 /* eval.h - how good a model is and what a token costs, with how sure that is.
  * room: eval (base gguf arch model run)
  *
- * Perplexity and divergence over texts cut into windows, answers to tasks and their grading, bytes that
- * a step moves, and the statistics that say what a difference is worth. Nothing here prints; nothing
- * depends on the time. Logarithms are natural.
+ * Perplexity and divergence over texts cut into windows, answers to tasks and their grading, bytes
+ * that a step moves, and the statistics that say what a difference is worth. Nothing here prints;
+ * nothing depends on the time. Logarithms are natural.
  */
 #ifndef EVAL_EVAL_H
 #define EVAL_EVAL_H
@@ -31,22 +31,23 @@ double eval_mcnemar(int64_t b, int64_t c);
  * values, as independent (ratio estimator). Fewer than two groups: se is 0. */
 struct eval_mean eval_group_mean(const double *sum, const int64_t *n, int64_t n_groups);
 /* 95 % percentile interval of the mean of v[n], by `rounds` resamples (Efron 1979). ERR_NOMEM. */
-MUST_CHECK enum err_code eval_bootstrap(struct eval_interval *out, const double *v, int64_t n, int rounds,
-                                        uint64_t seed, struct err *e);
-void   eval_sort(double *v, int64_t n);                      /* ascending */
+MUST_CHECK enum err_code eval_bootstrap(struct eval_interval *out, const double *v, int64_t n,
+                                        int rounds, uint64_t seed, struct err *e);
+void eval_sort(double *v, int64_t n);                            /* ascending */
 double eval_quantile(const double *sorted, int64_t n, double q); /* linear between ranks; n >= 1 */
 
 /* ---- texts in windows ---- */
 
 struct eval_tokens {
     const int32_t *v;
-    int64_t        n;
+    int64_t n;
 };
 
-/* stride_tokens == 0: windows of ctx_tokens lie side by side, what remains at the end is left out, and in
- * each the tokens after position ctx_tokens / 2 are scored: the convention of llama.cpp's perplexity
- * tool. Otherwise windows begin stride_tokens apart, and every token of a text but its first is scored once,
- * with as much of the window before it as there is. bos >= 0 stands in place of a window's first token. */
+/* stride_tokens == 0: windows of ctx_tokens lie side by side, what remains at the end is left out,
+ * and in each the tokens after position ctx_tokens / 2 are scored: the convention of llama.cpp's
+ * perplexity tool. Otherwise windows begin stride_tokens apart, and every token of a text but its
+ * first is scored once, with as much of the window before it as there is. bos >= 0 stands in place
+ * of a window's first token. */
 struct eval_window_opts {
     int64_t ctx_tokens;
     int64_t stride_tokens;
@@ -55,15 +56,19 @@ struct eval_window_opts {
     int32_t bos;
 };
 /* logits predict `token`. `window` counts from 0 over all texts. */
-typedef enum err_code eval_sink(void *ctx, int64_t window, int32_t token, const float *logits, struct err *e);
+typedef enum err_code eval_sink(void *ctx, int64_t window, int32_t token, const float *logits,
+                                struct err *e);
 
-int64_t eval_window_count(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o);
-int64_t eval_scored_count(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o);
-/* Walks all windows of all texts through sequence 0 of r, whose context must hold ctx_tokens. ERR_ARG when
- * the options make no sense or there is no window. progress gets windows done. */
-MUST_CHECK enum err_code eval_windows(struct run *r, const struct eval_tokens *texts, size_t n_texts,
-                                      const struct eval_window_opts *o, eval_sink *sink, void *ctx,
-                                      const struct progress *progress, struct err *e);
+int64_t eval_window_count(const struct eval_tokens *texts, size_t n_texts,
+                          const struct eval_window_opts *o);
+int64_t eval_scored_count(const struct eval_tokens *texts, size_t n_texts,
+                          const struct eval_window_opts *o);
+/* Walks all windows of all texts through sequence 0 of r, whose context must hold ctx_tokens.
+ * ERR_ARG when the options make no sense or there is no window. progress gets windows done. */
+MUST_CHECK enum err_code eval_windows(struct run *r, const struct eval_tokens *texts,
+                                      size_t n_texts, const struct eval_window_opts *o,
+                                      eval_sink *sink, void *ctx, const struct progress *progress,
+                                      struct err *e);
 
 /* ln softmax(logits)[token]; token < n. */
 double eval_logprob(const float *logits, int32_t n, int32_t token);
@@ -71,20 +76,21 @@ double eval_logprob(const float *logits, int32_t n, int32_t token);
 /* ---- perplexity ---- */
 
 struct eval_ppl {
-    int64_t n;         /* tokens scored */
-    double  sum, sum2; /* of -ln p, and its square */
-    double *win_sum;   /* [windows], caller's, zeroed; or NULL */
+    int64_t n;        /* tokens scored */
+    double sum, sum2; /* of -ln p, and its square */
+    double *win_sum;  /* [windows], caller's, zeroed; or NULL */
     int64_t *win_n;
 };
 void eval_ppl_add(struct eval_ppl *p, int64_t window, double logprob);
-struct eval_mean eval_ppl_tokens(const struct eval_ppl *p); /* perplexity; tokens taken as independent */
+struct eval_mean
+eval_ppl_tokens(const struct eval_ppl *p); /* perplexity; tokens taken as independent */
 
 /* ---- divergence from a reference ---- */
 
 struct eval_kl {
-    float kl;               /* sum over the vocabulary of p ln(p / q), p the reference; >= 0 */
+    float kl;                   /* sum over the vocabulary of p ln(p / q), p the reference; >= 0 */
     float logprob, ref_logprob; /* of the text's token */
-    bool  same_top;         /* the likeliest token is the same */
+    bool same_top;              /* the likeliest token is the same */
 };
 struct eval_kl eval_kl(const float *ref, const float *logits, int32_t n, int32_t token);
 
@@ -102,18 +108,19 @@ void eval_unpack_logits(float *out, const uint16_t *packed, int32_t n);
  *   tool_call  the calls in it have the names and arguments of `answer`, and there is nothing else
  * ERR_FORMAT says what is wrong with the item. */
 MUST_CHECK enum err_code eval_task_check(const json_t *item, struct err *e);
-/* text: all that the model wrote after the prompt, control tokens spelled out but for the one that ended the
- * turn. A prompt that opened a think block wants it closed: what is graded comes after. item has passed
- * eval_task_check(). */
-MUST_CHECK enum err_code eval_grade(const json_t *item, struct str text, bool *right, struct err *e);
+/* text: all that the model wrote after the prompt, control tokens spelled out but for the one that
+ * ended the turn. A prompt that opened a think block wants it closed: what is graded comes after.
+ * item has passed eval_task_check(). */
+MUST_CHECK enum err_code eval_grade(const json_t *item, struct str text, bool *right,
+                                    struct err *e);
 
 /* ---- many answers at once ---- */
 
 struct eval_job {
-    const int32_t *prompt;  /* n_prompt >= 1 tokens; valid until done() */
-    int64_t        n_prompt;
-    int64_t        answer_max; /* tokens */
-    void          *user;
+    const int32_t *prompt; /* n_prompt >= 1 tokens; valid until done() */
+    int64_t n_prompt;
+    int64_t answer_max; /* tokens */
+    void *user;
 };
 struct eval_answers {
     void *ctx;
@@ -123,13 +130,15 @@ struct eval_answers {
     enum err_code (*choose)(void *ctx, const struct eval_job *job, int64_t n, const float *logits,
                             int32_t *token, bool *end, struct err *e);
     /* ended: by choose(), not by a limit. */
-    enum err_code (*done)(void *ctx, const struct eval_job *job, const int32_t *tokens, int64_t n, bool ended,
-                          struct err *e);
+    enum err_code (*done)(void *ctx, const struct eval_job *job, const int32_t *tokens, int64_t n,
+                          bool ended, struct err *e);
 };
-/* Answers all jobs, n_seq of them side by side in each step of r, which is otherwise unused. A job whose
- * prompt does not fit the context is done with n == 0, not ended. progress gets jobs done of n_jobs. */
-MUST_CHECK enum err_code eval_answer_all(struct run *r, int n_seq, const struct eval_answers *a, int64_t n_jobs,
-                                         const struct progress *progress, struct err *e);
+/* Answers all jobs, n_seq of them side by side in each step of r, which is otherwise unused. A job
+ * whose prompt does not fit the context is done with n == 0, not ended. progress gets jobs done of
+ * n_jobs. */
+MUST_CHECK enum err_code eval_answer_all(struct run *r, int n_seq, const struct eval_answers *a,
+                                         int64_t n_jobs, const struct progress *progress,
+                                         struct err *e);
 
 /* ---- what a step moves ---- */
 
@@ -152,17 +161,17 @@ enum eval_class eval_class_of(struct str tensor, int n_layer);
 
 struct eval_traffic {
     int64_t weight_bytes[EVAL_N_CLASSES]; /* in the file */
-    int64_t row_bytes;      /* of the embedding: one row */
-    bool    tied;           /* the output is the embedding */
-    int     n_layer, n_expert, n_used;
-    int64_t kv_floats;      /* one position, all layers, keys and values */
-    int64_t state_bytes;    /* recurrent memory of a sequence */
+    int64_t row_bytes;                    /* of the embedding: one row */
+    bool tied;                            /* the output is the embedding */
+    int n_layer, n_expert, n_used;
+    int64_t kv_floats;   /* one position, all layers, keys and values */
+    int64_t state_bytes; /* recurrent memory of a sequence */
     int64_t n_params, ctx_train;
 };
 /* From metadata; tensors' bytes are added by the caller when g holds none (bytes NULL: g's own). */
 MUST_CHECK enum err_code eval_traffic(struct eval_traffic *t, const struct gguf *g, struct err *e);
-/* Weights read in one step of n_rows rows: dense ones once, the expected number of different experts if
- * routing is even. */
+/* Weights read in one step of n_rows rows: dense ones once, the expected number of different
+ * experts if routing is even. */
 double eval_step_bytes(const struct eval_traffic *t, enum eval_class c, int n_rows);
 /* KV rows of n_pos positions and recurrent state, read and (state) written, for one token. */
 double eval_memory_bytes(const struct eval_traffic *t, int64_t n_pos, double kv_elem_bytes);

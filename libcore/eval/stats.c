@@ -11,17 +11,17 @@ struct eval_interval eval_wilson(int64_t right, int64_t n, double z)
     double N = (double)n, p, mid, half;
 
     if (n <= 0)
-        return (struct eval_interval){ 0, 1 };
+        return (struct eval_interval){0, 1};
     p = (double)right / N;
     mid = (p + z * z / (2 * N)) / (1 + z * z / N);
     half = z / (1 + z * z / N) * sqrt(p * (1 - p) / N + z * z / (4 * N * N));
-    return (struct eval_interval){ right == 0 ? 0 : mid - half, right == n ? 1 : mid + half };
+    return (struct eval_interval){right == 0 ? 0 : mid - half, right == n ? 1 : mid + half};
 }
 
 double eval_mcnemar(int64_t b, int64_t c)
 {
     int64_t n = b + c, less = b < c ? b : c;
-    double  p = 0;
+    double p = 0;
 
     if (n == 0)
         return 1;
@@ -33,8 +33,8 @@ double eval_mcnemar(int64_t b, int64_t c)
 
 struct eval_mean eval_group_mean(const double *sum, const int64_t *n, int64_t n_groups)
 {
-    struct eval_mean m = { 0, 0 };
-    double  total = 0, squares = 0;
+    struct eval_mean m = {0, 0};
+    double total = 0, squares = 0;
     int64_t count = 0, groups = 0;
 
     for (int64_t i = 0; i < n_groups; i++) {
@@ -69,7 +69,7 @@ void eval_sort(double *v, int64_t n)
 
 double eval_quantile(const double *sorted, int64_t n, double q)
 {
-    double  at = q * (double)(n - 1);
+    double at = q * (double)(n - 1);
     int64_t i = (int64_t)at;
 
     if (i >= n - 1)
@@ -77,8 +77,8 @@ double eval_quantile(const double *sorted, int64_t n, double q)
     return sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]);
 }
 
-enum err_code eval_bootstrap(struct eval_interval *out, const double *v, int64_t n, int rounds, uint64_t seed,
-                             struct err *e)
+enum err_code eval_bootstrap(struct eval_interval *out, const double *v, int64_t n, int rounds,
+                             uint64_t seed, struct err *e)
 {
     double *mean;
 
@@ -100,7 +100,8 @@ enum err_code eval_bootstrap(struct eval_interval *out, const double *v, int64_t
         mean[r] = sum / (double)n;
     }
     eval_sort(mean, rounds);
-    *out = (struct eval_interval){ eval_quantile(mean, rounds, 0.025), eval_quantile(mean, rounds, 0.975) };
+    *out = (struct eval_interval){eval_quantile(mean, rounds, 0.025),
+                                  eval_quantile(mean, rounds, 0.975)};
     free(mean);
     return ERR_OK;
 }

@@ -41,22 +41,20 @@ static int layer_of(struct str name, struct str *rest)
         layer = layer * 10 + (name.p[i] - '0');
     if (i >= name.n || name.p[i] != '.')
         return -1;
-    *rest = (struct str){ name.p + i + 1, name.n - i - 1 };
+    *rest = (struct str){name.p + i + 1, name.n - i - 1};
     return layer;
 }
 
 enum eval_class eval_class_of(struct str tensor, int n_layer)
 {
     static const struct {
-        const char     *part;
+        const char *part;
         enum eval_class c;
     } rules[] = {
-        { "norm", EVAL_OTHER },        { "_exps.", EVAL_EXPERTS },
-        { "ffn_gate_inp", EVAL_ROUTER }, { "exp_probs_b", EVAL_ROUTER },
-        { "_shexp", EVAL_SHARED },     { "ffn_latent", EVAL_SHARED },
-        { "ffn_", EVAL_DENSE },        { "ssm_", EVAL_RECURRENT },
-        { "shortconv", EVAL_RECURRENT }, { "attn_qkv", EVAL_RECURRENT },
-        { "attn_gate", EVAL_RECURRENT }, { "attn_", EVAL_ATTENTION },
+        {"norm", EVAL_OTHER},         {"_exps.", EVAL_EXPERTS},      {"ffn_gate_inp", EVAL_ROUTER},
+        {"exp_probs_b", EVAL_ROUTER}, {"_shexp", EVAL_SHARED},       {"ffn_latent", EVAL_SHARED},
+        {"ffn_", EVAL_DENSE},         {"ssm_", EVAL_RECURRENT},      {"shortconv", EVAL_RECURRENT},
+        {"attn_qkv", EVAL_RECURRENT}, {"attn_gate", EVAL_RECURRENT}, {"attn_", EVAL_ATTENTION},
     };
     struct str rest;
     int layer = layer_of(tensor, &rest);
@@ -92,8 +90,11 @@ enum err_code eval_traffic(struct eval_traffic *t, const struct gguf *g, struct 
     code = plan_make(p, g, e);
     if (code == ERR_OK) {
         *t = (struct eval_traffic){
-            .tied = gguf_find(g, "output.weight") == NULL, .n_layer = p->n_layer, .n_expert = p->moe.n_expert,
-            .n_used = p->moe.n_used, .ctx_train = p->ctx_train,
+            .tied = gguf_find(g, "output.weight") == NULL,
+            .n_layer = p->n_layer,
+            .n_expert = p->moe.n_expert,
+            .n_used = p->moe.n_used,
+            .ctx_train = p->ctx_train,
         };
         add_memory(t, p);
         for (size_t i = 0; i < gguf_n_tensors(g); i++) {
@@ -116,7 +117,8 @@ double eval_step_bytes(const struct eval_traffic *t, enum eval_class c, int n_ro
 
     if (c == EVAL_MTP)
         return 0;
-    if (c == EVAL_EMBEDDING) /* rows that are looked up; the output reads the rest when it is the same tensor */
+    if (c == EVAL_EMBEDDING) /* rows that are looked up; the output reads the rest when it is the
+                                same tensor */
         return (double)t->row_bytes * n_rows;
     if (c == EVAL_OUTPUT && t->tied)
         return (double)t->weight_bytes[EVAL_EMBEDDING];
@@ -127,5 +129,6 @@ double eval_step_bytes(const struct eval_traffic *t, enum eval_class c, int n_ro
 
 double eval_memory_bytes(const struct eval_traffic *t, int64_t n_pos, double kv_elem_bytes)
 {
-    return (double)t->kv_floats * kv_elem_bytes * (double)(n_pos + 1) + 2.0 * (double)t->state_bytes;
+    return (double)t->kv_floats * kv_elem_bytes * (double)(n_pos + 1) +
+           2.0 * (double)t->state_bytes;
 }

@@ -7,18 +7,21 @@
 #include "eval/eval.h"
 #include "run/run.h"
 
-/* One window of a text: tokens at .. at + n - 1 are fed; those from position `first` on are scored. */
+/* One window of a text: tokens at .. at + n - 1 are fed; those from position `first` on are scored.
+ */
 struct window {
     int64_t at, n, first;
 };
 
 /* The i-th window of a text; false past the last. */
-static bool window_at(struct window *w, const struct eval_tokens *t, const struct eval_window_opts *o, int64_t i)
+static bool window_at(struct window *w, const struct eval_tokens *t,
+                      const struct eval_window_opts *o, int64_t i)
 {
-    int64_t done = i == 0 ? 1 : o->ctx_tokens + (i - 1) * o->stride_tokens; /* scored by earlier windows */
+    int64_t done =
+        i == 0 ? 1 : o->ctx_tokens + (i - 1) * o->stride_tokens; /* scored by earlier windows */
 
     if (o->stride_tokens == 0) {
-        *w = (struct window){ i * o->ctx_tokens, o->ctx_tokens, o->ctx_tokens / 2 + 1 };
+        *w = (struct window){i * o->ctx_tokens, o->ctx_tokens, o->ctx_tokens / 2 + 1};
         return w->at + w->n <= t->n;
     }
     w->at = i * o->stride_tokens;
@@ -50,7 +53,8 @@ static void count(const struct eval_tokens *texts, size_t n_texts, const struct 
             }
 }
 
-int64_t eval_window_count(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o)
+int64_t eval_window_count(const struct eval_tokens *texts, size_t n_texts,
+                          const struct eval_window_opts *o)
 {
     int64_t windows, scored;
 
@@ -58,7 +62,8 @@ int64_t eval_window_count(const struct eval_tokens *texts, size_t n_texts, const
     return windows;
 }
 
-int64_t eval_scored_count(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o)
+int64_t eval_scored_count(const struct eval_tokens *texts, size_t n_texts,
+                          const struct eval_window_opts *o)
 {
     int64_t windows, scored;
 
@@ -67,9 +72,9 @@ int64_t eval_scored_count(const struct eval_tokens *texts, size_t n_texts, const
 }
 
 struct scorer {
-    eval_sink     *sink;
-    void          *ctx;
-    int64_t        window;
+    eval_sink *sink;
+    void *ctx;
+    int64_t window;
     const int32_t *tokens; /* the window's */
 };
 
@@ -81,8 +86,8 @@ static enum err_code score(void *ctx, int64_t pos, const float *logits, struct e
 }
 
 /* Feeds one window; its last token is needed only as what the one before predicts. */
-static enum err_code feed(struct run *r, int32_t *copy, const struct window *w, struct scorer *s, int32_t bos,
-                          struct err *e)
+static enum err_code feed(struct run *r, int32_t *copy, const struct window *w, struct scorer *s,
+                          int32_t bos, struct err *e)
 {
     memcpy(copy, s->tokens, (size_t)w->n * sizeof *copy);
     if (bos >= 0)
@@ -100,19 +105,21 @@ enum err_code eval_windows(struct run *r, const struct eval_tokens *texts, size_
     enum err_code code = ERR_OK;
 
     if (o->ctx_tokens < 4 || o->stride_tokens < 0 || o->stride_tokens >= o->ctx_tokens)
-        return err_set(e, ERR_ARG, "windows of %lld tokens, %lld apart, make no sense", (long long)o->ctx_tokens,
-                       (long long)o->stride_tokens);
+        return err_set(e, ERR_ARG, "windows of %lld tokens, %lld apart, make no sense",
+                       (long long)o->ctx_tokens, (long long)o->stride_tokens);
     total = eval_window_count(texts, n_texts, o);
     if (total == 0)
-        return err_set(e, ERR_ARG, "the text is shorter than a window of %lld tokens", (long long)o->ctx_tokens);
+        return err_set(e, ERR_ARG, "the text is shorter than a window of %lld tokens",
+                       (long long)o->ctx_tokens);
     copy = calloc((size_t)o->ctx_tokens, sizeof *copy);
     if (copy == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     for (size_t t = 0; t < n_texts && code == ERR_OK; t++) {
         struct window w;
 
-        for (int64_t i = 0; code == ERR_OK && done < total && window_at(&w, &texts[t], o, i); i++, index++) {
-            struct scorer s = { sink, ctx, index, texts[t].v + w.at };
+        for (int64_t i = 0; code == ERR_OK && done < total && window_at(&w, &texts[t], o, i);
+             i++, index++) {
+            struct scorer s = {sink, ctx, index, texts[t].v + w.at};
 
             if (!wanted(o, index))
                 continue;
@@ -129,7 +136,7 @@ enum err_code eval_windows(struct run *r, const struct eval_tokens *texts, size_
 /* Largest logit, and the sum of exp(logit - largest). */
 static double partition(const float *logits, int32_t n, float *largest)
 {
-    float  max = logits[0];
+    float max = logits[0];
     double sum = 0;
 
     for (int32_t i = 1; i < n; i++)
@@ -142,7 +149,7 @@ static double partition(const float *logits, int32_t n, float *largest)
 
 double eval_logprob(const float *logits, int32_t n, int32_t token)
 {
-    float  max;
+    float max;
     double sum = partition(logits, n, &max);
 
     return (double)(logits[token] - max) - log(sum);
@@ -164,9 +171,9 @@ struct eval_mean eval_ppl_tokens(const struct eval_ppl *p)
     double n = (double)p->n, nll = p->n > 0 ? p->sum / n : 0, var;
 
     if (p->n < 2)
-        return (struct eval_mean){ exp(nll), 0 };
+        return (struct eval_mean){exp(nll), 0};
     var = p->sum2 / n - nll * nll;
-    return (struct eval_mean){ exp(nll), var > 0 ? sqrt(var / (n - 1)) * exp(nll) : 0 };
+    return (struct eval_mean){exp(nll), var > 0 ? sqrt(var / (n - 1)) * exp(nll) : 0};
 }
 
 static int32_t argmax(const float *v, int32_t n)
@@ -181,7 +188,7 @@ static int32_t argmax(const float *v, int32_t n)
 
 struct eval_kl eval_kl(const float *ref, const float *logits, int32_t n, int32_t token)
 {
-    float  max_p, max_q;
+    float max_p, max_q;
     double sum_p = partition(ref, n, &max_p), sum_q = partition(logits, n, &max_q);
     double ln_p = log(sum_p), ln_q = log(sum_q), kl = 0;
 

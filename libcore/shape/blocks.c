@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* blocks.c - random rows in a quantised format, with a given root mean square.
  *
- * Types that can be encoded encode normal numbers. Of the others the codes and inner scales are random bits,
- * which every pattern of allows, and the f16 scale of each block is set so that values have the wanted size:
- * measured by decoding with a trial scale first.
+ * Types that can be encoded encode normal numbers. Of the others the codes and inner scales are
+ * random bits, which every pattern of allows, and the f16 scale of each block is set so that values
+ * have the wanted size: measured by decoding with a trial scale first.
  */
 #include <math.h>
 #include <stddef.h>
@@ -31,28 +31,28 @@
 
 #define TRIAL 0x1p-8f /* exact in f16, with room for the minima's factor */
 
-/* Where a block keeps its scale, and the offset of minima, which are `centre` scales below zero so that values
- * centre on it. */
+/* Where a block keeps its scale, and the offset of minima, which are `centre` scales below zero so
+ * that values centre on it. */
 static const struct layout {
-    int    type;
+    int type;
     size_t d, min;
-    float  centre; /* 0: no minima */
+    float centre; /* 0: no minima */
 } layouts[] = {
-    { QUANT_q2_k, offsetof(struct quant_q2_k, d), offsetof(struct quant_q2_k, dmin), 1.5f },
-    { QUANT_q3_k, offsetof(struct quant_q3_k, d), 0, 0 },
-    { QUANT_q4_k, offsetof(struct quant_q4_k, d), offsetof(struct quant_q4_k, dmin), 7.5f },
-    { QUANT_q5_k, offsetof(struct quant_q5_k, d), offsetof(struct quant_q5_k, dmin), 15.5f },
-    { QUANT_q6_k, offsetof(struct quant_q6_k, d), 0, 0 },
-    { QUANT_q4_1, offsetof(struct quant_q4_1, d), offsetof(struct quant_q4_1, m), -7.5f },
-    { QUANT_q5_0, offsetof(struct quant_q5_0, d), 0, 0 },
-    { QUANT_q5_1, offsetof(struct quant_q5_1, d), offsetof(struct quant_q5_1, m), -15.5f },
-    { QUANT_iq4_nl, offsetof(struct quant_iq4_nl, d), 0, 0 },
-    { QUANT_iq4_xs, offsetof(struct quant_iq4_xs, d), 0, 0 },
-    { QUANT_iq3_s, offsetof(struct quant_iq3_s, d), 0, 0 },
-    { QUANT_iq3_xxs, offsetof(struct quant_iq3_xxs, d), 0, 0 },
-    { QUANT_iq2_s, offsetof(struct quant_iq2_s, d), 0, 0 },
-    { QUANT_iq2_xs, offsetof(struct quant_iq2_xs, d), 0, 0 },
-    { QUANT_iq2_xxs, offsetof(struct quant_iq2_xxs, d), 0, 0 },
+    {QUANT_q2_k, offsetof(struct quant_q2_k, d), offsetof(struct quant_q2_k, dmin), 1.5f},
+    {QUANT_q3_k, offsetof(struct quant_q3_k, d), 0, 0},
+    {QUANT_q4_k, offsetof(struct quant_q4_k, d), offsetof(struct quant_q4_k, dmin), 7.5f},
+    {QUANT_q5_k, offsetof(struct quant_q5_k, d), offsetof(struct quant_q5_k, dmin), 15.5f},
+    {QUANT_q6_k, offsetof(struct quant_q6_k, d), 0, 0},
+    {QUANT_q4_1, offsetof(struct quant_q4_1, d), offsetof(struct quant_q4_1, m), -7.5f},
+    {QUANT_q5_0, offsetof(struct quant_q5_0, d), 0, 0},
+    {QUANT_q5_1, offsetof(struct quant_q5_1, d), offsetof(struct quant_q5_1, m), -15.5f},
+    {QUANT_iq4_nl, offsetof(struct quant_iq4_nl, d), 0, 0},
+    {QUANT_iq4_xs, offsetof(struct quant_iq4_xs, d), 0, 0},
+    {QUANT_iq3_s, offsetof(struct quant_iq3_s, d), 0, 0},
+    {QUANT_iq3_xxs, offsetof(struct quant_iq3_xxs, d), 0, 0},
+    {QUANT_iq2_s, offsetof(struct quant_iq2_s, d), 0, 0},
+    {QUANT_iq2_xs, offsetof(struct quant_iq2_xs, d), 0, 0},
+    {QUANT_iq2_xxs, offsetof(struct quant_iq2_xxs, d), 0, 0},
 };
 
 static const struct layout *layout_of(int type)
@@ -89,7 +89,8 @@ static void random_bits(unsigned char *p, size_t n, uint64_t seed)
     }
 }
 
-enum err_code shape_fill(unsigned char *rows, int type, int64_t ne0, int64_t n_rows, uint64_t seed, struct err *e)
+enum err_code shape_fill(unsigned char *rows, int type, int64_t ne0, int64_t n_rows, uint64_t seed,
+                         struct err *e)
 {
     const struct quant_type *q = quant_types[type];
     const struct layout *l = layout_of(type);

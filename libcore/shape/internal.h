@@ -6,30 +6,30 @@
 
 struct row {
     const char *name, *arch, *pattern;
-    int   n_layer, n_embd, n_vocab, ctx;
-    int   n_head, n_head_kv, dim; /* attention: elements in a head */
-    int   n_rot;                  /* rotated elements of a head; 0: no positions */
+    int n_layer, n_embd, n_vocab, ctx;
+    int n_head, n_head_kv, dim; /* attention: elements in a head */
+    int n_rot;                  /* rotated elements of a head; 0: no positions */
     float rope_base, eps;
-    int   n_ff;                   /* dense feed-forward */
-    int   n_expert, n_used, n_ff_exp, n_ff_shared;
-    float expert_scale;           /* 0: none */
-    int   inner, n_state, n_group, n_rec_head; /* recurrent layers */
-    bool  tied;                   /* the output is the embedding */
+    int n_ff; /* dense feed-forward */
+    int n_expert, n_used, n_ff_exp, n_ff_shared;
+    float expert_scale;                                        /* 0: none */
+    int inner, n_state, n_group, n_rec_head;                   /* recurrent layers */
+    bool tied;                                                 /* the output is the embedding */
     float embd_scale, residual_scale, logit_scale, attn_scale; /* 0: not in the file */
 };
 
 struct shape {
-    struct row           row;
-    int                  type[16]; /* by role of a matrix */
+    struct row row;
+    int type[16]; /* by role of a matrix */
     struct shape_tensor *tensor;
-    size_t               n, room;
-    bool                 failed;
+    size_t n, room;
+    bool failed;
 };
 
 char shape_letter(const struct row *r, int layer); /* of the pattern */
 
 /* Random rows of a type, root mean square 1 / sqrt(ne0); shape_can_fill() says for which types. */
 bool shape_can_fill(int type);
-MUST_CHECK enum err_code shape_fill(unsigned char *rows, int type, int64_t ne0, int64_t n_rows, uint64_t seed,
-                                    struct err *e);
+MUST_CHECK enum err_code shape_fill(unsigned char *rows, int type, int64_t ne0, int64_t n_rows,
+                                    uint64_t seed, struct err *e);
 #endif

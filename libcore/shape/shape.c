@@ -9,7 +9,7 @@
 #include "shape/internal.h"
 
 static const struct row rows[] = {
-#define SHAPE(name_, arch_, ...) { .name = (name_), .arch = (arch_), __VA_ARGS__ },
+#define SHAPE(name_, arch_, ...) {.name = (name_), .arch = (arch_), __VA_ARGS__},
 #include "shape/shapes.def"
 #undef SHAPE
 };
@@ -19,11 +19,12 @@ enum role { EMBD, OUT, ATTN_QK, ATTN_V, ATTN_O, REC, REC_GATE, FFN, EXPS, N_ROLE
 
 static const struct mix {
     const char *name;
-    int         type[N_ROLES];
+    int type[N_ROLES];
 } mixes[] = {
-#define MIX(name, embd, out, qk, v, o, rec, gate, ffn, exps)                                              \
-    { name, { QUANT_##embd, QUANT_##out, QUANT_##qk, QUANT_##v, QUANT_##o, QUANT_##rec, QUANT_##gate,      \
-              QUANT_##ffn, QUANT_##exps } },
+#define MIX(name, embd, out, qk, v, o, rec, gate, ffn, exps)                                       \
+    {name,                                                                                         \
+     {QUANT_##embd, QUANT_##out, QUANT_##qk, QUANT_##v, QUANT_##o, QUANT_##rec, QUANT_##gate,      \
+      QUANT_##ffn, QUANT_##exps}},
 #include "shape/mixes.def"
 #undef MIX
 };
@@ -59,9 +60,9 @@ static enum err_code set_number(struct row *r, const char *s, size_t n, struct e
 {
     static const struct {
         const char *key;
-        long        least, most;
-    } keys[] = { { "layers=", 1, 1024 }, { "experts=", 1, 16384 }, { "vocab=", 16, 1L << 24 } };
-    int *to[] = { &r->n_layer, &r->n_expert, &r->n_vocab };
+        long least, most;
+    } keys[] = {{"layers=", 1, 1024}, {"experts=", 1, 16384}, {"vocab=", 16, 1L << 24}};
+    int *to[] = {&r->n_layer, &r->n_expert, &r->n_vocab};
 
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         size_t k = strlen(keys[i].key);
@@ -71,12 +72,13 @@ static enum err_code set_number(struct row *r, const char *s, size_t n, struct e
             continue;
         long v = strtol(s + k, &end, 10);
         if (end != s + n || v < keys[i].least || v > keys[i].most)
-            return err_set(e, ERR_ARG, "shape: %.*s: not a number in %ld .. %ld", (int)n, s, keys[i].least,
-                           keys[i].most);
+            return err_set(e, ERR_ARG, "shape: %.*s: not a number in %ld .. %ld", (int)n, s,
+                           keys[i].least, keys[i].most);
         if (i == 1 && r->n_expert == 0)
             return err_set(e, ERR_ARG, "shape: %s has no experts", r->name);
         if (i == 1 && v < r->n_used)
-            return err_set(e, ERR_ARG, "shape: %s uses %d experts for each token", r->name, r->n_used);
+            return err_set(e, ERR_ARG, "shape: %s uses %d experts for each token", r->name,
+                           r->n_used);
         *to[i] = (int)v;
         return ERR_OK;
     }
@@ -112,11 +114,15 @@ static int fitting(int type, int64_t ne0)
         return type;
     if (ne0 % 32 != 0)
         return QUANT_f16;
-    return bits < 4.4 ? QUANT_iq4_nl : bits < 5.2 ? QUANT_q5_0 : bits < 6.2 ? QUANT_q5_1 : QUANT_q8_0;
+    return bits < 4.4   ? QUANT_iq4_nl
+           : bits < 5.2 ? QUANT_q5_0
+           : bits < 6.2 ? QUANT_q5_1
+                        : QUANT_q8_0;
 }
 
 /* Adds a tensor; the first failure is kept. */
-static void add(struct shape *s, int layer, const char *name, int role, int64_t ne0, int64_t ne1, int64_t ne2)
+static void add(struct shape *s, int layer, const char *name, int role, int64_t ne0, int64_t ne1,
+                int64_t ne2)
 {
     struct shape_tensor *t;
 
@@ -132,7 +138,7 @@ static void add(struct shape *s, int layer, const char *name, int role, int64_t 
         s->room = room;
     }
     t = &s->tensor[s->n++];
-    *t = (struct shape_tensor){ .ne = { ne0, ne1, ne2, 1 }, .n_dims = ne2 > 1 ? 3 : ne1 > 1 ? 2 : 1 };
+    *t = (struct shape_tensor){.ne = {ne0, ne1, ne2, 1}, .n_dims = ne2 > 1 ? 3 : ne1 > 1 ? 2 : 1};
     t->type = role == F32 ? QUANT_f32 : fitting(s->type[role], ne0);
     t->size_bytes = quant_row_bytes(t->type, ne0) * ne1 * ne2;
     if (layer < 0)

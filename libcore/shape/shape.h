@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shape.h - models of true shape with random weights.                   room: shape (base quant gguf)
+/* shape.h - models of true shape with random weights.                   room: shape (base quant
+ * gguf)
  *
- * What a model of a known shape weighs, and how fast it is, needs no trained weights. A shape lists its
- * tensors; writing it fills them with random numbers of sane scale (normal, variance 1 / inputs),
- * encoded by the types of a mix, so that activations stay finite and routing spreads over the experts.
- * Rows are drawn from a small stock for each type and width: the values repeat, the bytes are there.
- * There is no tokenizer.
+ * What a model of a known shape weighs, and how fast it is, needs no trained weights. A shape lists
+ * its tensors; writing it fills them with random numbers of sane scale (normal, variance 1 /
+ * inputs), encoded by the types of a mix, so that activations stay finite and routing spreads over
+ * the experts. Rows are drawn from a small stock for each type and width: the values repeat, the
+ * bytes are there. There is no tokenizer.
  */
 #ifndef SHAPE_SHAPE_H
 #define SHAPE_SHAPE_H
@@ -14,9 +15,9 @@
 struct shape;
 
 struct shape_tensor {
-    char    name[64];
-    int     type;   /* row of quant_types[] */
-    int     n_dims;
+    char name[64];
+    int type; /* row of quant_types[] */
+    int n_dims;
     int64_t ne[4];
     int64_t size_bytes;
 };
@@ -24,9 +25,11 @@ struct shape_tensor {
 const char *shape_name_at(size_t i); /* names of shapes; NULL past the last */
 const char *shape_mix_at(size_t i);  /* of mixes */
 
-/* spec: "NAME[,layers=N][,experts=N][,vocab=N]". mix: a mix or a quant type. ERR_ARG for unknown ones. Where
- * a row is no multiple of a type's block, a type of nearly the size with blocks of 32 stands in. */
-MUST_CHECK enum err_code shape_open(struct shape **out, const char *spec, const char *mix, struct err *e);
+/* spec: "NAME[,layers=N][,experts=N][,vocab=N]". mix: a mix or a quant type. ERR_ARG for unknown
+ * ones. Where a row is no multiple of a type's block, a type of nearly the size with blocks of 32
+ * stands in. */
+MUST_CHECK enum err_code shape_open(struct shape **out, const char *spec, const char *mix,
+                                    struct err *e);
 void shape_close(struct shape *s); /* NULL is allowed */
 
 size_t shape_n_tensors(const struct shape *s);
@@ -37,5 +40,6 @@ int64_t shape_bytes(const struct shape *s); /* of all tensors */
 MUST_CHECK enum err_code shape_write(const struct shape *s, const char *path, uint64_t seed,
                                      const struct progress *progress, struct err *e);
 /* The metadata and the names, with tensors of one column: enough to plan, not to run. */
-MUST_CHECK enum err_code shape_write_skeleton(const struct shape *s, const char *path, struct err *e);
+MUST_CHECK enum err_code shape_write_skeleton(const struct shape *s, const char *path,
+                                              struct err *e);
 #endif

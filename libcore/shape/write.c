@@ -14,18 +14,18 @@ enum { STOCK_ELEMS = 1 << 18, STOCKS_MAX = 64 };
 
 /* Encoded random rows of one type and width. */
 struct stock {
-    int            type;
-    int64_t        ne0, n_rows;
-    size_t         row_bytes;
+    int type;
+    int64_t ne0, n_rows;
+    size_t row_bytes;
     unsigned char *rows;
 };
 
 struct filler {
     struct gguf_writer *w;
-    uint64_t            seed, draws;
-    struct stock        stock[STOCKS_MAX];
-    int                 n_stocks;
-    int64_t             done, total;
+    uint64_t seed, draws;
+    struct stock stock[STOCKS_MAX];
+    int n_stocks;
+    int64_t done, total;
     const struct progress *progress;
 };
 
@@ -33,10 +33,10 @@ struct filler {
 
 struct keys {
     struct gguf_writer *w;
-    const char         *arch;
-    struct err         *e;
-    enum err_code       code; /* the first failure */
-    char                full[128];
+    const char *arch;
+    struct err *e;
+    enum err_code code; /* the first failure */
+    char full[128];
 };
 
 static const char *full(struct keys *k, const char *key)
@@ -58,7 +58,8 @@ static void put_f32(struct keys *k, const char *key, float v)
 }
 
 /* v for layers whose letter is in `letters`, else 0. */
-static void put_layers(struct keys *k, const char *key, const struct row *r, const char *letters, int v)
+static void put_layers(struct keys *k, const char *key, const struct row *r, const char *letters,
+                       int v)
 {
     int32_t *list = calloc((size_t)r->n_layer, sizeof *list);
 
@@ -105,17 +106,18 @@ static void put_attn(struct keys *k, const struct row *r)
     if (r->n_rot == 0 && k->code == ERR_OK)
         k->code = gguf_write_bool(k->w, full(k, "rope.scaling.finetuned"), false, k->e);
     if (strncmp(r->arch, "qwen", 4) == 0 && k->code == ERR_OK) {
-        static const int32_t sections[4] = { 11, 11, 10, 0 };
+        static const int32_t sections[4] = {11, 11, 10, 0};
 
         put_u32(k, "full_attention_interval", (int)strlen(r->pattern));
         if (k->code == ERR_OK)
-            k->code = gguf_write_arr(k->w, full(k, "rope.dimension_sections"), GGUF_I32, sections, 4, k->e);
+            k->code = gguf_write_arr(k->w, full(k, "rope.dimension_sections"), GGUF_I32, sections,
+                                     4, k->e);
     }
 }
 
 static enum err_code put_keys(struct gguf_writer *w, const struct row *r, struct err *e)
 {
-    struct keys k = { .w = w, .arch = r->arch, .e = e };
+    struct keys k = {.w = w, .arch = r->arch, .e = e};
 
     if (gguf_write_str(w, "general.architecture", str_of(r->arch), e) ||
         gguf_write_str(w, "general.name", str_of(r->name), e) ||
@@ -184,7 +186,8 @@ static enum err_code write_plain(struct filler *f, const struct shape_tensor *t,
     return ERR_OK;
 }
 
-static enum err_code make_stock(struct filler *f, int type, int64_t ne0, struct stock **out, struct err *e)
+static enum err_code make_stock(struct filler *f, int type, int64_t ne0, struct stock **out,
+                                struct err *e)
 {
     struct stock *s = NULL;
 
@@ -197,7 +200,7 @@ static enum err_code make_stock(struct filler *f, int type, int64_t ne0, struct 
     if (f->n_stocks == STOCKS_MAX)
         return err_set(e, ERR_LIMIT, "more than %d kinds of rows", STOCKS_MAX);
     s = &f->stock[f->n_stocks];
-    *s = (struct stock){ .type = type, .ne0 = ne0, .n_rows = 16 + STOCK_ELEMS / ne0 };
+    *s = (struct stock){.type = type, .ne0 = ne0, .n_rows = 16 + STOCK_ELEMS / ne0};
     s->row_bytes = (size_t)quant_row_bytes(type, ne0);
     s->rows = malloc((size_t)s->n_rows * s->row_bytes);
     if (s->rows == NULL)
@@ -222,7 +225,8 @@ static enum err_code write_rows(struct filler *f, const struct shape_tensor *t, 
         int64_t from = (int64_t)(rng_unit(f->seed, 3, f->draws++) * (double)(s->n_rows / 2));
         int64_t n = s->n_rows - from < left ? s->n_rows - from : left;
 
-        if (gguf_write_data(f->w, s->rows + (size_t)from * s->row_bytes, (size_t)n * s->row_bytes, e))
+        if (gguf_write_data(f->w, s->rows + (size_t)from * s->row_bytes, (size_t)n * s->row_bytes,
+                            e))
             return e->code;
         left -= n;
     }
@@ -246,15 +250,15 @@ static enum err_code write_weights(struct filler *f, const struct shape *s, stru
 enum err_code shape_write(const struct shape *s, const char *path, uint64_t seed,
                           const struct progress *progress, struct err *e)
 {
-    struct filler f = { .seed = seed, .total = shape_bytes(s), .progress = progress };
+    struct filler f = {.seed = seed, .total = shape_bytes(s), .progress = progress};
     enum err_code code;
 
     if (gguf_write_open(&f.w, path, e))
         return e->code;
     code = put_keys(f.w, &s->row, e);
     for (size_t i = 0; code == ERR_OK && i < s->n; i++)
-        code = gguf_write_tensor(f.w, str_of(s->tensor[i].name), s->tensor[i].type, s->tensor[i].n_dims,
-                                 s->tensor[i].ne, e);
+        code = gguf_write_tensor(f.w, str_of(s->tensor[i].name), s->tensor[i].type,
+                                 s->tensor[i].n_dims, s->tensor[i].ne, e);
     if (code == ERR_OK)
         code = write_weights(&f, s, e);
     for (int i = 0; i < f.n_stocks; i++)
@@ -275,7 +279,8 @@ enum err_code shape_write_skeleton(const struct shape *s, const char *path, stru
         return e->code;
     code = put_keys(w, &s->row, e);
     for (size_t i = 0; code == ERR_OK && i < s->n; i++) {
-        int64_t ne[2] = { 1, i == 0 ? s->tensor[i].ne[1] : 1 }; /* the first is the embedding: rows count */
+        int64_t ne[2] = {1, i == 0 ? s->tensor[i].ne[1]
+                                   : 1}; /* the first is the embedding: rows count */
 
         code = gguf_write_tensor(w, str_of(s->tensor[i].name), QUANT_i8, 2, ne, e);
     }
