@@ -30,7 +30,7 @@ static const struct opt opts[] = {
     INT64('c', "ctx", "tokens", "window (default 512); synth: of a sequence", &o.ctx_tokens, 1),
     SECTION("Speed"),
     STRING(0, "prompt", "list", "lengths of prompts (default 512)", &o.prompts),
-    STRING(0, "depth", "list", "decode after so many (default 0,1024)", &o.depths),
+    STRING(0, "depth", "list", "after so many tokens (default 0,1024)", &o.depths),
     STRING(0, "rows", "list", "rows in a step (default 1,2,4,8,16)", &o.rows),
     STRING(0, "seqs", "list", "sequences in a step (default 1,2,4,8)", &o.seqs),
     INT32("tokens", "n", "decoded for one measurement (default 32)", &o.decode_tokens, 1, 1 << 20),
@@ -69,7 +69,7 @@ typedef enum err_code command_fn(struct bench *b, struct err *e);
 
 /* Which options belong to some commands only; the rest belong to all. */
 enum {
-    SPEED = 1, BANDWIDTH = 2, PPL = 4, KL = 8, EVAL = 16, SYNTH = 32, PLOT = 64,
+    SPEED = 1, BANDWIDTH = 2, PPL = 4, KL = 8, EVAL = 16, SYNTH = 32, PLOT = 64, STATE = 128,
 };
 static const struct {
     const char *name;
@@ -79,7 +79,7 @@ static const struct {
     { "speed", SPEED, cli_bench_cmd_speed }, { "bandwidth", BANDWIDTH, cli_bench_cmd_bandwidth },
     { "ppl", PPL, cli_bench_cmd_ppl },       { "kl", KL, cli_bench_cmd_kl },
     { "eval", EVAL, cli_bench_cmd_eval },    { "synth", SYNTH, cli_bench_cmd_synth },
-    { "plot", PLOT, cli_bench_cmd_plot },
+    { "plot", PLOT, cli_bench_cmd_plot },    { "state", STATE, cli_bench_cmd_state },
 };
 
 /* An option that a command would ignore is a mistake: says so. */
@@ -90,10 +90,10 @@ static void check_usage(unsigned bit, const char *command)
         bool        given;
         unsigned    of;
     } rules[] = {
-        { "model", o.model != NULL, SPEED | PPL | KL | EVAL },
-        { "shape", o.shape != NULL, SPEED | SYNTH },
-        { "kv", o.kv != NULL, SPEED | PPL | KL | EVAL | SYNTH },
-        { "chunk", o.chunk > 0, SPEED | PPL | KL | EVAL },
+        { "model", o.model != NULL, SPEED | PPL | KL | EVAL | STATE },
+        { "shape", o.shape != NULL, SPEED | SYNTH | STATE },
+        { "kv", o.kv != NULL, SPEED | PPL | KL | EVAL | SYNTH | STATE },
+        { "chunk", o.chunk > 0, SPEED | PPL | KL | EVAL | STATE },
         { "ctx", o.ctx_tokens > 0, PPL | KL | EVAL | SYNTH },
         { "bandwidth", o.bandwidth > 0, SPEED | SYNTH },
         { "size", o.size_bytes > 0, BANDWIDTH },

@@ -50,6 +50,7 @@ enum err_code cli_bench_cmd_kl(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_eval(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e);
+enum err_code cli_bench_cmd_state(struct bench *b, struct err *e);
 
 /* Opens b's model: --model, or --shape with random weights in memory. with_text: its tokenizer too. */
 MUST_CHECK enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e);
@@ -57,8 +58,6 @@ void cli_bench_close(struct bench *b);
 /* A run of the model; kv as --kv says. */
 MUST_CHECK enum err_code cli_bench_run(struct run **out, const struct bench *b, int64_t ctx_tokens, int n_seq,
                                        int rows_max, struct err *e);
-/* Hash of metadata, tensor list and samples of each tensor's bytes. */
-uint64_t cli_bench_fingerprint(const struct gguf *g);
 double   cli_bench_kv_bytes(const struct bench *b); /* of one element of K or V, the mean of both */
 
 /* Records: r takes what is particular to one; done adds the rest, prints (as JSON, or `line` as text),

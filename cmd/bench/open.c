@@ -14,42 +14,6 @@
 #include "shape/shape.h"
 
 #define TEXT_MAX     (1U << 30) /* bytes of one text */
-#define SAMPLE_BYTES 4096       /* of a tensor, at its beginning, middle and end */
-
-/* FNV-1a, 64 bits. */
-static uint64_t mix(uint64_t h, const void *data, size_t n)
-{
-    const unsigned char *p = data;
-
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ p[i]) * 0x100000001b3u;
-    return h;
-}
-
-uint64_t cli_bench_fingerprint(const struct gguf *g)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-
-    for (size_t i = 0; i < gguf_n_kv(g); i++) {
-        const struct gguf_kv *kv = gguf_kv_at(g, i);
-
-        h = mix(h, kv->key.p, kv->key.n);
-        h = mix(h, kv->data, kv->size_bytes);
-    }
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        const unsigned char *data = t->data;
-        size_t n = t->size_bytes < SAMPLE_BYTES ? t->size_bytes : SAMPLE_BYTES;
-
-        h = mix(h, t->name.p, t->name.n);
-        h = mix(h, t->ne, sizeof t->ne);
-        h = mix(h, &quant_types[t->type]->id, sizeof quant_types[t->type]->id);
-        h = mix(h, data, n);
-        h = mix(h, data + (t->size_bytes - n) / 2, n);
-        h = mix(h, data + t->size_bytes - n, n);
-    }
-    return h;
-}
 
 /* A new directory where n more bytes fit: in memory if there is a file system for that. */
 static enum err_code room_for(char *dir, size_t dir_bytes, int64_t n, struct err *e)
@@ -127,7 +91,7 @@ enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e)
     if (with_text && text_open(&b->text, b->gguf, e))
         return e->code;
     b->load_ms = cli_now_ms() - from;
-    b->fingerprint = cli_bench_fingerprint(b->gguf);
+    b->fingerprint = model_fingerprint(b->model);
     return ERR_OK;
 }
 
@@ -201,7 +165,7 @@ static enum err_code add_text(struct bench_texts *t, const struct bench *b, stru
     if (info->add_eos && ids.n > 0 &&
         ids.v[ids.n - 1] == info->eos) /* a text that is scored does not end */
         ids.n--;
-    t->hash = mix(t->hash, ids.v, (size_t)ids.n * sizeof *ids.v);
+    t->hash = io_hash(t->hash, ids.v, (size_t)ids.n * sizeof *ids.v);
     t->n_tokens += ids.n;
     t->v[t->n++] = (struct eval_tokens){ids.v, ids.n};
     return ERR_OK;

@@ -241,3 +241,11 @@ brief() # a speed run of a moment
         [ -s out ]
     done
 }
+
+@test "state tells what undo, forks and saved sequences cost" {
+    chimere-bench state --depth 40 --reps 2 > out
+    jq -es 'map(.case) == ["evaluate the history history=40", "fork history=40", "save, first time history=40",
+        "restore history=40", "next turn, 64 tokens history=40", "save, a turn later history=40",
+        "undo 8 tokens history=40"] and all(.[]; .type == "state" and .cost_ms > 0)' out
+    jq -es 'map(select(.written_bytes)) | length == 2 and .[0].written_bytes > 100000' out
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* state.c - what it costs to undo, fork, save and restore a sequence, and to go on from a saved one.
+ *                                                                          room: cmd (cli_)
+ * Each figure is the median of some repetitions, at several lengths of history, of random tokens. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/rng.h"
+#include "bench/bench.h"
+#include "model/model.h"
+#include "run/run.h"
+#include "run/session.h"
+
+enum { UNDO_TOKENS = 16, UNDONE = 8, TURN_TOKENS = 64 };
+
+struct costs {
+    struct bench       *b;
+    struct run         *run;
+    struct run_session *session;
+    char                path[4096];
+    int64_t             depth;
+    int32_t            *token;  /* depth + TURN_TOKENS */
+    double             *ms;     /* [reps] */
+};
+
+static enum err_code report(struct costs *c, const char *what, int n, int64_t bytes, const char *of, struct err *e)
+{
+    struct bench_spread v = cli_bench_spread(c->ms, n);
+    char name[96];
+
+    snprintf(name, sizeof name, "%s history=%lld", what, (long long)c->depth);
+    json_t *r = cli_bench_record("state", name, "cost_ms", "lower");
+    cli_bench_real(r, "cost_ms", v.median);
+    cli_bench_real(r, "cost_min_ms", v.min);
+    cli_bench_real(r, "cost_max_ms", v.max);
+    cli_bench_real(r, "noise", (v.max - v.min) / 2 + 0.02 * v.median);
+    cli_bench_int(r, "history_tokens", c->depth);
+    cli_bench_int(r, "reps", n);
+    if (bytes >= 0)
+        cli_bench_int(r, of, bytes);
+    if (bytes >= 0)
+        cli_bench_line(c->b, "%6lld  %-28s %10.3f ms [%.3f, %.3f]  %.2f MB", (long long)c->depth, what, v.median,
+                       v.min, v.max, (double)bytes / 1e6);
+    else
+        cli_bench_line(c->b, "%6lld  %-28s %10.3f ms [%.3f, %.3f]", (long long)c->depth, what, v.median, v.min,
+                       v.max);
+    return cli_bench_done(c->b, r, e);
+}
+
+static enum err_code feed(struct costs *c, const int32_t *v, int64_t n, struct err *e)
+{
+    if (run_feed(c->run, 0, v, n, 1, NULL, NULL, NULL, e) != ERR_OK)
+        return e->code;
+    return cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : ERR_OK;
+}
+
+static enum err_code measure_undo(struct costs *c, struct err *e)
+{
+    for (int i = 0; i < c->b->o->reps; i++) {
+        if (feed(c, c->token, UNDONE, e) != ERR_OK)
+            return e->code;
+        double from = cli_now_ms();
+        if (run_undo(c->run, 0, UNDONE, e) != ERR_OK)
+            return e->code;
+        c->ms[i] = cli_now_ms() - from;
+    }
+    return report(c, "undo 8 tokens", c->b->o->reps, -1, NULL, e);
+}
+
+static enum err_code measure_fork(struct costs *c, struct err *e)
+{
+    for (int i = 0; i < c->b->o->reps; i++) {
+        double from;
+
+        run_clear(c->run, 1);
+        from = cli_now_ms();
+        if (run_fork(c->run, 1, 0, e) != ERR_OK)
+            return e->code;
+        c->ms[i] = cli_now_ms() - from;
+    }
+    run_clear(c->run, 1);
+    return report(c, "fork", c->b->o->reps, run_snapshot_bytes(c->b->model), "snapshot_bytes", e);
+}
+
+static enum err_code save(struct costs *c, const char *what, struct err *e)
+{
+    double from = cli_now_ms();
+
+    if (run_session_save(c->session, c->run, 0, NULL, 0, e) != ERR_OK)
+        return e->code;
+    c->ms[0] = cli_now_ms() - from;
+    return report(c, what, 1, run_session_stat(c->session).written_bytes, "written_bytes", e);
+}
+
+static enum err_code open_session(struct costs *c, struct err *e)
+{
+    const struct run_session_id id = { 0, c->b->label };
+
+    run_session_close(c->session);
+    c->session = NULL;
+    if (run_session_open(&c->session, c->path, e) != ERR_OK)
+        return e->code;
+    return run_session_attach(c->session, c->run, &id, e);
+}
+
+/* A turn of TURN_TOKENS on a session that was just loaded; the last figure is what it saves. */
+static enum err_code measure_turn(struct costs *c, struct err *e)
+{
+    int64_t n = c->depth;
+    double from;
+
+    if (open_session(c, e) != ERR_OK)
+        return e->code;
+    run_clear(c->run, 0);
+    from = cli_now_ms();
+    if (run_session_load(c->session, c->run, 0, n, e) != ERR_OK)
+        return e->code;
+    c->ms[0] = cli_now_ms() - from;
+    if (report(c, "restore", 1, run_session_stat(c->session).file_bytes, "file_bytes", e) != ERR_OK)
+        return e->code;
+    from = cli_now_ms();
+    if (feed(c, c->token + n, TURN_TOKENS, e) != ERR_OK)
+        return e->code;
+    c->ms[0] = cli_now_ms() - from;
+    return report(c, "next turn, 64 tokens", 1, -1, NULL, e);
+}
+
+static enum err_code measure(struct costs *c, struct err *e)
+{
+    double from = cli_now_ms();
+
+    run_clear(c->run, 0);
+    (void)unlink(c->path);
+    cli_progress("history of %lld tokens", (long long)c->depth);
+    if (feed(c, c->token, c->depth, e) != ERR_OK)
+        return e->code;
+    c->ms[0] = cli_now_ms() - from;
+    cli_progress_end();
+    if (report(c, "evaluate the history", 1, -1, NULL, e) || measure_fork(c, e) || open_session(c, e) ||
+        save(c, "save, first time", e) || measure_turn(c, e) || save(c, "save, a turn later", e))
+        return e->code;
+    return measure_undo(c, e);
+}
+
+static enum err_code open_all(struct costs *c, int64_t most, struct err *e)
+{
+    char kv[64] = "f32", *v = NULL;
+    int64_t n = most + TURN_TOKENS + 4 * UNDO_TOKENS;
+    const struct model_info *f = model_info(c->b->model);
+
+    if (c->b->o->kv != NULL)
+        snprintf(kv, sizeof kv, "%s", c->b->o->kv);
+    v = strchr(kv, ',');
+    if (v != NULL)
+        *v++ = '\0';
+    c->token = calloc((size_t)n, sizeof *c->token);
+    c->ms = calloc((size_t)c->b->o->reps, sizeof *c->ms);
+    if (c->token == NULL || c->ms == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (int64_t i = 0; i < n; i++)
+        c->token[i] = (int32_t)(rng_unit(17, 0, (uint64_t)i) * (double)f->n_vocab);
+    return run_open(&c->run, c->b->model,
+                    &(struct run_opts){ .ctx_tokens = n, .n_seq = 2, .rows_max = c->b->o->chunk, .kv_k = kv,
+                                        .kv_v = v != NULL ? v : kv, .undo_tokens = UNDO_TOKENS }, e);
+}
+
+enum err_code cli_bench_cmd_state(struct bench *b, struct err *e)
+{
+    struct costs c = { .b = b };
+    struct bench_list depths;
+    char dir[] = "/tmp/chimere-state-XXXXXX";
+    enum err_code code;
+
+    if (cli_bench_list(&depths, b->o->depths, "depth", 1, 1 << 20, e) || cli_bench_open(b, false, e))
+        return e->code;
+    if (mkdtemp(dir) == NULL)
+        return err_set(e, ERR_IO, "no directory for the session file in /tmp");
+    snprintf(c.path, sizeof c.path, "%s/session", dir);
+    code = open_all(&c, cli_bench_most(&depths), e);
+    for (int i = 0; i < depths.n && code == ERR_OK; i++) {
+        c.depth = depths.v[i];
+        code = measure(&c, e);
+    }
+    run_session_close(c.session);
+    run_close(c.run);
+    (void)unlink(c.path);
+    (void)rmdir(dir);
+    free(c.token);
+    free(c.ms);
+    return code;
+}
