@@ -8,7 +8,7 @@
  * second launch merges; the arithmetic is the same. */
 #include <math_constants.h>
 
-#include "kernels/math.cuh"
+#include "kernels/fused.cuh"
 #include "kernels/quant/unit.cuh"
 
 enum { HEADS = 8, SPLIT_ROWS = 32 };
@@ -334,6 +334,11 @@ void cuda_attn(struct cuda *c, const struct node *v)
 
 /* ---- storing ---- */
 
+static __device__ __forceinline__ int64_t kv_row_bytes(int type, int dim)
+{
+    return type == QUANT_f32 ? 4 * dim : type == QUANT_f16 ? 2 * dim : dim / 32 * (type == QUANT_q8_0 ? 34 : 18);
+}
+
 /* Encodes as libcore/quant does: one thread a block of 32 (or 32 plain elements). */
 static __device__ void store32(uint8_t *row, int type, const float *x, int i0, int n)
 {
@@ -426,4 +431,82 @@ void cuda_kv_store(struct cuda *c, const struct node *v)
     a.v_at = kv.n_head * OP_KV_PAGE * a.k_bytes;
     a.total = (int64_t)v->r.n * kv.n_head * (a.k32 + a.v32);
     LAUNCH(c, store, (unsigned)ceil_div(a.total, 128), 128, 0, a);
+}
+
+/* ---- heads of one step: picked apart, normalised, turned, stored; a warp a head ---- */
+
+__global__ void __launch_bounds__(32) split_heads(const __grid_constant__ fused_heads f)
+{
+    extern __shared__ float x[];
+    const struct op_kv &kv = f.kv;
+    int lane = threadIdx.x, h = blockIdx.x, row = blockIdx.y, dim = kv.dim_k;
+    bool query = h < f.n_q, key = !query && h < f.n_q + kv.n_head;
+
+    wait_for_inputs();
+    const float *from, *norm = query ? f.q_norm : key ? f.k_norm : NULL;
+    if (query)
+        from = f.qg + ((int64_t)row * f.n_q + h) * (f.gate != NULL ? 2 : 1) * dim;
+    else if (key)
+        from = f.k + ((int64_t)row * kv.n_head + h - f.n_q) * dim;
+    else {
+        dim = kv.dim_v;
+        from = f.v + ((int64_t)row * kv.n_head + h - f.n_q - kv.n_head) * dim;
+    }
+    for (int i = lane; i < dim; i += 32)
+        x[i] = from[i];
+    if (query && f.gate != NULL)
+        for (int i = lane; i < dim; i += 32)
+            f.gate[((int64_t)row * f.n_q + h) * dim + i] = from[dim + i];
+    __syncwarp();
+    if (norm != NULL) {
+        float sum = 0.0f;
+
+        for (int i = lane; i < dim; i += 32)
+            sum = __fmaf_rn(x[i], x[i], sum);
+        float factor = norm_factor(warp_sum(sum), dim, f.eps);
+        for (int i = lane; i < dim; i += 32)
+            x[i] = __fmul_rn(__fmul_rn(x[i], factor), norm[i]);
+        __syncwarp();
+    }
+    if (query || key) {
+        int half = (int)f.rope.n_rot / 2;
+
+        for (int i = lane; i < half; i += 32) {
+            float angle = __fmul_rn((float)f.r.pos[row], f.rope.freq[i]), sn, cs;
+            float *p = x + (f.rope.pairs ? 2 * i : i), *q = p + (f.rope.pairs ? 1 : half), u = *p, v = *q;
+
+            sincosf(angle, &sn, &cs);
+            *p = __fsub_rn(__fmul_rn(u, cs), __fmul_rn(v, sn));
+            *q = __fadd_rn(__fmul_rn(u, sn), __fmul_rn(v, cs));
+        }
+        __syncwarp();
+    }
+    if (query) {
+        for (int i = lane; i < dim; i += 32)
+            f.q[((int64_t)row * f.n_q + h) * dim + i] = x[i];
+        return;
+    }
+    int pos = f.r.pos[row], type = key ? kv.type_k : kv.type_v;
+    int64_t at = (int64_t)(key ? h - f.n_q : h - f.n_q - kv.n_head) * OP_KV_PAGE + pos % OP_KV_PAGE;
+    int64_t k_bytes = kv_row_bytes(kv.type_k, kv.dim_k), v_bytes = kv_row_bytes(kv.type_v, kv.dim_v);
+    uint8_t *page = kv.pages + (size_t)f.pg.page[(int64_t)f.r.of[row] * f.pg.stride + pos / OP_KV_PAGE] * kv.page_bytes;
+    uint8_t *to = key ? page + at * k_bytes : page + kv.n_head * OP_KV_PAGE * k_bytes + at * v_bytes;
+
+    if (type == QUANT_f32)
+        for (int i = lane; i < dim; i += 32)
+            ((float *)to)[i] = x[i];
+    else if (type == QUANT_f16)
+        for (int i = lane; i < dim; i += 32)
+            ((__half *)to)[i] = __float2half_rn(x[i]);
+    else
+        for (int i = lane * 32; i < dim; i += 32 * 32)
+            store32(to, type, x, i, dim);
+}
+
+void cuda_fused_heads(struct cuda *c, const struct fused_heads *f)
+{
+    int dim = f->kv.dim_k > f->kv.dim_v ? f->kv.dim_k : f->kv.dim_v;
+
+    launch_early(c, "split_heads", split_heads, dim3((unsigned)(f->n_q + 2 * f->kv.n_head), (unsigned)f->r.n), 32,
+                 (size_t)dim * sizeof(float), *f);
 }

@@ -96,6 +96,7 @@ struct cuda {
     cudaError_t          bad; /* sticky */
     const char          *bad_at;
     bool                 in_step;
+    bool                 fuse; /* nodes of steps with one row go together */
     struct node         *node;
     int                  n_node, cap_node;
     struct chunk         chunk[CHUNKS];
@@ -155,4 +156,5 @@ struct job {
 };
 void   cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x);
 size_t cuda_matmul_ws(int64_t k, int64_t n_rows);
+int    cuda_warp_rows(int64_t k);
 #endif

@@ -942,6 +942,7 @@ extern "C" enum err_code cuda_dev_open(struct dev_impl *out, struct dev *dev, co
         return err_set(e, ERR_NOMEM, "out of memory");
     c->dev = dev;
     c->id = dev_unit(dev);
+    c->fuse = true;
     memcpy(c->about, about, sizeof about);
     if (!set_up(c)) {
         enum err_code code = err_set(e, ERR_UNSUPPORTED, "CUDA device %d: %s", c->id, cudaGetErrorString(c->bad));

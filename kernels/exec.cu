@@ -2,7 +2,7 @@
 /* exec.cu - from recorded nodes to launches. */
 #include <string.h>
 
-#include "kernels/cuda.h"
+#include "kernels/fused.cuh"
 
 size_t cuda_route_ws(const struct node *v);
 
@@ -57,11 +57,374 @@ static void copy_node(struct cuda *c, const struct node *v)
     }
 }
 
+/* ---- one row: nodes that go together ---- */
+
+static bool same(struct tensor a, struct tensor b)
+{
+    return a.data == b.data && a.ne[0] == b.ne[0] && a.ne[1] == b.ne[1];
+}
+
+static bool in_place(int op)
+{
+    return op == DEV_OP_add || op == DEV_OP_add_gated || op == DEV_OP_relu2 || op == DEV_OP_sigmoid_mul ||
+           op == DEV_OP_mul || op == DEV_OP_scale || op == DEV_OP_rope || op == DEV_OP_kv_store;
+}
+
+/* Some node from v on reads what is in x now. Only rows of floats are asked about. */
+static bool read_later(const struct node *v, int n, struct tensor x)
+{
+    const char *from = (const char *)x.data, *to = from + x.ne[0] * (int64_t)sizeof(float);
+
+    for (; n > 0; n--, v++) {
+        if (v->op == NODE_COPY) {
+            if ((const char *)v->p[0] < to && from < (const char *)v->p[0] + v->n)
+                return true;
+            continue;
+        }
+        for (int i = in_place(v->op) ? 0 : 1; i < 5; i++) {
+            bool weights = i == 1 && (v->op == DEV_OP_matmul || v->op == DEV_OP_embed);
+
+            if (v->t[i].data != NULL && !weights && overlap(v->t[i], x))
+                return true;
+        }
+        if (v->op == DEV_OP_moe && overlap(v->moe.weight, x))
+            return true;
+        if (!in_place(v->op) && v->t[0].data != NULL && (const char *)v->t[0].data <= from &&
+            (const char *)v->t[0].data + v->t[0].ne[0] * (int64_t)sizeof(float) >= to)
+            return false;
+    }
+    return false;
+}
+
+static bool fits(struct tensor w)
+{
+    return w.type == QUANT_f32 || cuda_is_common(w.type);
+}
+
+enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 40000 };
+
+static bool fits_k(int64_t k)
+{
+    return k % 32 == 0 && k <= FUSED_K;
+}
+
+static void add_job(struct fused_args *f, int *blocks, struct tensor w, struct tensor y)
+{
+    int rows = w.type == QUANT_f32 ? 8 : 8 * cuda_warp_rows(w.ne[0]);
+
+    f->a.job[f->a.n++] = (struct mv_job){ (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data,
+                                          y.stride, (int)w.ne[1], w.type, *blocks };
+    *blocks += (int)ceil_div(w.ne[1], rows);
+}
+
+static void start_args(struct cuda *c, struct fused_args *f, int64_t k)
+{
+    memset(f, 0, sizeof *f);
+    f->a.k = (int)k;
+    f->a.nx = 1;
+    f->a.tab = c->tab;
+}
+
+static bool whole_norm(const struct node *v)
+{
+    return v->op == DEV_OP_rms_norm && v->t[1].ne[1] == 1 && v->i[1] == v->t[1].ne[0] && v->p[0] != NULL &&
+           v->i[1] > WARP_NORM && fits_k(v->i[1]);
+}
+
+static void norm_args(struct cuda *c, struct fused_args *f, const struct node *v)
+{
+    start_args(c, f, v->t[1].ne[0]);
+    f->mode = IN_NORM;
+    f->x = (const float *)v->t[1].data;
+    f->w = (const float *)v->p[0];
+    f->eps = v->f[0];
+    f->floats = v->t[0].data == v->t[1].data ? NULL : (float *)v->t[0].data;
+}
+
+static bool product_of(const struct node *v, struct tensor x)
+{
+    return v->op == DEV_OP_matmul && same(v->t[2], x) && fits(v->t[1]);
+}
+
+/* A norm and the products of its output. */
+static int fuse_norm(struct cuda *c, const struct node *v, int n)
+{
+    struct fused_args f;
+    int k = 1, blocks = 0;
+
+    if (!whole_norm(v))
+        return 0;
+    norm_args(c, &f, v);
+    while (k < n && f.a.n < JOBS && product_of(&v[k], v->t[0])) {
+        add_job(&f, &blocks, v[k].t[1], v[k].t[0]);
+        k++;
+    }
+    if (k == 1 || (f.floats == NULL && read_later(v + k, n - k, v->t[0])))
+        return 0;
+    cuda_fused_matvec(c, &f, blocks);
+    return k;
+}
+
+/* A product and the addition of its output to the residual stream. */
+static int product_and_add(struct cuda *c, struct fused_args *f, const struct node *v, int n)
+{
+    int blocks = 0;
+    bool add = n > 1 && v[1].op == DEV_OP_add && same(v[1].t[1], v[0].t[0]);
+
+    add_job(f, &blocks, v[0].t[1], v[0].t[0]);
+    if (add) {
+        f->res = (float *)v[1].t[0].data;
+        f->scale = v[1].f[0];
+    }
+    cuda_fused_matvec(c, f, blocks);
+    return 1 + add;
+}
+
+/* glu or sigmoid_mul, the product of its output, the addition. */
+static int fuse_gate(struct cuda *c, const struct node *v, int n)
+{
+    struct fused_args f;
+
+    if ((v->op != DEV_OP_glu && v->op != DEV_OP_sigmoid_mul) || n < 2 || v->t[0].ne[1] != 1 ||
+        !fits_k(v->t[0].ne[0]) || !product_of(v + 1, v->t[0]) || read_later(v + 2, n - 2, v->t[0]))
+        return 0;
+    start_args(c, &f, v->t[0].ne[0]);
+    f.mode = v->op == DEV_OP_glu ? IN_GLU : IN_SIGMOID;
+    f.x = (const float *)v->t[v->op == DEV_OP_glu].data;
+    f.z = (const float *)v->t[v->op == DEV_OP_glu ? 2 : 1].data;
+    return 1 + product_and_add(c, &f, v + 1, n - 1);
+}
+
+/* Convolution and delta rule, perhaps the log of inputs, gated norm, product, addition. */
+static int fuse_gdn(struct cuda *c, const struct node *v, int n)
+{
+    struct fused_args f;
+    int k = 2;
+
+    if (n < 4 || v->op != DEV_OP_conv || v[1].op != DEV_OP_gdn || v->r.n != 1 || v->r.n_seq != 1 ||
+        v->conv.taps < 2 || v[1].t[1].data != v->t[0].data || read_later(v + 2, n - 2, v->t[0]))
+        return 0;
+    k += v[k].op == DEV_OP_heads_pick;
+    const struct node *norm = v + k, *out = norm + 1;
+    if (n < k + 2 || norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != v[1].t[0].data ||
+        norm->i[1] > WARP_NORM || !fits_k(norm->t[0].ne[0]) || !product_of(out, norm->t[0]) ||
+        ceil_div(out->t[1].ne[1], 8 * cuda_warp_rows(out->t[1].ne[0])) * 256 < v->t[1].ne[0] ||
+        read_later(out + 1, n - k - 2, norm->t[0]) || !cuda_fused_gdn(c, v, v + 1))
+        return 0;
+    if (k == 3)
+        cuda_elem(c, v + 2);
+    start_args(c, &f, norm->t[0].ne[0]);
+    f.mode = IN_GATED_NORM;
+    f.x = (const float *)norm->t[1].data;
+    f.z = (const float *)norm->t[2].data;
+    f.w = (const float *)norm->p[0];
+    f.whole = norm->i[0] != norm->i[1];
+    f.group = norm->i[1];
+    f.eps = norm->f[0];
+    f.past = v->conv.rec.data;
+    f.past_floats = v->conv.rec.floats;
+    f.newest = (const float *)v->t[1].data;
+    f.newest_stride = v->t[1].stride;
+    f.seq = v->r.seq;
+    f.taps = v->conv.taps;
+    f.channels = (int)v->t[1].ne[0];
+    return k + 1 + product_and_add(c, &f, out, n - k - 1);
+}
+
+/* Norm, router, experts, shared expert, addition. */
+static int fuse_moe(struct cuda *c, const struct node *v, int n)
+{
+    struct fused_args f;
+    int blocks = 0, k = 4;
+
+    if (n < 5 || !whole_norm(v) || v->t[0].data == v->t[1].data || !product_of(v + 1, v->t[0]) ||
+        v[2].op != DEV_OP_route || v[3].op != DEV_OP_moe || !same(v[3].t[1], v->t[0]))
+        return 0;
+    const struct op_moe &m = v[3].moe;
+    const struct op_route &r = v[2].route;
+    bool gated = m.gate.data != NULL, shared = v[4].op == DEV_OP_matmul;
+    if (r.n_expert > 512 || r.n_used > FUSED_USED || r.n_group > 1 || !cuda_is_common(m.up.type) ||
+        !cuda_is_common(m.down.type) || (gated && (m.gate.type != m.up.type || m.gate.pitch != m.up.pitch)) ||
+        !fits_k(m.down.ne[0]) || !fits_k(m.up.ne[0]) || (m.n_used + 1) * x_row_bytes(m.down.ne[0]) > FUSED_SMEM)
+        return 0;
+    const struct node *up = v + 4, *gate = v + 5, *glu = v + 6, *down = v + 7, *open = NULL, *join = v + 8;
+    if (shared) {
+        if (n < 9 || !product_of(up, v->t[0]) || !product_of(gate, v->t[0]) || glu->op != DEV_OP_glu ||
+            down->op != DEV_OP_matmul || !same(glu->t[1], gate->t[0]) || !same(glu->t[2], up->t[0]) ||
+            !same(down->t[2], glu->t[0]) || !cuda_is_common(down->t[1].type) || !fits_k(down->t[1].ne[0]) ||
+            (m.n_used + 1) * x_row_bytes(down->t[1].ne[0]) > FUSED_SMEM)
+            return 0;
+        if (join->op == DEV_OP_matmul && product_of(join, v->t[0]))
+            open = join++;
+        if (join >= v + n || join->op != (open != NULL ? DEV_OP_add_gated : DEV_OP_add) ||
+            !same(join->t[0], v[3].t[0]) || !same(join->t[1], down->t[0]) ||
+            (open == NULL && join->f[0] != 1.0f) || read_later(join + 1, (int)(v + n - join) - 1, glu->t[0]) ||
+            read_later(join + 1, (int)(v + n - join) - 1, down->t[0]))
+            return 0;
+        k = (int)(join - v) + 1;
+    }
+    norm_args(c, &f, v);
+    add_job(&f, &blocks, v[1].t[1], v[1].t[0]);
+    if (shared) {
+        add_job(&f, &blocks, up->t[1], up->t[0]);
+        add_job(&f, &blocks, gate->t[1], gate->t[0]);
+    }
+    if (open != NULL)
+        add_job(&f, &blocks, open->t[1], open->t[0]);
+    f.rounded = c->ws;
+    cuda_fused_matvec(c, &f, blocks);
+
+    struct fused_up u = {};
+    u.logits = (const float *)v[1].t[0].data;
+    u.r = r;
+    u.expert = (int *)v[2].out;
+    u.weight = (float *)v[2].t[0].data;
+    u.x = c->ws;
+    u.gate = (const uint8_t *)m.gate.data;
+    u.up = (const uint8_t *)m.up.data;
+    u.type = m.up.type;
+    u.row_bytes = quant_row_bytes(m.up.type, m.up.ne[0]);
+    u.expert_bytes = m.up.pitch * u.row_bytes;
+    u.k = (int)m.up.ne[0];
+    u.ff = (int)m.up.ne[1];
+    u.act = m.act;
+    u.hid = (float *)(c->ws + cuda_matmul_ws(u.k, 1));
+    u.tab = c->tab;
+    cuda_fused_up(c, &u);
+
+    struct fused_down d = {};
+    bool add = k < n && v[k].op == DEV_OP_add && same(v[k].t[1], v[3].t[0]);
+    d.expert = u.expert;
+    d.weight = u.weight;
+    d.hid = u.hid;
+    d.down = (const uint8_t *)m.down.data;
+    d.type = m.down.type;
+    d.row_bytes = quant_row_bytes(m.down.type, m.down.ne[0]);
+    d.expert_bytes = m.down.pitch * d.row_bytes;
+    d.n_used = m.n_used;
+    d.ff = (int)m.down.ne[0];
+    d.n = (int)m.down.ne[1];
+    d.y = (float *)v[3].t[0].data;
+    d.res = add ? (float *)v[k].t[0].data : NULL;
+    d.scale = add ? v[k].f[0] : 0.0f;
+    if (shared) {
+        d.sh = (const uint8_t *)down->t[1].data;
+        d.sh_type = down->t[1].type;
+        d.sh_bytes = quant_row_bytes(d.sh_type, down->t[1].ne[0]);
+        d.sh_ff = (int)down->t[1].ne[0];
+        d.sh_gate = (const float *)gate->t[0].data;
+        d.sh_up = (const float *)up->t[0].data;
+        d.sh_open = open != NULL ? (const float *)open->t[0].data : NULL;
+    }
+    d.tab = c->tab;
+    cuda_fused_down(c, &d);
+    return k + add;
+}
+
+/* Norm, products for queries (and their gates), keys and values, norms and turns of heads, the KV store. */
+static int fuse_heads(struct cuda *c, const struct node *v, int n)
+{
+    struct fused_args f;
+    struct fused_heads h = {};
+    int blocks = 0, k = 2;
+
+    if (n < 6 || !whole_norm(v) || v->t[0].data == v->t[1].data || !product_of(v + 1, v->t[0]))
+        return 0;
+    const struct node *q = v + 1;
+    struct tensor qt = q->t[0];
+    h.qg = (const float *)qt.data;
+    if (v[2].op == DEV_OP_heads_pick) {
+        if (v[3].op != DEV_OP_heads_pick || v[2].t[1].data != qt.data || v[3].t[1].data != qt.data ||
+            v[2].i[1] != 2 * v[2].i[0] || v[2].i[2] != 0 || v[3].i[2] != v[3].i[0] || v[3].i[0] != v[2].i[0])
+            return 0;
+        qt = v[2].t[0];
+        h.gate = (float *)v[3].t[0].data;
+        k = 4;
+    }
+    const struct node *key = v + k, *value = v + k + 1;
+    k += 2;
+    if (k + 1 > n || !product_of(key, v->t[0]) || !product_of(value, v->t[0]))
+        return 0;
+    struct tensor kt = key->t[0];
+    if (k + 1 < n && v[k].op == DEV_OP_rms_norm && same(v[k].t[0], qt) && same(v[k].t[1], qt)) {
+        if (v[k + 1].op != DEV_OP_rms_norm || !same(v[k + 1].t[0], kt) || !same(v[k + 1].t[1], kt) ||
+            v[k].i[0] != v[k].i[1] || v[k + 1].i[0] != v[k + 1].i[1] || v[k].i[1] != v[k + 1].i[1] ||
+            v[k].i[1] > WARP_NORM || v[k].f[0] != v[k + 1].f[0])
+            return 0;
+        h.q_norm = (const float *)v[k].p[0];
+        h.k_norm = (const float *)v[k + 1].p[0];
+        h.eps = v[k].f[0];
+        k += 2;
+    }
+    if (k + 1 < n && v[k].op == DEV_OP_rope && v[k + 1].op == DEV_OP_rope) {
+        if (!same(v[k].t[0], qt) || !same(v[k + 1].t[0], kt))
+            return 0;
+        h.rope = v[k].rope;
+        k += 2;
+    }
+    if (k >= n || v[k].op != DEV_OP_kv_store || !same(v[k].t[0], kt) || !same(v[k].t[1], value->t[0]))
+        return 0;
+    h.kv = v[k].kv;
+    if ((h.q_norm != NULL && v->t[0].ne[1] != 1) || qt.ne[0] % h.kv.dim_k != 0 ||
+        (h.rope.n_rot > 0 && h.rope.dim != h.kv.dim_k) || (h.gate != NULL && v[2].i[0] != h.kv.dim_k))
+        return 0;
+    norm_args(c, &f, v);
+    add_job(&f, &blocks, q->t[1], q->t[0]);
+    add_job(&f, &blocks, key->t[1], key->t[0]);
+    add_job(&f, &blocks, value->t[1], value->t[0]);
+    cuda_fused_matvec(c, &f, blocks);
+    h.q = (float *)qt.data;
+    h.k = (const float *)kt.data;
+    h.v = (const float *)value->t[0].data;
+    h.r = v[k].r;
+    h.pg = v[k].pg;
+    h.n_q = (int)(qt.ne[0] / h.kv.dim_k);
+    cuda_fused_heads(c, &h);
+    return k + 1;
+}
+
+static int fuse_plain(struct cuda *c, const struct node *v, int n)
+{
+    struct fused_args f;
+
+    if (n < 2 || v->op != DEV_OP_matmul || v->t[0].ne[1] != 1 || v[1].op != DEV_OP_add ||
+        !same(v[1].t[1], v->t[0]) || !fits(v->t[1]) || !fits_k(v->t[1].ne[0]))
+        return 0;
+    start_args(c, &f, v->t[1].ne[0]);
+    f.x = (const float *)v->t[2].data;
+    return product_and_add(c, &f, v, n);
+}
+
+/* Launches the first nodes together; how many, or 0. */
+static int fuse(struct cuda *c, const struct node *v, int n)
+{
+    int k = 0;
+
+    if (v->t[0].ne[1] != 1)
+        return 0;
+    switch (v->op) {
+    case DEV_OP_rms_norm:
+        k = fuse_moe(c, v, n);
+        k = k > 0 ? k : fuse_heads(c, v, n);
+        return k > 0 ? k : fuse_norm(c, v, n);
+    case DEV_OP_glu:
+    case DEV_OP_sigmoid_mul: return fuse_gate(c, v, n);
+    case DEV_OP_conv: return fuse_gdn(c, v, n);
+    case DEV_OP_matmul: return fuse_plain(c, v, n);
+    default: return 0;
+    }
+}
+
 void cuda_exec(struct cuda *c, const struct node *node, int n)
 {
     for (int i = 0; i < n && c->bad == cudaSuccess;) {
         const struct node *v = &node[i];
+        int fused = c->fuse ? fuse(c, v, n - i) : 0;
 
+        if (fused > 0) {
+            i += fused;
+            continue;
+        }
         switch (v->op) {
         case DEV_OP_matmul: i += matmuls(c, v, n - i); continue;
         case DEV_OP_embed: cuda_embed(c, v); break;

@@ -128,7 +128,10 @@ static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_
                                                   const uint8_t *const x[TT], int nt, const struct tables *tab,
                                                   float *buf, OUT out)
 {
-    enum { NV = AT_ONCE * TT, SLOTS = (NV * 4 + 31) / 32 };
+    enum {
+        NV = AT_ONCE * TT, SLOTS = (NV * 4 + 31) / 32,
+        AHEAD = sizeof(typename wq<TYPE>::raw) <= 48 ? AT_ONCE : 2, /* rows in flight */
+    };
     const int lane = threadIdx.x & 31, units = k / 32, pairs = (units + 1) / 2, lanes = row_lanes(k);
     const int sub = lane / lanes, at = lane % lanes, per = 32 / lanes, segs = lanes / 8;
     float tot[SLOTS];
@@ -138,22 +141,24 @@ static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_
         tot[s] = 0.0f;
     for (int p0 = 0; p0 < pairs; p0 += lanes) {
         int p = p0 + at, n = units - 2 * p;
-        typename wq<TYPE>::raw raw[AT_ONCE];
+        typename wq<TYPE>::raw raw[AHEAD];
         x_pair x0;
 
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
-            if (n > 0 && r0 + i * per + sub < n_rows)
-                wq<TYPE>::load(raw[i], w + (int64_t)(r0 + i * per + sub) * row_bytes, p);
-        if (TT == 1 && n > 0)
-            x_load(x0, x[0], p);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             bool in = n > 0 && r0 + i * per + sub < n_rows;
             unit u[2];
 
+            if (i % AHEAD == 0) {
+#pragma unroll
+                for (int j = 0; j < AHEAD; j++)
+                    if (n > 0 && r0 + (i + j) * per + sub < n_rows)
+                        wq<TYPE>::load(raw[j], w + (int64_t)(r0 + (i + j) * per + sub) * row_bytes, p);
+                if (TT == 1 && i == 0 && n > 0)
+                    x_load(x0, x[0], p);
+            }
             if (in)
-                wq<TYPE>::unpack(raw[i], p, u, n, tab);
+                wq<TYPE>::unpack(raw[i % AHEAD], p, u, n, tab);
 #pragma unroll
             for (int t = 0; t < TT; t++) {
                 float v = 0.0f;

@@ -4,7 +4,7 @@
  * The delta rules and Mamba-2 keep a matrix S of [dim][columns] for each head; columns are independent of each
  * other. Four lanes share a column, each with every fourth of its elements in registers; a sum over elements is
  * four sums in order, then folded. Rows come in small groups through shared memory. */
-#include "kernels/math.cuh"
+#include "kernels/fused.cuh"
 
 /* ---- convolution ---- */
 
@@ -392,6 +392,101 @@ static void selective(struct cuda *c, const struct node *v)
         LAUNCH(c, mamba1<true>, grid, 64, 0, a);
     else
         LAUNCH(c, mamba1<false>, grid, 64, 0, a);
+}
+
+/* ---- one row: convolution, normalisation and delta rule at once ---- */
+
+struct one_args {
+    conv_args conv;
+    prep_args prep;
+    scan_args scan;
+};
+
+template <int NI>
+__global__ void __launch_bounds__(128) one_gdn(const __grid_constant__ one_args a)
+{
+    extern __shared__ float shared[];
+    const scan_args &n = a.scan;
+    const op_seq &s = n.r.seq[0];
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, part = lane / 8, local = warp * 8 + lane % 8, dim = n.dim;
+    int col = blockIdx.x * COLS + local, h = blockIdx.y, hk = n.each > 0 ? h / n.each : h % n.n_k;
+    float *q = shared, *k = q + dim, *v = k + dim, *gb = v + COLS, S[NI];
+
+    wait_for_inputs();
+    float *mem = n.state + s.slot * n.floats + (int64_t)h * dim * n.cols + (col < n.cols ? col : 0);
+    const float *past = a.conv.a.rec.data + s.slot * a.conv.a.rec.floats;
+#pragma unroll
+    for (int ii = 0; ii < NI; ii++)
+        S[ii] = col < n.cols && 4 * ii + part < dim ? mem[(int64_t)(4 * ii + part) * n.cols] : 0.0f;
+    for (int i = threadIdx.x; i < 2 * dim + COLS; i += 128) {
+        int e = i - 2 * dim, taps = a.conv.a.taps;
+        int c = i < dim ? hk * dim + i
+              : i < 2 * dim ? (n.n_k + hk) * dim + i - dim
+                            : 2 * n.n_k * dim + h * n.cols + (int)blockIdx.x * COLS + e;
+
+        if (i >= 2 * dim && (int)blockIdx.x * COLS + e >= n.cols)
+            break;
+        float sum = a.conv.a.bias == NULL ? 0.0f : a.conv.a.bias[c];
+        for (int j = 0; j < taps; j++)
+            sum = __fmaf_rn(a.conv.a.w[(int64_t)j * a.conv.channels + c], conv_in(a.conv, s, j - taps + 1, c, past), sum);
+        shared[i] = a.conv.a.silu ? silu(sum) : sum;
+    }
+    __syncthreads();
+    if (warp == 0)
+        l2_norm(q, q, dim, a.prep.eps, __fdiv_rn(1.0f, __fsqrt_rn((float)dim)));
+    else if (warp == 1)
+        l2_norm(k, k, dim, a.prep.eps, 1.0f);
+    else if (warp == 2 && lane == 0) {
+        float dt = softplus(__fadd_rn(a.prep.alpha[s.row * a.prep.as + h], a.prep.dt_bias[h]));
+
+        gb[0] = expf(__fmul_rn(a.prep.a[h], dt));
+        gb[1] = sigmoid(a.prep.beta[s.row * a.prep.bs + h]);
+    }
+    __syncthreads();
+    float y = scan_step<GDN, NI>(S, mem, n.cols, col < n.cols ? dim : 0, part, k, q, NULL, v[local], gb[0], gb[1]);
+    if (part == 0 && col < n.cols)
+        n.y[s.row * n.ys + (int64_t)h * n.cols + col] = y;
+#pragma unroll
+    for (int ii = 0; ii < NI; ii++)
+        if (col < n.cols && 4 * ii + part < dim)
+            mem[(int64_t)(4 * ii + part) * n.cols] = S[ii];
+}
+
+bool cuda_fused_gdn(struct cuda *c, const struct node *cv, const struct node *g)
+{
+    const struct op_gdn &d = g->gdn;
+    one_args a = {};
+    size_t smem = (size_t)(2 * d.dim + COLS + 2) * sizeof(float);
+    dim3 grid((unsigned)ceil_div(d.dim_v, COLS), (unsigned)d.n_v);
+
+    if (d.dim > 128 || d.dim % 4 != 0)
+        return false;
+    a.conv = (conv_args){ NULL, (const float *)cv->t[1].data, 0, cv->t[1].stride, cv->conv, cv->r,
+                          (int)cv->t[1].ne[0], 0 };
+    a.prep.alpha = (const float *)g->t[2].data;
+    a.prep.beta = (const float *)g->t[3].data;
+    a.prep.a = d.a;
+    a.prep.dt_bias = d.dt_bias;
+    a.prep.as = g->t[2].stride;
+    a.prep.bs = g->t[3].stride;
+    a.prep.eps = d.eps;
+    a.scan.y = (float *)g->t[0].data;
+    a.scan.ys = g->t[0].stride;
+    a.scan.heads = d.n_v;
+    a.scan.dim = d.dim;
+    a.scan.cols = d.dim_v;
+    a.scan.n_k = d.n_k;
+    a.scan.each = d.k_grouped ? d.n_v / d.n_k : 0;
+    a.scan.state = d.rec.data;
+    a.scan.floats = d.rec.floats;
+    a.scan.r = g->r;
+    if (d.dim <= 32)
+        launch_early(c, "one_gdn", one_gdn<8>, grid, 128, smem, a);
+    else if (d.dim <= 64)
+        launch_early(c, "one_gdn", one_gdn<16>, grid, 128, smem, a);
+    else
+        launch_early(c, "one_gdn", one_gdn<32>, grid, 128, smem, a);
+    return true;
 }
 
 size_t cuda_rec_ws(const struct node *v)

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ops_gpu_test.c - a device against the scalar CPU: every format on ragged, small and large shapes; whole models of
+ * true width, where steps of one row take other launches than steps of many. Skipped without a device to test. */
+#include <math.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "golden.h"
+#include "ops/ops.h"
+#include "quant/quant.h"
+#include "shape/shape.h"
+
+enum { GUARD = 64 };
+
+static struct dev *gpu, *cpu;
+static uint64_t at;
+
+static float draw(void)
+{
+    uint32_t r[4];
+
+    rng_block(r, 7, 0, at++);
+    return (float)(r[0] >> 8) / 8388608.0f - 1.0f + ((float)(r[1] >> 8) / 8388608.0f - 1.0f) * 0.5f;
+}
+
+/* n rows of k elements in a format; false when the format has none of that width. */
+static unsigned char *some_rows(int type, int64_t k, int64_t n)
+{
+    const struct quant_type *t = quant_types[type];
+    int64_t bytes = quant_row_bytes(type, k);
+    unsigned char *w;
+
+    if (bytes < 0)
+        return NULL;
+    w = calloc((size_t)(bytes * n + 1), 1);
+    assert_non_null(w);
+    for (int64_t r = 0; r < n; r++) {
+        float x[4096];
+
+        for (int64_t i = 0; i < k; i++)
+            x[i] = draw();
+        if (t->encode != NULL) {
+            t->encode(w + r * bytes, x, k, NULL);
+            continue;
+        }
+        for (int64_t i = 0; i < bytes; i++)
+            w[r * bytes + i] = (unsigned char)(int)(draw() * 127.0f);
+    }
+    return w;
+}
+
+static struct tensor floats(struct dev *d, int64_t ne0, int64_t ne1, int64_t stride, const float *fill)
+{
+    struct tensor t = { .type = QUANT_f32, .ne = { ne0, ne1, 1 }, .stride = stride };
+
+    t.data = dev_alloc(d, (size_t)(stride * ne1 + GUARD) * sizeof(float));
+    assert_non_null(t.data);
+    dev_copy(d, t.data, fill, (size_t)(stride * ne1 + GUARD) * sizeof(float));
+    return t;
+}
+
+/* The same product on both; every element written, nothing beside. */
+static void check_product(int type, int64_t k, int64_t n, int64_t rows)
+{
+    unsigned char *w = some_rows(type, k, n);
+    int64_t stride = n + 3, xs = k + 5;
+    size_t ny = (size_t)(stride * rows + GUARD), nx = (size_t)(xs * rows + GUARD);
+    float *x, *poison, *y[2];
+    struct err e = { 0 };
+
+    if (w == NULL)
+        return;
+    x = calloc(nx, sizeof *x);
+    poison = calloc(ny, sizeof *poison);
+    assert_non_null(x);
+    assert_non_null(poison);
+    for (size_t i = 0; i < nx; i++)
+        x[i] = draw();
+    for (size_t i = 0; i < ny; i++)
+        poison[i] = NAN;
+    for (int i = 0; i < 2; i++) {
+        struct dev *d = i == 0 ? cpu : gpu;
+        size_t bytes = (size_t)(quant_row_bytes(type, k) * n);
+        struct tensor wt = { .type = type, .ne = { k, n, 1 }, .stride = k, .pitch = n };
+        struct tensor xt = floats(d, k, rows, xs, x), yt = floats(d, n, rows, stride, poison);
+
+        wt.data = (void *)(uintptr_t)dev_weights(d, w, bytes);
+        assert_non_null(wt.data);
+        if (dev_reserve(d, 64 << 20, &e) != ERR_OK)
+            fail_msg("%s", e.msg);
+        dev_begin(d);
+        op_matmul(d, yt, wt, xt);
+        if (dev_end(d, &e) != ERR_OK)
+            fail_msg("%s", e.msg);
+        y[i] = calloc(ny, sizeof(float));
+        assert_non_null(y[i]);
+        dev_copy(d, y[i], yt.data, ny * sizeof(float));
+        dev_free(d, xt.data, nx * sizeof(float));
+        dev_free(d, yt.data, ny * sizeof(float));
+    }
+    for (size_t i = 0; i < ny; i++) {
+        bool inside = (int64_t)i < stride * rows && (int64_t)i % stride < n;
+        double a = (double)y[0][i], b = (double)y[1][i], size = 0;
+
+        if (!inside && !isnan(b))
+            fail_msg("%s k %d rows %d: element %zu beside the result was written", quant_types[type]->name, (int)k,
+                     (int)rows, i);
+        if (!inside || !isfinite(a))
+            continue;
+        float row[4096];
+        int64_t r = (int64_t)i % stride, q = (int64_t)i / stride;
+        quant_types[type]->decode(row, w + r * quant_row_bytes(type, k), k);
+        for (int64_t j = 0; j < k; j++)
+            size += (double)row[j] * (double)row[j];
+        if (size > 1e30) /* random bytes of a format with huge scales */
+            continue;
+        if (!(fabs(a - b) <= 3e-4 * sqrt(size) + 1e-30))
+            fail_msg("%s k %d n %d rows %d: row %d, %d is %.9g, cpu %.9g", quant_types[type]->name, (int)k, (int)n,
+                     (int)rows, (int)q, (int)r, b, a);
+    }
+    free(y[0]);
+    free(y[1]);
+    free(x);
+    free(poison);
+    free(w);
+}
+
+static void products(void **state)
+{
+    static const int64_t ks[] = { 32, 96, 256, 512, 768, 1056, 2048, 4096 };
+    static const int64_t rows[] = { 1, 2, 5, 40 };
+
+    (void)state;
+    if (gpu == NULL)
+        skip();
+    for (int type = 0; type < QUANT_N; type++)
+        for (size_t i = 0; i < sizeof ks / sizeof ks[0]; i++)
+            for (size_t j = 0; j < sizeof rows / sizeof rows[0]; j++)
+                check_product(type, ks[i], i % 2 == 0 ? 37 : 130, rows[j]);
+}
+
+/* Logits of all rows of a model of true width: bytes the same in any chunks, close to the CPU's. */
+static float *model_logits(const char *path, const char *device, int chunk, const char *kv, const int32_t *ids, int n)
+{
+    struct gguf *g = NULL;
+    struct model *m = NULL;
+    struct run *r = NULL;
+    struct err e = { 0 };
+    struct rows out = { NULL, 0, 0 };
+
+    if (gguf_open(&g, path, &e) || model_open(&m, g, &(struct model_opts){ device, 0 }, &e) ||
+        run_open(&r, m, &(struct run_opts){ .ctx_tokens = 1024, .rows_max = chunk, .kv_k = kv, .kv_v = kv }, &e))
+        fail_msg("%s", e.msg);
+    out.width = model_info(m)->n_vocab;
+    out.v = calloc((size_t)(out.width * n), sizeof *out.v);
+    assert_non_null(out.v);
+    if (run_feed(r, 0, ids, n, n, rows_sink, &out, NULL, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    run_close(r);
+    model_close(m);
+    gguf_close(g);
+    return out.v;
+}
+
+static void check_shape(const char *spec, const char *mix, const char *kv)
+{
+    enum { N = 70 };
+    static const int chunks[] = { 1, 3, 16, 64 };
+    char path[] = "/tmp/chimere-gpu-XXXXXX";
+    int32_t ids[N];
+    struct shape *s = NULL;
+    struct err e = { 0 };
+    int fd = mkstemp(path);
+
+    assert_true(fd >= 0);
+    close(fd);
+    if (shape_open(&s, spec, mix, &e) || shape_write(s, path, 1, NULL, &e))
+        fail_msg("%s", e.msg);
+    shape_close(s);
+    for (int i = 0; i < N; i++)
+        ids[i] = (int32_t)((i * 97 + 13) % 512);
+    float *a = model_logits(path, "cpu", 64, kv, ids, N), *b = model_logits(path, test_device(), 64, kv, ids, N);
+    double diff = 0, size = 0;
+    for (int i = 0; i < N * 512; i++) {
+        diff += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        size += (double)a[i] * (double)a[i];
+    }
+    print_message("%-52s %s %s: difference %.1e of the size\n", spec, mix, kv, sqrt(diff / size));
+    for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
+        float *cut = model_logits(path, test_device(), chunks[c], kv, ids, N);
+
+        for (int i = 0; i < N * 512; i++)
+            if (memcmp(cut + i, b + i, sizeof *b) != 0)
+                fail_msg("%s %s: chunks of %d: row %d differs: %.9g, not %.9g", spec, mix, chunks[c], i / 512,
+                         (double)cut[i], (double)b[i]);
+        free(cut);
+    }
+    unlink(path);
+    assert_true(sqrt(diff / size) < 0.02); /* a router may choose another expert where two are nearly tied */
+    free(a);
+    free(b);
+}
+
+static void models(void **state)
+{
+    (void)state;
+    if (gpu == NULL)
+        skip();
+    check_shape("qwen3.6-35b-a3b,layers=4,experts=32,vocab=512", "q4k", "f32");
+    check_shape("qwen3.6-35b-a3b,layers=4,experts=32,vocab=512", "ramp", "q8_0");
+    check_shape("qwen3.5-0.8b,layers=4,vocab=512", "q8", "f16");
+    check_shape("nemotron-3-nano-30b-a3b,layers=9,experts=16,vocab=512", "q4_k_m", "f16");
+    check_shape("granite-4-h-tiny,layers=6,experts=16,vocab=512", "q5k", "q4_0");
+    check_shape("falcon-h1-1.5b,layers=2,vocab=512", "q4_k_m", "f16");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(products), cmocka_unit_test(models) };
+    struct err e = { 0 };
+    int failed;
+
+    if (strcmp(test_device(), "cpu") != 0 && (dev_open(&gpu, test_device(), &(struct dev_opts){ 0 }, &e) ||
+                                              dev_open(&cpu, "cpu", &(struct dev_opts){ 0 }, &e))) {
+        fprintf(stderr, "%s\n", e.msg);
+        return 1;
+    }
+    failed = cmocka_run_group_tests_name("ops_gpu", tests, NULL, NULL);
+    dev_close(gpu);
+    dev_close(cpu);
+    return failed;
+}
