@@ -28,6 +28,13 @@ struct attn_args {
     int           pages;
 };
 
+static __device__ __forceinline__ __half2 half2_at(const uint8_t *p)
+{
+    uint32_t u = ((uintptr_t)p & 2) == 0 ? *(const uint32_t *)p : u32_at(p); /* rows of an odd width */
+
+    return *(const __half2 *)&u;
+}
+
 /* 8 elements of a stored row from i on; the row has at least i + 8. */
 template <int TYPE>
 static __device__ __forceinline__ void eight(float v[8], const uint8_t *row, int i)
@@ -40,8 +47,12 @@ static __device__ __forceinline__ void eight(float v[8], const uint8_t *row, int
             v[j] = p[j];
     } else if (TYPE == QUANT_f16) {
 #pragma unroll
-        for (int j = 0; j < 8; j++)
-            v[j] = half_at(row + 2 * (i + j));
+        for (int j = 0; j < 4; j++) {
+            float2 two = __half22float2(half2_at(row + 2 * (i + 2 * j)));
+
+            v[2 * j] = two.x;
+            v[2 * j + 1] = two.y;
+        }
     } else if (TYPE == QUANT_q8_0) {
         const uint8_t *b = row + i / 32 * 34;
         uint2 q = any8(b + 2 + i % 32);
@@ -73,12 +84,18 @@ static __device__ __forceinline__ float element(const uint8_t *row, int i)
     return __fmul_rn((float)((row[i / 32 * 18 + 2 + i % 16] >> i % 32 / 16 * 4 & 15) - 8), half_at(row + i / 32 * 18));
 }
 
+/* Heads of queries lie so far apart in shared memory, for 16-byte reads. */
+static __host__ __device__ inline int q_pitch(int dim)
+{
+    return (dim + 3) / 4 * 4;
+}
+
 /* Scores of one page for HEADS query heads at q (shared, dim_k each), weights to p, m and l of each head. */
 template <int TK>
 static __device__ void page_weights(const attn_args &a, const uint8_t *keys, int n, const float *q, float *p, float *m,
                                     float *l)
 {
-    int j = threadIdx.x, dim = a.kv.dim_k;
+    int j = threadIdx.x, dim = a.kv.dim_k, pitch = q_pitch(dim);
     float s[HEADS];
 
 #pragma unroll
@@ -93,15 +110,24 @@ static __device__ void page_weights(const attn_args &a, const uint8_t *keys, int
 
             eight<TK>(k, row, i);
 #pragma unroll
-            for (int g = 0; g < HEADS; g++)
-#pragma unroll
-                for (int e = 0; e < 8; e++)
-                    s[g] = __fmaf_rn(q[g * dim + i + e], k[e], s[g]);
+            for (int g = 0; g < HEADS; g++) {
+                const float4 *q4 = (const float4 *)(q + g * pitch + i);
+                float4 a4 = q4[0], b4 = q4[1];
+
+                s[g] = __fmaf_rn(a4.x, k[0], s[g]);
+                s[g] = __fmaf_rn(a4.y, k[1], s[g]);
+                s[g] = __fmaf_rn(a4.z, k[2], s[g]);
+                s[g] = __fmaf_rn(a4.w, k[3], s[g]);
+                s[g] = __fmaf_rn(b4.x, k[4], s[g]);
+                s[g] = __fmaf_rn(b4.y, k[5], s[g]);
+                s[g] = __fmaf_rn(b4.z, k[6], s[g]);
+                s[g] = __fmaf_rn(b4.w, k[7], s[g]);
+            }
         }
         for (; i < dim; i++)
 #pragma unroll
             for (int g = 0; g < HEADS; g++)
-                s[g] = __fmaf_rn(q[g * dim + i], element<TK>(row, i), s[g]);
+                s[g] = __fmaf_rn(q[g * pitch + i], element<TK>(row, i), s[g]);
     }
     __syncthreads(); /* p is read until here */
 #pragma unroll
@@ -138,8 +164,25 @@ static __device__ __forceinline__ void page_values(const attn_args &a, const uin
 #pragma unroll
     for (int g = 0; g < HEADS; g++)
         o[g] = 0.0f;
-#pragma unroll 8
-    for (int j = 0; j < n; j++) {
+    int j = 0;
+#pragma unroll 4
+    for (; j + 4 <= n; j += 4) {
+        float v[4];
+
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            v[e] = element<TV>(values + (j + e) * a.v_bytes, d);
+#pragma unroll
+        for (int g = 0; g < HEADS; g++) {
+            float4 w = *(const float4 *)(p + g * OP_KV_PAGE + j);
+
+            o[g] = __fmaf_rn(w.x, v[0], o[g]);
+            o[g] = __fmaf_rn(w.y, v[1], o[g]);
+            o[g] = __fmaf_rn(w.z, v[2], o[g]);
+            o[g] = __fmaf_rn(w.w, v[3], o[g]);
+        }
+    }
+    for (; j < n; j++) {
         float v = element<TV>(values + j * a.v_bytes, d);
 
 #pragma unroll
@@ -162,7 +205,7 @@ enum { DIMS = 4 }; /* elements of o a thread may own: dim_v up to 1024 */
 template <int TK, int TV, bool SPLIT>
 __global__ void __launch_bounds__(256) attend(const __grid_constant__ attn_args a)
 {
-    extern __shared__ float shared[];
+    extern __shared__ __align__(16) float shared[];
     __shared__ float m[HEADS], l[HEADS];
     const struct op_kv &kv = a.kv;
     float *p = shared, *q = shared + HEADS * OP_KV_PAGE;
@@ -175,7 +218,8 @@ __global__ void __launch_bounds__(256) attend(const __grid_constant__ attn_args 
     if (b0 * OP_KV_PAGE > last)
         return;
     for (int i = threadIdx.x; i < HEADS * kv.dim_k; i += 256)
-        q[i] = i < heads * kv.dim_k ? a.q[row * a.qs + head * kv.dim_k + i] : 0.0f;
+        q[i / kv.dim_k * q_pitch(kv.dim_k) + i % kv.dim_k] =
+            i < heads * kv.dim_k ? a.q[row * a.qs + head * kv.dim_k + i] : 0.0f;
 #pragma unroll
     for (int g = 0; g < HEADS; g++) {
         tm[g] = -CUDART_INF_F;
@@ -280,7 +324,7 @@ size_t cuda_attn_ws(const struct node *v)
 template <int TK, int TV>
 static void launch(struct cuda *c, const attn_args &a)
 {
-    size_t smem = (HEADS * OP_KV_PAGE + HEADS * (size_t)a.kv.dim_k) * sizeof(float);
+    size_t smem = (HEADS * OP_KV_PAGE + HEADS * (size_t)q_pitch(a.kv.dim_k)) * sizeof(float);
     dim3 grid((unsigned)a.r.n, (unsigned)(a.kv.n_head * a.parts), 1);
 
     if (a.part != NULL) {

@@ -90,7 +90,7 @@ struct weight_block {
 
 struct cuda {
     struct dev          *dev;
-    int                  id;
+    int                  id, sms;
     char                 about[288];
     cudaStream_t         stream;
     cudaError_t          bad; /* sticky */
@@ -156,5 +156,4 @@ struct job {
 };
 void   cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x);
 size_t cuda_matmul_ws(int64_t k, int64_t n_rows);
-int    cuda_warp_rows(int64_t k);
 #endif

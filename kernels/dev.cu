@@ -916,6 +916,7 @@ static bool set_up(struct cuda *c)
     if (t == NULL)
         return false;
     spread_tables(t);
+    TRY(cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->id));
     TRY(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     TRY(cudaMalloc((void **)&c->tab, sizeof *t));
     for (int i = 0; i < 2; i++) {

@@ -101,20 +101,15 @@ static bool fits(struct tensor w)
     return w.type == QUANT_f32 || cuda_is_common(w.type);
 }
 
-enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 40000 };
-
 static bool fits_k(int64_t k)
 {
     return k % 32 == 0 && k <= FUSED_K;
 }
 
-static void add_job(struct fused_args *f, int *blocks, struct tensor w, struct tensor y)
+static void add_job(struct fused_args *f, struct tensor w, struct tensor y)
 {
-    int rows = w.type == QUANT_f32 ? 8 : 8 * cuda_warp_rows(w.ne[0]);
-
     f->a.job[f->a.n++] = (struct mv_job){ (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data,
-                                          y.stride, (int)w.ne[1], w.type, *blocks };
-    *blocks += (int)ceil_div(w.ne[1], rows);
+                                          y.stride, (int)w.ne[1], w.type, 0 };
 }
 
 static void start_args(struct cuda *c, struct fused_args *f, int64_t k)
@@ -150,33 +145,32 @@ static bool product_of(const struct node *v, struct tensor x)
 static int fuse_norm(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
-    int k = 1, blocks = 0;
+    int k = 1;
 
     if (!whole_norm(v))
         return 0;
     norm_args(c, &f, v);
     while (k < n && f.a.n < JOBS && product_of(&v[k], v->t[0])) {
-        add_job(&f, &blocks, v[k].t[1], v[k].t[0]);
+        add_job(&f, v[k].t[1], v[k].t[0]);
         k++;
     }
     if (k == 1 || (f.floats == NULL && read_later(v + k, n - k, v->t[0])))
         return 0;
-    cuda_fused_matvec(c, &f, blocks);
+    cuda_fused_matvec(c, &f);
     return k;
 }
 
 /* A product and the addition of its output to the residual stream. */
 static int product_and_add(struct cuda *c, struct fused_args *f, const struct node *v, int n)
 {
-    int blocks = 0;
     bool add = n > 1 && v[1].op == DEV_OP_add && same(v[1].t[1], v[0].t[0]);
 
-    add_job(f, &blocks, v[0].t[1], v[0].t[0]);
+    add_job(f, v[0].t[1], v[0].t[0]);
     if (add) {
         f->res = (float *)v[1].t[0].data;
         f->scale = v[1].f[0];
     }
-    cuda_fused_matvec(c, f, blocks);
+    cuda_fused_matvec(c, f);
     return 1 + add;
 }
 
@@ -208,7 +202,6 @@ static int fuse_gdn(struct cuda *c, const struct node *v, int n)
     const struct node *norm = v + k, *out = norm + 1;
     if (n < k + 2 || norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != v[1].t[0].data ||
         norm->i[1] > WARP_NORM || !fits_k(norm->t[0].ne[0]) || !product_of(out, norm->t[0]) ||
-        ceil_div(out->t[1].ne[1], 8 * cuda_warp_rows(out->t[1].ne[0])) * 256 < v->t[1].ne[0] ||
         read_later(out + 1, n - k - 2, norm->t[0]) || !cuda_fused_gdn(c, v, v + 1))
         return 0;
     if (k == 3)
@@ -235,7 +228,7 @@ static int fuse_gdn(struct cuda *c, const struct node *v, int n)
 static int fuse_moe(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
-    int blocks = 0, k = 4;
+    int k = 4;
 
     if (n < 5 || !whole_norm(v) || v->t[0].data == v->t[1].data || !product_of(v + 1, v->t[0]) ||
         v[2].op != DEV_OP_route || v[3].op != DEV_OP_moe || !same(v[3].t[1], v->t[0]))
@@ -264,15 +257,15 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
         k = (int)(join - v) + 1;
     }
     norm_args(c, &f, v);
-    add_job(&f, &blocks, v[1].t[1], v[1].t[0]);
+    add_job(&f, v[1].t[1], v[1].t[0]);
     if (shared) {
-        add_job(&f, &blocks, up->t[1], up->t[0]);
-        add_job(&f, &blocks, gate->t[1], gate->t[0]);
+        add_job(&f, up->t[1], up->t[0]);
+        add_job(&f, gate->t[1], gate->t[0]);
     }
     if (open != NULL)
-        add_job(&f, &blocks, open->t[1], open->t[0]);
+        add_job(&f, open->t[1], open->t[0]);
     f.rounded = c->ws;
-    cuda_fused_matvec(c, &f, blocks);
+    cuda_fused_matvec(c, &f);
 
     struct fused_up u = {};
     u.logits = (const float *)v[1].t[0].data;
@@ -326,7 +319,7 @@ static int fuse_heads(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
     struct fused_heads h = {};
-    int blocks = 0, k = 2;
+    int k = 2;
 
     if (n < 6 || !whole_norm(v) || v->t[0].data == v->t[1].data || !product_of(v + 1, v->t[0]))
         return 0;
@@ -369,10 +362,10 @@ static int fuse_heads(struct cuda *c, const struct node *v, int n)
         (h.rope.n_rot > 0 && h.rope.dim != h.kv.dim_k) || (h.gate != NULL && v[2].i[0] != h.kv.dim_k))
         return 0;
     norm_args(c, &f, v);
-    add_job(&f, &blocks, q->t[1], q->t[0]);
-    add_job(&f, &blocks, key->t[1], key->t[0]);
-    add_job(&f, &blocks, value->t[1], value->t[0]);
-    cuda_fused_matvec(c, &f, blocks);
+    add_job(&f, q->t[1], q->t[0]);
+    add_job(&f, key->t[1], key->t[0]);
+    add_job(&f, value->t[1], value->t[0]);
+    cuda_fused_matvec(c, &f);
     h.q = (float *)qt.data;
     h.k = (const float *)kt.data;
     h.v = (const float *)value->t[0].data;

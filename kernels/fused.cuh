@@ -29,7 +29,8 @@ struct fused_args {
     int64_t        past_floats, newest_stride;
     int            taps, channels;
 };
-void cuda_fused_matvec(struct cuda *c, const struct fused_args *f, int blocks);
+enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 40000 };
+void cuda_fused_matvec(struct cuda *c, struct fused_args *f);
 
 /* Convolution, normalisation and delta rule of one row (the memory of the convolution is left to fused_args). */
 bool cuda_fused_gdn(struct cuda *c, const struct node *conv, const struct node *gdn);

@@ -85,14 +85,15 @@ static __device__ void choose(const fused_up &f, int *expert, float *weight, flo
 }
 
 /* grid: rows of ff, chosen expert */
+enum { UP_NR = 2, DOWN_NR = 2 };
 template <int TYPE>
 __global__ void __launch_bounds__(256, 2) fused_up_rows(const __grid_constant__ fused_up f)
 {
-    __shared__ __align__(16) float buf[8][AT_ONCE * BUF_PITCH];
+    __shared__ __align__(16) float buf[8][UP_NR * BUF_PITCH];
     __shared__ float prob[EXPERTS], weight[FUSED_USED + 1], gates[8][16];
     __shared__ int expert[FUSED_USED + 1];
     extern __shared__ __align__(16) uint8_t xq[];
-    const int warp = threadIdx.x / 32, per = warp_rows(f.k), r0 = ((int)blockIdx.x * 8 + warp) * per;
+    const int warp = threadIdx.x / 32, per = warp_rows(f.k, UP_NR), r0 = ((int)blockIdx.x * 8 + warp) * per;
 
     wait_for_inputs();
     if (warp == 0)
@@ -122,14 +123,14 @@ __global__ void __launch_bounds__(256, 2) fused_up_rows(const __grid_constant__ 
     int here = f.ff - r0 < per ? f.ff - r0 : per;
     prefetch_rows(f.up + base + (int64_t)r0 * f.row_bytes, here * f.row_bytes);
     if (gated)
-        rows_times<TYPE, 1>(f.gate + base, f.row_bytes, r0, f.ff, f.k, x, 1, f.tab, buf[warp], keep);
+        rows_times<TYPE, 1, UP_NR>(f.gate + base, f.row_bytes, r0, f.ff, f.k, x, 1, f.tab, buf[warp], keep);
     __syncwarp();
-    rows_times<TYPE, 1>(f.up + base, f.row_bytes, r0, f.ff, f.k, x, 1, f.tab, buf[warp], out);
+    rows_times<TYPE, 1, UP_NR>(f.up + base, f.row_bytes, r0, f.ff, f.k, x, 1, f.tab, buf[warp], out);
 }
 
 void cuda_fused_up(struct cuda *c, const struct fused_up *f)
 {
-    dim3 grid((unsigned)ceil_div(f->ff, 8 * warp_rows(f->k)), (unsigned)f->r.n_used);
+    dim3 grid((unsigned)ceil_div(f->ff, 8 * warp_rows(f->k, UP_NR)), (unsigned)f->r.n_used);
 
     switch (f->type) {
 #define X(name) \
@@ -148,17 +149,19 @@ static __device__ __forceinline__ void some_rows(const uint8_t *w, int64_t row_b
 {
     const uint8_t *const x[1] = { xq };
 
-    for (int r = r0; r < n; r += warp_rows(k))
-        rows_times<TYPE, 1>(w, row_bytes, r, n, k, x, 1, tab, buf, [=](int row, int, float v) { sums[row - r0] = v; });
+    for (int r = r0; r < n; r += warp_rows(k, DOWN_NR)) {
+        asm volatile("" ::: "memory"); /* activations are read again: registers are for weights */
+        rows_times<TYPE, 1, DOWN_NR>(w, row_bytes, r, n, k, x, 1, tab, buf, [=](int row, int, float v) { sums[row - r0] = v; });
+    }
 }
 
-/* A warp an expert, the last one the shared expert; 16 rows a block. */
-enum { DOWN_ROWS = 16 };
+/* A warp an expert, the last one the shared expert; 8 rows a block. */
+enum { DOWN_ROWS = 8 };
 template <int TYPE, int SHARED>
 __global__ void __launch_bounds__(32 * (FUSED_USED + 1), 1) fused_down_rows(const __grid_constant__ fused_down f,
                                                                          int64_t x_bytes)
 {
-    __shared__ __align__(16) float buf[FUSED_USED + 1][AT_ONCE * BUF_PITCH];
+    __shared__ __align__(16) float buf[FUSED_USED + 1][DOWN_NR * BUF_PITCH];
     __shared__ float sums[FUSED_USED + 1][DOWN_ROWS];
     extern __shared__ __align__(16) uint8_t shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, r0 = (int)blockIdx.x * DOWN_ROWS;

@@ -25,11 +25,6 @@ void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x)
     }
 }
 
-int cuda_warp_rows(int64_t k)
-{
-    return warp_rows(k);
-}
-
 size_t cuda_matmul_ws(int64_t k, int64_t n_rows)
 {
     return round_up((size_t)(x_row_bytes(k) * n_rows), 256);

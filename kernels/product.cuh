@@ -116,21 +116,21 @@ static __host__ __device__ inline int row_lanes(int64_t k)
 {
     return k > 1024 ? 32 : k > 512 ? 16 : 8;
 }
-static __host__ __device__ inline int warp_rows(int64_t k)
+static __host__ __device__ inline int warp_rows(int64_t k, int at_once = AT_ONCE)
 {
-    return AT_ONCE * (32 / row_lanes(k));
+    return at_once * (32 / row_lanes(k));
 }
 
-/* Rows r0 ... of a warp (warp_rows(k) of them, below n_rows) times TT rows of activations, of which nt exist:
- * out(row, t, value) is called by one lane for each. buf: AT_ONCE * TT * BUF_PITCH floats of the warp's own. */
-template <int TYPE, int TT, class OUT>
+/* Rows r0 ... of a warp (warp_rows(k, NR) of them, below n_rows) times TT rows of activations, of which nt exist:
+ * out(row, t, value) is called by one lane for each. buf: NR * TT * BUF_PITCH floats of the warp's own. */
+template <int TYPE, int TT, int NR = AT_ONCE, class OUT>
 static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_bytes, int r0, int n_rows, int k,
                                                   const uint8_t *const x[TT], int nt, const struct tables *tab,
                                                   float *buf, OUT out)
 {
     enum {
-        NV = AT_ONCE * TT, SLOTS = (NV * 4 + 31) / 32,
-        AHEAD = sizeof(typename wq<TYPE>::raw) <= 48 ? AT_ONCE : 2, /* rows in flight */
+        NV = NR * TT, SLOTS = (NV * 4 + 31) / 32,
+        AHEAD = sizeof(typename wq<TYPE>::raw) <= 48 ? NR : (NR < 2 ? NR : 2), /* rows in flight */
     };
     const int lane = threadIdx.x & 31, units = k / 32, pairs = (units + 1) / 2, lanes = row_lanes(k);
     const int sub = lane / lanes, at = lane % lanes, per = 32 / lanes, segs = lanes / 8;
@@ -145,7 +145,7 @@ static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_
         x_pair x0;
 
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
+        for (int i = 0; i < NR; i++) {
             bool in = n > 0 && r0 + i * per + sub < n_rows;
             unit u[2];
 

@@ -396,6 +396,7 @@ static void selective(struct cuda *c, const struct node *v)
 
 /* ---- one row: convolution, normalisation and delta rule at once ---- */
 
+enum { CHANNELS = 3 }; /* of a thread: 2 dim + COLS channels, dim up to 128 */
 struct one_args {
     conv_args conv;
     prep_args prep;
@@ -412,35 +413,56 @@ __global__ void __launch_bounds__(128) one_gdn(const __grid_constant__ one_args 
     int col = blockIdx.x * COLS + local, h = blockIdx.y, hk = n.each > 0 ? h / n.each : h % n.n_k;
     float *q = shared, *k = q + dim, *v = k + dim, *gb = v + COLS, S[NI];
 
-    wait_for_inputs();
+    /* the memories are of earlier steps: they may be read before the launch before this one has ended */
     float *mem = n.state + s.slot * n.floats + (int64_t)h * dim * n.cols + (col < n.cols ? col : 0);
     const float *past = a.conv.a.rec.data + s.slot * a.conv.a.rec.floats;
+    const int taps = a.conv.a.taps;
+    float early[CHANNELS], last[CHANNELS];
+    int channel[CHANNELS];
 #pragma unroll
     for (int ii = 0; ii < NI; ii++)
         S[ii] = col < n.cols && 4 * ii + part < dim ? mem[(int64_t)(4 * ii + part) * n.cols] : 0.0f;
-    for (int i = threadIdx.x; i < 2 * dim + COLS; i += 128) {
-        int e = i - 2 * dim, taps = a.conv.a.taps;
+#pragma unroll
+    for (int m = 0; m < CHANNELS; m++) {
+        int i = (int)threadIdx.x + 128 * m, e = i - 2 * dim;
+        bool in = i < 2 * dim + COLS && (i < 2 * dim || (int)blockIdx.x * COLS + e < n.cols);
         int c = i < dim ? hk * dim + i
               : i < 2 * dim ? (n.n_k + hk) * dim + i - dim
                             : 2 * n.n_k * dim + h * n.cols + (int)blockIdx.x * COLS + e;
 
-        if (i >= 2 * dim && (int)blockIdx.x * COLS + e >= n.cols)
-            break;
-        float sum = a.conv.a.bias == NULL ? 0.0f : a.conv.a.bias[c];
-        for (int j = 0; j < taps; j++)
-            sum = __fmaf_rn(a.conv.a.w[(int64_t)j * a.conv.channels + c], conv_in(a.conv, s, j - taps + 1, c, past), sum);
-        shared[i] = a.conv.a.silu ? silu(sum) : sum;
+        channel[m] = in ? c : -1;
+        early[m] = last[m] = 0.0f;
+        if (!in)
+            continue;
+        early[m] = a.conv.a.bias == NULL ? 0.0f : a.conv.a.bias[c];
+        last[m] = a.conv.a.w[(int64_t)(taps - 1) * a.conv.channels + c];
+        for (int j = 0; j + 1 < taps; j++)
+            early[m] = __fmaf_rn(a.conv.a.w[(int64_t)j * a.conv.channels + c], past[(int64_t)j * a.conv.channels + c],
+                                 early[m]);
     }
+    wait_for_inputs();
+    const float *row = a.conv.x + s.row * a.conv.xs;
+    float in[CHANNELS], alpha = a.prep.alpha[s.row * a.prep.as + h], beta = a.prep.beta[s.row * a.prep.bs + h];
+#pragma unroll
+    for (int m = 0; m < CHANNELS; m++)
+        in[m] = channel[m] >= 0 ? row[channel[m]] : 0.0f;
+#pragma unroll
+    for (int m = 0; m < CHANNELS; m++)
+        if (channel[m] >= 0) {
+            float sum = __fmaf_rn(last[m], in[m], early[m]);
+
+            shared[threadIdx.x + 128 * m] = a.conv.a.silu ? silu(sum) : sum;
+        }
     __syncthreads();
     if (warp == 0)
         l2_norm(q, q, dim, a.prep.eps, __fdiv_rn(1.0f, __fsqrt_rn((float)dim)));
     else if (warp == 1)
         l2_norm(k, k, dim, a.prep.eps, 1.0f);
     else if (warp == 2 && lane == 0) {
-        float dt = softplus(__fadd_rn(a.prep.alpha[s.row * a.prep.as + h], a.prep.dt_bias[h]));
+        float dt = softplus(__fadd_rn(alpha, a.prep.dt_bias[h]));
 
         gb[0] = expf(__fmul_rn(a.prep.a[h], dt));
-        gb[1] = sigmoid(a.prep.beta[s.row * a.prep.bs + h]);
+        gb[1] = sigmoid(beta);
     }
     __syncthreads();
     float y = scan_step<GDN, NI>(S, mem, n.cols, col < n.cols ? dim : 0, part, k, q, NULL, v[local], gb[0], gb[1]);
