@@ -113,6 +113,8 @@ static const void *weights(void *ctx, const void *host, size_t n)
         TRY(cudaMemcpyAsync(p + at, c->bounce[i], part, cudaMemcpyHostToDevice, c->stream));
         TRY(cudaEventRecord(c->bounce_done[i], c->stream));
     }
+    if (p != NULL) /* kernels may read a little past the end, for nothing */
+        TRY(cudaMemsetAsync(p + n, 0, 64, c->stream));
     return c->bad != cudaSuccess ? NULL : p;
 }
 
