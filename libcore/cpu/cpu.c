@@ -95,8 +95,16 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
     c->scan = features & SIMD_AVX512 ? &cpu_scans_avx512
             : features & SIMD_AVX2   ? &cpu_scans_avx2
                                      : &cpu_scans_scalar;
-    for (int i = 0; i < QUANT_N; i++)
+    c->ints = features & SIMD_AVX512_VNNI ? &cpu_ints_vnni
+            : features & SIMD_AVX512      ? &cpu_ints_avx512
+            : features & SIMD_AVX2        ? &cpu_ints_avx2
+                                          : &cpu_ints_scalar;
+    c->round = quant_rounder(features);
+    for (int i = 0; i < QUANT_N; i++) {
         c->decode[i] = quant_decoder(i, features);
+        c->int_decode[i] = quant_int_decoder(i, features);
+        c->int_dots[i] = features & SIMD_AVX512_VNNI ? quant_types[i]->dots_vnni : NULL;
+    }
     enum err_code code = pool_open(&c->pool, o->n_threads > 0 ? o->n_threads : pool_cpus(), e);
     if (code != ERR_OK) {
         free(c);

@@ -7,6 +7,7 @@
 #ifndef CPU_CPU_H
 #define CPU_CPU_H
 #include "base/pool.h"
+#include "cpu/ints.h"
 #include "cpu/kernels.h"
 #include "cpu/scans.h"
 #include "ops/table.h"
@@ -18,6 +19,10 @@ struct cpu {
     const struct cpu_kernels *kern;
     const struct cpu_scans   *scan;
     quant_decode_fn          *decode[QUANT_N]; /* fastest for this processor */
+    const struct cpu_ints    *ints;
+    quant_ints_fn            *int_decode[QUANT_N]; /* NULL: products of floats */
+    quant_int_dots_fn        *int_dots[QUANT_N];   /* NULL: through a panel */
+    quant_round_fn           *round;
 };
 
 /* Row r of float rows. */
@@ -34,11 +39,17 @@ int64_t cpu_grain(const struct cpu *c, int64_t items, int64_t item_cost, int64_t
  * else decoded into buf. */
 enum { CPU_PANEL = 16 }; /* weight rows decoded at a time */
 const float *cpu_weights(const struct cpu *c, struct tensor w, int64_t e, int64_t w0, int n, float *buf);
-/* y[j][r] = <row r of w (expert e), x[j]> for at <= r < at + n, j < nx; buf: CPU_PANEL * ne[0] floats */
+/* Rows x[j], j < n, of k elements rounded for a product with weights of this type (quant.h); NULL where it
+ * takes floats. In scratch: cpu_acts_need() bytes. */
+struct quant_acts *cpu_acts(const struct cpu *c, int type, const float *const *x, int64_t n, int64_t k);
+size_t cpu_acts_need(const struct cpu *c, int type, int64_t n, int64_t k);
+/* y[j][r] = <row r of w (expert e), x[j]> for at <= r < at + n, j < nx; buf: CPU_PANEL * ne[0] floats, 64-byte
+ * aligned */
 struct cpu_rows {
-    float *const       *y;
-    const float *const *x;
-    int                 n;
+    float *const            *y;
+    const float *const      *x;
+    const struct quant_acts *acts; /* of x, for the type of w */
+    int                      n;
 };
 void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
                  float *buf);

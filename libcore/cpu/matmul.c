@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matmul.c - products with stored weights: rows are decoded a panel at a time, each once, and used for
- * every row of x. */
+ * every row of x. Panels are of floats or, where the type has them, of whole numbers. */
 #include <string.h>
 
 #include "cpu/cpu.h"
+
+enum { L1_BYTES = 24576 }; /* of panels and of activations, each about half of a first-level cache */
 
 const float *cpu_weights(const struct cpu *c, struct tensor w, int64_t e, int64_t w0, int n, float *buf)
 {
@@ -19,31 +21,102 @@ const float *cpu_weights(const struct cpu *c, struct tensor w, int64_t e, int64_
 
 /* Rows decoded at a time: few and wide ones would not stay in the first-level cache until they are used,
  * which is soon if x has few rows; with many, a large panel saves passes over x. */
-static int panel_rows(int64_t k, int nx)
+static int panel_rows(int64_t bytes, int nx)
 {
-    enum { L1_FLOATS = 6144 };
-
-    if (nx > 3 || CPU_PANEL * k <= L1_FLOATS)
+    if (nx > 3 || CPU_PANEL * bytes <= L1_BYTES)
         return CPU_PANEL;
-    return CPU_PANEL / 2 * k <= L1_FLOATS ? CPU_PANEL / 2 : CPU_PANEL / 4;
+    return CPU_PANEL / 2 * bytes <= L1_BYTES ? CPU_PANEL / 2 : CPU_PANEL / 4;
 }
 
 /* Rows of x taken at a time: a block that stays, with the panel, in the first-level cache, or where the
  * panel alone fills that, one that stays in the second. */
-static int block_rows(int64_t k)
+static int block_rows(int64_t bytes)
 {
-    enum { L1_FLOATS = 6144, L2_FLOATS = 65536, UNIT = 4 };
-    int64_t n = (CPU_PANEL * k <= L1_FLOATS ? L1_FLOATS : L2_FLOATS) / (k > 0 ? k : 1) / UNIT * UNIT;
+    enum { L2_BYTES = 262144, UNIT = 12 }; /* rows that the kernels take at a time divide UNIT */
+    int64_t n = (CPU_PANEL * bytes <= L1_BYTES ? L1_BYTES : L2_BYTES) / (bytes > 0 ? bytes : 1) / UNIT * UNIT;
 
     return n < UNIT ? UNIT : n > 4096 ? 4096 : (int)n;
+}
+
+static size_t lines(int64_t bytes)
+{
+    return ((size_t)bytes + 63) / 64 * 64;
+}
+
+size_t cpu_acts_need(const struct cpu *c, int type, int64_t n, int64_t k)
+{
+    if (c->int_decode[type] == NULL)
+        return 0;
+    return (size_t)n * (sizeof(struct quant_acts) + lines(2 * k) + 2 * lines(k / 4)) + 128;
+}
+
+struct rounding {
+    const struct cpu        *c;
+    const float *const      *x;
+    const struct quant_acts *acts;
+    int64_t                  k;
+};
+
+static void round_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct rounding *a = ctx;
+
+    (void)worker;
+    for (int64_t j = begin; j < end; j++)
+        a->c->round(a->acts[j], a->x[j], a->k);
+}
+
+struct quant_acts *cpu_acts(const struct cpu *c, int type, const float *const *x, int64_t n, int64_t k)
+{
+    if (c->int_decode[type] == NULL)
+        return NULL;
+    size_t per = lines(2 * k) + 2 * lines(k / 4);
+    struct quant_acts *acts = dev_scratch_bytes(c->dev, (size_t)n * sizeof *acts);
+    char *p = dev_scratch_bytes(c->dev, (size_t)n * per);
+
+    for (int64_t j = 0; j < n; j++, p += per)
+        acts[j] = (struct quant_acts){ .q = (int16_t *)(void *)p,
+                                       .sum = (float *)(void *)(p + lines(2 * k)),
+                                       .scale = (float *)(void *)(p + lines(2 * k) + lines(k / 4)) };
+    struct rounding a = { c, x, acts, k };
+    pool_for(c->pool, n, cpu_grain(c, n, 2 * k, 1), round_piece, &a);
+    return acts;
+}
+
+/* cpu_product in whole numbers. */
+static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at,
+                         int64_t n, float *buf)
+{
+    int64_t k = w.ne[0], row_bytes = quant_row_bytes(w.type, k);
+    const char *rows = (const char *)w.data + e * w.pitch * row_bytes;
+    int panel = panel_rows(2 * k, v.n), block = block_rows(2 * k);
+    struct cpu_ints_panel p = { .has_min = quant_types[w.type]->has_min };
+
+    if (v.n == 1 && c->int_dots[w.type] != NULL) { /* straight from the stored rows */
+        c->int_dots[w.type](v.y[0] + at, rows + at * row_bytes, row_bytes, (int)n, v.acts[0], k);
+        return;
+    }
+    p.u.w = (int16_t *)(void *)buf;
+    p.u.min = buf + CPU_PANEL * k / 2;
+    p.u.scale = p.u.min + CPU_PANEL * k / 16;
+    for (int64_t r = at; r < at + n; r += panel) {
+        p.n = at + n - r < panel ? (int)(at + n - r) : panel;
+        c->int_decode[w.type](p.u, rows + r * row_bytes, p.n * k);
+        for (int j = 0; j < v.n; j += block)
+            c->ints->dots(v.y + j, r, &p, v.acts + j, v.n - j < block ? v.n - j : block, k);
+    }
 }
 
 void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
                  float *buf)
 {
     int64_t k = w.ne[0];
-    int panel = panel_rows(k, v.n), block = block_rows(k);
+    int panel = panel_rows(4 * k, v.n), block = block_rows(4 * k);
 
+    if (v.acts != NULL) {
+        product_ints(c, v, w, e, at, n, buf);
+        return;
+    }
     for (int64_t r = at; r < at + n; r += panel) {
         int rows = at + n - r < panel ? (int)(at + n - r) : panel;
         const float *wr = cpu_weights(c, w, e, r, rows, buf);
@@ -107,7 +180,8 @@ static size_t panel_bytes(const struct cpu *c, int64_t k)
 size_t cpu_matmul_need(void *ctx, struct tensor y, struct tensor w, struct tensor x)
 {
     (void)y;
-    return panel_bytes(ctx, w.ne[0]) + 2 * ((size_t)x.ne[1] * sizeof(void *) + 64) + 64;
+    return panel_bytes(ctx, w.ne[0]) + 2 * ((size_t)x.ne[1] * sizeof(void *) + 64) + 64 +
+           cpu_acts_need(ctx, w.type, x.ne[1], x.ne[0]);
 }
 
 void cpu_matmul(void *ctx, struct tensor y, struct tensor w, struct tensor x)
@@ -116,12 +190,13 @@ void cpu_matmul(void *ctx, struct tensor y, struct tensor w, struct tensor x)
     size_t mark = dev_mark(c->dev);
     float **ys = dev_scratch_bytes(c->dev, (size_t)x.ne[1] * sizeof *ys);
     const float **xs = dev_scratch_bytes(c->dev, (size_t)x.ne[1] * sizeof *xs);
-    struct matmul a = { c, w, { ys, xs, (int)x.ne[1] }, dev_scratch_bytes(c->dev, panel_bytes(c, w.ne[0])) };
+    struct matmul a = { c, w, { ys, xs, NULL, (int)x.ne[1] }, dev_scratch_bytes(c->dev, panel_bytes(c, w.ne[0])) };
 
     for (int64_t r = 0; r < x.ne[1]; r++) {
         ys[r] = cpu_row(y, r);
         xs[r] = cpu_row(x, r);
     }
+    a.v.acts = cpu_acts(c, w.type, xs, x.ne[1], x.ne[0]);
     pool_for(c->pool, w.ne[1], cpu_grain(c, w.ne[1], w.ne[0] * x.ne[1], CPU_PANEL), matmul_piece, &a);
     dev_release(c->dev, mark);
 }

@@ -28,6 +28,26 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+static void ints(struct quant_ints u, const void *row, int64_t n)
+{
+    const struct quant_iq3_s *b = row;
+
+    for (int64_t i = 0; i < n / 256; i++, b++, u.w += 256) {
+        u.scale[i] = half_to_f32(b->d);
+        for (int g = 0; g < 64; g++) {
+            unsigned code = b->qs[g] | (b->qh[g / 8] >> g % 8 & 1u) << 8;
+            unsigned entry = quant_iq3s_grid[code], signs = b->signs[g / 2] >> g % 2 * 4;
+            int      s = 1 + 2 * (b->sc[g / 16] >> g % 16 / 8 * 4 & 15);
+
+            for (unsigned k = 0; k < 4; k++) {
+                int mag = (int)(entry >> 4 * k & 7u) * 2 + 1;
+
+                u.w[4 * g + (int)k] = (int16_t)(s * ((signs >> k & 1u) != 0 ? -mag : mag));
+            }
+        }
+    }
+}
+
 #if defined(__x86_64__)
 /* d (2 s + 1) of the 8 groups of 32. */
 TARGET_AVX2 static inline void scales(float scale[8], const struct quant_iq3_s *b)
@@ -143,6 +163,83 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         }
     }
 }
+
+/* The scales of the 8 groups of 32, each twice. */
+TARGET_AVX2 static inline __m128i odd_scales(const struct quant_iq3_s *b)
+{
+    int nibbles;
+
+    memcpy(&nibbles, b->sc, sizeof(nibbles));
+    __m128i s = _mm_cvtsi32_si128(nibbles);
+
+    s = _mm_unpacklo_epi8(x86_low(s), x86_high(s));
+    s = _mm_add_epi8(_mm_add_epi8(s, s), _mm_set1_epi8(1));
+    return _mm_unpacklo_epi8(s, s);
+}
+
+TARGET_AVX2 static inline float parts(struct x86_block *u, int8_t s[16], const struct quant_iq3_s *b)
+{
+    x86_store16(s, odd_scales(b));
+    for (int g = 0; g < 8; g++) {
+        uint64_t e0 = four_entries(b->qs + 8 * g, b->qh[g]);
+        uint64_t e1 = four_entries(b->qs + 8 * g + 4, b->qh[g] >> 4u);
+        __m128i  v = _mm_set_epi64x((int64_t)e1, (int64_t)e0);
+        __m128i  lo = x86_low(v), hi = x86_high(v);
+        uint32_t signs;
+
+        memcpy(&signs, b->signs + 4 * g, sizeof(signs));
+        x86_store16(u->v + 32 * g, odd(_mm_unpacklo_epi8(lo, hi), signs));
+        x86_store16(u->v + 32 * g + 16, odd(_mm_unpackhi_epi8(lo, hi), signs >> 16));
+    }
+    return _cvtsh_ss(b->d);
+}
+
+/* 32 signed numbers times their scale. */
+TARGET_AVX512 static inline __m512i signed_words(__m256i v, const uint8_t *signs, __m512i s)
+{
+    __m512i  w = _mm512_mullo_epi16(_mm512_cvtepu8_epi16(v), s);
+    uint32_t minus;
+
+    memcpy(&minus, signs, sizeof(minus));
+    return _mm512_mask_sub_epi16(w, (__mmask32)minus, _mm512_setzero_si512(), w);
+}
+
+X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq3_s *b)
+{
+    const __m512i low = _mm512_set1_epi8(15), one = _mm512_set1_epi8(1);
+    const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    __m256i       s = _mm256_cvtepu8_epi16(odd_scales(b));
+    uint32_t      h[2];
+
+    memcpy(h, b->qh, sizeof(h));
+#define WORDS(g, v) u->w[g] = signed_words(v, b->signs + 4 * (g), x86_word(s, 2 * (g)))
+#define HALF(k) \
+    do { \
+        __m512i e = look_up(b->qs + 32 * (k), h[k]); \
+        __m512i lo = _mm512_and_si512(e, low); \
+        __m512i hi = _mm512_and_si512(_mm512_srli_epi16(e, 4), low); \
+        lo = _mm512_add_epi8(_mm512_add_epi8(lo, lo), one); \
+        hi = _mm512_add_epi8(_mm512_add_epi8(hi, hi), one); \
+        e = _mm512_unpacklo_epi8(lo, hi); \
+        hi = _mm512_unpackhi_epi8(lo, hi); \
+        lo = _mm512_permutex2var_epi64(e, first, hi); \
+        hi = _mm512_permutex2var_epi64(e, second, hi); \
+        WORDS(4 * (k), _mm512_castsi512_si256(lo)); \
+        WORDS(4 * (k) + 1, _mm512_extracti64x4_epi64(lo, 1)); \
+        WORDS(4 * (k) + 2, _mm512_castsi512_si256(hi)); \
+        WORDS(4 * (k) + 3, _mm512_extracti64x4_epi64(hi, 1)); \
+    } while (0)
+    HALF(0);
+    HALF(1);
+#undef HALF
+#undef WORDS
+    return _cvtsh_ss(b->d);
+}
+
+#define BLOCK   struct quant_iq3_s
+#define HAS_MIN false
+#include "quant/ints_body.h"
 #endif
 
 const struct quant_type quant_type_iq3_s = {
@@ -152,4 +249,6 @@ const struct quant_type quant_type_iq3_s = {
     .block_bytes = sizeof(struct quant_iq3_s),
     .decode = decode,
     X86_DECODERS
+    .ints = ints,
+    X86_INTS
 };

@@ -24,6 +24,25 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+static void ints(struct quant_ints u, const void *row, int64_t n)
+{
+    const struct quant_q2_k *b = row;
+
+    for (int64_t i = 0; i < n / 256; i++, b++, u.w += 256, u.min += 16) {
+        float dmin = half_to_f32(b->dmin);
+
+        u.scale[i] = half_to_f32(b->d);
+        for (int g = 0; g < 16; g++) {
+            const uint8_t *q = b->qs + g / 8 * 32 + g % 2 * 16;
+            int            shift = g % 8 / 2 * 2;
+
+            u.min[g] = dmin * (float)(b->sc[g] >> 4);
+            for (int l = 0; l < 16; l++)
+                u.w[16 * g + l] = (int16_t)((b->sc[g] & 15) * (q[l] >> shift & 3));
+        }
+    }
+}
+
 #if defined(__x86_64__)
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q2_k *b)
 {
@@ -61,6 +80,41 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         x86_block_min_avx512(y, u.v, u.scale, u.min);
     }
 }
+
+TARGET_AVX2 static inline float parts(struct x86_block *u, int8_t s[16], const struct quant_q2_k *b)
+{
+    unpack(u, b);
+    x86_store16(s, x86_low(x86_load16(b->sc)));
+    return _cvtsh_ss(b->d);
+}
+
+X86_WHOLE float whole(struct x86_ints *u, const struct quant_q2_k *b)
+{
+    const __m512i three = _mm512_set1_epi16(3);
+    __m128i       sc = x86_load16(b->sc);
+    __m256i       s = _mm256_cvtepu8_epi16(x86_low(sc));
+
+    u->min = x86_times(x86_high(sc), _cvtsh_ss(b->dmin));
+#define WORDS(g, v) \
+    u->w[g] = _mm512_mullo_epi16(_mm512_and_si512(v, three), x86_two_words(s, 2 * (g)))
+#define HALF(k) \
+    do { \
+        __m512i q = x86_words(b->qs + 32 * (k)); \
+        WORDS(4 * (k), q); \
+        WORDS(4 * (k) + 1, _mm512_srli_epi16(q, 2)); \
+        WORDS(4 * (k) + 2, _mm512_srli_epi16(q, 4)); \
+        WORDS(4 * (k) + 3, _mm512_srli_epi16(q, 6)); \
+    } while (0)
+    HALF(0);
+    HALF(1);
+#undef HALF
+#undef WORDS
+    return _cvtsh_ss(b->d);
+}
+
+#define BLOCK   struct quant_q2_k
+#define HAS_MIN true
+#include "quant/ints_body.h"
 #endif
 
 const struct quant_type quant_type_q2_k = {
@@ -70,4 +124,7 @@ const struct quant_type quant_type_q2_k = {
     .block_bytes = sizeof(struct quant_q2_k),
     .decode = decode,
     X86_DECODERS
+    .has_min = true,
+    .ints = ints,
+    X86_INTS
 };

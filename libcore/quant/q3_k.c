@@ -27,6 +27,26 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+static void ints(struct quant_ints u, const void *row, int64_t n)
+{
+    const struct quant_q3_k *b = row;
+
+    for (int64_t i = 0; i < n / 256; i++, b++, u.w += 256) {
+        uint8_t sc[16];
+
+        k_scales_3(sc, b->sc);
+        u.scale[i] = half_to_f32(b->d);
+        for (int g = 0; g < 16; g++) {
+            const uint8_t *q = b->qs + g / 8 * 32 + g % 2 * 16, *h = b->hmask + g % 2 * 16;
+            int            shift = g % 8 / 2 * 2, bit = g / 2;
+
+            for (int l = 0; l < 16; l++)
+                u.w[16 * g + l] = (int16_t)((sc[g] - 32) *
+                                            ((q[l] >> shift & 3) + (h[l] >> bit & 1) * 4 - 4));
+        }
+    }
+}
+
 #if defined(__x86_64__)
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q3_k *b)
 {
@@ -71,6 +91,48 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         x86_block_avx512(y, u.v, u.scale);
     }
 }
+
+TARGET_AVX2 static inline float parts(struct x86_block *u, int8_t s[16], const struct quant_q3_k *b)
+{
+    unpack(u, b);
+    k_scales_3((uint8_t *)s, b->sc);
+    x86_store16(s, _mm_sub_epi8(x86_load16(s), _mm_set1_epi8(32)));
+    return _cvtsh_ss(b->d);
+}
+
+X86_WHOLE float whole(struct x86_ints *u, const struct quant_q3_k *b)
+{
+    const __m512i three = _mm512_set1_epi16(3), four = _mm512_set1_epi16(4);
+    __m512i       h = x86_words(b->hmask);
+    uint8_t       sc[16];
+
+    k_scales_3(sc, b->sc);
+    __m256i s = _mm256_sub_epi16(_mm256_cvtepu8_epi16(x86_load16(sc)), _mm256_set1_epi16(32));
+#define WORDS(g, v) \
+    do { \
+        __m512i w = _mm512_and_si512(v, three); \
+        __mmask32 minus = _mm512_testn_epi16_mask(h, _mm512_set1_epi16(1 << (g))); \
+        w = _mm512_mask_sub_epi16(w, minus, w, four); \
+        u->w[g] = _mm512_mullo_epi16(w, x86_two_words(s, 2 * (g))); \
+    } while (0)
+#define HALF(k) \
+    do { \
+        __m512i q = x86_words(b->qs + 32 * (k)); \
+        WORDS(4 * (k), q); \
+        WORDS(4 * (k) + 1, _mm512_srli_epi16(q, 2)); \
+        WORDS(4 * (k) + 2, _mm512_srli_epi16(q, 4)); \
+        WORDS(4 * (k) + 3, _mm512_srli_epi16(q, 6)); \
+    } while (0)
+    HALF(0);
+    HALF(1);
+#undef HALF
+#undef WORDS
+    return _cvtsh_ss(b->d);
+}
+
+#define BLOCK   struct quant_q3_k
+#define HAS_MIN false
+#include "quant/ints_body.h"
 #endif
 
 const struct quant_type quant_type_q3_k = {
@@ -80,4 +142,6 @@ const struct quant_type quant_type_q3_k = {
     .block_bytes = sizeof(struct quant_q3_k),
     .decode = decode,
     X86_DECODERS
+    .ints = ints,
+    X86_INTS
 };

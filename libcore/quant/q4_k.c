@@ -27,24 +27,50 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-#if defined(__x86_64__)
-TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
+static void ints(struct quant_ints u, const void *row, int64_t n)
 {
     const struct quant_q4_k *b = row;
-    const __m256i            low = _mm256_set1_epi8(15);
-    struct x86_block         u;
 
-    for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
+    for (int64_t i = 0; i < n / 256; i++, b++, u.w += 256, u.min += 16) {
+        float   dmin = half_to_f32(b->dmin);
         uint8_t sm[16];
 
         k_scales_45(sm, b->sc);
-        x86_scales_45(&u, x86_load16(sm), _cvtsh_ss(b->d), _cvtsh_ss(b->dmin));
-        for (int g = 0; g < 8; g += 2) {
-            __m256i q = _mm256_loadu_si256((const void *)(b->qs + 16 * g));
+        u.scale[i] = half_to_f32(b->d);
+        for (int g = 0; g < 8; g++) {
+            const uint8_t *q = b->qs + g / 2 * 32;
+            int            shift = g % 2 * 4;
 
-            x86_store32(u.v + 32 * g, _mm256_and_si256(q, low));
-            x86_store32(u.v + 32 * g + 32, _mm256_and_si256(_mm256_srli_epi16(q, 4), low));
+            u.min[2 * g] = u.min[2 * g + 1] = dmin * (float)sm[8 + g];
+            for (int l = 0; l < 32; l++)
+                u.w[32 * g + l] = (int16_t)(sm[g] * (q[l] >> shift & 15));
         }
+    }
+}
+
+#if defined(__x86_64__)
+TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q4_k *b)
+{
+    const __m256i low = _mm256_set1_epi8(15);
+    uint8_t       sm[16];
+
+    k_scales_45(sm, b->sc);
+    x86_scales_45(u, x86_load16(sm), _cvtsh_ss(b->d), _cvtsh_ss(b->dmin));
+    for (int g = 0; g < 8; g += 2) {
+        __m256i q = _mm256_loadu_si256((const void *)(b->qs + 16 * g));
+
+        x86_store32(u->v + 32 * g, _mm256_and_si256(q, low));
+        x86_store32(u->v + 32 * g + 32, _mm256_and_si256(_mm256_srli_epi16(q, 4), low));
+    }
+}
+
+TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
+{
+    const struct quant_q4_k *b = row;
+    struct x86_block        u;
+
+    for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
+        unpack(&u, b);
         x86_block_min_avx2(y, u.v, u.scale, u.min);
     }
 }
@@ -71,6 +97,44 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         }
     }
 }
+
+TARGET_AVX2 static inline float parts(struct x86_block *u, int8_t s[16], const struct quant_q4_k *b)
+{
+    __m128i sm;
+
+    unpack(u, b);
+    k_scales_45((uint8_t *)s, b->sc);
+    sm = x86_load16(s);
+    x86_store16(s, _mm_unpacklo_epi8(sm, sm));
+    return _cvtsh_ss(b->d);
+}
+
+X86_WHOLE float whole(struct x86_ints *u, const struct quant_q4_k *b)
+{
+    const __m512i low = _mm512_set1_epi16(15);
+    __m128i       sm = x86_scales_minima(b);
+    __m256i       s = _mm256_cvtepu8_epi16(sm);
+
+    u->min = x86_times(_mm_unpackhi_epi8(sm, sm), _cvtsh_ss(b->dmin));
+#define TWO(g) \
+    do { \
+        __m512i q = x86_words(b->qs + 16 * (g)); \
+        __m512i q0 = _mm512_and_si512(q, low), q1 = _mm512_srli_epi16(q, 4); \
+\
+        u->w[g] = _mm512_mullo_epi16(q0, x86_word(s, g)); \
+        u->w[(g) + 1] = _mm512_mullo_epi16(q1, x86_word(s, (g) + 1)); \
+    } while (0)
+    TWO(0);
+    TWO(2);
+    TWO(4);
+    TWO(6);
+#undef TWO
+    return _cvtsh_ss(b->d);
+}
+
+#define BLOCK   struct quant_q4_k
+#define HAS_MIN true
+#include "quant/ints_body.h"
 #endif
 
 const struct quant_type quant_type_q4_k = {
@@ -80,4 +144,7 @@ const struct quant_type quant_type_q4_k = {
     .block_bytes = sizeof(struct quant_q4_k),
     .decode = decode,
     X86_DECODERS
+    .has_min = true,
+    .ints = ints,
+    X86_INTS
 };

@@ -30,6 +30,27 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+static void ints(struct quant_ints u, const void *row, int64_t n)
+{
+    const struct quant_q5_k *b = row;
+
+    for (int64_t i = 0; i < n / 256; i++, b++, u.w += 256, u.min += 16) {
+        float   dmin = half_to_f32(b->dmin);
+        uint8_t sm[16];
+
+        k_scales_45(sm, b->sc);
+        u.scale[i] = half_to_f32(b->d);
+        for (int g = 0; g < 8; g++) {
+            const uint8_t *q = b->qs + g / 2 * 32;
+            int            shift = g % 2 * 4;
+
+            u.min[2 * g] = u.min[2 * g + 1] = dmin * (float)sm[8 + g];
+            for (int l = 0; l < 32; l++)
+                u.w[32 * g + l] = (int16_t)(sm[g] * ((q[l] >> shift & 15) | (b->qh[l] >> g & 1) << 4));
+        }
+    }
+}
+
 #if defined(__x86_64__)
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q5_k *b)
 {
@@ -71,6 +92,49 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         x86_block_min_avx512(y, u.v, u.scale, u.min);
     }
 }
+
+TARGET_AVX2 static inline float parts(struct x86_block *u, int8_t s[16], const struct quant_q5_k *b)
+{
+    __m128i sm;
+
+    unpack(u, b);
+    k_scales_45((uint8_t *)s, b->sc);
+    sm = x86_load16(s);
+    x86_store16(s, _mm_unpacklo_epi8(sm, sm));
+    return _cvtsh_ss(b->d);
+}
+
+X86_WHOLE float whole(struct x86_ints *u, const struct quant_q5_k *b)
+{
+    const __m512i low = _mm512_set1_epi16(15), fifth = _mm512_set1_epi16(16);
+    __m512i       h = x86_words(b->qh);
+    __m128i       sm = x86_scales_minima(b);
+    __m256i       s = _mm256_cvtepu8_epi16(sm);
+
+    u->min = x86_times(_mm_unpackhi_epi8(sm, sm), _cvtsh_ss(b->dmin));
+#define TWO(g) \
+    do { \
+        __m512i q = x86_words(b->qs + 16 * (g)); \
+        __m512i q0 = _mm512_and_si512(q, low), q1 = _mm512_srli_epi16(q, 4); \
+        __mmask32 h0 = _mm512_test_epi16_mask(h, _mm512_set1_epi16(1 << (g))); \
+        __mmask32 h1 = _mm512_test_epi16_mask(h, _mm512_set1_epi16(2 << (g))); \
+        q0 = _mm512_mask_add_epi16(q0, h0, q0, fifth); \
+        q1 = _mm512_mask_add_epi16(q1, h1, q1, fifth); \
+\
+        u->w[g] = _mm512_mullo_epi16(q0, x86_word(s, g)); \
+        u->w[(g) + 1] = _mm512_mullo_epi16(q1, x86_word(s, (g) + 1)); \
+    } while (0)
+    TWO(0);
+    TWO(2);
+    TWO(4);
+    TWO(6);
+#undef TWO
+    return _cvtsh_ss(b->d);
+}
+
+#define BLOCK   struct quant_q5_k
+#define HAS_MIN true
+#include "quant/ints_body.h"
 #endif
 
 const struct quant_type quant_type_q5_k = {
@@ -80,4 +144,7 @@ const struct quant_type quant_type_q5_k = {
     .block_bytes = sizeof(struct quant_q5_k),
     .decode = decode,
     X86_DECODERS
+    .has_min = true,
+    .ints = ints,
+    X86_INTS
 };

@@ -28,6 +28,26 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+static void ints(struct quant_ints u, const void *row, int64_t n)
+{
+    const struct quant_q6_k *b = row;
+
+    for (int64_t i = 0; i < n / 256; i++, b++, u.w += 256) {
+        u.scale[i] = half_to_f32(b->d);
+        for (int g = 0; g < 16; g++) {
+            const uint8_t *lo = b->ql + g / 8 * 64 + g % 4 * 16;
+            const uint8_t *hi = b->qh + g / 8 * 32 + g % 2 * 16;
+            int            nibble = g % 8 / 4 * 4, pair = g % 8 / 2 * 2;
+
+            for (int l = 0; l < 16; l++) {
+                int v = (lo[l] >> nibble & 15) | (hi[l] >> pair & 3) << 4;
+
+                u.w[16 * g + l] = (int16_t)(b->sc[g] * (v - 32));
+            }
+        }
+    }
+}
+
 #if defined(__x86_64__)
 /* 32 elements: the low nibbles of the bytes q, bits 4 and 5 of the bytes h, minus 32. */
 TARGET_AVX2 static inline __m256i six(__m256i q, __m256i h)
@@ -75,6 +95,47 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         x86_block_avx512(y, u.v, u.scale);
     }
 }
+
+TARGET_AVX2 static inline float parts(struct x86_block *u, int8_t s[16], const struct quant_q6_k *b)
+{
+    unpack(u, b);
+    memcpy(s, b->sc, sizeof(b->sc));
+    return _cvtsh_ss(b->d);
+}
+
+/* 32 elements: the low nibbles of the words q, bits 4 and 5 of the words h, minus 32, times s. */
+TARGET_AVX512 static inline __m512i six_words(__m512i q, __m512i h, __m512i s)
+{
+    __m512i lo = _mm512_and_si512(q, _mm512_set1_epi16(15));
+    __m512i hi = _mm512_and_si512(h, _mm512_set1_epi16(48));
+
+    return _mm512_mullo_epi16(
+        _mm512_sub_epi16(_mm512_or_si512(lo, hi), _mm512_set1_epi16(32)), s);
+}
+
+X86_WHOLE float whole(struct x86_ints *u, const struct quant_q6_k *b)
+{
+    __m256i s = _mm256_cvtepi8_epi16(x86_load16(b->sc));
+
+#define HALF(k) \
+    do { \
+        __m512i q0 = x86_words(b->ql + 64 * (k)), q1 = x86_words(b->ql + 64 * (k) + 32); \
+        __m512i h = x86_words(b->qh + 32 * (k)); \
+        u->w[4 * (k)] = six_words(q0, _mm512_slli_epi16(h, 4), x86_two_words(s, 8 * (k))); \
+        u->w[4 * (k) + 1] = six_words(q1, _mm512_slli_epi16(h, 2), x86_two_words(s, 8 * (k) + 2)); \
+        u->w[4 * (k) + 2] = six_words(_mm512_srli_epi16(q0, 4), h, x86_two_words(s, 8 * (k) + 4)); \
+        u->w[4 * (k) + 3] = six_words(_mm512_srli_epi16(q1, 4), _mm512_srli_epi16(h, 2), \
+                                      x86_two_words(s, 8 * (k) + 6)); \
+    } while (0)
+    HALF(0);
+    HALF(1);
+#undef HALF
+    return _cvtsh_ss(b->d);
+}
+
+#define BLOCK   struct quant_q6_k
+#define HAS_MIN false
+#include "quant/ints_body.h"
 #endif
 
 const struct quant_type quant_type_q6_k = {
@@ -84,4 +145,6 @@ const struct quant_type quant_type_q6_k = {
     .block_bytes = sizeof(struct quant_q6_k),
     .decode = decode,
     X86_DECODERS
+    .ints = ints,
+    X86_INTS
 };

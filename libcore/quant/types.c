@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <math.h>
 
-enum { PIECE = 256 }; /* elements that quant_dot decodes at a time; no block is longer */
+enum { PIECE = QUANT_INT_BLOCK }; /* elements that quant_dot decodes at a time; no block is longer */
 
 #define QUANT(name) extern const struct quant_type quant_type_##name;
 #include "quant/types.def"
@@ -75,6 +75,18 @@ quant_decode_fn *quant_decoder(int type, unsigned simd)
     return t->decode;
 }
 
+quant_ints_fn *quant_int_decoder(int type, unsigned simd)
+{
+    assert(type >= 0 && type < QUANT_N);
+    const struct quant_type *t = quant_types[type];
+
+    if ((simd & SIMD_AVX512) != 0 && t->ints_avx512 != NULL)
+        return t->ints_avx512;
+    if ((simd & SIMD_AVX2) != 0 && t->ints_avx2 != NULL)
+        return t->ints_avx2;
+    return t->ints;
+}
+
 /* Elements [at, at + n) of a row, n at most PIECE. A head and one block are a row of their own, so
  * a format with a head is decoded block by block behind a copy of the head. */
 static void decode_piece(const struct quant_type *t, float *y, const void *row, int64_t at,
@@ -99,19 +111,51 @@ static void decode_piece(const struct quant_type *t, float *y, const void *row, 
     }
 }
 
-float quant_dot(int type, const void *row, const float *x, int64_t n)
+static void add_floats(float sum[16], const struct quant_type *t, const void *row, const float *x,
+                       int64_t n)
 {
-    assert(type >= 0 && type < QUANT_N);
-    assert(PIECE % quant_types[type]->block_elems == 0);
-    float w[PIECE], sum[16] = { 0 };
+    float w[PIECE];
 
     for (int64_t at = 0; at < n; at += PIECE) {
         int64_t m = n - at < PIECE ? n - at : PIECE;
 
-        decode_piece(quant_types[type], w, row, at, m);
+        decode_piece(t, w, row, at, m);
         for (int64_t i = 0; i < m; i++)
             sum[i % 16] = fmaf(w[i], x[at + i], sum[i % 16]);
     }
+}
+
+static void add_ints(float sum[16], const struct quant_type *t, const void *row, const float *x,
+                     int64_t n)
+{
+    const unsigned char *block = row;
+    int16_t              w[PIECE], q[PIECE];
+    float                scale, min[16], x_scale[16], x_sum[16];
+    struct quant_ints    u = { w, &scale, min };
+    struct quant_acts    a = { q, x_scale, x_sum };
+
+    for (int64_t at = 0; at < n; at += PIECE, block += t->block_bytes) {
+        int32_t dot[16] = { 0 };
+
+        t->ints(u, block, PIECE);
+        quant_rounder(0)(a, x + at, PIECE);
+        for (int i = 0; i < PIECE; i++)
+            dot[i % 32 / 2] += w[i] * q[i];
+        for (int j = 0; t->has_min && j < 16; j++)
+            sum[j] = fmaf(-min[j], x_sum[j], sum[j]);
+        for (int j = 0; j < 16; j++)
+            sum[j] = fmaf(scale * x_scale[j], (float)dot[j], sum[j]);
+    }
+}
+
+float quant_dot(int type, const void *row, const float *x, int64_t n)
+{
+    assert(type >= 0 && type < QUANT_N);
+    const struct quant_type *t = quant_types[type];
+    float                    sum[16] = { 0 };
+
+    assert(PIECE % t->block_elems == 0);
+    (t->ints == NULL ? add_floats : add_ints)(sum, t, row, x, n);
     for (int half = 8; half > 0; half /= 2)
         for (int j = 0; j < half; j++)
             sum[j] += sum[j + half];

@@ -13,7 +13,11 @@
 
 #define TARGET_AVX2   __attribute__((target("avx2,f16c")))
 #define TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c")))
+#define TARGET_VNNI \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")))
 #define X86_DECODERS  .decode_avx2 = decode_avx2, .decode_avx512 = decode_avx512,
+#define X86_INTS \
+    .ints_avx2 = ints_avx2, .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
 
 /* y[0..15] = scale v, v 16 signed bytes. */
 TARGET_AVX2 static inline void x86_scale(float *y, __m128i v, __m256 scale)
@@ -151,7 +155,58 @@ TARGET_AVX512 static inline void x86_look_up(float *lo, float *hi, const uint8_t
     _mm512_storeu_ps(lo, _mm512_permutexvar_ps(v, table_lo));
     _mm512_storeu_ps(hi, _mm512_permutexvar_ps(_mm512_srli_epi32(v, 4), table_hi));
 }
+
+/* Only inlined are its results registers; the compiler alone decides otherwise for some. */
+#define X86_WHOLE TARGET_AVX512 __attribute__((always_inline)) static inline
+
+/* A block of 256 as whole numbers, 32 to a register, and its minima. */
+struct x86_ints {
+    __m512i w[8];
+    __m512  min;
+};
+
+/* 32 bytes as 16-bit numbers. */
+TARGET_AVX512 static inline __m512i x86_words(const uint8_t *p)
+{
+    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)p));
+}
+
+/* Word g of s, 32 times: g of a constant expression. */
+TARGET_AVX512 static inline __m512i x86_word(__m256i s, int g)
+{
+    return _mm512_permutexvar_epi16(_mm512_set1_epi16((short)g), _mm512_castsi256_si512(s));
+}
+
+/* Words g and g + 1 of s, each 16 times. */
+TARGET_AVX512 static inline __m512i x86_two_words(__m256i s, int g)
+{
+    __m512i at = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(1), 1);
+
+    at = _mm512_add_epi16(at, _mm512_set1_epi16((short)g));
+    return _mm512_permutexvar_epi16(at, _mm512_castsi256_si512(s));
+}
+
+/* 16 bytes, each times f. */
+TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
+{
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v)), _mm512_set1_ps(f));
+}
+
+/* The scales and minima of q4_k and q5_k (quant/k_scales.h), as bytes; p: the block, whose bytes 4 to 15
+ * they are. */
+TARGET_AVX512 static inline __m128i x86_scales_minima(const void *p)
+{
+    const __m128i at = _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m128i up = _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11);
+    const __m128i keep = _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f);
+    __m128i       v = x86_load16(p);
+    __m128i       low = _mm_srlv_epi32(_mm_shuffle_epi8(v, at), _mm_setr_epi32(0, 0, 0, 4));
+    __m128i       high = _mm_srli_epi16(_mm_shuffle_epi8(v, up), 2);
+
+    return _mm_or_si128(_mm_and_si128(low, keep), _mm_and_si128(high, _mm_set1_epi8(0x30)));
+}
 #else
 #define X86_DECODERS
+#define X86_INTS
 #endif
 #endif

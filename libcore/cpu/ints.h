@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ints.h - integer products of the CPU device, one set per instruction set.      room: cpu (base quant ops)
+ *
+ * Every set gives the bytes of quant_dot(); ints_scalar.c is the specification.
+ */
+#ifndef CPU_INTS_H
+#define CPU_INTS_H
+#include "quant/quant.h"
+
+/* Rows of weights as whole numbers, one after the other. */
+struct cpu_ints_panel {
+    struct quant_ints u;
+    int               n;
+    bool              has_min;
+};
+
+struct cpu_ints {
+    const char *name;
+    /* y[j][at + i] = <w_i, x_j> for i < w->n, j < nx; k elements, a multiple of 256 */
+    void (*dots)(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *x,
+                 int nx, int64_t k);
+};
+
+extern const struct cpu_ints cpu_ints_scalar, cpu_ints_avx2, cpu_ints_avx512, cpu_ints_vnni;
+#endif

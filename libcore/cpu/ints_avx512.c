@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ints_avx512.c - integer products for AVX-512 without VNNI. */
+#include <immintrin.h>
+
+#include "cpu/ints.h"
+
+#define TARGET      __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+#define DP(a, b, c) _mm512_add_epi32(a, _mm512_madd_epi16(b, c))
+#include "cpu/ints_body.h"
+
+const struct cpu_ints cpu_ints_avx512 = { "avx512", dots };

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ints_scalar.c - integer products in plain C: what quant_dot() says, of weights taken apart before. */
+#include <math.h>
+
+#include "cpu/ints.h"
+
+static float dot(const struct cpu_ints_panel *p, int64_t row, const struct quant_acts *x, int64_t k)
+{
+    const int16_t *w = p->u.w + row * k, *q = x->q;
+    const float *scale = p->u.scale + row * (k / 256), *min = p->u.min + row * (k / 16);
+    float sum[16] = { 0 };
+
+    for (int64_t b = 0; b < k / 256; b++, w += 256, q += 256) {
+        int32_t dots[16] = { 0 };
+
+        for (int i = 0; i < 256; i++)
+            dots[i % 32 / 2] += w[i] * q[i];
+        for (int l = 0; p->has_min && l < 16; l++)
+            sum[l] = fmaf(-min[16 * b + l], x->sum[16 * b + l], sum[l]);
+        for (int l = 0; l < 16; l++)
+            sum[l] = fmaf(scale[b] * x->scale[16 * b + l], (float)dots[l], sum[l]);
+    }
+    for (int half = 8; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            sum[l] += sum[l + half];
+    return sum[0];
+}
+
+static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *x, int nx,
+                 int64_t k)
+{
+    for (int j = 0; j < nx; j++)
+        for (int i = 0; i < w->n; i++)
+            y[j][at + i] = dot(w, i, x + j, k);
+}
+
+const struct cpu_ints cpu_ints_scalar = { "scalar", dots };
