@@ -41,15 +41,15 @@ enum { CPU_PANEL = 16 }; /* weight rows decoded at a time */
 const float *cpu_weights(const struct cpu *c, struct tensor w, int64_t e, int64_t w0, int n, float *buf);
 /* Rows x[j], j < n, of k elements rounded for a product with weights of this type (quant.h); NULL where it
  * takes floats. In scratch: cpu_acts_need() bytes. */
-struct quant_acts *cpu_acts(const struct cpu *c, int type, const float *const *x, int64_t n, int64_t k);
+const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *const *x, int64_t n, int64_t k);
 size_t cpu_acts_need(const struct cpu *c, int type, int64_t n, int64_t k);
 /* y[j][r] = <row r of w (expert e), x[j]> for at <= r < at + n, j < nx; buf: CPU_PANEL * ne[0] floats, 64-byte
  * aligned */
 struct cpu_rows {
-    float *const            *y;
-    const float *const      *x;
-    const struct quant_acts *acts; /* of x, for the type of w */
-    int                      n;
+    float *const       *y;
+    const float *const *x;
+    const struct quant_acts *const *acts; /* of x, for the type of w */
+    int                 n;
 };
 void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
                  float *buf);

@@ -7,17 +7,17 @@
 #define CPU_INTS_H
 #include "quant/quant.h"
 
-/* Rows of weights as whole numbers, one after the other. */
+/* n rows of weights as whole numbers, one after the other. */
 struct cpu_ints_panel {
-    struct quant_ints u;
-    int               n;
-    bool              has_min;
+    struct quant_ints *u;
+    int                n;
+    bool               has_min;
 };
 
 struct cpu_ints {
     const char *name;
     /* y[j][at + i] = <w_i, x_j> for i < w->n, j < nx; k elements, a multiple of 256 */
-    void (*dots)(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *x,
+    void (*dots)(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *const *x,
                  int nx, int64_t k);
 };
 

@@ -12,17 +12,17 @@
 #define COLS_2(F, r) F(r, 0) F(r, 1)
 #define COLS_3(F, r) F(r, 0) F(r, 1) F(r, 2)
 
+#define VECTOR(r, j)    const struct quant_acts *x##j = x[j];
+#define NEXT(r, j)      x##j++;
 #define SUM_ZERO(r, j)  __m512 sum##r##j = _mm512_setzero_ps();
-#define FIRST(r, j)     __m512i int##r##j = _mm512_madd_epi16(w, x##j);
-#define STEP(r, j)      int##r##j = DP(int##r##j, w, x##j);
-#define LESS_MIN(r, j)  sum##r##j = _mm512_fnmadd_ps(m, _mm512_loadu_ps(x[j].sum + 16 * b), sum##r##j);
+#define V_OF(r, j)      __m512i v##j = _mm512_load_si512(x##j->q);
+#define LOAD_V(r, j)    v##j = _mm512_load_si512(x##j->q + i);
+#define FIRST(r, j)     __m512i int##r##j = _mm512_madd_epi16(w, v##j);
+#define STEP(r, j)      int##r##j = DP(int##r##j, w, v##j);
+#define LESS_MIN(r, j)  sum##r##j = _mm512_fnmadd_ps(f, _mm512_load_ps(x##j->sum), sum##r##j);
 #define ADD(r, j) \
-    sum##r##j = _mm512_fmadd_ps(_mm512_mul_ps(d, s##j), _mm512_cvtepi32_ps(int##r##j), sum##r##j);
-#define LOAD_X(r, j)    x##j = _mm512_loadu_si512(x[j].q + at);
-#define X_OF(r, j)      __m512i x##j;
-#define X_SCALE(r, j)   __m512 s##j = _mm512_loadu_ps(x[j].scale + 16 * b);
-
-#define W_ROW(r, i)     _mm512_loadu_si512(wq + (r) * k + (i))
+    sum##r##j = _mm512_fmadd_ps(_mm512_mul_ps(f, _mm512_load_ps(x##j->scale)), _mm512_cvtepi32_ps(int##r##j), \
+                                sum##r##j);
 #define OUT(r, j) /* of row 0: all four rows */ \
     sum0##j = fold_8_4(sum0##j, sum1##j, sum2##j, sum3##j); \
     sum0##j = fold_2(sum0##j, sum0##j); \
@@ -31,42 +31,39 @@
 
 #define TILE_4(COLS, name) \
 TARGET static void name(float *const *y, int64_t out, const struct cpu_ints_panel *p, int64_t row, \
-                        const struct quant_acts *acts, int64_t k) \
+                        const struct quant_acts *const *x, int64_t k) \
 { \
     const __m512i pick = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12); \
-    const int16_t *wq = p->u.w + row * k; \
-    const float *scale = p->u.scale + row * (k / 256), *min = p->u.min + row * (k / 16); \
-    const struct quant_acts *x = acts; \
+    const struct quant_ints *w0 = p->u + row * (k / 256), *w1 = w0 + k / 256; \
+    const struct quant_ints *w2 = w1 + k / 256, *w3 = w2 + k / 256; \
+    COLS(VECTOR, 0) \
     ALL(COLS, SUM_ZERO) \
-    for (int64_t b = 0; b < k / 256; b++) { \
-        int64_t at = 256 * b; \
+    for (int64_t b = 0; b < k / 256; b++, w0++, w1++, w2++, w3++) { \
         __m512i w; \
-        COLS(X_OF, 0) \
-        COLS(LOAD_X, 0) \
-        w = W_ROW(0, at); COLS(FIRST, 0) \
-        w = W_ROW(1, at); COLS(FIRST, 1) \
-        w = W_ROW(2, at); COLS(FIRST, 2) \
-        w = W_ROW(3, at); COLS(FIRST, 3) \
-        for (at += 32; at < 256 * b + 256; at += 32) { \
-            COLS(LOAD_X, 0) \
-            w = W_ROW(0, at); COLS(STEP, 0) \
-            w = W_ROW(1, at); COLS(STEP, 1) \
-            w = W_ROW(2, at); COLS(STEP, 2) \
-            w = W_ROW(3, at); COLS(STEP, 3) \
+        __m512 f; \
+        COLS(V_OF, 0) \
+        w = _mm512_load_si512(w0->w); COLS(FIRST, 0) \
+        w = _mm512_load_si512(w1->w); COLS(FIRST, 1) \
+        w = _mm512_load_si512(w2->w); COLS(FIRST, 2) \
+        w = _mm512_load_si512(w3->w); COLS(FIRST, 3) \
+        for (int i = 32; i < 256; i += 32) { \
+            COLS(LOAD_V, 0) \
+            w = _mm512_load_si512(w0->w + i); COLS(STEP, 0) \
+            w = _mm512_load_si512(w1->w + i); COLS(STEP, 1) \
+            w = _mm512_load_si512(w2->w + i); COLS(STEP, 2) \
+            w = _mm512_load_si512(w3->w + i); COLS(STEP, 3) \
         } \
         if (p->has_min) { \
-            __m512 m; \
-            m = _mm512_loadu_ps(min + 16 * b); COLS(LESS_MIN, 0) \
-            m = _mm512_loadu_ps(min + 16 * b + k / 16); COLS(LESS_MIN, 1) \
-            m = _mm512_loadu_ps(min + 16 * b + k / 16 * 2); COLS(LESS_MIN, 2) \
-            m = _mm512_loadu_ps(min + 16 * b + k / 16 * 3); COLS(LESS_MIN, 3) \
+            f = _mm512_load_ps(w0->min); COLS(LESS_MIN, 0) \
+            f = _mm512_load_ps(w1->min); COLS(LESS_MIN, 1) \
+            f = _mm512_load_ps(w2->min); COLS(LESS_MIN, 2) \
+            f = _mm512_load_ps(w3->min); COLS(LESS_MIN, 3) \
         } \
-        __m512 d; \
-        COLS(X_SCALE, 0) \
-        d = _mm512_set1_ps(scale[b]); COLS(ADD, 0) \
-        d = _mm512_set1_ps(scale[b + k / 256]); COLS(ADD, 1) \
-        d = _mm512_set1_ps(scale[b + k / 256 * 2]); COLS(ADD, 2) \
-        d = _mm512_set1_ps(scale[b + k / 256 * 3]); COLS(ADD, 3) \
+        f = _mm512_load_ps(w0->scale); COLS(ADD, 0) \
+        f = _mm512_load_ps(w1->scale); COLS(ADD, 1) \
+        f = _mm512_load_ps(w2->scale); COLS(ADD, 2) \
+        f = _mm512_load_ps(w3->scale); COLS(ADD, 3) \
+        COLS(NEXT, 0) \
     } \
     COLS(OUT, 0) \
 }
@@ -76,29 +73,27 @@ TILE_4(COLS_1, tile_4x1)
 TILE_4(COLS_2, tile_4x2)
 TILE_4(COLS_3, tile_4x3)
 
-TARGET static float tile_1x1(const struct cpu_ints_panel *p, int64_t row, const struct quant_acts *x, int64_t k)
+TARGET static float tile_1x1(const struct quant_ints *w, const struct quant_acts *x, int64_t k, bool has_min)
 {
-    const int16_t *w = p->u.w + row * k;
-    const float *scale = p->u.scale + row * (k / 256), *min = p->u.min + row * (k / 16);
     __m512 sum = _mm512_setzero_ps();
 
-    for (int64_t b = 0; b < k / 256; b++) {
+    for (int64_t b = 0; b < k / 256; b++, w++, x++) {
         __m512i dot = _mm512_setzero_si512();
 
-        for (int64_t i = 256 * b; i < 256 * b + 256; i += 32)
-            dot = DP(dot, _mm512_loadu_si512(w + i), _mm512_loadu_si512(x->q + i));
-        if (p->has_min)
-            sum = _mm512_fnmadd_ps(_mm512_loadu_ps(min + 16 * b), _mm512_loadu_ps(x->sum + 16 * b), sum);
-        __m512 s = _mm512_mul_ps(_mm512_set1_ps(scale[b]), _mm512_loadu_ps(x->scale + 16 * b));
+        for (int i = 0; i < 256; i += 32)
+            dot = DP(dot, _mm512_load_si512(w->w + i), _mm512_load_si512(x->q + i));
+        if (has_min)
+            sum = _mm512_fnmadd_ps(_mm512_load_ps(w->min), _mm512_load_ps(x->sum), sum);
+        __m512 scale = _mm512_mul_ps(_mm512_load_ps(w->scale), _mm512_load_ps(x->scale));
 
-        sum = _mm512_fmadd_ps(s, _mm512_cvtepi32_ps(dot), sum);
+        sum = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(dot), sum);
     }
     sum = fold_8_4(sum, sum, sum, sum);
     sum = fold_2(sum, sum);
     return _mm512_cvtss_f32(fold_1(sum, sum));
 }
 
-TARGET static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *x,
+TARGET static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *const *x,
                         int nx, int64_t k)
 {
     int i = 0;
@@ -115,5 +110,5 @@ TARGET static void dots(float *const *y, int64_t at, const struct cpu_ints_panel
     }
     for (; i < w->n; i++)
         for (int j = 0; j < nx; j++)
-            y[j][at + i] = tile_1x1(w, i, x + j, k);
+            y[j][at + i] = tile_1x1(w->u + i * (k / 256), x[j], k, w->has_min);
 }

@@ -4,21 +4,19 @@
 
 #include "cpu/ints.h"
 
-static float dot(const struct cpu_ints_panel *p, int64_t row, const struct quant_acts *x, int64_t k)
+static float dot(const struct quant_ints *w, const struct quant_acts *x, int64_t k, bool has_min)
 {
-    const int16_t *w = p->u.w + row * k, *q = x->q;
-    const float *scale = p->u.scale + row * (k / 256), *min = p->u.min + row * (k / 16);
     float sum[16] = { 0 };
 
-    for (int64_t b = 0; b < k / 256; b++, w += 256, q += 256) {
+    for (int64_t b = 0; b < k / 256; b++, w++, x++) {
         int32_t dots[16] = { 0 };
 
         for (int i = 0; i < 256; i++)
-            dots[i % 32 / 2] += w[i] * q[i];
-        for (int l = 0; p->has_min && l < 16; l++)
-            sum[l] = fmaf(-min[16 * b + l], x->sum[16 * b + l], sum[l]);
+            dots[i % 32 / 2] += w->w[i] * x->q[i];
+        for (int l = 0; has_min && l < 16; l++)
+            sum[l] = fmaf(-w->min[l], x->sum[l], sum[l]);
         for (int l = 0; l < 16; l++)
-            sum[l] = fmaf(scale[b] * x->scale[16 * b + l], (float)dots[l], sum[l]);
+            sum[l] = fmaf(w->scale[l] * x->scale[l], (float)dots[l], sum[l]);
     }
     for (int half = 8; half > 0; half /= 2)
         for (int l = 0; l < half; l++)
@@ -26,12 +24,12 @@ static float dot(const struct cpu_ints_panel *p, int64_t row, const struct quant
     return sum[0];
 }
 
-static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *x, int nx,
+static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *const *x, int nx,
                  int64_t k)
 {
     for (int j = 0; j < nx; j++)
         for (int i = 0; i < w->n; i++)
-            y[j][at + i] = dot(w, i, x + j, k);
+            y[j][at + i] = dot(w->u + i * (k / 256), x[j], k, w->has_min);
 }
 
 const struct cpu_ints cpu_ints_scalar = { "scalar", dots };

@@ -38,23 +38,18 @@ static int block_rows(int64_t bytes)
     return n < UNIT ? UNIT : n > 4096 ? 4096 : (int)n;
 }
 
-static size_t lines(int64_t bytes)
-{
-    return ((size_t)bytes + 63) / 64 * 64;
-}
-
 size_t cpu_acts_need(const struct cpu *c, int type, int64_t n, int64_t k)
 {
     if (c->int_decode[type] == NULL)
         return 0;
-    return (size_t)n * (sizeof(struct quant_acts) + lines(2 * k) + 2 * lines(k / 4)) + 128;
+    return (size_t)n * (sizeof(void *) + (size_t)(k / 256) * sizeof(struct quant_acts)) + 128;
 }
 
 struct rounding {
-    const struct cpu        *c;
-    const float *const      *x;
-    const struct quant_acts *acts;
-    int64_t                  k;
+    const struct cpu   *c;
+    const float *const *x;
+    struct quant_acts  *acts;
+    int64_t             k;
 };
 
 static void round_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -63,24 +58,21 @@ static void round_piece(void *ctx, int64_t begin, int64_t end, int worker)
 
     (void)worker;
     for (int64_t j = begin; j < end; j++)
-        a->c->round(a->acts[j], a->x[j], a->k);
+        a->c->round(a->acts + j * (a->k / 256), a->x[j], a->k);
 }
 
-struct quant_acts *cpu_acts(const struct cpu *c, int type, const float *const *x, int64_t n, int64_t k)
+const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *const *x, int64_t n, int64_t k)
 {
     if (c->int_decode[type] == NULL)
         return NULL;
-    size_t per = lines(2 * k) + 2 * lines(k / 4);
-    struct quant_acts *acts = dev_scratch_bytes(c->dev, (size_t)n * sizeof *acts);
-    char *p = dev_scratch_bytes(c->dev, (size_t)n * per);
-
-    for (int64_t j = 0; j < n; j++, p += per)
-        acts[j] = (struct quant_acts){ .q = (int16_t *)(void *)p,
-                                       .sum = (float *)(void *)(p + lines(2 * k)),
-                                       .scale = (float *)(void *)(p + lines(2 * k) + lines(k / 4)) };
+    const struct quant_acts **rows = dev_scratch_bytes(c->dev, (size_t)n * sizeof *rows);
+    struct quant_acts *acts = dev_scratch_bytes(c->dev, (size_t)(n * (k / 256)) * sizeof *acts);
     struct rounding a = { c, x, acts, k };
+
+    for (int64_t j = 0; j < n; j++)
+        rows[j] = acts + j * (k / 256);
     pool_for(c->pool, n, cpu_grain(c, n, 2 * k, 1), round_piece, &a);
-    return acts;
+    return rows;
 }
 
 /* cpu_product in whole numbers. */
@@ -89,16 +81,13 @@ static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w
 {
     int64_t k = w.ne[0], row_bytes = quant_row_bytes(w.type, k);
     const char *rows = (const char *)w.data + e * w.pitch * row_bytes;
-    int panel = panel_rows(2 * k, v.n), block = block_rows(2 * k);
-    struct cpu_ints_panel p = { .has_min = quant_types[w.type]->has_min };
+    int panel = panel_rows(5 * k / 2, v.n), block = block_rows(5 * k / 2);
+    struct cpu_ints_panel p = { .u = (void *)buf, .has_min = quant_types[w.type]->has_min };
 
     if (v.n == 1 && c->int_dots[w.type] != NULL) { /* straight from the stored rows */
         c->int_dots[w.type](v.y[0] + at, rows + at * row_bytes, row_bytes, (int)n, v.acts[0], k);
         return;
     }
-    p.u.w = (int16_t *)(void *)buf;
-    p.u.min = buf + CPU_PANEL * k / 2;
-    p.u.scale = p.u.min + CPU_PANEL * k / 16;
     for (int64_t r = at; r < at + n; r += panel) {
         p.n = at + n - r < panel ? (int)(at + n - r) : panel;
         c->int_decode[w.type](p.u, rows + r * row_bytes, p.n * k);

@@ -17,11 +17,11 @@ struct moe {
     const float        **in;     /* [pairs, listed] input row */
     float              **hid, **gate, **out; /* [pairs, listed] up or activated; gate; expert's output */
     float               *out_data; /* [pairs, by number][n_embd] */
-    struct quant_acts   *in_up, *in_gate, *hid_acts; /* [pairs, listed] rounded; NULL: floats are taken */
+    const struct quant_acts **in_up, **in_gate, **hid_acts; /* [pairs, listed] rounded; NULL: floats are taken */
     float               *buf;    /* decoded panels, one for each worker */
 };
 
-static const struct quant_acts *acts_at(const struct quant_acts *a, int32_t p)
+static const struct quant_acts *const *acts_at(const struct quant_acts *const *a, int32_t p)
 {
     return a == NULL ? NULL : a + p;
 }
@@ -120,16 +120,16 @@ static void list_pairs(struct moe *m, float *hid, float *gate)
 }
 
 /* The rows of x rounded for weights of this type, for each pair; NULL where those take floats. */
-static struct quant_acts *pair_acts(const struct moe *m, int type)
+static const struct quant_acts **pair_acts(const struct moe *m, int type)
 {
     const struct cpu *c = m->c;
     int64_t n = m->x.ne[1], pairs = n * m->a->n_used;
     const float **rows = dev_scratch_bytes(c->dev, (size_t)n * sizeof *rows);
-    struct quant_acts *out = dev_scratch_bytes(c->dev, (size_t)pairs * sizeof *out);
+    const struct quant_acts **out = dev_scratch_bytes(c->dev, (size_t)pairs * sizeof *out);
 
     for (int64_t r = 0; r < n; r++)
         rows[r] = cpu_row(m->x, r);
-    struct quant_acts *acts = cpu_acts(c, type, rows, n, m->x.ne[0]);
+    const struct quant_acts **acts = cpu_acts(c, type, rows, n, m->x.ne[0]);
     for (int64_t p = 0; acts != NULL && p < pairs; p++)
         out[p] = acts[(m->in[p] - (const float *)m->x.data) / m->x.stride];
     return acts == NULL ? NULL : out;
@@ -137,7 +137,7 @@ static struct quant_acts *pair_acts(const struct moe *m, int type)
 
 static size_t pair_acts_need(const struct cpu *c, int type, int64_t n, int64_t pairs, int64_t k)
 {
-    return (size_t)n * sizeof(float *) + (size_t)pairs * sizeof(struct quant_acts) + 128 +
+    return (size_t)n * sizeof(float *) + (size_t)pairs * sizeof(void *) + 128 +
            cpu_acts_need(c, type, n, k);
 }
 

@@ -28,12 +28,12 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-static void ints(struct quant_ints u, const void *row, int64_t n)
+static void ints(struct quant_ints *u, const void *row, int64_t n)
 {
     const struct quant_iq3_s *b = row;
 
-    for (int64_t i = 0; i < n / 256; i++, b++, u.w += 256) {
-        u.scale[i] = half_to_f32(b->d);
+    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
+        quant_ints_scale(u, half_to_f32(b->d));
         for (int g = 0; g < 64; g++) {
             unsigned code = b->qs[g] | (b->qh[g / 8] >> g % 8 & 1u) << 8;
             unsigned entry = quant_iq3s_grid[code], signs = b->signs[g / 2] >> g % 2 * 4;
@@ -42,7 +42,7 @@ static void ints(struct quant_ints u, const void *row, int64_t n)
             for (unsigned k = 0; k < 4; k++) {
                 int mag = (int)(entry >> 4 * k & 7u) * 2 + 1;
 
-                u.w[4 * g + (int)k] = (int16_t)(s * ((signs >> k & 1u) != 0 ? -mag : mag));
+                u->w[4 * g + (int)k] = (int16_t)(s * ((signs >> k & 1u) != 0 ? -mag : mag));
             }
         }
     }

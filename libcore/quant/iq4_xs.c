@@ -27,19 +27,19 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-static void ints(struct quant_ints u, const void *row, int64_t n)
+static void ints(struct quant_ints *u, const void *row, int64_t n)
 {
     const struct quant_iq4_xs *b = row;
 
-    for (int64_t i = 0; i < n / 256; i++, b++, u.w += 256) {
-        u.scale[i] = half_to_f32(b->d);
+    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
+        quant_ints_scale(u, half_to_f32(b->d));
         for (int g = 0; g < 8; g++) {
             const uint8_t *q = b->qs + 16 * g;
             int s = ((b->sl[g / 2] >> g % 2 * 4 & 15) | (b->sh >> 2 * g & 3) << 4) - 32;
 
             for (int j = 0; j < 16; j++) {
-                u.w[32 * g + j] = (int16_t)(s * quant_iq4nl_values[q[j] & 15]);
-                u.w[32 * g + j + 16] = (int16_t)(s * quant_iq4nl_values[q[j] >> 4]);
+                u->w[32 * g + j] = (int16_t)(s * quant_iq4nl_values[q[j] & 15]);
+                u->w[32 * g + j + 16] = (int16_t)(s * quant_iq4nl_values[q[j] >> 4]);
             }
         }
     }

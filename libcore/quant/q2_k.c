@@ -24,21 +24,21 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-static void ints(struct quant_ints u, const void *row, int64_t n)
+static void ints(struct quant_ints *u, const void *row, int64_t n)
 {
     const struct quant_q2_k *b = row;
 
-    for (int64_t i = 0; i < n / 256; i++, b++, u.w += 256, u.min += 16) {
+    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
         float dmin = half_to_f32(b->dmin);
 
-        u.scale[i] = half_to_f32(b->d);
+        quant_ints_scale(u, half_to_f32(b->d));
         for (int g = 0; g < 16; g++) {
             const uint8_t *q = b->qs + g / 8 * 32 + g % 2 * 16;
             int            shift = g % 8 / 2 * 2;
 
-            u.min[g] = dmin * (float)(b->sc[g] >> 4);
+            u->min[g] = dmin * (float)(b->sc[g] >> 4);
             for (int l = 0; l < 16; l++)
-                u.w[16 * g + l] = (int16_t)((b->sc[g] & 15) * (q[l] >> shift & 3));
+                u->w[16 * g + l] = (int16_t)((b->sc[g] & 15) * (q[l] >> shift & 3));
         }
     }
 }

@@ -2,6 +2,8 @@
 /* q3_k.c - x = (d (s - 32)) (q - 4), s 6 bits for each 16 elements. */
 #include "quant/q3_k.h"
 
+#include <stddef.h>
+
 #include "quant/half.h"
 #include "quant/k_scales.h"
 #include "quant/quant.h"
@@ -27,21 +29,21 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-static void ints(struct quant_ints u, const void *row, int64_t n)
+static void ints(struct quant_ints *u, const void *row, int64_t n)
 {
     const struct quant_q3_k *b = row;
 
-    for (int64_t i = 0; i < n / 256; i++, b++, u.w += 256) {
+    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
         uint8_t sc[16];
 
         k_scales_3(sc, b->sc);
-        u.scale[i] = half_to_f32(b->d);
+        quant_ints_scale(u, half_to_f32(b->d));
         for (int g = 0; g < 16; g++) {
             const uint8_t *q = b->qs + g / 8 * 32 + g % 2 * 16, *h = b->hmask + g % 2 * 16;
             int            shift = g % 8 / 2 * 2, bit = g / 2;
 
             for (int l = 0; l < 16; l++)
-                u.w[16 * g + l] = (int16_t)((sc[g] - 32) *
+                u->w[16 * g + l] = (int16_t)((sc[g] - 32) *
                                             ((q[l] >> shift & 3) + (h[l] >> bit & 1) * 4 - 4));
         }
     }
@@ -100,14 +102,24 @@ TARGET_AVX2 static inline float parts(struct x86_block *u, int8_t s[16], const s
     return _cvtsh_ss(b->d);
 }
 
+/* The scales as words. */
+TARGET_AVX512 static inline __m256i scales(const struct quant_q3_k *b)
+{
+    __m128i v = x86_load16((const char *)b + offsetof(struct quant_q3_k, sc) - 4);
+    __m128i lo = _mm_srlv_epi32(_mm_shuffle_epi32(v, 0x99), _mm_setr_epi32(0, 0, 4, 4));
+    __m128i hi = _mm_srlv_epi32(_mm_shuffle_epi32(v, 0xff), _mm_setr_epi32(0, 2, 4, 6));
+
+    hi = _mm_slli_epi16(_mm_and_si128(hi, _mm_set1_epi8(3)), 4);
+    return _mm256_sub_epi16(_mm256_cvtepu8_epi16(_mm_or_si128(x86_low(lo), hi)),
+                            _mm256_set1_epi16(32));
+}
+
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q3_k *b)
 {
     const __m512i three = _mm512_set1_epi16(3), four = _mm512_set1_epi16(4);
     __m512i       h = x86_words(b->hmask);
-    uint8_t       sc[16];
+    __m256i       s = scales(b);
 
-    k_scales_3(sc, b->sc);
-    __m256i s = _mm256_sub_epi16(_mm256_cvtepu8_epi16(x86_load16(sc)), _mm256_set1_epi16(32));
 #define WORDS(g, v) \
     do { \
         __m512i w = _mm512_and_si512(v, three); \

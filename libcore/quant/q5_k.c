@@ -30,23 +30,23 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-static void ints(struct quant_ints u, const void *row, int64_t n)
+static void ints(struct quant_ints *u, const void *row, int64_t n)
 {
     const struct quant_q5_k *b = row;
 
-    for (int64_t i = 0; i < n / 256; i++, b++, u.w += 256, u.min += 16) {
+    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
         float   dmin = half_to_f32(b->dmin);
         uint8_t sm[16];
 
         k_scales_45(sm, b->sc);
-        u.scale[i] = half_to_f32(b->d);
+        quant_ints_scale(u, half_to_f32(b->d));
         for (int g = 0; g < 8; g++) {
             const uint8_t *q = b->qs + g / 2 * 32;
             int            shift = g % 2 * 4;
 
-            u.min[2 * g] = u.min[2 * g + 1] = dmin * (float)sm[8 + g];
+            u->min[2 * g] = u->min[2 * g + 1] = dmin * (float)sm[8 + g];
             for (int l = 0; l < 32; l++)
-                u.w[32 * g + l] = (int16_t)(sm[g] * ((q[l] >> shift & 15) | (b->qh[l] >> g & 1) << 4));
+                u->w[32 * g + l] = (int16_t)(sm[g] * ((q[l] >> shift & 15) | (b->qh[l] >> g & 1) << 4));
         }
     }
 }

@@ -28,12 +28,12 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-static void ints(struct quant_ints u, const void *row, int64_t n)
+static void ints(struct quant_ints *u, const void *row, int64_t n)
 {
     const struct quant_q6_k *b = row;
 
-    for (int64_t i = 0; i < n / 256; i++, b++, u.w += 256) {
-        u.scale[i] = half_to_f32(b->d);
+    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
+        quant_ints_scale(u, half_to_f32(b->d));
         for (int g = 0; g < 16; g++) {
             const uint8_t *lo = b->ql + g / 8 * 64 + g % 4 * 16;
             const uint8_t *hi = b->qh + g / 8 * 32 + g % 2 * 16;
@@ -42,7 +42,7 @@ static void ints(struct quant_ints u, const void *row, int64_t n)
             for (int l = 0; l < 16; l++) {
                 int v = (lo[l] >> nibble & 15) | (hi[l] >> pair & 3) << 4;
 
-                u.w[16 * g + l] = (int16_t)(b->sc[g] * (v - 32));
+                u->w[16 * g + l] = (int16_t)(b->sc[g] * (v - 32));
             }
         }
     }

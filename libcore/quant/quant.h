@@ -36,29 +36,34 @@ typedef void quant_encode_fn(void *row, const float *x, int64_t n, const float *
 
 /* Integer products. A type with `ints` is, in blocks of 256 elements, whole numbers times one float
  * scale, less a minimum for each 16 elements where has_min is set:
- *     weight = scale[i / 256] * w[i] - min[i / 16],   |w[i]| <= 4096
+ *     weight = scale * w[i] - min[i / 16],   |w[i]| <= 4096
  * Activations are rounded to 16 bits, so that the sum of 16 products never leaves an int32. A block's
  * elements are dealt to 16 lanes, element i to lane i % 32 / 2: the 16 of a lane share the scale of
- * activations and are summed exactly. */
+ * activations and are summed exactly. Arrays of blocks are 64-byte aligned. */
 enum { QUANT_INT_BLOCK = 256 };
-struct quant_ints { /* a row of n weights, or several one after the other; w and min 64-byte aligned */
-    int16_t *w;     /* [n] */
-    float   *scale; /* [n / 256] */
-    float   *min;   /* [n / 16], untouched without has_min */
+struct quant_ints {
+    int16_t w[256];
+    float   min[16];   /* untouched without has_min */
+    float   scale[16]; /* the same 16 times */
 };
-struct quant_acts { /* a row of n activations; q and sum 64-byte aligned */
-    int16_t *q;     /* [n] -32767 .. 32767 */
-    float   *scale; /* [n / 16] block by block, one for each lane */
-    float   *sum;   /* [n / 16] of each 16 elements in a row */
+struct quant_acts {
+    int16_t q[256];    /* -32767 .. 32767 */
+    float   scale[16]; /* of lanes */
+    float   sum[16];   /* of each 16 elements in a row */
 };
-typedef void quant_ints_fn(struct quant_ints u, const void *row, int64_t n);
+static inline void quant_ints_scale(struct quant_ints *u, float scale)
+{
+    for (int i = 0; i < 16; i++)
+        u->scale[i] = scale;
+}
+typedef void quant_ints_fn(struct quant_ints *u, const void *row, int64_t n);
 /* scale = max / 32767, max the largest magnitude in the lane; q = x * (32767 / max), to nearest even; a
  * max that is not finite makes scale NaN and q 0, one below 2^-100 makes both 0. sum: for 8 lanes,
  * t[l] = scale[l] * (float)(q[2 l] + q[2 l + 1]), then t[l] += t[l + 4] for l < 4, then 2 and 1. */
-typedef void quant_round_fn(struct quant_acts a, const float *x, int64_t n);
+typedef void quant_round_fn(struct quant_acts *a, const float *x, int64_t n);
 /* y[i] = product of row i (row_bytes apart) with a, i < n_rows; the bytes of quant_dot() */
 typedef void quant_int_dots_fn(float *y, const void *rows, int64_t row_bytes, int n_rows,
-                               struct quant_acts a, int64_t n);
+                               const struct quant_acts *a, int64_t n);
 
 struct quant_type {
     const char      *name;        /* "q4_k": lower case, as in file names and options */

@@ -129,22 +129,20 @@ static void add_ints(float sum[16], const struct quant_type *t, const void *row,
                      int64_t n)
 {
     const unsigned char *block = row;
-    int16_t              w[PIECE], q[PIECE];
-    float                scale, min[16], x_scale[16], x_sum[16];
-    struct quant_ints    u = { w, &scale, min };
-    struct quant_acts    a = { q, x_scale, x_sum };
+    struct quant_ints    u;
+    struct quant_acts    a;
 
     for (int64_t at = 0; at < n; at += PIECE, block += t->block_bytes) {
         int32_t dot[16] = { 0 };
 
-        t->ints(u, block, PIECE);
-        quant_rounder(0)(a, x + at, PIECE);
+        t->ints(&u, block, PIECE);
+        quant_rounder(0)(&a, x + at, PIECE);
         for (int i = 0; i < PIECE; i++)
-            dot[i % 32 / 2] += w[i] * q[i];
+            dot[i % 32 / 2] += u.w[i] * a.q[i];
         for (int j = 0; t->has_min && j < 16; j++)
-            sum[j] = fmaf(-min[j], x_sum[j], sum[j]);
+            sum[j] = fmaf(-u.min[j], a.sum[j], sum[j]);
         for (int j = 0; j < 16; j++)
-            sum[j] = fmaf(scale * x_scale[j], (float)dot[j], sum[j]);
+            sum[j] = fmaf(u.scale[j] * a.scale[j], (float)dot[j], sum[j]);
     }
 }
 
