@@ -205,6 +205,31 @@ static const void *row_at(struct tensor w, int64_t r)
     return (const unsigned char *)w.data + r * quant_row_bytes(w.type, w.ne[0]);
 }
 
+/* What a product of row r may differ by from dot_ref() because activations were rounded: each by 1/65000
+ * of the largest of its 16 (quant.h), so of its 256 too. Weights with a minimum are the difference of two numbers. */
+static inline double dot_slack(struct tensor w, int64_t r, const float *x)
+{
+    const struct quant_type *q = quant_types[w.type];
+    int64_t k = w.ne[0];
+    double sum = 0;
+
+    if (q->ints == NULL)
+        return 0;
+    struct quant_ints *u = need((size_t)(k / 256) * sizeof *u);
+    q->ints(u, row_at(w, r), k);
+    for (int64_t b = 0; b < k / 256; b++) {
+        double top = 0;
+
+        for (int i = 0; i < 256; i++)
+            top = fmax(top, fabs((double)x[256 * b + i]));
+        for (int i = 0; i < 256; i++)
+            sum += top * (1.0 / 65000) *
+                   (fabs((double)u[b].scale[0] * u[b].w[i]) + (q->has_min ? fabs((double)u[b].min[i / 16]) : 0));
+    }
+    free(u);
+    return sum;
+}
+
 /* *size: the sum of the products' magnitudes (may be NULL) */
 static inline double dot_ref(struct tensor w, int64_t r, const float *x, double *size)
 {

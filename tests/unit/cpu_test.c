@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/simd.h"
+#include "cpu/ints.h"
 #include "cpu/kernels.h"
 #include "cpu/scans.h"
 #include "cpu_rig.h"
@@ -216,6 +217,99 @@ static void test_kernels(void **state)
     free(in);
 }
 
+/* ---- integer products ---- */
+
+static const struct {
+    const struct cpu_ints *ints;
+    unsigned needs;
+} int_sets[] = {
+    {&cpu_ints_scalar, 0},
+    {&cpu_ints_avx2, SIMD_AVX2},
+    {&cpu_ints_avx512, SIMD_AVX512},
+    {&cpu_ints_vnni, SIMD_AVX512 | SIMD_AVX512_VNNI},
+};
+enum { N_INT_SETS = sizeof int_sets / sizeof int_sets[0], INT_ROWS = 17, INT_BLOCKS = 8 };
+
+static bool int_usable(size_t i)
+{
+    return (simd_features() & int_sets[i].needs) == int_sets[i].needs;
+}
+
+static void *need_64(size_t bytes)
+{
+    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
+
+    assert_non_null(p);
+    return p;
+}
+
+/* Blocks with the largest numbers there are among them. */
+static void random_ints(struct quant_ints *u, struct quant_acts *a, int n)
+{
+    seed_of_next++;
+    for (int b = 0; b < n; b++) {
+        bool top = b % 3 == 0;
+
+        for (int i = 0; i < 256; i++) {
+            double r = rng_unit(seed_of_next, (uint64_t)b, (uint64_t)i);
+            double s = rng_unit(seed_of_next + 1000000, (uint64_t)b, (uint64_t)i);
+
+            u[b].w[i] = (int16_t)(top ? -4096 : r * 8192.0 - 4096.0);
+            a[b].q[i] = (int16_t)(top ? 32767 : s * 65534.0 - 32767.0);
+        }
+        for (int i = 0; i < 16; i++) {
+            u[b].scale[i] = (float)(b % 7) * 0.01f - 0.02f;
+            u[b].min[i] = u[b].w[i] * 0.37f;
+            a[b].scale[i] = u[b].w[i + 16] * 1e-4f;
+            a[b].sum[i] = u[b].w[i + 32] * 0.91f;
+        }
+    }
+}
+
+static void ints_once(size_t set, const struct cpu_ints_panel *p, const struct quant_acts *const *x, int nx,
+                      int blocks)
+{
+    enum { LDY = 2 * GUARD + INT_ROWS };
+    float *y[2], *ys[2][16];
+
+    for (int i = 0; i < 2; i++) {
+        y[i] = need((size_t)(nx * LDY) * sizeof *y[i]);
+        poison(y[i], nx * LDY);
+        for (int j = 0; j < nx; j++)
+            ys[i][j] = y[i] + j * LDY;
+        int_sets[i == 0 ? 0 : set].ints->dots(ys[i], GUARD, p, x, nx, 256 * blocks);
+    }
+    for (int j = 0; j < nx; j++) {
+        assert_poison(ys[1][j], GUARD);
+        assert_poison(ys[1][j] + GUARD + p->n, GUARD);
+    }
+    same("integer dots", int_sets[set].ints->name, y[0], y[1], nx * LDY);
+    free(y[0]);
+    free(y[1]);
+}
+
+static void test_ints(void **state)
+{
+    struct quant_ints *u = need_64(INT_ROWS * INT_BLOCKS * sizeof *u);
+    struct quant_acts *a = need_64(INT_ROWS * INT_BLOCKS * sizeof *a);
+    const struct quant_acts *x[16];
+
+    (void)state;
+    for (int blocks = 1; blocks <= INT_BLOCKS; blocks += blocks < 3 ? 1 : 5) {
+        random_ints(u, a, INT_ROWS * INT_BLOCKS);
+        for (int j = 0; j < 16; j++)
+            x[j] = a + j * blocks;
+        for (size_t s = 1; s < N_INT_SETS; s++)
+            for (int nw = 1; int_usable(s) && nw <= INT_ROWS; nw += nw < 9 ? 1 : 4)
+                for (int nx = 1; nx <= 13; nx++) {
+                    ints_once(s, &(struct cpu_ints_panel){u, nw, false}, x, nx, blocks);
+                    ints_once(s, &(struct cpu_ints_panel){u, nw, true}, x, nx, blocks);
+                }
+    }
+    free(u);
+    free(a);
+}
+
 static double ulps(float got, double want)
 {
     float w = (float)want;
@@ -284,6 +378,66 @@ static double bench_once(const struct cpu_kernels *kern, enum bench what, float 
     return 2.0 * 16.0 * nx * (double)k;
 }
 
+enum { BENCH_K = 2048, BENCH_ROWS = 16, BENCH_X = 48 };
+
+static void bench_tiles(void)
+{
+    struct quant_ints *u = need_64(BENCH_ROWS * BENCH_K / 256 * sizeof *u);
+    struct quant_acts *a = need_64(BENCH_X * BENCH_K / 256 * sizeof *a);
+    const struct quant_acts *x[BENCH_X];
+    float *y[BENCH_X], *out = floats(BENCH_X * BENCH_ROWS, 1.0f);
+
+    random_ints(u, a, BENCH_ROWS * BENCH_K / 256);
+    memset(a, 0, BENCH_X * BENCH_K / 256 * sizeof *a);
+    for (int j = 0; j < BENCH_X; j++) {
+        x[j] = a + j * BENCH_K / 256;
+        y[j] = out + j * BENCH_ROWS;
+    }
+    for (size_t s = 0; s < N_INT_SETS; s++) {
+        double best = 0;
+
+        for (int i = 0; int_usable(s) && i < 60; i++) {
+            double t = seconds();
+
+            int_sets[s].ints->dots(y, 0, &(struct cpu_ints_panel){u, BENCH_ROWS, true}, x, BENCH_X, BENCH_K);
+            best = fmax(best, 2.0 * BENCH_ROWS * BENCH_X * BENCH_K / (seconds() - t));
+        }
+        printf("%-8s %-28s %8.2f GFLOP/s\n", int_sets[s].ints->name, "integer dots 16 x 48, k 2048",
+               best / 1e9);
+    }
+    free(u);
+    free(a);
+    free(out);
+}
+
+/* One vector by stored rows, from the first-level cache; bytes are the rows'. */
+static void bench_rows(void)
+{
+    struct quant_acts *a = need_64(BENCH_K / 256 * sizeof *a);
+    float *x = floats(BENCH_K, 1.0f), y[BENCH_ROWS];
+
+    quant_rounder(0)(a, x, BENCH_K);
+    for (int t = 0; t < QUANT_N; t++) {
+        if (quant_types[t]->dots_vnni == NULL || (simd_features() & SIMD_AVX512_VNNI) == 0)
+            continue;
+        struct tensor w = weights_of(t, BENCH_K, BENCH_ROWS, 1);
+        int64_t bytes = quant_row_bytes(t, BENCH_K);
+        double best = 0;
+
+        for (int i = 0; i < 200; i++) {
+            double began = seconds();
+
+            for (int j = 0; j < 10; j++)
+                quant_types[t]->dots_vnni(y, w.data, bytes, BENCH_ROWS, a, BENCH_K);
+            best = fmax(best, 10.0 * BENCH_ROWS * (double)bytes / (seconds() - began));
+        }
+        printf("%-8s %-28s %8.2f GB/s\n", "vnni", quant_types[t]->name, best / 1e9);
+        free(w.data);
+    }
+    free(a);
+    free(x);
+}
+
 static int bench(void)
 {
     static const char *const names[N_BENCH] = {"dots 16 x 1, k 256", "dots 16 x 32, k 256",
@@ -306,6 +460,8 @@ static int bench(void)
         }
     free(a);
     free(b);
+    bench_tiles();
+    bench_rows();
     return 0;
 }
 
@@ -313,6 +469,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dots),
+        cmocka_unit_test(test_ints),
         cmocka_unit_test(test_kernels),
         cmocka_unit_test(test_exp),
     };

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* quant_int_test.c - integer products: weights as whole numbers, rounded activations, the stated order,
+ * and that every processor's code gives the same bytes. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "base/simd.h"
+#include "quant/quant.h"
+
+enum { N_MAX = 2048, BLOCKS = N_MAX / 256, ROWS = 5 };
+
+static uint64_t turn = 1; /* of random numbers */
+
+static float random_float(void)
+{
+    return (float)(2.0 * rng_unit(3, 0, turn++) - 1.0);
+}
+
+static bool same_float(float a, float b)
+{
+    return memcmp(&a, &b, sizeof(a)) == 0 || (isnan(a) && isnan(b));
+}
+
+static void *aligned(size_t bytes)
+{
+    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
+
+    assert_non_null(p);
+    return p;
+}
+
+/* Blocks of any bytes, where `finite` of values below 1e18. */
+static void fill(int type, unsigned char *row, int64_t n, bool finite)
+{
+    const struct quant_type *t = quant_types[type];
+
+    for (int64_t i = 0; i < n; i += 256, row += t->block_bytes) {
+        bool good = false;
+
+        while (!good) {
+            float y[256];
+
+            for (int k = 0; k < t->block_bytes; k++)
+                row[k] = (unsigned char)(256.0 * rng_unit(4, 0, turn++));
+            t->decode(y, row, 256);
+            good = true;
+            for (int k = 0; finite && k < 256; k++)
+                good = good && fabsf(y[k]) < 1e18f;
+        }
+    }
+}
+
+static void every_type_with_whole_numbers_has_blocks_of_256(void **state)
+{
+    int n = 0;
+
+    (void)state;
+    for (int i = 0; i < QUANT_N; i++) {
+        const struct quant_type *t = quant_types[i];
+
+        n += t->ints != NULL;
+        if (t->ints == NULL)
+            assert_true(t->ints_avx2 == NULL && t->ints_avx512 == NULL && t->dots_vnni == NULL);
+        else
+            assert_true(t->block_elems == 256 && t->head_bytes == 0);
+        assert_ptr_equal(quant_int_decoder(i, 0), t->ints);
+        if (t->ints_avx2 != NULL) {
+            assert_ptr_equal(quant_int_decoder(i, SIMD_AVX2), t->ints_avx2);
+            assert_ptr_equal(quant_int_decoder(i, SIMD_AVX2 | SIMD_AVX512), t->ints_avx512);
+        }
+    }
+    assert_true(n >= 7);
+    assert_int_equal(sizeof(struct quant_ints) % 64, 0);
+    assert_int_equal(sizeof(struct quant_acts) % 64, 0);
+}
+
+/* scale w - min is the weight, to the last bits of float. */
+static void whole_numbers_are_the_weights(void **state)
+{
+    struct quant_ints *u = aligned(BLOCKS * sizeof(*u));
+    unsigned char      row[BLOCKS * 256];
+    float              y[N_MAX];
+
+    (void)state;
+    for (int i = 0; i < QUANT_N; i++) {
+        const struct quant_type *t = quant_types[i];
+
+        for (int times = 0; t->ints != NULL && times < 50; times++) {
+            fill(i, row, N_MAX, true);
+            t->ints(u, row, N_MAX);
+            t->decode(y, row, N_MAX);
+            for (int j = 0; j < N_MAX; j++) {
+                const struct quant_ints *b = u + j / 256;
+                double w = (double)b->scale[j % 16] * b->w[j % 256];
+                double min = t->has_min ? (double)b->min[j % 256 / 16] : 0.0;
+
+                assert_true(abs(b->w[j % 256]) <= 4096);
+                if (!(fabs(w - min - (double)y[j]) <= 0x1p-22 * (fabs(w) + fabs(min))))
+                    fail_msg("%s: value %d is %g, not %g", t->name, j, w - min, (double)y[j]);
+            }
+        }
+    }
+    free(u);
+}
+
+static void fast_code_gives_the_same_whole_numbers(void **state)
+{
+    struct quant_ints *want = aligned(BLOCKS * sizeof(*want)), *got = aligned(BLOCKS * sizeof(*got));
+    unsigned char      row[BLOCKS * 256];
+    unsigned           simd = simd_features();
+
+    (void)state;
+    for (int i = 0; i < QUANT_N; i++) {
+        const struct quant_type *t = quant_types[i];
+        quant_ints_fn           *f[2] = { (simd & SIMD_AVX2) != 0 ? t->ints_avx2 : NULL,
+                                          (simd & SIMD_AVX512) != 0 ? t->ints_avx512 : NULL };
+
+        for (int times = 0; t->ints != NULL && times < 100; times++) {
+            fill(i, row, N_MAX, false);
+            memset(want, 0, BLOCKS * sizeof(*want));
+            t->ints(want, row, N_MAX);
+            for (int k = 0; k < 2; k++) {
+                if (f[k] == NULL)
+                    continue;
+                memset(got, 0, BLOCKS * sizeof(*got));
+                f[k](got, row, N_MAX);
+                for (int b = 0; b < BLOCKS; b++) {
+                    if (memcmp(want[b].w, got[b].w, sizeof(want[b].w)) != 0)
+                        fail_msg("%s, code %d: whole numbers differ", t->name, k);
+                    for (int j = 0; j < 16; j++)
+                        if (!same_float(want[b].scale[j], got[b].scale[j]) ||
+                            !same_float(want[b].min[j], got[b].min[j]))
+                            fail_msg("%s, code %d: scale or minimum %d", t->name, k, j);
+                }
+            }
+        }
+    }
+    free(want);
+    free(got);
+}
+
+/* Activations of many sizes, some lanes of which are zero, tiny, infinite or not numbers. */
+static void fill_x(float *x, int64_t n, bool odd)
+{
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = random_float() * (i % 5 == 0 ? 100.0f : 1.0f);
+        switch (odd ? (i / 256 * 16 + i % 32 / 2) % 23 : 22) {
+        case 3:
+            x[i] = i % 2 == 0 ? 0.0f : -0.0f;
+            break;
+        case 7:
+            x[i] *= 0x1p-110f;
+            break;
+        case 9:
+            x[i] *= 0x1p-140f;
+            break;
+        case 12:
+            x[i] = i % 64 < 2 ? -INFINITY : x[i];
+            break;
+        case 15:
+            x[i] = i % 128 < 2 ? NAN : x[i];
+            break;
+        case 18:
+            x[i] = 3e38f * random_float();
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+static void check_rounded(const struct quant_acts *a, const float *x)
+{
+    for (int l = 0; l < 16; l++) {
+        float max = 0.0f;
+        bool  finite = true;
+
+        for (int i = 0; i < 256; i++)
+            if (i % 32 / 2 == l) {
+                finite = finite && isfinite(x[i]);
+                max = fmaxf(max, fabsf(x[i]));
+            }
+        assert_int_equal(isnan(a->scale[l]), !finite);
+        for (int i = 0; i < 256; i++)
+            if (i % 32 / 2 == l) {
+                double v = (double)a->scale[l] * a->q[i];
+
+                assert_true(a->q[i] >= -32767);
+                if (!finite || max < 0x1p-100f)
+                    assert_int_equal(a->q[i], 0);
+                else if (!(fabs(v - (double)x[i]) <= (double)max / 65000))
+                    fail_msg("%g rounded to %g, the largest is %g", (double)x[i], v, (double)max);
+            }
+    }
+    for (int g = 0; g < 16; g++) {
+        float t[8];
+
+        for (int l = 0; l < 8; l++)
+            t[l] = a->scale[g % 2 * 8 + l] *
+                   (float)(a->q[16 * g + 2 * l] + a->q[16 * g + 2 * l + 1]);
+        float sum = ((t[0] + t[4]) + (t[2] + t[6])) + ((t[1] + t[5]) + (t[3] + t[7]));
+
+        assert_true(same_float(sum, a->sum[g]));
+    }
+}
+
+static void activations_are_rounded_as_stated(void **state)
+{
+    struct quant_acts *a = aligned(BLOCKS * sizeof(*a));
+    quant_round_fn    *f[3] = { quant_rounder(0), quant_rounder(simd_features() & SIMD_AVX2),
+                                quant_rounder(simd_features()) };
+    float              x[N_MAX];
+
+    (void)state;
+    for (int times = 0; times < 40; times++) {
+        fill_x(x, N_MAX, times % 2 == 1);
+        for (int k = 0; k < 3; k++) {
+            memset(a, 0x55, BLOCKS * sizeof(*a));
+            f[k](a, x, N_MAX);
+            for (int b = 0; b < BLOCKS; b++)
+                check_rounded(a + b, x + 256 * b);
+        }
+    }
+    /* Every code rounds the same way: the same numbers as the first. */
+    struct quant_acts *first = aligned(BLOCKS * sizeof(*a));
+    fill_x(x, N_MAX, true);
+    f[0](first, x, N_MAX);
+    for (int k = 1; k < 3; k++) {
+        f[k](a, x, N_MAX);
+        for (int b = 0; b < BLOCKS; b++) {
+            assert_memory_equal(a[b].q, first[b].q, sizeof(a[b].q));
+            for (int j = 0; j < 16; j++)
+                assert_true(same_float(a[b].scale[j], first[b].scale[j]));
+        }
+    }
+    free(a);
+    free(first);
+}
+
+/* The product as quant.h states it, from plain arrays. */
+static float dot_as_stated(const struct quant_type *t, const unsigned char *row, const float *x, int64_t n)
+{
+    struct quant_ints *u = aligned(BLOCKS * sizeof(*u));
+    struct quant_acts *a = aligned(BLOCKS * sizeof(*a));
+    float              s[16] = { 0 };
+
+    t->ints(u, row, n);
+    quant_rounder(0)(a, x, n);
+    for (int64_t b = 0; b < n / 256; b++)
+        for (int j = 0; j < 16; j++) {
+            int64_t dot = 0;
+
+            for (int i = 2 * j; i < 256; i += 32)
+                dot += u[b].w[i] * a[b].q[i] + u[b].w[i + 1] * a[b].q[i + 1];
+            assert_true(dot >= INT32_MIN && dot <= INT32_MAX);
+            if (t->has_min)
+                s[j] = fmaf(-u[b].min[j], a[b].sum[j], s[j]);
+            s[j] = fmaf(u[b].scale[0] * a[b].scale[j], (float)dot, s[j]);
+        }
+    for (int half = 8; half > 0; half /= 2)
+        for (int j = 0; j < half; j++)
+            s[j] += s[j + half];
+    free(u);
+    free(a);
+    return s[0];
+}
+
+/* What the product may differ by from that of the weights with x, in exact arithmetic: activations
+ * moved by max / 65000, floats rounded. */
+static double allowed(const struct quant_type *t, const unsigned char *row, const float *x, int64_t n)
+{
+    struct quant_ints *u = aligned(BLOCKS * sizeof(*u));
+    double             sum = 1e-30;
+
+    t->ints(u, row, n);
+    for (int64_t i = 0; i < n; i++) {
+        const struct quant_ints *b = u + i / 256;
+        double w = fabs((double)b->scale[0] * b->w[i % 256]), max = 0;
+        double min = t->has_min ? fabs((double)b->min[i % 256 / 16]) : 0;
+
+        for (int64_t j = i / 256 * 256 + i % 32 / 2 * 2; j < i / 256 * 256 + 256; j += j % 2 == 0 ? 1 : 31)
+            max = fmax(max, fabs((double)x[j]));
+        sum += (w + min) * (max / 65000 + (fabs((double)x[i]) + max / 65000) * (double)(n / 64 + 16) * 0x1p-24);
+    }
+    free(u);
+    return sum;
+}
+
+static void products_are_the_stated_sums(void **state)
+{
+    static const int64_t lengths[] = { 0, 256, 512, 768, N_MAX };
+    unsigned char       *rows = malloc((size_t)ROWS * BLOCKS * 256);
+    struct quant_acts   *a = aligned(BLOCKS * sizeof(*a));
+    float                x[N_MAX], w[N_MAX], y[ROWS];
+
+    (void)state;
+    assert_non_null(rows);
+    for (int i = 0; i < QUANT_N; i++)
+        for (size_t k = 0; quant_types[i]->ints != NULL && k < sizeof(lengths) / sizeof(*lengths); k++) {
+            const struct quant_type *t = quant_types[i];
+            int64_t                  n = lengths[k], bytes = quant_row_bytes(i, n);
+            bool vnni = (simd_features() & SIMD_AVX512_VNNI) != 0 && t->dots_vnni != NULL;
+
+            fill_x(x, n, false);
+            quant_rounder(0)(a, x, n);
+            for (int r = 0; r < ROWS; r++)
+                fill(i, rows + r * bytes, n, true);
+            if (vnni)
+                t->dots_vnni(y, rows, bytes, ROWS, a, n);
+            for (int r = 0; r < ROWS; r++) {
+                const unsigned char *row = rows + r * bytes;
+                float                got = quant_dot(i, row, x, n);
+                double               sum = 0;
+
+                t->decode(w, row, n);
+                for (int64_t j = 0; j < n; j++)
+                    sum += (double)w[j] * (double)x[j];
+                if (!same_float(got, dot_as_stated(t, row, x, n)))
+                    fail_msg("%s, %d elements: not the stated order", t->name, (int)n);
+                if (vnni && !same_float(got, y[r]))
+                    fail_msg("%s, %d elements, row %d: VNNI gives %a, not %a", t->name, (int)n, r,
+                             (double)y[r], (double)got);
+                if (!(fabs((double)got - sum) <= allowed(t, row, x, n)))
+                    fail_msg("%s, %d elements: %g is not %g", t->name, (int)n, (double)got, sum);
+            }
+        }
+    free(rows);
+    free(a);
+}
+
+/* The largest sums there can be: no lane leaves an int32. */
+static void the_largest_sums_fit(void **state)
+{
+    struct quant_ints *u = aligned(sizeof(*u));
+    unsigned char      row[256];
+    float              x[256];
+    int                largest = 0;
+
+    (void)state;
+    for (int i = 0; i < QUANT_N; i++)
+        for (int times = 0; quant_types[i]->ints != NULL && times < 1000; times++) {
+            fill(i, row, 256, false);
+            if (times < 2)
+                memset(row, times == 0 ? 0 : 255, sizeof(row));
+            quant_types[i]->ints(u, row, 256);
+            for (int j = 0; j < 256; j++)
+                largest = abs(u->w[j]) > largest ? abs(u->w[j]) : largest;
+        }
+    assert_true(largest * (int64_t)32767 * 16 <= INT32_MAX);
+    for (int j = 0; j < 256; j++)
+        x[j] = 1.0f;
+    memset(row, 0, sizeof(row)); /* q6_k: every number is -32 */
+    for (int g = 0; g < 16; g++)
+        row[192 + g] = 0x80; /* every scale -128 */
+    row[209] = 0x3c;         /* 1.0 */
+    assert_true(fabsf(quant_dot(QUANT_q6_k, row, x, 256) - 256.0f * 4096.0f) < 1.0f);
+    free(u);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_type_with_whole_numbers_has_blocks_of_256),
+        cmocka_unit_test(whole_numbers_are_the_weights),
+        cmocka_unit_test(fast_code_gives_the_same_whole_numbers),
+        cmocka_unit_test(activations_are_rounded_as_stated),
+        cmocka_unit_test(products_are_the_stated_sums),
+        cmocka_unit_test(the_largest_sums_fit),
+    };
+
+    return cmocka_run_group_tests_name("quant: whole numbers", tests, NULL, NULL);
+}
