@@ -6,6 +6,11 @@
 
 #define TARGET      __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
 #define DP(a, b, c) _mm512_add_epi32(a, _mm512_madd_epi16(b, c))
+/* A loop: gcc 12 turns a longer chain of sums into a tree, which needs more registers than there are. */
+#define STEPS(COLS) \
+    for (int i = 32; i < 256; i += 32) { \
+        STEP_4(COLS, i) \
+    }
 #include "cpu/ints_body.h"
 
 const struct cpu_ints cpu_ints_avx512 = { "avx512", dots };

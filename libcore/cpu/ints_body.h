@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ints_body.h - integer products for AVX-512, with or without VNNI.
  *
- * Included by files that define TARGET and DP(a, b, c): a plus the sums of pairs of products of 16-bit
- * numbers. A block's products are 16 running integers; then minima and scale are applied to 16 running
- * floats. Tiles of rows by vectors: int ROW VECTOR, sum ROW VECTOR. */
+ * Included by files that define TARGET; DP(a, b, c), a plus the sums of pairs of products of 16-bit
+ * numbers; and STEPS(COLS), which is STEP_4(COLS, i) for i = 32, 64 ... 224. A block's products are 16
+ * running integers; then minima and scale are applied to 16 running floats. Tiles of rows by vectors:
+ * int ROW VECTOR, sum ROW VECTOR. */
 
 #include "cpu/kern_fold.h"
 
-#define ROWS_4(F) F(0) F(1) F(2) F(3)
 #define COLS_1(F, r) F(r, 0)
 #define COLS_2(F, r) F(r, 0) F(r, 1)
 #define COLS_3(F, r) F(r, 0) F(r, 1) F(r, 2)
@@ -16,8 +16,8 @@
 #define NEXT(r, j)      x##j++;
 #define SUM_ZERO(r, j)  __m512 sum##r##j = _mm512_setzero_ps();
 #define V_OF(r, j)      __m512i v##j = _mm512_load_si512(x##j->q);
-#define LOAD_V(r, j)    v##j = _mm512_load_si512(x##j->q + i);
 #define FIRST(r, j)     __m512i int##r##j = _mm512_madd_epi16(w, v##j);
+#define LOAD_V(i, j)    v##j = _mm512_load_si512(x##j->q + i);
 #define STEP(r, j)      int##r##j = DP(int##r##j, w, v##j);
 #define LESS_MIN(r, j)  sum##r##j = _mm512_fnmadd_ps(f, _mm512_load_ps(x##j->sum), sum##r##j);
 #define ADD(r, j) \
@@ -29,6 +29,12 @@
     sum0##j = _mm512_permutexvar_ps(pick, fold_1(sum0##j, sum0##j)); \
     _mm_storeu_ps(y[j] + out, _mm512_castps512_ps128(sum0##j));
 
+#define STEP_4(COLS, i) \
+    COLS(LOAD_V, i) \
+    w = _mm512_load_si512(w0->w + i); COLS(STEP, 0) \
+    w = _mm512_load_si512(w1->w + i); COLS(STEP, 1) \
+    w = _mm512_load_si512(w2->w + i); COLS(STEP, 2) \
+    w = _mm512_load_si512(w3->w + i); COLS(STEP, 3)
 #define TILE_4(COLS, name) \
 TARGET static void name(float *const *y, int64_t out, const struct cpu_ints_panel *p, int64_t row, \
                         const struct quant_acts *const *x, int64_t k) \
@@ -46,13 +52,7 @@ TARGET static void name(float *const *y, int64_t out, const struct cpu_ints_pane
         w = _mm512_load_si512(w1->w); COLS(FIRST, 1) \
         w = _mm512_load_si512(w2->w); COLS(FIRST, 2) \
         w = _mm512_load_si512(w3->w); COLS(FIRST, 3) \
-        for (int i = 32; i < 256; i += 32) { \
-            COLS(LOAD_V, 0) \
-            w = _mm512_load_si512(w0->w + i); COLS(STEP, 0) \
-            w = _mm512_load_si512(w1->w + i); COLS(STEP, 1) \
-            w = _mm512_load_si512(w2->w + i); COLS(STEP, 2) \
-            w = _mm512_load_si512(w3->w + i); COLS(STEP, 3) \
-        } \
+        STEPS(COLS) \
         if (p->has_min) { \
             f = _mm512_load_ps(w0->min); COLS(LESS_MIN, 0) \
             f = _mm512_load_ps(w1->min); COLS(LESS_MIN, 1) \

@@ -77,7 +77,7 @@ struct quant_type {
     quant_encode_fn *encode;        /* or NULL: not written by this build */
     bool             has_min;
     quant_ints_fn   *ints;          /* or NULL: products are of floats */
-    quant_ints_fn   *ints_avx2;     /* both NULL where ints is, or the same bytes faster */
+    quant_ints_fn   *ints_avx2;     /* or NULL; both the same bytes faster */
     quant_ints_fn   *ints_avx512;
     quant_int_dots_fn *dots_vnni;   /* or NULL: AVX-512 with VNNI, straight from the stored rows */
 };
