@@ -50,7 +50,7 @@ TARGET static inline float fold(__m256 lo, __m256 hi)
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
-/* Two rows by two vectors; the two of either may be the same. */
+/* Two rows by two vectors; the rows may be the same. */
 TARGET static void tile_2x2(float out[2][2], const struct quant_ints *w0, const struct quant_ints *w1,
                             const struct quant_acts *x0, const struct quant_acts *x1, int64_t n_blocks,
                             bool has_min)
@@ -70,19 +70,78 @@ TARGET static void tile_2x2(float out[2][2], const struct quant_ints *w0, const 
         out[i / 2][i % 2] = fold(lo[i / 2][i % 2], hi[i / 2][i % 2]);
 }
 
+/* The same for four rows by one vector. */
+TARGET static inline void block_4x1(__m256 sum[4], const struct quant_ints *const w[4],
+                                    const struct quant_acts *x, int at, bool has_min)
+{
+    __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
+
+    for (int i = at; i < 256; i += 32) {
+        __m256i v = _mm256_load_si256((const void *)(x->q + i));
+
+        a = dp(a, v, w[0]->w + i);
+        b = dp(b, v, w[1]->w + i);
+        c = dp(c, v, w[2]->w + i);
+        d = dp(d, v, w[3]->w + i);
+    }
+    __m256i dot[4] = { a, b, c, d };
+    __m256 less = _mm256_load_ps(x->sum + at / 2), scale = _mm256_load_ps(x->scale + at / 2);
+
+    for (int r = 0; r < 4; r++) {
+        if (has_min)
+            sum[r] = _mm256_fnmadd_ps(_mm256_load_ps(w[r]->min + at / 2), less, sum[r]);
+        sum[r] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(w[r]->scale), scale),
+                                 _mm256_cvtepi32_ps(dot[r]), sum[r]);
+    }
+}
+
+TARGET static void tile_4x1(float out[4], const struct quant_ints *const row[4], const struct quant_acts *x,
+                            int64_t n_blocks, bool has_min)
+{
+    __m256 lo[4], hi[4];
+
+    for (int r = 0; r < 4; r++)
+        lo[r] = hi[r] = _mm256_setzero_ps();
+    for (int64_t b = 0; b < n_blocks; b++) {
+        const struct quant_ints *w[4] = { row[0] + b, row[1] + b, row[2] + b, row[3] + b };
+
+        block_4x1(lo, w, x + b, 0, has_min);
+        block_4x1(hi, w, x + b, 16, has_min);
+    }
+    for (int r = 0; r < 4; r++)
+        out[r] = fold(lo[r], hi[r]);
+}
+
+/* All rows by one vector; past the last row, that again. */
+TARGET static void dots_1(float *y, const struct cpu_ints_panel *w, const struct quant_acts *x, int64_t k)
+{
+    for (int i = 0; i < w->n; i += 4) {
+        const struct quant_ints *row[4];
+        float out[4];
+
+        for (int r = 0; r < 4; r++)
+            row[r] = w->u + (i + r < w->n ? i + r : w->n - 1) * (k / 256);
+        tile_4x1(out, row, x, k / 256, w->has_min);
+        for (int r = 0; r < 4 && i + r < w->n; r++)
+            y[i + r] = out[r];
+    }
+}
+
 TARGET static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w,
                         const struct quant_acts *const *x, int nx, int64_t k)
 {
     for (int i = 0; i < w->n; i += 2)
-        for (int j = 0; j < nx; j += 2) {
-            int i1 = i + 1 < w->n ? i + 1 : i, j1 = j + 1 < nx ? j + 1 : j;
+        for (int j = 0; j + 2 <= nx; j += 2) {
+            int i1 = i + 1 < w->n ? i + 1 : i;
             float out[2][2];
 
-            tile_2x2(out, w->u + i * (k / 256), w->u + i1 * (k / 256), x[j], x[j1], k / 256, w->has_min);
+            tile_2x2(out, w->u + i * (k / 256), w->u + i1 * (k / 256), x[j], x[j + 1], k / 256, w->has_min);
             for (int a = i; a <= i1; a++)
-                for (int b = j; b <= j1; b++)
-                    y[b][at + a] = out[a - i][b - j];
+                for (int b = 0; b < 2; b++)
+                    y[j + b][at + a] = out[a - i][b];
         }
+    if (nx % 2 == 1)
+        dots_1(y[nx - 1] + at, w, x[nx - 1], k);
 }
 
 const struct cpu_ints cpu_ints_avx2 = { "avx2", dots };
