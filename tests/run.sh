@@ -153,6 +153,11 @@ for simd in none avx2 avx512; do
 done
 unset CHIMERE_TEST_SIMD
 
+# Rounded activations are another set of products.
+export CHIMERE_TEST_ACTS=i16 CHIMERE_TEST_PROGRAMS=100
+units "acts=i16" "$BUILD/test" cpu_ops golden run state
+unset CHIMERE_TEST_ACTS
+
 # Sanitizers look for what a plain run survives.
 export CHIMERE_TEST_PROGRAMS=100
 if wanted asan && check "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests; then

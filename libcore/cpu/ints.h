@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ints.h - integer products of the CPU device, one set per instruction set.      room: cpu (base quant ops)
  *
- * Every set gives the bytes of quant_dot(); ints_scalar.c is the specification.
+ * Every set gives the bytes of quant_dot_ints(); ints_scalar.c is the specification.
  */
 #ifndef CPU_INTS_H
 #define CPU_INTS_H

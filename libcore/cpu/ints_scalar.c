@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ints_scalar.c - integer products in plain C: what quant_dot() says, of weights taken apart before. */
+/* ints_scalar.c - integer products in plain C: what quant_dot_ints() says, of weights taken apart before. */
 #include <math.h>
 
 #include "cpu/ints.h"

@@ -50,7 +50,7 @@ TARGET_AVX512 static void ints_avx512(struct quant_ints *u, const void *row, int
     }
 }
 
-/* The sum of a row's lanes as quant_dot() has it. */
+/* The sum of a row's lanes as quant_dot_ints() has it. */
 TARGET_VNNI static inline float fold(__m512 v)
 {
     __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));

@@ -33,7 +33,6 @@ typedef void quant_decode_fn(float *y, const void *row, int64_t n);
  * makes its block NaN; a block without such decodes to finite values. */
 typedef void quant_encode_fn(void *row, const float *x, int64_t n, const float *importance);
 
-
 /* Integer products. A type with `ints` is, in blocks of 256 elements, whole numbers times one float
  * scale, less a minimum for each 16 elements where has_min is set:
  *     weight = scale * w[i] - min[i / 16],   |w[i]| <= 4096
@@ -61,7 +60,7 @@ typedef void quant_ints_fn(struct quant_ints *u, const void *row, int64_t n);
  * max that is not finite makes scale NaN and q 0, one below 2^-100 makes both 0. sum: for 8 lanes,
  * t[l] = scale[l] * (float)(q[2 l] + q[2 l + 1]), then t[l] += t[l + 4] for l < 4, then 2 and 1. */
 typedef void quant_round_fn(struct quant_acts *a, const float *x, int64_t n);
-/* y[i] = product of row i (row_bytes apart) with a, i < n_rows; the bytes of quant_dot() */
+/* y[i] = product of row i (row_bytes apart) with a, i < n_rows; the bytes of quant_dot_ints() */
 typedef void quant_int_dots_fn(float *y, const void *rows, int64_t row_bytes, int n_rows,
                                const struct quant_acts *a, int64_t n);
 
@@ -76,7 +75,7 @@ struct quant_type {
     quant_decode_fn *decode_avx512; /* or NULL */
     quant_encode_fn *encode;        /* or NULL: not written by this build */
     bool             has_min;
-    quant_ints_fn   *ints;          /* or NULL: products are of floats */
+    quant_ints_fn   *ints;          /* or NULL */
     quant_ints_fn   *ints_avx2;     /* or NULL; both the same bytes faster */
     quant_ints_fn   *ints_avx512;
     quant_int_dots_fn *dots_vnni;   /* or NULL: AVX-512 with VNNI, straight from the stored rows */
@@ -98,17 +97,18 @@ quant_decode_fn *quant_decoder(int type, unsigned simd);
 quant_ints_fn  *quant_int_decoder(int type, unsigned simd);
 quant_round_fn *quant_rounder(unsigned simd);
 
-/* The scalar dot product that defines a product of a stored row with a float vector. Every matmul of
- * every device class "cpu" gives these bits. n: the row's elements.
- *
- * Types without `ints`: decode, then 16 running sums, sum[i % 16] = fmaf(w[i], x[i], sum[i % 16]), i
- * ascending. Types with it: x is rounded; for each block of 256, ascending, and each j < 16
+/* The scalar dot product that defines a product of a stored row with a float vector: decode, then 16
+ * running sums, sum[i % 16] = fmaf(w[i], x[i], sum[i % 16]), i ascending, then pairwise:
+ * sum[j] += sum[j + 8] for j < 8, then 4, 2, 1. Every matmul of the device "cpu" gives these bits. n: the
+ * row's elements. */
+float quant_dot(int type, const void *row, const float *x, int64_t n);
+/* The same with activations rounded to 16 bits (dev_opts.round_acts), for types with `ints`: for each block
+ * of 256, ascending, and each j < 16
  *     sum[j] = fmaf(-min[j], x.sum[j], sum[j])                       (with has_min)
  *     sum[j] = fmaf(scale * x.scale[j], (float)dot[j], sum[j])
- * where dot[j] is the exact integer sum of lane j's products. Then, for both, pairwise: sum[j] += sum[j + 8] for j < 8, then 4, 2, 1.
- *
- * Rounding moves an activation by at most max / 65000, max the largest magnitude in its lane. */
-float quant_dot(int type, const void *row, const float *x, int64_t n);
+ * where dot[j] is the exact integer sum of lane j's products; then pairwise as above. Rounding moves an
+ * activation by at most max / 65000, max the largest magnitude in its lane. */
+float quant_dot_ints(int type, const void *row, const float *x, int64_t n);
 
 float    quant_f16_to_f32(uint16_t h);
 uint16_t quant_f32_to_f16(float f);  /* to nearest even */

@@ -146,18 +146,30 @@ static void add_ints(float sum[16], const struct quant_type *t, const void *row,
     }
 }
 
-float quant_dot(int type, const void *row, const float *x, int64_t n)
+static float fold(float sum[16])
 {
-    assert(type >= 0 && type < QUANT_N);
-    const struct quant_type *t = quant_types[type];
-    float                    sum[16] = { 0 };
-
-    assert(PIECE % t->block_elems == 0);
-    (t->ints == NULL ? add_floats : add_ints)(sum, t, row, x, n);
     for (int half = 8; half > 0; half /= 2)
         for (int j = 0; j < half; j++)
             sum[j] += sum[j + half];
     return sum[0];
+}
+
+float quant_dot(int type, const void *row, const float *x, int64_t n)
+{
+    float sum[16] = { 0 };
+
+    assert(type >= 0 && type < QUANT_N && PIECE % quant_types[type]->block_elems == 0);
+    add_floats(sum, quant_types[type], row, x, n);
+    return fold(sum);
+}
+
+float quant_dot_ints(int type, const void *row, const float *x, int64_t n)
+{
+    float sum[16] = { 0 };
+
+    assert(type >= 0 && type < QUANT_N && quant_types[type]->ints != NULL);
+    add_ints(sum, quant_types[type], row, x, n);
+    return fold(sum);
 }
 
 float quant_f16_to_f32(uint16_t h)

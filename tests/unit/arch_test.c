@@ -78,7 +78,7 @@ static enum err_code try_copy(struct err *e)
     enum err_code code = ERR_OK;
 
     e->msg[0] = '\0';
-    if (gguf_open(&g, copy_path, e) || model_open(&m, g, &(struct model_opts){ "cpu", 1 }, e) ||
+    if (gguf_open(&g, copy_path, e) || model_open(&m, g, &(struct model_opts){ .n_threads = 1 }, e) ||
         run_open(&r, m, &(struct run_opts){ .ctx_tokens = 8, .rows_max = 4, .undo_tokens = 2 }, e) ||
         run_feed(r, 0, tokens, 3, 1, NULL, NULL, NULL, e))
         code = e->code;

@@ -201,7 +201,8 @@ static void matmul_once(int type, int64_t k, int64_t n_out, int64_t n)
     for (int64_t r = 0; r < n; r++)
         for (int64_t o = 0; o < n_out; o++) {
             const float *xr = (float *)x.data + r * x.stride;
-            float dot = quant_dot(type, row_at(w, o), xr, k), got = at(y, r, o);
+            bool ints = rounded() && quant_types[type]->ints != NULL;
+            float dot = (ints ? quant_dot_ints : quant_dot)(type, row_at(w, o), xr, k), got = at(y, r, o);
             double size, want = dot_ref(w, o, xr, &size);
 
             if (memcmp(&dot, &got, sizeof dot) != 0)

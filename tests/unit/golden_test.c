@@ -7,7 +7,7 @@
 
 #include "golden.h"
 
-enum { LOGITS_LIMIT_E6 = 2000, PATH_BYTES = 1024 };
+enum { PATH_BYTES = 1024 };
 
 static const char *dir; /* models/ under test */
 
@@ -30,13 +30,14 @@ static double kl(const float *ref, const float *got, int32_t n)
 
 static void check_logits(const char *what, const float *ref, const float *got, int64_t rows, int32_t n_vocab)
 {
-    double worst = 0, worst_kl = 0;
+    /* rounded activations: what was measured on random models, times four */
+    double worst = 0, worst_kl = 0, limit = test_round() ? 16e-3 : 2e-3, limit_kl = test_round() ? 4e-6 : 1e-7;
 
     for (int64_t r = 0; r < rows; r++) {
         for (int32_t i = 0; i < n_vocab; i++) {
             double d = fabs((double)ref[r * n_vocab + i] - (double)got[r * n_vocab + i]);
 
-            if (!(d <= LOGITS_LIMIT_E6 / 1e6))
+            if (!(d <= limit))
                 fail_msg("%s: row %lld, token %d: %.6f, reference %.6f", what, (long long)r, (int)i,
                          (double)got[r * n_vocab + i], (double)ref[r * n_vocab + i]);
             worst = d > worst ? d : worst;
@@ -44,8 +45,8 @@ static void check_logits(const char *what, const float *ref, const float *got, i
         double k = kl(ref + r * n_vocab, got + r * n_vocab, n_vocab);
         worst_kl = k > worst_kl ? k : worst_kl;
     }
-    if (!(worst_kl <= 1e-7))
-        fail_msg("%s: KL %.3g exceeds 1e-7", what, worst_kl);
+    if (!(worst_kl <= limit_kl))
+        fail_msg("%s: KL %.3g exceeds %.0e", what, worst_kl, limit_kl);
     print_message("%-40s max difference %.2e, KL %.1e\n", what, worst, worst_kl);
 }
 

@@ -317,7 +317,7 @@ static void products_are_the_stated_sums(void **state)
                 t->dots_vnni(y, rows, bytes, ROWS, a, n);
             for (int r = 0; r < ROWS; r++) {
                 const unsigned char *row = rows + r * bytes;
-                float                got = quant_dot(i, row, x, n);
+                float                got = quant_dot_ints(i, row, x, n);
                 double               sum = 0;
 
                 t->decode(w, row, n);
@@ -361,7 +361,7 @@ static void the_largest_sums_fit(void **state)
     for (int g = 0; g < 16; g++)
         row[192 + g] = 0x80; /* every scale -128 */
     row[209] = 0x3c;         /* 1.0 */
-    assert_true(fabsf(quant_dot(QUANT_q6_k, row, x, 256) - 256.0f * 4096.0f) < 1.0f);
+    assert_true(fabsf(quant_dot_ints(QUANT_q6_k, row, x, 256) - 256.0f * 4096.0f) < 1.0f);
     free(u);
 }
 
