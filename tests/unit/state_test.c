@@ -4,121 +4,9 @@
  * For each family under tests/golden/models (and $GOLDENS/models): CHIMERE_TEST_PROGRAMS programs, 1,000 unless
  * set. After each program every sequence is evaluated again from its first token, in another run without undo, and
  * the logits of all its positions must be the bytes that the program saw. */
-#include "base/rng.h"
-#include "golden.h"
+#include "program.h"
 
-enum { SEQS = 3, LEN_MAX = 48, OPS = 9, UNDO = 4, STEP_MAX = 11 };
-
-struct seq {
-    int32_t token[LEN_MAX];
-    float  *logits[LEN_MAX]; /* of each position, where they were asked for; else NULL */
-    int     n;
-};
-
-struct program {
-    struct rig *rig;
-    struct seq  seq[SEQS];
-    uint64_t    seed, at; /* random stream */
-    int         n_vocab;
-};
-
-static uint32_t draw(struct program *p, uint32_t n)
-{
-    uint32_t r[4];
-
-    rng_block(r, p->seed, 0, p->at++);
-    return r[0] % n;
-}
-
-static void cut(struct seq *s, int n)
-{
-    while (s->n > n) {
-        free(s->logits[--s->n]);
-        s->logits[s->n] = NULL;
-    }
-}
-
-/* One step: up to STEP_MAX rows, of one sequence or of all, in random order. */
-static void feed(struct program *p)
-{
-    struct run_row rows[STEP_MAX];
-    int seq_of[STEP_MAX], index[STEP_MAX], n = 0, want = 1 + (int)draw(p, STEP_MAX);
-    bool one = draw(p, 2) == 0;
-    int only = (int)draw(p, SEQS);
-    struct err e = { 0 };
-
-    for (int i = 0; i < want; i++) {
-        int q = one ? only : (int)draw(p, SEQS);
-        struct seq *s = &p->seq[q];
-
-        if (s->n == LEN_MAX)
-            continue;
-        s->token[s->n] = (int32_t)draw(p, (uint32_t)p->n_vocab);
-        rows[n] = (struct run_row){ s->token[s->n], q, draw(p, 3) == 0 };
-        seq_of[n] = q;
-        index[n++] = s->n;
-        s->logits[s->n++] = NULL;
-    }
-    if (n == 0)
-        return;
-    if (run_step(p->rig->r, rows, n, &e) != ERR_OK)
-        fail_msg("%s", e.msg);
-    for (int i = 0; i < n; i++)
-        if (rows[i].logits) {
-            float *v = malloc((size_t)p->n_vocab * sizeof *v);
-
-            assert_non_null(v);
-            memcpy(v, run_logits(p->rig->r, i), (size_t)p->n_vocab * sizeof *v);
-            p->seq[seq_of[i]].logits[index[i]] = v;
-        }
-}
-
-static void undo(struct program *p)
-{
-    int q = (int)draw(p, SEQS);
-    int64_t most = run_undoable(p->rig->r, q);
-    int64_t n = most == 0 ? 0 : 1 + (int64_t)draw(p, (uint32_t)most);
-    struct err e = { 0 };
-
-    if (run_undo(p->rig->r, q, n, &e) != ERR_OK)
-        fail_msg("%s", e.msg);
-    cut(&p->seq[q], p->seq[q].n - (int)n);
-}
-
-static void fork_one(struct program *p)
-{
-    int src = (int)draw(p, SEQS), dst = (int)draw(p, SEQS);
-    struct err e = { 0 };
-
-    if (run_fork(p->rig->r, dst, src, &e) != ERR_OK)
-        fail_msg("%s", e.msg);
-    if (dst == src)
-        return;
-    cut(&p->seq[dst], 0);
-    for (int i = 0; i < p->seq[src].n; i++) {
-        p->seq[dst].token[i] = p->seq[src].token[i];
-        p->seq[dst].logits[i] = NULL;
-    }
-    p->seq[dst].n = p->seq[src].n;
-}
-
-static void compare(struct program *p, struct rig *plain)
-{
-    for (int q = 0; q < SEQS; q++) {
-        struct seq *s = &p->seq[q];
-
-        assert_int_equal(run_pos(p->rig->r, q), s->n);
-        if (s->n == 0)
-            continue;
-        float *all = logits_of(plain, s->token, s->n, s->n);
-        for (int i = 0; i < s->n; i++)
-            if (s->logits[i] != NULL &&
-                memcmp(s->logits[i], all + (int64_t)i * p->n_vocab, (size_t)p->n_vocab * sizeof(float)) != 0)
-                fail_msg("program %llu: sequence %d differs at position %d of %d",
-                         (unsigned long long)p->seed, q, i, s->n);
-        free(all);
-    }
-}
+enum { OPS = 9 };
 
 static void run_program(struct rig *rig, struct rig *plain, uint64_t seed)
 {
@@ -135,31 +23,22 @@ static void run_program(struct rig *rig, struct rig *plain, uint64_t seed)
         case 2:
             fork_one(&p);
             break;
-        case 3: {
-            int q = (int)draw(&p, 2 * SEQS);
-
-            if (q < SEQS) {
-                run_clear(rig->r, q);
-                cut(&p.seq[q], 0);
-            }
+        case 3:
+            if (draw(&p, 2) == 0)
+                clear_one(&p);
             break;
-        }
         default:
-            feed(&p);
+            step(&p);
         }
-    feed(&p); /* so that what the last operation left is looked at */
+    step(&p); /* so that what the last operation left is looked at */
     compare(&p, plain);
-    for (int q = 0; q < SEQS; q++)
-        cut(&p.seq[q], 0);
 }
 
 static void check_family(const char *path)
 {
-    const char *env = getenv("CHIMERE_TEST_PROGRAMS");
-    long programs = env != NULL ? strtol(env, NULL, 10) : 1000;
+    long programs = program_count();
     struct rig rig, plain;
 
-    assert_true(programs > 0);
     rig_open(&rig, path, 1, &(struct run_opts){ .ctx_tokens = LEN_MAX, .n_seq = SEQS, .rows_max = STEP_MAX,
                                                 .undo_tokens = UNDO });
     rig_open(&plain, path, 1, &(struct run_opts){ .ctx_tokens = LEN_MAX });
