@@ -25,7 +25,7 @@ static const struct opt opts[] = {
     STRING(0, "mix", "name", "their types: q4_k_m (default), ramp, q8_0 ...", &o.mix),
     INT32("threads", "n", "default: one for each processor", &o.n_threads, 1, 512),
     STRING(0, "device", "name", "what computes (default cpu)", &o.device),
-    { OPT_CHOICE, 0, "acts", "f32|i16", "activations (default f32; i16 is faster)", &o.acts, 0, 0 },
+    { OPT_CHOICE, 0, "acts", "i16|f32", "activations (default i16; f32: not rounded)", &o.acts, 0, 0 },
     STRING(0, "kv", "k,v", "KV cache: f32, f16, q8_0, q4_0 (default f32)", &o.kv),
     INT32("chunk", "n", "rows in one step (default 512)", &o.chunk, 1, 65536),
     INT64('c', "ctx", "tokens", "window (default 512); synth: of a sequence", &o.ctx_tokens, 1),

@@ -24,7 +24,7 @@ static struct {
     bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool        verbose, quiet;
     int         think, reasoning; /* index of the choice; think 0: on; reasoning -1: by terminal */
-    int         acts;             /* index of the choice: 0 f32, 1 i16 */
+    int         acts;             /* index of the choice: 0 i16, 1 f32 */
     int64_t     predict_max, ctx_tokens, logits_last, seed; /* -1, 0, -1, -1: not given */
     int32_t     n_threads, chunk, logprobs;
     struct cli_list    stops, biases, breakers;
@@ -93,7 +93,7 @@ static const struct opt opts[] = {
     STRING(0, "kv", "k,v", "KV cache: f32, f16, q8_0, q4_0 (default f32)", &o.kv),
     INT32("chunk", "n", "prompt tokens in one step (default 512)", &o.chunk, 1, 65536),
     STRING(0, "device", "name", "what computes (default cpu)", &o.device),
-    { OPT_CHOICE, 0, "acts", "f32|i16", "activations (default f32; i16 is faster)", &o.acts, 0, 0 },
+    { OPT_CHOICE, 0, "acts", "i16|f32", "activations (default i16; f32: not rounded)", &o.acts, 0, 0 },
     SECTION("Tools for scripts"),
     FLAG(0, "tokenize", "print the prompt's token ids, a JSON array", &o.tokenize),
     FLAG(0, "detokenize", "print the text of a JSON array of token ids", &o.detokenize),
@@ -406,7 +406,7 @@ static enum err_code open_run(struct session *s, struct err *e)
 
     if (model_open(&s->model, s->gguf,
                    &(struct model_opts){ .device = o.device, .n_threads = o.n_threads,
-                                         .round_acts = o.acts == 1 }, e))
+                                         .float_acts = o.acts == 1 }, e))
         return e->code;
     ro.ctx_tokens = choose_ctx(s);
     if (check_prompt(s, ro.ctx_tokens, e))

@@ -22,7 +22,7 @@ struct bench_opts {
     const char *reference, *save, *vram;
     bool    json, table, verbose, quiet, compare;
     int     think; /* index of the choice: 0 on */
-    int     acts;  /* index of the choice: 0 f32, 1 i16 */
+    int     acts;  /* index of the choice: 0 i16, 1 f32 */
     int32_t n_threads, chunk, reps, decode_tokens, samples, parallel;
     int64_t ctx_tokens, stride, windows, limit, predict_max, seed, size_bytes;
     float   temp, top_p, bandwidth;

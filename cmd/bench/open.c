@@ -87,7 +87,7 @@ enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e)
     }
     if (model_open(&b->model, b->gguf,
                    &(struct model_opts){.device = b->o->device, .n_threads = b->o->n_threads,
-                                        .round_acts = b->o->acts == 1}, e))
+                                        .float_acts = b->o->acts == 1}, e))
         return e->code;
     if (with_text && text_open(&b->text, b->gguf, e))
         return e->code;

@@ -119,7 +119,7 @@ static void fill_info(struct model *m, const struct gguf *g)
 
 enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o, struct err *e)
 {
-    const struct dev_opts dev_opts = { o->n_threads, o->round_acts };
+    const struct dev_opts dev_opts = { o->n_threads, o->float_acts };
     struct model *m = calloc(1, sizeof *m);
 
     if (m == NULL)

@@ -20,7 +20,7 @@ struct op_rows;
 struct model_opts {
     const char *device;    /* "cpu" (NULL: the same) */
     int         n_threads; /* 0: as many as there are processors */
-    bool        round_acts; /* dev_opts.round_acts */
+    bool        float_acts; /* dev_opts.float_acts */
 };
 
 MUST_CHECK enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o,

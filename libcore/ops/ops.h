@@ -66,8 +66,8 @@ enum op_act { OP_SILU, OP_RELU2 };
 
 struct dev_opts {
     int n_threads; /* cpu: 0 for as many as there are processors */
-    bool round_acts; /* cpu: round activations to 16 bits where a weight type has whole numbers (quant.h):
-                      * faster, and near to what floats give; others ignore it */
+    bool float_acts; /* cpu: take activations as they are. Else they are rounded to 16 bits where a weight type
+                      * has whole numbers (quant.h): faster, and near to it. Others ignore it */
 };
 /* name: a row of devs.def, "NAME" or "NAME:N" ("cpu", "cuda:1"), or "auto": the GPU where there is a usable
  * one, else the CPU. ERR_ARG for another; ERR_UNSUPPORTED when the machine has no such device. */

@@ -102,7 +102,7 @@ quant_round_fn *quant_rounder(unsigned simd);
  * sum[j] += sum[j + 8] for j < 8, then 4, 2, 1. Every matmul of the device "cpu" gives these bits. n: the
  * row's elements. */
 float quant_dot(int type, const void *row, const float *x, int64_t n);
-/* The same with activations rounded to 16 bits (dev_opts.round_acts), for types with `ints`: for each block
+/* The same with activations rounded to 16 bits (unless dev_opts.float_acts), for types with `ints`: for each block
  * of 256, ascending, and each j < 16
  *     sum[j] = fmaf(-min[j], x.sum[j], sum[j])                       (with has_min)
  *     sum[j] = fmaf(scale * x.scale[j], (float)dot[j], sum[j])

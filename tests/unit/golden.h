@@ -25,12 +25,12 @@ static inline const char *test_device(void)
     return name == NULL || *name == '\0' ? "cpu" : name;
 }
 
-/* $CHIMERE_TEST_ACTS=i16: activations are rounded. */
-static inline bool test_round(void)
+/* $CHIMERE_TEST_ACTS=f32: activations are not rounded. */
+static inline bool test_float_acts(void)
 {
     const char *acts = getenv("CHIMERE_TEST_ACTS");
 
-    return acts != NULL && strcmp(acts, "i16") == 0;
+    return acts != NULL && strcmp(acts, "f32") == 0;
 }
 
 /* A model opened with its run. */
@@ -47,7 +47,7 @@ static inline void rig_open(struct rig *rig, const char *path, int threads, cons
 
     memset(rig, 0, sizeof *rig);
     if (gguf_open(&rig->g, path, &e) ||
-        model_open(&rig->m, rig->g, &(struct model_opts){ test_device(), threads, test_round() }, &e) ||
+        model_open(&rig->m, rig->g, &(struct model_opts){ test_device(), threads, test_float_acts() }, &e) ||
         run_open(&rig->r, rig->m, o, &e))
         fail_msg("%s", e.msg);
     rig->n_vocab = model_info(rig->m)->n_vocab;

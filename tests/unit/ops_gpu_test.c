@@ -148,7 +148,7 @@ static float *model_logits(const char *path, const char *device, int chunk, cons
     struct err e = { 0 };
     struct rows out = { NULL, 0, 0 };
 
-    if (gguf_open(&g, path, &e) || model_open(&m, g, &(struct model_opts){ .device = device }, &e) ||
+    if (gguf_open(&g, path, &e) || model_open(&m, g, &(struct model_opts){ .device = device, .float_acts = true }, &e) ||
         run_open(&r, m, &(struct run_opts){ .ctx_tokens = 1024, .rows_max = chunk, .kv_k = kv, .kv_v = kv }, &e))
         fail_msg("%s", e.msg);
     out.width = model_info(m)->n_vocab;
@@ -221,7 +221,7 @@ int main(void)
     int failed;
 
     if (strcmp(test_device(), "cpu") != 0 && (dev_open(&gpu, test_device(), &(struct dev_opts){ 0 }, &e) ||
-                                              dev_open(&cpu, "cpu", &(struct dev_opts){ 0 }, &e))) {
+                                              dev_open(&cpu, "cpu", &(struct dev_opts){ .float_acts = true }, &e))) {
         fprintf(stderr, "%s\n", e.msg);
         return 1;
     }
