@@ -41,6 +41,17 @@ static enum err_code check_depth(struct str text, const char *what, struct err *
     return ERR_OK;
 }
 
+/* jansson reports a failed allocation as a mistake in the text, or cuts a string or number short without a word. Its
+ * hook has no argument for whom it works, hence the flag, which is of this thread. */
+static _Thread_local bool no_memory;
+
+static void *take(size_t n)
+{
+    void *p = malloc(n);
+    no_memory = no_memory || p == NULL;
+    return p;
+}
+
 enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e)
 {
     if (text.n > TEXT_BYTES_MAX) {
@@ -51,9 +62,12 @@ enum err_code json_parse(json_t **out, struct str text, const char *what, struct
         return rc;
     }
     json_error_t why;
+    json_set_alloc_funcs(take, free);
+    no_memory = false;
     json_t *value = json_loadb(text.n > 0 ? text.p : "", text.n,
                                JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
-    if (value == NULL && json_error_code(&why) == json_error_out_of_memory) {
+    if (no_memory) {
+        json_decref(value);
         return err_set(e, ERR_NOMEM, "%s: no memory", what);
     }
     if (value == NULL) {

@@ -8,8 +8,8 @@ cd "$(dirname "$0")/../.." || exit 1
 set -u
 obj=${BUILD:-build}/obj
 
-# Mutable globals that have a reason, as ROOM/FILE.o:SYMBOL. None so far.
-allowed=""
+# Mutable globals that have a reason, as ROOM/FILE.o:SYMBOL: jansson's allocator hook has no argument.
+allowed="base/json.o:no_memory"
 
 never="exit _exit _Exit quick_exit abort printf vprintf fprintf vfprintf dprintf puts fputs putchar putc fputc perror
     stdout stderr stdin getenv secure_getenv setenv environ system popen fork signal sigaction strcpy strcat sprintf
