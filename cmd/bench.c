@@ -155,19 +155,19 @@ static enum err_code run_command(struct bench *b, size_t command, struct err *e)
 int main(int argc, char **argv)
 {
     static const struct cli cli = { "chimere-bench",
-                                    "[options] speed|bandwidth|ppl|kl|eval|synth|plot [file ...]",
-                                    "Measure a model's speed and quality, and the machine.", opts };
+                                    "[options] command [file ...]",
+                                    "Commands: speed, bandwidth, ppl, kl, eval, synth, state, plot.", opts };
     struct bench b = { .o = &o, .command = join(argc, argv) };
     struct err   e = { 0 };
     int          first = cli_parse(&cli, argc, argv), status = EXIT_OK;
     size_t       command = 0, n = sizeof commands / sizeof *commands;
 
     if (first == argc)
-        cli_usage("no command: one of speed, bandwidth, ppl, kl, eval, synth, plot");
+        cli_usage("no command: one of speed, bandwidth, ppl, kl, eval, synth, state, plot");
     while (command < n && strcmp(argv[first], commands[command].name) != 0)
         command++;
     if (command == n)
-        cli_usage("%s: not one of speed, bandwidth, ppl, kl, eval, synth, plot", argv[first]);
+        cli_usage("%s: not one of speed, bandwidth, ppl, kl, eval, synth, state, plot", argv[first]);
     check_usage(commands[command].bit, commands[command].name);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     b.operands = argv + first + 1;

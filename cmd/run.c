@@ -704,6 +704,8 @@ static enum err_code answer(struct session *s, struct err *e)
         return e->code;
     s->started = o.jsonl;
     cli_catch_interrupts();
+    if (cli_verbosity() > 0 && strcmp(model_info(s->model)->device, "cpu") == 0)
+        model_time(s->model, true); /* on a GPU the answer would be slower for it */
     code = feed_prompt(s, e);
     if (code == ERR_CANCEL && cli_interrupted())
         s->finish = FINISH_INTERRUPTED;

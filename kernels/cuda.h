@@ -88,6 +88,16 @@ struct weight_block {
     struct weight_block *next;
 };
 
+/* Time by operation, while it is measured: event i follows what was launched for op[i]. */
+struct launch_clock {
+    bool         on;
+    uint64_t     launches; /* before it was turned on; when it is off, while it was on */
+    int          n, cap;
+    cudaEvent_t *event;
+    int         *op;
+    uint64_t     ns[DEV_OP_N];
+};
+
 struct cuda {
     struct dev          *dev;
     int                  id, sms;
@@ -106,6 +116,7 @@ struct cuda {
     size_t               ws_cap, ws_need;
     struct tables       *tab;
     struct graph         graph[GRAPHS];
+    struct launch_clock  clock;
     uint64_t             steps, launches;
     unsigned char       *bounce[2]; /* pinned, for uploads */
     cudaEvent_t          bounce_done[2];
@@ -117,9 +128,19 @@ struct cuda {
 
 /* dev.cu */
 void cuda_fail(struct cuda *c, cudaError_t e, const char *where);
-/* exec.cu: launches all recorded nodes in order. */
-void   cuda_exec(struct cuda *c, const struct node *node, int n);
+/* exec.cu: launches all recorded nodes in order; captured: for a graph. */
+void   cuda_exec(struct cuda *c, const struct node *node, int n, bool captured);
 size_t cuda_ws(const struct node *v); /* working memory that a node needs */
+
+/* probe.cu */
+enum err_code cuda_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps, struct err *e);
+void     cuda_time(void *ctx, bool on);
+uint64_t cuda_time_ns(void *ctx, enum dev_op op);
+uint64_t cuda_launches(void *ctx);
+void     cuda_clock_begin(struct cuda *c, int n); /* before n nodes are launched */
+void     cuda_clock_mark(struct cuda *c, const struct node *v, int n, bool captured); /* n = 0: the start */
+void     cuda_clock_end(struct cuda *c); /* after they are done */
+void     cuda_clock_free(struct cuda *c);
 
 #define LAUNCH(c, kernel, grid, block, smem, ...) \
     do { \

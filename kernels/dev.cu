@@ -287,18 +287,37 @@ static struct graph *graph_of(struct cuda *c)
     return old;
 }
 
-static void capture(struct cuda *c, struct graph *g)
+static void capture(struct cuda *c, cudaGraphExec_t *exec)
 {
     cudaGraph_t graph = NULL;
 
     TRY(cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal));
-    cuda_exec(c, c->node, c->n_node);
+    cuda_exec(c, c->node, c->n_node, true);
     cudaError_t e = cudaStreamEndCapture(c->stream, &graph);
     TRY(e);
     if (c->bad == cudaSuccess)
-        TRY(cudaGraphInstantiate(&g->exec, graph, 0));
+        TRY(cudaGraphInstantiate(exec, graph, 0));
     if (graph != NULL)
         (void)cudaGraphDestroy(graph);
+}
+
+/* Runs the nodes with an event after each launch; as a graph of its own where a graph would run them else, so that
+ * launches follow each other as closely. */
+static void run_timed(struct cuda *c, bool as_graph)
+{
+    cudaGraphExec_t exec = NULL;
+
+    cuda_clock_begin(c, c->n_node);
+    if (as_graph)
+        capture(c, &exec);
+    else
+        cuda_exec(c, c->node, c->n_node, false);
+    if (exec != NULL && c->bad == cudaSuccess)
+        TRY(cudaGraphLaunch(exec, c->stream));
+    TRY(cudaStreamSynchronize(c->stream));
+    cuda_clock_end(c);
+    if (exec != NULL)
+        (void)cudaGraphExecDestroy(exec);
 }
 
 static void ensure_ws(struct cuda *c)
@@ -333,12 +352,17 @@ static void run(struct cuda *c)
         ensure_ws(c);
         struct graph *g = graph_of(c);
 
+        if (c->clock.on && c->bad == cudaSuccess) {
+            run_timed(c, g != NULL);
+            c->n_node = 0;
+            return;
+        }
         if (g != NULL && g->exec == NULL && g->seen >= 2 && c->bad == cudaSuccess)
-            capture(c, g);
+            capture(c, &g->exec);
         if (c->bad == cudaSuccess && g != NULL && g->exec != NULL)
             TRY(cudaGraphLaunch(g->exec, c->stream));
         else if (c->bad == cudaSuccess)
-            cuda_exec(c, c->node, c->n_node);
+            cuda_exec(c, c->node, c->n_node, false);
     }
     c->n_node = 0;
 }
@@ -799,6 +823,7 @@ static void close_cuda(void *ctx)
     if (c->stream != NULL)
         (void)cudaStreamSynchronize(c->stream);
     drop_graphs(c);
+    cuda_clock_free(c);
     for (int i = 0; i < CHUNKS; i++) {
         (void)cudaFreeHost(c->chunk[i].host);
         (void)cudaFree(c->chunk[i].dev);
@@ -845,6 +870,10 @@ static struct dev_table make_table(void)
     t.close = close_cuda;
     t.simd = simd;
     t.threads = threads;
+    t.read_speed = cuda_read_speed;
+    t.time = cuda_time;
+    t.time_ns = cuda_time_ns;
+    t.launches = cuda_launches;
     return t;
 }
 

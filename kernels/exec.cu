@@ -408,32 +408,36 @@ static int fuse(struct cuda *c, const struct node *v, int n)
     }
 }
 
-void cuda_exec(struct cuda *c, const struct node *node, int n)
+/* Launches the first nodes as they are; how many. */
+static int launch(struct cuda *c, const struct node *v, int n)
 {
-    for (int i = 0; i < n && c->bad == cudaSuccess;) {
-        const struct node *v = &node[i];
-        int fused = c->fuse ? fuse(c, v, n - i) : 0;
+    switch (v->op) {
+    case DEV_OP_matmul: return matmuls(c, v, n);
+    case DEV_OP_embed: cuda_embed(c, v); break;
+    case DEV_OP_kv_store: cuda_kv_store(c, v); break;
+    case DEV_OP_attn: cuda_attn(c, v); break;
+    case DEV_OP_conv:
+    case DEV_OP_gdn:
+    case DEV_OP_kda:
+    case DEV_OP_ssm1:
+    case DEV_OP_ssm2: cuda_rec(c, v); break;
+    case DEV_OP_route: cuda_route(c, v); break;
+    case DEV_OP_moe: cuda_moe(c, v); break;
+    case NODE_COPY: copy_node(c, v); break;
+    case NODE_ZERO: cuda_fail(c, cudaMemsetAsync(v->out, 0, v->n, c->stream), "zero"); break;
+    default: cuda_elem(c, v); break;
+    }
+    return 1;
+}
 
-        if (fused > 0) {
-            i += fused;
-            continue;
-        }
-        switch (v->op) {
-        case DEV_OP_matmul: i += matmuls(c, v, n - i); continue;
-        case DEV_OP_embed: cuda_embed(c, v); break;
-        case DEV_OP_kv_store: cuda_kv_store(c, v); break;
-        case DEV_OP_attn: cuda_attn(c, v); break;
-        case DEV_OP_conv:
-        case DEV_OP_gdn:
-        case DEV_OP_kda:
-        case DEV_OP_ssm1:
-        case DEV_OP_ssm2: cuda_rec(c, v); break;
-        case DEV_OP_route: cuda_route(c, v); break;
-        case DEV_OP_moe: cuda_moe(c, v); break;
-        case NODE_COPY: copy_node(c, v); break;
-        case NODE_ZERO: cuda_fail(c, cudaMemsetAsync(v->out, 0, v->n, c->stream), "zero"); break;
-        default: cuda_elem(c, v); break;
-        }
-        i++;
+void cuda_exec(struct cuda *c, const struct node *node, int n, bool captured)
+{
+    if (c->clock.on)
+        cuda_clock_mark(c, node, 0, captured);
+    for (int i = 0, k; i < n && c->bad == cudaSuccess; i += k) {
+        k = c->fuse ? fuse(c, &node[i], n - i) : 0;
+        k = k > 0 ? k : launch(c, &node[i], n - i);
+        if (c->clock.on)
+            cuda_clock_mark(c, &node[i], k, captured);
     }
 }

@@ -13,7 +13,8 @@
 
 struct gguf;
 struct model;
-struct pool;
+struct model_opts;
+struct model_reads;
 struct run;
 
 struct bench_opts {
@@ -36,6 +37,8 @@ struct bench {
     bool    regressed;
     char    path[4096];        /* of the model, as opened */
     char    label[256];        /* what records call it */
+    char    device[16], kernels[288]; /* what computes; empty: nothing so far */
+    int     n_threads;                /* of it */
     struct gguf  *gguf;
     struct text  *text;
     struct model *model;
@@ -91,10 +94,9 @@ struct bench_spread {
 };
 struct bench_spread cli_bench_spread(double *v, int n);
 
-/* Bytes in a second that n_threads read from a buffer of so many bytes: of `reps` measurements, after one to
- * warm up. */
-MUST_CHECK enum err_code cli_bench_read_speed(struct bench_spread *out, int n_threads, int64_t bytes, int reps,
-                                              struct err *e);
+/* Bytes in a second that a device reads from a buffer of so many bytes (model_read_speed); r has reps. */
+MUST_CHECK enum err_code cli_bench_read_speed(struct bench_spread *out, struct model_reads *r,
+                                              const struct model_opts *o, int64_t bytes, struct err *e);
 
 /* The texts named by the operands ("-" is stdin), as tokens, with the model's tokenizer. A file named *.jsonl
  * has a document for each line, in its member "text". */

@@ -92,6 +92,9 @@ enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e)
     if (with_text && text_open(&b->text, b->gguf, e))
         return e->code;
     b->load_ms = cli_now_ms() - from;
+    snprintf(b->device, sizeof b->device, "%s", model_info(b->model)->device);
+    snprintf(b->kernels, sizeof b->kernels, "%s", model_info(b->model)->simd);
+    b->n_threads = model_info(b->model)->n_threads;
     b->fingerprint = model_fingerprint(b->model);
     return ERR_OK;
 }

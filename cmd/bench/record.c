@@ -103,10 +103,10 @@ static json_t *hardware(const struct bench *b)
     cli_bench_text(h, "system", u.release);
     if (getloadavg(average, 1) == 1)
         cli_bench_real(h, "load_average", average[0]);
-    if (b->model != NULL) {
-        cli_bench_text(h, "device", model_info(b->model)->device);
-        cli_bench_text(h, "kernels", model_info(b->model)->simd);
-        cli_bench_int(h, "n_threads", model_info(b->model)->n_threads);
+    if (b->device[0] != '\0') {
+        cli_bench_text(h, "device", b->device);
+        cli_bench_text(h, "kernels", b->kernels);
+        cli_bench_int(h, "n_threads", b->n_threads);
     }
     return h;
 }
@@ -154,20 +154,27 @@ static const json_t *sub(const json_t *r, const char *key)
     return json_object_get(r, key);
 }
 
+/* Of two "hardware": the same processor and device. Kernels of a CPU may change with the program. */
+static bool same_machine(const json_t *a, const json_t *b)
+{
+    const char *device = text_of(a, "device");
+
+    return strcmp(text_of(a, "cpu"), text_of(b, "cpu")) == 0 && strcmp(device, text_of(b, "device")) == 0 &&
+           json_integer_value(sub(a, "n_threads")) == json_integer_value(sub(b, "n_threads")) &&
+           (strcmp(device, "cpu") == 0 || strcmp(text_of(a, "kernels"), text_of(b, "kernels")) == 0);
+}
+
 /* Speeds compare on like machines only; what a model says does not depend on the machine. */
 static bool comparable(const json_t *old, const json_t *r)
 {
     const char *type = text_of(r, "type");
-    bool timed = strcmp(type, "speed") == 0 || strcmp(type, "bandwidth") == 0;
+    bool timed = strcmp(type, "speed") == 0 || strcmp(type, "bandwidth") == 0 || strcmp(type, "state") == 0;
 
     if (strcmp(text_of(old, "type"), type) != 0 ||
         strcmp(text_of(old, "case"), text_of(r, "case")) != 0 ||
         strcmp(text_of(old, "metric"), text_of(r, "metric")) != 0)
         return false;
-    if (timed &&
-        (strcmp(text_of(sub(old, "hardware"), "cpu"), text_of(sub(r, "hardware"), "cpu")) != 0 ||
-         json_integer_value(sub(sub(old, "hardware"), "n_threads")) !=
-             json_integer_value(sub(sub(r, "hardware"), "n_threads"))))
+    if (timed && !same_machine(sub(old, "hardware"), sub(r, "hardware")))
         return false;
     return !timed || strcmp(text_of(sub(old, "model"), "fingerprint"),
                             text_of(sub(r, "model"), "fingerprint")) == 0;

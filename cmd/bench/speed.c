@@ -93,7 +93,7 @@ static void put_spread(json_t *r, const char *key, const char *unit, struct benc
     cli_bench_real(r, "noise", (v.max - v.min) / 2 + 0.01 * v.median);
 }
 
-/* Where the time went since the last reset, for each of n steps. */
+/* Where the time went while it was measured, for each of n steps. */
 static void put_ops(const struct speed *s, json_t *r, int64_t n_steps)
 {
     struct model_timing t[OPS_MAX];
@@ -114,6 +114,8 @@ static void put_ops(const struct speed *s, json_t *r, int64_t n_steps)
     }
     if (r != NULL)
         json_object_set_new(r, "by_op", ops);
+    if (model_launches(s->b->model) > 0)
+        cli_bench_real(r, "step_launches", (double)model_launches(s->b->model) / (double)n_steps);
 }
 
 /* Bytes that a step of n_rows rows at a depth moves, for each kind; the sum. */
@@ -154,8 +156,6 @@ static double put_peak(json_t *r)
 static void put_fraction(const struct speed *s, json_t *r, double bytes, double ms)
 {
     put_peak(r);
-    if (s->read.median <= 0) /* not known for this device */
-        return;
     cli_bench_real(r, "bandwidth_bytes_per_s", s->read.median);
     if (s->read_bytes > 0)
         cli_bench_int(r, "bandwidth_buffer_bytes", s->read_bytes);
@@ -192,14 +192,18 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
         double t = 0;
 
         cli_progress("prompt of %lld: %d of %d", (long long)n, i + 1, reps);
-        if (i == 0)
-            model_timings_reset(s->b->model);
         run_clear(s->run, 0);
         code = feed(s, 0, n, &t, e);
         if (i >= 0) {
             ms[i] = t;
             tps[i] = (double)n * 1e3 / t;
         }
+    }
+    if (code == ERR_OK) {
+        run_clear(s->run, 0);
+        model_time(s->b->model, true);
+        code = feed(s, 0, n, NULL, e);
+        model_time(s->b->model, false);
     }
     if (code == ERR_OK) {
         snprintf(what, sizeof what, "prompt tokens=%lld", (long long)n);
@@ -213,7 +217,7 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
         cli_bench_line(s->b,
                        "prompt %6lld tokens   %9.1f tokens/s [%.1f, %.1f]  first token %.1f ms",
                        (long long)n, v.median, v.min, v.max, ms[reps / 2]);
-        put_ops(s, r, (n + run_rows_max(s->run) - 1) / run_rows_max(s->run) * reps);
+        put_ops(s, r, (n + run_rows_max(s->run) - 1) / run_rows_max(s->run));
         code = cli_bench_done(s->b, r, e);
     }
     free(tps);
@@ -221,21 +225,11 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
     return code;
 }
 
-/* Bytes per second as a share of what the memory gives; empty when that is not known. */
-static const char *describe_read(const struct speed *s, double bytes_per_s, char buf[64])
-{
-    buf[0] = '\0';
-    if (s->read.median > 0)
-        snprintf(buf, 64, ", %.0f %% of %.1f GB/s", 100 * bytes_per_s / s->read.median,
-                 s->read.median / 1e9);
-    return buf;
-}
-
 static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *e)
 {
     int reps = s->b->o->reps, n = s->b->o->decode_tokens;
     double *tps = calloc((size_t)reps, sizeof *tps), ms = 0, bytes;
-    char what[64], part[64];
+    char what[64];
     json_t *r;
     enum err_code code = tps ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
     struct bench_spread v;
@@ -246,11 +240,15 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
     }
     if (code == ERR_OK)
         code = steps(s, WARM_STEPS, 1, 1, &ms, e);
-    model_timings_reset(s->b->model);
     for (int i = 0; i < reps && code == ERR_OK; i++) {
         cli_progress("decode at %lld: %d of %d", (long long)depth, i + 1, reps);
         code = steps(s, n, 1, 1, &ms, e);
         tps[i] = 1e3 / ms;
+    }
+    if (code == ERR_OK) {
+        model_time(s->b->model, true);
+        code = steps(s, TURN_STEPS, 1, 1, &ms, e);
+        model_time(s->b->model, false);
     }
     if (code == ERR_OK) {
         snprintf(what, sizeof what, "decode depth=%lld", (long long)depth);
@@ -262,10 +260,12 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
         cli_bench_int(r, "reps", reps);
         bytes = put_bytes(s, r, 1, 1, depth + (int64_t)reps * n / 2);
         put_fraction(s, r, bytes, 1e3 / v.median);
-        cli_bench_line(s->b, "decode at %6lld       %9.2f tokens/s [%.2f, %.2f]  %.1f MB a token%s",
+        cli_bench_line(s->b,
+                       "decode at %6lld       %9.2f tokens/s [%.2f, %.2f]  %.1f MB a token, %.0f %% of "
+                       "%.1f GB/s",
                        (long long)depth, v.median, v.min, v.max, bytes / 1e6,
-                       describe_read(s, bytes * v.median, part));
-        put_ops(s, r, (int64_t)reps * n);
+                       100 * bytes * v.median / s->read.median, s->read.median / 1e9);
+        put_ops(s, r, TURN_STEPS);
         code = cli_bench_done(s->b, r, e);
     }
     free(tps);
@@ -344,7 +344,7 @@ static int64_t room(const struct speed *s)
 {
     int64_t reps = s->b->o->reps, depth = cli_bench_most(&s->depths);
     int64_t need[4] = {cli_bench_most(&s->prompts),
-                       depth + WARM_STEPS + reps * s->b->o->decode_tokens,
+                       depth + WARM_STEPS + reps * s->b->o->decode_tokens + TURN_STEPS,
                        s->depths.v[0] + (TURN_STEPS * reps + 1) * sum_of(&s->rows),
                        s->depths.v[0] + (TURN_STEPS * reps + 1) * s->seqs.n};
     int64_t most = 1;
@@ -354,22 +354,26 @@ static int64_t room(const struct speed *s)
     return most;
 }
 
-/* Reads a buffer as large as the weights: a model in the cache is held against the cache. The
- * memory of another device is not measured here. */
+/* Reads a buffer as large as the weights: a model in the cache is held against the cache. */
 static enum err_code measure_read(struct speed *s, struct err *e)
 {
+    struct model_opts o = {.device = s->b->o->device, .n_threads = s->b->o->n_threads};
+    struct model_reads reads = {.reps = 5};
     double bytes = 0;
 
     if (s->b->o->bandwidth > 0) {
         s->read.median = (double)s->b->o->bandwidth * 1e9;
         return ERR_OK;
     }
-    if (strcmp(s->b->o->device, "cpu") != 0)
-        return ERR_OK;
     for (int c = 0; c < EVAL_N_CLASSES; c++)
         bytes += (double)s->traffic.weight_bytes[c];
     s->read_bytes = bytes < 0x1p20 ? 1 << 20 : bytes > 0x1p29 ? 1 << 29 : (int64_t)bytes;
-    return cli_bench_read_speed(&s->read, model_info(s->b->model)->n_threads, s->read_bytes, 5, e);
+    while (cli_bench_read_speed(&s->read, &reads, &o, s->read_bytes, e)) {
+        if (e->code != ERR_NOMEM || s->read_bytes <= 1 << 24)
+            return e->code;
+        s->read_bytes /= 2; /* the device is full of the model */
+    }
+    return ERR_OK;
 }
 
 static enum err_code measure_all(struct speed *s, struct err *e)

@@ -78,7 +78,8 @@ static const struct dev_table table = {
 #undef X
     .matmul_need = cpu_matmul_need, .attn_need = cpu_attn_need, .moe_need = cpu_moe_need,
     .route_need = cpu_route_need,
-    .weights = weights, .is_host = true, .begin = begin, .end = end, .alloc = alloc, .free = release, .zero = zero, .copy = copy, .close = close_cpu, .simd = simd, .threads = threads,
+    .weights = weights, .is_host = true, .begin = begin, .end = end, .alloc = alloc, .free = release, .zero = zero,
+    .copy = copy, .close = close_cpu, .simd = simd, .threads = threads, .read_speed = cpu_read_speed,
 };
 
 enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o, struct err *e)

@@ -93,4 +93,5 @@ void   cpu_route(void *ctx, int32_t *expert, struct tensor weight, struct tensor
 size_t cpu_route_need(void *ctx, struct tensor logits);
 void   cpu_moe(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a);
 size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a);
+enum err_code cpu_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps, struct err *e);
 #endif

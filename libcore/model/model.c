@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model.c - opens a model: plan, weights, device. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "gguf/gguf.h"
@@ -117,15 +118,20 @@ static void fill_info(struct model *m, const struct gguf *g)
     f->simd = dev_simd(m->dev);
 }
 
-enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o, struct err *e)
+static enum err_code open_dev(struct dev **out, const struct model_opts *o, struct err *e)
 {
     const struct dev_opts dev_opts = { o->n_threads, o->float_acts };
+
+    return dev_open(out, o->device == NULL ? "cpu" : o->device, &dev_opts, e);
+}
+
+enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o, struct err *e)
+{
     struct model *m = calloc(1, sizeof *m);
 
     if (m == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    if (plan_make(&m->plan, g, e) ||
-        dev_open(&m->dev, o->device == NULL ? "cpu" : o->device, &dev_opts, e) || bind_all(m, g, e)) {
+    if (plan_make(&m->plan, g, e) || open_dev(&m->dev, o, e) || bind_all(m, g, e)) {
         enum err_code code = e->code;
 
         model_close(m);
@@ -171,7 +177,30 @@ int model_timings(const struct model *m, struct model_timing *out, int max)
     return n;
 }
 
-void model_timings_reset(struct model *m)
+uint64_t model_launches(const struct model *m)
 {
-    dev_timings_reset(m->dev);
+    return dev_launches(m->dev);
+}
+
+void model_time(struct model *m, bool on)
+{
+    dev_time(m->dev, on);
+}
+
+enum err_code model_read_speed(struct model_reads *r, const struct model_opts *o, int64_t bytes, struct err *e)
+{
+    size_t n = bytes < DEV_READ_UNIT ? DEV_READ_UNIT : (size_t)bytes / DEV_READ_UNIT * DEV_READ_UNIT;
+    struct dev *d;
+
+    if (open_dev(&d, o, e) != ERR_OK)
+        return e->code;
+    enum err_code code = dev_read_speed(d, n, r->bytes_per_s, r->reps, e);
+
+    if (code == ERR_OK) {
+        r->n_threads = dev_threads(d);
+        snprintf(r->device, sizeof r->device, "%s", dev_name(d));
+        snprintf(r->kernels, sizeof r->kernels, "%s", dev_simd(d));
+    }
+    dev_close(d);
+    return code;
 }

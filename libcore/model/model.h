@@ -46,12 +46,25 @@ const struct model_info *model_info(const struct model *m);
  * name, type and shape, and of samples of its bytes. Reads some 100 KB of the file. */
 uint64_t model_fingerprint(const struct model *m);
 
-/* Time by operation since model_open (or the last reset), for "where the time went". */
+/* Time by operation, for "where the time went", from when it is turned on; off at first. On a device other than
+ * the host steps are slower meanwhile, and what is launched together counts as the heaviest operation in it. */
 struct model_timing {
     const char *op;      /* "matmul", "moe", "attn" ... */
     uint64_t    calls;
     uint64_t    ns;
 };
+void model_time(struct model *m, bool on);
 int  model_timings(const struct model *m, struct model_timing *out, int max); /* entries written */
-void model_timings_reset(struct model *m);
+uint64_t model_launches(const struct model *m); /* kernels launched in that time; 0 on the CPU */
+
+/* How fast the device of o reads memory: bytes per second of `reps` measurements with a buffer of so many bytes,
+ * rounded down to whole units of 256 (at least one). Opens the device for as long as that takes. */
+struct model_reads {
+    double *bytes_per_s;  /* [reps], of the caller */
+    int     reps;
+    int     n_threads;    /* the rest is filled in */
+    char    device[16], kernels[288];
+};
+MUST_CHECK enum err_code model_read_speed(struct model_reads *r, const struct model_opts *o, int64_t bytes,
+                                          struct err *e);
 #endif

@@ -17,7 +17,7 @@ struct dev {
     int               unit;
     unsigned char    *scratch;
     size_t            cap, used, peak;
-    bool              measuring;
+    bool              measuring, timing;
     struct dev_timing time[DEV_OP_N];
 };
 
@@ -49,7 +49,6 @@ static enum err_code open_one(struct dev **out, size_t i, int unit, const struct
         free(d);
         return code;
     }
-    dev_timings_reset(d);
     *out = d;
     return ERR_OK;
 }
@@ -224,20 +223,48 @@ void dev_release(struct dev *d, size_t mark)
     d->used = mark;
 }
 
+void dev_time(struct dev *d, bool on)
+{
+    for (int i = 0; i < DEV_OP_N && on; i++)
+        d->time[i] = (struct dev_timing){ .op = op_names[i] };
+    d->timing = on;
+    if (d->impl.table->time != NULL)
+        d->impl.table->time(d->impl.ctx, on);
+}
+
 int dev_timings(const struct dev *d, struct dev_timing *out, int max)
 {
     int n = 0;
 
-    for (int i = 0; i < DEV_OP_N && n < max; i++)
-        if (d->time[i].calls > 0)
-            out[n++] = d->time[i];
+    for (int i = 0; i < DEV_OP_N && n < max; i++) {
+        if (d->time[i].calls == 0)
+            continue;
+        out[n] = d->time[i];
+        if (d->impl.table->time_ns != NULL)
+            out[n].ns = d->impl.table->time_ns(d->impl.ctx, (enum dev_op)i);
+        n++;
+    }
     return n;
 }
 
-void dev_timings_reset(struct dev *d)
+uint64_t dev_launches(const struct dev *d)
 {
-    for (int i = 0; i < DEV_OP_N; i++)
-        d->time[i] = (struct dev_timing){ .op = op_names[i] };
+    return d->impl.table->launches != NULL ? d->impl.table->launches(d->impl.ctx) : 0;
+}
+
+enum err_code dev_read_speed(struct dev *d, size_t n, double *bytes_per_s, int reps, struct err *e)
+{
+    assert(n > 0 && n % DEV_READ_UNIT == 0);
+    return d->impl.table->read_speed(d->impl.ctx, n, bytes_per_s, reps, e);
+}
+
+uint64_t dev_read_sum(uint64_t n)
+{
+    uint64_t sum = 0;
+
+    for (uint64_t i = 0; i < n; i++)
+        sum ^= i * DEV_READ_WORD;
+    return sum;
 }
 
 struct tensor op_cols(struct tensor x, int64_t c, int64_t n)
@@ -292,13 +319,15 @@ static bool alike(struct tensor a, struct tensor b)
     return floats(a, b.ne[0], b.ne[1]) && b.type == QUANT_f32;
 }
 
-/* One call of the device's function, timed. */
+/* One call of the device's function. */
 #define RUN(op, ...) \
     do { \
-        uint64_t t0_ = now_ns(); \
+        uint64_t t0_ = d->timing ? now_ns() : 0; \
         d->impl.table->op(d->impl.ctx, __VA_ARGS__); \
-        d->time[DEV_OP_##op].ns += now_ns() - t0_; \
-        d->time[DEV_OP_##op].calls++; \
+        if (d->timing) { \
+            d->time[DEV_OP_##op].ns += now_ns() - t0_; \
+            d->time[DEV_OP_##op].calls++; \
+        } \
     } while (0)
 
 void op_embed(struct dev *d, struct tensor y, struct tensor w, const int32_t *token, float scale)

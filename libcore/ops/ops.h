@@ -106,13 +106,23 @@ void         *dev_scratch_bytes(struct dev *d, size_t n);           /* 64-byte a
 size_t dev_mark(const struct dev *d);
 void   dev_release(struct dev *d, size_t mark);
 
-/* Time by operation: host clock around each call. */
+/* Time by operation while it is on, from 0 when it is turned on: the host's clock around each call or, on a device
+ * with launches of its own, that device's clock around each launch, which makes steps slower. A launch that does
+ * several operations counts as the heaviest of them. */
 struct dev_timing {
     const char *op;
     uint64_t    calls, ns;
 };
+void dev_time(struct dev *d, bool on);
 int  dev_timings(const struct dev *d, struct dev_timing *out, int max);
-void dev_timings_reset(struct dev *d);
+/* Kernels launched in that time; 0 on a device without launches. */
+uint64_t dev_launches(const struct dev *d);
+
+/* How fast the device reads its memory: known contents of n bytes (a multiple of DEV_READ_UNIT) are read over and
+ * over, for 20 ms at least; bytes per second of each of `reps` measurements, after one to warm up. ERR_DEVICE when
+ * what was read is not what was written, ERR_NOMEM without room for n bytes. Threads: the device's own. */
+enum { DEV_READ_UNIT = 256 };
+MUST_CHECK enum err_code dev_read_speed(struct dev *d, size_t n, double *bytes_per_s, int reps, struct err *e);
 
 /* Columns c .. c + n - 1 of x, as a view. */
 struct tensor op_cols(struct tensor x, int64_t c, int64_t n);

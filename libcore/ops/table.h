@@ -70,7 +70,17 @@ struct dev_table {
     void (*close)(void *c);
     const char *(*simd)(void *c);
     int (*threads)(void *c);
+    enum err_code (*read_speed)(void *c, size_t n, double *bytes_per_s, int reps, struct err *e);
+    /* Devices whose calls return before the work is done measure themselves; all NULL: calls are timed. */
+    void (*time)(void *c, bool on);
+    uint64_t (*time_ns)(void *c, enum dev_op op);
+    uint64_t (*launches)(void *c);
 };
+
+/* Contents for read_speed: word i of a buffer of 64-bit words is i * DEV_READ_WORD, and the exclusive or of the
+ * first n (even) of them is dev_read_sum(n). */
+#define DEV_READ_WORD 0x9e3779b97f4a7c15u
+uint64_t dev_read_sum(uint64_t n);
 
 /* devs.def: a device's opener. *dev is the device itself, for its scratch. */
 struct dev_impl {

@@ -230,18 +230,6 @@ brief() # a speed run of a moment
     mandoc -T lint -W warning "$ROOT/man/chimere-bench.1"
 }
 
-@test "the manual's examples run" {
-    cp "$ROOT/share/eval/math.jsonl" .
-    awk '/^\.Sh/ { on = $2 == "EXAMPLES" }
-        on && /^\.Bd -literal/ { file = "example." ++n; next }
-        /^\.Ed/ { file = "" }
-        file { gsub(/\\e/, "\\"); print > file }' "$ROOT/man/chimere-bench.1"
-    for i in $(seq "$(ls example.* | wc -l)"); do
-        try 0 bash -euo pipefail "example.$i" || { cat "example.$i"; return 1; }
-        [ -s out ]
-    done
-}
-
 @test "state tells what undo, forks and saved sequences cost" {
     chimere-bench state --depth 40 --reps 2 > out
     jq -es 'map(.case) == ["evaluate the history history=40", "fork history=40", "save, first time history=40",

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* read_speed.c - how fast the threads of the pool read memory. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/simd.h"
+#include "cpu/cpu.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum { SLICE_BYTES = 1 << 20, LEAST_MS = 20 }; /* a thread takes a slice at a time */
+
+typedef uint64_t read_fn(const unsigned char *p, size_t n);
+
+struct reader {
+    unsigned char *buf;
+    size_t         n;
+    read_fn       *read;
+    uint64_t      *sum; /* [slices] exclusive or of all that was read */
+};
+
+static uint64_t read_plain(const unsigned char *p, size_t n)
+{
+    uint64_t a = 0, b = 0, v[2];
+
+    for (size_t i = 0; i + 16 <= n; i += 16) {
+        memcpy(v, p + i, sizeof v);
+        a ^= v[0];
+        b ^= v[1];
+    }
+    return a ^ b;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static uint64_t read_avx2(const unsigned char *p, size_t n)
+{
+    __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
+    uint64_t v[4];
+
+    for (size_t i = 0; i + 128 <= n; i += 128) {
+        a = _mm256_xor_si256(a, _mm256_load_si256((const __m256i *)(const void *)(p + i)));
+        b = _mm256_xor_si256(b, _mm256_load_si256((const __m256i *)(const void *)(p + i + 32)));
+        c = _mm256_xor_si256(c, _mm256_load_si256((const __m256i *)(const void *)(p + i + 64)));
+        d = _mm256_xor_si256(d, _mm256_load_si256((const __m256i *)(const void *)(p + i + 96)));
+    }
+    _mm256_storeu_si256((__m256i *)(void *)v,
+                        _mm256_xor_si256(_mm256_xor_si256(a, b), _mm256_xor_si256(c, d)));
+    return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+__attribute__((target("avx512f"))) static uint64_t read_avx512(const unsigned char *p, size_t n)
+{
+    __m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
+    uint64_t v[8], x = 0;
+
+    for (size_t i = 0; i + 256 <= n; i += 256) {
+        a = _mm512_xor_si512(a, _mm512_load_si512(p + i));
+        b = _mm512_xor_si512(b, _mm512_load_si512(p + i + 64));
+        c = _mm512_xor_si512(c, _mm512_load_si512(p + i + 128));
+        d = _mm512_xor_si512(d, _mm512_load_si512(p + i + 192));
+    }
+    _mm512_storeu_si512(v, _mm512_xor_si512(_mm512_xor_si512(a, b), _mm512_xor_si512(c, d)));
+    for (int i = 0; i < 8; i++)
+        x ^= v[i];
+    return x;
+}
+#endif
+
+static read_fn *choose(void)
+{
+#if defined(__x86_64__)
+    unsigned simd = simd_features();
+
+    if (simd & SIMD_AVX512)
+        return read_avx512;
+    if (simd & SIMD_AVX2)
+        return read_avx2;
+#endif
+    return read_plain;
+}
+
+static size_t slice(const struct reader *r, int64_t i)
+{
+    size_t at = (size_t)i * SLICE_BYTES;
+
+    return r->n - at < SLICE_BYTES ? r->n - at : SLICE_BYTES;
+}
+
+static void read_slices(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    struct reader *r = ctx;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        r->sum[i] ^= r->read(r->buf + i * SLICE_BYTES, slice(r, i));
+}
+
+/* Each thread writes first what it is likely to read: on machines with several memories it lies near. */
+static void fill_slices(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    struct reader *r = ctx;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        uint64_t *w = (uint64_t *)(void *)(r->buf + i * SLICE_BYTES), first = (uint64_t)i * (SLICE_BYTES / 8);
+
+        for (size_t j = 0; j < slice(r, i) / 8; j++)
+            w[j] = (first + j) * DEV_READ_WORD;
+    }
+}
+
+static double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Bytes per second. An odd number of rounds, so that their sums are those of one. */
+static double read_once(const struct cpu *c, struct reader *r, int64_t n_slices, int64_t grain)
+{
+    double from = now_s(), s;
+    int64_t rounds = 0;
+
+    do {
+        pool_for(c->pool, n_slices, grain, read_slices, r);
+        rounds++;
+        s = now_s() - from;
+    } while (s < LEAST_MS * 1e-3 || rounds % 2 == 0);
+    return (double)rounds * (double)r->n / s;
+}
+
+enum err_code cpu_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps, struct err *e)
+{
+    const struct cpu *c = ctx;
+    int64_t n_slices = (int64_t)((n + SLICE_BYTES - 1) / SLICE_BYTES);
+    int64_t grain = (n_slices + pool_size(c->pool) - 1) / pool_size(c->pool);
+    struct reader r = { NULL, n, choose(), NULL };
+    uint64_t sum = 0;
+    void *buf = NULL;
+
+    r.sum = calloc((size_t)n_slices, sizeof *r.sum);
+    if (r.sum == NULL || posix_memalign(&buf, 4096, n) != 0) {
+        free(r.sum);
+        return err_set(e, ERR_NOMEM, "out of memory: a buffer of %zu MiB", n >> 20);
+    }
+    r.buf = buf;
+    pool_for(c->pool, n_slices, grain, fill_slices, &r);
+    (void)read_once(c, &r, n_slices, grain);
+    for (int i = 0; i < reps; i++)
+        bytes_per_s[i] = read_once(c, &r, n_slices, grain);
+    for (int64_t i = 0; i < n_slices; i++)
+        sum ^= r.sum[i];
+    free(buf);
+    free(r.sum);
+    if (sum != (reps % 2 == 0 ? dev_read_sum(n / 8) : 0))
+        return err_set(e, ERR_DEVICE, "memory does not hold what was written to it");
+    return ERR_OK;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dev_test.c - what a device measures of itself: how fast it reads, where the time of a step went. */
+#include "golden.h"
+#include "ops/ops.h"
+
+#define MODEL "tests/golden/models/qwen35moe-a.gguf"
+
+/* Whatever the length, all of the buffer is read: the device compares what it read with what it wrote. */
+static void reads(void **state)
+{
+    static const size_t bytes[] = { DEV_READ_UNIT, 3 * DEV_READ_UNIT, 1 << 20, (5 << 20) + 7 * DEV_READ_UNIT };
+    struct err e = { 0 };
+    struct dev *d;
+
+    (void)state;
+    if (dev_open(&d, test_device(), &(struct dev_opts){ .n_threads = 3 }, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+        for (int reps = 1; reps <= 2; reps++) {
+            double v[2] = { 0, 0 };
+
+            if (dev_read_speed(d, bytes[i], v, reps, &e) != ERR_OK)
+                fail_msg("%s", e.msg);
+            assert_true(v[0] > 0 && v[0] < 1e15);
+            assert_true(reps == 1 ? v[1] == 0 : v[1] > 0);
+        }
+    dev_close(d);
+}
+
+static int64_t calls_of(const struct model *m, const char *op, uint64_t *ns)
+{
+    struct model_timing t[64];
+    int n = model_timings(m, t, 64);
+
+    for (int i = 0; i < n; i++)
+        if (strcmp(t[i].op, op) == 0) {
+            *ns = t[i].ns;
+            return (int64_t)t[i].calls;
+        }
+    return 0;
+}
+
+/* Off, on from nothing, off again; the bytes are those of a run that is not timed. */
+static void times(void **state)
+{
+    enum { N = 40 };
+    static const char *const heavy[] = { "matmul", "moe", "gdn", "attn" };
+    int32_t tokens[N];
+    struct rig rig;
+    uint64_t ns = 0, before = 0;
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        tokens[i] = i * 37 % 500 + 1;
+    rig_open(&rig, MODEL, 2, &(struct run_opts){ .ctx_tokens = 64, .rows_max = 8 });
+    float *want = logits_of(&rig, tokens, N, N);
+    assert_int_equal(calls_of(rig.m, "matmul", &ns), 0);
+    assert_true(model_launches(rig.m) == 0);
+    for (int again = 0; again < 2; again++) {
+        model_time(rig.m, true);
+        float *got = logits_of(&rig, tokens, N, N);
+        struct err e = { 0 };
+
+        for (int32_t i = 0; i < 3; i++) /* steps of one row take other launches */
+            if (run_feed(rig.r, 0, &i, 1, 1, NULL, NULL, NULL, &e) != ERR_OK)
+                fail_msg("%s", e.msg);
+        model_time(rig.m, false);
+        assert_memory_equal(got, want, (size_t)(N * rig.n_vocab) * sizeof *want);
+        free(got);
+        for (size_t i = 0; i < sizeof heavy / sizeof *heavy; i++) {
+            int64_t calls = calls_of(rig.m, heavy[i], &ns);
+
+            if (calls < 8 || calls > 1000 || ns < 1000)
+                fail_msg("%s: %lld calls, %llu ns", heavy[i], (long long)calls, (unsigned long long)ns);
+        }
+    }
+    (void)calls_of(rig.m, "matmul", &before);
+    assert_true((model_launches(rig.m) > 100) == (strcmp(test_device(), "cpu") != 0));
+    free(logits_of(&rig, tokens, N, 1));
+    (void)calls_of(rig.m, "matmul", &ns);
+    assert_true(ns == before);
+    free(want);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(reads), cmocka_unit_test(times) };
+
+    return cmocka_run_group_tests_name("dev", tests, NULL, NULL);
+}
