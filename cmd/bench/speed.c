@@ -234,10 +234,10 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
     enum err_code code = tps ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
     struct bench_spread v;
 
-    if (code == ERR_OK) {
+    if (run_pos(s->run, 0) > depth)
         run_clear(s->run, 0);
-        code = feed(s, 0, depth, NULL, e);
-    }
+    if (code == ERR_OK) /* what is there of a shallower depth stays */
+        code = feed(s, 0, depth - run_pos(s->run, 0), NULL, e);
     if (code == ERR_OK)
         code = steps(s, WARM_STEPS, 1, 1, &ms, e);
     for (int i = 0; i < reps && code == ERR_OK; i++) {
