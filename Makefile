@@ -116,6 +116,12 @@ check-gpu: $(GPU_TESTS:%=$(BUILD)/test/%_test) ## the tests of the models and op
 format-check: ## advisory: what clang-format would change
 	@clang-format --dry-run $$(git ls-files '*.c' '*.h') 2>&1 | grep -c 'warning:' || true
 
+LINT_C = $(LIB_C) $(CLI_C) $(wildcard cmd/*.c cmd/bench/*.c)
+lint: ## advisory: clang-tidy with the checks of .clang-tidy, where it is installed
+	@command -v clang-tidy > /dev/null || { echo 'lint: clang-tidy is not installed'; exit 0; }; \
+	    printf '%s\n' $(LINT_C) | xargs -P $$(nproc) -n 8 sh -c \
+	    'clang-tidy --quiet "$$@" -- -std=c11 $(subst ','\'',$(CPPFLAGS))' lint 2> /dev/null
+
 SHARE   = $(DESTDIR)$(PREFIX)/share
 install: all ## programs, manuals, completions, embedded model, task sets: PREFIX, DESTDIR
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/chimere/models $(SHARE)/chimere/eval $(SHARE)/man/man1 \
@@ -139,5 +145,5 @@ clean: ## remove build/ and bin/
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo 'variables     CC CFLAGS SAN=asan|tsan|ubsan CUDA=0|1 CUDA_ARCHS GOLDENS=DIR PREFIX DESTDIR'
-.PHONY: all tests unit check-gpu fuzz deps demo check format-check install uninstall clean help always
+.PHONY: all tests unit check-gpu fuzz deps demo check format-check lint install uninstall clean help always
 .SECONDARY:

@@ -202,7 +202,7 @@ static enum err_code add_file(struct bench_texts *t, const struct bench *b, cons
     char *data;
     enum err_code code;
 
-    if (n > 6 && strcmp(path + n - 6, ".jsonl") == 0)
+    if (n > 6 && strcmp(path + (n - 6), ".jsonl") == 0)
         return add_lines(t, b, path, e);
     if (io_read_all(&data, &n, path, TEXT_MAX, e))
         return e->code;

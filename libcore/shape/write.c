@@ -217,12 +217,13 @@ static enum err_code make_stock(struct filler *f, int type, int64_t ne0, struct 
 static enum err_code write_rows(struct filler *f, const struct shape_tensor *t, struct err *e)
 {
     struct stock *s;
-    int64_t left = t->ne[1] * t->ne[2];
+    int64_t left = t->ne[1] * t->ne[2], places;
 
     if (make_stock(f, t->type, t->ne[0], &s, e))
         return e->code;
+    places = s->n_rows / 2;
     while (left > 0) {
-        int64_t from = (int64_t)(rng_unit(f->seed, 3, f->draws++) * (double)(s->n_rows / 2));
+        int64_t from = (int64_t)(rng_unit(f->seed, 3, f->draws++) * (double)places);
         int64_t n = s->n_rows - from < left ? s->n_rows - from : left;
 
         if (gguf_write_data(f->w, s->rows + (size_t)from * s->row_bytes, (size_t)n * s->row_bytes,
