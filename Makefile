@@ -37,7 +37,8 @@ $(error SAN=$(SAN): asan, tsan or ubsan)
 endif
 CFLAGS  ?= $(if $(filter asan ubsan,$(SAN)),-O1,-O2) -g $(if $(SAN),-fno-omit-frame-pointer)
 CPPFLAGS += -Ilibcore -Icmd -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L -DCHIMERE_VERSION='"$(VERSION)"'
-ALLFLAGS = -std=c11 -pedantic -ftree-vectorize -fvect-cost-model=dynamic -ffp-contract=off -pthread \
+# The last two of the optimisations left out would turn sums and their operands around until registers spill.
+ALLFLAGS = -std=c11 -pedantic -ftree-vectorize -fvect-cost-model=dynamic -ffp-contract=off -fno-tree-reassoc -fno-tree-ter -pthread \
            $(WARN) $(SANFLAGS) $(CPPFLAGS) $(CFLAGS)
 LDLIBS   = -ljansson -lpcre2-8 -lzstd $(CUDA_LIB) -lm -pthread
 

@@ -1,33 +1,137 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ints_body.h - integer products of one format on x86, from the code that takes its blocks apart.
  *
- * Included by the file of a format that defines BLOCK (the struct), HAS_MIN and two functions, which
- * both return the scale of the whole block:
- *     parts(u, s, b): v, and min with HAS_MIN, of struct x86_block; s[16] whole scales for each 16
- *     whole(u, b): struct x86_ints */
+ * Included by the file of a format that defines BLOCK (the struct), HAS_MIN, SCALES (of a block: 8 or 16) and
+ *     float take(t, b): struct x86_taken, the scale of the whole block returned
+ *     words(w, t, b, g): the even and the odd elements of the group g of 32, before their scale
+ * and, unless NO_AVX512 is defined,
+ *     float whole(u, b): struct x86_ints */
+
+/* Where group g lies in quant_ints and quant_acts; 32 further on are its odd elements. */
+#define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
+
+/* What the 8 pairs of words of group g are multiplied with: s[g], or s[2 g] four times, then s[2 g + 1]. */
+X86_WORDS __m256i scale_of(const int32_t *s, int g)
+{
+    if (SCALES == 8)
+        return _mm256_set1_epi32(s[g]);
+    __m256i two = _mm256_castpd_si256(_mm256_broadcast_sd((const void *)(s + 2 * g)));
+
+    return _mm256_castps_si256(
+        _mm256_permutevar_ps(_mm256_castsi256_ps(two), _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1)));
+}
 
 TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t n)
 {
     const BLOCK *b = row;
 
     for (int64_t i = 0; i < n / 256; i++, b++, u++) {
-        struct x86_block    p;
-        _Alignas(16) int8_t s[16];
-        __m256              scale = _mm256_set1_ps(parts(&p, s, b));
+        struct x86_taken t;
+        __m256           scale = _mm256_set1_ps(take(&t, b));
 
-        for (int g = 0; g < 16; g++) {
-            __m256i v = _mm256_cvtepi8_epi16(_mm_load_si128((const void *)(p.v + 16 * g)));
+        for (int k = 0; k < 16; k += 8) { /* as both words of a pair */
+            __m256i s = _mm256_loadu_si256((const void *)(t.s + k));
 
-            v = _mm256_mullo_epi16(v, _mm256_set1_epi16(s[g]));
-            _mm256_store_si256((void *)(u->w + 16 * g), v);
+            s = _mm256_blend_epi16(s, _mm256_slli_epi32(s, 16), 0xaa);
+            _mm256_storeu_si256((void *)(t.s + k), s);
         }
+#define GROUP(g) \
+        do { \
+            __m256i w[2], s = scale_of(t.s, g); \
+            words(w, &t, b, g); \
+            _mm256_store_si256((void *)(u->w + PLACE(g)), _mm256_mullo_epi16(w[0], s)); \
+            _mm256_store_si256((void *)(u->w + PLACE(g) + 32), _mm256_mullo_epi16(w[1], s)); \
+        } while (0)
+        GROUP(0);
+        GROUP(1);
+        GROUP(2);
+        GROUP(3);
+        GROUP(4);
+        GROUP(5);
+        GROUP(6);
+        GROUP(7);
+#undef GROUP
         _mm256_store_ps(u->scale, scale);
         _mm256_store_ps(u->scale + 8, scale);
         if (HAS_MIN)
-            memcpy(u->min, p.min, sizeof(p.min));
+            memcpy(u->min, t.min, sizeof(t.min));
     }
 }
 
+/* The sum of a row's lanes as quant_dot_ints() has it. */
+TARGET_DOTS static inline float fold_avx2(__m256 lo, __m256 hi)
+{
+    __m256 a = _mm256_add_ps(lo, hi);
+    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+enum { AHEAD = 1024 }; /* bytes: a row is followed by the next, but pages stop the processor */
+
+/* Scales are taken some blocks ahead: one block at a time, their way through it would be what takes time. */
+enum { TAKEN = 8 };
+
+TARGET_DOTS static inline void block_avx2(__m256 sum[2], const BLOCK *b, const struct x86_taken *t,
+                                          const struct quant_acts *a)
+{
+    __m256i dots[2] = { _mm256_setzero_si256(), _mm256_setzero_si256() };
+    __m256  scale = _mm256_broadcast_ss(&t->scale);
+
+#define GROUP(g) \
+    do { \
+        __m256i w[2], p; \
+        words(w, t, b, g); \
+        p = _mm256_add_epi32(_mm256_madd_epi16(w[0], x86_load32(a->q + PLACE(g))), \
+                             _mm256_madd_epi16(w[1], x86_load32(a->q + PLACE(g) + 32))); \
+        p = _mm256_mullo_epi32(p, scale_of(t->s, g)); \
+        dots[(g) / 2 % 2] = _mm256_add_epi32(dots[(g) / 2 % 2], p); \
+    } while (0)
+    GROUP(0);
+    GROUP(1);
+    GROUP(2);
+    GROUP(3);
+    GROUP(4);
+    GROUP(5);
+    GROUP(6);
+    GROUP(7);
+#undef GROUP
+    for (int h = 0; h < 2; h++) {
+        if (HAS_MIN)
+            sum[h] = _mm256_fnmadd_ps(_mm256_load_ps(t->min + 8 * h), _mm256_load_ps(a->sum + 8 * h), sum[h]);
+        sum[h] = _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_load_ps(a->scale + 8 * h)),
+                                 _mm256_cvtepi32_ps(dots[h]), sum[h]);
+    }
+}
+
+TARGET_DOTS static float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n)
+{
+    __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
+
+    for (int64_t i = 0; i < n / 256; i += TAKEN) {
+        struct x86_taken t[TAKEN];
+        int              m = n / 256 - i < TAKEN ? (int)(n / 256 - i) : TAKEN;
+
+        for (int j = 0; j < m; j++) {
+            for (size_t k = 0; k < sizeof(BLOCK); k += 64)
+                _mm_prefetch((const char *)(b + j) + AHEAD + k, _MM_HINT_T0);
+            t[j].scale = take(t + j, b + j);
+        }
+        for (int j = 0; j < m; j++, b++, a++)
+            block_avx2(sum, b, t + j, a);
+    }
+    return fold_avx2(sum[0], sum[1]);
+}
+
+TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows,
+                                  const struct quant_acts *a, int64_t n)
+{
+    for (int r = 0; r < n_rows; r++)
+        y[r] = row_avx2((const void *)((const char *)rows + r * row_bytes), a, n);
+}
+
+#ifndef NO_AVX512
 TARGET_AVX512 static void ints_avx512(struct quant_ints *u, const void *row, int64_t n)
 {
     const BLOCK *b = row;
@@ -50,7 +154,6 @@ TARGET_AVX512 static void ints_avx512(struct quant_ints *u, const void *row, int
     }
 }
 
-/* The sum of a row's lanes as quant_dot_ints() has it. */
 TARGET_VNNI static inline float fold(__m512 v)
 {
     __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
@@ -62,7 +165,6 @@ TARGET_VNNI static inline float fold(__m512 v)
 
 TARGET_VNNI static float row_vnni(const BLOCK *b, const struct quant_acts *a, int64_t n)
 {
-    enum { AHEAD = 1024 }; /* bytes: a row is followed by the next, but pages stop the processor */
     __m512 sum = _mm512_setzero_ps();
 
     for (int64_t i = 0; i < n / 256; i++, b++, a++) {
@@ -94,3 +196,4 @@ TARGET_VNNI static void dots_vnni(float *y, const void *rows, int64_t row_bytes,
     for (int r = 0; r < n_rows; r++)
         y[r] = row_vnni((const void *)((const char *)rows + r * row_bytes), a, n);
 }
+#endif

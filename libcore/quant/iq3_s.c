@@ -42,7 +42,7 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
             for (unsigned k = 0; k < 4; k++) {
                 int mag = (int)(entry >> 4 * k & 7u) * 2 + 1;
 
-                u->w[4 * g + (int)k] = (int16_t)(s * ((signs >> k & 1u) != 0 ? -mag : mag));
+                u->w[quant_int_place(4 * g + (int)k)] = (int16_t)(s * ((signs >> k & 1u) != 0 ? -mag : mag));
             }
         }
     }
@@ -164,7 +164,7 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-/* The scales of the 8 groups of 32, each twice. */
+/* The scales of the 8 groups of 32. */
 TARGET_AVX2 static inline __m128i odd_scales(const struct quant_iq3_s *b)
 {
     int nibbles;
@@ -173,13 +173,12 @@ TARGET_AVX2 static inline __m128i odd_scales(const struct quant_iq3_s *b)
     __m128i s = _mm_cvtsi32_si128(nibbles);
 
     s = _mm_unpacklo_epi8(x86_low(s), x86_high(s));
-    s = _mm_add_epi8(_mm_add_epi8(s, s), _mm_set1_epi8(1));
-    return _mm_unpacklo_epi8(s, s);
+    return _mm_add_epi8(_mm_add_epi8(s, s), _mm_set1_epi8(1));
 }
 
-TARGET_AVX2 static inline float parts(struct x86_block *u, int8_t s[16], const struct quant_iq3_s *b)
+TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_iq3_s *b)
 {
-    x86_store16(s, odd_scales(b));
+    x86_whole_scales(t->s, odd_scales(b));
     for (int g = 0; g < 8; g++) {
         uint64_t e0 = four_entries(b->qs + 8 * g, b->qh[g]);
         uint64_t e1 = four_entries(b->qs + 8 * g + 4, b->qh[g] >> 4u);
@@ -188,57 +187,75 @@ TARGET_AVX2 static inline float parts(struct x86_block *u, int8_t s[16], const s
         uint32_t signs;
 
         memcpy(&signs, b->signs + 4 * g, sizeof(signs));
-        x86_store16(u->v + 32 * g, odd(_mm_unpacklo_epi8(lo, hi), signs));
-        x86_store16(u->v + 32 * g + 16, odd(_mm_unpackhi_epi8(lo, hi), signs >> 16));
+        x86_store16(t->v + 32 * g, odd(_mm_unpacklo_epi8(lo, hi), signs));
+        x86_store16(t->v + 32 * g + 16, odd(_mm_unpackhi_epi8(lo, hi), signs >> 16));
     }
     return _cvtsh_ss(b->d);
 }
 
-/* 32 signed numbers times their scale. */
-TARGET_AVX512 static inline __m512i signed_words(__m256i v, const uint8_t *signs, __m512i s)
+X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_iq3_s *b, int g)
 {
-    __m512i  w = _mm512_mullo_epi16(_mm512_cvtepu8_epi16(v), s);
-    uint32_t minus;
+    (void)b;
+    x86_split_signed(w, x86_load32(t->v + 32 * g));
+}
 
-    memcpy(&minus, signs, sizeof(minus));
-    return _mm512_mask_sub_epi16(w, (__mmask32)minus, _mm512_setzero_si512(), w);
+/* 32 magnitudes from their digits, times s, signed: the even bits of signs[g] and signs[g + 2], or the odd. */
+TARGET_AVX512 static inline __m512i signed_words(__m256i digits, const uint8_t *signs, __m512i s, int odd)
+{
+    __m512i  w = _mm512_cvtepu8_epi16(digits);
+    uint32_t first, second;
+
+    w = _mm512_add_epi16(_mm512_add_epi16(w, w), _mm512_set1_epi16(1));
+    w = _mm512_mullo_epi16(w, s);
+    memcpy(&first, signs, sizeof(first));
+    memcpy(&second, signs + 8, sizeof(second));
+    first = first >> odd & 0x55555555u;
+    second = second >> odd & 0x55555555u;
+    /* every other bit of 32: as 16 */
+    uint64_t m = first | (uint64_t)second << 32;
+
+    m = (m | m >> 1) & 0x3333333333333333u;
+    m = (m | m >> 2) & 0x0f0f0f0f0f0f0f0fu;
+    m = (m | m >> 4) & 0x00ff00ff00ff00ffu;
+    m = (m | m >> 8) & 0x0000ffff0000ffffu;
+    return _mm512_mask_sub_epi16(w, (__mmask32)(m | m >> 16), _mm512_setzero_si512(), w);
 }
 
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq3_s *b)
 {
-    const __m512i low = _mm512_set1_epi8(15), one = _mm512_set1_epi8(1);
-    const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-    const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    const __m512i low = _mm512_set1_epi8(15);
     __m256i       s = _mm256_cvtepu8_epi16(odd_scales(b));
-    uint32_t      h[2];
+    uint32_t      codes[2];
 
-    memcpy(h, b->qh, sizeof(h));
-#define WORDS(g, v) u->w[g] = signed_words(v, b->signs + 4 * (g), x86_word(s, 2 * (g)))
-#define HALF(k) \
+    memcpy(codes, b->qh, sizeof(codes));
+    /* An entry is a word of four digits: 0 and 2 are the low nibbles, even elements. */
+#define TWO(c, h, pick) \
     do { \
-        __m512i e = look_up(b->qs + 32 * (k), h[k]); \
+        __m512i scale = x86_word(s, 4 * (c) + (h)); \
+        const uint8_t *signs = b->signs + 16 * (c) + 4 * (h); \
+        u->w[4 * (c) + 2 * (h)] = \
+            signed_words(_mm512_castsi512_si256(_mm512_shuffle_i64x2(lo, lo, pick)), signs, scale, 0); \
+        u->w[4 * (c) + 2 * (h) + 1] = \
+            signed_words(_mm512_castsi512_si256(_mm512_shuffle_i64x2(hi, hi, pick)), signs, scale, 1); \
+    } while (0)
+#define HALF(c) \
+    do { \
+        __m512i e = look_up(b->qs + 32 * (c), codes[c]); \
         __m512i lo = _mm512_and_si512(e, low); \
         __m512i hi = _mm512_and_si512(_mm512_srli_epi16(e, 4), low); \
-        lo = _mm512_add_epi8(_mm512_add_epi8(lo, lo), one); \
-        hi = _mm512_add_epi8(_mm512_add_epi8(hi, hi), one); \
-        e = _mm512_unpacklo_epi8(lo, hi); \
-        hi = _mm512_unpackhi_epi8(lo, hi); \
-        lo = _mm512_permutex2var_epi64(e, first, hi); \
-        hi = _mm512_permutex2var_epi64(e, second, hi); \
-        WORDS(4 * (k), _mm512_castsi512_si256(lo)); \
-        WORDS(4 * (k) + 1, _mm512_extracti64x4_epi64(lo, 1)); \
-        WORDS(4 * (k) + 2, _mm512_castsi512_si256(hi)); \
-        WORDS(4 * (k) + 3, _mm512_extracti64x4_epi64(hi, 1)); \
+        TWO(c, 0, 0x08); \
+        TWO(c, 1, 0x0d); \
     } while (0)
     HALF(0);
     HALF(1);
 #undef HALF
-#undef WORDS
+#undef TWO
     return _cvtsh_ss(b->d);
 }
 
 #define BLOCK   struct quant_iq3_s
 #define HAS_MIN false
+#define SCALES  8
 #include "quant/ints_body.h"
 #endif
 

@@ -38,8 +38,8 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
             int s = ((b->sl[g / 2] >> g % 2 * 4 & 15) | (b->sh >> 2 * g & 3) << 4) - 32;
 
             for (int j = 0; j < 16; j++) {
-                u->w[32 * g + j] = (int16_t)(s * quant_iq4nl_values[q[j] & 15]);
-                u->w[32 * g + j + 16] = (int16_t)(s * quant_iq4nl_values[q[j] >> 4]);
+                u->w[quant_int_place(32 * g + j)] = (int16_t)(s * quant_iq4nl_values[q[j] & 15]);
+                u->w[quant_int_place(32 * g + j + 16)] = (int16_t)(s * quant_iq4nl_values[q[j] >> 4]);
             }
         }
     }
@@ -82,65 +82,63 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-TARGET_AVX2 static inline float parts(struct x86_block *u, int8_t s[16], const struct quant_iq4_xs *b)
+/* The scales of the 8 groups of 32, as words. */
+TARGET_AVX2 static inline __m128i scales(const struct quant_iq4_xs *b)
 {
-    const __m128i value = x86_load16(quant_iq4nl_values);
+    const __m128i up = _mm_setr_epi16(1 << 14, 1 << 12, 1 << 10, 1 << 8, 1 << 6, 1 << 4, 1 << 2, 1);
+    int           nibbles;
 
-    for (int g = 0; g < 8; g++) {
-        __m128i q = x86_load16(b->qs + 16 * g);
-        int     scale = (b->sl[g / 2] >> g % 2 * 4 & 15) | (b->sh >> 2 * g & 3) << 4;
+    memcpy(&nibbles, b->sl, sizeof(nibbles));
+    __m128i sl = _mm_cvtsi32_si128(nibbles);
+    __m128i sh = _mm_srli_epi16(_mm_mullo_epi16(_mm_set1_epi16((short)b->sh), up), 14);
 
-        x86_store16(u->v + 32 * g, _mm_shuffle_epi8(value, x86_low(q)));
-        x86_store16(u->v + 32 * g + 16, _mm_shuffle_epi8(value, x86_high(q)));
-        s[2 * g] = s[2 * g + 1] = (int8_t)(scale - 32);
-    }
+    sl = _mm_cvtepu8_epi16(_mm_unpacklo_epi8(x86_low(sl), x86_high(sl)));
+    return _mm_sub_epi16(_mm_or_si128(sl, _mm_slli_epi16(sh, 4)), _mm_set1_epi16(32));
+}
+
+TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_iq4_xs *b)
+{
+    _mm256_storeu_si256((void *)t->s, _mm256_cvtepi16_epi32(scales(b)));
     return _cvtsh_ss(b->d);
 }
 
-TARGET_AVX512 static inline __m256i scales(const struct quant_iq4_xs *b)
+X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_iq4_xs *b, int g)
 {
-    int nibbles;
+    __m256i q = _mm256_broadcastsi128_si256(x86_load16(b->qs + 16 * g));
 
-    memcpy(&nibbles, b->sl, sizeof(nibbles));
-    __m128i sl = _mm_cvtsi32_si128(nibbles), sh = _mm_set1_epi16((short)b->sh);
+    (void)t;
+    q = _mm256_and_si256(_mm256_srlv_epi64(q, _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
+    /* unsigned while they are bytes, which are easier to split */
+    __m128i table = _mm_xor_si128(x86_load16(quant_iq4nl_values), _mm_set1_epi8(-128));
 
-    sl = _mm_cvtepu8_epi16(_mm_unpacklo_epi8(x86_low(sl), x86_high(sl)));
-    sh = _mm_srlv_epi16(sh, _mm_setr_epi16(0, 2, 4, 6, 8, 10, 12, 14));
-    sh = _mm_slli_epi16(_mm_and_si128(sh, _mm_set1_epi16(3)), 4);
-    return _mm256_castsi128_si256(_mm_sub_epi16(_mm_or_si128(sl, sh), _mm_set1_epi16(32)));
+    x86_split_less(w, _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), q), 128);
 }
 
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq4_xs *b)
 {
     const __m512i value = _mm512_broadcast_i32x4(x86_load16(quant_iq4nl_values));
-    const __m512i low = _mm512_set1_epi8(15);
-    const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-    const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-    __m256i       s = scales(b);
+    const __m512i nibble = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4), low = _mm512_set1_epi8(15);
+    __m256i       s = _mm256_castsi128_si256(scales(b));
 
-#define TWO(g, v) \
-    u->w[g] = _mm512_mullo_epi16(_mm512_cvtepi8_epi16(_mm512_castsi512_si256(v)), x86_word(s, g)); \
-    u->w[(g) + 1] = _mm512_mullo_epi16(_mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64(v, 1)), \
-                                       x86_word(s, (g) + 1))
-#define HALF(k) \
+#define CODES(c, h, pick) \
     do { \
-        __m512i q = _mm512_loadu_si512(b->qs + 64 * (k)); \
-        __m512i lo = _mm512_shuffle_epi8(value, _mm512_and_si512(q, low)); \
-        __m512i hi = _mm512_shuffle_epi8(value, _mm512_and_si512(_mm512_srli_epi16(q, 4), low)); \
-        q = _mm512_permutex2var_epi64(lo, first, hi); \
-        lo = _mm512_permutex2var_epi64(lo, second, hi); \
-        TWO(4 * (k), q); \
-        TWO(4 * (k) + 2, lo); \
+        __m512i q = _mm512_loadu_si512(b->qs + 64 * (c)); \
+        q = _mm512_srlv_epi64(_mm512_shuffle_i64x2(q, q, pick), nibble); \
+        q = _mm512_shuffle_epi8(value, _mm512_and_si512(q, low)); \
+        X86_STORE(u, c, h, _mm512_srai_epi16(_mm512_slli_epi16(q, 8), 8), _mm512_srai_epi16(q, 8), \
+                  x86_word(s, 4 * (c) + (h))); \
     } while (0)
-    HALF(0);
-    HALF(1);
-#undef HALF
-#undef TWO
+    CODES(0, 0, 0xa0);
+    CODES(0, 1, 0xf5);
+    CODES(1, 0, 0xa0);
+    CODES(1, 1, 0xf5);
+#undef CODES
     return _cvtsh_ss(b->d);
 }
 
 #define BLOCK   struct quant_iq4_xs
 #define HAS_MIN false
+#define SCALES  8
 #include "quant/ints_body.h"
 #endif
 

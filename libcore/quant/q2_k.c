@@ -38,7 +38,7 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
 
             u->min[g] = dmin * (float)(b->sc[g] >> 4);
             for (int l = 0; l < 16; l++)
-                u->w[16 * g + l] = (int16_t)((b->sc[g] & 15) * (q[l] >> shift & 3));
+                u->w[quant_int_place(16 * g + l)] = (int16_t)((b->sc[g] & 15) * (q[l] >> shift & 3));
         }
     }
 }
@@ -81,11 +81,25 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-TARGET_AVX2 static inline float parts(struct x86_block *u, int8_t s[16], const struct quant_q2_k *b)
+TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_q2_k *b)
 {
-    unpack(u, b);
-    x86_store16(s, x86_low(x86_load16(b->sc)));
+    __m128i sc = x86_load16(b->sc), s = x86_low(sc), m = x86_high(sc);
+    float   dmin = _cvtsh_ss(b->dmin);
+
+    x86_whole_scales(t->s, s);
+    x86_whole_scales(t->s + 8, _mm_unpackhi_epi64(s, s));
+    x86_floats_of(t->min, m, dmin);
+    x86_floats_of(t->min + 8, _mm_unpackhi_epi64(m, m), dmin);
     return _cvtsh_ss(b->d);
+}
+
+X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q2_k *b, int g)
+{
+    __m256i q = x86_load32(b->qs + g / 4 * 32), three = _mm256_set1_epi16(3);
+
+    (void)t;
+    w[0] = _mm256_and_si256(_mm256_srli_epi16(q, g % 4 * 2), three);
+    w[1] = _mm256_and_si256(_mm256_srli_epi16(q, g % 4 * 2 + 8), three);
 }
 
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q2_k *b)
@@ -95,25 +109,23 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q2_k *b)
     __m256i       s = _mm256_cvtepu8_epi16(x86_low(sc));
 
     u->min = x86_times(x86_high(sc), _cvtsh_ss(b->dmin));
-#define WORDS(g, v) \
-    u->w[g] = _mm512_mullo_epi16(_mm512_and_si512(v, three), x86_two_words(s, 2 * (g)))
-#define HALF(k) \
+#define CODES(c, h) \
     do { \
-        __m512i q = x86_words(b->qs + 32 * (k)); \
-        WORDS(4 * (k), q); \
-        WORDS(4 * (k) + 1, _mm512_srli_epi16(q, 2)); \
-        WORDS(4 * (k) + 2, _mm512_srli_epi16(q, 4)); \
-        WORDS(4 * (k) + 3, _mm512_srli_epi16(q, 6)); \
+        __m512i q = X86_SHIFT(x86_twice(b->qs + 32 * (c)), 2 * (h), 2 * (h) + 4); \
+        X86_STORE(u, c, h, _mm512_and_si512(q, three), _mm512_and_si512(_mm512_srli_epi16(q, 8), three), \
+                  x86_two_words(s, 4 * (c) + (h))); \
     } while (0)
-    HALF(0);
-    HALF(1);
-#undef HALF
-#undef WORDS
+    CODES(0, 0);
+    CODES(0, 1);
+    CODES(1, 0);
+    CODES(1, 1);
+#undef CODES
     return _cvtsh_ss(b->d);
 }
 
 #define BLOCK   struct quant_q2_k
 #define HAS_MIN true
+#define SCALES  16
 #include "quant/ints_body.h"
 #endif
 

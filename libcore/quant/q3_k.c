@@ -43,7 +43,7 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
             int            shift = g % 8 / 2 * 2, bit = g / 2;
 
             for (int l = 0; l < 16; l++)
-                u->w[16 * g + l] = (int16_t)((sc[g] - 32) *
+                u->w[quant_int_place(16 * g + l)] = (int16_t)((sc[g] - 32) *
                                             ((q[l] >> shift & 3) + (h[l] >> bit & 1) * 4 - 4));
         }
     }
@@ -94,16 +94,8 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-TARGET_AVX2 static inline float parts(struct x86_block *u, int8_t s[16], const struct quant_q3_k *b)
-{
-    unpack(u, b);
-    k_scales_3((uint8_t *)s, b->sc);
-    x86_store16(s, _mm_sub_epi8(x86_load16(s), _mm_set1_epi8(32)));
-    return _cvtsh_ss(b->d);
-}
-
 /* The scales as words. */
-TARGET_AVX512 static inline __m256i scales(const struct quant_q3_k *b)
+TARGET_AVX2 static inline __m256i scales(const struct quant_q3_k *b)
 {
     __m128i v = x86_load16((const char *)b + offsetof(struct quant_q3_k, sc) - 4);
     __m128i lo = _mm_srlv_epi32(_mm_shuffle_epi32(v, 0x99), _mm_setr_epi32(0, 0, 4, 4));
@@ -114,36 +106,48 @@ TARGET_AVX512 static inline __m256i scales(const struct quant_q3_k *b)
                             _mm256_set1_epi16(32));
 }
 
+TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_q3_k *b)
+{
+    __m256i s = scales(b);
+
+    _mm256_storeu_si256((void *)t->s, _mm256_cvtepi16_epi32(_mm256_castsi256_si128(s)));
+    _mm256_storeu_si256((void *)(t->s + 8), _mm256_cvtepi16_epi32(_mm256_extracti128_si256(s, 1)));
+    return _cvtsh_ss(b->d);
+}
+
+X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q3_k *b, int g)
+{
+    __m256i q = _mm256_srli_epi16(x86_load32(b->qs + g / 4 * 32), g % 4 * 2);
+    __m256i h = _mm256_and_si256(x86_bit(x86_load32(b->hmask), g, 2), _mm256_set1_epi8(4));
+
+    (void)t;
+    x86_split_less(w, _mm256_or_si256(_mm256_and_si256(q, _mm256_set1_epi8(3)), h), 4);
+}
+
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q3_k *b)
 {
-    const __m512i three = _mm512_set1_epi16(3), four = _mm512_set1_epi16(4);
-    __m512i       h = x86_words(b->hmask);
+    const __m512i three = _mm512_set1_epi8(3), four = _mm512_set1_epi8(4);
+    __m512i       mask = x86_twice(b->hmask);
     __m256i       s = scales(b);
 
-#define WORDS(g, v) \
+#define CODES(c, h) \
     do { \
-        __m512i w = _mm512_and_si512(v, three); \
-        __mmask32 minus = _mm512_testn_epi16_mask(h, _mm512_set1_epi16(1 << (g))); \
-        w = _mm512_mask_sub_epi16(w, minus, w, four); \
-        u->w[g] = _mm512_mullo_epi16(w, x86_two_words(s, 2 * (g))); \
+        __m512i q = X86_SHIFT(x86_twice(b->qs + 32 * (c)), 2 * (h), 2 * (h) + 4); \
+        __m512i t = X86_TURN(mask, 4 * (c) + (h) - 2, 4 * (c) + (h)); \
+        q = _mm512_or_si512(_mm512_and_si512(q, three), _mm512_and_si512(t, four)); \
+        X86_STORE(u, c, h, X86_LESS(X86_EVEN(q), 4), X86_LESS(X86_ODD(q), 4), x86_two_words(s, 4 * (c) + (h))); \
     } while (0)
-#define HALF(k) \
-    do { \
-        __m512i q = x86_words(b->qs + 32 * (k)); \
-        WORDS(4 * (k), q); \
-        WORDS(4 * (k) + 1, _mm512_srli_epi16(q, 2)); \
-        WORDS(4 * (k) + 2, _mm512_srli_epi16(q, 4)); \
-        WORDS(4 * (k) + 3, _mm512_srli_epi16(q, 6)); \
-    } while (0)
-    HALF(0);
-    HALF(1);
-#undef HALF
-#undef WORDS
+    CODES(0, 0);
+    CODES(0, 1);
+    CODES(1, 0);
+    CODES(1, 1);
+#undef CODES
     return _cvtsh_ss(b->d);
 }
 
 #define BLOCK   struct quant_q3_k
 #define HAS_MIN false
+#define SCALES  16
 #include "quant/ints_body.h"
 #endif
 

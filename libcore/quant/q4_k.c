@@ -43,7 +43,7 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
 
             u->min[2 * g] = u->min[2 * g + 1] = dmin * (float)sm[8 + g];
             for (int l = 0; l < 32; l++)
-                u->w[32 * g + l] = (int16_t)(sm[g] * (q[l] >> shift & 15));
+                u->w[quant_int_place(32 * g + l)] = (int16_t)(sm[g] * (q[l] >> shift & 15));
         }
     }
 }
@@ -98,15 +98,20 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-TARGET_AVX2 static inline float parts(struct x86_block *u, int8_t s[16], const struct quant_q4_k *b)
+TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_q4_k *b)
 {
-    __m128i sm;
-
-    unpack(u, b);
-    k_scales_45((uint8_t *)s, b->sc);
-    sm = x86_load16(s);
-    x86_store16(s, _mm_unpacklo_epi8(sm, sm));
+    x86_take_45(t, b, _cvtsh_ss(b->dmin));
     return _cvtsh_ss(b->d);
+}
+
+X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q4_k *b, int g)
+{
+    const __m256i low = _mm256_set1_epi16(15);
+    __m256i       q = x86_load32(b->qs + g / 2 * 32);
+
+    (void)t;
+    w[0] = _mm256_and_si256(g % 2 == 0 ? q : _mm256_srli_epi16(q, 4), low);
+    w[1] = g % 2 == 0 ? _mm256_and_si256(_mm256_srli_epi16(q, 8), low) : _mm256_srli_epi16(q, 12);
 }
 
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q4_k *b)
@@ -116,24 +121,22 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q4_k *b)
     __m256i       s = _mm256_cvtepu8_epi16(sm);
 
     u->min = x86_times(_mm_unpackhi_epi8(sm, sm), _cvtsh_ss(b->dmin));
-#define TWO(g) \
+#define HALF(c) \
     do { \
-        __m512i q = x86_words(b->qs + 16 * (g)); \
-        __m512i q0 = _mm512_and_si512(q, low), q1 = _mm512_srli_epi16(q, 4); \
-\
-        u->w[g] = _mm512_mullo_epi16(q0, x86_word(s, g)); \
-        u->w[(g) + 1] = _mm512_mullo_epi16(q1, x86_word(s, (g) + 1)); \
+        __m512i q = _mm512_loadu_si512(b->qs + 64 * (c)), q1 = _mm512_srli_epi16(q, 4); \
+        X86_STORE(u, c, 0, _mm512_and_si512(q, low), _mm512_and_si512(_mm512_srli_epi16(q, 8), low), \
+                  x86_word(s, 4 * (c))); \
+        X86_STORE(u, c, 1, _mm512_and_si512(q1, low), _mm512_srli_epi16(q, 12), x86_word(s, 4 * (c) + 1)); \
     } while (0)
-    TWO(0);
-    TWO(2);
-    TWO(4);
-    TWO(6);
-#undef TWO
+    HALF(0);
+    HALF(1);
+#undef HALF
     return _cvtsh_ss(b->d);
 }
 
 #define BLOCK   struct quant_q4_k
 #define HAS_MIN true
+#define SCALES  8
 #include "quant/ints_body.h"
 #endif
 

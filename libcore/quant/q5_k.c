@@ -46,7 +46,7 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
 
             u->min[2 * g] = u->min[2 * g + 1] = dmin * (float)sm[8 + g];
             for (int l = 0; l < 32; l++)
-                u->w[32 * g + l] = (int16_t)(sm[g] * ((q[l] >> shift & 15) | (b->qh[l] >> g & 1) << 4));
+                u->w[quant_int_place(32 * g + l)] = (int16_t)(sm[g] * ((q[l] >> shift & 15) | (b->qh[l] >> g & 1) << 4));
         }
     }
 }
@@ -93,47 +93,47 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-TARGET_AVX2 static inline float parts(struct x86_block *u, int8_t s[16], const struct quant_q5_k *b)
+TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_q5_k *b)
 {
-    __m128i sm;
-
-    unpack(u, b);
-    k_scales_45((uint8_t *)s, b->sc);
-    sm = x86_load16(s);
-    x86_store16(s, _mm_unpacklo_epi8(sm, sm));
+    x86_take_45(t, b, _cvtsh_ss(b->dmin));
     return _cvtsh_ss(b->d);
+}
+
+X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q5_k *b, int g)
+{
+    __m256i q = x86_load32(b->qs + g / 2 * 32), h = x86_bit(x86_load32(b->qh), g, 4);
+
+    (void)t;
+    q = _mm256_and_si256(g % 2 == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
+    x86_split(w, _mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(16))));
 }
 
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q5_k *b)
 {
-    const __m512i low = _mm512_set1_epi16(15), fifth = _mm512_set1_epi16(16);
-    __m512i       h = x86_words(b->qh);
+    const __m512i low = _mm512_set1_epi8(15), fifth = _mm512_set1_epi8(16);
+    __m512i       qh = x86_twice(b->qh);
     __m128i       sm = x86_scales_minima(b);
     __m256i       s = _mm256_cvtepu8_epi16(sm);
 
     u->min = x86_times(_mm_unpackhi_epi8(sm, sm), _cvtsh_ss(b->dmin));
-#define TWO(g) \
+#define CODES(c, h) \
     do { \
-        __m512i q = x86_words(b->qs + 16 * (g)); \
-        __m512i q0 = _mm512_and_si512(q, low), q1 = _mm512_srli_epi16(q, 4); \
-        __mmask32 h0 = _mm512_test_epi16_mask(h, _mm512_set1_epi16(1 << (g))); \
-        __mmask32 h1 = _mm512_test_epi16_mask(h, _mm512_set1_epi16(2 << (g))); \
-        q0 = _mm512_mask_add_epi16(q0, h0, q0, fifth); \
-        q1 = _mm512_mask_add_epi16(q1, h1, q1, fifth); \
-\
-        u->w[g] = _mm512_mullo_epi16(q0, x86_word(s, g)); \
-        u->w[(g) + 1] = _mm512_mullo_epi16(q1, x86_word(s, (g) + 1)); \
+        __m512i q = _mm512_srli_epi16(_mm512_loadu_si512(b->qs + 64 * (c)), 4 * (h)); \
+        __m512i top = X86_TURN(qh, 4 * (c) + (h) - 4, 4 * (c) + (h) - 2); \
+        q = _mm512_or_si512(_mm512_and_si512(q, low), _mm512_and_si512(top, fifth)); \
+        X86_STORE(u, c, h, X86_EVEN(q), X86_ODD(q), x86_word(s, 4 * (c) + (h))); \
     } while (0)
-    TWO(0);
-    TWO(2);
-    TWO(4);
-    TWO(6);
-#undef TWO
+    CODES(0, 0);
+    CODES(0, 1);
+    CODES(1, 0);
+    CODES(1, 1);
+#undef CODES
     return _cvtsh_ss(b->d);
 }
 
 #define BLOCK   struct quant_q5_k
 #define HAS_MIN true
+#define SCALES  8
 #include "quant/ints_body.h"
 #endif
 

@@ -42,7 +42,7 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
             for (int l = 0; l < 16; l++) {
                 int v = (lo[l] >> nibble & 15) | (hi[l] >> pair & 3) << 4;
 
-                u->w[16 * g + l] = (int16_t)(b->sc[g] * (v - 32));
+                u->w[quant_int_place(16 * g + l)] = (int16_t)(b->sc[g] * (v - 32));
             }
         }
     }
@@ -96,45 +96,49 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-TARGET_AVX2 static inline float parts(struct x86_block *u, int8_t s[16], const struct quant_q6_k *b)
+TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_q6_k *b)
 {
-    unpack(u, b);
-    memcpy(s, b->sc, sizeof(b->sc));
+    __m128i s = x86_load16(b->sc);
+
+    x86_whole_scales(t->s, s);
+    x86_whole_scales(t->s + 8, _mm_unpackhi_epi64(s, s));
     return _cvtsh_ss(b->d);
 }
 
-/* 32 elements: the low nibbles of the words q, bits 4 and 5 of the words h, minus 32, times s. */
-TARGET_AVX512 static inline __m512i six_words(__m512i q, __m512i h, __m512i s)
+X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q6_k *b, int g)
 {
-    __m512i lo = _mm512_and_si512(q, _mm512_set1_epi16(15));
-    __m512i hi = _mm512_and_si512(h, _mm512_set1_epi16(48));
+    __m256i q = x86_load32(b->ql + g / 4 * 64 + g % 2 * 32);
+    __m256i h = x86_bit(x86_load32(b->qh + g / 4 * 32), g % 4 * 2, 4);
 
-    return _mm512_mullo_epi16(
-        _mm512_sub_epi16(_mm512_or_si512(lo, hi), _mm512_set1_epi16(32)), s);
+    (void)t;
+    q = _mm256_and_si256(g % 4 < 2 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
+    x86_split_less(w, _mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(48))), 32);
 }
+
 
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q6_k *b)
 {
-    __m256i s = _mm256_cvtepi8_epi16(x86_load16(b->sc));
+    const __m512i low = _mm512_set1_epi8(15), top = _mm512_set1_epi8(48);
+    __m256i       s = _mm256_cvtepi8_epi16(x86_load16(b->sc));
 
-#define HALF(k) \
+#define CODES(c, h) \
     do { \
-        __m512i q0 = x86_words(b->ql + 64 * (k)), q1 = x86_words(b->ql + 64 * (k) + 32); \
-        __m512i h = x86_words(b->qh + 32 * (k)); \
-        u->w[4 * (k)] = six_words(q0, _mm512_slli_epi16(h, 4), x86_two_words(s, 8 * (k))); \
-        u->w[4 * (k) + 1] = six_words(q1, _mm512_slli_epi16(h, 2), x86_two_words(s, 8 * (k) + 2)); \
-        u->w[4 * (k) + 2] = six_words(_mm512_srli_epi16(q0, 4), h, x86_two_words(s, 8 * (k) + 4)); \
-        u->w[4 * (k) + 3] = six_words(_mm512_srli_epi16(q1, 4), _mm512_srli_epi16(h, 2), \
-                                      x86_two_words(s, 8 * (k) + 6)); \
+        __m512i q = X86_SHIFT(x86_twice(b->ql + 64 * (c) + 32 * (h)), 0, 4); \
+        __m512i t = X86_TURN(x86_twice(b->qh + 32 * (c)), 2 * (h) - 4, 2 * (h)); \
+        q = _mm512_or_si512(_mm512_and_si512(q, low), _mm512_and_si512(t, top)); \
+        X86_STORE(u, c, h, X86_LESS(X86_EVEN(q), 32), X86_LESS(X86_ODD(q), 32), x86_two_words(s, 4 * (c) + (h))); \
     } while (0)
-    HALF(0);
-    HALF(1);
-#undef HALF
+    CODES(0, 0);
+    CODES(0, 1);
+    CODES(1, 0);
+    CODES(1, 1);
+#undef CODES
     return _cvtsh_ss(b->d);
 }
 
 #define BLOCK   struct quant_q6_k
 #define HAS_MIN false
+#define SCALES  16
 #include "quant/ints_body.h"
 #endif
 

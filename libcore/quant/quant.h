@@ -37,9 +37,16 @@ typedef void quant_encode_fn(void *row, const float *x, int64_t n, const float *
  * scale, less a minimum for each 16 elements where has_min is set:
  *     weight = scale * w[i] - min[i / 16],   |w[i]| <= 4096
  * Activations are rounded to 16 bits, so that the sum of 16 products never leaves an int32. A block's
- * elements are dealt to 16 lanes, element i to lane i % 32 / 2: the 16 of a lane share the scale of
- * activations and are summed exactly. Arrays of blocks are 64-byte aligned. */
+ * elements are dealt to 16 lanes, element i to lane i / 64 % 2 * 8 + i % 32 / 4: the 16 of a lane share the
+ * scale of activations and are summed exactly. Both arrays hold element i at quant_int_place(i): each 32
+ * begin with the even elements of one group of 32, or the odd ones, then those of the group 64 further
+ * on, so that place p belongs to lane p % 32 / 2, and bytes of codes fall apart into words by a mask and a
+ * shift. Arrays of blocks are 64-byte aligned. */
 enum { QUANT_INT_BLOCK = 256 };
+static inline int quant_int_place(int i)
+{
+    return i / 128 * 128 + i / 32 % 2 * 64 + i % 2 * 32 + i / 64 % 2 * 16 + i % 32 / 2;
+}
 struct quant_ints {
     int16_t w[256];
     float   min[16];   /* untouched without has_min */
@@ -57,8 +64,8 @@ static inline void quant_ints_scale(struct quant_ints *u, float scale)
 }
 typedef void quant_ints_fn(struct quant_ints *u, const void *row, int64_t n);
 /* scale = max / 32767, max the largest magnitude in the lane; q = x * (32767 / max), to nearest even; a
- * max that is not finite makes scale NaN and q 0, one below 2^-100 makes both 0. sum: for 8 lanes,
- * t[l] = scale[l] * (float)(q[2 l] + q[2 l + 1]), then t[l] += t[l + 4] for l < 4, then 2 and 1. */
+ * max that is not finite makes scale NaN and q 0, one below 2^-100 makes both 0. sum: 16 elements
+ * lie in 4 lanes; t[l] = scale * (float)(sum of its 4 q), l < 4, ascending, then t[l] += t[l + 2], then 1. */
 typedef void quant_round_fn(struct quant_acts *a, const float *x, int64_t n);
 /* y[i] = product of row i (row_bytes apart) with a, i < n_rows; the bytes of quant_dot_ints() */
 typedef void quant_int_dots_fn(float *y, const void *rows, int64_t row_bytes, int n_rows,
@@ -78,7 +85,8 @@ struct quant_type {
     quant_ints_fn   *ints;          /* or NULL */
     quant_ints_fn   *ints_avx2;     /* or NULL; both the same bytes faster */
     quant_ints_fn   *ints_avx512;
-    quant_int_dots_fn *dots_vnni;   /* or NULL: AVX-512 with VNNI, straight from the stored rows */
+    quant_int_dots_fn *dots_avx2;   /* or NULL; straight from the stored rows */
+    quant_int_dots_fn *dots_vnni;   /* or NULL; AVX-512 with VNNI */
 };
 
 extern const struct quant_type *const quant_types[QUANT_N];
@@ -95,6 +103,7 @@ quant_decode_fn *quant_decoder(int type, unsigned simd);
 
 /* Likewise for whole numbers; NULL where the type has none. */
 quant_ints_fn  *quant_int_decoder(int type, unsigned simd);
+quant_int_dots_fn *quant_int_dotter(int type, unsigned simd);
 quant_round_fn *quant_rounder(unsigned simd);
 
 /* The scalar dot product that defines a product of a stored row with a float vector: decode, then 16

@@ -23,18 +23,18 @@ static float scale_of(uint32_t bits, float *inverse)
     return max / 32767.0f;
 }
 
+/* The scales of lanes and their inverses; x a block in the order of the file. */
 static void scales_of(float scale[16], float inverse[16], const float *x)
 {
-    for (int l = 0; l < 16; l++) {
-        uint32_t max = 0;
+    uint32_t max[16] = { 0 };
 
-        for (int i = 2 * l; i < 256; i += i % 2 == 0 ? 1 : 31) {
-            uint32_t bits = half_f32_bits(x[i]) & MAGNITUDE;
+    for (int i = 0; i < 256; i++) {
+        uint32_t bits = half_f32_bits(x[i]) & MAGNITUDE, *m = max + quant_int_place(i) % 32 / 2;
 
-            max = bits > max ? bits : max;
-        }
-        scale[l] = scale_of(max, inverse + l);
+        *m = bits > *m ? bits : *m;
     }
+    for (int l = 0; l < 16; l++)
+        scale[l] = scale_of(max[l], inverse + l);
 }
 
 static void round_scalar(struct quant_acts *a, const float *x, int64_t n)
@@ -44,67 +44,102 @@ static void round_scalar(struct quant_acts *a, const float *x, int64_t n)
 
         scales_of(a->scale, inverse, x);
         for (int i = 0; i < 256; i++) {
-            float by = inverse[i % 32 / 2];
+            int   p = quant_int_place(i);
+            float by = inverse[p % 32 / 2];
 
             /* 1.5 * 2^23: units are whole numbers */
-            a->q[i] = (int16_t)(by > 0.0f ? (x[i] * by + 12582912.0f) - 12582912.0f : 0.0f);
+            a->q[p] = (int16_t)(by > 0.0f ? (x[i] * by + 12582912.0f) - 12582912.0f : 0.0f);
         }
         for (int g = 0; g < 16; g++) {
-            const int16_t *q = a->q + 16 * g;
-            float          t[8];
+            float t[4];
 
-            for (int l = 0; l < 8; l++)
-                t[l] = a->scale[g % 2 * 8 + l] * (float)(q[2 * l] + q[2 * l + 1]);
-            for (int half = 4; half > 0; half /= 2)
-                for (int l = 0; l < half; l++)
-                    t[l] += t[l + half];
-            a->sum[g] = t[0];
+            for (int l = 0; l < 4; l++) {
+                const int16_t *q = a->q + quant_int_place(16 * g + 4 * l);
+
+                t[l] = a->scale[quant_int_place(16 * g + 4 * l) % 32 / 2] * (float)(q[0] + q[1] + q[32] + q[33]);
+            }
+            a->sum[g] = (t[0] + t[2]) + (t[1] + t[3]);
         }
     }
 }
 
 #if defined(__x86_64__)
-/* Half of a block's lanes, 8 of them, from x + 16 half on: every other 16 elements. */
-TARGET_AVX2 static void round_half(struct quant_acts *a, const float *x, int half)
+/* Scales and inverses from magnitudes. */
+TARGET_AVX2 static inline __m256 lane_scales(__m256 *by, __m256i m)
 {
-    const __m256i magnitude = _mm256_set1_epi32(MAGNITUDE), one = _mm256_set1_epi16(1);
-    __m256i       m0 = _mm256_setzero_si256(), m1 = m0;
+    const __m256 top = _mm256_set1_ps(32767.0f);
+    __m256       max = _mm256_castsi256_ps(m);
+    __m256       some = _mm256_castsi256_ps(_mm256_cmpgt_epi32(m, _mm256_set1_epi32(TINY - 1)));
+    __m256       bad = _mm256_castsi256_ps(_mm256_cmpgt_epi32(m, _mm256_set1_epi32(INFINITE - 1)));
 
-    x += 16 * half;
-    for (int i = 0; i < 256; i += 32) {
-        __m256i v0 = _mm256_castps_si256(_mm256_loadu_ps(x + i));
-        __m256i v1 = _mm256_castps_si256(_mm256_loadu_ps(x + i + 8));
+    *by = _mm256_andnot_ps(bad, _mm256_and_ps(_mm256_div_ps(top, max), some));
+    max = _mm256_and_ps(_mm256_div_ps(max, top), some);
+    return _mm256_blendv_ps(max, _mm256_set1_ps(NAN), bad);
+}
 
-        m0 = _mm256_max_epu32(m0, _mm256_and_si256(v0, magnitude));
-        m1 = _mm256_max_epu32(m1, _mm256_and_si256(v1, magnitude));
+/* The largest magnitudes of 8 lanes, 2 a register, each 4 times; x: the first of their elements. */
+TARGET_AVX2 static inline void lane_maxima(__m256i m[4], const float *x)
+{
+    const __m256i magnitude = _mm256_set1_epi32(MAGNITUDE);
+
+    for (int q = 0; q < 4; q++) {
+        __m256i v = _mm256_setzero_si256();
+
+        for (int g = 0; g < 4; g++) {
+            const float *at = x + g / 2 * 128 + g % 2 * 32 + 8 * q;
+
+            v = _mm256_max_epi32(v, _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(at)), magnitude));
+        }
+        v = _mm256_max_epi32(v, _mm256_shuffle_epi32(v, 0xb1));
+        m[q] = _mm256_max_epi32(v, _mm256_shuffle_epi32(v, 0x4e));
     }
-    uint32_t max[16];
-    float    by[16], *scale = a->scale + 8 * half;
+}
 
-    _mm256_storeu_si256((void *)max, m0);
-    _mm256_storeu_si256((void *)(max + 8), m1);
-    for (int l = 0; l < 8; l++) {
-        uint32_t bits = max[2 * l] > max[2 * l + 1] ? max[2 * l] : max[2 * l + 1];
+/* x times by to nearest, where by is not 0. */
+TARGET_AVX2 static inline __m256 rounded(const float *x, __m256 by)
+{
+    __m256 on = _mm256_cmp_ps(by, _mm256_setzero_ps(), _CMP_GT_OQ);
 
-        scale[l] = scale_of(bits, by + 2 * l);
-        by[2 * l + 1] = by[2 * l];
-    }
-    __m256 by0 = _mm256_loadu_ps(by), by1 = _mm256_loadu_ps(by + 8), zero = _mm256_setzero_ps();
-    __m256 on0 = _mm256_cmp_ps(by0, zero, _CMP_GT_OQ), on1 = _mm256_cmp_ps(by1, zero, _CMP_GT_OQ);
+    return _mm256_castsi256_ps(_mm256_cvtps_epi32(_mm256_mul_ps(_mm256_and_ps(_mm256_loadu_ps(x), on), by)));
+}
 
-    for (int g = half; g < 16; g += 2, x += 32) {
-        __m256  x0 = _mm256_and_ps(_mm256_loadu_ps(x), on0);
-        __m256  x1 = _mm256_and_ps(_mm256_loadu_ps(x + 8), on1);
-        __m256i v0 = _mm256_cvtps_epi32(_mm256_mul_ps(x0, by0));
-        __m256i v1 = _mm256_cvtps_epi32(_mm256_mul_ps(x1, by1));
-        __m256i q = _mm256_permute4x64_epi64(_mm256_packs_epi32(v0, v1), 0xd8);
-        __m256  t = _mm256_cvtepi32_ps(_mm256_madd_epi16(q, one));
+/* 16 words, every other of 32: which says whether even or odd ones. */
+#define EVERY_OTHER(v, which, turn) \
+    _mm256_permutevar8x32_epi32( \
+        _mm256_packs_epi32(_mm256_castps_si256(_mm256_shuffle_ps((v)[0], (v)[1], which)), \
+                           _mm256_castps_si256(_mm256_shuffle_ps((v)[2], (v)[3], which))), turn)
 
-        _mm256_storeu_si256((void *)(a->q + 16 * g), q);
-        t = _mm256_mul_ps(_mm256_loadu_ps(scale), t);
-        __m128 s = _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1));
-        s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-        a->sum[g] = _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+/* Half of a block's lanes, 8 of them. */
+TARGET_AVX2 static inline void round_half(struct quant_acts *a, const float *x, int half)
+{
+    const __m256i turn = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), one = _mm256_set1_epi16(1);
+    __m256i       m[4];
+    __m256        s[4], by[4], scale;
+
+    x += 64 * half;
+    lane_maxima(m, x);
+    for (int q = 0; q < 4; q++)
+        s[q] = lane_scales(by + q, m[q]);
+    scale = _mm256_shuffle_ps(_mm256_shuffle_ps(s[0], s[1], 0), _mm256_shuffle_ps(s[2], s[3], 0), 0x88);
+    scale = _mm256_permutevar8x32_ps(scale, turn);
+    _mm256_storeu_ps(a->scale + 8 * half, scale);
+    for (int g = 0; g < 4; g++) {
+        int     at = g / 2 * 128 + g % 2 * 32, place = g / 2 * 128 + g % 2 * 64 + 16 * half;
+        float  *sum = a->sum + (at + 64 * half) / 16;
+        __m256  v[4];
+
+        for (int q = 0; q < 4; q++)
+            v[q] = rounded(x + at + 8 * q, by[q]);
+        __m256i even = EVERY_OTHER(v, 0x88, turn), odd = EVERY_OTHER(v, 0xdd, turn);
+        __m256i four = _mm256_add_epi32(_mm256_madd_epi16(even, one), _mm256_madd_epi16(odd, one));
+        __m256  t = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(four));
+
+        _mm256_storeu_si256((void *)(a->q + place), even);
+        _mm256_storeu_si256((void *)(a->q + place + 32), odd);
+        t = _mm256_add_ps(t, _mm256_shuffle_ps(t, t, 0x4e));
+        t = _mm256_add_ps(t, _mm256_shuffle_ps(t, t, 0xb1));
+        sum[0] = _mm256_cvtss_f32(t);
+        sum[1] = _mm_cvtss_f32(_mm256_extractf128_ps(t, 1));
     }
 }
 
@@ -116,85 +151,9 @@ TARGET_AVX2 static void round_avx2(struct quant_acts *a, const float *x, int64_t
     }
 }
 
-/* Scales and inverses from magnitudes, both of a lane's pair from the larger. */
-TARGET_AVX512 static inline __m512 pair_scales(__m512i m, __m512 *by)
-{
-    const __m512 top = _mm512_set1_ps(32767.0f);
-
-    m = _mm512_max_epu32(m, _mm512_shuffle_epi32(m, 0xb1));
-    __m512    max = _mm512_castsi512_ps(m);
-    __mmask16 some = _mm512_cmpge_epu32_mask(m, _mm512_set1_epi32(TINY));
-    __mmask16 finite = _mm512_cmplt_epu32_mask(m, _mm512_set1_epi32(INFINITE));
-
-    *by = _mm512_maskz_div_ps(some & finite, top, max);
-    max = _mm512_maskz_div_ps(some, max, top);
-    return _mm512_mask_mov_ps(_mm512_set1_ps(NAN), finite, max);
-}
-
-/* x times by to nearest, where by is not 0, as words. */
-TARGET_AVX512 static inline __m256i to_words(const float *x, __m512 by)
-{
-    __mmask16 on = _mm512_cmp_ps_mask(by, _mm512_setzero_ps(), _CMP_GT_OQ);
-    __m512i   v = _mm512_cvtps_epi32(_mm512_maskz_mul_ps(on, _mm512_loadu_ps(x), by));
-
-    return _mm512_cvtepi32_epi16(v);
-}
-
-/* The first step of two vectors' sums: t[l] += t[l + 4] in each half of both. */
-TARGET_AVX512 static inline __m512 add_4(__m512 a, __m512 b)
-{
-    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
-}
-
-TARGET_AVX512 static inline __m512 add_2(__m512 a, __m512 b)
-{
-    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
-}
-
-TARGET_AVX512 static inline __m512 add_1(__m512 a, __m512 b)
-{
-    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
-}
-
-TARGET_AVX512 static void round_avx512(struct quant_acts *a, const float *x, int64_t n)
-{
-    const __m512i magnitude = _mm512_set1_epi32(MAGNITUDE), one = _mm512_set1_epi16(1);
-    const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    const __m512i turn = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-
-    for (int64_t b = 0; b < n / 256; b++, x += 256, a++) {
-        __m512i m0 = _mm512_setzero_si512(), m1 = m0;
-        __m512  by0, by1, t[8];
-
-        for (int i = 0; i < 256; i += 32) {
-            __m512i v0 = _mm512_castps_si512(_mm512_loadu_ps(x + i));
-            __m512i v1 = _mm512_castps_si512(_mm512_loadu_ps(x + i + 16));
-
-            m0 = _mm512_max_epu32(m0, _mm512_and_si512(v0, magnitude));
-            m1 = _mm512_max_epu32(m1, _mm512_and_si512(v1, magnitude));
-        }
-        __m512 scale0 = pair_scales(m0, &by0), scale1 = pair_scales(m1, &by1);
-        __m512 scale = _mm512_permutex2var_ps(scale0, evens, scale1);
-
-        _mm512_storeu_ps(a->scale, scale);
-        for (int i = 0; i < 8; i++) {
-            __m512i q = _mm512_inserti64x4(_mm512_castsi256_si512(to_words(x + 32 * i, by0)),
-                                           to_words(x + 32 * i + 16, by1), 1);
-
-            _mm512_storeu_si512(a->q + 32 * i, q);
-            t[i] = _mm512_mul_ps(scale, _mm512_cvtepi32_ps(_mm512_madd_epi16(q, one)));
-        }
-        t[0] = add_2(add_4(t[0], t[1]), add_4(t[2], t[3]));
-        t[4] = add_2(add_4(t[4], t[5]), add_4(t[6], t[7]));
-        _mm512_storeu_ps(a->sum, _mm512_permutexvar_ps(turn, add_1(t[0], t[4])));
-    }
-}
-
 quant_round_fn *quant_rounder(unsigned simd)
 {
-    return (simd & SIMD_AVX512) != 0 ? round_avx512
-         : (simd & SIMD_AVX2) != 0   ? round_avx2
-                                     : round_scalar;
+    return (simd & SIMD_AVX2) != 0 ? round_avx2 : round_scalar;
 }
 #else
 quant_round_fn *quant_rounder(unsigned simd)

@@ -87,6 +87,16 @@ quant_ints_fn *quant_int_decoder(int type, unsigned simd)
     return t->ints;
 }
 
+quant_int_dots_fn *quant_int_dotter(int type, unsigned simd)
+{
+    assert(type >= 0 && type < QUANT_N);
+    const struct quant_type *t = quant_types[type];
+
+    if ((simd & SIMD_AVX512_VNNI) != 0 && t->dots_vnni != NULL)
+        return t->dots_vnni;
+    return (simd & SIMD_AVX2) != 0 ? t->dots_avx2 : NULL;
+}
+
 /* Elements [at, at + n) of a row, n at most PIECE. A head and one block are a row of their own, so
  * a format with a head is decoded block by block behind a copy of the head. */
 static void decode_piece(const struct quant_type *t, float *y, const void *row, int64_t at,
@@ -137,8 +147,8 @@ static void add_ints(float sum[16], const struct quant_type *t, const void *row,
 
         t->ints(&u, block, PIECE);
         quant_rounder(0)(&a, x + at, PIECE);
-        for (int i = 0; i < PIECE; i++)
-            dot[i % 32 / 2] += u.w[i] * a.q[i];
+        for (int p = 0; p < PIECE; p++)
+            dot[p % 32 / 2] += u.w[p] * a.q[p];
         for (int j = 0; t->has_min && j < 16; j++)
             sum[j] = fmaf(-u.min[j], a.sum[j], sum[j]);
         for (int j = 0; j < 16; j++)

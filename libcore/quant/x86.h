@@ -16,8 +16,10 @@
 #define TARGET_VNNI \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")))
 #define X86_DECODERS  .decode_avx2 = decode_avx2, .decode_avx512 = decode_avx512,
+#define TARGET_DOTS   __attribute__((target("avx2,fma,f16c")))
+#define X86_INTS_AVX2 .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2,
 #define X86_INTS \
-    .ints_avx2 = ints_avx2, .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
+    X86_INTS_AVX2 .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
 
 /* y[0..15] = scale v, v 16 signed bytes. */
 TARGET_AVX2 static inline void x86_scale(float *y, __m128i v, __m256 scale)
@@ -156,45 +158,64 @@ TARGET_AVX512 static inline void x86_look_up(float *lo, float *hi, const uint8_t
     _mm512_storeu_ps(hi, _mm512_permutexvar_ps(_mm512_srli_epi32(v, 4), table_hi));
 }
 
-/* Only inlined are its results registers; the compiler alone decides otherwise for some. */
+/* Only inlined are their results registers; the compiler alone decides otherwise for some. */
+#define X86_WORDS TARGET_AVX2 __attribute__((always_inline)) static inline
 #define X86_WHOLE TARGET_AVX512 __attribute__((always_inline)) static inline
 
-/* A block of 256 as whole numbers, 32 to a register, and its minima. */
-struct x86_ints {
-    __m512i w[8];
-    __m512  min;
+/* What ints_body.h takes of a block once: whole scales (of groups of 32 or 16), minima, and codes where
+ * words() wants them as bytes. */
+struct x86_taken {
+    _Alignas(64) int8_t v[256];
+    _Alignas(32) float min[16];
+    int32_t s[16];
+    float   scale;
 };
 
-/* 32 bytes as 16-bit numbers. */
-TARGET_AVX512 static inline __m512i x86_words(const uint8_t *p)
+TARGET_AVX2 static inline __m256i x86_load32(const void *p)
 {
-    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)p));
+    return _mm256_loadu_si256(p);
 }
 
-/* Word g of s, 32 times: g of a constant expression. */
-TARGET_AVX512 static inline __m512i x86_word(__m256i s, int g)
+/* The even and the odd bytes of v as words. */
+X86_WORDS void x86_split(__m256i w[2], __m256i v)
 {
-    return _mm512_permutexvar_epi16(_mm512_set1_epi16((short)g), _mm512_castsi256_si512(s));
+    w[0] = _mm256_and_si256(v, _mm256_set1_epi16(255));
+    w[1] = _mm256_srli_epi16(v, 8);
 }
 
-/* Words g and g + 1 of s, each 16 times. */
-TARGET_AVX512 static inline __m512i x86_two_words(__m256i s, int g)
+X86_WORDS void x86_split_signed(__m256i w[2], __m256i v)
 {
-    __m512i at = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(1), 1);
-
-    at = _mm512_add_epi16(at, _mm512_set1_epi16((short)g));
-    return _mm512_permutexvar_epi16(at, _mm512_castsi256_si512(s));
+    w[0] = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8);
+    w[1] = _mm256_srai_epi16(v, 8);
 }
 
-/* 16 bytes, each times f. */
-TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
+/* Unsigned bytes less `less`. */
+X86_WORDS void x86_split_less(__m256i w[2], __m256i v, short less)
 {
-    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v)), _mm512_set1_ps(f));
+    x86_split(w, v);
+    w[0] = _mm256_sub_epi16(w[0], _mm256_set1_epi16(less));
+    w[1] = _mm256_sub_epi16(w[1], _mm256_set1_epi16(less));
+}
+
+/* Bit `from` of each byte moved to bit `to`; other bits come along. */
+X86_WORDS __m256i x86_bit(__m256i v, int from, int to)
+{
+    return from < to ? _mm256_slli_epi16(v, to - from) : from > to ? _mm256_srli_epi16(v, from - to) : v;
+}
+
+TARGET_AVX2 static inline void x86_whole_scales(int32_t s[8], __m128i bytes)
+{
+    _mm256_storeu_si256((void *)s, _mm256_cvtepi8_epi32(bytes));
+}
+
+TARGET_AVX2 static inline void x86_floats_of(float y[8], __m128i bytes, float f)
+{
+    _mm256_storeu_ps(y, _mm256_mul_ps(_mm256_set1_ps(f), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes))));
 }
 
 /* The scales and minima of q4_k and q5_k (quant/k_scales.h), as bytes; p: the block, whose bytes 4 to 15
  * they are. */
-TARGET_AVX512 static inline __m128i x86_scales_minima(const void *p)
+TARGET_AVX2 static inline __m128i x86_scales_minima(const void *p)
 {
     const __m128i at = _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m128i up = _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11);
@@ -205,8 +226,73 @@ TARGET_AVX512 static inline __m128i x86_scales_minima(const void *p)
 
     return _mm_or_si128(_mm_and_si128(low, keep), _mm_and_si128(high, _mm_set1_epi8(0x30)));
 }
+
+/* Their whole scales and minima. */
+TARGET_AVX2 static inline void x86_take_45(struct x86_taken *t, const void *p, float dmin)
+{
+    __m128i sm = x86_scales_minima(p), m = _mm_unpackhi_epi8(sm, sm);
+
+    x86_whole_scales(t->s, sm);
+    x86_floats_of(t->min, m, dmin);
+    x86_floats_of(t->min + 8, _mm_unpackhi_epi64(m, m), dmin);
+}
+
+/* A block of 256 as whole numbers, 32 to a register, in the order of quant_int_place(), and its minima. */
+struct x86_ints {
+    __m512i w[8];
+    __m512  min;
+};
+
+/* Two registers of u, c of 2 and h of 2: the words of v, each byte of which is a code of group 4 c + h (the
+ * first 32) or 4 c + 2 + h, less `less`, times s. */
+#define X86_STORE(u, c, h, even, odd, s) \
+    do { \
+        (u)->w[4 * (c) + 2 * (h)] = _mm512_mullo_epi16(even, s); \
+        (u)->w[4 * (c) + 2 * (h) + 1] = _mm512_mullo_epi16(odd, s); \
+    } while (0)
+#define X86_EVEN(v)        _mm512_and_si512(v, _mm512_set1_epi16(255))
+#define X86_ODD(v)         _mm512_srli_epi16(v, 8)
+#define X86_LESS(w, less)  _mm512_sub_epi16(w, _mm512_set1_epi16(less))
+
+/* v's first half shifted right by `first` bits, its second by `second`; or rotated. */
+#define X86_SHIFT(v, first, second) \
+    _mm512_srlv_epi64(v, _mm512_setr_epi64(first, first, first, first, second, second, second, second))
+#define X86_TURN(v, first, second) \
+    _mm512_rorv_epi64(v, _mm512_setr_epi64((first) & 63, (first) & 63, (first) & 63, (first) & 63, \
+                                           (second) & 63, (second) & 63, (second) & 63, (second) & 63))
+
+TARGET_AVX512 static inline __m512i x86_twice(const void *p)
+{
+    return _mm512_broadcast_i64x4(_mm256_loadu_si256(p));
+}
+
+/* For registers c, h: word g of s for the first 16 and g + 2 for the others, g = 4 c + h. */
+TARGET_AVX512 static inline __m512i x86_word(__m256i s, int g)
+{
+    __m512i at = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(2), 1);
+
+    at = _mm512_add_epi16(at, _mm512_set1_epi16((short)g));
+    return _mm512_permutexvar_epi16(at, _mm512_castsi256_si512(s));
+}
+
+/* The same with two scales a group: words 2 g, 2 g + 1, 2 g + 4 and 2 g + 5 of s, each 8 times. */
+TARGET_AVX512 static inline __m512i x86_two_words(__m256i s, int g)
+{
+    __m512i at = _mm512_setr_epi64(0, 0, 0x0001000100010001, 0x0001000100010001, 0x0004000400040004,
+                                   0x0004000400040004, 0x0005000500050005, 0x0005000500050005);
+
+    at = _mm512_add_epi16(at, _mm512_set1_epi16((short)(2 * g)));
+    return _mm512_permutexvar_epi16(at, _mm512_castsi256_si512(s));
+}
+
+/* 16 bytes, each times f. */
+TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
+{
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v)), _mm512_set1_ps(f));
+}
 #else
 #define X86_DECODERS
 #define X86_INTS
+#define X86_INTS_AVX2
 #endif
 #endif

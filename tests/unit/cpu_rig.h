@@ -232,7 +232,7 @@ static inline double dot_slack(struct tensor w, int64_t r, const float *x)
             top = fmax(top, fabs((double)x[256 * b + i]));
         for (int i = 0; i < 256; i++)
             sum += top * (1.0 / 65000) *
-                   (fabs((double)u[b].scale[0] * u[b].w[i]) + (q->has_min ? fabs((double)u[b].min[i / 16]) : 0));
+                   (fabs((double)u[b].scale[0] * u[b].w[quant_int_place(i)]) + (q->has_min ? fabs((double)u[b].min[i / 16]) : 0));
     }
     free(u);
     return sum;

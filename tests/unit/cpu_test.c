@@ -418,7 +418,9 @@ static void bench_rows(void)
 
     quant_rounder(0)(a, x, BENCH_K);
     for (int t = 0; t < QUANT_N; t++) {
-        if (quant_types[t]->dots_vnni == NULL || (simd_features() & SIMD_AVX512_VNNI) == 0)
+        quant_int_dots_fn *dots = quant_int_dotter(t, simd_features());
+
+        if (dots == NULL)
             continue;
         struct tensor w = weights_of(t, BENCH_K, BENCH_ROWS, 1);
         int64_t bytes = quant_row_bytes(t, BENCH_K);
@@ -428,10 +430,10 @@ static void bench_rows(void)
             double began = seconds();
 
             for (int j = 0; j < 10; j++)
-                quant_types[t]->dots_vnni(y, w.data, bytes, BENCH_ROWS, a, BENCH_K);
+                dots(y, w.data, bytes, BENCH_ROWS, a, BENCH_K);
             best = fmax(best, 10.0 * BENCH_ROWS * (double)bytes / (seconds() - began));
         }
-        printf("%-8s %-28s %8.2f GB/s\n", "vnni", quant_types[t]->name, best / 1e9);
+        printf("%-8s %-28s %8.2f GB/s\n", "rows", quant_types[t]->name, best / 1e9);
         free(w.data);
     }
     free(a);

@@ -68,7 +68,7 @@ static void every_type_with_whole_numbers_has_blocks_of_256(void **state)
 
         n += t->ints != NULL;
         if (t->ints == NULL)
-            assert_true(t->ints_avx2 == NULL && t->ints_avx512 == NULL && t->dots_vnni == NULL);
+            assert_true(t->ints_avx2 == NULL && t->ints_avx512 == NULL && t->dots_avx2 == NULL && t->dots_vnni == NULL);
         else
             assert_true(t->block_elems == 256 && t->head_bytes == 0);
         assert_ptr_equal(quant_int_decoder(i, 0), t->ints);
@@ -99,10 +99,11 @@ static void whole_numbers_are_the_weights(void **state)
             t->decode(y, row, N_MAX);
             for (int j = 0; j < N_MAX; j++) {
                 const struct quant_ints *b = u + j / 256;
-                double w = (double)b->scale[j % 16] * b->w[j % 256];
+                int    whole = b->w[quant_int_place(j % 256)];
+                double w = (double)b->scale[j % 16] * whole;
                 double min = t->has_min ? (double)b->min[j % 256 / 16] : 0.0;
 
-                assert_true(abs(b->w[j % 256]) <= 4096);
+                assert_true(abs(whole) <= 4096);
                 if (!(fabs(w - min - (double)y[j]) <= 0x1p-22 * (fabs(w) + fabs(min))))
                     fail_msg("%s: value %d is %g, not %g", t->name, j, w - min, (double)y[j]);
             }
@@ -152,7 +153,7 @@ static void fill_x(float *x, int64_t n, bool odd)
 {
     for (int64_t i = 0; i < n; i++) {
         x[i] = random_float() * (i % 5 == 0 ? 100.0f : 1.0f);
-        switch (odd ? (i / 256 * 16 + i % 32 / 2) % 23 : 22) {
+        switch (odd ? (i / 256 * 16 + i / 64 % 2 * 8 + i % 32 / 4) % 23 : 22) {
         case 3:
             x[i] = i % 2 == 0 ? 0.0f : -0.0f;
             break;
@@ -163,10 +164,10 @@ static void fill_x(float *x, int64_t n, bool odd)
             x[i] *= 0x1p-140f;
             break;
         case 12:
-            x[i] = i % 64 < 2 ? -INFINITY : x[i];
+            x[i] = i % 128 < 64 && i % 64 < 4 ? -INFINITY : x[i];
             break;
         case 15:
-            x[i] = i % 128 < 2 ? NAN : x[i];
+            x[i] = i % 128 < 4 ? NAN : x[i];
             break;
         case 18:
             x[i] = 3e38f * random_float();
@@ -177,6 +178,25 @@ static void fill_x(float *x, int64_t n, bool odd)
     }
 }
 
+static int lane_of(int i)
+{
+    return i / 64 % 2 * 8 + i % 32 / 4;
+}
+
+static void every_element_has_a_place(void **state)
+{
+    bool taken[256] = { false };
+
+    (void)state;
+    for (int i = 0; i < 256; i++) {
+        int p = quant_int_place(i);
+
+        assert_true(p >= 0 && p < 256 && !taken[p]);
+        taken[p] = true;
+        assert_int_equal(p % 32 / 2, lane_of(i));
+    }
+}
+
 static void check_rounded(const struct quant_acts *a, const float *x)
 {
     for (int l = 0; l < 16; l++) {
@@ -184,29 +204,34 @@ static void check_rounded(const struct quant_acts *a, const float *x)
         bool  finite = true;
 
         for (int i = 0; i < 256; i++)
-            if (i % 32 / 2 == l) {
+            if (lane_of(i) == l) {
                 finite = finite && isfinite(x[i]);
                 max = fmaxf(max, fabsf(x[i]));
             }
         assert_int_equal(isnan(a->scale[l]), !finite);
         for (int i = 0; i < 256; i++)
-            if (i % 32 / 2 == l) {
-                double v = (double)a->scale[l] * a->q[i];
+            if (lane_of(i) == l) {
+                int    q = a->q[quant_int_place(i)];
+                double v = (double)a->scale[l] * q;
 
-                assert_true(a->q[i] >= -32767);
+                assert_true(q >= -32767);
                 if (!finite || max < 0x1p-100f)
-                    assert_int_equal(a->q[i], 0);
+                    assert_int_equal(q, 0);
                 else if (!(fabs(v - (double)x[i]) <= (double)max / 65000))
                     fail_msg("%g rounded to %g, the largest is %g", (double)x[i], v, (double)max);
             }
     }
     for (int g = 0; g < 16; g++) {
-        float t[8];
+        float t[4];
 
-        for (int l = 0; l < 8; l++)
-            t[l] = a->scale[g % 2 * 8 + l] *
-                   (float)(a->q[16 * g + 2 * l] + a->q[16 * g + 2 * l + 1]);
-        float sum = ((t[0] + t[4]) + (t[2] + t[6])) + ((t[1] + t[5]) + (t[3] + t[7]));
+        for (int l = 0; l < 4; l++) {
+            int four = 0;
+
+            for (int i = 0; i < 4; i++)
+                four += a->q[quant_int_place(16 * g + 4 * l + i)];
+            t[l] = a->scale[lane_of(16 * g + 4 * l)] * (float)four;
+        }
+        float sum = (t[0] + t[2]) + (t[1] + t[3]);
 
         assert_true(same_float(sum, a->sum[g]));
     }
@@ -258,8 +283,9 @@ static float dot_as_stated(const struct quant_type *t, const unsigned char *row,
         for (int j = 0; j < 16; j++) {
             int64_t dot = 0;
 
-            for (int i = 2 * j; i < 256; i += 32)
-                dot += u[b].w[i] * a[b].q[i] + u[b].w[i + 1] * a[b].q[i + 1];
+            for (int i = 0; i < 256; i++)
+                if (lane_of(i) == j)
+                    dot += u[b].w[quant_int_place(i)] * a[b].q[quant_int_place(i)];
             assert_true(dot >= INT32_MIN && dot <= INT32_MAX);
             if (t->has_min)
                 s[j] = fmaf(-u[b].min[j], a[b].sum[j], s[j]);
@@ -283,11 +309,12 @@ static double allowed(const struct quant_type *t, const unsigned char *row, cons
     t->ints(u, row, n);
     for (int64_t i = 0; i < n; i++) {
         const struct quant_ints *b = u + i / 256;
-        double w = fabs((double)b->scale[0] * b->w[i % 256]), max = 0;
+        double w = fabs((double)b->scale[0] * b->w[quant_int_place((int)(i % 256))]), max = 0;
         double min = t->has_min ? fabs((double)b->min[i % 256 / 16]) : 0;
 
-        for (int64_t j = i / 256 * 256 + i % 32 / 2 * 2; j < i / 256 * 256 + 256; j += j % 2 == 0 ? 1 : 31)
-            max = fmax(max, fabs((double)x[j]));
+        for (int j = 0; j < 256; j++)
+            if (lane_of(j) == lane_of((int)(i % 256)))
+                max = fmax(max, fabs((double)x[i / 256 * 256 + j]));
         sum += (w + min) * (max / 65000 + (fabs((double)x[i]) + max / 65000) * (double)(n / 64 + 16) * 0x1p-24);
     }
     free(u);
@@ -299,7 +326,7 @@ static void products_are_the_stated_sums(void **state)
     static const int64_t lengths[] = { 0, 256, 512, 768, N_MAX };
     unsigned char       *rows = malloc((size_t)ROWS * BLOCKS * 256);
     struct quant_acts   *a = aligned(BLOCKS * sizeof(*a));
-    float                x[N_MAX], w[N_MAX], y[ROWS];
+    float                x[N_MAX], w[N_MAX], y[2][ROWS];
 
     (void)state;
     assert_non_null(rows);
@@ -307,14 +334,16 @@ static void products_are_the_stated_sums(void **state)
         for (size_t k = 0; quant_types[i]->ints != NULL && k < sizeof(lengths) / sizeof(*lengths); k++) {
             const struct quant_type *t = quant_types[i];
             int64_t                  n = lengths[k], bytes = quant_row_bytes(i, n);
-            bool vnni = (simd_features() & SIMD_AVX512_VNNI) != 0 && t->dots_vnni != NULL;
+            quant_int_dots_fn *f[2] = { (simd_features() & SIMD_AVX2) != 0 ? t->dots_avx2 : NULL,
+                                        (simd_features() & SIMD_AVX512_VNNI) != 0 ? t->dots_vnni : NULL };
 
             fill_x(x, n, false);
             quant_rounder(0)(a, x, n);
             for (int r = 0; r < ROWS; r++)
                 fill(i, rows + r * bytes, n, true);
-            if (vnni)
-                t->dots_vnni(y, rows, bytes, ROWS, a, n);
+            for (int c = 0; c < 2; c++)
+                if (f[c] != NULL)
+                    f[c](y[c], rows, bytes, ROWS, a, n);
             for (int r = 0; r < ROWS; r++) {
                 const unsigned char *row = rows + r * bytes;
                 float                got = quant_dot_ints(i, row, x, n);
@@ -325,9 +354,10 @@ static void products_are_the_stated_sums(void **state)
                     sum += (double)w[j] * (double)x[j];
                 if (!same_float(got, dot_as_stated(t, row, x, n)))
                     fail_msg("%s, %d elements: not the stated order", t->name, (int)n);
-                if (vnni && !same_float(got, y[r]))
-                    fail_msg("%s, %d elements, row %d: VNNI gives %a, not %a", t->name, (int)n, r,
-                             (double)y[r], (double)got);
+                for (int c = 0; c < 2; c++)
+                    if (f[c] != NULL && !same_float(got, y[c][r]))
+                        fail_msg("%s, %d elements, row %d: code %d gives %a, not %a", t->name, (int)n, r, c,
+                                 (double)y[c][r], (double)got);
                 if (!(fabs((double)got - sum) <= allowed(t, row, x, n)))
                     fail_msg("%s, %d elements: %g is not %g", t->name, (int)n, (double)got, sum);
             }
@@ -371,6 +401,7 @@ int main(void)
         cmocka_unit_test(every_type_with_whole_numbers_has_blocks_of_256),
         cmocka_unit_test(whole_numbers_are_the_weights),
         cmocka_unit_test(fast_code_gives_the_same_whole_numbers),
+        cmocka_unit_test(every_element_has_a_place),
         cmocka_unit_test(activations_are_rounded_as_stated),
         cmocka_unit_test(products_are_the_stated_sums),
         cmocka_unit_test(the_largest_sums_fit),
