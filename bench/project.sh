@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # project.sh - what a measured GPU says of another one's decoding speed. A projection: nothing here was measured on
 # that other GPU. README.md has the method and what it takes for granted.
-# usage: bench/project.sh RECORDS...   in the environment: GPU (name), GBPS (10^9 bytes per second), GB (its memory)
+# usage: bench/project.sh RECORDS...
+# In the environment: GPU, GBPS, SMS, GB: the other one's name, 10^9 bytes per second, processors, memory in 10^9 bytes;
+# FROM_SMS: processors of the one measured
 set -eu
-gpu=${GPU:-RTX 5060 Ti} gbps=${GBPS:-448} gb=${GB:-16}
+gpu=${GPU:-RTX 5060 Ti} gbps=${GBPS:-448} sms=${SMS:-36} gb=${GB:-16} from=${FROM_SMS:-132}
 [ $# -gt 0 ] || { echo "usage: bench/project.sh RECORDS..." >&2; exit 2; }
-jq -nr --arg gpu "$gpu" --argjson gbps "$gbps" --argjson gb "$gb" '
+jq -nr --arg gpu "$gpu" --argjson gbps "$gbps" --argjson sms "$sms" --argjson gb "$gb" --argjson from "$from" '
     def fixed(n): . * pow(10; n) | round / pow(10; n);
     [inputs] as $all
     | [$all[] | select(.type == "speed" and .decode_tps and .step_launches and .step_bytes)
@@ -27,15 +29,18 @@ jq -nr --arg gpu "$gpu" --argjson gbps "$gbps" --argjson gb "$gb" '
     | if $a <= 0 or $c <= 0 then "the fit gives a cost below zero: these records do not follow the model\n" | halt_error(3)
       else . end
     | (1 / $c / $read) as $part
+    | ($part * $gbps * 1e9) as $low
+    | ([1 / $c * $sms / $from, $gbps * 1e9] | min) as $high
     | "measured on \($v[0].kernels), \($read / 1e9 | fixed(0)) GB/s read:",
       "a launch costs \($a * 1e6 | fixed(2)) us, bytes move at \(1 / $c / 1e9 | fixed(0)) GB/s, \(100 * $part | fixed(1)) % of what is read",
-      "projection to \($gpu), \($gbps) GB/s, \($gb) GB: the same cost of a launch, the same part of the bandwidth",
+      "PROJECTION to \($gpu), \($gbps) GB/s, \($sms) processors, \($gb) GB: a launch costs the same;",
+      "low: bytes move at the same part of the bandwidth, \($low / 1e9 | fixed(0)) GB/s; high: at the same speed for each processor, \($high / 1e9 | fixed(0)) GB/s",
       "",
-      (["model", "case", "launches", "MB", "measured tokens/s", "fit off by %", "projected tokens/s", "note"],
+      (["model", "case", "launches", "MB", "measured tokens/s", "fit off by %", "low", "high", "note"],
        ($v[] | ($a * .launches + $c * .bytes) as $fit
         | [.name, .case, (.launches | round), (.bytes / 1e6 | fixed(1)), (.tps | fixed(1)),
            (100 * ($fit / .s - 1) | fixed(1)),
-           (1 / ($a * .launches + .bytes / ($part * $gbps * 1e9)) | fixed(1)),
+           (1 / ($a * .launches + .bytes / $low) | fixed(1)), (1 / ($a * .launches + .bytes / $high) | fixed(1)),
            (if .weights > $gb * 1e9 then "weights of \(.weights / 1e9 | fixed(1)) GB do not fit" else "" end)])
        | @tsv)
 ' "$@"

@@ -7,7 +7,7 @@
 
 /* ---- reading ---- */
 
-enum { READ_THREADS = 512, READ_AHEAD = 8, READ_BLOCKS = 4 /* on each processor */, LEAST_MS = 20 };
+enum { READ_THREADS = 512, READ_AHEAD = 4, READ_BLOCKS = 8 /* on each processor */, LEAST_MS = 20 };
 
 __global__ void fill_words(uint64_t *w, size_t n)
 {
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(READ_THREADS) read_words(uint64_t *sum, const 
 
 #pragma unroll
             for (int k = 0; k < READ_AHEAD; k++)
-                asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                              : "=r"(x[k].x), "=r"(x[k].y), "=r"(x[k].z), "=r"(x[k].w)
                              : "l"(v + i + k * step));
 #pragma unroll

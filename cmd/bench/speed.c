@@ -106,6 +106,8 @@ static void put_ops(const struct speed *s, json_t *r, int64_t n_steps)
     for (int i = 0; i < n && all > 0; i++) {
         double ms = (double)t[i].ns / 1e6 / (double)n_steps;
 
+        if (t[i].ns == 0) /* done by the launches of another operation */
+            continue;
         json_object_set_new(ops, t[i].op,
                             json_pack("{s:f, s:f}", "step_ms", ms, "share", (double)t[i].ns / all));
         if (s->b->o->verbose && (double)t[i].ns > 0.005 * all)

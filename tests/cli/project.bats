@@ -16,9 +16,11 @@ decode()
     GPU=Other GBPS=400 GB=16 "$ROOT/bench/project.sh" records > out
     grep -qx 'measured on GPU, sm_90, 4000 GB/s read:' out
     grep -qx 'a launch costs 2 us, bytes move at 3000 GB/s, 75 % of what is read' out
-    # big: 300 * 2 us + 2e9 / (0.75 * 400e9) = 7.2667 ms
-    awk -F '\t' '$1 == "big" && $6 == 0 && $7 == 137.6 && $8 == "weights of 20 GB do not fit" { n++ }
-        $1 == "other" && $6 == 0 && $7 == 185.2 && $8 == "" { n++ } END { exit n != 2 }' out
+    # big: 300 * 2 us + 2e9 / (0.75 * 400e9) = 7.2667 ms; with all of 400e9 5.6 ms
+    awk -F '\t' '$1 == "big" && $6 == 0 && $7 == 137.6 && $8 == 178.6 && $9 == "weights of 20 GB do not fit" { n++ }
+        $1 == "other" && $6 == 0 && $7 == 185.2 && $8 == 241 && $9 == "" { n++ } END { exit n != 2 }' out
+    # few processors: 3e12 * 12 / 120 = 3e11 of them
+    FROM_SMS=120 SMS=12 GBPS=400 "$ROOT/bench/project.sh" records | awk -F '\t' '$1 == "big" { exit $8 != 137.6 }'
     # a bandwidth record counts before what the speeds were held against
     echo '{"type": "bandwidth", "read_bytes_per_s": 6e12}' >> records
     "$ROOT/bench/project.sh" records | grep -q '3000 GB/s, 50 % of'
