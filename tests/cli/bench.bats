@@ -168,6 +168,19 @@ brief() # a speed run of a moment
     grep -q 'nothing to compare with' err
 }
 
+@test "--against: speeds compare on like machines only" {
+    chimere-bench bandwidth --size 1M --reps 1 --threads 1 > before
+    jq -c '.read_bytes_per_s *= 1000 | .noise = 0' before > faster
+    try 4 chimere-bench bandwidth --size 1M --reps 1 --threads 1 --against faster
+    for change in '.hardware.device = "cuda"' '.hardware.cpu = "another"' '.hardware.n_threads = 2'; do
+        jq -c "$change" faster > elsewhere
+        try 0 chimere-bench bandwidth --size 1M --reps 1 --threads 1 --against elsewhere
+        grep -q 'nothing to compare with' err
+    done
+    jq -c '.hardware.kernels = "another"' faster > otherwise # the program may have learnt a faster way
+    try 4 chimere-bench bandwidth --size 1M --reps 1 --threads 1 --against otherwise
+}
+
 @test "a table when asked" {
     brief --table > out
     no grep -q '^{' out
