@@ -7,6 +7,11 @@
 #include "bench/bench.h"
 #include "model/model.h"
 
+int64_t cli_bench_read_bytes(const struct bench *b)
+{
+    return strncmp(b->o->device, "cuda", 4) == 0 ? (int64_t)4 << 30 : (int64_t)512 << 20;
+}
+
 enum err_code cli_bench_read_speed(struct bench_spread *out, struct model_reads *r,
                                    const struct model_opts *o, int64_t bytes, struct err *e)
 {
@@ -63,7 +68,7 @@ static enum err_code measure(struct bench *b, int n, int64_t bytes, bool *host, 
 enum err_code cli_bench_cmd_bandwidth(struct bench *b, struct err *e)
 {
     int most = b->o->n_threads > 0 ? b->o->n_threads : pool_cpus();
-    int64_t bytes = b->o->size_bytes > 0 ? b->o->size_bytes : (int64_t)512 << 20;
+    int64_t bytes = b->o->size_bytes > 0 ? b->o->size_bytes : cli_bench_read_bytes(b);
     bool host = true;
 
     cli_bench_line(b, "%-8s %10s %10s %10s %10s", "threads", "buffer MB", "GB/s", "least", "most");

@@ -361,6 +361,7 @@ static enum err_code measure_read(struct speed *s, struct err *e)
 {
     struct model_opts o = {.device = s->b->o->device, .n_threads = s->b->o->n_threads};
     struct model_reads reads = {.reps = 5};
+    int64_t most = cli_bench_read_bytes(s->b);
     double bytes = 0;
 
     if (s->b->o->bandwidth > 0) {
@@ -369,7 +370,7 @@ static enum err_code measure_read(struct speed *s, struct err *e)
     }
     for (int c = 0; c < EVAL_N_CLASSES; c++)
         bytes += (double)s->traffic.weight_bytes[c];
-    s->read_bytes = bytes < 0x1p20 ? 1 << 20 : bytes > 0x1p29 ? 1 << 29 : (int64_t)bytes;
+    s->read_bytes = bytes < 0x1p20 ? 1 << 20 : bytes > (double)most ? most : (int64_t)bytes;
     while (cli_bench_read_speed(&s->read, &reads, &o, s->read_bytes, e)) {
         if (e->code != ERR_NOMEM || s->read_bytes <= 1 << 24)
             return e->code;
