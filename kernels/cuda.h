@@ -83,6 +83,16 @@ struct graph {
     cudaGraphExec_t exec;
 };
 
+/* Hand-overs to the host (hand.cu); need: what measured steps ask for. */
+struct hand {
+    unsigned char *pinned; /* flags, then: */
+    float         *x, *out;
+    int           *ids;
+    size_t         x_need, ids_need, out_need, cap;
+    uint32_t      *turn;   /* on the device */
+    uint32_t       turns;
+};
+
 struct weight_block {
     unsigned char       *p;
     struct weight_block *next;
@@ -106,6 +116,12 @@ struct cuda {
     cudaError_t          bad; /* sticky */
     const char          *bad_at;
     bool                 in_step;
+    bool                 sketch;    /* nothing is taken, nothing runs */
+    bool                 measuring; /* nodes are looked at, not kept */
+    struct node          probe;     /* the one looked at */
+    struct hand          hand;
+    struct dev_memory    mem;       /* when it was opened */
+    size_t               held;
     bool                 fuse; /* nodes of steps with one row go together */
     struct node         *node;
     int                  n_node, cap_node;
@@ -128,7 +144,41 @@ struct cuda {
 
 /* dev.cu */
 void cuda_fail(struct cuda *c, cudaError_t e, const char *where);
-/* exec.cu: launches all recorded nodes in order; captured: for a graph. */
+#define TRY(c, call) cuda_fail((c), call, #call)
+
+/* mem.cu: rows of the table, and: */
+enum { BOUNCE = 8 << 20 };
+void       *cuda_take(struct cuda *c, size_t n);  /* NULL: there is no room */
+void        cuda_count(struct cuda *c, size_t n, bool more); /* n bytes were taken, or given back */
+void       *cuda_alloc(void *ctx, size_t n);
+void        cuda_release(void *ctx, void *p, size_t n);
+const void *cuda_weights(void *ctx, const void *host, size_t n);
+const void *cuda_weights_some(void *ctx, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
+bool        cuda_reserve_weights(void *ctx, size_t n);
+size_t      cuda_held(void *ctx);
+void        cuda_look(struct cuda *c);
+struct dev_memory cuda_memory(void *ctx);
+
+/* step.cu */
+void        *cuda_stage(struct cuda *c, const void *data, size_t n); /* where the step finds these n bytes */
+struct rows  cuda_stage_rows(struct cuda *c, const struct op_rows *r);
+struct pages cuda_stage_pages(struct cuda *c, const struct op_kv *kv, const struct op_rows *r);
+struct node *cuda_record(struct cuda *c, int op);
+void         cuda_recorded(struct cuda *c);  /* the node is complete */
+void         cuda_flush(struct cuda *c);     /* runs what is recorded, and waits */
+void         cuda_drop_graphs(struct cuda *c);
+bool         cuda_reserve(void *ctx);        /* what measured nodes need */
+
+/* hand.cu */
+void cuda_hand_need(struct cuda *c, int64_t n, int n_used, int64_t width, int64_t out_width);
+void cuda_hand_reserve(struct cuda *c);
+void cuda_hand_close(struct cuda *c);
+void cuda_hand_out(struct cuda *c, const struct node *v);
+void cuda_hand_in(struct cuda *c, const struct node *v);
+void cuda_hand_work(struct cuda *c, const struct node *v); /* the host's part, when the device has come so far */
+void cuda_tally(struct cuda *c, const struct node *v);
+
+/* exec.cu: launches nodes in order; captured: for a graph. */
 void   cuda_exec(struct cuda *c, const struct node *node, int n, bool captured);
 size_t cuda_ws(const struct node *v); /* working memory that a node needs */
 
@@ -162,7 +212,8 @@ static inline size_t round_up(size_t n, size_t to)
 void cuda_elem(struct cuda *c, const struct node *v);             /* elem.cu: norms, elementwise, picks, rope */
 void cuda_embed(struct cuda *c, const struct node *v);            /* matvec.cu */
 void cuda_route(struct cuda *c, const struct node *v);            /* moe.cu */
-void cuda_moe(struct cuda *c, const struct node *v);
+void cuda_moe(struct cuda *c, const struct node *v);             /* also moe_pairs */
+void cuda_moe_sum(struct cuda *c, const struct node *v);
 void cuda_kv_store(struct cuda *c, const struct node *v);         /* attn.cu */
 void cuda_attn(struct cuda *c, const struct node *v);
 void cuda_rec(struct cuda *c, const struct node *v);              /* rec.cu */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dev.cu - the CUDA device: memory, the record of a step, graphs, the table of operations. */
+/* dev.cu - the CUDA device: the operations as nodes, their table, opening. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,6 @@ extern "C" {
 #include "quant/iq_grids.h"
 }
 
-enum { PAD = 512, SLAB = 64 << 20, SMALL = 8 << 20, BOUNCE = 8 << 20, GRAPH_ROWS = 64 };
-
 void cuda_fail(struct cuda *c, cudaError_t e, const char *where)
 {
     if (e == cudaSuccess || c->bad != cudaSuccess)
@@ -18,397 +16,13 @@ void cuda_fail(struct cuda *c, cudaError_t e, const char *where)
     c->bad = e;
     c->bad_at = where;
 }
-#define TRY(call) cuda_fail(c, call, #call)
-
-/* ---- memory ---- */
-
-static void *take(struct cuda *c, size_t n)
-{
-    void *p = NULL;
-
-    (void)cudaSetDevice(c->id);
-    if (cudaMalloc(&p, n + PAD) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return NULL;
-    }
-    return p;
-}
-
-static void *alloc(void *ctx, size_t n)
-{
-    struct cuda *c = (struct cuda *)ctx;
-    void *p = take(c, n);
-
-    if (p != NULL)
-        TRY(cudaMemset(p, 0, n + PAD));
-    return p;
-}
-
-static void drop_graphs(struct cuda *c)
-{
-    for (int i = 0; i < GRAPHS; i++) {
-        struct graph *g = &c->graph[i];
-
-        if (g->exec != NULL)
-            (void)cudaGraphExecDestroy(g->exec);
-        free(g->node);
-        *g = (struct graph){};
-    }
-}
-
-static void flush(struct cuda *c);
-
-static void release(void *ctx, void *p, size_t n)
-{
-    struct cuda *c = (struct cuda *)ctx;
-
-    (void)n;
-    (void)cudaSetDevice(c->id);
-    flush(c);
-    drop_graphs(c);
-    (void)cudaFree(p);
-}
-
-/* A place for n bytes of weights: small ones share slabs. */
-static unsigned char *place(struct cuda *c, size_t n)
-{
-    size_t need = round_up(n + 64, 256);
-    unsigned char *p;
-
-    if (need > SMALL || c->slab_left < need) {
-        struct weight_block *b = (struct weight_block *)malloc(sizeof *b);
-
-        if (b == NULL)
-            return NULL;
-        b->p = (unsigned char *)take(c, need > SMALL ? need : (size_t)SLAB);
-        b->next = c->weights;
-        if (b->p == NULL) {
-            free(b);
-            return NULL;
-        }
-        c->weights = b;
-        if (need > SMALL)
-            return b->p;
-        c->slab = b->p;
-        c->slab_left = SLAB;
-    }
-    p = c->slab;
-    c->slab += need;
-    c->slab_left -= need;
-    return p;
-}
-
-static const void *weights(void *ctx, const void *host, size_t n)
-{
-    struct cuda *c = (struct cuda *)ctx;
-    unsigned char *p = place(c, n);
-
-    for (size_t at = 0; p != NULL && at < n; at += BOUNCE) {
-        size_t part = n - at < BOUNCE ? n - at : (size_t)BOUNCE;
-        int i = c->bounce_next;
-
-        c->bounce_next = 1 - i;
-        TRY(cudaEventSynchronize(c->bounce_done[i]));
-        memcpy(c->bounce[i], (const unsigned char *)host + at, part);
-        TRY(cudaMemcpyAsync(p + at, c->bounce[i], part, cudaMemcpyHostToDevice, c->stream));
-        TRY(cudaEventRecord(c->bounce_done[i], c->stream));
-    }
-    if (p != NULL) /* kernels may read a little past the end, for nothing */
-        TRY(cudaMemsetAsync(p + n, 0, 64, c->stream));
-    return c->bad != cudaSuccess ? NULL : p;
-}
-
-/* ---- data of a step: pinned host memory and its copy on the device, in chunks that stay where they are ---- */
-
-static uint64_t hash_bytes(const void *p, size_t n, uint64_t h)
-{
-    const unsigned char *b = (const unsigned char *)p;
-
-    for (; n >= 8; n -= 8, b += 8) {
-        uint64_t v;
-
-        memcpy(&v, b, 8);
-        h = (h ^ v) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 29;
-    }
-    for (; n > 0; n--)
-        h = (h ^ *b++) * 0x100000001b3u;
-    return h;
-}
-
-static struct chunk *chunk_for(struct cuda *c, size_t n)
-{
-    for (int i = 0; i < CHUNKS; i++) {
-        struct chunk *k = &c->chunk[i];
-
-        if (k->host == NULL) {
-            size_t cap = n > 1 << 20 ? round_up(n, 4096) : 1 << 20;
-
-            TRY(cudaMallocHost((void **)&k->host, cap));
-            k->dev = (unsigned char *)take(c, cap);
-            if (c->bad != cudaSuccess || k->dev == NULL) {
-                cuda_fail(c, cudaErrorMemoryAllocation, "step data");
-                return NULL;
-            }
-            k->cap = cap;
-        }
-        if (k->cap - k->used >= n)
-            return k;
-    }
-    cuda_fail(c, cudaErrorMemoryAllocation, "step data");
-    return NULL;
-}
-
-/* Where the step finds these n bytes. */
-static void *stage(struct cuda *c, const void *data, size_t n)
-{
-    uint64_t hash = hash_bytes(data, n, n);
-    size_t size = round_up(n, 64);
-
-    for (int i = 0; i < c->n_staged; i++) {
-        const struct staged *s = &c->staged[i];
-
-        if (s->hash == hash && s->n == n && memcmp(c->chunk[s->chunk].host + s->at, data, n) == 0)
-            return c->chunk[s->chunk].dev + s->at;
-    }
-    struct chunk *k = chunk_for(c, size);
-    if (k == NULL)
-        return NULL;
-    memcpy(k->host + k->used, data, n);
-    if (c->n_staged < STAGED)
-        c->staged[c->n_staged++] = (struct staged){ hash, n, (int)(k - c->chunk), k->used };
-    k->used += size;
-    return k->dev + k->used - size;
-}
-
-static int power_of_two(int64_t n)
-{
-    int p = 1;
-
-    while (p < n)
-        p *= 2;
-    return p;
-}
-
-static struct rows stage_rows(struct cuda *c, const struct op_rows *r)
-{
-    struct rows out = {};
-    int most = 1;
-
-    out.n = r->n;
-    out.n_seq = r->n_seq;
-    out.seq = (const op_seq *)stage(c, r->seq, (size_t)r->n_seq * sizeof *r->seq);
-    for (int i = 0; i < r->n_seq; i++)
-        most = r->seq[i].n > most ? r->seq[i].n : most;
-    out.max_n = power_of_two(most);
-    if (r->pos == NULL)
-        return out;
-    out.pos = (const int *)stage(c, r->pos, (size_t)r->n * sizeof *r->pos);
-    int *of = (int *)malloc((size_t)r->n * sizeof *of);
-    if (of == NULL) {
-        cuda_fail(c, cudaErrorMemoryAllocation, "rows");
-        return out;
-    }
-    memset(of, 0, (size_t)r->n * sizeof *of);
-    for (int i = 0; i < r->n_seq; i++)
-        for (int j = 0; j < r->seq[i].n; j++)
-            of[r->seq[i].row + j] = i;
-    out.of = (const int *)stage(c, of, (size_t)r->n * sizeof *of);
-    free(of);
-    return out;
-}
-
-static struct pages stage_pages(struct cuda *c, const struct op_kv *kv, const struct op_rows *r)
-{
-    struct pages out = {};
-    int64_t most = 1;
-
-    for (int i = 0; i < r->n_seq; i++) {
-        int64_t n = (r->seq[i].pos + r->seq[i].n + OP_KV_PAGE - 1) / OP_KV_PAGE;
-
-        most = n > most ? n : most;
-    }
-    out.stride = power_of_two(most);
-    int *page = (int *)calloc((size_t)r->n_seq * (size_t)out.stride, sizeof *page);
-    if (page == NULL) {
-        cuda_fail(c, cudaErrorMemoryAllocation, "pages");
-        return out;
-    }
-    for (int i = 0; i < r->n_seq; i++) {
-        int64_t n = (r->seq[i].pos + r->seq[i].n + OP_KV_PAGE - 1) / OP_KV_PAGE;
-
-        memcpy(page + (int64_t)i * out.stride, kv->page[r->seq[i].slot], (size_t)n * sizeof *page);
-    }
-    out.page = (const int *)stage(c, page, (size_t)r->n_seq * (size_t)out.stride * sizeof *page);
-    free(page);
-    return out;
-}
-
-/* ---- running what is recorded ---- */
-
-static bool same_nodes(const struct graph *g, const struct cuda *c)
-{
-    return g->n == c->n_node && memcmp(g->node, c->node, (size_t)g->n * sizeof *g->node) == 0;
-}
-
-/* The graph entry of the recorded nodes; a new one replaces the least used. NULL: not worth one. */
-static struct graph *graph_of(struct cuda *c)
-{
-    struct graph *old = &c->graph[0];
-    uint64_t hash;
-
-    for (int i = 0; i < c->n_node; i++)
-        if (c->node[i].t[0].ne[1] > GRAPH_ROWS)
-            return NULL;
-    hash = hash_bytes(c->node, (size_t)c->n_node * sizeof *c->node, (uint64_t)c->n_node);
-    for (int i = 0; i < GRAPHS; i++) {
-        struct graph *g = &c->graph[i];
-
-        if (g->n > 0 && g->hash == hash && same_nodes(g, c)) {
-            g->age = ++c->steps;
-            g->seen++;
-            return g;
-        }
-        if (g->age < old->age)
-            old = g;
-    }
-    if (old->exec != NULL)
-        (void)cudaGraphExecDestroy(old->exec);
-    free(old->node);
-    *old = (struct graph){};
-    old->node = (struct node *)malloc((size_t)c->n_node * sizeof *old->node);
-    if (old->node == NULL)
-        return NULL;
-    memcpy(old->node, c->node, (size_t)c->n_node * sizeof *old->node);
-    old->n = c->n_node;
-    old->hash = hash;
-    old->age = ++c->steps;
-    old->seen = 1;
-    return old;
-}
-
-static void capture(struct cuda *c, cudaGraphExec_t *exec)
-{
-    cudaGraph_t graph = NULL;
-
-    TRY(cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal));
-    cuda_exec(c, c->node, c->n_node, true);
-    cudaError_t e = cudaStreamEndCapture(c->stream, &graph);
-    TRY(e);
-    if (c->bad == cudaSuccess)
-        TRY(cudaGraphInstantiate(exec, graph, 0));
-    if (graph != NULL)
-        (void)cudaGraphDestroy(graph);
-}
-
-/* Runs the nodes with an event after each launch; as a graph of its own where a graph would run them else, so that
- * launches follow each other as closely. */
-static void run_timed(struct cuda *c, bool as_graph)
-{
-    cudaGraphExec_t exec = NULL;
-
-    cuda_clock_begin(c, c->n_node);
-    if (as_graph)
-        capture(c, &exec);
-    else
-        cuda_exec(c, c->node, c->n_node, false);
-    if (exec != NULL && c->bad == cudaSuccess)
-        TRY(cudaGraphLaunch(exec, c->stream));
-    TRY(cudaStreamSynchronize(c->stream));
-    cuda_clock_end(c);
-    if (exec != NULL)
-        (void)cudaGraphExecDestroy(exec);
-}
-
-static void ensure_ws(struct cuda *c)
-{
-    size_t need = 0;
-
-    for (int i = 0; i < c->n_node; i++) {
-        size_t n = cuda_ws(&c->node[i]);
-
-        need = n > need ? n : need;
-    }
-    if (need <= c->ws_cap)
-        return;
-    TRY(cudaStreamSynchronize(c->stream));
-    drop_graphs(c);
-    (void)cudaFree(c->ws);
-    c->ws_cap = 0;
-    c->ws = (unsigned char *)take(c, need);
-    if (c->ws == NULL)
-        cuda_fail(c, cudaErrorMemoryAllocation, "working memory");
-    else
-        c->ws_cap = need;
-}
-
-/* Uploads the step's data and runs its nodes; nothing is recorded afterwards. Does not wait. */
-static void run(struct cuda *c)
-{
-    if (c->n_node > 0 && c->bad == cudaSuccess) {
-        for (int i = 0; i < CHUNKS && c->chunk[i].used > 0; i++)
-            TRY(cudaMemcpyAsync(c->chunk[i].dev, c->chunk[i].host, c->chunk[i].used, cudaMemcpyHostToDevice,
-                                c->stream));
-        ensure_ws(c);
-        struct graph *g = graph_of(c);
-
-        if (c->clock.on && c->bad == cudaSuccess) {
-            run_timed(c, g != NULL);
-            c->n_node = 0;
-            return;
-        }
-        if (g != NULL && g->exec == NULL && g->seen >= 2 && c->bad == cudaSuccess)
-            capture(c, &g->exec);
-        if (c->bad == cudaSuccess && g != NULL && g->exec != NULL)
-            TRY(cudaGraphLaunch(g->exec, c->stream));
-        else if (c->bad == cudaSuccess)
-            cuda_exec(c, c->node, c->n_node, false);
-    }
-    c->n_node = 0;
-}
-
-/* Runs and waits. */
-static void flush(struct cuda *c)
-{
-    if (c->n_node > 0)
-        run(c);
-    TRY(cudaStreamSynchronize(c->stream));
-    c->n_staged = 0;
-    for (int i = 0; i < CHUNKS; i++)
-        c->chunk[i].used = 0;
-}
-
-static struct node *record(struct cuda *c, int op)
-{
-    if (c->n_node == c->cap_node) {
-        int cap = c->cap_node > 0 ? 2 * c->cap_node : 1024;
-        struct node *v = (struct node *)realloc(c->node, (size_t)cap * sizeof *v);
-
-        if (v == NULL) {
-            cuda_fail(c, cudaErrorMemoryAllocation, "record");
-            return &c->node[0];
-        }
-        c->node = v;
-        c->cap_node = cap;
-    }
-    struct node *v = &c->node[c->n_node++];
-    memset(v, 0, sizeof *v);
-    v->op = op;
-    return v;
-}
-
-static void done(struct cuda *c)
-{
-    if (!c->in_step)
-        flush(c);
-}
 
 static void begin(void *ctx)
 {
     struct cuda *c = (struct cuda *)ctx;
 
     (void)cudaSetDevice(c->id);
-    flush(c);
+    cuda_flush(c);
     c->in_step = true;
 }
 
@@ -416,7 +30,7 @@ static enum err_code end(void *ctx, struct err *e)
 {
     struct cuda *c = (struct cuda *)ctx;
 
-    flush(c);
+    cuda_flush(c);
     c->in_step = false;
     if (c->bad == cudaSuccess)
         return ERR_OK;
@@ -438,30 +52,34 @@ static bool on_device(const void *p)
 static void zero(void *ctx, void *p, size_t n)
 {
     struct cuda *c = (struct cuda *)ctx;
-    struct node *v = record(c, NODE_ZERO);
 
+    if (c->sketch)
+        return;
+    struct node *v = cuda_record(c, NODE_ZERO);
     v->out = p;
     v->n = n;
-    done(c);
+    cuda_recorded(c);
 }
 
 static void copy(void *ctx, void *to, const void *from, size_t n)
 {
     struct cuda *c = (struct cuda *)ctx;
 
+    if (c->sketch)
+        return;
     (void)cudaSetDevice(c->id);
     if (on_device(to) && on_device(from)) {
-        struct node *v = record(c, NODE_COPY);
+        struct node *v = cuda_record(c, NODE_COPY);
 
         v->out = to;
         v->p[0] = from;
         v->n = n;
-        done(c);
+        cuda_recorded(c);
         return;
     }
-    flush(c);
+    cuda_flush(c);
     if (c->bad == cudaSuccess)
-        TRY(cudaMemcpy(to, from, n, cudaMemcpyDefault));
+        TRY(c, cudaMemcpy(to, from, n, cudaMemcpyDefault));
 }
 
 /* ---- operations ---- */
@@ -479,7 +97,7 @@ static void set(struct tensor *d, struct tensor s)
 
 static struct node *rec1(struct cuda *c, int op, struct tensor y)
 {
-    struct node *v = record(c, op);
+    struct node *v = cuda_record(c, op);
 
     set(&v->t[0], y);
     return v;
@@ -504,9 +122,9 @@ static void op_embed_(void *ctx, struct tensor y, struct tensor w, const int32_t
     struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_embed, y, w);
 
-    v->p[0] = stage(c, token, (size_t)y.ne[1] * sizeof *token);
+    v->p[0] = cuda_stage(c, token, (size_t)y.ne[1] * sizeof *token);
     v->f[0] = scale;
-    done(c);
+    cuda_recorded(c);
 }
 
 static void op_matmul_(void *ctx, struct tensor y, struct tensor w, struct tensor x)
@@ -514,7 +132,7 @@ static void op_matmul_(void *ctx, struct tensor y, struct tensor w, struct tenso
     struct cuda *c = (struct cuda *)ctx;
 
     set(&rec2(c, DEV_OP_matmul, y, w)->t[2], x);
-    done(c);
+    cuda_recorded(c);
 }
 
 static void op_rms_norm_(void *ctx, struct tensor y, struct tensor x, const float *w, int64_t n_w, int64_t group,
@@ -527,7 +145,7 @@ static void op_rms_norm_(void *ctx, struct tensor y, struct tensor x, const floa
     v->i[0] = (int)n_w;
     v->i[1] = (int)group;
     v->f[0] = eps;
-    done(c);
+    cuda_recorded(c);
 }
 
 static void op_rms_norm_gated_(void *ctx, struct tensor y, struct tensor x, struct tensor z, const float *w,
@@ -541,7 +159,7 @@ static void op_rms_norm_gated_(void *ctx, struct tensor y, struct tensor x, stru
     v->i[0] = (int)n_w;
     v->i[1] = (int)group;
     v->f[0] = eps;
-    done(c);
+    cuda_recorded(c);
 }
 
 static void op_add_(void *ctx, struct tensor y, struct tensor x, float s)
@@ -549,7 +167,7 @@ static void op_add_(void *ctx, struct tensor y, struct tensor x, float s)
     struct cuda *c = (struct cuda *)ctx;
 
     rec2(c, DEV_OP_add, y, x)->f[0] = s;
-    done(c);
+    cuda_recorded(c);
 }
 
 static void op_add_gated_(void *ctx, struct tensor y, struct tensor x, struct tensor g)
@@ -557,7 +175,7 @@ static void op_add_gated_(void *ctx, struct tensor y, struct tensor x, struct te
     struct cuda *c = (struct cuda *)ctx;
 
     set(&rec2(c, DEV_OP_add_gated, y, x)->t[2], g);
-    done(c);
+    cuda_recorded(c);
 }
 
 static void op_glu_(void *ctx, struct tensor y, struct tensor gate, struct tensor up)
@@ -565,7 +183,7 @@ static void op_glu_(void *ctx, struct tensor y, struct tensor gate, struct tenso
     struct cuda *c = (struct cuda *)ctx;
 
     set(&rec2(c, DEV_OP_glu, y, gate)->t[2], up);
-    done(c);
+    cuda_recorded(c);
 }
 
 static void op_relu2_(void *ctx, struct tensor y)
@@ -573,7 +191,7 @@ static void op_relu2_(void *ctx, struct tensor y)
     struct cuda *c = (struct cuda *)ctx;
 
     rec1(c, DEV_OP_relu2, y);
-    done(c);
+    cuda_recorded(c);
 }
 
 static void op_sigmoid_mul_(void *ctx, struct tensor y, struct tensor g)
@@ -581,7 +199,7 @@ static void op_sigmoid_mul_(void *ctx, struct tensor y, struct tensor g)
     struct cuda *c = (struct cuda *)ctx;
 
     rec2(c, DEV_OP_sigmoid_mul, y, g);
-    done(c);
+    cuda_recorded(c);
 }
 
 static void op_mul_(void *ctx, struct tensor y, struct tensor x)
@@ -589,7 +207,7 @@ static void op_mul_(void *ctx, struct tensor y, struct tensor x)
     struct cuda *c = (struct cuda *)ctx;
 
     rec2(c, DEV_OP_mul, y, x);
-    done(c);
+    cuda_recorded(c);
 }
 
 static void op_scale_(void *ctx, struct tensor y, float s)
@@ -597,7 +215,7 @@ static void op_scale_(void *ctx, struct tensor y, float s)
     struct cuda *c = (struct cuda *)ctx;
 
     rec1(c, DEV_OP_scale, y)->f[0] = s;
-    done(c);
+    cuda_recorded(c);
 }
 
 static void op_rows_pick_(void *ctx, struct tensor y, struct tensor x, const int32_t *row)
@@ -605,8 +223,8 @@ static void op_rows_pick_(void *ctx, struct tensor y, struct tensor x, const int
     struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_rows_pick, y, x);
 
-    v->p[0] = stage(c, row, (size_t)y.ne[1] * sizeof *row);
-    done(c);
+    v->p[0] = cuda_stage(c, row, (size_t)y.ne[1] * sizeof *row);
+    cuda_recorded(c);
 }
 
 static void op_heads_pick_(void *ctx, struct tensor y, struct tensor x, int64_t dim, int64_t pitch, int64_t first)
@@ -617,7 +235,7 @@ static void op_heads_pick_(void *ctx, struct tensor y, struct tensor x, int64_t 
     v->i[0] = (int)dim;
     v->i[1] = (int)pitch;
     v->i[2] = (int)first;
-    done(c);
+    cuda_recorded(c);
 }
 
 static void op_rope_(void *ctx, struct tensor x, const struct op_rope *a, const struct op_rows *r)
@@ -629,8 +247,8 @@ static void op_rope_(void *ctx, struct tensor x, const struct op_rope *a, const 
     v->rope.n_rot = a->n_rot;
     v->rope.freq = a->freq;
     v->rope.pairs = a->pairs;
-    v->r = stage_rows(c, r);
-    done(c);
+    v->r = cuda_stage_rows(c, r);
+    cuda_recorded(c);
 }
 
 static void set_kv(struct cuda *c, struct node *v, const struct op_kv *kv, const struct op_rows *r)
@@ -642,8 +260,8 @@ static void set_kv(struct cuda *c, struct node *v, const struct op_kv *kv, const
     v->kv.dim_v = kv->dim_v;
     v->kv.pages = kv->pages;
     v->kv.page_bytes = kv->page_bytes;
-    v->r = stage_rows(c, r);
-    v->pg = stage_pages(c, kv, r);
+    v->r = cuda_stage_rows(c, r);
+    v->pg = cuda_stage_pages(c, kv, r);
 }
 
 static void op_kv_store_(void *ctx, struct tensor k, struct tensor v, const struct op_kv *kv, const struct op_rows *r)
@@ -651,7 +269,7 @@ static void op_kv_store_(void *ctx, struct tensor k, struct tensor v, const stru
     struct cuda *c = (struct cuda *)ctx;
 
     set_kv(c, rec2(c, DEV_OP_kv_store, k, v), kv, r);
-    done(c);
+    cuda_recorded(c);
 }
 
 static void op_attn_(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
@@ -662,7 +280,7 @@ static void op_attn_(void *ctx, struct tensor y, struct tensor q, const struct o
 
     v->f[0] = scale;
     set_kv(c, v, kv, r);
-    done(c);
+    cuda_recorded(c);
 }
 
 static void op_conv_(void *ctx, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r)
@@ -675,8 +293,8 @@ static void op_conv_(void *ctx, struct tensor y, struct tensor x, const struct o
     v->conv.bias = a->bias;
     v->conv.silu = a->silu;
     set_rec(&v->conv.rec, a->rec);
-    v->r = stage_rows(c, r);
-    done(c);
+    v->r = cuda_stage_rows(c, r);
+    cuda_recorded(c);
 }
 
 static void op_gdn_(void *ctx, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
@@ -696,8 +314,8 @@ static void op_gdn_(void *ctx, struct tensor y, struct tensor qkv, struct tensor
     v->gdn.a = a->a;
     v->gdn.dt_bias = a->dt_bias;
     set_rec(&v->gdn.rec, a->rec);
-    v->r = stage_rows(c, r);
-    done(c);
+    v->r = cuda_stage_rows(c, r);
+    cuda_recorded(c);
 }
 
 static void op_kda_(void *ctx, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
@@ -714,8 +332,8 @@ static void op_kda_(void *ctx, struct tensor y, struct tensor qkv, struct tensor
     v->kda.a = a->a;
     v->kda.dt_bias = a->dt_bias;
     set_rec(&v->kda.rec, a->rec);
-    v->r = stage_rows(c, r);
-    done(c);
+    v->r = cuda_stage_rows(c, r);
+    cuda_recorded(c);
 }
 
 static void op_ssm1_(void *ctx, struct tensor y, struct tensor x, struct tensor dt, struct tensor b, struct tensor cc,
@@ -732,8 +350,8 @@ static void op_ssm1_(void *ctx, struct tensor y, struct tensor x, struct tensor 
     v->ssm1.d = a->d;
     v->ssm1.dt_bias = a->dt_bias;
     set_rec(&v->ssm1.rec, a->rec);
-    v->r = stage_rows(c, r);
-    done(c);
+    v->r = cuda_stage_rows(c, r);
+    cuda_recorded(c);
 }
 
 static void op_ssm2_(void *ctx, struct tensor y, struct tensor xbc, struct tensor dt, const struct op_ssm2 *a,
@@ -751,8 +369,8 @@ static void op_ssm2_(void *ctx, struct tensor y, struct tensor xbc, struct tenso
     v->ssm2.d = a->d;
     v->ssm2.dt_bias = a->dt_bias;
     set_rec(&v->ssm2.rec, a->rec);
-    v->r = stage_rows(c, r);
-    done(c);
+    v->r = cuda_stage_rows(c, r);
+    cuda_recorded(c);
 }
 
 static void op_route_(void *ctx, int32_t *expert, struct tensor weight, struct tensor logits, const struct op_route *a)
@@ -769,14 +387,11 @@ static void op_route_(void *ctx, int32_t *expert, struct tensor weight, struct t
     v->route.bias = a->bias;
     v->route.n_group = a->n_group;
     v->route.n_group_used = a->n_group_used;
-    done(c);
+    cuda_recorded(c);
 }
 
-static void op_moe_(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
+static void set_moe(struct node *v, const struct op_moe *a)
 {
-    struct cuda *c = (struct cuda *)ctx;
-    struct node *v = rec2(c, DEV_OP_moe, y, x);
-
     v->moe.n_used = a->n_used;
     v->moe.expert = a->expert;
     set(&v->moe.weight, a->weight);
@@ -784,25 +399,70 @@ static void op_moe_(void *ctx, struct tensor y, struct tensor x, const struct op
     set(&v->moe.up, a->up);
     set(&v->moe.down, a->down);
     v->moe.act = a->act;
-    done(c);
+    v->moe.slot = a->slot;
 }
 
-/* Working memory is the device's own, not the caller's scratch. */
-static size_t matmul_need(void *, struct tensor, struct tensor, struct tensor)
+static void op_moe_(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
 {
-    return 0;
+    struct cuda *c = (struct cuda *)ctx;
+
+    set_moe(rec2(c, DEV_OP_moe, y, x), a);
+    cuda_recorded(c);
 }
-static size_t attn_need(void *, struct tensor, struct tensor, const struct op_kv *)
+
+static void op_moe_pairs_(void *ctx, struct tensor out, struct tensor x, const struct op_moe *a)
 {
-    return 0;
+    struct cuda *c = (struct cuda *)ctx;
+
+    set_moe(rec2(c, DEV_OP_moe_pairs, out, x), a);
+    cuda_recorded(c);
 }
-static size_t route_need(void *, struct tensor)
+
+static void op_moe_sum_(void *ctx, struct tensor y, struct tensor out, struct tensor weight)
 {
-    return 0;
+    struct cuda *c = (struct cuda *)ctx;
+
+    set(&rec2(c, DEV_OP_moe_sum, y, out)->t[2], weight);
+    cuda_recorded(c);
 }
-static size_t moe_need(void *, struct tensor, struct tensor, const struct op_moe *)
+
+static void op_hand_out_(void *ctx, struct tensor x, const int32_t *expert, const struct op_hand *h)
 {
-    return 0;
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = cuda_record(c, DEV_OP_hand_out);
+
+    set(&v->t[1], x);
+    v->p[0] = expert;
+    v->i[0] = h->moe.n_used;
+    cuda_recorded(c);
+}
+
+static void op_hand_in_(void *ctx, struct tensor out, struct tensor x, const int32_t *expert, const struct op_hand *h)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = rec2(c, DEV_OP_hand_in, out, x);
+
+    v->p[0] = expert;
+    v->p[1] = h;
+    if (c->measuring)
+        cuda_hand_need(c, x.ne[1], h->moe.n_used, x.ne[0], out.ne[0]);
+    cuda_recorded(c);
+}
+
+static void op_tally_(void *ctx, uint64_t *count, int, const int32_t *expert, int64_t n)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = cuda_record(c, DEV_OP_tally);
+
+    v->out = count;
+    v->p[0] = expert;
+    v->n = (size_t)n;
+    cuda_recorded(c);
+}
+
+static void measure(void *ctx, bool on)
+{
+    ((struct cuda *)ctx)->measuring = on;
 }
 
 static const char *simd(void *ctx)
@@ -819,10 +479,15 @@ static void close_cuda(void *ctx)
 {
     struct cuda *c = (struct cuda *)ctx;
 
+    if (c->sketch) {
+        free(c);
+        return;
+    }
     (void)cudaSetDevice(c->id);
     if (c->stream != NULL)
         (void)cudaStreamSynchronize(c->stream);
-    drop_graphs(c);
+    cuda_drop_graphs(c);
+    cuda_hand_close(c);
     cuda_clock_free(c);
     for (int i = 0; i < CHUNKS; i++) {
         (void)cudaFreeHost(c->chunk[i].host);
@@ -855,14 +520,16 @@ static struct dev_table make_table(void)
 #define X(name) t.name = op_##name##_;
     DEV_OPS(X)
 #undef X
-    t.matmul_need = matmul_need;
-    t.attn_need = attn_need;
-    t.route_need = route_need;
-    t.moe_need = moe_need;
-    t.weights = weights;
+    t.measure = measure;
+    t.reserve = cuda_reserve;
+    t.weights = cuda_weights;
+    t.weights_some = cuda_weights_some;
+    t.reserve_weights = cuda_reserve_weights;
+    t.held = cuda_held;
+    t.memory = cuda_memory;
     t.is_host = false;
-    t.alloc = alloc;
-    t.free = release;
+    t.alloc = cuda_alloc;
+    t.free = cuda_release;
     t.begin = begin;
     t.end = end;
     t.zero = zero;
@@ -947,27 +614,37 @@ static bool set_up(struct cuda *c)
     if (t == NULL)
         return false;
     spread_tables(t);
-    TRY(cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->id));
-    TRY(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
-    TRY(cudaMalloc((void **)&c->tab, sizeof *t));
+    TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->id));
+    TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
+    TRY(c, cudaMalloc((void **)&c->tab, sizeof *t));
     for (int i = 0; i < 2; i++) {
-        TRY(cudaMallocHost((void **)&c->bounce[i], BOUNCE));
-        TRY(cudaEventCreateWithFlags(&c->bounce_done[i], cudaEventDisableTiming));
+        TRY(c, cudaMallocHost((void **)&c->bounce[i], BOUNCE));
+        TRY(c, cudaEventCreateWithFlags(&c->bounce_done[i], cudaEventDisableTiming));
     }
     if (c->bad == cudaSuccess)
-        TRY(cudaMemcpy(c->tab, t, sizeof *t, cudaMemcpyHostToDevice));
+        TRY(c, cudaMemcpy(c->tab, t, sizeof *t, cudaMemcpyHostToDevice));
     free(t);
     return c->bad == cudaSuccess;
 }
 
-extern "C" enum err_code cuda_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *,
+/* A sketch asks no more of the device than how much memory it has, and of one that is absent not even that. */
+static void set_up_sketch(struct cuda *c, bool present)
+{
+    c->sketch = true;
+    c->mem = (struct dev_memory){ false, -1, -1, -1 };
+    if (present)
+        cuda_look(c);
+}
+
+extern "C" enum err_code cuda_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o,
                                        struct err *e)
 {
     static const struct dev_table table = make_table();
     struct cuda *c;
-    char about[288];
+    char about[288] = "absent";
+    bool present = check_device(dev_unit(dev), about, sizeof about, e) == ERR_OK;
 
-    if (check_device(dev_unit(dev), about, sizeof about, e) != ERR_OK)
+    if (!present && !(o->sketch && o->absent))
         return e->code;
     c = (struct cuda *)calloc(1, sizeof *c);
     if (c == NULL)
@@ -976,7 +653,9 @@ extern "C" enum err_code cuda_dev_open(struct dev_impl *out, struct dev *dev, co
     c->id = dev_unit(dev);
     c->fuse = true;
     memcpy(c->about, about, sizeof about);
-    if (!set_up(c)) {
+    if (o->sketch) {
+        set_up_sketch(c, present);
+    } else if (!set_up(c)) {
         enum err_code code = err_set(e, ERR_UNSUPPORTED, "CUDA device %d: %s", c->id, cudaGetErrorString(c->bad));
 
         close_cuda(c);

@@ -10,7 +10,8 @@ size_t cuda_ws(const struct node *v)
 {
     switch (v->op) {
     case DEV_OP_matmul: return cuda_matmul_ws(v->t[1].ne[0], v->t[2].ne[1]);
-    case DEV_OP_moe: return cuda_moe_ws(v);
+    case DEV_OP_moe:
+    case DEV_OP_moe_pairs: return cuda_moe_ws(v);
     case DEV_OP_attn: return cuda_attn_ws(v);
     case DEV_OP_route: return cuda_route_ws(v);
     default: return cuda_rec_ws(v);
@@ -67,7 +68,8 @@ static bool same(struct tensor a, struct tensor b)
 static bool in_place(int op)
 {
     return op == DEV_OP_add || op == DEV_OP_add_gated || op == DEV_OP_relu2 || op == DEV_OP_sigmoid_mul ||
-           op == DEV_OP_mul || op == DEV_OP_scale || op == DEV_OP_rope || op == DEV_OP_kv_store;
+           op == DEV_OP_mul || op == DEV_OP_scale || op == DEV_OP_rope || op == DEV_OP_kv_store ||
+           op == DEV_OP_moe_pairs || op == DEV_OP_hand_in;
 }
 
 /* Some node from v on reads what is in x now. Only rows of floats are asked about. */
@@ -422,7 +424,12 @@ static int launch(struct cuda *c, const struct node *v, int n)
     case DEV_OP_ssm1:
     case DEV_OP_ssm2: cuda_rec(c, v); break;
     case DEV_OP_route: cuda_route(c, v); break;
-    case DEV_OP_moe: cuda_moe(c, v); break;
+    case DEV_OP_moe:
+    case DEV_OP_moe_pairs: cuda_moe(c, v); break;
+    case DEV_OP_moe_sum: cuda_moe_sum(c, v); break;
+    case DEV_OP_hand_out: cuda_hand_out(c, v); break;
+    case DEV_OP_hand_in: cuda_hand_in(c, v); break;
+    case DEV_OP_tally: cuda_tally(c, v); break;
     case NODE_COPY: copy_node(c, v); break;
     case NODE_ZERO: cuda_fail(c, cudaMemsetAsync(v->out, 0, v->n, c->stream), "zero"); break;
     default: cuda_elem(c, v); break;

@@ -5,10 +5,16 @@
 
 enum { SHARE = 4, GRID_Y = 65535 }; /* pairs of a chunk */
 
-/* Lists the pairs by expert, in one block. count: [n_expert + 1], zeroed. The order of pairs within an
- * expert decides only who shares reads. */
-__global__ void __launch_bounds__(1024) list_pairs(const int *id, int pairs, int n_expert, int *count, int *first,
-                                                   int *list, expert_chunk *chunk, int *n_chunk)
+/* The matrix of an expert; -1: it is not here. */
+static __device__ __forceinline__ int matrix_of(const int *slot, int expert)
+{
+    return slot == NULL ? expert : slot[expert];
+}
+
+/* Lists the pairs by their expert's matrix, in one block. count: [n_expert + 1], zeroed. The order of pairs within
+ * an expert decides only who shares reads. */
+__global__ void __launch_bounds__(1024) list_pairs(const int *id, const int *slot, int pairs, int n_expert, int *count,
+                                                   int *first, int *list, expert_chunk *chunk, int *n_chunk)
 {
     __shared__ int chunks;
 
@@ -18,7 +24,8 @@ __global__ void __launch_bounds__(1024) list_pairs(const int *id, int pairs, int
         chunks = 0;
     __syncthreads();
     for (int p = threadIdx.x; p < pairs; p += 1024)
-        atomicAdd(count + id[p], 1);
+        if (matrix_of(slot, id[p]) >= 0)
+            atomicAdd(count + matrix_of(slot, id[p]), 1);
     __syncthreads();
     if (threadIdx.x < 32) { /* one warp: sums before each expert */
         int base = 0;
@@ -46,7 +53,8 @@ __global__ void __launch_bounds__(1024) list_pairs(const int *id, int pairs, int
     }
     __syncthreads();
     for (int p = threadIdx.x; p < pairs; p += 1024)
-        list[atomicAdd(first + id[p], 1)] = p;
+        if (matrix_of(slot, id[p]) >= 0)
+            list[atomicAdd(first + matrix_of(slot, id[p]), 1)] = p;
     if (threadIdx.x == 0)
         *n_chunk = chunks;
 }
@@ -85,18 +93,23 @@ static void plain_product(struct cuda *c, const expert_args *a)
     }
 }
 
-__global__ void activate(float *hid, const float *gate, int64_t n, int act)
+__global__ void activate(float *hid, const float *gate, int64_t n, int act, const int *id, const int *slot, int ff)
 {
     int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x;
 
     if (i >= n)
         return;
+    if (slot != NULL && slot[id[i / ff]] < 0) { /* computed elsewhere */
+        hid[i] = 0.0f;
+        return;
+    }
     float in = gate != NULL ? gate[i] : hid[i], up = gate != NULL ? hid[i] : 1.0f, pos = fmaxf(in, 0.0f);
 
     hid[i] = act == OP_SILU ? __fmul_rn(silu(in), up) : __fmul_rn(__fmul_rn(pos, pos), up);
 }
 
-__global__ void mix_experts(float *y, int64_t ys, const float *weight, int64_t ws, const float *out, int n_used, int n)
+__global__ void mix_experts(float *y, int64_t ys, const float *weight, int64_t ws, const float *out, int64_t os,
+                            int n_used, int n)
 {
     int i = blockIdx.y * 256 + threadIdx.x;
     float sum = 0.0f;
@@ -104,7 +117,7 @@ __global__ void mix_experts(float *y, int64_t ys, const float *weight, int64_t w
     if (i >= n)
         return;
     for (int k = 0; k < n_used; k++)
-        sum = __fmaf_rn(weight[blockIdx.x * ws + k], out[((int64_t)blockIdx.x * n_used + k) * n + i], sum);
+        sum = __fmaf_rn(weight[blockIdx.x * ws + k], out[((int64_t)blockIdx.x * n_used + k) * os + i], sum);
     y[blockIdx.x * ys + i] = sum;
 }
 
@@ -152,13 +165,13 @@ size_t cuda_moe_ws(const struct node *v)
 }
 
 static void product(struct cuda *c, const struct space *s, const struct node *v, struct tensor w, struct tensor x,
-                    const uint8_t *xq, int div, float *y)
+                    const uint8_t *xq, int div, float *y, int64_t y_stride)
 {
     bool plain = is_plain(w.type), single = v->t[1].ne[1] == 1;
     expert_args a = { (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), 0, (int)w.ne[1], (int)w.ne[0],
                       w.type, plain ? (const uint8_t *)x.data : xq,
-                      plain ? x.stride * (int64_t)sizeof(float) : x_row_bytes(w.ne[0]), div, y, w.ne[1],
-                      single ? NULL : s->list, v->moe.expert, s->n_chunk, s->chunk, c->tab, 0, 0 };
+                      plain ? x.stride * (int64_t)sizeof(float) : x_row_bytes(w.ne[0]), div, y, y_stride,
+                      single ? NULL : s->list, v->moe.expert, v->moe.slot, s->n_chunk, s->chunk, c->tab, 0, 0 };
 
     a.expert_bytes = w.pitch * a.row_bytes;
     for (a.base = 0; a.base < s->most; a.base += GRID_Y) {
@@ -172,6 +185,17 @@ static void product(struct cuda *c, const struct space *s, const struct node *v,
     }
 }
 
+static void mix(struct cuda *c, struct tensor y, struct tensor weight, const float *out, int64_t stride)
+{
+    LAUNCH(c, mix_experts, dim3((unsigned)y.ne[1], (unsigned)ceil_div(y.ne[0], 256)), 256, 0, (float *)y.data,
+           y.stride, (const float *)weight.data, weight.stride, out, stride, (int)weight.ne[0], (int)y.ne[0]);
+}
+
+void cuda_moe_sum(struct cuda *c, const struct node *v)
+{
+    mix(c, v->t[0], v->t[2], (const float *)v->t[1].data, v->t[1].stride);
+}
+
 void cuda_moe(struct cuda *c, const struct node *v)
 {
     const struct op_moe &a = v->moe;
@@ -179,23 +203,25 @@ void cuda_moe(struct cuda *c, const struct node *v)
     struct space s = cut(v, c->ws);
     int64_t pairs = x.ne[1] * a.n_used, ff = a.up.ne[1];
     struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s.hid };
-    bool gated = a.gate.data != NULL;
+    bool gated = a.gate.data != NULL, sum = v->op == DEV_OP_moe;
+    float *out = sum ? s.out : (float *)y.data;
+    int64_t out_stride = sum ? y.ne[0] : y.stride;
 
     if (x.ne[1] > 1)
-        LAUNCH(c, list_pairs, 1, 1024, 0, a.expert, (int)pairs, (int)a.up.ne[2], s.count, s.first, s.list, s.chunk,
-               s.n_chunk);
+        LAUNCH(c, list_pairs, 1, 1024, 0, a.expert, a.slot, (int)pairs, (int)a.up.ne[2], s.count, s.first, s.list,
+               s.chunk, s.n_chunk);
     else
         s.most = a.n_used;
     if (!is_plain(a.up.type) || (gated && !is_plain(a.gate.type)))
         cuda_quantise(c, s.xq, x);
     if (gated)
-        product(c, &s, v, a.gate, x, s.xq, a.n_used, s.gate);
-    product(c, &s, v, a.up, x, s.xq, a.n_used, s.hid);
+        product(c, &s, v, a.gate, x, s.xq, a.n_used, s.gate, ff);
+    product(c, &s, v, a.up, x, s.xq, a.n_used, s.hid, ff);
     LAUNCH(c, activate, (unsigned)ceil_div(pairs * ff, 256), 256, 0, s.hid, gated ? s.gate : NULL, pairs * ff,
-           (int)a.act);
+           (int)a.act, a.expert, a.slot, (int)ff);
     if (!is_plain(a.down.type))
         cuda_quantise(c, s.hq, hid);
-    product(c, &s, v, a.down, hid, s.hq, 1, s.out);
-    LAUNCH(c, mix_experts, dim3((unsigned)y.ne[1], (unsigned)ceil_div(y.ne[0], 256)), 256, 0, (float *)y.data,
-           y.stride, (const float *)a.weight.data, a.weight.stride, s.out, a.n_used, (int)y.ne[0]);
+    product(c, &s, v, a.down, hid, s.hq, 1, out, out_stride);
+    if (sum)
+        mix(c, y, a.weight, out, out_stride);
 }

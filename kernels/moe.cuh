@@ -21,7 +21,7 @@ struct expert_args {
     float                     *y;
     int64_t                    y_stride;
     const int                 *list;   /* NULL: pair i is chunk i, expert id[i] */
-    const int                 *id, *n_chunk;
+    const int                 *id, *slot, *n_chunk; /* slot: op_moe.slot */
     const struct expert_chunk *chunk;
     const struct tables       *tab;
     int                        base, most; /* first chunk, and how many, of a launch */
@@ -30,10 +30,10 @@ struct expert_args {
 static __device__ __forceinline__ bool chunk_of(const expert_args &a, int i, expert_chunk &c)
 {
     if (a.list == NULL) {
-        c.expert = a.id[i];
+        c.expert = a.slot == NULL ? a.id[i] : a.slot[a.id[i]];
         c.first = i;
         c.n = 1;
-        return true;
+        return c.expert >= 0;
     }
     if (i >= *a.n_chunk)
         return false;

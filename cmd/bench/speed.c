@@ -129,11 +129,11 @@ static double put_bytes(const struct speed *s, json_t *r, int n_rows, int n_seq,
                                          : 0;
     double state = 2.0 * (double)s->traffic.state_bytes * n_seq, sum = kv + state;
 
-    for (int c = 0; c < EVAL_N_CLASSES; c++) {
-        double bytes = eval_step_bytes(&s->traffic, (enum eval_class)c, n_rows * n_seq);
+    for (int c = 0; c < MODEL_N_CLASSES; c++) {
+        double bytes = eval_step_bytes(&s->traffic, (enum model_class)c, n_rows * n_seq);
 
         if (bytes > 0)
-            json_object_set_new(kinds, eval_class_name((enum eval_class)c), json_real(bytes));
+            json_object_set_new(kinds, model_class_name((enum model_class)c), json_real(bytes));
         sum += bytes;
     }
     json_object_set_new(kinds, "kv", json_real(kv));
@@ -368,7 +368,7 @@ static enum err_code measure_read(struct speed *s, struct err *e)
         s->read.median = (double)s->b->o->bandwidth * 1e9;
         return ERR_OK;
     }
-    for (int c = 0; c < EVAL_N_CLASSES; c++)
+    for (int c = 0; c < MODEL_N_CLASSES; c++)
         bytes += (double)s->traffic.weight_bytes[c];
     s->read_bytes = bytes < 0x1p20 ? 1 << 20 : bytes > (double)most ? most : (int64_t)bytes;
     while (cli_bench_read_speed(&s->read, &reads, &o, s->read_bytes, e)) {

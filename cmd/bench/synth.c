@@ -44,11 +44,11 @@ static enum err_code plan(struct synth *s, struct err *e)
     s->t.n_params = 0;
     for (size_t i = 0; i < shape_n_tensors(s->shape); i++) {
         const struct shape_tensor *w = shape_tensor_at(s->shape, i);
-        enum eval_class c = eval_class_of(str_of(w->name), s->t.n_layer);
+        enum model_class c = model_class_of(str_of(w->name), s->t.n_layer);
 
         s->t.weight_bytes[c] += w->size_bytes;
         s->t.n_params += w->ne[0] * w->ne[1] * w->ne[2];
-        if (c == EVAL_EMBEDDING)
+        if (c == MODEL_EMBEDDING)
             s->t.row_bytes = w->size_bytes / w->ne[1];
     }
     return ERR_OK;
@@ -62,15 +62,15 @@ static void describe(struct synth *s)
     int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     bool fits = bytes + s->memory_bytes + RESERVE_BYTES < memory;
 
-    for (int c = 0; c < EVAL_N_CLASSES; c++) {
+    for (int c = 0; c < MODEL_N_CLASSES; c++) {
         if (s->t.weight_bytes[c] == 0)
             continue;
-        json_object_set_new(kinds, eval_class_name((enum eval_class)c),
+        json_object_set_new(kinds, model_class_name((enum model_class)c),
                             json_integer(s->t.weight_bytes[c]));
-        step += eval_step_bytes(&s->t, (enum eval_class)c, 1);
+        step += eval_step_bytes(&s->t, (enum model_class)c, 1);
         cli_bench_line(s->b, "  %-14s %10.3f GB, a token reads %8.3f GB",
-                       eval_class_name((enum eval_class)c), (double)s->t.weight_bytes[c] / 1e9,
-                       eval_step_bytes(&s->t, (enum eval_class)c, 1) / 1e9);
+                       model_class_name((enum model_class)c), (double)s->t.weight_bytes[c] / 1e9,
+                       eval_step_bytes(&s->t, (enum model_class)c, 1) / 1e9);
     }
     cli_bench_int(s->r, "weight_bytes", bytes);
     cli_bench_int(s->r, "n_params", s->t.n_params);
@@ -120,9 +120,9 @@ static int64_t expert_bytes(const struct synth *s, int layer)
 
 static enum err_code place(struct synth *s, struct err *e)
 {
-    static const enum eval_class order[] = {EVAL_OTHER,     EVAL_ROUTER,   EVAL_ATTENTION,
-                                            EVAL_RECURRENT, EVAL_SHARED,   EVAL_DENSE,
-                                            EVAL_OUTPUT,    EVAL_EMBEDDING};
+    static const enum model_class order[] = {MODEL_OTHER,     MODEL_ROUTER,   MODEL_ATTENTION,
+                                            MODEL_RECURRENT, MODEL_SHARED,   MODEL_DENSE,
+                                            MODEL_OUTPUT,    MODEL_EMBEDDING};
     int64_t vram, left, on_device = 0;
     int n_on = 0, n_moe = 0;
     json_t *where = json_object();
@@ -137,12 +137,12 @@ static enum err_code place(struct synth *s, struct err *e)
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
         int64_t n = s->t.weight_bytes[order[i]];
         bool on = n > 0 && n <= left &&
-                  (order[i] != EVAL_EMBEDDING || s->t.tied); /* rows are looked up: no need */
+                  (order[i] != MODEL_EMBEDDING || s->t.tied); /* rows are looked up: no need */
 
         if (n == 0)
             continue;
-        json_object_set_new(where, eval_class_name(order[i]), json_string(on ? "device" : "host"));
-        cli_bench_line(s->b, "    %-14s %9.3f GB  %s", eval_class_name(order[i]), (double)n / 1e9,
+        json_object_set_new(where, model_class_name(order[i]), json_string(on ? "device" : "host"));
+        cli_bench_line(s->b, "    %-14s %9.3f GB  %s", model_class_name(order[i]), (double)n / 1e9,
                        on ? "device" : "host");
         left -= on ? n : 0;
         on_device += on ? n : 0;
@@ -161,7 +161,7 @@ static enum err_code place(struct synth *s, struct err *e)
     }
     if (n_moe > 0)
         cli_bench_line(s->b, "    %-14s %9.3f GB  %d of %d layers on the device", "experts",
-                       (double)s->t.weight_bytes[EVAL_EXPERTS] / 1e9, n_on, n_moe);
+                       (double)s->t.weight_bytes[MODEL_EXPERTS] / 1e9, n_on, n_moe);
     cli_bench_line(s->b, "  device %.3f GB of weights, host %.3f GB, free %.3f GB%s",
                    (double)on_device / 1e9, (double)(shape_bytes(s->shape) - on_device) / 1e9,
                    (double)left / 1e9, left < 0 ? ": THE SEQUENCE ALONE DOES NOT FIT" : "");

@@ -17,9 +17,35 @@ static void close_cpu(void *ctx)
 
 static const void *weights(void *ctx, const void *host, size_t n)
 {
+    ((struct cpu *)ctx)->held += n;
+    return host;
+}
+
+static const void *weights_some(void *ctx, const void *host, size_t piece_bytes, int64_t n, const bool *keep)
+{
+    struct cpu *c = ctx;
+
+    for (int64_t i = 0; i < n; i++)
+        c->held += keep[i] ? piece_bytes : 0;
+    return host;
+}
+
+static bool reserve_weights(void *ctx, size_t n)
+{
     (void)ctx;
     (void)n;
-    return host;
+    return true;
+}
+
+static size_t held(void *ctx)
+{
+    return ((struct cpu *)ctx)->held;
+}
+
+static struct dev_memory memory(void *ctx)
+{
+    (void)ctx;
+    return (struct dev_memory){ true, -1, -1, 0 };
 }
 
 static void begin(void *ctx)
@@ -40,13 +66,15 @@ static void *alloc(void *ctx, size_t n)
     void *p = mmap(NULL, n > 0 ? n : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                    -1, 0);
 
-    (void)ctx;
-    return p == MAP_FAILED ? NULL : p;
+    if (p == MAP_FAILED)
+        return NULL;
+    ((struct cpu *)ctx)->held += n;
+    return p;
 }
 
 static void release(void *ctx, void *p, size_t n)
 {
-    (void)ctx;
+    ((struct cpu *)ctx)->held -= n;
     munmap(p, n > 0 ? n : 1);
 }
 
@@ -78,8 +106,10 @@ static const struct dev_table table = {
 #undef X
     .matmul_need = cpu_matmul_need, .attn_need = cpu_attn_need, .moe_need = cpu_moe_need,
     .route_need = cpu_route_need,
-    .weights = weights, .is_host = true, .begin = begin, .end = end, .alloc = alloc, .free = release, .zero = zero,
-    .copy = copy, .close = close_cpu, .simd = simd, .threads = threads, .read_speed = cpu_read_speed,
+    .weights = weights, .weights_some = weights_some, .reserve_weights = reserve_weights,
+    .held = held, .memory = memory, .is_host = true, .begin = begin, .end = end,
+    .alloc = alloc, .free = release, .zero = zero, .copy = copy, .close = close_cpu, .simd = simd,
+    .threads = threads, .read_speed = cpu_read_speed,
 };
 
 enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o, struct err *e)

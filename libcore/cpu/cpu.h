@@ -23,6 +23,7 @@ struct cpu {
     quant_ints_fn            *int_decode[QUANT_N]; /* NULL: products of floats */
     quant_int_dots_fn        *int_dots[QUANT_N];   /* NULL: through a panel */
     quant_round_fn           *round;
+    size_t                    held; /* dev_held() */
 };
 
 /* Row r of float rows. */
@@ -92,6 +93,11 @@ void   cpu_route(void *ctx, int32_t *expert, struct tensor weight, struct tensor
                  const struct op_route *a);
 size_t cpu_route_need(void *ctx, struct tensor logits);
 void   cpu_moe(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a);
+void   cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct op_moe *a);
+void   cpu_moe_sum(void *ctx, struct tensor y, struct tensor out, struct tensor weight);
+void   cpu_hand_out(void *ctx, struct tensor x, const int32_t *expert, const struct op_hand *h);
+void   cpu_hand_in(void *ctx, struct tensor out, struct tensor x, const int32_t *expert, const struct op_hand *h);
+void   cpu_tally(void *ctx, uint64_t *count, int n_expert, const int32_t *expert, int64_t n);
 size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a);
 enum err_code cpu_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps, struct err *e);
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* moe.c - mixture of experts: rows grouped by expert, each expert's weights decoded once.
  *
- * A pair is one use of an expert by a row: pair = row * n_used + k. Pairs are listed by expert, in
+ * A pair is one use of an expert by a row: pair = row * n_used + k. Pairs are listed by the expert's matrix, in
  * ascending order within one; the list decides only who shares a decoded weight row. */
 #include <string.h>
 
@@ -10,13 +10,13 @@
 struct moe {
     const struct cpu    *c;
     const struct op_moe *a;
-    struct tensor        x, y;
+    struct tensor        x, pair_out; /* [pairs, by number] */
     int32_t             *first;  /* [experts + 1] where each expert's pairs begin in the list */
     int32_t             *active; /* experts that have pairs */
     int32_t              n_active;
+    int64_t              n_listed;
     const float        **in;     /* [pairs, listed] input row */
     float              **hid, **gate, **out; /* [pairs, listed] up or activated; gate; expert's output */
-    float               *out_data; /* [pairs, by number][n_embd] */
     const struct quant_acts **in_up, **in_gate, **hid_acts; /* [pairs, listed] rounded; NULL: floats are taken */
     float               *buf;    /* decoded panels, one for each worker */
 };
@@ -76,19 +76,10 @@ static void down_piece(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-static void sum_piece(void *ctx, int64_t begin, int64_t end, int worker)
+/* The matrix of a pair's expert; -1: it is not here. */
+static int32_t matrix_of(const struct op_moe *a, int64_t pair)
 {
-    const struct moe *m = ctx;
-    int64_t n = m->y.ne[0];
-
-    (void)worker;
-    for (int64_t r = begin; r < end; r++) {
-        const float *weight = cpu_row(m->a->weight, r), *out = m->out_data + r * m->a->n_used * n;
-        float *y = cpu_row(m->y, r);
-
-        memset(y, 0, (size_t)n * sizeof *y);
-        m->c->kern->mix(&y, &weight, 1, out, n, m->a->n_used, n);
-    }
+    return a->slot == NULL ? a->expert[pair] : a->slot[a->expert[pair]];
 }
 
 /* Lists the pairs by expert: counting sort. */
@@ -100,19 +91,23 @@ static void list_pairs(struct moe *m, float *hid, float *gate)
 
     memset(m->first, 0, ((size_t)n_expert + 1) * sizeof *m->first);
     for (int64_t p = 0; p < pairs; p++)
-        m->first[a->expert[p] + 1]++;
+        if (matrix_of(a, p) >= 0)
+            m->first[matrix_of(a, p) + 1]++;
     for (int32_t e = 0; e < n_expert; e++) {
         if (m->first[e + 1] > 0)
             m->active[m->n_active++] = e;
         m->first[e + 1] += m->first[e];
     }
+    m->n_listed = m->first[n_expert];
     for (int64_t p = 0; p < pairs; p++) {
-        int32_t at = m->first[a->expert[p]]++;
+        if (matrix_of(a, p) < 0)
+            continue;
+        int32_t at = m->first[matrix_of(a, p)]++;
 
         m->in[at] = cpu_row(m->x, p / a->n_used);
         m->hid[at] = hid + at * ff;
         m->gate[at] = gate + at * ff;
-        m->out[at] = m->out_data + p * m->y.ne[0];
+        m->out[at] = cpu_row(m->pair_out, p);
     }
     for (int32_t e = n_expert; e > 0; e--)
         m->first[e] = m->first[e - 1];
@@ -130,7 +125,7 @@ static const struct quant_acts **pair_acts(const struct moe *m, int type)
     for (int64_t r = 0; r < n; r++)
         rows[r] = cpu_row(m->x, r);
     const struct quant_acts **acts = cpu_acts(c, type, rows, n, m->x.ne[0]);
-    for (int64_t p = 0; acts != NULL && p < pairs; p++)
+    for (int64_t p = 0; acts != NULL && p < m->n_listed; p++)
         out[p] = acts[(m->in[p] - (const float *)m->x.data) / m->x.stride];
     return acts == NULL ? NULL : out;
 }
@@ -154,36 +149,101 @@ size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op
            cpu_acts_need(c, a->down.type, (int64_t)pairs, a->down.ne[0]);
 }
 
-void cpu_moe(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
+void cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct op_moe *a)
 {
     struct cpu *c = ctx;
     struct dev *d = c->dev;
     size_t mark = dev_mark(d), pairs = (size_t)(x.ne[1] * a->n_used), ff = (size_t)a->up.ne[1];
     size_t n_expert = (size_t)a->up.ne[2], f = sizeof(float);
     struct moe m = {
-        .c = c, .a = a, .x = x, .y = y,
+        .c = c, .a = a, .x = x, .pair_out = out,
         .first = dev_scratch_bytes(d, (n_expert + 1) * sizeof(int32_t)),
         .active = dev_scratch_bytes(d, n_expert * sizeof(int32_t)),
         .in = dev_scratch_bytes(d, pairs * sizeof(float *)),
         .hid = dev_scratch_bytes(d, pairs * sizeof(float *)),
         .gate = dev_scratch_bytes(d, pairs * sizeof(float *)),
         .out = dev_scratch_bytes(d, pairs * sizeof(float *)),
-        .out_data = dev_scratch_bytes(d, pairs * (size_t)y.ne[0] * f),
         .buf = dev_scratch_bytes(d, (size_t)pool_size(c->pool) * (size_t)panel_floats(a) * f),
     };
     float *hid = dev_scratch_bytes(d, pairs * ff * f), *gate = dev_scratch_bytes(d, pairs * ff * f);
 
     list_pairs(&m, hid, gate);
-    m.in_up = pair_acts(&m, a->up.type);
-    if (a->gate.data != NULL)
-        m.in_gate = m.in_up != NULL && quant_types[a->gate.type]->ints != NULL ? m.in_up
-                  : pair_acts(&m, a->gate.type);
-    int64_t per_active = (int64_t)pairs / m.n_active + 1;
-    int64_t up = m.n_active * (((int64_t)ff + CPU_PANEL - 1) / CPU_PANEL);
-    int64_t down = m.n_active * ((y.ne[0] + CPU_PANEL - 1) / CPU_PANEL);
-    pool_for(c->pool, up, cpu_grain(c, up, 2 * CPU_PANEL * x.ne[0] * per_active, 1), up_piece, &m);
-    m.hid_acts = cpu_acts(c, a->down.type, (const float *const *)m.hid, (int64_t)pairs, (int64_t)ff);
-    pool_for(c->pool, down, cpu_grain(c, down, CPU_PANEL * (int64_t)ff * per_active, 1), down_piece, &m);
-    pool_for(c->pool, x.ne[1], cpu_grain(c, x.ne[1], y.ne[0] * a->n_used, 1), sum_piece, &m);
+    if (m.n_listed > 0) {
+        m.in_up = pair_acts(&m, a->up.type);
+        if (a->gate.data != NULL)
+            m.in_gate = m.in_up != NULL && quant_types[a->gate.type]->ints != NULL ? m.in_up
+                      : pair_acts(&m, a->gate.type);
+        int64_t per_active = m.n_listed / m.n_active + 1;
+        int64_t up = m.n_active * (((int64_t)ff + CPU_PANEL - 1) / CPU_PANEL);
+        int64_t down = m.n_active * ((out.ne[0] + CPU_PANEL - 1) / CPU_PANEL);
+        pool_for(c->pool, up, cpu_grain(c, up, 2 * CPU_PANEL * x.ne[0] * per_active, 1), up_piece, &m);
+        m.hid_acts = cpu_acts(c, a->down.type, (const float *const *)m.hid, m.n_listed, (int64_t)ff);
+        pool_for(c->pool, down, cpu_grain(c, down, CPU_PANEL * (int64_t)ff * per_active, 1), down_piece, &m);
+    }
     dev_release(d, mark);
+}
+
+struct sum {
+    const struct cpu *c;
+    struct tensor     y, out, weight;
+};
+
+static void sum_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct sum *s = ctx;
+    int64_t n = s->y.ne[0], n_used = s->weight.ne[0];
+
+    (void)worker;
+    for (int64_t r = begin; r < end; r++) {
+        const float *weight = cpu_row(s->weight, r);
+        float *y = cpu_row(s->y, r);
+
+        memset(y, 0, (size_t)n * sizeof *y);
+        s->c->kern->mix(&y, &weight, 1, cpu_row(s->out, r * n_used), s->out.stride, (int)n_used, n);
+    }
+}
+
+void cpu_moe_sum(void *ctx, struct tensor y, struct tensor out, struct tensor weight)
+{
+    struct cpu *c = ctx;
+    struct sum s = { c, y, out, weight };
+
+    pool_for(c->pool, y.ne[1], cpu_grain(c, y.ne[1], y.ne[0] * weight.ne[0], 1), sum_piece, &s);
+}
+
+void cpu_moe(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
+{
+    struct cpu *c = ctx;
+    size_t mark = dev_mark(c->dev);
+    struct tensor out = dev_scratch(c->dev, y.ne[0], x.ne[1] * a->n_used);
+
+    cpu_moe_pairs(c, out, x, a);
+    cpu_moe_sum(c, y, out, a->weight);
+    dev_release(c->dev, mark);
+}
+
+/* Memory is shared and calls are in order: there is nothing to hand out. */
+void cpu_hand_out(void *ctx, struct tensor x, const int32_t *expert, const struct op_hand *h)
+{
+    (void)ctx;
+    (void)x;
+    (void)expert;
+    (void)h;
+}
+
+void cpu_hand_in(void *ctx, struct tensor out, struct tensor x, const int32_t *expert, const struct op_hand *h)
+{
+    struct op_moe a = h->moe;
+
+    (void)ctx;
+    a.expert = expert;
+    op_moe_pairs(h->dev, out, x, &a);
+}
+
+void cpu_tally(void *ctx, uint64_t *count, int n_expert, const int32_t *expert, int64_t n)
+{
+    (void)ctx;
+    (void)n_expert;
+    for (int64_t i = 0; i < n; i++)
+        count[expert[i]]++;
 }

@@ -10,6 +10,7 @@
 #define EVAL_EVAL_H
 #include "base/base.h"
 #include "base/json.h"
+#include "model/class.h"
 
 struct gguf;
 struct run;
@@ -142,25 +143,8 @@ MUST_CHECK enum err_code eval_answer_all(struct run *r, int n_seq, const struct 
 
 /* ---- what a step moves ---- */
 
-enum eval_class {
-    EVAL_EMBEDDING,
-    EVAL_ATTENTION,
-    EVAL_RECURRENT,
-    EVAL_DENSE,
-    EVAL_SHARED,
-    EVAL_ROUTER,
-    EVAL_EXPERTS,
-    EVAL_OUTPUT,
-    EVAL_OTHER, /* norms and the like */
-    EVAL_MTP,   /* blocks that a plain step leaves alone */
-    EVAL_N_CLASSES
-};
-const char *eval_class_name(enum eval_class c);
-/* Class of a tensor by its name; n_layer: layers of the main stack. */
-enum eval_class eval_class_of(struct str tensor, int n_layer);
-
 struct eval_traffic {
-    int64_t weight_bytes[EVAL_N_CLASSES]; /* in the file */
+    int64_t weight_bytes[MODEL_N_CLASSES]; /* in the file */
     int64_t row_bytes;                    /* of the embedding: one row */
     bool tied;                            /* the output is the embedding */
     int n_layer, n_expert, n_used;
@@ -172,7 +156,7 @@ struct eval_traffic {
 MUST_CHECK enum err_code eval_traffic(struct eval_traffic *t, const struct gguf *g, struct err *e);
 /* Weights read in one step of n_rows rows: dense ones once, the expected number of different
  * experts if routing is even. */
-double eval_step_bytes(const struct eval_traffic *t, enum eval_class c, int n_rows);
+double eval_step_bytes(const struct eval_traffic *t, enum model_class c, int n_rows);
 /* KV rows of n_pos positions and recurrent state, read and (state) written, for one token. */
 double eval_memory_bytes(const struct eval_traffic *t, int64_t n_pos, double kv_elem_bytes);
 #endif

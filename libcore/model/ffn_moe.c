@@ -3,6 +3,46 @@
 #include "model/internal.h"
 #include "quant/quant.h"
 
+/* One tensor with gate's rows, then up's, in each expert. */
+static void cut_in_two(struct tensor both, int64_t n_ff, struct tensor *gate, struct tensor *up)
+{
+    both.ne[1] = n_ff;
+    *gate = *up = both;
+    if (both.data != NULL)
+        up->data = (unsigned char *)both.data + n_ff * quant_row_bytes(both.type, both.ne[0]);
+}
+
+static void bind_routed(struct moe_weights *w, const struct plan *p, int64_t width, struct binder *b)
+{
+    const struct moe_plan *m = &p->moe;
+    struct op_moe host = { .n_used = m->n_used, .act = p->relu2 ? OP_RELU2 : OP_SILU };
+
+    if (bind_has(b, "ffn_gate_up_exps.weight")) {
+        struct tensor both_host = { .type = QUANT_f32 };
+        struct tensor both = bind_experts(b, "ffn_gate_up_exps.weight", width, (int64_t)2 * m->n_ff, m->n_expert,
+                                          &both_host);
+
+        cut_in_two(both, m->n_ff, &w->gate, &w->up);
+        cut_in_two(both_host, m->n_ff, &host.gate, &host.up);
+    } else {
+        if (!p->relu2)
+            w->gate = bind_experts(b, "ffn_gate_exps.weight", width, m->n_ff, m->n_expert, &host.gate);
+        w->up = bind_experts(b, "ffn_up_exps.weight", width, m->n_ff, m->n_expert, &host.up);
+    }
+    w->down = bind_experts(b, "ffn_down_exps.weight", m->n_ff, width, m->n_expert, &host.down);
+    if (b->here == NULL)
+        return;
+    for (int i = 0; i < m->n_expert; i++)
+        w->n_here += b->here[i];
+    w->slot = bind_slots(b, m->n_expert, true);
+    host.slot = bind_slots(b, m->n_expert, false);
+    w->hand = arena_array(b->arena, 1, sizeof *w->hand);
+    if (w->hand != NULL)
+        *w->hand = (struct op_hand){ b->host, host, w->slot };
+    else if (b->e->code == ERR_OK)
+        err_set(b->e, ERR_NOMEM, "out of memory");
+}
+
 void model_bind_moe(struct moe_weights *w, const struct plan *p, struct binder *b)
 {
     const struct moe_plan *m = &p->moe;
@@ -15,19 +55,7 @@ void model_bind_moe(struct moe_weights *w, const struct plan *p, struct binder *
         w->latent_down = bind_mat(b, "ffn_latent_down.weight", p->n_embd, m->n_latent, 1);
         w->latent_up = bind_mat(b, "ffn_latent_up.weight", m->n_latent, p->n_embd, 1);
     }
-    if (bind_has(b, "ffn_gate_up_exps.weight")) { /* gate's rows, then up's, in each expert */
-        struct tensor both = bind_mat(b, "ffn_gate_up_exps.weight", width, (int64_t)2 * m->n_ff, m->n_expert);
-
-        both.ne[1] = m->n_ff;
-        w->gate = w->up = both;
-        if (both.data != NULL)
-            w->up.data = (unsigned char *)both.data + m->n_ff * quant_row_bytes(both.type, width);
-    } else {
-        if (!p->relu2)
-            w->gate = bind_mat(b, "ffn_gate_exps.weight", width, m->n_ff, m->n_expert);
-        w->up = bind_mat(b, "ffn_up_exps.weight", width, m->n_ff, m->n_expert);
-    }
-    w->down = bind_mat(b, "ffn_down_exps.weight", m->n_ff, width, m->n_expert);
+    bind_routed(w, p, width, b);
     if (m->n_ff_shared == 0)
         return;
     if (m->shared_gate)
@@ -38,20 +66,48 @@ void model_bind_moe(struct moe_weights *w, const struct plan *p, struct binder *
     w->sh_down = bind_mat(b, "ffn_down_shexp.weight", m->n_ff_shared, p->n_embd, 1);
 }
 
-/* y += the shared expert's output, gated when the family says so. */
-static void shared(const struct step *s, const struct moe_weights *w, struct tensor y, struct tensor x)
+/* The shared expert's output for x, and the gate of each row. */
+struct shared {
+    struct tensor out, open; /* data NULL: none */
+};
+
+static struct shared shared_start(const struct step *s, const struct moe_weights *w, struct tensor x)
 {
     struct dev *d = s->d;
-    struct tensor out = dev_scratch(d, y.ne[0], y.ne[1]);
+    struct shared sh = { .out = dev_scratch(d, s->m->plan.n_embd, x.ne[1]) };
 
-    model_glu(s, &(struct dense_weights){ w->sh_gate, w->sh_up, w->sh_down }, out, x);
-    if (w->sh_router.data == NULL) {
-        op_add(d, y, out, 1.0f);
-        return;
-    }
-    struct tensor open = dev_scratch(d, 1, y.ne[1]);
-    op_matmul(d, open, w->sh_router, x);
-    op_add_gated(d, y, out, open);
+    model_glu(s, &(struct dense_weights){ w->sh_gate, w->sh_up, w->sh_down }, sh.out, x);
+    if (w->sh_router.data == NULL)
+        return sh;
+    sh.open = dev_scratch(d, 1, x.ne[1]);
+    op_matmul(d, sh.open, w->sh_router, x);
+    return sh;
+}
+
+static void shared_add(const struct step *s, const struct moe_weights *w, struct tensor y, struct shared sh)
+{
+    if (w->sh_router.data == NULL)
+        op_add(s->d, y, sh.out, 1.0f);
+    else
+        op_add_gated(s->d, y, sh.out, sh.open);
+}
+
+/* y = the routed experts' sum. Those on the host are at work while the device computes its own and the shared one. */
+static struct shared split_experts(const struct step *s, const struct moe_weights *w, struct tensor y, struct tensor in,
+                                   struct tensor x, const struct op_moe *moe)
+{
+    struct dev *d = s->d;
+    struct tensor out = dev_scratch(d, y.ne[0], in.ne[1] * moe->n_used);
+    struct shared sh = { 0 };
+
+    op_hand_out(d, in, moe->expert, w->hand);
+    if (w->n_here > 0)
+        op_moe_pairs(d, out, in, moe);
+    if (s->m->plan.moe.n_ff_shared > 0)
+        sh = shared_start(s, w, x);
+    op_hand_in(d, out, in, moe->expert, w->hand);
+    op_moe_sum(d, y, out, moe->weight);
+    return sh;
 }
 
 void model_ffn_moe(const struct step *s, int layer, struct tensor y, struct tensor x)
@@ -65,19 +121,28 @@ void model_ffn_moe(const struct step *s, int layer, struct tensor y, struct tens
     struct tensor logits = dev_scratch(d, m->n_expert, n), weight = dev_scratch(d, m->n_used, n);
     int32_t *expert = dev_scratch_bytes(d, (size_t)n * (size_t)m->n_used * sizeof *expert);
     const struct op_moe moe = { m->n_used, expert, weight, w->gate, w->up, w->down,
-                                s->m->plan.relu2 ? OP_RELU2 : OP_SILU };
+                                s->m->plan.relu2 ? OP_RELU2 : OP_SILU, w->slot };
+    struct tensor in = x, mixed = y;
+    struct shared sh = { 0 };
 
     op_matmul(d, logits, w->router, x);
     op_route(d, expert, weight, logits, &route);
+    if (s->m->uses != NULL)
+        op_tally(d, s->m->uses + (int64_t)layer * m->n_expert, m->n_expert, expert, n * m->n_used);
     if (m->n_latent > 0) {
-        struct tensor in = dev_scratch(d, m->n_latent, n), out = dev_scratch(d, m->n_latent, n);
-
+        in = dev_scratch(d, m->n_latent, n);
+        mixed = dev_scratch(d, m->n_latent, n);
         op_matmul(d, in, w->latent_down, x);
-        op_moe(d, out, in, &moe);
-        op_matmul(d, y, w->latent_up, out);
-    } else {
-        op_moe(d, y, x, &moe);
     }
-    if (m->n_ff_shared > 0)
-        shared(s, w, y, x);
+    if (w->hand == NULL)
+        op_moe(d, mixed, in, &moe);
+    else
+        sh = split_experts(s, w, mixed, in, x, &moe);
+    if (m->n_latent > 0)
+        op_matmul(d, y, w->latent_up, mixed);
+    if (m->n_ff_shared == 0)
+        return;
+    if (w->hand == NULL)
+        sh = shared_start(s, w, x);
+    shared_add(s, w, y, sh);
 }

@@ -137,17 +137,39 @@ enum err_code model_forward(const struct model *m, struct state *s, const struct
     return dev_end(m->dev, e);
 }
 
-enum err_code model_reserve(const struct model *m, struct state *s, int rows, struct err *e)
+/* What a step of n rows of one sequence takes, which ends where the context does. */
+static void measure(struct step *step, int n, int n_pick)
 {
-    const struct op_seq seq = { .n = rows };
-    const struct op_rows r = { rows, NULL, NULL, 1, &seq };
-    const struct model_step st = { .rows = &r, .n_pick = rows };
-    struct step step = { .m = m, .d = m->dev, .state = s, .rows = &r, .n_part = 2, .part = { r, r } };
+    int64_t ctx = state_ctx(step->state);
+    const struct op_seq seq = { .n = n, .pos = ctx > n ? ctx - n : 0 };
+    const struct op_rows r = { n, NULL, NULL, 1, &seq };
+    const struct model_step st = { .rows = &r, .n_pick = n_pick };
+
+    step->rows = &r;
+    step->n_part = 2;
+    step->part[0] = step->part[1] = r;
+    dev_begin(step->d);
+    walk(step, &st);
+}
+
+enum err_code model_reserve(const struct model *m, struct state *s, int rows, int logits, struct err *e)
+{
+    enum { EACH = 64 }; /* small steps may take more than large ones: kernels share work otherwise */
+    struct step step = { .m = m, .d = m->dev, .state = s };
 
     dev_measure(m->dev, true);
-    walk(&step, &st);
+    if (m->host != NULL)
+        dev_measure(m->host, true);
+    for (int n = 1; n < rows; n += n < EACH ? 1 : n)
+        measure(&step, n, n < logits ? n : logits);
+    measure(&step, rows, logits);
     dev_begin(m->dev);
     model_replay(&step, 0, 2 * state_undo_tokens(s), false);
     dev_measure(m->dev, false);
+    if (m->host != NULL) {
+        dev_measure(m->host, false);
+        if (dev_reserve(m->host, dev_scratch_peak(m->host), e))
+            return e->code;
+    }
     return dev_reserve(m->dev, dev_scratch_peak(m->dev), e);
 }

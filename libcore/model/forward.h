@@ -12,7 +12,9 @@ struct plan;
 struct state;
 
 struct dev        *model_dev(const struct model *m);
+struct dev        *model_host(const struct model *m); /* of experts on the host; NULL: none are */
 const struct plan *model_plan(const struct model *m);
+int64_t            model_expert_bytes(const struct model *m, int layer); /* of one, routed; 0: none in this layer */
 
 /* What one step computes. Rows of a sequence are consecutive; the caller has checked tokens and limits. */
 struct model_step {
@@ -28,6 +30,6 @@ MUST_CHECK enum err_code model_forward(const struct model *m, struct state *s, c
 /* Forgets the newest n rows of a sequence: n <= state_undoable(). The recurrent layers' bases are copied
  * and the rows kept since are computed again from their inputs, which gives the bytes they had. */
 MUST_CHECK enum err_code model_undo(const struct model *m, struct state *s, int slot, int64_t n, struct err *e);
-/* Reserves scratch for steps of up to `rows` rows, all with logits, and for undo. */
-MUST_CHECK enum err_code model_reserve(const struct model *m, struct state *s, int rows, struct err *e);
+/* Reserves scratch for steps of up to `rows` rows, `logits` of them with logits, and for undo. */
+MUST_CHECK enum err_code model_reserve(const struct model *m, struct state *s, int rows, int logits, struct err *e);
 #endif

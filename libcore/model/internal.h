@@ -63,6 +63,10 @@ struct moe_weights {
     struct tensor router;          /* n_embd -> n_expert */
     const float  *bias;            /* [n_expert] or NULL */
     struct tensor gate, up, down;  /* n_expert matrices each; gate's data NULL: none */
+    /* Experts on the host: hand NULL: none. Else the three above have the others, as slot says. */
+    struct op_hand *hand;
+    const int32_t  *slot;          /* op_moe.slot, on the device */
+    int             n_here;
     struct tensor sh_gate, sh_up, sh_down, sh_router; /* shared expert; data NULL: none */
     struct tensor latent_down, latent_up; /* data NULL: none */
 };
@@ -82,6 +86,7 @@ struct layer_weights {
 struct model {
     const struct gguf    *gguf;
     struct dev           *dev;
+    struct dev           *host;      /* computes experts that stay on the host; NULL: there are none */
     struct arena          arena;
     struct plan           plan;
     struct model_info     info;
@@ -89,25 +94,38 @@ struct model {
     const float          *out_norm;
     const float          *rope_freq; /* [n_rot / 2] */
     struct layer_weights *layer;     /* [n_layer] */
+    struct model_weights  bytes;
+    uint64_t             *uses;      /* [n_layer][n_expert] on the device; NULL: not counted */
 };
 
 /* Finds and checks tensors; the first failure is kept in *e. */
 struct binder {
-    const struct gguf *g;
-    struct arena      *arena;
-    struct err        *e;
-    struct dev        *dev;
-    int                layer; /* -1: names without "blk.N." */
-    bool              *used;  /* [tensors of the file] */
+    const struct gguf    *g;
+    struct arena         *arena;
+    struct err           *e;
+    struct dev           *dev;   /* NULL: tensors are only checked */
+    struct dev           *host;
+    int                   layer; /* -1: names without "blk.N." */
+    int                   n_layer;
+    bool                 *used;  /* [tensors of the file] */
+    const bool           *here;  /* [n_expert] of the layer: the routed experts that go to dev; NULL: all */
+    struct model_weights *bytes;
 };
 /* A matrix ne0 -> ne1, ne2 of them, of any type. */
 struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2);
+/* Routed experts: those that stay on the host in *host, too. */
+struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t n_expert,
+                           struct tensor *host);
+/* Numbers of the experts' matrices, for op_moe.slot: of those on the device (there), or of the others. */
+const int32_t *bind_slots(struct binder *b, int n_expert, bool there);
 /* As bind_mat when the file has it, else data is NULL. */
 struct tensor bind_mat_opt(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2);
 bool          bind_has(const struct binder *b, const char *name);
 /* n floats, whatever the tensor's dimensions. */
 const float  *bind_vec(struct binder *b, const char *name, int64_t n);
 const float  *bind_vec_opt(struct binder *b, const char *name, int64_t n);
+/* n floats that are not in the file. */
+const float  *bind_own(struct binder *b, const char *name, const float *v, int64_t n);
 /* `n` matrices [rows][columns] (a convolution's [channels][taps]), widened, transposed, side by side:
  * [columns][n * rows]. */
 const float  *bind_transposed(struct binder *b, const char *const *names, int n, int64_t columns, int64_t rows);

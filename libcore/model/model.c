@@ -7,6 +7,8 @@
 #include "gguf/gguf.h"
 #include "model/forward.h"
 #include "model/internal.h"
+#include "model/place.h"
+#include "quant/quant.h"
 
 typedef void bind_fn(struct layer_weights *l, const struct plan *p, struct binder *b);
 static const struct {
@@ -18,12 +20,15 @@ static const struct {
     { MIX_CONV, model_bind_conv },
 };
 
-static void bind_layer(struct model *m, struct binder *b, int i)
+static void bind_layer(struct model *m, struct binder *b, const struct model_place *place, int i)
 {
     struct layer_weights *w = &m->layer[i];
     const struct layer_plan *l = &m->plan.layer[i];
+    int n_expert = m->plan.moe.n_expert;
 
     b->layer = i;
+    b->here = m->host != NULL && l->ffn == FFN_MOE && place->n_here[i] < n_expert ? place->here + (int64_t)i * n_expert
+                                                                                 : NULL;
     if (l->mixers != 0)
         w->mix_norm = bind_vec(b, "attn_norm.weight", m->plan.n_embd);
     for (size_t j = 0; j < sizeof mixers / sizeof mixers[0]; j++)
@@ -38,8 +43,8 @@ static void bind_layer(struct model *m, struct binder *b, int i)
         model_bind_dense(&w->dense, &m->plan, l->n_ff, b);
 }
 
-/* The multi-token-prediction blocks (Qwen3.5 and its kin: attention and a feed-forward) are kept in the file for
- * later use; that they are whole is checked. */
+/* The multi-token-prediction blocks (Qwen3.5 and its kin: attention and a feed-forward) stay in the file for later
+ * use; that they are whole is checked. */
 static void check_nextn(struct model *m, struct binder *b, int i)
 {
     const struct layer_plan *like = &m->plan.layer[m->plan.n_layer - 1];
@@ -47,6 +52,8 @@ static void check_nextn(struct model *m, struct binder *b, int i)
     int n_embd = m->plan.n_embd;
 
     b->layer = i;
+    b->dev = NULL;
+    b->here = NULL;
     (void)bind_vec(b, "attn_norm.weight", n_embd);
     (void)bind_vec(b, m->plan.ffn_norm, n_embd);
     model_bind_attn(&w, &m->plan, b);
@@ -72,10 +79,12 @@ static enum err_code check_unused(const struct gguf *g, const bool *used, struct
     return ERR_OK;
 }
 
-static enum err_code bind_all(struct model *m, const struct gguf *g, struct err *e)
+static enum err_code bind_all(struct model *m, const struct gguf *g, const struct model_place *place, struct err *e)
 {
-    struct binder b = { g, &m->arena, e, m->dev, -1, arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)) };
     const struct plan *p = &m->plan;
+    struct binder b = { .g = g, .arena = &m->arena, .e = e, .dev = m->dev, .host = m->host, .layer = -1,
+                        .n_layer = p->n_layer, .bytes = &m->bytes,
+                        .used = arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)) };
     float *freq;
 
     e->code = ERR_OK;
@@ -85,13 +94,13 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, struct err 
         return err_set(e, ERR_NOMEM, "out of memory");
     for (int i = 0; i < p->attn.n_rot / 2; i++)
         freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
-    m->rope_freq = dev_weights(m->dev, freq, (size_t)(p->attn.n_rot / 2 + 1) * sizeof *freq);
+    m->rope_freq = bind_own(&b, "rope_freqs", freq, p->attn.n_rot / 2 + 1);
     m->embd = bind_mat(&b, "token_embd.weight", p->n_embd, p->n_vocab, 1);
     m->out_norm = bind_vec(&b, p->out_norm, p->n_embd);
     m->head = bind_has(&b, "output.weight") ? bind_mat(&b, "output.weight", p->n_embd, p->n_vocab, 1)
                                             : m->embd;
     for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++)
-        bind_layer(m, &b, i);
+        bind_layer(m, &b, place, i);
     for (int i = 0; i < p->n_nextn && e->code == ERR_OK; i++)
         check_nextn(m, &b, p->n_layer + i);
     return e->code != ERR_OK ? e->code : check_unused(g, b.used, e);
@@ -118,11 +127,34 @@ static void fill_info(struct model *m, const struct gguf *g)
     f->simd = dev_simd(m->dev);
 }
 
-static enum err_code open_dev(struct dev **out, const struct model_opts *o, struct err *e)
+static enum err_code open_dev(struct dev **out, const char *name, const struct model_opts *o, struct err *e)
 {
-    const struct dev_opts dev_opts = { o->n_threads, o->float_acts };
+    const struct dev_opts dev_opts = { o->n_threads, o->float_acts, o->sketch, o->absent };
 
-    return dev_open(out, o->device == NULL ? "cpu" : o->device, &dev_opts, e);
+    return dev_open(out, name == NULL ? "cpu" : name, &dev_opts, e);
+}
+
+static enum err_code open_devices(struct model *m, const struct model_opts *o, struct err *e)
+{
+    bool split = false;
+
+    for (int i = 0; o->place != NULL && i < o->place->n_layer; i++)
+        split |= m->plan.layer[i].ffn == FFN_MOE && o->place->n_here[i] < o->place->n_expert;
+    if (open_dev(&m->dev, o->device, o, e) || (split && open_dev(&m->host, "cpu", o, e)))
+        return e->code;
+    if (o->weight_bytes > 0 && !dev_reserve_weights(m->dev, (size_t)o->weight_bytes))
+        return err_set(e, ERR_NOMEM, "out of memory: %.2f GB of weights do not fit device %s",
+                       (double)o->weight_bytes / 1e9, dev_name(m->dev));
+    return ERR_OK;
+}
+
+static enum err_code count_uses(struct model *m, struct err *e)
+{
+    size_t n = (size_t)m->plan.n_layer * (size_t)m->plan.moe.n_expert * sizeof *m->uses;
+
+    if (n > 0)
+        m->uses = dev_alloc(m->dev, n);
+    return n == 0 || m->uses != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 }
 
 enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o, struct err *e)
@@ -131,7 +163,8 @@ enum err_code model_open(struct model **out, const struct gguf *g, const struct 
 
     if (m == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    if (plan_make(&m->plan, g, e) || open_dev(&m->dev, o, e) || bind_all(m, g, e)) {
+    if (plan_make(&m->plan, g, e) || open_devices(m, o, e) || (o->count_uses && count_uses(m, e)) ||
+        bind_all(m, g, o->place, e)) {
         enum err_code code = e->code;
 
         model_close(m);
@@ -147,7 +180,10 @@ void model_close(struct model *m)
 {
     if (m == NULL)
         return;
+    if (m->dev != NULL)
+        dev_free(m->dev, m->uses, (size_t)m->plan.n_layer * (size_t)m->plan.moe.n_expert * sizeof *m->uses);
     dev_close(m->dev);
+    dev_close(m->host);
     arena_free(&m->arena);
     free(m);
 }
@@ -162,9 +198,43 @@ struct dev *model_dev(const struct model *m)
     return m->dev;
 }
 
+int64_t model_expert_bytes(const struct model *m, int layer)
+{
+    const struct moe_weights *w = &m->layer[layer].moe;
+    const struct tensor all[3] = { w->gate, w->up, w->down };
+    int64_t n = 0;
+
+    for (int i = 0; m->plan.layer[layer].ffn == FFN_MOE && i < 3; i++)
+        n += all[i].ne[0] == 0 ? 0 : all[i].ne[1] * quant_row_bytes(all[i].type, all[i].ne[0]);
+    return n;
+}
+
+struct dev *model_host(const struct model *m)
+{
+    return m->host;
+}
+
 const struct plan *model_plan(const struct model *m)
 {
     return &m->plan;
+}
+
+const struct model_weights *model_weights(const struct model *m)
+{
+    return &m->bytes;
+}
+
+int model_n_expert(const struct model *m)
+{
+    return m->plan.moe.n_expert;
+}
+
+void model_uses(const struct model *m, uint64_t *out)
+{
+    size_t n = (size_t)m->plan.n_layer * (size_t)m->plan.moe.n_expert;
+
+    if (n > 0)
+        dev_copy(m->dev, out, m->uses, n * sizeof *out);
 }
 
 int model_timings(const struct model *m, struct model_timing *out, int max)
@@ -192,7 +262,7 @@ enum err_code model_read_speed(struct model_reads *r, const struct model_opts *o
     size_t n = bytes < DEV_READ_UNIT ? DEV_READ_UNIT : (size_t)bytes / DEV_READ_UNIT * DEV_READ_UNIT;
     struct dev *d;
 
-    if (open_dev(&d, o, e) != ERR_OK)
+    if (open_dev(&d, o->device, o, e) != ERR_OK)
         return e->code;
     enum err_code code = dev_read_speed(d, n, r->bytes_per_s, r->reps, e);
 

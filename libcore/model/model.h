@@ -9,9 +9,11 @@
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 #include "base/base.h"
+#include "model/class.h"
 
 struct gguf;
 struct model;
+struct model_place;
 struct dev;
 struct plan;
 struct state;
@@ -21,6 +23,11 @@ struct model_opts {
     const char *device;    /* "cpu" (NULL: the same) */
     int         n_threads; /* 0: as many as there are processors */
     bool        float_acts; /* dev_opts.float_acts */
+    bool        sketch, absent; /* dev_opts: to learn what it takes (run/fit.h), not to run */
+    bool        count_uses; /* of the routed experts: model_uses() */
+    /* Routed experts that are not here stay where the file is mapped; the CPU computes them. NULL: all are. */
+    const struct model_place *place;
+    int64_t     weight_bytes; /* of memory on the device, from a sketch; 0: not known */
 };
 
 MUST_CHECK enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o,
@@ -42,6 +49,15 @@ struct model_info {
     const char *simd;          /* kernels in use: "avx512", "avx2", "scalar" */
 };
 const struct model_info *model_info(const struct model *m);
+/* Bytes of the weights: in the device's memory, as it lays them out, and what stays in the host's. */
+struct model_weights {
+    int64_t device[MODEL_N_CLASSES], host[MODEL_N_CLASSES];
+};
+const struct model_weights *model_weights(const struct model *m);
+
+/* How often each routed expert was used since open, [n_layer][n_expert]; count_uses must have been set. */
+int  model_n_expert(const struct model *m); /* 0: none are routed */
+void model_uses(const struct model *m, uint64_t *out);
 /* Two models with one fingerprint compute the same: a hash of the architecture's metadata, of every tensor's
  * name, type and shape, and of samples of its bytes. Reads some 100 KB of the file. */
 uint64_t model_fingerprint(const struct model *m);

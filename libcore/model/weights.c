@@ -52,13 +52,29 @@ static const struct gguf_tensor *need_shape(struct binder *b, const char *name, 
     return NULL;
 }
 
-static const void *to_device(struct binder *b, const void *host, size_t n)
+/* n pieces of weights of tensor `name`, those with keep[i] (NULL: all), on the device. */
+static const void *pieces_to_device(struct binder *b, const char *name, const void *host, size_t piece_bytes,
+                                    int64_t n, const bool *keep)
 {
-    const void *p = host == NULL || b->e->code != ERR_OK ? NULL : dev_weights(b->dev, host, n);
+    char full[128];
+    size_t held;
+    const void *p;
 
-    if (p == NULL && b->e->code == ERR_OK)
+    if (host == NULL || b->e->code != ERR_OK || b->dev == NULL)
+        return host;
+    full_name(b, name, full);
+    held = dev_held(b->dev);
+    p = keep == NULL ? dev_weights(b->dev, host, piece_bytes * (size_t)n)
+                     : dev_weights_some(b->dev, host, piece_bytes, n, keep);
+    b->bytes->device[model_class_of(str_of(full), b->n_layer)] += (int64_t)(dev_held(b->dev) - held);
+    if (p == NULL)
         err_set(b->e, ERR_NOMEM, "out of memory: the weights do not fit device %s", dev_name(b->dev));
     return p;
+}
+
+static const void *to_device(struct binder *b, const char *name, const void *host, size_t n)
+{
+    return pieces_to_device(b, name, host, n, 1, NULL);
 }
 
 struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2)
@@ -70,8 +86,55 @@ struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t 
     return (struct tensor){
         /* operations never write weights */
         .type = t->type, .ne = { ne0, ne1, ne2 }, .stride = ne0, .pitch = ne1,
-        .data = (void *)(uintptr_t)to_device(b, t->data, t->size_bytes),
+        .data = (void *)(uintptr_t)to_device(b, name, t->data, t->size_bytes),
     };
+}
+
+static int64_t count(const bool *v, int64_t n)
+{
+    int64_t k = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        k += v[i];
+    return k;
+}
+
+struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t n_expert,
+                           struct tensor *host)
+{
+    const struct gguf_tensor *t = b->here == NULL ? NULL : need_shape(b, name, ne0, ne1, n_expert);
+    struct tensor all;
+    int64_t n_here;
+
+    if (b->here == NULL)
+        return bind_mat(b, name, ne0, ne1, n_expert);
+    if (t == NULL)
+        return (struct tensor){ .type = QUANT_f32 };
+    n_here = count(b->here, n_expert);
+    all = (struct tensor){ .type = t->type, .ne = { ne0, ne1, n_expert }, .stride = ne0, .pitch = ne1,
+                           .data = (void *)(uintptr_t)t->data };
+    *host = all;
+    b->bytes->host[MODEL_EXPERTS] += (n_expert - n_here) * (int64_t)(t->size_bytes / (size_t)n_expert);
+    all.data = n_here == 0 ? NULL
+             : (void *)(uintptr_t)pieces_to_device(b, name, t->data, t->size_bytes / (size_t)n_expert, n_expert,
+                                                   b->here);
+    if (!dev_is_host(b->dev))
+        all.ne[2] = n_here;
+    return all;
+}
+
+const int32_t *bind_slots(struct binder *b, int n_expert, bool there)
+{
+    int32_t *v = arena_array(b->arena, (size_t)n_expert, sizeof *v), n = 0;
+
+    if (v == NULL) {
+        if (b->e->code == ERR_OK)
+            err_set(b->e, ERR_NOMEM, "out of memory");
+        return NULL;
+    }
+    for (int32_t i = 0; i < n_expert; i++)
+        v[i] = b->here[i] != there ? -1 : there && !dev_is_host(b->dev) ? n++ : i;
+    return there ? to_device(b, "ffn_gate_inp.weight", v, (size_t)n_expert * sizeof *v) : v;
 }
 
 struct tensor bind_mat_opt(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2)
@@ -115,7 +178,12 @@ static float *widened(struct binder *b, const char *name, int64_t n)
 
 const float *bind_vec(struct binder *b, const char *name, int64_t n)
 {
-    return to_device(b, widened(b, name, n), (size_t)n * sizeof(float));
+    return to_device(b, name, widened(b, name, n), (size_t)n * sizeof(float));
+}
+
+const float *bind_own(struct binder *b, const char *name, const float *v, int64_t n)
+{
+    return to_device(b, name, v, (size_t)n * sizeof *v);
 }
 
 const float *bind_vec_opt(struct binder *b, const char *name, int64_t n)
@@ -134,5 +202,5 @@ const float *bind_transposed(struct binder *b, const char *const *names, int n, 
             for (int64_t c = 0; c < columns; c++)
                 out[(c * n + i) * rows + r] = v[r * columns + c];
     }
-    return to_device(b, out, (size_t)(columns * rows * n) * sizeof *out);
+    return to_device(b, names[0], out, (size_t)(columns * rows * n) * sizeof *out);
 }

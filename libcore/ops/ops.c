@@ -90,6 +90,10 @@ enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts
         if (unit >= 0)
             return open_one(out, i, unit, o, e);
     }
+#ifndef CHIMERE_CUDA
+    if (strncmp(name, "cuda", 4) == 0)
+        return err_set(e, ERR_UNSUPPORTED, "device '%s': this program was built without CUDA", name);
+#endif
     return err_set(e, ERR_ARG, "no device named '%s'", name);
 }
 
@@ -127,6 +131,26 @@ const void *dev_weights(struct dev *d, const void *host, size_t n)
     return d->impl.table->weights(d->impl.ctx, host, n);
 }
 
+const void *dev_weights_some(struct dev *d, const void *host, size_t piece_bytes, int64_t n, const bool *keep)
+{
+    return d->impl.table->weights_some(d->impl.ctx, host, piece_bytes, n, keep);
+}
+
+bool dev_reserve_weights(struct dev *d, size_t n)
+{
+    return d->impl.table->reserve_weights(d->impl.ctx, n);
+}
+
+size_t dev_held(const struct dev *d)
+{
+    return d->impl.table->held(d->impl.ctx);
+}
+
+struct dev_memory dev_memory(const struct dev *d)
+{
+    return d->impl.table->memory(d->impl.ctx);
+}
+
 bool dev_is_host(const struct dev *d)
 {
     return d->impl.table->is_host;
@@ -157,6 +181,8 @@ enum err_code dev_reserve(struct dev *d, size_t scratch_bytes, struct err *e)
 {
     void *p;
 
+    if (d->impl.table->reserve != NULL && !d->impl.table->reserve(d->impl.ctx))
+        return err_set(e, ERR_NOMEM, "out of memory: working memory of device %s", d->name);
     if (scratch_bytes <= d->cap)
         return ERR_OK;
     p = dev_alloc(d, scratch_bytes);
@@ -172,6 +198,8 @@ void dev_measure(struct dev *d, bool on)
 {
     d->measuring = on;
     d->used = 0;
+    if (d->impl.table->measure != NULL)
+        d->impl.table->measure(d->impl.ctx, on);
 }
 
 size_t dev_scratch_peak(const struct dev *d)
@@ -319,28 +347,34 @@ static bool alike(struct tensor a, struct tensor b)
     return floats(a, b.ne[0], b.ne[1]) && b.type == QUANT_f32;
 }
 
-/* One call of the device's function. */
+/* One call of the device's function; measuring, if it is to be called at all, for its needs. */
 #define RUN(op, ...) \
     do { \
         uint64_t t0_ = d->timing ? now_ns() : 0; \
-        d->impl.table->op(d->impl.ctx, __VA_ARGS__); \
-        if (d->timing) { \
+        if (!d->measuring || d->impl.table->measure != NULL) \
+            d->impl.table->op(d->impl.ctx, __VA_ARGS__); \
+        if (d->timing && !d->measuring) { \
             d->time[DEV_OP_##op].ns += now_ns() - t0_; \
             d->time[DEV_OP_##op].calls++; \
         } \
     } while (0)
 
+/* The device says what such a call takes. */
+static bool asked(const struct dev *d)
+{
+    return d->measuring && d->impl.table->measure == NULL;
+}
+
 void op_embed(struct dev *d, struct tensor y, struct tensor w, const int32_t *token, float scale)
 {
     assert(floats(y, w.ne[0], y.ne[1]));
-    if (!d->measuring)
-        RUN(embed, y, w, token, scale);
+    RUN(embed, y, w, token, scale);
 }
 
 void op_matmul(struct dev *d, struct tensor y, struct tensor w, struct tensor x)
 {
     assert(floats(y, w.ne[1], x.ne[1]) && floats(x, w.ne[0], y.ne[1]));
-    if (d->measuring)
+    if (asked(d))
         note(d, d->impl.table->matmul_need(d->impl.ctx, y, w, x));
     else
         RUN(matmul, y, w, x);
@@ -352,8 +386,7 @@ void op_rms_norm(struct dev *d, struct tensor y, struct tensor x, const float *w
     group = group == 0 ? x.ne[0] : group;
     assert(alike(y, x) && x.ne[0] % group == 0);
     assert(w == NULL || n_w == group || n_w == x.ne[0]);
-    if (!d->measuring)
-        RUN(rms_norm, y, x, w, n_w, group, eps);
+    RUN(rms_norm, y, x, w, n_w, group, eps);
 }
 
 void op_rms_norm_gated(struct dev *d, struct tensor y, struct tensor x, struct tensor z,
@@ -362,64 +395,55 @@ void op_rms_norm_gated(struct dev *d, struct tensor y, struct tensor x, struct t
     group = group == 0 ? x.ne[0] : group;
     assert(alike(y, x) && alike(z, x) && x.ne[0] % group == 0);
     assert(w == NULL || n_w == group || n_w == x.ne[0]);
-    if (!d->measuring)
-        RUN(rms_norm_gated, y, x, z, w, n_w, group, eps);
+    RUN(rms_norm_gated, y, x, z, w, n_w, group, eps);
 }
 
 void op_add(struct dev *d, struct tensor y, struct tensor x, float s)
 {
     assert(alike(y, x));
-    if (!d->measuring)
-        RUN(add, y, x, s);
+    RUN(add, y, x, s);
 }
 
 void op_add_gated(struct dev *d, struct tensor y, struct tensor x, struct tensor g)
 {
     assert(alike(y, x) && floats(g, 1, x.ne[1]));
-    if (!d->measuring)
-        RUN(add_gated, y, x, g);
+    RUN(add_gated, y, x, g);
 }
 
 void op_glu(struct dev *d, struct tensor y, struct tensor gate, struct tensor up)
 {
     assert(alike(y, gate) && alike(y, up));
-    if (!d->measuring)
-        RUN(glu, y, gate, up);
+    RUN(glu, y, gate, up);
 }
 
 void op_relu2(struct dev *d, struct tensor y)
 {
     assert(y.type == QUANT_f32);
-    if (!d->measuring)
-        RUN(relu2, y);
+    RUN(relu2, y);
 }
 
 void op_sigmoid_mul(struct dev *d, struct tensor y, struct tensor g)
 {
     assert(alike(y, g));
-    if (!d->measuring)
-        RUN(sigmoid_mul, y, g);
+    RUN(sigmoid_mul, y, g);
 }
 
 void op_mul(struct dev *d, struct tensor y, struct tensor x)
 {
     assert(alike(y, x));
-    if (!d->measuring)
-        RUN(mul, y, x);
+    RUN(mul, y, x);
 }
 
 void op_scale(struct dev *d, struct tensor y, float s)
 {
     assert(y.type == QUANT_f32);
-    if (!d->measuring)
-        RUN(scale, y, s);
+    RUN(scale, y, s);
 }
 
 void op_rows_pick(struct dev *d, struct tensor y, struct tensor x, const int32_t *row)
 {
     assert(floats(y, x.ne[0], y.ne[1]) && x.type == QUANT_f32);
-    if (!d->measuring)
-        RUN(rows_pick, y, x, row);
+    RUN(rows_pick, y, x, row);
 }
 
 void op_heads_pick(struct dev *d, struct tensor y, struct tensor x, int64_t dim, int64_t pitch,
@@ -427,16 +451,14 @@ void op_heads_pick(struct dev *d, struct tensor y, struct tensor x, int64_t dim,
 {
     assert(y.ne[0] % dim == 0 && y.ne[1] == x.ne[1] && first >= 0 && first + dim <= pitch);
     assert(y.ne[0] / dim * pitch <= x.ne[0]);
-    if (!d->measuring)
-        RUN(heads_pick, y, x, dim, pitch, first);
+    RUN(heads_pick, y, x, dim, pitch, first);
 }
 
 void op_rope(struct dev *d, struct tensor x, const struct op_rope *a, const struct op_rows *r)
 {
     assert(x.type == QUANT_f32 && x.ne[1] == r->n && x.ne[0] % a->dim == 0);
     assert(a->n_rot <= a->dim && a->n_rot % 2 == 0);
-    if (!d->measuring)
-        RUN(rope, x, a, r);
+    RUN(rope, x, a, r);
 }
 
 void op_kv_store(struct dev *d, struct tensor k, struct tensor v, const struct op_kv *kv,
@@ -444,8 +466,7 @@ void op_kv_store(struct dev *d, struct tensor k, struct tensor v, const struct o
 {
     assert(floats(k, (int64_t)kv->n_head * kv->dim_k, r->n));
     assert(floats(v, (int64_t)kv->n_head * kv->dim_v, r->n));
-    if (!d->measuring)
-        RUN(kv_store, k, v, kv, r);
+    RUN(kv_store, k, v, kv, r);
 }
 
 void op_attn(struct dev *d, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
@@ -453,7 +474,7 @@ void op_attn(struct dev *d, struct tensor y, struct tensor q, const struct op_kv
 {
     assert(q.type == QUANT_f32 && q.ne[1] == r->n && q.ne[0] % ((int64_t)kv->n_head * kv->dim_k) == 0);
     assert(floats(y, q.ne[0] / kv->dim_k * kv->dim_v, r->n));
-    if (d->measuring)
+    if (asked(d))
         note(d, d->impl.table->attn_need(d->impl.ctx, y, q, kv));
     else
         RUN(attn, y, q, kv, scale, r);
@@ -464,8 +485,7 @@ void op_conv(struct dev *d, struct tensor y, struct tensor x, const struct op_co
 {
     assert(alike(y, x) && x.ne[1] == r->n && a->taps >= 1);
     assert(a->rec.floats == (int64_t)(a->taps - 1) * x.ne[0]);
-    if (!d->measuring)
-        RUN(conv, y, x, a, r);
+    RUN(conv, y, x, a, r);
 }
 
 void op_gdn(struct dev *d, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
@@ -475,8 +495,7 @@ void op_gdn(struct dev *d, struct tensor y, struct tensor qkv, struct tensor alp
     assert(floats(alpha, a->n_v, r->n) && floats(beta, a->n_v, r->n) && a->n_v % a->n_k == 0);
     assert(floats(y, (int64_t)a->n_v * a->dim_v, r->n));
     assert(a->rec.floats == (int64_t)a->n_v * a->dim * a->dim_v);
-    if (!d->measuring)
-        RUN(gdn, y, qkv, alpha, beta, a, r);
+    RUN(gdn, y, qkv, alpha, beta, a, r);
 }
 
 void op_kda(struct dev *d, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
@@ -486,8 +505,7 @@ void op_kda(struct dev *d, struct tensor y, struct tensor qkv, struct tensor dec
 
     assert(floats(qkv, 3 * inner, r->n) && floats(decay, inner, r->n) && floats(beta, a->n_head, r->n));
     assert(floats(y, inner, r->n) && a->rec.floats == inner * a->dim);
-    if (!d->measuring)
-        RUN(kda, y, qkv, decay, beta, a, r);
+    RUN(kda, y, qkv, decay, beta, a, r);
 }
 
 void op_ssm1(struct dev *dev, struct tensor y, struct tensor x, struct tensor dt, struct tensor b,
@@ -498,8 +516,7 @@ void op_ssm1(struct dev *dev, struct tensor y, struct tensor x, struct tensor dt
     assert(alike(y, x) && alike(dt, x) && x.ne[1] == r->n);
     assert(floats(b, a->n_state, r->n) && floats(c, a->n_state, r->n));
     assert(a->rec.floats == a->n_state * x.ne[0]);
-    if (!d->measuring)
-        RUN(ssm1, y, x, dt, b, c, a, r);
+    RUN(ssm1, y, x, dt, b, c, a, r);
 }
 
 void op_ssm2(struct dev *dev, struct tensor y, struct tensor xbc, struct tensor dt, const struct op_ssm2 *a,
@@ -510,8 +527,7 @@ void op_ssm2(struct dev *dev, struct tensor y, struct tensor xbc, struct tensor 
 
     assert(floats(xbc, inner + (int64_t)2 * a->n_group * a->n_state, r->n) && floats(dt, a->n_head, r->n));
     assert(floats(y, inner, r->n) && a->n_head % a->n_group == 0 && a->rec.floats == inner * a->n_state);
-    if (!d->measuring)
-        RUN(ssm2, y, xbc, dt, a, r);
+    RUN(ssm2, y, xbc, dt, a, r);
 }
 
 void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tensor logits,
@@ -520,19 +536,59 @@ void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tenso
     assert(floats(weight, a->n_used, logits.ne[1]) && floats(logits, a->n_expert, weight.ne[1]));
     assert(a->n_used >= 1 && a->n_used <= a->n_expert);
     assert(a->n_group <= 1 || (a->n_group <= OP_GROUPS_MAX && a->n_expert % a->n_group == 0));
-    if (d->measuring)
+    if (asked(d))
         note(d, d->impl.table->route_need(d->impl.ctx, logits));
     else
         RUN(route, expert, weight, logits, a);
 }
 
+static void check_experts(struct tensor x, const struct op_moe *a, int64_t width)
+{
+    assert(a->up.ne[0] == x.ne[0] && a->down.ne[1] == width && a->down.ne[0] == a->up.ne[1]);
+    assert(a->up.ne[2] == a->down.ne[2]);
+}
+
 void op_moe(struct dev *d, struct tensor y, struct tensor x, const struct op_moe *a)
 {
-    assert(alike(y, x) && floats(a->weight, a->n_used, x.ne[1]));
-    assert(a->up.ne[0] == x.ne[0] && a->down.ne[1] == y.ne[0] && a->down.ne[0] == a->up.ne[1]);
-    assert(a->up.ne[2] == a->down.ne[2]);
-    if (d->measuring)
+    assert(alike(y, x) && floats(a->weight, a->n_used, x.ne[1]) && a->slot == NULL);
+    check_experts(x, a, y.ne[0]);
+    if (asked(d))
         note(d, d->impl.table->moe_need(d->impl.ctx, y, x, a));
     else
         RUN(moe, y, x, a);
+}
+
+void op_moe_pairs(struct dev *d, struct tensor out, struct tensor x, const struct op_moe *a)
+{
+    assert(floats(out, out.ne[0], x.ne[1] * a->n_used) && x.type == QUANT_f32);
+    check_experts(x, a, out.ne[0]);
+    if (asked(d))
+        note(d, d->impl.table->moe_need(d->impl.ctx, out, x, a));
+    else
+        RUN(moe_pairs, out, x, a);
+}
+
+void op_moe_sum(struct dev *d, struct tensor y, struct tensor out, struct tensor weight)
+{
+    assert(floats(out, y.ne[0], weight.ne[0] * y.ne[1]) && floats(weight, weight.ne[0], y.ne[1]));
+    RUN(moe_sum, y, out, weight);
+}
+
+void op_hand_out(struct dev *d, struct tensor x, const int32_t *expert, const struct op_hand *h)
+{
+    assert(dev_is_host(h->dev) && h->dev != d && h->moe.slot != NULL);
+    RUN(hand_out, x, expert, h);
+}
+
+void op_hand_in(struct dev *d, struct tensor out, struct tensor x, const int32_t *expert, const struct op_hand *h)
+{
+    assert(dev_is_host(h->dev) && floats(out, out.ne[0], x.ne[1] * h->moe.n_used));
+    if (d->measuring)
+        op_moe_pairs(h->dev, out, x, &h->moe);
+    RUN(hand_in, out, x, expert, h);
+}
+
+void op_tally(struct dev *d, uint64_t *count, int n_expert, const int32_t *expert, int64_t n)
+{
+    RUN(tally, count, n_expert, expert, n);
 }

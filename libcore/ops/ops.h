@@ -68,9 +68,13 @@ struct dev_opts {
     int n_threads; /* cpu: 0 for as many as there are processors */
     bool float_acts; /* cpu: take activations as they are. Else they are rounded to 16 bits where a weight type
                       * has whole numbers (quant.h): faster, and near to it. Others ignore it */
+    bool sketch;     /* only to learn what things take (dev_held): nothing is taken from the device; steps can be
+                      * measured, not computed */
+    bool absent;     /* a sketch of a device that is not there will do */
 };
 /* name: a row of devs.def, "NAME" or "NAME:N" ("cpu", "cuda:1"), or "auto": the GPU where there is a usable
- * one, else the CPU. ERR_ARG for another; ERR_UNSUPPORTED when the machine has no such device. */
+ * one, else the CPU. ERR_ARG for another; ERR_UNSUPPORTED when the machine has no such device, or the program was built
+ * without it. */
 MUST_CHECK enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts *o,
                                   struct err *e);
 void dev_close(struct dev *d); /* NULL is allowed */
@@ -82,6 +86,21 @@ const char *dev_simd(const struct dev *d); /* kernels in use: "avx512" "avx2" "s
 /* Where operations find n bytes of weights that stay at `host` for the device's life: host itself on the cpu, a
  * copy elsewhere; NULL when there is no room. */
 const void *dev_weights(struct dev *d, const void *host, size_t n);
+/* The same for some of n pieces of piece_bytes at `host`: those with keep[i], one after the other where the device has
+ * a copy; where its memory is the host's all of them, each in its place. */
+const void *dev_weights_some(struct dev *d, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
+/* n bytes at once for all weights to come, as dev_held() of a sketch counted them; false when there is no room. */
+bool dev_reserve_weights(struct dev *d, size_t n);
+/* Bytes of its memory that the device has given out: weights as it lays them out (the host's own memory counts,
+ * where it is used in place), and the rest as dev_alloc() takes it. */
+size_t dev_held(const struct dev *d);
+/* Of the whole device, now. Where its memory is the host's, only fixed_bytes is known. */
+struct dev_memory {
+    bool    present;     /* false: a sketch of a device that is not there */
+    int64_t total_bytes, free_bytes; /* -1: not known */
+    int64_t fixed_bytes; /* what it takes before anything is asked of it; -1: not known */
+};
+struct dev_memory dev_memory(const struct dev *d);
 /* The device's memory is the host's: pointers into it may be read directly. */
 bool dev_is_host(const struct dev *d);
 
@@ -274,6 +293,28 @@ struct op_moe {
     struct tensor  weight;  /* [n][n_used] */
     struct tensor  gate, up, down; /* ne[2] = experts; gate.data NULL: none (act(up)) */
     enum op_act    act;
+    const int32_t *slot;    /* op_moe_pairs: [experts], the matrix of each, -1: not here; NULL: its number */
 };
 void op_moe(struct dev *d, struct tensor y, struct tensor x, const struct op_moe *a);
+
+/* The same in two parts, for experts that lie in several places. A pair is one use of an expert by a row:
+ * pair = row * n_used + k. out[pair] = down[e](...) for the experts that are here; other rows of out stay as they
+ * are. out: [n * n_used][width of y]. Then y[r] = sum_k weight[r][k] * out[r * n_used + k], k ascending: what
+ * op_moe() gives, wherever a pair was computed. */
+void op_moe_pairs(struct dev *d, struct tensor out, struct tensor x, const struct op_moe *a);
+void op_moe_sum(struct dev *d, struct tensor y, struct tensor out, struct tensor weight);
+
+/* Experts that another device has, whose memory is the host's. hand_out: it may begin on x and these ids;
+ * hand_in: its pairs are in out. What d is given in between goes on beside it. x and expert are those of the
+ * hand_out before; h stays where it is as long as d is open. */
+struct op_hand {
+    struct dev    *dev;
+    struct op_moe  moe;  /* expert and weight unused */
+    const int32_t *here; /* on the device that hands over: the op_moe.slot of its own experts */
+};
+void op_hand_out(struct dev *d, struct tensor x, const int32_t *expert, const struct op_hand *h);
+void op_hand_in(struct dev *d, struct tensor out, struct tensor x, const int32_t *expert, const struct op_hand *h);
+
+/* count[expert[i]]++, i < n; count: [n_expert] on the device */
+void op_tally(struct dev *d, uint64_t *count, int n_expert, const int32_t *expert, int64_t n);
 #endif

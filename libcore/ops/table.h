@@ -7,7 +7,7 @@
 #define DEV_OPS(X) \
     X(embed) X(matmul) X(rms_norm) X(rms_norm_gated) X(add) X(add_gated) X(glu) X(relu2) X(sigmoid_mul) \
     X(mul) X(scale) X(rows_pick) X(heads_pick) X(rope) X(kv_store) X(attn) X(conv) X(gdn) X(kda) \
-    X(ssm1) X(ssm2) X(route) X(moe)
+    X(ssm1) X(ssm2) X(route) X(moe) X(moe_pairs) X(moe_sum) X(hand_out) X(hand_in) X(tally)
 
 enum dev_op {
 #define X(name) DEV_OP_##name,
@@ -52,14 +52,28 @@ struct dev_table {
     void (*route)(void *c, int32_t *expert, struct tensor weight, struct tensor logits,
                   const struct op_route *a);
     void (*moe)(void *c, struct tensor y, struct tensor x, const struct op_moe *a);
+    void (*moe_pairs)(void *c, struct tensor out, struct tensor x, const struct op_moe *a);
+    void (*moe_sum)(void *c, struct tensor y, struct tensor out, struct tensor weight);
+    void (*hand_out)(void *c, struct tensor x, const int32_t *expert, const struct op_hand *h);
+    void (*hand_in)(void *c, struct tensor out, struct tensor x, const int32_t *expert,
+                    const struct op_hand *h);
+    void (*tally)(void *c, uint64_t *count, int n_expert, const int32_t *expert, int64_t n);
 
-    /* Bytes of scratch the device itself takes for the duration of such a call. */
+    /* Measuring: either the device is told, and called as if to compute (data are NULL), and notes what it will need
+     * of its own memory, which reserve() takes (false: there is none); or measure is NULL, and these give the bytes
+     * of scratch that the device takes for the duration of such a call. */
+    void (*measure)(void *c, bool on);
+    bool (*reserve)(void *c);
     size_t (*matmul_need)(void *c, struct tensor y, struct tensor w, struct tensor x);
     size_t (*attn_need)(void *c, struct tensor y, struct tensor q, const struct op_kv *kv);
     size_t (*route_need)(void *c, struct tensor logits);
     size_t (*moe_need)(void *c, struct tensor y, struct tensor x, const struct op_moe *a);
 
     const void *(*weights)(void *c, const void *host, size_t n);
+    const void *(*weights_some)(void *c, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
+    bool (*reserve_weights)(void *c, size_t n);
+    size_t (*held)(void *c);
+    struct dev_memory (*memory)(void *c);
     bool is_host;
     void *(*alloc)(void *c, size_t n);
     void (*free)(void *c, void *p, size_t n);

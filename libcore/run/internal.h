@@ -37,10 +37,10 @@ struct run {
     struct model    *m;
     struct state    *state;
     int64_t          ctx;
-    int              n_seq, rows_max;
+    int              n_seq, rows_max, logits_max;
     int32_t          n_vocab;
     struct run_cache cache;
-    float           *logits;   /* [rows_max][n_vocab] on the device, taken from the system as it is touched */
+    float           *logits;   /* [logits_max][n_vocab] on the device, taken from the system as it is touched */
     float           *fetched;  /* the same on the host; where the device is the host, the same memory */
     size_t           logits_bytes;
     float           *hidden;   /* see run_trace_hidden() */

@@ -28,7 +28,7 @@ static enum err_code alloc_all(struct run *r, struct err *e)
 {
     size_t n = (size_t)r->rows_max;
 
-    r->logits_bytes = n * (size_t)r->n_vocab * sizeof *r->logits;
+    r->logits_bytes = (size_t)r->logits_max * (size_t)r->n_vocab * sizeof *r->logits;
     r->logits = dev_alloc(model_dev(r->m), r->logits_bytes);
     r->fetched = dev_is_host(model_dev(r->m)) ? r->logits : malloc(r->logits_bytes);
     r->token = calloc(n, sizeof *r->token);
@@ -42,8 +42,17 @@ static enum err_code alloc_all(struct run *r, struct err *e)
     if (r->logits == NULL || r->fetched == NULL || r->token == NULL || r->pos == NULL || r->pick == NULL ||
         r->logits_of == NULL || r->place == NULL || r->seq == NULL || r->count == NULL || r->feed == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for logits of %d rows", r->logits_bytes >> 20,
-                       r->rows_max);
+                       r->logits_max);
     return ERR_OK;
+}
+
+static int logits_rows(const struct run_opts *o, int n_seq, int rows_max, int32_t n_vocab)
+{
+    int64_t n = o->logits_max > 0 ? o->logits_max : LOGITS_BYTES / ((int64_t)n_vocab * (int64_t)sizeof(float));
+
+    n = n < 1 ? 1 : n;
+    n = o->logits_max == 0 && n < n_seq ? n_seq : n;
+    return n > rows_max ? rows_max : (int)n;
 }
 
 enum err_code run_open(struct run **out, struct model *m, const struct run_opts *o, struct err *e)
@@ -65,10 +74,11 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
     r->n_seq = so.n_seq;
     r->rows_max = o->rows_max > 0 ? o->rows_max : ROWS_DEFAULT;
     r->n_vocab = p->n_vocab;
+    r->logits_max = logits_rows(o, r->n_seq, r->rows_max, r->n_vocab);
     r->type_k = so.type_k;
     r->type_v = so.type_v;
     if (state_open(&r->state, model_dev(m), p, &so, e) || alloc_all(r, e) ||
-        run_cache_open(r, o->checkpoint_bytes, e) || model_reserve(m, r->state, r->rows_max, e)) {
+        run_cache_open(r, o->checkpoint_bytes, e) || model_reserve(m, r->state, r->rows_max, r->logits_max, e)) {
         enum err_code code = e->code;
 
         run_close(r);
@@ -100,8 +110,14 @@ void run_close(struct run *r)
 
 static enum err_code check(struct run *r, const struct run_row *rows, int n, struct err *e)
 {
+    int n_logits = 0;
+
     if (n < 1 || n > r->rows_max)
         return err_set(e, ERR_ARG, "%d rows in a step is not in 1 .. %d", n, r->rows_max);
+    for (int i = 0; i < n; i++)
+        n_logits += rows[i].logits;
+    if (n_logits > r->logits_max)
+        return err_set(e, ERR_ARG, "logits of %d rows in a step: at most %d", n_logits, r->logits_max);
     memset(r->count, 0, (size_t)r->n_seq * sizeof *r->count);
     for (int i = 0; i < n; i++) {
         if (rows[i].token < 0 || rows[i].token >= r->n_vocab)
@@ -179,15 +195,13 @@ const float *run_logits_last(const struct run *r)
     return run_logits(r, r->n_rows - 1);
 }
 
-/* Rows of one step of a feed: fewer when most of them want logits of a large vocabulary. */
+/* Rows of one step of a feed: fewer when more of them want logits than a step may. */
 static int feed_rows(const struct run *r, int64_t left, int64_t plain)
 {
-    int64_t wide = LOGITS_BYTES / ((int64_t)r->n_vocab * (int64_t)sizeof(float));
     int64_t n = left < r->rows_max ? left : r->rows_max;
 
-    wide = wide < 1 ? 1 : wide;
     plain = plain < 0 ? 0 : plain;
-    return (int)(n > plain + wide ? plain + wide : n);
+    return (int)(n > plain + r->logits_max ? plain + r->logits_max : n);
 }
 
 enum err_code run_feed(struct run *r, int seq, const int32_t *tokens, int64_t n, int64_t n_logits,

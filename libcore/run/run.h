@@ -17,6 +17,7 @@ struct run_opts {
     int64_t     ctx_tokens; /* longest sequence; 0: what the model was trained for */
     int         n_seq;      /* sequences, >= 1 (0 means 1) */
     int         rows_max;   /* rows in one step; 0: 512 */
+    int         logits_max; /* of them with logits; 0: as many as 64 MB hold, but n_seq at least */
     const char *kv_k;       /* "f32", "f16", "q8_0", "q4_0"; NULL: f32 */
     const char *kv_v;
     int         undo_tokens; /* how many tokens run_undo() can always forget; 0: none on recurrent models */
@@ -34,8 +35,8 @@ struct run_row {
 MUST_CHECK enum err_code run_open(struct run **out, struct model *m, const struct run_opts *o, struct err *e);
 void run_close(struct run *r); /* NULL is allowed */
 
-/* n <= rows_max. ERR_ARG: a token outside the vocabulary, a bad sequence number. ERR_LIMIT: a
- * sequence would exceed ctx_tokens. In both cases nothing has changed. */
+/* n <= rows_max, at most logits_max of them with logits. ERR_ARG: a token outside the vocabulary, a bad
+ * sequence number. ERR_LIMIT: a sequence would exceed ctx_tokens. In both cases nothing has changed. */
 MUST_CHECK enum err_code run_step(struct run *r, const struct run_row *rows, int n, struct err *e);
 /* n_vocab floats of row i of the last step, which asked for them; NULL if it did not. Valid
  * until the next step. */

@@ -160,6 +160,11 @@ int64_t state_bytes(const struct state *s)
     return (int64_t)s->bytes;
 }
 
+int64_t state_ctx(const struct state *s)
+{
+    return s->seq_pages * OP_KV_PAGE;
+}
+
 int64_t state_pos(const struct state *s, int slot)
 {
     return s->slot[slot].pos;

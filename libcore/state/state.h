@@ -30,6 +30,7 @@ MUST_CHECK enum err_code state_open(struct state **out, struct dev *d, const str
                                     const struct state_opts *o, struct err *e);
 void    state_close(struct state *s); /* NULL is allowed */
 int64_t state_bytes(const struct state *s); /* reserved */
+int64_t state_ctx(const struct state *s);   /* positions of each sequence: whole pages */
 
 int64_t state_pos(const struct state *s, int slot);  /* tokens remembered */
 int64_t state_undoable(const struct state *s, int slot); /* how many of them can be undone */

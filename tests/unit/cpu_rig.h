@@ -74,7 +74,8 @@ static inline int open_devs(void **state)
 
     (void)state;
     for (int i = 0; i < N_DEVS; i++)
-        if (dev_open(&devs[i], "cpu", &(struct dev_opts){threads[i], !rounded()}, &e) != ERR_OK ||
+        if (dev_open(&devs[i], "cpu", &(struct dev_opts){.n_threads = threads[i], .float_acts = !rounded()},
+                     &e) != ERR_OK ||
             dev_reserve(devs[i], (size_t)32 << 20, &e) != ERR_OK)
             return -1;
     return 0;

@@ -514,26 +514,26 @@ static void test_classes(void **state)
 {
     static const struct {
         const char *name;
-        enum eval_class c;
+        enum model_class c;
     } cases[] = {
-        {"token_embd.weight", EVAL_EMBEDDING},
-        {"output.weight", EVAL_OUTPUT},
-        {"output_norm.weight", EVAL_OTHER},
-        {"blk.3.attn_q.weight", EVAL_ATTENTION},
-        {"blk.3.attn_q_norm.weight", EVAL_OTHER},
-        {"blk.0.attn_qkv.weight", EVAL_RECURRENT},
-        {"blk.0.ssm_out.weight", EVAL_RECURRENT},
-        {"blk.12.ffn_up_exps.weight", EVAL_EXPERTS},
-        {"blk.1.ffn_up_shexp.weight", EVAL_SHARED},
-        {"blk.1.ffn_gate_inp.weight", EVAL_ROUTER},
-        {"blk.1.ffn_gate_inp_shexp.weight", EVAL_ROUTER},
-        {"blk.1.ffn_down.weight", EVAL_DENSE},
-        {"blk.40.attn_q.weight", EVAL_MTP},
+        {"token_embd.weight", MODEL_EMBEDDING},
+        {"output.weight", MODEL_OUTPUT},
+        {"output_norm.weight", MODEL_OTHER},
+        {"blk.3.attn_q.weight", MODEL_ATTENTION},
+        {"blk.3.attn_q_norm.weight", MODEL_OTHER},
+        {"blk.0.attn_qkv.weight", MODEL_RECURRENT},
+        {"blk.0.ssm_out.weight", MODEL_RECURRENT},
+        {"blk.12.ffn_up_exps.weight", MODEL_EXPERTS},
+        {"blk.1.ffn_up_shexp.weight", MODEL_SHARED},
+        {"blk.1.ffn_gate_inp.weight", MODEL_ROUTER},
+        {"blk.1.ffn_gate_inp_shexp.weight", MODEL_ROUTER},
+        {"blk.1.ffn_down.weight", MODEL_DENSE},
+        {"blk.40.attn_q.weight", MODEL_MTP},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        assert_int_equal(eval_class_of(str_of(cases[i].name), 40), cases[i].c);
+        assert_int_equal(model_class_of(str_of(cases[i].name), 40), cases[i].c);
 }
 
 static void test_step_bytes(void **state)
@@ -542,16 +542,16 @@ static void test_step_bytes(void **state)
         .row_bytes = 10, .n_expert = 256, .n_used = 8, .state_bytes = 100, .kv_floats = 4};
 
     (void)state;
-    t.weight_bytes[EVAL_EXPERTS] = 256;
-    t.weight_bytes[EVAL_ATTENTION] = 50;
-    t.weight_bytes[EVAL_EMBEDDING] = 1000;
-    near(eval_step_bytes(&t, EVAL_EXPERTS, 1), 8, 1e-12);
-    near(eval_step_bytes(&t, EVAL_EXPERTS, 16), 102, 0.1);
-    near(eval_step_bytes(&t, EVAL_ATTENTION, 16), 50, 0);
-    near(eval_step_bytes(&t, EVAL_EMBEDDING, 3), 30, 0);
-    near(eval_step_bytes(&t, EVAL_OUTPUT, 1), 0, 0);
+    t.weight_bytes[MODEL_EXPERTS] = 256;
+    t.weight_bytes[MODEL_ATTENTION] = 50;
+    t.weight_bytes[MODEL_EMBEDDING] = 1000;
+    near(eval_step_bytes(&t, MODEL_EXPERTS, 1), 8, 1e-12);
+    near(eval_step_bytes(&t, MODEL_EXPERTS, 16), 102, 0.1);
+    near(eval_step_bytes(&t, MODEL_ATTENTION, 16), 50, 0);
+    near(eval_step_bytes(&t, MODEL_EMBEDDING, 3), 30, 0);
+    near(eval_step_bytes(&t, MODEL_OUTPUT, 1), 0, 0);
     t.tied = true;
-    near(eval_step_bytes(&t, EVAL_OUTPUT, 1), 1000, 0);
+    near(eval_step_bytes(&t, MODEL_OUTPUT, 1), 1000, 0);
     near(eval_memory_bytes(&t, 9, 2), 80 + 200, 0);
 }
 

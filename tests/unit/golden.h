@@ -43,11 +43,11 @@ struct rig {
 
 static inline void rig_open(struct rig *rig, const char *path, int threads, const struct run_opts *o)
 {
+    const struct model_opts mo = { .device = test_device(), .n_threads = threads, .float_acts = test_float_acts() };
     struct err e = { 0 };
 
     memset(rig, 0, sizeof *rig);
-    if (gguf_open(&rig->g, path, &e) ||
-        model_open(&rig->m, rig->g, &(struct model_opts){ test_device(), threads, test_float_acts() }, &e) ||
+    if (gguf_open(&rig->g, path, &e) || model_open(&rig->m, rig->g, &mo, &e) ||
         run_open(&rig->r, rig->m, o, &e))
         fail_msg("%s", e.msg);
     rig->n_vocab = model_info(rig->m)->n_vocab;

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hand.cu - experts that the host computes in the middle of a step.
+ *
+ * Rows and their experts' numbers cross in pinned memory that both sides see; results come back the same way. A step
+ * with hand-overs is still one graph: the host launches it, then takes the hand-overs in their order, each as soon as
+ * its flag shows its turn, while the device computes the experts it has. Turns count from 1 on both sides; the device
+ * keeps its count in its memory, so that a replayed graph goes on counting.
+ *
+ * The device waits for the host in a kernel. The host is certain to answer: what it computes cannot fail. Should it
+ * not come for 30 seconds (a debugger that makes launches wait), the kernel gives up and the step fails. */
+#include <string.h>
+
+#include "kernels/cuda.h"
+
+enum { ONE_BLOCK = 16 }; /* rows that one block takes out; more go by copies */
+#define PATIENCE_NS 30000000000ull
+
+/* Each in a line of its own. */
+struct hand_flags {
+    uint32_t out, pad0[31]; /* turn whose rows are there */
+    uint32_t in, pad1[31];  /* turn whose results are there */
+    uint32_t failed;
+};
+
+__global__ void __launch_bounds__(1024) take_out(float *to, const float *x, int64_t stride, int width, int n, int *ids,
+                                                 const int *expert, int n_ids, uint32_t *turn,
+                                                 volatile struct hand_flags *f)
+{
+    for (int i = threadIdx.x; i < n_ids; i += 1024)
+        ids[i] = expert[i];
+    for (int r = 0; r < n; r++)
+        for (int i = threadIdx.x; i < width; i += 1024)
+            to[(int64_t)r * width + i] = x[r * stride + i];
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0)
+        f->out = ++*turn;
+}
+
+/* A block for each pair; the first waits in any case, so that the next hand-over does not begin before this has
+ * ended. */
+__global__ void __launch_bounds__(256) bring_in(float *out, int64_t stride, const float *from, int width,
+                                                const int *expert, const int *slot, const uint32_t *turn,
+                                                volatile struct hand_flags *f)
+{
+    int64_t pair = blockIdx.x;
+    bool here = slot[expert[pair]] >= 0;
+
+    if (here && pair > 0)
+        return;
+    if (threadIdx.x == 0) {
+        unsigned long long now, start = 0;
+
+        while (f->in != *turn) {
+            asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+            start = start == 0 ? now : start;
+            if (now - start > PATIENCE_NS) {
+                f->failed = 1;
+                break;
+            }
+        }
+    }
+    __syncthreads();
+    __threadfence_system();
+    for (int i = threadIdx.x; !here && i < width; i += 256)
+        out[pair * stride + i] = __ldcv(from + pair * width + i);
+}
+
+__global__ void add_uses(unsigned long long *count, const int *expert, int64_t n)
+{
+    int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x;
+
+    if (i < n)
+        atomicAdd(count + expert[i], 1ull);
+}
+
+void cuda_tally(struct cuda *c, const struct node *v)
+{
+    LAUNCH(c, add_uses, (unsigned)ceil_div((int64_t)v->n, 256), 256, 0, (unsigned long long *)v->out,
+           (const int *)v->p[0], (int64_t)v->n);
+}
+
+void cuda_hand_need(struct cuda *c, int64_t n, int n_used, int64_t width, int64_t out_width)
+{
+    struct hand *h = &c->hand;
+    size_t f = sizeof(float), x = (size_t)(n * width) * f, ids = (size_t)(n * n_used) * sizeof(int);
+    size_t out = (size_t)(n * n_used * out_width) * f;
+
+    h->x_need = x > h->x_need ? x : h->x_need;
+    h->ids_need = ids > h->ids_need ? ids : h->ids_need;
+    h->out_need = out > h->out_need ? out : h->out_need;
+}
+
+void cuda_hand_close(struct cuda *c)
+{
+    struct hand *h = &c->hand;
+
+    (void)cudaFreeHost(h->pinned);
+    (void)cudaFree(h->turn);
+    h->pinned = NULL;
+    h->turn = NULL;
+    h->cap = 0;
+}
+
+void cuda_hand_reserve(struct cuda *c)
+{
+    struct hand *h = &c->hand;
+    size_t x = round_up(h->x_need, 4096), ids = round_up(h->ids_need, 4096), out = round_up(h->out_need, 4096);
+    size_t all = 4096 + x + ids + out;
+
+    if (h->out_need == 0 || all <= h->cap || c->sketch)
+        return;
+    TRY(c, cudaStreamSynchronize(c->stream));
+    cuda_drop_graphs(c);
+    cuda_hand_close(c);
+    TRY(c, cudaHostAlloc((void **)&h->pinned, all, cudaHostAllocMapped));
+    TRY(c, cudaMalloc((void **)&h->turn, sizeof *h->turn));
+    if (c->bad != cudaSuccess)
+        return;
+    memset(h->pinned, 0, all);
+    TRY(c, cudaMemset(h->turn, 0, sizeof *h->turn));
+    h->turns = 0;
+    h->cap = all;
+    h->x = (float *)(h->pinned + 4096);
+    h->ids = (int *)(h->pinned + 4096 + x);
+    h->out = (float *)(h->pinned + 4096 + x + ids);
+}
+
+void cuda_hand_out(struct cuda *c, const struct node *v)
+{
+    struct hand *h = &c->hand;
+    const struct tensor &x = v->t[1];
+    size_t row = (size_t)x.ne[0] * sizeof(float);
+    int n = (int)x.ne[1], n_ids = n * v->i[0];
+    bool copies = n > ONE_BLOCK;
+
+    if (copies) {
+        cuda_fail(c, cudaMemcpy2DAsync(h->x, row, x.data, (size_t)x.stride * sizeof(float), row, (size_t)n,
+                                       cudaMemcpyDeviceToHost, c->stream), "hand-over");
+        cuda_fail(c, cudaMemcpyAsync(h->ids, v->p[0], (size_t)n_ids * sizeof(int), cudaMemcpyDeviceToHost, c->stream),
+                  "hand-over");
+    }
+    LAUNCH(c, take_out, 1, 1024, 0, h->x, (const float *)x.data, x.stride, (int)x.ne[0], copies ? 0 : n, h->ids,
+           (const int *)v->p[0], copies ? 0 : n_ids, h->turn, (volatile struct hand_flags *)h->pinned);
+}
+
+void cuda_hand_in(struct cuda *c, const struct node *v)
+{
+    const struct op_hand *o = (const struct op_hand *)v->p[1];
+    const struct tensor &out = v->t[0];
+
+    LAUNCH(c, bring_in, (unsigned)out.ne[1], 256, 0, (float *)out.data, out.stride, c->hand.out, (int)out.ne[0],
+           (const int *)v->p[0], o->here, c->hand.turn, (volatile struct hand_flags *)c->hand.pinned);
+}
+
+/* Until the device has reached this turn; false: it failed, or ended without. */
+static bool reached(struct cuda *c, volatile struct hand_flags *f, uint32_t turn)
+{
+    for (unsigned spin = 1; __atomic_load_n(&f->out, __ATOMIC_ACQUIRE) != turn; spin++) {
+        __builtin_ia32_pause();
+        if (spin % 65536 != 0)
+            continue;
+        cudaError_t e = cudaStreamQuery(c->stream);
+        if (e == cudaErrorNotReady)
+            continue;
+        cuda_fail(c, e, "hand-over");
+        if (__atomic_load_n(&f->out, __ATOMIC_ACQUIRE) == turn)
+            return c->bad == cudaSuccess;
+        cuda_fail(c, cudaErrorUnknown, "hand-over");
+        return false;
+    }
+    return true;
+}
+
+void cuda_hand_work(struct cuda *c, const struct node *v)
+{
+    struct hand *h = &c->hand;
+    volatile struct hand_flags *f = (volatile struct hand_flags *)h->pinned;
+    const struct op_hand *o = (const struct op_hand *)v->p[1];
+    int64_t n = v->t[1].ne[1], width = v->t[1].ne[0], out_width = v->t[0].ne[0];
+    struct op_moe a = o->moe;
+    struct tensor x = { QUANT_f32, { width, n, 1 }, width, 0, h->x };
+    struct tensor out = { QUANT_f32, { out_width, n * a.n_used, 1 }, out_width, 0, h->out };
+
+    if (c->bad != cudaSuccess)
+        return;
+    if (reached(c, f, ++h->turns)) {
+        a.expert = h->ids;
+        op_moe_pairs(o->dev, out, x, &a);
+    }
+    __atomic_store_n(&f->in, h->turns, __ATOMIC_RELEASE);
+    if (f->failed != 0)
+        cuda_fail(c, cudaErrorLaunchTimeout, "hand-over");
+}

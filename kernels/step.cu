@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* step.cu - the record of a step: its data, its nodes, how they are run, or replayed as a graph. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda.h"
+
+enum { GRAPH_ROWS = 64 };
+
+void cuda_drop_graphs(struct cuda *c)
+{
+    for (int i = 0; i < GRAPHS; i++) {
+        struct graph *g = &c->graph[i];
+
+        if (g->exec != NULL)
+            (void)cudaGraphExecDestroy(g->exec);
+        free(g->node);
+        *g = (struct graph){};
+    }
+}
+
+/* ---- data of a step: pinned host memory and its copy on the device, in chunks that stay where they are ---- */
+
+static uint64_t hash_bytes(const void *p, size_t n, uint64_t h)
+{
+    const unsigned char *b = (const unsigned char *)p;
+
+    for (; n >= 8; n -= 8, b += 8) {
+        uint64_t v;
+
+        memcpy(&v, b, 8);
+        h = (h ^ v) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+    }
+    for (; n > 0; n--)
+        h = (h ^ *b++) * 0x100000001b3u;
+    return h;
+}
+
+static struct chunk *chunk_for(struct cuda *c, size_t n)
+{
+    for (int i = 0; i < CHUNKS; i++) {
+        struct chunk *k = &c->chunk[i];
+
+        if (k->host == NULL) {
+            size_t cap = n > 1 << 20 ? round_up(n, 4096) : 1 << 20;
+
+            TRY(c, cudaMallocHost((void **)&k->host, cap));
+            k->dev = (unsigned char *)cuda_take(c, cap);
+            if (c->bad != cudaSuccess || k->dev == NULL) {
+                cuda_fail(c, cudaErrorMemoryAllocation, "step data");
+                return NULL;
+            }
+            k->cap = cap;
+        }
+        if (k->cap - k->used >= n)
+            return k;
+    }
+    cuda_fail(c, cudaErrorMemoryAllocation, "step data");
+    return NULL;
+}
+
+/* Where the step finds these n bytes. */
+void *cuda_stage(struct cuda *c, const void *data, size_t n)
+{
+    if (c->measuring)
+        return NULL;
+    uint64_t hash = hash_bytes(data, n, n);
+    size_t size = round_up(n, 64);
+
+    for (int i = 0; i < c->n_staged; i++) {
+        const struct staged *s = &c->staged[i];
+
+        if (s->hash == hash && s->n == n && memcmp(c->chunk[s->chunk].host + s->at, data, n) == 0)
+            return c->chunk[s->chunk].dev + s->at;
+    }
+    struct chunk *k = chunk_for(c, size);
+    if (k == NULL)
+        return NULL;
+    memcpy(k->host + k->used, data, n);
+    if (c->n_staged < STAGED)
+        c->staged[c->n_staged++] = (struct staged){ hash, n, (int)(k - c->chunk), k->used };
+    k->used += size;
+    return k->dev + k->used - size;
+}
+
+static int power_of_two(int64_t n)
+{
+    int p = 1;
+
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+struct rows cuda_stage_rows(struct cuda *c, const struct op_rows *r)
+{
+    struct rows out = {};
+    int most = 1;
+
+    out.n = r->n;
+    out.n_seq = r->n_seq;
+    out.seq = (const op_seq *)cuda_stage(c, r->seq, (size_t)r->n_seq * sizeof *r->seq);
+    for (int i = 0; i < r->n_seq; i++)
+        most = r->seq[i].n > most ? r->seq[i].n : most;
+    out.max_n = power_of_two(most);
+    if (r->pos == NULL)
+        return out;
+    out.pos = (const int *)cuda_stage(c, r->pos, (size_t)r->n * sizeof *r->pos);
+    int *of = (int *)malloc((size_t)r->n * sizeof *of);
+    if (of == NULL) {
+        cuda_fail(c, cudaErrorMemoryAllocation, "rows");
+        return out;
+    }
+    memset(of, 0, (size_t)r->n * sizeof *of);
+    for (int i = 0; i < r->n_seq; i++)
+        for (int j = 0; j < r->seq[i].n; j++)
+            of[r->seq[i].row + j] = i;
+    out.of = (const int *)cuda_stage(c, of, (size_t)r->n * sizeof *of);
+    free(of);
+    return out;
+}
+
+struct pages cuda_stage_pages(struct cuda *c, const struct op_kv *kv, const struct op_rows *r)
+{
+    struct pages out = {};
+    int64_t most = 1;
+
+    for (int i = 0; i < r->n_seq; i++) {
+        int64_t n = (r->seq[i].pos + r->seq[i].n + OP_KV_PAGE - 1) / OP_KV_PAGE;
+
+        most = n > most ? n : most;
+    }
+    out.stride = power_of_two(most);
+    if (c->measuring)
+        return out;
+    int *page = (int *)calloc((size_t)r->n_seq * (size_t)out.stride, sizeof *page);
+    if (page == NULL) {
+        cuda_fail(c, cudaErrorMemoryAllocation, "pages");
+        return out;
+    }
+    for (int i = 0; i < r->n_seq; i++) {
+        int64_t n = (r->seq[i].pos + r->seq[i].n + OP_KV_PAGE - 1) / OP_KV_PAGE;
+
+        memcpy(page + (int64_t)i * out.stride, kv->page[r->seq[i].slot], (size_t)n * sizeof *page);
+    }
+    out.page = (const int *)cuda_stage(c, page, (size_t)r->n_seq * (size_t)out.stride * sizeof *page);
+    free(page);
+    return out;
+}
+
+/* ---- running what is recorded ---- */
+
+static bool same_nodes(const struct graph *g, const struct cuda *c)
+{
+    return g->n == c->n_node && memcmp(g->node, c->node, (size_t)g->n * sizeof *g->node) == 0;
+}
+
+/* Experts' rows are counted before they are used by several. */
+static int64_t rows_of(const struct node *v)
+{
+    return v->t[v->op == DEV_OP_moe_pairs || v->op == DEV_OP_hand_in].ne[1];
+}
+
+/* The graph entry of the recorded nodes; a new one replaces the least used. NULL: not worth one. */
+static struct graph *graph_of(struct cuda *c)
+{
+    struct graph *old = &c->graph[0];
+    uint64_t hash;
+
+    for (int i = 0; i < c->n_node; i++)
+        if (rows_of(&c->node[i]) > GRAPH_ROWS)
+            return NULL;
+    hash = hash_bytes(c->node, (size_t)c->n_node * sizeof *c->node, (uint64_t)c->n_node);
+    for (int i = 0; i < GRAPHS; i++) {
+        struct graph *g = &c->graph[i];
+
+        if (g->n > 0 && g->hash == hash && same_nodes(g, c)) {
+            g->age = ++c->steps;
+            g->seen++;
+            return g;
+        }
+        if (g->age < old->age)
+            old = g;
+    }
+    if (old->exec != NULL)
+        (void)cudaGraphExecDestroy(old->exec);
+    free(old->node);
+    *old = (struct graph){};
+    old->node = (struct node *)malloc((size_t)c->n_node * sizeof *old->node);
+    if (old->node == NULL)
+        return NULL;
+    memcpy(old->node, c->node, (size_t)c->n_node * sizeof *old->node);
+    old->n = c->n_node;
+    old->hash = hash;
+    old->age = ++c->steps;
+    old->seen = 1;
+    return old;
+}
+
+static void capture(struct cuda *c, cudaGraphExec_t *exec)
+{
+    cudaGraph_t graph = NULL;
+
+    TRY(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal));
+    cuda_exec(c, c->node, c->n_node, true);
+    cudaError_t e = cudaStreamEndCapture(c->stream, &graph);
+    TRY(c, e);
+    if (c->bad == cudaSuccess)
+        TRY(c, cudaGraphInstantiate(exec, graph, 0));
+    if (graph != NULL)
+        (void)cudaGraphDestroy(graph);
+}
+
+/* Working memory of at least n bytes. */
+static void ensure_ws(struct cuda *c, size_t n)
+{
+    if (n <= c->ws_cap)
+        return;
+    if (c->ws_cap > 0)
+        cuda_count(c, c->ws_cap, false);
+    c->ws_cap = 0;
+    if (!c->sketch) {
+        TRY(c, cudaStreamSynchronize(c->stream));
+        cuda_drop_graphs(c);
+        (void)cudaFree(c->ws);
+        c->ws = (unsigned char *)cuda_take(c, n);
+        if (c->ws == NULL) {
+            cuda_fail(c, cudaErrorMemoryAllocation, "working memory");
+            return;
+        }
+    }
+    c->ws_cap = n;
+    cuda_count(c, n, true);
+}
+
+bool cuda_reserve(void *ctx)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    ensure_ws(c, c->ws_need);
+    cuda_hand_reserve(c);
+    return c->bad == cudaSuccess;
+}
+
+/* Node by node, with the host's part where it is due. */
+static void run_plain(struct cuda *c)
+{
+    int from = 0;
+
+    for (int i = 0; i < c->n_node; i++) {
+        if (c->node[i].op != DEV_OP_hand_in)
+            continue;
+        cuda_exec(c, c->node + from, i - from, false);
+        cuda_hand_work(c, &c->node[i]);
+        from = i;
+    }
+    cuda_exec(c, c->node + from, c->n_node - from, false);
+}
+
+static void run_graph(struct cuda *c, cudaGraphExec_t exec)
+{
+    if (c->bad == cudaSuccess)
+        TRY(c, cudaGraphLaunch(exec, c->stream));
+    for (int i = 0; i < c->n_node && c->bad == cudaSuccess; i++)
+        if (c->node[i].op == DEV_OP_hand_in)
+            cuda_hand_work(c, &c->node[i]);
+}
+
+/* Runs the nodes with an event after each launch; as a graph of its own where a graph would run them else, so that
+ * launches follow each other as closely. */
+static void run_timed(struct cuda *c, bool as_graph)
+{
+    cudaGraphExec_t exec = NULL;
+
+    cuda_clock_begin(c, 2 * c->n_node); /* a part before each hand-over has an event more */
+    if (as_graph)
+        capture(c, &exec);
+    else
+        run_plain(c);
+    if (exec != NULL)
+        run_graph(c, exec);
+    TRY(c, cudaStreamSynchronize(c->stream));
+    cuda_clock_end(c);
+    if (exec != NULL)
+        (void)cudaGraphExecDestroy(exec);
+}
+
+/* Uploads the step's data and runs its nodes; nothing is recorded afterwards. Does not wait. */
+static void run(struct cuda *c)
+{
+    size_t need = 0;
+
+    for (int i = 0; i < CHUNKS && c->chunk[i].used > 0; i++)
+        TRY(c, cudaMemcpyAsync(c->chunk[i].dev, c->chunk[i].host, c->chunk[i].used, cudaMemcpyHostToDevice,
+                               c->stream));
+    for (int i = 0; i < c->n_node; i++) {
+        size_t n = cuda_ws(&c->node[i]);
+
+        need = n > need ? n : need;
+    }
+    ensure_ws(c, need);
+    struct graph *g = graph_of(c);
+
+    if (c->clock.on && c->bad == cudaSuccess) {
+        run_timed(c, g != NULL);
+        return;
+    }
+    if (g != NULL && g->exec == NULL && g->seen >= 2 && c->bad == cudaSuccess)
+        capture(c, &g->exec);
+    if (g != NULL && g->exec != NULL)
+        run_graph(c, g->exec);
+    else if (c->bad == cudaSuccess)
+        run_plain(c);
+}
+
+void cuda_flush(struct cuda *c)
+{
+    if (c->n_node > 0 && c->bad == cudaSuccess)
+        run(c);
+    c->n_node = 0;
+    TRY(c, cudaStreamSynchronize(c->stream));
+    c->n_staged = 0;
+    for (int i = 0; i < CHUNKS; i++)
+        c->chunk[i].used = 0;
+}
+
+struct node *cuda_record(struct cuda *c, int op)
+{
+    if (c->measuring) { /* one at a time, for what it needs */
+        memset(&c->probe, 0, sizeof c->probe);
+        c->probe.op = op;
+        return &c->probe;
+    }
+    if (c->n_node == c->cap_node) {
+        int cap = c->cap_node > 0 ? 2 * c->cap_node : 1024;
+        struct node *v = (struct node *)realloc(c->node, (size_t)cap * sizeof *v);
+
+        if (v == NULL) {
+            cuda_fail(c, cudaErrorMemoryAllocation, "record");
+            return &c->node[0];
+        }
+        c->node = v;
+        c->cap_node = cap;
+    }
+    struct node *v = &c->node[c->n_node++];
+    memset(v, 0, sizeof *v);
+    v->op = op;
+    return v;
+}
+
+void cuda_recorded(struct cuda *c)
+{
+    if (c->measuring) {
+        size_t n = cuda_ws(&c->probe);
+
+        c->ws_need = n > c->ws_need ? n : c->ws_need;
+        return;
+    }
+    if (!c->in_step)
+        cuda_flush(c);
+}

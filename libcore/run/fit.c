@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fit.c - sketches of a model and its run, counted; experts placed in what is left. */
+#include "run/fit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arch/arch.h"
+#include "model/forward.h"
+#include "ops/ops.h"
+#include "run/internal.h"
+#include "state/state.h"
+
+static int64_t sum(const int64_t *v, int n)
+{
+    int64_t all = 0;
+
+    for (int i = 0; i < n; i++)
+        all += v[i];
+    return all;
+}
+
+static int64_t held(const struct model *m)
+{
+    return (int64_t)dev_held(model_dev(m));
+}
+
+static void note_plan(struct run_fit *f, const struct model *m, const struct run *r)
+{
+    const struct plan *p = model_plan(m);
+
+    f->n_layer = p->n_layer;
+    f->n_expert = p->moe.n_expert;
+    f->n_used = p->moe.n_used;
+    f->ctx_tokens = r->ctx;
+    f->n_seq = r->n_seq;
+    f->rows_max = r->rows_max;
+    for (int i = 0; i < p->n_layer; i++)
+        f->expert_bytes[i] = model_expert_bytes(m, i);
+}
+
+/* Opens everything as a sketch with these experts there, and counts. */
+static enum err_code look(struct run_fit *f, const struct gguf *g, const struct run_fit_opts *o,
+                          const struct model_place *place, struct err *e)
+{
+    struct model_opts mo = o->model;
+    struct model *m = NULL;
+    struct run *r = NULL;
+    enum err_code code;
+
+    mo.sketch = true;
+    mo.absent = o->absent;
+    mo.place = place;
+    mo.weight_bytes = 0;
+    if (!f->own_scratch)
+        mo.device = "cpu";
+    code = model_open(&m, g, &mo, e);
+    if (code == ERR_OK) {
+        int64_t weights = held(m), all;
+
+        code = run_open(&r, m, &o->run, e);
+        if (code == ERR_OK) {
+            note_plan(f, m, r);
+            all = held(m);
+            f->weights = *model_weights(m);
+            f->kv_bytes = (int64_t)state_kv_bytes(r->state) * state_ctx(r->state) * r->n_seq;
+            f->state_bytes = state_bytes(r->state) - f->kv_bytes;
+            f->logits_bytes = (int64_t)r->logits_bytes;
+            f->scratch_bytes = all - weights - state_bytes(r->state) - f->logits_bytes + weights -
+                               sum(f->weights.device, MODEL_N_CLASSES);
+            f->host_scratch_bytes = model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m));
+            f->total_bytes = f->fixed_bytes + all;
+        }
+    }
+    run_close(r);
+    model_close(m);
+    return code;
+}
+
+/* Where experts go when there is room for so many bytes of them. */
+static enum err_code place(struct model_place **out, const struct run_fit *f, const uint64_t *uses, int64_t room,
+                           struct err *e)
+{
+    enum { TENSORS = 3, ALIGN = 320 }; /* of a layer's experts; most that a device adds to each */
+    struct model_place_layer *layer = calloc((size_t)f->n_layer + 1, sizeof *layer);
+    enum err_code code;
+
+    if (layer == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (int i = 0; i < f->n_layer; i++)
+        if (f->expert_bytes[i] > 0)
+            layer[i] = (struct model_place_layer){ f->expert_bytes[i], TENSORS * ALIGN };
+    code = model_place_make(out,
+                            &(struct model_place_in){ f->n_layer, f->n_expert, f->n_used, layer, uses, room }, e);
+    free(layer);
+    return code;
+}
+
+static enum err_code too_small(const struct run_fit *f, struct err *e)
+{
+    return err_set(e, ERR_LIMIT,
+                   "%s: %.3f GB are too little: %s takes at least %.3f GB (weights %.3f GB, KV %.3f GB, state %.3f GB, "
+                   "scratch %.3f GB, the device itself %.3f GB)",
+                   f->device, (double)f->budget_bytes / 1e9,
+                   f->n_expert > 0 ? "with all experts on the host, this" : "this", (double)f->total_bytes / 1e9,
+                   (double)sum(f->weights.device, MODEL_N_CLASSES) / 1e9, (double)f->kv_bytes / 1e9,
+                   (double)f->state_bytes / 1e9, (double)(f->logits_bytes + f->scratch_bytes) / 1e9,
+                   (double)f->fixed_bytes / 1e9);
+}
+
+/* Replaces f's placement by one with room for so many bytes of experts, and counts. */
+static enum err_code try_room(struct run_fit *f, const struct gguf *g, const struct run_fit_opts *o, int64_t room,
+                              struct err *e)
+{
+    struct model_place *p = NULL;
+
+    if (place(&p, f, o->uses, room, e))
+        return e->code;
+    model_place_free(f->place);
+    f->place = p;
+    return look(f, g, o, p, e);
+}
+
+/* Not all experts fit. */
+static enum err_code share(struct run_fit *f, const struct gguf *g, const struct run_fit_opts *o, struct err *e)
+{
+    int64_t room = f->weights.device[MODEL_EXPERTS] / 2; /* first some, to see what sharing takes */
+
+    if (f->n_expert == 0)
+        return too_small(f, e);
+    for (int i = 0; i < 4; i++) {
+        if (try_room(f, g, o, room, e))
+            return e->code;
+        if (i > 0 && f->total_bytes <= f->budget_bytes)
+            return ERR_OK;
+        room = f->budget_bytes - (f->total_bytes - f->weights.device[MODEL_EXPERTS]);
+    }
+    if (try_room(f, g, o, 0, e))
+        return e->code;
+    return f->total_bytes <= f->budget_bytes ? ERR_OK : too_small(f, e);
+}
+
+/* The device's own facts: is it there, what does it take for itself, how much is left. */
+static enum err_code find_device(struct run_fit *f, const struct run_fit_opts *o, struct err *e)
+{
+    const struct dev_opts dev_opts = { .n_threads = 1, .sketch = true, .absent = o->absent };
+    const char *name = o->model.device == NULL ? "cpu" : o->model.device;
+    struct dev *d;
+    struct dev_memory mem;
+
+    f->own_scratch = true;
+    (void)snprintf(f->device, sizeof f->device, "%s", name);
+    f->budget_bytes = o->budget_bytes;
+    enum err_code code = dev_open(&d, name, &dev_opts, e);
+    if (code == ERR_UNSUPPORTED && o->absent) { /* a program without that device */
+        f->own_scratch = false;
+        f->fixed_bytes = RUN_FIT_FIXED;
+        return ERR_OK;
+    }
+    if (code != ERR_OK)
+        return code;
+    mem = dev_memory(d);
+    f->present = mem.present;
+    f->fixed_bytes = mem.fixed_bytes >= 0 ? mem.fixed_bytes : RUN_FIT_FIXED;
+    if (f->budget_bytes == 0 && mem.free_bytes >= 0)
+        f->budget_bytes = f->fixed_bytes + mem.free_bytes - RUN_FIT_MARGIN;
+    else if (mem.free_bytes >= 0 && f->budget_bytes - f->fixed_bytes > mem.free_bytes)
+        code = err_set(e, ERR_LIMIT, "%s: %.3f GB asked for, %.3f GB are free", dev_name(d),
+                       (double)f->budget_bytes / 1e9, (double)(mem.free_bytes + f->fixed_bytes) / 1e9);
+    dev_close(d);
+    return code;
+}
+
+enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const struct run_fit_opts *o, struct err *e)
+{
+    struct run_fit *f = calloc(1, sizeof *f);
+    enum err_code code;
+
+    if (f != NULL)
+        f->expert_bytes = calloc(ARCH_LAYERS_MAX, sizeof *f->expert_bytes);
+    if (f == NULL || f->expert_bytes == NULL) {
+        run_fit_free(f);
+        return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    code = find_device(f, o, e);
+    if (code == ERR_OK)
+        code = look(f, g, o, NULL, e);
+    if (code == ERR_OK && f->budget_bytes != 0 && f->total_bytes > f->budget_bytes)
+        code = share(f, g, o, e);
+    if (code != ERR_OK) {
+        run_fit_free(f);
+        return code;
+    }
+    *out = f;
+    return ERR_OK;
+}
+
+void run_fit_free(struct run_fit *f)
+{
+    if (f == NULL)
+        return;
+    model_place_free(f->place);
+    free(f->expert_bytes);
+    free(f);
+}
+
+void run_fit_apply(const struct run_fit *f, struct model_opts *o)
+{
+    o->place = f->place;
+    o->weight_bytes = sum(f->weights.device, MODEL_N_CLASSES);
+}

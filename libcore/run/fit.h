@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fit.h - what a run will take of a device's memory, and what goes where, before anything is loaded.  room: run
+ *
+ * The model and the run are opened as sketches (dev_opts.sketch): the code that would allocate counts instead, so
+ * the sums are exact. What a device takes for itself (a driver's context, code) is fixed_bytes: measured where
+ * the device is there and nobody else's use hides it, else RUN_FIT_FIXED is allowed for it.
+ * All weights but routed experts must be on the device, with KV rows, state and scratch; experts fill what is
+ * left, in the order of model/place.h. */
+#ifndef RUN_FIT_H
+#define RUN_FIT_H
+#include "model/model.h"
+#include "model/place.h"
+#include "run/run.h"
+
+#define RUN_FIT_FIXED  ((int64_t)544 << 20) /* a CUDA context with this program's kernels: 527 to 540 MiB on an H200 */
+#define RUN_FIT_MARGIN ((int64_t)256 << 20) /* left free for others, unless a budget is given */
+
+struct run_fit_opts {
+    struct model_opts model;  /* sketch, place and weight_bytes are not looked at */
+    struct run_opts   run;
+    int64_t           budget_bytes; /* of the device's memory, all included; 0: what is free less RUN_FIT_MARGIN, and
+                                     * no limit where the device's memory is the host's */
+    bool              absent; /* plan also for a device that is not there; then budget_bytes > 0 */
+    const uint64_t   *uses;   /* model_place_in.uses */
+};
+
+struct run_fit {
+    char    device[32];     /* as it was named */
+    bool    present;        /* the device is there */
+    bool    own_scratch;    /* false: this program has no such device; scratch_bytes is what the CPU would take */
+    int64_t budget_bytes;   /* 0: no limit */
+    int64_t total_bytes;    /* the sum of those that follow, on the device */
+    int64_t fixed_bytes;
+    struct model_weights weights;
+    int64_t kv_bytes, state_bytes, logits_bytes;
+    int64_t scratch_bytes;  /* of operations, and what rounding up takes */
+    int64_t host_scratch_bytes; /* on the host, for experts there */
+    int64_t ctx_tokens;
+    int     n_seq, rows_max;
+    int     n_layer, n_expert, n_used;
+    int64_t *expert_bytes;  /* [n_layer] of one routed expert; 0: the layer has none */
+    struct model_place *place; /* NULL: all experts are on the device */
+};
+
+/* ERR_LIMIT when the budget is too small for what must be on the device, with how much that is. */
+MUST_CHECK enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const struct run_fit_opts *o,
+                                      struct err *e);
+void run_fit_free(struct run_fit *f); /* NULL is allowed */
+/* Sets what f says in options for model_open(); f must live until that returns. */
+void run_fit_apply(const struct run_fit *f, struct model_opts *o);
+#endif

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fit_test.c - experts that stay on the host: the order in which they leave; models that are split compute what
+ * whole ones do; what a plan says is what is taken. The device under test is given a budget, also the CPU: then a
+ * second CPU device has the other experts, and not a byte may differ. */
+#include <math.h>
+
+#include "base/rng.h"
+#include "golden.h"
+#include "model/forward.h"
+#include "model/place.h"
+#include "ops/ops.h"
+#include "program.h"
+#include "run/fit.h"
+
+static const char *const nano = "share/models/chimere-nano-q5_k_m.gguf";
+
+static void ok(enum err_code code, const struct err *e)
+{
+    if (code != ERR_OK)
+        fail_msg("%s", e->msg);
+}
+
+/* ---- placement ---- */
+
+enum { LAYERS = 7, EXPERTS = 12, USED = 3 };
+
+struct places {
+    struct model_place_layer layer[LAYERS];
+    uint64_t                 uses[LAYERS * EXPERTS];
+    uint64_t                 seed, at;
+};
+
+static uint32_t some(struct places *p, uint32_t n)
+{
+    uint32_t r[4];
+
+    rng_block(r, p->seed, 1, p->at++);
+    return r[0] % n;
+}
+
+static struct model_place *place_in(const struct places *p, bool uses, int64_t room)
+{
+    struct model_place *out;
+    struct err e = { 0 };
+
+    ok(model_place_make(&out, &(struct model_place_in){ LAYERS, EXPERTS, USED, p->layer, uses ? p->uses : NULL, room },
+                        &e), &e);
+    return out;
+}
+
+static int64_t bytes_of(const struct places *p, const struct model_place *m)
+{
+    int64_t bytes = 0;
+
+    for (int l = 0; l < LAYERS; l++) {
+        int n = 0;
+
+        for (int i = 0; i < EXPERTS; i++)
+            n += m->here[l * EXPERTS + i];
+        assert_int_equal(n, m->n_here[l]);
+        bytes += n > 0 ? p->layer[l].more_bytes + n * p->layer[l].expert_bytes : 0;
+    }
+    return bytes;
+}
+
+/* Never above the room, exact sums; with more room nothing leaves, and in each layer what left is used least. */
+static void check_rooms(struct places *p, bool uses)
+{
+    struct model_place *all = place_in(p, uses, INT64_MAX), *last = place_in(p, uses, -5);
+    int64_t total = bytes_of(p, all);
+
+    for (int l = 0; l < LAYERS; l++) {
+        assert_int_equal(all->n_here[l], p->layer[l].expert_bytes > 0 ? EXPERTS : 0);
+        assert_int_equal(last->n_here[l], 0);
+        assert_true(all->host_uses[l] == 0);
+        assert_float_equal(last->host_uses[l], p->layer[l].expert_bytes > 0 ? USED : 0, 1e-9);
+    }
+    assert_int_equal(last->device_bytes, 0);
+    for (int64_t room = 0; room <= total + 40; room += 1 + total / 97) {
+        struct model_place *m = place_in(p, uses, room);
+
+        assert_int_equal(m->device_bytes, bytes_of(p, m));
+        assert_true(m->device_bytes <= room);
+        for (int i = 0; i < LAYERS * EXPERTS; i++)
+            assert_true(m->here[i] || !last->here[i]);
+        for (int l = 0; l < LAYERS; l++)
+            for (int i = 0; i < EXPERTS * EXPERTS && uses; i++) {
+                int in = l * EXPERTS + i / EXPERTS, out = l * EXPERTS + i % EXPERTS;
+
+                if (m->here[in] && !m->here[out] && p->layer[l].expert_bytes > 0)
+                    assert_true(p->uses[in] >= p->uses[out]);
+            }
+        model_place_free(last);
+        last = m;
+    }
+    model_place_free(last);
+    last = place_in(p, uses, total);
+    assert_int_equal(last->device_bytes, total);
+    model_place_free(last);
+    model_place_free(all);
+}
+
+static void placement(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        struct places p = { .seed = seed };
+
+        for (int l = 0; l < LAYERS; l++)
+            p.layer[l] = (struct model_place_layer){ some(&p, 4) == 0 ? 0 : 1 + some(&p, 1000), some(&p, 50) };
+        p.layer[0].expert_bytes = 100;
+        for (int i = 0; i < LAYERS * EXPERTS; i++)
+            p.uses[i] = some(&p, 3) == 0 ? 0 : some(&p, 1u << (1 + some(&p, 20)));
+        check_rooms(&p, false);
+        check_rooms(&p, true);
+    }
+}
+
+/* Alike experts leave layer by layer, the last first. */
+static void whole_layers(void **state)
+{
+    struct places p = { .seed = 1 };
+
+    (void)state;
+    for (int l = 0; l < LAYERS; l++)
+        p.layer[l] = (struct model_place_layer){ 10, 1 };
+    for (int64_t room = 0; room <= LAYERS * (1 + 10 * EXPERTS); room++) {
+        struct model_place *m = place_in(&p, false, room);
+        int l = 0;
+
+        while (l < LAYERS && m->n_here[l] == EXPERTS)
+            l++;
+        assert_int_equal(l, room / (1 + 10 * EXPERTS));
+        if (l < LAYERS) {
+            int64_t left = room - l * (1 + 10 * EXPERTS);
+
+            assert_int_equal(m->n_here[l], left < 11 ? 0 : (left - 1) / 10);
+            assert_true(m->n_here[l] == 0 || m->here[l * EXPERTS]);
+        }
+        for (l++; l < LAYERS; l++)
+            assert_int_equal(m->n_here[l], 0);
+        model_place_free(m);
+    }
+}
+
+/* One expert in each layer is all that is used: the others leave first, everywhere. */
+static void hot_experts(void **state)
+{
+    struct places p = { .seed = 1 };
+    struct model_place *m;
+
+    (void)state;
+    for (int l = 0; l < LAYERS; l++) {
+        p.layer[l] = (struct model_place_layer){ 10, 0 };
+        p.uses[l * EXPERTS + (3 * l + 1) % EXPERTS] = 1000;
+    }
+    m = place_in(&p, true, 10 * LAYERS);
+    for (int l = 0; l < LAYERS; l++) {
+        assert_int_equal(m->n_here[l], 1);
+        assert_true(m->here[l * EXPERTS + (3 * l + 1) % EXPERTS]);
+        assert_true(m->host_uses[l] == 0);
+    }
+    model_place_free(m);
+}
+
+/* ---- split models ---- */
+
+/* A rig whose experts have room for a share (in 64ths) of their bytes. */
+static bool open_split(struct rig *rig, const char *path, const struct run_opts *ro, int share, const uint64_t *uses,
+                       struct run_fit **fit)
+{
+    struct run_fit_opts o = { .model = { .device = test_device(), .n_threads = 1, .float_acts = test_float_acts() },
+                              .run = *ro, .uses = uses };
+    struct model_opts mo = o.model;
+    struct run_fit *whole;
+    struct err e = { 0 };
+    int64_t experts;
+
+    memset(rig, 0, sizeof *rig);
+    ok(gguf_open(&rig->g, path, &e), &e);
+    ok(run_fit_make(&whole, rig->g, &o, &e), &e);
+    experts = whole->weights.device[MODEL_EXPERTS];
+    /* room for what sharing takes besides: found by asking for less and less */
+    o.budget_bytes = whole->total_bytes - 1 - experts * (63 - share) / 64;
+    *fit = NULL;
+    for (int i = 0; experts > 0 && i < 64 && *fit == NULL; i++, o.budget_bytes += experts / 32)
+        if (run_fit_make(fit, rig->g, &o, &e) != ERR_OK)
+            assert_int_equal(e.code, ERR_LIMIT);
+    run_fit_free(whole);
+    if (experts == 0) {
+        gguf_close(rig->g);
+        return false;
+    }
+    assert_non_null(*fit);
+    run_fit_apply(*fit, &mo);
+    mo.count_uses = uses != NULL;
+    ok(model_open(&rig->m, rig->g, &mo, &e), &e);
+    ok(run_open(&rig->r, rig->m, ro, &e), &e);
+    rig->n_vocab = model_info(rig->m)->n_vocab;
+    return true;
+}
+
+static int on_host(const struct run_fit *f)
+{
+    int n = 0;
+
+    for (int l = 0; f->place != NULL && l < f->n_layer; l++)
+        n += f->expert_bytes[l] > 0 ? f->n_expert - f->place->n_here[l] : 0;
+    return n;
+}
+
+static void run_program(struct rig *rig, struct rig *plain, uint64_t seed)
+{
+    struct program p = { .rig = rig, .seed = seed, .n_vocab = rig->n_vocab };
+
+    for (int q = 0; q < SEQS; q++)
+        run_clear(rig->r, q);
+    for (int i = 0; i < 9; i++)
+        switch (draw(&p, 6)) {
+        case 0: undo(&p); break;
+        case 1: fork_one(&p); break;
+        case 2: feed(&p, (int)draw(&p, SEQS), 1 + (int)draw(&p, 30)); break;
+        default: step(&p);
+        }
+    step(&p);
+    compare(&p, plain);
+}
+
+/* Uses that make some experts of every layer hot. */
+static uint64_t *some_uses(const struct run_fit *f)
+{
+    struct places p = { .seed = 99 };
+    uint64_t *v = calloc((size_t)f->n_layer * (size_t)f->n_expert + 1, sizeof *v);
+
+    assert_non_null(v);
+    for (int i = 0; i < f->n_layer * f->n_expert; i++)
+        v[i] = some(&p, 2) == 0 ? some(&p, 10) : 100 + some(&p, 1000);
+    return v;
+}
+
+/* Random steps, undo and forks; then each sequence from its first token, all rows at once: bytes of the whole
+ * model on the host, of one split the same way elsewhere. */
+static void check_split(const char *path)
+{
+    static const int shares[] = { 0, 20, 45, 63 };
+    const struct run_opts ro = { .ctx_tokens = LEN_MAX, .n_seq = SEQS, .rows_max = STEP_MAX, .undo_tokens = UNDO };
+    long programs = (program_count() + 99) / 100;
+    uint64_t *uses = NULL;
+
+    for (size_t i = 0; i < 2 * sizeof shares / sizeof shares[0]; i++) {
+        struct run_fit *fit, *same = NULL;
+        struct rig rig, plain;
+        bool host = strcmp(test_device(), "cpu") == 0;
+
+        if (!open_split(&rig, path, &ro, shares[i / 2], i % 2 == 0 ? NULL : uses, &fit))
+            return;
+        if (uses == NULL)
+            uses = some_uses(fit);
+        if (host)
+            rig_open(&plain, path, 1, &(struct run_opts){ .ctx_tokens = LEN_MAX });
+        else
+            assert_true(open_split(&plain, path, &ro, shares[i / 2], i % 2 == 0 ? NULL : uses, &same));
+        assert_true(on_host(fit) > 0);
+        for (long k = 0; k < programs; k++)
+            run_program(&rig, &plain, (uint64_t)k);
+        print_message("%s: %d experts on the host, %ld programs\n", path, on_host(fit), programs);
+        rig_close(&rig);
+        rig_close(&plain);
+        run_fit_free(fit);
+        run_fit_free(same);
+    }
+    free(uses);
+}
+
+static void split_models(void **state)
+{
+    (void)state;
+    each_model("tests/golden/models", check_split);
+    check_split(nano);
+}
+
+static void split_goldens(void **state)
+{
+    (void)state;
+    each_golden(check_split);
+}
+
+/* Logits of a split model are near those of the whole one, wherever the experts are. */
+static void near_the_whole(void **state)
+{
+    enum { N = 40 };
+    const struct run_opts ro = { .ctx_tokens = 256 };
+    int32_t tokens[N];
+    struct run_fit *fit;
+    struct rig split, whole;
+    double off = 0, size = 0;
+    float *a, *b;
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        tokens[i] = 300 + 7 * i;
+    assert_true(open_split(&split, nano, &ro, 30, NULL, &fit));
+    rig_open(&whole, nano, 1, &ro);
+    a = logits_of(&split, tokens, N, N);
+    b = logits_of(&whole, tokens, N, N);
+    for (int64_t i = 0; i < (int64_t)N * whole.n_vocab; i++) {
+        off += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        size += (double)b[i] * (double)b[i];
+    }
+    print_message("difference %.1e of the size\n", sqrt(off / size));
+    assert_true(off <= 0.02 * 0.02 * size);
+    free(a);
+    free(b);
+    rig_close(&split);
+    rig_close(&whole);
+    run_fit_free(fit);
+}
+
+/* Every use of an expert is counted once, on the device or not. */
+static void counted_uses(void **state)
+{
+    enum { N = 50 };
+    const struct run_opts ro = { .ctx_tokens = 256, .rows_max = 7 };
+    struct err e = { 0 };
+    struct run_fit *fit, *again;
+    struct rig rig;
+    int32_t tokens[N];
+    uint64_t *uses, *zero;
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        tokens[i] = 300 + 7 * i;
+    assert_true(open_split(&rig, nano, &ro, 30, NULL, &fit));
+    zero = calloc((size_t)fit->n_layer * (size_t)fit->n_expert, sizeof *zero);
+    rig_close(&rig);
+    assert_true(open_split(&rig, nano, &ro, 30, zero, &again)); /* without any use: as without counts */
+    assert_memory_equal(fit->place->here, again->place->here, (size_t)fit->n_layer * (size_t)fit->n_expert);
+    run_fit_free(again);
+    uses = calloc((size_t)fit->n_layer * (size_t)fit->n_expert, sizeof *uses);
+    assert_non_null(uses);
+    assert_int_equal(model_n_expert(rig.m), fit->n_expert);
+    ok(run_feed(rig.r, 0, tokens, N, 0, NULL, NULL, NULL, &e), &e);
+    model_uses(rig.m, uses);
+    for (int l = 0; l < fit->n_layer; l++) {
+        uint64_t all = 0;
+
+        for (int i = 0; i < fit->n_expert; i++)
+            all += uses[l * fit->n_expert + i];
+        assert_int_equal(all, fit->expert_bytes[l] > 0 ? N * fit->n_used : 0);
+    }
+    rig_close(&rig);
+    /* what was used most is there */
+    assert_true(open_split(&rig, nano, &ro, 30, uses, &again));
+    double host = 0, blind = 0;
+    for (int l = 0; l < fit->n_layer; l++)
+        for (int i = 0; i < fit->n_expert; i++) {
+            host += again->place->here[l * fit->n_expert + i] ? 0 : (double)uses[l * fit->n_expert + i];
+            blind += fit->place->here[l * fit->n_expert + i] ? 0 : (double)uses[l * fit->n_expert + i];
+        }
+    assert_true(host < blind);
+    rig_close(&rig);
+    run_fit_free(fit);
+    run_fit_free(again);
+    free(uses);
+    free(zero);
+}
+
+/* ---- plans ---- */
+
+static int64_t parts(const struct run_fit *f)
+{
+    int64_t n = f->fixed_bytes + f->kv_bytes + f->state_bytes + f->logits_bytes + f->scratch_bytes;
+
+    for (int c = 0; c < MODEL_N_CLASSES; c++)
+        n += f->weights.device[c];
+    return n;
+}
+
+static int64_t all_weights(const struct run_fit *f, const bool device)
+{
+    int64_t n = 0;
+
+    for (int c = 0; c < MODEL_N_CLASSES; c++)
+        n += device ? f->weights.device[c] : f->weights.host[c];
+    return n;
+}
+
+/* What is taken when the plan is followed is what it says. */
+static void check_taken(const struct gguf *g, const struct run_fit_opts *o, const struct run_fit *f)
+{
+    struct model_opts mo = o->model;
+    struct model *m = NULL;
+    struct run *r = NULL;
+    struct err e = { 0 };
+    const int32_t token = 5;
+
+    run_fit_apply(f, &mo);
+    ok(model_open(&m, g, &mo, &e), &e);
+    ok(run_open(&r, m, &o->run, &e), &e);
+    assert_int_equal((int64_t)dev_held(model_dev(m)), f->total_bytes - f->fixed_bytes);
+    ok(run_feed(r, 0, &token, 1, 1, NULL, NULL, NULL, &e), &e);
+    assert_int_equal((int64_t)dev_held(model_dev(m)), f->total_bytes - f->fixed_bytes);
+    assert_int_equal(model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m)), f->host_scratch_bytes);
+    run_close(r);
+    model_close(m);
+}
+
+static void check_plans(const char *path)
+{
+    struct run_fit_opts o = { .model = { .device = test_device(), .n_threads = 2 },
+                              .run = { .ctx_tokens = 700, .n_seq = 2, .rows_max = 100, .undo_tokens = 3 } };
+    struct run_fit *f, *whole;
+    struct gguf *g;
+    struct err e = { 0 };
+    int64_t least, last = 0;
+
+    ok(gguf_open(&g, path, &e), &e);
+    ok(run_fit_make(&whole, g, &o, &e), &e);
+    assert_null(whole->place);
+    assert_int_equal(parts(whole), whole->total_bytes);
+    assert_int_equal(all_weights(whole, false), 0);
+    check_taken(g, &o, whole);
+
+    o.budget_bytes = whole->total_bytes; /* exactly enough */
+    ok(run_fit_make(&f, g, &o, &e), &e);
+    assert_null(f->place);
+    assert_int_equal(f->total_bytes, whole->total_bytes);
+    run_fit_free(f);
+
+    o.budget_bytes = 1;
+    assert_int_equal(run_fit_make(&f, g, &o, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.msg, "too little"));
+    if (whole->weights.device[MODEL_EXPERTS] == 0) {
+        o.budget_bytes = whole->total_bytes - 1;
+        assert_int_equal(run_fit_make(&f, g, &o, &e), ERR_LIMIT);
+        run_fit_free(whole);
+        gguf_close(g);
+        return;
+    }
+    /* the least: found by bisection, then every budget up to all */
+    int64_t lo = 1, hi = 2 * whole->total_bytes;
+    while (hi - lo > 1) {
+        o.budget_bytes = lo + (hi - lo) / 2;
+        if (run_fit_make(&f, g, &o, &e) == ERR_OK) {
+            hi = o.budget_bytes;
+            run_fit_free(f);
+        } else
+            lo = o.budget_bytes;
+    }
+    least = hi;
+    for (int i = 0; i <= 16; i++) {
+        o.budget_bytes = least + (whole->total_bytes + 1000 - least) * i / 16;
+        ok(run_fit_make(&f, g, &o, &e), &e);
+        assert_int_equal(parts(f), f->total_bytes);
+        assert_true(f->total_bytes <= o.budget_bytes);
+        assert_true(f->weights.device[MODEL_EXPERTS] >= last);
+        /* nothing is forgotten: less only by what a device adds to each tensor */
+        assert_true(all_weights(f, true) + all_weights(f, false) + (int64_t)f->n_layer * 3 * 320 >=
+                    all_weights(whole, true));
+        last = f->weights.device[MODEL_EXPERTS];
+        check_taken(g, &o, f);
+        run_fit_free(f);
+    }
+    run_fit_free(whole);
+    gguf_close(g);
+}
+
+static void plans(void **state)
+{
+    (void)state;
+    each_model("tests/golden/models", check_plans);
+    check_plans(nano);
+}
+
+/* A device that is not there is planned for only when asked to, and given a size. */
+static void absent(void **state)
+{
+    struct run_fit_opts o = { .model = { .device = "cuda" }, .run = { .ctx_tokens = 64 },
+                              .budget_bytes = (int64_t)8 << 30, .absent = true };
+    struct run_fit *f;
+    struct gguf *g;
+    struct err e = { 0 };
+
+    (void)state;
+    ok(gguf_open(&g, nano, &e), &e);
+    ok(run_fit_make(&f, g, &o, &e), &e);
+    assert_null(f->place);
+    assert_true(f->fixed_bytes > 0 && f->total_bytes < o.budget_bytes);
+    assert_int_equal(parts(f), f->total_bytes);
+    o.budget_bytes = f->total_bytes - f->weights.device[MODEL_EXPERTS] / 2;
+    run_fit_free(f);
+    ok(run_fit_make(&f, g, &o, &e), &e);
+    assert_true(on_host(f) > 0 && f->total_bytes <= o.budget_bytes);
+    run_fit_free(f);
+    o.budget_bytes = RUN_FIT_FIXED / 4;
+    assert_int_equal(run_fit_make(&f, g, &o, &e), ERR_LIMIT);
+    gguf_close(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(placement),      cmocka_unit_test(whole_layers), cmocka_unit_test(hot_experts),
+        cmocka_unit_test(split_models),   cmocka_unit_test(split_goldens), cmocka_unit_test(near_the_whole),
+        cmocka_unit_test(counted_uses),   cmocka_unit_test(plans),        cmocka_unit_test(absent),
+    };
+
+    return cmocka_run_group_tests_name("fit", tests, NULL, NULL);
+}
