@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "cli/answer.h"
 #include "cli/cli.h"
+#include "cli/fit.h"
 #include "cli/session.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
@@ -20,7 +21,7 @@
 #define CHUNK_DEFAULT 512  /* rows in one step */
 
 static struct {
-    const char *model, *prompt, *system, *messages, *tools, *tokens, *session, *logits, *kv, *device;
+    const char *model, *prompt, *system, *messages, *tools, *tokens, *session, *logits, *kv;
     bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool        verbose, quiet;
     int         think, reasoning; /* index of the choice; think 0: on; reasoning -1: by terminal */
@@ -29,7 +30,8 @@ static struct {
     int32_t     n_threads, chunk, logprobs;
     struct cli_list    stops, biases, breakers;
     struct sample_opts sample;
-} o = { .device = "cpu", .reasoning = -1, .predict_max = -1, .logits_last = -1, .seed = -1,
+    struct cli_fit     fit; /* where it runs */
+} o = { .reasoning = -1, .predict_max = -1, .logits_last = -1, .seed = -1,
         .logprobs = -1 };
 
 #define SECTION(title)                    { OPT_SECTION, 0, NULL, NULL, title, NULL, 0, 0 }
@@ -92,7 +94,10 @@ static const struct opt opts[] = {
     INT32("threads", "n", "default: one for each processor", &o.n_threads, 1, 512),
     STRING(0, "kv", "k,v", "KV cache: f32, f16, q8_0, q4_0 (default f32)", &o.kv),
     INT32("chunk", "n", "prompt tokens in one step (default 512)", &o.chunk, 1, 65536),
-    STRING(0, "device", "name", "what computes (default cpu)", &o.device),
+    STRING(0, "device", "name", "what computes: cpu (default), cuda, auto", &o.fit.device),
+    STRING(0, "vram", "size", "of a GPU's memory (default: what is free)", &o.fit.vram),
+    PATH(0, "expert-profile", "file", "uses of experts: read, and added to", &o.fit.profile),
+    FLAG(0, "plan", "print what would lie where, run nothing", &o.fit.plan),
     { OPT_CHOICE, 0, "acts", "i16|f32", "activations (default i16; f32: not rounded)", &o.acts, 0, 0 },
     SECTION("Tools for scripts"),
     FLAG(0, "tokenize", "print the prompt's token ids, a JSON array", &o.tokenize),
@@ -135,15 +140,16 @@ struct session {
 static void check_usage(char *const *files)
 {
     bool input = o.prompt != NULL || *files != NULL;
-    int  actions = o.tokenize + o.detokenize + o.show_prompt + o.inspect;
+    int  actions = o.tokenize + o.detokenize + o.show_prompt + o.inspect + o.fit.plan;
 
     if (actions > 1)
-        cli_usage("only one of --tokenize, --detokenize, --show-prompt and --inspect");
-    if (o.inspect && input)
-        cli_usage("--inspect takes no prompt");
+        cli_usage("only one of --tokenize, --detokenize, --show-prompt, --inspect and --plan");
+    if ((o.inspect || o.fit.plan) && input)
+        cli_usage("--inspect and --plan take no prompt");
+    cli_fit_check(&o.fit);
     if (o.json && o.jsonl)
         cli_usage("--json or --jsonl, not both");
-    if (actions && (o.jsonl || o.logits || o.session || (o.json && !o.inspect)))
+    if (actions && (o.jsonl || o.logits || o.session || (o.json && !o.inspect && !o.fit.plan)))
         cli_usage("--json, --jsonl, --logits and --session belong to a run of the model");
     if (o.tokens && (input || o.raw || o.system || o.messages || o.tools || actions))
         cli_usage("--tokens is the whole prompt: no text, messages or other action with it");
@@ -399,28 +405,56 @@ static enum err_code check_prompt(const struct session *s, int64_t ctx, struct e
     return ERR_OK;
 }
 
+static struct model_opts model_options(void)
+{
+    return (struct model_opts){ .device = cli_fit_device(&o.fit), .n_threads = o.n_threads,
+                                .float_acts = o.acts == 1 };
+}
+
+static void run_options(const struct session *s, struct run_opts *ro, char kv[64])
+{
+    *ro = (struct run_opts){ .n_seq = 1, .ctx_tokens = choose_ctx(s),
+                             .rows_max = o.chunk > 0 ? o.chunk : CHUNK_DEFAULT };
+    if (s->prompt.n > 0 && s->prompt.n < ro->rows_max)
+        ro->rows_max = (int)s->prompt.n;
+    if (o.kv != NULL)
+        split_kv(kv, &ro->kv_k, &ro->kv_v);
+    else
+        cli_session_kv(&s->kept, &ro->kv_k, &ro->kv_v);
+    if (o.session != NULL)
+        ro->checkpoint_bytes = run_snapshot_bytes(s->model); /* one, where the last message ends */
+}
+
+/* s->model is a sketch until the plan is made. */
+static enum err_code plan_run(struct session *s, struct err *e)
+{
+    struct model_opts mo = model_options();
+    struct run_opts   ro;
+    char              kv[64];
+
+    mo.device = "cpu";
+    mo.sketch = true;
+    if (model_open(&s->model, s->gguf, &mo, e))
+        return e->code;
+    run_options(s, &ro, kv);
+    mo = model_options();
+    if ((!o.fit.plan && check_prompt(s, ro.ctx_tokens, e)) || cli_fit_make(&o.fit, s->gguf, &mo, &ro, e))
+        return e->code;
+    model_close(s->model);
+    s->model = NULL;
+    return o.fit.plan ? cli_fit_print(&o.fit, o.json, e) : model_open(&s->model, s->gguf, &mo, e);
+}
+
 static enum err_code open_run(struct session *s, struct err *e)
 {
-    struct run_opts ro = { .n_seq = 1 };
-    char            kv[64];
+    const struct model_opts mo = model_options();
+    struct run_opts         ro;
+    char                    kv[64];
 
-    if (model_open(&s->model, s->gguf,
-                   &(struct model_opts){ .device = o.device, .n_threads = o.n_threads,
-                                         .float_acts = o.acts == 1 }, e))
+    if (cli_fit_planned(&o.fit) ? plan_run(s, e) : model_open(&s->model, s->gguf, &mo, e))
         return e->code;
-    ro.ctx_tokens = choose_ctx(s);
-    if (check_prompt(s, ro.ctx_tokens, e))
-        return e->code;
-    ro.rows_max = o.chunk > 0 ? o.chunk : CHUNK_DEFAULT;
-    if (s->prompt.n < ro.rows_max)
-        ro.rows_max = (int)s->prompt.n;
-    if (o.kv != NULL)
-        split_kv(kv, &ro.kv_k, &ro.kv_v);
-    else
-        cli_session_kv(&s->kept, &ro.kv_k, &ro.kv_v);
-    if (o.session != NULL)
-        ro.checkpoint_bytes = run_snapshot_bytes(s->model); /* one, where the last message ends */
-    if (run_open(&s->run, s->model, &ro, e))
+    run_options(s, &ro, kv);
+    if (check_prompt(s, ro.ctx_tokens, e) || run_open(&s->run, s->model, &ro, e))
         return e->code;
     if (o.session != NULL && cli_session_load(&s->kept, s->run, text_fingerprint(s->gguf), s->path, &s->prompt,
                                               wanted_logits(s), e))
@@ -634,6 +668,7 @@ static void note_machine(const struct session *s)
     cli_note("device   %s, %s kernels, %d threads", i->device, i->simd, i->n_threads);
     cli_note("memory   context of %" PRId64 " tokens, %.1f MB of state", run_ctx(s->run),
              (double)run_state_bytes(s->run) / 1e6);
+    cli_fit_note(&o.fit);
     cli_note("seed     %" PRId64, o.seed);
 }
 
@@ -711,7 +746,7 @@ static enum err_code answer(struct session *s, struct err *e)
         s->finish = FINISH_INTERRUPTED;
     else if (code || generate(s, e))
         return e->code;
-    if (o.session && keep(s, code == ERR_OK, e))
+    if ((o.session && keep(s, code == ERR_OK, e)) || cli_fit_save(&o.fit, s->model, e))
         return e->code;
     if ((o.json || o.jsonl) && print_end(s, e))
         return e->code;
@@ -730,6 +765,8 @@ static enum err_code session(struct session *s, char *const *files, struct err *
         return e->code;
     if (o.inspect)
         return cli_inspect(s->gguf, o.json, e);
+    if (o.fit.plan)
+        return plan_run(s, e);
     if (text_open(&s->text, s->gguf, e)) {
         if (e->code != ERR_UNSUPPORTED || o.tokens == NULL)
             return e->code;
@@ -765,6 +802,7 @@ static void close_session(struct session *s)
     cli_session_close(&s->kept);
     run_close(s->run);
     model_close(s->model);
+    cli_fit_close(&o.fit);
     text_tokens_free(&s->prompt);
     cli_buf_free(&s->rendered);
     text_close(s->text);

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fit.c - a plan from the options, as text and JSON.                        room: cmd (cli_) */
+#include "cli/fit.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/profile.h"
+#include "gguf/gguf.h"
+#include "run/fit.h"
+
+enum err_code cli_size(int64_t *out, const char *s, const char *option, struct err *e)
+{
+    char  *end;
+    double v = strtod(s, &end);
+    int    shift = *end == 'k' || *end == 'K' ? 10
+                 : *end == 'M'                ? 20
+                 : *end == 'G'                ? 30
+                 : *end == 'T'                ? 40
+                                              : 0;
+
+    if (shift > 0)
+        end++;
+    v = ldexp(v, shift);
+    if (end == s || *end != '\0' || !(v >= 1 && v < 0x1p62))
+        return err_set(e, ERR_ARG, "--%s %s: not a size such as 512M or 16G", option, s);
+    *out = (int64_t)v;
+    return ERR_OK;
+}
+
+const char *cli_fit_device(const struct cli_fit *f)
+{
+    return f->device != NULL ? f->device : f->vram != NULL ? "cuda" : "cpu";
+}
+
+bool cli_fit_planned(const struct cli_fit *f)
+{
+    return f->plan || f->profile != NULL || strcmp(cli_fit_device(f), "cpu") != 0;
+}
+
+void cli_fit_check(const struct cli_fit *f)
+{
+    if (f->vram != NULL && strcmp(cli_fit_device(f), "cpu") == 0)
+        cli_usage("--vram is of a GPU's memory: not with --device cpu");
+}
+
+/* Reads the profile, which must be of this model. */
+static enum err_code read_profile(struct cli_fit *f, const struct gguf *g, struct err *e)
+{
+    struct model *m = NULL;
+
+    if (f->profile == NULL)
+        return ERR_OK;
+    if (model_open(&m, g, &(struct model_opts){ .n_threads = 1, .sketch = true }, e))
+        return e->code;
+    f->n_layer = model_info(m)->n_layer;
+    f->n_expert = model_n_expert(m);
+    f->fingerprint = model_fingerprint(m);
+    model_close(m);
+    if (f->n_expert == 0)
+        return err_set(e, ERR_UNSUPPORTED, "--expert-profile: the model has no routed experts");
+    return cli_profile_read(&f->uses, f->profile, f->fingerprint, f->n_layer, f->n_expert, e);
+}
+
+static enum err_code plan_for(struct cli_fit *f, const char *device, const struct gguf *g,
+                              const struct model_opts *mo, const struct run_opts *ro, struct err *e)
+{
+    struct run_fit_opts o = { .model = *mo, .run = *ro, .uses = f->uses };
+
+    o.model.device = device;
+    o.absent = f->plan && f->vram != NULL;
+    if (f->vram != NULL && strcmp(device, "cpu") != 0 && cli_size(&o.budget_bytes, f->vram, "vram", e))
+        return e->code;
+    return run_fit_make(&f->fit, g, &o, e);
+}
+
+enum err_code cli_fit_make(struct cli_fit *f, const struct gguf *g, struct model_opts *mo,
+                           const struct run_opts *ro, struct err *e)
+{
+    const char *device = cli_fit_device(f);
+    bool        any = strcmp(device, "auto") == 0;
+    enum err_code code;
+
+    if (read_profile(f, g, e))
+        return e->code;
+    device = any ? "cuda" : device;
+    code = plan_for(f, device, g, mo, ro, e);
+    if (code == ERR_UNSUPPORTED && any) {
+        cli_note("device   cpu, for: %s", e->msg);
+        device = "cpu";
+        code = plan_for(f, device, g, mo, ro, e);
+    }
+    if (code != ERR_OK)
+        return code;
+    mo->device = device;
+    mo->count_uses = f->profile != NULL;
+    run_fit_apply(f->fit, mo);
+    return ERR_OK;
+}
+
+/* ---- as text ---- */
+
+/* "1.234 GB" */
+struct amount {
+    char text[24];
+};
+
+static struct amount amount(int64_t n)
+{
+    struct amount a;
+
+    snprintf(a.text, sizeof a.text, n < 1000000000 ? "%8.3f MB" : "%8.3f GB",
+             (double)n / (n < 1000000000 ? 1e6 : 1e9));
+    return a;
+}
+
+static int64_t sum(const int64_t v[MODEL_N_CLASSES])
+{
+    int64_t all = 0;
+
+    for (int c = 0; c < MODEL_N_CLASSES; c++)
+        all += v[c];
+    return all;
+}
+
+struct writer {
+    cli_fit_line *line;
+    void         *ctx;
+};
+
+static void put(const struct writer *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void put(const struct writer *w, const char *fmt, ...)
+{
+    char    text[256];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    w->line(w->ctx, text);
+}
+
+static int here(const struct run_fit *f, int layer)
+{
+    return f->expert_bytes[layer] == 0 ? 0 : f->place == NULL ? f->n_expert : f->place->n_here[layer];
+}
+
+static bool alike(const struct run_fit *f, int a, int b)
+{
+    return (f->expert_bytes[a] == 0) == (f->expert_bytes[b] == 0) && here(f, a) == here(f, b);
+}
+
+/* Layers with experts, those that are alike and follow each other in one line. */
+static void put_experts(const struct run_fit *f, const struct writer *w)
+{
+    double uses = 0, all = 0;
+
+    for (int i = 0, j; i < f->n_layer; i = j) {
+        char range[40];
+
+        for (j = i + 1; j < f->n_layer && alike(f, i, j);)
+            j++;
+        if (f->expert_bytes[i] == 0)
+            continue;
+        snprintf(range, sizeof range, j - i > 1 ? "layers %d to %d" : "layer %d", i, j - 1);
+        put(w, "  experts of %s: %d of %d on the device", range, here(f, i), f->n_expert);
+        all += (double)(j - i) * f->n_used;
+        for (int k = i; k < j && f->place != NULL; k++)
+            uses += f->place->host_uses[k];
+    }
+    if (f->place != NULL)
+        put(w, "  of %g uses of experts for each token %.3g are expected on the host", all, uses);
+}
+
+static void put_weights(const struct run_fit *f, const struct writer *w)
+{
+    for (int i = 0; i < MODEL_N_CLASSES; i++) {
+        const char *name = model_class_name((enum model_class)i);
+
+        if (f->weights.host[i] > 0)
+            put(w, "  %-14s %s, and %s on the host", name, amount(f->weights.device[i]).text,
+                amount(f->weights.host[i]).text);
+        else if (f->weights.device[i] > 0)
+            put(w, "  %-14s %s", name, amount(f->weights.device[i]).text);
+    }
+}
+
+void cli_fit_text(const struct cli_fit *c, cli_fit_line *line, void *ctx)
+{
+    const struct run_fit *f = c->fit;
+    const struct writer   w = { line, ctx };
+
+    if (f->budget_bytes > 0)
+        put(&w, "plan for %s, %s of its memory%s", f->device, amount(f->budget_bytes).text,
+            f->present ? "" : ": a card of that size, which is not here");
+    else
+        put(&w, "plan for %s", f->device);
+    if (!f->own_scratch)
+        put(&w, "  this program was built without the device: scratch is what the CPU would take");
+    put_weights(f, &w);
+    put(&w, "  %-14s %s, %" PRId64 " tokens of %d sequence%s", "kv", amount(f->kv_bytes).text, f->ctx_tokens, f->n_seq,
+        f->n_seq > 1 ? "s" : "");
+    put(&w, "  %-14s %s", "state", amount(f->state_bytes).text);
+    put(&w, "  %-14s %s", "logits", amount(f->logits_bytes).text);
+    put(&w, "  %-14s %s, steps of %d rows", "scratch", amount(f->scratch_bytes).text, f->rows_max);
+    if (f->fixed_bytes > 0)
+        put(&w, "  %-14s %s, context and code%s", "the device", amount(f->fixed_bytes).text,
+            f->present ? "" : ": an allowance");
+    put(&w, "  %-14s %s", "all", amount(f->total_bytes).text);
+    if (f->place != NULL)
+        put(&w, "  the host       %s of experts, %s scratch", amount(sum(f->weights.host)).text,
+            amount(f->host_scratch_bytes).text);
+    put_experts(f, &w);
+}
+
+/* ---- as JSON ---- */
+
+static json_t *by_class(const int64_t v[MODEL_N_CLASSES])
+{
+    json_t *o = json_object();
+
+    for (int i = 0; i < MODEL_N_CLASSES && o != NULL; i++)
+        if (v[i] > 0 && !cli_json_set(o, model_class_name((enum model_class)i), json_integer(v[i]))) {
+            json_decref(o);
+            return NULL;
+        }
+    return o;
+}
+
+static bool add_ids(json_t *list, const struct run_fit *f, int layer)
+{
+    for (int i = 0; i < f->n_expert && list != NULL; i++)
+        if (f->place->here[(int64_t)layer * f->n_expert + i] && json_array_append_new(list, json_integer(i)) != 0)
+            return false;
+    return list != NULL;
+}
+
+static json_t *layer_json(const struct run_fit *f, int i)
+{
+    json_t *o = json_pack("{s:i, s:I, s:i, s:f}", "layer", i, "expert_bytes", (json_int_t)f->expert_bytes[i],
+                          "device_experts", here(f, i), "host_uses",
+                          f->place == NULL ? 0.0 : f->place->host_uses[i]);
+
+    if (o != NULL && f->place != NULL && here(f, i) > 0 && here(f, i) < f->n_expert) {
+        json_t *ids = json_array();
+
+        if (!add_ids(ids, f, i) || !cli_json_set(o, "device_expert_ids", json_incref(ids))) {
+            json_decref(o);
+            o = NULL;
+        }
+        json_decref(ids);
+    }
+    return o;
+}
+
+static json_t *layers_json(const struct run_fit *f)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < f->n_layer && list != NULL; i++)
+        if (f->expert_bytes[i] > 0 && json_array_append_new(list, layer_json(f, i)) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+json_t *cli_fit_json(const struct cli_fit *c)
+{
+    const struct run_fit *f = c->fit;
+    const struct {
+        const char *key;
+        int64_t     v;
+    } ints[] = {
+        { "budget_bytes", f->budget_bytes },   { "total_bytes", f->total_bytes },
+        { "fixed_bytes", f->fixed_bytes },     { "device_weight_bytes", sum(f->weights.device) },
+        { "host_weight_bytes", sum(f->weights.host) },
+        { "kv_bytes", f->kv_bytes },           { "state_bytes", f->state_bytes },
+        { "logits_bytes", f->logits_bytes },   { "scratch_bytes", f->scratch_bytes },
+        { "host_scratch_bytes", f->host_scratch_bytes },
+        { "ctx_tokens", f->ctx_tokens },       { "sequences", f->n_seq },
+        { "chunk", f->rows_max },              { "experts", f->n_expert },
+        { "experts_used", f->n_used },
+    };
+    json_t *o = json_pack("{s:s, s:s, s:b, s:b}", "type", "plan", "device", f->device, "present", f->present,
+                          "own_scratch", f->own_scratch);
+    bool    good = o != NULL;
+
+    for (size_t i = 0; i < sizeof ints / sizeof *ints && good; i++)
+        good = cli_json_set(o, ints[i].key, json_integer(ints[i].v));
+    if (good && cli_json_set(o, "device_weight_bytes_by_kind", by_class(f->weights.device)) &&
+        cli_json_set(o, "host_weight_bytes_by_kind", by_class(f->weights.host)) &&
+        cli_json_set(o, "layers", layers_json(f)))
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
+static void to_stdout(void *ctx, const char *line)
+{
+    (void)ctx;
+    puts(line);
+}
+
+static void to_note(void *ctx, const char *line)
+{
+    (void)ctx;
+    cli_note("%s", line);
+}
+
+enum err_code cli_fit_print(const struct cli_fit *f, bool json, struct err *e)
+{
+    if (json)
+        return cli_json_line(cli_fit_json(f), e);
+    cli_fit_text(f, to_stdout, NULL);
+    return cli_flush_stdout(e);
+}
+
+void cli_fit_note(const struct cli_fit *f)
+{
+    if (f->fit != NULL)
+        cli_fit_text(f, to_note, NULL);
+}
+
+enum err_code cli_fit_save(const struct cli_fit *f, const struct model *m, struct err *e)
+{
+    if (f->profile == NULL)
+        return ERR_OK;
+    return cli_profile_write(f->profile, f->fingerprint, f->uses, m, e);
+}
+
+void cli_fit_close(struct cli_fit *f)
+{
+    run_fit_free(f->fit);
+    free(f->uses);
+    f->fit = NULL;
+    f->uses = NULL;
+}

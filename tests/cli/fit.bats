@@ -1,0 +1,91 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What goes where: --plan, --vram, --expert-profile.
+load common
+
+# Sums of a plan are exact, and its layers say what its weights say.
+exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state_bytes + .logits_bytes
+        + .scratch_bytes)
+    and (.device_weight_bytes == ([.device_weight_bytes_by_kind[]] | add))
+    and (.host_weight_bytes == ([.host_weight_bytes_by_kind[], 0] | add))
+    and (.host_weight_bytes == ([.layers[] | (16 - .device_experts) * .expert_bytes] | add))'
+
+@test "a plan of the host's memory has no limit" {
+    chimere-run --plan > out
+    grep -q '^plan for cpu$' out
+    grep -q 'experts of layers 0 to 7: 16 of 16 on the device' out
+    chimere-run --plan --json > plan
+    [ "$(wc -l < plan)" -eq 1 ]
+    jq -e "$exact"' and .type == "plan" and .budget_bytes == 0 and .fixed_bytes == 0 and .present
+        and (.layers | length) == 8' plan
+}
+
+@test "a plan for a card that is not here: never above its size, more with more" {
+    last=-1
+    for mb in 603 606 609 612 615 618 700; do
+        chimere-run --plan --json --vram ${mb}M --ctx 512 --chunk 64 > plan
+        jq -e "$exact"' and .total_bytes <= .budget_bytes and .budget_bytes == '$mb' * 1048576' plan
+        n=$(jq '[.layers[].device_experts] | add' plan)
+        [ "$n" -ge "$last" ]
+        last=$n
+    done
+    [ "$last" -eq 128 ]
+    chimere-run --plan --vram 700M > out
+    grep -q '^plan for cuda, ' out
+    fails 1 "too little" chimere-run --plan --vram 60M
+}
+
+@test "a profile is written, added to, and keeps used experts on the card" {
+    chimere-run -p "Name a colour." -n 6 --expert-profile p.json > first
+    jq -e '.type == "expert_profile" and (.model_fingerprint | test("^[0-9a-f]{16}$")) and (.uses | length) == 8
+        and all(.uses[]; length == 16)' p.json
+    once=$(jq '[.uses[][]] | add' p.json)
+    [ "$once" -gt 0 ]
+    chimere-run -p "Name a colour." -n 6 --expert-profile p.json > second
+    diff first second
+    chimere-run -p "Name a colour." -n 6 > third
+    diff first third
+    [ "$(jq '[.uses[][]] | add' p.json)" -eq $((2 * once)) ]
+    chimere-run --plan --json --vram 605M --ctx 512 --chunk 64 > blind
+    chimere-run --plan --json --vram 605M --ctx 512 --chunk 64 --expert-profile p.json > plan
+    jq -e "$exact" plan
+    # expected uses on the host are those that the profile has
+    jq -es '.[1] as $p | .[0].layers | all(.[]; . as $l | ($p.uses[.layer] | add) as $all
+        | (if .device_experts == 16 then 0 elif .device_experts == 0 then 4
+           else 4 * (1 - ([$l.device_expert_ids[] as $i | $p.uses[$l.layer][$i]] | add) / $all) end)
+        | . - $l.host_uses | fabs < 1e-6)' plan p.json
+    jq -es '([.[0].layers[].host_uses] | add) <= ([.[1].layers[].host_uses] | add)' plan blind
+}
+
+@test "profiles that are none, or of another model" {
+    chimere-run -p hi -n 1 --expert-profile p.json > /dev/null
+    for change in '.type = "completion"' 'del(.type)' '.model_fingerprint = "0123456789abcdef"' 'del(.uses)' \
+        '.uses = 7' '.uses[0] = []' '.uses = .uses[1:]' '.uses[3][3] = -1' '.uses[3][3] = 1.5' \
+        '.uses[3][3] = "1"' '.uses[3][3] = 18014398509481984' '[.]'; do
+        jq -c "$change" p.json > bad.json
+        fails 3 "bad.json" chimere-run -p hi -n 1 --expert-profile bad.json
+    done
+    printf '{' > bad.json
+    fails 3 "bad.json" chimere-run -p hi -n 1 --expert-profile bad.json
+    : > bad.json
+    fails 3 "bad.json" chimere-run -p hi -n 1 --expert-profile bad.json
+    fails 1 "no/such" chimere-run -p hi -n 1 --expert-profile no/such/place.json
+}
+
+@test "usage" {
+    fails 2 "not with --device cpu" chimere-run --device cpu --vram 16G -p hi
+    fails 2 "--vram 5X" chimere-run --plan --vram 5X
+    fails 2 "--vram -1" chimere-run --plan --vram -1
+    fails 2 "take no prompt" chimere-run --plan -p hi
+    fails 2 "only one of" chimere-run --plan --inspect
+}
+
+@test "without a GPU: one sentence" {
+    chimere-run --device auto -r -p The -n 3 > out
+    [ -s out ]
+    if ! chimere-run --device cuda -p hi -n 1 > out 2> err; then
+        [ "$(wc -l < err)" -eq 1 ]
+        grep -qi cuda err
+        fails 3 "" chimere-run --vram 16G -p hi -n 1
+    fi
+}
