@@ -1,147 +1,98 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ints_avx2.c - integer products for AVX2 with FMA: 16 running sums are two registers, lo and hi. */
+/* ints_avx2.c - integer products for AVX2 with FMA: 16 lanes are two registers, lo and hi. A tile is two rows by
+ * two vectors (or one), as many sums as there are registers for. Both halves of a line of memory are loaded
+ * side by side: halves of two lines at once, at the same place in each, take some processors twice as
+ * long. */
 #include <immintrin.h>
 
 #include "cpu/ints.h"
 
 #define TARGET __attribute__((target("avx2,fma")))
 
-TARGET static inline __m256i dp(__m256i a, __m256i w, const int16_t *x)
-{
-    return _mm256_add_epi32(a, _mm256_madd_epi16(w, _mm256_loadu_si256((const void *)x)));
+#define LOAD(p)       _mm256_load_si256((const void *)(p))
+#define COLS_1(F, r)  F(r, 0)
+#define COLS_2(F, r)  F(r, 0) F(r, 1)
+
+#define VECTOR(r, j)    const struct quant_acts *x##j = x[j];
+#define NEXT(r, j)      x##j++;
+#define FIRST_X(r, j)   __m256i lo##j = LOAD(x##j->q), hi##j = LOAD(x##j->q + 16);
+#define LOAD_X(i, j)    lo##j = LOAD(x##j->q + (i)); hi##j = LOAD(x##j->q + (i) + 16);
+#define FIRST(r, j) \
+    __m256i lo##r##j = _mm256_madd_epi16(lo, lo##j), hi##r##j = _mm256_madd_epi16(hi, hi##j);
+#define DP_LO(r, j)     lo##r##j = _mm256_add_epi32(lo##r##j, _mm256_madd_epi16(lo, lo##j));
+#define DP_HI(r, j)     hi##r##j = _mm256_add_epi32(hi##r##j, _mm256_madd_epi16(hi, hi##j));
+#define LOAD_W(p, i)    lo = LOAD((p)->w + (i)); hi = LOAD((p)->w + (i) + 16);
+#define LESS_MIN(r, j) \
+    sum[r][j][0] = _mm256_fnmadd_ps(f, _mm256_load_ps(x##j->sum), sum[r][j][0]); \
+    sum[r][j][1] = _mm256_fnmadd_ps(g, _mm256_load_ps(x##j->sum + 8), sum[r][j][1]);
+#define ADD(r, j) \
+    sum[r][j][0] = _mm256_fmadd_ps(_mm256_mul_ps(f, _mm256_load_ps(x##j->scale)), \
+                                   _mm256_cvtepi32_ps(lo##r##j), sum[r][j][0]); \
+    sum[r][j][1] = _mm256_fmadd_ps(_mm256_mul_ps(f, _mm256_load_ps(x##j->scale + 8)), \
+                                   _mm256_cvtepi32_ps(hi##r##j), sum[r][j][1]);
+#define STEP(COLS, i) \
+    COLS(LOAD_X, i) \
+    LOAD_W(w0, i) COLS(DP_LO, 0) COLS(DP_HI, 0) \
+    LOAD_W(w1, i) COLS(DP_LO, 1) COLS(DP_HI, 1)
+
+/* sum[row][vector][half of the lanes] */
+#define TILE(COLS, name, n) \
+TARGET static void name(__m256 sum[2][2][2], const struct quant_ints *const row[2], \
+                        const struct quant_acts *const *x, int64_t n_blocks, bool has_min) \
+{ \
+    const struct quant_ints *w0 = row[0], *w1 = row[1]; \
+\
+    COLS(VECTOR, 0) \
+    for (int i = 0; i < 4 * (n); i++) \
+        sum[i / 2 / (n)][i / 2 % (n)][i % 2] = _mm256_setzero_ps(); \
+    for (int64_t b = 0; b < n_blocks; b++, w0++, w1++) { \
+        __m256i lo, hi; \
+        __m256  f, g; \
+\
+        COLS(FIRST_X, 0) \
+        LOAD_W(w0, 0) COLS(FIRST, 0) \
+        LOAD_W(w1, 0) COLS(FIRST, 1) \
+        STEP(COLS, 32) STEP(COLS, 64) STEP(COLS, 96) STEP(COLS, 128) \
+        STEP(COLS, 160) STEP(COLS, 192) STEP(COLS, 224) \
+        if (has_min) { \
+            f = _mm256_load_ps(w0->min); g = _mm256_load_ps(w0->min + 8); COLS(LESS_MIN, 0) \
+            f = _mm256_load_ps(w1->min); g = _mm256_load_ps(w1->min + 8); COLS(LESS_MIN, 1) \
+        } \
+        f = _mm256_load_ps(w0->scale); COLS(ADD, 0) \
+        f = _mm256_load_ps(w1->scale); COLS(ADD, 1) \
+        COLS(NEXT, 0) \
+    } \
 }
+TILE(COLS_1, tile_2x1, 1)
+TILE(COLS_2, tile_2x2, 2)
 
-/* 8 lanes of a block, from element `at` (0 or 16) on, two rows by two vectors: sum[row][vector]. */
-TARGET static inline void block_2x2(__m256 sum[2][2], const struct quant_ints *const w[2],
-                                    const struct quant_acts *const x[2], int at, bool has_min)
+TARGET static inline float fold(const __m256 sum[2])
 {
-    __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
-
-    for (int i = at; i < 256; i += 32) {
-        __m256i u = _mm256_load_si256((const void *)(w[0]->w + i));
-        __m256i v = _mm256_load_si256((const void *)(w[1]->w + i));
-
-        a = dp(a, u, x[0]->q + i);
-        b = dp(b, u, x[1]->q + i);
-        c = dp(c, v, x[0]->q + i);
-        d = dp(d, v, x[1]->q + i);
-    }
-    at /= 2;
-    if (has_min)
-        for (int r = 0; r < 2; r++)
-            for (int j = 0; j < 2; j++)
-                sum[r][j] = _mm256_fnmadd_ps(_mm256_load_ps(w[r]->min + at), _mm256_load_ps(x[j]->sum + at),
-                                             sum[r][j]);
-    __m256 s = _mm256_load_ps(w[0]->scale), t = _mm256_load_ps(w[1]->scale);
-    __m256 s0 = _mm256_load_ps(x[0]->scale + at), s1 = _mm256_load_ps(x[1]->scale + at);
-
-    sum[0][0] = _mm256_fmadd_ps(_mm256_mul_ps(s, s0), _mm256_cvtepi32_ps(a), sum[0][0]);
-    sum[0][1] = _mm256_fmadd_ps(_mm256_mul_ps(s, s1), _mm256_cvtepi32_ps(b), sum[0][1]);
-    sum[1][0] = _mm256_fmadd_ps(_mm256_mul_ps(t, s0), _mm256_cvtepi32_ps(c), sum[1][0]);
-    sum[1][1] = _mm256_fmadd_ps(_mm256_mul_ps(t, s1), _mm256_cvtepi32_ps(d), sum[1][1]);
-}
-
-TARGET static inline float fold(__m256 lo, __m256 hi)
-{
-    __m256 a = _mm256_add_ps(lo, hi);
+    __m256 a = _mm256_add_ps(sum[0], sum[1]);
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
 
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
-/* Two rows by two vectors; the rows may be the same. */
-TARGET static void tile_2x2(float out[2][2], const struct quant_ints *w0, const struct quant_ints *w1,
-                            const struct quant_acts *x0, const struct quant_acts *x1, int64_t n_blocks,
-                            bool has_min)
-{
-    __m256 lo[2][2], hi[2][2];
-
-    for (int i = 0; i < 4; i++)
-        lo[i / 2][i % 2] = hi[i / 2][i % 2] = _mm256_setzero_ps();
-    for (int64_t b = 0; b < n_blocks; b++) {
-        const struct quant_ints *w[2] = { w0 + b, w1 + b };
-        const struct quant_acts *x[2] = { x0 + b, x1 + b };
-
-        block_2x2(lo, w, x, 0, has_min);
-        block_2x2(hi, w, x, 16, has_min);
-    }
-    for (int i = 0; i < 4; i++)
-        out[i / 2][i % 2] = fold(lo[i / 2][i % 2], hi[i / 2][i % 2]);
-}
-
-/* The same for four rows by one vector. */
-TARGET static inline void block_4x1(__m256 sum[4], const struct quant_ints *const w[4],
-                                    const struct quant_acts *x, int at, bool has_min)
-{
-    __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
-
-    for (int i = at; i < 256; i += 32) {
-        __m256i v = _mm256_load_si256((const void *)(x->q + i));
-
-        a = dp(a, v, w[0]->w + i);
-        b = dp(b, v, w[1]->w + i);
-        c = dp(c, v, w[2]->w + i);
-        d = dp(d, v, w[3]->w + i);
-    }
-    __m256i dot[4] = { a, b, c, d };
-    __m256 less = _mm256_load_ps(x->sum + at / 2), scale = _mm256_load_ps(x->scale + at / 2);
-
-    for (int r = 0; r < 4; r++) {
-        if (has_min)
-            sum[r] = _mm256_fnmadd_ps(_mm256_load_ps(w[r]->min + at / 2), less, sum[r]);
-        sum[r] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(w[r]->scale), scale),
-                                 _mm256_cvtepi32_ps(dot[r]), sum[r]);
-    }
-}
-
-TARGET static void tile_4x1(float out[4], const struct quant_ints *const row[4], const struct quant_acts *x,
-                            int64_t n_blocks, bool has_min)
-{
-    __m256 lo[4], hi[4];
-
-    for (int r = 0; r < 4; r++)
-        lo[r] = hi[r] = _mm256_setzero_ps();
-    for (int64_t b = 0; b < n_blocks; b++) {
-        const struct quant_ints *w[4] = { row[0] + b, row[1] + b, row[2] + b, row[3] + b };
-
-        block_4x1(lo, w, x + b, 0, has_min);
-        block_4x1(hi, w, x + b, 16, has_min);
-    }
-    for (int r = 0; r < 4; r++)
-        out[r] = fold(lo[r], hi[r]);
-}
-
-/* All rows by one vector; past the last row, that again. */
-TARGET static void dots_1(float *y, const struct cpu_ints_panel *w, const struct quant_acts *x, int64_t k)
-{
-    for (int i = 0; i < w->n; i += 4) {
-        const struct quant_ints *row[4];
-        float out[4];
-
-        for (int r = 0; r < 4; r++)
-            row[r] = w->u + (i + r < w->n ? i + r : w->n - 1) * (k / 256);
-        tile_4x1(out, row, x, k / 256, w->has_min);
-        for (int r = 0; r < 4 && i + r < w->n; r++)
-            y[i + r] = out[r];
-    }
-}
-
+/* Past the last row, that again. */
 TARGET static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w,
                         const struct quant_acts *const *x, int nx, int64_t k)
 {
-    for (int i = 0; i < w->n; i += 2)
-        for (int j = 0; j + 2 <= nx; j += 2) {
-            int i1 = i + 1 < w->n ? i + 1 : i;
-            float out[2][2];
+    for (int i = 0; i < w->n; i += 2) {
+        const struct quant_ints *last = w->u + (i + 1 < w->n ? i + 1 : i) * (k / 256);
+        const struct quant_ints *row[2] = { w->u + i * (k / 256), last };
 
-            tile_2x2(out, w->u + i * (k / 256), w->u + i1 * (k / 256), x[j], x[j + 1], k / 256, w->has_min);
-            for (int a = i; a <= i1; a++)
-                for (int b = 0; b < 2; b++)
-                    y[j + b][at + a] = out[a - i][b];
+        for (int j = 0; j < nx; j += 2) {
+            int    n = j + 2 <= nx ? 2 : 1;
+            __m256 sum[2][2][2];
+
+            (n == 2 ? tile_2x2 : tile_2x1)(sum, row, x + j, k / 256, w->has_min);
+            for (int r = 0; r < 2 && i + r < w->n; r++)
+                for (int c = 0; c < n; c++)
+                    y[j + c][at + i + r] = fold(sum[r][c]);
         }
-    if (nx % 2 == 1)
-        dots_1(y[nx - 1] + at, w, x[nx - 1], k);
+    }
 }
 
 const struct cpu_ints cpu_ints_avx2 = { "avx2", dots };
