@@ -12,6 +12,7 @@ struct cpu_ints_panel {
     struct quant_ints *u;
     int                n;
     bool               has_min;
+    bool               groups; /* a scale for each 32 */
 };
 
 struct cpu_ints {

@@ -75,10 +75,53 @@ TARGET static inline float fold(const __m256 sum[2])
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
+/* Group g of 32 elements: 8 lanes, half h of them. */
+#define GROUP_X(g, j) \
+    __m256i even##j = LOAD(x##j->q + PLACE(g)), odd##j = LOAD(x##j->q + PLACE(g) + 32);
+#define GROUP_DOT(r, j) \
+    sum[r][j][h] = _mm256_fmadd_ps( \
+        _mm256_mul_ps(f, _mm256_load_ps(x##j->scale + 8 * h)), \
+        _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_madd_epi16(even, even##j), _mm256_madd_epi16(odd, odd##j))), \
+        sum[r][j][h]);
+#define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
+#define GROUP_W(p, g, COLS, r) \
+    { \
+        __m256i even = LOAD((p)->w + PLACE(g)), odd = LOAD((p)->w + PLACE(g) + 32); \
+        __m256  f = _mm256_broadcast_ss((p)->scale + (g)); \
+        COLS(GROUP_DOT, r) \
+    }
+#define GROUP_TILE(COLS, name, n, X) \
+TARGET static void name(__m256 sum[2][2][2], const struct quant_ints *const row[2], \
+                        const struct quant_acts *const *x, int64_t n_blocks, bool has_min) \
+{ \
+    const struct quant_ints *w0 = row[0], *w1 = row[1]; \
+\
+    (void)has_min; \
+    COLS(VECTOR, 0) \
+    for (int i = 0; i < 4 * (n); i++) \
+        sum[i / 2 / (n)][i / 2 % (n)][i % 2] = _mm256_setzero_ps(); \
+    for (int64_t b = 0; b < n_blocks; b++, w0++, w1++) { \
+        for (int g = 0; g < 8; g++) { \
+            int h = g / 2 % 2; \
+            X \
+            GROUP_W(w0, g, COLS, 0) \
+            GROUP_W(w1, g, COLS, 1) \
+        } \
+        COLS(NEXT, 0) \
+    } \
+}
+GROUP_TILE(COLS_1, group_tile_2x1, 1, GROUP_X(g, 0))
+GROUP_TILE(COLS_2, group_tile_2x2, 2, GROUP_X(g, 0) GROUP_X(g, 1))
+
+typedef void tile_fn(__m256 sum[2][2][2], const struct quant_ints *const row[2], const struct quant_acts *const *x,
+                     int64_t n_blocks, bool has_min);
+
 /* Past the last row, that again. */
 TARGET static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w,
                         const struct quant_acts *const *x, int nx, int64_t k)
 {
+    tile_fn *one = w->groups ? group_tile_2x1 : tile_2x1, *two = w->groups ? group_tile_2x2 : tile_2x2;
+
     for (int i = 0; i < w->n; i += 2) {
         const struct quant_ints *last = w->u + (i + 1 < w->n ? i + 1 : i) * (k / 256);
         const struct quant_ints *row[2] = { w->u + i * (k / 256), last };
@@ -87,7 +130,7 @@ TARGET static void dots(float *const *y, int64_t at, const struct cpu_ints_panel
             int    n = j + 2 <= nx ? 2 : 1;
             __m256 sum[2][2][2];
 
-            (n == 2 ? tile_2x2 : tile_2x1)(sum, row, x + j, k / 256, w->has_min);
+            (n == 2 ? two : one)(sum, row, x + j, k / 256, w->has_min);
             for (int r = 0; r < 2 && i + r < w->n; r++)
                 for (int c = 0; c < n; c++)
                     y[j + c][at + i + r] = fold(sum[r][c]);

@@ -98,6 +98,10 @@ TARGET static void dots(float *const *y, int64_t at, const struct cpu_ints_panel
 {
     int i = 0;
 
+    if (w->groups) { /* no faster in these registers: eight lanes share a scale */
+        cpu_ints_avx2.dots(y, at, w, x, nx, k);
+        return;
+    }
     for (; i + 4 <= w->n; i += 4) {
         int j = 0;
 

@@ -40,7 +40,7 @@ static int block_rows(int64_t bytes)
 
 size_t cpu_acts_need(const struct cpu *c, int type, int64_t n, int64_t k)
 {
-    if (c->int_decode[type] == NULL)
+    if (c->int_decode[type] == NULL || k % 256 != 0)
         return 0;
     return (size_t)n * (sizeof(void *) + (size_t)(k / 256) * sizeof(struct quant_acts)) + 128;
 }
@@ -63,7 +63,7 @@ static void round_piece(void *ctx, int64_t begin, int64_t end, int worker)
 
 const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *const *x, int64_t n, int64_t k)
 {
-    if (c->int_decode[type] == NULL)
+    if (c->int_decode[type] == NULL || k % 256 != 0)
         return NULL;
     const struct quant_acts **rows = dev_scratch_bytes(c->dev, (size_t)n * sizeof *rows);
     struct quant_acts *acts = dev_scratch_bytes(c->dev, (size_t)(n * (k / 256)) * sizeof *acts);
@@ -82,7 +82,8 @@ static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w
     int64_t k = w.ne[0], row_bytes = quant_row_bytes(w.type, k);
     const char *rows = (const char *)w.data + e * w.pitch * row_bytes;
     int panel = panel_rows(5 * k / 2, v.n), block = block_rows(5 * k / 2);
-    struct cpu_ints_panel p = { .u = (void *)buf, .has_min = quant_types[w.type]->has_min };
+    struct cpu_ints_panel p = { .u = (void *)buf, .has_min = quant_types[w.type]->has_min,
+                                .groups = quant_types[w.type]->block_elems == 32 };
 
     if (v.n == 1 && c->int_dots[w.type] != NULL) { /* straight from the stored rows */
         c->int_dots[w.type](v.y[0] + at, rows + at * row_bytes, row_bytes, (int)n, v.acts[0], k);

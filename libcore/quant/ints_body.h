@@ -58,16 +58,6 @@ TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t
     }
 }
 
-/* The sum of a row's lanes as quant_dot_ints() has it. */
-TARGET_DOTS static inline float fold_avx2(__m256 lo, __m256 hi)
-{
-    __m256 a = _mm256_add_ps(lo, hi);
-    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-
-    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
-    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
-}
-
 enum { AHEAD = 1024 }; /* bytes: a row is followed by the next, but pages stop the processor */
 
 /* Scales are taken some blocks ahead: one block at a time, their way through it would be what takes time. */
@@ -121,7 +111,7 @@ TARGET_DOTS static float row_avx2(const BLOCK *b, const struct quant_acts *a, in
         for (int j = 0; j < m; j++, b++, a++)
             block_avx2(sum, b, t + j, a);
     }
-    return fold_avx2(sum[0], sum[1]);
+    return x86_fold(sum[0], sum[1]);
 }
 
 TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows,

@@ -23,22 +23,49 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+/* d / 8 times odd numbers times magnitudes. */
+static void ints(struct quant_ints *u, const void *row, int64_t n)
+{
+    const struct quant_iq2_s *b = row;
+
+    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
+        quant_ints_scale(u, half_to_f32(b->d) * 0.125f);
+        for (int g = 0; g < 32; g++) {
+            unsigned  code = b->qs[g] | (b->qh[g / 4] >> g % 4 * 2 & 3u) << 8;
+            const int s = 2 * (b->sc[g / 4] >> g % 4 / 2 * 4 & 15) + 1;
+            unsigned  entry = quant_iq2s_grid[code], signs = b->signs[g];
+
+            for (unsigned k = 0; k < 8; k++) {
+                int m = iq_magnitude(entry >> 2 * k & 3u) * s;
+
+                u->w[quant_int_place(8 * g + (int)k)] = (int16_t)((signs >> k & 1u) != 0 ? -m : m);
+            }
+        }
+    }
+}
+
 #if defined(__x86_64__)
-TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_s *b)
+TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq2_s *b)
 {
     const uint16_t *grid = quant_iq2s_grid;
-    float           d = _cvtsh_ss(b->d);
 
     for (int g = 0; g < 8; g++) {
         const uint8_t *q = b->qs + 4 * g;
         unsigned       h = b->qh[g];
-        uint32_t       signs;
 
-        memcpy(&signs, b->signs + 4 * g, sizeof(signs));
-        x86_octets(u->v + 32 * g,
+        x86_octets(v + 32 * g,
                    iq_pack(grid[q[0] | (h << 8 & 768)], grid[q[1] | (h << 6 & 768)],
                            grid[q[2] | (h << 4 & 768)], grid[q[3] | (h << 2 & 768)]),
-                   signs);
+                   b->signs + 4 * g);
+    }
+}
+
+TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_s *b)
+{
+    float d = _cvtsh_ss(b->d);
+
+    codes(u->v, b);
+    for (int g = 0; g < 8; g++) {
         u->scale[2 * g] = d * (0.5f + (float)(b->sc[g] & 15)) * 0.25f;
         u->scale[2 * g + 1] = d * (0.5f + (float)(b->sc[g] >> 4)) * 0.25f;
     }
@@ -65,6 +92,30 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         x86_block_avx512(y, u.v, u.scale);
     }
 }
+
+TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_iq2_s *b)
+{
+    __m128i s = _mm_loadl_epi64((const void *)b->sc);
+
+    s = _mm_unpacklo_epi8(x86_low(s), x86_high(s));
+    s = _mm_add_epi8(_mm_add_epi8(s, s), _mm_set1_epi8(1));
+    x86_whole_scales(t->s, s);
+    x86_whole_scales(t->s + 8, _mm_unpackhi_epi64(s, s));
+    codes(t->v, b);
+    return _cvtsh_ss(b->d) * 0.125f;
+}
+
+X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_iq2_s *b, int g)
+{
+    (void)b;
+    x86_split_signed(w, x86_load32(t->v + 32 * g));
+}
+
+#define BLOCK   struct quant_iq2_s
+#define HAS_MIN false
+#define SCALES  16
+#define NO_AVX512
+#include "quant/ints_body.h"
 #endif
 
 const struct quant_type quant_type_iq2_s = {
@@ -74,4 +125,6 @@ const struct quant_type quant_type_iq2_s = {
     .block_bytes = sizeof(struct quant_iq2_s),
     .decode = decode,
     X86_DECODERS
+    .ints = ints,
+    X86_INTS_AVX2
 };

@@ -23,20 +23,49 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+/* d / 8 times odd numbers times magnitudes. */
+static void ints(struct quant_ints *u, const void *row, int64_t n)
+{
+    const struct quant_iq2_xs *b = row;
+
+    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
+        quant_ints_scale(u, half_to_f32(b->d) * 0.125f);
+        for (int g = 0; g < 32; g++) {
+            const int s = 2 * (b->sc[g / 4] >> g % 4 / 2 * 4 & 15) + 1;
+            unsigned  entry = quant_iq2xs_grid[b->qs[g] & 511], signs = iq_signs(b->qs[g] >> 9);
+
+            for (unsigned k = 0; k < 8; k++) {
+                int m = iq_magnitude(entry >> 2 * k & 3u) * s;
+
+                u->w[quant_int_place(8 * g + (int)k)] = (int16_t)((signs >> k & 1u) != 0 ? -m : m);
+            }
+        }
+    }
+}
+
 #if defined(__x86_64__)
-TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_xs *b)
+TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq2_xs *b)
 {
     const uint16_t *grid = quant_iq2xs_grid;
-    float           d = _cvtsh_ss(b->d);
+    __m256i q0 = _mm256_srli_epi16(x86_load32(b->qs), 9), q1 = _mm256_srli_epi16(x86_load32(b->qs + 16), 9);
+    uint8_t signs[32];
 
+    q0 = _mm256_permute4x64_epi64(_mm256_packus_epi16(q0, q1), 0xd8);
+    _mm256_storeu_si256((void *)signs, x86_signs(q0));
     for (int g = 0; g < 8; g++) {
         const uint16_t *q = b->qs + 4 * g;
-        uint32_t        codes = (uint32_t)(q[0] >> 9) | (uint32_t)(q[1] >> 9) << 7 |
-                         (uint32_t)(q[2] >> 9) << 14 | (uint32_t)(q[3] >> 9) << 21;
 
-        x86_octets(u->v + 32 * g,
-                   iq_pack(grid[q[0] & 511], grid[q[1] & 511], grid[q[2] & 511], grid[q[3] & 511]),
-                   iq_signs_4(codes));
+        x86_octets(v + 32 * g, iq_pack(grid[q[0] & 511], grid[q[1] & 511], grid[q[2] & 511], grid[q[3] & 511]),
+                   signs + 4 * g);
+    }
+}
+
+TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_xs *b)
+{
+    float d = _cvtsh_ss(b->d);
+
+    codes(u->v, b);
+    for (int g = 0; g < 8; g++) {
         u->scale[2 * g] = d * (0.5f + (float)(b->sc[g] & 15)) * 0.25f;
         u->scale[2 * g + 1] = d * (0.5f + (float)(b->sc[g] >> 4)) * 0.25f;
     }
@@ -63,6 +92,30 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         x86_block_avx512(y, u.v, u.scale);
     }
 }
+
+TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_iq2_xs *b)
+{
+    __m128i s = _mm_loadl_epi64((const void *)b->sc);
+
+    s = _mm_unpacklo_epi8(x86_low(s), x86_high(s));
+    s = _mm_add_epi8(_mm_add_epi8(s, s), _mm_set1_epi8(1));
+    x86_whole_scales(t->s, s);
+    x86_whole_scales(t->s + 8, _mm_unpackhi_epi64(s, s));
+    codes(t->v, b);
+    return _cvtsh_ss(b->d) * 0.125f;
+}
+
+X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_iq2_xs *b, int g)
+{
+    (void)b;
+    x86_split_signed(w, x86_load32(t->v + 32 * g));
+}
+
+#define BLOCK   struct quant_iq2_xs
+#define HAS_MIN false
+#define SCALES  16
+#define NO_AVX512
+#include "quant/ints_body.h"
 #endif
 
 const struct quant_type quant_type_iq2_xs = {
@@ -72,4 +125,6 @@ const struct quant_type quant_type_iq2_xs = {
     .block_bytes = sizeof(struct quant_iq2_xs),
     .decode = decode,
     X86_DECODERS
+    .ints = ints,
+    X86_INTS_AVX2
 };

@@ -28,19 +28,53 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+/* d / 8 times odd numbers times magnitudes. */
+static void ints(struct quant_ints *u, const void *row, int64_t n)
+{
+    const struct quant_iq2_xxs *b = row;
+
+    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
+        quant_ints_scale(u, half_to_f32(b->d) * 0.125f);
+        for (int g = 0; g < 32; g++) {
+            const uint8_t *q = b->qs + g / 4 * 8;
+            uint32_t       aux;
+
+            memcpy(&aux, q + 4, sizeof(aux));
+            const int s = (int)(aux >> 28) * 2 + 1;
+            unsigned  entry = quant_iq2xxs_grid[q[g % 4]], signs = iq_signs(aux >> g % 4 * 7 & 127u);
+
+            for (unsigned k = 0; k < 8; k++) {
+                int m = iq_magnitude(entry >> 2 * k & 3u) * s;
+
+                u->w[quant_int_place(8 * g + (int)k)] = (int16_t)((signs >> k & 1u) != 0 ? -m : m);
+            }
+        }
+    }
+}
+
 #if defined(__x86_64__)
-TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_xxs *b)
+TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq2_xxs *b)
 {
     const uint16_t *grid = quant_iq2xxs_grid;
-    float           d = _cvtsh_ss(b->d);
+    uint8_t         signs[32];
 
+    x86_signs_28(signs, b->qs + 4, 8);
     for (int g = 0; g < 8; g++) {
         const uint8_t *q = b->qs + 8 * g;
-        uint32_t       aux;
 
-        memcpy(&aux, q + 4, sizeof(aux));
-        x86_octets(u->v + 32 * g, iq_pack(grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]]),
-                   iq_signs_4(aux));
+        x86_octets(v + 32 * g, iq_pack(grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]]), signs + 4 * g);
+    }
+}
+
+TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_xxs *b)
+{
+    float d = _cvtsh_ss(b->d);
+
+    codes(u->v, b);
+    for (int g = 0; g < 8; g++) {
+        uint32_t aux;
+
+        memcpy(&aux, b->qs + 8 * g + 4, sizeof(aux));
         u->scale[2 * g] = u->scale[2 * g + 1] = d * (0.5f + (float)(aux >> 28)) * 0.25f;
     }
 }
@@ -66,6 +100,30 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         x86_block_avx512(y, u.v, u.scale);
     }
 }
+
+TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_iq2_xxs *b)
+{
+    for (int g = 0; g < 8; g++) {
+        uint32_t aux;
+
+        memcpy(&aux, b->qs + 8 * g + 4, sizeof(aux));
+        t->s[g] = (int32_t)(aux >> 28) * 2 + 1;
+    }
+    codes(t->v, b);
+    return _cvtsh_ss(b->d) * 0.125f;
+}
+
+X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_iq2_xxs *b, int g)
+{
+    (void)b;
+    x86_split_signed(w, x86_load32(t->v + 32 * g));
+}
+
+#define BLOCK   struct quant_iq2_xxs
+#define HAS_MIN false
+#define SCALES  8
+#define NO_AVX512
+#include "quant/ints_body.h"
 #endif
 
 const struct quant_type quant_type_iq2_xxs = {
@@ -75,4 +133,6 @@ const struct quant_type quant_type_iq2_xxs = {
     .block_bytes = sizeof(struct quant_iq2_xxs),
     .decode = decode,
     X86_DECODERS
+    .ints = ints,
+    X86_INTS_AVX2
 };

@@ -178,17 +178,21 @@ TARGET_AVX2 static inline __m128i odd_scales(const struct quant_iq3_s *b)
 
 TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_iq3_s *b)
 {
+    const __m128i one = _mm_set1_epi8(1);
+
     x86_whole_scales(t->s, odd_scales(b));
     for (int g = 0; g < 8; g++) {
         uint64_t e0 = four_entries(b->qs + 8 * g, b->qh[g]);
         uint64_t e1 = four_entries(b->qs + 8 * g + 4, b->qh[g] >> 4u);
         __m128i  v = _mm_set_epi64x((int64_t)e1, (int64_t)e0);
         __m128i  lo = x86_low(v), hi = x86_high(v);
-        uint32_t signs;
 
-        memcpy(&signs, b->signs + 4 * g, sizeof(signs));
-        x86_store16(t->v + 32 * g, odd(_mm_unpacklo_epi8(lo, hi), signs));
-        x86_store16(t->v + 32 * g + 16, odd(_mm_unpackhi_epi8(lo, hi), signs >> 16));
+        lo = _mm_add_epi8(_mm_add_epi8(lo, lo), one);
+        hi = _mm_add_epi8(_mm_add_epi8(hi, hi), one);
+        __m256i all = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(lo, hi)),
+                                              _mm_unpackhi_epi8(lo, hi), 1);
+
+        x86_store32(t->v + 32 * g, x86_negate_32(all, b->signs + 4 * g));
     }
     return _cvtsh_ss(b->d);
 }

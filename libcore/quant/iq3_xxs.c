@@ -38,26 +38,61 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+/* d / 4 times odd numbers times magnitudes. */
+static void ints(struct quant_ints *u, const void *row, int64_t n)
+{
+    const struct quant_iq3_xxs *b = row;
+
+    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
+        quant_ints_scale(u, half_to_f32(b->d) * 0.25f);
+        for (int g = 0; g < 64; g++) {
+            static const int value[8] = { 4, 12, 20, 28, 36, 44, 52, 62 };
+            uint32_t aux;
+
+            memcpy(&aux, b->aux + g / 8 * 4, sizeof(aux));
+            int      s = (int)(aux >> 28) * 2 + 1;
+            unsigned entry = quant_iq3xxs_grid[b->qs[g]];
+            unsigned signs = iq_signs(aux >> g % 8 / 2 * 7 & 127u) >> g % 2 * 4;
+
+            for (unsigned k = 0; k < 4; k++) {
+                int m = value[entry >> 4 * k & 7u] * s;
+
+                u->w[quant_int_place(4 * g + (int)k)] = (int16_t)((signs >> k & 1u) != 0 ? -m : m);
+            }
+        }
+    }
+}
+
 #if defined(__x86_64__)
-TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq3_xxs *b)
+TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq3_xxs *b)
 {
     const uint16_t *grid = quant_iq3xxs_grid;
     const __m128i   value = _mm_setr_epi8(4, 12, 20, 28, 36, 44, 52, 62, 0, 0, 0, 0, 0, 0, 0, 0);
-    float           d = _cvtsh_ss(b->d);
+    uint8_t         signs[32];
 
+    x86_signs_28(signs, b->aux, 4);
     for (int g = 0; g < 8; g++) {
         const uint8_t *q = b->qs + 8 * g;
-        uint32_t       aux, signs;
-
-        memcpy(&aux, b->aux + 4 * g, sizeof(aux));
-        signs = iq_signs_4(aux);
         __m128i e = _mm_set_epi64x(
             (int64_t)iq_pack(grid[q[4]], grid[q[5]], grid[q[6]], grid[q[7]]),
             (int64_t)iq_pack(grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]]));
         __m128i lo = _mm_shuffle_epi8(value, x86_low(e)), hi = _mm_shuffle_epi8(value, x86_high(e));
+        __m256i all = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(lo, hi)),
+                                              _mm_unpackhi_epi8(lo, hi), 1);
 
-        x86_store16(u->v + 32 * g, x86_negate(_mm_unpacklo_epi8(lo, hi), signs));
-        x86_store16(u->v + 32 * g + 16, x86_negate(_mm_unpackhi_epi8(lo, hi), signs >> 16));
+        x86_store32(v + 32 * g, x86_negate_32(all, signs + 4 * g));
+    }
+}
+
+TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq3_xxs *b)
+{
+    float d = _cvtsh_ss(b->d);
+
+    codes(u->v, b);
+    for (int g = 0; g < 8; g++) {
+        uint32_t aux;
+
+        memcpy(&aux, b->aux + 4 * g, sizeof(aux));
         u->scale[2 * g] = u->scale[2 * g + 1] = d * (0.5f + (float)(aux >> 28)) * 0.5f;
     }
 }
@@ -83,6 +118,30 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         x86_block_avx512(y, u.v, u.scale);
     }
 }
+
+TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_iq3_xxs *b)
+{
+    for (int g = 0; g < 8; g++) {
+        uint32_t aux;
+
+        memcpy(&aux, b->aux + 4 * g, sizeof(aux));
+        t->s[g] = (int32_t)(aux >> 28) * 2 + 1;
+    }
+    codes(t->v, b);
+    return _cvtsh_ss(b->d) * 0.25f;
+}
+
+X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_iq3_xxs *b, int g)
+{
+    (void)b;
+    x86_split_signed(w, x86_load32(t->v + 32 * g));
+}
+
+#define BLOCK   struct quant_iq3_xxs
+#define HAS_MIN false
+#define SCALES  8
+#define NO_AVX512
+#include "quant/ints_body.h"
 #endif
 
 const struct quant_type quant_type_iq3_xxs = {
@@ -92,4 +151,6 @@ const struct quant_type quant_type_iq3_xxs = {
     .block_bytes = sizeof(struct quant_iq3_xxs),
     .decode = decode,
     X86_DECODERS
+    .ints = ints,
+    X86_INTS_AVX2
 };

@@ -21,6 +21,20 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+static void ints(struct quant_ints *u, const void *row, int64_t n)
+{
+    const struct quant_iq4_nl *b = row;
+
+    for (int64_t i = 0; i < n / 256; i++, u++)
+        for (int g = 0; g < 8; g++, b++) {
+            u->scale[g] = half_to_f32(b->d);
+            for (int j = 0; j < 16; j++) {
+                u->w[quant_int_place(32 * g + j)] = quant_iq4nl_values[b->qs[j] & 15];
+                u->w[quant_int_place(32 * g + j + 16)] = quant_iq4nl_values[b->qs[j] >> 4];
+            }
+        }
+}
+
 #if defined(__x86_64__)
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
@@ -47,6 +61,19 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         x86_look_up(y, y + 16, b->qs, table, table);
     }
 }
+
+TARGET_AVX2 static inline float scale_32(const struct quant_iq4_nl *b)
+{
+    return _cvtsh_ss(b->d);
+}
+
+X86_WORDS void words(__m256i w[2], const struct quant_iq4_nl *b)
+{
+    x86_split_values(w, x86_nibbles(b->qs), quant_iq4nl_values);
+}
+
+#define BLOCK struct quant_iq4_nl
+#include "quant/ints32_body.h"
 #endif
 
 const struct quant_type quant_type_iq4_nl = {
@@ -56,4 +83,6 @@ const struct quant_type quant_type_iq4_nl = {
     .block_bytes = sizeof(struct quant_iq4_nl),
     .decode = decode,
     X86_DECODERS
+    .ints = ints,
+    X86_INTS_AVX2
 };

@@ -104,14 +104,8 @@ TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_iq4
 
 X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_iq4_xs *b, int g)
 {
-    __m256i q = _mm256_broadcastsi128_si256(x86_load16(b->qs + 16 * g));
-
     (void)t;
-    q = _mm256_and_si256(_mm256_srlv_epi64(q, _mm256_setr_epi64x(0, 0, 4, 4)), _mm256_set1_epi8(15));
-    /* unsigned while they are bytes, which are easier to split */
-    __m128i table = _mm_xor_si128(x86_load16(quant_iq4nl_values), _mm_set1_epi8(-128));
-
-    x86_split_less(w, _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), q), 128);
+    x86_split_values(w, x86_nibbles(b->qs + 16 * g), quant_iq4nl_values);
 }
 
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq4_xs *b)

@@ -31,18 +31,15 @@ static inline unsigned iq_signs(unsigned code)
     return code | (0x6996u >> ((code ^ code >> 4) & 15u) & 1u) << 7;
 }
 
-/* 32 signs of 4 codes, the lowest 28 bits of codes. */
-static inline uint32_t iq_signs_4(uint32_t codes)
-{
-    return (uint32_t)iq_signs(codes & 127u) | (uint32_t)iq_signs(codes >> 7 & 127u) << 8 |
-           (uint32_t)iq_signs(codes >> 14 & 127u) << 16 |
-           (uint32_t)iq_signs(codes >> 21 & 127u) << 24;
-}
-
 /* Four entries side by side, the first lowest. */
 static inline uint64_t iq_pack(uint16_t e0, uint16_t e1, uint16_t e2, uint16_t e3)
 {
     return e0 | (uint32_t)e1 << 16 | (uint64_t)(e2 | (uint32_t)e3 << 16) << 32;
+}
+
+static inline int iq_magnitude(unsigned digit)
+{
+    return digit == 0 ? 8 : digit == 1 ? 25 : digit == 2 ? 43 : 0;
 }
 
 /* 8 elements of an octet of magnitudes. */

@@ -27,6 +27,20 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
+static void ints(struct quant_ints *u, const void *row, int64_t n)
+{
+    const struct quant_mxfp4 *b = row;
+
+    for (int64_t i = 0; i < n / 256; i++, u++)
+        for (int g = 0; g < 8; g++, b++) {
+            u->scale[g] = half_scale(b->e);
+            for (int j = 0; j < 16; j++) {
+                u->w[quant_int_place(32 * g + j)] = quant_fp4_values[b->qs[j] & 15];
+                u->w[quant_int_place(32 * g + j + 16)] = quant_fp4_values[b->qs[j] >> 4];
+            }
+        }
+}
+
 #if defined(__x86_64__)
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
@@ -53,6 +67,19 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         x86_look_up(y, y + 16, b->qs, table, table);
     }
 }
+
+TARGET_AVX2 static inline float scale_32(const struct quant_mxfp4 *b)
+{
+    return half_scale(b->e);
+}
+
+X86_WORDS void words(__m256i w[2], const struct quant_mxfp4 *b)
+{
+    x86_split_values(w, x86_nibbles(b->qs), quant_fp4_values);
+}
+
+#define BLOCK struct quant_mxfp4
+#include "quant/ints32_body.h"
 #endif
 
 const struct quant_type quant_type_mxfp4 = {
@@ -62,4 +89,6 @@ const struct quant_type quant_type_mxfp4 = {
     .block_bytes = sizeof(struct quant_mxfp4),
     .decode = decode,
     X86_DECODERS
+    .ints = ints,
+    X86_INTS_AVX2
 };

@@ -63,6 +63,20 @@ static void encode(void *row, const float *x, int64_t n, const float *importance
     }
 }
 
+static void ints(struct quant_ints *u, const void *row, int64_t n)
+{
+    const struct quant_q4_0 *b = row;
+
+    for (int64_t i = 0; i < n / 256; i++, u++)
+        for (int g = 0; g < 8; g++, b++) {
+            u->scale[g] = half_to_f32(b->d);
+            for (int j = 0; j < 16; j++) {
+                u->w[quant_int_place(32 * g + j)] = (int16_t)((b->qs[j] & 15) - 8);
+                u->w[quant_int_place(32 * g + j + 16)] = (int16_t)((b->qs[j] >> 4) - 8);
+            }
+        }
+}
+
 #if defined(__x86_64__)
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
@@ -89,6 +103,19 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         x86_look_up(y, y + 16, b->qs, table, table);
     }
 }
+
+TARGET_AVX2 static inline float scale_32(const struct quant_q4_0 *b)
+{
+    return _cvtsh_ss(b->d);
+}
+
+X86_WORDS void words(__m256i w[2], const struct quant_q4_0 *b)
+{
+    x86_split_less(w, x86_nibbles(b->qs), 8);
+}
+
+#define BLOCK struct quant_q4_0
+#include "quant/ints32_body.h"
 #endif
 
 const struct quant_type quant_type_q4_0 = {
@@ -98,5 +125,7 @@ const struct quant_type quant_type_q4_0 = {
     .block_bytes = sizeof(struct quant_q4_0),
     .decode = decode,
     X86_DECODERS
+    .ints = ints,
+    X86_INTS_AVX2
     .encode = encode,
 };

@@ -36,6 +36,8 @@ typedef void quant_encode_fn(void *row, const float *x, int64_t n, const float *
 /* Integer products. A type with `ints` is, in blocks of 256 elements, whole numbers times one float
  * scale, less a minimum for each 16 elements where has_min is set:
  *     weight = scale * w[i] - min[i / 16],   |w[i]| <= 4096
+ * A type whose own blocks are of 32 has a scale for each of them: weight = scale[i / 32] * w[i]. Its rows
+ * have integer products where they are a multiple of 256 long.
  * Activations are rounded to 16 bits, so that the sum of 16 products never leaves an int32. A block's
  * elements are dealt to 16 lanes, element i to lane i / 64 % 2 * 8 + i % 32 / 4: the 16 of a lane share the
  * scale of activations and are summed exactly. Both arrays hold element i at quant_int_place(i): each 32
@@ -50,7 +52,7 @@ static inline int quant_int_place(int i)
 struct quant_ints {
     int16_t w[256];
     float   min[16];   /* untouched without has_min */
-    float   scale[16]; /* the same 16 times */
+    float   scale[16]; /* the same 16 times, or 8 of groups of 32 */
 };
 struct quant_acts {
     int16_t q[256];    /* -32767 .. 32767 */
@@ -115,7 +117,10 @@ float quant_dot(int type, const void *row, const float *x, int64_t n);
  * of 256, ascending, and each j < 16
  *     sum[j] = fmaf(-min[j], x.sum[j], sum[j])                       (with has_min)
  *     sum[j] = fmaf(scale * x.scale[j], (float)dot[j], sum[j])
- * where dot[j] is the exact integer sum of lane j's products; then pairwise as above. Rounding moves an
+ * where dot[j] is the exact integer sum of lane j's products; with a scale for each 32, instead, for each of
+ * these 8 groups, ascending, and the lanes j that its elements are in
+ *     sum[j] = fmaf(scale[group] * x.scale[j], (float)dot[j], sum[j])
+ * where dot[j] is that of lane j's 4 products in the group; then pairwise as above. Rounding moves an
  * activation by at most max / 65000, max the largest magnitude in its lane. */
 float quant_dot_ints(int type, const void *row, const float *x, int64_t n);
 

@@ -135,6 +135,19 @@ static void add_floats(float sum[16], const struct quant_type *t, const void *ro
     }
 }
 
+/* Products of one block with a scale for each 32. */
+static void add_groups(float sum[16], const struct quant_ints *u, const struct quant_acts *a)
+{
+    for (int g = 0; g < 8; g++)
+        for (int i = 32 * g; i < 32 * g + 32; i += 4) {
+            int     p = quant_int_place(i), j = p % 32 / 2;
+            int32_t dot = u->w[p] * a->q[p] + u->w[p + 1] * a->q[p + 1] + u->w[p + 32] * a->q[p + 32] +
+                          u->w[p + 33] * a->q[p + 33];
+
+            sum[j] = fmaf(u->scale[g] * a->scale[j], (float)dot, sum[j]);
+        }
+}
+
 static void add_ints(float sum[16], const struct quant_type *t, const void *row, const float *x,
                      int64_t n)
 {
@@ -142,11 +155,15 @@ static void add_ints(float sum[16], const struct quant_type *t, const void *row,
     struct quant_ints    u;
     struct quant_acts    a;
 
-    for (int64_t at = 0; at < n; at += PIECE, block += t->block_bytes) {
+    for (int64_t at = 0; at < n; at += PIECE, block += PIECE / t->block_elems * t->block_bytes) {
         int32_t dot[16] = { 0 };
 
         t->ints(&u, block, PIECE);
         quant_rounder(0)(&a, x + at, PIECE);
+        if (t->block_elems == 32) {
+            add_groups(sum, &u, &a);
+            continue;
+        }
         for (int p = 0; p < PIECE; p++)
             dot[p % 32 / 2] += u.w[p] * a.q[p];
         for (int j = 0; t->has_min && j < 16; j++)

@@ -10,6 +10,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 #define TARGET_AVX2   __attribute__((target("avx2,f16c")))
 #define TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c")))
@@ -107,18 +108,60 @@ TARGET_AVX2 static inline __m128i x86_negate(__m128i v, unsigned signs)
     return _mm_sub_epi8(_mm_xor_si128(v, minus), minus);
 }
 
+/* 32 bytes, those negated whose bits in the 4 bytes at signs are set. */
+TARGET_AVX2 static inline __m256i x86_negate_32(__m256i v, const uint8_t signs[4])
+{
+    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bits = _mm256_set1_epi64x((int64_t)0x8040201008040201u);
+    int32_t       s;
+
+    memcpy(&s, signs, sizeof(s));
+    __m256i minus = _mm256_shuffle_epi8(_mm256_set1_epi32(s), spread);
+
+    minus = _mm256_cmpeq_epi8(_mm256_and_si256(minus, bits), bits);
+    return _mm256_sub_epi8(_mm256_xor_si256(v, minus), minus);
+}
+
+/* Sign codes of 7 bits (iq_signs()), in the low bits of bytes, completed: bit 7 is their parity. */
+TARGET_AVX2 static inline __m256i x86_signs(__m256i codes)
+{
+    const __m256i low = _mm256_set1_epi8(15);
+    const __m256i odd = _mm256_setr_epi64x((int64_t)0x8000008000808000, 0x0080800080000080,
+                                           (int64_t)0x8000008000808000, 0x0080800080000080);
+    __m256i       fold = _mm256_xor_si256(codes, _mm256_srli_epi16(codes, 4));
+
+    return _mm256_or_si256(codes, _mm256_shuffle_epi8(odd, _mm256_and_si256(fold, low)));
+}
+
+/* Four sign codes, the lowest 28 bits of each 32-bit number at aux, stride bytes apart, of 8 groups: as bytes. */
+TARGET_AVX2 static inline void x86_signs_28(uint8_t out[32], const uint8_t *aux, int stride)
+{
+    uint32_t a[8];
+
+    for (int g = 0; g < 8; g++)
+        memcpy(a + g, aux + g * stride, sizeof(*a));
+    __m256i v = _mm256_loadu_si256((const void *)a), seven = _mm256_set1_epi32(127);
+    __m256i b0 = _mm256_and_si256(v, seven), b1 = _mm256_and_si256(_mm256_slli_epi32(v, 1), _mm256_slli_epi32(seven, 8));
+    __m256i b2 = _mm256_and_si256(_mm256_slli_epi32(v, 2), _mm256_slli_epi32(seven, 16));
+    __m256i b3 = _mm256_and_si256(_mm256_slli_epi32(v, 3), _mm256_slli_epi32(seven, 24));
+
+    v = _mm256_or_si256(_mm256_or_si256(b0, b1), _mm256_or_si256(b2, b3));
+    _mm256_storeu_si256((void *)out, x86_signs(v));
+}
+
 /* 32 elements of an iq2 format: four entries of its grid (quant/iq_grids.h), 32 signs. A nibble is
  * two digits; one table knows the magnitude of the first, one of the second. */
-TARGET_AVX2 static inline void x86_octets(int8_t *v, uint64_t entries, uint32_t signs)
+TARGET_AVX2 static inline void x86_octets(int8_t *v, uint64_t entries, const uint8_t signs[4])
 {
     const __m128i first = _mm_setr_epi8(8, 25, 43, 0, 8, 25, 43, 0, 8, 25, 43, 0, 8, 25, 43, 0);
     const __m128i second = _mm_setr_epi8(8, 8, 8, 8, 25, 25, 25, 25, 43, 43, 43, 43, 0, 0, 0, 0);
     __m128i       e = _mm_cvtsi64_si128((int64_t)entries);
     __m128i       nibble = _mm_unpacklo_epi8(x86_low(e), x86_high(e));
     __m128i       a = _mm_shuffle_epi8(first, nibble), b = _mm_shuffle_epi8(second, nibble);
+    __m256i       all = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(a, b)),
+                                                _mm_unpackhi_epi8(a, b), 1);
 
-    x86_store16(v, x86_negate(_mm_unpacklo_epi8(a, b), signs));
-    x86_store16(v + 16, x86_negate(_mm_unpackhi_epi8(a, b), signs >> 16));
+    x86_store32(v, x86_negate_32(all, signs));
 }
 
 /* 16 signed bytes as floats. */
@@ -171,6 +214,17 @@ struct x86_taken {
     float   scale;
 };
 
+/* The sum of a row's lanes as quant_dot_ints() has it. */
+TARGET_DOTS static inline float x86_fold(__m256 lo, __m256 hi)
+{
+    __m256 a = _mm256_add_ps(lo, hi);
+    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+
 TARGET_AVX2 static inline __m256i x86_load32(const void *p)
 {
     return _mm256_loadu_si256(p);
@@ -189,12 +243,29 @@ X86_WORDS void x86_split_signed(__m256i w[2], __m256i v)
     w[1] = _mm256_srai_epi16(v, 8);
 }
 
+/* 32 nibbles as bytes: the low ones of 16 bytes, then the high ones. */
+X86_WORDS __m256i x86_nibbles(const void *p)
+{
+    __m256i q = _mm256_broadcastsi128_si256(x86_load16(p));
+
+    q = _mm256_srlv_epi64(q, _mm256_setr_epi64x(0, 0, 4, 4));
+    return _mm256_and_si256(q, _mm256_set1_epi8(15));
+}
+
 /* Unsigned bytes less `less`. */
 X86_WORDS void x86_split_less(__m256i w[2], __m256i v, short less)
 {
     x86_split(w, v);
     w[0] = _mm256_sub_epi16(w[0], _mm256_set1_epi16(less));
     w[1] = _mm256_sub_epi16(w[1], _mm256_set1_epi16(less));
+}
+
+/* Signed values of 16, by nibbles; unsigned while they are bytes, which are easier to split. */
+X86_WORDS void x86_split_values(__m256i w[2], __m256i nibbles, const int8_t *values)
+{
+    __m128i table = _mm_xor_si128(x86_load16(values), _mm_set1_epi8(-128));
+
+    x86_split_less(w, _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), nibbles), 128);
 }
 
 /* Bit `from` of each byte moved to bit `to`; other bits come along. */

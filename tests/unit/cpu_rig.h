@@ -222,7 +222,7 @@ static inline double dot_slack(struct tensor w, int64_t r, const float *x)
     int64_t k = w.ne[0];
     double sum = 0;
 
-    if (!rounded() || q->ints == NULL)
+    if (!rounded() || q->ints == NULL || k % 256 != 0)
         return 0;
     struct quant_ints *u = need((size_t)(k / 256) * sizeof *u);
     q->ints(u, row_at(w, r), k);
@@ -233,7 +233,7 @@ static inline double dot_slack(struct tensor w, int64_t r, const float *x)
             top = fmax(top, fabs((double)x[256 * b + i]));
         for (int i = 0; i < 256; i++)
             sum += top * (1.0 / 65000) *
-                   (fabs((double)u[b].scale[0] * u[b].w[quant_int_place(i)]) + (q->has_min ? fabs((double)u[b].min[i / 16]) : 0));
+                   (fabs((double)u[b].scale[q->block_elems == 32 ? i / 32 : 0] * u[b].w[quant_int_place(i)]) + (q->has_min ? fabs((double)u[b].min[i / 16]) : 0));
     }
     free(u);
     return sum;

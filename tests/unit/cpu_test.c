@@ -302,8 +302,9 @@ static void test_ints(void **state)
         for (size_t s = 1; s < N_INT_SETS; s++)
             for (int nw = 1; int_usable(s) && nw <= INT_ROWS; nw += nw < 9 ? 1 : 4)
                 for (int nx = 1; nx <= 13; nx++) {
-                    ints_once(s, &(struct cpu_ints_panel){u, nw, false}, x, nx, blocks);
-                    ints_once(s, &(struct cpu_ints_panel){u, nw, true}, x, nx, blocks);
+                    ints_once(s, &(struct cpu_ints_panel){u, nw, false, false}, x, nx, blocks);
+                    ints_once(s, &(struct cpu_ints_panel){u, nw, true, false}, x, nx, blocks);
+                    ints_once(s, &(struct cpu_ints_panel){u, nw, false, true}, x, nx, blocks);
                 }
     }
     free(u);
@@ -399,7 +400,7 @@ static void bench_tiles(void)
         for (int i = 0; int_usable(s) && i < 60; i++) {
             double t = seconds();
 
-            int_sets[s].ints->dots(y, 0, &(struct cpu_ints_panel){u, BENCH_ROWS, true}, x, BENCH_X, BENCH_K);
+            int_sets[s].ints->dots(y, 0, &(struct cpu_ints_panel){u, BENCH_ROWS, true, false}, x, BENCH_X, BENCH_K);
             best = fmax(best, 2.0 * BENCH_ROWS * BENCH_X * BENCH_K / (seconds() - t));
         }
         printf("%-8s %-28s %8.2f GFLOP/s\n", int_sets[s].ints->name, "integer dots 16 x 48, k 2048",

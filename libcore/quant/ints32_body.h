@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ints32_body.h - integer products of one format with blocks of 32, on x86, from the code that takes a block apart.
+ *
+ * Included by the file of a format that defines BLOCK (the struct) and
+ *     float scale_32(b): the block's scale
+ *     words(w, b): its even and its odd elements */
+
+/* Where block g of 8 lies in quant_ints and quant_acts; 32 further on are its odd elements. */
+#define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
+
+TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t n)
+{
+    const BLOCK *b = row;
+
+    for (int64_t i = 0; i < n / 256; i++, b += 8, u++)
+        for (int g = 0; g < 8; g++) {
+            __m256i w[2];
+
+            words(w, b + g);
+            _mm256_store_si256((void *)(u->w + PLACE(g)), w[0]);
+            _mm256_store_si256((void *)(u->w + PLACE(g) + 32), w[1]);
+            u->scale[g] = scale_32(b + g);
+        }
+}
+
+TARGET_DOTS static inline __m256 block_avx2(__m256 sum, const BLOCK *b, const int16_t *q, __m256 scale)
+{
+    __m256i w[2];
+
+    words(w, b);
+    w[0] = _mm256_add_epi32(_mm256_madd_epi16(w[0], x86_load32(q)), _mm256_madd_epi16(w[1], x86_load32(q + 32)));
+    return _mm256_fmadd_ps(_mm256_mul_ps(_mm256_set1_ps(scale_32(b)), scale), _mm256_cvtepi32_ps(w[0]), sum);
+}
+
+TARGET_DOTS static float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n)
+{
+    enum { AHEAD = 1024 }; /* bytes: a row is followed by the next, but pages stop the processor */
+    __m256 lo = _mm256_setzero_ps(), hi = lo;
+
+    for (int64_t i = 0; i < n / 256; i++, b += 8, a++) {
+        __m256 s0 = _mm256_load_ps(a->scale), s1 = _mm256_load_ps(a->scale + 8);
+
+        for (size_t k = 0; k < 8 * sizeof(BLOCK); k += 64)
+            _mm_prefetch((const char *)b + AHEAD + k, _MM_HINT_T0);
+        lo = block_avx2(lo, b, a->q + PLACE(0), s0);
+        hi = block_avx2(hi, b + 2, a->q + PLACE(2), s1);
+        lo = block_avx2(lo, b + 1, a->q + PLACE(1), s0);
+        hi = block_avx2(hi, b + 3, a->q + PLACE(3), s1);
+        lo = block_avx2(lo, b + 4, a->q + PLACE(4), s0);
+        hi = block_avx2(hi, b + 6, a->q + PLACE(6), s1);
+        lo = block_avx2(lo, b + 5, a->q + PLACE(5), s0);
+        hi = block_avx2(hi, b + 7, a->q + PLACE(7), s1);
+    }
+    return x86_fold(lo, hi);
+}
+
+TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows,
+                                  const struct quant_acts *a, int64_t n)
+{
+    for (int r = 0; r < n_rows; r++)
+        y[r] = row_avx2((const void *)((const char *)rows + r * row_bytes), a, n);
+}
