@@ -89,7 +89,7 @@ enum { UP_NR = 2, DOWN_NR = 2 };
 template <int TYPE>
 __global__ void __launch_bounds__(256, 2) fused_up_rows(const __grid_constant__ fused_up f)
 {
-    __shared__ __align__(16) float buf[8][UP_NR * BUF_PITCH];
+    __shared__ __align__(16) float buf[8][2 * UP_NR * BUF_PITCH];
     __shared__ float prob[EXPERTS], weight[FUSED_USED + 1], gates[8][16];
     __shared__ int expert[FUSED_USED + 1];
     extern __shared__ __align__(16) uint8_t xq[];
@@ -161,7 +161,7 @@ template <int TYPE, int SHARED>
 __global__ void __launch_bounds__(32 * (FUSED_USED + 1), 1) fused_down_rows(const __grid_constant__ fused_down f,
                                                                          int64_t x_bytes)
 {
-    __shared__ __align__(16) float buf[FUSED_USED + 1][DOWN_NR * BUF_PITCH];
+    __shared__ __align__(16) float buf[FUSED_USED + 1][2 * DOWN_NR * BUF_PITCH];
     __shared__ float sums[FUSED_USED + 1][DOWN_ROWS];
     extern __shared__ __align__(16) uint8_t shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, r0 = (int)blockIdx.x * DOWN_ROWS;
@@ -177,16 +177,18 @@ __global__ void __launch_bounds__(32 * (FUSED_USED + 1), 1) fused_down_rows(cons
     int64_t bytes = routed ? f.row_bytes : f.sh_bytes;
     if (routed)
         prefetch_rows(w + (int64_t)r0 * bytes, rows * bytes);
-    for (int i = lane; i < k / 8; i += 32) {
+    for (int i = lane; i < x_pairs(k) * 8; i += 32) {
         float v[8];
 
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             int at = i * 8 + j;
 
-            v[j] = routed ? f.hid[(int64_t)warp * f.ff + at] : __fmul_rn(silu(f.sh_gate[at]), f.sh_up[at]);
+            v[j] = at >= k  ? 0.0f
+                 : routed ? f.hid[(int64_t)warp * f.ff + at]
+                          : __fmul_rn(silu(f.sh_gate[at]), f.sh_up[at]);
         }
-        quantise_values(xq, v, i / 4, i % 4, 0xfu << (lane & 28));
+        quantise_values(xq, x_pairs(k), v, i / 8, i % 8, 0xfu << (lane & 28));
     }
     __syncwarp();
     if (routed || TYPE == SHARED)

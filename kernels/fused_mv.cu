@@ -128,7 +128,7 @@ template <int TYPE, int NR>
 __global__ void __launch_bounds__(256, 2) fused_matvec(const __grid_constant__ fused_args f, int blocks)
 {
     extern __shared__ __align__(16) float xs[];
-    __shared__ __align__(16) float buf[8][NR * BUF_PITCH];
+    __shared__ __align__(16) float buf[8][2 * NR * BUF_PITCH];
     __shared__ float tmp[8];
     const int k = f.a.k, warp = threadIdx.x / 32;
     uint8_t *xq = (uint8_t *)(xs + k);
@@ -136,8 +136,8 @@ __global__ void __launch_bounds__(256, 2) fused_matvec(const __grid_constant__ f
 
     wait_for_inputs();
     make_input(f, xs, tmp);
-    for (int i = threadIdx.x; i < k / 8; i += 256) /* k is a multiple of 32, so 4 neighbours go together */
-        quantise_part(xq, xs + i / 4 * 32 + i % 4 * 8, i / 4, i % 4, 0xfu << (threadIdx.x & 28));
+    for (int i = threadIdx.x; i < x_pairs(k) * 8; i += 256)
+        quantise_part(xq, xs, k, i);
     __syncthreads();
     if (blockIdx.x == 0) {
         for (int i = threadIdx.x; f.floats != NULL && i < k; i += 256)

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matvec.cu - products of a few rows with stored matrices, several matrices in one launch. */
-#include "kernels/matvec.cuh"
+#include "kernels/tile.cuh"
 
-/* Rounds rows of floats: 4 threads a unit, 8 elements each. */
+/* Rounds rows of floats: 8 threads a pair of units, 8 elements each. */
 __global__ void quantise(uint8_t *out, const float *x, int64_t stride, int k, int64_t row_bytes)
 {
-    int unit = blockIdx.x * 64 + threadIdx.x / 4, part = threadIdx.x % 4;
+    int i = blockIdx.x * 256 + threadIdx.x;
 
-    if (unit >= (k + 31) / 32)
-        return;
-    quantise_part(out + blockIdx.y * row_bytes, x + blockIdx.y * stride + unit * 32 + part * 8, unit, part,
-                  0xfu << (threadIdx.x & 28));
+    if (i < x_pairs(k) * 8)
+        quantise_part(out + blockIdx.y * row_bytes, x + blockIdx.y * stride, k, i);
 }
 
 void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x)
@@ -83,6 +81,30 @@ static void plain_matmul(struct cuda *c, struct tensor w, struct tensor y, struc
     }
 }
 
+/* Jobs of one format at a time. */
+static void tile_jobs(struct cuda *c, struct mv_args *m)
+{
+    while (m->n > 0) {
+        struct tile_args a = {};
+        int left = 0;
+
+        for (int i = 0; i < m->n; i++)
+            if (m->job[i].type == m->job[0].type)
+                a.job[a.n++] = m->job[i];
+        for (int i = 0; i < m->n; i++)
+            if (m->job[i].type != a.job[0].type)
+                m->job[left++] = m->job[i];
+        m->n = left;
+        a.k = m->k;
+        a.nx = m->nx;
+        a.x = m->x;
+        a.x_bytes = m->x_bytes;
+        a.tab = m->tab;
+        a.div = 1;
+        cuda_tile(c, &a, ceil_div(a.nx, TILE_COLUMNS));
+    }
+}
+
 void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
 {
     struct mv_args a = {};
@@ -114,5 +136,8 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
     a.x = c->ws;
     a.x_bytes = x_row_bytes(a.k);
     a.tab = c->tab;
-    cuda_common(c, &a, blocks);
+    if (a.nx > FEW_ROWS)
+        tile_jobs(c, &a);
+    else
+        cuda_common(c, &a, blocks);
 }

@@ -12,6 +12,7 @@ struct mv_job {
     int64_t        y_stride;
     int            n_rows, type, block;
 };
+enum { FEW_ROWS = 16 }; /* more rows of activations than these go to the tensor cores */
 struct mv_args {
     struct mv_job        job[JOBS];
     int                  n, k, nx;
@@ -20,11 +21,13 @@ struct mv_args {
     const struct tables *tab;
 };
 
-/* 8 elements of a unit, rounded; 4 neighbouring threads (mask) make a unit. */
-static __device__ __forceinline__ void quantise_values(uint8_t *row, const float v[8], int unit, int part,
+/* 8 elements of a pair of units, rounded, into a row of so many pairs; 8 neighbouring threads make a pair, the 4 of a
+ * unit (mask) at least go together. */
+static __device__ __forceinline__ void quantise_values(uint8_t *row, int pairs, const float v[8], int pair, int part,
                                                        unsigned mask)
 {
-    uint8_t *out = row + (int64_t)(unit / 2) * X_PAIR;
+    uint8_t *out = row + (int64_t)pair * X_PAIR;
+    float *scales = (float *)x_scales(row, pairs), *seconds = (float *)(x_seconds(row, pairs) + pair);
     uint32_t top = 0, h[2] = { 0, 0 }, l[2] = { 0, 0 };
     int sum = 0;
 
@@ -43,24 +46,34 @@ static __device__ __forceinline__ void quantise_values(uint8_t *row, const float
         h[i / 4] |= (uint32_t)(high & 255) << i % 4 * 8;
         l[i / 4] |= (uint32_t)(q & 255) << i % 4 * 8; /* q - 256 high */
     }
-    *(uint2 *)(out + unit % 2 * 32 + part * 8) = make_uint2(h[0], h[1]);
-    *(uint2 *)(out + X_L + unit % 2 * 32 + part * 8) = make_uint2(l[0], l[1]);
+    /* words 2 part % 8 and the next: swapped with the thread that has those 4 further on */
+    bool upper = part & 2;
+    uint32_t oh = __shfl_xor_sync(mask, upper ? h[0] : h[1], 2), ol = __shfl_xor_sync(mask, upper ? l[0] : l[1], 2);
+    *(uint4 *)(out + part / 4 * X_UNIT + (part % 2 * 2 + upper) * 16) =
+        upper ? make_uint4(oh, ol, h[1], l[1]) : make_uint4(h[0], l[0], oh, ol);
     sum += __shfl_xor_sync(mask, sum, 1);
-    int other = __shfl_xor_sync(mask, sum, 2);
-    if (part == 0)
-        *(float4 *)(out + X_SCALE + unit % 2 * 16) =
-            make_float4(most > 1e-30f || most != most ? __fdiv_rn(most, 32639.0f) : 0.0f, (float)sum, (float)other,
-                        0.0f);
+    int all = sum + __shfl_xor_sync(mask, sum, 2);
+    if (part % 4 == 0) {
+        float dx = most > 1e-30f || most != most ? __fdiv_rn(most, 32639.0f) : 0.0f;
+
+        *(float2 *)(out + X_SUMS + part / 4 * 8) = make_float2((float)all, dx);
+        scales[2 * pair + part / 4] = dx;
+    } else if (part % 4 == 2) {
+        seconds[part / 4] = (float)sum;
+    }
+    if (part > 0 && pair == pairs - 1 && pair % 8 + part < 8)
+        *(float2 *)(scales + 2 * (pair + part)) = make_float2(0.0f, 0.0f);
 }
 
-static __device__ __forceinline__ void quantise_part(uint8_t *row, const float *x, int unit, int part, unsigned mask)
+/* Part of 8 elements, of all k / 8 and what is missing of the last pair. */
+static __device__ __forceinline__ void quantise_part(uint8_t *row, const float *x, int k, int i)
 {
     float v[8];
 
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-        v[i] = x[i];
-    quantise_values(row, v, unit, part, mask);
+    for (int j = 0; j < 8; j++)
+        v[j] = i * 8 < k ? x[i * 8 + j] : 0.0f;
+    quantise_values(row, x_pairs(k), v, i / 8, i % 8, 0xfu << (threadIdx.x & 28));
 }
 
 void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* moe.cu - mixture of experts. */
-#include "kernels/math.cuh"
-#include "kernels/moe.cuh"
+#include "kernels/tile.cuh"
 
-enum { SHARE = 4, GRID_Y = 65535 }; /* pairs of a chunk */
+enum { SHARE = 4, GRID_Y = 65535 }; /* pairs of a chunk, where rows are few */
 
 /* The matrix of an expert; -1: it is not here. */
 static __device__ __forceinline__ int matrix_of(const int *slot, int expert)
@@ -13,8 +12,9 @@ static __device__ __forceinline__ int matrix_of(const int *slot, int expert)
 
 /* Lists the pairs by their expert's matrix, in one block. count: [n_expert + 1], zeroed. The order of pairs within
  * an expert decides only who shares reads. */
-__global__ void __launch_bounds__(1024) list_pairs(const int *id, const int *slot, int pairs, int n_expert, int *count,
-                                                   int *first, int *list, expert_chunk *chunk, int *n_chunk)
+__global__ void __launch_bounds__(1024) list_pairs(const int *id, const int *slot, int pairs, int n_expert, int share,
+                                                   int *count, int *first, int *list, expert_chunk *chunk,
+                                                   int *n_chunk)
 {
     __shared__ int chunks;
 
@@ -46,10 +46,10 @@ __global__ void __launch_bounds__(1024) list_pairs(const int *id, const int *slo
     }
     __syncthreads();
     for (int e = threadIdx.x; e < n_expert; e += 1024) {
-        int n = count[e], at = n > 0 ? atomicAdd(&chunks, (n + SHARE - 1) / SHARE) : 0;
+        int n = count[e], at = n > 0 ? atomicAdd(&chunks, (n + share - 1) / share) : 0;
 
-        for (int i = 0; i < n; i += SHARE)
-            chunk[at++] = (expert_chunk){ e, first[e] + i, n - i < SHARE ? n - i : SHARE };
+        for (int i = 0; i < n; i += share)
+            chunk[at++] = (expert_chunk){ e, first[e] + i, n - i < share ? n - i : share };
     }
     __syncthreads();
     for (int p = threadIdx.x; p < pairs; p += 1024)
@@ -127,9 +127,15 @@ struct space {
     float        *gate, *hid, *out;
     int          *count, *first, *list, *n_chunk;
     expert_chunk *chunk;
-    int           most;
+    int           share, most; /* pairs of a chunk; most chunks */
     size_t        bytes;
 };
+
+/* All products, or none: the chunks are as wide for all. */
+static bool on_tiles(const struct op_moe &a)
+{
+    return cuda_is_common(a.up.type) && cuda_is_common(a.down.type) && (a.gate.data == NULL || cuda_is_common(a.gate.type));
+}
 
 static struct space cut(const struct node *v, unsigned char *at)
 {
@@ -144,7 +150,8 @@ static struct space cut(const struct node *v, unsigned char *at)
         return (void *)p;
     };
 
-    s.most = (int)(pairs < pairs / SHARE + n_expert ? pairs : pairs / SHARE + n_expert);
+    s.share = n <= FEW_ROWS || !on_tiles(a) ? (int)SHARE : (int)TILE_COLUMNS;
+    s.most = (int)(pairs < pairs / s.share + n_expert ? pairs : pairs / s.share + n_expert);
     s.xq = (uint8_t *)take((size_t)(x_row_bytes(a.up.ne[0]) * n));
     s.hq = (uint8_t *)take((size_t)(x_row_bytes(ff) * pairs));
     s.gate = (float *)take((size_t)(pairs * ff) * sizeof(float));
@@ -154,7 +161,7 @@ static struct space cut(const struct node *v, unsigned char *at)
     s.first = (int *)take((size_t)n_expert * sizeof(int));
     s.list = (int *)take((size_t)pairs * sizeof(int));
     s.n_chunk = (int *)take(sizeof(int));
-    s.chunk = (expert_chunk *)take((size_t)(pairs / SHARE + n_expert + 1) * sizeof(expert_chunk));
+    s.chunk = (expert_chunk *)take((size_t)(s.most + 1) * sizeof(expert_chunk));
     s.bytes = used;
     return s;
 }
@@ -196,6 +203,60 @@ void cuda_moe_sum(struct cuda *c, const struct node *v)
     mix(c, v->t[0], v->t[2], (const float *)v->t[1].data, v->t[1].stride);
 }
 
+static struct mv_job matrix(struct tensor w, float *y, int64_t y_stride)
+{
+    return (struct mv_job){ (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), y, y_stride, (int)w.ne[1],
+                            w.type, 0 };
+}
+
+/* Many rows: gate, up, activation and rounding at once, then down. */
+static void moe_tiles(struct cuda *c, const struct space *s, const struct node *v, float *out, int64_t out_stride)
+{
+    const struct op_moe &m = v->moe;
+    struct tile_args a = {};
+
+    a.k = (int)m.up.ne[0];
+    a.x = s->xq;
+    a.x_bytes = x_row_bytes(a.k);
+    a.div = m.n_used;
+    a.list = s->list;
+    a.chunk = s->chunk;
+    a.n_chunk = s->n_chunk;
+    a.tab = c->tab;
+    a.expert_bytes = m.up.pitch * quant_row_bytes(m.up.type, m.up.ne[0]);
+    if (m.gate.data == NULL || (m.gate.type == m.up.type && m.gate.pitch == m.up.pitch)) {
+        if (m.gate.data != NULL)
+            a.job[a.n++] = matrix(m.gate, NULL, 0);
+        a.job[a.n++] = matrix(m.up, NULL, 0);
+        a.out = TILE_ACT_ROUNDED;
+        a.act = m.act;
+        a.rounded = s->hq;
+        cuda_tile(c, &a, s->most);
+    } else {
+        int64_t pairs = v->t[1].ne[1] * m.n_used, ff = m.up.ne[1];
+        struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s->hid };
+
+        a.n = 1;
+        a.job[0] = matrix(m.up, s->hid, ff);
+        cuda_tile(c, &a, s->most);
+        a.job[0] = matrix(m.gate, s->gate, ff);
+        a.expert_bytes = m.gate.pitch * quant_row_bytes(m.gate.type, m.gate.ne[0]);
+        cuda_tile(c, &a, s->most);
+        LAUNCH(c, activate, (unsigned)ceil_div(pairs * ff, 256), 256, 0, s->hid, s->gate, pairs * ff, (int)m.act,
+               m.expert, m.slot, (int)ff);
+        cuda_quantise(c, s->hq, hid);
+    }
+    a.n = 1;
+    a.job[0] = matrix(m.down, out, out_stride);
+    a.out = TILE_FLOATS;
+    a.expert_bytes = m.down.pitch * quant_row_bytes(m.down.type, m.down.ne[0]);
+    a.k = (int)m.down.ne[0];
+    a.x = s->hq;
+    a.x_bytes = x_row_bytes(a.k);
+    a.div = 1;
+    cuda_tile(c, &a, s->most);
+}
+
 void cuda_moe(struct cuda *c, const struct node *v)
 {
     const struct op_moe &a = v->moe;
@@ -208,20 +269,24 @@ void cuda_moe(struct cuda *c, const struct node *v)
     int64_t out_stride = sum ? y.ne[0] : y.stride;
 
     if (x.ne[1] > 1)
-        LAUNCH(c, list_pairs, 1, 1024, 0, a.expert, a.slot, (int)pairs, (int)a.up.ne[2], s.count, s.first, s.list,
-               s.chunk, s.n_chunk);
+        LAUNCH(c, list_pairs, 1, 1024, 0, a.expert, a.slot, (int)pairs, (int)a.up.ne[2], s.share, s.count, s.first,
+               s.list, s.chunk, s.n_chunk);
     else
         s.most = a.n_used;
     if (!is_plain(a.up.type) || (gated && !is_plain(a.gate.type)))
         cuda_quantise(c, s.xq, x);
-    if (gated)
-        product(c, &s, v, a.gate, x, s.xq, a.n_used, s.gate, ff);
-    product(c, &s, v, a.up, x, s.xq, a.n_used, s.hid, ff);
-    LAUNCH(c, activate, (unsigned)ceil_div(pairs * ff, 256), 256, 0, s.hid, gated ? s.gate : NULL, pairs * ff,
-           (int)a.act, a.expert, a.slot, (int)ff);
-    if (!is_plain(a.down.type))
-        cuda_quantise(c, s.hq, hid);
-    product(c, &s, v, a.down, hid, s.hq, 1, out, out_stride);
+    if (x.ne[1] > FEW_ROWS && on_tiles(a)) {
+        moe_tiles(c, &s, v, out, out_stride);
+    } else {
+        if (gated)
+            product(c, &s, v, a.gate, x, s.xq, a.n_used, s.gate, ff);
+        product(c, &s, v, a.up, x, s.xq, a.n_used, s.hid, ff);
+        LAUNCH(c, activate, (unsigned)ceil_div(pairs * ff, 256), 256, 0, s.hid, gated ? s.gate : NULL, pairs * ff,
+               (int)a.act, a.expert, a.slot, (int)ff);
+        if (!is_plain(a.down.type))
+            cuda_quantise(c, s.hq, hid);
+        product(c, &s, v, a.down, hid, s.hq, 1, out, out_stride);
+    }
     if (sum)
         mix(c, y, a.weight, out, out_stride);
 }

@@ -44,7 +44,7 @@ static __device__ __forceinline__ bool chunk_of(const expert_args &a, int i, exp
 template <int TYPE, int TT>
 __global__ void __launch_bounds__(256) expert_rows(const __grid_constant__ expert_args a)
 {
-    __shared__ __align__(16) float buf[8][AT_ONCE * TT * BUF_PITCH];
+    __shared__ __align__(16) float buf[8][2 * AT_ONCE * TT * BUF_PITCH];
     int warp = threadIdx.x / 32, r0 = ((int)blockIdx.x * 8 + warp) * warp_rows(a.k);
     const uint8_t *x[TT];
     int pair[TT];

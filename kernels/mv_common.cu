@@ -17,7 +17,7 @@ bool cuda_is_common(int type)
 template <int TT>
 __global__ void __launch_bounds__(256) common(const __grid_constant__ struct mv_args a)
 {
-    __shared__ __align__(16) float buf[8][AT_ONCE * TT * BUF_PITCH];
+    __shared__ __align__(16) float buf[8][2 * AT_ONCE * TT * BUF_PITCH];
     int j = 0, warp = threadIdx.x / 32, t0 = blockIdx.y * TT, nt = a.nx - t0 < TT ? a.nx - t0 : TT;
     const uint8_t *x[TT];
 

@@ -8,7 +8,7 @@ __global__ void __launch_bounds__(256) rare(struct mv_job job, int k, const uint
                                             const struct tables *tab)
 {
     enum { TT = 4 };
-    __shared__ __align__(16) float buf[8][AT_ONCE * TT * BUF_PITCH];
+    __shared__ __align__(16) float buf[8][2 * AT_ONCE * TT * BUF_PITCH];
     int warp = threadIdx.x / 32, t0 = blockIdx.y * TT, nt = nx - t0 < TT ? nx - t0 : TT;
     int r0 = ((int)blockIdx.x * 8 + warp) * warp_rows(k);
     const uint8_t *xs[TT];

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* product.cuh - products of stored rows with activations.            room: kernels (base quant ops)
  *
- * For formats that decode to whole numbers (quant/unit.cuh) the activations are rounded to 16 bits: each 32 share a
- * scale dx = max |x| / 32639 and q = round(x / dx) is kept as two signed bytes, q = 256 h + l. Sums of w q over 16 or
- * 32 elements are exact integers, so whatever computes them, the floats that follow are the same:
- *   unit:  v = dx (d i - m s), i = sum of w q, s = sum of q; with two scales, both halves' terms added
- *   pair:  P = v_0 + v_1 (64 elements)
- *   result: sums of 8 pairs in order, from 0; those added in order, from 0.
- * The rounding error is 2^-16 of a block's largest element: a thirtieth of float16's.
+ * For formats that decode to whole numbers (quant/unit.cuh) the activations are rounded to 16 bits: each 32 (a unit)
+ * share a scale dx = max |x| / 32639 and q = round(x / dx) is kept as two signed bytes, q = 256 h + l. Sums of w q
+ * over 16 or 32 elements are exact integers, so whatever computes them, the floats that follow are the same:
+ *   unit:    V = d i - m s, i = sum of w q, s = sum of q; of two halves, both terms of the first, then of the second
+ *   8 pairs: S = 0; S += dx V, units ascending
+ *   result:  those added in order, from 0.
+ * Every product and its addition are one fma. The rounding error is 2^-16 of a unit's largest element: a thirtieth of
+ * float16's.
  *
  * For plain formats (f32, f16, bf16, iq6_k ...) activations stay floats: 32 sums over elements l, l + 32 ..., fused
  * multiply-add, folded by halves. */
@@ -15,96 +16,102 @@
 #define KERNELS_PRODUCT_CUH
 #include "kernels/quant/unit.cuh"
 
-/* A pair of units of activations: h of 64 elements, l of 64, then for each unit dx and the sums of q of its halves. */
-enum { X_PAIR = 176, X_L = 64, X_SCALE = 128 };
+/* A row of activations. For each pair of units: 128 bytes of q, and the sum of q and dx of either unit. Then every dx
+ * again, with zeros up to a multiple of 16, and for each pair the sums of q of the second halves of its units. Word c
+ * (4 elements) of a unit lies beside word c + 4, as the fragments of tensor cores want them: 16 bytes are h of c, l of
+ * c, h of c + 4, l of c + 4. */
+enum { X_PAIR = 144, X_UNIT = 64, X_SUMS = 128 };
+
+static __host__ __device__ inline int x_pairs(int64_t k)
+{
+    return (int)((k + 63) / 64);
+}
 
 static __host__ __device__ inline int64_t x_row_bytes(int64_t k)
 {
-    return (k + 63) / 64 * X_PAIR;
+    return (int64_t)x_pairs(k) * X_PAIR + (x_pairs(k) + 7) / 8 * 64 + (x_pairs(k) + 1) / 2 * 16;
 }
 
-static __device__ __forceinline__ float unit_value(int i0, int i1, const unit &u, float4 x, bool half, bool min)
+static __device__ __forceinline__ const float *x_scales(const uint8_t *row, int pairs)
 {
-    float v;
-
-    if (half) {
-        v = __fmaf_rn(u.d[0], (float)i0, __fmul_rn(u.d[1], (float)i1));
-        if (min)
-            v = __fsub_rn(v, __fmaf_rn(u.m[0], x.y, __fmul_rn(u.m[1], x.z)));
-    } else {
-        v = __fmul_rn(u.d[0], (float)(i0 + i1));
-        if (min)
-            v = __fmaf_rn(-u.m[0], __fadd_rn(x.y, x.z), v);
-    }
-    return __fmul_rn(x.x, v);
+    return (const float *)(row + (int64_t)pairs * X_PAIR);
 }
 
-/* Sum of a unit's w with h and l of activations. */
-template <bool HALF>
-static __device__ __forceinline__ void unit_dot(int &i0, int &i1, const int w[8], const uint4 h[2], const uint4 l[2])
+static __device__ __forceinline__ const float2 *x_seconds(const uint8_t *row, int pairs)
 {
-    int a = 0, b = 0;
+    return (const float2 *)(row + (int64_t)pairs * X_PAIR + (pairs + 7) / 8 * 64);
+}
 
-    a = __dp4a(w[0], (int)h[0].x, a);
-    a = __dp4a(w[1], (int)h[0].y, a);
-    a = __dp4a(w[2], (int)h[0].z, a);
-    a = __dp4a(w[3], (int)h[0].w, a);
-    b = __dp4a(w[0], (int)l[0].x, b);
-    b = __dp4a(w[1], (int)l[0].y, b);
-    b = __dp4a(w[2], (int)l[0].z, b);
-    b = __dp4a(w[3], (int)l[0].w, b);
-    if (HALF) {
-        i0 = a * 256 + b;
-        a = b = 0;
+/* Sums of h and l that began at WHOLE are the bits of 12582912 + sum, below 2^22 in size: 256 h + l, rounded once. */
+enum { WHOLE = 0x4b400000 };
+
+static __device__ __forceinline__ float whole(int h, int l)
+{
+    return __fadd_rn(__fmaf_rn(__int_as_float(h), 256.0f, -257.0f * 12582912.0f), __int_as_float(l));
+}
+
+/* Sum of words j ... j + 3 of a unit's w with h and l of activations. */
+static __device__ __forceinline__ float whole_dot(const int *w, int j, const uint4 x[4])
+{
+    int h = WHOLE, l = WHOLE;
+
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        h = __dp4a(w[j + c], (int)(j == 0 ? x[c].x : x[c].z), h);
+        l = __dp4a(w[j + c], (int)(j == 0 ? x[c].y : x[c].w), l);
     }
-    a = __dp4a(w[4], (int)h[1].x, a);
-    a = __dp4a(w[5], (int)h[1].y, a);
-    a = __dp4a(w[6], (int)h[1].z, a);
-    a = __dp4a(w[7], (int)h[1].w, a);
-    b = __dp4a(w[4], (int)l[1].x, b);
-    b = __dp4a(w[5], (int)l[1].y, b);
-    b = __dp4a(w[6], (int)l[1].z, b);
-    b = __dp4a(w[7], (int)l[1].w, b);
-    if (HALF) {
-        i1 = a * 256 + b;
-    } else {
-        i0 = a * 256 + b;
-        i1 = 0;
+    return whole(h, l);
+}
+
+static __device__ __forceinline__ float whole_dot(const int w[8], const uint4 x[4])
+{
+    int h = WHOLE, l = WHOLE;
+
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        h = __dp4a(w[c], (int)x[c].x, h);
+        h = __dp4a(w[c + 4], (int)x[c].z, h);
+        l = __dp4a(w[c], (int)x[c].y, l);
+        l = __dp4a(w[c + 4], (int)x[c].w, l);
     }
+    return whole(h, l);
 }
 
 struct x_pair {
-    uint4  h[4], l[4];
-    float4 s[2];
+    uint4  q[8];
+    float  sum[2];
+    float2 second;
 };
 
-static __device__ __forceinline__ void x_load(x_pair &x, const uint8_t *row, int pair)
+template <int TYPE>
+static __device__ __forceinline__ void x_load(x_pair &x, const uint8_t *row, int pair, int pairs)
 {
     const uint4 *p = (const uint4 *)(row + (int64_t)pair * X_PAIR);
 
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        x.h[i] = p[i];
-        x.l[i] = p[4 + i];
+    for (int i = 0; i < 8; i++)
+        x.q[i] = p[i];
+    if (wq<TYPE>::MIN) {
+        x.sum[0] = ((const float *)p)[32];
+        x.sum[1] = ((const float *)p)[34];
     }
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-        x.s[i] = ((const float4 *)p)[8 + i];
+    if (wq<TYPE>::MIN && wq<TYPE>::HALF)
+        x.second = x_seconds(row, pairs)[pair];
 }
 
+/* V of a unit; q: its 64 bytes, all and second: sums of it and of its second half. */
 template <int TYPE>
-static __device__ __forceinline__ float pair_value(const unit u[2], const x_pair &x, int n)
+static __device__ __forceinline__ float unit_value(const unit &u, const uint4 *q, float all, float second)
 {
     const bool half = wq<TYPE>::HALF, min = wq<TYPE>::MIN;
-    int i0, i1;
-    float v;
+    float v = __fmul_rn(u.d[0], half ? whole_dot(u.w, 0, q) : whole_dot(u.w, q));
 
-    unit_dot<half>(i0, i1, u[0].w, x.h, x.l);
-    v = unit_value(i0, i1, u[0], x.s[0], half, min);
-    if (n > 1) {
-        unit_dot<half>(i0, i1, u[1].w, x.h + 2, x.l + 2);
-        v = __fadd_rn(v, unit_value(i0, i1, u[1], x.s[1], half, min));
-    }
+    if (min)
+        v = __fmaf_rn(-u.m[0], half ? __fsub_rn(all, second) : all, v);
+    if (half)
+        v = __fmaf_rn(u.d[1], whole_dot(u.w, 4, q), v);
+    if (half && min)
+        v = __fmaf_rn(-u.m[1], second, v);
     return v;
 }
 
@@ -122,7 +129,7 @@ static __host__ __device__ inline int warp_rows(int64_t k, int at_once = AT_ONCE
 }
 
 /* Rows r0 ... of a warp (warp_rows(k, NR) of them, below n_rows) times TT rows of activations, of which nt exist:
- * out(row, t, value) is called by one lane for each. buf: NR * TT * BUF_PITCH floats of the warp's own. */
+ * out(row, t, value) is called by one lane for each. buf: 2 * NR * TT * BUF_PITCH floats of the warp's own. */
 template <int TYPE, int TT, int NR = AT_ONCE, class OUT>
 static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_bytes, int r0, int n_rows, int k,
                                                   const uint8_t *const x[TT], int nt, const struct tables *tab,
@@ -155,34 +162,48 @@ static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_
                     if (n > 0 && r0 + (i + j) * per + sub < n_rows)
                         wq<TYPE>::load(raw[j], w + (int64_t)(r0 + (i + j) * per + sub) * row_bytes, p);
                 if (TT == 1 && i == 0 && n > 0)
-                    x_load(x0, x[0], p);
+                    x_load<TYPE>(x0, x[0], p, pairs);
             }
             if (in)
                 wq<TYPE>::unpack(raw[i % AHEAD], p, u, n, tab);
 #pragma unroll
             for (int t = 0; t < TT; t++) {
-                float v = 0.0f;
+                float v0 = 0.0f, v1 = 0.0f;
 
                 if (in && t < nt) {
                     if (TT > 1)
-                        x_load(x0, x[t], p);
-                    v = pair_value<TYPE>(u, x0, n);
+                        x_load<TYPE>(x0, x[t], p, pairs);
+                    v0 = unit_value<TYPE>(u[0], x0.q, x0.sum[0], x0.second.x);
+                    if (n > 1)
+                        v1 = unit_value<TYPE>(u[1], x0.q + 4, x0.sum[1], x0.second.y);
                 }
-                buf[(i * TT + t) * BUF_PITCH + lane] = v;
+                buf[2 * (i * TT + t) * BUF_PITCH + lane] = v0;
+                buf[(2 * (i * TT + t) + 1) * BUF_PITCH + lane] = v1;
             }
         }
         __syncwarp();
 #pragma unroll
         for (int s = 0; s < SLOTS; s++) {
             int task = s * 32 + lane;
+            int p8 = p0 + task % 4 % segs * 8; /* the first of 8 pairs */
             float sum = 0.0f;
 
-            if (task < NV * 4) {
-                const float4 *b = (const float4 *)(buf + task / 4 * BUF_PITCH + task % 4 * 8);
-                float4 lo = b[0], hi = b[1];
+            if (task < NV * 4 && p8 < pairs) {
+                const float4 *b = (const float4 *)(buf + task / 4 * 2 * BUF_PITCH + task % 4 * 8);
+                const uint8_t *row = x[0];
+#pragma unroll
+                for (int t = 1; t < TT; t++)
+                    row = task / 4 % TT == t ? x[t] : row;
+                const float4 *dx = (const float4 *)(x_scales(row, pairs) + 2 * p8);
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    float4 even = b[j], odd = b[BUF_PITCH / 4 + j], lo = dx[2 * j], hi = dx[2 * j + 1];
 
-                sum = __fadd_rn(__fadd_rn(__fadd_rn(__fadd_rn(sum, lo.x), lo.y), lo.z), lo.w);
-                sum = __fadd_rn(__fadd_rn(__fadd_rn(__fadd_rn(sum, hi.x), hi.y), hi.z), hi.w);
+                    sum = __fmaf_rn(lo.y, odd.x, __fmaf_rn(lo.x, even.x, sum));
+                    sum = __fmaf_rn(lo.w, odd.y, __fmaf_rn(lo.z, even.y, sum));
+                    sum = __fmaf_rn(hi.y, odd.z, __fmaf_rn(hi.x, even.z, sum));
+                    sum = __fmaf_rn(hi.w, odd.w, __fmaf_rn(hi.z, even.w, sum));
+                }
             }
             for (int q = 0; q < segs; q++)
                 tot[s] = __fadd_rn(tot[s], __shfl_sync(0xffffffffu, sum, (lane & ~(segs - 1)) + q));

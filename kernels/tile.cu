@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tile.cu - products with many rows: launches. */
+#include "kernels/tile.cuh"
+
+enum { GRID_Y = 65535 };
+
+bool cuda_tile_fits(int type)
+{
+    return cuda_is_common(type);
+}
+
+void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks)
+{
+    bool paired = a->out != TILE_FLOATS && a->n > 1;
+    int64_t blocks = 0;
+
+    for (int i = 0; i < a->n && (i == 0 || !paired); i++) {
+        a->job[i].block = (int)blocks;
+        blocks += ceil_div(a->job[i].n_rows, paired ? TILE_ROWS / 2 : TILE_ROWS);
+    }
+    for (int64_t at = 0; at < chunks; at += GRID_Y) {
+        dim3 grid((unsigned)blocks, (unsigned)(chunks - at < GRID_Y ? chunks - at : (int64_t)GRID_Y));
+
+        a->base = (int)at;
+        switch (a->job[0].type) {
+        case QUANT_q4_k:
+        case QUANT_q5_k:
+        case QUANT_q6_k: cuda_tile_k(c, a, grid); break;
+        default: cuda_tile_i(c, a, grid); break;
+        }
+    }
+}

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tile.cuh - products of stored rows with many rows of activations, on tensor cores.  room: kernels (base quant ops)
+ *
+ * A block computes BM rows of weights times BN rows of activations (columns here). Weights are unpacked to bytes in
+ * shared memory, KP pairs of units at a time; a warp owns 16 MT rows times 8 NT columns. A tensor core multiplies the
+ * two planes of 8 columns, 16 rows to it, with 8 rows of weights, 8 columns to it: the exact sums of a unit. The floats
+ * that follow are those of product.cuh, in its order. A lane (4 g + c) gets column g of 8 and rows 2 c, 2 c + 1 of 8.
+ *
+ * In shared memory, 16 rows of a unit of weights are 512 bytes: 16 for each lane, words c and c + 4 of row g and of row
+ * g + 8. Which lane's 16 bytes lie where is turned by g and by the pair, so that neither writing nor reading meets a
+ * bank twice. */
+#ifndef KERNELS_TILE_CUH
+#define KERNELS_TILE_CUH
+#include "kernels/math.cuh"
+#include "kernels/moe.cuh"
+
+enum tile_out { TILE_FLOATS, TILE_ACT_FLOATS, TILE_ACT_ROUNDED };
+
+/* Dense: jobs of one format, columns are rows of x. Experts: column i of a chunk is pair list[first + i]. With
+ * TILE_ACT_* job 0 is gate and job 1 is up, and act(gate) up comes out; of one job, act(up). */
+struct tile_args {
+    struct mv_job              job[JOBS];
+    int                        n, k, nx;
+    const uint8_t             *x;
+    int64_t                    x_bytes;
+    const struct tables       *tab;
+    enum tile_out              out;
+    int                        act;
+    uint8_t                   *rounded;   /* [pair] rows of n_rows */
+    const int                 *list;      /* NULL: dense */
+    const int                 *n_chunk;
+    const struct expert_chunk *chunk;
+    int64_t                    expert_bytes;
+    int                        div, base;
+};
+
+/* d: sums of h with two rows of weights, sums of l with them. */
+enum { TILE_COLUMNS = 64, TILE_ROWS = 128 }; /* of a block; a chunk of pairs has no more columns */
+bool cuda_tile_fits(int type);
+/* chunks: how many at most. Fills in job[].block and base. */
+void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks);
+void cuda_tile_k(struct cuda *c, const struct tile_args *a, dim3 grid);
+void cuda_tile_i(struct cuda *c, const struct tile_args *a, dim3 grid);
+
+static __device__ __forceinline__ void mma_unit(int d[4], const uint4 &x, uint32_t w0, uint32_t w1)
+{
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(w0), "r"(w1), "r"(WHOLE));
+}
+
+static __device__ __forceinline__ void mma_half(int d[4], uint32_t h, uint32_t l, uint32_t w)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(h), "r"(l), "r"(w), "r"(WHOLE));
+}
+
+static __device__ __forceinline__ void copy16(void *to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from));
+}
+
+static __device__ __forceinline__ void copy8(void *to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from));
+}
+
+static __device__ __forceinline__ void copy_end(void)
+{
+    asm volatile("cp.async.commit_group;");
+}
+
+template <int LEFT>
+static __device__ __forceinline__ void copy_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
+/* N floats, 2, 4 or 8, at a multiple of so many bytes. */
+template <int N>
+static __device__ __forceinline__ void load_floats(float *to, const float *from)
+{
+#pragma unroll
+    for (int i = 0; i < N; i += N < 4 ? 2 : 4) {
+        if (N < 4) {
+            float2 v = *(const float2 *)(from + i);
+
+            to[i] = v.x;
+            to[i + 1] = v.y;
+        } else {
+            float4 v = *(const float4 *)(from + i);
+
+            to[i] = v.x;
+            to[i + 1] = v.y;
+            to[i + 2] = v.z;
+            to[i + 3] = v.w;
+        }
+    }
+}
+
+/* Code books of a format, in bytes of struct tables. */
+template <int TYPE> struct book {
+    enum { AT = 0, BYTES = TYPE == QUANT_iq3_s ? sizeof(((struct tables *)0)->iq3s) : 0 };
+};
+
+template <int TYPE, int WR, int WT, int MT, int NT> struct tile {
+    enum {
+        BM = WR * MT * 16, BN = WT * NT * 8, THREADS = WR * WT * 32, KP = THREADS / BM,
+        HALF = wq<TYPE>::HALF, MIN = wq<TYPE>::MIN, DU = (1 + HALF) * (1 + MIN), /* floats of a row and unit */
+        W_BYTES = KP * 2 * BM * 32, D_BYTES = KP * 2 * BM * DU * 4, X_BYTES = KP * 2 * BN * X_UNIT,
+        S_BYTES = KP * 2 * BN * 8, H_BYTES = HALF && MIN ? KP * BN * 8 : 0,
+        D_AT = W_BYTES, X_AT = D_AT + D_BYTES, S_AT = X_AT + X_BYTES, H_AT = S_AT + S_BYTES, STAGE = H_AT + H_BYTES,
+        TOTALS = BM * BN * 4,
+        HEAD = BN * 8 + BN * 4 + book<TYPE>::BYTES, /* pointers to the columns, their numbers, code book */
+        OUT = BN * (BM + 4) * 4,                    /* activations before they are rounded */
+        SMEM = HEAD + TOTALS + (2 * STAGE > OUT ? 2 * STAGE : OUT),
+    };
+
+    static __device__ __forceinline__ int lane_slot(int g, int c, int pair)
+    {
+        return (g * 4 + (c ^ (g >> 1) ^ (pair << 1 & 3))) * 16;
+    }
+
+    static __device__ __forceinline__ void put_weights(uint8_t *stage, const unit u[2], int r, int j, int n)
+    {
+        int g = r % 8, hi = r % 16 / 8;
+
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint8_t *at = stage + ((j * 2 + i) * (BM / 16) + r / 16) * 512 + hi * 8;
+            float *d = (float *)(stage + D_AT) + ((j * 2 + i) * BM + r) * DU, f[4];
+
+#pragma unroll
+            for (int c = 0; c < 4; c++)
+                *(int2 *)(at + lane_slot(g, c, j)) = i < n ? make_int2(u[i].w[c], u[i].w[c + 4]) : make_int2(0, 0);
+#pragma unroll
+            for (int h = 0; h < 1 + HALF; h++) {
+                f[h * (1 + MIN)] = i < n ? u[i].d[h] : 0.0f;
+                if (MIN)
+                    f[h * 2 + 1] = i < n ? u[i].m[h] : 0.0f;
+            }
+            if (DU == 1)
+                *d = f[0];
+            else if (DU == 2)
+                *(float2 *)d = make_float2(f[0], f[1]);
+            else
+                *(float4 *)d = make_float4(f[0], f[1], f[2], f[3]);
+        }
+    }
+
+    /* Pairs p0 ... of KP of the columns, as far as they exist. */
+    static __device__ __forceinline__ void fetch_columns(uint8_t *stage, const uint8_t *const *col, int cols, int p0,
+                                                         int pairs)
+    {
+#pragma unroll
+        for (int i = 0; i < (KP * BN * 8 + THREADS - 1) / THREADS; i++) {
+            int at = (int)threadIdx.x + i * THREADS, ch = at % 8, t = at / 8 % BN, j = at / (8 * BN);
+
+            if (j < KP && p0 + j < pairs && t < cols)
+                copy16(stage + X_AT + ((j * 2 + ch / 4) * BN + t) * X_UNIT + ch % 4 * 16,
+                       col[t] + (p0 + j) * X_PAIR + ch * 16);
+        }
+#pragma unroll
+        for (int i = 0; i < (KP * BN * 2 + THREADS - 1) / THREADS; i++) {
+            int at = (int)threadIdx.x + i * THREADS, t = at / 2 % BN, j = at / (2 * BN);
+
+            if (j < KP && p0 + j < pairs && t < cols)
+                copy8(stage + S_AT + ((j * 2 + at % 2) * BN + t) * 8, col[t] + (p0 + j) * X_PAIR + X_SUMS + at % 2 * 8);
+        }
+        if (HALF && MIN && (int)threadIdx.x < KP * BN && p0 + (int)threadIdx.x / BN < pairs)
+            copy8(stage + H_AT + threadIdx.x * 8, x_seconds(col[threadIdx.x % BN], pairs) + p0 + threadIdx.x / BN);
+        copy_end();
+    }
+
+    /* Unit i of pair j: S += dx V, for the first some of the warp's groups of 8 columns. */
+    static __device__ __forceinline__ void multiply(float S[2 * MT][NT][2], const uint8_t *stage, int j, int i, int some)
+    {
+        const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4;
+        const int r16 = warp / WT * MT, t0 = warp % WT * NT * 8 + g, u = j * 2 + i;
+        uint4 w[MT];
+        float d[2 * MT][2 * DU];
+
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+            w[m] = *(const uint4 *)(stage + (u * (BM / 16) + r16 + m) * 512 + lane_slot(g, c, j));
+#pragma unroll
+        for (int m = 0; m < 2 * MT; m++)
+            load_floats<2 * DU>(d[m], (const float *)(stage + D_AT) + (u * BM + r16 * 16 + m * 8 + 2 * c) * DU);
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+            int t = t0 + n * 8;
+
+            if (n >= some)
+                break;
+            uint4 x = *(const uint4 *)(stage + X_AT + (u * BN + t) * X_UNIT + c * 16);
+            float2 sx = *(const float2 *)(stage + S_AT + (u * BN + t) * 8); /* sum of q, dx */
+            float second = HALF && MIN ? ((const float *)(stage + H_AT))[(j * BN + t) * 2 + i] : 0.0f;
+            float first = HALF && MIN ? __fsub_rn(sx.x, second) : sx.x;
+
+#pragma unroll
+            for (int m = 0; m < 2 * MT; m++) {
+                uint32_t w0 = m % 2 == 0 ? w[m / 2].x : w[m / 2].z, w1 = m % 2 == 0 ? w[m / 2].y : w[m / 2].w;
+                int q[2][4];
+
+                if (HALF) {
+                    mma_half(q[0], x.x, x.y, w0);
+                    mma_half(q[1], x.z, x.w, w1);
+                } else {
+                    mma_unit(q[0], x, w0, w1);
+                }
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    const float *dm = d[m] + e * DU;
+                    float v = __fmul_rn(dm[0], whole(q[0][e], q[0][e + 2]));
+
+                    if (MIN)
+                        v = __fmaf_rn(-dm[1], first, v);
+                    if (HALF)
+                        v = __fmaf_rn(dm[HALF * (1 + MIN)], whole(q[HALF][e], q[HALF][e + 2]), v);
+                    if (HALF && MIN)
+                        v = __fmaf_rn(-dm[DU - 1], second, v);
+                    S[m][n][e] = __fmaf_rn(sx.y, v, S[m][n][e]);
+                }
+            }
+        }
+    }
+
+    /* Sums of 8 pairs into those of all. */
+    static __device__ __forceinline__ void add_up(float S[2 * MT][NT][2], float4 *total)
+    {
+#pragma unroll
+        for (int m = 0; m < 2 * MT; m += 2)
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+                float4 *at = total + (m / 2 * NT + n) * THREADS, t = *at;
+
+                *at = make_float4(__fadd_rn(t.x, S[m][n][0]), __fadd_rn(t.y, S[m][n][1]), __fadd_rn(t.z, S[m + 1][n][0]),
+                                  __fadd_rn(t.w, S[m + 1][n][1]));
+                S[m][n][0] = S[m][n][1] = S[m + 1][n][0] = S[m + 1][n][1] = 0.0f;
+            }
+    }
+};
+
+/* Row r of a block that begins at r0. Gate and up take turns, 16 rows each. */
+static __device__ __forceinline__ const uint8_t *weight_row(const tile_args &a, const mv_job *job, bool paired,
+                                                            int64_t expert, int r0, int r)
+{
+    int which = paired ? r / 16 % 2 : 0;
+
+    r = r0 + (paired ? r / 32 * 16 + r % 16 : r);
+    r = r < job->n_rows ? r : job->n_rows - 1;
+    return (which ? a.job[1].w : job->w) + expert * a.expert_bytes + (int64_t)r * job->row_bytes;
+}
+
+/* act(gate) up of a block, rounded or not. */
+template <class T, int MT, int NT>
+static __device__ __forceinline__ void store_act(const tile_args &a, bool paired, const float4 *total, const int *number,
+                                                 int cols, int r0, int warp_r, int warp_t, float *hid)
+{
+    enum { PITCH = T::BM + 4 };
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, n_rows = a.job[0].n_rows;
+    const int here = paired ? T::BM / 2 : T::BM;
+
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+            float4 v4 = total[(m * NT + n) * T::THREADS], up4 = total[((paired ? m | 1 : m) * NT + n) * T::THREADS];
+            const float v[4] = { v4.x, v4.y, v4.z, v4.w }, up[4] = { up4.x, up4.y, up4.z, up4.w };
+
+            if (paired && m % 2 == 1)
+                continue;
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int t = warp_t * NT * 8 + n * 8 + g, tile = warp_r * MT + m;
+                int r = (paired ? tile / 2 : tile) * 16 + e / 2 * 8 + 2 * c + e % 2;
+                float pos = fmaxf(v[e], 0.0f), y = a.act == OP_SILU ? silu(v[e]) : __fmul_rn(pos, pos);
+
+                hid[t * PITCH + r] = r0 + r >= n_rows ? 0.0f : __fmul_rn(y, paired ? up[e] : 1.0f);
+            }
+        }
+    __syncthreads();
+    for (int i = threadIdx.x; i < T::BN * here / 8; i += T::THREADS) {
+        int part = i % 8, t = i / 8 % T::BN, r = i / 8 / T::BN * 64 + part * 8;
+        const float *from = hid + t * PITCH + r;
+        float v[8];
+
+        if (t >= cols || r0 + r / 64 * 64 >= n_rows)
+            continue;
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            v[j] = from[j];
+        if (a.out == TILE_ACT_ROUNDED)
+            quantise_values(a.rounded + number[t] * x_row_bytes(n_rows), x_pairs(n_rows), v, (r0 + r) / 64, part,
+                            0xfu << (lane & 28));
+        else
+            for (int j = 0; j < 8 && r0 + r + j < n_rows; j++)
+                a.job[0].y[(int64_t)number[t] * a.job[0].y_stride + r0 + r + j] = from[j];
+    }
+}
+
+template <class T, int MT, int NT>
+static __device__ __forceinline__ void store_floats(const mv_job *job, const float4 *total, const int *number, int cols,
+                                                    int r0, int warp_r, int warp_t)
+{
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
+
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        int t = warp_t * NT * 8 + n * 8 + g;
+        float *y = job->y + (int64_t)number[t] * job->y_stride;
+
+        if (t >= cols)
+            continue;
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+            int r = r0 + (warp_r * MT + m) * 16 + 2 * c;
+            float4 v = total[(m * NT + n) * T::THREADS];
+
+            if (r < job->n_rows)
+                y[r] = v.x;
+            if (r + 1 < job->n_rows)
+                y[r + 1] = v.y;
+            if (r + 8 < job->n_rows)
+                y[r + 8] = v.z;
+            if (r + 9 < job->n_rows)
+                y[r + 9] = v.w;
+        }
+    }
+}
+
+template <int TYPE, int WR, int WT, int MT, int NT, int PER_SM>
+static __global__ void __launch_bounds__(WR * WT * 32, PER_SM) tile_rows(const __grid_constant__ tile_args a)
+{
+    typedef tile<TYPE, WR, WT, MT, NT> T;
+    extern __shared__ __align__(128) uint8_t smem[];
+    const uint8_t **col = (const uint8_t **)smem;
+    int *number = (int *)(smem + T::BN * 8);
+    float4 *total = (float4 *)(smem + T::HEAD) + threadIdx.x; /* a thread's own, THREADS apart */
+    uint8_t *stages = smem + T::HEAD + T::TOTALS;
+    const int tid = threadIdx.x, units = a.k / 32, pairs = x_pairs(a.k);
+    int first = ((int)blockIdx.y + a.base) * T::BN, cols = a.nx - first, j = 0;
+    int64_t expert = 0;
+
+    if (a.list != NULL) {
+        if ((int)blockIdx.y + a.base >= *a.n_chunk)
+            return;
+        expert_chunk c = a.chunk[blockIdx.y + a.base];
+        first = c.first;
+        cols = c.n;
+        expert = c.expert;
+    }
+    if (a.out == TILE_FLOATS)
+        while (j + 1 < a.n && (int)blockIdx.x >= a.job[j + 1].block)
+            j++;
+    const mv_job *job = &a.job[j];
+    const bool paired = a.out != TILE_FLOATS && a.n > 1;
+    const int r0 = ((int)blockIdx.x - job->block) * (paired ? T::BM / 2 : T::BM);
+    const struct tables *tab = a.tab;
+
+    if (book<TYPE>::BYTES > 0) {
+        uint32_t *to = (uint32_t *)(smem + T::BN * 12);
+
+        for (int i = tid; i < book<TYPE>::BYTES / 4; i += T::THREADS)
+            to[i] = ((const uint32_t *)((const uint8_t *)a.tab + book<TYPE>::AT))[i];
+        tab = (const struct tables *)(smem + T::BN * 12 - book<TYPE>::AT);
+    }
+    for (int i = tid; i < T::BN; i += T::THREADS) {
+        int t = first + (i < cols ? i : 0), p = a.list != NULL ? a.list[t] : t;
+
+        number[i] = p;
+        col[i] = a.x + p / a.div * a.x_bytes;
+    }
+    __syncthreads();
+
+    /* neighbours in a warp: pairs first, for whole lines; then rows so that no bank is met twice */
+    const int wj = tid % T::KP, wr_ = tid / T::KP;
+    const int wr = T::KP == 2 ? (wr_ & ~12) | (wr_ & 4) << 1 | (wr_ & 8) >> 1 : wr_;
+    const uint8_t *row = weight_row(a, job, paired, expert, r0, wr);
+    const int warp = tid / 32, some = (cols + 7) / 8 - warp % WT * NT;
+    typename wq<TYPE>::raw raw;
+    float S[2 * MT][NT][2];
+
+#pragma unroll
+    for (int m = 0; m < 2 * MT; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+            S[m][n][0] = S[m][n][1] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < MT * NT; i++)
+        total[i * T::THREADS] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (wj < pairs)
+        wq<TYPE>::load(raw, row, wj);
+    T::fetch_columns(stages, col, cols, 0, pairs);
+    for (int p0 = 0, s = 0; p0 < pairs; p0 += T::KP, s ^= 1) {
+        uint8_t *stage = stages + s * T::STAGE;
+
+        if (p0 + wj < pairs) {
+            int n = units - 2 * (p0 + wj);
+            unit u[2];
+
+            wq<TYPE>::unpack(raw, p0 + wj, u, n, tab);
+            T::put_weights(stage, u, wr, wj, n);
+        }
+        copy_wait<0>();
+        __syncthreads();
+        if (p0 + T::KP < pairs) {
+            if (p0 + T::KP + wj < pairs)
+                wq<TYPE>::load(raw, row, p0 + T::KP + wj);
+            T::fetch_columns(stages + (s ^ 1) * T::STAGE, col, cols, p0 + T::KP, pairs);
+        }
+#pragma unroll
+        for (int q = 0; q < T::KP; q++)
+            if (p0 + q < pairs) {
+                T::multiply(S, stage, q, 0, some);
+                T::multiply(S, stage, q, 1, some);
+            }
+        if (((p0 + T::KP) & 7) == 0 || p0 + T::KP >= pairs)
+            T::add_up(S, total);
+    }
+    if (a.out == TILE_FLOATS)
+        store_floats<T, MT, NT>(job, total, number, cols, r0, warp / WT, warp % WT);
+    else
+        store_act<T, MT, NT>(a, paired, total, number, cols, r0, warp / WT, warp % WT, (float *)stages);
+}
+
+template <int TYPE>
+static void launch_tile(struct cuda *c, const tile_args *a, dim3 grid)
+{
+    enum { WR = 4, WT = 1, MT = TILE_ROWS / 16 / WR, NT = TILE_COLUMNS / 8 / WT };
+    typedef tile<TYPE, WR, WT, MT, NT> T;
+    auto kernel = tile_rows<TYPE, WR, WT, MT, NT, wq<TYPE>::HALF ? 2 : 3>;
+
+    cuda_fail(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::SMEM), "tile");
+    LAUNCH(c, kernel, grid, T::THREADS, T::SMEM, *a);
+}
+#endif
