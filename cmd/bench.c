@@ -5,7 +5,7 @@
 #include "bench/bench.h"
 
 static struct bench_opts o = {
-    .device = "cpu", .mix = "q4_k_m", .prompts = "512", .depths = "0,1024", .rows = "1,2,4,8,16",
+    .mix = "q4_k_m", .prompts = "512", .depths = "0,1024", .rows = "1,2,4,8,16",
     .seqs = "1,2,4,8", .reps = 5, .decode_tokens = 32, .samples = 1, .parallel = 16, .predict_max = 600,
     .top_p = 1,
 };
@@ -24,11 +24,12 @@ static const struct opt opts[] = {
     STRING(0, "shape", "spec", "random weights: NAME[,layers=N,experts=N,vocab=N]", &o.shape),
     STRING(0, "mix", "name", "their types: q4_k_m (default), ramp, q8_0 ...", &o.mix),
     INT32("threads", "n", "default: one for each processor", &o.n_threads, 1, 512),
-    STRING(0, "device", "name", "what computes (default cpu)", &o.device),
+    STRING(0, "device", "name", "what computes: cpu (default), cuda, auto", &o.fit.device),
+    STRING(0, "vram", "size", "of a GPU's memory (default: what is free)", &o.fit.vram),
     { OPT_CHOICE, 0, "acts", "i16|f32", "activations (default i16; f32: not rounded)", &o.acts, 0, 0 },
     STRING(0, "kv", "k,v", "KV cache: f32, f16, q8_0, q4_0 (default f32)", &o.kv),
     INT32("chunk", "n", "rows in one step (default 512)", &o.chunk, 1, 65536),
-    INT64('c', "ctx", "tokens", "window (default 512); synth: of a sequence", &o.ctx_tokens, 1),
+    INT64('c', "ctx", "tokens", "window (default 512); speed, synth: at least", &o.ctx_tokens, 1),
     SECTION("Speed"),
     STRING(0, "prompt", "list", "lengths of prompts (default 512)", &o.prompts),
     STRING(0, "depth", "list", "after so many tokens (default 0,1024)", &o.depths),
@@ -55,7 +56,6 @@ static const struct opt opts[] = {
     FLAG(0, "compare", "two files of answers: the paired difference", &o.compare),
     SECTION("Shapes"),
     PATH(0, "write", "file", "synth: write the model", &o.write),
-    STRING(0, "vram", "size", "synth: what would lie where", &o.vram),
     SECTION("Output"),
     PATH('o', "out", "file", "eval: answers, added to; plot: the picture", &o.out),
     FLAG('j', "json", "JSON lines, also on a terminal", &o.json),
@@ -95,7 +95,7 @@ static void check_usage(unsigned bit, const char *command)
         { "shape", o.shape != NULL, SPEED | SYNTH | STATE },
         { "kv", o.kv != NULL, SPEED | PPL | KL | EVAL | SYNTH | STATE },
         { "chunk", o.chunk > 0, SPEED | PPL | KL | EVAL | STATE },
-        { "ctx", o.ctx_tokens > 0, PPL | KL | EVAL | SYNTH },
+        { "ctx", o.ctx_tokens > 0, SPEED | PPL | KL | EVAL | SYNTH },
         { "bandwidth", o.bandwidth > 0, SPEED | SYNTH },
         { "size", o.size_bytes > 0, BANDWIDTH },
         { "stride", o.stride > 0, PPL | KL },
@@ -107,7 +107,7 @@ static void check_usage(unsigned bit, const char *command)
         { "temp", o.temp != 0, EVAL },
         { "compare", o.compare, EVAL },
         { "write", o.write != NULL, SYNTH },
-        { "vram", o.vram != NULL, SYNTH },
+        { "vram", o.fit.vram != NULL, SPEED | PPL | KL | EVAL | SYNTH | STATE },
         { "out", o.out != NULL, EVAL | PLOT },
         { "against", o.against != NULL, ~(unsigned)PLOT },
     };
@@ -117,8 +117,10 @@ static void check_usage(unsigned bit, const char *command)
             cli_usage("--%s does not belong to %s", rules[i].name, command);
     if (o.shape != NULL && o.model != NULL)
         cli_usage("--shape or --model, not both");
-    if (bit & SYNTH && o.shape == NULL && (o.write != NULL || o.vram != NULL))
+    if (bit & SYNTH && o.shape == NULL && (o.write != NULL || o.fit.vram != NULL))
         cli_usage("synth: --write and --vram need a --shape");
+    if (!(bit & SYNTH))
+        cli_fit_check(&o.fit);
     if (o.json && o.table)
         cli_usage("--json or --table, not both");
 }

@@ -196,5 +196,11 @@ void cuda_look(struct cuda *c)
 
 struct dev_memory cuda_memory(void *ctx)
 {
-    return ((struct cuda *)ctx)->mem;
+    struct cuda *c = (struct cuda *)ctx;
+    size_t left = 0, total = 0;
+
+    if (c->sketch)
+        return c->mem;
+    TRY(c, cudaMemGetInfo(&left, &total));
+    return (struct dev_memory){ true, (int64_t)total, (int64_t)left, -1 };
 }

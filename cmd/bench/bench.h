@@ -8,6 +8,7 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 #include "cli/cli.h"
+#include "cli/fit.h"
 #include "eval/eval.h"
 #include "text/text.h"
 
@@ -18,15 +19,16 @@ struct model_reads;
 struct run;
 
 struct bench_opts {
-    const char *model, *device, *kv, *shape, *mix, *write, *out, *against;
+    const char *model, *kv, *shape, *mix, *write, *out, *against;
     const char *prompts, *depths, *rows, *seqs;
-    const char *reference, *save, *vram;
+    const char *reference, *save;
     bool    json, table, verbose, quiet, compare;
     int     think; /* index of the choice: 0 on */
     int     acts;  /* index of the choice: 0 i16, 1 f32 */
     int32_t n_threads, chunk, reps, decode_tokens, samples, parallel;
     int64_t ctx_tokens, stride, windows, limit, predict_max, seed, size_bytes;
     float   temp, top_p, bandwidth;
+    struct cli_fit fit; /* device, vram */
 };
 
 struct bench {
@@ -41,7 +43,9 @@ struct bench {
     int     n_threads;                /* of it */
     struct gguf  *gguf;
     struct text  *text;
-    struct model *model;
+    struct model *model;  /* a sketch until there is a plan: cli_bench_run() */
+    struct cli_fit fit;
+    bool    sketch;
     double  load_ms;
     uint64_t fingerprint;
 };
@@ -56,12 +60,15 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_state(struct bench *b, struct err *e);
 
-/* Opens b's model: --model, or --shape with random weights in memory. with_text: its tokenizer too. */
+/* Opens b's model: --model, or --shape with random weights in memory. with_text: its tokenizer too. On a GPU the
+ * weights are loaded by the first cli_bench_run(), which knows what a run takes besides. */
 MUST_CHECK enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e);
 void cli_bench_close(struct bench *b);
-/* A run of the model; kv as --kv says. */
-MUST_CHECK enum err_code cli_bench_run(struct run **out, const struct bench *b, int64_t ctx_tokens, int n_seq,
-                                       int rows_max, struct err *e);
+/* A run of the model; keys and values as --kv says. */
+MUST_CHECK enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts ro, struct err *e);
+/* "k,v" or one type for both; k and v point into buf. */
+void     cli_bench_split_kv(const char *kv, char buf[64], const char **k, const char **v);
+void     cli_bench_show(void *bench, const char *line); /* a cli_fit_line: a line of the table */
 double   cli_bench_kv_bytes(const struct bench *b); /* of one element of K or V, the mean of both */
 
 /* Records: r takes what is particular to one; done adds the rest, prints (as JSON, or `line` as text),
@@ -85,9 +92,6 @@ struct bench_list {
 MUST_CHECK enum err_code cli_bench_list(struct bench_list *out, const char *s, const char *option, int64_t least,
                                         int64_t most, struct err *e);
 int64_t cli_bench_most(const struct bench_list *l);
-/* "512M", "15.5G": powers of 1024. */
-MUST_CHECK enum err_code cli_bench_bytes(int64_t *out, const char *s, const char *option, struct err *e);
-
 /* Median, least and most of v[n], which is sorted. */
 struct bench_spread {
     double median, min, max;

@@ -67,6 +67,24 @@ static enum err_code open_shape(struct bench *b, struct err *e)
     return code;
 }
 
+static void note_device(struct bench *b)
+{
+    snprintf(b->device, sizeof b->device, "%s", model_info(b->model)->device);
+    snprintf(b->kernels, sizeof b->kernels, "%s", model_info(b->model)->simd);
+    b->n_threads = model_info(b->model)->n_threads;
+}
+
+static enum err_code open_model(struct bench *b, const char *device, struct err *e)
+{
+    const struct model_opts mo = {.device = device, .n_threads = b->o->n_threads,
+                                  .float_acts = b->o->acts == 1, .sketch = b->sketch};
+
+    if (model_open(&b->model, b->gguf, &mo, e))
+        return e->code;
+    note_device(b);
+    return ERR_OK;
+}
+
 enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e)
 {
     double from = cli_now_ms();
@@ -85,16 +103,13 @@ enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e)
         if (gguf_open(&b->gguf, b->path, e))
             return e->code;
     }
-    if (model_open(&b->model, b->gguf,
-                   &(struct model_opts){.device = b->o->device, .n_threads = b->o->n_threads,
-                                        .float_acts = b->o->acts == 1}, e))
+    b->fit = b->o->fit;
+    b->sketch = cli_fit_planned(&b->fit);
+    if (open_model(b, b->sketch ? "cpu" : cli_fit_device(&b->fit), e))
         return e->code;
     if (with_text && text_open(&b->text, b->gguf, e))
         return e->code;
     b->load_ms = cli_now_ms() - from;
-    snprintf(b->device, sizeof b->device, "%s", model_info(b->model)->device);
-    snprintf(b->kernels, sizeof b->kernels, "%s", model_info(b->model)->simd);
-    b->n_threads = model_info(b->model)->n_threads;
     b->fingerprint = model_fingerprint(b->model);
     return ERR_OK;
 }
@@ -103,14 +118,14 @@ void cli_bench_close(struct bench *b)
 {
     text_close(b->text);
     model_close(b->model);
+    cli_fit_close(&b->fit);
     gguf_close(b->gguf);
     b->text = NULL;
     b->model = NULL;
     b->gguf = NULL;
 }
 
-/* "k,v" or one type for both. */
-static void split_kv(const char *kv, char buf[64], const char **k, const char **v)
+void cli_bench_split_kv(const char *kv, char buf[64], const char **k, const char **v)
 {
     char *comma;
 
@@ -122,14 +137,39 @@ static void split_kv(const char *kv, char buf[64], const char **k, const char **
         *comma = '\0';
 }
 
-enum err_code cli_bench_run(struct run **out, const struct bench *b, int64_t ctx_tokens, int n_seq,
-                            int rows_max, struct err *e)
+void cli_bench_show(void *ctx, const char *line)
 {
-    struct run_opts ro = {.ctx_tokens = ctx_tokens, .n_seq = n_seq, .rows_max = rows_max};
+    cli_bench_line(ctx, "%s", line);
+}
+
+/* The plan for this run, and the model that follows it in place of the sketch. */
+static enum err_code load(struct bench *b, const struct run_opts *ro, struct err *e)
+{
+    struct model_opts mo = {.n_threads = b->o->n_threads, .float_acts = b->o->acts == 1};
+    double from = cli_now_ms();
+
+    if (cli_fit_make(&b->fit, b->gguf, &mo, ro, e))
+        return e->code;
+    if (b->o->verbose)
+        cli_fit_text(&b->fit, cli_bench_show, b);
+    model_close(b->model);
+    b->model = NULL;
+    b->sketch = false;
+    if (model_open(&b->model, b->gguf, &mo, e))
+        return e->code;
+    b->load_ms += cli_now_ms() - from;
+    note_device(b);
+    return ERR_OK;
+}
+
+enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts ro, struct err *e)
+{
     char kv[64];
 
     if (b->o->kv != NULL)
-        split_kv(b->o->kv, kv, &ro.kv_k, &ro.kv_v);
+        cli_bench_split_kv(b->o->kv, kv, &ro.kv_k, &ro.kv_v);
+    if (b->sketch && load(b, &ro, e))
+        return e->code;
     return run_open(out, b->model, &ro, e);
 }
 
@@ -140,7 +180,7 @@ double cli_bench_kv_bytes(const struct bench *b)
     double bytes = 0;
 
     if (b->o->kv != NULL)
-        split_kv(b->o->kv, kv, &name[0], &name[1]);
+        cli_bench_split_kv(b->o->kv, kv, &name[0], &name[1]);
     for (int i = 0; i < 2; i++) {
         int type = quant_find_name(str_of(name[i]));
 

@@ -94,7 +94,7 @@ enum err_code cli_bench_cmd_ppl(struct bench *b, struct err *e)
     if (j.ppl.win_sum == NULL || j.ppl.win_n == NULL)
         code = err_set(e, ERR_NOMEM, "out of memory");
     else
-        code = cli_bench_run(&run, b, w.ctx_tokens, 1, b->o->chunk, e);
+        code = cli_bench_run(&run, b, (struct run_opts){.ctx_tokens = w.ctx_tokens, .rows_max = b->o->chunk}, e);
     from = cli_now_ms();
     if (code == ERR_OK)
         code = eval_windows(run, t.v, t.n, &w, add_ppl, &j, &progress, e);
@@ -418,7 +418,8 @@ static enum err_code open_reference(struct kl_job *j, struct head *ref, struct e
     ref->fingerprint = j->ref.fingerprint;
     if (model_info(j->ref.model)->n_vocab != j->n_vocab)
         return err_set(e, ERR_FORMAT, "%s: another vocabulary", path);
-    return cli_bench_run(&j->ref_run, &j->ref, j->w.ctx_tokens, 1, j->b->o->chunk, e);
+    return cli_bench_run(&j->ref_run, &j->ref,
+                         (struct run_opts){.ctx_tokens = j->w.ctx_tokens, .rows_max = j->b->o->chunk}, e);
 }
 
 static enum err_code diverge(struct bench *b, struct run *run, const struct bench_texts *t,
@@ -463,7 +464,7 @@ enum err_code cli_bench_cmd_kl(struct bench *b, struct err *e)
     if (cli_bench_open(b, true, e) || cli_bench_texts(&t, b, e))
         return e->code;
     w = cli_bench_windows(b);
-    code = cli_bench_run(&run, b, w.ctx_tokens, 1, b->o->chunk, e);
+    code = cli_bench_run(&run, b, (struct run_opts){.ctx_tokens = w.ctx_tokens, .rows_max = b->o->chunk}, e);
     if (code == ERR_OK)
         code = b->o->save ? save(b, run, &t, &w, e) : diverge(b, run, &t, &w, e);
     run_close(run);

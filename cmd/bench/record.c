@@ -284,25 +284,6 @@ struct bench_spread cli_bench_spread(double *v, int n)
     return (struct bench_spread){eval_quantile(v, n, 0.5), v[0], v[n - 1]};
 }
 
-enum err_code cli_bench_bytes(int64_t *out, const char *s, const char *option, struct err *e)
-{
-    char *end;
-    double v = strtod(s, &end);
-    int shift = *end == 'k' || *end == 'K' ? 10
-                : *end == 'M'              ? 20
-                : *end == 'G'              ? 30
-                : *end == 'T'              ? 40
-                                           : 0;
-
-    if (shift > 0)
-        end++;
-    v = ldexp(v, shift);
-    if (end == s || *end != '\0' || !(v >= 1 && v < 0x1p62))
-        return err_set(e, ERR_ARG, "--%s %s: not a size such as 512M or 16G", option, s);
-    *out = (int64_t)v;
-    return ERR_OK;
-}
-
 enum err_code cli_bench_list(struct bench_list *out, const char *s, const char *option,
                              int64_t least, int64_t most, struct err *e)
 {

@@ -12,6 +12,7 @@
 #include "bench/bench.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
+#include "run/fit.h"
 #include "run/run.h"
 
 enum { OPS_MAX = 64, WARM_STEPS = 2, TURN_STEPS = 4, LISTS_MAX = 32 };
@@ -344,12 +345,13 @@ static int64_t sum_of(const struct bench_list *l)
 /* Context for the longest measurement. */
 static int64_t room(const struct speed *s)
 {
+    int64_t asked = s->b->o->ctx_tokens;
     int64_t reps = s->b->o->reps, depth = cli_bench_most(&s->depths);
     int64_t need[4] = {cli_bench_most(&s->prompts),
                        depth + WARM_STEPS + reps * s->b->o->decode_tokens + TURN_STEPS,
                        s->depths.v[0] + (TURN_STEPS * reps + 1) * sum_of(&s->rows),
                        s->depths.v[0] + (TURN_STEPS * reps + 1) * s->seqs.n};
-    int64_t most = 1;
+    int64_t most = asked > 1 ? asked : 1;
 
     for (int i = 0; i < 4; i++)
         most = need[i] > most ? need[i] : most;
@@ -359,7 +361,7 @@ static int64_t room(const struct speed *s)
 /* Reads a buffer as large as the weights: a model in the cache is held against the cache. */
 static enum err_code measure_read(struct speed *s, struct err *e)
 {
-    struct model_opts o = {.device = s->b->o->device, .n_threads = s->b->o->n_threads};
+    struct model_opts o = {.device = cli_fit_device(&s->b->o->fit), .n_threads = s->b->o->n_threads};
     struct model_reads reads = {.reps = 5};
     int64_t most = cli_bench_read_bytes(s->b);
     double bytes = 0;
@@ -379,6 +381,25 @@ static enum err_code measure_read(struct speed *s, struct err *e)
     return ERR_OK;
 }
 
+/* A device's memory after all that: what was planned, what is taken. */
+static enum err_code report_memory(struct speed *s, struct err *e)
+{
+    const struct run_fit *f = s->b->fit.fit;
+    int64_t used = model_device_used(s->b->model);
+    json_t *r;
+
+    if (f == NULL || used < 0)
+        return ERR_OK;
+    r = cli_bench_record("speed", "device memory", "device_used_bytes", "lower");
+    cli_bench_int(r, "device_used_bytes", used);
+    cli_bench_int(r, "planned_bytes", f->total_bytes);
+    cli_bench_int(r, "budget_bytes", f->budget_bytes);
+    cli_bench_real(r, "noise", 0.01 * (double)used);
+    cli_bench_line(s->b, "device memory: %.3f GB taken, %.3f GB planned (%+.2f %%)", (double)used / 1e9,
+                   (double)f->total_bytes / 1e9, 100.0 * ((double)used / (double)f->total_bytes - 1));
+    return cli_bench_done(s->b, r, e);
+}
+
 static enum err_code measure_all(struct speed *s, struct err *e)
 {
     if (report_load(s, e))
@@ -391,13 +412,15 @@ static enum err_code measure_all(struct speed *s, struct err *e)
             return e->code;
     if (s->rows.n > 0 && measure_family(s, true, e))
         return e->code;
-    return s->seqs.n > 0 ? measure_family(s, false, e) : ERR_OK;
+    if (s->seqs.n > 0 && measure_family(s, false, e))
+        return e->code;
+    return report_memory(s, e);
 }
 
 enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
 {
     struct speed s = {.b = b};
-    int n_seq, rows_max;
+    int n_seq, rows_max, most;
     enum err_code code;
 
     if (cli_bench_list(&s.prompts, b->o->prompts, "prompt", 1, 1 << 24, e) ||
@@ -415,11 +438,14 @@ enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
     if (rows_max < cli_bench_most(&s.rows) || rows_max < n_seq)
         return err_set(e, ERR_ARG, "--chunk %d: fewer rows than --rows or --seqs ask for",
                        rows_max);
-    if (cli_bench_run(&s.run, b, room(&s), n_seq, rows_max, e))
+    if (measure_read(&s, e)) /* first: later the device's memory is full */
         return e->code;
-    code = measure_read(&s, e);
-    if (code == ERR_OK)
-        code = measure_all(&s, e);
+    most = s.rows.n > 0 ? (int)cli_bench_most(&s.rows) : 1;
+    if (cli_bench_run(&s.run, b,
+                      (struct run_opts){.ctx_tokens = room(&s), .n_seq = n_seq, .rows_max = rows_max,
+                                        .logits_max = most > n_seq ? most : n_seq}, e))
+        return e->code;
+    code = measure_all(&s, e);
     run_close(s.run);
     return code;
 }

@@ -144,24 +144,18 @@ static enum err_code measure(struct costs *c, struct err *e)
 
 static enum err_code open_all(struct costs *c, int64_t most, struct err *e)
 {
-    char kv[64] = "f32", *v = NULL;
     int64_t n = most + TURN_TOKENS + 4 * UNDO_TOKENS;
     const struct model_info *f = model_info(c->b->model);
 
-    if (c->b->o->kv != NULL)
-        snprintf(kv, sizeof kv, "%s", c->b->o->kv);
-    v = strchr(kv, ',');
-    if (v != NULL)
-        *v++ = '\0';
     c->token = calloc((size_t)n, sizeof *c->token);
     c->ms = calloc((size_t)c->b->o->reps, sizeof *c->ms);
     if (c->token == NULL || c->ms == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     for (int64_t i = 0; i < n; i++)
         c->token[i] = (int32_t)(rng_unit(17, 0, (uint64_t)i) * (double)f->n_vocab);
-    return run_open(&c->run, c->b->model,
-                    &(struct run_opts){ .ctx_tokens = n, .n_seq = 2, .rows_max = c->b->o->chunk, .kv_k = kv,
-                                        .kv_v = v != NULL ? v : kv, .undo_tokens = UNDO_TOKENS }, e);
+    return cli_bench_run(&c->run, c->b,
+                         (struct run_opts){ .ctx_tokens = n, .n_seq = 2, .rows_max = c->b->o->chunk,
+                                            .undo_tokens = UNDO_TOKENS }, e);
 }
 
 enum err_code cli_bench_cmd_state(struct bench *b, struct err *e)

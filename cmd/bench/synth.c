@@ -7,10 +7,11 @@
 #include "base/pool.h"
 #include "bench/bench.h"
 #include "gguf/gguf.h"
+#include "model/model.h"
+#include "run/run.h"
 #include "shape/shape.h"
 
-#define RESERVE_BYTES                                                                              \
-    ((int64_t)512 << 20) /* of a GPU's memory: for activations, and what else draws on it */
+#define RESERVE_BYTES ((int64_t)512 << 20) /* of this machine's memory: for activations and others */
 
 struct synth {
     struct bench *b;
@@ -20,38 +21,40 @@ struct synth {
     json_t *r;
 };
 
-/* Metadata through a real reader: a skeleton file is written, read, and gone. */
-static enum err_code plan(struct synth *s, struct err *e)
+/* What goes where on a device of that size: planned by what would run the model. */
+static enum err_code place(struct synth *s, struct err *e)
+{
+    struct bench *b = s->b;
+    struct model_opts mo = {.n_threads = b->o->n_threads};
+    struct run_opts ro = {.ctx_tokens = s->ctx_tokens, .rows_max = b->o->chunk};
+    char kv[64];
+
+    b->fit = b->o->fit;
+    b->fit.plan = true;
+    if (b->o->kv != NULL)
+        cli_bench_split_kv(b->o->kv, kv, &ro.kv_k, &ro.kv_v);
+    if (cli_fit_make(&b->fit, b->gguf, &mo, &ro, e))
+        return e->code;
+    cli_fit_text(&b->fit, cli_bench_show, b);
+    json_object_set_new(s->r, "plan", cli_fit_json(&b->fit));
+    return ERR_OK;
+}
+
+/* A file of the true size without its weights: all there is to know, and to plan with. */
+static enum err_code look(struct synth *s, struct err *e)
 {
     char dir[] = "/tmp/chimere-XXXXXX", path[64];
-    struct gguf *g = NULL;
     enum err_code code;
 
     if (mkdtemp(dir) == NULL)
         return err_set(e, ERR_IO, "/tmp: cannot make a directory");
-    snprintf(path, sizeof path, "%s/skeleton.gguf", dir);
-    code = shape_write_skeleton(s->shape, path, e);
+    snprintf(path, sizeof path, "%s/holes.gguf", dir);
+    code = shape_write_holes(s->shape, path, e);
     if (code == ERR_OK)
-        code = gguf_open(&g, path, e);
-    if (code == ERR_OK)
-        code = eval_traffic(&s->t, g, e);
-    gguf_close(g);
+        code = gguf_open(&s->b->gguf, path, e);
     unlink(path);
     rmdir(dir);
-    if (code != ERR_OK)
-        return code;
-    memset(s->t.weight_bytes, 0, sizeof s->t.weight_bytes);
-    s->t.n_params = 0;
-    for (size_t i = 0; i < shape_n_tensors(s->shape); i++) {
-        const struct shape_tensor *w = shape_tensor_at(s->shape, i);
-        enum model_class c = model_class_of(str_of(w->name), s->t.n_layer);
-
-        s->t.weight_bytes[c] += w->size_bytes;
-        s->t.n_params += w->ne[0] * w->ne[1] * w->ne[2];
-        if (c == MODEL_EMBEDDING)
-            s->t.row_bytes = w->size_bytes / w->ne[1];
-    }
-    return ERR_OK;
+    return code == ERR_OK ? eval_traffic(&s->t, s->b->gguf, e) : code;
 }
 
 static void describe(struct synth *s)
@@ -98,83 +101,6 @@ static void describe(struct synth *s)
     }
 }
 
-/* ---- placement: what serves every token first, then experts layer by layer ---- */
-
-static bool is_expert_of(const struct shape_tensor *w, int layer)
-{
-    char prefix[32];
-
-    snprintf(prefix, sizeof prefix, "blk.%d.", layer);
-    return strncmp(w->name, prefix, strlen(prefix)) == 0 && strstr(w->name, "_exps.") != NULL;
-}
-
-static int64_t expert_bytes(const struct synth *s, int layer)
-{
-    int64_t n = 0;
-
-    for (size_t i = 0; i < shape_n_tensors(s->shape); i++)
-        if (is_expert_of(shape_tensor_at(s->shape, i), layer))
-            n += shape_tensor_at(s->shape, i)->size_bytes;
-    return n;
-}
-
-static enum err_code place(struct synth *s, struct err *e)
-{
-    static const enum model_class order[] = {MODEL_OTHER,     MODEL_ROUTER,   MODEL_ATTENTION,
-                                            MODEL_RECURRENT, MODEL_SHARED,   MODEL_DENSE,
-                                            MODEL_OUTPUT,    MODEL_EMBEDDING};
-    int64_t vram, left, on_device = 0;
-    int n_on = 0, n_moe = 0;
-    json_t *where = json_object();
-
-    if (cli_bench_bytes(&vram, s->b->o->vram, "vram", e)) {
-        json_decref(where);
-        return e->code;
-    }
-    left = vram - RESERVE_BYTES - s->memory_bytes;
-    cli_bench_line(s->b, "  of %.2f GB on the device: %.2f GB reserved, %.3f GB for the sequence",
-                   (double)vram / 1e9, (double)RESERVE_BYTES / 1e9, (double)s->memory_bytes / 1e9);
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        int64_t n = s->t.weight_bytes[order[i]];
-        bool on = n > 0 && n <= left &&
-                  (order[i] != MODEL_EMBEDDING || s->t.tied); /* rows are looked up: no need */
-
-        if (n == 0)
-            continue;
-        json_object_set_new(where, model_class_name(order[i]), json_string(on ? "device" : "host"));
-        cli_bench_line(s->b, "    %-14s %9.3f GB  %s", model_class_name(order[i]), (double)n / 1e9,
-                       on ? "device" : "host");
-        left -= on ? n : 0;
-        on_device += on ? n : 0;
-    }
-    for (int i = 0; i < s->t.n_layer; i++) {
-        int64_t n = expert_bytes(s, i);
-
-        if (n == 0)
-            continue;
-        n_moe++;
-        if (n > left)
-            continue;
-        left -= n;
-        on_device += n;
-        n_on++;
-    }
-    if (n_moe > 0)
-        cli_bench_line(s->b, "    %-14s %9.3f GB  %d of %d layers on the device", "experts",
-                       (double)s->t.weight_bytes[MODEL_EXPERTS] / 1e9, n_on, n_moe);
-    cli_bench_line(s->b, "  device %.3f GB of weights, host %.3f GB, free %.3f GB%s",
-                   (double)on_device / 1e9, (double)(shape_bytes(s->shape) - on_device) / 1e9,
-                   (double)left / 1e9, left < 0 ? ": THE SEQUENCE ALONE DOES NOT FIT" : "");
-    cli_bench_int(s->r, "vram_bytes", vram);
-    cli_bench_int(s->r, "device_weight_bytes", on_device);
-    cli_bench_int(s->r, "host_weight_bytes", shape_bytes(s->shape) - on_device);
-    cli_bench_int(s->r, "device_free_bytes", left);
-    cli_bench_int(s->r, "expert_layers_on_device", n_on);
-    cli_bench_int(s->r, "expert_layers", n_moe);
-    json_object_set_new(s->r, "placement", where);
-    return ERR_OK;
-}
-
 static bool tick(void *ctx, uint64_t done, uint64_t total)
 {
     (void)ctx;
@@ -203,7 +129,7 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
         return list_shapes(b);
     if (shape_open(&s.shape, b->o->shape, b->o->mix, e))
         return e->code;
-    code = plan(&s, e);
+    code = look(&s, e);
     if (code == ERR_OK) {
         s.ctx_tokens = b->o->ctx_tokens > 0 ? b->o->ctx_tokens : 8192;
         s.memory_bytes = s.t.state_bytes + (int64_t)((double)s.t.kv_floats * cli_bench_kv_bytes(b) *
@@ -213,7 +139,7 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
         s.r = cli_bench_record("synth", what, "weight_bytes", "lower");
         cli_bench_real(s.r, "noise", 0);
         describe(&s);
-        if (b->o->vram != NULL)
+        if (b->o->fit.vram != NULL)
             code = place(&s, e);
     }
     if (code == ERR_OK && b->o->write != NULL) {

@@ -369,11 +369,11 @@ static enum err_code ask(struct tasks *ts, struct err *e)
             ctx = ts->v[i].prompt.n + o->predict_max;
     if (parallel > total)
         parallel = (int)total;
-    if (cli_bench_run(&run, ts->b, ctx, parallel,
-                      o->chunk > parallel ? o->chunk
-                      : parallel > 256    ? parallel
-                                          : 256,
-                      e))
+    const struct run_opts ro = {.ctx_tokens = ctx, .n_seq = parallel,
+                                .rows_max = o->chunk > parallel ? o->chunk
+                                            : parallel > 256    ? parallel
+                                                                : 256};
+    if (cli_bench_run(&run, ts->b, ro, e))
         return e->code;
     code = eval_answer_all(run, parallel, &a, ts->left, &progress, e);
     run_close(run);

@@ -340,6 +340,24 @@ enum err_code io_out_write(struct io_out *o, const void *data, size_t n, struct 
     return rc;
 }
 
+enum err_code io_out_skip(struct io_out *o, uint64_t n, struct err *e)
+{
+    enum err_code rc = check_whole(o, e);
+    if (rc == ERR_OK) {
+        rc = flush(o, e);
+    }
+    if (rc != ERR_OK) {
+        return rc;
+    }
+    off_t end = (off_t)(o->pos + n);
+    if (ftruncate(o->fd, end) != 0 || lseek(o->fd, end, SEEK_SET) != end) {
+        o->failed = true;
+        return err_errno(e, ERR_IO, errno, "%s: cannot make it longer", o->path);
+    }
+    o->pos += n;
+    return ERR_OK;
+}
+
 enum err_code io_out_patch(struct io_out *o, uint64_t offset, const void *data, size_t n,
                            struct err *e)
 {

@@ -27,6 +27,8 @@ MUST_CHECK enum err_code io_write_all(int fd, const void *data, size_t n, struct
 struct io_out;
 MUST_CHECK enum err_code io_out_open(struct io_out **out, const char *path, struct err *e);
 MUST_CHECK enum err_code io_out_write(struct io_out *o, const void *data, size_t n, struct err *e);
+/* n zeros that take no room where the file system knows holes. */
+MUST_CHECK enum err_code io_out_skip(struct io_out *o, uint64_t n, struct err *e);
 /* Overwrites earlier bytes: offset + n must be within what was written. */
 MUST_CHECK enum err_code io_out_patch(struct io_out *o, uint64_t offset, const void *data, size_t n,
                                       struct err *e);

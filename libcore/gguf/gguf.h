@@ -123,6 +123,7 @@ MUST_CHECK enum err_code gguf_write_kv(struct gguf_writer *w, const struct gguf_
                                        struct err *e);
 MUST_CHECK enum err_code gguf_write_tensor(struct gguf_writer *w, struct str name, int type,
                                            int n_dims, const int64_t *ne, struct err *e);
+/* data NULL: n zeros, a hole in the file. */
 MUST_CHECK enum err_code gguf_write_data(struct gguf_writer *w, const void *data, size_t n,
                                          struct err *e);
 /* Ends it, also on failure. */

@@ -48,6 +48,15 @@ static enum err_code put(struct gguf_writer *w, const void *p, size_t n, struct 
     return code;
 }
 
+static enum err_code skip(struct gguf_writer *w, size_t n, struct err *e)
+{
+    enum err_code code = io_out_skip(w->o, n, e);
+
+    if (code)
+        w->failed = true;
+    return code;
+}
+
 static enum err_code put_u32(struct gguf_writer *w, uint32_t v, struct err *e)
 {
     unsigned char b[4];
@@ -381,8 +390,8 @@ enum err_code gguf_write_data(struct gguf_writer *w, const void *data, size_t n,
         }
         size_bytes = w->tensors.v[w->at].size_bytes;
         part = n < size_bytes - w->at_done ? n : (size_t)(size_bytes - w->at_done);
-        code = put(w, p, part, e);
-        p += part;
+        code = p == NULL ? skip(w, part, e) : put(w, p, part, e);
+        p = p == NULL ? NULL : p + part;
         n -= part;
         w->at_done += part;
         if (code == ERR_OK && w->at_done == size_bytes) {

@@ -224,6 +224,13 @@ const struct model_weights *model_weights(const struct model *m)
     return &m->bytes;
 }
 
+int64_t model_device_used(const struct model *m)
+{
+    struct dev_memory mem = dev_memory(m->dev);
+
+    return mem.free_bytes < 0 ? -1 : mem.total_bytes - mem.free_bytes;
+}
+
 int model_n_expert(const struct model *m)
 {
     return m->plan.moe.n_expert;

@@ -54,6 +54,8 @@ struct model_weights {
     int64_t device[MODEL_N_CLASSES], host[MODEL_N_CLASSES];
 };
 const struct model_weights *model_weights(const struct model *m);
+/* Of the device's memory, what is taken now, by whomever; -1: not known. */
+int64_t model_device_used(const struct model *m);
 
 /* How often each routed expert was used since open, [n_layer][n_expert]; count_uses must have been set. */
 int  model_n_expert(const struct model *m); /* 0: none are routed */

@@ -39,7 +39,6 @@ int64_t shape_bytes(const struct shape *s); /* of all tensors */
 /* A GGUF file. progress gets bytes. */
 MUST_CHECK enum err_code shape_write(const struct shape *s, const char *path, uint64_t seed,
                                      const struct progress *progress, struct err *e);
-/* The metadata and the names, with tensors of one column: enough to plan, not to run. */
-MUST_CHECK enum err_code shape_write_skeleton(const struct shape *s, const char *path,
-                                              struct err *e);
+/* The same with holes for weights: a file of the same size that takes next to no room, enough to plan. */
+MUST_CHECK enum err_code shape_write_holes(const struct shape *s, const char *path, struct err *e);
 #endif

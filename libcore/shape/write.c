@@ -248,52 +248,46 @@ static enum err_code write_weights(struct filler *f, const struct shape *s, stru
     return ERR_OK;
 }
 
+static enum err_code write_holes(struct filler *f, const struct shape *s, struct err *e)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (gguf_write_data(f->w, NULL, (size_t)s->tensor[i].size_bytes, e))
+            return e->code;
+    return ERR_OK;
+}
+
+static enum err_code write_file(struct filler *f, const struct shape *s, const char *path, bool holes, struct err *e)
+{
+    enum err_code code;
+
+    if (gguf_write_open(&f->w, path, e))
+        return e->code;
+    code = put_keys(f->w, &s->row, e);
+    for (size_t i = 0; code == ERR_OK && i < s->n; i++)
+        code = gguf_write_tensor(f->w, str_of(s->tensor[i].name), s->tensor[i].type,
+                                 s->tensor[i].n_dims, s->tensor[i].ne, e);
+    if (code == ERR_OK)
+        code = holes ? write_holes(f, s, e) : write_weights(f, s, e);
+    if (code == ERR_OK)
+        return gguf_write_commit(f->w, e);
+    gguf_write_abort(f->w);
+    return code;
+}
+
 enum err_code shape_write(const struct shape *s, const char *path, uint64_t seed,
                           const struct progress *progress, struct err *e)
 {
     struct filler f = {.seed = seed, .total = shape_bytes(s), .progress = progress};
-    enum err_code code;
+    enum err_code code = write_file(&f, s, path, false, e);
 
-    if (gguf_write_open(&f.w, path, e))
-        return e->code;
-    code = put_keys(f.w, &s->row, e);
-    for (size_t i = 0; code == ERR_OK && i < s->n; i++)
-        code = gguf_write_tensor(f.w, str_of(s->tensor[i].name), s->tensor[i].type,
-                                 s->tensor[i].n_dims, s->tensor[i].ne, e);
-    if (code == ERR_OK)
-        code = write_weights(&f, s, e);
     for (int i = 0; i < f.n_stocks; i++)
         free(f.stock[i].rows);
-    if (code == ERR_OK)
-        return gguf_write_commit(f.w, e);
-    gguf_write_abort(f.w);
     return code;
 }
 
-enum err_code shape_write_skeleton(const struct shape *s, const char *path, struct err *e)
+enum err_code shape_write_holes(const struct shape *s, const char *path, struct err *e)
 {
-    static const char zeros[4096];
-    struct gguf_writer *w;
-    enum err_code code;
+    struct filler f = {0};
 
-    if (gguf_write_open(&w, path, e))
-        return e->code;
-    code = put_keys(w, &s->row, e);
-    for (size_t i = 0; code == ERR_OK && i < s->n; i++) {
-        int64_t ne[2] = {1, i == 0 ? s->tensor[i].ne[1]
-                                   : 1}; /* the first is the embedding: rows count */
-
-        code = gguf_write_tensor(w, str_of(s->tensor[i].name), QUANT_i8, 2, ne, e);
-    }
-    for (size_t i = 0; code == ERR_OK && i < s->n; i++)
-        for (int64_t left = i == 0 ? s->tensor[i].ne[1] : 1; code == ERR_OK && left > 0;) {
-            int64_t n = left < (int64_t)sizeof zeros ? left : (int64_t)sizeof zeros;
-
-            code = gguf_write_data(w, zeros, (size_t)n, e);
-            left -= n;
-        }
-    if (code == ERR_OK)
-        return gguf_write_commit(w, e);
-    gguf_write_abort(w);
-    return code;
+    return write_file(&f, s, path, true, e);
 }

@@ -77,9 +77,13 @@ brief() # a speed run of a moment
     done < out
     chimere-bench synth --shape qwen3.6-35b-a3b --mix ramp --vram 8G > small
     chimere-bench synth --shape qwen3.6-35b-a3b --mix ramp --vram 80G > large
-    jq -es '.[0].expert_layers_on_device < 40 and .[0].placement.attention == "device"
-        and .[1].expert_layers_on_device == 40 and .[1].placement.embedding == "host"
-        and .[0].device_weight_bytes + .[0].host_weight_bytes == .[0].weight_bytes' small large
+    jq -es 'all(.[]; .plan as $p | $p.total_bytes <= $p.budget_bytes and ($p.layers | length) == 40
+            and $p.total_bytes == $p.fixed_bytes + $p.device_weight_bytes + $p.kv_bytes + $p.state_bytes
+                + $p.logits_bytes + $p.scratch_bytes
+            and ($p.device_weight_bytes + $p.host_weight_bytes - .weight_bytes | fabs) < 0.001 * .weight_bytes)
+        and ([.[0].plan.layers[].device_experts] | add) < 40 * 256
+        and all(.[1].plan.layers[]; .device_experts == 256)' small large
+    refuses 1 "too little" chimere-bench synth --shape qwen3.6-35b-a3b --mix ramp --vram 1G
     jq -e '.n_params > 34600000000 and .n_params < 34700000000' small
     chimere-bench synth --shape qwen3.6-35b-a3b --mix ramp --ctx 64k | jq -e '.sequence_bytes > 2600000000'
 }

@@ -265,6 +265,31 @@ static void test_out_sizes(void **state)
     unlink(path);
 }
 
+/* Zeros between bytes and at the end, without a byte written for them. */
+static void test_out_skip(void **state)
+{
+    (void)state;
+    enum { HOLE = 300000 };
+    char path[512];
+    struct err e;
+    struct io_map m;
+    struct io_out *o = out_open(in_dir(path, "f"));
+    assert_int_equal(io_out_write(o, "ab", 2, &e), ERR_OK);
+    assert_int_equal(io_out_skip(o, HOLE, &e), ERR_OK);
+    assert_int_equal(io_out_pos(o), HOLE + 2);
+    assert_int_equal(io_out_write(o, "cd", 2, &e), ERR_OK);
+    assert_int_equal(io_out_skip(o, 5, &e), ERR_OK);
+    assert_int_equal(io_out_commit(o, &e), ERR_OK);
+    assert_int_equal(io_map_open(&m, path, &e), ERR_OK);
+    assert_int_equal(m.size, HOLE + 9);
+    for (size_t i = 0; i < m.size; i++) {
+        const char want = i < 2 ? "ab"[i] : i == HOLE + 2 ? 'c' : i == HOLE + 3 ? 'd' : '\0';
+        assert_int_equal(m.data[i], want);
+    }
+    io_map_close(&m);
+    unlink(path);
+}
+
 static void test_out_two(void **state)
 {
     (void)state;
