@@ -468,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_write_all),
         WITH_DIR(test_out),
         WITH_DIR(test_out_sizes),
+        WITH_DIR(test_out_skip),
         WITH_DIR(test_out_keeps_cwd),
         WITH_DIR(test_out_targets),
         WITH_DIR(test_out_read_only_dir),
