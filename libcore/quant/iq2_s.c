@@ -47,16 +47,26 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
 #if defined(__x86_64__)
 TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq2_s *b)
 {
-    const uint16_t *grid = quant_iq2s_grid;
+    const uint64_t *grid = quant_iq2s_bytes;
+    const __m256i   spread = _mm256_setr_epi64x((int64_t)0x8000800080008000, (int64_t)0x8001800180018001,
+                                              (int64_t)0x8002800280028002, (int64_t)0x8003800380038003);
+    const __m256i   up = _mm256_set1_epi64x(0x0001000400100040);
+    uint16_t        at[32];
 
+    for (int k = 0; k < 32; k += 16) { /* 2 bits of qh for each code, moved to bits 6 and 7, then to 8 and 9 */
+        int32_t four;
+
+        memcpy(&four, b->qh + k / 4, sizeof(four));
+        __m256i h = _mm256_mullo_epi16(_mm256_shuffle_epi8(_mm256_set1_epi32(four), spread), up);
+
+        h = _mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(192)), 2);
+        h = _mm256_or_si256(h, _mm256_cvtepu8_epi16(x86_load16(b->qs + k)));
+        _mm256_storeu_si256((void *)(at + k), h);
+    }
     for (int g = 0; g < 8; g++) {
-        const uint8_t *q = b->qs + 4 * g;
-        unsigned       h = b->qh[g];
+        const uint16_t *q = at + 4 * g;
 
-        x86_octets(v + 32 * g,
-                   iq_pack(grid[q[0] | (h << 8 & 768)], grid[q[1] | (h << 6 & 768)],
-                           grid[q[2] | (h << 4 & 768)], grid[q[3] | (h << 2 & 768)]),
-                   b->signs + 4 * g);
+        x86_octets(v + 32 * g, grid + q[0], grid + q[1], grid + q[2], grid + q[3], b->signs + 4 * g);
     }
 }
 

@@ -55,14 +55,17 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
 #if defined(__x86_64__)
 TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq2_xxs *b)
 {
-    const uint16_t *grid = quant_iq2xxs_grid;
+    const uint64_t *grid = quant_iq2xxs_bytes;
     uint8_t         signs[32];
 
-    x86_signs_28(signs, b->qs + 4, 8);
+    __m256 lo = _mm256_loadu_ps((const void *)b->qs), hi = _mm256_loadu_ps((const void *)(b->qs + 32));
+    __m256i odd = _mm256_castps_si256(_mm256_shuffle_ps(lo, hi, 0xdd)); /* every other number */
+
+    x86_signs_28(signs, _mm256_permute4x64_epi64(odd, 0xd8));
     for (int g = 0; g < 8; g++) {
         const uint8_t *q = b->qs + 8 * g;
 
-        x86_octets(v + 32 * g, iq_pack(grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]]), signs + 4 * g);
+        x86_octets(v + 32 * g, grid + q[0], grid + q[1], grid + q[2], grid + q[3], signs + 4 * g);
     }
 }
 

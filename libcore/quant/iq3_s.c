@@ -63,42 +63,46 @@ TARGET_AVX2 static inline void scales(float scale[8], const struct quant_iq3_s *
                                           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s))));
 }
 
-/* The entries of 4 codes, whose bits 8 are the low bits of h. */
-static inline uint64_t four_entries(const uint8_t *q, unsigned h)
+TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq3_s *b)
 {
-    const uint16_t *grid = quant_iq3s_grid;
+    const uint32_t *grid = quant_iq3s_bytes;
+    const __m256i   spread = _mm256_setr_epi64x((int64_t)0x8000800080008000, (int64_t)0x8000800080008000,
+                                              (int64_t)0x8001800180018001, (int64_t)0x8001800180018001);
+    const __m256i   up = _mm256_setr_epi16(128, 64, 32, 16, 8, 4, 2, 1, 128, 64, 32, 16, 8, 4, 2, 1);
+    uint16_t        at[64];
 
-    return iq_pack(grid[q[0] | (h << 8 & 256)], grid[q[1] | (h << 7 & 256)],
-                   grid[q[2] | (h << 6 & 256)], grid[q[3] | (h << 5 & 256)]);
-}
+    for (int k = 0; k < 64; k += 16) { /* a bit of qh for each code, moved to bit 7, then to 8 */
+        int16_t two;
 
-/* 16 odd magnitudes from their digits, with signs. */
-TARGET_AVX2 static inline __m128i odd(__m128i digits, unsigned signs)
-{
-    digits = _mm_add_epi8(digits, digits);
-    return x86_negate(_mm_add_epi8(digits, _mm_set1_epi8(1)), signs);
+        memcpy(&two, b->qh + k / 8, sizeof(two));
+        __m256i h = _mm256_mullo_epi16(_mm256_shuffle_epi8(_mm256_set1_epi16(two), spread), up);
+
+        h = _mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(128)), 1);
+        h = _mm256_or_si256(h, _mm256_cvtepu8_epi16(x86_load16(b->qs + k)));
+        _mm256_storeu_si256((void *)(at + k), h);
+    }
+    for (int g = 0; g < 8; g++) {
+        const uint16_t *q = at + 8 * g;
+        const uint32_t  e[8] = { grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]],
+                                 grid[q[4]], grid[q[5]], grid[q[6]], grid[q[7]] };
+
+        x86_quads(v + 32 * g, e, b->signs + 4 * g);
+    }
 }
 
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_iq3_s *b = row;
+    struct x86_block          u;
 
-    for (int64_t i = 0; i < n / 256; i++, b++) {
-        float    scale[8];
-        uint32_t signs[8];
+    for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
+        float scale[8];
 
         scales(scale, b);
-        memcpy(signs, b->signs, sizeof(signs));
-        for (int g = 0; g < 8; g++, y += 32) {
-            uint64_t e0 = four_entries(b->qs + 8 * g, b->qh[g]);
-            uint64_t e1 = four_entries(b->qs + 8 * g + 4, b->qh[g] >> 4u);
-            __m128i  v = _mm_set_epi64x((int64_t)e1, (int64_t)e0);
-            __m128i  lo = x86_low(v), hi = x86_high(v);
-            __m256   s = _mm256_broadcast_ss(scale + g);
-
-            x86_scale(y, odd(_mm_unpacklo_epi8(lo, hi), signs[g]), s);
-            x86_scale(y + 16, odd(_mm_unpackhi_epi8(lo, hi), signs[g] >> 16), s);
-        }
+        codes(u.v, b);
+        for (int g = 0; g < 16; g++)
+            u.scale[g] = scale[g / 2];
+        x86_block_avx2(y, u.v, u.scale);
     }
 }
 
@@ -178,22 +182,8 @@ TARGET_AVX2 static inline __m128i odd_scales(const struct quant_iq3_s *b)
 
 TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_iq3_s *b)
 {
-    const __m128i one = _mm_set1_epi8(1);
-
     x86_whole_scales(t->s, odd_scales(b));
-    for (int g = 0; g < 8; g++) {
-        uint64_t e0 = four_entries(b->qs + 8 * g, b->qh[g]);
-        uint64_t e1 = four_entries(b->qs + 8 * g + 4, b->qh[g] >> 4u);
-        __m128i  v = _mm_set_epi64x((int64_t)e1, (int64_t)e0);
-        __m128i  lo = x86_low(v), hi = x86_high(v);
-
-        lo = _mm_add_epi8(_mm_add_epi8(lo, lo), one);
-        hi = _mm_add_epi8(_mm_add_epi8(hi, hi), one);
-        __m256i all = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(lo, hi)),
-                                              _mm_unpackhi_epi8(lo, hi), 1);
-
-        x86_store32(t->v + 32 * g, x86_negate_32(all, b->signs + 4 * g));
-    }
+    codes(t->v, b);
     return _cvtsh_ss(b->d);
 }
 

@@ -66,21 +66,16 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
 #if defined(__x86_64__)
 TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq3_xxs *b)
 {
-    const uint16_t *grid = quant_iq3xxs_grid;
-    const __m128i   value = _mm_setr_epi8(4, 12, 20, 28, 36, 44, 52, 62, 0, 0, 0, 0, 0, 0, 0, 0);
+    const uint32_t *grid = quant_iq3xxs_bytes;
     uint8_t         signs[32];
 
-    x86_signs_28(signs, b->aux, 4);
+    x86_signs_28(signs, x86_load32(b->aux));
     for (int g = 0; g < 8; g++) {
         const uint8_t *q = b->qs + 8 * g;
-        __m128i e = _mm_set_epi64x(
-            (int64_t)iq_pack(grid[q[4]], grid[q[5]], grid[q[6]], grid[q[7]]),
-            (int64_t)iq_pack(grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]]));
-        __m128i lo = _mm_shuffle_epi8(value, x86_low(e)), hi = _mm_shuffle_epi8(value, x86_high(e));
-        __m256i all = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(lo, hi)),
-                                              _mm_unpackhi_epi8(lo, hi), 1);
+        const uint32_t e[8] = { grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]],
+                                grid[q[4]], grid[q[5]], grid[q[6]], grid[q[7]] };
 
-        x86_store32(v + 32 * g, x86_negate_32(all, signs + 4 * g));
+        x86_quads(v + 32 * g, e, signs + 4 * g);
     }
 }
 

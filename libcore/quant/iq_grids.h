@@ -17,6 +17,13 @@ extern const uint16_t quant_iq2s_grid[1024];
 extern const uint16_t quant_iq3xxs_grid[256];
 extern const uint16_t quant_iq3s_grid[512];
 
+/* The entries as magnitudes, a byte each. */
+extern const uint64_t quant_iq2xxs_bytes[256];
+extern const uint64_t quant_iq2xs_bytes[512];
+extern const uint64_t quant_iq2s_bytes[1024];
+extern const uint32_t quant_iq3xxs_bytes[256];
+extern const uint32_t quant_iq3s_bytes[512];
+
 /* Values of codes; the ik formats have a second half, the shifted values. */
 extern const int8_t quant_fp4_values[16]; /* twice the value of a 4-bit float E2M1 */
 extern const int8_t quant_iq4nl_values[16];

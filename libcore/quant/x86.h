@@ -133,14 +133,10 @@ TARGET_AVX2 static inline __m256i x86_signs(__m256i codes)
     return _mm256_or_si256(codes, _mm256_shuffle_epi8(odd, _mm256_and_si256(fold, low)));
 }
 
-/* Four sign codes, the lowest 28 bits of each 32-bit number at aux, stride bytes apart, of 8 groups: as bytes. */
-TARGET_AVX2 static inline void x86_signs_28(uint8_t out[32], const uint8_t *aux, int stride)
+/* Four sign codes, the lowest 28 bits of each of 8 numbers: as bytes. */
+TARGET_AVX2 static inline void x86_signs_28(uint8_t out[32], __m256i v)
 {
-    uint32_t a[8];
-
-    for (int g = 0; g < 8; g++)
-        memcpy(a + g, aux + g * stride, sizeof(*a));
-    __m256i v = _mm256_loadu_si256((const void *)a), seven = _mm256_set1_epi32(127);
+    const __m256i seven = _mm256_set1_epi32(127);
     __m256i b0 = _mm256_and_si256(v, seven), b1 = _mm256_and_si256(_mm256_slli_epi32(v, 1), _mm256_slli_epi32(seven, 8));
     __m256i b2 = _mm256_and_si256(_mm256_slli_epi32(v, 2), _mm256_slli_epi32(seven, 16));
     __m256i b3 = _mm256_and_si256(_mm256_slli_epi32(v, 3), _mm256_slli_epi32(seven, 24));
@@ -149,17 +145,22 @@ TARGET_AVX2 static inline void x86_signs_28(uint8_t out[32], const uint8_t *aux,
     _mm256_storeu_si256((void *)out, x86_signs(v));
 }
 
-/* 32 elements of an iq2 format: four entries of its grid (quant/iq_grids.h), 32 signs. A nibble is
- * two digits; one table knows the magnitude of the first, one of the second. */
-TARGET_AVX2 static inline void x86_octets(int8_t *v, uint64_t entries, const uint8_t signs[4])
+/* 32 elements of an iq2 format: four entries of its code book (quant/iq_grids.h), 4 bytes of signs. */
+TARGET_AVX2 static inline void x86_octets(int8_t *v, const uint64_t *e0, const uint64_t *e1, const uint64_t *e2,
+                                          const uint64_t *e3, const uint8_t *signs)
 {
-    const __m128i first = _mm_setr_epi8(8, 25, 43, 0, 8, 25, 43, 0, 8, 25, 43, 0, 8, 25, 43, 0);
-    const __m128i second = _mm_setr_epi8(8, 8, 8, 8, 25, 25, 25, 25, 43, 43, 43, 43, 0, 0, 0, 0);
-    __m128i       e = _mm_cvtsi64_si128((int64_t)entries);
-    __m128i       nibble = _mm_unpacklo_epi8(x86_low(e), x86_high(e));
-    __m128i       a = _mm_shuffle_epi8(first, nibble), b = _mm_shuffle_epi8(second, nibble);
-    __m256i       all = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(a, b)),
-                                                _mm_unpackhi_epi8(a, b), 1);
+    __m128d lo = _mm_loadh_pd(_mm_load_sd((const void *)e0), (const void *)e1);
+    __m128d hi = _mm_loadh_pd(_mm_load_sd((const void *)e2), (const void *)e3);
+    __m256i all = _mm256_castpd_si256(_mm256_insertf128_pd(_mm256_castpd128_pd256(lo), hi, 1));
+
+    x86_store32(v, x86_negate_32(all, signs));
+}
+
+/* Of an iq3 format: eight entries. */
+TARGET_AVX2 static inline void x86_quads(int8_t *v, const uint32_t e[8], const uint8_t *signs)
+{
+    __m256i all = _mm256_setr_epi32((int)e[0], (int)e[1], (int)e[2], (int)e[3], (int)e[4], (int)e[5], (int)e[6],
+                                    (int)e[7]);
 
     x86_store32(v, x86_negate_32(all, signs));
 }
