@@ -28,10 +28,12 @@ measure_all()
     chimere-bench state --depth 10 --reps 1
 }
 
-# "TYPE key" of each key of the records, those of objects in them too. by_op is keyed by operations.
+# "TYPE key" of each key of the records, those of objects in them too. by_op is keyed by operations; a plan within a
+# record is a thing of its own type.
 printed()
 {
-    jq -r '.type as $t | del(.by_op[]?[]) | if .by_op then .by_op = {"step_ms": 0, "share": 0} else . end
+    jq -r '(if .plan then .plan, (.plan = 0) else . end) | .type as $t | del(.by_op[]?[])
+        | if .by_op then .by_op = {"step_ms": 0, "share": 0} else . end
         | [paths | map(select(type == "string")) | last] | unique[] | select(.) | "\($t) \(.)"' records | sort -u
 }
 
@@ -57,7 +59,7 @@ described()
     # and the reverse, but for what other models and devices have; x_unit is a manner of speaking
     awk 'NR == FNR { have[$0]; key[$2]; type[$1]; next }
         ($1 == "record" && !($2 in key)) || ($1 in type && !($0 in have) && !("record " $2 in have)) { print }' \
-        have all | grep -vE '^record mtp$|^speed (x_.*unit|step_launches)$' > gone || true
+        have all | grep -vE '^record mtp$|^speed (x_.*unit|step_launches|(device_used|planned|budget)_bytes)$' > gone || true
     diff /dev/null gone
 }
 
