@@ -402,6 +402,40 @@ static void expert_ref(const struct op_moe *a, int e, const float *x, double wei
         y[o] += weight * dot_ref(a->down, (int64_t)e * EMBD + o, hid, NULL);
 }
 
+/* Experts of two places, then their sum: the bytes of op_moe(), y; pairs of the other place stay as they are. Uses are
+ * counted. */
+static void moe_split(const struct op_moe *a, struct tensor x, struct tensor y)
+{
+    int64_t pairs = x.ne[1] * a->n_used;
+    struct tensor out = empty_rows(EMBD, pairs), sum = empty_rows(EMBD, x.ne[1]);
+    int32_t slot[2][EXPERTS];
+    uint64_t uses[EXPERTS] = {0};
+    struct op_moe part = *a;
+
+    for (int i = 0; i < EXPERTS; i++) {
+        slot[0][i] = i % 3 == 1 ? i : -1;
+        slot[1][i] = i % 3 == 1 ? -1 : i;
+    }
+    for (int i = 0; i < 2; i++) {
+        part.slot = slot[i];
+        op_moe_pairs(devs[i], out, x, &part);
+        for (int64_t p = 0; i == 0 && p < pairs; p++)
+            assert_true(isnan(((float *)out.data)[p * out.stride]) == (slot[0][a->expert[p]] < 0));
+    }
+    op_moe_sum(devs[1], sum, out, a->weight);
+    same_rows("experts, of two places", sum, y);
+    op_tally(devs[0], uses, EXPERTS, a->expert, pairs);
+    for (int i = 0; i < EXPERTS; i++) {
+        uint64_t n = 0;
+
+        for (int64_t p = 0; p < pairs; p++)
+            n += a->expert[p] == i;
+        assert_int_equal(uses[i], n);
+    }
+    free(out.data);
+    free(sum.data);
+}
+
 static void moe_once(struct op_moe *a, int64_t n, double tol)
 {
     struct tensor x = random_rows(EMBD, n, 1.0f),
@@ -427,6 +461,7 @@ static void moe_once(struct op_moe *a, int64_t n, double tol)
         op_moe(devs[0], slice(y[1], r, 1), slice(x, r, 1), &one);
     }
     same_rows("experts, rows alone", y[0], y[1]);
+    moe_split(a, x, y[0]);
     free(a->weight.data);
     free(x.data);
     free(y[0].data);
