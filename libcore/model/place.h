@@ -12,7 +12,9 @@
 #define MODEL_PLACE_H
 #include "base/base.h"
 
-#define MODEL_HAND_OVER 1.0 /* uses of an expert */
+/* In uses of an expert. Beside an H200 sixteen cores took 29 us for a use (2048 x 512, q4_k), and a layer with
+ * hand-over about as much more than its uses. */
+#define MODEL_HAND_OVER 1.0
 
 struct model_place {
     int     n_layer, n_expert;
