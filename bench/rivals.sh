@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# rivals.sh - the same model file in chimere and in llama.cpp, in turns, side by side.
+# rivals.sh - the same model file in chimere, llama.cpp and ik_llama.cpp, in turns, side by side.
 # usage: rivals.sh [-t THREADS] [-p PROMPT] [-d DEPTHS] [-n TOKENS] [-r ROUNDS] FILE.gguf
-# LLAMA_BENCH and CHIMERE_BENCH name the programs; a rival that is not there is left out.
+# LLAMA_BENCH, IK_LLAMA_BENCH and CHIMERE_BENCH name the programs; a rival that is not there is left out.
+# LLAMA_FLAGS and IK_LLAMA_FLAGS are added to theirs. Depths other than 0 are not asked of ik_llama.cpp.
 set -euo pipefail
 threads=$(nproc) prompt=512 depths=0 tokens=32 rounds=3
 while getopts t:p:d:n:r: o; do
     case $o in
     t) threads=$OPTARG ;; p) prompt=$OPTARG ;; d) depths=$OPTARG ;; n) tokens=$OPTARG ;; r) rounds=$OPTARG ;;
-    *) sed -n '3,5s/^# //p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,6s/^# //p' "$0" >&2; exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
-[ $# -eq 1 ] || { sed -n '3,5s/^# //p' "$0" >&2; exit 2; }
+[ $# -eq 1 ] || { sed -n '3,6s/^# //p' "$0" >&2; exit 2; }
 file=$1
 here=$(cd "$(dirname "$0")/.." && pwd)
 ours=${CHIMERE_BENCH:-$(command -v chimere-bench || echo "$here/bin/chimere-bench")}
-theirs=${LLAMA_BENCH:-$(command -v llama-bench || true)}
+llama=${LLAMA_BENCH:-$(command -v llama-bench || true)}
+ik=${IK_LLAMA_BENCH:-}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
@@ -26,13 +28,20 @@ for _ in $(seq "$rounds"); do
         --tokens "$tokens" --reps 1 --kv f16 |
         jq -r 'if .prompt_tps then "chimere prompt-\(.prompt_tokens) \(.prompt_tps)"
             elif .decode_tps then "chimere decode@\(.depth_tokens) \(.decode_tps)" else empty end' >> "$dir/all"
-    [ -n "$theirs" ] || continue
-    "$theirs" -m "$file" -t "$threads" -p "$prompt" -n 0 -r 1 -o jsonl 2> /dev/null |
-        jq -r '"llama.cpp prompt-\(.n_prompt) \(.avg_ts)"' >> "$dir/all"
-    "$theirs" -m "$file" -t "$threads" -p 0 -n "$tokens" -d "$depths" -r 1 -o jsonl 2> /dev/null |
-        jq -r '"llama.cpp decode@\(.n_depth) \(.avg_ts)"' >> "$dir/all"
+    if [ -n "$llama" ]; then
+        # shellcheck disable=SC2086
+        "$llama" -m "$file" -t "$threads" -p "$prompt" -n "$tokens" -d "$depths" -r 1 ${LLAMA_FLAGS:-} -o json 2> /dev/null |
+            jq -r '.[] | if .n_gen == 0 then (if .n_depth == 0 then "llama.cpp prompt-\(.n_prompt) \(.avg_ts)" else empty end)
+                else "llama.cpp decode@\(.n_depth) \(.avg_ts)" end' >> "$dir/all"
+    fi
+    if [ -n "$ik" ]; then
+        # shellcheck disable=SC2086
+        "$ik" -m "$file" -t "$threads" -p "$prompt" -n "$tokens" -r 1 ${IK_LLAMA_FLAGS:-} -o json 2> /dev/null |
+            jq -r '.[] | if .n_gen == 0 then "ik_llama prompt-\(.n_prompt) \(.avg_ts)"
+                else "ik_llama decode@0 \(.avg_ts)" end' >> "$dir/all"
+    fi
 done
-[ -n "$theirs" ] || echo "llama-bench is not installed: set LLAMA_BENCH" >&2
+[ -n "$llama$ik" ] || echo "llama-bench is not installed: set LLAMA_BENCH" >&2
 echo "$file, $threads threads, median of $rounds rounds [least, most], tokens/s"
 sort -k2,2 -k1,1 -k3,3n "$dir/all" | awk '
     function flush() {

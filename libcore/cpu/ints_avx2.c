@@ -75,22 +75,23 @@ TARGET static inline float fold(const __m256 sum[2])
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
-/* Group g of 32 elements: 8 lanes, half h of them. */
-#define GROUP_X(g, j) \
-    __m256i even##j = LOAD(x##j->q + PLACE(g)), odd##j = LOAD(x##j->q + PLACE(g) + 32);
-#define GROUP_DOT(r, j) \
-    sum[r][j][h] = _mm256_fmadd_ps( \
-        _mm256_mul_ps(f, _mm256_load_ps(x##j->scale + 8 * h)), \
-        _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_madd_epi16(even, even##j), _mm256_madd_epi16(odd, odd##j))), \
-        sum[r][j][h]);
+/* Where weights have a scale for each 32: group g, which 8 lanes have elements of. */
 #define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
-#define GROUP_W(p, g, COLS, r) \
-    { \
-        __m256i even = LOAD((p)->w + PLACE(g)), odd = LOAD((p)->w + PLACE(g) + 32); \
-        __m256  f = _mm256_broadcast_ss((p)->scale + (g)); \
-        COLS(GROUP_DOT, r) \
-    }
-#define GROUP_TILE(COLS, name, n, X) \
+#define ZERO(r, j)     __m256 t##r##j = _mm256_setzero_ps();
+#define GROUP_X(g, j)  even##j = LOAD(x##j->q + PLACE(g)); odd##j = LOAD(x##j->q + PLACE(g) + 32);
+#define GROUP_DOT(r, j) \
+    t##r##j = _mm256_fmadd_ps( \
+        f, _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_madd_epi16(lo, even##j), _mm256_madd_epi16(hi, odd##j))), \
+        t##r##j);
+#define GROUP_W(p, g)  lo = LOAD((p)->w + PLACE(g)); hi = LOAD((p)->w + PLACE(g) + 32); \
+                       f = _mm256_broadcast_ss((p)->scale + (g));
+#define GROUP(COLS, g) \
+    COLS(GROUP_X, g) \
+    GROUP_W(w0, g) COLS(GROUP_DOT, 0) \
+    GROUP_W(w1, g) COLS(GROUP_DOT, 1)
+#define PUT(r, j)      sum[r][j][h] = _mm256_fmadd_ps(_mm256_load_ps(x##j->scale + 8 * h), t##r##j, sum[r][j][h]);
+#define GROUP_REGS(r, j) __m256i even##j, odd##j;
+#define GROUP_TILE(COLS, name, n) \
 TARGET static void name(__m256 sum[2][2][2], const struct quant_ints *const row[2], \
                         const struct quant_acts *const *x, int64_t n_blocks, bool has_min) \
 { \
@@ -101,17 +102,26 @@ TARGET static void name(__m256 sum[2][2][2], const struct quant_ints *const row[
     for (int i = 0; i < 4 * (n); i++) \
         sum[i / 2 / (n)][i / 2 % (n)][i % 2] = _mm256_setzero_ps(); \
     for (int64_t b = 0; b < n_blocks; b++, w0++, w1++) { \
-        for (int g = 0; g < 8; g++) { \
-            int h = g / 2 % 2; \
-            X \
-            GROUP_W(w0, g, COLS, 0) \
-            GROUP_W(w1, g, COLS, 1) \
+        __m256i lo, hi; \
+        __m256  f; \
+        COLS(GROUP_REGS, 0) \
+        { \
+            enum { h = 0 }; \
+            COLS(ZERO, 0) COLS(ZERO, 1) \
+            GROUP(COLS, 0) GROUP(COLS, 1) GROUP(COLS, 4) GROUP(COLS, 5) \
+            COLS(PUT, 0) COLS(PUT, 1) \
+        } \
+        { \
+            enum { h = 1 }; \
+            COLS(ZERO, 0) COLS(ZERO, 1) \
+            GROUP(COLS, 2) GROUP(COLS, 3) GROUP(COLS, 6) GROUP(COLS, 7) \
+            COLS(PUT, 0) COLS(PUT, 1) \
         } \
         COLS(NEXT, 0) \
     } \
 }
-GROUP_TILE(COLS_1, group_tile_2x1, 1, GROUP_X(g, 0))
-GROUP_TILE(COLS_2, group_tile_2x2, 2, GROUP_X(g, 0) GROUP_X(g, 1))
+GROUP_TILE(COLS_1, group_tile_2x1, 1)
+GROUP_TILE(COLS_2, group_tile_2x2, 2)
 
 typedef void tile_fn(__m256 sum[2][2][2], const struct quant_ints *const row[2], const struct quant_acts *const *x,
                      int64_t n_blocks, bool has_min);

@@ -93,13 +93,64 @@ TARGET static float tile_1x1(const struct quant_ints *w, const struct quant_acts
     return _mm512_cvtss_f32(fold_1(sum, sum));
 }
 
+/* Where weights have a scale for each 32: eight lanes are of one group, eight of the one after the next. Two rows
+ * by two vectors, which may be the same. */
+#define GROUP_DOT(r, j) \
+    t##r##j = _mm512_fmadd_ps( \
+        f##r, _mm512_cvtepi32_ps(DP(_mm512_madd_epi16(e##r, xe##j), o##r, xo##j)), t##r##j);
+#define GROUP_SUM(r, j) sum##r##j = _mm512_fmadd_ps(_mm512_load_ps(x##j->scale), t##r##j, sum##r##j);
+#define GROUP_OUT(r, j) \
+    sum##r##j = fold_8_4(sum##r##j, sum##r##j, sum##r##j, sum##r##j); \
+    sum##r##j = fold_2(sum##r##j, sum##r##j); \
+    out[r][j] = _mm512_cvtss_f32(fold_1(sum##r##j, sum##r##j));
+#define ALL_4(F) F(0, 0) F(0, 1) F(1, 0) F(1, 1)
+TARGET static void group_tile(float out[2][2], const struct quant_ints *w0, const struct quant_ints *w1,
+                              const struct quant_acts *x0, const struct quant_acts *x1, int64_t n_blocks)
+{
+    const __m512i two = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2);
+    __m512 sum00 = _mm512_setzero_ps(), sum01 = sum00, sum10 = sum00, sum11 = sum00;
+
+    for (int64_t b = 0; b < n_blocks; b++, w0++, w1++, x0++, x1++) {
+        __m512 t00 = _mm512_setzero_ps(), t01 = t00, t10 = t00, t11 = t00;
+
+        for (int i = 0; i < 256; i += 64) {
+            __m512i at = _mm512_add_epi32(two, _mm512_set1_epi32(i / 128 * 4 + i / 64 % 2));
+            __m512i e0 = _mm512_load_si512(w0->w + i), o0 = _mm512_load_si512(w0->w + i + 32);
+            __m512i e1 = _mm512_load_si512(w1->w + i), o1 = _mm512_load_si512(w1->w + i + 32);
+            __m512i xe0 = _mm512_load_si512(x0->q + i), xo0 = _mm512_load_si512(x0->q + i + 32);
+            __m512i xe1 = _mm512_load_si512(x1->q + i), xo1 = _mm512_load_si512(x1->q + i + 32);
+            __m512  f0 = _mm512_permutexvar_ps(at, _mm512_load_ps(w0->scale));
+            __m512  f1 = _mm512_permutexvar_ps(at, _mm512_load_ps(w1->scale));
+
+            ALL_4(GROUP_DOT)
+        }
+        ALL_4(GROUP_SUM)
+    }
+    ALL_4(GROUP_OUT)
+}
+
+TARGET static void group_dots(float *const *y, int64_t at, const struct cpu_ints_panel *w,
+                              const struct quant_acts *const *x, int nx, int64_t k)
+{
+    for (int i = 0; i < w->n; i += 2)
+        for (int j = 0; j < nx; j += 2) {
+            int   i1 = i + 1 < w->n ? i + 1 : i, j1 = j + 1 < nx ? j + 1 : j;
+            float out[2][2];
+
+            group_tile(out, w->u + i * (k / 256), w->u + i1 * (k / 256), x[j], x[j1], k / 256);
+            for (int r = i; r <= i1; r++)
+                for (int c = j; c <= j1; c++)
+                    y[c][at + r] = out[r - i][c - j];
+        }
+}
+
 TARGET static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *const *x,
                         int nx, int64_t k)
 {
     int i = 0;
 
-    if (w->groups) { /* no faster in these registers: eight lanes share a scale */
-        cpu_ints_avx2.dots(y, at, w, x, nx, k);
+    if (w->groups) {
+        group_dots(y, at, w, x, nx, k);
         return;
     }
     for (; i + 4 <= w->n; i += 4) {

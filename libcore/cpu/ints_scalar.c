@@ -29,15 +29,19 @@ static float group_dot(const struct quant_ints *w, const struct quant_acts *x, i
 {
     float sum[16] = { 0 };
 
-    for (int64_t b = 0; b < k / 256; b++, w++, x++)
-        for (int g = 0; g < 8; g++)
-            for (int i = 32 * g; i < 32 * g + 32; i += 4) {
-                int p = quant_int_place(i), l = p % 32 / 2;
-                int32_t dot = w->w[p] * x->q[p] + w->w[p + 1] * x->q[p + 1] + w->w[p + 32] * x->q[p + 32] +
-                              w->w[p + 33] * x->q[p + 33];
+    for (int64_t b = 0; b < k / 256; b++, w++, x++) {
+        float t[16] = { 0 };
 
-                sum[l] = fmaf(w->scale[g] * x->scale[l], (float)dot, sum[l]);
-            }
+        for (int i = 0; i < 256; i += 4) {
+            int p = quant_int_place(i), l = p % 32 / 2;
+            int32_t d = w->w[p] * x->q[p] + w->w[p + 1] * x->q[p + 1] + w->w[p + 32] * x->q[p + 32] +
+                        w->w[p + 33] * x->q[p + 33];
+
+            t[l] = fmaf(w->scale[i / 32], (float)d, t[l]);
+        }
+        for (int l = 0; l < 16; l++)
+            sum[l] = fmaf(x->scale[l], t[l], sum[l]);
+    }
     for (int half = 8; half > 0; half /= 2)
         for (int l = 0; l < half; l++)
             sum[l] += sum[l + half];

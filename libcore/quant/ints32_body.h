@@ -23,35 +23,38 @@ TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t
         }
 }
 
-TARGET_DOTS static inline __m256 block_avx2(__m256 sum, const BLOCK *b, const int16_t *q, __m256 scale)
+/* One block added to 8 lanes, q: its activations. */
+TARGET_DOTS static inline __m256 block_avx2(__m256 t, const BLOCK *b, const int16_t *q)
 {
     __m256i w[2];
 
     words(w, b);
     w[0] = _mm256_add_epi32(_mm256_madd_epi16(w[0], x86_load32(q)), _mm256_madd_epi16(w[1], x86_load32(q + 32)));
-    return _mm256_fmadd_ps(_mm256_mul_ps(_mm256_set1_ps(scale_32(b)), scale), _mm256_cvtepi32_ps(w[0]), sum);
+    return _mm256_fmadd_ps(_mm256_set1_ps(scale_32(b)), _mm256_cvtepi32_ps(w[0]), t);
 }
 
 TARGET_DOTS static float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n)
 {
     enum { AHEAD = 1024 }; /* bytes: a row is followed by the next, but pages stop the processor */
-    __m256 lo = _mm256_setzero_ps(), hi = lo;
+    __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
 
     for (int64_t i = 0; i < n / 256; i++, b += 8, a++) {
-        __m256 s0 = _mm256_load_ps(a->scale), s1 = _mm256_load_ps(a->scale + 8);
+        __m256 lo = _mm256_setzero_ps(), hi = lo;
 
         for (size_t k = 0; k < 8 * sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)b + AHEAD + k, _MM_HINT_T0);
-        lo = block_avx2(lo, b, a->q + PLACE(0), s0);
-        hi = block_avx2(hi, b + 2, a->q + PLACE(2), s1);
-        lo = block_avx2(lo, b + 1, a->q + PLACE(1), s0);
-        hi = block_avx2(hi, b + 3, a->q + PLACE(3), s1);
-        lo = block_avx2(lo, b + 4, a->q + PLACE(4), s0);
-        hi = block_avx2(hi, b + 6, a->q + PLACE(6), s1);
-        lo = block_avx2(lo, b + 5, a->q + PLACE(5), s0);
-        hi = block_avx2(hi, b + 7, a->q + PLACE(7), s1);
+        lo = block_avx2(lo, b, a->q + PLACE(0));
+        hi = block_avx2(hi, b + 2, a->q + PLACE(2));
+        lo = block_avx2(lo, b + 1, a->q + PLACE(1));
+        hi = block_avx2(hi, b + 3, a->q + PLACE(3));
+        lo = block_avx2(lo, b + 4, a->q + PLACE(4));
+        hi = block_avx2(hi, b + 6, a->q + PLACE(6));
+        lo = block_avx2(lo, b + 5, a->q + PLACE(5));
+        hi = block_avx2(hi, b + 7, a->q + PLACE(7));
+        sum[0] = _mm256_fmadd_ps(_mm256_load_ps(a->scale), lo, sum[0]);
+        sum[1] = _mm256_fmadd_ps(_mm256_load_ps(a->scale + 8), hi, sum[1]);
     }
-    return x86_fold(lo, hi);
+    return x86_fold(sum[0], sum[1]);
 }
 
 TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows,

@@ -118,9 +118,10 @@ float quant_dot(int type, const void *row, const float *x, int64_t n);
  *     sum[j] = fmaf(-min[j], x.sum[j], sum[j])                       (with has_min)
  *     sum[j] = fmaf(scale * x.scale[j], (float)dot[j], sum[j])
  * where dot[j] is the exact integer sum of lane j's products; with a scale for each 32, instead, for each of
- * these 8 groups, ascending, and the lanes j that its elements are in
- *     sum[j] = fmaf(scale[group] * x.scale[j], (float)dot[j], sum[j])
- * where dot[j] is that of lane j's 4 products in the group; then pairwise as above. Rounding moves an
+ * the 4 groups that have elements in lane j, ascending, from t = 0
+ *     t = fmaf(scale[group], (float)dot, t)
+ * where dot is the sum of the lane's 4 products in the group, and then sum[j] = fmaf(x.scale[j], t, sum[j]); then
+ * pairwise as above. Rounding moves an
  * activation by at most max / 65000, max the largest magnitude in its lane. */
 float quant_dot_ints(int type, const void *row, const float *x, int64_t n);
 

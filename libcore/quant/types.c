@@ -138,14 +138,17 @@ static void add_floats(float sum[16], const struct quant_type *t, const void *ro
 /* Products of one block with a scale for each 32. */
 static void add_groups(float sum[16], const struct quant_ints *u, const struct quant_acts *a)
 {
-    for (int g = 0; g < 8; g++)
-        for (int i = 32 * g; i < 32 * g + 32; i += 4) {
-            int     p = quant_int_place(i), j = p % 32 / 2;
-            int32_t dot = u->w[p] * a->q[p] + u->w[p + 1] * a->q[p + 1] + u->w[p + 32] * a->q[p + 32] +
-                          u->w[p + 33] * a->q[p + 33];
+    float t[16] = { 0 };
 
-            sum[j] = fmaf(u->scale[g] * a->scale[j], (float)dot, sum[j]);
-        }
+    for (int i = 0; i < 256; i += 4) {
+        int     p = quant_int_place(i), j = p % 32 / 2;
+        int32_t dot = u->w[p] * a->q[p] + u->w[p + 1] * a->q[p + 1] + u->w[p + 32] * a->q[p + 32] +
+                      u->w[p + 33] * a->q[p + 33];
+
+        t[j] = fmaf(u->scale[i / 32], (float)dot, t[j]);
+    }
+    for (int j = 0; j < 16; j++)
+        sum[j] = fmaf(a->scale[j], t[j], sum[j]);
 }
 
 static void add_ints(float sum[16], const struct quant_type *t, const void *row, const float *x,

@@ -276,8 +276,10 @@ static void activations_are_rounded_as_stated(void **state)
 /* Where a group of 32 has a scale. */
 static void add_groups(float s[16], const struct quant_ints *u, const struct quant_acts *a)
 {
-    for (int g = 0; g < 8; g++)
-        for (int j = 0; j < 16; j++) {
+    for (int j = 0; j < 16; j++) {
+        float t = 0;
+
+        for (int g = 0; g < 8; g++) {
             int  dot = 0;
             bool any = false;
 
@@ -287,8 +289,10 @@ static void add_groups(float s[16], const struct quant_ints *u, const struct qua
                     any = true;
                 }
             if (any)
-                s[j] = fmaf(u->scale[g] * a->scale[j], (float)dot, s[j]);
+                t = fmaf(u->scale[g], (float)dot, t);
         }
+        s[j] = fmaf(a->scale[j], t, s[j]);
+    }
 }
 
 /* The product as quant.h states it, from plain arrays. */
