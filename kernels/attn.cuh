@@ -31,7 +31,7 @@ static __device__ __forceinline__ __half2 half2_at(const uint8_t *p)
     return *(const __half2 *)&u;
 }
 
-/* 8 elements of a stored row from i on; the row has at least i + 8. */
+/* 8 elements of a stored row from i on, a multiple of 8; the row has at least i + 8. */
 template <int TYPE>
 static __device__ __forceinline__ void eight(float v[8], const uint8_t *row, int i)
 {
@@ -41,6 +41,17 @@ static __device__ __forceinline__ void eight(float v[8], const uint8_t *row, int
 #pragma unroll
         for (int j = 0; j < 8; j++)
             v[j] = p[j];
+    } else if (TYPE == QUANT_f16 && ((uintptr_t)row & 15) == 0) {
+        uint4 u = *(const uint4 *)(row + 2 * i);
+        const uint32_t w[4] = { u.x, u.y, u.z, u.w };
+
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float2 two = __half22float2(*(const __half2 *)&w[j]);
+
+            v[2 * j] = two.x;
+            v[2 * j + 1] = two.y;
+        }
     } else if (TYPE == QUANT_f16) {
 #pragma unroll
         for (int j = 0; j < 4; j++) {

@@ -54,28 +54,26 @@ static __device__ __forceinline__ void multiply(float acc[8][8], const float *le
     }
 }
 
-/* Two keys of a thread, CHUNK elements from d on. */
+/* A thread's part of CHUNK elements of all keys from d on: 2 threads a key. */
 template <int TK>
-static __device__ __forceinline__ void read_keys(float v[2][CHUNK], const uint8_t *keys, int64_t bytes, int n, int d)
+static __device__ __forceinline__ void read_keys(float v[4][8], const uint8_t *keys, int64_t bytes, int n, int d)
 {
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        int j = (int)threadIdx.x + h * ROW_THREADS;
+    for (int e = 0; e < 4; e++) {
+        int j = (int)threadIdx.x / 2 + e * (ROW_THREADS / 2);
 
-        if (j < n) {
-            eight<TK>(v[h], keys + j * bytes, d);
-            eight<TK>(v[h] + 8, keys + j * bytes, d + 8);
-        }
+        if (j < n)
+            eight<TK>(v[e], keys + j * bytes, d + (int)threadIdx.x % 2 * 8);
     }
 }
 
-static __device__ __forceinline__ void put_keys(float *to, const float v[2][CHUNK])
+static __device__ __forceinline__ void put_keys(float *to, const float v[4][8])
 {
 #pragma unroll
-    for (int h = 0; h < 2; h++)
+    for (int e = 0; e < 4; e++)
 #pragma unroll
-        for (int d = 0; d < CHUNK; d++)
-            to[d * WIDE + threadIdx.x + h * ROW_THREADS] = v[h][d];
+        for (int d = 0; d < 8; d++)
+            to[(threadIdx.x % 2 * 8 + d) * WIDE + threadIdx.x / 2 + e * (ROW_THREADS / 2)] = v[e][d];
 }
 
 /* A thread's part of CHUNK values from j on: 8 threads a value. */
@@ -184,7 +182,7 @@ __global__ void __launch_bounds__(ROW_THREADS, 2) attend_rows(const __grid_const
         const uint8_t *keys = page + (int64_t)h * OP_KV_PAGE * a.k_bytes;
         const uint8_t *values = page + a.v_at + (int64_t)h * OP_KV_PAGE * a.v_bytes;
         const int most = min(end + 1 - b * OP_KV_PAGE, (int)OP_KV_PAGE);
-        float acc[8][8], m[8], l[8], next[2][CHUNK];
+        float acc[8][8], m[8], l[8], next[4][8];
         int n[8];
 
 #pragma unroll

@@ -28,25 +28,78 @@ size_t cuda_matmul_ws(int64_t k, int64_t n_rows)
     return round_up((size_t)(x_row_bytes(k) * n_rows), 256);
 }
 
-/* One warp a row of weights; TT rows of x at a time. */
-template <int TYPE, int TT>
+/* One warp a row of weights and a row of x. */
+template <int TYPE>
 __global__ void __launch_bounds__(256) plain(const uint8_t *w, int64_t row_bytes, int n_rows, int k, float *y,
-                                             int64_t y_stride, const float *x, int64_t x_stride, int nx)
+                                             int64_t y_stride, const float *x, int64_t x_stride)
 {
-    int row = blockIdx.x * 8 + threadIdx.x / 32, t0 = blockIdx.y * TT, nt = nx - t0 < TT ? nx - t0 : TT;
-    const float *xs[TT];
-    float sum[TT];
+    int row = blockIdx.x * 8 + threadIdx.x / 32;
+    const float *const xs[1] = { x + (int64_t)blockIdx.y * x_stride };
+    float sum[1];
 
     if (row >= n_rows)
         return;
+    plain_times<TYPE, 1>(sum, w + (int64_t)row * row_bytes, k, xs, 1);
+    if ((threadIdx.x & 31) == 0)
+        y[(int64_t)blockIdx.y * y_stride + row] = sum[0];
+}
+
+/* The same for 8 rows of weights and 8 of x a warp, 32 of each a block: values are exchanged as they are folded, half of
+ * them each time. */
+template <int TYPE>
+__global__ void __launch_bounds__(512) plain_many(const uint8_t *w, int64_t row_bytes, int n_rows, int k, float *y,
+                                                  int64_t y_stride, const float *x, int64_t x_stride, int nx)
+{
+    enum { N = 8 };
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    const int r0 = (blockIdx.x * 4 + warp % 4) * N, t0 = (blockIdx.y * 4 + warp / 4) * N;
+    const float *xs[N];
+    const uint8_t *ws[N];
+    float v[N * N];
+
+    if (r0 >= n_rows || t0 >= nx)
+        return;
 #pragma unroll
-    for (int t = 0; t < TT; t++)
-        xs[t] = x + (int64_t)(t0 + (t < nt ? t : 0)) * x_stride;
-    plain_times<TYPE, TT>(sum, w + (int64_t)row * row_bytes, k, xs, nt);
+    for (int i = 0; i < N; i++) {
+        xs[i] = x + (int64_t)min(t0 + i, nx - 1) * x_stride;
+        ws[i] = w + (int64_t)min(r0 + i, n_rows - 1) * row_bytes;
+    }
 #pragma unroll
-    for (int t = 0; t < TT; t++)
-        if (t < nt && (threadIdx.x & 31) == t)
-            y[(int64_t)(t0 + t) * y_stride + row] = sum[t];
+    for (int i = 0; i < N * N; i++)
+        v[i] = 0.0f;
+#pragma unroll 2
+    for (int i = lane; i < k; i += 32) {
+        float a[N], b[N];
+
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            a[j] = plain_at(TYPE, ws[j], i);
+            b[j] = xs[j][i];
+        }
+#pragma unroll
+        for (int j = 0; j < N * N; j++)
+            v[j] = __fmaf_rn(a[j / N], b[j % N], v[j]);
+    }
+    int at = 0;
+#pragma unroll
+    for (int half = 16, left = N * N / 2; half > 0; half /= 2, left /= 2) {
+        bool upper = lane & half;
+
+        at += upper ? left : 0;
+#pragma unroll
+        for (int j = 0; j < left; j++) {
+            float keep = upper ? v[j + left] : v[j], send = upper ? v[j] : v[j + left];
+
+            v[j] = __fadd_rn(keep, __shfl_xor_sync(0xffffffffu, send, half));
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        int r = r0 + (at + j) / N, t = t0 + (at + j) % N;
+
+        if (r < n_rows && t < nx)
+            y[(int64_t)t * y_stride + r] = v[j];
+    }
 }
 
 template <int TYPE>
@@ -58,11 +111,11 @@ static void plain_rows(struct cuda *c, struct tensor w, struct tensor y, struct 
     float *yd = (float *)y.data;
     const float *xd = (const float *)x.data;
 
-    if (nx == 1)
-        LAUNCH(c, (plain<TYPE, 1>), dim3((unsigned)ceil_div(rows, 8), 1), 256, 0, wd, bytes, rows, k, yd, y.stride,
-               xd, x.stride, nx);
+    if (nx <= FEW_ROWS)
+        LAUNCH(c, plain<TYPE>, dim3((unsigned)ceil_div(rows, 8), (unsigned)nx), 256, 0, wd, bytes, rows, k, yd, y.stride,
+               xd, x.stride);
     else
-        LAUNCH(c, (plain<TYPE, 8>), dim3((unsigned)ceil_div(rows, 8), (unsigned)ceil_div(nx, 8)), 256, 0, wd, bytes,
+        LAUNCH(c, plain_many<TYPE>, dim3((unsigned)ceil_div(rows, 32), (unsigned)ceil_div(nx, 32)), 512, 0, wd, bytes,
                rows, k, yd, y.stride, xd, x.stride, nx);
 }
 
@@ -101,7 +154,10 @@ static void tile_jobs(struct cuda *c, struct mv_args *m)
         a.x_bytes = m->x_bytes;
         a.tab = m->tab;
         a.div = 1;
-        cuda_tile(c, &a, ceil_div(a.nx, TILE_COLUMNS));
+        if (a.nx > FEW_ROWS)
+            cuda_tile(c, &a, ceil_div(a.nx, TILE_COLUMNS));
+        else
+            cuda_strip(c, &a, 1);
     }
 }
 
@@ -136,7 +192,7 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
     a.x = c->ws;
     a.x_bytes = x_row_bytes(a.k);
     a.tab = c->tab;
-    if (a.nx > FEW_ROWS)
+    if (a.nx > 1)
         tile_jobs(c, &a);
     else
         cuda_common(c, &a, blocks);

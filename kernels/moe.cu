@@ -2,7 +2,7 @@
 /* moe.cu - mixture of experts. */
 #include "kernels/tile.cuh"
 
-enum { SHARE = 4, GRID_Y = 65535 }; /* pairs of a chunk, where rows are few */
+enum { SHARE = 4, GRID_Y = 65535 }; /* pairs of a chunk, in other formats */
 
 /* The matrix of an expert; -1: it is not here. */
 static __device__ __forceinline__ int matrix_of(const int *slot, int expert)
@@ -150,7 +150,7 @@ static struct space cut(const struct node *v, unsigned char *at)
         return (void *)p;
     };
 
-    s.share = n <= FEW_ROWS || !on_tiles(a) ? (int)SHARE : (int)TILE_COLUMNS;
+    s.share = !on_tiles(a) ? (int)SHARE : n <= FEW_ROWS ? (int)STRIP_COLUMNS : (int)TILE_COLUMNS;
     s.most = (int)(pairs < pairs / s.share + n_expert ? pairs : pairs / s.share + n_expert);
     s.xq = (uint8_t *)take((size_t)(x_row_bytes(a.up.ne[0]) * n));
     s.hq = (uint8_t *)take((size_t)(x_row_bytes(ff) * pairs));
@@ -209,7 +209,15 @@ static struct mv_job matrix(struct tensor w, float *y, int64_t y_stride)
                             w.type, 0 };
 }
 
-/* Many rows: gate, up, activation and rounding at once, then down. */
+static void tiles(struct cuda *c, const struct space *s, const struct node *v, struct tile_args *a)
+{
+    if (v->t[1].ne[1] > FEW_ROWS)
+        cuda_tile(c, a, s->most);
+    else
+        cuda_strip(c, a, s->most);
+}
+
+/* Gate, up, activation and rounding at once, then down. */
 static void moe_tiles(struct cuda *c, const struct space *s, const struct node *v, float *out, int64_t out_stride)
 {
     const struct op_moe &m = v->moe;
@@ -231,17 +239,17 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
         a.out = TILE_ACT_ROUNDED;
         a.act = m.act;
         a.rounded = s->hq;
-        cuda_tile(c, &a, s->most);
+        tiles(c, s, v, &a);
     } else {
         int64_t pairs = v->t[1].ne[1] * m.n_used, ff = m.up.ne[1];
         struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s->hid };
 
         a.n = 1;
         a.job[0] = matrix(m.up, s->hid, ff);
-        cuda_tile(c, &a, s->most);
+        tiles(c, s, v, &a);
         a.job[0] = matrix(m.gate, s->gate, ff);
         a.expert_bytes = m.gate.pitch * quant_row_bytes(m.gate.type, m.gate.ne[0]);
-        cuda_tile(c, &a, s->most);
+        tiles(c, s, v, &a);
         LAUNCH(c, activate, (unsigned)ceil_div(pairs * ff, 256), 256, 0, s->hid, s->gate, pairs * ff, (int)m.act,
                m.expert, m.slot, (int)ff);
         cuda_quantise(c, s->hq, hid);
@@ -254,7 +262,7 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
     a.x = s->hq;
     a.x_bytes = x_row_bytes(a.k);
     a.div = 1;
-    cuda_tile(c, &a, s->most);
+    tiles(c, s, v, &a);
 }
 
 void cuda_moe(struct cuda *c, const struct node *v)
@@ -275,7 +283,7 @@ void cuda_moe(struct cuda *c, const struct node *v)
         s.most = a.n_used;
     if (!is_plain(a.up.type) || (gated && !is_plain(a.gate.type)))
         cuda_quantise(c, s.xq, x);
-    if (x.ne[1] > FEW_ROWS && on_tiles(a)) {
+    if (x.ne[1] > 1 && on_tiles(a)) {
         moe_tiles(c, &s, v, out, out_stride);
     } else {
         if (gated)

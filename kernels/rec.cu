@@ -2,8 +2,9 @@
 /* rec.cu - recurrent layers: causal convolution, and the recurrences token by token.
  *
  * The delta rules and Mamba-2 keep a matrix S of [dim][columns] for each head; columns are independent of each
- * other. Four lanes share a column, each with every fourth of its elements in registers; a sum over elements is
- * four sums in order, then folded. Rows come in small groups through shared memory. */
+ * other. A sum over the elements of a column is eight sums, each over every eighth element in order, which are then
+ * folded: p and p + 4, then 0 and 1, 2 and 3, then those two. Four lanes share a column, two of the sums each, or eight
+ * lanes two columns. */
 #include "kernels/fused.cuh"
 
 /* ---- convolution ---- */
@@ -113,7 +114,7 @@ static __device__ __forceinline__ float scan_step(float *S, float *mem, int64_t 
                                                   const float *k, const float *q, const float *gv, float v, float g,
                                                   float b)
 {
-    float kv = 0.0f, y = 0.0f, d;
+    float kv[2] = { 0.0f, 0.0f }, y[2] = { 0.0f, 0.0f }, d;
     int n = NI > 0 ? NI : (dim + 3) / 4;
 
     if (RULE != SSM2) {
@@ -124,11 +125,11 @@ static __device__ __forceinline__ float scan_step(float *S, float *mem, int64_t 
             if (i < dim) {
                 float s = NI > 0 ? S[ii] : mem[i * pitch];
 
-                kv = __fmaf_rn(s, RULE == KDA ? __fmul_rn(gv[i], k[i]) : k[i], kv);
+                kv[ii & 1] = __fmaf_rn(s, RULE == KDA ? __fmul_rn(gv[i], k[i]) : k[i], kv[ii & 1]);
             }
         }
-        kv = fold4(kv);
-        d = __fmul_rn(b, RULE == KDA ? __fsub_rn(v, kv) : __fsub_rn(v, __fmul_rn(g, kv)));
+        float all = fold4(__fadd_rn(kv[0], kv[1]));
+        d = __fmul_rn(b, RULE == KDA ? __fsub_rn(v, all) : __fsub_rn(v, __fmul_rn(g, all)));
     } else {
         d = __fmul_rn(b, v); /* dt x */
     }
@@ -144,14 +145,14 @@ static __device__ __forceinline__ float scan_step(float *S, float *mem, int64_t 
                 S[ii] = s;
             else
                 mem[i * pitch] = s;
-            y = __fmaf_rn(s, q[i], y);
+            y[ii & 1] = __fmaf_rn(s, q[i], y[ii & 1]);
         }
     }
-    return fold4(y);
+    return fold4(__fadd_rn(y[0], y[1]));
 }
 
-/* grid: columns, head, sequence */
-template <int RULE, int NI>
+/* Any dim; S in memory. grid: columns, head, sequence */
+template <int RULE>
 __global__ void __launch_bounds__(128) scan(const __grid_constant__ scan_args a)
 {
     extern __shared__ float shared[];
@@ -161,13 +162,9 @@ __global__ void __launch_bounds__(128) scan(const __grid_constant__ scan_args a)
     float *ks = shared, *qs = ks + GROUP * dim, *gs = qs + GROUP * dim;
     float *vs = gs + (RULE == KDA ? GROUP * dim : 0), *gb = vs + GROUP * COLS;
     float *mem = a.state + s.slot * a.floats + (int64_t)h * dim * a.cols + (col < a.cols ? col : 0);
-    float S[NI > 0 ? NI : 1];
 
     if (s.n == 0)
         return;
-#pragma unroll
-    for (int ii = 0; ii < NI; ii++)
-        S[ii] = col < a.cols && 4 * ii + part < dim ? mem[(int64_t)(4 * ii + part) * a.cols] : 0.0f;
     for (int t0 = 0; t0 < s.n; t0 += GROUP) {
         int n = s.n - t0 < GROUP ? s.n - t0 : GROUP;
 
@@ -196,8 +193,8 @@ __global__ void __launch_bounds__(128) scan(const __grid_constant__ scan_args a)
         __syncthreads();
         for (int t = 0; t < n; t++) {
             float v = vs[t * COLS + local];
-            float y = scan_step<RULE, NI>(S, mem, a.cols, col < a.cols ? dim : 0, part, ks + t * dim, qs + t * dim,
-                                          gs + t * dim, v, gb[2 * t], gb[2 * t + 1]);
+            float y = scan_step<RULE, 0>(NULL, mem, a.cols, col < a.cols ? dim : 0, part, ks + t * dim, qs + t * dim,
+                                         gs + t * dim, v, gb[2 * t], gb[2 * t + 1]);
 
             if (RULE == SSM2)
                 y = __fmaf_rn(a.d[h], v, y);
@@ -205,10 +202,222 @@ __global__ void __launch_bounds__(128) scan(const __grid_constant__ scan_args a)
                 a.y[(s.row + t0 + t) * a.ys + (int64_t)h * a.cols + col] = y;
         }
     }
+}
+
+/* ---- several rows: eight lanes share two columns, element i = 8 e + p of lane p ---- */
+
+/* A row's elements in shared memory: those of a lane together, the lanes' apart by a number of 16 bytes that is odd. */
+static __host__ __device__ inline int lane_pitch(int dim)
+{
+    return (dim / 8 + 3) / 4 % 2 == 0 ? dim / 8 + 4 : (dim / 8 + 3) / 4 * 4;
+}
+
+template <int NE>
+static __device__ __forceinline__ void lane_elements(float *v, const float *row, int p, int pitch)
+{
 #pragma unroll
-    for (int ii = 0; ii < NI; ii++)
-        if (col < a.cols && 4 * ii + part < dim)
-            mem[(int64_t)(4 * ii + part) * a.cols] = S[ii];
+    for (int e = 0; e < NE; e += 4) {
+        float4 f = *(const float4 *)(row + p * pitch + e);
+
+        v[e] = f.x;
+        v[e + 1] = f.y;
+        v[e + 2] = f.z;
+        v[e + 3] = f.w;
+    }
+}
+
+static __device__ __forceinline__ float fold8(float v)
+{
+    v = __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 4));
+    v = __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 1));
+    return __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 2));
+}
+
+/* Sums of 8 rows and 2 columns, folded together: lane p gets those of row fold_row(p). */
+static __device__ __forceinline__ int fold_row(int p)
+{
+    return (p & 4) | (p & 1) << 1 | (p & 2) >> 1;
+}
+
+static __device__ __forceinline__ void fold_rows(float y[2 * GROUP], int p)
+{
+#pragma unroll
+    for (int left = GROUP; left >= 2; left /= 2) {
+        int bit = left == 8 ? 4 : left == 4 ? 1 : 2;
+        bool upper = p & bit;
+
+#pragma unroll
+        for (int j = 0; j < left; j++) {
+            float keep = upper ? y[j + left] : y[j], send = upper ? y[j] : y[j + left];
+
+            y[j] = __fadd_rn(keep, __shfl_xor_sync(0xffffffffu, send, bit));
+        }
+    }
+}
+
+/* Where a group of rows lies in shared memory. */
+template <int RULE> struct group_space {
+    float *k, *q, *g, *v, *gb;
+    __device__ __forceinline__ group_space(float *at, int row)
+    {
+        k = at;
+        q = k + GROUP * row;
+        g = q + GROUP * row;
+        v = g + (RULE == KDA ? GROUP * row : 0);
+        gb = v + GROUP * COLS;
+    }
+};
+static __host__ __device__ inline int group_floats(int rule, int dim)
+{
+    return GROUP * ((rule == KDA ? 3 : 2) * 8 * lane_pitch(dim) + COLS + 2);
+}
+
+/* A group's inputs on their way to shared memory. */
+template <int RULE, int NE> struct group_inputs {
+    enum { EACH = GROUP * NE * 8 / 128 };
+    float k[EACH], q[EACH], g[RULE == KDA ? (int)EACH : 1], v[2], gb;
+
+    __device__ __forceinline__ void read(const scan_args &a, int64_t row, int n, int h, int hk)
+    {
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            int i = (int)threadIdx.x + 128 * j, t = i / a.dim, e = i % a.dim;
+
+            if (t < n) {
+                k[j] = a.k[(row + t) * a.ks + (int64_t)hk * a.dim + e];
+                q[j] = a.q[(row + t) * a.qs + (int64_t)hk * a.dim + e];
+                if (RULE == KDA)
+                    g[RULE == KDA ? j : 0] = a.g[((row + t) * a.heads + h) * a.dim + e];
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            int i = (int)threadIdx.x + 128 * j, c = (int)blockIdx.x * COLS + i % COLS;
+
+            if (i / COLS < n)
+                v[j] = c < a.cols ? a.v[(row + i / COLS) * a.vs + (int64_t)h * a.cols + c] : 0.0f;
+        }
+        if ((int)threadIdx.x / 2 < n && !(RULE == KDA && threadIdx.x % 2 == 0))
+            gb = (threadIdx.x % 2 == 0 ? a.g : a.b)[(row + threadIdx.x / 2) * a.heads + h];
+    }
+
+    __device__ __forceinline__ void put(const group_space<RULE> &s, int dim, int n)
+    {
+        const int pitch = lane_pitch(dim);
+
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            int i = (int)threadIdx.x + 128 * j, t = i / dim, e = i % dim, at = (t * 8 + e % 8) * pitch + e / 8;
+
+            if (t < n) {
+                s.k[at] = k[j];
+                s.q[at] = q[j];
+                if (RULE == KDA)
+                    s.g[at] = g[RULE == KDA ? j : 0];
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+            if ((int)threadIdx.x + 128 * j < n * COLS)
+                s.v[threadIdx.x + 128 * j] = v[j];
+        if ((int)threadIdx.x / 2 < n)
+            s.gb[threadIdx.x] = RULE == KDA && threadIdx.x % 2 == 0 ? 0.0f : gb;
+    }
+};
+
+/* One row: S of two columns, and the lane's part of y of both. */
+template <int RULE, int NE>
+static __device__ __forceinline__ void scan_row(float S[2][NE], float y[2], const group_space<RULE> &s, int t, int p,
+                                                int local, int pitch)
+{
+    float k[NE], q[NE], g[RULE == KDA ? NE : 1], d[2], kv[2] = { 0.0f, 0.0f };
+    float2 v = *(const float2 *)(s.v + t * COLS + local), gb = *(const float2 *)(s.gb + 2 * t);
+
+    lane_elements<NE>(k, s.k + t * 8 * pitch, p, pitch);
+    lane_elements<NE>(q, s.q + t * 8 * pitch, p, pitch);
+    if (RULE == KDA)
+        lane_elements<RULE == KDA ? NE : 0>(g, s.g + t * 8 * pitch, p, pitch);
+    if (RULE != SSM2) {
+#pragma unroll
+        for (int e = 0; e < NE; e++)
+#pragma unroll
+            for (int c = 0; c < 2; c++)
+                kv[c] = __fmaf_rn(S[c][e], RULE == KDA ? __fmul_rn(g[RULE == KDA ? e : 0], k[e]) : k[e], kv[c]);
+        kv[0] = fold8(kv[0]);
+        kv[1] = fold8(kv[1]);
+    }
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+        float in = c == 0 ? v.x : v.y;
+
+        d[c] = __fmul_rn(gb.y, RULE == SSM2 ? in : RULE == KDA ? __fsub_rn(in, kv[c]) : __fsub_rn(in, __fmul_rn(gb.x, kv[c])));
+        y[c] = 0.0f;
+    }
+#pragma unroll
+    for (int e = 0; e < NE; e++)
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            S[c][e] = __fmaf_rn(k[e], d[c], __fmul_rn(RULE == KDA ? g[RULE == KDA ? e : 0] : gb.x, S[c][e]));
+            y[c] = __fmaf_rn(S[c][e], q[e], y[c]);
+        }
+}
+
+/* grid: columns, head, sequence; dim = 8 NE */
+template <int RULE, int NE>
+__global__ void __launch_bounds__(128) scan_rows(const __grid_constant__ scan_args a)
+{
+    extern __shared__ __align__(16) float shared[];
+    const op_seq &s = a.r.seq[blockIdx.z];
+    const int lane = threadIdx.x & 31, p = lane & 7, local = threadIdx.x / 32 * 8 + lane / 8 * 2, pitch = lane_pitch(8 * NE);
+    const int col = blockIdx.x * COLS + local, h = blockIdx.y, hk = a.each > 0 ? h / a.each : h % a.n_k;
+    float *mem = a.state + s.slot * a.floats + (int64_t)h * a.dim * a.cols + col, S[2][NE];
+    group_inputs<RULE, NE> in;
+
+    if (s.n == 0)
+        return;
+    in.read(a, s.row, min(s.n, (int)GROUP), h, hk);
+#pragma unroll
+    for (int e = 0; e < NE; e++)
+#pragma unroll
+        for (int c = 0; c < 2; c++)
+            S[c][e] = col + c < a.cols ? mem[(int64_t)(8 * e + p) * a.cols + c] : 0.0f;
+    for (int t0 = 0; t0 < s.n; t0 += GROUP) {
+        group_space<RULE> at(shared + t0 / GROUP % 2 * group_floats(RULE, 8 * NE), 8 * pitch);
+        int n = min(s.n - t0, (int)GROUP);
+        float y[2 * GROUP];
+
+        in.put(at, 8 * NE, n);
+        __syncthreads();
+        if (t0 + GROUP < s.n)
+            in.read(a, s.row + t0 + GROUP, min(s.n - t0 - GROUP, (int)GROUP), h, hk);
+        if (n == GROUP) { /* without branches reads go ahead */
+#pragma unroll
+            for (int t = 0; t < GROUP; t++)
+                scan_row<RULE, NE>(S, y + 2 * t, at, t, p, local, pitch);
+        } else {
+#pragma unroll
+            for (int t = 0; t < GROUP; t++) {
+                y[2 * t] = y[2 * t + 1] = 0.0f;
+                if (t < n)
+                    scan_row<RULE, NE>(S, y + 2 * t, at, t, p, local, pitch);
+            }
+        }
+        fold_rows(y, p);
+        int t = fold_row(p);
+#pragma unroll
+        for (int c = 0; c < 2; c++)
+            if (t < n && col + c < a.cols) {
+                if (RULE == SSM2)
+                    y[c] = __fmaf_rn(a.d[h], at.v[t * COLS + local + c], y[c]);
+                a.y[(s.row + t0 + t) * a.ys + (int64_t)h * a.cols + col + c] = y[c];
+            }
+    }
+#pragma unroll
+    for (int e = 0; e < NE; e++)
+#pragma unroll
+        for (int c = 0; c < 2; c++)
+            if (col + c < a.cols)
+                mem[(int64_t)(8 * e + p) * a.cols + c] = S[c][e];
 }
 
 /* Normalised keys and queries, decays and betas of every row: a warp a row and head. */
@@ -264,24 +473,34 @@ __global__ void __launch_bounds__(256) prep(prep_args a)
         a.b[r * a.n_v + h] = sigmoid(a.beta[r * a.bs + h]);
 }
 
+template <int RULE, int NE>
+static void launch_rows(struct cuda *c, const scan_args &a, dim3 grid)
+{
+    size_t smem = 2 * (size_t)group_floats(RULE, 8 * NE) * sizeof(float);
+
+    cuda_fail(c, cudaFuncSetAttribute(scan_rows<RULE, NE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
+              "scan_rows");
+    LAUNCH(c, (scan_rows<RULE, NE>), grid, 128, smem, a);
+}
+
 template <int RULE>
 static void launch_scan(struct cuda *c, const scan_args &a)
 {
     size_t smem = (size_t)GROUP * (size_t)((RULE == KDA ? 3 : 2) * a.dim + COLS + 2) * sizeof(float);
     dim3 grid((unsigned)ceil_div(a.cols, COLS), (unsigned)a.heads, (unsigned)a.r.n_seq);
 
-    if (a.dim <= 32)
-        LAUNCH(c, (scan<RULE, 8>), grid, 128, smem, a);
-    else if (a.dim <= 64)
-        LAUNCH(c, (scan<RULE, 16>), grid, 128, smem, a);
-    else if (a.dim <= 128)
-        LAUNCH(c, (scan<RULE, 32>), grid, 128, smem, a);
-    else if (a.dim <= 256)
-        LAUNCH(c, (scan<RULE, 64>), grid, 128, smem, a);
+    if (a.dim == 32)
+        launch_rows<RULE, 4>(c, a, grid);
+    else if (a.dim == 64)
+        launch_rows<RULE, 8>(c, a, grid);
+    else if (a.dim == 128)
+        launch_rows<RULE, 16>(c, a, grid);
+    else if (a.dim == 256)
+        launch_rows<RULE, 32>(c, a, grid);
     else {
-        cuda_fail(c, cudaFuncSetAttribute(scan<RULE, 0>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
+        cuda_fail(c, cudaFuncSetAttribute(scan<RULE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
                   "scan");
-        LAUNCH(c, (scan<RULE, 0>), grid, 128, smem, a);
+        LAUNCH(c, scan<RULE>, grid, 128, smem, a);
     }
 }
 

@@ -36,11 +36,15 @@ struct tile_args {
 
 /* d: sums of h with two rows of weights, sums of l with them. */
 enum { TILE_COLUMNS = 64, TILE_ROWS = 128 }; /* of a block; a chunk of pairs has no more columns */
-bool cuda_tile_fits(int type);
 /* chunks: how many at most. Fills in job[].block and base. */
 void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks);
 void cuda_tile_k(struct cuda *c, const struct tile_args *a, dim3 grid);
 void cuda_tile_i(struct cuda *c, const struct tile_args *a, dim3 grid);
+/* The same for few columns, FEW_ROWS in all or STRIP_COLUMNS of a chunk (strip.cuh). */
+enum { STRIP_COLUMNS = 8 };
+void cuda_strip(struct cuda *c, struct tile_args *a, int64_t chunks);
+void cuda_strip_k(struct cuda *c, const struct tile_args *a, dim3 grid);
+void cuda_strip_i(struct cuda *c, const struct tile_args *a, dim3 grid);
 
 static __device__ __forceinline__ void mma_unit(int d[4], const uint4 &x, uint32_t w0, uint32_t w1)
 {
@@ -173,56 +177,87 @@ template <int TYPE, int WR, int WT, int MT, int NT> struct tile {
         copy_end();
     }
 
-    /* Unit i of pair j: S += dx V, for the first some of the warp's groups of 8 columns. */
-    static __device__ __forceinline__ void multiply(float S[2 * MT][NT][2], const uint8_t *stage, int j, int i, int some)
-    {
-        const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4;
-        const int r16 = warp / WT * MT, t0 = warp % WT * NT * 8 + g, u = j * 2 + i;
+    /* A lane's part of unit u (of pair j) of the 16 MT rows from 16 r16 on. */
+    struct rows {
         uint4 w[MT];
         float d[2 * MT][2 * DU];
+    };
+    static __device__ __forceinline__ void load_rows(rows &r, const uint8_t *stage, int r16, int u, int j)
+    {
+        const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
 
 #pragma unroll
         for (int m = 0; m < MT; m++)
-            w[m] = *(const uint4 *)(stage + (u * (BM / 16) + r16 + m) * 512 + lane_slot(g, c, j));
+            r.w[m] = *(const uint4 *)(stage + (u * (BM / 16) + r16 + m) * 512 + lane_slot(g, c, j));
 #pragma unroll
         for (int m = 0; m < 2 * MT; m++)
-            load_floats<2 * DU>(d[m], (const float *)(stage + D_AT) + (u * BM + r16 * 16 + m * 8 + 2 * c) * DU);
+            load_floats<2 * DU>(r.d[m], (const float *)(stage + D_AT) + (u * BM + r16 * 16 + m * 8 + 2 * c) * DU);
+    }
+
+    /* Exact sums of a unit with 8 columns; x: the lane's 16 bytes of its column. */
+    struct sums {
+        int q[2 * MT][1 + HALF][4];
+    };
+    static __device__ __forceinline__ void sum_unit(sums &s, const rows &r, const uint4 &x)
+    {
+#pragma unroll
+        for (int m = 0; m < 2 * MT; m++) {
+            const uint4 &w = r.w[m / 2];
+            uint32_t w0 = m % 2 == 0 ? w.x : w.z, w1 = m % 2 == 0 ? w.y : w.w;
+
+            if (HALF) {
+                mma_half(s.q[m][0], x.x, x.y, w0);
+                mma_half(s.q[m][HALF], x.z, x.w, w1);
+            } else {
+                mma_unit(s.q[m][0], x, w0, w1);
+            }
+        }
+    }
+
+    /* S += dx V; sx: the column's sum of q and dx, second: the sum of its second half. */
+    static __device__ __forceinline__ void add_unit(float S[2 * MT][NT][2], int n, const sums &s, const rows &r, float2 sx,
+                                                    float second)
+    {
+        float first = HALF && MIN ? __fsub_rn(sx.x, second) : sx.x;
+
+#pragma unroll
+        for (int m = 0; m < 2 * MT; m++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const float *dm = r.d[m] + e * DU;
+                float v = __fmul_rn(dm[0], whole(s.q[m][0][e], s.q[m][0][e + 2]));
+
+                if (MIN)
+                    v = __fmaf_rn(-dm[1], first, v);
+                if (HALF)
+                    v = __fmaf_rn(dm[HALF * (1 + MIN)], whole(s.q[m][HALF][e], s.q[m][HALF][e + 2]), v);
+                if (HALF && MIN)
+                    v = __fmaf_rn(-dm[DU - 1], second, v);
+                S[m][n][e] = __fmaf_rn(sx.y, v, S[m][n][e]);
+            }
+    }
+
+    /* Unit i of pair j, for the first some of the warp's groups of 8 columns; ALL: every one. The sums of a group are
+     * under way while the floats of the one before are computed. */
+    template <bool ALL>
+    static __device__ __forceinline__ void multiply(float S[2 * MT][NT][2], const uint8_t *stage, int j, int i, int some)
+    {
+        const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, t0 = warp % WT * NT * 8 + lane / 4, u = j * 2 + i;
+        const uint8_t *x = stage + X_AT + (u * BN + t0) * X_UNIT + lane % 4 * 16;
+        const float2 *sx = (const float2 *)(stage + S_AT) + u * BN + t0;
+        sums s[2];
+        rows r;
+
+        load_rows(r, stage, warp / WT * MT, u, j);
+        sum_unit(s[0], r, *(const uint4 *)x);
 #pragma unroll
         for (int n = 0; n < NT; n++) {
-            int t = t0 + n * 8;
-
-            if (n >= some)
+            if (!ALL && n >= some)
                 break;
-            uint4 x = *(const uint4 *)(stage + X_AT + (u * BN + t) * X_UNIT + c * 16);
-            float2 sx = *(const float2 *)(stage + S_AT + (u * BN + t) * 8); /* sum of q, dx */
-            float second = HALF && MIN ? ((const float *)(stage + H_AT))[(j * BN + t) * 2 + i] : 0.0f;
-            float first = HALF && MIN ? __fsub_rn(sx.x, second) : sx.x;
-
-#pragma unroll
-            for (int m = 0; m < 2 * MT; m++) {
-                uint32_t w0 = m % 2 == 0 ? w[m / 2].x : w[m / 2].z, w1 = m % 2 == 0 ? w[m / 2].y : w[m / 2].w;
-                int q[2][4];
-
-                if (HALF) {
-                    mma_half(q[0], x.x, x.y, w0);
-                    mma_half(q[1], x.z, x.w, w1);
-                } else {
-                    mma_unit(q[0], x, w0, w1);
-                }
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    const float *dm = d[m] + e * DU;
-                    float v = __fmul_rn(dm[0], whole(q[0][e], q[0][e + 2]));
-
-                    if (MIN)
-                        v = __fmaf_rn(-dm[1], first, v);
-                    if (HALF)
-                        v = __fmaf_rn(dm[HALF * (1 + MIN)], whole(q[HALF][e], q[HALF][e + 2]), v);
-                    if (HALF && MIN)
-                        v = __fmaf_rn(-dm[DU - 1], second, v);
-                    S[m][n][e] = __fmaf_rn(sx.y, v, S[m][n][e]);
-                }
-            }
+            if (n + 1 < NT)
+                sum_unit(s[(n + 1) % 2], r, *(const uint4 *)(x + (n + 1) * 8 * X_UNIT));
+            add_unit(S, n, s[n % 2], r, sx[n * 8],
+                     HALF && MIN ? ((const float *)(stage + H_AT))[(j * BN + t0 + n * 8) * 2 + i] : 0.0f);
         }
     }
 
@@ -241,6 +276,34 @@ template <int TYPE, int WR, int WT, int MT, int NT> struct tile {
             }
     }
 };
+
+/* The columns of a block: which, how many, whose matrix; false: none. */
+struct span {
+    int     first, cols;
+    int64_t expert;
+};
+static __device__ __forceinline__ bool find_span(const tile_args &a, int chunk, int most, span &s)
+{
+    s.first = chunk * most;
+    s.cols = a.nx - s.first;
+    s.expert = 0;
+    if (a.list == NULL)
+        return true;
+    if (chunk >= *a.n_chunk)
+        return false;
+    const expert_chunk c = a.chunk[chunk];
+    s.first = c.first;
+    s.cols = c.n;
+    s.expert = c.expert;
+    return true;
+}
+
+static __device__ __forceinline__ const struct tables *near_book(uint32_t *to, const struct tables *tab, int at, int bytes)
+{
+    for (int i = threadIdx.x; i < bytes / 4; i += blockDim.x)
+        to[i] = ((const uint32_t *)((const uint8_t *)tab + at))[i];
+    return bytes > 0 ? (const struct tables *)((const uint8_t *)to - at) : tab;
+}
 
 /* Row r of a block that begins at r0. Gate and up take turns, 16 rows each. */
 static __device__ __forceinline__ const uint8_t *weight_row(const tile_args &a, const mv_job *job, bool paired,
@@ -341,34 +404,21 @@ static __global__ void __launch_bounds__(WR * WT * 32, PER_SM) tile_rows(const _
     float4 *total = (float4 *)(smem + T::HEAD) + threadIdx.x; /* a thread's own, THREADS apart */
     uint8_t *stages = smem + T::HEAD + T::TOTALS;
     const int tid = threadIdx.x, units = a.k / 32, pairs = x_pairs(a.k);
-    int first = ((int)blockIdx.y + a.base) * T::BN, cols = a.nx - first, j = 0;
-    int64_t expert = 0;
+    span in;
+    int j = 0;
 
-    if (a.list != NULL) {
-        if ((int)blockIdx.y + a.base >= *a.n_chunk)
-            return;
-        expert_chunk c = a.chunk[blockIdx.y + a.base];
-        first = c.first;
-        cols = c.n;
-        expert = c.expert;
-    }
+    if (!find_span(a, (int)blockIdx.y + a.base, T::BN, in))
+        return;
     if (a.out == TILE_FLOATS)
         while (j + 1 < a.n && (int)blockIdx.x >= a.job[j + 1].block)
             j++;
     const mv_job *job = &a.job[j];
     const bool paired = a.out != TILE_FLOATS && a.n > 1;
     const int r0 = ((int)blockIdx.x - job->block) * (paired ? T::BM / 2 : T::BM);
-    const struct tables *tab = a.tab;
+    const struct tables *tab = near_book((uint32_t *)(smem + T::BN * 12), a.tab, book<TYPE>::AT, book<TYPE>::BYTES);
 
-    if (book<TYPE>::BYTES > 0) {
-        uint32_t *to = (uint32_t *)(smem + T::BN * 12);
-
-        for (int i = tid; i < book<TYPE>::BYTES / 4; i += T::THREADS)
-            to[i] = ((const uint32_t *)((const uint8_t *)a.tab + book<TYPE>::AT))[i];
-        tab = (const struct tables *)(smem + T::BN * 12 - book<TYPE>::AT);
-    }
     for (int i = tid; i < T::BN; i += T::THREADS) {
-        int t = first + (i < cols ? i : 0), p = a.list != NULL ? a.list[t] : t;
+        int t = in.first + (i < in.cols ? i : 0), p = a.list != NULL ? a.list[t] : t;
 
         number[i] = p;
         col[i] = a.x + p / a.div * a.x_bytes;
@@ -378,8 +428,8 @@ static __global__ void __launch_bounds__(WR * WT * 32, PER_SM) tile_rows(const _
     /* neighbours in a warp: pairs first, for whole lines; then rows so that no bank is met twice */
     const int wj = tid % T::KP, wr_ = tid / T::KP;
     const int wr = T::KP == 2 ? (wr_ & ~12) | (wr_ & 4) << 1 | (wr_ & 8) >> 1 : wr_;
-    const uint8_t *row = weight_row(a, job, paired, expert, r0, wr);
-    const int warp = tid / 32, some = (cols + 7) / 8 - warp % WT * NT;
+    const uint8_t *row = weight_row(a, job, paired, in.expert, r0, wr);
+    const int warp = tid / 32, some = (in.cols + 7) / 8 - warp % WT * NT;
     typename wq<TYPE>::raw raw;
     float S[2 * MT][NT][2];
 
@@ -393,7 +443,7 @@ static __global__ void __launch_bounds__(WR * WT * 32, PER_SM) tile_rows(const _
         total[i * T::THREADS] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if (wj < pairs)
         wq<TYPE>::load(raw, row, wj);
-    T::fetch_columns(stages, col, cols, 0, pairs);
+    T::fetch_columns(stages, col, in.cols, 0, pairs);
     for (int p0 = 0, s = 0; p0 < pairs; p0 += T::KP, s ^= 1) {
         uint8_t *stage = stages + s * T::STAGE;
 
@@ -409,21 +459,26 @@ static __global__ void __launch_bounds__(WR * WT * 32, PER_SM) tile_rows(const _
         if (p0 + T::KP < pairs) {
             if (p0 + T::KP + wj < pairs)
                 wq<TYPE>::load(raw, row, p0 + T::KP + wj);
-            T::fetch_columns(stages + (s ^ 1) * T::STAGE, col, cols, p0 + T::KP, pairs);
+            T::fetch_columns(stages + (s ^ 1) * T::STAGE, col, in.cols, p0 + T::KP, pairs);
         }
 #pragma unroll
         for (int q = 0; q < T::KP; q++)
             if (p0 + q < pairs) {
-                T::multiply(S, stage, q, 0, some);
-                T::multiply(S, stage, q, 1, some);
+                if (some >= NT) {
+                    T::template multiply<true>(S, stage, q, 0, some);
+                    T::template multiply<true>(S, stage, q, 1, some);
+                } else {
+                    T::template multiply<false>(S, stage, q, 0, some);
+                    T::template multiply<false>(S, stage, q, 1, some);
+                }
             }
         if (((p0 + T::KP) & 7) == 0 || p0 + T::KP >= pairs)
             T::add_up(S, total);
     }
     if (a.out == TILE_FLOATS)
-        store_floats<T, MT, NT>(job, total, number, cols, r0, warp / WT, warp % WT);
+        store_floats<T, MT, NT>(job, total, number, in.cols, r0, warp / WT, warp % WT);
     else
-        store_act<T, MT, NT>(a, paired, total, number, cols, r0, warp / WT, warp % WT, (float *)stages);
+        store_act<T, MT, NT>(a, paired, total, number, in.cols, r0, warp / WT, warp % WT, (float *)stages);
 }
 
 template <int TYPE>

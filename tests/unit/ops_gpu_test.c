@@ -128,14 +128,14 @@ static void check_product(int type, int64_t k, int64_t n, int64_t rows)
 static void products(void **state)
 {
     static const int64_t ks[] = { 32, 96, 256, 512, 768, 1056, 2048, 4096 };
-    static const int64_t rows[] = { 1, 2, 5, 40 };
+    static const int64_t rows[] = { 1, 2, 3, 7, 8, 9, 15, 16, 17, 33, 64, 65, 130 };
 
     (void)state;
     if (gpu == NULL)
         skip();
     for (int type = 0; type < QUANT_N; type++)
         for (size_t i = 0; i < sizeof ks / sizeof ks[0]; i++)
-            for (size_t j = 0; j < sizeof rows / sizeof rows[0]; j++)
+            for (size_t j = 0; j < sizeof rows / sizeof rows[0]; j += ks[i] > 768 ? 3 : 1)
                 check_product(type, ks[i], i % 2 == 0 ? 37 : 130, rows[j]);
 }
 
@@ -165,7 +165,7 @@ static float *model_logits(const char *path, const char *device, int chunk, cons
 static void check_shape(const char *spec, const char *mix, const char *kv)
 {
     enum { N = 70 };
-    static const int chunks[] = { 1, 3, 16, 64 };
+    static const int chunks[] = { 1, 3, 8, 16, 17, 70 };
     char path[] = "/tmp/chimere-gpu-XXXXXX";
     int32_t ids[N];
     struct shape *s = NULL;
