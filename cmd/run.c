@@ -92,7 +92,7 @@ static const struct opt opts[] = {
     SECTION("Running"),
     INT64('c', "ctx", "tokens", "longest prompt and answer together", &o.ctx_tokens, 1),
     INT32("threads", "n", "default: one for each processor", &o.n_threads, 1, 512),
-    STRING(0, "kv", "k,v", "KV cache: f32, f16, q8_0, q4_0 (default f32)", &o.kv),
+    STRING(0, "kv", "k,v", "KV cache (default f32; on a GPU q8_0,q4_0)", &o.kv),
     INT32("chunk", "n", "prompt tokens in one step (default 512)", &o.chunk, 1, 65536),
     STRING(0, "device", "name", "what computes: cpu (default), cuda, auto", &o.fit.device),
     STRING(0, "vram", "size", "of a GPU's memory (default: what is free)", &o.fit.vram),
@@ -662,11 +662,13 @@ static enum err_code print_start(const struct session *s, struct err *e)
 static void note_machine(const struct session *s)
 {
     const struct model_info *i = model_info(s->model);
+    const char              *k, *v;
 
+    run_kv(s->run, &k, &v);
     cli_note("model    %s: %s, %d layers, %.1f M weights, %.1f MB", s->path, i->arch, i->n_layer,
              (double)i->n_params / 1e6, (double)i->weight_bytes / 1e6);
     cli_note("device   %s, %s kernels, %d threads", i->device, i->simd, i->n_threads);
-    cli_note("memory   context of %" PRId64 " tokens, %.1f MB of state", run_ctx(s->run),
+    cli_note("memory   context of %" PRId64 " tokens, keys and values %s,%s, %.1f MB of state", run_ctx(s->run), k, v,
              (double)run_state_bytes(s->run) / 1e6);
     cli_fit_note(&o.fit);
     cli_note("seed     %" PRId64, o.seed);

@@ -8,6 +8,7 @@
  * second launch merges; with many, attn_rows.cu shares keys and values among them; the arithmetic is the same. */
 #include "kernels/attn.cuh"
 #include "kernels/fused.cuh"
+#include "kernels/hadamard.cuh"
 
 enum { SPLIT_ROWS = 32 };
 
@@ -400,7 +401,7 @@ void cuda_kv_store(struct cuda *c, const struct node *v)
     LAUNCH(c, store, (unsigned)ceil_div(a.total, 128), 128, 0, a);
 }
 
-/* ---- heads of one step: picked apart, normalised, turned, stored; a warp a head ---- */
+/* ---- heads of one step: picked apart, normalised, turned, rotated, stored; a warp a head ---- */
 
 __global__ void __launch_bounds__(32) split_heads(const __grid_constant__ fused_heads f)
 {
@@ -446,6 +447,11 @@ __global__ void __launch_bounds__(32) split_heads(const __grid_constant__ fused_
             *p = __fsub_rn(__fmul_rn(u, cs), __fmul_rn(v, sn));
             *q = __fadd_rn(__fmul_rn(u, sn), __fmul_rn(v, cs));
         }
+        __syncwarp();
+    }
+    if ((query || key) && f.hadamard > 0) {
+        for (int i = 0; i < dim; i += f.hadamard)
+            hadamard_warp(x + i, x + i, f.hadamard);
         __syncwarp();
     }
     if (query) {

@@ -251,6 +251,14 @@ static void op_rope_(void *ctx, struct tensor x, const struct op_rope *a, const 
     cuda_recorded(c);
 }
 
+static void op_hadamard_(void *ctx, struct tensor y, struct tensor x, int64_t dim)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    rec2(c, DEV_OP_hadamard, y, x)->i[0] = (int)dim;
+    cuda_recorded(c);
+}
+
 static void set_kv(struct cuda *c, struct node *v, const struct op_kv *kv, const struct op_rows *r)
 {
     v->kv.type_k = kv->type_k;

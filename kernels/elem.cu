@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* elem.cu - norms, elementwise operations, picks, rotary embedding. */
+#include "kernels/hadamard.cuh"
 #include "kernels/math.cuh"
 
 struct norm_args {
@@ -139,6 +140,59 @@ static void turn(struct cuda *c, const struct node *v)
         LAUNCH(c, rope, (unsigned)ceil_div(a.total, 256), 256, 0, a);
 }
 
+struct hadamard_args {
+    float       *y;
+    const float *x;
+    int64_t      ys, xs, blocks, total; /* blocks of a row; of all */
+    int          n;
+};
+
+/* A warp a block. */
+__global__ void __launch_bounds__(256) hadamard(hadamard_args a)
+{
+    int64_t at = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
+
+    if (at < a.total)
+        hadamard_warp(a.y + at / a.blocks * a.ys + at % a.blocks * a.n, a.x + at / a.blocks * a.xs + at % a.blocks * a.n,
+                      a.n);
+}
+
+/* Blocks narrower than a warp: a thread a block. */
+__global__ void __launch_bounds__(256) hadamard_narrow(hadamard_args a)
+{
+    int64_t at = (int64_t)blockIdx.x * 256 + threadIdx.x;
+    float v[16], s = __fdiv_rn(1.0f, __fsqrt_rn((float)a.n));
+
+    if (at >= a.total)
+        return;
+    const float *x = a.x + at / a.blocks * a.xs + at % a.blocks * a.n;
+    for (int i = 0; i < a.n; i++)
+        v[i] = x[i];
+    for (int half = 1; half < a.n; half *= 2)
+        for (int i = 0; i < a.n; i++)
+            if ((i & half) == 0) {
+                float p = v[i], q = v[i + half];
+
+                v[i] = __fadd_rn(p, q);
+                v[i + half] = __fsub_rn(p, q);
+            }
+    for (int i = 0; i < a.n; i++)
+        a.y[at / a.blocks * a.ys + at % a.blocks * a.n + i] = __fmul_rn(v[i], s);
+}
+
+static void rotate(struct cuda *c, const struct node *v)
+{
+    hadamard_args a = { (float *)v->t[0].data, (const float *)v->t[1].data, v->t[0].stride, v->t[1].stride, 0, 0,
+                        op_hadamard_block(v->i[0]) };
+
+    a.blocks = v->t[1].ne[0] / a.n;
+    a.total = a.blocks * v->t[1].ne[1];
+    if (a.n >= 32)
+        LAUNCH(c, hadamard, (unsigned)ceil_div(a.total, 8), 256, 0, a);
+    else
+        LAUNCH(c, hadamard_narrow, (unsigned)ceil_div(a.total, 256), 256, 0, a);
+}
+
 void cuda_elem(struct cuda *c, const struct node *v)
 {
     const struct tensor &y = v->t[0], &x = v->t[1], &z = v->t[2];
@@ -151,6 +205,7 @@ void cuda_elem(struct cuda *c, const struct node *v)
     case DEV_OP_rms_norm: norm(c, v, false); break;
     case DEV_OP_rms_norm_gated: norm(c, v, true); break;
     case DEV_OP_rope: turn(c, v); break;
+    case DEV_OP_hadamard: rotate(c, v); break;
 #define E(op) case DEV_OP_##op: LAUNCH(c, elem<DEV_OP_##op>, grid, 256, 0, a); break;
     E(add) E(add_gated) E(glu) E(relu2) E(sigmoid_mul) E(mul) E(scale) E(rows_pick) E(heads_pick)
 #undef E

@@ -316,7 +316,7 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     return k + add;
 }
 
-/* Norm, products for queries (and their gates), keys and values, norms and turns of heads, the KV store. */
+/* Norm, products for queries (and their gates), keys and values, norms, turns and rotations of heads, the KV store. */
 static int fuse_heads(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
@@ -355,6 +355,13 @@ static int fuse_heads(struct cuda *c, const struct node *v, int n)
         if (!same(v[k].t[0], qt) || !same(v[k + 1].t[0], kt))
             return 0;
         h.rope = v[k].rope;
+        k += 2;
+    }
+    if (k + 1 < n && v[k].op == DEV_OP_hadamard && v[k + 1].op == DEV_OP_hadamard) {
+        if (!same(v[k].t[0], qt) || !same(v[k].t[1], qt) || !same(v[k + 1].t[0], kt) || !same(v[k + 1].t[1], kt) ||
+            op_hadamard_block(v[k].i[0]) < 32)
+            return 0;
+        h.hadamard = op_hadamard_block(v[k].i[0]);
         k += 2;
     }
     if (k >= n || v[k].op != DEV_OP_kv_store || !same(v[k].t[0], kt) || !same(v[k].t[1], value->t[0]))

@@ -79,6 +79,7 @@ struct fused_heads {
     struct rows    r;
     struct pages   pg;
     int            n_q;
+    int            hadamard;    /* columns of a block; 0: not rotated */
 };
 void cuda_fused_heads(struct cuda *c, const struct fused_heads *f);
 

@@ -66,8 +66,8 @@ MUST_CHECK enum err_code cli_bench_open(struct bench *b, bool with_text, struct 
 void cli_bench_close(struct bench *b);
 /* A run of the model; keys and values as --kv says. */
 MUST_CHECK enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts ro, struct err *e);
-/* "k,v" or one type for both; k and v point into buf. */
-void     cli_bench_split_kv(const char *kv, char buf[64], const char **k, const char **v);
+/* Types of K and V: as --kv says, else the model's default (before it is open: f32); they may point into buf. */
+void     cli_bench_kv(const struct bench *b, char buf[64], const char **k, const char **v);
 void     cli_bench_show(void *bench, const char *line); /* a cli_fit_line: a line of the table */
 double   cli_bench_kv_bytes(const struct bench *b); /* of one element of K or V, the mean of both */
 

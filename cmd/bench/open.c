@@ -125,11 +125,15 @@ void cli_bench_close(struct bench *b)
     b->gguf = NULL;
 }
 
-void cli_bench_split_kv(const char *kv, char buf[64], const char **k, const char **v)
+void cli_bench_kv(const struct bench *b, char buf[64], const char **k, const char **v)
 {
     char *comma;
 
-    snprintf(buf, 64, "%s", kv);
+    if (b->o->kv == NULL && b->model != NULL) {
+        run_kv_default(b->model, k, v);
+        return;
+    }
+    snprintf(buf, 64, "%s", b->o->kv != NULL ? b->o->kv : "f32");
     comma = strchr(buf, ',');
     *k = buf;
     *v = comma ? comma + 1 : buf;
@@ -166,8 +170,7 @@ enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts r
 {
     char kv[64];
 
-    if (b->o->kv != NULL)
-        cli_bench_split_kv(b->o->kv, kv, &ro.kv_k, &ro.kv_v);
+    cli_bench_kv(b, kv, &ro.kv_k, &ro.kv_v);
     if (b->sketch && load(b, &ro, e))
         return e->code;
     return run_open(out, b->model, &ro, e);
@@ -175,12 +178,11 @@ enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts r
 
 double cli_bench_kv_bytes(const struct bench *b)
 {
-    const char *name[2] = {"f32", "f32"};
+    const char *name[2];
     char kv[64];
     double bytes = 0;
 
-    if (b->o->kv != NULL)
-        cli_bench_split_kv(b->o->kv, kv, &name[0], &name[1]);
+    cli_bench_kv(b, kv, &name[0], &name[1]);
     for (int i = 0; i < 2; i++) {
         int type = quant_find_name(str_of(name[i]));
 

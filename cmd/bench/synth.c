@@ -32,7 +32,7 @@ static enum err_code place(struct synth *s, struct err *e)
     b->fit = b->o->fit;
     b->fit.plan = true;
     if (b->o->kv != NULL)
-        cli_bench_split_kv(b->o->kv, kv, &ro.kv_k, &ro.kv_v);
+        cli_bench_kv(b, kv, &ro.kv_k, &ro.kv_v);
     if (cli_fit_make(&b->fit, b->gguf, &mo, &ro, e))
         return e->code;
     cli_fit_text(&b->fit, cli_bench_show, b);

@@ -71,6 +71,7 @@ void   cpu_sigmoid_mul(void *ctx, struct tensor y, struct tensor g);
 void   cpu_rows_pick(void *ctx, struct tensor y, struct tensor x, const int32_t *row);
 void   cpu_heads_pick(void *ctx, struct tensor y, struct tensor x, int64_t dim, int64_t pitch, int64_t first);
 void   cpu_rope(void *ctx, struct tensor x, const struct op_rope *a, const struct op_rows *r);
+void   cpu_hadamard(void *ctx, struct tensor y, struct tensor x, int64_t dim);
 void   cpu_kv_store(void *ctx, struct tensor k, struct tensor v, const struct op_kv *kv,
                     const struct op_rows *r);
 void   cpu_attn(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,

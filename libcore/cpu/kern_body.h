@@ -72,6 +72,27 @@ TARGET static void sigmoid_mul(float *y, const float *g, int64_t n)
     EXP_LOOP(-g[i], y[i] = y[i] / (1.0f + ex))
 }
 
+TARGET static void hadamard(float *y, const float *x, int n)
+{
+    float s = 1.0f / sqrtf((float)n);
+
+    if (y != x)
+        memcpy(y, x, (size_t)n * sizeof *y);
+    for (int half = 1; half < n; half *= 2)
+        for (int i = 0; i < n; i += 2 * half) {
+            float *restrict p = y + i, *restrict q = y + i + half;
+
+            for (int j = 0; j < half; j++) {
+                float a = p[j], b = q[j];
+
+                p[j] = a + b;
+                q[j] = a - b;
+            }
+        }
+    for (int i = 0; i < n; i++)
+        y[i] *= s;
+}
+
 /* n columns of a state of dim_v: the whole head in the specification, what is left over elsewhere. */
 enum { GDN_COLS_MAX = 1024 };
 
@@ -101,5 +122,5 @@ TARGET static void gdn_rest(float *restrict S, float *restrict y, const float *r
     const struct cpu_kernels cpu_kernels_##n = { \
         .name = #n, .dots = dots, .axpy = axpy, .mix = mix, .exp_sub = exp_sub, .softmax = softmax, \
         .scale = scale, .silu = silu, .silu_mul = silu_mul, .sigmoid_mul = sigmoid_mul, .conv = conv, \
-        .gdn_step = gdn_step, \
+        .gdn_step = gdn_step, .hadamard = hadamard, \
     }

@@ -40,6 +40,8 @@ struct cpu_kernels {
      * dim_v <= 1024. g: decay; b: beta. */
     void (*gdn_step)(float *S, float *y, const float *k, const float *q, const float *v, float g, float b,
                      int dim, int dim_v);
+    /* y = H x / sqrt(n), see op_hadamard(); n a power of two; y may be x */
+    void (*hadamard)(float *y, const float *x, int n);
 };
 
 extern const struct cpu_kernels cpu_kernels_scalar, cpu_kernels_avx2, cpu_kernels_avx512;

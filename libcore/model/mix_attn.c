@@ -52,6 +52,10 @@ void model_mix_attn(const struct step *s, int layer, struct tensor y, struct ten
         op_rope(d, q, &rope, s->rows);
         op_rope(d, k, &rope, s->rows);
     }
+    if (op_kv_rotated(kv)) {
+        op_hadamard(d, q, q, a->dim_k);
+        op_hadamard(d, k, k, a->dim_k);
+    }
     op_kv_store(d, k, v, kv, s->rows);
     op_attn(d, o, q, kv, a->scale, s->rows);
     if (a->gated)

@@ -98,6 +98,13 @@ void model_mix_mla(const struct step *s, int layer, struct tensor y, struct tens
         op_heads_pick(d, op_cols(wide, h * key + m->rank, m->dim_rope),
                       op_cols(q, h * part + m->dim_nope, m->dim_rope), m->dim_rope, m->dim_rope, 0);
     }
+    if (op_kv_rotated(kv)) { /* values are the compressed part as it was */
+        struct tensor turned = dev_scratch(d, key, n);
+
+        op_hadamard(d, wide, wide, key);
+        op_hadamard(d, turned, row, key);
+        row = turned;
+    }
     op_kv_store(d, row, low, kv, s->rows);
     op_attn(d, o, wide, kv, p->attn.scale, s->rows);
     for (int h = 0; h < heads; h++)

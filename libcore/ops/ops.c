@@ -461,6 +461,26 @@ void op_rope(struct dev *d, struct tensor x, const struct op_rope *a, const stru
     RUN(rope, x, a, r);
 }
 
+int op_hadamard_block(int64_t dim)
+{
+    int n = 1;
+
+    while (n < 1024 && dim % (2 * (int64_t)n) == 0)
+        n *= 2;
+    return n;
+}
+
+bool op_kv_rotated(const struct op_kv *kv)
+{
+    return quant_types[kv->type_k]->block_elems > 1;
+}
+
+void op_hadamard(struct dev *d, struct tensor y, struct tensor x, int64_t dim)
+{
+    assert(alike(y, x) && dim >= 1 && x.ne[0] % dim == 0);
+    RUN(hadamard, y, x, dim);
+}
+
 void op_kv_store(struct dev *d, struct tensor k, struct tensor v, const struct op_kv *kv,
                  const struct op_rows *r)
 {

@@ -193,6 +193,17 @@ struct op_rope {
 };
 void op_rope(struct dev *d, struct tensor x, const struct op_rope *a, const struct op_rows *r);
 
+/* In each head of dim columns, every block of n = op_hadamard_block(dim) columns is multiplied by the Walsh-Hadamard
+ * matrix / sqrt(n), which spreads what one column has over all of them (as QuaRot: Ashkboos et al. 2024). For
+ * half = 1, 2, 4 .. n / 2: columns i and i + half (i / half even) become their sum and their difference; at the end
+ * each is multiplied by 1 / sqrt(n), rounded to float. y may be x. */
+void op_hadamard(struct dev *d, struct tensor y, struct tensor x, int64_t dim);
+/* The largest power of two that divides dim, at most 1024. */
+int op_hadamard_block(int64_t dim);
+/* Keys of this type are stored rotated by op_hadamard(), and read by queries rotated likewise: products of both are
+ * the same but for rounding, and the error of storing in blocks is smaller. True for types of blocks. */
+bool op_kv_rotated(const struct op_kv *kv);
+
 /* Stores each row's keys and values at its position. k: [n][n_head * dim_k], v: [n][n_head * dim_v]. */
 void op_kv_store(struct dev *d, struct tensor k, struct tensor v, const struct op_kv *kv,
                  const struct op_rows *r);

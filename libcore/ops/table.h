@@ -6,8 +6,8 @@
 
 #define DEV_OPS(X) \
     X(embed) X(matmul) X(rms_norm) X(rms_norm_gated) X(add) X(add_gated) X(glu) X(relu2) X(sigmoid_mul) \
-    X(mul) X(scale) X(rows_pick) X(heads_pick) X(rope) X(kv_store) X(attn) X(conv) X(gdn) X(kda) \
-    X(ssm1) X(ssm2) X(route) X(moe) X(moe_pairs) X(moe_sum) X(hand_out) X(hand_in) X(tally)
+    X(mul) X(scale) X(rows_pick) X(heads_pick) X(rope) X(hadamard) X(kv_store) X(attn) X(conv) X(gdn) \
+    X(kda) X(ssm1) X(ssm2) X(route) X(moe) X(moe_pairs) X(moe_sum) X(hand_out) X(hand_in) X(tally)
 
 enum dev_op {
 #define X(name) DEV_OP_##name,
@@ -35,6 +35,7 @@ struct dev_table {
     void (*heads_pick)(void *c, struct tensor y, struct tensor x, int64_t dim, int64_t pitch,
                        int64_t first);
     void (*rope)(void *c, struct tensor x, const struct op_rope *a, const struct op_rows *r);
+    void (*hadamard)(void *c, struct tensor y, struct tensor x, int64_t dim);
     void (*kv_store)(void *c, struct tensor k, struct tensor v, const struct op_kv *kv,
                      const struct op_rows *r);
     void (*attn)(void *c, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,

@@ -13,10 +13,17 @@
 
 enum { ROWS_DEFAULT = 512, ROWS_MOST = 1 << 16, LOGITS_BYTES = 64 << 20 };
 
-static enum err_code kv_type(int *type, const char *name, struct err *e)
+void run_kv_default(const struct model *m, const char **k, const char **v)
 {
-    const char *want = name == NULL ? "f32" : name;
+    const struct attn_plan *a = &model_plan(m)->attn;
+    bool host = dev_is_host(model_dev(m));
 
+    *k = host ? "f32" : quant_row_bytes(QUANT_q8_0, a->dim_k) >= 0 ? "q8_0" : "f16";
+    *v = host ? "f32" : quant_row_bytes(QUANT_q4_0, a->dim_v) >= 0 ? "q4_0" : "f16";
+}
+
+static enum err_code kv_type(int *type, const char *want, struct err *e)
+{
     *type = quant_find_name(str_of(want));
     if (strcmp(want, "f32") != 0 && strcmp(want, "f16") != 0 && strcmp(want, "q8_0") != 0 &&
         strcmp(want, "q4_0") != 0)
@@ -60,9 +67,11 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
     const struct plan *p = model_plan(m);
     struct state_opts so = { o->ctx_tokens > 0 ? o->ctx_tokens : p->ctx_train, o->n_seq > 0 ? o->n_seq : 1,
                              0, 0, o->undo_tokens };
+    const char *k, *v;
     struct run *r;
 
-    if (kv_type(&so.type_k, o->kv_k, e) || kv_type(&so.type_v, o->kv_v, e))
+    run_kv_default(m, &k, &v);
+    if (kv_type(&so.type_k, o->kv_k != NULL ? o->kv_k : k, e) || kv_type(&so.type_v, o->kv_v != NULL ? o->kv_v : v, e))
         return e->code;
     if (o->rows_max < 0 || o->rows_max > ROWS_MOST)
         return err_set(e, ERR_ARG, "%d rows in a step is not in 1 .. %d", o->rows_max, ROWS_MOST);
@@ -247,6 +256,12 @@ int64_t run_ctx(const struct run *r)
 int run_rows_max(const struct run *r)
 {
     return r->rows_max;
+}
+
+void run_kv(const struct run *r, const char **k, const char **v)
+{
+    *k = quant_types[r->type_k]->name;
+    *v = quant_types[r->type_v]->name;
 }
 
 void run_clear(struct run *r, int seq)

@@ -18,11 +18,15 @@ struct run_opts {
     int         n_seq;      /* sequences, >= 1 (0 means 1) */
     int         rows_max;   /* rows in one step; 0: 512 */
     int         logits_max; /* of them with logits; 0: as many as 64 MB hold, but n_seq at least */
-    const char *kv_k;       /* "f32", "f16", "q8_0", "q4_0"; NULL: f32 */
+    const char *kv_k;       /* "f32", "f16", "q8_0", "q4_0"; NULL: run_kv_default() */
     const char *kv_v;
     int         undo_tokens; /* how many tokens run_undo() can always forget; 0: none on recurrent models */
     int64_t     checkpoint_bytes; /* for snapshots of the recurrent layers, of all sequences; 0: none */
 };
+
+/* Types of keys and values unless others are asked for: f32 where the device's memory is the host's, else q8_0 and
+ * q4_0, or f16 where the elements of a head are no multiple of their blocks. */
+void run_kv_default(const struct model *m, const char **k, const char **v);
 
 struct run_row {
     int32_t token;
@@ -57,6 +61,7 @@ const float *run_logits_last(const struct run *r);
 int64_t run_pos(const struct run *r, int seq);   /* tokens in the sequence */
 int64_t run_ctx(const struct run *r);            /* ctx_tokens in force */
 int     run_rows_max(const struct run *r);
+void    run_kv(const struct run *r, const char **k, const char **v); /* types in force */
 void    run_clear(struct run *r, int seq);       /* forget the sequence */
 /* Forgets the newest n tokens: n <= run_undoable(), which is at least undo_tokens (or all there are), and
  * everything on a model without recurrent layers. What follows has the bytes it would have had. */

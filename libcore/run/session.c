@@ -18,7 +18,8 @@
 #include "state/state.h"
 
 static const char magic[8] = { 'C', 'H', 'I', 'M', 'S', 'T', 'A', 'T' };
-enum { VERSION = 1, LOCK_TRIES = 10 };
+/* In version 1 keys of types of blocks are not rotated (op_kv_rotated()); the rest is the same. */
+enum { VERSION = 2, PLAIN_KEYS = 1, LOCK_TRIES = 10 };
 
 /* ---- numbers: little-endian ---- */
 
@@ -132,7 +133,7 @@ static enum err_code read_header(struct run_session *s, uint64_t size, struct er
         return err_set(e, ERR_FORMAT, "%s: is not a session file", s->path);
     if (size < HEADER_BYTES)
         return bad(s, 0, "the header is cut", e);
-    if (get(in + 8, 4) != VERSION)
+    if (get(in + 8, 4) != VERSION && get(in + 8, 4) != PLAIN_KEYS)
         return err_set(e, ERR_UNSUPPORTED, "%s: a session of version %lu, this program knows %d", s->path,
                        (unsigned long)get(in + 8, 4), VERSION);
     if (get(in + HEADER_BYTES - 8, 8) != io_hash(0, in, HEADER_BYTES - 8) || get(in + 12, 4) != HEADER_BYTES)
@@ -144,6 +145,10 @@ static enum err_code read_header(struct run_session *s, uint64_t size, struct er
                                   get(in + 56, 8), get(in + 64, 8), "", "" };
     memcpy(h->arch, in + 72, ARCH_BYTES - 1);
     memcpy(h->name, in + 72 + ARCH_BYTES, NAME_BYTES - 1);
+    int row = quant_find_id(h->type_k);
+    if (get(in + 8, 4) == PLAIN_KEYS && h->kv_bytes > 0 && row >= 0 && op_kv_rotated(&(struct op_kv){ .type_k = row }))
+        return err_set(e, ERR_UNSUPPORTED, "%s: a session of version %d, which stores keys of type %s in another way",
+                       s->path, PLAIN_KEYS, quant_types[row]->name);
     if (h->kv_bytes > UINT64_MAX / 2 / OP_KV_PAGE)
         return bad(s, 48, "impossible bytes of a position", e);
     s->check = get(in + HEADER_BYTES - 8, 8);

@@ -189,6 +189,53 @@ static void test_rope(void **state)
     }
 }
 
+/* Against the matrix itself: entry (i, j) is -1 to the number of bits that i and j share. */
+static void hadamard_once(int dim, int heads, int64_t n)
+{
+    int64_t width = (int64_t)dim * heads;
+    int size = op_hadamard_block(dim);
+    struct tensor x = random_rows(width, n, 3.0f), y = empty_rows(width, n), y2 = copy_rows(x);
+    double *ref = need((size_t)(width * n) * sizeof *ref);
+
+    assert_true(dim % size == 0 && (size == 1024 || dim / size % 2 == 1));
+    for (int64_t i = 0; i < width * n; i++) {
+        int64_t r = i / width, c = i % width, first = c - c % size;
+        double sum = 0;
+
+        for (int64_t j = 0; j < size; j++) {
+            bool minus = false;
+
+            for (int64_t bits = (c % size) & j; bits > 0; bits &= bits - 1)
+                minus = !minus;
+            sum += (minus ? -1 : 1) * (double)at(x, r, first + j);
+        }
+        ref[i] = sum / sqrt(size);
+    }
+    op_hadamard(devs[0], y, x, dim);
+    op_hadamard(devs[1], y2, y2, dim); /* in place */
+    near_rows("hadamard", y, ref, 1e-6);
+    same_rows("hadamard, 1 and 3 threads, in place", y, y2);
+    assert_poison((float *)y.data + width, 3);
+    op_hadamard(devs[0], y2, y2, dim); /* it is its own inverse */
+    for (int64_t i = 0; i < width * n; i++)
+        ref[i] = (double)at(x, i / width, i % width);
+    near_rows("hadamard twice", y2, ref, 2e-6);
+    free(x.data);
+    free(y.data);
+    free(y2.data);
+    free(ref);
+}
+
+static void test_hadamard(void **state)
+{
+    static const int dims[] = {1, 2, 24, 32, 64, 96, 128, 256, 512, 576, 1024, 2048};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+        hadamard_once(dims[i], 3, 4);
+    hadamard_once(256, 18, 50);
+}
+
 /* ---- products ---- */
 
 static void matmul_once(int type, int64_t k, int64_t n_out, int64_t n)
@@ -519,7 +566,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_elem),  cmocka_unit_test(test_norm),   cmocka_unit_test(test_copies),
         cmocka_unit_test(test_rope),  cmocka_unit_test(test_matmul), cmocka_unit_test(test_embed),
-        cmocka_unit_test(test_route), cmocka_unit_test(test_moe),
+        cmocka_unit_test(test_route), cmocka_unit_test(test_moe),   cmocka_unit_test(test_hadamard),
     };
 
     return cmocka_run_group_tests_name("cpu operations", tests, open_devs, close_devs);

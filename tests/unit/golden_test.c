@@ -141,7 +141,7 @@ static void check_model(const char *file)
 
     (void)snprintf(path, sizeof path, "%s/%s", dir, file);
     (void)snprintf(name, sizeof name, "%.*s", (int)(dot - file), file);
-    rig_open(&rig, path, 2, &(struct run_opts){ .ctx_tokens = 512 });
+    rig_open(&rig, path, 2, &(struct run_opts){ .ctx_tokens = 512, .kv_k = "f32", .kv_v = "f32" });
     if (strcmp(dot, ".gguf") == 0) {
         check_hidden(&rig, name);
         assert_true(check_prompt(&rig, name, "short", "short"));

@@ -181,6 +181,37 @@ static void of_another(void **state)
     rig_close(&rig);
 }
 
+/* Version 1 stored keys in blocks as they were; the other types are the same in both. */
+static void older_version(void **state)
+{
+    static const char *const kv[] = { "f32", "f16", "q8_0", "q4_0" };
+    const int32_t token = 1;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct run_session *s;
+        struct err e = { 0 };
+        struct rig rig;
+        char *data = NULL;
+        size_t n;
+
+        rig_open(&rig, MODEL, 1, &(struct run_opts){ .ctx_tokens = 8, .kv_k = kv[i], .kv_v = "q8_0" });
+        feed_to(&rig, &token, 0, 1);
+        save(&rig, NULL, 0);
+        rig_close(&rig);
+        ok(io_read_all(&data, &n, path, 1 << 28, &e), &e);
+        assert_int_equal(data[8], 2);
+        data[8] = 1;
+        uint64_t sum = io_hash(0, data, 248);
+        memcpy(data + 248, &sum, 8);
+        put_file(path, data, 256); /* records follow the checksum of the old header */
+        assert_int_equal(run_session_open(&s, path, &e), i < 2 ? ERR_FORMAT : ERR_UNSUPPORTED);
+        says(&e, i < 2 ? "offset 256: the session breaks off" : "a session of version 1, which stores keys of type q");
+        (void)unlink(path);
+        free(data);
+    }
+}
+
 static void not_a_session(void **state)
 {
     struct run_session *s;
@@ -471,6 +502,7 @@ int main(void)
         cmocka_unit_test(hash), IN_DIR(fingerprints), IN_DIR(blobs), IN_DIR(of_another),
         IN_DIR(not_a_session),  IN_DIR(one_at_a_time), IN_DIR(costs), IN_DIR(rows_of_no_use),
         IN_DIR(old_marks),      IN_DIR(any_chunking),  IN_DIR(own_families), IN_DIR(all_families),
+        IN_DIR(older_version),
     };
 
     return cmocka_run_group_tests_name("session", tests, NULL, NULL);
