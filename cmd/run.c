@@ -10,6 +10,7 @@
 #include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/fit.h"
+#include "cli/pick.h"
 #include "cli/session.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
@@ -134,6 +135,7 @@ struct session {
     enum finish        finish;
     int64_t            n_evaluated; /* tokens of the prompt that the session did not have */
     int64_t            n_steps;     /* after the prompt's */
+    int64_t            n_choices, n_whole; /* tokens chosen; from all logits of a row */
     double             load_ms, prompt_ms, decode_ms;
 };
 
@@ -551,7 +553,7 @@ static bool ends(const struct session *s, int32_t token)
 static enum err_code generate(struct session *s, struct err *e)
 {
     double from = cli_now_ms();
-    bool   stopped = false;
+    bool   stopped = false, whole;
 
     s->finish = FINISH_LENGTH;
     for (int64_t n = 0; o.predict_max < 0 || n < o.predict_max; n++) {
@@ -566,15 +568,18 @@ static enum err_code generate(struct session *s, struct err *e)
             break;
         }
         if (n > 0) {
-            struct run_row row = { s->answer.ids.v[n - 1], 0, true };
+            struct run_row  row = { s->answer.ids.v[n - 1], 0, true };
+            struct run_want want = cli_pick_want(s->sampler);
 
-            if (run_step(s->run, &row, 1, e))
+            if (run_step_want(s->run, &row, &want, 1, e))
                 return e->code;
             s->n_steps++;
         }
         show_status(s, from);
-        if (sample_next(s->sampler, run_logits_last(s->run), &pick, e))
+        if (cli_pick(s->sampler, s->run, n > 0 ? 0 : -1, &pick, &whole, e))
             return e->code;
+        s->n_whole += whole;
+        s->n_choices++;
         if (ends(s, pick.token)) {
             s->finish = FINISH_STOP;
             break;
@@ -696,6 +701,8 @@ static void note_times(const struct session *s)
              per_second(s->n_evaluated, s->prompt_ms));
     cli_note("answer   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", s->answer.ids.n, s->decode_ms,
              per_second(s->n_steps, s->decode_ms));
+    if (strcmp(model_info(s->model)->device, "cpu") != 0)
+        cli_note("logits   %" PRId64 " whole rows for %" PRId64 " choices", s->n_whole, s->n_choices);
     n = model_timings(s->model, t, (int)(sizeof t / sizeof *t));
     qsort(t, (size_t)n, sizeof *t, slower_first);
     for (int i = 0; i < n; i++)

@@ -217,6 +217,8 @@ void cuda_moe_sum(struct cuda *c, const struct node *v);
 void cuda_kv_store(struct cuda *c, const struct node *v);         /* attn.cu */
 void cuda_attn(struct cuda *c, const struct node *v);
 void cuda_rec(struct cuda *c, const struct node *v);              /* rec.cu */
+void cuda_top(struct cuda *c, const struct node *v);              /* top.cu */
+size_t cuda_top_ws(const struct node *v);
 size_t cuda_moe_ws(const struct node *v);
 size_t cuda_attn_ws(const struct node *v);
 size_t cuda_rec_ws(const struct node *v);

@@ -410,6 +410,22 @@ static void set_moe(struct node *v, const struct op_moe *a)
     v->moe.slot = a->slot;
 }
 
+static void op_top_(void *ctx, void *out, struct tensor logits, const struct op_top *a)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = cuda_record(c, DEV_OP_top);
+    size_t rows = (size_t)logits.ne[1];
+
+    set(&v->t[1], logits);
+    v->out = out;
+    v->i[0] = a->k;
+    v->i[1] = a->n_ids;
+    v->n = op_top_bytes(a);
+    v->p[0] = a->n_ids > 0 ? cuda_stage(c, a->ids, rows * (size_t)a->n_ids * sizeof *a->ids) : NULL;
+    v->p[1] = cuda_stage(c, a->inv_temp, rows * sizeof *a->inv_temp);
+    cuda_recorded(c);
+}
+
 static void op_moe_(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
 {
     struct cuda *c = (struct cuda *)ctx;

@@ -14,6 +14,7 @@ size_t cuda_ws(const struct node *v)
     case DEV_OP_moe_pairs: return cuda_moe_ws(v);
     case DEV_OP_attn: return cuda_attn_ws(v);
     case DEV_OP_route: return cuda_route_ws(v);
+    case DEV_OP_top: return cuda_top_ws(v);
     default: return cuda_rec_ws(v);
     }
 }
@@ -437,6 +438,7 @@ static int launch(struct cuda *c, const struct node *v, int n)
     case DEV_OP_hand_out: cuda_hand_out(c, v); break;
     case DEV_OP_hand_in: cuda_hand_in(c, v); break;
     case DEV_OP_tally: cuda_tally(c, v); break;
+    case DEV_OP_top: cuda_top(c, v); break;
     case NODE_COPY: copy_node(c, v); break;
     case NODE_ZERO: cuda_fail(c, cudaMemsetAsync(v->out, 0, v->n, c->stream), "zero"); break;
     default: cuda_elem(c, v); break;

@@ -54,24 +54,28 @@ static enum err_code feed(struct speed *s, int seq, int64_t n, double *ms, struc
     return code;
 }
 
-/* n_steps steps of n_rows rows each to each of n_seq sequences, with all logits; milliseconds a
- * step. */
+/* n_steps steps of n_rows rows each to each of n_seq sequences, with all logits (where they are not the host's, the
+ * best of each row comes over); milliseconds a step. */
 static enum err_code steps(struct speed *s, int n_steps, int n_rows, int n_seq, double *ms,
                            struct err *e)
 {
     struct run_row *row = calloc((size_t)n_rows * (size_t)n_seq, sizeof *row);
+    struct run_want *want = calloc((size_t)n_rows * (size_t)n_seq, sizeof *want);
     double total = 0;
-    enum err_code code = row ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    enum err_code code = row && want ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 
     for (int i = 0; i < n_steps && code == ERR_OK; i++) {
         double from;
 
-        for (int j = 0; j < n_rows * n_seq; j++)
+        for (int j = 0; j < n_rows * n_seq; j++) {
             row[j] = (struct run_row){random_token(s), j / n_rows, true};
+            want[j] = (struct run_want){.n_top = 1, .inv_temp = 1};
+        }
         from = cli_now_ms();
-        code = run_step(s->run, row, n_rows * n_seq, e);
+        code = run_step_want(s->run, row, want, n_rows * n_seq, e);
         total += cli_now_ms() - from;
     }
+    free(want);
     free(row);
     *ms = total / n_steps;
     if (code == ERR_OK && cli_interrupted())

@@ -105,7 +105,7 @@ static const struct dev_table table = {
     DEV_OPS(X)
 #undef X
     .matmul_need = cpu_matmul_need, .attn_need = cpu_attn_need, .moe_need = cpu_moe_need,
-    .route_need = cpu_route_need,
+    .route_need = cpu_route_need, .top_need = cpu_top_need,
     .weights = weights, .weights_some = weights_some, .reserve_weights = reserve_weights,
     .held = held, .memory = memory, .is_host = true, .begin = begin, .end = end,
     .alloc = alloc, .free = release, .zero = zero, .copy = copy, .close = close_cpu, .simd = simd,
@@ -131,6 +131,7 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
             : features & SIMD_AVX2        ? &cpu_ints_avx2
                                           : &cpu_ints_scalar;
     c->round = quant_rounder(features);
+    c->soft = softmax_kernels_for(features);
     for (int i = 0; i < QUANT_N; i++) {
         c->decode[i] = quant_decoder(i, features);
         c->int_decode[i] = o->float_acts ? NULL : quant_int_decoder(i, features);

@@ -7,6 +7,7 @@
 #ifndef CPU_CPU_H
 #define CPU_CPU_H
 #include "base/pool.h"
+#include "base/softmax.h"
 #include "cpu/ints.h"
 #include "cpu/kernels.h"
 #include "cpu/scans.h"
@@ -24,6 +25,7 @@ struct cpu {
     quant_int_dots_fn        *int_dots[QUANT_N];   /* NULL: through a panel */
     quant_round_fn           *round;
     size_t                    held; /* dev_held() */
+    const struct softmax_kernels *soft;
 };
 
 /* Row r of float rows. */
@@ -93,6 +95,8 @@ void   cpu_l2_norm(const struct cpu *c, float *y, const float *x, int n, float e
 void   cpu_route(void *ctx, int32_t *expert, struct tensor weight, struct tensor logits,
                  const struct op_route *a);
 size_t cpu_route_need(void *ctx, struct tensor logits);
+size_t cpu_top_need(void *ctx, struct tensor logits);
+void   cpu_top(void *ctx, void *out, struct tensor logits, const struct op_top *a);
 void   cpu_moe(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a);
 void   cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct op_moe *a);
 void   cpu_moe_sum(void *ctx, struct tensor y, struct tensor out, struct tensor weight);

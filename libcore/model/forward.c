@@ -93,6 +93,8 @@ static void walk(const struct step *s, const struct model_step *st)
     op_matmul(d, logits, m->head, last);
     if (m->plan.logit_scale != 1.0f)
         op_scale(d, logits, m->plan.logit_scale);
+    if (st->top != NULL)
+        op_top(d, st->digest, logits, st->top);
 }
 
 /* Recurrent layers take the rows of long sequences in two parts: see struct step. */
@@ -143,7 +145,8 @@ static void measure(struct step *step, int n, int n_pick)
     int64_t ctx = state_ctx(step->state);
     const struct op_seq seq = { .n = n, .pos = ctx > n ? ctx - n : 0 };
     const struct op_rows r = { n, NULL, NULL, 1, &seq };
-    const struct model_step st = { .rows = &r, .n_pick = n_pick };
+    const struct op_top top = { .k = 1 };
+    const struct model_step st = { .rows = &r, .n_pick = n_pick, .top = dev_is_host(step->d) ? NULL : &top };
 
     step->rows = &r;
     step->n_part = 2;

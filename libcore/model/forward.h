@@ -8,6 +8,7 @@ struct dev;
 struct model;
 struct op_rows;
 struct op_seq;
+struct op_top;
 struct plan;
 struct state;
 
@@ -22,6 +23,8 @@ struct model_step {
     const int32_t        *pick;   /* [n_pick] rows whose logits are wanted, ascending */
     int                   n_pick;
     float                *logits; /* [n_pick][n_vocab] */
+    const struct op_top  *top;    /* NULL, or what to find in the logits */
+    void                 *digest; /* on the device: [n_pick] answers to that */
     struct op_seq        *parts;  /* room for 2 * rows->n_seq */
     float                *hidden; /* NULL, or [n_layer + 2][rows][n_embd]: see run_trace_hidden() */
 };

@@ -612,3 +612,28 @@ void op_tally(struct dev *d, uint64_t *count, int n_expert, const int32_t *exper
 {
     RUN(tally, count, n_expert, expert, n);
 }
+
+size_t op_top_bytes(const struct op_top *a)
+{
+    size_t n = sizeof(struct op_top_row) + (size_t)a->k * sizeof(struct op_top_entry) +
+               (size_t)a->n_ids * sizeof(float);
+
+    return (n + 7) / 8 * 8;
+}
+
+void op_top(struct dev *d, void *out, struct tensor logits, const struct op_top *a)
+{
+    assert(logits.type == QUANT_f32 && logits.ne[0] >= 1 && logits.ne[0] <= INT32_MAX);
+    assert(a->k >= 1 && a->k <= OP_TOP_MAX && a->n_ids >= 0);
+    if (asked(d))
+        note(d, d->impl.table->top_need(d->impl.ctx, logits));
+    else
+        RUN(top, out, logits, a);
+}
+
+#ifdef CHIMERE_TEST
+struct dev_impl *dev_test_impl(struct dev *d)
+{
+    return &d->impl;
+}
+#endif

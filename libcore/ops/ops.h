@@ -180,6 +180,32 @@ void op_scale(struct dev *d, struct tensor y, float s);
 /* y[i] = x[row[i]] */
 void op_rows_pick(struct dev *d, struct tensor y, struct tensor x, const int32_t *row);
 
+/* What a sampler needs of rows of logits without the rows themselves. NaN counts as -inf and +inf as the largest float.
+ * For each row, from out + r * op_top_bytes(a) on: struct op_top_row; then k struct op_top_entry, the first n of them
+ * the row's largest logits that are not -inf, best first, lowest id on ties; then the logits of the ids asked for
+ * (n_ids floats). Weights and sums are those of base/softmax.h, relative to max; when no logit is finite, n is 0 and
+ * the sums say nothing. */
+enum { OP_TOP_MAX = 256 };
+struct op_top {
+    int            k;        /* 1 .. OP_TOP_MAX */
+    int            n_ids;
+    const int32_t *ids;      /* [rows][n_ids], on the host; -1: none, gives -inf */
+    const float   *inv_temp; /* [rows], on the host */
+};
+struct op_top_row {
+    double  total;    /* sum of w = exp(x - max): log-sum-exp is max + ln(total) */
+    double  heated;   /* sum of exp((x - max) * inv_temp) */
+    double  weighted; /* sum of w (x - max), the product rounded to float: entropy is ln(total) - weighted / total */
+    float   max;
+    int32_t n;
+};
+struct op_top_entry {
+    int32_t id;
+    float   logit;
+};
+size_t op_top_bytes(const struct op_top *a);
+void op_top(struct dev *d, void *out, struct tensor logits, const struct op_top *a);
+
 /* Splits heads that are `pitch` columns apart: y[r][h * dim + i] = x[r][h * pitch + first + i]. */
 void op_heads_pick(struct dev *d, struct tensor y, struct tensor x, int64_t dim, int64_t pitch,
                    int64_t first);

@@ -7,7 +7,7 @@
 #define DEV_OPS(X) \
     X(embed) X(matmul) X(rms_norm) X(rms_norm_gated) X(add) X(add_gated) X(glu) X(relu2) X(sigmoid_mul) \
     X(mul) X(scale) X(rows_pick) X(heads_pick) X(rope) X(hadamard) X(kv_store) X(attn) X(conv) X(gdn) \
-    X(kda) X(ssm1) X(ssm2) X(route) X(moe) X(moe_pairs) X(moe_sum) X(hand_out) X(hand_in) X(tally)
+    X(kda) X(ssm1) X(ssm2) X(route) X(moe) X(moe_pairs) X(moe_sum) X(hand_out) X(hand_in) X(tally) X(top)
 
 enum dev_op {
 #define X(name) DEV_OP_##name,
@@ -59,6 +59,7 @@ struct dev_table {
     void (*hand_in)(void *c, struct tensor out, struct tensor x, const int32_t *expert,
                     const struct op_hand *h);
     void (*tally)(void *c, uint64_t *count, int n_expert, const int32_t *expert, int64_t n);
+    void (*top)(void *c, void *out, struct tensor logits, const struct op_top *a);
 
     /* Measuring: either the device is told, and called as if to compute (data are NULL), and notes what it will need
      * of its own memory, which reserve() takes (false: there is none); or measure is NULL, and these give the bytes
@@ -68,6 +69,7 @@ struct dev_table {
     size_t (*matmul_need)(void *c, struct tensor y, struct tensor w, struct tensor x);
     size_t (*attn_need)(void *c, struct tensor y, struct tensor q, const struct op_kv *kv);
     size_t (*route_need)(void *c, struct tensor logits);
+    size_t (*top_need)(void *c, struct tensor logits);
     size_t (*moe_need)(void *c, struct tensor y, struct tensor x, const struct op_moe *a);
 
     const void *(*weights)(void *c, const void *host, size_t n);
@@ -104,6 +106,13 @@ struct dev_impl {
 };
 typedef enum err_code dev_opener(struct dev_impl *out, struct dev *dev, const struct dev_opts *o,
                                  struct err *e);
+/* check.c: the device "check:" before the name of the one to test. */
+MUST_CHECK enum err_code dev_check_open(struct dev_impl *out, const char *name, const struct dev_opts *o,
+                                        struct err *e);
+#ifdef CHIMERE_TEST
+struct dev_impl *dev_test_impl(struct dev *d);   /* for a test to break */
+struct dev      *dev_test_tested(struct dev *d); /* of a check device: what it tests */
+#endif
 #define DEV(name) dev_opener name##_dev_open;
 #include "ops/devs.def"
 #undef DEV

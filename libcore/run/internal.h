@@ -42,6 +42,9 @@ struct run {
     struct run_cache cache;
     float           *logits;   /* [logits_max][n_vocab] on the device, taken from the system as it is touched */
     float           *fetched;  /* the same on the host; where the device is the host, the same memory */
+    bool            *here;     /* [rows_max] rows of the last step that have been fetched */
+    int              n_pick;   /* rows of logits of the last step */
+    struct run_want_memory *want; /* NULL where the device is the host */
     size_t           logits_bytes;
     float           *hidden;   /* see run_trace_hidden() */
     /* the step in hand, [rows_max] each; rows are sorted by sequence, order kept */
@@ -54,6 +57,15 @@ struct run {
     struct run_row  *feed;      /* for run_feed() */
     int              type_k, type_v; /* rows of quant_types[] */
 };
+
+/* digest.c */
+MUST_CHECK enum err_code run_want_open(struct run *r, struct err *e);
+void run_want_close(struct run *r);
+/* What the step is to find in its r->n_pick rows of logits, and where; NULL: nothing. want: by the caller's rows,
+ * or NULL. */
+struct op_top;
+const struct op_top *run_want_begin(struct run *r, const struct run_want *want, void **digest);
+void run_want_end(struct run *r); /* the step is done */
 
 /* cache.c */
 MUST_CHECK enum err_code run_cache_open(struct run *r, int64_t bytes, struct err *e);

@@ -38,6 +38,7 @@ static enum err_code alloc_all(struct run *r, struct err *e)
     r->logits_bytes = (size_t)r->logits_max * (size_t)r->n_vocab * sizeof *r->logits;
     r->logits = dev_alloc(model_dev(r->m), r->logits_bytes);
     r->fetched = dev_is_host(model_dev(r->m)) ? r->logits : malloc(r->logits_bytes);
+    r->here = calloc(n, sizeof *r->here);
     r->token = calloc(n, sizeof *r->token);
     r->pos = calloc(n, sizeof *r->pos);
     r->pick = calloc(n, sizeof *r->pick);
@@ -46,8 +47,8 @@ static enum err_code alloc_all(struct run *r, struct err *e)
     r->seq = calloc(3 * (size_t)r->n_seq, sizeof *r->seq);
     r->count = calloc((size_t)r->n_seq, sizeof *r->count);
     r->feed = calloc(n, sizeof *r->feed);
-    if (r->logits == NULL || r->fetched == NULL || r->token == NULL || r->pos == NULL || r->pick == NULL ||
-        r->logits_of == NULL || r->place == NULL || r->seq == NULL || r->count == NULL || r->feed == NULL)
+    if (r->logits == NULL || r->fetched == NULL || r->here == NULL || r->token == NULL || r->pos == NULL ||
+        r->pick == NULL || r->logits_of == NULL || r->place == NULL || r->seq == NULL || r->count == NULL || r->feed == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for logits of %d rows", r->logits_bytes >> 20,
                        r->logits_max);
     return ERR_OK;
@@ -86,7 +87,7 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
     r->logits_max = logits_rows(o, r->n_seq, r->rows_max, r->n_vocab);
     r->type_k = so.type_k;
     r->type_v = so.type_v;
-    if (state_open(&r->state, model_dev(m), p, &so, e) || alloc_all(r, e) ||
+    if (state_open(&r->state, model_dev(m), p, &so, e) || alloc_all(r, e) || run_want_open(r, e) ||
         run_cache_open(r, o->checkpoint_bytes, e) || model_reserve(m, r->state, r->rows_max, r->logits_max, e)) {
         enum err_code code = e->code;
 
@@ -102,10 +103,12 @@ void run_close(struct run *r)
     if (r == NULL)
         return;
     run_cache_close(r);
+    run_want_close(r);
     if (r->fetched != r->logits)
         free(r->fetched);
     dev_free(model_dev(r->m), r->logits, r->logits_bytes);
     state_close(r->state);
+    free(r->here);
     free(r->token);
     free(r->pos);
     free(r->pick);
@@ -166,40 +169,39 @@ static int sort_rows(struct run *r, const struct run_row *rows, int n)
     return n_used;
 }
 
-enum err_code run_step(struct run *r, const struct run_row *rows, int n, struct err *e)
+enum err_code run_step_want(struct run *r, const struct run_row *rows, const struct run_want *want, int n,
+                            struct err *e)
 {
-    int n_pick = 0;
+    void *digest = NULL;
 
     if (check(r, rows, n, e) != ERR_OK)
         return e->code;
     struct op_rows in = { n, r->token, r->pos, sort_rows(r, rows, n), r->seq };
-    for (int i = 0; i < n; i++)
-        r->logits_of[i] = -1;
-    for (int i = 0; i < n; i++)
-        if (rows[i].logits) {
-            r->logits_of[i] = n_pick;
-            r->pick[n_pick++] = r->place[i];
-        }
+    r->n_pick = 0;
+    for (int i = 0; i < n; i++) {
+        r->logits_of[i] = rows[i].logits ? r->n_pick : -1;
+        if (rows[i].logits)
+            r->pick[r->n_pick++] = r->place[i];
+    }
     r->n_rows = n;
-    const struct model_step st = { &in, r->pick, n_pick, r->logits, r->seq + r->n_seq, r->hidden };
+    memset(r->here, 0, (size_t)n * sizeof *r->here);
+    const struct op_top *top = run_want_begin(r, want, &digest);
+    const struct model_step st = { &in, r->pick, r->n_pick, r->logits, top, digest, r->seq + r->n_seq, r->hidden };
     if (model_forward(r->m, r->state, &st, e) != ERR_OK)
         return e->code;
+    if (top != NULL)
+        run_want_end(r);
     for (int i = 0; i < in.n_seq; i++)
         run_cache_append(r, r->seq[i].slot, r->seq[i].pos, r->token + r->seq[i].row, r->seq[i].n);
-    if (r->fetched != r->logits)
-        dev_copy(model_dev(r->m), r->fetched, r->logits,
-                 (size_t)n_pick * (size_t)r->n_vocab * sizeof *r->logits);
     return ERR_OK;
 }
 
-const float *run_logits(const struct run *r, int i)
+enum err_code run_step(struct run *r, const struct run_row *rows, int n, struct err *e)
 {
-    if (i < 0 || i >= r->n_rows || r->logits_of[i] < 0)
-        return NULL;
-    return r->fetched + (int64_t)r->logits_of[i] * r->n_vocab;
+    return run_step_want(r, rows, NULL, n, e);
 }
 
-const float *run_logits_last(const struct run *r)
+const float *run_logits_last(struct run *r)
 {
     return run_logits(r, r->n_rows - 1);
 }

@@ -43,8 +43,35 @@ void run_close(struct run *r); /* NULL is allowed */
  * sequence number. ERR_LIMIT: a sequence would exceed ctx_tokens. In both cases nothing has changed. */
 MUST_CHECK enum err_code run_step(struct run *r, const struct run_row *rows, int n, struct err *e);
 /* n_vocab floats of row i of the last step, which asked for them; NULL if it did not. Valid
- * until the next step. */
-const float *run_logits(const struct run *r, int i);
+ * until the next step. Where the device's memory is not the host's, the row is copied now. */
+const float *run_logits(struct run *r, int i);
+
+/* What is wanted of a row's logits when not all of them, so that they need not leave the device. */
+struct run_want {
+    int32_t        n_top;    /* the largest ones, at most RUN_WANT_TOP; 0: nothing */
+    float          inv_temp;
+    const int32_t *ids;      /* and those of these tokens, at most RUN_WANT_IDS */
+    int32_t        n_ids;
+};
+enum { RUN_WANT_TOP = 256, RUN_WANT_IDS = 1024, RUN_WANT_ROWS = 64 };
+/* The answer; weights and their sums are those of base/softmax.h. NaN counts as -inf, +inf as the largest float. */
+struct run_top {
+    int32_t token;
+    float   logit;
+};
+struct run_digest {
+    const struct run_top *top; /* best first, lowest id on ties */
+    int32_t      n_top;        /* as many as wanted, or all that are not -inf */
+    const float *logits;       /* of the ids */
+    float        max;
+    double       total, heated, weighted; /* of w = exp(x - max); exp((x - max) inv_temp); w (x - max) */
+};
+/* As run_step(), with want[i] about row i. */
+MUST_CHECK enum err_code run_step_want(struct run *r, const struct run_row *rows, const struct run_want *want, int n,
+                                       struct err *e);
+/* Of row i of the last step, valid until the next call. False: run_logits() has to do, for the device's memory is the
+ * host's, more than RUN_WANT_ROWS rows asked for logits, or one of them wanted nothing or too much. */
+bool run_digest(struct run *r, int i, struct run_digest *out);
 
 /* Called for each row whose logits were asked for, in order. Returns an error to stop. */
 typedef enum err_code run_sink(void *ctx, int64_t pos, const float *logits, struct err *e);
@@ -56,7 +83,7 @@ MUST_CHECK enum err_code run_feed(struct run *r, int seq, const int32_t *tokens,
                                   int64_t n_logits, run_sink *sink, void *ctx,
                                   const struct progress *progress, struct err *e);
 /* Logits of the newest row of the last step; NULL if not asked for. */
-const float *run_logits_last(const struct run *r);
+const float *run_logits_last(struct run *r);
 
 int64_t run_pos(const struct run *r, int seq);   /* tokens in the sequence */
 int64_t run_ctx(const struct run *r);            /* ctx_tokens in force */

@@ -91,6 +91,11 @@ static enum err_code check_tokens(const struct sample_opts *o, int32_t n_vocab, 
     return ERR_OK;
 }
 
+bool sample_edits(const struct sample_opts *o)
+{
+    return o->n_bias > 0 || penalty_on(o) || dry_on(o);
+}
+
 static void *take(struct sampler *s, size_t n, size_t size, bool *ok)
 {
     void *p = arena_array(&s->arena, n, size);
@@ -145,7 +150,9 @@ static bool open_arrays(struct sampler *s, const struct sample_opts *o)
     s->x         = take(s, n, sizeof *s->x, &ok);
     s->block_max = take(s, n_blocks, sizeof *s->block_max, &ok);
     s->dirty     = take(s, n_blocks, sizeof *s->dirty, &ok);
+    s->sums      = take(s, n_blocks, sizeof *s->sums, &ok);
     s->top       = take(s, (size_t)o->n_top, sizeof *s->top, &ok);
+    s->want_id   = take(s, SAMPLE_WANT_IDS, sizeof *s->want_id, &ok);
     if (o->temp > 0) {
         s->block_sum = take(s, n_blocks, sizeof *s->block_sum, &ok);
         s->w         = take(s, n, sizeof *s->w, &ok);
@@ -174,7 +181,7 @@ enum err_code sample_open(struct sampler **out, const struct sample_opts *o, int
     s->opts     = *o;
     s->n_vocab  = n_vocab;
     s->n_blocks = (n_vocab + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK;
-    s->kernels  = sample_kernels_for(simd_features());
+    s->kernels  = softmax_kernels_for(simd_features());
 #define STAGE(name, on)                                  \
     if (on) {                                            \
         s->stages[s->n_stages++] = sample_stage_##name; \
@@ -243,23 +250,20 @@ enum err_code sample_accept(struct sampler *s, int32_t token, struct err *e)
 /* Edits keep finite logits finite, so that only a bias of -inf can forbid a token. */
 void sample_edit(struct sampler *s, int32_t token, float logit)
 {
+    s->edited = true;
     if (s->x[token] >= -FLT_MAX) {
         s->x[token] = logit > FLT_MAX ? FLT_MAX : logit < -FLT_MAX ? -FLT_MAX : logit;
         s->dirty[token / SAMPLE_BLOCK] = 1;
     }
 }
 
-/* Copies the logits to x. In the same pass over memory, ln(sum(exp(x))) for log-probabilities:
- * each block relative to its own largest value, so that no block has to wait for the others.
- * Returns max and the logarithm of the rest: their sum would lose digits. */
-static double load(struct sampler *s, const float *logits)
+/* Copies the logits to x and finds the largest value of each block and of all. */
+static void load(struct sampler *s, const float *logits)
 {
-    float  in[SAMPLE_BLOCK], w[SAMPLE_BLOCK];
-    double sum = 0; /* of exp(x - max) so far */
-    s->max     = -INFINITY;
+    float in[SAMPLE_BLOCK];
+    s->max = -INFINITY;
     for (int32_t b = 0; b < s->n_blocks; b++) {
         const float *src  = logits + (size_t)b * SAMPLE_BLOCK;
-        float       *x    = s->x + (size_t)b * SAMPLE_BLOCK;
         int32_t      left = s->n_vocab - b * SAMPLE_BLOCK;
         if (left < SAMPLE_BLOCK) {
             memcpy(in, src, (size_t)left * sizeof *in);
@@ -268,21 +272,24 @@ static double load(struct sampler *s, const float *logits)
             }
             src = in;
         }
-        float max       = s->kernels->scan(src, x);
-        s->block_max[b] = max;
-        if (!(max >= -FLT_MAX)) {
-            continue;
-        }
-        s->kernels->weigh(x, w, max, 1);
-        double part = s->kernels->sum(w);
-        if (max > s->max) {
-            sum    = sum * exp((double)s->max - (double)max) + part;
-            s->max = max;
-        } else {
-            sum += part * exp((double)max - (double)s->max);
+        s->block_max[b] = s->kernels->scan(src, s->x + (size_t)b * SAMPLE_BLOCK);
+        s->max = s->block_max[b] > s->max ? s->block_max[b] : s->max;
+    }
+}
+
+/* ln(sum(exp(x - max))), for log-probabilities: the rest of ln(sum(exp(x))), apart from max because
+ * their sum would lose digits. Blocks whose weights are all 0 are not looked at. */
+static double log_rest(struct sampler *s)
+{
+    float w[SAMPLE_BLOCK];
+    for (int32_t b = 0; b < s->n_blocks; b++) {
+        s->sums[b] = 0;
+        if (s->block_max[b] - s->max > -87.0f) {
+            s->kernels->weigh(s->x + (size_t)b * SAMPLE_BLOCK, w, s->max, 1);
+            s->sums[b] = s->kernels->sum(w);
         }
     }
-    return log(sum);
+    return log(softmax_fold(s->sums, s->n_blocks));
 }
 
 static bool any_finite(const float *logits, int32_t n)
@@ -295,29 +302,42 @@ static bool any_finite(const float *logits, int32_t n)
     return false;
 }
 
-enum err_code sample_next(struct sampler *s, const float *logits, struct sample_pick *pick,
-                          struct err *e)
+enum err_code sample_run(struct sampler *s, struct err *e)
 {
-    double rest = load(s, logits), raw_max = (double)s->max;
-    /* The largest float may stand for +inf: only then is a second look needed. */
-    if (!(s->max >= -FLT_MAX) || (s->max >= FLT_MAX && !any_finite(logits, s->n_vocab))) {
-        return err_set(e, ERR_DEVICE, "the model's output has no finite logit");
-    }
-    int32_t n_top = s->opts.n_top > 0 ? sample_best(s) : 0;
-    for (int32_t i = 0; i < n_top; i++) {
-        s->top[i].logprob = (float)((double)s->top[i].logprob - raw_max - rest);
-    }
     s->n        = s->n_vocab;
     s->dense    = true;
     s->weighed  = false;
+    s->edited   = false;
+    s->lacking  = false;
     s->inv_temp = 1;
     s->token    = -1;
-    for (int32_t i = 0; i < s->n_stages && s->token < 0; i++) {
+    for (int32_t i = 0; i < s->n_stages && s->token < 0 && !s->lacking; i++) {
         enum err_code rc = s->stages[i](s, e);
         if (rc != ERR_OK) {
             memset(s->dirty, 0, (size_t)s->n_blocks);
             return rc;
         }
+    }
+    return ERR_OK;
+}
+
+enum err_code sample_next(struct sampler *s, const float *logits, struct sample_pick *pick,
+                          struct err *e)
+{
+    load(s, logits);
+    /* The largest float may stand for +inf: only then is a second look needed. */
+    if (!(s->max >= -FLT_MAX) || (s->max >= FLT_MAX && !any_finite(logits, s->n_vocab))) {
+        return err_set(e, ERR_DEVICE, "the model's output has no finite logit");
+    }
+    double  raw_max = (double)s->max, rest = log_rest(s);
+    int32_t n_top = s->opts.n_top > 0 ? sample_best(s) : 0;
+    for (int32_t i = 0; i < n_top; i++) {
+        s->top[i].logprob = (float)((double)s->top[i].logprob - raw_max - rest);
+    }
+    s->sparse = s->empty = false;
+    enum err_code rc = sample_run(s, e);
+    if (rc != ERR_OK) {
+        return rc;
     }
     assert(s->token >= 0 && s->token < s->n_vocab);
     double raw = fmin((double)logits[s->token], (double)FLT_MAX);

@@ -5,26 +5,20 @@
  * Edits (bias, penalties, DRY) change single entries through sample_edit. Cuts shrink x to a
  * list of candidates in ascending id; nothing is ever sorted, so a draw walks ids upwards.
  * Work goes by blocks of SAMPLE_BLOCK entries whose largest value is kept: a cut opens only the
- * blocks that can hold a survivor. Sums: each block by halving (block_body.h), then the block sums in
- * ascending order, all in double.
+ * blocks that can hold a survivor. Sums: each block by halving, then the block sums by halving
+ * (base/softmax.h), all in double.
  */
 #ifndef SAMPLE_CHAIN_H
 #define SAMPLE_CHAIN_H
 #include "base/arena.h"
+#include "base/softmax.h"
 #include "sample/sample.h"
 
 enum {
-    SAMPLE_BLOCK   = 256,
+    SAMPLE_BLOCK   = SOFTMAX_BLOCK,
     SAMPLE_DRY_MAX = 1024, /* a repetition counts up to this length, in tokens */
     SAMPLE_BINS    = 2048,
 };
-
-struct sample_kernels {
-    float (*scan)(const float *in, float *x);
-    void (*weigh)(const float *x, float *w, float max, float inv_temp);
-    double (*sum)(const float *w);
-};
-const struct sample_kernels *sample_kernels_for(unsigned features); /* bits of base/simd.h */
 
 typedef enum err_code sample_stage_fn(struct sampler *s, struct err *e);
 #define STAGE(name, on) sample_stage_fn sample_stage_##name;
@@ -55,7 +49,7 @@ struct sample_dry {
 
 struct sampler {
     struct sample_opts opts; /* its pointers point into arena */
-    const struct sample_kernels *kernels;
+    const struct softmax_kernels *kernels;
     sample_stage_fn *stages[SAMPLE_N_STAGES]; /* those that are on */
     int32_t n_stages;
     int32_t n_vocab;
@@ -73,6 +67,7 @@ struct sampler {
     float   *block_max; /* [n_blocks] largest x of each block, while dense */
     uint8_t *dirty;     /* [n_blocks] an edit made block_max wrong */
     double  *block_sum; /* [n_blocks] of w */
+    double  *sums;      /* [n_blocks] for softmax_fold() */
     float   *w;         /* weights exp((x - max) / temp), when weighed */
     int32_t *id;        /* token of each candidate, unless dense */
     uint32_t *key;      /* what a cut orders by, ascending */
@@ -85,10 +80,25 @@ struct sampler {
     float   max;     /* largest x */
     float   inv_temp;
     int32_t token;   /* chosen; -1 while open */
+
+    /* sample_next_of(): x holds the tokens that are known, the others are -inf. */
+    int32_t *want_id; /* [n_want] what sample_want() asked for */
+    int32_t n_want, want_top;
+    bool    empty;    /* x and block_max are all -inf */
+    bool    sparse;   /* in such a call */
+    bool    edited;   /* some logit is not the model's */
+    bool    lacking;  /* a stage needs more than is known */
+    float   known;    /* every logit above is known; of equal ones, those with the lowest ids */
+    double  heated;   /* total of all tokens, unless edited */
 };
 
 /* chain.c */
 void sample_edit(struct sampler *s, int32_t token, float logit);
+/* From the model's logits in x to a token: pick but for its logprob, or s->lacking. */
+MUST_CHECK enum err_code sample_run(struct sampler *s, struct err *e);
+bool sample_edits(const struct sample_opts *o);
+/* dry.c */
+int32_t sample_dry_ids(struct sampler *s, int32_t *ids, int32_t max); /* that it would edit now */
 /* penalty.c */
 void sample_counts_add(struct sample_counts *c, int32_t token);
 void sample_counts_drop(struct sample_counts *c, int32_t token);
@@ -96,4 +106,7 @@ void sample_counts_drop(struct sample_counts *c, int32_t token);
 int32_t sample_best(struct sampler *s); /* fills top with raw x, best first; how many there are */
 /* cut.c */
 void sample_weigh(struct sampler *s); /* makes w valid */
+float sample_inv_temp(const struct sample_opts *o);
+/* digest.c: notes that s is lacking unless all logits from v up are known. */
+void sample_needs(struct sampler *s, float v);
 #endif

@@ -69,11 +69,10 @@ static void total_up(struct sampler *s)
     for (int32_t i = s->n; i < n_blocks * SAMPLE_BLOCK; i++) {
         s->w[i] = 0;
     }
-    s->total = 0;
     for (int32_t b = 0; b < n_blocks; b++) {
-        s->block_sum[b] = s->kernels->sum(s->w + (size_t)b * SAMPLE_BLOCK);
-        s->total += s->block_sum[b];
+        s->block_sum[b] = s->sums[b] = s->kernels->sum(s->w + (size_t)b * SAMPLE_BLOCK);
     }
+    s->total = softmax_fold(s->sums, n_blocks);
     s->weighed = true;
 }
 
@@ -81,6 +80,18 @@ void sample_weigh(struct sampler *s)
 {
     int32_t n_blocks = (s->n + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK;
     if (s->weighed) {
+        return;
+    }
+    if (s->sparse && s->dense) { /* only known tokens matter, but total is of all */
+        for (int32_t b = 0; b < s->n_blocks; b++) {
+            size_t at = (size_t)b * SAMPLE_BLOCK;
+            if (s->block_max[b] >= -FLT_MAX) {
+                s->kernels->weigh(s->x + at, s->w + at, s->max, s->inv_temp);
+            }
+        }
+        s->total   = s->heated;
+        s->lacking = s->lacking || s->edited;
+        s->weighed = true;
         return;
     }
     for (int32_t i = s->n; i < n_blocks * SAMPLE_BLOCK; i++) {
@@ -164,11 +175,16 @@ static float floor_of(const struct sampler *s, double w)
     return floor > -(double)FLT_MAX ? (float)floor : -FLT_MAX;
 }
 
+/* Within 1e-30 and 1e30 the difference of two logits times this is never NaN. */
+float sample_inv_temp(const struct sample_opts *o)
+{
+    return o->temp < 1e-30f ? 1e30f : o->temp > 1e30f ? 1e-30f : 1 / o->temp;
+}
+
 enum err_code sample_stage_temp(struct sampler *s, struct err *e)
 {
     (void)e;
-    /* Within 1e-30 and 1e30 the difference of two logits times this is never NaN. */
-    s->inv_temp = s->opts.temp < 1e-30f ? 1e30f : s->opts.temp > 1e30f ? 1e-30f : 1 / s->opts.temp;
+    s->inv_temp = sample_inv_temp(&s->opts);
     return ERR_OK;
 }
 
@@ -199,6 +215,11 @@ enum err_code sample_stage_top_k(struct sampler *s, struct err *e)
         key_by_logit(s);
         keep_first(s, k, false);
     }
+    float least = s->n < k ? -INFINITY : s->x[0]; /* fewer: all that there are must be known */
+    for (int32_t i = 1; i < s->n; i++) {
+        least = s->x[i] < least ? s->x[i] : least;
+    }
+    sample_needs(s, least);
     return ERR_OK;
 }
 
@@ -219,6 +240,13 @@ static double weight_above(const struct sampler *s, float w_floor)
     return sum;
 }
 
+/* Some token that may weigh w_floor is not known. */
+static bool lacks(struct sampler *s, double w_floor)
+{
+    sample_needs(s, floor_of(s, w_floor));
+    return s->lacking;
+}
+
 enum err_code sample_stage_top_p(struct sampler *s, struct err *e)
 {
     (void)e;
@@ -227,10 +255,13 @@ enum err_code sample_stage_top_p(struct sampler *s, struct err *e)
     double target = fmax(p * s->total, DBL_MIN); /* p of 0 keeps one */
     if (s->dense) {
         double bound = 0.999 * (1 - p) * s->total / s->n, w_floor = 1.0 / 64;
-        while (w_floor > bound && weight_above(s, (float)w_floor) < target * (1 + 1e-9)) {
+        while (w_floor > bound && !lacks(s, w_floor) && weight_above(s, (float)w_floor) < target * (1 + 1e-9)) {
             w_floor /= 64; /* 1e-9: more than the sums' rounding */
         }
         w_floor = fmax(w_floor, bound);
+        if (lacks(s, w_floor)) {
+            return ERR_OK;
+        }
         gather(s, floor_of(s, w_floor), (float)w_floor);
     }
     key_by_logit(s);
@@ -242,6 +273,9 @@ enum err_code sample_stage_min_p(struct sampler *s, struct err *e)
 {
     (void)e;
     if (s->dense) {
+        if (lacks(s, (double)s->opts.min_p)) {
+            return ERR_OK;
+        }
         gather(s, floor_of(s, (double)s->opts.min_p), 0);
     }
     sample_weigh(s);
@@ -264,6 +298,10 @@ enum err_code sample_stage_min_p(struct sampler *s, struct err *e)
 enum err_code sample_stage_typical(struct sampler *s, struct err *e)
 {
     (void)e;
+    if (s->dense && s->sparse) {
+        s->lacking = true;
+        return ERR_OK;
+    }
     sample_weigh(s);
     if (s->dense) {
         gather(s, -FLT_MAX, FLT_MIN);

@@ -55,9 +55,9 @@ static int32_t find(struct sample_dry *d, const int32_t *last, int64_t n, int32_
     return n_found;
 }
 
-enum err_code sample_stage_dry(struct sampler *s, struct err *e)
+/* Fills found and length; how many tokens there are. */
+static int32_t look(struct sampler *s)
 {
-    (void)e;
     struct sample_dry *d = &s->dry;
     size_t  n       = s->n_history;
     int32_t allowed = s->opts.dry_allowed_length, last_n = s->opts.dry_last_n;
@@ -65,20 +65,37 @@ enum err_code sample_stage_dry(struct sampler *s, struct err *e)
         n = (size_t)last_n;
     }
     if (n < 2) {
-        return ERR_OK;
+        return 0;
     }
     const int32_t *last  = s->history + s->n_history - 1;
     int32_t        limit = 0;
     while (limit < SAMPLE_DRY_MAX && (size_t)limit < n && !d->breaker[last[-limit]]) {
         limit++;
     }
-    if (limit < allowed) {
-        return ERR_OK;
+    return limit < allowed ? 0 : find(d, last, (int64_t)n, limit, allowed);
+}
+
+int32_t sample_dry_ids(struct sampler *s, int32_t *ids, int32_t max)
+{
+    struct sample_dry *d = &s->dry;
+    int32_t n_found = look(s);
+    for (int32_t i = 0; i < n_found; i++) {
+        if (i < max) {
+            ids[i] = d->found[i];
+        }
+        d->length[d->found[i]] = 0;
     }
-    int32_t n_found = find(d, last, (int64_t)n, limit, allowed);
+    return n_found;
+}
+
+enum err_code sample_stage_dry(struct sampler *s, struct err *e)
+{
+    (void)e;
+    struct sample_dry *d = &s->dry;
+    int32_t n_found = look(s);
     for (int32_t i = 0; i < n_found; i++) {
         int32_t token = d->found[i];
-        sample_edit(s, token, s->x[token] - d->power[d->length[token] - allowed]);
+        sample_edit(s, token, s->x[token] - d->power[d->length[token] - s->opts.dry_allowed_length]);
         d->length[token] = 0;
     }
     return ERR_OK;

@@ -32,7 +32,8 @@ enum err_code sample_stage_peak(struct sampler *s, struct err *e)
         }
         s->max = s->block_max[b] > s->max ? s->block_max[b] : s->max;
     }
-    if (!(s->max >= -FLT_MAX)) {
+    sample_needs(s, s->max);
+    if (!(s->max >= -FLT_MAX) && !s->lacking) {
         return err_set(e, ERR_ARG, "bias: forbids every token that the model allows");
     }
     return ERR_OK;
@@ -51,6 +52,10 @@ enum err_code sample_stage_draw(struct sampler *s, struct err *e)
 {
     (void)e;
     sample_weigh(s);
+    if (s->sparse && s->dense) {
+        s->lacking = true;
+        return ERR_OK;
+    }
     double  mark = rng_unit(s->opts.seed, s->opts.stream, s->position) * s->total, sum = 0;
     int32_t n_blocks = (s->n + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK, block = 0;
     for (int32_t b = 0; b < n_blocks; b++) {

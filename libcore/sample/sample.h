@@ -65,6 +65,24 @@ struct sample_pick {
 };
 
 struct sampler;
+
+/* What the next choice needs of a row of logits that lies elsewhere, so that the row itself need not come. */
+struct sample_want {
+    int32_t        n_top;    /* so many of the largest logits; 0: the whole row */
+    float          inv_temp; /* and the sum of exp((x - max) * inv_temp) */
+    const int32_t *ids;      /* and the logits of these; valid until the sampler is used again */
+    int32_t        n_ids;
+};
+/* The answer. Weights and sums are those of base/softmax.h; NaN counts as -inf, +inf as the largest float. */
+struct sample_digest {
+    const struct sample_top *top; /* logits: the largest, best first, lowest id on ties */
+    int32_t      n_top;           /* as many as wanted, or all that are not -inf */
+    const float *logits;          /* of the ids */
+    float        max;             /* of the row */
+    double       total, heated;   /* sums of exp(x - max), of exp((x - max) * inv_temp) */
+};
+enum { SAMPLE_WANT_TOP = 256, SAMPLE_WANT_IDS = 1024 };
+
 /* Copies what o points to; takes about 4 bytes per token of the vocabulary, 16 when temp is not 0.
  * ERR_ARG names the option that is out of range. */
 MUST_CHECK enum err_code sample_open(struct sampler **out, const struct sample_opts *o,
@@ -78,4 +96,11 @@ MUST_CHECK enum err_code sample_accept(struct sampler *s, int32_t token, struct 
  * accept the choice. */
 MUST_CHECK enum err_code sample_next(struct sampler *s, const float *logits,
                                      struct sample_pick *pick, struct err *e);
+
+/* Of the row that comes next. */
+void sample_want(struct sampler *s, struct sample_want *w);
+/* As sample_next(), with the same result to the bit, from what sample_want() asked for last. Sets
+ * *enough to false and chooses nothing when that does not settle the choice: then sample_next() is due. */
+MUST_CHECK enum err_code sample_next_of(struct sampler *s, const struct sample_digest *d,
+                                        struct sample_pick *pick, bool *enough, struct err *e);
 #endif

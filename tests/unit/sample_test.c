@@ -590,8 +590,8 @@ static void same_again(void **state)
 static void kernels_agree(void **state)
 {
     (void)state;
-    const struct sample_kernels *p = sample_kernels_for(0);
-    const struct sample_kernels *q = sample_kernels_for(simd_features());
+    const struct softmax_kernels *p = softmax_kernels_for(0);
+    const struct softmax_kernels *q = softmax_kernels_for(simd_features());
     float x[2][SAMPLE_BLOCK], w[2][SAMPLE_BLOCK];
     for (int i = 0; i < 400; i++) {
         make_logits(SAMPLE_BLOCK, i % N_KINDS);

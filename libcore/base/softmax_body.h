@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* block_body.h - work on one block of SAMPLE_BLOCK floats.                     room: sample
+/* softmax_body.h - work on one block of SOFTMAX_BLOCK floats.                    room: base
  *
- * block.c includes it once per instruction set: KERNEL(name) names the function, TARGET is its
+ * softmax.c includes it once per instruction set: KERNEL(name) names the function, TARGET is its
  * target attribute. Every loop is elementwise or halves an array, so the compiler vectorises it
  * without reordering a sum: all instruction sets give the same bits.
  */
@@ -9,15 +9,15 @@
 /* x = in with NaN as -inf and +inf as the largest float; returns the largest of x. */
 TARGET static float KERNEL(scan)(const float *restrict in, float *restrict x)
 {
-    float m[SAMPLE_BLOCK / 2];
-    for (int i = 0; i < SAMPLE_BLOCK; i++) {
+    float m[SOFTMAX_BLOCK / 2];
+    for (int i = 0; i < SOFTMAX_BLOCK; i++) {
         float v = in[i] >= -FLT_MAX ? in[i] : -INFINITY; /* false for NaN */
         x[i] = v < FLT_MAX ? v : FLT_MAX;
     }
-    for (int i = 0; i < SAMPLE_BLOCK / 2; i++) {
-        m[i] = x[i] > x[i + SAMPLE_BLOCK / 2] ? x[i] : x[i + SAMPLE_BLOCK / 2];
+    for (int i = 0; i < SOFTMAX_BLOCK / 2; i++) {
+        m[i] = x[i] > x[i + SOFTMAX_BLOCK / 2] ? x[i] : x[i + SOFTMAX_BLOCK / 2];
     }
-    for (int half = SAMPLE_BLOCK / 4; half > 0; half /= 2) {
+    for (int half = SOFTMAX_BLOCK / 4; half > 0; half /= 2) {
         for (int i = 0; i < half; i++) {
             m[i] = m[i] > m[i + half] ? m[i] : m[i + half];
         }
@@ -31,11 +31,11 @@ TARGET static float KERNEL(scan)(const float *restrict in, float *restrict x)
 TARGET static void KERNEL(weigh)(const float *restrict x, float *restrict w, float max,
                                  float inv_temp)
 {
-    for (int i = 0; i < SAMPLE_BLOCK; i++) {
+    for (int i = 0; i < SOFTMAX_BLOCK; i++) {
         float d = (x[i] - max) * inv_temp;
         w[i] = d > -87.0f ? d : -87.0f;
     }
-    for (int i = 0; i < SAMPLE_BLOCK; i++) { /* apart, or the compiler branches on d */
+    for (int i = 0; i < SOFTMAX_BLOCK; i++) { /* apart, or the compiler branches on d */
         float c = w[i];
         float t = c * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer */
         float n = t - 12582912.0f;
@@ -54,14 +54,14 @@ TARGET static void KERNEL(weigh)(const float *restrict x, float *restrict w, flo
     }
 }
 
-/* The sum of w in double: i is added to i + half, half going from SAMPLE_BLOCK / 2 to 1. */
+/* The sum of w in double: i is added to i + half, half going from SOFTMAX_BLOCK / 2 to 1. */
 TARGET static double KERNEL(sum)(const float *w)
 {
-    double s[SAMPLE_BLOCK / 2];
-    for (int i = 0; i < SAMPLE_BLOCK / 2; i++) {
-        s[i] = (double)w[i] + (double)w[i + SAMPLE_BLOCK / 2];
+    double s[SOFTMAX_BLOCK / 2];
+    for (int i = 0; i < SOFTMAX_BLOCK / 2; i++) {
+        s[i] = (double)w[i] + (double)w[i + SOFTMAX_BLOCK / 2];
     }
-    for (int half = SAMPLE_BLOCK / 4; half > 0; half /= 2) {
+    for (int half = SOFTMAX_BLOCK / 4; half > 0; half /= 2) {
         for (int i = 0; i < half; i++) {
             s[i] += s[i + half];
         }
@@ -69,4 +69,4 @@ TARGET static double KERNEL(sum)(const float *w)
     return s[0];
 }
 
-static const struct sample_kernels KERNEL(kernels) = { KERNEL(scan), KERNEL(weigh), KERNEL(sum) };
+static const struct softmax_kernels KERNEL(kernels) = { KERNEL(scan), KERNEL(weigh), KERNEL(sum) };

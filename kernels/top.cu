@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* top.cu - the best logits of a row and its sums: op_top(), to the bit as base/softmax.h has it.
+ *
+ * Three launches: the largest of each block of 256 (a warp each); the blocks' sums relative to the largest of all; one
+ * block of threads a row that folds the sums and picks. To pick k, only blocks whose largest is among the k largest
+ * can matter; of those, what reaches the k-th of the blocks' largest is sorted. */
+#include <float.h>
+#include <math_constants.h>
+
+#include "kernels/cuda.h"
+
+enum { BLOCK = 256, LIST = 4096, PICK_THREADS = 1024 };
+
+struct top_args {
+    const float   *x;
+    int64_t        xs;
+    int            n, n_blocks, k, n_ids;
+    const int     *ids;
+    const float   *inv_temp;
+    unsigned char *out;
+    size_t         out_bytes;
+    double        *sums; /* [rows][3][n_blocks] */
+    float         *best; /* [rows][n_blocks] */
+};
+
+/* NaN as -inf, +inf as the largest float. */
+static __device__ __forceinline__ float clean(float v)
+{
+    return v >= -FLT_MAX ? fminf(v, FLT_MAX) : -CUDART_INF_F;
+}
+
+/* Elements lane, lane + 32 ... of block b. */
+static __device__ __forceinline__ void load_block(const top_args &a, int64_t row, int b, float v[8])
+{
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        int i = b * BLOCK + j * 32 + (threadIdx.x & 31);
+
+        v[j] = i < a.n ? clean(a.x[row * a.xs + i]) : -CUDART_INF_F;
+    }
+}
+
+static __device__ __forceinline__ float warp_max(float v)
+{
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2)
+        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, half));
+    return v;
+}
+
+/* As softmax_body.h does, operation by operation. */
+static __device__ __forceinline__ float weigh(float x, float max, float inv_temp)
+{
+    float d = __fmul_rn(__fsub_rn(x, max), inv_temp);
+    float c = d > -87.0f ? d : -87.0f;
+    float t = __fadd_rn(__fmul_rn(c, 1.44269504f), 12582912.0f);
+    float n = __fsub_rn(t, 12582912.0f);
+    float r = __fadd_rn(__fsub_rn(c, __fmul_rn(n, 0.693359375f)), __fmul_rn(n, 2.12194440e-4f));
+    float p = __fadd_rn(1.0f / 720, __fmul_rn(r, 1.0f / 5040));
+
+    p = __fadd_rn(1.0f / 120, __fmul_rn(r, p));
+    p = __fadd_rn(1.0f / 24, __fmul_rn(r, p));
+    p = __fadd_rn(1.0f / 6, __fmul_rn(r, p));
+    p = __fadd_rn(1.0f / 2, __fmul_rn(r, p));
+    p = __fadd_rn(1.0f, __fmul_rn(r, __fadd_rn(1.0f, __fmul_rn(r, p))));
+    int exponent = (int)n + 127;
+    return __fmul_rn(p, exponent > 1 ? __int_as_float(exponent << 23) : 0.0f);
+}
+
+/* The sum of a block, by halving; for lane 0. */
+static __device__ __forceinline__ double block_sum_of(const float w[8])
+{
+    double s[4];
+
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        s[j] = __dadd_rn((double)w[j], (double)w[j + 4]);
+    s[0] = __dadd_rn(s[0], s[2]);
+    s[1] = __dadd_rn(s[1], s[3]);
+    s[0] = __dadd_rn(s[0], s[1]);
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2)
+        s[0] = __dadd_rn(s[0], __shfl_down_sync(0xffffffffu, s[0], half));
+    return s[0];
+}
+
+/* grid: 8 blocks of a row each, row */
+__global__ void __launch_bounds__(256) top_scan(const __grid_constant__ top_args a)
+{
+    int b = (int)blockIdx.x * 8 + threadIdx.x / 32;
+    float v[8], best = -CUDART_INF_F;
+
+    if (b >= a.n_blocks)
+        return;
+    load_block(a, blockIdx.y, b, v);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        best = fmaxf(best, v[j]);
+    best = warp_max(best);
+    if ((threadIdx.x & 31) == 0)
+        a.best[(int64_t)blockIdx.y * a.n_blocks + b] = best;
+}
+
+static __device__ __forceinline__ float row_max(const top_args &a, const float *best, float *tmp)
+{
+    float v = -CUDART_INF_F;
+
+    for (int i = threadIdx.x; i < a.n_blocks; i += blockDim.x)
+        v = fmaxf(v, best[i]);
+    v = warp_max(v);
+    if ((threadIdx.x & 31) == 0)
+        tmp[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = warp_max((threadIdx.x & 31) < blockDim.x / 32 ? tmp[threadIdx.x & 31] : -CUDART_INF_F);
+    __syncthreads();
+    return v;
+}
+
+__global__ void __launch_bounds__(256) top_weigh(const __grid_constant__ top_args a)
+{
+    __shared__ float tmp[32];
+    int b = (int)blockIdx.x * 8 + threadIdx.x / 32;
+    int64_t row = blockIdx.y;
+    float max = row_max(a, a.best + row * a.n_blocks, tmp), heat = a.inv_temp[row], v[8], w[8];
+    double sum[3];
+
+    if (b >= a.n_blocks)
+        return;
+    load_block(a, row, b, v);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        w[j] = weigh(v[j], max, heat);
+    sum[1] = block_sum_of(w);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        w[j] = weigh(v[j], max, 1.0f);
+    sum[0] = block_sum_of(w);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        w[j] = __fmul_rn(w[j], w[j] > 0.0f ? __fsub_rn(v[j], max) : 0.0f);
+    sum[2] = block_sum_of(w);
+    if ((threadIdx.x & 31) == 0)
+        for (int i = 0; i < 3; i++)
+            a.sums[(row * 3 + i) * a.n_blocks + b] = sum[i];
+}
+
+/* softmax_fold() by all threads; sum is in global memory. */
+static __device__ double fold(double *sum, int n)
+{
+    int half = 1;
+
+    while (half < n)
+        half *= 2;
+    for (half /= 2; half > 0; half /= 2) {
+        for (int i = threadIdx.x; i < half && i + half < n; i += PICK_THREADS)
+            sum[i] = __dadd_rn(sum[i], sum[i + half]);
+        __syncthreads();
+    }
+    return sum[0];
+}
+
+/* Ascending keys for descending values; -0 and 0 tie. */
+static __device__ __forceinline__ unsigned key_of(float v)
+{
+    unsigned bits = __float_as_uint(__fadd_rn(v, 0.0f));
+
+    return bits >> 31 ? bits : ~bits & 0x7fffffffu;
+}
+
+/* The k-th smallest key of the blocks' largest (the largest of all when there are not so many). */
+static __device__ unsigned edge_of(const float *best, int n_blocks, int k)
+{
+    unsigned key = 0;
+
+    if (k > n_blocks)
+        return 0xffffffffu;
+    for (unsigned bit = 1u << 31; bit > 0; bit /= 2) { /* fewer than k keys are below `key` */
+        int below = 0;
+
+        for (int i0 = 0; i0 < n_blocks; i0 += PICK_THREADS) {
+            int i = i0 + (int)threadIdx.x;
+
+            below += __syncthreads_count(i < n_blocks && key_of(best[i]) < (key | bit));
+        }
+        if (below < k)
+            key |= bit;
+    }
+    return key;
+}
+
+/* Puts what reaches the edge into the list; how many there are. */
+static __device__ int gather(const top_args &a, const float *best, unsigned edge, unsigned long long *list, int *count)
+{
+    if (threadIdx.x == 0)
+        *count = 0;
+    __syncthreads();
+    for (int b = threadIdx.x / 32; b < a.n_blocks; b += PICK_THREADS / 32) {
+        float v[8];
+
+        if (key_of(best[b]) > edge || !(best[b] >= -FLT_MAX))
+            continue;
+        load_block(a, blockIdx.x, b, v);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            if (v[j] >= -FLT_MAX && key_of(v[j]) <= edge) {
+                int at = atomicAdd(count, 1);
+
+                if (at < LIST)
+                    list[at] = (unsigned long long)key_of(v[j]) << 32 | (unsigned)(b * BLOCK + j * 32 + (threadIdx.x & 31));
+            }
+    }
+    __syncthreads();
+    return *count;
+}
+
+/* The first m of the list ascending. */
+static __device__ void sort(unsigned long long *list, int m)
+{
+    int size = 2;
+
+    while (size < m)
+        size *= 2;
+    for (int i = m + (int)threadIdx.x; i < size; i += PICK_THREADS)
+        list[i] = ~0ull;
+    __syncthreads();
+    for (int run = 2; run <= size; run *= 2)
+        for (int step = run / 2; step > 0; step /= 2) {
+            for (int i = threadIdx.x; i < size / 2; i += PICK_THREADS) {
+                int low = i / step * 2 * step + i % step, high = low + step;
+                unsigned long long p = list[low], q = list[high];
+
+                if ((p > q) == ((low & run) == 0)) {
+                    list[low] = q;
+                    list[high] = p;
+                }
+            }
+            __syncthreads();
+        }
+}
+
+/* Where the list does not hold all that reaches the edge (many equal logits): one after the other. */
+static __device__ int next_best(const top_args &a, const float *best, unsigned edge, unsigned long long *list)
+{
+    __shared__ unsigned long long low[PICK_THREADS / 32];
+    int n = 0;
+
+    for (; n < a.k; n++) {
+        unsigned long long least = ~0ull, after = n > 0 ? list[n - 1] : 0;
+
+        for (int b = threadIdx.x / 32; b < a.n_blocks; b += PICK_THREADS / 32) {
+            float v[8];
+
+            if (key_of(best[b]) > edge || !(best[b] >= -FLT_MAX))
+                continue;
+            load_block(a, blockIdx.x, b, v);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                unsigned long long me =
+                    (unsigned long long)key_of(v[j]) << 32 | (unsigned)(b * BLOCK + j * 32 + (threadIdx.x & 31));
+
+                if (v[j] >= -FLT_MAX && (n == 0 || me > after) && me < least)
+                    least = me;
+            }
+        }
+#pragma unroll
+        for (int half = 16; half > 0; half /= 2) {
+            unsigned long long other = __shfl_xor_sync(0xffffffffu, least, half);
+
+            least = other < least ? other : least;
+        }
+        if ((threadIdx.x & 31) == 0)
+            low[threadIdx.x / 32] = least;
+        __syncthreads();
+        for (int i = 0; i < PICK_THREADS / 32; i++)
+            least = low[i] < least ? low[i] : least;
+        if (threadIdx.x == 0)
+            list[n] = least;
+        __syncthreads();
+        if (least == ~0ull)
+            break;
+    }
+    return n;
+}
+
+/* grid: row */
+__global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__ top_args a)
+{
+    __shared__ unsigned long long list[LIST];
+    __shared__ float tmp[32];
+    __shared__ int count;
+    int64_t row = blockIdx.x;
+    const float *best = a.best + row * a.n_blocks;
+    double *sums = a.sums + row * 3 * a.n_blocks;
+    op_top_row *to = (op_top_row *)(a.out + row * a.out_bytes);
+    op_top_entry *entry = (op_top_entry *)(to + 1);
+    float *asked = (float *)(entry + a.k), max = row_max(a, best, tmp);
+    bool any = max >= -FLT_MAX;
+    double total = fold(sums, a.n_blocks), heated = fold(sums + a.n_blocks, a.n_blocks);
+    double weighted = fold(sums + 2 * a.n_blocks, a.n_blocks);
+    unsigned edge = edge_of(best, a.n_blocks, a.k);
+    int n = any ? gather(a, best, edge, list, &count) : 0;
+
+    if (n <= LIST)
+        sort(list, n);
+    else
+        n = next_best(a, best, edge, list);
+    n = n < a.k ? n : a.k;
+    for (int i = threadIdx.x; i < a.k; i += PICK_THREADS) {
+        int id = i < n ? (int)(unsigned)list[i] : 0;
+
+        entry[i].id = id;
+        entry[i].logit = i < n ? clean(a.x[row * a.xs + id]) : 0.0f;
+    }
+    for (int i = threadIdx.x; i < a.n_ids; i += PICK_THREADS) {
+        int id = a.ids[row * a.n_ids + i];
+
+        asked[i] = id >= 0 ? clean(a.x[row * a.xs + id]) : -CUDART_INF_F;
+    }
+    if (threadIdx.x == 0) {
+        to->total = any ? total : 0;
+        to->heated = any ? heated : 0;
+        to->weighted = any ? weighted : 0;
+        to->max = max;
+        to->n = n;
+    }
+}
+
+size_t cuda_top_ws(const struct node *v)
+{
+    size_t n_blocks = (size_t)ceil_div(v->t[1].ne[0], BLOCK);
+
+    return (size_t)v->t[1].ne[1] * n_blocks * (3 * sizeof(double) + sizeof(float));
+}
+
+void cuda_top(struct cuda *c, const struct node *v)
+{
+    const struct tensor &x = v->t[1];
+    unsigned rows = (unsigned)x.ne[1];
+    top_args a = {};
+
+    a.x = (const float *)x.data;
+    a.xs = x.stride;
+    a.n = (int)x.ne[0];
+    a.n_blocks = (int)ceil_div(x.ne[0], BLOCK);
+    a.k = v->i[0];
+    a.n_ids = v->i[1];
+    a.ids = (const int *)v->p[0];
+    a.inv_temp = (const float *)v->p[1];
+    a.out = (unsigned char *)v->out;
+    a.out_bytes = v->n;
+    a.sums = (double *)c->ws;
+    a.best = (float *)(a.sums + (size_t)rows * 3 * (size_t)a.n_blocks);
+    unsigned pieces = (unsigned)ceil_div(a.n_blocks, 8);
+    LAUNCH(c, top_scan, dim3(pieces, rows), 256, 0, a);
+    LAUNCH(c, top_weigh, dim3(pieces, rows), 256, 0, a);
+    LAUNCH(c, top_pick, rows, PICK_THREADS, 0, a);
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* top.c - the best logits of a row and its sums. */
+#include <math.h>
+#include <string.h>
+
+#include "cpu/cpu.h"
+
+struct top {
+    const struct cpu    *c;
+    unsigned char       *out;
+    struct tensor        logits;
+    const struct op_top *a;
+    double              *sums; /* of each worker: 3 for each block */
+    int32_t              n, n_blocks;
+};
+
+/* Block b of a row, as the sums take it; returns its largest. */
+static float block_of(const struct top *t, const float *x, int32_t b, float *clean)
+{
+    float in[SOFTMAX_BLOCK];
+    int32_t left = t->n - b * SOFTMAX_BLOCK;
+
+    for (int32_t i = 0; i < SOFTMAX_BLOCK; i++)
+        in[i] = i < left ? x[b * SOFTMAX_BLOCK + i] : -INFINITY;
+    return t->c->soft->scan(in, clean);
+}
+
+/* Keeps the k best in order; ids come ascending, so an equal logit stays behind. */
+static int32_t insert(struct op_top_entry *e, int32_t n, int32_t k, int32_t id, float v)
+{
+    int32_t i = n < k ? n : k;
+
+    if (n >= k && !(v > e[k - 1].logit))
+        return n;
+    for (i = n < k ? n : k - 1; i > 0 && v > e[i - 1].logit; i--)
+        e[i] = e[i - 1];
+    e[i] = (struct op_top_entry){ id, v };
+    return n < k ? n + 1 : n;
+}
+
+static void sum_up(const struct top *t, const float *x, float inv_temp, double *sum, struct op_top_row *to)
+{
+    const struct softmax_kernels *soft = t->c->soft;
+    float clean[SOFTMAX_BLOCK], w[SOFTMAX_BLOCK];
+
+    for (int32_t b = 0; b < t->n_blocks; b++) {
+        (void)block_of(t, x, b, clean);
+        soft->weigh(clean, w, to->max, inv_temp);
+        sum[t->n_blocks + b] = soft->sum(w);
+        soft->weigh(clean, w, to->max, 1);
+        sum[b] = soft->sum(w);
+        for (int i = 0; i < SOFTMAX_BLOCK; i++)
+            w[i] *= w[i] > 0 ? clean[i] - to->max : 0;
+        sum[2 * t->n_blocks + b] = soft->sum(w);
+    }
+    to->total = softmax_fold(sum, t->n_blocks);
+    to->heated = softmax_fold(sum + t->n_blocks, t->n_blocks);
+    to->weighted = softmax_fold(sum + 2 * t->n_blocks, t->n_blocks);
+}
+
+static void top_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct top *t = ctx;
+
+    for (int64_t r = begin; r < end; r++) {
+        struct op_top_row *to = (void *)(t->out + (size_t)r * op_top_bytes(t->a));
+        struct op_top_entry *entry = (void *)(to + 1);
+        float *asked = (void *)(entry + t->a->k), clean[SOFTMAX_BLOCK];
+        const float *x = cpu_row(t->logits, r);
+        int32_t n = 0;
+
+        *to = (struct op_top_row){ .max = -INFINITY };
+        for (int32_t b = 0; b < t->n_blocks; b++) {
+            float best = block_of(t, x, b, clean);
+
+            if (n == t->a->k && !(best > entry[n - 1].logit))
+                continue;
+            for (int i = 0; i < SOFTMAX_BLOCK; i++)
+                if (clean[i] > -INFINITY)
+                    n = insert(entry, n, t->a->k, b * SOFTMAX_BLOCK + i, clean[i]);
+        }
+        to->n = n;
+        memset(entry + n, 0, (size_t)(t->a->k - n) * sizeof *entry);
+        for (int i = 0; i < t->a->n_ids; i++) {
+            int32_t id = t->a->ids[r * t->a->n_ids + i];
+
+            clean[0] = -INFINITY;
+            if (id >= 0)
+                (void)block_of(t, x, id / SOFTMAX_BLOCK, clean);
+            asked[i] = id >= 0 ? clean[id % SOFTMAX_BLOCK] : -INFINITY;
+        }
+        if (n == 0)
+            continue;
+        to->max = entry[0].logit;
+        sum_up(t, x, t->a->inv_temp[r], t->sums + (int64_t)worker * 3 * t->n_blocks, to);
+    }
+}
+
+size_t cpu_top_need(void *ctx, struct tensor logits)
+{
+    const struct cpu *c = ctx;
+    int64_t n_blocks = (logits.ne[0] + SOFTMAX_BLOCK - 1) / SOFTMAX_BLOCK;
+
+    return (size_t)pool_size(c->pool) * (size_t)n_blocks * 3 * sizeof(double) + 64;
+}
+
+void cpu_top(void *ctx, void *out, struct tensor logits, const struct op_top *a)
+{
+    struct cpu *c = ctx;
+    size_t mark = dev_mark(c->dev);
+    struct top t = { c, out, logits, a, dev_scratch_bytes(c->dev, cpu_top_need(c, logits)), (int32_t)logits.ne[0], 0 };
+
+    t.n_blocks = (t.n + SOFTMAX_BLOCK - 1) / SOFTMAX_BLOCK;
+    pool_for(c->pool, logits.ne[1], 1, top_piece, &t);
+    dev_release(c->dev, mark);
+}
