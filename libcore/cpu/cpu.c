@@ -114,7 +114,7 @@ static const struct dev_table table = {
 
 enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o, struct err *e)
 {
-    unsigned features = simd_features();
+    unsigned features = o->scalar ? 0 : simd_features();
     struct cpu *c = calloc(1, sizeof *c);
 
     if (c == NULL)

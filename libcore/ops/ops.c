@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ops.c - shape checks, timing and dispatch; scratch memory. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,7 +14,7 @@ enum { ALIGN = 64 };
 
 struct dev {
     struct dev_impl   impl;
-    const char       *name;
+    char              name[32];
     int               unit;
     unsigned char    *scratch;
     size_t            cap, used, peak;
@@ -42,7 +43,7 @@ static enum err_code open_one(struct dev **out, size_t i, int unit, const struct
 
     if (d == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    d->name = devs[i].name;
+    (void)snprintf(d->name, sizeof d->name, "%s", devs[i].name);
     d->unit = unit;
     enum err_code code = devs[i].open(&d->impl, d, o, e);
     if (code != ERR_OK) {
@@ -77,8 +78,27 @@ static int unit_of(const char *s)
     return *s == '\0' ? n : -1;
 }
 
+static enum err_code open_check(struct dev **out, const char *name, const struct dev_opts *o, struct err *e)
+{
+    struct dev *d = calloc(1, sizeof *d);
+
+    if (d == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    (void)snprintf(d->name, sizeof d->name, "check:%.16s", name);
+    enum err_code code = strncmp(name, "check:", 6) == 0 ? err_set(e, ERR_ARG, "no device named '%s'", name)
+                                                        : dev_check_open(&d->impl, name, o, e);
+    if (code != ERR_OK) {
+        free(d);
+        return code;
+    }
+    *out = d;
+    return ERR_OK;
+}
+
 enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts *o, struct err *e)
 {
+    if (strncmp(name, "check:", 6) == 0)
+        return open_check(out, name + 6, o, e);
     if (strcmp(name, "auto") == 0)
         return open_any(out, o, e);
     for (size_t i = 0; i < sizeof devs / sizeof devs[0]; i++) {

@@ -71,10 +71,15 @@ struct dev_opts {
     bool sketch;     /* only to learn what things take (dev_held): nothing is taken from the device; steps can be
                       * measured, not computed */
     bool absent;     /* a sketch of a device that is not there will do */
+    bool scalar;     /* cpu: the plain code that defines the right answer, whatever the processor can do */
 };
 /* name: a row of devs.def, "NAME" or "NAME:N" ("cpu", "cuda:1"), or "auto": the GPU where there is a usable
  * one, else the CPU. ERR_ARG for another; ERR_UNSUPPORTED when the machine has no such device, or the program was built
- * without it. */
+ * without it.
+ *
+ * "check:" before such a name: a device that computes everything on that one and on the scalar CPU, each operation
+ * from the same inputs. It stops at the first result that is further off than the operation allows (check.c; the
+ * cpu's bytes have to be the same), and dev_end() says which: ERR_DEVICE. Takes the memory of both. */
 MUST_CHECK enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts *o,
                                   struct err *e);
 void dev_close(struct dev *d); /* NULL is allowed */
