@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(256) attend(const __grid_constant__ attn_args 
         const uint8_t *values = page + a.v_at + (int64_t)h * OP_KV_PAGE * a.v_bytes;
 
         page_weights<TK>(a, page + (int64_t)h * OP_KV_PAGE * a.k_bytes, n, q, p, m, l);
-        if (SPLIT) {
+        if constexpr (SPLIT) {
             float *part = a.part + (((int64_t)row * kv.n_head * a.group + head) * a.pages + b) * a.part_floats;
             int64_t next = a.pages * a.part_floats; /* of the next head */
 
@@ -172,31 +172,31 @@ __global__ void __launch_bounds__(256) attend(const __grid_constant__ attn_args 
                     if (g < heads)
                         part[g * next + 2 + d] = o[g];
             }
-            return;
-        }
-        float keep[HEADS], take[HEADS];
+        } else {
+            float keep[HEADS], take[HEADS];
 #pragma unroll
-        for (int g = 0; g < HEADS; g++) {
-            merge(tm[g], m[g], &keep[g], &take[g]);
-            tl[g] = __fmaf_rn(tl[g], keep[g], __fmul_rn(l[g], take[g]));
-            tm[g] = fmaxf(tm[g], m[g]);
-        }
+            for (int g = 0; g < HEADS; g++) {
+                merge(tm[g], m[g], &keep[g], &take[g]);
+                tl[g] = __fmaf_rn(tl[g], keep[g], __fmul_rn(l[g], take[g]));
+                tm[g] = fmaxf(tm[g], m[g]);
+            }
 #pragma unroll
-        for (int i = 0; i < (SPLIT ? 1 : DIMS); i++) {
-            int d = i * 256 + (int)threadIdx.x;
-            float o[HEADS];
+            for (int i = 0; i < DIMS; i++) {
+                int d = i * 256 + (int)threadIdx.x;
+                float o[HEADS];
 
-            if (d >= kv.dim_v)
-                break;
-            page_values<TV>(a, values, n, p, d, o);
+                if (d >= kv.dim_v)
+                    break;
+                page_values<TV>(a, values, n, p, d, o);
 #pragma unroll
-            for (int g = 0; g < HEADS; g++)
-                total[i][g] = __fmaf_rn(total[i][g], keep[g], __fmul_rn(o[g], take[g]));
+                for (int g = 0; g < HEADS; g++)
+                    total[i][g] = __fmaf_rn(total[i][g], keep[g], __fmul_rn(o[g], take[g]));
+            }
+            __syncthreads();
         }
-        __syncthreads();
     }
 #pragma unroll
-    for (int i = 0; i < (SPLIT ? 1 : DIMS); i++) {
+    for (int i = 0; !SPLIT && i < DIMS; i++) {
         int d = i * 256 + (int)threadIdx.x;
 
         if (d >= kv.dim_v)

@@ -14,7 +14,7 @@
 #include "kernels/math.cuh"
 #include "kernels/moe.cuh"
 
-enum tile_out { TILE_FLOATS, TILE_ACT_FLOATS, TILE_ACT_ROUNDED };
+enum tile_out { TILE_FLOATS, TILE_ACT_ROUNDED };
 
 /* Dense: jobs of one format, columns are rows of x. Experts: column i of a chunk is pair list[first + i]. With
  * TILE_ACT_* job 0 is gate and job 1 is up, and act(gate) up comes out; of one job, act(up). */

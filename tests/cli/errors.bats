@@ -36,7 +36,7 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
 @test "options that do not go together" {
     fails 2 "only one of" chimere-run --tokenize --inspect
     fails 2 "--json or --jsonl" chimere-run --json --jsonl -p x
-    fails 2 "--inspect takes no prompt" chimere-run --inspect -p x
+    fails 2 "--inspect and --plan take no prompt" chimere-run --inspect -p x
     fails 2 "--logits-last needs --logits" chimere-run --logits-last 3 -p x
     fails 2 "--logprobs needs --json" chimere-run --logprobs 3 -p x
     fails 2 "--tokens is the whole prompt" chimere-run --tokens ids.json -p x
