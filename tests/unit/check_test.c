@@ -363,6 +363,8 @@ static void rotations(void **state)
         }
 }
 
+static void *kept[QUANT_N]; /* weights stay where they are as long as the device */
+
 static void embeddings(void **state)
 {
     static const int32_t token[6] = { 0, 8, 3, 3, 7, 1 };
@@ -374,11 +376,12 @@ static void embeddings(void **state)
         if (quant_row_bytes(type, k) < 0)
             continue;
         struct tensor w = weights_of(type, k, 9, 1), on = w, y = put_poison(k, 6, 4);
+        kept[type] = w.data;
         on.data = (void *)(uintptr_t)dev_weights(dut, w.data, (size_t)(quant_row_bytes(type, k) * 9));
         begin();
         op_embed(dut, y, on, token, 0.5f);
         end(quant_types[type]->name);
-        take(y); /* its weights live as long as the device */
+        take(y);
     }
 }
 
@@ -710,5 +713,7 @@ int main(void)
     }
     failed = cmocka_run_group_tests_name("check", tests, NULL, NULL);
     dev_close(dut);
+    for (int i = 0; i < QUANT_N; i++)
+        free(kept[i]);
     return failed;
 }
