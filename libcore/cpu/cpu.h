@@ -40,14 +40,15 @@ int64_t cpu_grain(const struct cpu *c, int64_t items, int64_t item_cost, int64_t
 
 /* Rows w0 .. w0 + n - 1 of matrix w (expert `e`), as floats n * ne[0]: the mapping itself for f32,
  * else decoded into buf. */
-enum { CPU_PANEL = 16 }; /* weight rows decoded at a time */
+/* weight rows decoded at a time: as floats, as whole numbers */
+enum { CPU_PANEL = 16, CPU_INT_PANEL = 48 };
 const float *cpu_weights(const struct cpu *c, struct tensor w, int64_t e, int64_t w0, int n, float *buf);
 /* Rows x[j], j < n, of k elements rounded for a product with weights of this type (quant.h); NULL where it
  * takes floats. In scratch: cpu_acts_need() bytes. */
 const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *const *x, int64_t n, int64_t k);
 size_t cpu_acts_need(const struct cpu *c, int type, int64_t n, int64_t k);
-/* y[j][r] = <row r of w (expert e), x[j]> for at <= r < at + n, j < nx; buf: CPU_PANEL * ne[0] floats, 64-byte
- * aligned */
+/* y[j][r] = <row r of w (expert e), x[j]> for at <= r < at + n, j < nx; buf: cpu_panel_floats(ne[0]), 64-byte aligned */
+int64_t cpu_panel_floats(int64_t k);
 struct cpu_rows {
     float *const       *y;
     const float *const *x;

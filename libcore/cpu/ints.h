@@ -11,7 +11,7 @@
 struct cpu_ints_panel {
     struct quant_ints *u;
     int                n;
-    bool               has_min;
+    int                n_min;  /* as the type has it */
     bool               groups; /* a scale for each 32 */
 };
 

@@ -1,151 +1,209 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ints_avx2.c - integer products for AVX2 with FMA: 16 lanes are two registers, lo and hi. A tile is two rows by
- * two vectors (or one), as many sums as there are registers for. Both halves of a line of memory are loaded
- * side by side: halves of two lines at once, at the same place in each, take some processors twice as
- * long. */
+/* ints_avx2.c - integer products for AVX2 with FMA. A tile is one row by up to 8 vectors: the row's words are
+ * loaded once, the vectors' are operands in memory, so that 16 products take little more than a
+ * multiplication and an addition. Tiles go a few blocks deep, as far as the vectors stay in the first-level
+ * cache, for all rows; their sums are in memory meanwhile. */
 #include <immintrin.h>
+#include <string.h>
 
 #include "cpu/ints.h"
 
 #define TARGET __attribute__((target("avx2,fma")))
 
-#define LOAD(p)       _mm256_load_si256((const void *)(p))
-#define COLS_1(F, r)  F(r, 0)
-#define COLS_2(F, r)  F(r, 0) F(r, 1)
+enum { LANES = QUANT_INT_LANES, VECTORS = 8, DEPTH = 3, ROWS = 16 };
 
-#define VECTOR(r, j)    const struct quant_acts *x##j = x[j];
-#define NEXT(r, j)      x##j++;
-#define FIRST_X(r, j)   __m256i lo##j = LOAD(x##j->q), hi##j = LOAD(x##j->q + 16);
-#define LOAD_X(i, j)    lo##j = LOAD(x##j->q + (i)); hi##j = LOAD(x##j->q + (i) + 16);
-#define FIRST(r, j) \
-    __m256i lo##r##j = _mm256_madd_epi16(lo, lo##j), hi##r##j = _mm256_madd_epi16(hi, hi##j);
-#define DP_LO(r, j)     lo##r##j = _mm256_add_epi32(lo##r##j, _mm256_madd_epi16(lo, lo##j));
-#define DP_HI(r, j)     hi##r##j = _mm256_add_epi32(hi##r##j, _mm256_madd_epi16(hi, hi##j));
-#define LOAD_W(p, i)    lo = LOAD((p)->w + (i)); hi = LOAD((p)->w + (i) + 16);
-#define LESS_MIN(r, j) \
-    sum[r][j][0] = _mm256_fnmadd_ps(f, _mm256_load_ps(x##j->sum), sum[r][j][0]); \
-    sum[r][j][1] = _mm256_fnmadd_ps(g, _mm256_load_ps(x##j->sum + 8), sum[r][j][1]);
-#define ADD(r, j) \
-    sum[r][j][0] = _mm256_fmadd_ps(_mm256_mul_ps(f, _mm256_load_ps(x##j->scale)), \
-                                   _mm256_cvtepi32_ps(lo##r##j), sum[r][j][0]); \
-    sum[r][j][1] = _mm256_fmadd_ps(_mm256_mul_ps(f, _mm256_load_ps(x##j->scale + 8)), \
-                                   _mm256_cvtepi32_ps(hi##r##j), sum[r][j][1]);
-#define STEP(COLS, i) \
-    COLS(LOAD_X, i) \
-    LOAD_W(w0, i) COLS(DP_LO, 0) COLS(DP_HI, 0) \
-    LOAD_W(w1, i) COLS(DP_LO, 1) COLS(DP_HI, 1)
+#define LOAD(p) _mm256_load_si256((const void *)(p))
 
-/* sum[row][vector][half of the lanes] */
-#define TILE(COLS, name, n) \
-TARGET static void name(__m256 sum[2][2][2], const struct quant_ints *const row[2], \
-                        const struct quant_acts *const *x, int64_t n_blocks, bool has_min) \
+#define EACH_1(F) F(0)
+#define EACH_2(F) EACH_1(F) F(1)
+#define EACH_3(F) EACH_2(F) F(2)
+#define EACH_4(F) EACH_3(F) F(3)
+#define EACH_5(F) EACH_4(F) F(4)
+#define EACH_6(F) EACH_5(F) F(5)
+#define EACH_7(F) EACH_6(F) F(6)
+#define EACH_8(F) EACH_7(F) F(7)
+
+/* Some blocks of some rows, and vectors from block `first` on. */
+struct part {
+    const struct quant_ints        *w;     /* rows, n_row blocks apart */
+    const struct quant_acts *const *x;
+    int64_t                         n_row, first, n_blocks;
+    int                             rows, n_min;
+};
+
+#define VECTOR(j) const struct quant_acts *x##j = p->x[j] + p->first;
+
+/* Both halves of a line of memory in turn: the same half of many lines, one after the other, takes some
+ * processors twice as long. */
+#define FIRST(j) \
+    __m256i d##j = _mm256_add_epi32(_mm256_madd_epi16(u, LOAD(x##j[b].q)), _mm256_madd_epi16(v, LOAD(x##j[b].q + 16)));
+#define STEP(j) \
+    d##j = _mm256_add_epi32(d##j, _mm256_madd_epi16(u, LOAD(x##j[b].q + at))); \
+    d##j = _mm256_add_epi32(d##j, _mm256_madd_epi16(v, LOAD(x##j[b].q + at + 16)));
+#define AT(EACH, i) \
+    { \
+        enum { at = 32 * (i) }; \
+        u = LOAD(w->w + at); \
+        v = LOAD(w->w + at + 16); \
+        EACH(STEP) \
+    }
+#define SUM(j) \
+    _mm256_store_ps(sum + LANES * (j), \
+                    _mm256_fmadd_ps(_mm256_mul_ps(f, _mm256_load_ps(x##j[b].scale)), _mm256_cvtepi32_ps(d##j), \
+                                    _mm256_load_ps(sum + LANES * (j))));
+/* Not a loop: gcc 12 copies all accumulators in each turn. */
+#define STEPS(EACH) AT(EACH, 1) AT(EACH, 2) AT(EACH, 3) AT(EACH, 4) AT(EACH, 5) AT(EACH, 6) AT(EACH, 7)
+
+/* sum[row][vector][lane] */
+#define TILE(n) \
+TARGET static void tile_##n(float *sum, const struct part *p) \
 { \
-    const struct quant_ints *w0 = row[0], *w1 = row[1]; \
+    EACH_##n(VECTOR) \
+    for (int i = 0; i < p->rows; i++, sum += LANES * (n)) { \
+        const struct quant_ints *w = p->w + i * p->n_row + p->first; \
 \
-    COLS(VECTOR, 0) \
-    for (int i = 0; i < 4 * (n); i++) \
-        sum[i / 2 / (n)][i / 2 % (n)][i % 2] = _mm256_setzero_ps(); \
-    for (int64_t b = 0; b < n_blocks; b++, w0++, w1++) { \
-        __m256i lo, hi; \
-        __m256  f, g; \
+        for (int64_t b = 0; b < p->n_blocks; b++, w++) { \
+            __m256i u = LOAD(w->w), v = LOAD(w->w + 16); \
+            __m256  f = _mm256_load_ps(w->scale); \
 \
-        COLS(FIRST_X, 0) \
-        LOAD_W(w0, 0) COLS(FIRST, 0) \
-        LOAD_W(w1, 0) COLS(FIRST, 1) \
-        STEP(COLS, 32) STEP(COLS, 64) STEP(COLS, 96) STEP(COLS, 128) \
-        STEP(COLS, 160) STEP(COLS, 192) STEP(COLS, 224) \
-        if (has_min) { \
-            f = _mm256_load_ps(w0->min); g = _mm256_load_ps(w0->min + 8); COLS(LESS_MIN, 0) \
-            f = _mm256_load_ps(w1->min); g = _mm256_load_ps(w1->min + 8); COLS(LESS_MIN, 1) \
+            EACH_##n(FIRST) \
+            STEPS(EACH_##n) \
+            EACH_##n(SUM) \
         } \
-        f = _mm256_load_ps(w0->scale); COLS(ADD, 0) \
-        f = _mm256_load_ps(w1->scale); COLS(ADD, 1) \
-        COLS(NEXT, 0) \
     } \
 }
-TILE(COLS_1, tile_2x1, 1)
-TILE(COLS_2, tile_2x2, 2)
 
-TARGET static inline float fold(const __m256 sum[2])
-{
-    __m256 a = _mm256_add_ps(sum[0], sum[1]);
-    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-
-    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
-    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
-}
-
-/* Where weights have a scale for each 32: group g, which 8 lanes have elements of. */
-#define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
-#define ZERO(r, j)     __m256 t##r##j = _mm256_setzero_ps();
-#define GROUP_X(g, j)  even##j = LOAD(x##j->q + PLACE(g)); odd##j = LOAD(x##j->q + PLACE(g) + 32);
-#define GROUP_DOT(r, j) \
-    t##r##j = _mm256_fmadd_ps( \
-        f, _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_madd_epi16(lo, even##j), _mm256_madd_epi16(hi, odd##j))), \
-        t##r##j);
-#define GROUP_W(p, g)  lo = LOAD((p)->w + PLACE(g)); hi = LOAD((p)->w + PLACE(g) + 32); \
-                       f = _mm256_broadcast_ss((p)->scale + (g));
-#define GROUP(COLS, g) \
-    COLS(GROUP_X, g) \
-    GROUP_W(w0, g) COLS(GROUP_DOT, 0) \
-    GROUP_W(w1, g) COLS(GROUP_DOT, 1)
-#define PUT(r, j)      sum[r][j][h] = _mm256_fmadd_ps(_mm256_load_ps(x##j->scale + 8 * h), t##r##j, sum[r][j][h]);
-#define GROUP_REGS(r, j) __m256i even##j, odd##j;
-#define GROUP_TILE(COLS, name, n) \
-TARGET static void name(__m256 sum[2][2][2], const struct quant_ints *const row[2], \
-                        const struct quant_acts *const *x, int64_t n_blocks, bool has_min) \
+/* Where weights have a scale for each 32. */
+#define PLACE(g)       ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
+#define GROUP_ZERO(j)  __m256 t##j = _mm256_setzero_ps();
+#define GROUP_STEP(j) \
+    t##j = _mm256_fmadd_ps( \
+        f, _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_madd_epi16(u, LOAD(x##j[b].q + at)), \
+                                               _mm256_madd_epi16(v, LOAD(x##j[b].q + at + 32)))), t##j);
+#define GROUP(EACH, g) \
+    { \
+        enum { at = PLACE(g) }; \
+        u = LOAD(w->w + at); \
+        v = LOAD(w->w + at + 32); \
+        f = _mm256_broadcast_ss(w->scale + (g)); \
+        EACH(GROUP_STEP) \
+    }
+#define GROUPS(EACH) \
+    GROUP(EACH, 0) GROUP(EACH, 1) GROUP(EACH, 2) GROUP(EACH, 3) GROUP(EACH, 4) GROUP(EACH, 5) GROUP(EACH, 6) \
+    GROUP(EACH, 7)
+#define GROUP_SUM(j) \
+    _mm256_store_ps(sum + LANES * (j), \
+                    _mm256_fmadd_ps(_mm256_load_ps(x##j[b].scale), t##j, _mm256_load_ps(sum + LANES * (j))));
+#define GROUP_TILE(n) \
+TARGET static void group_tile_##n(float *sum, const struct part *p) \
 { \
-    const struct quant_ints *w0 = row[0], *w1 = row[1]; \
+    EACH_##n(VECTOR) \
+    for (int i = 0; i < p->rows; i++, sum += LANES * (n)) { \
+        const struct quant_ints *w = p->w + i * p->n_row + p->first; \
 \
-    (void)has_min; \
-    COLS(VECTOR, 0) \
-    for (int i = 0; i < 4 * (n); i++) \
-        sum[i / 2 / (n)][i / 2 % (n)][i % 2] = _mm256_setzero_ps(); \
-    for (int64_t b = 0; b < n_blocks; b++, w0++, w1++) { \
-        __m256i lo, hi; \
-        __m256  f; \
-        COLS(GROUP_REGS, 0) \
-        { \
-            enum { h = 0 }; \
-            COLS(ZERO, 0) COLS(ZERO, 1) \
-            GROUP(COLS, 0) GROUP(COLS, 1) GROUP(COLS, 4) GROUP(COLS, 5) \
-            COLS(PUT, 0) COLS(PUT, 1) \
+        for (int64_t b = 0; b < p->n_blocks; b++, w++) { \
+            __m256i u, v; \
+            __m256  f; \
+\
+            EACH_##n(GROUP_ZERO) \
+            GROUPS(EACH_##n) \
+            EACH_##n(GROUP_SUM) \
         } \
-        { \
-            enum { h = 1 }; \
-            COLS(ZERO, 0) COLS(ZERO, 1) \
-            GROUP(COLS, 2) GROUP(COLS, 3) GROUP(COLS, 6) GROUP(COLS, 7) \
-            COLS(PUT, 0) COLS(PUT, 1) \
-        } \
-        COLS(NEXT, 0) \
     } \
 }
-GROUP_TILE(COLS_1, group_tile_2x1, 1)
-GROUP_TILE(COLS_2, group_tile_2x2, 2)
 
-typedef void tile_fn(__m256 sum[2][2][2], const struct quant_ints *const row[2], const struct quant_acts *const *x,
-                     int64_t n_blocks, bool has_min);
+/* Less the minima of all blocks: 8 of them, or 16. */
+#define LESS(j)     __m256 l##j = _mm256_setzero_ps();
+#define LESS_8(j)   l##j = _mm256_fmadd_ps(f, _mm256_load_ps(x##j[b].sum_32), l##j);
+#define LESS_16(j)  l##j = _mm256_fmadd_ps(f, _mm256_load_ps(x##j[b].sum + half), l##j);
+#define PUT_LESS(j) _mm256_store_ps(sum + LANES * (j), _mm256_sub_ps(_mm256_load_ps(sum + LANES * (j)), l##j));
+#define LESS_TILE(n) \
+TARGET static void less_##n(float *sum, const struct part *p) \
+{ \
+    EACH_##n(VECTOR) \
+    for (int i = 0; i < p->rows; i++, sum += LANES * (n)) { \
+        const struct quant_ints *w = p->w + i * p->n_row; \
+\
+        EACH_##n(LESS) \
+        for (int64_t b = 0; b < p->n_blocks; b++, w++) { \
+            __m256 f = _mm256_load_ps(w->min); \
+\
+            if (p->n_min == 8) { \
+                EACH_##n(LESS_8) \
+                continue; \
+            } \
+            for (int half = 0; half < 16; half += 8) { \
+                f = _mm256_load_ps(w->min + half); \
+                EACH_##n(LESS_16) \
+            } \
+        } \
+        EACH_##n(PUT_LESS) \
+    } \
+}
 
-/* Past the last row, that again. */
-TARGET static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w,
-                        const struct quant_acts *const *x, int nx, int64_t k)
+#define TILES(F) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8)
+TILES(TILE)
+TILES(GROUP_TILE)
+TILES(LESS_TILE)
+
+typedef void tile_fn(float *sum, const struct part *p);
+#define NAME(n)       tile_##n,
+#define GROUP_NAME(n) group_tile_##n,
+#define LESS_NAME(n)  less_##n,
+static tile_fn *const tiles[2][VECTORS] = { { TILES(NAME) }, { TILES(GROUP_NAME) } };
+static tile_fn *const less[VECTORS] = { TILES(LESS_NAME) };
+
+/* The sums of the lanes of four rows, `pitch` apart. */
+TARGET static inline __m128 fold_4(const float *sum, int64_t pitch)
 {
-    tile_fn *one = w->groups ? group_tile_2x1 : tile_2x1, *two = w->groups ? group_tile_2x2 : tile_2x2;
+    __m128 r[4];
 
-    for (int i = 0; i < w->n; i += 2) {
-        const struct quant_ints *last = w->u + (i + 1 < w->n ? i + 1 : i) * (k / 256);
-        const struct quant_ints *row[2] = { w->u + i * (k / 256), last };
+    for (int i = 0; i < 4; i++)
+        r[i] = _mm_add_ps(_mm_load_ps(sum + i * pitch), _mm_load_ps(sum + i * pitch + 4));
+    __m128 a = _mm_add_ps(_mm_movelh_ps(r[0], r[1]), _mm_movehl_ps(r[1], r[0]));
+    __m128 b = _mm_add_ps(_mm_movelh_ps(r[2], r[3]), _mm_movehl_ps(r[3], r[2]));
 
-        for (int j = 0; j < nx; j += 2) {
-            int    n = j + 2 <= nx ? 2 : 1;
-            __m256 sum[2][2][2];
+    return _mm_add_ps(_mm_shuffle_ps(a, b, 0x88), _mm_shuffle_ps(a, b, 0xdd));
+}
 
-            (n == 2 ? two : one)(sum, row, x + j, k / 256, w->has_min);
-            for (int r = 0; r < 2 && i + r < w->n; r++)
-                for (int c = 0; c < n; c++)
-                    y[j + c][at + i + r] = fold(sum[r][c]);
+/* Up to ROWS rows from the panel's row r on, n vectors. */
+TARGET static void strip(float *const *y, int64_t at, const struct cpu_ints_panel *w, int r,
+                         const struct quant_acts *const *x, int n, int64_t k)
+{
+    _Alignas(64) float sum[ROWS * VECTORS * LANES];
+    int     rows = w->n - r < ROWS ? w->n - r : ROWS;
+    int64_t n_blocks = k / 256, pitch = (int64_t)n * LANES;
+    struct part p = { w->u + r * n_blocks, x, n_blocks, 0, n_blocks, rows, w->n_min };
+
+    memset(sum, 0, (size_t)((rows + 3) / 4 * 4 * pitch) * sizeof *sum); /* they are folded by fours */
+    for (; p.first < n_blocks; p.first += DEPTH) {
+        p.n_blocks = n_blocks - p.first < DEPTH ? n_blocks - p.first : DEPTH;
+        tiles[w->groups][n - 1](sum, &p);
+    }
+    if (w->n_min > 0) {
+        p.first = 0;
+        p.n_blocks = n_blocks;
+        less[n - 1](sum, &p);
+    }
+    for (int j = 0; j < n; j++) {
+        float *to = y[j] + at + r, four[4];
+        int    i = 0;
+
+        for (; i + 4 <= rows; i += 4)
+            _mm_storeu_ps(to + i, fold_4(sum + i * pitch + j * LANES, pitch));
+        if (i < rows) {
+            _mm_storeu_ps(four, fold_4(sum + i * pitch + j * LANES, pitch));
+            memcpy(to + i, four, (size_t)(rows - i) * sizeof *to);
         }
     }
+}
+
+static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *const *x,
+                 int nx, int64_t k)
+{
+    for (int j = 0; j < nx; j += VECTORS)
+        for (int r = 0; r < w->n; r += ROWS)
+            strip(y + j, at, w, r, x + j, nx - j < VECTORS ? nx - j : VECTORS, k);
 }
 
 const struct cpu_ints cpu_ints_avx2 = { "avx2", dots };

@@ -4,48 +4,53 @@
 
 #include "cpu/ints.h"
 
-static float dot(const struct quant_ints *w, const struct quant_acts *x, int64_t k, bool has_min)
+static float fold(float sum[QUANT_INT_LANES])
 {
-    float sum[16] = { 0 };
-
-    for (int64_t b = 0; b < k / 256; b++, w++, x++) {
-        int32_t dots[16] = { 0 };
-
-        for (int i = 0; i < 256; i++)
-            dots[i % 32 / 2] += w->w[i] * x->q[i];
-        for (int l = 0; has_min && l < 16; l++)
-            sum[l] = fmaf(-w->min[l], x->sum[l], sum[l]);
-        for (int l = 0; l < 16; l++)
-            sum[l] = fmaf(w->scale[l] * x->scale[l], (float)dots[l], sum[l]);
-    }
-    for (int half = 8; half > 0; half /= 2)
+    for (int half = QUANT_INT_LANES / 2; half > 0; half /= 2)
         for (int l = 0; l < half; l++)
             sum[l] += sum[l + half];
     return sum[0];
 }
 
-/* The same where weights have a scale for each 32, in 4 products of each of 8 lanes. */
-static float group_dot(const struct quant_ints *w, const struct quant_acts *x, int64_t k)
+static float dot(const struct quant_ints *w, const struct quant_acts *x, int64_t k, int n_min)
 {
-    float sum[16] = { 0 };
+    float sum[QUANT_INT_LANES] = { 0 }, less[QUANT_INT_LANES] = { 0 };
 
     for (int64_t b = 0; b < k / 256; b++, w++, x++) {
-        float t[16] = { 0 };
+        const float *xs = n_min == 8 ? x->sum_32 : x->sum;
+        int32_t      dots[QUANT_INT_LANES] = { 0 };
+
+        for (int i = 0; i < 256; i++)
+            dots[i % 16 / 2] += w->w[i] * x->q[i];
+        for (int i = 0; i < n_min; i++)
+            less[i % 8] = fmaf(w->min[i], xs[i], less[i % 8]);
+        for (int l = 0; l < QUANT_INT_LANES; l++)
+            sum[l] = fmaf(w->scale[l] * x->scale[l], (float)dots[l], sum[l]);
+    }
+    for (int l = 0; n_min > 0 && l < QUANT_INT_LANES; l++)
+        sum[l] -= less[l];
+    return fold(sum);
+}
+
+/* The same where weights have a scale for each 32, in 4 products of each lane. */
+static float group_dot(const struct quant_ints *w, const struct quant_acts *x, int64_t k)
+{
+    float sum[QUANT_INT_LANES] = { 0 };
+
+    for (int64_t b = 0; b < k / 256; b++, w++, x++) {
+        float t[QUANT_INT_LANES] = { 0 };
 
         for (int i = 0; i < 256; i += 4) {
-            int p = quant_int_place(i), l = p % 32 / 2;
+            int p = quant_int_place(i), l = i % 32 / 4;
             int32_t d = w->w[p] * x->q[p] + w->w[p + 1] * x->q[p + 1] + w->w[p + 32] * x->q[p + 32] +
                         w->w[p + 33] * x->q[p + 33];
 
             t[l] = fmaf(w->scale[i / 32], (float)d, t[l]);
         }
-        for (int l = 0; l < 16; l++)
+        for (int l = 0; l < QUANT_INT_LANES; l++)
             sum[l] = fmaf(x->scale[l], t[l], sum[l]);
     }
-    for (int half = 8; half > 0; half /= 2)
-        for (int l = 0; l < half; l++)
-            sum[l] += sum[l + half];
-    return sum[0];
+    return fold(sum);
 }
 
 static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *const *x, int nx,
@@ -54,7 +59,7 @@ static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, co
     for (int j = 0; j < nx; j++)
         for (int i = 0; i < w->n; i++)
             y[j][at + i] = w->groups ? group_dot(w->u + i * (k / 256), x[j], k)
-                                     : dot(w->u + i * (k / 256), x[j], k, w->has_min);
+                                     : dot(w->u + i * (k / 256), x[j], k, w->n_min);
 }
 
 const struct cpu_ints cpu_ints_scalar = { "scalar", dots };

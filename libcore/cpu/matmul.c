@@ -38,6 +38,17 @@ static int block_rows(int64_t bytes)
     return n < UNIT ? UNIT : n > 4096 ? 4096 : (int)n;
 }
 
+/* Rows as whole numbers at a time: as many as stay in the second-level cache while all of x passes by. */
+static int int_panel_rows(int64_t bytes, int nx)
+{
+    enum { L2_BYTES = 262144 };
+    int64_t n = L2_BYTES / (bytes > 0 ? bytes : 1) / CPU_PANEL * CPU_PANEL;
+
+    if (nx <= 8 || n <= CPU_PANEL)
+        return panel_rows(bytes, nx);
+    return n < CPU_INT_PANEL ? (int)n : CPU_INT_PANEL;
+}
+
 size_t cpu_acts_need(const struct cpu *c, int type, int64_t n, int64_t k)
 {
     if (c->int_decode[type] == NULL || k % 256 != 0)
@@ -50,6 +61,7 @@ struct rounding {
     const float *const *x;
     struct quant_acts  *acts;
     int64_t             k;
+    int                 top;
 };
 
 static void round_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -58,7 +70,7 @@ static void round_piece(void *ctx, int64_t begin, int64_t end, int worker)
 
     (void)worker;
     for (int64_t j = begin; j < end; j++)
-        a->c->round(a->acts + j * (a->k / 256), a->x[j], a->k);
+        a->c->round(a->acts + j * (a->k / 256), a->x[j], a->k, a->top);
 }
 
 const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *const *x, int64_t n, int64_t k)
@@ -67,7 +79,7 @@ const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *c
         return NULL;
     const struct quant_acts **rows = dev_scratch_bytes(c->dev, (size_t)n * sizeof *rows);
     struct quant_acts *acts = dev_scratch_bytes(c->dev, (size_t)(n * (k / 256)) * sizeof *acts);
-    struct rounding a = { c, x, acts, k };
+    struct rounding a = { c, x, acts, k, quant_acts_top(type) };
 
     for (int64_t j = 0; j < n; j++)
         rows[j] = acts + j * (k / 256);
@@ -81,8 +93,8 @@ static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w
 {
     int64_t k = w.ne[0], row_bytes = quant_row_bytes(w.type, k);
     const char *rows = (const char *)w.data + e * w.pitch * row_bytes;
-    int panel = panel_rows(5 * k / 2, v.n), block = block_rows(5 * k / 2);
-    struct cpu_ints_panel p = { .u = (void *)buf, .has_min = quant_types[w.type]->has_min,
+    int panel = int_panel_rows(5 * k / 2, v.n);
+    struct cpu_ints_panel p = { .u = (void *)buf, .n_min = quant_types[w.type]->n_min,
                                 .groups = quant_types[w.type]->block_elems == 32 };
 
     if (v.n == 1 && c->int_dots[w.type] != NULL) { /* straight from the stored rows */
@@ -92,8 +104,7 @@ static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w
     for (int64_t r = at; r < at + n; r += panel) {
         p.n = at + n - r < panel ? (int)(at + n - r) : panel;
         c->int_decode[w.type](p.u, rows + r * row_bytes, p.n * k);
-        for (int j = 0; j < v.n; j += block)
-            c->ints->dots(v.y + j, r, &p, v.acts + j, v.n - j < block ? v.n - j : block, k);
+        c->ints->dots(v.y, r, &p, v.acts, v.n, k);
     }
 }
 
@@ -151,7 +162,7 @@ struct matmul {
     const struct cpu    *c;
     struct tensor        w;
     struct cpu_rows      v;
-    float               *buf; /* CPU_PANEL rows for each worker */
+    float               *buf; /* panel_bytes() for each worker */
 };
 
 static void matmul_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -159,12 +170,19 @@ static void matmul_piece(void *ctx, int64_t begin, int64_t end, int worker)
     const struct matmul *a = ctx;
 
     cpu_product(a->c, a->v, a->w, 0, begin, end - begin,
-                a->buf + (int64_t)worker * CPU_PANEL * a->w.ne[0]);
+                a->buf + (int64_t)worker * cpu_panel_floats(a->w.ne[0]));
+}
+
+int64_t cpu_panel_floats(int64_t k)
+{
+    int64_t ints = (int64_t)sizeof(struct quant_ints) / 4 * CPU_INT_PANEL * ((k + 255) / 256);
+
+    return ints > CPU_PANEL * k ? ints : CPU_PANEL * k;
 }
 
 static size_t panel_bytes(const struct cpu *c, int64_t k)
 {
-    return (size_t)pool_size(c->pool) * CPU_PANEL * (size_t)k * sizeof(float);
+    return (size_t)pool_size(c->pool) * (size_t)cpu_panel_floats(k) * sizeof(float);
 }
 
 size_t cpu_matmul_need(void *ctx, struct tensor y, struct tensor w, struct tensor x)

@@ -23,7 +23,7 @@ TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t
         }
 }
 
-/* One block added to 8 lanes, q: its activations. */
+/* One block added to the lanes, q: its activations. */
 TARGET_DOTS static inline __m256 block_avx2(__m256 t, const BLOCK *b, const int16_t *q)
 {
     __m256i w[2];
@@ -36,25 +36,24 @@ TARGET_DOTS static inline __m256 block_avx2(__m256 t, const BLOCK *b, const int1
 TARGET_DOTS static float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n)
 {
     enum { AHEAD = 1024 }; /* bytes: a row is followed by the next, but pages stop the processor */
-    __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
+    __m256 sum = _mm256_setzero_ps();
 
     for (int64_t i = 0; i < n / 256; i++, b += 8, a++) {
-        __m256 lo = _mm256_setzero_ps(), hi = lo;
+        __m256 t = _mm256_setzero_ps();
 
         for (size_t k = 0; k < 8 * sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)b + AHEAD + k, _MM_HINT_T0);
-        lo = block_avx2(lo, b, a->q + PLACE(0));
-        hi = block_avx2(hi, b + 2, a->q + PLACE(2));
-        lo = block_avx2(lo, b + 1, a->q + PLACE(1));
-        hi = block_avx2(hi, b + 3, a->q + PLACE(3));
-        lo = block_avx2(lo, b + 4, a->q + PLACE(4));
-        hi = block_avx2(hi, b + 6, a->q + PLACE(6));
-        lo = block_avx2(lo, b + 5, a->q + PLACE(5));
-        hi = block_avx2(hi, b + 7, a->q + PLACE(7));
-        sum[0] = _mm256_fmadd_ps(_mm256_load_ps(a->scale), lo, sum[0]);
-        sum[1] = _mm256_fmadd_ps(_mm256_load_ps(a->scale + 8), hi, sum[1]);
+        t = block_avx2(t, b, a->q + PLACE(0));
+        t = block_avx2(t, b + 1, a->q + PLACE(1));
+        t = block_avx2(t, b + 2, a->q + PLACE(2));
+        t = block_avx2(t, b + 3, a->q + PLACE(3));
+        t = block_avx2(t, b + 4, a->q + PLACE(4));
+        t = block_avx2(t, b + 5, a->q + PLACE(5));
+        t = block_avx2(t, b + 6, a->q + PLACE(6));
+        t = block_avx2(t, b + 7, a->q + PLACE(7));
+        sum = _mm256_fmadd_ps(_mm256_load_ps(a->scale), t, sum);
     }
-    return x86_fold(sum[0], sum[1]);
+    return x86_fold(sum);
 }
 
 TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ints_body.h - integer products of one format on x86, from the code that takes its blocks apart.
  *
- * Included by the file of a format that defines BLOCK (the struct), HAS_MIN, SCALES (of a block: 8 or 16) and
- *     float take(t, b): struct x86_taken, the scale of the whole block returned
+ * Included by the file of a format that defines BLOCK (the struct), N_MIN, SCALES (of a block: 8 or 16) and
+ *     float take(t, min, b): struct x86_taken, the scale of the whole block returned; minima, 8 a register
  *     words(w, t, b, g): the even and the odd elements of the group g of 32, before their scale
  * and, unless NO_AVX512 is defined,
  *     float whole(u, b): struct x86_ints */
@@ -27,7 +27,7 @@ TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t
 
     for (int64_t i = 0; i < n / 256; i++, b++, u++) {
         struct x86_taken t;
-        __m256           scale = _mm256_set1_ps(take(&t, b));
+        __m256           min[2], scale = _mm256_set1_ps(take(&t, min, b));
 
         for (int k = 0; k < 16; k += 8) { /* as both words of a pair */
             __m256i s = _mm256_loadu_si256((const void *)(t.s + k));
@@ -53,8 +53,8 @@ TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t
 #undef GROUP
         _mm256_store_ps(u->scale, scale);
         _mm256_store_ps(u->scale + 8, scale);
-        if (HAS_MIN)
-            memcpy(u->min, t.min, sizeof(t.min));
+        for (int k = 0; k < N_MIN; k += 8)
+            _mm256_store_ps(u->min + k, min[k / 8]);
     }
 }
 
@@ -63,11 +63,11 @@ enum { AHEAD = 1024 }; /* bytes: a row is followed by the next, but pages stop t
 /* Scales are taken some blocks ahead: one block at a time, their way through it would be what takes time. */
 enum { TAKEN = 8 };
 
-TARGET_DOTS static inline void block_avx2(__m256 sum[2], const BLOCK *b, const struct x86_taken *t,
-                                          const struct quant_acts *a)
+TARGET_DOTS static inline __m256 block_avx2(__m256 sum, const BLOCK *b, const struct x86_taken *t,
+                                            const struct quant_acts *a)
 {
-    __m256i dots[2] = { _mm256_setzero_si256(), _mm256_setzero_si256() };
-    __m256  scale = _mm256_broadcast_ss(&t->scale);
+    __m256i dots = _mm256_setzero_si256();
+    __m256  scale = _mm256_mul_ps(_mm256_broadcast_ss(&t->scale), _mm256_load_ps(a->scale));
 
 #define GROUP(g) \
     do { \
@@ -75,8 +75,7 @@ TARGET_DOTS static inline void block_avx2(__m256 sum[2], const BLOCK *b, const s
         words(w, t, b, g); \
         p = _mm256_add_epi32(_mm256_madd_epi16(w[0], x86_load32(a->q + PLACE(g))), \
                              _mm256_madd_epi16(w[1], x86_load32(a->q + PLACE(g) + 32))); \
-        p = _mm256_mullo_epi32(p, scale_of(t->s, g)); \
-        dots[(g) / 2 % 2] = _mm256_add_epi32(dots[(g) / 2 % 2], p); \
+        dots = _mm256_add_epi32(dots, _mm256_mullo_epi32(p, scale_of(t->s, g))); \
     } while (0)
     GROUP(0);
     GROUP(1);
@@ -87,31 +86,39 @@ TARGET_DOTS static inline void block_avx2(__m256 sum[2], const BLOCK *b, const s
     GROUP(6);
     GROUP(7);
 #undef GROUP
-    for (int h = 0; h < 2; h++) {
-        if (HAS_MIN)
-            sum[h] = _mm256_fnmadd_ps(_mm256_load_ps(t->min + 8 * h), _mm256_load_ps(a->sum + 8 * h), sum[h]);
-        sum[h] = _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_load_ps(a->scale + 8 * h)),
-                                 _mm256_cvtepi32_ps(dots[h]), sum[h]);
-    }
+    return _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dots), sum);
+}
+
+/* Minima of a block added up. */
+TARGET_DOTS static inline __m256 add_minima(__m256 less, const __m256 min[2], const struct quant_acts *a)
+{
+    if (N_MIN == 8)
+        return _mm256_fmadd_ps(min[0], _mm256_load_ps(a->sum_32), less);
+    less = _mm256_fmadd_ps(min[0], _mm256_load_ps(a->sum), less);
+    return _mm256_fmadd_ps(min[1], _mm256_load_ps(a->sum + 8), less);
 }
 
 TARGET_DOTS static float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n)
 {
-    __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
+    __m256 sum = _mm256_setzero_ps(), less = _mm256_setzero_ps();
 
     for (int64_t i = 0; i < n / 256; i += TAKEN) {
         struct x86_taken t[TAKEN];
         int              m = n / 256 - i < TAKEN ? (int)(n / 256 - i) : TAKEN;
 
         for (int j = 0; j < m; j++) {
+            __m256 min[2];
+
             for (size_t k = 0; k < sizeof(BLOCK); k += 64)
                 _mm_prefetch((const char *)(b + j) + AHEAD + k, _MM_HINT_T0);
-            t[j].scale = take(t + j, b + j);
+            t[j].scale = take(t + j, min, b + j);
+            if (N_MIN > 0)
+                less = add_minima(less, min, a + j);
         }
         for (int j = 0; j < m; j++, b++, a++)
-            block_avx2(sum, b, t + j, a);
+            sum = block_avx2(sum, b, t + j, a);
     }
-    return x86_fold(sum[0], sum[1]);
+    return x86_fold(N_MIN > 0 ? _mm256_sub_ps(sum, less) : sum);
 }
 
 TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows,
@@ -139,28 +146,21 @@ TARGET_AVX512 static void ints_avx512(struct quant_ints *u, const void *row, int
         w[5] = v.w[5];
         w[6] = v.w[6];
         w[7] = v.w[7];
-        if (HAS_MIN)
+        if (N_MIN == 16)
             _mm512_store_ps(u->min, v.min);
+        else if (N_MIN == 8)
+            _mm256_store_ps(u->min, _mm512_castps512_ps256(v.min));
     }
-}
-
-TARGET_VNNI static inline float fold(__m512 v)
-{
-    __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-
-    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
-    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
 TARGET_VNNI static float row_vnni(const BLOCK *b, const struct quant_acts *a, int64_t n)
 {
-    __m512 sum = _mm512_setzero_ps();
+    __m256 sum = _mm256_setzero_ps(), less = _mm256_setzero_ps();
 
     for (int64_t i = 0; i < n / 256; i++, b++, a++) {
         const __m512i  *x = (const void *)a->q;
         struct x86_ints v;
-        __m512          scale = _mm512_set1_ps(whole(&v, b));
+        __m256          scale = _mm256_set1_ps(whole(&v, b));
         __m512i         p = _mm512_madd_epi16(v.w[0], x[0]), q = _mm512_madd_epi16(v.w[1], x[1]);
 
         for (size_t j = 0; j < sizeof(BLOCK); j += 64)
@@ -171,13 +171,18 @@ TARGET_VNNI static float row_vnni(const BLOCK *b, const struct quant_acts *a, in
         q = _mm512_dpwssd_epi32(q, v.w[5], x[5]);
         p = _mm512_dpwssd_epi32(p, v.w[6], x[6]);
         q = _mm512_dpwssd_epi32(q, v.w[7], x[7]);
-        if (HAS_MIN)
-            sum = _mm512_fnmadd_ps(v.min, _mm512_load_ps(a->sum), sum);
+        if (N_MIN > 0) {
+            const __m256 min[2] = { _mm512_castps512_ps256(v.min), _mm512_extractf32x8_ps(v.min, 1) };
+
+            less = add_minima(less, min, a);
+        }
         p = _mm512_add_epi32(p, q);
-        scale = _mm512_mul_ps(scale, _mm512_load_ps(a->scale));
-        sum = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(p), sum);
+        scale = _mm256_mul_ps(scale, _mm256_load_ps(a->scale));
+        __m256i dots = _mm256_add_epi32(_mm512_castsi512_si256(p), _mm512_extracti64x4_epi64(p, 1));
+
+        sum = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dots), sum);
     }
-    return fold(sum);
+    return x86_fold(N_MIN > 0 ? _mm256_sub_ps(sum, less) : sum);
 }
 
 TARGET_VNNI static void dots_vnni(float *y, const void *rows, int64_t row_bytes, int n_rows,

@@ -104,7 +104,7 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 }
 
 #define BLOCK   struct quant_iq2_s
-#define HAS_MIN false
+#define N_MIN   0
 #define SCALES  16
 #define NO_AVX512
 #include "quant/iq2_body.h"

@@ -180,8 +180,9 @@ TARGET_AVX2 static inline __m128i odd_scales(const struct quant_iq3_s *b)
     return _mm_add_epi8(_mm_add_epi8(s, s), _mm_set1_epi8(1));
 }
 
-TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_iq3_s *b)
+TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_s *b)
 {
+    (void)min;
     x86_whole_scales(t->s, odd_scales(b));
     codes(t->v, b);
     return _cvtsh_ss(b->d);
@@ -248,7 +249,7 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq3_s *b)
 }
 
 #define BLOCK   struct quant_iq3_s
-#define HAS_MIN false
+#define N_MIN   0
 #define SCALES  8
 #include "quant/ints_body.h"
 #endif

@@ -114,8 +114,9 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_iq3_xxs *b)
+TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_xxs *b)
 {
+    (void)min;
     for (int g = 0; g < 8; g++) {
         uint32_t aux;
 
@@ -133,7 +134,7 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
 }
 
 #define BLOCK   struct quant_iq3_xxs
-#define HAS_MIN false
+#define N_MIN   0
 #define SCALES  8
 #define NO_AVX512
 #include "quant/ints_body.h"

@@ -96,8 +96,9 @@ TARGET_AVX2 static inline __m128i scales(const struct quant_iq4_xs *b)
     return _mm_sub_epi16(_mm_or_si128(sl, _mm_slli_epi16(sh, 4)), _mm_set1_epi16(32));
 }
 
-TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_iq4_xs *b)
+TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_iq4_xs *b)
 {
+    (void)min;
     _mm256_storeu_si256((void *)t->s, _mm256_cvtepi16_epi32(scales(b)));
     return _cvtsh_ss(b->d);
 }
@@ -131,7 +132,7 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq4_xs *b)
 }
 
 #define BLOCK   struct quant_iq4_xs
-#define HAS_MIN false
+#define N_MIN   0
 #define SCALES  8
 #include "quant/ints_body.h"
 #endif
@@ -143,6 +144,7 @@ const struct quant_type quant_type_iq4_xs = {
     .block_bytes = sizeof(struct quant_iq4_xs),
     .decode = decode,
     X86_DECODERS
+    .wide = true,
     .ints = ints,
     X86_INTS
 };

@@ -81,15 +81,15 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_q2_k *b)
+TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_q2_k *b)
 {
     __m128i sc = x86_load16(b->sc), s = x86_low(sc), m = x86_high(sc);
     float   dmin = _cvtsh_ss(b->dmin);
 
     x86_whole_scales(t->s, s);
     x86_whole_scales(t->s + 8, _mm_unpackhi_epi64(s, s));
-    x86_floats_of(t->min, m, dmin);
-    x86_floats_of(t->min + 8, _mm_unpackhi_epi64(m, m), dmin);
+    min[0] = x86_floats_of(m, dmin);
+    min[1] = x86_floats_of(_mm_unpackhi_epi64(m, m), dmin);
     return _cvtsh_ss(b->d);
 }
 
@@ -124,7 +124,7 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q2_k *b)
 }
 
 #define BLOCK   struct quant_q2_k
-#define HAS_MIN true
+#define N_MIN   16
 #define SCALES  16
 #include "quant/ints_body.h"
 #endif
@@ -136,7 +136,7 @@ const struct quant_type quant_type_q2_k = {
     .block_bytes = sizeof(struct quant_q2_k),
     .decode = decode,
     X86_DECODERS
-    .has_min = true,
+    .n_min = 16,
     .ints = ints,
     X86_INTS
 };

@@ -106,10 +106,11 @@ TARGET_AVX2 static inline __m256i scales(const struct quant_q3_k *b)
                             _mm256_set1_epi16(32));
 }
 
-TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_q3_k *b)
+TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_q3_k *b)
 {
     __m256i s = scales(b);
 
+    (void)min;
     _mm256_storeu_si256((void *)t->s, _mm256_cvtepi16_epi32(_mm256_castsi256_si128(s)));
     _mm256_storeu_si256((void *)(t->s + 8), _mm256_cvtepi16_epi32(_mm256_extracti128_si256(s, 1)));
     return _cvtsh_ss(b->d);
@@ -146,7 +147,7 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q3_k *b)
 }
 
 #define BLOCK   struct quant_q3_k
-#define HAS_MIN false
+#define N_MIN   0
 #define SCALES  16
 #include "quant/ints_body.h"
 #endif

@@ -44,7 +44,7 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
             const uint8_t *q = b->qs + g / 2 * 32;
             int            shift = g % 2 * 4;
 
-            u->min[2 * g] = u->min[2 * g + 1] = dmin * (float)sm[8 + g];
+            u->min[g] = dmin * (float)sm[8 + g];
             for (int l = 0; l < 32; l++)
                 u->w[quant_int_place(32 * g + l)] = (int16_t)(sm[g] * ((q[l] >> shift & 15) | (b->qh[l] >> g & 1) << 4));
         }
@@ -93,9 +93,9 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_q5_k *b)
+TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_q5_k *b)
 {
-    x86_take_45(t, b, _cvtsh_ss(b->dmin));
+    x86_take_45(t, min, b, _cvtsh_ss(b->dmin));
     return _cvtsh_ss(b->d);
 }
 
@@ -115,7 +115,7 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q5_k *b)
     __m128i       sm = x86_scales_minima(b);
     __m256i       s = _mm256_cvtepu8_epi16(sm);
 
-    u->min = x86_times(_mm_unpackhi_epi8(sm, sm), _cvtsh_ss(b->dmin));
+    u->min = _mm512_castps256_ps512(x86_floats_of(_mm_unpackhi_epi64(sm, sm), _cvtsh_ss(b->dmin)));
 #define CODES(c, h) \
     do { \
         __m512i q = _mm512_srli_epi16(_mm512_loadu_si512(b->qs + 64 * (c)), 4 * (h)); \
@@ -132,7 +132,7 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q5_k *b)
 }
 
 #define BLOCK   struct quant_q5_k
-#define HAS_MIN true
+#define N_MIN   8
 #define SCALES  8
 #include "quant/ints_body.h"
 #endif
@@ -144,7 +144,7 @@ const struct quant_type quant_type_q5_k = {
     .block_bytes = sizeof(struct quant_q5_k),
     .decode = decode,
     X86_DECODERS
-    .has_min = true,
+    .n_min = 8,
     .ints = ints,
     X86_INTS
 };

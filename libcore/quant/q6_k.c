@@ -96,10 +96,11 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-TARGET_AVX2 static inline float take(struct x86_taken *t, const struct quant_q6_k *b)
+TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_q6_k *b)
 {
     __m128i s = x86_load16(b->sc);
 
+    (void)min;
     x86_whole_scales(t->s, s);
     x86_whole_scales(t->s + 8, _mm_unpackhi_epi64(s, s));
     return _cvtsh_ss(b->d);
@@ -137,7 +138,7 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q6_k *b)
 }
 
 #define BLOCK   struct quant_q6_k
-#define HAS_MIN false
+#define N_MIN   0
 #define SCALES  16
 #include "quant/ints_body.h"
 #endif
@@ -149,6 +150,7 @@ const struct quant_type quant_type_q6_k = {
     .block_bytes = sizeof(struct quant_q6_k),
     .decode = decode,
     X86_DECODERS
+    .wide = true,
     .ints = ints,
     X86_INTS
 };

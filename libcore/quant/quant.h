@@ -34,30 +34,31 @@ typedef void quant_decode_fn(float *y, const void *row, int64_t n);
 typedef void quant_encode_fn(void *row, const float *x, int64_t n, const float *importance);
 
 /* Integer products. A type with `ints` is, in blocks of 256 elements, whole numbers times one float
- * scale, less a minimum for each 16 elements where has_min is set:
- *     weight = scale * w[i] - min[i / 16],   |w[i]| <= 4096
+ * scale, less a minimum for each 256 / n_min of them where n_min (8 or 16) is not 0:
+ *     weight = scale * w[i] - min[i * n_min / 256],   |w[i]| <= 2048, or 4096 where `wide` is set
  * A type whose own blocks are of 32 has a scale for each of them: weight = scale[i / 32] * w[i]. Its rows
  * have integer products where they are a multiple of 256 long.
- * Activations are rounded to 16 bits, so that the sum of 16 products never leaves an int32. A block's
- * elements are dealt to 16 lanes, element i to lane i / 64 % 2 * 8 + i % 32 / 4: the 16 of a lane share the
+ * Activations are rounded to 16 bits, for wide weights to 15, so that the sum of 32 products never leaves an
+ * int32. A block's elements are dealt to 8 lanes, element i to lane i % 32 / 4: the 32 of a lane share the
  * scale of activations and are summed exactly. Both arrays hold element i at quant_int_place(i): each 32
  * begin with the even elements of one group of 32, or the odd ones, then those of the group 64 further
- * on, so that place p belongs to lane p % 32 / 2, and bytes of codes fall apart into words by a mask and a
+ * on, so that place p belongs to lane p % 16 / 2, and bytes of codes fall apart into words by a mask and a
  * shift. Arrays of blocks are 64-byte aligned. */
-enum { QUANT_INT_BLOCK = 256 };
+enum { QUANT_INT_BLOCK = 256, QUANT_INT_LANES = 8 };
 static inline int quant_int_place(int i)
 {
     return i / 128 * 128 + i / 32 % 2 * 64 + i % 2 * 32 + i / 64 % 2 * 16 + i % 32 / 2;
 }
 struct quant_ints {
     int16_t w[256];
-    float   min[16];   /* untouched without has_min */
+    float   min[16];   /* n_min of them; the others are untouched */
     float   scale[16]; /* the same 16 times, or 8 of groups of 32 */
 };
 struct quant_acts {
-    int16_t q[256];    /* -32767 .. 32767 */
-    float   scale[16]; /* of lanes */
+    int16_t q[256];    /* -top .. top */
+    float   scale[8];  /* of lanes */
     float   sum[16];   /* of each 16 elements in a row */
+    float   sum_32[8]; /* of each 32 */
 };
 static inline void quant_ints_scale(struct quant_ints *u, float scale)
 {
@@ -65,10 +66,11 @@ static inline void quant_ints_scale(struct quant_ints *u, float scale)
         u->scale[i] = scale;
 }
 typedef void quant_ints_fn(struct quant_ints *u, const void *row, int64_t n);
-/* scale = max / 32767, max the largest magnitude in the lane; q = x * (32767 / max), to nearest even; a
+/* scale = max / top, max the largest magnitude in the lane; q = x * (top / max), to nearest even; a
  * max that is not finite makes scale NaN and q 0, one below 2^-100 makes both 0. sum: 16 elements
- * lie in 4 lanes; t[l] = scale * (float)(sum of its 4 q), l < 4, ascending, then t[l] += t[l + 2], then 1. */
-typedef void quant_round_fn(struct quant_acts *a, const float *x, int64_t n);
+ * lie in 4 lanes; t[l] = scale * (float)(sum of its 4 q), l < 4, ascending, then t[l] += t[l + 2], then 1;
+ * sum_32[g] = sum[2 g] + sum[2 g + 1]. top: quant_acts_top() of the weights' type. */
+typedef void quant_round_fn(struct quant_acts *a, const float *x, int64_t n, int top);
 /* y[i] = product of row i (row_bytes apart) with a, i < n_rows; the bytes of quant_dot_ints() */
 typedef void quant_int_dots_fn(float *y, const void *rows, int64_t row_bytes, int n_rows,
                                const struct quant_acts *a, int64_t n);
@@ -83,7 +85,8 @@ struct quant_type {
     quant_decode_fn *decode_avx2;   /* or NULL */
     quant_decode_fn *decode_avx512; /* or NULL */
     quant_encode_fn *encode;        /* or NULL: not written by this build */
-    bool             has_min;
+    int              n_min;       /* minima in a block of whole numbers: 0, 8 or 16 */
+    bool             wide;
     quant_ints_fn   *ints;          /* or NULL */
     quant_ints_fn   *ints_avx2;     /* or NULL; both the same bytes faster */
     quant_ints_fn   *ints_avx512;
@@ -107,22 +110,26 @@ quant_decode_fn *quant_decoder(int type, unsigned simd);
 quant_ints_fn  *quant_int_decoder(int type, unsigned simd);
 quant_int_dots_fn *quant_int_dotter(int type, unsigned simd);
 quant_round_fn *quant_rounder(unsigned simd);
+/* What activations are rounded to for weights of this type: 32767 or 16383. */
+int             quant_acts_top(int type);
 
 /* The scalar dot product that defines a product of a stored row with a float vector: decode, then 16
  * running sums, sum[i % 16] = fmaf(w[i], x[i], sum[i % 16]), i ascending, then pairwise:
  * sum[j] += sum[j + 8] for j < 8, then 4, 2, 1. Every matmul of the device "cpu" gives these bits. n: the
  * row's elements. */
 float quant_dot(int type, const void *row, const float *x, int64_t n);
-/* The same with activations rounded to 16 bits (unless dev_opts.float_acts), for types with `ints`: for each block
- * of 256, ascending, and each j < 16
- *     sum[j] = fmaf(-min[j], x.sum[j], sum[j])                       (with has_min)
+/* The same with activations rounded (unless dev_opts.float_acts), for types with `ints`: for each block
+ * of 256, ascending, and each j < 8
  *     sum[j] = fmaf(scale * x.scale[j], (float)dot[j], sum[j])
- * where dot[j] is the exact integer sum of lane j's products; with a scale for each 32, instead, for each of
- * the 4 groups that have elements in lane j, ascending, from t = 0
+ * where dot[j] is the exact integer sum of lane j's products; with a scale for each 32, instead, for each
+ * group, ascending, from t = 0
  *     t = fmaf(scale[group], (float)dot, t)
- * where dot is the sum of the lane's 4 products in the group, and then sum[j] = fmaf(x.scale[j], t, sum[j]); then
- * pairwise as above. Rounding moves an
- * activation by at most max / 65000, max the largest magnitude in its lane. */
+ * where dot is the sum of the lane's 4 products in the group, and then sum[j] = fmaf(x.scale[j], t, sum[j]).
+ * With minima, for each block and j < 8
+ *     less[j] = fmaf(min[j], x.sum_32[j], less[j])                     (n_min 8)
+ *     less[j] = fmaf(min[j + 8], x.sum[j + 8], fmaf(min[j], x.sum[j], less[j]))   (n_min 16)
+ * and at last sum[j] -= less[j]; then pairwise as above, from 4. Rounding moves an activation by at most
+ * max / (2 top - 1), max the largest magnitude in its lane. */
 float quant_dot_ints(int type, const void *row, const float *x, int64_t n);
 
 float    quant_f16_to_f32(uint16_t h);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* round.c - activations as 16-bit numbers, for integer products (quant.h). */
+/* round.c - activations as 16-bit numbers or 15-bit ones, for integer products (quant.h). */
 #include <math.h>
 
 #include "base/simd.h"
@@ -10,7 +10,7 @@
 enum { INFINITE = 0x7f800000, TINY = (127 - 100) << 23, MAGNITUDE = 0x7fffffff };
 
 /* The scale of a lane and its inverse, from the bits of the largest magnitude. */
-static float scale_of(uint32_t bits, float *inverse)
+static float scale_of(uint32_t bits, float top, float *inverse)
 {
     float max = half_bits_f32(bits);
 
@@ -19,36 +19,35 @@ static float scale_of(uint32_t bits, float *inverse)
         return 0.0f;
     if (bits >= INFINITE)
         return NAN;
-    *inverse = 32767.0f / max;
-    return max / 32767.0f;
+    *inverse = top / max;
+    return max / top;
 }
 
 /* The scales of lanes and their inverses; x a block in the order of the file. */
-static void scales_of(float scale[16], float inverse[16], const float *x)
+static void scales_of(float scale[8], float inverse[8], const float *x, float top)
 {
-    uint32_t max[16] = { 0 };
+    uint32_t max[8] = { 0 };
 
     for (int i = 0; i < 256; i++) {
-        uint32_t bits = half_f32_bits(x[i]) & MAGNITUDE, *m = max + quant_int_place(i) % 32 / 2;
+        uint32_t bits = half_f32_bits(x[i]) & MAGNITUDE, *m = max + i % 32 / 4;
 
         *m = bits > *m ? bits : *m;
     }
-    for (int l = 0; l < 16; l++)
-        scale[l] = scale_of(max[l], inverse + l);
+    for (int l = 0; l < 8; l++)
+        scale[l] = scale_of(max[l], top, inverse + l);
 }
 
-static void round_scalar(struct quant_acts *a, const float *x, int64_t n)
+static void round_scalar(struct quant_acts *a, const float *x, int64_t n, int top)
 {
     for (int64_t b = 0; b < n / 256; b++, x += 256, a++) {
-        float inverse[16];
+        float inverse[8];
 
-        scales_of(a->scale, inverse, x);
+        scales_of(a->scale, inverse, x, (float)top);
         for (int i = 0; i < 256; i++) {
-            int   p = quant_int_place(i);
-            float by = inverse[p % 32 / 2];
+            float by = inverse[i % 32 / 4];
 
             /* 1.5 * 2^23: units are whole numbers */
-            a->q[p] = (int16_t)(by > 0.0f ? (x[i] * by + 12582912.0f) - 12582912.0f : 0.0f);
+            a->q[quant_int_place(i)] = (int16_t)(by > 0.0f ? (x[i] * by + 12582912.0f) - 12582912.0f : 0.0f);
         }
         for (int g = 0; g < 16; g++) {
             float t[4];
@@ -56,18 +55,19 @@ static void round_scalar(struct quant_acts *a, const float *x, int64_t n)
             for (int l = 0; l < 4; l++) {
                 const int16_t *q = a->q + quant_int_place(16 * g + 4 * l);
 
-                t[l] = a->scale[quant_int_place(16 * g + 4 * l) % 32 / 2] * (float)(q[0] + q[1] + q[32] + q[33]);
+                t[l] = a->scale[g % 2 * 4 + l] * (float)(q[0] + q[1] + q[32] + q[33]);
             }
             a->sum[g] = (t[0] + t[2]) + (t[1] + t[3]);
         }
+        for (int g = 0; g < 8; g++)
+            a->sum_32[g] = a->sum[2 * g] + a->sum[2 * g + 1];
     }
 }
 
 #if defined(__x86_64__)
 /* Scales and inverses from magnitudes. */
-TARGET_AVX2 static inline __m256 lane_scales(__m256 *by, __m256i m)
+TARGET_AVX2 static inline __m256 lane_scales(__m256 *by, __m256i m, __m256 top)
 {
-    const __m256 top = _mm256_set1_ps(32767.0f);
     __m256       max = _mm256_castsi256_ps(m);
     __m256       some = _mm256_castsi256_ps(_mm256_cmpgt_epi32(m, _mm256_set1_epi32(TINY - 1)));
     __m256       bad = _mm256_castsi256_ps(_mm256_cmpgt_epi32(m, _mm256_set1_epi32(INFINITE - 1)));
@@ -77,7 +77,7 @@ TARGET_AVX2 static inline __m256 lane_scales(__m256 *by, __m256i m)
     return _mm256_blendv_ps(max, _mm256_set1_ps(NAN), bad);
 }
 
-/* The largest magnitudes of 8 lanes, 2 a register, each 4 times; x: the first of their elements. */
+/* The largest magnitudes of 8 lanes, 2 a register, each 4 times; x: a block. */
 TARGET_AVX2 static inline void lane_maxima(__m256i m[4], const float *x)
 {
     const __m256i magnitude = _mm256_set1_epi32(MAGNITUDE);
@@ -85,10 +85,10 @@ TARGET_AVX2 static inline void lane_maxima(__m256i m[4], const float *x)
     for (int q = 0; q < 4; q++) {
         __m256i v = _mm256_setzero_si256();
 
-        for (int g = 0; g < 4; g++) {
-            const float *at = x + g / 2 * 128 + g % 2 * 32 + 8 * q;
+        for (int g = 0; g < 8; g++) {
+            __m256i bits = _mm256_castps_si256(_mm256_loadu_ps(x + 32 * g + 8 * q));
 
-            v = _mm256_max_epi32(v, _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(at)), magnitude));
+            v = _mm256_max_epi32(v, _mm256_and_si256(bits, magnitude));
         }
         v = _mm256_max_epi32(v, _mm256_shuffle_epi32(v, 0xb1));
         m[q] = _mm256_max_epi32(v, _mm256_shuffle_epi32(v, 0x4e));
@@ -109,46 +109,43 @@ TARGET_AVX2 static inline __m256 rounded(const float *x, __m256 by)
         _mm256_packs_epi32(_mm256_castps_si256(_mm256_shuffle_ps((v)[0], (v)[1], which)), \
                            _mm256_castps_si256(_mm256_shuffle_ps((v)[2], (v)[3], which))), turn)
 
-/* Half of a block's lanes, 8 of them. */
-TARGET_AVX2 static inline void round_half(struct quant_acts *a, const float *x, int half)
+TARGET_AVX2 static void round_block(struct quant_acts *a, const float *x, __m256 top)
 {
     const __m256i turn = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), one = _mm256_set1_epi16(1);
     __m256i       m[4];
     __m256        s[4], by[4], scale;
 
-    x += 64 * half;
     lane_maxima(m, x);
     for (int q = 0; q < 4; q++)
-        s[q] = lane_scales(by + q, m[q]);
+        s[q] = lane_scales(by + q, m[q], top);
     scale = _mm256_shuffle_ps(_mm256_shuffle_ps(s[0], s[1], 0), _mm256_shuffle_ps(s[2], s[3], 0), 0x88);
     scale = _mm256_permutevar8x32_ps(scale, turn);
-    _mm256_storeu_ps(a->scale + 8 * half, scale);
-    for (int g = 0; g < 4; g++) {
-        int     at = g / 2 * 128 + g % 2 * 32, place = g / 2 * 128 + g % 2 * 64 + 16 * half;
-        float  *sum = a->sum + (at + 64 * half) / 16;
-        __m256  v[4];
+    _mm256_storeu_ps(a->scale, scale);
+    for (int g = 0; g < 8; g++) {
+        int16_t *to = a->q + g / 4 * 128 + g % 2 * 64 + g / 2 % 2 * 16;
+        float   *sum = a->sum + 2 * g;
+        __m256   v[4];
 
         for (int q = 0; q < 4; q++)
-            v[q] = rounded(x + at + 8 * q, by[q]);
+            v[q] = rounded(x + 32 * g + 8 * q, by[q]);
         __m256i even = EVERY_OTHER(v, 0x88, turn), odd = EVERY_OTHER(v, 0xdd, turn);
         __m256i four = _mm256_add_epi32(_mm256_madd_epi16(even, one), _mm256_madd_epi16(odd, one));
         __m256  t = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(four));
 
-        _mm256_storeu_si256((void *)(a->q + place), even);
-        _mm256_storeu_si256((void *)(a->q + place + 32), odd);
+        _mm256_storeu_si256((void *)to, even);
+        _mm256_storeu_si256((void *)(to + 32), odd);
         t = _mm256_add_ps(t, _mm256_shuffle_ps(t, t, 0x4e));
         t = _mm256_add_ps(t, _mm256_shuffle_ps(t, t, 0xb1));
         sum[0] = _mm256_cvtss_f32(t);
         sum[1] = _mm_cvtss_f32(_mm256_extractf128_ps(t, 1));
+        a->sum_32[g] = sum[0] + sum[1];
     }
 }
 
-TARGET_AVX2 static void round_avx2(struct quant_acts *a, const float *x, int64_t n)
+TARGET_AVX2 static void round_avx2(struct quant_acts *a, const float *x, int64_t n, int top)
 {
-    for (int64_t b = 0; b < n / 256; b++, x += 256, a++) {
-        round_half(a, x, 0);
-        round_half(a, x, 1);
-    }
+    for (int64_t b = 0; b < n / 256; b++, x += 256, a++)
+        round_block(a, x, _mm256_set1_ps((float)top));
 }
 
 quant_round_fn *quant_rounder(unsigned simd)

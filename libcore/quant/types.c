@@ -136,49 +136,60 @@ static void add_floats(float sum[16], const struct quant_type *t, const void *ro
 }
 
 /* Products of one block with a scale for each 32. */
-static void add_groups(float sum[16], const struct quant_ints *u, const struct quant_acts *a)
+static void add_groups(float sum[8], const struct quant_ints *u, const struct quant_acts *a)
 {
-    float t[16] = { 0 };
+    float t[8] = { 0 };
 
     for (int i = 0; i < 256; i += 4) {
-        int     p = quant_int_place(i), j = p % 32 / 2;
+        int     p = quant_int_place(i), j = i % 32 / 4;
         int32_t dot = u->w[p] * a->q[p] + u->w[p + 1] * a->q[p + 1] + u->w[p + 32] * a->q[p + 32] +
                       u->w[p + 33] * a->q[p + 33];
 
         t[j] = fmaf(u->scale[i / 32], (float)dot, t[j]);
     }
-    for (int j = 0; j < 16; j++)
+    for (int j = 0; j < 8; j++)
         sum[j] = fmaf(a->scale[j], t[j], sum[j]);
 }
 
-static void add_ints(float sum[16], const struct quant_type *t, const void *row, const float *x,
-                     int64_t n)
+static void add_minima(float less[8], const struct quant_ints *u, const struct quant_acts *a, int n_min)
+{
+    const float *sum = n_min == 8 ? a->sum_32 : a->sum;
+
+    for (int i = 0; i < n_min; i++)
+        less[i % 8] = fmaf(u->min[i], sum[i], less[i % 8]);
+}
+
+static void add_ints(float sum[8], const struct quant_type *t, const void *row, const float *x, int64_t n)
 {
     const unsigned char *block = row;
+    int                  top = t->wide ? 16383 : 32767;
+    float                less[8] = { 0 };
     struct quant_ints    u;
     struct quant_acts    a;
 
     for (int64_t at = 0; at < n; at += PIECE, block += PIECE / t->block_elems * t->block_bytes) {
-        int32_t dot[16] = { 0 };
+        int32_t dot[8] = { 0 };
 
         t->ints(&u, block, PIECE);
-        quant_rounder(0)(&a, x + at, PIECE);
+        quant_rounder(0)(&a, x + at, PIECE, top);
         if (t->block_elems == 32) {
             add_groups(sum, &u, &a);
             continue;
         }
         for (int p = 0; p < PIECE; p++)
-            dot[p % 32 / 2] += u.w[p] * a.q[p];
-        for (int j = 0; t->has_min && j < 16; j++)
-            sum[j] = fmaf(-u.min[j], a.sum[j], sum[j]);
-        for (int j = 0; j < 16; j++)
+            dot[p % 16 / 2] += u.w[p] * a.q[p];
+        for (int j = 0; j < 8; j++)
             sum[j] = fmaf(u.scale[j] * a.scale[j], (float)dot[j], sum[j]);
+        add_minima(less, &u, &a, t->n_min);
     }
+    for (int j = 0; t->n_min > 0 && j < 8; j++)
+        sum[j] -= less[j];
 }
 
-static float fold(float sum[16])
+/* n lanes, a power of two. */
+static float fold(float *sum, int n)
 {
-    for (int half = 8; half > 0; half /= 2)
+    for (int half = n / 2; half > 0; half /= 2)
         for (int j = 0; j < half; j++)
             sum[j] += sum[j + half];
     return sum[0];
@@ -190,16 +201,22 @@ float quant_dot(int type, const void *row, const float *x, int64_t n)
 
     assert(type >= 0 && type < QUANT_N && PIECE % quant_types[type]->block_elems == 0);
     add_floats(sum, quant_types[type], row, x, n);
-    return fold(sum);
+    return fold(sum, 16);
 }
 
 float quant_dot_ints(int type, const void *row, const float *x, int64_t n)
 {
-    float sum[16] = { 0 };
+    float sum[8] = { 0 };
 
     assert(type >= 0 && type < QUANT_N && quant_types[type]->ints != NULL);
     add_ints(sum, quant_types[type], row, x, n);
-    return fold(sum);
+    return fold(sum, 8);
+}
+
+int quant_acts_top(int type)
+{
+    assert(type >= 0 && type < QUANT_N);
+    return quant_types[type]->wide ? 16383 : 32767;
 }
 
 float quant_f16_to_f32(uint16_t h)

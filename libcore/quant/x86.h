@@ -206,25 +206,22 @@ TARGET_AVX512 static inline void x86_look_up(float *lo, float *hi, const uint8_t
 #define X86_WORDS TARGET_AVX2 __attribute__((always_inline)) static inline
 #define X86_WHOLE TARGET_AVX512 __attribute__((always_inline)) static inline
 
-/* What ints_body.h takes of a block once: whole scales (of groups of 32 or 16), minima, and codes where
- * words() wants them as bytes. */
+/* What ints_body.h takes of a block once: whole scales (of groups of 32 or 16), and codes where words() wants
+ * them as bytes. */
 struct x86_taken {
     _Alignas(64) int8_t v[256];
-    _Alignas(32) float min[16];
     int32_t s[16];
     float   scale;
 };
 
 /* The sum of a row's lanes as quant_dot_ints() has it. */
-TARGET_DOTS static inline float x86_fold(__m256 lo, __m256 hi)
+TARGET_DOTS static inline float x86_fold(__m256 a)
 {
-    __m256 a = _mm256_add_ps(lo, hi);
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
 
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
-
 
 TARGET_AVX2 static inline __m256i x86_load32(const void *p)
 {
@@ -280,9 +277,10 @@ TARGET_AVX2 static inline void x86_whole_scales(int32_t s[8], __m128i bytes)
     _mm256_storeu_si256((void *)s, _mm256_cvtepi8_epi32(bytes));
 }
 
-TARGET_AVX2 static inline void x86_floats_of(float y[8], __m128i bytes, float f)
+/* 8 bytes, each times f. */
+TARGET_AVX2 static inline __m256 x86_floats_of(__m128i bytes, float f)
 {
-    _mm256_storeu_ps(y, _mm256_mul_ps(_mm256_set1_ps(f), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes))));
+    return _mm256_mul_ps(_mm256_set1_ps(f), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)));
 }
 
 /* The scales and minima of q4_k and q5_k (quant/k_scales.h), as bytes; p: the block, whose bytes 4 to 15
@@ -300,19 +298,18 @@ TARGET_AVX2 static inline __m128i x86_scales_minima(const void *p)
 }
 
 /* Their whole scales and minima. */
-TARGET_AVX2 static inline void x86_take_45(struct x86_taken *t, const void *p, float dmin)
+TARGET_AVX2 static inline void x86_take_45(struct x86_taken *t, __m256 *min, const void *p, float dmin)
 {
-    __m128i sm = x86_scales_minima(p), m = _mm_unpackhi_epi8(sm, sm);
+    __m128i sm = x86_scales_minima(p);
 
     x86_whole_scales(t->s, sm);
-    x86_floats_of(t->min, m, dmin);
-    x86_floats_of(t->min + 8, _mm_unpackhi_epi64(m, m), dmin);
+    *min = x86_floats_of(_mm_unpackhi_epi64(sm, sm), dmin);
 }
 
 /* A block of 256 as whole numbers, 32 to a register, in the order of quant_int_place(), and its minima. */
 struct x86_ints {
     __m512i w[8];
-    __m512  min;
+    __m512  min; /* of 8, the low half */
 };
 
 /* Two registers of u, c of 2 and h of 2: the words of v, each byte of which is a code of group 4 c + h (the

@@ -214,8 +214,8 @@ static const void *row_at(struct tensor w, int64_t r)
     return (const unsigned char *)w.data + r * quant_row_bytes(w.type, w.ne[0]);
 }
 
-/* What a product of row r may differ by from dot_ref() because activations were rounded: each by 1/65000
- * of the largest of its 16 (quant.h), so of its 256 too. Weights with a minimum are the difference of two numbers. */
+/* What a product of row r may differ by from dot_ref() because activations were rounded: each by a step of the
+ * largest of its 32 (quant.h), so of its 256 too. Weights with a minimum are the difference of two numbers. */
 static inline double dot_slack(struct tensor w, int64_t r, const float *x)
 {
     const struct quant_type *q = quant_types[w.type];
@@ -232,8 +232,9 @@ static inline double dot_slack(struct tensor w, int64_t r, const float *x)
         for (int i = 0; i < 256; i++)
             top = fmax(top, fabs((double)x[256 * b + i]));
         for (int i = 0; i < 256; i++)
-            sum += top * (1.0 / 65000) *
-                   (fabs((double)u[b].scale[q->block_elems == 32 ? i / 32 : 0] * u[b].w[quant_int_place(i)]) + (q->has_min ? fabs((double)u[b].min[i / 16]) : 0));
+            sum += top / (1.98 * quant_acts_top(w.type)) *
+                   (fabs((double)u[b].scale[q->block_elems == 32 ? i / 32 : 0] * u[b].w[quant_int_place(i)]) +
+                    (q->n_min > 0 ? fabs((double)u[b].min[i * q->n_min / 256]) : 0));
     }
     free(u);
     return sum;

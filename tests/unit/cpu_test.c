@@ -255,13 +255,14 @@ static void random_ints(struct quant_ints *u, struct quant_acts *a, int n)
             double s = rng_unit(seed_of_next + 1000000, (uint64_t)b, (uint64_t)i);
 
             u[b].w[i] = (int16_t)(top ? -4096 : r * 8192.0 - 4096.0);
-            a[b].q[i] = (int16_t)(top ? 32767 : s * 65534.0 - 32767.0);
+            a[b].q[i] = (int16_t)(top ? 16383 : s * 32766.0 - 16383.0);
         }
         for (int i = 0; i < 16; i++) {
             u[b].scale[i] = (float)(b % 7) * 0.01f - 0.02f;
             u[b].min[i] = u[b].w[i] * 0.37f;
-            a[b].scale[i] = u[b].w[i + 16] * 1e-4f;
+            a[b].scale[i / 2] = u[b].w[i + 16] * 1e-4f;
             a[b].sum[i] = u[b].w[i + 32] * 0.91f;
+            a[b].sum_32[i / 2] = u[b].w[i + 48] * 1.83f;
         }
     }
 }
@@ -302,9 +303,10 @@ static void test_ints(void **state)
         for (size_t s = 1; s < N_INT_SETS; s++)
             for (int nw = 1; int_usable(s) && nw <= INT_ROWS; nw += nw < 9 ? 1 : 4)
                 for (int nx = 1; nx <= 13; nx++) {
-                    ints_once(s, &(struct cpu_ints_panel){u, nw, false, false}, x, nx, blocks);
-                    ints_once(s, &(struct cpu_ints_panel){u, nw, true, false}, x, nx, blocks);
-                    ints_once(s, &(struct cpu_ints_panel){u, nw, false, true}, x, nx, blocks);
+                    ints_once(s, &(struct cpu_ints_panel){u, nw, 0, false}, x, nx, blocks);
+                    ints_once(s, &(struct cpu_ints_panel){u, nw, 8, false}, x, nx, blocks);
+                    ints_once(s, &(struct cpu_ints_panel){u, nw, 16, false}, x, nx, blocks);
+                    ints_once(s, &(struct cpu_ints_panel){u, nw, 0, true}, x, nx, blocks);
                 }
     }
     free(u);
@@ -400,7 +402,7 @@ static void bench_tiles(void)
         for (int i = 0; int_usable(s) && i < 60; i++) {
             double t = seconds();
 
-            int_sets[s].ints->dots(y, 0, &(struct cpu_ints_panel){u, BENCH_ROWS, true, false}, x, BENCH_X, BENCH_K);
+            int_sets[s].ints->dots(y, 0, &(struct cpu_ints_panel){u, BENCH_ROWS, 8, false}, x, BENCH_X, BENCH_K);
             best = fmax(best, 2.0 * BENCH_ROWS * BENCH_X * BENCH_K / (seconds() - t));
         }
         printf("%-8s %-28s %8.2f GFLOP/s\n", int_sets[s].ints->name, "integer dots 16 x 48, k 2048",
@@ -417,7 +419,7 @@ static void bench_rows(void)
     struct quant_acts *a = need_64(BENCH_K / 256 * sizeof *a);
     float *x = floats(BENCH_K, 1.0f), y[BENCH_ROWS];
 
-    quant_rounder(0)(a, x, BENCH_K);
+    quant_rounder(0)(a, x, BENCH_K, 32767);
     for (int t = 0; t < QUANT_N; t++) {
         quant_int_dots_fn *dots = quant_int_dotter(t, simd_features());
 

@@ -72,7 +72,7 @@ static void types_with_whole_numbers_have_blocks_of_256_or_32(void **state)
         if (t->ints == NULL)
             assert_true(t->ints_avx2 == NULL && t->ints_avx512 == NULL && t->dots_avx2 == NULL && t->dots_vnni == NULL);
         else
-            assert_true((t->block_elems == 256 || (t->block_elems == 32 && !t->has_min)) && t->head_bytes == 0);
+            assert_true((t->block_elems == 256 || (t->block_elems == 32 && t->n_min == 0 && !t->wide)) && t->head_bytes == 0);
         assert_ptr_equal(quant_int_decoder(i, 0), t->ints);
         if (t->ints_avx2 != NULL) {
             assert_ptr_equal(quant_int_decoder(i, SIMD_AVX2), t->ints_avx2);
@@ -104,9 +104,9 @@ static void whole_numbers_are_the_weights(void **state)
                 const struct quant_ints *b = u + j / 256;
                 int    whole = b->w[quant_int_place(j % 256)];
                 double w = (double)b->scale[t->block_elems == 32 ? j % 256 / 32 : j % 16] * whole;
-                double min = t->has_min ? (double)b->min[j % 256 / 16] : 0.0;
+                double min = t->n_min > 0 ? (double)b->min[j % 256 * t->n_min / 256] : 0.0;
 
-                assert_true(abs(whole) <= 4096);
+                assert_true(abs(whole) <= (t->wide ? 4096 : 2048));
                 if (!(fabs(w - min - (double)y[j]) <= 0x1p-22 * (fabs(w) + fabs(min))))
                     fail_msg("%s: value %d is %g, not %g", t->name, j, w - min, (double)y[j]);
             }
@@ -156,7 +156,7 @@ static void fill_x(float *x, int64_t n, bool odd)
 {
     for (int64_t i = 0; i < n; i++) {
         x[i] = random_float() * (i % 5 == 0 ? 100.0f : 1.0f);
-        switch (odd ? (i / 256 * 16 + i / 64 % 2 * 8 + i % 32 / 4) % 23 : 22) {
+        switch (odd ? (i / 256 * 8 + i % 32 / 4) % 23 : 22) {
         case 3:
             x[i] = i % 2 == 0 ? 0.0f : -0.0f;
             break;
@@ -167,10 +167,10 @@ static void fill_x(float *x, int64_t n, bool odd)
             x[i] *= 0x1p-140f;
             break;
         case 12:
-            x[i] = i % 128 < 64 && i % 64 < 4 ? -INFINITY : x[i];
+            x[i] = i % 128 < 64 && i % 4 == 1 ? -INFINITY : x[i];
             break;
         case 15:
-            x[i] = i % 128 < 4 ? NAN : x[i];
+            x[i] = i % 128 < 32 ? NAN : x[i];
             break;
         case 18:
             x[i] = 3e38f * random_float();
@@ -183,7 +183,7 @@ static void fill_x(float *x, int64_t n, bool odd)
 
 static int lane_of(int i)
 {
-    return i / 64 % 2 * 8 + i % 32 / 4;
+    return i % 32 / 4;
 }
 
 static void every_element_has_a_place(void **state)
@@ -196,13 +196,13 @@ static void every_element_has_a_place(void **state)
 
         assert_true(p >= 0 && p < 256 && !taken[p]);
         taken[p] = true;
-        assert_int_equal(p % 32 / 2, lane_of(i));
+        assert_int_equal(p % 16 / 2, lane_of(i));
     }
 }
 
-static void check_rounded(const struct quant_acts *a, const float *x)
+static void check_rounded(const struct quant_acts *a, const float *x, int top)
 {
-    for (int l = 0; l < 16; l++) {
+    for (int l = 0; l < 8; l++) {
         float max = 0.0f;
         bool  finite = true;
 
@@ -217,10 +217,10 @@ static void check_rounded(const struct quant_acts *a, const float *x)
                 int    q = a->q[quant_int_place(i)];
                 double v = (double)a->scale[l] * q;
 
-                assert_true(q >= -32767);
+                assert_true(q >= -top && q <= top);
                 if (!finite || max < 0x1p-100f)
                     assert_int_equal(q, 0);
-                else if (!(fabs(v - (double)x[i]) <= (double)max / 65000))
+                else if (!(fabs(v - (double)x[i]) <= (double)max / (1.98 * top)))
                     fail_msg("%g rounded to %g, the largest is %g", (double)x[i], v, (double)max);
             }
     }
@@ -238,6 +238,8 @@ static void check_rounded(const struct quant_acts *a, const float *x)
 
         assert_true(same_float(sum, a->sum[g]));
     }
+    for (int g = 0; g < 8; g++)
+        assert_true(same_float(a->sum[2 * g] + a->sum[2 * g + 1], a->sum_32[g]));
 }
 
 static void activations_are_rounded_as_stated(void **state)
@@ -251,21 +253,23 @@ static void activations_are_rounded_as_stated(void **state)
     for (int times = 0; times < 40; times++) {
         fill_x(x, N_MAX, times % 2 == 1);
         for (int k = 0; k < 3; k++) {
+            int top = times % 4 < 2 ? 32767 : 16383;
+
             memset(a, 0x55, BLOCKS * sizeof(*a));
-            f[k](a, x, N_MAX);
+            f[k](a, x, N_MAX, top);
             for (int b = 0; b < BLOCKS; b++)
-                check_rounded(a + b, x + 256 * b);
+                check_rounded(a + b, x + 256 * b, top);
         }
     }
     /* Every code rounds the same way: the same numbers as the first. */
     struct quant_acts *first = aligned(BLOCKS * sizeof(*a));
     fill_x(x, N_MAX, true);
-    f[0](first, x, N_MAX);
+    f[0](first, x, N_MAX, 32767);
     for (int k = 1; k < 3; k++) {
-        f[k](a, x, N_MAX);
+        f[k](a, x, N_MAX, 32767);
         for (int b = 0; b < BLOCKS; b++) {
             assert_memory_equal(a[b].q, first[b].q, sizeof(a[b].q));
-            for (int j = 0; j < 16; j++)
+            for (int j = 0; j < 8; j++)
                 assert_true(same_float(a[b].scale[j], first[b].scale[j]));
         }
     }
@@ -274,22 +278,18 @@ static void activations_are_rounded_as_stated(void **state)
 }
 
 /* Where a group of 32 has a scale. */
-static void add_groups(float s[16], const struct quant_ints *u, const struct quant_acts *a)
+static void add_groups(float s[8], const struct quant_ints *u, const struct quant_acts *a)
 {
-    for (int j = 0; j < 16; j++) {
+    for (int j = 0; j < 8; j++) {
         float t = 0;
 
         for (int g = 0; g < 8; g++) {
-            int  dot = 0;
-            bool any = false;
+            int dot = 0;
 
             for (int i = 32 * g; i < 32 * g + 32; i++)
-                if (lane_of(i) == j) {
+                if (lane_of(i) == j)
                     dot += u->w[quant_int_place(i)] * a->q[quant_int_place(i)];
-                    any = true;
-                }
-            if (any)
-                t = fmaf(u->scale[g], (float)dot, t);
+            t = fmaf(u->scale[g], (float)dot, t);
         }
         s[j] = fmaf(a->scale[j], t, s[j]);
     }
@@ -300,25 +300,29 @@ static float dot_as_stated(const struct quant_type *t, const unsigned char *row,
 {
     struct quant_ints *u = aligned(BLOCKS * sizeof(*u));
     struct quant_acts *a = aligned(BLOCKS * sizeof(*a));
-    float              s[16] = { 0 };
+    float              s[8] = { 0 }, less[8] = { 0 };
 
     t->ints(u, row, n);
-    quant_rounder(0)(a, x, n);
+    quant_rounder(0)(a, x, n, t->wide ? 16383 : 32767);
     for (int64_t b = 0; b < n / 256 && t->block_elems == 32; b++)
         add_groups(s, u + b, a + b);
     for (int64_t b = 0; b < n / 256 && t->block_elems != 32; b++)
-        for (int j = 0; j < 16; j++) {
+        for (int j = 0; j < 8; j++) {
             int64_t dot = 0;
 
             for (int i = 0; i < 256; i++)
                 if (lane_of(i) == j)
                     dot += u[b].w[quant_int_place(i)] * a[b].q[quant_int_place(i)];
             assert_true(dot >= INT32_MIN && dot <= INT32_MAX);
-            if (t->has_min)
-                s[j] = fmaf(-u[b].min[j], a[b].sum[j], s[j]);
+            if (t->n_min == 8)
+                less[j] = fmaf(u[b].min[j], a[b].sum_32[j], less[j]);
+            if (t->n_min == 16)
+                less[j] = fmaf(u[b].min[j + 8], a[b].sum[j + 8], fmaf(u[b].min[j], a[b].sum[j], less[j]));
             s[j] = fmaf(u[b].scale[0] * a[b].scale[j], (float)dot, s[j]);
         }
-    for (int half = 8; half > 0; half /= 2)
+    for (int j = 0; t->n_min > 0 && j < 8; j++)
+        s[j] -= less[j];
+    for (int half = 4; half > 0; half /= 2)
         for (int j = 0; j < half; j++)
             s[j] += s[j + half];
     free(u);
@@ -327,7 +331,7 @@ static float dot_as_stated(const struct quant_type *t, const unsigned char *row,
 }
 
 /* What the product may differ by from that of the weights with x, in exact arithmetic: activations
- * moved by max / 65000, floats rounded. */
+ * moved by half a step, floats rounded. */
 static double allowed(const struct quant_type *t, const unsigned char *row, const float *x, int64_t n)
 {
     struct quant_ints *u = aligned(BLOCKS * sizeof(*u));
@@ -338,12 +342,14 @@ static double allowed(const struct quant_type *t, const unsigned char *row, cons
         const struct quant_ints *b = u + i / 256;
         int    s = t->block_elems == 32 ? (int)(i % 256 / 32) : 0;
         double w = fabs((double)b->scale[s] * b->w[quant_int_place((int)(i % 256))]), max = 0;
-        double min = t->has_min ? fabs((double)b->min[i % 256 / 16]) : 0;
+        double min = t->n_min > 0 ? fabs((double)b->min[i % 256 * t->n_min / 256]) : 0;
 
         for (int j = 0; j < 256; j++)
             if (lane_of(j) == lane_of((int)(i % 256)))
                 max = fmax(max, fabs((double)x[i / 256 * 256 + j]));
-        sum += (w + min) * (max / 65000 + (fabs((double)x[i]) + max / 65000) * (double)(n / 64 + 16) * 0x1p-24);
+        double off = max / (t->wide ? 32500 : 65000);
+
+        sum += (w + min) * (off + (fabs((double)x[i]) + off) * (double)(n / 64 + 16) * 0x1p-24);
     }
     free(u);
     return sum;
@@ -366,7 +372,7 @@ static void products_are_the_stated_sums(void **state)
                                         (simd_features() & SIMD_AVX512_VNNI) != 0 ? t->dots_vnni : NULL };
 
             fill_x(x, n, false);
-            quant_rounder(0)(a, x, n);
+            quant_rounder(0)(a, x, n, quant_acts_top(i));
             for (int r = 0; r < ROWS; r++)
                 fill(i, rows + r * bytes, n, true);
             for (int c = 0; c < 2; c++)
@@ -400,19 +406,21 @@ static void the_largest_sums_fit(void **state)
     struct quant_ints *u = aligned(sizeof(*u));
     unsigned char      row[BYTES_MAX];
     float              x[256];
-    int                largest = 0;
 
     (void)state;
     for (int i = 0; i < QUANT_N; i++)
         for (int times = 0; quant_types[i]->ints != NULL && times < 1000; times++) {
+            int largest = 0;
+
             fill(i, row, 256, false);
             if (times < 2)
                 memset(row, times == 0 ? 0 : 255, sizeof(row));
             quant_types[i]->ints(u, row, 256);
             for (int j = 0; j < 256; j++)
                 largest = abs(u->w[j]) > largest ? abs(u->w[j]) : largest;
+            assert_true(quant_types[i]->block_elems == 32 ||
+                        largest * (int64_t)quant_acts_top(i) * 32 <= INT32_MAX);
         }
-    assert_true(largest * (int64_t)32767 * 16 <= INT32_MAX);
     for (int j = 0; j < 256; j++)
         x[j] = 1.0f;
     memset(row, 0, sizeof(row)); /* q6_k: every number is -32 */
