@@ -45,13 +45,11 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
 }
 
 #if defined(__x86_64__)
-TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq2_s *b)
+X86_WORDS void places(struct x86_taken *t, const struct quant_iq2_s *b)
 {
-    const uint64_t *grid = quant_iq2s_bytes;
-    const __m256i   spread = _mm256_setr_epi64x((int64_t)0x8000800080008000, (int64_t)0x8001800180018001,
+    const __m256i spread = _mm256_setr_epi64x((int64_t)0x8000800080008000, (int64_t)0x8001800180018001,
                                               (int64_t)0x8002800280028002, (int64_t)0x8003800380038003);
-    const __m256i   up = _mm256_set1_epi64x(0x0001000400100040);
-    uint16_t        at[32];
+    const __m256i up = _mm256_set1_epi64x(0x0001000400100040);
 
     for (int k = 0; k < 32; k += 16) { /* 2 bits of qh for each code, moved to bits 6 and 7, then to 8 and 9 */
         int32_t four;
@@ -61,13 +59,22 @@ TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq2_s *b)
 
         h = _mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(192)), 2);
         h = _mm256_or_si256(h, _mm256_cvtepu8_epi16(x86_load16(b->qs + k)));
-        _mm256_storeu_si256((void *)(at + k), h);
+        _mm256_storeu_si256((void *)(t->at + k), h);
     }
-    for (int g = 0; g < 8; g++) {
-        const uint16_t *q = at + 4 * g;
+}
 
-        x86_octets(v + 32 * g, grid + q[0], grid + q[1], grid + q[2], grid + q[3], b->signs + 4 * g);
-    }
+X86_WORDS __m256i entries(const struct x86_taken *t, const struct quant_iq2_s *b, int g)
+{
+    return x86_octets(quant_iq2s_bytes, t->at + 4 * g, b->signs + 4 * g);
+}
+
+TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq2_s *b)
+{
+    struct x86_taken t;
+
+    places(&t, b);
+    for (int g = 0; g < 8; g++)
+        x86_store32(v + 32 * g, entries(&t, b, g));
 }
 
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_s *b)

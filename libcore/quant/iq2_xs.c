@@ -44,23 +44,30 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
 }
 
 #if defined(__x86_64__)
+X86_WORDS void places(struct x86_taken *t, const struct quant_iq2_xs *b)
+{
+    const __m256i nine = _mm256_set1_epi16(511);
+    __m256i       q0 = x86_load32(b->qs), q1 = x86_load32(b->qs + 16);
+
+    _mm256_storeu_si256((void *)t->at, _mm256_and_si256(q0, nine));
+    _mm256_storeu_si256((void *)(t->at + 16), _mm256_and_si256(q1, nine));
+    q0 = _mm256_packus_epi16(_mm256_srli_epi16(q0, 9), _mm256_srli_epi16(q1, 9));
+    _mm256_storeu_si256((void *)t->signs, x86_signs(_mm256_permute4x64_epi64(q0, 0xd8)));
+}
+
+X86_WORDS __m256i entries(const struct x86_taken *t, const struct quant_iq2_xs *b, int g)
+{
+    (void)b;
+    return x86_octets(quant_iq2xs_bytes, t->at + 4 * g, t->signs + 4 * g);
+}
+
 TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq2_xs *b)
 {
-    const uint64_t *grid = quant_iq2xs_bytes;
-    const __m256i   nine = _mm256_set1_epi16(511);
-    __m256i         q0 = x86_load32(b->qs), q1 = x86_load32(b->qs + 16);
-    uint16_t        at[32];
-    uint8_t         signs[32];
+    struct x86_taken t;
 
-    _mm256_storeu_si256((void *)at, _mm256_and_si256(q0, nine));
-    _mm256_storeu_si256((void *)(at + 16), _mm256_and_si256(q1, nine));
-    q0 = _mm256_packus_epi16(_mm256_srli_epi16(q0, 9), _mm256_srli_epi16(q1, 9));
-    _mm256_storeu_si256((void *)signs, x86_signs(_mm256_permute4x64_epi64(q0, 0xd8)));
-    for (int g = 0; g < 8; g++) {
-        const uint16_t *q = at + 4 * g;
-
-        x86_octets(v + 32 * g, grid + q[0], grid + q[1], grid + q[2], grid + q[3], signs + 4 * g);
-    }
+    places(&t, b);
+    for (int g = 0; g < 8; g++)
+        x86_store32(v + 32 * g, entries(&t, b, g));
 }
 
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_xs *b)

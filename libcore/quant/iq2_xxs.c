@@ -53,20 +53,29 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
 }
 
 #if defined(__x86_64__)
+X86_WORDS void places(struct x86_taken *t, const struct quant_iq2_xxs *b)
+{
+    __m256 lo = _mm256_loadu_ps((const void *)b->qs), hi = _mm256_loadu_ps((const void *)(b->qs + 32));
+    __m256i even = _mm256_castps_si256(_mm256_shuffle_ps(lo, hi, 0x88)); /* every other number */
+    __m256i odd = _mm256_castps_si256(_mm256_shuffle_ps(lo, hi, 0xdd));
+
+    x86_places(t->at, _mm256_permute4x64_epi64(even, 0xd8));
+    x86_signs_28(t->signs, _mm256_permute4x64_epi64(odd, 0xd8));
+}
+
+X86_WORDS __m256i entries(const struct x86_taken *t, const struct quant_iq2_xxs *b, int g)
+{
+    (void)b;
+    return x86_octets(quant_iq2xxs_bytes, t->at + 4 * g, t->signs + 4 * g);
+}
+
 TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq2_xxs *b)
 {
-    const uint64_t *grid = quant_iq2xxs_bytes;
-    uint8_t         signs[32];
+    struct x86_taken t;
 
-    __m256 lo = _mm256_loadu_ps((const void *)b->qs), hi = _mm256_loadu_ps((const void *)(b->qs + 32));
-    __m256i odd = _mm256_castps_si256(_mm256_shuffle_ps(lo, hi, 0xdd)); /* every other number */
-
-    x86_signs_28(signs, _mm256_permute4x64_epi64(odd, 0xd8));
-    for (int g = 0; g < 8; g++) {
-        const uint8_t *q = b->qs + 8 * g;
-
-        x86_octets(v + 32 * g, grid + q[0], grid + q[1], grid + q[2], grid + q[3], signs + 4 * g);
-    }
+    places(&t, b);
+    for (int g = 0; g < 8; g++)
+        x86_store32(v + 32 * g, entries(&t, b, g));
 }
 
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_xxs *b)
@@ -113,14 +122,13 @@ TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const s
         memcpy(&aux, b->qs + 8 * g + 4, sizeof(aux));
         t->s[g] = (int32_t)(aux >> 28) * 2 + 1;
     }
-    codes(t->v, b);
+    places(t, b);
     return _cvtsh_ss(b->d) * 0.125f;
 }
 
 X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_iq2_xxs *b, int g)
 {
-    (void)b;
-    x86_split_signed(w, x86_load32(t->v + 32 * g));
+    x86_split_signed(w, entries(t, b, g));
 }
 
 #define BLOCK   struct quant_iq2_xxs

@@ -63,13 +63,11 @@ TARGET_AVX2 static inline void scales(float scale[8], const struct quant_iq3_s *
                                           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s))));
 }
 
-TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq3_s *b)
+X86_WORDS void places(struct x86_taken *t, const struct quant_iq3_s *b)
 {
-    const uint32_t *grid = quant_iq3s_bytes;
-    const __m256i   spread = _mm256_setr_epi64x((int64_t)0x8000800080008000, (int64_t)0x8000800080008000,
+    const __m256i spread = _mm256_setr_epi64x((int64_t)0x8000800080008000, (int64_t)0x8000800080008000,
                                               (int64_t)0x8001800180018001, (int64_t)0x8001800180018001);
-    const __m256i   up = _mm256_setr_epi16(128, 64, 32, 16, 8, 4, 2, 1, 128, 64, 32, 16, 8, 4, 2, 1);
-    uint16_t        at[64];
+    const __m256i up = _mm256_setr_epi16(128, 64, 32, 16, 8, 4, 2, 1, 128, 64, 32, 16, 8, 4, 2, 1);
 
     for (int k = 0; k < 64; k += 16) { /* a bit of qh for each code, moved to bit 7, then to 8 */
         int16_t two;
@@ -79,15 +77,22 @@ TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq3_s *b)
 
         h = _mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(128)), 1);
         h = _mm256_or_si256(h, _mm256_cvtepu8_epi16(x86_load16(b->qs + k)));
-        _mm256_storeu_si256((void *)(at + k), h);
+        _mm256_storeu_si256((void *)(t->at + k), h);
     }
-    for (int g = 0; g < 8; g++) {
-        const uint16_t *q = at + 8 * g;
-        const uint32_t  e[8] = { grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]],
-                                 grid[q[4]], grid[q[5]], grid[q[6]], grid[q[7]] };
+}
 
-        x86_quads(v + 32 * g, e, b->signs + 4 * g);
-    }
+X86_WORDS __m256i entries(const struct x86_taken *t, const struct quant_iq3_s *b, int g)
+{
+    return x86_quads(quant_iq3s_bytes, t->at + 8 * g, b->signs + 4 * g);
+}
+
+TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq3_s *b)
+{
+    struct x86_taken t;
+
+    places(&t, b);
+    for (int g = 0; g < 8; g++)
+        x86_store32(v + 32 * g, entries(&t, b, g));
 }
 
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
@@ -184,14 +189,13 @@ TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const s
 {
     (void)min;
     x86_whole_scales(t->s, odd_scales(b));
-    codes(t->v, b);
+    places(t, b);
     return _cvtsh_ss(b->d);
 }
 
 X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_iq3_s *b, int g)
 {
-    (void)b;
-    x86_split_signed(w, x86_load32(t->v + 32 * g));
+    x86_split_signed(w, entries(t, b, g));
 }
 
 /* 32 magnitudes from their digits, times s, signed: the even bits of signs[g] and signs[g + 2], or the odd. */

@@ -64,19 +64,26 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
 }
 
 #if defined(__x86_64__)
+X86_WORDS void places(struct x86_taken *t, const struct quant_iq3_xxs *b)
+{
+    x86_places(t->at, x86_load32(b->qs));
+    x86_places(t->at + 32, x86_load32(b->qs + 32));
+    x86_signs_28(t->signs, x86_load32(b->aux));
+}
+
+X86_WORDS __m256i entries(const struct x86_taken *t, const struct quant_iq3_xxs *b, int g)
+{
+    (void)b;
+    return x86_quads(quant_iq3xxs_bytes, t->at + 8 * g, t->signs + 4 * g);
+}
+
 TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq3_xxs *b)
 {
-    const uint32_t *grid = quant_iq3xxs_bytes;
-    uint8_t         signs[32];
+    struct x86_taken t;
 
-    x86_signs_28(signs, x86_load32(b->aux));
-    for (int g = 0; g < 8; g++) {
-        const uint8_t *q = b->qs + 8 * g;
-        const uint32_t e[8] = { grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]],
-                                grid[q[4]], grid[q[5]], grid[q[6]], grid[q[7]] };
-
-        x86_quads(v + 32 * g, e, signs + 4 * g);
-    }
+    places(&t, b);
+    for (int g = 0; g < 8; g++)
+        x86_store32(v + 32 * g, entries(&t, b, g));
 }
 
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq3_xxs *b)
@@ -123,14 +130,13 @@ TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const s
         memcpy(&aux, b->aux + 4 * g, sizeof(aux));
         t->s[g] = (int32_t)(aux >> 28) * 2 + 1;
     }
-    codes(t->v, b);
+    places(t, b);
     return _cvtsh_ss(b->d) * 0.25f;
 }
 
 X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_iq3_xxs *b, int g)
 {
-    (void)b;
-    x86_split_signed(w, x86_load32(t->v + 32 * g));
+    x86_split_signed(w, entries(t, b, g));
 }
 
 #define BLOCK   struct quant_iq3_xxs

@@ -145,26 +145,6 @@ TARGET_AVX2 static inline void x86_signs_28(uint8_t out[32], __m256i v)
     _mm256_storeu_si256((void *)out, x86_signs(v));
 }
 
-/* 32 elements of an iq2 format: four entries of its code book (quant/iq_grids.h), 4 bytes of signs. */
-TARGET_AVX2 static inline void x86_octets(int8_t *v, const uint64_t *e0, const uint64_t *e1, const uint64_t *e2,
-                                          const uint64_t *e3, const uint8_t *signs)
-{
-    __m128d lo = _mm_loadh_pd(_mm_load_sd((const void *)e0), (const void *)e1);
-    __m128d hi = _mm_loadh_pd(_mm_load_sd((const void *)e2), (const void *)e3);
-    __m256i all = _mm256_castpd_si256(_mm256_insertf128_pd(_mm256_castpd128_pd256(lo), hi, 1));
-
-    x86_store32(v, x86_negate_32(all, signs));
-}
-
-/* Of an iq3 format: eight entries. */
-TARGET_AVX2 static inline void x86_quads(int8_t *v, const uint32_t e[8], const uint8_t *signs)
-{
-    __m256i all = _mm256_setr_epi32((int)e[0], (int)e[1], (int)e[2], (int)e[3], (int)e[4], (int)e[5], (int)e[6],
-                                    (int)e[7]);
-
-    x86_store32(v, x86_negate_32(all, signs));
-}
-
 /* 16 signed bytes as floats. */
 TARGET_AVX512 static inline __m512 x86_floats(__m128i v)
 {
@@ -206,13 +186,47 @@ TARGET_AVX512 static inline void x86_look_up(float *lo, float *hi, const uint8_t
 #define X86_WORDS TARGET_AVX2 __attribute__((always_inline)) static inline
 #define X86_WHOLE TARGET_AVX512 __attribute__((always_inline)) static inline
 
-/* What ints_body.h takes of a block once: whole scales (of groups of 32 or 16), and codes where words() wants
- * them as bytes. */
+/* What ints_body.h takes of a block once: whole scales (of groups of 32 or 16); of formats with a code book
+ * also the places of their entries and bytes of signs. */
 struct x86_taken {
-    _Alignas(64) int8_t v[256];
+    _Alignas(32) uint16_t at[64];
+    uint8_t signs[32];
     int32_t s[16];
     float   scale;
 };
+
+/* 32 elements of an iq2 format: four entries of its code book (quant/iq_grids.h), 4 bytes of signs. */
+X86_WORDS __m256i x86_octets(const uint64_t *grid, const uint16_t at[4], const uint8_t *signs)
+{
+    __m128d lo = _mm_loadh_pd(_mm_load_sd((const void *)(grid + at[0])), (const void *)(grid + at[1]));
+    __m128d hi = _mm_loadh_pd(_mm_load_sd((const void *)(grid + at[2])), (const void *)(grid + at[3]));
+
+    return x86_negate_32(_mm256_castpd_si256(_mm256_insertf128_pd(_mm256_castpd128_pd256(lo), hi, 1)), signs);
+}
+
+X86_WORDS __m128i x86_four(const uint32_t *grid, const uint16_t at[4])
+{
+    __m128i v = _mm_cvtsi32_si128((int)grid[at[0]]);
+
+    v = _mm_insert_epi32(v, (int)grid[at[1]], 1);
+    v = _mm_insert_epi32(v, (int)grid[at[2]], 2);
+    return _mm_insert_epi32(v, (int)grid[at[3]], 3);
+}
+
+/* Of an iq3 format: eight entries. */
+X86_WORDS __m256i x86_quads(const uint32_t *grid, const uint16_t at[8], const uint8_t *signs)
+{
+    __m256i v = _mm256_castsi128_si256(x86_four(grid, at));
+
+    return x86_negate_32(_mm256_inserti128_si256(v, x86_four(grid, at + 4), 1), signs);
+}
+
+/* 32 bytes as places. */
+X86_WORDS void x86_places(uint16_t at[32], __m256i bytes)
+{
+    _mm256_storeu_si256((void *)at, _mm256_cvtepu8_epi16(_mm256_castsi256_si128(bytes)));
+    _mm256_storeu_si256((void *)(at + 16), _mm256_cvtepu8_epi16(_mm256_extracti128_si256(bytes, 1)));
+}
 
 /* The sum of a row's lanes as quant_dot_ints() has it. */
 TARGET_DOTS static inline float x86_fold(__m256 a)
