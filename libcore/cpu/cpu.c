@@ -104,7 +104,7 @@ static const struct dev_table table = {
 #define X(name) .name = cpu_##name,
     DEV_OPS(X)
 #undef X
-    .matmul_need = cpu_matmul_need, .attn_need = cpu_attn_need, .moe_need = cpu_moe_need,
+    .matmuls = cpu_matmuls, .matmuls_need = cpu_matmuls_need, .matmul_need = cpu_matmul_need, .attn_need = cpu_attn_need, .moe_need = cpu_moe_need,
     .route_need = cpu_route_need, .top_need = cpu_top_need,
     .weights = weights, .weights_some = weights_some, .reserve_weights = reserve_weights,
     .held = held, .memory = memory, .is_host = true, .begin = begin, .end = end,

@@ -61,6 +61,10 @@ void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_
 void   cpu_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token, float scale);
 void   cpu_matmul(void *ctx, struct tensor y, struct tensor w, struct tensor x);
 size_t cpu_matmul_need(void *ctx, struct tensor y, struct tensor w, struct tensor x);
+void   cpu_matmuls(void *ctx, const struct op_product *p, int n, struct tensor x);
+size_t cpu_matmuls_need(void *ctx, const struct op_product *p, int n, struct tensor x);
+/* Whether products with weights of these types take the same activations. */
+bool   cpu_same_acts(const struct cpu *c, int a, int b);
 void   cpu_rms_norm(void *ctx, struct tensor y, struct tensor x, const float *w, int64_t n_w,
                     int64_t group, float eps);
 void   cpu_rms_norm_gated(void *ctx, struct tensor y, struct tensor x, struct tensor z, const float *w,

@@ -158,19 +158,37 @@ void cpu_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token
     pool_for(c->pool, y.ne[1], cpu_grain(c, y.ne[1], y.ne[0], 1), embed_piece, &a);
 }
 
-struct matmul {
-    const struct cpu    *c;
-    struct tensor        w;
-    struct cpu_rows      v;
-    float               *buf; /* panel_bytes() for each worker */
+bool cpu_same_acts(const struct cpu *c, int a, int b)
+{
+    return (c->int_decode[a] != NULL) == (c->int_decode[b] != NULL) && quant_acts_top(a) == quant_acts_top(b);
+}
+
+/* Products with the same x, rows of all matrices in one list of panels. */
+struct products {
+    const struct cpu        *c;
+    const struct op_product *p;
+    int                      n;
+    int64_t                  first[OP_PRODUCTS_MAX + 1]; /* panel of each, and behind the last */
+    struct cpu_rows          v[OP_PRODUCTS_MAX];
+    float                   *buf; /* panel_bytes() for each worker */
+    int64_t                  buf_floats;
 };
 
-static void matmul_piece(void *ctx, int64_t begin, int64_t end, int worker)
+static void products_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
-    const struct matmul *a = ctx;
+    const struct products *a = ctx;
 
-    cpu_product(a->c, a->v, a->w, 0, begin, end - begin,
-                a->buf + (int64_t)worker * cpu_panel_floats(a->w.ne[0]));
+    for (int i = 0; i < a->n; i++) {
+        int64_t from = begin > a->first[i] ? begin : a->first[i];
+        int64_t to = end < a->first[i + 1] ? end : a->first[i + 1];
+
+        if (from >= to)
+            continue;
+        from = (from - a->first[i]) * CPU_PANEL;
+        to = (to - a->first[i]) * CPU_PANEL;
+        to = to < a->p[i].w.ne[1] ? to : a->p[i].w.ne[1];
+        cpu_product(a->c, a->v[i], a->p[i].w, 0, from, to - from, a->buf + (int64_t)worker * a->buf_floats);
+    }
 }
 
 int64_t cpu_panel_floats(int64_t k)
@@ -185,26 +203,54 @@ static size_t panel_bytes(const struct cpu *c, int64_t k)
     return (size_t)pool_size(c->pool) * (size_t)cpu_panel_floats(k) * sizeof(float);
 }
 
+size_t cpu_matmuls_need(void *ctx, const struct op_product *p, int n, struct tensor x)
+{
+    const struct cpu *c = ctx;
+    size_t rows = (size_t)x.ne[1] * sizeof(void *) + 64, need = panel_bytes(c, x.ne[0]) + rows + 64;
+
+    for (int i = 0; i < n; i++)
+        need += rows + cpu_acts_need(c, p[i].w.type, x.ne[1], x.ne[0]);
+    return need;
+}
+
 size_t cpu_matmul_need(void *ctx, struct tensor y, struct tensor w, struct tensor x)
 {
-    (void)y;
-    return panel_bytes(ctx, w.ne[0]) + 2 * ((size_t)x.ne[1] * sizeof(void *) + 64) + 64 +
-           cpu_acts_need(ctx, w.type, x.ne[1], x.ne[0]);
+    return cpu_matmuls_need(ctx, &(struct op_product){ y, w }, 1, x);
+}
+
+/* x rounded for product i: once for all that take the same. */
+static const struct quant_acts *const *acts_for(const struct products *a, int i, int64_t k)
+{
+    for (int j = 0; j < i; j++)
+        if (cpu_same_acts(a->c, a->p[i].w.type, a->p[j].w.type))
+            return a->v[j].acts;
+    return cpu_acts(a->c, a->p[i].w.type, a->v[i].x, a->v[i].n, k);
+}
+
+void cpu_matmuls(void *ctx, const struct op_product *p, int n, struct tensor x)
+{
+    struct cpu *c = ctx;
+    size_t mark = dev_mark(c->dev);
+    const float **xs = dev_scratch_bytes(c->dev, (size_t)x.ne[1] * sizeof *xs);
+    struct products a = { .c = c, .p = p, .n = n, .buf = dev_scratch_bytes(c->dev, panel_bytes(c, x.ne[0])),
+                          .buf_floats = cpu_panel_floats(x.ne[0]) };
+
+    for (int64_t r = 0; r < x.ne[1]; r++)
+        xs[r] = cpu_row(x, r);
+    for (int i = 0; i < n; i++) {
+        float **ys = dev_scratch_bytes(c->dev, (size_t)x.ne[1] * sizeof *ys);
+
+        for (int64_t r = 0; r < x.ne[1]; r++)
+            ys[r] = cpu_row(p[i].y, r);
+        a.v[i] = (struct cpu_rows){ ys, xs, NULL, (int)x.ne[1] };
+        a.v[i].acts = acts_for(&a, i, x.ne[0]);
+        a.first[i + 1] = a.first[i] + (p[i].w.ne[1] + CPU_PANEL - 1) / CPU_PANEL;
+    }
+    pool_for(c->pool, a.first[n], cpu_grain(c, a.first[n], CPU_PANEL * x.ne[0] * x.ne[1], 1), products_piece, &a);
+    dev_release(c->dev, mark);
 }
 
 void cpu_matmul(void *ctx, struct tensor y, struct tensor w, struct tensor x)
 {
-    struct cpu *c = ctx;
-    size_t mark = dev_mark(c->dev);
-    float **ys = dev_scratch_bytes(c->dev, (size_t)x.ne[1] * sizeof *ys);
-    const float **xs = dev_scratch_bytes(c->dev, (size_t)x.ne[1] * sizeof *xs);
-    struct matmul a = { c, w, { ys, xs, NULL, (int)x.ne[1] }, dev_scratch_bytes(c->dev, panel_bytes(c, w.ne[0])) };
-
-    for (int64_t r = 0; r < x.ne[1]; r++) {
-        ys[r] = cpu_row(y, r);
-        xs[r] = cpu_row(x, r);
-    }
-    a.v.acts = cpu_acts(c, w.type, xs, x.ne[1], x.ne[0]);
-    pool_for(c->pool, w.ne[1], cpu_grain(c, w.ne[1], w.ne[0] * x.ne[1], CPU_PANEL), matmul_piece, &a);
-    dev_release(c->dev, mark);
+    cpu_matmuls(ctx, &(struct op_product){ y, w }, 1, x);
 }

@@ -130,12 +130,6 @@ static const struct quant_acts **pair_acts(const struct moe *m, int type)
     return acts == NULL ? NULL : out;
 }
 
-/* Whether products with weights of these types take the same activations. */
-static bool same_acts(const struct cpu *c, int a, int b)
-{
-    return (c->int_decode[a] != NULL) == (c->int_decode[b] != NULL) && quant_acts_top(a) == quant_acts_top(b);
-}
-
 static size_t pair_acts_need(const struct cpu *c, int type, int64_t n, int64_t pairs, int64_t k)
 {
     return (size_t)n * sizeof(float *) + (size_t)pairs * sizeof(void *) + 128 +
@@ -177,7 +171,7 @@ void cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct o
     if (m.n_listed > 0) {
         m.in_up = pair_acts(&m, a->up.type);
         if (a->gate.data != NULL)
-            m.in_gate = same_acts(c, a->up.type, a->gate.type) ? m.in_up : pair_acts(&m, a->gate.type);
+            m.in_gate = cpu_same_acts(c, a->up.type, a->gate.type) ? m.in_up : pair_acts(&m, a->gate.type);
         int64_t per_active = m.n_listed / m.n_active + 1;
         int64_t up = m.n_active * (((int64_t)ff + CPU_PANEL - 1) / CPU_PANEL);
         int64_t down = m.n_active * ((out.ne[0] + CPU_PANEL - 1) / CPU_PANEL);

@@ -15,12 +15,12 @@ void model_glu(const struct step *s, const struct dense_weights *w, struct tenso
     struct dev *d = s->d;
     struct tensor up = dev_scratch(d, w->up.ne[1], x.ne[1]), gate = up;
 
-    op_matmul(d, up, w->up, x);
     if (w->gate.data != NULL) {
         gate = dev_scratch(d, w->up.ne[1], x.ne[1]);
-        op_matmul(d, gate, w->gate, x);
+        op_matmuls(d, (const struct op_product[]){ { up, w->up }, { gate, w->gate } }, 2, x);
         op_glu(d, up, gate, up);
     } else {
+        op_matmul(d, up, w->up, x);
         op_relu2(d, up);
     }
     op_matmul(d, y, w->down, up);

@@ -42,8 +42,7 @@ void model_mix_attn(const struct step *s, int layer, struct tensor y, struct ten
     } else {
         op_matmul(d, q, w->q, x);
     }
-    op_matmul(d, k, w->k, x);
-    op_matmul(d, v, w->v, x);
+    op_matmuls(d, (const struct op_product[]){ { k, w->k }, { v, w->v } }, 2, x);
     if (a->qk_norm) {
         op_rms_norm(d, q, q, w->q_norm, a->dim_k, a->dim_k, p->norm_eps);
         op_rms_norm(d, k, k, w->k_norm, a->dim_k, a->dim_k, p->norm_eps);

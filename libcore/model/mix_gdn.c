@@ -52,18 +52,20 @@ void model_mix_gdn(const struct step *s, int layer, struct tensor y, struct tens
     struct tensor alpha = op_cols(in, channels, g->n_v), beta = op_cols(in, channels + g->n_v, g->n_v);
     struct tensor z = dev_scratch(d, inner, n), o = dev_scratch(d, inner, n);
 
-    op_matmul(d, op_cols(in, 0, channels), w->qkv, x);
-    op_matmul(d, z, w->z, x);
+    struct op_product made[4] = { { op_cols(in, 0, channels), w->qkv }, { z, w->z } };
+
     if (g->ba_fused) { /* for each key head: beta of its value heads, then alpha */
         struct tensor ba = dev_scratch(d, (int64_t)2 * g->n_v, n);
         int64_t each = g->n_v / g->n_k;
 
-        op_matmul(d, ba, w->ba, x);
+        made[2] = (struct op_product){ ba, w->ba };
+        op_matmuls(d, made, 3, x);
         op_heads_pick(d, beta, ba, each, 2 * each, 0);
         op_heads_pick(d, alpha, ba, each, 2 * each, each);
     } else {
-        op_matmul(d, alpha, w->alpha, x);
-        op_matmul(d, beta, w->beta, x);
+        made[2] = (struct op_product){ alpha, w->alpha };
+        made[3] = (struct op_product){ beta, w->beta };
+        op_matmuls(d, made, 4, x);
     }
     model_scan(s, layer, model_scan_gdn, o, in);
     op_rms_norm_gated(d, o, o, z, w->norm, g->dim_v, g->dim_v, p->norm_eps);

@@ -50,10 +50,8 @@ void model_mix_kda(const struct step *s, int layer, struct tensor y, struct tens
     struct tensor low = dev_scratch(d, dim, n), gate = dev_scratch(d, inner, n);
     struct tensor o = dev_scratch(d, inner, n);
 
-    op_matmul(d, op_cols(in, 0, inner), w->q, x);
-    op_matmul(d, op_cols(in, inner, inner), w->k, x);
-    op_matmul(d, op_cols(in, 2 * inner, inner), w->v, x);
-    op_matmul(d, low, w->f_a, x);
+    op_matmuls(d, (const struct op_product[]){ { op_cols(in, 0, inner), w->q }, { op_cols(in, inner, inner), w->k },
+                                               { op_cols(in, 2 * inner, inner), w->v }, { low, w->f_a } }, 4, x);
     op_matmul(d, op_cols(in, 3 * inner, inner), w->f_b, low);
     op_matmul(d, op_cols(in, 4 * inner, p->gdn.n_v), w->beta, x);
     model_scan(s, layer, model_scan_kda, o, in);

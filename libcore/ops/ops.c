@@ -368,16 +368,17 @@ static bool alike(struct tensor a, struct tensor b)
 }
 
 /* One call of the device's function; measuring, if it is to be called at all, for its needs. */
-#define RUN(op, ...) \
+#define RUN_AS(op, function, ...) \
     do { \
         uint64_t t0_ = d->timing ? now_ns() : 0; \
         if (!d->measuring || d->impl.table->measure != NULL) \
-            d->impl.table->op(d->impl.ctx, __VA_ARGS__); \
+            d->impl.table->function(d->impl.ctx, __VA_ARGS__); \
         if (d->timing && !d->measuring) { \
             d->time[DEV_OP_##op].ns += now_ns() - t0_; \
             d->time[DEV_OP_##op].calls++; \
         } \
     } while (0)
+#define RUN(op, ...) RUN_AS(op, op, __VA_ARGS__)
 
 /* The device says what such a call takes. */
 static bool asked(const struct dev *d)
@@ -398,6 +399,22 @@ void op_matmul(struct dev *d, struct tensor y, struct tensor w, struct tensor x)
         note(d, d->impl.table->matmul_need(d->impl.ctx, y, w, x));
     else
         RUN(matmul, y, w, x);
+}
+
+void op_matmuls(struct dev *d, const struct op_product *p, int n, struct tensor x)
+{
+    assert(n > 0 && n <= OP_PRODUCTS_MAX);
+    if (d->impl.table->matmuls == NULL) {
+        for (int i = 0; i < n; i++)
+            op_matmul(d, p[i].y, p[i].w, x);
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        assert(floats(p[i].y, p[i].w.ne[1], x.ne[1]) && floats(x, p[i].w.ne[0], p[i].y.ne[1]));
+    if (asked(d))
+        note(d, d->impl.table->matmuls_need(d->impl.ctx, p, n, x));
+    else
+        RUN_AS(matmul, matmuls, p, n, x);
 }
 
 void op_rms_norm(struct dev *d, struct tensor y, struct tensor x, const float *w, int64_t n_w,

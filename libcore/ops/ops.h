@@ -161,6 +161,12 @@ struct tensor op_matrix(struct tensor w, int64_t i);
 void op_embed(struct dev *d, struct tensor y, struct tensor w, const int32_t *token, float scale);
 /* y[r][o] = <w[o], x[r]> with the order of sums of quant_dot() */
 void op_matmul(struct dev *d, struct tensor y, struct tensor w, struct tensor x);
+/* op_matmul() of n matrices with the same x, which some devices compute at once; outputs do not overlap. */
+struct op_product {
+    struct tensor y, w;
+};
+enum { OP_PRODUCTS_MAX = 8 };
+void op_matmuls(struct dev *d, const struct op_product *p, int n, struct tensor x);
 /* y = x / sqrt(mean(x^2) + eps) * w over groups of `group` columns (0: the whole row). w has
  * `group` elements, or a full row's, or NULL data for none. y may be x. (Zhang & Sennrich 2019) */
 void op_rms_norm(struct dev *d, struct tensor y, struct tensor x, const float *w, int64_t n_w,

@@ -20,6 +20,7 @@ enum dev_op {
 struct dev_table {
     void (*embed)(void *c, struct tensor y, struct tensor w, const int32_t *token, float scale);
     void (*matmul)(void *c, struct tensor y, struct tensor w, struct tensor x);
+    void (*matmuls)(void *c, const struct op_product *p, int n, struct tensor x); /* or NULL: matmul of each */
     void (*rms_norm)(void *c, struct tensor y, struct tensor x, const float *w, int64_t n_w,
                      int64_t group, float eps);
     void (*rms_norm_gated)(void *c, struct tensor y, struct tensor x, struct tensor z, const float *w,
@@ -67,6 +68,7 @@ struct dev_table {
     void (*measure)(void *c, bool on);
     bool (*reserve)(void *c);
     size_t (*matmul_need)(void *c, struct tensor y, struct tensor w, struct tensor x);
+    size_t (*matmuls_need)(void *c, const struct op_product *p, int n, struct tensor x);
     size_t (*attn_need)(void *c, struct tensor y, struct tensor q, const struct op_kv *kv);
     size_t (*route_need)(void *c, struct tensor logits);
     size_t (*top_need)(void *c, struct tensor logits);

@@ -284,6 +284,41 @@ static void test_matmul(void **state)
     matmul_once(QUANT_q8_0, 1024, 40, 70); /* several blocks of rows */
 }
 
+/* Matrices of several types and sizes at once: each as alone. */
+static void test_matmuls(void **state)
+{
+    static const struct {
+        int     type;
+        int64_t n_out;
+    } made[] = { { QUANT_q4_k, 37 }, { QUANT_q6_k, 1 }, { QUANT_f16, 50 }, { QUANT_q8_0, 16 }, { QUANT_iq4_xs, 19 } };
+    enum { N = sizeof made / sizeof made[0], K = 512 };
+
+    (void)state;
+    for (int64_t n = 1; n <= 9; n += 4) {
+        struct tensor x = random_rows(K, n, 1.0f), alone[N];
+        struct op_product p[N];
+
+        for (int i = 0; i < N; i++) {
+            struct tensor w = weights_of(made[i].type, K, made[i].n_out, 1);
+
+            alone[i] = empty_rows(made[i].n_out, n);
+            op_matmul(devs[0], alone[i], w, x);
+            p[i] = (struct op_product){ empty_rows(made[i].n_out, n), w };
+        }
+        for (int d = 0; d < N_DEVS; d++) {
+            op_matmuls(devs[d], p, N, x);
+            for (int i = 0; i < N; i++)
+                same_rows("matmuls", alone[i], p[i].y);
+        }
+        for (int i = 0; i < N; i++) {
+            free(alone[i].data);
+            free(p[i].y.data);
+            free(p[i].w.data);
+        }
+        free(x.data);
+    }
+}
+
 static void test_embed(void **state)
 {
     static const int32_t token[] = {3, 0, 6, 3};
@@ -566,6 +601,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_elem),  cmocka_unit_test(test_norm),   cmocka_unit_test(test_copies),
         cmocka_unit_test(test_rope),  cmocka_unit_test(test_matmul), cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_matmuls),
         cmocka_unit_test(test_route), cmocka_unit_test(test_moe),   cmocka_unit_test(test_hadamard),
     };
 
