@@ -227,54 +227,141 @@ static int fuse_gdn(struct cuda *c, const struct node *v, int n)
     return k + 1 + product_and_add(c, &f, out, n - k - 1);
 }
 
-/* Norm, router, experts, shared expert, addition. */
+/* A mixture of experts as it is recorded; NULL: not there. */
+struct mixture {
+    const struct node *norm, *router, *route, *tally, *out, *moe;
+    const struct node *up, *gate, *glu, *down, *open; /* of the shared expert */
+    const struct node *in, *sum, *join, *add;         /* join: of the shared expert's output */
+    int                n;
+};
+
+/* The shared expert, if there is one; false: it is not of the kind that goes along. */
+static bool find_shared(struct mixture *m, const struct node *v, int n)
+{
+    const struct tensor &x = m->norm->t[0];
+
+    if (n < 1 || v->op != DEV_OP_matmul)
+        return true;
+    if (n < 5 || !product_of(v, x) || !product_of(v + 1, x) || v[2].op != DEV_OP_glu || v[3].op != DEV_OP_matmul ||
+        !same(v[2].t[1], v[1].t[0]) || !same(v[2].t[2], v[0].t[0]) || !same(v[3].t[2], v[2].t[0]) ||
+        !cuda_is_common(v[3].t[1].type) || !fits_k(v[3].t[1].ne[0]))
+        return false;
+    m->up = v;
+    m->gate = v + 1;
+    m->glu = v + 2;
+    m->down = v + 3;
+    m->n += 4;
+    if (v[4].op == DEV_OP_matmul && product_of(v + 4, x)) {
+        m->open = v + 4;
+        m->n++;
+    }
+    return true;
+}
+
+/* The addition of its output to y. */
+static bool find_join(struct mixture *m, const struct node *v, int n, struct tensor y)
+{
+    if (m->down == NULL)
+        return true;
+    if (n < 1 || v->op != (m->open != NULL ? DEV_OP_add_gated : DEV_OP_add) || !same(v->t[0], y) ||
+        !same(v->t[1], m->down->t[0]) || (m->open == NULL && v->f[0] != 1.0f) ||
+        read_later(v + 1, n - 1, m->glu->t[0]) || read_later(v + 1, n - 1, m->down->t[0]))
+        return false;
+    m->join = v;
+    m->n++;
+    return true;
+}
+
+static bool take(const struct node **out, struct mixture *m, const struct node *v, int n, int op)
+{
+    if (m->n >= n || v[m->n].op != op)
+        return false;
+    *out = v + m->n++;
+    return true;
+}
+
+/* Norm, router, experts (all here, or some on the host), shared expert, addition. */
+static bool find_mixture(struct mixture *m, const struct node *v, int n)
+{
+    *m = (struct mixture){};
+    m->norm = v;
+    m->n = 1;
+    if (!whole_norm(v) || v->t[0].data == v->t[1].data || !take(&m->router, m, v, n, DEV_OP_matmul) ||
+        !product_of(m->router, v->t[0]) || !take(&m->route, m, v, n, DEV_OP_route))
+        return false;
+    (void)take(&m->tally, m, v, n, DEV_OP_tally);
+    bool split = take(&m->out, m, v, n, DEV_OP_hand_out);
+    (void)take(&m->moe, m, v, n, split ? DEV_OP_moe_pairs : DEV_OP_moe);
+    if ((split ? !same(m->out->t[1], v->t[0]) : m->moe == NULL) || (m->moe != NULL && !same(m->moe->t[1], v->t[0])) ||
+        !find_shared(m, v + m->n, n - m->n))
+        return false;
+    if (split && (!take(&m->in, m, v, n, DEV_OP_hand_in) || !take(&m->sum, m, v, n, DEV_OP_moe_sum) ||
+                  m->sum->t[2].data != m->route->t[0].data))
+        return false;
+    struct tensor y = split ? m->sum->t[0] : m->moe->t[0];
+    if (!find_join(m, v + m->n, n - m->n, y))
+        return false;
+    if (m->n < n && v[m->n].op == DEV_OP_add && same(v[m->n].t[1], y))
+        m->add = v + m->n++;
+    return true;
+}
+
+static void fused_down_args(struct cuda *c, struct fused_down *d, const struct mixture *x, const struct op_moe &m)
+{
+    d->down = (const uint8_t *)m.down.data;
+    d->type = m.down.type;
+    d->row_bytes = quant_row_bytes(m.down.type, m.down.ne[0]);
+    d->expert_bytes = m.down.pitch * d->row_bytes;
+    d->n_used = m.n_used;
+    d->ff = (int)m.down.ne[0];
+    d->n = (int)m.down.ne[1];
+    d->y = (float *)(x->sum != NULL ? x->sum->t[0].data : x->moe->t[0].data);
+    d->res = x->add != NULL ? (float *)x->add->t[0].data : NULL;
+    d->scale = x->add != NULL ? x->add->f[0] : 0.0f;
+    if (x->down != NULL) {
+        d->sh = (const uint8_t *)x->down->t[1].data;
+        d->sh_type = x->down->t[1].type;
+        d->sh_bytes = quant_row_bytes(d->sh_type, x->down->t[1].ne[0]);
+        d->sh_ff = (int)x->down->t[1].ne[0];
+        d->sh_gate = (const float *)x->gate->t[0].data;
+        d->sh_up = (const float *)x->up->t[0].data;
+        d->sh_open = x->open != NULL ? (const float *)x->open->t[0].data : NULL;
+    }
+    d->tab = c->tab;
+}
+
 static int fuse_moe(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
-    int k = 4;
+    struct mixture x;
 
-    if (n < 5 || !whole_norm(v) || v->t[0].data == v->t[1].data || !product_of(v + 1, v->t[0]) ||
-        v[2].op != DEV_OP_route || v[3].op != DEV_OP_moe || !same(v[3].t[1], v->t[0]))
+    if (!find_mixture(&x, v, n))
         return 0;
-    const struct op_moe &m = v[3].moe;
-    const struct op_route &r = v[2].route;
-    bool gated = m.gate.data != NULL, shared = v[4].op == DEV_OP_matmul;
+    const struct op_hand *hand = x.in != NULL ? (const struct op_hand *)x.in->p[1] : NULL;
+    const struct op_moe &m = x.moe != NULL ? x.moe->moe : hand->moe; /* of the latter, only what experts are like */
+    const struct op_route &r = x.route->route;
+    int64_t widest = x.down != NULL && x.down->t[1].ne[0] > m.down.ne[0] ? x.down->t[1].ne[0] : m.down.ne[0];
     if (r.n_expert > 512 || r.n_used > FUSED_USED || r.n_group > 1 || !cuda_is_common(m.up.type) ||
-        !cuda_is_common(m.down.type) || (gated && (m.gate.type != m.up.type || m.gate.pitch != m.up.pitch)) ||
-        !fits_k(m.down.ne[0]) || !fits_k(m.up.ne[0]) || (m.n_used + 1) * x_row_bytes(m.down.ne[0]) > FUSED_SMEM)
+        !cuda_is_common(m.down.type) ||
+        (m.gate.data != NULL && (m.gate.type != m.up.type || m.gate.pitch != m.up.pitch)) || !fits_k(m.down.ne[0]) ||
+        !fits_k(m.up.ne[0]) || (m.n_used + 1) * x_row_bytes(widest) > FUSED_SMEM)
         return 0;
-    const struct node *up = v + 4, *gate = v + 5, *glu = v + 6, *down = v + 7, *open = NULL, *join = v + 8;
-    if (shared) {
-        if (n < 9 || !product_of(up, v->t[0]) || !product_of(gate, v->t[0]) || glu->op != DEV_OP_glu ||
-            down->op != DEV_OP_matmul || !same(glu->t[1], gate->t[0]) || !same(glu->t[2], up->t[0]) ||
-            !same(down->t[2], glu->t[0]) || !cuda_is_common(down->t[1].type) || !fits_k(down->t[1].ne[0]) ||
-            (m.n_used + 1) * x_row_bytes(down->t[1].ne[0]) > FUSED_SMEM)
-            return 0;
-        if (join->op == DEV_OP_matmul && product_of(join, v->t[0]))
-            open = join++;
-        if (join >= v + n || join->op != (open != NULL ? DEV_OP_add_gated : DEV_OP_add) ||
-            !same(join->t[0], v[3].t[0]) || !same(join->t[1], down->t[0]) ||
-            (open == NULL && join->f[0] != 1.0f) || read_later(join + 1, (int)(v + n - join) - 1, glu->t[0]) ||
-            read_later(join + 1, (int)(v + n - join) - 1, down->t[0]))
-            return 0;
-        k = (int)(join - v) + 1;
-    }
     norm_args(c, &f, v);
-    add_job(&f, v[1].t[1], v[1].t[0]);
-    if (shared) {
-        add_job(&f, up->t[1], up->t[0]);
-        add_job(&f, gate->t[1], gate->t[0]);
+    add_job(&f, x.router->t[1], x.router->t[0]);
+    if (x.down != NULL) {
+        add_job(&f, x.up->t[1], x.up->t[0]);
+        add_job(&f, x.gate->t[1], x.gate->t[0]);
     }
-    if (open != NULL)
-        add_job(&f, open->t[1], open->t[0]);
+    if (x.open != NULL)
+        add_job(&f, x.open->t[1], x.open->t[0]);
     f.rounded = c->ws;
     cuda_fused_matvec(c, &f);
 
     struct fused_up u = {};
-    u.logits = (const float *)v[1].t[0].data;
+    u.logits = (const float *)x.router->t[0].data;
     u.r = r;
-    u.expert = (int *)v[2].out;
-    u.weight = (float *)v[2].t[0].data;
+    u.expert = (int *)x.route->out;
+    u.weight = (float *)x.route->t[0].data;
     u.x = c->ws;
     u.gate = (const uint8_t *)m.gate.data;
     u.up = (const uint8_t *)m.up.data;
@@ -286,35 +373,24 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     u.act = m.act;
     u.hid = (float *)(c->ws + cuda_matmul_ws(u.k, 1));
     u.tab = c->tab;
+    if (hand != NULL) {
+        u.slot = hand->here;
+        u.hand = cuda_hand_over(c);
+        u.floats = f.floats;
+    }
     cuda_fused_up(c, &u);
 
     struct fused_down d = {};
-    bool add = k < n && v[k].op == DEV_OP_add && same(v[k].t[1], v[3].t[0]);
     d.expert = u.expert;
     d.weight = u.weight;
     d.hid = u.hid;
-    d.down = (const uint8_t *)m.down.data;
-    d.type = m.down.type;
-    d.row_bytes = quant_row_bytes(m.down.type, m.down.ne[0]);
-    d.expert_bytes = m.down.pitch * d.row_bytes;
-    d.n_used = m.n_used;
-    d.ff = (int)m.down.ne[0];
-    d.n = (int)m.down.ne[1];
-    d.y = (float *)v[3].t[0].data;
-    d.res = add ? (float *)v[k].t[0].data : NULL;
-    d.scale = add ? v[k].f[0] : 0.0f;
-    if (shared) {
-        d.sh = (const uint8_t *)down->t[1].data;
-        d.sh_type = down->t[1].type;
-        d.sh_bytes = quant_row_bytes(d.sh_type, down->t[1].ne[0]);
-        d.sh_ff = (int)down->t[1].ne[0];
-        d.sh_gate = (const float *)gate->t[0].data;
-        d.sh_up = (const float *)up->t[0].data;
-        d.sh_open = open != NULL ? (const float *)open->t[0].data : NULL;
-    }
-    d.tab = c->tab;
+    d.slot = u.slot;
+    d.hand = u.hand;
+    fused_down_args(c, &d, &x, m);
     cuda_fused_down(c, &d);
-    return k + add;
+    if (x.tally != NULL)
+        cuda_tally(c, x.tally);
+    return x.n;
 }
 
 /* Norm, products for queries (and their gates), keys and values, norms, turns and rotations of heads, the KV store. */

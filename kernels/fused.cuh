@@ -5,6 +5,7 @@
  * seen in the bytes. exec.cu recognises the nodes. */
 #ifndef KERNELS_FUSED_CUH
 #define KERNELS_FUSED_CUH
+#include "kernels/hand.cuh"
 #include "kernels/math.cuh"
 #include "kernels/matvec.cuh"
 
@@ -35,7 +36,7 @@ void cuda_fused_matvec(struct cuda *c, struct fused_args *f);
 /* Convolution, normalisation and delta rule of one row (the memory of the convolution is left to fused_args). */
 bool cuda_fused_gdn(struct cuda *c, const struct node *conv, const struct node *gdn);
 
-/* Router and the experts' first products. */
+/* Router and the experts' first products. With a hand-over one block more gives rows to the host. */
 struct fused_up {
     const float         *logits;
     struct op_route      r;
@@ -46,11 +47,15 @@ struct fused_up {
     int64_t              row_bytes, expert_bytes;
     int                  type, k, ff, act;
     float               *hid;    /* [n_used][ff] */
+    const int           *slot;   /* op_moe.slot; NULL: all experts are here */
+    struct hand_over     hand;   /* with slot: the others go to the host */
+    const float         *floats; /* what they take, not rounded */
     const struct tables *tab;
 };
 void cuda_fused_up(struct cuda *c, const struct fused_up *f);
 
-/* The experts' second products, their sum, the shared expert's, and the residual. */
+/* The experts' second products, their sum, the shared expert's, and the residual. What the host has computed is
+ * awaited after the device's own products. */
 struct fused_down {
     const int           *expert;
     const float         *weight, *hid;
@@ -63,6 +68,8 @@ struct fused_down {
     int64_t              sh_bytes;
     int                  sh_type, sh_ff;
     const float         *sh_gate, *sh_up, *sh_open;
+    const int           *slot;   /* as in fused_up */
+    struct hand_over     hand;
     const struct tables *tab;
 };
 enum { FUSED_USED = 10 };

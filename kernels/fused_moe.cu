@@ -84,7 +84,7 @@ static __device__ void choose(const fused_up &f, int *expert, float *weight, flo
     __syncwarp();
 }
 
-/* grid: rows of ff, chosen expert */
+/* grid: rows of ff, chosen expert (with a hand-over: after the block that gives) */
 enum { UP_NR = 2, DOWN_NR = 2 };
 template <int TYPE>
 __global__ void __launch_bounds__(256, 2) fused_up_rows(const __grid_constant__ fused_up f)
@@ -94,6 +94,7 @@ __global__ void __launch_bounds__(256, 2) fused_up_rows(const __grid_constant__ 
     __shared__ int expert[FUSED_USED + 1];
     extern __shared__ __align__(16) uint8_t xq[];
     const int warp = threadIdx.x / 32, per = warp_rows(f.k, UP_NR), r0 = ((int)blockIdx.x * 8 + warp) * per;
+    const int use = (int)blockIdx.y - (f.slot != NULL); /* the host's part goes first */
 
     wait_for_inputs();
     if (warp == 0)
@@ -106,10 +107,16 @@ __global__ void __launch_bounds__(256, 2) fused_up_rows(const __grid_constant__ 
         f.expert[threadIdx.x] = expert[threadIdx.x];
         f.weight[threadIdx.x] = weight[threadIdx.x];
     }
-    if (r0 >= f.ff)
+    if (use < 0) {
+        if (blockIdx.x == 0)
+            hand_give(f.hand, f.floats, f.k, f.k, 1, expert, f.r.n_used, 256);
         return;
-    int64_t base = expert[blockIdx.y] * f.expert_bytes;
-    float *gate = gates[warp], *hid = f.hid + (int64_t)blockIdx.y * f.ff;
+    }
+    int matrix = f.slot == NULL ? expert[use] : f.slot[expert[use]];
+    if (r0 >= f.ff || matrix < 0)
+        return;
+    int64_t base = matrix * f.expert_bytes;
+    float *gate = gates[warp], *hid = f.hid + (int64_t)use * f.ff;
     int act = f.act;
     bool gated = f.gate != NULL;
     auto keep = [=](int row, int, float v) { gate[row - r0] = v; };
@@ -130,7 +137,7 @@ __global__ void __launch_bounds__(256, 2) fused_up_rows(const __grid_constant__ 
 
 void cuda_fused_up(struct cuda *c, const struct fused_up *f)
 {
-    dim3 grid((unsigned)ceil_div(f->ff, 8 * warp_rows(f->k, UP_NR)), (unsigned)f->r.n_used);
+    dim3 grid((unsigned)ceil_div(f->ff, 8 * warp_rows(f->k, UP_NR)), (unsigned)(f->r.n_used + (f->slot != NULL)));
 
     switch (f->type) {
 #define X(name) \
@@ -168,16 +175,19 @@ __global__ void __launch_bounds__(32 * (FUSED_USED + 1), 1) fused_down_rows(cons
     const int rows = f.n - r0 < DOWN_ROWS ? f.n - r0 : DOWN_ROWS;
     const bool routed = warp < f.n_used;
     const int k = routed ? f.ff : f.sh_ff;
+    bool away = false;
     uint8_t *xq = shared + warp * x_bytes;
 
     if (!routed && f.sh != NULL)
         prefetch_rows(f.sh + (int64_t)r0 * f.sh_bytes, rows * f.sh_bytes);
     wait_for_inputs();
-    const uint8_t *w = routed ? f.down + f.expert[warp] * f.expert_bytes : f.sh;
+    int matrix = !routed ? 0 : f.slot == NULL ? f.expert[warp] : f.slot[f.expert[warp]];
+    const uint8_t *w = routed ? f.down + matrix * f.expert_bytes : f.sh;
     int64_t bytes = routed ? f.row_bytes : f.sh_bytes;
-    if (routed)
+    away = matrix < 0;
+    if (routed && !away)
         prefetch_rows(w + (int64_t)r0 * bytes, rows * bytes);
-    for (int i = lane; i < x_pairs(k) * 8; i += 32) {
+    for (int i = lane; !away && i < x_pairs(k) * 8; i += 32) {
         float v[8];
 
 #pragma unroll
@@ -191,10 +201,21 @@ __global__ void __launch_bounds__(32 * (FUSED_USED + 1), 1) fused_down_rows(cons
         quantise_values(xq, x_pairs(k), v, i / 8, i % 8, 0xfu << (lane & 28));
     }
     __syncwarp();
-    if (routed || TYPE == SHARED)
+    if (away)
+        ;
+    else if (routed || TYPE == SHARED)
         some_rows<TYPE>(w, bytes, r0, r0 + rows, k, xq, f.tab, buf[warp], sums[warp]);
     else
         some_rows<SHARED>(w, bytes, r0, r0 + rows, k, xq, f.tab, buf[warp], sums[warp]);
+    if (f.slot != NULL) { /* the first block waits in any case: the next hand-over must not begin before */
+        bool any = __syncthreads_or(away);
+
+        if (threadIdx.x == 0 && (any || blockIdx.x == 0))
+            hand_await(f.hand, blockIdx.x == 0);
+        __syncthreads();
+        if (away && lane < rows)
+            sums[warp][lane] = __ldcv(f.hand.out + (int64_t)warp * f.n + r0 + lane);
+    }
     __syncthreads();
     if ((int)threadIdx.x < rows) {
         float sum = 0.0f;

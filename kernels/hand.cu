@@ -7,63 +7,36 @@
  * keeps its count in its memory, so that a replayed graph goes on counting.
  *
  * The device waits for the host in a kernel. The host is certain to answer: what it computes cannot fail. Should it
- * not come for 30 seconds (a debugger that makes launches wait), the kernel gives up and the step fails. */
+ * not come for 30 seconds (a debugger that makes launches wait), the kernel gives up and the step fails.
+ *
+ * With one row the hand-over needs no launch of its own: the experts' launches give and await (fused_moe.cu). */
 #include <string.h>
 
-#include "kernels/cuda.h"
+#include "kernels/hand.cuh"
 
 enum { ONE_BLOCK = 16 }; /* rows that one block takes out; more go by copies */
-#define PATIENCE_NS 30000000000ull
 
-/* Each in a line of its own. */
-struct hand_flags {
-    uint32_t out, pad0[31]; /* turn whose rows are there */
-    uint32_t in, pad1[31];  /* turn whose results are there */
-    uint32_t failed;
-};
-
-__global__ void __launch_bounds__(1024) take_out(float *to, const float *x, int64_t stride, int width, int n, int *ids,
-                                                 const int *expert, int n_ids, uint32_t *turn,
-                                                 volatile struct hand_flags *f)
+__global__ void __launch_bounds__(1024) take_out(const hand_over h, const float *x, int64_t stride, int width, int n,
+                                                 const int *expert, int n_ids)
 {
-    for (int i = threadIdx.x; i < n_ids; i += 1024)
-        ids[i] = expert[i];
-    for (int r = 0; r < n; r++)
-        for (int i = threadIdx.x; i < width; i += 1024)
-            to[(int64_t)r * width + i] = x[r * stride + i];
-    __threadfence_system();
-    __syncthreads();
-    if (threadIdx.x == 0)
-        f->out = ++*turn;
+    hand_give(h, x, stride, width, n, expert, n_ids, 1024);
 }
 
 /* A block for each pair; the first waits in any case, so that the next hand-over does not begin before this has
  * ended. */
-__global__ void __launch_bounds__(256) bring_in(float *out, int64_t stride, const float *from, int width,
-                                                const int *expert, const int *slot, const uint32_t *turn,
-                                                volatile struct hand_flags *f)
+__global__ void __launch_bounds__(256) bring_in(const hand_over h, float *out, int64_t stride, int width,
+                                                const int *expert, const int *slot)
 {
     int64_t pair = blockIdx.x;
     bool here = slot[expert[pair]] >= 0;
 
     if (here && pair > 0)
         return;
-    if (threadIdx.x == 0) {
-        unsigned long long now, start = 0;
-
-        while (f->in != *turn) {
-            asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-            start = start == 0 ? now : start;
-            if (now - start > PATIENCE_NS) {
-                f->failed = 1;
-                break;
-            }
-        }
-    }
+    if (threadIdx.x == 0)
+        hand_await(h, pair == 0);
     __syncthreads();
-    __threadfence_system();
     for (int i = threadIdx.x; !here && i < width; i += 256)
-        out[pair * stride + i] = __ldcv(from + pair * width + i);
+        out[pair * stride + i] = __ldcv(h.out + pair * width + i);
 }
 
 __global__ void add_uses(unsigned long long *count, const int *expert, int64_t n)
@@ -114,16 +87,23 @@ void cuda_hand_reserve(struct cuda *c)
     cuda_drop_graphs(c);
     cuda_hand_close(c);
     TRY(c, cudaHostAlloc((void **)&h->pinned, all, cudaHostAllocMapped));
-    TRY(c, cudaMalloc((void **)&h->turn, sizeof *h->turn));
+    TRY(c, cudaMalloc((void **)&h->turn, TURNS * sizeof *h->turn));
     if (c->bad != cudaSuccess)
         return;
     memset(h->pinned, 0, all);
-    TRY(c, cudaMemset(h->turn, 0, sizeof *h->turn));
+    TRY(c, cudaMemset(h->turn, 0, TURNS * sizeof *h->turn));
     h->turns = 0;
     h->cap = all;
     h->x = (float *)(h->pinned + 4096);
     h->ids = (int *)(h->pinned + 4096 + x);
     h->out = (float *)(h->pinned + 4096 + x + ids);
+}
+
+struct hand_over cuda_hand_over(struct cuda *c)
+{
+    struct hand *h = &c->hand;
+
+    return (struct hand_over){ (volatile struct hand_flags *)h->pinned, h->x, h->ids, h->out, h->turn };
 }
 
 void cuda_hand_out(struct cuda *c, const struct node *v)
@@ -140,8 +120,8 @@ void cuda_hand_out(struct cuda *c, const struct node *v)
         cuda_fail(c, cudaMemcpyAsync(h->ids, v->p[0], (size_t)n_ids * sizeof(int), cudaMemcpyDeviceToHost, c->stream),
                   "hand-over");
     }
-    LAUNCH(c, take_out, 1, 1024, 0, h->x, (const float *)x.data, x.stride, (int)x.ne[0], copies ? 0 : n, h->ids,
-           (const int *)v->p[0], copies ? 0 : n_ids, h->turn, (volatile struct hand_flags *)h->pinned);
+    LAUNCH(c, take_out, 1, 1024, 0, cuda_hand_over(c), (const float *)x.data, x.stride, (int)x.ne[0], copies ? 0 : n,
+           (const int *)v->p[0], copies ? 0 : n_ids);
 }
 
 void cuda_hand_in(struct cuda *c, const struct node *v)
@@ -149,8 +129,8 @@ void cuda_hand_in(struct cuda *c, const struct node *v)
     const struct op_hand *o = (const struct op_hand *)v->p[1];
     const struct tensor &out = v->t[0];
 
-    LAUNCH(c, bring_in, (unsigned)out.ne[1], 256, 0, (float *)out.data, out.stride, c->hand.out, (int)out.ne[0],
-           (const int *)v->p[0], o->here, c->hand.turn, (volatile struct hand_flags *)c->hand.pinned);
+    LAUNCH(c, bring_in, (unsigned)out.ne[1], 256, 0, cuda_hand_over(c), (float *)out.data, out.stride, (int)out.ne[0],
+           (const int *)v->p[0], o->here);
 }
 
 /* Until the device has reached this turn; false: it failed, or ended without. */

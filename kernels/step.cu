@@ -267,6 +267,15 @@ static void run_graph(struct cuda *c, cudaGraphExec_t exec)
             cuda_hand_work(c, &c->node[i]);
 }
 
+/* Who computes experts of this step on the host; NULL: nobody. */
+static struct dev *helper_of(const struct cuda *c)
+{
+    for (int i = 0; i < c->n_node; i++)
+        if (c->node[i].op == DEV_OP_hand_in)
+            return ((const struct op_hand *)c->node[i].p[1])->dev;
+    return NULL;
+}
+
 /* Runs the nodes with an event after each launch; as a graph of its own where a graph would run them else, so that
  * launches follow each other as closely. */
 static void run_timed(struct cuda *c, bool as_graph)
@@ -286,20 +295,8 @@ static void run_timed(struct cuda *c, bool as_graph)
         (void)cudaGraphExecDestroy(exec);
 }
 
-/* Uploads the step's data and runs its nodes; nothing is recorded afterwards. Does not wait. */
-static void run(struct cuda *c)
+static void run_nodes(struct cuda *c)
 {
-    size_t need = 0;
-
-    for (int i = 0; i < CHUNKS && c->chunk[i].used > 0; i++)
-        TRY(c, cudaMemcpyAsync(c->chunk[i].dev, c->chunk[i].host, c->chunk[i].used, cudaMemcpyHostToDevice,
-                               c->stream));
-    for (int i = 0; i < c->n_node; i++) {
-        size_t n = cuda_ws(&c->node[i]);
-
-        need = n > need ? n : need;
-    }
-    ensure_ws(c, need);
     struct graph *g = graph_of(c);
 
     if (c->clock.on && c->bad == cudaSuccess) {
@@ -312,6 +309,28 @@ static void run(struct cuda *c)
         run_graph(c, g->exec);
     else if (c->bad == cudaSuccess)
         run_plain(c);
+}
+
+/* Uploads the step's data and runs its nodes; nothing is recorded afterwards. Does not wait. */
+static void run(struct cuda *c)
+{
+    struct dev *helper = helper_of(c);
+    size_t need = 0;
+
+    for (int i = 0; i < CHUNKS && c->chunk[i].used > 0; i++)
+        TRY(c, cudaMemcpyAsync(c->chunk[i].dev, c->chunk[i].host, c->chunk[i].used, cudaMemcpyHostToDevice,
+                               c->stream));
+    for (int i = 0; i < c->n_node; i++) {
+        size_t n = cuda_ws(&c->node[i]);
+
+        need = n > need ? n : need;
+    }
+    ensure_ws(c, need);
+    if (helper != NULL)
+        dev_awake(helper, true);
+    run_nodes(c);
+    if (helper != NULL)
+        dev_awake(helper, false);
 }
 
 void cuda_flush(struct cuda *c)

@@ -15,6 +15,7 @@
  */
 #include <assert.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -41,6 +42,7 @@ struct pool {
     _Alignas(LINE_BYTES) atomic_int   n_asleep;   /* workers that may need waking */
     atomic_bool caller_asleep;
     atomic_bool closing;
+    atomic_bool awake;     /* pool_awake() */
     atomic_flag in_use;    /* catches a second or nested caller */
 
     pool_fn *fn;           /* the job: written by the caller while unfinished is 0 */
@@ -110,7 +112,12 @@ static void wait_for(struct pool *p, bool (*ready)(struct pool *), void (*sleep)
         return;
     }
     int64_t start = now_ns();
-    if (!spin(p, ready, start + *spin_ns)) {
+    bool found = spin(p, ready, start + *spin_ns);
+    while (!found && atomic_load(&p->awake)) { /* whoever else wants the processor has it */
+        sched_yield();
+        found = spin(p, ready, 0);
+    }
+    if (!found) {
         sleep(p);
     }
     if (now_ns() - start < 4 * p->spin_ns_max) {
@@ -142,7 +149,7 @@ static void sleep_until_woken(struct pool *p)
 {
     pthread_mutex_lock(&p->mutex);
     atomic_fetch_add(&p->n_asleep, 1);
-    if (!work_waits(p)) {
+    if (!work_waits(p) && !atomic_load(&p->awake)) {
         pthread_cond_wait(&p->work, &p->mutex);
     }
     atomic_fetch_sub(&p->n_asleep, 1);
@@ -229,6 +236,14 @@ void pool_for(struct pool *p, int64_t n_items, int64_t grain, pool_fn *fn, void 
     atomic_flag_clear(&p->in_use);
 }
 
+void pool_awake(struct pool *p, bool on)
+{
+    atomic_store(&p->awake, on);
+    if (on) {
+        wake_workers(p, p->n_threads);
+    }
+}
+
 /* Workers take no signal meant for the process (Ctrl-C belongs to the program's main thread), but
  * keep those that their own instructions raise: a blocked SIGBUS would kill without a word. */
 static void async_signals(sigset_t *set)
@@ -277,6 +292,7 @@ enum err_code pool_open(struct pool **out, int n_threads, struct err *e)
     atomic_init(&p->n_asleep, 0);
     atomic_init(&p->caller_asleep, false);
     atomic_init(&p->closing, false);
+    atomic_init(&p->awake, false);
     atomic_flag_clear(&p->in_use);
     pthread_mutex_init(&p->mutex, NULL);
     pthread_cond_init(&p->work, NULL);

@@ -23,6 +23,10 @@ int  pool_size(const struct pool *p);
 typedef void pool_fn(void *ctx, int64_t begin, int64_t end, int worker);
 void pool_for(struct pool *p, int64_t n_items, int64_t grain, pool_fn *fn, void *ctx);
 
+/* On: work is near, and workers that sleep are woken; they wait for it without sleeping (but let other processes run)
+ * until it is off again. */
+void pool_awake(struct pool *p, bool on);
+
 /* Processors this process may run on (affinity and cgroup quota respected), >= 1. */
 int pool_cpus(void);
 #endif

@@ -53,6 +53,11 @@ static void begin(void *ctx)
     (void)ctx;
 }
 
+static void awake(void *ctx, bool on)
+{
+    pool_awake(((struct cpu *)ctx)->pool, on);
+}
+
 static enum err_code end(void *ctx, struct err *e)
 {
     (void)ctx;
@@ -107,7 +112,7 @@ static const struct dev_table table = {
     .matmuls = cpu_matmuls, .matmuls_need = cpu_matmuls_need, .matmul_need = cpu_matmul_need, .attn_need = cpu_attn_need, .moe_need = cpu_moe_need,
     .route_need = cpu_route_need, .top_need = cpu_top_need,
     .weights = weights, .weights_some = weights_some, .reserve_weights = reserve_weights,
-    .held = held, .memory = memory, .is_host = true, .begin = begin, .end = end,
+    .held = held, .memory = memory, .is_host = true, .begin = begin, .awake = awake, .end = end,
     .alloc = alloc, .free = release, .zero = zero, .copy = copy, .close = close_cpu, .simd = simd,
     .threads = threads, .read_speed = cpu_read_speed,
 };

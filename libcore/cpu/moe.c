@@ -149,6 +149,13 @@ size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op
            cpu_acts_need(c, a->down.type, (int64_t)pairs, a->down.ne[0]);
 }
 
+/* Pieces as small as cpu_grain() would have them with four times the items: with few rows the time of one, in which
+ * others wait for the last, is a good part of all. */
+static int64_t small(const struct cpu *c, int64_t items, int64_t item_cost)
+{
+    return cpu_grain(c, (items + 3) / 4, item_cost, 1);
+}
+
 void cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct op_moe *a)
 {
     struct cpu *c = ctx;
@@ -175,9 +182,9 @@ void cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct o
         int64_t per_active = m.n_listed / m.n_active + 1;
         int64_t up = m.n_active * (((int64_t)ff + CPU_PANEL - 1) / CPU_PANEL);
         int64_t down = m.n_active * ((out.ne[0] + CPU_PANEL - 1) / CPU_PANEL);
-        pool_for(c->pool, up, cpu_grain(c, up, 2 * CPU_PANEL * x.ne[0] * per_active, 1), up_piece, &m);
+        pool_for(c->pool, up, small(c, up, 2 * CPU_PANEL * x.ne[0] * per_active), up_piece, &m);
         m.hid_acts = cpu_acts(c, a->down.type, (const float *const *)m.hid, m.n_listed, (int64_t)ff);
-        pool_for(c->pool, down, cpu_grain(c, down, CPU_PANEL * (int64_t)ff * per_active, 1), down_piece, &m);
+        pool_for(c->pool, down, small(c, down, CPU_PANEL * (int64_t)ff * per_active), down_piece, &m);
     }
     dev_release(d, mark);
 }

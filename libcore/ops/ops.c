@@ -271,6 +271,12 @@ void dev_release(struct dev *d, size_t mark)
     d->used = mark;
 }
 
+void dev_awake(struct dev *d, bool on)
+{
+    if (d->impl.table->awake != NULL)
+        d->impl.table->awake(d->impl.ctx, on);
+}
+
 void dev_time(struct dev *d, bool on)
 {
     for (int i = 0; i < DEV_OP_N && on; i++)

@@ -130,6 +130,9 @@ void         *dev_scratch_bytes(struct dev *d, size_t n);           /* 64-byte a
 size_t dev_mark(const struct dev *d);
 void   dev_release(struct dev *d, size_t mark);
 
+/* On: work is near, and threads of the device that sleep are woken; they wait for it awake until it is off. */
+void dev_awake(struct dev *d, bool on);
+
 /* Time by operation while it is on, from 0 when it is turned on: the host's clock around each call or, on a device
  * with launches of its own, that device's clock around each launch, which makes steps slower. A launch that does
  * several operations counts as the heaviest of them. */

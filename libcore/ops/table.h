@@ -83,6 +83,7 @@ struct dev_table {
     void *(*alloc)(void *c, size_t n);
     void (*free)(void *c, void *p, size_t n);
     void (*begin)(void *c);
+    void (*awake)(void *c, bool on); /* NULL: no threads */
     enum err_code (*end)(void *c, struct err *e);
     void (*zero)(void *c, void *p, size_t n);
     void (*copy)(void *c, void *to, const void *from, size_t n);

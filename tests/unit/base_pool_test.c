@@ -181,6 +181,28 @@ static void test_pool_wakes(void **state)
     }
 }
 
+/* Awake or not, turned on and off between jobs and in the middle of a wait: every piece is done once. */
+static void test_pool_awake(void **state)
+{
+    (void)state;
+    struct err e;
+    for (int n_threads = 1; n_threads <= 5; n_threads++) {
+        struct pool *p = NULL;
+        assert_int_equal(pool_open(&p, n_threads, &e), ERR_OK);
+        for (int i = 0; i < 100; i++) {
+            struct meeting m = { 0, n_threads, 0 };
+            pool_awake(p, i % 3 != 0);
+            if (i % 20 == 0) {
+                usleep(1000);
+            }
+            pool_for(p, n_threads, 1, meeting_run, &m);
+            assert_int_equal(atomic_load(&m.arrived), n_threads);
+        }
+        pool_awake(p, true); /* closing ends the wait */
+        pool_close(p);
+    }
+}
+
 static void test_pool_open(void **state)
 {
     (void)state;
@@ -284,6 +306,7 @@ int main(void)
         cmocka_unit_test(test_pool_pieces),
         cmocka_unit_test(test_pool_tiny),
         cmocka_unit_test(test_pool_wakes),
+        cmocka_unit_test(test_pool_awake),
         cmocka_unit_test(test_pool_open),
         WITH_DIR(test_quota),
         cmocka_unit_test(test_cpus_affinity),

@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "golden.h"
+#include "model/place.h"
 #include "ops/ops.h"
 #include "quant/quant.h"
 #include "shape/shape.h"
@@ -139,16 +140,58 @@ static void products(void **state)
                 check_product(type, ks[i], i % 2 == 0 ? 37 : 130, rows[j]);
 }
 
-/* Logits of all rows of a model of true width: bytes the same in any chunks, close to the CPU's. */
-static float *model_logits(const char *path, const char *device, int chunk, const char *kv, const int32_t *ids, int n)
+enum { LAYERS = 16, EXPERTS = 64 };
+struct split {
+    struct model_place place;
+    bool               here[LAYERS * EXPERTS];
+    int                n_here[LAYERS];
+};
+
+/* In turns layers with no experts on the device, a third of them, all, and all but one. */
+static const struct model_place *split_of(struct split *s, const struct gguf *g)
 {
+    struct model *m = NULL;
+    struct err e = { 0 };
+
+    if (model_open(&m, g, &(struct model_opts){ .device = "cpu", .sketch = true }, &e))
+        fail_msg("%s", e.msg);
+    *s = (struct split){ .place = { .n_layer = model_info(m)->n_layer, .n_expert = model_n_expert(m), .here = s->here,
+                                    .n_here = s->n_here } };
+    model_close(m);
+    assert_true(s->place.n_layer <= LAYERS && s->place.n_expert <= EXPERTS);
+    for (int l = 0; l < s->place.n_layer; l++)
+        for (int i = 0; i < s->place.n_expert; i++) {
+            bool on = l % 4 == 0 ? false : l % 4 == 1 ? i % 3 == 1 : l % 4 == 2 || i != 5;
+
+            s->here[l * s->place.n_expert + i] = on;
+            s->n_here[l] += on;
+        }
+    return &s->place;
+}
+
+/* Logits of all rows of a model of true width: bytes the same in any chunks, close to the CPU's. */
+struct how {
+    const char *device, *kv;
+    int         chunk;
+    bool        split;
+};
+static float *model_logits(const char *path, struct how how, const int32_t *ids, int n)
+{
+    struct model_opts mo = { .device = how.device, .float_acts = true };
     struct gguf *g = NULL;
     struct model *m = NULL;
     struct run *r = NULL;
     struct err e = { 0 };
     struct rows out = { NULL, 0, 0 };
+    struct split split;
+    const char *kv = how.kv;
+    int chunk = how.chunk;
 
-    if (gguf_open(&g, path, &e) || model_open(&m, g, &(struct model_opts){ .device = device, .float_acts = true }, &e) ||
+    if (gguf_open(&g, path, &e))
+        fail_msg("%s", e.msg);
+    if (how.split)
+        mo.place = split_of(&split, g);
+    if (model_open(&m, g, &mo, &e) ||
         run_open(&r, m, &(struct run_opts){ .ctx_tokens = 1024, .rows_max = chunk, .kv_k = kv, .kv_v = kv }, &e))
         fail_msg("%s", e.msg);
     out.width = model_info(m)->n_vocab;
@@ -162,11 +205,39 @@ static float *model_logits(const char *path, const char *device, int chunk, cons
     return out.v;
 }
 
+enum { N = 70 };
+
+/* The device's logits, far from a (the CPU's) by no more than rounding explains, and the same in any chunks. */
+static void check_logits(const char *path, const char *what, struct how how, const int32_t *ids, const float *a)
+{
+    static const int chunks[] = { 1, 3, 8, 16, 17, 70 };
+    double diff = 0, size = 0;
+    float *b;
+
+    how.chunk = 64;
+    b = model_logits(path, how, ids, N);
+    for (int i = 0; i < N * 512; i++) {
+        diff += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        size += (double)a[i] * (double)a[i];
+    }
+    print_message("%-64s %s: difference %.1e of the size\n", what, how.split ? "split" : "whole", sqrt(diff / size));
+    for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
+        how.chunk = chunks[c];
+        float *cut = model_logits(path, how, ids, N);
+
+        for (int i = 0; i < N * 512; i++)
+            if (memcmp(cut + i, b + i, sizeof *b) != 0)
+                fail_msg("%s: chunks of %d: row %d differs: %.9g, not %.9g", what, chunks[c], i / 512,
+                         (double)cut[i], (double)b[i]);
+        free(cut);
+    }
+    assert_true(sqrt(diff / size) < 0.02); /* a router may choose another expert where two are nearly tied */
+    free(b);
+}
+
 static void check_shape(const char *spec, const char *mix, const char *kv)
 {
-    enum { N = 70 };
-    static const int chunks[] = { 1, 3, 8, 16, 17, 70 };
-    char path[] = "/tmp/chimere-gpu-XXXXXX";
+    char path[] = "/tmp/chimere-gpu-XXXXXX", what[100];
     int32_t ids[N];
     struct shape *s = NULL;
     struct err e = { 0 };
@@ -179,26 +250,13 @@ static void check_shape(const char *spec, const char *mix, const char *kv)
     shape_close(s);
     for (int i = 0; i < N; i++)
         ids[i] = (int32_t)((i * 97 + 13) % 512);
-    float *a = model_logits(path, "cpu", 64, kv, ids, N), *b = model_logits(path, test_device(), 64, kv, ids, N);
-    double diff = 0, size = 0;
-    for (int i = 0; i < N * 512; i++) {
-        diff += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        size += (double)a[i] * (double)a[i];
-    }
-    print_message("%-52s %s %s: difference %.1e of the size\n", spec, mix, kv, sqrt(diff / size));
-    for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
-        float *cut = model_logits(path, test_device(), chunks[c], kv, ids, N);
-
-        for (int i = 0; i < N * 512; i++)
-            if (memcmp(cut + i, b + i, sizeof *b) != 0)
-                fail_msg("%s %s: chunks of %d: row %d differs: %.9g, not %.9g", spec, mix, chunks[c], i / 512,
-                         (double)cut[i], (double)b[i]);
-        free(cut);
-    }
+    (void)snprintf(what, sizeof what, "%s %s %s", spec, mix, kv);
+    float *a = model_logits(path, (struct how){ "cpu", kv, 64, false }, ids, N);
+    check_logits(path, what, (struct how){ test_device(), kv, 0, false }, ids, a);
+    if (strstr(spec, "experts") != NULL)
+        check_logits(path, what, (struct how){ test_device(), kv, 0, true }, ids, a);
     unlink(path);
-    assert_true(sqrt(diff / size) < 0.02); /* a router may choose another expert where two are nearly tied */
     free(a);
-    free(b);
 }
 
 static void models(void **state)
