@@ -93,6 +93,14 @@ struct hand {
     uint32_t       turns;
 };
 
+/* A matrix on the host of which steps take rows (mem.cu): those of a step, gathered in pinned memory, and their copy.
+ * need: the most that a measured step takes. */
+struct lookup {
+    const unsigned char *from;
+    size_t               n, need, cap, used;
+    unsigned char       *host, *dev;
+};
+
 struct weight_block {
     unsigned char       *p;
     struct weight_block *next;
@@ -120,6 +128,7 @@ struct cuda {
     bool                 measuring; /* nodes are looked at, not kept */
     struct node          probe;     /* the one looked at */
     struct hand          hand;
+    struct lookup        lookup;
     struct dev_memory    mem;       /* when it was opened */
     size_t               held;
     bool                 fuse; /* nodes of steps with one row go together */
@@ -154,6 +163,12 @@ void       *cuda_alloc(void *ctx, size_t n);
 void        cuda_release(void *ctx, void *p, size_t n);
 const void *cuda_weights(void *ctx, const void *host, size_t n);
 const void *cuda_weights_some(void *ctx, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
+const void *cuda_weights_rows(void *ctx, const void *host, size_t n);
+bool        cuda_is_lookup(const struct cuda *c, const void *w);
+void        cuda_lookup_reserve(struct cuda *c);
+void        cuda_lookup_close(struct cuda *c);
+/* Where the step finds row token[i] of w as row i; NULL when it is only measured, or failed. */
+void       *cuda_look_up(struct cuda *c, const void *w, size_t row_bytes, const int32_t *token, int64_t n);
 bool        cuda_reserve_weights(void *ctx, size_t n);
 size_t      cuda_held(void *ctx);
 void        cuda_look(struct cuda *c);

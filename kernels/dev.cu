@@ -9,6 +9,8 @@ extern "C" {
 #include "quant/iq_grids.h"
 }
 
+enum { STACK = 256 }; /* bytes of each thread */
+
 void cuda_fail(struct cuda *c, cudaError_t e, const char *where)
 {
     if (e == cudaSuccess || c->bad != cudaSuccess)
@@ -120,9 +122,12 @@ static void set_rec(struct op_rec *d, struct op_rec s)
 static void op_embed_(void *ctx, struct tensor y, struct tensor w, const int32_t *token, float scale)
 {
     struct cuda *c = (struct cuda *)ctx;
-    struct node *v = rec2(c, DEV_OP_embed, y, w);
+    bool gather = cuda_is_lookup(c, w.data);
 
-    v->p[0] = cuda_stage(c, token, (size_t)y.ne[1] * sizeof *token);
+    if (gather)
+        w.data = cuda_look_up(c, w.data, (size_t)quant_row_bytes(w.type, w.ne[0]), token, y.ne[1]);
+    struct node *v = rec2(c, DEV_OP_embed, y, w);
+    v->p[0] = gather ? NULL : cuda_stage(c, token, (size_t)y.ne[1] * sizeof *token);
     v->f[0] = scale;
     cuda_recorded(c);
 }
@@ -512,6 +517,7 @@ static void close_cuda(void *ctx)
         (void)cudaStreamSynchronize(c->stream);
     cuda_drop_graphs(c);
     cuda_hand_close(c);
+    cuda_lookup_close(c);
     cuda_clock_free(c);
     for (int i = 0; i < CHUNKS; i++) {
         (void)cudaFreeHost(c->chunk[i].host);
@@ -547,6 +553,7 @@ static struct dev_table make_table(void)
     t.measure = measure;
     t.reserve = cuda_reserve;
     t.weights = cuda_weights;
+    t.weights_rows = cuda_weights_rows;
     t.weights_some = cuda_weights_some;
     t.reserve_weights = cuda_reserve_weights;
     t.held = cuda_held;
@@ -620,6 +627,8 @@ static enum err_code check_device(int id, char *about, size_t n, struct err *e)
     if (id >= count)
         return err_set(e, ERR_ARG, "there is no CUDA device %d: there are %d", id, count);
     bad = cudaSetDevice(id);
+    if (bad == cudaSuccess) /* by default memory is taken for 1,024 bytes of every thread */
+        bad = cudaDeviceSetLimit(cudaLimitStackSize, STACK);
     if (bad == cudaSuccess)
         bad = cudaGetDeviceProperties(&p, id);
     if (bad == cudaSuccess && cudaFuncGetAttributes(&f, probe) != cudaSuccess)

@@ -24,11 +24,12 @@ static __device__ __forceinline__ void unit_floats(float *y, const uint8_t *row,
     }
 }
 
+/* token NULL: every row in turn. */
 __global__ void embed(float *y, int64_t ys, const uint8_t *w, int64_t row_bytes, int type, const int *token, int k,
                       float scale, const struct tables *tab)
 {
     int i = blockIdx.x * 64 + threadIdx.x;
-    const uint8_t *row = w + (int64_t)token[blockIdx.y] * row_bytes;
+    const uint8_t *row = w + (int64_t)(token == NULL ? (int)blockIdx.y : token[blockIdx.y]) * row_bytes;
     float *out = y + blockIdx.y * ys;
 
     if (type <= QUANT_i64 || type == QUANT_iq6_k) {
@@ -49,12 +50,14 @@ __global__ void embed(float *y, int64_t ys, const uint8_t *w, int64_t row_bytes,
 void cuda_embed(struct cuda *c, const struct node *v)
 {
     const struct tensor &y = v->t[0], &w = v->t[1];
+    const int *token = (const int *)v->p[0];
+    int64_t row_bytes = quant_row_bytes(w.type, w.ne[0]);
 
     for (int64_t r = 0; r < y.ne[1]; r += 65535) {
         int64_t n = y.ne[1] - r < 65535 ? y.ne[1] - r : 65535;
 
         LAUNCH(c, embed, dim3((unsigned)ceil_div(w.ne[0], 64 * 32), (unsigned)n), 64, 0,
-               (float *)y.data + r * y.stride, y.stride, (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]),
-               w.type, (const int *)v->p[0] + r, (int)w.ne[0], v->f[0], c->tab);
+               (float *)y.data + r * y.stride, y.stride, (const uint8_t *)w.data + (token == NULL ? r * row_bytes : 0),
+               row_bytes, w.type, token == NULL ? NULL : token + r, (int)w.ne[0], v->f[0], c->tab);
     }
 }

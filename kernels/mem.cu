@@ -171,6 +171,81 @@ const void *cuda_weights(void *ctx, const void *host, size_t n)
     return cuda_weights_some(ctx, host, n, 1, NULL);
 }
 
+/* ---- rows that are taken from the host ---- */
+
+const void *cuda_weights_rows(void *ctx, const void *host, size_t n)
+{
+    struct lookup *l = &((struct cuda *)ctx)->lookup;
+
+    if (l->from != NULL)
+        return cuda_weights(ctx, host, n);
+    l->from = (const unsigned char *)host;
+    l->n = n;
+    return host;
+}
+
+bool cuda_is_lookup(const struct cuda *c, const void *w)
+{
+    const unsigned char *p = (const unsigned char *)w;
+
+    return c->lookup.from != NULL && p >= c->lookup.from && p < c->lookup.from + c->lookup.n;
+}
+
+void cuda_lookup_close(struct cuda *c)
+{
+    struct lookup *l = &c->lookup;
+
+    (void)cudaFreeHost(l->host);
+    (void)cudaFree(l->dev);
+    l->host = l->dev = NULL;
+    l->cap = 0;
+}
+
+void cuda_lookup_reserve(struct cuda *c)
+{
+    struct lookup *l = &c->lookup;
+
+    if (l->need <= l->cap)
+        return;
+    if (l->cap > 0)
+        cuda_count(c, l->cap, false);
+    cuda_count(c, l->need, true);
+    if (!c->sketch) {
+        TRY(c, cudaStreamSynchronize(c->stream));
+        cuda_drop_graphs(c);
+        cuda_lookup_close(c);
+        TRY(c, cudaMallocHost((void **)&l->host, l->need));
+        l->dev = (unsigned char *)cuda_take(c, l->need);
+        if (l->dev == NULL)
+            cuda_fail(c, cudaErrorMemoryAllocation, "rows");
+    }
+    l->cap = l->need;
+}
+
+void *cuda_look_up(struct cuda *c, const void *w, size_t row_bytes, const int32_t *token, int64_t n)
+{
+    struct lookup *l = &c->lookup;
+    size_t need = round_up((size_t)n * row_bytes, 256);
+    unsigned char *at;
+
+    if (c->measuring) {
+        l->need = need > l->need ? need : l->need;
+        return NULL;
+    }
+    if (l->used + need > l->cap) { /* what is recorded has the others */
+        cuda_flush(c);
+        l->need = need > l->need ? need : l->need;
+        cuda_lookup_reserve(c);
+    }
+    if (c->bad != cudaSuccess)
+        return NULL;
+    at = l->host + l->used;
+    for (int64_t i = 0; i < n; i++)
+        memcpy(at + (size_t)i * row_bytes, (const unsigned char *)w + (size_t)token[i] * row_bytes, row_bytes);
+    l->used += need;
+    return l->dev + (at - l->host);
+}
+
 /* ---- how much ---- */
 
 size_t cuda_held(void *ctx)

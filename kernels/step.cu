@@ -240,6 +240,7 @@ bool cuda_reserve(void *ctx)
 
     ensure_ws(c, c->ws_need);
     cuda_hand_reserve(c);
+    cuda_lookup_reserve(c);
     return c->bad == cudaSuccess;
 }
 
@@ -320,6 +321,8 @@ static void run(struct cuda *c)
     for (int i = 0; i < CHUNKS && c->chunk[i].used > 0; i++)
         TRY(c, cudaMemcpyAsync(c->chunk[i].dev, c->chunk[i].host, c->chunk[i].used, cudaMemcpyHostToDevice,
                                c->stream));
+    if (c->lookup.used > 0)
+        TRY(c, cudaMemcpyAsync(c->lookup.dev, c->lookup.host, c->lookup.used, cudaMemcpyHostToDevice, c->stream));
     for (int i = 0; i < c->n_node; i++) {
         size_t n = cuda_ws(&c->node[i]);
 
@@ -340,6 +343,7 @@ void cuda_flush(struct cuda *c)
     c->n_node = 0;
     TRY(c, cudaStreamSynchronize(c->stream));
     c->n_staged = 0;
+    c->lookup.used = 0;
     for (int i = 0; i < CHUNKS; i++)
         c->chunk[i].used = 0;
 }

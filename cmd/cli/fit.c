@@ -179,7 +179,9 @@ static void put_weights(const struct run_fit *f, const struct writer *w)
     for (int i = 0; i < MODEL_N_CLASSES; i++) {
         const char *name = model_class_name((enum model_class)i);
 
-        if (f->weights.host[i] > 0)
+        if (f->weights.host[i] > 0 && f->weights.device[i] == 0)
+            put(w, "  %-14s %s on the host", name, amount(f->weights.host[i]).text);
+        else if (f->weights.host[i] > 0)
             put(w, "  %-14s %s, and %s on the host", name, amount(f->weights.device[i]).text,
                 amount(f->weights.host[i]).text);
         else if (f->weights.device[i] > 0)
@@ -210,7 +212,7 @@ void cli_fit_text(const struct cli_fit *c, cli_fit_line *line, void *ctx)
             f->present ? "" : ": an allowance");
     put(&w, "  %-14s %s", "all", amount(f->total_bytes).text);
     if (f->place != NULL)
-        put(&w, "  the host       %s of experts, %s scratch", amount(sum(f->weights.host)).text,
+        put(&w, "  the host       %s of experts, %s scratch", amount(f->weights.host[MODEL_EXPERTS]).text,
             amount(f->host_scratch_bytes).text);
     put_experts(f, &w);
 }

@@ -113,6 +113,8 @@ struct binder {
 };
 /* A matrix ne0 -> ne1, ne2 of them, of any type. */
 struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2);
+/* One that only op_embed() reads. */
+struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1);
 /* Routed experts: those that stay on the host in *host, too. */
 struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t n_expert,
                            struct tensor *host);

@@ -95,10 +95,13 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
     for (int i = 0; i < p->attn.n_rot / 2; i++)
         freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
     m->rope_freq = bind_own(&b, "rope_freqs", freq, p->attn.n_rot / 2 + 1);
-    m->embd = bind_mat(&b, "token_embd.weight", p->n_embd, p->n_vocab, 1);
+    if (bind_has(&b, "output.weight")) {
+        m->embd = bind_rows(&b, "token_embd.weight", p->n_embd, p->n_vocab);
+        m->head = bind_mat(&b, "output.weight", p->n_embd, p->n_vocab, 1);
+    } else {
+        m->head = m->embd = bind_mat(&b, "token_embd.weight", p->n_embd, p->n_vocab, 1);
+    }
     m->out_norm = bind_vec(&b, p->out_norm, p->n_embd);
-    m->head = bind_has(&b, "output.weight") ? bind_mat(&b, "output.weight", p->n_embd, p->n_vocab, 1)
-                                            : m->embd;
     for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++)
         bind_layer(m, &b, place, i);
     for (int i = 0; i < p->n_nextn && e->code == ERR_OK; i++)

@@ -90,6 +90,25 @@ struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t 
     };
 }
 
+struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1)
+{
+    const struct gguf_tensor *t = need_shape(b, name, ne0, ne1, 1);
+    enum model_class class = model_class_of(str_of(name), b->n_layer);
+    size_t held = dev_held(b->dev), more;
+    const void *p;
+
+    if (t == NULL)
+        return (struct tensor){ .type = QUANT_f32 };
+    p = dev_weights_rows(b->dev, t->data, t->size_bytes);
+    if (p == NULL)
+        err_set(b->e, ERR_NOMEM, "out of memory: the weights do not fit device %s", dev_name(b->dev));
+    more = dev_held(b->dev) - held;
+    b->bytes->device[class] += (int64_t)more;
+    b->bytes->host[class] += more == 0 ? (int64_t)t->size_bytes : 0;
+    return (struct tensor){ .type = t->type, .ne = { ne0, ne1, 1 }, .stride = ne0, .pitch = ne1,
+                            .data = (void *)(uintptr_t)p };
+}
+
 static int64_t count(const bool *v, int64_t n)
 {
     int64_t k = 0;

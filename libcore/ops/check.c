@@ -83,14 +83,23 @@ static void check_free(void *ctx, void *p, size_t n)
     dev_free(c->tested, p, n);
 }
 
+static const void *noted(struct check *c, const void *p, const void *host, size_t n)
+{
+    return p == NULL || (p != host && !add_range(c, p, (void *)(uintptr_t)host, n)) ? NULL : p;
+}
+
 static const void *check_weights(void *ctx, const void *host, size_t n)
 {
     struct check *c = ctx;
-    const void *p = dev_weights(c->tested, host, n);
 
-    if (p == NULL || (p != host && !add_range(c, p, (void *)(uintptr_t)host, n)))
-        return NULL;
-    return p;
+    return noted(c, dev_weights(c->tested, host, n), host, n);
+}
+
+static const void *check_weights_rows(void *ctx, const void *host, size_t n)
+{
+    struct check *c = ctx;
+
+    return noted(c, dev_weights_rows(c->tested, host, n), host, n);
 }
 
 /* The mirror holds what the device does, piece after piece. */
@@ -629,8 +638,9 @@ static enum err_code check_read_speed(void *ctx, size_t n, double *bytes_per_s, 
 #define REST(host) \
     DEV_OPS(X) \
     .matmul_need = matmul_need, .attn_need = attn_need, .route_need = rows_need, .top_need = rows_need, \
-    .moe_need = moe_need, .weights = check_weights, .weights_some = check_weights_some, \
-    .reserve_weights = check_reserve_weights, .held = check_held, .memory = check_memory, .is_host = host, \
+    .moe_need = moe_need, .weights = check_weights, .weights_rows = check_weights_rows, \
+    .weights_some = check_weights_some, .reserve_weights = check_reserve_weights, .held = check_held, \
+    .memory = check_memory, .is_host = host, \
     .alloc = check_alloc, .free = check_free, \
     .begin = check_begin, .end = check_end, .zero = check_zero, .copy = check_copy, .close = check_close, \
     .simd = check_simd, .threads = check_threads, .read_speed = check_read_speed,

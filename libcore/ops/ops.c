@@ -151,6 +151,13 @@ const void *dev_weights(struct dev *d, const void *host, size_t n)
     return d->impl.table->weights(d->impl.ctx, host, n);
 }
 
+const void *dev_weights_rows(struct dev *d, const void *host, size_t n)
+{
+    const struct dev_table *t = d->impl.table;
+
+    return (t->weights_rows != NULL ? t->weights_rows : t->weights)(d->impl.ctx, host, n);
+}
+
 const void *dev_weights_some(struct dev *d, const void *host, size_t piece_bytes, int64_t n, const bool *keep)
 {
     return d->impl.table->weights_some(d->impl.ctx, host, piece_bytes, n, keep);

@@ -91,6 +91,8 @@ const char *dev_simd(const struct dev *d); /* kernels in use: "avx512" "avx2" "s
 /* Where operations find n bytes of weights that stay at `host` for the device's life: host itself on the cpu, a
  * copy elsewhere; NULL when there is no room. */
 const void *dev_weights(struct dev *d, const void *host, size_t n);
+/* The same for a matrix that only op_embed() reads: host itself also where the device takes single rows from there. */
+const void *dev_weights_rows(struct dev *d, const void *host, size_t n);
 /* The same for some of n pieces of piece_bytes at `host`: those with keep[i], one after the other where the device has
  * a copy; where its memory is the host's all of them, each in its place. */
 const void *dev_weights_some(struct dev *d, const void *host, size_t piece_bytes, int64_t n, const bool *keep);

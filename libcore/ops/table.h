@@ -75,6 +75,7 @@ struct dev_table {
     size_t (*moe_need)(void *c, struct tensor y, struct tensor x, const struct op_moe *a);
 
     const void *(*weights)(void *c, const void *host, size_t n);
+    const void *(*weights_rows)(void *c, const void *host, size_t n); /* NULL: as weights */
     const void *(*weights_some)(void *c, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
     bool (*reserve_weights)(void *c, size_t n);
     size_t (*held)(void *c);
