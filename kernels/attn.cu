@@ -1,270 +1,377 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn.cu - the KV cache and attention.
+/* attn.cu - the KV cache; attention of few rows.
  *
- * A block of threads takes a row, some query heads of one KV head, and pages of keys one after the other. Within a
- * page: scores (sum over elements ascending), their maximum m, weights exp(s - m), their sum l, and
- * the weighted sum o of the values, positions ascending. Pages merge in ascending order: M = max(m, m_b),
- * l = l exp(m - M) + l_b exp(m_b - M), o likewise. With few rows each page is a block's work of its own and a
- * second launch merges; with many, attn_rows.cu shares keys and values among them; the arithmetic is the same. */
+ * A block of threads takes one page of keys for some rows of a sequence and some query heads of one KV head; a second
+ * launch merges the pages. Stored keys and values come by bulk copies in chunks of positions, all of them asked for
+ * at the start as far as there is room; a warp takes every eighth 8 keys, then a block of 32 dimensions of all values.
+ * Many rows: attn_rows.cu. The arithmetic of both is that of attn.cuh. */
 #include "kernels/attn.cuh"
 #include "kernels/fused.cuh"
 #include "kernels/hadamard.cuh"
 
-enum { SPLIT_ROWS = 32 };
+enum { SPLIT_ROWS = 32, SLOTS = 8, SHARE_SMEM = 112 << 10 /* two blocks fit an SM */ };
 
-/* Heads of queries lie so far apart in shared memory, for 16-byte reads. */
-static __host__ __device__ inline int q_pitch(int dim)
+struct page_args {
+    attn_args a;
+    int       keys, slots, slot_bytes; /* of a chunk; chunks that have room; their bytes */
+};
+
+/* Shared memory: barriers, slots, queries, weights, then floats: largest scores [8][Q], sums [8][Q], factors [Q]. */
+enum { SLOTS_AT = 128 };
+static int page_smem(int tiles, int n_kb)
 {
-    return (dim + 3) / 4 * 4;
+    return SLOTS_AT + tiles * n_kb * 1024 + (tiles + 1) / 2 * 16384 + tiles * QUERY_TILE * 17 * 4;
 }
 
-/* Scores of one page for HEADS query heads at q (shared, dim_k each), weights to p, m and l of each head. */
-template <int TK>
-static __device__ void page_weights(const attn_args &a, const uint8_t *keys, int n, const float *q, float *p, float *m,
-                                    float *l)
+/* Scores of 8 keys from `keys` on. */
+template <int TYPE, int T>
+static __device__ __forceinline__ void page_scores(float s[T][2], const attn_args &a, const uint8_t *q,
+                                                   const uint8_t *keys)
 {
-    int j = threadIdx.x, dim = a.kv.dim_k, pitch = q_pitch(dim);
-    float s[HEADS];
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, dim = a.kv.dim_k, k_bytes = (int)a.k_bytes;
 
-#pragma unroll
-    for (int g = 0; g < HEADS; g++)
-        s[g] = 0.0f;
-    if (j < n) {
-        const uint8_t *row = keys + j * a.k_bytes;
-        int i = 0;
+#pragma unroll(T == 1 ? 4 : 1)
+    for (int b = 0; b < a.n_kb; b++) {
+        uint32_t hi[4], lo[4];
+        float2 d;
 
-        for (; i + 8 <= dim; i += 8) {
-            float k[8];
-
-            eight<TK>(k, row, i);
-#pragma unroll
-            for (int g = 0; g < HEADS; g++) {
-                const float4 *q4 = (const float4 *)(q + g * pitch + i);
-                float4 a4 = q4[0], b4 = q4[1];
-
-                s[g] = __fmaf_rn(a4.x, k[0], s[g]);
-                s[g] = __fmaf_rn(a4.y, k[1], s[g]);
-                s[g] = __fmaf_rn(a4.z, k[2], s[g]);
-                s[g] = __fmaf_rn(a4.w, k[3], s[g]);
-                s[g] = __fmaf_rn(b4.x, k[4], s[g]);
-                s[g] = __fmaf_rn(b4.y, k[5], s[g]);
-                s[g] = __fmaf_rn(b4.z, k[6], s[g]);
-                s[g] = __fmaf_rn(b4.w, k[7], s[g]);
-            }
-        }
-        for (; i < dim; i++)
-#pragma unroll
-            for (int g = 0; g < HEADS; g++)
-                s[g] = __fmaf_rn(q[g * pitch + i], element<TK>(row, i), s[g]);
-    }
-    __syncthreads(); /* p is read until here */
-#pragma unroll
-    for (int g = 0; g < HEADS; g++)
-        p[g * OP_KV_PAGE + j] = j < n ? __fmul_rn(s[g], a.scale) : -CUDART_INF_F;
-    __syncthreads();
-    int g = threadIdx.x / 32, lane = threadIdx.x & 31; /* a warp a head */
-    float top = -CUDART_INF_F, sum = 0.0f;
-
-    for (int i = lane; i < OP_KV_PAGE; i += 32)
-        top = fmaxf(top, p[g * OP_KV_PAGE + i]);
-#pragma unroll
-    for (int half = 16; half > 0; half /= 2)
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, half));
-    for (int i = lane; i < OP_KV_PAGE; i += 32) {
-        float e = i < n ? expf(p[g * OP_KV_PAGE + i] - top) : 0.0f;
-
-        p[g * OP_KV_PAGE + i] = e;
-        sum = __fadd_rn(sum, e);
-    }
-    sum = warp_sum(sum);
-    if (lane == 0) {
-        m[g] = top;
-        l[g] = sum;
-    }
-    __syncthreads();
-}
-
-/* Element d of the page's weighted sum of values for each head. */
-template <int TV>
-static __device__ __forceinline__ void page_values(const attn_args &a, const uint8_t *values, int n, const float *p,
-                                                   int d, float o[HEADS])
-{
-#pragma unroll
-    for (int g = 0; g < HEADS; g++)
-        o[g] = 0.0f;
-    int j = 0;
-#pragma unroll 4
-    for (; j + 4 <= n; j += 4) {
-        float v[4];
-
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            v[e] = element<TV>(values + (j + e) * a.v_bytes, d);
-#pragma unroll
-        for (int g = 0; g < HEADS; g++) {
-            float4 w = *(const float4 *)(p + g * OP_KV_PAGE + j);
-
-            o[g] = __fmaf_rn(w.x, v[0], o[g]);
-            o[g] = __fmaf_rn(w.y, v[1], o[g]);
-            o[g] = __fmaf_rn(w.z, v[2], o[g]);
-            o[g] = __fmaf_rn(w.w, v[3], o[g]);
-        }
-    }
-    for (; j < n; j++) {
-        float v = element<TV>(values + j * a.v_bytes, d);
-
-#pragma unroll
-        for (int g = 0; g < HEADS; g++)
-            o[g] = __fmaf_rn(p[g * OP_KV_PAGE + j], v, o[g]);
-    }
-}
-
-enum { DIMS = 4 }; /* elements of o a thread may own: dim_v up to 1024 */
-
-/* grid: row, KV head * part, page (SPLIT) */
-template <int TK, int TV, bool SPLIT>
-__global__ void __launch_bounds__(256) attend(const __grid_constant__ attn_args a)
-{
-    extern __shared__ __align__(16) float shared[];
-    __shared__ float m[HEADS], l[HEADS];
-    const struct op_kv &kv = a.kv;
-    float *p = shared, *q = shared + HEADS * OP_KV_PAGE;
-    int row = blockIdx.x, h = blockIdx.y / a.parts, g0 = blockIdx.y % a.parts * HEADS;
-    int heads = a.group - g0 < HEADS ? a.group - g0 : HEADS, seq = a.r.of[row], last = a.r.pos[row];
-    int b0 = SPLIT ? (int)blockIdx.z : 0, b1 = SPLIT ? b0 + 1 : last / OP_KV_PAGE + 1;
-    int64_t head = (int64_t)h * a.group + g0;
-    float total[SPLIT ? 1 : DIMS][HEADS], tm[HEADS], tl[HEADS];
-
-    if (b0 * OP_KV_PAGE > last)
-        return;
-    for (int i = threadIdx.x; i < HEADS * kv.dim_k; i += 256)
-        q[i / kv.dim_k * q_pitch(kv.dim_k) + i % kv.dim_k] =
-            i < heads * kv.dim_k ? a.q[row * a.qs + head * kv.dim_k + i] : 0.0f;
-#pragma unroll
-    for (int g = 0; g < HEADS; g++) {
-        tm[g] = -CUDART_INF_F;
-        tl[g] = 0.0f;
-#pragma unroll
-        for (int d = 0; d < (SPLIT ? 1 : DIMS); d++)
-            total[d][g] = 0.0f;
-    }
-    __syncthreads();
-    for (int b = b0; b < b1; b++) {
-        int n = last + 1 - b * OP_KV_PAGE < OP_KV_PAGE ? last + 1 - b * OP_KV_PAGE : OP_KV_PAGE;
-        const uint8_t *page = kv.pages + (size_t)a.pg.page[(int64_t)seq * a.pg.stride + b] * kv.page_bytes;
-        const uint8_t *values = page + a.v_at + (int64_t)h * OP_KV_PAGE * a.v_bytes;
-
-        page_weights<TK>(a, page + (int64_t)h * OP_KV_PAGE * a.k_bytes, n, q, p, m, l);
-        if constexpr (SPLIT) {
-            float *part = a.part + (((int64_t)row * kv.n_head * a.group + head) * a.pages + b) * a.part_floats;
-            int64_t next = a.pages * a.part_floats; /* of the next head */
-
-            if ((int)threadIdx.x < heads) {
-                part[threadIdx.x * next] = m[threadIdx.x];
-                part[threadIdx.x * next + 1] = l[threadIdx.x];
-            }
-            for (int d = threadIdx.x; d < kv.dim_v; d += 256) {
-                float o[HEADS];
-
-                page_values<TV>(a, values, n, p, d, o);
-#pragma unroll
-                for (int g = 0; g < HEADS; g++)
-                    if (g < heads)
-                        part[g * next + 2 + d] = o[g];
-            }
+        key_part<TYPE>(hi, lo, &d.x, keys + g * k_bytes, b, c, dim);
+        if (TYPE == QUANT_f32) {
+            d.y = __shfl_sync(0xffffffffu, d.x, 8 * c + 4);
+            d.x = __shfl_sync(0xffffffffu, d.x, 8 * c);
         } else {
-            float keep[HEADS], take[HEADS];
-#pragma unroll
-            for (int g = 0; g < HEADS; g++) {
-                merge(tm[g], m[g], &keep[g], &take[g]);
-                tl[g] = __fmaf_rn(tl[g], keep[g], __fmul_rn(l[g], take[g]));
-                tm[g] = fmaxf(tm[g], m[g]);
-            }
-#pragma unroll
-            for (int i = 0; i < DIMS; i++) {
-                int d = i * 256 + (int)threadIdx.x;
-                float o[HEADS];
-
-                if (d >= kv.dim_v)
-                    break;
-                page_values<TV>(a, values, n, p, d, o);
-#pragma unroll
-                for (int g = 0; g < HEADS; g++)
-                    total[i][g] = __fmaf_rn(total[i][g], keep[g], __fmul_rn(o[g], take[g]));
-            }
-            __syncthreads();
+            d.x = key_scale<TYPE>(keys + 2 * c * k_bytes, b);
+            d.y = key_scale<TYPE>(keys + (2 * c + 1) * k_bytes, b);
         }
-    }
 #pragma unroll
-    for (int i = 0; !SPLIT && i < DIMS; i++) {
-        int d = i * 256 + (int)threadIdx.x;
+        for (int t = 0; t < T; t++) {
+            const uint4 *from = (const uint4 *)(q + (t * a.n_kb + b) * 1024) + lane, two[2] = { from[0], from[32] };
 
-        if (d >= kv.dim_v)
-            break;
-#pragma unroll
-        for (int g = 0; g < HEADS; g++)
-            if (g < heads)
-                a.y[row * a.ys + (head + g) * kv.dim_v + d] = __fdiv_rn(total[i][g], tl[g]);
+            add_block(s[t], two, hi, TYPE == QUANT_f32 ? lo : NULL, d);
+        }
     }
 }
 
-/* grid: row, query head */
+/* Adds the first n of a chunk's values, block vb of their dimensions. p: weights. */
+template <int TYPE, int T>
+static __device__ __forceinline__ void page_values(float o[(T + 1) / 2][4][4], const attn_args &a, const uint8_t *p,
+                                                   const uint8_t *values, int n, int vb)
+{
+    const int lane = threadIdx.x & 31;
+
+#pragma unroll 1
+    for (int j = 0; j < n; j += 16) {
+        uint32_t hi[4][2], lo[4][2];
+        uint4 w[(T + 1) / 2][2];
+
+#pragma unroll
+        for (int m = 0; m < (T + 1) / 2; m++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                w[m][e] = *((const uint4 *)(p + ((m * 16 + j / 16) * 2 + e) * 512) + lane);
+                if (T == 1)
+                    w[m][e].y = w[m][e].w = 0;
+            }
+        value_part<TYPE>(hi, lo, values + j * a.v_bytes, a.v_bytes, n - j, vb, lane / 4, lane % 4, a.kv.dim_v);
+#pragma unroll
+        for (int pass = 0; pass < (TYPE == QUANT_f16 ? 2 : 3); pass++)
+#pragma unroll
+            for (int t = 0; t < 4; t++)
+#pragma unroll
+                for (int m = 0; m < (T + 1) / 2; m++)
+                    mma(o[m][t], w[m][pass == 1], pass == 2 ? lo[t][0] : hi[t][0], pass == 2 ? lo[t][1] : hi[t][1]);
+    }
+}
+
+/* grid: tile of rows, KV head * part * slab, sequence * page */
+template <int T>
+__global__ void __launch_bounds__(256) attend_pages(const __grid_constant__ page_args t)
+{
+    enum { MT = (T + 1) / 2, Q = T * QUERY_TILE };
+    extern __shared__ __align__(128) uint8_t shared[];
+    const attn_args &a = t.a;
+    const struct op_kv &kv = a.kv;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4;
+    const int b = blockIdx.z % a.pages, seq = blockIdx.z / a.pages, slab = blockIdx.y % a.slabs;
+    const int h = blockIdx.y / a.slabs / a.parts, g0 = blockIdx.y / a.slabs % a.parts * HEADS;
+    const op_seq &s = a.r.seq[seq];
+    const int rows = Q / a.heads, first = blockIdx.x * rows, here = min(rows, s.n - first);
+    const int heads = min(a.group - g0, a.heads), *pos = a.r.pos + s.row + first;
+
+    if (here <= 0 || b * OP_KV_PAGE > pos[here - 1])
+        return;
+    const int most = min(pos[here - 1] + 1 - b * OP_KV_PAGE, (int)OP_KV_PAGE), chunks = (most + t.keys - 1) / t.keys;
+    const int64_t head = (int64_t)h * a.group + g0;
+    uint64_t *full = (uint64_t *)shared;
+    uint8_t *slots = shared + SLOTS_AT, *q = slots + t.slots * t.slot_bytes, *p = q + T * a.n_kb * 1024;
+    float *tops = (float *)(p + MT * 16384), *sums = tops + 8 * Q, *factor = sums + 8 * Q;
+
+    auto ask = [&](int i) {
+        const bool values = i >= chunks;
+        const int64_t bytes = values ? a.v_bytes : a.k_bytes;
+        const int j = (values ? i - chunks : i) * t.keys, n = min(most - j, t.keys);
+        const uint8_t *page = kv.pages + (size_t)a.pg.page[(int64_t)seq * a.pg.stride + b] * kv.page_bytes;
+
+        bulk_copy(slots + i % t.slots * t.slot_bytes, page + (values ? a.v_at : 0) + ((int64_t)h * OP_KV_PAGE + j) * bytes,
+                  (unsigned)(n * bytes + 15) / 16 * 16, &full[i % t.slots]);
+    };
+    auto used = [&](int i) { /* chunk i: its room is for another */
+        if (i + t.slots >= 2 * chunks)
+            return;
+        __syncthreads();
+        if (threadIdx.x == 0)
+            ask(i + t.slots);
+    };
+    const bool old = (b + 1) * OP_KV_PAGE <= a.r.pos[s.row]; /* all of the page was there before this step */
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < t.slots; i++)
+            bar_init(&full[i], 1);
+        bar_init_done();
+        for (int i = 0; old && i < min(t.slots, 2 * chunks); i++)
+            ask(i);
+    }
+    wait_for_inputs();
+    if (threadIdx.x == 0)
+        for (int i = 0; !old && i < min(t.slots, 2 * chunks); i++)
+            ask(i);
+    for (int i = warp; i < Q; i += 8) {
+        int r = i / a.heads, e = i % a.heads;
+        const float *from = r < here && e < heads ? a.q + (s.row + first + r) * a.qs + (head + e) * kv.dim_k : NULL;
+        float f = put_query(q + i / QUERY_TILE * a.n_kb * 1024, from, i % QUERY_TILE, kv.dim_k, a.n_kb, kv.type_k, a.scale);
+
+        if (lane == 0)
+            factor[i] = f;
+    }
+    __syncthreads();
+
+    float score[T][4][2]; /* of keys 64 i + 8 warp + 2 c, + 1 */
+#pragma unroll
+    for (int e = 0; e < T * 8; e++)
+        score[e / 8][e / 2 % 4][e % 2] = 0.0f;
+    for (int i = 0; i < chunks; i++) {
+        const int tile0 = i * t.keys / 8, local = (warp - tile0) & 7, tile = tile0 + local;
+
+        bar_wait(&full[i % t.slots], i / t.slots & 1);
+        if (local < t.keys / 8 && tile * 8 < most) {
+            const uint8_t *keys = slots + i % t.slots * t.slot_bytes + local * 8 * (int)a.k_bytes;
+            float now[T][2];
+
+#pragma unroll
+            for (int e = 0; e < T * 2; e++)
+                now[e / 2][e % 2] = 0.0f;
+            switch (kv.type_k) {
+            case QUANT_f32: page_scores<QUANT_f32, T>(now, a, q, keys); break;
+            case QUANT_f16: page_scores<QUANT_f16, T>(now, a, q, keys); break;
+            case QUANT_q8_0: page_scores<QUANT_q8_0, T>(now, a, q, keys); break;
+            default: page_scores<QUANT_q4_0, T>(now, a, q, keys); break;
+            }
+#pragma unroll
+            for (int e = 0; e < T * 8; e++)
+                if (e / 2 % 4 == tile / 8)
+                    score[e / 8][e / 2 % 4][e % 2] = now[e / 8][e % 2];
+        }
+        used(i);
+    }
+
+    float m[T];
+#pragma unroll
+    for (int e = 0; e < T; e++) {
+        const int n = pos[min((e * QUERY_TILE + g) / a.heads, here - 1)] + 1 - b * OP_KV_PAGE;
+        float top = -CUDART_INF_F;
+
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (i / 2 * 64 + warp * 8 + 2 * c + i % 2 < n)
+                top = fmaxf(top, __fmul_rn(score[e][i / 2][i % 2], factor[e * QUERY_TILE + g]));
+        top = quad_max(top);
+        if (c == 0)
+            tops[warp * Q + e * QUERY_TILE + g] = top;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < T; e++) {
+        const int at = e * QUERY_TILE + g, n = pos[min(at / a.heads, here - 1)] + 1 - b * OP_KV_PAGE;
+        float sum = 0.0f;
+
+        m[e] = tops[at];
+#pragma unroll
+        for (int i = 1; i < 8; i++)
+            m[e] = fmaxf(m[e], tops[i * Q + at]);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t hi, lo, *to = (uint32_t *)(p + ((e / 2 * 16 + i * 4 + warp / 2) * 2) * 512 + lane * 16) +
+                                   warp % 2 * 2 + e % 2;
+
+            weigh(score[e][i], factor[at], m[e], i * 64 + warp * 8 + 2 * c, n, &hi, &lo);
+            sum = __fadd_rn(__fadd_rn(sum, score[e][i][0]), score[e][i][1]);
+            to[0] = hi;
+            to[128] = lo;
+        }
+        sum = quad_sum(sum);
+        if (c == 0)
+            sums[warp * Q + at] = sum;
+    }
+    __syncthreads();
+
+    const int vb = slab * (SLAB / DIM_BLOCK) + warp;
+    float o[MT][4][4];
+#pragma unroll
+    for (int e = 0; e < MT * 16; e++)
+        o[e / 16][e / 4 % 4][e % 4] = 0.0f;
+    for (int i = 0; i < chunks; i++) {
+        const int at = chunks + i, n = min(most - i * t.keys, t.keys);
+        const uint8_t *values = slots + at % t.slots * t.slot_bytes, *w = p + i * t.keys / 16 * 1024;
+
+        bar_wait(&full[at % t.slots], at / t.slots & 1);
+        if (vb * DIM_BLOCK < kv.dim_v)
+            switch (kv.type_v) {
+            case QUANT_f32: page_values<QUANT_f32, T>(o, a, w, values, n, vb); break;
+            case QUANT_f16: page_values<QUANT_f16, T>(o, a, w, values, n, vb); break;
+            case QUANT_q8_0: page_values<QUANT_q8_0, T>(o, a, w, values, n, vb); break;
+            default: page_values<QUANT_q4_0, T>(o, a, w, values, n, vb); break;
+            }
+        used(at);
+    }
+#pragma unroll
+    for (int e = 0; e < T; e++) {
+        const int at = e * QUERY_TILE + g, r = at / a.heads, k = at % a.heads;
+        const int64_t row = s.row + first + r;
+
+        if (r >= here || k >= heads || pos[r] < b * OP_KV_PAGE)
+            continue;
+        float l = fold(sums + at, Q), all = __fmul_rn(l, __fmul_rn(1024.0f, value_scale(kv.type_v)));
+        float *part = a.part + ((row * kv.n_head * a.group + head + k) * a.pages + b) * a.part_floats;
+        float *to = a.pages == 1 ? a.y + row * a.ys + (head + k) * kv.dim_v : part;
+
+        if (a.pages > 1 && warp == 0 && c == 0 && slab == 0) {
+            part[a.part_floats - 2] = m[e];
+            part[a.part_floats - 1] = l;
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            int d = vb * DIM_BLOCK + value_dim(kv.type_v, i / 2, 2 * c + i % 2);
+            float v = o[e / 2][i / 2][e % 2 * 2 + i % 2];
+
+            if (d < kv.dim_v)
+                to[d] = a.pages == 1 ? __fdiv_rn(v, all) : v;
+        }
+    }
+}
+
+/* grid: row, query head; shared: what is kept of the sums before a page, what is taken of its own, its weights' sum */
 __global__ void __launch_bounds__(256) merge_pages(const __grid_constant__ attn_args a)
 {
-    int row = blockIdx.x, n = a.r.pos[row] / OP_KV_PAGE + 1, heads = a.kv.n_head * a.group;
+    extern __shared__ __align__(16) float4 pages[];
+    const int row = blockIdx.x, n = a.r.pos[row] / OP_KV_PAGE + 1, heads = a.kv.n_head * a.group, lane = threadIdx.x & 31;
     const float *part = a.part + ((int64_t)row * heads + blockIdx.y) * a.pages * a.part_floats;
+    float before = -CUDART_INF_F, l = 0.0f;
 
-    for (int d = threadIdx.x; d < a.kv.dim_v; d += 256) {
-        float m = -CUDART_INF_F, l = 0.0f, o = 0.0f, keep, take;
+    wait_for_inputs();
+    for (int b0 = 0; threadIdx.x < 32 && b0 < n; b0 += 32) {
+        const int b = b0 + lane;
+        const float *end = part + (int64_t)(b + 1) * a.part_floats;
+        float m = b < n ? end[-2] : -CUDART_INF_F, top = m, keep, take;
 
-        for (int b = 0; b < n; b++) {
-            const float *p = part + b * a.part_floats;
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+            float other = __shfl_up_sync(0xffffffffu, top, step);
 
-            merge(m, p[0], &keep, &take);
-            l = __fmaf_rn(l, keep, __fmul_rn(p[1], take));
-            o = __fmaf_rn(o, keep, __fmul_rn(p[2 + d], take));
-            m = fmaxf(m, p[0]);
+            top = lane >= step ? fmaxf(top, other) : top;
         }
-        a.y[row * a.ys + (int64_t)blockIdx.y * a.kv.dim_v + d] = __fdiv_rn(o, l);
+        float left = __shfl_up_sync(0xffffffffu, top, 1);
+        left = lane > 0 ? fmaxf(left, before) : before;
+        merge(left, m, &keep, &take);
+        if (b < n)
+            pages[b] = make_float4(keep, take, __fmul_rn(end[-1], take), 0.0f);
+        before = fmaxf(before, __shfl_sync(0xffffffffu, top, 31));
+    }
+    __syncthreads();
+    for (int d = threadIdx.x; d < a.kv.dim_v; d += 256) {
+        float o = 0.0f;
+
+        l = 0.0f;
+#pragma unroll 8
+        for (int b = 0; b < n; b++) {
+            float4 f = pages[b];
+
+            l = __fmaf_rn(l, f.x, f.z);
+            o = __fmaf_rn(o, f.x, __fmul_rn(part[b * a.part_floats + d], f.y));
+        }
+        a.y[row * a.ys + (int64_t)blockIdx.y * a.kv.dim_v + d] =
+            __fdiv_rn(o, __fmul_rn(l, __fmul_rn(1024.0f, value_scale(a.kv.type_v))));
     }
 }
 
 static int64_t part_floats(const struct op_kv *kv)
 {
-    return (kv->dim_v + 2 + 3) / 4 * 4;
+    return (kv->dim_v + 3) / 4 * 4 + 4;
 }
 
 size_t cuda_attn_ws(const struct node *v)
 {
     int64_t heads = v->t[1].ne[0] / v->kv.dim_k;
 
-    return v->r.n > SPLIT_ROWS ? 0 : (size_t)(v->r.n * heads * v->pg.stride * part_floats(&v->kv)) * sizeof(float);
+    return v->r.n > SPLIT_ROWS ? cuda_attn_rows_ws(v)
+                               : (size_t)(v->r.n * heads * v->pg.stride * part_floats(&v->kv)) * sizeof(float);
 }
 
-template <int TK, int TV>
-static void launch(struct cuda *c, const attn_args &a)
+/* How many positions go at a time, and how many of those have room beside what else is in shared memory. */
+static bool plan_chunks(page_args *t, int room)
 {
-    size_t smem = (HEADS * OP_KV_PAGE + HEADS * (size_t)q_pitch(a.kv.dim_k)) * sizeof(float);
-    dim3 grid((unsigned)a.r.n, (unsigned)(a.kv.n_head * a.parts), 1);
+    const int64_t row = t->a.k_bytes > t->a.v_bytes ? t->a.k_bytes : t->a.v_bytes;
 
-    if (a.part != NULL) {
-        grid.z = (unsigned)a.pages;
-        LAUNCH(c, (attend<TK, TV, true>), grid, 256, smem, a);
-        LAUNCH(c, merge_pages, dim3((unsigned)a.r.n, (unsigned)(a.kv.n_head * a.group)), 256, 0, a);
-    } else {
-        LAUNCH(c, (attend<TK, TV, false>), grid, 256, smem, a);
+    for (t->keys = 64; t->keys >= 16; t->keys /= 2) {
+        t->slot_bytes = (int)round_up((size_t)(t->keys * row), 128);
+        t->slots = room / t->slot_bytes < SLOTS ? room / t->slot_bytes : (int)SLOTS;
+        if (t->slots >= 2 || (t->keys == 16 && t->slots > 0))
+            return true;
     }
+    return false;
 }
 
-template <int TK>
-static void launch_k(struct cuda *c, const attn_args &a)
+template <int T>
+static void launch_pages(struct cuda *c, const page_args &t)
 {
-    switch (a.kv.type_v) {
-    case QUANT_f32: launch<TK, QUANT_f32>(c, a); break;
-    case QUANT_f16: launch<TK, QUANT_f16>(c, a); break;
-    case QUANT_q8_0: launch<TK, QUANT_q8_0>(c, a); break;
-    default: launch<TK, QUANT_q4_0>(c, a); break;
+    const attn_args &a = t.a;
+    int rows = T * QUERY_TILE / a.heads;
+    size_t smem = (size_t)(page_smem(T, a.n_kb) + t.slots * t.slot_bytes);
+    dim3 grid((unsigned)ceil_div(a.r.max_n < a.r.n ? a.r.max_n : a.r.n, rows), (unsigned)(a.kv.n_head * a.parts * a.slabs),
+              (unsigned)(a.r.n_seq * a.pages));
+
+    cuda_fail(c, cudaFuncSetAttribute(attend_pages<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
+              "attend_pages");
+    launch_early(c, "attend_pages", attend_pages<T>, grid, 256, smem, t);
+}
+
+int cuda_attn_smem(struct cuda *c)
+{
+    int n = 0;
+
+    TRY(c, cudaDeviceGetAttribute(&n, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->id));
+    return n;
+}
+
+static void attend_few(struct cuda *c, const attn_args &a)
+{
+    page_args t = { a, 0, 0, 0 };
+    const int smem = cuda_attn_smem(c);
+    int tiles = 1, most = a.r.max_n < a.r.n ? a.r.max_n : a.r.n;
+
+    while (tiles < 8 && tiles * QUERY_TILE < most * a.heads)
+        tiles *= 2;
+    while (tiles > 1 && !plan_chunks(&t, smem - page_smem(tiles, a.n_kb)))
+        tiles /= 2;
+    if (tiles == 1 && (!plan_chunks(&t, SHARE_SMEM - page_smem(1, a.n_kb)) || t.slots < 4))
+        (void)plan_chunks(&t, smem - page_smem(1, a.n_kb));
+    switch (tiles) {
+    case 1: launch_pages<1>(c, t); break;
+    case 2: launch_pages<2>(c, t); break;
+    case 4: launch_pages<4>(c, t); break;
+    default: launch_pages<8>(c, t); break;
     }
+    if (a.pages > 1)
+        launch_early(c, "merge_pages", merge_pages, dim3((unsigned)a.r.n, (unsigned)(a.kv.n_head * a.group)), 256,
+                     (size_t)a.pages * sizeof(float4), a);
 }
 
 void cuda_attn(struct cuda *c, const struct node *v)
@@ -280,24 +387,22 @@ void cuda_attn(struct cuda *c, const struct node *v)
     a.k_bytes = quant_row_bytes(kv.type_k, kv.dim_k);
     a.v_bytes = quant_row_bytes(kv.type_v, kv.dim_v);
     a.v_at = kv.n_head * OP_KV_PAGE * a.k_bytes;
-    a.scale = v->f[0];
+    a.scale = v->f[0] * 1.44269504088896340736f;
     a.group = (int)(v->t[1].ne[0] / kv.dim_k) / kv.n_head;
     a.parts = (a.group + HEADS - 1) / HEADS;
+    for (a.heads = 1; a.heads < a.group && a.heads < HEADS;)
+        a.heads *= 2;
+    a.n_kb = (int)ceil_div(kv.dim_k, DIM_BLOCK);
+    a.slabs = (int)ceil_div(kv.dim_v, SLAB);
     a.r = v->r;
     a.pg = v->pg;
-    a.part = v->r.n > SPLIT_ROWS ? NULL : (float *)c->ws;
+    a.part = (float *)c->ws;
     a.part_floats = part_floats(&kv);
     a.pages = v->pg.stride;
-    if (a.part == NULL && cuda_attn_rows_fit(&kv)) {
+    if (v->r.n > SPLIT_ROWS)
         cuda_attn_rows(c, &a);
-        return;
-    }
-    switch (kv.type_k) {
-    case QUANT_f32: launch_k<QUANT_f32>(c, a); break;
-    case QUANT_f16: launch_k<QUANT_f16>(c, a); break;
-    case QUANT_q8_0: launch_k<QUANT_q8_0>(c, a); break;
-    default: launch_k<QUANT_q4_0>(c, a); break;
-    }
+    else
+        attend_few(c, a);
 }
 
 /* ---- storing ---- */

@@ -1,5 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn.cuh - what the files of attention share.                      room: kernels (base quant ops) */
+/* attn.cuh - attention on matrix units: the arithmetic that its kernels share.     room: kernels (base quant ops)
+ *
+ * A stored key is, in blocks of 32 elements, a float times numbers that a half holds exactly (float keys: two halves);
+ * a query is a power of two times the sum of two halves, 22 bits. A matrix unit multiplies 8 queries, their high halves
+ * as rows 0 .. 7 and their low ones as rows 8 .. 15, with 8 keys: the block's sum times its float is added to the
+ * score, blocks ascending. Weights are 2^(score - m), m the page's largest, times 1024 as two halves; values are two
+ * halves (one, where it is exact). The weighted sum of a page goes by 16 positions: high weights times high values,
+ * low times high, high times low. The page's sum of weights: eight sums, of every eighth group of 8 positions, which
+ * fold() takes together. Pages merge in ascending order. How many queries share a launch, a block or a warp changes
+ * none of this.
+ *
+ * Lane 4 g + c of an operand of 16 by 16 has rows g and g + 8, columns 2 c, 2 c + 1, 2 c + 8, 2 c + 9; of one of 16 by
+ * 8 column g. Which element of a block is which of the 2 * 16 columns is slot(), so that a lane reads its own. */
 #ifndef KERNELS_ATTN_CUH
 #define KERNELS_ATTN_CUH
 #include <math_constants.h>
@@ -7,7 +19,8 @@
 #include "kernels/math.cuh"
 #include "kernels/quant/unit.cuh"
 
-enum { HEADS = 8 }; /* query heads of a KV head that a block takes at once */
+enum { QUERY_TILE = 8, DIM_BLOCK = 32, SLAB = 256 /* dimensions of values that a launch's block sums */ };
+enum { HEADS = 8 }; /* query heads of a KV head that share a block's rows */
 
 struct attn_args {
     float        *y;
@@ -15,90 +28,372 @@ struct attn_args {
     int64_t       ys, qs;
     struct op_kv  kv;
     int64_t       k_bytes, v_bytes, v_at; /* of a row; of a page's first value */
-    float         scale;
-    int           group, parts;
+    float         scale;                  /* times log2(e) */
+    int           group, parts, heads;    /* query heads of a KV head; in how many parts; rows of `heads` each */
+    int           n_kb, slabs;            /* blocks of a key; slabs of a value */
     struct rows   r;
     struct pages  pg;
-    float        *part; /* [row][head][page]: m, l, o */
+    float        *part; /* [row][head][page]: o, m, l */
     int64_t       part_floats;
     int           pages;
 };
 
-static __device__ __forceinline__ __half2 half2_at(const uint8_t *p)
+static __host__ __device__ __forceinline__ int key_planes(int type)
 {
-    uint32_t u = ((uintptr_t)p & 2) == 0 ? *(const uint32_t *)p : u32_at(p); /* rows of an odd width */
-
-    return *(const __half2 *)&u;
+    return type == QUANT_f32 ? 2 : 1;
 }
 
-/* 8 elements of a stored row from i on, a multiple of 8; the row has at least i + 8. */
-template <int TYPE>
-static __device__ __forceinline__ void eight(float v[8], const uint8_t *row, int i)
+static __host__ __device__ __forceinline__ int value_planes(int type)
 {
-    if (TYPE == QUANT_f32) {
-        const float *p = (const float *)row + i;
-
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            v[j] = p[j];
-    } else if (TYPE == QUANT_f16 && ((uintptr_t)row & 15) == 0) {
-        uint4 u = *(const uint4 *)(row + 2 * i);
-        const uint32_t w[4] = { u.x, u.y, u.z, u.w };
-
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            float2 two = __half22float2(*(const __half2 *)&w[j]);
-
-            v[2 * j] = two.x;
-            v[2 * j + 1] = two.y;
-        }
-    } else if (TYPE == QUANT_f16) {
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            float2 two = __half22float2(half2_at(row + 2 * (i + 2 * j)));
-
-            v[2 * j] = two.x;
-            v[2 * j + 1] = two.y;
-        }
-    } else if (TYPE == QUANT_q8_0) {
-        const uint8_t *b = row + i / 32 * 34;
-        uint2 q = any8(b + 2 + i % 32);
-        float d = half_at(b);
-
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            v[j] = __fmul_rn((float)(int8_t)((j < 4 ? q.x : q.y) >> j % 4 * 8), d);
-    } else {
-        const uint8_t *b = row + i / 32 * 18;
-        uint2 q = any8(b + 2 + i % 16);
-        float d = half_at(b);
-
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            v[j] = __fmul_rn((float)((int)((j < 4 ? q.x : q.y) >> j % 4 * 8 >> i % 32 / 16 * 4 & 15u) - 8), d);
-    }
+    return type == QUANT_f16 ? 1 : 2;
 }
 
-template <int TYPE>
-static __device__ __forceinline__ float element(const uint8_t *row, int i)
+/* What float values are multiplied with, so that halves keep small ones. */
+static __device__ __forceinline__ float value_scale(int type)
 {
-    if (TYPE == QUANT_f32)
-        return ((const float *)row)[i];
-    if (TYPE == QUANT_f16)
-        return half_at(row + 2 * i);
-    if (TYPE == QUANT_q8_0)
-        return __fmul_rn((float)(int8_t)row[i / 32 * 34 + 2 + i % 32], half_at(row + i / 32 * 34));
-    return __fmul_rn((float)((row[i / 32 * 18 + 2 + i % 16] >> i % 32 / 16 * 4 & 15) - 8), half_at(row + i / 32 * 18));
+    return type == QUANT_f32 ? 16.0f : 1.0f;
+}
+
+static __device__ __forceinline__ void mma(float d[4], const uint4 &a, uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+
+/* 2^x; 0 for -infinity. */
+static __device__ __forceinline__ float power2(float x)
+{
+    float y;
+
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+static __device__ __forceinline__ float exact_power2(int e)
+{
+    return __int_as_float((e + 127) << 23);
+}
+
+/* The exponent of the largest magnitude, kept where its power and its inverse are normal numbers. */
+static __device__ __forceinline__ int exponent_of(float top)
+{
+    return min(max((__float_as_int(top) >> 23 & 255) - 127, -100), 100);
 }
 
 static __device__ __forceinline__ void merge(float m, float mb, float *keep, float *take)
 {
     float top = fmaxf(m, mb);
 
-    *keep = expf(m - top);
-    *take = expf(mb - top);
+    *keep = power2(m - top);
+    *take = power2(mb - top);
 }
 
-bool cuda_attn_rows_fit(const struct op_kv *kv);
-void cuda_attn_rows(struct cuda *c, const attn_args *a); /* attn_rows.cu */
+static __device__ __forceinline__ uint32_t bits_of(__half2 h)
+{
+    return *(const uint32_t *)&h;
+}
+
+static __device__ __forceinline__ __half2 half2_of(uint32_t u)
+{
+    return *(const __half2 *)&u;
+}
+
+/* Two floats as two planes of halves. */
+static __device__ __forceinline__ void planes_of(float x, float y, uint32_t *hi, uint32_t *lo)
+{
+    __half2 h = __floats2half2_rn(x, y);
+    float2 f = __half22float2(h);
+
+    *hi = bits_of(h);
+    *lo = bits_of(__floats2half2_rn(__fsub_rn(x, f.x), __fsub_rn(y, f.y)));
+}
+
+/* ---- keys ---- */
+
+/* Where element i of a block goes: multiplication, lane of four, place 0 .. 3 (columns 2 c, + 1, + 8, + 9). */
+static __device__ __forceinline__ int slot(int type, int i)
+{
+    return type == QUANT_q4_0 ? i / 16 * 16 + i % 16 / 4 * 4 + i % 4 : i / 4 % 2 * 16 + i / 8 * 4 + i % 4;
+}
+
+/* 8 elements of a row of plain numbers from i on, zeros after its end. */
+template <int TYPE>
+static __device__ __forceinline__ void plain8(float v[8], const uint8_t *row, int i, int dim)
+{
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        v[j] = i + j >= dim ? 0.0f : TYPE == QUANT_f32 ? ((const float *)row)[i + j] : half_at(row + 2 * (i + j));
+}
+
+/* Lane c's part of block b of a stored key: [multiplication * 2 + register]. low: of float keys. d: the block's float, of
+ * plain keys; the quad that shares the key asks together. */
+template <int TYPE>
+static __device__ __forceinline__ void key_part(uint32_t hi[4], uint32_t lo[4], float *d, const uint8_t *row, int b,
+                                                int c, int dim)
+{
+    if (TYPE == QUANT_q8_0) {
+        uint2 q = any8(row + b * 34 + 2 + 8 * c);
+        const __half2 zero = half2_of(0x64806480u);
+
+        q.x ^= 0x80808080u;
+        q.y ^= 0x80808080u;
+        hi[0] = bits_of(__hsub2(half2_of(__byte_perm(q.x, 0x64646464u, 0x4140)), zero));
+        hi[1] = bits_of(__hsub2(half2_of(__byte_perm(q.x, 0x64646464u, 0x4342)), zero));
+        hi[2] = bits_of(__hsub2(half2_of(__byte_perm(q.y, 0x64646464u, 0x4140)), zero));
+        hi[3] = bits_of(__hsub2(half2_of(__byte_perm(q.y, 0x64646464u, 0x4342)), zero));
+    } else if (TYPE == QUANT_q4_0) {
+        uint32_t q = u32_at(row + b * 18 + 2 + 4 * c), low = q & 0x0f0f0f0fu, high = q >> 4 & 0x0f0f0f0fu;
+        const __half2 zero = half2_of(0x64086408u);
+
+        hi[0] = bits_of(__hsub2(half2_of(__byte_perm(low, 0x64646464u, 0x4140)), zero));
+        hi[1] = bits_of(__hsub2(half2_of(__byte_perm(low, 0x64646464u, 0x4342)), zero));
+        hi[2] = bits_of(__hsub2(half2_of(__byte_perm(high, 0x64646464u, 0x4140)), zero));
+        hi[3] = bits_of(__hsub2(half2_of(__byte_perm(high, 0x64646464u, 0x4342)), zero));
+    } else if (TYPE == QUANT_f16 && dim % 8 == 0) {
+        int i = b * 32 + 8 * c;
+        uint4 q = i < dim ? *(const uint4 *)(row + 2 * i) : make_uint4(0, 0, 0, 0);
+
+        hi[0] = q.x;
+        hi[1] = q.y;
+        hi[2] = q.z;
+        hi[3] = q.w;
+    } else {
+        float v[8], top = 0.0f, f = 1.0f;
+
+        plain8<TYPE>(v, row, b * 32 + 8 * c, dim);
+        if (TYPE == QUANT_f32) {
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                top = fmaxf(top, fabsf(v[j]));
+            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+            int e = exponent_of(top) - 4;
+            f = exact_power2(-e);
+            *d = exact_power2(e);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            planes_of(__fmul_rn(v[2 * j], f), __fmul_rn(v[2 * j + 1], f), &hi[j], &lo[j]);
+    }
+}
+
+/* The float of block b of a stored key. */
+template <int TYPE>
+static __device__ __forceinline__ float key_scale(const uint8_t *row, int b)
+{
+    return TYPE == QUANT_q8_0 ? half_at(row + b * 34) : TYPE == QUANT_q4_0 ? half_at(row + b * 18) : 1.0f;
+}
+
+/* s[key 2 c, 2 c + 1] += a block's sums of 8 queries with 8 keys. */
+static __device__ __forceinline__ void add_block(float s[2], const uint4 q[2], const uint32_t hi[4], const uint32_t *lo,
+                                                 float2 d)
+{
+    float p[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+
+    mma(p, q[0], hi[0], hi[1]);
+    mma(p, q[1], hi[2], hi[3]);
+    if (lo != NULL) {
+        mma(p, q[0], lo[0], lo[1]);
+        mma(p, q[1], lo[2], lo[3]);
+    }
+    s[0] = __fmaf_rn(d.x, __fadd_rn(p[0], p[2]), s[0]);
+    s[1] = __fmaf_rn(d.y, __fadd_rn(p[1], p[3]), s[1]);
+}
+
+/* ---- values ---- */
+
+/* Which of a block's 32 dimensions is column n of its tile t of 8. */
+static __device__ __forceinline__ int value_dim(int type, int t, int n)
+{
+    return type == QUANT_q4_0 ? 2 * n + t % 2 + t / 2 * 16 : 4 * n + t;
+}
+
+/* 4 elements of a row of plain numbers from i on, zeros after its end or where !seen. */
+template <int TYPE>
+static __device__ __forceinline__ void plain4(float v[4], const uint8_t *row, int i, int dim, bool seen)
+{
+    if (dim % 4 == 0) {
+        float4 f = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+
+        if (seen && i < dim && TYPE == QUANT_f32)
+            f = *(const float4 *)((const float *)row + i);
+        if (seen && i < dim && TYPE == QUANT_f16) {
+            uint2 u = *(const uint2 *)(row + 2 * i);
+            float2 a = __half22float2(half2_of(u.x)), b = __half22float2(half2_of(u.y));
+
+            f = make_float4(a.x, a.y, b.x, b.y);
+        }
+        v[0] = f.x;
+        v[1] = f.y;
+        v[2] = f.z;
+        v[3] = f.w;
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        v[j] = !seen || i + j >= dim ? 0.0f : TYPE == QUANT_f32 ? ((const float *)row)[i + j] : half_at(row + 2 * (i + j));
+}
+
+/* Lane 4 g + c's part of block b of 16 values, rows of `bytes`, of which n are seen: [tile][register]; low planes where
+ * value_planes() is 2. */
+template <int TYPE>
+static __device__ __forceinline__ void value_part(uint32_t hi[4][2], uint32_t lo[4][2], const uint8_t *rows,
+                                                  int64_t bytes, int n, int b, int g, int c, int dim)
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int key = 2 * c + 8 * r;
+        const uint8_t *row0 = rows + key * bytes, *row1 = row0 + bytes;
+        bool seen0 = key < n, seen1 = key + 1 < n;
+
+        if (TYPE == QUANT_q8_0 || TYPE == QUANT_q4_0) {
+            const uint8_t *b0 = row0 + b * (TYPE == QUANT_q8_0 ? 34 : 18), *b1 = b0 + bytes;
+            uint32_t d0 = seen0 ? u16_at(b0) : 0, d1 = seen1 ? u16_at(b1) : 0, q0, q1;
+            __half2 d = half2_of(d0 | d1 << 16), zero, v[4];
+
+            if (TYPE == QUANT_q8_0) {
+                q0 = u32_at(b0 + 2 + 4 * g) ^ 0x80808080u;
+                q1 = u32_at(b1 + 2 + 4 * g) ^ 0x80808080u;
+                zero = half2_of(0x64806480u);
+            } else {
+                uint32_t u0 = u16_at(b0 + 2 + 2 * g), u1 = u16_at(b1 + 2 + 2 * g);
+
+                q0 = (u0 & 0x0f0fu) | (u0 & 0xf0f0u) << 12;
+                q1 = (u1 & 0x0f0fu) | (u1 & 0xf0f0u) << 12;
+                zero = half2_of(0x64086408u);
+            }
+            uint32_t e0 = __byte_perm(q0, q1, 0x5140), e1 = __byte_perm(q0, q1, 0x7362); /* a pair of keys together */
+
+            v[0] = __hsub2(half2_of(__byte_perm(e0, 0x64646464u, 0x4140)), zero);
+            v[1] = __hsub2(half2_of(__byte_perm(e0, 0x64646464u, 0x4342)), zero);
+            v[2] = __hsub2(half2_of(__byte_perm(e1, 0x64646464u, 0x4140)), zero);
+            v[3] = __hsub2(half2_of(__byte_perm(e1, 0x64646464u, 0x4342)), zero);
+#pragma unroll
+            for (int t = 0; t < 4; t++) { /* the product has 19 bits: two halves hold it exactly */
+                __half2 h = __hmul2_rn(v[t], d);
+
+                hi[t][r] = bits_of(h);
+                lo[t][r] = bits_of(__hfma2(v[t], d, __hneg2(h)));
+            }
+        } else {
+            float v0[4], v1[4], f = value_scale(TYPE);
+
+            plain4<TYPE>(v0, row0, b * 32 + 4 * g, dim, seen0);
+            plain4<TYPE>(v1, row1, b * 32 + 4 * g, dim, seen1);
+#pragma unroll
+            for (int t = 0; t < 4; t++)
+                planes_of(__fmul_rn(v0[t], f), __fmul_rn(v1[t], f), &hi[t][r], &lo[t][r]);
+        }
+    }
+}
+
+/* ---- queries ---- */
+
+/* A warp's query as two planes in the order of operands: to, of 8 queries [block][multiplication][lane] 16 bytes; this
+ * one is number g of them. Returns what its scores are multiplied with. from NULL: zeros. */
+static __device__ __forceinline__ float put_query(uint8_t *to, const float *from, int g, int dim, int n_kb, int type,
+                                                  float scale)
+{
+    const int lane = threadIdx.x & 31;
+    float top = 0.0f;
+
+    for (int i = lane; from != NULL && i < dim; i += 32)
+        top = fmaxf(top, fabsf(from[i]));
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2)
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, half));
+    int e = exponent_of(top) - 4;
+    float f = exact_power2(-e);
+    for (int i = 2 * lane; i < n_kb * DIM_BLOCK; i += 64) {
+        float a = from != NULL && i < dim ? from[i] : 0.0f, b = from != NULL && i + 1 < dim ? from[i + 1] : 0.0f;
+        int at = slot(type, i % DIM_BLOCK);
+        uint32_t hi, lo;
+
+        planes_of(__fmul_rn(a, f), __fmul_rn(b, f), &hi, &lo);
+        /* registers: high of columns 2 c, low of them, high of 2 c + 8, low */
+        *(uint2 *)(to + ((i / DIM_BLOCK * 2 + at / 16) * 32 + g * 4 + at % 16 / 4) * 16 + at % 4 / 2 * 8) =
+            make_uint2(hi, lo);
+    }
+    return __fmul_rn(scale, exact_power2(e));
+}
+
+/* ---- weights ---- */
+
+/* The eight sums of weights of a page; from: a float each, `pitch` apart. */
+static __device__ __forceinline__ float fold(const float *from, int pitch)
+{
+    float l = from[0];
+
+#pragma unroll
+    for (int i = 1; i < 8; i++)
+        l = __fadd_rn(l, from[i * pitch]);
+    return l;
+}
+
+static __device__ __forceinline__ float quad_max(float v)
+{
+    v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 1));
+    return fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 2));
+}
+
+static __device__ __forceinline__ float quad_sum(float v)
+{
+    v = __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 1));
+    return __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 2));
+}
+
+/* s, scores of keys j and j + 1 of n, becomes their weights; hi and lo: operands. */
+static __device__ __forceinline__ void weigh(float s[2], float factor, float m, int j, int n, uint32_t *hi, uint32_t *lo)
+{
+#pragma unroll
+    for (int e = 0; e < 2; e++)
+        s[e] = j + e < n ? power2(__fsub_rn(__fmul_rn(s[e], factor), m)) : 0.0f;
+    planes_of(__fmul_rn(s[0], 1024.0f), __fmul_rn(s[1], 1024.0f), hi, lo);
+}
+
+/* ---- bulk copies to shared memory ---- */
+
+static __device__ __forceinline__ uint32_t shared_at(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+static __device__ __forceinline__ void bar_init(uint64_t *bar, int n)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_at(bar)), "r"(n) : "memory");
+}
+
+static __device__ __forceinline__ void bar_init_done(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+static __device__ __forceinline__ void bar_arrive(uint64_t *bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_at(bar)) : "memory");
+}
+
+static __device__ __forceinline__ void bar_wait(uint64_t *bar, int phase)
+{
+    asm volatile("{\n.reg .pred p;\nagain:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+                 "@!p bra again;\n}" ::"r"(shared_at(bar)),
+                 "r"(phase)
+                 : "memory");
+}
+
+/* n, a multiple of 16, bytes; the barrier's phase ends when they are there. */
+static __device__ __forceinline__ void bulk_copy(void *to, const void *from, unsigned n, uint64_t *bar)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(bar)), "r"(n) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_at(to)),
+                 "l"(from), "r"(n), "r"(shared_at(bar))
+                 : "memory");
+}
+
+int    cuda_attn_smem(struct cuda *c); /* bytes of shared memory that a block can have */
+size_t cuda_attn_rows_ws(const struct node *v);
+void   cuda_attn_rows(struct cuda *c, const attn_args *a); /* attn_rows.cu */
 #endif

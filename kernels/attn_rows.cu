@@ -1,300 +1,535 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attn_rows.cu - attention of many rows of a sequence.
  *
- * A block takes 32 queries, the heads of one KV head times some neighbouring rows, and all of their pages. Scores and
- * weighted sums of values are products of matrices in registers: a thread has 8 queries and 8 keys, later 8 queries
- * and 8 dimensions. A warp has the same 8 queries throughout. Every sum runs in the order that attn.cu states. */
+ * Keys and values are first spread into working memory as matrix units take them: once for all rows, so that what
+ * follows neither knows their types nor unpacks anything. A block then takes 16 to 64 queries, the heads of one KV head
+ * times some neighbouring rows, and all pages one after the other. Its operands come by bulk copies into a ring of
+ * slots: of keys a block of 32 elements of 128 positions, of values one plane of 16 positions. Where working memory does
+ * not hold all pages, several launches go on from each other's sums. The arithmetic is that of attn.cuh. */
 #include "kernels/attn.cuh"
 
-enum { QUERIES = 32, CHUNK = 16, WIDE = 256, P_PITCH = OP_KV_PAGE + 4, ROW_THREADS = 128 };
+enum { HALF_PAGE = 128, SPREAD_BYTES = 48 << 20, RING = 12, PLANE = 1024 /* bytes: 32 dimensions of 16 values */ };
 
-struct tile_rows_args {
-    attn_args a;
-    int       heads; /* of a row in a block, a power of two up to HEADS */
+/* What is spread of a page and KV head: [block][half page] of keys: floats, planes; then [slab][16 values][plane]. */
+struct spread {
+    uint8_t *to;
+    int      k_step, v_step;      /* bytes of a slot's worth */
+    int      k_planes, v_planes;
+    int64_t  values_at, head_bytes, seq_bytes;
+    int      first, pages;        /* what this launch covers */
+    float   *sums;                /* of earlier launches, [row][head]: m, l */
 };
 
-static __host__ __device__ inline int row_pitch(int dim)
+struct rows_args {
+    attn_args a;
+    spread    w;
+    int       slots, slot_bytes;
+};
+
+/* Shared memory: barriers, queries, weights, slots, then floats: largest scores [8][Q], sums [8][Q], factors [Q]. */
+enum { QUERIES_AT = 256 };
+static int rows_smem(int queries, int n_kb)
 {
-    return dim + 4;
+    return QUERIES_AT + queries / QUERY_TILE * n_kb * 1024 + queries * 1024 + queries * 17 * 4;
 }
 
-/* acc += 8 rows of left (from, pitch) times CHUNK rows of right; row q stops before limit[q] - k0 where LIMIT. */
-template <bool LIMIT>
-static __device__ __forceinline__ void multiply(float acc[8][8], const float *left, int pitch, const float *right,
-                                                const int limit[8], int k0)
+template <int TYPE>
+static __device__ __forceinline__ void spread_keys(const attn_args &a, const spread &w, uint8_t *to, const uint8_t *keys,
+                                                   int n, int b)
+{
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
+
+    for (int tile = threadIdx.x / 32; tile * 8 < n; tile += 8) {
+        const uint8_t *row = keys + min(tile * 8 + g, n - 1) * a.k_bytes;
+        uint8_t *step = to + (b * 2 + tile / 16) * w.k_step;
+        uint4 *at = (uint4 *)(step + 512 + tile % 16 * 512) + lane;
+        uint32_t hi[4], lo[4];
+        float d = key_scale<TYPE>(row, b);
+
+        key_part<TYPE>(hi, lo, &d, row, b, c, a.kv.dim_k);
+        at[0] = make_uint4(hi[0], hi[1], hi[2], hi[3]);
+        if (TYPE == QUANT_f32)
+            at[HALF_PAGE * 64 / 16] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
+        if (c == 0)
+            ((float *)step)[tile % 16 * 8 + g] = d;
+    }
+}
+
+template <int TYPE>
+static __device__ __forceinline__ void spread_values(const attn_args &a, const spread &w, uint8_t *to,
+                                                     const uint8_t *values, int n, int j)
 {
     const int lane = threadIdx.x & 31;
 
-#pragma unroll
-    for (int k = 0; k < CHUNK; k += 4) {
-        float l[8][4];
+    for (int vb = threadIdx.x / 32; vb * DIM_BLOCK < a.kv.dim_v; vb += 8) {
+        uint8_t *step = to + w.values_at + (vb / 8 * 16 + j) * w.v_planes * w.v_step;
+        uint4 *at = (uint4 *)(step + vb % 8 * PLANE) + lane;
+        uint32_t hi[4][2], lo[4][2];
 
-#pragma unroll
-        for (int q = 0; q < 8; q++) {
-            float4 v = *(const float4 *)(left + q * pitch + k);
-
-            l[q][0] = v.x;
-            l[q][1] = v.y;
-            l[q][2] = v.z;
-            l[q][3] = v.w;
-        }
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            float4 lo = *(const float4 *)(right + (k + e) * WIDE + 4 * lane);
-            float4 hi = *(const float4 *)(right + (k + e) * WIDE + 128 + 4 * lane);
-            const float r[8] = { lo.x, lo.y, lo.z, lo.w, hi.x, hi.y, hi.z, hi.w };
-
-#pragma unroll
-            for (int q = 0; q < 8; q++)
-                if (!LIMIT || k0 + k + e < limit[q])
-#pragma unroll
-                    for (int c = 0; c < 8; c++)
-                        acc[q][c] = __fmaf_rn(l[q][e], r[c], acc[q][c]);
-        }
+        value_part<TYPE>(hi, lo, values + j * 16 * a.v_bytes, a.v_bytes, n - j * 16, vb, lane / 4, lane % 4, a.kv.dim_v);
+        at[0] = make_uint4(hi[0][0], hi[0][1], hi[1][0], hi[1][1]);
+        at[32] = make_uint4(hi[2][0], hi[2][1], hi[3][0], hi[3][1]);
+        if (TYPE == QUANT_f16)
+            continue;
+        at += w.v_step / 16;
+        at[0] = make_uint4(lo[0][0], lo[0][1], lo[1][0], lo[1][1]);
+        at[32] = make_uint4(lo[2][0], lo[2][1], lo[3][0], lo[3][1]);
     }
 }
 
-/* A thread's part of CHUNK elements of all keys from d on: 2 threads a key. */
-template <int TK>
-static __device__ __forceinline__ void read_keys(float v[4][8], const uint8_t *keys, int64_t bytes, int n, int d)
+/* grid: page * (blocks of keys, then 16 values each), KV head, sequence */
+__global__ void __launch_bounds__(256) spread_pages(const __grid_constant__ attn_args a, const __grid_constant__ spread w)
 {
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-        int j = (int)threadIdx.x / 2 + e * (ROW_THREADS / 2);
-
-        if (j < n)
-            eight<TK>(v[e], keys + j * bytes, d + (int)threadIdx.x % 2 * 8);
-    }
-}
-
-static __device__ __forceinline__ void put_keys(float *to, const float v[4][8])
-{
-#pragma unroll
-    for (int e = 0; e < 4; e++)
-#pragma unroll
-        for (int d = 0; d < 8; d++)
-            to[(threadIdx.x % 2 * 8 + d) * WIDE + threadIdx.x / 2 + e * (ROW_THREADS / 2)] = v[e][d];
-}
-
-/* A thread's part of CHUNK values from j on: 8 threads a value. */
-template <int TV>
-static __device__ __forceinline__ void read_values(float v[4][8], const uint8_t *values, int64_t bytes, int n, int dim,
-                                                   int j)
-{
-    int key = j + (int)threadIdx.x / 8;
-
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-        int d = (int)threadIdx.x % 8 * 8 + 64 * e;
-
-        if (key < n && d < dim)
-            eight<TV>(v[e], values + key * bytes, d);
-    }
-}
-
-static __device__ __forceinline__ void put_values(float *to, const float v[4][8])
-{
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-        float4 *at = (float4 *)(to + threadIdx.x / 8 * WIDE + threadIdx.x % 8 * 8 + 64 * e);
-
-        at[0] = make_float4(v[e][0], v[e][1], v[e][2], v[e][3]);
-        at[1] = make_float4(v[e][4], v[e][5], v[e][6], v[e][7]);
-    }
-}
-
-/* Weights of the warp's queries, of which page b has n[q] keys, in place of their scores; m and l. */
-static __device__ __forceinline__ void weigh(float acc[8][8], float scale, float *p, const int n[8], float m[8], float l[8])
-{
-    const int lane = threadIdx.x & 31;
-
-#pragma unroll
-    for (int q = 0; q < 8; q++) {
-        float *row = p + q * P_PITCH;
-        float top = -CUDART_INF_F, sum = 0.0f;
-
-#pragma unroll
-        for (int c = 0; c < 8; c++) {
-            int j = c / 4 * 128 + 4 * lane + c % 4;
-
-            acc[q][c] = j < n[q] ? __fmul_rn(acc[q][c], scale) : -CUDART_INF_F;
-            top = fmaxf(top, acc[q][c]);
-        }
-        *(float4 *)(row + 4 * lane) = make_float4(acc[q][0], acc[q][1], acc[q][2], acc[q][3]);
-        *(float4 *)(row + 128 + 4 * lane) = make_float4(acc[q][4], acc[q][5], acc[q][6], acc[q][7]);
-#pragma unroll
-        for (int half = 16; half > 0; half /= 2)
-            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, half));
-        __syncwarp();
-#pragma unroll
-        for (int i = lane; i < OP_KV_PAGE; i += 32) {
-            float e = i < n[q] ? expf(row[i] - top) : 0.0f;
-
-            row[i] = e;
-            sum = __fadd_rn(sum, e);
-        }
-        m[q] = top;
-        l[q] = warp_sum(sum);
-    }
-    __syncwarp();
-}
-
-/* grid: tile of rows, KV head * part, sequence */
-template <int TK, int TV>
-__global__ void __launch_bounds__(ROW_THREADS, 2) attend_rows(const __grid_constant__ tile_rows_args t)
-{
-    extern __shared__ __align__(16) float shared[];
-    const attn_args &a = t.a;
     const struct op_kv &kv = a.kv;
-    const int dim_k = (int)kv.dim_k, dim_v = (int)kv.dim_v, pitch = row_pitch(dim_k), warp = threadIdx.x / 32;
-    const int lane = threadIdx.x & 31, rows = QUERIES / t.heads;
     const op_seq &s = a.r.seq[blockIdx.z];
-    const int tile = (int)(gridDim.x - 1 - blockIdx.x), first = tile * rows, here = min(rows, s.n - first);
-    const int h = blockIdx.y / a.parts, g0 = blockIdx.y % a.parts * HEADS, heads = min(a.group - g0, t.heads);
-    const int64_t head = (int64_t)h * a.group + g0;
-    float *p = shared + QUERIES * pitch, *chunk = p + QUERIES * P_PITCH;
-    const float *left = shared + warp * 8 * pitch;
-    float total[8][8], tm[8], tl[8];
-    int last[8];
+    const int each = a.n_kb + 16, part = blockIdx.x % each, b = w.first + blockIdx.x / each, h = blockIdx.y;
+    const int n = s.n == 0 ? 0 : min(a.r.pos[s.row + s.n - 1] + 1 - b * OP_KV_PAGE, (int)OP_KV_PAGE);
 
-    if (here <= 0)
+    if (n <= 0)
         return;
-    for (int i = threadIdx.x; i < QUERIES * dim_k; i += ROW_THREADS) {
-        int q = i / dim_k, r = q / t.heads, g = q % t.heads;
-
-        shared[q * pitch + i % dim_k] =
-            r < here && g < heads ? a.q[(s.row + first + r) * a.qs + (head + g) * dim_k + i % dim_k] : 0.0f;
-    }
-#pragma unroll
-    for (int q = 0; q < 8; q++) {
-        int r = (warp * 8 + q) / t.heads;
-
-        last[q] = a.r.pos[s.row + first + min(r, here - 1)];
-        tm[q] = -CUDART_INF_F;
-        tl[q] = 0.0f;
-#pragma unroll
-        for (int c = 0; c < 8; c++)
-            total[q][c] = 0.0f;
-    }
-    const int end = a.r.pos[s.row + first + here - 1], start = a.r.pos[s.row + first];
-    for (int b = 0; b * OP_KV_PAGE <= end; b++) {
-        const uint8_t *page = kv.pages + (size_t)a.pg.page[(int64_t)blockIdx.z * a.pg.stride + b] * kv.page_bytes;
+    const uint8_t *page = kv.pages + (size_t)a.pg.page[(int64_t)blockIdx.z * a.pg.stride + b] * kv.page_bytes;
+    uint8_t *to = w.to + blockIdx.z * w.seq_bytes + ((int64_t)(b - w.first) * kv.n_head + h) * w.head_bytes;
+    if (part < a.n_kb) {
         const uint8_t *keys = page + (int64_t)h * OP_KV_PAGE * a.k_bytes;
+
+        switch (kv.type_k) {
+        case QUANT_f32: spread_keys<QUANT_f32>(a, w, to, keys, n, part); break;
+        case QUANT_f16: spread_keys<QUANT_f16>(a, w, to, keys, n, part); break;
+        case QUANT_q8_0: spread_keys<QUANT_q8_0>(a, w, to, keys, n, part); break;
+        default: spread_keys<QUANT_q4_0>(a, w, to, keys, n, part); break;
+        }
+    } else if ((part - a.n_kb) * 16 < n) {
         const uint8_t *values = page + a.v_at + (int64_t)h * OP_KV_PAGE * a.v_bytes;
-        const int most = min(end + 1 - b * OP_KV_PAGE, (int)OP_KV_PAGE);
-        float acc[8][8], m[8], l[8], next[4][8];
-        int n[8];
 
-#pragma unroll
-        for (int q = 0; q < 8; q++) {
-            n[q] = min(last[q] + 1 - b * OP_KV_PAGE, (int)OP_KV_PAGE);
-#pragma unroll
-            for (int c = 0; c < 8; c++)
-                acc[q][c] = 0.0f;
+        switch (kv.type_v) {
+        case QUANT_f32: spread_values<QUANT_f32>(a, w, to, values, n, part - a.n_kb); break;
+        case QUANT_f16: spread_values<QUANT_f16>(a, w, to, values, n, part - a.n_kb); break;
+        case QUANT_q8_0: spread_values<QUANT_q8_0>(a, w, to, values, n, part - a.n_kb); break;
+        default: spread_values<QUANT_q4_0>(a, w, to, values, n, part - a.n_kb); break;
         }
-        read_keys<TK>(next, keys, a.k_bytes, most, 0);
-        for (int d = 0, at = 0; d < dim_k; d += CHUNK, at ^= 1) {
-            float *to = chunk + at * CHUNK * WIDE;
+    }
+}
 
-            put_keys(to, next);
-            __syncthreads();
-            if (d + CHUNK < dim_k)
-                read_keys<TK>(next, keys, a.k_bytes, most, d + CHUNK);
-            multiply<false>(acc, left + d, pitch, to, n, 0);
+/* The block's slots: one thread fills them in the order in which all warps use them, two uses behind. */
+struct ring {
+    uint64_t      *full, *empty;
+    uint8_t       *slot;
+    const uint8_t *from;         /* the sequence's and KV head's first page */
+    int64_t        page_bytes;
+    int            slots, slot_bytes, n_kb, k_step, v_step, planes;
+    int            b, end, seen; /* page to be filled from; after the last; positions from the first page on */
+    int            i;            /* its next part */
+    int            made, done;   /* slots filled, used */
+
+    __device__ __forceinline__ void fill(int64_t values_at)
+    {
+        if (b == end)
+            return;
+        const int most = min(seen - b * OP_KV_PAGE, (int)OP_KV_PAGE), halves = most > HALF_PAGE ? 2 : 1;
+        const int k = n_kb * halves, n = k + (most + 15) / 16 * planes, at = made % slots;
+        const uint8_t *page = from + b * page_bytes;
+
+        if (made >= slots)
+            bar_wait(&empty[at], (made / slots - 1) & 1);
+        if (i < k)
+            bulk_copy(slot + at * slot_bytes, page + (i / halves * 2 + i % halves) * k_step, (unsigned)k_step, &full[at]);
+        else
+            bulk_copy(slot + at * slot_bytes, page + values_at + (int64_t)(i - k) * v_step, (unsigned)v_step, &full[at]);
+        made++;
+        if (++i == n) {
+            i = 0;
+            b++;
         }
-        weigh(acc, a.scale, p + warp * 8 * P_PITCH, n, m, l);
-        float part[4][8];
+    }
+
+    /* Both by all lanes of a warp. */
+    __device__ __forceinline__ const uint8_t *take(void)
+    {
+        const int at = done % slots;
+
+        bar_wait(&full[at], done / slots & 1);
+        return slot + at * slot_bytes;
+    }
+
+    __device__ __forceinline__ void give(int64_t values_at)
+    {
+        __syncwarp();
+        if ((threadIdx.x & 31) == 0)
+            bar_arrive(&empty[done % slots]);
+        if (threadIdx.x == 0 && done >= 2)
+            fill(values_at);
+        done++;
+    }
+};
+
+/* A warp has TILES tiles of 8 queries; of keys every tile of 8 or two of every eight; of values VB blocks of 32. */
+template <int MQ> struct share {
+    enum {
+        ACROSS = MQ == 64 ? 2 : 1, WK = 8 / ACROSS, TILES = MQ / QUERY_TILE / ACROSS, NT = 32 / WK, VB = 8 / WK,
+        PAIRS = TILES / 2,
+    };
+};
+
+/* Scores of a page. */
+template <int MQ>
+static __device__ __forceinline__ void row_scores(float s[share<MQ>::TILES][share<MQ>::NT][2], ring &in,
+                                                  const attn_args &a, int64_t values_at, const uint8_t *q, int wk,
+                                                  int most, bool low)
+{
+    typedef share<MQ> S;
+    const int lane = threadIdx.x & 31, c = lane % 4, halves = most > HALF_PAGE ? 2 : 1;
 
 #pragma unroll
-        for (int q = 0; q < 8; q++)
-#pragma unroll
-            for (int c = 0; c < 8; c++)
-                acc[q][c] = 0.0f;
-        read_values<TV>(part, values, a.v_bytes, most, dim_v, 0);
-        __syncthreads();
-        for (int j = 0, at = 0; j < most; j += CHUNK, at ^= 1) {
-            float *to = chunk + at * CHUNK * WIDE;
-            const float *w = p + warp * 8 * P_PITCH + j;
+    for (int e = 0; e < S::TILES * S::NT * 2; e++)
+        s[e / (S::NT * 2)][e / 2 % S::NT][e % 2] = 0.0f;
+#pragma unroll 1
+    for (int b = 0; b < a.n_kb; b++) {
+        uint4 two[S::TILES][2];
 
-            put_values(to, part);
-            __syncthreads();
-            if (j + CHUNK < most)
-                read_values<TV>(part, values, a.v_bytes, most, dim_v, j + CHUNK);
-            if (b * OP_KV_PAGE + j + CHUNK <= start + 1)
-                multiply<false>(acc, w, P_PITCH, to, n, 0);
-            else
-                multiply<true>(acc, w, P_PITCH, to, n, j);
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                two[t][e] = *((const uint4 *)(q + (t * a.n_kb + b) * 1024 + e * 512) + lane);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            if (half == halves)
+                break;
+            const uint8_t *step = in.take();
+#pragma unroll
+            for (int i = half * S::NT / 2; i < (half + 1) * S::NT / 2; i++) {
+                const int tile = S::WK == 4 ? i / 2 * 8 + 2 * wk + i % 2 : i * 8 + wk;
+
+                if (tile * 8 >= most)
+                    continue;
+                const uint4 *at = (const uint4 *)(step + 512 + tile % 16 * 512) + lane;
+                const float2 d = *(const float2 *)(step + (tile % 16 * 8 + 2 * c) * 4);
+                uint4 h = at[0], l = low ? at[HALF_PAGE * 64 / 16] : make_uint4(0, 0, 0, 0);
+                const uint32_t hi[4] = { h.x, h.y, h.z, h.w }, lo[4] = { l.x, l.y, l.z, l.w };
+
+                if (low) {
+#pragma unroll
+                    for (int t = 0; t < S::TILES; t++)
+                        add_block(s[t][i], two[t], hi, lo, d);
+                } else {
+#pragma unroll
+                    for (int t = 0; t < S::TILES; t++)
+                        add_block(s[t][i], two[t], hi, NULL, d);
+                }
+            }
+            in.give(values_at);
         }
-        __syncthreads();
+    }
+}
+
+/* Their weights as operands; m: largest scores so far known to the block, sums of weights to `sums`. */
+template <int MQ>
+static __device__ __forceinline__ void row_weights(float s[share<MQ>::TILES][share<MQ>::NT][2], const int n[],
+                                                   const float factor[], float m[], uint8_t *p, float *tops, float *sums,
+                                                   int wk, int first, int most)
+{
+    typedef share<MQ> S;
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
+
 #pragma unroll
-        for (int q = 0; q < 8; q++) {
+    for (int t = 0; t < S::TILES; t++) {
+        float top = -CUDART_INF_F;
+
+#pragma unroll
+        for (int i = 0; i < S::NT; i++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const int tile = S::WK == 4 ? i / 2 * 8 + 2 * wk + i % 2 : i * 8 + wk;
+
+                if (tile * 8 + 2 * c + e < n[t])
+                    top = fmaxf(top, __fmul_rn(s[t][i][e], factor[t]));
+            }
+        top = quad_max(top);
+        if (c == 0)
+            tops[wk * MQ + first + t * QUERY_TILE + g] = top;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int t = 0; t < S::TILES; t++) {
+        float sum[2] = { 0.0f, 0.0f };
+
+        m[t] = tops[first + t * QUERY_TILE + g];
+#pragma unroll
+        for (int i = 1; i < S::WK; i++)
+            m[t] = fmaxf(m[t], tops[i * MQ + first + t * QUERY_TILE + g]);
+#pragma unroll
+        for (int i = 0; i < S::NT; i++) {
+            const int tile = S::WK == 4 ? i / 2 * 8 + 2 * wk + i % 2 : i * 8 + wk, of = S::WK == 4 ? i % 2 : 0;
+            uint32_t hi, lo, *to = (uint32_t *)(p + ((t / 2 * 16 + tile / 2) * 2) * 512 + lane * 16) + tile % 2 * 2 + t % 2;
+
+            if (tile / 2 * 16 >= most)
+                continue;
+            weigh(s[t][i], factor[t], m[t], tile * 8 + 2 * c, n[t], &hi, &lo);
+            sum[of] = __fadd_rn(__fadd_rn(sum[of], s[t][i][0]), s[t][i][1]);
+            to[0] = hi;
+            to[128] = lo;
+        }
+#pragma unroll
+        for (int of = 0; of < (S::WK == 4 ? 2 : 1); of++) {
+            float all = quad_sum(sum[of]);
+
+            if (c == 0)
+                sums[(S::WK == 4 ? 2 * wk + of : wk) * MQ + first + t * QUERY_TILE + g] = all;
+        }
+    }
+    __syncthreads();
+}
+
+/* The page's weighted sum of values. */
+template <int MQ>
+static __device__ __forceinline__ void row_values(float o[share<MQ>::PAIRS][share<MQ>::VB][4][4], ring &in,
+                                                  int64_t values_at, const uint8_t *p, int wk, int blocks, int most)
+{
+    typedef share<MQ> S;
+    const int lane = threadIdx.x & 31;
+
+#pragma unroll
+    for (int e = 0; e < S::PAIRS * S::VB * 16; e++)
+        o[e / (S::VB * 16)][e / 16 % S::VB][e / 4 % 4][e % 4] = 0.0f;
+#pragma unroll 1
+    for (int j = 0; j * 16 < most; j++) {
+        uint4 w[S::PAIRS][2];
+
+#pragma unroll
+        for (int t = 0; t < S::PAIRS; t++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                w[t][e] = *((const uint4 *)(p + ((t * 16 + j) * 2 + e) * 512) + lane);
+#pragma unroll
+        for (int plane = 0; plane < 2; plane++) {
+            if (plane == in.planes)
+                break;
+            const uint8_t *step = in.take();
+#pragma unroll
+            for (int v = 0; v < S::VB; v++) {
+                if (wk + v * S::WK >= blocks)
+                    break;
+                const uint4 *at = (const uint4 *)(step + (wk + v * S::WK) * PLANE) + lane;
+                const uint4 b[2] = { at[0], at[32] };
+
+#pragma unroll
+                for (int pass = 0; pass < 2 - plane; pass++)
+#pragma unroll
+                    for (int x = 0; x < 4; x++)
+#pragma unroll
+                        for (int t = 0; t < S::PAIRS; t++)
+                            mma(o[t][v][x], w[t][pass], x % 2 == 0 ? b[x / 2].x : b[x / 2].z,
+                                x % 2 == 0 ? b[x / 2].y : b[x / 2].w);
+            }
+            in.give(values_at);
+        }
+    }
+}
+
+/* grid: tile of rows, KV head * part * slab, sequence */
+template <int MQ>
+__global__ void __launch_bounds__(256, 1) attend_rows(const __grid_constant__ rows_args t)
+{
+    typedef share<MQ> S;
+    extern __shared__ __align__(128) uint8_t shared[];
+    const attn_args &a = t.a;
+    const spread &w = t.w;
+    const struct op_kv &kv = a.kv;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4;
+    const int wk = warp % S::WK, mine = warp / S::WK * S::TILES * QUERY_TILE, rows = MQ / a.heads;
+    const op_seq &s = a.r.seq[blockIdx.z];
+    const int first = (int)(gridDim.x - 1 - blockIdx.x) * rows, here = min(rows, s.n - first);
+    const int slab = blockIdx.y % a.slabs, h = blockIdx.y / a.slabs / a.parts, g0 = blockIdx.y / a.slabs % a.parts * HEADS;
+    const int heads = min(a.group - g0, a.heads), *pos = a.r.pos + s.row + first;
+
+    if (here <= 0 || pos[here - 1] < w.first * OP_KV_PAGE)
+        return;
+    const int64_t head = (int64_t)h * a.group + g0, row0 = s.row + first;
+    const int last = pos[here - 1] / OP_KV_PAGE, blocks = min((kv.dim_v + DIM_BLOCK - 1) / DIM_BLOCK - slab * 8, 8);
+    uint8_t *q = shared + QUERIES_AT, *p = q + MQ / QUERY_TILE * a.n_kb * 1024;
+    ring in;
+
+    in.full = (uint64_t *)shared;
+    in.empty = in.full + RING;
+    in.slot = p + MQ * 1024;
+    in.slots = t.slots;
+    in.slot_bytes = t.slot_bytes;
+    in.from = w.to + blockIdx.z * w.seq_bytes + h * w.head_bytes;
+    in.page_bytes = kv.n_head * w.head_bytes;
+    in.n_kb = a.n_kb;
+    in.k_step = w.k_step;
+    in.v_step = w.v_step;
+    in.planes = w.v_planes;
+    in.b = 0;
+    in.end = min(last + 1 - w.first, w.pages);
+    in.seen = pos[here - 1] + 1 - w.first * OP_KV_PAGE;
+    in.i = in.made = in.done = 0;
+    const int64_t values_at = w.values_at + (int64_t)slab * 16 * w.v_planes * w.v_step;
+    float *tops = (float *)(in.slot + t.slots * t.slot_bytes), *sums = tops + 8 * MQ, *factors = sums + 8 * MQ;
+
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < t.slots; i++) {
+            bar_init(&in.full[i], 1);
+            bar_init(&in.empty[i], 8);
+        }
+        bar_init_done();
+        for (int i = 0; i < t.slots; i++)
+            in.fill(values_at);
+    }
+    for (int i = warp; i < MQ; i += 8) {
+        int r = i / a.heads, e = i % a.heads;
+        const float *from = r < here && e < heads ? a.q + (row0 + r) * a.qs + (head + e) * kv.dim_k : NULL;
+        float f = put_query(q + i / QUERY_TILE * a.n_kb * 1024, from, i % QUERY_TILE, kv.dim_k, a.n_kb, kv.type_k, a.scale);
+
+        if (lane == 0)
+            factors[i] = f;
+    }
+    __syncthreads();
+
+    float total[S::PAIRS][S::VB][4][4], tm[S::TILES], tl[S::TILES], factor[S::TILES];
+    int seen[S::TILES];
+#pragma unroll
+    for (int e = 0; e < S::TILES; e++) {
+        const int at = mine + e * QUERY_TILE + g, r = min(at / a.heads, here - 1), k = min(at % a.heads, heads - 1);
+        const float *from = w.sums + ((row0 + r) * kv.n_head * a.group + head + k) * 2;
+
+        seen[e] = pos[r] + 1;
+        factor[e] = factors[at];
+        tm[e] = w.first > 0 ? from[0] : -CUDART_INF_F;
+        tl[e] = w.first > 0 ? from[1] : 0.0f;
+#pragma unroll
+        for (int i = 0; i < S::VB * 8; i++) {
+            const int d = slab * SLAB + (wk + i / 8 * S::WK) * DIM_BLOCK + value_dim(kv.type_v, i / 2 % 4, 2 * c + i % 2);
+
+            total[e / 2][i / 8][i / 2 % 4][e % 2 * 2 + i % 2] =
+                w.first > 0 && d < kv.dim_v ? a.y[(row0 + r) * a.ys + (head + k) * kv.dim_v + d] : 0.0f;
+        }
+    }
+    for (int b = w.first; b < w.first + in.end; b++) {
+        const int most = min(pos[here - 1] + 1 - b * OP_KV_PAGE, (int)OP_KV_PAGE);
+        float m[S::TILES], o[S::PAIRS][S::VB][4][4];
+        int n[S::TILES];
+
+#pragma unroll
+        for (int e = 0; e < S::TILES; e++)
+            n[e] = seen[e] - b * OP_KV_PAGE;
+        {
+            float score[S::TILES][S::NT][2];
+
+            row_scores<MQ>(score, in, a, values_at, q + mine / QUERY_TILE * a.n_kb * 1024, wk, most, w.k_planes == 2);
+            row_weights<MQ>(score, n, factor, m, p + mine * 1024, tops, sums, wk, mine, most);
+        }
+        row_values<MQ>(o, in, values_at, p + mine * 1024, wk, blocks, most);
+#pragma unroll
+        for (int e = 0; e < S::TILES; e++) {
             float keep, take;
 
-            if (n[q] <= 0)
+            if (n[e] <= 0)
                 continue;
-            merge(tm[q], m[q], &keep, &take);
-            tl[q] = __fmaf_rn(tl[q], keep, __fmul_rn(l[q], take));
-            tm[q] = fmaxf(tm[q], m[q]);
+            merge(tm[e], m[e], &keep, &take);
+            tl[e] = __fmaf_rn(tl[e], keep, __fmul_rn(fold(sums + mine + e * QUERY_TILE + g, MQ), take));
+            tm[e] = fmaxf(tm[e], m[e]);
 #pragma unroll
-            for (int c = 0; c < 8; c++)
-                total[q][c] = __fmaf_rn(total[q][c], keep, __fmul_rn(acc[q][c], take));
+            for (int i = 0; i < S::VB * 8; i++) {
+                float *to = &total[e / 2][i / 8][i / 2 % 4][e % 2 * 2 + i % 2];
+
+                *to = __fmaf_rn(*to, keep, __fmul_rn(o[e / 2][i / 8][i / 2 % 4][e % 2 * 2 + i % 2], take));
+            }
         }
     }
+    const bool whole = last < w.first + w.pages;
 #pragma unroll
-    for (int q = 0; q < 8; q++) {
-        int r = (warp * 8 + q) / t.heads, g = (warp * 8 + q) % t.heads;
+    for (int e = 0; e < S::TILES; e++) {
+        const int at = mine + e * QUERY_TILE + g, r = at / a.heads, k = at % a.heads;
 
-        if (r >= here || g >= heads)
+        if (r >= here || k >= heads)
             continue;
-        float *y = a.y + (s.row + first + r) * a.ys + (head + g) * dim_v;
-#pragma unroll
-        for (int c = 0; c < 8; c++) {
-            int d = c / 4 * 128 + 4 * lane + c % 4;
+        float *y = a.y + (row0 + r) * a.ys + (head + k) * kv.dim_v;
+        float *to = w.sums + ((row0 + r) * kv.n_head * a.group + head + k) * 2;
+        const float all = __fmul_rn(tl[e], __fmul_rn(1024.0f, value_scale(kv.type_v)));
 
-            if (d < dim_v)
-                y[d] = __fdiv_rn(total[q][c], tl[q]);
+        if (!whole && wk == 0 && c == 0 && slab == 0) {
+            to[0] = tm[e];
+            to[1] = tl[e];
+        }
+#pragma unroll
+        for (int i = 0; i < S::VB * 8; i++) {
+            const int d = slab * SLAB + (wk + i / 8 * S::WK) * DIM_BLOCK + value_dim(kv.type_v, i / 2 % 4, 2 * c + i % 2);
+            const float v = total[e / 2][i / 8][i / 2 % 4][e % 2 * 2 + i % 2];
+
+            if (d < kv.dim_v)
+                y[d] = whole ? __fdiv_rn(v, all) : v;
         }
     }
 }
 
-bool cuda_attn_rows_fit(const struct op_kv *kv)
+/* Sizes of what is spread, and how many pages of it at a time. */
+static spread plan_spread(const struct op_kv *kv, int n_seq, int pages)
 {
-    return kv->dim_k % CHUNK == 0 && kv->dim_k <= WIDE && kv->dim_v % 8 == 0 && kv->dim_v <= WIDE;
+    const int n_kb = (int)ceil_div(kv->dim_k, DIM_BLOCK), blocks = (int)ceil_div(kv->dim_v, DIM_BLOCK);
+    spread w = {};
+
+    w.k_planes = key_planes(kv->type_k);
+    w.v_planes = value_planes(kv->type_v);
+    w.k_step = 512 + HALF_PAGE * DIM_BLOCK * 2 * w.k_planes;
+    w.v_step = (blocks < 8 ? blocks : 8) * PLANE;
+    w.values_at = (int64_t)n_kb * 2 * w.k_step;
+    w.head_bytes = w.values_at + ceil_div(blocks, 8) * 16 * w.v_planes * w.v_step;
+    w.pages = (int)(SPREAD_BYTES / (w.head_bytes * kv->n_head * n_seq));
+    w.pages = w.pages < 1 ? 1 : w.pages < pages ? w.pages : pages;
+    w.seq_bytes = w.head_bytes * kv->n_head * w.pages;
+    return w;
 }
 
-template <int TK, int TV>
-static void launch(struct cuda *c, const tile_rows_args &t)
+size_t cuda_attn_rows_ws(const struct node *v)
 {
-    size_t smem = ((size_t)QUERIES * (size_t)(row_pitch((int)t.a.kv.dim_k) + P_PITCH) + 2 * CHUNK * WIDE) * sizeof(float);
-    dim3 grid((unsigned)ceil_div(t.a.r.max_n, QUERIES / t.heads), (unsigned)(t.a.kv.n_head * t.a.parts),
-              (unsigned)t.a.r.n_seq);
+    spread w = plan_spread(&v->kv, v->r.n_seq, v->pg.stride);
+    int64_t heads = v->t[1].ne[0] / v->kv.dim_k;
 
-    cuda_fail(c, cudaFuncSetAttribute(attend_rows<TK, TV>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
+    return (size_t)(v->r.n_seq * w.seq_bytes) +
+           (w.pages < v->pg.stride ? (size_t)(v->r.n * heads * 2) * sizeof(float) : 0);
+}
+
+/* The number of slots that have room; as many as make a ring, or 0. */
+static int plan_ring(rows_args *t, int room)
+{
+    t->slot_bytes = t->w.k_step > t->w.v_step ? t->w.k_step : t->w.v_step;
+    t->slots = room / t->slot_bytes < RING ? room / t->slot_bytes : (int)RING;
+    return t->slots >= 3;
+}
+
+template <int MQ>
+static void launch(struct cuda *c, const rows_args &t)
+{
+    const attn_args &a = t.a;
+    size_t smem = (size_t)(rows_smem(MQ, a.n_kb) + t.slots * t.slot_bytes);
+    dim3 grid((unsigned)ceil_div(a.r.max_n, MQ / a.heads), (unsigned)(a.kv.n_head * a.parts * a.slabs),
+              (unsigned)a.r.n_seq);
+
+    cuda_fail(c, cudaFuncSetAttribute(attend_rows<MQ>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
               "attend_rows");
-    LAUNCH(c, (attend_rows<TK, TV>), grid, ROW_THREADS, smem, t);
-}
-
-template <int TK>
-static void launch_k(struct cuda *c, const tile_rows_args &t)
-{
-    switch (t.a.kv.type_v) {
-    case QUANT_f32: launch<TK, QUANT_f32>(c, t); break;
-    case QUANT_f16: launch<TK, QUANT_f16>(c, t); break;
-    case QUANT_q8_0: launch<TK, QUANT_q8_0>(c, t); break;
-    default: launch<TK, QUANT_q4_0>(c, t); break;
-    }
+    LAUNCH(c, attend_rows<MQ>, grid, 256, smem, t);
 }
 
 void cuda_attn_rows(struct cuda *c, const attn_args *a)
 {
-    tile_rows_args t = { *a, 1 };
+    rows_args t = { *a, plan_spread(&a->kv, a->r.n_seq, a->pages), 0, 0 };
+    const int smem = cuda_attn_smem(c);
+    int queries = 64;
 
-    while (t.heads < a->group && t.heads < HEADS)
-        t.heads *= 2;
-    switch (a->kv.type_k) {
-    case QUANT_f32: launch_k<QUANT_f32>(c, t); break;
-    case QUANT_f16: launch_k<QUANT_f16>(c, t); break;
-    case QUANT_q8_0: launch_k<QUANT_q8_0>(c, t); break;
-    default: launch_k<QUANT_q4_0>(c, t); break;
+    while (queries > 16 && !plan_ring(&t, smem - rows_smem(queries, a->n_kb)))
+        queries /= 2;
+    if (queries == 16)
+        (void)plan_ring(&t, smem - rows_smem(queries, a->n_kb));
+    t.w.to = c->ws;
+    t.w.sums = (float *)(c->ws + a->r.n_seq * t.w.seq_bytes);
+    for (t.w.first = 0; t.w.first < a->pages; t.w.first += t.w.pages) {
+        LAUNCH(c, spread_pages,
+               dim3((unsigned)(t.w.pages * (a->n_kb + 16)), (unsigned)a->kv.n_head, (unsigned)a->r.n_seq), 256, 0, *a, t.w);
+        switch (queries) {
+        case 64: launch<64>(c, t); break;
+        case 32: launch<32>(c, t); break;
+        default: launch<16>(c, t); break;
+        }
     }
 }
