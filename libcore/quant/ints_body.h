@@ -90,42 +90,49 @@ TARGET_DOTS static inline __m256 block_avx2(__m256 sum, const BLOCK *b, const st
 }
 
 /* Minima of a block added up. */
-TARGET_DOTS static inline __m256 add_minima(__m256 less, const __m256 min[2], const struct quant_acts *a)
+TARGET_DOTS static inline __m256 add_minima(__m256 less, const float *min, const struct quant_acts *a)
 {
     if (N_MIN == 8)
-        return _mm256_fmadd_ps(min[0], _mm256_load_ps(a->sum_32), less);
-    less = _mm256_fmadd_ps(min[0], _mm256_load_ps(a->sum), less);
-    return _mm256_fmadd_ps(min[1], _mm256_load_ps(a->sum + 8), less);
+        return _mm256_fmadd_ps(_mm256_load_ps(min), _mm256_load_ps(a->sum_32), less);
+    less = _mm256_fmadd_ps(_mm256_load_ps(min), _mm256_load_ps(a->sum), less);
+    return _mm256_fmadd_ps(_mm256_load_ps(min + 8), _mm256_load_ps(a->sum + 8), less);
 }
 
-TARGET_DOTS static float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n)
+/* Rows follow each other without gaps, so that blocks are taken ahead across their ends. */
+TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows,
+                                  const struct quant_acts *a, int64_t n)
 {
-    __m256 sum = _mm256_setzero_ps(), less = _mm256_setzero_ps();
+    const BLOCK *b = rows;
+    __m256       sum = _mm256_setzero_ps(), less = _mm256_setzero_ps();
+    int64_t      all = n / 256 * n_rows, at = 0;
 
-    for (int64_t i = 0; i < n / 256; i += TAKEN) {
+    (void)row_bytes;
+    for (int r = 0; all == 0 && r < n_rows; r++)
+        y[r] = 0.0f;
+    for (int64_t i = 0; i < all; i += TAKEN) {
         struct x86_taken t[TAKEN];
-        int              m = n / 256 - i < TAKEN ? (int)(n / 256 - i) : TAKEN;
+        int              m = all - i < TAKEN ? (int)(all - i) : TAKEN;
 
         for (int j = 0; j < m; j++) {
             __m256 min[2];
 
-            for (size_t k = 0; k < sizeof(BLOCK); k += 64)
+            for (size_t k = 0; k + 32 < sizeof(BLOCK); k += 64) /* the rest is the next one's first */
                 _mm_prefetch((const char *)(b + j) + AHEAD + k, _MM_HINT_T0);
             t[j].scale = take(t + j, min, b + j);
-            if (N_MIN > 0)
-                less = add_minima(less, min, a + j);
+            for (int k = 0; k < N_MIN; k += 8)
+                _mm256_store_ps(t[j].min + k, min[k / 8]);
         }
-        for (int j = 0; j < m; j++, b++, a++)
-            sum = block_avx2(sum, b, t + j, a);
+        for (int j = 0; j < m; j++, b++) {
+            sum = block_avx2(sum, b, t + j, a + at);
+            if (N_MIN > 0)
+                less = add_minima(less, t[j].min, a + at);
+            if (++at < n / 256)
+                continue;
+            *y++ = x86_fold(N_MIN > 0 ? _mm256_sub_ps(sum, less) : sum);
+            sum = less = _mm256_setzero_ps();
+            at = 0;
+        }
     }
-    return x86_fold(N_MIN > 0 ? _mm256_sub_ps(sum, less) : sum);
-}
-
-TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows,
-                                  const struct quant_acts *a, int64_t n)
-{
-    for (int r = 0; r < n_rows; r++)
-        y[r] = row_avx2((const void *)((const char *)rows + r * row_bytes), a, n);
 }
 
 #ifndef NO_AVX512
@@ -172,8 +179,9 @@ TARGET_VNNI static float row_vnni(const BLOCK *b, const struct quant_acts *a, in
         p = _mm512_dpwssd_epi32(p, v.w[6], x[6]);
         q = _mm512_dpwssd_epi32(q, v.w[7], x[7]);
         if (N_MIN > 0) {
-            const __m256 min[2] = { _mm512_castps512_ps256(v.min), _mm512_extractf32x8_ps(v.min, 1) };
+            _Alignas(64) float min[16];
 
+            _mm512_store_ps(min, v.min);
             less = add_minima(less, min, a);
         }
         p = _mm512_add_epi32(p, q);

@@ -95,8 +95,7 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 
 TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_q5_k *b)
 {
-    x86_take_45(t, min, b, _cvtsh_ss(b->dmin));
-    return _cvtsh_ss(b->d);
+    return x86_take_45(t, min, b);
 }
 
 X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q5_k *b, int g)

@@ -187,11 +187,12 @@ TARGET_AVX512 static inline void x86_look_up(float *lo, float *hi, const uint8_t
 #define X86_WHOLE TARGET_AVX512 __attribute__((always_inline)) static inline
 
 /* What ints_body.h takes of a block once: whole scales (of groups of 32 or 16); of formats with a code book
- * also the places of their entries and bytes of signs. */
+ * also the places of their entries and bytes of signs; its minima. */
 struct x86_taken {
     _Alignas(32) uint16_t at[64];
     uint8_t signs[32];
     int32_t s[16];
+    _Alignas(32) float min[16];
     float   scale;
 };
 
@@ -272,12 +273,10 @@ X86_WORDS void x86_split_less(__m256i w[2], __m256i v, short less)
     w[1] = _mm256_sub_epi16(w[1], _mm256_set1_epi16(less));
 }
 
-/* Signed values of 16, by nibbles; unsigned while they are bytes, which are easier to split. */
+/* Signed values of 16, by nibbles. */
 X86_WORDS void x86_split_values(__m256i w[2], __m256i nibbles, const int8_t *values)
 {
-    __m128i table = _mm_xor_si128(x86_load16(values), _mm_set1_epi8(-128));
-
-    x86_split_less(w, _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), nibbles), 128);
+    x86_split_signed(w, _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(x86_load16(values)), nibbles));
 }
 
 /* Bit `from` of each byte moved to bit `to`; other bits come along. */
@@ -311,13 +310,15 @@ TARGET_AVX2 static inline __m128i x86_scales_minima(const void *p)
     return _mm_or_si128(_mm_and_si128(low, keep), _mm_and_si128(high, _mm_set1_epi8(0x30)));
 }
 
-/* Their whole scales and minima. */
-TARGET_AVX2 static inline void x86_take_45(struct x86_taken *t, __m256 *min, const void *p, float dmin)
+/* Their whole scales and minima; the scale of the block is returned. It begins with that and the minima's. */
+TARGET_AVX2 static inline float x86_take_45(struct x86_taken *t, __m256 *min, const void *p)
 {
-    __m128i sm = x86_scales_minima(p);
+    __m128i sm = x86_scales_minima(p), m = _mm_unpackhi_epi64(sm, sm);
+    __m128  d = _mm_cvtph_ps(x86_load16(p));
 
     x86_whole_scales(t->s, sm);
-    *min = x86_floats_of(_mm_unpackhi_epi64(sm, sm), dmin);
+    *min = _mm256_mul_ps(_mm256_broadcastss_ps(_mm_movehdup_ps(d)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(m)));
+    return _mm_cvtss_f32(d);
 }
 
 /* A block of 256 as whole numbers, 32 to a register, in the order of quant_int_place(), and its minima. */
