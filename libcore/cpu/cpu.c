@@ -153,10 +153,13 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
 
 int64_t cpu_grain(const struct cpu *c, int64_t items, int64_t item_cost, int64_t unit)
 {
-    enum { WORTH = 16384 }; /* floating point operations that pay for handing out a piece */
-    int64_t n = pool_size(c->pool);
-    int64_t grain = (items + n * 4 - 1) / (n * 4);
-    int64_t least = WORTH / (item_cost > 0 ? item_cost : 1) + 1;
+    /* Floating point operations that pay for handing out a piece, and those of a thread that pay for several,
+     * which even out what delays it. */
+    enum { WORTH = 16384, SEVERAL = 16 * WORTH };
+    int64_t n = pool_size(c->pool), cost = item_cost > 0 ? item_cost : 1;
+    int64_t pieces = items > n * SEVERAL / cost ? 4 * n : n;
+    int64_t grain = (items + pieces - 1) / pieces;
+    int64_t least = WORTH / cost + 1;
 
     grain = grain < least ? least : grain;
     return (grain + unit - 1) / unit * unit;
