@@ -58,7 +58,7 @@ TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t
     }
 }
 
-enum { AHEAD = 1024 }; /* bytes: a row is followed by the next, but pages stop the processor */
+enum { AHEAD = 2048 }; /* bytes: a row is followed by the next, but pages stop the processor */
 
 /* Scales are taken some blocks ahead: one block at a time, their way through it would be what takes time. */
 enum { TAKEN = 8 };
