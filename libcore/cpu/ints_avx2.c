@@ -23,6 +23,9 @@ enum { LANES = QUANT_INT_LANES, VECTORS = 8, DEPTH = 3, ROWS = 16 };
 #define EACH_7(F) EACH_6(F) F(6)
 #define EACH_8(F) EACH_7(F) F(7)
 
+/* What sums are before the first block. */
+static const _Alignas(64) float zeros[VECTORS * LANES];
+
 /* Some blocks of some rows, and vectors from block `first` on. */
 struct part {
     const struct quant_ints        *w;     /* rows, n_row blocks apart */
@@ -50,7 +53,7 @@ struct part {
 #define SUM(j) \
     _mm256_store_ps(sum + LANES * (j), \
                     _mm256_fmadd_ps(_mm256_mul_ps(f, _mm256_load_ps(x##j[b].scale)), _mm256_cvtepi32_ps(d##j), \
-                                    _mm256_load_ps(sum + LANES * (j))));
+                                    _mm256_load_ps(old + LANES * (j))));
 /* Not a loop: gcc 12 copies all accumulators in each turn. */
 #define STEPS(EACH) AT(EACH, 1) AT(EACH, 2) AT(EACH, 3) AT(EACH, 4) AT(EACH, 5) AT(EACH, 6) AT(EACH, 7)
 
@@ -61,8 +64,9 @@ TARGET static void tile_##n(float *sum, const struct part *p) \
     EACH_##n(VECTOR) \
     for (int i = 0; i < p->rows; i++, sum += LANES * (n)) { \
         const struct quant_ints *w = p->w + i * p->n_row + p->first; \
+        const float *old = p->first == 0 ? zeros : sum; \
 \
-        for (int64_t b = 0; b < p->n_blocks; b++, w++) { \
+        for (int64_t b = 0; b < p->n_blocks; b++, w++, old = sum) { \
             __m256i u = LOAD(w->w), v = LOAD(w->w + 16); \
             __m256  f = _mm256_load_ps(w->scale); \
 \
@@ -93,15 +97,16 @@ TARGET static void tile_##n(float *sum, const struct part *p) \
     GROUP(EACH, 7)
 #define GROUP_SUM(j) \
     _mm256_store_ps(sum + LANES * (j), \
-                    _mm256_fmadd_ps(_mm256_load_ps(x##j[b].scale), t##j, _mm256_load_ps(sum + LANES * (j))));
+                    _mm256_fmadd_ps(_mm256_load_ps(x##j[b].scale), t##j, _mm256_load_ps(old + LANES * (j))));
 #define GROUP_TILE(n) \
 TARGET static void group_tile_##n(float *sum, const struct part *p) \
 { \
     EACH_##n(VECTOR) \
     for (int i = 0; i < p->rows; i++, sum += LANES * (n)) { \
         const struct quant_ints *w = p->w + i * p->n_row + p->first; \
+        const float *old = p->first == 0 ? zeros : sum; \
 \
-        for (int64_t b = 0; b < p->n_blocks; b++, w++) { \
+        for (int64_t b = 0; b < p->n_blocks; b++, w++, old = sum) { \
             __m256i u, v; \
             __m256  f; \
 \
@@ -170,12 +175,15 @@ TARGET static inline __m128 fold_4(const float *sum, int64_t pitch)
 TARGET static void strip(float *const *y, int64_t at, const struct cpu_ints_panel *w, int r,
                          const struct quant_acts *const *x, int n, int64_t k)
 {
-    _Alignas(64) float sum[ROWS * VECTORS * LANES];
+    _Alignas(64) float sum[ROWS * VECTORS * LANES]; /* folded by fours: rows that are not there, too */
     int     rows = w->n - r < ROWS ? w->n - r : ROWS;
     int64_t n_blocks = k / 256, pitch = (int64_t)n * LANES;
     struct part p = { w->u + r * n_blocks, x, n_blocks, 0, n_blocks, rows, w->n_min };
 
-    memset(sum, 0, (size_t)((rows + 3) / 4 * 4 * pitch) * sizeof *sum); /* they are folded by fours */
+    for (int i = rows; i < (rows + 3) / 4 * 4; i++)
+        memset(sum + i * pitch, 0, (size_t)pitch * sizeof *sum);
+    for (int j = 0; j < n; j++)
+        _mm_prefetch((const char *)(y[j] + at + r), _MM_HINT_T0);
     for (; p.first < n_blocks; p.first += DEPTH) {
         p.n_blocks = n_blocks - p.first < DEPTH ? n_blocks - p.first : DEPTH;
         tiles[w->groups][n - 1](sum, &p);
