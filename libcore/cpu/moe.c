@@ -31,22 +31,28 @@ static int64_t panel_floats(const struct op_moe *a)
     return cpu_panel_floats(a->up.ne[0] > a->down.ne[0] ? a->up.ne[0] : a->down.ne[0]);
 }
 
-static int piece_rows(int64_t n, int64_t r)
+/* Rows of n of an expert that a thread takes at a time: many lie in one stream of memory, but the threads should have
+ * enough to share. */
+static int64_t piece_rows(const struct moe *m, int64_t n)
 {
-    return n - r < CPU_PANEL ? (int)(n - r) : CPU_PANEL;
+    enum { ROWS_MAX = 128, SHARES = 16 };
+    int64_t rows = ROWS_MAX;
+
+    while (rows > CPU_PANEL && m->n_active * (n / rows) < SHARES * (int64_t)pool_size(m->c->pool))
+        rows /= 2;
+    return rows;
 }
 
 static void up_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct moe *m = ctx;
     const struct op_moe *a = m->a;
-    int64_t ff = a->up.ne[1], per = (ff + CPU_PANEL - 1) / CPU_PANEL;
+    int64_t ff = a->up.ne[1], rows = piece_rows(m, ff), per = (ff + rows - 1) / rows;
     float *buf = m->buf + worker * panel_floats(a);
 
     for (int64_t i = begin; i < end; i++) {
         int32_t e = m->active[i / per], p0 = m->first[e], np = m->first[e + 1] - p0;
-        int64_t r = i % per * CPU_PANEL;
-        int n = piece_rows(ff, r);
+        int64_t r = i % per * rows, n = ff - r < rows ? ff - r : rows;
 
         struct cpu_rows up = { m->hid + p0, m->in + p0, acts_at(m->in_up, p0), np };
         struct cpu_rows gate = { m->gate + p0, m->in + p0, acts_at(m->in_gate, p0), np };
@@ -63,16 +69,16 @@ static void up_piece(void *ctx, int64_t begin, int64_t end, int worker)
 static void down_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct moe *m = ctx;
-    int64_t n_embd = m->a->down.ne[1], per = (n_embd + CPU_PANEL - 1) / CPU_PANEL;
+    int64_t n_embd = m->a->down.ne[1], rows = piece_rows(m, n_embd), per = (n_embd + rows - 1) / rows;
     float *buf = m->buf + worker * panel_floats(m->a);
 
     for (int64_t i = begin; i < end; i++) {
         int32_t e = m->active[i / per], p0 = m->first[e];
-        int64_t r = i % per * CPU_PANEL;
+        int64_t r = i % per * rows;
         struct cpu_rows v = { m->out + p0, (const float *const *)(m->hid + p0), acts_at(m->hid_acts, p0),
                               m->first[e + 1] - p0 };
 
-        cpu_product(m->c, v, m->a->down, e, r, piece_rows(n_embd, r), buf);
+        cpu_product(m->c, v, m->a->down, e, r, n_embd - r < rows ? n_embd - r : rows, buf);
     }
 }
 
@@ -180,11 +186,11 @@ void cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct o
         if (a->gate.data != NULL)
             m.in_gate = cpu_same_acts(c, a->up.type, a->gate.type) ? m.in_up : pair_acts(&m, a->gate.type);
         int64_t per_active = m.n_listed / m.n_active + 1;
-        int64_t up = m.n_active * (((int64_t)ff + CPU_PANEL - 1) / CPU_PANEL);
-        int64_t down = m.n_active * ((out.ne[0] + CPU_PANEL - 1) / CPU_PANEL);
-        pool_for(c->pool, up, small(c, up, 2 * CPU_PANEL * x.ne[0] * per_active), up_piece, &m);
+        int64_t up_rows = piece_rows(&m, (int64_t)ff), up = m.n_active * (((int64_t)ff + up_rows - 1) / up_rows);
+        int64_t down_rows = piece_rows(&m, out.ne[0]), down = m.n_active * ((out.ne[0] + down_rows - 1) / down_rows);
+        pool_for(c->pool, up, small(c, up, 2 * up_rows * x.ne[0] * per_active), up_piece, &m);
         m.hid_acts = cpu_acts(c, a->down.type, (const float *const *)m.hid, m.n_listed, (int64_t)ff);
-        pool_for(c->pool, down, small(c, down, CPU_PANEL * (int64_t)ff * per_active), down_piece, &m);
+        pool_for(c->pool, down, small(c, down, down_rows * (int64_t)ff * per_active), down_piece, &m);
     }
     dev_release(d, mark);
 }
