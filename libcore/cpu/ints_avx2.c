@@ -158,15 +158,19 @@ typedef void tile_fn(float *sum, const struct part *p);
 static tile_fn *const tiles[2][VECTORS] = { { TILES(NAME) }, { TILES(GROUP_NAME) } };
 static tile_fn *const less[VECTORS] = { TILES(LESS_NAME) };
 
+/* Lanes j and j + 4. */
+TARGET static inline __m128 fold_8(const float *sum)
+{
+    return _mm_add_ps(_mm_load_ps(sum), _mm_load_ps(sum + 4));
+}
+
 /* The sums of the lanes of four rows, `pitch` apart. */
 TARGET static inline __m128 fold_4(const float *sum, int64_t pitch)
 {
-    __m128 r[4];
-
-    for (int i = 0; i < 4; i++)
-        r[i] = _mm_add_ps(_mm_load_ps(sum + i * pitch), _mm_load_ps(sum + i * pitch + 4));
-    __m128 a = _mm_add_ps(_mm_movelh_ps(r[0], r[1]), _mm_movehl_ps(r[1], r[0]));
-    __m128 b = _mm_add_ps(_mm_movelh_ps(r[2], r[3]), _mm_movehl_ps(r[3], r[2]));
+    __m128 r = fold_8(sum), s = fold_8(sum + pitch);
+    __m128 t = fold_8(sum + 2 * pitch), u = fold_8(sum + 3 * pitch);
+    __m128 a = _mm_add_ps(_mm_movelh_ps(r, s), _mm_movehl_ps(s, r));
+    __m128 b = _mm_add_ps(_mm_movelh_ps(t, u), _mm_movehl_ps(u, t));
 
     return _mm_add_ps(_mm_shuffle_ps(a, b, 0x88), _mm_shuffle_ps(a, b, 0xdd));
 }
