@@ -100,12 +100,10 @@ static const float *panel(const struct attn *t, const struct piece *p, int64_t p
 {
     const unsigned char *at = kv_at(t->kv, p->s->slot, pos, p->h, value);
     int type = value ? t->kv->type_v : t->kv->type_k, dim = value ? t->kv->dim_v : t->kv->dim_k;
-    int64_t bytes = quant_row_bytes(type, dim);
 
     if (type == QUANT_f32)
         return (const float *)(const void *)at;
-    for (int i = 0; i < n; i++)
-        t->c->decode[type](p->panel + i * dim, at + i * bytes, dim);
+    t->c->decode[type](p->panel, at, (int64_t)n * dim); /* without heads of rows, they are one row */
     return p->panel;
 }
 

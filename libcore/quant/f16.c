@@ -30,7 +30,8 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 
     for (; i + 8 <= n; i += 8)
         _mm256_storeu_ps(y + i, _mm256_cvtph_ps(x86_load16(h + i)));
-    decode(y + i, h + i, n - i);
+    if (i < n)
+        decode(y + i, h + i, n - i);
 }
 
 TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
@@ -40,7 +41,8 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 
     for (; i + 16 <= n; i += 16)
         _mm512_storeu_ps(y + i, _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(h + i))));
-    decode(y + i, h + i, n - i);
+    if (i < n)
+        decode(y + i, h + i, n - i);
 }
 #endif
 
