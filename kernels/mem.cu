@@ -12,8 +12,8 @@
 enum { PAD = 512, PIECE = 2 << 20, SLAB = 64 << 20, SMALL = 8 << 20 };
 /* Of the first piece that is not asked for: code books, data of a step, what rounding adds to the weights. */
 enum { OWN = 3 * PIECE };
-/* Kernels are loaded as they are first used, some 12 MiB of code on an H200. */
-enum { CODE = 16 << 20 };
+/* Kernels are loaded as they are first used: with graphs some 24 MiB on an H200. */
+enum { CODE = 32 << 20 };
 /* A context that takes more than this is not alone on its device. */
 #define CONTEXT_MOST ((size_t)1 << 30)
 
