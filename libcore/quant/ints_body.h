@@ -90,12 +90,12 @@ TARGET_DOTS static inline __m256 block_avx2(__m256 sum, const BLOCK *b, const st
 }
 
 /* Minima of a block added up. */
-TARGET_DOTS static inline __m256 add_minima(__m256 less, const float *min, const struct quant_acts *a)
+TARGET_DOTS static inline __m256 add_minima(__m256 less, const __m256 min[2], const struct quant_acts *a)
 {
     if (N_MIN == 8)
-        return _mm256_fmadd_ps(_mm256_load_ps(min), _mm256_load_ps(a->sum_32), less);
-    less = _mm256_fmadd_ps(_mm256_load_ps(min), _mm256_load_ps(a->sum), less);
-    return _mm256_fmadd_ps(_mm256_load_ps(min + 8), _mm256_load_ps(a->sum + 8), less);
+        return _mm256_fmadd_ps(min[0], _mm256_load_ps(a->sum_32), less);
+    less = _mm256_fmadd_ps(min[0], _mm256_load_ps(a->sum), less);
+    return _mm256_fmadd_ps(min[1], _mm256_load_ps(a->sum + 8), less);
 }
 
 /* Rows follow each other without gaps, so that blocks are taken ahead across their ends. */
@@ -116,7 +116,7 @@ TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes,
         for (int j = 0; j < m; j++) {
             __m256 min[2];
 
-            for (size_t k = 0; k + 32 < sizeof(BLOCK); k += 64) /* the rest is the next one's first */
+            for (size_t k = 0; k < sizeof(BLOCK); k += 64)
                 _mm_prefetch((const char *)(b + j) + AHEAD + k, _MM_HINT_T0);
             t[j].scale = take(t + j, min, b + j);
             for (int k = 0; k < N_MIN; k += 8)
@@ -124,8 +124,11 @@ TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes,
         }
         for (int j = 0; j < m; j++, b++) {
             sum = block_avx2(sum, b, t + j, a + at);
-            if (N_MIN > 0)
-                less = add_minima(less, t[j].min, a + at);
+            if (N_MIN > 0) {
+                const __m256 min[2] = { _mm256_load_ps(t[j].min), _mm256_load_ps(t[j].min + N_MIN / 16 * 8) };
+
+                less = add_minima(less, min, a + at);
+            }
             if (++at < n / 256)
                 continue;
             *y++ = x86_fold(N_MIN > 0 ? _mm256_sub_ps(sum, less) : sum);
@@ -179,9 +182,8 @@ TARGET_VNNI static float row_vnni(const BLOCK *b, const struct quant_acts *a, in
         p = _mm512_dpwssd_epi32(p, v.w[6], x[6]);
         q = _mm512_dpwssd_epi32(q, v.w[7], x[7]);
         if (N_MIN > 0) {
-            _Alignas(64) float min[16];
+            const __m256 min[2] = { _mm512_castps512_ps256(v.min), _mm512_extractf32x8_ps(v.min, 1) };
 
-            _mm512_store_ps(min, v.min);
             less = add_minima(less, min, a);
         }
         p = _mm512_add_epi32(p, q);

@@ -71,7 +71,8 @@ typedef void quant_ints_fn(struct quant_ints *u, const void *row, int64_t n);
  * lie in 4 lanes; t[l] = scale * (float)(sum of its 4 q), l < 4, ascending, then t[l] += t[l + 2], then 1;
  * sum_32[g] = sum[2 g] + sum[2 g + 1]. top: quant_acts_top() of the weights' type. */
 typedef void quant_round_fn(struct quant_acts *a, const float *x, int64_t n, int top);
-/* y[i] = product of row i (row_bytes apart) with a, i < n_rows; the bytes of quant_dot_ints() */
+/* y[i] = product of row i with a, i < n_rows; the bytes of quant_dot_ints(). Rows follow each other: row_bytes is
+ * quant_row_bytes(). */
 typedef void quant_int_dots_fn(float *y, const void *rows, int64_t row_bytes, int n_rows,
                                const struct quant_acts *a, int64_t n);
 
