@@ -19,6 +19,14 @@ void cuda_fail(struct cuda *c, cudaError_t e, const char *where)
     c->bad_at = where;
 }
 
+/* On the device's own stream: no other waits for it, so that a cudaMemcpy() or cudaMemset(), which may return before its
+ * bytes have arrived, could be overtaken by the kernels that read them. */
+static void cuda_move(struct cuda *c, void *to, const void *from, size_t n)
+{
+    TRY(c, cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, c->stream));
+    TRY(c, cudaStreamSynchronize(c->stream));
+}
+
 static void begin(void *ctx)
 {
     struct cuda *c = (struct cuda *)ctx;
@@ -81,7 +89,7 @@ static void copy(void *ctx, void *to, const void *from, size_t n)
     }
     cuda_flush(c);
     if (c->bad == cudaSuccess)
-        TRY(c, cudaMemcpy(to, from, n, cudaMemcpyDefault));
+        cuda_move(c, to, from, n);
 }
 
 /* ---- operations ---- */
@@ -655,7 +663,7 @@ static bool set_up(struct cuda *c)
         TRY(c, cudaEventCreateWithFlags(&c->bounce_done[i], cudaEventDisableTiming));
     }
     if (c->bad == cudaSuccess)
-        TRY(c, cudaMemcpy(c->tab, t, sizeof *t, cudaMemcpyHostToDevice));
+        cuda_move(c, c->tab, t, sizeof *t);
     free(t);
     return c->bad == cudaSuccess;
 }

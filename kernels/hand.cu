@@ -91,7 +91,7 @@ void cuda_hand_reserve(struct cuda *c)
     if (c->bad != cudaSuccess)
         return;
     memset(h->pinned, 0, all);
-    TRY(c, cudaMemset(h->turn, 0, TURNS * sizeof *h->turn));
+    TRY(c, cudaMemsetAsync(h->turn, 0, TURNS * sizeof *h->turn, c->stream));
     h->turns = 0;
     h->cap = all;
     h->x = (float *)(h->pinned + 4096);

@@ -47,7 +47,7 @@ void *cuda_alloc(void *ctx, size_t n)
     } else {
         p = cuda_take(c, n);
         if (p != NULL)
-            TRY(c, cudaMemset(p, 0, n + PAD));
+            TRY(c, cudaMemsetAsync(p, 0, n + PAD, c->stream));
     }
     if (p != NULL)
         cuda_count(c, n, true);
