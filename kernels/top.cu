@@ -9,7 +9,7 @@
 
 #include "kernels/cuda.h"
 
-enum { BLOCK = 256, LIST = 4096, PICK_THREADS = 1024 };
+enum { BLOCK = 256, LIST = 2048, PICK_THREADS = 1024 };
 
 struct top_args {
     const float   *x;
@@ -20,7 +20,8 @@ struct top_args {
     unsigned char *out;
     size_t         out_bytes;
     double        *sums; /* [rows][3][n_blocks] */
-    float         *best; /* [rows][n_blocks] */
+    float         *best; /* [rows][n_blocks]; keys of it after it was read */
+    bool           near; /* a row's sums and keys have room in shared memory */
 };
 
 /* NaN as -inf, +inf as the largest float. */
@@ -144,8 +145,8 @@ __global__ void __launch_bounds__(256) top_weigh(const __grid_constant__ top_arg
             a.sums[(row * 3 + i) * a.n_blocks + b] = sum[i];
 }
 
-/* softmax_fold() by all threads; sum is in global memory. */
-static __device__ double fold(double *sum, int n)
+/* softmax_fold() of three sums by all threads. */
+static __device__ void fold(double *sum, int n)
 {
     int half = 1;
 
@@ -153,10 +154,11 @@ static __device__ double fold(double *sum, int n)
         half *= 2;
     for (half /= 2; half > 0; half /= 2) {
         for (int i = threadIdx.x; i < half && i + half < n; i += PICK_THREADS)
-            sum[i] = __dadd_rn(sum[i], sum[i + half]);
+#pragma unroll
+            for (int j = 0; j < 3; j++)
+                sum[j * n + i] = __dadd_rn(sum[j * n + i], sum[j * n + i + half]);
         __syncthreads();
     }
-    return sum[0];
 }
 
 /* Ascending keys for descending values; -0 and 0 tie. */
@@ -167,8 +169,11 @@ static __device__ __forceinline__ unsigned key_of(float v)
     return bits >> 31 ? bits : ~bits & 0x7fffffffu;
 }
 
+/* The key of the smallest finite value; only -inf has a greater one. */
+#define LEAST 0xff7fffffu
+
 /* The k-th smallest key of the blocks' largest (the largest of all when there are not so many). */
-static __device__ unsigned edge_of(const float *best, int n_blocks, int k)
+static __device__ unsigned edge_of(const unsigned *keys, int n_blocks, int k)
 {
     unsigned key = 0;
 
@@ -180,7 +185,7 @@ static __device__ unsigned edge_of(const float *best, int n_blocks, int k)
         for (int i0 = 0; i0 < n_blocks; i0 += PICK_THREADS) {
             int i = i0 + (int)threadIdx.x;
 
-            below += __syncthreads_count(i < n_blocks && key_of(best[i]) < (key | bit));
+            below += __syncthreads_count(i < n_blocks && keys[i] < (key | bit));
         }
         if (below < k)
             key |= bit;
@@ -189,7 +194,8 @@ static __device__ unsigned edge_of(const float *best, int n_blocks, int k)
 }
 
 /* Puts what reaches the edge into the list; how many there are. */
-static __device__ int gather(const top_args &a, const float *best, unsigned edge, unsigned long long *list, int *count)
+static __device__ int gather(const top_args &a, const unsigned *keys, unsigned edge, unsigned long long *list,
+                             int *count)
 {
     if (threadIdx.x == 0)
         *count = 0;
@@ -197,7 +203,7 @@ static __device__ int gather(const top_args &a, const float *best, unsigned edge
     for (int b = threadIdx.x / 32; b < a.n_blocks; b += PICK_THREADS / 32) {
         float v[8];
 
-        if (key_of(best[b]) > edge || !(best[b] >= -FLT_MAX))
+        if (keys[b] > edge || keys[b] > LEAST)
             continue;
         load_block(a, blockIdx.x, b, v);
 #pragma unroll
@@ -239,7 +245,7 @@ static __device__ void sort(unsigned long long *list, int m)
 }
 
 /* Where the list does not hold all that reaches the edge (many equal logits): one after the other. */
-static __device__ int next_best(const top_args &a, const float *best, unsigned edge, unsigned long long *list)
+static __device__ int next_best(const top_args &a, const unsigned *keys, unsigned edge, unsigned long long *list)
 {
     __shared__ unsigned long long low[PICK_THREADS / 32];
     int n = 0;
@@ -250,7 +256,7 @@ static __device__ int next_best(const top_args &a, const float *best, unsigned e
         for (int b = threadIdx.x / 32; b < a.n_blocks; b += PICK_THREADS / 32) {
             float v[8];
 
-            if (key_of(best[b]) > edge || !(best[b] >= -FLT_MAX))
+            if (keys[b] > edge || keys[b] > LEAST)
                 continue;
             load_block(a, blockIdx.x, b, v);
 #pragma unroll
@@ -288,22 +294,29 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
     __shared__ unsigned long long list[LIST];
     __shared__ float tmp[32];
     __shared__ int count;
+    extern __shared__ double space[];
     int64_t row = blockIdx.x;
     const float *best = a.best + row * a.n_blocks;
-    double *sums = a.sums + row * 3 * a.n_blocks;
+    double *given = a.sums + row * 3 * a.n_blocks, *sums = a.near ? space : given;
+    unsigned *keys = (unsigned *)(a.near ? space + 3 * a.n_blocks : (void *)best);
     op_top_row *to = (op_top_row *)(a.out + row * a.out_bytes);
     op_top_entry *entry = (op_top_entry *)(to + 1);
     float *asked = (float *)(entry + a.k), max = row_max(a, best, tmp);
     bool any = max >= -FLT_MAX;
-    double total = fold(sums, a.n_blocks), heated = fold(sums + a.n_blocks, a.n_blocks);
-    double weighted = fold(sums + 2 * a.n_blocks, a.n_blocks);
-    unsigned edge = edge_of(best, a.n_blocks, a.k);
-    int n = any ? gather(a, best, edge, list, &count) : 0;
+
+    for (int i = threadIdx.x; a.near && i < 3 * a.n_blocks; i += PICK_THREADS)
+        sums[i] = given[i];
+    for (int i = threadIdx.x; i < a.n_blocks; i += PICK_THREADS)
+        keys[i] = key_of(best[i]);
+    __syncthreads();
+    fold(sums, a.n_blocks);
+    unsigned edge = edge_of(keys, a.n_blocks, a.k);
+    int n = any ? gather(a, keys, edge, list, &count) : 0;
 
     if (n <= LIST)
         sort(list, n);
     else
-        n = next_best(a, best, edge, list);
+        n = next_best(a, keys, edge, list);
     n = n < a.k ? n : a.k;
     for (int i = threadIdx.x; i < a.k; i += PICK_THREADS) {
         int id = i < n ? (int)(unsigned)list[i] : 0;
@@ -317,9 +330,9 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
         asked[i] = id >= 0 ? clean(a.x[row * a.xs + id]) : -CUDART_INF_F;
     }
     if (threadIdx.x == 0) {
-        to->total = any ? total : 0;
-        to->heated = any ? heated : 0;
-        to->weighted = any ? weighted : 0;
+        to->total = any ? sums[0] : 0;
+        to->heated = any ? sums[a.n_blocks] : 0;
+        to->weighted = any ? sums[2 * a.n_blocks] : 0;
         to->max = max;
         to->n = n;
     }
@@ -353,5 +366,7 @@ void cuda_top(struct cuda *c, const struct node *v)
     unsigned pieces = (unsigned)ceil_div(a.n_blocks, 8);
     LAUNCH(c, top_scan, dim3(pieces, rows), 256, 0, a);
     LAUNCH(c, top_weigh, dim3(pieces, rows), 256, 0, a);
-    LAUNCH(c, top_pick, rows, PICK_THREADS, 0, a);
+    size_t near = (size_t)a.n_blocks * (3 * sizeof(double) + sizeof(unsigned));
+    a.near = near <= 31 << 10;
+    LAUNCH(c, top_pick, rows, PICK_THREADS, a.near ? near : 0, a);
 }
