@@ -73,28 +73,73 @@ static bool in_place(int op)
            op == DEV_OP_moe_pairs || op == DEV_OP_hand_in;
 }
 
+/* Bytes of an array that nothing has overwritten yet: a few pieces. */
+struct span {
+    const char *from, *to;
+};
+struct left {
+    struct span part[8];
+    int         n;
+};
+
+static bool touches(const struct left *l, struct span s)
+{
+    for (int i = 0; i < l->n; i++)
+        if (s.from < l->part[i].to && l->part[i].from < s.to)
+            return true;
+    return false;
+}
+
+static void overwrite(struct left *l, struct span s)
+{
+    for (int i = l->n - 1; i >= 0; i--) {
+        struct span *p = &l->part[i];
+
+        if (s.to <= p->from || p->to <= s.from)
+            continue;
+        if (s.from <= p->from && p->to <= s.to) {
+            *p = l->part[--l->n];
+        } else if (s.from <= p->from) {
+            p->from = s.to;
+        } else if (p->to <= s.to) {
+            p->to = s.from;
+        } else if (l->n < (int)(sizeof l->part / sizeof *l->part)) { /* else: as if it were not overwritten */
+            l->part[l->n++] = (struct span){ s.to, p->to };
+            p->to = s.from;
+        }
+    }
+}
+
+static struct span span_of(struct tensor t, int64_t rows)
+{
+    const char *p = (const char *)t.data;
+
+    return (struct span){ p, p + ((rows - 1) * t.stride + t.ne[0]) * (int64_t)sizeof(float) };
+}
+
 /* Some node from v on reads what is in x now. Only rows of floats are asked about. */
 static bool read_later(const struct node *v, int n, struct tensor x)
 {
-    const char *from = (const char *)x.data, *to = from + x.ne[0] * (int64_t)sizeof(float);
+    struct left left = { { span_of(x, 1) }, 1 };
 
-    for (; n > 0; n--, v++) {
+    for (; n > 0 && left.n > 0; n--, v++) {
         if (v->op == NODE_COPY) {
-            if ((const char *)v->p[0] < to && from < (const char *)v->p[0] + v->n)
+            const char *from = (const char *)v->p[0];
+
+            if (touches(&left, (struct span){ from, from + v->n }))
                 return true;
             continue;
         }
         for (int i = in_place(v->op) ? 0 : 1; i < 5; i++) {
             bool weights = i == 1 && (v->op == DEV_OP_matmul || v->op == DEV_OP_embed);
 
-            if (v->t[i].data != NULL && !weights && overlap(v->t[i], x))
+            if (v->t[i].data != NULL && !weights && touches(&left, span_of(v->t[i], v->t[i].ne[1])))
                 return true;
         }
-        if (v->op == DEV_OP_moe && overlap(v->moe.weight, x))
+        if (v->op == DEV_OP_moe && touches(&left, span_of(v->moe.weight, v->moe.weight.ne[1])))
             return true;
-        if (!in_place(v->op) && v->t[0].data != NULL && (const char *)v->t[0].data <= from &&
-            (const char *)v->t[0].data + v->t[0].ne[0] * (int64_t)sizeof(float) >= to)
-            return false;
+        if (v->t[0].data != NULL)
+            overwrite(&left, span_of(v->t[0], 1));
     }
     return false;
 }
