@@ -19,7 +19,7 @@
 #include "text/text.h"
 
 #define CTX_ROOM      8192 /* tokens for an answer without -n */
-#define CHUNK_DEFAULT 512  /* rows in one step */
+#define CHUNK_LEAST 512    /* rows in one step unless the prompt is shorter */
 
 static struct {
     const char *model, *prompt, *system, *messages, *tools, *tokens, *session, *logits, *kv;
@@ -94,7 +94,7 @@ static const struct opt opts[] = {
     INT64('c', "ctx", "tokens", "longest prompt and answer together", &o.ctx_tokens, 1),
     INT32("threads", "n", "default: one for each processor", &o.n_threads, 1, 512),
     STRING(0, "kv", "k,v", "KV cache (default f32; on a GPU q8_0,q4_0)", &o.kv),
-    INT32("chunk", "n", "prompt tokens in one step (default 512)", &o.chunk, 1, 65536),
+    INT32("chunk", "n", "prompt tokens in one step (default 512, on a GPU 2048)", &o.chunk, 1, 65536),
     STRING(0, "device", "name", "what computes: cpu (default), cuda, auto", &o.fit.device),
     STRING(0, "vram", "size", "of a GPU's memory (default: what is free)", &o.fit.vram),
     PATH(0, "expert-profile", "file", "uses of experts: read, and added to", &o.fit.profile),
@@ -416,8 +416,8 @@ static struct model_opts model_options(void)
 static void run_options(const struct session *s, struct run_opts *ro, char kv[64])
 {
     *ro = (struct run_opts){ .n_seq = 1, .ctx_tokens = choose_ctx(s),
-                             .rows_max = o.chunk > 0 ? o.chunk : CHUNK_DEFAULT };
-    if (s->prompt.n > 0 && s->prompt.n < ro->rows_max)
+                             .rows_max = o.chunk };
+    if (s->prompt.n > 0 && s->prompt.n < (o.chunk > 0 ? o.chunk : CHUNK_LEAST))
         ro->rows_max = (int)s->prompt.n;
     if (o.kv != NULL)
         split_kv(kv, &ro->kv_k, &ro->kv_v);

@@ -438,7 +438,7 @@ enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
         return e->code;
     s.n_vocab = model_info(b->model)->n_vocab;
     n_seq = s.seqs.n > 0 ? (int)cli_bench_most(&s.seqs) : 1;
-    rows_max = b->o->chunk > 0 ? b->o->chunk : 512;
+    rows_max = b->o->chunk > 0 ? b->o->chunk : 512; /* the least that there will be */
     if (rows_max < cli_bench_most(&s.rows) || rows_max < n_seq)
         return err_set(e, ERR_ARG, "--chunk %d: fewer rows than --rows or --seqs ask for",
                        rows_max);
@@ -446,7 +446,7 @@ enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
         return e->code;
     most = s.rows.n > 0 ? (int)cli_bench_most(&s.rows) : 1;
     if (cli_bench_run(&s.run, b,
-                      (struct run_opts){.ctx_tokens = room(&s), .n_seq = n_seq, .rows_max = rows_max,
+                      (struct run_opts){.ctx_tokens = room(&s), .n_seq = n_seq, .rows_max = b->o->chunk,
                                         .logits_max = most > n_seq ? most : n_seq}, e))
         return e->code;
     code = measure_all(&s, e);

@@ -11,7 +11,7 @@
 #include "run/internal.h"
 #include "state/state.h"
 
-enum { ROWS_DEFAULT = 512, ROWS_MOST = 1 << 16, LOGITS_BYTES = 64 << 20 };
+enum { ROWS_HOST = 512, ROWS_DEVICE = 2048, ROWS_MOST = 1 << 16, LOGITS_BYTES = 64 << 20 };
 
 void run_kv_default(const struct model *m, const char **k, const char **v)
 {
@@ -20,6 +20,15 @@ void run_kv_default(const struct model *m, const char **k, const char **v)
 
     *k = host ? "f32" : quant_row_bytes(QUANT_q8_0, a->dim_k) >= 0 ? "q8_0" : "f16";
     *v = host ? "f32" : quant_row_bytes(QUANT_q4_0, a->dim_v) >= 0 ? "q4_0" : "f16";
+}
+
+/* A prompt in larger steps is faster on a GPU. Their memory is better used for experts where those do not fit, and rows
+ * that no sequence can have are of no use. */
+static int rows_default(const struct model *m, int64_t ctx)
+{
+    if (dev_is_host(model_dev(m)) || model_host(m) != NULL || ctx < ROWS_HOST)
+        return ROWS_HOST;
+    return ctx < ROWS_DEVICE ? (int)ctx : ROWS_DEVICE;
 }
 
 static enum err_code kv_type(int *type, const char *want, struct err *e)
@@ -82,7 +91,7 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
     r->m = m;
     r->ctx = so.ctx_tokens;
     r->n_seq = so.n_seq;
-    r->rows_max = o->rows_max > 0 ? o->rows_max : ROWS_DEFAULT;
+    r->rows_max = o->rows_max > 0 ? o->rows_max : rows_default(m, r->ctx);
     r->n_vocab = p->n_vocab;
     r->logits_max = logits_rows(o, r->n_seq, r->rows_max, r->n_vocab);
     r->type_k = so.type_k;
