@@ -120,11 +120,14 @@ static __global__ void __launch_bounds__(STRIP_WARPS * 32) strip(const __grid_co
                         for (int n = 0; n < NT; n++) {
                             typename T::sums q;
 
-                            T::sum_unit(q, r, x[n][u]);
-                            T::add_unit(S, n, q, r, sx[n][u],
-                                        !(T::HALF && T::MIN) ? 0.0f
-                                        : u % 2 == 0         ? second[n][u / 2].x
-                                                             : second[n][u / 2].y);
+#pragma unroll
+                            for (int m = 0; m < 2; m++) {
+                                T::sum_unit(q, r.w[0], m, x[n][u]);
+                                T::add_unit(S[m][n], q, r.d[m], sx[n][u],
+                                            !(T::HALF && T::MIN) ? 0.0f
+                                            : u % 2 == 0         ? second[n][u / 2].x
+                                                                 : second[n][u / 2].y);
+                            }
                         }
                     }
                     __syncwarp();

@@ -116,8 +116,8 @@ template <int TYPE, int WR, int WT, int MT, int NT> struct tile {
         S_BYTES = KP * 2 * BN * 8, H_BYTES = HALF && MIN ? KP * BN * 8 : 0,
         D_AT = W_BYTES, X_AT = D_AT + D_BYTES, S_AT = X_AT + X_BYTES, H_AT = S_AT + S_BYTES, STAGE = H_AT + H_BYTES,
         TOTALS = BM * BN * 4,
-        HEAD = BN * 8 + BN * 4 + book<TYPE>::BYTES, /* pointers to the columns, their numbers, code book */
-        OUT = BN * (BM + 4) * 4,                    /* activations before they are rounded */
+        HEAD = BN * 4 + book<TYPE>::BYTES, /* numbers of the columns, code book */
+        OUT = BN * (BM + 4) * 4,           /* activations before they are rounded */
         SMEM = HEAD + TOTALS + (2 * STAGE > OUT ? 2 * STAGE : OUT),
     };
 
@@ -153,27 +153,45 @@ template <int TYPE, int WR, int WT, int MT, int NT> struct tile {
         }
     }
 
-    /* Pairs p0 ... of KP of the columns, as far as they exist. */
-    static __device__ __forceinline__ void fetch_columns(uint8_t *stage, const uint8_t *const *col, int cols, int p0,
-                                                         int pairs)
+    /* What a thread copies of each pair of the columns (KP 1): from where, in 8 bytes from x, or NONE; to where. */
+    enum { QS = BN * 8 / THREADS, SS = BN * 2 / THREADS };
+    static constexpr uint32_t NONE = 0xffffffffu;
+    struct source {
+        uint32_t q[QS], s[SS];
+        int      q_to, s_to;
+    };
+    static __device__ __forceinline__ void find_source(source &f, const int *number, int cols, int div, int64_t x_bytes)
     {
-#pragma unroll
-        for (int i = 0; i < (KP * BN * 8 + THREADS - 1) / THREADS; i++) {
-            int at = (int)threadIdx.x + i * THREADS, ch = at % 8, t = at / 8 % BN, j = at / (8 * BN);
+        const int t0 = (int)threadIdx.x / 8, ch = threadIdx.x % 8, u0 = (int)threadIdx.x / 2;
 
-            if (j < KP && p0 + j < pairs && t < cols)
-                copy16(stage + X_AT + ((j * 2 + ch / 4) * BN + t) * X_UNIT + ch % 4 * 16,
-                       col[t] + (p0 + j) * X_PAIR + ch * 16);
+#pragma unroll
+        for (int i = 0; i < QS; i++) {
+            int t = t0 + i * (THREADS / 8);
+
+            f.q[i] = t < cols ? (uint32_t)(number[t] / div * (x_bytes / 8) + ch * 2) : NONE;
         }
 #pragma unroll
-        for (int i = 0; i < (KP * BN * 2 + THREADS - 1) / THREADS; i++) {
-            int at = (int)threadIdx.x + i * THREADS, t = at / 2 % BN, j = at / (2 * BN);
+        for (int i = 0; i < SS; i++) {
+            int t = u0 + i * (THREADS / 2);
 
-            if (j < KP && p0 + j < pairs && t < cols)
-                copy8(stage + S_AT + ((j * 2 + at % 2) * BN + t) * 8, col[t] + (p0 + j) * X_PAIR + X_SUMS + at % 2 * 8);
+            f.s[i] = t < cols ? (uint32_t)(number[t] / div * (x_bytes / 8) + X_SUMS / 8 + threadIdx.x % 2) : NONE;
         }
-        if (HALF && MIN && (int)threadIdx.x < KP * BN && p0 + (int)threadIdx.x / BN < pairs)
-            copy8(stage + H_AT + threadIdx.x * 8, x_seconds(col[threadIdx.x % BN], pairs) + p0 + threadIdx.x / BN);
+        f.q_to = X_AT + (ch / 4 * BN + (t0 ^ ch / 4)) * X_UNIT + ch % 4 * 16;
+        f.s_to = S_AT + ((int)threadIdx.x % 2 * BN + u0) * 8;
+    }
+
+    /* x: where the pair begins in the first row. */
+    static __device__ __forceinline__ void fetch_columns(uint8_t *stage, const uint8_t *x, const source &f)
+    {
+        static_assert(KP == 1 && QS * THREADS == BN * 8 && SS * THREADS == BN * 2 && THREADS % 16 == 0, "shares");
+#pragma unroll
+        for (int i = 0; i < QS; i++)
+            if (f.q[i] != NONE)
+                copy16(stage + f.q_to + i * (THREADS / 8) * X_UNIT, x + (uint64_t)f.q[i] * 8);
+#pragma unroll
+        for (int i = 0; i < SS; i++)
+            if (f.s[i] != NONE)
+                copy8(stage + f.s_to + i * (THREADS / 2) * 8, x + (uint64_t)f.s[i] * 8);
         copy_end();
     }
 
@@ -182,82 +200,142 @@ template <int TYPE, int WR, int WT, int MT, int NT> struct tile {
         uint4 w[MT];
         float d[2 * MT][2 * DU];
     };
+    static __device__ __forceinline__ uint4 load_words(const uint8_t *stage, int r16, int u, int j)
+    {
+        const int lane = threadIdx.x & 31;
+
+        return *(const uint4 *)(stage + (u * (BM / 16) + r16) * 512 + lane_slot(lane / 4, lane % 4, j));
+    }
+    static __device__ __forceinline__ void load_scales(float d[2 * DU], const uint8_t *stage, int r8, int u)
+    {
+        load_floats<2 * DU>(d, (const float *)(stage + D_AT) + (u * BM + r8 * 8 + 2 * (threadIdx.x & 3)) * DU);
+    }
     static __device__ __forceinline__ void load_rows(rows &r, const uint8_t *stage, int r16, int u, int j)
     {
-        const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
-
 #pragma unroll
         for (int m = 0; m < MT; m++)
-            r.w[m] = *(const uint4 *)(stage + (u * (BM / 16) + r16 + m) * 512 + lane_slot(g, c, j));
+            r.w[m] = load_words(stage, r16 + m, u, j);
 #pragma unroll
         for (int m = 0; m < 2 * MT; m++)
-            load_floats<2 * DU>(r.d[m], (const float *)(stage + D_AT) + (u * BM + r16 * 16 + m * 8 + 2 * c) * DU);
+            load_scales(r.d[m], stage, 2 * r16 + m, u);
     }
 
-    /* Exact sums of a unit with 8 columns; x: the lane's 16 bytes of its column. */
+    /* Exact sums of a unit, of 8 rows with 8 columns; x: the lane's 16 bytes of its column; m: which 8 rows. */
     struct sums {
-        int q[2 * MT][1 + HALF][4];
+        int q[1 + HALF][4];
     };
-    static __device__ __forceinline__ void sum_unit(sums &s, const rows &r, const uint4 &x)
+    static __device__ __forceinline__ void sum_unit(sums &s, const uint4 &w, int m, const uint4 &x)
     {
-#pragma unroll
-        for (int m = 0; m < 2 * MT; m++) {
-            const uint4 &w = r.w[m / 2];
-            uint32_t w0 = m % 2 == 0 ? w.x : w.z, w1 = m % 2 == 0 ? w.y : w.w;
+        uint32_t w0 = m % 2 == 0 ? w.x : w.z, w1 = m % 2 == 0 ? w.y : w.w;
 
-            if (HALF) {
-                mma_half(s.q[m][0], x.x, x.y, w0);
-                mma_half(s.q[m][HALF], x.z, x.w, w1);
-            } else {
-                mma_unit(s.q[m][0], x, w0, w1);
-            }
+        if (HALF) {
+            mma_half(s.q[0], x.x, x.y, w0);
+            mma_half(s.q[HALF], x.z, x.w, w1);
+        } else {
+            mma_unit(s.q[0], x, w0, w1);
         }
     }
 
     /* S += dx V; sx: the column's sum of q and dx, second: the sum of its second half. */
-    static __device__ __forceinline__ void add_unit(float S[2 * MT][NT][2], int n, const sums &s, const rows &r, float2 sx,
+    static __device__ __forceinline__ void add_unit(float S[2], const sums &s, const float d[2 * DU], float2 sx,
                                                     float second)
     {
         float first = HALF && MIN ? __fsub_rn(sx.x, second) : sx.x;
 
 #pragma unroll
-        for (int m = 0; m < 2 * MT; m++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                const float *dm = r.d[m] + e * DU;
-                float v = __fmul_rn(dm[0], whole(s.q[m][0][e], s.q[m][0][e + 2]));
+        for (int e = 0; e < 2; e++) {
+            const float *dm = d + e * DU;
+            float v = __fmul_rn(dm[0], whole(s.q[0][e], s.q[0][e + 2]));
 
-                if (MIN)
-                    v = __fmaf_rn(-dm[1], first, v);
-                if (HALF)
-                    v = __fmaf_rn(dm[HALF * (1 + MIN)], whole(s.q[m][HALF][e], s.q[m][HALF][e + 2]), v);
-                if (HALF && MIN)
-                    v = __fmaf_rn(-dm[DU - 1], second, v);
-                S[m][n][e] = __fmaf_rn(sx.y, v, S[m][n][e]);
-            }
+            if (MIN)
+                v = __fmaf_rn(-dm[1], first, v);
+            if (HALF)
+                v = __fmaf_rn(dm[HALF * (1 + MIN)], whole(s.q[HALF][e], s.q[HALF][e + 2]), v);
+            if (HALF && MIN)
+                v = __fmaf_rn(-dm[DU - 1], second, v);
+            S[e] = __fmaf_rn(sx.y, v, S[e]);
+        }
     }
 
-    /* Unit i of pair j, for the first some of the warp's groups of 8 columns; ALL: every one. The sums of a group are
-     * under way while the floats of the one before are computed. */
-    template <bool ALL>
-    static __device__ __forceinline__ void multiply(float S[2 * MT][NT][2], const uint8_t *stage, int j, int i, int some)
+    /* The lane's part of a unit of 8 columns from t0 on. */
+    struct column {
+        uint4  q;
+        float2 s;
+    };
+    static __device__ __forceinline__ void load_column(column &x, const uint8_t *stage, int t0, int u)
     {
-        const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, t0 = warp % WT * NT * 8 + lane / 4, u = j * 2 + i;
-        const uint8_t *x = stage + X_AT + (u * BN + t0) * X_UNIT + lane % 4 * 16;
-        const float2 *sx = (const float2 *)(stage + S_AT) + u * BN + t0;
-        sums s[2];
-        rows r;
+        const int lane = threadIdx.x & 31;
 
-        load_rows(r, stage, warp / WT * MT, u, j);
-        sum_unit(s[0], r, *(const uint4 *)x);
+        x.q = *(const uint4 *)(stage + X_AT + (u * BN + ((t0 + lane / 4) ^ (u & 1))) * X_UNIT + lane % 4 * 16);
+        x.s = ((const float2 *)(stage + S_AT))[u * BN + t0 + lane / 4];
+    }
+
+    /* Pair j. AHEAD sums are under way while the floats of one are computed, and what is used next is fetched. */
+    enum { AHEAD = 3, M8 = 2 * MT };
+    static __device__ __forceinline__ void multiply(float S[2 * MT][NT][2], const uint8_t *stage, int j)
+    {
+        static_assert(!(HALF && MIN) && M8 >= AHEAD, "order of fetching");
+        const int warp = threadIdx.x / 32, t0 = warp % WT * NT * 8, r16 = warp / WT * MT;
+        uint4 w[2][MT];
+        float d[M8][2 * DU];
+        column x[2];
+        sums s[AHEAD + 1];
+
+        load_column(x[0], stage, t0, 2 * j);
 #pragma unroll
-        for (int n = 0; n < NT; n++) {
-            if (!ALL && n >= some)
-                break;
-            if (n + 1 < NT)
-                sum_unit(s[(n + 1) % 2], r, *(const uint4 *)(x + (n + 1) * 8 * X_UNIT));
-            add_unit(S, n, s[n % 2], r, sx[n * 8],
-                     HALF && MIN ? ((const float *)(stage + H_AT))[(j * BN + t0 + n * 8) * 2 + i] : 0.0f);
+        for (int m = 0; m < MT; m++)
+            w[0][m] = load_words(stage, r16 + m, 2 * j, j);
+#pragma unroll
+        for (int m = 0; m < M8; m++)
+            load_scales(d[m], stage, 2 * r16 + m, 2 * j);
+#pragma unroll
+        for (int m = 0; m < AHEAD; m++)
+            sum_unit(s[m], w[0][m / 2], m, x[0].q);
+#pragma unroll
+        for (int at = 0; at < 2 * NT * M8; at++) {
+            const int k = at / M8, m = at % M8, next = at + AHEAD, nk = next / M8;
+
+            if (m == 0 && k + 1 < 2 * NT)
+                load_column(x[(k + 1) % 2], stage, t0 + (k + 1) % NT * 8, 2 * j + (k + 1) / NT);
+            if (m == 0 && k == NT - 1)
+#pragma unroll
+                for (int q = 0; q < MT; q++)
+                    w[1][q] = load_words(stage, r16 + q, 2 * j + 1, j);
+            if (nk < 2 * NT)
+                sum_unit(s[next % (AHEAD + 1)], w[nk / NT][next % M8 / 2], next % M8, x[nk % 2].q);
+            add_unit(S[m][k % NT], s[at % (AHEAD + 1)], d[m], x[k % 2].s, 0.0f);
+            if (k == NT - 1)
+                load_scales(d[m], stage, 2 * r16 + m, 2 * j + 1);
+        }
+    }
+
+    /* Likewise the first some groups of 8 columns. */
+    static __device__ __forceinline__ void multiply_some(float S[2 * MT][NT][2], const uint8_t *stage, int j, int some)
+    {
+        const int warp = threadIdx.x / 32, t0 = warp % WT * NT * 8, r16 = warp / WT * MT;
+
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            column x[2];
+            rows r;
+
+            load_column(x[0], stage, t0, 2 * j + i);
+            load_rows(r, stage, r16, 2 * j + i, j);
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+                sums s[M8];
+
+                if (n >= some)
+                    break;
+#pragma unroll
+                for (int m = 0; m < M8; m++)
+                    sum_unit(s[m], r.w[m / 2], m, x[n % 2].q);
+                if (n + 1 < NT)
+                    load_column(x[(n + 1) % 2], stage, t0 + n * 8 + 8, 2 * j + i);
+#pragma unroll
+                for (int m = 0; m < M8; m++)
+                    add_unit(S[m][n], s[m], r.d[m], x[n % 2].s, 0.0f);
+            }
         }
     }
 
@@ -399,8 +477,7 @@ static __global__ void __launch_bounds__(WR * WT * 32, PER_SM) tile_rows(const _
 {
     typedef tile<TYPE, WR, WT, MT, NT> T;
     extern __shared__ __align__(128) uint8_t smem[];
-    const uint8_t **col = (const uint8_t **)smem;
-    int *number = (int *)(smem + T::BN * 8);
+    int *number = (int *)smem;
     float4 *total = (float4 *)(smem + T::HEAD) + threadIdx.x; /* a thread's own, THREADS apart */
     uint8_t *stages = smem + T::HEAD + T::TOTALS;
     const int tid = threadIdx.x, units = a.k / 32, pairs = x_pairs(a.k);
@@ -415,13 +492,12 @@ static __global__ void __launch_bounds__(WR * WT * 32, PER_SM) tile_rows(const _
     const mv_job *job = &a.job[j];
     const bool paired = a.out != TILE_FLOATS && a.n > 1;
     const int r0 = ((int)blockIdx.x - job->block) * (paired ? T::BM / 2 : T::BM);
-    const struct tables *tab = near_book((uint32_t *)(smem + T::BN * 12), a.tab, book<TYPE>::AT, book<TYPE>::BYTES);
+    const struct tables *tab = near_book((uint32_t *)(smem + T::BN * 4), a.tab, book<TYPE>::AT, book<TYPE>::BYTES);
 
     for (int i = tid; i < T::BN; i += T::THREADS) {
-        int t = in.first + (i < in.cols ? i : 0), p = a.list != NULL ? a.list[t] : t;
+        int t = in.first + (i < in.cols ? i : 0);
 
-        number[i] = p;
-        col[i] = a.x + p / a.div * a.x_bytes;
+        number[i] = a.list != NULL ? a.list[t] : t;
     }
     __syncthreads();
 
@@ -430,7 +506,9 @@ static __global__ void __launch_bounds__(WR * WT * 32, PER_SM) tile_rows(const _
     const int wr = T::KP == 2 ? (wr_ & ~12) | (wr_ & 4) << 1 | (wr_ & 8) >> 1 : wr_;
     const uint8_t *row = weight_row(a, job, paired, in.expert, r0, wr);
     const int warp = tid / 32, some = (in.cols + 7) / 8 - warp % WT * NT;
+    const uint8_t *x = a.x;
     typename wq<TYPE>::raw raw;
+    typename T::source from;
     float S[2 * MT][NT][2];
 
 #pragma unroll
@@ -443,12 +521,13 @@ static __global__ void __launch_bounds__(WR * WT * 32, PER_SM) tile_rows(const _
         total[i * T::THREADS] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if (wj < pairs)
         wq<TYPE>::load(raw, row, wj);
-    T::fetch_columns(stages, col, in.cols, 0, pairs);
+    T::find_source(from, number, in.cols, a.div, a.x_bytes);
+    T::fetch_columns(stages, x, from);
     for (int p0 = 0, s = 0; p0 < pairs; p0 += T::KP, s ^= 1) {
         uint8_t *stage = stages + s * T::STAGE;
 
         if (p0 + wj < pairs) {
-            int n = units - 2 * (p0 + wj);
+            int n = wq<TYPE>::ELEMS == 256 ? 2 : units - 2 * (p0 + wj);
             unit u[2];
 
             wq<TYPE>::unpack(raw, p0 + wj, u, n, tab);
@@ -459,18 +538,16 @@ static __global__ void __launch_bounds__(WR * WT * 32, PER_SM) tile_rows(const _
         if (p0 + T::KP < pairs) {
             if (p0 + T::KP + wj < pairs)
                 wq<TYPE>::load(raw, row, p0 + T::KP + wj);
-            T::fetch_columns(stages + (s ^ 1) * T::STAGE, col, in.cols, p0 + T::KP, pairs);
+            x += X_PAIR;
+            T::fetch_columns(stages + (s ^ 1) * T::STAGE, x, from);
         }
 #pragma unroll
         for (int q = 0; q < T::KP; q++)
             if (p0 + q < pairs) {
-                if (some >= NT) {
-                    T::template multiply<true>(S, stage, q, 0, some);
-                    T::template multiply<true>(S, stage, q, 1, some);
-                } else {
-                    T::template multiply<false>(S, stage, q, 0, some);
-                    T::template multiply<false>(S, stage, q, 1, some);
-                }
+                if (some >= NT)
+                    T::multiply(S, stage, q);
+                else
+                    T::multiply_some(S, stage, q, some);
             }
         if (((p0 + T::KP) & 7) == 0 || p0 + T::KP >= pairs)
             T::add_up(S, total);
@@ -484,9 +561,11 @@ static __global__ void __launch_bounds__(WR * WT * 32, PER_SM) tile_rows(const _
 template <int TYPE>
 static void launch_tile(struct cuda *c, const tile_args *a, dim3 grid)
 {
+    /* these spill registers with 3 blocks of a multiprocessor, or gain nothing from the third */
+    enum { TWO = wq<TYPE>::HALF || TYPE == QUANT_q5_k || TYPE == QUANT_iq3_s };
     enum { WR = 4, WT = 1, MT = TILE_ROWS / 16 / WR, NT = TILE_COLUMNS / 8 / WT };
     typedef tile<TYPE, WR, WT, MT, NT> T;
-    auto kernel = tile_rows<TYPE, WR, WT, MT, NT, wq<TYPE>::HALF ? 2 : 3>;
+    auto kernel = tile_rows<TYPE, WR, WT, MT, NT, TWO ? 2 : 3>;
 
     cuda_fail(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::SMEM), "tile");
     LAUNCH(c, kernel, grid, T::THREADS, T::SMEM, *a);
