@@ -112,7 +112,8 @@ __global__ void __launch_bounds__(256) attend_pages(const __grid_constant__ page
         const int j = (values ? i - chunks : i) * t.keys, n = min(most - j, t.keys);
         const uint8_t *page = kv.pages + (size_t)a.pg.page[(int64_t)seq * a.pg.stride + b] * kv.page_bytes;
 
-        bulk_copy(slots + i % t.slots * t.slot_bytes, page + (values ? a.v_at : 0) + ((int64_t)h * OP_KV_PAGE + j) * bytes,
+        bulk_copy(slots + i % t.slots * t.slot_bytes,
+                  page + (values ? a.v_at : 0) + ((int64_t)h * OP_KV_PAGE + j) * bytes,
                   (unsigned)(n * bytes + 15) / 16 * 16, &full[i % t.slots]);
     };
     auto used = [&](int i) { /* chunk i: its room is for another */
@@ -137,7 +138,8 @@ __global__ void __launch_bounds__(256) attend_pages(const __grid_constant__ page
     for (int i = warp; i < Q; i += 8) {
         int r = i / a.heads, e = i % a.heads;
         const float *from = r < here && e < heads ? a.q + (s.row + first + r) * a.qs + (head + e) * kv.dim_k : NULL;
-        float f = put_query(q + i / QUERY_TILE * a.n_kb * 1024, from, i % QUERY_TILE, kv.dim_k, a.n_kb, kv.type_k, a.scale);
+        float f =
+            put_query(q + i / QUERY_TILE * a.n_kb * 1024, from, i % QUERY_TILE, kv.dim_k, a.n_kb, kv.type_k, a.scale);
 
         if (lane == 0)
             factor[i] = f;
@@ -262,7 +264,8 @@ __global__ void __launch_bounds__(256) attend_pages(const __grid_constant__ page
 __global__ void __launch_bounds__(256) merge_pages(const __grid_constant__ attn_args a)
 {
     extern __shared__ __align__(16) float4 pages[];
-    const int row = blockIdx.x, n = a.r.pos[row] / OP_KV_PAGE + 1, heads = a.kv.n_head * a.group, lane = threadIdx.x & 31;
+    const int row = blockIdx.x, n = a.r.pos[row] / OP_KV_PAGE + 1, heads = a.kv.n_head * a.group,
+              lane = threadIdx.x & 31;
     const float *part = a.part + ((int64_t)row * heads + blockIdx.y) * a.pages * a.part_floats;
     float before = -CUDART_INF_F, l = 0.0f;
 
@@ -335,8 +338,8 @@ static void launch_pages(struct cuda *c, const page_args &t)
     const attn_args &a = t.a;
     int rows = T * QUERY_TILE / a.heads;
     size_t smem = (size_t)(page_smem(T, a.n_kb) + t.slots * t.slot_bytes);
-    dim3 grid((unsigned)ceil_div(a.r.max_n < a.r.n ? a.r.max_n : a.r.n, rows), (unsigned)(a.kv.n_head * a.parts * a.slabs),
-              (unsigned)(a.r.n_seq * a.pages));
+    dim3 grid((unsigned)ceil_div(a.r.max_n < a.r.n ? a.r.max_n : a.r.n, rows),
+              (unsigned)(a.kv.n_head * a.parts * a.slabs), (unsigned)(a.r.n_seq * a.pages));
 
     cuda_fail(c, cudaFuncSetAttribute(attend_pages<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
               "attend_pages");
@@ -412,28 +415,48 @@ static __device__ __forceinline__ int64_t kv_row_bytes(int type, int dim)
     return type == QUANT_f32 ? 4 * dim : type == QUANT_f16 ? 2 * dim : dim / 32 * (type == QUANT_q8_0 ? 34 : 18);
 }
 
-/* Encodes as libcore/quant does: one thread a block of 32 (or 32 plain elements). */
-static __device__ void store32(uint8_t *row, int type, const float *x, int i0, int n)
+/* Encodes block b of x, 32 elements, as libcore/quant does: four lanes a block, c of them this one. there: the
+ * block exists. */
+static __device__ __forceinline__ void store32(uint8_t *row, int type, const float *x, int b, int c, int n, bool there)
 {
-    if (type == QUANT_f32 || type == QUANT_f16) {
-        for (int i = i0; i < n && i < i0 + 32; i++)
-            if (type == QUANT_f32)
-                ((float *)row)[i] = x[i];
-            else
-                ((__half *)row)[i] = __float2half_rn(x[i]);
-        return;
-    }
-    uint8_t *b = row + i0 / 32 * (type == QUANT_q8_0 ? 34 : 18);
-    float codes = type == QUANT_q8_0 ? 127.0f : 8.0f, inv;
-    uint32_t most = 0;
+    const unsigned quad = 15u << (threadIdx.x & 28);
+    const bool low_high = type == QUANT_q4_0; /* a byte has elements i and i + 16 */
+    float v[8], top = 0.0f;
     bool minus = false;
 
-    x += i0;
-    for (int i = 0; i < 32; i++)
-        most = max(most, __float_as_uint(x[i]) & 0x7fffffffu);
-    for (int i = 0; i < 32; i++)
-        minus = minus || __float_as_uint(x[i]) == (most | 0x80000000u);
-    float top = __uint_as_float(most);
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        int i = b * 32 + (low_high ? j / 4 * 16 + 4 * c + j % 4 : 8 * c + j);
+
+        v[j] = there && i < n ? x[i] : 0.0f;
+    }
+    if (type == QUANT_f32 || type == QUANT_f16) {
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            int i = b * 32 + 8 * c + j;
+
+            if (there && i < n && type == QUANT_f32)
+                ((float *)row)[i] = v[j];
+            else if (there && i < n)
+                ((__half *)row)[i] = __float2half_rn(v[j]);
+        }
+        return;
+    }
+    float codes = type == QUANT_q8_0 ? 127.0f : 8.0f, inv;
+    uint32_t most = 0, code[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        most = max(most, __float_as_uint(v[j]) & 0x7fffffffu);
+    most = max(most, __shfl_xor_sync(quad, most, 1));
+    most = max(most, __shfl_xor_sync(quad, most, 2));
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        minus = minus || __float_as_uint(v[j]) == (most | 0x80000000u);
+    minus = __shfl_xor_sync(quad, minus, 1) || minus;
+    minus = __shfl_xor_sync(quad, minus, 2) || minus;
+    if (!there)
+        return;
+    top = __uint_as_float(most);
     unsigned d = __half_as_ushort(__float2half_rn(__fdiv_rn(top, codes)));
 
     if (d > 0x7bff)
@@ -449,16 +472,23 @@ static __device__ void store32(uint8_t *row, int type, const float *x, int i0, i
         d = 0x7e00;
         inv = 0.0f;
     }
-    *(uint16_t *)b = (uint16_t)d;
-    auto code = [=](float v, float low, float high) {
-        return most >= 0x7f800000u ? 0 : __float2int_rn(fminf(fmaxf(__fmul_rn(v, inv), low), high));
-    };
-    if (type == QUANT_q8_0) {
-        for (int i = 0; i < 32; i++)
-            b[2 + i] = (uint8_t)code(x[i], -127.0f, 127.0f);
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        float f = fminf(fmaxf(__fmul_rn(v[j], inv), low_high ? -8.0f : -127.0f), low_high ? 7.0f : 127.0f);
+
+        code[j] = (unsigned)((most >= 0x7f800000u ? 0 : __float2int_rn(f)) + (low_high ? 8 : 0)) & 255u;
+    }
+    uint16_t *to = (uint16_t *)(row + b * (low_high ? 18 : 34));
+    if (c == 0)
+        *to = (uint16_t)d;
+    if (low_high) {
+#pragma unroll
+        for (int j = 0; j < 4; j += 2)
+            to[1 + 2 * c + j / 2] = (uint16_t)(code[j] | code[j + 4] << 4 | (code[j + 1] | code[j + 5] << 4) << 8);
     } else {
-        for (int i = 0; i < 16; i++)
-            b[2 + i] = (uint8_t)((code(x[i], -8.0f, 7.0f) + 8) | (code(x[i + 16], -8.0f, 7.0f) + 8) << 4);
+#pragma unroll
+        for (int j = 0; j < 8; j += 2)
+            to[1 + 4 * c + j / 2] = (uint16_t)(code[j] | code[j + 1] << 8);
     }
 }
 
@@ -472,26 +502,20 @@ struct store_args {
     int64_t      total;
 };
 
+/* Four lanes a block of 32 elements. */
 __global__ void __launch_bounds__(128) store(const __grid_constant__ store_args a)
 {
-    int64_t at = (int64_t)blockIdx.x * 128 + threadIdx.x;
-    int each = a.kv.n_head * (a.k32 + a.v32);
-
-    if (at >= a.total)
-        return;
-    int row = (int)(at / each), i = (int)(at % each), pos = a.r.pos[row];
-    bool value = i >= a.kv.n_head * a.k32;
-    int j = value ? i - a.kv.n_head * a.k32 : i, per = value ? a.v32 : a.k32, h = j / per;
+    const int64_t all = ((int64_t)blockIdx.x * 128 + threadIdx.x) / 4, at = all < a.total ? all : a.total - 1;
+    const int c = threadIdx.x % 4, each = a.kv.n_head * (a.k32 + a.v32);
+    const int row = (int)(at / each), i = (int)(at % each), pos = a.r.pos[row];
+    const bool value = i >= a.kv.n_head * a.k32;
+    const int j = value ? i - a.kv.n_head * a.k32 : i, per = value ? a.v32 : a.k32, h = j / per;
+    const int64_t slot = (int64_t)h * OP_KV_PAGE + pos % OP_KV_PAGE, dim = value ? a.kv.dim_v : a.kv.dim_k;
     uint8_t *page = a.kv.pages + (size_t)a.pg.page[(int64_t)a.r.of[row] * a.pg.stride + pos / OP_KV_PAGE] *
                                      a.kv.page_bytes;
-    int64_t slot = (int64_t)h * OP_KV_PAGE + pos % OP_KV_PAGE;
 
-    if (value)
-        store32(page + a.v_at + slot * a.v_bytes, a.kv.type_v, a.v + row * a.vs + (int64_t)h * a.kv.dim_v, j % per * 32,
-                a.kv.dim_v);
-    else
-        store32(page + slot * a.k_bytes, a.kv.type_k, a.k + row * a.ks + (int64_t)h * a.kv.dim_k, j % per * 32,
-                a.kv.dim_k);
+    store32(page + (value ? a.v_at + slot * a.v_bytes : slot * a.k_bytes), value ? a.kv.type_v : a.kv.type_k,
+            (value ? a.v + row * a.vs : a.k + row * a.ks) + h * dim, j % per, c, (int)dim, all < a.total);
 }
 
 void cuda_kv_store(struct cuda *c, const struct node *v)
@@ -503,7 +527,7 @@ void cuda_kv_store(struct cuda *c, const struct node *v)
 
     a.v_at = kv.n_head * OP_KV_PAGE * a.k_bytes;
     a.total = (int64_t)v->r.n * kv.n_head * (a.k32 + a.v32);
-    LAUNCH(c, store, (unsigned)ceil_div(a.total, 128), 128, 0, a);
+    LAUNCH(c, store, (unsigned)ceil_div(4 * a.total, 128), 128, 0, a);
 }
 
 /* ---- heads of one step: picked apart, normalised, turned, rotated, stored; a warp a head ---- */
@@ -570,15 +594,8 @@ __global__ void __launch_bounds__(32) split_heads(const __grid_constant__ fused_
     uint8_t *page = kv.pages + (size_t)f.pg.page[(int64_t)f.r.of[row] * f.pg.stride + pos / OP_KV_PAGE] * kv.page_bytes;
     uint8_t *to = key ? page + at * k_bytes : page + kv.n_head * OP_KV_PAGE * k_bytes + at * v_bytes;
 
-    if (type == QUANT_f32)
-        for (int i = lane; i < dim; i += 32)
-            ((float *)to)[i] = x[i];
-    else if (type == QUANT_f16)
-        for (int i = lane; i < dim; i += 32)
-            ((__half *)to)[i] = __float2half_rn(x[i]);
-    else
-        for (int i = lane * 32; i < dim; i += 32 * 32)
-            store32(to, type, x, i, dim);
+    for (int b = 0; b * 32 < dim; b += 8)
+        store32(to, type, x, b + lane / 4, lane % 4, dim, (b + lane / 4) * 32 < dim);
 }
 
 void cuda_fused_heads(struct cuda *c, const struct fused_heads *f)

@@ -126,8 +126,8 @@ static __device__ __forceinline__ void plain8(float v[8], const uint8_t *row, in
         v[j] = i + j >= dim ? 0.0f : TYPE == QUANT_f32 ? ((const float *)row)[i + j] : half_at(row + 2 * (i + j));
 }
 
-/* Lane c's part of block b of a stored key: [multiplication * 2 + register]. low: of float keys. d: the block's float, of
- * plain keys; the quad that shares the key asks together. */
+/* Lane c's part of block b of a stored key: [multiplication * 2 + register]. low: of float keys. d: the block's float,
+ * of plain keys; the quad that shares the key asks together. */
 template <int TYPE>
 static __device__ __forceinline__ void key_part(uint32_t hi[4], uint32_t lo[4], float *d, const uint8_t *row, int b,
                                                 int c, int dim)
@@ -232,7 +232,9 @@ static __device__ __forceinline__ void plain4(float v[4], const uint8_t *row, in
     }
 #pragma unroll
     for (int j = 0; j < 4; j++)
-        v[j] = !seen || i + j >= dim ? 0.0f : TYPE == QUANT_f32 ? ((const float *)row)[i + j] : half_at(row + 2 * (i + j));
+        v[j] = !seen || i + j >= dim ? 0.0f
+               : TYPE == QUANT_f32   ? ((const float *)row)[i + j]
+                                     : half_at(row + 2 * (i + j));
 }
 
 /* Lane 4 g + c's part of block b of 16 values, rows of `bytes`, of which n are seen: [tile][register]; low planes where
@@ -344,7 +346,8 @@ static __device__ __forceinline__ float quad_sum(float v)
 }
 
 /* s, scores of keys j and j + 1 of n, becomes their weights; hi and lo: operands. */
-static __device__ __forceinline__ void weigh(float s[2], float factor, float m, int j, int n, uint32_t *hi, uint32_t *lo)
+static __device__ __forceinline__ void weigh(float s[2], float factor, float m, int j, int n, uint32_t *hi,
+                                             uint32_t *lo)
 {
 #pragma unroll
     for (int e = 0; e < 2; e++)

@@ -4,8 +4,8 @@
  * Keys and values are first spread into working memory as matrix units take them: once for all rows, so that what
  * follows neither knows their types nor unpacks anything. A block then takes 16 to 64 queries, the heads of one KV head
  * times some neighbouring rows, and all pages one after the other. Its operands come by bulk copies into a ring of
- * slots: of keys a block of 32 elements of 128 positions, of values one plane of 16 positions. Where working memory does
- * not hold all pages, several launches go on from each other's sums. The arithmetic is that of attn.cuh. */
+ * slots: of keys a block of 32 elements of 128 positions, of values one plane of 16 positions. Where working memory
+ * does not hold all pages, several launches go on from each other's sums. The arithmetic is that of attn.cuh. */
 #include "kernels/attn.cuh"
 
 enum { HALF_PAGE = 128, SPREAD_BYTES = 48 << 20, RING = 12, PLANE = 1024 /* bytes: 32 dimensions of 16 values */ };
@@ -34,8 +34,8 @@ static int rows_smem(int queries, int n_kb)
 }
 
 template <int TYPE>
-static __device__ __forceinline__ void spread_keys(const attn_args &a, const spread &w, uint8_t *to, const uint8_t *keys,
-                                                   int n, int b)
+static __device__ __forceinline__ void spread_keys(const attn_args &a, const spread &w, uint8_t *to,
+                                                   const uint8_t *keys, int n, int b)
 {
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
 
@@ -66,7 +66,8 @@ static __device__ __forceinline__ void spread_values(const attn_args &a, const s
         uint4 *at = (uint4 *)(step + vb % 8 * PLANE) + lane;
         uint32_t hi[4][2], lo[4][2];
 
-        value_part<TYPE>(hi, lo, values + j * 16 * a.v_bytes, a.v_bytes, n - j * 16, vb, lane / 4, lane % 4, a.kv.dim_v);
+        value_part<TYPE>(hi, lo, values + j * 16 * a.v_bytes, a.v_bytes, n - j * 16, vb, lane / 4, lane % 4,
+                         a.kv.dim_v);
         at[0] = make_uint4(hi[0][0], hi[0][1], hi[1][0], hi[1][1]);
         at[32] = make_uint4(hi[2][0], hi[2][1], hi[3][0], hi[3][1]);
         if (TYPE == QUANT_f16)
@@ -78,7 +79,8 @@ static __device__ __forceinline__ void spread_values(const attn_args &a, const s
 }
 
 /* grid: page * (blocks of keys, then 16 values each), KV head, sequence */
-__global__ void __launch_bounds__(256) spread_pages(const __grid_constant__ attn_args a, const __grid_constant__ spread w)
+__global__ void __launch_bounds__(256)
+    spread_pages(const __grid_constant__ attn_args a, const __grid_constant__ spread w)
 {
     const struct op_kv &kv = a.kv;
     const op_seq &s = a.r.seq[blockIdx.z];
@@ -132,9 +134,11 @@ struct ring {
         if (made >= slots)
             bar_wait(&empty[at], (made / slots - 1) & 1);
         if (i < k)
-            bulk_copy(slot + at * slot_bytes, page + (i / halves * 2 + i % halves) * k_step, (unsigned)k_step, &full[at]);
+            bulk_copy(slot + at * slot_bytes, page + (i / halves * 2 + i % halves) * k_step, (unsigned)k_step,
+                      &full[at]);
         else
-            bulk_copy(slot + at * slot_bytes, page + values_at + (int64_t)(i - k) * v_step, (unsigned)v_step, &full[at]);
+            bulk_copy(slot + at * slot_bytes, page + values_at + (int64_t)(i - k) * v_step, (unsigned)v_step,
+                      &full[at]);
         made++;
         if (++i == n) {
             i = 0;
@@ -225,8 +229,8 @@ static __device__ __forceinline__ void row_scores(float s[share<MQ>::TILES][shar
 /* Their weights as operands; m: largest scores so far known to the block, sums of weights to `sums`. */
 template <int MQ>
 static __device__ __forceinline__ void row_weights(float s[share<MQ>::TILES][share<MQ>::NT][2], const int n[],
-                                                   const float factor[], float m[], uint8_t *p, float *tops, float *sums,
-                                                   int wk, int first, int most)
+                                                   const float factor[], float m[], uint8_t *p, float *tops,
+                                                   float *sums, int wk, int first, int most)
 {
     typedef share<MQ> S;
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
@@ -260,7 +264,8 @@ static __device__ __forceinline__ void row_weights(float s[share<MQ>::TILES][sha
 #pragma unroll
         for (int i = 0; i < S::NT; i++) {
             const int tile = S::WK == 4 ? i / 2 * 8 + 2 * wk + i % 2 : i * 8 + wk, of = S::WK == 4 ? i % 2 : 0;
-            uint32_t hi, lo, *to = (uint32_t *)(p + ((t / 2 * 16 + tile / 2) * 2) * 512 + lane * 16) + tile % 2 * 2 + t % 2;
+            uint32_t hi, lo,
+                *to = (uint32_t *)(p + ((t / 2 * 16 + tile / 2) * 2) * 512 + lane * 16) + tile % 2 * 2 + t % 2;
 
             if (tile / 2 * 16 >= most)
                 continue;
@@ -339,7 +344,8 @@ __global__ void __launch_bounds__(256, 1) attend_rows(const __grid_constant__ ro
     const int wk = warp % S::WK, mine = warp / S::WK * S::TILES * QUERY_TILE, rows = MQ / a.heads;
     const op_seq &s = a.r.seq[blockIdx.z];
     const int first = (int)(gridDim.x - 1 - blockIdx.x) * rows, here = min(rows, s.n - first);
-    const int slab = blockIdx.y % a.slabs, h = blockIdx.y / a.slabs / a.parts, g0 = blockIdx.y / a.slabs % a.parts * HEADS;
+    const int slab = blockIdx.y % a.slabs, h = blockIdx.y / a.slabs / a.parts,
+              g0 = blockIdx.y / a.slabs % a.parts * HEADS;
     const int heads = min(a.group - g0, a.heads), *pos = a.r.pos + s.row + first;
 
     if (here <= 0 || pos[here - 1] < w.first * OP_KV_PAGE)
@@ -379,7 +385,8 @@ __global__ void __launch_bounds__(256, 1) attend_rows(const __grid_constant__ ro
     for (int i = warp; i < MQ; i += 8) {
         int r = i / a.heads, e = i % a.heads;
         const float *from = r < here && e < heads ? a.q + (row0 + r) * a.qs + (head + e) * kv.dim_k : NULL;
-        float f = put_query(q + i / QUERY_TILE * a.n_kb * 1024, from, i % QUERY_TILE, kv.dim_k, a.n_kb, kv.type_k, a.scale);
+        float f =
+            put_query(q + i / QUERY_TILE * a.n_kb * 1024, from, i % QUERY_TILE, kv.dim_k, a.n_kb, kv.type_k, a.scale);
 
         if (lane == 0)
             factors[i] = f;
@@ -399,7 +406,8 @@ __global__ void __launch_bounds__(256, 1) attend_rows(const __grid_constant__ ro
         tl[e] = w.first > 0 ? from[1] : 0.0f;
 #pragma unroll
         for (int i = 0; i < S::VB * 8; i++) {
-            const int d = slab * SLAB + (wk + i / 8 * S::WK) * DIM_BLOCK + value_dim(kv.type_v, i / 2 % 4, 2 * c + i % 2);
+            const int d =
+                slab * SLAB + (wk + i / 8 * S::WK) * DIM_BLOCK + value_dim(kv.type_v, i / 2 % 4, 2 * c + i % 2);
 
             total[e / 2][i / 8][i / 2 % 4][e % 2 * 2 + i % 2] =
                 w.first > 0 && d < kv.dim_v ? a.y[(row0 + r) * a.ys + (head + k) * kv.dim_v + d] : 0.0f;
@@ -454,7 +462,8 @@ __global__ void __launch_bounds__(256, 1) attend_rows(const __grid_constant__ ro
         }
 #pragma unroll
         for (int i = 0; i < S::VB * 8; i++) {
-            const int d = slab * SLAB + (wk + i / 8 * S::WK) * DIM_BLOCK + value_dim(kv.type_v, i / 2 % 4, 2 * c + i % 2);
+            const int d =
+                slab * SLAB + (wk + i / 8 * S::WK) * DIM_BLOCK + value_dim(kv.type_v, i / 2 % 4, 2 * c + i % 2);
             const float v = total[e / 2][i / 8][i / 2 % 4][e % 2 * 2 + i % 2];
 
             if (d < kv.dim_v)
@@ -525,7 +534,8 @@ void cuda_attn_rows(struct cuda *c, const attn_args *a)
     t.w.sums = (float *)(c->ws + a->r.n_seq * t.w.seq_bytes);
     for (t.w.first = 0; t.w.first < a->pages; t.w.first += t.w.pages) {
         LAUNCH(c, spread_pages,
-               dim3((unsigned)(t.w.pages * (a->n_kb + 16)), (unsigned)a->kv.n_head, (unsigned)a->r.n_seq), 256, 0, *a, t.w);
+               dim3((unsigned)(t.w.pages * (a->n_kb + 16)), (unsigned)a->kv.n_head, (unsigned)a->r.n_seq), 256, 0, *a,
+               t.w);
         switch (queries) {
         case 64: launch<64>(c, t); break;
         case 32: launch<32>(c, t); break;

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rec.cuh - what the files of recurrent layers share.                room: kernels (base quant ops) */
+#ifndef KERNELS_REC_CUH
+#define KERNELS_REC_CUH
+#include "kernels/math.cuh"
+
+struct conv_args {
+    float         *y;
+    const float   *x;
+    int64_t        ys, xs;
+    struct op_conv a;
+    struct rows    r;
+    int            channels;
+};
+
+enum rule { GDN, KDA, SSM2 };
+
+/* Row r, head h: k at k + r * ks + key head * dim, and so on. g and b: [rows][heads]; KDA: g [rows][heads][dim]. */
+struct scan_args {
+    const float *k, *q, *v, *g, *b, *d;
+    int64_t      ks, qs, vs;
+    float       *y;
+    int64_t      ys;
+    int          heads, dim, cols; /* S is [dim][cols] */
+    int          n_k, each;        /* key head of h: h / each, or h % n_k where each is 0 */
+    float       *state;
+    int64_t      floats;
+    struct rows  r;
+};
+
+/* Normalised keys and queries, decays and betas of every row: a warp a row and head. */
+struct prep_args {
+    const float *x, *alpha, *beta, *a, *dt_bias;
+    int64_t      xs, as, bs;
+    float       *k, *q, *g, *b;
+    int          n_k, n_v, dim, rule;
+    float        eps;
+    int64_t      items;
+};
+
+/* y = x s / |x|, by a warp; up to NORM_EACH * 32 elements are read once. y may be x. */
+enum { NORM_EACH = 8 };
+static __device__ __forceinline__ void l2_norm(float *y, const float *x, int n, float eps, float s)
+{
+    const int lane = threadIdx.x & 31;
+    float v[NORM_EACH], sum = 0.0f;
+
+#pragma unroll
+    for (int j = 0; j < NORM_EACH; j++)
+        v[j] = lane + 32 * j < n ? x[lane + 32 * j] : 0.0f;
+#pragma unroll
+    for (int j = 0; j < NORM_EACH; j++)
+        sum = __fmaf_rn(v[j], v[j], sum);
+    for (int i = lane + 32 * NORM_EACH; i < n; i += 32)
+        sum = __fmaf_rn(x[i], x[i], sum);
+    float f = __fdiv_rn(s, __fsqrt_rn(__fadd_rn(warp_sum(sum), eps)));
+#pragma unroll
+    for (int j = 0; j < NORM_EACH; j++)
+        if (lane + 32 * j < n)
+            y[lane + 32 * j] = __fmul_rn(v[j], f);
+    for (int i = lane + 32 * NORM_EACH; i < n; i += 32)
+        y[i] = __fmul_rn(x[i], f);
+}
+
+void cuda_scan(struct cuda *c, const scan_args &a, enum rule rule); /* scan.cu */
+#endif
