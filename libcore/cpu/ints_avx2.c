@@ -57,9 +57,9 @@ struct part {
 /* Not a loop: gcc 12 copies all accumulators in each turn. */
 #define STEPS(EACH) AT(EACH, 1) AT(EACH, 2) AT(EACH, 3) AT(EACH, 4) AT(EACH, 5) AT(EACH, 6) AT(EACH, 7)
 
-/* sum[row][vector][lane] */
-#define TILE(n) \
-TARGET static void tile_##n(float *sum, const struct part *p) \
+/* sum[row][vector][lane]; then what is done for each block. */
+#define TILE_OF(name, n, ...) \
+TARGET static void name(float *sum, const struct part *p) \
 { \
     EACH_##n(VECTOR) \
     for (int i = 0; i < p->rows; i++, sum += LANES * (n)) { \
@@ -67,15 +67,15 @@ TARGET static void tile_##n(float *sum, const struct part *p) \
         const float *old = p->first == 0 ? zeros : sum; \
 \
         for (int64_t b = 0; b < p->n_blocks; b++, w++, old = sum) { \
-            __m256i u = LOAD(w->w), v = LOAD(w->w + 16); \
-            __m256  f = _mm256_load_ps(w->scale); \
-\
-            EACH_##n(FIRST) \
-            STEPS(EACH_##n) \
-            EACH_##n(SUM) \
+            __VA_ARGS__ \
         } \
     } \
 }
+#define TILE(n) \
+    TILE_OF(tile_##n, n, \
+            __m256i u = LOAD(w->w), v = LOAD(w->w + 16); \
+            __m256  f = _mm256_load_ps(w->scale); \
+            EACH_##n(FIRST) STEPS(EACH_##n) EACH_##n(SUM))
 
 /* Where weights have a scale for each 32. */
 #define PLACE(g)       ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
@@ -99,23 +99,10 @@ TARGET static void tile_##n(float *sum, const struct part *p) \
     _mm256_store_ps(sum + LANES * (j), \
                     _mm256_fmadd_ps(_mm256_load_ps(x##j[b].scale), t##j, _mm256_load_ps(old + LANES * (j))));
 #define GROUP_TILE(n) \
-TARGET static void group_tile_##n(float *sum, const struct part *p) \
-{ \
-    EACH_##n(VECTOR) \
-    for (int i = 0; i < p->rows; i++, sum += LANES * (n)) { \
-        const struct quant_ints *w = p->w + i * p->n_row + p->first; \
-        const float *old = p->first == 0 ? zeros : sum; \
-\
-        for (int64_t b = 0; b < p->n_blocks; b++, w++, old = sum) { \
+    TILE_OF(group_tile_##n, n, \
             __m256i u, v; \
             __m256  f; \
-\
-            EACH_##n(GROUP_ZERO) \
-            GROUPS(EACH_##n) \
-            EACH_##n(GROUP_SUM) \
-        } \
-    } \
-}
+            EACH_##n(GROUP_ZERO) GROUPS(EACH_##n) EACH_##n(GROUP_SUM))
 
 /* Less the minima of all blocks: 8 of them, or 16. */
 #define LESS(j)     __m256 l##j = _mm256_setzero_ps();

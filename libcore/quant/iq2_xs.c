@@ -61,14 +61,7 @@ X86_WORDS __m256i entries(const struct x86_taken *t, const struct quant_iq2_xs *
     return x86_octets(quant_iq2xs_bytes, t->at + 4 * g, t->signs + 4 * g);
 }
 
-TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq2_xs *b)
-{
-    struct x86_taken t;
-
-    places(&t, b);
-    for (int g = 0; g < 8; g++)
-        x86_store32(v + 32 * g, entries(&t, b, g));
-}
+X86_CODES(struct quant_iq2_xs)
 
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_xs *b)
 {

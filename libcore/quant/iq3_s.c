@@ -86,14 +86,7 @@ X86_WORDS __m256i entries(const struct x86_taken *t, const struct quant_iq3_s *b
     return x86_quads(quant_iq3s_bytes, t->at + 8 * g, b->signs + 4 * g);
 }
 
-TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq3_s *b)
-{
-    struct x86_taken t;
-
-    places(&t, b);
-    for (int g = 0; g < 8; g++)
-        x86_store32(v + 32 * g, entries(&t, b, g));
-}
+X86_CODES(struct quant_iq3_s)
 
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {

@@ -77,14 +77,7 @@ X86_WORDS __m256i entries(const struct x86_taken *t, const struct quant_iq3_xxs 
     return x86_quads(quant_iq3xxs_bytes, t->at + 8 * g, t->signs + 4 * g);
 }
 
-TARGET_AVX2 static inline void codes(int8_t *v, const struct quant_iq3_xxs *b)
-{
-    struct x86_taken t;
-
-    places(&t, b);
-    for (int g = 0; g < 8; g++)
-        x86_store32(v + 32 * g, entries(&t, b, g));
-}
+X86_CODES(struct quant_iq3_xxs)
 
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq3_xxs *b)
 {

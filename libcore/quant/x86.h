@@ -379,4 +379,15 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_INTS
 #define X86_INTS_AVX2
 #endif
+
+/* codes(): a block's 256 as signed bytes, by the format's own places() and entries(). */
+#define X86_CODES(block) \
+    TARGET_AVX2 static inline void codes(int8_t *v, const block *b) \
+    { \
+        struct x86_taken t; \
+\
+        places(&t, b); \
+        for (int g = 0; g < 8; g++) \
+            x86_store32(v + 32 * g, entries(&t, b, g)); \
+    }
 #endif
