@@ -77,13 +77,15 @@ $(BUILD)/test/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) $(ALLFLAGS) -DCHIMERE_TEST -Itests -MMD -MP -c -o $@ $<
 # What records of measurements call this build.
-$(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(or $(shell GIT_OPTIONAL_LOCKS=0 \
-    git describe --always --dirty --exclude '*' 2>/dev/null),unknown)"'
-$(BUILD)/obj/cmd/bench/record.o: $(wildcard .git/logs/HEAD)
+COMMIT = $(or $(shell GIT_OPTIONAL_LOCKS=0 git describe --always --dirty --exclude '*' 2>/dev/null),unknown)
+$(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(COMMIT)"'
+$(BUILD)/obj/cmd/bench/record.o: $(BUILD)/commit
 $(BUILD)/obj/%.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(NVCC) $(NVFLAGS) -MMD -MP -c -o $@ $<
-# Other flags than last time: everything is compiled again.
+# Another commit than last time, or other flags: what depends on them is compiled again.
+$(BUILD)/commit: always
+	@mkdir -p $(@D); echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' > $@
 $(BUILD)/flags: always
 	@mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(CC) $(ALLFLAGS))' | cmp -s - $@ || \
 	    printf '%s\n' '$(subst ','\'',$(CC) $(ALLFLAGS))' > $@
