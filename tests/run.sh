@@ -115,14 +115,14 @@ corpora() # PREFIX DIRECTORY: each fuzz target over its saved corpus, with the p
     done
 }
 
-scripts() # PREFIX FILE...: bats files
+scripts() # PREFIX FILE...: bats files, but for tests with the tag $without
 {
     local prefix=$1 f
     shift
     for f; do
         [ -e "$f" ] || continue
         if command -v bats > /dev/null && command -v jq > /dev/null; then
-            tap "$prefix $(basename "$f" .bats)" bats --tap "$f"
+            tap "$prefix $(basename "$f" .bats)" bats --tap ${without:+--filter-tags "!$without"} "$f"
         else
             skip "$prefix $(basename "$f" .bats)" "bats and jq are not both installed"
         fi
@@ -167,7 +167,7 @@ if wanted asan && check "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BU
     units asan "$BUILD/asan/test"
     corpora asan-corpus "$BUILD/asan"
     export CHIMERE_MODEL=$PWD/share/models/chimere-nano-q5_k_m.gguf
-    BIN="$BUILD/asan/bin" scripts asan-cli tests/cli/*.bats
+    BIN="$BUILD/asan/bin" without=figures scripts asan-cli tests/cli/*.bats
     BIN="$BUILD/asan/bin" CHIMERE_FAULT_PER_KIND=6 scripts asan-fault tests/fault/*.bats
     unset CHIMERE_MODEL
 fi

@@ -100,6 +100,7 @@ brief() # a speed run of a moment
     [ "$(jq .nll_nats half)" = "$(jq .nll_nats again)" ]
 }
 
+# bats test_tags=figures
 @test "ppl agrees with llama.cpp's tool on the held-out text" {
     # llama-perplexity -c 512 of this file and this text: 14.9641 after 10 windows, 14.4120 after all 176
     chimere-bench ppl --windows 10 "$ROOT/share/eval/heldout-docs.txt" |
@@ -121,6 +122,7 @@ brief() # a speed run of a moment
     refuses 2 "either --reference or --save" chimere-bench kl text.txt
 }
 
+# bats test_tags=figures
 @test "eval: the table of the model card, ten items of each" {
     for s in math code tools verify facts; do cp "$ROOT/share/eval/$s.jsonl" .; done
     chimere-bench eval --limit 10 math.jsonl code.jsonl tools.jsonl verify.jsonl facts.jsonl > out
