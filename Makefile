@@ -77,18 +77,16 @@ $(BUILD)/test/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) $(ALLFLAGS) -DCHIMERE_TEST -Itests -MMD -MP -c -o $@ $<
 # What records of measurements call this build.
-COMMIT = $(or $(shell GIT_OPTIONAL_LOCKS=0 git describe --always --dirty --exclude '*' 2>/dev/null),unknown)
-$(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(COMMIT)"'
+$(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(shell cat $(BUILD)/commit)"'
 $(BUILD)/obj/cmd/bench/record.o: $(BUILD)/commit
 $(BUILD)/obj/%.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(NVCC) $(NVFLAGS) -MMD -MP -c -o $@ $<
 # Another commit than last time, or other flags: what depends on them is compiled again.
-$(BUILD)/commit: always
-	@mkdir -p $(@D); echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' > $@
-$(BUILD)/flags: always
-	@mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(CC) $(ALLFLAGS))' | cmp -s - $@ || \
-	    printf '%s\n' '$(subst ','\'',$(CC) $(ALLFLAGS))' > $@
+$(BUILD)/commit: private TEXT = $(or $(shell GIT_OPTIONAL_LOCKS=0 git describe --always --dirty --exclude '*' 2>/dev/null),unknown)
+$(BUILD)/flags: private TEXT = $(CC) $(ALLFLAGS)
+$(BUILD)/commit $(BUILD)/flags: always
+	@mkdir -p $(@D); t='$(subst ','\'',$(TEXT))'; printf '%s\n' "$$t" | cmp -s - $@ || printf '%s\n' "$$t" > $@
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
 tests: $(PROGS) $(UNITS) $(FUZZ) $(SHIM) ## build everything that `make check` runs, run nothing
