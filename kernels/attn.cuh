@@ -16,6 +16,7 @@
 #define KERNELS_ATTN_CUH
 #include <math_constants.h>
 
+#include "kernels/bulk.cuh"
 #include "kernels/math.cuh"
 #include "kernels/quant/unit.cuh"
 
@@ -353,47 +354,6 @@ static __device__ __forceinline__ void weigh(float s[2], float factor, float m, 
     for (int e = 0; e < 2; e++)
         s[e] = j + e < n ? power2(__fsub_rn(__fmul_rn(s[e], factor), m)) : 0.0f;
     planes_of(__fmul_rn(s[0], 1024.0f), __fmul_rn(s[1], 1024.0f), hi, lo);
-}
-
-/* ---- bulk copies to shared memory ---- */
-
-static __device__ __forceinline__ uint32_t shared_at(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-static __device__ __forceinline__ void bar_init(uint64_t *bar, int n)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_at(bar)), "r"(n) : "memory");
-}
-
-static __device__ __forceinline__ void bar_init_done(void)
-{
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-static __device__ __forceinline__ void bar_arrive(uint64_t *bar)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_at(bar)) : "memory");
-}
-
-static __device__ __forceinline__ void bar_wait(uint64_t *bar, int phase)
-{
-    asm volatile("{\n.reg .pred p;\nagain:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-                 "@!p bra again;\n}" ::"r"(shared_at(bar)),
-                 "r"(phase)
-                 : "memory");
-}
-
-/* n, a multiple of 16, bytes; the barrier's phase ends when they are there. */
-static __device__ __forceinline__ void bulk_copy(void *to, const void *from, unsigned n, uint64_t *bar)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(bar)), "r"(n) : "memory");
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_at(to)),
-                 "l"(from), "r"(n), "r"(shared_at(bar))
-                 : "memory");
 }
 
 int    cuda_attn_smem(struct cuda *c); /* bytes of shared memory that a block can have */

@@ -237,7 +237,7 @@ static int fuse_gate(struct cuda *c, const struct node *v, int n)
     return 1 + product_and_add(c, &f, v + 1, n - 1);
 }
 
-/* Convolution and delta rule, perhaps the log of inputs, gated norm, product, addition. */
+/* Convolution, delta rule and gated norm, perhaps the log of inputs, product, addition. */
 static int fuse_gdn(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
@@ -249,19 +249,14 @@ static int fuse_gdn(struct cuda *c, const struct node *v, int n)
     k += v[k].op == DEV_OP_heads_pick;
     const struct node *norm = v + k, *out = norm + 1;
     if (n < k + 2 || norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != v[1].t[0].data ||
-        norm->i[1] > WARP_NORM || !fits_k(norm->t[0].ne[0]) || !product_of(out, norm->t[0]) ||
-        read_later(out + 1, n - k - 2, norm->t[0]) || !cuda_fused_gdn(c, v, v + 1))
+        !fits_k(norm->t[0].ne[0]) || !product_of(out, norm->t[0]) || !cuda_is_common(out->t[1].type) ||
+        read_later(out + 1, n - k - 2, norm->t[0]) || !cuda_fused_gdn(c, v, v + 1, norm, c->ws))
         return 0;
     if (k == 3)
         cuda_elem(c, v + 2);
     start_args(c, &f, norm->t[0].ne[0]);
-    f.mode = IN_GATED_NORM;
-    f.x = (const float *)norm->t[1].data;
-    f.z = (const float *)norm->t[2].data;
-    f.w = (const float *)norm->p[0];
-    f.whole = norm->i[0] != norm->i[1];
-    f.group = norm->i[1];
-    f.eps = norm->f[0];
+    f.mode = IN_ROUNDED;
+    f.x_rounded = c->ws;
     f.past = v->conv.rec.data;
     f.past_floats = v->conv.rec.floats;
     f.newest = (const float *)v->t[1].data;

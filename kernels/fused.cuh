@@ -10,15 +10,14 @@
 #include "kernels/matvec.cuh"
 
 /* What a product's activations are made from. */
-enum input { IN_PLAIN, IN_NORM, IN_GATED_NORM, IN_GLU, IN_SIGMOID };
+enum input { IN_PLAIN, IN_NORM, IN_GLU, IN_SIGMOID, IN_ROUNDED };
 
 struct fused_args {
     struct mv_args a;        /* a.x unused; jobs may be of type f32 */
     enum input     mode;
     const float   *x, *z, *w;
-    int            group;
-    bool           whole;
     float          eps;
+    const uint8_t *x_rounded; /* IN_ROUNDED: instead of x; no job is of type f32 */
     float         *floats;   /* the activations, for later nodes; or NULL */
     uint8_t       *rounded;  /* the same rounded; or NULL */
     float         *res;      /* += scale times the first job's output; or NULL */
@@ -33,8 +32,10 @@ struct fused_args {
 enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 40000 };
 void cuda_fused_matvec(struct cuda *c, struct fused_args *f);
 
-/* Convolution, normalisation and delta rule of one row (the memory of the convolution is left to fused_args). */
-bool cuda_fused_gdn(struct cuda *c, const struct node *conv, const struct node *gdn);
+/* Convolution, normalisation, delta rule and gated norm of one row, rounded (the memory of the convolution is left to
+ * fused_args); false: not of these shapes, nothing is launched. */
+bool cuda_fused_gdn(struct cuda *c, const struct node *conv, const struct node *gdn, const struct node *norm,
+                    uint8_t *rounded);
 
 /* Router and the experts' first products. With a hand-over one block more gives rows to the host. */
 struct fused_up {

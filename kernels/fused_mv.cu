@@ -8,40 +8,9 @@ enum { PER = FUSED_K / 256 };
 
 static __device__ __forceinline__ void make_input(const fused_args &f, float *xs, float *tmp)
 {
-    const int k = f.a.k, t = threadIdx.x, lane = t & 31;
+    const int k = f.a.k, t = threadIdx.x;
     float v[PER];
 
-    if (f.mode == IN_GATED_NORM) {
-        for (int g = t / 32 * f.group; g < k; g += 8 * f.group) {
-            float x[WARP_NORM / 32], z[WARP_NORM / 32], sum = 0.0f;
-
-#pragma unroll
-            for (int j = 0; j < WARP_NORM / 32; j++)
-                if (lane + 32 * j < f.group) {
-                    x[j] = f.x[g + lane + 32 * j];
-                    z[j] = f.z[g + lane + 32 * j];
-                }
-#pragma unroll
-            for (int j = 0; j < WARP_NORM / 32; j++)
-                if (lane + 32 * j < f.group)
-                    sum = __fmaf_rn(x[j], x[j], sum);
-            float factor = norm_factor(warp_sum(sum), f.group, f.eps);
-#pragma unroll
-            for (int j = 0; j < WARP_NORM / 32; j++) {
-                int i = lane + 32 * j;
-
-                if (i < f.group) {
-                    float y = __fmul_rn(x[j], factor);
-
-                    if (f.w != NULL)
-                        y = __fmul_rn(y, f.w[f.whole ? g + i : i]);
-                    xs[g + i] = __fmul_rn(silu(z[j]), y);
-                }
-            }
-        }
-        __syncthreads();
-        return;
-    }
 #pragma unroll
     for (int j = 0; j < PER; j++)
         if (t + 256 * j < k)
@@ -135,9 +104,14 @@ __global__ void __launch_bounds__(256, 2) fused_matvec(const __grid_constant__ f
     where w = find_rows<NR>(f, blockIdx.x);
 
     wait_for_inputs();
-    make_input(f, xs, tmp);
-    for (int i = threadIdx.x; i < x_pairs(k) * 8; i += 256)
-        quantise_part(xq, xs, k, i);
+    if (f.mode == IN_ROUNDED) {
+        for (int i = threadIdx.x; i < (int)x_row_bytes(k) / 16; i += 256)
+            ((uint4 *)xq)[i] = ((const uint4 *)f.x_rounded)[i];
+    } else {
+        make_input(f, xs, tmp);
+        for (int i = threadIdx.x; i < x_pairs(k) * 8; i += 256)
+            quantise_part(xq, xs, k, i);
+    }
     __syncthreads();
     if (blockIdx.x == 0) {
         for (int i = threadIdx.x; f.floats != NULL && i < k; i += 256)

@@ -21,6 +21,17 @@ struct mv_args {
     const struct tables *tab;
 };
 
+/* What numbers of a unit are multiplied with before they are rounded, and what one of the whole numbers stands for. */
+static __device__ __forceinline__ float into_steps(float most)
+{
+    return most > 1e-30f ? __fdiv_rn(32639.0f, most) : 0.0f;
+}
+
+static __device__ __forceinline__ float step_of(float most)
+{
+    return most > 1e-30f || most != most ? __fdiv_rn(most, 32639.0f) : 0.0f;
+}
+
 /* 8 elements of a pair of units, rounded, into a row of so many pairs; 8 neighbouring threads make a pair, the 4 of a
  * unit (mask) at least go together. */
 static __device__ __forceinline__ void quantise_values(uint8_t *row, int pairs, const float v[8], int pair, int part,
@@ -36,7 +47,7 @@ static __device__ __forceinline__ void quantise_values(uint8_t *row, int pairs, 
         top = max(top, __float_as_uint(v[i]) & 0x7fffffffu); /* NaN is above infinity */
     top = max(top, __shfl_xor_sync(mask, top, 1));
     top = max(top, __shfl_xor_sync(mask, top, 2));
-    float most = __uint_as_float(top), inv = most > 1e-30f ? __fdiv_rn(32639.0f, most) : 0.0f;
+    float most = __uint_as_float(top), inv = into_steps(most);
 
 #pragma unroll
     for (int i = 0; i < 8; i++) {
@@ -54,7 +65,7 @@ static __device__ __forceinline__ void quantise_values(uint8_t *row, int pairs, 
     sum += __shfl_xor_sync(mask, sum, 1);
     int all = sum + __shfl_xor_sync(mask, sum, 2);
     if (part % 4 == 0) {
-        float dx = most > 1e-30f || most != most ? __fdiv_rn(most, 32639.0f) : 0.0f;
+        float dx = step_of(most);
 
         *(float2 *)(out + X_SUMS + part / 4 * 8) = make_float2((float)all, dx);
         scales[2 * pair + part / 4] = dx;
@@ -63,6 +74,39 @@ static __device__ __forceinline__ void quantise_values(uint8_t *row, int pairs, 
     }
     if (part > 0 && pair == pairs - 1 && pair % 8 + part < 8)
         *(float2 *)(scales + 2 * (pair + part)) = make_float2(0.0f, 0.0f);
+}
+
+/* Unit u of a row of so many, by a warp: v is the lane's element. The last one fills the row up with zeros. */
+static __device__ __forceinline__ void round_unit(uint8_t *row, int units, float v, int u)
+{
+    const unsigned all = 0xffffffffu;
+    const int lane = threadIdx.x & 31, pairs = (units + 1) / 2;
+    uint8_t *out = row + (int64_t)(u / 2) * X_PAIR + u % 2 * X_UNIT, *to = out + lane / 4 % 4 * 16 + lane / 16 * 8;
+    float *sums = (float *)(row + (int64_t)(u / 2) * X_PAIR + X_SUMS + u % 2 * 8);
+    float *scales = (float *)x_scales(row, pairs), *seconds = (float *)x_seconds(row, pairs);
+    const float most = __uint_as_float(__reduce_max_sync(all, __float_as_uint(v) & 0x7fffffffu));
+    const int q = __float2int_rn(__fmul_rn(v, into_steps(most)));
+
+    to[lane % 4] = (uint8_t)((q + 128) >> 8);
+    to[4 + lane % 4] = (uint8_t)q;
+    const int sum = __reduce_add_sync(all, q), second = __reduce_add_sync(all, lane < 16 ? 0 : q);
+    if (lane == 0) {
+        float dx = step_of(most);
+
+        *(float2 *)sums = make_float2((float)sum, dx);
+        scales[u] = dx;
+        seconds[u] = (float)second;
+    }
+    if (u + 1 < units)
+        return;
+    for (int i = units + lane; i < (pairs + 7) / 8 * 16; i += 32)
+        scales[i] = 0.0f;
+    if (lane < (pairs + 1) / 2 * 4 - units)
+        seconds[units + lane] = 0.0f;
+    if (units % 2 != 0 && lane < 16)
+        ((uint32_t *)(out + X_UNIT))[lane] = 0;
+    if (units % 2 != 0 && lane < 2)
+        sums[2 + lane] = 0.0f;
 }
 
 /* Part of 8 elements, of all k / 8 and what is missing of the last pair. */

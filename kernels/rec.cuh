@@ -62,5 +62,34 @@ static __device__ __forceinline__ void l2_norm(float *y, const float *x, int n, 
         y[i] = __fmul_rn(x[i], f);
 }
 
+/* Where eight lanes share a column of 8 NE elements (scan.cu): lane p's elements of a row in shared memory, or of S:
+ * element of place e. */
+template <int NE>
+static __device__ __forceinline__ int element_at(int p, int e)
+{
+    return p * NE + (e / 4 + p * NE / 32) % (NE / 4) * 4 + e % 4;
+}
+
+template <int NE>
+static __device__ __forceinline__ void lane_elements(float *v, const float *row, int p)
+{
+#pragma unroll
+    for (int e = 0; e < NE; e += 4) {
+        float4 f = *(const float4 *)(row + element_at<NE>(p, e));
+
+        v[e] = f.x;
+        v[e + 1] = f.y;
+        v[e + 2] = f.z;
+        v[e + 3] = f.w;
+    }
+}
+
+static __device__ __forceinline__ float fold8(float v)
+{
+    v = __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 4));
+    v = __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 1));
+    return __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 2));
+}
+
 void cuda_scan(struct cuda *c, const scan_args &a, enum rule rule); /* scan.cu */
 #endif

@@ -6,8 +6,7 @@
  * the even and over the odd elements of each eighth, which are then folded: even and odd, eighths p and p + 4, then
  * 0 and 1, 2 and 3, then those two. A lane takes its elements four at a time and begins with the group that spares the
  * eight lanes meeting in a bank of shared memory. Of another dim a sum is eight sums, each over every eighth element,
- * folded likewise. One row goes through the same code as many. */
-#include "kernels/fused.cuh"
+ * folded likewise. One row: gdn_row.cu, in the same order. */
 #include "kernels/rec.cuh"
 
 enum { COLS = 32, GROUP = 8 };
@@ -112,27 +111,6 @@ __global__ void __launch_bounds__(128) scan(const __grid_constant__ scan_args a)
 
 /* ---- dim a power of two: eight lanes share two columns ---- */
 
-/* The lane's elements of a row in shared memory, or of S: element of place e. */
-template <int NE>
-static __device__ __forceinline__ int element_at(int p, int e)
-{
-    return p * NE + (e / 4 + p * NE / 32) % (NE / 4) * 4 + e % 4;
-}
-
-template <int NE>
-static __device__ __forceinline__ void lane_elements(float *v, const float *row, int p)
-{
-#pragma unroll
-    for (int e = 0; e < NE; e += 4) {
-        float4 f = *(const float4 *)(row + element_at<NE>(p, e));
-
-        v[e] = f.x;
-        v[e + 1] = f.y;
-        v[e + 2] = f.z;
-        v[e + 3] = f.w;
-    }
-}
-
 /* S of columns col and col + 1, or back to memory. */
 template <int NE>
 static __device__ __forceinline__ void load_state(float S[2][NE], const float *mem, int cols, int col, int p)
@@ -169,13 +147,6 @@ static __device__ __forceinline__ void store_state(float *mem, const float S[2][
                 at[1] = S[1][e];
         }
     }
-}
-
-static __device__ __forceinline__ float fold8(float v)
-{
-    v = __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 4));
-    v = __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 1));
-    return __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 2));
 }
 
 /* Sums of 8 rows and 2 columns, folded together: lane p gets those of row fold_row(p). */
@@ -397,139 +368,3 @@ void cuda_scan(struct cuda *c, const scan_args &a, enum rule rule)
     default: launch_scan<SSM2>(c, a); break;
     }
 }
-
-/* ---- one row: convolution, normalisation and delta rule at once ---- */
-
-enum { CHANNELS = 3, PAST = 3 }; /* of a thread: 2 dim + COLS channels, dim up to 128; taps before the last */
-struct one_args {
-    conv_args conv;
-    prep_args prep;
-    scan_args scan;
-};
-
-/* What a channel's convolution has before the newest input. */
-static __device__ __forceinline__ float conv_before(const conv_args &a, const float *past, int c)
-{
-    const int taps = a.a.taps;
-    float sum = a.a.bias == NULL ? 0.0f : a.a.bias[c], w[PAST], x[PAST];
-
-    if (taps - 1 > PAST) {
-        for (int j = 0; j + 1 < taps; j++)
-            sum = __fmaf_rn(a.a.w[(int64_t)j * a.channels + c], past[(int64_t)j * a.channels + c], sum);
-        return sum;
-    }
-#pragma unroll
-    for (int j = 0; j < PAST; j++) {
-        w[j] = j + 1 < taps ? a.a.w[(int64_t)j * a.channels + c] : 0.0f;
-        x[j] = j + 1 < taps ? past[(int64_t)j * a.channels + c] : 0.0f;
-    }
-#pragma unroll
-    for (int j = 0; j < PAST; j++)
-        if (j + 1 < taps)
-            sum = __fmaf_rn(w[j], x[j], sum);
-    return sum;
-}
-
-template <int NE>
-__global__ void __launch_bounds__(128) one_gdn(const __grid_constant__ one_args a)
-{
-    enum { DIM = 8 * NE };
-    __shared__ __align__(16) float shared[2 * DIM + COLS + 2];
-    const scan_args &n = a.scan;
-    const op_seq &s = n.r.seq[0];
-    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, p = lane & 7, local = warp * 8 + lane / 8 * 2;
-    const int col = blockIdx.x * COLS + local, h = blockIdx.y, hk = n.each > 0 ? h / n.each : h % n.n_k;
-    group_space<GDN, NE> at(shared);
-    float S[2][NE], y[2];
-
-    at.k = shared; /* of one row */
-    at.q = shared + DIM;
-    at.v = at.q + DIM;
-    at.gb = at.v + COLS;
-    /* the memories are of earlier steps: they may be read before the launch before this one has ended */
-    float *mem = n.state + s.slot * n.floats + (int64_t)h * DIM * n.cols;
-    const float *past = a.conv.a.rec.data + s.slot * a.conv.a.rec.floats;
-    float early[CHANNELS], last[CHANNELS], dt_bias = a.prep.dt_bias[h], decay = a.prep.a[h];
-    int channel[CHANNELS];
-#pragma unroll
-    for (int m = 0; m < CHANNELS; m++) {
-        int i = (int)threadIdx.x + 128 * m, e = i - 2 * DIM;
-        bool in = i < 2 * DIM + COLS && (i < 2 * DIM || (int)blockIdx.x * COLS + e < n.cols);
-        int c = i < DIM       ? (n.n_k + hk) * DIM + i
-                : i < 2 * DIM ? hk * DIM + i - DIM
-                              : 2 * n.n_k * DIM + h * n.cols + (int)blockIdx.x * COLS + e;
-
-        channel[m] = in ? c : -1;
-        early[m] = in ? conv_before(a.conv, past, c) : 0.0f;
-        last[m] = in ? a.conv.a.w[(int64_t)(a.conv.a.taps - 1) * a.conv.channels + c] : 0.0f;
-    }
-    load_state<NE>(S, mem, n.cols, col, p);
-    wait_for_inputs();
-    const float *row = a.conv.x + s.row * a.conv.xs;
-    float in[CHANNELS], alpha = a.prep.alpha[s.row * a.prep.as + h], beta = a.prep.beta[s.row * a.prep.bs + h];
-#pragma unroll
-    for (int m = 0; m < CHANNELS; m++)
-        in[m] = channel[m] >= 0 ? row[channel[m]] : 0.0f;
-#pragma unroll
-    for (int m = 0; m < CHANNELS; m++)
-        if (channel[m] >= 0) {
-            float sum = __fmaf_rn(last[m], in[m], early[m]);
-
-            shared[threadIdx.x + 128 * m] = a.conv.a.silu ? silu(sum) : sum;
-        }
-    __syncthreads();
-    if (warp == 0)
-        l2_norm(at.q, at.q, DIM, a.prep.eps, __fdiv_rn(1.0f, __fsqrt_rn((float)DIM)));
-    else if (warp == 1)
-        l2_norm(at.k, at.k, DIM, a.prep.eps, 1.0f);
-    else if (warp == 2 && lane == 0) {
-        float dt = softplus(__fadd_rn(alpha, dt_bias));
-
-        at.gb[0] = expf(__fmul_rn(decay, dt));
-        at.gb[1] = sigmoid(beta);
-    }
-    __syncthreads();
-    scan_row<GDN, NE>(S, y, at, 0, p, local);
-    y[0] = fold8(y[0]);
-    y[1] = fold8(y[1]);
-    if (p < 2 && col + p < n.cols)
-        n.y[s.row * n.ys + (int64_t)h * n.cols + col + p] = p == 0 ? y[0] : y[1];
-    store_state<NE>(mem, S, n.cols, col, p);
-}
-
-bool cuda_fused_gdn(struct cuda *c, const struct node *cv, const struct node *g)
-{
-    const struct op_gdn &d = g->gdn;
-    one_args a = {};
-    dim3 grid((unsigned)ceil_div(d.dim_v, COLS), (unsigned)d.n_v);
-
-    if (d.dim != 32 && d.dim != 64 && d.dim != 128)
-        return false;
-    a.conv = (conv_args){ NULL, (const float *)cv->t[1].data, 0, cv->t[1].stride, cv->conv, cv->r,
-                          (int)cv->t[1].ne[0] };
-    a.prep.alpha = (const float *)g->t[2].data;
-    a.prep.beta = (const float *)g->t[3].data;
-    a.prep.a = d.a;
-    a.prep.dt_bias = d.dt_bias;
-    a.prep.as = g->t[2].stride;
-    a.prep.bs = g->t[3].stride;
-    a.prep.eps = d.eps;
-    a.scan.y = (float *)g->t[0].data;
-    a.scan.ys = g->t[0].stride;
-    a.scan.heads = d.n_v;
-    a.scan.dim = d.dim;
-    a.scan.cols = d.dim_v;
-    a.scan.n_k = d.n_k;
-    a.scan.each = d.k_grouped ? d.n_v / d.n_k : 0;
-    a.scan.state = d.rec.data;
-    a.scan.floats = d.rec.floats;
-    a.scan.r = g->r;
-    if (d.dim == 32)
-        launch_early(c, "one_gdn", one_gdn<4>, grid, 128, 0, a);
-    else if (d.dim == 64)
-        launch_early(c, "one_gdn", one_gdn<8>, grid, 128, 0, a);
-    else
-        launch_early(c, "one_gdn", one_gdn<16>, grid, 128, 0, a);
-    return true;
-}
-

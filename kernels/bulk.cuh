@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bulk.cuh - barriers that count bytes, and bulk copies to shared memory.  room: kernels (base) */
+#ifndef KERNELS_BULK_CUH
+#define KERNELS_BULK_CUH
+#include <stdint.h>
+
+static __device__ __forceinline__ uint32_t shared_at(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+static __device__ __forceinline__ void bar_init(uint64_t *bar, int n)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_at(bar)), "r"(n) : "memory");
+}
+
+static __device__ __forceinline__ void bar_init_done(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+static __device__ __forceinline__ void bar_arrive(uint64_t *bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_at(bar)) : "memory");
+}
+
+static __device__ __forceinline__ void bar_wait(uint64_t *bar, int phase)
+{
+    asm volatile("{\n.reg .pred p;\nagain:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+                 "@!p bra again;\n}" ::"r"(shared_at(bar)),
+                 "r"(phase)
+                 : "memory");
+}
+
+/* An arrival; the phase does not end before n bytes have come. */
+static __device__ __forceinline__ void bar_expect(uint64_t *bar, unsigned n)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(bar)), "r"(n) : "memory");
+}
+
+/* n, a multiple of 16, bytes; the barrier's phase ends when they are there. */
+static __device__ __forceinline__ void bulk_copy(void *to, const void *from, unsigned n, uint64_t *bar)
+{
+    bar_expect(bar, n);
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_at(to)),
+                 "l"(from), "r"(n), "r"(shared_at(bar))
+                 : "memory");
+}
+#endif
