@@ -3,7 +3,7 @@
  *
  * A block of threads takes one page of keys for some rows of a sequence and some query heads of one KV head; a second
  * launch merges the pages. Stored keys and values come by bulk copies in chunks of positions, all of them asked for
- * at the start as far as there is room; a warp takes every eighth 8 keys, then a block of 32 dimensions of all values.
+ * at the start as far as there is room; a warp takes every 16th 8 keys, then 16 dimensions of all values.
  * Many rows: attn_rows.cu. The arithmetic of both is that of attn.cuh. */
 #include "kernels/attn.cuh"
 #include "kernels/fused.cuh"
@@ -16,11 +16,12 @@ struct page_args {
     int       keys, slots, slot_bytes; /* of a chunk; chunks that have room; their bytes */
 };
 
-/* Shared memory: barriers, slots, queries, weights, then floats: largest scores [8][Q], sums [8][Q], factors [Q]. */
-enum { SLOTS_AT = 128 };
+/* Shared memory: barriers, slots, queries, weights, then floats: largest scores [WARPS][Q], sums [SUMS][Q],
+ * factors [Q]. */
+enum { SLOTS_AT = 128, WARPS = 16 };
 static int page_smem(int tiles, int n_kb)
 {
-    return SLOTS_AT + tiles * n_kb * 1024 + (tiles + 1) / 2 * 16384 + tiles * QUERY_TILE * 17 * 4;
+    return SLOTS_AT + tiles * n_kb * 1024 + (tiles + 1) / 2 * 16384 + tiles * QUERY_TILE * (WARPS + SUMS + 1) * 4;
 }
 
 /* Scores of 8 keys from `keys` on. */
@@ -52,16 +53,16 @@ static __device__ __forceinline__ void page_scores(float s[T][2], const attn_arg
     }
 }
 
-/* Adds the first n of a chunk's values, block vb of their dimensions. p: weights. */
+/* Adds the first n of a chunk's values, half a block vb of their dimensions. p: weights. */
 template <int TYPE, int T>
-static __device__ __forceinline__ void page_values(float o[(T + 1) / 2][4][4], const attn_args &a, const uint8_t *p,
-                                                   const uint8_t *values, int n, int vb)
+static __device__ __forceinline__ void page_values(float o[(T + 1) / 2][2][4], const attn_args &a, const uint8_t *p,
+                                                   const uint8_t *values, int n, int vb, int half)
 {
     const int lane = threadIdx.x & 31;
 
 #pragma unroll 1
     for (int j = 0; j < n; j += 16) {
-        uint32_t hi[4][2], lo[4][2];
+        uint32_t hi[2][2], lo[2][2];
         uint4 w[(T + 1) / 2][2];
 
 #pragma unroll
@@ -72,11 +73,11 @@ static __device__ __forceinline__ void page_values(float o[(T + 1) / 2][4][4], c
                 if (T == 1)
                     w[m][e].y = w[m][e].w = 0;
             }
-        value_part<TYPE>(hi, lo, values + j * a.v_bytes, a.v_bytes, n - j, vb, lane / 4, lane % 4, a.kv.dim_v);
+        value_part<TYPE>(hi, lo, values + j * a.v_bytes, a.v_bytes, n - j, vb, half, lane / 4, lane % 4, a.kv.dim_v);
 #pragma unroll
         for (int pass = 0; pass < (TYPE == QUANT_f16 ? 2 : 3); pass++)
 #pragma unroll
-            for (int t = 0; t < 4; t++)
+            for (int t = 0; t < 2; t++)
 #pragma unroll
                 for (int m = 0; m < (T + 1) / 2; m++)
                     mma(o[m][t], w[m][pass == 1], pass == 2 ? lo[t][0] : hi[t][0], pass == 2 ? lo[t][1] : hi[t][1]);
@@ -85,7 +86,7 @@ static __device__ __forceinline__ void page_values(float o[(T + 1) / 2][4][4], c
 
 /* grid: tile of rows, KV head * part * slab, sequence * page */
 template <int T>
-__global__ void __launch_bounds__(256) attend_pages(const __grid_constant__ page_args t)
+__global__ void __launch_bounds__(WARPS * 32, 1) attend_pages(const __grid_constant__ page_args t)
 {
     enum { MT = (T + 1) / 2, Q = T * QUERY_TILE };
     extern __shared__ __align__(128) uint8_t shared[];
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(256) attend_pages(const __grid_constant__ page
     const int64_t head = (int64_t)h * a.group + g0;
     uint64_t *full = (uint64_t *)shared;
     uint8_t *slots = shared + SLOTS_AT, *q = slots + t.slots * t.slot_bytes, *p = q + T * a.n_kb * 1024;
-    float *tops = (float *)(p + MT * 16384), *sums = tops + 8 * Q, *factor = sums + 8 * Q;
+    float *tops = (float *)(p + MT * 16384), *sums = tops + WARPS * Q, *factor = sums + SUMS * Q;
 
     auto ask = [&](int i) {
         const bool values = i >= chunks;
@@ -135,7 +136,7 @@ __global__ void __launch_bounds__(256) attend_pages(const __grid_constant__ page
     if (threadIdx.x == 0)
         for (int i = 0; !old && i < min(t.slots, 2 * chunks); i++)
             ask(i);
-    for (int i = warp; i < Q; i += 8) {
+    for (int i = warp; i < Q; i += WARPS) {
         int r = i / a.heads, e = i % a.heads;
         const float *from = r < here && e < heads ? a.q + (s.row + first + r) * a.qs + (head + e) * kv.dim_k : NULL;
         float f =
@@ -146,12 +147,12 @@ __global__ void __launch_bounds__(256) attend_pages(const __grid_constant__ page
     }
     __syncthreads();
 
-    float score[T][4][2]; /* of keys 64 i + 8 warp + 2 c, + 1 */
+    float score[T][2][2]; /* of keys 128 i + 8 warp + 2 c, + 1 */
 #pragma unroll
-    for (int e = 0; e < T * 8; e++)
-        score[e / 8][e / 2 % 4][e % 2] = 0.0f;
+    for (int e = 0; e < T * 4; e++)
+        score[e / 4][e / 2 % 2][e % 2] = 0.0f;
     for (int i = 0; i < chunks; i++) {
-        const int tile0 = i * t.keys / 8, local = (warp - tile0) & 7, tile = tile0 + local;
+        const int tile0 = i * t.keys / 8, local = (warp - tile0) & (WARPS - 1), tile = tile0 + local;
 
         bar_wait(&full[i % t.slots], i / t.slots & 1);
         if (local < t.keys / 8 && tile * 8 < most) {
@@ -168,9 +169,10 @@ __global__ void __launch_bounds__(256) attend_pages(const __grid_constant__ page
             default: page_scores<QUANT_q4_0, T>(now, a, q, keys); break;
             }
 #pragma unroll
-            for (int e = 0; e < T * 8; e++)
-                if (e / 2 % 4 == tile / 8)
-                    score[e / 8][e / 2 % 4][e % 2] = now[e / 8][e % 2];
+            for (int e = 0; e < T * 2; e++) {
+                score[e / 2][0][e % 2] = tile < WARPS ? now[e / 2][e % 2] : score[e / 2][0][e % 2];
+                score[e / 2][1][e % 2] = tile < WARPS ? score[e / 2][1][e % 2] : now[e / 2][e % 2];
+            }
         }
         used(i);
     }
@@ -182,8 +184,8 @@ __global__ void __launch_bounds__(256) attend_pages(const __grid_constant__ page
         float top = -CUDART_INF_F;
 
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            if (i / 2 * 64 + warp * 8 + 2 * c + i % 2 < n)
+        for (int i = 0; i < 4; i++)
+            if (i / 2 * 128 + warp * 8 + 2 * c + i % 2 < n)
                 top = fmaxf(top, __fmul_rn(score[e][i / 2][i % 2], factor[e * QUERY_TILE + g]));
         top = quad_max(top);
         if (c == 0)
@@ -197,14 +199,14 @@ __global__ void __launch_bounds__(256) attend_pages(const __grid_constant__ page
 
         m[e] = tops[at];
 #pragma unroll
-        for (int i = 1; i < 8; i++)
+        for (int i = 1; i < WARPS; i++)
             m[e] = fmaxf(m[e], tops[i * Q + at]);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            uint32_t hi, lo, *to = (uint32_t *)(p + ((e / 2 * 16 + i * 4 + warp / 2) * 2) * 512 + lane * 16) +
+        for (int i = 0; i < 2; i++) {
+            uint32_t hi, lo, *to = (uint32_t *)(p + ((e / 2 * 16 + i * 8 + warp / 2) * 2) * 512 + lane * 16) +
                                    warp % 2 * 2 + e % 2;
 
-            weigh(score[e][i], factor[at], m[e], i * 64 + warp * 8 + 2 * c, n, &hi, &lo);
+            weigh(score[e][i], factor[at], m[e], i * 128 + warp * 8 + 2 * c, n, &hi, &lo);
             sum = __fadd_rn(__fadd_rn(sum, score[e][i][0]), score[e][i][1]);
             to[0] = hi;
             to[128] = lo;
@@ -215,11 +217,11 @@ __global__ void __launch_bounds__(256) attend_pages(const __grid_constant__ page
     }
     __syncthreads();
 
-    const int vb = slab * (SLAB / DIM_BLOCK) + warp;
-    float o[MT][4][4];
+    const int vb = slab * (SLAB / DIM_BLOCK) + warp / 2, half = warp % 2;
+    float o[MT][2][4];
 #pragma unroll
-    for (int e = 0; e < MT * 16; e++)
-        o[e / 16][e / 4 % 4][e % 4] = 0.0f;
+    for (int e = 0; e < MT * 8; e++)
+        o[e / 8][e / 4 % 2][e % 4] = 0.0f;
     for (int i = 0; i < chunks; i++) {
         const int at = chunks + i, n = min(most - i * t.keys, t.keys);
         const uint8_t *values = slots + at % t.slots * t.slot_bytes, *w = p + i * t.keys / 16 * 1024;
@@ -227,10 +229,10 @@ __global__ void __launch_bounds__(256) attend_pages(const __grid_constant__ page
         bar_wait(&full[at % t.slots], at / t.slots & 1);
         if (vb * DIM_BLOCK < kv.dim_v)
             switch (kv.type_v) {
-            case QUANT_f32: page_values<QUANT_f32, T>(o, a, w, values, n, vb); break;
-            case QUANT_f16: page_values<QUANT_f16, T>(o, a, w, values, n, vb); break;
-            case QUANT_q8_0: page_values<QUANT_q8_0, T>(o, a, w, values, n, vb); break;
-            default: page_values<QUANT_q4_0, T>(o, a, w, values, n, vb); break;
+            case QUANT_f32: page_values<QUANT_f32, T>(o, a, w, values, n, vb, half); break;
+            case QUANT_f16: page_values<QUANT_f16, T>(o, a, w, values, n, vb, half); break;
+            case QUANT_q8_0: page_values<QUANT_q8_0, T>(o, a, w, values, n, vb, half); break;
+            default: page_values<QUANT_q4_0, T>(o, a, w, values, n, vb, half); break;
             }
         used(at);
     }
@@ -250,8 +252,8 @@ __global__ void __launch_bounds__(256) attend_pages(const __grid_constant__ page
             part[a.part_floats - 1] = l;
         }
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            int d = vb * DIM_BLOCK + value_dim(kv.type_v, i / 2, 2 * c + i % 2);
+        for (int i = 0; i < 4; i++) {
+            int d = vb * DIM_BLOCK + value_dim(kv.type_v, 2 * half + i / 2, 2 * c + i % 2);
             float v = o[e / 2][i / 2][e % 2 * 2 + i % 2];
 
             if (d < kv.dim_v)
@@ -260,21 +262,24 @@ __global__ void __launch_bounds__(256) attend_pages(const __grid_constant__ page
     }
 }
 
-/* grid: row, query head; shared: what is kept of the sums before a page, what is taken of its own, its weights' sum */
-__global__ void __launch_bounds__(256) merge_pages(const __grid_constant__ attn_args a)
+/* grid: row, query head, 32 dimensions. 32 pages at a time: a lane has a page's factors, and a dimension's sums. */
+__global__ void __launch_bounds__(32) merge_pages(const __grid_constant__ attn_args a)
 {
-    extern __shared__ __align__(16) float4 pages[];
-    const int row = blockIdx.x, n = a.r.pos[row] / OP_KV_PAGE + 1, heads = a.kv.n_head * a.group,
-              lane = threadIdx.x & 31;
+    enum { EACH = 32 };
+    const int row = blockIdx.x, n = a.r.pos[row] / OP_KV_PAGE + 1, heads = a.kv.n_head * a.group, lane = threadIdx.x;
+    const int d = blockIdx.z * 32 + lane;
     const float *part = a.part + ((int64_t)row * heads + blockIdx.y) * a.pages * a.part_floats;
-    float before = -CUDART_INF_F, l = 0.0f;
+    float before = -CUDART_INF_F, l = 0.0f, o = 0.0f;
 
     wait_for_inputs();
-    for (int b0 = 0; threadIdx.x < 32 && b0 < n; b0 += 32) {
-        const int b = b0 + lane;
-        const float *end = part + (int64_t)(b + 1) * a.part_floats;
-        float m = b < n ? end[-2] : -CUDART_INF_F, top = m, keep, take;
+    for (int b0 = 0; b0 < n; b0 += EACH) {
+        const float *end = part + (int64_t)(b0 + lane + 1) * a.part_floats;
+        const bool there = b0 + lane < n;
+        float m = there ? end[-2] : -CUDART_INF_F, sum = there ? end[-1] : 0.0f, top = m, v[EACH], keep, take;
 
+#pragma unroll
+        for (int j = 0; j < EACH; j++)
+            v[j] = b0 + j < n && d < a.kv.dim_v ? part[(int64_t)(b0 + j) * a.part_floats + d] : 0.0f;
 #pragma unroll
         for (int step = 1; step < 32; step *= 2) {
             float other = __shfl_up_sync(0xffffffffu, top, step);
@@ -282,27 +287,23 @@ __global__ void __launch_bounds__(256) merge_pages(const __grid_constant__ attn_
             top = lane >= step ? fmaxf(top, other) : top;
         }
         float left = __shfl_up_sync(0xffffffffu, top, 1);
-        left = lane > 0 ? fmaxf(left, before) : before;
-        merge(left, m, &keep, &take);
-        if (b < n)
-            pages[b] = make_float4(keep, take, __fmul_rn(end[-1], take), 0.0f);
+        merge(lane > 0 ? fmaxf(left, before) : before, m, &keep, &take);
+        sum = __fmul_rn(sum, take);
         before = fmaxf(before, __shfl_sync(0xffffffffu, top, 31));
-    }
-    __syncthreads();
-    for (int d = threadIdx.x; d < a.kv.dim_v; d += 256) {
-        float o = 0.0f;
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            const float k = __shfl_sync(0xffffffffu, keep, j), t = __shfl_sync(0xffffffffu, take, j);
+            const float w = __shfl_sync(0xffffffffu, sum, j);
 
-        l = 0.0f;
-#pragma unroll 8
-        for (int b = 0; b < n; b++) {
-            float4 f = pages[b];
-
-            l = __fmaf_rn(l, f.x, f.z);
-            o = __fmaf_rn(o, f.x, __fmul_rn(part[b * a.part_floats + d], f.y));
+            if (b0 + j < n) {
+                l = __fmaf_rn(l, k, w);
+                o = __fmaf_rn(o, k, __fmul_rn(v[j], t));
+            }
         }
+    }
+    if (d < a.kv.dim_v)
         a.y[row * a.ys + (int64_t)blockIdx.y * a.kv.dim_v + d] =
             __fdiv_rn(o, __fmul_rn(l, __fmul_rn(1024.0f, value_scale(a.kv.type_v))));
-    }
 }
 
 static int64_t part_floats(const struct op_kv *kv)
@@ -343,7 +344,7 @@ static void launch_pages(struct cuda *c, const page_args &t)
 
     cuda_fail(c, cudaFuncSetAttribute(attend_pages<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
               "attend_pages");
-    launch_early(c, "attend_pages", attend_pages<T>, grid, 256, smem, t);
+    launch_early(c, "attend_pages", attend_pages<T>, grid, WARPS * 32, smem, t);
 }
 
 int cuda_attn_smem(struct cuda *c)
@@ -373,8 +374,9 @@ static void attend_few(struct cuda *c, const attn_args &a)
     default: launch_pages<8>(c, t); break;
     }
     if (a.pages > 1)
-        launch_early(c, "merge_pages", merge_pages, dim3((unsigned)a.r.n, (unsigned)(a.kv.n_head * a.group)), 256,
-                     (size_t)a.pages * sizeof(float4), a);
+        launch_early(c, "merge_pages", merge_pages,
+                     dim3((unsigned)a.r.n, (unsigned)(a.kv.n_head * a.group), (unsigned)ceil_div(a.kv.dim_v, 32)), 32,
+                     0, a);
 }
 
 void cuda_attn(struct cuda *c, const struct node *v)
@@ -532,6 +534,7 @@ void cuda_kv_store(struct cuda *c, const struct node *v)
 
 /* ---- heads of one step: picked apart, normalised, turned, rotated, stored; a warp a head ---- */
 
+enum { KEEP = 8 }; /* times 32 elements of a head that are asked for at once */
 __global__ void __launch_bounds__(32) split_heads(const __grid_constant__ fused_heads f)
 {
     extern __shared__ float x[];
@@ -539,8 +542,15 @@ __global__ void __launch_bounds__(32) split_heads(const __grid_constant__ fused_
     int lane = threadIdx.x, h = blockIdx.x, row = blockIdx.y, dim = kv.dim_k;
     bool query = h < f.n_q, key = !query && h < f.n_q + kv.n_head;
 
-    wait_for_inputs();
     const float *from, *norm = query ? f.q_norm : key ? f.k_norm : NULL;
+    float w[KEEP], freq[KEEP / 2], kept[KEEP]; /* weights may be read early */
+#pragma unroll
+    for (int j = 0; j < KEEP; j++)
+        w[j] = norm != NULL && lane + 32 * j < dim ? norm[lane + 32 * j] : 0.0f;
+#pragma unroll
+    for (int j = 0; j < KEEP / 2; j++)
+        freq[j] = (query || key) && lane + 32 * j < (int)f.rope.n_rot / 2 ? f.rope.freq[lane + 32 * j] : 0.0f;
+    wait_for_inputs();
     if (query)
         from = f.qg + ((int64_t)row * f.n_q + h) * (f.gate != NULL ? 2 : 1) * dim;
     else if (key)
@@ -549,11 +559,28 @@ __global__ void __launch_bounds__(32) split_heads(const __grid_constant__ fused_
         dim = kv.dim_v;
         from = f.v + ((int64_t)row * kv.n_head + h - f.n_q - kv.n_head) * dim;
     }
-    for (int i = lane; i < dim; i += 32)
+#pragma unroll
+    for (int j = 0; j < KEEP; j++)
+        kept[j] = lane + 32 * j < dim ? from[lane + 32 * j] : 0.0f;
+#pragma unroll
+    for (int j = 0; j < KEEP; j++)
+        if (lane + 32 * j < dim)
+            x[lane + 32 * j] = kept[j];
+    for (int i = lane + 32 * KEEP; i < dim; i += 32)
         x[i] = from[i];
-    if (query && f.gate != NULL)
-        for (int i = lane; i < dim; i += 32)
-            f.gate[((int64_t)row * f.n_q + h) * dim + i] = from[dim + i];
+    if (query && f.gate != NULL) {
+        float *gate = f.gate + ((int64_t)row * f.n_q + h) * dim;
+
+#pragma unroll
+        for (int j = 0; j < KEEP; j++)
+            kept[j] = lane + 32 * j < dim ? from[dim + lane + 32 * j] : 0.0f;
+#pragma unroll
+        for (int j = 0; j < KEEP; j++)
+            if (lane + 32 * j < dim)
+                gate[lane + 32 * j] = kept[j];
+        for (int i = lane + 32 * KEEP; i < dim; i += 32)
+            gate[i] = from[dim + i];
+    }
     __syncwarp();
     if (norm != NULL) {
         float sum = 0.0f;
@@ -561,21 +588,31 @@ __global__ void __launch_bounds__(32) split_heads(const __grid_constant__ fused_
         for (int i = lane; i < dim; i += 32)
             sum = __fmaf_rn(x[i], x[i], sum);
         float factor = norm_factor(warp_sum(sum), dim, f.eps);
-        for (int i = lane; i < dim; i += 32)
+#pragma unroll
+        for (int j = 0; j < KEEP; j++)
+            if (lane + 32 * j < dim)
+                x[lane + 32 * j] = __fmul_rn(__fmul_rn(x[lane + 32 * j], factor), w[j]);
+        for (int i = lane + 32 * KEEP; i < dim; i += 32)
             x[i] = __fmul_rn(__fmul_rn(x[i], factor), norm[i]);
         __syncwarp();
     }
     if (query || key) {
-        int half = (int)f.rope.n_rot / 2;
+        const int half = (int)f.rope.n_rot / 2, pos = f.r.pos[row];
 
-        for (int i = lane; i < half; i += 32) {
-            float angle = __fmul_rn((float)f.r.pos[row], f.rope.freq[i]), sn, cs;
+        auto turn = [=](int i, float fr) {
+            float angle = __fmul_rn((float)pos, fr), sn, cs;
             float *p = x + (f.rope.pairs ? 2 * i : i), *q = p + (f.rope.pairs ? 1 : half), u = *p, v = *q;
 
             sincosf(angle, &sn, &cs);
             *p = __fsub_rn(__fmul_rn(u, cs), __fmul_rn(v, sn));
             *q = __fadd_rn(__fmul_rn(u, sn), __fmul_rn(v, cs));
-        }
+        };
+#pragma unroll
+        for (int j = 0; j < KEEP / 2; j++)
+            if (lane + 32 * j < half)
+                turn(lane + 32 * j, freq[j]);
+        for (int i = lane + 32 * (KEEP / 2); i < half; i += 32)
+            turn(i, f.rope.freq[i]);
         __syncwarp();
     }
     if ((query || key) && f.hadamard > 0) {

@@ -6,7 +6,7 @@
  * as rows 0 .. 7 and their low ones as rows 8 .. 15, with 8 keys: the block's sum times its float is added to the
  * score, blocks ascending. Weights are 2^(score - m), m the page's largest, times 1024 as two halves; values are two
  * halves (one, where it is exact). The weighted sum of a page goes by 16 positions: high weights times high values,
- * low times high, high times low. The page's sum of weights: eight sums, of every eighth group of 8 positions, which
+ * low times high, high times low. The page's sum of weights: 16 sums, of every 16th group of 8 positions, which
  * fold() takes together. Pages merge in ascending order. How many queries share a launch, a block or a warp changes
  * none of this.
  *
@@ -238,11 +238,11 @@ static __device__ __forceinline__ void plain4(float v[4], const uint8_t *row, in
                                      : half_at(row + 2 * (i + j));
 }
 
-/* Lane 4 g + c's part of block b of 16 values, rows of `bytes`, of which n are seen: [tile][register]; low planes where
- * value_planes() is 2. */
+/* Lane 4 g + c's part of block b of 16 values, rows of `bytes`, of which n are seen: [tile 2 half, 2 half +
+ * 1][register]; low planes where value_planes() is 2. */
 template <int TYPE>
-static __device__ __forceinline__ void value_part(uint32_t hi[4][2], uint32_t lo[4][2], const uint8_t *rows,
-                                                  int64_t bytes, int n, int b, int g, int c, int dim)
+static __device__ __forceinline__ void value_part(uint32_t hi[2][2], uint32_t lo[2][2], const uint8_t *rows,
+                                                  int64_t bytes, int n, int b, int half, int g, int c, int dim)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -253,7 +253,7 @@ static __device__ __forceinline__ void value_part(uint32_t hi[4][2], uint32_t lo
         if (TYPE == QUANT_q8_0 || TYPE == QUANT_q4_0) {
             const uint8_t *b0 = row0 + b * (TYPE == QUANT_q8_0 ? 34 : 18), *b1 = b0 + bytes;
             uint32_t d0 = seen0 ? u16_at(b0) : 0, d1 = seen1 ? u16_at(b1) : 0, q0, q1;
-            __half2 d = half2_of(d0 | d1 << 16), zero, v[4];
+            __half2 d = half2_of(d0 | d1 << 16), zero, v[2];
 
             if (TYPE == QUANT_q8_0) {
                 q0 = u32_at(b0 + 2 + 4 * g) ^ 0x80808080u;
@@ -266,14 +266,12 @@ static __device__ __forceinline__ void value_part(uint32_t hi[4][2], uint32_t lo
                 q1 = (u1 & 0x0f0fu) | (u1 & 0xf0f0u) << 12;
                 zero = half2_of(0x64086408u);
             }
-            uint32_t e0 = __byte_perm(q0, q1, 0x5140), e1 = __byte_perm(q0, q1, 0x7362); /* a pair of keys together */
+            uint32_t both = __byte_perm(q0, q1, half == 0 ? 0x5140 : 0x7362); /* a pair of keys together */
 
-            v[0] = __hsub2(half2_of(__byte_perm(e0, 0x64646464u, 0x4140)), zero);
-            v[1] = __hsub2(half2_of(__byte_perm(e0, 0x64646464u, 0x4342)), zero);
-            v[2] = __hsub2(half2_of(__byte_perm(e1, 0x64646464u, 0x4140)), zero);
-            v[3] = __hsub2(half2_of(__byte_perm(e1, 0x64646464u, 0x4342)), zero);
+            v[0] = __hsub2(half2_of(__byte_perm(both, 0x64646464u, 0x4140)), zero);
+            v[1] = __hsub2(half2_of(__byte_perm(both, 0x64646464u, 0x4342)), zero);
 #pragma unroll
-            for (int t = 0; t < 4; t++) { /* the product has 19 bits: two halves hold it exactly */
+            for (int t = 0; t < 2; t++) { /* the product has 19 bits: two halves hold it exactly */
                 __half2 h = __hmul2_rn(v[t], d);
 
                 hi[t][r] = bits_of(h);
@@ -285,8 +283,9 @@ static __device__ __forceinline__ void value_part(uint32_t hi[4][2], uint32_t lo
             plain4<TYPE>(v0, row0, b * 32 + 4 * g, dim, seen0);
             plain4<TYPE>(v1, row1, b * 32 + 4 * g, dim, seen1);
 #pragma unroll
-            for (int t = 0; t < 4; t++)
-                planes_of(__fmul_rn(v0[t], f), __fmul_rn(v1[t], f), &hi[t][r], &lo[t][r]);
+            for (int t = 0; t < 2; t++)
+                planes_of(__fmul_rn(half == 0 ? v0[t] : v0[t + 2], f), __fmul_rn(half == 0 ? v1[t] : v1[t + 2], f),
+                          &hi[t][r], &lo[t][r]);
         }
     }
 }
@@ -298,38 +297,55 @@ static __device__ __forceinline__ void value_part(uint32_t hi[4][2], uint32_t lo
 static __device__ __forceinline__ float put_query(uint8_t *to, const float *from, int g, int dim, int n_kb, int type,
                                                   float scale)
 {
+    enum { KEEP = 4 }; /* times 64 elements are read once */
     const int lane = threadIdx.x & 31;
+    float2 v[KEEP];
     float top = 0.0f;
 
-    for (int i = lane; from != NULL && i < dim; i += 32)
-        top = fmaxf(top, fabsf(from[i]));
-#pragma unroll
-    for (int half = 16; half > 0; half /= 2)
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, half));
-    int e = exponent_of(top) - 4;
-    float f = exact_power2(-e);
-    for (int i = 2 * lane; i < n_kb * DIM_BLOCK; i += 64) {
-        float a = from != NULL && i < dim ? from[i] : 0.0f, b = from != NULL && i + 1 < dim ? from[i + 1] : 0.0f;
-        int at = slot(type, i % DIM_BLOCK);
+    auto pair = [=](int i) {
+        return make_float2(from != NULL && i < dim ? from[i] : 0.0f, from != NULL && i + 1 < dim ? from[i + 1] : 0.0f);
+    };
+    auto put = [=](int i, float2 x, float f) {
+        const int at = slot(type, i % DIM_BLOCK);
         uint32_t hi, lo;
 
-        planes_of(__fmul_rn(a, f), __fmul_rn(b, f), &hi, &lo);
+        planes_of(__fmul_rn(x.x, f), __fmul_rn(x.y, f), &hi, &lo);
         /* registers: high of columns 2 c, low of them, high of 2 c + 8, low */
         *(uint2 *)(to + ((i / DIM_BLOCK * 2 + at / 16) * 32 + g * 4 + at % 16 / 4) * 16 + at % 4 / 2 * 8) =
             make_uint2(hi, lo);
-    }
+    };
+#pragma unroll
+    for (int j = 0; j < KEEP; j++)
+        v[j] = pair(2 * lane + 64 * j);
+#pragma unroll
+    for (int j = 0; j < KEEP; j++)
+        top = fmaxf(top, fmaxf(fabsf(v[j].x), fabsf(v[j].y)));
+    for (int i = 2 * lane + 64 * KEEP; i < dim; i += 64)
+        top = fmaxf(top, fmaxf(fabsf(pair(i).x), fabsf(pair(i).y)));
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2)
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, half));
+    const int e = exponent_of(top) - 4;
+    const float f = exact_power2(-e);
+#pragma unroll
+    for (int j = 0; j < KEEP; j++)
+        if (2 * lane + 64 * j < n_kb * DIM_BLOCK)
+            put(2 * lane + 64 * j, v[j], f);
+    for (int i = 2 * lane + 64 * KEEP; i < n_kb * DIM_BLOCK; i += 64)
+        put(i, pair(i), f);
     return __fmul_rn(scale, exact_power2(e));
 }
 
 /* ---- weights ---- */
 
-/* The eight sums of weights of a page; from: a float each, `pitch` apart. */
+/* The sums of weights of a page; from: a float each, `pitch` apart. */
+enum { SUMS = 16 };
 static __device__ __forceinline__ float fold(const float *from, int pitch)
 {
     float l = from[0];
 
 #pragma unroll
-    for (int i = 1; i < 8; i++)
+    for (int i = 1; i < SUMS; i++)
         l = __fadd_rn(l, from[i * pitch]);
     return l;
 }

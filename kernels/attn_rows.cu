@@ -4,17 +4,20 @@
  * Keys and values are first spread into working memory as matrix units take them: once for all rows, so that what
  * follows neither knows their types nor unpacks anything. A block then takes 16 to 64 queries, the heads of one KV head
  * times some neighbouring rows, and all pages one after the other. Its operands come by bulk copies into a ring of
- * slots: of keys a block of 32 elements of 128 positions, of values one plane of 16 positions. Where working memory
- * does not hold all pages, several launches go on from each other's sums. The arithmetic is that of attn.cuh. */
+ * slots: of keys a block of 32 elements of 128 positions, of values 128 dimensions of 16 positions. Where working
+ * memory does not hold all pages, several launches go on from each other's sums. The arithmetic is that of attn.cuh. */
 #include "kernels/attn.cuh"
 
-enum { HALF_PAGE = 128, SPREAD_BYTES = 48 << 20, RING = 12, PLANE = 1024 /* bytes: 32 dimensions of 16 values */ };
+enum { HALF_PAGE = 128, SPREAD_BYTES = 48 << 20, RING = 12, PLANE = 1024 /* bytes: 32 dimensions of 16 values */,
+       FOUR = 4 };
 
-/* What is spread of a page and KV head: [block][half page] of keys: floats, planes; then [slab][16 values][plane]. */
+/* What is spread of a page and KV head: [block][half page] of keys: floats, planes; then [slab][16 values][half slab]:
+ * planes of 4 blocks. */
 struct spread {
     uint8_t *to;
     int      k_step, v_step;      /* bytes of a slot's worth */
     int      k_planes, v_planes;
+    int      v_halves;            /* of a slab */
     int64_t  values_at, head_bytes, seq_bytes;
     int      first, pages;        /* what this launch covers */
     float   *sums;                /* of earlier launches, [row][head]: m, l */
@@ -26,11 +29,11 @@ struct rows_args {
     int       slots, slot_bytes;
 };
 
-/* Shared memory: barriers, queries, weights, slots, then floats: largest scores [8][Q], sums [8][Q], factors [Q]. */
+/* Shared memory: barriers, queries, weights, slots, then floats: largest scores [8][Q], sums [SUMS][Q], factors [Q]. */
 enum { QUERIES_AT = 256 };
 static int rows_smem(int queries, int n_kb)
 {
-    return QUERIES_AT + queries / QUERY_TILE * n_kb * 1024 + queries * 1024 + queries * 17 * 4;
+    return QUERIES_AT + queries / QUERY_TILE * n_kb * 1024 + queries * 1024 + queries * (8 + SUMS + 1) * 4;
 }
 
 template <int TYPE>
@@ -39,7 +42,7 @@ static __device__ __forceinline__ void spread_keys(const attn_args &a, const spr
 {
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
 
-    for (int tile = threadIdx.x / 32; tile * 8 < n; tile += 8) {
+    for (int tile = threadIdx.x / 32; tile * 8 < (n + HALF_PAGE - 1) / HALF_PAGE * HALF_PAGE; tile += 8) {
         const uint8_t *row = keys + min(tile * 8 + g, n - 1) * a.k_bytes;
         uint8_t *step = to + (b * 2 + tile / 16) * w.k_step;
         uint4 *at = (uint4 *)(step + 512 + tile % 16 * 512) + lane;
@@ -62,19 +65,19 @@ static __device__ __forceinline__ void spread_values(const attn_args &a, const s
     const int lane = threadIdx.x & 31;
 
     for (int vb = threadIdx.x / 32; vb * DIM_BLOCK < a.kv.dim_v; vb += 8) {
-        uint8_t *step = to + w.values_at + (vb / 8 * 16 + j) * w.v_planes * w.v_step;
-        uint4 *at = (uint4 *)(step + vb % 8 * PLANE) + lane;
-        uint32_t hi[4][2], lo[4][2];
+        uint8_t *step = to + w.values_at + (int64_t)((vb / 8 * 16 + j) * w.v_halves + vb / FOUR % 2) * w.v_step;
+        uint4 *at = (uint4 *)(step + vb % FOUR * PLANE) + lane;
 
-        value_part<TYPE>(hi, lo, values + j * 16 * a.v_bytes, a.v_bytes, n - j * 16, vb, lane / 4, lane % 4,
-                         a.kv.dim_v);
-        at[0] = make_uint4(hi[0][0], hi[0][1], hi[1][0], hi[1][1]);
-        at[32] = make_uint4(hi[2][0], hi[2][1], hi[3][0], hi[3][1]);
-        if (TYPE == QUANT_f16)
-            continue;
-        at += w.v_step / 16;
-        at[0] = make_uint4(lo[0][0], lo[0][1], lo[1][0], lo[1][1]);
-        at[32] = make_uint4(lo[2][0], lo[2][1], lo[3][0], lo[3][1]);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            uint32_t hi[2][2], lo[2][2];
+
+            value_part<TYPE>(hi, lo, values + j * 16 * a.v_bytes, a.v_bytes, n - j * 16, vb, half, lane / 4, lane % 4,
+                             a.kv.dim_v);
+            at[half * 32] = make_uint4(hi[0][0], hi[0][1], hi[1][0], hi[1][1]);
+            if (TYPE != QUANT_f16)
+                at[half * 32 + FOUR * PLANE / 16] = make_uint4(lo[0][0], lo[0][1], lo[1][0], lo[1][1]);
+        }
     }
 }
 
@@ -112,57 +115,80 @@ __global__ void __launch_bounds__(256)
     }
 }
 
+/* A place in the ring. */
+struct turn {
+    int at, phase;
+
+    __device__ __forceinline__ void next(int slots)
+    {
+        if (++at == slots) {
+            at = 0;
+            phase ^= 1;
+        }
+    }
+};
+
 /* The block's slots: one thread fills them in the order in which all warps use them, two uses behind. */
 struct ring {
     uint64_t      *full, *empty;
     uint8_t       *slot;
-    const uint8_t *from;         /* the sequence's and KV head's first page */
-    int64_t        page_bytes;
-    int            slots, slot_bytes, n_kb, k_step, v_step, planes;
-    int            b, end, seen; /* page to be filled from; after the last; positions from the first page on */
-    int            i;            /* its next part */
-    int            made, done;   /* slots filled, used */
+    const uint8_t *page, *next;  /* to be filled from */
+    int64_t        page_bytes, values_at;
+    int            slots, slot_bytes, n_kb, k_step, v_step, v_halves;
+    int            k_left, v_left, seen; /* parts of the page; positions from it on */
+    int            used;
+    turn           in, out;
 
-    __device__ __forceinline__ void fill(int64_t values_at)
+    __device__ __forceinline__ void open(void)
     {
-        if (b == end)
-            return;
-        const int most = min(seen - b * OP_KV_PAGE, (int)OP_KV_PAGE), halves = most > HALF_PAGE ? 2 : 1;
-        const int k = n_kb * halves, n = k + (most + 15) / 16 * planes, at = made % slots;
-        const uint8_t *page = from + b * page_bytes;
+        const int most = min(seen, (int)OP_KV_PAGE);
 
-        if (made >= slots)
-            bar_wait(&empty[at], (made / slots - 1) & 1);
-        if (i < k)
-            bulk_copy(slot + at * slot_bytes, page + (i / halves * 2 + i % halves) * k_step, (unsigned)k_step,
-                      &full[at]);
-        else
-            bulk_copy(slot + at * slot_bytes, page + values_at + (int64_t)(i - k) * v_step, (unsigned)v_step,
-                      &full[at]);
-        made++;
-        if (++i == n) {
-            i = 0;
-            b++;
+        next = page;
+        k_left = seen > 0 ? n_kb * (most > HALF_PAGE ? 2 : 1) : 0;
+        v_left = seen > 0 ? (most + 15) / 16 * v_halves : 0;
+    }
+
+    __device__ __forceinline__ void fill(bool first)
+    {
+        if (v_left == 0)
+            return;
+        uint8_t *to = slot + in.at * slot_bytes;
+
+        if (!first)
+            bar_wait(&empty[in.at], in.phase ^ 1);
+        if (k_left > 0) {
+            bulk_copy(to, next, (unsigned)k_step, &full[in.at]);
+            next += seen > HALF_PAGE ? k_step : 2 * k_step;
+            if (--k_left == 0)
+                next = page + values_at;
+        } else {
+            bulk_copy(to, next, (unsigned)v_step, &full[in.at]);
+            next += v_step;
+            if (--v_left == 0) {
+                page += page_bytes;
+                seen -= OP_KV_PAGE;
+                open();
+            }
         }
+        in.next(slots);
     }
 
     /* Both by all lanes of a warp. */
     __device__ __forceinline__ const uint8_t *take(void)
     {
-        const int at = done % slots;
-
-        bar_wait(&full[at], done / slots & 1);
-        return slot + at * slot_bytes;
+        bar_wait(&full[out.at], out.phase);
+        return slot + out.at * slot_bytes;
     }
 
-    __device__ __forceinline__ void give(int64_t values_at)
+    __device__ __forceinline__ void give(void)
     {
         __syncwarp();
         if ((threadIdx.x & 31) == 0)
-            bar_arrive(&empty[done % slots]);
-        if (threadIdx.x == 0 && done >= 2)
-            fill(values_at);
-        done++;
+            bar_arrive(&empty[out.at]);
+        if (threadIdx.x == 0 && used >= 2)
+            fill(false);
+        used++;
+        out.next(slots);
     }
 };
 
@@ -174,14 +200,36 @@ template <int MQ> struct share {
     };
 };
 
-/* Scores of a page. */
-template <int MQ>
-static __device__ __forceinline__ void row_scores(float s[share<MQ>::TILES][share<MQ>::NT][2], ring &in,
-                                                  const attn_args &a, int64_t values_at, const uint8_t *q, int wk,
-                                                  int most, bool low)
+/* Adds a block of the keys of half a page. */
+template <int MQ, bool LOW, int HALF>
+static __device__ __forceinline__ void row_block(float s[share<MQ>::TILES][share<MQ>::NT][2], ring &in,
+                                                 const uint4 two[share<MQ>::TILES][2], int wk)
 {
     typedef share<MQ> S;
-    const int lane = threadIdx.x & 31, c = lane % 4, halves = most > HALF_PAGE ? 2 : 1;
+    const uint8_t *step = in.take();
+
+#pragma unroll
+    for (int i = HALF * S::NT / 2; i < (HALF + 1) * S::NT / 2; i++) {
+        const int tile = (S::WK == 4 ? i / 2 * 8 + 2 * wk + i % 2 : i * 8 + wk) % 16;
+        const uint4 *at = (const uint4 *)(step + 512 + tile * 512) + (threadIdx.x & 31);
+        const float2 d = *(const float2 *)(step + (tile * 8 + 2 * (threadIdx.x % 4)) * 4);
+        const uint4 h = at[0], l = LOW ? at[HALF_PAGE * 64 / 16] : make_uint4(0, 0, 0, 0);
+        const uint32_t hi[4] = { h.x, h.y, h.z, h.w }, lo[4] = { l.x, l.y, l.z, l.w };
+
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++)
+            add_block(s[t][i], two[t], hi, LOW ? lo : NULL, d);
+    }
+    in.give();
+}
+
+/* Scores of a page. */
+template <int MQ, bool LOW>
+static __device__ __forceinline__ void row_scores(float s[share<MQ>::TILES][share<MQ>::NT][2], ring &in,
+                                                  const attn_args &a, const uint8_t *q, int wk, int most)
+{
+    typedef share<MQ> S;
+    const int lane = threadIdx.x & 31;
 
 #pragma unroll
     for (int e = 0; e < S::TILES * S::NT * 2; e++)
@@ -195,34 +243,9 @@ static __device__ __forceinline__ void row_scores(float s[share<MQ>::TILES][shar
 #pragma unroll
             for (int e = 0; e < 2; e++)
                 two[t][e] = *((const uint4 *)(q + (t * a.n_kb + b) * 1024 + e * 512) + lane);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            if (half == halves)
-                break;
-            const uint8_t *step = in.take();
-#pragma unroll
-            for (int i = half * S::NT / 2; i < (half + 1) * S::NT / 2; i++) {
-                const int tile = S::WK == 4 ? i / 2 * 8 + 2 * wk + i % 2 : i * 8 + wk;
-
-                if (tile * 8 >= most)
-                    continue;
-                const uint4 *at = (const uint4 *)(step + 512 + tile % 16 * 512) + lane;
-                const float2 d = *(const float2 *)(step + (tile % 16 * 8 + 2 * c) * 4);
-                uint4 h = at[0], l = low ? at[HALF_PAGE * 64 / 16] : make_uint4(0, 0, 0, 0);
-                const uint32_t hi[4] = { h.x, h.y, h.z, h.w }, lo[4] = { l.x, l.y, l.z, l.w };
-
-                if (low) {
-#pragma unroll
-                    for (int t = 0; t < S::TILES; t++)
-                        add_block(s[t][i], two[t], hi, lo, d);
-                } else {
-#pragma unroll
-                    for (int t = 0; t < S::TILES; t++)
-                        add_block(s[t][i], two[t], hi, NULL, d);
-                }
-            }
-            in.give(values_at);
-        }
+        row_block<MQ, LOW, 0>(s, in, two, wk);
+        if (most > HALF_PAGE)
+            row_block<MQ, LOW, 1>(s, in, two, wk);
     }
 }
 
@@ -255,7 +278,7 @@ static __device__ __forceinline__ void row_weights(float s[share<MQ>::TILES][sha
     __syncthreads();
 #pragma unroll
     for (int t = 0; t < S::TILES; t++) {
-        float sum[2] = { 0.0f, 0.0f };
+        float sum[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
 
         m[t] = tops[first + t * QUERY_TILE + g];
 #pragma unroll
@@ -263,7 +286,7 @@ static __device__ __forceinline__ void row_weights(float s[share<MQ>::TILES][sha
             m[t] = fmaxf(m[t], tops[i * MQ + first + t * QUERY_TILE + g]);
 #pragma unroll
         for (int i = 0; i < S::NT; i++) {
-            const int tile = S::WK == 4 ? i / 2 * 8 + 2 * wk + i % 2 : i * 8 + wk, of = S::WK == 4 ? i % 2 : 0;
+            const int tile = S::WK == 4 ? i / 2 * 8 + 2 * wk + i % 2 : i * 8 + wk, of = i % (SUMS / S::WK);
             uint32_t hi, lo,
                 *to = (uint32_t *)(p + ((t / 2 * 16 + tile / 2) * 2) * 512 + lane * 16) + tile % 2 * 2 + t % 2;
 
@@ -275,20 +298,49 @@ static __device__ __forceinline__ void row_weights(float s[share<MQ>::TILES][sha
             to[128] = lo;
         }
 #pragma unroll
-        for (int of = 0; of < (S::WK == 4 ? 2 : 1); of++) {
+        for (int of = 0; of < SUMS / S::WK; of++) {
             float all = quad_sum(sum[of]);
 
             if (c == 0)
-                sums[(S::WK == 4 ? 2 * wk + of : wk) * MQ + first + t * QUERY_TILE + g] = all;
+                sums[(S::WK == 4 ? of / 2 * 8 + 2 * wk + of % 2 : of * 8 + wk) * MQ + first + t * QUERY_TILE + g] = all;
         }
     }
     __syncthreads();
 }
 
+/* Adds 16 values of half a slab. */
+template <int MQ, bool LOW, int HALF>
+static __device__ __forceinline__ void row_slab(float o[share<MQ>::PAIRS][share<MQ>::VB][4][4], ring &in,
+                                                const uint4 w[share<MQ>::PAIRS][2], int wk)
+{
+    typedef share<MQ> S;
+    const uint4 *at = (const uint4 *)(in.take() + wk % FOUR * PLANE) + (threadIdx.x & 31);
+
+    if (S::VB == 2 || wk / FOUR == HALF) {
+        uint4 b[2][2];
+
+#pragma unroll
+        for (int e = 0; e < (LOW ? 4 : 2); e++)
+            b[e / 2][e % 2] = at[e / 2 * (FOUR * PLANE / 16) + e % 2 * 32];
+#pragma unroll
+        for (int pass = 0; pass < (LOW ? 3 : 2); pass++)
+#pragma unroll
+            for (int x = 0; x < 4; x++)
+#pragma unroll
+                for (int t = 0; t < S::PAIRS; t++) {
+                    const uint4 &f = b[pass / 2][x / 2];
+
+                    mma(o[t][S::VB == 2 ? HALF : 0][x], w[t][pass == 1], x % 2 == 0 ? f.x : f.z,
+                        x % 2 == 0 ? f.y : f.w);
+                }
+    }
+    in.give();
+}
+
 /* The page's weighted sum of values. */
-template <int MQ>
+template <int MQ, bool LOW>
 static __device__ __forceinline__ void row_values(float o[share<MQ>::PAIRS][share<MQ>::VB][4][4], ring &in,
-                                                  int64_t values_at, const uint8_t *p, int wk, int blocks, int most)
+                                                  const uint8_t *p, int wk, int most)
 {
     typedef share<MQ> S;
     const int lane = threadIdx.x & 31;
@@ -305,34 +357,14 @@ static __device__ __forceinline__ void row_values(float o[share<MQ>::PAIRS][shar
 #pragma unroll
             for (int e = 0; e < 2; e++)
                 w[t][e] = *((const uint4 *)(p + ((t * 16 + j) * 2 + e) * 512) + lane);
-#pragma unroll
-        for (int plane = 0; plane < 2; plane++) {
-            if (plane == in.planes)
-                break;
-            const uint8_t *step = in.take();
-#pragma unroll
-            for (int v = 0; v < S::VB; v++) {
-                if (wk + v * S::WK >= blocks)
-                    break;
-                const uint4 *at = (const uint4 *)(step + (wk + v * S::WK) * PLANE) + lane;
-                const uint4 b[2] = { at[0], at[32] };
-
-#pragma unroll
-                for (int pass = 0; pass < 2 - plane; pass++)
-#pragma unroll
-                    for (int x = 0; x < 4; x++)
-#pragma unroll
-                        for (int t = 0; t < S::PAIRS; t++)
-                            mma(o[t][v][x], w[t][pass], x % 2 == 0 ? b[x / 2].x : b[x / 2].z,
-                                x % 2 == 0 ? b[x / 2].y : b[x / 2].w);
-            }
-            in.give(values_at);
-        }
+        row_slab<MQ, LOW, 0>(o, in, w, wk);
+        if (in.v_halves == 2)
+            row_slab<MQ, LOW, 1>(o, in, w, wk);
     }
 }
 
 /* grid: tile of rows, KV head * part * slab, sequence */
-template <int MQ>
+template <int MQ, bool LOW_K, bool LOW_V>
 __global__ void __launch_bounds__(256, 1) attend_rows(const __grid_constant__ rows_args t)
 {
     typedef share<MQ> S;
@@ -351,7 +383,7 @@ __global__ void __launch_bounds__(256, 1) attend_rows(const __grid_constant__ ro
     if (here <= 0 || pos[here - 1] < w.first * OP_KV_PAGE)
         return;
     const int64_t head = (int64_t)h * a.group + g0, row0 = s.row + first;
-    const int last = pos[here - 1] / OP_KV_PAGE, blocks = min((kv.dim_v + DIM_BLOCK - 1) / DIM_BLOCK - slab * 8, 8);
+    const int last = pos[here - 1] / OP_KV_PAGE, end = min(last + 1, w.first + w.pages);
     uint8_t *q = shared + QUERIES_AT, *p = q + MQ / QUERY_TILE * a.n_kb * 1024;
     ring in;
 
@@ -360,18 +392,18 @@ __global__ void __launch_bounds__(256, 1) attend_rows(const __grid_constant__ ro
     in.slot = p + MQ * 1024;
     in.slots = t.slots;
     in.slot_bytes = t.slot_bytes;
-    in.from = w.to + blockIdx.z * w.seq_bytes + h * w.head_bytes;
+    in.page = w.to + blockIdx.z * w.seq_bytes + h * w.head_bytes;
     in.page_bytes = kv.n_head * w.head_bytes;
+    in.values_at = w.values_at + (int64_t)slab * 16 * w.v_halves * w.v_step;
     in.n_kb = a.n_kb;
     in.k_step = w.k_step;
     in.v_step = w.v_step;
-    in.planes = w.v_planes;
-    in.b = 0;
-    in.end = min(last + 1 - w.first, w.pages);
-    in.seen = pos[here - 1] + 1 - w.first * OP_KV_PAGE;
-    in.i = in.made = in.done = 0;
-    const int64_t values_at = w.values_at + (int64_t)slab * 16 * w.v_planes * w.v_step;
-    float *tops = (float *)(in.slot + t.slots * t.slot_bytes), *sums = tops + 8 * MQ, *factors = sums + 8 * MQ;
+    in.v_halves = w.v_halves;
+    in.seen = min(pos[here - 1] + 1, end * OP_KV_PAGE) - w.first * OP_KV_PAGE;
+    in.used = 0;
+    in.in = in.out = turn{ 0, 0 };
+    in.open();
+    float *tops = (float *)(in.slot + t.slots * t.slot_bytes), *sums = tops + 8 * MQ, *factors = sums + SUMS * MQ;
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < t.slots; i++) {
@@ -380,7 +412,7 @@ __global__ void __launch_bounds__(256, 1) attend_rows(const __grid_constant__ ro
         }
         bar_init_done();
         for (int i = 0; i < t.slots; i++)
-            in.fill(values_at);
+            in.fill(true);
     }
     for (int i = warp; i < MQ; i += 8) {
         int r = i / a.heads, e = i % a.heads;
@@ -413,7 +445,7 @@ __global__ void __launch_bounds__(256, 1) attend_rows(const __grid_constant__ ro
                 w.first > 0 && d < kv.dim_v ? a.y[(row0 + r) * a.ys + (head + k) * kv.dim_v + d] : 0.0f;
         }
     }
-    for (int b = w.first; b < w.first + in.end; b++) {
+    for (int b = w.first; b < end; b++) {
         const int most = min(pos[here - 1] + 1 - b * OP_KV_PAGE, (int)OP_KV_PAGE);
         float m[S::TILES], o[S::PAIRS][S::VB][4][4];
         int n[S::TILES];
@@ -424,10 +456,10 @@ __global__ void __launch_bounds__(256, 1) attend_rows(const __grid_constant__ ro
         {
             float score[S::TILES][S::NT][2];
 
-            row_scores<MQ>(score, in, a, values_at, q + mine / QUERY_TILE * a.n_kb * 1024, wk, most, w.k_planes == 2);
+            row_scores<MQ, LOW_K>(score, in, a, q + mine / QUERY_TILE * a.n_kb * 1024, wk, most);
             row_weights<MQ>(score, n, factor, m, p + mine * 1024, tops, sums, wk, mine, most);
         }
-        row_values<MQ>(o, in, values_at, p + mine * 1024, wk, blocks, most);
+        row_values<MQ, LOW_V>(o, in, p + mine * 1024, wk, most);
 #pragma unroll
         for (int e = 0; e < S::TILES; e++) {
             float keep, take;
@@ -481,9 +513,10 @@ static spread plan_spread(const struct op_kv *kv, int n_seq, int pages)
     w.k_planes = key_planes(kv->type_k);
     w.v_planes = value_planes(kv->type_v);
     w.k_step = 512 + HALF_PAGE * DIM_BLOCK * 2 * w.k_planes;
-    w.v_step = (blocks < 8 ? blocks : 8) * PLANE;
+    w.v_halves = blocks > FOUR ? 2 : 1;
+    w.v_step = FOUR * PLANE * w.v_planes;
     w.values_at = (int64_t)n_kb * 2 * w.k_step;
-    w.head_bytes = w.values_at + ceil_div(blocks, 8) * 16 * w.v_planes * w.v_step;
+    w.head_bytes = w.values_at + ceil_div(blocks, 8) * 16 * w.v_halves * w.v_step;
     w.pages = (int)(SPREAD_BYTES / (w.head_bytes * kv->n_head * n_seq));
     w.pages = w.pages < 1 ? 1 : w.pages < pages ? w.pages : pages;
     w.seq_bytes = w.head_bytes * kv->n_head * w.pages;
@@ -507,7 +540,7 @@ static int plan_ring(rows_args *t, int room)
     return t->slots >= 3;
 }
 
-template <int MQ>
+template <int MQ, bool LOW_K, bool LOW_V>
 static void launch(struct cuda *c, const rows_args &t)
 {
     const attn_args &a = t.a;
@@ -515,9 +548,22 @@ static void launch(struct cuda *c, const rows_args &t)
     dim3 grid((unsigned)ceil_div(a.r.max_n, MQ / a.heads), (unsigned)(a.kv.n_head * a.parts * a.slabs),
               (unsigned)a.r.n_seq);
 
-    cuda_fail(c, cudaFuncSetAttribute(attend_rows<MQ>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
-              "attend_rows");
-    LAUNCH(c, attend_rows<MQ>, grid, 256, smem, t);
+    cuda_fail(c, cudaFuncSetAttribute(attend_rows<MQ, LOW_K, LOW_V>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      (int)smem), "attend_rows");
+    LAUNCH(c, (attend_rows<MQ, LOW_K, LOW_V>), grid, 256, smem, t);
+}
+
+template <int MQ>
+static void launch_planes(struct cuda *c, const rows_args &t)
+{
+    if (t.w.k_planes == 1 && t.w.v_planes == 1)
+        launch<MQ, false, false>(c, t);
+    else if (t.w.k_planes == 1)
+        launch<MQ, false, true>(c, t);
+    else if (t.w.v_planes == 1)
+        launch<MQ, true, false>(c, t);
+    else
+        launch<MQ, true, true>(c, t);
 }
 
 void cuda_attn_rows(struct cuda *c, const attn_args *a)
@@ -537,9 +583,9 @@ void cuda_attn_rows(struct cuda *c, const attn_args *a)
                dim3((unsigned)(t.w.pages * (a->n_kb + 16)), (unsigned)a->kv.n_head, (unsigned)a->r.n_seq), 256, 0, *a,
                t.w);
         switch (queries) {
-        case 64: launch<64>(c, t); break;
-        case 32: launch<32>(c, t); break;
-        default: launch<16>(c, t); break;
+        case 64: launch_planes<64>(c, t); break;
+        case 32: launch_planes<32>(c, t); break;
+        default: launch_planes<16>(c, t); break;
         }
     }
 }
