@@ -180,6 +180,8 @@ struct ring {
         return slot + out.at * slot_bytes;
     }
 
+    /* A warp's reads are done when one lane arrives: they go through one pipe in order. racecheck reports them against
+     * later copies nevertheless, because the compiler puts a converged warp's __syncwarp() before them. */
     __device__ __forceinline__ void give(void)
     {
         __syncwarp();
