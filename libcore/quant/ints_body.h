@@ -66,26 +66,27 @@ enum { TAKEN = 8 };
 TARGET_DOTS static inline __m256 block_avx2(__m256 sum, const BLOCK *b, const struct x86_taken *t,
                                             const struct quant_acts *a)
 {
-    __m256i dots = _mm256_setzero_si256();
+    __m256i dots = _mm256_setzero_si256(), v[2], w[2], p;
     __m256  scale = _mm256_mul_ps(_mm256_broadcast_ss(&t->scale), _mm256_load_ps(a->scale));
 
-#define GROUP(g) \
-    do { \
-        __m256i w[2], p; \
-        words(w, t, b, g); \
-        p = _mm256_add_epi32(_mm256_madd_epi16(w[0], x86_load32(a->q + PLACE(g))), \
-                             _mm256_madd_epi16(w[1], x86_load32(a->q + PLACE(g) + 32))); \
-        dots = _mm256_add_epi32(dots, _mm256_mullo_epi32(p, scale_of(t->s, g))); \
-    } while (0)
-    GROUP(0);
-    GROUP(1);
-    GROUP(2);
-    GROUP(3);
-    GROUP(4);
-    GROUP(5);
-    GROUP(6);
-    GROUP(7);
-#undef GROUP
+    /* The next group comes apart before one is multiplied: what waits for it is then not in its way. */
+#define MUL(v, g) \
+    p = _mm256_add_epi32(_mm256_madd_epi16(v[0], x86_load32(a->q + PLACE(g))), \
+                         _mm256_madd_epi16(v[1], x86_load32(a->q + PLACE(g) + 32))); \
+    dots = _mm256_add_epi32(dots, _mm256_mullo_epi32(p, scale_of(t->s, g)));
+#define TWO(g) \
+    words(w, t, b, (g) + 1); \
+    MUL(v, g) \
+    if ((g) < 6) \
+        words(v, t, b, (g) + 2); \
+    MUL(w, (g) + 1)
+    words(v, t, b, 0);
+    TWO(0)
+    TWO(2)
+    TWO(4)
+    TWO(6)
+#undef TWO
+#undef MUL
     return _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dots), sum);
 }
 

@@ -53,14 +53,19 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
 }
 
 #if defined(__x86_64__)
+/* Every other number of 32 bits, from the first or the second on: 4 codes each, or signs and a scale. */
+X86_WORDS __m256i numbers(const struct quant_iq2_xxs *b, int second)
+{
+    __m256  lo = _mm256_loadu_ps((const void *)b->qs), hi = _mm256_loadu_ps((const void *)(b->qs + 32));
+    __m256i v = _mm256_castps_si256(second ? _mm256_shuffle_ps(lo, hi, 0xdd) : _mm256_shuffle_ps(lo, hi, 0x88));
+
+    return _mm256_permute4x64_epi64(v, 0xd8);
+}
+
 X86_WORDS void places(struct x86_taken *t, const struct quant_iq2_xxs *b)
 {
-    __m256 lo = _mm256_loadu_ps((const void *)b->qs), hi = _mm256_loadu_ps((const void *)(b->qs + 32));
-    __m256i even = _mm256_castps_si256(_mm256_shuffle_ps(lo, hi, 0x88)); /* every other number */
-    __m256i odd = _mm256_castps_si256(_mm256_shuffle_ps(lo, hi, 0xdd));
-
-    x86_places(t->at, _mm256_permute4x64_epi64(even, 0xd8));
-    x86_signs_28(t->signs, _mm256_permute4x64_epi64(odd, 0xd8));
+    x86_places(t->at, numbers(b, 0));
+    x86_signs_28(t->signs, numbers(b, 1));
 }
 
 X86_WORDS __m256i entries(const struct x86_taken *t, const struct quant_iq2_xxs *b, int g)
@@ -109,12 +114,7 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_iq2_xxs *b)
 {
     (void)min;
-    for (int g = 0; g < 8; g++) {
-        uint32_t aux;
-
-        memcpy(&aux, b->qs + 8 * g + 4, sizeof(aux));
-        t->s[g] = (int32_t)(aux >> 28) * 2 + 1;
-    }
+    x86_top_scales(t->s, numbers(b, 1));
     places(t, b);
     return _cvtsh_ss(b->d) * 0.125f;
 }

@@ -63,27 +63,28 @@ TARGET_AVX2 static inline void scales(float scale[8], const struct quant_iq3_s *
                                           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s))));
 }
 
+/* A bit of qh is the high byte of each place; eights of places lie in the order of unpacking. */
 X86_WORDS void places(struct x86_taken *t, const struct quant_iq3_s *b)
 {
-    const __m256i spread = _mm256_setr_epi64x((int64_t)0x8000800080008000, (int64_t)0x8000800080008000,
-                                              (int64_t)0x8001800180018001, (int64_t)0x8001800180018001);
-    const __m256i up = _mm256_setr_epi16(128, 64, 32, 16, 8, 4, 2, 1, 128, 64, 32, 16, 8, 4, 2, 1);
+    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bits = _mm256_set1_epi64x((int64_t)0x8040201008040201u), one = _mm256_set1_epi8(1);
 
-    for (int k = 0; k < 64; k += 16) { /* a bit of qh for each code, moved to bit 7, then to 8 */
-        int16_t two;
+    for (int k = 0; k < 64; k += 32) {
+        int32_t four;
 
-        memcpy(&two, b->qh + k / 8, sizeof(two));
-        __m256i h = _mm256_mullo_epi16(_mm256_shuffle_epi8(_mm256_set1_epi16(two), spread), up);
+        memcpy(&four, b->qh + k / 8, sizeof(four));
+        __m256i h = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(four), spread), bits);
+        __m256i q = x86_load32(b->qs + k);
 
-        h = _mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(128)), 1);
-        h = _mm256_or_si256(h, _mm256_cvtepu8_epi16(x86_load16(b->qs + k)));
-        _mm256_storeu_si256((void *)(t->at + k), h);
+        h = _mm256_min_epu8(h, one);
+        _mm256_storeu_si256((void *)(t->at + k), _mm256_unpacklo_epi8(q, h));
+        _mm256_storeu_si256((void *)(t->at + k + 16), _mm256_unpackhi_epi8(q, h));
     }
 }
 
 X86_WORDS __m256i entries(const struct x86_taken *t, const struct quant_iq3_s *b, int g)
 {
-    return x86_quads(quant_iq3s_bytes, t->at + 8 * g, b->signs + 4 * g);
+    return x86_quads(quant_iq3s_bytes, t->at + g / 4 * 32 + g % 2 * 16 + g / 2 % 2 * 8, b->signs + 4 * g);
 }
 
 X86_CODES(struct quant_iq3_s)

@@ -117,12 +117,7 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_xxs *b)
 {
     (void)min;
-    for (int g = 0; g < 8; g++) {
-        uint32_t aux;
-
-        memcpy(&aux, b->aux + 4 * g, sizeof(aux));
-        t->s[g] = (int32_t)(aux >> 28) * 2 + 1;
-    }
+    x86_top_scales(t->s, x86_load32(b->aux));
     places(t, b);
     return _cvtsh_ss(b->d) * 0.25f;
 }

@@ -82,24 +82,25 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-/* The scales of the 8 groups of 32, as words. */
-TARGET_AVX2 static inline __m128i scales(const struct quant_iq4_xs *b)
+/* The scales of the 8 groups of 32. */
+TARGET_AVX2 static inline __m256i scales(const struct quant_iq4_xs *b)
 {
-    const __m128i up = _mm_setr_epi16(1 << 14, 1 << 12, 1 << 10, 1 << 8, 1 << 6, 1 << 4, 1 << 2, 1);
-    int           nibbles;
+    const __m256i low = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    const __m256i high = _mm256_setr_epi32(12, 14, 16, 18, 20, 22, 24, 26); /* of d and sh: bits to 4 and 5 */
+    int           d_sh, sl;
 
-    memcpy(&nibbles, b->sl, sizeof(nibbles));
-    __m128i sl = _mm_cvtsi32_si128(nibbles);
-    __m128i sh = _mm_srli_epi16(_mm_mullo_epi16(_mm_set1_epi16((short)b->sh), up), 14);
+    memcpy(&d_sh, b, sizeof(d_sh));
+    memcpy(&sl, b->sl, sizeof(sl));
+    __m256i s = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(sl), low), _mm256_set1_epi32(15));
+    __m256i h = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(d_sh), high), _mm256_set1_epi32(48));
 
-    sl = _mm_cvtepu8_epi16(_mm_unpacklo_epi8(x86_low(sl), x86_high(sl)));
-    return _mm_sub_epi16(_mm_or_si128(sl, _mm_slli_epi16(sh, 4)), _mm_set1_epi16(32));
+    return _mm256_sub_epi32(_mm256_or_si256(s, h), _mm256_set1_epi32(32));
 }
 
 TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_iq4_xs *b)
 {
     (void)min;
-    _mm256_storeu_si256((void *)t->s, _mm256_cvtepi16_epi32(scales(b)));
+    _mm256_storeu_si256((void *)t->s, scales(b));
     return _cvtsh_ss(b->d);
 }
 
@@ -113,7 +114,7 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq4_xs *b)
 {
     const __m512i value = _mm512_broadcast_i32x4(x86_load16(quant_iq4nl_values));
     const __m512i nibble = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4), low = _mm512_set1_epi8(15);
-    __m256i       s = _mm256_castsi128_si256(scales(b));
+    __m256i       s = _mm256_castsi128_si256(_mm256_cvtepi32_epi16(scales(b)));
 
 #define CODES(c, h, pick) \
     do { \

@@ -118,11 +118,20 @@ TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const s
 
 X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q3_k *b, int g)
 {
-    __m256i q = _mm256_srli_epi16(x86_load32(b->qs + g / 4 * 32), g % 4 * 2);
-    __m256i h = _mm256_and_si256(x86_bit(x86_load32(b->hmask), g, 2), _mm256_set1_epi8(4));
+    const __m256i low = _mm256_set1_epi8(15);
+    /* the first pair of bits in a nibble, or the second; less 4 where a bit of another nibble is not set */
+    const __m256i pair = g % 2 == 0 ? _mm256_set1_epi32(0x03020100)
+                                    : _mm256_broadcastsi128_si256(_mm_setr_epi32(0, 0x01010101, 0x02020202, 0x03030303));
+    const __m256i less = g % 4 == 0   ? _mm256_set1_epi16(0x00fc)
+                         : g % 4 == 1 ? _mm256_set1_epi32(0x0000fcfc)
+                         : g % 4 == 2 ? _mm256_set1_epi64x(0xfcfcfcfc)
+                                      : _mm256_setr_epi64x(-0x0303030303030304, 0, -0x0303030303030304, 0);
+    __m256i       q = x86_load32(b->qs + g / 4 * 32), h = x86_load32(b->hmask);
 
     (void)t;
-    x86_split_less(w, _mm256_or_si256(_mm256_and_si256(q, _mm256_set1_epi8(3)), h), 4);
+    q = _mm256_and_si256(g % 4 < 2 ? q : _mm256_srli_epi16(q, 4), low);
+    h = _mm256_and_si256(g < 4 ? h : _mm256_srli_epi16(h, 4), low);
+    x86_split_signed(w, _mm256_add_epi8(_mm256_shuffle_epi8(pair, q), _mm256_shuffle_epi8(less, h)));
 }
 
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q3_k *b)

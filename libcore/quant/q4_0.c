@@ -111,7 +111,7 @@ TARGET_AVX2 static inline float scale_32(const struct quant_q4_0 *b)
 
 X86_WORDS void words(__m256i w[2], const struct quant_q4_0 *b)
 {
-    x86_split_less(w, x86_nibbles(b->qs), 8);
+    x86_split_signed(w, _mm256_sub_epi8(x86_nibbles(b->qs), _mm256_set1_epi8(8)));
 }
 
 #define BLOCK struct quant_q4_0

@@ -108,12 +108,16 @@ TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const s
 
 X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q6_k *b, int g)
 {
-    __m256i q = x86_load32(b->ql + g / 4 * 64 + g % 2 * 32);
-    __m256i h = x86_bit(x86_load32(b->qh + g / 4 * 32), g % 4 * 2, 4);
+    /* what the first pair of high bits in a nibble, and the second, add to four bits, less 32 */
+    const __m256i first = _mm256_set1_epi32(0x1000f0e0);
+    const __m256i second = _mm256_broadcastsi128_si256(_mm_setr_epi32(-0x1f1f1f20, -0x0f0f0f10, 0, 0x10101010));
+    const __m256i low = _mm256_set1_epi8(15);
+    __m256i       q = x86_load32(b->ql + g / 4 * 64 + g % 2 * 32), h = x86_load32(b->qh + g / 4 * 32);
 
     (void)t;
-    q = _mm256_and_si256(g % 4 < 2 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
-    x86_split_less(w, _mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(48))), 32);
+    q = _mm256_and_si256(g % 4 < 2 ? q : _mm256_srli_epi16(q, 4), low);
+    h = _mm256_and_si256(g % 4 < 2 ? h : _mm256_srli_epi16(h, 4), low);
+    x86_split_signed(w, _mm256_add_epi8(q, _mm256_shuffle_epi8(g % 2 == 0 ? first : second, h)));
 }
 
 

@@ -205,13 +205,18 @@ X86_WORDS __m256i x86_octets(const uint64_t *grid, const uint16_t at[4], const u
     return x86_negate_32(_mm256_castpd_si256(_mm256_insertf128_pd(_mm256_castpd128_pd256(lo), hi, 1)), signs);
 }
 
+/* Places come from memory at once: loads are what such formats wait for. */
 X86_WORDS __m128i x86_four(const uint32_t *grid, const uint16_t at[4])
 {
-    __m128i v = _mm_cvtsi32_si128((int)grid[at[0]]);
+    uint64_t four;
 
-    v = _mm_insert_epi32(v, (int)grid[at[1]], 1);
-    v = _mm_insert_epi32(v, (int)grid[at[2]], 2);
-    return _mm_insert_epi32(v, (int)grid[at[3]], 3);
+    memcpy(&four, at, sizeof(four));
+    uint32_t a = (uint32_t)four, b = (uint32_t)(four >> 32);
+    __m128i  v = _mm_cvtsi32_si128((int)grid[(uint16_t)a]);
+
+    v = _mm_insert_epi32(v, (int)grid[a >> 16], 1);
+    v = _mm_insert_epi32(v, (int)grid[(uint16_t)b], 2);
+    return _mm_insert_epi32(v, (int)grid[b >> 16], 3);
 }
 
 /* Of an iq3 format: eight entries. */
@@ -252,7 +257,7 @@ X86_WORDS void x86_split(__m256i w[2], __m256i v)
 
 X86_WORDS void x86_split_signed(__m256i w[2], __m256i v)
 {
-    w[0] = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8);
+    w[0] = _mm256_maddubs_epi16(_mm256_set1_epi16(1), v);
     w[1] = _mm256_srai_epi16(v, 8);
 }
 
@@ -263,14 +268,6 @@ X86_WORDS __m256i x86_nibbles(const void *p)
 
     q = _mm256_srlv_epi64(q, _mm256_setr_epi64x(0, 0, 4, 4));
     return _mm256_and_si256(q, _mm256_set1_epi8(15));
-}
-
-/* Unsigned bytes less `less`. */
-X86_WORDS void x86_split_less(__m256i w[2], __m256i v, short less)
-{
-    x86_split(w, v);
-    w[0] = _mm256_sub_epi16(w[0], _mm256_set1_epi16(less));
-    w[1] = _mm256_sub_epi16(w[1], _mm256_set1_epi16(less));
 }
 
 /* Signed values of 16, by nibbles. */
@@ -288,6 +285,12 @@ X86_WORDS __m256i x86_bit(__m256i v, int from, int to)
 TARGET_AVX2 static inline void x86_whole_scales(int32_t s[8], __m128i bytes)
 {
     _mm256_storeu_si256((void *)s, _mm256_cvtepi8_epi32(bytes));
+}
+
+/* The odd scales 2 s + 1 of 8 numbers whose 4 highest bits are s. */
+TARGET_AVX2 static inline void x86_top_scales(int32_t s[8], __m256i v)
+{
+    _mm256_storeu_si256((void *)s, _mm256_or_si256(_mm256_srli_epi32(v, 27), _mm256_set1_epi32(1)));
 }
 
 /* 8 bytes, each times f. */
