@@ -31,8 +31,12 @@ __global__ void __launch_bounds__(256) norm_block(norm_args a)
     const float *w = a.w != NULL ? a.w + (a.whole ? g : 0) : NULL;
     float sum = 0.0f;
 
-    for (int i = threadIdx.x; i < a.group; i += 256)
-        sum = __fmaf_rn(x[i], x[i], sum);
+    /* 8 in turn, as fused.cu rounds them */
+    for (int i0 = (int)threadIdx.x * 8; i0 < a.group; i0 += 256 * 8)
+#pragma unroll
+        for (int i = i0; i < i0 + 8; i++)
+            if (i < a.group)
+                sum = __fmaf_rn(x[i], x[i], sum);
     float f = norm_factor(block_sum(sum, tmp), a.group, a.eps);
     for (int i = threadIdx.x; i < a.group; i += 256)
         norm_one(a, a.y + r * a.ys + g, x, z, w, i, f);

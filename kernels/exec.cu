@@ -154,6 +154,12 @@ static bool fits_k(int64_t k)
     return k % 32 == 0 && k <= FUSED_K;
 }
 
+/* Rows that may be read 16 bytes at a time. */
+static bool in_quads(struct tensor x)
+{
+    return (uintptr_t)x.data % 16 == 0;
+}
+
 static void add_job(struct fused_args *f, struct tensor w, struct tensor y)
 {
     f->a.job[f->a.n++] = (struct mv_job){ (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data,
@@ -171,7 +177,8 @@ static void start_args(struct cuda *c, struct fused_args *f, int64_t k)
 static bool whole_norm(const struct node *v)
 {
     return v->op == DEV_OP_rms_norm && v->t[1].ne[1] == 1 && v->i[1] == v->t[1].ne[0] && v->p[0] != NULL &&
-           v->i[1] > WARP_NORM && fits_k(v->i[1]);
+           v->i[1] > WARP_NORM && fits_k(v->i[1]) && in_quads(v->t[0]) && in_quads(v->t[1]) &&
+           (uintptr_t)v->p[0] % 16 == 0;
 }
 
 static void norm_args(struct cuda *c, struct fused_args *f, const struct node *v)
@@ -228,7 +235,8 @@ static int fuse_gate(struct cuda *c, const struct node *v, int n)
     struct fused_args f;
 
     if ((v->op != DEV_OP_glu && v->op != DEV_OP_sigmoid_mul) || n < 2 || v->t[0].ne[1] != 1 ||
-        !fits_k(v->t[0].ne[0]) || !product_of(v + 1, v->t[0]) || read_later(v + 2, n - 2, v->t[0]))
+        !fits_k(v->t[0].ne[0]) || !product_of(v + 1, v->t[0]) || read_later(v + 2, n - 2, v->t[0]) ||
+        !in_quads(v->t[0]) || !in_quads(v->t[1]) || (v->op == DEV_OP_glu && !in_quads(v->t[2])))
         return 0;
     start_args(c, &f, v->t[0].ne[0]);
     f.mode = v->op == DEV_OP_glu ? IN_GLU : IN_SIGMOID;
@@ -256,7 +264,7 @@ static int fuse_gdn(struct cuda *c, const struct node *v, int n)
         cuda_elem(c, v + 2);
     start_args(c, &f, norm->t[0].ne[0]);
     f.mode = IN_ROUNDED;
-    f.x_rounded = c->ws;
+    f.a.x = c->ws;
     f.past = v->conv.rec.data;
     f.past_floats = v->conv.rec.floats;
     f.newest = (const float *)v->t[1].data;
@@ -284,7 +292,8 @@ static bool find_shared(struct mixture *m, const struct node *v, int n)
         return true;
     if (n < 5 || !product_of(v, x) || !product_of(v + 1, x) || v[2].op != DEV_OP_glu || v[3].op != DEV_OP_matmul ||
         !same(v[2].t[1], v[1].t[0]) || !same(v[2].t[2], v[0].t[0]) || !same(v[3].t[2], v[2].t[0]) ||
-        !cuda_is_common(v[3].t[1].type) || !fits_k(v[3].t[1].ne[0]))
+        !cuda_is_common(v[0].t[1].type) || !cuda_is_common(v[1].t[1].type) || !cuda_is_common(v[3].t[1].type) ||
+        !fits_k(v[3].t[1].ne[0]) || !in_quads(v[2].t[0]))
         return false;
     m->up = v;
     m->gate = v + 1;
@@ -305,6 +314,7 @@ static bool find_join(struct mixture *m, const struct node *v, int n, struct ten
         return true;
     if (n < 1 || v->op != (m->open != NULL ? DEV_OP_add_gated : DEV_OP_add) || !same(v->t[0], y) ||
         !same(v->t[1], m->down->t[0]) || (m->open == NULL && v->f[0] != 1.0f) ||
+        read_later(v + 1, n - 1, m->up->t[0]) || read_later(v + 1, n - 1, m->gate->t[0]) ||
         read_later(v + 1, n - 1, m->glu->t[0]) || read_later(v + 1, n - 1, m->down->t[0]))
         return false;
     m->join = v;
@@ -346,12 +356,33 @@ static bool find_mixture(struct mixture *m, const struct node *v, int n)
     return true;
 }
 
+static struct expert_matrix matrix_of(struct tensor w)
+{
+    int64_t bytes = w.data == NULL ? 0 : quant_row_bytes(w.type, w.ne[0]);
+
+    return (struct expert_matrix){ (const uint8_t *)w.data, bytes, w.pitch * bytes, w.type };
+}
+
+static void fused_up_args(struct cuda *c, struct fused_up *u, const struct mixture *x, const struct op_moe &m)
+{
+    u->logits = (const float *)x->router->t[0].data;
+    u->r = x->route->route;
+    u->expert = (int *)x->route->out;
+    u->weight = (float *)x->route->t[0].data;
+    u->x = c->ws;
+    u->k = (int)m.up.ne[0];
+    u->routed = (struct expert_up){ matrix_of(m.gate), matrix_of(m.up), (int)m.up.ne[1], m.act,
+                                    (float *)(c->ws + cuda_matmul_ws(u->k, 1)) };
+    if (x->down != NULL)
+        u->sh = (struct expert_up){ matrix_of(x->gate->t[1]), matrix_of(x->up->t[1]), (int)x->up->t[1].ne[1], OP_SILU,
+                                    (float *)x->glu->t[0].data };
+    u->down = matrix_of(m.down);
+    u->tab = c->tab;
+}
+
 static void fused_down_args(struct cuda *c, struct fused_down *d, const struct mixture *x, const struct op_moe &m)
 {
-    d->down = (const uint8_t *)m.down.data;
-    d->type = m.down.type;
-    d->row_bytes = quant_row_bytes(m.down.type, m.down.ne[0]);
-    d->expert_bytes = m.down.pitch * d->row_bytes;
+    d->routed = matrix_of(m.down);
     d->n_used = m.n_used;
     d->ff = (int)m.down.ne[0];
     d->n = (int)m.down.ne[1];
@@ -359,12 +390,9 @@ static void fused_down_args(struct cuda *c, struct fused_down *d, const struct m
     d->res = x->add != NULL ? (float *)x->add->t[0].data : NULL;
     d->scale = x->add != NULL ? x->add->f[0] : 0.0f;
     if (x->down != NULL) {
-        d->sh = (const uint8_t *)x->down->t[1].data;
-        d->sh_type = x->down->t[1].type;
-        d->sh_bytes = quant_row_bytes(d->sh_type, x->down->t[1].ne[0]);
+        d->sh = matrix_of(x->down->t[1]);
         d->sh_ff = (int)x->down->t[1].ne[0];
-        d->sh_gate = (const float *)x->gate->t[0].data;
-        d->sh_up = (const float *)x->up->t[0].data;
+        d->sh_hid = (const float *)x->glu->t[0].data;
         d->sh_open = x->open != NULL ? (const float *)x->open->t[0].data : NULL;
     }
     d->tab = c->tab;
@@ -382,37 +410,18 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     const struct op_route &r = x.route->route;
     int64_t widest = x.down != NULL && x.down->t[1].ne[0] > m.down.ne[0] ? x.down->t[1].ne[0] : m.down.ne[0];
     if (r.n_expert > 512 || r.n_used > FUSED_USED || r.n_group > 1 || !cuda_is_common(m.up.type) ||
-        !cuda_is_common(m.down.type) ||
-        (m.gate.data != NULL && (m.gate.type != m.up.type || m.gate.pitch != m.up.pitch)) || !fits_k(m.down.ne[0]) ||
-        !fits_k(m.up.ne[0]) || (m.n_used + 1) * x_row_bytes(widest) > FUSED_SMEM)
+        !cuda_is_common(m.down.type) || (m.gate.data != NULL && !cuda_is_common(m.gate.type)) ||
+        !fits_k(m.down.ne[0]) || !fits_k(m.up.ne[0]) || (m.n_used + 1) * x_row_bytes(widest) > FUSED_SMEM)
         return 0;
     norm_args(c, &f, v);
     add_job(&f, x.router->t[1], x.router->t[0]);
-    if (x.down != NULL) {
-        add_job(&f, x.up->t[1], x.up->t[0]);
-        add_job(&f, x.gate->t[1], x.gate->t[0]);
-    }
     if (x.open != NULL)
         add_job(&f, x.open->t[1], x.open->t[0]);
     f.rounded = c->ws;
     cuda_fused_matvec(c, &f);
 
     struct fused_up u = {};
-    u.logits = (const float *)x.router->t[0].data;
-    u.r = r;
-    u.expert = (int *)x.route->out;
-    u.weight = (float *)x.route->t[0].data;
-    u.x = c->ws;
-    u.gate = (const uint8_t *)m.gate.data;
-    u.up = (const uint8_t *)m.up.data;
-    u.type = m.up.type;
-    u.row_bytes = quant_row_bytes(m.up.type, m.up.ne[0]);
-    u.expert_bytes = m.up.pitch * u.row_bytes;
-    u.k = (int)m.up.ne[0];
-    u.ff = (int)m.up.ne[1];
-    u.act = m.act;
-    u.hid = (float *)(c->ws + cuda_matmul_ws(u.k, 1));
-    u.tab = c->tab;
+    fused_up_args(c, &u, &x, m);
     if (hand != NULL) {
         u.slot = hand->here;
         u.hand = cuda_hand_over(c);
@@ -423,7 +432,7 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     struct fused_down d = {};
     d.expert = u.expert;
     d.weight = u.weight;
-    d.hid = u.hid;
+    d.hid = u.routed.hid;
     d.slot = u.slot;
     d.hand = u.hand;
     fused_down_args(c, &d, &x, m);
@@ -507,7 +516,7 @@ static int fuse_plain(struct cuda *c, const struct node *v, int n)
     struct fused_args f;
 
     if (n < 2 || v->op != DEV_OP_matmul || v->t[0].ne[1] != 1 || v[1].op != DEV_OP_add ||
-        !same(v[1].t[1], v->t[0]) || !fits(v->t[1]) || !fits_k(v->t[1].ne[0]))
+        !same(v[1].t[1], v->t[0]) || !fits(v->t[1]) || !fits_k(v->t[1].ne[0]) || !in_quads(v->t[2]))
         return 0;
     start_args(c, &f, v->t[1].ne[0]);
     f.x = (const float *)v->t[2].data;

@@ -9,18 +9,17 @@
 #include "kernels/math.cuh"
 #include "kernels/matvec.cuh"
 
-/* What a product's activations are made from. */
+/* What a product's activations are made from; IN_ROUNDED: they are there. */
 enum input { IN_PLAIN, IN_NORM, IN_GLU, IN_SIGMOID, IN_ROUNDED };
 
 struct fused_args {
-    struct mv_args a;        /* a.x unused; jobs may be of type f32 */
+    struct mv_args a;         /* a.x: IN_ROUNDED; jobs may be of type f32, but then not of rounded activations */
     enum input     mode;
     const float   *x, *z, *w;
     float          eps;
-    const uint8_t *x_rounded; /* IN_ROUNDED: instead of x; no job is of type f32 */
-    float         *floats;   /* the activations, for later nodes; or NULL */
-    uint8_t       *rounded;  /* the same rounded; or NULL */
-    float         *res;      /* += scale times the first job's output; or NULL */
+    float         *floats;    /* the activations, for later nodes; or NULL */
+    uint8_t       *rounded;   /* the same rounded; or NULL */
+    float         *res;       /* += scale times the first job's output; or NULL */
     float          scale;
     /* the memory of a convolution moves up by one row; channels 0: nothing to do */
     float         *past;
@@ -29,7 +28,7 @@ struct fused_args {
     int64_t        past_floats, newest_stride;
     int            taps, channels;
 };
-enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 40000 };
+enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 80000 };
 void cuda_fused_matvec(struct cuda *c, struct fused_args *f);
 
 /* Convolution, normalisation, delta rule and gated norm of one row, rounded (the memory of the convolution is left to
@@ -37,21 +36,36 @@ void cuda_fused_matvec(struct cuda *c, struct fused_args *f);
 bool cuda_fused_gdn(struct cuda *c, const struct node *conv, const struct node *gdn, const struct node *norm,
                     uint8_t *rounded);
 
-/* Router and the experts' first products. With a hand-over one block more gives rows to the host. */
+/* Matrices of experts; w NULL: there is none. */
+struct expert_matrix {
+    const uint8_t *w;
+    int64_t        row_bytes, expert_bytes;
+    int            type;
+};
+
+/* First products: act(gate x) up x, or act(up x) without a gate, [ff] for each expert. */
+struct expert_up {
+    struct expert_matrix gate, up;
+    int                  ff, act;
+    float               *hid;
+};
+enum { FUSED_USED = 10 };
+
+/* Router and the first products of experts, chosen and shared (sh.up.w NULL: none). With a hand-over one row of blocks
+ * more gives rows to the host. */
 struct fused_up {
-    const float         *logits;
-    struct op_route      r;
-    int                 *expert;
-    float               *weight;
-    const uint8_t       *x;      /* rounded */
-    const uint8_t       *gate, *up;
-    int64_t              row_bytes, expert_bytes;
-    int                  type, k, ff, act;
-    float               *hid;    /* [n_used][ff] */
-    const int           *slot;   /* op_moe.slot; NULL: all experts are here */
-    struct hand_over     hand;   /* with slot: the others go to the host */
-    const float         *floats; /* what they take, not rounded */
-    const struct tables *tab;
+    const float          *logits;
+    struct op_route       r;
+    int                  *expert;
+    float                *weight;
+    const uint8_t        *x;          /* rounded */
+    int                   k;
+    struct expert_up      routed, sh;
+    struct expert_matrix  down;       /* fetched ahead */
+    const int            *slot;       /* op_moe.slot; NULL: all experts are here */
+    struct hand_over      hand;       /* with slot: the others go to the host */
+    const float          *floats;     /* what they take, not rounded */
+    const struct tables  *tab;
 };
 void cuda_fused_up(struct cuda *c, const struct fused_up *f);
 
@@ -59,21 +73,16 @@ void cuda_fused_up(struct cuda *c, const struct fused_up *f);
  * awaited after the device's own products. */
 struct fused_down {
     const int           *expert;
-    const float         *weight, *hid;
-    const uint8_t       *down;
-    int64_t              row_bytes, expert_bytes;
-    int                  type, n_used, ff, n;
+    const float         *weight, *hid, *sh_hid;
+    struct expert_matrix routed, sh;   /* sh.w NULL: no shared expert */
+    int                  n_used, ff, sh_ff, n;
     float               *y, *res;
     float                scale;
-    const uint8_t       *sh;     /* NULL: no shared expert */
-    int64_t              sh_bytes;
-    int                  sh_type, sh_ff;
-    const float         *sh_gate, *sh_up, *sh_open;
-    const int           *slot;   /* as in fused_up */
+    const float         *sh_open;
+    const int           *slot;         /* as in fused_up */
     struct hand_over     hand;
     const struct tables *tab;
 };
-enum { FUSED_USED = 10 };
 void cuda_fused_down(struct cuda *c, const struct fused_down *f);
 
 /* Attention: heads picked apart, normalised, turned, stored. */
@@ -104,6 +113,7 @@ static __device__ __forceinline__ void wait_for_inputs(void)
     asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
+enum { SMEM_UNASKED = 24 << 10 }; /* dynamic shared memory, beside what a kernel has of its own */
 template <class... P, class... A>
 static void launch_early(struct cuda *c, const char *name, void (*kernel)(P...), dim3 grid, unsigned threads,
                          size_t smem, A... args)
@@ -113,6 +123,8 @@ static void launch_early(struct cuda *c, const char *name, void (*kernel)(P...),
 
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
+    if (smem > SMEM_UNASKED)
+        cuda_fail(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem), name);
     l.gridDim = grid;
     l.blockDim = dim3(threads);
     l.dynamicSmemBytes = smem;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matvec.cu - products of a few rows with stored matrices, several matrices in one launch. */
+#include "kernels/fused.cuh"
 #include "kernels/tile.cuh"
 
 /* Rounds rows of floats: 8 threads a pair of units, 8 elements each. */
@@ -161,10 +162,23 @@ static void tile_jobs(struct cuda *c, struct mv_args *m)
     }
 }
 
+/* Jobs of formats of most files, rounded activations. */
+static void common_matmul(struct cuda *c, struct mv_args *a)
+{
+    struct fused_args f = {};
+
+    if (a->nx > 1) {
+        tile_jobs(c, a);
+        return;
+    }
+    f.a = *a;
+    f.mode = IN_ROUNDED;
+    cuda_fused_matvec(c, &f);
+}
+
 void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
 {
     struct mv_args a = {};
-    int rows_a_block = 8 * warp_rows(x.ne[0]), blocks = 0;
     bool quantised = false;
 
     for (int i = 0; i < n; i++) {
@@ -182,8 +196,7 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
             continue;
         }
         a.job[a.n++] = (struct mv_job){ (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data,
-                                        y.stride, (int)w.ne[1], w.type, blocks };
-        blocks += (int)ceil_div(w.ne[1], rows_a_block);
+                                        y.stride, (int)w.ne[1], w.type, 0 };
     }
     if (a.n == 0)
         return;
@@ -192,8 +205,5 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
     a.x = c->ws;
     a.x_bytes = x_row_bytes(a.k);
     a.tab = c->tab;
-    if (a.nx > 1)
-        tile_jobs(c, &a);
-    else
-        cuda_common(c, &a, blocks);
+    common_matmul(c, &a);
 }

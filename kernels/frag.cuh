@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* frag.cuh - rows of weights as a tensor core's first operand, straight from memory.  room: kernels (base quant ops)
+ *
+ * Lane 4 g + c of a warp has 8 elements of every unit of its row: words 2 c and 2 c + 1, or c and c + 4 where that is
+ * how a format is stored (APART). A block is 8 units. frag<TYPE>:
+ *   load    what a lane needs of the block at `at`, of which n units exist (8 but for formats of 32); BLOCK bytes
+ *   words   those two words of unit u of the block, TIMES the weights; signed bytes, or not (SIGNED)
+ *   scale   of unit 4 half + c: d / TIMES, where there is a minimum also m. Where a unit has two scales (HALVES): of
+ *           half c % 2 of unit 2 quarter + c / 2.
+ * d times TIMES w is exact wherever d w is: TIMES are powers of two. */
+#ifndef KERNELS_FRAG_CUH
+#define KERNELS_FRAG_CUH
+#include "kernels/quant/all.cuh"
+
+template <int TYPE> struct frag;
+
+/* 0 .. 255 as a float, by an addition: conversions are slow. */
+static __device__ __forceinline__ float small_float(uint32_t v)
+{
+    return __fsub_rn(__uint_as_float(v | 0x4b000000u), 8388608.0f);
+}
+
+/* Scale and minimum of 6 bits each of unit 4 half + c of a K-quant's 12 bytes: y, z, w are bytes c of its words. */
+static __device__ __forceinline__ void k_scale(const uint4 &head, int half, int c, float &d, float &m)
+{
+    uint32_t y = __byte_perm(head.y, 0, 0x4440 | c), z = __byte_perm(head.z, 0, 0x4440 | c);
+    uint32_t w = __byte_perm(head.w, 0, 0x4440 | c);
+    uint32_t s = half == 0 ? y & 63u : (w & 15u) | (y >> 2 & 0x30u), o = half == 0 ? z & 63u : w >> 4 | (z >> 2 & 0x30u);
+
+    d = __fmul_rn(half_of(head.x & 0xffffu), small_float(s));
+    m = __fmul_rn(half_of(head.x >> 16), small_float(o));
+}
+
+template <> struct frag<QUANT_q4_k> {
+    enum { BLOCK = 144, HALVES = 0, MIN = 1, SIGNED = 0, APART = 0 };
+    struct raw {
+        uint4 head;
+        uint2 q[4];
+    };
+    static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
+    {
+        r.head = __ldg((const uint4 *)at);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            r.q[j] = __ldg((const uint2 *)(at + 16 + 32 * j + 8 * c));
+    }
+    /* odd units lie in the upper half of each byte and stay there: times 16 */
+    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const struct tables *)
+    {
+        uint32_t mask = u % 2 == 0 ? 0x0f0f0f0fu : 0xf0f0f0f0u;
+
+        w[0] = r.q[u / 2].x & mask;
+        w[1] = r.q[u / 2].y & mask;
+    }
+    static __device__ __forceinline__ void scale(const raw &r, int half, int c, float &d, float &m)
+    {
+        k_scale(r.head, half, c, d, m);
+        d = c % 2 == 0 ? d : __fmul_rn(d, 0.0625f);
+    }
+};
+
+template <> struct frag<QUANT_q5_k> {
+    enum { BLOCK = 176, HALVES = 0, MIN = 1, SIGNED = 0, APART = 0 };
+    struct raw {
+        uint4 head;
+        uint2 h, q[4];
+    };
+    static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
+    {
+        r.head = __ldg((const uint4 *)at);
+        r.h = __ldg((const uint2 *)(at + 16 + 8 * c));
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            r.q[j] = __ldg((const uint2 *)(at + 48 + 32 * j + 8 * c));
+    }
+    static __device__ __forceinline__ uint32_t word(uint32_t q, uint32_t h, int u)
+    {
+        return (q >> u % 2 * 4 & 0x0f0f0f0fu) | ((u < 4 ? h << (4 - u) : h >> (u - 4)) & 0x10101010u);
+    }
+    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const struct tables *)
+    {
+        w[0] = word(r.q[u / 2].x, r.h.x, u);
+        w[1] = word(r.q[u / 2].y, r.h.y, u);
+    }
+    static __device__ __forceinline__ void scale(const raw &r, int half, int c, float &d, float &m)
+    {
+        k_scale(r.head, half, c, d, m);
+    }
+};
+
+template <> struct frag<QUANT_q6_k> {
+    enum { BLOCK = 210, HALVES = 1, MIN = 0, SIGNED = 1, APART = 0 };
+    struct raw {
+        uint2    lo[4], hi[2];
+        uint32_t sc, d; /* sc: a byte for each quarter of the block */
+    };
+    static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
+    {
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            r.lo[j] = any8(at + 32 * j + 8 * c);
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+            r.hi[j] = any8(at + 128 + 32 * j + 8 * c);
+        r.sc = (uint32_t)at[192 + c] | (uint32_t)at[196 + c] << 8 | (uint32_t)at[200 + c] << 16 |
+               (uint32_t)at[204 + c] << 24;
+        r.d = u16_at(at + 208);
+    }
+    /* six bits at the upper end of a byte: times 4; the top bit turned over takes 32 away */
+    static __device__ __forceinline__ uint32_t word(uint32_t lo, uint32_t hi, int u)
+    {
+        int two = u % 4 * 2;
+        uint32_t q = u % 4 < 2 ? lo << 2 : lo >> 2;
+
+        return (q & 0x3c3c3c3cu) | (((two < 6 ? hi << (6 - two) : hi) & 0xc0c0c0c0u) ^ 0x80808080u);
+    }
+    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const struct tables *)
+    {
+        const uint2 &lo = r.lo[u / 4 * 2 + u % 2], &hi = r.hi[u / 4];
+
+        w[0] = word(lo.x, hi.x, u);
+        w[1] = word(lo.y, hi.y, u);
+    }
+    static __device__ __forceinline__ void scale(const raw &r, int quarter, int, float &d, float &)
+    {
+        d = __fmul_rn(__fmul_rn(half_of(r.d), (float)(int8_t)(r.sc >> 8 * quarter)), 0.25f);
+    }
+};
+
+template <> struct frag<QUANT_q8_0> {
+    enum { BLOCK = 272, HALVES = 0, MIN = 0, SIGNED = 1, APART = 0 };
+    struct raw {
+        uint2    q[8];
+        uint32_t d; /* of units c and 4 + c */
+    };
+    static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int n, int c)
+    {
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            r.q[j] = j < n ? any8(at + 34 * j + 2 + 8 * c) : make_uint2(0, 0);
+        r.d = (c < n ? u16_at(at + 34 * c) : 0) | (4 + c < n ? u16_at(at + 34 * (4 + c)) : 0) << 16;
+    }
+    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const struct tables *)
+    {
+        w[0] = r.q[u].x;
+        w[1] = r.q[u].y;
+    }
+    static __device__ __forceinline__ void scale(const raw &r, int half, int, float &d, float &)
+    {
+        d = half_of(half == 0 ? r.d & 0xffffu : r.d >> 16);
+    }
+};
+
+template <> struct frag<QUANT_iq3_s> {
+    enum { BLOCK = 110, HALVES = 0, MIN = 0, SIGNED = 1, APART = 0 };
+    struct raw {
+        uint32_t q[4], sign[2]; /* two codes of every unit, a byte of signs */
+        uint2    h;
+        uint32_t d, sc;
+    };
+    static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
+    {
+        const uint8_t *s = at + 74 + c;
+
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            r.q[j] = u16_at(at + 2 + 16 * j + 2 * c) | u16_at(at + 10 + 16 * j + 2 * c) << 16;
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+            r.sign[j] = (uint32_t)s[16 * j] | (uint32_t)s[16 * j + 4] << 8 | (uint32_t)s[16 * j + 8] << 16 |
+                        (uint32_t)s[16 * j + 12] << 24;
+        r.h = any8(at + 66);
+        r.d = u16_at(at);
+        r.sc = u32_at(at + 106);
+    }
+    static __device__ __forceinline__ void words(const raw &r, int u, int c, uint32_t w[2], const struct tables *tab)
+    {
+        uint32_t q = r.q[u / 2] >> u % 2 * 16, h = (u < 4 ? r.h.x : r.h.y) >> u % 4 * 8 >> 2 * c;
+        uint32_t sign = r.sign[u / 4] >> u % 4 * 8;
+
+        w[0] = (uint32_t)negate4(__ldg(&tab->iq3s[(q & 255u) | (h & 1u) << 8]), sign);
+        w[1] = (uint32_t)negate4(__ldg(&tab->iq3s[(q >> 8 & 255u) | (h & 2u) << 7]), sign >> 4);
+    }
+    static __device__ __forceinline__ void scale(const raw &r, int half, int c, float &d, float &)
+    {
+        d = __fmul_rn(half_of(r.d), small_float(1u + 2u * (r.sc >> (16 * half + 4 * c) & 15u)));
+    }
+};
+
+template <> struct frag<QUANT_iq4_xs> {
+    enum { BLOCK = 136, HALVES = 0, MIN = 0, SIGNED = 1, APART = 1 };
+    struct raw {
+        uint2    head;
+        uint32_t q[8];
+    };
+    static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
+    {
+        r.head = __ldg((const uint2 *)at);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            r.q[j] = __ldg((const uint32_t *)(at + 8 + 16 * j + 4 * c));
+    }
+    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const struct tables *)
+    {
+        w[0] = (uint32_t)look16(r.q[u] & 0x0f0f0f0fu, 0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
+        w[1] = (uint32_t)look16(r.q[u] >> 4 & 0x0f0f0f0fu, 0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
+    }
+    static __device__ __forceinline__ void scale(const raw &r, int half, int c, float &d, float &)
+    {
+        int u = 4 * half + c;
+        uint32_t s = (r.head.y >> 4 * u & 15u) | (r.head.x >> 16 >> 2 * u & 3u) << 4;
+
+        d = __fmul_rn(half_of(r.head.x & 0xffffu), __fsub_rn(small_float(s), 32.0f));
+    }
+};
+#endif
