@@ -7,86 +7,23 @@
  * Many rows: attn_rows.cu. The arithmetic of both is that of attn.cuh. */
 #include "kernels/attn.cuh"
 #include "kernels/fused.cuh"
-#include "kernels/hadamard.cuh"
 
-enum { SPLIT_ROWS = 32, SLOTS = 8, SHARE_SMEM = 112 << 10 /* two blocks fit an SM */ };
+enum { SPLIT_ROWS = 32 };
 
-struct page_args {
+struct page_args : page_chunks {
     attn_args a;
-    int       keys, slots, slot_bytes; /* of a chunk; chunks that have room; their bytes */
 };
 
-/* Shared memory: barriers, slots, queries, weights, then floats: largest scores [WARPS][Q], sums [SUMS][Q],
+/* Shared memory: barriers, slots, queries, weights, then floats: largest scores [PAGE_WARPS][Q], sums [SUMS][Q],
  * factors [Q]. */
-enum { SLOTS_AT = 128, WARPS = 16 };
 static int page_smem(int tiles, int n_kb)
 {
-    return SLOTS_AT + tiles * n_kb * 1024 + (tiles + 1) / 2 * 16384 + tiles * QUERY_TILE * (WARPS + SUMS + 1) * 4;
-}
-
-/* Scores of 8 keys from `keys` on. */
-template <int TYPE, int T>
-static __device__ __forceinline__ void page_scores(float s[T][2], const attn_args &a, const uint8_t *q,
-                                                   const uint8_t *keys)
-{
-    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, dim = a.kv.dim_k, k_bytes = (int)a.k_bytes;
-
-#pragma unroll(T == 1 ? 4 : 1)
-    for (int b = 0; b < a.n_kb; b++) {
-        uint32_t hi[4], lo[4];
-        float2 d;
-
-        key_part<TYPE>(hi, lo, &d.x, keys + g * k_bytes, b, c, dim);
-        if (TYPE == QUANT_f32) {
-            d.y = __shfl_sync(0xffffffffu, d.x, 8 * c + 4);
-            d.x = __shfl_sync(0xffffffffu, d.x, 8 * c);
-        } else {
-            d.x = key_scale<TYPE>(keys + 2 * c * k_bytes, b);
-            d.y = key_scale<TYPE>(keys + (2 * c + 1) * k_bytes, b);
-        }
-#pragma unroll
-        for (int t = 0; t < T; t++) {
-            const uint4 *from = (const uint4 *)(q + (t * a.n_kb + b) * 1024) + lane, two[2] = { from[0], from[32] };
-
-            add_block(s[t], two, hi, TYPE == QUANT_f32 ? lo : NULL, d);
-        }
-    }
-}
-
-/* Adds the first n of a chunk's values, half a block vb of their dimensions. p: weights. */
-template <int TYPE, int T>
-static __device__ __forceinline__ void page_values(float o[(T + 1) / 2][2][4], const attn_args &a, const uint8_t *p,
-                                                   const uint8_t *values, int n, int vb, int half)
-{
-    const int lane = threadIdx.x & 31;
-
-#pragma unroll 1
-    for (int j = 0; j < n; j += 16) {
-        uint32_t hi[2][2], lo[2][2];
-        uint4 w[(T + 1) / 2][2];
-
-#pragma unroll
-        for (int m = 0; m < (T + 1) / 2; m++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                w[m][e] = *((const uint4 *)(p + ((m * 16 + j / 16) * 2 + e) * 512) + lane);
-                if (T == 1)
-                    w[m][e].y = w[m][e].w = 0;
-            }
-        value_part<TYPE>(hi, lo, values + j * a.v_bytes, a.v_bytes, n - j, vb, half, lane / 4, lane % 4, a.kv.dim_v);
-#pragma unroll
-        for (int pass = 0; pass < (TYPE == QUANT_f16 ? 2 : 3); pass++)
-#pragma unroll
-            for (int t = 0; t < 2; t++)
-#pragma unroll
-                for (int m = 0; m < (T + 1) / 2; m++)
-                    mma(o[m][t], w[m][pass == 1], pass == 2 ? lo[t][0] : hi[t][0], pass == 2 ? lo[t][1] : hi[t][1]);
-    }
+    return SLOTS_AT + tiles * n_kb * 1024 + (tiles + 1) / 2 * 16384 + tiles * QUERY_TILE * (PAGE_WARPS + SUMS + 1) * 4;
 }
 
 /* grid: tile of rows, KV head * part * slab, sequence * page */
 template <int T>
-__global__ void __launch_bounds__(WARPS * 32, 1) attend_pages(const __grid_constant__ page_args t)
+__global__ void __launch_bounds__(PAGE_WARPS * 32, 1) attend_pages(const __grid_constant__ page_args t)
 {
     enum { MT = (T + 1) / 2, Q = T * QUERY_TILE };
     extern __shared__ __align__(128) uint8_t shared[];
@@ -105,7 +42,7 @@ __global__ void __launch_bounds__(WARPS * 32, 1) attend_pages(const __grid_const
     const int64_t head = (int64_t)h * a.group + g0;
     uint64_t *full = (uint64_t *)shared;
     uint8_t *slots = shared + SLOTS_AT, *q = slots + t.slots * t.slot_bytes, *p = q + T * a.n_kb * 1024;
-    float *tops = (float *)(p + MT * 16384), *sums = tops + WARPS * Q, *factor = sums + SUMS * Q;
+    float *tops = (float *)(p + MT * 16384), *sums = tops + PAGE_WARPS * Q, *factor = sums + SUMS * Q;
 
     auto ask = [&](int i) {
         const bool values = i >= chunks;
@@ -136,7 +73,7 @@ __global__ void __launch_bounds__(WARPS * 32, 1) attend_pages(const __grid_const
     if (threadIdx.x == 0)
         for (int i = 0; !old && i < min(t.slots, 2 * chunks); i++)
             ask(i);
-    for (int i = warp; i < Q; i += WARPS) {
+    for (int i = warp; i < Q; i += PAGE_WARPS) {
         int r = i / a.heads, e = i % a.heads;
         const float *from = r < here && e < heads ? a.q + (s.row + first + r) * a.qs + (head + e) * kv.dim_k : NULL;
         float f =
@@ -152,7 +89,7 @@ __global__ void __launch_bounds__(WARPS * 32, 1) attend_pages(const __grid_const
     for (int e = 0; e < T * 4; e++)
         score[e / 4][e / 2 % 2][e % 2] = 0.0f;
     for (int i = 0; i < chunks; i++) {
-        const int tile0 = i * t.keys / 8, local = (warp - tile0) & (WARPS - 1), tile = tile0 + local;
+        const int tile0 = i * t.keys / 8, local = (warp - tile0) & (PAGE_WARPS - 1), tile = tile0 + local;
 
         bar_wait(&full[i % t.slots], i / t.slots & 1);
         if (local < t.keys / 8 && tile * 8 < most) {
@@ -170,8 +107,8 @@ __global__ void __launch_bounds__(WARPS * 32, 1) attend_pages(const __grid_const
             }
 #pragma unroll
             for (int e = 0; e < T * 2; e++) {
-                score[e / 2][0][e % 2] = tile < WARPS ? now[e / 2][e % 2] : score[e / 2][0][e % 2];
-                score[e / 2][1][e % 2] = tile < WARPS ? score[e / 2][1][e % 2] : now[e / 2][e % 2];
+                score[e / 2][0][e % 2] = tile < PAGE_WARPS ? now[e / 2][e % 2] : score[e / 2][0][e % 2];
+                score[e / 2][1][e % 2] = tile < PAGE_WARPS ? score[e / 2][1][e % 2] : now[e / 2][e % 2];
             }
         }
         used(i);
@@ -199,7 +136,7 @@ __global__ void __launch_bounds__(WARPS * 32, 1) attend_pages(const __grid_const
 
         m[e] = tops[at];
 #pragma unroll
-        for (int i = 1; i < WARPS; i++)
+        for (int i = 1; i < PAGE_WARPS; i++)
             m[e] = fmaxf(m[e], tops[i * Q + at]);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -301,9 +238,18 @@ __global__ void __launch_bounds__(32) merge_pages(const __grid_constant__ attn_a
             }
         }
     }
-    if (d < a.kv.dim_v)
-        a.y[row * a.ys + (int64_t)blockIdx.y * a.kv.dim_v + d] =
-            __fdiv_rn(o, __fmul_rn(l, __fmul_rn(1024.0f, value_scale(a.kv.type_v))));
+    o = __fdiv_rn(o, __fmul_rn(l, __fmul_rn(1024.0f, value_scale(a.kv.type_v))));
+    if (a.rounded != NULL)
+        round_unit(a.rounded, heads * a.kv.dim_v / 32, opened(a, o, blockIdx.y, d), blockIdx.y * gridDim.z + blockIdx.z);
+    else if (d < a.kv.dim_v)
+        a.y[row * a.ys + (int64_t)blockIdx.y * a.kv.dim_v + d] = o;
+}
+
+void cuda_merge_pages(struct cuda *c, const attn_args *a)
+{
+    launch_early(c, "merge_pages", merge_pages,
+                 dim3((unsigned)a->r.n, (unsigned)(a->kv.n_head * a->group), (unsigned)ceil_div(a->kv.dim_v, 32)), 32,
+                 0, *a);
 }
 
 static int64_t part_floats(const struct op_kv *kv)
@@ -315,14 +261,15 @@ size_t cuda_attn_ws(const struct node *v)
 {
     int64_t heads = v->t[1].ne[0] / v->kv.dim_k;
 
-    return v->r.n > SPLIT_ROWS ? cuda_attn_rows_ws(v)
-                               : (size_t)(v->r.n * heads * v->pg.stride * part_floats(&v->kv)) * sizeof(float);
+    if (v->r.n > SPLIT_ROWS)
+        return cuda_attn_rows_ws(v);
+    return (size_t)(v->r.n * heads * v->pg.stride * part_floats(&v->kv)) * sizeof(float) +
+           (v->r.n == 1 ? cuda_attn_row_ws(v) : 0);
 }
 
-/* How many positions go at a time, and how many of those have room beside what else is in shared memory. */
-static bool plan_chunks(page_args *t, int room)
+bool cuda_plan_chunks(page_chunks *t, const attn_args *a, int room)
 {
-    const int64_t row = t->a.k_bytes > t->a.v_bytes ? t->a.k_bytes : t->a.v_bytes;
+    const int64_t row = a->k_bytes > a->v_bytes ? a->k_bytes : a->v_bytes;
 
     for (t->keys = 64; t->keys >= 16; t->keys /= 2) {
         t->slot_bytes = (int)round_up((size_t)(t->keys * row), 128);
@@ -344,7 +291,7 @@ static void launch_pages(struct cuda *c, const page_args &t)
 
     cuda_fail(c, cudaFuncSetAttribute(attend_pages<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
               "attend_pages");
-    launch_early(c, "attend_pages", attend_pages<T>, grid, WARPS * 32, smem, t);
+    launch_early(c, "attend_pages", attend_pages<T>, grid, PAGE_WARPS * 32, smem, t);
 }
 
 int cuda_attn_smem(struct cuda *c)
@@ -357,16 +304,17 @@ int cuda_attn_smem(struct cuda *c)
 
 static void attend_few(struct cuda *c, const attn_args &a)
 {
-    page_args t = { a, 0, 0, 0 };
+    page_args t = {};
     const int smem = cuda_attn_smem(c);
     int tiles = 1, most = a.r.max_n < a.r.n ? a.r.max_n : a.r.n;
 
+    t.a = a;
     while (tiles < 8 && tiles * QUERY_TILE < most * a.heads)
         tiles *= 2;
-    while (tiles > 1 && !plan_chunks(&t, smem - page_smem(tiles, a.n_kb)))
+    while (tiles > 1 && !cuda_plan_chunks(&t, &a, smem - page_smem(tiles, a.n_kb)))
         tiles /= 2;
-    if (tiles == 1 && (!plan_chunks(&t, SHARE_SMEM - page_smem(1, a.n_kb)) || t.slots < 4))
-        (void)plan_chunks(&t, smem - page_smem(1, a.n_kb));
+    if (tiles == 1 && (!cuda_plan_chunks(&t, &a, SHARE_SMEM - page_smem(1, a.n_kb)) || t.slots < 4))
+        (void)cuda_plan_chunks(&t, &a, smem - page_smem(1, a.n_kb));
     switch (tiles) {
     case 1: launch_pages<1>(c, t); break;
     case 2: launch_pages<2>(c, t); break;
@@ -374,12 +322,10 @@ static void attend_few(struct cuda *c, const attn_args &a)
     default: launch_pages<8>(c, t); break;
     }
     if (a.pages > 1)
-        launch_early(c, "merge_pages", merge_pages,
-                     dim3((unsigned)a.r.n, (unsigned)(a.kv.n_head * a.group), (unsigned)ceil_div(a.kv.dim_v, 32)), 32,
-                     0, a);
+        cuda_merge_pages(c, &a);
 }
 
-void cuda_attn(struct cuda *c, const struct node *v)
+attn_args cuda_attn_args(struct cuda *c, const struct node *v)
 {
     const struct op_kv &kv = v->kv;
     attn_args a = {};
@@ -404,6 +350,13 @@ void cuda_attn(struct cuda *c, const struct node *v)
     a.part = (float *)c->ws;
     a.part_floats = part_floats(&kv);
     a.pages = v->pg.stride;
+    return a;
+}
+
+void cuda_attn(struct cuda *c, const struct node *v)
+{
+    const attn_args a = cuda_attn_args(c, v);
+
     if (v->r.n > SPLIT_ROWS)
         cuda_attn_rows(c, &a);
     else
@@ -411,88 +364,6 @@ void cuda_attn(struct cuda *c, const struct node *v)
 }
 
 /* ---- storing ---- */
-
-static __device__ __forceinline__ int64_t kv_row_bytes(int type, int dim)
-{
-    return type == QUANT_f32 ? 4 * dim : type == QUANT_f16 ? 2 * dim : dim / 32 * (type == QUANT_q8_0 ? 34 : 18);
-}
-
-/* Encodes block b of x, 32 elements, as libcore/quant does: four lanes a block, c of them this one. there: the
- * block exists. */
-static __device__ __forceinline__ void store32(uint8_t *row, int type, const float *x, int b, int c, int n, bool there)
-{
-    const unsigned quad = 15u << (threadIdx.x & 28);
-    const bool low_high = type == QUANT_q4_0; /* a byte has elements i and i + 16 */
-    float v[8], top = 0.0f;
-    bool minus = false;
-
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
-        int i = b * 32 + (low_high ? j / 4 * 16 + 4 * c + j % 4 : 8 * c + j);
-
-        v[j] = there && i < n ? x[i] : 0.0f;
-    }
-    if (type == QUANT_f32 || type == QUANT_f16) {
-#pragma unroll
-        for (int j = 0; j < 8; j++) {
-            int i = b * 32 + 8 * c + j;
-
-            if (there && i < n && type == QUANT_f32)
-                ((float *)row)[i] = v[j];
-            else if (there && i < n)
-                ((__half *)row)[i] = __float2half_rn(v[j]);
-        }
-        return;
-    }
-    float codes = type == QUANT_q8_0 ? 127.0f : 8.0f, inv;
-    uint32_t most = 0, code[8];
-#pragma unroll
-    for (int j = 0; j < 8; j++)
-        most = max(most, __float_as_uint(v[j]) & 0x7fffffffu);
-    most = max(most, __shfl_xor_sync(quad, most, 1));
-    most = max(most, __shfl_xor_sync(quad, most, 2));
-#pragma unroll
-    for (int j = 0; j < 8; j++)
-        minus = minus || __float_as_uint(v[j]) == (most | 0x80000000u);
-    minus = __shfl_xor_sync(quad, minus, 1) || minus;
-    minus = __shfl_xor_sync(quad, minus, 2) || minus;
-    if (!there)
-        return;
-    top = __uint_as_float(most);
-    unsigned d = __half_as_ushort(__float2half_rn(__fdiv_rn(top, codes)));
-
-    if (d > 0x7bff)
-        d = 0x7bff;
-    else if (__fmul_rn(half_of(d), __fadd_rn(codes, 0.5f)) < top && d < 0x7bff)
-        d++;
-    inv = d != 0 ? __fdiv_rn(1.0f, half_of(d)) : 0.0f;
-    if (type == QUANT_q4_0 && !minus) {
-        d |= 0x8000u;
-        inv = -inv;
-    }
-    if (most >= 0x7f800000u) { /* not finite */
-        d = 0x7e00;
-        inv = 0.0f;
-    }
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
-        float f = fminf(fmaxf(__fmul_rn(v[j], inv), low_high ? -8.0f : -127.0f), low_high ? 7.0f : 127.0f);
-
-        code[j] = (unsigned)((most >= 0x7f800000u ? 0 : __float2int_rn(f)) + (low_high ? 8 : 0)) & 255u;
-    }
-    uint16_t *to = (uint16_t *)(row + b * (low_high ? 18 : 34));
-    if (c == 0)
-        *to = (uint16_t)d;
-    if (low_high) {
-#pragma unroll
-        for (int j = 0; j < 4; j += 2)
-            to[1 + 2 * c + j / 2] = (uint16_t)(code[j] | code[j + 4] << 4 | (code[j + 1] | code[j + 5] << 4) << 8);
-    } else {
-#pragma unroll
-        for (int j = 0; j < 8; j += 2)
-            to[1 + 4 * c + j / 2] = (uint16_t)(code[j] | code[j + 1] << 8);
-    }
-}
 
 struct store_args {
     const float *k, *v;
@@ -530,115 +401,4 @@ void cuda_kv_store(struct cuda *c, const struct node *v)
     a.v_at = kv.n_head * OP_KV_PAGE * a.k_bytes;
     a.total = (int64_t)v->r.n * kv.n_head * (a.k32 + a.v32);
     LAUNCH(c, store, (unsigned)ceil_div(4 * a.total, 128), 128, 0, a);
-}
-
-/* ---- heads of one step: picked apart, normalised, turned, rotated, stored; a warp a head ---- */
-
-enum { KEEP = 8 }; /* times 32 elements of a head that are asked for at once */
-__global__ void __launch_bounds__(32) split_heads(const __grid_constant__ fused_heads f)
-{
-    extern __shared__ float x[];
-    const struct op_kv &kv = f.kv;
-    int lane = threadIdx.x, h = blockIdx.x, row = blockIdx.y, dim = kv.dim_k;
-    bool query = h < f.n_q, key = !query && h < f.n_q + kv.n_head;
-
-    const float *from, *norm = query ? f.q_norm : key ? f.k_norm : NULL;
-    float w[KEEP], freq[KEEP / 2], kept[KEEP]; /* weights may be read early */
-#pragma unroll
-    for (int j = 0; j < KEEP; j++)
-        w[j] = norm != NULL && lane + 32 * j < dim ? norm[lane + 32 * j] : 0.0f;
-#pragma unroll
-    for (int j = 0; j < KEEP / 2; j++)
-        freq[j] = (query || key) && lane + 32 * j < (int)f.rope.n_rot / 2 ? f.rope.freq[lane + 32 * j] : 0.0f;
-    wait_for_inputs();
-    if (query)
-        from = f.qg + ((int64_t)row * f.n_q + h) * (f.gate != NULL ? 2 : 1) * dim;
-    else if (key)
-        from = f.k + ((int64_t)row * kv.n_head + h - f.n_q) * dim;
-    else {
-        dim = kv.dim_v;
-        from = f.v + ((int64_t)row * kv.n_head + h - f.n_q - kv.n_head) * dim;
-    }
-#pragma unroll
-    for (int j = 0; j < KEEP; j++)
-        kept[j] = lane + 32 * j < dim ? from[lane + 32 * j] : 0.0f;
-#pragma unroll
-    for (int j = 0; j < KEEP; j++)
-        if (lane + 32 * j < dim)
-            x[lane + 32 * j] = kept[j];
-    for (int i = lane + 32 * KEEP; i < dim; i += 32)
-        x[i] = from[i];
-    if (query && f.gate != NULL) {
-        float *gate = f.gate + ((int64_t)row * f.n_q + h) * dim;
-
-#pragma unroll
-        for (int j = 0; j < KEEP; j++)
-            kept[j] = lane + 32 * j < dim ? from[dim + lane + 32 * j] : 0.0f;
-#pragma unroll
-        for (int j = 0; j < KEEP; j++)
-            if (lane + 32 * j < dim)
-                gate[lane + 32 * j] = kept[j];
-        for (int i = lane + 32 * KEEP; i < dim; i += 32)
-            gate[i] = from[dim + i];
-    }
-    __syncwarp();
-    if (norm != NULL) {
-        float sum = 0.0f;
-
-        for (int i = lane; i < dim; i += 32)
-            sum = __fmaf_rn(x[i], x[i], sum);
-        float factor = norm_factor(warp_sum(sum), dim, f.eps);
-#pragma unroll
-        for (int j = 0; j < KEEP; j++)
-            if (lane + 32 * j < dim)
-                x[lane + 32 * j] = __fmul_rn(__fmul_rn(x[lane + 32 * j], factor), w[j]);
-        for (int i = lane + 32 * KEEP; i < dim; i += 32)
-            x[i] = __fmul_rn(__fmul_rn(x[i], factor), norm[i]);
-        __syncwarp();
-    }
-    if (query || key) {
-        const int half = (int)f.rope.n_rot / 2, pos = f.r.pos[row];
-
-        auto turn = [=](int i, float fr) {
-            float angle = __fmul_rn((float)pos, fr), sn, cs;
-            float *p = x + (f.rope.pairs ? 2 * i : i), *q = p + (f.rope.pairs ? 1 : half), u = *p, v = *q;
-
-            sincosf(angle, &sn, &cs);
-            *p = __fsub_rn(__fmul_rn(u, cs), __fmul_rn(v, sn));
-            *q = __fadd_rn(__fmul_rn(u, sn), __fmul_rn(v, cs));
-        };
-#pragma unroll
-        for (int j = 0; j < KEEP / 2; j++)
-            if (lane + 32 * j < half)
-                turn(lane + 32 * j, freq[j]);
-        for (int i = lane + 32 * (KEEP / 2); i < half; i += 32)
-            turn(i, f.rope.freq[i]);
-        __syncwarp();
-    }
-    if ((query || key) && f.hadamard > 0) {
-        for (int i = 0; i < dim; i += f.hadamard)
-            hadamard_warp(x + i, x + i, f.hadamard);
-        __syncwarp();
-    }
-    if (query) {
-        for (int i = lane; i < dim; i += 32)
-            f.q[((int64_t)row * f.n_q + h) * dim + i] = x[i];
-        return;
-    }
-    int pos = f.r.pos[row], type = key ? kv.type_k : kv.type_v;
-    int64_t at = (int64_t)(key ? h - f.n_q : h - f.n_q - kv.n_head) * OP_KV_PAGE + pos % OP_KV_PAGE;
-    int64_t k_bytes = kv_row_bytes(kv.type_k, kv.dim_k), v_bytes = kv_row_bytes(kv.type_v, kv.dim_v);
-    uint8_t *page = kv.pages + (size_t)f.pg.page[(int64_t)f.r.of[row] * f.pg.stride + pos / OP_KV_PAGE] * kv.page_bytes;
-    uint8_t *to = key ? page + at * k_bytes : page + kv.n_head * OP_KV_PAGE * k_bytes + at * v_bytes;
-
-    for (int b = 0; b * 32 < dim; b += 8)
-        store32(to, type, x, b + lane / 4, lane % 4, dim, (b + lane / 4) * 32 < dim);
-}
-
-void cuda_fused_heads(struct cuda *c, const struct fused_heads *f)
-{
-    int dim = f->kv.dim_k > f->kv.dim_v ? f->kv.dim_k : f->kv.dim_v;
-
-    launch_early(c, "split_heads", split_heads, dim3((unsigned)(f->n_q + 2 * f->kv.n_head), (unsigned)f->r.n), 32,
-                 (size_t)dim * sizeof(float), *f);
 }

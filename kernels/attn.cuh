@@ -37,6 +37,9 @@ struct attn_args {
     float        *part; /* [row][head][page]: o, m, l */
     int64_t       part_floats;
     int           pages;
+    uint8_t      *rounded;    /* of one row: where the rounded output goes instead of y; or NULL */
+    const float  *open;       /* then: gates of query head h from open + h * open_pitch; or NULL */
+    int64_t       open_pitch;
 };
 
 static __host__ __device__ __forceinline__ int key_planes(int type)
@@ -202,6 +205,35 @@ static __device__ __forceinline__ void add_block(float s[2], const uint4 q[2], c
     s[1] = __fmaf_rn(d.y, __fadd_rn(p[1], p[3]), s[1]);
 }
 
+/* Scores of 8 keys from `keys` on. */
+template <int TYPE, int T>
+static __device__ __forceinline__ void page_scores(float s[T][2], const attn_args &a, const uint8_t *q,
+                                                   const uint8_t *keys)
+{
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, dim = a.kv.dim_k, k_bytes = (int)a.k_bytes;
+
+#pragma unroll(T == 1 ? 2 : 1)
+    for (int b = 0; b < a.n_kb; b++) {
+        uint32_t hi[4], lo[4];
+        float2 d;
+
+        key_part<TYPE>(hi, lo, &d.x, keys + g * k_bytes, b, c, dim);
+        if (TYPE == QUANT_f32) {
+            d.y = __shfl_sync(0xffffffffu, d.x, 8 * c + 4);
+            d.x = __shfl_sync(0xffffffffu, d.x, 8 * c);
+        } else {
+            d.x = key_scale<TYPE>(keys + 2 * c * k_bytes, b);
+            d.y = key_scale<TYPE>(keys + (2 * c + 1) * k_bytes, b);
+        }
+#pragma unroll
+        for (int t = 0; t < T; t++) {
+            const uint4 *from = (const uint4 *)(q + (t * a.n_kb + b) * 1024) + lane, two[2] = { from[0], from[32] };
+
+            add_block(s[t], two, hi, TYPE == QUANT_f32 ? lo : NULL, d);
+        }
+    }
+}
+
 /* ---- values ---- */
 
 /* Which of a block's 32 dimensions is column n of its tile t of 8. */
@@ -290,6 +322,37 @@ static __device__ __forceinline__ void value_part(uint32_t hi[2][2], uint32_t lo
     }
 }
 
+/* Adds the first n of a chunk's values, half a block vb of their dimensions. p: weights. */
+template <int TYPE, int T>
+static __device__ __forceinline__ void page_values(float o[(T + 1) / 2][2][4], const attn_args &a, const uint8_t *p,
+                                                   const uint8_t *values, int n, int vb, int half)
+{
+    const int lane = threadIdx.x & 31;
+
+#pragma unroll 1
+    for (int j = 0; j < n; j += 16) {
+        uint32_t hi[2][2], lo[2][2];
+        uint4 w[(T + 1) / 2][2];
+
+#pragma unroll
+        for (int m = 0; m < (T + 1) / 2; m++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                w[m][e] = *((const uint4 *)(p + ((m * 16 + j / 16) * 2 + e) * 512) + lane);
+                if (T == 1)
+                    w[m][e].y = w[m][e].w = 0;
+            }
+        value_part<TYPE>(hi, lo, values + j * a.v_bytes, a.v_bytes, n - j, vb, half, lane / 4, lane % 4, a.kv.dim_v);
+#pragma unroll
+        for (int pass = 0; pass < (TYPE == QUANT_f16 ? 2 : 3); pass++)
+#pragma unroll
+            for (int t = 0; t < 2; t++)
+#pragma unroll
+                for (int m = 0; m < (T + 1) / 2; m++)
+                    mma(o[m][t], w[m][pass == 1], pass == 2 ? lo[t][0] : hi[t][0], pass == 2 ? lo[t][1] : hi[t][1]);
+    }
+}
+
 /* ---- queries ---- */
 
 /* A warp's query as two planes in the order of operands: to, of 8 queries [block][multiplication][lane] 16 bytes; this
@@ -372,7 +435,105 @@ static __device__ __forceinline__ void weigh(float s[2], float factor, float m, 
     planes_of(__fmul_rn(s[0], 1024.0f), __fmul_rn(s[1], 1024.0f), hi, lo);
 }
 
+/* ---- storing ---- */
+
+/* Encodes block b of x, 32 elements, as libcore/quant does: four lanes a block, c of them this one. there: the
+ * block exists. */
+static __device__ __forceinline__ void store32(uint8_t *row, int type, const float *x, int b, int c, int n, bool there)
+{
+    const unsigned quad = 15u << (threadIdx.x & 28);
+    const bool low_high = type == QUANT_q4_0; /* a byte has elements i and i + 16 */
+    float v[8], top = 0.0f;
+    bool minus = false;
+
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        int i = b * 32 + (low_high ? j / 4 * 16 + 4 * c + j % 4 : 8 * c + j);
+
+        v[j] = there && i < n ? x[i] : 0.0f;
+    }
+    if (type == QUANT_f32 || type == QUANT_f16) {
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            int i = b * 32 + 8 * c + j;
+
+            if (there && i < n && type == QUANT_f32)
+                ((float *)row)[i] = v[j];
+            else if (there && i < n)
+                ((__half *)row)[i] = __float2half_rn(v[j]);
+        }
+        return;
+    }
+    float codes = type == QUANT_q8_0 ? 127.0f : 8.0f, inv;
+    uint32_t most = 0, code[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        most = max(most, __float_as_uint(v[j]) & 0x7fffffffu);
+    most = max(most, __shfl_xor_sync(quad, most, 1));
+    most = max(most, __shfl_xor_sync(quad, most, 2));
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        minus = minus || __float_as_uint(v[j]) == (most | 0x80000000u);
+    minus = __shfl_xor_sync(quad, minus, 1) || minus;
+    minus = __shfl_xor_sync(quad, minus, 2) || minus;
+    if (!there)
+        return;
+    top = __uint_as_float(most);
+    unsigned d = __half_as_ushort(__float2half_rn(__fdiv_rn(top, codes)));
+
+    if (d > 0x7bff)
+        d = 0x7bff;
+    else if (__fmul_rn(half_of(d), __fadd_rn(codes, 0.5f)) < top && d < 0x7bff)
+        d++;
+    inv = d != 0 ? __fdiv_rn(1.0f, half_of(d)) : 0.0f;
+    if (type == QUANT_q4_0 && !minus) {
+        d |= 0x8000u;
+        inv = -inv;
+    }
+    if (most >= 0x7f800000u) { /* not finite */
+        d = 0x7e00;
+        inv = 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        float f = fminf(fmaxf(__fmul_rn(v[j], inv), low_high ? -8.0f : -127.0f), low_high ? 7.0f : 127.0f);
+
+        code[j] = (unsigned)((most >= 0x7f800000u ? 0 : __float2int_rn(f)) + (low_high ? 8 : 0)) & 255u;
+    }
+    uint16_t *to = (uint16_t *)(row + b * (low_high ? 18 : 34));
+    if (c == 0)
+        *to = (uint16_t)d;
+    if (low_high) {
+#pragma unroll
+        for (int j = 0; j < 4; j += 2)
+            to[1 + 2 * c + j / 2] = (uint16_t)(code[j] | code[j + 4] << 4 | (code[j + 1] | code[j + 5] << 4) << 8);
+    } else {
+#pragma unroll
+        for (int j = 0; j < 8; j += 2)
+            to[1 + 4 * c + j / 2] = (uint16_t)(code[j] | code[j + 1] << 8);
+    }
+}
+
+/* ---- pages ---- */
+
+/* What a query head gives, through its gate. */
+static __device__ __forceinline__ float opened(const attn_args &a, float y, int head, int d)
+{
+    return a.open != NULL ? __fmul_rn(y, sigmoid(a.open[head * a.open_pitch + d])) : y;
+}
+
+/* A page's keys, then its values, come in chunks of positions: slots of shared memory have room for some at a time. */
+struct page_chunks {
+    int keys, slots, slot_bytes; /* positions of a chunk; how many; bytes of each */
+};
+enum { PAGE_WARPS = 16, SLOTS = 8, SLOTS_AT = 128 /* after their barriers */ };
+enum { SHARE_SMEM = 112 << 10 /* two blocks fit an SM */ };
+bool cuda_plan_chunks(page_chunks *t, const attn_args *a, int room); /* of bytes; false: less than two chunks fit */
+
+attn_args cuda_attn_args(struct cuda *c, const struct node *v);
+void   cuda_merge_pages(struct cuda *c, const attn_args *a);
 int    cuda_attn_smem(struct cuda *c); /* bytes of shared memory that a block can have */
+size_t cuda_attn_row_ws(const struct node *v); /* attn_row.cu */
 size_t cuda_attn_rows_ws(const struct node *v);
 void   cuda_attn_rows(struct cuda *c, const attn_args *a); /* attn_rows.cu */
 #endif

@@ -442,73 +442,127 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     return x.n;
 }
 
-/* Norm, products for queries (and their gates), keys and values, norms, turns and rotations of heads, the KV store. */
-static int fuse_heads(struct cuda *c, const struct node *v, int n)
+/* Attention as it is recorded; gate.data NULL: none; norms, turns, rotations: of queries, then of keys; or NULL. */
+struct attention {
+    const struct node *q, *key, *value, *norms, *turns, *rotations, *store, *attn, *out;
+    struct tensor      qt, gate;
+    int                n;
+};
+
+/* The next two nodes, if they are of this kind and work on queries and keys in place. */
+static void take_pair(const struct node **out, struct attention *x, const struct node *v, int n, int op)
+{
+    const struct tensor q = x->qt, k = x->key->t[0];
+
+    if (x->n + 1 >= n || v[x->n].op != op || v[x->n + 1].op != op)
+        return;
+    const struct node *a = v + x->n, *b = a + 1;
+    if (!same(a->t[0], q) || !same(b->t[0], k) ||
+        (op != DEV_OP_rope && (!same(a->t[1], q) || !same(b->t[1], k))))
+        return;
+    *out = a;
+    x->n += 2;
+}
+
+/* Norm, products for queries (and their gates), keys and values. */
+static bool find_heads(struct attention *x, const struct node *v, int n)
+{
+    if (n < 6 || !whole_norm(v) || v->t[0].data == v->t[1].data || !product_of(v + 1, v->t[0]))
+        return false;
+    x->q = v + 1;
+    x->qt = x->q->t[0];
+    x->n = 2;
+    if (v[2].op == DEV_OP_heads_pick) {
+        if (v[3].op != DEV_OP_heads_pick || v[2].t[1].data != x->qt.data || v[3].t[1].data != x->qt.data ||
+            v[2].i[1] != 2 * v[2].i[0] || v[2].i[2] != 0 || v[3].i[2] != v[3].i[0] || v[3].i[0] != v[2].i[0] ||
+            v[3].i[1] != v[2].i[1])
+            return false;
+        x->qt = v[2].t[0];
+        x->gate = v[3].t[0];
+        x->n = 4;
+    }
+    x->key = v + x->n;
+    x->value = v + x->n + 1;
+    x->n += 2;
+    return product_of(x->key, v->t[0]) && product_of(x->value, v->t[0]);
+}
+
+/* The norms, turns and rotations are those of heads of this width. */
+static bool heads_fit(const struct attention *x, int dim)
+{
+    const struct node *v = x->norms;
+
+    if (v != NULL && (v[0].i[0] != dim || v[1].i[0] != dim || v[0].i[1] != dim || v[1].i[1] != dim ||
+                      v[0].p[0] == NULL || v[1].p[0] == NULL || v[0].f[0] != v[1].f[0]))
+        return false;
+    v = x->turns;
+    if (v != NULL && (v[0].rope.dim != dim || memcmp(&v[0].rope, &v[1].rope, sizeof v[0].rope) != 0))
+        return false;
+    v = x->rotations;
+    return v == NULL || (v[0].i[0] == dim && v[1].i[0] == dim && op_hadamard_block(dim) >= 32);
+}
+
+/* From the norm to the product of what attention gives; nobody else reads what lies between. */
+static bool find_attention(struct attention *x, const struct node *v, int n)
+{
+    const struct node *open = NULL;
+
+    *x = (struct attention){};
+    if (!find_heads(x, v, n))
+        return false;
+    take_pair(&x->norms, x, v, n, DEV_OP_rms_norm);
+    take_pair(&x->turns, x, v, n, DEV_OP_rope);
+    take_pair(&x->rotations, x, v, n, DEV_OP_hadamard);
+    const bool gated = x->gate.data != NULL;
+    if (x->n + 3 + gated > n)
+        return false;
+    x->store = v + x->n++;
+    x->attn = v + x->n++;
+    open = gated ? v + x->n++ : NULL;
+    x->out = v + x->n++;
+    const struct op_kv &kv = x->attn->kv;
+    const struct tensor y = x->attn->t[0];
+    return x->store->op == DEV_OP_kv_store && same(x->store->t[0], x->key->t[0]) &&
+           same(x->store->t[1], x->value->t[0]) && x->store->kv.pages == kv.pages && x->attn->op == DEV_OP_attn &&
+           same(x->attn->t[1], x->qt) && cuda_attn_row_fits(x->attn) && heads_fit(x, kv.dim_k) &&
+           (!gated || (open->op == DEV_OP_sigmoid_mul && same(open->t[0], y) && same(open->t[1], x->gate) &&
+                       v[2].i[0] == kv.dim_k && kv.dim_v == kv.dim_k)) &&
+           product_of(x->out, y) && cuda_is_common(x->out->t[1].type) && fits_k(y.ne[0]) &&
+           !read_later(v + x->n, n - x->n, x->qt) && !read_later(v + x->n, n - x->n, x->key->t[0]) &&
+           !read_later(v + x->n, n - x->n, y) && (!gated || !read_later(v + x->n, n - x->n, x->gate));
+}
+
+/* Attention: norm, products, heads, pages, gate, product, addition. */
+static int fuse_attn(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
     struct fused_heads h = {};
-    int k = 2;
+    struct attention x;
 
-    if (n < 6 || !whole_norm(v) || v->t[0].data == v->t[1].data || !product_of(v + 1, v->t[0]))
-        return 0;
-    const struct node *q = v + 1;
-    struct tensor qt = q->t[0];
-    h.qg = (const float *)qt.data;
-    if (v[2].op == DEV_OP_heads_pick) {
-        if (v[3].op != DEV_OP_heads_pick || v[2].t[1].data != qt.data || v[3].t[1].data != qt.data ||
-            v[2].i[1] != 2 * v[2].i[0] || v[2].i[2] != 0 || v[3].i[2] != v[3].i[0] || v[3].i[0] != v[2].i[0])
-            return 0;
-        qt = v[2].t[0];
-        h.gate = (float *)v[3].t[0].data;
-        k = 4;
-    }
-    const struct node *key = v + k, *value = v + k + 1;
-    k += 2;
-    if (k + 1 > n || !product_of(key, v->t[0]) || !product_of(value, v->t[0]))
-        return 0;
-    struct tensor kt = key->t[0];
-    if (k + 1 < n && v[k].op == DEV_OP_rms_norm && same(v[k].t[0], qt) && same(v[k].t[1], qt)) {
-        if (v[k + 1].op != DEV_OP_rms_norm || !same(v[k + 1].t[0], kt) || !same(v[k + 1].t[1], kt) ||
-            v[k].i[0] != v[k].i[1] || v[k + 1].i[0] != v[k + 1].i[1] || v[k].i[1] != v[k + 1].i[1] ||
-            v[k].i[1] > WARP_NORM || v[k].f[0] != v[k + 1].f[0])
-            return 0;
-        h.q_norm = (const float *)v[k].p[0];
-        h.k_norm = (const float *)v[k + 1].p[0];
-        h.eps = v[k].f[0];
-        k += 2;
-    }
-    if (k + 1 < n && v[k].op == DEV_OP_rope && v[k + 1].op == DEV_OP_rope) {
-        if (!same(v[k].t[0], qt) || !same(v[k + 1].t[0], kt))
-            return 0;
-        h.rope = v[k].rope;
-        k += 2;
-    }
-    if (k + 1 < n && v[k].op == DEV_OP_hadamard && v[k + 1].op == DEV_OP_hadamard) {
-        if (!same(v[k].t[0], qt) || !same(v[k].t[1], qt) || !same(v[k + 1].t[0], kt) || !same(v[k + 1].t[1], kt) ||
-            op_hadamard_block(v[k].i[0]) < 32)
-            return 0;
-        h.hadamard = op_hadamard_block(v[k].i[0]);
-        k += 2;
-    }
-    if (k >= n || v[k].op != DEV_OP_kv_store || !same(v[k].t[0], kt) || !same(v[k].t[1], value->t[0]))
-        return 0;
-    h.kv = v[k].kv;
-    if ((h.q_norm != NULL && v->t[0].ne[1] != 1) || qt.ne[0] % h.kv.dim_k != 0 ||
-        (h.rope.n_rot > 0 && h.rope.dim != h.kv.dim_k) || (h.gate != NULL && v[2].i[0] != h.kv.dim_k))
+    if (!find_attention(&x, v, n))
         return 0;
     norm_args(c, &f, v);
-    add_job(&f, q->t[1], q->t[0]);
-    add_job(&f, key->t[1], key->t[0]);
-    add_job(&f, value->t[1], value->t[0]);
+    add_job(&f, x.q->t[1], x.q->t[0]);
+    add_job(&f, x.key->t[1], x.key->t[0]);
+    add_job(&f, x.value->t[1], x.value->t[0]);
     cuda_fused_matvec(c, &f);
-    h.q = (float *)qt.data;
-    h.k = (const float *)kt.data;
-    h.v = (const float *)value->t[0].data;
-    h.r = v[k].r;
-    h.pg = v[k].pg;
-    h.n_q = (int)(qt.ne[0] / h.kv.dim_k);
-    cuda_fused_heads(c, &h);
-    return k + 1;
+    h.qg = (const float *)x.q->t[0].data;
+    h.k = (const float *)x.key->t[0].data;
+    h.v = (const float *)x.value->t[0].data;
+    h.gated = x.gate.data != NULL;
+    if (x.norms != NULL) {
+        h.q_norm = (const float *)x.norms[0].p[0];
+        h.k_norm = (const float *)x.norms[1].p[0];
+        h.eps = x.norms[0].f[0];
+    }
+    if (x.turns != NULL)
+        h.rope = x.turns->rope;
+    h.hadamard = x.rotations != NULL ? op_hadamard_block(x.rotations->i[0]) : 0;
+    const uint8_t *rounded = cuda_attn_row(c, &h, x.attn);
+    start_args(c, &f, x.attn->t[0].ne[0]);
+    f.mode = IN_ROUNDED;
+    f.a.x = rounded;
+    return x.n - 1 + product_and_add(c, &f, x.out, n - x.n + 1);
 }
 
 static int fuse_plain(struct cuda *c, const struct node *v, int n)
@@ -533,7 +587,7 @@ static int fuse(struct cuda *c, const struct node *v, int n)
     switch (v->op) {
     case DEV_OP_rms_norm:
         k = fuse_moe(c, v, n);
-        k = k > 0 ? k : fuse_heads(c, v, n);
+        k = k > 0 ? k : fuse_attn(c, v, n);
         return k > 0 ? k : fuse_norm(c, v, n);
     case DEV_OP_glu:
     case DEV_OP_sigmoid_mul: return fuse_gate(c, v, n);

@@ -85,20 +85,18 @@ struct fused_down {
 };
 void cuda_fused_down(struct cuda *c, const struct fused_down *f);
 
-/* Attention: heads picked apart, normalised, turned, stored. */
+/* Attention of one row: heads picked apart, normalised, turned, rotated, stored, read, gated, rounded. */
 struct fused_heads {
     const float   *qg, *k, *v;
-    float         *q, *gate;    /* gate NULL: qg is q */
+    bool           gated;       /* qg: of each head queries, then gates; else queries */
     const float   *q_norm, *k_norm;
     float          eps;
     struct op_rope rope;        /* n_rot 0: none */
-    struct op_kv   kv;
-    struct rows    r;
-    struct pages   pg;
-    int            n_q;
     int            hadamard;    /* columns of a block; 0: not rotated */
 };
-void cuda_fused_heads(struct cuda *c, const struct fused_heads *f);
+bool cuda_attn_row_fits(const struct node *attn);
+/* Returns where the rounded row is. */
+const uint8_t *cuda_attn_row(struct cuda *c, const struct fused_heads *f, const struct node *attn);
 
 static __device__ __forceinline__ void prefetch_rows(const uint8_t *w, int64_t bytes)
 {
@@ -106,10 +104,15 @@ static __device__ __forceinline__ void prefetch_rows(const uint8_t *w, int64_t b
         asm volatile("prefetch.global.L2 [%0];" ::"l"(w + i));
 }
 
+static __device__ __forceinline__ void let_next_begin(void)
+{
+    asm volatile("griddepcontrol.launch_dependents;");
+}
+
 /* Launches may begin before what they depend on has ended: everything up to here may touch weights only. */
 static __device__ __forceinline__ void wait_for_inputs(void)
 {
-    asm volatile("griddepcontrol.launch_dependents;");
+    let_next_begin();
     asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 

@@ -73,83 +73,136 @@ static __device__ __forceinline__ float delta_rule(float S[NE], const float *key
     return fold8(__fadd_rn(y[0], y[1]));
 }
 
-/* grid: columns (a cluster), head; DIM: of keys and of values. */
+template <int DIM> struct row_space {
+    float    raw[2 * DIM], keys[2 * DIM]; /* keys, then queries, before and after normalisation */
+    float    values[COLS], out[DIM], gates[2];
+    uint64_t sent;
+    uint8_t  nowhere[256];
+};
+
+/* What a thread has before the newest inputs are there. Warp STATE_WARPS has no S. */
+template <int DIM> struct row_own {
+    float *at[DIM / 32], S[DIM / 8];   /* four rows each; a column's eighth */
+    int    channel;                    /* -1: none */
+    float  early, last, dt_bias, decay, weight;
+};
+
 template <int DIM>
-__global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(THREADS) gdn_row(const __grid_constant__ row_args a)
+static __device__ __forceinline__ void load_own(row_own<DIM> &own, const row_args &a)
 {
     enum { NE = DIM / 8 };
-    __shared__ __align__(16) float raw[2 * DIM], keys[2 * DIM], values[COLS], out[DIM], gates[2]; /* keys, queries */
-    __shared__ uint64_t sent;
-    const int t = threadIdx.x, lane = t & 31, warp = t / 32, p = lane & 7, local = warp * 4 + lane / 8;
+    const int t = threadIdx.x, lane = t & 31, warp = t / 32, p = lane & 7;
     const int h = blockIdx.y, hk = a.each > 0 ? h / a.each : h % a.n_k, first = blockIdx.x * COLS;
+    const bool state = warp < STATE_WARPS;
     const int64_t slot = a.seq->slot;
-    const bool mine = warp == STATE_WARPS, has = mine || t < 2 * DIM;
-    const int channel = mine      ? (2 * a.n_k + h) * DIM + first + lane
-                        : t < DIM ? (a.n_k + hk) * DIM + t
-                                  : hk * DIM + t - DIM;
-    float *at[NE / 4], S[NE], early = 0.0f, last = 0.0f;
 
-    if (t == 0) {
-        bar_init(&sent, 1);
-        bar_init_done();
-        bar_expect(&sent, DIM * sizeof(float));
-    }
-    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
-    /* the memories are of earlier steps: they may be read before the launch before this one has ended */
-    if (has) {
-        const float *w = a.conv + channel, *past = a.past + slot * a.past_floats + channel;
+    own.channel = !state        ? (2 * a.n_k + h) * DIM + first + lane
+                  : t < DIM     ? (a.n_k + hk) * DIM + t
+                  : t < 2 * DIM ? hk * DIM + t - DIM
+                                : -1;
+    own.early = own.last = 0.0f;
+    if (own.channel >= 0) {
+        const float *w = a.conv + own.channel, *past = a.past + slot * a.past_floats + own.channel;
 #pragma unroll
         for (int j = 0; j + 1 < TAPS; j++)
-            early = __fmaf_rn(w[j * (int64_t)a.channels], past[j * (int64_t)a.channels], early);
-        last = w[(TAPS - 1) * (int64_t)a.channels];
+            own.early = __fmaf_rn(w[j * (int64_t)a.channels], past[j * (int64_t)a.channels], own.early);
+        own.last = w[(TAPS - 1) * (int64_t)a.channels];
     }
-    float dt_bias = a.dt_bias[h], decay = a.a[h];
-    float weight = mine && a.w != NULL ? a.w[h * a.w_pitch + first + lane] : 1.0f;
+    own.dt_bias = a.dt_bias[h];
+    own.decay = a.a[h];
+    own.weight = !state && a.w != NULL ? a.w[h * a.w_pitch + first + lane] : 1.0f;
 #pragma unroll
     for (int e = 0; e < NE; e += 4)
-        at[e / 4] = a.state + slot * a.floats + ((h * DIM + element_at<NE>(p, e)) * DIM + first + local);
-    if (!mine) {
+        own.at[e / 4] = a.state + slot * a.floats +
+                        ((h * DIM + element_at<NE>(p, e)) * DIM + first + warp * 4 + lane / 8);
+#pragma unroll
+    for (int e = 0; e < NE; e++)
+        own.S[e] = state ? own.at[e / 4][e % 4 * DIM] : 0.0f;
+}
+
+/* All that comes after the inputs; !real: on zeros, and nothing is kept. */
+template <int DIM>
+static __device__ __forceinline__ void row_pass(row_space<DIM> &s, const row_own<DIM> &own, const row_args &a,
+                                                bool real)
+{
+    enum { NE = DIM / 8 };
+    const int t = threadIdx.x, lane = t & 31, warp = t / 32, p = lane & 7, local = warp * 4 + lane / 8;
+    const int h = blockIdx.y, first = blockIdx.x * COLS, units = gridDim.y * (DIM / COLS);
+    const bool in = own.channel >= 0;
+    const float x = real && in ? a.in[own.channel] : 0.0f;
+    float v, gate = 0.0f, S[NE];
+
+    if (warp == STATE_WARPS) {
+        const float alpha = real ? a.alpha[h] : 0.0f, beta = real ? a.beta[h] : 0.0f;
+        const float z = real ? a.z[h * DIM + first + lane] : 0.0f;
+
+        gate = silu(z);
+        s.gates[0] = expf(__fmul_rn(own.decay, softplus(__fadd_rn(alpha, own.dt_bias))));
+        s.gates[1] = sigmoid(beta);
+    }
+    v = silu(__fmaf_rn(own.last, x, own.early));
+    if (in)
+        (warp == STATE_WARPS ? s.values + lane : s.raw + t)[0] = v;
+    __syncthreads();
+    if (t < 2 * DIM) {
+        const float scale = t < DIM ? 1.0f : __fdiv_rn(1.0f, __fsqrt_rn((float)DIM));
+        const float sum = sum_squares<DIM>(s.raw + t / DIM * DIM);
+
+        s.keys[t] = __fmul_rn(v, __fdiv_rn(scale, __fsqrt_rn(__fadd_rn(sum, a.eps))));
+    }
+    __syncthreads();
+    if (warp < STATE_WARPS) {
 #pragma unroll
         for (int e = 0; e < NE; e++)
-            S[e] = at[e / 4][e % 4 * DIM];
-    }
-    asm volatile("barrier.cluster.wait;" ::: "memory"); /* its blocks are there, and ready to be sent to */
-    wait_for_inputs();
-    float v = has ? silu(__fmaf_rn(last, a.in[channel], early)) : 0.0f, gate = 0.0f;
-    if (mine) {
-        float z = a.z[h * DIM + first + lane], alpha = a.alpha[h], beta = a.beta[h];
+            S[e] = own.S[e];
+        const float y = delta_rule<NE>(S, s.keys, s.keys + DIM, p, s.values[local], s.gates[0], s.gates[1]);
 
-        values[lane] = v;
-        gates[0] = expf(__fmul_rn(decay, softplus(__fadd_rn(alpha, dt_bias))));
-        gates[1] = sigmoid(beta);
-        gate = silu(z);
-    } else if (has) {
-        raw[t] = v;
-    }
-    __syncthreads();
-    if (!mine && has) {
-        const float s = t < DIM ? 1.0f : __fdiv_rn(1.0f, __fsqrt_rn((float)DIM));
-
-        keys[t] = __fmul_rn(v, __fdiv_rn(s, __fsqrt_rn(__fadd_rn(sum_squares<DIM>(raw + t / DIM * DIM), a.eps))));
-    }
-    __syncthreads();
-    if (!mine) {
-        float y = delta_rule<NE>(S, keys, keys + DIM, p, values[local], gates[0], gates[1]);
-
+        if (!real)
+            return;
         if (p < DIM / COLS)
-            send(&out[first + local], &sent, p, y);
+            send(&s.out[first + local], &s.sent, p, y);
         else if (p == 7)
             a.y[h * DIM + first + local] = y;
 #pragma unroll
         for (int e = 0; e < NE; e++)
-            at[e / 4][e % 4 * DIM] = S[e];
+            own.at[e / 4][e % 4 * DIM] = S[e];
         return;
     }
-    bar_wait(&sent, 0);
-    float y = __fmul_rn(out[first + lane], norm_factor(sum_squares<DIM>(out), DIM, a.norm_eps));
+    if (real)
+        bar_wait(&s.sent, 0);
+    float y = __fmul_rn(s.out[first + lane], norm_factor(sum_squares<DIM>(s.out), DIM, a.norm_eps));
     if (a.w != NULL)
-        y = __fmul_rn(y, weight);
-    round_unit(a.rounded, gridDim.y * (DIM / COLS), __fmul_rn(gate, y), h * (DIM / COLS) + blockIdx.x);
+        y = __fmul_rn(y, own.weight);
+    round_unit(real ? a.rounded : s.nowhere, real ? units : 2, __fmul_rn(gate, y),
+               real ? h * (DIM / COLS) + (int)blockIdx.x : 0);
+}
+
+/* grid: columns (a cluster), head; DIM: of keys and of values. A first pass only brings the instructions: fetched when
+ * the inputs are there they cost 1 us of each launch. */
+template <int DIM>
+__global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(THREADS) gdn_row(const __grid_constant__ row_args a)
+{
+    __shared__ __align__(16) row_space<DIM> s;
+    row_own<DIM> own;
+
+    if (threadIdx.x == 0) {
+        bar_init(&s.sent, 1);
+        bar_init_done();
+        bar_expect(&s.sent, DIM * sizeof(float));
+    }
+    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+    let_next_begin();
+    /* the memories are of earlier steps: they may be read before the launch before this one has ended */
+    load_own(own, a);
+#pragma unroll 1
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass == 1) {
+            asm volatile("barrier.cluster.wait;" ::: "memory"); /* its blocks are there, and ready to be sent to */
+            __syncthreads();
+            wait_for_inputs();
+        }
+        row_pass<DIM>(s, own, a, pass == 1);
+    }
 }
 
 template <int DIM>
