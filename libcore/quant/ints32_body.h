@@ -8,11 +8,15 @@
 /* Where block g of 8 lies in quant_ints and quant_acts; 32 further on are its odd elements. */
 #define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
 
+enum { AHEAD = 1024 }; /* bytes: a row is followed by the next, but pages stop the processor */
+
 TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t n)
 {
     const BLOCK *b = row;
 
-    for (int64_t i = 0; i < n / 256; i++, b += 8, u++)
+    for (int64_t i = 0; i < n / 256; i++, b += 8, u++) {
+        for (size_t k = 0; k < 8 * sizeof(BLOCK); k += 64)
+            _mm_prefetch((const char *)b + AHEAD + k, _MM_HINT_T0);
         for (int g = 0; g < 8; g++) {
             __m256i w[2];
 
@@ -21,6 +25,7 @@ TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t
             _mm256_store_si256((void *)(u->w + PLACE(g) + 32), w[1]);
             u->scale[g] = scale_32(b + g);
         }
+    }
 }
 
 /* One block added to the lanes, q: its activations. */
@@ -35,7 +40,6 @@ TARGET_DOTS static inline __m256 block_avx2(__m256 t, const BLOCK *b, const int1
 
 TARGET_DOTS static float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n)
 {
-    enum { AHEAD = 1024 }; /* bytes: a row is followed by the next, but pages stop the processor */
     __m256 sum = _mm256_setzero_ps();
 
     for (int64_t i = 0; i < n / 256; i++, b += 8, a++) {

@@ -21,6 +21,18 @@ X86_WORDS __m256i scale_of(const int32_t *s, int g)
         _mm256_permutevar_ps(_mm256_castsi256_ps(two), _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1)));
 }
 
+enum { AHEAD = 2048 }; /* bytes: a row is followed by the next, but pages stop the processor */
+
+/* Scales as both words of a pair. */
+TARGET_AVX2 static inline void pair_scales(struct x86_taken *t)
+{
+    for (int k = 0; k < SCALES; k += 8) {
+        __m256i s = _mm256_loadu_si256((const void *)(t->s + k));
+
+        _mm256_storeu_si256((void *)(t->s + k), _mm256_blend_epi16(s, _mm256_slli_epi32(s, 16), 0xaa));
+    }
+}
+
 TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t n)
 {
     const BLOCK *b = row;
@@ -29,12 +41,9 @@ TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t
         struct x86_taken t;
         __m256           min[2], scale = _mm256_set1_ps(take(&t, min, b));
 
-        for (int k = 0; k < 16; k += 8) { /* as both words of a pair */
-            __m256i s = _mm256_loadu_si256((const void *)(t.s + k));
-
-            s = _mm256_blend_epi16(s, _mm256_slli_epi32(s, 16), 0xaa);
-            _mm256_storeu_si256((void *)(t.s + k), s);
-        }
+        for (size_t k = 0; k < sizeof(BLOCK); k += 64)
+            _mm_prefetch((const char *)b + AHEAD + k, _MM_HINT_T0);
+        pair_scales(&t);
 #define GROUP(g) \
         do { \
             __m256i w[2], s = scale_of(t.s, g); \
@@ -57,8 +66,6 @@ TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t
             _mm256_store_ps(u->min + k, min[k / 8]);
     }
 }
-
-enum { AHEAD = 2048 }; /* bytes: a row is followed by the next, but pages stop the processor */
 
 /* Scales are taken some blocks ahead: one block at a time, their way through it would be what takes time. */
 enum { TAKEN = 8 };
