@@ -134,13 +134,19 @@ static __device__ __forceinline__ where find_rows(const fused_args &f, const cut
     return at;
 }
 
-static __device__ __forceinline__ void put(const fused_args &f, const where &at, int r, float v)
+/* What the residual stream has in row r; fetched before the products, it is there when they are. */
+static __device__ __forceinline__ float residual(const fused_args &f, const where &at, int r)
+{
+    return at.job == 0 && f.res != NULL && r < at.here ? f.res[at.r0 + r] : 0.0f;
+}
+
+static __device__ __forceinline__ void put(const fused_args &f, const where &at, int r, float v, float res)
 {
     int row = at.r0 + r;
 
     f.a.job[at.job].y[row] = v;
     if (at.job == 0 && f.res != NULL)
-        f.res[row] = __fmaf_rn(f.scale, v, f.res[row]);
+        f.res[row] = __fmaf_rn(f.scale, v, res);
 }
 
 /* MODE: IN_NORM, IN_ROUNDED, or IN_PLAIN for all others. */
@@ -173,16 +179,17 @@ __global__ void __launch_bounds__(THREADS, 2) fused_matvec(const __grid_constant
             at = find_rows(f, c, b);
         if (at.type == QUANT_f32) {
             const float *const x[1] = { xs };
-            float sum[1];
+            float sum[1], res = residual(f, at, warp);
 
             if (warp < at.here) {
                 plain_times<QUANT_f32, 1>(sum, at.w + warp * at.row_bytes, k, x, 1);
                 if (lane == 0)
-                    put(f, at, warp, sum[0]);
+                    put(f, at, warp, sum[0], res);
             }
             continue;
         }
         const int rows = min(at.here - set * STRIP, (int)STRIP);
+        const float res = residual(f, at, threadIdx.x);
         if (set < c.sets && rows > 0)
             for (int seg = first; seg < c.segments; seg += WARPS) {
                 float sum = strip_of<MAIN>(at.type, at.w + set * STRIP * at.row_bytes, at.row_bytes, rows, seg,
@@ -195,10 +202,10 @@ __global__ void __launch_bounds__(THREADS, 2) fused_matvec(const __grid_constant
             const float *p = part + (int)threadIdx.x / STRIP * c.segments * STRIP + threadIdx.x % STRIP;
             float sum = 0.0f;
 
-#pragma unroll 1
+#pragma unroll 4
             for (int i = 0; i < c.segments; i++)
                 sum = __fadd_rn(sum, p[i * STRIP]);
-            put(f, at, threadIdx.x, sum);
+            put(f, at, threadIdx.x, sum, res);
         }
         __syncthreads();
     }

@@ -9,7 +9,7 @@
 
 #include "kernels/cuda.h"
 
-enum { BLOCK = 256, LIST = 2048, PICK_THREADS = 1024 };
+enum { BLOCK = 256, LIST = 2048, PICK_THREADS = 1024, FEW = 4 };
 
 struct top_args {
     const float   *x;
@@ -244,10 +244,53 @@ static __device__ void sort(unsigned long long *list, int m)
         }
 }
 
+/* The least of all threads', for all of them. */
+static __device__ unsigned long long least_of(unsigned long long least)
+{
+    __shared__ unsigned long long low[PICK_THREADS / 32];
+
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2) {
+        unsigned long long other = __shfl_xor_sync(0xffffffffu, least, half);
+
+        least = other < least ? other : least;
+    }
+    if ((threadIdx.x & 31) == 0)
+        low[threadIdx.x / 32] = least;
+    __syncthreads();
+    for (int i = 0; i < PICK_THREADS / 32; i++)
+        least = low[i] < least ? low[i] : least;
+    __syncthreads();
+    return least;
+}
+
+/* The first k, at most FEW, of the list ascending: where many are equal, looking for them costs less than sorting. */
+static __device__ void first_few(unsigned long long *list, int m, int k)
+{
+    unsigned long long few[FEW];
+
+#pragma unroll
+    for (int n = 0; n < FEW; n++) {
+        unsigned long long least = ~0ull;
+
+        if (n >= k)
+            break;
+        for (int i = threadIdx.x; i < m; i += PICK_THREADS)
+            if ((n == 0 || list[i] > few[n > 0 ? n - 1 : 0]) && list[i] < least)
+                least = list[i];
+        few[n] = least_of(least);
+    }
+    if (threadIdx.x == 0)
+#pragma unroll
+        for (int n = 0; n < FEW; n++)
+            if (n < k && n < m)
+                list[n] = few[n];
+    __syncthreads();
+}
+
 /* Where the list does not hold all that reaches the edge (many equal logits): one after the other. */
 static __device__ int next_best(const top_args &a, const unsigned *keys, unsigned edge, unsigned long long *list)
 {
-    __shared__ unsigned long long low[PICK_THREADS / 32];
     int n = 0;
 
     for (; n < a.k; n++) {
@@ -268,17 +311,7 @@ static __device__ int next_best(const top_args &a, const unsigned *keys, unsigne
                     least = me;
             }
         }
-#pragma unroll
-        for (int half = 16; half > 0; half /= 2) {
-            unsigned long long other = __shfl_xor_sync(0xffffffffu, least, half);
-
-            least = other < least ? other : least;
-        }
-        if ((threadIdx.x & 31) == 0)
-            low[threadIdx.x / 32] = least;
-        __syncthreads();
-        for (int i = 0; i < PICK_THREADS / 32; i++)
-            least = low[i] < least ? low[i] : least;
+        least = least_of(least);
         if (threadIdx.x == 0)
             list[n] = least;
         __syncthreads();
@@ -313,7 +346,9 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
     unsigned edge = edge_of(keys, a.n_blocks, a.k);
     int n = any ? gather(a, keys, edge, list, &count) : 0;
 
-    if (n <= LIST)
+    if (n <= LIST && a.k <= FEW)
+        first_few(list, n, a.k);
+    else if (n <= LIST)
         sort(list, n);
     else
         n = next_best(a, keys, edge, list);
