@@ -669,7 +669,7 @@ static void routers(void **state)
 
 static void best_logits(void **state)
 {
-    static const int32_t sizes[] = { 1, 5, 256, 300, 2048, 70001, 248320 }, ks[] = { 1, 20, 256 };
+    static const int32_t sizes[] = { 1, 5, 256, 300, 2048, 70001, 248320 }, ks[] = { 1, 3, 20, 256 };
     static const int32_t ids[5 * 16] = { 0, -1 };
     static const float heat[5] = { 1, 0.7f, 3, 1e-3f, 1 };
 
