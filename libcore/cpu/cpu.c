@@ -141,6 +141,7 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
         c->decode[i] = quant_decoder(i, features);
         c->int_decode[i] = o->float_acts ? NULL : quant_int_decoder(i, features);
         c->int_dots[i] = quant_int_dotter(i, features);
+        c->int_tile[i] = quant_int_tiler(i, features);
     }
     enum err_code code = pool_open(&c->pool, o->n_threads > 0 ? o->n_threads : pool_cpus(), e);
     if (code != ERR_OK) {

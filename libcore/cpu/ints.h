@@ -15,10 +15,21 @@ struct cpu_ints_panel {
     bool               groups; /* a scale for each 32 */
 };
 
+/* n rows as they are stored, and the code for their type. */
+struct cpu_ints_rows {
+    quant_int_tile_fn *tile;
+    const void        *rows;
+    int64_t            row_bytes;
+    int                n, n_min;
+};
+
 struct cpu_ints {
     const char *name;
     /* y[j][at + i] = <w_i, x_j> for i < w->n, j < nx; k elements, a multiple of 256 */
     void (*dots)(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *const *x,
+                 int nx, int64_t k);
+    /* The same straight from stored rows, nx <= QUANT_TILE_VECTORS; NULL where there is no such code. */
+    void (*rows)(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct quant_acts *const *x,
                  int nx, int64_t k);
 };
 

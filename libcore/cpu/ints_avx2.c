@@ -7,21 +7,13 @@
 #include <string.h>
 
 #include "cpu/ints.h"
+#include "quant/x86.h"
 
 #define TARGET __attribute__((target("avx2,fma")))
 
 enum { LANES = QUANT_INT_LANES, VECTORS = 8, DEPTH = 3, ROWS = 16 };
 
 #define LOAD(p) _mm256_load_si256((const void *)(p))
-
-#define EACH_1(F) F(0)
-#define EACH_2(F) EACH_1(F) F(1)
-#define EACH_3(F) EACH_2(F) F(2)
-#define EACH_4(F) EACH_3(F) F(3)
-#define EACH_5(F) EACH_4(F) F(4)
-#define EACH_6(F) EACH_5(F) F(5)
-#define EACH_7(F) EACH_6(F) F(6)
-#define EACH_8(F) EACH_7(F) F(7)
 
 /* What sums are before the first block. */
 static const _Alignas(64) float zeros[VECTORS * LANES];
@@ -58,7 +50,7 @@ struct part {
 #define STEPS(EACH) AT(EACH, 1) AT(EACH, 2) AT(EACH, 3) AT(EACH, 4) AT(EACH, 5) AT(EACH, 6) AT(EACH, 7)
 
 /* sum[row][vector][lane]; then what is done for each block. */
-#define TILE_OF(name, n, ...) \
+#define BLOCKS_OF(name, n, ...) \
 TARGET static void name(float *sum, const struct part *p) \
 { \
     EACH_##n(VECTOR) \
@@ -72,7 +64,7 @@ TARGET static void name(float *sum, const struct part *p) \
     } \
 }
 #define TILE(n) \
-    TILE_OF(tile_##n, n, \
+    BLOCKS_OF(tile_##n, n, \
             __m256i u = LOAD(w->w), v = LOAD(w->w + 16); \
             __m256  f = _mm256_load_ps(w->scale); \
             EACH_##n(FIRST) STEPS(EACH_##n) EACH_##n(SUM))
@@ -99,7 +91,7 @@ TARGET static void name(float *sum, const struct part *p) \
     _mm256_store_ps(sum + LANES * (j), \
                     _mm256_fmadd_ps(_mm256_load_ps(x##j[b].scale), t##j, _mm256_load_ps(old + LANES * (j))));
 #define GROUP_TILE(n) \
-    TILE_OF(group_tile_##n, n, \
+    BLOCKS_OF(group_tile_##n, n, \
             __m256i u, v; \
             __m256  f; \
             EACH_##n(GROUP_ZERO) GROUPS(EACH_##n) EACH_##n(GROUP_SUM))
@@ -162,6 +154,22 @@ TARGET static inline __m128 fold_4(const float *sum, int64_t pitch)
     return _mm_add_ps(_mm_shuffle_ps(a, b, 0x88), _mm_shuffle_ps(a, b, 0xdd));
 }
 
+/* The sums of rows' lanes to y, by fours: sum has room for rows that are not there. */
+TARGET static void put(float *const *y, int64_t at, const float *sum, int rows, int n, int64_t pitch)
+{
+    for (int j = 0; j < n; j++) {
+        float *to = y[j] + at, four[4];
+        int    i = 0;
+
+        for (; i + 4 <= rows; i += 4)
+            _mm_storeu_ps(to + i, fold_4(sum + i * pitch + j * LANES, pitch));
+        if (i < rows) {
+            _mm_storeu_ps(four, fold_4(sum + i * pitch + j * LANES, pitch));
+            memcpy(to + i, four, (size_t)(rows - i) * sizeof *to);
+        }
+    }
+}
+
 /* Up to ROWS rows from the panel's row r on, n vectors. */
 TARGET static void strip(float *const *y, int64_t at, const struct cpu_ints_panel *w, int r,
                          const struct quant_acts *const *x, int n, int64_t k)
@@ -184,17 +192,7 @@ TARGET static void strip(float *const *y, int64_t at, const struct cpu_ints_pane
         p.n_blocks = n_blocks;
         less[n - 1](sum, &p);
     }
-    for (int j = 0; j < n; j++) {
-        float *to = y[j] + at + r, four[4];
-        int    i = 0;
-
-        for (; i + 4 <= rows; i += 4)
-            _mm_storeu_ps(to + i, fold_4(sum + i * pitch + j * LANES, pitch));
-        if (i < rows) {
-            _mm_storeu_ps(four, fold_4(sum + i * pitch + j * LANES, pitch));
-            memcpy(to + i, four, (size_t)(rows - i) * sizeof *to);
-        }
-    }
+    put(y, at + r, sum, rows, n, pitch);
 }
 
 static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *const *x,
@@ -205,4 +203,36 @@ static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, co
             strip(y + j, at, w, r, x + j, nx - j < VECTORS ? nx - j : VECTORS, k);
 }
 
-const struct cpu_ints cpu_ints_avx2 = { "avx2", dots };
+/* Vectors stay in the first-level cache for ROWS rows; what is ROWS rows further on is fetched meanwhile. */
+TARGET static void rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct quant_acts *const *x,
+                        int nx, int64_t k)
+{
+    enum { L1_BYTES = 24576 };
+    _Alignas(64) float       sum[ROWS * VECTORS * LANES], minima[ROWS * VECTORS * LANES];
+    const struct quant_acts *even[VECTORS];
+    int                      n = (nx + 1) / 2 * 2, most = L1_BYTES / (n * (int)sizeof(struct quant_acts));
+    int64_t                  n_blocks = k / 256, pitch = (int64_t)n * LANES;
+    struct quant_int_tile    t = { .row_bytes = w->row_bytes, .n = n, .x = even, .sum = sum, .less = minima };
+
+    most = most < QUANT_TILE_BLOCKS ? most : QUANT_TILE_BLOCKS;
+    for (int j = 0; j < n; j++)
+        even[j] = x[j < nx ? j : nx - 1];
+    for (int r = 0; r < w->n; r += ROWS) {
+        t.rows = (const char *)w->rows + r * w->row_bytes;
+        t.n_rows = w->n - r < ROWS ? w->n - r : ROWS;
+        t.ahead = w->n - r < 2 * ROWS ? 0 : ROWS * w->row_bytes;
+        size_t bytes = (size_t)((t.n_rows + 3) / 4 * 4 * pitch) * sizeof *sum;
+
+        memset(sum, 0, bytes);
+        memset(minima, 0, w->n_min > 0 ? bytes : 0);
+        for (t.first = 0; t.first < n_blocks; t.first += t.n_blocks) {
+            t.n_blocks = n_blocks - t.first < most ? (int)(n_blocks - t.first) : most;
+            w->tile(&t);
+        }
+        for (int64_t i = 0; w->n_min > 0 && i < t.n_rows * pitch; i += LANES)
+            _mm256_store_ps(sum + i, _mm256_sub_ps(_mm256_load_ps(sum + i), _mm256_load_ps(minima + i)));
+        put(y, at + r, sum, t.n_rows, nx, pitch);
+    }
+}
+
+const struct cpu_ints cpu_ints_avx2 = { .name = "avx2", .dots = dots, .rows = rows };

@@ -62,4 +62,4 @@ static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, co
                                      : dot(w->u + i * (k / 256), x[j], k, w->n_min);
 }
 
-const struct cpu_ints cpu_ints_scalar = { "scalar", dots };
+const struct cpu_ints cpu_ints_scalar = { .name = "scalar", .dots = dots };

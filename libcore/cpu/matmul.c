@@ -101,6 +101,11 @@ static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w
         c->int_dots[w.type](v.y[0] + at, rows + at * row_bytes, row_bytes, (int)n, v.acts[0], k);
         return;
     }
+    if (v.n <= QUANT_TILE_VECTORS && c->int_tile[w.type] != NULL) {
+        c->ints->rows(v.y, at, &(struct cpu_ints_rows){ c->int_tile[w.type], rows + at * row_bytes, row_bytes, (int)n,
+                                                        p.n_min }, v.acts, v.n, k);
+        return;
+    }
     for (int64_t r = at; r < at + n; r += panel) {
         p.n = at + n - r < panel ? (int)(at + n - r) : panel;
         c->int_decode[w.type](p.u, rows + r * row_bytes, p.n * k);

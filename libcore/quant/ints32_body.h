@@ -66,3 +66,31 @@ TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes,
     for (int r = 0; r < n_rows; r++)
         y[r] = row_avx2((const void *)((const char *)rows + r * row_bytes), a, n);
 }
+
+#define ZERO(j) __m256 t##j = _mm256_setzero_ps();
+#define STEP(j) \
+    t##j = _mm256_fmadd_ps( \
+        f, _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_madd_epi16(w[0], x86_load32(x##j[i].q + at)), \
+                                               _mm256_madd_epi16(w[1], x86_load32(x##j[i].q + at + 32)))), t##j);
+#define GROUP(n, g) \
+    { \
+        enum { at = PLACE(g) }; \
+        __m256 f = _mm256_set1_ps(scale_32(b + (g))); \
+\
+        words(w, b + (g)); \
+        EACH_##n(STEP) \
+    }
+#define SUM(j) \
+    _mm256_store_ps(sum + 8 * (j), _mm256_fmadd_ps(_mm256_load_ps(x##j[i].scale), t##j, _mm256_load_ps(sum + 8 * (j))));
+#define TILE_ROW(n) \
+    (void)less; \
+    for (int i = 0; i < p->n_blocks; i++, b += 8) { \
+        __m256i w[2]; \
+\
+        for (size_t k = 0; k < 8 * sizeof(BLOCK); k += 64) \
+            _mm_prefetch((const char *)b + p->ahead + k, _MM_HINT_T1); \
+        EACH_##n(ZERO) \
+        GROUP(n, 0) GROUP(n, 1) GROUP(n, 2) GROUP(n, 3) GROUP(n, 4) GROUP(n, 5) GROUP(n, 6) GROUP(n, 7) \
+        EACH_##n(SUM) \
+    }
+X86_TILES(8)

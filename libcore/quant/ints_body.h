@@ -146,6 +146,62 @@ TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes,
     }
 }
 
+/* The scales and minima of a tile's blocks. */
+TARGET_DOTS static inline void take_row(struct x86_taken *t, const BLOCK *b, const struct quant_int_tile *p)
+{
+    for (int i = 0; i < p->n_blocks; i++) {
+        __m256 min[2];
+
+        for (size_t k = 0; k < sizeof(BLOCK); k += 64)
+            _mm_prefetch((const char *)(b + i) + p->ahead + k, _MM_HINT_T1);
+        t[i].scale = take(t + i, min, b + i);
+        pair_scales(t + i);
+        for (int k = 0; k < N_MIN; k += 8)
+            _mm256_store_ps(t[i].min + k, min[k / 8]);
+    }
+}
+
+#define SCALED(g) \
+    words(w, t + i, b + i, g); \
+    w[0] = _mm256_mullo_epi16(w[0], scale_of(t[i].s, g)); \
+    w[1] = _mm256_mullo_epi16(w[1], scale_of(t[i].s, g));
+#define FIRST(j) \
+    __m256i d##j = _mm256_add_epi32(_mm256_madd_epi16(w[0], x86_load32(x##j[i].q)), \
+                                    _mm256_madd_epi16(w[1], x86_load32(x##j[i].q + 32)));
+#define STEP(j) \
+    d##j = _mm256_add_epi32(d##j, _mm256_madd_epi16(w[0], x86_load32(x##j[i].q + at))); \
+    d##j = _mm256_add_epi32(d##j, _mm256_madd_epi16(w[1], x86_load32(x##j[i].q + at + 32)));
+#define GROUP(n, g) \
+    { \
+        enum { at = PLACE(g) }; \
+        SCALED(g) \
+        EACH_##n(STEP) \
+    }
+#define SUM(j) \
+    _mm256_store_ps(sum + 8 * (j), \
+                    _mm256_fmadd_ps(_mm256_mul_ps(f, _mm256_load_ps(x##j[i].scale)), _mm256_cvtepi32_ps(d##j), \
+                                    _mm256_load_ps(sum + 8 * (j))));
+#define LESS(j) _mm256_store_ps(less + 8 * (j), add_minima(_mm256_load_ps(less + 8 * (j)), min, x##j + i));
+#define TILE_ROW(n) \
+    struct x86_taken t[QUANT_TILE_BLOCKS]; \
+\
+    take_row(t, b, p); \
+    for (int i = 0; i < p->n_blocks; i++) { \
+        __m256  f = _mm256_broadcast_ss(&t[i].scale); \
+        __m256i w[2]; \
+\
+        SCALED(0) \
+        EACH_##n(FIRST) \
+        GROUP(n, 1) GROUP(n, 2) GROUP(n, 3) GROUP(n, 4) GROUP(n, 5) GROUP(n, 6) GROUP(n, 7) \
+        EACH_##n(SUM) \
+        if (N_MIN > 0) { \
+            const __m256 min[2] = { _mm256_load_ps(t[i].min), _mm256_load_ps(t[i].min + N_MIN / 16 * 8) }; \
+\
+            EACH_##n(LESS) \
+        } \
+    }
+X86_TILES(1)
+
 #ifndef NO_AVX512
 TARGET_AVX512 static void ints_avx512(struct quant_ints *u, const void *row, int64_t n)
 {

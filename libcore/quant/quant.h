@@ -75,6 +75,20 @@ typedef void quant_round_fn(struct quant_acts *a, const float *x, int64_t n, int
  * quant_row_bytes(). */
 typedef void quant_int_dots_fn(float *y, const void *rows, int64_t row_bytes, int n_rows,
                                const struct quant_acts *a, int64_t n);
+/* Stored rows by several vectors, so that a row comes apart once for all. Blocks of 256 from `first` on are added, of
+ * each row and vector, to sum[row][vector][lane] and to less, which is not touched without minima. */
+enum { QUANT_TILE_VECTORS = 8, QUANT_TILE_BLOCKS = 8 };
+struct quant_int_tile {
+    const void                     *rows;      /* follow each other */
+    int64_t                         row_bytes; /* quant_row_bytes() */
+    int64_t                         ahead;     /* bytes from what is taken to what is fetched meanwhile */
+    int64_t                         first;
+    int                             n_blocks;  /* at most QUANT_TILE_BLOCKS */
+    int                             n_rows, n; /* n: vectors, 2, 4, 6 or 8 */
+    const struct quant_acts *const *x;         /* whole vectors */
+    float                          *sum, *less; /* 32-byte aligned */
+};
+typedef void quant_int_tile_fn(const struct quant_int_tile *p);
 
 struct quant_type {
     const char      *name;        /* "q4_k": lower case, as in file names and options */
@@ -93,6 +107,7 @@ struct quant_type {
     quant_ints_fn   *ints_avx512;
     quant_int_dots_fn *dots_avx2;   /* or NULL; straight from the stored rows */
     quant_int_dots_fn *dots_vnni;   /* or NULL; AVX-512 with VNNI */
+    quant_int_tile_fn *tile_avx2;   /* or NULL */
 };
 
 extern const struct quant_type *const quant_types[QUANT_N];
@@ -110,6 +125,7 @@ quant_decode_fn *quant_decoder(int type, unsigned simd);
 /* Likewise for whole numbers; NULL where the type has none. */
 quant_ints_fn  *quant_int_decoder(int type, unsigned simd);
 quant_int_dots_fn *quant_int_dotter(int type, unsigned simd);
+quant_int_tile_fn *quant_int_tiler(int type, unsigned simd);
 quant_round_fn *quant_rounder(unsigned simd);
 /* What activations are rounded to for weights of this type: 32767 or 16383. */
 int             quant_acts_top(int type);

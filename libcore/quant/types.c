@@ -97,6 +97,12 @@ quant_int_dots_fn *quant_int_dotter(int type, unsigned simd)
     return (simd & SIMD_AVX2) != 0 ? t->dots_avx2 : NULL;
 }
 
+quant_int_tile_fn *quant_int_tiler(int type, unsigned simd)
+{
+    assert(type >= 0 && type < QUANT_N);
+    return (simd & SIMD_AVX512) == 0 && (simd & SIMD_AVX2) != 0 ? quant_types[type]->tile_avx2 : NULL;
+}
+
 /* Elements [at, at + n) of a row, n at most PIECE. A head and one block are a row of their own, so
  * a format with a head is decoded block by block behind a copy of the head. */
 static void decode_piece(const struct quant_type *t, float *y, const void *row, int64_t at,

@@ -18,9 +18,19 @@
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")))
 #define X86_DECODERS  .decode_avx2 = decode_avx2, .decode_avx512 = decode_avx512,
 #define TARGET_DOTS   __attribute__((target("avx2,fma,f16c")))
-#define X86_INTS_AVX2 .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2,
+#define X86_INTS_AVX2 .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2,
 #define X86_INTS \
     X86_INTS_AVX2 .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
+
+/* F(0) F(1) ... */
+#define EACH_1(F) F(0)
+#define EACH_2(F) EACH_1(F) F(1)
+#define EACH_3(F) EACH_2(F) F(2)
+#define EACH_4(F) EACH_3(F) F(3)
+#define EACH_5(F) EACH_4(F) F(4)
+#define EACH_6(F) EACH_5(F) F(5)
+#define EACH_7(F) EACH_6(F) F(6)
+#define EACH_8(F) EACH_7(F) F(7)
 
 /* y[0..15] = scale v, v 16 signed bytes. */
 TARGET_AVX2 static inline void x86_scale(float *y, __m128i v, __m256 scale)
@@ -233,6 +243,33 @@ X86_WORDS void x86_places(uint16_t at[32], __m256i bytes)
     _mm256_storeu_si256((void *)at, _mm256_cvtepu8_epi16(_mm256_castsi256_si128(bytes)));
     _mm256_storeu_si256((void *)(at + 16), _mm256_cvtepu8_epi16(_mm256_extracti128_si256(bytes, 1)));
 }
+
+/* tile_avx2() from the code for 2, 4, 6 and 8 vectors: struct quant_int_tile. TILE_ROW(n) takes the blocks of one row
+ * from b on, vectors x0 ... */
+#define TILE_VECTOR(j) const struct quant_acts *x##j = p->x[j] + p->first;
+#define TILE_OF(n, row_blocks) \
+    TARGET_DOTS static void tile_##n(const struct quant_int_tile *p) \
+    { \
+        float *sum = p->sum, *less = p->less; \
+\
+        EACH_##n(TILE_VECTOR) \
+        for (int r = 0; r < p->n_rows; r++, sum += 8 * (n), less += 8 * (n)) { \
+            const BLOCK *b = (const BLOCK *)((const char *)p->rows + r * p->row_bytes) + p->first * (row_blocks); \
+\
+            TILE_ROW(n) \
+        } \
+    }
+#define X86_TILES(row_blocks) \
+    TILE_OF(2, row_blocks) \
+    TILE_OF(4, row_blocks) \
+    TILE_OF(6, row_blocks) \
+    TILE_OF(8, row_blocks) \
+    static void tile_avx2(const struct quant_int_tile *p) \
+    { \
+        static quant_int_tile_fn *const tiles[] = { tile_2, tile_4, tile_6, tile_8 }; \
+\
+        tiles[p->n / 2 - 1](p); \
+    }
 
 /* The sum of a row's lanes as quant_dot_ints() has it. */
 TARGET_DOTS static inline float x86_fold(__m256 a)

@@ -400,6 +400,74 @@ static void products_are_the_stated_sums(void **state)
     free(a);
 }
 
+/* A row's product from the sums of its lanes. */
+static float folded(float *sum, const float *less, bool minima)
+{
+    for (int j = 0; minima && j < 8; j++)
+        sum[j] -= less[j];
+    for (int half = 4; half > 0; half /= 2)
+        for (int j = 0; j < half; j++)
+            sum[j] += sum[j + half];
+    return sum[0];
+}
+
+/* ROWS rows of a type by n vectors, `part` blocks at a time. */
+static void check_tile(int type, const unsigned char *rows, float x[][N_MAX], const struct quant_acts *const *a,
+                       int n, int part)
+{
+    const struct quant_type *t = quant_types[type];
+    int64_t                  bytes = quant_row_bytes(type, N_MAX);
+    size_t                   size = (size_t)(ROWS * n * 8) * sizeof(float);
+    float                   *sum = aligned(size), *less = aligned(size);
+
+    memset(sum, 0, size);
+    memset(less, 0, size);
+    for (int first = 0; first < BLOCKS; first += part) {
+        int blocks = BLOCKS - first < part ? BLOCKS - first : part;
+
+        t->tile_avx2(&(struct quant_int_tile){ rows, bytes, 0, first, blocks, ROWS, n, a, sum, less });
+    }
+    for (int r = 0; r < ROWS; r++)
+        for (int j = 0; j < n; j++) {
+            float want = quant_dot_ints(type, rows + r * bytes, x[j], N_MAX);
+            float got = folded(sum + (r * n + j) * 8, less + (r * n + j) * 8, t->n_min > 0);
+
+            if (!same_float(got, want))
+                fail_msg("%s, row %d by vector %d of %d, %d blocks at a time: %a, not %a", t->name, r, j, n, part,
+                         (double)got, (double)want);
+        }
+    free(sum);
+    free(less);
+}
+
+static void tiles_give_the_same_products(void **state)
+{
+    static float             x[QUANT_TILE_VECTORS][N_MAX];
+    unsigned char           *rows = malloc((size_t)ROWS * BLOCKS * BYTES_MAX);
+    struct quant_acts       *a = aligned(QUANT_TILE_VECTORS * BLOCKS * sizeof(*a));
+    const struct quant_acts *at[QUANT_TILE_VECTORS];
+
+    (void)state;
+    assert_non_null(rows);
+    for (int i = 0; i < QUANT_N; i++) {
+        if (quant_types[i]->tile_avx2 == NULL || (simd_features() & SIMD_AVX2) == 0)
+            continue;
+        for (int j = 0; j < QUANT_TILE_VECTORS; j++) {
+            at[j] = a + j * BLOCKS;
+            fill_x(x[j], N_MAX, false);
+            quant_rounder(0)(a + j * BLOCKS, x[j], N_MAX, quant_acts_top(i));
+        }
+        for (int r = 0; r < ROWS; r++)
+            fill(i, rows + r * quant_row_bytes(i, N_MAX), N_MAX, true);
+        for (int n = 2; n <= QUANT_TILE_VECTORS; n += 2) {
+            check_tile(i, rows, x, at, n, QUANT_TILE_BLOCKS);
+            check_tile(i, rows, x, at, n, 3);
+        }
+    }
+    free(rows);
+    free(a);
+}
+
 /* The largest sums there can be: no lane leaves an int32. */
 static void the_largest_sums_fit(void **state)
 {
@@ -440,6 +508,7 @@ int main(void)
         cmocka_unit_test(every_element_has_a_place),
         cmocka_unit_test(activations_are_rounded_as_stated),
         cmocka_unit_test(products_are_the_stated_sums),
+        cmocka_unit_test(tiles_give_the_same_products),
         cmocka_unit_test(the_largest_sums_fit),
     };
 
