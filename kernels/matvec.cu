@@ -45,58 +45,97 @@ __global__ void __launch_bounds__(256) plain(const uint8_t *w, int64_t row_bytes
         y[(int64_t)blockIdx.y * y_stride + row] = sum[0];
 }
 
-/* The same for 8 rows of weights and 8 of x a warp, 32 of each a block: values are exchanged as they are folded, half of
- * them each time. */
+/* Of 2 LEFT values in every lane, those of lanes HALF apart are added, and either keeps LEFT. Returns the first. */
+template <int HALF, int LEFT>
+static __device__ __forceinline__ int fold_half(float *v)
+{
+    const bool upper = threadIdx.x & HALF;
+
+#pragma unroll
+    for (int j = 0; j < LEFT; j++) {
+        float keep = upper ? v[j + LEFT] : v[j], send = upper ? v[j] : v[j + LEFT];
+
+        v[j] = __fadd_rn(keep, __shfl_xor_sync(0xffffffffu, send, HALF));
+    }
+    return upper ? LEFT : 0;
+}
+
+/* The same for 16 rows of weights and 8 of x a warp, 32 of each a block: values are exchanged as they are folded, half of
+ * them each time. Elements go through shared memory, 64 of a row at a time: a lane's two side by side. */
+enum { MANY_W = 16, MANY_X = 8, MANY_BLOCK = 32 };
 template <int TYPE>
-__global__ void __launch_bounds__(512) plain_many(const uint8_t *w, int64_t row_bytes, int n_rows, int k, float *y,
+__global__ void __launch_bounds__(256) plain_many(const uint8_t *w, int64_t row_bytes, int n_rows, int k, float *y,
                                                   int64_t y_stride, const float *x, int64_t x_stride, int nx)
 {
-    enum { N = 8 };
-    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-    const int r0 = (blockIdx.x * 4 + warp % 4) * N, t0 = (blockIdx.y * 4 + warp / 4) * N;
-    const float *xs[N];
-    const uint8_t *ws[N];
-    float v[N * N];
+    enum { N = MANY_W * MANY_X, EACH = 2 * MANY_BLOCK / 8 };
+    __shared__ float2 near[2][2 * MANY_BLOCK][32];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, w0 = warp % 2 * MANY_W, x0 = warp / 2 * MANY_X;
+    const int r0 = blockIdx.x * MANY_BLOCK + w0, t0 = blockIdx.y * MANY_BLOCK + x0;
+    float v[N];
+    float2 next[EACH];
 
-    if (r0 >= n_rows || t0 >= nx)
-        return;
+    auto fetch = [&](int i) {
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        xs[i] = x + (int64_t)min(t0 + i, nx - 1) * x_stride;
-        ws[i] = w + (int64_t)min(r0 + i, n_rows - 1) * row_bytes;
-    }
+        for (int j = 0; j < EACH; j++) {
+            int row = warp % 4 * EACH + j; /* warps 0 to 3: weights, the others: x */
+
+            next[j] = make_float2(0.0f, 0.0f);
+            if (warp < 4) {
+                const uint8_t *from = w + (int64_t)min((int)blockIdx.x * MANY_BLOCK + row, n_rows - 1) * row_bytes;
+
+                if (i < k)
+                    next[j].x = plain_at(TYPE, from, i);
+                if (i + 32 < k)
+                    next[j].y = plain_at(TYPE, from, i + 32);
+            } else {
+                const float *from = x + (int64_t)min((int)blockIdx.y * MANY_BLOCK + row, nx - 1) * x_stride;
+
+                if (i < k)
+                    next[j].x = from[i];
+                if (i + 32 < k)
+                    next[j].y = from[i + 32];
+            }
+        }
+    };
+    auto keep = [&](int to) {
 #pragma unroll
-    for (int i = 0; i < N * N; i++)
+        for (int j = 0; j < EACH; j++)
+            near[to][warp * EACH + j][lane] = next[j];
+    };
+#pragma unroll
+    for (int i = 0; i < N; i++)
         v[i] = 0.0f;
-#pragma unroll 2
-    for (int i = lane; i < k; i += 32) {
-        float a[N], b[N];
+    fetch(lane);
+    keep(0);
+    __syncthreads();
+    for (int i = 0, at = 0; i < k; i += 64, at ^= 1) {
+        float2 b[MANY_X];
+
+        if (i + 64 < k)
+            fetch(i + 64 + lane);
+#pragma unroll
+        for (int t = 0; t < MANY_X; t++)
+            b[t] = near[at][MANY_BLOCK + x0 + t][lane];
+#pragma unroll
+        for (int r = 0; r < MANY_W; r++) {
+            float2 a = near[at][w0 + r][lane];
 
 #pragma unroll
-        for (int j = 0; j < N; j++) {
-            a[j] = plain_at(TYPE, ws[j], i);
-            b[j] = xs[j][i];
+            for (int t = 0; t < MANY_X; t++)
+                v[r * MANY_X + t] = __fmaf_rn(a.y, b[t].y, __fmaf_rn(a.x, b[t].x, v[r * MANY_X + t]));
         }
-#pragma unroll
-        for (int j = 0; j < N * N; j++)
-            v[j] = __fmaf_rn(a[j / N], b[j % N], v[j]);
+        if (i + 64 < k)
+            keep(at ^ 1);
+        __syncthreads();
     }
-    int at = 0;
+    int at = fold_half<16, N / 2>(v);
+    at += fold_half<8, N / 4>(v);
+    at += fold_half<4, N / 8>(v);
+    at += fold_half<2, N / 16>(v);
+    at += fold_half<1, N / 32>(v);
 #pragma unroll
-    for (int half = 16, left = N * N / 2; half > 0; half /= 2, left /= 2) {
-        bool upper = lane & half;
-
-        at += upper ? left : 0;
-#pragma unroll
-        for (int j = 0; j < left; j++) {
-            float keep = upper ? v[j + left] : v[j], send = upper ? v[j] : v[j + left];
-
-            v[j] = __fadd_rn(keep, __shfl_xor_sync(0xffffffffu, send, half));
-        }
-    }
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        int r = r0 + (at + j) / N, t = t0 + (at + j) % N;
+    for (int j = 0; j < N / 32; j++) {
+        int r = r0 + (at + j) / MANY_X, t = t0 + (at + j) % MANY_X;
 
         if (r < n_rows && t < nx)
             y[(int64_t)t * y_stride + r] = v[j];
@@ -116,8 +155,8 @@ static void plain_rows(struct cuda *c, struct tensor w, struct tensor y, struct 
         LAUNCH(c, plain<TYPE>, dim3((unsigned)ceil_div(rows, 8), (unsigned)nx), 256, 0, wd, bytes, rows, k, yd, y.stride,
                xd, x.stride);
     else
-        LAUNCH(c, plain_many<TYPE>, dim3((unsigned)ceil_div(rows, 32), (unsigned)ceil_div(nx, 32)), 512, 0, wd, bytes,
-               rows, k, yd, y.stride, xd, x.stride, nx);
+        LAUNCH(c, plain_many<TYPE>, dim3((unsigned)ceil_div(rows, MANY_BLOCK), (unsigned)ceil_div(nx, MANY_BLOCK)), 256, 0,
+               wd, bytes, rows, k, yd, y.stride, xd, x.stride, nx);
 }
 
 static void plain_matmul(struct cuda *c, struct tensor w, struct tensor y, struct tensor x)
