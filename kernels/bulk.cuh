@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bulk.cuh - barriers that count bytes, and bulk copies to shared memory.  room: kernels (base) */
+/* bulk.cuh - copies to shared memory that go on by themselves, and barriers that wait for them.  room: kernels (base) */
 #ifndef KERNELS_BULK_CUH
 #define KERNELS_BULK_CUH
 #include <stdint.h>
@@ -47,5 +47,32 @@ static __device__ __forceinline__ void bulk_copy(void *to, const void *from, uns
                      shared_at(to)),
                  "l"(from), "r"(n), "r"(shared_at(bar))
                  : "memory");
+}
+
+static __device__ __forceinline__ void copy16(void *to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_at(to)), "l"(from));
+}
+
+static __device__ __forceinline__ void copy8(void *to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_at(to)), "l"(from));
+}
+
+static __device__ __forceinline__ void copy_end(void)
+{
+    asm volatile("cp.async.commit_group;");
+}
+
+/* The barrier, which counts on it, hears of the thread's copies so far when they are done. */
+static __device__ __forceinline__ void copy_arrive(uint64_t *bar)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_at(bar)) : "memory");
+}
+
+template <int LEFT>
+static __device__ __forceinline__ void copy_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 #endif

@@ -132,6 +132,7 @@ struct cuda {
     struct dev_memory    mem;       /* when it was opened */
     size_t               held;
     bool                 fuse; /* nodes of steps with one row go together */
+    bool                 wide; /* many rows are multiplied by wide.cuh */
     struct node         *node;
     int                  n_node, cap_node;
     struct chunk         chunk[CHUNKS];

@@ -655,7 +655,10 @@ static bool set_up(struct cuda *c)
     if (t == NULL)
         return false;
     spread_tables(t);
+    int major = 0;
     TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->id));
+    TRY(c, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->id));
+    c->wide = major == 9;
     TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     TRY(c, cudaMalloc((void **)&c->tab, sizeof *t));
     for (int i = 0; i < 2; i++) {

@@ -3,6 +3,8 @@
 #include "kernels/fused.cuh"
 #include "kernels/tile.cuh"
 
+enum { WIDE_LEAST = 64 }; /* rows of activations from which wide.cuh pays */
+
 /* Rounds rows of floats: 8 threads a pair of units, 8 elements each. */
 __global__ void quantise(uint8_t *out, const float *x, int64_t stride, int k, int64_t row_bytes)
 {
@@ -26,7 +28,7 @@ void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x)
 
 size_t cuda_matmul_ws(int64_t k, int64_t n_rows)
 {
-    return round_up((size_t)(x_row_bytes(k) * n_rows), 256);
+    return round_up((size_t)(x_row_bytes(k) * n_rows), 256) + (n_rows >= WIDE_LEAST ? wide_bytes(k, n_rows) : 0);
 }
 
 /* One warp a row of weights and a row of x. */
@@ -175,7 +177,7 @@ static void plain_matmul(struct cuda *c, struct tensor w, struct tensor y, struc
 }
 
 /* Jobs of one format at a time. */
-static void tile_jobs(struct cuda *c, struct mv_args *m)
+static void tile_jobs(struct cuda *c, struct mv_args *m, bool wide)
 {
     while (m->n > 0) {
         struct tile_args a = {};
@@ -194,7 +196,9 @@ static void tile_jobs(struct cuda *c, struct mv_args *m)
         a.x_bytes = m->x_bytes;
         a.tab = m->tab;
         a.div = 1;
-        if (a.nx > FEW_ROWS)
+        if (wide)
+            cuda_wide(c, &a, a.nx);
+        else if (a.nx > FEW_ROWS)
             cuda_tile(c, &a, ceil_div(a.nx, TILE_COLUMNS));
         else
             cuda_strip(c, &a, 1);
@@ -207,7 +211,7 @@ static void common_matmul(struct cuda *c, struct mv_args *a)
     struct fused_args f = {};
 
     if (a->nx > 1) {
-        tile_jobs(c, a);
+        tile_jobs(c, a, false);
         return;
     }
     f.a = *a;
@@ -217,6 +221,7 @@ static void common_matmul(struct cuda *c, struct mv_args *a)
 
 void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
 {
+    const bool wide = c->wide && x.ne[1] >= WIDE_LEAST;
     struct mv_args a = {};
     bool quantised = false;
 
@@ -227,9 +232,10 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
             plain_matmul(c, w, y, x);
             continue;
         }
-        if (!quantised)
+        if (!quantised && !(wide && cuda_is_common(w.type))) {
             cuda_quantise(c, c->ws, x);
-        quantised = true;
+            quantised = true;
+        }
         if (!cuda_is_common(w.type)) {
             cuda_rare(c, w, y, c->ws, (int)x.ne[1]);
             continue;
@@ -244,5 +250,13 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
     a.x = c->ws;
     a.x_bytes = x_row_bytes(a.k);
     a.tab = c->tab;
-    common_matmul(c, &a);
+    if (wide) {
+        uint8_t *rows = c->ws + round_up((size_t)(a.x_bytes * a.nx), 256);
+
+        cuda_round_wide(c, rows, x);
+        a.x = rows;
+        tile_jobs(c, &a, true);
+    } else {
+        common_matmul(c, &a);
+    }
 }

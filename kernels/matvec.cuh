@@ -32,14 +32,14 @@ static __device__ __forceinline__ float step_of(float most)
     return most > 1e-30f || most != most ? __fdiv_rn(most, 32639.0f) : 0.0f;
 }
 
-/* 8 elements of a pair of units, rounded, into a row of so many pairs; 8 neighbouring threads make a pair, the 4 of a
- * unit (mask) at least go together. */
-static __device__ __forceinline__ void quantise_values(uint8_t *row, int pairs, const float v[8], int pair, int part,
-                                                       unsigned mask)
+/* 8 elements of a unit, rounded; the threads of a unit (mask), 4 neighbours, go together. */
+struct rounded {
+    int   q[8], half, all; /* sums: with the neighbour's, of the unit */
+    float dx;
+};
+static __device__ __forceinline__ void round_values(rounded &r, const float v[8], unsigned mask)
 {
-    uint8_t *out = row + (int64_t)pair * X_PAIR;
-    float *scales = (float *)x_scales(row, pairs), *seconds = (float *)(x_seconds(row, pairs) + pair);
-    uint32_t top = 0, h[2] = { 0, 0 }, l[2] = { 0, 0 };
+    uint32_t top = 0;
     int sum = 0;
 
 #pragma unroll
@@ -50,27 +50,39 @@ static __device__ __forceinline__ void quantise_values(uint8_t *row, int pairs, 
     float most = __uint_as_float(top), inv = into_steps(most);
 
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        int q = __float2int_rn(__fmul_rn(v[i], inv)), high = (q + 128) >> 8;
+    for (int i = 0; i < 8; i++)
+        sum += r.q[i] = __float2int_rn(__fmul_rn(v[i], inv));
+    r.half = sum + __shfl_xor_sync(mask, sum, 1);
+    r.all = r.half + __shfl_xor_sync(mask, r.half, 2);
+    r.dx = step_of(most);
+}
 
-        sum += q;
-        h[i / 4] |= (uint32_t)(high & 255) << i % 4 * 8;
-        l[i / 4] |= (uint32_t)(q & 255) << i % 4 * 8; /* q - 256 high */
+/* 8 elements of a pair of units, rounded, into a row of so many pairs; 8 neighbouring threads make a pair, the 4 of a
+ * unit (mask) at least go together. */
+static __device__ __forceinline__ void quantise_values(uint8_t *row, int pairs, const float v[8], int pair, int part,
+                                                       unsigned mask)
+{
+    uint8_t *out = row + (int64_t)pair * X_PAIR;
+    float *scales = (float *)x_scales(row, pairs), *seconds = (float *)(x_seconds(row, pairs) + pair);
+    uint32_t h[2] = { 0, 0 }, l[2] = { 0, 0 };
+    rounded r;
+
+    round_values(r, v, mask);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        h[i / 4] |= (uint32_t)((r.q[i] + 128) >> 8 & 255) << i % 4 * 8;
+        l[i / 4] |= (uint32_t)(r.q[i] & 255) << i % 4 * 8; /* q - 256 high */
     }
     /* words 2 part % 8 and the next: swapped with the thread that has those 4 further on */
     bool upper = part & 2;
     uint32_t oh = __shfl_xor_sync(mask, upper ? h[0] : h[1], 2), ol = __shfl_xor_sync(mask, upper ? l[0] : l[1], 2);
     *(uint4 *)(out + part / 4 * X_UNIT + (part % 2 * 2 + upper) * 16) =
         upper ? make_uint4(oh, ol, h[1], l[1]) : make_uint4(h[0], l[0], oh, ol);
-    sum += __shfl_xor_sync(mask, sum, 1);
-    int all = sum + __shfl_xor_sync(mask, sum, 2);
     if (part % 4 == 0) {
-        float dx = step_of(most);
-
-        *(float2 *)(out + X_SUMS + part / 4 * 8) = make_float2((float)all, dx);
-        scales[2 * pair + part / 4] = dx;
+        *(float2 *)(out + X_SUMS + part / 4 * 8) = make_float2((float)r.all, r.dx);
+        scales[2 * pair + part / 4] = r.dx;
     } else if (part % 4 == 2) {
-        seconds[part / 4] = (float)sum;
+        seconds[part / 4] = (float)r.half;
     }
     if (part > 0 && pair == pairs - 1 && pair % 8 + part < 8)
         *(float2 *)(scales + 2 * (pair + part)) = make_float2(0.0f, 0.0f);

@@ -3,6 +3,7 @@
 #include "kernels/tile.cuh"
 
 enum { SHARE = 4, GRID_Y = 65535 }; /* pairs of a chunk, in other formats */
+enum { WIDE_PAIRS = 8 };            /* of each expert, on average, from which wide.cuh pays */
 
 /* The matrix of an expert; -1: it is not here. */
 static __device__ __forceinline__ int matrix_of(const int *slot, int expert)
@@ -128,6 +129,7 @@ struct space {
     int          *count, *first, *list, *n_chunk;
     expert_chunk *chunk;
     int           share, most; /* pairs of a chunk; most chunks */
+    bool          wide;        /* rounded rows are those of wide.cuh */
     size_t        bytes;
 };
 
@@ -137,7 +139,8 @@ static bool on_tiles(const struct op_moe &a)
     return cuda_is_common(a.up.type) && cuda_is_common(a.down.type) && (a.gate.data == NULL || cuda_is_common(a.gate.type));
 }
 
-static struct space cut(const struct node *v, unsigned char *at)
+/* can: the device has wide.cuh. Takes as many bytes either way. */
+static struct space cut(const struct node *v, unsigned char *at, bool can)
 {
     const struct op_moe &a = v->moe;
     int64_t n = v->t[1].ne[1], pairs = n * a.n_used, ff = a.up.ne[1], n_expert = a.up.ne[2];
@@ -150,10 +153,17 @@ static struct space cut(const struct node *v, unsigned char *at)
         return (void *)p;
     };
 
-    s.share = !on_tiles(a) ? (int)SHARE : n <= FEW_ROWS ? (int)STRIP_COLUMNS : (int)TILE_COLUMNS;
-    s.most = (int)(pairs < pairs / s.share + n_expert ? pairs : pairs / s.share + n_expert);
-    s.xq = (uint8_t *)take((size_t)(x_row_bytes(a.up.ne[0]) * n));
-    s.hq = (uint8_t *)take((size_t)(x_row_bytes(ff) * pairs));
+    auto most_chunks = [=](int64_t share) {
+        return (int)(pairs < pairs / share + n_expert ? pairs : pairs / share + n_expert);
+    };
+    const int share = !on_tiles(a) ? (int)SHARE : n <= FEW_ROWS ? (int)STRIP_COLUMNS : (int)TILE_COLUMNS;
+    const bool wide = on_tiles(a) && pairs >= WIDE_PAIRS * n_expert;
+
+    s.wide = wide && can;
+    s.share = s.wide ? (int)WIDE_COLUMNS : share;
+    s.most = most_chunks(s.share);
+    s.xq = (uint8_t *)take((size_t)((wide ? wide_row_bytes(a.up.ne[0]) : x_row_bytes(a.up.ne[0])) * n));
+    s.hq = (uint8_t *)take((size_t)((wide ? wide_row_bytes(ff) : x_row_bytes(ff)) * pairs));
     s.gate = (float *)take((size_t)(pairs * ff) * sizeof(float));
     s.hid = (float *)take((size_t)(pairs * ff) * sizeof(float));
     s.out = (float *)take((size_t)(pairs * a.down.ne[1]) * sizeof(float));
@@ -161,14 +171,14 @@ static struct space cut(const struct node *v, unsigned char *at)
     s.first = (int *)take((size_t)n_expert * sizeof(int));
     s.list = (int *)take((size_t)pairs * sizeof(int));
     s.n_chunk = (int *)take(sizeof(int));
-    s.chunk = (expert_chunk *)take((size_t)(s.most + 1) * sizeof(expert_chunk));
+    s.chunk = (expert_chunk *)take((size_t)(most_chunks(share) + 1) * sizeof(expert_chunk));
     s.bytes = used;
     return s;
 }
 
 size_t cuda_moe_ws(const struct node *v)
 {
-    return cut(v, NULL).bytes;
+    return cut(v, NULL, false).bytes;
 }
 
 static void product(struct cuda *c, const struct space *s, const struct node *v, struct tensor w, struct tensor x,
@@ -211,7 +221,9 @@ static struct mv_job matrix(struct tensor w, float *y, int64_t y_stride)
 
 static void tiles(struct cuda *c, const struct space *s, const struct node *v, struct tile_args *a)
 {
-    if (v->t[1].ne[1] > FEW_ROWS)
+    if (s->wide)
+        cuda_wide(c, a, s->most);
+    else if (v->t[1].ne[1] > FEW_ROWS)
         cuda_tile(c, a, s->most);
     else
         cuda_strip(c, a, s->most);
@@ -221,11 +233,14 @@ static void tiles(struct cuda *c, const struct space *s, const struct node *v, s
 static void moe_tiles(struct cuda *c, const struct space *s, const struct node *v, float *out, int64_t out_stride)
 {
     const struct op_moe &m = v->moe;
+    const auto row_bytes = s->wide ? wide_row_bytes : x_row_bytes;
+    const auto round = s->wide ? cuda_quantise_wide : cuda_quantise;
     struct tile_args a = {};
 
+    round(c, s->xq, v->t[1]);
     a.k = (int)m.up.ne[0];
     a.x = s->xq;
-    a.x_bytes = x_row_bytes(a.k);
+    a.x_bytes = row_bytes(a.k);
     a.div = m.n_used;
     a.list = s->list;
     a.chunk = s->chunk;
@@ -252,7 +267,7 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
         tiles(c, s, v, &a);
         LAUNCH(c, activate, (unsigned)ceil_div(pairs * ff, 256), 256, 0, s->hid, s->gate, pairs * ff, (int)m.act,
                m.expert, m.slot, (int)ff);
-        cuda_quantise(c, s->hq, hid);
+        round(c, s->hq, hid);
     }
     a.n = 1;
     a.job[0] = matrix(m.down, out, out_stride);
@@ -260,7 +275,7 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
     a.expert_bytes = m.down.pitch * quant_row_bytes(m.down.type, m.down.ne[0]);
     a.k = (int)m.down.ne[0];
     a.x = s->hq;
-    a.x_bytes = x_row_bytes(a.k);
+    a.x_bytes = row_bytes(a.k);
     a.div = 1;
     tiles(c, s, v, &a);
 }
@@ -269,7 +284,7 @@ void cuda_moe(struct cuda *c, const struct node *v)
 {
     const struct op_moe &a = v->moe;
     const struct tensor &y = v->t[0], &x = v->t[1];
-    struct space s = cut(v, c->ws);
+    struct space s = cut(v, c->ws, c->wide);
     int64_t pairs = x.ne[1] * a.n_used, ff = a.up.ne[1];
     struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s.hid };
     bool gated = a.gate.data != NULL, sum = v->op == DEV_OP_moe;
@@ -281,11 +296,11 @@ void cuda_moe(struct cuda *c, const struct node *v)
                s.list, s.chunk, s.n_chunk);
     else
         s.most = a.n_used;
-    if (!is_plain(a.up.type) || (gated && !is_plain(a.gate.type)))
-        cuda_quantise(c, s.xq, x);
     if (x.ne[1] > 1 && on_tiles(a)) {
         moe_tiles(c, &s, v, out, out_stride);
     } else {
+        if (!is_plain(a.up.type) || (gated && !is_plain(a.gate.type)))
+            cuda_quantise(c, s.xq, x);
         if (gated)
             product(c, &s, v, a.gate, x, s.xq, a.n_used, s.gate, ff);
         product(c, &s, v, a.up, x, s.xq, a.n_used, s.hid, ff);

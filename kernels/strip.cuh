@@ -51,7 +51,7 @@ static __global__ void __launch_bounds__(STRIP_WARPS * 32) strip(const __grid_co
     const mv_job *job = &a.job[j];
     const int all = act ? (paired ? 4 : 2) : sets; /* sets of rows that the block computes, one after the other */
     const int r0 = ((int)blockIdx.x - job->block) * (act ? 32 : sets * STRIP_ROWS);
-    const struct tables *tab = near_book(books, a.tab, book<TYPE>::AT, book<TYPE>::BYTES);
+    const struct tables *tab = near_book(books, a.tab, book<TYPE>::AT, book<TYPE>::BYTES, threadIdx.x, blockDim.x);
     const uint8_t *col[NT];
 
     if (tid < COLUMNS)

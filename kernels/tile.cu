@@ -4,7 +4,8 @@
 
 enum { GRID_Y = 65535 };
 
-void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks)
+/* Fills in job[].block; returns how many there are. */
+static int64_t count_blocks(struct tile_args *a)
 {
     bool paired = a->out != TILE_FLOATS && a->n > 1;
     int64_t blocks = 0;
@@ -13,6 +14,13 @@ void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks)
         a->job[i].block = (int)blocks;
         blocks += ceil_div(a->job[i].n_rows, paired ? TILE_ROWS / 2 : TILE_ROWS);
     }
+    return blocks;
+}
+
+void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks)
+{
+    int64_t blocks = count_blocks(a);
+
     for (int64_t at = 0; at < chunks; at += GRID_Y) {
         dim3 grid((unsigned)blocks, (unsigned)(chunks - at < GRID_Y ? chunks - at : (int64_t)GRID_Y));
 
@@ -23,6 +31,20 @@ void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks)
         case QUANT_q6_k: cuda_tile_k(c, a, grid); break;
         default: cuda_tile_i(c, a, grid); break;
         }
+    }
+}
+
+void cuda_wide(struct cuda *c, struct tile_args *a, int64_t chunks)
+{
+    int64_t blocks = count_blocks(a);
+    unsigned grid = (unsigned)(blocks * chunks < c->sms ? blocks * chunks : c->sms);
+
+    a->base = (int)blocks;
+    switch (a->job[0].type) {
+    case QUANT_q4_k:
+    case QUANT_q5_k:
+    case QUANT_q6_k: cuda_wide_k(c, a, grid); break;
+    default: cuda_wide_i(c, a, grid); break;
     }
 }
 

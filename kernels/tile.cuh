@@ -11,6 +11,7 @@
  * bank twice. */
 #ifndef KERNELS_TILE_CUH
 #define KERNELS_TILE_CUH
+#include "kernels/bulk.cuh"
 #include "kernels/math.cuh"
 #include "kernels/moe.cuh"
 
@@ -40,6 +41,10 @@ enum { TILE_COLUMNS = 64, TILE_ROWS = 128 }; /* of a block; a chunk of pairs has
 void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks);
 void cuda_tile_k(struct cuda *c, const struct tile_args *a, dim3 grid);
 void cuda_tile_i(struct cuda *c, const struct tile_args *a, dim3 grid);
+/* The same on sm_90, from rows rounded by cuda_quantise_wide(). */
+void cuda_wide(struct cuda *c, struct tile_args *a, int64_t chunks);
+void cuda_wide_k(struct cuda *c, const struct tile_args *a, unsigned blocks);
+void cuda_wide_i(struct cuda *c, const struct tile_args *a, unsigned blocks);
 /* The same for few columns, FEW_ROWS in all or STRIP_COLUMNS of a chunk (strip.cuh). */
 enum { STRIP_COLUMNS = 8 };
 void cuda_strip(struct cuda *c, struct tile_args *a, int64_t chunks);
@@ -58,27 +63,6 @@ static __device__ __forceinline__ void mma_half(int d[4], uint32_t h, uint32_t l
     asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
         : "r"(h), "r"(l), "r"(w), "r"(WHOLE));
-}
-
-static __device__ __forceinline__ void copy16(void *to, const void *from)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from));
-}
-
-static __device__ __forceinline__ void copy8(void *to, const void *from)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from));
-}
-
-static __device__ __forceinline__ void copy_end(void)
-{
-    asm volatile("cp.async.commit_group;");
-}
-
-template <int LEFT>
-static __device__ __forceinline__ void copy_wait(void)
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
 /* N floats, 2, 4 or 8, at a multiple of so many bytes. */
@@ -376,9 +360,11 @@ static __device__ __forceinline__ bool find_span(const tile_args &a, int chunk, 
     return true;
 }
 
-static __device__ __forceinline__ const struct tables *near_book(uint32_t *to, const struct tables *tab, int at, int bytes)
+/* A code book in shared memory; threads from `first` on copy it, of `step`. */
+static __device__ __forceinline__ const struct tables *near_book(uint32_t *to, const struct tables *tab, int at, int bytes,
+                                                                 int first, int step)
 {
-    for (int i = threadIdx.x; i < bytes / 4; i += blockDim.x)
+    for (int i = first; i < bytes / 4; i += step)
         to[i] = ((const uint32_t *)((const uint8_t *)tab + at))[i];
     return bytes > 0 ? (const struct tables *)((const uint8_t *)to - at) : tab;
 }
@@ -492,7 +478,8 @@ static __global__ void __launch_bounds__(WR * WT * 32, PER_SM) tile_rows(const _
     const mv_job *job = &a.job[j];
     const bool paired = a.out != TILE_FLOATS && a.n > 1;
     const int r0 = ((int)blockIdx.x - job->block) * (paired ? T::BM / 2 : T::BM);
-    const struct tables *tab = near_book((uint32_t *)(smem + T::BN * 4), a.tab, book<TYPE>::AT, book<TYPE>::BYTES);
+    const struct tables *tab = near_book((uint32_t *)(smem + T::BN * 4), a.tab, book<TYPE>::AT,
+                                         book<TYPE>::BYTES, threadIdx.x, blockDim.x);
 
     for (int i = tid; i < T::BN; i += T::THREADS) {
         int t = in.first + (i < in.cols ? i : 0);

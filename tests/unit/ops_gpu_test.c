@@ -140,6 +140,87 @@ static void products(void **state)
                 check_product(type, ks[i], i % 2 == 0 ? 37 : 130, rows[j]);
 }
 
+/* y of `rows` rows of x at a time, of MANY. */
+enum { MANY = 300, OUTPUTS = 200 };
+static void rows_at_once(float *y, const unsigned char *w, int type, int64_t k, const float *x, int64_t rows)
+{
+    struct tensor wt = { .type = type, .ne = { k, OUTPUTS, 1 }, .stride = k, .pitch = OUTPUTS };
+    struct tensor xt = floats(gpu, k, MANY, k, x), yt = floats(gpu, OUTPUTS, MANY, OUTPUTS, y);
+    struct err e = { 0 };
+
+    wt.data = (void *)(uintptr_t)dev_weights(gpu, w, (size_t)(quant_row_bytes(type, k) * OUTPUTS));
+    assert_non_null(wt.data);
+    if (dev_reserve(gpu, 64 << 20, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    for (int64_t first = 0; first < MANY; first += rows) {
+        int64_t n = MANY - first < rows ? MANY - first : rows;
+        struct tensor xs = xt, ys = yt;
+
+        xs.data = (float *)xt.data + first * k;
+        ys.data = (float *)yt.data + first * OUTPUTS;
+        xs.ne[1] = ys.ne[1] = n;
+        dev_begin(gpu);
+        op_matmul(gpu, ys, wt, xs);
+        if (dev_end(gpu, &e) != ERR_OK)
+            fail_msg("%s", e.msg);
+    }
+    dev_copy(gpu, y, yt.data, sizeof(float) * OUTPUTS * MANY);
+    dev_free(gpu, xt.data, sizeof(float) * (size_t)(k * MANY + GUARD));
+    dev_free(gpu, yt.data, sizeof(float) * (OUTPUTS * MANY + GUARD));
+}
+
+/* Bytes of a product do not depend on how many rows are multiplied at once, nor with sums as large as they can be:
+ * some rows of weights and of x have one size everywhere, with one sign or with changing signs. */
+static void row_bytes(void **state)
+{
+    static const int64_t ks[] = { 32, 96, 256, 512, 1056, 2048, 4096 }, at_once[] = { 1, 5, 16, 40, 64, 100 };
+    enum { CELLS = OUTPUTS * MANY + GUARD };
+    float *x = calloc(MANY * 4096 + GUARD, sizeof *x), *y = calloc(CELLS, sizeof *y), *z = calloc(CELLS, sizeof *z);
+
+    (void)state;
+    if (gpu == NULL) {
+        free(x);
+        free(y);
+        free(z);
+        skip();
+    }
+    assert_non_null(x);
+    assert_non_null(y);
+    assert_non_null(z);
+    for (int type = 0; type < QUANT_N; type++)
+        for (size_t i = 0; i < sizeof ks / sizeof ks[0]; i++) {
+            const int64_t k = ks[i], bytes = quant_row_bytes(type, k);
+            unsigned char *w = some_rows(type, k, OUTPUTS);
+
+            if (w == NULL)
+                continue;
+            for (int64_t r = 0; r < MANY; r++)
+                for (int64_t j = 0; j < k; j++)
+                    x[r * k + j] = r % 5 == 0 ? 1.0f : r % 5 == 1 ? (j % 2 == 0 ? -1.0f : 1.0f) : draw();
+            for (int64_t r = 0; quant_types[type]->encode != NULL && r < OUTPUTS; r += 7) {
+                float row[4096];
+
+                for (int64_t j = 0; j < k; j++)
+                    row[j] = (r % 2 == 0 || j % 2 == 0 ? 1.0f : -1.0f) * (j % 256 == 0 && r % 3 == 0 ? 1.01f : 1.0f);
+                quant_types[type]->encode(w + r * bytes, row, k, NULL);
+            }
+            rows_at_once(y, w, type, k, x, MANY);
+            for (size_t c = 0; c < sizeof at_once / sizeof at_once[0]; c++) {
+                if (k != 512 && at_once[c] != 16 && at_once[c] != 100)
+                    continue;
+                rows_at_once(z, w, type, k, x, at_once[c]);
+                for (int j = 0; j < OUTPUTS * MANY; j++)
+                    if (memcmp(y + j, z + j, sizeof *y) != 0 && !(isnan(y[j]) && isnan(z[j])))
+                        fail_msg("%s k %d: %d rows at once: row %d, %d is %.9g, not %.9g", quant_types[type]->name,
+                                 (int)k, (int)at_once[c], j / OUTPUTS, j % OUTPUTS, (double)z[j], (double)y[j]);
+            }
+            free(w);
+        }
+    free(x);
+    free(y);
+    free(z);
+}
+
 enum { LAYERS = 16, EXPERTS = 64 };
 struct split {
     struct model_place place;
@@ -274,7 +355,8 @@ static void models(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(products), cmocka_unit_test(models) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(products), cmocka_unit_test(row_bytes),
+                                        cmocka_unit_test(models) };
     struct err e = { 0 };
     int failed;
 
