@@ -2,6 +2,7 @@
 /* matvec.cu - products of a few rows with stored matrices, several matrices in one launch. */
 #include "kernels/fused.cuh"
 #include "kernels/tile.cuh"
+#include "kernels/wide_rows.cuh"
 
 enum { WIDE_LEAST = 64 }; /* rows of activations from which wide.cuh pays */
 
@@ -63,72 +64,93 @@ static __device__ __forceinline__ int fold_half(float *v)
 }
 
 /* The same for 16 rows of weights and 8 of x a warp, 32 of each a block: values are exchanged as they are folded, half of
- * them each time. Elements go through shared memory, 64 of a row at a time: a lane's two side by side. */
-enum { MANY_W = 16, MANY_X = 8, MANY_BLOCK = 32 };
-template <int TYPE>
+ * them each time. Elements go through shared memory, 64 of a row at a time: as they are (COPIED: floats, whole times 64,
+ * rows at multiples of 16 bytes) or through registers. */
+enum { MANY_W = 16, MANY_X = 8, MANY_BLOCK = 32, MANY_K = 64, MANY_STAGES = 3 };
+typedef float many_stage[2 * MANY_BLOCK][MANY_K];
+
+/* Products of 64 elements. */
+static __device__ __forceinline__ void many_times(float v[MANY_W * MANY_X], const many_stage &near, int w0, int x0)
+{
+    const int lane = threadIdx.x & 31;
+    float b[MANY_X][2];
+
+#pragma unroll
+    for (int t = 0; t < MANY_X; t++) {
+        b[t][0] = near[MANY_BLOCK + x0 + t][lane];
+        b[t][1] = near[MANY_BLOCK + x0 + t][lane + 32];
+    }
+#pragma unroll
+    for (int r = 0; r < MANY_W; r++) {
+        const float a0 = near[w0 + r][lane], a1 = near[w0 + r][lane + 32];
+
+#pragma unroll
+        for (int t = 0; t < MANY_X; t++)
+            v[r * MANY_X + t] = __fmaf_rn(a1, b[t][1], __fmaf_rn(a0, b[t][0], v[r * MANY_X + t]));
+    }
+}
+
+template <int TYPE, bool COPIED>
 __global__ void __launch_bounds__(256) plain_many(const uint8_t *w, int64_t row_bytes, int n_rows, int k, float *y,
                                                   int64_t y_stride, const float *x, int64_t x_stride, int nx)
 {
-    enum { N = MANY_W * MANY_X, EACH = 2 * MANY_BLOCK / 8 };
-    __shared__ float2 near[2][2 * MANY_BLOCK][32];
+    enum { N = MANY_W * MANY_X, EACH = 2 * MANY_BLOCK / 8, PARTS = MANY_K / 4 };
+    __shared__ __align__(16) many_stage near[MANY_STAGES];
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, w0 = warp % 2 * MANY_W, x0 = warp / 2 * MANY_X;
-    const int r0 = blockIdx.x * MANY_BLOCK + w0, t0 = blockIdx.y * MANY_BLOCK + x0;
+    const int r0 = blockIdx.x * MANY_BLOCK, t0 = blockIdx.y * MANY_BLOCK;
     float v[N];
-    float2 next[EACH];
 
-    auto fetch = [&](int i) {
-#pragma unroll
-        for (int j = 0; j < EACH; j++) {
-            int row = warp % 4 * EACH + j; /* warps 0 to 3: weights, the others: x */
-
-            next[j] = make_float2(0.0f, 0.0f);
-            if (warp < 4) {
-                const uint8_t *from = w + (int64_t)min((int)blockIdx.x * MANY_BLOCK + row, n_rows - 1) * row_bytes;
-
-                if (i < k)
-                    next[j].x = plain_at(TYPE, from, i);
-                if (i + 32 < k)
-                    next[j].y = plain_at(TYPE, from, i + 32);
-            } else {
-                const float *from = x + (int64_t)min((int)blockIdx.y * MANY_BLOCK + row, nx - 1) * x_stride;
-
-                if (i < k)
-                    next[j].x = from[i];
-                if (i + 32 < k)
-                    next[j].y = from[i + 32];
-            }
-        }
-    };
-    auto keep = [&](int to) {
-#pragma unroll
-        for (int j = 0; j < EACH; j++)
-            near[to][warp * EACH + j][lane] = next[j];
+    auto row_of = [&](int i) {
+        return i < MANY_BLOCK ? w + (int64_t)min(r0 + i, n_rows - 1) * row_bytes
+                              : (const uint8_t *)(x + (int64_t)min(t0 + i - MANY_BLOCK, nx - 1) * x_stride);
     };
 #pragma unroll
     for (int i = 0; i < N; i++)
         v[i] = 0.0f;
-    fetch(lane);
-    keep(0);
-    __syncthreads();
-    for (int i = 0, at = 0; i < k; i += 64, at ^= 1) {
-        float2 b[MANY_X];
-
-        if (i + 64 < k)
-            fetch(i + 64 + lane);
-#pragma unroll
-        for (int t = 0; t < MANY_X; t++)
-            b[t] = near[at][MANY_BLOCK + x0 + t][lane];
-#pragma unroll
-        for (int r = 0; r < MANY_W; r++) {
-            float2 a = near[at][w0 + r][lane];
+    if (COPIED) {
+        const uint8_t *from[4];
 
 #pragma unroll
-            for (int t = 0; t < MANY_X; t++)
-                v[r * MANY_X + t] = __fmaf_rn(a.y, b[t].y, __fmaf_rn(a.x, b[t].x, v[r * MANY_X + t]));
+        for (int j = 0; j < 4; j++)
+            from[j] = row_of(threadIdx.x / PARTS + j * 16) + threadIdx.x % PARTS * 16;
+        auto ask = [&](int i) {
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                if (i < k)
+                    copy16(&near[i / MANY_K % MANY_STAGES][threadIdx.x / PARTS + j * 16][threadIdx.x % PARTS * 4],
+                           from[j] + (int64_t)i * 4);
+            copy_end();
+        };
+
+        ask(0);
+        ask(MANY_K);
+        for (int i = 0; i < k; i += MANY_K) {
+            copy_wait<1>();
+            __syncthreads();
+            ask(i + 2 * MANY_K);
+            many_times(v, near[i / MANY_K % MANY_STAGES], w0, x0);
         }
-        if (i + 64 < k)
-            keep(at ^ 1);
-        __syncthreads();
+    } else {
+        float next[EACH][2];
+        auto fetch = [&](int i) {
+#pragma unroll
+            for (int j = 0; j < 2 * EACH; j++) {
+                const uint8_t *row = row_of(warp * EACH + j / 2);
+                const int at = i + j % 2 * 32;
+
+                next[j / 2][j % 2] = at >= k ? 0.0f : warp < 4 ? plain_at(TYPE, row, at) : ((const float *)row)[at];
+            }
+        };
+
+        fetch(lane);
+        for (int i = 0, at = 0; i < k; i += MANY_K, at ^= 1) {
+#pragma unroll
+            for (int j = 0; j < 2 * EACH; j++)
+                near[at][warp * EACH + j / 2][lane + j % 2 * 32] = next[j / 2][j % 2];
+            __syncthreads();
+            fetch(i + MANY_K + lane);
+            many_times(v, near[at], w0, x0);
+        }
     }
     int at = fold_half<16, N / 2>(v);
     at += fold_half<8, N / 4>(v);
@@ -137,28 +159,35 @@ __global__ void __launch_bounds__(256) plain_many(const uint8_t *w, int64_t row_
     at += fold_half<1, N / 32>(v);
 #pragma unroll
     for (int j = 0; j < N / 32; j++) {
-        int r = r0 + (at + j) / MANY_X, t = t0 + (at + j) % MANY_X;
+        int r = r0 + w0 + (at + j) / MANY_X, t = t0 + x0 + (at + j) % MANY_X;
 
         if (r < n_rows && t < nx)
             y[(int64_t)t * y_stride + r] = v[j];
     }
 }
 
+template <int TYPE, bool COPIED>
+static void plain_tiles(struct cuda *c, struct tensor w, struct tensor y, struct tensor x)
+{
+    LAUNCH(c, (plain_many<TYPE, COPIED>),
+           dim3((unsigned)ceil_div(w.ne[1], MANY_BLOCK), (unsigned)ceil_div(x.ne[1], MANY_BLOCK)), 256, 0,
+           (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (int)w.ne[1], (int)w.ne[0], (float *)y.data, y.stride,
+           (const float *)x.data, x.stride, (int)x.ne[1]);
+}
+
 template <int TYPE>
 static void plain_rows(struct cuda *c, struct tensor w, struct tensor y, struct tensor x)
 {
-    int64_t bytes = quant_row_bytes(w.type, w.ne[0]);
-    int k = (int)w.ne[0], rows = (int)w.ne[1], nx = (int)x.ne[1];
-    const uint8_t *wd = (const uint8_t *)w.data;
-    float *yd = (float *)y.data;
-    const float *xd = (const float *)x.data;
+    const bool aligned = w.ne[0] % MANY_K == 0 && x.stride % 4 == 0 && ((uintptr_t)w.data | (uintptr_t)x.data) % 16 == 0;
 
-    if (nx <= FEW_ROWS)
-        LAUNCH(c, plain<TYPE>, dim3((unsigned)ceil_div(rows, 8), (unsigned)nx), 256, 0, wd, bytes, rows, k, yd, y.stride,
-               xd, x.stride);
+    if (x.ne[1] <= FEW_ROWS)
+        LAUNCH(c, plain<TYPE>, dim3((unsigned)ceil_div(w.ne[1], 8), (unsigned)x.ne[1]), 256, 0, (const uint8_t *)w.data,
+               quant_row_bytes(w.type, w.ne[0]), (int)w.ne[1], (int)w.ne[0], (float *)y.data, y.stride,
+               (const float *)x.data, x.stride);
+    else if (TYPE == QUANT_f32 && aligned)
+        plain_tiles<TYPE, TYPE == QUANT_f32>(c, w, y, x);
     else
-        LAUNCH(c, plain_many<TYPE>, dim3((unsigned)ceil_div(rows, MANY_BLOCK), (unsigned)ceil_div(nx, MANY_BLOCK)), 256, 0,
-               wd, bytes, rows, k, yd, y.stride, xd, x.stride, nx);
+        plain_tiles<TYPE, false>(c, w, y, x);
 }
 
 static void plain_matmul(struct cuda *c, struct tensor w, struct tensor y, struct tensor x)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* moe.cu - mixture of experts. */
 #include "kernels/tile.cuh"
+#include "kernels/wide_rows.cuh"
 
 enum { SHARE = 4, GRID_Y = 65535 }; /* pairs of a chunk, in other formats */
-enum { WIDE_PAIRS = 8 };            /* of each expert, on average, from which wide.cuh pays */
+enum { WIDE_PAIRS = 8 };                 /* of each expert, on average, from which wide.cuh pays */
+static_assert((int)WIDE_COLUMNS == (int)TILE_COLUMNS, "chunks serve both");
 
 /* The matrix of an expert; -1: it is not here. */
 static __device__ __forceinline__ int matrix_of(const int *slot, int expert)
@@ -11,22 +13,40 @@ static __device__ __forceinline__ int matrix_of(const int *slot, int expert)
     return slot == NULL ? expert : slot[expert];
 }
 
-/* Lists the pairs by their expert's matrix, in one block. count: [n_expert + 1], zeroed. The order of pairs within
- * an expert decides only who shares reads. */
-__global__ void __launch_bounds__(1024) list_pairs(const int *id, const int *slot, int pairs, int n_expert, int share,
-                                                   int *count, int *first, int *list, expert_chunk *chunk,
-                                                   int *n_chunk)
+/* f(pair, matrix of its expert) for all that have one, by a block; ids are read ahead. */
+template <class F>
+static __device__ __forceinline__ void each_pair(const int *id, const int *slot, int pairs, F f)
 {
-    __shared__ int chunks;
+    enum { AHEAD = 8 };
+
+    for (int p0 = threadIdx.x; p0 < pairs; p0 += AHEAD * 1024) {
+        int m[AHEAD];
+
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            m[i] = p0 + i * 1024 < pairs ? matrix_of(slot, id[p0 + i * 1024]) : -1;
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            if (m[i] >= 0)
+                f(p0 + i * 1024, m[i]);
+    }
+}
+
+/* Lists the pairs by their expert's matrix, in one block. far: room for 2 n_expert, where they are many. The order of
+ * pairs within an expert decides only who shares reads. */
+__global__ void __launch_bounds__(1024) list_pairs(const int *id, const int *slot, int pairs, int n_expert, int share,
+                                                   int *far, int *list, expert_chunk *chunk, int *n_chunk)
+{
+    enum { NEAR = 1024 };
+    __shared__ int chunks, near[2 * NEAR];
+    int *count = n_expert <= NEAR ? near : far, *first = count + n_expert;
 
     for (int e = threadIdx.x; e < n_expert; e += 1024)
         count[e] = 0;
     if (threadIdx.x == 0)
         chunks = 0;
     __syncthreads();
-    for (int p = threadIdx.x; p < pairs; p += 1024)
-        if (matrix_of(slot, id[p]) >= 0)
-            atomicAdd(count + matrix_of(slot, id[p]), 1);
+    each_pair(id, slot, pairs, [=](int, int e) { atomicAdd(count + e, 1); });
     __syncthreads();
     if (threadIdx.x < 32) { /* one warp: sums before each expert */
         int base = 0;
@@ -53,9 +73,7 @@ __global__ void __launch_bounds__(1024) list_pairs(const int *id, const int *slo
             chunk[at++] = (expert_chunk){ e, first[e] + i, n - i < share ? n - i : share };
     }
     __syncthreads();
-    for (int p = threadIdx.x; p < pairs; p += 1024)
-        if (matrix_of(slot, id[p]) >= 0)
-            list[atomicAdd(first + matrix_of(slot, id[p]), 1)] = p;
+    each_pair(id, slot, pairs, [=](int p, int e) { list[atomicAdd(first + e, 1)] = p; });
     if (threadIdx.x == 0)
         *n_chunk = chunks;
 }
@@ -126,7 +144,7 @@ __global__ void mix_experts(float *y, int64_t ys, const float *weight, int64_t w
 struct space {
     uint8_t      *xq, *hq;
     float        *gate, *hid, *out;
-    int          *count, *first, *list, *n_chunk;
+    int          *far, *list, *n_chunk;
     expert_chunk *chunk;
     int           share, most; /* pairs of a chunk; most chunks */
     bool          wide;        /* rounded rows are those of wide.cuh */
@@ -139,8 +157,7 @@ static bool on_tiles(const struct op_moe &a)
     return cuda_is_common(a.up.type) && cuda_is_common(a.down.type) && (a.gate.data == NULL || cuda_is_common(a.gate.type));
 }
 
-/* can: the device has wide.cuh. Takes as many bytes either way. */
-static struct space cut(const struct node *v, unsigned char *at, bool can)
+static struct space cut(const struct node *v, unsigned char *at)
 {
     const struct op_moe &a = v->moe;
     int64_t n = v->t[1].ne[1], pairs = n * a.n_used, ff = a.up.ne[1], n_expert = a.up.ne[2];
@@ -153,32 +170,25 @@ static struct space cut(const struct node *v, unsigned char *at, bool can)
         return (void *)p;
     };
 
-    auto most_chunks = [=](int64_t share) {
-        return (int)(pairs < pairs / share + n_expert ? pairs : pairs / share + n_expert);
-    };
-    const int share = !on_tiles(a) ? (int)SHARE : n <= FEW_ROWS ? (int)STRIP_COLUMNS : (int)TILE_COLUMNS;
-    const bool wide = on_tiles(a) && pairs >= WIDE_PAIRS * n_expert;
-
-    s.wide = wide && can;
-    s.share = s.wide ? (int)WIDE_COLUMNS : share;
-    s.most = most_chunks(s.share);
-    s.xq = (uint8_t *)take((size_t)((wide ? wide_row_bytes(a.up.ne[0]) : x_row_bytes(a.up.ne[0])) * n));
-    s.hq = (uint8_t *)take((size_t)((wide ? wide_row_bytes(ff) : x_row_bytes(ff)) * pairs));
+    s.share = !on_tiles(a) ? (int)SHARE : n <= FEW_ROWS ? (int)STRIP_COLUMNS : (int)TILE_COLUMNS;
+    s.most = (int)(pairs < pairs / s.share + n_expert ? pairs : pairs / s.share + n_expert);
+    s.wide = s.share == WIDE_COLUMNS && pairs >= WIDE_PAIRS * n_expert;
+    s.xq = (uint8_t *)take(s.wide ? wide_bytes(a.up.ne[0], n) : (size_t)(x_row_bytes(a.up.ne[0]) * n));
+    s.hq = (uint8_t *)take(s.wide ? wide_bytes(ff, (int64_t)s.most * WIDE_COLUMNS) : (size_t)(x_row_bytes(ff) * pairs));
     s.gate = (float *)take((size_t)(pairs * ff) * sizeof(float));
     s.hid = (float *)take((size_t)(pairs * ff) * sizeof(float));
     s.out = (float *)take((size_t)(pairs * a.down.ne[1]) * sizeof(float));
-    s.count = (int *)take((size_t)n_expert * sizeof(int));
-    s.first = (int *)take((size_t)n_expert * sizeof(int));
+    s.far = (int *)take(2 * (size_t)n_expert * sizeof(int));
     s.list = (int *)take((size_t)pairs * sizeof(int));
     s.n_chunk = (int *)take(sizeof(int));
-    s.chunk = (expert_chunk *)take((size_t)(most_chunks(share) + 1) * sizeof(expert_chunk));
+    s.chunk = (expert_chunk *)take((size_t)(s.most + 1) * sizeof(expert_chunk));
     s.bytes = used;
     return s;
 }
 
 size_t cuda_moe_ws(const struct node *v)
 {
-    return cut(v, NULL, false).bytes;
+    return cut(v, NULL).bytes;
 }
 
 static void product(struct cuda *c, const struct space *s, const struct node *v, struct tensor w, struct tensor x,
@@ -233,15 +243,15 @@ static void tiles(struct cuda *c, const struct space *s, const struct node *v, s
 static void moe_tiles(struct cuda *c, const struct space *s, const struct node *v, float *out, int64_t out_stride)
 {
     const struct op_moe &m = v->moe;
-    const auto row_bytes = s->wide ? wide_row_bytes : x_row_bytes;
-    const auto round = s->wide ? cuda_quantise_wide : cuda_quantise;
+    const auto round = s->wide ? cuda_round_wide : cuda_quantise;
     struct tile_args a = {};
 
     round(c, s->xq, v->t[1]);
     a.k = (int)m.up.ne[0];
     a.x = s->xq;
-    a.x_bytes = row_bytes(a.k);
+    a.x_bytes = x_row_bytes(a.k);
     a.div = m.n_used;
+    a.gather = true;
     a.list = s->list;
     a.chunk = s->chunk;
     a.n_chunk = s->n_chunk;
@@ -255,6 +265,7 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
         a.act = m.act;
         a.rounded = s->hq;
         tiles(c, s, v, &a);
+        a.gather = false;
     } else {
         int64_t pairs = v->t[1].ne[1] * m.n_used, ff = m.up.ne[1];
         struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s->hid };
@@ -275,7 +286,7 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
     a.expert_bytes = m.down.pitch * quant_row_bytes(m.down.type, m.down.ne[0]);
     a.k = (int)m.down.ne[0];
     a.x = s->hq;
-    a.x_bytes = row_bytes(a.k);
+    a.x_bytes = x_row_bytes(a.k);
     a.div = 1;
     tiles(c, s, v, &a);
 }
@@ -284,16 +295,18 @@ void cuda_moe(struct cuda *c, const struct node *v)
 {
     const struct op_moe &a = v->moe;
     const struct tensor &y = v->t[0], &x = v->t[1];
-    struct space s = cut(v, c->ws, c->wide);
+    struct space s = cut(v, c->ws);
     int64_t pairs = x.ne[1] * a.n_used, ff = a.up.ne[1];
     struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s.hid };
     bool gated = a.gate.data != NULL, sum = v->op == DEV_OP_moe;
+
+    s.wide = s.wide && c->wide;
     float *out = sum ? s.out : (float *)y.data;
     int64_t out_stride = sum ? y.ne[0] : y.stride;
 
     if (x.ne[1] > 1)
-        LAUNCH(c, list_pairs, 1, 1024, 0, a.expert, a.slot, (int)pairs, (int)a.up.ne[2], s.share, s.count, s.first,
-               s.list, s.chunk, s.n_chunk);
+        LAUNCH(c, list_pairs, 1, 1024, 0, a.expert, a.slot, (int)pairs, (int)a.up.ne[2], s.share, s.far, s.list,
+               s.chunk, s.n_chunk);
     else
         s.most = a.n_used;
     if (x.ne[1] > 1 && on_tiles(a)) {

@@ -2,11 +2,12 @@
 /* scan.cu - the delta rules and Mamba-2, token by token.
  *
  * A head keeps a matrix S of [dim][columns]; columns are independent of each other. Where dim is 32, 64, 128 or 256,
- * eight lanes share two columns, lane p the p-th eighth of their elements. A sum over a column is sixteen sums, over
+ * eight lanes share a column, lane p the p-th eighth of its elements. A sum over a column is sixteen sums, over
  * the even and over the odd elements of each eighth, which are then folded: even and odd, eighths p and p + 4, then
  * 0 and 1, 2 and 3, then those two. A lane takes its elements four at a time and begins with the group that spares the
  * eight lanes meeting in a bank of shared memory. Of another dim a sum is eight sums, each over every eighth element,
  * folded likewise. One row: gdn_row.cu, in the same order. */
+#include "kernels/bulk.cuh"
 #include "kernels/rec.cuh"
 
 enum { COLS = 32, GROUP = 8 };
@@ -109,51 +110,7 @@ __global__ void __launch_bounds__(128) scan(const __grid_constant__ scan_args a)
     }
 }
 
-/* ---- dim a power of two: eight lanes share two columns ---- */
-
-/* S of columns col and col + 1, or back to memory. */
-template <int NE>
-static __device__ __forceinline__ void load_state(float S[2][NE], const float *mem, int cols, int col, int p)
-{
-#pragma unroll
-    for (int e = 0; e < NE; e++) {
-        const float *at = mem + (int64_t)element_at<NE>(p, e) * cols + col;
-        float2 two = make_float2(0.0f, 0.0f);
-
-        if (cols % 2 == 0 && col < cols) {
-            two = *(const float2 *)at;
-        } else {
-            two.x = col < cols ? at[0] : 0.0f;
-            two.y = col + 1 < cols ? at[1] : 0.0f;
-        }
-        S[0][e] = two.x;
-        S[1][e] = two.y;
-    }
-}
-
-template <int NE>
-static __device__ __forceinline__ void store_state(float *mem, const float S[2][NE], int cols, int col, int p)
-{
-#pragma unroll
-    for (int e = 0; e < NE; e++) {
-        float *at = mem + (int64_t)element_at<NE>(p, e) * cols + col;
-
-        if (cols % 2 == 0 && col < cols) {
-            *(float2 *)at = make_float2(S[0][e], S[1][e]);
-        } else {
-            if (col < cols)
-                at[0] = S[0][e];
-            if (col + 1 < cols)
-                at[1] = S[1][e];
-        }
-    }
-}
-
-/* Sums of 8 rows and 2 columns, folded together: lane p gets those of row fold_row(p). */
-static __device__ __forceinline__ int fold_row(int p)
-{
-    return (p & 4) | (p & 1) << 1 | (p & 2) >> 1;
-}
+/* ---- dim a power of two: eight lanes share a column ---- */
 
 /* One step: of 2 LEFT numbers LEFT stay. */
 template <int LEFT, int BIT>
@@ -167,16 +124,18 @@ static __device__ __forceinline__ void fold_half(float *y, int p)
     }
 }
 
-static __device__ __forceinline__ void fold_rows(float y[2 * GROUP], int p)
+/* Sums of 8 rows, folded together: lane p gets that of row fold_rows(). */
+static __device__ __forceinline__ int fold_rows(float y[GROUP], int p)
 {
-    fold_half<8, 4>(y, p);
-    fold_half<4, 1>(y, p);
-    fold_half<2, 2>(y, p);
+    fold_half<4, 4>(y, p);
+    fold_half<2, 1>(y, p);
+    fold_half<1, 2>(y, p);
+    return (p & 4) | (p & 1) << 1 | (p & 2) >> 1;
 }
 
 /* Where a group of rows lies in shared memory: k, q and, of KDA, g by elements; v by columns; g and b. */
-template <int RULE, int NE> struct group_space {
-    enum { DIM = 8 * NE, FLOATS = GROUP * ((RULE == KDA ? 3 : 2) * DIM + COLS + 2) };
+template <int RULE, int DIM> struct group_space {
+    enum { THREADS = 8 * COLS, FLOATS = GROUP * ((RULE == KDA ? 3 : 2) * DIM + COLS + 2) };
     float *k, *q, *g, *v, *gb;
     __device__ __forceinline__ explicit group_space(float *at)
     {
@@ -188,155 +147,173 @@ template <int RULE, int NE> struct group_space {
     }
 };
 
-static __device__ __forceinline__ void copy_async(float *to, const float *from, bool four)
+static __device__ __forceinline__ void copy4(float *to, const float *from)
 {
-    if (four)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)),
-                     "l"(from));
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"((unsigned)__cvta_generic_to_shared(to)),
-                     "l"(from));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_at(to)), "l"(from));
 }
 
-/* n rows of `width` floats, `stride` apart. */
-template <int WIDTH>
+/* n rows of WIDTH floats, `stride` apart. */
+template <int WIDTH, int THREADS>
 static __device__ __forceinline__ void copy_rows(float *to, const float *from, int64_t stride, int n)
 {
-    const bool four = ((uintptr_t)from % 16 | (unsigned)stride % 4) == 0;
-    const int each = four ? 4 : 1;
-
-#pragma unroll 4
-    for (int i = threadIdx.x; i < GROUP * WIDTH / each; i += 128) {
-        const int t = i / (WIDTH / each), e = i % (WIDTH / each) * each;
-
-        if (t < n)
-            copy_async(to + t * WIDTH + e, from + t * stride + e, four);
+    if (((uintptr_t)from % 16 | (unsigned)stride % 4) == 0) {
+#pragma unroll
+        for (int i = threadIdx.x * 4; i < GROUP * WIDTH; i += THREADS * 4)
+            if (i / WIDTH < n)
+                copy16(to + i, from + i / WIDTH * stride + i % WIDTH);
+        return;
     }
+#pragma unroll 1
+    for (int i = threadIdx.x; i < n * WIDTH; i += THREADS)
+        copy4(to + i, from + i / WIDTH * stride + i % WIDTH);
 }
 
 /* Asks for n rows from `row` on. */
-template <int RULE, int NE>
-static __device__ __forceinline__ void ask_group(const group_space<RULE, NE> &to, const scan_args &a, int64_t row,
+template <int RULE, int DIM>
+static __device__ __forceinline__ void ask_group(const group_space<RULE, DIM> &to, const scan_args &a, int64_t row,
                                                  int n, int h, int hk)
 {
-    enum { DIM = 8 * NE };
+    enum { THREADS = group_space<RULE, DIM>::THREADS };
+    const int t = threadIdx.x / COLS, c = (int)blockIdx.x * COLS + threadIdx.x % COLS;
 
-    copy_rows<DIM>(to.k, a.k + row * a.ks + (int64_t)hk * DIM, a.ks, n);
-    copy_rows<DIM>(to.q, a.q + row * a.qs + (int64_t)hk * DIM, a.qs, n);
+    static_assert((int)THREADS == GROUP * COLS, "a value a thread");
+    copy_rows<DIM, THREADS>(to.k, a.k + row * a.ks + (int64_t)hk * DIM, a.ks, n);
+    copy_rows<DIM, THREADS>(to.q, a.q + row * a.qs + (int64_t)hk * DIM, a.qs, n);
     if (RULE == KDA)
-        copy_rows<DIM>(to.g, a.g + (row * a.heads + h) * DIM, (int64_t)a.heads * DIM, n);
-#pragma unroll
-    for (int j = 0; j < GROUP * COLS / 128; j++) {
-        const int i = (int)threadIdx.x + 128 * j, c = (int)blockIdx.x * COLS + i % COLS;
-
-        if (i / COLS < n && c < a.cols)
-            copy_async(to.v + i, a.v + (row + i / COLS) * a.vs + (int64_t)h * a.cols + c, false);
-    }
+        copy_rows<DIM, THREADS>(to.g, a.g + (row * a.heads + h) * DIM, (int64_t)a.heads * DIM, n);
+    if (t < n && c < a.cols)
+        copy4(to.v + threadIdx.x, a.v + (row + t) * a.vs + (int64_t)h * a.cols + c);
     if ((int)threadIdx.x / 2 < n && !(RULE == KDA && threadIdx.x % 2 == 0))
-        copy_async(to.gb + threadIdx.x, (threadIdx.x % 2 == 0 ? a.g : a.b) + (row + threadIdx.x / 2) * a.heads + h,
-                   false);
-    asm volatile("cp.async.commit_group;");
+        copy4(to.gb + threadIdx.x, (threadIdx.x % 2 == 0 ? a.g : a.b) + (row + threadIdx.x / 2) * a.heads + h);
+    copy_end();
 }
 
-/* One row: S of two columns, and the lane's part of y of both. */
-template <int RULE, int NE>
-static __device__ __forceinline__ void scan_row(float S[2][NE], float y[2], const group_space<RULE, NE> &s, int t,
-                                                int p, int local)
+/* The lane's part of a row's output. */
+template <int NE>
+static __device__ __forceinline__ float row_out(const float S[NE], const float q[NE])
 {
-    float k[NE], q[NE], g[RULE == KDA ? NE : 1], d[2], kv[2][2] = {}, out[2][2] = {};
-    float2 v = *(const float2 *)(s.v + t * COLS + local), gb = *(const float2 *)(s.gb + 2 * t);
+    float out[2] = { 0.0f, 0.0f };
 
-    lane_elements<NE>(k, s.k + t * 8 * NE, p);
-    lane_elements<NE>(q, s.q + t * 8 * NE, p);
+#pragma unroll
+    for (int e = 0; e < NE; e++)
+        out[e % 2] = __fmaf_rn(S[e], q[e], out[e % 2]);
+    return __fadd_rn(out[0], out[1]);
+}
+
+/* S of a column after row t, whose k is given. before: what has no part in it and may go on while lanes wait for each
+ * other's sums. */
+template <int RULE, int DIM, class F>
+static __device__ __forceinline__ void scan_row(float S[DIM / 8], const float k[DIM / 8],
+                                                const group_space<RULE, DIM> &s, int t, int p, int local, F before)
+{
+    enum { NE = DIM / 8 };
+    const float v = s.v[t * COLS + local];
+    const float2 gb = *(const float2 *)(s.gb + 2 * t);
+    float g[RULE == KDA ? NE : 1], kv[2] = { 0.0f, 0.0f };
+
     if constexpr (RULE == KDA)
-        lane_elements<NE>(g, s.g + t * 8 * NE, p);
+        lane_elements<NE>(g, s.g + t * DIM, p);
     if (RULE != SSM2) {
 #pragma unroll
         for (int e = 0; e < NE; e++)
-#pragma unroll
-            for (int c = 0; c < 2; c++)
-                kv[c][e % 2] =
-                    __fmaf_rn(S[c][e], RULE == KDA ? __fmul_rn(g[RULE == KDA ? e : 0], k[e]) : k[e], kv[c][e % 2]);
-        kv[0][0] = fold8(__fadd_rn(kv[0][0], kv[0][1]));
-        kv[1][0] = fold8(__fadd_rn(kv[1][0], kv[1][1]));
+            kv[e % 2] = __fmaf_rn(S[e], RULE == KDA ? __fmul_rn(g[RULE == KDA ? e : 0], k[e]) : k[e], kv[e % 2]);
     }
-#pragma unroll
-    for (int c = 0; c < 2; c++) {
-        float in = c == 0 ? v.x : v.y;
-
-        d[c] = __fmul_rn(gb.y, RULE == SSM2  ? in
-                               : RULE == KDA ? __fsub_rn(in, kv[c][0])
-                                             : __fsub_rn(in, __fmul_rn(gb.x, kv[c][0])));
-    }
+    before();
+    if (RULE != SSM2)
+        kv[0] = fold8(__fadd_rn(kv[0], kv[1]));
+    const float d = __fmul_rn(gb.y, RULE == SSM2  ? v
+                                    : RULE == KDA ? __fsub_rn(v, kv[0])
+                                                  : __fsub_rn(v, __fmul_rn(gb.x, kv[0])));
 #pragma unroll
     for (int e = 0; e < NE; e++)
-#pragma unroll
-        for (int c = 0; c < 2; c++) {
-            S[c][e] = __fmaf_rn(k[e], d[c], __fmul_rn(RULE == KDA ? g[RULE == KDA ? e : 0] : gb.x, S[c][e]));
-            out[c][e % 2] = __fmaf_rn(S[c][e], q[e], out[c][e % 2]);
-        }
-    y[0] = __fadd_rn(out[0][0], out[0][1]);
-    y[1] = __fadd_rn(out[1][0], out[1][1]);
+        S[e] = __fmaf_rn(k[e], d, __fmul_rn(RULE == KDA ? g[RULE == KDA ? e : 0] : gb.x, S[e]));
 }
 
-/* grid: columns, head, sequence; dim = 8 NE */
-template <int RULE, int NE>
-__global__ void __launch_bounds__(128) scan_rows(const __grid_constant__ scan_args a)
+/* n rows; those of a whole group overlap: a row's output is summed while the next row's lanes wait. */
+template <int RULE, int DIM>
+static __device__ __forceinline__ void scan_group(float S[DIM / 8], float y[GROUP], const group_space<RULE, DIM> &at,
+                                                  int n, int p, int local)
 {
-    typedef group_space<RULE, NE> space;
+    enum { NE = DIM / 8 };
+    float k[2][NE], q[2][NE];
+
+    if (n < GROUP) {
+#pragma unroll
+        for (int t = 0; t < GROUP; t++) {
+            y[t] = 0.0f;
+            if (t >= n)
+                continue;
+            lane_elements<NE>(k[0], at.k + t * DIM, p);
+            lane_elements<NE>(q[0], at.q + t * DIM, p);
+            scan_row<RULE, DIM>(S, k[0], at, t, p, local, [] {});
+            y[t] = row_out<NE>(S, q[0]);
+        }
+        return;
+    }
+    lane_elements<NE>(k[0], at.k, p);
+#pragma unroll
+    for (int t = 0; t < GROUP; t++) {
+        lane_elements<NE>(q[t % 2], at.q + t * DIM, p);
+        scan_row<RULE, DIM>(S, k[t % 2], at, t, p, local, [&] {
+            if (t + 1 < GROUP)
+                lane_elements<NE>(k[(t + 1) % 2], at.k + (t + 1) * DIM, p);
+            if (t > 0)
+                y[t - 1] = row_out<NE>(S, q[(t + 1) % 2]);
+        });
+    }
+    y[GROUP - 1] = row_out<NE>(S, q[(GROUP - 1) % 2]);
+}
+
+/* grid: columns, head, sequence */
+template <int RULE, int DIM>
+__global__ void __launch_bounds__(8 * COLS) scan_rows(const __grid_constant__ scan_args a)
+{
+    typedef group_space<RULE, DIM> space;
+    enum { NE = DIM / 8 };
     extern __shared__ __align__(16) float shared[];
     const op_seq &s = a.r.seq[blockIdx.z];
-    const int lane = threadIdx.x & 31, p = lane & 7, local = threadIdx.x / 32 * 8 + lane / 8 * 2;
+    const int p = threadIdx.x % 8, local = threadIdx.x / 8;
     const int col = blockIdx.x * COLS + local, h = blockIdx.y, hk = a.each > 0 ? h / a.each : h % a.n_k;
-    float *mem = a.state + s.slot * a.floats + (int64_t)h * a.dim * a.cols, S[2][NE];
+    float *mem = a.state + s.slot * a.floats + (int64_t)h * DIM * a.cols + col, S[NE];
 
     if (s.n == 0)
         return;
-    ask_group<RULE, NE>(space(shared), a, s.row, min(s.n, (int)GROUP), h, hk);
-    load_state<NE>(S, mem, a.cols, col, p);
+    ask_group<RULE, DIM>(space(shared), a, s.row, min(s.n, (int)GROUP), h, hk);
+#pragma unroll
+    for (int e = 0; e < NE; e++)
+        S[e] = col < a.cols ? mem[(int64_t)element_at<NE>(p, e) * a.cols] : 0.0f;
     for (int t0 = 0; t0 < s.n; t0 += GROUP) {
         const space at(shared + t0 / GROUP % 2 * space::FLOATS);
         const int n = min(s.n - t0, (int)GROUP);
-        float y[2 * GROUP];
+        float y[GROUP];
 
-        asm volatile("cp.async.wait_group 0;" ::: "memory");
+        copy_wait<0>();
         __syncthreads();
         if (t0 + GROUP < s.n)
-            ask_group<RULE, NE>(space(shared + (t0 / GROUP + 1) % 2 * space::FLOATS), a, s.row + t0 + GROUP,
-                                min(s.n - t0 - GROUP, (int)GROUP), h, hk);
-        if (n == GROUP) { /* without branches reads go ahead */
-#pragma unroll
-            for (int t = 0; t < GROUP; t++)
-                scan_row<RULE, NE>(S, y + 2 * t, at, t, p, local);
-        } else {
-#pragma unroll
-            for (int t = 0; t < GROUP; t++) {
-                y[2 * t] = y[2 * t + 1] = 0.0f;
-                if (t < n)
-                    scan_row<RULE, NE>(S, y + 2 * t, at, t, p, local);
-            }
+            ask_group<RULE, DIM>(space(shared + (t0 / GROUP + 1) % 2 * space::FLOATS), a, s.row + t0 + GROUP,
+                                 min(s.n - t0 - GROUP, (int)GROUP), h, hk);
+        scan_group<RULE, DIM>(S, y, at, n, p, local);
+        const int t = fold_rows(y, p);
+        if (t < n && col < a.cols) {
+            if (RULE == SSM2)
+                y[0] = __fmaf_rn(a.d[h], at.v[t * COLS + local], y[0]);
+            a.y[(s.row + t0 + t) * a.ys + (int64_t)h * a.cols + col] = y[0];
         }
-        fold_rows(y, p);
-        int t = fold_row(p);
-#pragma unroll
-        for (int c = 0; c < 2; c++)
-            if (t < n && col + c < a.cols) {
-                if (RULE == SSM2)
-                    y[c] = __fmaf_rn(a.d[h], at.v[t * COLS + local + c], y[c]);
-                a.y[(s.row + t0 + t) * a.ys + (int64_t)h * a.cols + col + c] = y[c];
-            }
     }
-    store_state<NE>(mem, S, a.cols, col, p);
+#pragma unroll
+    for (int e = 0; e < NE; e++)
+        if (col < a.cols)
+            mem[(int64_t)element_at<NE>(p, e) * a.cols] = S[e];
 }
 
-template <int RULE, int NE>
+template <int RULE, int DIM>
 static void launch_rows(struct cuda *c, const scan_args &a, dim3 grid)
 {
-    size_t smem = 2 * (size_t)group_space<RULE, NE>::FLOATS * sizeof(float);
+    size_t smem = 2 * (size_t)group_space<RULE, DIM>::FLOATS * sizeof(float);
 
-    cuda_fail(c, cudaFuncSetAttribute(scan_rows<RULE, NE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
+    cuda_fail(c, cudaFuncSetAttribute(scan_rows<RULE, DIM>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
               "scan_rows");
-    LAUNCH(c, (scan_rows<RULE, NE>), grid, 128, smem, a);
+    LAUNCH(c, (scan_rows<RULE, DIM>), grid, 8 * COLS, smem, a);
 }
 
 template <int RULE>
@@ -346,13 +323,13 @@ static void launch_scan(struct cuda *c, const scan_args &a)
     dim3 grid((unsigned)ceil_div(a.cols, COLS), (unsigned)a.heads, (unsigned)a.r.n_seq);
 
     if (a.dim == 32)
-        launch_rows<RULE, 4>(c, a, grid);
-    else if (a.dim == 64)
-        launch_rows<RULE, 8>(c, a, grid);
-    else if (a.dim == 128)
-        launch_rows<RULE, 16>(c, a, grid);
-    else if (a.dim == 256)
         launch_rows<RULE, 32>(c, a, grid);
+    else if (a.dim == 64)
+        launch_rows<RULE, 64>(c, a, grid);
+    else if (a.dim == 128)
+        launch_rows<RULE, 128>(c, a, grid);
+    else if (a.dim == 256)
+        launch_rows<RULE, 256>(c, a, grid);
     else {
         cuda_fail(c, cudaFuncSetAttribute(scan<RULE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
                   "scan");

@@ -4,22 +4,21 @@
 
 enum { GRID_Y = 65535 };
 
-/* Fills in job[].block; returns how many there are. */
-static int64_t count_blocks(struct tile_args *a)
+int64_t cuda_tile_blocks(struct tile_args *a, int rows)
 {
     bool paired = a->out != TILE_FLOATS && a->n > 1;
     int64_t blocks = 0;
 
     for (int i = 0; i < a->n && (i == 0 || !paired); i++) {
         a->job[i].block = (int)blocks;
-        blocks += ceil_div(a->job[i].n_rows, paired ? TILE_ROWS / 2 : TILE_ROWS);
+        blocks += ceil_div(a->job[i].n_rows, paired ? rows / 2 : rows);
     }
     return blocks;
 }
 
 void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks)
 {
-    int64_t blocks = count_blocks(a);
+    int64_t blocks = cuda_tile_blocks(a, TILE_ROWS);
 
     for (int64_t at = 0; at < chunks; at += GRID_Y) {
         dim3 grid((unsigned)blocks, (unsigned)(chunks - at < GRID_Y ? chunks - at : (int64_t)GRID_Y));
@@ -31,20 +30,6 @@ void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks)
         case QUANT_q6_k: cuda_tile_k(c, a, grid); break;
         default: cuda_tile_i(c, a, grid); break;
         }
-    }
-}
-
-void cuda_wide(struct cuda *c, struct tile_args *a, int64_t chunks)
-{
-    int64_t blocks = count_blocks(a);
-    unsigned grid = (unsigned)(blocks * chunks < c->sms ? blocks * chunks : c->sms);
-
-    a->base = (int)blocks;
-    switch (a->job[0].type) {
-    case QUANT_q4_k:
-    case QUANT_q5_k:
-    case QUANT_q6_k: cuda_wide_k(c, a, grid); break;
-    default: cuda_wide_i(c, a, grid); break;
     }
 }
 

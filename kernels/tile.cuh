@@ -33,18 +33,17 @@ struct tile_args {
     const struct expert_chunk *chunk;
     int64_t                    expert_bytes;
     int                        div, base;
+    int                        columns;   /* of a block, for wide.cuh */
+    bool                       gather;    /* for it: columns are rows of x; else chunk i is the i-th WIDE_COLUMNS rows */
 };
 
 /* d: sums of h with two rows of weights, sums of l with them. */
 enum { TILE_COLUMNS = 64, TILE_ROWS = 128 }; /* of a block; a chunk of pairs has no more columns */
+int64_t cuda_tile_blocks(struct tile_args *a, int rows); /* fills in job[].block; rows: of a block */
 /* chunks: how many at most. Fills in job[].block and base. */
 void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks);
 void cuda_tile_k(struct cuda *c, const struct tile_args *a, dim3 grid);
 void cuda_tile_i(struct cuda *c, const struct tile_args *a, dim3 grid);
-/* The same on sm_90, from rows rounded by cuda_quantise_wide(). */
-void cuda_wide(struct cuda *c, struct tile_args *a, int64_t chunks);
-void cuda_wide_k(struct cuda *c, const struct tile_args *a, unsigned blocks);
-void cuda_wide_i(struct cuda *c, const struct tile_args *a, unsigned blocks);
 /* The same for few columns, FEW_ROWS in all or STRIP_COLUMNS of a chunk (strip.cuh). */
 enum { STRIP_COLUMNS = 8 };
 void cuda_strip(struct cuda *c, struct tile_args *a, int64_t chunks);

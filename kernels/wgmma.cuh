@@ -24,11 +24,11 @@ static __device__ __forceinline__ void wgmma_end(void)
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 template <int N>
-static __device__ __forceinline__ void wgmma_wait(float (&d)[N])
+static __device__ __forceinline__ void wgmma_wait(float *d)
 {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
-    for (int i = 0; i < N; i++)
+    for (int i = 0; i < N; i++) /* D is read after this */
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
@@ -37,10 +37,6 @@ static __device__ __forceinline__ void wgmma_wait(float (&d)[N])
 #define T1 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define T2 ",%16,%17,%18,%19,%20,%21,%22,%23"
 #define T3 ",%24,%25,%26,%27,%28,%29,%30,%31"
-#define T4 ",%32,%33,%34,%35,%36,%37,%38,%39"
-#define T5 ",%40,%41,%42,%43,%44,%45,%46,%47"
-#define T6 ",%48,%49,%50,%51,%52,%53,%54,%55"
-#define T7 ",%56,%57,%58,%59,%60,%61,%62,%63"
 #define R(i) \
     "+f"(d[8 * i]), "+f"(d[8 * i + 1]), "+f"(d[8 * i + 2]), "+f"(d[8 * i + 3]), "+f"(d[8 * i + 4]), \
         "+f"(d[8 * i + 5]), "+f"(d[8 * i + 6]), "+f"(d[8 * i + 7])
@@ -57,14 +53,11 @@ static __device__ __forceinline__ void wgmma_wait(float (&d)[N])
 template <int N>
 static __device__ __forceinline__ void wgmma(float *d, const uint32_t a[4], uint64_t columns, bool keep)
 {
-    static_assert(N == 16 || N == 32 || N == 48 || N == 64 || N == 96 || N == 128, "columns");
+    static_assert(N % 16 == 0 && N <= 64, "columns");
     WGMMA(16, T0, "%8", "%9", "%10", "%11", "%12", "%13", R(0));
     WGMMA(32, T0 T1, "%16", "%17", "%18", "%19", "%20", "%21", R(0), R(1));
     WGMMA(48, T0 T1 T2, "%24", "%25", "%26", "%27", "%28", "%29", R(0), R(1), R(2));
     WGMMA(64, T0 T1 T2 T3, "%32", "%33", "%34", "%35", "%36", "%37", R(0), R(1), R(2), R(3));
-    WGMMA(96, T0 T1 T2 T3 T4 T5, "%48", "%49", "%50", "%51", "%52", "%53", R(0), R(1), R(2), R(3), R(4), R(5));
-    WGMMA(128, T0 T1 T2 T3 T4 T5 T6 T7, "%64", "%65", "%66", "%67", "%68", "%69", R(0), R(1), R(2), R(3), R(4), R(5), R(6),
-          R(7));
 }
 #undef WGMMA
 #undef R
@@ -72,8 +65,4 @@ static __device__ __forceinline__ void wgmma(float *d, const uint32_t a[4], uint
 #undef T1
 #undef T2
 #undef T3
-#undef T4
-#undef T5
-#undef T6
-#undef T7
 #endif

@@ -6,14 +6,25 @@
  * v 2^-24, and its scale is 2^24 times as large. An activation q = 256 h + l is the halves 256 h and l, whose products
  * go into one sum. What remains in floats are the scales: three operations or two where bytes need five or four.
  *
- * A block is two groups of four warps that compute, 64 rows of weights each, and one that fetches: it unpacks weights to
- * bytes and copies columns to shared memory, as many pairs of units ahead as have room. A warp makes halves of 16 rows
- * of weights in registers; wgmma reads columns where they lie. A group's floats run while the other's products do.
- * Blocks stay and take one tile of results after the other: the next one's weights come while results are written. */
+ * A block is two groups of four warps that compute, 64 or 128 rows of weights each, and one that fetches: it unpacks
+ * weights to bytes and has columns copied to shared memory, as many pairs of units ahead as have room. A warp makes halves
+ * of 16 rows of weights, or twice 16, in registers; wgmma reads columns where they lie. What a unit's floats need of a
+ * column is read once for twice 16 rows: shared memory is the narrowest place. A group's floats run while the other's
+ * products do. Blocks stay and take one tile of results after the other: the next one's weights come while results are
+ * written. */
 #ifndef KERNELS_WIDE_CUH
 #define KERNELS_WIDE_CUH
 #include "kernels/tile.cuh"
 #include "kernels/wgmma.cuh"
+#include "kernels/wide_rows.cuh"
+
+/* Two sums need twice the registers: a warp then takes 16 rows of weights at once, not twice 16. */
+static __host__ __device__ constexpr int wide_subs(int type)
+{
+    return type == QUANT_q4_k || type == QUANT_iq3_s ? 2 : 1;
+}
+void cuda_wide_k(struct cuda *c, const struct tile_args *a, unsigned blocks);
+void cuda_wide_i(struct cuda *c, const struct tile_args *a, unsigned blocks);
 
 /* How sums of a unit become one whole number. */
 enum wide_sums {
@@ -24,14 +35,14 @@ enum wide_sums {
 
 template <int TYPE> struct wide {
     enum {
-        ROWS = TILE_ROWS, COLUMNS = WIDE_COLUMNS, STAGES = 3, GROUPS = 2, THREADS = (GROUPS + 1) * 128,
+        SUBS = wide_subs(TYPE), ROWS = 128 * SUBS, COLUMNS = WIDE_COLUMNS, STAGES = 4, THREADS = 3 * 128,
         HALF = wq<TYPE>::HALF, MIN = wq<TYPE>::MIN, DU = 1 + HALF + MIN, /* floats of a row and unit */
-        SUMS = HALF ? SUMS_HALVES : TYPE == QUANT_q4_k || TYPE == QUANT_iq3_s ? SUMS_ONE : SUMS_PLANES,
-        X_BYTES = COLUMNS * WIDE_UNIT, W_BYTES = ROWS * 32, D_BYTES = ROWS * DU * 4, S_BYTES = COLUMNS * 8,
-        /* a stage is a pair of units, everything of the first before the second */
-        W_AT = 2 * X_BYTES, D_AT = W_AT + 2 * W_BYTES, S_AT = D_AT + 2 * D_BYTES, STAGE = S_AT + 2 * S_BYTES,
+        SUMS = HALF ? SUMS_HALVES : SUBS == 2 ? SUMS_ONE : SUMS_PLANES,
+        W_BYTES = ROWS * 32, D_BYTES = ROWS * DU * 4,
+        /* a stage is a pair of units, everything of the first before the second; columns as in wide_rows.cuh */
+        W_AT = WIDE_PAIR, D_AT = W_AT + 2 * W_BYTES, STAGE = D_AT + 2 * D_BYTES,
         PITCH = ROWS + 4, TOTALS_AT = STAGES * STAGE, BOOK_AT = TOTALS_AT + COLUMNS * PITCH * 4,
-        BARS_AT = BOOK_AT + book<TYPE>::BYTES, SMEM = BARS_AT + 2 * STAGES * 8,
+        NUMBERS_AT = BOOK_AT + book<TYPE>::BYTES, BARS_AT = NUMBERS_AT + 2 * COLUMNS * 4, SMEM = BARS_AT + 2 * STAGES * 8,
     };
     static_assert(STAGE % 1024 == 0 && !(HALF && MIN), "places in shared memory");
 
@@ -52,27 +63,29 @@ struct wide_turn {
     }
 };
 
-/* Rows of weights and columns of a block. */
+/* Rows of weights and columns of a block; x0: the first column where columns lie one after the other. */
 struct wide_tile {
     const mv_job *job;
     span          in;
-    int           r0;
+    int           r0, x0;
 };
 static __device__ __forceinline__ int wide_tiles(const tile_args &a)
 {
-    return a.base * (a.list == NULL ? (a.nx + WIDE_COLUMNS - 1) / WIDE_COLUMNS : *a.n_chunk);
+    return a.base * (a.list == NULL ? (a.nx + a.columns - 1) / a.columns : *a.n_chunk);
 }
+template <class W>
 static __device__ __forceinline__ void find_tile(wide_tile &t, const tile_args &a, int i, bool paired)
 {
     int block = i % a.base, j = 0;
 
-    (void)find_span(a, i / a.base, WIDE_COLUMNS, t.in);
-    t.in.cols = min(t.in.cols, (int)WIDE_COLUMNS);
+    (void)find_span(a, i / a.base, a.columns, t.in);
+    t.in.cols = min(t.in.cols, a.columns);
+    t.x0 = a.list == NULL ? t.in.first : i / a.base * WIDE_COLUMNS;
     if (!paired)
         while (j + 1 < a.n && block >= a.job[j + 1].block)
             j++;
     t.job = &a.job[j];
-    t.r0 = (block - t.job->block) * (paired ? TILE_ROWS / 2 : TILE_ROWS);
+    t.r0 = (block - t.job->block) * (paired ? W::ROWS / 2 : (int)W::ROWS);
 }
 static __device__ __forceinline__ int column_number(const tile_args &a, const span &in, int t)
 {
@@ -105,196 +118,249 @@ static __device__ __forceinline__ void put_wide(uint8_t *stage, const unit u[2],
     }
 }
 
-/* What a thread copies of each pair of the columns: from where, in 16 bytes from x. */
+/* Columns that lie anywhere: what a thread copies of each pair, from where in 16 bytes (scales: 8) from x. */
 struct wide_source {
     uint32_t q[WIDE_COLUMNS / 16], s;
     int      n; /* of q */
 };
-template <int TYPE>
-static __device__ __forceinline__ void fetch_wide(uint8_t *stage, const uint8_t *x, const wide_source &f, int pair)
+static __device__ __forceinline__ void find_wide(wide_source &f, const tile_args &a, const wide_tile &t, int pairs)
 {
-    typedef wide<TYPE> W;
-    const int tid = threadIdx.x % 128, part = tid % 8, t = tid / 8;
-    uint8_t *to = stage + t * WIDE_UNIT + (part ^ t % 8) * 16;
+    const int tid = threadIdx.x % 128;
+    const uint32_t tile = (uint32_t)pairs * (WIDE_PAIR / 16);
+
+    f.n = (t.in.cols + 15) / 16;
+#pragma unroll
+    for (int i = 0; i < WIDE_COLUMNS / 16; i++) {
+        const int col = tid / 8 + i * 16, number = column_number(a, t.in, col) / a.div, c = number % WIDE_COLUMNS;
+
+        f.q[i] = number / WIDE_COLUMNS * tile + (uint32_t)(c * 8 + (tid % 8 ^ col % 8 ^ c % 8));
+    }
+    const int number = column_number(a, t.in, tid % WIDE_COLUMNS) / a.div;
+    f.s = number / WIDE_COLUMNS * tile * 2 + number % WIDE_COLUMNS;
+}
+static __device__ __forceinline__ void gather_wide(uint8_t *stage, const tile_args &a, const wide_source &f, int pair)
+{
+    const int tid = threadIdx.x % 128;
+    uint8_t *to = stage + tid * 16;
 
 #pragma unroll
     for (int i = 0; i < WIDE_COLUMNS / 16; i++)
         if (i < f.n) {
-            const uint8_t *from = x + (uint64_t)f.q[i] * 16 + pair * 2 * WIDE_UNIT;
+            const uint8_t *from = a.x + (uint64_t)f.q[i] * 16 + pair * WIDE_PAIR;
 
             copy16(to + i * 16 * WIDE_UNIT, from);
-            copy16(to + W::X_BYTES + i * 16 * WIDE_UNIT, from + WIDE_UNIT);
+            copy16(to + WIDE_COLUMNS * WIDE_UNIT + i * 16 * WIDE_UNIT, from + WIDE_COLUMNS * WIDE_UNIT);
         }
     if (tid < f.n * 16) {
-        const uint8_t *from = x + (uint64_t)f.s * 16 + pair * 16;
+        const uint8_t *from = a.x + (uint64_t)f.s * 8 + pair * WIDE_PAIR + WIDE_SCALES;
 
-        copy8(stage + W::S_AT + tid * 8, from);
-        copy8(stage + W::S_AT + W::S_BYTES + tid * 8, from + 8);
+        copy8(stage + WIDE_SCALES + tid * 8, from);
+        copy8(stage + WIDE_SCALES + (WIDE_COLUMNS + tid) * 8, from + WIDE_COLUMNS * 8);
     }
-    copy_end();
 }
 
-/* What this thread wrote may be read by wgmma. */
-static __device__ __forceinline__ void wide_ready(uint64_t *full)
+/* n columns one after the other, from column c on: both units, then the scales of either, by four threads. */
+static __device__ __forceinline__ void copy_wide(uint8_t *stage, const uint8_t *from, int n, int c, uint64_t *full)
 {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    bar_arrive(full);
+    const int tid = threadIdx.x % 128, each = tid < 2 ? WIDE_UNIT : 8;
+    const int at = tid < 2 ? tid * WIDE_COLUMNS * WIDE_UNIT : WIDE_SCALES + (tid - 2) * WIDE_COLUMNS * 8;
+
+    if (tid < 4)
+        bulk_copy(stage + at, from + at + c * each, (unsigned)(n * each), full);
 }
 
 template <int TYPE>
-static __device__ __forceinline__ void wide_fetch(const tile_args &a, uint8_t *smem, uint64_t *full, uint64_t *empty,
-                                                  bool paired)
+static __device__ __forceinline__ void wide_fetch(const tile_args &a, uint8_t *smem, bool paired)
 {
     typedef wide<TYPE> W;
+    enum { EACH = W::SUBS, HALF = W::ROWS / 2 }; /* rows of a thread; with two matrices rows of either */
+    uint64_t *full = (uint64_t *)(smem + W::BARS_AT), *empty = full + W::STAGES;
     const struct tables *tab =
         near_book((uint32_t *)(smem + W::BOOK_AT), a.tab, book<TYPE>::AT, book<TYPE>::BYTES, threadIdx.x % 128, 128);
     const int tid = threadIdx.x % 128, units = a.k / 32, pairs = x_pairs(a.k), tiles = wide_tiles(a);
     wide_turn now = { 0, 0 };
-    int before = -1; /* the stage that is under way */
 
     asm volatile("bar.sync 2, 128;" ::: "memory"); /* the code book */
     for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
-        typename wq<TYPE>::raw raw;
+        typename wq<TYPE>::raw raw[EACH];
+        const uint8_t *row[EACH], *x = a.x;
         wide_source from;
         wide_tile t;
 
-        find_tile(t, a, i, paired);
-        const int r = min(t.r0 + (paired ? tid % 64 : tid), t.job->n_rows - 1);
-        const uint8_t *row = (paired && tid >= 64 ? a.job[1].w : t.job->w) + t.in.expert * a.expert_bytes +
-                             (int64_t)r * t.job->row_bytes;
-        const uint32_t x_step = (uint32_t)(a.x_bytes / 16);
+        find_tile<W>(t, a, i, paired);
 #pragma unroll
-        for (int q = 0; q < WIDE_COLUMNS / 16; q++)
-            from.q[q] = (uint32_t)(column_number(a, t.in, tid / 8 + q * 16) / a.div) * x_step + tid % 8;
-        from.s = (uint32_t)(column_number(a, t.in, tid) / a.div) * x_step + (uint32_t)pairs * (2 * WIDE_UNIT / 16);
-        from.n = (t.in.cols + 31) / 32 * 2;
-        wq<TYPE>::load(raw, row, 0);
+        for (int e = 0; e < EACH; e++) {
+            const int q = e * 128 + tid, r = t.r0 + (paired ? q % HALF : q);
+
+            row[e] = (paired && q >= HALF ? a.job[1].w : t.job->w) + t.in.expert * a.expert_bytes +
+                     (int64_t)min(r, t.job->n_rows - 1) * t.job->row_bytes;
+        }
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+            wq<TYPE>::load(raw[e], row[e], 0);
+        if (a.gather)
+            find_wide(from, a, t, pairs);
+        else
+            x += (int64_t)(t.x0 / WIDE_COLUMNS) * pairs * WIDE_PAIR;
         for (int p = 0; p < pairs; p++) {
             uint8_t *stage = smem + now.stage * W::STAGE;
             const int n = wq<TYPE>::ELEMS == 256 ? 2 : units - 2 * p;
-            unit u[2];
 
             bar_wait(&empty[now.stage], now.phase ^ 1);
-            fetch_wide<TYPE>(stage, a.x, from, p);
-            wq<TYPE>::unpack(raw, p, u, n, tab);
-            put_wide<TYPE>(stage, u, tid, n);
-            if (p + 1 < pairs)
-                wq<TYPE>::load(raw, row, p + 1);
-            if (before >= 0) {
-                copy_wait<1>();
-                wide_ready(&full[before]);
+            if (a.gather) {
+                gather_wide(stage, a, from, p);
+                copy_arrive(&full[now.stage]);
+            } else {
+                copy_wide(stage, x + (int64_t)p * WIDE_PAIR, (t.in.cols + 15) / 16 * 16, t.x0 % WIDE_COLUMNS,
+                          &full[now.stage]);
             }
-            before = now.stage;
+#pragma unroll
+            for (int e = 0; e < EACH; e++) {
+                unit u[2];
+
+                wq<TYPE>::unpack(raw[e], p, u, n, tab);
+                put_wide<TYPE>(stage, u, e * 128 + tid, n);
+                if (p + 1 < pairs)
+                    wq<TYPE>::load(raw[e], row[e], p + 1);
+            }
+            bar_arrive(&full[now.stage]);
             now.next<W>();
         }
-    }
-    if (before >= 0) {
-        copy_wait<0>();
-        wide_ready(&full[before]);
     }
 }
 
 /* ---- the groups that compute ---- */
 
-/* A lane's part of a unit of 64 rows of weights: halves of 16 elements, the even ones before the odd ones; scales. */
-struct wide_rows {
-    uint32_t w[2][4];
-    float    d[2][2]; /* of rows g and g + 8 */
+/* A stage has come; what was written there may be read by wgmma. */
+static __device__ __forceinline__ void wide_wait(uint64_t *full, const wide_turn &now)
+{
+    bar_wait(&full[now.stage], now.phase);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* A lane's part of a unit of a group's rows of weights, for each 64: words; halves of 16 elements, the even ones before
+ * the odd ones; scales of rows g and g + 8. */
+template <int TYPE> struct wide_part {
+    uint4    words[wide<TYPE>::SUBS];
+    uint32_t w[wide<TYPE>::SUBS][2][4];
+    float    d[wide<TYPE>::SUBS][2][2];
 };
 template <int TYPE>
-static __device__ __forceinline__ void load_wide(wide_rows &to, const uint8_t *stage, int u)
+static __device__ __forceinline__ void load_words(wide_part<TYPE> &to, const uint8_t *stage, int u)
 {
     typedef wide<TYPE> W;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-    const uint4 v = *(const uint4 *)(stage + W::W_AT + u * W::W_BYTES + warp * 512 + W::lane_slot(lane / 4, lane % 4));
-    const uint32_t w[2][2] = { { v.x, v.z }, { v.y, v.w } };
+    const int lane = threadIdx.x & 31, r16 = threadIdx.x / 128 * 4 * W::SUBS + threadIdx.x / 32 % 4;
 
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const uint32_t b = w[i / 2][i % 2];
+    for (int s = 0; s < W::SUBS; s++)
+        to.words[s] = *(const uint4 *)(stage + W::W_AT + u * W::W_BYTES + (r16 + s * 4) * 512 + W::lane_slot(lane / 4, lane % 4));
+}
+template <int TYPE>
+static __device__ __forceinline__ void load_scales(wide_part<TYPE> &to, const uint8_t *stage, int u)
+{
+    typedef wide<TYPE> W;
+    const int r = threadIdx.x / 128 * 64 * W::SUBS + threadIdx.x / 32 % 4 * 16 + (threadIdx.x & 31) / 4;
 
-        if (W::MIN) {
-            to.w[i / 2][i % 2] = b & 0x00ff00ffu;
-            to.w[i / 2][2 + i % 2] = b >> 8 & 0x00ff00ffu;
-        } else { /* 1,024 and the byte above -128, less 1,152 */
-            const uint32_t y = b ^ 0x80808080u, most = 0x64646464u, zero = 0x64806480u;
-            const uint32_t even = __byte_perm(y, most, 0x4240), odd = __byte_perm(y, most, 0x4341);
-            const __half2 e = __hsub2(*(const __half2 *)&even, *(const __half2 *)&zero);
-            const __half2 o = __hsub2(*(const __half2 *)&odd, *(const __half2 *)&zero);
+#pragma unroll
+    for (int i = 0; i < 2 * W::SUBS; i++) {
+        const float *d = (const float *)(stage + W::D_AT + u * W::D_BYTES) + (r + i / 2 * 64 + i % 2 * 8) * W::DU;
+        const float2 v = W::DU == 1 ? make_float2(d[0], 0.0f) : *(const float2 *)d;
 
-            to.w[i / 2][i % 2] = *(const uint32_t *)&e;
-            to.w[i / 2][2 + i % 2] = *(const uint32_t *)&o;
-        }
+        to.d[i / 2][i % 2][0] = v.x;
+        to.d[i / 2][i % 2][1] = v.y;
     }
+}
+template <int TYPE>
+static __device__ __forceinline__ void make_halves(wide_part<TYPE> &to)
+{
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const float *d = (const float *)(stage + W::D_AT + u * W::D_BYTES) + (warp * 16 + lane / 4 + i * 8) * W::DU;
+    for (int s = 0; s < wide<TYPE>::SUBS; s++) {
+        const uint4 &v = to.words[s];
+        const uint32_t w[2][2] = { { v.x, v.z }, { v.y, v.w } };
 
-        if (W::DU == 1) {
-            to.d[i][0] = d[0];
-            to.d[i][1] = 0.0f;
-        } else {
-            to.d[i][0] = ((const float2 *)d)->x;
-            to.d[i][1] = ((const float2 *)d)->y;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t *t = to.w[s][i / 2] + i % 2;
+            const uint32_t b = w[i / 2][i % 2];
+
+            if (wide<TYPE>::MIN) {
+                t[0] = b & 0x00ff00ffu;
+                t[2] = b >> 8 & 0x00ff00ffu;
+            } else { /* 1,024 and the byte above -128, less 1,152 */
+                const uint32_t y = b ^ 0x80808080u, most = 0x64646464u, zero = 0x64806480u;
+                const uint32_t even = __byte_perm(y, most, 0x4240), odd = __byte_perm(y, most, 0x4341);
+                const __half2 e = __hsub2(*(const __half2 *)&even, *(const __half2 *)&zero);
+                const __half2 o = __hsub2(*(const __half2 *)&odd, *(const __half2 *)&zero);
+
+                t[0] = *(const uint32_t *)&e;
+                t[2] = *(const uint32_t *)&o;
+            }
         }
     }
 }
 
-/* Sums of a unit with N columns; second: those of the second part, if there is one. */
+/* Sums of a unit with N columns: of each 64 rows, and of the second part, if there is one, behind those. */
 template <int TYPE, int N>
-static __device__ __forceinline__ void wide_products(float *first, float *second, const wide_rows &r, const uint8_t *columns)
+static __device__ __forceinline__ void wide_products(float *sum, wide_part<TYPE> &r, const uint8_t *columns)
 {
-    typedef wide<TYPE> W;
+    enum { SUBS = wide<TYPE>::SUBS, SUMS = wide<TYPE>::SUMS };
     const uint64_t b = wgmma_columns(columns);
-    float *other = W::SUMS == SUMS_ONE ? first : second;
 
+#pragma unroll
+    for (int i = 0; i < SUBS * 8; i++) /* all are there before the first product */
+        asm volatile("" : "+r"(r.w[i / 8][i / 4 % 2][i % 4])::"memory");
     wgmma_begin();
-    if (W::SUMS == SUMS_HALVES) {
-        wgmma<N>(first, r.w[0], b, false);
-        wgmma<N>(first, r.w[0], b + 4, true);
-        wgmma<N>(other, r.w[1], b + 2, false);
-        wgmma<N>(other, r.w[1], b + 6, true);
-    } else {
-        wgmma<N>(first, r.w[0], b, false);
-        wgmma<N>(first, r.w[1], b + 2, true);
-        wgmma<N>(other, r.w[0], b + 4, W::SUMS == SUMS_ONE);
-        wgmma<N>(other, r.w[1], b + 6, true);
+#pragma unroll
+    for (int s = 0; s < SUBS; s++) {
+        float *first = sum + s * (N / 2), *second = SUMS == SUMS_ONE ? first : first + SUBS * (N / 2);
+
+        if (SUMS == SUMS_HALVES) {
+            wgmma<N>(first, r.w[s][0], b, false);
+            wgmma<N>(first, r.w[s][0], b + 4, true);
+            wgmma<N>(second, r.w[s][1], b + 2, false);
+            wgmma<N>(second, r.w[s][1], b + 6, true);
+        } else {
+            wgmma<N>(first, r.w[s][0], b, false);
+            wgmma<N>(first, r.w[s][1], b + 2, true);
+            wgmma<N>(second, r.w[s][0], b + 4, SUMS == SUMS_ONE);
+            wgmma<N>(second, r.w[s][1], b + 6, true);
+        }
     }
     wgmma_end();
 }
 
 /* S += dx V for N columns; sx: their sums of q and dx. */
 template <int TYPE, int N>
-static __device__ __forceinline__ void wide_floats(float *S, const float *first, const float *second, const wide_rows &r,
-                                                   const uint8_t *sx)
+static __device__ __forceinline__ void wide_floats(float *S, const float *sum, const wide_part<TYPE> &r, const uint8_t *sx)
 {
     typedef wide<TYPE> W;
+    enum { SUBS = W::SUBS };
 
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
-        const float4 s = *(const float4 *)(sx + n * 64 + (threadIdx.x & 3) * 16);
+        const float4 x = *(const float4 *)(sx + n * 64 + (threadIdx.x & 3) * 16);
 
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int i = n * 4 + e;
-            const float *d = r.d[e / 2];
-            float v = __fmul_rn(d[0], W::SUMS == SUMS_PLANES ? __fadd_rn(first[i], second[i]) : first[i]);
+        for (int e = 0; e < 4 * SUBS; e++) {
+            const int i = e / 4 * (N / 2) + n * 4 + e % 4;
+            const float *d = r.d[e / 4][e / 2 % 2], first = sum[i], second = sum[W::SUMS == SUMS_ONE ? i : i + SUBS * (N / 2)];
+            float v = __fmul_rn(d[0], W::SUMS == SUMS_PLANES ? __fadd_rn(first, second) : first);
 
             if (W::MIN)
-                v = __fmaf_rn(-d[1], e % 2 == 0 ? s.x : s.z, v);
+                v = __fmaf_rn(-d[1], e % 2 == 0 ? x.x : x.z, v);
             if (W::HALF)
-                v = __fmaf_rn(d[1], second[i], v);
-            S[i] = __fmaf_rn(e % 2 == 0 ? s.y : s.w, v, S[i]);
+                v = __fmaf_rn(d[1], second, v);
+            S[i] = __fmaf_rn(e % 2 == 0 ? x.y : x.w, v, S[i]);
         }
     }
 }
 
 /* Sums of 8 pairs, added to those before unless these are the first, are S or, if there are more, remembered. */
-template <int N>
+template <int SUBS, int N>
 static __device__ __forceinline__ void wide_add_up(float *S, float4 *total, bool before, bool more)
 {
 #pragma unroll
-    for (int n = 0; n < N / 8; n++) {
+    for (int n = 0; n < SUBS * N / 8; n++) {
         float4 t = before ? total[n * 256] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 
         t.x = S[4 * n] = __fadd_rn(t.x, S[4 * n]);
@@ -308,109 +374,112 @@ static __device__ __forceinline__ void wide_add_up(float *S, float4 *total, bool
     }
 }
 
-template <int N>
-static __device__ __forceinline__ void wide_store(const tile_args &a, const wide_tile &t, const float *S)
+template <int SUBS, int N>
+static __device__ __forceinline__ void wide_store(const wide_tile &t, const int *number, const float *S)
 {
-    const int lane = threadIdx.x & 31, r = t.r0 + threadIdx.x / 32 * 16 + lane / 4;
+    const int lane = threadIdx.x & 31;
+    const int r = t.r0 + threadIdx.x / 128 * 64 * SUBS + threadIdx.x / 32 % 4 * 16 + lane / 4;
 
+    asm volatile("bar.sync 1, 256;" ::: "memory"); /* numbers are there */
 #pragma unroll
     for (int i = 0; i < N / 4; i++) {
         const int col = i / 2 * 8 + lane % 4 * 2 + i % 2;
 
         if (col >= t.in.cols)
             continue;
-        float *y = t.job->y + (int64_t)column_number(a, t.in, col) * t.job->y_stride;
-        if (r < t.job->n_rows)
-            y[r] = S[i / 2 * 4 + i % 2];
-        if (r + 8 < t.job->n_rows)
-            y[r + 8] = S[i / 2 * 4 + i % 2 + 2];
+        float *y = t.job->y + number[col] * t.job->y_stride;
+#pragma unroll
+        for (int e = 0; e < 2 * SUBS; e++)
+            if (r + e / 2 * 64 + e % 2 * 8 < t.job->n_rows)
+                y[r + e / 2 * 64 + e % 2 * 8] = S[e / 2 * (N / 2) + i / 2 * 4 + i % 2 + e % 2 * 2];
     }
 }
 
-/* act(gate) up, or act(up), rounded; hid: the block's results, columns PITCH apart. */
+/* act(gate) up, or act(up), rounded: column i of the block is row x0 + i; hid: results, columns PITCH apart. */
 template <int TYPE, int N>
 static __device__ __forceinline__ void wide_act(const tile_args &a, const wide_tile &t, const float *S, float *hid,
                                                 bool paired)
 {
-    enum { PITCH = wide<TYPE>::PITCH };
-    const int lane = threadIdx.x & 31, row = threadIdx.x / 32 * 16 + lane / 4, n_rows = t.job->n_rows;
-    const int here = paired ? TILE_ROWS / 2 : TILE_ROWS;
+    enum { PITCH = wide<TYPE>::PITCH, SUBS = wide<TYPE>::SUBS, ROWS = wide<TYPE>::ROWS };
+    const int lane = threadIdx.x & 31, n_rows = t.job->n_rows, here = paired ? ROWS / 2 : (int)ROWS;
+    const int row = threadIdx.x / 128 * 64 * SUBS + threadIdx.x / 32 % 4 * 16 + lane / 4;
 
     asm volatile("bar.sync 1, 256;" ::: "memory"); /* totals have been read */
 #pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        hid[(i / 4 * 8 + lane % 4 * 2 + i % 2) * PITCH + row + i / 2 % 2 * 8] = S[i];
+    for (int i = 0; i < SUBS * N / 2; i++) {
+        const int j = i % (N / 2);
+
+        hid[(j / 4 * 8 + lane % 4 * 2 + j % 2) * PITCH + row + i / (N / 2) * 64 + j / 2 % 2 * 8] = S[i];
+    }
     asm volatile("bar.sync 1, 256;" ::: "memory");
     for (int i = threadIdx.x; i < N * here / 8; i += 256) {
         const int part = i % 8, col = i / 8 % N, r = i / 8 / N * 64 + part * 8;
-        const float *gate = hid + col * PITCH + r;
+        const float *from = hid + col * PITCH + r;
         float v[8];
 
         if (col >= t.in.cols || t.r0 + r / 64 * 64 >= n_rows)
             continue;
 #pragma unroll
         for (int j = 0; j < 8; j++) {
-            float pos = fmaxf(gate[j], 0.0f), y = a.act == OP_SILU ? silu(gate[j]) : __fmul_rn(pos, pos);
+            float pos = fmaxf(from[j], 0.0f), y = a.act == OP_SILU ? silu(from[j]) : __fmul_rn(pos, pos);
 
-            v[j] = t.r0 + r + j >= n_rows ? 0.0f : __fmul_rn(y, paired ? gate[TILE_ROWS / 2 + j] : 1.0f);
+            v[j] = t.r0 + r + j >= n_rows ? 0.0f : __fmul_rn(y, paired ? from[ROWS / 2 + j] : 1.0f);
         }
-        wide_values(a.rounded + column_number(a, t.in, col) * wide_row_bytes(n_rows), x_pairs(n_rows), v,
-                    (t.r0 + r) / 64, part, 0xfu << (lane & 28));
+        wide_values(a.rounded, x_pairs(n_rows), t.x0 + col, v, (t.r0 + r) / 64, part, 0xfu << (lane & 28));
     }
     asm volatile("bar.sync 1, 256;" ::: "memory");
 }
 
 /* One tile of N columns at most. */
 template <int TYPE, int N>
-static __device__ __forceinline__ void wide_run(const tile_args &a, const wide_tile &t, uint8_t *smem, uint64_t *full,
-                                                uint64_t *empty, wide_turn &now, bool paired)
+static __device__ __forceinline__ void wide_run(const tile_args &a, const wide_tile &t, int *number, uint8_t *smem,
+                                                wide_turn &now, bool paired)
 {
     typedef wide<TYPE> W;
-    enum { PARTS = W::SUMS == SUMS_ONE ? 1 : 2, M = N / PARTS }; /* columns at once */
+    enum { SUBS = W::SUBS };
     const int pairs = x_pairs(a.k);
+    uint64_t *full = (uint64_t *)(smem + W::BARS_AT), *empty = full + W::STAGES;
     float4 *total = (float4 *)(smem + W::TOTALS_AT) + threadIdx.x;
-    float S[N / 2], sum[PARTS][M / 2];
-    wide_rows rows[2];
+    float S[SUBS * N / 2], sum[2 * N / 2];
+    wide_part<TYPE> rows;
 
+    if (threadIdx.x < N)
+        number[threadIdx.x] = column_number(a, t.in, threadIdx.x);
 #pragma unroll
-    for (int i = 0; i < N / 2; i++)
+    for (int i = 0; i < SUBS * N / 2; i++)
         S[i] = 0.0f;
 #pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        sum[i / (M / 2)][i % (M / 2)] = 0.0f;
-    bar_wait(&full[now.stage], now.phase);
-    load_wide<TYPE>(rows[0], smem + now.stage * W::STAGE, 0);
+    for (int i = 0; i < N; i++)
+        sum[i] = 0.0f;
+    wide_wait(full, now);
+    load_words<TYPE>(rows, smem + now.stage * W::STAGE, 0);
     for (int p = 0; p < pairs; p++) {
         const uint8_t *stage = smem + now.stage * W::STAGE;
         uint64_t *used = &empty[now.stage];
 
         now.next<W>();
 #pragma unroll
-        for (int u = 0; u < 2; u++)
-#pragma unroll
-            for (int q = 0; q < PARTS; q++) {
-                wide_products<TYPE, M>(sum[0], sum[PARTS - 1], rows[u],
-                                       stage + u * W::X_BYTES + q * M * WIDE_UNIT);
-                if (q == PARTS - 1 && u == 0)
-                    load_wide<TYPE>(rows[1], stage, 1);
-                if (q == PARTS - 1 && u == 1 && p + 1 < pairs) {
-                    bar_wait(&full[now.stage], now.phase);
-                    load_wide<TYPE>(rows[0], smem + now.stage * W::STAGE, 0);
-                }
-                wgmma_wait(sum[0]);
-                if (PARTS == 2)
-                    wgmma_wait(sum[PARTS - 1]);
-                wide_floats<TYPE, M>(S + q * (M / 2), sum[0], sum[PARTS - 1], rows[u],
-                                     stage + W::S_AT + u * W::S_BYTES + q * M * 8);
+        for (int u = 0; u < 2; u++) {
+            make_halves<TYPE>(rows);
+            wide_products<TYPE, N>(sum, rows, stage + u * WIDE_COLUMNS * WIDE_UNIT);
+            load_scales<TYPE>(rows, stage, u);
+            if (u == 0) {
+                load_words<TYPE>(rows, stage, 1);
+            } else if (p + 1 < pairs) {
+                wide_wait(full, now);
+                load_words<TYPE>(rows, smem + now.stage * W::STAGE, 0);
             }
+            wgmma_wait<N>(sum);
+            wide_floats<TYPE, N>(S, sum, rows, stage + WIDE_SCALES + u * WIDE_COLUMNS * 8);
+        }
         __syncwarp();
         if (threadIdx.x % 32 == 0)
             bar_arrive(used);
         if (p % 8 == 7 || p + 1 == pairs)
-            wide_add_up<N>(S, total, p >= 8, p + 1 < pairs);
+            wide_add_up<SUBS, N>(S, total, p >= 8, p + 1 < pairs);
     }
     if (a.out == TILE_FLOATS)
-        wide_store<N>(a, t, S);
+        wide_store<SUBS, N>(t, number, S);
     else
         wide_act<TYPE, N>(a, t, S, (float *)(smem + W::TOTALS_AT), paired);
 }
@@ -426,33 +495,35 @@ static __global__ void __launch_bounds__(wide<TYPE>::THREADS, 1) wide_rows_times
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < W::STAGES; i++) {
-            bar_init(&full[i], 128);
-            bar_init(&empty[i], 4 * W::GROUPS);
+            bar_init(&full[i], a.gather ? 2 * 128 : 4 + 128);
+            bar_init(&empty[i], 8);
         }
         bar_init_done();
     }
     __syncthreads();
-    if (threadIdx.x >= W::GROUPS * 128) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 80;");
-        wide_fetch<TYPE>(a, smem, full, empty, paired);
+    if (threadIdx.x >= 2 * 128) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
+        wide_fetch<TYPE>(a, smem, paired);
         return;
     }
     asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
     const int tiles = wide_tiles(a);
     wide_turn now = { 0, 0 };
 
-    for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
+    /* numbers of columns: a table is written again when all have left the tile after its own */
+    for (int i = blockIdx.x, at = 0; i < tiles; i += gridDim.x, at ^= 1) {
+        int *number = (int *)(smem + W::NUMBERS_AT) + at * W::COLUMNS;
         wide_tile t;
 
-        find_tile(t, a, i, paired);
-        if (t.in.cols > 96)
-            wide_run<TYPE, 128>(a, t, smem, full, empty, now, paired);
-        else if (t.in.cols > 64)
-            wide_run<TYPE, 96>(a, t, smem, full, empty, now, paired);
+        find_tile<W>(t, a, i, paired);
+        if (t.in.cols > 48)
+            wide_run<TYPE, 64>(a, t, number, smem, now, paired);
         else if (t.in.cols > 32)
-            wide_run<TYPE, 64>(a, t, smem, full, empty, now, paired);
+            wide_run<TYPE, 48>(a, t, number, smem, now, paired);
+        else if (t.in.cols > 16)
+            wide_run<TYPE, 32>(a, t, number, smem, now, paired);
         else
-            wide_run<TYPE, 32>(a, t, smem, full, empty, now, paired);
+            wide_run<TYPE, 16>(a, t, number, smem, now, paired);
     }
 #endif
 }

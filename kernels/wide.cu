@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wide.cu - products with very many rows: rounding and launches. */
+#include "kernels/wide.cuh"
+
+__global__ void round_wide(uint8_t *out, const float *x, int64_t stride, int k)
+{
+    const int i = blockIdx.y * 256 + threadIdx.x, pairs = x_pairs(k);
+    const float *from = x + blockIdx.x * stride + i * 8;
+    float v[8];
+
+    if (i >= pairs * 8)
+        return;
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        v[j] = i * 8 < k ? from[j] : 0.0f;
+    wide_values(out, pairs, blockIdx.x, v, i / 8, i % 8, 0xfu << (threadIdx.x & 28));
+}
+
+void cuda_round_wide(struct cuda *c, uint8_t *out, struct tensor x)
+{
+    const int k = (int)x.ne[0];
+
+    LAUNCH(c, round_wide, dim3((unsigned)x.ne[1], (unsigned)ceil_div(k, 64 * 32)), 256, 0, out, (const float *)x.data,
+           x.stride, k);
+}
+
+void cuda_wide(struct cuda *c, struct tile_args *a, int64_t n)
+{
+    const int64_t blocks = cuda_tile_blocks(a, 128 * wide_subs(a->job[0].type));
+    int64_t tiles = blocks * n;
+
+    a->base = (int)blocks;
+    a->columns = WIDE_COLUMNS;
+    if (a->list == NULL) {
+        while (a->columns > 16 && blocks * ceil_div(n, a->columns) < c->sms)
+            a->columns /= 2;
+        tiles = blocks * ceil_div(n, a->columns);
+    }
+    const unsigned grid = (unsigned)(tiles < c->sms ? tiles : c->sms);
+
+    switch (a->job[0].type) {
+    case QUANT_q4_k:
+    case QUANT_q5_k:
+    case QUANT_q6_k: cuda_wide_k(c, a, grid); break;
+    default: cuda_wide_i(c, a, grid); break;
+    }
+}
