@@ -81,9 +81,7 @@ $(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(shell 
 $(BUILD)/obj/cmd/bench/record.o: $(BUILD)/commit
 $(BUILD)/obj/%.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(NVCC) $(NVFLAGS) -MMD -MP -c -o $@ $<
-# wgmma is in no code that also runs on what follows sm_90.
-$(BUILD)/obj/kernels/wide_%.o: private NVFLAGS := $(subst _90,_90a,$(NVFLAGS))
+	$(NVCC) $(if $(findstring wide_,$<),$(subst _90,_90a,$(NVFLAGS)),$(NVFLAGS)) -MMD -MP -c -o $@ $<
 # Another commit than last time, or other flags: what depends on them is compiled again.
 $(BUILD)/commit: private TEXT = $(or $(shell GIT_OPTIONAL_LOCKS=0 git describe --always --dirty --exclude '*' 2>/dev/null),unknown)
 $(BUILD)/flags: private TEXT = $(CC) $(ALLFLAGS)
