@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wide_i.cu - products with very many rows: 8 bits, code books. */
+/* wide_i.cu - products with very many rows: 8 bits, code books. Compiled for sm_90a,
+ * whose wgmma no later GPU has. */
 #include "kernels/quant/all.cuh"
 #include "kernels/wide.cuh"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wide_k.cu - products with very many rows: formats of 4 to 6 bits with two levels of scales. */
+/* wide_k.cu - products with very many rows: formats of 4 to 6 bits with two levels of scales. Compiled for sm_90a,
+ * whose wgmma no later GPU has. */
 #include "kernels/quant/all.cuh"
 #include "kernels/wide.cuh"
 
