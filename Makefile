@@ -52,10 +52,10 @@ SHIM     = $(BUILD)/test/fault-shim.so
 
 all: $(PROGS) ## build the programs into bin/
 
-# One library for the programs, one with test hooks (-DCHIMERE_TEST) for the tests.
+# One library for the programs, one with test hooks (-DCHIMERE_TEST) for the tests; formats have none, and compile long.
 $(BUILD)/libchimere.a: $(LIB_C:%.c=$(BUILD)/obj/%.o) $(CUDA_O)
 	@rm -f $@ && ar rcs $@ $^
-$(BUILD)/test/libchimere.a: $(LIB_C:%.c=$(BUILD)/test/%.o) $(CUDA_O)
+$(BUILD)/test/libchimere.a: $(patsubst $(BUILD)/test/libcore/quant/%,$(BUILD)/obj/libcore/quant/%,$(LIB_C:%.c=$(BUILD)/test/%.o)) $(CUDA_O)
 	@rm -f $@ && ar rcs $@ $^
 # A program is cmd/NAME.c, and cmd/NAME/*.c if there is such a directory.
 OWN_O    = $(addprefix $(BUILD)/obj/,$(addsuffix .o,$(basename $(wildcard cmd/$*/*.c))))
