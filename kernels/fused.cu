@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(THREADS, 2) fused_matvec(const __grid_constant
     const int set = c.segments < WARPS ? warp / c.segments : 0, first = c.segments < WARPS ? warp % c.segments : warp;
     float *xs = (float *)(shared + c.x_bytes), *part = xs + (c.floats ? k : 0);
     const uint8_t *xq = MODE == IN_ROUNDED ? f.a.x : shared;
-    float w[8];
+    float w[8] = {}; /* what fills the last pair up stays zero */
     where at = find_rows(f, c, blockIdx.x);
 
     if (MODE == IN_NORM && (int)threadIdx.x * 8 < k)
