@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh - every test there is; one line per suite, the output of what failed, and at the end
-# "N passed, M failed" (", K skipped" when something was). Called by `make check`, which has built all.
+# run.sh - every test there is, suites side by side; one line for each in the order of this file, the output of what
+# failed, and at the end "N passed, M failed" (", K skipped" when something was). Called by `make check`, which has built all.
 # In the environment: MAKE, CC, BUILD, BIN, GOLDENS (a directory, or empty).
 # Given names, runs only the suites whose names begin with one of them.
 set -u
@@ -16,9 +16,11 @@ if [ -n "${GOLDENS:-}" ] && [ ! -d "$GOLDENS" ]; then
 fi
 
 want=("$@")
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+logs=$(mktemp -d)
+trap 'kill $(jobs -p) 2> /dev/null; wait; rm -rf "$logs"' EXIT
+trap 'exit 1' INT TERM
 passed=0 failed=0 skipped=0
+names=() told=0 bad=0
 
 wanted() # NAME
 {
@@ -28,45 +30,11 @@ wanted() # NAME
     return 1
 }
 
-report() # NAME PASSED FAILED SKIPPED SECONDS
+# Passed, failed and skipped, from the TAP lines in a file. Tests planned and never reported have failed, and
+# so has a program that ends badly without saying which.
+tap_counts() # STATUS LOG
 {
-    passed=$((passed + $2)) failed=$((failed + $3)) skipped=$((skipped + $4))
-    printf '%-4s %-28s %5d passed %3d failed %3d skipped %6.1f s\n' \
-        "$([ "$3" -eq 0 ] && echo ok || echo FAIL)" "$1" "$2" "$3" "$4" "$5"
-    if [ "$3" -ne 0 ]; then
-        grep -vE '^(ok |not ok .*# [Ss][Kk][Ii][Pp])' "$log" | tail -n 60 | sed 's/^/    /'
-    fi
-}
-
-now() { date +%s.%N; }
-since() { echo "$(now) $1" | awk '{ print $1 - $2 }'; }
-
-# One test: the command's status.
-check() # NAME COMMAND...
-{
-    local name=$1 t
-    shift
-    wanted "$name" || return 0
-    t=$(now)
-    if timeout 400 "$@" > "$log" 2>&1 < /dev/null; then
-        report "$name" 1 0 0 "$(since "$t")"
-    else
-        report "$name" 0 1 0 "$(since "$t")"
-        return 1
-    fi
-}
-
-# Many tests: TAP lines on stdout. Tests planned and never reported have failed, and so has a program
-# that ends badly without saying which.
-tap() # NAME COMMAND...
-{
-    local name=$1 t rc counts
-    shift
-    wanted "$name" || return 0
-    t=$(now)
-    CMOCKA_MESSAGE_OUTPUT=TAP timeout 400 "$@" > "$log" 2>&1 < /dev/null
-    rc=$?
-    counts=$(awk -v rc=$rc '
+    awk -v rc="$1" '
         /^1\.\.[0-9]+/ { plan += substr($1, 4) }
         /^(not )?ok [0-9]+.*# [Ss][Kk][Ii][Pp]/ { skip++; next }
         /^ok [0-9]+/ { good++ }
@@ -77,15 +45,84 @@ tap() # NAME COMMAND...
             if (rc != 0 && !bad) bad = 1
             if (!good && !bad && !skip) bad = 1
             print good + 0, bad + 0, skip + 0
-        }' "$log")
-    [ $rc -eq 0 ] || echo "exit status $rc" >> "$log"
-    # shellcheck disable=SC2086
-    report "$name" $counts "$(since "$t")"
+        }' "$2"
+}
+
+# One suite: its output to LOG.log, then "PASSED FAILED SKIPPED SECONDS" to LOG. What a shell starts beside
+# itself would ignore interrupts, which tests send.
+suite() # KIND LOG COMMAND...
+{
+    local kind=$1 log=$2 rc counts t
+    shift 2
+    t=$(date +%s.%N)
+    env --default-signal=INT,QUIT timeout 900 "$@" > "$log.log" 2>&1 < /dev/null &
+    # shellcheck disable=SC2064
+    trap "kill $! 2> /dev/null; exit 1" TERM
+    wait $!
+    rc=$?
+    if [ "$kind" = tap ]; then
+        counts=$(tap_counts $rc "$log.log")
+    else
+        counts="$((rc == 0)) $((rc != 0)) 0"
+    fi
+    [ $rc -eq 0 ] || echo "exit status $rc" >> "$log.log"
+    echo "$counts $(date +%s.%N) $t" | awk '{ print $1, $2, $3, $4 - $5 }' > "$log.new"
+    mv "$log.new" "$log"
+}
+
+# Reports the suites that have ended, in the order in which they began.
+tell()
+{
+    local log good skip seconds
+    while log=$logs/$told && [ -e "$log" ]; do
+        read -r good bad skip seconds < "$log"
+        passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + skip))
+        printf '%-4s %-28s %5d passed %3d failed %3d skipped %6.1f s\n' \
+            "$([ "$bad" -eq 0 ] && echo ok || echo FAIL)" "${names[told]}" "$good" "$bad" "$skip" "$seconds"
+        if [ "$bad" -ne 0 ]; then
+            grep -vE '^(ok |not ok .*# [Ss][Kk][Ii][Pp])' "$log.log" | tail -n 60 | sed 's/^/    /'
+        fi
+        told=$((told + 1))
+    done
+}
+
+# Suites share nothing: as many run at a time as there are processors.
+begin() # KIND NAME COMMAND...
+{
+    local kind=$1 name=$2
+    shift 2
+    wanted "$name" || return 0
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do
+        wait -n
+        tell
+    done
+    suite "$kind" "$logs/${#names[@]}" "$@" &
+    names+=("$name")
+}
+
+finish()
+{
+    wait
+    tell
+}
+
+check() { begin check "$@"; } # NAME COMMAND...: one test, the command's status
+tap() { begin tap "$@"; }     # NAME COMMAND...: many tests, TAP lines on stdout
+export CMOCKA_MESSAGE_OUTPUT=TAP
+
+# A suite alone, which has all processors itself; fails when that does.
+build() # NAME COMMAND...
+{
+    finish
+    check "$@"
+    finish
+    [ "$bad" -eq 0 ]
 }
 
 skip() # NAME WHY
 {
     wanted "$1" || return 0
+    finish
     skipped=$((skipped + 1))
     printf 'skip %-28s %s\n' "$1" "$2"
 }
@@ -163,7 +200,7 @@ unset CHIMERE_TEST_ACTS
 
 # Sanitizers look for what a plain run survives.
 export CHIMERE_TEST_PROGRAMS=100
-if wanted asan && check "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests; then
+if wanted asan && build "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests; then
     units asan "$BUILD/asan/test"
     corpora asan-corpus "$BUILD/asan"
     export CHIMERE_MODEL=$PWD/share/models/chimere-nano-q5_k_m.gguf
@@ -175,11 +212,12 @@ if wanted tsan; then
     threads=()
     for t in base base_pool cpu cpu_ops run; do [ -e "tests/unit/${t}_test.c" ] && threads+=("$t"); done
     targets=("${threads[@]/#/$BUILD/tsan/test/}")
-    if check "tsan build" $MAKE SAN=tsan BUILD="$BUILD/tsan" BIN="$BUILD/tsan/bin" "${targets[@]/%/_test}"; then
+    if build "tsan build" $MAKE SAN=tsan BUILD="$BUILD/tsan" BIN="$BUILD/tsan/bin" "${targets[@]/%/_test}"; then
         units tsan "$BUILD/tsan/test" "${threads[@]}"
     fi
 fi
 
+finish
 tail=""
 [ $skipped -eq 0 ] || tail=", $skipped skipped"
 echo "$passed passed, $failed failed$tail"
