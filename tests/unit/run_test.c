@@ -36,22 +36,24 @@ static void same(const float *a, const float *b, int64_t n, const char *what)
             fail_msg("%s: value %lld is %.9g, was %.9g", what, (long long)i, (double)b[i], (double)a[i]);
 }
 
+/* Each size of chunks with one thread and with several: the reference is a single chunk with one. */
 static void chunks_and_threads(const char *path)
 {
-    static const int chunk[] = { 1, 7, 64, 512 };
+    static const struct {
+        int threads, chunk;
+    } way[] = { { 1, 1 }, { 1, 7 }, { 1, 64 }, { 2, 512 }, { 2, 7 }, { 3, 1 }, { 3, 64 } };
     int64_t n = 0;
     int32_t *ids = prompt("long", &n);
     float *ref = alone(path, 1, 512, NULL, ids, n);
 
-    for (int threads = 1; threads <= 3; threads++)
-        for (size_t c = 0; c < sizeof chunk / sizeof chunk[0]; c++) {
-            char what[256];
-            float *got = alone(path, threads, chunk[c], NULL, ids, n);
+    for (size_t i = 0; i < sizeof way / sizeof way[0]; i++) {
+        char what[256];
+        float *got = alone(path, way[i].threads, way[i].chunk, NULL, ids, n);
 
-            (void)snprintf(what, sizeof what, "%.200s: %d threads, chunks of %d", path, threads, chunk[c]);
-            same(ref, got, n * 512, what);
-            free(got);
-        }
+        (void)snprintf(what, sizeof what, "%.200s: %d threads, chunks of %d", path, way[i].threads, way[i].chunk);
+        same(ref, got, n * 512, what);
+        free(got);
+    }
     free(ref);
     free(ids);
 }
