@@ -36,6 +36,13 @@ static void same(const float *a, const float *b, int64_t n, const char *what)
             fail_msg("%s: value %lld is %.9g, was %.9g", what, (long long)i, (double)b[i], (double)a[i]);
 }
 
+/* One thread has no races: of the ways below, those with several are what the thread sanitizer runs. */
+#ifdef __SANITIZE_THREAD__
+enum { FIRST_WAY = 3 };
+#else
+enum { FIRST_WAY = 0 };
+#endif
+
 /* Each size of chunks with one thread and with several: the reference is a single chunk with one. */
 static void chunks_and_threads(const char *path)
 {
@@ -46,7 +53,7 @@ static void chunks_and_threads(const char *path)
     int32_t *ids = prompt("long", &n);
     float *ref = alone(path, 1, 512, NULL, ids, n);
 
-    for (size_t i = 0; i < sizeof way / sizeof way[0]; i++) {
+    for (size_t i = FIRST_WAY; i < sizeof way / sizeof way[0]; i++) {
         char what[256];
         float *got = alone(path, way[i].threads, way[i].chunk, NULL, ids, n);
 
