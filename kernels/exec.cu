@@ -408,10 +408,10 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     const struct op_hand *hand = x.in != NULL ? (const struct op_hand *)x.in->p[1] : NULL;
     const struct op_moe &m = x.moe != NULL ? x.moe->moe : hand->moe; /* of the latter, only what experts are like */
     const struct op_route &r = x.route->route;
-    int64_t widest = x.down != NULL && x.down->t[1].ne[0] > m.down.ne[0] ? x.down->t[1].ne[0] : m.down.ne[0];
     if (r.n_expert > 512 || r.n_used > FUSED_USED || r.n_group > 1 || !cuda_is_common(m.up.type) ||
         !cuda_is_common(m.down.type) || (m.gate.data != NULL && !cuda_is_common(m.gate.type)) ||
-        !fits_k(m.down.ne[0]) || !fits_k(m.up.ne[0]) || (m.n_used + 1) * x_row_bytes(widest) > FUSED_SMEM)
+        !fits_k(m.down.ne[0]) || !fits_k(m.up.ne[0]) ||
+        cuda_fused_down_smem(m.n_used, m.down.ne[0], x.down != NULL ? x.down->t[1].ne[0] : 0) > FUSED_SMEM)
         return 0;
     norm_args(c, &f, v);
     add_job(&f, x.router->t[1], x.router->t[0]);

@@ -17,7 +17,7 @@ bool cuda_is_common(int type)
     }
 }
 
-enum { THREADS = 256, WARPS = THREADS / 32 };
+enum { THREADS = 256, WARPS = THREADS / 32, MOST_THREADS = 512 }; /* a norm's block has THREADS */
 
 /* 8 elements from i on; x is a multiple of 16 bytes. */
 static __device__ __forceinline__ void load8(float v[8], const float *x, int i)
@@ -34,31 +34,34 @@ static __device__ __forceinline__ void store8(float *x, const float v[8])
     *(float4 *)(x + 4) = make_float4(v[4], v[5], v[6], v[7]);
 }
 
-/* The activations rounded and, where xs is not NULL, as floats. Threads take 8 elements each; w: the norm's weights of
- * the first ones. The order of the norm's sum is norm_block's. */
-template <int MODE>
-static __device__ __forceinline__ void make_input(const fused_args &f, float w[8], uint8_t *xq, float *xs, float *tmp)
+/* The activations from x on: as floats where xs is not NULL, and, ROUND, rounded. Threads take 8 elements each; w: the
+ * norm's weights of the first ones. The order of the norm's sum is norm_block's. */
+template <int MODE, bool ROUND>
+static __device__ __forceinline__ void make_input(const fused_args &f, const float *x, const float first[8],
+                                                  uint8_t *xq, float *xs, float *tmp)
 {
-    const int k = f.a.k, t = threadIdx.x, pairs = (k + 63) / 64;
-    float v[8] = {}, factor = 1.0f;
+    const int k = f.a.k, t = threadIdx.x, threads = MODE == IN_NORM ? THREADS : blockDim.x, pairs = (k + 63) / 64;
+    float v[8] = {}, w[8], factor = 1.0f;
 
     if (t * 8 < k)
-        load8(v, f.x, t * 8);
+        load8(v, x, t * 8);
     if (MODE == IN_NORM) {
         float sum = 0.0f, more[8];
 
 #pragma unroll
-        for (int j = 0; j < 8; j++)
+        for (int j = 0; j < 8; j++) {
+            w[j] = first[j];
             sum = __fmaf_rn(v[j], v[j], sum);
-        for (int i = (t + THREADS) * 8; i < k; i += THREADS * 8) {
-            load8(more, f.x, i);
+        }
+        for (int i = (t + threads) * 8; i < k; i += threads * 8) {
+            load8(more, x, i);
 #pragma unroll
             for (int j = 0; j < 8; j++)
                 sum = __fmaf_rn(more[j], more[j], sum);
         }
         factor = norm_factor(block_sum(sum, tmp), k, f.eps);
     }
-    for (int p = t; p < pairs * 8; p += THREADS) {
+    for (int p = t; p < pairs * 8; p += threads) {
         const int i = p * 8;
 
         if (p != t) {
@@ -66,7 +69,7 @@ static __device__ __forceinline__ void make_input(const fused_args &f, float w[8
             for (int j = 0; j < 8; j++)
                 v[j] = 0.0f;
             if (i < k)
-                load8(v, f.x, i);
+                load8(v, x, i);
             if (MODE == IN_NORM && i < k)
                 load8(w, f.w, i);
         }
@@ -82,16 +85,17 @@ static __device__ __forceinline__ void make_input(const fused_args &f, float w[8
         }
         if (xs != NULL && i < k)
             store8(xs + i, v);
-        if (blockIdx.x == 0 && f.floats != NULL && i < k)
+        if (x == f.x && blockIdx.x == 0 && f.floats != NULL && i < k)
             store8(f.floats + i, v);
-        quantise_values(xq, pairs, v, p / 8, p % 8, 0xfu << (t & 28));
+        if (ROUND)
+            quantise_values(xq, pairs, v, p / 8, p % 8, 0xfu << (t & 28));
     }
     __syncthreads();
 }
 
 static __device__ __forceinline__ void move_past(const fused_args &f)
 {
-    int c = blockIdx.x * THREADS + threadIdx.x;
+    int c = blockIdx.x * blockDim.x + threadIdx.x;
 
     if (c >= f.channels)
         return;
@@ -101,36 +105,44 @@ static __device__ __forceinline__ void move_past(const fused_args &f)
     past[(int64_t)(f.taps - 2) * f.channels] = f.newest[f.seq->row * f.newest_stride + c];
 }
 
-/* How a launch is cut: rows of a block are `sets` times 16 (one for each warp of type f32), of `segments`. */
+/* How a launch is cut: a block has so many strips of a job (of type f32: a row a warp). Its warps are `sets`, each of
+ * which has all blocks of a strip: `set` and `first`, the first block, of each warp, then every `step`. A warp takes
+ * `each` strips between barriers, a set's are `sets` apart. */
 struct cut {
-    int blocks, sets, segments;
-    int x_bytes, floats; /* of shared memory, before the sums of segments; floats 0: nobody wants them */
+    int     blocks, strips, segments, sets, step, each;
+    int     lane_bits;              /* of the threads that share a row's sum */
+    int     x_bytes, floats, dx_at; /* of shared memory, before the values; floats 0: nobody wants them; where dx is */
+    int     rounder;                /* the block that keeps the rounded row; blocks: one of its own */
+    uint8_t set[MOST_THREADS / 32], first[MOST_THREADS / 32];
 };
 
-/* Rows that a block computes at once. */
+/* Rows that a block computes. */
 struct where {
     int            type, r0, here, job;
     uint32_t       row_bytes;
     const uint8_t *w;
 };
 
-static __device__ __forceinline__ where find_rows(const fused_args &f, const cut &c, int b)
+static __device__ __forceinline__ where find_rows(const fused_args &f, const cut &c)
 {
+    const int b = blockIdx.x;
     where at;
     int j = 0;
 
     while (j + 1 < f.a.n && b >= f.a.job[j + 1].block)
         j++;
     const mv_job &job = f.a.job[j];
-    int rows = job.type == QUANT_f32 ? WARPS : c.sets * STRIP;
+    int rows = job.type == QUANT_f32 ? WARPS : c.strips * STRIP;
     at.job = j;
     at.type = job.type;
     at.row_bytes = (uint32_t)job.row_bytes;
     at.r0 = (b - job.block) * rows;
-    at.here = min(job.n_rows - at.r0, rows);
+    at.here = max(min(job.n_rows - at.r0, rows), 0);
     at.w = job.w + at.r0 * job.row_bytes;
-    for (int i = (int)threadIdx.x * 128; i < at.here * (int)at.row_bytes; i += THREADS * 128)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(at.w + i));
+    if (job.type != QUANT_f32)
+        for (int i = (int)threadIdx.x * 128; i < min(at.here, 4 * STRIP) * (int)at.row_bytes;
+             i += (int)blockDim.x * 128)
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(at.w + i));
     return at;
 }
 
@@ -149,131 +161,261 @@ static __device__ __forceinline__ void put(const fused_args &f, const where &at,
         f.res[row] = __fmaf_rn(f.scale, v, res);
 }
 
-/* MODE: IN_NORM, IN_ROUNDED, or IN_PLAIN for all others. */
-template <int MAIN, int MODE>
-__global__ void __launch_bounds__(THREADS, 2) fused_matvec(const __grid_constant__ fused_args f,
-                                                           const __grid_constant__ cut c)
-{
-    extern __shared__ __align__(16) uint8_t shared[]; /* rounded, floats, sums of segments */
-    __shared__ __align__(16) float v[WARPS][STRIP_FLOATS];
-    __shared__ float tmp[WARPS];
-    const int k = f.a.k, warp = threadIdx.x / 32, lane = threadIdx.x & 31;
-    const int set = c.segments < WARPS ? warp / c.segments : 0, first = c.segments < WARPS ? warp % c.segments : warp;
-    float *xs = (float *)(shared + c.x_bytes), *part = xs + (c.floats ? k : 0);
-    const uint8_t *xq = MODE == IN_ROUNDED ? f.a.x : shared;
-    float w[8] = {}; /* what fills the last pair up stays zero */
-    where at = find_rows(f, c, blockIdx.x);
+/* Shared memory of a product. */
+struct space {
+    uint8_t *xq;
+    float   *xs, *values, *tmp;
+};
 
-    if (MODE == IN_NORM && (int)threadIdx.x * 8 < k)
+/* The norm's weights that a thread has before the inputs are there; what fills the last pair up stays zero. */
+static __device__ __forceinline__ void load_first(const fused_args &f, float w[8])
+{
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        w[j] = 0.0f;
+    if ((int)threadIdx.x * 8 < f.a.k)
         load8(w, f.w, (int)threadIdx.x * 8);
-    wait_for_inputs();
-    if (MODE != IN_ROUNDED)
-        make_input<MODE>(f, w, shared, c.floats ? xs : NULL, tmp);
-    if (MODE == IN_NORM && blockIdx.x == 0 && f.rounded != NULL)
+}
+
+static __device__ __forceinline__ void keep_rounded(const fused_args &f, const cut &c, const uint8_t *xq)
+{
+    if ((int)blockIdx.x == c.rounder && f.rounded != NULL)
         for (int i = threadIdx.x; i < c.x_bytes / 16; i += THREADS)
             ((uint4 *)f.rounded)[i] = ((const uint4 *)xq)[i];
-    if (MODE == IN_ROUNDED && f.channels > 0)
-        move_past(f);
-    for (int b = blockIdx.x; b < c.blocks; b += gridDim.x) {
-        if (b != (int)blockIdx.x)
-            at = find_rows(f, c, b);
-        if (at.type == QUANT_f32) {
-            const float *const x[1] = { xs };
-            float sum[1], res = residual(f, at, warp);
+}
 
-            if (warp < at.here) {
-                plain_times<QUANT_f32, 1>(sum, at.w + warp * at.row_bytes, k, x, 1);
-                if (lane == 0)
-                    put(f, at, warp, sum[0], res);
-            }
-            continue;
-        }
-        const int rows = min(at.here - set * STRIP, (int)STRIP);
-        const float res = residual(f, at, threadIdx.x);
-        if (set < c.sets && rows > 0)
-            for (int seg = first; seg < c.segments; seg += WARPS) {
-                float sum = strip_of<MAIN>(at.type, at.w + set * STRIP * at.row_bytes, at.row_bytes, rows, seg,
-                                           segment_of(xq, seg, k), f.a.tab, v[warp]);
-                if (lane < STRIP)
-                    part[(set * c.segments + seg) * STRIP + lane] = sum;
-            }
-        __syncthreads();
-        if ((int)threadIdx.x < at.here) {
-            const float *p = part + (int)threadIdx.x / STRIP * c.segments * STRIP + threadIdx.x % STRIP;
-            float sum = 0.0f;
+template <int MODE>
+static __device__ __forceinline__ void inputs(const fused_args &f, const cut &c, const space &s)
+{
+    float w[8];
 
-#pragma unroll 4
-            for (int i = 0; i < c.segments; i++)
-                sum = __fadd_rn(sum, p[i * STRIP]);
-            put(f, at, threadIdx.x, sum, res);
+    if (MODE == IN_NORM)
+        load_first(f, w);
+    wait_for_inputs();
+    if (MODE != IN_ROUNDED)
+        make_input<MODE, true>(f, f.x, w, s.xq, s.xs, s.tmp);
+    if (MODE == IN_NORM)
+        keep_rounded(f, c, s.xq);
+}
+
+/* How far the warps of a block are, all together: the first strip since the last barrier; from there on strips of a
+ * set, and from the warp's first on blocks. */
+struct turn {
+    int s0, block, strip;
+};
+
+/* Strips of a warp; MODE: IN_NORM, IN_ROUNDED, or IN_PLAIN for all others. One loop, whose first turn only reads ahead:
+ * what a short launch waits for is mostly instructions that come for the first time, of which each costs some 15 ns. */
+template <int TYPE, int MODE>
+static __device__ __forceinline__ void strips_times(const fused_args &f, const cut &c, const where &at, const space &s)
+{
+    enum { AHEAD = MODE == IN_NORM }; /* a strip is read while the one before is multiplied */
+    const int warp = threadIdx.x / 32, first = c.first[warp], set = c.set[warp], units = f.a.k / 32;
+    const int strips = (at.here + STRIP - 1) / STRIP, blocks = 2 * c.segments, row = threadIdx.x >> c.lane_bits;
+    const int part = threadIdx.x & ((1 << c.lane_bits) - 1);
+    strip<TYPE> now, then;
+    strip_x<TYPE> x;
+    turn t = { 0, 0, 0 };
+    float res = 0.0f;
+
+#pragma unroll 1
+    for (bool begun = false;; begun = true) {
+        turn n = t;
+        if (begun && (++n.strip == c.each || n.s0 + n.strip * c.sets >= strips)) {
+            n.strip = 0;
+            n.block += c.step;
+            if (n.block >= blocks) {
+                n.block = 0;
+                n.s0 += c.each * c.sets;
+            }
         }
-        __syncthreads();
+        const int mine = n.s0 + n.strip * c.sets + set, block = n.block + first;
+        const bool there = set < c.sets && block < blocks && mine < strips;
+        const uint8_t *w = at.w + mine * STRIP * (int)at.row_bytes;
+        if (AHEAD && there)
+            load_strip<TYPE>(then, w, at.row_bytes, at.here - mine * STRIP, block, units - block * 8);
+        if (begun && set < c.sets && t.block + first < blocks && t.s0 + t.strip * c.sets + set < strips) {
+            const int b = t.block + first;
+
+            if (t.strip == 0)
+                load_x<TYPE>(x, s.xq + b * (4 * X_PAIR), units - b * 8);
+            strip_times<TYPE>(now, x, units - b * 8, f.a.tab,
+                              s.values + ((t.strip * c.sets + set) * c.segments + b / 2) * V_SEGMENT + b % 2 * 8);
+        }
+        if (!AHEAD && there)
+            load_strip<TYPE>(now, w, at.row_bytes, at.here - mine * STRIP, block, units - block * 8);
+        if (!begun)
+            inputs<MODE>(f, c, s);
+        if (AHEAD)
+            now = then;
+        if (begun && n.s0 != t.s0) {
+            __syncthreads();
+            if ((int)(threadIdx.x & ~31u) >> c.lane_bits < c.each * c.sets * STRIP) { /* a warp's threads go together */
+                const float sum = row_sum(s.values + row / STRIP * c.segments * V_SEGMENT + row % STRIP * V_PITCH,
+                                          (const float *)(s.xq + c.dx_at), part, c.segments);
+
+                if (part == 0 && t.s0 * STRIP + row < at.here && row < c.each * c.sets * STRIP)
+                    put(f, at, t.s0 * STRIP + row, sum, res);
+            }
+            if (n.s0 >= strips)
+                return;
+            __syncthreads();
+        }
+        if (!begun || n.s0 != t.s0)
+            res = part == 0 ? residual(f, at, n.s0 * STRIP + row) : 0.0f;
+        t = n;
     }
 }
 
+enum { PIECE = 16, PIECES = 4 }; /* elements of a lane that are read before the inputs are there */
+
+/* A row of floats for each warp, in the order of plain_times. A first pass, of a norm's weights in place of the inputs,
+ * only brings the instructions: such launches are short and begin early. */
+template <int MODE>
+static __device__ __forceinline__ void floats_times(const fused_args &f, const cut &c, const where &at, const space &s)
+{
+    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, pieces = min(f.a.k / (PIECE * 32), (int)PIECES);
+    const float *row = (const float *)(at.w + warp * at.row_bytes) + lane, *x = s.xs + lane;
+    float w[PIECES][PIECE], first[8];
+
+#pragma unroll
+    for (int p = 0; p < PIECES; p++)
+        if (warp < at.here && p < pieces)
+#pragma unroll
+            for (int j = 0; j < PIECE; j++)
+                w[p][j] = row[(p * PIECE + j) * 32];
+    if (MODE == IN_NORM)
+        load_first(f, first);
+#pragma unroll 1
+    for (int pass = MODE != IN_NORM; pass < 2; pass++) {
+        float sum = 0.0f, res = 0.0f;
+
+        if (pass == 1)
+            wait_for_inputs();
+        make_input<MODE, false>(f, pass == 1 ? f.x : f.w, first, NULL, s.xs, s.tmp);
+        if (warp >= at.here)
+            continue;
+        if (pass == 1)
+            res = residual(f, at, warp);
+#pragma unroll
+        for (int p = 0; p < PIECES; p++)
+            if (p < pieces)
+#pragma unroll
+                for (int j = 0; j < PIECE; j++)
+                    sum = __fmaf_rn(w[p][j], x[(p * PIECE + j) * 32], sum);
+#pragma unroll 8
+        for (int i = pieces * PIECE * 32; i < f.a.k; i += 32)
+            sum = __fmaf_rn(row[i], x[i], sum);
+        sum = fold32(sum);
+        if (lane == 0 && pass == 1)
+            put(f, at, warp, sum, res);
+    }
+}
+
+/* Only the rounded row: where the first rows are floats, whose blocks do not round. */
+static __device__ __forceinline__ void round_row(const fused_args &f, const cut &c, const space &s)
+{
+    float first[8];
+
+    load_first(f, first);
+#pragma unroll 1
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass == 1)
+            wait_for_inputs();
+        make_input<IN_NORM, true>(f, pass == 1 ? f.x : f.w, first, s.xq, NULL, s.tmp);
+    }
+    keep_rounded(f, c, s.xq);
+}
+
+template <int MODE>
+__global__ void __launch_bounds__(MODE == IN_NORM ? THREADS : MOST_THREADS, MODE == IN_PLAIN ? 1 : 2)
+    fused_matvec(const __grid_constant__ fused_args f, const __grid_constant__ cut c)
+{
+    extern __shared__ __align__(16) uint8_t shared[]; /* rounded, floats, values */
+    __shared__ float tmp[WARPS];
+
+    let_next_begin();
+    const where at = find_rows(f, c);
+    const space s = { MODE == IN_ROUNDED ? (uint8_t *)f.a.x : shared, c.floats ? (float *)(shared + c.x_bytes) : NULL,
+                      (float *)(shared + c.x_bytes) + (c.floats ? f.a.k : 0), tmp };
+
+    if (MODE == IN_NORM && (int)blockIdx.x == c.blocks) {
+        round_row(f, c, s);
+        return;
+    }
+    switch (at.type) {
+#define X(name) \
+    case QUANT_##name: strips_times<QUANT_##name, MODE>(f, c, at, s); break;
+        CUDA_COMMON(X)
+#undef X
+    default:
+        if (MODE != IN_ROUNDED)
+            floats_times<MODE>(f, c, at, s);
+        break;
+    }
+    if (MODE == IN_ROUNDED && f.channels > 0)
+        move_past(f);
+}
+
 /* Gives each job its blocks; how many in all. */
-static int cut_jobs(struct mv_args *a, int sets)
+static int cut_jobs(struct mv_args *a, int strips)
 {
     int blocks = 0;
 
     for (int i = 0; i < a->n; i++) {
         a->job[i].block = blocks;
-        blocks += (int)ceil_div(a->job[i].n_rows, a->job[i].type == QUANT_f32 ? WARPS : STRIP * sets);
+        blocks += (int)ceil_div(a->job[i].n_rows, a->job[i].type == QUANT_f32 ? WARPS : STRIP * strips);
     }
     return blocks;
 }
 
-static int main_type(const struct mv_args *a)
+static void cut_warps(struct cut *a, int warps)
 {
-    int type = QUANT_q4_k, most = 0;
+    const int blocks = 2 * a->segments;
 
-    for (int i = 0; i < a->n; i++)
-        if (a->job[i].type != QUANT_f32 && a->job[i].n_rows > most) {
-            most = a->job[i].n_rows;
-            type = a->job[i].type;
-        }
-    return type;
-}
-
-template <int MODE>
-static void launch_mode(struct cuda *c, const struct fused_args *f, const struct cut &a)
-{
-    const int most = c->sms * 2;
-    size_t smem = a.x_bytes + (a.floats ? f->a.k * sizeof(float) : 0) +
-                  (size_t)a.sets * a.segments * STRIP * sizeof(float);
-    int grid = a.blocks < most ? a.blocks : most;
-
-    if (f->channels > grid * THREADS)
-        grid = (int)ceil_div(f->channels, THREADS);
-    switch (main_type(&f->a)) {
-#define X(name) \
-    case QUANT_##name: \
-        launch_early(c, "fused_matvec", fused_matvec<QUANT_##name, MODE>, dim3((unsigned)grid), THREADS, smem, *f, a); \
-        break;
-        CUDA_COMMON(X)
-#undef X
-    default: break;
+    a->sets = warps > blocks ? warps / blocks : 1;
+    a->step = warps > blocks ? blocks : warps;
+    for (int i = 0; i < warps; i++) {
+        a->set[i] = (uint8_t)(i < a->sets * blocks ? i / blocks : a->sets); /* there are no more blocks: none */
+        a->first[i] = (uint8_t)(i % blocks);
     }
+    a->lane_bits = row_lane_bits(a->segments);
+    a->each = warps * 32 / (STRIP << a->lane_bits) / a->sets;
 }
 
 void cuda_fused_matvec(struct cuda *c, struct fused_args *f)
 {
-    struct cut a = { 0, 1, row_segments(f->a.k), 0, 0 };
+    const bool norm = f->mode == IN_NORM;
+    struct cut a = {};
+    int threads = norm ? THREADS : MOST_THREADS, rows = 0;
 
-    if (a.segments < WARPS)
-        a.sets = WARPS / a.segments;
-    a.blocks = cut_jobs(&f->a, a.sets);
-    while (a.sets > 1 && a.blocks < c->sms)
-        a.blocks = cut_jobs(&f->a, --a.sets);
+    for (int i = 0; i < f->a.n; i++) {
+        a.floats |= f->a.job[i].type == QUANT_f32;
+        rows = f->a.job[i].type != QUANT_f32 && f->a.job[i].n_rows > rows ? f->a.job[i].n_rows : rows;
+    }
+    /* one turn: as many strips a block as it takes for all blocks to be there at once */
+    a.strips = 1;
+    a.segments = row_segments(f->a.k);
+    a.blocks = cut_jobs(&f->a, a.strips);
+    while (a.blocks > c->sms * (norm ? 2 : 1) && a.strips * STRIP < rows)
+        a.blocks = cut_jobs(&f->a, ++a.strips);
+    if (a.strips * a.segments * 64 <= THREADS || a.floats)
+        threads = THREADS;
+    cut_warps(&a, threads / 32);
+    a.dx_at = x_pairs(f->a.k) * X_PAIR;
     if (f->mode != IN_ROUNDED)
         a.x_bytes = (int)x_row_bytes(f->a.k);
-    for (int i = 0; i < f->a.n; i++)
-        a.floats |= f->a.job[i].type == QUANT_f32;
-    switch (f->mode) {
-    case IN_NORM: launch_mode<IN_NORM>(c, f, a); break;
-    case IN_ROUNDED: launch_mode<IN_ROUNDED>(c, f, a); break;
-    default: launch_mode<IN_PLAIN>(c, f, a); break;
-    }
+    const size_t smem = a.x_bytes + (a.floats ? f->a.k * sizeof(float) : 0) +
+                        (size_t)a.each * a.sets * a.segments * V_SEGMENT * sizeof(float);
+    a.rounder = f->rounded != NULL && f->a.job[0].type == QUANT_f32 ? a.blocks : 0;
+    const int past = (int)ceil_div(f->channels, threads);
+    const dim3 blocks((unsigned)(past > a.blocks ? past : a.blocks + (a.rounder > 0)));
+    if (norm)
+        launch_early(c, "fused_matvec", fused_matvec<IN_NORM>, blocks, (unsigned)threads, smem, *f, a);
+    else if (f->mode == IN_ROUNDED)
+        launch_early(c, "fused_matvec", fused_matvec<IN_ROUNDED>, blocks, (unsigned)threads, smem, *f, a);
+    else
+        launch_early(c, "fused_matvec", fused_matvec<IN_PLAIN>, blocks, (unsigned)threads, smem, *f, a);
 }
 
 /* ---- a mixture of experts ---- */
@@ -289,7 +431,7 @@ static __device__ __forceinline__ uint32_t key_of(float s)
     return u >> 31 ? ~u : u | 0x80000000u;
 }
 
-enum { EXPERTS = 512, UP_WARPS = 8, UP_SEGMENTS = (FUSED_K + 511) / 512 };
+enum { EXPERTS = 512, UP_WARPS = 8 };
 
 /* The largest keys, the lower number where two are alike; a lane has EACH of them. */
 template <int EACH>
@@ -343,15 +485,16 @@ static __device__ __forceinline__ void soften(float *prob, int n, float *divisor
         *divisor = sum;
 }
 
-/* One block; the choice and the order of operations of route.cu. Weights only where they are asked for. */
-static __device__ __forceinline__ void choose(const fused_up &f, int *expert, bool weights)
+/* One block; the choice and the order of operations of route.cu. Weights only where they are asked for; !real: of
+ * zeros. */
+static __device__ __forceinline__ void choose(const fused_up &f, int *expert, bool weights, bool real)
 {
     __shared__ float prob[EXPERTS], divisor;
     __shared__ uint32_t key[EXPERTS];
     const int n = f.r.n_expert, warp = threadIdx.x / 32, lane = threadIdx.x & 31;
 
     for (int i = threadIdx.x; i < n; i += UP_WARPS * 32) {
-        float p = f.logits[i];
+        float p = real ? f.logits[i] : 0.0f;
 
         p = f.r.sigmoid ? sigmoid(p) : p;
         prob[i] = p;
@@ -387,20 +530,42 @@ static __device__ __forceinline__ void prefetch(const uint8_t *w, int64_t bytes,
         asm volatile("prefetch.global.L2 [%0];" ::"l"(w + i));
 }
 
-/* grid: strips of ff; chosen experts, after them the shared one, before them, with a hand-over, what gives rows to the
- * host. A warp takes segments of the strip's gate and up. */
-template <int MAIN>
-__global__ void __launch_bounds__(UP_WARPS * 32, 2) fused_up_rows(const __grid_constant__ fused_up f)
+/* Values of a strip of a matrix and, unless NULL, of another one of its format, whose values follow. */
+template <int TYPE>
+static __device__ __forceinline__ void up_times(const uint8_t *one, const uint8_t *other, uint32_t row_bytes, int rows,
+                                                const fused_up &f, float *values)
 {
-    __shared__ __align__(16) float v[UP_WARPS][STRIP_FLOATS];
-    __shared__ float part[2][UP_SEGMENTS][STRIP];
+    const int segments = row_segments(f.k);
+
+#pragma unroll 1
+    for (int b = threadIdx.x / 32; b < 2 * segments; b += UP_WARPS) {
+        const int units = f.k / 32 - b * 8;
+        float *to = values + b / 2 * V_SEGMENT + b % 2 * 8;
+        strip<TYPE> s;
+        strip_x<TYPE> x;
+
+        load_x<TYPE>(x, f.x + b * (4 * X_PAIR), units);
+#pragma unroll 1
+        for (int i = 0; i < 1 + (other != NULL); i++) {
+            load_strip<TYPE>(s, i == 0 ? one : other, row_bytes, rows, b, units);
+            strip_times<TYPE>(s, x, units, f.tab, to + i * segments * V_SEGMENT);
+        }
+    }
+}
+
+/* grid: strips of ff; the shared expert, after it the chosen ones, before them, with a hand-over, what gives rows to
+ * the host. */
+__global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_constant__ fused_up f)
+{
+    extern __shared__ __align__(16) float values[]; /* of up, of gate */
     __shared__ int expert[FUSED_USED];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, r0 = (int)blockIdx.x * STRIP;
-    const int use = (int)blockIdx.y - (f.slot != NULL), segments = row_segments(f.k);
-    const bool shared = use == f.r.n_used;
+    const int segments = row_segments(f.k), bits = row_lane_bits(segments), r0 = (int)blockIdx.x * STRIP;
+    const bool shared = f.sh.up.w != NULL && blockIdx.y == 0;
+    const int use = (int)blockIdx.y - (f.sh.up.w != NULL) - (f.slot != NULL);
     const expert_up &m = shared ? f.sh : f.routed;
     const int rows = min(m.ff - r0, (int)STRIP);
     const bool gated = m.gate.w != NULL;
+    float *gates = values + segments * V_SEGMENT;
     int matrix = 0;
 
     if (shared) {
@@ -409,8 +574,12 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 2) fused_up_rows(const __grid_c
             prefetch(m.gate.w + r0 * m.gate.row_bytes, rows * m.gate.row_bytes, UP_WARPS * 32);
         wait_for_inputs();
     } else {
-        wait_for_inputs();
-        choose(f, expert, blockIdx.x == 0 && blockIdx.y == 0);
+#pragma unroll 1
+        for (int pass = 0; pass < 2; pass++) { /* the first only brings the instructions */
+            if (pass == 1)
+                wait_for_inputs();
+            choose(f, expert, pass == 1 && blockIdx.x == 0 && use == 0, pass == 1);
+        }
         if (use < 0) {
             if (blockIdx.x == 0)
                 hand_give(f.hand, f.floats, f.k, f.k, 1, expert, f.r.n_used, UP_WARPS * 32);
@@ -425,28 +594,39 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 2) fused_up_rows(const __grid_c
     }
     if (rows <= 0)
         return;
-    for (int i = warp; i < segments * (1 + gated); i += UP_WARPS) {
-        const expert_matrix &w = i < segments ? m.up : m.gate;
-        const int seg = i < segments ? i : i - segments;
-        float sum = strip_of<MAIN>(w.type, w.w + matrix * w.expert_bytes + r0 * w.row_bytes, w.row_bytes, rows, seg,
-                                   segment_of(f.x, seg, f.k), f.tab, v[warp]);
+    const uint8_t *up_w = m.up.w + matrix * m.up.expert_bytes + r0 * m.up.row_bytes;
+    const uint8_t *gate_w = gated ? m.gate.w + matrix * m.gate.expert_bytes + r0 * m.gate.row_bytes : NULL;
+    const bool alike = gated && m.gate.type == m.up.type;
+    prefetch(up_w, rows * m.up.row_bytes, UP_WARPS * 32);
+    if (gated)
+        prefetch(gate_w, rows * m.gate.row_bytes, UP_WARPS * 32);
+#pragma unroll 1
+    for (int i = 0; i < 1 + (gated && !alike); i++) {
+        const expert_matrix &one = i == 0 ? m.up : m.gate;
 
-        if (lane < STRIP)
-            part[i >= segments][seg][lane] = sum;
+        switch (one.type) {
+#define X(name) \
+    case QUANT_##name: \
+        up_times<QUANT_##name>(i == 0 ? up_w : gate_w, alike ? gate_w : NULL, (uint32_t)one.row_bytes, rows, f, \
+                               i == 0 ? values : gates); \
+        break;
+            CUDA_COMMON(X)
+#undef X
+        default: break;
+        }
     }
     __syncthreads();
-    if ((int)threadIdx.x >= rows)
+    const int row = threadIdx.x >> bits, part = threadIdx.x & ((1 << bits) - 1);
+    if ((int)(threadIdx.x & ~31u) >> bits >= STRIP) /* a warp's threads go together */
         return;
-    float up = 0.0f, in = 0.0f;
-    for (int i = 0; i < segments; i++)
-        up = __fadd_rn(up, part[0][i][threadIdx.x]);
-    for (int i = 0; gated && i < segments; i++)
-        in = __fadd_rn(in, part[1][i][threadIdx.x]);
-    in = gated ? in : up;
+    const float *dx = x_scales(f.x, x_pairs(f.k));
+    const int at = min(row, STRIP - 1) * V_PITCH;
+    float up = row_sum(values + at, dx, part, segments), in = gated ? row_sum(gates + at, dx, part, segments) : up;
     up = gated ? up : 1.0f;
     float pos = fmaxf(in, 0.0f);
-    m.hid[(int64_t)(shared ? 0 : use) * m.ff + r0 + threadIdx.x] =
-        m.act == OP_SILU ? __fmul_rn(silu(in), up) : __fmul_rn(__fmul_rn(pos, pos), up);
+    if (part == 0 && row < rows)
+        m.hid[(int64_t)(shared ? 0 : use) * m.ff + r0 + row] =
+            m.act == OP_SILU ? __fmul_rn(silu(in), up) : __fmul_rn(__fmul_rn(pos, pos), up);
 }
 
 void cuda_fused_up(struct cuda *c, const struct fused_up *f)
@@ -455,92 +635,127 @@ void cuda_fused_up(struct cuda *c, const struct fused_up *f)
     int most = shared && f->sh.ff > f->routed.ff ? f->sh.ff : f->routed.ff;
     dim3 grid((unsigned)ceil_div(most, STRIP), (unsigned)(f->r.n_used + (f->slot != NULL) + shared));
 
-    switch (f->routed.up.type) {
-#define X(name) \
-    case QUANT_##name: launch_early(c, "fused_up", fused_up_rows<QUANT_##name>, grid, UP_WARPS * 32, 0, *f); break;
-        CUDA_COMMON(X)
-#undef X
-    default: break;
+    launch_early(c, "fused_up", fused_up_rows, grid, UP_WARPS * 32,
+                 2 * (size_t)row_segments(f->k) * V_SEGMENT * sizeof(float), *f);
+}
+
+/* Shared memory for a row of k: rounded, and values of a strip. */
+static __host__ __device__ inline int row_space(int k)
+{
+    return (int)x_row_bytes(k) + row_segments(k) * V_SEGMENT * (int)sizeof(float);
+}
+
+/* A warp's blocks of an expert's row, which it rounds itself: from its first one on every second. */
+template <int TYPE>
+static __device__ __forceinline__ void down_times(const uint8_t *w, uint32_t row_bytes, int rows, const float *hid,
+                                                  int k, int first, uint8_t *xq, const struct tables *tab,
+                                                  float *values)
+{
+    const int lane = threadIdx.x & 31;
+
+    for (int b = first; b < 2 * row_segments(k); b += 2) {
+        const int units = k / 32 - b * 8, i = b * 256 + lane * 8;
+        float x[8] = {};
+        strip<TYPE> s;
+        strip_x<TYPE> sx;
+
+        load_strip<TYPE>(s, w, row_bytes, rows, b, units);
+        if (i < k) {
+            const float4 *from = (const float4 *)(hid + i);
+
+            *(float4 *)x = from[0];
+            *(float4 *)(x + 4) = from[1];
+        }
+        if (i / 64 < x_pairs(k)) /* eight lanes, a pair, have one answer */
+            quantise_values(xq, x_pairs(k), x, i / 64, lane % 8, 0xfu << (lane & 28));
+        __syncwarp();
+        load_x<TYPE>(sx, xq + b * (4 * X_PAIR), units);
+        strip_times<TYPE>(s, sx, units, tab, values + b / 2 * V_SEGMENT + b % 2 * 8);
     }
 }
 
-/* 16 rows a block; a warp an expert, the last one the shared expert. */
-template <int MAIN>
-__global__ void __launch_bounds__(32 * (FUSED_USED + 1), 1) fused_down_rows(const __grid_constant__ fused_down f)
+/* 16 rows a block; two warps an expert, the last ones the shared expert. */
+__global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(const __grid_constant__ fused_down f)
 {
-    extern __shared__ __align__(16) uint8_t shared[]; /* rounded, a row for each expert */
-    __shared__ __align__(16) float v[FUSED_USED + 1][STRIP_FLOATS];
+    extern __shared__ __align__(16) uint8_t shared[]; /* a row's space for each expert */
     __shared__ float sums[FUSED_USED + 1][STRIP];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, r0 = (int)blockIdx.x * STRIP;
-    const int rows = min(f.n - r0, (int)STRIP), here = lane < rows;
-    const bool routed = warp < f.n_used;
-    const int k = routed ? f.ff : f.sh_ff;
+    const int e = threadIdx.x / 64, r0 = (int)blockIdx.x * STRIP, rows = min(f.n - r0, (int)STRIP);
+    const bool routed = e < f.n_used;
+    const int k = routed ? f.ff : f.sh_ff, pitch = row_space(f.ff);
     const expert_matrix &m = routed ? f.routed : f.sh;
-    uint8_t *xq = shared + warp * x_row_bytes(f.ff > f.sh_ff ? f.ff : f.sh_ff);
+    uint8_t *xq = shared + e * pitch;
 
     if (!routed)
         prefetch_rows(m.w + r0 * m.row_bytes, rows * m.row_bytes);
     wait_for_inputs();
-    const int matrix = !routed ? 0 : f.slot == NULL ? f.expert[warp] : f.slot[f.expert[warp]];
+    const int matrix = !routed ? 0 : f.slot == NULL ? f.expert[e] : f.slot[f.expert[e]];
     const bool away = matrix < 0;
     if (!away) {
         const uint8_t *w = m.w + matrix * m.expert_bytes + r0 * m.row_bytes;
-        const float *hid = routed ? f.hid + warp * f.ff : f.sh_hid;
-        float sum = 0.0f;
+        const float *hid = routed ? f.hid + e * f.ff : f.sh_hid;
 
-        for (int i = lane; i < x_pairs(k) * 8; i += 32) {
-            float x[8] = {};
-
-            if (i * 8 < k) {
-                const float4 *from = (const float4 *)(hid + i * 8);
-
-                *(float4 *)x = from[0];
-                *(float4 *)(x + 4) = from[1];
-            }
-            quantise_values(xq, x_pairs(k), x, i / 8, i % 8, 0xfu << (lane & 28));
+        switch (m.type) {
+#define X(name) \
+    case QUANT_##name: \
+        down_times<QUANT_##name>(w, (uint32_t)m.row_bytes, rows, hid, k, threadIdx.x / 32 % 2, xq, f.tab, \
+                                 (float *)(xq + x_row_bytes(k))); \
+        break;
+            CUDA_COMMON(X)
+#undef X
+        default: break;
         }
-        __syncwarp();
-        for (int i = 0; i < row_segments(k); i++)
-            sum = __fadd_rn(sum, strip_of<MAIN>(m.type, w, m.row_bytes, rows, i, segment_of(xq, i, k), f.tab, v[warp]));
-        if (here)
-            sums[warp][lane] = sum;
     }
+    float weight[FUSED_USED], open = 0.0f, res = 0.0f; /* read before they are needed */
+    if ((int)threadIdx.x < rows) {
+#pragma unroll
+        for (int i = 0; i < FUSED_USED; i++)
+            weight[i] = i < f.n_used ? f.weight[i] : 0.0f;
+        open = f.sh_open != NULL ? *f.sh_open : 0.0f;
+        res = f.res != NULL ? f.res[r0 + threadIdx.x] : 0.0f;
+    }
+    const bool any = __syncthreads_or(away);
     if (f.slot != NULL) { /* the first block waits in any case: the next hand-over must not begin before */
-        bool any = __syncthreads_or(away);
-
         if (threadIdx.x == 0 && (any || blockIdx.x == 0))
             hand_await(f.hand, blockIdx.x == 0);
         __syncthreads();
-        if (away && here)
-            sums[warp][lane] = __ldcv(f.hand.out + (int64_t)warp * f.n + r0 + lane);
+    }
+    if (threadIdx.x < blockDim.x / 64 * STRIP) {
+        const int of = threadIdx.x / STRIP, row = threadIdx.x % STRIP, its = of < f.n_used ? f.ff : f.sh_ff;
+        const bool far = f.slot != NULL && of < f.n_used && f.slot[f.expert[of]] < 0;
+        const uint8_t *own = shared + of * pitch;
+        const float *dx = x_scales(own, x_pairs(its)), *v = (const float *)(own + x_row_bytes(its)) + row * V_PITCH;
+        float sum = 0.0f;
+
+        for (int i = 0; !far && i < row_segments(its); i++)
+            sum = __fadd_rn(sum, segment_sum(v + i * V_SEGMENT, dx + i * 16));
+        if (far && row < rows)
+            sum = __ldcv(f.hand.out + (int64_t)of * f.n + r0 + row);
+        sums[of][row] = sum;
     }
     __syncthreads();
     if ((int)threadIdx.x < rows) {
         float sum = 0.0f;
 
-        for (int e = 0; e < f.n_used; e++)
-            sum = __fmaf_rn(f.weight[e], sums[e][threadIdx.x], sum);
+#pragma unroll
+        for (int i = 0; i < FUSED_USED; i++)
+            if (i < f.n_used)
+                sum = __fmaf_rn(weight[i], sums[i][threadIdx.x], sum);
         if (f.sh.w != NULL)
-            sum = __fmaf_rn(f.sh_open != NULL ? sigmoid(*f.sh_open) : 1.0f, sums[f.n_used][threadIdx.x], sum);
+            sum = __fmaf_rn(f.sh_open != NULL ? sigmoid(open) : 1.0f, sums[f.n_used][threadIdx.x], sum);
         f.y[r0 + threadIdx.x] = sum;
         if (f.res != NULL)
-            f.res[r0 + threadIdx.x] = __fmaf_rn(f.scale, sum, f.res[r0 + threadIdx.x]);
+            f.res[r0 + threadIdx.x] = __fmaf_rn(f.scale, sum, res);
     }
+}
+
+size_t cuda_fused_down_smem(int n_used, int64_t ff, int64_t sh_ff)
+{
+    return (size_t)n_used * row_space((int)ff) + (sh_ff > 0 ? row_space((int)sh_ff) : 0);
 }
 
 void cuda_fused_down(struct cuda *c, const struct fused_down *f)
 {
-    int warps = f->n_used + (f->sh.w != NULL);
-    dim3 grid((unsigned)ceil_div(f->n, STRIP));
-    size_t smem = (size_t)warps * x_row_bytes(f->ff > f->sh_ff ? f->ff : f->sh_ff);
-
-    switch (f->routed.type) {
-#define X(name) \
-    case QUANT_##name: \
-        launch_early(c, "fused_down", fused_down_rows<QUANT_##name>, grid, (unsigned)(32 * warps), smem, *f); \
-        break;
-        CUDA_COMMON(X)
-#undef X
-    default: break;
-    }
+    launch_early(c, "fused_down", fused_down_rows, dim3((unsigned)ceil_div(f->n, STRIP)),
+                 64u * (f->n_used + (f->sh.w != NULL)),
+                 cuda_fused_down_smem(f->n_used, f->ff, f->sh.w != NULL ? f->sh_ff : 0), *f);
 }

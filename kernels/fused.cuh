@@ -28,7 +28,7 @@ struct fused_args {
     int64_t        past_floats, newest_stride;
     int            taps, channels;
 };
-enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 80000 };
+enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 96 << 10 };
 void cuda_fused_matvec(struct cuda *c, struct fused_args *f);
 
 /* Convolution, normalisation, delta rule and gated norm of one row, rounded (the memory of the convolution is left to
@@ -84,6 +84,7 @@ struct fused_down {
     const struct tables *tab;
 };
 void cuda_fused_down(struct cuda *c, const struct fused_down *f);
+size_t cuda_fused_down_smem(int n_used, int64_t ff, int64_t sh_ff); /* shared memory; sh_ff 0: no shared expert */
 
 /* Attention of one row: heads picked apart, normalised, turned, rotated, stored, read, gated, rounded. */
 struct fused_heads {

@@ -57,6 +57,14 @@ static __device__ __forceinline__ void round_values(rounded &r, const float v[8]
     r.dx = step_of(most);
 }
 
+/* Byte n of each. */
+static __device__ __forceinline__ uint32_t bytes_of(int n, int a, int b, int c, int d)
+{
+    const uint32_t two = (uint32_t)(n | (4 + n) << 4);
+
+    return __byte_perm(__byte_perm((uint32_t)a, (uint32_t)b, two), __byte_perm((uint32_t)c, (uint32_t)d, two), 0x5410);
+}
+
 /* 8 elements of a pair of units, rounded, into a row of so many pairs; 8 neighbouring threads make a pair, the 4 of a
  * unit (mask) at least go together. */
 static __device__ __forceinline__ void quantise_values(uint8_t *row, int pairs, const float v[8], int pair, int part,
@@ -64,14 +72,16 @@ static __device__ __forceinline__ void quantise_values(uint8_t *row, int pairs, 
 {
     uint8_t *out = row + (int64_t)pair * X_PAIR;
     float *scales = (float *)x_scales(row, pairs), *seconds = (float *)(x_seconds(row, pairs) + pair);
-    uint32_t h[2] = { 0, 0 }, l[2] = { 0, 0 };
+    uint32_t h[2], l[2];
     rounded r;
 
     round_values(r, v, mask);
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        h[i / 4] |= (uint32_t)((r.q[i] + 128) >> 8 & 255) << i % 4 * 8;
-        l[i / 4] |= (uint32_t)(r.q[i] & 255) << i % 4 * 8; /* q - 256 high */
+    for (int i = 0; i < 2; i++) {
+        const int *q = r.q + 4 * i;
+
+        h[i] = bytes_of(1, q[0] + 128, q[1] + 128, q[2] + 128, q[3] + 128);
+        l[i] = bytes_of(0, q[0], q[1], q[2], q[3]); /* q - 256 high */
     }
     /* words 2 part % 8 and the next: swapped with the thread that has those 4 further on */
     bool upper = part & 2;

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* row.cuh - products of stored rows with one row of activations, on tensor cores.  room: kernels (base quant ops)
  *
- * What counts are the instructions that a warp executes one after the other. It takes 16 rows of weights and 8 pairs of
- * units (a segment): the rows are the first operand, read straight into the registers where it has to be (frag.cuh).
- * The second has 8 columns: the planes h and l of 4 units, everything else zero, so that the products of 4 units meet in
- * one set of sums and lane 4 g + c gets h and l of unit c for rows g and g + 8. (Of formats with two scales a unit: of
- * 2 units, and of its halves.) The floats that follow are those of product.cuh, in its order: a lane a row adds up the
- * segment, the segments of a row meet in shared memory. */
+ * What counts are the instructions that a warp executes one after the other. It takes 16 rows of weights and 8 units (a
+ * block): the rows are the first operand, read straight into the registers where it has to be (frag.cuh), before the
+ * activations are there. The second has 8 columns: the planes h and l of 4 units, everything else zero, so that the
+ * products of 4 units meet in one set of sums and lane 4 g + c gets h and l of unit c for rows g and g + 8. (Of formats
+ * with two scales a unit: of 2 units, and of its halves.) The floats that follow are those of product.cuh, in its
+ * order: the values of a row's units meet in shared memory, where a thread adds up a segment of two blocks, and the
+ * segments of a row are added in order. */
 #ifndef KERNELS_ROW_CUH
 #define KERNELS_ROW_CUH
 #include "kernels/frag.cuh"
 #include "kernels/product.cuh"
 
-enum { STRIP = 16, SEG_PAIRS = 8, V_PITCH = 20, STRIP_FLOATS = STRIP * V_PITCH };
+/* Of values in shared memory: rows and segments (of all rows) are so many floats apart, for the banks' sake. */
+enum { STRIP = 16, V_PITCH = 20, V_SEGMENT = STRIP * V_PITCH + 8 };
 
 static __host__ __device__ inline int row_segments(int64_t k)
 {
-    return (x_pairs(k) + SEG_PAIRS - 1) / SEG_PAIRS;
+    return (int)((k + 511) / 512);
 }
 
 template <bool SIGNED>
@@ -33,131 +35,136 @@ static __device__ __forceinline__ void mma_row(int d[4], const uint32_t g0[2], c
             : "r"(g0[0]), "r"(g8[0]), "r"(g0[1]), "r"(g8[1]), "r"(b0), "r"(b1));
 }
 
-/* A segment of activations: x at its first pair, dx its scales, so many units of 16. */
-struct segment {
-    const uint8_t *x;
-    const float   *dx;
-    int            units;
+/* What a lane has of a block of 16 rows. */
+template <int TYPE> struct strip {
+    typename frag<TYPE>::raw r0, r8;
 };
 
-static __device__ __forceinline__ struct segment segment_of(const uint8_t *x, int seg, int k)
+/* Rows w ... (so many of 16, at least 1), of which `units` from the block on exist; none: zeros. */
+template <int TYPE>
+static __device__ __forceinline__ void load_strip(strip<TYPE> &s, const uint8_t *w, uint32_t row_bytes, int rows,
+                                                  int block, int units)
 {
-    return { x + seg * (SEG_PAIRS * X_PAIR), x_scales(x, x_pairs(k)) + seg * 16, k / 32 - seg * 16 };
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
+    const uint8_t *at = w + block * frag<TYPE>::BLOCK;
+
+    if (units > 0) {
+        frag<TYPE>::load(s.r0, at + min(g, rows - 1) * row_bytes, units, c);
+        frag<TYPE>::load(s.r8, at + min(g + 8, rows - 1) * row_bytes, units, c);
+    } else {
+        s.r0 = s.r8 = typename frag<TYPE>::raw();
+    }
 }
 
-/* Rows w ... (so many of 16, at least 1; w: the segment's first block of the first) times a segment: lanes 0 ... 15 get a
- * row's sum each. v: STRIP_FLOATS of the warp's own in shared memory. The sums of all groups go side by side: one
- * alone would wait for each of its products. */
+/* What a lane has of a block of activations. */
+template <int TYPE> struct strip_x {
+    enum { GROUP = frag<TYPE>::HALVES ? 2 : 4, GROUPS = 8 / GROUP }; /* units whose sums meet */
+    uint32_t x[GROUPS][2];
+    float    all[GROUPS];
+};
+
+/* xb: the block's first pair. */
 template <int TYPE>
-static __device__ __forceinline__ float strip_times(const uint8_t *w, uint32_t row_bytes, int rows, const struct segment &s,
-                                                    const struct tables *tab, float *v)
+static __device__ __forceinline__ void load_x(strip_x<TYPE> &a, const uint8_t *xb, int units)
 {
     typedef frag<TYPE> F;
-    enum {
-        GROUP = F::HALVES ? 2 : 4, GROUPS = 8 / GROUP, /* units whose sums meet; of a block */
-        AT_ONCE = sizeof(typename F::raw) <= 64 && !F::HALVES ? 2 : 1,
-    };
+    enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
-    const uint8_t *row0 = w + min(g, rows - 1) * row_bytes, *row8 = w + min(g + 8, rows - 1) * row_bytes;
     const int mine = F::HALVES ? g / 4 : g / 2; /* the unit of a group that is the lane's column */
     const int out = F::HALVES ? c / 2 : c;      /* and that it gets sums of */
-    const uint8_t *col = s.x + mine / 2 * X_PAIR + mine % 2 * X_UNIT + g % 2 * 4 +
+    const uint8_t *col = xb + mine / 2 * X_PAIR + mine % 2 * X_UNIT + g % 2 * 4 +
                          (F::APART ? c * 16 : c % 2 * 32 + c / 2 * 8);
-    const float *all = (const float *)(s.x + X_SUMS + out / 2 * X_PAIR + out % 2 * 8);
+    const float *all = (const float *)(xb + X_SUMS + out / 2 * X_PAIR + out % 2 * 8);
+
+#pragma unroll
+    for (int j = 0; j < GROUPS; j++) {
+        const int unit = j * GROUP;
+        const bool in = unit + mine < units && (!F::HALVES || g / 2 % 2 == c / 2);
+
+        a.x[j][0] = in ? *(const uint32_t *)(col + unit / 2 * X_PAIR) : 0u;
+        a.x[j][1] = in ? *(const uint32_t *)(col + unit / 2 * X_PAIR + (F::APART ? 8 : 16)) : 0u;
+        a.all[j] = F::MIN && unit + out < units ? all[unit / 2 * (X_PAIR / 4)] : 0.0f;
+    }
+}
+
+/* Values V of 16 rows' units; v: the first one's of the block. The sums of all groups go side by side: one alone would
+ * wait for each of its products. */
+template <int TYPE>
+static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const strip_x<TYPE> &a, int units,
+                                                   const struct tables *tab, float *v)
+{
+    typedef frag<TYPE> F;
+    enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
+    const int mine = F::HALVES ? g / 4 : g / 2, out = F::HALVES ? c / 2 : c;
     float *to = v + g * V_PITCH + out;
+    int sum[GROUPS][4];
 
 #pragma unroll
-    for (int b0 = 0; b0 < 2; b0 += AT_ONCE) {
-        typename F::raw r0[AT_ONCE], r8[AT_ONCE];
-        uint32_t x[AT_ONCE * GROUPS][2];
-        int sum[AT_ONCE * GROUPS][4];
+    for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            sum[j][i] = WHOLE;
+#pragma unroll
+    for (int i = 0; i < GROUP; i++)
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++) {
+            uint32_t w0[2], w8[2];
 
-#pragma unroll
-        for (int b = 0; b < AT_ONCE; b++)
-            if (8 * (b0 + b) < s.units) {
-                F::load(r0[b], row0 + (b0 + b) * F::BLOCK, s.units - 8 * (b0 + b), c);
-                F::load(r8[b], row8 + (b0 + b) * F::BLOCK, s.units - 8 * (b0 + b), c);
-            } else {
-                r0[b] = r8[b] = typename F::raw();
-            }
-#pragma unroll
-        for (int j = 0; j < AT_ONCE * GROUPS; j++) {
-            const int unit = 8 * b0 + j * GROUP;
-            const bool in = unit + mine < s.units && (!F::HALVES || g / 2 % 2 == c / 2);
-
-            x[j][0] = in ? *(const uint32_t *)(col + unit / 2 * X_PAIR) : 0u;
-            x[j][1] = in ? *(const uint32_t *)(col + unit / 2 * X_PAIR + (F::APART ? 8 : 16)) : 0u;
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                sum[j][i] = WHOLE;
+            F::words(s.r0, j * GROUP + i, c, w0, tab);
+            F::words(s.r8, j * GROUP + i, c, w8, tab);
+            mma_row<F::SIGNED>(sum[j], w0, w8, mine == i ? a.x[j][0] : 0u, mine == i ? a.x[j][1] : 0u);
         }
 #pragma unroll
-        for (int i = 0; i < GROUP; i++)
-#pragma unroll
-            for (int j = 0; j < AT_ONCE * GROUPS; j++) {
-                uint32_t w0[2], w8[2];
-
-                F::words(r0[j / GROUPS], j % GROUPS * GROUP + i, c, w0, tab);
-                F::words(r8[j / GROUPS], j % GROUPS * GROUP + i, c, w8, tab);
-                mma_row<F::SIGNED>(sum[j], w0, w8, mine == i ? x[j][0] : 0u, mine == i ? x[j][1] : 0u);
-            }
-#pragma unroll
-        for (int j = 0; j < AT_ONCE * GROUPS; j++) {
-            const int unit = 8 * b0 + j * GROUP;
-            const bool there = unit + out < s.units;
-            const float s_all = F::MIN && there ? all[unit / 2 * (X_PAIR / 4)] : 0.0f;
+    for (int j = 0; j < GROUPS; j++) {
+        const bool there = j * GROUP + out < units;
 
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                float i = whole(sum[j][2 * h], sum[j][2 * h + 1]), d, m, value;
+        for (int h = 0; h < 2; h++) {
+            float i = whole(sum[j][2 * h], sum[j][2 * h + 1]), d, m, value;
 
-                F::scale(h == 0 ? r0[j / GROUPS] : r8[j / GROUPS], j % GROUPS, c, d, m);
-                value = __fmul_rn(d, i);
-                if (F::MIN)
-                    value = __fmaf_rn(-m, s_all, value);
-                if (F::HALVES)
-                    value = __fmaf_rn(d, i, __shfl_xor_sync(0xffffffffu, value, 1)); /* c odd: the first half, then its own */
-                if (!F::HALVES || c % 2 == 1)
-                    to[h * 8 * V_PITCH + unit] = there ? value : 0.0f;
-            }
+            F::scale(h == 0 ? s.r0 : s.r8, j, c, d, m);
+            value = __fmul_rn(d, i);
+            if (F::MIN)
+                value = __fmaf_rn(-m, a.all[j], value);
+            if (F::HALVES)
+                value = __fmaf_rn(d, i, __shfl_xor_sync(0xffffffffu, value, 1)); /* odd c: the first half, then this */
+            if (!F::HALVES || c % 2 == 1)
+                to[h * 8 * V_PITCH + j * GROUP] = there ? value : 0.0f;
         }
     }
-    __syncwarp();
+}
+
+/* A segment of a row: v its values, dx its scales. */
+static __device__ __forceinline__ float segment_sum(const float *v, const float *dx)
+{
     float S = 0.0f;
-    const float4 *dx = (const float4 *)s.dx, *at = (const float4 *)(v + lane % STRIP * V_PITCH);
+
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        float4 a = at[i], d = dx[i];
+        float4 a = ((const float4 *)v)[i], d = ((const float4 *)dx)[i];
 
         S = __fmaf_rn(d.w, a.w, __fmaf_rn(d.z, a.z, __fmaf_rn(d.y, a.y, __fmaf_rn(d.x, a.x, S))));
     }
-    __syncwarp();
     return S;
 }
 
-template <int TYPE>
-static __device__ __noinline__ float strip_call(const uint8_t *w, uint32_t row_bytes, int rows, struct segment s,
-                                                const struct tables *tab, float *v)
+/* Threads that share a row, a segment each, are a power of two: which. */
+static __host__ __device__ inline int row_lane_bits(int segments)
 {
-    return strip_times<TYPE>(w, row_bytes, rows, s, tab, v);
+    return (segments > 1) + (segments > 2) + (segments > 4) + (segments > 8);
 }
 
-/* Rows of any common format, from their beginning; MAIN: the one that most rows of the launch have. */
-template <int MAIN>
-static __device__ __forceinline__ float strip_of(int type, const uint8_t *w, int64_t row_bytes, int rows, int seg,
-                                                 const struct segment &s, const struct tables *tab, float *v)
+/* A row's sum, from its threads, all of a warp together; v: its first value, segment: the thread's. */
+static __device__ __forceinline__ float row_sum(const float *v, const float *dx, int segment, int segments)
 {
-    if (type == MAIN)
-        return strip_times<MAIN>(w + seg * (2 * frag<MAIN>::BLOCK), (uint32_t)row_bytes, rows, s, tab, v);
-    switch (type) {
-#define X(name) \
-    case QUANT_##name: \
-        return QUANT_##name == MAIN ? 0.0f \
-                                    : strip_call<QUANT_##name>(w + seg * (2 * frag<QUANT_##name>::BLOCK), \
-                                                               (uint32_t)row_bytes, rows, s, tab, v);
-        CUDA_COMMON(X)
-#undef X
-    default: return 0.0f;
-    }
+    const int first = (threadIdx.x & 31) - segment;
+    float S = segment < segments ? segment_sum(v + segment * V_SEGMENT, dx + segment * 16) : 0.0f, sum = 0.0f;
+
+#pragma unroll 4
+    for (int i = 0; i < segments; i++)
+        sum = __fadd_rn(sum, __shfl_sync(0xffffffffu, S, first + i));
+    return sum;
 }
+
 #endif
