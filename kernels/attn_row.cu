@@ -6,7 +6,8 @@
  * A block has one page and some query heads of a KV head. Its keys and values come by bulk copies, which may begin
  * before the launch before has ended, as only the newest position is of this step; that one goes through `fresh`.
  * Warps 0 .. 7 prepare a query each, the next two the new key and value. Then a warp takes every sixteenth 8 keys, and
- * half a block of 32 dimensions of all values. */
+ * half a block of 32 dimensions of all values. Few loops are unrolled: instructions that come for the first time take
+ * longer than those that come again. */
 #include "kernels/attn.cuh"
 #include "kernels/fused.cuh"
 
@@ -53,6 +54,7 @@ static __device__ __forceinline__ void prepare(float v[EACH], float *x, const fu
         for (int j = 0; j < EACH; j++)
             x[lane + 32 * j] = v[j];
         __syncwarp();
+#pragma unroll 1
         for (int i = lane; i < half; i += 32) {
             float *p = x + (f.rope.pairs ? 2 * i : i), *q = p + (f.rope.pairs ? 1 : half), a = *p, b = *q;
             const float2 t = turn[i];
@@ -123,6 +125,7 @@ static __device__ __forceinline__ float put_values(uint8_t *to, const float v[EA
 /* n bytes, a multiple of 2, by the block. */
 static __device__ __forceinline__ void put_fresh(uint8_t *to, const uint8_t *from, int n)
 {
+#pragma unroll 1
     for (int i = threadIdx.x; i < n / 2; i += WARPS * 32)
         ((uint16_t *)to)[i] = ((const uint16_t *)from)[i];
 }
@@ -141,24 +144,29 @@ struct page_of {
     {
         return (int)(i >= chunks ? t.a.v_bytes : t.a.k_bytes);
     }
+    __device__ __forceinline__ int slot_of(int i) const
+    {
+        return i < t.slots ? i : i % t.slots;
+    }
     __device__ __forceinline__ void ask(int i) const
     {
-        const int j = i % chunks * t.keys, n = min(most - newest - j, t.keys);
+        const int to = slot_of(i), j = (i >= chunks ? i - chunks : i) * t.keys, n = min(most - newest - j, t.keys);
 
         if (n > 0)
-            bulk_copy(slots + i % t.slots * t.slot_bytes, (i >= chunks ? values : keys) + j * bytes(i),
-                      (unsigned)(n * bytes(i) + 15) / 16 * 16, &full[i % t.slots]);
+            bulk_copy(slots + to * t.slot_bytes, (i >= chunks ? values : keys) + j * bytes(i),
+                      (unsigned)(n * bytes(i) + 15) / 16 * 16, &full[to]);
         else
-            bar_arrive(&full[i % t.slots]);
+            bar_arrive(&full[to]);
     }
     /* Chunk i is there, with the newest position if that is in it. */
     __device__ __forceinline__ const uint8_t *come(int i) const
     {
-        uint8_t *at = slots + i % t.slots * t.slot_bytes;
+        const int to = slot_of(i);
+        uint8_t *at = slots + to * t.slot_bytes;
 
-        bar_wait(&full[i % t.slots], i / t.slots & 1);
-        if (newest && i % chunks == chunks - 1) {
-            put_fresh(at + (most - 1) % t.keys * bytes(i), s.fresh[i >= chunks], bytes(i));
+        bar_wait(&full[to], i < t.slots ? 0 : i / t.slots & 1);
+        if (newest && (i == chunks - 1 || i == 2 * chunks - 1)) {
+            put_fresh(at + ((most - 1) & (t.keys - 1)) * bytes(i), s.fresh[i >= chunks], bytes(i));
             __syncthreads();
         }
         return at;
@@ -189,6 +197,7 @@ static __device__ __forceinline__ void prepare_heads(const page_of &b)
                                            : f.qg + (b.head + warp) * (f.gated ? 2 : 1) * dim;
     float *x = b.s.head[min(warp, PREPARE - 1)], w[EACH], v[EACH];
 
+#pragma unroll 1
     for (int i = threadIdx.x; i < (int)f.rope.n_rot / 2; i += WARPS * 32)
         sincosf(__fmul_rn((float)b.t.a.r.pos[0], f.rope.freq[i]), &b.s.turn[i].x, &b.s.turn[i].y);
 #pragma unroll
@@ -224,6 +233,7 @@ static __device__ __forceinline__ void find_scores(float score[2][2], const page
     const row_args &t = b.t;
     const int warp = threadIdx.x / 32;
 
+#pragma unroll 1
     for (int i = 0; i < b.chunks; i++) {
         const int tile0 = i * t.keys / 8, local = (warp - tile0) & (WARPS - 1), tile = tile0 + local;
         const uint8_t *keys = b.come(i) + local * 8 * b.bytes(0);
@@ -285,6 +295,7 @@ static __device__ __forceinline__ void sum_values(float o[1][2][4], const page_o
 {
     const row_args &t = b.t;
 
+#pragma unroll 1
     for (int i = 0; i < b.chunks; i++) {
         const uint8_t *from = b.come(b.chunks + i);
         const int n = min(b.most - i * t.keys, t.keys);
@@ -306,29 +317,28 @@ static __device__ __forceinline__ void give(const page_of &b, const float o[2][4
 {
     const attn_args &a = b.t.a;
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, dim = a.kv.dim_v;
-    const float l = fold(&b.s.sum[0][g], HEADS), all = __fmul_rn(l, __fmul_rn(1024.0f, value_scale(a.kv.type_v)));
-    float *out = b.s.head[0], v[8];
+    const float l = fold(&b.s.sum[0][g], HEADS);
+    float *out = b.s.head[0], v[8], *to = out + g * dim;
 
+    if (a.pages > 1)
+        to = a.part + ((int64_t)(b.head + g) * a.pages + blockIdx.y) * a.part_floats;
     if (g < b.heads && vb * DIM_BLOCK < dim) {
-        float *part = a.part + ((int64_t)(b.head + g) * a.pages + blockIdx.y) * a.part_floats;
-
-        if (a.pages > 1 && threadIdx.x < 32 && c == 0) {
-            part[a.part_floats - 2] = m;
-            part[a.part_floats - 1] = l;
-        }
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int d = vb * DIM_BLOCK + value_dim(a.kv.type_v, 2 * half + e / 2, 2 * c + e % 2);
-            const float y = o[e / 2][e % 2];
-
-            if (a.pages > 1)
-                part[d] = y;
-            else
-                out[g * dim + d] = opened(a, __fdiv_rn(y, all), b.head + g, d);
+        for (int e = 0; e < 4; e++)
+            to[vb * DIM_BLOCK + value_dim(a.kv.type_v, 2 * half + e / 2, 2 * c + e % 2)] = o[e / 2][e % 2];
+        if (threadIdx.x < 32 && c == 0 && a.pages > 1) {
+            to[a.part_floats - 2] = m;
+            to[a.part_floats - 1] = l;
         }
     }
     if (a.pages > 1)
         return;
+    if (threadIdx.x < 32 && c == 0)
+        b.s.factor[g] = __fmul_rn(l, __fmul_rn(1024.0f, value_scale(a.kv.type_v)));
+    __syncthreads();
+#pragma unroll 1
+    for (int i = threadIdx.x; i < b.heads * dim; i += WARPS * 32)
+        out[i] = opened(a, __fdiv_rn(out[i], b.s.factor[i / dim]), b.head + i / dim, i % dim);
     __syncthreads();
     if ((int)threadIdx.x < b.heads * dim / 8) {
         const int i = b.head * dim / 8 + threadIdx.x;
@@ -340,12 +350,12 @@ static __device__ __forceinline__ void give(const page_of &b, const float o[2][4
     }
 }
 
-/* grid: KV head * part, page */
+/* grid: KV head, page, part of its query heads */
 __global__ void __launch_bounds__(WARPS * 32, 2) attend_row(const __grid_constant__ row_args t)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     const attn_args &a = t.a;
-    const int h = blockIdx.x / a.parts, g0 = blockIdx.x % a.parts * HEADS, first = blockIdx.y * OP_KV_PAGE;
+    const int h = blockIdx.x, g0 = blockIdx.z * HEADS, first = blockIdx.y * OP_KV_PAGE;
     const int most = min(a.r.pos[0] + 1 - first, (int)OP_KV_PAGE), vb = threadIdx.x / 64, half = threadIdx.x / 32 % 2;
     uint8_t *slots = shared + SLOTS_AT, *q = slots + t.slots * t.slot_bytes;
 
@@ -363,12 +373,14 @@ __global__ void __launch_bounds__(WARPS * 32, 2) attend_row(const __grid_constan
                         h * a.group + g0,
                         min(a.group - g0, (int)HEADS),
                         most,
-                        (most + t.keys - 1) / t.keys,
+                        (most + t.keys - 1) >> (31 - __clz(t.keys)), /* powers of two */
                         a.r.pos[0] < first + OP_KV_PAGE };
     if (threadIdx.x == 0) {
+#pragma unroll 1
         for (int i = 0; i < t.slots; i++)
             bar_init(&b.full[i], 1);
         bar_init_done();
+#pragma unroll 1
         for (int i = 0; i < min(t.slots, 2 * b.chunks); i++)
             b.ask(i);
     }
@@ -411,11 +423,10 @@ const uint8_t *cuda_attn_row(struct cuda *c, const fused_heads *f, const struct 
     t.a.open = f->gated ? f->qg + t.a.kv.dim_k : NULL;
     t.a.open_pitch = 2 * t.a.kv.dim_k;
     const int smem = cuda_attn_smem(c), other = SLOTS_AT + t.a.n_kb * 1024 + (int)sizeof(space);
-    const int heads = t.a.kv.n_head * t.a.parts;
-    if (heads * t.a.pages <= c->sms || !cuda_plan_chunks(&t, &t.a, SHARE_SMEM - other) || t.slots < 4)
+    if (t.a.kv.n_head * t.a.parts * t.a.pages <= c->sms || !cuda_plan_chunks(&t, &t.a, SHARE_SMEM - other) || t.slots < 4)
         (void)cuda_plan_chunks(&t, &t.a, smem - other);
-    launch_early(c, "attend_row", attend_row, dim3((unsigned)heads, (unsigned)t.a.pages), WARPS * 32,
-                 (size_t)(other + t.slots * t.slot_bytes), t);
+    launch_early(c, "attend_row", attend_row, dim3((unsigned)t.a.kv.n_head, (unsigned)t.a.pages, (unsigned)t.a.parts),
+                 WARPS * 32, (size_t)(other + t.slots * t.slot_bytes), t);
     if (t.a.pages > 1)
         cuda_merge_pages(c, &t.a);
     return t.a.rounded;
