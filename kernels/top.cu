@@ -3,7 +3,7 @@
  *
  * Three launches: the largest of each block of 256 (a warp each); the blocks' sums relative to the largest of all; one
  * block of threads a row that folds the sums and picks. To pick k, only blocks whose largest is among the k largest
- * can matter; of those, what reaches the k-th of the blocks' largest is sorted. */
+ * can matter, of equal ones the first; of those, what reaches the k-th of the blocks' largest is sorted. */
 #include <float.h>
 #include <math_constants.h>
 
@@ -193,8 +193,44 @@ static __device__ unsigned edge_of(const unsigned *keys, int n_blocks, int k)
     return key;
 }
 
+/* Blocks that can have one of the k best: those below the edge, and of those at it the first, up to block `last`. */
+struct wanted {
+    unsigned edge;
+    int      last;
+
+    __device__ __forceinline__ bool has(const unsigned *keys, int b) const
+    {
+        return keys[b] <= LEAST && (keys[b] < edge || (keys[b] == edge && b <= last));
+    }
+};
+
+static __device__ wanted find_wanted(const unsigned *keys, int n_blocks, int k)
+{
+    wanted w = { edge_of(keys, n_blocks, k), 0 };
+    int below = 0;
+
+    for (int i0 = 0; i0 < n_blocks; i0 += PICK_THREADS) {
+        int i = i0 + (int)threadIdx.x;
+
+        below += __syncthreads_count(i < n_blocks && keys[i] < w.edge);
+    }
+    /* those below and those at it before `last` are fewer than k */
+    for (int bit = 1 << (31 - __clz(n_blocks)); bit > 0; bit /= 2) {
+        int before = below;
+
+        for (int i0 = 0; i0 < n_blocks; i0 += PICK_THREADS) {
+            int i = i0 + (int)threadIdx.x;
+
+            before += __syncthreads_count(i < n_blocks && i < (w.last | bit) && keys[i] == w.edge);
+        }
+        if (before < k)
+            w.last |= bit;
+    }
+    return w;
+}
+
 /* Puts what reaches the edge into the list; how many there are. */
-static __device__ int gather(const top_args &a, const unsigned *keys, unsigned edge, unsigned long long *list,
+static __device__ int gather(const top_args &a, const unsigned *keys, const wanted &w, unsigned long long *list,
                              int *count)
 {
     if (threadIdx.x == 0)
@@ -203,12 +239,12 @@ static __device__ int gather(const top_args &a, const unsigned *keys, unsigned e
     for (int b = threadIdx.x / 32; b < a.n_blocks; b += PICK_THREADS / 32) {
         float v[8];
 
-        if (keys[b] > edge || keys[b] > LEAST)
+        if (!w.has(keys, b))
             continue;
         load_block(a, blockIdx.x, b, v);
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            if (v[j] >= -FLT_MAX && key_of(v[j]) <= edge) {
+            if (v[j] >= -FLT_MAX && key_of(v[j]) <= w.edge) {
                 int at = atomicAdd(count, 1);
 
                 if (at < LIST)
@@ -289,7 +325,7 @@ static __device__ void first_few(unsigned long long *list, int m, int k)
 }
 
 /* Where the list does not hold all that reaches the edge (many equal logits): one after the other. */
-static __device__ int next_best(const top_args &a, const unsigned *keys, unsigned edge, unsigned long long *list)
+static __device__ int next_best(const top_args &a, const unsigned *keys, const wanted &w, unsigned long long *list)
 {
     int n = 0;
 
@@ -299,7 +335,7 @@ static __device__ int next_best(const top_args &a, const unsigned *keys, unsigne
         for (int b = threadIdx.x / 32; b < a.n_blocks; b += PICK_THREADS / 32) {
             float v[8];
 
-            if (keys[b] > edge || keys[b] > LEAST)
+            if (!w.has(keys, b))
                 continue;
             load_block(a, blockIdx.x, b, v);
 #pragma unroll
@@ -343,15 +379,15 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
         keys[i] = key_of(best[i]);
     __syncthreads();
     fold(sums, a.n_blocks);
-    unsigned edge = edge_of(keys, a.n_blocks, a.k);
-    int n = any ? gather(a, keys, edge, list, &count) : 0;
+    const wanted w = find_wanted(keys, a.n_blocks, a.k);
+    int n = any ? gather(a, keys, w, list, &count) : 0;
 
     if (n <= LIST && a.k <= FEW)
         first_few(list, n, a.k);
     else if (n <= LIST)
         sort(list, n);
     else
-        n = next_best(a, keys, edge, list);
+        n = next_best(a, keys, w, list);
     n = n < a.k ? n : a.k;
     for (int i = threadIdx.x; i < a.k; i += PICK_THREADS) {
         int id = i < n ? (int)(unsigned)list[i] : 0;
