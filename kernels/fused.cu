@@ -61,7 +61,7 @@ static __device__ __forceinline__ void make_input(const fused_args &f, const flo
         }
         factor = norm_factor(block_sum(sum, tmp), k, f.eps);
     }
-    for (int p = t; p < pairs * 8; p += threads) {
+    for (int p = t; (p & ~31) < pairs * 8; p += threads) { /* a warp's threads go together */
         const int i = p * 8;
 
         if (p != t) {
@@ -88,7 +88,7 @@ static __device__ __forceinline__ void make_input(const fused_args &f, const flo
         if (x == f.x && blockIdx.x == 0 && f.floats != NULL && i < k)
             store8(f.floats + i, v);
         if (ROUND)
-            quantise_values(xq, pairs, v, p / 8, p % 8, 0xfu << (t & 28));
+            quantise_values(xq, pairs, v, p / 8, p % 8, ~0u, p < pairs * 8);
     }
     __syncthreads();
 }
@@ -140,9 +140,7 @@ static __device__ __forceinline__ where find_rows(const fused_args &f, const cut
     at.here = max(min(job.n_rows - at.r0, rows), 0);
     at.w = job.w + at.r0 * job.row_bytes;
     if (job.type != QUANT_f32)
-        for (int i = (int)threadIdx.x * 128; i < min(at.here, 4 * STRIP) * (int)at.row_bytes;
-             i += (int)blockDim.x * 128)
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(at.w + i));
+        prefetch(at.w, min(at.here, 4 * STRIP) * (int)at.row_bytes, threadIdx.x, blockDim.x);
     return at;
 }
 
@@ -524,12 +522,6 @@ static __device__ __forceinline__ void choose(const fused_up &f, int *expert, bo
     }
 }
 
-static __device__ __forceinline__ void prefetch(const uint8_t *w, int64_t bytes, int n_threads)
-{
-    for (int64_t i = (int64_t)threadIdx.x * 128; i < bytes; i += n_threads * 128)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(w + i));
-}
-
 /* Values of a strip of a matrix and, unless NULL, of another one of its format, whose values follow. */
 template <int TYPE>
 static __device__ __forceinline__ void up_times(const uint8_t *one, const uint8_t *other, uint32_t row_bytes, int rows,
@@ -569,9 +561,9 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
     int matrix = 0;
 
     if (shared) {
-        prefetch(m.up.w + r0 * m.up.row_bytes, rows * m.up.row_bytes, UP_WARPS * 32);
+        prefetch(m.up.w + r0 * m.up.row_bytes, rows * (int)m.up.row_bytes, threadIdx.x, UP_WARPS * 32);
         if (gated)
-            prefetch(m.gate.w + r0 * m.gate.row_bytes, rows * m.gate.row_bytes, UP_WARPS * 32);
+            prefetch(m.gate.w + r0 * m.gate.row_bytes, rows * (int)m.gate.row_bytes, threadIdx.x, UP_WARPS * 32);
         wait_for_inputs();
     } else {
 #pragma unroll 1
@@ -589,17 +581,18 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
         if (matrix < 0)
             return;
         /* the launch after this one reads them */
-        int64_t share = (f.down.expert_bytes / gridDim.x + 128) & ~127, at = blockIdx.x * share;
-        prefetch(f.down.w + matrix * f.down.expert_bytes + at, min(share, f.down.expert_bytes - at), UP_WARPS * 32);
+        const int at = (int)blockIdx.x * f.down_share;
+        prefetch(f.down.w + matrix * f.down.expert_bytes + at, min(f.down_share, (int)f.down.expert_bytes - at),
+                 threadIdx.x, UP_WARPS * 32);
     }
     if (rows <= 0)
         return;
     const uint8_t *up_w = m.up.w + matrix * m.up.expert_bytes + r0 * m.up.row_bytes;
     const uint8_t *gate_w = gated ? m.gate.w + matrix * m.gate.expert_bytes + r0 * m.gate.row_bytes : NULL;
     const bool alike = gated && m.gate.type == m.up.type;
-    prefetch(up_w, rows * m.up.row_bytes, UP_WARPS * 32);
+    prefetch(up_w, rows * (int)m.up.row_bytes, threadIdx.x, UP_WARPS * 32);
     if (gated)
-        prefetch(gate_w, rows * m.gate.row_bytes, UP_WARPS * 32);
+        prefetch(gate_w, rows * (int)m.gate.row_bytes, threadIdx.x, UP_WARPS * 32);
 #pragma unroll 1
     for (int i = 0; i < 1 + (gated && !alike); i++) {
         const expert_matrix &one = i == 0 ? m.up : m.gate;
@@ -629,12 +622,13 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
             m.act == OP_SILU ? __fmul_rn(silu(in), up) : __fmul_rn(__fmul_rn(pos, pos), up);
 }
 
-void cuda_fused_up(struct cuda *c, const struct fused_up *f)
+void cuda_fused_up(struct cuda *c, struct fused_up *f)
 {
     const bool shared = f->sh.up.w != NULL;
     int most = shared && f->sh.ff > f->routed.ff ? f->sh.ff : f->routed.ff;
     dim3 grid((unsigned)ceil_div(most, STRIP), (unsigned)(f->r.n_used + (f->slot != NULL) + shared));
 
+    f->down_share = (int)round_up((size_t)ceil_div(f->down.expert_bytes, grid.x), 128);
     launch_early(c, "fused_up", fused_up_rows, grid, UP_WARPS * 32,
                  2 * (size_t)row_segments(f->k) * V_SEGMENT * sizeof(float), *f);
 }
@@ -666,8 +660,7 @@ static __device__ __forceinline__ void down_times(const uint8_t *w, uint32_t row
             *(float4 *)x = from[0];
             *(float4 *)(x + 4) = from[1];
         }
-        if (i / 64 < x_pairs(k)) /* eight lanes, a pair, have one answer */
-            quantise_values(xq, x_pairs(k), x, i / 64, lane % 8, 0xfu << (lane & 28));
+        quantise_values(xq, x_pairs(k), x, i / 64, lane % 8, ~0u, i / 64 < x_pairs(k));
         __syncwarp();
         load_x<TYPE>(sx, xq + b * (4 * X_PAIR), units);
         strip_times<TYPE>(s, sx, units, tab, values + b / 2 * V_SEGMENT + b % 2 * 8);
@@ -686,7 +679,7 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
     uint8_t *xq = shared + e * pitch;
 
     if (!routed)
-        prefetch_rows(m.w + r0 * m.row_bytes, rows * m.row_bytes);
+        prefetch(m.w + r0 * m.row_bytes, rows * (int)m.row_bytes, threadIdx.x & 63, 64);
     wait_for_inputs();
     const int matrix = !routed ? 0 : f.slot == NULL ? f.expert[e] : f.slot[f.expert[e]];
     const bool away = matrix < 0;

@@ -62,12 +62,13 @@ struct fused_up {
     int                   k;
     struct expert_up      routed, sh;
     struct expert_matrix  down;       /* fetched ahead */
+    int                   down_share; /* bytes of it that a block fetches; set by the launch */
     const int            *slot;       /* op_moe.slot; NULL: all experts are here */
     struct hand_over      hand;       /* with slot: the others go to the host */
     const float          *floats;     /* what they take, not rounded */
     const struct tables  *tab;
 };
-void cuda_fused_up(struct cuda *c, const struct fused_up *f);
+void cuda_fused_up(struct cuda *c, struct fused_up *f);
 
 /* The experts' second products, their sum, the shared expert's, and the residual. What the host has computed is
  * awaited after the device's own products. */
@@ -99,9 +100,11 @@ bool cuda_attn_row_fits(const struct node *attn);
 /* Returns where the rounded row is. */
 const uint8_t *cuda_attn_row(struct cuda *c, const struct fused_heads *f, const struct node *attn);
 
-static __device__ __forceinline__ void prefetch_rows(const uint8_t *w, int64_t bytes)
+/* n bytes, by so many threads of which this is number t. */
+static __device__ __forceinline__ void prefetch(const uint8_t *w, int n, int t, int threads)
 {
-    for (int64_t i = (int64_t)(threadIdx.x & 31) * 128; i < bytes; i += 32 * 128)
+#pragma unroll 1
+    for (int i = t * 128; i < n; i += threads * 128)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(w + i));
 }
 

@@ -65,10 +65,10 @@ static __device__ __forceinline__ uint32_t bytes_of(int n, int a, int b, int c, 
     return __byte_perm(__byte_perm((uint32_t)a, (uint32_t)b, two), __byte_perm((uint32_t)c, (uint32_t)d, two), 0x5410);
 }
 
-/* 8 elements of a pair of units, rounded, into a row of so many pairs; 8 neighbouring threads make a pair, the 4 of a
- * unit (mask) at least go together. */
+/* 8 elements of a pair of units, rounded, into a row of so many pairs; 8 neighbouring threads make a pair, those of
+ * `mask` go together, at least the 4 of a unit (all of a warp: fewer instructions). !there: nothing is written. */
 static __device__ __forceinline__ void quantise_values(uint8_t *row, int pairs, const float v[8], int pair, int part,
-                                                       unsigned mask)
+                                                       unsigned mask, bool there = true)
 {
     uint8_t *out = row + (int64_t)pair * X_PAIR;
     float *scales = (float *)x_scales(row, pairs), *seconds = (float *)(x_seconds(row, pairs) + pair);
@@ -86,6 +86,8 @@ static __device__ __forceinline__ void quantise_values(uint8_t *row, int pairs, 
     /* words 2 part % 8 and the next: swapped with the thread that has those 4 further on */
     bool upper = part & 2;
     uint32_t oh = __shfl_xor_sync(mask, upper ? h[0] : h[1], 2), ol = __shfl_xor_sync(mask, upper ? l[0] : l[1], 2);
+    if (!there)
+        return;
     *(uint4 *)(out + part / 4 * X_UNIT + (part % 2 * 2 + upper) * 16) =
         upper ? make_uint4(oh, ol, h[1], l[1]) : make_uint4(h[0], l[0], oh, ol);
     if (part % 4 == 0) {

@@ -24,12 +24,14 @@ enum { X_PAIR = 144, X_UNIT = 64, X_SUMS = 128 };
 
 static __host__ __device__ inline int x_pairs(int64_t k)
 {
-    return (int)((k + 63) / 64);
+    return (int)(((unsigned)k + 63) / 64); /* rows are shorter than 2^31, and 64 bits take three times the instructions */
 }
 
 static __host__ __device__ inline int64_t x_row_bytes(int64_t k)
 {
-    return (int64_t)x_pairs(k) * X_PAIR + (x_pairs(k) + 7) / 8 * 64 + (x_pairs(k) + 1) / 2 * 16;
+    const unsigned pairs = (unsigned)x_pairs(k);
+
+    return pairs * X_PAIR + (pairs + 7) / 8 * 64 + (pairs + 1) / 2 * 16;
 }
 
 static __device__ __forceinline__ const float *x_scales(const uint8_t *row, int pairs)

@@ -18,7 +18,7 @@ enum { STRIP = 16, V_PITCH = 20, V_SEGMENT = STRIP * V_PITCH + 8 };
 
 static __host__ __device__ inline int row_segments(int64_t k)
 {
-    return (int)((k + 511) / 512);
+    return (int)(((unsigned)k + 511) / 512);
 }
 
 template <bool SIGNED>
