@@ -7,7 +7,7 @@ BUILD   ?= build$(if $(SAN),/$(SAN))
 BIN     ?= $(if $(SAN),$(BUILD)/bin,bin)
 CC      ?= cc
 GOLDENS ?=
-# The CUDA device: built where there are kernels and a compiler for them; sanitizers go without.
+# The CUDA device: where there are kernels and a compiler; sanitizers go without. Code of the lowest architecture serves all.
 KERNELS  = $(wildcard kernels/*.cu)
 CUDA    ?= $(if $(SAN),0,$(if $(KERNELS),$(if $(shell command -v nvcc),1,0),0))
 ifeq ($(CUDA)$(KERNELS),1)
@@ -19,8 +19,8 @@ ifeq ($(CUDA),1)
 CPPFLAGS += -DCHIMERE_CUDA
 CUDA_O   := $(KERNELS:%.cu=$(BUILD)/obj/%.o)
 CUDA_LIB := -L$(abspath $(dir $(realpath $(shell command -v $(NVCC))))/../lib64) -lcudart_static -lstdc++ -ldl -lrt
-NVFLAGS   = -std=c++17 -O3 -fmad=false -I. -Ilibcore -Xcompiler -Wall,-Wextra \
-            $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a)
+NVFLAGS   = -std=c++17 -O3 -fmad=false -I. -Ilibcore -Xcompiler -Wall,-Wextra
+gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(or $1,$a),code=sm_$a)
 endif
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
@@ -82,7 +82,7 @@ $(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(shell 
 $(BUILD)/obj/cmd/bench/record.o: $(BUILD)/commit
 $(BUILD)/obj/%.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(NVCC) $(if $(findstring wide_,$<),$(subst _90,_90a,$(NVFLAGS)),$(NVFLAGS)) -MMD -MP -c -o $@ $<
+	$(NVCC) $(NVFLAGS) $(if $(findstring wide_,$<),$(subst _90,_90a,$(gencode)),$(call gencode,$(firstword $(CUDA_ARCHS)))) -MMD -MP -c -o $@ $<
 # Another commit than last time, or other flags: what depends on them is compiled again.
 $(BUILD)/commit: private TEXT = $(or $(shell GIT_OPTIONAL_LOCKS=0 git describe --always --dirty --exclude '*' 2>/dev/null),unknown)
 $(BUILD)/flags: private TEXT = $(CC) $(ALLFLAGS)
