@@ -7,7 +7,7 @@ BUILD   ?= build$(if $(SAN),/$(SAN))
 BIN     ?= $(if $(SAN),$(BUILD)/bin,bin)
 CC      ?= cc
 GOLDENS ?=
-# The CUDA device: where there are kernels and a compiler; sanitizers go without. Code of the lowest architecture serves all.
+# The CUDA device: where there are kernels and a compiler; sanitizers go without. Code of the first architecture serves all.
 KERNELS  = $(wildcard kernels/*.cu)
 CUDA    ?= $(if $(SAN),0,$(if $(KERNELS),$(if $(shell command -v nvcc),1,0),0))
 ifeq ($(CUDA)$(KERNELS),1)
