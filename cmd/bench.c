@@ -26,7 +26,7 @@ static const struct opt opts[] = {
     INT32("threads", "n", "default: one for each processor", &o.n_threads, 1, 512),
     STRING(0, "device", "name", "what computes: cpu (default), cuda, auto", &o.fit.device),
     STRING(0, "vram", "size", "of a GPU's memory (default: what is free)", &o.fit.vram),
-    { OPT_CHOICE, 0, "acts", "i16|f32", "activations (default i16; f32: not rounded)", &o.acts, 0, 0 },
+    { OPT_CHOICE, 0, "acts", "i16|i8|f32", "activations (default i16; f32: not rounded)", &o.acts, 0, 0 },
     STRING(0, "kv", "k,v", "KV cache (default f32; on a GPU q8_0,q4_0)", &o.kv),
     INT32("chunk", "n", "rows in one step (default 512, on a GPU 2048)", &o.chunk, 1, 65536),
     INT64('c', "ctx", "tokens", "window (default 512); speed, synth: at least", &o.ctx_tokens, 1),

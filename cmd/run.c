@@ -26,7 +26,7 @@ static struct {
     bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool        verbose, quiet;
     int         think, reasoning; /* index of the choice; think 0: on; reasoning -1: by terminal */
-    int         acts;             /* index of the choice: 0 i16, 1 f32 */
+    int         acts;             /* enum quant_acts_type */
     int64_t     predict_max, ctx_tokens, logits_last, seed; /* -1, 0, -1, -1: not given */
     int32_t     n_threads, chunk, logprobs;
     struct cli_list    stops, biases, breakers;
@@ -99,7 +99,7 @@ static const struct opt opts[] = {
     STRING(0, "vram", "size", "of a GPU's memory (default: what is free)", &o.fit.vram),
     PATH(0, "expert-profile", "file", "uses of experts: read, and added to", &o.fit.profile),
     FLAG(0, "plan", "print what would lie where, run nothing", &o.fit.plan),
-    { OPT_CHOICE, 0, "acts", "i16|f32", "activations (default i16; f32: not rounded)", &o.acts, 0, 0 },
+    { OPT_CHOICE, 0, "acts", "i16|i8|f32", "activations (default i16; f32: not rounded)", &o.acts, 0, 0 },
     SECTION("Tools for scripts"),
     FLAG(0, "tokenize", "print the prompt's token ids, a JSON array", &o.tokenize),
     FLAG(0, "detokenize", "print the text of a JSON array of token ids", &o.detokenize),
@@ -410,7 +410,7 @@ static enum err_code check_prompt(const struct session *s, int64_t ctx, struct e
 static struct model_opts model_options(void)
 {
     return (struct model_opts){ .device = cli_fit_device(&o.fit), .n_threads = o.n_threads,
-                                .float_acts = o.acts == 1 };
+                                .acts = (enum quant_acts_type)o.acts };
 }
 
 static void run_options(const struct session *s, struct run_opts *ro, char kv[64])
@@ -672,7 +672,8 @@ static void note_machine(const struct session *s)
     run_kv(s->run, &k, &v);
     cli_note("model    %s: %s, %d layers, %.1f M weights, %.1f MB", s->path, i->arch, i->n_layer,
              (double)i->n_params / 1e6, (double)i->weight_bytes / 1e6);
-    cli_note("device   %s, %s kernels, %d threads", i->device, i->simd, i->n_threads);
+    cli_note("device   %s, %s kernels, %d threads, activations %s on a CPU", i->device, i->simd, i->n_threads,
+             quant_acts_name((enum quant_acts_type)o.acts));
     cli_note("memory   context of %" PRId64 " tokens, keys and values %s,%s, %.1f MB of state", run_ctx(s->run), k, v,
              (double)run_state_bytes(s->run) / 1e6);
     cli_fit_note(&o.fit);

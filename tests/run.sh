@@ -193,10 +193,17 @@ for simd in none avx2 avx512; do
 done
 unset CHIMERE_TEST_SIMD
 
-# Activations as they are: another set of products, the same limits.
-export CHIMERE_TEST_ACTS=f32 CHIMERE_TEST_PROGRAMS=100
-units "acts=f32" "$BUILD/test" cpu_ops golden run state
-unset CHIMERE_TEST_ACTS
+# Activations as they are: another set of products, the same limits. And of 8 bits.
+export CHIMERE_TEST_PROGRAMS=100
+for acts in f32 i8; do
+    export CHIMERE_TEST_ACTS=$acts
+    units "acts=$acts" "$BUILD/test" cpu_ops golden run state
+done
+for simd in none avx2 avx512; do
+    export CHIMERE_TEST_SIMD=$simd
+    units "acts=i8 simd=$simd" "$BUILD/test" cpu_ops golden
+done
+unset CHIMERE_TEST_ACTS CHIMERE_TEST_SIMD
 
 # Sanitizers look for what a plain run survives.
 export CHIMERE_TEST_PROGRAMS=100

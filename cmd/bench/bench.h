@@ -24,7 +24,7 @@ struct bench_opts {
     const char *reference, *save;
     bool    json, table, verbose, quiet, compare;
     int     think; /* index of the choice: 0 on */
-    int     acts;  /* index of the choice: 0 i16, 1 f32 */
+    int     acts;  /* enum quant_acts_type */
     int32_t n_threads, chunk, reps, decode_tokens, samples, parallel;
     int64_t ctx_tokens, stride, windows, limit, predict_max, seed, size_bytes;
     float   temp, top_p, bandwidth;

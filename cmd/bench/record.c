@@ -107,6 +107,8 @@ static json_t *hardware(const struct bench *b)
         cli_bench_text(h, "device", b->device);
         cli_bench_text(h, "kernels", b->kernels);
         cli_bench_int(h, "n_threads", b->n_threads);
+        if (strcmp(b->device, "cpu") == 0)
+            cli_bench_text(h, "acts", quant_acts_name((enum quant_acts_type)b->o->acts));
     }
     return h;
 }

@@ -27,7 +27,7 @@ void cli_fit_check(const struct cli_fit *f);
 const char *cli_fit_device(const struct cli_fit *f);
 /* There is something to plan: a sketch is opened first, to learn what is asked of a run. */
 bool cli_fit_planned(const struct cli_fit *f);
-/* Makes the plan for a run, reads the profile, and sets what is planned in mo, whose n_threads and float_acts are
+/* Makes the plan for a run, reads the profile, and sets what is planned in mo, whose n_threads and acts are
  * set. "auto" is settled: the CPU when there is no usable GPU. f must outlive the model. */
 MUST_CHECK enum err_code cli_fit_make(struct cli_fit *f, const struct gguf *g, struct model_opts *mo,
                                       const struct run_opts *ro, struct err *e);

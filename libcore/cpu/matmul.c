@@ -79,7 +79,7 @@ const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *c
         return NULL;
     const struct quant_acts **rows = dev_scratch_bytes(c->dev, (size_t)n * sizeof *rows);
     struct quant_acts *acts = dev_scratch_bytes(c->dev, (size_t)(n * (k / 256)) * sizeof *acts);
-    struct rounding a = { c, x, acts, k, quant_acts_top(type) };
+    struct rounding a = { c, x, acts, k, quant_acts_top(type, c->acts) };
 
     for (int64_t j = 0; j < n; j++)
         rows[j] = acts + j * (k / 256);
@@ -165,7 +165,9 @@ void cpu_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token
 
 bool cpu_same_acts(const struct cpu *c, int a, int b)
 {
-    return (c->int_decode[a] != NULL) == (c->int_decode[b] != NULL) && quant_acts_top(a) == quant_acts_top(b);
+    if (c->int_decode[a] == NULL || c->int_decode[b] == NULL)
+        return c->int_decode[a] == c->int_decode[b];
+    return quant_acts_top(a, c->acts) == quant_acts_top(b, c->acts);
 }
 
 /* Products with the same x, rows of all matrices in one list of panels. */

@@ -132,8 +132,7 @@ static void fill_info(struct model *m, const struct gguf *g)
 
 static enum err_code open_dev(struct dev **out, const char *name, const struct model_opts *o, struct err *e)
 {
-    const struct dev_opts dev_opts = { .n_threads = o->n_threads, .float_acts = o->float_acts, .sketch = o->sketch,
-                                       .absent = o->absent };
+    const struct dev_opts dev_opts = { .n_threads = o->n_threads, .acts = o->acts, .sketch = o->sketch, .absent = o->absent };
 
     return dev_open(out, name == NULL ? "cpu" : name, &dev_opts, e);
 }

@@ -10,6 +10,7 @@
 #define MODEL_MODEL_H
 #include "base/base.h"
 #include "model/class.h"
+#include "quant/quant.h"
 
 struct gguf;
 struct model;
@@ -22,7 +23,7 @@ struct op_rows;
 struct model_opts {
     const char *device;    /* "cpu" (NULL: the same) */
     int         n_threads; /* 0: as many as there are processors */
-    bool        float_acts; /* dev_opts.float_acts */
+    enum quant_acts_type acts; /* dev_opts */
     bool        sketch, absent; /* dev_opts: to learn what it takes (run/fit.h), not to run */
     bool        count_uses; /* of the routed experts: model_uses() */
     /* Routed experts that are not here stay where the file is mapped; the CPU computes them. NULL: all are. */

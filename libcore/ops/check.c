@@ -660,7 +660,7 @@ enum err_code dev_check_open(struct dev_impl *out, const char *name, const struc
     }
     c->exact = dev_is_host(c->tested);
     scalar.scalar = true;
-    scalar.float_acts = o->float_acts || !c->exact;
+    scalar.acts = c->exact ? o->acts : QUANT_ACTS_F32;
     if (dev_open(&c->spec, "cpu", &scalar, e) != ERR_OK) {
         dev_close(c->tested);
         free(c);

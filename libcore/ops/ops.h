@@ -16,6 +16,7 @@
 #ifndef OPS_OPS_H
 #define OPS_OPS_H
 #include "base/base.h"
+#include "quant/quant.h"
 
 struct dev;
 
@@ -66,8 +67,7 @@ enum op_act { OP_SILU, OP_RELU2 };
 
 struct dev_opts {
     int n_threads; /* cpu: 0 for as many as there are processors */
-    bool float_acts; /* cpu: take activations as they are. Else they are rounded to 16 bits where a weight type
-                      * has whole numbers (quant.h): faster, and near to it. Others ignore it */
+    enum quant_acts_type acts; /* cpu: what it rounds activations to (quant.h); others ignore it */
     bool sketch;     /* only to learn what things take (dev_held): nothing is taken from the device; steps can be
                       * measured, not computed */
     bool absent;     /* a sketch of a device that is not there will do */

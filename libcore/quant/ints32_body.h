@@ -3,7 +3,8 @@
  *
  * Included by the file of a format that defines BLOCK (the struct) and
  *     float scale_32(b): the block's scale
- *     words(w, b): its even and its odd elements */
+ *     words(w, b): its even and its odd elements
+ *     pairs(b, x): their products with 32 bytes x, two in a word */
 
 /* Where block g of 8 lies in quant_ints and quant_acts; 32 further on are its odd elements. */
 #define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
@@ -38,7 +39,15 @@ TARGET_DOTS static inline __m256 block_avx2(__m256 t, const BLOCK *b, const int1
     return _mm256_fmadd_ps(_mm256_set1_ps(scale_32(b)), _mm256_cvtepi32_ps(w[0]), t);
 }
 
-TARGET_DOTS static float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n)
+/* The same with activations of 8 bits. */
+TARGET_DOTS static inline __m256 block_i8_avx2(__m256 t, const BLOCK *b, const int8_t *x)
+{
+    __m256i p = _mm256_madd_epi16(pairs(b, x86_load32(x)), _mm256_set1_epi16(1));
+
+    return _mm256_fmadd_ps(_mm256_set1_ps(scale_32(b)), _mm256_cvtepi32_ps(p), t);
+}
+
+X86_DOTS float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n, bool bytes)
 {
     __m256 sum = _mm256_setzero_ps();
 
@@ -47,25 +56,28 @@ TARGET_DOTS static float row_avx2(const BLOCK *b, const struct quant_acts *a, in
 
         for (size_t k = 0; k < 8 * sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)b + AHEAD + k, _MM_HINT_T0);
-        t = block_avx2(t, b, a->q + PLACE(0));
-        t = block_avx2(t, b + 1, a->q + PLACE(1));
-        t = block_avx2(t, b + 2, a->q + PLACE(2));
-        t = block_avx2(t, b + 3, a->q + PLACE(3));
-        t = block_avx2(t, b + 4, a->q + PLACE(4));
-        t = block_avx2(t, b + 5, a->q + PLACE(5));
-        t = block_avx2(t, b + 6, a->q + PLACE(6));
-        t = block_avx2(t, b + 7, a->q + PLACE(7));
+#define ADD(g) t = bytes ? block_i8_avx2(t, b + (g), a->b + 32 * (g)) : block_avx2(t, b + (g), a->q + PLACE(g));
+        ADD(0)
+        ADD(1)
+        ADD(2)
+        ADD(3)
+        ADD(4)
+        ADD(5)
+        ADD(6)
+        ADD(7)
+#undef ADD
         sum = _mm256_fmadd_ps(_mm256_load_ps(a->scale), t, sum);
     }
     return x86_fold(sum);
 }
 
-TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows,
-                                  const struct quant_acts *a, int64_t n)
+X86_DOTS void rows_avx2(float *y, const BLOCK *b, int n_rows, const struct quant_acts *a, int64_t n, bool bytes)
 {
-    for (int r = 0; r < n_rows; r++)
-        y[r] = row_avx2((const void *)((const char *)rows + r * row_bytes), a, n);
+    for (int r = 0; r < n_rows; r++, b += n / 32)
+        y[r] = row_avx2(b, a, n, bytes);
 }
+
+X86_TWO_DOTS
 
 #define ZERO(j) __m256 t##j = _mm256_setzero_ps();
 #define STEP(j) \

@@ -2,8 +2,9 @@
 /* ints_body.h - integer products of one format on x86, from the code that takes its blocks apart.
  *
  * Included by the file of a format that defines BLOCK (the struct), N_MIN, SCALES (of a block: 8 or 16) and
- *     float take(t, min, b): struct x86_taken, the scale of the whole block returned; minima, 8 a register
+ *     float take(t, min, b, bytes): struct x86_taken, the scale of the whole block returned; minima, 8 a register
  *     words(w, t, b, g): the even and the odd elements of the group g of 32, before their scale
+ *     pairs(t, b, g, x): their products with 32 bytes x, two in a word
  * and, unless NO_AVX512 is defined,
  *     float whole(u, b): struct x86_ints */
 
@@ -39,7 +40,7 @@ TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t
 
     for (int64_t i = 0; i < n / 256; i++, b++, u++) {
         struct x86_taken t;
-        __m256           min[2], scale = _mm256_set1_ps(take(&t, min, b));
+        __m256           min[2], scale = _mm256_set1_ps(take(&t, min, b, false));
 
         for (size_t k = 0; k < sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)b + AHEAD + k, _MM_HINT_T0);
@@ -97,6 +98,30 @@ TARGET_DOTS static inline __m256 block_avx2(__m256 sum, const BLOCK *b, const st
     return _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dots), sum);
 }
 
+/* The same with activations of 8 bits. */
+TARGET_DOTS static inline __m256 block_i8_avx2(__m256 sum, const BLOCK *b, const struct x86_taken *t,
+                                               const struct quant_acts *a)
+{
+    __m256i dots = _mm256_setzero_si256(), p;
+    __m256i s = SCALES == 8 ? _mm256_broadcastsi128_si256(x86_load16(t->w)) : x86_load32(t->w);
+    __m256  scale = _mm256_mul_ps(_mm256_broadcast_ss(&t->scale), _mm256_load_ps(a->scale));
+
+#define ADD(g) \
+    p = pairs(t, b, g, x86_load32(a->b + 32 * (g))); \
+    p = _mm256_madd_epi16(p, _mm256_shuffle_epi8(s, _mm256_set1_epi16(514 * (g) + 256))); \
+    dots = _mm256_add_epi32(dots, p);
+    ADD(0)
+    ADD(1)
+    ADD(2)
+    ADD(3)
+    ADD(4)
+    ADD(5)
+    ADD(6)
+    ADD(7)
+#undef ADD
+    return _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dots), sum);
+}
+
 /* Minima of a block added up. */
 TARGET_DOTS static inline __m256 add_minima(__m256 less, const __m256 min[2], const struct quant_acts *a)
 {
@@ -107,14 +132,12 @@ TARGET_DOTS static inline __m256 add_minima(__m256 less, const __m256 min[2], co
 }
 
 /* Rows follow each other without gaps, so that blocks are taken ahead across their ends. */
-TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows,
-                                  const struct quant_acts *a, int64_t n)
+X86_DOTS void rows_avx2(float *y, const BLOCK *b, int n_rows, const struct quant_acts *a, int64_t n, bool bytes)
 {
-    const BLOCK *b = rows;
-    __m256       sum = _mm256_setzero_ps(), less = _mm256_setzero_ps();
-    int64_t      all = n / 256 * n_rows, at = 0;
+    __m256                   sum = _mm256_setzero_ps(), less = _mm256_setzero_ps();
+    const struct quant_acts *x = a;
+    int64_t                  all = n / 256 * n_rows;
 
-    (void)row_bytes;
     for (int r = 0; all == 0 && r < n_rows; r++)
         y[r] = 0.0f;
     for (int64_t i = 0; i < all; i += TAKEN) {
@@ -126,25 +149,27 @@ TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes,
 
             for (size_t k = 0; k < sizeof(BLOCK); k += 64)
                 _mm_prefetch((const char *)(b + j) + AHEAD + k, _MM_HINT_T0);
-            t[j].scale = take(t + j, min, b + j);
+            t[j].scale = take(t + j, min, b + j, bytes);
             for (int k = 0; k < N_MIN; k += 8)
                 _mm256_store_ps(t[j].min + k, min[k / 8]);
         }
         for (int j = 0; j < m; j++, b++) {
-            sum = block_avx2(sum, b, t + j, a + at);
+            sum = bytes ? block_i8_avx2(sum, b, t + j, x) : block_avx2(sum, b, t + j, x);
             if (N_MIN > 0) {
                 const __m256 min[2] = { _mm256_load_ps(t[j].min), _mm256_load_ps(t[j].min + N_MIN / 16 * 8) };
 
-                less = add_minima(less, min, a + at);
+                less = add_minima(less, min, x);
             }
-            if (++at < n / 256)
+            if (++x < a + n / 256)
                 continue;
             *y++ = x86_fold(N_MIN > 0 ? _mm256_sub_ps(sum, less) : sum);
             sum = less = _mm256_setzero_ps();
-            at = 0;
+            x = a;
         }
     }
 }
+
+X86_TWO_DOTS
 
 /* The scales and minima of a tile's blocks. */
 TARGET_DOTS static inline void take_row(struct x86_taken *t, const BLOCK *b, const struct quant_int_tile *p)
@@ -154,7 +179,7 @@ TARGET_DOTS static inline void take_row(struct x86_taken *t, const BLOCK *b, con
 
         for (size_t k = 0; k < sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)(b + i) + p->ahead + k, _MM_HINT_T1);
-        t[i].scale = take(t + i, min, b + i);
+        t[i].scale = take(t + i, min, b + i, false);
         pair_scales(t + i);
         for (int k = 0; k < N_MIN; k += 8)
             _mm256_store_ps(t[i].min + k, min[k / 8]);

@@ -63,12 +63,19 @@ X86_WORDS void places(struct x86_taken *t, const struct quant_iq2_s *b)
     }
 }
 
-X86_WORDS __m256i entries(const struct x86_taken *t, const struct quant_iq2_s *b, int g)
+X86_WORDS __m256i magnitudes(const struct x86_taken *t, const struct quant_iq2_s *b, int g)
 {
-    return x86_octets(quant_iq2s_bytes, t->at + 4 * g, b->signs + 4 * g);
+    (void)b;
+    return x86_octets(quant_iq2s_bytes, t->at + 4 * g);
 }
 
-X86_CODES(struct quant_iq2_s)
+X86_WORDS const uint8_t *signs(const struct x86_taken *t, const struct quant_iq2_s *b, int g)
+{
+    (void)t;
+    return b->signs + 4 * g;
+}
+
+X86_CODE_BOOK(struct quant_iq2_s)
 
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_s *b)
 {

@@ -55,13 +55,19 @@ X86_WORDS void places(struct x86_taken *t, const struct quant_iq2_xs *b)
     _mm256_storeu_si256((void *)t->signs, x86_signs(_mm256_permute4x64_epi64(q0, 0xd8)));
 }
 
-X86_WORDS __m256i entries(const struct x86_taken *t, const struct quant_iq2_xs *b, int g)
+X86_WORDS __m256i magnitudes(const struct x86_taken *t, const struct quant_iq2_xs *b, int g)
 {
     (void)b;
-    return x86_octets(quant_iq2xs_bytes, t->at + 4 * g, t->signs + 4 * g);
+    return x86_octets(quant_iq2xs_bytes, t->at + 4 * g);
 }
 
-X86_CODES(struct quant_iq2_xs)
+X86_WORDS const uint8_t *signs(const struct x86_taken *t, const struct quant_iq2_xs *b, int g)
+{
+    (void)b;
+    return t->signs + 4 * g;
+}
+
+X86_CODE_BOOK(struct quant_iq2_xs)
 
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_xs *b)
 {

@@ -68,13 +68,19 @@ X86_WORDS void places(struct x86_taken *t, const struct quant_iq2_xxs *b)
     x86_signs_28(t->signs, numbers(b, 1));
 }
 
-X86_WORDS __m256i entries(const struct x86_taken *t, const struct quant_iq2_xxs *b, int g)
+X86_WORDS __m256i magnitudes(const struct x86_taken *t, const struct quant_iq2_xxs *b, int g)
 {
     (void)b;
-    return x86_octets(quant_iq2xxs_bytes, t->at + 4 * g, t->signs + 4 * g);
+    return x86_octets(quant_iq2xxs_bytes, t->at + 4 * g);
 }
 
-X86_CODES(struct quant_iq2_xxs)
+X86_WORDS const uint8_t *signs(const struct x86_taken *t, const struct quant_iq2_xxs *b, int g)
+{
+    (void)b;
+    return t->signs + 4 * g;
+}
+
+X86_CODE_BOOK(struct quant_iq2_xxs)
 
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_xxs *b)
 {
@@ -111,17 +117,12 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_iq2_xxs *b)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq2_xxs *b, bool bytes)
 {
     (void)min;
-    x86_top_scales(t->s, numbers(b, 1));
+    x86_scales_32(t, x86_top_scales(numbers(b, 1)), bytes);
     places(t, b);
     return _cvtsh_ss(b->d) * 0.125f;
-}
-
-X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_iq2_xxs *b, int g)
-{
-    x86_split_signed(w, entries(t, b, g));
 }
 
 #define BLOCK   struct quant_iq2_xxs

@@ -82,12 +82,19 @@ X86_WORDS void places(struct x86_taken *t, const struct quant_iq3_s *b)
     }
 }
 
-X86_WORDS __m256i entries(const struct x86_taken *t, const struct quant_iq3_s *b, int g)
+X86_WORDS __m256i magnitudes(const struct x86_taken *t, const struct quant_iq3_s *b, int g)
 {
-    return x86_quads(quant_iq3s_bytes, t->at + g / 4 * 32 + g % 2 * 16 + g / 2 % 2 * 8, b->signs + 4 * g);
+    (void)b;
+    return x86_quads(quant_iq3s_bytes, t->at + g / 4 * 32 + g % 2 * 16 + g / 2 % 2 * 8);
 }
 
-X86_CODES(struct quant_iq3_s)
+X86_WORDS const uint8_t *signs(const struct x86_taken *t, const struct quant_iq3_s *b, int g)
+{
+    (void)t;
+    return b->signs + 4 * g;
+}
+
+X86_CODE_BOOK(struct quant_iq3_s)
 
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
@@ -179,17 +186,12 @@ TARGET_AVX2 static inline __m128i odd_scales(const struct quant_iq3_s *b)
     return _mm_add_epi8(_mm_add_epi8(s, s), _mm_set1_epi8(1));
 }
 
-TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_s *b)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_s *b, bool bytes)
 {
     (void)min;
-    x86_whole_scales(t->s, odd_scales(b));
+    x86_scales_8(t, odd_scales(b), bytes);
     places(t, b);
     return _cvtsh_ss(b->d);
-}
-
-X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_iq3_s *b, int g)
-{
-    x86_split_signed(w, entries(t, b, g));
 }
 
 /* 32 magnitudes from their digits, times s, signed: the even bits of signs[g] and signs[g + 2], or the odd. */

@@ -69,7 +69,12 @@ TARGET_AVX2 static inline float scale_32(const struct quant_iq4_nl *b)
 
 X86_WORDS void words(__m256i w[2], const struct quant_iq4_nl *b)
 {
-    x86_split_values(w, x86_nibbles(b->qs), quant_iq4nl_values);
+    x86_split_signed(w, x86_values(x86_nibbles(b->qs), quant_iq4nl_values));
+}
+
+X86_WORDS __m256i pairs(const struct quant_iq4_nl *b, __m256i x)
+{
+    return x86_pairs(x86_values(x86_nibbles(b->qs), quant_iq4nl_values), x);
 }
 
 #define BLOCK struct quant_iq4_nl

@@ -97,17 +97,23 @@ TARGET_AVX2 static inline __m256i scales(const struct quant_iq4_xs *b)
     return _mm256_sub_epi32(_mm256_or_si256(s, h), _mm256_set1_epi32(32));
 }
 
-TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_iq4_xs *b)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq4_xs *b, bool bytes)
 {
     (void)min;
-    _mm256_storeu_si256((void *)t->s, scales(b));
+    x86_scales_32(t, scales(b), bytes);
     return _cvtsh_ss(b->d);
 }
 
 X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_iq4_xs *b, int g)
 {
     (void)t;
-    x86_split_values(w, x86_nibbles(b->qs + 16 * g), quant_iq4nl_values);
+    x86_split_signed(w, x86_values(x86_nibbles(b->qs + 16 * g), quant_iq4nl_values));
+}
+
+X86_WORDS __m256i pairs(const struct x86_taken *t, const struct quant_iq4_xs *b, int g, __m256i x)
+{
+    (void)t;
+    return x86_pairs(x86_values(x86_nibbles(b->qs + 16 * g), quant_iq4nl_values), x);
 }
 
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq4_xs *b)

@@ -75,7 +75,12 @@ TARGET_AVX2 static inline float scale_32(const struct quant_mxfp4 *b)
 
 X86_WORDS void words(__m256i w[2], const struct quant_mxfp4 *b)
 {
-    x86_split_values(w, x86_nibbles(b->qs), quant_fp4_values);
+    x86_split_signed(w, x86_values(x86_nibbles(b->qs), quant_fp4_values));
+}
+
+X86_WORDS __m256i pairs(const struct quant_mxfp4 *b, __m256i x)
+{
+    return x86_pairs(x86_values(x86_nibbles(b->qs), quant_fp4_values), x);
 }
 
 #define BLOCK struct quant_mxfp4

@@ -81,13 +81,12 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_q2_k *b)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q2_k *b, bool bytes)
 {
     __m128i sc = x86_load16(b->sc), s = x86_low(sc), m = x86_high(sc);
     float   dmin = _cvtsh_ss(b->dmin);
 
-    x86_whole_scales(t->s, s);
-    x86_whole_scales(t->s + 8, _mm_unpackhi_epi64(s, s));
+    x86_scales_16(t, s, bytes);
     min[0] = x86_floats_of(m, dmin);
     min[1] = x86_floats_of(_mm_unpackhi_epi64(m, m), dmin);
     return _cvtsh_ss(b->d);
@@ -100,6 +99,14 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
     (void)t;
     w[0] = _mm256_and_si256(_mm256_srli_epi16(q, g % 4 * 2), three);
     w[1] = _mm256_and_si256(_mm256_srli_epi16(q, g % 4 * 2 + 8), three);
+}
+
+X86_WORDS __m256i pairs(const struct x86_taken *t, const struct quant_q2_k *b, int g, __m256i x)
+{
+    __m256i q = _mm256_srli_epi16(x86_load32(b->qs + g / 4 * 32), g % 4 * 2);
+
+    (void)t;
+    return _mm256_maddubs_epi16(_mm256_and_si256(q, _mm256_set1_epi8(3)), x);
 }
 
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q2_k *b)

@@ -94,25 +94,21 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-/* The scales as words. */
-TARGET_AVX2 static inline __m256i scales(const struct quant_q3_k *b)
+/* The 16 scales. */
+TARGET_AVX2 static inline __m128i scales(const struct quant_q3_k *b)
 {
     __m128i v = x86_load16((const char *)b + offsetof(struct quant_q3_k, sc) - 4);
     __m128i lo = _mm_srlv_epi32(_mm_shuffle_epi32(v, 0x99), _mm_setr_epi32(0, 0, 4, 4));
     __m128i hi = _mm_srlv_epi32(_mm_shuffle_epi32(v, 0xff), _mm_setr_epi32(0, 2, 4, 6));
 
     hi = _mm_slli_epi16(_mm_and_si128(hi, _mm_set1_epi8(3)), 4);
-    return _mm256_sub_epi16(_mm256_cvtepu8_epi16(_mm_or_si128(x86_low(lo), hi)),
-                            _mm256_set1_epi16(32));
+    return _mm_sub_epi8(_mm_or_si128(x86_low(lo), hi), _mm_set1_epi8(32));
 }
 
-TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_q3_k *b)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q3_k *b, bool bytes)
 {
-    __m256i s = scales(b);
-
     (void)min;
-    _mm256_storeu_si256((void *)t->s, _mm256_cvtepi16_epi32(_mm256_castsi256_si128(s)));
-    _mm256_storeu_si256((void *)(t->s + 8), _mm256_cvtepi16_epi32(_mm256_extracti128_si256(s, 1)));
+    x86_scales_16(t, scales(b), bytes);
     return _cvtsh_ss(b->d);
 }
 
@@ -134,11 +130,20 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
     x86_split_signed(w, _mm256_add_epi8(_mm256_shuffle_epi8(pair, q), _mm256_shuffle_epi8(less, h)));
 }
 
+X86_WORDS __m256i pairs(const struct x86_taken *t, const struct quant_q3_k *b, int g, __m256i x)
+{
+    __m256i q = _mm256_srli_epi16(x86_load32(b->qs + g / 4 * 32), g % 4 * 2), h = x86_bit(x86_load32(b->hmask), g, 2);
+
+    (void)t;
+    q = _mm256_and_si256(q, _mm256_set1_epi8(3));
+    return x86_pairs_less(_mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(4))), 4, x);
+}
+
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q3_k *b)
 {
     const __m512i three = _mm512_set1_epi8(3), four = _mm512_set1_epi8(4);
     __m512i       mask = x86_twice(b->hmask);
-    __m256i       s = scales(b);
+    __m256i       s = _mm256_cvtepi8_epi16(scales(b));
 
 #define CODES(c, h) \
     do { \

@@ -114,6 +114,11 @@ X86_WORDS void words(__m256i w[2], const struct quant_q4_0 *b)
     x86_split_signed(w, _mm256_sub_epi8(x86_nibbles(b->qs), _mm256_set1_epi8(8)));
 }
 
+X86_WORDS __m256i pairs(const struct quant_q4_0 *b, __m256i x)
+{
+    return x86_pairs_less(x86_nibbles(b->qs), 8, x);
+}
+
 #define BLOCK struct quant_q4_0
 #include "quant/ints32_body.h"
 #endif

@@ -93,18 +93,29 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_q5_k *b)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q5_k *b, bool bytes)
 {
-    return x86_take_45(t, min, b);
+    return x86_take_45(t, min, b, bytes);
+}
+
+X86_WORDS __m256i five(const struct quant_q5_k *b, int g)
+{
+    __m256i q = x86_load32(b->qs + g / 2 * 32), h = x86_bit(x86_load32(b->qh), g, 4);
+
+    q = _mm256_and_si256(g % 2 == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
+    return _mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(16)));
 }
 
 X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q5_k *b, int g)
 {
-    __m256i q = x86_load32(b->qs + g / 2 * 32), h = x86_bit(x86_load32(b->qh), g, 4);
-
     (void)t;
-    q = _mm256_and_si256(g % 2 == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
-    x86_split(w, _mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(16))));
+    x86_split(w, five(b, g));
+}
+
+X86_WORDS __m256i pairs(const struct x86_taken *t, const struct quant_q5_k *b, int g, __m256i x)
+{
+    (void)t;
+    return _mm256_maddubs_epi16(five(b, g), x);
 }
 
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q5_k *b)

@@ -96,13 +96,10 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-TARGET_AVX2 static inline float take(struct x86_taken *t, __m256 min[2], const struct quant_q6_k *b)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q6_k *b, bool bytes)
 {
-    __m128i s = x86_load16(b->sc);
-
     (void)min;
-    x86_whole_scales(t->s, s);
-    x86_whole_scales(t->s + 8, _mm_unpackhi_epi64(s, s));
+    x86_scales_16(t, x86_load16(b->sc), bytes);
     return _cvtsh_ss(b->d);
 }
 
@@ -120,6 +117,14 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
     x86_split_signed(w, _mm256_add_epi8(q, _mm256_shuffle_epi8(g % 2 == 0 ? first : second, h)));
 }
 
+X86_WORDS __m256i pairs(const struct x86_taken *t, const struct quant_q6_k *b, int g, __m256i x)
+{
+    __m256i q = x86_load32(b->ql + g / 4 * 64 + g % 2 * 32), h = x86_bit(x86_load32(b->qh + g / 4 * 32), g % 4 * 2, 4);
+
+    (void)t;
+    q = _mm256_and_si256(g % 4 < 2 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
+    return x86_pairs_less(_mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(48))), 32, x);
+}
 
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q6_k *b)
 {

@@ -87,6 +87,11 @@ X86_WORDS void words(__m256i w[2], const struct quant_q8_0 *b)
     x86_split_signed(w, x86_load32(b->qs));
 }
 
+X86_WORDS __m256i pairs(const struct quant_q8_0 *b, __m256i x)
+{
+    return x86_pairs(x86_load32(b->qs), x);
+}
+
 #define BLOCK struct quant_q8_0
 #include "quant/ints32_body.h"
 #endif

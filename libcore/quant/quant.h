@@ -33,13 +33,19 @@ typedef void quant_decode_fn(float *y, const void *row, int64_t n);
  * makes its block NaN; a block without such decodes to finite values. */
 typedef void quant_encode_fn(void *row, const float *x, int64_t n, const float *importance);
 
+/* What activations are in a product with stored weights: whole numbers of 16 bits (of 15 for some types), or of 8,
+ * where the type has them too (below); else, and with QUANT_ACTS_F32 always, floats. */
+enum quant_acts_type { QUANT_ACTS_I16, QUANT_ACTS_I8, QUANT_ACTS_F32 };
+
+const char *quant_acts_name(enum quant_acts_type acts); /* "i16" */
+
 /* Integer products. A type with `ints` is, in blocks of 256 elements, whole numbers times one float
  * scale, less a minimum for each 256 / n_min of them where n_min (8 or 16) is not 0:
  *     weight = scale * w[i] - min[i * n_min / 256],   |w[i]| <= 2048, or 4096 where `wide` is set
  * A type whose own blocks are of 32 has a scale for each of them: weight = scale[i / 32] * w[i]. Its rows
  * have integer products where they are a multiple of 256 long.
  * Activations are rounded to 16 bits, for wide weights to 15, so that the sum of 32 products never leaves an
- * int32. A block's elements are dealt to 8 lanes, element i to lane i % 32 / 4: the 32 of a lane share the
+ * int32; or to 8 bits. A block's elements are dealt to 8 lanes, element i to lane i % 32 / 4: the 32 of a lane share the
  * scale of activations and are summed exactly. Both arrays hold element i at quant_int_place(i): each 32
  * begin with the even elements of one group of 32, or the odd ones, then those of the group 64 further
  * on, so that place p belongs to lane p % 16 / 2, and bytes of codes fall apart into words by a mask and a
@@ -59,6 +65,7 @@ struct quant_acts {
     float   scale[8];  /* of lanes */
     float   sum[16];   /* of each 16 elements in a row */
     float   sum_32[8]; /* of each 32 */
+    int8_t  b[256];    /* q in the order of the file where top is 127, else untouched */
 };
 static inline void quant_ints_scale(struct quant_ints *u, float scale)
 {
@@ -106,6 +113,7 @@ struct quant_type {
     quant_ints_fn   *ints_avx2;     /* or NULL; both the same bytes faster */
     quant_ints_fn   *ints_avx512;
     quant_int_dots_fn *dots_avx2;   /* or NULL; straight from the stored rows */
+    quant_int_dots_fn *dots_i8_avx2; /* the same, for activations of 8 bits */
     quant_int_dots_fn *dots_vnni;   /* or NULL; AVX-512 with VNNI */
     quant_int_tile_fn *tile_avx2;   /* or NULL */
 };
@@ -124,18 +132,18 @@ quant_decode_fn *quant_decoder(int type, unsigned simd);
 
 /* Likewise for whole numbers; NULL where the type has none. */
 quant_ints_fn  *quant_int_decoder(int type, unsigned simd);
-quant_int_dots_fn *quant_int_dotter(int type, unsigned simd);
+quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigned simd);
 quant_int_tile_fn *quant_int_tiler(int type, unsigned simd);
 quant_round_fn *quant_rounder(unsigned simd);
-/* What activations are rounded to for weights of this type: 32767 or 16383. */
-int             quant_acts_top(int type);
+/* What activations are rounded to for weights of this type: 32767, 16383 or 127. */
+int             quant_acts_top(int type, enum quant_acts_type acts);
 
 /* The scalar dot product that defines a product of a stored row with a float vector: decode, then 16
  * running sums, sum[i % 16] = fmaf(w[i], x[i], sum[i % 16]), i ascending, then pairwise:
  * sum[j] += sum[j + 8] for j < 8, then 4, 2, 1. Every matmul of the device "cpu" gives these bits. n: the
  * row's elements. */
 float quant_dot(int type, const void *row, const float *x, int64_t n);
-/* The same with activations rounded (unless dev_opts.float_acts), for types with `ints`: for each block
+/* The same with activations rounded, for types with `ints` (acts: not QUANT_ACTS_F32): for each block
  * of 256, ascending, and each j < 8
  *     sum[j] = fmaf(scale * x.scale[j], (float)dot[j], sum[j])
  * where dot[j] is the exact integer sum of lane j's products; with a scale for each 32, instead, for each
@@ -147,7 +155,7 @@ float quant_dot(int type, const void *row, const float *x, int64_t n);
  *     less[j] = fmaf(min[j + 8], x.sum[j + 8], fmaf(min[j], x.sum[j], less[j]))   (n_min 16)
  * and at last sum[j] -= less[j]; then pairwise as above, from 4. Rounding moves an activation by at most
  * max / (2 top - 1), max the largest magnitude in its lane. */
-float quant_dot_ints(int type, const void *row, const float *x, int64_t n);
+float quant_dot_ints(int type, enum quant_acts_type acts, const void *row, const float *x, int64_t n);
 
 float    quant_f16_to_f32(uint16_t h);
 uint16_t quant_f32_to_f16(float f);  /* to nearest even */

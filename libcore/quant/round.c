@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* round.c - activations as 16-bit numbers or 15-bit ones, for integer products (quant.h). */
+/* round.c - activations as numbers of 16 bits, 15 or 8, for integer products (quant.h). */
 #include <math.h>
 
 #include "base/simd.h"
@@ -7,7 +7,7 @@
 #include "quant/quant.h"
 #include "quant/x86.h"
 
-enum { INFINITE = 0x7f800000, TINY = (127 - 100) << 23, MAGNITUDE = 0x7fffffff };
+enum { BYTE_TOP = 127, INFINITE = 0x7f800000, TINY = (127 - 100) << 23, MAGNITUDE = 0x7fffffff };
 
 /* The scale of a lane and its inverse, from the bits of the largest magnitude. */
 static float scale_of(uint32_t bits, float top, float *inverse)
@@ -49,6 +49,8 @@ static void round_scalar(struct quant_acts *a, const float *x, int64_t n, int to
             /* 1.5 * 2^23: units are whole numbers */
             a->q[quant_int_place(i)] = (int16_t)(by > 0.0f ? (x[i] * by + 12582912.0f) - 12582912.0f : 0.0f);
         }
+        for (int i = 0; top == BYTE_TOP && i < 256; i++)
+            a->b[i] = (int8_t)a->q[quant_int_place(i)];
         for (int g = 0; g < 16; g++) {
             float t[4];
 
@@ -109,8 +111,18 @@ TARGET_AVX2 static inline __m256 rounded(const float *x, __m256 by)
         _mm256_packs_epi32(_mm256_castps_si256(_mm256_shuffle_ps((v)[0], (v)[1], which)), \
                            _mm256_castps_si256(_mm256_shuffle_ps((v)[2], (v)[3], which))), turn)
 
-TARGET_AVX2 static void round_block(struct quant_acts *a, const float *x, __m256 top)
+/* 32 numbers as bytes. */
+TARGET_AVX2 static inline __m256i as_bytes(const __m256 v[4])
 {
+    __m256i lo = _mm256_packs_epi32(_mm256_castps_si256(v[0]), _mm256_castps_si256(v[1]));
+    __m256i hi = _mm256_packs_epi32(_mm256_castps_si256(v[2]), _mm256_castps_si256(v[3]));
+
+    return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(lo, hi), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+TARGET_AVX2 static void round_block(struct quant_acts *a, const float *x, int top_number)
+{
+    const __m256  top = _mm256_set1_ps((float)top_number);
     const __m256i turn = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), one = _mm256_set1_epi16(1);
     __m256i       m[4];
     __m256        s[4], by[4], scale;
@@ -134,6 +146,8 @@ TARGET_AVX2 static void round_block(struct quant_acts *a, const float *x, __m256
 
         _mm256_storeu_si256((void *)to, even);
         _mm256_storeu_si256((void *)(to + 32), odd);
+        if (top_number == BYTE_TOP)
+            _mm256_storeu_si256((void *)(a->b + 32 * g), as_bytes(v));
         t = _mm256_add_ps(t, _mm256_shuffle_ps(t, t, 0x4e));
         t = _mm256_add_ps(t, _mm256_shuffle_ps(t, t, 0xb1));
         sum[0] = _mm256_cvtss_f32(t);
@@ -145,7 +159,7 @@ TARGET_AVX2 static void round_block(struct quant_acts *a, const float *x, __m256
 TARGET_AVX2 static void round_avx2(struct quant_acts *a, const float *x, int64_t n, int top)
 {
     for (int64_t b = 0; b < n / 256; b++, x += 256, a++)
-        round_block(a, x, _mm256_set1_ps((float)top));
+        round_block(a, x, top);
 }
 
 quant_round_fn *quant_rounder(unsigned simd)

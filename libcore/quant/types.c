@@ -87,14 +87,14 @@ quant_ints_fn *quant_int_decoder(int type, unsigned simd)
     return t->ints;
 }
 
-quant_int_dots_fn *quant_int_dotter(int type, unsigned simd)
+quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigned simd)
 {
     assert(type >= 0 && type < QUANT_N);
     const struct quant_type *t = quant_types[type];
 
     if ((simd & SIMD_AVX512_VNNI) != 0 && t->dots_vnni != NULL)
         return t->dots_vnni;
-    return (simd & SIMD_AVX2) != 0 ? t->dots_avx2 : NULL;
+    return (simd & SIMD_AVX2) == 0 ? NULL : acts == QUANT_ACTS_I8 ? t->dots_i8_avx2 : t->dots_avx2;
 }
 
 quant_int_tile_fn *quant_int_tiler(int type, unsigned simd)
@@ -165,10 +165,22 @@ static void add_minima(float less[8], const struct quant_ints *u, const struct q
         less[i % 8] = fmaf(u->min[i], sum[i], less[i % 8]);
 }
 
-static void add_ints(float sum[8], const struct quant_type *t, const void *row, const float *x, int64_t n)
+const char *quant_acts_name(enum quant_acts_type acts)
+{
+    static const char *const names[] = { "i16", "i8", "f32" };
+
+    return names[acts];
+}
+
+int quant_acts_top(int type, enum quant_acts_type acts)
+{
+    assert(type >= 0 && type < QUANT_N && acts != QUANT_ACTS_F32);
+    return acts == QUANT_ACTS_I8 ? 127 : quant_types[type]->wide ? 16383 : 32767;
+}
+
+static void add_ints(float sum[8], const struct quant_type *t, const void *row, const float *x, int64_t n, int top)
 {
     const unsigned char *block = row;
-    int                  top = t->wide ? 16383 : 32767;
     float                less[8] = { 0 };
     struct quant_ints    u;
     struct quant_acts    a;
@@ -210,20 +222,15 @@ float quant_dot(int type, const void *row, const float *x, int64_t n)
     return fold(sum, 16);
 }
 
-float quant_dot_ints(int type, const void *row, const float *x, int64_t n)
+float quant_dot_ints(int type, enum quant_acts_type acts, const void *row, const float *x, int64_t n)
 {
     float sum[8] = { 0 };
 
     assert(type >= 0 && type < QUANT_N && quant_types[type]->ints != NULL);
-    add_ints(sum, quant_types[type], row, x, n);
+    add_ints(sum, quant_types[type], row, x, n, quant_acts_top(type, acts));
     return fold(sum, 8);
 }
 
-int quant_acts_top(int type)
-{
-    assert(type >= 0 && type < QUANT_N);
-    return quant_types[type]->wide ? 16383 : 32767;
-}
 
 float quant_f16_to_f32(uint16_t h)
 {

@@ -9,6 +9,7 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -18,7 +19,8 @@
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")))
 #define X86_DECODERS  .decode_avx2 = decode_avx2, .decode_avx512 = decode_avx512,
 #define TARGET_DOTS   __attribute__((target("avx2,fma,f16c")))
-#define X86_INTS_AVX2 .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2,
+#define X86_INTS_AVX2 \
+    .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2, .dots_i8_avx2 = dots_i8_avx2,
 #define X86_INTS \
     X86_INTS_AVX2 .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
 
@@ -194,25 +196,30 @@ TARGET_AVX512 static inline void x86_look_up(float *lo, float *hi, const uint8_t
 
 /* Only inlined are their results registers; the compiler alone decides otherwise for some. */
 #define X86_WORDS TARGET_AVX2 __attribute__((always_inline)) static inline
+#define X86_DOTS  TARGET_DOTS __attribute__((always_inline)) static inline
 #define X86_WHOLE TARGET_AVX512 __attribute__((always_inline)) static inline
 
-/* What ints_body.h takes of a block once: whole scales (of groups of 32 or 16); of formats with a code book
- * also the places of their entries and bytes of signs; its minima. */
+/* What ints_body.h takes of a block once: whole scales (of groups of 32 or 16) as numbers of 32 bits or, for
+ * products of bytes, as words: 8, or 8 even ones, then 8 odd ones; of formats with a code book also the places of
+ * their entries and bytes of signs; its minima. */
 struct x86_taken {
     _Alignas(32) uint16_t at[64];
     uint8_t signs[32];
-    int32_t s[16];
+    union {
+        int32_t s[16];
+        int16_t w[16];
+    };
     _Alignas(32) float min[16];
     float   scale;
 };
 
-/* 32 elements of an iq2 format: four entries of its code book (quant/iq_grids.h), 4 bytes of signs. */
-X86_WORDS __m256i x86_octets(const uint64_t *grid, const uint16_t at[4], const uint8_t *signs)
+/* 32 magnitudes of an iq2 format: four entries of its code book (quant/iq_grids.h). */
+X86_WORDS __m256i x86_octets(const uint64_t *grid, const uint16_t at[4])
 {
     __m128d lo = _mm_loadh_pd(_mm_load_sd((const void *)(grid + at[0])), (const void *)(grid + at[1]));
     __m128d hi = _mm_loadh_pd(_mm_load_sd((const void *)(grid + at[2])), (const void *)(grid + at[3]));
 
-    return x86_negate_32(_mm256_castpd_si256(_mm256_insertf128_pd(_mm256_castpd128_pd256(lo), hi, 1)), signs);
+    return _mm256_castpd_si256(_mm256_insertf128_pd(_mm256_castpd128_pd256(lo), hi, 1));
 }
 
 /* Places come from memory at once: loads are what such formats wait for. */
@@ -230,11 +237,9 @@ X86_WORDS __m128i x86_four(const uint32_t *grid, const uint16_t at[4])
 }
 
 /* Of an iq3 format: eight entries. */
-X86_WORDS __m256i x86_quads(const uint32_t *grid, const uint16_t at[8], const uint8_t *signs)
+X86_WORDS __m256i x86_quads(const uint32_t *grid, const uint16_t at[8])
 {
-    __m256i v = _mm256_castsi128_si256(x86_four(grid, at));
-
-    return x86_negate_32(_mm256_inserti128_si256(v, x86_four(grid, at + 4), 1), signs);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(x86_four(grid, at)), x86_four(grid, at + 4), 1);
 }
 
 /* 32 bytes as places. */
@@ -243,6 +248,18 @@ X86_WORDS void x86_places(uint16_t at[32], __m256i bytes)
     _mm256_storeu_si256((void *)at, _mm256_cvtepu8_epi16(_mm256_castsi256_si128(bytes)));
     _mm256_storeu_si256((void *)(at + 16), _mm256_cvtepu8_epi16(_mm256_extracti128_si256(bytes, 1)));
 }
+
+/* Rows by one vector from rows_avx2(y, rows, n_rows, a, n, bytes). */
+#define DOTS_OF(name, bytes) \
+    TARGET_DOTS static void name(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct quant_acts *a, \
+                                 int64_t n) \
+    { \
+        (void)row_bytes; \
+        rows_avx2(y, rows, n_rows, a, n, bytes); \
+    }
+#define X86_TWO_DOTS \
+    DOTS_OF(dots_avx2, false) \
+    DOTS_OF(dots_i8_avx2, true)
 
 /* tile_avx2() from the code for 2, 4, 6 and 8 vectors: struct quant_int_tile. TILE_ROW(n) takes the blocks of one row
  * from b on, vectors x0 ... */
@@ -307,10 +324,22 @@ X86_WORDS __m256i x86_nibbles(const void *p)
     return _mm256_and_si256(q, _mm256_set1_epi8(15));
 }
 
-/* Signed values of 16, by nibbles. */
-X86_WORDS void x86_split_values(__m256i w[2], __m256i nibbles, const int8_t *values)
+/* Values of 16, by nibbles. */
+X86_WORDS __m256i x86_values(__m256i nibbles, const int8_t *values)
 {
-    x86_split_signed(w, _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(x86_load16(values)), nibbles));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(x86_load16(values)), nibbles);
+}
+
+/* 32 products of bytes, added by twos: activations x, at most 127, with signed codes; with codes that are not, less
+ * `less` times x. */
+X86_WORDS __m256i x86_pairs(__m256i codes, __m256i x)
+{
+    return _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes));
+}
+
+X86_WORDS __m256i x86_pairs_less(__m256i codes, char less, __m256i x)
+{
+    return _mm256_sub_epi16(_mm256_maddubs_epi16(codes, x), _mm256_maddubs_epi16(_mm256_set1_epi8(less), x));
 }
 
 /* Bit `from` of each byte moved to bit `to`; other bits come along. */
@@ -319,15 +348,40 @@ X86_WORDS __m256i x86_bit(__m256i v, int from, int to)
     return from < to ? _mm256_slli_epi16(v, to - from) : from > to ? _mm256_srli_epi16(v, from - to) : v;
 }
 
-TARGET_AVX2 static inline void x86_whole_scales(int32_t s[8], __m128i bytes)
+/* Scales of 8 groups, or 16, from signed bytes. */
+X86_WORDS void x86_scales_8(struct x86_taken *t, __m128i v, bool bytes)
 {
-    _mm256_storeu_si256((void *)s, _mm256_cvtepi8_epi32(bytes));
+    if (bytes)
+        _mm_storeu_si128((void *)t->w, _mm_cvtepi8_epi16(v));
+    else
+        _mm256_storeu_si256((void *)t->s, _mm256_cvtepi8_epi32(v));
+}
+
+X86_WORDS void x86_scales_16(struct x86_taken *t, __m128i v, bool bytes)
+{
+    const __m128i even_odd = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+
+    if (bytes) {
+        _mm256_storeu_si256((void *)t->w, _mm256_cvtepi8_epi16(_mm_shuffle_epi8(v, even_odd)));
+        return;
+    }
+    _mm256_storeu_si256((void *)t->s, _mm256_cvtepi8_epi32(v));
+    _mm256_storeu_si256((void *)(t->s + 8), _mm256_cvtepi8_epi32(_mm_unpackhi_epi64(v, v)));
+}
+
+/* Of 8 groups, from numbers of 32 bits. */
+X86_WORDS void x86_scales_32(struct x86_taken *t, __m256i v, bool bytes)
+{
+    if (bytes)
+        _mm_storeu_si128((void *)t->w, _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
+    else
+        _mm256_storeu_si256((void *)t->s, v);
 }
 
 /* The odd scales 2 s + 1 of 8 numbers whose 4 highest bits are s. */
-TARGET_AVX2 static inline void x86_top_scales(int32_t s[8], __m256i v)
+X86_WORDS __m256i x86_top_scales(__m256i v)
 {
-    _mm256_storeu_si256((void *)s, _mm256_or_si256(_mm256_srli_epi32(v, 27), _mm256_set1_epi32(1)));
+    return _mm256_or_si256(_mm256_srli_epi32(v, 27), _mm256_set1_epi32(1));
 }
 
 /* 8 bytes, each times f. */
@@ -351,12 +405,12 @@ TARGET_AVX2 static inline __m128i x86_scales_minima(const void *p)
 }
 
 /* Their whole scales and minima; the scale of the block is returned. It begins with that and the minima's. */
-TARGET_AVX2 static inline float x86_take_45(struct x86_taken *t, __m256 *min, const void *p)
+X86_WORDS float x86_take_45(struct x86_taken *t, __m256 *min, const void *p, bool bytes)
 {
     __m128i sm = x86_scales_minima(p), m = _mm_unpackhi_epi64(sm, sm);
     __m128  d = _mm_cvtph_ps(x86_load16(p));
 
-    x86_whole_scales(t->s, sm);
+    x86_scales_8(t, sm, bytes);
     *min = _mm256_mul_ps(_mm256_broadcastss_ps(_mm_movehdup_ps(d)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(m)));
     return _mm_cvtss_f32(d);
 }
@@ -420,8 +474,24 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_INTS_AVX2
 #endif
 
-/* codes(): a block's 256 as signed bytes, by the format's own places() and entries(). */
-#define X86_CODES(block) \
+/* From the places(), magnitudes() and signs() of a format with a code book: words() and pairs(), as ints_body.h wants
+ * them, and codes(), a block's 256 as signed bytes. */
+#define X86_CODE_BOOK(block) \
+    X86_WORDS __m256i entries(const struct x86_taken *t, const block *b, int g) \
+    { \
+        return x86_negate_32(magnitudes(t, b, g), signs(t, b, g)); \
+    } \
+\
+    X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const block *b, int g) \
+    { \
+        x86_split_signed(w, entries(t, b, g)); \
+    } \
+\
+    X86_WORDS __m256i pairs(const struct x86_taken *t, const block *b, int g, __m256i x) \
+    { \
+        return _mm256_maddubs_epi16(magnitudes(t, b, g), x86_negate_32(x, signs(t, b, g))); \
+    } \
+\
     TARGET_AVX2 static inline void codes(int8_t *v, const block *b) \
     { \
         struct x86_taken t; \

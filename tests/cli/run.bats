@@ -32,6 +32,16 @@ documented()
     { echo '<think>'; cat reasoning; printf '</think>\n\n405\n'; } | cmp - out
 }
 
+@test "activations of 8 bits: the same bytes with any number of threads, other logits than with 16" {
+    chimere-run -r -p "The river" -n 8 --logprobs 2 --json --acts i8 --threads 1 --chunk 1 | jq .logprobs > one
+    chimere-run -r -p "The river" -n 8 --logprobs 2 --json --acts i8 --threads 3 -v 2> err | jq .logprobs > three
+    chimere-run -r -p "The river" -n 8 --logprobs 2 --json | jq .logprobs > i16
+    cmp one three
+    ! cmp -s one i16
+    grep -q '^device .* activations i8 on a CPU$' err
+    fails 2 "--acts i4: not one of i16|i8|f32" chimere-run -p x --acts i4
+}
+
 @test "without thinking" {
     try 0 chimere-run -p "$SUM" --think=off --json
     jq -e '.reasoning == null and .usage.reasoning_tokens == 0 and (.text | test("^[0-9]+$"))' out

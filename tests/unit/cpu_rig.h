@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "acts.h"
 #include "base/rng.h"
 #include "ops/ops.h"
 #include "quant/quant.h"
@@ -56,12 +57,9 @@ static inline void assert_poison(const float *p, int64_t n)
 
 /* ---- devices and rows ---- */
 
-/* $CHIMERE_TEST_ACTS=f32: the devices do not round activations. */
 static inline bool rounded(void)
 {
-    const char *acts = getenv("CHIMERE_TEST_ACTS");
-
-    return acts == NULL || strcmp(acts, "f32") != 0;
+    return test_acts() != QUANT_ACTS_F32;
 }
 
 enum { N_DEVS = 2 };
@@ -74,7 +72,7 @@ static inline int open_devs(void **state)
 
     (void)state;
     for (int i = 0; i < N_DEVS; i++)
-        if (dev_open(&devs[i], "cpu", &(struct dev_opts){.n_threads = threads[i], .float_acts = !rounded()},
+        if (dev_open(&devs[i], "cpu", &(struct dev_opts){.n_threads = threads[i], .acts = test_acts()},
                      &e) != ERR_OK ||
             dev_reserve(devs[i], (size_t)32 << 20, &e) != ERR_OK)
             return -1;
@@ -232,7 +230,7 @@ static inline double dot_slack(struct tensor w, int64_t r, const float *x)
         for (int i = 0; i < 256; i++)
             top = fmax(top, fabs((double)x[256 * b + i]));
         for (int i = 0; i < 256; i++)
-            sum += top / (1.98 * quant_acts_top(w.type)) *
+            sum += top / (1.98 * quant_acts_top(w.type, test_acts())) *
                    (fabs((double)u[b].scale[q->block_elems == 32 ? i / 32 : 0] * u[b].w[quant_int_place(i)]) +
                     (q->n_min > 0 ? fabs((double)u[b].min[i * q->n_min / 256]) : 0));
     }

@@ -419,12 +419,14 @@ static void bench_rows(void)
     struct quant_acts *a = need_64(BENCH_K / 256 * sizeof *a);
     float *x = floats(BENCH_K, 1.0f), y[BENCH_ROWS];
 
-    quant_rounder(0)(a, x, BENCH_K, 32767);
-    for (int t = 0; t < QUANT_N; t++) {
-        quant_int_dots_fn *dots = quant_int_dotter(t, simd_features());
+    for (int c = 0; c < 2 * QUANT_N; c++) {
+        int t = c / 2;
+        enum quant_acts_type acts = c % 2 == 0 ? QUANT_ACTS_I16 : QUANT_ACTS_I8;
+        quant_int_dots_fn *dots = quant_int_dotter(t, acts, simd_features());
 
         if (dots == NULL)
             continue;
+        quant_rounder(0)(a, x, BENCH_K, quant_acts_top(t, acts));
         struct tensor w = weights_of(t, BENCH_K, BENCH_ROWS, 1);
         int64_t bytes = quant_row_bytes(t, BENCH_K);
         double best = 0;
@@ -436,7 +438,7 @@ static void bench_rows(void)
                 dots(y, w.data, bytes, BENCH_ROWS, a, BENCH_K);
             best = fmax(best, 10.0 * BENCH_ROWS * (double)bytes / (seconds() - began));
         }
-        printf("%-8s %-28s %8.2f GB/s\n", "rows", quant_types[t]->name, best / 1e9);
+        printf("%-8s %-28s %8.2f GB/s\n", acts == QUANT_ACTS_I8 ? "rows i8" : "rows", quant_types[t]->name, best / 1e9);
         free(w.data);
     }
     free(a);

@@ -169,7 +169,7 @@ static void hot_experts(void **state)
 static bool open_split(struct rig *rig, const char *path, const struct run_opts *ro, int share, const uint64_t *uses,
                        struct run_fit **fit)
 {
-    struct run_fit_opts o = { .model = { .device = test_device(), .n_threads = 1, .float_acts = test_float_acts() },
+    struct run_fit_opts o = { .model = { .device = test_device(), .n_threads = 1, .acts = test_acts() },
                               .run = *ro, .uses = uses };
     struct model_opts mo = o.model;
     struct run_fit *whole;

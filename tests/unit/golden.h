@@ -12,6 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "acts.h"
 #include "base/io.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
@@ -25,14 +26,6 @@ static inline const char *test_device(void)
     return name == NULL || *name == '\0' ? "cpu" : name;
 }
 
-/* $CHIMERE_TEST_ACTS=f32: activations are not rounded. */
-static inline bool test_float_acts(void)
-{
-    const char *acts = getenv("CHIMERE_TEST_ACTS");
-
-    return acts != NULL && strcmp(acts, "f32") == 0;
-}
-
 /* A model opened with its run. */
 struct rig {
     struct gguf  *g;
@@ -43,7 +36,7 @@ struct rig {
 
 static inline void rig_open(struct rig *rig, const char *path, int threads, const struct run_opts *o)
 {
-    const struct model_opts mo = { .device = test_device(), .n_threads = threads, .float_acts = test_float_acts() };
+    const struct model_opts mo = { .device = test_device(), .n_threads = threads, .acts = test_acts() };
     struct err e = { 0 };
 
     memset(rig, 0, sizeof *rig);

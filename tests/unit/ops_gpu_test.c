@@ -258,7 +258,7 @@ struct how {
 };
 static float *model_logits(const char *path, struct how how, const int32_t *ids, int n)
 {
-    struct model_opts mo = { .device = how.device, .float_acts = true };
+    struct model_opts mo = { .device = how.device, .acts = QUANT_ACTS_F32 };
     struct gguf *g = NULL;
     struct model *m = NULL;
     struct run *r = NULL;
@@ -361,7 +361,7 @@ int main(void)
     int failed;
 
     if (strcmp(test_device(), "cpu") != 0 && (dev_open(&gpu, test_device(), &(struct dev_opts){ 0 }, &e) ||
-                                              dev_open(&cpu, "cpu", &(struct dev_opts){ .float_acts = true }, &e))) {
+                                              dev_open(&cpu, "cpu", &(struct dev_opts){ .acts = QUANT_ACTS_F32 }, &e))) {
         fprintf(stderr, "%s\n", e.msg);
         return 1;
     }

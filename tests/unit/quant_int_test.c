@@ -70,10 +70,12 @@ static void types_with_whole_numbers_have_blocks_of_256_or_32(void **state)
 
         n += t->ints != NULL;
         if (t->ints == NULL)
-            assert_true(t->ints_avx2 == NULL && t->ints_avx512 == NULL && t->dots_avx2 == NULL && t->dots_vnni == NULL);
+            assert_true(t->ints_avx2 == NULL && t->ints_avx512 == NULL && t->dots_avx2 == NULL &&
+                        t->dots_i8_avx2 == NULL && t->dots_vnni == NULL);
         else
             assert_true((t->block_elems == 256 || (t->block_elems == 32 && t->n_min == 0 && !t->wide)) && t->head_bytes == 0);
         assert_ptr_equal(quant_int_decoder(i, 0), t->ints);
+        assert_true((t->ints_avx2 == NULL) == (t->dots_avx2 == NULL) && (t->ints_avx2 == NULL) == (t->dots_i8_avx2 == NULL));
         if (t->ints_avx2 != NULL) {
             assert_ptr_equal(quant_int_decoder(i, SIMD_AVX2), t->ints_avx2);
             assert_ptr_equal(quant_int_decoder(i, SIMD_AVX2 | SIMD_AVX512),
@@ -224,6 +226,8 @@ static void check_rounded(const struct quant_acts *a, const float *x, int top)
                     fail_msg("%g rounded to %g, the largest is %g", (double)x[i], v, (double)max);
             }
     }
+    for (int i = 0; i < 256; i++)
+        assert_int_equal(a->b[i], top == 127 ? a->q[quant_int_place(i)] : 0x55);
     for (int g = 0; g < 16; g++) {
         float t[4];
 
@@ -250,10 +254,10 @@ static void activations_are_rounded_as_stated(void **state)
     float              x[N_MAX];
 
     (void)state;
-    for (int times = 0; times < 40; times++) {
+    for (int times = 0; times < 60; times++) {
         fill_x(x, N_MAX, times % 2 == 1);
         for (int k = 0; k < 3; k++) {
-            int top = times % 4 < 2 ? 32767 : 16383;
+            int top = times % 6 < 2 ? 32767 : times % 6 < 4 ? 16383 : 127;
 
             memset(a, 0x55, BLOCKS * sizeof(*a));
             f[k](a, x, N_MAX, top);
@@ -296,14 +300,14 @@ static void add_groups(float s[8], const struct quant_ints *u, const struct quan
 }
 
 /* The product as quant.h states it, from plain arrays. */
-static float dot_as_stated(const struct quant_type *t, const unsigned char *row, const float *x, int64_t n)
+static float dot_as_stated(const struct quant_type *t, int top, const unsigned char *row, const float *x, int64_t n)
 {
     struct quant_ints *u = aligned(BLOCKS * sizeof(*u));
     struct quant_acts *a = aligned(BLOCKS * sizeof(*a));
     float              s[8] = { 0 }, less[8] = { 0 };
 
     t->ints(u, row, n);
-    quant_rounder(0)(a, x, n, t->wide ? 16383 : 32767);
+    quant_rounder(0)(a, x, n, top);
     for (int64_t b = 0; b < n / 256 && t->block_elems == 32; b++)
         add_groups(s, u + b, a + b);
     for (int64_t b = 0; b < n / 256 && t->block_elems != 32; b++)
@@ -332,7 +336,7 @@ static float dot_as_stated(const struct quant_type *t, const unsigned char *row,
 
 /* What the product may differ by from that of the weights with x, in exact arithmetic: activations
  * moved by half a step, floats rounded. */
-static double allowed(const struct quant_type *t, const unsigned char *row, const float *x, int64_t n)
+static double allowed(const struct quant_type *t, int top, const unsigned char *row, const float *x, int64_t n)
 {
     struct quant_ints *u = aligned(BLOCKS * sizeof(*u));
     double             sum = 1e-30;
@@ -347,7 +351,7 @@ static double allowed(const struct quant_type *t, const unsigned char *row, cons
         for (int j = 0; j < 256; j++)
             if (lane_of(j) == lane_of((int)(i % 256)))
                 max = fmax(max, fabs((double)x[i / 256 * 256 + j]));
-        double off = max / (t->wide ? 32500 : 65000);
+        double off = max / (1.98 * top);
 
         sum += (w + min) * (off + (fabs((double)x[i]) + off) * (double)(n / 64 + 16) * 0x1p-24);
     }
@@ -355,49 +359,95 @@ static double allowed(const struct quant_type *t, const unsigned char *row, cons
     return sum;
 }
 
+enum { N_CODES = 2 };
+
+/* Rows by x: every code gives what the scalar one does, which is near the product of the weights. */
+static void check_products(int type, enum quant_acts_type acts, const unsigned char *rows, const float *x, int64_t n)
+{
+    const struct quant_type *t = quant_types[type];
+    struct quant_acts       *a = aligned(BLOCKS * sizeof(*a));
+    quant_int_dots_fn       *f[N_CODES] = { quant_int_dotter(type, acts, simd_features() & SIMD_AVX2),
+                                            quant_int_dotter(type, acts, simd_features()) };
+    int64_t                  bytes = quant_row_bytes(type, n);
+    int                      top = quant_acts_top(type, acts);
+    float                    w[N_MAX], y[N_CODES][ROWS];
+
+    quant_rounder(0)(a, x, n, top);
+    for (int c = 0; c < N_CODES; c++)
+        if (f[c] != NULL)
+            f[c](y[c], rows, bytes, ROWS, a, n);
+    for (int r = 0; r < ROWS; r++, rows += bytes) {
+        float  got = quant_dot_ints(type, acts, rows, x, n);
+        double sum = 0;
+
+        t->decode(w, rows, n);
+        for (int64_t j = 0; j < n; j++)
+            sum += (double)w[j] * (double)x[j];
+        if (!same_float(got, dot_as_stated(t, top, rows, x, n)))
+            fail_msg("%s, %d elements, top %d: not the stated order", t->name, (int)n, top);
+        for (int c = 0; c < N_CODES; c++)
+            if (f[c] != NULL && !same_float(got, y[c][r]))
+                fail_msg("%s, %d elements, top %d, row %d: code %d gives %a, not %a", t->name, (int)n, top, r, c,
+                         (double)y[c][r], (double)got);
+        if (!(fabs((double)got - sum) <= allowed(t, top, rows, x, n)))
+            fail_msg("%s, %d elements, top %d: %g is not %g", t->name, (int)n, top, (double)got, sum);
+    }
+    free(a);
+}
+
 static void products_are_the_stated_sums(void **state)
 {
     static const int64_t lengths[] = { 0, 256, 512, 768, N_MAX };
     unsigned char       *rows = malloc((size_t)ROWS * BLOCKS * BYTES_MAX);
-    struct quant_acts   *a = aligned(BLOCKS * sizeof(*a));
-    float                x[N_MAX], w[N_MAX], y[2][ROWS];
+    float                x[N_MAX];
 
     (void)state;
     assert_non_null(rows);
     for (int i = 0; i < QUANT_N; i++)
         for (size_t k = 0; quant_types[i]->ints != NULL && k < sizeof(lengths) / sizeof(*lengths); k++) {
-            const struct quant_type *t = quant_types[i];
-            int64_t                  n = lengths[k], bytes = quant_row_bytes(i, n);
-            quant_int_dots_fn *f[2] = { (simd_features() & SIMD_AVX2) != 0 ? t->dots_avx2 : NULL,
-                                        (simd_features() & SIMD_AVX512_VNNI) != 0 ? t->dots_vnni : NULL };
+            int64_t n = lengths[k];
 
             fill_x(x, n, false);
-            quant_rounder(0)(a, x, n, quant_acts_top(i));
             for (int r = 0; r < ROWS; r++)
-                fill(i, rows + r * bytes, n, true);
-            for (int c = 0; c < 2; c++)
-                if (f[c] != NULL)
-                    f[c](y[c], rows, bytes, ROWS, a, n);
-            for (int r = 0; r < ROWS; r++) {
-                const unsigned char *row = rows + r * bytes;
-                float                got = quant_dot_ints(i, row, x, n);
-                double               sum = 0;
-
-                t->decode(w, row, n);
-                for (int64_t j = 0; j < n; j++)
-                    sum += (double)w[j] * (double)x[j];
-                if (!same_float(got, dot_as_stated(t, row, x, n)))
-                    fail_msg("%s, %d elements: not the stated order", t->name, (int)n);
-                for (int c = 0; c < 2; c++)
-                    if (f[c] != NULL && !same_float(got, y[c][r]))
-                        fail_msg("%s, %d elements, row %d: code %d gives %a, not %a", t->name, (int)n, r, c,
-                                 (double)y[c][r], (double)got);
-                if (!(fabs((double)got - sum) <= allowed(t, row, x, n)))
-                    fail_msg("%s, %d elements: %g is not %g", t->name, (int)n, (double)got, sum);
-            }
+                fill(i, rows + r * quant_row_bytes(i, n), n, true);
+            check_products(i, QUANT_ACTS_I16, rows, x, n);
+            check_products(i, QUANT_ACTS_I8, rows, x, n);
         }
     free(rows);
-    free(a);
+}
+
+/* Weights of one sign by activations of one size, so that sums of bytes are as large as they get. */
+static void sums_of_bytes_fit(void **state)
+{
+    static const unsigned char bytes[] = { 0x00, 0x7f, 0x80, 0x88, 0xf0, 0x0f, 0xff };
+    unsigned char              rows[ROWS * BYTES_MAX];
+    float                      x[256], w[256];
+
+    (void)state;
+    for (int i = 0; i < QUANT_N; i++)
+        for (size_t k = 0; quant_types[i]->ints != NULL && k < 4 * sizeof(bytes); k++) {
+            int size = (int)quant_row_bytes(i, 256);
+
+            fill(i, rows, 256, true);
+            /* all but what holds scales: some of those give no finite number */
+            for (int j = 0; j < size; j++) {
+                unsigned char was = rows[j];
+
+                rows[j] = bytes[k / 4];
+                quant_types[i]->decode(w, rows, 256);
+                for (int l = 0; l < 256; l++)
+                    if (!(fabsf(w[l]) < 1e18f)) {
+                        rows[j] = was;
+                        break;
+                    }
+            }
+            for (int r = 1; r < ROWS; r++)
+                memcpy(rows + r * size, rows, (size_t)size);
+            quant_types[i]->decode(w, rows, 256);
+            for (int j = 0; j < 256; j++)
+                x[j] = k % 4 == 0 ? 1.0f : k % 4 == 1 ? -1.0f : (w[j] < 0.0f) == (k % 4 == 2) ? 1.0f : -1.0f;
+            check_products(i, QUANT_ACTS_I8, rows, x, 256);
+        }
 }
 
 /* A row's product from the sums of its lanes. */
@@ -412,8 +462,8 @@ static float folded(float *sum, const float *less, bool minima)
 }
 
 /* ROWS rows of a type by n vectors, `part` blocks at a time. */
-static void check_tile(int type, const unsigned char *rows, float x[][N_MAX], const struct quant_acts *const *a,
-                       int n, int part)
+static void check_tile(int type, const unsigned char *rows, const float *want, const struct quant_acts *const *a, int n,
+                       int part)
 {
     const struct quant_type *t = quant_types[type];
     int64_t                  bytes = quant_row_bytes(type, N_MAX);
@@ -429,43 +479,51 @@ static void check_tile(int type, const unsigned char *rows, float x[][N_MAX], co
     }
     for (int r = 0; r < ROWS; r++)
         for (int j = 0; j < n; j++) {
-            float want = quant_dot_ints(type, rows + r * bytes, x[j], N_MAX);
             float got = folded(sum + (r * n + j) * 8, less + (r * n + j) * 8, t->n_min > 0);
 
-            if (!same_float(got, want))
+            if (!same_float(got, want[r * QUANT_TILE_VECTORS + j]))
                 fail_msg("%s, row %d by vector %d of %d, %d blocks at a time: %a, not %a", t->name, r, j, n, part,
-                         (double)got, (double)want);
+                         (double)got, (double)want[r * QUANT_TILE_VECTORS + j]);
         }
     free(sum);
     free(less);
 }
 
-static void tiles_give_the_same_products(void **state)
+static void check_tiles(int type, enum quant_acts_type acts)
 {
     static float             x[QUANT_TILE_VECTORS][N_MAX];
     unsigned char           *rows = malloc((size_t)ROWS * BLOCKS * BYTES_MAX);
     struct quant_acts       *a = aligned(QUANT_TILE_VECTORS * BLOCKS * sizeof(*a));
     const struct quant_acts *at[QUANT_TILE_VECTORS];
+    float                    want[ROWS * QUANT_TILE_VECTORS];
 
-    (void)state;
     assert_non_null(rows);
-    for (int i = 0; i < QUANT_N; i++) {
-        if (quant_types[i]->tile_avx2 == NULL || (simd_features() & SIMD_AVX2) == 0)
-            continue;
-        for (int j = 0; j < QUANT_TILE_VECTORS; j++) {
-            at[j] = a + j * BLOCKS;
-            fill_x(x[j], N_MAX, false);
-            quant_rounder(0)(a + j * BLOCKS, x[j], N_MAX, quant_acts_top(i));
-        }
+    for (int r = 0; r < ROWS; r++)
+        fill(type, rows + r * quant_row_bytes(type, N_MAX), N_MAX, true);
+    for (int j = 0; j < QUANT_TILE_VECTORS; j++) {
+        at[j] = a + j * BLOCKS;
+        fill_x(x[j], N_MAX, false);
+        quant_rounder(0)(a + j * BLOCKS, x[j], N_MAX, quant_acts_top(type, acts));
         for (int r = 0; r < ROWS; r++)
-            fill(i, rows + r * quant_row_bytes(i, N_MAX), N_MAX, true);
-        for (int n = 2; n <= QUANT_TILE_VECTORS; n += 2) {
-            check_tile(i, rows, x, at, n, QUANT_TILE_BLOCKS);
-            check_tile(i, rows, x, at, n, 3);
-        }
+            want[r * QUANT_TILE_VECTORS + j] =
+                quant_dot_ints(type, acts, rows + r * quant_row_bytes(type, N_MAX), x[j], N_MAX);
+    }
+    for (int n = 2; n <= QUANT_TILE_VECTORS; n += 2) {
+        check_tile(type, rows, want, at, n, QUANT_TILE_BLOCKS);
+        check_tile(type, rows, want, at, n, 3);
     }
     free(rows);
     free(a);
+}
+
+static void tiles_give_the_same_products(void **state)
+{
+    (void)state;
+    for (int i = 0; i < QUANT_N; i++)
+        if (quant_types[i]->tile_avx2 != NULL && (simd_features() & SIMD_AVX2) != 0) {
+            check_tiles(i, QUANT_ACTS_I16);
+            check_tiles(i, QUANT_ACTS_I8);
+        }
 }
 
 /* The largest sums there can be: no lane leaves an int32. */
@@ -487,7 +545,7 @@ static void the_largest_sums_fit(void **state)
             for (int j = 0; j < 256; j++)
                 largest = abs(u->w[j]) > largest ? abs(u->w[j]) : largest;
             assert_true(quant_types[i]->block_elems == 32 ||
-                        largest * (int64_t)quant_acts_top(i) * 32 <= INT32_MAX);
+                        largest * (int64_t)quant_acts_top(i, QUANT_ACTS_I16) * 32 <= INT32_MAX);
         }
     for (int j = 0; j < 256; j++)
         x[j] = 1.0f;
@@ -495,7 +553,7 @@ static void the_largest_sums_fit(void **state)
     for (int g = 0; g < 16; g++)
         row[192 + g] = 0x80; /* every scale -128 */
     row[209] = 0x3c;         /* 1.0 */
-    assert_true(fabsf(quant_dot_ints(QUANT_q6_k, row, x, 256) - 256.0f * 4096.0f) < 1.0f);
+    assert_true(fabsf(quant_dot_ints(QUANT_q6_k, QUANT_ACTS_I16, row, x, 256) - 256.0f * 4096.0f) < 1.0f);
     free(u);
 }
 
@@ -508,6 +566,7 @@ int main(void)
         cmocka_unit_test(every_element_has_a_place),
         cmocka_unit_test(activations_are_rounded_as_stated),
         cmocka_unit_test(products_are_the_stated_sums),
+        cmocka_unit_test(sums_of_bytes_fit),
         cmocka_unit_test(tiles_give_the_same_products),
         cmocka_unit_test(the_largest_sums_fit),
     };
