@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.c - the CPU device: choice of kernels, table of operations. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -142,7 +143,8 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
         c->decode[i] = quant_decoder(i, features);
         c->int_decode[i] = o->acts == QUANT_ACTS_F32 ? NULL : quant_int_decoder(i, features);
         c->int_dots[i] = quant_int_dotter(i, o->acts, features);
-        c->int_tile[i] = quant_int_tiler(i, features);
+        c->int_tile[i] = quant_int_tiler(i, o->acts, features);
+        c->int_tile_most[i] = c->int_tile[i] == quant_types[i]->tile_i8_avx2 ? INT_MAX : QUANT_TILE_VECTORS;
     }
     enum err_code code = pool_open(&c->pool, o->n_threads > 0 ? o->n_threads : pool_cpus(), e);
     if (code != ERR_OK) {

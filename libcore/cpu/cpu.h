@@ -24,6 +24,7 @@ struct cpu {
     quant_ints_fn            *int_decode[QUANT_N]; /* NULL: products of floats */
     quant_int_dots_fn        *int_dots[QUANT_N];   /* NULL: through a panel */
     quant_int_tile_fn        *int_tile[QUANT_N];   /* NULL: likewise */
+    int                       int_tile_most[QUANT_N]; /* vectors: with more a panel is faster */
     enum quant_acts_type      acts;
     quant_round_fn           *round;
     size_t                    held; /* dev_held() */

@@ -11,7 +11,7 @@
 
 #define TARGET __attribute__((target("avx2,fma")))
 
-enum { LANES = QUANT_INT_LANES, VECTORS = 8, DEPTH = 3, ROWS = 16 };
+enum { LANES = QUANT_INT_LANES, VECTORS = 8, DEPTH = 3, ROWS = 16, BAND = 64 };
 
 #define LOAD(p) _mm256_load_si256((const void *)(p))
 
@@ -203,35 +203,51 @@ static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, co
             strip(y + j, at, w, r, x + j, nx - j < VECTORS ? nx - j : VECTORS, k);
 }
 
-/* Vectors stay in the first-level cache for ROWS rows; what is ROWS rows further on is fetched meanwhile. */
-TARGET static void rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct quant_acts *const *x,
-                        int nx, int64_t k)
+/* Up to VECTORS vectors by up to ROWS rows, a few blocks deep: vectors stay in the first-level cache meanwhile. */
+TARGET static void some_rows(float *const *y, int64_t at, const struct cpu_ints_rows *w,
+                             const struct quant_acts *const *x, int nx, int64_t k, int64_t ahead)
 {
     enum { L1_BYTES = 24576 };
     _Alignas(64) float       sum[ROWS * VECTORS * LANES], minima[ROWS * VECTORS * LANES];
     const struct quant_acts *even[VECTORS];
     int                      n = (nx + 1) / 2 * 2, most = L1_BYTES / (n * (int)sizeof(struct quant_acts));
     int64_t                  n_blocks = k / 256, pitch = (int64_t)n * LANES;
-    struct quant_int_tile    t = { .row_bytes = w->row_bytes, .n = n, .x = even, .sum = sum, .less = minima };
+    struct quant_int_tile    t = { .rows = w->rows, .row_bytes = w->row_bytes, .ahead = ahead, .n_rows = w->n, .n = n,
+                                   .x = even, .sum = sum, .less = minima };
+    size_t                   bytes = (size_t)((w->n + 3) / 4 * 4 * pitch) * sizeof *sum;
 
     most = most < QUANT_TILE_BLOCKS ? most : QUANT_TILE_BLOCKS;
     for (int j = 0; j < n; j++)
         even[j] = x[j < nx ? j : nx - 1];
-    for (int r = 0; r < w->n; r += ROWS) {
-        t.rows = (const char *)w->rows + r * w->row_bytes;
-        t.n_rows = w->n - r < ROWS ? w->n - r : ROWS;
-        t.ahead = w->n - r < 2 * ROWS ? 0 : ROWS * w->row_bytes;
-        size_t bytes = (size_t)((t.n_rows + 3) / 4 * 4 * pitch) * sizeof *sum;
+    memset(sum, 0, bytes);
+    memset(minima, 0, w->n_min > 0 ? bytes : 0);
+    for (t.first = 0; t.first < n_blocks; t.first += t.n_blocks) {
+        t.n_blocks = n_blocks - t.first < most ? (int)(n_blocks - t.first) : most;
+        w->tile(&t);
+    }
+    for (int64_t i = 0; w->n_min > 0 && i < w->n * pitch; i += LANES)
+        _mm256_store_ps(sum + i, _mm256_sub_ps(_mm256_load_ps(sum + i), _mm256_load_ps(minima + i)));
+    put(y, at, sum, w->n, nx, pitch);
+}
 
-        memset(sum, 0, bytes);
-        memset(minima, 0, w->n_min > 0 ? bytes : 0);
-        for (t.first = 0; t.first < n_blocks; t.first += t.n_blocks) {
-            t.n_blocks = n_blocks - t.first < most ? (int)(n_blocks - t.first) : most;
-            w->tile(&t);
-        }
-        for (int64_t i = 0; w->n_min > 0 && i < t.n_rows * pitch; i += LANES)
-            _mm256_store_ps(sum + i, _mm256_sub_ps(_mm256_load_ps(sum + i), _mm256_load_ps(minima + i)));
-        put(y, at + r, sum, t.n_rows, nx, pitch);
+/* BAND rows pass all vectors, ROWS at a time; with the first of them, what is as many rows further on is fetched. */
+static void rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct quant_acts *const *x, int nx,
+                 int64_t k)
+{
+    int band = nx > VECTORS ? BAND : ROWS;
+
+    for (int first = 0; first < w->n; first += band) {
+        int end = w->n - first < band ? w->n : first + band;
+
+        for (int j = 0; j < nx; j += VECTORS)
+            for (int r = first; r < end; r += ROWS) {
+                struct cpu_ints_rows some = *w;
+
+                some.rows = (const char *)w->rows + r * w->row_bytes;
+                some.n = end - r < ROWS ? end - r : ROWS;
+                some_rows(y + j, at + r, &some, x + j, nx - j < VECTORS ? nx - j : VECTORS, k,
+                          j > 0 || w->n - r < band + ROWS ? 0 : band * w->row_bytes);
+            }
     }
 }
 

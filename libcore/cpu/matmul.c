@@ -101,7 +101,7 @@ static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w
         c->int_dots[w.type](v.y[0] + at, rows + at * row_bytes, row_bytes, (int)n, v.acts[0], k);
         return;
     }
-    if (v.n <= QUANT_TILE_VECTORS && c->int_tile[w.type] != NULL) {
+    if (c->int_tile[w.type] != NULL && v.n <= c->int_tile_most[w.type]) {
         c->ints->rows(v.y, at, &(struct cpu_ints_rows){ c->int_tile[w.type], rows + at * row_bytes, row_bytes, (int)n,
                                                         p.n_min }, v.acts, v.n, k);
         return;

@@ -105,4 +105,4 @@ X86_TWO_DOTS
         GROUP(n, 0) GROUP(n, 1) GROUP(n, 2) GROUP(n, 3) GROUP(n, 4) GROUP(n, 5) GROUP(n, 6) GROUP(n, 7) \
         EACH_##n(SUM) \
     }
-X86_TILES(8)
+X86_TILES(tile_avx2, TILE_ROW, 8)

@@ -101,12 +101,9 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
     w[1] = _mm256_and_si256(_mm256_srli_epi16(q, g % 4 * 2 + 8), three);
 }
 
-X86_WORDS __m256i pairs(const struct x86_taken *t, const struct quant_q2_k *b, int g, __m256i x)
+X86_WORDS __m256i codes(const struct quant_q2_k *b, int g)
 {
-    __m256i q = _mm256_srli_epi16(x86_load32(b->qs + g / 4 * 32), g % 4 * 2);
-
-    (void)t;
-    return _mm256_maddubs_epi16(_mm256_and_si256(q, _mm256_set1_epi8(3)), x);
+    return _mm256_and_si256(_mm256_srli_epi16(x86_load32(b->qs + g / 4 * 32), g % 4 * 2), _mm256_set1_epi8(3));
 }
 
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q2_k *b)
@@ -133,6 +130,7 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q2_k *b)
 #define BLOCK   struct quant_q2_k
 #define N_MIN   16
 #define SCALES  16
+#define CODES
 #include "quant/ints_body.h"
 #endif
 
@@ -146,4 +144,5 @@ const struct quant_type quant_type_q2_k = {
     .n_min = 16,
     .ints = ints,
     X86_INTS
+    X86_TILE_I8
 };

@@ -113,12 +113,11 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
     w[1] = g % 2 == 0 ? _mm256_and_si256(_mm256_srli_epi16(q, 8), low) : _mm256_srli_epi16(q, 12);
 }
 
-X86_WORDS __m256i pairs(const struct x86_taken *t, const struct quant_q4_k *b, int g, __m256i x)
+X86_WORDS __m256i codes(const struct quant_q4_k *b, int g)
 {
     __m256i q = x86_load32(b->qs + g / 2 * 32);
 
-    (void)t;
-    return _mm256_maddubs_epi16(_mm256_and_si256(g % 2 == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15)), x);
+    return _mm256_and_si256(g % 2 == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
 }
 
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q4_k *b)
@@ -144,6 +143,7 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q4_k *b)
 #define BLOCK   struct quant_q4_k
 #define N_MIN   8
 #define SCALES  8
+#define CODES
 #include "quant/ints_body.h"
 #endif
 
@@ -157,4 +157,5 @@ const struct quant_type quant_type_q4_k = {
     .n_min = 8,
     .ints = ints,
     X86_INTS
+    X86_TILE_I8
 };

@@ -98,7 +98,7 @@ X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q5_k
     return x86_take_45(t, min, b, bytes);
 }
 
-X86_WORDS __m256i five(const struct quant_q5_k *b, int g)
+X86_WORDS __m256i codes(const struct quant_q5_k *b, int g)
 {
     __m256i q = x86_load32(b->qs + g / 2 * 32), h = x86_bit(x86_load32(b->qh), g, 4);
 
@@ -109,13 +109,7 @@ X86_WORDS __m256i five(const struct quant_q5_k *b, int g)
 X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q5_k *b, int g)
 {
     (void)t;
-    x86_split(w, five(b, g));
-}
-
-X86_WORDS __m256i pairs(const struct x86_taken *t, const struct quant_q5_k *b, int g, __m256i x)
-{
-    (void)t;
-    return _mm256_maddubs_epi16(five(b, g), x);
+    x86_split(w, codes(b, g));
 }
 
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q5_k *b)
@@ -144,6 +138,7 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q5_k *b)
 #define BLOCK   struct quant_q5_k
 #define N_MIN   8
 #define SCALES  8
+#define CODES
 #include "quant/ints_body.h"
 #endif
 
@@ -157,4 +152,5 @@ const struct quant_type quant_type_q5_k = {
     .n_min = 8,
     .ints = ints,
     X86_INTS
+    X86_TILE_I8
 };

@@ -62,10 +62,10 @@ struct quant_ints {
 };
 struct quant_acts {
     int16_t q[256];    /* -top .. top */
-    float   scale[8];  /* of lanes */
-    float   sum[16];   /* of each 16 elements in a row */
-    float   sum_32[8]; /* of each 32 */
     int8_t  b[256];    /* q in the order of the file where top is 127, else untouched */
+    float   scale[8];  /* of lanes */
+    float   sum_32[8]; /* of each 32 elements in a row */
+    float   sum[16];   /* of each 16 */
 };
 static inline void quant_ints_scale(struct quant_ints *u, float scale)
 {
@@ -116,6 +116,7 @@ struct quant_type {
     quant_int_dots_fn *dots_i8_avx2; /* the same, for activations of 8 bits */
     quant_int_dots_fn *dots_vnni;   /* or NULL; AVX-512 with VNNI */
     quant_int_tile_fn *tile_avx2;   /* or NULL */
+    quant_int_tile_fn *tile_i8_avx2; /* or NULL: for activations of 8 bits, where it is faster */
 };
 
 extern const struct quant_type *const quant_types[QUANT_N];
@@ -133,7 +134,7 @@ quant_decode_fn *quant_decoder(int type, unsigned simd);
 /* Likewise for whole numbers; NULL where the type has none. */
 quant_ints_fn  *quant_int_decoder(int type, unsigned simd);
 quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigned simd);
-quant_int_tile_fn *quant_int_tiler(int type, unsigned simd);
+quant_int_tile_fn *quant_int_tiler(int type, enum quant_acts_type acts, unsigned simd);
 quant_round_fn *quant_rounder(unsigned simd);
 /* What activations are rounded to for weights of this type: 32767, 16383 or 127. */
 int             quant_acts_top(int type, enum quant_acts_type acts);

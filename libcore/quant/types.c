@@ -97,10 +97,14 @@ quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigne
     return (simd & SIMD_AVX2) == 0 ? NULL : acts == QUANT_ACTS_I8 ? t->dots_i8_avx2 : t->dots_avx2;
 }
 
-quant_int_tile_fn *quant_int_tiler(int type, unsigned simd)
+quant_int_tile_fn *quant_int_tiler(int type, enum quant_acts_type acts, unsigned simd)
 {
     assert(type >= 0 && type < QUANT_N);
-    return (simd & SIMD_AVX512) == 0 && (simd & SIMD_AVX2) != 0 ? quant_types[type]->tile_avx2 : NULL;
+    const struct quant_type *t = quant_types[type];
+
+    if ((simd & SIMD_AVX512) != 0 || (simd & SIMD_AVX2) == 0)
+        return NULL;
+    return acts == QUANT_ACTS_I8 && t->tile_i8_avx2 != NULL ? t->tile_i8_avx2 : t->tile_avx2;
 }
 
 /* Elements [at, at + n) of a row, n at most PIECE. A head and one block are a row of their own, so

@@ -21,6 +21,7 @@
 #define TARGET_DOTS   __attribute__((target("avx2,fma,f16c")))
 #define X86_INTS_AVX2 \
     .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2, .dots_i8_avx2 = dots_i8_avx2,
+#define X86_TILE_I8   .tile_i8_avx2 = tile_i8_avx2,
 #define X86_INTS \
     X86_INTS_AVX2 .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
 
@@ -261,11 +262,11 @@ X86_WORDS void x86_places(uint16_t at[32], __m256i bytes)
     DOTS_OF(dots_avx2, false) \
     DOTS_OF(dots_i8_avx2, true)
 
-/* tile_avx2() from the code for 2, 4, 6 and 8 vectors: struct quant_int_tile. TILE_ROW(n) takes the blocks of one row
- * from b on, vectors x0 ... */
+/* Tiles (struct quant_int_tile) from the code for 2, 4, 6 and 8 vectors: ROW(n) takes the blocks of one row from b on,
+ * vectors x0 ... */
 #define TILE_VECTOR(j) const struct quant_acts *x##j = p->x[j] + p->first;
-#define TILE_OF(n, row_blocks) \
-    TARGET_DOTS static void tile_##n(const struct quant_int_tile *p) \
+#define TILE_OF(name, ROW, n, row_blocks) \
+    TARGET_DOTS static void name##_##n(const struct quant_int_tile *p) \
     { \
         float *sum = p->sum, *less = p->less; \
 \
@@ -273,19 +274,19 @@ X86_WORDS void x86_places(uint16_t at[32], __m256i bytes)
         for (int r = 0; r < p->n_rows; r++, sum += 8 * (n), less += 8 * (n)) { \
             const BLOCK *b = (const BLOCK *)((const char *)p->rows + r * p->row_bytes) + p->first * (row_blocks); \
 \
-            TILE_ROW(n) \
+            ROW(n) \
         } \
     }
-#define X86_TILES(row_blocks) \
-    TILE_OF(2, row_blocks) \
-    TILE_OF(4, row_blocks) \
-    TILE_OF(6, row_blocks) \
-    TILE_OF(8, row_blocks) \
-    static void tile_avx2(const struct quant_int_tile *p) \
+#define X86_TILES(name, ROW, row_blocks) \
+    TILE_OF(name, ROW, 2, row_blocks) \
+    TILE_OF(name, ROW, 4, row_blocks) \
+    TILE_OF(name, ROW, 6, row_blocks) \
+    TILE_OF(name, ROW, 8, row_blocks) \
+    static void name(const struct quant_int_tile *p) \
     { \
-        static quant_int_tile_fn *const tiles[] = { tile_2, tile_4, tile_6, tile_8 }; \
+        static quant_int_tile_fn *const by_n[] = { name##_2, name##_4, name##_6, name##_8 }; \
 \
-        tiles[p->n / 2 - 1](p); \
+        by_n[p->n / 2 - 1](p); \
     }
 
 /* The sum of a row's lanes as quant_dot_ints() has it. */
@@ -472,6 +473,7 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_DECODERS
 #define X86_INTS
 #define X86_INTS_AVX2
+#define X86_TILE_I8
 #endif
 
 /* From the places(), magnitudes() and signs() of a format with a code book: words() and pairs(), as ints_body.h wants

@@ -283,6 +283,7 @@ static void test_matmul(void **state)
     matmul_once(QUANT_f16, 1000, 300, 13);
     matmul_once(QUANT_q8_0, 4096, 40, 3);
     matmul_once(QUANT_q8_0, 1024, 40, 70); /* several blocks of rows */
+    matmul_once(QUANT_q5_k, 512, 300, 19);
 }
 
 /* Matrices of several types and sizes at once: each as alone. */

@@ -462,8 +462,8 @@ static float folded(float *sum, const float *less, bool minima)
 }
 
 /* ROWS rows of a type by n vectors, `part` blocks at a time. */
-static void check_tile(int type, const unsigned char *rows, const float *want, const struct quant_acts *const *a, int n,
-                       int part)
+static void check_tile(int type, quant_int_tile_fn *tile, const unsigned char *rows, const float *want,
+                       const struct quant_acts *const *a, int n)
 {
     const struct quant_type *t = quant_types[type];
     int64_t                  bytes = quant_row_bytes(type, N_MAX);
@@ -472,18 +472,18 @@ static void check_tile(int type, const unsigned char *rows, const float *want, c
 
     memset(sum, 0, size);
     memset(less, 0, size);
-    for (int first = 0; first < BLOCKS; first += part) {
+    for (int first = 0, part = n % 4 == 0 ? QUANT_TILE_BLOCKS : 3; first < BLOCKS; first += part) {
         int blocks = BLOCKS - first < part ? BLOCKS - first : part;
 
-        t->tile_avx2(&(struct quant_int_tile){ rows, bytes, 0, first, blocks, ROWS, n, a, sum, less });
+        tile(&(struct quant_int_tile){ rows, bytes, 0, first, blocks, ROWS, n, a, sum, less });
     }
     for (int r = 0; r < ROWS; r++)
         for (int j = 0; j < n; j++) {
             float got = folded(sum + (r * n + j) * 8, less + (r * n + j) * 8, t->n_min > 0);
 
             if (!same_float(got, want[r * QUANT_TILE_VECTORS + j]))
-                fail_msg("%s, row %d by vector %d of %d, %d blocks at a time: %a, not %a", t->name, r, j, n, part,
-                         (double)got, (double)want[r * QUANT_TILE_VECTORS + j]);
+                fail_msg("%s, row %d by vector %d of %d: %a, not %a", t->name, r, j, n, (double)got,
+                         (double)want[r * QUANT_TILE_VECTORS + j]);
         }
     free(sum);
     free(less);
@@ -508,10 +508,8 @@ static void check_tiles(int type, enum quant_acts_type acts)
             want[r * QUANT_TILE_VECTORS + j] =
                 quant_dot_ints(type, acts, rows + r * quant_row_bytes(type, N_MAX), x[j], N_MAX);
     }
-    for (int n = 2; n <= QUANT_TILE_VECTORS; n += 2) {
-        check_tile(type, rows, want, at, n, QUANT_TILE_BLOCKS);
-        check_tile(type, rows, want, at, n, 3);
-    }
+    for (int n = 2; n <= QUANT_TILE_VECTORS; n += 2)
+        check_tile(type, quant_int_tiler(type, acts, SIMD_AVX2), rows, want, at, n);
     free(rows);
     free(a);
 }
