@@ -21,6 +21,29 @@ static int page_smem(int tiles, int n_kb)
     return SLOTS_AT + tiles * n_kb * 1024 + (tiles + 1) / 2 * 16384 + tiles * QUERY_TILE * (PAGE_WARPS + SUMS + 1) * 4;
 }
 
+/* What `heads` query heads of n rows give, a row of a.heads by dim_v, through gates and rounded. */
+static __device__ __forceinline__ void round_heads(const attn_args &a, const float *out, int row, int n, int head,
+                                                   int heads)
+{
+    const int dim = a.kv.dim_v, lane = threadIdx.x & 31;
+    int i = 0, k = 0, d = threadIdx.x & ~31; /* row, head, first dimension of the unit */
+
+#pragma unroll 1
+    for (;; d += PAGE_WARPS * 32) {
+        for (; d >= dim; d -= dim)
+            if (++k == heads) {
+                k = 0;
+                i++;
+            }
+        if (i >= n)
+            return;
+        const float y = opened(a, out[(i * a.heads + k) * dim + d + lane], row + i, head + k, d + lane);
+
+        round_unit(a.rounded + (row + i) * a.rounded_stride, a.kv.n_head * a.group * dim / 32, y,
+                   ((head + k) * dim + d) / 32);
+    }
+}
+
 /* grid: tile of rows, KV head * part * slab, sequence * page */
 template <int T>
 __global__ void __launch_bounds__(PAGE_WARPS * 32, 1) attend_pages(const __grid_constant__ page_args t)
@@ -61,18 +84,22 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, 1) attend_pages(const __grid_
         if (threadIdx.x == 0)
             ask(i + t.slots);
     };
-    const bool old = (b + 1) * OP_KV_PAGE <= a.r.pos[s.row]; /* all of the page was there before this step */
+    const int old = a.r.pos[s.row] - b * OP_KV_PAGE; /* so many positions were there before this step */
+    auto ask_first = [&](bool before) {
+        if (threadIdx.x == 0)
+#pragma unroll 1
+            for (int i = 0; i < min(t.slots, 2 * chunks); i++)
+                if ((((i >= chunks ? i - chunks : i) + 1) * t.keys <= old) == before)
+                    ask(i);
+    };
     if (threadIdx.x == 0) {
         for (int i = 0; i < t.slots; i++)
             bar_init(&full[i], 1);
         bar_init_done();
-        for (int i = 0; old && i < min(t.slots, 2 * chunks); i++)
-            ask(i);
     }
+    ask_first(true);
     wait_for_inputs();
-    if (threadIdx.x == 0)
-        for (int i = 0; !old && i < min(t.slots, 2 * chunks); i++)
-            ask(i);
+    ask_first(false);
     for (int i = warp; i < Q; i += PAGE_WARPS) {
         int r = i / a.heads, e = i % a.heads;
         const float *from = r < here && e < heads ? a.q + (s.row + first + r) * a.qs + (head + e) * kv.dim_k : NULL;
@@ -173,6 +200,9 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, 1) attend_pages(const __grid_
             }
         used(at);
     }
+    float *out = T == 1 && a.rounded != NULL && a.pages == 1 ? (float *)p : NULL; /* [query][dim_v], to be rounded */
+    if (out != NULL)
+        __syncthreads();
 #pragma unroll
     for (int e = 0; e < T; e++) {
         const int at = e * QUERY_TILE + g, r = at / a.heads, k = at % a.heads;
@@ -182,7 +212,9 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, 1) attend_pages(const __grid_
             continue;
         float l = fold(sums + at, Q), all = __fmul_rn(l, __fmul_rn(1024.0f, value_scale(kv.type_v)));
         float *part = a.part + ((row * kv.n_head * a.group + head + k) * a.pages + b) * a.part_floats;
-        float *to = a.pages == 1 ? a.y + row * a.ys + (head + k) * kv.dim_v : part;
+        float *to = out != NULL    ? out + at * kv.dim_v
+                    : a.pages == 1 ? a.y + row * a.ys + (head + k) * kv.dim_v
+                                   : part;
 
         if (a.pages > 1 && warp == 0 && c == 0 && slab == 0) {
             part[a.part_floats - 2] = m[e];
@@ -196,6 +228,10 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, 1) attend_pages(const __grid_
             if (d < kv.dim_v)
                 to[d] = a.pages == 1 ? __fdiv_rn(v, all) : v;
         }
+    }
+    if (out != NULL) {
+        __syncthreads();
+        round_heads(a, out, (int)s.row + first, here, (int)head, heads);
     }
 }
 
@@ -240,7 +276,8 @@ __global__ void __launch_bounds__(32) merge_pages(const __grid_constant__ attn_a
     }
     o = __fdiv_rn(o, __fmul_rn(l, __fmul_rn(1024.0f, value_scale(a.kv.type_v))));
     if (a.rounded != NULL)
-        round_unit(a.rounded, heads * a.kv.dim_v / 32, opened(a, o, blockIdx.y, d), blockIdx.y * gridDim.z + blockIdx.z);
+        round_unit(a.rounded + row * a.rounded_stride, heads * a.kv.dim_v / 32, opened(a, o, row, blockIdx.y, d),
+                   blockIdx.y * gridDim.z + blockIdx.z);
     else if (d < a.kv.dim_v)
         a.y[row * a.ys + (int64_t)blockIdx.y * a.kv.dim_v + d] = o;
 }
@@ -264,7 +301,7 @@ size_t cuda_attn_ws(const struct node *v)
     if (v->r.n > SPLIT_ROWS)
         return cuda_attn_rows_ws(v);
     return (size_t)(v->r.n * heads * v->pg.stride * part_floats(&v->kv)) * sizeof(float) +
-           (v->r.n == 1 ? cuda_attn_row_ws(v) : 0);
+           cuda_attn_row_ws(v);
 }
 
 bool cuda_plan_chunks(page_chunks *t, const attn_args *a, int room)
@@ -302,27 +339,38 @@ int cuda_attn_smem(struct cuda *c)
     return n;
 }
 
-static void attend_few(struct cuda *c, const attn_args &a)
+/* How many times 8 queries a block takes: more read pages less often, fewer keep more SMs busy. */
+static int tiles_of(struct cuda *c, const attn_args &a)
+{
+    const int rows = a.r.max_n < a.r.n ? a.r.max_n : a.r.n;
+    const int64_t others = (int64_t)a.kv.n_head * a.parts * a.slabs * a.r.n_seq * a.pages;
+    int tiles = 1;
+
+    while (tiles < 8 && tiles * QUERY_TILE < rows * a.heads && a.pages > 1 &&
+           ceil_div(rows * a.heads, tiles * QUERY_TILE) * others > 2 * c->sms)
+        tiles *= 2;
+    return tiles;
+}
+
+void cuda_attend_few(struct cuda *c, const attn_args *a)
 {
     page_args t = {};
     const int smem = cuda_attn_smem(c);
-    int tiles = 1, most = a.r.max_n < a.r.n ? a.r.max_n : a.r.n;
+    int tiles = tiles_of(c, *a);
 
-    t.a = a;
-    while (tiles < 8 && tiles * QUERY_TILE < most * a.heads)
-        tiles *= 2;
-    while (tiles > 1 && !cuda_plan_chunks(&t, &a, smem - page_smem(tiles, a.n_kb)))
+    t.a = *a;
+    while (tiles > 1 && !cuda_plan_chunks(&t, a, smem - page_smem(tiles, a->n_kb)))
         tiles /= 2;
-    if (tiles == 1 && (!cuda_plan_chunks(&t, &a, SHARE_SMEM - page_smem(1, a.n_kb)) || t.slots < 4))
-        (void)cuda_plan_chunks(&t, &a, smem - page_smem(1, a.n_kb));
+    if (tiles == 1 && (!cuda_plan_chunks(&t, a, SHARE_SMEM - page_smem(1, a->n_kb)) || t.slots < 4))
+        (void)cuda_plan_chunks(&t, a, smem - page_smem(1, a->n_kb));
     switch (tiles) {
     case 1: launch_pages<1>(c, t); break;
     case 2: launch_pages<2>(c, t); break;
     case 4: launch_pages<4>(c, t); break;
     default: launch_pages<8>(c, t); break;
     }
-    if (a.pages > 1)
-        cuda_merge_pages(c, &a);
+    if (a->pages > 1)
+        cuda_merge_pages(c, a);
 }
 
 attn_args cuda_attn_args(struct cuda *c, const struct node *v)
@@ -360,7 +408,7 @@ void cuda_attn(struct cuda *c, const struct node *v)
     if (v->r.n > SPLIT_ROWS)
         cuda_attn_rows(c, &a);
     else
-        attend_few(c, a);
+        cuda_attend_few(c, &a);
 }
 
 /* ---- storing ---- */

@@ -37,9 +37,10 @@ struct attn_args {
     float        *part; /* [row][head][page]: o, m, l */
     int64_t       part_floats;
     int           pages;
-    uint8_t      *rounded;    /* of one row: where the rounded output goes instead of y; or NULL */
+    uint8_t      *rounded;    /* of few rows: where the rounded output goes instead of y; or NULL */
+    int           rounded_stride;
     const float  *open;       /* then: gates of query head h from open + h * open_pitch; or NULL */
-    int64_t       open_pitch;
+    int           open_pitch, open_stride; /* from head to head, from row to row */
 };
 
 static __host__ __device__ __forceinline__ int key_planes(int type)
@@ -516,10 +517,10 @@ static __device__ __forceinline__ void store32(uint8_t *row, int type, const flo
 
 /* ---- pages ---- */
 
-/* What a query head gives, through its gate. */
-static __device__ __forceinline__ float opened(const attn_args &a, float y, int head, int d)
+/* What a query head of a row gives, through its gate. */
+static __device__ __forceinline__ float opened(const attn_args &a, float y, int row, int head, int d)
 {
-    return a.open != NULL ? __fmul_rn(y, sigmoid(a.open[head * a.open_pitch + d])) : y;
+    return a.open != NULL ? __fmul_rn(y, sigmoid(a.open[row * a.open_stride + head * a.open_pitch + d])) : y;
 }
 
 /* A page's keys, then its values, come in chunks of positions: slots of shared memory have room for some at a time. */
@@ -533,6 +534,7 @@ bool cuda_plan_chunks(page_chunks *t, const attn_args *a, int room); /* of bytes
 attn_args cuda_attn_args(struct cuda *c, const struct node *v);
 void   cuda_merge_pages(struct cuda *c, const attn_args *a);
 int    cuda_attn_smem(struct cuda *c); /* bytes of shared memory that a block can have */
+void   cuda_attend_few(struct cuda *c, const attn_args *a);
 size_t cuda_attn_row_ws(const struct node *v); /* attn_row.cu */
 size_t cuda_attn_rows_ws(const struct node *v);
 void   cuda_attn_rows(struct cuda *c, const attn_args *a); /* attn_rows.cu */

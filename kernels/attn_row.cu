@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn_row.cu - one row through attention, from the products to the rounded activations of the next: heads picked
+/* attn_row.cu - few rows through attention, from the products to the rounded activations of the next: heads picked
  * apart, normalised, turned, rotated, the new key and value stored, pages, their merge, gate, rounding. Every sum has
  * the order of the separate launches (elem.cu, hadamard.cuh, attn.cuh, matvec.cuh).
  *
@@ -338,7 +338,7 @@ static __device__ __forceinline__ void give(const page_of &b, const float o[2][4
     __syncthreads();
 #pragma unroll 1
     for (int i = threadIdx.x; i < b.heads * dim; i += WARPS * 32)
-        out[i] = opened(a, __fdiv_rn(out[i], b.s.factor[i / dim]), b.head + i / dim, i % dim);
+        out[i] = opened(a, __fdiv_rn(out[i], b.s.factor[i / dim]), 0, b.head + i / dim, i % dim);
     __syncthreads();
     if ((int)threadIdx.x < b.heads * dim / 8) {
         const int i = b.head * dim / 8 + threadIdx.x;
@@ -398,19 +398,76 @@ __global__ void __launch_bounds__(WARPS * 32, 2) attend_row(const __grid_constan
     give(b, o[0], m, vb, half);
 }
 
+/* ---- several rows ---- */
+
+/* A query, key or value: queries stay floats, the others are stored. grid: those heads, row */
+__global__ void __launch_bounds__(32) split_heads(const __grid_constant__ row_args t)
+{
+    __shared__ float x[DIM];
+    __shared__ float2 turn[DIM / 2];
+    const fused_heads &f = t.f;
+    const struct op_kv &kv = t.a.kv;
+    const int n_q = kv.n_head * t.a.group, i = blockIdx.x, row = blockIdx.y, lane = threadIdx.x;
+    const bool query = i < n_q, value = i >= n_q + kv.n_head;
+    const int h = query ? i : value ? i - n_q - kv.n_head : i - n_q, dim = value ? kv.dim_v : kv.dim_k;
+    const int pos = t.a.r.pos[row], at = h * OP_KV_PAGE + pos % OP_KV_PAGE;
+    const float *norm = value ? NULL : query ? f.q_norm : f.k_norm;
+    const float *from = query   ? f.qg + row * f.qg_stride + h * (f.gated ? 2 : 1) * dim
+                        : value ? f.v + row * f.v_stride + h * dim
+                                : f.k + row * f.k_stride + h * dim;
+    uint8_t *page = kv.pages + (size_t)t.a.pg.page[t.a.r.of[row] * t.a.pg.stride + pos / OP_KV_PAGE] * kv.page_bytes;
+    float w[EACH], v[EACH];
+
+#pragma unroll 1
+    for (int j = lane; !value && j < (int)f.rope.n_rot / 2; j += 32)
+        sincosf(__fmul_rn((float)pos, f.rope.freq[j]), &turn[j].x, &turn[j].y);
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+        w[j] = norm != NULL && 32 * j < dim ? norm[lane + 32 * j] : 0.0f;
+    __syncwarp();
+    wait_for_inputs();
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+        v[j] = 32 * j < dim ? from[lane + 32 * j] : 0.0f;
+    if (!value)
+        prepare(v, x, f, turn, w, norm != NULL, dim);
+    float *to = query ? (float *)t.a.q + row * t.a.qs + h * dim : x;
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+        if (32 * j < dim)
+            to[lane + 32 * j] = v[j];
+    __syncwarp();
+    if (!query)
+        store32(page + (value ? t.a.v_at + at * t.a.v_bytes : at * t.a.k_bytes), value ? kv.type_v : kv.type_k, x,
+                lane / 4, lane % 4, dim, lane / 4 * 32 < dim);
+}
+
 /* ---- host ---- */
 
 size_t cuda_attn_row_ws(const struct node *v)
 {
-    return cuda_matmul_ws(v->t[0].ne[0], 1);
+    return v->r.n <= FEW_ROWS ? cuda_matmul_ws(v->t[0].ne[0], v->r.n) : 0;
 }
 
 bool cuda_attn_row_fits(const struct node *v)
 {
     const struct op_kv &kv = v->kv;
 
-    return v->r.n == 1 && v->r.n_seq == 1 && kv.dim_k % 32 == 0 && kv.dim_k <= DIM && kv.dim_v % 32 == 0 &&
+    return v->r.n <= FEW_ROWS && v->r.all && kv.dim_k % 32 == 0 && kv.dim_k <= DIM && kv.dim_v % 32 == 0 &&
            kv.dim_v <= DIM && v->t[0].ne[0] % 64 == 0;
+}
+
+static void attend_one(struct cuda *c, row_args t)
+{
+    const int smem = cuda_attn_smem(c), other = SLOTS_AT + t.a.n_kb * 1024 + (int)sizeof(space);
+
+    if (t.a.kv.n_head * t.a.parts * t.a.pages <= c->sms || !cuda_plan_chunks(&t, &t.a, SHARE_SMEM - other) || t.slots < 4)
+        (void)cuda_plan_chunks(&t, &t.a, smem - other);
+    launch_early(c, "attend_row", attend_row, dim3((unsigned)t.a.kv.n_head, (unsigned)t.a.pages, (unsigned)t.a.parts),
+                 WARPS * 32, (size_t)(other + t.slots * t.slot_bytes), t);
+    if (t.a.pages > 1)
+        cuda_merge_pages(c, &t.a);
 }
 
 const uint8_t *cuda_attn_row(struct cuda *c, const fused_heads *f, const struct node *v)
@@ -420,14 +477,16 @@ const uint8_t *cuda_attn_row(struct cuda *c, const fused_heads *f, const struct 
     t.f = *f;
     t.a = cuda_attn_args(c, v);
     t.a.rounded = c->ws + cuda_ws(v) - cuda_attn_row_ws(v);
+    t.a.rounded_stride = (int)x_row_bytes(v->t[0].ne[0]);
     t.a.open = f->gated ? f->qg + t.a.kv.dim_k : NULL;
     t.a.open_pitch = 2 * t.a.kv.dim_k;
-    const int smem = cuda_attn_smem(c), other = SLOTS_AT + t.a.n_kb * 1024 + (int)sizeof(space);
-    if (t.a.kv.n_head * t.a.parts * t.a.pages <= c->sms || !cuda_plan_chunks(&t, &t.a, SHARE_SMEM - other) || t.slots < 4)
-        (void)cuda_plan_chunks(&t, &t.a, smem - other);
-    launch_early(c, "attend_row", attend_row, dim3((unsigned)t.a.kv.n_head, (unsigned)t.a.pages, (unsigned)t.a.parts),
-                 WARPS * 32, (size_t)(other + t.slots * t.slot_bytes), t);
-    if (t.a.pages > 1)
-        cuda_merge_pages(c, &t.a);
+    t.a.open_stride = f->qg_stride;
+    if (v->r.n == 1) {
+        attend_one(c, t);
+        return t.a.rounded;
+    }
+    launch_early(c, "split_heads", split_heads,
+                 dim3((unsigned)(t.a.kv.n_head * (t.a.group + 2)), (unsigned)v->r.n), 32, 0, t);
+    cuda_attend_few(c, &t.a);
     return t.a.rounded;
 }

@@ -59,6 +59,11 @@ static __device__ __forceinline__ void copy8(void *to, const void *from)
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_at(to)), "l"(from));
 }
 
+static __device__ __forceinline__ void copy4(void *to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_at(to)), "l"(from));
+}
+
 static __device__ __forceinline__ void copy_end(void)
 {
     asm volatile("cp.async.commit_group;");

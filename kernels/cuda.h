@@ -23,6 +23,7 @@ extern "C" {
 struct rows {
     int           n, n_seq;
     int           max_n;  /* most rows of a sequence, a power of two at least */
+    bool          all;    /* every row is of one of the sequences */
     const int    *pos;    /* [n] */
     const int    *of;     /* [n] sequence of each row */
     const op_seq *seq;    /* [n_seq] */

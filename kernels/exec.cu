@@ -78,7 +78,7 @@ struct span {
     const char *from, *to;
 };
 struct left {
-    struct span part[8];
+    struct span part[3 * FEW_ROWS];
     int         n;
 };
 
@@ -110,18 +110,28 @@ static void overwrite(struct left *l, struct span s)
     }
 }
 
-static struct span span_of(struct tensor t, int64_t rows)
+static struct span span_of(struct tensor t, int64_t row)
 {
-    const char *p = (const char *)t.data;
+    const float *p = (const float *)t.data + row * t.stride;
 
-    return (struct span){ p, p + ((rows - 1) * t.stride + t.ne[0]) * (int64_t)sizeof(float) };
+    return (struct span){ (const char *)p, (const char *)(p + t.ne[0]) };
 }
 
-/* Some node from v on reads what is in x now. Only rows of floats are asked about. */
+static bool touches_rows(const struct left *l, struct tensor t)
+{
+    for (int64_t r = 0; t.data != NULL && r < t.ne[1]; r++)
+        if (touches(l, span_of(t, r)))
+            return true;
+    return false;
+}
+
+/* Some node from v on reads what is in x, up to FEW_ROWS rows, now. Only rows of floats are asked about. */
 static bool read_later(const struct node *v, int n, struct tensor x)
 {
-    struct left left = { { span_of(x, 1) }, 1 };
+    struct left left = {};
 
+    for (int64_t r = 0; r < x.ne[1]; r++)
+        left.part[left.n++] = span_of(x, r);
     for (; n > 0 && left.n > 0; n--, v++) {
         if (v->op == NODE_COPY) {
             const char *from = (const char *)v->p[0];
@@ -133,13 +143,13 @@ static bool read_later(const struct node *v, int n, struct tensor x)
         for (int i = in_place(v->op) ? 0 : 1; i < 5; i++) {
             bool weights = i == 1 && (v->op == DEV_OP_matmul || v->op == DEV_OP_embed);
 
-            if (v->t[i].data != NULL && !weights && touches(&left, span_of(v->t[i], v->t[i].ne[1])))
+            if (!weights && touches_rows(&left, v->t[i]))
                 return true;
         }
-        if (v->op == DEV_OP_moe && touches(&left, span_of(v->moe.weight, v->moe.weight.ne[1])))
+        if (v->op == DEV_OP_moe && touches_rows(&left, v->moe.weight))
             return true;
-        if (v->t[0].data != NULL)
-            overwrite(&left, span_of(v->t[0], 1));
+        for (int64_t r = 0; v->t[0].data != NULL && r < v->t[0].ne[1]; r++)
+            overwrite(&left, span_of(v->t[0], r));
     }
     return false;
 }
@@ -245,34 +255,35 @@ static int fuse_gate(struct cuda *c, const struct node *v, int n)
     return 1 + product_and_add(c, &f, v + 1, n - 1);
 }
 
-/* Convolution, delta rule and gated norm, perhaps the log of inputs, product, addition. */
+/* Convolution, delta rule and gated norm, perhaps logs of inputs, product, of one row with the addition. */
 static int fuse_gdn(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
     int k = 2;
 
-    if (n < 4 || v->op != DEV_OP_conv || v[1].op != DEV_OP_gdn || v->r.n != 1 || v->r.n_seq != 1 ||
-        v->conv.taps < 2 || v[1].t[1].data != v->t[0].data || read_later(v + 2, n - 2, v->t[0]))
+    if (n < 4 || v->op != DEV_OP_conv || v[1].op != DEV_OP_gdn || v[1].t[1].data != v->t[0].data ||
+        v->r.n > FEW_ROWS || read_later(v + 2, n - 2, v->t[0]))
         return 0;
-    k += v[k].op == DEV_OP_heads_pick;
+    const struct tensor o = v[1].t[0];
+    while (k + 2 < n && v[k].op == DEV_OP_heads_pick && !overlap(v[k].t[1], o) && !overlap(v[k].t[0], o))
+        k++;
     const struct node *norm = v + k, *out = norm + 1;
-    if (n < k + 2 || norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != v[1].t[0].data ||
-        !fits_k(norm->t[0].ne[0]) || !product_of(out, norm->t[0]) || !cuda_is_common(out->t[1].type) ||
+    if (n < k + 2 || norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != o.data || !fits_k(norm->t[0].ne[0]) ||
+        !product_of(out, norm->t[0]) || !cuda_is_common(out->t[1].type) || read_later(out + 1, n - k - 2, o) ||
         read_later(out + 1, n - k - 2, norm->t[0]) || !cuda_fused_gdn(c, v, v + 1, norm, c->ws))
         return 0;
-    if (k == 3)
-        cuda_elem(c, v + 2);
+    for (int i = 2; i < k; i++)
+        cuda_elem(c, v + i);
     start_args(c, &f, norm->t[0].ne[0]);
     f.mode = IN_ROUNDED;
     f.a.x = c->ws;
-    f.past = v->conv.rec.data;
-    f.past_floats = v->conv.rec.floats;
-    f.newest = (const float *)v->t[1].data;
-    f.newest_stride = v->t[1].stride;
-    f.seq = v->r.seq;
-    f.taps = v->conv.taps;
-    f.channels = (int)v->t[1].ne[0];
-    return k + 1 + product_and_add(c, &f, out, n - k - 1);
+    f.past = (struct past_move){ v->conv.rec.data, (const float *)v->t[1].data, v->r.seq, v->conv.rec.floats,
+                                 v->t[1].stride, (int)v->t[1].ne[0], v->r.n_seq };
+    if (v->r.n == 1)
+        return k + 1 + product_and_add(c, &f, out, n - k - 1);
+    cuda_move_past(c, &f.past);
+    cuda_matmul_rounded(c, out, c->ws);
+    return k + 2;
 }
 
 /* A mixture of experts as it is recorded; NULL: not there. */
@@ -467,7 +478,8 @@ static void take_pair(const struct node **out, struct attention *x, const struct
 /* Norm, products for queries (and their gates), keys and values. */
 static bool find_heads(struct attention *x, const struct node *v, int n)
 {
-    if (n < 6 || !whole_norm(v) || v->t[0].data == v->t[1].data || !product_of(v + 1, v->t[0]))
+    if (n < 6 || v->op != DEV_OP_rms_norm || (v->t[0].ne[1] == 1 && !whole_norm(v)) ||
+        v->t[0].data == v->t[1].data || !product_of(v + 1, v->t[0]))
         return false;
     x->q = v + 1;
     x->qt = x->q->t[0];
@@ -532,33 +544,51 @@ static bool find_attention(struct attention *x, const struct node *v, int n)
            !read_later(v + x->n, n - x->n, y) && (!gated || !read_later(v + x->n, n - x->n, x->gate));
 }
 
-/* Attention: norm, products, heads, pages, gate, product, addition. */
+/* What lies between attention's first products and its last; where the rounded rows are. */
+static const uint8_t *attend(struct cuda *c, const struct attention *x)
+{
+    struct fused_heads h = {};
+
+    h.qg = (const float *)x->q->t[0].data;
+    h.k = (const float *)x->key->t[0].data;
+    h.v = (const float *)x->value->t[0].data;
+    h.qg_stride = (int)x->q->t[0].stride;
+    h.k_stride = (int)x->key->t[0].stride;
+    h.v_stride = (int)x->value->t[0].stride;
+    h.gated = x->gate.data != NULL;
+    if (x->norms != NULL) {
+        h.q_norm = (const float *)x->norms[0].p[0];
+        h.k_norm = (const float *)x->norms[1].p[0];
+        h.eps = x->norms[0].f[0];
+    }
+    if (x->turns != NULL)
+        h.rope = x->turns->rope;
+    h.hadamard = x->rotations != NULL ? op_hadamard_block(x->rotations->i[0]) : 0;
+    return cuda_attn_row(c, &h, x->attn);
+}
+
+/* Attention: norm, products, heads, pages, gate, product, of one row with the addition. */
 static int fuse_attn(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
-    struct fused_heads h = {};
     struct attention x;
 
-    if (!find_attention(&x, v, n))
+    if (v->t[0].ne[1] > FEW_ROWS || !find_attention(&x, v, n))
         return 0;
+    if (v->t[0].ne[1] > 1) {
+        const struct job job[] = { { x.q->t[1], x.q->t[0] }, { x.key->t[1], x.key->t[0] }, { x.value->t[1], x.value->t[0] } };
+
+        cuda_elem(c, v);
+        cuda_matmul(c, job, 3, v->t[0]);
+        cuda_matmul_rounded(c, x.out, attend(c, &x));
+        return x.n;
+    }
     norm_args(c, &f, v);
     add_job(&f, x.q->t[1], x.q->t[0]);
     add_job(&f, x.key->t[1], x.key->t[0]);
     add_job(&f, x.value->t[1], x.value->t[0]);
     cuda_fused_matvec(c, &f);
-    h.qg = (const float *)x.q->t[0].data;
-    h.k = (const float *)x.key->t[0].data;
-    h.v = (const float *)x.value->t[0].data;
-    h.gated = x.gate.data != NULL;
-    if (x.norms != NULL) {
-        h.q_norm = (const float *)x.norms[0].p[0];
-        h.k_norm = (const float *)x.norms[1].p[0];
-        h.eps = x.norms[0].f[0];
-    }
-    if (x.turns != NULL)
-        h.rope = x.turns->rope;
-    h.hadamard = x.rotations != NULL ? op_hadamard_block(x.rotations->i[0]) : 0;
-    const uint8_t *rounded = cuda_attn_row(c, &h, x.attn);
+    const uint8_t *rounded = attend(c, &x);
     start_args(c, &f, x.attn->t[0].ne[0]);
     f.mode = IN_ROUNDED;
     f.a.x = rounded;
@@ -583,7 +613,7 @@ static int fuse(struct cuda *c, const struct node *v, int n)
     int k = 0;
 
     if (v->t[0].ne[1] != 1)
-        return 0;
+        return v->op == DEV_OP_conv ? fuse_gdn(c, v, n) : v->op == DEV_OP_rms_norm ? fuse_attn(c, v, n) : 0;
     switch (v->op) {
     case DEV_OP_rms_norm:
         k = fuse_moe(c, v, n);

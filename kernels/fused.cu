@@ -93,18 +93,6 @@ static __device__ __forceinline__ void make_input(const fused_args &f, const flo
     __syncthreads();
 }
 
-static __device__ __forceinline__ void move_past(const fused_args &f)
-{
-    int c = blockIdx.x * blockDim.x + threadIdx.x;
-
-    if (c >= f.channels)
-        return;
-    float *past = f.past + f.seq->slot * f.past_floats + c;
-    for (int j = 0; j + 2 < f.taps; j++)
-        past[(int64_t)j * f.channels] = past[(int64_t)(j + 1) * f.channels];
-    past[(int64_t)(f.taps - 2) * f.channels] = f.newest[f.seq->row * f.newest_stride + c];
-}
-
 /* How a launch is cut: a block has so many strips of a job (of type f32: a row a warp). Its warps are `sets`, each of
  * which has all blocks of a strip: `set` and `first`, the first block, of each warp, then every `step`. A warp takes
  * `each` strips between barriers, a set's are `sets` apart. */
@@ -351,8 +339,8 @@ __global__ void __launch_bounds__(MODE == IN_NORM ? THREADS : MOST_THREADS, MODE
             floats_times<MODE>(f, c, at, s);
         break;
     }
-    if (MODE == IN_ROUNDED && f.channels > 0)
-        move_past(f);
+    if (MODE == IN_ROUNDED)
+        move_past(f.past, blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x);
 }
 
 /* Gives each job its blocks; how many in all. */
@@ -406,7 +394,7 @@ void cuda_fused_matvec(struct cuda *c, struct fused_args *f)
     const size_t smem = a.x_bytes + (a.floats ? f->a.k * sizeof(float) : 0) +
                         (size_t)a.each * a.sets * a.segments * V_SEGMENT * sizeof(float);
     a.rounder = f->rounded != NULL && f->a.job[0].type == QUANT_f32 ? a.blocks : 0;
-    const int past = (int)ceil_div(f->channels, threads);
+    const int past = (int)ceil_div(f->past.channels, threads);
     const dim3 blocks((unsigned)(past > a.blocks ? past : a.blocks + (a.rounder > 0)));
     if (norm)
         launch_early(c, "fused_matvec", fused_matvec<IN_NORM>, blocks, (unsigned)threads, smem, *f, a);

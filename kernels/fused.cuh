@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fused.cuh - launches that take the place of several nodes when a step has one row.   room: kernels (base quant ops)
+/* fused.cuh - launches that take the place of several nodes when a step has few rows.  room: kernels (base quant ops)
  *
  * Each computes what the separate launches compute, in the same order of operations: which of them run is not to be
  * seen in the bytes. exec.cu recognises the nodes. */
@@ -12,6 +12,16 @@
 /* What a product's activations are made from; IN_ROUNDED: they are there. */
 enum input { IN_PLAIN, IN_NORM, IN_GLU, IN_SIGMOID, IN_ROUNDED };
 
+/* The memory of a convolution of FUSED_TAPS moves up by the rows of its sequences; channels 0: nothing to do. */
+enum { FUSED_TAPS = 4 };
+struct past_move {
+    float        *past;
+    const float  *newest;
+    const op_seq *seq;
+    int64_t       past_floats, newest_stride;
+    int           channels, n_seq;
+};
+
 struct fused_args {
     struct mv_args a;         /* a.x: IN_ROUNDED; jobs may be of type f32, but then not of rounded activations */
     enum input     mode;
@@ -21,20 +31,16 @@ struct fused_args {
     uint8_t       *rounded;   /* the same rounded; or NULL */
     float         *res;       /* += scale times the first job's output; or NULL */
     float          scale;
-    /* the memory of a convolution moves up by one row; channels 0: nothing to do */
-    float         *past;
-    const float   *newest;
-    const op_seq  *seq;
-    int64_t        past_floats, newest_stride;
-    int            taps, channels;
+    struct past_move past;
 };
 enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 96 << 10 };
 void cuda_fused_matvec(struct cuda *c, struct fused_args *f);
 
-/* Convolution, normalisation, delta rule and gated norm of one row, rounded (the memory of the convolution is left to
- * fused_args); false: not of these shapes, nothing is launched. */
+/* Convolution, normalisation, delta rule and gated norm of up to FEW_ROWS rows, rounded (the memory of the convolution
+ * is to be moved by a launch after it); false: not of these shapes, nothing is launched. */
 bool cuda_fused_gdn(struct cuda *c, const struct node *conv, const struct node *gdn, const struct node *norm,
                     uint8_t *rounded);
+void cuda_move_past(struct cuda *c, const struct past_move *m);
 
 /* Matrices of experts; w NULL: there is none. */
 struct expert_matrix {
@@ -87,9 +93,10 @@ struct fused_down {
 void cuda_fused_down(struct cuda *c, const struct fused_down *f);
 size_t cuda_fused_down_smem(int n_used, int64_t ff, int64_t sh_ff); /* shared memory; sh_ff 0: no shared expert */
 
-/* Attention of one row: heads picked apart, normalised, turned, rotated, stored, read, gated, rounded. */
+/* Attention of few rows: heads picked apart, normalised, turned, rotated, stored, read, gated, rounded. */
 struct fused_heads {
     const float   *qg, *k, *v;
+    int            qg_stride, k_stride, v_stride; /* from row to row */
     bool           gated;       /* qg: of each head queries, then gates; else queries */
     const float   *q_norm, *k_norm;
     float          eps;
@@ -97,7 +104,7 @@ struct fused_heads {
     int            hadamard;    /* columns of a block; 0: not rotated */
 };
 bool cuda_attn_row_fits(const struct node *attn);
-/* Returns where the rounded row is. */
+/* Returns where the rounded rows are. */
 const uint8_t *cuda_attn_row(struct cuda *c, const struct fused_heads *f, const struct node *attn);
 
 /* n bytes, by so many threads of which this is number t. */
@@ -118,6 +125,32 @@ static __device__ __forceinline__ void wait_for_inputs(void)
 {
     let_next_begin();
     asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+/* By so many threads of which this is number t. */
+static __device__ __forceinline__ void move_past(const past_move &m, int t, int threads)
+{
+    enum { KEPT = FUSED_TAPS - 1 };
+
+#pragma unroll 1
+    for (int i = 0, c = t;; c += threads) {
+        for (; c >= m.channels && i < m.n_seq; c -= m.channels)
+            i++;
+        if (i >= m.n_seq)
+            return;
+        const op_seq &s = m.seq[i];
+        float *past = m.past + s.slot * m.past_floats + c, keep[KEPT];
+#pragma unroll
+        for (int j = 0; j < KEPT; j++) {
+            const int n = s.n - KEPT + j;
+
+            keep[j] = *(n < 0 ? past + (int64_t)(KEPT + n) * m.channels
+                              : m.newest + (s.row + n) * m.newest_stride + c);
+        }
+#pragma unroll
+        for (int j = 0; j < KEPT; j++)
+            past[(int64_t)j * m.channels] = keep[j];
+    }
 }
 
 enum { SMEM_UNASKED = 24 << 10 }; /* dynamic shared memory, beside what a kernel has of its own */

@@ -1,43 +1,160 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gdn_row.cu - one row through a layer of gated delta rule: convolution, normalisation of keys and queries, delta rule,
- * gated norm of its output, rounding for the product that follows. Every sum has the order of the separate launches
- * (rec.cu, scan.cu, elem.cu, matvec.cuh).
+/* gdn_row.cu - a few rows through a layer of gated delta rule: convolution, normalisation of keys and queries, delta
+ * rule, gated norm of its output, rounding for the product that follows. Every sum has the order of the separate
+ * launches (rec.cu, scan.cu, elem.cu, matvec.cuh).
  *
- * A block has 32 columns of a head's S, eight lanes a column; its last warp has those columns' values v before, and
- * their outputs, which are one unit of the product's activations, after. The blocks of a head are a cluster: each sends
- * its outputs to all, for the sum of their squares. */
+ * A block has 32 columns of a head's S for a sequence, eight lanes a column. Before, a thread has a channel of the
+ * convolution (the last warp those columns' values v), then a warp the norm of a row's key or query; after, a warp has
+ * the block's outputs of a row, which are one unit of the product's activations. The blocks of a head are a cluster:
+ * each gives its outputs to all, for the sum of their squares. */
 #include "kernels/bulk.cuh"
 #include "kernels/fused.cuh"
 #include "kernels/rec.cuh"
 
-enum { COLS = 32, STATE_WARPS = COLS / 4, THREADS = (STATE_WARPS + 1) * 32, TAPS = 4 };
+enum { COLS = 32, STATE_WARPS = COLS / 4, WARPS = STATE_WARPS + 1, TAPS = FUSED_TAPS };
 
 struct row_args {
     const float  *in, *conv, *past; /* inputs of a channel: the newest, weights, those before */
     const float  *alpha, *beta, *a, *dt_bias;
     const float  *z, *w;            /* gate and weights of the norm; w NULL: none */
-    float        *y, *state;        /* y: the delta rule's output */
+    float        *state;
     uint8_t      *rounded;
     const op_seq *seq;
     int64_t       past_floats, floats; /* of a sequence */
+    int           in_stride, alpha_stride, beta_stride, z_stride, rounded_stride; /* from row to row */
     int           channels, n_k, each; /* key head of h: h / each, or h % n_k where each is 0 */
     int           w_pitch;             /* of w, from head to head */
     float         eps, norm_eps;
 };
 
-/* *at = v in block `rank` of the cluster, whose *bar counts the bytes that have come. */
-static __device__ __forceinline__ void send(float *at, uint64_t *bar, unsigned rank, float v)
+/* Shared memory: S as threads have it, a row nobody reads, and of each row: */
+template <int DIM> struct block_space {
+    float   S[DIM / 8][STATE_WARPS * 32];
+    uint8_t nowhere[256];
+};
+template <int DIM> struct row_space {
+    float in[2 * DIM], values[COLS]; /* channels of keys, of queries, of values; key and query are normalised */
+    float gate[COLS], out[DIM];
+    float decay, beta, pad[2];
+};
+
+/* Where *at is in block `rank` of the cluster. */
+static __device__ __forceinline__ uint32_t cluster_at(const float *at, unsigned rank)
 {
-    uint32_t to, counter;
+    uint32_t to;
 
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(shared_at(at)), "r"(rank));
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counter) : "r"(shared_at(bar)), "r"(rank));
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
-                 "r"(__float_as_uint(v)), "r"(counter)
-                 : "memory");
+    return to;
 }
 
-/* The sum of squares of a head's DIM numbers, as any warp norm has it. */
+static __device__ __forceinline__ void cluster_store(uint32_t to, float v)
+{
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
+}
+
+static __device__ __forceinline__ void cluster_wait(void)
+{
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* What a thread has before the newest inputs are there, beside S. */
+struct row_own {
+    int   channel; /* -1: none */
+    float taps[TAPS], past[TAPS - 1], dt_bias, decay, weight;
+};
+
+/* Row 0 of a thread's column. */
+template <int DIM>
+static __device__ __forceinline__ float *state_at(const row_args &a, int slot)
+{
+    return a.state + slot * a.floats + (blockIdx.y * DIM * DIM + blockIdx.x * COLS + threadIdx.x / 8);
+}
+
+template <int DIM>
+static __device__ __forceinline__ void load_own(row_own &own, block_space<DIM> *s, const row_args &a, int slot)
+{
+    const int t = threadIdx.x, lane = t & 31, p = lane & 7;
+    const int h = blockIdx.y, hk = a.each > 0 ? h / a.each : h % a.n_k, first = blockIdx.x * COLS;
+    const bool state = t / 32 < STATE_WARPS;
+
+    own.channel = !state        ? (2 * a.n_k + h) * DIM + first + lane
+                  : t < DIM     ? (a.n_k + hk) * DIM + t
+                  : t < 2 * DIM ? hk * DIM + t - DIM
+                                : -1;
+    if (own.channel >= 0) {
+        const float *w = a.conv + own.channel, *past = a.past + slot * a.past_floats + own.channel;
+#pragma unroll
+        for (int j = 0; j < TAPS; j++)
+            own.taps[j] = w[j * (int64_t)a.channels];
+#pragma unroll
+        for (int j = 0; j + 1 < TAPS; j++)
+            own.past[j] = past[j * (int64_t)a.channels];
+    }
+    own.dt_bias = a.dt_bias[h];
+    own.decay = a.a[h];
+    own.weight = a.w != NULL ? a.w[h * a.w_pitch + first + lane] : 1.0f;
+    if (!state)
+        return;
+    const float *from = state_at<DIM>(a, slot);
+#pragma unroll
+    for (int e = 0; e < DIM / 8; e++)
+        copy4(&s->S[e][t], from + element_at<DIM / 8>(p, e) * DIM);
+}
+
+/* Channels of n rows from `row` on; !real: zeros. */
+template <int DIM>
+static __device__ __forceinline__ void convolve(row_space<DIM> *rows, const row_own &own, const row_args &a,
+                                                int row, int n, bool real)
+{
+    enum { PITCH = sizeof(row_space<DIM>) / sizeof(float) };
+    const int t = threadIdx.x, lane = t & 31, h = blockIdx.y, first = blockIdx.x * COLS;
+    const bool values = t / 32 == STATE_WARPS;
+    float *at = values ? rows->values + lane : rows->in + t, x[TAPS], alpha = 0.0f, beta = 0.0f;
+
+    if (real && own.channel >= 0) {
+#pragma unroll 1
+        for (int i = 0; i < n; i++)
+            copy4(at + i * PITCH, a.in + (row + i) * a.in_stride + own.channel);
+    } else if (own.channel >= 0) {
+        *at = 0.0f;
+    }
+    if (real && values) {
+        if (lane < n) {
+            alpha = a.alpha[(row + lane) * a.alpha_stride + h];
+            beta = a.beta[(row + lane) * a.beta_stride + h];
+        }
+#pragma unroll 1
+        for (int i = 0; i < n; i++)
+            copy4(rows->gate + lane + i * PITCH, a.z + (row + i) * a.z_stride + h * DIM + first + lane);
+    }
+    copy_end();
+    if (values && lane < n) {
+        rows[lane].decay = expf(__fmul_rn(own.decay, softplus(__fadd_rn(alpha, own.dt_bias))));
+        rows[lane].beta = sigmoid(beta);
+    }
+    if (real)
+        copy_wait<0>(); /* S, too */
+    if (own.channel < 0)
+        return;
+#pragma unroll
+    for (int j = 0; j + 1 < TAPS; j++)
+        x[j] = own.past[j];
+#pragma unroll 1
+    for (int i = 0; i < n; i++, at += PITCH) {
+        float sum = 0.0f;
+
+        x[TAPS - 1] = *at;
+#pragma unroll
+        for (int j = 0; j < TAPS; j++)
+            sum = __fmaf_rn(own.taps[j], x[j], sum);
+#pragma unroll
+        for (int j = 0; j + 1 < TAPS; j++)
+            x[j] = x[j + 1];
+        *at = silu(sum);
+    }
+}
+
+/* The sum of squares of a head's numbers, as any warp norm has it. */
 template <int DIM>
 static __device__ __forceinline__ float sum_squares(const float *x)
 {
@@ -45,170 +162,162 @@ static __device__ __forceinline__ float sum_squares(const float *x)
 
 #pragma unroll
     for (int j = 0; j < DIM / 32; j++) {
-        float v = x[(threadIdx.x & 31) + 32 * j];
+        const float v = x[(threadIdx.x & 31) + 32 * j];
 
         sum = __fmaf_rn(v, v, sum);
     }
     return warp_sum(sum);
 }
 
-/* One row of one column: S and the lane's part of y. */
-template <int NE>
-static __device__ __forceinline__ float delta_rule(float S[NE], const float *key, const float *query, int p, float v,
-                                                   float g, float b)
+template <int DIM>
+static __device__ __forceinline__ void normalise(row_space<DIM> *rows, int n, float eps)
 {
-    float k[NE], q[NE], kv[2] = { 0.0f, 0.0f }, y[2] = { 0.0f, 0.0f };
+    const int lane = threadIdx.x & 31;
 
-    lane_elements<NE>(k, key, p);
-    lane_elements<NE>(q, query, p);
+#pragma unroll 1
+    for (int i = threadIdx.x / 32; i < 2 * n; i += WARPS) {
+        float *x = rows[i / 2].in + i % 2 * DIM;
+        const float scale = i % 2 == 0 ? 1.0f : __fdiv_rn(1.0f, __fsqrt_rn((float)DIM));
+        const float f = __fdiv_rn(scale, __fsqrt_rn(__fadd_rn(sum_squares<DIM>(x), eps)));
+
 #pragma unroll
-    for (int e = 0; e < NE; e++)
-        kv[e % 2] = __fmaf_rn(S[e], k[e], kv[e % 2]);
-    float d = __fmul_rn(b, __fsub_rn(v, __fmul_rn(g, fold8(__fadd_rn(kv[0], kv[1])))));
-#pragma unroll
-    for (int e = 0; e < NE; e++) {
-        S[e] = __fmaf_rn(k[e], d, __fmul_rn(g, S[e]));
-        y[e % 2] = __fmaf_rn(S[e], q[e], y[e % 2]);
+        for (int j = 0; j < DIM / 32; j++)
+            x[lane + 32 * j] = __fmul_rn(x[lane + 32 * j], f);
     }
-    return fold8(__fadd_rn(y[0], y[1]));
 }
 
-template <int DIM> struct row_space {
-    float    raw[2 * DIM], keys[2 * DIM]; /* keys, then queries, before and after normalisation */
-    float    values[COLS], out[DIM], gates[2];
-    uint64_t sent;
-    uint8_t  nowhere[256];
-};
-
-/* What a thread has before the newest inputs are there. Warp STATE_WARPS has no S. */
-template <int DIM> struct row_own {
-    float *at[DIM / 32], S[DIM / 8];   /* four rows each; a column's eighth */
-    int    channel;                    /* -1: none */
-    float  early, last, dt_bias, decay, weight;
-};
-
+/* n rows of a column: S, and their outputs to all blocks (!real: to this one); a row's output is summed beside what
+ * the next one needs. */
 template <int DIM>
-static __device__ __forceinline__ void load_own(row_own<DIM> &own, const row_args &a)
+static __device__ __forceinline__ void delta_rule(float S[DIM / 8], row_space<DIM> *rows, int n, bool real)
 {
-    enum { NE = DIM / 8 };
-    const int t = threadIdx.x, lane = t & 31, warp = t / 32, p = lane & 7;
-    const int h = blockIdx.y, hk = a.each > 0 ? h / a.each : h % a.n_k, first = blockIdx.x * COLS;
-    const bool state = warp < STATE_WARPS;
-    const int64_t slot = a.seq->slot;
+    enum { NE = DIM / 8, RANKS = DIM / COLS };
+    const int p = threadIdx.x & 7, local = threadIdx.x / 8;
+    uint32_t to = cluster_at(rows->out + blockIdx.x * COLS + local, real ? p % RANKS : blockIdx.x);
+    float last = 0.0f;
 
-    own.channel = !state        ? (2 * a.n_k + h) * DIM + first + lane
-                  : t < DIM     ? (a.n_k + hk) * DIM + t
-                  : t < 2 * DIM ? hk * DIM + t - DIM
-                                : -1;
-    own.early = own.last = 0.0f;
-    if (own.channel >= 0) {
-        const float *w = a.conv + own.channel, *past = a.past + slot * a.past_floats + own.channel;
+#pragma unroll 1
+    for (int i = 0; i < n; i++) {
+        const row_space<DIM> &r = rows[i];
+        float k[NE], q[NE], kv[2] = { 0.0f, 0.0f }, y[2] = { 0.0f, 0.0f };
+
+        lane_elements<NE>(k, r.in, p);
+        lane_elements<NE>(q, r.in + DIM, p);
 #pragma unroll
-        for (int j = 0; j + 1 < TAPS; j++)
-            own.early = __fmaf_rn(w[j * (int64_t)a.channels], past[j * (int64_t)a.channels], own.early);
-        own.last = w[(TAPS - 1) * (int64_t)a.channels];
+        for (int e = 0; e < NE; e++)
+            kv[e % 2] = __fmaf_rn(S[e], k[e], kv[e % 2]);
+        const float sum = fold8(__fadd_rn(kv[0], kv[1])), out = fold8(last);
+        const float d = __fmul_rn(r.beta, __fsub_rn(r.values[local], __fmul_rn(r.decay, sum)));
+#pragma unroll
+        for (int e = 0; e < NE; e++) {
+            S[e] = __fmaf_rn(k[e], d, __fmul_rn(r.decay, S[e]));
+            y[e % 2] = __fmaf_rn(S[e], q[e], y[e % 2]);
+        }
+        last = __fadd_rn(y[0], y[1]);
+        if (i > 0) {
+            if (p < RANKS)
+                cluster_store(to, out);
+            to += sizeof r;
+        }
     }
-    own.dt_bias = a.dt_bias[h];
-    own.decay = a.a[h];
-    own.weight = !state && a.w != NULL ? a.w[h * a.w_pitch + first + lane] : 1.0f;
-#pragma unroll
-    for (int e = 0; e < NE; e += 4)
-        own.at[e / 4] = a.state + slot * a.floats +
-                        ((h * DIM + element_at<NE>(p, e)) * DIM + first + warp * 4 + lane / 8);
-#pragma unroll
-    for (int e = 0; e < NE; e++)
-        own.S[e] = state ? own.at[e / 4][e % 4 * DIM] : 0.0f;
+    last = fold8(last);
+    if (p < RANKS)
+        cluster_store(to, last);
 }
 
-/* All that comes after the inputs; !real: on zeros, and nothing is kept. */
+/* Gated norm and rounding of n rows from `row` on. */
 template <int DIM>
-static __device__ __forceinline__ void row_pass(row_space<DIM> &s, const row_own<DIM> &own, const row_args &a,
-                                                bool real)
+static __device__ __forceinline__ void round_rows(const row_space<DIM> *rows, uint8_t *nowhere, const row_args &a,
+                                                  float weight, int row, int n, bool real)
+{
+    const int lane = threadIdx.x & 31, units = gridDim.y * (DIM / COLS);
+
+#pragma unroll 1
+    for (int i = (threadIdx.x / 32 + 1) % WARPS; i < n; i += WARPS) {
+        const row_space<DIM> &r = rows[i];
+        float y = __fmul_rn(r.out[blockIdx.x * COLS + lane], norm_factor(sum_squares<DIM>(r.out), DIM, a.norm_eps));
+
+        if (a.w != NULL)
+            y = __fmul_rn(y, weight);
+        round_unit(real ? a.rounded + (row + i) * a.rounded_stride : nowhere, real ? units : 2,
+                   __fmul_rn(r.gate[lane], y), real ? blockIdx.y * (DIM / COLS) + blockIdx.x : 0);
+    }
+}
+
+/* All that comes after the inputs, of a sequence's rows; !real: of a row of zeros, and nothing is kept. */
+template <int DIM>
+static __device__ __forceinline__ void row_pass(block_space<DIM> *s, const row_own &own, const row_args &a,
+                                                const op_seq &seq, bool real)
 {
     enum { NE = DIM / 8 };
-    const int t = threadIdx.x, lane = t & 31, warp = t / 32, p = lane & 7, local = warp * 4 + lane / 8;
-    const int h = blockIdx.y, first = blockIdx.x * COLS, units = gridDim.y * (DIM / COLS);
-    const bool in = own.channel >= 0;
-    const float x = real && in ? a.in[own.channel] : 0.0f;
-    float v, gate = 0.0f, S[NE];
+    const int t = threadIdx.x, row = seq.row, n = real ? seq.n : 1;
+    const bool state = t / 32 < STATE_WARPS;
+    row_space<DIM> *rows = (row_space<DIM> *)(s + 1);
+    float S[NE];
 
-    if (warp == STATE_WARPS) {
-        const float alpha = real ? a.alpha[h] : 0.0f, beta = real ? a.beta[h] : 0.0f;
-        const float z = real ? a.z[h * DIM + first + lane] : 0.0f;
-
-        gate = silu(z);
-        s.gates[0] = expf(__fmul_rn(own.decay, softplus(__fadd_rn(alpha, own.dt_bias))));
-        s.gates[1] = sigmoid(beta);
-    }
-    v = silu(__fmaf_rn(own.last, x, own.early));
-    if (in)
-        (warp == STATE_WARPS ? s.values + lane : s.raw + t)[0] = v;
+    convolve<DIM>(rows, own, a, row, n, real);
     __syncthreads();
-    if (t < 2 * DIM) {
-        const float scale = t < DIM ? 1.0f : __fdiv_rn(1.0f, __fsqrt_rn((float)DIM));
-        const float sum = sum_squares<DIM>(s.raw + t / DIM * DIM);
-
-        s.keys[t] = __fmul_rn(v, __fdiv_rn(scale, __fsqrt_rn(__fadd_rn(sum, a.eps))));
-    }
+    normalise<DIM>(rows, n, a.eps);
     __syncthreads();
-    if (warp < STATE_WARPS) {
+    if (state) {
 #pragma unroll
         for (int e = 0; e < NE; e++)
-            S[e] = own.S[e];
-        const float y = delta_rule<NE>(S, s.keys, s.keys + DIM, p, s.values[local], s.gates[0], s.gates[1]);
-
-        if (!real)
-            return;
-        if (p < DIM / COLS)
-            send(&s.out[first + local], &s.sent, p, y);
-        else if (p == 7)
-            a.y[h * DIM + first + local] = y;
-#pragma unroll
-        for (int e = 0; e < NE; e++)
-            own.at[e / 4][e % 4 * DIM] = S[e];
-        return;
+            S[e] = real ? s->S[e][t] : 0.0f;
+        delta_rule<DIM>(S, rows, n, real);
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < n; i++)
+            rows[i].gate[t & 31] = silu(real ? rows[i].gate[t & 31] : 0.0f);
     }
     if (real)
-        bar_wait(&s.sent, 0);
-    float y = __fmul_rn(s.out[first + lane], norm_factor(sum_squares<DIM>(s.out), DIM, a.norm_eps));
-    if (a.w != NULL)
-        y = __fmul_rn(y, own.weight);
-    round_unit(real ? a.rounded : s.nowhere, real ? units : 2, __fmul_rn(gate, y),
-               real ? h * (DIM / COLS) + (int)blockIdx.x : 0);
+        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    if (real && state) {
+        float *to = state_at<DIM>(a, seq.slot);
+
+#pragma unroll
+        for (int e = 0; e < NE; e++)
+            to[element_at<NE>(t & 7, e) * DIM] = S[e];
+    }
+    if (real)
+        cluster_wait();
+    else
+        __syncthreads();
+    round_rows<DIM>(rows, s->nowhere, a, own.weight, row, n, real);
 }
 
-/* grid: columns (a cluster), head; DIM: of keys and of values. A first pass only brings the instructions: fetched when
- * the inputs are there they cost 1 us of each launch. */
+/* grid: columns (a cluster), head, sequence; DIM: of keys and of values. A first pass only brings the instructions:
+ * fetched when the inputs are there they cost 1 us of each launch. Blocks of other sequences find them there. */
 template <int DIM>
-__global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(THREADS) gdn_row(const __grid_constant__ row_args a)
+__global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(WARPS * 32, 2)
+    gdn_row(const __grid_constant__ row_args a)
 {
-    __shared__ __align__(16) row_space<DIM> s;
-    row_own<DIM> own;
+    extern __shared__ __align__(16) uint8_t shared[];
+    block_space<DIM> *s = (block_space<DIM> *)shared;
+    const op_seq seq = a.seq[blockIdx.z];
+    row_own own;
 
-    if (threadIdx.x == 0) {
-        bar_init(&s.sent, 1);
-        bar_init_done();
-        bar_expect(&s.sent, DIM * sizeof(float));
-    }
-    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+    if (seq.n == 0)
+        return;
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
     let_next_begin();
     /* the memories are of earlier steps: they may be read before the launch before this one has ended */
-    load_own(own, a);
+    load_own<DIM>(own, s, a, seq.slot);
 #pragma unroll 1
-    for (int pass = 0; pass < 2; pass++) {
+    for (int pass = blockIdx.z > 0; pass < 2; pass++) {
         if (pass == 1) {
-            asm volatile("barrier.cluster.wait;" ::: "memory"); /* its blocks are there, and ready to be sent to */
+            cluster_wait(); /* its blocks are there, and may be given outputs */
             __syncthreads();
             wait_for_inputs();
         }
-        row_pass<DIM>(s, own, a, pass == 1);
+        row_pass<DIM>(s, own, a, seq, pass == 1);
     }
 }
 
 template <int DIM>
-static void launch_row(struct cuda *c, const row_args &a, int heads)
+static void launch_row(struct cuda *c, const row_args &a, const struct rows &r, int heads)
 {
-    launch_early(c, "gdn_row", gdn_row<DIM>, dim3(DIM / COLS, (unsigned)heads), THREADS, 0, a);
+    launch_early(c, "gdn_row", gdn_row<DIM>, dim3(DIM / COLS, (unsigned)heads, (unsigned)r.n_seq), WARPS * 32,
+                 sizeof(block_space<DIM>) + (size_t)r.max_n * sizeof(row_space<DIM>), a);
 }
 
 bool cuda_fused_gdn(struct cuda *c, const struct node *conv, const struct node *gdn, const struct node *norm,
@@ -218,34 +327,50 @@ bool cuda_fused_gdn(struct cuda *c, const struct node *conv, const struct node *
     row_args a = {};
 
     if ((d.dim != 32 && d.dim != 64 && d.dim != 128) || d.dim_v != d.dim || norm->i[1] != d.dim_v ||
-        conv->conv.taps != TAPS || conv->conv.bias != NULL || !conv->conv.silu)
+        conv->conv.taps != TAPS || conv->conv.bias != NULL || !conv->conv.silu || gdn->r.n > FEW_ROWS || !gdn->r.all)
         return false;
     a.in = (const float *)conv->t[1].data;
+    a.in_stride = (int)conv->t[1].stride;
     a.conv = conv->conv.w;
     a.past = conv->conv.rec.data;
     a.past_floats = conv->conv.rec.floats;
     a.channels = (int)conv->t[1].ne[0];
     a.alpha = (const float *)gdn->t[2].data;
+    a.alpha_stride = (int)gdn->t[2].stride;
     a.beta = (const float *)gdn->t[3].data;
+    a.beta_stride = (int)gdn->t[3].stride;
     a.a = d.a;
     a.dt_bias = d.dt_bias;
     a.eps = d.eps;
     a.n_k = d.n_k;
     a.each = d.k_grouped ? d.n_v / d.n_k : 0;
-    a.y = (float *)gdn->t[0].data;
     a.state = d.rec.data;
     a.floats = d.rec.floats;
     a.seq = gdn->r.seq;
     a.z = (const float *)norm->t[2].data;
+    a.z_stride = (int)norm->t[2].stride;
     a.w = (const float *)norm->p[0];
     a.w_pitch = norm->i[0] != norm->i[1] ? d.dim_v : 0;
     a.norm_eps = norm->f[0];
     a.rounded = rounded;
+    a.rounded_stride = (int)x_row_bytes(norm->t[0].ne[0]);
     if (d.dim == 32)
-        launch_row<32>(c, a, d.n_v);
+        launch_row<32>(c, a, gdn->r, d.n_v);
     else if (d.dim == 64)
-        launch_row<64>(c, a, d.n_v);
+        launch_row<64>(c, a, gdn->r, d.n_v);
     else
-        launch_row<128>(c, a, d.n_v);
+        launch_row<128>(c, a, gdn->r, d.n_v);
     return true;
+}
+
+__global__ void __launch_bounds__(256) move_pasts(const __grid_constant__ past_move m)
+{
+    wait_for_inputs();
+    move_past(m, blockIdx.x * 256 + threadIdx.x, gridDim.x * 256);
+}
+
+void cuda_move_past(struct cuda *c, const struct past_move *m)
+{
+    launch_early(c, "move_pasts", move_pasts, dim3((unsigned)ceil_div((int64_t)m->channels * m->n_seq, 256)), 256, 0,
+                 *m);
 }

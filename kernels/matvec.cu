@@ -289,3 +289,18 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
         common_matmul(c, &a);
     }
 }
+
+void cuda_matmul_rounded(struct cuda *c, const struct node *v, const uint8_t *x)
+{
+    const struct tensor &w = v->t[1], &y = v->t[0];
+    struct mv_args a = {};
+
+    a.job[a.n++] = (struct mv_job){ (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data, y.stride,
+                                    (int)w.ne[1], w.type, 0 };
+    a.k = (int)w.ne[0];
+    a.nx = (int)y.ne[1];
+    a.x = x;
+    a.x_bytes = x_row_bytes(a.k);
+    a.tab = c->tab;
+    common_matmul(c, &a);
+}

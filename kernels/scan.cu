@@ -6,7 +6,7 @@
  * the even and over the odd elements of each eighth, which are then folded: even and odd, eighths p and p + 4, then
  * 0 and 1, 2 and 3, then those two. A lane takes its elements four at a time and begins with the group that spares the
  * eight lanes meeting in a bank of shared memory. Of another dim a sum is eight sums, each over every eighth element,
- * folded likewise. One row: gdn_row.cu, in the same order. */
+ * folded likewise. A few rows: gdn_row.cu, in the same order. */
 #include "kernels/bulk.cuh"
 #include "kernels/rec.cuh"
 
@@ -146,11 +146,6 @@ template <int RULE, int DIM> struct group_space {
         gb = v + GROUP * COLS;
     }
 };
-
-static __device__ __forceinline__ void copy4(float *to, const float *from)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_at(to)), "l"(from));
-}
 
 /* n rows of WIDTH floats, `stride` apart. */
 template <int WIDTH, int THREADS>

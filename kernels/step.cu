@@ -96,14 +96,17 @@ static int power_of_two(int64_t n)
 struct rows cuda_stage_rows(struct cuda *c, const struct op_rows *r)
 {
     struct rows out = {};
-    int most = 1;
+    int most = 1, sum = 0;
 
     out.n = r->n;
     out.n_seq = r->n_seq;
     out.seq = (const op_seq *)cuda_stage(c, r->seq, (size_t)r->n_seq * sizeof *r->seq);
-    for (int i = 0; i < r->n_seq; i++)
+    for (int i = 0; i < r->n_seq; i++) {
         most = r->seq[i].n > most ? r->seq[i].n : most;
+        sum += r->seq[i].n;
+    }
     out.max_n = power_of_two(most);
+    out.all = sum == r->n;
     if (r->pos == NULL)
         return out;
     out.pos = (const int *)cuda_stage(c, r->pos, (size_t)r->n * sizeof *r->pos);
