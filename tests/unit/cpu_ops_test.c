@@ -556,7 +556,7 @@ static void moe_once(struct op_moe *a, int64_t n, double tol)
 static void test_moe(void **state)
 {
     enum { ROWS = 21 };
-    const double tol = test_acts() == QUANT_ACTS_I8 ? 2e-2 : 1e-3;
+    const double tol = test_acts() == QUANT_ACTS_I8 ? 0.1 : 1e-3; /* 256 times as coarse, with room to spare at 16 bits */
     int32_t every[ROWS * 3], one[ROWS];
     struct tensor gate = weights_of(QUANT_q5_0, EMBD, FF, EXPERTS),
                   up = weights_of(QUANT_q4_1, EMBD, FF, EXPERTS); /* of floats */
