@@ -39,14 +39,20 @@ static __device__ __forceinline__ void bar_expect(uint64_t *bar, unsigned n)
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(bar)), "r"(n) : "memory");
 }
 
-/* n, a multiple of 16, bytes; the barrier's phase ends when they are there. */
-static __device__ __forceinline__ void bulk_copy(void *to, const void *from, unsigned n, uint64_t *bar)
+/* n, a multiple of 16, bytes, which the barrier has been told to expect. */
+static __device__ __forceinline__ void bulk_go(void *to, const void *from, unsigned n, uint64_t *bar)
 {
-    bar_expect(bar, n);
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                      shared_at(to)),
                  "l"(from), "r"(n), "r"(shared_at(bar))
                  : "memory");
+}
+
+/* The same; the barrier's phase ends when they are there. */
+static __device__ __forceinline__ void bulk_copy(void *to, const void *from, unsigned n, uint64_t *bar)
+{
+    bar_expect(bar, n);
+    bulk_go(to, from, n, bar);
 }
 
 static __device__ __forceinline__ void copy16(void *to, const void *from)

@@ -2,6 +2,7 @@
 /* exec.cu - from recorded nodes to launches. */
 #include <string.h>
 
+#include "kernels/few.cuh"
 #include "kernels/fused.cuh"
 
 size_t cuda_route_ws(const struct node *v);
@@ -59,7 +60,7 @@ static void copy_node(struct cuda *c, const struct node *v)
     }
 }
 
-/* ---- one row: nodes that go together ---- */
+/* ---- one row, or few: nodes that go together ---- */
 
 static bool same(struct tensor a, struct tensor b)
 {
@@ -167,7 +168,7 @@ static bool fits_k(int64_t k)
 /* Rows that may be read 16 bytes at a time. */
 static bool in_quads(struct tensor x)
 {
-    return (uintptr_t)x.data % 16 == 0;
+    return (uintptr_t)x.data % 16 == 0 && (x.ne[1] == 1 || x.stride % 4 == 0);
 }
 
 static void add_job(struct fused_args *f, struct tensor w, struct tensor y)
@@ -176,34 +177,48 @@ static void add_job(struct fused_args *f, struct tensor w, struct tensor y)
                                           y.stride, (int)w.ne[1], w.type, 0 };
 }
 
-static void start_args(struct cuda *c, struct fused_args *f, int64_t k)
+/* x: the activations, as large as they are. */
+static void start_args(struct cuda *c, struct fused_args *f, struct tensor x)
 {
     memset(f, 0, sizeof *f);
-    f->a.k = (int)k;
-    f->a.nx = 1;
+    f->a.k = (int)x.ne[0];
+    f->a.nx = (int)x.ne[1];
     f->a.tab = c->tab;
+    f->rounded = f->a.nx > 1 ? c->ws : NULL;
+}
+
+static void take_input(struct fused_args *f, enum input mode, struct tensor x)
+{
+    f->mode = mode;
+    f->x = (const float *)x.data;
+    f->x_stride = x.stride;
 }
 
 static bool whole_norm(const struct node *v)
 {
-    return v->op == DEV_OP_rms_norm && v->t[1].ne[1] == 1 && v->i[1] == v->t[1].ne[0] && v->p[0] != NULL &&
-           v->i[1] > WARP_NORM && fits_k(v->i[1]) && in_quads(v->t[0]) && in_quads(v->t[1]) &&
-           (uintptr_t)v->p[0] % 16 == 0;
+    return v->op == DEV_OP_rms_norm && v->i[1] == v->t[1].ne[0] && v->p[0] != NULL && v->i[1] > WARP_NORM &&
+           fits_k(v->i[1]) && in_quads(v->t[0]) && in_quads(v->t[1]) && (uintptr_t)v->p[0] % 16 == 0;
 }
 
 static void norm_args(struct cuda *c, struct fused_args *f, const struct node *v)
 {
-    start_args(c, f, v->t[1].ne[0]);
-    f->mode = IN_NORM;
-    f->x = (const float *)v->t[1].data;
+    start_args(c, f, v->t[1]);
+    take_input(f, IN_NORM, v->t[1]);
     f->w = (const float *)v->p[0];
     f->eps = v->f[0];
     f->floats = v->t[0].data == v->t[1].data ? NULL : (float *)v->t[0].data;
+    f->floats_stride = v->t[0].stride;
 }
 
 static bool product_of(const struct node *v, struct tensor x)
 {
     return v->op == DEV_OP_matmul && same(v->t[2], x) && fits(v->t[1]);
+}
+
+/* Of several rows, floats are multiplied where they lie. */
+static bool floats_there(const struct node *v, bool written)
+{
+    return v->t[1].type != QUANT_f32 || v->t[0].ne[1] == 1 || written;
 }
 
 /* A norm and the products of its output. */
@@ -215,7 +230,7 @@ static int fuse_norm(struct cuda *c, const struct node *v, int n)
     if (!whole_norm(v))
         return 0;
     norm_args(c, &f, v);
-    while (k < n && f.a.n < JOBS && product_of(&v[k], v->t[0])) {
+    while (k < n && f.a.n < JOBS && product_of(&v[k], v->t[0]) && floats_there(&v[k], f.floats != NULL)) {
         add_job(&f, v[k].t[1], v[k].t[0]);
         k++;
     }
@@ -233,6 +248,7 @@ static int product_and_add(struct cuda *c, struct fused_args *f, const struct no
     add_job(f, v[0].t[1], v[0].t[0]);
     if (add) {
         f->res = (float *)v[1].t[0].data;
+        f->res_stride = v[1].t[0].stride;
         f->scale = v[1].f[0];
     }
     cuda_fused_matvec(c, f);
@@ -244,14 +260,15 @@ static int fuse_gate(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
 
-    if ((v->op != DEV_OP_glu && v->op != DEV_OP_sigmoid_mul) || n < 2 || v->t[0].ne[1] != 1 ||
-        !fits_k(v->t[0].ne[0]) || !product_of(v + 1, v->t[0]) || read_later(v + 2, n - 2, v->t[0]) ||
+    if ((v->op != DEV_OP_glu && v->op != DEV_OP_sigmoid_mul) || n < 2 || !fits_k(v->t[0].ne[0]) ||
+        !product_of(v + 1, v->t[0]) || !floats_there(v + 1, false) || read_later(v + 2, n - 2, v->t[0]) ||
         !in_quads(v->t[0]) || !in_quads(v->t[1]) || (v->op == DEV_OP_glu && !in_quads(v->t[2])))
         return 0;
-    start_args(c, &f, v->t[0].ne[0]);
-    f.mode = v->op == DEV_OP_glu ? IN_GLU : IN_SIGMOID;
-    f.x = (const float *)v->t[v->op == DEV_OP_glu].data;
-    f.z = (const float *)v->t[v->op == DEV_OP_glu ? 2 : 1].data;
+    const struct tensor &z = v->t[v->op == DEV_OP_glu ? 2 : 1];
+    start_args(c, &f, v->t[0]);
+    take_input(&f, v->op == DEV_OP_glu ? IN_GLU : IN_SIGMOID, v->t[v->op == DEV_OP_glu]);
+    f.z = (const float *)z.data;
+    f.z_stride = z.stride;
     return 1 + product_and_add(c, &f, v + 1, n - 1);
 }
 
@@ -274,16 +291,12 @@ static int fuse_gdn(struct cuda *c, const struct node *v, int n)
         return 0;
     for (int i = 2; i < k; i++)
         cuda_elem(c, v + i);
-    start_args(c, &f, norm->t[0].ne[0]);
+    start_args(c, &f, norm->t[0]);
     f.mode = IN_ROUNDED;
     f.a.x = c->ws;
     f.past = (struct past_move){ v->conv.rec.data, (const float *)v->t[1].data, v->r.seq, v->conv.rec.floats,
                                  v->t[1].stride, (int)v->t[1].ne[0], v->r.n_seq };
-    if (v->r.n == 1)
-        return k + 1 + product_and_add(c, &f, out, n - k - 1);
-    cuda_move_past(c, &f.past);
-    cuda_matmul_rounded(c, out, c->ws);
-    return k + 2;
+    return k + 1 + product_and_add(c, &f, out, n - k - 1);
 }
 
 /* A mixture of experts as it is recorded; NULL: not there. */
@@ -409,6 +422,27 @@ static void fused_down_args(struct cuda *c, struct fused_down *d, const struct m
     d->tab = c->tab;
 }
 
+/* A mixture of experts that are all here, several rows. */
+static int few_moe(struct cuda *c, const struct mixture *x)
+{
+    const struct few_moe m = { x->route, x->moe, x->gate, x->up, x->glu, x->down, x->open, x->add };
+    struct fused_args f;
+
+    if (x->in != NULL || !cuda_few_moe_fits(x->route, x->moe) || !fits_k(x->moe->moe.down.ne[0]) ||
+        !fits_k(x->moe->moe.up.ne[0]) || (x->glu != NULL && (x->gate->t[1].type != x->up->t[1].type ||
+                             x_row_bytes(x->glu->t[0].ne[0]) > x->glu->t[0].ne[0] * 4)))
+        return 0;
+    norm_args(c, &f, x->norm);
+    add_job(&f, x->router->t[1], x->router->t[0]);
+    if (x->open != NULL)
+        add_job(&f, x->open->t[1], x->open->t[0]);
+    cuda_fused_matvec(c, &f);
+    cuda_few_moe(c, &m);
+    if (x->tally != NULL)
+        cuda_tally(c, x->tally);
+    return x->n;
+}
+
 static int fuse_moe(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
@@ -419,6 +453,8 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     const struct op_hand *hand = x.in != NULL ? (const struct op_hand *)x.in->p[1] : NULL;
     const struct op_moe &m = x.moe != NULL ? x.moe->moe : hand->moe; /* of the latter, only what experts are like */
     const struct op_route &r = x.route->route;
+    if (v->t[0].ne[1] > 1)
+        return few_moe(c, &x);
     if (r.n_expert > 512 || r.n_used > FUSED_USED || r.n_group > 1 || !cuda_is_common(m.up.type) ||
         !cuda_is_common(m.down.type) || (m.gate.data != NULL && !cuda_is_common(m.gate.type)) ||
         !fits_k(m.down.ne[0]) || !fits_k(m.up.ne[0]) ||
@@ -575,21 +611,13 @@ static int fuse_attn(struct cuda *c, const struct node *v, int n)
 
     if (v->t[0].ne[1] > FEW_ROWS || !find_attention(&x, v, n))
         return 0;
-    if (v->t[0].ne[1] > 1) {
-        const struct job job[] = { { x.q->t[1], x.q->t[0] }, { x.key->t[1], x.key->t[0] }, { x.value->t[1], x.value->t[0] } };
-
-        cuda_elem(c, v);
-        cuda_matmul(c, job, 3, v->t[0]);
-        cuda_matmul_rounded(c, x.out, attend(c, &x));
-        return x.n;
-    }
     norm_args(c, &f, v);
     add_job(&f, x.q->t[1], x.q->t[0]);
     add_job(&f, x.key->t[1], x.key->t[0]);
     add_job(&f, x.value->t[1], x.value->t[0]);
     cuda_fused_matvec(c, &f);
     const uint8_t *rounded = attend(c, &x);
-    start_args(c, &f, x.attn->t[0].ne[0]);
+    start_args(c, &f, x.attn->t[0]);
     f.mode = IN_ROUNDED;
     f.a.x = rounded;
     return x.n - 1 + product_and_add(c, &f, x.out, n - x.n + 1);
@@ -599,11 +627,11 @@ static int fuse_plain(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
 
-    if (n < 2 || v->op != DEV_OP_matmul || v->t[0].ne[1] != 1 || v[1].op != DEV_OP_add ||
+    if (n < 2 || v->op != DEV_OP_matmul || v[1].op != DEV_OP_add ||
         !same(v[1].t[1], v->t[0]) || !fits(v->t[1]) || !fits_k(v->t[1].ne[0]) || !in_quads(v->t[2]))
         return 0;
-    start_args(c, &f, v->t[1].ne[0]);
-    f.x = (const float *)v->t[2].data;
+    start_args(c, &f, v->t[2]);
+    take_input(&f, IN_PLAIN, v->t[2]);
     return product_and_add(c, &f, v, n);
 }
 
@@ -612,8 +640,8 @@ static int fuse(struct cuda *c, const struct node *v, int n)
 {
     int k = 0;
 
-    if (v->t[0].ne[1] != 1)
-        return v->op == DEV_OP_conv ? fuse_gdn(c, v, n) : v->op == DEV_OP_rms_norm ? fuse_attn(c, v, n) : 0;
+    if (v->t[0].ne[1] > FEW_ROWS)
+        return 0;
     switch (v->op) {
     case DEV_OP_rms_norm:
         k = fuse_moe(c, v, n);

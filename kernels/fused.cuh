@@ -9,7 +9,8 @@
 #include "kernels/math.cuh"
 #include "kernels/matvec.cuh"
 
-/* What a product's activations are made from; IN_ROUNDED: they are there. */
+/* What a product's activations are made from; IN_ROUNDED: they are there. Of several rows (a.nx) the rounded ones go
+ * through `rounded`. */
 enum input { IN_PLAIN, IN_NORM, IN_GLU, IN_SIGMOID, IN_ROUNDED };
 
 /* The memory of a convolution of FUSED_TAPS moves up by the rows of its sequences; channels 0: nothing to do. */
@@ -31,6 +32,7 @@ struct fused_args {
     uint8_t       *rounded;   /* the same rounded; or NULL */
     float         *res;       /* += scale times the first job's output; or NULL */
     float          scale;
+    int64_t        x_stride, z_stride, floats_stride, res_stride; /* of several rows */
     struct past_move past;
 };
 enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 96 << 10 };
@@ -40,7 +42,6 @@ void cuda_fused_matvec(struct cuda *c, struct fused_args *f);
  * is to be moved by a launch after it); false: not of these shapes, nothing is launched. */
 bool cuda_fused_gdn(struct cuda *c, const struct node *conv, const struct node *gdn, const struct node *norm,
                     uint8_t *rounded);
-void cuda_move_past(struct cuda *c, const struct past_move *m);
 
 /* Matrices of experts; w NULL: there is none. */
 struct expert_matrix {

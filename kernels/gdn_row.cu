@@ -362,15 +362,3 @@ bool cuda_fused_gdn(struct cuda *c, const struct node *conv, const struct node *
         launch_row<128>(c, a, gdn->r, d.n_v);
     return true;
 }
-
-__global__ void __launch_bounds__(256) move_pasts(const __grid_constant__ past_move m)
-{
-    wait_for_inputs();
-    move_past(m, blockIdx.x * 256 + threadIdx.x, gridDim.x * 256);
-}
-
-void cuda_move_past(struct cuda *c, const struct past_move *m)
-{
-    launch_early(c, "move_pasts", move_pasts, dim3((unsigned)ceil_div((int64_t)m->channels * m->n_seq, 256)), 256, 0,
-                 *m);
-}

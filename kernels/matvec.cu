@@ -227,10 +227,8 @@ static void tile_jobs(struct cuda *c, struct mv_args *m, bool wide)
         a.div = 1;
         if (wide)
             cuda_wide(c, &a, a.nx);
-        else if (a.nx > FEW_ROWS)
-            cuda_tile(c, &a, ceil_div(a.nx, TILE_COLUMNS));
         else
-            cuda_strip(c, &a, 1);
+            cuda_tile(c, &a, ceil_div(a.nx, TILE_COLUMNS));
     }
 }
 
@@ -239,7 +237,7 @@ static void common_matmul(struct cuda *c, struct mv_args *a)
 {
     struct fused_args f = {};
 
-    if (a->nx > 1) {
+    if (a->nx > FEW_ROWS) {
         tile_jobs(c, a, false);
         return;
     }
@@ -288,19 +286,4 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
     } else {
         common_matmul(c, &a);
     }
-}
-
-void cuda_matmul_rounded(struct cuda *c, const struct node *v, const uint8_t *x)
-{
-    const struct tensor &w = v->t[1], &y = v->t[0];
-    struct mv_args a = {};
-
-    a.job[a.n++] = (struct mv_job){ (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data, y.stride,
-                                    (int)w.ne[1], w.type, 0 };
-    a.k = (int)w.ne[0];
-    a.nx = (int)y.ne[1];
-    a.x = x;
-    a.x_bytes = x_row_bytes(a.k);
-    a.tab = c->tab;
-    common_matmul(c, &a);
 }

@@ -146,6 +146,5 @@ static __device__ __forceinline__ void quantise_part(uint8_t *row, const float *
 
 void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x);
 bool cuda_is_common(int type); /* fused.cu */
-void cuda_matmul_rounded(struct cuda *c, const struct node *v, const uint8_t *x); /* a common type, rounded rows */
 void cuda_rare(struct cuda *c, struct tensor w, struct tensor y, const uint8_t *x, int nx); /* mv_rare.cu */
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tile.cu - products with many rows: launches. */
-#include "kernels/strip.cuh"
+#include "kernels/tile.cuh"
 
 enum { GRID_Y = 65535 };
 
@@ -30,25 +30,5 @@ void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks)
         case QUANT_q6_k: cuda_tile_k(c, a, grid); break;
         default: cuda_tile_i(c, a, grid); break;
         }
-    }
-}
-
-void cuda_strip(struct cuda *c, struct tile_args *a, int64_t chunks)
-{
-    bool act = a->out != TILE_FLOATS;
-    int rows = act ? 32 : strip_sets(x_pairs(a->k)) * STRIP_ROWS;
-    int64_t blocks = 0;
-
-    for (int i = 0; i < a->n && (i == 0 || !act); i++) {
-        a->job[i].block = (int)blocks;
-        blocks += act ? 2 * x_pairs(a->job[i].n_rows) : ceil_div(a->job[i].n_rows, rows);
-    }
-    a->base = 0;
-    dim3 grid((unsigned)blocks, (unsigned)chunks);
-    switch (a->job[0].type) {
-    case QUANT_q4_k:
-    case QUANT_q5_k:
-    case QUANT_q6_k: cuda_strip_k(c, a, grid); break;
-    default: cuda_strip_i(c, a, grid); break;
     }
 }

@@ -44,11 +44,6 @@ int64_t cuda_tile_blocks(struct tile_args *a, int rows); /* fills in job[].block
 void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks);
 void cuda_tile_k(struct cuda *c, const struct tile_args *a, dim3 grid);
 void cuda_tile_i(struct cuda *c, const struct tile_args *a, dim3 grid);
-/* The same for few columns, FEW_ROWS in all or STRIP_COLUMNS of a chunk (strip.cuh). */
-enum { STRIP_COLUMNS = 8 };
-void cuda_strip(struct cuda *c, struct tile_args *a, int64_t chunks);
-void cuda_strip_k(struct cuda *c, const struct tile_args *a, dim3 grid);
-void cuda_strip_i(struct cuda *c, const struct tile_args *a, dim3 grid);
 
 static __device__ __forceinline__ void mma_unit(int d[4], const uint4 &x, uint32_t w0, uint32_t w1)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tile_i.cu - products with many rows: 8 bits, code books. */
 #include "kernels/quant/all.cuh"
-#include "kernels/strip.cuh"
+#include "kernels/tile.cuh"
 
 void cuda_tile_i(struct cuda *c, const struct tile_args *a, dim3 grid)
 {
@@ -9,16 +9,6 @@ void cuda_tile_i(struct cuda *c, const struct tile_args *a, dim3 grid)
     case QUANT_q8_0: launch_tile<QUANT_q8_0>(c, a, grid); break;
     case QUANT_iq3_s: launch_tile<QUANT_iq3_s>(c, a, grid); break;
     case QUANT_iq4_xs: launch_tile<QUANT_iq4_xs>(c, a, grid); break;
-    default: break;
-    }
-}
-
-void cuda_strip_i(struct cuda *c, const struct tile_args *a, dim3 grid)
-{
-    switch (a->job[0].type) {
-    case QUANT_q8_0: launch_strip<QUANT_q8_0>(c, a, grid); break;
-    case QUANT_iq3_s: launch_strip<QUANT_iq3_s>(c, a, grid); break;
-    case QUANT_iq4_xs: launch_strip<QUANT_iq4_xs>(c, a, grid); break;
     default: break;
     }
 }

@@ -323,7 +323,7 @@ static enum err_code measure_family(struct speed *s, bool of_rows, struct err *e
             int n = (int)l->v[k];
 
             cli_progress("%s: %d of %d", of_rows ? "rows" : "sequences", i + 1, reps);
-            code = steps(s, i < 0 ? 1 : TURN_STEPS, of_rows ? n : 1, of_rows ? 1 : n,
+            code = steps(s, i < 0 ? WARM_STEPS : TURN_STEPS, of_rows ? n : 1, of_rows ? 1 : n,
                          i < 0 ? &skip : &ms[k * reps + i], e);
         }
     for (int k = 0; k < l->n && code == ERR_OK; k++)
@@ -353,7 +353,7 @@ static int64_t room(const struct speed *s)
     int64_t reps = s->b->o->reps, depth = cli_bench_most(&s->depths);
     int64_t need[4] = {cli_bench_most(&s->prompts),
                        depth + WARM_STEPS + reps * s->b->o->decode_tokens + TURN_STEPS,
-                       s->depths.v[0] + (TURN_STEPS * reps + 1) * sum_of(&s->rows),
+                       s->depths.v[0] + (TURN_STEPS * reps + WARM_STEPS) * sum_of(&s->rows),
                        s->depths.v[0] + (TURN_STEPS * reps + 1) * s->seqs.n};
     int64_t most = asked > 1 ? asked : 1;
 

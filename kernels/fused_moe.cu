@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fused_moe.cu - one row through a mixture of experts, in two launches. */
+#include "kernels/choose.cuh"
+#include "kernels/fused.cuh"
+#include "kernels/row.cuh"
+
+enum { EXPERTS = 512, UP_WARPS = 8 };
+
+/* A lane has EACH of the keys. */
+template <int EACH>
+static __device__ __forceinline__ void pick(const uint32_t *keys, int n, int n_used, int *expert)
+{
+    const int lane = threadIdx.x & 31;
+    uint32_t key[EACH];
+
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+        key[j] = lane + 32 * j < n ? keys[lane + 32 * j] : 0;
+    pick_best<EACH>(key, n_used, expert);
+}
+
+/* One warp: probabilities that are not divided yet, and what by. */
+static __device__ __forceinline__ void soften(float *prob, int n, float *divisor)
+{
+    const int lane = threadIdx.x & 31;
+    float top = -CUDART_INF_F, sum = 0.0f;
+
+    for (int i = lane; i < n; i += 32)
+        top = fmaxf(top, prob[i]);
+    for (int half = 16; half > 0; half /= 2)
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, half));
+    for (int i = lane; i < n; i += 32) {
+        float p = expf(prob[i] - top);
+
+        sum += p;
+        prob[i] = p;
+    }
+    sum = warp_sum(sum);
+    if (lane == 0)
+        *divisor = sum;
+}
+
+/* One block; the choice and the order of operations of route.cu. Weights only where they are asked for; !real: of
+ * zeros. */
+static __device__ __forceinline__ void choose(const fused_up &f, int *expert, bool weights, bool real)
+{
+    __shared__ float prob[EXPERTS], divisor;
+    __shared__ uint32_t key[EXPERTS];
+    const int n = f.r.n_expert, warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+
+    for (int i = threadIdx.x; i < n; i += UP_WARPS * 32) {
+        float p = real ? f.logits[i] : 0.0f;
+
+        p = f.r.sigmoid ? sigmoid(p) : p;
+        prob[i] = p;
+        key[i] = key_of(p + (f.r.bias == NULL ? 0.0f : f.r.bias[i]));
+    }
+    __syncthreads();
+    if (warp == 0) {
+        if (n <= EXPERTS / 2)
+            pick<EXPERTS / 64>(key, n, f.r.n_used, expert);
+        else
+            pick<EXPERTS / 32>(key, n, f.r.n_used, expert);
+    } else if (warp == 1 && weights && !f.r.sigmoid) {
+        soften(prob, n, &divisor);
+    }
+    __syncthreads();
+    if (weights && warp == 0) {
+        float p = lane < f.r.n_used ? prob[expert[lane]] : 0.0f, sum = 0.0f;
+
+        p = f.r.sigmoid ? p : __fdiv_rn(p, divisor);
+        for (int k = 0; k < f.r.n_used; k++)
+            sum += __shfl_sync(0xffffffffu, p, k);
+        p = f.r.normalise ? __fdiv_rn(p, fmaxf(sum, 0x1p-14f)) : p;
+        if (lane < f.r.n_used) {
+            f.weight[lane] = __fmul_rn(p, f.r.scale);
+            f.expert[lane] = expert[lane];
+        }
+    }
+}
+
+/* Values of a strip of a matrix and, unless NULL, of another one of its format, whose values follow. */
+template <int TYPE>
+static __device__ __forceinline__ void up_times(const uint8_t *one, const uint8_t *other, uint32_t row_bytes, int rows,
+                                                const fused_up &f, float *values)
+{
+    const int segments = row_segments(f.k);
+
+#pragma unroll 1
+    for (int b = threadIdx.x / 32; b < 2 * segments; b += UP_WARPS) {
+        const int units = f.k / 32 - b * 8;
+        float *to = values + b / 2 * V_SEGMENT + b % 2 * 8;
+        strip<TYPE> s;
+        strip_x<TYPE> x;
+
+        load_x<TYPE>(x, f.x + b * (4 * X_PAIR), units);
+#pragma unroll 1
+        for (int i = 0; i < 1 + (other != NULL); i++) {
+            load_strip<TYPE>(s, i == 0 ? one : other, row_bytes, rows, b, units);
+            strip_times<TYPE>(s, x, units, f.tab, to + i * segments * V_SEGMENT);
+        }
+    }
+}
+
+/* grid: strips of ff; the shared expert, after it the chosen ones, before them, with a hand-over, what gives rows to
+ * the host. */
+template <int... TYPES>
+__global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_constant__ fused_up f)
+{
+    extern __shared__ __align__(16) float values[]; /* of up, of gate */
+    __shared__ int expert[FUSED_USED];
+    const int segments = row_segments(f.k), bits = row_lane_bits(segments), r0 = (int)blockIdx.x * STRIP;
+    const bool shared = f.sh.up.w != NULL && blockIdx.y == 0;
+    const int use = (int)blockIdx.y - (f.sh.up.w != NULL) - (f.slot != NULL);
+    const expert_up &m = shared ? f.sh : f.routed;
+    const int rows = min(m.ff - r0, (int)STRIP);
+    const bool gated = m.gate.w != NULL;
+    float *gates = values + segments * V_SEGMENT;
+    int matrix = 0;
+
+    if (shared) {
+        prefetch(m.up.w + r0 * m.up.row_bytes, rows * (int)m.up.row_bytes, threadIdx.x, UP_WARPS * 32);
+        if (gated)
+            prefetch(m.gate.w + r0 * m.gate.row_bytes, rows * (int)m.gate.row_bytes, threadIdx.x, UP_WARPS * 32);
+        wait_for_inputs();
+    } else {
+#pragma unroll 1
+        for (int pass = 0; pass < 2; pass++) { /* the first only brings the instructions */
+            if (pass == 1)
+                wait_for_inputs();
+            choose(f, expert, pass == 1 && blockIdx.x == 0 && use == 0, pass == 1);
+        }
+        if (use < 0) {
+            if (blockIdx.x == 0)
+                hand_give(f.hand, f.floats, f.k, f.k, 1, expert, f.r.n_used, UP_WARPS * 32);
+            return;
+        }
+        matrix = f.slot == NULL ? expert[use] : f.slot[expert[use]];
+        if (matrix < 0)
+            return;
+        /* the launch after this one reads them */
+        const int at = (int)blockIdx.x * f.down_share;
+        prefetch(f.down.w + matrix * f.down.expert_bytes + at, min(f.down_share, (int)f.down.expert_bytes - at),
+                 threadIdx.x, UP_WARPS * 32);
+    }
+    if (rows <= 0)
+        return;
+    const uint8_t *up_w = m.up.w + matrix * m.up.expert_bytes + r0 * m.up.row_bytes;
+    const uint8_t *gate_w = gated ? m.gate.w + matrix * m.gate.expert_bytes + r0 * m.gate.row_bytes : NULL;
+    const bool alike = gated && m.gate.type == m.up.type;
+    prefetch(up_w, rows * (int)m.up.row_bytes, threadIdx.x, UP_WARPS * 32);
+    if (gated)
+        prefetch(gate_w, rows * (int)m.gate.row_bytes, threadIdx.x, UP_WARPS * 32);
+#pragma unroll 1
+    for (int i = 0; i < 1 + (gated && !alike); i++) {
+        const expert_matrix &one = i == 0 ? m.up : m.gate;
+
+        ((one.type == TYPES ? up_times<TYPES>(i == 0 ? up_w : gate_w, alike ? gate_w : NULL, (uint32_t)one.row_bytes,
+                                              rows, f, i == 0 ? values : gates)
+                            : (void)0),
+         ...);
+    }
+    __syncthreads();
+    const int row = threadIdx.x >> bits, part = threadIdx.x & ((1 << bits) - 1);
+    if ((int)(threadIdx.x & ~31u) >> bits >= STRIP) /* a warp's threads go together */
+        return;
+    const float *dx = x_scales(f.x, x_pairs(f.k));
+    const int at = min(row, STRIP - 1) * V_PITCH;
+    float up = row_sum(values + at, dx, part, segments), in = gated ? row_sum(gates + at, dx, part, segments) : up;
+    up = gated ? up : 1.0f;
+    float pos = fmaxf(in, 0.0f);
+    if (part == 0 && row < rows)
+        m.hid[(int64_t)(shared ? 0 : use) * m.ff + r0 + row] =
+            m.act == OP_SILU ? __fmul_rn(silu(in), up) : __fmul_rn(__fmul_rn(pos, pos), up);
+}
+
+/* ---- kernels for one format or two; the one for all has code that comes late (fused.cu) ---- */
+
+static constexpr int common[] = {
+#define X(name) QUANT_##name,
+    CUDA_COMMON(X)
+#undef X
+};
+enum { COMMON = sizeof common / sizeof *common };
+
+static unsigned type_bit(const struct expert_matrix &m)
+{
+    unsigned bit = 0;
+
+    for (int i = 0; i < COMMON; i++)
+        bit |= m.w != NULL && m.type == common[i] ? 1u << i : 0;
+    return bit;
+}
+
+template <int... TYPES> struct up_kernel {
+    static constexpr auto at = fused_up_rows<TYPES...>;
+};
+
+template <template <int...> class KERNEL, int... TYPES>
+static constexpr auto all_of(void)
+{
+    return KERNEL<TYPES...>::at;
+}
+
+template <template <int...> class KERNEL, int I = 0, int J = 0>
+static auto kernel_of(unsigned types)
+{
+#define X(name) , QUANT_##name
+    if constexpr (I == COMMON)
+        return all_of<KERNEL CUDA_COMMON(X)>();
+#undef X
+    else if constexpr (J == COMMON)
+        return kernel_of<KERNEL, I + 1, I + 1>(types);
+    else if (types != (1u << I | 1u << J))
+        return kernel_of<KERNEL, I, J + 1>(types);
+    else if constexpr (I == J)
+        return KERNEL<common[I]>::at;
+    else
+        return KERNEL<common[I], common[J]>::at;
+}
+
+void cuda_fused_up(struct cuda *c, struct fused_up *f)
+{
+    const bool shared = f->sh.up.w != NULL;
+    int most = shared && f->sh.ff > f->routed.ff ? f->sh.ff : f->routed.ff;
+    dim3 grid((unsigned)ceil_div(most, STRIP), (unsigned)(f->r.n_used + (f->slot != NULL) + shared));
+
+    const unsigned types = type_bit(f->routed.up) | type_bit(f->routed.gate) | type_bit(f->sh.up) | type_bit(f->sh.gate);
+
+    f->down_share = (int)round_up((size_t)ceil_div(f->down.expert_bytes, grid.x), 128);
+    launch_early(c, "fused_up", kernel_of<up_kernel>(types), grid, UP_WARPS * 32,
+                 2 * (size_t)row_segments(f->k) * V_SEGMENT * sizeof(float), *f);
+}
+
+/* Shared memory for a row of k: rounded, and values of a strip. */
+static __host__ __device__ inline int row_space(int k)
+{
+    return (int)x_row_bytes(k) + row_segments(k) * V_SEGMENT * (int)sizeof(float);
+}
+
+/* A warp's blocks of an expert's row, which it rounds itself: from its first one on every second. */
+template <int TYPE>
+static __device__ __forceinline__ void down_times(const uint8_t *w, uint32_t row_bytes, int rows, const float *hid,
+                                                  int k, int first, uint8_t *xq, const struct tables *tab,
+                                                  float *values)
+{
+    const int lane = threadIdx.x & 31;
+
+    for (int b = first; b < 2 * row_segments(k); b += 2) {
+        const int units = k / 32 - b * 8, i = b * 256 + lane * 8;
+        float x[8] = {};
+        strip<TYPE> s;
+        strip_x<TYPE> sx;
+
+        load_strip<TYPE>(s, w, row_bytes, rows, b, units);
+        if (i < k) {
+            const float4 *from = (const float4 *)(hid + i);
+
+            *(float4 *)x = from[0];
+            *(float4 *)(x + 4) = from[1];
+        }
+        quantise_values(xq, x_pairs(k), x, i / 64, lane % 8, ~0u, i / 64 < x_pairs(k));
+        __syncwarp();
+        load_x<TYPE>(sx, xq + b * (4 * X_PAIR), units);
+        strip_times<TYPE>(s, sx, units, tab, values + b / 2 * V_SEGMENT + b % 2 * 8);
+    }
+}
+
+/* 16 rows a block; two warps an expert, the last ones the shared expert. */
+template <int... TYPES>
+__global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(const __grid_constant__ fused_down f)
+{
+    extern __shared__ __align__(16) uint8_t shared[]; /* a row's space for each expert */
+    __shared__ float sums[FUSED_USED + 1][STRIP];
+    const int e = threadIdx.x / 64, r0 = (int)blockIdx.x * STRIP, rows = min(f.n - r0, (int)STRIP);
+    const bool routed = e < f.n_used;
+    const int k = routed ? f.ff : f.sh_ff, pitch = row_space(f.ff);
+    const expert_matrix &m = routed ? f.routed : f.sh;
+    uint8_t *xq = shared + e * pitch;
+
+    if (!routed)
+        prefetch(m.w + r0 * m.row_bytes, rows * (int)m.row_bytes, threadIdx.x & 63, 64);
+    wait_for_inputs();
+    const int matrix = !routed ? 0 : f.slot == NULL ? f.expert[e] : f.slot[f.expert[e]];
+    const bool away = matrix < 0;
+    if (!away) {
+        const uint8_t *w = m.w + matrix * m.expert_bytes + r0 * m.row_bytes;
+        const float *hid = routed ? f.hid + e * f.ff : f.sh_hid;
+
+        ((m.type == TYPES ? down_times<TYPES>(w, (uint32_t)m.row_bytes, rows, hid, k, threadIdx.x / 32 % 2, xq, f.tab,
+                                              (float *)(xq + x_row_bytes(k)))
+                          : (void)0),
+         ...);
+    }
+    float weight[FUSED_USED], open = 0.0f, res = 0.0f; /* read before they are needed */
+    if ((int)threadIdx.x < rows) {
+#pragma unroll
+        for (int i = 0; i < FUSED_USED; i++)
+            weight[i] = i < f.n_used ? f.weight[i] : 0.0f;
+        open = f.sh_open != NULL ? *f.sh_open : 0.0f;
+        res = f.res != NULL ? f.res[r0 + threadIdx.x] : 0.0f;
+    }
+    const bool any = __syncthreads_or(away);
+    if (f.slot != NULL) { /* the first block waits in any case: the next hand-over must not begin before */
+        if (threadIdx.x == 0 && (any || blockIdx.x == 0))
+            hand_await(f.hand, blockIdx.x == 0);
+        __syncthreads();
+    }
+    if (threadIdx.x < blockDim.x / 64 * STRIP) {
+        const int of = threadIdx.x / STRIP, row = threadIdx.x % STRIP, its = of < f.n_used ? f.ff : f.sh_ff;
+        const bool far = f.slot != NULL && of < f.n_used && f.slot[f.expert[of]] < 0;
+        const uint8_t *own = shared + of * pitch;
+        const float *dx = x_scales(own, x_pairs(its)), *v = (const float *)(own + x_row_bytes(its)) + row * V_PITCH;
+        float sum = 0.0f;
+
+        for (int i = 0; !far && i < row_segments(its); i++)
+            sum = __fadd_rn(sum, segment_sum(v + i * V_SEGMENT, dx + i * 16));
+        if (far && row < rows)
+            sum = __ldcv(f.hand.out + (int64_t)of * f.n + r0 + row);
+        sums[of][row] = sum;
+    }
+    __syncthreads();
+    if ((int)threadIdx.x < rows) {
+        float sum = 0.0f;
+
+#pragma unroll
+        for (int i = 0; i < FUSED_USED; i++)
+            if (i < f.n_used)
+                sum = __fmaf_rn(weight[i], sums[i][threadIdx.x], sum);
+        if (f.sh.w != NULL)
+            sum = __fmaf_rn(f.sh_open != NULL ? sigmoid(open) : 1.0f, sums[f.n_used][threadIdx.x], sum);
+        f.y[r0 + threadIdx.x] = sum;
+        if (f.res != NULL)
+            f.res[r0 + threadIdx.x] = __fmaf_rn(f.scale, sum, res);
+    }
+}
+
+size_t cuda_fused_down_smem(int n_used, int64_t ff, int64_t sh_ff)
+{
+    return (size_t)n_used * row_space((int)ff) + (sh_ff > 0 ? row_space((int)sh_ff) : 0);
+}
+
+template <int... TYPES> struct down_kernel {
+    static constexpr auto at = fused_down_rows<TYPES...>;
+};
+
+void cuda_fused_down(struct cuda *c, const struct fused_down *f)
+{
+    launch_early(c, "fused_down", kernel_of<down_kernel>(type_bit(f->routed) | type_bit(f->sh)), dim3((unsigned)ceil_div(f->n, STRIP)),
+                 64u * (f->n_used + (f->sh.w != NULL)),
+                 cuda_fused_down_smem(f->n_used, f->ff, f->sh.w != NULL ? f->sh_ff : 0), *f);
+}
