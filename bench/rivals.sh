@@ -4,16 +4,17 @@
 # usage: rivals.sh [-t THREADS] [-p PROMPT] [-d DEPTHS] [-n TOKENS] [-r ROUNDS] FILE.gguf
 # LLAMA_BENCH, IK_LLAMA_BENCH and CHIMERE_BENCH name the programs; a rival that is not there is left out.
 # LLAMA_FLAGS and IK_LLAMA_FLAGS are added to theirs. Depths other than 0 are not asked of ik_llama.cpp.
+# CHIMERE_ACTS ("i16 i8"): each of these in turn; the rivals round activations to 8 bits. Default: i16.
 set -euo pipefail
 threads=$(nproc) prompt=512 depths=0 tokens=32 rounds=3
 while getopts t:p:d:n:r: o; do
     case $o in
     t) threads=$OPTARG ;; p) prompt=$OPTARG ;; d) depths=$OPTARG ;; n) tokens=$OPTARG ;; r) rounds=$OPTARG ;;
-    *) sed -n '3,6s/^# //p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,7s/^# //p' "$0" >&2; exit 2 ;;
     esac
 done
 shift $((OPTIND - 1))
-[ $# -eq 1 ] || { sed -n '3,6s/^# //p' "$0" >&2; exit 2; }
+[ $# -eq 1 ] || { sed -n '3,7s/^# //p' "$0" >&2; exit 2; }
 file=$1
 here=$(cd "$(dirname "$0")/.." && pwd)
 ours=${CHIMERE_BENCH:-$(command -v chimere-bench || echo "$here/bin/chimere-bench")}
@@ -24,10 +25,12 @@ trap 'rm -rf "$dir"' EXIT
 
 # Lines "ENGINE TEST TOKENS_PER_SECOND", one for each round.
 for _ in $(seq "$rounds"); do
-    "$ours" speed -m "$file" --threads "$threads" --prompt "$prompt" --depth "$depths" --rows '' --seqs '' \
-        --tokens "$tokens" --reps 1 --kv f16 |
-        jq -r 'if .prompt_tps then "chimere prompt-\(.prompt_tokens) \(.prompt_tps)"
-            elif .decode_tps then "chimere decode@\(.depth_tokens) \(.decode_tps)" else empty end' >> "$dir/all"
+    for acts in ${CHIMERE_ACTS:-i16}; do
+        "$ours" speed -m "$file" --threads "$threads" --prompt "$prompt" --depth "$depths" --rows '' --seqs '' \
+            --tokens "$tokens" --reps 1 --kv f16 --acts "$acts" |
+            jq -r --arg a "$acts" 'if .prompt_tps then "chimere,\($a) prompt-\(.prompt_tokens) \(.prompt_tps)"
+                elif .decode_tps then "chimere,\($a) decode@\(.depth_tokens) \(.decode_tps)" else empty end' >> "$dir/all"
+    done
     if [ -n "$llama" ]; then
         # shellcheck disable=SC2086
         "$llama" -m "$file" -t "$threads" -p "$prompt" -n "$tokens" -d "$depths" -r 1 ${LLAMA_FLAGS:-} -o json 2> /dev/null |
@@ -45,7 +48,7 @@ done
 echo "$file, $threads threads, median of $rounds rounds [least, most], tokens/s"
 sort -k2,2 -k1,1 -k3,3n "$dir/all" | awk '
     function flush() {
-        if (n) printf "%-14s %-10s %10.2f  [%.2f, %.2f]\n", test, engine, n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2, v[1], v[n]
+        if (n) printf "%-14s %-11s %10.2f  [%.2f, %.2f]\n", test, engine, n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2, v[1], v[n]
         n = 0
     }
     $1 != engine || $2 != test { flush(); engine = $1; test = $2 }
