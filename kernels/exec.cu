@@ -272,7 +272,7 @@ static int fuse_gate(struct cuda *c, const struct node *v, int n)
     return 1 + product_and_add(c, &f, v + 1, n - 1);
 }
 
-/* Convolution, delta rule and gated norm, perhaps logs of inputs, product, of one row with the addition. */
+/* Convolution, delta rule, perhaps logs of inputs, gated norm, product, of one row with the addition. */
 static int fuse_gdn(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
@@ -282,15 +282,13 @@ static int fuse_gdn(struct cuda *c, const struct node *v, int n)
         v->r.n > FEW_ROWS || read_later(v + 2, n - 2, v->t[0]))
         return 0;
     const struct tensor o = v[1].t[0];
-    while (k + 2 < n && v[k].op == DEV_OP_heads_pick && !overlap(v[k].t[1], o) && !overlap(v[k].t[0], o))
+    while (k + 2 < n && v[k].op == DEV_OP_heads_pick)
         k++;
     const struct node *norm = v + k, *out = norm + 1;
     if (n < k + 2 || norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != o.data || !fits_k(norm->t[0].ne[0]) ||
         !product_of(out, norm->t[0]) || !cuda_is_common(out->t[1].type) || read_later(out + 1, n - k - 2, o) ||
-        read_later(out + 1, n - k - 2, norm->t[0]) || !cuda_fused_gdn(c, v, v + 1, norm, c->ws))
+        read_later(out + 1, n - k - 2, norm->t[0]) || !cuda_fused_gdn(c, v, k - 2, c->ws))
         return 0;
-    for (int i = 2; i < k; i++)
-        cuda_elem(c, v + i);
     start_args(c, &f, norm->t[0]);
     f.mode = IN_ROUNDED;
     f.a.x = c->ws;

@@ -38,10 +38,9 @@ struct fused_args {
 enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 96 << 10 };
 void cuda_fused_matvec(struct cuda *c, struct fused_args *f);
 
-/* Convolution, normalisation, delta rule and gated norm of up to FEW_ROWS rows, rounded (the memory of the convolution
- * is to be moved by a launch after it); false: not of these shapes, nothing is launched. */
-bool cuda_fused_gdn(struct cuda *c, const struct node *conv, const struct node *gdn, const struct node *norm,
-                    uint8_t *rounded);
+/* Up to FEW_ROWS rows: v, convolution; delta rule; n_log nodes that keep its inputs; gated norm, here rounded. The
+ * memory of the convolution is to be moved by a launch after it. false: not of these shapes, nothing is launched. */
+bool cuda_fused_gdn(struct cuda *c, const struct node *v, int n_log, uint8_t *rounded);
 
 /* Matrices of experts; w NULL: there is none. */
 struct expert_matrix {

@@ -11,7 +11,7 @@
 #include "kernels/fused.cuh"
 #include "kernels/rec.cuh"
 
-enum { COLS = 32, STATE_WARPS = COLS / 4, WARPS = STATE_WARPS + 1, TAPS = FUSED_TAPS };
+enum { COLS = 32, VALUE_WARP = COLS / 4, WARPS, TAPS = FUSED_TAPS };
 
 struct row_args {
     const float  *in, *conv, *past; /* inputs of a channel: the newest, weights, those before */
@@ -19,9 +19,11 @@ struct row_args {
     const float  *z, *w;            /* gate and weights of the norm; w NULL: none */
     float        *state;
     uint8_t      *rounded;
+    float        *log[FEW_ROWS];       /* where the inputs of a row are kept; or NULL */
     const op_seq *seq;
     int64_t       past_floats, floats; /* of a sequence */
     int           in_stride, alpha_stride, beta_stride, z_stride, rounded_stride; /* from row to row */
+    bool          logged;
     int           channels, n_k, each; /* key head of h: h / each, or h % n_k where each is 0 */
     int           w_pitch;             /* of w, from head to head */
     float         eps, norm_eps;
@@ -29,7 +31,7 @@ struct row_args {
 
 /* Shared memory: S as threads have it, a row nobody reads, and of each row: */
 template <int DIM> struct block_space {
-    float   S[DIM / 8][STATE_WARPS * 32];
+    float   S[DIM / 8][VALUE_WARP * 32];
     uint8_t nowhere[256];
 };
 template <int DIM> struct row_space {
@@ -57,10 +59,10 @@ static __device__ __forceinline__ void cluster_wait(void)
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-/* What a thread has before the newest inputs are there, beside S. */
+/* What a thread has of its own; alpha and beta of its row come with the inputs. */
 struct row_own {
     int   channel; /* -1: none */
-    float taps[TAPS], past[TAPS - 1], dt_bias, decay, weight;
+    float taps[TAPS], past[TAPS - 1], dt_bias, decay, weight, alpha, beta;
 };
 
 /* Row 0 of a thread's column. */
@@ -75,9 +77,9 @@ static __device__ __forceinline__ void load_own(row_own &own, block_space<DIM> *
 {
     const int t = threadIdx.x, lane = t & 31, p = lane & 7;
     const int h = blockIdx.y, hk = a.each > 0 ? h / a.each : h % a.n_k, first = blockIdx.x * COLS;
-    const bool state = t / 32 < STATE_WARPS;
+    const bool values = t / 32 == VALUE_WARP;
 
-    own.channel = !state        ? (2 * a.n_k + h) * DIM + first + lane
+    own.channel = values        ? (2 * a.n_k + h) * DIM + first + lane
                   : t < DIM     ? (a.n_k + hk) * DIM + t
                   : t < 2 * DIM ? hk * DIM + t - DIM
                                 : -1;
@@ -93,7 +95,8 @@ static __device__ __forceinline__ void load_own(row_own &own, block_space<DIM> *
     own.dt_bias = a.dt_bias[h];
     own.decay = a.a[h];
     own.weight = a.w != NULL ? a.w[h * a.w_pitch + first + lane] : 1.0f;
-    if (!state)
+    own.alpha = own.beta = 0.0f;
+    if (values)
         return;
     const float *from = state_at<DIM>(a, slot);
 #pragma unroll
@@ -101,39 +104,41 @@ static __device__ __forceinline__ void load_own(row_own &own, block_space<DIM> *
         copy4(&s->S[e][t], from + element_at<DIM / 8>(p, e) * DIM);
 }
 
-/* Channels of n rows from `row` on; !real: zeros. */
+/* Channels of n rows from `row` on; !real: of a row of weights instead of inputs, which are not there yet. */
 template <int DIM>
-static __device__ __forceinline__ void convolve(row_space<DIM> *rows, const row_own &own, const row_args &a,
+static __device__ __forceinline__ void convolve(row_space<DIM> *rows, row_own &own, const row_args &a,
                                                 int row, int n, bool real)
 {
     enum { PITCH = sizeof(row_space<DIM>) / sizeof(float) };
-    const int t = threadIdx.x, lane = t & 31, h = blockIdx.y, first = blockIdx.x * COLS;
-    const bool values = t / 32 == STATE_WARPS;
-    float *at = values ? rows->values + lane : rows->in + t, x[TAPS], alpha = 0.0f, beta = 0.0f;
+    const int t = threadIdx.x, lane = t & 31, h = blockIdx.y;
+    const bool values = t / 32 == VALUE_WARP, first = blockIdx.x == 0;
+    const bool keep = real && a.logged && (values || (first && (a.each > 0 ? h % a.each == 0 : h < a.n_k)));
+    float *at = values ? rows->values + lane : rows->in + t, x[TAPS];
 
-    if (real && own.channel >= 0) {
+    if (own.channel >= 0) {
+        const float *from = (real ? a.in + row * a.in_stride : a.conv) + own.channel;
+
 #pragma unroll 1
-        for (int i = 0; i < n; i++)
-            copy4(at + i * PITCH, a.in + (row + i) * a.in_stride + own.channel);
-    } else if (own.channel >= 0) {
-        *at = 0.0f;
+        for (int i = 0; i < n; i++, from += a.in_stride)
+            copy4(at + i * PITCH, from);
     }
-    if (real && values) {
-        if (lane < n) {
-            alpha = a.alpha[(row + lane) * a.alpha_stride + h];
-            beta = a.beta[(row + lane) * a.beta_stride + h];
-        }
+    if (values) {
+        const float *from = (real ? a.z + row * a.z_stride : a.conv) + (h * DIM + blockIdx.x * COLS + lane);
+
 #pragma unroll 1
-        for (int i = 0; i < n; i++)
-            copy4(rows->gate + lane + i * PITCH, a.z + (row + i) * a.z_stride + h * DIM + first + lane);
+        for (int i = 0; i < n; i++, from += a.z_stride)
+            copy4(rows->gate + lane + i * PITCH, from);
+        if (lane < n) {
+            own.alpha = (real ? a.alpha + (row + lane) * a.alpha_stride : a.a)[h];
+            own.beta = (real ? a.beta + (row + lane) * a.beta_stride : a.a)[h];
+        }
+        if (lane < n && keep && first) {
+            a.log[row + lane][a.channels + h] = own.alpha;
+            a.log[row + lane][a.channels + gridDim.y + h] = own.beta;
+        }
     }
     copy_end();
-    if (values && lane < n) {
-        rows[lane].decay = expf(__fmul_rn(own.decay, softplus(__fadd_rn(alpha, own.dt_bias))));
-        rows[lane].beta = sigmoid(beta);
-    }
-    if (real)
-        copy_wait<0>(); /* S, too */
+    copy_wait<0>(); /* S, too */
     if (own.channel < 0)
         return;
 #pragma unroll
@@ -144,6 +149,8 @@ static __device__ __forceinline__ void convolve(row_space<DIM> *rows, const row_
         float sum = 0.0f;
 
         x[TAPS - 1] = *at;
+        if (keep)
+            a.log[row + i][own.channel] = x[TAPS - 1];
 #pragma unroll
         for (int j = 0; j < TAPS; j++)
             sum = __fmaf_rn(own.taps[j], x[j], sum);
@@ -169,13 +176,21 @@ static __device__ __forceinline__ float sum_squares(const float *x)
     return warp_sum(sum);
 }
 
+/* Keys and queries, and decay and beta of n rows. */
 template <int DIM>
-static __device__ __forceinline__ void normalise(row_space<DIM> *rows, int n, float eps)
+static __device__ __forceinline__ void normalise(row_space<DIM> *rows, const row_own &own, int n, float eps)
 {
-    const int lane = threadIdx.x & 31;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
 
+    if (warp == VALUE_WARP) {
+        if (lane < n) {
+            rows[lane].decay = expf(__fmul_rn(own.decay, softplus(__fadd_rn(own.alpha, own.dt_bias))));
+            rows[lane].beta = sigmoid(own.beta);
+        }
+        return;
+    }
 #pragma unroll 1
-    for (int i = threadIdx.x / 32; i < 2 * n; i += WARPS) {
+    for (int i = warp; i < 2 * n; i += VALUE_WARP) {
         float *x = rows[i / 2].in + i % 2 * DIM;
         const float scale = i % 2 == 0 ? 1.0f : __fdiv_rn(1.0f, __fsqrt_rn((float)DIM));
         const float f = __fdiv_rn(scale, __fsqrt_rn(__fadd_rn(sum_squares<DIM>(x), eps)));
@@ -187,7 +202,7 @@ static __device__ __forceinline__ void normalise(row_space<DIM> *rows, int n, fl
 }
 
 /* n rows of a column: S, and their outputs to all blocks (!real: to this one); a row's output is summed beside what
- * the next one needs. */
+ * the next one needs. The loop is short for the instructions' sake: a longer one that prefetches is slower. */
 template <int DIM>
 static __device__ __forceinline__ void delta_rule(float S[DIM / 8], row_space<DIM> *rows, int n, bool real)
 {
@@ -233,7 +248,7 @@ static __device__ __forceinline__ void round_rows(const row_space<DIM> *rows, ui
     const int lane = threadIdx.x & 31, units = gridDim.y * (DIM / COLS);
 
 #pragma unroll 1
-    for (int i = (threadIdx.x / 32 + 1) % WARPS; i < n; i += WARPS) {
+    for (int i = VALUE_WARP - threadIdx.x / 32; i < n; i += WARPS) {
         const row_space<DIM> &r = rows[i];
         float y = __fmul_rn(r.out[blockIdx.x * COLS + lane], norm_factor(sum_squares<DIM>(r.out), DIM, a.norm_eps));
 
@@ -244,30 +259,30 @@ static __device__ __forceinline__ void round_rows(const row_space<DIM> *rows, ui
     }
 }
 
-/* All that comes after the inputs, of a sequence's rows; !real: of a row of zeros, and nothing is kept. */
+/* All that comes after the inputs, of a sequence's rows; !real: of a row of other numbers, and nothing is kept. */
 template <int DIM>
-static __device__ __forceinline__ void row_pass(block_space<DIM> *s, const row_own &own, const row_args &a,
+static __device__ __forceinline__ void row_pass(block_space<DIM> *s, row_own &own, const row_args &a,
                                                 const op_seq &seq, bool real)
 {
     enum { NE = DIM / 8 };
     const int t = threadIdx.x, row = seq.row, n = real ? seq.n : 1;
-    const bool state = t / 32 < STATE_WARPS;
+    const bool state = t / 32 < VALUE_WARP;
     row_space<DIM> *rows = (row_space<DIM> *)(s + 1);
     float S[NE];
 
     convolve<DIM>(rows, own, a, row, n, real);
     __syncthreads();
-    normalise<DIM>(rows, n, a.eps);
+    normalise<DIM>(rows, own, n, a.eps);
     __syncthreads();
     if (state) {
 #pragma unroll
         for (int e = 0; e < NE; e++)
-            S[e] = real ? s->S[e][t] : 0.0f;
+            S[e] = s->S[e][t];
         delta_rule<DIM>(S, rows, n, real);
     } else {
 #pragma unroll 1
         for (int i = 0; i < n; i++)
-            rows[i].gate[t & 31] = silu(real ? rows[i].gate[t & 31] : 0.0f);
+            rows[i].gate[t & 31] = silu(rows[i].gate[t & 31]);
     }
     if (real)
         asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -320,9 +335,32 @@ static void launch_row(struct cuda *c, const row_args &a, const struct rows &r, 
                  sizeof(block_space<DIM>) + (size_t)r.max_n * sizeof(row_space<DIM>), a);
 }
 
-bool cuda_fused_gdn(struct cuda *c, const struct node *conv, const struct node *gdn, const struct node *norm,
-                    uint8_t *rounded)
+/* n nodes that keep all inputs of so many rows: channels, alpha, beta. */
+static bool find_logs(row_args *a, const struct node *v, int n, int n_v, int rows)
 {
+    const int width = a->channels + 2 * n_v;
+
+    a->logged = n > 0;
+    for (; n > 0; n--, v++) {
+        const struct tensor &to = v->t[0], &from = v->t[1];
+        const int64_t at = (const float *)from.data - a->in, row = at / a->in_stride;
+
+        if (at < 0 || at % a->in_stride != 0 || row + from.ne[1] > FEW_ROWS || from.ne[0] != width ||
+            to.ne[0] != width || v->i[0] != width || from.stride != a->in_stride)
+            return false;
+        for (int64_t j = 0; j < from.ne[1]; j++)
+            a->log[row + j] = (float *)to.data + j * to.stride;
+    }
+    for (int r = 0; a->logged && r < rows; r++)
+        if (a->log[r] == NULL)
+            return false;
+    return !a->logged || (a->alpha == a->in + a->channels && a->beta == a->alpha + n_v &&
+                          a->alpha_stride == a->in_stride && a->beta_stride == a->in_stride);
+}
+
+bool cuda_fused_gdn(struct cuda *c, const struct node *v, int n_log, uint8_t *rounded)
+{
+    const struct node *conv = v, *gdn = v + 1, *norm = v + 2 + n_log;
     const struct op_gdn &d = gdn->gdn;
     row_args a = {};
 
@@ -354,6 +392,8 @@ bool cuda_fused_gdn(struct cuda *c, const struct node *conv, const struct node *
     a.norm_eps = norm->f[0];
     a.rounded = rounded;
     a.rounded_stride = (int)x_row_bytes(norm->t[0].ne[0]);
+    if (!find_logs(&a, v + 2, n_log, d.n_v, gdn->r.n))
+        return false;
     if (d.dim == 32)
         launch_row<32>(c, a, gdn->r, d.n_v);
     else if (d.dim == 64)
