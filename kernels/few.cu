@@ -38,10 +38,12 @@ static __device__ __forceinline__ void block_times(float S[NT][2], const strip<T
                                                    const columns<NT> &col, int units, const struct tables *tab)
 {
     typedef frag<TYPE> F;
-    enum { EACH = F::HALVES ? 2 : 4, SCALES = 8 / EACH };
+    enum { EACH = F::HALVES ? 2 : 4, SCALES = 8 / EACH, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
     const int lane = threadIdx.x & 31, c = lane % 4;
     float d[2][SCALES], m[2][SCALES];
 
+    if (units <= 0)
+        return;
 #pragma unroll
     for (int j = 0; j < SCALES; j++) {
         F::scale(s.r0, j, c, d[0][j], m[0][j]);
@@ -53,7 +55,7 @@ static __device__ __forceinline__ void block_times(float S[NT][2], const strip<T
         uint32_t w0[2], w8[2];
         float du[2][2], mu[2];
 
-        if (u >= units)
+        if (!WHOLE_BLOCKS && u >= units) /* only where it may be: units go side by side */
             break;
         F::words(s.r0, u, c, w0, tab);
         F::words(s.r8, u, c, w8, tab);
