@@ -427,8 +427,10 @@ static int few_moe(struct cuda *c, const struct mixture *x)
     struct fused_args f;
 
     if (x->in != NULL || !cuda_few_moe_fits(x->route, x->moe) || !fits_k(x->moe->moe.down.ne[0]) ||
-        !fits_k(x->moe->moe.up.ne[0]) || (x->glu != NULL && (x->gate->t[1].type != x->up->t[1].type ||
-                             x_row_bytes(x->glu->t[0].ne[0]) > x->glu->t[0].ne[0] * 4)))
+        !fits_k(x->moe->moe.up.ne[0]))
+        return 0;
+    if (x->glu != NULL && (x->gate->t[1].type != x->up->t[1].type ||
+                           x_row_bytes(x->glu->t[0].ne[0]) > x->glu->t[0].ne[0] * (int64_t)sizeof(float)))
         return 0;
     norm_args(c, &f, x->norm);
     add_job(&f, x->router->t[1], x->router->t[0]);

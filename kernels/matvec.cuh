@@ -12,7 +12,7 @@ struct mv_job {
     int64_t        y_stride;
     int            n_rows, type, block;
 };
-enum { FEW_ROWS = 16 }; /* more rows of activations than these go to the tensor cores */
+enum { FEW_ROWS = 16 }; /* of activations, for few.cu; more are tile.cuh's or wide.cuh's */
 struct mv_args {
     struct mv_job        job[JOBS];
     int                  n, k, nx;
