@@ -118,6 +118,14 @@ static const struct dev_table table = {
     .threads = threads, .read_speed = cpu_read_speed,
 };
 
+/* Vectors that a tile is faster for than whole numbers that come apart once (bench/cpu.md). */
+static int tile_most(const struct quant_type *t, quant_int_tile_fn *tile)
+{
+    if (tile == t->tile_avx2)
+        return QUANT_TILE_VECTORS;
+    return tile == t->tile_i8_vnni && t->block_elems == QUANT_INT_BLOCK ? 2 * QUANT_TILE_VECTORS : INT_MAX;
+}
+
 enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o, struct err *e)
 {
     unsigned features = o->scalar ? 0 : simd_features();
@@ -144,7 +152,7 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
         c->int_decode[i] = o->acts == QUANT_ACTS_F32 ? NULL : quant_int_decoder(i, features);
         c->int_dots[i] = quant_int_dotter(i, o->acts, features);
         c->int_tile[i] = quant_int_tiler(i, o->acts, features);
-        c->int_tile_most[i] = c->int_tile[i] == quant_types[i]->tile_i8_avx2 ? INT_MAX : QUANT_TILE_VECTORS;
+        c->int_tile_most[i] = tile_most(quant_types[i], c->int_tile[i]);
     }
     enum err_code code = pool_open(&c->pool, o->n_threads > 0 ? o->n_threads : pool_cpus(), e);
     if (code != ERR_OK) {

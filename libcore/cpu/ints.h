@@ -33,5 +33,9 @@ struct cpu_ints {
                  int nx, int64_t k);
 };
 
+/* cpu_ints_avx2.rows. */
+void cpu_int_rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct quant_acts *const *x, int nx,
+                  int64_t k);
+
 extern const struct cpu_ints cpu_ints_scalar, cpu_ints_avx2, cpu_ints_avx512, cpu_ints_vnni;
 #endif

@@ -207,10 +207,10 @@ static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, co
 TARGET static void some_rows(float *const *y, int64_t at, const struct cpu_ints_rows *w,
                              const struct quant_acts *const *x, int nx, int64_t k, int64_t ahead)
 {
-    enum { L1_BYTES = 24576 };
+    enum { L1_BYTES = 24576, READ = 896 };
     _Alignas(64) float       sum[ROWS * VECTORS * LANES], minima[ROWS * VECTORS * LANES];
     const struct quant_acts *even[VECTORS];
-    int                      n = (nx + 1) / 2 * 2, most = L1_BYTES / (n * (int)sizeof(struct quant_acts));
+    int                      n = (nx + 1) / 2 * 2, most = L1_BYTES / (n * READ);
     int64_t                  n_blocks = k / 256, pitch = (int64_t)n * LANES;
     struct quant_int_tile    t = { .rows = w->rows, .row_bytes = w->row_bytes, .ahead = ahead, .n_rows = w->n, .n = n,
                                    .x = even, .sum = sum, .less = minima };
@@ -231,8 +231,8 @@ TARGET static void some_rows(float *const *y, int64_t at, const struct cpu_ints_
 }
 
 /* BAND rows pass all vectors, ROWS at a time; with the first of them, what is as many rows further on is fetched. */
-static void rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct quant_acts *const *x, int nx,
-                 int64_t k)
+void cpu_int_rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct quant_acts *const *x, int nx,
+                  int64_t k)
 {
     int band = nx > VECTORS ? BAND : ROWS;
 
@@ -251,4 +251,4 @@ static void rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, con
     }
 }
 
-const struct cpu_ints cpu_ints_avx2 = { .name = "avx2", .dots = dots, .rows = rows };
+const struct cpu_ints cpu_ints_avx2 = { .name = "avx2", .dots = dots, .rows = cpu_int_rows };

@@ -8,6 +8,8 @@
 
 /* Where block g of 8 lies in quant_ints and quant_acts; 32 further on are its odd elements. */
 #define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
+/* And in the bytes of quant_acts. */
+#define BYTE_PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 32)
 
 enum { AHEAD = 1024 }; /* bytes: a row is followed by the next, but pages stop the processor */
 
@@ -56,7 +58,7 @@ X86_DOTS float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n, b
 
         for (size_t k = 0; k < 8 * sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)b + AHEAD + k, _MM_HINT_T0);
-#define ADD(g) t = bytes ? block_i8_avx2(t, b + (g), a->b + 32 * (g)) : block_avx2(t, b + (g), a->q + PLACE(g));
+#define ADD(g) t = bytes ? block_i8_avx2(t, b + (g), a->b + BYTE_PLACE(g)) : block_avx2(t, b + (g), a->q + PLACE(g));
         ADD(0)
         ADD(1)
         ADD(2)
@@ -105,4 +107,4 @@ X86_TWO_DOTS
         GROUP(n, 0) GROUP(n, 1) GROUP(n, 2) GROUP(n, 3) GROUP(n, 4) GROUP(n, 5) GROUP(n, 6) GROUP(n, 7) \
         EACH_##n(SUM) \
     }
-X86_TILES(tile_avx2, TILE_ROW, 8)
+X86_TILES(TARGET_DOTS, tile_avx2, TILE_ROW, 8)

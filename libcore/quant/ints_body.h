@@ -19,6 +19,8 @@ X86_WORDS __m256i pairs(const struct x86_taken *t, const BLOCK *b, int g, __m256
 
 /* Where group g lies in quant_ints and quant_acts; 32 further on are its odd elements. */
 #define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
+/* And in the bytes of quant_acts. */
+#define BYTE_PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 32)
 
 /* What the 8 pairs of words of group g are multiplied with: s[g], or s[2 g] four times, then s[2 g + 1]. */
 X86_WORDS __m256i scale_of(const int32_t *s, int g)
@@ -127,7 +129,7 @@ TARGET_DOTS static inline __m256 block_i8_avx2(__m256 sum, const BLOCK *b, const
     __m256  scale = _mm256_mul_ps(_mm256_broadcast_ss(&t->scale), _mm256_load_ps(a->scale));
 
 #define ADD(g) \
-    p = pairs(t, b, g, x86_load32(a->b + 32 * (g))); \
+    p = pairs(t, b, g, x86_load32(a->b + BYTE_PLACE(g))); \
     p = _mm256_madd_epi16(p, word_of(all, g)); \
     dots = _mm256_add_epi32(dots, p);
     ADD(0)
@@ -248,7 +250,7 @@ X86_DOTS void take_row(struct x86_taken *t, const BLOCK *b, const struct quant_i
         GROUP(n, 1) GROUP(n, 2) GROUP(n, 3) GROUP(n, 4) GROUP(n, 5) GROUP(n, 6) GROUP(n, 7) \
         FINISH(n) \
     }
-X86_TILES(tile_avx2, TILE_ROW, 1)
+X86_TILES(TARGET_DOTS, tile_avx2, TILE_ROW, 1)
 
 #ifdef CODES
 /* The same with activations of 8 bits. */
@@ -258,7 +260,7 @@ X86_TILES(tile_avx2, TILE_ROW, 1)
         d##j, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x86_load32(x##j[i].b + at)), s));
 #define GROUP_I8(n, g) \
     { \
-        enum { at = 32 * (g) }; \
+        enum { at = BYTE_PLACE(g) }; \
         w = codes(b + i, g); \
         s = word_of(all, g); \
         EACH_##n(STEP_I8) \
@@ -275,7 +277,7 @@ X86_TILES(tile_avx2, TILE_ROW, 1)
         GROUP_I8(n, 1) GROUP_I8(n, 2) GROUP_I8(n, 3) GROUP_I8(n, 4) GROUP_I8(n, 5) GROUP_I8(n, 6) GROUP_I8(n, 7) \
         FINISH(n) \
     }
-X86_TILES(tile_i8_avx2, TILE_ROW_I8, 1)
+X86_TILES(TARGET_DOTS, tile_i8_avx2, TILE_ROW_I8, 1)
 #endif
 
 #ifndef NO_AVX512

@@ -102,12 +102,22 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
+X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_iq2_xs *b, int c)
+{
+    (void)b;
+    x86_octets_128(v, quant_iq2xs_bytes, t, c);
+}
+
 #define BLOCK   struct quant_iq2_xs
 #define N_MIN   0
 #define SCALES  16
 #define NO_AVX512
 #include "quant/iq2_body.h"
 #include "quant/ints_body.h"
+
+#define KIND X86_SIGNED
+#define BOOK
+#include "quant/bytes_body.h"
 #endif
 
 const struct quant_type quant_type_iq2_xs = {
@@ -119,4 +129,5 @@ const struct quant_type quant_type_iq2_xs = {
     X86_DECODERS
     .ints = ints,
     X86_INTS_AVX2
+    X86_BYTES
 };

@@ -125,11 +125,21 @@ X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq2_
     return _cvtsh_ss(b->d) * 0.125f;
 }
 
+X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_iq2_xxs *b, int c)
+{
+    (void)b;
+    x86_octets_128(v, quant_iq2xxs_bytes, t, c);
+}
+
 #define BLOCK   struct quant_iq2_xxs
 #define N_MIN   0
 #define SCALES  8
 #define NO_AVX512
 #include "quant/ints_body.h"
+
+#define KIND X86_SIGNED
+#define BOOK
+#include "quant/bytes_body.h"
 #endif
 
 const struct quant_type quant_type_iq2_xxs = {
@@ -141,4 +151,5 @@ const struct quant_type quant_type_iq2_xxs = {
     X86_DECODERS
     .ints = ints,
     X86_INTS_AVX2
+    X86_BYTES
 };

@@ -248,10 +248,20 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq3_s *b)
     return _cvtsh_ss(b->d);
 }
 
+X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_iq3_s *b, int c)
+{
+    (void)b;
+    x86_quads_128(v, quant_iq3s_bytes, t, c, true);
+}
+
 #define BLOCK   struct quant_iq3_s
 #define N_MIN   0
 #define SCALES  8
 #include "quant/ints_body.h"
+
+#define KIND X86_SIGNED
+#define BOOK
+#include "quant/bytes_body.h"
 #endif
 
 const struct quant_type quant_type_iq3_s = {
@@ -263,4 +273,5 @@ const struct quant_type quant_type_iq3_s = {
     X86_DECODERS
     .ints = ints,
     X86_INTS
+    X86_BYTES
 };

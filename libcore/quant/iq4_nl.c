@@ -77,8 +77,21 @@ X86_WORDS __m256i pairs(const struct quant_iq4_nl *b, __m256i x)
     return x86_pairs(x86_values(x86_nibbles(b->qs), quant_iq4nl_values), x);
 }
 
+X86_VNNI __m256i bytes(const struct quant_iq4_nl *b)
+{
+    return x86_values_more(x86_nibbles(b->qs), quant_iq4nl_values);
+}
+
+X86_VNNI __m256 scales_8(const struct quant_iq4_nl *b)
+{
+    return x86_halves_8(&b->d, sizeof(*b));
+}
+
 #define BLOCK struct quant_iq4_nl
 #include "quant/ints32_body.h"
+
+#define LESS_BITS 0
+#include "quant/bytes32_body.h"
 #endif
 
 const struct quant_type quant_type_iq4_nl = {
@@ -90,4 +103,5 @@ const struct quant_type quant_type_iq4_nl = {
     X86_DECODERS
     .ints = ints,
     X86_INTS_AVX2
+    X86_BYTES
 };

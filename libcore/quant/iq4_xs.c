@@ -138,10 +138,28 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq4_xs *b)
     return _cvtsh_ss(b->d);
 }
 
+X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_iq4_xs *b, int c)
+{
+    const __m512i magnitude = _mm512_broadcast_i32x4(_mm_abs_epi8(x86_load16(quant_iq4nl_values)));
+    const __m512i nibble = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4), low = _mm512_set1_epi8(15);
+    __m512i       q = x86_load64(b->qs + c * 64);
+    __m512i       n[2] = { _mm512_permutex_epi64(q, 0x44), _mm512_permutex_epi64(q, 0xee) };
+
+    (void)t;
+    for (int h = 0; h < 2; h++) {
+        n[h] = _mm512_and_si512(_mm512_srlv_epi64(n[h], nibble), low);
+        v[h].code = _mm512_shuffle_epi8(magnitude, n[h]);
+        v[h].minus = _mm512_testn_epi8_mask(n[h], _mm512_set1_epi8(8)); /* the first half of the values */
+    }
+}
+
 #define BLOCK   struct quant_iq4_xs
 #define N_MIN   0
 #define SCALES  8
 #include "quant/ints_body.h"
+
+#define KIND X86_SIGNED
+#include "quant/bytes_body.h"
 #endif
 
 const struct quant_type quant_type_iq4_xs = {
@@ -154,4 +172,5 @@ const struct quant_type quant_type_iq4_xs = {
     .wide = true,
     .ints = ints,
     X86_INTS
+    X86_BYTES
 };

@@ -83,8 +83,26 @@ X86_WORDS __m256i pairs(const struct quant_mxfp4 *b, __m256i x)
     return x86_pairs(x86_values(x86_nibbles(b->qs), quant_fp4_values), x);
 }
 
+X86_VNNI __m256i bytes(const struct quant_mxfp4 *b)
+{
+    return x86_values_more(x86_nibbles(b->qs), quant_fp4_values);
+}
+
+/* half_scale() of 8. */
+X86_VNNI __m256 scales_8(const struct quant_mxfp4 *b)
+{
+    __m256i e = _mm256_setr_epi32(b[0].e, b[1].e, b[2].e, b[3].e, b[4].e, b[5].e, b[6].e, b[7].e);
+    __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
+    __m256i v = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(v, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
+}
+
 #define BLOCK struct quant_mxfp4
 #include "quant/ints32_body.h"
+
+#define LESS_BITS 0
+#include "quant/bytes32_body.h"
 #endif
 
 const struct quant_type quant_type_mxfp4 = {
@@ -96,4 +114,5 @@ const struct quant_type quant_type_mxfp4 = {
     X86_DECODERS
     .ints = ints,
     X86_INTS_AVX2
+    X86_BYTES
 };

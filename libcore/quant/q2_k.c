@@ -127,11 +127,24 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q2_k *b)
     return _cvtsh_ss(b->d);
 }
 
+X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_q2_k *b, int c)
+{
+    const __m512i three = _mm512_set1_epi8(3);
+    __m512i       q = x86_twice(b->qs + c * 32);
+
+    (void)t;
+    v[0].code = _mm512_and_si512(X86_SHIFT(q, 0, 4), three);
+    v[1].code = _mm512_and_si512(X86_SHIFT(q, 2, 6), three);
+}
+
 #define BLOCK   struct quant_q2_k
 #define N_MIN   16
 #define SCALES  16
 #define CODES
 #include "quant/ints_body.h"
+
+#define KIND X86_PLAIN
+#include "quant/bytes_body.h"
 #endif
 
 const struct quant_type quant_type_q2_k = {
@@ -145,4 +158,5 @@ const struct quant_type quant_type_q2_k = {
     .ints = ints,
     X86_INTS
     X86_TILE_I8
+    X86_BYTES
 };

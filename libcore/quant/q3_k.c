@@ -160,10 +160,23 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q3_k *b)
     return _cvtsh_ss(b->d);
 }
 
+X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_q3_k *b, int c)
+{
+    const __m512i three = _mm512_set1_epi8(3), four = _mm512_set1_epi8(4);
+    __m512i       q = x86_twice(b->qs + c * 32), h = x86_twice(b->hmask);
+
+    (void)t;
+    v[0].code = x86_merge(_mm512_and_si512(X86_SHIFT(q, 0, 4), three), X86_TURN(h, 4 * c - 2, 4 * c), four);
+    v[1].code = x86_merge(_mm512_and_si512(X86_SHIFT(q, 2, 6), three), X86_TURN(h, 4 * c - 1, 4 * c + 1), four);
+}
+
 #define BLOCK   struct quant_q3_k
 #define N_MIN   0
 #define SCALES  16
 #include "quant/ints_body.h"
+
+#define KIND X86_LESS + 5
+#include "quant/bytes_body.h"
 #endif
 
 const struct quant_type quant_type_q3_k = {
@@ -175,4 +188,5 @@ const struct quant_type quant_type_q3_k = {
     X86_DECODERS
     .ints = ints,
     X86_INTS
+    X86_BYTES
 };

@@ -119,8 +119,21 @@ X86_WORDS __m256i pairs(const struct quant_q4_0 *b, __m256i x)
     return x86_pairs_less(x86_nibbles(b->qs), 8, x);
 }
 
+X86_VNNI __m256i bytes(const struct quant_q4_0 *b)
+{
+    return x86_nibbles(b->qs);
+}
+
+X86_VNNI __m256 scales_8(const struct quant_q4_0 *b)
+{
+    return x86_halves_8(&b->d, sizeof(*b));
+}
+
 #define BLOCK struct quant_q4_0
 #include "quant/ints32_body.h"
+
+#define LESS_BITS 4
+#include "quant/bytes32_body.h"
 #endif
 
 const struct quant_type quant_type_q4_0 = {
@@ -132,5 +145,6 @@ const struct quant_type quant_type_q4_0 = {
     X86_DECODERS
     .ints = ints,
     X86_INTS_AVX2
+    X86_BYTES
     .encode = encode,
 };

@@ -140,11 +140,25 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q4_k *b)
     return _cvtsh_ss(b->d);
 }
 
+X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_q4_k *b, int c)
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    __m512i       q = x86_load64(b->qs + c * 64);
+
+    (void)t;
+    v[0].code = _mm512_and_si512(q, low);
+    v[1].code = _mm512_and_si512(_mm512_srli_epi16(q, 4), low);
+}
+
 #define BLOCK   struct quant_q4_k
 #define N_MIN   8
 #define SCALES  8
 #define CODES
 #include "quant/ints_body.h"
+
+#define KIND X86_PLAIN
+#define FOUR
+#include "quant/bytes_body.h"
 #endif
 
 const struct quant_type quant_type_q4_k = {
@@ -158,4 +172,5 @@ const struct quant_type quant_type_q4_k = {
     .ints = ints,
     X86_INTS
     X86_TILE_I8
+    X86_BYTES
 };

@@ -135,11 +135,25 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q5_k *b)
     return _cvtsh_ss(b->d);
 }
 
+X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_q5_k *b, int c)
+{
+    const __m512i low = _mm512_set1_epi8(15), fifth = _mm512_set1_epi8(16);
+    __m512i       q = x86_load64(b->qs + c * 64), h = x86_twice(b->qh);
+
+    (void)t;
+    v[0].code = x86_merge(_mm512_and_si512(q, low), X86_TURN(h, 4 * c - 4, 4 * c - 2), fifth);
+    v[1].code = x86_merge(_mm512_and_si512(_mm512_srli_epi16(q, 4), low), X86_TURN(h, 4 * c - 3, 4 * c - 1), fifth);
+}
+
 #define BLOCK   struct quant_q5_k
 #define N_MIN   8
 #define SCALES  8
 #define CODES
 #include "quant/ints_body.h"
+
+#define KIND X86_PLAIN
+#define FOUR
+#include "quant/bytes_body.h"
 #endif
 
 const struct quant_type quant_type_q5_k = {
@@ -153,4 +167,5 @@ const struct quant_type quant_type_q5_k = {
     .ints = ints,
     X86_INTS
     X86_TILE_I8
+    X86_BYTES
 };

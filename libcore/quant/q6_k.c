@@ -146,10 +146,24 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q6_k *b)
     return _cvtsh_ss(b->d);
 }
 
+X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_q6_k *b, int c)
+{
+    const __m512i low = _mm512_set1_epi8(15), top = _mm512_set1_epi8(48);
+    __m512i       q0 = X86_SHIFT(x86_twice(b->ql + c * 64), 0, 4), q1 = X86_SHIFT(x86_twice(b->ql + c * 64 + 32), 0, 4);
+    __m512i       h = x86_twice(b->qh + c * 32);
+
+    (void)t;
+    v[0].code = x86_merge(_mm512_and_si512(q0, low), X86_TURN(h, -4, 0), top);
+    v[1].code = x86_merge(_mm512_and_si512(q1, low), X86_TURN(h, -2, 2), top);
+}
+
 #define BLOCK   struct quant_q6_k
 #define N_MIN   0
 #define SCALES  16
 #include "quant/ints_body.h"
+
+#define KIND X86_LESS + 2
+#include "quant/bytes_body.h"
 #endif
 
 const struct quant_type quant_type_q6_k = {
@@ -162,4 +176,5 @@ const struct quant_type quant_type_q6_k = {
     .wide = true,
     .ints = ints,
     X86_INTS
+    X86_BYTES
 };

@@ -49,11 +49,15 @@ const char *quant_acts_name(enum quant_acts_type acts); /* "i16" */
  * scale of activations and are summed exactly. Both arrays hold element i at quant_int_place(i): each 32
  * begin with the even elements of one group of 32, or the odd ones, then those of the group 64 further
  * on, so that place p belongs to lane p % 16 / 2, and bytes of codes fall apart into words by a mask and a
- * shift. Arrays of blocks are 64-byte aligned. */
+ * shift. Bytes of activations lie in groups of 32, those 0 2 1 3 4 6 5 7. Arrays of blocks are 64-byte aligned. */
 enum { QUANT_INT_BLOCK = 256, QUANT_INT_LANES = 8 };
 static inline int quant_int_place(int i)
 {
     return i / 128 * 128 + i / 32 % 2 * 64 + i % 2 * 32 + i / 64 % 2 * 16 + i % 32 / 2;
+}
+static inline int quant_byte_place(int i)
+{
+    return i / 128 * 128 + i / 32 % 2 * 64 + i / 64 % 2 * 32 + i % 32;
 }
 struct quant_ints {
     int16_t w[256];
@@ -62,7 +66,8 @@ struct quant_ints {
 };
 struct quant_acts {
     int16_t q[256];    /* -top .. top */
-    int8_t  b[256];    /* q in the order of the file where top is 127, else untouched */
+    int8_t  b[256];    /* q, element i at quant_byte_place(i), where top is 127, else untouched */
+    int32_t less[64];  /* likewise: sums of four of b, times -128 */
     float   scale[8];  /* of lanes */
     float   sum_32[8]; /* of each 32 elements in a row */
     float   sum[16];   /* of each 16 */
@@ -115,8 +120,10 @@ struct quant_type {
     quant_int_dots_fn *dots_avx2;   /* or NULL; straight from the stored rows */
     quant_int_dots_fn *dots_i8_avx2; /* the same, for activations of 8 bits */
     quant_int_dots_fn *dots_vnni;   /* or NULL; AVX-512 with VNNI */
+    quant_int_dots_fn *dots_i8_vnni; /* or NULL: for activations of 8 bits */
     quant_int_tile_fn *tile_avx2;   /* or NULL */
     quant_int_tile_fn *tile_i8_avx2; /* or NULL: for activations of 8 bits, where it is faster */
+    quant_int_tile_fn *tile_i8_vnni; /* or NULL */
 };
 
 extern const struct quant_type *const quant_types[QUANT_N];

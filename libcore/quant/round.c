@@ -50,7 +50,12 @@ static void round_scalar(struct quant_acts *a, const float *x, int64_t n, int to
             a->q[quant_int_place(i)] = (int16_t)(by > 0.0f ? (x[i] * by + 12582912.0f) - 12582912.0f : 0.0f);
         }
         for (int i = 0; top == BYTE_TOP && i < 256; i++)
-            a->b[i] = (int8_t)a->q[quant_int_place(i)];
+            a->b[quant_byte_place(i)] = (int8_t)a->q[quant_int_place(i)];
+        for (int i = 0; top == BYTE_TOP && i < 256; i += 4) {
+            const int8_t *four = a->b + i;
+
+            a->less[i / 4] = -128 * (four[0] + four[1] + four[2] + four[3]);
+        }
         for (int g = 0; g < 16; g++) {
             float t[4];
 
@@ -124,6 +129,7 @@ TARGET_AVX2 static void round_block(struct quant_acts *a, const float *x, int to
 {
     const __m256  top = _mm256_set1_ps((float)top_number);
     const __m256i turn = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), one = _mm256_set1_epi16(1);
+    const __m256i zero = _mm256_setzero_si256();
     __m256i       m[4];
     __m256        s[4], by[4], scale;
 
@@ -146,8 +152,12 @@ TARGET_AVX2 static void round_block(struct quant_acts *a, const float *x, int to
 
         _mm256_storeu_si256((void *)to, even);
         _mm256_storeu_si256((void *)(to + 32), odd);
-        if (top_number == BYTE_TOP)
-            _mm256_storeu_si256((void *)(a->b + 32 * g), as_bytes(v));
+        if (top_number == BYTE_TOP) {
+            int at = quant_byte_place(32 * g);
+
+            _mm256_storeu_si256((void *)(a->b + at), as_bytes(v));
+            _mm256_storeu_si256((void *)(a->less + at / 4), _mm256_sub_epi32(zero, _mm256_slli_epi32(four, 7)));
+        }
         t = _mm256_add_ps(t, _mm256_shuffle_ps(t, t, 0x4e));
         t = _mm256_add_ps(t, _mm256_shuffle_ps(t, t, 0xb1));
         sum[0] = _mm256_cvtss_f32(t);

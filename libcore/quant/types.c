@@ -91,9 +91,10 @@ quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigne
 {
     assert(type >= 0 && type < QUANT_N);
     const struct quant_type *t = quant_types[type];
+    quant_int_dots_fn       *vnni = acts == QUANT_ACTS_I8 && t->dots_i8_vnni != NULL ? t->dots_i8_vnni : t->dots_vnni;
 
-    if ((simd & SIMD_AVX512_VNNI) != 0 && t->dots_vnni != NULL)
-        return t->dots_vnni;
+    if ((simd & SIMD_AVX512_VNNI) != 0 && vnni != NULL)
+        return vnni;
     return (simd & SIMD_AVX2) == 0 ? NULL : acts == QUANT_ACTS_I8 ? t->dots_i8_avx2 : t->dots_avx2;
 }
 
@@ -102,7 +103,9 @@ quant_int_tile_fn *quant_int_tiler(int type, enum quant_acts_type acts, unsigned
     assert(type >= 0 && type < QUANT_N);
     const struct quant_type *t = quant_types[type];
 
-    if ((simd & SIMD_AVX512) != 0 || (simd & SIMD_AVX2) == 0)
+    if ((simd & SIMD_AVX512) != 0)
+        return (simd & SIMD_AVX512_VNNI) != 0 && acts == QUANT_ACTS_I8 ? t->tile_i8_vnni : NULL;
+    if ((simd & SIMD_AVX2) == 0)
         return NULL;
     return acts == QUANT_ACTS_I8 && t->tile_i8_avx2 != NULL ? t->tile_i8_avx2 : t->tile_avx2;
 }

@@ -22,6 +22,7 @@
 #define X86_INTS_AVX2 \
     .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2, .dots_i8_avx2 = dots_i8_avx2,
 #define X86_TILE_I8   .tile_i8_avx2 = tile_i8_avx2,
+#define X86_BYTES     .dots_i8_vnni = dots_i8_vnni, .tile_i8_vnni = tile_i8_vnni,
 #define X86_INTS \
     X86_INTS_AVX2 .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
 
@@ -199,6 +200,7 @@ TARGET_AVX512 static inline void x86_look_up(float *lo, float *hi, const uint8_t
 #define X86_WORDS TARGET_AVX2 __attribute__((always_inline)) static inline
 #define X86_DOTS  TARGET_DOTS __attribute__((always_inline)) static inline
 #define X86_WHOLE TARGET_AVX512 __attribute__((always_inline)) static inline
+#define X86_VNNI  TARGET_VNNI __attribute__((always_inline)) static inline
 
 /* What ints_body.h takes of a block once: whole scales (of groups of 32 or 16) as numbers of 32 bits or, for
  * products of bytes, as words: 8, or 8 even ones, then 8 odd ones; of formats with a code book also the places of
@@ -265,8 +267,8 @@ X86_WORDS void x86_places(uint16_t at[32], __m256i bytes)
 /* Tiles (struct quant_int_tile) from the code for 2, 4, 6 and 8 vectors: ROW(n) takes the blocks of one row from b on,
  * vectors x0 ... */
 #define TILE_VECTOR(j) const struct quant_acts *x##j = p->x[j] + p->first;
-#define TILE_OF(name, ROW, n, row_blocks) \
-    TARGET_DOTS static void name##_##n(const struct quant_int_tile *p) \
+#define TILE_OF(TARGET, name, ROW, n, row_blocks) \
+    TARGET static void name##_##n(const struct quant_int_tile *p) \
     { \
         float *sum = p->sum, *less = p->less; \
 \
@@ -277,11 +279,11 @@ X86_WORDS void x86_places(uint16_t at[32], __m256i bytes)
             ROW(n) \
         } \
     }
-#define X86_TILES(name, ROW, row_blocks) \
-    TILE_OF(name, ROW, 2, row_blocks) \
-    TILE_OF(name, ROW, 4, row_blocks) \
-    TILE_OF(name, ROW, 6, row_blocks) \
-    TILE_OF(name, ROW, 8, row_blocks) \
+#define X86_TILES(TARGET, name, ROW, row_blocks) \
+    TILE_OF(TARGET, name, ROW, 2, row_blocks) \
+    TILE_OF(TARGET, name, ROW, 4, row_blocks) \
+    TILE_OF(TARGET, name, ROW, 6, row_blocks) \
+    TILE_OF(TARGET, name, ROW, 8, row_blocks) \
     static void name(const struct quant_int_tile *p) \
     { \
         static quant_int_tile_fn *const by_n[] = { name##_2, name##_4, name##_6, name##_8 }; \
@@ -445,6 +447,12 @@ TARGET_AVX512 static inline __m512i x86_twice(const void *p)
     return _mm512_broadcast_i64x4(_mm256_loadu_si256(p));
 }
 
+/* a and what of b is in mask. */
+TARGET_AVX512 static inline __m512i x86_merge(__m512i a, __m512i b, __m512i mask)
+{
+    return _mm512_ternarylogic_epi64(a, b, mask, 0xf8);
+}
+
 /* For registers c, h: word g of s for the first 16 and g + 2 for the others, g = 4 c + h. */
 TARGET_AVX512 static inline __m512i x86_word(__m256i s, int g)
 {
@@ -464,6 +472,108 @@ TARGET_AVX512 static inline __m512i x86_two_words(__m256i s, int g)
     return _mm512_permutexvar_epi16(at, _mm512_castsi256_si512(s));
 }
 
+/* 8 times a, then b. */
+#define X86_HALVES(a, b) _mm512_setr_epi32(a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b)
+
+/* 64 bytes that are used twice: gcc 12 would load them twice, which here means lines that two loads share. */
+TARGET_AVX512 static inline __m512i x86_load64(const void *p)
+{
+    __m512i v = _mm512_loadu_si512(p);
+
+    __asm__("" : "+v"(v));
+    return v;
+}
+
+/* What bytes_body.h multiplies: 64 codes, those of which to be negative where the format has signs. */
+enum { X86_PLAIN, X86_SIGNED, X86_LESS };
+struct x86_bytes {
+    __m512i   code;
+    __mmask64 minus;
+};
+
+/* The scales and minima of four blocks that begin as those of x86_take_45(). */
+struct x86_four {
+    _Alignas(64) uint8_t scale_min[64]; /* of each block 8 scales, then 8 minima */
+    float min[32];                      /* the minima times their scale */
+    float d[8];                         /* of each block both scales */
+};
+
+X86_VNNI void x86_take_four(struct x86_four *f, const void *b0, const void *b1, const void *b2, const void *b3)
+{
+    const __m512i at = _mm512_set4_epi32(0x0f0e0d0c, 0x0b0a0908, 0x0f0e0d0c, 0x07060504);
+    const __m512i up = _mm512_set4_epi32(0x0b0a0908, -1, 0x07060504, -1);
+    const __m512i keep = _mm512_set4_epi32(0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f);
+    __m512i       v = _mm512_inserti32x4(_mm512_castsi128_si512(x86_load16(b0)), x86_load16(b1), 1);
+
+    v = _mm512_inserti32x4(_mm512_inserti32x4(v, x86_load16(b2), 2), x86_load16(b3), 3);
+    __m512i low = _mm512_srlv_epi32(_mm512_shuffle_epi8(v, at), _mm512_set4_epi32(4, 0, 0, 0));
+    __m512i high = _mm512_srli_epi16(_mm512_shuffle_epi8(v, up), 2);
+    __m512i sm = x86_merge(_mm512_and_si512(low, keep), high, _mm512_set1_epi8(0x30));
+    __m128i d = _mm512_castsi512_si128(_mm512_permutexvar_epi32(_mm512_set4_epi32(12, 8, 4, 0), v));
+    __m512  scale = _mm512_castps256_ps512(_mm256_cvtph_ps(d));
+    __m256i m = _mm512_castsi512_si256(_mm512_permutexvar_epi64(_mm512_setr_epi64(1, 3, 5, 7, 0, 0, 0, 0), sm));
+
+    _mm512_store_si512(f->scale_min, sm);
+    _mm256_store_ps(f->d, _mm512_castps512_ps256(scale));
+#define TWO_MINIMA(first, bytes) \
+    _mm512_store_ps(f->min + 8 * (first), \
+                    _mm512_mul_ps(_mm512_permutexvar_ps(X86_HALVES(2 * (first) + 1, 2 * (first) + 3), scale), \
+                                  _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))))
+    TWO_MINIMA(0, _mm256_castsi256_si128(m));
+    TWO_MINIMA(2, _mm256_extracti128_si256(m, 1));
+#undef TWO_MINIMA
+}
+
+/* Values of 16, by nibbles, and 128 more each. */
+X86_VNNI __m256i x86_values_more(__m256i nibbles, const int8_t *values)
+{
+    __m256i table = _mm256_xor_si256(_mm256_broadcastsi128_si256(x86_load16(values)), _mm256_set1_epi8(-128));
+
+    return _mm256_shuffle_epi8(table, nibbles);
+}
+
+/* 8 halves, `step` bytes apart, as floats. */
+X86_VNNI __m256 x86_halves_8(const void *p, size_t step)
+{
+    const char *at = p;
+    uint16_t    h[8];
+
+    for (size_t i = 0; i < 8; i++)
+        memcpy(h + i, at + i * step, sizeof(*h));
+    return _mm256_cvtph_ps(_mm_setr_epi16((short)h[0], (short)h[1], (short)h[2], (short)h[3], (short)h[4], (short)h[5],
+                                          (short)h[6], (short)h[7]));
+}
+
+/* Bytes of signs (struct x86_taken) as those of activations lie. */
+X86_VNNI void x86_turn_signs(struct x86_taken *t, const uint8_t signs[32])
+{
+    _mm256_storeu_si256((void *)t->signs, _mm256_shuffle_epi32(x86_load32(signs), 0xd8));
+}
+
+/* Half c of a block from its places and turned signs, by entries of 8 magnitudes. */
+X86_VNNI void x86_octets_128(struct x86_bytes v[2], const uint64_t *grid, const struct x86_taken *t, int c)
+{
+    __m256i at = _mm256_permute4x64_epi64(x86_load32(t->at + 16 * c), 0xd8);
+    __m512i place = _mm512_cvtepu16_epi32(at);
+
+    v[0].code = _mm512_i32gather_epi64(_mm512_castsi512_si256(place), grid, 8);
+    v[1].code = _mm512_i32gather_epi64(_mm512_extracti64x4_epi64(place, 1), grid, 8);
+    memcpy(&v[0].minus, t->signs + 16 * c, sizeof(v[0].minus));
+    memcpy(&v[1].minus, t->signs + 16 * c + 8, sizeof(v[1].minus));
+}
+
+/* The same by entries of 4; turned: their places are, too. */
+X86_VNNI void x86_quads_128(struct x86_bytes v[2], const uint32_t *grid, const struct x86_taken *t, int c, bool turned)
+{
+    __m512i at = _mm512_loadu_si512(t->at + 32 * c);
+
+    at = turned ? at : _mm512_shuffle_i64x2(at, at, 0xd8);
+    v[0].code = _mm512_i32gather_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(at)), grid, 4);
+    v[1].code = _mm512_i32gather_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(at, 1)), grid, 4);
+    memcpy(&v[0].minus, t->signs + 16 * c, sizeof(v[0].minus));
+    memcpy(&v[1].minus, t->signs + 16 * c + 8, sizeof(v[1].minus));
+}
+
 /* 16 bytes, each times f. */
 TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 {
@@ -474,6 +584,7 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_INTS
 #define X86_INTS_AVX2
 #define X86_TILE_I8
+#define X86_BYTES
 #endif
 
 /* From the places(), magnitudes() and signs() of a format with a code book: words() and pairs(), as ints_body.h wants

@@ -71,7 +71,7 @@ static void types_with_whole_numbers_have_blocks_of_256_or_32(void **state)
         n += t->ints != NULL;
         if (t->ints == NULL)
             assert_true(t->ints_avx2 == NULL && t->ints_avx512 == NULL && t->dots_avx2 == NULL &&
-                        t->dots_i8_avx2 == NULL && t->dots_vnni == NULL);
+                        t->dots_i8_avx2 == NULL && t->dots_vnni == NULL && t->dots_i8_vnni == NULL);
         else
             assert_true((t->block_elems == 256 || (t->block_elems == 32 && t->n_min == 0 && !t->wide)) && t->head_bytes == 0);
         assert_ptr_equal(quant_int_decoder(i, 0), t->ints);
@@ -199,6 +199,7 @@ static void every_element_has_a_place(void **state)
         assert_true(p >= 0 && p < 256 && !taken[p]);
         taken[p] = true;
         assert_int_equal(p % 16 / 2, lane_of(i));
+        assert_int_equal(quant_byte_place(i), 32 * ((const int[]){ 0, 2, 1, 3, 4, 6, 5, 7 })[i / 32] + i % 32);
     }
 }
 
@@ -227,7 +228,12 @@ static void check_rounded(const struct quant_acts *a, const float *x, int top)
             }
     }
     for (int i = 0; i < 256; i++)
-        assert_int_equal(a->b[i], top == 127 ? a->q[quant_int_place(i)] : 0x55);
+        assert_int_equal(a->b[quant_byte_place(i)], top == 127 ? a->q[quant_int_place(i)] : 0x55);
+    for (int i = 0; i < 64; i++) {
+        const int8_t *four = a->b + 4 * i;
+
+        assert_int_equal(a->less[i], top == 127 ? -128 * (four[0] + four[1] + four[2] + four[3]) : 0x55555555);
+    }
     for (int g = 0; g < 16; g++) {
         float t[4];
 
@@ -508,8 +514,12 @@ static void check_tiles(int type, enum quant_acts_type acts)
             want[r * QUANT_TILE_VECTORS + j] =
                 quant_dot_ints(type, acts, rows + r * quant_row_bytes(type, N_MAX), x[j], N_MAX);
     }
-    for (int n = 2; n <= QUANT_TILE_VECTORS; n += 2)
-        check_tile(type, quant_int_tiler(type, acts, SIMD_AVX2), rows, want, at, n);
+    for (int k = 0; k < 2; k++) {
+        quant_int_tile_fn *tile = quant_int_tiler(type, acts, k == 0 ? SIMD_AVX2 : simd_features());
+
+        for (int n = 2; tile != NULL && n <= QUANT_TILE_VECTORS; n += 2)
+            check_tile(type, tile, rows, want, at, n);
+    }
     free(rows);
     free(a);
 }
