@@ -24,6 +24,7 @@ static const struct {
     { SIMD_AVX512_BF16, "avx512bf16" },
     { SIMD_AMX_INT8, "amxint8" },
     { SIMD_AMX_BF16, "amxbf16" },
+    { SIMD_AVX512_VBMI, "vbmi" },
 };
 
 #if defined(__x86_64__)
@@ -79,6 +80,7 @@ static unsigned detect(void)
         f |= SIMD_AVX512;
         f |= has(c, 1u << 11) ? SIMD_AVX512_VNNI : 0;
         f |= has(a1, 1u << 5) ? SIMD_AVX512_BF16 : 0;
+        f |= has(c, 1u << 1 | 1u << 8) ? SIMD_AVX512_VBMI : 0; /* and GFNI */
     }
     if (has(xcr0, XCR0_TILE) && has(d, 1u << 24) && tiles_supported()) {
         f |= has(d, 1u << 25) ? SIMD_AMX_INT8 : 0;

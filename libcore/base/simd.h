@@ -3,7 +3,7 @@
  *
  * Kernels carry a `target` attribute and are chosen at run time by these bits. Bits imply the
  * operating system saves the registers. SIMD_AVX2 includes FMA and F16C; SIMD_AVX512 means
- * F, BW, DQ, VL (and AVX2's set). The AMX bits say that the processor and Linux support tiles;
+ * F, BW, DQ, VL (and AVX2's set), SIMD_AVX512_VBMI also GFNI, which came with it. The AMX bits say that the processor and Linux support tiles;
  * a process must still ask for them (arch_prctl ARCH_REQ_XCOMP_PERM) before it uses one.
  */
 #ifndef BASE_SIMD_H
@@ -17,6 +17,7 @@ enum {
     SIMD_AVX512_BF16 = 1 << 4,
     SIMD_AMX_INT8    = 1 << 5,
     SIMD_AMX_BF16    = 1 << 6,
+    SIMD_AVX512_VBMI = 1 << 7,
 };
 
 /* In test builds only, the environment variable CHIMERE_TEST_SIMD ("none", "avx2", "avx512",

@@ -123,7 +123,9 @@ static int tile_most(const struct quant_type *t, quant_int_tile_fn *tile)
 {
     if (tile == t->tile_avx2)
         return QUANT_TILE_VECTORS;
-    return tile == t->tile_i8_vnni && t->block_elems == QUANT_INT_BLOCK ? 2 * QUANT_TILE_VECTORS : INT_MAX;
+    if (tile != t->tile_i8_vbmi || t->block_elems == 32)
+        return INT_MAX;
+    return t->tile_i8_avx2 != NULL ? 2 * QUANT_TILE_VECTORS : QUANT_TILE_VECTORS; /* codes without sign, or with */
 }
 
 enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o, struct err *e)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes32_body.h - products of one format with blocks of 32 with activations of 8 bits, by AVX-512 with VNNI.
+/* bytes32_body.h - products of one format with blocks of 32 with activations of 8 bits, by AVX-512 with VNNI, VBMI and GFNI.
  *
  * Included behind ints32_body.h, whose definitions it takes, by the file of a format that also defines LESS_BITS and
  *     bytes(b): the elements of a block as codes that are more by 128 >> LESS_BITS, hence not negative
  *     scales_8(b): the scales of 8 blocks */
 
 /* The products of codes with one group, added by fours. */
-X86_VNNI __m256 fours(__m256i code, const struct quant_acts *x, int g)
+X86_VBMI __m256 fours(__m256i code, const struct quant_acts *x, int g)
 {
     __m256i less = _mm256_load_si256((const void *)(x->less + BYTE_PLACE(g) / 4));
 
@@ -15,7 +15,7 @@ X86_VNNI __m256 fours(__m256i code, const struct quant_acts *x, int g)
     return _mm256_cvtepi32_ps(_mm256_dpbusd_epi32(less, code, x86_load32(x->b + BYTE_PLACE(g))));
 }
 
-X86_VNNI float row_i8_vnni(const BLOCK *b, const struct quant_acts *x, int64_t n)
+X86_VBMI float row_i8_vbmi(const BLOCK *b, const struct quant_acts *x, int64_t n)
 {
     __m256 sum = _mm256_setzero_ps();
 
@@ -41,11 +41,11 @@ X86_VNNI float row_i8_vnni(const BLOCK *b, const struct quant_acts *x, int64_t n
     return x86_fold(sum);
 }
 
-TARGET_VNNI static void dots_i8_vnni(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct quant_acts *a,
+TARGET_VBMI static void dots_i8_vbmi(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct quant_acts *a,
                                      int64_t n)
 {
     for (int r = 0; r < n_rows; r++)
-        y[r] = row_i8_vnni((const void *)((const char *)rows + r * row_bytes), a, n);
+        y[r] = row_i8_vbmi((const void *)((const char *)rows + r * row_bytes), a, n);
 }
 
 #define STEP_I8(j) t##j = _mm256_fmadd_ps(f, fours(code, x##j + i, group), t##j);
@@ -70,4 +70,4 @@ TARGET_VNNI static void dots_i8_vnni(float *y, const void *rows, int64_t row_byt
         GROUP_I8(n, 4) GROUP_I8(n, 5) GROUP_I8(n, 6) GROUP_I8(n, 7) \
         EACH_##n(SUM) \
     }
-X86_TILES(TARGET_VNNI, tile_i8_vnni, TILE_ROW_I8, 8)
+X86_TILES(TARGET_VBMI, tile_i8_vbmi, TILE_ROW_I8, 8)

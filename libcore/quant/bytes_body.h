@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes_body.h - products of one format with activations of 8 bits, by AVX-512 with VNNI.
+/* bytes_body.h - products of one format with activations of 8 bits, by AVX-512 with VNNI, VBMI and GFNI.
  *
  * Included behind ints_body.h, whose definitions it takes, by the file of a format that also defines KIND and
- *     bytes(v, t, b, c): of half c of the block two struct x86_bytes of 64 elements, groups 4 c and 4 c + 2, then
- *     4 c + 1 and 4 c + 3, which is how bytes of activations lie
+ *     bytes(v, t, b): a block as four struct x86_bytes, of groups 0 and 2, 1 and 3, 4 and 6, 5 and 7, which is how bytes
+ *     of activations lie
  * KIND is X86_PLAIN: codes that are never negative; X86_SIGNED: magnitudes, and which of them are negative;
- * X86_LESS + n: codes more than the elements by 128 >> n. With FOUR defined the format has scales and minima as q4_k. */
+ * X86_LESS + n: codes more than the elements by 128 >> n. With FOUR defined the format has scales and minima as q4_k, with
+ * BOOK bytes of signs; TAKE(t, min, b) is what is taken where that is less than take() gives. */
+
+#ifndef TAKE
+#define TAKE(t, min, b) take(t, min, b, true)
+#endif
 
 /* What take() gives for all of a few blocks. */
 enum { SOME = 4 };
@@ -14,7 +19,7 @@ struct some {
     struct x86_taken t[SOME];
 };
 
-X86_VNNI void take_some(struct some *s, const BLOCK *b, int m)
+X86_VBMI void take_some(struct some *s, const BLOCK *b, int m)
 {
 #ifdef FOUR
     x86_take_four(&s->four, b, b + (m > 1), b + (m > 2 ? 2 : 0), b + (m > 3 ? 3 : 0));
@@ -22,7 +27,7 @@ X86_VNNI void take_some(struct some *s, const BLOCK *b, int m)
     for (int j = 0; j < m; j++) {
         __m256 min[2];
 
-        s->t[j].scale = take(s->t + j, min, b + j, true);
+        s->t[j].scale = TAKE(s->t + j, min, b + j);
         for (int k = 0; k < N_MIN; k += 8)
             _mm256_store_ps(s->t[j].min + k, min[k / 8]);
 #ifdef BOOK
@@ -43,13 +48,13 @@ X86_VNNI void take_some(struct some *s, const BLOCK *b, int m)
 #endif
 
 /* The scales of block j, from which scales_of() takes those of a pair. */
-X86_VNNI __m512i all_scales(const struct some *s, int j)
+X86_VBMI __m512i all_scales(const struct some *s, int j)
 {
     return SCALES == 8 ? _mm512_broadcast_i32x4(x86_load16(SCALE_LANE(s, j))) : x86_twice(SCALE_LANE(s, j));
 }
 
 /* What the 16 numbers of pair k are multiplied with: both words of each, or where bytes were summed by four the first. */
-X86_VNNI __m512i scales_of(__m512i all, int k)
+X86_VBMI __m512i scales_of(__m512i all, int k)
 {
 #ifdef FOUR
     const int at = k / 2 * 4 + k % 2, step = 2, odd = 128;
@@ -64,7 +69,7 @@ X86_VNNI __m512i scales_of(__m512i all, int k)
 }
 
 /* Their products with the activations of a block, before scales: pairs of words, or numbers that fit one. */
-X86_VNNI __m512i products(const struct x86_bytes *v, const struct quant_acts *x, int k)
+X86_VBMI __m512i products(const struct x86_bytes *v, const struct quant_acts *x, int k)
 {
     __m512i a = _mm512_load_si512(x->b + 64 * k);
 
@@ -79,23 +84,22 @@ X86_VNNI __m512i products(const struct x86_bytes *v, const struct quant_acts *x,
     return _mm512_dpbusd_epi32(less, v->code, a);
 }
 
-X86_VNNI __m256 block_i8_vnni(__m256 sum, const BLOCK *b, const struct some *s, int j, const struct quant_acts *x)
+X86_VBMI __m256 block_i8_vbmi(__m256 sum, const BLOCK *b, const struct some *s, int j, const struct quant_acts *x)
 {
     __m256           scale = _mm256_mul_ps(_mm256_broadcast_ss(&SCALE(s, j)), _mm256_load_ps(x->scale));
     __m512i          all = all_scales(s, j), dots;
-    struct x86_bytes v[2];
+    struct x86_bytes v[4];
 
-    bytes(v, s->t + j, b, 0);
+    bytes(v, s->t + j, b);
     dots = _mm512_madd_epi16(products(v, x, 0), scales_of(all, 0));
     dots = _mm512_dpwssd_epi32(dots, products(v + 1, x, 1), scales_of(all, 1));
-    bytes(v, s->t + j, b, 1);
-    dots = _mm512_dpwssd_epi32(dots, products(v, x, 2), scales_of(all, 2));
-    dots = _mm512_dpwssd_epi32(dots, products(v + 1, x, 3), scales_of(all, 3));
+    dots = _mm512_dpwssd_epi32(dots, products(v + 2, x, 2), scales_of(all, 2));
+    dots = _mm512_dpwssd_epi32(dots, products(v + 3, x, 3), scales_of(all, 3));
     return _mm256_fmadd_ps(
         scale, _mm256_cvtepi32_ps(_mm256_add_epi32(_mm512_castsi512_si256(dots), _mm512_extracti64x4_epi64(dots, 1))), sum);
 }
 
-TARGET_VNNI static void dots_i8_vnni(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct quant_acts *a,
+TARGET_VBMI static void dots_i8_vbmi(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct quant_acts *a,
                                      int64_t n)
 {
     __m256                   sum = _mm256_setzero_ps(), less = _mm256_setzero_ps();
@@ -114,7 +118,7 @@ TARGET_VNNI static void dots_i8_vnni(float *y, const void *rows, int64_t row_byt
         for (int j = 0; j < m; j++, b++) {
             for (size_t k = 0; k < sizeof(BLOCK); k += 64)
                 _mm_prefetch((const char *)b + AHEAD + k, _MM_HINT_T0);
-            sum = block_i8_vnni(sum, b, &s, j, x);
+            sum = block_i8_vbmi(sum, b, &s, j, x);
             if (N_MIN > 0) {
                 const float *p = MINIMA(&s, j);
                 const __m256 min[2] = { _mm256_load_ps(p), _mm256_load_ps(p + N_MIN / 16 * 8) };
@@ -133,7 +137,7 @@ TARGET_VNNI static void dots_i8_vnni(float *y, const void *rows, int64_t row_byt
 /* A row's blocks by vectors two by two: the lanes of both lie in one register. */
 #define TWO_FLOATS(p, q) _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_load_ps(p)), _mm256_load_ps(q), 1)
 #define FIRST_512(j) __m512i d##j = _mm512_madd_epi16(products(v, x##j + i, 0), s);
-#define STEP_512(j)  d##j = _mm512_dpwssd_epi32(d##j, products(v + k % 2, x##j + i, k), s);
+#define STEP_512(j)  d##j = _mm512_dpwssd_epi32(d##j, products(v + k, x##j + i, k), s);
 #define PAIR_512(n, pair) \
     { \
         enum { k = pair }; \
@@ -167,13 +171,11 @@ TARGET_VNNI static void dots_i8_vnni(float *y, const void *rows, int64_t row_byt
             take_some(&some, b + i, p->n_blocks - i < SOME ? p->n_blocks - i : SOME); \
         __m512i all = all_scales(&some, i % SOME), s = scales_of(all, 0); \
         __m512  f = _mm512_set1_ps(SCALE(&some, i % SOME)); \
-        struct x86_bytes v[2]; \
+        struct x86_bytes v[4]; \
 \
-        bytes(v, some.t + i % SOME, b + i, 0); \
+        bytes(v, some.t + i % SOME, b + i); \
         EACH_##n(FIRST_512) \
-        PAIR_512(n, 1) \
-        bytes(v, some.t + i % SOME, b + i, 1); \
-        PAIR_512(n, 2) PAIR_512(n, 3) \
+        PAIR_512(n, 1) PAIR_512(n, 2) PAIR_512(n, 3) \
         TWOS_##n(SUM_512) \
         if (N_MIN == 8) { \
             f = _mm512_broadcast_f32x8(_mm256_load_ps(MINIMA(&some, i % SOME))); \
@@ -184,4 +186,4 @@ TARGET_VNNI static void dots_i8_vnni(float *y, const void *rows, int64_t row_byt
             TWOS_##n(LESS_16) \
         } \
     }
-X86_TILES(TARGET_VNNI, tile_i8_vnni, TILE_ROW_512, 1)
+X86_TILES(TARGET_VBMI, tile_i8_vbmi, TILE_ROW_512, 1)

@@ -110,10 +110,10 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_iq2_s *b, int c)
+X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_iq2_s *b)
 {
     (void)b;
-    x86_octets_128(v, quant_iq2s_bytes, t, c);
+    x86_octets_256(v, quant_iq2s_bytes, t);
 }
 
 #define BLOCK   struct quant_iq2_s

@@ -102,10 +102,10 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_iq2_xs *b, int c)
+X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_iq2_xs *b)
 {
     (void)b;
-    x86_octets_128(v, quant_iq2xs_bytes, t, c);
+    x86_octets_256(v, quant_iq2xs_bytes, t);
 }
 
 #define BLOCK   struct quant_iq2_xs

@@ -125,10 +125,10 @@ X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq2_
     return _cvtsh_ss(b->d) * 0.125f;
 }
 
-X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_iq2_xxs *b, int c)
+X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_iq2_xxs *b)
 {
     (void)b;
-    x86_octets_128(v, quant_iq2xxs_bytes, t, c);
+    x86_octets_256(v, quant_iq2xxs_bytes, t);
 }
 
 #define BLOCK   struct quant_iq2_xxs

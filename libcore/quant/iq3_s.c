@@ -194,6 +194,12 @@ X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_
     return _cvtsh_ss(b->d);
 }
 
+X86_WORDS float take_no_places(struct x86_taken *t, const struct quant_iq3_s *b)
+{
+    x86_scales_8(t, odd_scales(b), true);
+    return _cvtsh_ss(b->d);
+}
+
 /* 32 magnitudes from their digits, times s, signed: the even bits of signs[g] and signs[g + 2], or the odd. */
 TARGET_AVX512 static inline __m512i signed_words(__m256i digits, const uint8_t *signs, __m512i s, int odd)
 {
@@ -248,10 +254,23 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq3_s *b)
     return _cvtsh_ss(b->d);
 }
 
-X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_iq3_s *b, int c)
+X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_iq3_s *b)
 {
-    (void)b;
-    x86_quads_128(v, quant_iq3s_bytes, t, c, true);
+    const uint8_t *halves = quant_iq3s_halves;
+    __m512i        code = x86_load64(b->qs), d[4];
+    __mmask64      bit6 = _mm512_test_epi8_mask(code, _mm512_set1_epi8(64)), bit7 = _mm512_movepi8_mask(code), bit8;
+
+    memcpy(&bit8, b->qh, sizeof(bit8));
+#define LOOK(at) \
+    _mm512_mask_blend_epi8(bit8, x86_look_256(halves + (at), code, bit6, bit7), \
+                           x86_look_256(halves + (at) + 256, code, bit6, bit7))
+    x86_digits(d, LOOK(0), LOOK(512));
+#undef LOOK
+    v[0].code = d[0];
+    v[1].code = d[1];
+    v[2].code = d[2];
+    v[3].code = d[3];
+    x86_take_signs(v, t);
 }
 
 #define BLOCK   struct quant_iq3_s
@@ -261,6 +280,7 @@ X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const stru
 
 #define KIND X86_SIGNED
 #define BOOK
+#define TAKE(t, min, b) take_no_places(t, b)
 #include "quant/bytes_body.h"
 #endif
 

@@ -128,10 +128,26 @@ X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_
     return _cvtsh_ss(b->d) * 0.25f;
 }
 
-X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_iq3_xxs *b, int c)
+X86_WORDS float take_no_places(struct x86_taken *t, const struct quant_iq3_xxs *b)
 {
-    (void)b;
-    x86_quads_128(v, quant_iq3xxs_bytes, t, c, false);
+    x86_scales_32(t, x86_top_scales(x86_load32(b->aux)), true);
+    x86_signs_28(t->signs, x86_load32(b->aux));
+    return _cvtsh_ss(b->d) * 0.25f;
+}
+
+X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_iq3_xxs *b)
+{
+    const __m512i  magnitude = _mm512_set4_epi32(0, 0, 0x3e342c24, 0x1c140c04);
+    const uint8_t *halves = quant_iq3xxs_halves;
+    __m512i        code = x86_load64(b->qs), d[4];
+    __mmask64      bit6 = _mm512_test_epi8_mask(code, _mm512_set1_epi8(64)), bit7 = _mm512_movepi8_mask(code);
+
+    x86_digits(d, x86_look_256(halves, code, bit6, bit7), x86_look_256(halves + 256, code, bit6, bit7));
+    v[0].code = _mm512_shuffle_epi8(magnitude, d[0]);
+    v[1].code = _mm512_shuffle_epi8(magnitude, d[1]);
+    v[2].code = _mm512_shuffle_epi8(magnitude, d[2]);
+    v[3].code = _mm512_shuffle_epi8(magnitude, d[3]);
+    x86_take_signs(v, t);
 }
 
 #define BLOCK   struct quant_iq3_xxs
@@ -142,6 +158,7 @@ X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const stru
 
 #define KIND X86_SIGNED
 #define BOOK
+#define TAKE(t, min, b) take_no_places(t, b)
 #include "quant/bytes_body.h"
 #endif
 

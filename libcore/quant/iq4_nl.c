@@ -77,12 +77,12 @@ X86_WORDS __m256i pairs(const struct quant_iq4_nl *b, __m256i x)
     return x86_pairs(x86_values(x86_nibbles(b->qs), quant_iq4nl_values), x);
 }
 
-X86_VNNI __m256i bytes(const struct quant_iq4_nl *b)
+X86_VBMI __m256i bytes(const struct quant_iq4_nl *b)
 {
     return x86_values_more(x86_nibbles(b->qs), quant_iq4nl_values);
 }
 
-X86_VNNI __m256 scales_8(const struct quant_iq4_nl *b)
+X86_VBMI __m256 scales_8(const struct quant_iq4_nl *b)
 {
     return x86_halves_8(&b->d, sizeof(*b));
 }

@@ -138,19 +138,27 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq4_xs *b)
     return _cvtsh_ss(b->d);
 }
 
-X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_iq4_xs *b, int c)
+X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_iq4_xs *b)
 {
     const __m512i magnitude = _mm512_broadcast_i32x4(_mm_abs_epi8(x86_load16(quant_iq4nl_values)));
-    const __m512i nibble = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4), low = _mm512_set1_epi8(15);
-    __m512i       q = x86_load64(b->qs + c * 64);
-    __m512i       n[2] = { _mm512_permutex_epi64(q, 0x44), _mm512_permutex_epi64(q, 0xee) };
+    const __m512i nibble = _mm512_setr_epi64(X86_BITS(0, 4, 0), X86_BITS(0, 4, 0), X86_BITS(4, 4, 0), X86_BITS(4, 4, 0),
+                                             X86_BITS(0, 4, 0), X86_BITS(0, 4, 0), X86_BITS(4, 4, 0), X86_BITS(4, 4, 0));
+
+    __m512i q0 = x86_load64(b->qs), q1 = x86_load64(b->qs + 64);
 
     (void)t;
-    for (int h = 0; h < 2; h++) {
-        n[h] = _mm512_and_si512(_mm512_srlv_epi64(n[h], nibble), low);
-        v[h].code = _mm512_shuffle_epi8(magnitude, n[h]);
-        v[h].minus = _mm512_testn_epi8_mask(n[h], _mm512_set1_epi8(8)); /* the first half of the values */
-    }
+    /* the first half of the values is negative */
+#define NIBBLES(v, q, pick) \
+    do { \
+        __m512i n = _mm512_gf2p8affine_epi64_epi8(_mm512_permutex_epi64(q, pick), nibble, 0); \
+        (v).code = _mm512_shuffle_epi8(magnitude, n); \
+        (v).minus = _mm512_testn_epi8_mask(n, _mm512_set1_epi8(8)); \
+    } while (0)
+    NIBBLES(v[0], q0, 0x44);
+    NIBBLES(v[1], q0, 0xee);
+    NIBBLES(v[2], q1, 0x44);
+    NIBBLES(v[3], q1, 0xee);
+#undef NIBBLES
 }
 
 #define BLOCK   struct quant_iq4_xs

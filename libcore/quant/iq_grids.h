@@ -24,6 +24,10 @@ extern const uint64_t quant_iq2s_bytes[1024];
 extern const uint32_t quant_iq3xxs_bytes[256];
 extern const uint32_t quant_iq3s_bytes[512];
 
+/* The low bytes of entries, then the high ones; of iq3s magnitudes as nibbles, not digits. */
+extern const uint8_t quant_iq3xxs_halves[2 * 256];
+extern const uint8_t quant_iq3s_halves[2 * 512];
+
 /* Values of codes; the ik formats have a second half, the shifted values. */
 extern const int8_t quant_fp4_values[16]; /* twice the value of a 4-bit float E2M1 */
 extern const int8_t quant_iq4nl_values[16];

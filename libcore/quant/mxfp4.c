@@ -83,13 +83,13 @@ X86_WORDS __m256i pairs(const struct quant_mxfp4 *b, __m256i x)
     return x86_pairs(x86_values(x86_nibbles(b->qs), quant_fp4_values), x);
 }
 
-X86_VNNI __m256i bytes(const struct quant_mxfp4 *b)
+X86_VBMI __m256i bytes(const struct quant_mxfp4 *b)
 {
     return x86_values_more(x86_nibbles(b->qs), quant_fp4_values);
 }
 
 /* half_scale() of 8. */
-X86_VNNI __m256 scales_8(const struct quant_mxfp4 *b)
+X86_VBMI __m256 scales_8(const struct quant_mxfp4 *b)
 {
     __m256i e = _mm256_setr_epi32(b[0].e, b[1].e, b[2].e, b[3].e, b[4].e, b[5].e, b[6].e, b[7].e);
     __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);

@@ -127,14 +127,15 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q2_k *b)
     return _cvtsh_ss(b->d);
 }
 
-X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_q2_k *b, int c)
+X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_q2_k *b)
 {
-    const __m512i three = _mm512_set1_epi8(3);
-    __m512i       q = x86_twice(b->qs + c * 32);
+    __m512i q0 = x86_twice(b->qs), q1 = x86_twice(b->qs + 32);
 
     (void)t;
-    v[0].code = _mm512_and_si512(X86_SHIFT(q, 0, 4), three);
-    v[1].code = _mm512_and_si512(X86_SHIFT(q, 2, 6), three);
+    v[0].code = X86_MOVE(q0, 0, 4, 2, 0);
+    v[1].code = X86_MOVE(q0, 2, 6, 2, 0);
+    v[2].code = X86_MOVE(q1, 0, 4, 2, 0);
+    v[3].code = X86_MOVE(q1, 2, 6, 2, 0);
 }
 
 #define BLOCK   struct quant_q2_k

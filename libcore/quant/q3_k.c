@@ -160,14 +160,15 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q3_k *b)
     return _cvtsh_ss(b->d);
 }
 
-X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_q3_k *b, int c)
+X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_q3_k *b)
 {
-    const __m512i three = _mm512_set1_epi8(3), four = _mm512_set1_epi8(4);
-    __m512i       q = x86_twice(b->qs + c * 32), h = x86_twice(b->hmask);
+    __m512i q0 = x86_twice(b->qs), q1 = x86_twice(b->qs + 32), h = x86_twice(b->hmask);
 
     (void)t;
-    v[0].code = x86_merge(_mm512_and_si512(X86_SHIFT(q, 0, 4), three), X86_TURN(h, 4 * c - 2, 4 * c), four);
-    v[1].code = x86_merge(_mm512_and_si512(X86_SHIFT(q, 2, 6), three), X86_TURN(h, 4 * c - 1, 4 * c + 1), four);
+    v[0].code = _mm512_or_si512(X86_MOVE(q0, 0, 4, 2, 0), X86_MOVE(h, 0, 2, 1, 2));
+    v[1].code = _mm512_or_si512(X86_MOVE(q0, 2, 6, 2, 0), X86_MOVE(h, 1, 3, 1, 2));
+    v[2].code = _mm512_or_si512(X86_MOVE(q1, 0, 4, 2, 0), X86_MOVE(h, 4, 6, 1, 2));
+    v[3].code = _mm512_or_si512(X86_MOVE(q1, 2, 6, 2, 0), X86_MOVE(h, 5, 7, 1, 2));
 }
 
 #define BLOCK   struct quant_q3_k

@@ -119,12 +119,12 @@ X86_WORDS __m256i pairs(const struct quant_q4_0 *b, __m256i x)
     return x86_pairs_less(x86_nibbles(b->qs), 8, x);
 }
 
-X86_VNNI __m256i bytes(const struct quant_q4_0 *b)
+X86_VBMI __m256i bytes(const struct quant_q4_0 *b)
 {
     return x86_nibbles(b->qs);
 }
 
-X86_VNNI __m256 scales_8(const struct quant_q4_0 *b)
+X86_VBMI __m256 scales_8(const struct quant_q4_0 *b)
 {
     return x86_halves_8(&b->d, sizeof(*b));
 }

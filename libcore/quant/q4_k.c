@@ -140,14 +140,16 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q4_k *b)
     return _cvtsh_ss(b->d);
 }
 
-X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_q4_k *b, int c)
+X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_q4_k *b)
 {
     const __m512i low = _mm512_set1_epi8(15);
-    __m512i       q = x86_load64(b->qs + c * 64);
+    __m512i       q0 = x86_load64(b->qs), q1 = x86_load64(b->qs + 64);
 
     (void)t;
-    v[0].code = _mm512_and_si512(q, low);
-    v[1].code = _mm512_and_si512(_mm512_srli_epi16(q, 4), low);
+    v[0].code = _mm512_and_si512(q0, low);
+    v[1].code = X86_MOVE(q0, 4, 4, 4, 0);
+    v[2].code = _mm512_and_si512(q1, low);
+    v[3].code = X86_MOVE(q1, 4, 4, 4, 0);
 }
 
 #define BLOCK   struct quant_q4_k

@@ -135,14 +135,16 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q5_k *b)
     return _cvtsh_ss(b->d);
 }
 
-X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_q5_k *b, int c)
+X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_q5_k *b)
 {
-    const __m512i low = _mm512_set1_epi8(15), fifth = _mm512_set1_epi8(16);
-    __m512i       q = x86_load64(b->qs + c * 64), h = x86_twice(b->qh);
+    const __m512i low = _mm512_set1_epi8(15);
+    __m512i       h = x86_twice(b->qh), q0 = x86_load64(b->qs), q1 = x86_load64(b->qs + 64);
 
     (void)t;
-    v[0].code = x86_merge(_mm512_and_si512(q, low), X86_TURN(h, 4 * c - 4, 4 * c - 2), fifth);
-    v[1].code = x86_merge(_mm512_and_si512(_mm512_srli_epi16(q, 4), low), X86_TURN(h, 4 * c - 3, 4 * c - 1), fifth);
+    v[0].code = x86_merge(X86_MOVE(h, 0, 2, 1, 4), q0, low);
+    v[1].code = _mm512_or_si512(X86_MOVE(h, 1, 3, 1, 4), X86_MOVE(q0, 4, 4, 4, 0));
+    v[2].code = x86_merge(X86_MOVE(h, 4, 6, 1, 4), q1, low);
+    v[3].code = _mm512_or_si512(X86_MOVE(h, 5, 7, 1, 4), X86_MOVE(q1, 4, 4, 4, 0));
 }
 
 #define BLOCK   struct quant_q5_k

@@ -146,15 +146,15 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q6_k *b)
     return _cvtsh_ss(b->d);
 }
 
-X86_VNNI void bytes(struct x86_bytes v[2], const struct x86_taken *t, const struct quant_q6_k *b, int c)
+X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_q6_k *b)
 {
-    const __m512i low = _mm512_set1_epi8(15), top = _mm512_set1_epi8(48);
-    __m512i       q0 = X86_SHIFT(x86_twice(b->ql + c * 64), 0, 4), q1 = X86_SHIFT(x86_twice(b->ql + c * 64 + 32), 0, 4);
-    __m512i       h = x86_twice(b->qh + c * 32);
+    __m512i h0 = x86_twice(b->qh), h1 = x86_twice(b->qh + 32);
 
     (void)t;
-    v[0].code = x86_merge(_mm512_and_si512(q0, low), X86_TURN(h, -4, 0), top);
-    v[1].code = x86_merge(_mm512_and_si512(q1, low), X86_TURN(h, -2, 2), top);
+    v[0].code = _mm512_or_si512(X86_MOVE(x86_twice(b->ql), 0, 4, 4, 0), X86_MOVE(h0, 0, 4, 2, 4));
+    v[1].code = _mm512_or_si512(X86_MOVE(x86_twice(b->ql + 32), 0, 4, 4, 0), X86_MOVE(h0, 2, 6, 2, 4));
+    v[2].code = _mm512_or_si512(X86_MOVE(x86_twice(b->ql + 64), 0, 4, 4, 0), X86_MOVE(h1, 0, 4, 2, 4));
+    v[3].code = _mm512_or_si512(X86_MOVE(x86_twice(b->ql + 96), 0, 4, 4, 0), X86_MOVE(h1, 2, 6, 2, 4));
 }
 
 #define BLOCK   struct quant_q6_k

@@ -92,12 +92,12 @@ X86_WORDS __m256i pairs(const struct quant_q8_0 *b, __m256i x)
     return x86_pairs(x86_load32(b->qs), x);
 }
 
-X86_VNNI __m256i bytes(const struct quant_q8_0 *b)
+X86_VBMI __m256i bytes(const struct quant_q8_0 *b)
 {
     return _mm256_xor_si256(x86_load32(b->qs), _mm256_set1_epi8(-128));
 }
 
-X86_VNNI __m256 scales_8(const struct quant_q8_0 *b)
+X86_VBMI __m256 scales_8(const struct quant_q8_0 *b)
 {
     return x86_halves_8(&b->d, sizeof(*b));
 }

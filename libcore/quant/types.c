@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <math.h>
 
+enum { BYTES = SIMD_AVX512_VNNI | SIMD_AVX512_VBMI }; /* what bytes_body.h takes */
 enum { PIECE = QUANT_INT_BLOCK }; /* elements that quant_dot decodes at a time; no block is longer */
 
 #define QUANT(name) extern const struct quant_type quant_type_##name;
@@ -91,10 +92,11 @@ quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigne
 {
     assert(type >= 0 && type < QUANT_N);
     const struct quant_type *t = quant_types[type];
-    quant_int_dots_fn       *vnni = acts == QUANT_ACTS_I8 && t->dots_i8_vnni != NULL ? t->dots_i8_vnni : t->dots_vnni;
 
-    if ((simd & SIMD_AVX512_VNNI) != 0 && vnni != NULL)
-        return vnni;
+    if (acts == QUANT_ACTS_I8 && (simd & BYTES) == BYTES && t->dots_i8_vbmi != NULL)
+        return t->dots_i8_vbmi;
+    if ((simd & SIMD_AVX512_VNNI) != 0 && t->dots_vnni != NULL)
+        return t->dots_vnni;
     return (simd & SIMD_AVX2) == 0 ? NULL : acts == QUANT_ACTS_I8 ? t->dots_i8_avx2 : t->dots_avx2;
 }
 
@@ -104,7 +106,7 @@ quant_int_tile_fn *quant_int_tiler(int type, enum quant_acts_type acts, unsigned
     const struct quant_type *t = quant_types[type];
 
     if ((simd & SIMD_AVX512) != 0)
-        return (simd & SIMD_AVX512_VNNI) != 0 && acts == QUANT_ACTS_I8 ? t->tile_i8_vnni : NULL;
+        return acts == QUANT_ACTS_I8 && (simd & BYTES) == BYTES ? t->tile_i8_vbmi : NULL;
     if ((simd & SIMD_AVX2) == 0)
         return NULL;
     return acts == QUANT_ACTS_I8 && t->tile_i8_avx2 != NULL ? t->tile_i8_avx2 : t->tile_avx2;

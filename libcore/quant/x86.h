@@ -17,12 +17,14 @@
 #define TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c")))
 #define TARGET_VNNI \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")))
+#define TARGET_VBMI \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")))
 #define X86_DECODERS  .decode_avx2 = decode_avx2, .decode_avx512 = decode_avx512,
 #define TARGET_DOTS   __attribute__((target("avx2,fma,f16c")))
 #define X86_INTS_AVX2 \
     .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2, .dots_i8_avx2 = dots_i8_avx2,
 #define X86_TILE_I8   .tile_i8_avx2 = tile_i8_avx2,
-#define X86_BYTES     .dots_i8_vnni = dots_i8_vnni, .tile_i8_vnni = tile_i8_vnni,
+#define X86_BYTES     .dots_i8_vbmi = dots_i8_vbmi, .tile_i8_vbmi = tile_i8_vbmi,
 #define X86_INTS \
     X86_INTS_AVX2 .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
 
@@ -200,7 +202,7 @@ TARGET_AVX512 static inline void x86_look_up(float *lo, float *hi, const uint8_t
 #define X86_WORDS TARGET_AVX2 __attribute__((always_inline)) static inline
 #define X86_DOTS  TARGET_DOTS __attribute__((always_inline)) static inline
 #define X86_WHOLE TARGET_AVX512 __attribute__((always_inline)) static inline
-#define X86_VNNI  TARGET_VNNI __attribute__((always_inline)) static inline
+#define X86_VBMI  TARGET_VBMI __attribute__((always_inline)) static inline
 
 /* What ints_body.h takes of a block once: whole scales (of groups of 32 or 16) as numbers of 32 bits or, for
  * products of bytes, as words: 8, or 8 even ones, then 8 odd ones; of formats with a code book also the places of
@@ -447,7 +449,7 @@ TARGET_AVX512 static inline __m512i x86_twice(const void *p)
     return _mm512_broadcast_i64x4(_mm256_loadu_si256(p));
 }
 
-/* a and what of b is in mask. */
+/* a, and of b what is in mask. */
 TARGET_AVX512 static inline __m512i x86_merge(__m512i a, __m512i b, __m512i mask)
 {
     return _mm512_ternarylogic_epi64(a, b, mask, 0xf8);
@@ -475,6 +477,17 @@ TARGET_AVX512 static inline __m512i x86_two_words(__m256i s, int g)
 /* 8 times a, then b. */
 #define X86_HALVES(a, b) _mm512_setr_epi32(a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b)
 
+/* n bits of each byte moved from bit `first` on, or `second` in v's second half, to bit `to`, others being 0: as a
+ * matrix of bits, whose byte 7 - i says what bit i is the sum of. */
+#define X86_BIT(from, n, to, i) ((i) < (n) ? (int64_t)((uint64_t)1 << ((from) + (i)) << 8 * (7 - (to) - (i))) : 0)
+#define X86_BITS(from, n, to) \
+    (X86_BIT(from, n, to, 0) | X86_BIT(from, n, to, 1) | X86_BIT(from, n, to, 2) | X86_BIT(from, n, to, 3))
+#define X86_MOVE(v, first, second, n, to) \
+    _mm512_gf2p8affine_epi64_epi8( \
+        v, _mm512_setr_epi64(X86_BITS(first, n, to), X86_BITS(first, n, to), X86_BITS(first, n, to), \
+                             X86_BITS(first, n, to), X86_BITS(second, n, to), X86_BITS(second, n, to), \
+                             X86_BITS(second, n, to), X86_BITS(second, n, to)), 0)
+
 /* 64 bytes that are used twice: gcc 12 would load them twice, which here means lines that two loads share. */
 TARGET_AVX512 static inline __m512i x86_load64(const void *p)
 {
@@ -498,7 +511,7 @@ struct x86_four {
     float d[8];                         /* of each block both scales */
 };
 
-X86_VNNI void x86_take_four(struct x86_four *f, const void *b0, const void *b1, const void *b2, const void *b3)
+X86_VBMI void x86_take_four(struct x86_four *f, const void *b0, const void *b1, const void *b2, const void *b3)
 {
     const __m512i at = _mm512_set4_epi32(0x0f0e0d0c, 0x0b0a0908, 0x0f0e0d0c, 0x07060504);
     const __m512i up = _mm512_set4_epi32(0x0b0a0908, -1, 0x07060504, -1);
@@ -525,7 +538,7 @@ X86_VNNI void x86_take_four(struct x86_four *f, const void *b0, const void *b1, 
 }
 
 /* Values of 16, by nibbles, and 128 more each. */
-X86_VNNI __m256i x86_values_more(__m256i nibbles, const int8_t *values)
+X86_VBMI __m256i x86_values_more(__m256i nibbles, const int8_t *values)
 {
     __m256i table = _mm256_xor_si256(_mm256_broadcastsi128_si256(x86_load16(values)), _mm256_set1_epi8(-128));
 
@@ -533,7 +546,7 @@ X86_VNNI __m256i x86_values_more(__m256i nibbles, const int8_t *values)
 }
 
 /* 8 halves, `step` bytes apart, as floats. */
-X86_VNNI __m256 x86_halves_8(const void *p, size_t step)
+X86_VBMI __m256 x86_halves_8(const void *p, size_t step)
 {
     const char *at = p;
     uint16_t    h[8];
@@ -545,33 +558,64 @@ X86_VNNI __m256 x86_halves_8(const void *p, size_t step)
 }
 
 /* Bytes of signs (struct x86_taken) as those of activations lie. */
-X86_VNNI void x86_turn_signs(struct x86_taken *t, const uint8_t signs[32])
+X86_VBMI void x86_turn_signs(struct x86_taken *t, const uint8_t signs[32])
 {
     _mm256_storeu_si256((void *)t->signs, _mm256_shuffle_epi32(x86_load32(signs), 0xd8));
 }
 
-/* Half c of a block from its places and turned signs, by entries of 8 magnitudes. */
-X86_VNNI void x86_octets_128(struct x86_bytes v[2], const uint64_t *grid, const struct x86_taken *t, int c)
+/* The signs of a block from such bytes. */
+X86_VBMI void x86_take_signs(struct x86_bytes v[4], const struct x86_taken *t)
 {
-    __m256i at = _mm256_permute4x64_epi64(x86_load32(t->at + 16 * c), 0xd8);
-    __m512i place = _mm512_cvtepu16_epi32(at);
-
-    v[0].code = _mm512_i32gather_epi64(_mm512_castsi512_si256(place), grid, 8);
-    v[1].code = _mm512_i32gather_epi64(_mm512_extracti64x4_epi64(place, 1), grid, 8);
-    memcpy(&v[0].minus, t->signs + 16 * c, sizeof(v[0].minus));
-    memcpy(&v[1].minus, t->signs + 16 * c + 8, sizeof(v[1].minus));
+    memcpy(&v[0].minus, t->signs, sizeof(v[0].minus));
+    memcpy(&v[1].minus, t->signs + 8, sizeof(v[1].minus));
+    memcpy(&v[2].minus, t->signs + 16, sizeof(v[2].minus));
+    memcpy(&v[3].minus, t->signs + 24, sizeof(v[3].minus));
 }
 
-/* The same by entries of 4; turned: their places are, too. */
-X86_VNNI void x86_quads_128(struct x86_bytes v[2], const uint32_t *grid, const struct x86_taken *t, int c, bool turned)
+/* A block from its places and turned signs, by entries of 8 magnitudes. */
+X86_VBMI void x86_octets_256(struct x86_bytes v[4], const uint64_t *grid, const struct x86_taken *t)
 {
-    __m512i at = _mm512_loadu_si512(t->at + 32 * c);
+    __m512i lo = _mm512_cvtepu16_epi32(_mm256_permute4x64_epi64(x86_load32(t->at), 0xd8));
+    __m512i hi = _mm512_cvtepu16_epi32(_mm256_permute4x64_epi64(x86_load32(t->at + 16), 0xd8));
 
-    at = turned ? at : _mm512_shuffle_i64x2(at, at, 0xd8);
-    v[0].code = _mm512_i32gather_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(at)), grid, 4);
-    v[1].code = _mm512_i32gather_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(at, 1)), grid, 4);
-    memcpy(&v[0].minus, t->signs + 16 * c, sizeof(v[0].minus));
-    memcpy(&v[1].minus, t->signs + 16 * c + 8, sizeof(v[1].minus));
+    v[0].code = _mm512_i32gather_epi64(_mm512_castsi512_si256(lo), grid, 8);
+    v[1].code = _mm512_i32gather_epi64(_mm512_extracti64x4_epi64(lo, 1), grid, 8);
+    v[2].code = _mm512_i32gather_epi64(_mm512_castsi512_si256(hi), grid, 8);
+    v[3].code = _mm512_i32gather_epi64(_mm512_extracti64x4_epi64(hi, 1), grid, 8);
+    x86_take_signs(v, t);
+}
+
+/* Bytes of a table of 256 by 64 codes; those whose bits 6 and 7 are set are in bit6 and bit7. */
+X86_VBMI __m512i x86_look_256(const uint8_t table[256], __m512i code, __mmask64 bit6, __mmask64 bit7)
+{
+    const __m512i *t = (const void *)table;
+    __m512i        v = _mm512_permutexvar_epi8(code, t[0]);
+
+    v = _mm512_mask_permutexvar_epi8(v, bit6, code, t[1]);
+    v = _mm512_mask_permutexvar_epi8(v, bit7, code, t[2]);
+    return _mm512_mask_permutexvar_epi8(v, bit6 & bit7, code, t[3]);
+}
+
+/* 64 entries of 4 digits, of which `first` has the first two, a nibble each, and `second` the others: in v[k] the digits
+ * of pair k. */
+X86_VBMI void x86_digits(__m512i v[4], __m512i first, __m512i second)
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    /* what unpacking bytes, then words, turns into the order of activations */
+    const __m512i order = _mm512_setr_epi64(0x0b0a090803020100, 0x2b2a292823222120, 0x0f0e0d0c07060504, 0x2f2e2d2c27262524,
+                                            0x1b1a191813121110, 0x3b3a393833323130, 0x1f1e1d1c17161514, 0x3f3e3d3c37363534);
+
+    first = _mm512_permutexvar_epi8(order, first);
+    second = _mm512_permutexvar_epi8(order, second);
+    __m512i d0 = _mm512_and_si512(first, low), d1 = X86_MOVE(first, 4, 4, 4, 0);
+    __m512i d2 = _mm512_and_si512(second, low), d3 = X86_MOVE(second, 4, 4, 4, 0);
+    __m512i lo01 = _mm512_unpacklo_epi8(d0, d1), hi01 = _mm512_unpackhi_epi8(d0, d1);
+    __m512i lo23 = _mm512_unpacklo_epi8(d2, d3), hi23 = _mm512_unpackhi_epi8(d2, d3);
+
+    v[0] = _mm512_unpacklo_epi16(lo01, lo23);
+    v[1] = _mm512_unpackhi_epi16(lo01, lo23);
+    v[2] = _mm512_unpacklo_epi16(hi01, hi23);
+    v[3] = _mm512_unpackhi_epi16(hi01, hi23);
 }
 
 /* 16 bytes, each times f. */

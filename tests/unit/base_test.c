@@ -168,7 +168,7 @@ static void test_simd(void **state)
     if (all != 0) {
         assert_true(all & SIMD_AVX2);
     }
-    if (all & (SIMD_AVX512_VNNI | SIMD_AVX512_BF16)) {
+    if (all & (SIMD_AVX512_VNNI | SIMD_AVX512_BF16 | SIMD_AVX512_VBMI)) {
         assert_true(all & SIMD_AVX512);
     }
     setenv("CHIMERE_TEST_SIMD", "none", 1);
@@ -204,6 +204,7 @@ static void test_simd_kernel(void **state)
         { SIMD_AVX512_BF16, " avx512_bf16 " },
         { SIMD_AMX_INT8, " amx_int8 " },
         { SIMD_AMX_BF16, " amx_bf16 " },
+        { SIMD_AVX512_VBMI, " avx512vbmi " },
     };
     char *text = NULL;
     size_t n = 0;
@@ -235,7 +236,7 @@ static void test_simd_names(void **state)
     assert_string_equal(simd_names(0, buf, sizeof buf), "");
     assert_string_equal(simd_names(SIMD_AVX2 | SIMD_AVX512_VNNI, buf, sizeof buf), "avx2 vnni");
     assert_string_equal(simd_names(~0u, buf, sizeof buf),
-                        "avx2 avx512 vnni avxvnni avx512bf16 amxint8 amxbf16");
+                        "avx2 avx512 vnni avxvnni avx512bf16 amxint8 amxbf16 vbmi");
     assert_string_equal(simd_names(~0u, buf, 12), "avx2 avx512");
     assert_string_equal(simd_names(~0u, buf, 11), "avx2");
     assert_string_equal(simd_names(~0u, buf, 1), "");

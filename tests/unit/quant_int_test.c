@@ -71,7 +71,7 @@ static void types_with_whole_numbers_have_blocks_of_256_or_32(void **state)
         n += t->ints != NULL;
         if (t->ints == NULL)
             assert_true(t->ints_avx2 == NULL && t->ints_avx512 == NULL && t->dots_avx2 == NULL &&
-                        t->dots_i8_avx2 == NULL && t->dots_vnni == NULL && t->dots_i8_vnni == NULL);
+                        t->dots_i8_avx2 == NULL && t->dots_vnni == NULL && t->dots_i8_vbmi == NULL);
         else
             assert_true((t->block_elems == 256 || (t->block_elems == 32 && t->n_min == 0 && !t->wide)) && t->head_bytes == 0);
         assert_ptr_equal(quant_int_decoder(i, 0), t->ints);
