@@ -28,6 +28,7 @@ enum {
     SPIN_NS_MAX = 50000, /* about what waking a sleeping thread costs */
     SPIN_NS_MIN = 1000,
     LOOKS       = 32,    /* looks at the counter between two looks at the clock */
+    YIELD_NS    = 20000, /* between two offers of the processor to others, while work is near */
 };
 
 struct worker {
@@ -115,7 +116,7 @@ static void wait_for(struct pool *p, bool (*ready)(struct pool *), void (*sleep)
     bool found = spin(p, ready, start + *spin_ns);
     while (!found && atomic_load(&p->awake)) { /* whoever else wants the processor has it */
         sched_yield();
-        found = spin(p, ready, 0);
+        found = spin(p, ready, now_ns() + YIELD_NS);
     }
     if (!found) {
         sleep(p);

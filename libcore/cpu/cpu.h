@@ -50,6 +50,9 @@ const float *cpu_weights(const struct cpu *c, struct tensor w, int64_t e, int64_
  * takes floats. In scratch: cpu_acts_need() bytes. */
 const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *const *x, int64_t n, int64_t k);
 size_t cpu_acts_need(const struct cpu *c, int type, int64_t n, int64_t k);
+/* The same without the rounding, of which cpu_round() does a row. */
+struct quant_acts **cpu_acts_room(const struct cpu *c, int type, int64_t n, int64_t k);
+void cpu_round(const struct cpu *c, struct quant_acts *a, const float *x, int64_t k, int type);
 /* y[j][r] = <row r of w (expert e), x[j]> for at <= r < at + n, j < nx; buf: cpu_panel_floats(ne[0]), 64-byte aligned */
 int64_t cpu_panel_floats(int64_t k);
 struct cpu_rows {

@@ -56,12 +56,29 @@ size_t cpu_acts_need(const struct cpu *c, int type, int64_t n, int64_t k)
     return (size_t)n * (sizeof(void *) + (size_t)(k / 256) * sizeof(struct quant_acts)) + 128;
 }
 
+void cpu_round(const struct cpu *c, struct quant_acts *a, const float *x, int64_t k, int type)
+{
+    c->round(a, x, k, quant_acts_top(type, c->acts));
+}
+
+struct quant_acts **cpu_acts_room(const struct cpu *c, int type, int64_t n, int64_t k)
+{
+    if (c->int_decode[type] == NULL || k % 256 != 0)
+        return NULL;
+    struct quant_acts **rows = dev_scratch_bytes(c->dev, (size_t)n * sizeof *rows);
+    struct quant_acts *acts = dev_scratch_bytes(c->dev, (size_t)(n * (k / 256)) * sizeof *acts);
+
+    for (int64_t j = 0; j < n; j++)
+        rows[j] = acts + j * (k / 256);
+    return rows;
+}
+
 struct rounding {
     const struct cpu   *c;
     const float *const *x;
-    struct quant_acts  *acts;
+    struct quant_acts **acts;
     int64_t             k;
-    int                 top;
+    int                 type;
 };
 
 static void round_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -70,21 +87,16 @@ static void round_piece(void *ctx, int64_t begin, int64_t end, int worker)
 
     (void)worker;
     for (int64_t j = begin; j < end; j++)
-        a->c->round(a->acts + j * (a->k / 256), a->x[j], a->k, a->top);
+        cpu_round(a->c, a->acts[j], a->x[j], a->k, a->type);
 }
 
 const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *const *x, int64_t n, int64_t k)
 {
-    if (c->int_decode[type] == NULL || k % 256 != 0)
-        return NULL;
-    const struct quant_acts **rows = dev_scratch_bytes(c->dev, (size_t)n * sizeof *rows);
-    struct quant_acts *acts = dev_scratch_bytes(c->dev, (size_t)(n * (k / 256)) * sizeof *acts);
-    struct rounding a = { c, x, acts, k, quant_acts_top(type, c->acts) };
+    struct rounding a = { c, x, cpu_acts_room(c, type, n, k), k, type };
 
-    for (int64_t j = 0; j < n; j++)
-        rows[j] = acts + j * (k / 256);
-    pool_for(c->pool, n, cpu_grain(c, n, 2 * k, 1), round_piece, &a);
-    return rows;
+    if (a.acts != NULL)
+        pool_for(c->pool, n, cpu_grain(c, n, 2 * k, 1), round_piece, &a);
+    return (const struct quant_acts **)a.acts;
 }
 
 /* cpu_product in whole numbers. */

@@ -2,10 +2,17 @@
 /* moe.c - mixture of experts: rows grouped by expert, each expert's weights decoded once.
  *
  * A pair is one use of an expert by a row: pair = row * n_used + k. Pairs are listed by the expert's matrix, in
- * ascending order within one; the list decides only who shares a decoded weight row. */
+ * ascending order within one; the list decides only who shares a decoded weight row.
+ *
+ * First and second products are one job of the pool: a thread that finds no more rows of the first goes on with the
+ * second, of which an expert's begin when its first ones are done. That ends, as whoever takes rows computes them at
+ * once, and nobody waits before all rows of the first products are taken. */
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "cpu/cpu.h"
+#include "cpu/share.h"
 
 struct moe {
     const struct cpu    *c;
@@ -17,9 +24,13 @@ struct moe {
     int64_t              n_listed;
     const float        **in;     /* [pairs, listed] input row */
     float              **hid, **gate, **out; /* [pairs, listed] up or activated; gate; expert's output */
-    const struct quant_acts **in_up, **in_gate, **hid_acts; /* [pairs, listed] rounded; NULL: floats are taken */
+    const struct quant_acts **in_up, **in_gate; /* [pairs, listed] rounded; NULL: floats are taken */
+    struct quant_acts      **hid_acts;
     float               *buf;    /* decoded panels, one for each worker */
+    struct cpu_share     up, down;
+    atomic_int          *left;   /* [active] rows of the first products that are not done; DONE: the second may begin */
 };
+enum { DONE = -1 };
 
 static const struct quant_acts *const *acts_at(const struct quant_acts *const *a, int32_t p)
 {
@@ -31,55 +42,51 @@ static int64_t panel_floats(const struct op_moe *a)
     return cpu_panel_floats(a->up.ne[0] > a->down.ne[0] ? a->up.ne[0] : a->down.ne[0]);
 }
 
-/* Rows of n of an expert that a thread takes at a time: many lie in one stream of memory, but the threads should have
- * enough to share. */
-static int64_t piece_rows(const struct moe *m, int64_t n)
+static void up_piece(const struct moe *m, const struct cpu_piece *at, float *buf)
 {
-    enum { ROWS_MAX = 128, SHARES = 16 };
-    int64_t rows = ROWS_MAX;
-
-    while (rows > CPU_PANEL && m->n_active * (n / rows) < SHARES * (int64_t)pool_size(m->c->pool))
-        rows /= 2;
-    return rows;
-}
-
-static void up_piece(void *ctx, int64_t begin, int64_t end, int worker)
-{
-    const struct moe *m = ctx;
     const struct op_moe *a = m->a;
-    int64_t ff = a->up.ne[1], rows = piece_rows(m, ff), per = (ff + rows - 1) / rows;
-    float *buf = m->buf + worker * panel_floats(a);
+    int32_t e = m->active[at->of], p0 = m->first[e], np = m->first[e + 1] - p0;
+    struct cpu_rows up = { m->hid + p0, m->in + p0, acts_at(m->in_up, p0), np };
+    struct cpu_rows gate = { m->gate + p0, m->in + p0, acts_at(m->in_gate, p0), np };
 
-    for (int64_t i = begin; i < end; i++) {
-        int32_t e = m->active[i / per], p0 = m->first[e], np = m->first[e + 1] - p0;
-        int64_t r = i % per * rows, n = ff - r < rows ? ff - r : rows;
-
-        struct cpu_rows up = { m->hid + p0, m->in + p0, acts_at(m->in_up, p0), np };
-        struct cpu_rows gate = { m->gate + p0, m->in + p0, acts_at(m->in_gate, p0), np };
-
-        cpu_product(m->c, up, a->up, e, r, n, buf);
-        if (a->gate.data != NULL)
-            cpu_product(m->c, gate, a->gate, e, r, n, buf);
-        for (int32_t p = p0; p < p0 + np; p++)
-            cpu_act(m->c, m->hid[p] + r, a->gate.data != NULL ? m->gate[p] + r : NULL, m->hid[p] + r, n,
-                    a->act);
-    }
+    cpu_product(m->c, up, a->up, e, at->row, at->n, buf);
+    if (a->gate.data != NULL)
+        cpu_product(m->c, gate, a->gate, e, at->row, at->n, buf);
+    for (int32_t p = p0; p < p0 + np; p++)
+        cpu_act(m->c, m->hid[p] + at->row, a->gate.data != NULL ? m->gate[p] + at->row : NULL, m->hid[p] + at->row,
+                at->n, a->act);
+    if (atomic_fetch_sub(&m->left[at->of], (int)at->n) > at->n)
+        return;
+    for (int32_t p = p0; p < p0 + np && m->hid_acts != NULL; p++) /* the last to come rounds them */
+        cpu_round(m->c, m->hid_acts[p], m->hid[p], a->down.ne[0], a->down.type);
+    atomic_store(&m->left[at->of], DONE);
 }
 
-static void down_piece(void *ctx, int64_t begin, int64_t end, int worker)
+static void down_piece(const struct moe *m, const struct cpu_piece *at, float *buf)
+{
+    int32_t e = m->active[at->of], p0 = m->first[e];
+    const struct quant_acts *const *acts = (const struct quant_acts *const *)m->hid_acts;
+    struct cpu_rows v = { m->out + p0, (const float *const *)(m->hid + p0), acts_at(acts, p0), m->first[e + 1] - p0 };
+
+    for (int i = 0; atomic_load(&m->left[at->of]) != DONE; i++)
+        if (i > 1000)
+            sched_yield(); /* who computes it may need the processor */
+    cpu_product(m->c, v, m->a->down, e, at->row, at->n, buf);
+}
+
+/* All that is left, by one worker. */
+static void work(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct moe *m = ctx;
-    int64_t n_embd = m->a->down.ne[1], rows = piece_rows(m, n_embd), per = (n_embd + rows - 1) / rows;
     float *buf = m->buf + worker * panel_floats(m->a);
+    struct cpu_piece at;
 
-    for (int64_t i = begin; i < end; i++) {
-        int32_t e = m->active[i / per], p0 = m->first[e];
-        int64_t r = i % per * rows;
-        struct cpu_rows v = { m->out + p0, (const float *const *)(m->hid + p0), acts_at(m->hid_acts, p0),
-                              m->first[e + 1] - p0 };
-
-        cpu_product(m->c, v, m->a->down, e, r, n_embd - r < rows ? n_embd - r : rows, buf);
-    }
+    (void)begin;
+    (void)end;
+    for (at.step = 0; cpu_take(&m->up, worker, &at);)
+        up_piece(m, &at, buf);
+    for (at.step = 0; cpu_take(&m->down, worker, &at);)
+        down_piece(m, &at, buf);
 }
 
 /* The matrix of a pair's expert; -1: it is not here. */
@@ -149,17 +156,27 @@ size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op
 
     return 2 * ((size_t)a->up.ne[2] + 1) * sizeof(int32_t) + 4 * pairs * sizeof(void *) +
            pairs * (2 * (size_t)a->up.ne[1] + (size_t)y.ne[0]) * f +
-           (size_t)pool_size(c->pool) * (size_t)panel_floats(a) * f + (size_t)(16 * 64) +
+           (size_t)pool_size(c->pool) * (size_t)panel_floats(a) * f + 2 * cpu_share_bytes(c) +
+           (size_t)a->up.ne[2] * sizeof(atomic_int) + (size_t)(16 * 64) +
            pair_acts_need(c, a->up.type, x.ne[1], (int64_t)pairs, x.ne[0]) +
            pair_acts_need(c, a->gate.type, x.ne[1], (int64_t)pairs, x.ne[0]) +
            cpu_acts_need(c, a->down.type, (int64_t)pairs, a->down.ne[0]);
 }
 
-/* Pieces as small as cpu_grain() would have them with four times the items: with few rows the time of one, in which
- * others wait for the last, is a good part of all. */
-static int64_t small(const struct cpu *c, int64_t items, int64_t item_cost)
+/* Shares the rows out and lets all threads that are worth it compute. */
+static void run(struct moe *m)
 {
-    return cpu_grain(c, (items + 3) / 4, item_cost, 1);
+    const struct cpu *c = m->c;
+    int64_t ff = m->a->up.ne[1], n_embd = m->a->down.ne[1], workers = pool_size(c->pool);
+    int64_t products = m->n_listed * (ff * m->a->up.ne[0] * (m->a->gate.data != NULL ? 2 : 1) + n_embd * ff);
+
+    cpu_share_out(c, &m->up, ff, m->n_active);
+    cpu_share_out(c, &m->down, n_embd, m->n_active);
+    m->left = dev_scratch_bytes(c->dev, (size_t)m->n_active * sizeof *m->left);
+    for (int32_t i = 0; i < m->n_active; i++)
+        atomic_init(&m->left[i], (int)ff);
+    m->hid_acts = cpu_acts_room(c, m->a->down.type, m->n_listed, ff);
+    pool_for(c->pool, workers, cpu_grain(c, workers, 2 * products / workers, 1), work, m);
 }
 
 void cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct op_moe *a)
@@ -185,12 +202,7 @@ void cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct o
         m.in_up = pair_acts(&m, a->up.type);
         if (a->gate.data != NULL)
             m.in_gate = cpu_same_acts(c, a->up.type, a->gate.type) ? m.in_up : pair_acts(&m, a->gate.type);
-        int64_t per_active = m.n_listed / m.n_active + 1;
-        int64_t up_rows = piece_rows(&m, (int64_t)ff), up = m.n_active * (((int64_t)ff + up_rows - 1) / up_rows);
-        int64_t down_rows = piece_rows(&m, out.ne[0]), down = m.n_active * ((out.ne[0] + down_rows - 1) / down_rows);
-        pool_for(c->pool, up, small(c, up, 2 * up_rows * x.ne[0] * per_active), up_piece, &m);
-        m.hid_acts = cpu_acts(c, a->down.type, (const float *const *)m.hid, m.n_listed, (int64_t)ff);
-        pool_for(c->pool, down, small(c, down, down_rows * (int64_t)ff * per_active), down_piece, &m);
+        run(&m);
     }
     dev_release(d, mark);
 }
