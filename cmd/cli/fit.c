@@ -94,6 +94,8 @@ enum err_code cli_fit_make(struct cli_fit *f, const struct gguf *g, struct model
     }
     if (code != ERR_OK)
         return code;
+    if (!f->plan && run_fit_measure(f->fit, g, mo->n_threads, e))
+        return e->code;
     mo->device = device;
     mo->count_uses = f->profile != NULL;
     run_fit_apply(f->fit, mo);
@@ -170,8 +172,12 @@ static void put_experts(const struct run_fit *f, const struct writer *w)
         for (int k = i; k < j && f->place != NULL; k++)
             uses += f->place->host_uses[k];
     }
-    if (f->place != NULL)
-        put(w, "  of %g uses of experts for each token %.3g are expected on the host", all, uses);
+    if (f->place == NULL)
+        return;
+    put(w, "  of %g uses of experts for each token %.3g are expected on the host%s", all, uses,
+        f->measured ? "" : ", fewer once the most used are kept");
+    if (!f->measured)
+        put(w, "  which experts: those used most by %d tokens, measured before they are loaded", RUN_FIT_TOKENS);
 }
 
 static void put_weights(const struct run_fit *f, const struct writer *w)
@@ -245,7 +251,7 @@ static json_t *layer_json(const struct run_fit *f, int i)
                           "device_experts", here(f, i), "host_uses",
                           f->place == NULL ? 0.0 : f->place->host_uses[i]);
 
-    if (o != NULL && f->place != NULL && here(f, i) > 0 && here(f, i) < f->n_expert) {
+    if (o != NULL && f->place != NULL && f->measured && here(f, i) > 0 && here(f, i) < f->n_expert) {
         json_t *ids = json_array();
 
         if (!add_ids(ids, f, i) || !cli_json_set(o, "device_expert_ids", json_incref(ids))) {

@@ -25,37 +25,35 @@ static int by_key(const void *a, const void *b)
 
     if (x->key != y->key)
         return x->key < y->key ? -1 : 1;
-    return x->layer != y->layer ? y->layer - x->layer : x->rank - y->rank;
+    return x->rank != y->rank ? x->rank - y->rank : y->layer - x->layer;
 }
 
-/* Uses of every expert of a layer for each token, and their prices. */
-static void price_layer(struct leaving *v, const struct model_place_in *in, int layer)
+/* The n experts of a layer by their uses for each token, the least first. uses: [n_layer][n], or NULL. */
+static void sort_layer(struct leaving *v, int n, int n_used, const uint64_t *uses, int layer)
 {
-    const uint64_t *uses = in->uses == NULL ? NULL : in->uses + (int64_t)layer * in->n_expert;
-    double all = 0, sum = 0, best = 0;
-    int n = in->n_expert, first = 0;
+    double all = 0;
 
+    uses = uses == NULL ? NULL : uses + (int64_t)layer * n;
     for (int i = 0; uses != NULL && i < n; i++)
         all += (double)uses[i];
     for (int i = 0; i < n; i++) {
         double share = all > 0 ? (double)uses[i] / all : 1.0 / n;
 
-        v[i] = (struct leaving){ .uses = share * in->n_used, .layer = layer, .expert = i };
+        v[i] = (struct leaving){ .uses = share * n_used, .layer = layer, .expert = i };
     }
     qsort(v, (size_t)n, sizeof *v, by_uses);
-    for (int k = 1; k <= n; k++) {
-        double price;
+}
 
-        sum += v[k - 1].uses;
-        price = (MODEL_HAND_OVER + sum) / k;
-        if (k == 1 || price <= best) {
-            best = price;
-            first = k;
-        }
-    }
-    for (int i = 0; i < n; i++) {
+/* Uses of every expert of a layer for each token, and their prices. */
+static void price_layer(struct leaving *v, const struct model_place_in *in, int layer)
+{
+    double before = 0;
+
+    sort_layer(v, in->n_expert, in->n_used, in->uses, layer);
+    for (int i = 0; i < in->n_expert; i++) {
         v[i].rank = i;
-        v[i].key = (i < first ? best : v[i].uses) / (double)in->layer[layer].expert_bytes;
+        v[i].key = v[i].uses * (MODEL_FREE + before) / (double)in->layer[layer].expert_bytes;
+        before += v[i].uses;
     }
 }
 
@@ -106,6 +104,28 @@ enum err_code model_place_make(struct model_place **out, const struct model_plac
         take_out(p, in, &v[i]);
     free(v);
     *out = p;
+    return ERR_OK;
+}
+
+enum err_code model_place_choose(struct model_place *p, int n_used, const uint64_t *uses, struct err *e)
+{
+    struct leaving *v = calloc((size_t)p->n_expert + 1, sizeof *v);
+
+    if (v == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (int l = 0; l < p->n_layer; l++) {
+        bool *here = p->here + (int64_t)l * p->n_expert;
+
+        if (p->n_here[l] == 0 || p->n_here[l] == p->n_expert)
+            continue;
+        sort_layer(v, p->n_expert, n_used, uses, l);
+        p->host_uses[l] = 0;
+        for (int i = 0; i < p->n_expert; i++) {
+            here[v[i].expert] = i >= p->n_expert - p->n_here[l];
+            p->host_uses[l] += here[v[i].expert] ? 0 : v[i].uses;
+        }
+    }
+    free(v);
     return ERR_OK;
 }
 

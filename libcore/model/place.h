@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* place.h - which routed experts lie on a device that has no room for all.          room: model
  *
- * Everything else must be there. An expert that stays on the host costs its uses; a layer with such experts costs
- * a hand-over in every step besides, as much as MODEL_HAND_OVER uses. Experts leave the device in one order, the
- * cheapest for their bytes first, until what is left fits: what is there with little memory is there with more.
- * In numbers: with the experts of a layer from the least used to the most, leaving k of them costs c(k) =
- * MODEL_HAND_OVER + their uses for each token; the first k* that make c(k) / k least leave at that price each, the
- * others at the price of their own uses, both divided by the bytes of one. Among equals the last layer goes first,
- * and the highest number in it. Without measured uses all are alike, so layers leave whole, and one in part. */
+ * Everything else must be there. An expert that stays on the host costs its uses, but while a layer's device computes
+ * the experts it has, the host computes some for nothing; the more of a layer's uses are on the host, the more of a use
+ * is waited for. So every layer leaves some, and none leaves many. Experts leave the device in one order, the cheapest
+ * for their bytes first, until what is left fits: what is there with little memory is there with more. In numbers: with
+ * the experts of a layer from the least used to the most, one of u uses for each token costs u (MODEL_FREE + the uses
+ * of those before it), divided by its bytes. Among equals the last layer goes first, and the highest number in it.
+ * Without measured uses all are alike, so they leave in turns, one of each layer. */
 #ifndef MODEL_PLACE_H
 #define MODEL_PLACE_H
 #include "base/base.h"
 
-/* In uses of an expert. Beside an H200 sixteen cores take 20 us for a use (2048 x 512, q4_k), and a layer with
- * hand-over about as much more than its uses. */
-#define MODEL_HAND_OVER 1.0
+/* In uses of an expert. What a layer's first use on the host costs, beside what each use before another adds to that
+ * one's price: little, as long as it is done before the device's own. */
+#define MODEL_FREE 0.25
 
 struct model_place {
     int     n_layer, n_expert;
@@ -36,5 +36,7 @@ struct model_place_in {
     int64_t room_bytes;                    /* for experts; below 0: as 0 */
 };
 MUST_CHECK enum err_code model_place_make(struct model_place **out, const struct model_place_in *in, struct err *e);
+/* As many of each layer as before, but those with the most uses, which are not NULL. */
+MUST_CHECK enum err_code model_place_choose(struct model_place *p, int n_used, const uint64_t *uses, struct err *e);
 void model_place_free(struct model_place *p); /* NULL is allowed */
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "arch/arch.h"
+#include "base/rng.h"
 #include "model/forward.h"
 #include "ops/ops.h"
 #include "run/internal.h"
@@ -186,6 +187,8 @@ enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const str
     code = find_device(f, o, e);
     if (code == ERR_OK)
         code = look(f, g, o, NULL, e);
+    for (int64_t i = 0; o->uses != NULL && i < (int64_t)f->n_layer * f->n_expert; i++)
+        f->measured |= o->uses[i] > 0;
     if (code == ERR_OK && f->budget_bytes != 0 && f->total_bytes > f->budget_bytes)
         code = share(f, g, o, e);
     if (code != ERR_OK) {
@@ -194,6 +197,49 @@ enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const str
     }
     *out = f;
     return ERR_OK;
+}
+
+/* What RUN_FIT_TOKENS random tokens use, added to uses. */
+static enum err_code count_uses(uint64_t *uses, struct model *m, struct err *e)
+{
+    const struct run_opts ro = { .ctx_tokens = RUN_FIT_TOKENS, .rows_max = RUN_FIT_TOKENS };
+    int32_t token[RUN_FIT_TOKENS];
+    struct run *r;
+    enum err_code code;
+
+    if (run_open(&r, m, &ro, e))
+        return e->code;
+    for (int i = 0; i < RUN_FIT_TOKENS; i++)
+        token[i] = (int32_t)(rng_unit(1, 0, (uint64_t)i) * model_info(m)->n_vocab);
+    code = run_feed(r, 0, token, RUN_FIT_TOKENS, 0, NULL, NULL, NULL, e);
+    if (code == ERR_OK)
+        model_uses(m, uses);
+    run_close(r);
+    return code;
+}
+
+enum err_code run_fit_measure(struct run_fit *f, const struct gguf *g, int n_threads, struct err *e)
+{
+    const struct model_opts mo = { .device = "cpu", .n_threads = n_threads, .count_uses = true };
+    uint64_t *uses;
+    struct model *m;
+    enum err_code code;
+
+    if (f->place == NULL || f->measured)
+        return ERR_OK;
+    uses = calloc((size_t)f->n_layer * (size_t)f->n_expert + 1, sizeof *uses);
+    if (uses == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    code = model_open(&m, g, &mo, e);
+    if (code == ERR_OK) {
+        code = count_uses(uses, m, e);
+        model_close(m);
+    }
+    if (code == ERR_OK)
+        code = model_place_choose(f->place, f->n_used, uses, e);
+    f->measured = code == ERR_OK;
+    free(uses);
+    return code;
 }
 
 void run_fit_free(struct run_fit *f)

@@ -40,11 +40,18 @@ struct run_fit {
     int     n_layer, n_expert, n_used;
     int64_t *expert_bytes;  /* [n_layer] of one routed expert; 0: the layer has none */
     struct model_place *place; /* NULL: all experts are on the device */
+    bool    measured;       /* which experts are there was decided by uses; else any are meant until run_fit_measure() */
 };
 
 /* ERR_LIMIT when the budget is too small for what must be on the device, with how much that is. */
 MUST_CHECK enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const struct run_fit_opts *o,
                                       struct err *e);
+/* Where experts are shared and nobody measured their uses: keeps as many of each layer on the device as before, but
+ * those that RUN_FIT_TOKENS random tokens use most. Computed on the CPU with activations as they are by default, whose
+ * bytes are the same on every machine, so what lies where follows from the file and the plan alone. Reads all of the
+ * model; takes what a prompt of so many tokens takes there. Else does nothing. */
+enum { RUN_FIT_TOKENS = 256 };
+MUST_CHECK enum err_code run_fit_measure(struct run_fit *f, const struct gguf *g, int n_threads, struct err *e);
 void run_fit_free(struct run_fit *f); /* NULL is allowed */
 /* Sets what f says in options for model_open(); f must live until that returns. */
 void run_fit_apply(const struct run_fit *f, struct model_opts *o);

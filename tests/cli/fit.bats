@@ -46,9 +46,17 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
     chimere-run -p "Name a colour." -n 6 > third
     diff first third
     [ "$(jq '[.uses[][]] | add' p.json)" -eq $((2 * once)) ]
-    chimere-run --plan --json --vram 400M --ctx 512 --chunk 64 > blind
-    chimere-run --plan --json --vram 400M --ctx 512 --chunk 64 --expert-profile p.json > plan
+    chimere-run --plan --json --vram 393M --ctx 512 --chunk 64 > blind
+    chimere-run --plan --json --vram 393M --ctx 512 --chunk 64 --expert-profile p.json > plan
     jq -e "$exact" plan
+    # which ones is known from counts alone: else a run measures it, and as text the plan says so
+    jq -e 'any(.layers[]; has("device_expert_ids"))' plan
+    jq -e 'any(.layers[]; .device_experts > 0 and .device_experts < 16)
+        and all(.layers[]; has("device_expert_ids") | not)' blind
+    chimere-run --plan --vram 393M --ctx 512 --chunk 64 > out
+    grep -q 'those used most by 256 tokens, measured before they are loaded' out
+    chimere-run --plan --vram 393M --ctx 512 --chunk 64 --expert-profile p.json > out
+    [ "$(grep -c 'measured before' out)" -eq 0 ]
     # expected uses on the host are those that the profile has
     jq -es '.[1] as $p | .[0].layers | all(.[]; . as $l | ($p.uses[.layer] | add) as $all
         | (if .device_experts == 16 then 0 elif .device_experts == 0 then 4

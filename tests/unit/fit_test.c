@@ -116,29 +116,23 @@ static void placement(void **state)
     }
 }
 
-/* Alike experts leave layer by layer, the last first. */
-static void whole_layers(void **state)
+/* Alike experts leave in turns, one of each layer, the last layer first, the highest number first. */
+static void alike_experts(void **state)
 {
     struct places p = { .seed = 1 };
 
     (void)state;
     for (int l = 0; l < LAYERS; l++)
         p.layer[l] = (struct model_place_layer){ 10, 1 };
-    for (int64_t room = 0; room <= LAYERS * (1 + 10 * EXPERTS); room++) {
+    for (int64_t room = LAYERS; room <= LAYERS * (1 + 10 * EXPERTS); room++) {
         struct model_place *m = place_in(&p, false, room);
-        int l = 0;
+        int64_t n = (room - LAYERS) / 10; /* experts that fit, as long as each layer has one */
 
-        while (l < LAYERS && m->n_here[l] == EXPERTS)
-            l++;
-        assert_int_equal(l, room / (1 + 10 * EXPERTS));
-        if (l < LAYERS) {
-            int64_t left = room - l * (1 + 10 * EXPERTS);
-
-            assert_int_equal(m->n_here[l], left < 11 ? 0 : (left - 1) / 10);
-            assert_true(m->n_here[l] == 0 || m->here[l * EXPERTS]);
+        for (int l = 0; l < LAYERS && n >= LAYERS; l++) {
+            assert_int_equal(m->n_here[l], n / LAYERS + (l < n % LAYERS));
+            for (int i = 0; i < EXPERTS; i++)
+                assert_int_equal(m->here[l * EXPERTS + i], i < m->n_here[l]);
         }
-        for (l++; l < LAYERS; l++)
-            assert_int_equal(m->n_here[l], 0);
         model_place_free(m);
     }
 }
@@ -160,6 +154,26 @@ static void hot_experts(void **state)
         assert_true(m->here[l * EXPERTS + (3 * l + 1) % EXPERTS]);
         assert_true(m->host_uses[l] == 0);
     }
+    model_place_free(m);
+}
+
+/* What the host would wait for weighs: a layer with hotter experts left behind keeps its next one rather than a layer
+ * with none. */
+static void shared_waits(void **state)
+{
+    struct places p = { .seed = 1 };
+    struct model_place *m;
+
+    (void)state;
+    for (int l = 0; l < 2; l++)
+        p.layer[l] = (struct model_place_layer){ 10, 0 };
+    for (int i = 0; i < EXPERTS; i++) {
+        p.uses[i] = i < 4 ? 80 : 110;           /* layer 0: four that are used less than any of layer 1, but together */
+        p.uses[EXPERTS + i] = 100;
+    }
+    m = place_in(&p, true, 10 * (2 * EXPERTS - 6));
+    assert_in_range(m->n_here[0], EXPERTS - 4, EXPERTS - 3);
+    assert_in_range(m->n_here[1], EXPERTS - 3, EXPERTS - 2);
     model_place_free(m);
 }
 
@@ -261,6 +275,8 @@ static void check_split(const char *path)
         else
             assert_true(open_split(&plain, path, &ro, shares[i / 2], i % 2 == 0 ? NULL : uses, &same));
         assert_true(on_host(fit) > 0);
+        if (same != NULL)
+            assert_memory_equal(same->place->here, fit->place->here, (size_t)fit->n_layer * (size_t)fit->n_expert);
         for (long k = 0; k < programs; k++)
             run_program(&rig, &plain, (uint64_t)k);
         print_message("%s: %d experts on the host, %ld programs\n", path, on_host(fit), programs);
@@ -363,6 +379,81 @@ static void counted_uses(void **state)
     run_fit_free(again);
     free(uses);
     free(zero);
+}
+
+/* Uses of each expert by some random tokens of a stream, computed on the CPU. */
+static uint64_t *uses_of(uint64_t stream)
+{
+    const struct run_opts ro = { .ctx_tokens = RUN_FIT_TOKENS };
+    const struct model_opts mo = { .device = "cpu", .n_threads = 1, .count_uses = true };
+    int32_t tokens[RUN_FIT_TOKENS];
+    struct err e = { 0 };
+    struct model *m;
+    struct gguf *g;
+    struct run *r;
+    uint64_t *uses;
+
+    ok(gguf_open(&g, nano, &e), &e);
+    ok(model_open(&m, g, &mo, &e), &e);
+    ok(run_open(&r, m, &ro, &e), &e);
+    for (int i = 0; i < RUN_FIT_TOKENS; i++)
+        tokens[i] = (int32_t)(rng_unit(stream, 0, (uint64_t)i) * model_info(m)->n_vocab);
+    ok(run_feed(r, 0, tokens, RUN_FIT_TOKENS, 0, NULL, NULL, NULL, &e), &e);
+    uses = calloc((size_t)model_info(m)->n_layer * (size_t)model_n_expert(m), sizeof *uses);
+    assert_non_null(uses);
+    model_uses(m, uses);
+    run_close(r);
+    model_close(m);
+    gguf_close(g);
+    return uses;
+}
+
+/* Without counted uses as many experts of each layer are there as planned, but those that are used most; that follows
+ * from the model alone, and holds for other tokens, too. */
+static void measured_uses(void **state)
+{
+    const struct run_opts ro = { .ctx_tokens = 256, .rows_max = 7 };
+    struct run_fit *fit[2];
+    uint64_t *uses = uses_of(1), *others = uses_of(2), blind = 0, host = 0;
+    struct err e = { 0 };
+    struct rig rig;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_true(open_split(&rig, nano, &ro, 30, NULL, &fit[i]));
+        assert_false(fit[i]->measured);
+        for (int l = 0; l < fit[0]->n_layer * fit[0]->n_expert && i == 1; l++)
+            blind += fit[1]->place->here[l] ? 0 : others[l];
+        ok(run_fit_measure(fit[i], rig.g, 1 + 2 * i, &e), &e);
+        assert_true(fit[i]->measured);
+        rig_close(&rig);
+    }
+    for (int l = 0; l < fit[0]->n_layer; l++) {
+        const bool *here = fit[0]->place->here + l * fit[0]->n_expert;
+        uint64_t least = UINT64_MAX, most = 0, away = 0;
+        int n = 0;
+
+        for (int i = 0; i < fit[0]->n_expert; i++) {
+            uint64_t u = uses[l * fit[0]->n_expert + i];
+
+            assert_int_equal(here[i], fit[1]->place->here[l * fit[0]->n_expert + i]);
+            n += here[i];
+            least = here[i] && u < least ? u : least;
+            most = !here[i] && u > most ? u : most;
+            away += here[i] ? 0 : u;
+            host += here[i] ? 0 : others[l * fit[0]->n_expert + i];
+        }
+        assert_int_equal(n, fit[0]->place->n_here[l]);
+        assert_true(least >= most);
+        assert_float_equal(fit[0]->place->host_uses[l], (double)away / RUN_FIT_TOKENS, 1e-9);
+    }
+    assert_true(host < blind);
+    print_message("other tokens: %.2f uses each on the host instead of %.2f\n", (double)host / RUN_FIT_TOKENS,
+                  (double)blind / RUN_FIT_TOKENS);
+    for (int i = 0; i < 2; i++)
+        run_fit_free(fit[i]);
+    free(uses);
+    free(others);
 }
 
 /* ---- plans ---- */
@@ -500,9 +591,10 @@ static void absent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(placement),      cmocka_unit_test(whole_layers), cmocka_unit_test(hot_experts),
+        cmocka_unit_test(placement),      cmocka_unit_test(alike_experts), cmocka_unit_test(hot_experts),
+        cmocka_unit_test(shared_waits),
         cmocka_unit_test(split_models),   cmocka_unit_test(split_goldens), cmocka_unit_test(near_the_whole),
-        cmocka_unit_test(counted_uses),   cmocka_unit_test(plans),        cmocka_unit_test(absent),
+        cmocka_unit_test(counted_uses), cmocka_unit_test(measured_uses),   cmocka_unit_test(plans),        cmocka_unit_test(absent),
     };
 
     return cmocka_run_group_tests_name("fit", tests, NULL, NULL);
