@@ -423,19 +423,23 @@ static void fused_down_args(struct cuda *c, struct fused_down *d, const struct m
 /* A mixture of experts that are all here, several rows. */
 static int few_moe(struct cuda *c, const struct mixture *x)
 {
-    const struct few_moe m = { x->route, x->moe, x->gate, x->up, x->glu, x->down, x->open, x->add };
+    const struct few_moe m = { x->route, x->moe, x->gate, x->up, x->down, x->open, x->add };
     struct fused_args f;
 
     if (x->in != NULL || !cuda_few_moe_fits(x->route, x->moe) || !fits_k(x->moe->moe.down.ne[0]) ||
         !fits_k(x->moe->moe.up.ne[0]))
         return 0;
-    if (x->glu != NULL && (x->gate->t[1].type != x->up->t[1].type ||
-                           x_row_bytes(x->glu->t[0].ne[0]) > x->glu->t[0].ne[0] * (int64_t)sizeof(float)))
+    if (x->glu != NULL && (x->gate->t[0].stride != x->up->t[0].stride || x->glu->t[0].ne[0] > x->moe->moe.up.ne[0] ||
+                           x->down->t[1].ne[1] % 32 != 0))
         return 0;
     norm_args(c, &f, x->norm);
     add_job(&f, x->router->t[1], x->router->t[0]);
     if (x->open != NULL)
         add_job(&f, x->open->t[1], x->open->t[0]);
+    if (x->glu != NULL) {
+        add_job(&f, x->gate->t[1], x->gate->t[0]);
+        add_job(&f, x->up->t[1], x->up->t[0]);
+    }
     cuda_fused_matvec(c, &f);
     cuda_few_moe(c, &m);
     if (x->tally != NULL)

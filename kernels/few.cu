@@ -4,18 +4,25 @@
  * A warp takes 16 rows of weights, the first operand, straight from memory (frag.cuh), and a segment of two blocks of
  * units. The second operand has the planes h and l of four columns side by side, so that lane 4 g + c gets the exact sums
  * of rows g and g + 8 with column c of them, and does their floats in the order of product.cuh. The warps of a block
- * share 16 rows: each has a segment, and the segments' sums are added in order. Columns come to shared memory by bulk
- * copies: read where they are, each unit would wait for its own. */
+ * have a few strips of 16 rows, all segments of each, and the segments' sums are added in order. Columns come to shared
+ * memory by bulk copies: read where they are, each unit would wait for its own. A lane finds the scales of a few units,
+ * and all lanes that need them read them from shared memory. */
 #include "kernels/bulk.cuh"
 #include "kernels/few.cuh"
 #include "kernels/row.cuh"
 
-enum { WARPS = 8, GROUP = FEW_COLUMNS, PITCH = 24 /* of a column's sums, for the banks' sake */, UNIT_STRIPS = 4 };
-enum { MOST_K = WARPS * 512 }; /* of columns in shared memory: all segments of a turn */
+enum { WARPS = 8, GROUP = 4 /* columns */, PITCH = 24 /* of a column's sums, for the banks' sake */ };
+enum { TURN = 8 /* segments of columns in shared memory */, ITEMS = 2 * WARPS /* strips times segments of a task */ };
+enum { FLOATS = 2 /* columns of a task of type f32 */ };
 
 /* Where a lane finds its part of the columns: the bytes of four of them, and the sums of one. */
 template <int NT> struct columns {
     uint32_t bytes[NT], sums[NT];
+};
+
+/* What a unit has two of: scale and minimum, or scales of its halves; of 8 units, rows apart for the banks' sake. */
+template <int TYPE> struct scales_of {
+    enum { EACH = frag<TYPE>::HALVES || frag<TYPE>::MIN ? 2 : 1, APART = 8 * EACH + 4 };
 };
 
 /* Sums that begin at WHOLE. */
@@ -32,134 +39,126 @@ static __device__ __forceinline__ void mma_few(int d[4], const uint32_t g0[2], c
             : "r"(g0[0]), "r"(g8[0]), "r"(g0[1]), "r"(g8[1]), "r"(b0), "r"(b1), "r"(WHOLE));
 }
 
+/* The scales of a block, for the warp. */
+template <int TYPE>
+static __device__ __forceinline__ void put_scales(float *scales, const strip<TYPE> &s)
+{
+    typedef frag<TYPE> F;
+    enum { EACH = scales_of<TYPE>::EACH, APART = scales_of<TYPE>::APART, AT_ONCE = F::HALVES ? 2 : 4 };
+    const int lane = threadIdx.x & 31, c = lane % 4;
+    float *to = scales + lane / 4 * APART + (F::HALVES ? c : EACH * c);
+
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < 8 / AT_ONCE; j++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float d, m, *at = to + r * 8 * APART + j * AT_ONCE * EACH;
+
+            F::scale(r == 0 ? s.r0 : s.r8, j, c, d, m);
+            if (F::MIN)
+                *(float2 *)at = make_float2(d, -m);
+            else
+                *at = d;
+        }
+    __syncwarp();
+}
+
 /* Sums of 16 rows and NT times four columns over the units of a block, of which so many exist. */
 template <int TYPE, int NT>
 static __device__ __forceinline__ void block_times(float S[NT][2], const strip<TYPE> &s, const uint8_t *x,
-                                                   const columns<NT> &col, int units, const struct tables *tab)
+                                                   const columns<NT> &col, int units, float *scales,
+                                                   const near_tables *tab)
 {
     typedef frag<TYPE> F;
-    enum { EACH = F::HALVES ? 2 : 4, SCALES = 8 / EACH, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
+    enum { EACH = scales_of<TYPE>::EACH, APART = scales_of<TYPE>::APART, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
     const int lane = threadIdx.x & 31, c = lane % 4;
-    float d[2][SCALES], m[2][SCALES];
+    const float *own = scales + lane / 4 * APART;
+    float d[2][4], sums[NT][4]; /* of units: 4 floats of scales; sum of q, dx, of two */
 
     if (units <= 0)
         return;
-#pragma unroll
-    for (int j = 0; j < SCALES; j++) {
-        F::scale(s.r0, j, c, d[0][j], m[0][j]);
-        F::scale(s.r8, j, c, d[1][j], m[1][j]);
-    }
+    put_scales<TYPE>(scales, s);
 #pragma unroll
     for (int u = 0; u < 8; u++) {
         const uint8_t *at = x + u / 2 * X_PAIR;
+        const int i = u * EACH % 4;
         uint32_t w0[2], w8[2];
-        float du[2][2], mu[2];
 
         if (!WHOLE_BLOCKS && u >= units) /* only where it may be: units go side by side */
             break;
         F::words(s.r0, u, c, w0, tab);
         F::words(s.r8, u, c, w8, tab);
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const int from = (lane & 28) + u % EACH * (4 / EACH);
-
-            du[r][0] = __shfl_sync(~0u, d[r][u / EACH], from);
-            if (F::HALVES)
-                du[r][1] = __shfl_sync(~0u, d[r][u / EACH], from + 1);
-            if (F::MIN)
-                mu[r] = __shfl_sync(~0u, m[r][u / EACH], from);
-        }
+        for (int r = 0; r < 2; r++)
+            if (i == 0)
+                *(float4 *)d[r] = *(const float4 *)(own + r * 8 * APART + u * EACH);
 #pragma unroll
         for (int n = 0; n < NT; n++) {
             const uint32_t b0 = *(const uint32_t *)(at + u % 2 * X_UNIT + col.bytes[n]);
             const uint32_t b1 = *(const uint32_t *)(at + u % 2 * X_UNIT + col.bytes[n] + (F::APART ? 8 : 16));
-            const float2 sums = *(const float2 *)(at + X_SUMS + u % 2 * 8 + col.sums[n]); /* sum of q, dx */
-            int i[4], j[4];
+            int h[4], g[4];
 
+            if (u % 2 == 0)
+                *(float4 *)sums[n] = *(const float4 *)(at + X_SUMS + col.sums[n]);
             if (F::HALVES) {
-                mma_few<F::SIGNED>(i, w0, w8, c < 2 ? b0 : 0u, c < 2 ? b1 : 0u);
-                mma_few<F::SIGNED>(j, w0, w8, c < 2 ? 0u : b0, c < 2 ? 0u : b1);
+                mma_few<F::SIGNED>(h, w0, w8, c < 2 ? b0 : 0u, c < 2 ? b1 : 0u);
+                mma_few<F::SIGNED>(g, w0, w8, c < 2 ? 0u : b0, c < 2 ? 0u : b1);
             } else {
-                mma_few<F::SIGNED>(i, w0, w8, b0, b1);
+                mma_few<F::SIGNED>(h, w0, w8, b0, b1);
             }
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                float v = __fmul_rn(du[r][0], whole(i[2 * r], i[2 * r + 1]));
+                float v = __fmul_rn(d[r][i], whole(h[2 * r], h[2 * r + 1]));
 
                 if (F::MIN)
-                    v = __fmaf_rn(-mu[r], sums.x, v);
+                    v = __fmaf_rn(d[r][i + EACH - 1], sums[n][u % 2 * 2], v);
                 if (F::HALVES)
-                    v = __fmaf_rn(du[r][1], whole(j[2 * r], j[2 * r + 1]), v);
-                S[n][r] = __fmaf_rn(sums.y, v, S[n][r]);
+                    v = __fmaf_rn(d[r][i + EACH - 1], whole(g[2 * r], g[2 * r + 1]), v);
+                S[n][r] = __fmaf_rn(sums[n][u % 2 * 2 + 1], v, S[n][r]);
             }
         }
     }
 }
 
-/* What a block does at a time: groups of rows times a span of columns. */
+/* What a block does at a time: rows of a job times a span of columns. */
 struct task {
-    int     part, job, r0, strips; /* first row; sets of 16 rows */
-    int     first, cols;           /* columns; with a list: places in it */
-    int64_t expert;
+    int job, r0, strips, span, first, cols; /* first row; sets of 16 rows; columns */
 };
+
+/* Task number i of a launch. */
+template <int NT>
+static __device__ __forceinline__ task find_task(const few_args &f, int i)
+{
+    task t = {};
+
+    while (t.job + 1 < f.n && i >= f.job[t.job + 1].first)
+        t.job++;
+    const few_job &job = f.job[t.job];
+    const bool floats = job.type == QUANT_f32;
+    const int spans = floats ? (f.nx + FLOATS - 1) / FLOATS : f.spans, group = (i - job.first) / spans;
+    t.span = i - job.first - group * spans;
+    t.first = t.span * (floats ? (int)FLOATS : NT * GROUP);
+    t.cols = min(f.nx - t.first, floats ? (int)FLOATS : NT * GROUP);
+    t.r0 = group * (floats ? (int)WARPS : f.strips * STRIP);
+    t.strips = min(f.strips, (job.n_rows - t.r0 + STRIP - 1) / STRIP);
+    return t;
+}
+
+/* A task's rows of weights, before it begins. */
+static __device__ __forceinline__ void fetch_task(const few_args &f, const task &t)
+{
+    const few_job &job = f.job[t.job];
+    const int rows = min(job.n_rows - t.r0, job.type == QUANT_f32 ? (int)WARPS : t.strips * STRIP);
+
+    prefetch(job.w + (int64_t)t.r0 * job.row_bytes, rows * job.row_bytes, threadIdx.x, WARPS * 32);
+}
 
 static __device__ __forceinline__ void wait_once(bool &waited)
 {
     if (!waited)
         asm volatile("griddepcontrol.wait;" ::: "memory");
     waited = true;
-}
-
-static __device__ __forceinline__ int sharers(int k)
-{
-    return 1 << min(row_lane_bits(row_segments(k)), 3);
-}
-
-/* Task number i of a launch; false: there are no more. */
-template <int NT>
-static __device__ __forceinline__ bool find_task(const few_args &f, int i, bool &waited, task &t)
-{
-    t.part = i >= f.part[0].groups * f.part[0].spans;
-    if (t.part == 1 && f.n == 1)
-        return false;
-    i -= t.part == 1 ? f.part[0].groups * f.part[0].spans : 0;
-    const few_part &p = f.part[t.part];
-    const int many = p.inverse == 0 ? i : (int)__umulhi((uint32_t)i, p.inverse), one = i - many * (p.list != NULL ? p.groups : p.spans);
-    const int span = p.list != NULL ? many : one, group = p.list != NULL ? one : many;
-    if (p.list != NULL) {
-        wait_once(waited);
-        if (span >= p.most)
-            return false;
-        const int n = *p.n_chunk;
-        const expert_chunk c = p.chunk[span];
-        if (span >= n)
-            return false;
-        t.first = c.first;
-        t.cols = c.n;
-        t.expert = c.expert;
-    } else {
-        t.first = span * NT * GROUP;
-        t.cols = min(p.nx - t.first, NT * GROUP);
-        t.expert = 0;
-    }
-    t.job = 0;
-    if (p.act) {
-        t.strips = 2 * p.n;
-        t.r0 = group * 32;
-        return true;
-    }
-    while (t.job + 1 < p.n && group >= p.job[t.job + 1].first)
-        t.job++;
-    t.strips = WARPS / sharers(p.k);
-    t.r0 = (group - p.job[t.job].first) * (p.job[t.job].type == QUANT_f32 ? WARPS : t.strips * STRIP);
-    return true;
-}
-
-static __device__ __forceinline__ int column(const few_part &p, const task &t, int i)
-{
-    const int at = t.first + min(i, t.cols - 1);
-
-    return p.list != NULL ? p.list[at] : at;
 }
 
 /* Where column i lies: four of them, pitches 16 bytes more than a multiple of 128, meet in no bank. */
@@ -169,216 +168,222 @@ static __device__ __forceinline__ uint32_t column_at(int i, int pitch)
     return (uint32_t)(i * pitch + (i & 2) / 2 * ASIDE);
 }
 
-/* Segments of a task's columns from `first` on, as many as are multiplied at a time, by a warp, to x; number: which
- * columns they are. */
-static __device__ __forceinline__ void fetch_columns(const few_part &p, const task &t, int first, uint8_t *x, int pitch,
-                                                     int *number, uint64_t *bar)
-{
-    const int lane = threadIdx.x & 31, pairs = x_pairs(p.k);
-    const unsigned bytes = (unsigned)min(pairs - first * 8, sharers(p.k) * 8) * X_PAIR;
-
-    if (lane == 0)
-        bar_expect(bar, bytes * t.cols);
-    __syncwarp();
-    if (lane >= t.cols)
-        return;
-    number[lane] = column(p, t, lane);
-    bulk_go(x + column_at(lane, pitch), p.x + number[lane] / p.div * x_row_bytes(p.k) + first * 8 * X_PAIR, bytes, bar);
-}
-
-/* A task's rows of weights, before it begins. */
-template <int NT>
-static __device__ __forceinline__ void fetch_task(const few_args &f, int i, bool &waited)
-{
-    task t;
-
-    if (!find_task<NT>(f, i, waited, t))
-        return;
-    const few_part &p = f.part[t.part];
-#pragma unroll 1
-    for (int j = 0; j < (p.act ? p.n : 1); j++) {
-        const few_job &job = p.job[p.act ? j : t.job];
-
-        prefetch(job.w + t.expert * job.expert_bytes + (int64_t)t.r0 * job.row_bytes,
-                 min(job.n_rows - t.r0, p.act ? 32 : t.strips * STRIP) * job.row_bytes, threadIdx.x, WARPS * 32);
-    }
-}
-
-/* Columns in shared memory, and how far they are. */
+/* Columns in shared memory: which span of them, so many segments from `round` on, or -1. */
 struct near {
     uint8_t  *x;
-    int       pitch, phase, *number;
     uint64_t *bar;
+    int       phase, span, round;
 };
 
-/* What a warp has of a task: a segment of so many strips, `step` rows apart, whose sums are `out` rows of sums apart. */
-struct share_of {
-    const uint8_t *w;
-    int            strips, step, out, row_bytes, left; /* left: rows from w on */
-    int            segment, place, units; /* place: of the segment among those of x */
+/* By a warp. */
+static __device__ __forceinline__ void fetch_columns(const few_args &f, const task &t, int round, const near &at)
+{
+    const int lane = threadIdx.x & 31;
+    const unsigned bytes = (unsigned)min(x_pairs(f.k) - round * 8, TURN * 8) * X_PAIR;
+
+    if (lane == 0)
+        bar_expect(at.bar, bytes * t.cols);
+    __syncwarp();
+    if (lane < t.cols)
+        bulk_go(at.x + column_at(lane, f.pitch), f.x + (t.first + lane) * x_row_bytes(f.k) + round * 8 * X_PAIR, bytes,
+                at.bar);
+    __syncwarp();
+}
+
+/* A strip's segment, as a lane sees it: its rows from the segment's first block on. */
+struct item {
+    const uint8_t *r0, *r8;
+    int            segment, units; /* of the turn; from the segment on */
 };
 
-/* A block of a strip is read while the one before is multiplied. */
+template <int TYPE>
+static __device__ __forceinline__ item find_item(const few_args &f, const task &t, int i, int round, int segments)
+{
+    const few_job &job = f.job[t.job];
+    const int strip = i / segments, segment = i - strip * segments, g = (threadIdx.x & 31) / 4;
+    const int r0 = t.r0 + strip * STRIP, last = job.n_rows - r0 - 1;
+    const uint8_t *w = job.w + (int64_t)r0 * job.row_bytes + (round + segment) * (2 * frag<TYPE>::BLOCK);
+
+    return { w + min(g, last) * job.row_bytes, w + min(g + 8, last) * job.row_bytes, segment,
+             f.k / 32 - (round + segment) * 16 };
+}
+
+/* Block 0 or 1 of a segment; one that does not exist is not looked at. */
+template <int TYPE>
+static __device__ __forceinline__ void load_item(strip<TYPE> &s, const item &of, int block)
+{
+    const int units = of.units - block * 8, c = threadIdx.x % 4;
+
+    if (units <= 0)
+        return;
+    frag<TYPE>::template load<true>(s.r0, of.r0 + block * frag<TYPE>::BLOCK, units, c);
+    frag<TYPE>::template load<true>(s.r8, of.r8 + block * frag<TYPE>::BLOCK, units, c);
+}
+
+/* A warp's items of a turn; a block of a strip is read while the one before is multiplied. */
 template <int TYPE, int NT>
-static __device__ __forceinline__ void share_times(float *sums, const share_of &s, const task &t, const near &at,
-                                                   const struct tables *tab)
+static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITCH], const few_args &f, const task &t,
+                                                   int round, int segments, float *scales, near &at, bool &waited,
+                                                   const near_tables *tab)
 {
     typedef frag<TYPE> F;
-    enum { OUT = NT * GROUP * PITCH };
-    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
-    strip<TYPE> now, then;
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, items = t.strips * segments;
+    int i = threadIdx.x / 32;
+    item of = find_item<TYPE>(f, t, min(i, items - 1), round, segments);
+    strip<TYPE> now = {}, then = {};
     columns<NT> col;
-    float S[NT][2];
 
-    load_strip<TYPE>(now, s.w, (uint32_t)s.row_bytes, s.left, 2 * s.segment, s.units);
+    load_item<TYPE>(now, of, 0);
+    wait_once(waited);
+    if (at.span != t.span || at.round != round) {
+        if (threadIdx.x / 32 == 0)
+            fetch_columns(f, t, round, at);
+        at.span = t.span;
+        at.round = round;
+        at.phase ^= 1;
+    }
 #pragma unroll
     for (int n = 0; n < NT; n++) {
-        col.bytes[n] = column_at(min(n * GROUP + g / 2, t.cols - 1), at.pitch) + g % 2 * 4 +
+        col.bytes[n] = column_at(min(n * GROUP + g / 2, t.cols - 1), f.pitch) + g % 2 * 4 +
                        (F::APART ? c * 16 : c % 2 * 32 + c / 2 * 8);
-        col.sums[n] = column_at(min(n * GROUP + c, t.cols - 1), at.pitch);
-        S[n][0] = S[n][1] = 0.0f;
+        col.sums[n] = column_at(min(n * GROUP + c, t.cols - 1), f.pitch);
     }
     bar_wait(at.bar, at.phase);
 #pragma unroll 1
-    for (int i = 0; i < 2 * s.strips; i++) {
-        const int j = i + 1, b = i % 2;
+    for (; i < items; i += WARPS) {
+        const item next = find_item<TYPE>(f, t, min(i + WARPS, items - 1), round, segments);
+        const uint8_t *x = at.x + of.segment * (8 * X_PAIR);
+        float S[NT][2] = {};
 
-        if (j < 2 * s.strips)
-            load_strip<TYPE>(then, s.w + j / 2 * s.step * s.row_bytes, (uint32_t)s.row_bytes, s.left - j / 2 * s.step,
-                             2 * s.segment + j % 2, s.units - j % 2 * 8);
-        block_times<TYPE, NT>(S, now, at.x + (s.place * 2 + b) * (4 * X_PAIR), col, s.units - b * 8, tab);
-        now = then;
-        if (b == 0)
-            continue;
+        load_item<TYPE>(then, of, 1);
+        block_times<TYPE, NT>(S, now, x, col, of.units, scales, tab);
+        load_item<TYPE>(now, next, 0);
+        block_times<TYPE, NT>(S, then, x + 4 * X_PAIR, col, of.units - 8, scales, tab);
 #pragma unroll
         for (int n = 0; n < NT; n++)
 #pragma unroll
-            for (int r = 0; r < 2; r++) {
-                sums[i / 2 * s.out * OUT + (n * GROUP + c) * PITCH + g + r * 8] = S[n][r];
-                S[n][r] = 0.0f;
-            }
+            for (int r = 0; r < 2; r++)
+                to[i][(n * GROUP + c) * PITCH + g + r * 8] = S[n][r];
+        of = next;
     }
 }
 
-/* A result, and the addition to the residual stream. */
-static __device__ __forceinline__ void put(const few_args &f, const task &t, int column, int row, float v)
+/* What the residual stream has; read before the products, it is there when they are. */
+static __device__ __forceinline__ float residual(const few_args &f, const few_job &job, int column, int row)
 {
-    const few_job &job = f.part[t.part].job[t.job];
+    return job.res != NULL ? job.res[column * f.res_stride + row] : 0.0f;
+}
 
+static __device__ __forceinline__ void put(const few_args &f, const few_job &job, int column, int row, float v,
+                                           float res)
+{
     job.y[column * job.y_stride + row] = v;
-    if (job.res != NULL) {
-        float *res = job.res + column * f.res_stride + row;
+    if (job.res != NULL)
+        job.res[column * f.res_stride + row] = __fmaf_rn(f.scale, v, res);
+}
 
-        *res = __fmaf_rn(f.scale, v, *res);
+/* A result of a task: row of a column; !there: not one. */
+struct place {
+    int  strip, at, column, row;
+    bool there;
+};
+
+template <int NT>
+static __device__ __forceinline__ place find_place(const few_args &f, const task &t, int i)
+{
+    const int strip = i / (NT * GROUP * STRIP), column = i / STRIP % (NT * GROUP), row = i % STRIP;
+    const int r = t.r0 + strip * STRIP + row;
+
+    return { strip, column * PITCH + row, t.first + column, r,
+             strip < t.strips && column < t.cols && r < f.job[t.job].n_rows };
+}
+
+/* Sums of a task's strips over the segments of a turn; the last turn's are results. Strips of several turns are so few
+ * that a thread has one sum of them. */
+template <int NT>
+static __device__ __forceinline__ void add_segments(const few_args &f, const task &t, float (*sums)[NT * GROUP * PITCH],
+                                                    int segments, bool last, float first, float &total)
+{
+    const few_job &job = f.job[t.job];
+
+#pragma unroll 1
+    for (int i = threadIdx.x; i < t.strips * NT * GROUP * STRIP; i += WARPS * 32) {
+        const bool own = i == (int)threadIdx.x;
+        const place p = find_place<NT>(f, t, i);
+        float v = own ? total : 0.0f;
+
+        for (int q = 0; q < segments; q++)
+            v = __fadd_rn(v, sums[p.strip * segments + q][p.at]);
+        if (own)
+            total = v;
+        if (last && p.there)
+            put(f, job, p.column, p.row, v, own ? first : residual(f, job, p.column, p.row));
+    }
+}
+
+/* Task t by the block. */
+template <int TYPE, int NT>
+static __device__ __forceinline__ void strips_times(const few_args &f, const task &t, near &at, bool &waited,
+                                                    const near_tables *tab)
+{
+    __shared__ float sums[ITEMS][NT * GROUP * PITCH];
+    __shared__ __align__(16) float scales[WARPS][STRIP * scales_of<TYPE>::APART];
+    const int segments = row_segments(f.k);
+    float res = 0.0f, total = 0.0f;
+
+#pragma unroll 1
+    for (int round = 0; round < segments; round += TURN) {
+        const int here = min(segments - round, (int)TURN);
+
+        items_times<TYPE, NT>(sums, f, t, round, here, scales[threadIdx.x / 32], at, waited, tab);
+        if (round + TURN >= segments) {
+            const place p = find_place<NT>(f, t, threadIdx.x);
+
+            res = p.there ? residual(f, f.job[t.job], p.column, p.row) : 0.0f;
+        }
+        __syncthreads();
+        add_segments<NT>(f, t, sums, here, round + TURN >= segments, res, total);
+        __syncthreads();
     }
 }
 
 /* Rows of floats, one a warp, in the order of plain_times. */
-static __device__ __forceinline__ void floats_times(const few_args &f, const task &t)
+static __device__ __forceinline__ void floats_times(const few_args &f, const task &t, bool &waited)
 {
-    const few_part &p = f.part[t.part];
-    const few_job &job = p.job[t.job];
-    const int row = t.r0 + (int)threadIdx.x / 32, lane = threadIdx.x & 31;
-
-    if (row >= job.n_rows)
-        return;
-#pragma unroll 1
-    for (int i = 0; i < t.cols; i += GROUP) {
-        const float *x[GROUP];
-        float sum[GROUP];
+    enum { AHEAD = 32 };
+    const few_job &job = f.job[t.job];
+    const int row = t.r0 + (int)threadIdx.x / 32, lane = threadIdx.x & 31, n = f.k / 32;
+    const float *w = (const float *)(job.w + (int64_t)min(row, job.n_rows - 1) * job.row_bytes) + lane;
+    float now[AHEAD], sum[FLOATS] = {};
 
 #pragma unroll
-        for (int j = 0; j < GROUP; j++)
-            x[j] = p.floats + (t.first + min(i + j, t.cols - 1)) * p.floats_stride;
-        plain_times<QUANT_f32, GROUP>(sum, job.w + (int64_t)row * job.row_bytes, p.k, x, GROUP);
+    for (int j = 0; j < AHEAD; j++)
+        now[j] = j < n ? w[j * 32] : 0.0f;
+    wait_once(waited);
+#pragma unroll 1
+    for (int i = 0; i < n; i += AHEAD) {
+        float x[FLOATS][AHEAD];
+
 #pragma unroll
-        for (int j = 0; j < GROUP; j++)
-            if (lane == j && i + j < t.cols)
-                put(f, t, t.first + i + j, row, sum[j]);
-    }
-}
-
-/* act(gate) up of 32 rows, a column a warp, rounded. */
-static __device__ __forceinline__ void activate(const few_part &p, const task &t, const float *total, int pitch,
-                                                const int *number)
-{
-    const int lane = threadIdx.x & 31, ff = p.job[0].n_rows;
-    const float *in = total + lane / 16 * p.n * pitch + lane % 16;
-
-    for (int i = threadIdx.x / 32; i < t.cols; i += WARPS) {
-        const float gate = in[i * PITCH], up = p.n > 1 ? in[pitch + i * PITCH] : 1.0f, pos = fmaxf(gate, 0.0f);
-        const float v = __fmul_rn(p.how == OP_SILU ? silu(gate) : __fmul_rn(pos, pos), up);
-
-        round_unit(p.rounded + number[i] * x_row_bytes(ff), ff / 32, v, t.r0 / 32);
-    }
-}
-
-/* Sums of a task's strips, from segments round ... round + share - 1 of each; the last ones are results. */
-template <int NT>
-static __device__ __forceinline__ void add_segments(const few_args &f, const task &t, float (*sums)[NT * GROUP * PITCH],
-                                                    float (*total)[NT * GROUP * PITCH], const int *number, int round,
-                                                    int share)
-{
-    enum { COLUMNS = NT * GROUP };
-    const few_part &p = f.part[t.part];
-    const int segments = row_segments(p.k);
-
-#pragma unroll 1
-    for (int o = threadIdx.x; o < t.strips * COLUMNS * STRIP; o += WARPS * 32) {
-        const int mine = o / (COLUMNS * STRIP), col = o / STRIP % COLUMNS, row = o % STRIP, at = col * PITCH + row;
-        const int r = t.r0 + mine * STRIP + row;
-        float *all = &total[p.act ? mine : 0][p.act ? at : o], v = round == 0 ? 0.0f : *all;
-
-        for (int q = 0; q < share && round + q < segments; q++)
-            v = __fadd_rn(v, sums[mine * share + q][at]);
-        if (p.act || round + share < segments)
-            *all = v;
-        else if (col < t.cols && r < p.job[t.job].n_rows)
-            put(f, t, number[col], r, v);
-    }
-}
-
-/* Task t, number i, by the block; fetch: its first columns are not there. */
-template <int NT, int TYPE>
-static __device__ __forceinline__ void strips_times(const few_args &f, const task &t, int i, near &at, bool fetch)
-{
-    bool waited = true;
-    enum { OUT = NT * GROUP * PITCH };
-    __shared__ float sums[(NT == 1 ? UNIT_STRIPS : 1) * WARPS][OUT], total[UNIT_STRIPS][OUT];
-    const few_part &p = f.part[t.part];
-    const int warp = threadIdx.x / 32, share = sharers(p.k), sets = WARPS / share, segments = row_segments(p.k);
-    const int of = p.act ? p.n : 1, apart = max(sets, of); /* strips take turns with the matrices */
-
-#pragma unroll 1
-    for (int round = 0; round < segments; round += share) {
-        const int segment = round + warp % share;
-
-        if (fetch || round > 0) {
-            if (warp == 0)
-                fetch_columns(p, t, round, at.x, at.pitch, at.number, at.bar);
-            __syncwarp(); /* products go by whole warps */
-            at.phase ^= 1;
+        for (int q = 0; q < FLOATS; q++)
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++)
+                x[q][j] = i + j >= n ? 0.0f
+                                     : f.floats[(t.first + min(q, t.cols - 1)) * f.floats_stride + (i + j) * 32 + lane];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+#pragma unroll
+            for (int q = 0; q < FLOATS; q++)
+                if (i + j < n)
+                    sum[q] = __fmaf_rn(now[j], x[q][j], sum[q]);
+            now[j] = i + AHEAD + j < n ? w[(i + AHEAD + j) * 32] : 0.0f;
         }
-        if (round == 0)
-            fetch_task<NT>(f, i + gridDim.x, waited);
-#pragma unroll 1
-        for (int mine = warp / share; mine < apart; mine += sets) {
-            const few_job &job = p.job[p.act ? mine % p.n : t.job];
-            const int r0 = t.r0 + (p.act ? mine / p.n : mine) * STRIP;
-            const share_of s = { job.w + t.expert * job.expert_bytes + (int64_t)r0 * job.row_bytes,
-                                 p.act ? (t.strips - mine + apart - 1) / apart : 1, apart / of * STRIP, apart * share,
-                                 job.row_bytes, job.n_rows - r0, segment, warp % share, p.k / 32 - segment * 16 };
-
-            if (mine < t.strips && segment < segments && r0 < job.n_rows)
-                share_times<TYPE, NT>(sums[mine * share + warp % share], s, t, at, f.tab);
-        }
-        __syncthreads();
-        add_segments<NT>(f, t, sums, total, at.number, round, share);
-        __syncthreads();
     }
-    if (p.act) {
-        activate(p, t, total[0], OUT, at.number);
-        __syncthreads();
+#pragma unroll
+    for (int q = 0; q < FLOATS; q++) {
+        sum[q] = fold32(sum[q]);
+        if (lane == q && q < t.cols && row < job.n_rows)
+            put(f, job, t.first + q, row, sum[q], residual(f, job, t.first + q, row));
     }
 }
 
@@ -388,61 +393,55 @@ template <int NT, int TYPE>
 __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant__ few_args f)
 {
     extern __shared__ __align__(16) uint8_t x[];
-    __shared__ int number[NT * GROUP];
     __shared__ uint64_t bar;
-    near at = { x, f.pitch, 1, number, &bar };
+    __shared__ near_tables tables;
+    near at = { x, &bar, 1, -1, 0 };
     bool waited = false;
-    int kept = -1; /* the part of which the block's columns are there: those of all its tasks */
-    task t;
 
     let_next_begin();
+    bring_tables<TYPE>(tables, f.tab);
     if (threadIdx.x == 0) {
         bar_init(&bar, 1);
         bar_init_done();
     }
     __syncthreads();
-    fetch_task<NT>(f, blockIdx.x, waited);
+    if ((int)blockIdx.x < f.tasks)
+        fetch_task(f, find_task<NT>(f, blockIdx.x));
 #pragma unroll 1
-    for (int i = blockIdx.x; find_task<NT>(f, i, waited, t); i += gridDim.x) {
-        const few_part &p = f.part[t.part];
+    for (int i = blockIdx.x; i < f.tasks; i += gridDim.x) {
+        const task t = find_task<NT>(f, i);
 
-        wait_once(waited);
-        if (p.job[t.job].type == QUANT_f32) {
-            floats_times(f, t);
-        } else if constexpr (TYPE != QUANT_f32) {
-            strips_times<NT, TYPE>(f, t, i, at, kept != t.part);
-            kept = p.list == NULL && gridDim.x % p.spans == 0 && row_segments(p.k) <= WARPS ? t.part : -1;
-        }
+        if (i + (int)gridDim.x < f.tasks)
+            fetch_task(f, find_task<NT>(f, i + gridDim.x));
+        if (f.job[t.job].type == QUANT_f32)
+            floats_times(f, t, waited);
+        else if constexpr (TYPE != QUANT_f32)
+            strips_times<TYPE, NT>(f, t, at, waited, &tables);
     }
+    wait_once(waited);
     move_past(f.past, blockIdx.x * WARPS * 32 + threadIdx.x, gridDim.x * WARPS * 32);
 }
 
-static size_t column_bytes(int pitch, int columns)
+/* Gives each job its tasks; how many there are. */
+static int cut_jobs(struct few_args *f, int strips)
 {
-    return (size_t)columns * pitch;
-}
+    int tasks = 0;
 
-/* Tasks of a part whose launch has NT times four columns a span; at most. */
-static int64_t cut_part(struct few_part *p, int nt)
-{
-    const int rows = WARPS / (1 << (row_lane_bits(row_segments(p->k)) < 3 ? row_lane_bits(row_segments(p->k)) : 3)) * STRIP;
+    f->strips = strips;
+    for (int i = 0; i < f->n; i++) {
+        const bool floats = f->job[i].type == QUANT_f32;
 
-    p->div = p->div > 0 ? p->div : 1;
-    p->groups = 0;
-    for (int i = 0; i < (p->act ? 1 : p->n); i++) {
-        p->job[i].first = p->groups;
-        p->groups += (int)ceil_div(p->job[i].n_rows, p->act ? 32 : p->job[i].type == QUANT_f32 ? WARPS : rows);
+        f->job[i].first = tasks;
+        tasks += (int)(ceil_div(f->job[i].n_rows, floats ? (int)WARPS : strips * STRIP) *
+                       (floats ? ceil_div(f->nx, FLOATS) : f->spans));
     }
-    p->spans = p->list != NULL ? p->most : (int)ceil_div(p->nx, nt * GROUP);
-    const uint64_t in_turn = (uint64_t)(p->list != NULL ? p->groups : p->spans);
-    p->inverse = in_turn == 1 ? 0 : (uint32_t)((1ull << 32) / in_turn + 1);
-    return (int64_t)p->groups * p->spans;
+    return tasks;
 }
 
 template <int NT>
 static void launch_few(struct cuda *c, const struct few_args *f, int type, dim3 grid)
 {
-    const size_t smem = column_bytes(f->pitch, NT * GROUP);
+    const size_t smem = (size_t)NT * GROUP * f->pitch;
 
     switch (type) {
     case QUANT_f32: launch_early(c, "few_rows", few_rows<NT, QUANT_f32>, grid, WARPS * 32, smem, *f); break;
@@ -454,78 +453,49 @@ static void launch_few(struct cuda *c, const struct few_args *f, int type, dim3 
     }
 }
 
-/* What is there at once; type: of all jobs that are not floats. */
-static void launch_parts(struct cuda *c, struct few_args *f, int type)
+/* Jobs of one format, and floats. Where all that a turn of blocks can hold is not enough, a block takes twice as many
+ * strips. */
+static void one_format(struct cuda *c, struct few_args *f, int type)
 {
-    int columns = 1;
-    int64_t tasks = 0, k = 0;
-
-    for (int i = 0; i < f->n; i++) {
-        columns = f->n == 1 && f->part[i].list == NULL && !f->part[i].act ? f->part[i].nx : columns;
-        k = f->part[i].k > k ? f->part[i].k : k;
-    }
-    f->pitch = (int)round_up((size_t)(k > MOST_K ? x_pairs(MOST_K) : x_pairs(k)) * X_PAIR + ASIDE, 128) + 16;
-    const int nt = type != QUANT_f32 && columns > GROUP ? 2 : 1;
-    for (int i = 0; i < f->n; i++)
-        tasks += cut_part(&f->part[i], nt);
-    const dim3 grid((unsigned)(tasks < 2 * c->sms ? tasks : 2 * c->sms));
+    const int turn = 2 * c->sms, segments = row_segments(f->k) < TURN ? row_segments(f->k) : (int)TURN;
+    const int nt = type != QUANT_f32 && f->nx > GROUP ? 2 : 1;
 
     f->tab = c->tab;
+    f->pitch = (int)round_up((size_t)(x_pairs(f->k) < TURN * 8 ? x_pairs(f->k) : TURN * 8) * X_PAIR + ASIDE, 128) + 16;
+    f->spans = (int)ceil_div(f->nx, nt * GROUP);
+    f->tasks = cut_jobs(f, WARPS / segments);
+    if (f->tasks > turn && row_segments(f->k) <= TURN)
+        f->tasks = cut_jobs(f, ITEMS / segments);
+    const dim3 grid((unsigned)(f->tasks < turn ? f->tasks : turn));
     if (nt == 1)
         launch_few<1>(c, f, type, grid);
     else
         launch_few<2>(c, f, type, grid);
 }
 
-/* Takes out the jobs of one format, and floats; which format. */
-static int jobs_of_one(struct few_part *out, struct few_part *p)
-{
-    int type = QUANT_f32, left = 0;
-
-    for (int i = 0; i < p->n && type == QUANT_f32; i++)
-        type = p->job[i].type;
-    *out = *p;
-    out->n = 0;
-    for (int i = 0; i < p->n; i++)
-        (p->job[i].type == type || p->job[i].type == QUANT_f32 ? out->job[out->n++] : p->job[left++]) = p->job[i];
-    p->n = left;
-    return type;
-}
-
-void cuda_few(struct cuda *c, struct few_args *f)
-{
-    bool alike = f->n == 2;
-
-    for (int i = 0; i < f->n; i++)
-        for (int j = 0; j < f->part[i].n; j++)
-            alike = alike && f->part[i].job[j].type == f->part[0].job[0].type;
-    if (alike) {
-        launch_parts(c, f, f->part[0].job[0].type);
-        return;
-    }
-    for (int i = 0; i < f->n; i++)
-        for (struct few_part left = f->part[i]; left.n > 0;) {
-            struct few_args a = *f;
-            const int type = jobs_of_one(&a.part[0], &left);
-
-            a.n = 1;
-            launch_parts(c, &a, type);
-        }
-}
-
 void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a, float *res)
 {
-    struct few_part *p = f->part;
+    struct few_job left[JOBS];
+    int n = a->n;
 
-    f->n = 1;
-    for (p->n = 0; p->n < a->n; p->n++) {
-        const struct mv_job &j = a->job[p->n];
+    for (int i = 0; i < n; i++) {
+        const struct mv_job &j = a->job[i];
 
-        p->job[p->n] = (struct few_job){ j.w, 0, j.y, p->n == 0 ? res : NULL, j.y_stride, (int)j.row_bytes, j.n_rows,
-                                         j.type, 0 };
+        left[i] = (struct few_job){ j.w, j.y, i == 0 ? res : NULL, j.y_stride, (int)j.row_bytes, j.n_rows, j.type, 0 };
     }
-    p->k = a->k;
-    p->nx = a->nx;
-    p->x = a->x;
-    cuda_few(c, f);
+    f->k = a->k;
+    f->nx = a->nx;
+    f->x = a->x;
+    while (n > 0) {
+        int type = QUANT_f32, more = 0;
+
+        for (int i = 0; i < n && type == QUANT_f32; i++)
+            type = left[i].type;
+        f->n = 0;
+        for (int i = 0; i < n; i++)
+            (left[i].type == type || left[i].type == QUANT_f32 ? f->job[f->n++] : left[more++]) = left[i];
+        n = more;
+        one_format(c, f, type);
+        f->past.channels = 0; /* it moves once */
+    }
 }

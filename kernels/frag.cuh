@@ -3,16 +3,47 @@
  *
  * Lane 4 g + c of a warp has 8 elements of every unit of its row: words 2 c and 2 c + 1, or c and c + 4 where that is
  * how a format is stored (APART). A block is 8 units. frag<TYPE>:
- *   load    what a lane needs of the block at `at`, of which n units exist (8 but for formats of 32); BLOCK bytes
+ *   load    what a lane needs of the block at `at`, of which n units exist (8 but for formats of 32); BLOCK bytes;
+ *           ANY: wherever it lies, in shared memory too
  *   words   those two words of unit u of the block, TIMES the weights; signed bytes, or not (SIGNED)
  *   scale   of unit 4 half + c: d / TIMES, where there is a minimum also m. Where a unit has two scales (HALVES): of
  *           half c % 2 of unit 2 quarter + c / 2.
- * d times TIMES w is exact wherever d w is: TIMES are powers of two. */
+ * d times TIMES w is exact wherever d w is: TIMES are powers of two. What `words` looks up it takes from iq3s of
+ * struct tables, or of struct near_tables in shared memory. */
 #ifndef KERNELS_FRAG_CUH
 #define KERNELS_FRAG_CUH
 #include "kernels/quant/all.cuh"
 
 template <int TYPE> struct frag;
+
+struct near_tables {
+    uint32_t iq3s[512];
+};
+
+/* What a format looks up, by all threads of a block. */
+template <int TYPE>
+static __device__ __forceinline__ void bring_tables(near_tables &to, const struct tables *from)
+{
+    if (TYPE == QUANT_iq3_s)
+        for (int i = threadIdx.x; i < 512; i += blockDim.x)
+            to.iq3s[i] = from->iq3s[i];
+}
+
+static __device__ __forceinline__ uint32_t look_up(const struct tables *tab, uint32_t i)
+{
+    return __ldg(&tab->iq3s[i]);
+}
+
+static __device__ __forceinline__ uint32_t look_up(const near_tables *tab, uint32_t i)
+{
+    return tab->iq3s[i];
+}
+
+template <bool ANY, class T>
+static __device__ __forceinline__ T read_as(const uint8_t *at)
+{
+    return ANY ? *(const T *)at : __ldg((const T *)at);
+}
 
 /* 0 .. 255 as a float, by an addition: conversions are slow. */
 static __device__ __forceinline__ float small_float(uint32_t v)
@@ -37,15 +68,17 @@ template <> struct frag<QUANT_q4_k> {
         uint4 head;
         uint2 q[4];
     };
+    template <bool ANY = false>
     static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
     {
-        r.head = __ldg((const uint4 *)at);
+        r.head = read_as<ANY, uint4>(at);
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            r.q[j] = __ldg((const uint2 *)(at + 16 + 32 * j + 8 * c));
+            r.q[j] = read_as<ANY, uint2>(at + 16 + 32 * j + 8 * c);
     }
     /* odd units lie in the upper half of each byte and stay there: times 16 */
-    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const struct tables *)
+    template <class T>
+    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
     {
         uint32_t mask = u % 2 == 0 ? 0x0f0f0f0fu : 0xf0f0f0f0u;
 
@@ -65,19 +98,21 @@ template <> struct frag<QUANT_q5_k> {
         uint4 head;
         uint2 h, q[4];
     };
+    template <bool ANY = false>
     static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
     {
-        r.head = __ldg((const uint4 *)at);
-        r.h = __ldg((const uint2 *)(at + 16 + 8 * c));
+        r.head = read_as<ANY, uint4>(at);
+        r.h = read_as<ANY, uint2>(at + 16 + 8 * c);
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            r.q[j] = __ldg((const uint2 *)(at + 48 + 32 * j + 8 * c));
+            r.q[j] = read_as<ANY, uint2>(at + 48 + 32 * j + 8 * c);
     }
     static __device__ __forceinline__ uint32_t word(uint32_t q, uint32_t h, int u)
     {
         return (q >> u % 2 * 4 & 0x0f0f0f0fu) | ((u < 4 ? h << (4 - u) : h >> (u - 4)) & 0x10101010u);
     }
-    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const struct tables *)
+    template <class T>
+    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
     {
         w[0] = word(r.q[u / 2].x, r.h.x, u);
         w[1] = word(r.q[u / 2].y, r.h.y, u);
@@ -94,6 +129,7 @@ template <> struct frag<QUANT_q6_k> {
         uint2    lo[4], hi[2];
         uint32_t sc, d; /* sc: a byte for each quarter of the block */
     };
+    template <bool ANY = false>
     static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
     {
 #pragma unroll
@@ -114,7 +150,8 @@ template <> struct frag<QUANT_q6_k> {
 
         return (q & 0x3c3c3c3cu) | (((two < 6 ? hi << (6 - two) : hi) & 0xc0c0c0c0u) ^ 0x80808080u);
     }
-    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const struct tables *)
+    template <class T>
+    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
     {
         const uint2 &lo = r.lo[u / 4 * 2 + u % 2], &hi = r.hi[u / 4];
 
@@ -133,6 +170,7 @@ template <> struct frag<QUANT_q8_0> {
         uint2    q[8];
         uint32_t d; /* of units c and 4 + c */
     };
+    template <bool ANY = false>
     static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int n, int c)
     {
 #pragma unroll
@@ -140,7 +178,8 @@ template <> struct frag<QUANT_q8_0> {
             r.q[j] = j < n ? any8(at + 34 * j + 2 + 8 * c) : make_uint2(0, 0);
         r.d = (c < n ? u16_at(at + 34 * c) : 0) | (4 + c < n ? u16_at(at + 34 * (4 + c)) : 0) << 16;
     }
-    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const struct tables *)
+    template <class T>
+    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
     {
         w[0] = r.q[u].x;
         w[1] = r.q[u].y;
@@ -158,6 +197,7 @@ template <> struct frag<QUANT_iq3_s> {
         uint2    h;
         uint32_t d, sc;
     };
+    template <bool ANY = false>
     static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
     {
         const uint8_t *s = at + 74 + c;
@@ -173,13 +213,14 @@ template <> struct frag<QUANT_iq3_s> {
         r.d = u16_at(at);
         r.sc = u32_at(at + 106);
     }
-    static __device__ __forceinline__ void words(const raw &r, int u, int c, uint32_t w[2], const struct tables *tab)
+    template <class T>
+    static __device__ __forceinline__ void words(const raw &r, int u, int c, uint32_t w[2], const T *tab)
     {
         uint32_t q = r.q[u / 2] >> u % 2 * 16, h = (u < 4 ? r.h.x : r.h.y) >> u % 4 * 8 >> 2 * c;
         uint32_t sign = r.sign[u / 4] >> u % 4 * 8;
 
-        w[0] = (uint32_t)negate4(__ldg(&tab->iq3s[(q & 255u) | (h & 1u) << 8]), sign);
-        w[1] = (uint32_t)negate4(__ldg(&tab->iq3s[(q >> 8 & 255u) | (h & 2u) << 7]), sign >> 4);
+        w[0] = (uint32_t)negate4(look_up(tab, (q & 255u) | (h & 1u) << 8), sign);
+        w[1] = (uint32_t)negate4(look_up(tab, (q >> 8 & 255u) | (h & 2u) << 7), sign >> 4);
     }
     static __device__ __forceinline__ void scale(const raw &r, int half, int c, float &d, float &)
     {
@@ -193,14 +234,16 @@ template <> struct frag<QUANT_iq4_xs> {
         uint2    head;
         uint32_t q[8];
     };
+    template <bool ANY = false>
     static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
     {
-        r.head = __ldg((const uint2 *)at);
+        r.head = read_as<ANY, uint2>(at);
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            r.q[j] = __ldg((const uint32_t *)(at + 8 + 16 * j + 4 * c));
+            r.q[j] = read_as<ANY, uint32_t>(at + 8 + 16 * j + 4 * c);
     }
-    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const struct tables *)
+    template <class T>
+    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
     {
         w[0] = (uint32_t)look16(r.q[u] & 0x0f0f0f0fu, 0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
         w[1] = (uint32_t)look16(r.q[u] >> 4 & 0x0f0f0f0fu, 0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);

@@ -405,8 +405,8 @@ static void several_rows(struct cuda *c, const struct fused_args *f)
                      dim3(1, (unsigned)a.nx), THREADS, 0, in);
         a.x = f->rounded;
     }
-    few.part[0].floats = f->mode == IN_PLAIN ? f->x : f->floats;
-    few.part[0].floats_stride = f->mode == IN_PLAIN ? f->x_stride : f->floats_stride;
+    few.floats = f->mode == IN_PLAIN ? f->x : f->floats;
+    few.floats_stride = f->mode == IN_PLAIN ? f->x_stride : f->floats_stride;
     few.res_stride = f->res_stride;
     few.scale = f->scale;
     few.past = f->past;
@@ -468,12 +468,15 @@ static void one_format(struct cuda *c, struct fused_args *f, int type)
         launch_matvec<IN_PLAIN>(c, f, a, type, blocks, threads, smem);
 }
 
+/* Threads that share a row's sum are at most 16, a segment each; only rows that come rounded are longer. */
+enum { MOST_SEGMENTS = 16 };
+
 /* A launch for each format: of a kernel's code what lies beyond the first 64 KiB comes late, 10 cycles an instruction. */
 void cuda_fused_matvec(struct cuda *c, struct fused_args *f)
 {
     struct mv_args left = f->a;
 
-    if (f->a.nx > 1) {
+    if (f->a.nx > 1 || row_segments(f->a.k) > MOST_SEGMENTS) {
         several_rows(c, f);
         return;
     }

@@ -11,7 +11,7 @@
 #include "quant/quant.h"
 #include "shape/shape.h"
 
-enum { GUARD = 64 };
+enum { GUARD = 64, WIDEST = 8448 /* of rows of weights; of steps of few rows 4,096 go at a time */ };
 
 static struct dev *gpu, *cpu;
 static uint64_t at;
@@ -36,7 +36,7 @@ static unsigned char *some_rows(int type, int64_t k, int64_t n)
     w = calloc((size_t)(bytes * n + 1), 1);
     assert_non_null(w);
     for (int64_t r = 0; r < n; r++) {
-        float x[4096];
+        float x[WIDEST];
 
         for (int64_t i = 0; i < k; i++)
             x[i] = draw();
@@ -108,7 +108,7 @@ static void check_product(int type, int64_t k, int64_t n, int64_t rows)
                      (int)rows, i);
         if (!inside || !isfinite(a))
             continue;
-        float row[4096];
+        float row[WIDEST];
         int64_t r = (int64_t)i % stride, q = (int64_t)i / stride;
         quant_types[type]->decode(row, w + r * quant_row_bytes(type, k), k);
         for (int64_t j = 0; j < k; j++)
@@ -128,7 +128,7 @@ static void check_product(int type, int64_t k, int64_t n, int64_t rows)
 
 static void products(void **state)
 {
-    static const int64_t ks[] = { 32, 96, 256, 512, 768, 1056, 2048, 4096 };
+    static const int64_t ks[] = { 32, 96, 256, 512, 768, 1056, 2048, 4096, 4128, WIDEST };
     static const int64_t rows[] = { 1, 2, 3, 7, 8, 9, 15, 16, 17, 33, 64, 65, 130 };
 
     (void)state;
@@ -137,7 +137,8 @@ static void products(void **state)
     for (int type = 0; type < QUANT_N; type++)
         for (size_t i = 0; i < sizeof ks / sizeof ks[0]; i++)
             for (size_t j = 0; j < sizeof rows / sizeof rows[0]; j += ks[i] > 768 ? 3 : 1)
-                check_product(type, ks[i], i % 2 == 0 ? 37 : 130, rows[j]);
+                if (ks[i] <= 4096 || rows[j] <= 16)
+                    check_product(type, ks[i], i % 2 == 0 ? 37 : 130, rows[j]);
 }
 
 /* y of `rows` rows of x at a time, of MANY. */
@@ -173,9 +174,9 @@ static void rows_at_once(float *y, const unsigned char *w, int type, int64_t k, 
  * some rows of weights and of x have one size everywhere, with one sign or with changing signs. */
 static void row_bytes(void **state)
 {
-    static const int64_t ks[] = { 32, 96, 256, 512, 1056, 2048, 4096 }, at_once[] = { 1, 5, 16, 40, 64, 100 };
+    static const int64_t ks[] = { 32, 96, 256, 512, 1056, 2048, 4096, 4128, WIDEST }, at_once[] = { 1, 5, 16, 40, 64, 100 };
     enum { CELLS = OUTPUTS * MANY + GUARD };
-    float *x = calloc(MANY * 4096 + GUARD, sizeof *x), *y = calloc(CELLS, sizeof *y), *z = calloc(CELLS, sizeof *z);
+    float *x = calloc(MANY * WIDEST + GUARD, sizeof *x), *y = calloc(CELLS, sizeof *y), *z = calloc(CELLS, sizeof *z);
 
     (void)state;
     if (gpu == NULL) {
@@ -198,7 +199,7 @@ static void row_bytes(void **state)
                 for (int64_t j = 0; j < k; j++)
                     x[r * k + j] = r % 5 == 0 ? 1.0f : r % 5 == 1 ? (j % 2 == 0 ? -1.0f : 1.0f) : draw();
             for (int64_t r = 0; quant_types[type]->encode != NULL && r < OUTPUTS; r += 7) {
-                float row[4096];
+                float row[WIDEST];
 
                 for (int64_t j = 0; j < k; j++)
                     row[j] = (r % 2 == 0 || j % 2 == 0 ? 1.0f : -1.0f) * (j % 256 == 0 && r % 3 == 0 ? 1.01f : 1.0f);
@@ -206,7 +207,7 @@ static void row_bytes(void **state)
             }
             rows_at_once(y, w, type, k, x, MANY);
             for (size_t c = 0; c < sizeof at_once / sizeof at_once[0]; c++) {
-                if (k != 512 && at_once[c] != 16 && at_once[c] != 100)
+                if (k != 512 && at_once[c] != 16 && at_once[c] != (k > 4096 ? 5 : 100))
                     continue;
                 rows_at_once(z, w, type, k, x, at_once[c]);
                 for (int j = 0; j < OUTPUTS * MANY; j++)
