@@ -591,10 +591,10 @@ static void absent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(placement),      cmocka_unit_test(alike_experts), cmocka_unit_test(hot_experts),
-        cmocka_unit_test(shared_waits),
-        cmocka_unit_test(split_models),   cmocka_unit_test(split_goldens), cmocka_unit_test(near_the_whole),
-        cmocka_unit_test(counted_uses), cmocka_unit_test(measured_uses),   cmocka_unit_test(plans),        cmocka_unit_test(absent),
+        cmocka_unit_test(placement),    cmocka_unit_test(alike_experts), cmocka_unit_test(hot_experts),
+        cmocka_unit_test(shared_waits), cmocka_unit_test(split_models),  cmocka_unit_test(split_goldens),
+        cmocka_unit_test(near_the_whole), cmocka_unit_test(counted_uses), cmocka_unit_test(measured_uses),
+        cmocka_unit_test(plans),        cmocka_unit_test(absent),
     };
 
     return cmocka_run_group_tests_name("fit", tests, NULL, NULL);
