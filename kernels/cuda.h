@@ -86,6 +86,7 @@ struct graph {
 
 /* Hand-overs to the host (hand.cu); need: what measured steps ask for. */
 struct hand {
+    struct dev    *helper; /* who computes experts of the recorded step on the host; NULL: nobody */
     unsigned char *pinned; /* flags, then: */
     float         *x, *out;
     int           *ids;

@@ -470,7 +470,7 @@ static void op_hand_out_(void *ctx, struct tensor x, const int32_t *expert, cons
 
     set(&v->t[1], x);
     v->p[0] = expert;
-    v->i[0] = h->moe.n_used;
+    v->p[1] = h;
     cuda_recorded(c);
 }
 
@@ -483,6 +483,8 @@ static void op_hand_in_(void *ctx, struct tensor out, struct tensor x, const int
     v->p[1] = h;
     if (c->measuring)
         cuda_hand_need(c, x.ne[1], h->moe.n_used, x.ne[0], out.ne[0]);
+    else
+        c->hand.helper = h->dev;
     cuda_recorded(c);
 }
 

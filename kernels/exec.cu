@@ -70,8 +70,7 @@ static bool same(struct tensor a, struct tensor b)
 static bool in_place(int op)
 {
     return op == DEV_OP_add || op == DEV_OP_add_gated || op == DEV_OP_relu2 || op == DEV_OP_sigmoid_mul ||
-           op == DEV_OP_mul || op == DEV_OP_scale || op == DEV_OP_rope || op == DEV_OP_kv_store ||
-           op == DEV_OP_moe_pairs || op == DEV_OP_hand_in;
+           op == DEV_OP_mul || op == DEV_OP_scale || op == DEV_OP_rope || op == DEV_OP_kv_store;
 }
 
 /* Bytes of an array that nothing has overwritten yet: a few pieces. */
@@ -149,6 +148,8 @@ static bool read_later(const struct node *v, int n, struct tensor x)
         }
         if (v->op == DEV_OP_moe && touches_rows(&left, v->moe.weight))
             return true;
+        if (v->op == DEV_OP_moe_pairs) /* some rows; the hand_in after it brings the others, and counts for both */
+            continue;
         for (int64_t r = 0; v->t[0].data != NULL && r < v->t[0].ne[1]; r++)
             overwrite(&left, span_of(v->t[0], r));
     }
@@ -420,13 +421,13 @@ static void fused_down_args(struct cuda *c, struct fused_down *d, const struct m
     d->tab = c->tab;
 }
 
-/* A mixture of experts that are all here, several rows. */
+/* A mixture of experts, several rows. */
 static int few_moe(struct cuda *c, const struct mixture *x)
 {
-    const struct few_moe m = { x->route, x->moe, x->gate, x->up, x->down, x->open, x->add };
+    const struct few_moe m = { x->route, x->moe, x->gate, x->up, x->down, x->open, x->add, x->out, x->sum };
     struct fused_args f;
 
-    if (x->in != NULL || !cuda_few_moe_fits(x->route, x->moe) || !fits_k(x->moe->moe.down.ne[0]) ||
+    if (x->moe == NULL || !cuda_few_moe_fits(x->route, x->moe) || !fits_k(x->moe->moe.down.ne[0]) ||
         !fits_k(x->moe->moe.up.ne[0]))
         return 0;
     if (x->glu != NULL && (x->gate->t[0].stride != x->up->t[0].stride || x->glu->t[0].ne[0] > x->moe->moe.up.ne[0] ||
@@ -485,6 +486,7 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     d.weight = u.weight;
     d.hid = u.routed.hid;
     d.slot = u.slot;
+    d.n_expert = r.n_expert;
     d.hand = u.hand;
     fused_down_args(c, &d, &x, m);
     cuda_fused_down(c, &d);

@@ -391,6 +391,7 @@ struct down_args {
     float               *y, *res;
     int64_t              ws, ss, ps, ys, rs;
     float                scale;
+    struct hand_over     hand; /* f NULL: no pair is the host's */
     const struct tables *tab;
 };
 
@@ -405,6 +406,27 @@ static __device__ __forceinline__ float before_mix(const down_args &a, float *we
                      : a.open != NULL ? sigmoid(a.open[row * a.ps])
                                       : 1.0f;
     return a.res != NULL && (int)threadIdx.x < many && at < a.n ? a.res[row * a.rs + at] : 0.0f;
+}
+
+/* The sums of the host's pairs, by a whole block. The first block waits for those of any row: the next hand-over does not
+ * begin before this has ended. */
+static __device__ __forceinline__ void bring_pairs(const down_args &a, float *sums)
+{
+    const int many = a.strips * STRIP, pair0 = blockIdx.y * a.n_used;
+    const bool looks = blockIdx.x + blockIdx.y == 0;
+
+    if (!hand_any(a.expert + pair0, (looks ? (int)gridDim.y : 1) * a.n_used, a.slot))
+        return;
+    if (threadIdx.x == 0)
+        hand_await(a.hand, looks);
+    __syncthreads();
+#pragma unroll 1
+    for (int i = threadIdx.x; i < a.n_used * many; i += blockDim.x) {
+        const int pair = pair0 + i / many, at = blockIdx.x * many + i % many;
+
+        if (at < a.n && matrix_of(a.slot, a.expert[pair]) < 0)
+            sums[i] = __ldcv(a.hand.out + (int64_t)pair * a.n + at);
+    }
 }
 
 /* Of a block's rows of a row's pairs: by rank, the shared expert, the residual. */
@@ -491,6 +513,8 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
     }
     if (a.out != NULL)
         return;
+    if (a.hand.f != NULL)
+        bring_pairs(a, sums);
     __syncthreads();
     mix_pairs(a, sums, weights, res);
 }
@@ -792,7 +816,7 @@ bool cuda_few_moe_fits(const struct node *route, const struct node *moe)
 {
     const struct op_route &r = route->route;
 
-    return moe->op == DEV_OP_moe && r.n_expert <= CHOICE_EXPERTS && r.n_used <= CHOICE_USED && r.n_group <= 1 &&
+    return r.n_expert <= CHOICE_EXPERTS && r.n_used <= CHOICE_USED && r.n_group <= 1 &&
            cuda_moe_is_few(moe) && gates_alike(moe->moe);
 }
 
@@ -802,7 +826,9 @@ static void second_products(struct cuda *c, const struct few_moe *m, const struc
     const struct op_moe &a = m->moe->moe;
     struct down_args d = down_of(a, a.down, s.hq);
 
-    sum_of(&d, m->moe->t[0], m->route->t[0]);
+    sum_of(&d, (m->sum != NULL ? m->sum : m->moe)->t[0], m->route->t[0]);
+    if (m->out != NULL)
+        d.hand = cuda_hand_over(c);
     if (m->sh_down != NULL) {
         const struct tensor w = m->sh_down->t[1], out = m->sh_down->t[0];
 
@@ -846,6 +872,8 @@ void cuda_few_moe(struct cuda *c, const struct few_moe *m)
     struct up_args up = up_of(v->moe, s, rows);
 
     launch_early(c, "choose_rows", choose_rows, dim3((unsigned)rows), 32, 0, choice);
+    if (m->out != NULL)
+        cuda_hand_out(c, m->out);
     if (m->sh_down != NULL) {
         up.sh_gate = (const float *)m->sh_gate->t[0].data;
         up.sh_up = (const float *)m->sh_up->t[0].data;

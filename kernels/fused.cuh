@@ -86,7 +86,8 @@ struct fused_down {
     float               *y, *res;
     float                scale;
     const float         *sh_open;
-    const int           *slot;         /* as in fused_up */
+    const int           *slot;         /* as in fused_up, of n_expert */
+    int                  n_expert;
     struct hand_over     hand;
     const struct tables *tab;
 };

@@ -79,6 +79,16 @@ static __device__ __forceinline__ void choose(const fused_up &f, int *expert, bo
     }
 }
 
+/* By a whole block, before the inputs are there, which say what of it is read: where experts are; NULL: all are here. */
+static __device__ __forceinline__ void load_slots(int *slots, const int *slot, int n)
+{
+    if (slot == NULL)
+        return;
+    for (int i = threadIdx.x; i < n; i += blockDim.x)
+        slots[i] = slot[i];
+    __syncthreads();
+}
+
 /* Values of a strip of a matrix and, unless NULL, of another one of its format, whose values follow. */
 template <int TYPE>
 static __device__ __forceinline__ void up_times(const uint8_t *one, const uint8_t *other, uint32_t row_bytes, int rows,
@@ -102,13 +112,13 @@ static __device__ __forceinline__ void up_times(const uint8_t *one, const uint8_
     }
 }
 
-/* grid: strips of ff; the shared expert, after it the chosen ones, before them, with a hand-over, what gives rows to
- * the host. */
+/* grid: strips of ff; the shared expert, after it the chosen ones, before them, with a hand-over, what gives the row to
+ * the host, or says that it does not. */
 template <int... TYPES>
 __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_constant__ fused_up f)
 {
     extern __shared__ __align__(16) float values[]; /* of up, of gate */
-    __shared__ int expert[FUSED_USED];
+    __shared__ int expert[FUSED_USED], slots[EXPERTS];
     const int segments = row_segments(f.k), bits = row_lane_bits(segments), r0 = (int)blockIdx.x * STRIP;
     const bool shared = f.sh.up.w != NULL && blockIdx.y == 0;
     const int use = (int)blockIdx.y - (f.sh.up.w != NULL) - (f.slot != NULL);
@@ -118,12 +128,15 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
     float *gates = values + segments * V_SEGMENT;
     int matrix = 0;
 
+    if (use < 0 && !shared && blockIdx.x > 0)
+        return;
     if (shared) {
         prefetch(m.up.w + r0 * m.up.row_bytes, rows * (int)m.up.row_bytes, threadIdx.x, UP_WARPS * 32);
         if (gated)
             prefetch(m.gate.w + r0 * m.gate.row_bytes, rows * (int)m.gate.row_bytes, threadIdx.x, UP_WARPS * 32);
         wait_for_inputs();
     } else {
+        load_slots(slots, f.slot, f.r.n_expert);
 #pragma unroll 1
         for (int pass = 0; pass < 2; pass++) { /* the first only brings the instructions */
             if (pass == 1)
@@ -131,11 +144,13 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
             choose(f, expert, pass == 1 && blockIdx.x == 0 && use == 0, pass == 1);
         }
         if (use < 0) {
-            if (blockIdx.x == 0)
+            if (hand_any(expert, f.r.n_used, slots))
                 hand_give(f.hand, f.floats, f.k, f.k, 1, expert, f.r.n_used, UP_WARPS * 32);
+            else if (threadIdx.x == 0)
+                hand_pass(f.hand);
             return;
         }
-        matrix = f.slot == NULL ? expert[use] : f.slot[expert[use]];
+        matrix = f.slot == NULL ? expert[use] : slots[expert[use]];
         if (matrix < 0)
             return;
         /* the launch after this one reads them */
@@ -272,6 +287,7 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
 {
     extern __shared__ __align__(16) uint8_t shared[]; /* a row's space for each expert */
     __shared__ float sums[FUSED_USED + 1][STRIP];
+    __shared__ int slots[EXPERTS];
     const int e = threadIdx.x / 64, r0 = (int)blockIdx.x * STRIP, rows = min(f.n - r0, (int)STRIP);
     const bool routed = e < f.n_used;
     const int k = routed ? f.ff : f.sh_ff, pitch = row_space(f.ff);
@@ -280,8 +296,9 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
 
     if (!routed)
         prefetch(m.w + r0 * m.row_bytes, rows * (int)m.row_bytes, threadIdx.x & 63, 64);
+    load_slots(slots, f.slot, f.n_expert);
     wait_for_inputs();
-    const int matrix = !routed ? 0 : f.slot == NULL ? f.expert[e] : f.slot[f.expert[e]];
+    const int matrix = !routed ? 0 : f.slot == NULL ? f.expert[e] : slots[f.expert[e]];
     const bool away = matrix < 0;
     if (!away) {
         const uint8_t *w = m.w + matrix * m.expert_bytes + r0 * m.row_bytes;
@@ -300,15 +317,14 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
         open = f.sh_open != NULL ? *f.sh_open : 0.0f;
         res = f.res != NULL ? f.res[r0 + threadIdx.x] : 0.0f;
     }
-    const bool any = __syncthreads_or(away);
-    if (f.slot != NULL) { /* the first block waits in any case: the next hand-over must not begin before */
-        if (threadIdx.x == 0 && (any || blockIdx.x == 0))
+    if (__syncthreads_or(away)) {
+        if (threadIdx.x == 0)
             hand_await(f.hand, blockIdx.x == 0);
         __syncthreads();
     }
     if (threadIdx.x < blockDim.x / 64 * STRIP) {
         const int of = threadIdx.x / STRIP, row = threadIdx.x % STRIP, its = of < f.n_used ? f.ff : f.sh_ff;
-        const bool far = f.slot != NULL && of < f.n_used && f.slot[f.expert[of]] < 0;
+        const bool far = f.slot != NULL && of < f.n_used && slots[f.expert[of]] < 0;
         const uint8_t *own = shared + of * pitch;
         const float *dx = x_scales(own, x_pairs(its)), *v = (const float *)(own + x_row_bytes(its)) + row * V_PITCH;
         float sum = 0.0f;

@@ -9,28 +9,34 @@
  * The device waits for the host in a kernel. The host is certain to answer: what it computes cannot fail. Should it
  * not come for 30 seconds (a debugger that makes launches wait), the kernel gives up and the step fails.
  *
- * With one row the hand-over needs no launch of its own: the experts' launches give and await (fused_moe.cu). */
+ * With one row the hand-over needs no launch of its own: the experts' launches give and await (fused_moe.cu); with a few
+ * their last launch awaits (few_moe.cu). Where no row uses any of the host's experts the turn only passes: the device goes
+ * on at once. */
 #include <string.h>
 
-#include "kernels/hand.cuh"
+#include "kernels/fused.cuh"
 
 enum { ONE_BLOCK = 16 }; /* rows that one block takes out; more go by copies */
 
+/* One block; copied: rows and experts are there. */
 __global__ void __launch_bounds__(1024) take_out(const hand_over h, const float *x, int64_t stride, int width, int n,
-                                                 const int *expert, int n_ids)
+                                                 const int *expert, int n_ids, const int *slot, bool copied)
 {
-    hand_give(h, x, stride, width, n, expert, n_ids, 1024);
+    wait_for_inputs();
+    if (hand_any(expert, n_ids, slot))
+        hand_give(h, x, stride, width, copied ? 0 : n, expert, copied ? 0 : n_ids, 1024);
+    else if (threadIdx.x == 0)
+        hand_pass(h);
 }
 
-/* A block for each pair; the first waits in any case, so that the next hand-over does not begin before this has
- * ended. */
+/* A block for each pair. The first waits for any of them: the next hand-over does not begin before this has ended. */
 __global__ void __launch_bounds__(256) bring_in(const hand_over h, float *out, int64_t stride, int width,
                                                 const int *expert, const int *slot)
 {
     int64_t pair = blockIdx.x;
     bool here = slot[expert[pair]] >= 0;
 
-    if (here && pair > 0)
+    if (pair == 0 ? !hand_any(expert, (int)gridDim.x, slot) : here)
         return;
     if (threadIdx.x == 0)
         hand_await(h, pair == 0);
@@ -110,8 +116,9 @@ void cuda_hand_out(struct cuda *c, const struct node *v)
 {
     struct hand *h = &c->hand;
     const struct tensor &x = v->t[1];
+    const struct op_hand *o = (const struct op_hand *)v->p[1];
     size_t row = (size_t)x.ne[0] * sizeof(float);
-    int n = (int)x.ne[1], n_ids = n * v->i[0];
+    int n = (int)x.ne[1], n_ids = n * o->moe.n_used;
     bool copies = n > ONE_BLOCK;
 
     if (copies) {
@@ -120,8 +127,8 @@ void cuda_hand_out(struct cuda *c, const struct node *v)
         cuda_fail(c, cudaMemcpyAsync(h->ids, v->p[0], (size_t)n_ids * sizeof(int), cudaMemcpyDeviceToHost, c->stream),
                   "hand-over");
     }
-    LAUNCH(c, take_out, 1, 1024, 0, cuda_hand_over(c), (const float *)x.data, x.stride, (int)x.ne[0], copies ? 0 : n,
-           (const int *)v->p[0], copies ? 0 : n_ids);
+    launch_early(c, "take_out", take_out, dim3(1), 1024, 0, cuda_hand_over(c), (const float *)x.data, x.stride,
+                 (int)x.ne[0], n, (const int *)v->p[0], n_ids, o->here, copies);
 }
 
 void cuda_hand_in(struct cuda *c, const struct node *v)
@@ -133,10 +140,19 @@ void cuda_hand_in(struct cuda *c, const struct node *v)
            (const int *)v->p[0], o->here);
 }
 
-/* Until the device has reached this turn; false: it failed, or ended without. */
+/* The device passed this turn without anything for the host. It does not wait then, and may be further on. */
+static bool passed(volatile struct hand_flags *f, uint32_t turn)
+{
+    return (int32_t)(__atomic_load_n(&f->past, __ATOMIC_ACQUIRE) - turn) >= 0 ||
+           (int32_t)(__atomic_load_n(&f->out, __ATOMIC_ACQUIRE) - turn) > 0;
+}
+
+/* Until the device has rows of this turn; false: it passed, failed, or ended without. */
 static bool reached(struct cuda *c, volatile struct hand_flags *f, uint32_t turn)
 {
     for (unsigned spin = 1; __atomic_load_n(&f->out, __ATOMIC_ACQUIRE) != turn; spin++) {
+        if (passed(f, turn))
+            return false;
         __builtin_ia32_pause();
         if (spin % 65536 != 0)
             continue;
@@ -146,7 +162,8 @@ static bool reached(struct cuda *c, volatile struct hand_flags *f, uint32_t turn
         cuda_fail(c, e, "hand-over");
         if (__atomic_load_n(&f->out, __ATOMIC_ACQUIRE) == turn)
             return c->bad == cudaSuccess;
-        cuda_fail(c, cudaErrorUnknown, "hand-over");
+        if (!passed(f, turn))
+            cuda_fail(c, cudaErrorUnknown, "hand-over");
         return false;
     }
     return true;
@@ -167,8 +184,8 @@ void cuda_hand_work(struct cuda *c, const struct node *v)
     if (reached(c, f, ++h->turns)) {
         a.expert = h->ids;
         op_moe_pairs(o->dev, out, x, &a);
+        __atomic_store_n(&f->in, h->turns, __ATOMIC_RELEASE);
     }
-    __atomic_store_n(&f->in, h->turns, __ATOMIC_RELEASE);
     if (f->failed != 0)
         cuda_fail(c, cudaErrorLaunchTimeout, "hand-over");
 }

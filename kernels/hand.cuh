@@ -6,7 +6,8 @@
 
 /* In pinned memory, each in a line of its own. */
 struct hand_flags {
-    uint32_t out, pad0[31]; /* turn whose rows are there */
+    uint32_t out, past;     /* turn whose rows are there; the last one that had none */
+    uint32_t pad0[30];
     uint32_t in, pad1[31];  /* turn whose results are there */
     uint32_t failed;
 };
@@ -22,6 +23,16 @@ struct hand_over {
 };
 struct hand_over cuda_hand_over(struct cuda *c);
 
+/* One whole block: some of these experts are not here. */
+static __device__ __forceinline__ bool hand_any(const int *expert, int n, const int *slot)
+{
+    bool away = false;
+
+    for (int i = threadIdx.x; i < n; i += blockDim.x)
+        away |= slot[expert[i]] < 0;
+    return __syncthreads_or(away);
+}
+
 /* One block of n_threads: rows and their experts, then the turn. */
 static __device__ __forceinline__ void hand_give(const hand_over &h, const float *x, int64_t stride, int width, int n,
                                                  const int *expert, int n_ids, int n_threads)
@@ -35,6 +46,12 @@ static __device__ __forceinline__ void hand_give(const hand_over &h, const float
     __syncthreads();
     if (threadIdx.x == 0)
         h.f->out = ++*h.turn;
+}
+
+/* One thread: this turn has nothing for the host, and is not awaited. */
+static __device__ __forceinline__ void hand_pass(const hand_over &h)
+{
+    h.f->past = ++*h.turn;
 }
 
 /* One thread of a block, until the host's results of this turn are there. One block looks across the bus, the others

@@ -247,11 +247,19 @@ bool cuda_reserve(void *ctx)
     return c->bad == cudaSuccess;
 }
 
+/* Threads that compute experts of this step on the host, if there are such. */
+static void wake(struct cuda *c, bool on)
+{
+    if (c->hand.helper != NULL)
+        dev_awake(c->hand.helper, on);
+}
+
 /* Node by node, with the host's part where it is due. */
 static void run_plain(struct cuda *c)
 {
     int from = 0;
 
+    wake(c, true);
     for (int i = 0; i < c->n_node; i++) {
         if (c->node[i].op != DEV_OP_hand_in)
             continue;
@@ -266,18 +274,10 @@ static void run_graph(struct cuda *c, cudaGraphExec_t exec)
 {
     if (c->bad == cudaSuccess)
         TRY(c, cudaGraphLaunch(exec, c->stream));
+    wake(c, true); /* takes a while, in which the device is under way */
     for (int i = 0; i < c->n_node && c->bad == cudaSuccess; i++)
         if (c->node[i].op == DEV_OP_hand_in)
             cuda_hand_work(c, &c->node[i]);
-}
-
-/* Who computes experts of this step on the host; NULL: nobody. */
-static struct dev *helper_of(const struct cuda *c)
-{
-    for (int i = 0; i < c->n_node; i++)
-        if (c->node[i].op == DEV_OP_hand_in)
-            return ((const struct op_hand *)c->node[i].p[1])->dev;
-    return NULL;
 }
 
 /* Runs the nodes with an event after each launch; as a graph of its own where a graph would run them else, so that
@@ -318,7 +318,6 @@ static void run_nodes(struct cuda *c)
 /* Uploads the step's data and runs its nodes; nothing is recorded afterwards. Does not wait. */
 static void run(struct cuda *c)
 {
-    struct dev *helper = helper_of(c);
     size_t need = 0;
 
     for (int i = 0; i < CHUNKS && c->chunk[i].used > 0; i++)
@@ -332,11 +331,8 @@ static void run(struct cuda *c)
         need = n > need ? n : need;
     }
     ensure_ws(c, need);
-    if (helper != NULL)
-        dev_awake(helper, true);
     run_nodes(c);
-    if (helper != NULL)
-        dev_awake(helper, false);
+    wake(c, false);
 }
 
 void cuda_flush(struct cuda *c)
@@ -344,6 +340,7 @@ void cuda_flush(struct cuda *c)
     if (c->n_node > 0 && c->bad == cudaSuccess)
         run(c);
     c->n_node = 0;
+    c->hand.helper = NULL;
     TRY(c, cudaStreamSynchronize(c->stream));
     c->n_staged = 0;
     c->lookup.used = 0;

@@ -380,9 +380,190 @@ static void attentions(void **state)
         }
 }
 
+/* ---- experts ---- */
+
+struct moe_shape {
+    int  n_expert, n_used, ff, shared; /* shared: the shared expert's hidden columns; 0: there is none */
+    bool gated, open;
+    int  away; /* every so many-th expert is the host's; 0: none */
+};
+
+/* Before it a layer's end, whose hidden rows lie where pairs will lie. */
+struct moe {
+    struct tensor   before[2], w, x, in, logits, y, res, router, sh_up, sh_gate, sh_down, sh_open;
+    struct tensor   up, gate, out, open;
+    const float    *norm;
+    struct op_route route;
+    struct op_moe   here;
+    struct op_hand  hand;
+    int32_t        *expert;
+};
+
+static void moe_ops(const void *shape, const struct rows_of *r)
+{
+    const struct moe *m = shape;
+    struct tensor pairs = m->before[1], hid = m->before[1];
+
+    (void)r;
+    hid.ne[0] = hid.stride = m->w.ne[0];
+    hid.ne[1] = m->x.ne[1];
+    op_glu(gpu, hid, m->before[0], hid);
+    op_matmul(gpu, m->y, m->w, hid);
+    op_add(gpu, m->x, m->y, 1.0f);
+    op_rms_norm(gpu, m->in, m->x, m->norm, EMBD, 0, 1e-6f);
+    op_matmul(gpu, m->logits, m->router, m->in);
+    op_route(gpu, m->expert, m->here.weight, m->logits, &m->route);
+    if (m->hand.dev != NULL) {
+        op_hand_out(gpu, m->in, m->expert, &m->hand);
+        op_moe_pairs(gpu, pairs, m->in, &m->here);
+    } else {
+        op_moe(gpu, m->y, m->in, &m->here);
+    }
+    if (m->sh_up.data != NULL) {
+        op_matmul(gpu, m->up, m->sh_up, m->in);
+        op_matmul(gpu, m->gate, m->sh_gate, m->in);
+        op_glu(gpu, m->up, m->gate, m->up);
+        op_matmul(gpu, m->out, m->sh_down, m->up);
+        if (m->sh_open.data != NULL)
+            op_matmul(gpu, m->open, m->sh_open, m->in);
+    }
+    if (m->hand.dev != NULL) {
+        op_hand_in(gpu, pairs, m->in, m->expert, &m->hand);
+        op_moe_sum(gpu, m->y, pairs, m->here.weight);
+    }
+    if (m->sh_open.data != NULL)
+        op_add_gated(gpu, m->y, m->out, m->open);
+    else if (m->sh_up.data != NULL)
+        op_add(gpu, m->y, m->out, 1.0f);
+    op_add(gpu, m->res, m->y, 0.5f);
+}
+
+/* Matrices of n experts, on the device; away: of the others, on the host. */
+static struct tensor take_experts(int64_t k, int64_t rows, int n, int n_away, struct tensor *away)
+{
+    struct tensor w = take_matrix(k, rows * (n + n_away));
+    const size_t bytes = (size_t)(quant_row_bytes(w.type, k) * rows);
+
+    w.ne[1] = w.pitch = rows;
+    w.ne[2] = n;
+    *away = w;
+    away->ne[2] = n_away;
+    away->data = (unsigned char *)area[n_area - 1].first + bytes * (size_t)n;
+    return w;
+}
+
+/* Which matrix an expert has, on the device and on the host. */
+static void share_experts(struct moe *m, const struct moe_shape *s, int32_t *host)
+{
+    int32_t *here = (int32_t *)take((size_t)s->n_expert, false), *first = (int32_t *)area[n_area - 1].first;
+    int n[2] = { 0 };
+
+    for (int i = 0; i < s->n_expert; i++) {
+        const bool away = i % s->away == s->away - 1;
+
+        first[i] = away ? -1 : n[0]++;
+        host[i] = away ? n[1]++ : -1;
+    }
+    m->here.slot = here;
+    m->hand.here = here;
+    m->hand.moe.slot = host;
+}
+
+/* Memory for the hand-over, on both sides. */
+static void reserve(struct dev *host, const struct moe *m, struct tensor pairs)
+{
+    struct err e = { 0 };
+
+    dev_measure(gpu, true);
+    dev_measure(host, true);
+    op_hand_in(gpu, pairs, m->in, m->expert, &m->hand);
+    dev_measure(host, false);
+    dev_measure(gpu, false);
+    if (dev_reserve(gpu, 0, &e) || dev_reserve(host, dev_scratch_peak(host), &e))
+        fail_msg("%s", e.msg);
+}
+
+static void take_shared(struct moe *m, const struct moe_shape *s, int n)
+{
+    if (s->shared == 0)
+        return;
+    m->sh_up = take_matrix(EMBD, s->shared);
+    m->sh_gate = take_matrix(EMBD, s->shared);
+    m->sh_down = take_matrix(s->shared, EMBD);
+    m->up = take_rows(s->shared, n, false);
+    m->gate = take_rows(s->shared, n, false);
+    m->out = take_rows(EMBD, n, false);
+    if (s->open) {
+        m->sh_open = take_matrix(EMBD, 1);
+        m->open = take_rows(1, n, false);
+    }
+}
+
+static void check_moe(const struct moe_shape *s, const struct rows_of *r, struct dev *host)
+{
+    const int n = r->r.n, n_away = s->away > 0 ? s->n_expert / s->away : 0;
+    const int64_t pairs = (int64_t)n * s->n_used;
+    struct moe m = { .x = take_rows(EMBD, n, true), .in = take_rows(EMBD, n, false) };
+    int32_t slot[64];
+    char what[100];
+
+    m.logits = take_rows(s->n_expert, n, false);
+    m.y = take_rows(EMBD, n, true);
+    m.res = take_rows(EMBD, n, true);
+    m.router = take_matrix(EMBD, s->n_expert);
+    m.norm = take(EMBD, false);
+    m.w = take_matrix(s->ff, EMBD);
+    m.before[0] = take_rows(s->ff, n, false);
+    m.before[1] = take_rows(EMBD, (int)pairs, false);
+    m.expert = (int32_t *)take((size_t)pairs, true);
+    m.route = (struct op_route){ .n_expert = s->n_expert, .n_used = s->n_used, .normalise = true, .scale = 1.0f };
+    m.here = (struct op_moe){ .n_used = s->n_used, .expert = m.expert, .weight = take_rows(s->n_used, n, true),
+                              .act = s->gated ? OP_SILU : OP_RELU2 };
+    m.hand.moe = m.here;
+    m.here.up = take_experts(EMBD, s->ff, s->n_expert - n_away, n_away, &m.hand.moe.up);
+    if (s->gated)
+        m.here.gate = take_experts(EMBD, s->ff, s->n_expert - n_away, n_away, &m.hand.moe.gate);
+    m.here.down = take_experts(s->ff, EMBD, s->n_expert - n_away, n_away, &m.hand.moe.down);
+    take_shared(&m, s, n);
+    if (s->away > 0) {
+        share_experts(&m, s, slot);
+        m.hand.dev = host;
+        reserve(host, &m, m.before[1]);
+    }
+    (void)snprintf(what, sizeof what, "%d of %d experts, %d on the host, %d rows", s->n_used, s->n_expert, n_away, n);
+    check(moe_ops, &m, r, n == 1 ? 4 : 9, what);
+    give_back_to(0);
+}
+
+/* Also such as are partly the host's, of which a step uses some, or none. */
+static void mixtures(void **state)
+{
+    static const struct moe_shape shapes[] = {
+        { 16, 4, 256, 256, true, true, 0 },   { 16, 4, 160, 256, true, true, 3 }, { 64, 8, 64, 96, true, true, 60 },
+        { 8, 2, 288, 0, false, false, 2 },    { 33, 6, 128, 64, true, false, 30 }, { 4, 4, 128, 0, true, false, 4 },
+    };
+    struct err e = { 0 };
+    struct dev *host;
+
+    (void)state;
+    if (gpu == NULL)
+        skip();
+    if (dev_open(&host, "cpu", &(struct dev_opts){ .n_threads = 2 }, &e))
+        fail_msg("%s", e.msg);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (size_t j = 0; j < sizeof splits / sizeof splits[0]; j++) {
+            struct rows_of r;
+
+            rows_of(&r, &splits[j]);
+            check_moe(&shapes[i], &r, host);
+        }
+    dev_close(host);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(delta_rules), cmocka_unit_test(attentions) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(delta_rules), cmocka_unit_test(attentions),
+                                        cmocka_unit_test(mixtures) };
     struct err e = { 0 };
     int failed;
 
