@@ -67,7 +67,7 @@ struct tables {
 
 struct chunk {
     unsigned char *host, *dev;
-    size_t         cap, used;
+    size_t         cap, used, sent;
 };
 struct staged {
     uint64_t hash;
@@ -80,17 +80,34 @@ enum { CHUNKS = 16, STAGED = 512, GRAPHS = 24 };
 struct graph {
     struct node    *node;
     int             n, seen;
-    uint64_t        hash, age;
     cudaGraphExec_t exec;
 };
 
+/* What the host asks for during a step: it lands in pinned memory, and where it should be when the step has ended. */
+enum { FETCHES = 16, FETCH_BYTES = 1 << 20 };
+struct fetch {
+    unsigned char *pinned;
+    size_t         used;
+    int            n;
+    struct {
+        void  *to;
+        size_t at, n;
+    } part[FETCHES];
+};
+
 /* Hand-overs to the host (hand.cu); need: what measured steps ask for. */
+enum { DUE = 4 };
 struct hand {
     struct dev    *helper; /* who computes experts of the recorded step on the host; NULL: nobody */
     unsigned char *pinned; /* flags, then: */
     float         *x, *out;
     int           *ids;
     size_t         x_need, ids_need, out_need, cap;
+    struct {
+        const struct node *node;
+        int                n;
+    } due[DUE];            /* graphs that are under way */
+    int            n_due;
     uint32_t      *turn;   /* on the device */
     uint32_t       turns;
 };
@@ -99,7 +116,7 @@ struct hand {
  * need: the most that a measured step takes. */
 struct lookup {
     const unsigned char *from;
-    size_t               n, need, cap, used;
+    size_t               n, need, cap, used, sent;
     unsigned char       *host, *dev;
 };
 
@@ -143,9 +160,10 @@ struct cuda {
     unsigned char       *ws;  /* working memory of an operation, from its start to its end */
     size_t               ws_cap, ws_need;
     struct tables       *tab;
-    struct graph         graph[GRAPHS];
+    struct graph         graph[GRAPHS]; /* the last used first */
+    struct fetch         fetch;
     struct launch_clock  clock;
-    uint64_t             steps, launches;
+    uint64_t             launches;
     unsigned char       *bounce[2]; /* pinned, for uploads */
     cudaEvent_t          bounce_done[2];
     int                  bounce_next;
@@ -184,6 +202,8 @@ struct pages cuda_stage_pages(struct cuda *c, const struct op_kv *kv, const stru
 struct node *cuda_record(struct cuda *c, int op);
 void         cuda_recorded(struct cuda *c);  /* the node is complete */
 void         cuda_flush(struct cuda *c);     /* runs what is recorded, and waits */
+void         cuda_submit(void *ctx);
+bool         cuda_fetch(struct cuda *c, void *to, const void *from, size_t n); /* false: no room */
 void         cuda_drop_graphs(struct cuda *c);
 bool         cuda_reserve(void *ctx);        /* what measured nodes need */
 

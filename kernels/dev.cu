@@ -92,6 +92,12 @@ static void copy(void *ctx, void *to, const void *from, size_t n)
         cuda_move(c, to, from, n);
 }
 
+static void fetch(void *ctx, void *to, const void *from, size_t n)
+{
+    if (!cuda_fetch((struct cuda *)ctx, to, from, n))
+        copy(ctx, to, from, n);
+}
+
 /* ---- operations ---- */
 
 /* Field by field: bytes between fields stay zero, so that nodes compare as memory. */
@@ -545,6 +551,7 @@ static void close_cuda(void *ctx)
         if (c->bounce_done[i] != NULL)
             (void)cudaEventDestroy(c->bounce_done[i]);
     }
+    (void)cudaFreeHost(c->fetch.pinned);
     (void)cudaFree(c->ws);
     (void)cudaFree(c->tab);
     if (c->stream != NULL)
@@ -572,9 +579,11 @@ static struct dev_table make_table(void)
     t.alloc = cuda_alloc;
     t.free = cuda_release;
     t.begin = begin;
+    t.submit = cuda_submit;
     t.end = end;
     t.zero = zero;
     t.copy = copy;
+    t.fetch = fetch;
     t.close = close_cuda;
     t.simd = simd;
     t.threads = threads;
@@ -663,6 +672,7 @@ static bool set_up(struct cuda *c)
     c->wide = major == 9;
     TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     TRY(c, cudaMalloc((void **)&c->tab, sizeof *t));
+    TRY(c, cudaMallocHost((void **)&c->fetch.pinned, FETCH_BYTES));
     for (int i = 0; i < 2; i++) {
         TRY(c, cudaMallocHost((void **)&c->bounce[i], BOUNCE));
         TRY(c, cudaEventCreateWithFlags(&c->bounce_done[i], cudaEventDisableTiming));

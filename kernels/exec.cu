@@ -56,7 +56,7 @@ static void copy_node(struct cuda *c, const struct node *v)
     for (size_t at = 0; at < v->n; at += step) {
         size_t n = v->n - at < step ? v->n - at : step;
 
-        cuda_fail(c, cudaMemcpyAsync(to + at, from + at, n, cudaMemcpyDeviceToDevice, c->stream), "copy");
+        cuda_fail(c, cudaMemcpyAsync(to + at, from + at, n, cudaMemcpyDefault, c->stream), "copy");
     }
 }
 

@@ -19,6 +19,19 @@ void cuda_drop_graphs(struct cuda *c)
     }
 }
 
+/* The host's part of what was launched as graphs, in order. The device waits for it: nothing that may wait for the device
+ * comes before. */
+static void serve(struct cuda *c)
+{
+    struct hand *h = &c->hand;
+
+    for (int i = 0; i < h->n_due; i++)
+        for (int j = 0; j < h->due[i].n && c->bad == cudaSuccess; j++)
+            if (h->due[i].node[j].op == DEV_OP_hand_in)
+                cuda_hand_work(c, &h->due[i].node[j]);
+    h->n_due = 0;
+}
+
 /* ---- data of a step: pinned host memory and its copy on the device, in chunks that stay where they are ---- */
 
 static uint64_t hash_bytes(const void *p, size_t n, uint64_t h)
@@ -45,6 +58,7 @@ static struct chunk *chunk_for(struct cuda *c, size_t n)
         if (k->host == NULL) {
             size_t cap = n > 1 << 20 ? round_up(n, 4096) : 1 << 20;
 
+            serve(c);
             TRY(c, cudaMallocHost((void **)&k->host, cap));
             k->dev = (unsigned char *)cuda_take(c, cap);
             if (c->bad != cudaSuccess || k->dev == NULL) {
@@ -165,40 +179,33 @@ static int64_t rows_of(const struct node *v)
     return v->t[v->op == DEV_OP_moe_pairs || v->op == DEV_OP_hand_in].ne[1];
 }
 
-/* The graph entry of the recorded nodes; a new one replaces the least used. NULL: not worth one. */
+/* The graph entry of the recorded nodes, which is then the first; a new one replaces the least used. NULL: not worth
+ * one. */
 static struct graph *graph_of(struct cuda *c)
 {
-    struct graph *old = &c->graph[0];
-    uint64_t hash;
+    struct graph g;
+    int at = 0;
 
     for (int i = 0; i < c->n_node; i++)
         if (rows_of(&c->node[i]) > GRAPH_ROWS)
             return NULL;
-    hash = hash_bytes(c->node, (size_t)c->n_node * sizeof *c->node, (uint64_t)c->n_node);
-    for (int i = 0; i < GRAPHS; i++) {
-        struct graph *g = &c->graph[i];
-
-        if (g->n > 0 && g->hash == hash && same_nodes(g, c)) {
-            g->age = ++c->steps;
-            g->seen++;
-            return g;
+    while (at < GRAPHS - 1 && !same_nodes(&c->graph[at], c))
+        at++;
+    g = c->graph[at];
+    if (!same_nodes(&g, c)) {
+        if (g.exec != NULL)
+            (void)cudaGraphExecDestroy(g.exec);
+        free(g.node);
+        g = (struct graph){ (struct node *)malloc((size_t)c->n_node * sizeof *g.node), 0, 0, NULL };
+        if (g.node != NULL) {
+            memcpy(g.node, c->node, (size_t)c->n_node * sizeof *g.node);
+            g.n = c->n_node;
         }
-        if (g->age < old->age)
-            old = g;
     }
-    if (old->exec != NULL)
-        (void)cudaGraphExecDestroy(old->exec);
-    free(old->node);
-    *old = (struct graph){};
-    old->node = (struct node *)malloc((size_t)c->n_node * sizeof *old->node);
-    if (old->node == NULL)
-        return NULL;
-    memcpy(old->node, c->node, (size_t)c->n_node * sizeof *old->node);
-    old->n = c->n_node;
-    old->hash = hash;
-    old->age = ++c->steps;
-    old->seen = 1;
-    return old;
+    g.seen++;
+    memmove(c->graph + 1, c->graph, (size_t)at * sizeof *c->graph);
+    c->graph[0] = g;
+    return g.node != NULL ? c->graph : NULL;
 }
 
 static void capture(struct cuda *c, cudaGraphExec_t *exec)
@@ -224,6 +231,7 @@ static void ensure_ws(struct cuda *c, size_t n)
         cuda_count(c, c->ws_cap, false);
     c->ws_cap = 0;
     if (!c->sketch) {
+        serve(c);
         TRY(c, cudaStreamSynchronize(c->stream));
         cuda_drop_graphs(c);
         (void)cudaFree(c->ws);
@@ -270,14 +278,20 @@ static void run_plain(struct cuda *c)
     cuda_exec(c, c->node + from, c->n_node - from, false);
 }
 
-static void run_graph(struct cuda *c, cudaGraphExec_t exec)
+/* The graph of these nodes, of which the host's part is due. */
+static void run_graph(struct cuda *c, cudaGraphExec_t exec, const struct node *node, int n)
 {
+    struct hand *h = &c->hand;
+
+    if (h->n_due == DUE)
+        serve(c);
     if (c->bad == cudaSuccess)
         TRY(c, cudaGraphLaunch(exec, c->stream));
     wake(c, true); /* takes a while, in which the device is under way */
-    for (int i = 0; i < c->n_node && c->bad == cudaSuccess; i++)
-        if (c->node[i].op == DEV_OP_hand_in)
-            cuda_hand_work(c, &c->node[i]);
+    if (h->helper == NULL)
+        return;
+    h->due[h->n_due].node = node;
+    h->due[h->n_due++].n = n;
 }
 
 /* Runs the nodes with an event after each launch; as a graph of its own where a graph would run them else, so that
@@ -292,7 +306,8 @@ static void run_timed(struct cuda *c, bool as_graph)
     else
         run_plain(c);
     if (exec != NULL)
-        run_graph(c, exec);
+        run_graph(c, exec, c->node, c->n_node);
+    serve(c);
     TRY(c, cudaStreamSynchronize(c->stream));
     cuda_clock_end(c);
     if (exec != NULL)
@@ -303,6 +318,8 @@ static void run_nodes(struct cuda *c)
 {
     struct graph *g = graph_of(c);
 
+    if (g == NULL || g->exec == NULL)
+        serve(c);
     if (c->clock.on && c->bad == cudaSuccess) {
         run_timed(c, g != NULL);
         return;
@@ -310,21 +327,27 @@ static void run_nodes(struct cuda *c)
     if (g != NULL && g->exec == NULL && g->seen >= 2 && c->bad == cudaSuccess)
         capture(c, &g->exec);
     if (g != NULL && g->exec != NULL)
-        run_graph(c, g->exec);
+        run_graph(c, g->exec, g->node, g->n);
     else if (c->bad == cudaSuccess)
         run_plain(c);
 }
 
-/* Uploads the step's data and runs its nodes; nothing is recorded afterwards. Does not wait. */
+/* Bytes sent ... used of pinned memory to their copy. */
+static void send(struct cuda *c, unsigned char *dev, const unsigned char *host, size_t *sent, size_t used)
+{
+    if (*sent < used)
+        TRY(c, cudaMemcpyAsync(dev + *sent, host + *sent, used - *sent, cudaMemcpyHostToDevice, c->stream));
+    *sent = used;
+}
+
+/* Uploads the step's data and runs what is recorded of it. Does not wait. */
 static void run(struct cuda *c)
 {
     size_t need = 0;
 
     for (int i = 0; i < CHUNKS && c->chunk[i].used > 0; i++)
-        TRY(c, cudaMemcpyAsync(c->chunk[i].dev, c->chunk[i].host, c->chunk[i].used, cudaMemcpyHostToDevice,
-                               c->stream));
-    if (c->lookup.used > 0)
-        TRY(c, cudaMemcpyAsync(c->lookup.dev, c->lookup.host, c->lookup.used, cudaMemcpyHostToDevice, c->stream));
+        send(c, c->chunk[i].dev, c->chunk[i].host, &c->chunk[i].sent, c->chunk[i].used);
+    send(c, c->lookup.dev, c->lookup.host, &c->lookup.sent, c->lookup.used);
     for (int i = 0; i < c->n_node; i++) {
         size_t n = cuda_ws(&c->node[i]);
 
@@ -332,20 +355,53 @@ static void run(struct cuda *c)
     }
     ensure_ws(c, need);
     run_nodes(c);
-    wake(c, false);
+    c->n_node = 0;
+}
+
+/* Steps that are timed stay whole. */
+void cuda_submit(void *ctx)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    if (c->n_node > 0 && c->bad == cudaSuccess && !c->clock.on)
+        run(c);
+}
+
+bool cuda_fetch(struct cuda *c, void *to, const void *from, size_t n)
+{
+    struct fetch *f = &c->fetch;
+
+    if (f->n == FETCHES || FETCH_BYTES - f->used < n)
+        return false;
+    struct node *v = cuda_record(c, NODE_COPY);
+    v->out = f->pinned + f->used;
+    v->p[0] = from;
+    v->n = n;
+    f->part[f->n].to = to;
+    f->part[f->n].at = f->used;
+    f->part[f->n++].n = n;
+    f->used += round_up(n, 64);
+    cuda_recorded(c);
+    return true;
 }
 
 void cuda_flush(struct cuda *c)
 {
     if (c->n_node > 0 && c->bad == cudaSuccess)
         run(c);
+    serve(c);
     c->n_node = 0;
+    wake(c, false);
     c->hand.helper = NULL;
     TRY(c, cudaStreamSynchronize(c->stream));
+    for (int i = 0; i < c->fetch.n && c->bad == cudaSuccess; i++)
+        memcpy(c->fetch.part[i].to, c->fetch.pinned + c->fetch.part[i].at, c->fetch.part[i].n);
+    c->fetch.n = 0;
+    c->fetch.used = 0;
     c->n_staged = 0;
-    c->lookup.used = 0;
+    c->lookup.used = c->lookup.sent = 0;
     for (int i = 0; i < CHUNKS; i++)
-        c->chunk[i].used = 0;
+        c->chunk[i].used = c->chunk[i].sent = 0;
 }
 
 struct node *cuda_record(struct cuda *c, int op)

@@ -79,6 +79,8 @@ static void walk(const struct step *s, const struct model_step *st)
         layer(s, i, x);
         hidden = note(d, st, hidden, x);
         dev_release(d, mark);
+        if (i == (m->plan.n_layer - 1) / 8)
+            dev_submit(d);
     }
     if (st->hidden != NULL) {
         op_rms_norm(d, last, x, m->out_norm, n_embd, 0, m->plan.norm_eps);
@@ -95,6 +97,8 @@ static void walk(const struct step *s, const struct model_step *st)
         op_scale(d, logits, m->plan.logit_scale);
     if (st->top != NULL)
         op_top(d, st->digest, logits, st->top);
+    if (st->answer != NULL)
+        dev_fetch(d, st->answer, st->digest, (size_t)st->n_pick * op_top_bytes(st->top));
 }
 
 /* Recurrent layers take the rows of long sequences in two parts: see struct step. */

@@ -25,6 +25,7 @@ struct model_step {
     float                *logits; /* [n_pick][n_vocab] */
     const struct op_top  *top;    /* NULL, or what to find in the logits */
     void                 *digest; /* on the device: [n_pick] answers to that */
+    void                 *answer; /* on the host: the same */
     struct op_seq        *parts;  /* room for 2 * rows->n_seq */
     float                *hidden; /* NULL, or [n_layer + 2][rows][n_embd]: see run_trace_hidden() */
 };

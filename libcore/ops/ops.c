@@ -204,6 +204,14 @@ void dev_copy(struct dev *d, void *to, const void *from, size_t n)
     d->impl.table->copy(d->impl.ctx, to, from, n);
 }
 
+void dev_fetch(struct dev *d, void *to, const void *from, size_t n)
+{
+    const struct dev_table *t = d->impl.table;
+
+    if (!d->measuring)
+        (t->fetch != NULL ? t->fetch : t->copy)(d->impl.ctx, to, from, n);
+}
+
 enum err_code dev_reserve(struct dev *d, size_t scratch_bytes, struct err *e)
 {
     void *p;
@@ -239,6 +247,12 @@ void dev_begin(struct dev *d)
     d->used = 0;
     if (!d->measuring)
         d->impl.table->begin(d->impl.ctx);
+}
+
+void dev_submit(struct dev *d)
+{
+    if (!d->measuring && d->impl.table->submit != NULL)
+        d->impl.table->submit(d->impl.ctx);
 }
 
 enum err_code dev_end(struct dev *d, struct err *e)

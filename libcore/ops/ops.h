@@ -118,6 +118,8 @@ void  dev_free(struct dev *d, void *p, size_t n); /* NULL is allowed */
 void  dev_zero(struct dev *d, void *p, size_t n);
 /* n bytes, each side on the device or the host; moving down within one array is allowed (to < from). */
 void  dev_copy(struct dev *d, void *to, const void *from, size_t n);
+/* During a step, n bytes of the device to the host, which has them when the step has ended. */
+void  dev_fetch(struct dev *d, void *to, const void *from, size_t n);
 
 /* Scratch: reserved once, handed out like a stack within a step. */
 MUST_CHECK enum err_code dev_reserve(struct dev *d, size_t scratch_bytes, struct err *e);
@@ -126,6 +128,7 @@ MUST_CHECK enum err_code dev_reserve(struct dev *d, size_t scratch_bytes, struct
 void   dev_measure(struct dev *d, bool on);
 size_t dev_scratch_peak(const struct dev *d); /* most bytes in use since open */
 void   dev_begin(struct dev *d);              /* a step begins: scratch is empty */
+void   dev_submit(struct dev *d);             /* what was asked for so far may run: the host goes on meanwhile */
 MUST_CHECK enum err_code dev_end(struct dev *d, struct err *e); /* all work done, or why not */
 struct tensor dev_scratch(struct dev *d, int64_t ne0, int64_t ne1); /* float rows, until release */
 void         *dev_scratch_bytes(struct dev *d, size_t n);           /* 64-byte aligned */

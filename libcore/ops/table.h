@@ -84,10 +84,12 @@ struct dev_table {
     void *(*alloc)(void *c, size_t n);
     void (*free)(void *c, void *p, size_t n);
     void (*begin)(void *c);
+    void (*submit)(void *c);         /* NULL: it does not record */
     void (*awake)(void *c, bool on); /* NULL: no threads */
     enum err_code (*end)(void *c, struct err *e);
     void (*zero)(void *c, void *p, size_t n);
     void (*copy)(void *c, void *to, const void *from, size_t n);
+    void (*fetch)(void *c, void *to, const void *from, size_t n); /* NULL: as copy */
     void (*close)(void *c);
     const char *(*simd)(void *c);
     int (*threads)(void *c);

@@ -46,7 +46,7 @@ void run_want_close(struct run *r)
     free(r->want);
 }
 
-const struct op_top *run_want_begin(struct run *r, const struct run_want *want, void **digest)
+const struct op_top *run_want_begin(struct run *r, const struct run_want *want, void **digest, void **answer)
 {
     struct run_want_memory *w = r->want;
     struct op_top top = { .k = 1 };
@@ -81,12 +81,8 @@ const struct op_top *run_want_begin(struct run *r, const struct run_want *want, 
     w->top = top;
     w->asked = true;
     *digest = w->dev;
+    *answer = w->host;
     return &w->top;
-}
-
-void run_want_end(struct run *r)
-{
-    dev_copy(model_dev(r->m), r->want->host, r->want->dev, (size_t)r->n_pick * op_top_bytes(&r->want->top));
 }
 
 bool run_digest(struct run *r, int i, struct run_digest *out)

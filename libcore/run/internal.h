@@ -61,11 +61,10 @@ struct run {
 /* digest.c */
 MUST_CHECK enum err_code run_want_open(struct run *r, struct err *e);
 void run_want_close(struct run *r);
-/* What the step is to find in its r->n_pick rows of logits, and where; NULL: nothing. want: by the caller's rows,
- * or NULL. */
+/* What the step is to find in its r->n_pick rows of logits, and where, on the device and then on the host; NULL:
+ * nothing. want: by the caller's rows, or NULL. */
 struct op_top;
-const struct op_top *run_want_begin(struct run *r, const struct run_want *want, void **digest);
-void run_want_end(struct run *r); /* the step is done */
+const struct op_top *run_want_begin(struct run *r, const struct run_want *want, void **digest, void **answer);
 
 /* cache.c */
 MUST_CHECK enum err_code run_cache_open(struct run *r, int64_t bytes, struct err *e);

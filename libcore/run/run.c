@@ -181,7 +181,7 @@ static int sort_rows(struct run *r, const struct run_row *rows, int n)
 enum err_code run_step_want(struct run *r, const struct run_row *rows, const struct run_want *want, int n,
                             struct err *e)
 {
-    void *digest = NULL;
+    void *digest = NULL, *answer = NULL;
 
     if (check(r, rows, n, e) != ERR_OK)
         return e->code;
@@ -194,12 +194,11 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
     }
     r->n_rows = n;
     memset(r->here, 0, (size_t)n * sizeof *r->here);
-    const struct op_top *top = run_want_begin(r, want, &digest);
-    const struct model_step st = { &in, r->pick, r->n_pick, r->logits, top, digest, r->seq + r->n_seq, r->hidden };
+    const struct op_top *top = run_want_begin(r, want, &digest, &answer);
+    const struct model_step st = { &in, r->pick, r->n_pick, r->logits, top, digest, answer, r->seq + r->n_seq,
+                                   r->hidden };
     if (model_forward(r->m, r->state, &st, e) != ERR_OK)
         return e->code;
-    if (top != NULL)
-        run_want_end(r);
     for (int i = 0; i < in.n_seq; i++)
         run_cache_append(r, r->seq[i].slot, r->seq[i].pos, r->token + r->seq[i].row, r->seq[i].n);
     return ERR_OK;

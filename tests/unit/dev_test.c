@@ -27,6 +27,51 @@ static void reads(void **state)
     dev_close(d);
 }
 
+/* A step runs in parts, and what the host asks for is there when it has ended, however much that is. */
+static void parts(void **state)
+{
+    enum { WIDTH = 64, ROUNDS = 40, MANY = 300000 };
+    static float row[WIDTH], got[ROUNDS][WIDTH], many[MANY];
+    struct err e = { 0 };
+    struct dev *d;
+
+    (void)state;
+    for (int i = 0; i < WIDTH; i++)
+        row[i] = (float)(i + 1);
+    if (dev_open(&d, test_device(), &(struct dev_opts){ .n_threads = 2 }, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    float *x = dev_alloc(d, sizeof row), *large = dev_alloc(d, sizeof many);
+    struct tensor t = { .type = QUANT_f32, .ne = { WIDTH, 1, 1 }, .stride = WIDTH, .data = x };
+    struct tensor all = { .type = QUANT_f32, .ne = { MANY, 1, 1 }, .stride = MANY, .data = large };
+    assert_true(x != NULL && large != NULL);
+    for (int i = 0; i < MANY; i++)
+        many[i] = (float)i;
+    dev_copy(d, large, many, sizeof many);
+    memset(many, 0, sizeof many);
+    for (int again = 0; again < 3; again++) { /* the same step is replayed */
+        dev_copy(d, x, row, sizeof row);
+        memset(got, 0, sizeof got);
+        dev_begin(d);
+        for (int i = 0; i < ROUNDS; i++) {
+            op_scale(d, t, i % 2 == 0 ? 2.0f : 0.5f);
+            dev_fetch(d, got[i], x, sizeof row);
+            if (i % 7 == 3)
+                dev_submit(d);
+        }
+        op_scale(d, all, 2.0f);
+        dev_fetch(d, many, large, sizeof many);
+        assert_int_equal(dev_end(d, &e), ERR_OK);
+        for (int i = 0; i < ROUNDS; i++)
+            for (int j = 0; j < WIDTH; j++)
+                assert_true(got[i][j] == row[j] * (i % 2 == 0 ? 2.0f : 1.0f));
+        for (int i = 0; i < MANY; i++)
+            assert_true(many[i] == (float)(2 << again) * (float)i);
+    }
+    dev_free(d, x, sizeof row);
+    dev_free(d, large, sizeof many);
+    dev_close(d);
+}
+
 static int64_t calls_of(const struct model *m, const char *op, uint64_t *ns)
 {
     struct model_timing t[64];
@@ -85,7 +130,7 @@ static void times(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(reads), cmocka_unit_test(times) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(reads), cmocka_unit_test(parts), cmocka_unit_test(times) };
 
     return cmocka_run_group_tests_name("dev", tests, NULL, NULL);
 }
