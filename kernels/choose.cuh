@@ -17,23 +17,28 @@ static __device__ __forceinline__ uint32_t key_of(float s)
 }
 
 /* The largest keys, the lower number where two are alike; number lane + 32 j is a lane's key[j], which is used up. */
-template <int EACH>
+template <int EACH> /* a power of two */
 static __device__ __forceinline__ void pick_best(uint32_t key[EACH], int n_used, int *expert)
 {
     const int lane = threadIdx.x & 31;
 
     for (int k = 0; k < n_used; k++) {
-        uint32_t best = 0;
-        int at = 0;
+        uint32_t best[EACH];
+        int at = 32 * EACH;
 
 #pragma unroll
         for (int j = 0; j < EACH; j++)
-            if (key[j] > best) {
-                best = key[j];
-                at = lane + 32 * j;
-            }
-        uint32_t most = __reduce_max_sync(0xffffffffu, best);
-        int e = most > 0 ? (int)__reduce_min_sync(0xffffffffu, best == most ? (unsigned)at : ~0u) : k;
+            best[j] = key[j];
+#pragma unroll
+        for (int half = EACH / 2; half > 0; half /= 2) /* the way through it is what counts */
+#pragma unroll
+            for (int j = 0; j < half; j++)
+                best[j] = max(best[j], best[j + half]);
+        const uint32_t most = __reduce_max_sync(0xffffffffu, best[0]);
+#pragma unroll
+        for (int j = EACH - 1; j >= 0; j--)
+            at = key[j] == most ? lane + 32 * j : at;
+        const int e = most > 0 ? (int)__reduce_min_sync(0xffffffffu, (unsigned)at) : k;
 
 #pragma unroll
         for (int j = 0; j < EACH; j++)

@@ -6,9 +6,9 @@
 
 enum { EXPERTS = 512, UP_WARPS = 8 };
 
-/* A lane has EACH of the keys. */
+/* The best so many; a lane has EACH of the keys. */
 template <int EACH>
-static __device__ __forceinline__ void pick(const uint32_t *keys, int n, int n_used, int *expert)
+static __device__ __forceinline__ void pick(const uint32_t *keys, int n, int many, int *expert)
 {
     const int lane = threadIdx.x & 31;
     uint32_t key[EACH];
@@ -16,7 +16,7 @@ static __device__ __forceinline__ void pick(const uint32_t *keys, int n, int n_u
 #pragma unroll
     for (int j = 0; j < EACH; j++)
         key[j] = lane + 32 * j < n ? keys[lane + 32 * j] : 0;
-    pick_best<EACH>(key, n_used, expert);
+    pick_best<EACH>(key, many, expert);
 }
 
 /* One warp: probabilities that are not divided yet, and what by. */
@@ -40,9 +40,9 @@ static __device__ __forceinline__ void soften(float *prob, int n, float *divisor
         *divisor = sum;
 }
 
-/* One block; the choice and the order of operations of route.cu. Weights only where they are asked for; !real: of
- * zeros. */
-static __device__ __forceinline__ void choose(const fused_up &f, int *expert, bool weights, bool real)
+/* One block; the choice and the order of operations of route.cu: the best so many. Weights only where they are asked
+ * for, of all; !real: of zeros. */
+static __device__ __forceinline__ void choose(const fused_up &f, int *expert, int many, bool weights, bool real)
 {
     __shared__ float prob[EXPERTS], divisor;
     __shared__ uint32_t key[EXPERTS];
@@ -58,9 +58,9 @@ static __device__ __forceinline__ void choose(const fused_up &f, int *expert, bo
     __syncthreads();
     if (warp == 0) {
         if (n <= EXPERTS / 2)
-            pick<EXPERTS / 64>(key, n, f.r.n_used, expert);
+            pick<EXPERTS / 64>(key, n, many, expert);
         else
-            pick<EXPERTS / 32>(key, n, f.r.n_used, expert);
+            pick<EXPERTS / 32>(key, n, many, expert);
     } else if (warp == 1 && weights && !f.r.sigmoid) {
         soften(prob, n, &divisor);
     }
@@ -137,11 +137,13 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
         wait_for_inputs();
     } else {
         load_slots(slots, f.slot, f.r.n_expert);
+        const bool writes = use == 0 && blockIdx.x == 0;
+
 #pragma unroll 1
         for (int pass = 0; pass < 2; pass++) { /* the first only brings the instructions */
             if (pass == 1)
                 wait_for_inputs();
-            choose(f, expert, pass == 1 && blockIdx.x == 0 && use == 0, pass == 1);
+            choose(f, expert, use < 0 || writes ? f.r.n_used : use + 1, pass == 1 && writes, pass == 1);
         }
         if (use < 0) {
             if (hand_any(expert, f.r.n_used, slots))

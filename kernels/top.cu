@@ -7,7 +7,7 @@
 #include <float.h>
 #include <math_constants.h>
 
-#include "kernels/cuda.h"
+#include "kernels/fused.cuh"
 
 enum { BLOCK = 256, LIST = 2048, PICK_THREADS = 1024, FEW = 4 };
 
@@ -91,6 +91,7 @@ __global__ void __launch_bounds__(256) top_scan(const __grid_constant__ top_args
     int b = (int)blockIdx.x * 8 + threadIdx.x / 32;
     float v[8], best = -CUDART_INF_F;
 
+    wait_for_inputs();
     if (b >= a.n_blocks)
         return;
     load_block(a, blockIdx.y, b, v);
@@ -122,12 +123,15 @@ __global__ void __launch_bounds__(256) top_weigh(const __grid_constant__ top_arg
     __shared__ float tmp[32];
     int b = (int)blockIdx.x * 8 + threadIdx.x / 32;
     int64_t row = blockIdx.y;
-    float max = row_max(a, a.best + row * a.n_blocks, tmp), heat = a.inv_temp[row], v[8], w[8];
+    float v[8], w[8];
     double sum[3];
 
+    wait_for_inputs();
+    if (b < a.n_blocks)
+        load_block(a, row, b, v);
+    const float max = row_max(a, a.best + row * a.n_blocks, tmp), heat = a.inv_temp[row];
     if (b >= a.n_blocks)
         return;
-    load_block(a, row, b, v);
 #pragma unroll
     for (int j = 0; j < 8; j++)
         w[j] = weigh(v[j], max, heat);
@@ -172,13 +176,15 @@ static __device__ __forceinline__ unsigned key_of(float v)
 /* The key of the smallest finite value; only -inf has a greater one. */
 #define LEAST 0xff7fffffu
 
-/* The k-th smallest key of the blocks' largest (the largest of all when there are not so many). */
-static __device__ unsigned edge_of(const unsigned *keys, int n_blocks, int k)
+/* The k-th smallest key of the blocks' largest (the largest of all when there are not so many); best: the first. */
+static __device__ unsigned edge_of(const unsigned *keys, int n_blocks, int k, unsigned best)
 {
     unsigned key = 0;
 
     if (k > n_blocks)
         return 0xffffffffu;
+    if (k == 1)
+        return best;
     for (unsigned bit = 1u << 31; bit > 0; bit /= 2) { /* fewer than k keys are below `key` */
         int below = 0;
 
@@ -204,9 +210,9 @@ struct wanted {
     }
 };
 
-static __device__ wanted find_wanted(const unsigned *keys, int n_blocks, int k)
+static __device__ wanted find_wanted(const unsigned *keys, int n_blocks, int k, unsigned best)
 {
-    wanted w = { edge_of(keys, n_blocks, k), 0 };
+    wanted w = { edge_of(keys, n_blocks, k, best), 0 };
     int below = 0;
 
     for (int i0 = 0; i0 < n_blocks; i0 += PICK_THREADS) {
@@ -370,16 +376,18 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
     unsigned *keys = (unsigned *)(a.near ? space + 3 * a.n_blocks : (void *)best);
     op_top_row *to = (op_top_row *)(a.out + row * a.out_bytes);
     op_top_entry *entry = (op_top_entry *)(to + 1);
-    float *asked = (float *)(entry + a.k), max = row_max(a, best, tmp);
-    bool any = max >= -FLT_MAX;
+    float *asked = (float *)(entry + a.k);
 
+    wait_for_inputs();
     for (int i = threadIdx.x; a.near && i < 3 * a.n_blocks; i += PICK_THREADS)
         sums[i] = given[i];
+    const float max = row_max(a, best, tmp);
+    const bool any = max >= -FLT_MAX;
     for (int i = threadIdx.x; i < a.n_blocks; i += PICK_THREADS)
         keys[i] = key_of(best[i]);
     __syncthreads();
     fold(sums, a.n_blocks);
-    const wanted w = find_wanted(keys, a.n_blocks, a.k);
+    const wanted w = find_wanted(keys, a.n_blocks, a.k, key_of(max));
     int n = any ? gather(a, keys, w, list, &count) : 0;
 
     if (n <= LIST && a.k <= FEW)
@@ -435,9 +443,9 @@ void cuda_top(struct cuda *c, const struct node *v)
     a.sums = (double *)c->ws;
     a.best = (float *)(a.sums + (size_t)rows * 3 * (size_t)a.n_blocks);
     unsigned pieces = (unsigned)ceil_div(a.n_blocks, 8);
-    LAUNCH(c, top_scan, dim3(pieces, rows), 256, 0, a);
-    LAUNCH(c, top_weigh, dim3(pieces, rows), 256, 0, a);
+    launch_early(c, "top_scan", top_scan, dim3(pieces, rows), 256, 0, a);
+    launch_early(c, "top_weigh", top_weigh, dim3(pieces, rows), 256, 0, a);
     size_t near = (size_t)a.n_blocks * (3 * sizeof(double) + sizeof(unsigned));
     a.near = near <= 31 << 10;
-    LAUNCH(c, top_pick, rows, PICK_THREADS, a.near ? near : 0, a);
+    launch_early(c, "top_pick", top_pick, dim3(rows), PICK_THREADS, a.near ? near : 0, a);
 }

@@ -63,6 +63,16 @@ static void layer(const struct step *s, int i, struct tensor x)
     op_add(d, x, out, m->plan.residual_scale);
 }
 
+/* All rows, in their order. */
+static bool picks_all(const struct model_step *st)
+{
+    int i = 0;
+
+    while (st->pick != NULL && i < st->n_pick && st->pick[i] == i)
+        i++;
+    return i == st->rows->n;
+}
+
 static void walk(const struct step *s, const struct model_step *st)
 {
     const struct model *m = s->m;
@@ -89,8 +99,11 @@ static void walk(const struct step *s, const struct model_step *st)
     if (st->n_pick == 0)
         return;
     last.ne[1] = st->n_pick;
-    op_rows_pick(d, last, x, st->pick);
-    op_rms_norm(d, last, last, m->out_norm, n_embd, 0, m->plan.norm_eps);
+    if (!picks_all(st)) {
+        op_rows_pick(d, last, x, st->pick);
+        x = last;
+    }
+    op_rms_norm(d, last, x, m->out_norm, n_embd, 0, m->plan.norm_eps);
     struct tensor logits = rows_at(st->logits, m->plan.n_vocab, st->n_pick);
     op_matmul(d, logits, m->head, last);
     if (m->plan.logit_scale != 1.0f)

@@ -20,7 +20,7 @@ int64_t            model_expert_bytes(const struct model *m, int layer); /* of o
 /* What one step computes. Rows of a sequence are consecutive; the caller has checked tokens and limits. */
 struct model_step {
     const struct op_rows *rows;
-    const int32_t        *pick;   /* [n_pick] rows whose logits are wanted, ascending */
+    const int32_t        *pick;   /* [n_pick] rows whose logits are wanted */
     int                   n_pick;
     float                *logits; /* [n_pick][n_vocab] */
     const struct op_top  *top;    /* NULL, or what to find in the logits */
