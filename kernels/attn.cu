@@ -40,7 +40,7 @@ static __device__ __forceinline__ void round_heads(const attn_args &a, const flo
         const float y = opened(a, out[(i * a.heads + k) * dim + d + lane], row + i, head + k, d + lane);
 
         round_unit(a.rounded + (row + i) * a.rounded_stride, a.kv.n_head * a.group * dim / 32, y,
-                   ((head + k) * dim + d) / 32);
+                   ((head + k) * dim + d) / 32, unit_top(y), false);
     }
 }
 
@@ -235,12 +235,14 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, 1) attend_pages(const __grid_
     }
 }
 
-/* grid: row, query head, 32 dimensions. 32 pages at a time: a lane has a page's factors, and a dimension's sums. */
-__global__ void __launch_bounds__(32) merge_pages(const __grid_constant__ attn_args a)
+/* grid: row, query head, dimensions: as many as share a scale when they are rounded, a warp 32 of them. 32 pages at a
+ * time: a lane has a page's factors, and a dimension's sums. */
+__global__ void __launch_bounds__(128) merge_pages(const __grid_constant__ attn_args a)
 {
     enum { EACH = 32 };
-    const int row = blockIdx.x, n = a.r.pos[row] / OP_KV_PAGE + 1, heads = a.kv.n_head * a.group, lane = threadIdx.x;
-    const int d = blockIdx.z * 32 + lane;
+    __shared__ uint32_t tops[4];
+    const int row = blockIdx.x, n = a.r.pos[row] / OP_KV_PAGE + 1, heads = a.kv.n_head * a.group;
+    const int lane = threadIdx.x & 31, d = blockIdx.z * blockDim.x + threadIdx.x;
     const float *part = a.part + ((int64_t)row * heads + blockIdx.y) * a.pages * a.part_floats;
     float before = -CUDART_INF_F, l = 0.0f, o = 0.0f;
 
@@ -275,18 +277,28 @@ __global__ void __launch_bounds__(32) merge_pages(const __grid_constant__ attn_a
         }
     }
     o = __fdiv_rn(o, __fmul_rn(l, __fmul_rn(1024.0f, value_scale(a.kv.type_v))));
-    if (a.rounded != NULL)
-        round_unit(a.rounded + row * a.rounded_stride, heads * a.kv.dim_v / 32, opened(a, o, row, blockIdx.y, d),
-                   blockIdx.y * gridDim.z + blockIdx.z);
-    else if (d < a.kv.dim_v)
+    if (a.rounded != NULL) {
+        const float y = opened(a, o, row, blockIdx.y, d);
+        uint32_t top = unit_top(y);
+
+        if (a.eight) {
+            tops[threadIdx.x / 32] = top;
+            __syncthreads();
+            top = max(max(tops[0], tops[1]), max(tops[2], tops[3]));
+        }
+        round_unit(a.rounded + row * a.rounded_stride, heads * a.kv.dim_v / 32, y,
+                   (int)(blockIdx.y * a.kv.dim_v + d) / 32, top, a.eight);
+    } else if (d < a.kv.dim_v)
         a.y[row * a.ys + (int64_t)blockIdx.y * a.kv.dim_v + d] = o;
 }
 
 void cuda_merge_pages(struct cuda *c, const attn_args *a)
 {
+    const unsigned threads = a->rounded != NULL && a->eight ? 128 : 32;
+
     launch_early(c, "merge_pages", merge_pages,
-                 dim3((unsigned)a->r.n, (unsigned)(a->kv.n_head * a->group), (unsigned)ceil_div(a->kv.dim_v, 32)), 32,
-                 0, *a);
+                 dim3((unsigned)a->r.n, (unsigned)(a->kv.n_head * a->group), (unsigned)ceil_div(a->kv.dim_v, threads)),
+                 threads, 0, *a);
 }
 
 static int64_t part_floats(const struct op_kv *kv)

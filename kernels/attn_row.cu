@@ -346,7 +346,7 @@ static __device__ __forceinline__ void give(const page_of &b, const float o[2][4
 #pragma unroll
         for (int j = 0; j < 8; j++)
             v[j] = out[threadIdx.x * 8 + j];
-        quantise_values(a.rounded, a.kv.n_head * a.group * dim / 64, v, i / 8, i % 8, 15u << (lane & 28));
+        quantise_values(a.rounded, a.kv.n_head * a.group * dim / 64, v, i / 8, i % 8, sharers(a.eight), a.eight);
     }
 }
 
@@ -450,12 +450,12 @@ size_t cuda_attn_row_ws(const struct node *v)
     return v->r.n <= FEW_ROWS ? cuda_matmul_ws(v->t[0].ne[0], v->r.n) : 0;
 }
 
-bool cuda_attn_row_fits(const struct node *v)
+bool cuda_attn_row_fits(const struct cuda *c, const struct node *v)
 {
     const struct op_kv &kv = v->kv;
 
-    return v->r.n <= FEW_ROWS && v->r.all && kv.dim_k % 32 == 0 && kv.dim_k <= DIM && kv.dim_v % 32 == 0 &&
-           kv.dim_v <= DIM && v->t[0].ne[0] % 64 == 0;
+    return v->r.n <= FEW_ROWS && v->r.all && kv.dim_k % 32 == 0 && kv.dim_k <= DIM && kv.dim_v <= DIM &&
+           kv.dim_v % (c->eight ? 128 : 32) == 0 && v->t[0].ne[0] % 64 == 0;
 }
 
 static void attend_one(struct cuda *c, row_args t)
@@ -478,6 +478,7 @@ const uint8_t *cuda_attn_row(struct cuda *c, const fused_heads *f, const struct 
     t.a = cuda_attn_args(c, v);
     t.a.rounded = c->ws + cuda_ws(v) - cuda_attn_row_ws(v);
     t.a.rounded_stride = (int)x_row_bytes(v->t[0].ne[0]);
+    t.a.eight = c->eight;
     t.a.open = f->gated ? f->qg + t.a.kv.dim_k : NULL;
     t.a.open_pitch = 2 * t.a.kv.dim_k;
     t.a.open_stride = f->qg_stride;

@@ -152,6 +152,7 @@ struct cuda {
     size_t               held;
     bool                 fuse; /* nodes of steps with one row go together */
     bool                 wide; /* many rows are multiplied by wide.cuh */
+    bool                 eight; /* activations are rounded to 8 bits (product.cuh) */
     struct node         *node;
     int                  n_node, cap_node;
     struct chunk         chunk[CHUNKS];

@@ -708,6 +708,7 @@ extern "C" enum err_code cuda_dev_open(struct dev_impl *out, struct dev *dev, co
     c->dev = dev;
     c->id = dev_unit(dev);
     c->fuse = true;
+    c->eight = o->acts == QUANT_ACTS_I8;
     memcpy(c->about, about, sizeof about);
     if (o->sketch) {
         set_up_sketch(c, present);

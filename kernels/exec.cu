@@ -184,6 +184,7 @@ static void start_args(struct cuda *c, struct fused_args *f, struct tensor x)
     memset(f, 0, sizeof *f);
     f->a.k = (int)x.ne[0];
     f->a.nx = (int)x.ne[1];
+    f->a.eight = c->eight;
     f->a.tab = c->tab;
     f->rounded = f->a.nx > 1 ? c->ws : NULL;
 }
@@ -400,6 +401,7 @@ static void fused_up_args(struct cuda *c, struct fused_up *u, const struct mixtu
         u->sh = (struct expert_up){ matrix_of(x->gate->t[1]), matrix_of(x->up->t[1]), (int)x->up->t[1].ne[1], OP_SILU,
                                     (float *)x->glu->t[0].data };
     u->down = matrix_of(m.down);
+    u->eight = c->eight;
     u->tab = c->tab;
 }
 
@@ -418,6 +420,7 @@ static void fused_down_args(struct cuda *c, struct fused_down *d, const struct m
         d->sh_hid = (const float *)x->glu->t[0].data;
         d->sh_open = x->open != NULL ? (const float *)x->open->t[0].data : NULL;
     }
+    d->eight = c->eight;
     d->tab = c->tab;
 }
 
@@ -557,7 +560,7 @@ static bool heads_fit(const struct attention *x, int dim)
 }
 
 /* From the norm to the product of what attention gives; nobody else reads what lies between. */
-static bool find_attention(struct attention *x, const struct node *v, int n)
+static bool find_attention(const struct cuda *c, struct attention *x, const struct node *v, int n)
 {
     const struct node *open = NULL;
 
@@ -578,7 +581,7 @@ static bool find_attention(struct attention *x, const struct node *v, int n)
     const struct tensor y = x->attn->t[0];
     return x->store->op == DEV_OP_kv_store && same(x->store->t[0], x->key->t[0]) &&
            same(x->store->t[1], x->value->t[0]) && x->store->kv.pages == kv.pages && x->attn->op == DEV_OP_attn &&
-           same(x->attn->t[1], x->qt) && cuda_attn_row_fits(x->attn) && heads_fit(x, kv.dim_k) &&
+           same(x->attn->t[1], x->qt) && cuda_attn_row_fits(c, x->attn) && heads_fit(x, kv.dim_k) &&
            (!gated || (open->op == DEV_OP_sigmoid_mul && same(open->t[0], y) && same(open->t[1], x->gate) &&
                        v[2].i[0] == kv.dim_k && kv.dim_v == kv.dim_k)) &&
            product_of(x->out, y) && cuda_is_common(x->out->t[1].type) && fits_k(y.ne[0]) &&
@@ -615,7 +618,7 @@ static int fuse_attn(struct cuda *c, const struct node *v, int n)
     struct fused_args f;
     struct attention x;
 
-    if (v->t[0].ne[1] > FEW_ROWS || !find_attention(&x, v, n))
+    if (v->t[0].ne[1] > FEW_ROWS || !find_attention(c, &x, v, n))
         return 0;
     norm_args(c, &f, v);
     add_job(&f, x.q->t[1], x.q->t[0]);
@@ -646,7 +649,7 @@ static int fuse(struct cuda *c, const struct node *v, int n)
 {
     int k = 0;
 
-    if (v->t[0].ne[1] > FEW_ROWS)
+    if (v->t[0].ne[1] > most_few(c))
         return 0;
     switch (v->op) {
     case DEV_OP_rms_norm:

@@ -235,7 +235,7 @@ static __device__ __forceinline__ float segment_times(const uint8_t *stage, int 
         block_values<TYPE>(s, o, segment * (8 * X_PAIR) + b * (4 * X_PAIR), b * 8 * 4, units - b * 8, tab);
     }
     __syncwarp();
-    const float sum = segment_sum(r.v + lane % STRIP * V_PITCH, x_scales(r.x, x_pairs(k)) + segment * 16);
+    const float sum = segment_sum(r.v + lane % STRIP * V_PITCH, x_scales(r.x, x_pairs(k)) + segment * 16, false);
     __syncwarp();
     return sum;
 }
@@ -281,8 +281,9 @@ static __device__ __forceinline__ void round_shared(const up_args &a)
         const int row = i / units, unit = i % units;
         const int64_t at = row * a.sh_stride + unit * UNIT + threadIdx.x % 32;
 
-        round_unit(a.sh_rounded + row * x_row_bytes(a.sh_ff), units, activated(OP_SILU, a.sh_gate[at], a.sh_up[at]),
-                   unit);
+        const float v = activated(OP_SILU, a.sh_gate[at], a.sh_up[at]);
+
+        round_unit(a.sh_rounded + row * x_row_bytes(a.sh_ff), units, v, unit, unit_top(v), false);
     }
 }
 
@@ -315,7 +316,9 @@ static __device__ __forceinline__ void finish_up(const up_args &a, const up_task
         v = __fadd_rn(v, parts[0]);
         up = a.gated ? __fadd_rn(up, parts[STRIP]) : up;
     }
-    round_unit(a.rounded + t.pair * x_row_bytes(a.ff), a.ff / UNIT, activated(a.how, v, up), t.unit);
+    const float y = activated(a.how, v, up);
+
+    round_unit(a.rounded + t.pair * x_row_bytes(a.ff), a.ff / UNIT, y, t.unit, unit_top(y), false);
 }
 
 template <int TYPE>

@@ -8,6 +8,7 @@
  *   words   those two words of unit u of the block, TIMES the weights; signed bytes, or not (SIGNED)
  *   scale   of unit 4 half + c: d / TIMES, where there is a minimum also m. Where a unit has two scales (HALVES): of
  *           half c % 2 of unit 2 quarter + c / 2.
+ *   whole   (is_whole()) what k_whole() gives, of sums of TIMES the weights
  * d times TIMES w is exact wherever d w is: TIMES are powers of two. What `words` looks up it takes from iq3s of
  * struct tables, or of struct near_tables in shared memory. */
 #ifndef KERNELS_FRAG_CUH
@@ -62,6 +63,25 @@ static __device__ __forceinline__ void k_scale(const uint4 &head, int half, int 
     m = __fmul_rn(half_of(head.x >> 16), small_float(o));
 }
 
+/* Four of a K-quant's numbers of 6 bits, a byte each, those of units 4 half and on: own has the low bits of the first
+ * half, shared those of the second. */
+static __device__ __forceinline__ uint32_t k_bytes(uint32_t own, uint32_t shared, int half)
+{
+    return half == 0 ? own & 0x3f3f3f3fu : (shared & 0x0f0f0f0fu) | (own >> 2 & 0x30303030u);
+}
+
+/* Of the group of units 4 (c / 2) and on: for even c the sum of scale i, for odd c of min s, and d or -dmin to go with it;
+ * i and s: of units 2 c and 2 c + 1. */
+static __device__ __forceinline__ int k_whole(const uint4 &head, int c, int i0, int i1, const int s[2], float &d)
+{
+    const uint32_t scale = k_bytes(head.y, head.w, c / 2) >> c % 2 * 16, min = k_bytes(head.z, head.w >> 4, c / 2) >> c % 2 * 16;
+    const int i = i0 * (int)(scale & 255u) + i1 * (int)(scale >> 8 & 255u);
+    const int m = s[0] * (int)(min & 255u) + s[1] * (int)(min >> 8 & 255u);
+
+    d = half_of(c % 2 == 0 ? head.x & 0xffffu : head.x >> 16 ^ 0x8000u);
+    return (c % 2 == 0 ? i : m) + __shfl_xor_sync(0xffffffffu, c % 2 == 0 ? m : i, 1);
+}
+
 template <> struct frag<QUANT_q4_k> {
     enum { BLOCK = 144, HALVES = 0, MIN = 1, SIGNED = 0, APART = 0 };
     struct raw {
@@ -89,6 +109,10 @@ template <> struct frag<QUANT_q4_k> {
     {
         k_scale(r.head, half, c, d, m);
         d = c % 2 == 0 ? d : __fmul_rn(d, 0.0625f);
+    }
+    static __device__ __forceinline__ int whole(const raw &r, int c, int i0, int i1, const int s[2], float &d)
+    {
+        return k_whole(r.head, c, i0, i1 >> 4, s, d);
     }
 };
 

@@ -35,8 +35,8 @@ static __device__ __forceinline__ void store8(float *x, const float v[8])
 /* The activations from x on: as floats where xs is not NULL, and, ROUND, rounded. Threads take 8 elements each; w: the
  * norm's weights of the first ones. The order of the norm's sum is norm_block's. */
 template <int MODE, bool ROUND, class ARGS>
-static __device__ __forceinline__ void make_input(const ARGS &f, int k, const float *x, const float first[8], uint8_t *xq,
-                                                  float *xs, float *tmp)
+static __device__ __forceinline__ void make_input(const ARGS &f, int k, bool eight, const float *x, const float first[8],
+                                                  uint8_t *xq, float *xs, float *tmp)
 {
     const int t = threadIdx.x, threads = MODE == IN_NORM ? THREADS : blockDim.x, pairs = (k + 63) / 64;
     float v[8] = {}, w[8], factor = 1.0f;
@@ -86,7 +86,7 @@ static __device__ __forceinline__ void make_input(const ARGS &f, int k, const fl
         if (x == f.x && blockIdx.x == 0 && f.floats != NULL && i < k)
             store8(f.floats + i, v);
         if (ROUND)
-            quantise_values(xq, pairs, v, p / 8, p % 8, ~0u, p < pairs * 8);
+            quantise_values(xq, pairs, v, p / 8, p % 8, ~0u, eight, p < pairs * 8);
     }
     __syncthreads();
 }
@@ -177,7 +177,7 @@ static __device__ __forceinline__ void inputs(const fused_args &f, const cut &c,
         load_first(f.w, f.a.k, w);
     wait_for_inputs();
     if (MODE != IN_ROUNDED)
-        make_input<MODE, true>(f, f.a.k, f.x, w, s.xq, s.xs, s.tmp);
+        make_input<MODE, true>(f, f.a.k, f.a.eight, f.x, w, s.xq, s.xs, s.tmp);
     if (MODE == IN_NORM)
         keep_rounded(f, c, s.xq);
 }
@@ -222,8 +222,8 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
             const int b = t.block + first;
 
             if (t.strip == 0)
-                load_x<TYPE>(x, s.xq + b * (4 * X_PAIR), units - b * 8);
-            strip_times<TYPE>(now, x, units - b * 8, f.a.tab,
+                load_x<TYPE>(x, s.xq + b * (4 * X_PAIR), units - b * 8, f.a.eight);
+            strip_times<TYPE>(now, x, units - b * 8, f.a.eight, f.a.tab,
                               s.values + ((t.strip * c.sets + set) * c.segments + b / 2) * V_SEGMENT + b % 2 * 8);
         }
         if (!AHEAD && there)
@@ -236,7 +236,8 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
             __syncthreads();
             if ((int)(threadIdx.x & ~31u) >> c.lane_bits < c.each * c.sets * STRIP) { /* a warp's threads go together */
                 const float sum = row_sum(s.values + row / STRIP * c.segments * V_SEGMENT + row % STRIP * V_PITCH,
-                                          (const float *)(s.xq + c.dx_at), part, c.segments);
+                                          (const float *)(s.xq + c.dx_at), part, c.segments,
+                                          is_whole(TYPE) && f.a.eight);
 
                 if (part == 0 && t.s0 * STRIP + row < at.here && row < c.each * c.sets * STRIP)
                     put(f, at, t.s0 * STRIP + row, sum, res);
@@ -276,7 +277,7 @@ static __device__ __forceinline__ void floats_times(const fused_args &f, const c
 
         if (pass == 1)
             wait_for_inputs();
-        make_input<MODE, false>(f, f.a.k, pass == 1 ? f.x : f.w, first, NULL, s.xs, s.tmp);
+        make_input<MODE, false>(f, f.a.k, f.a.eight, pass == 1 ? f.x : f.w, first, NULL, s.xs, s.tmp);
         if (warp >= at.here)
             continue;
         if (pass == 1)
@@ -306,7 +307,7 @@ static __device__ __forceinline__ void round_row(const fused_args &f, const cut 
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1)
             wait_for_inputs();
-        make_input<IN_NORM, true>(f, f.a.k, pass == 1 ? f.x : f.w, first, s.xq, NULL, s.tmp);
+        make_input<IN_NORM, true>(f, f.a.k, f.a.eight, pass == 1 ? f.x : f.w, first, s.xq, NULL, s.tmp);
     }
     keep_rounded(f, c, s.xq);
 }
@@ -373,6 +374,7 @@ struct input_args {
     float       *floats;
     uint8_t     *rounded;
     int64_t      x_stride, z_stride, floats_stride;
+    bool         eight;
 };
 
 /* grid: 1, rows */
@@ -390,13 +392,13 @@ __global__ void __launch_bounds__(THREADS) round_rows(const __grid_constant__ in
     if (MODE == IN_NORM)
         load_first(a.w, a.k, first);
     wait_for_inputs();
-    make_input<MODE, true>(own, a.k, own.x, first, a.rounded + row * x_row_bytes(a.k), NULL, tmp);
+    make_input<MODE, true>(own, a.k, a.eight, own.x, first, a.rounded + row * x_row_bytes(a.k), NULL, tmp);
 }
 
 static void several_rows(struct cuda *c, const struct fused_args *f)
 {
     const input_args in = { f->mode, f->a.k, f->x, f->z, f->w, f->eps, f->floats, f->rounded, f->x_stride, f->z_stride,
-                            f->floats_stride };
+                            f->floats_stride, f->a.eight };
     struct few_args few = {};
     struct mv_args a = f->a;
 

@@ -72,6 +72,7 @@ struct fused_up {
     const int            *slot;       /* op_moe.slot; NULL: all experts are here */
     struct hand_over      hand;       /* with slot: the others go to the host */
     const float          *floats;     /* what they take, not rounded */
+    bool                  eight;      /* how x is rounded */
     const struct tables  *tab;
 };
 void cuda_fused_up(struct cuda *c, struct fused_up *f);
@@ -89,6 +90,7 @@ struct fused_down {
     const int           *slot;         /* as in fused_up, of n_expert */
     int                  n_expert;
     struct hand_over     hand;
+    bool                 eight;        /* how hidden rows are to be rounded */
     const struct tables *tab;
 };
 void cuda_fused_down(struct cuda *c, const struct fused_down *f);
@@ -104,7 +106,7 @@ struct fused_heads {
     struct op_rope rope;        /* n_rot 0: none */
     int            hadamard;    /* columns of a block; 0: not rotated */
 };
-bool cuda_attn_row_fits(const struct node *attn);
+bool cuda_attn_row_fits(const struct cuda *c, const struct node *attn);
 /* Returns where the rounded rows are. */
 const uint8_t *cuda_attn_row(struct cuda *c, const struct fused_heads *f, const struct node *attn);
 

@@ -103,11 +103,11 @@ static __device__ __forceinline__ void up_times(const uint8_t *one, const uint8_
         strip<TYPE> s;
         strip_x<TYPE> x;
 
-        load_x<TYPE>(x, f.x + b * (4 * X_PAIR), units);
+        load_x<TYPE>(x, f.x + b * (4 * X_PAIR), units, f.eight);
 #pragma unroll 1
         for (int i = 0; i < 1 + (other != NULL); i++) {
             load_strip<TYPE>(s, i == 0 ? one : other, row_bytes, rows, b, units);
-            strip_times<TYPE>(s, x, units, f.tab, to + i * segments * V_SEGMENT);
+            strip_times<TYPE>(s, x, units, f.eight, f.tab, to + i * segments * V_SEGMENT);
         }
     }
 }
@@ -183,7 +183,9 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
         return;
     const float *dx = x_scales(f.x, x_pairs(f.k));
     const int at = min(row, STRIP - 1) * V_PITCH;
-    float up = row_sum(values + at, dx, part, segments), in = gated ? row_sum(gates + at, dx, part, segments) : up;
+    const bool up_groups = f.eight && is_whole(m.up.type), gate_groups = f.eight && is_whole(m.gate.type);
+    float up = row_sum(values + at, dx, part, segments, up_groups);
+    float in = gated ? row_sum(gates + at, dx, part, segments, gate_groups) : up;
     up = gated ? up : 1.0f;
     float pos = fmaxf(in, 0.0f);
     if (part == 0 && row < rows)
@@ -258,8 +260,8 @@ static __host__ __device__ inline int row_space(int k)
 /* A warp's blocks of an expert's row, which it rounds itself: from its first one on every second. */
 template <int TYPE>
 static __device__ __forceinline__ void down_times(const uint8_t *w, uint32_t row_bytes, int rows, const float *hid,
-                                                  int k, int first, uint8_t *xq, const struct tables *tab,
-                                                  float *values)
+                                                  int k, int first, uint8_t *xq, bool eight,
+                                                  const struct tables *tab, float *values)
 {
     const int lane = threadIdx.x & 31;
 
@@ -276,10 +278,10 @@ static __device__ __forceinline__ void down_times(const uint8_t *w, uint32_t row
             *(float4 *)x = from[0];
             *(float4 *)(x + 4) = from[1];
         }
-        quantise_values(xq, x_pairs(k), x, i / 64, lane % 8, ~0u, i / 64 < x_pairs(k));
+        quantise_values(xq, x_pairs(k), x, i / 64, lane % 8, ~0u, eight, i / 64 < x_pairs(k));
         __syncwarp();
-        load_x<TYPE>(sx, xq + b * (4 * X_PAIR), units);
-        strip_times<TYPE>(s, sx, units, tab, values + b / 2 * V_SEGMENT + b % 2 * 8);
+        load_x<TYPE>(sx, xq + b * (4 * X_PAIR), units, eight);
+        strip_times<TYPE>(s, sx, units, eight, tab, values + b / 2 * V_SEGMENT + b % 2 * 8);
     }
 }
 
@@ -306,7 +308,7 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
         const uint8_t *w = m.w + matrix * m.expert_bytes + r0 * m.row_bytes;
         const float *hid = routed ? f.hid + e * f.ff : f.sh_hid;
 
-        ((m.type == TYPES ? down_times<TYPES>(w, (uint32_t)m.row_bytes, rows, hid, k, threadIdx.x / 32 % 2, xq, f.tab,
+        ((m.type == TYPES ? down_times<TYPES>(w, (uint32_t)m.row_bytes, rows, hid, k, threadIdx.x / 32 % 2, xq, f.eight, f.tab,
                                               (float *)(xq + x_row_bytes(k)))
                           : (void)0),
          ...);
@@ -329,10 +331,11 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
         const bool far = f.slot != NULL && of < f.n_used && slots[f.expert[of]] < 0;
         const uint8_t *own = shared + of * pitch;
         const float *dx = x_scales(own, x_pairs(its)), *v = (const float *)(own + x_row_bytes(its)) + row * V_PITCH;
+        const bool groups = f.eight && is_whole(of < f.n_used ? f.routed.type : f.sh.type);
         float sum = 0.0f;
 
         for (int i = 0; !far && i < row_segments(its); i++)
-            sum = __fadd_rn(sum, segment_sum(v + i * V_SEGMENT, dx + i * 16));
+            sum = __fadd_rn(sum, segment_sum(v + i * V_SEGMENT, dx + i * 16, groups));
         if (far && row < rows)
             sum = __ldcv(f.hand.out + (int64_t)of * f.n + r0 + row);
         sums[of][row] = sum;

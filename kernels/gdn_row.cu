@@ -23,7 +23,7 @@ struct row_args {
     const op_seq *seq;
     int64_t       past_floats, floats; /* of a sequence */
     int           in_stride, alpha_stride, beta_stride, z_stride, rounded_stride; /* from row to row */
-    bool          logged;
+    bool          logged, eight;       /* eight: how it is rounded (product.cuh), heads of 128 only */
     int           channels, n_k, each; /* key head of h: h / each, or h % n_k where each is 0 */
     int           w_pitch;             /* of w, from head to head */
     float         eps, norm_eps;
@@ -37,7 +37,7 @@ template <int DIM> struct block_space {
 template <int DIM> struct row_space {
     float in[2 * DIM], values[COLS]; /* channels of keys, of queries, of values; key and query are normalised */
     float gate[COLS], out[DIM];
-    float decay, beta, pad[2];
+    float decay, beta, pad[2], top[4]; /* of what each block rounds */
 };
 
 /* Where *at is in block `rank` of the cluster. */
@@ -245,17 +245,37 @@ template <int DIM>
 static __device__ __forceinline__ void round_rows(const row_space<DIM> *rows, uint8_t *nowhere, const row_args &a,
                                                   float weight, int row, int n, bool real)
 {
-    const int lane = threadIdx.x & 31, units = gridDim.y * (DIM / COLS);
-
-#pragma unroll 1
-    for (int i = VALUE_WARP - threadIdx.x / 32; i < n; i += WARPS) {
-        const row_space<DIM> &r = rows[i];
+    enum { RANKS = DIM / COLS };
+    const int lane = threadIdx.x & 31, units = gridDim.y * RANKS;
+    const bool shared = a.eight && real; /* the blocks of a head share a scale */
+    auto value = [&](const row_space<DIM> &r) {
         float y = __fmul_rn(r.out[blockIdx.x * COLS + lane], norm_factor(sum_squares<DIM>(r.out), DIM, a.norm_eps));
 
         if (a.w != NULL)
             y = __fmul_rn(y, weight);
-        round_unit(real ? a.rounded + (row + i) * a.rounded_stride : nowhere, real ? units : 2,
-                   __fmul_rn(r.gate[lane], y), real ? blockIdx.y * (DIM / COLS) + blockIdx.x : 0);
+        return __fmul_rn(r.gate[lane], y);
+    };
+
+    if (shared) {
+#pragma unroll 1
+        for (int i = VALUE_WARP - threadIdx.x / 32; i < n; i += WARPS) {
+            const uint32_t top = unit_top(value(rows[i]));
+
+            if (lane < RANKS)
+                cluster_store(cluster_at(rows[i].top + blockIdx.x, lane), __uint_as_float(top));
+        }
+        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+        cluster_wait();
+    }
+#pragma unroll 1
+    for (int i = VALUE_WARP - threadIdx.x / 32; i < n; i += WARPS) {
+        const float y = value(rows[i]);
+        uint32_t top = unit_top(y);
+
+        for (int j = 0; shared && j < RANKS; j++)
+            top = max(top, __float_as_uint(rows[i].top[j]));
+        round_unit(real ? a.rounded + (row + i) * a.rounded_stride : nowhere, real ? units : 2, y,
+                   real ? blockIdx.y * RANKS + blockIdx.x : 0, top, a.eight);
     }
 }
 
@@ -365,8 +385,10 @@ bool cuda_fused_gdn(struct cuda *c, const struct node *v, int n_log, uint8_t *ro
     row_args a = {};
 
     if ((d.dim != 32 && d.dim != 64 && d.dim != 128) || d.dim_v != d.dim || norm->i[1] != d.dim_v ||
-        conv->conv.taps != TAPS || conv->conv.bias != NULL || !conv->conv.silu || gdn->r.n > FEW_ROWS || !gdn->r.all)
+        conv->conv.taps != TAPS || conv->conv.bias != NULL || !conv->conv.silu || gdn->r.n > FEW_ROWS || !gdn->r.all ||
+        (c->eight && d.dim != 128))
         return false;
+    a.eight = c->eight;
     a.in = (const float *)conv->t[1].data;
     a.in_stride = (int)conv->t[1].stride;
     a.conv = conv->conv.w;

@@ -2,17 +2,15 @@
 /* matvec.cu - products of a few rows with stored matrices, several matrices in one launch. */
 #include "kernels/fused.cuh"
 #include "kernels/tile.cuh"
+#include "kernels/whole_rows.cuh"
 #include "kernels/wide_rows.cuh"
 
 enum { WIDE_LEAST = 64 }; /* rows of activations from which wide.cuh pays */
 
 /* Rounds rows of floats: 8 threads a pair of units, 8 elements each. */
-__global__ void quantise(uint8_t *out, const float *x, int64_t stride, int k, int64_t row_bytes)
+__global__ void quantise(uint8_t *out, const float *x, int64_t stride, int k, int64_t row_bytes, bool eight)
 {
-    int i = blockIdx.x * 256 + threadIdx.x;
-
-    if (i < x_pairs(k) * 8)
-        quantise_part(out + blockIdx.y * row_bytes, x + blockIdx.y * stride, k, i);
+    quantise_part(out + blockIdx.y * row_bytes, x + blockIdx.y * stride, k, blockIdx.x * 256 + threadIdx.x, eight);
 }
 
 void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x)
@@ -23,13 +21,15 @@ void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x)
         int n = (int)(x.ne[1] - r < 65535 ? x.ne[1] - r : 65535);
 
         LAUNCH(c, quantise, dim3((unsigned)ceil_div(k, 64 * 32), (unsigned)n), 256, 0, out + r * x_row_bytes(k),
-               (const float *)x.data + r * x.stride, x.stride, k, x_row_bytes(k));
+               (const float *)x.data + r * x.stride, x.stride, k, x_row_bytes(k), c->eight);
     }
 }
 
 size_t cuda_matmul_ws(int64_t k, int64_t n_rows)
 {
-    return round_up((size_t)(x_row_bytes(k) * n_rows), 256) + (n_rows >= WIDE_LEAST ? wide_bytes(k, n_rows) : 0);
+    const size_t other = n_rows >= WIDE_LEAST ? wide_bytes(k, n_rows) : 0, whole = whole_bytes(k, n_rows);
+
+    return round_up((size_t)(x_row_bytes(k) * n_rows), 256) + (other > whole ? other : whole);
 }
 
 /* One warp a row of weights and a row of x. */
@@ -232,12 +232,41 @@ static void tile_jobs(struct cuda *c, struct mv_args *m, bool wide)
     }
 }
 
+/* Of fused.cu and few.cu; longer rows than these of fused.cu's go to few.cu, which has only 16 bits. */
+static bool is_few(const struct cuda *c, const struct mv_args *m)
+{
+    enum { LONGEST = 8192 };
+
+    return m->nx <= most_few(c) && (!c->eight || m->k <= LONGEST);
+}
+
+/* Jobs that whole.cu is for go first, of rows rounded for it. */
+static void whole_jobs(struct cuda *c, struct mv_args *m, uint8_t *rows, struct tensor x)
+{
+    struct tile_args a = {};
+    int left = 0;
+
+    if (!c->eight || is_few(c, m))
+        return;
+    for (int i = 0; i < m->n; i++)
+        (is_whole(m->job[i].type) ? a.job[a.n++] : m->job[left++]) = m->job[i];
+    m->n = left;
+    if (a.n == 0)
+        return;
+    cuda_round_whole(c, rows, x);
+    a.k = m->k;
+    a.nx = m->nx;
+    a.x = rows;
+    a.div = 1;
+    cuda_whole(c, &a, ceil_div(a.nx, TILE_COLUMNS));
+}
+
 /* Jobs of formats of most files, rounded activations. */
 static void common_matmul(struct cuda *c, struct mv_args *a)
 {
     struct fused_args f = {};
 
-    if (a->nx > FEW_ROWS) {
+    if (!is_few(c, a)) {
         tile_jobs(c, a, false);
         return;
     }
@@ -276,14 +305,15 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
     a.nx = (int)x.ne[1];
     a.x = c->ws;
     a.x_bytes = x_row_bytes(a.k);
+    a.eight = c->eight;
     a.tab = c->tab;
-    if (wide) {
-        uint8_t *rows = c->ws + round_up((size_t)(a.x_bytes * a.nx), 256);
-
+    uint8_t *rows = c->ws + round_up((size_t)(a.x_bytes * a.nx), 256);
+    whole_jobs(c, &a, rows, x);
+    if (a.n > 0 && wide) {
         cuda_round_wide(c, rows, x);
         a.x = rows;
         tile_jobs(c, &a, true);
-    } else {
+    } else if (a.n > 0) {
         common_matmul(c, &a);
     }
 }

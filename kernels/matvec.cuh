@@ -13,48 +13,73 @@ struct mv_job {
     int            n_rows, type, block;
 };
 enum { FEW_ROWS = 16 }; /* of activations, for few.cu; more are tile.cuh's or wide.cuh's */
+
+/* Of 8 bits, few.cu has not learnt them yet, only one row. */
+static inline int most_few(const struct cuda *c)
+{
+    return c->eight ? 1 : FEW_ROWS;
+}
+
 struct mv_args {
     struct mv_job        job[JOBS];
     int                  n, k, nx;
     const uint8_t       *x;
     int64_t              x_bytes;
+    bool                 eight; /* how x is rounded (product.cuh) */
     const struct tables *tab;
 };
 
-/* What numbers of a unit are multiplied with before they are rounded, and what one of the whole numbers stands for. */
-static __device__ __forceinline__ float into_steps(float most)
+/* What numbers are multiplied with before they are rounded, and what one of the whole numbers stands for. */
+static __device__ __forceinline__ float into_steps(float most, bool eight)
 {
-    return most > 1e-30f ? __fdiv_rn(32639.0f, most) : 0.0f;
+    return most > 1e-30f ? __fdiv_rn(eight ? 127.0f : 32639.0f, most) : 0.0f;
 }
 
-static __device__ __forceinline__ float step_of(float most)
+static __device__ __forceinline__ float step_of(float most, bool eight)
 {
-    return most > 1e-30f || most != most ? __fdiv_rn(most, 32639.0f) : 0.0f;
+    return most > 1e-30f || most != most ? __fdiv_rn(most, eight ? 127.0f : 32639.0f) : 0.0f;
 }
 
-/* 8 elements of a unit, rounded; the threads of a unit (mask), 4 neighbours, go together. */
+/* Bits that order floats by size; NaN is above infinity. */
+static __device__ __forceinline__ uint32_t size_of(float v)
+{
+    return __float_as_uint(v) & 0x7fffffffu;
+}
+
+/* Threads that share a scale, 8 elements each: those of this thread. */
+static __device__ __forceinline__ unsigned sharers(bool eight)
+{
+    return eight ? 0xffffu << (threadIdx.x & 16) : 0xfu << (threadIdx.x & 28);
+}
+
+/* 8 elements, rounded; the threads of mask go together, at least the sharers. */
 struct rounded {
-    int   q[8], half, all; /* sums: with the neighbour's, of the unit */
+    int   q[8], sum, half, all; /* sums: of these, with the neighbour's, of the unit */
     float dx;
 };
-static __device__ __forceinline__ void round_values(rounded &r, const float v[8], unsigned mask)
+static __device__ __forceinline__ void round_values(rounded &r, const float v[8], unsigned mask, bool eight)
 {
     uint32_t top = 0;
     int sum = 0;
 
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        top = max(top, __float_as_uint(v[i]) & 0x7fffffffu); /* NaN is above infinity */
+        top = max(top, size_of(v[i]));
     top = max(top, __shfl_xor_sync(mask, top, 1));
     top = max(top, __shfl_xor_sync(mask, top, 2));
-    float most = __uint_as_float(top), inv = into_steps(most);
+    if (eight) {
+        top = max(top, __shfl_xor_sync(mask, top, 4));
+        top = max(top, __shfl_xor_sync(mask, top, 8));
+    }
+    float most = __uint_as_float(top), inv = into_steps(most, eight);
 
 #pragma unroll
     for (int i = 0; i < 8; i++)
         sum += r.q[i] = __float2int_rn(__fmul_rn(v[i], inv));
+    r.sum = sum;
     r.half = sum + __shfl_xor_sync(mask, sum, 1);
     r.all = r.half + __shfl_xor_sync(mask, r.half, 2);
-    r.dx = step_of(most);
+    r.dx = step_of(most, eight);
 }
 
 /* Byte n of each. */
@@ -66,16 +91,16 @@ static __device__ __forceinline__ uint32_t bytes_of(int n, int a, int b, int c, 
 }
 
 /* 8 elements of a pair of units, rounded, into a row of so many pairs; 8 neighbouring threads make a pair, those of
- * `mask` go together, at least the 4 of a unit (all of a warp: fewer instructions). !there: nothing is written. */
+ * `mask` go together, at least the sharers (all of a warp: fewer instructions). !there: nothing is written. */
 static __device__ __forceinline__ void quantise_values(uint8_t *row, int pairs, const float v[8], int pair, int part,
-                                                       unsigned mask, bool there = true)
+                                                       unsigned mask, bool eight, bool there = true)
 {
     uint8_t *out = row + (int64_t)pair * X_PAIR;
     float *scales = (float *)x_scales(row, pairs), *seconds = (float *)(x_seconds(row, pairs) + pair);
     uint32_t h[2], l[2];
     rounded r;
 
-    round_values(r, v, mask);
+    round_values(r, v, mask, eight);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int *q = r.q + 4 * i;
@@ -100,22 +125,29 @@ static __device__ __forceinline__ void quantise_values(uint8_t *row, int pairs, 
         *(float2 *)(scales + 2 * (pair + part)) = make_float2(0.0f, 0.0f);
 }
 
-/* Unit u of a row of so many, by a warp: v is the lane's element. The last one fills the row up with zeros. */
-static __device__ __forceinline__ void round_unit(uint8_t *row, int units, float v, int u)
+/* The largest of a unit, whose elements the lanes of a warp have. */
+static __device__ __forceinline__ uint32_t unit_top(float v)
+{
+    return __reduce_max_sync(0xffffffffu, size_of(v));
+}
+
+/* Unit u of a row of so many, by a warp: v is the lane's element, top the largest of those that share a scale. The last
+ * unit fills the row up with zeros. */
+static __device__ __forceinline__ void round_unit(uint8_t *row, int units, float v, int u, uint32_t top, bool eight)
 {
     const unsigned all = 0xffffffffu;
     const int lane = threadIdx.x & 31, pairs = (units + 1) / 2;
     uint8_t *out = row + (int64_t)(u / 2) * X_PAIR + u % 2 * X_UNIT, *to = out + lane / 4 % 4 * 16 + lane / 16 * 8;
     float *sums = (float *)(row + (int64_t)(u / 2) * X_PAIR + X_SUMS + u % 2 * 8);
     float *scales = (float *)x_scales(row, pairs), *seconds = (float *)x_seconds(row, pairs);
-    const float most = __uint_as_float(__reduce_max_sync(all, __float_as_uint(v) & 0x7fffffffu));
-    const int q = __float2int_rn(__fmul_rn(v, into_steps(most)));
+    const float most = __uint_as_float(top);
+    const int q = __float2int_rn(__fmul_rn(v, into_steps(most, eight)));
 
     to[lane % 4] = (uint8_t)((q + 128) >> 8);
     to[4 + lane % 4] = (uint8_t)q;
     const int sum = __reduce_add_sync(all, q), second = __reduce_add_sync(all, lane < 16 ? 0 : q);
     if (lane == 0) {
-        float dx = step_of(most);
+        float dx = step_of(most, eight);
 
         *(float2 *)sums = make_float2((float)sum, dx);
         scales[u] = dx;
@@ -133,15 +165,15 @@ static __device__ __forceinline__ void round_unit(uint8_t *row, int units, float
         sums[2 + lane] = 0.0f;
 }
 
-/* Part of 8 elements, of all k / 8 and what is missing of the last pair. */
-static __device__ __forceinline__ void quantise_part(uint8_t *row, const float *x, int k, int i)
+/* Part of 8 elements, of all k / 8 and what is missing of the last pair; further ones only take part. */
+static __device__ __forceinline__ void quantise_part(uint8_t *row, const float *x, int k, int i, bool eight)
 {
     float v[8];
 
 #pragma unroll
     for (int j = 0; j < 8; j++)
         v[j] = i * 8 < k ? x[i * 8 + j] : 0.0f;
-    quantise_values(row, x_pairs(k), v, i / 8, i % 8, 0xfu << (threadIdx.x & 28));
+    quantise_values(row, x_pairs(k), v, i / 8, i % 8, sharers(eight), eight, i < x_pairs(k) * 8);
 }
 
 void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x);

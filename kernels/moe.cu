@@ -3,6 +3,7 @@
 #include "kernels/few.cuh"
 #include "kernels/fused.cuh"
 #include "kernels/tile.cuh"
+#include "kernels/whole_rows.cuh"
 #include "kernels/wide_rows.cuh"
 
 enum { SHARE = 4, GRID_Y = 65535 }; /* pairs of a chunk, in other formats */
@@ -173,8 +174,11 @@ static struct space cut(const struct node *v, unsigned char *at)
     s.share = on_tiles(a) ? (int)TILE_COLUMNS : (int)SHARE;
     s.most = (int)(pairs < pairs / s.share + n_expert ? pairs : pairs / s.share + n_expert);
     s.wide = s.share == WIDE_COLUMNS && pairs >= WIDE_PAIRS * n_expert;
-    s.xq = (uint8_t *)take(s.wide ? wide_bytes(a.up.ne[0], n) : (size_t)(x_row_bytes(a.up.ne[0]) * n));
-    s.hq = (uint8_t *)take(s.wide ? wide_bytes(ff, (int64_t)s.most * WIDE_COLUMNS) : (size_t)(x_row_bytes(ff) * pairs));
+    const size_t x_whole = whole_bytes(a.up.ne[0], n), h_whole = whole_bytes(ff, pairs);
+    const size_t x_bytes = s.wide ? wide_bytes(a.up.ne[0], n) : (size_t)(x_row_bytes(a.up.ne[0]) * n);
+    const size_t h_bytes = s.wide ? wide_bytes(ff, (int64_t)s.most * WIDE_COLUMNS) : (size_t)(x_row_bytes(ff) * pairs);
+    s.xq = (uint8_t *)take(x_bytes > x_whole ? x_bytes : x_whole);
+    s.hq = (uint8_t *)take(h_bytes > h_whole ? h_bytes : h_whole);
     s.gate = (float *)take((size_t)(pairs * ff) * sizeof(float));
     s.hid = (float *)take((size_t)(pairs * ff) * sizeof(float));
     s.out = (float *)take((size_t)(pairs * a.down.ne[1]) * sizeof(float));
@@ -200,7 +204,7 @@ static void product(struct cuda *c, const struct space *s, const struct node *v,
     expert_args a = { (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), 0, (int)w.ne[1], (int)w.ne[0],
                       w.type, plain ? (const uint8_t *)x.data : xq,
                       plain ? x.stride * (int64_t)sizeof(float) : x_row_bytes(w.ne[0]), div, y, y_stride,
-                      single ? NULL : s->to.list, v->moe.expert, v->moe.slot, s->to.n_chunk, s->to.chunk, c->tab, 0, 0 };
+                      single ? NULL : s->to.list, v->moe.expert, v->moe.slot, s->to.n_chunk, s->to.chunk, c->tab, 0, 0, c->eight };
 
     a.expert_bytes = w.pitch * a.row_bytes;
     for (a.base = 0; a.base < s->most; a.base += GRID_Y) {
@@ -233,20 +237,48 @@ static struct mv_job matrix(struct tensor w, float *y, int64_t y_stride)
 
 static void tiles(struct cuda *c, const struct space *s, struct tile_args *a)
 {
-    if (s->wide)
+    if (c->eight && is_whole(a->job[0].type))
+        cuda_whole(c, a, s->most);
+    else if (s->wide)
         cuda_wide(c, a, s->most);
     else
         cuda_tile(c, a, s->most);
 }
 
-/* Gate, up, activation and rounding at once, then down. */
+/* Rounds x for products with matrices of this type. */
+static void round_for(struct cuda *c, const struct space *s, uint8_t *to, int type, struct tensor x)
+{
+    if (c->eight && is_whole(type))
+        cuda_round_whole(c, to, x);
+    else if (s->wide)
+        cuda_round_wide(c, to, x);
+    else
+        cuda_quantise(c, to, x);
+}
+
+/* First products, activation and rounding go together; of 8 bits a tile has fewer rows than share a scale. */
+static bool rounds_tiles(const struct cuda *c, const struct op_moe &m)
+{
+    return !c->eight && (m.gate.data == NULL || (m.gate.type == m.up.type && m.gate.pitch == m.up.pitch));
+}
+
+static void one_product(struct cuda *c, const struct space *s, struct tile_args *a, struct tensor w, float *y,
+                        int64_t stride)
+{
+    a->n = 1;
+    a->job[0] = matrix(w, y, stride);
+    a->out = TILE_FLOATS;
+    a->expert_bytes = w.pitch * quant_row_bytes(w.type, w.ne[0]);
+    tiles(c, s, a);
+}
+
+/* Gate, up, activation and rounding, at once where they can be; then down. */
 static void moe_tiles(struct cuda *c, const struct space *s, const struct node *v, float *out, int64_t out_stride)
 {
     const struct op_moe &m = v->moe;
-    const auto round = s->wide ? cuda_round_wide : cuda_quantise;
     struct tile_args a = {};
 
-    round(c, s->xq, v->t[1]);
+    round_for(c, s, s->xq, m.up.type, v->t[1]);
     a.k = (int)m.up.ne[0];
     a.x = s->xq;
     a.x_bytes = x_row_bytes(a.k);
@@ -256,11 +288,11 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
     a.chunk = s->to.chunk;
     a.n_chunk = s->to.n_chunk;
     a.tab = c->tab;
-    a.expert_bytes = m.up.pitch * quant_row_bytes(m.up.type, m.up.ne[0]);
-    if (m.gate.data == NULL || (m.gate.type == m.up.type && m.gate.pitch == m.up.pitch)) {
+    if (rounds_tiles(c, m)) {
         if (m.gate.data != NULL)
             a.job[a.n++] = matrix(m.gate, NULL, 0);
         a.job[a.n++] = matrix(m.up, NULL, 0);
+        a.expert_bytes = m.up.pitch * quant_row_bytes(m.up.type, m.up.ne[0]);
         a.out = TILE_ACT_ROUNDED;
         a.act = m.act;
         a.rounded = s->hq;
@@ -269,30 +301,26 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
     } else {
         int64_t pairs = v->t[1].ne[1] * m.n_used, ff = m.up.ne[1];
         struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s->hid };
+        const bool gated = m.gate.data != NULL;
 
-        a.n = 1;
-        a.job[0] = matrix(m.up, s->hid, ff);
-        tiles(c, s, &a);
-        a.job[0] = matrix(m.gate, s->gate, ff);
-        a.expert_bytes = m.gate.pitch * quant_row_bytes(m.gate.type, m.gate.ne[0]);
-        tiles(c, s, &a);
-        cuda_activate(c, s->hid, s->gate, pairs, m);
-        round(c, s->hq, hid);
+        one_product(c, s, &a, m.up, s->hid, ff);
+        if (gated && is_whole(m.gate.type) != is_whole(m.up.type))
+            round_for(c, s, s->xq, m.gate.type, v->t[1]);
+        if (gated)
+            one_product(c, s, &a, m.gate, s->gate, ff);
+        cuda_activate(c, s->hid, gated ? s->gate : NULL, pairs, m);
+        round_for(c, s, s->hq, m.down.type, hid);
     }
-    a.n = 1;
-    a.job[0] = matrix(m.down, out, out_stride);
-    a.out = TILE_FLOATS;
-    a.expert_bytes = m.down.pitch * quant_row_bytes(m.down.type, m.down.ne[0]);
     a.k = (int)m.down.ne[0];
     a.x = s->hq;
     a.x_bytes = x_row_bytes(a.k);
     a.div = 1;
-    tiles(c, s, &a);
+    one_product(c, s, &a, m.down, out, out_stride);
 }
 
 void cuda_moe(struct cuda *c, const struct node *v)
 {
-    if (cuda_moe_is_few(v)) {
+    if (!c->eight && cuda_moe_is_few(v)) {
         cuda_moe_few(c, v);
         return;
     }
@@ -311,7 +339,7 @@ void cuda_moe(struct cuda *c, const struct node *v)
         LAUNCH(c, list_pairs, 1, 1024, 0, a.expert, a.slot, (int)pairs, (int)a.up.ne[2], s.share, s.far, s.to);
     else
         s.most = a.n_used;
-    if (x.ne[1] > 1 && on_tiles(a)) {
+    if (x.ne[1] > most_few(c) && on_tiles(a)) {
         moe_tiles(c, &s, v, out, out_stride);
     } else {
         if (!is_plain(a.up.type) || (gated && !is_plain(a.gate.type)))

@@ -25,6 +25,7 @@ struct expert_args {
     const struct expert_chunk *chunk;
     const struct tables       *tab;
     int                        base, most; /* first chunk, and how many, of a launch */
+    bool                       eight;      /* how x is rounded */
 };
 
 static __device__ __forceinline__ bool chunk_of(const expert_args &a, int i, expert_chunk &c)
@@ -59,7 +60,8 @@ __global__ void __launch_bounds__(256) expert_rows(const __grid_constant__ exper
         pair[t] = a.list == NULL ? i : a.list[i];
         x[t] = a.x + pair[t] / a.div * a.x_bytes;
     }
-    rows_times<TYPE, TT>(a.w + c.expert * a.expert_bytes, a.row_bytes, r0, a.n_rows, a.k, x, c.n, a.tab, buf[warp],
+    rows_times<TYPE, TT>(a.w + c.expert * a.expert_bytes, a.row_bytes, r0, a.n_rows, a.k, x, c.n, a.eight, a.tab,
+                         buf[warp],
                          [&](int row, int t, float v) {
                              int p = pair[0];
 #pragma unroll

@@ -5,7 +5,7 @@
 
 template <int TYPE>
 __global__ void __launch_bounds__(256) rare(struct mv_job job, int k, const uint8_t *x, int64_t x_bytes, int nx,
-                                            const struct tables *tab)
+                                            bool eight, const struct tables *tab)
 {
     enum { TT = 4 };
     __shared__ __align__(16) float buf[8][2 * AT_ONCE * TT * BUF_PITCH];
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(256) rare(struct mv_job job, int k, const uint
         xs[t] = x + (t0 + (t < nt ? t : 0)) * x_bytes;
     float *y = job.y + t0 * job.y_stride;
     int64_t stride = job.y_stride;
-    rows_times<TYPE, TT>(job.w, job.row_bytes, r0, job.n_rows, k, xs, nt, tab, buf[warp],
+    rows_times<TYPE, TT>(job.w, job.row_bytes, r0, job.n_rows, k, xs, nt, eight, tab, buf[warp],
                          [=](int row, int t, float v) { y[t * stride + row] = v; });
 }
 
@@ -34,7 +34,7 @@ void cuda_rare(struct cuda *c, struct tensor w, struct tensor y, const uint8_t *
     switch (w.type) {
 #define X(name) \
     case QUANT_##name: \
-        LAUNCH(c, rare<QUANT_##name>, grid, 256, 0, job, k, x, x_row_bytes(k), nx, c->tab); \
+        LAUNCH(c, rare<QUANT_##name>, grid, 256, 0, job, k, x, x_row_bytes(k), nx, c->eight, c->tab); \
         break;
         CUDA_RARE(X)
 #undef X

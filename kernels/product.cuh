@@ -10,11 +10,23 @@
  * Every product and its addition are one fma. The rounding error is 2^-16 of a unit's largest element: a thirtieth of
  * float16's.
  *
+ * Rounded to 8 bits (eight) activations share dx = max |x| / 127 among 128, a group of four units, and h is zero. Formats
+ * whose scales are whole numbers times a block's d (is_whole()) then go on in whole numbers through a group, all below
+ * 2^24, so that they are exact in floats as well, in any order:
+ *   group:   I = sum of scale i, M = sum of min s over its units
+ *   4 groups: S = 0; S += dx (d I), then S -= dx (dmin M), groups ascending
+ *   result:  as above.
+ *
  * For plain formats (f32, f16, bf16, iq6_k ...) activations stay floats: 32 sums over elements l, l + 32 ..., fused
  * multiply-add, folded by halves. */
 #ifndef KERNELS_PRODUCT_CUH
 #define KERNELS_PRODUCT_CUH
 #include "kernels/quant/unit.cuh"
+
+static __host__ __device__ constexpr bool is_whole(int type)
+{
+    return type == QUANT_q4_k;
+}
 
 /* A row of activations. For each pair of units: 128 bytes of q, and the sum of q and dx of either unit. Then every dx
  * again, with zeros up to a multiple of 16, and for each pair the sums of q of the second halves of its units. Word c
@@ -117,6 +129,15 @@ static __device__ __forceinline__ float unit_value(const unit &u, const uint4 *q
     return v;
 }
 
+/* A pair's part of a group: sums of scale i and of min s. */
+template <int TYPE>
+static __device__ __forceinline__ float2 whole_value(const unit u[2], const x_pair &x)
+{
+    const float i = __fmul_rn(u[0].d[0], whole_dot(u[0].w, x.q)), m = __fmul_rn(u[0].m[0], x.sum[0]);
+
+    return make_float2(__fmaf_rn(u[1].d[0], whole_dot(u[1].w, x.q + 4), i), __fmaf_rn(u[1].m[0], x.sum[1], m));
+}
+
 /* Rows of a warp at once: 4 for each group of lanes that share a row. */
 enum { AT_ONCE = 4, BUF_PITCH = 36 };
 
@@ -134,8 +155,8 @@ static __host__ __device__ inline int warp_rows(int64_t k, int at_once = AT_ONCE
  * out(row, t, value) is called by one lane for each. buf: 2 * NR * TT * BUF_PITCH floats of the warp's own. */
 template <int TYPE, int TT, int NR = AT_ONCE, class OUT>
 static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_bytes, int r0, int n_rows, int k,
-                                                  const uint8_t *const x[TT], int nt, const struct tables *tab,
-                                                  float *buf, OUT out)
+                                                  const uint8_t *const x[TT], int nt, bool eight,
+                                                  const struct tables *tab, float *buf, OUT out)
 {
     enum {
         NV = NR * TT, SLOTS = (NV * 4 + 31) / 32,
@@ -166,6 +187,25 @@ static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_
                 if (TT == 1 && i == 0 && n > 0)
                     x_load<TYPE>(x0, x[0], p, pairs);
             }
+            if constexpr (is_whole(TYPE))
+                if (eight) {
+                    wq<TYPE>::unpack_whole(raw[i % AHEAD], p, u);
+#pragma unroll
+                    for (int t = 0; t < TT; t++) {
+                        float2 v = make_float2(0.0f, 0.0f);
+
+                        if (TT > 1 && in && t < nt)
+                            x_load<TYPE>(x0, x[t], p, pairs);
+                        if (in && t < nt)
+                            v = whole_value<TYPE>(u, x0);
+                        v.x += __shfl_xor_sync(0xffffffffu, v.x, 1); /* the group's other pair */
+                        v.y += __shfl_xor_sync(0xffffffffu, v.y, 1);
+                        const bool first = in && p % 2 == 0;
+                        buf[2 * (i * TT + t) * BUF_PITCH + lane] = first ? __fmul_rn(u[0].d[1], v.x) : 0.0f;
+                        buf[(2 * (i * TT + t) + 1) * BUF_PITCH + lane] = first ? -__fmul_rn(u[0].m[1], v.y) : 0.0f;
+                    }
+                    continue;
+                }
             if (in)
                 wq<TYPE>::unpack(raw[i % AHEAD], p, u, n, tab);
 #pragma unroll

@@ -61,15 +61,28 @@ template <int TYPE> struct strip_x {
     enum { GROUP = frag<TYPE>::HALVES ? 2 : 4, GROUPS = 8 / GROUP }; /* units whose sums meet */
     uint32_t x[GROUPS][2];
     float    all[GROUPS];
+    int      sum[2]; /* of groups_times(): of units 2 c and 2 c + 1, and x[0] of unit g */
 };
 
 /* xb: the block's first pair. */
 template <int TYPE>
-static __device__ __forceinline__ void load_x(strip_x<TYPE> &a, const uint8_t *xb, int units)
+static __device__ __forceinline__ void load_x(strip_x<TYPE> &a, const uint8_t *xb, int units, bool eight)
 {
     typedef frag<TYPE> F;
     enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
+    if (is_whole(TYPE) && eight) {
+        const uint8_t *own = xb + g / 2 * X_PAIR + g % 2 * X_UNIT + 4 + c % 2 * 32 + c / 2 * 8;
+        const float *all = (const float *)(xb + X_SUMS + c * X_PAIR);
+        const bool in = units >= 8;
+
+        static_assert(!is_whole(TYPE) || !F::APART, "words side by side");
+        a.x[0][0] = in ? *(const uint32_t *)own : 0u;
+        a.x[0][1] = in ? *(const uint32_t *)(own + 16) : 0u;
+        a.sum[0] = in ? __float2int_rn(all[0]) : 0;
+        a.sum[1] = in ? __float2int_rn(all[2]) : 0;
+        return;
+    }
     const int mine = F::HALVES ? g / 4 : g / 2; /* the unit of a group that is the lane's column */
     const int out = F::HALVES ? c / 2 : c;      /* and that it gets sums of */
     const uint8_t *col = xb + mine / 2 * X_PAIR + mine % 2 * X_UNIT + g % 2 * 4 +
@@ -87,14 +100,50 @@ static __device__ __forceinline__ void load_x(strip_x<TYPE> &a, const uint8_t *x
     }
 }
 
+/* Of formats that stay whole numbers, activations of 8 bits: of the second operand's columns each is a unit's l. A lane has
+ * the sums of units 2 c and 2 c + 1; with its neighbour's it makes a group, of which even lanes give what scales, odd
+ * ones what minima give. Two values a group, where others have four. */
+template <int TYPE>
+static __device__ __forceinline__ void groups_times(const strip<TYPE> &s, const strip_x<TYPE> &a, float *v)
+{
+    typedef frag<TYPE> F;
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
+    int sum[2][4] = {};
+
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const bool mine = g == j * 4 + i;
+            uint32_t w0[2], w8[2];
+
+            F::words(s.r0, j * 4 + i, c, w0, (const struct tables *)NULL);
+            F::words(s.r8, j * 4 + i, c, w8, (const struct tables *)NULL);
+            mma_row<F::SIGNED>(sum[j], w0, w8, mine ? a.x[0][0] : 0u, mine ? a.x[0][1] : 0u);
+        }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int *q = sum[0] + 2 * h, *q4 = sum[1] + 2 * h;
+        float d;
+        int value = F::whole(h == 0 ? s.r0 : s.r8, c, c < 2 ? q[0] : q4[0], c < 2 ? q[1] : q4[1], a.sum, d);
+
+        v[(g + h * 8) * V_PITCH + c] = __fmul_rn(d, (float)value);
+    }
+}
+
 /* Values V of 16 rows' units; v: the first one's of the block. The sums of all groups go side by side: one alone would
  * wait for each of its products. */
 template <int TYPE>
-static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const strip_x<TYPE> &a, int units,
+static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const strip_x<TYPE> &a, int units, bool eight,
                                                    const struct tables *tab, float *v)
 {
     typedef frag<TYPE> F;
     enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
+    if constexpr (is_whole(TYPE))
+        if (eight) {
+            groups_times<TYPE>(s, a, v);
+            return;
+        }
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
     const int mine = F::HALVES ? g / 4 : g / 2, out = F::HALVES ? c / 2 : c;
     float *to = v + g * V_PITCH + out;
@@ -135,10 +184,20 @@ static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const s
     }
 }
 
-/* A segment of a row: v its values, dx its scales. */
-static __device__ __forceinline__ float segment_sum(const float *v, const float *dx)
+/* A segment of a row: v its values, dx its scales; groups: values are those of groups_times(). */
+static __device__ __forceinline__ float segment_sum(const float *v, const float *dx, bool groups)
 {
     float S = 0.0f;
+
+    if (groups) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float2 a = *(const float2 *)(v + i / 2 * 8 + i % 2 * 2);
+
+            S = __fmaf_rn(dx[4 * i], a.y, __fmaf_rn(dx[4 * i], a.x, S));
+        }
+        return S;
+    }
 
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -156,10 +215,10 @@ static __host__ __device__ inline int row_lane_bits(int segments)
 }
 
 /* A row's sum, from its threads, all of a warp together; v: its first value, segment: the thread's. */
-static __device__ __forceinline__ float row_sum(const float *v, const float *dx, int segment, int segments)
+static __device__ __forceinline__ float row_sum(const float *v, const float *dx, int segment, int segments, bool groups)
 {
     const int first = (threadIdx.x & 31) - segment;
-    float S = segment < segments ? segment_sum(v + segment * V_SEGMENT, dx + segment * 16) : 0.0f, sum = 0.0f;
+    float S = segment < segments ? segment_sum(v + segment * V_SEGMENT, dx + segment * 16, groups) : 0.0f, sum = 0.0f;
 
 #pragma unroll 4
     for (int i = 0; i < segments; i++)

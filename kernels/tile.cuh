@@ -37,6 +37,9 @@ struct tile_args {
     bool                       gather;    /* for it: columns are rows of x; else chunk i is the i-th WIDE_COLUMNS rows */
 };
 
+/* whole.cuh, for formats and rows that it is for; chunks of TILE_COLUMNS at most. */
+void cuda_whole(struct cuda *c, struct tile_args *a, int64_t chunks);
+
 /* d: sums of h with two rows of weights, sums of l with them. */
 enum { TILE_COLUMNS = 64, TILE_ROWS = 128 }; /* of a block; a chunk of pairs has no more columns */
 int64_t cuda_tile_blocks(struct tile_args *a, int rows); /* fills in job[].block; rows: of a block */
@@ -415,7 +418,7 @@ static __device__ __forceinline__ void store_act(const tile_args &a, bool paired
             v[j] = from[j];
         if (a.out == TILE_ACT_ROUNDED)
             quantise_values(a.rounded + number[t] * x_row_bytes(n_rows), x_pairs(n_rows), v, (r0 + r) / 64, part,
-                            0xfu << (lane & 28));
+                            sharers(false), false);
         else
             for (int j = 0; j < 8 && r0 + r + j < n_rows; j++)
                 a.job[0].y[(int64_t)number[t] * a.job[0].y_stride + r0 + r + j] = from[j];

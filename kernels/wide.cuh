@@ -425,7 +425,7 @@ static __device__ __forceinline__ void wide_act(const tile_args &a, const wide_t
 
             v[j] = t.r0 + r + j >= n_rows ? 0.0f : __fmul_rn(y, paired ? from[ROWS / 2 + j] : 1.0f);
         }
-        wide_values(a.rounded, x_pairs(n_rows), t.x0 + col, v, (t.r0 + r) / 64, part, 0xfu << (lane & 28));
+        wide_values(a.rounded, x_pairs(n_rows), t.x0 + col, v, (t.r0 + r) / 64, part, false);
     }
     asm volatile("bar.sync 1, 256;" ::: "memory");
 }

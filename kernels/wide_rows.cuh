@@ -20,13 +20,15 @@ static __host__ __device__ inline size_t wide_bytes(int64_t k, int64_t n_rows)
 
 /* As quantise_values(), for row `row` of all. */
 static __device__ __forceinline__ void wide_values(uint8_t *rows, int pairs, int64_t row, const float v[8], int pair,
-                                                   int part, unsigned mask)
+                                                   int part, bool eight, bool there = true)
 {
     uint8_t *all = rows + (row / WIDE_COLUMNS * pairs + pair) * WIDE_PAIR;
     const int col = (int)(row % WIDE_COLUMNS), turn = col % 8, unit = part / 4 * WIDE_COLUMNS + col;
     rounded r;
 
-    round_values(r, v, mask);
+    round_values(r, v, sharers(eight), eight);
+    if (!there)
+        return;
 #pragma unroll
     for (int odd = 0; odd < 2; odd++) {
         const int at = part % 4 / 2 * 2 + odd;

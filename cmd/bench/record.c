@@ -107,8 +107,10 @@ static json_t *hardware(const struct bench *b)
         cli_bench_text(h, "device", b->device);
         cli_bench_text(h, "kernels", b->kernels);
         cli_bench_int(h, "n_threads", b->n_threads);
-        if (strcmp(b->device, "cpu") == 0)
-            cli_bench_text(h, "acts", quant_acts_name((enum quant_acts_type)b->o->acts));
+        enum quant_acts_type acts = (enum quant_acts_type)b->o->acts;
+        if (acts == QUANT_ACTS_F32 && strncmp(b->device, "cuda", 4) == 0)
+            acts = QUANT_ACTS_I16;
+        cli_bench_text(h, "acts", quant_acts_name(acts));
     }
     return h;
 }

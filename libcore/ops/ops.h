@@ -67,7 +67,7 @@ enum op_act { OP_SILU, OP_RELU2 };
 
 struct dev_opts {
     int n_threads; /* cpu: 0 for as many as there are processors */
-    enum quant_acts_type acts; /* cpu: what it rounds activations to (quant.h); others ignore it */
+    enum quant_acts_type acts; /* what activations are rounded to (quant.h); the GPU has 8 bits, and 16 for the others */
     bool sketch;     /* only to learn what things take (dev_held): nothing is taken from the device; steps can be
                       * measured, not computed */
     bool absent;     /* a sketch of a device that is not there will do */

@@ -28,7 +28,14 @@ static double kl(const float *ref, const float *got, int32_t n)
     return d;
 }
 
-/* coarse: a step of activations, in steps of 16 bits */
+/* A step of activations, in steps of 16 bits. On a GPU 128 elements share one of 8 bits, not 32: the largest of so many
+ * is 1.25 times as large, where they are distributed normally. */
+static double coarseness(void)
+{
+    return test_acts() != QUANT_ACTS_I8 ? 1.0 : 32767.0 / 127.0 * (strcmp(test_device(), "cpu") == 0 ? 1.0 : 1.25);
+}
+
+/* coarse: see above */
 static void check_logits(const char *what, const float *ref, const float *got, int64_t rows, int32_t n_vocab,
                          double coarse)
 {
@@ -153,7 +160,7 @@ static void check_model(const char *file)
         check_greedy(&rig, name);
     } else { /* NAME.TYPE.gguf */
         (void)snprintf(type, sizeof type, "%.*s.a", (int)(strlen(dot) - strlen(".gguf") - 1), dot + 1);
-        assert_true(check_prompt(&rig, name, "a", type, test_acts() == QUANT_ACTS_I8 ? 32767.0 / 127.0 : 1.0));
+        assert_true(check_prompt(&rig, name, "a", type, coarseness()));
     }
     rig_close(&rig);
 }
