@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matvec.cu - products of a few rows with stored matrices, several matrices in one launch. */
+#include "kernels/broad_rows.cuh"
 #include "kernels/fused.cuh"
 #include "kernels/tile.cuh"
-#include "kernels/whole_rows.cuh"
 #include "kernels/wide_rows.cuh"
 
-enum { WIDE_LEAST = 64 }; /* rows of activations from which wide.cuh pays */
+enum { WIDE_LEAST = 64, GRID_Y = 65535 }; /* rows of activations from which wide.cuh pays; most blocks that way */
 
 /* Rounds rows of floats: 8 threads a pair of units, 8 elements each. */
 __global__ void quantise(uint8_t *out, const float *x, int64_t stride, int k, int64_t row_bytes, bool eight)
@@ -17,8 +17,8 @@ void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x)
 {
     int k = (int)x.ne[0];
 
-    for (int64_t r = 0; r < x.ne[1]; r += 65535) {
-        int n = (int)(x.ne[1] - r < 65535 ? x.ne[1] - r : 65535);
+    for (int64_t r = 0; r < x.ne[1]; r += GRID_Y) {
+        int n = (int)(x.ne[1] - r < GRID_Y ? x.ne[1] - r : (int64_t)GRID_Y);
 
         LAUNCH(c, quantise, dim3((unsigned)ceil_div(k, 64 * 32), (unsigned)n), 256, 0, out + r * x_row_bytes(k),
                (const float *)x.data + r * x.stride, x.stride, k, x_row_bytes(k), c->eight);
@@ -27,9 +27,15 @@ void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x)
 
 size_t cuda_matmul_ws(int64_t k, int64_t n_rows)
 {
-    const size_t other = n_rows >= WIDE_LEAST ? wide_bytes(k, n_rows) : 0, whole = whole_bytes(k, n_rows);
+    size_t other = whole_bytes(k, n_rows);
 
-    return round_up((size_t)(x_row_bytes(k) * n_rows), 256) + (other > whole ? other : whole);
+    if (n_rows >= WIDE_LEAST) {
+        const size_t wide = wide_bytes(k, n_rows), broad = broad_bytes(k, n_rows);
+
+        other = other > wide ? other : wide;
+        other = other > broad ? other : broad;
+    }
+    return round_up((size_t)(x_row_bytes(k) * n_rows), 256) + other;
 }
 
 /* One warp a row of weights and a row of x. */
@@ -180,7 +186,7 @@ static void plain_rows(struct cuda *c, struct tensor w, struct tensor y, struct 
 {
     const bool aligned = w.ne[0] % MANY_K == 0 && x.stride % 4 == 0 && ((uintptr_t)w.data | (uintptr_t)x.data) % 16 == 0;
 
-    if (x.ne[1] <= FEW_ROWS)
+    if (x.ne[1] <= FEW_ROWS || (w.ne[1] == 1 && x.ne[1] <= GRID_Y))
         LAUNCH(c, plain<TYPE>, dim3((unsigned)ceil_div(w.ne[1], 8), (unsigned)x.ne[1]), 256, 0, (const uint8_t *)w.data,
                quant_row_bytes(w.type, w.ne[0]), (int)w.ne[1], (int)w.ne[0], (float *)y.data, y.stride,
                (const float *)x.data, x.stride);
@@ -240,8 +246,8 @@ static bool is_few(const struct cuda *c, const struct mv_args *m)
     return m->nx <= most_few(c) && (!c->eight || m->k <= LONGEST);
 }
 
-/* Jobs that whole.cu is for go first, of rows rounded for it. */
-static void whole_jobs(struct cuda *c, struct mv_args *m, uint8_t *rows, struct tensor x)
+/* Jobs that whole.cu or broad.cuh are for go first, of rows rounded for them. */
+static void whole_jobs(struct cuda *c, struct mv_args *m, uint8_t *rows, struct tensor x, bool wide)
 {
     struct tile_args a = {};
     int left = 0;
@@ -253,12 +259,17 @@ static void whole_jobs(struct cuda *c, struct mv_args *m, uint8_t *rows, struct 
     m->n = left;
     if (a.n == 0)
         return;
-    cuda_round_whole(c, rows, x);
     a.k = m->k;
     a.nx = m->nx;
     a.x = rows;
     a.div = 1;
-    cuda_whole(c, &a, ceil_div(a.nx, TILE_COLUMNS));
+    if (wide) {
+        cuda_round_broad(c, rows, x, NULL, NULL);
+        cuda_broad(c, &a, a.nx);
+    } else {
+        cuda_round_whole(c, rows, x);
+        cuda_whole(c, &a, ceil_div(a.nx, TILE_COLUMNS));
+    }
 }
 
 /* Jobs of formats of most files, rounded activations. */
@@ -308,7 +319,7 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
     a.eight = c->eight;
     a.tab = c->tab;
     uint8_t *rows = c->ws + round_up((size_t)(a.x_bytes * a.nx), 256);
-    whole_jobs(c, &a, rows, x);
+    whole_jobs(c, &a, rows, x, wide);
     if (a.n > 0 && wide) {
         cuda_round_wide(c, rows, x);
         a.x = rows;

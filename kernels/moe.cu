@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* moe.cu - mixture of experts. */
+#include "kernels/broad_rows.cuh"
 #include "kernels/few.cuh"
 #include "kernels/fused.cuh"
 #include "kernels/tile.cuh"
-#include "kernels/whole_rows.cuh"
 #include "kernels/wide_rows.cuh"
 
 enum { SHARE = 4, GRID_Y = 65535 }; /* pairs of a chunk, in other formats */
@@ -148,7 +148,7 @@ struct space {
     int          *far;
     expert_list   to;
     int           share, most; /* pairs of a chunk; most chunks */
-    bool          wide;        /* rounded rows are those of wide.cuh */
+    bool          wide;        /* rounded rows are those of wide.cuh, or of broad.cuh */
     size_t        bytes;
 };
 
@@ -156,6 +156,15 @@ struct space {
 static bool on_tiles(const struct op_moe &a)
 {
     return cuda_is_common(a.up.type) && cuda_is_common(a.down.type) && (a.gate.data == NULL || cuda_is_common(a.gate.type));
+}
+
+/* n rows, rounded in any way; wide.cuh: as many as `places`. */
+static size_t rounded_bytes(bool wide, int64_t k, int64_t n, int64_t places)
+{
+    const size_t whole = wide ? broad_bytes(k, n) : whole_bytes(k, n);
+    const size_t other = wide ? wide_bytes(k, places) : (size_t)(x_row_bytes(k) * n);
+
+    return whole > other ? whole : other;
 }
 
 static struct space cut(const struct node *v, unsigned char *at)
@@ -174,11 +183,8 @@ static struct space cut(const struct node *v, unsigned char *at)
     s.share = on_tiles(a) ? (int)TILE_COLUMNS : (int)SHARE;
     s.most = (int)(pairs < pairs / s.share + n_expert ? pairs : pairs / s.share + n_expert);
     s.wide = s.share == WIDE_COLUMNS && pairs >= WIDE_PAIRS * n_expert;
-    const size_t x_whole = whole_bytes(a.up.ne[0], n), h_whole = whole_bytes(ff, pairs);
-    const size_t x_bytes = s.wide ? wide_bytes(a.up.ne[0], n) : (size_t)(x_row_bytes(a.up.ne[0]) * n);
-    const size_t h_bytes = s.wide ? wide_bytes(ff, (int64_t)s.most * WIDE_COLUMNS) : (size_t)(x_row_bytes(ff) * pairs);
-    s.xq = (uint8_t *)take(x_bytes > x_whole ? x_bytes : x_whole);
-    s.hq = (uint8_t *)take(h_bytes > h_whole ? h_bytes : h_whole);
+    s.xq = (uint8_t *)take(rounded_bytes(s.wide, a.up.ne[0], n, n));
+    s.hq = (uint8_t *)take(rounded_bytes(s.wide, ff, pairs, (int64_t)s.most * WIDE_COLUMNS));
     s.gate = (float *)take((size_t)(pairs * ff) * sizeof(float));
     s.hid = (float *)take((size_t)(pairs * ff) * sizeof(float));
     s.out = (float *)take((size_t)(pairs * a.down.ne[1]) * sizeof(float));
@@ -237,7 +243,11 @@ static struct mv_job matrix(struct tensor w, float *y, int64_t y_stride)
 
 static void tiles(struct cuda *c, const struct space *s, struct tile_args *a)
 {
-    if (c->eight && is_whole(a->job[0].type))
+    const bool whole = c->eight && is_whole(a->job[0].type);
+
+    if (whole && s->wide)
+        cuda_broad(c, a, s->most);
+    else if (whole)
         cuda_whole(c, a, s->most);
     else if (s->wide)
         cuda_wide(c, a, s->most);
@@ -245,10 +255,15 @@ static void tiles(struct cuda *c, const struct space *s, struct tile_args *a)
         cuda_tile(c, a, s->most);
 }
 
-/* Rounds x for products with matrices of this type. */
-static void round_for(struct cuda *c, const struct space *s, uint8_t *to, int type, struct tensor x)
+/* Rounds x for products with matrices of this type; id, slot: rows of pairs, some of which may not be there. */
+static void round_for(struct cuda *c, const struct space *s, uint8_t *to, int type, struct tensor x, const int *id,
+                      const int *slot)
 {
-    if (c->eight && is_whole(type))
+    const bool whole = c->eight && is_whole(type);
+
+    if (whole && s->wide)
+        cuda_round_broad(c, to, x, id, slot);
+    else if (whole)
         cuda_round_whole(c, to, x);
     else if (s->wide)
         cuda_round_wide(c, to, x);
@@ -256,10 +271,15 @@ static void round_for(struct cuda *c, const struct space *s, uint8_t *to, int ty
         cuda_quantise(c, to, x);
 }
 
-/* First products, activation and rounding go together; of 8 bits a tile has fewer rows than share a scale. */
-static bool rounds_tiles(const struct cuda *c, const struct op_moe &m)
+/* What first products give: those of gate and up together can be activated, and rounded where a tile has all that share
+ * a scale, which are more of 8 bits. */
+static enum tile_out first_products(const struct cuda *c, const struct space *s, const struct op_moe &m)
 {
-    return !c->eight && (m.gate.data == NULL || (m.gate.type == m.up.type && m.gate.pitch == m.up.pitch));
+    if (m.gate.data != NULL && (m.gate.type != m.up.type || m.gate.pitch != m.up.pitch))
+        return TILE_FLOATS;
+    if (!c->eight)
+        return TILE_ACT_ROUNDED;
+    return s->wide && is_whole(m.up.type) ? TILE_ACT : TILE_FLOATS;
 }
 
 static void one_product(struct cuda *c, const struct space *s, struct tile_args *a, struct tensor w, float *y,
@@ -276,9 +296,12 @@ static void one_product(struct cuda *c, const struct space *s, struct tile_args 
 static void moe_tiles(struct cuda *c, const struct space *s, const struct node *v, float *out, int64_t out_stride)
 {
     const struct op_moe &m = v->moe;
+    const int64_t pairs = v->t[1].ne[1] * m.n_used, ff = m.up.ne[1];
+    const bool gated = m.gate.data != NULL;
+    const enum tile_out first = first_products(c, s, m);
     struct tile_args a = {};
 
-    round_for(c, s, s->xq, m.up.type, v->t[1]);
+    round_for(c, s, s->xq, m.up.type, v->t[1], NULL, NULL);
     a.k = (int)m.up.ne[0];
     a.x = s->xq;
     a.x_bytes = x_row_bytes(a.k);
@@ -288,29 +311,26 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
     a.chunk = s->to.chunk;
     a.n_chunk = s->to.n_chunk;
     a.tab = c->tab;
-    if (rounds_tiles(c, m)) {
-        if (m.gate.data != NULL)
-            a.job[a.n++] = matrix(m.gate, NULL, 0);
-        a.job[a.n++] = matrix(m.up, NULL, 0);
+    if (first != TILE_FLOATS) {
+        if (gated)
+            a.job[a.n++] = matrix(m.gate, s->hid, ff);
+        a.job[a.n++] = matrix(m.up, s->hid, ff);
         a.expert_bytes = m.up.pitch * quant_row_bytes(m.up.type, m.up.ne[0]);
-        a.out = TILE_ACT_ROUNDED;
+        a.out = first;
         a.act = m.act;
         a.rounded = s->hq;
         tiles(c, s, &a);
-        a.gather = false;
     } else {
-        int64_t pairs = v->t[1].ne[1] * m.n_used, ff = m.up.ne[1];
-        struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s->hid };
-        const bool gated = m.gate.data != NULL;
-
         one_product(c, s, &a, m.up, s->hid, ff);
         if (gated && is_whole(m.gate.type) != is_whole(m.up.type))
-            round_for(c, s, s->xq, m.gate.type, v->t[1]);
+            round_for(c, s, s->xq, m.gate.type, v->t[1], NULL, NULL);
         if (gated)
             one_product(c, s, &a, m.gate, s->gate, ff);
         cuda_activate(c, s->hid, gated ? s->gate : NULL, pairs, m);
-        round_for(c, s, s->hq, m.down.type, hid);
     }
+    a.gather = first != TILE_ACT_ROUNDED;
+    if (a.gather)
+        round_for(c, s, s->hq, m.down.type, (struct tensor){ QUANT_f32, { ff, pairs, 1 }, ff, 0, s->hid }, m.expert, m.slot);
     a.k = (int)m.down.ne[0];
     a.x = s->hq;
     a.x_bytes = x_row_bytes(a.k);
@@ -332,6 +352,8 @@ void cuda_moe(struct cuda *c, const struct node *v)
     bool gated = a.gate.data != NULL, sum = v->op == DEV_OP_moe;
 
     s.wide = s.wide && c->wide;
+    if (s.wide && c->eight && is_whole(a.up.type) && is_whole(a.down.type) && (!gated || is_whole(a.gate.type)))
+        s.share = BROAD_COLUMNS;
     float *out = sum ? s.out : (float *)y.data;
     int64_t out_stride = sum ? y.ne[0] : y.stride;
 

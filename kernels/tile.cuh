@@ -15,7 +15,7 @@
 #include "kernels/math.cuh"
 #include "kernels/moe.cuh"
 
-enum tile_out { TILE_FLOATS, TILE_ACT_ROUNDED };
+enum tile_out { TILE_FLOATS, TILE_ACT_ROUNDED, TILE_ACT /* floats; broad.cuh */ };
 
 /* Dense: jobs of one format, columns are rows of x. Experts: column i of a chunk is pair list[first + i]. With
  * TILE_ACT_* job 0 is gate and job 1 is up, and act(gate) up comes out; of one job, act(up). */
@@ -37,7 +37,7 @@ struct tile_args {
     bool                       gather;    /* for it: columns are rows of x; else chunk i is the i-th WIDE_COLUMNS rows */
 };
 
-/* whole.cuh, for formats and rows that it is for; chunks of TILE_COLUMNS at most. */
+/* whole.cu, for formats and rows that it is for; chunks of TILE_COLUMNS at most. */
 void cuda_whole(struct cuda *c, struct tile_args *a, int64_t chunks);
 
 /* d: sums of h with two rows of weights, sums of l with them. */

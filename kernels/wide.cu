@@ -22,19 +22,24 @@ void cuda_round_wide(struct cuda *c, uint8_t *out, struct tensor x)
            x.stride, k, c->eight);
 }
 
-void cuda_wide(struct cuda *c, struct tile_args *a, int64_t n)
+unsigned cuda_wide_grid(const struct cuda *c, struct tile_args *a, int64_t n, int rows, int columns)
 {
-    const int64_t blocks = cuda_tile_blocks(a, 128 * wide_subs(a->job[0].type));
+    const int64_t blocks = cuda_tile_blocks(a, rows);
     int64_t tiles = blocks * n;
 
     a->base = (int)blocks;
-    a->columns = WIDE_COLUMNS;
+    a->columns = columns;
     if (a->list == NULL) {
         while (a->columns > 16 && blocks * ceil_div(n, a->columns) < c->sms)
             a->columns /= 2;
         tiles = blocks * ceil_div(n, a->columns);
     }
-    const unsigned grid = (unsigned)(tiles < c->sms ? tiles : c->sms);
+    return (unsigned)(tiles < c->sms ? tiles : c->sms);
+}
+
+void cuda_wide(struct cuda *c, struct tile_args *a, int64_t n)
+{
+    const unsigned grid = cuda_wide_grid(c, a, n, 128 * wide_subs(a->job[0].type), WIDE_COLUMNS);
 
     switch (a->job[0].type) {
     case QUANT_q4_k:
