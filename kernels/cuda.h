@@ -108,7 +108,7 @@ struct hand {
         int                n;
     } due[DUE];            /* graphs that are under way */
     int            n_due;
-    uint32_t      *turn;   /* on the device */
+    struct hand_turns *turn; /* on the device */
     uint32_t       turns;
 };
 
@@ -214,7 +214,8 @@ void cuda_hand_reserve(struct cuda *c);
 void cuda_hand_close(struct cuda *c);
 void cuda_hand_out(struct cuda *c, const struct node *v);
 void cuda_hand_in(struct cuda *c, const struct node *v);
-void cuda_hand_work(struct cuda *c, const struct node *v); /* the host's part, when the device has come so far */
+/* The host's part, when the device has come so far; ended: it has done all that was launched. Returns whether it has. */
+bool cuda_hand_work(struct cuda *c, const struct node *v, bool ended);
 void cuda_tally(struct cuda *c, const struct node *v);
 
 /* exec.cu: launches nodes in order; captured: for a graph. */

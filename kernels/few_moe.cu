@@ -418,7 +418,7 @@ static __device__ __forceinline__ void bring_pairs(const down_args &a, float *su
     const int many = a.strips * STRIP, pair0 = blockIdx.y * a.n_used;
     const bool looks = blockIdx.x + blockIdx.y == 0;
 
-    if (!hand_any(a.expert + pair0, (looks ? (int)gridDim.y : 1) * a.n_used, a.slot))
+    if (looks ? a.hand.turn->given != a.hand.turn->now : !hand_any(a.expert + pair0, a.n_used, a.slot))
         return;
     if (threadIdx.x == 0)
         hand_await(a.hand, looks);

@@ -146,10 +146,12 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
             choose(f, expert, use < 0 || writes ? f.r.n_used : use + 1, pass == 1 && writes, pass == 1);
         }
         if (use < 0) {
-            if (hand_any(expert, f.r.n_used, slots))
-                hand_give(f.hand, f.floats, f.k, f.k, 1, expert, f.r.n_used, UP_WARPS * 32);
-            else if (threadIdx.x == 0)
+            if (hand_any(expert, f.r.n_used, slots)) {
+                hand_row(f.hand, 0, f.floats, f.k);
+                hand_give(f.hand, expert, f.r.n_used);
+            } else if (threadIdx.x == 0) {
                 hand_pass(f.hand);
+            }
             return;
         }
         matrix = f.slot == NULL ? expert[use] : slots[expert[use]];

@@ -11,22 +11,38 @@
  *
  * With one row the hand-over needs no launch of its own: the experts' launches give and await (fused_moe.cu); with a few
  * their last launch awaits (few_moe.cu). Where no row uses any of the host's experts the turn only passes: the device goes
- * on at once. */
+ * on at once, and the host learns it from a later turn, or from the end. Only rows that use some of them cross. */
 #include <string.h>
 
 #include "kernels/fused.cuh"
 
-enum { ONE_BLOCK = 16 }; /* rows that one block takes out; more go by copies */
-
-/* One block; copied: rows and experts are there. */
-__global__ void __launch_bounds__(1024) take_out(const hand_over h, const float *x, int64_t stride, int width, int n,
-                                                 const int *expert, int n_ids, const int *slot, bool copied)
+/* A block for each row; the last one says that they are there. */
+__global__ void __launch_bounds__(256) take_out(const hand_over h, const float *x, int64_t stride, int width,
+                                                const int *expert, int n_used, const int *slot)
 {
+    __shared__ unsigned long long taken;
+    const int64_t row = blockIdx.x;
+
     wait_for_inputs();
-    if (hand_any(expert, n_ids, slot))
-        hand_give(h, x, stride, width, copied ? 0 : n, expert, copied ? 0 : n_ids, 1024);
+    const bool away = hand_any(expert + row * n_used, n_used, slot);
+    if (away)
+        hand_row(h, row, x + row * stride, width);
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const unsigned long long mine = away ? 1ull << 32 | 1 : 1;
+
+        taken = atomicAdd(&h.turn->taken, mine) + mine;
+    }
+    __syncthreads();
+    if ((uint32_t)taken != gridDim.x)
+        return;
+    if (taken >> 32 > 0)
+        hand_give(h, expert, (int)gridDim.x * n_used);
     else if (threadIdx.x == 0)
         hand_pass(h);
+    if (threadIdx.x == 0)
+        h.turn->taken = 0;
 }
 
 /* A block for each pair. The first waits for any of them: the next hand-over does not begin before this has ended. */
@@ -36,7 +52,7 @@ __global__ void __launch_bounds__(256) bring_in(const hand_over h, float *out, i
     int64_t pair = blockIdx.x;
     bool here = slot[expert[pair]] >= 0;
 
-    if (pair == 0 ? !hand_any(expert, (int)gridDim.x, slot) : here)
+    if (pair == 0 ? h.turn->given != h.turn->now : here)
         return;
     if (threadIdx.x == 0)
         hand_await(h, pair == 0);
@@ -93,11 +109,11 @@ void cuda_hand_reserve(struct cuda *c)
     cuda_drop_graphs(c);
     cuda_hand_close(c);
     TRY(c, cudaHostAlloc((void **)&h->pinned, all, cudaHostAllocMapped));
-    TRY(c, cudaMalloc((void **)&h->turn, TURNS * sizeof *h->turn));
+    TRY(c, cudaMalloc((void **)&h->turn, sizeof *h->turn));
     if (c->bad != cudaSuccess)
         return;
     memset(h->pinned, 0, all);
-    TRY(c, cudaMemsetAsync(h->turn, 0, TURNS * sizeof *h->turn, c->stream));
+    TRY(c, cudaMemsetAsync(h->turn, 0, sizeof *h->turn, c->stream));
     h->turns = 0;
     h->cap = all;
     h->x = (float *)(h->pinned + 4096);
@@ -114,21 +130,11 @@ struct hand_over cuda_hand_over(struct cuda *c)
 
 void cuda_hand_out(struct cuda *c, const struct node *v)
 {
-    struct hand *h = &c->hand;
-    const struct tensor &x = v->t[1];
     const struct op_hand *o = (const struct op_hand *)v->p[1];
-    size_t row = (size_t)x.ne[0] * sizeof(float);
-    int n = (int)x.ne[1], n_ids = n * o->moe.n_used;
-    bool copies = n > ONE_BLOCK;
+    const struct tensor &x = v->t[1];
 
-    if (copies) {
-        cuda_fail(c, cudaMemcpy2DAsync(h->x, row, x.data, (size_t)x.stride * sizeof(float), row, (size_t)n,
-                                       cudaMemcpyDeviceToHost, c->stream), "hand-over");
-        cuda_fail(c, cudaMemcpyAsync(h->ids, v->p[0], (size_t)n_ids * sizeof(int), cudaMemcpyDeviceToHost, c->stream),
-                  "hand-over");
-    }
-    launch_early(c, "take_out", take_out, dim3(1), 1024, 0, cuda_hand_over(c), (const float *)x.data, x.stride,
-                 (int)x.ne[0], n, (const int *)v->p[0], n_ids, o->here, copies);
+    launch_early(c, "take_out", take_out, dim3((unsigned)x.ne[1]), 256, 0, cuda_hand_over(c), (const float *)x.data,
+                 x.stride, (int)x.ne[0], (const int *)v->p[0], o->moe.n_used, o->here);
 }
 
 void cuda_hand_in(struct cuda *c, const struct node *v)
@@ -140,36 +146,30 @@ void cuda_hand_in(struct cuda *c, const struct node *v)
            (const int *)v->p[0], o->here);
 }
 
-/* The device passed this turn without anything for the host. It does not wait then, and may be further on. */
-static bool passed(volatile struct hand_flags *f, uint32_t turn)
+/* Until the device has rows of this turn; false: it passed, as a later one is there, or *ended as all is done. */
+static bool reached(struct cuda *c, volatile struct hand_flags *f, uint32_t turn, bool *ended)
 {
-    return (int32_t)(__atomic_load_n(&f->past, __ATOMIC_ACQUIRE) - turn) >= 0 ||
-           (int32_t)(__atomic_load_n(&f->out, __ATOMIC_ACQUIRE) - turn) > 0;
-}
+    enum { LOOKS = 128 };
 
-/* Until the device has rows of this turn; false: it passed, failed, or ended without. */
-static bool reached(struct cuda *c, volatile struct hand_flags *f, uint32_t turn)
-{
-    for (unsigned spin = 1; __atomic_load_n(&f->out, __ATOMIC_ACQUIRE) != turn; spin++) {
-        if (passed(f, turn))
+    for (unsigned spin = 1;; spin++) {
+        uint32_t out = __atomic_load_n(&f->out, __ATOMIC_ACQUIRE);
+
+        if ((int32_t)(out - turn) >= 0)
+            return out == turn;
+        if (*ended)
             return false;
         __builtin_ia32_pause();
-        if (spin % 65536 != 0)
+        if (spin % LOOKS != 0)
             continue;
         cudaError_t e = cudaStreamQuery(c->stream);
         if (e == cudaErrorNotReady)
             continue;
         cuda_fail(c, e, "hand-over");
-        if (__atomic_load_n(&f->out, __ATOMIC_ACQUIRE) == turn)
-            return c->bad == cudaSuccess;
-        if (!passed(f, turn))
-            cuda_fail(c, cudaErrorUnknown, "hand-over");
-        return false;
+        *ended = true;
     }
-    return true;
 }
 
-void cuda_hand_work(struct cuda *c, const struct node *v)
+bool cuda_hand_work(struct cuda *c, const struct node *v, bool ended)
 {
     struct hand *h = &c->hand;
     volatile struct hand_flags *f = (volatile struct hand_flags *)h->pinned;
@@ -180,12 +180,13 @@ void cuda_hand_work(struct cuda *c, const struct node *v)
     struct tensor out = { QUANT_f32, { out_width, n * a.n_used, 1 }, out_width, 0, h->out };
 
     if (c->bad != cudaSuccess)
-        return;
-    if (reached(c, f, ++h->turns)) {
+        return ended;
+    if (reached(c, f, ++h->turns, &ended)) {
         a.expert = h->ids;
         op_moe_pairs(o->dev, out, x, &a);
         __atomic_store_n(&f->in, h->turns, __ATOMIC_RELEASE);
     }
     if (f->failed != 0)
         cuda_fail(c, cudaErrorLaunchTimeout, "hand-over");
+    return ended;
 }

@@ -6,20 +6,28 @@
 
 /* In pinned memory, each in a line of its own. */
 struct hand_flags {
-    uint32_t out, past;     /* turn whose rows are there; the last one that had none */
-    uint32_t pad0[30];
+    uint32_t out, pad0[31]; /* turn whose rows are there */
     uint32_t in, pad1[31];  /* turn whose results are there */
     uint32_t failed;
 };
 
-/* Pinned memory as the device sees it, and the turns in its own: [0] handed out, [TURN_BACK] seen to be back. */
-enum { TURN_BACK = 32, TURNS = 64 };
+/* The device's own: the turn; the last one with something for the host, and the last that was seen to be back; of the
+ * blocks that take rows out, how many have, and 2^32 for each that had some. What others wait at is in a line of its
+ * own. */
+struct hand_turns {
+    uint32_t           now, given;
+    unsigned long long taken;
+    uint32_t           pad0[28];
+    uint32_t           back, pad1[31];
+};
+
+/* Pinned memory as the device sees it, and the turns. */
 struct hand_over {
     volatile struct hand_flags *f;
     float                      *x;
     int                        *ids;
     const float                *out;
-    uint32_t                   *turn;
+    struct hand_turns          *turn;
 };
 struct hand_over cuda_hand_over(struct cuda *c);
 
@@ -33,25 +41,29 @@ static __device__ __forceinline__ bool hand_any(const int *expert, int n, const 
     return __syncthreads_or(away);
 }
 
-/* One block of n_threads: rows and their experts, then the turn. */
-static __device__ __forceinline__ void hand_give(const hand_over &h, const float *x, int64_t stride, int width, int n,
-                                                 const int *expert, int n_ids, int n_threads)
+/* One whole block: a row that has something for the host, before its turn. */
+static __device__ __forceinline__ void hand_row(const hand_over &h, int64_t row, const float *x, int width)
 {
-    for (int i = threadIdx.x; i < n_ids; i += n_threads)
+    for (int i = threadIdx.x; i < width; i += blockDim.x)
+        h.x[row * width + i] = x[i];
+}
+
+/* One whole block, when such rows are on their way: the experts of all rows, then the turn. */
+static __device__ __forceinline__ void hand_give(const hand_over &h, const int *expert, int n)
+{
+    for (int i = threadIdx.x; i < n; i += blockDim.x)
         h.ids[i] = expert[i];
-    for (int r = 0; r < n; r++)
-        for (int i = threadIdx.x; i < width; i += n_threads)
-            h.x[(int64_t)r * width + i] = x[r * stride + i];
     __threadfence_system();
     __syncthreads();
     if (threadIdx.x == 0)
-        h.f->out = ++*h.turn;
+        h.f->out = h.turn->given = ++h.turn->now;
 }
 
-/* One thread: this turn has nothing for the host, and is not awaited. */
+/* One thread: this turn has nothing for the host, and is not awaited. The host learns it from the next turn with
+ * something, or the end: a word across the bus would hold up the end of the launch. */
 static __device__ __forceinline__ void hand_pass(const hand_over &h)
 {
-    h.f->past = ++*h.turn;
+    ++h.turn->now;
 }
 
 /* One thread of a block, until the host's results of this turn are there. One block looks across the bus, the others
@@ -59,8 +71,8 @@ static __device__ __forceinline__ void hand_pass(const hand_over &h)
 static __device__ __forceinline__ void hand_await(const hand_over &h, bool looks)
 {
     const unsigned long long patience_ns = 30000000000ull;
-    const uint32_t turn = *h.turn;
-    volatile uint32_t *back = h.turn + TURN_BACK;
+    const uint32_t turn = h.turn->now;
+    volatile uint32_t *back = &h.turn->back;
     unsigned long long now, start = 0;
 
     while (looks ? h.f->in != turn : *back != turn) {

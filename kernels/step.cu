@@ -24,11 +24,12 @@ void cuda_drop_graphs(struct cuda *c)
 static void serve(struct cuda *c)
 {
     struct hand *h = &c->hand;
+    bool ended = false;
 
     for (int i = 0; i < h->n_due; i++)
         for (int j = 0; j < h->due[i].n && c->bad == cudaSuccess; j++)
             if (h->due[i].node[j].op == DEV_OP_hand_in)
-                cuda_hand_work(c, &h->due[i].node[j]);
+                ended = cuda_hand_work(c, &h->due[i].node[j], ended);
     h->n_due = 0;
 }
 
@@ -272,7 +273,7 @@ static void run_plain(struct cuda *c)
         if (c->node[i].op != DEV_OP_hand_in)
             continue;
         cuda_exec(c, c->node + from, i - from, false);
-        cuda_hand_work(c, &c->node[i]);
+        (void)cuda_hand_work(c, &c->node[i], false);
         from = i;
     }
     cuda_exec(c, c->node + from, c->n_node - from, false);

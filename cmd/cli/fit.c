@@ -97,7 +97,7 @@ enum err_code cli_fit_make(struct cli_fit *f, const struct gguf *g, struct model
     if (!f->plan && run_fit_measure(f->fit, g, mo->n_threads, e))
         return e->code;
     mo->device = device;
-    mo->count_uses = f->profile != NULL;
+    mo->count_sets = f->profile != NULL;
     run_fit_apply(f->fit, mo);
     return ERR_OK;
 }

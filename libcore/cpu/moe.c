@@ -127,25 +127,37 @@ static void list_pairs(struct moe *m, float *hid, float *gate)
     m->first[0] = 0;
 }
 
-/* The rows of x rounded for weights of this type, for each pair; NULL where those take floats. */
+/* The row of x that a listed pair takes. */
+static int64_t row_of(const struct moe *m, int32_t p)
+{
+    return (m->in[p] - (const float *)m->x.data) / m->x.stride;
+}
+
+/* The rows of x that pairs take, rounded for weights of this type, for each pair; NULL where those take floats. */
 static const struct quant_acts **pair_acts(const struct moe *m, int type)
 {
     const struct cpu *c = m->c;
-    int64_t n = m->x.ne[1], pairs = n * m->a->n_used;
+    int64_t n = m->x.ne[1], pairs = n * m->a->n_used, used = 0;
     const float **rows = dev_scratch_bytes(c->dev, (size_t)n * sizeof *rows);
+    int32_t *at = dev_scratch_bytes(c->dev, (size_t)n * sizeof *at); /* where a row is among those; -1: not yet */
     const struct quant_acts **out = dev_scratch_bytes(c->dev, (size_t)pairs * sizeof *out);
 
     for (int64_t r = 0; r < n; r++)
-        rows[r] = cpu_row(m->x, r);
-    const struct quant_acts **acts = cpu_acts(c, type, rows, n, m->x.ne[0]);
-    for (int64_t p = 0; acts != NULL && p < m->n_listed; p++)
-        out[p] = acts[(m->in[p] - (const float *)m->x.data) / m->x.stride];
+        at[r] = -1;
+    for (int32_t p = 0; p < m->n_listed; p++)
+        if (at[row_of(m, p)] < 0) {
+            at[row_of(m, p)] = (int32_t)used;
+            rows[used++] = m->in[p];
+        }
+    const struct quant_acts **acts = cpu_acts(c, type, rows, used, m->x.ne[0]);
+    for (int32_t p = 0; acts != NULL && p < m->n_listed; p++)
+        out[p] = acts[at[row_of(m, p)]];
     return acts == NULL ? NULL : out;
 }
 
 static size_t pair_acts_need(const struct cpu *c, int type, int64_t n, int64_t pairs, int64_t k)
 {
-    return (size_t)n * sizeof(float *) + (size_t)pairs * sizeof(void *) + 128 +
+    return (size_t)n * (sizeof(float *) + sizeof(int32_t)) + (size_t)pairs * sizeof(void *) + 192 +
            cpu_acts_need(c, type, n, k);
 }
 

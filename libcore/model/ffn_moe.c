@@ -110,6 +110,31 @@ static struct shared split_experts(const struct step *s, const struct moe_weight
     return sh;
 }
 
+/* Counts uses, and whose scores are next: of each row the best n_used once more as part of the best 2 n_used, and so
+ * on, as far as that leaves out half of those that can be chosen. */
+static void count(const struct step *s, int layer, struct tensor logits, const struct op_route *route,
+                  const int32_t *expert)
+{
+    struct dev *d = s->d;
+    uint64_t *uses = s->m->uses + (int64_t)layer * route->n_expert;
+    int64_t n = logits.ne[1];
+    int n_used = route->n_used, n_expert = route->n_expert;
+    int some = route->n_group > 1 ? n_expert / route->n_group * route->n_group_used : n_expert;
+    struct op_route more = *route;
+    size_t mark = dev_mark(d);
+
+    op_tally(d, uses, n_expert, expert, n * n_used);
+    for (int i = 2; i <= s->m->count_sets && i * n_used <= some / 2; i++) {
+        struct tensor weight = dev_scratch(d, i * n_used, n);
+        int32_t *next = dev_scratch_bytes(d, (size_t)n * (size_t)(i * n_used) * sizeof *next);
+
+        more.n_used = i * n_used;
+        op_route(d, next, weight, logits, &more);
+        op_tally(d, uses, n_expert, next, n * more.n_used);
+        dev_release(d, mark);
+    }
+}
+
 void model_ffn_moe(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
     const struct moe_plan *m = &s->m->plan.moe;
@@ -128,7 +153,7 @@ void model_ffn_moe(const struct step *s, int layer, struct tensor y, struct tens
     op_matmul(d, logits, w->router, x);
     op_route(d, expert, weight, logits, &route);
     if (s->m->uses != NULL)
-        op_tally(d, s->m->uses + (int64_t)layer * m->n_expert, m->n_expert, expert, n * m->n_used);
+        count(s, layer, logits, &route, expert);
     if (m->n_latent > 0) {
         in = dev_scratch(d, m->n_latent, n);
         mixed = dev_scratch(d, m->n_latent, n);

@@ -96,6 +96,7 @@ struct model {
     struct layer_weights *layer;     /* [n_layer] */
     struct model_weights  bytes;
     uint64_t             *uses;      /* [n_layer][n_expert] on the device; NULL: not counted */
+    int                   count_sets; /* model_opts */
 };
 
 /* Finds and checks tensors; the first failure is kept in *e. */

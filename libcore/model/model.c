@@ -166,7 +166,8 @@ enum err_code model_open(struct model **out, const struct gguf *g, const struct 
 
     if (m == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    if (plan_make(&m->plan, g, e) || open_devices(m, o, e) || (o->count_uses && count_uses(m, e)) ||
+    m->count_sets = o->count_sets;
+    if (plan_make(&m->plan, g, e) || open_devices(m, o, e) || (o->count_sets > 0 && count_uses(m, e)) ||
         bind_all(m, g, o->place, e)) {
         enum err_code code = e->code;
 

@@ -25,7 +25,9 @@ struct model_opts {
     int         n_threads; /* 0: as many as there are processors */
     enum quant_acts_type acts; /* dev_opts */
     bool        sketch, absent; /* dev_opts: to learn what it takes (run/fit.h), not to run */
-    bool        count_uses; /* of the routed experts: model_uses() */
+    /* model_uses() counts of each row the experts that it uses, and these again with as many that would be next, with
+     * twice as many, up to so many sets: few rows show that way, too, who is used least. 1: uses; 0: nothing. */
+    int         count_sets;
     /* Routed experts that are not here stay where the file is mapped; the CPU computes them. NULL: all are. */
     const struct model_place *place;
     int64_t     weight_bytes; /* of memory on the device, from a sketch; 0: not known */
@@ -58,7 +60,7 @@ const struct model_weights *model_weights(const struct model *m);
 /* Of the device's memory, what is taken now, by whomever; -1: not known. */
 int64_t model_device_used(const struct model *m);
 
-/* How often each routed expert was used since open, [n_layer][n_expert]; count_uses must have been set. */
+/* How often each routed expert was used since open, [n_layer][n_expert]; count_sets must have been set. */
 int  model_n_expert(const struct model *m); /* 0: none are routed */
 void model_uses(const struct model *m, uint64_t *out);
 /* Two models with one fingerprint compute the same: a hash of the architecture's metadata, of every tensor's

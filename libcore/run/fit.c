@@ -199,7 +199,7 @@ enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const str
     return ERR_OK;
 }
 
-/* What RUN_FIT_TOKENS random tokens use, added to uses. */
+/* What RUN_FIT_TOKENS random tokens use, or nearly, added to uses. */
 static enum err_code count_uses(uint64_t *uses, struct model *m, struct err *e)
 {
     const struct run_opts ro = { .ctx_tokens = RUN_FIT_TOKENS, .rows_max = RUN_FIT_TOKENS };
@@ -220,7 +220,7 @@ static enum err_code count_uses(uint64_t *uses, struct model *m, struct err *e)
 
 enum err_code run_fit_measure(struct run_fit *f, const struct gguf *g, int n_threads, struct err *e)
 {
-    const struct model_opts mo = { .device = "cpu", .n_threads = n_threads, .count_uses = true };
+    const struct model_opts mo = { .device = "cpu", .n_threads = n_threads, .count_sets = RUN_FIT_SETS };
     uint64_t *uses;
     struct model *m;
     enum err_code code;
