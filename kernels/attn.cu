@@ -2,10 +2,8 @@
 /* attn.cu - the KV cache; attention of few rows.
  *
  * A block of threads takes one page of keys for some rows of a sequence and some query heads of one KV head; a second
- * launch merges the pages. Stored keys and values come by bulk copies in chunks of positions, all of them asked for
- * at the start as far as there is room; a warp takes every 16th 8 keys, then 16 dimensions of all values.
- * Many rows: attn_rows.cu. The arithmetic of both is that of attn.cuh. */
-#include "kernels/attn.cuh"
+ * launch merges the pages. A page goes as attn_page.cuh says. Many rows: attn_rows.cu. */
+#include "kernels/attn_page.cuh"
 #include "kernels/fused.cuh"
 
 enum { SPLIT_ROWS = 32 };
@@ -14,11 +12,11 @@ struct page_args : page_chunks {
     attn_args a;
 };
 
-/* Shared memory: barriers, slots, queries, weights, then floats: largest scores [PAGE_WARPS][Q], sums [SUMS][Q],
- * factors [Q]. */
+/* Shared memory: barriers, slots, queries, scores or weights, then floats: largest scores [PAGE_WARPS][Q], sums
+ * [SUMS][Q], factors [Q]. */
 static int page_smem(int tiles, int n_kb)
 {
-    return SLOTS_AT + tiles * n_kb * 1024 + (tiles + 1) / 2 * 16384 + tiles * QUERY_TILE * (PAGE_WARPS + SUMS + 1) * 4;
+    return SLOTS_AT + tiles * (n_kb * 1024 + SCORE_BYTES + QUERY_TILE * (PAGE_WARPS + SUMS + 1) * 4);
 }
 
 /* What `heads` query heads of n rows give, a row of a.heads by dim_v, through gates and rounded. */
@@ -44,11 +42,29 @@ static __device__ __forceinline__ void round_heads(const attn_args &a, const flo
     }
 }
 
+/* Queries as operands: of n rows from `row` on, heads from `head` on. */
+template <int T>
+static __device__ __forceinline__ void put_queries(const page_args &t, uint8_t *q, float *factor, int64_t row, int n,
+                                                   int64_t head, int heads)
+{
+    const attn_args &a = t.a;
+
+    for (int i = threadIdx.x / 32; i < T * QUERY_TILE; i += PAGE_WARPS) {
+        const int r = i / a.heads, e = i % a.heads;
+        const float *from = r < n && e < heads ? a.q + (row + r) * a.qs + (head + e) * a.kv.dim_k : NULL;
+        const float f = put_query(q + i / QUERY_TILE * a.n_kb * 1024, from, i % QUERY_TILE, a.kv.dim_k, a.n_kb,
+                                  a.kv.type_k, a.scale, true);
+
+        if ((threadIdx.x & 31) == 0)
+            factor[i] = f;
+    }
+}
+
 /* grid: tile of rows, KV head * part * slab, sequence * page */
 template <int T>
-__global__ void __launch_bounds__(PAGE_WARPS * 32, 1) attend_pages(const __grid_constant__ page_args t)
+__global__ void __launch_bounds__(PAGE_WARPS * 32, T == 1 ? 2 : 1) attend_pages(const __grid_constant__ page_args t)
 {
-    enum { MT = (T + 1) / 2, Q = T * QUERY_TILE };
+    enum { Q = T * QUERY_TILE, FIRST_SPARE = ASK_WARP - 3 };
     extern __shared__ __align__(128) uint8_t shared[];
     const attn_args &a = t.a;
     const struct op_kv &kv = a.kv;
@@ -61,169 +77,83 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, 1) attend_pages(const __grid_
 
     if (here <= 0 || b * OP_KV_PAGE > pos[here - 1])
         return;
-    const int most = min(pos[here - 1] + 1 - b * OP_KV_PAGE, (int)OP_KV_PAGE), chunks = (most + t.keys - 1) / t.keys;
+    const int most = min(pos[here - 1] + 1 - b * OP_KV_PAGE, (int)OP_KV_PAGE);
     const int64_t head = (int64_t)h * a.group + g0;
-    uint64_t *full = (uint64_t *)shared;
     uint8_t *slots = shared + SLOTS_AT, *q = slots + t.slots * t.slot_bytes, *p = q + T * a.n_kb * 1024;
-    float *tops = (float *)(p + MT * 16384), *sums = tops + PAGE_WARPS * Q, *factor = sums + SUMS * Q;
+    float *floats = (float *)(p + T * SCORE_BYTES);
+    const page_sums sums = { floats, floats + PAGE_WARPS * Q, floats + (PAGE_WARPS + SUMS) * Q };
+    page_ring in = { t, a, a.pg.page + (int64_t)seq * a.pg.stride, (uint64_t *)shared, slots, h, b, 1, b + 1,
+                     pos[here - 1] + 1, 0, 0, 0, 0 };
 
-    auto ask = [&](int i) {
-        const bool values = i >= chunks;
-        const int64_t bytes = values ? a.v_bytes : a.k_bytes;
-        const int j = (values ? i - chunks : i) * t.keys, n = min(most - j, t.keys);
-        const uint8_t *page = kv.pages + (size_t)a.pg.page[(int64_t)seq * a.pg.stride + b] * kv.page_bytes;
-
-        bulk_copy(slots + i % t.slots * t.slot_bytes,
-                  page + (values ? a.v_at : 0) + ((int64_t)h * OP_KV_PAGE + j) * bytes,
-                  (unsigned)(n * bytes + 15) / 16 * 16, &full[i % t.slots]);
-    };
-    auto used = [&](int i) { /* chunk i: its room is for another */
-        if (i + t.slots >= 2 * chunks)
-            return;
-        __syncthreads();
-        if (threadIdx.x == 0)
-            ask(i + t.slots);
-    };
     const int old = a.r.pos[s.row] - b * OP_KV_PAGE; /* so many positions were there before this step */
     auto ask_first = [&](bool before) {
-        if (threadIdx.x == 0)
 #pragma unroll 1
-            for (int i = 0; i < min(t.slots, 2 * chunks); i++)
-                if ((((i >= chunks ? i - chunks : i) + 1) * t.keys <= old) == before)
-                    ask(i);
+        for (int i = 0; i < min(t.slots, t.key_chunks + t.value_chunks); i++)
+            if (((i >= t.key_chunks ? (i - t.key_chunks + 1) * t.values : (i + 1) * t.keys) <= old) == before)
+                in.ask_chunk(i, i);
     };
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < t.slots; i++)
-            bar_init(&full[i], 1);
-        bar_init_done();
+    if (threadIdx.x == ASK_WARP * 32) {
+        in.open();
+        ask_first(true);
     }
-    ask_first(true);
-    wait_for_inputs();
-    ask_first(false);
-    for (int i = warp; i < Q; i += PAGE_WARPS) {
-        int r = i / a.heads, e = i % a.heads;
-        const float *from = r < here && e < heads ? a.q + (s.row + first + r) * a.qs + (head + e) * kv.dim_k : NULL;
-        float f =
-            put_query(q + i / QUERY_TILE * a.n_kb * 1024, from, i % QUERY_TILE, kv.dim_k, a.n_kb, kv.type_k, a.scale);
-
-        if (lane == 0)
-            factor[i] = f;
-    }
-    __syncthreads();
-
-    float score[T][2][2]; /* of keys 128 i + 8 warp + 2 c, + 1 */
-#pragma unroll
-    for (int e = 0; e < T * 4; e++)
-        score[e / 4][e / 2 % 2][e % 2] = 0.0f;
-    for (int i = 0; i < chunks; i++) {
-        const int tile0 = i * t.keys / 8, local = (warp - tile0) & (PAGE_WARPS - 1), tile = tile0 + local;
-
-        bar_wait(&full[i % t.slots], i / t.slots & 1);
-        if (local < t.keys / 8 && tile * 8 < most) {
-            const uint8_t *keys = slots + i % t.slots * t.slot_bytes + local * 8 * (int)a.k_bytes;
-            float now[T][2];
-
-#pragma unroll
-            for (int e = 0; e < T * 2; e++)
-                now[e / 2][e % 2] = 0.0f;
-            switch (kv.type_k) {
-            case QUANT_f32: page_scores<QUANT_f32, T>(now, a, q, keys); break;
-            case QUANT_f16: page_scores<QUANT_f16, T>(now, a, q, keys); break;
-            case QUANT_q8_0: page_scores<QUANT_q8_0, T>(now, a, q, keys); break;
-            default: page_scores<QUANT_q4_0, T>(now, a, q, keys); break;
-            }
-#pragma unroll
-            for (int e = 0; e < T * 2; e++) {
-                score[e / 2][0][e % 2] = tile < PAGE_WARPS ? now[e / 2][e % 2] : score[e / 2][0][e % 2];
-                score[e / 2][1][e % 2] = tile < PAGE_WARPS ? score[e / 2][1][e % 2] : now[e / 2][e % 2];
-            }
-        }
-        used(i);
-    }
-
-    float m[T];
-#pragma unroll
-    for (int e = 0; e < T; e++) {
-        const int n = pos[min((e * QUERY_TILE + g) / a.heads, here - 1)] + 1 - b * OP_KV_PAGE;
-        float top = -CUDART_INF_F;
-
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (i / 2 * 128 + warp * 8 + 2 * c + i % 2 < n)
-                top = fmaxf(top, __fmul_rn(score[e][i / 2][i % 2], factor[e * QUERY_TILE + g]));
-        top = quad_max(top);
-        if (c == 0)
-            tops[warp * Q + e * QUERY_TILE + g] = top;
-    }
-    __syncthreads();
-#pragma unroll
-    for (int e = 0; e < T; e++) {
-        const int at = e * QUERY_TILE + g, n = pos[min(at / a.heads, here - 1)] + 1 - b * OP_KV_PAGE;
-        float sum = 0.0f;
-
-        m[e] = tops[at];
-#pragma unroll
-        for (int i = 1; i < PAGE_WARPS; i++)
-            m[e] = fmaxf(m[e], tops[i * Q + at]);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            uint32_t hi, lo, *to = (uint32_t *)(p + ((e / 2 * 16 + i * 8 + warp / 2) * 2) * 512 + lane * 16) +
-                                   warp % 2 * 2 + e % 2;
-
-            weigh(score[e][i], factor[at], m[e], i * 128 + warp * 8 + 2 * c, n, &hi, &lo);
-            sum = __fadd_rn(__fadd_rn(sum, score[e][i][0]), score[e][i][1]);
-            to[0] = hi;
-            to[128] = lo;
-        }
-        sum = quad_sum(sum);
-        if (c == 0)
-            sums[warp * Q + at] = sum;
-    }
-    __syncthreads();
-
     const int vb = slab * (SLAB / DIM_BLOCK) + warp / 2, half = warp % 2;
-    float o[MT][2][4];
+    float m[T], o[T][4];
+    int n[T];
 #pragma unroll
-    for (int e = 0; e < MT * 8; e++)
-        o[e / 8][e / 4 % 2][e % 4] = 0.0f;
-    for (int i = 0; i < chunks; i++) {
-        const int at = chunks + i, n = min(most - i * t.keys, t.keys);
-        const uint8_t *values = slots + at % t.slots * t.slot_bytes, *w = p + i * t.keys / 16 * 1024;
+    for (int e = 0; e < T; e++)
+        n[e] = pos[min((e * QUERY_TILE + g) / a.heads, here - 1)] + 1 - b * OP_KV_PAGE;
+    /* 8 queries leave warps over: those go through a part each before, with whatever numbers, for its instructions */
+#pragma unroll 1
+    for (int pass = T == 1 && warp >= FIRST_SPARE && warp < ASK_WARP ? 0 : 1; pass < 2; pass++) {
+        const bool real = T > 1 || pass == 1;
+        const int part = warp - FIRST_SPARE;
+        const int seen = real ? most : UNIT_KEYS;
 
-        bar_wait(&full[at % t.slots], at / t.slots & 1);
-        if (vb * DIM_BLOCK < kv.dim_v)
-            switch (kv.type_v) {
-            case QUANT_f32: page_values<QUANT_f32, T>(o, a, w, values, n, vb, half); break;
-            case QUANT_f16: page_values<QUANT_f16, T>(o, a, w, values, n, vb, half); break;
-            case QUANT_q8_0: page_values<QUANT_q8_0, T>(o, a, w, values, n, vb, half); break;
-            default: page_values<QUANT_q4_0, T>(o, a, w, values, n, vb, half); break;
+        if (real) {
+            wait_for_inputs();
+            if (threadIdx.x == ASK_WARP * 32) {
+                ask_first(false);
+                in.asked(min(t.slots, t.key_chunks + t.value_chunks));
             }
-        used(at);
+            put_queries<T>(t, q, sums.factor, s.row + first, here, head, heads);
+            __syncthreads();
+        }
+        if (real || part == 0)
+            find_scores<T>(p, in, q, seen, NULL, real);
+        if (real || part == 1)
+            find_weights<T>(m, p, sums, n, real);
+        if (real || part == 2)
+            sum_values<T>(o, in, p, seen, vb, half, NULL, real);
     }
     float *out = T == 1 && a.rounded != NULL && a.pages == 1 ? (float *)p : NULL; /* [query][dim_v], to be rounded */
     if (out != NULL)
         __syncthreads();
+    if (a.pages > 1 && warp == 0 && c == 0 && slab == 0)
 #pragma unroll
-    for (int e = 0; e < T; e++) {
-        const int at = e * QUERY_TILE + g, r = at / a.heads, k = at % a.heads;
+        for (int e = 0; e < T; e++) {
+            const int at = e * QUERY_TILE + g, r = at / a.heads, k = at % a.heads;
+            const int64_t all = (s.row + first + r) * kv.n_head * a.group + head + k;
+            float *part = a.part + (all * a.pages + b) * a.part_floats;
+
+            if (r < here && k < heads && n[e] > 0)
+                *(float2 *)(part + a.part_floats - 2) = make_float2(m[e], fold(sums.sum + at, Q));
+        }
+#pragma unroll
+    for (int e = 0; e < 2 * T; e++) {
+        const int at = e / 2 * QUERY_TILE + 2 * c + e % 2, r = at / a.heads, k = at % a.heads;
         const int64_t row = s.row + first + r;
 
         if (r >= here || k >= heads || pos[r] < b * OP_KV_PAGE)
             continue;
-        float l = fold(sums + at, Q), all = __fmul_rn(l, __fmul_rn(1024.0f, value_scale(kv.type_v)));
-        float *part = a.part + ((row * kv.n_head * a.group + head + k) * a.pages + b) * a.part_floats;
+        const float all = __fmul_rn(fold(sums.sum + at, Q), __fmul_rn(1024.0f, value_scale(kv.type_v)));
         float *to = out != NULL    ? out + at * kv.dim_v
                     : a.pages == 1 ? a.y + row * a.ys + (head + k) * kv.dim_v
-                                   : part;
+                                   : a.part + ((row * kv.n_head * a.group + head + k) * a.pages + b) * a.part_floats;
 
-        if (a.pages > 1 && warp == 0 && c == 0 && slab == 0) {
-            part[a.part_floats - 2] = m[e];
-            part[a.part_floats - 1] = l;
-        }
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int d = vb * DIM_BLOCK + value_dim(kv.type_v, 2 * half + i / 2, 2 * c + i % 2);
-            float v = o[e / 2][i / 2][e % 2 * 2 + i % 2];
+        for (int i = 0; i < 2; i++) {
+            const int d = vb * DIM_BLOCK + value_dim(kv.type_v, 2 * half + i, g);
+            const float v = o[e / 2][2 * i + e % 2];
 
             if (d < kv.dim_v)
                 to[d] = a.pages == 1 ? __fdiv_rn(v, all) : v;
@@ -235,70 +165,129 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, 1) attend_pages(const __grid_
     }
 }
 
-/* grid: row, query head, dimensions: as many as share a scale when they are rounded, a warp 32 of them. 32 pages at a
- * time: a lane has a page's factors, and a dimension's sums. */
-__global__ void __launch_bounds__(128) merge_pages(const __grid_constant__ attn_args a)
+/* ---- merging pages ---- */
+
+enum { MERGE = 288 /* threads, and pages at a time: 73,728 positions in one */, MERGE_DIMS = 32, SHARED = 4 };
+
+struct merge_space {
+    float    v[MERGE * MERGE_DIMS];
+    float4   f[MERGE]; /* what to keep of the pages before, to take of this one; its sum of weights, taken */
+    uint8_t  nowhere[SHARED][256];
+    float    top[MERGE / 32];
+    uint32_t tops[SHARED];
+};
+
+/* Pages 0 .. n - 1 of `part`: `dims` dimensions from `first` on, and factors, of which a thread has a page's; before:
+ * the largest score of pages before them. Returns it with theirs. */
+static __device__ __forceinline__ float bring_pages(merge_space &s, const float *part, int n, int floats, int first,
+                                                    int dims, int end, float before)
 {
-    enum { EACH = 32 };
-    __shared__ uint32_t tops[4];
-    const int row = blockIdx.x, n = a.r.pos[row] / OP_KV_PAGE + 1, heads = a.kv.n_head * a.group;
-    const int lane = threadIdx.x & 31, d = blockIdx.z * blockDim.x + threadIdx.x;
-    const float *part = a.part + ((int64_t)row * heads + blockIdx.y) * a.pages * a.part_floats;
-    float before = -CUDART_INF_F, l = 0.0f, o = 0.0f;
+    const int t = threadIdx.x, lane = t & 31, warp = t / 32, pieces = dims / 4, piece = t % pieces * 4;
+    float2 last = make_float2(-CUDART_INF_F, 0.0f);
+    float top, keep, take;
 
-    wait_for_inputs();
-    for (int b0 = 0; b0 < n; b0 += EACH) {
-        const float *end = part + (int64_t)(b0 + lane + 1) * a.part_floats;
-        const bool there = b0 + lane < n;
-        float m = there ? end[-2] : -CUDART_INF_F, sum = there ? end[-1] : 0.0f, top = m, v[EACH], keep, take;
-
+    if (t < n)
+        last = __ldcg((const float2 *)(part + (t + 1) * floats - 2));
+    if (first + piece < end)
+#pragma unroll 3
+        for (int j = t / pieces; j < n; j += MERGE / pieces)
+            copy16(&s.v[j * dims + piece], part + j * floats + first + piece);
+    copy_end();
+    top = last.x;
 #pragma unroll
-        for (int j = 0; j < EACH; j++)
-            v[j] = b0 + j < n && d < a.kv.dim_v ? part[(int64_t)(b0 + j) * a.part_floats + d] : 0.0f;
-#pragma unroll
-        for (int step = 1; step < 32; step *= 2) {
-            float other = __shfl_up_sync(0xffffffffu, top, step);
+    for (int step = 1; step < 32; step *= 2) {
+        const float other = __shfl_up_sync(0xffffffffu, top, step);
 
-            top = lane >= step ? fmaxf(top, other) : top;
-        }
-        float left = __shfl_up_sync(0xffffffffu, top, 1);
-        merge(lane > 0 ? fmaxf(left, before) : before, m, &keep, &take);
-        sum = __fmul_rn(sum, take);
-        before = fmaxf(before, __shfl_sync(0xffffffffu, top, 31));
-#pragma unroll
-        for (int j = 0; j < EACH; j++) {
-            const float k = __shfl_sync(0xffffffffu, keep, j), t = __shfl_sync(0xffffffffu, take, j);
-            const float w = __shfl_sync(0xffffffffu, sum, j);
-
-            if (b0 + j < n) {
-                l = __fmaf_rn(l, k, w);
-                o = __fmaf_rn(o, k, __fmul_rn(v[j], t));
-            }
-        }
+        top = lane >= step ? fmaxf(top, other) : top;
     }
-    o = __fdiv_rn(o, __fmul_rn(l, __fmul_rn(1024.0f, value_scale(a.kv.type_v))));
-    if (a.rounded != NULL) {
-        const float y = opened(a, o, row, blockIdx.y, d);
-        uint32_t top = unit_top(y);
+    if (lane == 31)
+        s.top[warp] = top;
+    const float left = __shfl_up_sync(0xffffffffu, top, 1);
+    __syncthreads();
+    float mine = lane > 0 ? fmaxf(left, before) : before;
+#pragma unroll
+    for (int i = 0; i < MERGE / 32; i++) {
+        const float other = s.top[i];
 
-        if (a.eight) {
-            tops[threadIdx.x / 32] = top;
-            __syncthreads();
-            top = max(max(tops[0], tops[1]), max(tops[2], tops[3]));
+        mine = i < warp ? fmaxf(mine, other) : mine;
+        before = fmaxf(before, other);
+    }
+    merge(mine, last.x, &keep, &take);
+    s.f[t] = make_float4(keep, take, __fmul_rn(last.y, take), 0.0f);
+    copy_wait<0>();
+    __syncthreads();
+    return before;
+}
+
+/* grid: row, query head, dimensions: 32, or as many as share a scale when they are rounded to 8 bits. A first pass over
+ * one page of something else only brings the instructions, while the pages are computed. */
+__global__ void __launch_bounds__(MERGE) merge_pages(const __grid_constant__ attn_args a)
+{
+    __shared__ merge_space s;
+    const int row = blockIdx.x, head = blockIdx.y, heads = a.kv.n_head * a.group, t = threadIdx.x;
+    const int dims = a.rounded != NULL && a.eight ? SHARED * MERGE_DIMS : (int)MERGE_DIMS;
+    const int most = MERGE * MERGE_DIMS / dims, first = blockIdx.z * dims, d = first + t, floats = (int)a.part_floats;
+
+    let_next_begin();
+#pragma unroll 1
+    for (int pass = 0; pass < 2; pass++) {
+        const bool real = pass == 1;
+        const float *other = (const float *)a.kv.pages, *part = other, *gate = other;
+        float before = -CUDART_INF_F, l = 0.0f, o = 0.0f, open = 0.0f;
+        int left = 1;
+
+        if (real) {
+            part = a.part + ((int64_t)row * heads + head) * a.pages * floats;
+            gate = a.open + row * a.open_stride + head * a.open_pitch;
+            left = a.r.pos[row] / OP_KV_PAGE + 1;
+            wait_for_inputs();
         }
-        round_unit(a.rounded + row * a.rounded_stride, heads * a.kv.dim_v / 32, y,
-                   (int)(blockIdx.y * a.kv.dim_v + d) / 32, top, a.eight);
-    } else if (d < a.kv.dim_v)
-        a.y[row * a.ys + (int64_t)blockIdx.y * a.kv.dim_v + d] = o;
+        if (a.open != NULL && t < dims)
+            open = __ldcg(gate + d);
+#pragma unroll 1
+        for (; left > 0; left -= most, part += most * floats) {
+            const int n = min(left, most);
+
+            before = bring_pages(s, part, n, floats, first, dims, a.kv.dim_v, before);
+            if (t < dims)
+#pragma unroll 8
+                for (int j = 0; j < n; j++) {
+                    const float4 f = s.f[j];
+
+                    l = __fmaf_rn(l, f.x, f.z);
+                    o = __fmaf_rn(o, f.x, __fmul_rn(s.v[j * dims + t], f.y));
+                }
+            if (left > most)
+                __syncthreads();
+        }
+        o = __fdiv_rn(o, __fmul_rn(l, __fmul_rn(1024.0f, value_scale(a.kv.type_v))));
+        if (a.open != NULL)
+            o = __fmul_rn(o, sigmoid(open));
+        if (a.rounded == NULL) {
+            if (real && t < dims && d < a.kv.dim_v)
+                a.y[row * a.ys + (int64_t)head * a.kv.dim_v + d] = o;
+            continue;
+        }
+        uint32_t top = unit_top(o);
+        if (a.eight) {
+            if (t < dims)
+                s.tops[t / 32] = top;
+            __syncthreads();
+            top = max(max(s.tops[0], s.tops[1]), max(s.tops[2], s.tops[3]));
+        }
+        if (t < dims)
+            round_unit(real ? a.rounded + row * a.rounded_stride : s.nowhere[t / 32],
+                       real ? heads * a.kv.dim_v / 32 : 2, o, real ? (head * a.kv.dim_v + d) / 32 : 0, top, a.eight);
+    }
 }
 
 void cuda_merge_pages(struct cuda *c, const attn_args *a)
 {
-    const unsigned threads = a->rounded != NULL && a->eight ? 128 : 32;
+    const int dims = a->rounded != NULL && a->eight ? SHARED * MERGE_DIMS : (int)MERGE_DIMS;
 
     launch_early(c, "merge_pages", merge_pages,
-                 dim3((unsigned)a->r.n, (unsigned)(a->kv.n_head * a->group), (unsigned)ceil_div(a->kv.dim_v, threads)),
-                 threads, 0, *a);
+                 dim3((unsigned)a->r.n, (unsigned)(a->kv.n_head * a->group), (unsigned)ceil_div(a->kv.dim_v, dims)),
+                 MERGE, 0, *a);
 }
 
 static int64_t part_floats(const struct op_kv *kv)
@@ -316,17 +305,41 @@ size_t cuda_attn_ws(const struct node *v)
            cuda_attn_row_ws(v);
 }
 
+/* Chunks of n positions; wide: of the smaller kind as many more as make them about as large as the others. */
+static page_chunks chunks_of(const attn_args *a, int n, bool wide, int room)
+{
+    const int64_t k = a->k_bytes, v = a->v_bytes;
+    page_chunks t = {};
+
+    t.keys = t.values = n;
+    while (wide && k < v && t.keys < OP_KV_PAGE && 4 * t.keys * k <= 3 * n * v)
+        t.keys *= 2;
+    while (wide && v < k && t.values < OP_KV_PAGE && 4 * t.values * v <= 3 * n * k)
+        t.values *= 2;
+    t.slot_bytes = (int)round_up((size_t)(t.keys * k > t.values * v ? t.keys * k : t.values * v), 128);
+    t.slots = room / t.slot_bytes < SLOTS ? room / t.slot_bytes : (int)SLOTS;
+    t.key_chunks = OP_KV_PAGE / t.keys;
+    t.value_chunks = OP_KV_PAGE / t.values;
+    t.whole = t.slots >= t.key_chunks && t.slots >= t.value_chunks;
+    return t;
+}
+
 bool cuda_plan_chunks(page_chunks *t, const attn_args *a, int room)
 {
-    const int64_t row = a->k_bytes > a->v_bytes ? a->k_bytes : a->v_bytes;
+    enum { MANY = 6 }; /* chunks under way, where not all keys of a page are */
+    int best = 0;
 
-    for (t->keys = 64; t->keys >= 16; t->keys /= 2) {
-        t->slot_bytes = (int)round_up((size_t)(t->keys * row), 128);
-        t->slots = room / t->slot_bytes < SLOTS ? room / t->slot_bytes : (int)SLOTS;
-        if (t->slots >= 2 || (t->keys == 16 && t->slots > 0))
-            return true;
-    }
-    return false;
+    for (int n = 64; n >= UNIT_KEYS; n /= 2)
+        for (int wide = 1; wide >= 0; wide--) {
+            const page_chunks p = chunks_of(a, n, wide, room);
+            const int worth = p.slots <= 0 ? 0 : 1 + (p.slots >= MANY) + 2 * p.whole;
+
+            if (worth > best) {
+                best = worth;
+                *t = p;
+            }
+        }
+    return best > 0;
 }
 
 template <int T>
@@ -371,9 +384,10 @@ void cuda_attend_few(struct cuda *c, const attn_args *a)
     int tiles = tiles_of(c, *a);
 
     t.a = *a;
-    while (tiles > 1 && !cuda_plan_chunks(&t, a, smem - page_smem(tiles, a->n_kb)))
+    while (tiles > 1 && (!cuda_plan_chunks(&t, a, smem - page_smem(tiles, a->n_kb)) || t.slots < 2))
         tiles /= 2;
-    if (tiles == 1 && (!cuda_plan_chunks(&t, a, SHARE_SMEM - page_smem(1, a->n_kb)) || t.slots < 4))
+    if (tiles == 1 &&
+        (!cuda_plan_chunks(&t, a, (smem < SHARE_SMEM ? smem : (int)SHARE_SMEM) - page_smem(1, a->n_kb)) || !t.whole))
         (void)cuda_plan_chunks(&t, a, smem - page_smem(1, a->n_kb));
     switch (tiles) {
     case 1: launch_pages<1>(c, t); break;

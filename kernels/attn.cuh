@@ -3,7 +3,8 @@
  *
  * A stored key is, in blocks of 32 elements, a float times numbers that a half holds exactly (float keys: two halves);
  * a query is a power of two times the sum of two halves, 22 bits. A matrix unit multiplies 8 queries, their high halves
- * as rows 0 .. 7 and their low ones as rows 8 .. 15, with 8 keys: the block's sum times its float is added to the
+ * as rows 0 .. 7 and their low ones as rows 8 .. 15, with 8 keys (attn_page.cuh: 16 keys with 8 queries' high halves,
+ * then their low ones; which operand is the first changes no bit): the block's sum times its float is added to the
  * score, blocks ascending. Weights are 2^(score - m), m the page's largest, times 1024 as two halves; values are two
  * halves (one, where it is exact). The weighted sum of a page goes by 16 positions: high weights times high values,
  * low times high, high times low. The page's sum of weights: 16 sums, of every 16th group of 8 positions, which
@@ -120,7 +121,7 @@ static __device__ __forceinline__ void planes_of(float x, float y, uint32_t *hi,
 /* Where element i of a block goes: multiplication, lane of four, place 0 .. 3 (columns 2 c, + 1, + 8, + 9). */
 static __device__ __forceinline__ int slot(int type, int i)
 {
-    return type == QUANT_q4_0 ? i / 16 * 16 + i % 16 / 4 * 4 + i % 4 : i / 4 % 2 * 16 + i / 8 * 4 + i % 4;
+    return type == QUANT_q4_0 || type == QUANT_q8_0 ? i : i / 4 % 2 * 16 + i / 8 * 4 + i % 4;
 }
 
 /* 8 elements of a row of plain numbers from i on, zeros after its end. */
@@ -132,6 +133,15 @@ static __device__ __forceinline__ void plain8(float v[8], const uint8_t *row, in
         v[j] = i + j >= dim ? 0.0f : TYPE == QUANT_f32 ? ((const float *)row)[i + j] : half_at(row + 2 * (i + j));
 }
 
+/* 4 bytes at an even address, of shared memory too: as far as the compiler sees, the pointer stays one. */
+static __device__ __forceinline__ uint32_t even4(const uint8_t *p)
+{
+    const unsigned odd = (unsigned)(uintptr_t)p & 2u;
+    const uint32_t *a = (const uint32_t *)(p - odd), a0 = a[0], a1 = odd ? a[1] : 0;
+
+    return __funnelshift_r(a0, a1, 8 * odd);
+}
+
 /* Lane c's part of block b of a stored key: [multiplication * 2 + register]. low: of float keys. d: the block's float,
  * of plain keys; the quad that shares the key asks together. */
 template <int TYPE>
@@ -139,15 +149,15 @@ static __device__ __forceinline__ void key_part(uint32_t hi[4], uint32_t lo[4], 
                                                 int c, int dim)
 {
     if (TYPE == QUANT_q8_0) {
-        uint2 q = any8(row + b * 34 + 2 + 8 * c);
+        uint32_t low = even4(row + b * 34 + 2 + 4 * c), high = even4(row + b * 34 + 18 + 4 * c);
         const __half2 zero = half2_of(0x64806480u);
 
-        q.x ^= 0x80808080u;
-        q.y ^= 0x80808080u;
-        hi[0] = bits_of(__hsub2(half2_of(__byte_perm(q.x, 0x64646464u, 0x4140)), zero));
-        hi[1] = bits_of(__hsub2(half2_of(__byte_perm(q.x, 0x64646464u, 0x4342)), zero));
-        hi[2] = bits_of(__hsub2(half2_of(__byte_perm(q.y, 0x64646464u, 0x4140)), zero));
-        hi[3] = bits_of(__hsub2(half2_of(__byte_perm(q.y, 0x64646464u, 0x4342)), zero));
+        low ^= 0x80808080u;
+        high ^= 0x80808080u;
+        hi[0] = bits_of(__hsub2(half2_of(__byte_perm(low, 0x64646464u, 0x4140)), zero));
+        hi[1] = bits_of(__hsub2(half2_of(__byte_perm(low, 0x64646464u, 0x4342)), zero));
+        hi[2] = bits_of(__hsub2(half2_of(__byte_perm(high, 0x64646464u, 0x4140)), zero));
+        hi[3] = bits_of(__hsub2(half2_of(__byte_perm(high, 0x64646464u, 0x4342)), zero));
     } else if (TYPE == QUANT_q4_0) {
         uint32_t q = u32_at(row + b * 18 + 2 + 4 * c), low = q & 0x0f0f0f0fu, high = q >> 4 & 0x0f0f0f0fu;
         const __half2 zero = half2_of(0x64086408u);
@@ -207,35 +217,6 @@ static __device__ __forceinline__ void add_block(float s[2], const uint4 q[2], c
     s[1] = __fmaf_rn(d.y, __fadd_rn(p[1], p[3]), s[1]);
 }
 
-/* Scores of 8 keys from `keys` on. */
-template <int TYPE, int T>
-static __device__ __forceinline__ void page_scores(float s[T][2], const attn_args &a, const uint8_t *q,
-                                                   const uint8_t *keys)
-{
-    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, dim = a.kv.dim_k, k_bytes = (int)a.k_bytes;
-
-#pragma unroll(T == 1 ? 2 : 1)
-    for (int b = 0; b < a.n_kb; b++) {
-        uint32_t hi[4], lo[4];
-        float2 d;
-
-        key_part<TYPE>(hi, lo, &d.x, keys + g * k_bytes, b, c, dim);
-        if (TYPE == QUANT_f32) {
-            d.y = __shfl_sync(0xffffffffu, d.x, 8 * c + 4);
-            d.x = __shfl_sync(0xffffffffu, d.x, 8 * c);
-        } else {
-            d.x = key_scale<TYPE>(keys + 2 * c * k_bytes, b);
-            d.y = key_scale<TYPE>(keys + (2 * c + 1) * k_bytes, b);
-        }
-#pragma unroll
-        for (int t = 0; t < T; t++) {
-            const uint4 *from = (const uint4 *)(q + (t * a.n_kb + b) * 1024) + lane, two[2] = { from[0], from[32] };
-
-            add_block(s[t], two, hi, TYPE == QUANT_f32 ? lo : NULL, d);
-        }
-    }
-}
-
 /* ---- values ---- */
 
 /* Which of a block's 32 dimensions is column n of its tile t of 8. */
@@ -276,34 +257,34 @@ static __device__ __forceinline__ void plain4(float v[4], const uint8_t *row, in
  * 1][register]; low planes where value_planes() is 2. */
 template <int TYPE>
 static __device__ __forceinline__ void value_part(uint32_t hi[2][2], uint32_t lo[2][2], const uint8_t *rows,
-                                                  int64_t bytes, int n, int b, int half, int g, int c, int dim)
+                                                  int bytes, int n, int b, int half, int g, int c, int dim)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int key = 2 * c + 8 * r;
         const uint8_t *row0 = rows + key * bytes, *row1 = row0 + bytes;
-        bool seen0 = key < n, seen1 = key + 1 < n;
+        const bool seen0 = key < n, seen1 = key + 1 < n;
 
         if (TYPE == QUANT_q8_0 || TYPE == QUANT_q4_0) {
             const uint8_t *b0 = row0 + b * (TYPE == QUANT_q8_0 ? 34 : 18), *b1 = b0 + bytes;
-            uint32_t d0 = seen0 ? u16_at(b0) : 0, d1 = seen1 ? u16_at(b1) : 0, q0, q1;
-            __half2 d = half2_of(d0 | d1 << 16), zero, v[2];
+            const uint32_t d0 = seen0 ? u16_at(b0) : 0, d1 = seen1 ? u16_at(b1) : 0;
+            const __half2 d = half2_of(d0 | d1 << 16);
+            __half2 v[2];
 
             if (TYPE == QUANT_q8_0) {
-                q0 = u32_at(b0 + 2 + 4 * g) ^ 0x80808080u;
-                q1 = u32_at(b1 + 2 + 4 * g) ^ 0x80808080u;
-                zero = half2_of(0x64806480u);
+                const uint32_t q0 = u32_at(b0 + 2 + 4 * g) ^ 0x80808080u, q1 = u32_at(b1 + 2 + 4 * g) ^ 0x80808080u;
+                const uint32_t both = __byte_perm(q0, q1, half == 0 ? 0x5140 : 0x7362); /* a pair of keys together */
+                const __half2 zero = half2_of(0x64806480u);
+
+                v[0] = __hsub2(half2_of(__byte_perm(both, 0x64646464u, 0x4140)), zero);
+                v[1] = __hsub2(half2_of(__byte_perm(both, 0x64646464u, 0x4342)), zero);
             } else {
-                uint32_t u0 = u16_at(b0 + 2 + 2 * g), u1 = u16_at(b1 + 2 + 2 * g);
+                const uint32_t both = (u16_at(b0 + 2 + 2 * g) | u16_at(b1 + 2 + 2 * g) << 16) >> 4 * half;
+                const __half2 zero = half2_of(0x64086408u);
 
-                q0 = (u0 & 0x0f0fu) | (u0 & 0xf0f0u) << 12;
-                q1 = (u1 & 0x0f0fu) | (u1 & 0xf0f0u) << 12;
-                zero = half2_of(0x64086408u);
+                v[0] = __hsub2(half2_of((both & 0x000f000fu) | 0x64006400u), zero);
+                v[1] = __hsub2(half2_of((both >> 8 & 0x000f000fu) | 0x64006400u), zero);
             }
-            uint32_t both = __byte_perm(q0, q1, half == 0 ? 0x5140 : 0x7362); /* a pair of keys together */
-
-            v[0] = __hsub2(half2_of(__byte_perm(both, 0x64646464u, 0x4140)), zero);
-            v[1] = __hsub2(half2_of(__byte_perm(both, 0x64646464u, 0x4342)), zero);
 #pragma unroll
             for (int t = 0; t < 2; t++) { /* the product has 19 bits: two halves hold it exactly */
                 __half2 h = __hmul2_rn(v[t], d);
@@ -324,43 +305,13 @@ static __device__ __forceinline__ void value_part(uint32_t hi[2][2], uint32_t lo
     }
 }
 
-/* Adds the first n of a chunk's values, half a block vb of their dimensions. p: weights. */
-template <int TYPE, int T>
-static __device__ __forceinline__ void page_values(float o[(T + 1) / 2][2][4], const attn_args &a, const uint8_t *p,
-                                                   const uint8_t *values, int n, int vb, int half)
-{
-    const int lane = threadIdx.x & 31;
-
-#pragma unroll 1
-    for (int j = 0; j < n; j += 16) {
-        uint32_t hi[2][2], lo[2][2];
-        uint4 w[(T + 1) / 2][2];
-
-#pragma unroll
-        for (int m = 0; m < (T + 1) / 2; m++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                w[m][e] = *((const uint4 *)(p + ((m * 16 + j / 16) * 2 + e) * 512) + lane);
-                if (T == 1)
-                    w[m][e].y = w[m][e].w = 0;
-            }
-        value_part<TYPE>(hi, lo, values + j * a.v_bytes, a.v_bytes, n - j, vb, half, lane / 4, lane % 4, a.kv.dim_v);
-#pragma unroll
-        for (int pass = 0; pass < (TYPE == QUANT_f16 ? 2 : 3); pass++)
-#pragma unroll
-            for (int t = 0; t < 2; t++)
-#pragma unroll
-                for (int m = 0; m < (T + 1) / 2; m++)
-                    mma(o[m][t], w[m][pass == 1], pass == 2 ? lo[t][0] : hi[t][0], pass == 2 ? lo[t][1] : hi[t][1]);
-    }
-}
-
 /* ---- queries ---- */
 
-/* A warp's query as two planes in the order of operands: to, of 8 queries [block][multiplication][lane] 16 bytes; this
- * one is number g of them. Returns what its scores are multiplied with. from NULL: zeros. */
+/* A warp's query as two planes in the order of operands: to, of 8 queries [block][multiplication][lane] 16 bytes, as
+ * one first operand, or (apart) two second ones; this one is number g of them. Returns what its scores are multiplied
+ * with. from NULL: zeros. */
 static __device__ __forceinline__ float put_query(uint8_t *to, const float *from, int g, int dim, int n_kb, int type,
-                                                  float scale)
+                                                  float scale, bool apart)
 {
     enum { KEEP = 4 }; /* times 64 elements are read once */
     const int lane = threadIdx.x & 31;
@@ -375,9 +326,11 @@ static __device__ __forceinline__ float put_query(uint8_t *to, const float *from
         uint32_t hi, lo;
 
         planes_of(__fmul_rn(x.x, f), __fmul_rn(x.y, f), &hi, &lo);
-        /* registers: high of columns 2 c, low of them, high of 2 c + 8, low */
-        *(uint2 *)(to + ((i / DIM_BLOCK * 2 + at / 16) * 32 + g * 4 + at % 16 / 4) * 16 + at % 4 / 2 * 8) =
-            make_uint2(hi, lo);
+        /* registers: high of columns 2 c, low of them, high of 2 c + 8, low; apart: both high, then both low */
+        uint32_t *w = (uint32_t *)(to + ((i / DIM_BLOCK * 2 + at / 16) * 32 + g * 4 + at % 16 / 4) * 16);
+        w += at % 4 / 2 * (apart ? 1 : 2);
+        w[0] = hi;
+        w[apart ? 2 : 1] = lo;
     };
 #pragma unroll
     for (int j = 0; j < KEEP; j++)
@@ -523,14 +476,6 @@ static __device__ __forceinline__ float opened(const attn_args &a, float y, int 
 {
     return a.open != NULL ? __fmul_rn(y, sigmoid(a.open[row * a.open_stride + head * a.open_pitch + d])) : y;
 }
-
-/* A page's keys, then its values, come in chunks of positions: slots of shared memory have room for some at a time. */
-struct page_chunks {
-    int keys, slots, slot_bytes; /* positions of a chunk; how many; bytes of each */
-};
-enum { PAGE_WARPS = 16, SLOTS = 8, SLOTS_AT = 128 /* after their barriers */ };
-enum { SHARE_SMEM = 112 << 10 /* two blocks fit an SM */ };
-bool cuda_plan_chunks(page_chunks *t, const attn_args *a, int room); /* of bytes; false: less than two chunks fit */
 
 attn_args cuda_attn_args(struct cuda *c, const struct node *v);
 void   cuda_merge_pages(struct cuda *c, const attn_args *a);

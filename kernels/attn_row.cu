@@ -3,16 +3,17 @@
  * apart, normalised, turned, rotated, the new key and value stored, pages, their merge, gate, rounding. Every sum has
  * the order of the separate launches (elem.cu, hadamard.cuh, attn.cuh, matvec.cuh).
  *
- * A block has one page and some query heads of a KV head. Its keys and values come by bulk copies, which may begin
- * before the launch before has ended, as only the newest position is of this step; that one goes through `fresh`.
- * Warps 0 .. 7 prepare a query each, the next two the new key and value. Then a warp takes every sixteenth 8 keys, and
- * half a block of 32 dimensions of all values. Few loops are unrolled: instructions that come for the first time take
- * longer than those that come again. */
-#include "kernels/attn.cuh"
+ * A block has some query heads of a KV head and every so many pages. Their keys and values come by bulk copies, which
+ * begin before the launch before has ended, as only the newest position is of this step; that one goes through `fresh`.
+ * Warps 0 .. 7 prepare a query each, the next two the new key and value. The others meanwhile go once through what
+ * comes after, a part each, with whatever numbers: instructions that come for the first time take longer than those
+ * that come again. */
+#include "kernels/attn_page.cuh"
 #include "kernels/fused.cuh"
 
-enum { WARPS = PAGE_WARPS, KEY_WARP = HEADS, VALUE_WARP, PREPARE };
+enum { WARPS = PAGE_WARPS, KEY_WARP = HEADS, VALUE_WARP, PREPARE, TURN_WARP = PREPARE };
 enum { DIM = 256 /* of a head, at most */, EACH = DIM / 32 };
+enum { ROW_SMEM = 188 << 10 /* of a block: others that merge pages find room beside it */ };
 
 struct row_args : page_chunks {
     attn_args   a;
@@ -21,20 +22,27 @@ struct row_args : page_chunks {
 
 /* Shared memory after the slots and n_kb * 1024 bytes of queries. */
 struct space {
-    union {
-        uint8_t operand[OP_KV_PAGE * 64]; /* weights */
-        float   head[PREPARE][DIM];       /* before; after, the output */
-    };
-    uint8_t fresh[2][DIM * 4];
+    uint8_t page[SCORE_BYTES]; /* scores, then weights */
+    float   head[PREPARE][DIM]; /* in the end, the output */
     float2  turn[DIM / 2]; /* sine, cosine */
+    uint8_t fresh[2][DIM * 4];
     float   top[WARPS][HEADS], sum[SUMS][HEADS], factor[HEADS];
 };
 
 /* ---- a head ---- */
 
-/* Of a head's numbers, lane l has l, l + 32, ...: norm (weights w), turn, rotation. x: room. */
+/* Sines and cosines. */
+static __device__ __forceinline__ void find_turn(float2 *turn, const fused_heads &f, int pos)
+{
+#pragma unroll 1
+    for (int i = threadIdx.x & 31; i < (int)f.rope.n_rot / 2; i += 32)
+        sincosf(__fmul_rn((float)pos, f.rope.freq[i]), &turn[i].x, &turn[i].y);
+}
+
+/* Of a head's numbers, lane l has l, l + 32, ...: norm (weights w), turn, rotation. x: room. threads: so many meet when
+ * sines are there; 0: they are. */
 static __device__ __forceinline__ void prepare(float v[EACH], float *x, const fused_heads &f, const float2 *turn,
-                                               const float *w, bool norm, int dim)
+                                               const float *w, bool norm, int dim, int threads)
 {
     const int lane = threadIdx.x & 31, half = (int)f.rope.n_rot / 2;
 
@@ -54,6 +62,8 @@ static __device__ __forceinline__ void prepare(float v[EACH], float *x, const fu
         for (int j = 0; j < EACH; j++)
             x[lane + 32 * j] = v[j];
         __syncwarp();
+        if (threads > 0)
+            asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
 #pragma unroll 1
         for (int i = lane; i < half; i += 32) {
             float *p = x + (f.rope.pairs ? 2 * i : i), *q = p + (f.rope.pairs ? 1 : half), a = *p, b = *q;
@@ -95,7 +105,7 @@ static __device__ __forceinline__ void prepare(float v[EACH], float *x, const fu
         v[j] = __fmul_rn(v[j], s);
 }
 
-/* put_query() of attn.cuh from registers. */
+/* put_query() of attn.cuh from registers, planes apart. */
 static __device__ __forceinline__ float put_values(uint8_t *to, const float v[EACH], int g, int n_kb, int type,
                                                    float scale)
 {
@@ -107,7 +117,7 @@ static __device__ __forceinline__ float put_values(uint8_t *to, const float v[EA
         top = fmaxf(top, fabsf(v[j]));
     const int e = exponent_of(__uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(top)))) - 4;
     const float f = exact_power2(-e);
-    to += (at / 16 * 32 + g * 4 + at % 16 / 4) * 16 + at % 4 / 2 * 8 + at % 2 * 2;
+    to += (at / 16 * 32 + g * 4 + at % 16 / 4) * 16 + at % 4 / 2 * 4 + at % 2 * 2;
 #pragma unroll
     for (int j = 0; j < EACH; j++)
         if (j < n_kb) {
@@ -115,287 +125,241 @@ static __device__ __forceinline__ float put_values(uint8_t *to, const float v[EA
             const __half hi = __float2half_rn(x);
 
             *(__half *)(to + j * 1024) = hi;
-            *(__half *)(to + j * 1024 + 4) = __float2half_rn(__fsub_rn(x, __half2float(hi)));
+            *(__half *)(to + j * 1024 + 8) = __float2half_rn(__fsub_rn(x, __half2float(hi)));
         }
     return __fmul_rn(scale, exact_power2(e));
 }
 
-/* ---- a page ---- */
-
-/* n bytes, a multiple of 2, by the block. */
-static __device__ __forceinline__ void put_fresh(uint8_t *to, const uint8_t *from, int n)
-{
-#pragma unroll 1
-    for (int i = threadIdx.x; i < n / 2; i += WARPS * 32)
-        ((uint16_t *)to)[i] = ((const uint16_t *)from)[i];
-}
-
-/* A block's page. Chunks 0 .. chunks - 1 are its keys, as many more its values. */
-struct page_of {
+/* What a block has. */
+struct block_of {
     const row_args &t;
-    uint64_t       *full;
-    uint8_t        *slots, *q, *keys, *values;
+    uint8_t        *q;
     space          &s;
-    int             h, head, heads; /* KV head; first query head, how many */
-    int             most, chunks;   /* positions */
-    bool            newest;         /* the last of them is of this step */
-
-    __device__ __forceinline__ int bytes(int i) const
-    {
-        return (int)(i >= chunks ? t.a.v_bytes : t.a.k_bytes);
-    }
-    __device__ __forceinline__ int slot_of(int i) const
-    {
-        return i < t.slots ? i : i % t.slots;
-    }
-    __device__ __forceinline__ void ask(int i) const
-    {
-        const int to = slot_of(i), j = (i >= chunks ? i - chunks : i) * t.keys, n = min(most - newest - j, t.keys);
-
-        if (n > 0)
-            bulk_copy(slots + to * t.slot_bytes, (i >= chunks ? values : keys) + j * bytes(i),
-                      (unsigned)(n * bytes(i) + 15) / 16 * 16, &full[to]);
-        else
-            bar_arrive(&full[to]);
-    }
-    /* Chunk i is there, with the newest position if that is in it. */
-    __device__ __forceinline__ const uint8_t *come(int i) const
-    {
-        const int to = slot_of(i);
-        uint8_t *at = slots + to * t.slot_bytes;
-
-        bar_wait(&full[to], i < t.slots ? 0 : i / t.slots & 1);
-        if (newest && (i == chunks - 1 || i == 2 * chunks - 1)) {
-            put_fresh(at + ((most - 1) & (t.keys - 1)) * bytes(i), s.fresh[i >= chunks], bytes(i));
-            __syncthreads();
-        }
-        return at;
-    }
-    /* Chunk i: its room is for another. */
-    __device__ __forceinline__ void used(int i) const
-    {
-        if (i + t.slots >= 2 * chunks)
-            return;
-        __syncthreads();
-        if (threadIdx.x == 0)
-            ask(i + t.slots);
-    }
+    int             row, h, head, heads; /* KV head; first query head, how many */
+    bool            newest;         /* its last page has the position of this step */
 };
 
-/* Queries as operands, the newest key and value as they are stored. What was written before this step is asked for
- * before the launch before has ended. */
-static __device__ __forceinline__ void prepare_heads(const page_of &b)
+/* Which numbers a warp prepares: of a query, the key, the value. */
+struct source {
+    const float *from, *norm;
+    int          dim;
+    bool         there, value;
+};
+
+static __device__ __forceinline__ source source_of(const block_of &b, int warp)
 {
     const fused_heads &f = b.t.f;
     const struct op_kv &kv = b.t.a.kv;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-    const bool value = warp == VALUE_WARP, there = warp < HEADS ? warp < b.heads : b.newest && warp < PREPARE;
-    const int dim = value ? kv.dim_v : kv.dim_k;
-    const float *norm = value ? NULL : warp == KEY_WARP ? f.k_norm : f.q_norm;
-    const float *from = value              ? f.v + b.h * dim
-                        : warp == KEY_WARP ? f.k + b.h * dim
-                                           : f.qg + (b.head + warp) * (f.gated ? 2 : 1) * dim;
-    float *x = b.s.head[min(warp, PREPARE - 1)], w[EACH], v[EACH];
+    source s;
 
-#pragma unroll 1
-    for (int i = threadIdx.x; i < (int)f.rope.n_rot / 2; i += WARPS * 32)
-        sincosf(__fmul_rn((float)b.t.a.r.pos[0], f.rope.freq[i]), &b.s.turn[i].x, &b.s.turn[i].y);
+    s.value = warp == VALUE_WARP;
+    s.there = warp < HEADS ? warp < b.heads : b.newest;
+    s.dim = s.value ? kv.dim_v : kv.dim_k;
+    s.norm = s.value ? NULL : warp == KEY_WARP ? f.k_norm : f.q_norm;
+    s.from = s.value            ? f.v + b.row * f.v_stride + b.h * s.dim
+             : warp == KEY_WARP ? f.k + b.row * f.k_stride + b.h * s.dim
+                                : f.qg + b.row * f.qg_stride + (b.head + warp) * (f.gated ? 2 : 1) * s.dim;
+    return s;
+}
+
+/* Threads that meet over sines: those that make them, those that prepare queries, perhaps a key. */
+static __device__ __forceinline__ int turned(const block_of &b)
+{
+    return (1 + HEADS + b.newest) * 32;
+}
+
+/* Queries as operands, the newest key and value as they are stored, by the first warps. !real: one of the others, with
+ * other numbers, which go nowhere. */
+static __device__ __forceinline__ void prepare_heads(const block_of &b, bool real)
+{
+    const fused_heads &f = b.t.f;
+    const struct op_kv &kv = b.t.a.kv;
+    const int lane = threadIdx.x & 31, warp = real ? threadIdx.x / 32 : 0;
+    const source s = source_of(b, warp);
+    float *nowhere = (float *)b.s.page, *x = real ? b.s.head[warp] : nowhere, w[EACH], v[EACH];
+
 #pragma unroll
     for (int j = 0; j < EACH; j++)
-        w[j] = norm != NULL && 32 * j < dim ? norm[lane + 32 * j] : 0.0f;
-    __syncthreads();
-    wait_for_inputs();
-    if (warp >= HEADS && !there)
+        w[j] = s.norm != NULL && 32 * j < s.dim ? s.norm[lane + 32 * j] : 0.0f;
+    if (real)
+        wait_for_inputs();
+    if (warp >= HEADS && !s.there)
         return;
+    const float *from = real ? s.from : (const float *)kv.pages;
 #pragma unroll
     for (int j = 0; j < EACH; j++)
-        v[j] = there && 32 * j < dim ? from[lane + 32 * j] : 0.0f;
-    if (!value)
-        prepare(v, x, f, b.s.turn, w, norm != NULL, dim);
+        v[j] = s.there && 32 * j < s.dim ? from[lane + 32 * j] : 0.0f;
+    if (!s.value)
+        prepare(v, x, f, b.s.turn, w, s.norm != NULL, s.dim, real ? turned(b) : 0);
     if (warp < HEADS) {
-        const float factor = put_values(b.q, v, warp, b.t.a.n_kb, kv.type_k, b.t.a.scale);
+        const float factor = put_values(real ? b.q : b.s.page, v, warp, b.t.a.n_kb, kv.type_k, b.t.a.scale);
 
-        if (lane == 0)
+        if (real && lane == 0)
             b.s.factor[warp] = factor;
-        return;
+        if (real)
+            return;
     }
     __syncwarp();
 #pragma unroll
     for (int j = 0; j < EACH; j++)
         x[lane + 32 * j] = v[j];
     __syncwarp();
-    store32(b.s.fresh[value], value ? kv.type_v : kv.type_k, x, lane / 4, lane % 4, dim, lane / 4 * 32 < dim);
+    store32(real ? b.s.fresh[s.value] : (uint8_t *)(nowhere + DIM), s.value ? kv.type_v : kv.type_k, x, lane / 4,
+            lane % 4, s.dim, lane / 4 * 32 < s.dim);
 }
 
-/* Of keys 128 i + 8 warp + 2 c, + 1. */
-static __device__ __forceinline__ void find_scores(float score[2][2], const page_of &b)
-{
-    const row_args &t = b.t;
-    const int warp = threadIdx.x / 32;
+/* ---- pages ---- */
 
-#pragma unroll 1
-    for (int i = 0; i < b.chunks; i++) {
-        const int tile0 = i * t.keys / 8, local = (warp - tile0) & (WARPS - 1), tile = tile0 + local;
-        const uint8_t *keys = b.come(i) + local * 8 * b.bytes(0);
-
-        if (local < t.keys / 8 && tile * 8 < b.most) {
-            float now[1][2] = {};
-
-            switch (t.a.kv.type_k) {
-            case QUANT_f32: page_scores<QUANT_f32, 1>(now, t.a, b.q, keys); break;
-            case QUANT_f16: page_scores<QUANT_f16, 1>(now, t.a, b.q, keys); break;
-            case QUANT_q8_0: page_scores<QUANT_q8_0, 1>(now, t.a, b.q, keys); break;
-            default: page_scores<QUANT_q4_0, 1>(now, t.a, b.q, keys); break;
-            }
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (e / 2 == tile / WARPS)
-                    score[e / 2][e % 2] = now[0][e % 2];
-        }
-        b.used(i);
-    }
-}
-
-/* Scores become weights, and their sums; returns the largest score. */
-static __device__ __forceinline__ float find_weights(float score[2][2], const page_of &b)
-{
-    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4;
-    const float factor = b.s.factor[g];
-    float top = -CUDART_INF_F;
-
-#pragma unroll
-    for (int e = 0; e < 4; e++)
-        if (e / 2 * 128 + warp * 8 + 2 * c + e % 2 < b.most)
-            top = fmaxf(top, __fmul_rn(score[e / 2][e % 2], factor));
-    top = quad_max(top);
-    if (c == 0)
-        b.s.top[warp][g] = top;
-    __syncthreads();
-    float m = b.s.top[0][g], sum = 0.0f;
-#pragma unroll
-    for (int i = 1; i < WARPS; i++)
-        m = fmaxf(m, b.s.top[i][g]);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        uint32_t hi, lo, *to = (uint32_t *)(b.s.operand + (i * 8 + warp / 2) * 1024 + lane * 16) + warp % 2 * 2;
-
-        weigh(score[i], factor, m, i * 128 + warp * 8 + 2 * c, b.most, &hi, &lo);
-        sum = __fadd_rn(__fadd_rn(sum, score[i][0]), score[i][1]);
-        to[0] = hi;
-        to[128] = lo;
-    }
-    sum = quad_sum(sum);
-    if (c == 0)
-        b.s.sum[warp][g] = sum;
-    __syncthreads();
-    return m;
-}
-
-static __device__ __forceinline__ void sum_values(float o[1][2][4], const page_of &b, int vb, int half)
-{
-    const row_args &t = b.t;
-
-#pragma unroll 1
-    for (int i = 0; i < b.chunks; i++) {
-        const uint8_t *from = b.come(b.chunks + i);
-        const int n = min(b.most - i * t.keys, t.keys);
-        const uint8_t *p = b.s.operand + i * t.keys / 16 * 1024;
-
-        if (vb * DIM_BLOCK < t.a.kv.dim_v)
-            switch (t.a.kv.type_v) {
-            case QUANT_f32: page_values<QUANT_f32, 1>(o, t.a, p, from, n, vb, half); break;
-            case QUANT_f16: page_values<QUANT_f16, 1>(o, t.a, p, from, n, vb, half); break;
-            case QUANT_q8_0: page_values<QUANT_q8_0, 1>(o, t.a, p, from, n, vb, half); break;
-            default: page_values<QUANT_q4_0, 1>(o, t.a, p, from, n, vb, half); break;
-            }
-        b.used(b.chunks + i);
-    }
-}
-
-/* What the page gives, or where it is the only one the rounded row. */
-static __device__ __forceinline__ void give(const page_of &b, const float o[2][4], float m, int vb, int half)
+/* What a page gives, to `out`, a row of `pitch` floats for each query head; l: the sum of a query's weights, m: the
+ * largest score. */
+static __device__ __forceinline__ void give(float *out, int64_t pitch, const block_of &b, const float o[4], int vb,
+                                            int half)
 {
     const attn_args &a = b.t.a;
-    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, dim = a.kv.dim_v;
-    const float l = fold(&b.s.sum[0][g], HEADS);
-    float *out = b.s.head[0], v[8], *to = out + g * dim;
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
+    const int d = vb * DIM_BLOCK + value_dim(a.kv.type_v, 2 * half, g); /* of the second tile the one after it */
 
-    if (a.pages > 1)
-        to = a.part + ((int64_t)(b.head + g) * a.pages + blockIdx.y) * a.part_floats;
-    if (g < b.heads && vb * DIM_BLOCK < dim) {
+    if (vb * DIM_BLOCK < a.kv.dim_v)
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            to[vb * DIM_BLOCK + value_dim(a.kv.type_v, 2 * half + e / 2, 2 * c + e % 2)] = o[e / 2][e % 2];
-        if (threadIdx.x < 32 && c == 0 && a.pages > 1) {
-            to[a.part_floats - 2] = m;
-            to[a.part_floats - 1] = l;
-        }
-    }
-    if (a.pages > 1)
-        return;
-    if (threadIdx.x < 32 && c == 0)
-        b.s.factor[g] = __fmul_rn(l, __fmul_rn(1024.0f, value_scale(a.kv.type_v)));
-    __syncthreads();
-#pragma unroll 1
-    for (int i = threadIdx.x; i < b.heads * dim; i += WARPS * 32)
-        out[i] = opened(a, __fdiv_rn(out[i], b.s.factor[i / dim]), 0, b.head + i / dim, i % dim);
-    __syncthreads();
-    if ((int)threadIdx.x < b.heads * dim / 8) {
-        const int i = b.head * dim / 8 + threadIdx.x;
-
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            v[j] = out[threadIdx.x * 8 + j];
-        quantise_values(a.rounded, a.kv.n_head * a.group * dim / 64, v, i / 8, i % 8, sharers(a.eight), a.eight);
-    }
+        for (int i = 0; i < 2; i++)
+            if (2 * c + i < b.heads)
+                *(float2 *)(out + (2 * c + i) * pitch + d) = make_float2(o[i], o[2 + i]);
 }
 
-/* grid: KV head, page, part of its query heads */
+/* Where the row's gates of query head k are. */
+static __device__ __forceinline__ const float *gates_of(const block_of &b, int k)
+{
+    return b.t.a.open + b.row * b.t.a.open_stride + (b.head + k) * b.t.a.open_pitch;
+}
+
+/* The only page's output, gated and rounded. !real: by a warp, of other numbers, to `out`. */
+static __device__ __forceinline__ void round_output(const block_of &b, float *out, bool real)
+{
+    const attn_args &a = b.t.a;
+    const int dim = a.kv.dim_v, t = real ? threadIdx.x : threadIdx.x & 31, k = 8 * t / dim;
+    const float *open = real ? gates_of(b, k) + (8 * t - k * dim) : (const float *)a.kv.pages;
+    const int i = (real ? b.head * dim / 8 : 0) + t;
+    float v[8], gate[8];
+
+    if (t >= b.heads * dim / 8)
+        return;
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        gate[j] = a.open != NULL ? open[j] : 0.0f;
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        v[j] = __fdiv_rn(out[8 * t + j], b.s.factor[k]);
+        v[j] = a.open != NULL ? __fmul_rn(v[j], sigmoid(gate[j])) : v[j];
+    }
+    quantise_values(real ? a.rounded + b.row * a.rounded_stride : (uint8_t *)out,
+                    real ? a.kv.n_head * a.group * dim / 64 : 4, v, i / 8, i % 8, sharers(a.eight), a.eight);
+}
+
+/* Gates come to the first-level cache, by 64 threads of which this is number i. */
+static __device__ __forceinline__ void bring_gates(const block_of &b, int i)
+{
+    const attn_args &a = b.t.a;
+    const int dim = a.kv.dim_v, k = 32 * i / dim;
+
+    if (a.open != NULL && k < b.heads)
+        asm volatile("{\n.reg .f32 nobody;\nld.global.ca.f32 nobody, [%0];\n}" ::"l"(gates_of(b, k) +
+                                                                                  (32 * i - k * dim)));
+}
+
+/* A page of which `most` positions are there; newest: the last is of this step. !real: a warp of those that prepare
+ * nothing brings the instructions of its part. */
+static __device__ __forceinline__ void attend_page(const block_of &b, page_ring &in, int page, int most, bool newest,
+                                                   bool real)
+{
+    const attn_args &a = b.t.a;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, part = real ? -1 : warp - PREPARE - 2;
+    const int vb = real ? warp / 2 : 0, half = warp % 2, n[1] = { most };
+    const page_sums sums = { &b.s.top[0][0], &b.s.sum[0][0], b.s.factor };
+    float o[1][4] = {}, m[1];
+
+    if (real || part == 0)
+        find_scores<1>(b.s.page, in, b.q, most, newest ? b.s.fresh[0] : NULL, real);
+    if (real || part == 3)
+        find_weights<1>(m, b.s.page, sums, n, real);
+    if (real || part == 1)
+        sum_values<1>(o, in, b.s.page, most, vb, half, newest ? b.s.fresh[1] : NULL, real);
+    if (!real && part != 2)
+        return;
+    const bool alone = a.pages == 1;
+    const int64_t all = (int64_t)b.row * a.kv.n_head * a.group + b.head;
+    float *out = real && !alone ? a.part + (all * a.pages + page) * a.part_floats
+                 : real         ? b.s.head[0]
+                                : (float *)b.s.page;
+    const int64_t pitch = real && !alone ? a.pages * a.part_floats : a.kv.dim_v;
+    const int g = lane / 4;
+
+    give(out, pitch, b, o[0], vb, half);
+    if (real && warp == 0 && lane % 4 == 0 && g < b.heads) {
+        const float l = fold(&b.s.sum[0][g], HEADS);
+
+        if (!alone)
+            *(float2 *)(out + g * pitch + a.part_floats - 2) = make_float2(m[0], l);
+        else
+            b.s.factor[g] = __fmul_rn(l, __fmul_rn(1024.0f, value_scale(a.kv.type_v)));
+    }
+    if (real && alone)
+        __syncthreads();
+    if (alone)
+        round_output(b, out, real);
+    else if (real)
+        in.give(in.t.whole ? in.t.value_chunks : 0);
+}
+
+/* Of every sequence one row. grid: KV head, first page, row * part of its query heads */
 __global__ void __launch_bounds__(WARPS * 32, 2) attend_row(const __grid_constant__ row_args t)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     const attn_args &a = t.a;
-    const int h = blockIdx.x, g0 = blockIdx.z * HEADS, first = blockIdx.y * OP_KV_PAGE;
-    const int most = min(a.r.pos[0] + 1 - first, (int)OP_KV_PAGE), vb = threadIdx.x / 64, half = threadIdx.x / 32 % 2;
+    const int row = blockIdx.z / a.parts, h = blockIdx.x, g0 = (blockIdx.z - row * a.parts) * HEADS;
+    const int pos = a.r.pos[row], pages = pos / OP_KV_PAGE + 1, step = gridDim.y, warp = threadIdx.x / 32;
     uint8_t *slots = shared + SLOTS_AT, *q = slots + t.slots * t.slot_bytes;
 
-    if (most <= 0)
+    if ((int)blockIdx.y >= pages)
         return;
-    uint8_t *page = a.kv.pages + (size_t)a.pg.page[blockIdx.y] * a.kv.page_bytes;
-    const page_of b = { t,
-                        (uint64_t *)shared,
-                        slots,
-                        q,
-                        page + h * OP_KV_PAGE * a.k_bytes,
-                        page + a.v_at + h * OP_KV_PAGE * a.v_bytes,
-                        *(space *)(q + a.n_kb * 1024),
-                        h,
-                        h * a.group + g0,
-                        min(a.group - g0, (int)HEADS),
-                        most,
-                        (most + t.keys - 1) >> (31 - __clz(t.keys)), /* powers of two */
-                        a.r.pos[0] < first + OP_KV_PAGE };
-    if (threadIdx.x == 0) {
-#pragma unroll 1
-        for (int i = 0; i < t.slots; i++)
-            bar_init(&b.full[i], 1);
-        bar_init_done();
-#pragma unroll 1
-        for (int i = 0; i < min(t.slots, 2 * b.chunks); i++)
-            b.ask(i);
+    const int *table = a.pg.page + a.r.of[row] * a.pg.stride;
+    const block_of b = { t, q, *(space *)(q + a.n_kb * 1024), row, h, h * a.group + g0, min(a.group - g0, (int)HEADS),
+                         (pages - 1 - (int)blockIdx.y) % step == 0 };
+    page_ring in = { t, a, table, (uint64_t *)shared, slots, h, (int)blockIdx.y, step, pages, pos, 0, 0, 0, 0 };
+
+    let_next_begin();
+    if (threadIdx.x == ASK_WARP * 32) {
+        in.open();
+        in.ask(t.slots);
     }
-    prepare_heads(b);
-    __syncthreads();
+    if (warp == TURN_WARP && t.f.rope.n_rot > 1) {
+        find_turn(b.s.turn, t.f, pos);
+        __syncwarp();
+        asm volatile("bar.arrive 1, %0;" ::"r"(turned(b)) : "memory");
+    }
+    if (warp <= PREPARE + 1 && warp != TURN_WARP)
+        prepare_heads(b, warp < PREPARE);
+#pragma unroll 1
+    for (int page = warp < PREPARE ? (int)blockIdx.y : -1; page < pages; page += step) {
+        const bool real = page >= 0;
+
+        if (real && page == (int)blockIdx.y)
+            __syncthreads();
+        attend_page(b, in, page, real ? min(pos + 1 - page * OP_KV_PAGE, (int)OP_KV_PAGE) : UNIT_KEYS,
+                    real && page == pages - 1, real);
+        if (!real) {
+            wait_for_inputs();
+            if (a.pages == 1 && warp < PREPARE + 2)
+                bring_gates(b, threadIdx.x - PREPARE * 32);
+            page = (int)blockIdx.y - step;
+        }
+    }
     if (b.newest && g0 == 0) {
-        put_fresh(b.keys + (most - 1) * a.k_bytes, b.s.fresh[0], (int)a.k_bytes);
-        put_fresh(b.values + (most - 1) * a.v_bytes, b.s.fresh[1], (int)a.v_bytes);
+        uint8_t *page = a.kv.pages + (size_t)table[pages - 1] * a.kv.page_bytes;
+        const int at = h * OP_KV_PAGE + pos % OP_KV_PAGE;
+
+        put_fresh(page + at * a.k_bytes, b.s.fresh[0], (int)a.k_bytes);
+        put_fresh(page + a.v_at + at * a.v_bytes, b.s.fresh[1], (int)a.v_bytes);
     }
-    float score[2][2] = {}, o[1][2][4] = {};
-    find_scores(score, b);
-    const float m = find_weights(score, b);
-    sum_values(o, b, vb, half);
-    __syncthreads();
-    give(b, o[0], m, vb, half);
 }
 
 /* ---- several rows ---- */
@@ -418,9 +382,8 @@ __global__ void __launch_bounds__(32) split_heads(const __grid_constant__ row_ar
     uint8_t *page = kv.pages + (size_t)t.a.pg.page[t.a.r.of[row] * t.a.pg.stride + pos / OP_KV_PAGE] * kv.page_bytes;
     float w[EACH], v[EACH];
 
-#pragma unroll 1
-    for (int j = lane; !value && j < (int)f.rope.n_rot / 2; j += 32)
-        sincosf(__fmul_rn((float)pos, f.rope.freq[j]), &turn[j].x, &turn[j].y);
+    if (!value)
+        find_turn(turn, f, pos);
 #pragma unroll
     for (int j = 0; j < EACH; j++)
         w[j] = norm != NULL && 32 * j < dim ? norm[lane + 32 * j] : 0.0f;
@@ -430,7 +393,7 @@ __global__ void __launch_bounds__(32) split_heads(const __grid_constant__ row_ar
     for (int j = 0; j < EACH; j++)
         v[j] = 32 * j < dim ? from[lane + 32 * j] : 0.0f;
     if (!value)
-        prepare(v, x, f, turn, w, norm != NULL, dim);
+        prepare(v, x, f, turn, w, norm != NULL, dim, 0);
     float *to = query ? (float *)t.a.q + row * t.a.qs + h * dim : x;
     __syncwarp();
 #pragma unroll
@@ -458,13 +421,19 @@ bool cuda_attn_row_fits(const struct cuda *c, const struct node *v)
            kv.dim_v % (c->eight ? 128 : 32) == 0 && v->t[0].ne[0] % 64 == 0;
 }
 
+/* A row of every sequence. As many blocks as multiprocessors, or fewer; where each would have two pages, twice as many:
+ * two share a multiprocessor. Copies of a block's next page go on while it works. */
 static void attend_one(struct cuda *c, row_args t)
 {
-    const int smem = cuda_attn_smem(c), other = SLOTS_AT + t.a.n_kb * 1024 + (int)sizeof(space);
+    const int smem = cuda_attn_smem(c), others = t.a.kv.n_head * t.a.parts * t.a.r.n;
+    const int share = others * t.a.pages > 2 * c->sms && smem > 2 * SHARE_SMEM - 4096 ? 2 : 1;
+    const int each = share * c->sms > others ? share * c->sms / others : 1;
+    const int other = SLOTS_AT + t.a.n_kb * 1024 + (int)sizeof(space);
 
-    if (t.a.kv.n_head * t.a.parts * t.a.pages <= c->sms || !cuda_plan_chunks(&t, &t.a, SHARE_SMEM - other) || t.slots < 4)
-        (void)cuda_plan_chunks(&t, &t.a, smem - other);
-    launch_early(c, "attend_row", attend_row, dim3((unsigned)t.a.kv.n_head, (unsigned)t.a.pages, (unsigned)t.a.parts),
+    (void)cuda_plan_chunks(&t, &t.a, min(smem, share == 2 ? (int)SHARE_SMEM : (int)ROW_SMEM) - other);
+    launch_early(c, "attend_row", attend_row,
+                 dim3((unsigned)t.a.kv.n_head, (unsigned)(t.a.pages < each ? t.a.pages : each),
+                      (unsigned)(t.a.parts * t.a.r.n)),
                  WARPS * 32, (size_t)(other + t.slots * t.slot_bytes), t);
     if (t.a.pages > 1)
         cuda_merge_pages(c, &t.a);
@@ -482,7 +451,7 @@ const uint8_t *cuda_attn_row(struct cuda *c, const fused_heads *f, const struct 
     t.a.open = f->gated ? f->qg + t.a.kv.dim_k : NULL;
     t.a.open_pitch = 2 * t.a.kv.dim_k;
     t.a.open_stride = f->qg_stride;
-    if (v->r.n == 1) {
+    if (v->r.max_n == 1) {
         attend_one(c, t);
         return t.a.rounded;
     }

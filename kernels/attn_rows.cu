@@ -72,8 +72,8 @@ static __device__ __forceinline__ void spread_values(const attn_args &a, const s
         for (int half = 0; half < 2; half++) {
             uint32_t hi[2][2], lo[2][2];
 
-            value_part<TYPE>(hi, lo, values + j * 16 * a.v_bytes, a.v_bytes, n - j * 16, vb, half, lane / 4, lane % 4,
-                             a.kv.dim_v);
+            value_part<TYPE>(hi, lo, values + j * 16 * a.v_bytes, (int)a.v_bytes, n - j * 16, vb, half, lane / 4,
+                             lane % 4, a.kv.dim_v);
             at[half * 32] = make_uint4(hi[0][0], hi[0][1], hi[1][0], hi[1][1]);
             if (TYPE != QUANT_f16)
                 at[half * 32 + FOUR * PLANE / 16] = make_uint4(lo[0][0], lo[0][1], lo[1][0], lo[1][1]);
@@ -419,8 +419,8 @@ __global__ void __launch_bounds__(256, 1) attend_rows(const __grid_constant__ ro
     for (int i = warp; i < MQ; i += 8) {
         int r = i / a.heads, e = i % a.heads;
         const float *from = r < here && e < heads ? a.q + (row0 + r) * a.qs + (head + e) * kv.dim_k : NULL;
-        float f =
-            put_query(q + i / QUERY_TILE * a.n_kb * 1024, from, i % QUERY_TILE, kv.dim_k, a.n_kb, kv.type_k, a.scale);
+        float f = put_query(q + i / QUERY_TILE * a.n_kb * 1024, from, i % QUERY_TILE, kv.dim_k, a.n_kb, kv.type_k,
+                            a.scale, false);
 
         if (lane == 0)
             factors[i] = f;

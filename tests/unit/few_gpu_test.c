@@ -84,6 +84,10 @@ struct split {
 };
 static const struct split splits[] = {
     { 1, { 1 }, { 5 } },
+    { 1, { 1 }, { 255 } },
+    { 1, { 1 }, { 256 } },
+    { 1, { 1 }, { 695 } },
+    { 1, { 1 }, { 1018 } },
     { 1, { 2 }, { 255 } },
     { 1, { 8 }, { 0 } },
     { 1, { 16 }, { 250 } },
@@ -375,6 +379,7 @@ static void attentions(void **state)
         { 20, 2, 128, 128, false, true, false, 0, QUANT_f16, QUANT_q8_0 },
         { 4, 2, 96, 96, true, false, false, 32, QUANT_q4_0, QUANT_f16 },
         { 4, 2, 64, 128, false, true, false, 16, QUANT_q8_0, QUANT_q8_0 },
+        { 64, 64, 32, 32, false, false, false, 32, QUANT_q8_0, QUANT_q4_0 }, /* a block has several pages */
     };
 
     (void)state;
