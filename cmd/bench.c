@@ -28,7 +28,7 @@ static const struct opt opts[] = {
     STRING(0, "vram", "size", "of a GPU's memory (default: what is free)", &o.fit.vram),
     { OPT_CHOICE, 0, "acts", "i16|i8|f32", "activations (default i16; f32: not rounded)", &o.acts, 0, 0 },
     STRING(0, "kv", "k,v", "KV cache (default f32; on a GPU q8_0,q4_0)", &o.kv),
-    INT32("chunk", "n", "rows in one step (default 512, on a GPU 2048)", &o.chunk, 1, 65536),
+    INT32("chunk", "n", "rows in one step (default 512, on a GPU 4096)", &o.chunk, 1, 65536),
     INT64('c', "ctx", "tokens", "window (default 512); speed, synth: at least", &o.ctx_tokens, 1),
     SECTION("Speed"),
     STRING(0, "prompt", "list", "lengths of prompts (default 512)", &o.prompts),

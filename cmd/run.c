@@ -94,7 +94,7 @@ static const struct opt opts[] = {
     INT64('c', "ctx", "tokens", "longest prompt and answer together", &o.ctx_tokens, 1),
     INT32("threads", "n", "default: one for each processor", &o.n_threads, 1, 512),
     STRING(0, "kv", "k,v", "KV cache (default f32; on a GPU q8_0,q4_0)", &o.kv),
-    INT32("chunk", "n", "prompt tokens in a step (default 512; GPU 2048)", &o.chunk, 1, 65536),
+    INT32("chunk", "n", "prompt tokens in a step (default 512; GPU 4096)", &o.chunk, 1, 65536),
     STRING(0, "device", "name", "what computes: cpu (default), cuda, auto", &o.fit.device),
     STRING(0, "vram", "size", "of a GPU's memory (default: what is free)", &o.fit.vram),
     PATH(0, "expert-profile", "file", "uses of experts: read, and added to", &o.fit.profile),

@@ -14,6 +14,7 @@ struct state;
 
 struct dev        *model_dev(const struct model *m);
 struct dev        *model_host(const struct model *m); /* of experts on the host; NULL: none are */
+int                model_step_rows(const struct model *m); /* model_opts.step_rows */
 const struct plan *model_plan(const struct model *m);
 int64_t            model_expert_bytes(const struct model *m, int layer); /* of one, routed; 0: none in this layer */
 

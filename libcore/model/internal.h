@@ -97,6 +97,7 @@ struct model {
     struct model_weights  bytes;
     uint64_t             *uses;      /* [n_layer][n_expert] on the device; NULL: not counted */
     int                   count_sets; /* model_opts */
+    int                   step_rows; /* model_opts */
 };
 
 /* Finds and checks tensors; the first failure is kept in *e. */

@@ -141,6 +141,7 @@ static enum err_code open_devices(struct model *m, const struct model_opts *o, s
 {
     bool split = false;
 
+    m->step_rows = o->step_rows;
     for (int i = 0; o->place != NULL && i < o->place->n_layer; i++)
         split |= m->plan.layer[i].ffn == FFN_MOE && o->place->n_here[i] < o->place->n_expert;
     if (open_dev(&m->dev, o->device, o, e) || (split && open_dev(&m->host, "cpu", o, e)))
@@ -216,6 +217,11 @@ int64_t model_expert_bytes(const struct model *m, int layer)
 struct dev *model_host(const struct model *m)
 {
     return m->host;
+}
+
+int model_step_rows(const struct model *m)
+{
+    return m->step_rows;
 }
 
 const struct plan *model_plan(const struct model *m)

@@ -31,6 +31,7 @@ struct model_opts {
     /* Routed experts that are not here stay where the file is mapped; the CPU computes them. NULL: all are. */
     const struct model_place *place;
     int64_t     weight_bytes; /* of memory on the device, from a sketch; 0: not known */
+    int         step_rows;    /* rows in one step on a GPU, for runs that do not say; 0: run.h's */
 };
 
 MUST_CHECK enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o,

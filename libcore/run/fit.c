@@ -51,6 +51,7 @@ static enum err_code look(struct run_fit *f, const struct gguf *g, const struct 
     enum err_code code;
 
     mo.sketch = true;
+    mo.step_rows = f->step_rows;
     mo.absent = o->absent;
     mo.place = place;
     mo.weight_bytes = 0;
@@ -185,8 +186,13 @@ enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const str
         return err_set(e, ERR_NOMEM, "out of memory");
     }
     code = find_device(f, o, e);
+    f->step_rows = RUN_FIT_ROWS;
     if (code == ERR_OK)
         code = look(f, g, o, NULL, e);
+    if (code == ERR_OK && f->budget_bytes != 0 && f->total_bytes > f->budget_bytes) { /* smaller steps before fewer experts */
+        f->step_rows = 0;
+        code = look(f, g, o, NULL, e);
+    }
     for (int64_t i = 0; o->uses != NULL && i < (int64_t)f->n_layer * f->n_expert; i++)
         f->measured |= o->uses[i] > 0;
     if (code == ERR_OK && f->budget_bytes != 0 && f->total_bytes > f->budget_bytes)
@@ -255,4 +261,5 @@ void run_fit_apply(const struct run_fit *f, struct model_opts *o)
 {
     o->place = f->place;
     o->weight_bytes = sum(f->weights.device, MODEL_N_CLASSES);
+    o->step_rows = f->step_rows;
 }

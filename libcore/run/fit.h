@@ -14,6 +14,8 @@
 
 #define RUN_FIT_FIXED  ((int64_t)368 << 20) /* a CUDA context with this program's kernels: 353 MiB on an H200 */
 #define RUN_FIT_MARGIN ((int64_t)256 << 20) /* left free for others, unless a budget is given */
+#define RUN_FIT_ROWS   4096                 /* of a step, where all of the model fits beside their scratch: experts are read
+                                             * for twice as many rows as by run.h's default */
 
 struct run_fit_opts {
     struct model_opts model;  /* sketch, place and weight_bytes are not looked at */
@@ -37,6 +39,7 @@ struct run_fit {
     int64_t host_scratch_bytes; /* on the host, for experts there */
     int64_t ctx_tokens;
     int     n_seq, rows_max;
+    int     step_rows;      /* model_opts */
     int     n_layer, n_expert, n_used;
     int64_t *expert_bytes;  /* [n_layer] of one routed expert; 0: the layer has none */
     struct model_place *place; /* NULL: all experts are on the device */

@@ -26,9 +26,11 @@ void run_kv_default(const struct model *m, const char **k, const char **v)
  * that no sequence can have are of no use. */
 static int rows_default(const struct model *m, int64_t ctx)
 {
+    const int most = model_step_rows(m) > 0 ? model_step_rows(m) : ROWS_DEVICE;
+
     if (dev_is_host(model_dev(m)) || model_host(m) != NULL || ctx < ROWS_HOST)
         return ROWS_HOST;
-    return ctx < ROWS_DEVICE ? (int)ctx : ROWS_DEVICE;
+    return ctx < most ? (int)ctx : most;
 }
 
 static enum err_code kv_type(int *type, const char *want, struct err *e)

@@ -595,6 +595,34 @@ static void plans(void **state)
     check_plans(nano);
 }
 
+/* Where all fits but for large steps, steps are smaller; experts stay. */
+static void smaller_steps(void **state)
+{
+    struct run_fit_opts o = { .model = { .device = "cuda" }, .run = { .ctx_tokens = 8192 },
+                              .budget_bytes = (int64_t)8 << 30, .absent = true };
+    struct model_opts mo = { 0 };
+    struct run_fit *f;
+    struct gguf *g;
+    struct err e = { 0 };
+
+    (void)state;
+    ok(gguf_open(&g, nano, &e), &e);
+    ok(run_fit_make(&f, g, &o, &e), &e);
+    const bool gpu = f->own_scratch;
+    assert_int_equal(f->rows_max, gpu ? RUN_FIT_ROWS : 512);
+    o.budget_bytes = f->total_bytes - 1;
+    run_fit_free(f);
+    if (gpu) {
+        ok(run_fit_make(&f, g, &o, &e), &e);
+        assert_int_equal(f->rows_max, 2048);
+        assert_null(f->place);
+        run_fit_apply(f, &mo);
+        assert_int_equal(mo.step_rows, 0);
+        run_fit_free(f);
+    }
+    gguf_close(g);
+}
+
 /* A device that is not there is planned for only when asked to, and given a size. */
 static void absent(void **state)
 {
@@ -626,7 +654,7 @@ int main(void)
         cmocka_unit_test(placement),    cmocka_unit_test(alike_experts), cmocka_unit_test(hot_experts),
         cmocka_unit_test(shared_waits), cmocka_unit_test(split_models),  cmocka_unit_test(split_goldens),
         cmocka_unit_test(near_the_whole), cmocka_unit_test(counted_uses), cmocka_unit_test(sets), cmocka_unit_test(measured_uses),
-        cmocka_unit_test(plans),        cmocka_unit_test(absent),
+        cmocka_unit_test(plans),        cmocka_unit_test(absent),        cmocka_unit_test(smaller_steps),
     };
 
     return cmocka_run_group_tests_name("fit", tests, NULL, NULL);
