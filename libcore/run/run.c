@@ -11,7 +11,7 @@
 #include "run/internal.h"
 #include "state/state.h"
 
-enum { ROWS_HOST = 512, ROWS_DEVICE = 2048, ROWS_MOST = 1 << 16, LOGITS_BYTES = 64 << 20 };
+enum { ROWS_HOST = 512, ROWS_SHARED = 1024, ROWS_DEVICE = 2048, ROWS_MOST = 1 << 16, LOGITS_BYTES = 64 << 20 };
 
 void run_kv_default(const struct model *m, const char **k, const char **v)
 {
@@ -22,13 +22,14 @@ void run_kv_default(const struct model *m, const char **k, const char **v)
     *v = host ? "f32" : quant_row_bytes(QUANT_q4_0, a->dim_v) >= 0 ? "q4_0" : "f16";
 }
 
-/* A prompt in larger steps is faster on a GPU. Their memory is better used for experts where those do not fit, and rows
- * that no sequence can have are of no use. */
+/* A prompt in larger steps is faster on a GPU, also where the host computes some experts, which it then reads less often;
+ * but then their memory is taken from experts. Rows that no sequence can have are of no use. */
 static int rows_default(const struct model *m, int64_t ctx)
 {
-    const int most = model_step_rows(m) > 0 ? model_step_rows(m) : ROWS_DEVICE;
+    const int whole = model_step_rows(m) > 0 ? model_step_rows(m) : ROWS_DEVICE;
+    const int most = model_host(m) != NULL ? ROWS_SHARED : whole;
 
-    if (dev_is_host(model_dev(m)) || model_host(m) != NULL || ctx < ROWS_HOST)
+    if (dev_is_host(model_dev(m)) || ctx < ROWS_HOST)
         return ROWS_HOST;
     return ctx < most ? (int)ctx : most;
 }

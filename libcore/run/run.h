@@ -16,7 +16,7 @@ struct run;
 struct run_opts {
     int64_t     ctx_tokens; /* longest sequence; 0: what the model was trained for */
     int         n_seq;      /* sequences, >= 1 (0 means 1) */
-    int         rows_max;   /* rows in one step; 0: 512, on a GPU that holds all up to 2048, or run/fit.h's */
+    int         rows_max;   /* rows in one step; 0: 512, on a GPU up to 2048, or run/fit.h's; 1024 if experts are shared */
     int         logits_max; /* of them with logits; 0: as many as 64 MB hold, but n_seq at least */
     const char *kv_k;       /* "f32", "f16", "q8_0", "q4_0"; NULL: run_kv_default() */
     const char *kv_v;

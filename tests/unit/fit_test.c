@@ -595,7 +595,7 @@ static void plans(void **state)
     check_plans(nano);
 }
 
-/* Where all fits but for large steps, steps are smaller; experts stay. */
+/* Where all fits but for large steps, steps are smaller; experts stay. Where they do not, steps are smaller still. */
 static void smaller_steps(void **state)
 {
     struct run_fit_opts o = { .model = { .device = "cuda" }, .run = { .ctx_tokens = 8192 },
@@ -618,6 +618,11 @@ static void smaller_steps(void **state)
         assert_null(f->place);
         run_fit_apply(f, &mo);
         assert_int_equal(mo.step_rows, 0);
+        o.budget_bytes = f->total_bytes - 1;
+        run_fit_free(f);
+        ok(run_fit_make(&f, g, &o, &e), &e);
+        assert_int_equal(f->rows_max, 1024);
+        assert_true(on_host(f) > 0 && f->total_bytes <= o.budget_bytes);
         run_fit_free(f);
     }
     gguf_close(g);
