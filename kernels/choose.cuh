@@ -22,6 +22,7 @@ static __device__ __forceinline__ void pick_best(uint32_t key[EACH], int n_used,
 {
     const int lane = threadIdx.x & 31;
 
+#pragma unroll 1
     for (int k = 0; k < n_used; k++) {
         uint32_t best[EACH];
         int at = 32 * EACH;

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* few.cu - products of stored rows with 2 to 16 rows of activations, on tensor cores.
  *
- * A warp takes 16 rows of weights, the first operand, straight from memory (frag.cuh), and a segment of two blocks of
- * units. The second operand has the planes h and l of four columns side by side, so that lane 4 g + c gets the exact sums
- * of rows g and g + 8 with column c of them, and does their floats in the order of product.cuh. The warps of a block
- * have a few strips of 16 rows, all segments of each, and the segments' sums are added in order. Columns come to shared
- * memory by bulk copies: read where they are, each unit would wait for its own. A lane finds the scales of a few units,
- * and all lanes that need them read them from shared memory. */
+ * A warp takes 16 rows of weights, the first operand, and a segment of two blocks of units, which come through a stage
+ * (stage.cuh) or, of larger formats, straight from memory. The second operand has the planes h and l of four columns
+ * side by side, so that lane 4 g + c gets the exact sums of rows g and g + 8 with column c of them, and does their
+ * floats in the order of product.cuh. The warps of a block have a few strips of 16 rows, all segments of each, and the
+ * segments' sums are added in order. Columns come to shared memory by bulk copies: read where they are, each unit would
+ * wait for its own. A lane finds the scales of a few units, and all lanes that need them read them from shared memory.
+ * Rows of floats are multiplied by a warp each, columns two at a time. */
 #include "kernels/bulk.cuh"
 #include "kernels/few.cuh"
 #include "kernels/row.cuh"
+#include "kernels/stage.cuh"
 
 enum { WARPS = 8, GROUP = 4 /* columns */, PITCH = 24 /* of a column's sums, for the banks' sake */ };
 enum { TURN = 8 /* segments of columns in shared memory */, ITEMS = 2 * WARPS /* strips times segments of a task */ };
-enum { FLOATS = 2 /* columns of a task of type f32 */ };
+enum { FLOATS = 2 /* columns of a task of type f32 */, MOST_STAGE = 6 << 10, OTHER_SMEM = 24 << 10 };
 
 /* Where a lane finds its part of the columns: the bytes of four of them, and the sums of one. */
 template <int NT> struct columns {
@@ -141,7 +143,7 @@ static __device__ __forceinline__ task find_task(const few_args &f, int i)
     t.first = t.span * (floats ? (int)FLOATS : NT * GROUP);
     t.cols = min(f.nx - t.first, floats ? (int)FLOATS : NT * GROUP);
     t.r0 = group * (floats ? (int)WARPS : f.strips * STRIP);
-    t.strips = min(f.strips, (job.n_rows - t.r0 + STRIP - 1) / STRIP);
+    t.strips = floats ? 0 : min(f.strips, (job.n_rows - t.r0 + STRIP - 1) / STRIP);
     return t;
 }
 
@@ -168,73 +170,85 @@ static __device__ __forceinline__ uint32_t column_at(int i, int pitch)
     return (uint32_t)(i * pitch + (i & 2) / 2 * ASIDE);
 }
 
-/* Columns in shared memory: which span of them, so many segments from `round` on, or -1. */
+/* Columns in shared memory: which span of them, so many segments from `round` on, or -1; and stages of warps. */
 struct near {
-    uint8_t  *x;
+    uint8_t  *x, *stage;
     uint64_t *bar;
     int       phase, span, round;
 };
 
-/* By a warp. */
+/* By a warp, quarters of columns. All blocks want the same at the same time: each begins elsewhere. */
 static __device__ __forceinline__ void fetch_columns(const few_args &f, const task &t, int round, const near &at)
 {
-    const int lane = threadIdx.x & 31;
-    const unsigned bytes = (unsigned)min(x_pairs(f.k) - round * 8, TURN * 8) * X_PAIR;
+    const int lane = threadIdx.x & 31, piece = (lane + blockIdx.x) & 31, column = piece % 8;
+    const int pairs = min(x_pairs(f.k) - round * 8, TURN * 8), quarter = (pairs + 3) / 4, first = piece / 8 * quarter;
+    const int n = min(pairs - first, quarter);
 
     if (lane == 0)
-        bar_expect(at.bar, bytes * t.cols);
+        bar_expect(at.bar, (unsigned)(pairs * t.cols * X_PAIR));
     __syncwarp();
-    if (lane < t.cols)
-        bulk_go(at.x + column_at(lane, f.pitch), f.x + (t.first + lane) * x_row_bytes(f.k) + round * 8 * X_PAIR, bytes,
+    if (column < t.cols && n > 0)
+        bulk_go(at.x + column_at(column, f.pitch) + first * X_PAIR,
+                f.x + (t.first + column) * x_row_bytes(f.k) + (round * 8 + first) * X_PAIR, (unsigned)n * X_PAIR,
                 at.bar);
     __syncwarp();
 }
 
-/* A strip's segment, as a lane sees it: its rows from the segment's first block on. */
+/* A strip's segment: where the strip is, how many rows are left from it on. */
 struct item {
-    const uint8_t *r0, *r8;
-    int            segment, units; /* of the turn; from the segment on */
+    const uint8_t *w;
+    int            left, segment, units; /* of the turn; from the segment on */
 };
 
-template <int TYPE>
+/* Whether a segment goes through shared memory: the last strip of a matrix may be short. */
+static __device__ __forceinline__ bool staged(const few_args &f, const item &of)
+{
+    return f.staged && of.left >= STRIP && (uintptr_t)of.w % 16 == 0;
+}
+
 static __device__ __forceinline__ item find_item(const few_args &f, const task &t, int i, int round, int segments)
 {
     const few_job &job = f.job[t.job];
-    const int strip = i / segments, segment = i - strip * segments, g = (threadIdx.x & 31) / 4;
-    const int r0 = t.r0 + strip * STRIP, last = job.n_rows - r0 - 1;
-    const uint8_t *w = job.w + (int64_t)r0 * job.row_bytes + (round + segment) * (2 * frag<TYPE>::BLOCK);
+    const int strip = i / segments, segment = i - strip * segments, r0 = t.r0 + strip * STRIP;
 
-    return { w + min(g, last) * job.row_bytes, w + min(g + 8, last) * job.row_bytes, segment,
-             f.k / 32 - (round + segment) * 16 };
+    return { job.w + (int64_t)r0 * job.row_bytes, job.n_rows - r0, segment, f.k / 32 - (round + segment) * 16 };
 }
 
-/* Block 0 or 1 of a segment; one that does not exist is not looked at. */
+/* Block 0 or 1 of a segment, `at` among all; one that does not exist is not looked at. */
 template <int TYPE>
-static __device__ __forceinline__ void load_item(strip<TYPE> &s, const item &of, int block)
-{
-    const int units = of.units - block * 8, c = threadIdx.x % 4;
-
-    if (units <= 0)
-        return;
-    frag<TYPE>::template load<true>(s.r0, of.r0 + block * frag<TYPE>::BLOCK, units, c);
-    frag<TYPE>::template load<true>(s.r8, of.r8 + block * frag<TYPE>::BLOCK, units, c);
-}
-
-/* A warp's items of a turn; a block of a strip is read while the one before is multiplied. */
-template <int TYPE, int NT>
-static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITCH], const few_args &f, const task &t,
-                                                   int round, int segments, float *scales, near &at, bool &waited,
-                                                   const near_tables *tab)
+static __device__ __forceinline__ void load_item(strip<TYPE> &s, const item &of, int at, int block, bool near,
+                                                 const uint8_t *stage, int row_bytes)
 {
     typedef frag<TYPE> F;
-    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, items = t.strips * segments;
-    int i = threadIdx.x / 32;
-    item of = find_item<TYPE>(f, t, min(i, items - 1), round, segments);
-    strip<TYPE> now = {}, then = {};
-    columns<NT> col;
+    const int g = (threadIdx.x & 31) / 4, c = threadIdx.x % 4, first = at * (2 * F::BLOCK);
+    const uint8_t *r0 =
+        near ? staged_row<TYPE>(stage, g, row_bytes, at) : of.w + min(g, of.left - 1) * row_bytes + first;
+    const uint8_t *r8 =
+        near ? staged_row<TYPE>(stage, g + 8, row_bytes, at) : of.w + min(g + 8, of.left - 1) * row_bytes + first;
 
-    load_item<TYPE>(now, of, 0);
-    wait_once(waited);
+    if (of.units > block * 8) {
+        F::template load<true>(s.r0, r0 + block * F::BLOCK, of.units - block * 8, c);
+        F::template load<true>(s.r8, r8 + block * F::BLOCK, of.units - block * 8, c);
+    }
+}
+
+/* A lane's part of a task's columns. */
+template <int TYPE, int NT>
+static __device__ __forceinline__ void find_columns(columns<NT> &col, const task &t, int pitch)
+{
+    const int g = (threadIdx.x & 31) / 4, c = threadIdx.x % 4;
+
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        col.bytes[n] = column_at(min(n * GROUP + g / 2, t.cols - 1), pitch) + g % 2 * 4 +
+                       (frag<TYPE>::APART ? c * 16 : c % 2 * 32 + c / 2 * 8);
+        col.sums[n] = column_at(min(n * GROUP + c, t.cols - 1), pitch);
+    }
+}
+
+/* The columns of a task's turn: there, whoever asked for them. */
+static __device__ __forceinline__ void bring_columns(const few_args &f, const task &t, int round, near &at)
+{
     if (at.span != t.span || at.round != round) {
         if (threadIdx.x / 32 == 0)
             fetch_columns(f, t, round, at);
@@ -242,29 +256,72 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
         at.round = round;
         at.phase ^= 1;
     }
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-        col.bytes[n] = column_at(min(n * GROUP + g / 2, t.cols - 1), f.pitch) + g % 2 * 4 +
-                       (F::APART ? c * 16 : c % 2 * 32 + c / 2 * 8);
-        col.sums[n] = column_at(min(n * GROUP + c, t.cols - 1), f.pitch);
-    }
     bar_wait(at.bar, at.phase);
+}
+
+/* What a warp's stage has when a task begins: nothing, or the warp's first item of it. */
+struct ahead {
+    item next;
+    bool there;
+};
+
+/* A warp's items of a turn; the next one, or the first of the task `then`, comes to the stage while one's second block
+ * is multiplied. The loop's first turn only asks for it: each instruction comes for the first time once. */
+template <int TYPE, int NT>
+static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITCH], const few_args &f, const task &t,
+                                                   const task &then, int round, int segments, float *scales, near &at,
+                                                   ahead &a, bool &waited, const near_tables *tab)
+{
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, items = t.strips * segments;
+    const int row_bytes = f.job[t.job].row_bytes;
+    uint8_t *stage = at.stage + threadIdx.x / 32 * stage_of<TYPE>::SIZE;
+    const bool go_on = row_segments(f.k) <= TURN && (int)(threadIdx.x / 32) < then.strips * segments;
+    strip<TYPE> s = {};
+    columns<NT> col;
+
 #pragma unroll 1
-    for (; i < items; i += WARPS) {
-        const item next = find_item<TYPE>(f, t, min(i + WARPS, items - 1), round, segments);
-        const uint8_t *x = at.x + of.segment * (8 * X_PAIR);
+    for (int i = (int)(threadIdx.x / 32) - WARPS; i < items; i += WARPS) {
+        const bool begun = i >= 0;
+        const bool more = i + WARPS < items, fetch = begun ? more || go_on : more && !a.there;
+        const item of = a.next;
         float S[NT][2] = {};
 
-        load_item<TYPE>(then, of, 1);
-        block_times<TYPE, NT>(S, now, x, col, of.units, scales, tab);
-        load_item<TYPE>(now, next, 0);
-        block_times<TYPE, NT>(S, then, x + 4 * X_PAIR, col, of.units - 8, scales, tab);
+        if (begun) {
+            copy_wait<0>();
+            __syncwarp();
+        }
+#pragma unroll 1
+        for (int b = begun ? 0 : 1; b < 2; b++) {
+            if (begun)
+                load_item<TYPE>(s, of, round + of.segment, b, staged(f, of), stage, row_bytes);
+            if (b == 1 && fetch) {
+                const task &from = more ? t : then;
+                const int bytes = f.job[from.job].row_bytes;
+                lane_pieces<TYPE> pieces;
+
+                a.next = find_item(f, from, more ? i + WARPS : (int)(threadIdx.x / 32), round, segments);
+                __syncwarp();
+                if (staged(f, a.next)) {
+                    find_pieces<TYPE, false>(pieces, bytes);
+                    fetch_stage<TYPE>(stage, a.next.w, bytes, round + a.next.segment, pieces);
+                }
+            }
+            if (begun)
+                block_times<TYPE, NT>(S, s, at.x + of.segment * (8 * X_PAIR) + b * (4 * X_PAIR), col, of.units - b * 8,
+                                      scales, tab);
+        }
+        a.there = begun && fetch && !more;
+        if (!begun) {
+            wait_once(waited);
+            find_columns<TYPE, NT>(col, t, f.pitch);
+            bring_columns(f, t, round, at);
+            continue;
+        }
 #pragma unroll
         for (int n = 0; n < NT; n++)
 #pragma unroll
             for (int r = 0; r < 2; r++)
                 to[i][(n * GROUP + c) * PITCH + g + r * 8] = S[n][r];
-        of = next;
     }
 }
 
@@ -298,86 +355,118 @@ static __device__ __forceinline__ place find_place(const few_args &f, const task
              strip < t.strips && column < t.cols && r < f.job[t.job].n_rows };
 }
 
-/* Sums of a task's strips over the segments of a turn; the last turn's are results. Strips of several turns are so few
- * that a thread has one sum of them. */
+/* Sums of a task's strips over the segments of a turn, when all warps have them; the last turn's are results. Strips of
+ * several turns are so few that a thread has one sum of them. What a result is added to is read ahead. */
 template <int NT>
 static __device__ __forceinline__ void add_segments(const few_args &f, const task &t, float (*sums)[NT * GROUP * PITCH],
-                                                    int segments, bool last, float first, float &total)
+                                                    int segments, bool last, float &total)
 {
+    enum { THREADS = WARPS * 32 };
     const few_job &job = f.job[t.job];
+    const int n = t.strips * NT * GROUP * STRIP;
+    place next = {};
+    float then = 0.0f;
 
 #pragma unroll 1
-    for (int i = threadIdx.x; i < t.strips * NT * GROUP * STRIP; i += WARPS * 32) {
-        const bool own = i == (int)threadIdx.x;
-        const place p = find_place<NT>(f, t, i);
-        float v = own ? total : 0.0f;
+    for (int i = (int)threadIdx.x - THREADS; i < n; i += THREADS) {
+        const place p = next;
+        const float res = then;
 
+        if (i + THREADS < n) {
+            next = find_place<NT>(f, t, i + THREADS);
+            then = last && next.there ? residual(f, job, next.column, next.row) : 0.0f;
+        }
+        if (i < 0) {
+            __syncthreads();
+            continue;
+        }
+        const bool own = i == (int)threadIdx.x;
+        float v = own ? total : 0.0f;
+#pragma unroll 1
         for (int q = 0; q < segments; q++)
             v = __fadd_rn(v, sums[p.strip * segments + q][p.at]);
         if (own)
             total = v;
         if (last && p.there)
-            put(f, job, p.column, p.row, v, own ? first : residual(f, job, p.column, p.row));
+            put(f, job, p.column, p.row, v, res);
     }
 }
 
-/* Task t by the block. */
+/* Task t by the block; `then` follows, if it has strips. */
 template <int TYPE, int NT>
-static __device__ __forceinline__ void strips_times(const few_args &f, const task &t, near &at, bool &waited,
-                                                    const near_tables *tab)
+static __device__ __forceinline__ void strips_times(const few_args &f, const task &t, const task &then, near &at,
+                                                    ahead &a, bool &waited, const near_tables *tab)
 {
     __shared__ float sums[ITEMS][NT * GROUP * PITCH];
     __shared__ __align__(16) float scales[WARPS][STRIP * scales_of<TYPE>::APART];
     const int segments = row_segments(f.k);
-    float res = 0.0f, total = 0.0f;
+    float total = 0.0f;
 
 #pragma unroll 1
     for (int round = 0; round < segments; round += TURN) {
         const int here = min(segments - round, (int)TURN);
 
-        items_times<TYPE, NT>(sums, f, t, round, here, scales[threadIdx.x / 32], at, waited, tab);
-        if (round + TURN >= segments) {
-            const place p = find_place<NT>(f, t, threadIdx.x);
-
-            res = p.there ? residual(f, f.job[t.job], p.column, p.row) : 0.0f;
-        }
-        __syncthreads();
-        add_segments<NT>(f, t, sums, here, round + TURN >= segments, res, total);
+        items_times<TYPE, NT>(sums, f, t, then, round, here, scales[threadIdx.x / 32], at, a, waited, tab);
+        add_segments<NT>(f, t, sums, here, round + TURN >= segments, total);
         __syncthreads();
     }
 }
 
-/* Rows of floats, one a warp, in the order of plain_times. */
-static __device__ __forceinline__ void floats_times(const few_args &f, const task &t, bool &waited)
+enum { AHEAD = 16 };
+
+/* So many of a lane's elements, every 32nd, from number i of n on. */
+static __device__ __forceinline__ void load_floats(float v[AHEAD], const float *from, int i, int n)
 {
-    enum { AHEAD = 32 };
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++)
+        v[j] = i + j < n ? from[(i + j) * 32] : 0.0f;
+}
+
+/* Columns of floats where the others lie, eighths of them by a warp. */
+static __device__ __forceinline__ void fetch_floats(const few_args &f, const task &t, const near &at)
+{
+    const int lane = threadIdx.x & 31, piece = (lane + blockIdx.x) & 15, column = piece % FLOATS;
+    const int eighth = (f.k / 32 + 7) / 8 * 32, first = piece / FLOATS * eighth, n = min(f.k - first, eighth);
+
+    if (lane == 0)
+        bar_expect(at.bar, (unsigned)(f.k * t.cols * (int)sizeof(float)));
+    __syncwarp();
+    if (lane < 8 * FLOATS && column < t.cols && n > 0)
+        bulk_go(at.x + (column * f.k + first) * sizeof(float), f.floats + (t.first + column) * f.floats_stride + first,
+                (unsigned)n * sizeof(float), at.bar);
+    __syncwarp();
+}
+
+/* Rows of floats, one a warp, in the order of plain_times. */
+static __device__ __forceinline__ void floats_times(const few_args &f, const task &t, near &at, bool &waited)
+{
     const few_job &job = f.job[t.job];
     const int row = t.r0 + (int)threadIdx.x / 32, lane = threadIdx.x & 31, n = f.k / 32;
     const float *w = (const float *)(job.w + (int64_t)min(row, job.n_rows - 1) * job.row_bytes) + lane;
-    float now[AHEAD], sum[FLOATS] = {};
+    const float *x = (const float *)at.x + lane;
+    float then[AHEAD], sum[FLOATS] = {};
 
-#pragma unroll
-    for (int j = 0; j < AHEAD; j++)
-        now[j] = j < n ? w[j * 32] : 0.0f;
+    load_floats(then, w, 0, n);
     wait_once(waited);
+    if (threadIdx.x / 32 == 0)
+        fetch_floats(f, t, at);
+    at.phase ^= 1;
+    at.span = -1;
+    bar_wait(at.bar, at.phase);
 #pragma unroll 1
     for (int i = 0; i < n; i += AHEAD) {
-        float x[FLOATS][AHEAD];
+        float now[AHEAD];
 
 #pragma unroll
-        for (int q = 0; q < FLOATS; q++)
+        for (int j = 0; j < AHEAD; j++)
+            now[j] = then[j];
+        load_floats(then, w, i + AHEAD, n);
 #pragma unroll
-            for (int j = 0; j < AHEAD; j++)
-                x[q][j] = i + j >= n ? 0.0f
-                                     : f.floats[(t.first + min(q, t.cols - 1)) * f.floats_stride + (i + j) * 32 + lane];
-#pragma unroll
-        for (int j = 0; j < AHEAD; j++) {
+        for (int j = 0; j < AHEAD; j++)
 #pragma unroll
             for (int q = 0; q < FLOATS; q++)
                 if (i + j < n)
-                    sum[q] = __fmaf_rn(now[j], x[q][j], sum[q]);
-            now[j] = i + AHEAD + j < n ? w[(i + AHEAD + j) * 32] : 0.0f;
-        }
+                    sum[q] = __fmaf_rn(now[j], x[min(q, t.cols - 1) * f.k + (i + j) * 32], sum[q]);
     }
 #pragma unroll
     for (int q = 0; q < FLOATS; q++) {
@@ -385,6 +474,7 @@ static __device__ __forceinline__ void floats_times(const few_args &f, const tas
         if (lane == q && q < t.cols && row < job.n_rows)
             put(f, job, t.first + q, row, sum[q], residual(f, job, t.first + q, row));
     }
+    __syncthreads(); /* the columns may go */
 }
 
 /* TYPE: the format of its jobs that are not floats; f32: there are none. One: of a kernel's code what lies beyond the
@@ -395,7 +485,8 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
     extern __shared__ __align__(16) uint8_t x[];
     __shared__ uint64_t bar;
     __shared__ near_tables tables;
-    near at = { x, &bar, 1, -1, 0 };
+    near at = { x, x + NT * GROUP * f.pitch, &bar, 1, -1, 0 };
+    ahead a = {};
     bool waited = false;
 
     let_next_begin();
@@ -405,18 +496,22 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
         bar_init_done();
     }
     __syncthreads();
-    if ((int)blockIdx.x < f.tasks)
-        fetch_task(f, find_task<NT>(f, blockIdx.x));
+    task next = {};
 #pragma unroll 1
-    for (int i = blockIdx.x; i < f.tasks; i += gridDim.x) {
-        const task t = find_task<NT>(f, i);
+    for (int i = (int)blockIdx.x - (int)gridDim.x; i < f.tasks; i += (int)gridDim.x) {
+        const task t = next;
 
-        if (i + (int)gridDim.x < f.tasks)
-            fetch_task(f, find_task<NT>(f, i + gridDim.x));
+        next.strips = 0;
+        if (i + (int)gridDim.x < f.tasks) {
+            next = find_task<NT>(f, i + gridDim.x);
+            fetch_task(f, next);
+        }
+        if (i < 0)
+            continue;
         if (f.job[t.job].type == QUANT_f32)
-            floats_times(f, t, waited);
+            floats_times(f, t, at, waited);
         else if constexpr (TYPE != QUANT_f32)
-            strips_times<TYPE, NT>(f, t, at, waited, &tables);
+            strips_times<TYPE, NT>(f, t, next, at, a, waited, &tables);
     }
     wait_once(waited);
     move_past(f.past, blockIdx.x * WARPS * 32 + threadIdx.x, gridDim.x * WARPS * 32);
@@ -438,23 +533,37 @@ static int cut_jobs(struct few_args *f, int strips)
     return tasks;
 }
 
-template <int NT>
-static void launch_few(struct cuda *c, const struct few_args *f, int type, dim3 grid)
+/* Shared memory that a task of type f32 takes. */
+static size_t floats_bytes(const struct few_args *f)
 {
-    const size_t smem = (size_t)NT * GROUP * f->pitch;
+    return f->floats != NULL ? (size_t)FLOATS * (size_t)f->k * sizeof(float) : 0;
+}
 
+/* Of larger formats, or where a block has no more, there is no room for stages. */
+template <int NT, int TYPE>
+static void launch_of(struct cuda *c, struct few_args *f, dim3 grid)
+{
+    const size_t columns = (size_t)NT * GROUP * f->pitch, stages = WARPS * (size_t)stage_of<TYPE>::SIZE;
+
+    f->staged = stages <= WARPS * MOST_STAGE && columns + stages + OTHER_SMEM <= (size_t)cuda_attn_smem(c);
+    const size_t all = columns + (f->staged ? stages : 0), floats = floats_bytes(f);
+    launch_early(c, "few_rows", few_rows<NT, TYPE>, grid, WARPS * 32, all > floats ? all : floats, *f);
+}
+
+template <int NT>
+static void launch_few(struct cuda *c, struct few_args *f, int type, dim3 grid)
+{
     switch (type) {
-    case QUANT_f32: launch_early(c, "few_rows", few_rows<NT, QUANT_f32>, grid, WARPS * 32, smem, *f); break;
-#define X(name) \
-    case QUANT_##name: launch_early(c, "few_rows", few_rows<NT, QUANT_##name>, grid, WARPS * 32, smem, *f); break;
+    case QUANT_f32: launch_early(c, "few_rows", few_rows<NT, QUANT_f32>, grid, WARPS * 32, floats_bytes(f), *f); break;
+#define X(name) case QUANT_##name: launch_of<NT, QUANT_##name>(c, f, grid); break;
         CUDA_COMMON(X)
 #undef X
     default: break;
     }
 }
 
-/* Jobs of one format, and floats. Where all that a turn of blocks can hold is not enough, a block takes twice as many
- * strips. */
+/* Jobs of one format, and floats. Where all that a turn of blocks can hold is not enough, a block takes more strips, up
+ * to twice as many. */
 static void one_format(struct cuda *c, struct few_args *f, int type)
 {
     const int turn = 2 * c->sms, segments = row_segments(f->k) < TURN ? row_segments(f->k) : (int)TURN;
@@ -463,9 +572,10 @@ static void one_format(struct cuda *c, struct few_args *f, int type)
     f->tab = c->tab;
     f->pitch = (int)round_up((size_t)(x_pairs(f->k) < TURN * 8 ? x_pairs(f->k) : TURN * 8) * X_PAIR + ASIDE, 128) + 16;
     f->spans = (int)ceil_div(f->nx, nt * GROUP);
-    f->tasks = cut_jobs(f, WARPS / segments);
-    if (f->tasks > turn && row_segments(f->k) <= TURN)
-        f->tasks = cut_jobs(f, ITEMS / segments);
+    int strips = WARPS / segments;
+    f->tasks = cut_jobs(f, strips);
+    while (f->tasks > turn && row_segments(f->k) <= TURN && strips < ITEMS / segments)
+        f->tasks = cut_jobs(f, ++strips);
     const dim3 grid((unsigned)(f->tasks < turn ? f->tasks : turn));
     if (nt == 1)
         launch_few<1>(c, f, type, grid);

@@ -26,6 +26,7 @@ struct few_args {
     /* set by the launch: tasks are so many strips of a matrix times one of the spans of columns; pitch: of a column in
      * shared memory */
     int                  tasks, strips, spans, pitch;
+    bool                 staged; /* weights go through shared memory */
 };
 /* The jobs of a; res: what the first one's output is added to. */
 void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a, float *res);

@@ -10,24 +10,27 @@
  *           half c % 2 of unit 2 quarter + c / 2.
  *   whole   (is_whole()) what k_whole() gives, of sums of TIMES the weights
  * d times TIMES w is exact wherever d w is: TIMES are powers of two. What `words` looks up it takes from iq3s of
- * struct tables, or of struct near_tables in shared memory. */
+ * struct tables, or of copied_tables in shared memory. */
 #ifndef KERNELS_FRAG_CUH
 #define KERNELS_FRAG_CUH
 #include "kernels/quant/all.cuh"
 
 template <int TYPE> struct frag;
 
-struct near_tables {
-    uint32_t iq3s[512];
+/* COPIES of each entry, side by side, each for every COPIES-th lane: fewer lanes meet in a bank. */
+template <int COPIES> struct copied_tables {
+    uint32_t iq3s[512 * COPIES];
 };
+typedef copied_tables<1> near_tables;
 
 /* What a format looks up, by all threads of a block. */
-template <int TYPE>
-static __device__ __forceinline__ void bring_tables(near_tables &to, const struct tables *from)
+template <int TYPE, int COPIES>
+static __device__ __forceinline__ void bring_tables(copied_tables<COPIES> &to, const struct tables *from)
 {
     if (TYPE == QUANT_iq3_s)
-        for (int i = threadIdx.x; i < 512; i += blockDim.x)
-            to.iq3s[i] = from->iq3s[i];
+#pragma unroll 4
+        for (int i = threadIdx.x; i < 512 * COPIES; i += blockDim.x)
+            to.iq3s[i] = from->iq3s[i / COPIES];
 }
 
 static __device__ __forceinline__ uint32_t look_up(const struct tables *tab, uint32_t i)
@@ -35,9 +38,10 @@ static __device__ __forceinline__ uint32_t look_up(const struct tables *tab, uin
     return __ldg(&tab->iq3s[i]);
 }
 
-static __device__ __forceinline__ uint32_t look_up(const near_tables *tab, uint32_t i)
+template <int COPIES>
+static __device__ __forceinline__ uint32_t look_up(const copied_tables<COPIES> *tab, uint32_t i)
 {
-    return tab->iq3s[i];
+    return tab->iq3s[i * COPIES + threadIdx.x % COPIES];
 }
 
 template <bool ANY, class T>
@@ -218,7 +222,7 @@ template <> struct frag<QUANT_iq3_s> {
     enum { BLOCK = 110, HALVES = 0, MIN = 0, SIGNED = 1, APART = 0 };
     struct raw {
         uint32_t q[4], sign[2]; /* two codes of every unit, a byte of signs */
-        uint2    h;
+        uint2    h; /* from the lane's bits on */
         uint32_t d, sc;
     };
     template <bool ANY = false>
@@ -234,17 +238,23 @@ template <> struct frag<QUANT_iq3_s> {
             r.sign[j] = (uint32_t)s[16 * j] | (uint32_t)s[16 * j + 4] << 8 | (uint32_t)s[16 * j + 8] << 16 |
                         (uint32_t)s[16 * j + 12] << 24;
         r.h = any8(at + 66);
+        r.h = make_uint2(r.h.x >> 2 * c, r.h.y >> 2 * c);
         r.d = u16_at(at);
         r.sc = u32_at(at + 106);
     }
-    template <class T>
-    static __device__ __forceinline__ void words(const raw &r, int u, int c, uint32_t w[2], const T *tab)
+    /* odd bytes, negated where a bit is set: all but the lowest bit turned over */
+    static __device__ __forceinline__ uint32_t odd4(uint32_t v, uint32_t bits)
     {
-        uint32_t q = r.q[u / 2] >> u % 2 * 16, h = (u < 4 ? r.h.x : r.h.y) >> u % 4 * 8 >> 2 * c;
+        return (v ^ mask4(bits)) | 0x01010101u;
+    }
+    template <class T>
+    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *tab)
+    {
+        uint32_t q = r.q[u / 2] >> u % 2 * 16, h = (u < 4 ? r.h.x : r.h.y) >> u % 4 * 8;
         uint32_t sign = r.sign[u / 4] >> u % 4 * 8;
 
-        w[0] = (uint32_t)negate4(look_up(tab, (q & 255u) | (h & 1u) << 8), sign);
-        w[1] = (uint32_t)negate4(look_up(tab, (q >> 8 & 255u) | (h & 2u) << 7), sign >> 4);
+        w[0] = odd4(look_up(tab, (q & 255u) | (h << 8 & 256u)), sign);
+        w[1] = odd4(look_up(tab, (q >> 8 & 255u) | (h << 7 & 256u)), sign >> 4);
     }
     static __device__ __forceinline__ void scale(const raw &r, int half, int c, float &d, float &)
     {

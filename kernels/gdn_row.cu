@@ -3,15 +3,17 @@
  * rule, gated norm of its output, rounding for the product that follows. Every sum has the order of the separate
  * launches (rec.cu, scan.cu, elem.cu, matvec.cuh).
  *
- * A block has 32 columns of a head's S for a sequence, eight lanes a column. Before, a thread has a channel of the
- * convolution (the last warp those columns' values v), then a warp the norm of a row's key or query; after, a warp has
- * the block's outputs of a row, which are one unit of the product's activations. The blocks of a head are a cluster:
- * each gives its outputs to all, for the sum of their squares. */
+ * A block has 32 columns of a head's S, eight lanes a column, for the rows of some sequences, one after the other; but
+ * what does not need S is done for all rows at once. Before, a thread has a channel of the convolution (the last warp
+ * those columns' values v), then a warp the norm of a row's key or query; after, a warp has the block's outputs of a
+ * row, which are one unit of the product's activations. The blocks of a head are a cluster: each gives its outputs to
+ * all, for the sum of their squares. S goes through shared memory: its rows come and leave 128 bytes at a time. */
 #include "kernels/bulk.cuh"
+#include "kernels/few.cuh"
 #include "kernels/fused.cuh"
 #include "kernels/rec.cuh"
 
-enum { COLS = 32, VALUE_WARP = COLS / 4, WARPS, TAPS = FUSED_TAPS };
+enum { COLS = 32, VALUE_WARP = COLS / 4, WARPS, TAPS = FUSED_TAPS, SEQS = 4 /* of a block, at most */ };
 
 struct row_args {
     const float  *in, *conv, *past; /* inputs of a channel: the newest, weights, those before */
@@ -23,22 +25,35 @@ struct row_args {
     const op_seq *seq;
     int64_t       past_floats, floats; /* of a sequence */
     int           in_stride, alpha_stride, beta_stride, z_stride, rounded_stride; /* from row to row */
-    bool          logged, eight;       /* eight: how it is rounded (product.cuh), heads of 128 only */
+    bool          logged, alone;       /* alone: one row */
+    bool          eight;               /* how it is rounded (product.cuh), heads of 128 only */
+    int           n_seq, each_seqs;    /* of a block */
     int           channels, n_k, each; /* key head of h: h / each, or h % n_k where each is 0 */
     int           w_pitch;             /* of w, from head to head */
     float         eps, norm_eps;
 };
 
-/* Shared memory: S as threads have it, a row nobody reads, and of each row: */
-template <int DIM> struct block_space {
-    float   S[DIM / 8][VALUE_WARP * 32];
-    uint8_t nowhere[256];
+/* Of a sequence: S, rows of it, of whose eight quads of columns quad q is where q ^ row / 4 % 8 would be: eight lanes
+ * read as many rows and meet in no bank. */
+template <int DIM> struct seq_space {
+    float S[DIM][COLS];
+    float past[TAPS - 1][WARPS * 32];
 };
+
+/* Of a row: channels of keys, of queries, of values; key and query are normalised. */
 template <int DIM> struct row_space {
-    float in[2 * DIM], values[COLS]; /* channels of keys, of queries, of values; key and query are normalised */
+    float in[2 * DIM], values[COLS];
     float gate[COLS], out[DIM];
     float decay, beta, pad[2], top[4]; /* of what each block rounds */
 };
+
+/* Shared memory: this, sequences, rows. slot: of a sequence; its rows begin at `first` of the block's, which are rows
+ * `row` of the step. nowhere: a row nobody reads. */
+struct block_space {
+    int     n_seq, slot[SEQS], first[SEQS + 1], row[FEW_ROWS];
+    uint8_t nowhere[256];
+};
+enum { BLOCK_BYTES = (sizeof(block_space) + 15) / 16 * 16 };
 
 /* Where *at is in block `rank` of the cluster. */
 static __device__ __forceinline__ uint32_t cluster_at(const float *at, unsigned rank)
@@ -62,102 +77,160 @@ static __device__ __forceinline__ void cluster_wait(void)
 /* What a thread has of its own; alpha and beta of its row come with the inputs. */
 struct row_own {
     int   channel; /* -1: none */
-    float taps[TAPS], past[TAPS - 1], dt_bias, decay, weight, alpha, beta;
+    float taps[TAPS], dt_bias, decay, weight, alpha, beta;
 };
 
-/* Row 0 of a thread's column. */
 template <int DIM>
-static __device__ __forceinline__ float *state_at(const row_args &a, int slot)
+static __device__ __forceinline__ seq_space<DIM> *seqs_of(block_space *b)
 {
-    return a.state + slot * a.floats + (blockIdx.y * DIM * DIM + blockIdx.x * COLS + threadIdx.x / 8);
+    return (seq_space<DIM> *)((uint8_t *)b + BLOCK_BYTES);
+}
+
+/* Which rows of which sequences are the block's; false: none. */
+static __device__ __forceinline__ bool find_rows(block_space *b, const row_args &a)
+{
+    const int t = threadIdx.x, from = blockIdx.z * a.each_seqs, many = min(a.each_seqs, a.n_seq - from);
+
+    if (t < many) {
+        const op_seq seq = a.seq[from + t];
+        int first = 0;
+
+#pragma unroll 1
+        for (int i = 0; i < t; i++)
+            first += a.seq[from + i].n;
+        b->slot[t] = seq.slot;
+        b->first[t] = first;
+        b->first[t + 1] = first + seq.n;
+        b->n_seq = many;
+#pragma unroll 1
+        for (int i = 0; i < seq.n; i++)
+            b->row[first + i] = seq.row + i;
+    }
+    __syncthreads();
+    return b->first[many] > 0;
+}
+
+/* Where piece i of 16 bytes of S lies in shared memory, and in memory from its first one on. */
+template <int DIM>
+static __device__ __forceinline__ int near_piece(int i)
+{
+    return i / 8 * COLS + ((i ^ i / 32) & 7) * 4;
+}
+
+/* Between shared memory and memory, by VALUE_WARP warps: pieces of a thread are so many rows apart. */
+template <int DIM, bool STORE>
+static __device__ __forceinline__ void copy_S(float *near, float *far)
+{
+    enum { APART = VALUE_WARP * 32 / 8 };
+    const int t = threadIdx.x;
+
+    near += near_piece<DIM>(t);
+    far += t / 8 * DIM + t % 8 * 4;
+#pragma unroll 1
+    for (int i = 0; i < DIM; i += APART, near += APART * COLS, far += APART * DIM)
+        if (STORE)
+            *(float4 *)far = *(const float4 *)near;
+        else
+            copy16(near, far);
 }
 
 template <int DIM>
-static __device__ __forceinline__ void load_own(row_own &own, block_space<DIM> *s, const row_args &a, int slot)
+static __device__ __forceinline__ float *state_at(const row_args &a, int slot)
 {
-    const int t = threadIdx.x, lane = t & 31, p = lane & 7;
-    const int h = blockIdx.y, hk = a.each > 0 ? h / a.each : h % a.n_k, first = blockIdx.x * COLS;
-    const bool values = t / 32 == VALUE_WARP;
+    return a.state + slot * a.floats + blockIdx.y * DIM * DIM + blockIdx.x * COLS;
+}
 
-    own.channel = values        ? (2 * a.n_k + h) * DIM + first + lane
-                  : t < DIM     ? (a.n_k + hk) * DIM + t
-                  : t < 2 * DIM ? hk * DIM + t - DIM
-                                : -1;
+template <int DIM>
+static __device__ __forceinline__ void load_own(row_own &own, const row_args &a, block_space *b)
+{
+    const int t = threadIdx.x, lane = t & 31;
+    const int h = blockIdx.y, hk = a.each > 0 ? h / a.each : h % a.n_k, first = blockIdx.x * COLS;
+
+    own.channel = t / 32 == VALUE_WARP ? (2 * a.n_k + h) * DIM + first + lane
+                  : t < DIM            ? (a.n_k + hk) * DIM + t
+                  : t < 2 * DIM        ? hk * DIM + t - DIM
+                                       : -1;
+#pragma unroll 1
+    for (int q = 0; q < b->n_seq; q++) {
+        float *from = state_at<DIM>(a, b->slot[q]);
+        const float *past = a.past + b->slot[q] * a.past_floats + own.channel;
+        seq_space<DIM> *to = seqs_of<DIM>(b) + q;
+
+        if (t < VALUE_WARP * 32)
+            copy_S<DIM, false>(&to->S[0][0], from);
+#pragma unroll
+        for (int j = 0; j + 1 < TAPS; j++)
+            if (own.channel >= 0)
+                copy4(&to->past[j][t], past + j * (int64_t)a.channels);
+    }
     if (own.channel >= 0) {
-        const float *w = a.conv + own.channel, *past = a.past + slot * a.past_floats + own.channel;
+        const float *w = a.conv + own.channel;
 #pragma unroll
         for (int j = 0; j < TAPS; j++)
             own.taps[j] = w[j * (int64_t)a.channels];
-#pragma unroll
-        for (int j = 0; j + 1 < TAPS; j++)
-            own.past[j] = past[j * (int64_t)a.channels];
     }
     own.dt_bias = a.dt_bias[h];
     own.decay = a.a[h];
     own.weight = a.w != NULL ? a.w[h * a.w_pitch + first + lane] : 1.0f;
     own.alpha = own.beta = 0.0f;
-    if (values)
-        return;
-    const float *from = state_at<DIM>(a, slot);
-#pragma unroll
-    for (int e = 0; e < DIM / 8; e++)
-        copy4(&s->S[e][t], from + element_at<DIM / 8>(p, e) * DIM);
 }
 
-/* Channels of n rows from `row` on; !real: of a row of weights instead of inputs, which are not there yet. */
+/* Channels of n rows; !real: of a row of weights instead of inputs, which are not there yet. */
 template <int DIM>
-static __device__ __forceinline__ void convolve(row_space<DIM> *rows, row_own &own, const row_args &a,
-                                                int row, int n, bool real)
+static __device__ __forceinline__ void convolve(row_space<DIM> *rows, row_own &own, const row_args &a, block_space *b,
+                                                int n, bool real)
 {
     enum { PITCH = sizeof(row_space<DIM>) / sizeof(float) };
     const int t = threadIdx.x, lane = t & 31, h = blockIdx.y;
     const bool values = t / 32 == VALUE_WARP, first = blockIdx.x == 0;
     const bool keep = real && a.logged && (values || (first && (a.each > 0 ? h % a.each == 0 : h < a.n_k)));
-    float *at = values ? rows->values + lane : rows->in + t, x[TAPS];
-
-    if (own.channel >= 0) {
-        const float *from = (real ? a.in + row * a.in_stride : a.conv) + own.channel;
+    float *at = values ? rows->values + lane : rows->in + t;
 
 #pragma unroll 1
-        for (int i = 0; i < n; i++, from += a.in_stride)
-            copy4(at + i * PITCH, from);
+    for (int i = 0; i < n; i++) {
+        const int row = b->row[i];
+
+        if (own.channel >= 0)
+            copy4(at + i * PITCH, (real ? a.in + row * a.in_stride : a.conv) + own.channel);
+        if (values)
+            copy4(rows[i].gate + lane, (real ? a.z + row * a.z_stride : a.conv) + (h * DIM + blockIdx.x * COLS + lane));
     }
-    if (values) {
-        const float *from = (real ? a.z + row * a.z_stride : a.conv) + (h * DIM + blockIdx.x * COLS + lane);
+    if (values && lane < n) {
+        const int row = b->row[lane];
 
-#pragma unroll 1
-        for (int i = 0; i < n; i++, from += a.z_stride)
-            copy4(rows->gate + lane + i * PITCH, from);
-        if (lane < n) {
-            own.alpha = (real ? a.alpha + (row + lane) * a.alpha_stride : a.a)[h];
-            own.beta = (real ? a.beta + (row + lane) * a.beta_stride : a.a)[h];
-        }
-        if (lane < n && keep && first) {
-            a.log[row + lane][a.channels + h] = own.alpha;
-            a.log[row + lane][a.channels + gridDim.y + h] = own.beta;
+        own.alpha = (real ? a.alpha + row * a.alpha_stride : a.a)[h];
+        own.beta = (real ? a.beta + row * a.beta_stride : a.a)[h];
+        if (keep && first) {
+            a.log[row][a.channels + h] = own.alpha;
+            a.log[row][a.channels + gridDim.y + h] = own.beta;
         }
     }
     copy_end();
     copy_wait<0>(); /* S, too */
     if (own.channel < 0)
         return;
-#pragma unroll
-    for (int j = 0; j + 1 < TAPS; j++)
-        x[j] = own.past[j];
 #pragma unroll 1
-    for (int i = 0; i < n; i++, at += PITCH) {
-        float sum = 0.0f;
+    for (int q = 0; q < b->n_seq; q++) {
+        float x[TAPS];
 
-        x[TAPS - 1] = *at;
-        if (keep)
-            a.log[row + i][own.channel] = x[TAPS - 1];
-#pragma unroll
-        for (int j = 0; j < TAPS; j++)
-            sum = __fmaf_rn(own.taps[j], x[j], sum);
 #pragma unroll
         for (int j = 0; j + 1 < TAPS; j++)
-            x[j] = x[j + 1];
-        *at = silu(sum);
+            x[j] = seqs_of<DIM>(b)[q].past[j][t];
+#pragma unroll 1
+        for (int i = b->first[q]; i < b->first[q + 1]; i++, at += PITCH) {
+            float sum = 0.0f;
+
+            x[TAPS - 1] = *at;
+            if (keep)
+                a.log[b->row[i]][own.channel] = x[TAPS - 1];
+#pragma unroll
+            for (int j = 0; j < TAPS; j++)
+                sum = __fmaf_rn(own.taps[j], x[j], sum);
+#pragma unroll
+            for (int j = 0; j + 1 < TAPS; j++)
+                x[j] = x[j + 1];
+            *at = silu(sum);
+        }
     }
 }
 
@@ -201,49 +274,90 @@ static __device__ __forceinline__ void normalise(row_space<DIM> *rows, const row
     }
 }
 
-/* n rows of a column: S, and their outputs to all blocks (!real: to this one); a row's output is summed beside what
- * the next one needs. The loop is short for the instructions' sake: a longer one that prefetches is slower. */
+/* S of a thread, to or from shared memory. The compiler is kept from keeping its places in registers. */
+template <int DIM, bool STORE>
+static __device__ __forceinline__ void move_S(float S[DIM / 8], seq_space<DIM> *s)
+{
+    enum { NE = DIM / 8 };
+    int p = threadIdx.x & 7, local = threadIdx.x / 8;
+
+    asm volatile("" : "+r"(p), "+r"(local));
+#pragma unroll
+    for (int e = 0; e < NE; e += 4) {
+        const int first = element_at<NE>(p, e);
+        float *at = s->S[first] + ((local / 4 ^ first / 4) & 7) * 4 + local % 4;
+
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (STORE)
+                at[i * COLS] = S[e + i];
+            else
+                S[e + i] = at[i * COLS];
+    }
+}
+
+/* A column's rows: S, and their outputs to all blocks (!real: to this one); a row's output is summed beside what the
+ * next one needs. The loop is short for the instructions' sake: a longer one that prefetches is slower. */
 template <int DIM>
-static __device__ __forceinline__ void delta_rule(float S[DIM / 8], row_space<DIM> *rows, int n, bool real)
+static __device__ __forceinline__ void delta_rule(block_space *b, row_space<DIM> *rows, bool real)
 {
     enum { NE = DIM / 8, RANKS = DIM / COLS };
     const int p = threadIdx.x & 7, local = threadIdx.x / 8;
     uint32_t to = cluster_at(rows->out + blockIdx.x * COLS + local, real ? p % RANKS : blockIdx.x);
-    float last = 0.0f;
+    float S[NE], last = 0.0f;
 
 #pragma unroll 1
-    for (int i = 0; i < n; i++) {
-        const row_space<DIM> &r = rows[i];
-        float k[NE], q[NE], kv[2] = { 0.0f, 0.0f }, y[2] = { 0.0f, 0.0f };
+    for (int q = 0; q < b->n_seq; q++) {
+        move_S<DIM, false>(S, seqs_of<DIM>(b) + q);
+#pragma unroll 1
+        for (int i = b->first[q]; i < b->first[q + 1]; i++) {
+            const row_space<DIM> &r = rows[i];
+            float k[NE], query[NE], kv[2] = { 0.0f, 0.0f }, y[2] = { 0.0f, 0.0f };
 
-        lane_elements<NE>(k, r.in, p);
-        lane_elements<NE>(q, r.in + DIM, p);
+            lane_elements<NE>(k, r.in, p);
+            lane_elements<NE>(query, r.in + DIM, p);
 #pragma unroll
-        for (int e = 0; e < NE; e++)
-            kv[e % 2] = __fmaf_rn(S[e], k[e], kv[e % 2]);
-        const float sum = fold8(__fadd_rn(kv[0], kv[1])), out = fold8(last);
-        const float d = __fmul_rn(r.beta, __fsub_rn(r.values[local], __fmul_rn(r.decay, sum)));
+            for (int e = 0; e < NE; e++)
+                kv[e % 2] = __fmaf_rn(S[e], k[e], kv[e % 2]);
+            const float sum = fold8(__fadd_rn(kv[0], kv[1])), out = fold8(last);
+            const float d = __fmul_rn(r.beta, __fsub_rn(r.values[local], __fmul_rn(r.decay, sum)));
 #pragma unroll
-        for (int e = 0; e < NE; e++) {
-            S[e] = __fmaf_rn(k[e], d, __fmul_rn(r.decay, S[e]));
-            y[e % 2] = __fmaf_rn(S[e], q[e], y[e % 2]);
+            for (int e = 0; e < NE; e++) {
+                S[e] = __fmaf_rn(k[e], d, __fmul_rn(r.decay, S[e]));
+                y[e % 2] = __fmaf_rn(S[e], query[e], y[e % 2]);
+            }
+            last = __fadd_rn(y[0], y[1]);
+            if (i > 0) {
+                if (p < RANKS)
+                    cluster_store(to, out);
+                to += sizeof r;
+            }
         }
-        last = __fadd_rn(y[0], y[1]);
-        if (i > 0) {
-            if (p < RANKS)
-                cluster_store(to, out);
-            to += sizeof r;
-        }
+        if (real)
+            move_S<DIM, true>(S, seqs_of<DIM>(b) + q);
     }
     last = fold8(last);
     if (p < RANKS)
         cluster_store(to, last);
 }
 
-/* Gated norm and rounding of n rows from `row` on. */
+/* S of all sequences, by the warps that have it, when they have all of it. */
 template <int DIM>
-static __device__ __forceinline__ void round_rows(const row_space<DIM> *rows, uint8_t *nowhere, const row_args &a,
-                                                  float weight, int row, int n, bool real)
+static __device__ __forceinline__ void keep_states(block_space *b, const row_args &a)
+{
+    asm volatile("barrier.sync.aligned 1, %0;" ::"n"(VALUE_WARP * 32) : "memory");
+#pragma unroll 1
+    for (int q = 0; q < b->n_seq; q++) {
+        float *near = &seqs_of<DIM>(b)[q].S[0][0], *to = state_at<DIM>(a, b->slot[q]);
+
+        copy_S<DIM, true>(near, to);
+    }
+}
+
+/* Gated norm and rounding of n rows. */
+template <int DIM>
+static __device__ __forceinline__ void round_rows(const row_space<DIM> *rows, block_space *b, const row_args &a,
+                                                  float weight, int n, bool real)
 {
     enum { RANKS = DIM / COLS };
     const int lane = threadIdx.x & 31, units = gridDim.y * RANKS;
@@ -274,31 +388,25 @@ static __device__ __forceinline__ void round_rows(const row_space<DIM> *rows, ui
 
         for (int j = 0; shared && j < RANKS; j++)
             top = max(top, __float_as_uint(rows[i].top[j]));
-        round_unit(real ? a.rounded + (row + i) * a.rounded_stride : nowhere, real ? units : 2, y,
+        round_unit(real ? a.rounded + b->row[i] * a.rounded_stride : b->nowhere, real ? units : 2, y,
                    real ? blockIdx.y * RANKS + blockIdx.x : 0, top, a.eight);
     }
 }
 
-/* All that comes after the inputs, of a sequence's rows; !real: of a row of other numbers, and nothing is kept. */
+/* All that comes after the inputs; !real: of a row of other numbers, and nothing is kept. */
 template <int DIM>
-static __device__ __forceinline__ void row_pass(block_space<DIM> *s, row_own &own, const row_args &a,
-                                                const op_seq &seq, bool real)
+static __device__ __forceinline__ void row_pass(block_space *b, row_own &own, const row_args &a, bool real)
 {
-    enum { NE = DIM / 8 };
-    const int t = threadIdx.x, row = seq.row, n = real ? seq.n : 1;
+    const int t = threadIdx.x, n = b->first[b->n_seq];
     const bool state = t / 32 < VALUE_WARP;
-    row_space<DIM> *rows = (row_space<DIM> *)(s + 1);
-    float S[NE];
+    row_space<DIM> *rows = (row_space<DIM> *)(seqs_of<DIM>(b) + a.each_seqs);
 
-    convolve<DIM>(rows, own, a, row, n, real);
+    convolve<DIM>(rows, own, a, b, n, real);
     __syncthreads();
     normalise<DIM>(rows, own, n, a.eps);
     __syncthreads();
     if (state) {
-#pragma unroll
-        for (int e = 0; e < NE; e++)
-            S[e] = s->S[e][t];
-        delta_rule<DIM>(S, rows, n, real);
+        delta_rule<DIM>(b, rows, real);
     } else {
 #pragma unroll 1
         for (int i = 0; i < n; i++)
@@ -306,53 +414,62 @@ static __device__ __forceinline__ void row_pass(block_space<DIM> *s, row_own &ow
     }
     if (real)
         asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    if (real && state) {
-        float *to = state_at<DIM>(a, seq.slot);
-
-#pragma unroll
-        for (int e = 0; e < NE; e++)
-            to[element_at<NE>(t & 7, e) * DIM] = S[e];
-    }
+    if (real && state)
+        keep_states<DIM>(b, a);
     if (real)
         cluster_wait();
     else
         __syncthreads();
-    round_rows<DIM>(rows, s->nowhere, a, own.weight, row, n, real);
+    round_rows<DIM>(rows, b, a, own.weight, n, real);
 }
 
-/* grid: columns (a cluster), head, sequence; DIM: of keys and of values. A first pass only brings the instructions:
- * fetched when the inputs are there they cost 1 us of each launch. Blocks of other sequences find them there. */
+/* grid: columns (a cluster), head, some sequences; DIM: of keys and of values. With one row a first pass only brings
+ * the instructions: fetched when the inputs are there they cost 1 us of each launch. The launch before several rows
+ * leaves no room for all blocks to begin so early, and late ones would only be later. */
 template <int DIM>
 __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(WARPS * 32, 2)
     gdn_row(const __grid_constant__ row_args a)
 {
     extern __shared__ __align__(16) uint8_t shared[];
-    block_space<DIM> *s = (block_space<DIM> *)shared;
-    const op_seq seq = a.seq[blockIdx.z];
+    block_space *b = (block_space *)shared;
     row_own own;
 
-    if (seq.n == 0)
+    if (!find_rows(b, a))
         return;
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
     let_next_begin();
     /* the memories are of earlier steps: they may be read before the launch before this one has ended */
-    load_own<DIM>(own, s, a, seq.slot);
+    load_own<DIM>(own, a, b);
 #pragma unroll 1
-    for (int pass = blockIdx.z > 0; pass < 2; pass++) {
+    for (int pass = !a.alone; pass < 2; pass++) {
         if (pass == 1) {
             cluster_wait(); /* its blocks are there, and may be given outputs */
             __syncthreads();
             wait_for_inputs();
         }
-        row_pass<DIM>(s, own, a, seq, pass == 1);
+        row_pass<DIM>(b, own, a, pass == 1);
     }
 }
 
+/* So many sequences a block that all blocks are there at once, if there is room for their memories. */
 template <int DIM>
-static void launch_row(struct cuda *c, const row_args &a, const struct rows &r, int heads)
+static void launch_row(struct cuda *c, row_args *a, const struct rows &r, int heads)
 {
-    launch_early(c, "gdn_row", gdn_row<DIM>, dim3(DIM / COLS, (unsigned)heads, (unsigned)r.n_seq), WARPS * 32,
-                 sizeof(block_space<DIM>) + (size_t)r.max_n * sizeof(row_space<DIM>), a);
+    const int turn = 2 * c->sms / (DIM / COLS * heads), parts = turn > 1 ? turn : 1;
+    const auto bytes_of = [&](int seqs) {
+        const int rows = seqs * r.max_n < r.n ? seqs * r.max_n : r.n;
+
+        return BLOCK_BYTES + (size_t)seqs * sizeof(seq_space<DIM>) + (size_t)rows * sizeof(row_space<DIM>);
+    };
+    int each = (int)ceil_div(r.n_seq, parts);
+
+    each = each < SEQS ? each : (int)SEQS;
+    while (each > 1 && bytes_of(each) > (size_t)cuda_attn_smem(c))
+        each--;
+    a->n_seq = r.n_seq;
+    a->each_seqs = each;
+    launch_early(c, "gdn_row", gdn_row<DIM>, dim3(DIM / COLS, (unsigned)heads, (unsigned)ceil_div(r.n_seq, each)),
+                 WARPS * 32, bytes_of(each), *a);
 }
 
 /* n nodes that keep all inputs of so many rows: channels, alpha, beta. */
@@ -407,6 +524,7 @@ bool cuda_fused_gdn(struct cuda *c, const struct node *v, int n_log, uint8_t *ro
     a.state = d.rec.data;
     a.floats = d.rec.floats;
     a.seq = gdn->r.seq;
+    a.alone = gdn->r.n == 1;
     a.z = (const float *)norm->t[2].data;
     a.z_stride = (int)norm->t[2].stride;
     a.w = (const float *)norm->p[0];
@@ -414,13 +532,15 @@ bool cuda_fused_gdn(struct cuda *c, const struct node *v, int n_log, uint8_t *ro
     a.norm_eps = norm->f[0];
     a.rounded = rounded;
     a.rounded_stride = (int)x_row_bytes(norm->t[0].ne[0]);
+    if ((uintptr_t)a.state % 16 != 0 || a.floats % 4 != 0)
+        return false;
     if (!find_logs(&a, v + 2, n_log, d.n_v, gdn->r.n))
         return false;
     if (d.dim == 32)
-        launch_row<32>(c, a, gdn->r, d.n_v);
+        launch_row<32>(c, &a, gdn->r, d.n_v);
     else if (d.dim == 64)
-        launch_row<64>(c, a, gdn->r, d.n_v);
+        launch_row<64>(c, &a, gdn->r, d.n_v);
     else
-        launch_row<128>(c, a, gdn->r, d.n_v);
+        launch_row<128>(c, &a, gdn->r, d.n_v);
     return true;
 }

@@ -155,6 +155,7 @@ static __device__ __forceinline__ void round_unit(uint8_t *row, int units, float
     }
     if (u + 1 < units)
         return;
+#pragma unroll 1
     for (int i = units + lane; i < (pairs + 7) / 8 * 16; i += 32)
         scales[i] = 0.0f;
     if (lane < (pairs + 1) / 2 * 4 - units)

@@ -72,7 +72,10 @@ static __device__ __forceinline__ int minus4(uint32_t v, uint32_t k)
 /* Bytes of 4 bits: 255 where set. */
 static __device__ __forceinline__ uint32_t mask4(uint32_t bits)
 {
-    return ((bits & 15u) * 0x00204081u & 0x01010101u) * 255u;
+    uint32_t m;
+
+    asm("prmt.b32 %0, %1, %1, 0xba98;" : "=r"(m) : "r"((bits & 15u) * 0x10204080u)); /* each byte's sign */
+    return m;
 }
 
 /* Bytes, none zero, negated where a bit is set. */

@@ -8,6 +8,7 @@
 #include "golden.h"
 #include "ops/ops.h"
 #include "quant/quant.h"
+#include "shape/internal.h"
 
 enum { SLOTS = 9, ROWS = 16, AREAS = 32, EMBD = 576, PAGES = 4 /* of a slot */ };
 
@@ -50,20 +51,24 @@ static struct tensor take_rows(int64_t width, int n, bool kept)
                             .data = take((size_t)(width * n), kept) };
 }
 
+/* n rows, of which the first 61 come again and again. */
+static struct tensor take_rows_of(int type, int64_t k, int64_t n)
+{
+    const int64_t row_bytes = quant_row_bytes(type, k), first = n < 61 ? n : 61;
+    struct tensor w = { .type = type, .ne = { k, n, 1 }, .stride = k, .pitch = n };
+    struct err e = { 0 };
+
+    w.data = take((size_t)(row_bytes * n) / sizeof(float) + 1, false);
+    unsigned char *to = (unsigned char *)area[n_area - 1].first;
+    assert_int_equal(shape_fill(to, type, k, first, drawn++, &e), ERR_OK);
+    for (int64_t i = first; i < n; i++)
+        memcpy(to + i * row_bytes, to + i % first * row_bytes, (size_t)row_bytes);
+    return w;
+}
+
 static struct tensor take_matrix(int64_t k, int64_t n)
 {
-    size_t bytes = (size_t)(quant_row_bytes(QUANT_q8_0, k) * n);
-    struct tensor w = { .type = QUANT_q8_0, .ne = { k, n, 1 }, .stride = k, .pitch = n };
-    float row[4096];
-
-    w.data = take(bytes / sizeof(float) + 1, false);
-    for (int64_t i = 0; i < n; i++) {
-        for (int64_t j = 0; j < k; j++)
-            row[j] = draw();
-        quant_types[QUANT_q8_0]->encode((unsigned char *)area[n_area - 1].first + i * quant_row_bytes(QUANT_q8_0, k),
-                                        row, k, NULL);
-    }
-    return w;
+    return take_rows_of(QUANT_q8_0, k, n);
 }
 
 /* All areas but the first so many. */
@@ -400,6 +405,7 @@ struct moe_shape {
     int  n_expert, n_used, ff, shared; /* shared: the shared expert's hidden columns; 0: there is none */
     bool gated, open;
     int  away; /* every so many-th expert is the host's; 0: none */
+    int  embd, up, down, own; /* formats of first products, of second ones, of the shared expert's */
 };
 
 /* Before it a layer's end, whose hidden rows lie where pairs will lie. */
@@ -411,6 +417,7 @@ struct moe {
     struct op_moe   here;
     struct op_hand  hand;
     int32_t        *expert;
+    int64_t         embd;
 };
 
 static void moe_ops(const void *shape, const struct rows_of *r)
@@ -424,7 +431,7 @@ static void moe_ops(const void *shape, const struct rows_of *r)
     op_glu(gpu, hid, m->before[0], hid);
     op_matmul(gpu, m->y, m->w, hid);
     op_add(gpu, m->x, m->y, 1.0f);
-    op_rms_norm(gpu, m->in, m->x, m->norm, EMBD, 0, 1e-6f);
+    op_rms_norm(gpu, m->in, m->x, m->norm, m->embd, 0, 1e-6f);
     op_matmul(gpu, m->logits, m->router, m->in);
     op_route(gpu, m->expert, m->here.weight, m->logits, &m->route);
     if (m->hand.dev != NULL) {
@@ -453,9 +460,9 @@ static void moe_ops(const void *shape, const struct rows_of *r)
 }
 
 /* Matrices of n experts, on the device; away: of the others, on the host. */
-static struct tensor take_experts(int64_t k, int64_t rows, int n, int n_away, struct tensor *away)
+static struct tensor take_experts(int type, int64_t k, int64_t rows, int n, int n_away, struct tensor *away)
 {
-    struct tensor w = take_matrix(k, rows * (n + n_away));
+    struct tensor w = take_rows_of(type, k, rows * (n + n_away));
     const size_t bytes = (size_t)(quant_row_bytes(w.type, k) * rows);
 
     w.ne[1] = w.pitch = rows;
@@ -501,14 +508,14 @@ static void take_shared(struct moe *m, const struct moe_shape *s, int n)
 {
     if (s->shared == 0)
         return;
-    m->sh_up = take_matrix(EMBD, s->shared);
-    m->sh_gate = take_matrix(EMBD, s->shared);
-    m->sh_down = take_matrix(s->shared, EMBD);
+    m->sh_up = take_rows_of(s->own, m->embd, s->shared);
+    m->sh_gate = take_rows_of(s->own, m->embd, s->shared);
+    m->sh_down = take_rows_of(s->own, s->shared, m->embd);
     m->up = take_rows(s->shared, n, false);
     m->gate = take_rows(s->shared, n, false);
-    m->out = take_rows(EMBD, n, false);
+    m->out = take_rows(m->embd, n, false);
     if (s->open) {
-        m->sh_open = take_matrix(EMBD, 1);
+        m->sh_open = take_rows_of(QUANT_f32, m->embd, 1);
         m->open = take_rows(1, n, false);
     }
 }
@@ -517,27 +524,28 @@ static void check_moe(const struct moe_shape *s, const struct rows_of *r, struct
 {
     const int n = r->r.n, n_away = s->away > 0 ? s->n_expert / s->away : 0;
     const int64_t pairs = (int64_t)n * s->n_used;
-    struct moe m = { .x = take_rows(EMBD, n, true), .in = take_rows(EMBD, n, false) };
+    const int64_t embd = s->embd;
+    struct moe m = { .embd = embd, .x = take_rows(embd, n, true), .in = take_rows(embd, n, false) };
     int32_t slot[64];
     char what[100];
 
     m.logits = take_rows(s->n_expert, n, false);
-    m.y = take_rows(EMBD, n, true);
-    m.res = take_rows(EMBD, n, true);
-    m.router = take_matrix(EMBD, s->n_expert);
-    m.norm = take(EMBD, false);
-    m.w = take_matrix(s->ff, EMBD);
+    m.y = take_rows(embd, n, true);
+    m.res = take_rows(embd, n, true);
+    m.router = take_rows_of(QUANT_f32, embd, s->n_expert);
+    m.norm = take((size_t)embd, false);
+    m.w = take_matrix(s->ff, embd);
     m.before[0] = take_rows(s->ff, n, false);
-    m.before[1] = take_rows(EMBD, (int)pairs, false);
+    m.before[1] = take_rows(embd, (int)pairs, false);
     m.expert = (int32_t *)take((size_t)pairs, true);
     m.route = (struct op_route){ .n_expert = s->n_expert, .n_used = s->n_used, .normalise = true, .scale = 1.0f };
     m.here = (struct op_moe){ .n_used = s->n_used, .expert = m.expert, .weight = take_rows(s->n_used, n, true),
                               .act = s->gated ? OP_SILU : OP_RELU2 };
     m.hand.moe = m.here;
-    m.here.up = take_experts(EMBD, s->ff, s->n_expert - n_away, n_away, &m.hand.moe.up);
+    m.here.up = take_experts(s->up, embd, s->ff, s->n_expert - n_away, n_away, &m.hand.moe.up);
     if (s->gated)
-        m.here.gate = take_experts(EMBD, s->ff, s->n_expert - n_away, n_away, &m.hand.moe.gate);
-    m.here.down = take_experts(s->ff, EMBD, s->n_expert - n_away, n_away, &m.hand.moe.down);
+        m.here.gate = take_experts(s->up, embd, s->ff, s->n_expert - n_away, n_away, &m.hand.moe.gate);
+    m.here.down = take_experts(s->down, s->ff, embd, s->n_expert - n_away, n_away, &m.hand.moe.down);
     take_shared(&m, s, n);
     if (s->away > 0) {
         share_experts(&m, s, slot);
@@ -552,9 +560,18 @@ static void check_moe(const struct moe_shape *s, const struct rows_of *r, struct
 /* Also such as are partly the host's, of which a step uses some, or none. */
 static void mixtures(void **state)
 {
+    enum { Q8 = QUANT_q8_0 };
     static const struct moe_shape shapes[] = {
-        { 16, 4, 256, 256, true, true, 0 },   { 16, 4, 160, 256, true, true, 3 }, { 64, 8, 64, 96, true, true, 60 },
-        { 8, 2, 288, 0, false, false, 2 },    { 33, 6, 128, 64, true, false, 30 }, { 4, 4, 128, 0, true, false, 4 },
+        { 16, 4, 256, 256, true, true, 0, EMBD, Q8, Q8, Q8 },
+        { 16, 4, 160, 256, true, true, 3, EMBD, Q8, Q8, Q8 },
+        { 64, 8, 64, 96, true, true, 60, EMBD, Q8, Q8, Q8 },
+        { 8, 2, 288, 0, false, false, 2, EMBD, Q8, Q8, Q8 },
+        { 33, 6, 128, 64, true, false, 30, EMBD, Q8, Q8, Q8 },
+        { 4, 4, 128, 0, true, false, 4, EMBD, Q8, Q8, Q8 },
+        { 12, 4, 512, 256, true, true, 0, 768, QUANT_q4_k, QUANT_q4_k, QUANT_q4_k },
+        { 40, 8, 256, 512, true, true, 0, 1024, QUANT_q4_k, QUANT_q6_k, Q8 },
+        { 33, 6, 1280, 768, true, false, 0, 768, QUANT_iq3_s, QUANT_q5_k, QUANT_q5_k },
+        { 9, 3, 768, 0, false, false, 4, 2304, QUANT_iq4_xs, QUANT_iq3_s, Q8 },
     };
     struct err e = { 0 };
     struct dev *host;

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pair.cuh - a warp's products of staged rows of weights with a row of activations.  room: kernels (base quant ops)
+ *
+ * As one row's products (row.cuh), but weights come through a stage (stage.cuh) and activations lie in shared memory:
+ * little is kept in registers. */
+#ifndef KERNELS_PAIR_CUH
+#define KERNELS_PAIR_CUH
+#include "kernels/bulk.cuh"
+#include "kernels/row.cuh"
+#include "kernels/stage.cuh"
+
+enum { V_BYTES = V_SEGMENT * (int)sizeof(float) };
+
+static __device__ __forceinline__ uint32_t shared_u32(uint32_t at)
+{
+    uint32_t v;
+
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+
+static __device__ __forceinline__ void put_shared(uint32_t at, float v)
+{
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
+}
+
+/* What a lane finds once: its word of a block of activations and the sum of q of its unit, its place among values (all
+ * in shared memory), its column. The compiler is kept from finding it again each time. */
+struct lane_own {
+    uint32_t x, all, v, c;
+};
+
+template <int TYPE>
+static __device__ __forceinline__ lane_own find_own(const uint8_t *x, const float *v)
+{
+    typedef frag<TYPE> F;
+    const uint32_t lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, mine = F::HALVES ? g / 4 : g / 2;
+    const uint32_t out = F::HALVES ? c / 2 : c, half = F::APART ? c * 16 : c % 2 * 32 + c / 2 * 8;
+    lane_own o = { shared_at(x) + mine / 2 * X_PAIR + mine % 2 * X_UNIT + g % 2 * 4 + half,
+                   shared_at(x) + X_SUMS + out / 2 * X_PAIR + out % 2 * 8, shared_at(v) + (g * V_PITCH + out) * 4, c };
+
+    asm volatile("" : "+r"(o.x), "+r"(o.all), "+r"(o.v), "+r"(o.c));
+    return o;
+}
+
+/* Values V of the units of a block, of which so many exist; x, v: where it begins, from the first block. As
+ * strip_times(). */
+template <int TYPE, class TABLES>
+static __device__ __forceinline__ void block_values(const strip<TYPE> &s, const lane_own &o, uint32_t x, uint32_t v,
+                                                    int units, const TABLES *tab)
+{
+    typedef frag<TYPE> F;
+    enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
+    const int g = (threadIdx.x & 31) / 4, c = (int)o.c, mine = F::HALVES ? g / 4 : g / 2, out = F::HALVES ? c / 2 : c;
+    const bool right = !F::HALVES || g / 2 % 2 == c / 2;
+    uint32_t xs[GROUPS][2];
+    float all[GROUPS];
+    int sum[GROUPS][4];
+
+    if (WHOLE_BLOCKS && units <= 0) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            put_shared(o.v + v + (c - out + i / 2 * 8 * V_PITCH + i % 2 * 4) * 4, 0.0f);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < GROUPS; j++) {
+        const int unit = j * GROUP;
+        const bool in = right && (WHOLE_BLOCKS || unit + mine < units);
+        const uint32_t at = o.x + x + unit / 2 * X_PAIR;
+
+        xs[j][0] = in ? shared_u32(at) : 0u;
+        xs[j][1] = in ? shared_u32(at + (F::APART ? 8 : 16)) : 0u;
+        all[j] = F::MIN ? __uint_as_float(shared_u32(o.all + x + unit / 2 * X_PAIR)) : 0.0f;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            sum[j][i] = WHOLE;
+    }
+#pragma unroll
+    for (int i = 0; i < GROUP; i++)
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++) {
+            uint32_t w0[2], w8[2];
+
+            F::words(s.r0, j * GROUP + i, c, w0, tab);
+            F::words(s.r8, j * GROUP + i, c, w8, tab);
+            mma_row<F::SIGNED>(sum[j], w0, w8, mine == i ? xs[j][0] : 0u, mine == i ? xs[j][1] : 0u);
+        }
+#pragma unroll
+    for (int j = 0; j < GROUPS; j++) {
+        const bool there = WHOLE_BLOCKS || j * GROUP + out < units;
+
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float i = whole(sum[j][2 * h], sum[j][2 * h + 1]), d, m, value;
+
+            F::scale(h == 0 ? s.r0 : s.r8, j, c, d, m);
+            value = __fmul_rn(d, i);
+            if (F::MIN)
+                value = __fmaf_rn(-m, all[j], value);
+            if (F::HALVES)
+                value = __fmaf_rn(d, i, __shfl_xor_sync(0xffffffffu, value, 1)); /* odd c: the first half, then this */
+            if (!F::HALVES || c % 2 == 1)
+                put_shared(o.v + v + (h * 8 * V_PITCH + j * GROUP) * 4, there ? value : 0.0f);
+        }
+    }
+}
+
+static __host__ __device__ inline int row_bytes_in(int k)
+{
+    return x_pairs(k) * X_PAIR + (x_pairs(k) + 7) / 8 * 64; /* scales, too */
+}
+
+/* A rounded row, which some warps share, and a warp's values and two stages; where those of all warps begin. */
+struct room {
+    uint8_t  *x, *stage, *all;
+    float    *v;
+    uint64_t *bar;
+    int       phase;
+};
+
+template <int TYPE>
+static __host__ __device__ inline int warp_bytes(void)
+{
+    return V_BYTES + 2 * stage_of<TYPE>::SIZE;
+}
+
+/* Rooms of warps of which `sharers` have a row together. */
+template <int TYPE>
+static __device__ __forceinline__ room make_room(uint8_t *shared, uint64_t *bar, int k, int sharers)
+{
+    const int warp = threadIdx.x / 32, rows = blockDim.x / 32 / sharers;
+    uint8_t *all = shared + rows * row_bytes_in(k), *own = all + warp * warp_bytes<TYPE>();
+    const room r = { shared + warp / sharers * row_bytes_in(k), own + V_BYTES, all, (float *)own, bar + warp / sharers,
+                     0 };
+
+    if (threadIdx.x % (sharers * 32) == 0) {
+        bar_init(r.bar, 1);
+        bar_init_done();
+    }
+    __syncthreads();
+    return r;
+}
+
+/* By one warp. */
+static __device__ __forceinline__ void fetch_row(const room &r, const uint8_t *x, int k)
+{
+    if (threadIdx.x % 32 == 0)
+        bulk_copy(r.x, x, (unsigned)row_bytes_in(k), r.bar);
+    __syncwarp();
+}
+
+static __device__ __forceinline__ void row_there(room &r)
+{
+    bar_wait(r.bar, r.phase);
+    r.phase ^= 1;
+}
+
+/* Sums of the 16 rows of a strip over a segment, which is in a stage: lanes l and 16 + l get that of row l. */
+template <int TYPE, class TABLES>
+static __device__ __forceinline__ float segment_times(const uint8_t *stage, int row_bytes, int segment,
+                                                      const lane_own &o, int k, const room &r, const TABLES *tab)
+{
+    const int lane = threadIdx.x & 31, g = lane / 4, units = k / 32 - segment * 16;
+    const uint8_t *r0 = staged_row<TYPE>(stage, g, row_bytes, segment);
+    const uint8_t *r8 = staged_row<TYPE>(stage, g + 8, row_bytes, segment);
+
+#pragma unroll 1
+    for (int b = 0; b < 2; b++) {
+        strip<TYPE> s;
+
+        frag<TYPE>::template load<true>(s.r0, r0 + b * frag<TYPE>::BLOCK, units - b * 8, (int)o.c);
+        frag<TYPE>::template load<true>(s.r8, r8 + b * frag<TYPE>::BLOCK, units - b * 8, (int)o.c);
+        block_values<TYPE>(s, o, segment * (8 * X_PAIR) + b * (4 * X_PAIR), b * 8 * 4, units - b * 8, tab);
+    }
+    __syncwarp();
+    const float sum = segment_sum(r.v + lane % STRIP * V_PITCH, x_scales(r.x, x_pairs(k)) + segment * 16, false);
+    __syncwarp();
+    return sum;
+}
+#endif
