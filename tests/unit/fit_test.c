@@ -335,7 +335,8 @@ static void near_the_whole(void **state)
         size += (double)b[i] * (double)b[i];
     }
     print_message("difference %.1e of the size\n", sqrt(off / size));
-    assert_true(off <= 0.02 * 0.02 * size);
+    const double most = test_acts() == QUANT_ACTS_I8 ? 0.1 : 0.02; /* measured on an H200: 0.029, 0.0052 */
+    assert_true(off <= most * most * size);
     free(a);
     free(b);
     rig_close(&split);
