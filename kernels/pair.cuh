@@ -72,20 +72,8 @@ static __device__ __forceinline__ void block_values(const strip<TYPE> &s, const 
         xs[j][0] = in ? shared_u32(at) : 0u;
         xs[j][1] = in ? shared_u32(at + (F::APART ? 8 : 16)) : 0u;
         all[j] = F::MIN ? __uint_as_float(shared_u32(o.all + x + unit / 2 * X_PAIR)) : 0.0f;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            sum[j][i] = WHOLE;
     }
-#pragma unroll
-    for (int i = 0; i < GROUP; i++)
-#pragma unroll
-        for (int j = 0; j < GROUPS; j++) {
-            uint32_t w0[2], w8[2];
-
-            F::words(s.r0, j * GROUP + i, c, w0, tab);
-            F::words(s.r8, j * GROUP + i, c, w8, tab);
-            mma_row<F::SIGNED>(sum[j], w0, w8, mine == i ? xs[j][0] : 0u, mine == i ? xs[j][1] : 0u);
-        }
+    group_sums<TYPE>(sum, s, xs, mine, c, tab);
 #pragma unroll
     for (int j = 0; j < GROUPS; j++) {
         const bool there = WHOLE_BLOCKS || j * GROUP + out < units;

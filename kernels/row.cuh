@@ -131,8 +131,34 @@ static __device__ __forceinline__ void groups_times(const strip<TYPE> &s, const 
     }
 }
 
-/* Values V of 16 rows' units; v: the first one's of the block. The sums of all groups go side by side: one alone would
- * wait for each of its products. */
+/* sum[j]: of group j's units, from WHOLE on; x: the columns of a lane, of which unit `mine` is its own. All groups go
+ * side by side: one alone would wait for each of its products. */
+template <int TYPE, class TABLES>
+static __device__ __forceinline__ void group_sums(int sum[strip_x<TYPE>::GROUPS][4], const strip<TYPE> &s,
+                                                  const uint32_t x[strip_x<TYPE>::GROUPS][2], int mine, int c,
+                                                  const TABLES *tab)
+{
+    typedef frag<TYPE> F;
+    enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
+
+#pragma unroll
+    for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            sum[j][i] = WHOLE;
+#pragma unroll
+    for (int i = 0; i < GROUP; i++)
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++) {
+            uint32_t w0[2], w8[2];
+
+            F::words(s.r0, j * GROUP + i, c, w0, tab);
+            F::words(s.r8, j * GROUP + i, c, w8, tab);
+            mma_row<F::SIGNED>(sum[j], w0, w8, mine == i ? x[j][0] : 0u, mine == i ? x[j][1] : 0u);
+        }
+}
+
+/* Values V of 16 rows' units; v: the first one's of the block. */
 template <int TYPE>
 static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const strip_x<TYPE> &a, int units, bool eight,
                                                    const struct tables *tab, float *v)
@@ -149,21 +175,7 @@ static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const s
     float *to = v + g * V_PITCH + out;
     int sum[GROUPS][4];
 
-#pragma unroll
-    for (int j = 0; j < GROUPS; j++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            sum[j][i] = WHOLE;
-#pragma unroll
-    for (int i = 0; i < GROUP; i++)
-#pragma unroll
-        for (int j = 0; j < GROUPS; j++) {
-            uint32_t w0[2], w8[2];
-
-            F::words(s.r0, j * GROUP + i, c, w0, tab);
-            F::words(s.r8, j * GROUP + i, c, w8, tab);
-            mma_row<F::SIGNED>(sum[j], w0, w8, mine == i ? a.x[j][0] : 0u, mine == i ? a.x[j][1] : 0u);
-        }
+    group_sums<TYPE>(sum, s, a.x, mine, c, tab);
 #pragma unroll
     for (int j = 0; j < GROUPS; j++) {
         const bool there = j * GROUP + out < units;
