@@ -121,11 +121,7 @@ static const struct dev_table table = {
 /* Vectors that a tile is faster for than whole numbers that come apart once (bench/cpu.md). */
 static int tile_most(const struct quant_type *t, quant_int_tile_fn *tile)
 {
-    if (tile == t->tile_avx2)
-        return QUANT_TILE_VECTORS;
-    if (tile != t->tile_i8_vbmi || t->block_elems == 32)
-        return INT_MAX;
-    return t->tile_i8_avx2 != NULL ? 2 * QUANT_TILE_VECTORS : QUANT_TILE_VECTORS; /* codes without sign, or with */
+    return tile == t->tile_avx2 ? QUANT_TILE_VECTORS : INT_MAX;
 }
 
 enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o, struct err *e)
@@ -146,12 +142,14 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
             : features & SIMD_AVX512      ? &cpu_ints_avx512
             : features & SIMD_AVX2        ? &cpu_ints_avx2
                                           : &cpu_ints_scalar;
+    c->bytes = &cpu_bytes_scalar;
     c->acts = o->acts;
     c->round = quant_rounder(features);
     c->soft = softmax_kernels_for(features);
     for (int i = 0; i < QUANT_N; i++) {
         c->decode[i] = quant_decoder(i, features);
         c->int_decode[i] = o->acts == QUANT_ACTS_F32 ? NULL : quant_int_decoder(i, features);
+        c->byte_decode[i] = quant_byte_decoder(i, features);
         c->int_dots[i] = quant_int_dotter(i, o->acts, features);
         c->int_tile[i] = quant_int_tiler(i, o->acts, features);
         c->int_tile_most[i] = tile_most(quant_types[i], c->int_tile[i]);

@@ -8,6 +8,7 @@
 #define CPU_CPU_H
 #include "base/pool.h"
 #include "base/softmax.h"
+#include "cpu/bytes.h"
 #include "cpu/ints.h"
 #include "cpu/kernels.h"
 #include "cpu/scans.h"
@@ -21,7 +22,9 @@ struct cpu {
     const struct cpu_scans   *scan;
     quant_decode_fn          *decode[QUANT_N]; /* fastest for this processor */
     const struct cpu_ints    *ints;
+    const struct cpu_bytes   *bytes;               /* with activations of 8 bits */
     quant_ints_fn            *int_decode[QUANT_N]; /* NULL: products of floats */
+    quant_bytes_fn           *byte_decode[QUANT_N]; /* NULL where that is */
     quant_int_dots_fn        *int_dots[QUANT_N];   /* NULL: through a panel */
     quant_int_tile_fn        *int_tile[QUANT_N];   /* NULL: likewise */
     int                       int_tile_most[QUANT_N]; /* vectors: with more a panel is faster */

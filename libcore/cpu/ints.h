@@ -28,7 +28,7 @@ struct cpu_ints {
     /* y[j][at + i] = <w_i, x_j> for i < w->n, j < nx; k elements, a multiple of 256 */
     void (*dots)(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *const *x,
                  int nx, int64_t k);
-    /* The same straight from stored rows; NULL where there is no such code. */
+    /* The same straight from stored rows; NULL in plain C. */
     void (*rows)(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct quant_acts *const *x,
                  int nx, int64_t k);
 };

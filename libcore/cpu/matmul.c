@@ -99,6 +99,22 @@ const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *c
     return (const struct quant_acts **)a.acts;
 }
 
+/* Panels of bytes. */
+static void product_bytes(const struct cpu *c, struct cpu_rows v, struct tensor w, const char *rows, int64_t at, int64_t n,
+                          void *buf)
+{
+    const struct quant_type *t = quant_types[w.type];
+    int64_t k = w.ne[0], row_bytes = quant_row_bytes(w.type, k);
+    int panel = int_panel_rows(3 * k / 2, v.n);
+    struct cpu_bytes_panel p = { .u = buf, .n_min = t->n_min, .sub_16 = t->sub_16 };
+
+    for (int64_t r = at; r < at + n; r += panel) {
+        p.n = at + n - r < panel ? (int)(at + n - r) : panel;
+        c->byte_decode[w.type](p.u, rows + r * row_bytes, p.n * k);
+        c->bytes->dots(v.y, r, &p, v.acts, v.n, k);
+    }
+}
+
 /* cpu_product in whole numbers. */
 static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at,
                          int64_t n, float *buf)
@@ -116,6 +132,10 @@ static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w
     if (c->int_tile[w.type] != NULL && v.n <= c->int_tile_most[w.type]) {
         c->ints->rows(v.y, at, &(struct cpu_ints_rows){ c->int_tile[w.type], rows + at * row_bytes, row_bytes, (int)n,
                                                         p.n_min }, v.acts, v.n, k);
+        return;
+    }
+    if (c->acts == QUANT_ACTS_I8) {
+        product_bytes(c, v, w, rows, at, n, buf);
         return;
     }
     for (int64_t r = at; r < at + n; r += panel) {

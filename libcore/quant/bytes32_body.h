@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#if 0 /* to follow quant_dot_ints() */
 /* bytes32_body.h - products of one format with blocks of 32 with activations of 8 bits, by AVX-512 with VNNI, VBMI and GFNI.
  *
  * Included behind ints32_body.h, whose definitions it takes, by the file of a format that also defines LESS_BITS and
@@ -71,3 +72,4 @@ TARGET_VBMI static void dots_i8_vbmi(float *y, const void *rows, int64_t row_byt
         EACH_##n(SUM) \
     }
 X86_TILES(TARGET_VBMI, tile_i8_vbmi, TILE_ROW_I8, 8)
+#endif

@@ -3,13 +3,10 @@
  *
  * Included by the file of a format that defines BLOCK (the struct) and
  *     float scale_32(b): the block's scale
- *     words(w, b): its even and its odd elements
- *     pairs(b, x): their products with 32 bytes x, two in a word */
+ *     words(w, b): its even and its odd elements */
 
 /* Where block g of 8 lies in quant_ints and quant_acts; 32 further on are its odd elements. */
 #define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
-/* And in the bytes of quant_acts. */
-#define BYTE_PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 32)
 
 enum { AHEAD = 1024 }; /* bytes: a row is followed by the next, but pages stop the processor */
 
@@ -41,15 +38,7 @@ TARGET_DOTS static inline __m256 block_avx2(__m256 t, const BLOCK *b, const int1
     return _mm256_fmadd_ps(_mm256_set1_ps(scale_32(b)), _mm256_cvtepi32_ps(w[0]), t);
 }
 
-/* The same with activations of 8 bits. */
-TARGET_DOTS static inline __m256 block_i8_avx2(__m256 t, const BLOCK *b, const int8_t *x)
-{
-    __m256i p = _mm256_madd_epi16(pairs(b, x86_load32(x)), _mm256_set1_epi16(1));
-
-    return _mm256_fmadd_ps(_mm256_set1_ps(scale_32(b)), _mm256_cvtepi32_ps(p), t);
-}
-
-X86_DOTS float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n, bool bytes)
+X86_DOTS float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n)
 {
     __m256 sum = _mm256_setzero_ps();
 
@@ -58,7 +47,7 @@ X86_DOTS float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n, b
 
         for (size_t k = 0; k < 8 * sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)b + AHEAD + k, _MM_HINT_T0);
-#define ADD(g) t = bytes ? block_i8_avx2(t, b + (g), a->b + BYTE_PLACE(g)) : block_avx2(t, b + (g), a->q + PLACE(g));
+#define ADD(g) t = block_avx2(t, b + (g), a->q + PLACE(g));
         ADD(0)
         ADD(1)
         ADD(2)
@@ -73,13 +62,12 @@ X86_DOTS float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n, b
     return x86_fold(sum);
 }
 
-X86_DOTS void rows_avx2(float *y, const BLOCK *b, int n_rows, const struct quant_acts *a, int64_t n, bool bytes)
+TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct quant_acts *a,
+                                  int64_t n)
 {
-    for (int r = 0; r < n_rows; r++, b += n / 32)
-        y[r] = row_avx2(b, a, n, bytes);
+    for (int r = 0; r < n_rows; r++)
+        y[r] = row_avx2((const void *)((const char *)rows + r * row_bytes), a, n);
 }
-
-X86_TWO_DOTS
 
 #define ZERO(j) __m256 t##j = _mm256_setzero_ps();
 #define STEP(j) \

@@ -4,23 +4,11 @@
  * Included by the file of a format that defines BLOCK (the struct), N_MIN, SCALES (of a block: 8 or 16) and
  *     float take(t, min, b, bytes): struct x86_taken, the scale of the whole block returned; minima, 8 a register
  *     words(w, t, b, g): the even and the odd elements of the group g of 32, before their scale
- *     pairs(t, b, g, x): their products with 32 bytes x, two in a word; or, with CODES defined,
- *     codes(b, g): the 32 elements as bytes, none of them negative
  * and, unless NO_AVX512 is defined,
  *     float whole(u, b): struct x86_ints */
 
-#ifdef CODES
-X86_WORDS __m256i pairs(const struct x86_taken *t, const BLOCK *b, int g, __m256i x)
-{
-    (void)t;
-    return _mm256_maddubs_epi16(codes(b, g), x);
-}
-#endif
-
 /* Where group g lies in quant_ints and quant_acts; 32 further on are its odd elements. */
 #define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
-/* And in the bytes of quant_acts. */
-#define BYTE_PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 32)
 
 /* What the 8 pairs of words of group g are multiplied with: s[g], or s[2 g] four times, then s[2 g + 1]. */
 X86_WORDS __m256i scale_of(const int32_t *s, int g)
@@ -109,41 +97,6 @@ TARGET_DOTS static inline __m256 block_avx2(__m256 sum, const BLOCK *b, const st
     return _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dots), sum);
 }
 
-/* The scales as words, and what the 16 words of group g are multiplied with. */
-X86_WORDS __m256i words_of(const struct x86_taken *t)
-{
-    return SCALES == 8 ? _mm256_broadcastsi128_si256(x86_load16(t->w)) : x86_load32(t->w);
-}
-
-X86_WORDS __m256i word_of(__m256i all, int g)
-{
-    return _mm256_shuffle_epi8(all, _mm256_set1_epi16((short)(514 * g + 256)));
-}
-
-/* The same with activations of 8 bits. */
-TARGET_DOTS static inline __m256 block_i8_avx2(__m256 sum, const BLOCK *b, const struct x86_taken *t,
-                                               const struct quant_acts *a)
-{
-    __m256i dots = _mm256_setzero_si256(), p;
-    __m256i all = words_of(t);
-    __m256  scale = _mm256_mul_ps(_mm256_broadcast_ss(&t->scale), _mm256_load_ps(a->scale));
-
-#define ADD(g) \
-    p = pairs(t, b, g, x86_load32(a->b + BYTE_PLACE(g))); \
-    p = _mm256_madd_epi16(p, word_of(all, g)); \
-    dots = _mm256_add_epi32(dots, p);
-    ADD(0)
-    ADD(1)
-    ADD(2)
-    ADD(3)
-    ADD(4)
-    ADD(5)
-    ADD(6)
-    ADD(7)
-#undef ADD
-    return _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dots), sum);
-}
-
 /* Minima of a block added up. */
 TARGET_DOTS static inline __m256 add_minima(__m256 less, const __m256 min[2], const struct quant_acts *a)
 {
@@ -154,12 +107,15 @@ TARGET_DOTS static inline __m256 add_minima(__m256 less, const __m256 min[2], co
 }
 
 /* Rows follow each other without gaps, so that blocks are taken ahead across their ends. */
-X86_DOTS void rows_avx2(float *y, const BLOCK *b, int n_rows, const struct quant_acts *a, int64_t n, bool bytes)
+TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct quant_acts *a,
+                                  int64_t n)
 {
+    const BLOCK             *b = rows;
     __m256                   sum = _mm256_setzero_ps(), less = _mm256_setzero_ps();
     const struct quant_acts *x = a;
     int64_t                  all = n / 256 * n_rows;
 
+    (void)row_bytes;
     for (int r = 0; all == 0 && r < n_rows; r++)
         y[r] = 0.0f;
     for (int64_t i = 0; i < all; i += TAKEN) {
@@ -171,12 +127,12 @@ X86_DOTS void rows_avx2(float *y, const BLOCK *b, int n_rows, const struct quant
 
             for (size_t k = 0; k < sizeof(BLOCK); k += 64)
                 _mm_prefetch((const char *)(b + j) + AHEAD + k, _MM_HINT_T0);
-            t[j].scale = take(t + j, min, b + j, bytes);
+            t[j].scale = take(t + j, min, b + j, false);
             for (int k = 0; k < N_MIN; k += 8)
                 _mm256_store_ps(t[j].min + k, min[k / 8]);
         }
         for (int j = 0; j < m; j++, b++) {
-            sum = bytes ? block_i8_avx2(sum, b, t + j, x) : block_avx2(sum, b, t + j, x);
+            sum = block_avx2(sum, b, t + j, x);
             if (N_MIN > 0) {
                 const __m256 min[2] = { _mm256_load_ps(t[j].min), _mm256_load_ps(t[j].min + N_MIN / 16 * 8) };
 
@@ -191,19 +147,16 @@ X86_DOTS void rows_avx2(float *y, const BLOCK *b, int n_rows, const struct quant
     }
 }
 
-X86_TWO_DOTS
-
 /* The scales and minima of a tile's blocks. */
-X86_DOTS void take_row(struct x86_taken *t, const BLOCK *b, const struct quant_int_tile *p, bool bytes)
+X86_DOTS void take_row(struct x86_taken *t, const BLOCK *b, const struct quant_int_tile *p)
 {
     for (int i = 0; i < p->n_blocks; i++) {
         __m256 min[2];
 
         for (size_t k = 0; k < sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)(b + i) + p->ahead + k, _MM_HINT_T1);
-        t[i].scale = take(t + i, min, b + i, bytes);
-        if (!bytes)
-            pair_scales(t + i);
+        t[i].scale = take(t + i, min, b + i, false);
+        pair_scales(t + i);
         for (int k = 0; k < N_MIN; k += 8)
             _mm256_store_ps(t[i].min + k, min[k / 8]);
     }
@@ -240,7 +193,7 @@ X86_DOTS void take_row(struct x86_taken *t, const BLOCK *b, const struct quant_i
 #define TILE_ROW(n) \
     struct x86_taken t[QUANT_TILE_BLOCKS]; \
 \
-    take_row(t, b, p, false); \
+    take_row(t, b, p); \
     for (int i = 0; i < p->n_blocks; i++) { \
         __m256  f = _mm256_broadcast_ss(&t[i].scale); \
         __m256i w[2]; \
@@ -251,34 +204,6 @@ X86_DOTS void take_row(struct x86_taken *t, const BLOCK *b, const struct quant_i
         FINISH(n) \
     }
 X86_TILES(TARGET_DOTS, tile_avx2, TILE_ROW, 1)
-
-#ifdef CODES
-/* The same with activations of 8 bits. */
-#define FIRST_I8(j) __m256i d##j = _mm256_madd_epi16(_mm256_maddubs_epi16(w, x86_load32(x##j[i].b)), s);
-#define STEP_I8(j) \
-    d##j = _mm256_add_epi32( \
-        d##j, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x86_load32(x##j[i].b + at)), s));
-#define GROUP_I8(n, g) \
-    { \
-        enum { at = BYTE_PLACE(g) }; \
-        w = codes(b + i, g); \
-        s = word_of(all, g); \
-        EACH_##n(STEP_I8) \
-    }
-#define TILE_ROW_I8(n) \
-    struct x86_taken t[QUANT_TILE_BLOCKS]; \
-\
-    take_row(t, b, p, true); \
-    for (int i = 0; i < p->n_blocks; i++) { \
-        __m256  f = _mm256_broadcast_ss(&t[i].scale); \
-        __m256i all = words_of(t + i), w = codes(b + i, 0), s = word_of(all, 0); \
-\
-        EACH_##n(FIRST_I8) \
-        GROUP_I8(n, 1) GROUP_I8(n, 2) GROUP_I8(n, 3) GROUP_I8(n, 4) GROUP_I8(n, 5) GROUP_I8(n, 6) GROUP_I8(n, 7) \
-        FINISH(n) \
-    }
-X86_TILES(TARGET_DOTS, tile_i8_avx2, TILE_ROW_I8, 1)
-#endif
 
 #ifndef NO_AVX512
 TARGET_AVX512 static void ints_avx512(struct quant_ints *u, const void *row, int64_t n)

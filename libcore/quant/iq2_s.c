@@ -24,25 +24,21 @@ static void decode(float *y, const void *row, int64_t n)
 }
 
 /* d / 8 times odd numbers times magnitudes. */
-static void ints(struct quant_ints *u, const void *row, int64_t n)
+static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 {
     const struct quant_iq2_s *b = row;
 
-    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
-        quant_ints_scale(u, half_to_f32(b->d) * 0.125f);
+    for (int64_t i = 0; i < n / 256; i++, b++, u++)
         for (int g = 0; g < 32; g++) {
-            unsigned  code = b->qs[g] | (b->qh[g / 4] >> g % 4 * 2 & 3u) << 8;
-            const int s = 2 * (b->sc[g / 4] >> g % 4 / 2 * 4 & 15) + 1;
-            unsigned  entry = quant_iq2s_grid[code], signs = b->signs[g];
+            unsigned code = b->qs[g] | (b->qh[g / 4] >> g % 4 * 2 & 3u) << 8;
 
-            for (unsigned k = 0; k < 8; k++) {
-                int m = iq_magnitude(entry >> 2 * k & 3u) * s;
-
-                u->w[quant_int_place(8 * g + (int)k)] = (int16_t)((signs >> k & 1u) != 0 ? -m : m);
-            }
+            u->sub[g / 2] = (int8_t)(2 * (b->sc[g / 4] >> g % 4 / 2 * 4 & 15) + 1);
+            u->scale[g / 4] = half_to_f32(b->d) * 0.125f;
+            iq_octet_bytes(u->code + 8 * g, quant_iq2s_grid[code], b->signs[g]);
         }
-    }
 }
+
+QUANT_INTS(iq2_s)
 
 #if defined(__x86_64__)
 X86_WORDS void places(struct x86_taken *t, const struct quant_iq2_s *b)
@@ -135,7 +131,9 @@ const struct quant_type quant_type_iq2_s = {
     .block_bytes = sizeof(struct quant_iq2_s),
     .decode = decode,
     X86_DECODERS
+    .sub_16 = true,
     .ints = ints,
+    .bytes = bytes_scalar,
     X86_INTS_AVX2
     X86_BYTES
 };

@@ -29,28 +29,23 @@ static void decode(float *y, const void *row, int64_t n)
 }
 
 /* d / 8 times odd numbers times magnitudes. */
-static void ints(struct quant_ints *u, const void *row, int64_t n)
+static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 {
     const struct quant_iq2_xxs *b = row;
 
-    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
-        quant_ints_scale(u, half_to_f32(b->d) * 0.125f);
+    for (int64_t i = 0; i < n / 256; i++, b++, u++)
         for (int g = 0; g < 32; g++) {
             const uint8_t *q = b->qs + g / 4 * 8;
             uint32_t       aux;
 
             memcpy(&aux, q + 4, sizeof(aux));
-            const int s = (int)(aux >> 28) * 2 + 1;
-            unsigned  entry = quant_iq2xxs_grid[q[g % 4]], signs = iq_signs(aux >> g % 4 * 7 & 127u);
-
-            for (unsigned k = 0; k < 8; k++) {
-                int m = iq_magnitude(entry >> 2 * k & 3u) * s;
-
-                u->w[quant_int_place(8 * g + (int)k)] = (int16_t)((signs >> k & 1u) != 0 ? -m : m);
-            }
+            u->sub[g / 2] = (int8_t)(aux >> 28 << 1 | 1u);
+            u->scale[g / 4] = half_to_f32(b->d) * 0.125f;
+            iq_octet_bytes(u->code + 8 * g, quant_iq2xxs_grid[q[g % 4]], iq_signs(aux >> g % 4 * 7 & 127u));
         }
-    }
 }
+
+QUANT_INTS(iq2_xxs)
 
 #if defined(__x86_64__)
 /* Every other number of 32 bits, from the first or the second on: 4 codes each, or signs and a scale. */
@@ -150,6 +145,7 @@ const struct quant_type quant_type_iq2_xxs = {
     .decode = decode,
     X86_DECODERS
     .ints = ints,
+    .bytes = bytes_scalar,
     X86_INTS_AVX2
     X86_BYTES
 };

@@ -28,25 +28,26 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-static void ints(struct quant_ints *u, const void *row, int64_t n)
+static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 {
     const struct quant_iq3_s *b = row;
 
-    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
-        quant_ints_scale(u, half_to_f32(b->d));
+    for (int64_t i = 0; i < n / 256; i++, b++, u++)
         for (int g = 0; g < 64; g++) {
             unsigned code = b->qs[g] | (b->qh[g / 8] >> g % 8 & 1u) << 8;
             unsigned entry = quant_iq3s_grid[code], signs = b->signs[g / 2] >> g % 2 * 4;
-            int      s = 1 + 2 * (b->sc[g / 16] >> g % 16 / 8 * 4 & 15);
 
+            u->sub[g / 4] = (int8_t)(1 + 2 * (b->sc[g / 16] >> g % 16 / 8 * 4 & 15));
+            u->scale[g / 8] = half_to_f32(b->d);
             for (unsigned k = 0; k < 4; k++) {
                 int mag = (int)(entry >> 4 * k & 7u) * 2 + 1;
 
-                u->w[quant_int_place(4 * g + (int)k)] = (int16_t)(s * ((signs >> k & 1u) != 0 ? -mag : mag));
+                u->code[4 * g + (int)k] = (int8_t)((signs >> k & 1u) != 0 ? -mag : mag);
             }
         }
-    }
 }
+
+QUANT_INTS(iq3_s)
 
 #if defined(__x86_64__)
 /* d (2 s + 1) of the 8 groups of 32. */
@@ -292,6 +293,7 @@ const struct quant_type quant_type_iq3_s = {
     .decode = decode,
     X86_DECODERS
     .ints = ints,
+    .bytes = bytes_scalar,
     X86_INTS
     X86_BYTES
 };

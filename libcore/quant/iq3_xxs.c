@@ -39,29 +39,30 @@ static void decode(float *y, const void *row, int64_t n)
 }
 
 /* d / 4 times odd numbers times magnitudes. */
-static void ints(struct quant_ints *u, const void *row, int64_t n)
+static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 {
     const struct quant_iq3_xxs *b = row;
 
-    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
-        quant_ints_scale(u, half_to_f32(b->d) * 0.25f);
+    for (int64_t i = 0; i < n / 256; i++, b++, u++)
         for (int g = 0; g < 64; g++) {
             static const int value[8] = { 4, 12, 20, 28, 36, 44, 52, 62 };
             uint32_t aux;
 
             memcpy(&aux, b->aux + g / 8 * 4, sizeof(aux));
-            int      s = (int)(aux >> 28) * 2 + 1;
             unsigned entry = quant_iq3xxs_grid[b->qs[g]];
             unsigned signs = iq_signs(aux >> g % 8 / 2 * 7 & 127u) >> g % 2 * 4;
 
+            u->sub[g / 4] = (int8_t)(aux >> 28 << 1 | 1u);
+            u->scale[g / 8] = half_to_f32(b->d) * 0.25f;
             for (unsigned k = 0; k < 4; k++) {
-                int m = value[entry >> 4 * k & 7u] * s;
+                int m = value[entry >> 4 * k & 7u];
 
-                u->w[quant_int_place(4 * g + (int)k)] = (int16_t)((signs >> k & 1u) != 0 ? -m : m);
+                u->code[4 * g + (int)k] = (int8_t)((signs >> k & 1u) != 0 ? -m : m);
             }
         }
-    }
 }
+
+QUANT_INTS(iq3_xxs)
 
 #if defined(__x86_64__)
 X86_WORDS void places(struct x86_taken *t, const struct quant_iq3_xxs *b)
@@ -170,6 +171,7 @@ const struct quant_type quant_type_iq3_xxs = {
     .decode = decode,
     X86_DECODERS
     .ints = ints,
+    .bytes = bytes_scalar,
     X86_INTS_AVX2
     X86_BYTES
 };

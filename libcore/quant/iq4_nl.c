@@ -21,19 +21,22 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-static void ints(struct quant_ints *u, const void *row, int64_t n)
+static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 {
     const struct quant_iq4_nl *b = row;
 
     for (int64_t i = 0; i < n / 256; i++, u++)
         for (int g = 0; g < 8; g++, b++) {
+            u->sub[2 * g] = u->sub[2 * g + 1] = 1;
             u->scale[g] = half_to_f32(b->d);
             for (int j = 0; j < 16; j++) {
-                u->w[quant_int_place(32 * g + j)] = quant_iq4nl_values[b->qs[j] & 15];
-                u->w[quant_int_place(32 * g + j + 16)] = quant_iq4nl_values[b->qs[j] >> 4];
+                u->code[32 * g + j] = quant_iq4nl_values[b->qs[j] & 15];
+                u->code[32 * g + j + 16] = quant_iq4nl_values[b->qs[j] >> 4];
             }
         }
 }
+
+QUANT_INTS(iq4_nl)
 
 #if defined(__x86_64__)
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
@@ -102,6 +105,7 @@ const struct quant_type quant_type_iq4_nl = {
     .decode = decode,
     X86_DECODERS
     .ints = ints,
+    .bytes = bytes_scalar,
     X86_INTS_AVX2
     X86_BYTES
 };

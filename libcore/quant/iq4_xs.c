@@ -27,23 +27,25 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-static void ints(struct quant_ints *u, const void *row, int64_t n)
+static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 {
     const struct quant_iq4_xs *b = row;
 
-    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
-        quant_ints_scale(u, half_to_f32(b->d));
+    for (int64_t i = 0; i < n / 256; i++, b++, u++)
         for (int g = 0; g < 8; g++) {
             const uint8_t *q = b->qs + 16 * g;
             int s = ((b->sl[g / 2] >> g % 2 * 4 & 15) | (b->sh >> 2 * g & 3) << 4) - 32;
 
+            u->sub[2 * g] = u->sub[2 * g + 1] = (int8_t)s;
+            u->scale[g] = half_to_f32(b->d);
             for (int j = 0; j < 16; j++) {
-                u->w[quant_int_place(32 * g + j)] = (int16_t)(s * quant_iq4nl_values[q[j] & 15]);
-                u->w[quant_int_place(32 * g + j + 16)] = (int16_t)(s * quant_iq4nl_values[q[j] >> 4]);
+                u->code[32 * g + j] = quant_iq4nl_values[q[j] & 15];
+                u->code[32 * g + j + 16] = quant_iq4nl_values[q[j] >> 4];
             }
         }
-    }
 }
+
+QUANT_INTS(iq4_xs)
 
 #if defined(__x86_64__)
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
@@ -179,6 +181,7 @@ const struct quant_type quant_type_iq4_xs = {
     X86_DECODERS
     .wide = true,
     .ints = ints,
+    .bytes = bytes_scalar,
     X86_INTS
     X86_BYTES
 };

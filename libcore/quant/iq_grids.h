@@ -63,6 +63,16 @@ static inline void iq_octet(float *y, float scale, unsigned entry, unsigned sign
         y[k] = scale * value[signs >> k & 1u][entry >> 2 * k & 3u];
 }
 
+/* The same before their scale. */
+static inline void iq_octet_bytes(int8_t *code, unsigned entry, unsigned signs)
+{
+    for (unsigned k = 0; k < 8; k++) {
+        int m = iq_magnitude(entry >> 2 * k & 3u);
+
+        code[k] = (int8_t)((signs >> k & 1u) != 0 ? -m : m);
+    }
+}
+
 /* 8 elements of iq1: scale times (digit - 1 plus or minus 1/8). */
 static inline void iq_ternary_octet(float *y, float scale, unsigned entry, bool minus)
 {

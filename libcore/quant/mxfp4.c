@@ -27,19 +27,22 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-static void ints(struct quant_ints *u, const void *row, int64_t n)
+static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 {
     const struct quant_mxfp4 *b = row;
 
     for (int64_t i = 0; i < n / 256; i++, u++)
         for (int g = 0; g < 8; g++, b++) {
+            u->sub[2 * g] = u->sub[2 * g + 1] = 1;
             u->scale[g] = half_scale(b->e);
             for (int j = 0; j < 16; j++) {
-                u->w[quant_int_place(32 * g + j)] = quant_fp4_values[b->qs[j] & 15];
-                u->w[quant_int_place(32 * g + j + 16)] = quant_fp4_values[b->qs[j] >> 4];
+                u->code[32 * g + j] = quant_fp4_values[b->qs[j] & 15];
+                u->code[32 * g + j + 16] = quant_fp4_values[b->qs[j] >> 4];
             }
         }
 }
+
+QUANT_INTS(mxfp4)
 
 #if defined(__x86_64__)
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
@@ -113,6 +116,7 @@ const struct quant_type quant_type_mxfp4 = {
     .decode = decode,
     X86_DECODERS
     .ints = ints,
+    .bytes = bytes_scalar,
     X86_INTS_AVX2
     X86_BYTES
 };

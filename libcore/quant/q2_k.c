@@ -24,24 +24,27 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-static void ints(struct quant_ints *u, const void *row, int64_t n)
+static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 {
     const struct quant_q2_k *b = row;
 
     for (int64_t i = 0; i < n / 256; i++, b++, u++) {
-        float dmin = half_to_f32(b->dmin);
+        float d = half_to_f32(b->d), dmin = half_to_f32(b->dmin);
 
-        quant_ints_scale(u, half_to_f32(b->d));
         for (int g = 0; g < 16; g++) {
             const uint8_t *q = b->qs + g / 8 * 32 + g % 2 * 16;
             int            shift = g % 8 / 2 * 2;
 
-            u->min[g] = dmin * (float)(b->sc[g] >> 4);
+            u->sub[g] = (int8_t)(b->sc[g] & 15);
+            u->scale[g / 2] = d;
+            u->min[g % 2 * 8 + g / 2] = dmin * (float)(b->sc[g] >> 4);
             for (int l = 0; l < 16; l++)
-                u->w[quant_int_place(16 * g + l)] = (int16_t)((b->sc[g] & 15) * (q[l] >> shift & 3));
+                u->code[16 * g + l] = (int8_t)(q[l] >> shift & 3);
         }
     }
 }
+
+QUANT_INTS(q2_k)
 
 #if defined(__x86_64__)
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q2_k *b)
@@ -156,8 +159,9 @@ const struct quant_type quant_type_q2_k = {
     .decode = decode,
     X86_DECODERS
     .n_min = 16,
+    .sub_16 = true,
     .ints = ints,
+    .bytes = bytes_scalar,
     X86_INTS
-    X86_TILE_I8
     X86_BYTES
 };

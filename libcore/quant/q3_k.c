@@ -29,7 +29,7 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-static void ints(struct quant_ints *u, const void *row, int64_t n)
+static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 {
     const struct quant_q3_k *b = row;
 
@@ -37,17 +37,19 @@ static void ints(struct quant_ints *u, const void *row, int64_t n)
         uint8_t sc[16];
 
         k_scales_3(sc, b->sc);
-        quant_ints_scale(u, half_to_f32(b->d));
         for (int g = 0; g < 16; g++) {
             const uint8_t *q = b->qs + g / 8 * 32 + g % 2 * 16, *h = b->hmask + g % 2 * 16;
             int            shift = g % 8 / 2 * 2, bit = g / 2;
 
+            u->sub[g] = (int8_t)(sc[g] - 32);
+            u->scale[g / 2] = half_to_f32(b->d);
             for (int l = 0; l < 16; l++)
-                u->w[quant_int_place(16 * g + l)] = (int16_t)((sc[g] - 32) *
-                                            ((q[l] >> shift & 3) + (h[l] >> bit & 1) * 4 - 4));
+                u->code[16 * g + l] = (int8_t)((q[l] >> shift & 3) + (h[l] >> bit & 1) * 4 - 4);
         }
     }
 }
+
+QUANT_INTS(q3_k)
 
 #if defined(__x86_64__)
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q3_k *b)
@@ -187,7 +189,9 @@ const struct quant_type quant_type_q3_k = {
     .block_bytes = sizeof(struct quant_q3_k),
     .decode = decode,
     X86_DECODERS
+    .sub_16 = true,
     .ints = ints,
+    .bytes = bytes_scalar,
     X86_INTS
     X86_BYTES
 };

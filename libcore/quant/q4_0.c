@@ -63,19 +63,22 @@ static void encode(void *row, const float *x, int64_t n, const float *importance
     }
 }
 
-static void ints(struct quant_ints *u, const void *row, int64_t n)
+static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 {
     const struct quant_q4_0 *b = row;
 
     for (int64_t i = 0; i < n / 256; i++, u++)
         for (int g = 0; g < 8; g++, b++) {
+            u->sub[2 * g] = u->sub[2 * g + 1] = 1;
             u->scale[g] = half_to_f32(b->d);
             for (int j = 0; j < 16; j++) {
-                u->w[quant_int_place(32 * g + j)] = (int16_t)((b->qs[j] & 15) - 8);
-                u->w[quant_int_place(32 * g + j + 16)] = (int16_t)((b->qs[j] >> 4) - 8);
+                u->code[32 * g + j] = (int8_t)((b->qs[j] & 15) - 8);
+                u->code[32 * g + j + 16] = (int8_t)((b->qs[j] >> 4) - 8);
             }
         }
 }
+
+QUANT_INTS(q4_0)
 
 #if defined(__x86_64__)
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
@@ -144,6 +147,7 @@ const struct quant_type quant_type_q4_0 = {
     .decode = decode,
     X86_DECODERS
     .ints = ints,
+    .bytes = bytes_scalar,
     X86_INTS_AVX2
     X86_BYTES
     .encode = encode,

@@ -30,26 +30,29 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-static void ints(struct quant_ints *u, const void *row, int64_t n)
+static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 {
     const struct quant_q5_k *b = row;
 
     for (int64_t i = 0; i < n / 256; i++, b++, u++) {
-        float   dmin = half_to_f32(b->dmin);
+        float   d = half_to_f32(b->d), dmin = half_to_f32(b->dmin);
         uint8_t sm[16];
 
         k_scales_45(sm, b->sc);
-        quant_ints_scale(u, half_to_f32(b->d));
         for (int g = 0; g < 8; g++) {
             const uint8_t *q = b->qs + g / 2 * 32;
             int            shift = g % 2 * 4;
 
+            u->sub[2 * g] = u->sub[2 * g + 1] = (int8_t)sm[g];
+            u->scale[g] = d;
             u->min[g] = dmin * (float)sm[8 + g];
             for (int l = 0; l < 32; l++)
-                u->w[quant_int_place(32 * g + l)] = (int16_t)(sm[g] * ((q[l] >> shift & 15) | (b->qh[l] >> g & 1) << 4));
+                u->code[32 * g + l] = (int8_t)((q[l] >> shift & 15) | (b->qh[l] >> g & 1) << 4);
         }
     }
 }
+
+QUANT_INTS(q5_k)
 
 #if defined(__x86_64__)
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q5_k *b)
@@ -167,7 +170,7 @@ const struct quant_type quant_type_q5_k = {
     X86_DECODERS
     .n_min = 8,
     .ints = ints,
+    .bytes = bytes_scalar,
     X86_INTS
-    X86_TILE_I8
     X86_BYTES
 };

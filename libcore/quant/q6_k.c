@@ -28,25 +28,24 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-static void ints(struct quant_ints *u, const void *row, int64_t n)
+static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 {
     const struct quant_q6_k *b = row;
 
-    for (int64_t i = 0; i < n / 256; i++, b++, u++) {
-        quant_ints_scale(u, half_to_f32(b->d));
+    for (int64_t i = 0; i < n / 256; i++, b++, u++)
         for (int g = 0; g < 16; g++) {
             const uint8_t *lo = b->ql + g / 8 * 64 + g % 4 * 16;
             const uint8_t *hi = b->qh + g / 8 * 32 + g % 2 * 16;
             int            nibble = g % 8 / 4 * 4, pair = g % 8 / 2 * 2;
 
-            for (int l = 0; l < 16; l++) {
-                int v = (lo[l] >> nibble & 15) | (hi[l] >> pair & 3) << 4;
-
-                u->w[quant_int_place(16 * g + l)] = (int16_t)(b->sc[g] * (v - 32));
-            }
+            u->sub[g] = b->sc[g];
+            u->scale[g / 2] = half_to_f32(b->d);
+            for (int l = 0; l < 16; l++)
+                u->code[16 * g + l] = (int8_t)(((lo[l] >> nibble & 15) | (hi[l] >> pair & 3) << 4) - 32);
         }
-    }
 }
+
+QUANT_INTS(q6_k)
 
 #if defined(__x86_64__)
 /* 32 elements: the low nibbles of the bytes q, bits 4 and 5 of the bytes h, minus 32. */
@@ -174,7 +173,9 @@ const struct quant_type quant_type_q6_k = {
     .decode = decode,
     X86_DECODERS
     .wide = true,
+    .sub_16 = true,
     .ints = ints,
+    .bytes = bytes_scalar,
     X86_INTS
     X86_BYTES
 };

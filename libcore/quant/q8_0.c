@@ -40,17 +40,19 @@ static void encode(void *row, const float *x, int64_t n, const float *importance
     }
 }
 
-static void ints(struct quant_ints *u, const void *row, int64_t n)
+static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 {
     const struct quant_q8_0 *b = row;
 
     for (int64_t i = 0; i < n / 256; i++, u++)
         for (int g = 0; g < 8; g++, b++) {
+            u->sub[2 * g] = u->sub[2 * g + 1] = 1;
             u->scale[g] = half_to_f32(b->d);
-            for (int j = 0; j < 32; j++)
-                u->w[quant_int_place(32 * g + j)] = b->qs[j];
+            memcpy(u->code + 32 * g, b->qs, 32);
         }
 }
+
+QUANT_INTS(q8_0)
 
 #if defined(__x86_64__)
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
@@ -117,6 +119,7 @@ const struct quant_type quant_type_q8_0 = {
     .decode = decode,
     X86_DECODERS
     .ints = ints,
+    .bytes = bytes_scalar,
     X86_INTS_AVX2
     X86_BYTES
     .encode = encode,

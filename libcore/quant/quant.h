@@ -45,43 +45,64 @@ const char *quant_acts_name(enum quant_acts_type acts); /* "i16" */
  * A type whose own blocks are of 32 has a scale for each of them: weight = scale[i / 32] * w[i]. Its rows
  * have integer products where they are a multiple of 256 long.
  * Activations are rounded to 16 bits, for wide weights to 15, so that the sum of 32 products never leaves an
- * int32; or to 8 bits. A block's elements are dealt to 8 lanes, element i to lane i % 32 / 4: the 32 of a lane share the
+ * int32. A block's elements are dealt to 8 lanes, element i to lane i % 32 / 4: the 32 of a lane share the
  * scale of activations and are summed exactly. Both arrays hold element i at quant_int_place(i): each 32
  * begin with the even elements of one group of 32, or the odd ones, then those of the group 64 further
  * on, so that place p belongs to lane p % 16 / 2, and bytes of codes fall apart into words by a mask and a
- * shift. Bytes of activations lie in groups of 32, those 0 2 1 3 4 6 5 7. Arrays of blocks are 64-byte aligned. */
+ * shift. Arrays of blocks are 64-byte aligned. */
 enum { QUANT_INT_BLOCK = 256, QUANT_INT_LANES = 8 };
 static inline int quant_int_place(int i)
 {
     return i / 128 * 128 + i / 32 % 2 * 64 + i % 2 * 32 + i / 64 % 2 * 16 + i % 32 / 2;
-}
-static inline int quant_byte_place(int i)
-{
-    return i / 128 * 128 + i / 32 % 2 * 64 + i / 64 % 2 * 32 + i % 32;
 }
 struct quant_ints {
     int16_t w[256];
     float   min[16];   /* n_min of them; the others are untouched */
     float   scale[16]; /* the same 16 times, or 8 of groups of 32 */
 };
+/* The same as bytes, for activations of 8 bits:
+ *     weight = scale[i / 32] * (sub[i / 16] * code[i]) - min,   |sub * code| <= 4096
+ * where min is min[i / 32] (n_min 8) or, of the first 16 elements of group g of 32, min[g], of the others min[g + 8] (n_min
+ * 16). Without `sub_16` both halves of a group have the same sub. There a lane is such a group. */
+struct quant_bytes {
+    _Alignas(64) int8_t code[256]; /* in the order of the row */
+    int8_t sub[16];
+    float  scale[8];
+    float  min[16];    /* n_min of them; the others are untouched */
+};
+/* Bytes of activations lie in groups of 32, those 0 2 1 3 4 6 5 7, as the low and high nibbles of 64 bytes do. */
+static inline int quant_byte_place(int i)
+{
+    return i / 128 * 128 + i / 32 % 2 * 64 + i / 64 % 2 * 32 + i % 32;
+}
 struct quant_acts {
-    int16_t q[256];    /* -top .. top */
-    int8_t  b[256];    /* q, element i at quant_byte_place(i), where top is 127, else untouched */
-    int32_t less[64];  /* likewise: sums of four of b, times -128 */
+    union {
+        int16_t q[256];         /* -top .. top: 16 bits and 15 */
+        struct {                /* 8 bits: top is 127 */
+            int8_t  b[256];     /* element i at quant_byte_place(i) */
+            int16_t whole[16];  /* sums of each 16 elements in a row, before their scale */
+        };
+    };
     float   scale[8];  /* of lanes */
     float   sum_32[8]; /* of each 32 elements in a row */
-    float   sum[16];   /* of each 16 */
+    float   sum[16];   /* of each 16; of 8 bits those of the first 16 of each group, then those of the others */
 };
-static inline void quant_ints_scale(struct quant_ints *u, float scale)
-{
-    for (int i = 0; i < 16; i++)
-        u->scale[i] = scale;
-}
 typedef void quant_ints_fn(struct quant_ints *u, const void *row, int64_t n);
+typedef void quant_bytes_fn(struct quant_bytes *u, const void *row, int64_t n);
+struct quant_type;
+/* Whole numbers from t->bytes; ints() of the type `name`. */
+void quant_ints_of(struct quant_ints *u, const void *row, int64_t n, const struct quant_type *t);
+#define QUANT_INTS(name) \
+    extern const struct quant_type quant_type_##name; \
+    static void ints(struct quant_ints *u, const void *row, int64_t n) \
+    { \
+        quant_ints_of(u, row, n, &quant_type_##name); \
+    }
 /* scale = max / top, max the largest magnitude in the lane; q = x * (top / max), to nearest even; a
  * max that is not finite makes scale NaN and q 0, one below 2^-100 makes both 0. sum: 16 elements
  * lie in 4 lanes; t[l] = scale * (float)(sum of its 4 q), l < 4, ascending, then t[l] += t[l + 2], then 1;
- * sum_32[g] = sum[2 g] + sum[2 g + 1]. top: quant_acts_top() of the weights' type. */
+ * sum_32[g] = sum[2 g] + sum[2 g + 1]. Of 8 bits: sums of whole numbers, times the lane's scale.
+ * top: quant_acts_top() of the weights' type. */
 typedef void quant_round_fn(struct quant_acts *a, const float *x, int64_t n, int top);
 /* y[i] = product of row i with a, i < n_rows; the bytes of quant_dot_ints(). Rows follow each other: row_bytes is
  * quant_row_bytes(). */
@@ -113,16 +134,20 @@ struct quant_type {
     quant_decode_fn *decode_avx512; /* or NULL */
     quant_encode_fn *encode;        /* or NULL: not written by this build */
     int              n_min;       /* minima in a block of whole numbers: 0, 8 or 16 */
+    bool             sub_16;      /* scales of whole numbers are of 16 elements, not 32 */
     bool             wide;
     quant_ints_fn   *ints;          /* or NULL */
     quant_ints_fn   *ints_avx2;     /* or NULL; both the same bytes faster */
     quant_ints_fn   *ints_avx512;
+    quant_bytes_fn  *bytes;         /* NULL where ints is */
+    quant_bytes_fn  *bytes_avx2;    /* or NULL; both the same bytes faster */
+    quant_bytes_fn  *bytes_avx512;
     quant_int_dots_fn *dots_avx2;   /* or NULL; straight from the stored rows */
     quant_int_dots_fn *dots_i8_avx2; /* the same, for activations of 8 bits */
     quant_int_dots_fn *dots_vnni;   /* or NULL; AVX-512 with VNNI */
     quant_int_dots_fn *dots_i8_vbmi; /* or NULL: for activations of 8 bits; with VBMI, too */
     quant_int_tile_fn *tile_avx2;   /* or NULL */
-    quant_int_tile_fn *tile_i8_avx2; /* or NULL: for activations of 8 bits, where it is faster */
+    quant_int_tile_fn *tile_i8_avx2; /* or NULL: for activations of 8 bits */
     quant_int_tile_fn *tile_i8_vbmi; /* or NULL */
 };
 
@@ -140,6 +165,7 @@ quant_decode_fn *quant_decoder(int type, unsigned simd);
 
 /* Likewise for whole numbers; NULL where the type has none. */
 quant_ints_fn  *quant_int_decoder(int type, unsigned simd);
+quant_bytes_fn *quant_byte_decoder(int type, unsigned simd);
 quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigned simd);
 quant_int_tile_fn *quant_int_tiler(int type, enum quant_acts_type acts, unsigned simd);
 quant_round_fn *quant_rounder(unsigned simd);
@@ -154,15 +180,16 @@ float quant_dot(int type, const void *row, const float *x, int64_t n);
 /* The same with activations rounded, for types with `ints` (acts: not QUANT_ACTS_F32): for each block
  * of 256, ascending, and each j < 8
  *     sum[j] = fmaf(scale * x.scale[j], (float)dot[j], sum[j])
- * where dot[j] is the exact integer sum of lane j's products; with a scale for each 32, instead, for each
- * group, ascending, from t = 0
+ * where dot[j] is the exact integer sum of lane j's products. With activations of 8 bits these are of codes and bytes, and sub
+ * of them where it is for 16 elements; else scale is scale[j] * (float)sub. Of 16 bits with a scale for each 32, instead, for
+ * each group, ascending, from t = 0
  *     t = fmaf(scale[group], (float)dot, t)
  * where dot is the sum of the lane's 4 products in the group, and then sum[j] = fmaf(x.scale[j], t, sum[j]).
  * With minima, for each block and j < 8
  *     less[j] = fmaf(min[j], x.sum_32[j], less[j])                     (n_min 8)
  *     less[j] = fmaf(min[j + 8], x.sum[j + 8], fmaf(min[j], x.sum[j], less[j]))   (n_min 16)
- * and at last sum[j] -= less[j]; then pairwise as above, from 4. Rounding moves an activation by at most
- * max / (2 top - 1), max the largest magnitude in its lane. */
+ * and at last sum[j] -= less[j]; then pairwise as above, from 4. |dot| < 2^24 with 8 bits, so that floats hold it. Rounding
+ * moves an activation by at most max / (2 top - 1), max the largest magnitude in its lane. */
 float quant_dot_ints(int type, enum quant_acts_type acts, const void *row, const float *x, int64_t n);
 
 float    quant_f16_to_f32(uint16_t h);

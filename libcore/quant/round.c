@@ -23,6 +23,12 @@ static float scale_of(uint32_t bits, float top, float *inverse)
     return max / top;
 }
 
+/* x times the inverse; 1.5 * 2^23: units are whole numbers. */
+static float nearest(float x, float inverse)
+{
+    return inverse > 0.0f ? (x * inverse + 12582912.0f) - 12582912.0f : 0.0f;
+}
+
 /* The scales of lanes and their inverses; x a block in the order of the file. */
 static void scales_of(float scale[8], float inverse[8], const float *x, float top)
 {
@@ -37,38 +43,61 @@ static void scales_of(float scale[8], float inverse[8], const float *x, float to
         scale[l] = scale_of(max[l], top, inverse + l);
 }
 
+/* 8 bits: a lane is a group of 32. */
+static void round_bytes(struct quant_acts *a, const float *x)
+{
+    for (int g = 0; g < 8; g++, x += 32) {
+        int8_t  *b = a->b + quant_byte_place(32 * g);
+        int      half[2] = { 0 };
+        uint32_t max = 0;
+        float    by;
+
+        for (int i = 0; i < 32; i++) {
+            uint32_t bits = half_f32_bits(x[i]) & MAGNITUDE;
+
+            max = bits > max ? bits : max;
+        }
+        a->scale[g] = scale_of(max, BYTE_TOP, &by);
+        for (int i = 0; i < 32; i++) {
+            b[i] = (int8_t)nearest(x[i], by);
+            half[i / 16] += b[i];
+        }
+        for (int h = 0; h < 2; h++) {
+            a->whole[2 * g + h] = (int16_t)half[h];
+            a->sum[8 * h + g] = a->scale[g] * (float)half[h];
+        }
+        a->sum_32[g] = a->scale[g] * (float)(half[0] + half[1]);
+    }
+}
+
+static void round_words(struct quant_acts *a, const float *x, int top)
+{
+    float inverse[8];
+
+    scales_of(a->scale, inverse, x, (float)top);
+    for (int i = 0; i < 256; i++)
+        a->q[quant_int_place(i)] = (int16_t)nearest(x[i], inverse[i % 32 / 4]);
+    for (int g = 0; g < 16; g++) {
+        float t[4];
+
+        for (int l = 0; l < 4; l++) {
+            const int16_t *q = a->q + quant_int_place(16 * g + 4 * l);
+
+            t[l] = a->scale[g % 2 * 4 + l] * (float)(q[0] + q[1] + q[32] + q[33]);
+        }
+        a->sum[g] = (t[0] + t[2]) + (t[1] + t[3]);
+    }
+    for (int g = 0; g < 8; g++)
+        a->sum_32[g] = a->sum[2 * g] + a->sum[2 * g + 1];
+}
+
 static void round_scalar(struct quant_acts *a, const float *x, int64_t n, int top)
 {
-    for (int64_t b = 0; b < n / 256; b++, x += 256, a++) {
-        float inverse[8];
-
-        scales_of(a->scale, inverse, x, (float)top);
-        for (int i = 0; i < 256; i++) {
-            float by = inverse[i % 32 / 4];
-
-            /* 1.5 * 2^23: units are whole numbers */
-            a->q[quant_int_place(i)] = (int16_t)(by > 0.0f ? (x[i] * by + 12582912.0f) - 12582912.0f : 0.0f);
-        }
-        for (int i = 0; top == BYTE_TOP && i < 256; i++)
-            a->b[quant_byte_place(i)] = (int8_t)a->q[quant_int_place(i)];
-        for (int i = 0; top == BYTE_TOP && i < 256; i += 4) {
-            const int8_t *four = a->b + i;
-
-            a->less[i / 4] = -128 * (four[0] + four[1] + four[2] + four[3]);
-        }
-        for (int g = 0; g < 16; g++) {
-            float t[4];
-
-            for (int l = 0; l < 4; l++) {
-                const int16_t *q = a->q + quant_int_place(16 * g + 4 * l);
-
-                t[l] = a->scale[g % 2 * 4 + l] * (float)(q[0] + q[1] + q[32] + q[33]);
-            }
-            a->sum[g] = (t[0] + t[2]) + (t[1] + t[3]);
-        }
-        for (int g = 0; g < 8; g++)
-            a->sum_32[g] = a->sum[2 * g] + a->sum[2 * g + 1];
-    }
+    for (int64_t b = 0; b < n / 256; b++, x += 256, a++)
+        if (top == BYTE_TOP)
+            round_bytes(a, x);
+        else
+            round_words(a, x, top);
 }
 
 #if defined(__x86_64__)
@@ -82,6 +111,25 @@ TARGET_AVX2 static inline __m256 lane_scales(__m256 *by, __m256i m, __m256 top)
     *by = _mm256_andnot_ps(bad, _mm256_and_ps(_mm256_div_ps(top, max), some));
     max = _mm256_and_ps(_mm256_div_ps(max, top), some);
     return _mm256_blendv_ps(max, _mm256_set1_ps(NAN), bad);
+}
+
+/* The largest magnitudes of four groups of 32, which x begins with. */
+TARGET_AVX2 static inline __m128i group_maxima(const float *x)
+{
+    const __m256i magnitude = _mm256_set1_epi32(MAGNITUDE);
+    __m256i       m[4];
+
+    for (int g = 0; g < 4; g++, x += 32) {
+        __m256i a = _mm256_and_si256(x86_load32(x), magnitude), b = _mm256_and_si256(x86_load32(x + 8), magnitude);
+        __m256i c = _mm256_and_si256(x86_load32(x + 16), magnitude), d = _mm256_and_si256(x86_load32(x + 24), magnitude);
+
+        m[g] = _mm256_max_epi32(_mm256_max_epi32(a, b), _mm256_max_epi32(c, d));
+    }
+    __m256i v = _mm256_max_epi32(_mm256_unpacklo_epi32(m[0], m[1]), _mm256_unpackhi_epi32(m[0], m[1]));
+    __m256i w = _mm256_max_epi32(_mm256_unpacklo_epi32(m[2], m[3]), _mm256_unpackhi_epi32(m[2], m[3]));
+
+    v = _mm256_max_epi32(_mm256_unpacklo_epi64(v, w), _mm256_unpackhi_epi64(v, w));
+    return _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
 }
 
 /* The largest magnitudes of 8 lanes, 2 a register, each 4 times; x: a block. */
@@ -125,11 +173,43 @@ TARGET_AVX2 static inline __m256i as_bytes(const __m256 v[4])
     return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(lo, hi), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-TARGET_AVX2 static void round_block(struct quant_acts *a, const float *x, int top_number)
+/* Sums of four of 32 bytes. */
+TARGET_AVX2 static inline __m256i fours(__m256i v)
+{
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), v), _mm256_set1_epi16(1));
+}
+
+TARGET_AVX2 static void bytes_block(struct quant_acts *a, const float *x)
+{
+    __m256i m = _mm256_inserti128_si256(_mm256_castsi128_si256(group_maxima(x)), group_maxima(x + 128), 1), f[8];
+    __m256  by, scale = lane_scales(&by, m, _mm256_set1_ps(BYTE_TOP));
+    float   inverse[8];
+
+    _mm256_storeu_ps(a->scale, scale);
+    _mm256_storeu_ps(inverse, by);
+    for (int g = 0; g < 8; g++, x += 32) {
+        __m256 k = _mm256_set1_ps(inverse[g]);
+        __m256 v[4] = { rounded(x, k), rounded(x + 8, k), rounded(x + 16, k), rounded(x + 24, k) };
+        __m256i b = as_bytes(v);
+
+        _mm256_storeu_si256((void *)(a->b + quant_byte_place(32 * g)), b);
+        f[g] = fours(b);
+    }
+    /* the sums of the first 16 of four groups, then of their second */
+    __m256i lo = _mm256_hadd_epi32(_mm256_hadd_epi32(f[0], f[1]), _mm256_hadd_epi32(f[2], f[3]));
+    __m256i hi = _mm256_hadd_epi32(_mm256_hadd_epi32(f[4], f[5]), _mm256_hadd_epi32(f[6], f[7]));
+    __m256i first = _mm256_permute2x128_si256(lo, hi, 0x20), second = _mm256_permute2x128_si256(lo, hi, 0x31);
+
+    _mm256_storeu_si256((void *)a->whole, _mm256_blend_epi16(first, _mm256_slli_epi32(second, 16), 0xaa));
+    _mm256_storeu_ps(a->sum, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(first)));
+    _mm256_storeu_ps(a->sum + 8, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(second)));
+    _mm256_storeu_ps(a->sum_32, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(_mm256_add_epi32(first, second))));
+}
+
+TARGET_AVX2 static void words_block(struct quant_acts *a, const float *x, int top_number)
 {
     const __m256  top = _mm256_set1_ps((float)top_number);
     const __m256i turn = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), one = _mm256_set1_epi16(1);
-    const __m256i zero = _mm256_setzero_si256();
     __m256i       m[4];
     __m256        s[4], by[4], scale;
 
@@ -152,12 +232,6 @@ TARGET_AVX2 static void round_block(struct quant_acts *a, const float *x, int to
 
         _mm256_storeu_si256((void *)to, even);
         _mm256_storeu_si256((void *)(to + 32), odd);
-        if (top_number == BYTE_TOP) {
-            int at = quant_byte_place(32 * g);
-
-            _mm256_storeu_si256((void *)(a->b + at), as_bytes(v));
-            _mm256_storeu_si256((void *)(a->less + at / 4), _mm256_sub_epi32(zero, _mm256_slli_epi32(four, 7)));
-        }
         t = _mm256_add_ps(t, _mm256_shuffle_ps(t, t, 0x4e));
         t = _mm256_add_ps(t, _mm256_shuffle_ps(t, t, 0xb1));
         sum[0] = _mm256_cvtss_f32(t);
@@ -169,7 +243,10 @@ TARGET_AVX2 static void round_block(struct quant_acts *a, const float *x, int to
 TARGET_AVX2 static void round_avx2(struct quant_acts *a, const float *x, int64_t n, int top)
 {
     for (int64_t b = 0; b < n / 256; b++, x += 256, a++)
-        round_block(a, x, top);
+        if (top == BYTE_TOP)
+            bytes_block(a, x);
+        else
+            words_block(a, x, top);
 }
 
 quant_round_fn *quant_rounder(unsigned simd)

@@ -88,6 +88,18 @@ quant_ints_fn *quant_int_decoder(int type, unsigned simd)
     return t->ints;
 }
 
+quant_bytes_fn *quant_byte_decoder(int type, unsigned simd)
+{
+    assert(type >= 0 && type < QUANT_N);
+    const struct quant_type *t = quant_types[type];
+
+    if ((simd & SIMD_AVX512) != 0 && t->bytes_avx512 != NULL)
+        return t->bytes_avx512;
+    if ((simd & SIMD_AVX2) != 0 && t->bytes_avx2 != NULL)
+        return t->bytes_avx2;
+    return t->bytes;
+}
+
 quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigned simd)
 {
     assert(type >= 0 && type < QUANT_N);
@@ -95,7 +107,7 @@ quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigne
 
     if (acts == QUANT_ACTS_I8 && (simd & BYTES) == BYTES && t->dots_i8_vbmi != NULL)
         return t->dots_i8_vbmi;
-    if ((simd & SIMD_AVX512_VNNI) != 0 && t->dots_vnni != NULL)
+    if (acts != QUANT_ACTS_I8 && (simd & SIMD_AVX512_VNNI) != 0 && t->dots_vnni != NULL)
         return t->dots_vnni;
     return (simd & SIMD_AVX2) == 0 ? NULL : acts == QUANT_ACTS_I8 ? t->dots_i8_avx2 : t->dots_avx2;
 }
@@ -105,11 +117,11 @@ quant_int_tile_fn *quant_int_tiler(int type, enum quant_acts_type acts, unsigned
     assert(type >= 0 && type < QUANT_N);
     const struct quant_type *t = quant_types[type];
 
-    if ((simd & SIMD_AVX512) != 0)
-        return acts == QUANT_ACTS_I8 && (simd & BYTES) == BYTES ? t->tile_i8_vbmi : NULL;
-    if ((simd & SIMD_AVX2) == 0)
-        return NULL;
-    return acts == QUANT_ACTS_I8 && t->tile_i8_avx2 != NULL ? t->tile_i8_avx2 : t->tile_avx2;
+    if (acts == QUANT_ACTS_I8 && (simd & BYTES) == BYTES && t->tile_i8_vbmi != NULL)
+        return t->tile_i8_vbmi;
+    if (acts == QUANT_ACTS_I8)
+        return (simd & SIMD_AVX2) != 0 ? t->tile_i8_avx2 : NULL;
+    return (simd & (SIMD_AVX2 | SIMD_AVX512)) == SIMD_AVX2 ? t->tile_avx2 : NULL;
 }
 
 /* Elements [at, at + n) of a row, n at most PIECE. A head and one block are a row of their own, so
@@ -150,6 +162,23 @@ static void add_floats(float sum[16], const struct quant_type *t, const void *ro
     }
 }
 
+void quant_ints_of(struct quant_ints *u, const void *row, int64_t n, const struct quant_type *t)
+{
+    const unsigned char *block = row;
+
+    for (int64_t at = 0; at < n; at += PIECE, u++, block += PIECE / t->block_elems * t->block_bytes) {
+        struct quant_bytes b;
+
+        t->bytes(&b, block, PIECE);
+        for (int i = 0; i < PIECE; i++)
+            u->w[quant_int_place(i)] = (int16_t)(b.sub[i / 16] * b.code[i]);
+        for (int i = 0; i < (t->block_elems == 32 ? 8 : 16); i++)
+            u->scale[i] = b.scale[i % 8];
+        for (int i = 0; i < t->n_min; i++)
+            u->min[i] = b.min[t->n_min == 8 ? i : i % 2 * 8 + i / 2];
+    }
+}
+
 /* Products of one block with a scale for each 32. */
 static void add_groups(float sum[8], const struct quant_ints *u, const struct quant_acts *a)
 {
@@ -166,12 +195,12 @@ static void add_groups(float sum[8], const struct quant_ints *u, const struct qu
         sum[j] = fmaf(a->scale[j], t[j], sum[j]);
 }
 
-static void add_minima(float less[8], const struct quant_ints *u, const struct quant_acts *a, int n_min)
+static void add_minima(float less[8], const float *min, const struct quant_acts *a, int n_min)
 {
     const float *sum = n_min == 8 ? a->sum_32 : a->sum;
 
     for (int i = 0; i < n_min; i++)
-        less[i % 8] = fmaf(u->min[i], sum[i], less[i % 8]);
+        less[i % 8] = fmaf(min[i], sum[i], less[i % 8]);
 }
 
 const char *quant_acts_name(enum quant_acts_type acts)
@@ -187,30 +216,39 @@ int quant_acts_top(int type, enum quant_acts_type acts)
     return acts == QUANT_ACTS_I8 ? 127 : quant_types[type]->wide ? 16383 : 32767;
 }
 
-static void add_ints(float sum[8], const struct quant_type *t, const void *row, const float *x, int64_t n, int top)
+static void add_ints(float sum[8], float less[8], const struct quant_type *t, const void *block,
+                     const struct quant_acts *a)
 {
-    const unsigned char *block = row;
-    float                less[8] = { 0 };
-    struct quant_ints    u;
-    struct quant_acts    a;
+    struct quant_ints u;
+    int32_t           dot[8] = { 0 };
 
-    for (int64_t at = 0; at < n; at += PIECE, block += PIECE / t->block_elems * t->block_bytes) {
-        int32_t dot[8] = { 0 };
-
-        t->ints(&u, block, PIECE);
-        quant_rounder(0)(&a, x + at, PIECE, top);
-        if (t->block_elems == 32) {
-            add_groups(sum, &u, &a);
-            continue;
-        }
-        for (int p = 0; p < PIECE; p++)
-            dot[p % 16 / 2] += u.w[p] * a.q[p];
-        for (int j = 0; j < 8; j++)
-            sum[j] = fmaf(u.scale[j] * a.scale[j], (float)dot[j], sum[j]);
-        add_minima(less, &u, &a, t->n_min);
+    t->ints(&u, block, PIECE);
+    if (t->block_elems == 32) {
+        add_groups(sum, &u, a);
+        return;
     }
-    for (int j = 0; t->n_min > 0 && j < 8; j++)
-        sum[j] -= less[j];
+    for (int p = 0; p < PIECE; p++)
+        dot[p % 16 / 2] += u.w[p] * a->q[p];
+    for (int j = 0; j < 8; j++)
+        sum[j] = fmaf(u.scale[j] * a->scale[j], (float)dot[j], sum[j]);
+    add_minima(less, u.min, a, t->n_min);
+}
+
+static void add_bytes(float sum[8], float less[8], const struct quant_type *t, const void *block,
+                      const struct quant_acts *a)
+{
+    struct quant_bytes u;
+    int32_t            dot[8] = { 0 };
+
+    t->bytes(&u, block, PIECE);
+    for (int i = 0; i < PIECE; i++)
+        dot[i / 32] += (t->sub_16 ? u.sub[i / 16] : 1) * u.code[i] * a->b[quant_byte_place(i)];
+    for (int j = 0; j < 8; j++) {
+        float scale = t->sub_16 ? u.scale[j] : u.scale[j] * (float)u.sub[2 * j];
+
+        sum[j] = fmaf(scale * a->scale[j], (float)dot[j], sum[j]);
+    }
+    add_minima(less, u.min, a, t->n_min);
 }
 
 /* n lanes, a power of two. */
@@ -233,13 +271,22 @@ float quant_dot(int type, const void *row, const float *x, int64_t n)
 
 float quant_dot_ints(int type, enum quant_acts_type acts, const void *row, const float *x, int64_t n)
 {
-    float sum[8] = { 0 };
+    const unsigned char *block = row;
+    float                sum[8] = { 0 }, less[8] = { 0 };
 
     assert(type >= 0 && type < QUANT_N && quant_types[type]->ints != NULL);
-    add_ints(sum, quant_types[type], row, x, n, quant_acts_top(type, acts));
+    const struct quant_type *t = quant_types[type];
+
+    for (int64_t at = 0; at < n; at += PIECE, block += PIECE / t->block_elems * t->block_bytes) {
+        struct quant_acts a;
+
+        quant_rounder(0)(&a, x + at, PIECE, quant_acts_top(type, acts));
+        (acts == QUANT_ACTS_I8 ? add_bytes : add_ints)(sum, less, t, block, &a);
+    }
+    for (int j = 0; t->n_min > 0 && j < 8; j++)
+        sum[j] -= less[j];
     return fold(sum, 8);
 }
-
 
 float quant_f16_to_f32(uint16_t h)
 {

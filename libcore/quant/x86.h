@@ -22,9 +22,8 @@
 #define X86_DECODERS  .decode_avx2 = decode_avx2, .decode_avx512 = decode_avx512,
 #define TARGET_DOTS   __attribute__((target("avx2,fma,f16c")))
 #define X86_INTS_AVX2 \
-    .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2, .dots_i8_avx2 = dots_i8_avx2,
-#define X86_TILE_I8   .tile_i8_avx2 = tile_i8_avx2,
-#define X86_BYTES     .dots_i8_vbmi = dots_i8_vbmi, .tile_i8_vbmi = tile_i8_vbmi,
+    .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2,
+#define X86_BYTES
 #define X86_INTS \
     X86_INTS_AVX2 .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
 
@@ -253,18 +252,6 @@ X86_WORDS void x86_places(uint16_t at[32], __m256i bytes)
     _mm256_storeu_si256((void *)at, _mm256_cvtepu8_epi16(_mm256_castsi256_si128(bytes)));
     _mm256_storeu_si256((void *)(at + 16), _mm256_cvtepu8_epi16(_mm256_extracti128_si256(bytes, 1)));
 }
-
-/* Rows by one vector from rows_avx2(y, rows, n_rows, a, n, bytes). */
-#define DOTS_OF(name, bytes) \
-    TARGET_DOTS static void name(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct quant_acts *a, \
-                                 int64_t n) \
-    { \
-        (void)row_bytes; \
-        rows_avx2(y, rows, n_rows, a, n, bytes); \
-    }
-#define X86_TWO_DOTS \
-    DOTS_OF(dots_avx2, false) \
-    DOTS_OF(dots_i8_avx2, true)
 
 /* Tiles (struct quant_int_tile) from the code for 2, 4, 6 and 8 vectors: ROW(n) takes the blocks of one row from b on,
  * vectors x0 ... */
@@ -627,7 +614,6 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_DECODERS
 #define X86_INTS
 #define X86_INTS_AVX2
-#define X86_TILE_I8
 #define X86_BYTES
 #endif
 

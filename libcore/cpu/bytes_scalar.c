@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bytes_scalar.c - products with activations of 8 bits in plain C: what quant_dot_ints() says, of weights taken apart
+ * before. */
+#include <math.h>
+
+#include "cpu/bytes.h"
+
+static float fold(float sum[QUANT_INT_LANES])
+{
+    for (int half = QUANT_INT_LANES / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            sum[l] += sum[l + half];
+    return sum[0];
+}
+
+/* Of 16 elements. */
+static int32_t products(const int8_t *code, const int8_t *b)
+{
+    int32_t sum = 0;
+
+    for (int i = 0; i < 16; i++)
+        sum += code[i] * b[i];
+    return sum;
+}
+
+static float dot(const struct quant_bytes *w, const struct quant_acts *x, int64_t k, const struct cpu_bytes_panel *p)
+{
+    float sum[QUANT_INT_LANES] = { 0 }, less[QUANT_INT_LANES] = { 0 };
+
+    for (int64_t b = 0; b < k / 256; b++, w++, x++) {
+        const float *xs = p->n_min == 8 ? x->sum_32 : x->sum;
+
+        for (int l = 0; l < QUANT_INT_LANES; l++) {
+            const int8_t *q = x->b + quant_byte_place(32 * l);
+            int32_t first = products(w->code + 32 * l, q), second = products(w->code + 32 * l + 16, q + 16);
+            int32_t d = p->sub_16 ? w->sub[2 * l] * first + w->sub[2 * l + 1] * second : first + second;
+            float   scale = p->sub_16 ? w->scale[l] : w->scale[l] * (float)w->sub[2 * l];
+
+            sum[l] = fmaf(scale * x->scale[l], (float)d, sum[l]);
+        }
+        for (int i = 0; i < p->n_min; i++)
+            less[i % 8] = fmaf(w->min[i], xs[i], less[i % 8]);
+    }
+    for (int l = 0; p->n_min > 0 && l < QUANT_INT_LANES; l++)
+        sum[l] -= less[l];
+    return fold(sum);
+}
+
+static void dots(float *const *y, int64_t at, const struct cpu_bytes_panel *w, const struct quant_acts *const *x, int nx,
+                 int64_t k)
+{
+    for (int j = 0; j < nx; j++)
+        for (int i = 0; i < w->n; i++)
+            y[j][at + i] = dot(w->u + i * (k / 256), x[j], k, w);
+}
+
+const struct cpu_bytes cpu_bytes_scalar = { .name = "scalar", .dots = dots };
