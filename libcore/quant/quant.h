@@ -65,10 +65,11 @@ struct quant_ints {
  * where min is min[i / 32] (n_min 8) or, of the first 16 elements of group g of 32, min[g], of the others min[g + 8] (n_min
  * 16). Without `sub_16` both halves of a group have the same sub. There a lane is such a group. */
 struct quant_bytes {
-    _Alignas(64) int8_t code[256]; /* in the order of the row */
-    int8_t sub[16];
-    float  scale[8];
+    int8_t code[256];  /* in the order of the row */
     float  min[16];    /* n_min of them; the others are untouched */
+    float  scale[8];
+    int8_t sub[16];
+    int8_t pad[16];    /* to a multiple of 64 */
 };
 /* Bytes of activations lie in groups of 32, those 0 2 1 3 4 6 5 7, as the low and high nibbles of 64 bytes do. */
 static inline int quant_byte_place(int i)
