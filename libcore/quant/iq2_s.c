@@ -41,7 +41,7 @@ static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 QUANT_INTS(iq2_s)
 
 #if defined(__x86_64__)
-X86_WORDS void places(struct x86_taken *t, const struct quant_iq2_s *b)
+X86_WORDS void places(struct x86_book *t, const struct quant_iq2_s *b)
 {
     const __m256i spread = _mm256_setr_epi64x((int64_t)0x8000800080008000, (int64_t)0x8001800180018001,
                                               (int64_t)0x8002800280028002, (int64_t)0x8003800380038003);
@@ -59,13 +59,13 @@ X86_WORDS void places(struct x86_taken *t, const struct quant_iq2_s *b)
     }
 }
 
-X86_WORDS __m256i magnitudes(const struct x86_taken *t, const struct quant_iq2_s *b, int g)
+X86_WORDS __m256i magnitudes(const struct x86_book *t, const struct quant_iq2_s *b, int g)
 {
     (void)b;
     return x86_octets(quant_iq2s_bytes, t->at + 4 * g);
 }
 
-X86_WORDS const uint8_t *signs(const struct x86_taken *t, const struct quant_iq2_s *b, int g)
+X86_WORDS const uint8_t *signs(const struct x86_book *t, const struct quant_iq2_s *b, int g)
 {
     (void)t;
     return b->signs + 4 * g;
@@ -109,7 +109,7 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_iq2_s *b)
 {
     (void)b;
-    x86_octets_256(v, quant_iq2s_bytes, t);
+    x86_octets_256(v, quant_iq2s_bytes, &t->book);
 }
 
 #define BLOCK   struct quant_iq2_s
@@ -118,6 +118,10 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
 #define NO_AVX512
 #include "quant/iq2_body.h"
 #include "quant/ints_body.h"
+
+#define IN_256 1
+#define SUMS   X86_SUMS_HALVES_4
+#include "quant/lanes_body.h"
 
 #define KIND X86_SIGNED
 #define BOOK
@@ -135,5 +139,6 @@ const struct quant_type quant_type_iq2_s = {
     .ints = ints,
     .bytes = bytes_scalar,
     X86_INTS_AVX2
+    X86_LANES
     X86_BYTES
 };

@@ -39,7 +39,7 @@ static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 QUANT_INTS(iq2_xs)
 
 #if defined(__x86_64__)
-X86_WORDS void places(struct x86_taken *t, const struct quant_iq2_xs *b)
+X86_WORDS void places(struct x86_book *t, const struct quant_iq2_xs *b)
 {
     const __m256i nine = _mm256_set1_epi16(511);
     __m256i       q0 = x86_load32(b->qs), q1 = x86_load32(b->qs + 16);
@@ -50,13 +50,13 @@ X86_WORDS void places(struct x86_taken *t, const struct quant_iq2_xs *b)
     _mm256_storeu_si256((void *)t->signs, x86_signs(_mm256_permute4x64_epi64(q0, 0xd8)));
 }
 
-X86_WORDS __m256i magnitudes(const struct x86_taken *t, const struct quant_iq2_xs *b, int g)
+X86_WORDS __m256i magnitudes(const struct x86_book *t, const struct quant_iq2_xs *b, int g)
 {
     (void)b;
     return x86_octets(quant_iq2xs_bytes, t->at + 4 * g);
 }
 
-X86_WORDS const uint8_t *signs(const struct x86_taken *t, const struct quant_iq2_xs *b, int g)
+X86_WORDS const uint8_t *signs(const struct x86_book *t, const struct quant_iq2_xs *b, int g)
 {
     (void)b;
     return t->signs + 4 * g;
@@ -100,7 +100,7 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_iq2_xs *b)
 {
     (void)b;
-    x86_octets_256(v, quant_iq2xs_bytes, t);
+    x86_octets_256(v, quant_iq2xs_bytes, &t->book);
 }
 
 #define BLOCK   struct quant_iq2_xs
@@ -109,6 +109,10 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
 #define NO_AVX512
 #include "quant/iq2_body.h"
 #include "quant/ints_body.h"
+
+#define IN_256 1
+#define SUMS   X86_SUMS_HALVES_4
+#include "quant/lanes_body.h"
 
 #define KIND X86_SIGNED
 #define BOOK
@@ -126,5 +130,6 @@ const struct quant_type quant_type_iq2_xs = {
     .ints = ints,
     .bytes = bytes_scalar,
     X86_INTS_AVX2
+    X86_LANES
     X86_BYTES
 };

@@ -57,19 +57,19 @@ X86_WORDS __m256i numbers(const struct quant_iq2_xxs *b, int second)
     return _mm256_permute4x64_epi64(v, 0xd8);
 }
 
-X86_WORDS void places(struct x86_taken *t, const struct quant_iq2_xxs *b)
+X86_WORDS void places(struct x86_book *t, const struct quant_iq2_xxs *b)
 {
     x86_places(t->at, numbers(b, 0));
     x86_signs_28(t->signs, numbers(b, 1));
 }
 
-X86_WORDS __m256i magnitudes(const struct x86_taken *t, const struct quant_iq2_xxs *b, int g)
+X86_WORDS __m256i magnitudes(const struct x86_book *t, const struct quant_iq2_xxs *b, int g)
 {
     (void)b;
     return x86_octets(quant_iq2xxs_bytes, t->at + 4 * g);
 }
 
-X86_WORDS const uint8_t *signs(const struct x86_taken *t, const struct quant_iq2_xxs *b, int g)
+X86_WORDS const uint8_t *signs(const struct x86_book *t, const struct quant_iq2_xxs *b, int g)
 {
     (void)b;
     return t->signs + 4 * g;
@@ -116,14 +116,22 @@ X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq2_
 {
     (void)min;
     x86_scales_32(t, x86_top_scales(numbers(b, 1)), bytes);
-    places(t, b);
+    places(&t->book, b);
     return _cvtsh_ss(b->d) * 0.125f;
 }
 
 X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_iq2_xxs *b)
 {
     (void)b;
-    x86_octets_256(v, quant_iq2xxs_bytes, t);
+    x86_octets_256(v, quant_iq2xxs_bytes, &t->book);
+}
+
+X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq2_xxs *b)
+{
+    __m256 d = _mm256_set1_ps(_cvtsh_ss(b->d) * 0.125f);
+
+    _mm256_store_ps(t->scale, _mm256_mul_ps(d, _mm256_cvtepi32_ps(x86_top_scales(numbers(b, 1)))));
+    places(&t->book, b);
 }
 
 #define BLOCK   struct quant_iq2_xxs
@@ -131,6 +139,10 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
 #define SCALES  8
 #define NO_AVX512
 #include "quant/ints_body.h"
+
+#define IN_256 1
+#define SUMS   X86_SUMS_4
+#include "quant/lanes_body.h"
 
 #define KIND X86_SIGNED
 #define BOOK
@@ -147,5 +159,6 @@ const struct quant_type quant_type_iq2_xxs = {
     .ints = ints,
     .bytes = bytes_scalar,
     X86_INTS_AVX2
+    X86_LANES
     X86_BYTES
 };

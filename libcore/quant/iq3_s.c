@@ -65,7 +65,7 @@ TARGET_AVX2 static inline void scales(float scale[8], const struct quant_iq3_s *
 }
 
 /* A bit of qh is the high byte of each place; eights of places lie in the order of unpacking. */
-X86_WORDS void places(struct x86_taken *t, const struct quant_iq3_s *b)
+X86_WORDS void places(struct x86_book *t, const struct quant_iq3_s *b)
 {
     const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bits = _mm256_set1_epi64x((int64_t)0x8040201008040201u), one = _mm256_set1_epi8(1);
@@ -83,13 +83,13 @@ X86_WORDS void places(struct x86_taken *t, const struct quant_iq3_s *b)
     }
 }
 
-X86_WORDS __m256i magnitudes(const struct x86_taken *t, const struct quant_iq3_s *b, int g)
+X86_WORDS __m256i magnitudes(const struct x86_book *t, const struct quant_iq3_s *b, int g)
 {
     (void)b;
     return x86_quads(quant_iq3s_bytes, t->at + g / 4 * 32 + g % 2 * 16 + g / 2 % 2 * 8);
 }
 
-X86_WORDS const uint8_t *signs(const struct x86_taken *t, const struct quant_iq3_s *b, int g)
+X86_WORDS const uint8_t *signs(const struct x86_book *t, const struct quant_iq3_s *b, int g)
 {
     (void)t;
     return b->signs + 4 * g;
@@ -191,7 +191,7 @@ X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_
 {
     (void)min;
     x86_scales_8(t, odd_scales(b), bytes);
-    places(t, b);
+    places(&t->book, b);
     return _cvtsh_ss(b->d);
 }
 
@@ -271,13 +271,23 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
     v[1].code = d[1];
     v[2].code = d[2];
     v[3].code = d[3];
-    x86_take_signs(v, t);
+    x86_take_signs(v, &t->book);
+}
+
+X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq3_s *b)
+{
+    x86_group_scales(t, odd_scales(b), _mm256_set1_ps(_cvtsh_ss(b->d)));
+    places(&t->book, b);
 }
 
 #define BLOCK   struct quant_iq3_s
 #define N_MIN   0
 #define SCALES  8
 #include "quant/ints_body.h"
+
+#define IN_256 1
+#define SUMS   X86_SUMS_8
+#include "quant/lanes_body.h"
 
 #define KIND X86_SIGNED
 #define BOOK
@@ -295,5 +305,6 @@ const struct quant_type quant_type_iq3_s = {
     .ints = ints,
     .bytes = bytes_scalar,
     X86_INTS
+    X86_LANES
     X86_BYTES
 };

@@ -65,20 +65,20 @@ static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 QUANT_INTS(iq3_xxs)
 
 #if defined(__x86_64__)
-X86_WORDS void places(struct x86_taken *t, const struct quant_iq3_xxs *b)
+X86_WORDS void places(struct x86_book *t, const struct quant_iq3_xxs *b)
 {
     x86_places(t->at, x86_load32(b->qs));
     x86_places(t->at + 32, x86_load32(b->qs + 32));
     x86_signs_28(t->signs, x86_load32(b->aux));
 }
 
-X86_WORDS __m256i magnitudes(const struct x86_taken *t, const struct quant_iq3_xxs *b, int g)
+X86_WORDS __m256i magnitudes(const struct x86_book *t, const struct quant_iq3_xxs *b, int g)
 {
     (void)b;
     return x86_quads(quant_iq3xxs_bytes, t->at + 8 * g);
 }
 
-X86_WORDS const uint8_t *signs(const struct x86_taken *t, const struct quant_iq3_xxs *b, int g)
+X86_WORDS const uint8_t *signs(const struct x86_book *t, const struct quant_iq3_xxs *b, int g)
 {
     (void)b;
     return t->signs + 4 * g;
@@ -125,14 +125,14 @@ X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_
 {
     (void)min;
     x86_scales_32(t, x86_top_scales(x86_load32(b->aux)), bytes);
-    places(t, b);
+    places(&t->book, b);
     return _cvtsh_ss(b->d) * 0.25f;
 }
 
 X86_WORDS float take_no_places(struct x86_taken *t, const struct quant_iq3_xxs *b)
 {
     x86_scales_32(t, x86_top_scales(x86_load32(b->aux)), true);
-    x86_signs_28(t->signs, x86_load32(b->aux));
+    x86_signs_28(t->book.signs, x86_load32(b->aux));
     return _cvtsh_ss(b->d) * 0.25f;
 }
 
@@ -148,7 +148,15 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
     v[1].code = _mm512_shuffle_epi8(magnitude, d[1]);
     v[2].code = _mm512_shuffle_epi8(magnitude, d[2]);
     v[3].code = _mm512_shuffle_epi8(magnitude, d[3]);
-    x86_take_signs(v, t);
+    x86_take_signs(v, &t->book);
+}
+
+X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq3_xxs *b)
+{
+    __m256 d = _mm256_set1_ps(_cvtsh_ss(b->d) * 0.25f);
+
+    _mm256_store_ps(t->scale, _mm256_mul_ps(d, _mm256_cvtepi32_ps(x86_top_scales(x86_load32(b->aux)))));
+    places(&t->book, b);
 }
 
 #define BLOCK   struct quant_iq3_xxs
@@ -156,6 +164,10 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
 #define SCALES  8
 #define NO_AVX512
 #include "quant/ints_body.h"
+
+#define IN_256 1
+#define SUMS   X86_SUMS_4
+#include "quant/lanes_body.h"
 
 #define KIND X86_SIGNED
 #define BOOK
@@ -173,5 +185,6 @@ const struct quant_type quant_type_iq3_xxs = {
     .ints = ints,
     .bytes = bytes_scalar,
     X86_INTS_AVX2
+    X86_LANES
     X86_BYTES
 };

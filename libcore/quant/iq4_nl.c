@@ -75,11 +75,6 @@ X86_WORDS void words(__m256i w[2], const struct quant_iq4_nl *b)
     x86_split_signed(w, x86_values(x86_nibbles(b->qs), quant_iq4nl_values));
 }
 
-X86_WORDS __m256i pairs(const struct quant_iq4_nl *b, __m256i x)
-{
-    return x86_pairs(x86_values(x86_nibbles(b->qs), quant_iq4nl_values), x);
-}
-
 X86_VBMI __m256i bytes(const struct quant_iq4_nl *b)
 {
     return x86_values_more(x86_nibbles(b->qs), quant_iq4nl_values);
@@ -90,8 +85,24 @@ X86_VBMI __m256 scales_8(const struct quant_iq4_nl *b)
     return x86_halves_8(&b->d, sizeof(*b));
 }
 
+X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq4_nl *b)
+{
+    x86_half_scales(t, b, sizeof(*b));
+}
+
+X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_iq4_nl *b, int g, __m256i x)
+{
+    (void)t;
+    return x86_pairs(x86_values(x86_nibbles(b[g].qs), quant_iq4nl_values), x);
+}
+
 #define BLOCK struct quant_iq4_nl
 #include "quant/ints32_body.h"
+
+#define IN_256 8
+#define SUMS   X86_SUMS_2
+#define N_MIN  0
+#include "quant/lanes_body.h"
 
 #define LESS_BITS 0
 #include "quant/bytes32_body.h"
@@ -107,5 +118,6 @@ const struct quant_type quant_type_iq4_nl = {
     .ints = ints,
     .bytes = bytes_scalar,
     X86_INTS_AVX2
+    X86_LANES
     X86_BYTES
 };

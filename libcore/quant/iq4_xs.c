@@ -112,12 +112,6 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
     x86_split_signed(w, x86_values(x86_nibbles(b->qs + 16 * g), quant_iq4nl_values));
 }
 
-X86_WORDS __m256i pairs(const struct x86_taken *t, const struct quant_iq4_xs *b, int g, __m256i x)
-{
-    (void)t;
-    return x86_pairs(x86_values(x86_nibbles(b->qs + 16 * g), quant_iq4nl_values), x);
-}
-
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq4_xs *b)
 {
     const __m512i value = _mm512_broadcast_i32x4(x86_load16(quant_iq4nl_values));
@@ -163,10 +157,25 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
 #undef NIBBLES
 }
 
+X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq4_xs *b)
+{
+    _mm256_store_ps(t->scale, _mm256_mul_ps(_mm256_set1_ps(_cvtsh_ss(b->d)), _mm256_cvtepi32_ps(scales(b))));
+}
+
+X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_iq4_xs *b, int g, __m256i x)
+{
+    (void)t;
+    return x86_pairs(x86_values(x86_nibbles(b->qs + 16 * g), quant_iq4nl_values), x);
+}
+
 #define BLOCK   struct quant_iq4_xs
 #define N_MIN   0
 #define SCALES  8
 #include "quant/ints_body.h"
+
+#define IN_256 1
+#define SUMS   X86_SUMS_2
+#include "quant/lanes_body.h"
 
 #define KIND X86_SIGNED
 #include "quant/bytes_body.h"
@@ -183,5 +192,6 @@ const struct quant_type quant_type_iq4_xs = {
     .ints = ints,
     .bytes = bytes_scalar,
     X86_INTS
+    X86_LANES
     X86_BYTES
 };

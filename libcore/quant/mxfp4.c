@@ -81,11 +81,6 @@ X86_WORDS void words(__m256i w[2], const struct quant_mxfp4 *b)
     x86_split_signed(w, x86_values(x86_nibbles(b->qs), quant_fp4_values));
 }
 
-X86_WORDS __m256i pairs(const struct quant_mxfp4 *b, __m256i x)
-{
-    return x86_pairs(x86_values(x86_nibbles(b->qs), quant_fp4_values), x);
-}
-
 X86_VBMI __m256i bytes(const struct quant_mxfp4 *b)
 {
     return x86_values_more(x86_nibbles(b->qs), quant_fp4_values);
@@ -101,8 +96,25 @@ X86_VBMI __m256 scales_8(const struct quant_mxfp4 *b)
     return _mm256_castsi256_ps(_mm256_blendv_epi8(v, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
 }
 
+X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_mxfp4 *b)
+{
+    for (int g = 0; g < 8; g++)
+        t->scale[g] = half_scale(b[g].e);
+}
+
+X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_mxfp4 *b, int g, __m256i x)
+{
+    (void)t;
+    return x86_pairs(x86_values(x86_nibbles(b[g].qs), quant_fp4_values), x);
+}
+
 #define BLOCK struct quant_mxfp4
 #include "quant/ints32_body.h"
+
+#define IN_256 8
+#define SUMS   X86_SUMS_8
+#define N_MIN  0
+#include "quant/lanes_body.h"
 
 #define LESS_BITS 0
 #include "quant/bytes32_body.h"
@@ -118,5 +130,6 @@ const struct quant_type quant_type_mxfp4 = {
     .ints = ints,
     .bytes = bytes_scalar,
     X86_INTS_AVX2
+    X86_LANES
     X86_BYTES
 };

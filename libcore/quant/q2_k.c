@@ -141,11 +141,32 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
     v[3].code = X86_MOVE(q1, 2, 6, 2, 0);
 }
 
+X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q2_k *b)
+{
+    const __m128i even_odd = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    __m128i       sc = x86_load16(b->sc), m = _mm_shuffle_epi8(x86_high(sc), even_odd);
+    float         dmin = _cvtsh_ss(b->dmin);
+
+    x86_subs(t, x86_low(sc), 0);
+    _mm256_store_ps(t->scale, _mm256_set1_ps(_cvtsh_ss(b->d)));
+    _mm256_store_ps(t->min, x86_floats_of(m, dmin));
+    _mm256_store_ps(t->min + 8, x86_floats_of(_mm_unpackhi_epi64(m, m), dmin));
+}
+
+X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_q2_k *b, int g, __m256i x)
+{
+    (void)t;
+    return _mm256_maddubs_epi16(codes(b, g), x);
+}
+
 #define BLOCK   struct quant_q2_k
 #define N_MIN   16
 #define SCALES  16
-#define CODES
 #include "quant/ints_body.h"
+
+#define IN_256 1
+#define SUMS   X86_SUMS_HALVES_8
+#include "quant/lanes_body.h"
 
 #define KIND X86_PLAIN
 #include "quant/bytes_body.h"
@@ -163,5 +184,6 @@ const struct quant_type quant_type_q2_k = {
     .ints = ints,
     .bytes = bytes_scalar,
     X86_INTS
+    X86_LANES
     X86_BYTES
 };

@@ -132,15 +132,6 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
     x86_split_signed(w, _mm256_add_epi8(_mm256_shuffle_epi8(pair, q), _mm256_shuffle_epi8(less, h)));
 }
 
-X86_WORDS __m256i pairs(const struct x86_taken *t, const struct quant_q3_k *b, int g, __m256i x)
-{
-    __m256i q = _mm256_srli_epi16(x86_load32(b->qs + g / 4 * 32), g % 4 * 2), h = x86_bit(x86_load32(b->hmask), g, 2);
-
-    (void)t;
-    q = _mm256_and_si256(q, _mm256_set1_epi8(3));
-    return x86_pairs_less(_mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(4))), 4, x);
-}
-
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q3_k *b)
 {
     const __m512i three = _mm512_set1_epi8(3), four = _mm512_set1_epi8(4);
@@ -173,10 +164,30 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
     v[3].code = _mm512_or_si512(X86_MOVE(q1, 2, 6, 2, 0), X86_MOVE(h, 5, 7, 1, 2));
 }
 
+X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q3_k *b)
+{
+    x86_subs(t, scales(b), 2);
+    _mm256_store_ps(t->scale, _mm256_set1_ps(_cvtsh_ss(b->d)));
+}
+
+X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_q3_k *b, int g, __m256i x)
+{
+    __m256i q = _mm256_srli_epi16(x86_load32(b->qs + g / 4 * 32), g % 4 * 2), h = x86_bit(x86_load32(b->hmask), g, 2);
+
+    (void)t;
+    q = _mm256_and_si256(q, _mm256_set1_epi8(3));
+    return _mm256_maddubs_epi16(_mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(4))), x);
+}
+
 #define BLOCK   struct quant_q3_k
 #define N_MIN   0
 #define SCALES  16
 #include "quant/ints_body.h"
+
+#define IN_256 1
+#define SUMS   X86_SUMS_HALVES_8
+#define MORE   4
+#include "quant/lanes_body.h"
 
 #define KIND X86_LESS + 5
 #include "quant/bytes_body.h"
@@ -193,5 +204,6 @@ const struct quant_type quant_type_q3_k = {
     .ints = ints,
     .bytes = bytes_scalar,
     X86_INTS
+    X86_LANES
     X86_BYTES
 };

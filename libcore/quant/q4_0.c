@@ -117,11 +117,6 @@ X86_WORDS void words(__m256i w[2], const struct quant_q4_0 *b)
     x86_split_signed(w, _mm256_sub_epi8(x86_nibbles(b->qs), _mm256_set1_epi8(8)));
 }
 
-X86_WORDS __m256i pairs(const struct quant_q4_0 *b, __m256i x)
-{
-    return x86_pairs_less(x86_nibbles(b->qs), 8, x);
-}
-
 X86_VBMI __m256i bytes(const struct quant_q4_0 *b)
 {
     return x86_nibbles(b->qs);
@@ -132,8 +127,25 @@ X86_VBMI __m256 scales_8(const struct quant_q4_0 *b)
     return x86_halves_8(&b->d, sizeof(*b));
 }
 
+X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q4_0 *b)
+{
+    x86_half_scales(t, b, sizeof(*b));
+}
+
+X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_q4_0 *b, int g, __m256i x)
+{
+    (void)t;
+    return _mm256_maddubs_epi16(x86_nibbles(b[g].qs), x);
+}
+
 #define BLOCK struct quant_q4_0
 #include "quant/ints32_body.h"
+
+#define IN_256 8
+#define SUMS   X86_SUMS_8
+#define MORE   8
+#define N_MIN  0
+#include "quant/lanes_body.h"
 
 #define LESS_BITS 4
 #include "quant/bytes32_body.h"
@@ -149,6 +161,7 @@ const struct quant_type quant_type_q4_0 = {
     .ints = ints,
     .bytes = bytes_scalar,
     X86_INTS_AVX2
+    X86_LANES
     X86_BYTES
     .encode = encode,
 };

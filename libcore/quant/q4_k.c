@@ -155,11 +155,25 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
     v[3].code = X86_MOVE(q1, 4, 4, 4, 0);
 }
 
+X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q4_k *b)
+{
+    x86_lanes_45(t, b);
+}
+
+X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_q4_k *b, int g, __m256i x)
+{
+    (void)t;
+    return _mm256_maddubs_epi16(codes(b, g), x);
+}
+
 #define BLOCK   struct quant_q4_k
 #define N_MIN   8
 #define SCALES  8
-#define CODES
 #include "quant/ints_body.h"
+
+#define IN_256 1
+#define SUMS   X86_SUMS_8
+#include "quant/lanes_body.h"
 
 #define KIND X86_PLAIN
 #define FOUR
@@ -177,5 +191,6 @@ const struct quant_type quant_type_q4_k = {
     .ints = ints,
     .bytes = bytes_scalar,
     X86_INTS
+    X86_LANES
     X86_BYTES
 };

@@ -89,11 +89,6 @@ X86_WORDS void words(__m256i w[2], const struct quant_q8_0 *b)
     x86_split_signed(w, x86_load32(b->qs));
 }
 
-X86_WORDS __m256i pairs(const struct quant_q8_0 *b, __m256i x)
-{
-    return x86_pairs(x86_load32(b->qs), x);
-}
-
 X86_VBMI __m256i bytes(const struct quant_q8_0 *b)
 {
     return _mm256_xor_si256(x86_load32(b->qs), _mm256_set1_epi8(-128));
@@ -104,8 +99,24 @@ X86_VBMI __m256 scales_8(const struct quant_q8_0 *b)
     return x86_halves_8(&b->d, sizeof(*b));
 }
 
+X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q8_0 *b)
+{
+    x86_half_scales(t, b, sizeof(*b));
+}
+
+X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_q8_0 *b, int g, __m256i x)
+{
+    (void)t;
+    return x86_pairs(x86_load32(b[g].qs), x);
+}
+
 #define BLOCK struct quant_q8_0
 #include "quant/ints32_body.h"
+
+#define IN_256 8
+#define SUMS   X86_SUMS_2
+#define N_MIN  0
+#include "quant/lanes_body.h"
 
 #define LESS_BITS 0
 #include "quant/bytes32_body.h"
@@ -121,6 +132,7 @@ const struct quant_type quant_type_q8_0 = {
     .ints = ints,
     .bytes = bytes_scalar,
     X86_INTS_AVX2
+    X86_LANES
     X86_BYTES
     .encode = encode,
 };

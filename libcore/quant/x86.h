@@ -23,6 +23,7 @@
 #define TARGET_DOTS   __attribute__((target("avx2,fma,f16c")))
 #define X86_INTS_AVX2 \
     .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2,
+#define X86_LANES     .dots_i8_avx2 = dots_i8_avx2,
 #define X86_BYTES
 #define X86_INTS \
     X86_INTS_AVX2 .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
@@ -203,12 +204,16 @@ TARGET_AVX512 static inline void x86_look_up(float *lo, float *hi, const uint8_t
 #define X86_WHOLE TARGET_AVX512 __attribute__((always_inline)) static inline
 #define X86_VBMI  TARGET_VBMI __attribute__((always_inline)) static inline
 
-/* What ints_body.h takes of a block once: whole scales (of groups of 32 or 16) as numbers of 32 bits or, for
- * products of bytes, as words: 8, or 8 even ones, then 8 odd ones; of formats with a code book also the places of
- * their entries and bytes of signs; its minima. */
-struct x86_taken {
+/* Of formats with a code book: the places of entries, and bytes of signs. */
+struct x86_book {
     _Alignas(32) uint16_t at[64];
     uint8_t signs[32];
+};
+
+/* What ints_body.h takes of a block once: whole scales (of groups of 32 or 16) as numbers of 32 bits or, for
+ * products of bytes, as words: 8, or 8 even ones, then 8 odd ones; minima. */
+struct x86_taken {
+    struct x86_book book;
     union {
         int32_t s[16];
         int16_t w[16];
@@ -407,6 +412,94 @@ X86_WORDS float x86_take_45(struct x86_taken *t, __m256 *min, const void *p, boo
     return _mm_cvtss_f32(d);
 }
 
+/* What lanes_body.h takes of 256 elements: scales of groups (or, where halves have whole ones, of the block), minima as in
+ * quant_bytes; scales of halves as numbers of 32 bits, the first ones of groups 0 to 3, their second ones, those of groups 4 to 7,
+ * and as words in the order of the row, times what codes are more by. */
+struct x86_lanes {
+    struct x86_book book;
+    _Alignas(32) float scale[8];
+    float   min[16];
+    int32_t sub[16];
+    int16_t less[16];
+    int32_t sums[16];
+};
+
+/* How many products have a sum that fits a word; of halves of groups, where those have scales of their own, likewise. */
+enum x86_sums { X86_SUMS_8, X86_SUMS_4, X86_SUMS_2, X86_SUMS_HALVES_8, X86_SUMS_HALVES_4 };
+
+/* Words added by twos; those of two registers by twos and twos again, as words. */
+X86_WORDS __m256i x86_twos(__m256i p)
+{
+    return _mm256_madd_epi16(p, _mm256_set1_epi16(1));
+}
+
+X86_WORDS __m256i x86_fours(__m256i p, __m256i q)
+{
+    return _mm256_packs_epi32(x86_twos(p), x86_twos(q));
+}
+
+/* Numbers of 32 bits, each two of a register added: of a, then of b, in either half. */
+X86_WORDS __m256i x86_add_twos(__m256i a, __m256i b)
+{
+    __m256 p = _mm256_castsi256_ps(a), q = _mm256_castsi256_ps(b);
+
+    return _mm256_add_epi32(_mm256_castps_si256(_mm256_shuffle_ps(p, q, 0x88)),
+                            _mm256_castps_si256(_mm256_shuffle_ps(p, q, 0xdd)));
+}
+
+/* The sums of four groups' products, two in a word: of the first 16 of each, then of the others. */
+X86_WORDS __m256i x86_sum_4(__m256i p0, __m256i p1, __m256i p2, __m256i p3, enum x86_sums sums)
+{
+    if (sums == X86_SUMS_2)
+        return x86_add_twos(x86_add_twos(x86_twos(p0), x86_twos(p1)), x86_add_twos(x86_twos(p2), x86_twos(p3)));
+    p0 = x86_fours(p0, p1);
+    p2 = x86_fours(p2, p3);
+    if (sums == X86_SUMS_8 || sums == X86_SUMS_HALVES_8)
+        return x86_twos(x86_fours(p0, p2));
+    return x86_add_twos(x86_twos(p0), x86_twos(p2));
+}
+
+/* Scales of 16 halves from signed bytes in the order of the row; less: what codes are more by, 0 or a power of two. */
+X86_WORDS void x86_subs(struct x86_lanes *t, __m128i s, int log_less)
+{
+    const __m128i first = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    __m128i       v = _mm_shuffle_epi8(s, first);
+
+    _mm256_store_si256((void *)t->sub, _mm256_cvtepi8_epi32(v));
+    _mm256_store_si256((void *)(t->sub + 8), _mm256_cvtepi8_epi32(_mm_unpackhi_epi64(v, v)));
+    _mm256_store_si256((void *)t->less, _mm256_slli_epi16(_mm256_cvtepi8_epi16(s), log_less));
+}
+
+/* 8 signed bytes, times f, as the scales of groups. */
+X86_WORDS void x86_group_scales(struct x86_lanes *t, __m128i s, __m256 f)
+{
+    _mm256_store_ps(t->scale, _mm256_mul_ps(f, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s))));
+}
+
+/* The scales and minima of q4_k and q5_k. */
+X86_WORDS void x86_lanes_45(struct x86_lanes *t, const void *p)
+{
+    __m128i sm = x86_scales_minima(p), m = _mm_unpackhi_epi64(sm, sm);
+    __m128  d = _mm_cvtph_ps(x86_load16(p));
+
+    x86_group_scales(t, sm, _mm256_broadcastss_ps(d));
+    _mm256_store_ps(t->min, _mm256_mul_ps(_mm256_broadcastss_ps(_mm_movehdup_ps(d)),
+                                          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(m))));
+}
+
+/* 8 halves, `step` bytes apart, as scales of groups. */
+X86_WORDS void x86_half_scales(struct x86_lanes *t, const void *p, size_t step)
+{
+    const char *at = p;
+
+#define HALF(i) _mm_loadu_si32(at + (i) * step)
+    __m128i lo = _mm_unpacklo_epi32(_mm_unpacklo_epi16(HALF(0), HALF(1)), _mm_unpacklo_epi16(HALF(2), HALF(3)));
+    __m128i hi = _mm_unpacklo_epi32(_mm_unpacklo_epi16(HALF(4), HALF(5)), _mm_unpacklo_epi16(HALF(6), HALF(7)));
+#undef HALF
+
+    _mm256_store_ps(t->scale, _mm256_cvtph_ps(_mm_unpacklo_epi64(lo, hi)));
+}
+
 /* A block of 256 as whole numbers, 32 to a register, in the order of quant_int_place(), and its minima. */
 struct x86_ints {
     __m512i w[8];
@@ -545,13 +638,13 @@ X86_VBMI __m256 x86_halves_8(const void *p, size_t step)
 }
 
 /* Bytes of signs (struct x86_taken) as those of activations lie. */
-X86_VBMI void x86_turn_signs(struct x86_taken *t, const uint8_t signs[32])
+X86_VBMI void x86_turn_signs(struct x86_book *t, const uint8_t signs[32])
 {
     _mm256_storeu_si256((void *)t->signs, _mm256_shuffle_epi32(x86_load32(signs), 0xd8));
 }
 
 /* The signs of a block from such bytes. */
-X86_VBMI void x86_take_signs(struct x86_bytes v[4], const struct x86_taken *t)
+X86_VBMI void x86_take_signs(struct x86_bytes v[4], const struct x86_book *t)
 {
     memcpy(&v[0].minus, t->signs, sizeof(v[0].minus));
     memcpy(&v[1].minus, t->signs + 8, sizeof(v[1].minus));
@@ -560,7 +653,7 @@ X86_VBMI void x86_take_signs(struct x86_bytes v[4], const struct x86_taken *t)
 }
 
 /* A block from its places and turned signs, by entries of 8 magnitudes. */
-X86_VBMI void x86_octets_256(struct x86_bytes v[4], const uint64_t *grid, const struct x86_taken *t)
+X86_VBMI void x86_octets_256(struct x86_bytes v[4], const uint64_t *grid, const struct x86_book *t)
 {
     __m512i lo = _mm512_cvtepu16_epi32(_mm256_permute4x64_epi64(x86_load32(t->at), 0xd8));
     __m512i hi = _mm512_cvtepu16_epi32(_mm256_permute4x64_epi64(x86_load32(t->at + 16), 0xd8));
@@ -614,6 +707,7 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_DECODERS
 #define X86_INTS
 #define X86_INTS_AVX2
+#define X86_LANES
 #define X86_BYTES
 #endif
 
@@ -622,7 +716,7 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_CODE_BOOK(block) \
     X86_WORDS __m256i entries(const struct x86_taken *t, const block *b, int g) \
     { \
-        return x86_negate_32(magnitudes(t, b, g), signs(t, b, g)); \
+        return x86_negate_32(magnitudes(&t->book, b, g), signs(&t->book, b, g)); \
     } \
 \
     X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const block *b, int g) \
@@ -630,16 +724,16 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
         x86_split_signed(w, entries(t, b, g)); \
     } \
 \
-    X86_WORDS __m256i pairs(const struct x86_taken *t, const block *b, int g, __m256i x) \
+    X86_WORDS __m256i pairs(const struct x86_lanes *t, const block *b, int g, __m256i x) \
     { \
-        return _mm256_maddubs_epi16(magnitudes(t, b, g), x86_negate_32(x, signs(t, b, g))); \
+        return _mm256_maddubs_epi16(magnitudes(&t->book, b, g), x86_negate_32(x, signs(&t->book, b, g))); \
     } \
 \
     TARGET_AVX2 static inline void codes(int8_t *v, const block *b) \
     { \
         struct x86_taken t; \
 \
-        places(&t, b); \
+        places(&t.book, b); \
         for (int g = 0; g < 8; g++) \
             x86_store32(v + 32 * g, entries(&t, b, g)); \
     }
