@@ -20,6 +20,5 @@ X86_WORDS float take(struct x86_taken *t, __m256 min[2], const BLOCK *b, bool by
 X86_WORDS void lanes_take(struct x86_lanes *t, const BLOCK *b)
 {
     x86_subs(t, odd_scales(b), 0);
-    _mm256_store_ps(t->scale, _mm256_set1_ps(_cvtsh_ss(b->d) * 0.125f));
-    places(&t->book, b);
+    t->scale = _mm256_set1_ps(_cvtsh_ss(b->d) * 0.125f);
 }

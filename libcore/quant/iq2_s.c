@@ -121,10 +121,10 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
 
 #define IN_256 1
 #define SUMS   X86_SUMS_HALVES_4
+#define BOOK
 #include "quant/lanes_body.h"
 
 #define KIND X86_SIGNED
-#define BOOK
 #include "quant/bytes_body.h"
 #endif
 

@@ -277,7 +277,6 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq3_s *b)
 {
     x86_group_scales(t, odd_scales(b), _mm256_set1_ps(_cvtsh_ss(b->d)));
-    places(&t->book, b);
 }
 
 #define BLOCK   struct quant_iq3_s
@@ -287,10 +286,10 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq3_s *b)
 
 #define IN_256 1
 #define SUMS   X86_SUMS_8
+#define BOOK
 #include "quant/lanes_body.h"
 
 #define KIND X86_SIGNED
-#define BOOK
 #define TAKE(t, min, b) take_no_places(t, b)
 #include "quant/bytes_body.h"
 #endif

@@ -153,10 +153,9 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
 
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq3_xxs *b)
 {
-    __m256 d = _mm256_set1_ps(_cvtsh_ss(b->d) * 0.25f);
+    __m256 f = _mm256_set1_ps(_cvtsh_ss(b->d) * 0.25f);
 
-    _mm256_store_ps(t->scale, _mm256_mul_ps(d, _mm256_cvtepi32_ps(x86_top_scales(x86_load32(b->aux)))));
-    places(&t->book, b);
+    t->scale = _mm256_mul_ps(f, _mm256_cvtepi32_ps(x86_top_scales(x86_load32(b->aux))));
 }
 
 #define BLOCK   struct quant_iq3_xxs
@@ -167,10 +166,10 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq3_xxs *b)
 
 #define IN_256 1
 #define SUMS   X86_SUMS_4
+#define BOOK
 #include "quant/lanes_body.h"
 
 #define KIND X86_SIGNED
-#define BOOK
 #define TAKE(t, min, b) take_no_places(t, b)
 #include "quant/bytes_body.h"
 #endif

@@ -90,10 +90,13 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq4_nl *b)
     x86_half_scales(t, b, sizeof(*b));
 }
 
-X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_iq4_nl *b, int g, __m256i x)
+X86_WORDS __m256i halves(const struct x86_book *t, const struct quant_iq4_nl *b, int g, int h, __m256i x)
 {
+    __m256i q = x86_load_two(b[g].qs, b[g + 4].qs);
+
     (void)t;
-    return x86_pairs(x86_values(x86_nibbles(b[g].qs), quant_iq4nl_values), x);
+    q = _mm256_and_si256(h == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
+    return x86_pairs(x86_values(q, quant_iq4nl_values), x);
 }
 
 #define BLOCK struct quant_iq4_nl
@@ -102,6 +105,7 @@ X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_iq4_nl *b,
 #define IN_256 8
 #define SUMS   X86_SUMS_2
 #define N_MIN  0
+#define HALVES
 #include "quant/lanes_body.h"
 
 #define LESS_BITS 0

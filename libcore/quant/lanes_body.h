@@ -3,7 +3,9 @@
  *
  * Included by the file of a format that defines BLOCK (the struct), IN_256 (how many have 256 elements), N_MIN, SUMS and
  *     lanes_take(t, b): struct x86_lanes of 256 elements
- *     pairs(t, b, g, x): products of group g of 32 with 32 bytes x, two in a word
+ *     pairs(t, b, g, x): products of group g of 32 with 32 bytes x, two in a word; or, with HALVES defined,
+ *     halves(t, b, g, h, x): of half h of group g, then of group g + 4
+ * where t is, with BOOK defined, what places(t, b) took
  * SUMS is how large sums get, which says how groups are added up (enum x86_sums); with X86_SUMS_HALVES_4 and X86_SUMS_HALVES_8
  * halves have scales of their own. With MORE defined codes in pairs() are more by that than the elements. */
 
@@ -13,36 +15,78 @@ enum { LANES_AHEAD = IN_256 == 1 ? 2048 : 1024 }; /* bytes: a row is followed by
 #define BYTE_PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 32)
 #define PAIRS(g)      pairs(t, b, g, x86_load32(x->b + BYTE_PLACE(g)))
 
-/* Sums of groups 0 to 3, of groups 4 to 7: see x86_sum_4(). */
-X86_WORDS void lanes_sums(struct x86_lanes *t, const BLOCK *b, const struct quant_acts *x)
+#ifdef HALVES
+/* Of groups g and g + 4. */
+X86_WORDS __m256i lanes_two(const struct x86_book *t, const BLOCK *b, const struct quant_acts *x, int g)
 {
-    _mm256_store_si256((void *)t->sums, x86_sum_4(PAIRS(0), PAIRS(1), PAIRS(2), PAIRS(3), SUMS));
-    _mm256_store_si256((void *)(t->sums + 8), x86_sum_4(PAIRS(4), PAIRS(5), PAIRS(6), PAIRS(7), SUMS));
+    __m256i p = halves(t, b, g, 0, x86_load32(x->half + 64 * g)), q = halves(t, b, g, 1, x86_load32(x->half + 64 * g + 32));
+
+    return SUMS == X86_SUMS_2 ? _mm256_add_epi32(x86_twos(p), x86_twos(q)) : _mm256_add_epi16(p, q);
 }
-#undef PAIRS
+#endif
+
+/* Sums of all groups, or of groups 0 to 3 and 4 to 7, of halves each: x86_sum_8(), x86_sum_4(). */
+X86_WORDS void lanes_sums(__m256i sums[2], const struct x86_book *t, const BLOCK *b, const struct quant_acts *x)
+{
+#ifdef HALVES
+    sums[0] = x86_sum_8(lanes_two(t, b, x, 0), lanes_two(t, b, x, 1), lanes_two(t, b, x, 2), lanes_two(t, b, x, 3), SUMS);
+#else
+    sums[0] = x86_sum_4(PAIRS(0), PAIRS(1), PAIRS(2), PAIRS(3), SUMS);
+    sums[1] = x86_sum_4(PAIRS(4), PAIRS(5), PAIRS(6), PAIRS(7), SUMS);
+#endif
+}
 
 /* The dots of 8 lanes. */
-X86_WORDS __m256i lanes_dots(const struct x86_lanes *t, const struct quant_acts *x)
+X86_WORDS __m256i lanes_dots(const __m256i sums[2], const struct x86_lanes *t, const struct quant_acts *x)
 {
-    __m256i lo = x86_load32(t->sums), hi = x86_load32(t->sums + 8);
+    __m256i dots = sums[0];
 
+    (void)t;
     (void)x;
-    if (SUMS >= X86_SUMS_HALVES_8) {
-        lo = _mm256_mullo_epi32(lo, x86_load32(t->sub));
-        hi = _mm256_mullo_epi32(hi, x86_load32(t->sub + 8));
-    }
-    lo = _mm256_add_epi32(_mm256_permute2x128_si256(lo, hi, 0x20), _mm256_permute2x128_si256(lo, hi, 0x31));
-#ifdef MORE
-    const __m256i less = SUMS >= X86_SUMS_HALVES_8 ? x86_load32(t->less) : _mm256_set1_epi16(MORE);
+#ifndef HALVES
+    __m256i hi = sums[1];
 
-    lo = _mm256_sub_epi32(lo, _mm256_madd_epi16(less, x86_load32(x->whole)));
+    if (SUMS >= X86_SUMS_HALVES_8) {
+        dots = _mm256_mullo_epi32(dots, t->sub[0]);
+        hi = _mm256_mullo_epi32(hi, t->sub[1]);
+    }
+    dots = _mm256_add_epi32(_mm256_permute2x128_si256(dots, hi, 0x20), _mm256_permute2x128_si256(dots, hi, 0x31));
 #endif
-    return lo;
+#ifdef MORE
+    const __m256i less = SUMS >= X86_SUMS_HALVES_8 ? t->less : _mm256_set1_epi16(MORE);
+
+    dots = _mm256_sub_epi32(dots, _mm256_madd_epi16(less, x86_load32(x->whole)));
+#endif
+    return dots;
 }
 
-/* Scales are taken some blocks ahead, and sums of all of them before they meet floats: one block at a time, its way through
- * all of that would be what takes time. */
+/* Sums of a few blocks before those meet floats: one block at a time, its way through both would be what takes time. */
 enum { LANES_TAKEN = 8 };
+struct lanes_some {
+    __m256i sums[LANES_TAKEN][2];
+#ifdef BOOK
+    struct x86_book book[LANES_TAKEN];
+#endif
+};
+
+X86_WORDS void lanes_some(struct lanes_some *s, const BLOCK *b, int m, const struct quant_acts *x, const struct quant_acts *a,
+                          const struct quant_acts *end)
+{
+#ifdef BOOK
+    for (int j = 0; j < m; j++)
+        places(s->book + j, b + j);
+#endif
+    for (int j = 0; j < m; j++, b += IN_256) {
+        for (size_t k = 0; k < IN_256 * sizeof(BLOCK); k += 64)
+            _mm_prefetch((const char *)b + LANES_AHEAD + k, _MM_HINT_T0);
+#ifdef BOOK
+        lanes_sums(s->sums[j], s->book + j, b, x);
+#else
+        lanes_sums(s->sums[j], NULL, b, x);
+#endif
+        x = x + 1 < end ? x + 1 : a;
+    }
+}
 
 /* Rows follow each other without gaps, so that blocks are taken ahead across their ends. */
 TARGET_DOTS static void dots_i8_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct quant_acts *a,
@@ -57,27 +101,20 @@ TARGET_DOTS static void dots_i8_avx2(float *y, const void *rows, int64_t row_byt
     for (int r = 0; all == 0 && r < n_rows; r++)
         y[r] = 0.0f;
     for (int64_t i = 0; i < all; i += LANES_TAKEN) {
-        struct x86_lanes         t[LANES_TAKEN];
-        const struct quant_acts *z = x;
-        int                      m = all - i < LANES_TAKEN ? (int)(all - i) : LANES_TAKEN;
+        struct lanes_some s;
+        int               m = all - i < LANES_TAKEN ? (int)(all - i) : LANES_TAKEN;
 
-        for (int j = 0; j < m; j++) {
-            for (size_t k = 0; k < IN_256 * sizeof(BLOCK); k += 64)
-                _mm_prefetch((const char *)(b + j * IN_256) + LANES_AHEAD + k, _MM_HINT_T0);
-            lanes_take(t + j, b + j * IN_256);
-        }
+        lanes_some(&s, b, m, x, a, end);
         for (int j = 0; j < m; j++, b += IN_256) {
-            lanes_sums(t + j, b, z);
-            z = z + 1 < end ? z + 1 : a;
-        }
-        for (int j = 0; j < m; j++) {
-            __m256 scale = _mm256_mul_ps(_mm256_load_ps(x->scale), _mm256_load_ps(t[j].scale));
+            struct x86_lanes t;
 
-            sum = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(lanes_dots(t + j, x)), sum);
+            lanes_take(&t, b);
+            t.scale = _mm256_mul_ps(t.scale, _mm256_load_ps(x->scale));
+            sum = _mm256_fmadd_ps(t.scale, _mm256_cvtepi32_ps(lanes_dots(s.sums[j], &t, x)), sum);
             if (N_MIN > 0)
-                less = _mm256_fmadd_ps(_mm256_load_ps(t[j].min), _mm256_load_ps(N_MIN == 8 ? x->sum_32 : x->sum), less);
+                less = _mm256_fmadd_ps(t.min[0], _mm256_load_ps(N_MIN == 8 ? x->sum_32 : x->sum), less);
             if (N_MIN == 16)
-                less = _mm256_fmadd_ps(_mm256_load_ps(t[j].min + 8), _mm256_load_ps(x->sum + 8), less);
+                less = _mm256_fmadd_ps(t.min[1], _mm256_load_ps(x->sum + 8), less);
             if (++x < end)
                 continue;
             *y++ = x86_fold(N_MIN > 0 ? _mm256_sub_ps(sum, less) : sum);

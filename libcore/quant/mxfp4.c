@@ -98,14 +98,20 @@ X86_VBMI __m256 scales_8(const struct quant_mxfp4 *b)
 
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_mxfp4 *b)
 {
-    for (int g = 0; g < 8; g++)
-        t->scale[g] = half_scale(b[g].e);
+    __m128i words = _mm_and_si128(x86_words_8(b, sizeof(*b)), _mm_set1_epi16(255));
+    __m256i e = _mm256_cvtepu16_epi32(words), small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
+    __m256i v = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+
+    t->scale = _mm256_castsi256_ps(_mm256_blendv_epi8(v, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
 }
 
-X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_mxfp4 *b, int g, __m256i x)
+X86_WORDS __m256i halves(const struct x86_book *t, const struct quant_mxfp4 *b, int g, int h, __m256i x)
 {
+    __m256i q = x86_load_two(b[g].qs, b[g + 4].qs);
+
     (void)t;
-    return x86_pairs(x86_values(x86_nibbles(b[g].qs), quant_fp4_values), x);
+    q = _mm256_and_si256(h == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
+    return x86_pairs(x86_values(q, quant_fp4_values), x);
 }
 
 #define BLOCK struct quant_mxfp4
@@ -114,6 +120,7 @@ X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_mxfp4 *b, 
 #define IN_256 8
 #define SUMS   X86_SUMS_8
 #define N_MIN  0
+#define HALVES
 #include "quant/lanes_body.h"
 
 #define LESS_BITS 0

@@ -148,12 +148,12 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q2_k *b)
     float         dmin = _cvtsh_ss(b->dmin);
 
     x86_subs(t, x86_low(sc), 0);
-    _mm256_store_ps(t->scale, _mm256_set1_ps(_cvtsh_ss(b->d)));
-    _mm256_store_ps(t->min, x86_floats_of(m, dmin));
-    _mm256_store_ps(t->min + 8, x86_floats_of(_mm_unpackhi_epi64(m, m), dmin));
+    t->scale = _mm256_set1_ps(_cvtsh_ss(b->d));
+    t->min[0] = x86_floats_of(m, dmin);
+    t->min[1] = x86_floats_of(_mm_unpackhi_epi64(m, m), dmin);
 }
 
-X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_q2_k *b, int g, __m256i x)
+X86_WORDS __m256i pairs(const struct x86_book *t, const struct quant_q2_k *b, int g, __m256i x)
 {
     (void)t;
     return _mm256_maddubs_epi16(codes(b, g), x);

@@ -167,10 +167,10 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q3_k *b)
 {
     x86_subs(t, scales(b), 2);
-    _mm256_store_ps(t->scale, _mm256_set1_ps(_cvtsh_ss(b->d)));
+    t->scale = _mm256_set1_ps(_cvtsh_ss(b->d));
 }
 
-X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_q3_k *b, int g, __m256i x)
+X86_WORDS __m256i pairs(const struct x86_book *t, const struct quant_q3_k *b, int g, __m256i x)
 {
     __m256i q = _mm256_srli_epi16(x86_load32(b->qs + g / 4 * 32), g % 4 * 2), h = x86_bit(x86_load32(b->hmask), g, 2);
 

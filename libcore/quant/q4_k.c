@@ -160,10 +160,14 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q4_k *b)
     x86_lanes_45(t, b);
 }
 
-X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_q4_k *b, int g, __m256i x)
+X86_WORDS __m256i halves(const struct x86_book *t, const struct quant_q4_k *b, int g, int h, __m256i x)
 {
+    const uint8_t *p = b->qs + g / 2 * 32 + 16 * h;
+    __m256i        q = x86_load_two(p, p + 64);
+
     (void)t;
-    return _mm256_maddubs_epi16(codes(b, g), x);
+    q = _mm256_and_si256(g % 2 == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
+    return _mm256_maddubs_epi16(q, x);
 }
 
 #define BLOCK   struct quant_q4_k
@@ -173,6 +177,7 @@ X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_q4_k *b, i
 
 #define IN_256 1
 #define SUMS   X86_SUMS_8
+#define HALVES
 #include "quant/lanes_body.h"
 
 #define KIND X86_PLAIN

@@ -155,10 +155,15 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q5_k *b)
     x86_lanes_45(t, b);
 }
 
-X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_q5_k *b, int g, __m256i x)
+X86_WORDS __m256i halves(const struct x86_book *t, const struct quant_q5_k *b, int g, int h, __m256i x)
 {
+    const uint8_t *p = b->qs + g / 2 * 32 + 16 * h;
+    __m256i        q = x86_load_two(p, p + 64), top = _mm256_broadcastsi128_si256(x86_load16(b->qh + 16 * h));
+
     (void)t;
-    return _mm256_maddubs_epi16(codes(b, g), x);
+    q = _mm256_and_si256(g % 2 == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
+    top = x86_bit(_mm256_srlv_epi32(top, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4)), g, 4);
+    return _mm256_maddubs_epi16(_mm256_or_si256(q, _mm256_and_si256(top, _mm256_set1_epi8(16))), x);
 }
 
 #define BLOCK   struct quant_q5_k
@@ -168,6 +173,7 @@ X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_q5_k *b, i
 
 #define IN_256 1
 #define SUMS   X86_SUMS_8
+#define HALVES
 #include "quant/lanes_body.h"
 
 #define KIND X86_PLAIN

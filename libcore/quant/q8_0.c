@@ -104,7 +104,7 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q8_0 *b)
     x86_half_scales(t, b, sizeof(*b));
 }
 
-X86_WORDS __m256i pairs(const struct x86_lanes *t, const struct quant_q8_0 *b, int g, __m256i x)
+X86_WORDS __m256i pairs(const struct x86_book *t, const struct quant_q8_0 *b, int g, __m256i x)
 {
     (void)t;
     return x86_pairs(x86_load32(b[g].qs), x);

@@ -76,14 +76,21 @@ static inline int quant_byte_place(int i)
 {
     return i / 128 * 128 + i / 32 % 2 * 64 + i / 64 % 2 * 32 + i % 32;
 }
+/* And once more with halves of two groups side by side, each half of group g before that of g + 4: as bytes of two groups do
+ * of which a nibble each belongs to. */
+static inline int quant_half_place(int i)
+{
+    return i / 32 % 4 * 64 + i / 16 % 2 * 32 + i / 128 * 16 + i % 16;
+}
 struct quant_acts {
     union {
         int16_t q[256];         /* -top .. top: 16 bits and 15 */
         struct {                /* 8 bits: top is 127 */
-            int8_t  b[256];     /* element i at quant_byte_place(i) */
-            int16_t whole[16];  /* sums of each 16 elements in a row, before their scale */
+            int8_t b[256];      /* element i at quant_byte_place(i) */
+            int8_t half[256];   /* at quant_half_place(i) */
         };
     };
+    int16_t whole[32]; /* of 8 bits: 16 sums of 16 elements in a row each, before their scale */
     float   scale[8];  /* of lanes */
     float   sum_32[8]; /* of each 32 elements in a row */
     float   sum[16];   /* of each 16; of 8 bits those of the first 16 of each group, then those of the others */

@@ -60,6 +60,7 @@ static void round_bytes(struct quant_acts *a, const float *x)
         a->scale[g] = scale_of(max, BYTE_TOP, &by);
         for (int i = 0; i < 32; i++) {
             b[i] = (int8_t)nearest(x[i], by);
+            a->half[quant_half_place(32 * g + i)] = b[i];
             half[i / 16] += b[i];
         }
         for (int h = 0; h < 2; h++) {
@@ -193,6 +194,8 @@ TARGET_AVX2 static void bytes_block(struct quant_acts *a, const float *x)
         __m256i b = as_bytes(v);
 
         _mm256_storeu_si256((void *)(a->b + quant_byte_place(32 * g)), b);
+        _mm_storeu_si128((void *)(a->half + quant_half_place(32 * g)), _mm256_castsi256_si128(b));
+        _mm_storeu_si128((void *)(a->half + quant_half_place(32 * g + 16)), _mm256_extracti128_si256(b, 1));
         f[g] = fours(b);
     }
     /* the sums of the first 16 of four groups, then of their second */

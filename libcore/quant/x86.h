@@ -416,16 +416,18 @@ X86_WORDS float x86_take_45(struct x86_taken *t, __m256 *min, const void *p, boo
  * quant_bytes; scales of halves as numbers of 32 bits, the first ones of groups 0 to 3, their second ones, those of groups 4 to 7,
  * and as words in the order of the row, times what codes are more by. */
 struct x86_lanes {
-    struct x86_book book;
-    _Alignas(32) float scale[8];
-    float   min[16];
-    int32_t sub[16];
-    int16_t less[16];
-    int32_t sums[16];
+    __m256  scale, min[2];
+    __m256i sub[2], less;
 };
 
 /* How many products have a sum that fits a word; of halves of groups, where those have scales of their own, likewise. */
 enum x86_sums { X86_SUMS_8, X86_SUMS_4, X86_SUMS_2, X86_SUMS_HALVES_8, X86_SUMS_HALVES_4 };
+
+/* 16 bytes, then 16 others. */
+X86_WORDS __m256i x86_load_two(const void *p, const void *q)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(x86_load16(p)), x86_load16(q), 1);
+}
 
 /* Words added by twos; those of two registers by twos and twos again, as words. */
 X86_WORDS __m256i x86_twos(__m256i p)
@@ -447,16 +449,35 @@ X86_WORDS __m256i x86_add_twos(__m256i a, __m256i b)
                             _mm256_castps_si256(_mm256_shuffle_ps(p, q, 0xdd)));
 }
 
+/* Each four added: of a, b, c and d, in either half. */
+X86_WORDS __m256i x86_add_fours(__m256i a, __m256i b, __m256i c, __m256i d)
+{
+    a = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    c = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+    return _mm256_add_epi32(_mm256_unpacklo_epi64(a, c), _mm256_unpackhi_epi64(a, c));
+}
+
 /* The sums of four groups' products, two in a word: of the first 16 of each, then of the others. */
 X86_WORDS __m256i x86_sum_4(__m256i p0, __m256i p1, __m256i p2, __m256i p3, enum x86_sums sums)
 {
     if (sums == X86_SUMS_2)
-        return x86_add_twos(x86_add_twos(x86_twos(p0), x86_twos(p1)), x86_add_twos(x86_twos(p2), x86_twos(p3)));
+        return x86_add_fours(x86_twos(p0), x86_twos(p1), x86_twos(p2), x86_twos(p3));
     p0 = x86_fours(p0, p1);
     p2 = x86_fours(p2, p3);
     if (sums == X86_SUMS_8 || sums == X86_SUMS_HALVES_8)
         return x86_twos(x86_fours(p0, p2));
     return x86_add_twos(x86_twos(p0), x86_twos(p2));
+}
+
+/* Of 8 groups, from words that are sums of 4 products (of 2 with X86_SUMS_2: then first halves, then second ones), in
+ * groups g and g + 4. */
+X86_WORDS __m256i x86_sum_8(__m256i p0, __m256i p1, __m256i p2, __m256i p3, enum x86_sums sums)
+{
+    if (sums == X86_SUMS_8)
+        return x86_add_twos(x86_twos(x86_fours(p0, p1)), x86_twos(x86_fours(p2, p3)));
+    if (sums == X86_SUMS_4)
+        return x86_add_fours(x86_twos(p0), x86_twos(p1), x86_twos(p2), x86_twos(p3));
+    return x86_add_fours(p0, p1, p2, p3);
 }
 
 /* Scales of 16 halves from signed bytes in the order of the row; less: what codes are more by, 0 or a power of two. */
@@ -465,15 +486,15 @@ X86_WORDS void x86_subs(struct x86_lanes *t, __m128i s, int log_less)
     const __m128i first = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
     __m128i       v = _mm_shuffle_epi8(s, first);
 
-    _mm256_store_si256((void *)t->sub, _mm256_cvtepi8_epi32(v));
-    _mm256_store_si256((void *)(t->sub + 8), _mm256_cvtepi8_epi32(_mm_unpackhi_epi64(v, v)));
-    _mm256_store_si256((void *)t->less, _mm256_slli_epi16(_mm256_cvtepi8_epi16(s), log_less));
+    t->sub[0] = _mm256_cvtepi8_epi32(v);
+    t->sub[1] = _mm256_cvtepi8_epi32(_mm_unpackhi_epi64(v, v));
+    t->less = _mm256_slli_epi16(_mm256_cvtepi8_epi16(s), log_less);
 }
 
 /* 8 signed bytes, times f, as the scales of groups. */
 X86_WORDS void x86_group_scales(struct x86_lanes *t, __m128i s, __m256 f)
 {
-    _mm256_store_ps(t->scale, _mm256_mul_ps(f, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s))));
+    t->scale = _mm256_mul_ps(f, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s)));
 }
 
 /* The scales and minima of q4_k and q5_k. */
@@ -483,21 +504,25 @@ X86_WORDS void x86_lanes_45(struct x86_lanes *t, const void *p)
     __m128  d = _mm_cvtph_ps(x86_load16(p));
 
     x86_group_scales(t, sm, _mm256_broadcastss_ps(d));
-    _mm256_store_ps(t->min, _mm256_mul_ps(_mm256_broadcastss_ps(_mm_movehdup_ps(d)),
-                                          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(m))));
+    t->min[0] = _mm256_mul_ps(_mm256_broadcastss_ps(_mm_movehdup_ps(d)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(m)));
 }
 
-/* 8 halves, `step` bytes apart, as scales of groups. */
-X86_WORDS void x86_half_scales(struct x86_lanes *t, const void *p, size_t step)
+/* 8 words, `step` bytes apart. */
+X86_WORDS __m128i x86_words_8(const void *p, size_t step)
 {
     const char *at = p;
 
-#define HALF(i) _mm_loadu_si32(at + (i) * step)
-    __m128i lo = _mm_unpacklo_epi32(_mm_unpacklo_epi16(HALF(0), HALF(1)), _mm_unpacklo_epi16(HALF(2), HALF(3)));
-    __m128i hi = _mm_unpacklo_epi32(_mm_unpacklo_epi16(HALF(4), HALF(5)), _mm_unpacklo_epi16(HALF(6), HALF(7)));
-#undef HALF
+#define WORD(i) _mm_loadu_si32(at + (i) * step)
+    __m128i lo = _mm_unpacklo_epi32(_mm_unpacklo_epi16(WORD(0), WORD(1)), _mm_unpacklo_epi16(WORD(2), WORD(3)));
+    __m128i hi = _mm_unpacklo_epi32(_mm_unpacklo_epi16(WORD(4), WORD(5)), _mm_unpacklo_epi16(WORD(6), WORD(7)));
+#undef WORD
+    return _mm_unpacklo_epi64(lo, hi);
+}
 
-    _mm256_store_ps(t->scale, _mm256_cvtph_ps(_mm_unpacklo_epi64(lo, hi)));
+/* As halves, the scales of groups. */
+X86_WORDS void x86_half_scales(struct x86_lanes *t, const void *p, size_t step)
+{
+    t->scale = _mm256_cvtph_ps(x86_words_8(p, step));
 }
 
 /* A block of 256 as whole numbers, 32 to a register, in the order of quant_int_place(), and its minima. */
@@ -724,9 +749,9 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
         x86_split_signed(w, entries(t, b, g)); \
     } \
 \
-    X86_WORDS __m256i pairs(const struct x86_lanes *t, const block *b, int g, __m256i x) \
+    X86_WORDS __m256i pairs(const struct x86_book *t, const block *b, int g, __m256i x) \
     { \
-        return _mm256_maddubs_epi16(magnitudes(&t->book, b, g), x86_negate_32(x, signs(&t->book, b, g))); \
+        return _mm256_maddubs_epi16(magnitudes(t, b, g), x86_negate_32(x, signs(t, b, g))); \
     } \
 \
     TARGET_AVX2 static inline void codes(int8_t *v, const block *b) \

@@ -281,9 +281,11 @@ static void every_element_has_a_place(void **state)
     }
 }
 
-/* Sums of 16 of 8 bits, halves of groups apart. */
+/* Sums of 16 of 8 bits, halves of groups apart; and both orders of bytes. */
 static void check_byte_sums(const struct quant_acts *a)
 {
+    for (int i = 0; i < 256; i++)
+        assert_int_equal(a->half[quant_half_place(i)], a->b[quant_byte_place(i)]);
     for (int g = 0; g < 16; g++) {
         int sum = 0;
 
