@@ -67,6 +67,9 @@ struct lanes_some {
 #ifdef BOOK
     struct x86_book book[LANES_TAKEN];
 #endif
+#ifdef SCALES_45
+    struct x86_two_45 two[LANES_TAKEN / 2];
+#endif
 };
 
 X86_WORDS void lanes_some(struct lanes_some *s, const BLOCK *b, int m, const struct quant_acts *x, const struct quant_acts *a,
@@ -75,6 +78,10 @@ X86_WORDS void lanes_some(struct lanes_some *s, const BLOCK *b, int m, const str
 #ifdef BOOK
     for (int j = 0; j < m; j++)
         places(s->book + j, b + j);
+#endif
+#ifdef SCALES_45
+    for (int j = 0; j < m; j += 2)
+        x86_take_two_45(s->two + j / 2, b + j, b + j + (j + 1 < m));
 #endif
     for (int j = 0; j < m; j++, b += IN_256) {
         for (size_t k = 0; k < IN_256 * sizeof(BLOCK); k += 64)
@@ -108,7 +115,11 @@ TARGET_DOTS static void dots_i8_avx2(float *y, const void *rows, int64_t row_byt
         for (int j = 0; j < m; j++, b += IN_256) {
             struct x86_lanes t;
 
+#ifdef SCALES_45
+            x86_lanes_45(&t, s.two + j / 2, j % 2);
+#else
             lanes_take(&t, b);
+#endif
             t.scale = _mm256_mul_ps(t.scale, _mm256_load_ps(x->scale));
             sum = _mm256_fmadd_ps(t.scale, _mm256_cvtepi32_ps(lanes_dots(s.sums[j], &t, x)), sum);
             if (N_MIN > 0)

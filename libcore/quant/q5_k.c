@@ -150,11 +150,6 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
     v[3].code = _mm512_or_si512(X86_MOVE(h, 5, 7, 1, 4), X86_MOVE(q1, 4, 4, 4, 0));
 }
 
-X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q5_k *b)
-{
-    x86_lanes_45(t, b);
-}
-
 X86_WORDS __m256i halves(const struct x86_book *t, const struct quant_q5_k *b, int g, int h, __m256i x)
 {
     const uint8_t *p = b->qs + g / 2 * 32 + 16 * h;
@@ -174,6 +169,7 @@ X86_WORDS __m256i halves(const struct x86_book *t, const struct quant_q5_k *b, i
 #define IN_256 1
 #define SUMS   X86_SUMS_8
 #define HALVES
+#define SCALES_45
 #include "quant/lanes_body.h"
 
 #define KIND X86_PLAIN

@@ -497,14 +497,32 @@ X86_WORDS void x86_group_scales(struct x86_lanes *t, __m128i s, __m256 f)
     t->scale = _mm256_mul_ps(f, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s)));
 }
 
-/* The scales and minima of q4_k and q5_k. */
-X86_WORDS void x86_lanes_45(struct x86_lanes *t, const void *p)
-{
-    __m128i sm = x86_scales_minima(p), m = _mm_unpackhi_epi64(sm, sm);
-    __m128  d = _mm_cvtph_ps(x86_load16(p));
+/* The scales and minima of two blocks of q4_k or q5_k, as x86_scales_minima() has them, and the scales of both. */
+struct x86_two_45 {
+    _Alignas(32) uint8_t sm[2][16];
+    float d[2][2];
+};
 
-    x86_group_scales(t, sm, _mm256_broadcastss_ps(d));
-    t->min[0] = _mm256_mul_ps(_mm256_broadcastss_ps(_mm_movehdup_ps(d)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(m)));
+X86_WORDS void x86_take_two_45(struct x86_two_45 *t, const void *p, const void *q)
+{
+    const __m256i at = _mm256_broadcastsi128_si256(_mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
+    const __m256i up = _mm256_broadcastsi128_si256(_mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11));
+    const __m256i keep = _mm256_broadcastsi128_si256(_mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
+    __m256i       v = x86_load_two(p, q), d = _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 0, 0, 0, 0, 0, 0));
+    __m256i       low = _mm256_srlv_epi32(_mm256_shuffle_epi8(v, at), _mm256_setr_epi32(0, 0, 0, 4, 0, 0, 0, 4));
+    __m256i       high = _mm256_and_si256(_mm256_srli_epi16(_mm256_shuffle_epi8(v, up), 2), _mm256_set1_epi8(0x30));
+
+    _mm256_store_si256((void *)t->sm, _mm256_or_si256(_mm256_and_si256(low, keep), high));
+    _mm_storeu_ps(t->d[0], _mm_cvtph_ps(_mm256_castsi256_si128(d)));
+}
+
+X86_WORDS void x86_lanes_45(struct x86_lanes *t, const struct x86_two_45 *two, int k)
+{
+    const uint8_t *sm = two->sm[k];
+    __m256i        m = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(sm + 8)));
+
+    x86_group_scales(t, _mm_loadl_epi64((const void *)sm), _mm256_broadcast_ss(two->d[k]));
+    t->min[0] = _mm256_mul_ps(_mm256_broadcast_ss(two->d[k] + 1), _mm256_cvtepi32_ps(m));
 }
 
 /* 8 words, `step` bytes apart. */
