@@ -90,13 +90,12 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq4_nl *b)
     x86_half_scales(t, b, sizeof(*b));
 }
 
-X86_WORDS __m256i halves(const struct x86_book *t, const struct quant_iq4_nl *b, int g, int h, __m256i x)
+X86_WORDS __m256i lane_codes(const struct quant_iq4_nl *b, int g, int h)
 {
     __m256i q = x86_load_two(b[g].qs, b[g + 4].qs);
 
-    (void)t;
     q = _mm256_and_si256(h == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
-    return x86_pairs(x86_values(q, quant_iq4nl_values), x);
+    return x86_values(q, quant_iq4nl_values);
 }
 
 #define BLOCK struct quant_iq4_nl
@@ -106,6 +105,7 @@ X86_WORDS __m256i halves(const struct x86_book *t, const struct quant_iq4_nl *b,
 #define SUMS   X86_SUMS_2
 #define N_MIN  0
 #define HALVES
+#define SIGNED
 #include "quant/lanes_body.h"
 
 #define LESS_BITS 0

@@ -162,13 +162,12 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq4_xs *b)
     t->scale = _mm256_mul_ps(_mm256_set1_ps(_cvtsh_ss(b->d)), _mm256_cvtepi32_ps(scales(b)));
 }
 
-X86_WORDS __m256i halves(const struct x86_book *t, const struct quant_iq4_xs *b, int g, int h, __m256i x)
+X86_WORDS __m256i lane_codes(const struct quant_iq4_xs *b, int g, int h)
 {
     __m256i q = x86_load_two(b->qs + 16 * g, b->qs + 16 * g + 64);
 
-    (void)t;
     q = _mm256_and_si256(h == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
-    return x86_pairs(x86_values(q, quant_iq4nl_values), x);
+    return x86_values(q, quant_iq4nl_values);
 }
 
 #define BLOCK   struct quant_iq4_xs
@@ -179,6 +178,7 @@ X86_WORDS __m256i halves(const struct x86_book *t, const struct quant_iq4_xs *b,
 #define IN_256 1
 #define SUMS   X86_SUMS_2
 #define HALVES
+#define SIGNED
 #include "quant/lanes_body.h"
 
 #define KIND X86_SIGNED

@@ -105,13 +105,12 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_mxfp4 *b)
     t->scale = _mm256_castsi256_ps(_mm256_blendv_epi8(v, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
 }
 
-X86_WORDS __m256i halves(const struct x86_book *t, const struct quant_mxfp4 *b, int g, int h, __m256i x)
+X86_WORDS __m256i lane_codes(const struct quant_mxfp4 *b, int g, int h)
 {
     __m256i q = x86_load_two(b[g].qs, b[g + 4].qs);
 
-    (void)t;
     q = _mm256_and_si256(h == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
-    return x86_pairs(x86_values(q, quant_fp4_values), x);
+    return x86_values(q, quant_fp4_values);
 }
 
 #define BLOCK struct quant_mxfp4
@@ -121,6 +120,7 @@ X86_WORDS __m256i halves(const struct x86_book *t, const struct quant_mxfp4 *b, 
 #define SUMS   X86_SUMS_8
 #define N_MIN  0
 #define HALVES
+#define SIGNED
 #include "quant/lanes_body.h"
 
 #define LESS_BITS 0

@@ -104,11 +104,6 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
     w[1] = _mm256_and_si256(_mm256_srli_epi16(q, g % 4 * 2 + 8), three);
 }
 
-X86_WORDS __m256i codes(const struct quant_q2_k *b, int g)
-{
-    return _mm256_and_si256(_mm256_srli_epi16(x86_load32(b->qs + g / 4 * 32), g % 4 * 2), _mm256_set1_epi8(3));
-}
-
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q2_k *b)
 {
     const __m512i three = _mm512_set1_epi16(3);
@@ -145,18 +140,21 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q2_k *b)
 {
     const __m128i even_odd = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
     __m128i       sc = x86_load16(b->sc), m = _mm_shuffle_epi8(x86_high(sc), even_odd);
-    float         dmin = _cvtsh_ss(b->dmin);
+    __m128        d;
+    int32_t       both;
 
+    memcpy(&both, &b->d, sizeof(both));
+    d = _mm_cvtph_ps(_mm_cvtsi32_si128(both));
     x86_subs(t, x86_low(sc), 0);
-    t->scale = _mm256_set1_ps(_cvtsh_ss(b->d));
-    t->min[0] = x86_floats_of(m, dmin);
-    t->min[1] = x86_floats_of(_mm_unpackhi_epi64(m, m), dmin);
+    t->scale = _mm256_broadcastss_ps(d);
+    d = _mm_movehdup_ps(d);
+    t->min[0] = _mm256_mul_ps(_mm256_broadcastss_ps(d), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(m)));
+    t->min[1] = _mm256_mul_ps(_mm256_broadcastss_ps(d), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(m, m))));
 }
 
-X86_WORDS __m256i pairs(const struct x86_book *t, const struct quant_q2_k *b, int g, __m256i x)
+X86_WORDS __m256i lane_codes(const struct quant_q2_k *b, int g)
 {
-    (void)t;
-    return _mm256_maddubs_epi16(codes(b, g), x);
+    return _mm256_and_si256(_mm256_srli_epi16(x86_load32(b->qs + g / 4 * 32), g % 4 * 2), _mm256_set1_epi8(3));
 }
 
 #define BLOCK   struct quant_q2_k

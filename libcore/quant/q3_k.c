@@ -170,13 +170,12 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q3_k *b)
     t->scale = _mm256_set1_ps(_cvtsh_ss(b->d));
 }
 
-X86_WORDS __m256i pairs(const struct x86_book *t, const struct quant_q3_k *b, int g, __m256i x)
+X86_WORDS __m256i lane_codes(const struct quant_q3_k *b, int g)
 {
     __m256i q = _mm256_srli_epi16(x86_load32(b->qs + g / 4 * 32), g % 4 * 2), h = x86_bit(x86_load32(b->hmask), g, 2);
 
-    (void)t;
     q = _mm256_and_si256(q, _mm256_set1_epi8(3));
-    return _mm256_maddubs_epi16(_mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(4))), x);
+    return _mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(4)));
 }
 
 #define BLOCK   struct quant_q3_k

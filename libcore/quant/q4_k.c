@@ -116,13 +116,6 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
     w[1] = g % 2 == 0 ? _mm256_and_si256(_mm256_srli_epi16(q, 8), low) : _mm256_srli_epi16(q, 12);
 }
 
-X86_WORDS __m256i codes(const struct quant_q4_k *b, int g)
-{
-    __m256i q = x86_load32(b->qs + g / 2 * 32);
-
-    return _mm256_and_si256(g % 2 == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
-}
-
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q4_k *b)
 {
     const __m512i low = _mm512_set1_epi16(15);
@@ -155,14 +148,13 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
     v[3].code = X86_MOVE(q1, 4, 4, 4, 0);
 }
 
-X86_WORDS __m256i halves(const struct x86_book *t, const struct quant_q4_k *b, int g, int h, __m256i x)
+X86_WORDS __m256i lane_codes(const struct quant_q4_k *b, int g, int h)
 {
     const uint8_t *p = b->qs + g / 2 * 32 + 16 * h;
     __m256i        q = x86_load_two(p, p + 64);
 
-    (void)t;
     q = _mm256_and_si256(g % 2 == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
-    return _mm256_maddubs_epi16(q, x);
+    return q;
 }
 
 #define BLOCK   struct quant_q4_k

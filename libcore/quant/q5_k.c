@@ -150,15 +150,14 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
     v[3].code = _mm512_or_si512(X86_MOVE(h, 5, 7, 1, 4), X86_MOVE(q1, 4, 4, 4, 0));
 }
 
-X86_WORDS __m256i halves(const struct x86_book *t, const struct quant_q5_k *b, int g, int h, __m256i x)
+X86_WORDS __m256i lane_codes(const struct quant_q5_k *b, int g, int h)
 {
     const uint8_t *p = b->qs + g / 2 * 32 + 16 * h;
     __m256i        q = x86_load_two(p, p + 64), top = _mm256_broadcastsi128_si256(x86_load16(b->qh + 16 * h));
 
-    (void)t;
     q = _mm256_and_si256(g % 2 == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
     top = x86_bit(_mm256_srlv_epi32(top, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4)), g, 4);
-    return _mm256_maddubs_epi16(_mm256_or_si256(q, _mm256_and_si256(top, _mm256_set1_epi8(16))), x);
+    return _mm256_or_si256(q, _mm256_and_si256(top, _mm256_set1_epi8(16)));
 }
 
 #define BLOCK   struct quant_q5_k

@@ -153,13 +153,12 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q6_k *b)
     t->scale = _mm256_set1_ps(_cvtsh_ss(b->d));
 }
 
-X86_WORDS __m256i pairs(const struct x86_book *t, const struct quant_q6_k *b, int g, __m256i x)
+X86_WORDS __m256i lane_codes(const struct quant_q6_k *b, int g)
 {
     __m256i q = x86_load32(b->ql + g / 4 * 64 + g % 2 * 32), h = x86_bit(x86_load32(b->qh + g / 4 * 32), g % 4 * 2, 4);
 
-    (void)t;
     q = _mm256_and_si256(g % 4 < 2 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
-    return _mm256_maddubs_epi16(_mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(48))), x);
+    return _mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(48)));
 }
 
 #define BLOCK   struct quant_q6_k

@@ -104,10 +104,9 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q8_0 *b)
     x86_half_scales(t, b, sizeof(*b));
 }
 
-X86_WORDS __m256i pairs(const struct x86_book *t, const struct quant_q8_0 *b, int g, __m256i x)
+X86_WORDS __m256i lane_codes(const struct quant_q8_0 *b, int g)
 {
-    (void)t;
-    return x86_pairs(x86_load32(b[g].qs), x);
+    return x86_load32(b[g].qs);
 }
 
 #define BLOCK struct quant_q8_0
@@ -116,6 +115,7 @@ X86_WORDS __m256i pairs(const struct x86_book *t, const struct quant_q8_0 *b, in
 #define IN_256 8
 #define SUMS   X86_SUMS_2
 #define N_MIN  0
+#define SIGNED
 #include "quant/lanes_body.h"
 
 #define LESS_BITS 0

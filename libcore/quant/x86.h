@@ -23,7 +23,7 @@
 #define TARGET_DOTS   __attribute__((target("avx2,fma,f16c")))
 #define X86_INTS_AVX2 \
     .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2,
-#define X86_LANES     .dots_i8_avx2 = dots_i8_avx2,
+#define X86_LANES     .dots_i8_avx2 = dots_i8_avx2, .tile_i8_avx2 = tile_i8_avx2,
 #define X86_BYTES
 #define X86_INTS \
     X86_INTS_AVX2 .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
@@ -757,14 +757,14 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 /* From the places(), magnitudes() and signs() of a format with a code book: words() and pairs(), as ints_body.h wants
  * them, and codes(), a block's 256 as signed bytes. */
 #define X86_CODE_BOOK(block) \
-    X86_WORDS __m256i entries(const struct x86_taken *t, const block *b, int g) \
+    X86_WORDS __m256i entries(const struct x86_book *t, const block *b, int g) \
     { \
-        return x86_negate_32(magnitudes(&t->book, b, g), signs(&t->book, b, g)); \
+        return x86_negate_32(magnitudes(t, b, g), signs(t, b, g)); \
     } \
 \
     X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const block *b, int g) \
     { \
-        x86_split_signed(w, entries(t, b, g)); \
+        x86_split_signed(w, entries(&t->book, b, g)); \
     } \
 \
     X86_WORDS __m256i pairs(const struct x86_book *t, const block *b, int g, __m256i x) \
@@ -774,9 +774,9 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 \
     TARGET_AVX2 static inline void codes(int8_t *v, const block *b) \
     { \
-        struct x86_taken t; \
+        struct x86_book t; \
 \
-        places(&t.book, b); \
+        places(&t, b); \
         for (int g = 0; g < 8; g++) \
             x86_store32(v + 32 * g, entries(&t, b, g)); \
     }
