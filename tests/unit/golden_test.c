@@ -39,7 +39,8 @@ static double coarseness(void)
 static void check_logits(const char *what, const float *ref, const float *got, int64_t rows, int32_t n_vocab,
                          double coarse)
 {
-    const double limit = 2e-3 * coarse, limit_kl = 1e-7 * coarse * coarse;
+    /* with coarse steps router choices flip, which a half more is for */
+    const double limit = 2e-3 * coarse, limit_kl = (coarse > 1.0 ? 1.5e-7 : 1e-7) * coarse * coarse;
     double worst = 0, worst_kl = 0;
 
     for (int64_t r = 0; r < rows; r++) {
