@@ -7,8 +7,8 @@
  *     lane_codes(b, g, h): of half h of group g, then of group g + 4
  * SUMS (enum x86_sums) is how large sums get, which says how groups are added up. With SIGNED defined codes may be negative; with
  * MORE defined they are more by that than the elements. With BOOK defined, instead of lane_codes(),
- *     places(t, b): struct x86_book, and of it
- *     entries(t, b, g): group g, signed; pairs(t, b, g, x): its products with 32 bytes x, two in a word */
+ *     places(t, b): struct x86_book
+ *     pairs(t, b, g, x): products of group g with 32 bytes x, two in a word */
 
 enum { LANES_AHEAD = IN_256 == 1 ? 2048 : 1024 }; /* bytes: a row is followed by the next, but pages stop the processor */
 
@@ -18,35 +18,35 @@ enum { LANES_AHEAD = IN_256 == 1 ? 2048 : 1024 }; /* bytes: a row is followed by
 /* Products with 32 bytes x, two in a word. */
 X86_WORDS __m256i lanes_words(__m256i code, __m256i x)
 {
-#if defined SIGNED || defined BOOK
+#ifdef SIGNED
     return x86_pairs(code, x);
 #else
     return _mm256_maddubs_epi16(code, x);
 #endif
 }
 
-/* Sums of all groups, or of groups 0 to 3 and 4 to 7, of halves each: x86_sum_8(), x86_sum_4(). P(k): products with 32 bytes
- * of activations, from byte 32 k of them on. */
+/* Sums of all groups, or of groups 0 to 3 and 4 to 7, of halves each: x86_sum_8(), x86_sum_4(). */
 #ifdef HALVES
-X86_WORDS __m256i lanes_two(__m256i p, __m256i q)
+X86_WORDS __m256i lanes_two(const BLOCK *b, const struct quant_acts *x, int g)
 {
+    __m256i p = lanes_words(lane_codes(b, g, 0), x86_load32(x->half + 64 * g));
+    __m256i q = lanes_words(lane_codes(b, g, 1), x86_load32(x->half + 64 * g + 32));
+
     return SUMS == X86_SUMS_2 ? _mm256_add_epi32(x86_twos(p), x86_twos(q)) : _mm256_add_epi16(p, q);
 }
 
-#define LANES_X(x, k) x86_load32((x)->half + 32 * (k))
-#define CODES(k)      lane_codes(b, (k) / 2, (k) % 2)
-#define SUM_LANES(sums, P) \
-    (sums)[0] = x86_sum_8(lanes_two(P(0), P(1)), lanes_two(P(2), P(3)), lanes_two(P(4), P(5)), lanes_two(P(6), P(7)), SUMS);
+#define TWO(g) lanes_two(b, x, g)
+#define SUM_LANES(sums) (sums)[0] = x86_sum_8(TWO(0), TWO(1), TWO(2), TWO(3), SUMS);
 #else
-#define LANES_X(x, k) x86_load32((x)->b + BYTE_PLACE(k))
-#define SUM_LANES(sums, P) \
-    (sums)[0] = x86_sum_4(P(0), P(1), P(2), P(3), SUMS); \
-    (sums)[1] = x86_sum_4(P(4), P(5), P(6), P(7), SUMS);
+#define LANES_X(g) x86_load32(x->b + BYTE_PLACE(g))
 #ifdef BOOK
-#define CODES(k) entries(&book, b, k)
+#define ONE(g) pairs(s->book + j, b, g, LANES_X(g))
 #else
-#define CODES(k) lane_codes(b, k)
+#define ONE(g) lanes_words(lane_codes(b, g), LANES_X(g))
 #endif
+#define SUM_LANES(sums) \
+    (sums)[0] = x86_sum_4(ONE(0), ONE(1), ONE(2), ONE(3), SUMS); \
+    (sums)[1] = x86_sum_4(ONE(4), ONE(5), ONE(6), ONE(7), SUMS);
 #endif
 
 /* The dots of 8 lanes. */
@@ -84,12 +84,6 @@ X86_DOTS __m256 lanes_less(__m256 less, const struct x86_lanes *t, const struct 
     return N_MIN == 16 ? _mm256_fmadd_ps(t->min[1], _mm256_load_ps(x->sum + 8), less) : less;
 }
 
-#ifdef SCALES_45
-#define LANES_TAKE(t, two, j, b) x86_lanes_45(&(t), (two) + (j) / 2, (j) % 2)
-#else
-#define LANES_TAKE(t, two, j, b) lanes_take(&(t), b)
-#endif
-
 /* Sums of a few blocks before those meet floats: one block at a time, its way through both would be what takes time. */
 enum { LANES_TAKEN = 8 };
 struct lanes_some {
@@ -108,9 +102,6 @@ X86_WORDS void lanes_some(struct lanes_some *s, const BLOCK *b, int m, const str
 #ifdef BOOK
     for (int j = 0; j < m; j++)
         places(s->book + j, b + j);
-#define P(k) pairs(s->book + j, b, k, LANES_X(x, k))
-#else
-#define P(k) lanes_words(CODES(k), LANES_X(x, k))
 #endif
 #ifdef SCALES_45
     for (int j = 0; j < m; j += 2)
@@ -119,10 +110,9 @@ X86_WORDS void lanes_some(struct lanes_some *s, const BLOCK *b, int m, const str
     for (int j = 0; j < m; j++, b += IN_256) {
         for (size_t k = 0; k < IN_256 * sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)b + LANES_AHEAD + k, _MM_HINT_T0);
-        SUM_LANES(s->sums[j], P)
+        SUM_LANES(s->sums[j])
         x = x + 1 < end ? x + 1 : a;
     }
-#undef P
 }
 
 /* Rows follow each other without gaps, so that blocks are taken ahead across their ends. */
@@ -145,7 +135,11 @@ TARGET_DOTS static void dots_i8_avx2(float *y, const void *rows, int64_t row_byt
         for (int j = 0; j < m; j++, b += IN_256) {
             struct x86_lanes t;
 
-            LANES_TAKE(t, s.two, j, b);
+#ifdef SCALES_45
+            x86_lanes_45(&t, s.two + j / 2, j % 2);
+#else
+            lanes_take(&t, b);
+#endif
             sum = lanes_add(sum, s.sums[j], &t, x);
             if (N_MIN > 0)
                 less = lanes_less(less, &t, x);
@@ -156,55 +150,4 @@ TARGET_DOTS static void dots_i8_avx2(float *y, const void *rows, int64_t row_byt
             x = a;
         }
     }
-}
-
-/* The sums of a row's blocks by n vectors, then what they are times the scales. */
-X86_DOTS void lanes_tile_row(const struct quant_int_tile *p, const BLOCK *b, float *sum, float *less)
-{
-    __m256i sums[QUANT_TILE_BLOCKS][QUANT_TILE_VECTORS][2];
-#ifdef SCALES_45
-    struct x86_two_45 two[QUANT_TILE_BLOCKS / 2];
-
-    for (int i = 0; i < p->n_blocks; i += 2)
-        x86_take_two_45(two + i / 2, b + i, b + i + (i + 1 < p->n_blocks));
-#endif
-    for (int i = 0; i < p->n_blocks; i++, b += IN_256) {
-#ifdef BOOK
-        struct x86_book book;
-
-        places(&book, b);
-#endif
-        __m256i code[8] = { CODES(0), CODES(1), CODES(2), CODES(3), CODES(4), CODES(5), CODES(6), CODES(7) };
-
-        for (size_t k = 0; k < IN_256 * sizeof(BLOCK); k += 64)
-            _mm_prefetch((const char *)b + p->ahead + k, _MM_HINT_T1);
-        for (int j = 0; j < p->n; j++) {
-            const struct quant_acts *x = p->x[j] + p->first + i;
-
-#define P(k) lanes_words(code[k], LANES_X(x, k))
-            SUM_LANES(sums[i][j], P)
-#undef P
-        }
-    }
-    b -= IN_256 * p->n_blocks;
-    for (int i = 0; i < p->n_blocks; i++, b += IN_256) {
-        struct x86_lanes t;
-
-        LANES_TAKE(t, two, i, b);
-        for (int j = 0; j < p->n; j++) {
-            const struct quant_acts *x = p->x[j] + p->first + i;
-
-            _mm256_store_ps(sum + 8 * j, lanes_add(_mm256_load_ps(sum + 8 * j), sums[i][j], &t, x));
-            if (N_MIN > 0)
-                _mm256_store_ps(less + 8 * j, lanes_less(_mm256_load_ps(less + 8 * j), &t, x));
-        }
-    }
-}
-
-TARGET_DOTS static void tile_i8_avx2(const struct quant_int_tile *p)
-{
-    const char *row = p->rows;
-
-    for (int r = 0; r < p->n_rows; r++, row += p->row_bytes)
-        lanes_tile_row(p, (const BLOCK *)row + p->first * IN_256, p->sum + (int64_t)r * p->n * 8, p->less + (int64_t)r * p->n * 8);
 }

@@ -155,8 +155,7 @@ struct quant_type {
     quant_int_dots_fn *dots_vnni;   /* or NULL; AVX-512 with VNNI */
     quant_int_dots_fn *dots_i8_vbmi; /* or NULL: for activations of 8 bits; with VBMI, too */
     quant_int_tile_fn *tile_avx2;   /* or NULL */
-    quant_int_tile_fn *tile_i8_avx2; /* or NULL: for activations of 8 bits */
-    quant_int_tile_fn *tile_i8_vbmi; /* or NULL */
+    quant_int_tile_fn *tile_i8_vbmi; /* or NULL: for activations of 8 bits */
 };
 
 extern const struct quant_type *const quant_types[QUANT_N];

@@ -117,10 +117,8 @@ quant_int_tile_fn *quant_int_tiler(int type, enum quant_acts_type acts, unsigned
     assert(type >= 0 && type < QUANT_N);
     const struct quant_type *t = quant_types[type];
 
-    if (acts == QUANT_ACTS_I8 && (simd & BYTES) == BYTES && t->tile_i8_vbmi != NULL)
-        return t->tile_i8_vbmi;
     if (acts == QUANT_ACTS_I8)
-        return (simd & SIMD_AVX2) != 0 ? t->tile_i8_avx2 : NULL;
+        return (simd & BYTES) == BYTES ? t->tile_i8_vbmi : NULL;
     return (simd & (SIMD_AVX2 | SIMD_AVX512)) == SIMD_AVX2 ? t->tile_avx2 : NULL;
 }
 
