@@ -124,12 +124,6 @@ static int tile_most(const struct quant_type *t, quant_int_tile_fn *tile)
     return tile == t->tile_avx2 ? QUANT_TILE_VECTORS : INT_MAX;
 }
 
-/* Vectors that one after the other are faster by stored rows than all of them by a panel (bench/cpu.md). */
-static int dots_most(const struct quant_type *t, quant_int_dots_fn *dots)
-{
-    return dots == NULL ? 0 : dots == t->dots_i8_avx2 ? 2 : 1;
-}
-
 enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o, struct err *e)
 {
     unsigned features = o->scalar ? 0 : simd_features();
@@ -157,7 +151,7 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
         c->int_decode[i] = o->acts == QUANT_ACTS_F32 ? NULL : quant_int_decoder(i, features);
         c->byte_decode[i] = quant_byte_decoder(i, features);
         c->int_dots[i] = quant_int_dotter(i, o->acts, features);
-        c->int_dots_most[i] = dots_most(quant_types[i], c->int_dots[i]);
+        c->int_two[i] = quant_int_twos(i, o->acts, features);
         c->int_tile[i] = quant_int_tiler(i, o->acts, features);
         c->int_tile_most[i] = tile_most(quant_types[i], c->int_tile[i]);
     }

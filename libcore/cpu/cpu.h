@@ -26,7 +26,7 @@ struct cpu {
     quant_ints_fn            *int_decode[QUANT_N]; /* NULL: products of floats */
     quant_bytes_fn           *byte_decode[QUANT_N]; /* NULL where that is */
     quant_int_dots_fn        *int_dots[QUANT_N];   /* NULL: through a panel */
-    int                       int_dots_most[QUANT_N]; /* vectors: with more something else is faster; 0 where NULL */
+    quant_int_two_fn         *int_two[QUANT_N];    /* NULL: likewise */
     quant_int_tile_fn        *int_tile[QUANT_N];   /* NULL: likewise */
     int                       int_tile_most[QUANT_N]; /* vectors: with more a panel is faster */
     enum quant_acts_type      acts;

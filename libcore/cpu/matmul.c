@@ -99,18 +99,6 @@ const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *c
     return (const struct quant_acts **)a.acts;
 }
 
-/* Straight from the stored rows, by one vector after the other: a few rows stay in the first-level cache meanwhile. */
-static void product_rows(const struct cpu *c, struct cpu_rows v, int type, const char *rows, int64_t at, int64_t n, int64_t k)
-{
-    enum { SOME = 8 };
-    int64_t row_bytes = quant_row_bytes(type, k), band = v.n == 1 ? n : SOME;
-
-    for (int64_t r = at; r < at + n; r += band)
-        for (int j = 0; j < v.n; j++)
-            c->int_dots[type](v.y[j] + r, rows + r * row_bytes, row_bytes, (int)(at + n - r < band ? at + n - r : band),
-                              v.acts[j], k);
-}
-
 /* Panels of bytes. */
 static void product_bytes(const struct cpu *c, struct cpu_rows v, struct tensor w, const char *rows, int64_t at, int64_t n,
                           void *buf)
@@ -137,8 +125,12 @@ static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w
     struct cpu_ints_panel p = { .u = (void *)buf, .n_min = quant_types[w.type]->n_min,
                                 .groups = quant_types[w.type]->block_elems == 32 };
 
-    if (v.n <= c->int_dots_most[w.type]) {
-        product_rows(c, v, w.type, rows, at, n, k);
+    if (v.n == 1 && c->int_dots[w.type] != NULL) { /* straight from the stored rows */
+        c->int_dots[w.type](v.y[0] + at, rows + at * row_bytes, row_bytes, (int)n, v.acts[0], k);
+        return;
+    }
+    if (v.n == 2 && c->int_two[w.type] != NULL) {
+        c->int_two[w.type]((float *const[]){ v.y[0] + at, v.y[1] + at }, rows + at * row_bytes, (int)n, v.acts, k);
         return;
     }
     if (c->int_tile[w.type] != NULL && v.n <= c->int_tile_most[w.type]) {

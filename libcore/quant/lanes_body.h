@@ -25,29 +25,54 @@ X86_WORDS __m256i lanes_words(__m256i code, __m256i x)
 #endif
 }
 
-/* Sums of all groups, or of groups 0 to 3 and 4 to 7, of halves each: x86_sum_8(), x86_sum_4(). */
+/* What is added up: products of groups g and g + 4, or of group g. */
 #ifdef HALVES
-X86_WORDS __m256i lanes_two(const BLOCK *b, const struct quant_acts *x, int g)
+X86_WORDS __m256i lanes_part(const struct x86_book *t, const BLOCK *b, const struct quant_acts *x, int g)
 {
     __m256i p = lanes_words(lane_codes(b, g, 0), x86_load32(x->half + 64 * g));
     __m256i q = lanes_words(lane_codes(b, g, 1), x86_load32(x->half + 64 * g + 32));
 
+    (void)t;
     return SUMS == X86_SUMS_2 ? _mm256_add_epi32(x86_twos(p), x86_twos(q)) : _mm256_add_epi16(p, q);
 }
+#define ADD_UP x86_sum_8
+enum { LANES_SUMS = 1 }; /* registers: of all groups, or of groups 0 to 3, then 4 to 7 */
+#else
+X86_WORDS __m256i lanes_part(const struct x86_book *t, const BLOCK *b, const struct quant_acts *x, int g)
+{
+    __m256i bytes = x86_load32(x->b + BYTE_PLACE(g));
 
-#define TWO(g) lanes_two(b, x, g)
-#define SUM_LANES(sums) (sums)[0] = x86_sum_8(TWO(0), TWO(1), TWO(2), TWO(3), SUMS);
-#else
-#define LANES_X(g) x86_load32(x->b + BYTE_PLACE(g))
+    (void)t;
 #ifdef BOOK
-#define ONE(g) pairs(s->book + j, b, g, LANES_X(g))
+    return pairs(t, b, g, bytes);
 #else
-#define ONE(g) lanes_words(lane_codes(b, g), LANES_X(g))
+    return lanes_words(lane_codes(b, g), bytes);
 #endif
-#define SUM_LANES(sums) \
-    (sums)[0] = x86_sum_4(ONE(0), ONE(1), ONE(2), ONE(3), SUMS); \
-    (sums)[1] = x86_sum_4(ONE(4), ONE(5), ONE(6), ONE(7), SUMS);
+}
+#define ADD_UP x86_sum_4
+enum { LANES_SUMS = 2 };
 #endif
+
+/* Sums by one vector or two: a group comes apart once for both. */
+X86_WORDS void lanes_sums(__m256i sums[2][2], const struct x86_book *t, const BLOCK *b, const struct quant_acts *x,
+                          const struct quant_acts *z, bool two)
+{
+#define BOTH(g) \
+    __m256i p##g = lanes_part(t, b, x, first + g), q##g = two ? lanes_part(t, b, z, first + g) : p##g;
+#define ADD_FOUR(h) \
+    { \
+        enum { first = 4 * (h) }; \
+        EACH_4(BOTH) \
+        sums[0][h] = ADD_UP(p0, p1, p2, p3, SUMS); \
+        if (two) \
+            sums[1][h] = ADD_UP(q0, q1, q2, q3, SUMS); \
+    }
+    ADD_FOUR(0)
+    if (LANES_SUMS == 2)
+        ADD_FOUR(LANES_SUMS - 1)
+#undef ADD_FOUR
+#undef BOTH
+}
 
 /* The dots of 8 lanes. */
 X86_WORDS __m256i lanes_dots(const __m256i sums[2], const struct x86_lanes *t, const struct quant_acts *x)
@@ -87,7 +112,7 @@ X86_DOTS __m256 lanes_less(__m256 less, const struct x86_lanes *t, const struct 
 /* Sums of a few blocks before those meet floats: one block at a time, its way through both would be what takes time. */
 enum { LANES_TAKEN = 8 };
 struct lanes_some {
-    __m256i sums[LANES_TAKEN][2];
+    __m256i sums[LANES_TAKEN][2][2]; /* of each vector */
 #ifdef BOOK
     struct x86_book book[LANES_TAKEN];
 #endif
@@ -96,8 +121,9 @@ struct lanes_some {
 #endif
 };
 
-X86_WORDS void lanes_some(struct lanes_some *s, const BLOCK *b, int m, const struct quant_acts *x, const struct quant_acts *a,
-                          const struct quant_acts *end)
+/* m blocks from b on by nx vectors from block `at` of n_blocks on; then from block 0. */
+X86_WORDS void lanes_some(struct lanes_some *s, const BLOCK *b, int m, const struct quant_acts *const *a, int nx, int64_t at,
+                          int64_t n_blocks)
 {
 #ifdef BOOK
     for (int j = 0; j < m; j++)
@@ -110,28 +136,29 @@ X86_WORDS void lanes_some(struct lanes_some *s, const BLOCK *b, int m, const str
     for (int j = 0; j < m; j++, b += IN_256) {
         for (size_t k = 0; k < IN_256 * sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)b + LANES_AHEAD + k, _MM_HINT_T0);
-        SUM_LANES(s->sums[j])
-        x = x + 1 < end ? x + 1 : a;
+#ifdef BOOK
+        lanes_sums(s->sums[j], s->book + j, b, a[0] + at, a[nx - 1] + at, nx == 2);
+#else
+        lanes_sums(s->sums[j], NULL, b, a[0] + at, a[nx - 1] + at, nx == 2);
+#endif
+        at = at + 1 < n_blocks ? at + 1 : 0;
     }
 }
 
 /* Rows follow each other without gaps, so that blocks are taken ahead across their ends. */
-TARGET_DOTS static void dots_i8_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct quant_acts *a,
-                                     int64_t n)
+X86_DOTS void lanes_rows(float *const *y, const BLOCK *b, int n_rows, const struct quant_acts *const *a, int nx, int64_t n)
 {
-    __m256                   sum = _mm256_setzero_ps(), less = _mm256_setzero_ps();
-    const BLOCK             *b = rows;
-    const struct quant_acts *x = a, *end = a + n / 256;
-    int64_t                  all = n / 256 * n_rows;
+    __m256  sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() }, less[2] = { sum[0], sum[0] };
+    int64_t n_blocks = n / 256, all = n_blocks * n_rows, at = 0, row = 0;
 
-    (void)row_bytes;
     for (int r = 0; all == 0 && r < n_rows; r++)
-        y[r] = 0.0f;
+        for (int v = 0; v < nx; v++)
+            y[v][r] = 0.0f;
     for (int64_t i = 0; i < all; i += LANES_TAKEN) {
         struct lanes_some s;
         int               m = all - i < LANES_TAKEN ? (int)(all - i) : LANES_TAKEN;
 
-        lanes_some(&s, b, m, x, a, end);
+        lanes_some(&s, b, m, a, nx, at, n_blocks);
         for (int j = 0; j < m; j++, b += IN_256) {
             struct x86_lanes t;
 
@@ -140,14 +167,32 @@ TARGET_DOTS static void dots_i8_avx2(float *y, const void *rows, int64_t row_byt
 #else
             lanes_take(&t, b);
 #endif
-            sum = lanes_add(sum, s.sums[j], &t, x);
-            if (N_MIN > 0)
-                less = lanes_less(less, &t, x);
-            if (++x < end)
+            for (int v = 0; v < nx; v++) {
+                sum[v] = lanes_add(sum[v], s.sums[j][v], &t, a[v] + at);
+                if (N_MIN > 0)
+                    less[v] = lanes_less(less[v], &t, a[v] + at);
+            }
+            if (++at < n_blocks)
                 continue;
-            *y++ = x86_fold(N_MIN > 0 ? _mm256_sub_ps(sum, less) : sum);
-            sum = less = _mm256_setzero_ps();
-            x = a;
+            for (int v = 0; v < nx; v++) {
+                y[v][row] = x86_fold(N_MIN > 0 ? _mm256_sub_ps(sum[v], less[v]) : sum[v]);
+                sum[v] = less[v] = _mm256_setzero_ps();
+            }
+            at = 0;
+            row++;
         }
     }
+}
+
+TARGET_DOTS static void dots_i8_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct quant_acts *a,
+                                     int64_t n)
+{
+    (void)row_bytes;
+    lanes_rows(&y, rows, n_rows, &a, 1, n);
+}
+
+TARGET_DOTS static void two_i8_avx2(float *const y[2], const void *rows, int n_rows, const struct quant_acts *const a[2],
+                                    int64_t n)
+{
+    lanes_rows(y, rows, n_rows, a, 2, n);
 }

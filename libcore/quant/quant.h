@@ -116,6 +116,8 @@ typedef void quant_round_fn(struct quant_acts *a, const float *x, int64_t n, int
  * quant_row_bytes(). */
 typedef void quant_int_dots_fn(float *y, const void *rows, int64_t row_bytes, int n_rows,
                                const struct quant_acts *a, int64_t n);
+/* The same by two vectors of 8 bits, so that a row comes apart once for both. */
+typedef void quant_int_two_fn(float *const y[2], const void *rows, int n_rows, const struct quant_acts *const a[2], int64_t n);
 /* Stored rows by several vectors, so that a row comes apart once for all. Blocks of 256 from `first` on are added, of
  * each row and vector, to sum[row][vector][lane] and to less, which is not touched without minima. */
 enum { QUANT_TILE_VECTORS = 8, QUANT_TILE_BLOCKS = 8 };
@@ -152,6 +154,7 @@ struct quant_type {
     quant_bytes_fn  *bytes_avx512;
     quant_int_dots_fn *dots_avx2;   /* or NULL; straight from the stored rows */
     quant_int_dots_fn *dots_i8_avx2; /* the same, for activations of 8 bits */
+    quant_int_two_fn *two_i8_avx2;  /* or NULL */
     quant_int_dots_fn *dots_vnni;   /* or NULL; AVX-512 with VNNI */
     quant_int_dots_fn *dots_i8_vbmi; /* or NULL: for activations of 8 bits; with VBMI, too */
     quant_int_tile_fn *tile_avx2;   /* or NULL */
@@ -174,6 +177,7 @@ quant_decode_fn *quant_decoder(int type, unsigned simd);
 quant_ints_fn  *quant_int_decoder(int type, unsigned simd);
 quant_bytes_fn *quant_byte_decoder(int type, unsigned simd);
 quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigned simd);
+quant_int_two_fn  *quant_int_twos(int type, enum quant_acts_type acts, unsigned simd);
 quant_int_tile_fn *quant_int_tiler(int type, enum quant_acts_type acts, unsigned simd);
 quant_round_fn *quant_rounder(unsigned simd);
 /* What activations are rounded to for weights of this type: 32767, 16383 or 127. */

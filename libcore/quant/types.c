@@ -112,6 +112,14 @@ quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigne
     return (simd & SIMD_AVX2) == 0 ? NULL : acts == QUANT_ACTS_I8 ? t->dots_i8_avx2 : t->dots_avx2;
 }
 
+quant_int_two_fn *quant_int_twos(int type, enum quant_acts_type acts, unsigned simd)
+{
+    assert(type >= 0 && type < QUANT_N);
+    return acts == QUANT_ACTS_I8 && (simd & SIMD_AVX2) != 0 && quant_int_tiler(type, acts, simd) == NULL
+               ? quant_types[type]->two_i8_avx2
+               : NULL;
+}
+
 quant_int_tile_fn *quant_int_tiler(int type, enum quant_acts_type acts, unsigned simd)
 {
     assert(type >= 0 && type < QUANT_N);

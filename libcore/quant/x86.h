@@ -23,7 +23,7 @@
 #define TARGET_DOTS   __attribute__((target("avx2,fma,f16c")))
 #define X86_INTS_AVX2 \
     .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2,
-#define X86_LANES     .dots_i8_avx2 = dots_i8_avx2,
+#define X86_LANES     .dots_i8_avx2 = dots_i8_avx2, .two_i8_avx2 = two_i8_avx2,
 #define X86_BYTES
 #define X86_INTS \
     X86_INTS_AVX2 .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,

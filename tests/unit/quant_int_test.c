@@ -530,11 +530,34 @@ static void check_products(int type, enum quant_acts_type acts, const unsigned c
     free(a);
 }
 
+/* Rows by two vectors at a time: as by each. */
+static void check_two(int type, const unsigned char *rows, const float *x, const float *z, int64_t n)
+{
+    quant_int_two_fn  *two = quant_int_twos(type, QUANT_ACTS_I8, SIMD_AVX2);
+    struct quant_acts *a[2] = { aligned(BLOCKS * sizeof(**a)), aligned(BLOCKS * sizeof(**a)) };
+    const float       *from[2] = { x, z };
+    float              y[2][ROWS];
+
+    for (int v = 0; v < 2; v++)
+        quant_rounder(0)(a[v], from[v], n, 127);
+    two((float *const[]){ y[0], y[1] }, rows, ROWS, (const struct quant_acts *const *)a, n);
+    for (int v = 0; v < 2; v++)
+        for (int r = 0; r < ROWS; r++) {
+            float want = quant_dot_ints(type, QUANT_ACTS_I8, rows + r * quant_row_bytes(type, n), from[v], n);
+
+            if (!same_float(want, y[v][r]))
+                fail_msg("%s, %d elements, row %d by vector %d of two: %a, not %a", quant_types[type]->name, (int)n, r, v,
+                         (double)y[v][r], (double)want);
+        }
+    free(a[0]);
+    free(a[1]);
+}
+
 static void products_are_the_stated_sums(void **state)
 {
     static const int64_t lengths[] = { 0, 256, 512, 768, N_MAX };
     unsigned char       *rows = malloc((size_t)ROWS * BLOCKS * BYTES_MAX);
-    float                x[N_MAX];
+    float                x[N_MAX], z[N_MAX];
 
     (void)state;
     assert_non_null(rows);
@@ -547,6 +570,9 @@ static void products_are_the_stated_sums(void **state)
                 fill(i, rows + r * quant_row_bytes(i, n), n, true);
             check_products(i, QUANT_ACTS_I16, rows, x, n);
             check_products(i, QUANT_ACTS_I8, rows, x, n);
+            fill_x(z, n, false, 127);
+            if ((simd_features() & SIMD_AVX2) != 0)
+                check_two(i, rows, x, z, n);
         }
     free(rows);
 }
