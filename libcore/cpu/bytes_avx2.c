@@ -94,28 +94,34 @@ TILES(halves_8, CODES, SUBS)
 TILES(halves_4, CODES, SUBS)
 TILES(halves_2, CODES, SUBS)
 
-/* Less the minima of all blocks: 8 of them, or 16. */
-#define LESS(j)     __m256 l##j = _mm256_setzero_ps();
-#define LESS_8(j)   l##j = _mm256_fmadd_ps(f, _mm256_load_ps(x##j[b].sum_32), l##j);
-#define LESS_16(j)  l##j = _mm256_fmadd_ps(f, _mm256_load_ps(x##j[b].sum + half), l##j);
-#define PUT_LESS(j) _mm256_store_ps(sum + LANES * (j), _mm256_sub_ps(_mm256_load_ps(sum + LANES * (j)), l##j));
+/* Less the minima of all blocks, 8 of them or 16, of two rows: a sum alone would wait for itself. */
+#define LESS(j)     __m256 l##j = _mm256_setzero_ps(), m##j = l##j;
+#define LESS_OF(j, sums) \
+    l##j = _mm256_fmadd_ps(f, _mm256_load_ps(x##j[b].sums), l##j); \
+    m##j = _mm256_fmadd_ps(g, _mm256_load_ps(x##j[b].sums), m##j);
+#define LESS_8(j)   LESS_OF(j, sum_32)
+#define LESS_16(j)  LESS_OF(j, sum + half)
+#define TAKE_LESS(to, l) _mm256_store_ps(to, _mm256_sub_ps(_mm256_load_ps(to), l));
+#define PUT_LESS(j) TAKE_LESS(sum + LANES * (j), l##j) TAKE_LESS(next + LANES * (j), m##j)
 #define LESS_TILE(n) \
 TARGET static void less_##n(float *sum, const struct cpu_bytes_part *p) \
 { \
     EACH_##n(VECTOR) \
-    for (int i = 0; i < p->rows; i++, sum += LANES * (n)) { \
-        const struct quant_codes *w = p->w + i * p->n_row; \
+    for (int i = 0; i < p->rows; i += 2, sum += 2 * LANES * (n)) { \
+        const struct quant_codes *w = p->w + i * p->n_row, *v = w + p->n_row; \
+        float *next = sum + LANES * (n); \
 \
         EACH_##n(LESS) \
-        for (int64_t b = 0; b < p->n_blocks; b++, w++) { \
-            __m256 f = _mm256_load_ps(w->min); \
+        for (int64_t b = 0; b < p->n_blocks; b++) { \
+            __m256 f = _mm256_load_ps(w[b].min), g = _mm256_load_ps(v[b].min); \
 \
             if (p->n_min == 8) { \
                 EACH_##n(LESS_8) \
                 continue; \
             } \
             for (int half = 0; half < 16; half += 8) { \
-                f = _mm256_load_ps(w->min + half); \
+                f = _mm256_load_ps(w[b].min + half); \
+                g = _mm256_load_ps(v[b].min + half); \
                 EACH_##n(LESS_16) \
             } \
         } \
@@ -171,21 +177,23 @@ TARGET static void put(float *const *y, int64_t at, const float *sum, int rows, 
 }
 
 /* Up to ROWS rows that are turned, n vectors. */
-TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part p, cpu_bytes_tile_fn *tile, int n)
+TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, cpu_bytes_tile_fn *tile, int n)
 {
     _Alignas(64) float sum[ROWS * VECTORS * LANES];
 
-    memset(sum + p.rows * n * LANES, 0, (size_t)((ROWS - p.rows) * n * LANES) * sizeof *sum);
-    for (p.first = 0; p.first < p.n_row; p.first += DEPTH) {
-        p.n_blocks = p.n_row - p.first < DEPTH ? p.n_row - p.first : DEPTH;
-        tile(sum, &p);
+    memset(sum + p->rows * n * LANES, 0, (size_t)((ROWS - p->rows) * n * LANES) * sizeof *sum);
+    for (int j = 0; j < n; j++)
+        _mm_prefetch((const char *)(y[j] + at), _MM_HINT_T0);
+    for (p->first = 0; p->first < p->n_row; p->first += DEPTH) {
+        p->n_blocks = p->n_row - p->first < DEPTH ? p->n_row - p->first : DEPTH;
+        tile(sum, p);
     }
-    if (p.n_min > 0) {
-        p.first = 0;
-        p.n_blocks = p.n_row;
-        minima[n - 1](sum, &p);
+    if (p->n_min > 0) {
+        p->first = 0;
+        p->n_blocks = p->n_row;
+        minima[n - 1](sum, p);
     }
-    put(y, at, sum, p.rows, n);
+    put(y, at, sum, p->rows, n);
 }
 
 /* Rows taken apart at a time: with many vectors as many as stay in the second-level cache meanwhile. */
@@ -219,7 +227,7 @@ void cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, 
                 p.w = buf + i * p.n_row;
                 p.x = v.x + j;
                 p.rows = n - i < ROWS ? (int)(n - i) : ROWS;
-                strip(v.y + j, v.at + r + i, p, by_n[m - 1], m);
+                strip(v.y + j, v.at + r + i, &p, by_n[m - 1], m);
             }
     }
 }
