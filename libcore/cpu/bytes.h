@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes.h - products with activations of 8 bits, of panels of weights.          room: cpu (base quant ops)
+/* bytes.h - products with activations of 8 bits of several vectors, one set per instruction set.   room: cpu (base quant ops)
  *
  * Every set gives the bytes of quant_dot_ints() with QUANT_ACTS_I8; bytes_scalar.c is the specification.
  */
@@ -7,20 +7,49 @@
 #define CPU_BYTES_H
 #include "quant/quant.h"
 
-/* n rows of weights as bytes, one after the other. */
-struct cpu_bytes_panel {
-    struct quant_bytes *u;
-    int                 n;
-    int                 n_min;  /* as the type has it */
-    bool                sub_16; /* likewise */
+/* n rows of weights as they are stored, row_bytes apart. */
+struct cpu_bytes_rows {
+    const struct quant_type *type;
+    const char              *rows;
+    int64_t                  row_bytes;
+    int64_t                  n;
+};
+
+/* n vectors; their products with the rows are y[j][at ...]. */
+struct cpu_bytes_vectors {
+    float *const                   *y;
+    int64_t                         at;
+    const struct quant_acts *const *x;
+    int                             n;
 };
 
 struct cpu_bytes {
     const char *name;
-    /* y[j][at + i] = <w_i, x_j> for i < w->n, j < nx; k elements, a multiple of 256 */
-    void (*dots)(float *const *y, int64_t at, const struct cpu_bytes_panel *w, const struct quant_acts *const *x,
-                 int nx, int64_t k);
+    /* k elements, a multiple of 256; buf: need(k) bytes, 64-byte aligned. All but scalar code: types with codes_avx2. */
+    void (*dots)(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf);
+    size_t (*need)(int64_t k);
 };
 
-extern const struct cpu_bytes cpu_bytes_scalar;
+extern const struct cpu_bytes cpu_bytes_scalar, cpu_bytes_avx2, cpu_bytes_vnni;
+
+/* What x86 sets share (bytes_avx2.c): rows come apart a panel at a time, vectors pass it a few at a time. */
+enum { CPU_BYTES_VECTORS = 4, CPU_BYTES_ROWS = 4 }; /* rows of a panel are multiples of that: repeated where the weights end */
+
+/* Some blocks of some rows, and vectors from block `first` on. */
+struct cpu_bytes_part {
+    const struct quant_codes       *w;     /* rows, n_row blocks apart; in steps, or as pair() leaves them */
+    const struct quant_acts *const *x;
+    int64_t                         n_row, first, n_blocks;
+    int                             rows, low, n_min; /* low: what codes are more by than weights' */
+};
+/* Sums of the blocks, added to sum[row][vector][lane], which begin at block 0; those of repeated rows, too. */
+typedef void cpu_bytes_tile_fn(float *sum, const struct cpu_bytes_part *p);
+struct cpu_bytes_code {
+    void (*pair)(struct quant_codes *w, int64_t rows, int64_t n_row, int more); /* or NULL; codes from steps, which are to be more */
+    int (*low)(const struct quant_type *t);
+    cpu_bytes_tile_fn *const *(*tiles)(const struct quant_type *t); /* of 1, 2, 3 and 4 vectors */
+};
+void   cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,
+                      struct quant_codes *buf);
+size_t cpu_bytes_need(int64_t k);
 #endif

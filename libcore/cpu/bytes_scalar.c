@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes_scalar.c - products with activations of 8 bits in plain C: what quant_dot_ints() says, of weights taken apart
- * before. */
+/* bytes_scalar.c - products with activations of 8 bits in plain C: what quant_dot_ints() says, row by row. */
 #include <math.h>
 
 #include "cpu/bytes.h"
@@ -23,7 +22,7 @@ static int32_t products(const int8_t *code, const int8_t *b)
     return sum;
 }
 
-static float dot(const struct quant_bytes *w, const struct quant_acts *x, int64_t k, const struct cpu_bytes_panel *p)
+static float dot(const struct quant_bytes *w, const struct quant_acts *x, int64_t k, const struct quant_type *p)
 {
     float sum[QUANT_INT_LANES] = { 0 }, less[QUANT_INT_LANES] = { 0 };
 
@@ -46,12 +45,18 @@ static float dot(const struct quant_bytes *w, const struct quant_acts *x, int64_
     return fold(sum);
 }
 
-static void dots(float *const *y, int64_t at, const struct cpu_bytes_panel *w, const struct quant_acts *const *x, int nx,
-                 int64_t k)
+static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
-    for (int j = 0; j < nx; j++)
-        for (int i = 0; i < w->n; i++)
-            y[j][at + i] = dot(w->u + i * (k / 256), x[j], k, w);
+    for (int64_t i = 0; i < w.n; i++) {
+        w.type->bytes(buf, w.rows + i * w.row_bytes, k);
+        for (int j = 0; j < v.n; j++)
+            v.y[j][v.at + i] = dot(buf, v.x[j], k, w.type);
+    }
 }
 
-const struct cpu_bytes cpu_bytes_scalar = { .name = "scalar", .dots = dots };
+static size_t need(int64_t k)
+{
+    return (size_t)((k + 255) / 256) * sizeof(struct quant_bytes);
+}
+
+const struct cpu_bytes cpu_bytes_scalar = { .name = "scalar", .dots = dots, .need = need };

@@ -142,14 +142,15 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
             : features & SIMD_AVX512      ? &cpu_ints_avx512
             : features & SIMD_AVX2        ? &cpu_ints_avx2
                                           : &cpu_ints_scalar;
-    c->bytes = &cpu_bytes_scalar;
+    c->bytes = features & SIMD_AVX512_VNNI ? &cpu_bytes_vnni
+             : features & SIMD_AVX2        ? &cpu_bytes_avx2
+                                           : &cpu_bytes_scalar;
     c->acts = o->acts;
     c->round = quant_rounder(features);
     c->soft = softmax_kernels_for(features);
     for (int i = 0; i < QUANT_N; i++) {
         c->decode[i] = quant_decoder(i, features);
         c->int_decode[i] = o->acts == QUANT_ACTS_F32 ? NULL : quant_int_decoder(i, features);
-        c->byte_decode[i] = quant_byte_decoder(i, features);
         c->int_dots[i] = quant_int_dotter(i, o->acts, features);
         c->int_two[i] = quant_int_twos(i, o->acts, features);
         c->int_tile[i] = quant_int_tiler(i, o->acts, features);

@@ -24,7 +24,6 @@ struct cpu {
     const struct cpu_ints    *ints;
     const struct cpu_bytes   *bytes;               /* with activations of 8 bits */
     quant_ints_fn            *int_decode[QUANT_N]; /* NULL: products of floats */
-    quant_bytes_fn           *byte_decode[QUANT_N]; /* NULL where that is */
     quant_int_dots_fn        *int_dots[QUANT_N];   /* NULL: through a panel */
     quant_int_two_fn         *int_two[QUANT_N];    /* NULL: likewise */
     quant_int_tile_fn        *int_tile[QUANT_N];   /* NULL: likewise */
@@ -57,8 +56,8 @@ size_t cpu_acts_need(const struct cpu *c, int type, int64_t n, int64_t k);
 /* The same without the rounding, of which cpu_round() does a row. */
 struct quant_acts **cpu_acts_room(const struct cpu *c, int type, int64_t n, int64_t k);
 void cpu_round(const struct cpu *c, struct quant_acts *a, const float *x, int64_t k, int type);
-/* y[j][r] = <row r of w (expert e), x[j]> for at <= r < at + n, j < nx; buf: cpu_panel_floats(ne[0]), 64-byte aligned */
-int64_t cpu_panel_floats(int64_t k);
+/* y[j][r] = <row r of w (expert e), x[j]> for at <= r < at + n, j < nx; buf: cpu_panel_floats(c, ne[0]), 64-byte aligned */
+int64_t cpu_panel_floats(const struct cpu *c, int64_t k);
 struct cpu_rows {
     float *const       *y;
     const float *const *x;

@@ -99,22 +99,6 @@ const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *c
     return (const struct quant_acts **)a.acts;
 }
 
-/* Panels of bytes. */
-static void product_bytes(const struct cpu *c, struct cpu_rows v, struct tensor w, const char *rows, int64_t at, int64_t n,
-                          void *buf)
-{
-    const struct quant_type *t = quant_types[w.type];
-    int64_t k = w.ne[0], row_bytes = quant_row_bytes(w.type, k);
-    int panel = int_panel_rows(3 * k / 2, v.n);
-    struct cpu_bytes_panel p = { .u = buf, .n_min = t->n_min, .sub_16 = t->sub_16 };
-
-    for (int64_t r = at; r < at + n; r += panel) {
-        p.n = at + n - r < panel ? (int)(at + n - r) : panel;
-        c->byte_decode[w.type](p.u, rows + r * row_bytes, p.n * k);
-        c->bytes->dots(v.y, r, &p, v.acts, v.n, k);
-    }
-}
-
 /* cpu_product in whole numbers. */
 static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at,
                          int64_t n, float *buf)
@@ -139,7 +123,8 @@ static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w
         return;
     }
     if (c->acts == QUANT_ACTS_I8) {
-        product_bytes(c, v, w, rows, at, n, buf);
+        c->bytes->dots((struct cpu_bytes_rows){ quant_types[w.type], rows + at * row_bytes, row_bytes, n },
+                       (struct cpu_bytes_vectors){ v.y, at, v.acts, v.n }, k, buf);
         return;
     }
     for (int64_t r = at; r < at + n; r += panel) {
@@ -234,16 +219,18 @@ static void products_piece(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-int64_t cpu_panel_floats(int64_t k)
+int64_t cpu_panel_floats(const struct cpu *c, int64_t k)
 {
-    int64_t ints = (int64_t)sizeof(struct quant_ints) / 4 * CPU_INT_PANEL * ((k + 255) / 256);
+    int64_t ints = (int64_t)sizeof(struct quant_ints) / 4 * CPU_INT_PANEL * ((k + 255) / 256), floats = CPU_PANEL * k;
+    int64_t bytes = (int64_t)(c->bytes->need(k) + 63) / 64 * 16;
 
-    return ints > CPU_PANEL * k ? ints : CPU_PANEL * k;
+    floats = ints > floats ? ints : floats;
+    return bytes > floats ? bytes : floats;
 }
 
 static size_t panel_bytes(const struct cpu *c, int64_t k)
 {
-    return (size_t)pool_size(c->pool) * (size_t)cpu_panel_floats(k) * sizeof(float);
+    return (size_t)pool_size(c->pool) * (size_t)cpu_panel_floats(c, k) * sizeof(float);
 }
 
 size_t cpu_matmuls_need(void *ctx, const struct op_product *p, int n, struct tensor x)
@@ -276,7 +263,7 @@ void cpu_matmuls(void *ctx, const struct op_product *p, int n, struct tensor x)
     size_t mark = dev_mark(c->dev);
     const float **xs = dev_scratch_bytes(c->dev, (size_t)x.ne[1] * sizeof *xs);
     struct products a = { .c = c, .p = p, .n = n, .buf = dev_scratch_bytes(c->dev, panel_bytes(c, x.ne[0])),
-                          .buf_floats = cpu_panel_floats(x.ne[0]) };
+                          .buf_floats = cpu_panel_floats(c, x.ne[0]) };
 
     for (int64_t r = 0; r < x.ne[1]; r++)
         xs[r] = cpu_row(x, r);

@@ -37,9 +37,9 @@ static const struct quant_acts *const *acts_at(const struct quant_acts *const *a
     return a == NULL ? NULL : a + p;
 }
 
-static int64_t panel_floats(const struct op_moe *a)
+static int64_t panel_floats(const struct cpu *c, const struct op_moe *a)
 {
-    return cpu_panel_floats(a->up.ne[0] > a->down.ne[0] ? a->up.ne[0] : a->down.ne[0]);
+    return cpu_panel_floats(c, a->up.ne[0] > a->down.ne[0] ? a->up.ne[0] : a->down.ne[0]);
 }
 
 static void up_piece(const struct moe *m, const struct cpu_piece *at, float *buf)
@@ -78,7 +78,7 @@ static void down_piece(const struct moe *m, const struct cpu_piece *at, float *b
 static void work(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct moe *m = ctx;
-    float *buf = m->buf + worker * panel_floats(m->a);
+    float *buf = m->buf + worker * panel_floats(m->c, m->a);
     struct cpu_piece at;
 
     (void)begin;
@@ -168,7 +168,7 @@ size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op
 
     return 2 * ((size_t)a->up.ne[2] + 1) * sizeof(int32_t) + 4 * pairs * sizeof(void *) +
            pairs * (2 * (size_t)a->up.ne[1] + (size_t)y.ne[0]) * f +
-           (size_t)pool_size(c->pool) * (size_t)panel_floats(a) * f + 2 * cpu_share_bytes(c) +
+           (size_t)pool_size(c->pool) * (size_t)panel_floats(c, a) * f + 2 * cpu_share_bytes(c) +
            (size_t)a->up.ne[2] * sizeof(atomic_int) + (size_t)(16 * 64) +
            pair_acts_need(c, a->up.type, x.ne[1], (int64_t)pairs, x.ne[0]) +
            pair_acts_need(c, a->gate.type, x.ne[1], (int64_t)pairs, x.ne[0]) +
@@ -205,7 +205,7 @@ void cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct o
         .hid = dev_scratch_bytes(d, pairs * sizeof(float *)),
         .gate = dev_scratch_bytes(d, pairs * sizeof(float *)),
         .out = dev_scratch_bytes(d, pairs * sizeof(float *)),
-        .buf = dev_scratch_bytes(d, (size_t)pool_size(c->pool) * (size_t)panel_floats(a) * f),
+        .buf = dev_scratch_bytes(d, (size_t)pool_size(c->pool) * (size_t)panel_floats(c, a) * f),
     };
     float *hid = dev_scratch_bytes(d, pairs * ff * f), *gate = dev_scratch_bytes(d, pairs * ff * f);
 

@@ -115,6 +115,10 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
 #define BOOK
 #include "quant/lanes_body.h"
 
+#define LOW  43
+#define SPAN 86
+#include "quant/codes_body.h"
+
 #define KIND X86_SIGNED
 #include "quant/bytes_body.h"
 #endif

@@ -144,6 +144,10 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq2_xxs *b)
 #define BOOK
 #include "quant/lanes_body.h"
 
+#define LOW  43
+#define SPAN 86
+#include "quant/codes_body.h"
+
 #define KIND X86_SIGNED
 #include "quant/bytes_body.h"
 #endif

@@ -289,6 +289,10 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq3_s *b)
 #define BOOK
 #include "quant/lanes_body.h"
 
+#define LOW  15
+#define SPAN 30
+#include "quant/codes_body.h"
+
 #define KIND X86_SIGNED
 #define TAKE(t, min, b) take_no_places(t, b)
 #include "quant/bytes_body.h"

@@ -108,6 +108,10 @@ X86_WORDS __m256i lane_codes(const struct quant_iq4_nl *b, int g, int h)
 #define SIGNED
 #include "quant/lanes_body.h"
 
+#define LOW  127
+#define SPAN 240
+#include "quant/codes_body.h"
+
 #define LESS_BITS 0
 #include "quant/bytes32_body.h"
 #endif

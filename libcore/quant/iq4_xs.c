@@ -181,6 +181,10 @@ X86_WORDS __m256i lane_codes(const struct quant_iq4_xs *b, int g, int h)
 #define SIGNED
 #include "quant/lanes_body.h"
 
+#define LOW  127
+#define SPAN 240
+#include "quant/codes_body.h"
+
 #define KIND X86_SIGNED
 #include "quant/bytes_body.h"
 #endif

@@ -123,6 +123,10 @@ X86_WORDS __m256i lane_codes(const struct quant_mxfp4 *b, int g, int h)
 #define SIGNED
 #include "quant/lanes_body.h"
 
+#define LOW  12
+#define SPAN 24
+#include "quant/codes_body.h"
+
 #define LESS_BITS 0
 #include "quant/bytes32_body.h"
 #endif

@@ -166,6 +166,10 @@ X86_WORDS __m256i lane_codes(const struct quant_q2_k *b, int g)
 #define SUMS   X86_SUMS_HALVES_8
 #include "quant/lanes_body.h"
 
+#define LOW  0
+#define SPAN 3
+#include "quant/codes_body.h"
+
 #define KIND X86_PLAIN
 #include "quant/bytes_body.h"
 #endif

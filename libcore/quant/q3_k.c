@@ -188,6 +188,10 @@ X86_WORDS __m256i lane_codes(const struct quant_q3_k *b, int g)
 #define MORE   4
 #include "quant/lanes_body.h"
 
+#define LOW  4
+#define SPAN 7
+#include "quant/codes_body.h"
+
 #define KIND X86_LESS + 5
 #include "quant/bytes_body.h"
 #endif

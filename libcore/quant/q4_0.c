@@ -150,6 +150,10 @@ X86_WORDS __m256i lane_codes(const struct quant_q4_0 *b, int g, int h)
 #define HALVES
 #include "quant/lanes_body.h"
 
+#define LOW  8
+#define SPAN 15
+#include "quant/codes_body.h"
+
 #define LESS_BITS 4
 #include "quant/bytes32_body.h"
 #endif

@@ -171,6 +171,10 @@ X86_WORDS __m256i lane_codes(const struct quant_q5_k *b, int g, int h)
 #define SCALES_45
 #include "quant/lanes_body.h"
 
+#define LOW  0
+#define SPAN 31
+#include "quant/codes_body.h"
+
 #define KIND X86_PLAIN
 #define FOUR
 #include "quant/bytes_body.h"

@@ -171,6 +171,10 @@ X86_WORDS __m256i lane_codes(const struct quant_q6_k *b, int g)
 #define MORE   32
 #include "quant/lanes_body.h"
 
+#define LOW  32
+#define SPAN 63
+#include "quant/codes_body.h"
+
 #define KIND X86_LESS + 2
 #include "quant/bytes_body.h"
 #endif

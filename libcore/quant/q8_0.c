@@ -118,6 +118,10 @@ X86_WORDS __m256i lane_codes(const struct quant_q8_0 *b, int g)
 #define SIGNED
 #include "quant/lanes_body.h"
 
+#define LOW  128
+#define SPAN 255
+#include "quant/codes_body.h"
+
 #define LESS_BITS 0
 #include "quant/bytes32_body.h"
 #endif

@@ -71,6 +71,19 @@ struct quant_bytes {
     int8_t sub[16];
     int8_t pad[16];    /* to a multiple of 64 */
 };
+/* And as panels of bytes begin (cpu/bytes.h): scales of groups of 32 with their whole ones, but of halves these apart. */
+struct quant_codes {
+    int8_t  code[256]; /* in the order of the row; or in steps, element i at quant_step_place(i), where span <= 128 more by low */
+    float   scale[8];  /* sub_16: scale, else scale * (float)sub of quant_bytes */
+    float   min[16];   /* as there */
+    int32_t sub[16];   /* with sub_16: both words of the first 8 are the sub of the first half of a group, then those of second halves */
+    int32_t pad[8];    /* to a multiple of 64 */
+};
+/* The same four elements of all groups side by side. */
+static inline int quant_step_place(int i)
+{
+    return i % 32 / 4 * 32 + i / 32 * 4 + i % 4;
+}
 /* Bytes of activations lie in groups of 32, those 0 2 1 3 4 6 5 7, as the low and high nibbles of 64 bytes do. */
 static inline int quant_byte_place(int i)
 {
@@ -90,6 +103,7 @@ struct quant_acts {
             int8_t half[256];   /* at quant_half_place(i) */
         };
     };
+    int8_t  step[256]; /* of 8 bits: element i at quant_step_place(i) */
     int16_t whole[32]; /* of 8 bits: 16 sums of 16 elements in a row each, before their scale */
     float   scale[8];  /* of lanes */
     float   sum_32[8]; /* of each 32 elements in a row */
@@ -97,6 +111,7 @@ struct quant_acts {
 };
 typedef void quant_ints_fn(struct quant_ints *u, const void *row, int64_t n);
 typedef void quant_bytes_fn(struct quant_bytes *u, const void *row, int64_t n);
+typedef void quant_codes_fn(struct quant_codes *u, const void *row, int64_t n, bool steps);
 struct quant_type;
 /* Whole numbers from t->bytes; ints() of the type `name`. */
 void quant_ints_of(struct quant_ints *u, const void *row, int64_t n, const struct quant_type *t);
@@ -150,8 +165,8 @@ struct quant_type {
     quant_ints_fn   *ints_avx2;     /* or NULL; both the same bytes faster */
     quant_ints_fn   *ints_avx512;
     quant_bytes_fn  *bytes;         /* NULL where ints is */
-    quant_bytes_fn  *bytes_avx2;    /* or NULL; both the same bytes faster */
-    quant_bytes_fn  *bytes_avx512;
+    quant_codes_fn  *codes_avx2;    /* or NULL */
+    uint8_t          low, span;     /* with that, code + low is at least 0 and at most span */
     quant_int_dots_fn *dots_avx2;   /* or NULL; straight from the stored rows */
     quant_int_dots_fn *dots_i8_avx2; /* the same, for activations of 8 bits */
     quant_int_two_fn *two_i8_avx2;  /* or NULL */
@@ -175,7 +190,6 @@ quant_decode_fn *quant_decoder(int type, unsigned simd);
 
 /* Likewise for whole numbers; NULL where the type has none. */
 quant_ints_fn  *quant_int_decoder(int type, unsigned simd);
-quant_bytes_fn *quant_byte_decoder(int type, unsigned simd);
 quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigned simd);
 quant_int_two_fn  *quant_int_twos(int type, enum quant_acts_type acts, unsigned simd);
 quant_int_tile_fn *quant_int_tiler(int type, enum quant_acts_type acts, unsigned simd);

@@ -61,6 +61,7 @@ static void round_bytes(struct quant_acts *a, const float *x)
         for (int i = 0; i < 32; i++) {
             b[i] = (int8_t)nearest(x[i], by);
             a->half[quant_half_place(32 * g + i)] = b[i];
+            a->step[quant_step_place(32 * g + i)] = b[i];
             half[i / 16] += b[i];
         }
         for (int h = 0; h < 2; h++) {
@@ -182,7 +183,7 @@ TARGET_AVX2 static inline __m256i fours(__m256i v)
 
 TARGET_AVX2 static void bytes_block(struct quant_acts *a, const float *x)
 {
-    __m256i m = _mm256_inserti128_si256(_mm256_castsi128_si256(group_maxima(x)), group_maxima(x + 128), 1), f[8];
+    __m256i m = _mm256_inserti128_si256(_mm256_castsi128_si256(group_maxima(x)), group_maxima(x + 128), 1), f[8], bytes[8];
     __m256  by, scale = lane_scales(&by, m, _mm256_set1_ps(BYTE_TOP));
     float   inverse[8];
 
@@ -191,13 +192,16 @@ TARGET_AVX2 static void bytes_block(struct quant_acts *a, const float *x)
     for (int g = 0; g < 8; g++, x += 32) {
         __m256 k = _mm256_set1_ps(inverse[g]);
         __m256 v[4] = { rounded(x, k), rounded(x + 8, k), rounded(x + 16, k), rounded(x + 24, k) };
-        __m256i b = as_bytes(v);
+        __m256i b = bytes[g] = as_bytes(v);
 
         _mm256_storeu_si256((void *)(a->b + quant_byte_place(32 * g)), b);
         _mm_storeu_si128((void *)(a->half + quant_half_place(32 * g)), _mm256_castsi256_si128(b));
         _mm_storeu_si128((void *)(a->half + quant_half_place(32 * g + 16)), _mm256_extracti128_si256(b, 1));
         f[g] = fours(b);
     }
+    x86_turn_8(bytes);
+    for (int i = 0; i < 8; i++)
+        _mm256_storeu_si256((void *)(a->step + 32 * i), bytes[i]);
     /* the sums of the first 16 of four groups, then of their second */
     __m256i lo = _mm256_hadd_epi32(_mm256_hadd_epi32(f[0], f[1]), _mm256_hadd_epi32(f[2], f[3]));
     __m256i hi = _mm256_hadd_epi32(_mm256_hadd_epi32(f[4], f[5]), _mm256_hadd_epi32(f[6], f[7]));

@@ -88,18 +88,6 @@ quant_ints_fn *quant_int_decoder(int type, unsigned simd)
     return t->ints;
 }
 
-quant_bytes_fn *quant_byte_decoder(int type, unsigned simd)
-{
-    assert(type >= 0 && type < QUANT_N);
-    const struct quant_type *t = quant_types[type];
-
-    if ((simd & SIMD_AVX512) != 0 && t->bytes_avx512 != NULL)
-        return t->bytes_avx512;
-    if ((simd & SIMD_AVX2) != 0 && t->bytes_avx2 != NULL)
-        return t->bytes_avx2;
-    return t->bytes;
-}
-
 quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigned simd)
 {
     assert(type >= 0 && type < QUANT_N);

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/simd.h"
+#include "cpu/bytes.h"
 #include "cpu/ints.h"
 #include "cpu/kernels.h"
 #include "cpu/scans.h"
@@ -313,6 +314,70 @@ static void test_ints(void **state)
     free(a);
 }
 
+/* ---- products with activations of 8 bits ---- */
+
+static const struct {
+    const struct cpu_bytes *bytes;
+    unsigned needs;
+} byte_sets[] = {
+    {&cpu_bytes_scalar, 0},
+    {&cpu_bytes_avx2, SIMD_AVX2},
+    {&cpu_bytes_vnni, SIMD_AVX512 | SIMD_AVX512_VNNI},
+};
+enum { N_BYTE_SETS = sizeof byte_sets / sizeof byte_sets[0], BYTE_ROWS = 53, BYTE_X = 19, BYTE_BLOCKS = 9 };
+
+/* n rows of one type by nx vectors, by every set. */
+static void bytes_once(struct tensor w, int64_t n, const struct quant_acts *const *x, int nx)
+{
+    int64_t row_bytes = quant_row_bytes(w.type, w.ne[0]), ldy = 2 * GUARD + n;
+    const struct cpu_bytes_rows rows = {quant_types[w.type], w.data, row_bytes, n};
+    float *want = need((size_t)(nx * ldy) * sizeof *want), *got = need((size_t)(nx * ldy) * sizeof *got), *y[BYTE_X];
+
+    for (size_t s = 0; s < N_BYTE_SETS; s++) {
+        float *to = s == 0 ? want : got;
+        bool usable = (simd_features() & byte_sets[s].needs) == byte_sets[s].needs;
+
+        if (!usable || (s > 0 && rows.type->codes_avx2 == NULL))
+            continue;
+        void *buf = need_64(byte_sets[s].bytes->need(w.ne[0]));
+        poison(to, nx * ldy);
+        for (int j = 0; j < nx; j++)
+            y[j] = to + j * ldy;
+        byte_sets[s].bytes->dots(rows, (struct cpu_bytes_vectors){y, GUARD, x, nx}, w.ne[0], buf);
+        for (int j = 0; j < nx; j++) {
+            assert_poison(y[j], GUARD);
+            assert_poison(y[j] + GUARD + n, GUARD);
+        }
+        same(rows.type->name, byte_sets[s].bytes->name, want, to, nx * ldy);
+        free(buf);
+    }
+    free(want);
+    free(got);
+}
+
+static void test_bytes(void **state)
+{
+    struct quant_acts *a = need_64(BYTE_X * BYTE_BLOCKS * sizeof *a);
+    const struct quant_acts *x[BYTE_X];
+
+    (void)state;
+    for (int t = 0; t < QUANT_N; t++)
+        for (int blocks = 1; quant_types[t]->bytes != NULL && blocks <= BYTE_BLOCKS; blocks += blocks < 2 ? 1 : 7) {
+            float *v = floats(BYTE_X * 256 * blocks, 1.0f);
+            struct tensor w = weights_of(t, 256 * blocks, BYTE_ROWS, 1);
+
+            quant_rounder(0)(a, v, BYTE_X * 256 * blocks, 127);
+            for (int j = 0; j < BYTE_X; j++)
+                x[j] = a + j * blocks;
+            for (int nx = 1; nx <= BYTE_X; nx += nx < 9 ? 1 : 5)
+                for (int64_t n = nx == 3 ? 1 : BYTE_ROWS; n <= BYTE_ROWS; n += n < 6 ? 1 : 11)
+                    bytes_once(w, n, x, nx);
+            free(v);
+            free(w.data);
+        }
+    free(a);
+}
+
 static double ulps(float got, double want)
 {
     float w = (float)want;
@@ -477,6 +542,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dots),
         cmocka_unit_test(test_ints),
+        cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_kernels),
         cmocka_unit_test(test_exp),
     };

@@ -72,11 +72,10 @@ static void types_with_whole_numbers_have_blocks_of_256_or_32(void **state)
         if (t->ints == NULL)
             assert_true(t->ints_avx2 == NULL && t->ints_avx512 == NULL && t->dots_avx2 == NULL &&
                         t->dots_i8_avx2 == NULL && t->dots_vnni == NULL && t->dots_i8_vbmi == NULL &&
-                        t->bytes == NULL && t->bytes_avx2 == NULL && t->bytes_avx512 == NULL);
+                        t->bytes == NULL && t->codes_avx2 == NULL);
         else
             assert_true((t->block_elems == 256 || (t->block_elems == 32 && t->n_min == 0 && !t->wide)) && t->head_bytes == 0);
         assert_ptr_equal(quant_int_decoder(i, 0), t->ints);
-        assert_ptr_equal(quant_byte_decoder(i, 0), t->bytes);
         assert_true((t->ints == NULL) == (t->bytes == NULL));
         assert_true((t->ints_avx2 == NULL) == (t->dots_avx2 == NULL));
         if (t->ints_avx2 != NULL) {
@@ -88,6 +87,7 @@ static void types_with_whole_numbers_have_blocks_of_256_or_32(void **state)
     assert_true(n >= 15);
     assert_int_equal(sizeof(struct quant_ints) % 64, 0);
     assert_int_equal(sizeof(struct quant_bytes) % 64, 0);
+    assert_int_equal(sizeof(struct quant_codes) % 64, 0);
     assert_int_equal(sizeof(struct quant_acts) % 64, 0);
 }
 
@@ -154,34 +154,43 @@ static void bytes_are_the_weights(void **state)
     free(u);
 }
 
-static void check_bytes(const char *name, const struct quant_bytes *want, const struct quant_bytes *got)
+static void check_codes(const struct quant_type *t, const struct quant_bytes *want, const struct quant_codes *got, bool steps)
 {
-    for (int b = 0; b < BLOCKS; b++) {
-        if (memcmp(want[b].code, got[b].code, sizeof(want[b].code)) != 0 ||
-            memcmp(want[b].sub, got[b].sub, sizeof(want[b].sub)) != 0)
-            fail_msg("%s: bytes differ", name);
-        for (int j = 0; j < 16; j++)
-            if (!same_float(want[b].scale[j / 2], got[b].scale[j / 2]) || !same_float(want[b].min[j], got[b].min[j]))
-                fail_msg("%s: scale or minimum %d", name, j);
+    int more = steps && t->span <= 128 ? t->low : 0;
+
+    for (int b = 0; b < BLOCKS; b++, want++, got++) {
+        for (int i = 0; i < 256; i++) {
+            assert_in_range(want->code[i] + t->low, 0, t->span);
+            if (got->code[steps ? quant_step_place(i) : i] != want->code[i] + more)
+                fail_msg("%s: code %d differs", t->name, i);
+        }
+        for (int g = 0; g < 8; g++) {
+            float scale = t->sub_16 ? want->scale[g] : want->scale[g] * (float)want->sub[2 * g];
+
+            if (!same_float(scale, got->scale[g]))
+                fail_msg("%s: scale %d", t->name, g);
+        }
+        for (int i = 0; t->sub_16 && i < 16; i++)
+            assert_int_equal(got->sub[i], (want->sub[i % 8 * 2 + i / 8] & 0xffff) * 0x10001);
+        for (int i = 0; i < t->n_min; i++)
+            if (!same_float(want->min[i], got->min[i]))
+                fail_msg("%s: minimum %d", t->name, i);
     }
 }
 
 static void fast_code_gives_the_same_bytes(void **state)
 {
-    struct quant_bytes *want = aligned(BLOCKS * sizeof(*want)), *got = aligned(BLOCKS * sizeof(*got));
+    struct quant_bytes *want = aligned(BLOCKS * sizeof(*want));
+    struct quant_codes *got = aligned(BLOCKS * sizeof(*got));
     unsigned char       row[BLOCKS * BYTES_MAX];
 
     (void)state;
     for (int i = 0; i < QUANT_N; i++)
-        for (int times = 0; quant_types[i]->bytes != NULL && times < 100; times++) {
+        for (int times = 0; (simd_features() & SIMD_AVX2) != 0 && quant_types[i]->codes_avx2 != NULL && times < 100; times++) {
             fill(i, row, N_MAX, false);
-            memset(want, 0, BLOCKS * sizeof(*want));
             quant_types[i]->bytes(want, row, N_MAX);
-            for (int k = 0; k < 2; k++) {
-                memset(got, 0, BLOCKS * sizeof(*got));
-                quant_byte_decoder(i, simd_features() & (k == 0 ? SIMD_AVX2 : ~0u))(got, row, N_MAX);
-                check_bytes(quant_types[i]->name, want, got);
-            }
+            quant_types[i]->codes_avx2(got, row, N_MAX, times % 2 == 0);
+            check_codes(quant_types[i], want, got, times % 2 == 0);
         }
     free(want);
     free(got);
@@ -277,15 +286,18 @@ static void every_element_has_a_place(void **state)
         assert_true(p >= 0 && p < 256 && !taken[p]);
         taken[p] = true;
         assert_int_equal(p % 16 / 2, lane_of(i, 32767));
+        assert_int_equal(quant_step_place(i), 32 * (i / 4 % 8) + 4 * (i / 32) + i % 4);
         assert_int_equal(quant_byte_place(i), 32 * ((const int[]){ 0, 2, 1, 3, 4, 6, 5, 7 })[i / 32] + i % 32);
     }
 }
 
-/* Sums of 16 of 8 bits, halves of groups apart; and both orders of bytes. */
+/* Sums of 16 of 8 bits, halves of groups apart; and all orders of bytes. */
 static void check_byte_sums(const struct quant_acts *a)
 {
-    for (int i = 0; i < 256; i++)
+    for (int i = 0; i < 256; i++) {
         assert_int_equal(a->half[quant_half_place(i)], a->b[quant_byte_place(i)]);
+        assert_int_equal(a->step[quant_step_place(i)], a->b[quant_byte_place(i)]);
+    }
     for (int g = 0; g < 16; g++) {
         int sum = 0;
 

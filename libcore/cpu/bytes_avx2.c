@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bytes_avx2.c - products with activations of 8 bits for AVX2 with FMA. Rows come apart to bytes, four elements of each of the 8
+ * groups of a block side by side, so that a register's 8 numbers of 32 bits are the sums of the 8 lanes and nothing has to be
+ * added across. Codes of a row's block stay in 8 registers while up to 4 vectors pass as operands in memory. */
+#include <immintrin.h>
+#include <limits.h>
+#include <string.h>
+
+#include "cpu/bytes.h"
+#include "quant/x86.h"
+
+#define TARGET TARGET_DOTS
+
+enum { LANES = QUANT_INT_LANES, VECTORS = CPU_BYTES_VECTORS, DEPTH = 8, ROWS = 16 };
+
+#define LOAD(p) _mm256_load_si256((const void *)(p))
+#define ONES    _mm256_set1_epi16(1)
+
+#define VECTOR(j)    const struct quant_acts *x##j = p->x[j] + p->first;
+#define SUM(j)       __m256 s##j = p->first == 0 ? _mm256_setzero_ps() : _mm256_load_ps(sum + LANES * (j));
+#define PUT(j)       _mm256_store_ps(sum + LANES * (j), s##j);
+#define CODES(i)     const __m256i w##i = LOAD(w->code + 32 * (i));
+#define SIZES(i)     const __m256i w##i = _mm256_abs_epi8(LOAD(w->code + 32 * (i)));
+#define NO_SUBS      const __m256i less = _mm256_set1_epi16((short)p->low);
+#define SUBS \
+    const __m256i first = LOAD(w->sub); \
+    const __m256i second = LOAD(w->sub + 8); \
+    const __m256i less = _mm256_mullo_epi16(_mm256_blend_epi16(first, second, 0xaa), _mm256_set1_epi16((short)p->low));
+
+/* Products of step i by twos, sums of two and of four steps. */
+#define BY_CODES(i, j)  _mm256_maddubs_epi16(w##i, LOAD(x##j[b].step + 32 * (i)))
+#define BY_SIGNS(i, j)  _mm256_maddubs_epi16(w##i, _mm256_sign_epi8(LOAD(x##j[b].step + 32 * (i)), LOAD(w->code + 32 * (i))))
+#define TWO(i, k, j)    _mm256_add_epi16(BY_CODES(i, j), BY_CODES(k, j))
+#define FOUR_OF_0(j)    _mm256_add_epi16(TWO(0, 1, j), TWO(2, 3, j))
+#define FOUR_OF_4(j)    _mm256_add_epi16(TWO(4, 5, j), TWO(6, 7, j))
+#define ADD(a, c)       _mm256_add_epi32(a, c)
+#define BY(a, s)        _mm256_madd_epi16(a, s)
+#define ONE_BY_ONE(STEP, s, t, j) \
+    ADD(ADD(ADD(BY(STEP(0, j), s), BY(STEP(1, j), s)), ADD(BY(STEP(2, j), s), BY(STEP(3, j), s))), \
+        ADD(ADD(BY(STEP(4, j), t), BY(STEP(5, j), t)), ADD(BY(STEP(6, j), t), BY(STEP(7, j), t))))
+
+/* Sums of 32 products of a vector, by how many fit a word: halves_() where halves of groups have scales. */
+#define DOT_whole_16(j)  BY(_mm256_add_epi16(FOUR_OF_0(j), FOUR_OF_4(j)), ONES)
+#define DOT_whole_8(j)   ADD(BY(FOUR_OF_0(j), ONES), BY(FOUR_OF_4(j), ONES))
+#define DOT_whole_2(j)   ONE_BY_ONE(BY_CODES, ONES, ONES, j)
+#define DOT_signs(j)     ONE_BY_ONE(BY_SIGNS, ONES, ONES, j)
+#define DOT_halves_8(j)  ADD(BY(FOUR_OF_0(j), first), BY(FOUR_OF_4(j), second))
+#define DOT_halves_4(j) \
+    ADD(ADD(BY(TWO(0, 1, j), first), BY(TWO(2, 3, j), first)), ADD(BY(TWO(4, 5, j), second), BY(TWO(6, 7, j), second)))
+#define DOT_halves_2(j)  ONE_BY_ONE(BY_CODES, first, second, j)
+
+#define ADD_DOT(DOT, j) \
+    { \
+        __m256i d = DOT(j); \
+\
+        if (p->low > 0) \
+            d = _mm256_sub_epi32(d, _mm256_madd_epi16(less, LOAD(x##j[b].whole))); \
+        s##j = _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_load_ps(x##j[b].scale)), _mm256_cvtepi32_ps(d), s##j); \
+    }
+#define ADD_1(DOT) ADD_DOT(DOT, 0)
+#define ADD_2(DOT) ADD_1(DOT) ADD_DOT(DOT, 1)
+#define ADD_3(DOT) ADD_2(DOT) ADD_DOT(DOT, 2)
+#define ADD_4(DOT) ADD_3(DOT) ADD_DOT(DOT, 3)
+
+/* sum[row][vector][lane] */
+#define TILE(kind, TAKE, SCALES, n) \
+TARGET static void kind##_##n(float *sum, const struct cpu_bytes_part *p) \
+{ \
+    EACH_##n(VECTOR) \
+    for (int i = 0; i < p->rows; i++, sum += LANES * (n)) { \
+        const struct quant_codes *w = p->w + i * p->n_row + p->first; \
+\
+        EACH_##n(SUM) \
+        for (int64_t b = 0; b < p->n_blocks; b++, w++) { \
+            EACH_8(TAKE) \
+            SCALES \
+            const __m256 scale = _mm256_load_ps(w->scale); \
+\
+            (void)less; \
+            ADD_##n(DOT_##kind) \
+        } \
+        EACH_##n(PUT) \
+    } \
+}
+#define TILES(kind, TAKE, SCALES) \
+    TILE(kind, TAKE, SCALES, 1) TILE(kind, TAKE, SCALES, 2) TILE(kind, TAKE, SCALES, 3) TILE(kind, TAKE, SCALES, 4) \
+    static cpu_bytes_tile_fn *const kind[VECTORS] = { kind##_1, kind##_2, kind##_3, kind##_4 };
+
+TILES(whole_16, CODES, NO_SUBS)
+TILES(whole_8, CODES, NO_SUBS)
+TILES(whole_2, CODES, NO_SUBS)
+TILES(signs, SIZES, NO_SUBS)
+TILES(halves_8, CODES, SUBS)
+TILES(halves_4, CODES, SUBS)
+TILES(halves_2, CODES, SUBS)
+
+/* Less the minima of all blocks, 8 of them or 16, of two rows: a sum alone would wait for itself. */
+#define LESS(j)     __m256 l##j = _mm256_setzero_ps(), m##j = l##j;
+#define LESS_OF(j, sums) \
+    l##j = _mm256_fmadd_ps(f, _mm256_load_ps(x##j[b].sums), l##j); \
+    m##j = _mm256_fmadd_ps(g, _mm256_load_ps(x##j[b].sums), m##j);
+#define LESS_8(j)   LESS_OF(j, sum_32)
+#define LESS_16(j)  LESS_OF(j, sum + half)
+#define TAKE_LESS(to, l) _mm256_store_ps(to, _mm256_sub_ps(_mm256_load_ps(to), l));
+#define PUT_LESS(j) TAKE_LESS(sum + LANES * (j), l##j) TAKE_LESS(next + LANES * (j), m##j)
+#define LESS_TILE(n) \
+TARGET static void less_##n(float *sum, const struct cpu_bytes_part *p) \
+{ \
+    EACH_##n(VECTOR) \
+    for (int i = 0; i < p->rows; i += 2, sum += 2 * LANES * (n)) { \
+        const struct quant_codes *w = p->w + i * p->n_row, *v = w + p->n_row; \
+        float *next = sum + LANES * (n); \
+\
+        EACH_##n(LESS) \
+        for (int64_t b = 0; b < p->n_blocks; b++) { \
+            __m256 f = _mm256_load_ps(w[b].min), g = _mm256_load_ps(v[b].min); \
+\
+            if (p->n_min == 8) { \
+                EACH_##n(LESS_8) \
+                continue; \
+            } \
+            for (int half = 0; half < 16; half += 8) { \
+                f = _mm256_load_ps(w[b].min + half); \
+                g = _mm256_load_ps(v[b].min + half); \
+                EACH_##n(LESS_16) \
+            } \
+        } \
+        EACH_##n(PUT_LESS) \
+    } \
+}
+LESS_TILE(1)
+LESS_TILE(2)
+LESS_TILE(3)
+LESS_TILE(4)
+static cpu_bytes_tile_fn *const minima[VECTORS] = { less_1, less_2, less_3, less_4 };
+
+static cpu_bytes_tile_fn *const *tiles(const struct quant_type *t)
+{
+    if (t->sub_16)
+        return t->span <= 32 ? halves_8 : t->span <= 64 ? halves_4 : halves_2;
+    return t->span <= 16 ? whole_16 : t->span <= 32 ? whole_8 : t->span <= 128 ? whole_2 : signs;
+}
+
+/* Lanes j and j + 4. */
+TARGET static inline __m128 fold_8(const float *sum)
+{
+    return _mm_add_ps(_mm_load_ps(sum), _mm_load_ps(sum + 4));
+}
+
+/* The sums of the lanes of four rows, `pitch` apart. */
+TARGET static inline __m128 fold_4(const float *sum, int64_t pitch)
+{
+    __m128 r = fold_8(sum), s = fold_8(sum + pitch);
+    __m128 t = fold_8(sum + 2 * pitch), u = fold_8(sum + 3 * pitch);
+    __m128 a = _mm_add_ps(_mm_movelh_ps(r, s), _mm_movehl_ps(s, r));
+    __m128 b = _mm_add_ps(_mm_movelh_ps(t, u), _mm_movehl_ps(u, t));
+
+    return _mm_add_ps(_mm_shuffle_ps(a, b, 0x88), _mm_shuffle_ps(a, b, 0xdd));
+}
+
+/* The sums of rows' lanes to y, by fours: sum has room for rows that are not there. */
+TARGET static void put(float *const *y, int64_t at, const float *sum, int rows, int n)
+{
+    int64_t pitch = (int64_t)n * LANES;
+
+    for (int j = 0; j < n; j++, sum += LANES) {
+        float *to = y[j] + at, four[4];
+        int    i = 0;
+
+        for (; i + 4 <= rows; i += 4)
+            _mm_storeu_ps(to + i, fold_4(sum + i * pitch, pitch));
+        if (i < rows) {
+            _mm_storeu_ps(four, fold_4(sum + i * pitch, pitch));
+            memcpy(to + i, four, (size_t)(rows - i) * sizeof *to);
+        }
+    }
+}
+
+/* Up to ROWS rows that are turned, n vectors. */
+TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, cpu_bytes_tile_fn *tile, int n)
+{
+    _Alignas(64) float sum[ROWS * VECTORS * LANES];
+
+    memset(sum + p->rows * n * LANES, 0, (size_t)((ROWS - p->rows) * n * LANES) * sizeof *sum);
+    for (int j = 0; j < n; j++)
+        _mm_prefetch((const char *)(y[j] + at), _MM_HINT_T0);
+    for (p->first = 0; p->first < p->n_row; p->first += DEPTH) {
+        p->n_blocks = p->n_row - p->first < DEPTH ? p->n_row - p->first : DEPTH;
+        tile(sum, p);
+    }
+    if (p->n_min > 0) {
+        p->first = 0;
+        p->n_blocks = p->n_row;
+        minima[n - 1](sum, p);
+    }
+    put(y, at, sum, p->rows, n);
+}
+
+/* Rows taken apart at a time: with many vectors as many as stay in the second-level cache meanwhile. */
+static int panel_rows(int64_t k, int nx)
+{
+    enum { L1_BYTES = 16384, L2_BYTES = 196608 };
+    int64_t row = (k + 255) / 256 * (int64_t)sizeof(struct quant_codes), n = (nx <= 2 * VECTORS ? L1_BYTES : L2_BYTES) / row;
+
+    return n < 4 ? 4 : n > 3 * ROWS ? 3 * ROWS : (int)n / 4 * 4;
+}
+
+void cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,
+                    struct quant_codes *buf)
+{
+    cpu_bytes_tile_fn *const *by_n = code->tiles(w.type);
+    struct cpu_bytes_part p = { .n_row = k / 256, .low = code->low(w.type), .n_min = w.type->n_min };
+    int panel = panel_rows(k, v.n);
+
+    for (int64_t r = 0; r < w.n; r += panel) {
+        int64_t n = w.n - r < panel ? w.n - r : panel;
+
+        w.type->codes_avx2(buf, w.rows + r * w.row_bytes, n * k, true);
+        for (int64_t i = n; i % CPU_BYTES_ROWS != 0; i++) /* once more the last */
+            memcpy(buf + i * p.n_row, buf + (n - 1) * p.n_row, (size_t)p.n_row * sizeof *buf);
+        if (code->pair != NULL)
+            code->pair(buf, n, p.n_row, w.type->span > 128 ? w.type->low : 0);
+        for (int j = 0; j < v.n; j += VECTORS)
+            for (int64_t i = 0; i < n; i += ROWS) {
+                int m = v.n - j < VECTORS ? v.n - j : VECTORS;
+
+                p.w = buf + i * p.n_row;
+                p.x = v.x + j;
+                p.rows = n - i < ROWS ? (int)(n - i) : ROWS;
+                strip(v.y + j, v.at + r + i, &p, by_n[m - 1], m);
+            }
+    }
+}
+
+size_t cpu_bytes_need(int64_t k)
+{
+    return (size_t)panel_rows(k, INT_MAX) * (size_t)((k + 255) / 256) * sizeof(struct quant_codes);
+}
+
+static int low(const struct quant_type *t)
+{
+    return tiles(t) == signs ? 0 : t->low;
+}
+
+static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
+{
+    static const struct cpu_bytes_code code = { NULL, low, tiles };
+
+    cpu_bytes_dots(&code, w, v, k, buf);
+}
+
+const struct cpu_bytes cpu_bytes_avx2 = { .name = "avx2", .dots = dots, .need = cpu_bytes_need };

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bytes_vnni.c - products with activations of 8 bits for AVX-512 with VNNI. As bytes_avx2.c has them, with two rows side by side
+ * in a register, and two such registers of each step: a vector's bytes are loaded, to both halves, once for four rows. */
+#include <immintrin.h>
+
+#include "cpu/bytes.h"
+#include "quant/x86.h"
+
+#define TARGET TARGET_VNNI
+
+enum { LANES = QUANT_INT_LANES };
+
+#define TWICE(p)        _mm512_broadcast_i32x8(x86_load32(p))
+#define TWICE_FLOATS(p) _mm512_broadcast_f32x8(_mm256_load_ps(p))
+#define TWO_FLOATS(p, q) _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_load_ps(p)), _mm256_load_ps(q), 1)
+#define TWO_SUBS(p, q) \
+    _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_inserti64x4(_mm512_castsi256_si512(x86_load32(p)), x86_load32(q), 1), 16))
+
+/* Steps of rows 0 and 1, of rows 2 and 3. */
+#define STEP(r, s)  _mm512_load_si512(((s) < 4 ? (r)[0] : (r)[1])->code + (s) % 4 * 64)
+#define CODES(s)    const __m512i w##s = STEP(w, s), v##s = STEP(w + 2, s);
+#define VECTOR(j)   const struct quant_acts *x##j = p->x[j] + p->first;
+#define NEXT(r)     w[r]++;
+
+/* Where sums of rows r and r + 1 lie. */
+#define SUM_OF(n, r, j) (sum + ((r) * (n) + (j)) * LANES)
+#define GET_SUM(n, r, j) p->first == 0 ? _mm512_setzero_ps() : TWO_FLOATS(SUM_OF(n, r, j), SUM_OF(n, (r) + 1, j))
+#define PUT_SUM(n, r, j, s) \
+    _mm256_store_ps(SUM_OF(n, r, j), _mm512_castps512_ps256(s)); \
+    _mm256_store_ps(SUM_OF(n, (r) + 1, j), _mm512_extractf32x8_ps(s, 1));
+#define GET(n, j) __m512 s##j = GET_SUM(n, 0, j), t##j = GET_SUM(n, 2, j);
+#define PUT(n, j) PUT_SUM(n, 0, j, s##j) PUT_SUM(n, 2, j, t##j)
+
+#define ADD_STEP(s) \
+    { \
+        const __m512i z = TWICE(x->step + 32 * (s)); \
+\
+        a = _mm512_dpbusd_epi32(a, w##s, z); \
+        c = _mm512_dpbusd_epi32(c, v##s, z); \
+    }
+#define SCALE(f, scale, sum, dot) sum = _mm512_fmadd_ps(_mm512_mul_ps(scale, f), dot, sum);
+
+#define TAKE_whole
+#define DOT_whole(j) \
+    { \
+        const struct quant_acts *x = x##j + b; \
+        const __m512             f = TWICE_FLOATS(x->scale); \
+        __m512i                  a = _mm512_madd_epi16(TWICE(x->whole), both), c = a; \
+\
+        ADD_STEP(0) ADD_STEP(1) ADD_STEP(2) ADD_STEP(3) ADD_STEP(4) ADD_STEP(5) ADD_STEP(6) ADD_STEP(7) \
+        SCALE(f, scale0, s##j, _mm512_cvtepi32_ps(a)) \
+        SCALE(f, scale2, t##j, _mm512_cvtepi32_ps(c)) \
+    }
+
+/* Scales of halves are whole numbers, and their sums too few bits for floats to round them. */
+#define TAKE_halves \
+    const __m512 first0 = TWO_SUBS(w[0]->sub, w[1]->sub), second0 = TWO_SUBS(w[0]->sub + 8, w[1]->sub + 8); \
+    const __m512 first2 = TWO_SUBS(w[2]->sub, w[3]->sub), second2 = TWO_SUBS(w[2]->sub + 8, w[3]->sub + 8);
+#define DOT_halves(j) \
+    { \
+        const struct quant_acts *x = x##j + b; \
+        const __m512             f = TWICE_FLOATS(x->scale); \
+        const __m512i            sums = TWICE(x->whole); \
+        __m512i                  a = _mm512_madd_epi16(sums, low), c = a; \
+\
+        ADD_STEP(0) ADD_STEP(1) ADD_STEP(2) ADD_STEP(3) \
+        __m512 d = _mm512_mul_ps(first0, _mm512_cvtepi32_ps(a)), e = _mm512_mul_ps(first2, _mm512_cvtepi32_ps(c)); \
+        a = c = _mm512_madd_epi16(sums, high); \
+        ADD_STEP(4) ADD_STEP(5) ADD_STEP(6) ADD_STEP(7) \
+        d = _mm512_fmadd_ps(second0, _mm512_cvtepi32_ps(a), d); \
+        e = _mm512_fmadd_ps(second2, _mm512_cvtepi32_ps(c), e); \
+        SCALE(f, scale0, s##j, d) \
+        SCALE(f, scale2, t##j, e) \
+    }
+
+#define EACH_TO_1(F, ...) F(__VA_ARGS__, 0)
+#define EACH_TO_2(F, ...) EACH_TO_1(F, __VA_ARGS__) F(__VA_ARGS__, 1)
+#define EACH_TO_3(F, ...) EACH_TO_2(F, __VA_ARGS__) F(__VA_ARGS__, 2)
+#define EACH_TO_4(F, ...) EACH_TO_3(F, __VA_ARGS__) F(__VA_ARGS__, 3)
+
+#define TILE(kind, n) \
+TARGET static void kind##_##n(float *sum, const struct cpu_bytes_part *p) \
+{ \
+    const __m512i both = _mm512_set1_epi16((short)-p->low); \
+    const __m512i low = _mm512_srli_epi32(both, 16), high = _mm512_slli_epi32(both, 16); \
+\
+    (void)low; \
+    (void)high; \
+    EACH_##n(VECTOR) \
+    for (int i = 0; i < p->rows; i += 4, sum += 4 * LANES * (n)) { \
+        const struct quant_codes *at = p->w + i * p->n_row + p->first; \
+        const struct quant_codes *w[4] = { at, at + p->n_row, at + 2 * p->n_row, at + 3 * p->n_row }; \
+\
+        EACH_TO_##n(GET, n) \
+        for (int64_t b = 0; b < p->n_blocks; b++) { \
+            CODES(0) CODES(1) CODES(2) CODES(3) CODES(4) CODES(5) CODES(6) CODES(7) \
+            const __m512 scale0 = TWO_FLOATS(w[0]->scale, w[1]->scale), scale2 = TWO_FLOATS(w[2]->scale, w[3]->scale); \
+\
+            TAKE_##kind \
+            EACH_##n(DOT_##kind) \
+            EACH_4(NEXT) \
+        } \
+        EACH_TO_##n(PUT, n) \
+    } \
+}
+#define TILES(kind) \
+    TILE(kind, 1) TILE(kind, 2) TILE(kind, 3) TILE(kind, 4) \
+    static cpu_bytes_tile_fn *const kind[CPU_BYTES_VECTORS] = { kind##_1, kind##_2, kind##_3, kind##_4 };
+TILES(whole)
+TILES(halves)
+
+static cpu_bytes_tile_fn *const *tiles(const struct quant_type *t)
+{
+    return t->sub_16 ? halves : whole;
+}
+
+static int low(const struct quant_type *t)
+{
+    return t->low;
+}
+
+/* Steps of two rows side by side, the first four where the first row was, the others where the second was. */
+TARGET static void pair(struct quant_codes *w, int64_t rows, int64_t n_row, int more)
+{
+    const __m256i add = _mm256_set1_epi8((char)more);
+
+    for (int64_t r = 0; r < rows; r += 2, w += n_row)
+        for (int64_t b = 0; b < n_row; b++, w++) {
+            __m256i u[8], v[8];
+
+#define TAKE(s) \
+    u[s] = _mm256_add_epi8(x86_load32(w->code + 32 * (s)), add); \
+    v[s] = _mm256_add_epi8(x86_load32(w[n_row].code + 32 * (s)), add);
+            EACH_8(TAKE)
+#undef TAKE
+#define GIVE(s) \
+    _mm256_store_si256((void *)(w[(s) / 4 * n_row].code + (s) % 4 * 64), u[s]); \
+    _mm256_store_si256((void *)(w[(s) / 4 * n_row].code + (s) % 4 * 64 + 32), v[s]);
+            EACH_8(GIVE)
+#undef GIVE
+        }
+}
+
+static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
+{
+    static const struct cpu_bytes_code code = { pair, low, tiles };
+
+    cpu_bytes_dots(&code, w, v, k, buf);
+}
+
+const struct cpu_bytes cpu_bytes_vnni = { .name = "vnni", .dots = dots, .need = cpu_bytes_need };
