@@ -82,18 +82,26 @@ static inline int quant_half_place(int i)
 {
     return i / 32 % 4 * 64 + i / 16 % 2 * 32 + i / 128 * 16 + i % 16;
 }
+/* And for AVX-512 by fours: dword j of each 64 bytes is of the 16 elements from 16 j on. */
+static inline int quant_fours_place(int i)
+{
+    return i / 4 % 4 * 64 + i / 16 * 4 + i % 4;
+}
 struct quant_acts {
     union {
         int16_t q[256];         /* -top .. top: 16 bits and 15 */
         struct {                /* 8 bits: top is 127 */
             int8_t b[256];      /* element i at quant_byte_place(i) */
             int8_t half[256];   /* at quant_half_place(i) */
+            int8_t fours[256];  /* at quant_fours_place(i) */
         };
     };
+    int32_t less[16];  /* -128 times `whole` */
     int16_t whole[32]; /* of 8 bits: 16 sums of 16 elements in a row each, before their scale */
     float   scale[8];  /* of lanes */
     float   sum_32[8]; /* of each 32 elements in a row */
     float   sum[16];   /* of each 16; of 8 bits those of the first 16 of each group, then those of the others */
+    float   pad[16];   /* not a power of two: blocks would share lines of the cache */
 };
 typedef void quant_ints_fn(struct quant_ints *u, const void *row, int64_t n);
 typedef void quant_bytes_fn(struct quant_bytes *u, const void *row, int64_t n);

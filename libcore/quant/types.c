@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <math.h>
 
-enum { BYTES = SIMD_AVX512_VNNI | SIMD_AVX512_VBMI }; /* what bytes_body.h takes */
+enum { BYTES = SIMD_AVX512_VNNI | SIMD_AVX512_VBMI }; /* what fours.c takes */
 enum { PIECE = QUANT_INT_BLOCK }; /* elements that quant_dot decodes at a time; no block is longer */
 
 #define QUANT(name) extern const struct quant_type quant_type_##name;

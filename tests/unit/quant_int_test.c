@@ -278,6 +278,8 @@ static void every_element_has_a_place(void **state)
         taken[p] = true;
         assert_int_equal(p % 16 / 2, lane_of(i, 32767));
         assert_int_equal(quant_byte_place(i), 32 * ((const int[]){ 0, 2, 1, 3, 4, 6, 5, 7 })[i / 32] + i % 32);
+        assert_int_equal(quant_fours_place(i) % 64 / 4, i / 16);
+        assert_int_equal(quant_fours_place(i) / 64 * 4 + quant_fours_place(i) % 4, i % 16);
     }
 }
 
@@ -289,9 +291,12 @@ static void check_byte_sums(const struct quant_acts *a)
     for (int g = 0; g < 16; g++) {
         int sum = 0;
 
-        for (int i = 0; i < 16; i++)
+        for (int i = 0; i < 16; i++) {
+            assert_int_equal(a->fours[quant_fours_place(16 * g + i)], a->b[quant_byte_place(16 * g + i)]);
             sum += a->b[quant_byte_place(16 * g + i)];
+        }
         assert_int_equal(a->whole[g], sum);
+        assert_int_equal(a->less[g], -128 * sum);
         assert_true(same_float(a->sum[g % 2 * 8 + g / 2], a->scale[g / 2] * (float)sum));
     }
     for (int g = 0; g < 8; g++)
