@@ -30,7 +30,7 @@ static float dot(const struct quant_bytes *w, const struct quant_acts *x, int64_
         const float *xs = p->n_min == 8 ? x->sum_32 : x->sum;
 
         for (int l = 0; l < QUANT_INT_LANES; l++) {
-            const int8_t *q = x->b + quant_byte_place(32 * l);
+            const int8_t *q = x->b + 32 * l;
             int32_t first = products(w->code + 32 * l, q), second = products(w->code + 32 * l + 16, q + 16);
             int32_t d = p->sub_16 ? w->sub[2 * l] * first + w->sub[2 * l + 1] * second : first + second;
             float   scale = p->sub_16 ? w->scale[l] : w->scale[l] * (float)w->sub[2 * l];

@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
-#include "quant/x86.h"
+#include "quant/x86_fours.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -106,12 +106,6 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_iq2_s *b)
-{
-    (void)b;
-    x86_octets_256(v, quant_iq2s_bytes, &t->book);
-}
-
 #define BLOCK   struct quant_iq2_s
 #define N_MIN   0
 #define SCALES  16
@@ -128,8 +122,43 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
 #define SPAN 86
 #include "quant/codes_body.h"
 
-#define KIND X86_SIGNED
-#include "quant/bytes_body.h"
+X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_iq2_s *b)
+{
+    fours_subs(u, _cvtsh_ss(b->d) * 0.125f, odd_scales(b));
+}
+
+/* 64 entries, half of each, by the low 8 bits of codes and masks of the others. */
+X86_VBMI __m512i look_up(const uint8_t half[1024], __m512i code, const __mmask64 bit[4])
+{
+    __m512i a = fours_look_256(half, code, bit[0], bit[1]), b = fours_look_256(half + 256, code, bit[0], bit[1]);
+    __m512i c = fours_look_256(half + 512, code, bit[0], bit[1]), d = fours_look_256(half + 768, code, bit[0], bit[1]);
+
+    return _mm512_mask_blend_epi8(bit[3], _mm512_mask_blend_epi8(bit[2], a, b), _mm512_mask_blend_epi8(bit[2], c, d));
+}
+
+X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_s *b, const struct quant_iq2_s *b1)
+{
+    /* of two blocks 8 codes each in turn, and their high bits: fields whose two highest are these */
+    const __m512i at = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), at_h = _mm512_setr_epi64(0, 1, 0, 1, 0, 1, 0, 1);
+    const __m512i fields = _mm512_add_epi8(
+        FOURS_FIELDS(-6, 2, 2), _mm512_setr_epi64(0, 0, 0x1010101010101010, 0x1010101010101010, 0x2020202020202020,
+                                                  0x2020202020202020, 0x3030303030303030, 0x3030303030303030));
+    __m512i code = _mm512_permutex2var_epi64(_mm512_castsi256_si512(x86_load32(b->qs)), at,
+                                             _mm512_castsi256_si512(x86_load32(b1->qs)));
+    __m128i h = _mm_castpd_si128(_mm_loadh_pd(_mm_load_sd((const void *)b->qh), (const void *)b1->qh));
+    __m512i top = _mm512_multishift_epi64_epi8(fields, _mm512_permutexvar_epi64(at_h, _mm512_castsi128_si512(h)));
+    const __mmask64 bit[4] = { _mm512_test_epi8_mask(code, _mm512_set1_epi8(64)), _mm512_movepi8_mask(code),
+                               _mm512_movepi8_mask(_mm512_add_epi8(top, top)), _mm512_movepi8_mask(top) };
+    __m512i low = look_up(quant_iq2s_halves, code, bit), high = look_up(quant_iq2s_halves + 1024, code, bit);
+
+    fours_octets(v[0], _mm512_unpacklo_epi8(low, high), fours_wide(b->signs));
+    fours_octets(v[1], _mm512_unpackhi_epi8(low, high), fours_wide(b1->signs));
+}
+
+#define TYPE   quant_type_iq2_s
+#define SUB_16 1
+#define FOURS_PAIR
+#include "quant/fours_body.h"
 #endif
 
 const struct quant_type quant_type_iq2_s = {
@@ -144,5 +173,5 @@ const struct quant_type quant_type_iq2_s = {
     .bytes = bytes_scalar,
     X86_INTS_AVX2
     X86_LANES
-    X86_BYTES
+    X86_FOURS
 };

@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
-#include "quant/x86.h"
+#include "quant/x86_fours.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -97,12 +97,6 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_iq2_xs *b)
-{
-    (void)b;
-    x86_octets_256(v, quant_iq2xs_bytes, &t->book);
-}
-
 #define BLOCK   struct quant_iq2_xs
 #define N_MIN   0
 #define SCALES  16
@@ -119,8 +113,34 @@ X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const stru
 #define SPAN 86
 #include "quant/codes_body.h"
 
-#define KIND X86_SIGNED
-#include "quant/bytes_body.h"
+X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_iq2_xs *b)
+{
+    fours_subs(u, _cvtsh_ss(b->d) * 0.125f, odd_scales(b));
+}
+
+X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_xs *b, const struct quant_iq2_xs *b1)
+{
+    const __m512i  low = _mm512_set1_epi16(255), fields = FOURS_FIELDS(9, 9, 16);
+    const uint8_t *first = quant_iq2xs_halves, *second = first + 512;
+    __m512i        q0 = x86_load64(b->qs), q1 = x86_load64(b1->qs);
+    __m512i        code = _mm512_packus_epi16(_mm512_and_si512(q0, low), _mm512_and_si512(q1, low));
+    __m512i        top = _mm512_packus_epi16(_mm512_and_si512(_mm512_srli_epi16(q0, 1), low),
+                                             _mm512_and_si512(_mm512_srli_epi16(q1, 1), low));
+    __mmask64      bit6 = _mm512_test_epi8_mask(code, _mm512_set1_epi8(64)), bit7 = _mm512_movepi8_mask(code);
+    __mmask64      bit8 = _mm512_movepi8_mask(top);
+
+#define LOOK(half) \
+    _mm512_mask_blend_epi8(bit8, fours_look_256(half, code, bit6, bit7), fours_look_256((half) + 256, code, bit6, bit7))
+    __m512i lo = LOOK(first), hi = LOOK(second);
+#undef LOOK
+    fours_octets(v[0], _mm512_unpacklo_epi8(lo, hi), fours_signs(_mm512_multishift_epi64_epi8(fields, q0)));
+    fours_octets(v[1], _mm512_unpackhi_epi8(lo, hi), fours_signs(_mm512_multishift_epi64_epi8(fields, q1)));
+}
+
+#define TYPE   quant_type_iq2_xs
+#define SUB_16 1
+#define FOURS_PAIR
+#include "quant/fours_body.h"
 #endif
 
 const struct quant_type quant_type_iq2_xs = {
@@ -135,5 +155,5 @@ const struct quant_type quant_type_iq2_xs = {
     .bytes = bytes_scalar,
     X86_INTS_AVX2
     X86_LANES
-    X86_BYTES
+    X86_FOURS
 };

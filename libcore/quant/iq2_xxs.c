@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
-#include "quant/x86.h"
+#include "quant/x86_fours.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -120,12 +120,6 @@ X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq2_
     return _cvtsh_ss(b->d) * 0.125f;
 }
 
-X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_iq2_xxs *b)
-{
-    (void)b;
-    x86_octets_256(v, quant_iq2xxs_bytes, &t->book);
-}
-
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq2_xxs *b)
 {
     __m256 f = _mm256_set1_ps(_cvtsh_ss(b->d) * 0.125f);
@@ -148,8 +142,29 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq2_xxs *b)
 #define SPAN 86
 #include "quant/codes_body.h"
 
-#define KIND X86_SIGNED
-#include "quant/bytes_body.h"
+X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_iq2_xxs *b)
+{
+    fours_scales(u, _cvtsh_ss(b->d) * 0.125f, x86_top_scales(numbers(b, 1)));
+}
+
+X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_xxs *b, const struct quant_iq2_xxs *b1)
+{
+    /* of two blocks, whose groups are 8 bytes, the 8 codes of two groups each in turn */
+    const __m512i at = _mm512_setr_epi32(0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30);
+    const __m512i fields = FOURS_FIELDS(32, 32, 7);
+    __m512i       q0 = x86_load64(b->qs), q1 = x86_load64(b1->qs), code = _mm512_permutex2var_epi32(q0, at, q1);
+    __mmask64     bit6 = _mm512_test_epi8_mask(code, _mm512_set1_epi8(64)), bit7 = _mm512_movepi8_mask(code);
+    __m512i       low = fours_look_256(quant_iq2xxs_halves, code, bit6, bit7);
+    __m512i       high = fours_look_256(quant_iq2xxs_halves + 256, code, bit6, bit7);
+
+    fours_octets(v[0], _mm512_unpacklo_epi8(low, high), fours_signs(_mm512_multishift_epi64_epi8(fields, q0)));
+    fours_octets(v[1], _mm512_unpackhi_epi8(low, high), fours_signs(_mm512_multishift_epi64_epi8(fields, q1)));
+}
+
+#define TYPE   quant_type_iq2_xxs
+#define SUB_16 0
+#define FOURS_PAIR
+#include "quant/fours_body.h"
 #endif
 
 const struct quant_type quant_type_iq2_xxs = {
@@ -163,5 +178,5 @@ const struct quant_type quant_type_iq2_xxs = {
     .bytes = bytes_scalar,
     X86_INTS_AVX2
     X86_LANES
-    X86_BYTES
+    X86_FOURS
 };

@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
-#include "quant/x86.h"
+#include "quant/x86_fours.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -195,12 +195,6 @@ X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_
     return _cvtsh_ss(b->d);
 }
 
-X86_WORDS float take_no_places(struct x86_taken *t, const struct quant_iq3_s *b)
-{
-    x86_scales_8(t, odd_scales(b), true);
-    return _cvtsh_ss(b->d);
-}
-
 /* 32 magnitudes from their digits, times s, signed: the even bits of signs[g] and signs[g + 2], or the odd. */
 TARGET_AVX512 static inline __m512i signed_words(__m256i digits, const uint8_t *signs, __m512i s, int odd)
 {
@@ -255,25 +249,6 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq3_s *b)
     return _cvtsh_ss(b->d);
 }
 
-X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_iq3_s *b)
-{
-    const uint8_t *halves = quant_iq3s_halves;
-    __m512i        code = x86_load64(b->qs), d[4];
-    __mmask64      bit6 = _mm512_test_epi8_mask(code, _mm512_set1_epi8(64)), bit7 = _mm512_movepi8_mask(code), bit8;
-
-    memcpy(&bit8, b->qh, sizeof(bit8));
-#define LOOK(at) \
-    _mm512_mask_blend_epi8(bit8, x86_look_256(halves + (at), code, bit6, bit7), \
-                           x86_look_256(halves + (at) + 256, code, bit6, bit7))
-    x86_digits(d, LOOK(0), LOOK(512));
-#undef LOOK
-    v[0].code = d[0];
-    v[1].code = d[1];
-    v[2].code = d[2];
-    v[3].code = d[3];
-    x86_take_signs(v, &t->book);
-}
-
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq3_s *b)
 {
     x86_group_scales(t, odd_scales(b), _mm256_set1_ps(_cvtsh_ss(b->d)));
@@ -293,9 +268,33 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq3_s *b)
 #define SPAN 30
 #include "quant/codes_body.h"
 
-#define KIND X86_SIGNED
-#define TAKE(t, min, b) take_no_places(t, b)
-#include "quant/bytes_body.h"
+X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_iq3_s *b)
+{
+    fours_scales(u, _cvtsh_ss(b->d), _mm256_cvtepi8_epi32(odd_scales(b)));
+}
+
+X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq3_s *b)
+{
+    const __m512i  digit = _mm512_set1_epi8(14), odd = _mm512_set1_epi8((char)0x81);
+    const uint8_t *low = quant_iq3s_packed;
+    __m512i        code = x86_load64(b->qs), words[2], signs = fours_wide(b->signs);
+    __mmask64      bit6 = _mm512_test_epi8_mask(code, _mm512_set1_epi8(64)), bit7 = _mm512_movepi8_mask(code), bit8;
+
+    memcpy(&bit8, b->qh, sizeof(bit8));
+    __m512i l = _mm512_mask_blend_epi8(bit8, fours_look_256(low, code, bit6, bit7), fours_look_256(low + 256, code, bit6, bit7));
+
+    fours_quads(words, l, fours_upper(fours_look_256(low + 512, code, bit6, bit7), bit8));
+    /* a digit's magnitude is twice as much and 1 */
+#define PART(k) \
+    v[k] = _mm512_ternarylogic_epi64(FOURS_DIGITS(k, 1, words), digit, odd, 0xea); \
+    v[k] = fours_negated(v[k], FOURS_SIGNS(k, 7, signs));
+    EACH_4(PART)
+#undef PART
+}
+
+#define TYPE   quant_type_iq3_s
+#define SUB_16 0
+#include "quant/fours_body.h"
 #endif
 
 const struct quant_type quant_type_iq3_s = {
@@ -309,5 +308,5 @@ const struct quant_type quant_type_iq3_s = {
     .bytes = bytes_scalar,
     X86_INTS
     X86_LANES
-    X86_BYTES
+    X86_FOURS
 };

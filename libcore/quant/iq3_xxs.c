@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
-#include "quant/x86.h"
+#include "quant/x86_fours.h"
 
 static void quad(float *y, float scale, unsigned entry, unsigned signs)
 {
@@ -129,28 +129,6 @@ X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_
     return _cvtsh_ss(b->d) * 0.25f;
 }
 
-X86_WORDS float take_no_places(struct x86_taken *t, const struct quant_iq3_xxs *b)
-{
-    x86_scales_32(t, x86_top_scales(x86_load32(b->aux)), true);
-    x86_signs_28(t->book.signs, x86_load32(b->aux));
-    return _cvtsh_ss(b->d) * 0.25f;
-}
-
-X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_iq3_xxs *b)
-{
-    const __m512i  magnitude = _mm512_set4_epi32(0, 0, 0x3e342c24, 0x1c140c04);
-    const uint8_t *halves = quant_iq3xxs_halves;
-    __m512i        code = x86_load64(b->qs), d[4];
-    __mmask64      bit6 = _mm512_test_epi8_mask(code, _mm512_set1_epi8(64)), bit7 = _mm512_movepi8_mask(code);
-
-    x86_digits(d, x86_look_256(halves, code, bit6, bit7), x86_look_256(halves + 256, code, bit6, bit7));
-    v[0].code = _mm512_shuffle_epi8(magnitude, d[0]);
-    v[1].code = _mm512_shuffle_epi8(magnitude, d[1]);
-    v[2].code = _mm512_shuffle_epi8(magnitude, d[2]);
-    v[3].code = _mm512_shuffle_epi8(magnitude, d[3]);
-    x86_take_signs(v, &t->book);
-}
-
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq3_xxs *b)
 {
     __m256 f = _mm256_set1_ps(_cvtsh_ss(b->d) * 0.25f);
@@ -173,9 +151,31 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq3_xxs *b)
 #define SPAN 124
 #include "quant/codes_body.h"
 
-#define KIND X86_SIGNED
-#define TAKE(t, min, b) take_no_places(t, b)
-#include "quant/bytes_body.h"
+X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_iq3_xxs *b)
+{
+    fours_scales(u, _cvtsh_ss(b->d) * 0.25f, x86_top_scales(x86_load32(b->aux)));
+}
+
+X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq3_xxs *b)
+{
+    /* 128 and 4, 12, 20, 28, 36, 44, 52, 62; 128 less these */
+    const __m512i  table = _mm512_set4_epi32(0x424c545c, 0x646c747c, (int)0xbeb4aca4u, (int)0x9c948c84u);
+    const uint8_t *low = quant_iq3xxs_packed;
+    __m512i        code = x86_load64(b->qs), words[2];
+    __mmask64      bit6 = _mm512_test_epi8_mask(code, _mm512_set1_epi8(64)), bit7 = _mm512_movepi8_mask(code);
+    __m512i        signs = fours_signs(_mm512_multishift_epi64_epi8(FOURS_FIELDS(0, 0, 7), fours_wide(b->aux)));
+
+    fours_quads(words, fours_look_256(low, code, bit6, bit7), fours_upper(fours_look_128(low + 256, code, bit6), bit7));
+#define PART(k) \
+    v[k] = fours_blend(FOURS_DIGITS(k, 0, words), FOURS_SIGNS(k, 3, signs), _mm512_set1_epi8(8)); \
+    v[k] = _mm512_permutexvar_epi8(v[k], table);
+    EACH_4(PART)
+#undef PART
+}
+
+#define TYPE   quant_type_iq3_xxs
+#define SUB_16 0
+#include "quant/fours_body.h"
 #endif
 
 const struct quant_type quant_type_iq3_xxs = {
@@ -189,5 +189,5 @@ const struct quant_type quant_type_iq3_xxs = {
     .bytes = bytes_scalar,
     X86_INTS_AVX2
     X86_LANES
-    X86_BYTES
+    X86_FOURS
 };

@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
-#include "quant/x86.h"
+#include "quant/x86_fours.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -75,16 +75,6 @@ X86_WORDS void words(__m256i w[2], const struct quant_iq4_nl *b)
     x86_split_signed(w, x86_values(x86_nibbles(b->qs), quant_iq4nl_values));
 }
 
-X86_VBMI __m256i bytes(const struct quant_iq4_nl *b)
-{
-    return x86_values_more(x86_nibbles(b->qs), quant_iq4nl_values);
-}
-
-X86_VBMI __m256 scales_8(const struct quant_iq4_nl *b)
-{
-    return x86_halves_8(&b->d, sizeof(*b));
-}
-
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq4_nl *b)
 {
     x86_half_scales(t, b, sizeof(*b));
@@ -112,8 +102,19 @@ X86_WORDS __m256i lane_codes(const struct quant_iq4_nl *b, int g, int h)
 #define SPAN 240
 #include "quant/codes_body.h"
 
-#define LESS_BITS 0
-#include "quant/bytes32_body.h"
+X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_iq4_nl *b)
+{
+    _mm256_store_ps(u->scale, fours_halves((const char *)b, sizeof(*b)));
+}
+
+X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq4_nl *b)
+{
+    fours_nibbles(v, (const char *)b, sizeof(*b), quant_iq4nl_values);
+}
+
+#define TYPE   quant_type_iq4_nl
+#define SUB_16 0
+#include "quant/fours_body.h"
 #endif
 
 const struct quant_type quant_type_iq4_nl = {
@@ -127,5 +128,5 @@ const struct quant_type quant_type_iq4_nl = {
     .bytes = bytes_scalar,
     X86_INTS_AVX2
     X86_LANES
-    X86_BYTES
+    X86_FOURS
 };

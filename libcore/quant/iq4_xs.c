@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
-#include "quant/x86.h"
+#include "quant/x86_fours.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -134,29 +134,6 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq4_xs *b)
     return _cvtsh_ss(b->d);
 }
 
-X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_iq4_xs *b)
-{
-    const __m512i magnitude = _mm512_broadcast_i32x4(_mm_abs_epi8(x86_load16(quant_iq4nl_values)));
-    const __m512i nibble = _mm512_setr_epi64(X86_BITS(0, 4, 0), X86_BITS(0, 4, 0), X86_BITS(4, 4, 0), X86_BITS(4, 4, 0),
-                                             X86_BITS(0, 4, 0), X86_BITS(0, 4, 0), X86_BITS(4, 4, 0), X86_BITS(4, 4, 0));
-
-    __m512i q0 = x86_load64(b->qs), q1 = x86_load64(b->qs + 64);
-
-    (void)t;
-    /* the first half of the values is negative */
-#define NIBBLES(v, q, pick) \
-    do { \
-        __m512i n = _mm512_gf2p8affine_epi64_epi8(_mm512_permutex_epi64(q, pick), nibble, 0); \
-        (v).code = _mm512_shuffle_epi8(magnitude, n); \
-        (v).minus = _mm512_testn_epi8_mask(n, _mm512_set1_epi8(8)); \
-    } while (0)
-    NIBBLES(v[0], q0, 0x44);
-    NIBBLES(v[1], q0, 0xee);
-    NIBBLES(v[2], q1, 0x44);
-    NIBBLES(v[3], q1, 0xee);
-#undef NIBBLES
-}
-
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq4_xs *b)
 {
     t->scale = _mm256_mul_ps(_mm256_set1_ps(_cvtsh_ss(b->d)), _mm256_cvtepi32_ps(scales(b)));
@@ -185,8 +162,22 @@ X86_WORDS __m256i lane_codes(const struct quant_iq4_xs *b, int g, int h)
 #define SPAN 240
 #include "quant/codes_body.h"
 
-#define KIND X86_SIGNED
-#include "quant/bytes_body.h"
+X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_iq4_xs *b)
+{
+    fours_scales(u, _cvtsh_ss(b->d), scales(b));
+}
+
+X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq4_xs *b)
+{
+    const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14), odd = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
+    __m512i       q0 = x86_load64(b->qs), q1 = x86_load64(b->qs + 64);
+
+    fours_values(v, _mm512_permutex2var_epi64(q0, even, q1), _mm512_permutex2var_epi64(q0, odd, q1), quant_iq4nl_values);
+}
+
+#define TYPE   quant_type_iq4_xs
+#define SUB_16 0
+#include "quant/fours_body.h"
 #endif
 
 const struct quant_type quant_type_iq4_xs = {
@@ -201,5 +192,5 @@ const struct quant_type quant_type_iq4_xs = {
     .bytes = bytes_scalar,
     X86_INTS
     X86_LANES
-    X86_BYTES
+    X86_FOURS
 };

@@ -24,9 +24,15 @@ extern const uint64_t quant_iq2s_bytes[1024];
 extern const uint32_t quant_iq3xxs_bytes[256];
 extern const uint32_t quant_iq3s_bytes[512];
 
-/* The low bytes of entries, then the high ones; of iq3s magnitudes as nibbles, not digits. */
-extern const uint8_t quant_iq3xxs_halves[2 * 256];
-extern const uint8_t quant_iq3s_halves[2 * 512];
+/* The low bytes of entries, then the high ones. */
+extern const uint8_t quant_iq2xxs_halves[2 * 256];
+extern const uint8_t quant_iq2xs_halves[2 * 512];
+extern const uint8_t quant_iq2s_halves[2 * 1024];
+
+/* Entries of 12 bits, 3 a digit: their low bytes, then the high 4 bits of the first half of them as low nibbles, those of
+ * the other half as high nibbles. */
+extern const uint8_t quant_iq3xxs_packed[256 + 128];
+extern const uint8_t quant_iq3s_packed[512 + 256];
 
 /* Values of codes; the ik formats have a second half, the shifted values. */
 extern const int8_t quant_fp4_values[16]; /* twice the value of a 4-bit float E2M1 */

@@ -12,9 +12,6 @@
 
 enum { LANES_AHEAD = IN_256 == 1 ? 2048 : 1024 }; /* bytes: a row is followed by the next, but pages stop the processor */
 
-/* Where group g lies in the bytes of quant_acts. */
-#define BYTE_PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 32)
-
 /* Products with 32 bytes x, two in a word. */
 X86_WORDS __m256i lanes_words(__m256i code, __m256i x)
 {
@@ -40,7 +37,7 @@ enum { LANES_SUMS = 1 }; /* registers: of all groups, or of groups 0 to 3, then 
 #else
 X86_WORDS __m256i lanes_part(const struct x86_book *t, const BLOCK *b, const struct quant_acts *x, int g)
 {
-    __m256i bytes = x86_load32(x->b + BYTE_PLACE(g));
+    __m256i bytes = x86_load32(x->b + 32 * g);
 
     (void)t;
 #ifdef BOOK

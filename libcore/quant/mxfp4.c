@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
-#include "quant/x86.h"
+#include "quant/x86_fours.h"
 
 /* 2^(e - 128), for the table holds doubled values; below 2^-126 it is subnormal. */
 static float half_scale(uint32_t e)
@@ -81,21 +81,6 @@ X86_WORDS void words(__m256i w[2], const struct quant_mxfp4 *b)
     x86_split_signed(w, x86_values(x86_nibbles(b->qs), quant_fp4_values));
 }
 
-X86_VBMI __m256i bytes(const struct quant_mxfp4 *b)
-{
-    return x86_values_more(x86_nibbles(b->qs), quant_fp4_values);
-}
-
-/* half_scale() of 8. */
-X86_VBMI __m256 scales_8(const struct quant_mxfp4 *b)
-{
-    __m256i e = _mm256_setr_epi32(b[0].e, b[1].e, b[2].e, b[3].e, b[4].e, b[5].e, b[6].e, b[7].e);
-    __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
-    __m256i v = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-
-    return _mm256_castsi256_ps(_mm256_blendv_epi8(v, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
-}
-
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_mxfp4 *b)
 {
     __m128i words = _mm_and_si128(x86_words_8(b, sizeof(*b)), _mm_set1_epi16(255));
@@ -127,8 +112,32 @@ X86_WORDS __m256i lane_codes(const struct quant_mxfp4 *b, int g, int h)
 #define SPAN 24
 #include "quant/codes_body.h"
 
-#define LESS_BITS 0
-#include "quant/bytes32_body.h"
+/* half_scale() of 8. */
+X86_VBMI __m256 half_scales(const struct quant_mxfp4 *b)
+{
+    const __m512i at = _mm512_set1_epi64(FOURS_BYTES(0, sizeof(*b), 2 * sizeof(*b), 3 * sizeof(*b), 0) |
+                                         FOURS_BYTES(0, sizeof(*b), 2 * sizeof(*b), 3 * sizeof(*b), 4));
+    __m512i bytes = fours_fetch((const char *)b, 4 * sizeof(*b), at, 0xf0);
+    __m256i e = _mm256_cvtepu8_epi32(_mm512_castsi512_si128(bytes));
+    __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
+    __m256i v = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(v, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
+}
+
+X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_mxfp4 *b)
+{
+    _mm256_store_ps(u->scale, half_scales(b));
+}
+
+X86_VBMI void fours_codes(__m512i v[4], const struct quant_mxfp4 *b)
+{
+    fours_nibbles(v, (const char *)b, sizeof(*b), quant_fp4_values);
+}
+
+#define TYPE   quant_type_mxfp4
+#define SUB_16 0
+#include "quant/fours_body.h"
 #endif
 
 const struct quant_type quant_type_mxfp4 = {
@@ -142,5 +151,5 @@ const struct quant_type quant_type_mxfp4 = {
     .bytes = bytes_scalar,
     X86_INTS_AVX2
     X86_LANES
-    X86_BYTES
+    X86_FOURS
 };

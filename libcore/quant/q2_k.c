@@ -4,7 +4,7 @@
 
 #include "quant/half.h"
 #include "quant/quant.h"
-#include "quant/x86.h"
+#include "quant/x86_fours.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -125,17 +125,6 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q2_k *b)
     return _cvtsh_ss(b->d);
 }
 
-X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_q2_k *b)
-{
-    __m512i q0 = x86_twice(b->qs), q1 = x86_twice(b->qs + 32);
-
-    (void)t;
-    v[0].code = X86_MOVE(q0, 0, 4, 2, 0);
-    v[1].code = X86_MOVE(q0, 2, 6, 2, 0);
-    v[2].code = X86_MOVE(q1, 0, 4, 2, 0);
-    v[3].code = X86_MOVE(q1, 2, 6, 2, 0);
-}
-
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q2_k *b)
 {
     const __m128i even_odd = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
@@ -170,8 +159,30 @@ X86_WORDS __m256i lane_codes(const struct quant_q2_k *b, int g)
 #define SPAN 3
 #include "quant/codes_body.h"
 
-#define KIND X86_PLAIN
-#include "quant/bytes_body.h"
+X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_q2_k *b)
+{
+    const __m128i halves = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    __m128i       sc = x86_load16(b->sc);
+
+    fours_subs(u, _cvtsh_ss(b->d), x86_low(sc));
+    _mm512_storeu_ps(u->min, x86_times(_mm_shuffle_epi8(x86_high(sc), halves), _cvtsh_ss(b->dmin)));
+}
+
+X86_VBMI void fours_codes(__m512i v[4], const struct quant_q2_k *b)
+{
+    const __m512i at = FOURS_DWORDS(0, 0, 0, 0, 8, 8, 8, 8);
+    const __m512i two = _mm512_setr_epi64(FOURS_BITS(0, 2, 0), FOURS_BITS(2, 2, 0), FOURS_BITS(4, 2, 0), FOURS_BITS(6, 2, 0),
+                                          FOURS_BITS(0, 2, 0), FOURS_BITS(2, 2, 0), FOURS_BITS(4, 2, 0), FOURS_BITS(6, 2, 0));
+    __m512i       q = x86_load64(b->qs);
+
+#define PART(k) v[k] = _mm512_gf2p8affine_epi64_epi8(_mm512_permutexvar_epi32(FOURS_PLUS(at, k), q), two, 0x80);
+    EACH_4(PART)
+#undef PART
+}
+
+#define TYPE   quant_type_q2_k
+#define SUB_16 1
+#include "quant/fours_body.h"
 #endif
 
 const struct quant_type quant_type_q2_k = {
@@ -187,5 +198,5 @@ const struct quant_type quant_type_q2_k = {
     .bytes = bytes_scalar,
     X86_INTS
     X86_LANES
-    X86_BYTES
+    X86_FOURS
 };

@@ -7,7 +7,7 @@
 #include "quant/half.h"
 #include "quant/k_scales.h"
 #include "quant/quant.h"
-#include "quant/x86.h"
+#include "quant/x86_fours.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -153,17 +153,6 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q3_k *b)
     return _cvtsh_ss(b->d);
 }
 
-X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_q3_k *b)
-{
-    __m512i q0 = x86_twice(b->qs), q1 = x86_twice(b->qs + 32), h = x86_twice(b->hmask);
-
-    (void)t;
-    v[0].code = _mm512_or_si512(X86_MOVE(q0, 0, 4, 2, 0), X86_MOVE(h, 0, 2, 1, 2));
-    v[1].code = _mm512_or_si512(X86_MOVE(q0, 2, 6, 2, 0), X86_MOVE(h, 1, 3, 1, 2));
-    v[2].code = _mm512_or_si512(X86_MOVE(q1, 0, 4, 2, 0), X86_MOVE(h, 4, 6, 1, 2));
-    v[3].code = _mm512_or_si512(X86_MOVE(q1, 2, 6, 2, 0), X86_MOVE(h, 5, 7, 1, 2));
-}
-
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q3_k *b)
 {
     x86_subs(t, scales(b), 2);
@@ -192,8 +181,35 @@ X86_WORDS __m256i lane_codes(const struct quant_q3_k *b, int g)
 #define SPAN 7
 #include "quant/codes_body.h"
 
-#define KIND X86_LESS + 5
-#include "quant/bytes_body.h"
+X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_q3_k *b)
+{
+    fours_subs(u, _cvtsh_ss(b->d), scales(b));
+}
+
+X86_VBMI void fours_codes(__m512i v[4], const struct quant_q3_k *b)
+{
+    const __m512i at = FOURS_DWORDS(0, 0, 0, 0, 8, 8, 8, 8);
+    const __m512i two = _mm512_setr_epi64(FOURS_BITS(0, 2, 0), FOURS_BITS(2, 2, 0), FOURS_BITS(4, 2, 0), FOURS_BITS(6, 2, 0),
+                                          FOURS_BITS(0, 2, 0), FOURS_BITS(2, 2, 0), FOURS_BITS(4, 2, 0), FOURS_BITS(6, 2, 0));
+    /* 124 more than 3 bits: bit 2 is also 7, and not 3 to 6 */
+#define TOP(i) (FOURS_BIT(i, 1, 2, 0) | FOURS_BIT(i, 1, 3, 0) | FOURS_BIT(i, 1, 4, 0) | FOURS_BIT(i, 1, 5, 0) | \
+                FOURS_BIT(i, 1, 6, 0) | FOURS_BIT(i, 1, 7, 0))
+    const __m512i top = _mm512_setr_epi64(TOP(0), TOP(1), TOP(2), TOP(3), TOP(4), TOP(5), TOP(6), TOP(7));
+#undef TOP
+    __m512i q = x86_load64(b->qs);
+
+    fours_masks(v, b->hmask);
+#define PART(k) \
+    v[k] = _mm512_xor_si512( \
+        _mm512_gf2p8affine_epi64_epi8(_mm512_permutexvar_epi32(FOURS_PLUS(at, k), q), two, 0x7c), \
+        _mm512_gf2p8affine_epi64_epi8(v[k], top, 0));
+    EACH_4(PART)
+#undef PART
+}
+
+#define TYPE   quant_type_q3_k
+#define SUB_16 1
+#include "quant/fours_body.h"
 #endif
 
 const struct quant_type quant_type_q3_k = {
@@ -208,5 +224,5 @@ const struct quant_type quant_type_q3_k = {
     .bytes = bytes_scalar,
     X86_INTS
     X86_LANES
-    X86_BYTES
+    X86_FOURS
 };

@@ -5,7 +5,7 @@
 #include "quant/encode.h"
 #include "quant/half.h"
 #include "quant/quant.h"
-#include "quant/x86.h"
+#include "quant/x86_fours.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -117,16 +117,6 @@ X86_WORDS void words(__m256i w[2], const struct quant_q4_0 *b)
     x86_split_signed(w, _mm256_sub_epi8(x86_nibbles(b->qs), _mm256_set1_epi8(8)));
 }
 
-X86_VBMI __m256i bytes(const struct quant_q4_0 *b)
-{
-    return x86_nibbles(b->qs);
-}
-
-X86_VBMI __m256 scales_8(const struct quant_q4_0 *b)
-{
-    return x86_halves_8(&b->d, sizeof(*b));
-}
-
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q4_0 *b)
 {
     x86_half_scales(t, b, sizeof(*b));
@@ -154,8 +144,21 @@ X86_WORDS __m256i lane_codes(const struct quant_q4_0 *b, int g, int h)
 #define SPAN 15
 #include "quant/codes_body.h"
 
-#define LESS_BITS 4
-#include "quant/bytes32_body.h"
+X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_q4_0 *b)
+{
+    _mm256_store_ps(u->scale, fours_halves((const char *)b, sizeof(*b)));
+}
+
+X86_VBMI void fours_codes(__m512i v[4], const struct quant_q4_0 *b)
+{
+    static const int8_t values[16] = { -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7 };
+
+    fours_nibbles(v, (const char *)b, sizeof(*b), values);
+}
+
+#define TYPE   quant_type_q4_0
+#define SUB_16 0
+#include "quant/fours_body.h"
 #endif
 
 const struct quant_type quant_type_q4_0 = {
@@ -169,6 +172,6 @@ const struct quant_type quant_type_q4_0 = {
     .bytes = bytes_scalar,
     X86_INTS_AVX2
     X86_LANES
-    X86_BYTES
+    X86_FOURS
     .encode = encode,
 };

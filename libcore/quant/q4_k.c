@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/k_scales.h"
 #include "quant/quant.h"
-#include "quant/x86.h"
+#include "quant/x86_fours.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -136,18 +136,6 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q4_k *b)
     return _cvtsh_ss(b->d);
 }
 
-X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_q4_k *b)
-{
-    const __m512i low = _mm512_set1_epi8(15);
-    __m512i       q0 = x86_load64(b->qs), q1 = x86_load64(b->qs + 64);
-
-    (void)t;
-    v[0].code = _mm512_and_si512(q0, low);
-    v[1].code = X86_MOVE(q0, 4, 4, 4, 0);
-    v[2].code = _mm512_and_si512(q1, low);
-    v[3].code = X86_MOVE(q1, 4, 4, 4, 0);
-}
-
 X86_WORDS __m256i lane_codes(const struct quant_q4_k *b, int g, int h)
 {
     const uint8_t *p = b->qs + g / 2 * 32 + 16 * h;
@@ -172,9 +160,21 @@ X86_WORDS __m256i lane_codes(const struct quant_q4_k *b, int g, int h)
 #define SPAN 15
 #include "quant/codes_body.h"
 
-#define KIND X86_PLAIN
-#define FOUR
-#include "quant/bytes_body.h"
+X86_VBMI void fours_codes(__m512i v[4], const struct quant_q4_k *b)
+{
+    const __m512i at = FOURS_DWORDS(0, 0, 8, 8, 16, 16, 24, 24), nibble = FOURS_NIBBLES;
+    __m512i       q0 = x86_load64(b->qs), q1 = x86_load64(b->qs + 64);
+
+#define PART(k) \
+    v[k] = _mm512_gf2p8affine_epi64_epi8(_mm512_permutex2var_epi32(q0, FOURS_PLUS(at, k), q1), nibble, 0x80);
+    EACH_4(PART)
+#undef PART
+}
+
+#define TYPE   quant_type_q4_k
+#define SUB_16 0
+#define SCALES_45
+#include "quant/fours_body.h"
 #endif
 
 const struct quant_type quant_type_q4_k = {
@@ -189,5 +189,5 @@ const struct quant_type quant_type_q4_k = {
     .bytes = bytes_scalar,
     X86_INTS
     X86_LANES
-    X86_BYTES
+    X86_FOURS
 };

@@ -4,7 +4,7 @@
 
 #include "quant/half.h"
 #include "quant/quant.h"
-#include "quant/x86.h"
+#include "quant/x86_fours.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -136,17 +136,6 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q6_k *b)
     return _cvtsh_ss(b->d);
 }
 
-X86_VBMI void bytes(struct x86_bytes v[4], const struct x86_taken *t, const struct quant_q6_k *b)
-{
-    __m512i h0 = x86_twice(b->qh), h1 = x86_twice(b->qh + 32);
-
-    (void)t;
-    v[0].code = _mm512_or_si512(X86_MOVE(x86_twice(b->ql), 0, 4, 4, 0), X86_MOVE(h0, 0, 4, 2, 4));
-    v[1].code = _mm512_or_si512(X86_MOVE(x86_twice(b->ql + 32), 0, 4, 4, 0), X86_MOVE(h0, 2, 6, 2, 4));
-    v[2].code = _mm512_or_si512(X86_MOVE(x86_twice(b->ql + 64), 0, 4, 4, 0), X86_MOVE(h1, 0, 4, 2, 4));
-    v[3].code = _mm512_or_si512(X86_MOVE(x86_twice(b->ql + 96), 0, 4, 4, 0), X86_MOVE(h1, 2, 6, 2, 4));
-}
-
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q6_k *b)
 {
     x86_subs(t, x86_load16(b->sc), 5);
@@ -175,8 +164,32 @@ X86_WORDS __m256i lane_codes(const struct quant_q6_k *b, int g)
 #define SPAN 63
 #include "quant/codes_body.h"
 
-#define KIND X86_LESS + 2
-#include "quant/bytes_body.h"
+X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_q6_k *b)
+{
+    fours_subs(u, _cvtsh_ss(b->d), x86_load16(b->sc));
+}
+
+X86_VBMI void fours_codes(__m512i v[4], const struct quant_q6_k *b)
+{
+    const __m512i at = FOURS_DWORDS(0, 8, 0, 8, 16, 24, 16, 24), at_h = FOURS_DWORDS(0, 0, 0, 0, 8, 8, 8, 8);
+    const __m512i nibble = FOURS_TURNS_2(FOURS_BITS(0, 4, 0), FOURS_BITS(4, 4, 0));
+    /* 96 more than 6 bits: bit 5 is also 7, and not 6 */
+#define TOP(i) (FOURS_BITS(i, 2, 4) | FOURS_BITS((i) + 1, 1, 6) | FOURS_BITS((i) + 1, 1, 7))
+    const __m512i top = _mm512_setr_epi64(TOP(0), TOP(2), TOP(4), TOP(6), TOP(0), TOP(2), TOP(4), TOP(6));
+#undef TOP
+    __m512i q0 = x86_load64(b->ql), q1 = x86_load64(b->ql + 64), h = x86_load64(b->qh);
+
+#define PART(k) \
+    v[k] = _mm512_xor_si512( \
+        _mm512_gf2p8affine_epi64_epi8(_mm512_permutex2var_epi32(q0, FOURS_PLUS(at, k), q1), nibble, 0x60), \
+        _mm512_gf2p8affine_epi64_epi8(_mm512_permutexvar_epi32(FOURS_PLUS(at_h, k), h), top, 0));
+    EACH_4(PART)
+#undef PART
+}
+
+#define TYPE   quant_type_q6_k
+#define SUB_16 1
+#include "quant/fours_body.h"
 #endif
 
 const struct quant_type quant_type_q6_k = {
@@ -192,5 +205,5 @@ const struct quant_type quant_type_q6_k = {
     .bytes = bytes_scalar,
     X86_INTS
     X86_LANES
-    X86_BYTES
+    X86_FOURS
 };

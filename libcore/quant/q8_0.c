@@ -5,7 +5,7 @@
 #include "quant/encode.h"
 #include "quant/half.h"
 #include "quant/quant.h"
-#include "quant/x86.h"
+#include "quant/x86_fours.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -89,16 +89,6 @@ X86_WORDS void words(__m256i w[2], const struct quant_q8_0 *b)
     x86_split_signed(w, x86_load32(b->qs));
 }
 
-X86_VBMI __m256i bytes(const struct quant_q8_0 *b)
-{
-    return _mm256_xor_si256(x86_load32(b->qs), _mm256_set1_epi8(-128));
-}
-
-X86_VBMI __m256 scales_8(const struct quant_q8_0 *b)
-{
-    return x86_halves_8(&b->d, sizeof(*b));
-}
-
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q8_0 *b)
 {
     x86_half_scales(t, b, sizeof(*b));
@@ -122,8 +112,45 @@ X86_WORDS __m256i lane_codes(const struct quant_q8_0 *b, int g)
 #define SPAN 255
 #include "quant/codes_body.h"
 
-#define LESS_BITS 0
-#include "quant/bytes32_body.h"
+/* The scales of 8 blocks: 64 bytes have two of them. */
+X86_VBMI __m256 halves(const struct quant_q8_0 *b)
+{
+    const __m512i at = _mm512_set1_epi32(0x23220100);
+    __m512i       v = _mm512_permutexvar_epi8(at, _mm512_loadu_si512(b));
+
+    v = _mm512_mask_permutexvar_epi8(v, 0xf0, at, _mm512_loadu_si512(b + 2));
+    v = _mm512_mask_permutexvar_epi8(v, 0xf00, at, _mm512_loadu_si512(b + 4));
+    v = _mm512_mask_permutexvar_epi8(v, 0xf000, at, _mm512_loadu_si512(b + 6));
+    return _mm256_cvtph_ps(_mm512_castsi512_si128(v));
+}
+
+X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_q8_0 *b)
+{
+    _mm256_store_ps(u->scale, halves(b));
+}
+
+X86_VBMI void fours_codes(__m512i v[4], const struct quant_q8_0 *b)
+{
+    /* of two registers dwords 0 and 1 of each four of both, or 2 and 3; of such pairs the first halves or the second */
+    const __m512i at = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
+    const __m512i at_2 = _mm512_add_epi32(at, _mm512_set1_epi32(2)), more = _mm512_set1_epi8(-128);
+#define TWO(g) \
+    _mm512_xor_si512(_mm512_inserti64x4(_mm512_castsi256_si512(x86_load32(b[g].qs)), x86_load32(b[(g) + 1].qs), 1), more)
+    __m512i q0 = TWO(0), q1 = TWO(2), q2 = TWO(4), q3 = TWO(6);
+#undef TWO
+    __m512i lo = _mm512_permutex2var_epi32(q0, at, q1), hi = _mm512_permutex2var_epi32(q2, at, q3);
+
+    v[0] = _mm512_shuffle_i64x2(lo, hi, 0x44);
+    v[1] = _mm512_shuffle_i64x2(lo, hi, 0xee);
+    lo = _mm512_permutex2var_epi32(q0, at_2, q1);
+    hi = _mm512_permutex2var_epi32(q2, at_2, q3);
+    v[2] = _mm512_shuffle_i64x2(lo, hi, 0x44);
+    v[3] = _mm512_shuffle_i64x2(lo, hi, 0xee);
+}
+
+#define TYPE   quant_type_q8_0
+#define SUB_16 0
+#include "quant/fours_body.h"
 #endif
 
 const struct quant_type quant_type_q8_0 = {
@@ -137,6 +164,6 @@ const struct quant_type quant_type_q8_0 = {
     .bytes = bytes_scalar,
     X86_INTS_AVX2
     X86_LANES
-    X86_BYTES
+    X86_FOURS
     .encode = encode,
 };

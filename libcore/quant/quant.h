@@ -79,35 +79,37 @@ struct quant_codes {
     int32_t sub[16];   /* with sub_16: both words of the first 8 are the sub of the first half of a group, then those of second halves */
     int32_t pad[8];    /* to a multiple of 64 */
 };
-/* The same four elements of all groups side by side. */
+/* Bytes of activations lie in the order of the row and in three others. Steps: the same four elements of all groups side by
+ * side. Halves: those of group g before those of g + 4, as bytes do of which a nibble each belongs to two groups. Fours: dword j
+ * of each 64 bytes is of the 16 elements from 16 j on. */
 static inline int quant_step_place(int i)
 {
     return i % 32 / 4 * 32 + i / 32 * 4 + i % 4;
 }
-/* Bytes of activations lie in groups of 32, those 0 2 1 3 4 6 5 7, as the low and high nibbles of 64 bytes do. */
-static inline int quant_byte_place(int i)
-{
-    return i / 128 * 128 + i / 32 % 2 * 64 + i / 64 % 2 * 32 + i % 32;
-}
-/* And once more with halves of two groups side by side, each half of group g before that of g + 4: as bytes of two groups do
- * of which a nibble each belongs to. */
 static inline int quant_half_place(int i)
 {
     return i / 32 % 4 * 64 + i / 16 % 2 * 32 + i / 128 * 16 + i % 16;
+}
+static inline int quant_fours_place(int i)
+{
+    return i / 4 % 4 * 64 + i / 16 * 4 + i % 4;
 }
 struct quant_acts {
     union {
         int16_t q[256];         /* -top .. top: 16 bits and 15 */
         struct {                /* 8 bits: top is 127 */
-            int8_t b[256];      /* element i at quant_byte_place(i) */
-            int8_t half[256];   /* at quant_half_place(i) */
+            int8_t  b[256];     /* in the order of the row */
+            int8_t  step[256];  /* element i at quant_step_place(i) */
+            int8_t  half[256];  /* at quant_half_place(i) */
+            int8_t  fours[256]; /* at quant_fours_place(i) */
+            int32_t less[16];   /* -128 times `whole` */
+            int16_t whole[16];  /* sums of 16 elements in a row, before their scale */
         };
     };
-    int8_t  step[256]; /* of 8 bits: element i at quant_step_place(i) */
-    int16_t whole[32]; /* of 8 bits: 16 sums of 16 elements in a row each, before their scale */
     float   scale[8];  /* of lanes */
     float   sum_32[8]; /* of each 32 elements in a row */
     float   sum[16];   /* of each 16; of 8 bits those of the first 16 of each group, then those of the others */
+    float   pad[24];   /* an odd number of lines of the cache: blocks would share some */
 };
 typedef void quant_ints_fn(struct quant_ints *u, const void *row, int64_t n);
 typedef void quant_bytes_fn(struct quant_bytes *u, const void *row, int64_t n);

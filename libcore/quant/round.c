@@ -47,7 +47,7 @@ static void scales_of(float scale[8], float inverse[8], const float *x, float to
 static void round_bytes(struct quant_acts *a, const float *x)
 {
     for (int g = 0; g < 8; g++, x += 32) {
-        int8_t  *b = a->b + quant_byte_place(32 * g);
+        int8_t  *b = a->b + 32 * g;
         int      half[2] = { 0 };
         uint32_t max = 0;
         float    by;
@@ -62,10 +62,12 @@ static void round_bytes(struct quant_acts *a, const float *x)
             b[i] = (int8_t)nearest(x[i], by);
             a->half[quant_half_place(32 * g + i)] = b[i];
             a->step[quant_step_place(32 * g + i)] = b[i];
+            a->fours[quant_fours_place(32 * g + i)] = b[i];
             half[i / 16] += b[i];
         }
         for (int h = 0; h < 2; h++) {
             a->whole[2 * g + h] = (int16_t)half[h];
+            a->less[2 * g + h] = -128 * half[h];
             a->sum[8 * h + g] = a->scale[g] * (float)half[h];
         }
         a->sum_32[g] = a->scale[g] * (float)(half[0] + half[1]);
@@ -194,10 +196,16 @@ TARGET_AVX2 static void bytes_block(struct quant_acts *a, const float *x)
         __m256 v[4] = { rounded(x, k), rounded(x + 8, k), rounded(x + 16, k), rounded(x + 24, k) };
         __m256i b = bytes[g] = as_bytes(v);
 
-        _mm256_storeu_si256((void *)(a->b + quant_byte_place(32 * g)), b);
+        _mm256_storeu_si256((void *)(a->b + 32 * g), b);
         _mm_storeu_si128((void *)(a->half + quant_half_place(32 * g)), _mm256_castsi256_si128(b));
         _mm_storeu_si128((void *)(a->half + quant_half_place(32 * g + 16)), _mm256_extracti128_si256(b, 1));
         f[g] = fours(b);
+        /* dwords 0 4 1 5 2 6 3 7 are four times 8 bytes side by side */
+        b = _mm256_permutevar8x32_epi32(b, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        _mm_storel_epi64((void *)(a->fours + 8 * g), _mm256_castsi256_si128(b));
+        _mm_storeh_pd((void *)(a->fours + 8 * g + 64), _mm_castsi128_pd(_mm256_castsi256_si128(b)));
+        _mm_storel_epi64((void *)(a->fours + 8 * g + 128), _mm256_extracti128_si256(b, 1));
+        _mm_storeh_pd((void *)(a->fours + 8 * g + 192), _mm_castsi128_pd(_mm256_extracti128_si256(b, 1)));
     }
     x86_turn_8(bytes);
     for (int i = 0; i < 8; i++)
@@ -207,7 +215,14 @@ TARGET_AVX2 static void bytes_block(struct quant_acts *a, const float *x)
     __m256i hi = _mm256_hadd_epi32(_mm256_hadd_epi32(f[4], f[5]), _mm256_hadd_epi32(f[6], f[7]));
     __m256i first = _mm256_permute2x128_si256(lo, hi, 0x20), second = _mm256_permute2x128_si256(lo, hi, 0x31);
 
-    _mm256_storeu_si256((void *)a->whole, _mm256_blend_epi16(first, _mm256_slli_epi32(second, 16), 0xaa));
+    __m256i whole = _mm256_blend_epi16(first, _mm256_slli_epi32(second, 16), 0xaa);
+
+    _mm256_storeu_si256((void *)a->whole, whole);
+    for (int k = 0; k < 16; k += 8) {
+        __m256i w = _mm256_cvtepi16_epi32(k == 0 ? _mm256_castsi256_si128(whole) : _mm256_extracti128_si256(whole, 1));
+
+        _mm256_storeu_si256((void *)(a->less + k), _mm256_slli_epi32(_mm256_sub_epi32(_mm256_setzero_si256(), w), 7));
+    }
     _mm256_storeu_ps(a->sum, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(first)));
     _mm256_storeu_ps(a->sum + 8, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(second)));
     _mm256_storeu_ps(a->sum_32, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(_mm256_add_epi32(first, second))));

@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <math.h>
 
-enum { BYTES = SIMD_AVX512_VNNI | SIMD_AVX512_VBMI }; /* what bytes_body.h takes */
+enum { BYTES = SIMD_AVX512_VNNI | SIMD_AVX512_VBMI }; /* what fours.c takes */
 enum { PIECE = QUANT_INT_BLOCK }; /* elements that quant_dot decodes at a time; no block is longer */
 
 #define QUANT(name) extern const struct quant_type quant_type_##name;
@@ -236,7 +236,7 @@ static void add_bytes(float sum[8], float less[8], const struct quant_type *t, c
 
     t->bytes(&u, block, PIECE);
     for (int i = 0; i < PIECE; i++)
-        dot[i / 32] += (t->sub_16 ? u.sub[i / 16] : 1) * u.code[i] * a->b[quant_byte_place(i)];
+        dot[i / 32] += (t->sub_16 ? u.sub[i / 16] : 1) * u.code[i] * a->b[i];
     for (int j = 0; j < 8; j++) {
         float scale = t->sub_16 ? u.scale[j] : u.scale[j] * (float)u.sub[2 * j];
 

@@ -25,7 +25,7 @@
     .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2,
 #define X86_LANES \
     .dots_i8_avx2 = dots_i8_avx2, .two_i8_avx2 = two_i8_avx2, .low = LOW, .span = SPAN, .codes_avx2 = codes_avx2,
-#define X86_BYTES
+#define X86_FOURS     .dots_i8_vbmi = dots_i8_vbmi, .tile_i8_vbmi = tile_i8_vbmi,
 #define X86_INTS \
     X86_INTS_AVX2 .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
 
@@ -203,7 +203,6 @@ TARGET_AVX512 static inline void x86_look_up(float *lo, float *hi, const uint8_t
 #define X86_WORDS TARGET_AVX2 __attribute__((always_inline)) static inline
 #define X86_DOTS  TARGET_DOTS __attribute__((always_inline)) static inline
 #define X86_WHOLE TARGET_AVX512 __attribute__((always_inline)) static inline
-#define X86_VBMI  TARGET_VBMI __attribute__((always_inline)) static inline
 
 /* Of formats with a code book: the places of entries, and bytes of signs. */
 struct x86_book {
@@ -635,20 +634,6 @@ TARGET_AVX512 static inline __m512i x86_two_words(__m256i s, int g)
     return _mm512_permutexvar_epi16(at, _mm512_castsi256_si512(s));
 }
 
-/* 8 times a, then b. */
-#define X86_HALVES(a, b) _mm512_setr_epi32(a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b)
-
-/* n bits of each byte moved from bit `first` on, or `second` in v's second half, to bit `to`, others being 0: as a
- * matrix of bits, whose byte 7 - i says what bit i is the sum of. */
-#define X86_BIT(from, n, to, i) ((i) < (n) ? (int64_t)((uint64_t)1 << ((from) + (i)) << 8 * (7 - (to) - (i))) : 0)
-#define X86_BITS(from, n, to) \
-    (X86_BIT(from, n, to, 0) | X86_BIT(from, n, to, 1) | X86_BIT(from, n, to, 2) | X86_BIT(from, n, to, 3))
-#define X86_MOVE(v, first, second, n, to) \
-    _mm512_gf2p8affine_epi64_epi8( \
-        v, _mm512_setr_epi64(X86_BITS(first, n, to), X86_BITS(first, n, to), X86_BITS(first, n, to), \
-                             X86_BITS(first, n, to), X86_BITS(second, n, to), X86_BITS(second, n, to), \
-                             X86_BITS(second, n, to), X86_BITS(second, n, to)), 0)
-
 /* 64 bytes that are used twice: gcc 12 would load them twice, which here means lines that two loads share. */
 TARGET_AVX512 static inline __m512i x86_load64(const void *p)
 {
@@ -656,127 +641,6 @@ TARGET_AVX512 static inline __m512i x86_load64(const void *p)
 
     __asm__("" : "+v"(v));
     return v;
-}
-
-/* What bytes_body.h multiplies: 64 codes, those of which to be negative where the format has signs. */
-enum { X86_PLAIN, X86_SIGNED, X86_LESS };
-struct x86_bytes {
-    __m512i   code;
-    __mmask64 minus;
-};
-
-/* The scales and minima of four blocks that begin as those of x86_take_45(). */
-struct x86_four {
-    _Alignas(64) uint8_t scale_min[64]; /* of each block 8 scales, then 8 minima */
-    float min[32];                      /* the minima times their scale */
-    float d[8];                         /* of each block both scales */
-};
-
-X86_VBMI void x86_take_four(struct x86_four *f, const void *b0, const void *b1, const void *b2, const void *b3)
-{
-    const __m512i at = _mm512_set4_epi32(0x0f0e0d0c, 0x0b0a0908, 0x0f0e0d0c, 0x07060504);
-    const __m512i up = _mm512_set4_epi32(0x0b0a0908, -1, 0x07060504, -1);
-    const __m512i keep = _mm512_set4_epi32(0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f);
-    __m512i       v = _mm512_inserti32x4(_mm512_castsi128_si512(x86_load16(b0)), x86_load16(b1), 1);
-
-    v = _mm512_inserti32x4(_mm512_inserti32x4(v, x86_load16(b2), 2), x86_load16(b3), 3);
-    __m512i low = _mm512_srlv_epi32(_mm512_shuffle_epi8(v, at), _mm512_set4_epi32(4, 0, 0, 0));
-    __m512i high = _mm512_srli_epi16(_mm512_shuffle_epi8(v, up), 2);
-    __m512i sm = x86_merge(_mm512_and_si512(low, keep), high, _mm512_set1_epi8(0x30));
-    __m128i d = _mm512_castsi512_si128(_mm512_permutexvar_epi32(_mm512_set4_epi32(12, 8, 4, 0), v));
-    __m512  scale = _mm512_castps256_ps512(_mm256_cvtph_ps(d));
-    __m256i m = _mm512_castsi512_si256(_mm512_permutexvar_epi64(_mm512_setr_epi64(1, 3, 5, 7, 0, 0, 0, 0), sm));
-
-    _mm512_store_si512(f->scale_min, sm);
-    _mm256_store_ps(f->d, _mm512_castps512_ps256(scale));
-#define TWO_MINIMA(first, bytes) \
-    _mm512_store_ps(f->min + 8 * (first), \
-                    _mm512_mul_ps(_mm512_permutexvar_ps(X86_HALVES(2 * (first) + 1, 2 * (first) + 3), scale), \
-                                  _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))))
-    TWO_MINIMA(0, _mm256_castsi256_si128(m));
-    TWO_MINIMA(2, _mm256_extracti128_si256(m, 1));
-#undef TWO_MINIMA
-}
-
-/* Values of 16, by nibbles, and 128 more each. */
-X86_VBMI __m256i x86_values_more(__m256i nibbles, const int8_t *values)
-{
-    __m256i table = _mm256_xor_si256(_mm256_broadcastsi128_si256(x86_load16(values)), _mm256_set1_epi8(-128));
-
-    return _mm256_shuffle_epi8(table, nibbles);
-}
-
-/* 8 halves, `step` bytes apart, as floats. */
-X86_VBMI __m256 x86_halves_8(const void *p, size_t step)
-{
-    const char *at = p;
-    uint16_t    h[8];
-
-    for (size_t i = 0; i < 8; i++)
-        memcpy(h + i, at + i * step, sizeof(*h));
-    return _mm256_cvtph_ps(_mm_setr_epi16((short)h[0], (short)h[1], (short)h[2], (short)h[3], (short)h[4], (short)h[5],
-                                          (short)h[6], (short)h[7]));
-}
-
-/* Bytes of signs (struct x86_taken) as those of activations lie. */
-X86_VBMI void x86_turn_signs(struct x86_book *t, const uint8_t signs[32])
-{
-    _mm256_storeu_si256((void *)t->signs, _mm256_shuffle_epi32(x86_load32(signs), 0xd8));
-}
-
-/* The signs of a block from such bytes. */
-X86_VBMI void x86_take_signs(struct x86_bytes v[4], const struct x86_book *t)
-{
-    memcpy(&v[0].minus, t->signs, sizeof(v[0].minus));
-    memcpy(&v[1].minus, t->signs + 8, sizeof(v[1].minus));
-    memcpy(&v[2].minus, t->signs + 16, sizeof(v[2].minus));
-    memcpy(&v[3].minus, t->signs + 24, sizeof(v[3].minus));
-}
-
-/* A block from its places and turned signs, by entries of 8 magnitudes. */
-X86_VBMI void x86_octets_256(struct x86_bytes v[4], const uint64_t *grid, const struct x86_book *t)
-{
-    __m512i lo = _mm512_cvtepu16_epi32(_mm256_permute4x64_epi64(x86_load32(t->at), 0xd8));
-    __m512i hi = _mm512_cvtepu16_epi32(_mm256_permute4x64_epi64(x86_load32(t->at + 16), 0xd8));
-
-    v[0].code = _mm512_i32gather_epi64(_mm512_castsi512_si256(lo), grid, 8);
-    v[1].code = _mm512_i32gather_epi64(_mm512_extracti64x4_epi64(lo, 1), grid, 8);
-    v[2].code = _mm512_i32gather_epi64(_mm512_castsi512_si256(hi), grid, 8);
-    v[3].code = _mm512_i32gather_epi64(_mm512_extracti64x4_epi64(hi, 1), grid, 8);
-    x86_take_signs(v, t);
-}
-
-/* Bytes of a table of 256 by 64 codes; those whose bits 6 and 7 are set are in bit6 and bit7. */
-X86_VBMI __m512i x86_look_256(const uint8_t table[256], __m512i code, __mmask64 bit6, __mmask64 bit7)
-{
-    const __m512i *t = (const void *)table;
-    __m512i        v = _mm512_permutexvar_epi8(code, t[0]);
-
-    v = _mm512_mask_permutexvar_epi8(v, bit6, code, t[1]);
-    v = _mm512_mask_permutexvar_epi8(v, bit7, code, t[2]);
-    return _mm512_mask_permutexvar_epi8(v, bit6 & bit7, code, t[3]);
-}
-
-/* 64 entries of 4 digits, of which `first` has the first two, a nibble each, and `second` the others: in v[k] the digits
- * of pair k. */
-X86_VBMI void x86_digits(__m512i v[4], __m512i first, __m512i second)
-{
-    const __m512i low = _mm512_set1_epi8(15);
-    /* what unpacking bytes, then words, turns into the order of activations */
-    const __m512i order = _mm512_setr_epi64(0x0b0a090803020100, 0x2b2a292823222120, 0x0f0e0d0c07060504, 0x2f2e2d2c27262524,
-                                            0x1b1a191813121110, 0x3b3a393833323130, 0x1f1e1d1c17161514, 0x3f3e3d3c37363534);
-
-    first = _mm512_permutexvar_epi8(order, first);
-    second = _mm512_permutexvar_epi8(order, second);
-    __m512i d0 = _mm512_and_si512(first, low), d1 = X86_MOVE(first, 4, 4, 4, 0);
-    __m512i d2 = _mm512_and_si512(second, low), d3 = X86_MOVE(second, 4, 4, 4, 0);
-    __m512i lo01 = _mm512_unpacklo_epi8(d0, d1), hi01 = _mm512_unpackhi_epi8(d0, d1);
-    __m512i lo23 = _mm512_unpacklo_epi8(d2, d3), hi23 = _mm512_unpackhi_epi8(d2, d3);
-
-    v[0] = _mm512_unpacklo_epi16(lo01, lo23);
-    v[1] = _mm512_unpackhi_epi16(lo01, lo23);
-    v[2] = _mm512_unpacklo_epi16(hi01, hi23);
-    v[3] = _mm512_unpackhi_epi16(hi01, hi23);
 }
 
 /* 16 bytes, each times f. */
@@ -789,7 +653,7 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_INTS
 #define X86_INTS_AVX2
 #define X86_LANES
-#define X86_BYTES
+#define X86_FOURS
 #endif
 
 /* From the places(), magnitudes() and signs() of a format with a code book: words() and pairs(), as ints_body.h wants

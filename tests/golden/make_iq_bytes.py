@@ -3,8 +3,7 @@
 """make_iq_bytes.py libcore/quant/iq_grids.c > libcore/quant/iq_bytes.c
 
 Unpacks the code books of iq_grids.c into a byte for each value, the first lowest, so that decoders
-load an entry at once; some also into their low bytes, then their high ones, so that entries are
-found in registers.
+load an entry at once; and into bytes of packed digits, so that entries are found in registers.
 """
 import re
 import sys
@@ -35,13 +34,17 @@ def main():
         for i in range(0, len(items), per):
             print("    " + " ".join(f"0x{v:0{2 * n}x}," for v in items[i:i + per]))
         print("};")
-    for name in ("iq3xxs", "iq3s"):
+    for name, n, _ in GRIDS:
         body = re.search(r"quant_%s_grid\[\d+\] = \{(.*?)\};" % name, text, re.S).group(1)
         grid = [int(v, 16) for v in re.findall(r"0x[0-9a-f]+", body)]
-        if name == "iq3s":  # magnitudes fit a nibble
-            grid = [2 * e + 0x1111 for e in grid]
-        items = [e >> at & 255 for at in (0, 8) for e in grid]
-        print(f"\n_Alignas(64) const uint8_t quant_{name}_halves[{len(items)}] = {{")
+        if n == 8:
+            kind, items = "halves", [e >> at & 255 for at in (0, 8) for e in grid]
+        else:
+            grid = [sum((e >> 4 * k & 7) << 3 * k for k in range(4)) for e in grid]
+            half = len(grid) // 2
+            kind, items = "packed", [e & 255 for e in grid]
+            items += [a >> 8 | b >> 8 << 4 for a, b in zip(grid[:half], grid[half:])]
+        print(f"\n_Alignas(64) const uint8_t quant_{name}_{kind}[{len(items)}] = {{")
         for i in range(0, len(items), 16):
             print("    " + " ".join(f"0x{v:02x}," for v in items[i:i + 16]))
         print("};")

@@ -272,7 +272,7 @@ static void fill_x(float *x, int64_t n, bool odd, int top)
 
 static int rounded_at(const struct quant_acts *a, int i, int top)
 {
-    return top == 127 ? a->b[quant_byte_place(i)] : a->q[quant_int_place(i)];
+    return top == 127 ? a->b[i] : a->q[quant_int_place(i)];
 }
 
 static void every_element_has_a_place(void **state)
@@ -287,7 +287,8 @@ static void every_element_has_a_place(void **state)
         taken[p] = true;
         assert_int_equal(p % 16 / 2, lane_of(i, 32767));
         assert_int_equal(quant_step_place(i), 32 * (i / 4 % 8) + 4 * (i / 32) + i % 4);
-        assert_int_equal(quant_byte_place(i), 32 * ((const int[]){ 0, 2, 1, 3, 4, 6, 5, 7 })[i / 32] + i % 32);
+        assert_int_equal(quant_fours_place(i) % 64 / 4, i / 16);
+        assert_int_equal(quant_fours_place(i) / 64 * 4 + quant_fours_place(i) % 4, i % 16);
     }
 }
 
@@ -295,15 +296,18 @@ static void every_element_has_a_place(void **state)
 static void check_byte_sums(const struct quant_acts *a)
 {
     for (int i = 0; i < 256; i++) {
-        assert_int_equal(a->half[quant_half_place(i)], a->b[quant_byte_place(i)]);
-        assert_int_equal(a->step[quant_step_place(i)], a->b[quant_byte_place(i)]);
+        assert_int_equal(a->half[quant_half_place(i)], a->b[i]);
+        assert_int_equal(a->step[quant_step_place(i)], a->b[i]);
     }
     for (int g = 0; g < 16; g++) {
         int sum = 0;
 
-        for (int i = 0; i < 16; i++)
-            sum += a->b[quant_byte_place(16 * g + i)];
+        for (int i = 0; i < 16; i++) {
+            assert_int_equal(a->fours[quant_fours_place(16 * g + i)], a->b[16 * g + i]);
+            sum += a->b[16 * g + i];
+        }
         assert_int_equal(a->whole[g], sum);
+        assert_int_equal(a->less[g], -128 * sum);
         assert_true(same_float(a->sum[g % 2 * 8 + g / 2], a->scale[g / 2] * (float)sum));
     }
     for (int g = 0; g < 8; g++)
@@ -424,7 +428,7 @@ static void add_bytes(float s[8], float less[8], const struct quant_type *t, con
         int   dot = 0;
 
         for (int i = 32 * g; i < 32 * g + 32; i++)
-            dot += u->code[i] * (t->sub_16 ? u->sub[i / 16] : 1) * a->b[quant_byte_place(i)];
+            dot += u->code[i] * (t->sub_16 ? u->sub[i / 16] : 1) * a->b[i];
         assert_true(abs(dot) < 1 << 24);
         s[g] = fmaf(scale * a->scale[g], (float)dot, s[g]);
         for (int i = 32 * g; t->n_min > 0 && i < 32 * g + 32; i += 256 / t->n_min)

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fours_body.h - products of one format with activations of 8 bits, by AVX-512 (x86_fours.h).
+ *
+ * Included by the file of a format that defines BLOCK (the struct), IN_256 (how many have 256
+ * elements), TYPE, N_MIN, SUB_16 and, of 256 elements,
+ *     fours_scale(u, b): scales and minima of struct quant_fours; or, with SCALES_45 defined, nothing
+ *     fours_codes(v, b): codes; or, with FOURS_PAIR defined, of two blocks fours_pair(v, b, b1) */
+
+/* What is taken of a few blocks at once. */
+enum { FOURS_SOME = 4, FOURS_AHEAD = 2048 };
+
+X86_VBMI void fours_some(struct quant_fours *u, const BLOCK *b, int n)
+{
+#ifdef SCALES_45
+    fours_scales_45(u, b, sizeof(*b), n);
+#else
+    for (int i = 0; i < n; i++)
+        fours_scale(u + i, b + i * IN_256);
+#endif
+}
+
+/* The codes of the first of n blocks and the one behind it, if there is one. */
+X86_VBMI void fours_two(__m512i v[2][4], const BLOCK *b, int n)
+{
+    const BLOCK *b1 = n > 1 ? b + IN_256 : b;
+
+#ifdef FOURS_PAIR
+    fours_pair(v, b, b1);
+#else
+    fours_codes(v[0], b);
+    fours_codes(v[1], b1);
+#endif
+}
+
+TARGET_VBMI static void fours(struct quant_fours *u, const void *row, int n)
+{
+    const BLOCK *b = row;
+
+    for (int i = 0; i < n; i += 2, b += 2 * IN_256) {
+        __m512i v[2][4];
+
+        if (i % FOURS_SOME == 0)
+            fours_some(u + i, b, n - i < FOURS_SOME ? n - i : FOURS_SOME);
+        fours_two(v, b, n - i);
+#define STORE(k) \
+    _mm512_store_si512(u[i].code + 64 * (k), v[0][k]); \
+    _mm512_store_si512(u[i + 1].code + 64 * (k), v[1][k]);
+        EACH_4(STORE)
+#undef STORE
+    }
+}
+
+static void tile_i8_vbmi(const struct quant_int_tile *p)
+{
+    quant_fours_tile(p, &TYPE, fours);
+}
+
+/* The lanes of rows whose blocks follow each other; x: of the next block. */
+struct fours_run {
+    const struct quant_acts *a, *end, *x;
+    float *y; /* of its row */
+    __m256 sum, less;
+};
+
+X86_VBMI void fours_add(struct fours_run *r, const struct quant_fours *u, __m256 dots)
+{
+    const struct quant_acts *x = r->x;
+
+    r->sum = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(u->scale), _mm256_load_ps(x->scale)),
+                             dots, r->sum);
+    if (N_MIN == 8)
+        r->less = _mm256_fmadd_ps(_mm256_load_ps(u->min), _mm256_load_ps(x->sum_32), r->less);
+    if (N_MIN == 16) {
+        r->less = _mm256_fmadd_ps(_mm256_load_ps(u->min), _mm256_load_ps(x->sum), r->less);
+        r->less = _mm256_fmadd_ps(_mm256_load_ps(u->min + 8), _mm256_load_ps(x->sum + 8), r->less);
+    }
+    if (++r->x < r->end)
+        return;
+    *r->y++ = x86_fold(N_MIN > 0 ? _mm256_sub_ps(r->sum, r->less) : r->sum);
+    r->sum = r->less = _mm256_setzero_ps();
+    r->x = r->a;
+}
+
+TARGET_VBMI static void dots_i8_vbmi(float *y, const void *rows, int64_t row_bytes, int n_rows,
+                                     const struct quant_acts *a, int64_t n)
+{
+    struct fours_run r = { a, a + n / 256, a, y, _mm256_setzero_ps(), _mm256_setzero_ps() };
+    const BLOCK *b = rows;
+    int64_t all = n / 256 * n_rows;
+
+    (void)row_bytes;
+    for (int i = 0; all == 0 && i < n_rows; i++)
+        y[i] = 0.0f;
+    for (; all > 0; all -= FOURS_SOME) {
+        struct quant_fours u[FOURS_SOME];
+        int m = all < FOURS_SOME ? (int)all : FOURS_SOME;
+
+        fours_some(u, b, m);
+        for (int j = 0; j < m; j += 2, b += 2 * IN_256) {
+            const struct quant_fours *u1 = u + j + (j + 1 < m);
+            __m512i v[2][4];
+
+            for (size_t k = 0; k < 2 * IN_256 * sizeof(BLOCK); k += 64)
+                _mm_prefetch((const char *)b + FOURS_AHEAD + k, _MM_HINT_T0);
+            fours_two(v, b, m - j);
+            __m512i d0 = fours_products(v[0], r.x);
+            __m512i d1 = fours_products(v[1], r.x + 1 < r.end ? r.x + 1 : a);
+            __m512 f = SUB_16 ? fours_lanes_16(d0, d1, _mm512_load_ps(u[j].sub), _mm512_load_ps(u1->sub))
+                              : fours_lanes(d0, d1);
+
+            fours_add(&r, u + j, _mm512_castps512_ps256(f));
+            if (j + 1 < m)
+                fours_add(&r, u1, _mm512_extractf32x8_ps(f, 1));
+        }
+    }
+}
