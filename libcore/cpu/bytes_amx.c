@@ -6,7 +6,6 @@
  * instructions for 256 sums take longer than the tile's. Blocks of one group follow each other, so that 16 registers hold the
  * sums of its lane. */
 #include <immintrin.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,7 +15,7 @@
 #define TARGET \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,amx-tile,amx-int8")))
 
-enum { SIDE = 16, MOST = 128, FEW = 12 }; /* rows and vectors of a tile; vectors packed at a time; fewer: not worth a tile */
+enum { SIDE = 16, MOST = 128, FEW = 9 }; /* rows and vectors of a tile; vectors packed at a time; fewer: not worth a tile */
 
 /* A group of 32 elements of 16 vectors, four of each side by side. */
 struct packed {
@@ -41,9 +40,16 @@ static const struct config whole_config = {
     .rows = { 16, 16, 16, 16, 16, 16, 4, 4 },
 };
 
+/* What a block of 16 rows has beside codes, by groups; sub: of first halves, of second ones, as floats. */
+struct scales {
+    _Alignas(64) float scale[8][SIDE];
+    float min[2][8][SIDE], sub[2][8][SIDE];
+};
+
 /* 16 rows, of n_row blocks each, by 16 vectors: packed[block][group]. */
 struct part {
     const struct quant_codes *w;
+    const struct scales      *s; /* [block] */
     const struct packed      *x;
     int64_t                   n_row;
     int                       n_min;
@@ -53,16 +59,15 @@ struct part {
 #define ZERO(i)    __m512 s##i = _mm512_setzero_ps();
 #define PUT(i)     _mm512_store_ps(sum + SIDE * (i), s##i);
 
-/* sum[i] += min of row i times what sums */
-#define LESS(i) s##i = _mm512_fmadd_ps(_mm512_set1_ps(w[(i) * p->n_row].min[at]), f, s##i);
+#define LESS(i) s##i = _mm512_fmadd_ps(_mm512_set1_ps(min[i]), f, s##i);
 TARGET static void take_less(float *sum, const struct part *p, int g)
 {
     EACH_16(ZERO)
     for (int64_t b = 0; b < p->n_row; b++) {
-        const struct quant_codes *w = p->w + b;
-        const struct packed      *x = p->x + b * 8 + g;
+        const struct packed *x = p->x + b * 8 + g;
 
-        for (int at = g, half = 0; at < p->n_min; at += 8, half++) {
+        for (int half = 0; half < p->n_min / 8; half++) {
+            const float *min = p->s[b].min[half][g];
             const __m512 f = _mm512_load_ps(p->n_min == 8 ? x->sum_32 : x->sum[half]);
 
             EACH_16(LESS)
@@ -90,25 +95,42 @@ TARGET static void take_less(float *sum, const struct part *p, int g)
         _tile_dpbssd(c, r, v); \
         _tile_stored(c, buf + SIDE * SIDE * (half), 64); \
     }
-TARGET static void whole_tiles(int32_t *buf, const struct part *p, int64_t b, int g)
-{
-    const struct quant_codes *w = p->w + b;
-    const struct packed      *x = p->x + b * 8 + g;
-    int64_t                   pitch = p->n_row * (int64_t)sizeof *w;
+#ifndef SETS
+#define SETS 1
+#endif
+#ifndef AHEAD_N
+#define AHEAD_N 1
+#endif
+/* What comes AHEAD steps later: blocks, then groups. */
+struct step {
+    int64_t b;
+    int     g;
+};
 
-    if (b % 2 == 0)
+TARGET static void whole_tiles(int32_t *buf, const struct part *p, struct step s)
+{
+    const struct quant_codes *w = p->w + s.b;
+    const struct packed      *x = p->x + s.b * 8 + s.g;
+    int64_t                   pitch = p->n_row * (int64_t)sizeof *w;
+    const int g = s.g;
+
+    if (SETS == 1 || s.b % 2 == 0)
         WHOLE_TILE(0, 4, 6)
     else
         WHOLE_TILE(1, 5, 7)
 }
 
-TARGET static void halves_tiles(int32_t *buf, const struct part *p, int64_t b, int g)
+TARGET static void halves_tiles(int32_t *buf, const struct part *p, struct step s)
 {
-    const struct quant_codes *w = p->w + b;
-    const struct packed      *x = p->x + b * 8 + g;
+    const struct quant_codes *w = p->w + s.b;
+    const struct packed      *x = p->x + s.b * 8 + s.g;
     int64_t                   pitch = p->n_row * (int64_t)sizeof *w;
+    const int g = s.g;
 
-    if (b % 2 == 0) {
+    if (SETS == 0) {
+        HALF_TILE(0, 4, 6, 0)
+        HALF_TILE(0, 4, 6, 1)
+    } else if (SETS == 1 || s.b % 2 == 0) {
         HALF_TILE(0, 4, 6, 0)
         HALF_TILE(1, 5, 7, 1)
     } else {
@@ -118,33 +140,38 @@ TARGET static void halves_tiles(int32_t *buf, const struct part *p, int64_t b, i
 }
 
 #define FLOATS(at)     _mm512_cvtepi32_ps(_mm512_load_si512(at))
-#define ROW(i)         w[(i) * p->n_row]
-#define SCALE(i, dots) s##i = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_set1_ps(ROW(i).scale[g]), f), dots, s##i);
+#define SCALE(i, dots) s##i = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_set1_ps(w->scale[g][i]), f), dots, s##i);
 #define WHOLE(i)       SCALE(i, FLOATS(now + SIDE * (i)))
-/* Scales of halves are whole numbers, here floats, and their sums too few bits to be rounded. */
-#define SUB(i, at)     _mm512_set1_ps(((const float *)(const void *)ROW(i).sub)[(at) + g])
+/* Scales of halves are whole numbers, and their sums too few bits to be rounded. */
+#define SUB(i, half)   _mm512_set1_ps(w->sub[half][g][i])
 #define HALVES(i) \
-    SCALE(i, _mm512_fmadd_ps(SUB(i, 8), FLOATS(now + SIDE * (SIDE + (i))), _mm512_mul_ps(SUB(i, 0), FLOATS(now + SIDE * (i)))))
+    SCALE(i, _mm512_fmadd_ps(SUB(i, 1), FLOATS(now + SIDE * (SIDE + (i))), _mm512_mul_ps(SUB(i, 0), FLOATS(now + SIDE * (i)))))
 
 /* sum[group][row][vector] */
 #define LANES(name, tiles, ADD) \
 TARGET static void name(float *sum, const struct part *p) \
 { \
-    _Alignas(64) int32_t buf[2][2 * SIDE * SIDE]; \
+    _Alignas(64) int32_t buf[4][2 * SIDE * SIDE]; \
+    struct step          next = { 0, 0 }; \
     int                  turn = 0; \
 \
-    tiles(buf[0], p, 0, 0); \
+    for (int i = 0; i < AHEAD_N; i++) { \
+        tiles(buf[i], p, next); \
+        next = next.b + 1 < p->n_row ? (struct step){ next.b + 1, next.g } : (struct step){ 0, next.g + 1 }; \
+    } \
     for (int g = 0; g < 8; g++, sum += SIDE * SIDE) { \
         EACH_16(ZERO) \
-        for (int64_t b = 0; b < p->n_row; b++, turn ^= 1) { \
-            const struct quant_codes *w = p->w + b; \
-            const int32_t            *now = buf[turn]; \
-            const __m512              f = _mm512_load_ps(p->x[b * 8 + g].scale); \
+        for (int64_t b = 0; b < p->n_row; b++, turn++) { \
+            const struct scales *w = p->s + b; \
+            const int32_t       *now = buf[turn & 3]; \
+            const __m512         f = _mm512_load_ps(p->x[b * 8 + g].scale); \
 \
-            if (b + 1 < p->n_row) \
-                tiles(buf[turn ^ 1], p, b + 1, g); \
-            else if (g < 7) \
-                tiles(buf[turn ^ 1], p, 0, g + 1); \
+            if (next.g < 8) \
+                tiles(buf[(turn + AHEAD_N) & 3], p, next); \
+            if (++next.b == p->n_row) { \
+                next.b = 0; \
+                next.g++; \
+            } \
             EACH_16(ADD) \
         } \
         EACH_16(PUT) \
@@ -184,17 +211,16 @@ TARGET static void put(const struct cpu_bytes_vectors *v, int64_t at, const floa
         _mm512_mask_storeu_ps(v->y[j] + at, (__mmask16)((1u << n) - 1), _mm512_load_ps(column[j]));
 }
 
-/* 8 numbers each of 8 vectors, which are `from`, to the groups of a block; `to`: those of the first group. */
-TARGET static inline void pack_8(struct packed *group, const void *const from[8], void *to)
+/* 8 numbers each of 8 rows or vectors, by number, `step` bytes apart. */
+TARGET static inline void turn_8(void *to, size_t step, const void *const from[8])
 {
-    const size_t at = (size_t)((char *)to - (char *)group);
-    __m256i      v[8];
+    __m256i v[8];
 
 #define TAKE(j) v[j] = x86_load32(from[j]);
     EACH_8(TAKE)
 #undef TAKE
     x86_turn_8(v);
-#define GIVE(g) _mm256_store_si256((void *)((char *)(group + (g)) + at), v[g]);
+#define GIVE(g) _mm256_store_si256((void *)((char *)to + (g) * step), v[g]);
     EACH_8(GIVE)
 #undef GIVE
 }
@@ -212,7 +238,7 @@ TARGET static void pack(struct packed *to, const struct quant_acts *const *x, in
 #define PACK(what, where) \
     for (int j = 0; j < 8; j++) \
         from[j] = a[j]->what; \
-    pack_8(to, from, where + half);
+    turn_8(where + half, sizeof *to, from);
             for (int s = 0; s < 8; s++) {
                 PACK(step + 32 * s, to->q[s])
             }
@@ -228,22 +254,41 @@ TARGET static void pack(struct packed *to, const struct quant_acts *const *x, in
         }
 }
 
-/* Scales of halves as floats, and rows that are not there as the last one. */
-TARGET static void complete(struct quant_codes *w, int64_t n, int64_t n_row, bool sub_16)
+/* Scales of n rows, and the last one again where they are not 16. */
+TARGET static void take_scales(struct scales *to, struct quant_codes *w, int n, int64_t n_row, const struct quant_type *t)
 {
-    for (int64_t i = 0; sub_16 && i < n * n_row; i++) {
+    for (int64_t i = 0; t->sub_16 && i < n * n_row; i++) {
         __m512i s = _mm512_srai_epi32(_mm512_loadu_si512(w[i].sub), 16);
 
         _mm512_storeu_si512(w[i].sub, _mm512_castps_si512(_mm512_cvtepi32_ps(s)));
     }
-    for (; n < SIDE; n++)
-        memcpy(w + n * n_row, w + (n - 1) * n_row, (size_t)n_row * sizeof *w);
+    for (int64_t b = 0; b < n_row; b++, to++)
+        for (int half = 0; half < SIDE; half += 8) {
+            const struct quant_codes *row[8];
+            const void               *from[8];
+
+            for (int j = 0; j < 8; j++)
+                row[j] = w + (half + j < n ? half + j : n - 1) * n_row + b;
+#define TAKE(what, where) \
+    for (int j = 0; j < 8; j++) \
+        from[j] = row[j]->what; \
+    turn_8(where[0] + half, sizeof where[0], from);
+            TAKE(scale, to->scale)
+            for (int i = 0; i < t->n_min / 8; i++) {
+                TAKE(min + 8 * i, to->min[i])
+            }
+            for (int i = 0; t->sub_16 && i < 2; i++) {
+                TAKE(sub + 8 * i, to->sub[i])
+            }
+#undef TAKE
+        }
 }
 
 TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t n_row, struct quant_codes *rows)
 {
     _Alignas(64) float sum[8 * SIDE * SIDE];
-    struct packed     *x = (void *)(rows + SIDE * n_row);
+    struct scales     *scales = (void *)(rows + SIDE * n_row);
+    struct packed     *x = (void *)(scales + n_row);
     bool               halves = w.type->sub_16;
 
     for (int j = 0; j < v.n; j += SIDE)
@@ -252,9 +297,9 @@ TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
         int n = w.n - r < SIDE ? (int)(w.n - r) : SIDE;
 
         w.type->codes_avx2(rows, w.rows + r * w.row_bytes, n * n_row * 256, false);
-        complete(rows, n, n_row, halves);
+        take_scales(scales, rows, n, n_row, w.type);
         for (int j = 0; j < v.n; j += SIDE) {
-            struct part              p = { rows, x + j / SIDE * n_row * 8, n_row, w.type->n_min };
+            struct part              p = { rows, scales, x + j / SIDE * n_row * 8, n_row, w.type->n_min };
             struct cpu_bytes_vectors to = { v.y + j, 0, v.x + j, 0 };
 
             (halves ? halves_lanes : whole_lanes)(sum, &p);
@@ -279,7 +324,7 @@ TARGET static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
 
 static size_t need(int64_t k)
 {
-    size_t n_row = (size_t)((k + 255) / 256), rows = SIDE * sizeof(struct quant_codes);
+    size_t n_row = (size_t)((k + 255) / 256), rows = SIDE * sizeof(struct quant_codes) + sizeof(struct scales);
     size_t few = cpu_bytes_need(k), many = n_row * (rows + MOST / SIDE * 8 * sizeof(struct packed));
 
     return few > many ? few : many;
