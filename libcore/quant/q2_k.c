@@ -84,12 +84,12 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q2_k *b, bool bytes)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q2_k *b)
 {
     __m128i sc = x86_load16(b->sc), s = x86_low(sc), m = x86_high(sc);
     float   dmin = _cvtsh_ss(b->dmin);
 
-    x86_scales_16(t, s, bytes);
+    x86_scales_16(t, s);
     min[0] = x86_floats_of(m, dmin);
     min[1] = x86_floats_of(_mm_unpackhi_epi64(m, m), dmin);
     return _cvtsh_ss(b->d);
