@@ -112,8 +112,9 @@ static unsigned test_mask(void)
     if (strcmp(word, "avx512") == 0) {
         return SIMD_AVX2 | SIMD_AVX512;
     }
-    assert(strcmp(word, "vnni") == 0);
-    return SIMD_AVX2 | SIMD_AVX512 | SIMD_AVX512_VNNI | SIMD_AVX_VNNI;
+    bool vbmi = strcmp(word, "vbmi") == 0;
+    assert(vbmi || strcmp(word, "vnni") == 0);
+    return SIMD_AVX2 | SIMD_AVX512 | SIMD_AVX512_VNNI | SIMD_AVX_VNNI | (vbmi ? SIMD_AVX512_VBMI : 0);
 }
 #endif
 

@@ -30,7 +30,10 @@ struct cpu_bytes {
     size_t (*need)(int64_t k);
 };
 
-extern const struct cpu_bytes cpu_bytes_scalar, cpu_bytes_avx2, cpu_bytes_vnni;
+extern const struct cpu_bytes cpu_bytes_scalar, cpu_bytes_avx2, cpu_bytes_vnni, cpu_bytes_amx;
+/* Asks the system for tiles, for all threads that this one starts; cpu_bytes_amx needs that. */
+bool cpu_bytes_amx_allowed(void);
+
 
 /* What x86 sets share (bytes_avx2.c): rows come apart a panel at a time, vectors pass it a few at a time. */
 enum { CPU_BYTES_VECTORS = 4, CPU_BYTES_ROWS = 4 }; /* rows of a panel are multiples of that: repeated where the weights end */

@@ -181,7 +181,7 @@ TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, 
 {
     _Alignas(64) float sum[ROWS * VECTORS * LANES];
 
-    memset(sum + p->rows * n * LANES, 0, (size_t)((ROWS - p->rows) * n * LANES) * sizeof *sum);
+    memset(sum + p->rows * n * LANES, 0, (size_t)(-p->rows & 3) * (size_t)(n * LANES) * sizeof *sum);
     for (int j = 0; j < n; j++)
         _mm_prefetch((const char *)(y[j] + at), _MM_HINT_T0);
     for (p->first = 0; p->first < p->n_row; p->first += DEPTH) {
@@ -200,7 +200,7 @@ TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, 
 static int panel_rows(int64_t k, int nx)
 {
     enum { L1_BYTES = 16384, L2_BYTES = 196608 };
-    int64_t row = (k + 255) / 256 * (int64_t)sizeof(struct quant_codes), n = (nx <= 2 * VECTORS ? L1_BYTES : L2_BYTES) / row;
+    int64_t row = (k + 255) / 256 * (int64_t)sizeof(struct quant_codes), n = (nx <= VECTORS ? L1_BYTES : L2_BYTES) / row;
 
     return n < 4 ? 4 : n > 3 * ROWS ? 3 * ROWS : (int)n / 4 * 4;
 }

@@ -323,8 +323,15 @@ static const struct {
     {&cpu_bytes_scalar, 0},
     {&cpu_bytes_avx2, SIMD_AVX2},
     {&cpu_bytes_vnni, SIMD_AVX512 | SIMD_AVX512_VNNI},
+    {&cpu_bytes_amx, SIMD_AMX_INT8},
 };
-enum { N_BYTE_SETS = sizeof byte_sets / sizeof byte_sets[0], BYTE_ROWS = 53, BYTE_X = 19, BYTE_BLOCKS = 9 };
+enum { N_BYTE_SETS = sizeof byte_sets / sizeof byte_sets[0], BYTE_ROWS = 53, BYTE_X = 150, BYTE_BLOCKS = 9 };
+
+static bool bytes_usable(size_t s)
+{
+    return (simd_features() & byte_sets[s].needs) == byte_sets[s].needs &&
+           (byte_sets[s].bytes != &cpu_bytes_amx || cpu_bytes_amx_allowed());
+}
 
 /* n rows of one type by nx vectors, by every set. */
 static void bytes_once(struct tensor w, int64_t n, const struct quant_acts *const *x, int nx)
@@ -335,9 +342,8 @@ static void bytes_once(struct tensor w, int64_t n, const struct quant_acts *cons
 
     for (size_t s = 0; s < N_BYTE_SETS; s++) {
         float *to = s == 0 ? want : got;
-        bool usable = (simd_features() & byte_sets[s].needs) == byte_sets[s].needs;
 
-        if (!usable || (s > 0 && rows.type->codes_avx2 == NULL))
+        if (!bytes_usable(s) || (s > 0 && rows.type->codes_avx2 == NULL))
             continue;
         void *buf = need_64(byte_sets[s].bytes->need(w.ne[0]));
         poison(to, nx * ldy);
@@ -369,7 +375,7 @@ static void test_bytes(void **state)
             quant_rounder(0)(a, v, BYTE_X * 256 * blocks, 127);
             for (int j = 0; j < BYTE_X; j++)
                 x[j] = a + j * blocks;
-            for (int nx = 1; nx <= BYTE_X; nx += nx < 9 ? 1 : 5)
+            for (int nx = 1; nx <= BYTE_X; nx += nx < 9 ? 1 : nx < 29 ? 5 : 121)
                 for (int64_t n = nx == 3 ? 1 : BYTE_ROWS; n <= BYTE_ROWS; n += n < 6 ? 1 : 11)
                     bytes_once(w, n, x, nx);
             free(v);
@@ -510,6 +516,42 @@ static void bench_rows(void)
     free(x);
 }
 
+/* Stored rows by several vectors, from the caches. */
+static void bench_bytes(size_t s, int t)
+{
+    static const int counts[] = {2, 4, 8, 16, 48, 128};
+    struct quant_acts *a = need_64(128 * BENCH_K / 256 * sizeof *a);
+    const struct quant_acts *x[128];
+    struct tensor w = weights_of(t, BENCH_K, 128, 1);
+    const struct cpu_bytes_rows rows = {quant_types[t], w.data, quant_row_bytes(t, BENCH_K), 128};
+    float *v = floats(128 * BENCH_K, 1.0f), *y[128], *out = floats(128 * 128, 1.0f);
+    void *buf = need_64(byte_sets[s].bytes->need(BENCH_K));
+
+    quant_rounder(0)(a, v, 128 * BENCH_K, 127);
+    for (int j = 0; j < 128; j++) {
+        x[j] = a + j * BENCH_K / 256;
+        y[j] = out + j * 128;
+    }
+    printf("%-8s %-12s G products/s with 2, 4, 8, 16, 48, 128 vectors:", byte_sets[s].bytes->name, quant_types[t]->name);
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+        double best = 0;
+
+        for (int i = 0; i < 20; i++) {
+            double began = seconds();
+
+            byte_sets[s].bytes->dots(rows, (struct cpu_bytes_vectors){y, 0, x, counts[c]}, BENCH_K, buf);
+            best = fmax(best, 128.0 * counts[c] * BENCH_K / (seconds() - began));
+        }
+        printf(" %.0f", best / 1e9);
+    }
+    printf("\n");
+    free(a);
+    free(w.data);
+    free(v);
+    free(out);
+    free(buf);
+}
+
 static int bench(void)
 {
     static const char *const names[N_BENCH] = {"dots 16 x 1, k 256", "dots 16 x 32, k 256",
@@ -534,6 +576,10 @@ static int bench(void)
     free(b);
     bench_tiles();
     bench_rows();
+    for (int t = 0; t < QUANT_N; t++)
+        for (size_t s = 1; s < N_BYTE_SETS; s++)
+            if (quant_types[t]->codes_avx2 != NULL && bytes_usable(s))
+                bench_bytes(s, t);
     return 0;
 }
 

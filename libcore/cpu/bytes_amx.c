@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bytes_amx.c - products with activations of 8 bits by AMX: 16 rows of weights, whose bytes lie as in the row, by 16 vectors.
+ *
+ * A tile of sums is 32 products deep, for then scales come in: a group of 32 of one block, or with halves that have scales two
+ * tiles of 16. It goes through memory to the vector units, which multiply and add what the tile before gave meanwhile: their 48
+ * instructions for 256 sums take longer than the tile's. Blocks of one group follow each other, so that 16 registers hold the
+ * sums of its lane. */
+#include <immintrin.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cpu/bytes.h"
+#include "quant/x86.h"
+
+#define TARGET \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,amx-tile,amx-int8")))
+
+enum { SIDE = 16, MOST = 128, FEW = 12 }; /* rows and vectors of a tile; vectors packed at a time; fewer: not worth a tile */
+
+/* A group of 32 elements of 16 vectors, four of each side by side. */
+struct packed {
+    _Alignas(64) int8_t q[8][SIDE][4];
+    float scale[SIDE], sum_32[SIDE], sum[2][SIDE];
+};
+
+/* What ldtilecfg reads. */
+struct config {
+    uint8_t  palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t  rows[16];
+};
+/* Tiles 0 to 3: sums; 4 and 5: codes of 16 rows; 6 and 7: vectors. Whole groups, or halves. */
+static const struct config whole_config = {
+    .palette = 1,
+    .row_bytes = { 64, 64, 64, 64, 32, 32, 64, 64 },
+    .rows = { 16, 16, 16, 16, 16, 16, 8, 8 },
+}, halves_config = {
+    .palette = 1,
+    .row_bytes = { 64, 64, 64, 64, 16, 16, 64, 64 },
+    .rows = { 16, 16, 16, 16, 16, 16, 4, 4 },
+};
+
+/* 16 rows, of n_row blocks each, by 16 vectors: packed[block][group]. */
+struct part {
+    const struct quant_codes *w;
+    const struct packed      *x;
+    int64_t                   n_row;
+    int                       n_min;
+};
+
+#define EACH_16(F) EACH_8(F) F(8) F(9) F(10) F(11) F(12) F(13) F(14) F(15)
+#define ZERO(i)    __m512 s##i = _mm512_setzero_ps();
+#define PUT(i)     _mm512_store_ps(sum + SIDE * (i), s##i);
+
+/* sum[i] += min of row i times what sums */
+#define LESS(i) s##i = _mm512_fmadd_ps(_mm512_set1_ps(w[(i) * p->n_row].min[at]), f, s##i);
+TARGET static void take_less(float *sum, const struct part *p, int g)
+{
+    EACH_16(ZERO)
+    for (int64_t b = 0; b < p->n_row; b++) {
+        const struct quant_codes *w = p->w + b;
+        const struct packed      *x = p->x + b * 8 + g;
+
+        for (int at = g, half = 0; at < p->n_min; at += 8, half++) {
+            const __m512 f = _mm512_load_ps(p->n_min == 8 ? x->sum_32 : x->sum[half]);
+
+            EACH_16(LESS)
+        }
+    }
+#define TAKE(i) _mm512_store_ps(sum + SIDE * (i), _mm512_sub_ps(_mm512_load_ps(sum + SIDE * (i)), s##i));
+    EACH_16(TAKE)
+#undef TAKE
+}
+
+/* Sums of group g of block b to buf. */
+#define WHOLE_TILE(c, r, v) \
+    { \
+        _tile_zero(c); \
+        _tile_loadd(r, w->code + 32 * g, pitch); \
+        _tile_loadd(v, x->q, 64); \
+        _tile_dpbssd(c, r, v); \
+        _tile_stored(c, buf, 64); \
+    }
+#define HALF_TILE(c, r, v, half) \
+    { \
+        _tile_zero(c); \
+        _tile_loadd(r, w->code + 32 * g + 16 * (half), pitch); \
+        _tile_loadd(v, x->q[4 * (half)], 64); \
+        _tile_dpbssd(c, r, v); \
+        _tile_stored(c, buf + SIDE * SIDE * (half), 64); \
+    }
+TARGET static void whole_tiles(int32_t *buf, const struct part *p, int64_t b, int g)
+{
+    const struct quant_codes *w = p->w + b;
+    const struct packed      *x = p->x + b * 8 + g;
+    int64_t                   pitch = p->n_row * (int64_t)sizeof *w;
+
+    if (b % 2 == 0)
+        WHOLE_TILE(0, 4, 6)
+    else
+        WHOLE_TILE(1, 5, 7)
+}
+
+TARGET static void halves_tiles(int32_t *buf, const struct part *p, int64_t b, int g)
+{
+    const struct quant_codes *w = p->w + b;
+    const struct packed      *x = p->x + b * 8 + g;
+    int64_t                   pitch = p->n_row * (int64_t)sizeof *w;
+
+    if (b % 2 == 0) {
+        HALF_TILE(0, 4, 6, 0)
+        HALF_TILE(1, 5, 7, 1)
+    } else {
+        HALF_TILE(2, 4, 6, 0)
+        HALF_TILE(3, 5, 7, 1)
+    }
+}
+
+#define FLOATS(at)     _mm512_cvtepi32_ps(_mm512_load_si512(at))
+#define ROW(i)         w[(i) * p->n_row]
+#define SCALE(i, dots) s##i = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_set1_ps(ROW(i).scale[g]), f), dots, s##i);
+#define WHOLE(i)       SCALE(i, FLOATS(now + SIDE * (i)))
+/* Scales of halves are whole numbers, here floats, and their sums too few bits to be rounded. */
+#define SUB(i, at)     _mm512_set1_ps(((const float *)(const void *)ROW(i).sub)[(at) + g])
+#define HALVES(i) \
+    SCALE(i, _mm512_fmadd_ps(SUB(i, 8), FLOATS(now + SIDE * (SIDE + (i))), _mm512_mul_ps(SUB(i, 0), FLOATS(now + SIDE * (i)))))
+
+/* sum[group][row][vector] */
+#define LANES(name, tiles, ADD) \
+TARGET static void name(float *sum, const struct part *p) \
+{ \
+    _Alignas(64) int32_t buf[2][2 * SIDE * SIDE]; \
+    int                  turn = 0; \
+\
+    tiles(buf[0], p, 0, 0); \
+    for (int g = 0; g < 8; g++, sum += SIDE * SIDE) { \
+        EACH_16(ZERO) \
+        for (int64_t b = 0; b < p->n_row; b++, turn ^= 1) { \
+            const struct quant_codes *w = p->w + b; \
+            const int32_t            *now = buf[turn]; \
+            const __m512              f = _mm512_load_ps(p->x[b * 8 + g].scale); \
+\
+            if (b + 1 < p->n_row) \
+                tiles(buf[turn ^ 1], p, b + 1, g); \
+            else if (g < 7) \
+                tiles(buf[turn ^ 1], p, 0, g + 1); \
+            EACH_16(ADD) \
+        } \
+        EACH_16(PUT) \
+        if (p->n_min > 0) \
+            take_less(sum, p, g); \
+    } \
+}
+LANES(whole_lanes, whole_tiles, WHOLE)
+LANES(halves_lanes, halves_tiles, HALVES)
+
+/* Lanes of n rows folded, to m vectors. */
+TARGET static void put(const struct cpu_bytes_vectors *v, int64_t at, const float *sum, int n, int m)
+{
+    _Alignas(64) float row[SIDE][SIDE], column[SIDE][SIDE];
+
+    for (int i = 0; i < SIDE; i++, sum += SIDE) {
+#define LANE(g) _mm512_load_ps(sum + (g) * SIDE * SIDE)
+        __m512 even = _mm512_add_ps(_mm512_add_ps(LANE(0), LANE(4)), _mm512_add_ps(LANE(2), LANE(6)));
+        __m512 odd = _mm512_add_ps(_mm512_add_ps(LANE(1), LANE(5)), _mm512_add_ps(LANE(3), LANE(7)));
+#undef LANE
+
+        _mm512_store_ps(row[i], _mm512_add_ps(even, odd));
+    }
+    for (int i = 0; i < 4; i++) { /* quarters turned */
+        int     r = i / 2 * 8, c = i % 2 * 8;
+        __m256i q[8];
+
+#define TAKE(k) q[k] = x86_load32(row[r + (k)] + c);
+        EACH_8(TAKE)
+#undef TAKE
+        x86_turn_8(q);
+#define GIVE(k) _mm256_store_si256((void *)(column[c + (k)] + r), q[k]);
+        EACH_8(GIVE)
+#undef GIVE
+    }
+    for (int j = 0; j < m; j++)
+        _mm512_mask_storeu_ps(v->y[j] + at, (__mmask16)((1u << n) - 1), _mm512_load_ps(column[j]));
+}
+
+/* 8 numbers each of 8 vectors, which are `from`, to the groups of a block; `to`: those of the first group. */
+TARGET static inline void pack_8(struct packed *group, const void *const from[8], void *to)
+{
+    const size_t at = (size_t)((char *)to - (char *)group);
+    __m256i      v[8];
+
+#define TAKE(j) v[j] = x86_load32(from[j]);
+    EACH_8(TAKE)
+#undef TAKE
+    x86_turn_8(v);
+#define GIVE(g) _mm256_store_si256((void *)((char *)(group + (g)) + at), v[g]);
+    EACH_8(GIVE)
+#undef GIVE
+}
+
+/* n vectors, the last one again where they are not 16. */
+TARGET static void pack(struct packed *to, const struct quant_acts *const *x, int n, int64_t n_row, int n_min)
+{
+    for (int64_t b = 0; b < n_row; b++, to += 8)
+        for (int half = 0; half < SIDE; half += 8) {
+            const struct quant_acts *a[8];
+            const void              *from[8];
+
+            for (int j = 0; j < 8; j++)
+                a[j] = x[half + j < n ? half + j : n - 1] + b;
+#define PACK(what, where) \
+    for (int j = 0; j < 8; j++) \
+        from[j] = a[j]->what; \
+    pack_8(to, from, where + half);
+            for (int s = 0; s < 8; s++) {
+                PACK(step + 32 * s, to->q[s])
+            }
+            PACK(scale, to->scale)
+            if (n_min == 8) {
+                PACK(sum_32, to->sum_32)
+            }
+            if (n_min == 16) {
+                PACK(sum, to->sum[0])
+                PACK(sum + 8, to->sum[1])
+            }
+#undef PACK
+        }
+}
+
+/* Scales of halves as floats, and rows that are not there as the last one. */
+TARGET static void complete(struct quant_codes *w, int64_t n, int64_t n_row, bool sub_16)
+{
+    for (int64_t i = 0; sub_16 && i < n * n_row; i++) {
+        __m512i s = _mm512_srai_epi32(_mm512_loadu_si512(w[i].sub), 16);
+
+        _mm512_storeu_si512(w[i].sub, _mm512_castps_si512(_mm512_cvtepi32_ps(s)));
+    }
+    for (; n < SIDE; n++)
+        memcpy(w + n * n_row, w + (n - 1) * n_row, (size_t)n_row * sizeof *w);
+}
+
+TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t n_row, struct quant_codes *rows)
+{
+    _Alignas(64) float sum[8 * SIDE * SIDE];
+    struct packed     *x = (void *)(rows + SIDE * n_row);
+    bool               halves = w.type->sub_16;
+
+    for (int j = 0; j < v.n; j += SIDE)
+        pack(x + j / SIDE * n_row * 8, v.x + j, v.n - j < SIDE ? v.n - j : SIDE, n_row, w.type->n_min);
+    for (int64_t r = 0; r < w.n; r += SIDE) {
+        int n = w.n - r < SIDE ? (int)(w.n - r) : SIDE;
+
+        w.type->codes_avx2(rows, w.rows + r * w.row_bytes, n * n_row * 256, false);
+        complete(rows, n, n_row, halves);
+        for (int j = 0; j < v.n; j += SIDE) {
+            struct part              p = { rows, x + j / SIDE * n_row * 8, n_row, w.type->n_min };
+            struct cpu_bytes_vectors to = { v.y + j, 0, v.x + j, 0 };
+
+            (halves ? halves_lanes : whole_lanes)(sum, &p);
+            put(&to, v.at + r, sum, n, v.n - j < SIDE ? v.n - j : SIDE);
+        }
+    }
+}
+
+TARGET static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
+{
+    if (v.n < FEW) {
+        cpu_bytes_vnni.dots(w, v, k, buf);
+        return;
+    }
+    const struct config *c = w.type->sub_16 ? &halves_config : &whole_config;
+
+    __asm__ volatile("ldtilecfg %0" : : "m"(*c)); /* gcc 12 has _tile_loadconfig() read 8 bytes of it */
+    for (int j = 0; j < v.n; j += MOST)
+        some(w, (struct cpu_bytes_vectors){ v.y + j, v.at, v.x + j, v.n - j < MOST ? v.n - j : MOST }, k / 256, buf);
+    _tile_release();
+}
+
+static size_t need(int64_t k)
+{
+    size_t n_row = (size_t)((k + 255) / 256), rows = SIDE * sizeof(struct quant_codes);
+    size_t few = cpu_bytes_need(k), many = n_row * (rows + MOST / SIDE * 8 * sizeof(struct packed));
+
+    return few > many ? few : many;
+}
+
+const struct cpu_bytes cpu_bytes_amx = { .name = "amx", .dots = dots, .need = need };
+
+bool cpu_bytes_amx_allowed(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
+
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0;
+}
