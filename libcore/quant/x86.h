@@ -402,15 +402,15 @@ X86_WORDS float x86_take_45(struct x86_taken *t, __m256 *min, const void *p)
     return _mm_cvtss_f32(d);
 }
 
-/* What lanes_body.h takes of 256 elements: scales of groups (or, where halves have whole ones, of the block), minima as in
- * quant_bytes; scales of halves as numbers of 32 bits, the first ones of groups 0 to 3, their second ones, those of groups 4 to 7,
- * and as words in the order of the row, times what codes are more by. */
+/* What lanes_body.h takes of 256 elements: scales of groups (or, where halves have whole ones, of the block), minima as
+ * in quant_bytes; scales of halves as numbers of 32 bits, the first ones of groups 0 to 3, their second ones, those of
+ * groups 4 to 7, and as words in the order of the row, times what codes are more by. */
 struct x86_lanes {
     __m256  scale, min[2];
     __m256i sub[2], less;
 };
 
-/* How many products have a sum that fits a word; of halves of groups, where those have scales of their own, likewise. */
+/* How many products have a sum that fits a word; likewise of halves of groups, where those have scales. */
 enum x86_sums { X86_SUMS_8, X86_SUMS_4, X86_SUMS_2, X86_SUMS_HALVES_8, X86_SUMS_HALVES_4 };
 
 /* 16 bytes, then 16 others. */
