@@ -29,7 +29,7 @@ enum { LANES = QUANT_INT_LANES, VECTORS = CPU_BYTES_VECTORS, DEPTH = 8, ROWS = 1
 
 /* Products of step i by twos, sums of two and of four steps. */
 #define BY_CODES(i, j)  _mm256_maddubs_epi16(w##i, LOAD(x##j[b].step + 32 * (i)))
-#define BY_SIGNS(i, j)  _mm256_maddubs_epi16(w##i, _mm256_sign_epi8(LOAD(x##j[b].step + 32 * (i)), LOAD(w->code + 32 * (i))))
+#define BY_SIGNS(i, j)  _mm256_maddubs_epi16(w##i, _mm256_sign_epi8(LOAD(x##j[b].step + 32 * (i)), LOAD(code + 32 * (i))))
 #define TWO(i, k, j)    _mm256_add_epi16(BY_CODES(i, j), BY_CODES(k, j))
 #define FOUR_OF_0(j)    _mm256_add_epi16(TWO(0, 1, j), TWO(2, 3, j))
 #define FOUR_OF_4(j)    _mm256_add_epi16(TWO(4, 5, j), TWO(6, 7, j))
@@ -51,6 +51,9 @@ enum { LANES = QUANT_INT_LANES, VECTORS = CPU_BYTES_VECTORS, DEPTH = 8, ROWS = 1
 
 #define ADD_DOT(DOT, j) \
     { \
+        const int8_t *code = w->code; \
+\
+        __asm__("" : "+r"(code)); /* gcc 12 would keep codes as well as their sizes in registers, of which there are too few */ \
         __m256i d = DOT(j); \
 \
         if (p->low > 0) \
