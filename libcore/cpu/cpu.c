@@ -117,12 +117,6 @@ static const struct dev_table table = {
     .threads = threads, .read_speed = cpu_read_speed,
 };
 
-/* Vectors that a tile of stored rows is faster for than a panel (bench/cpu.md). */
-static int tile_most(const struct quant_type *t, quant_int_tile_fn *tile, const struct cpu_bytes *bytes)
-{
-    return tile == t->tile_i8_vbmi && bytes != &cpu_bytes_amx ? 2 * QUANT_TILE_VECTORS : QUANT_TILE_VECTORS;
-}
-
 enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o, struct err *e)
 {
     unsigned features = o->scalar ? 0 : simd_features();
@@ -154,7 +148,6 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
         c->int_dots[i] = quant_int_dotter(i, o->acts, features);
         c->int_two[i] = quant_int_twos(i, o->acts, features);
         c->int_tile[i] = quant_int_tiler(i, o->acts, features);
-        c->int_tile_most[i] = tile_most(quant_types[i], c->int_tile[i], c->bytes);
     }
     enum err_code code = pool_open(&c->pool, o->n_threads > 0 ? o->n_threads : pool_cpus(), e);
     if (code != ERR_OK) {

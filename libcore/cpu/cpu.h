@@ -27,7 +27,6 @@ struct cpu {
     quant_int_dots_fn        *int_dots[QUANT_N];   /* NULL: through a panel */
     quant_int_two_fn         *int_two[QUANT_N];    /* NULL: likewise */
     quant_int_tile_fn        *int_tile[QUANT_N];   /* NULL: likewise */
-    int                       int_tile_most[QUANT_N]; /* vectors: with more a panel is faster */
     enum quant_acts_type      acts;
     quant_round_fn           *round;
     size_t                    held; /* dev_held() */

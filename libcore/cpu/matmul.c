@@ -117,7 +117,7 @@ static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w
         c->int_two[w.type]((float *const[]){ v.y[0] + at, v.y[1] + at }, rows + at * row_bytes, (int)n, v.acts, k);
         return;
     }
-    if (c->int_tile[w.type] != NULL && v.n <= c->int_tile_most[w.type]) {
+    if (c->int_tile[w.type] != NULL && v.n <= QUANT_TILE_VECTORS) { /* with more a panel is faster (bench/cpu.md) */
         c->ints->rows(v.y, at, &(struct cpu_ints_rows){ c->int_tile[w.type], rows + at * row_bytes, row_bytes, (int)n,
                                                         p.n_min }, v.acts, v.n, k);
         return;

@@ -2,7 +2,7 @@
 /* ints_body.h - integer products of one format on x86, from the code that takes its blocks apart.
  *
  * Included by the file of a format that defines BLOCK (the struct), N_MIN, SCALES (of a block: 8 or 16) and
- *     float take(t, min, b, bytes): struct x86_taken, the scale of the whole block returned; minima, 8 a register
+ *     float take(t, min, b): struct x86_taken, the scale of the whole block returned; minima, 8 a register
  *     words(w, t, b, g): the even and the odd elements of the group g of 32, before their scale
  * and, unless NO_AVX512 is defined,
  *     float whole(u, b): struct x86_ints */
@@ -39,7 +39,7 @@ TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t
 
     for (int64_t i = 0; i < n / 256; i++, b++, u++) {
         struct x86_taken t;
-        __m256           min[2], scale = _mm256_set1_ps(take(&t, min, b, false));
+        __m256           min[2], scale = _mm256_set1_ps(take(&t, min, b));
 
         for (size_t k = 0; k < sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)b + AHEAD + k, _MM_HINT_T0);
@@ -127,7 +127,7 @@ TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes,
 
             for (size_t k = 0; k < sizeof(BLOCK); k += 64)
                 _mm_prefetch((const char *)(b + j) + AHEAD + k, _MM_HINT_T0);
-            t[j].scale = take(t + j, min, b + j, false);
+            t[j].scale = take(t + j, min, b + j);
             for (int k = 0; k < N_MIN; k += 8)
                 _mm256_store_ps(t[j].min + k, min[k / 8]);
         }
@@ -155,7 +155,7 @@ X86_DOTS void take_row(struct x86_taken *t, const BLOCK *b, const struct quant_i
 
         for (size_t k = 0; k < sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)(b + i) + p->ahead + k, _MM_HINT_T1);
-        t[i].scale = take(t + i, min, b + i, false);
+        t[i].scale = take(t + i, min, b + i);
         pair_scales(t + i);
         for (int k = 0; k < N_MIN; k += 8)
             _mm256_store_ps(t[i].min + k, min[k / 8]);

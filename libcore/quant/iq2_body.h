@@ -9,10 +9,10 @@ X86_WORDS __m128i odd_scales(const BLOCK *b)
     return _mm_add_epi8(_mm_add_epi8(s, s), _mm_set1_epi8(1));
 }
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const BLOCK *b, bool bytes)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const BLOCK *b)
 {
     (void)min;
-    x86_scales_16(t, odd_scales(b), bytes);
+    x86_scales_16(t, odd_scales(b));
     places(&t->book, b);
     return _cvtsh_ss(b->d) * 0.125f;
 }

@@ -112,10 +112,10 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq2_xxs *b, bool bytes)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq2_xxs *b)
 {
     (void)min;
-    x86_scales_32(t, x86_top_scales(numbers(b, 1)), bytes);
+    x86_scales_32(t, x86_top_scales(numbers(b, 1)));
     places(&t->book, b);
     return _cvtsh_ss(b->d) * 0.125f;
 }

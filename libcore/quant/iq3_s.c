@@ -187,10 +187,10 @@ TARGET_AVX2 static inline __m128i odd_scales(const struct quant_iq3_s *b)
     return _mm_add_epi8(_mm_add_epi8(s, s), _mm_set1_epi8(1));
 }
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_s *b, bool bytes)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_s *b)
 {
     (void)min;
-    x86_scales_8(t, odd_scales(b), bytes);
+    x86_scales_8(t, odd_scales(b));
     places(&t->book, b);
     return _cvtsh_ss(b->d);
 }

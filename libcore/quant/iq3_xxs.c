@@ -121,10 +121,10 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_xxs *b, bool bytes)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_xxs *b)
 {
     (void)min;
-    x86_scales_32(t, x86_top_scales(x86_load32(b->aux)), bytes);
+    x86_scales_32(t, x86_top_scales(x86_load32(b->aux)));
     places(&t->book, b);
     return _cvtsh_ss(b->d) * 0.25f;
 }

@@ -99,10 +99,10 @@ TARGET_AVX2 static inline __m256i scales(const struct quant_iq4_xs *b)
     return _mm256_sub_epi32(_mm256_or_si256(s, h), _mm256_set1_epi32(32));
 }
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq4_xs *b, bool bytes)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq4_xs *b)
 {
     (void)min;
-    x86_scales_32(t, scales(b), bytes);
+    x86_scales_32(t, scales(b));
     return _cvtsh_ss(b->d);
 }
 

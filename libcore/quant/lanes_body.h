@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lanes_body.h - products of one format with activations of 8 bits, by AVX2, from the code that takes its blocks apart.
  *
- * Included by the file of a format that defines BLOCK (the struct), IN_256 (how many have 256 elements), N_MIN, SUMS and
+ * Included by the file of a format that defines BLOCK (the struct), IN_256 (how many have 256 elements), N_MIN, SUMS
+ * and
  *     lanes_take(t, b): struct x86_lanes of 256 elements, or with SCALES_45 defined struct x86_two_45 is taken
  *     lane_codes(b, g): the codes of group g of 32; or, with HALVES defined,
  *     lane_codes(b, g, h): of half h of group g, then of group g + 4
- * SUMS (enum x86_sums) is how large sums get, which says how groups are added up. With SIGNED defined codes may be negative; with
- * MORE defined they are more by that than the elements. With BOOK defined, instead of lane_codes(),
+ * SUMS (enum x86_sums) is how large sums get, which says how groups are added up. With SIGNED defined codes may be
+ * negative; with MORE defined they are more by that than the elements. With BOOK defined, instead of lane_codes(),
  *     places(t, b): struct x86_book
  *     pairs(t, b, g, x): products of group g with 32 bytes x, two in a word */
 
-enum { LANES_AHEAD = IN_256 == 1 ? 2048 : 1024 }; /* bytes: a row is followed by the next, but pages stop the processor */
+/* Bytes that are fetched ahead: a row is followed by the next, but pages stop the processor. */
+enum { LANES_AHEAD = IN_256 == 1 ? 2048 : 1024 };
 
 /* Products with 32 bytes x, two in a word. */
 X86_WORDS __m256i lanes_words(__m256i code, __m256i x)
@@ -97,7 +99,9 @@ X86_WORDS __m256i lanes_dots(const __m256i sums[2], const struct x86_lanes *t, c
 
 X86_DOTS __m256 lanes_add(__m256 sum, const __m256i sums[2], const struct x86_lanes *t, const struct quant_acts *x)
 {
-    return _mm256_fmadd_ps(_mm256_mul_ps(t->scale, _mm256_load_ps(x->scale)), _mm256_cvtepi32_ps(lanes_dots(sums, t, x)), sum);
+    __m256 scale = _mm256_mul_ps(t->scale, _mm256_load_ps(x->scale));
+
+    return _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(lanes_dots(sums, t, x)), sum);
 }
 
 X86_DOTS __m256 lanes_less(__m256 less, const struct x86_lanes *t, const struct quant_acts *x)
@@ -118,9 +122,20 @@ struct lanes_some {
 #endif
 };
 
-/* m blocks from b on by nx vectors from block `at` of n_blocks on; then from block 0. */
-X86_WORDS void lanes_some(struct lanes_some *s, const BLOCK *b, int m, const struct quant_acts *const *a, int nx, int64_t at,
-                          int64_t n_blocks)
+/* One vector or two, and where they are; they begin again where the first comes to its end. */
+struct lanes_vectors {
+    const struct quant_acts *a[2], *end, *x[2];
+};
+
+X86_WORDS void lanes_next(struct lanes_vectors *v, bool two)
+{
+    if (two)
+        v->x[1] = v->x[0] + 1 < v->end ? v->x[1] + 1 : v->a[1];
+    v->x[0] = v->x[0] + 1 < v->end ? v->x[0] + 1 : v->a[0];
+}
+
+/* m blocks from b on. */
+X86_WORDS void lanes_some(struct lanes_some *s, const BLOCK *b, int m, struct lanes_vectors v, bool two)
 {
 #ifdef BOOK
     for (int j = 0; j < m; j++)
@@ -134,28 +149,27 @@ X86_WORDS void lanes_some(struct lanes_some *s, const BLOCK *b, int m, const str
         for (size_t k = 0; k < IN_256 * sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)b + LANES_AHEAD + k, _MM_HINT_T0);
 #ifdef BOOK
-        lanes_sums(s->sums[j], s->book + j, b, a[0] + at, a[nx - 1] + at, nx == 2);
+        lanes_sums(s->sums[j], s->book + j, b, v.x[0], v.x[1], two);
 #else
-        lanes_sums(s->sums[j], NULL, b, a[0] + at, a[nx - 1] + at, nx == 2);
+        lanes_sums(s->sums[j], NULL, b, v.x[0], v.x[1], two);
 #endif
-        at = at + 1 < n_blocks ? at + 1 : 0;
+        lanes_next(&v, two);
     }
 }
 
 /* Rows follow each other without gaps, so that blocks are taken ahead across their ends. */
-X86_DOTS void lanes_rows(float *const *y, const BLOCK *b, int n_rows, const struct quant_acts *const *a, int nx, int64_t n)
+X86_DOTS void lanes_rows(float *const *y, const BLOCK *b, int n_rows, struct lanes_vectors v, int64_t n, bool two)
 {
     __m256  sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() }, less[2] = { sum[0], sum[0] };
-    int64_t n_blocks = n / 256, all = n_blocks * n_rows, at = 0, row = 0;
+    int64_t all = n / 256 * n_rows, row = 0;
 
     for (int r = 0; all == 0 && r < n_rows; r++)
-        for (int v = 0; v < nx; v++)
-            y[v][r] = 0.0f;
+        y[0][r] = y[two][r] = 0.0f;
     for (int64_t i = 0; i < all; i += LANES_TAKEN) {
         struct lanes_some s;
         int               m = all - i < LANES_TAKEN ? (int)(all - i) : LANES_TAKEN;
 
-        lanes_some(&s, b, m, a, nx, at, n_blocks);
+        lanes_some(&s, b, m, v, two);
         for (int j = 0; j < m; j++, b += IN_256) {
             struct x86_lanes t;
 
@@ -164,32 +178,32 @@ X86_DOTS void lanes_rows(float *const *y, const BLOCK *b, int n_rows, const stru
 #else
             lanes_take(&t, b);
 #endif
-            for (int v = 0; v < nx; v++) {
-                sum[v] = lanes_add(sum[v], s.sums[j][v], &t, a[v] + at);
+            for (int k = 0; k <= two; k++) {
+                sum[k] = lanes_add(sum[k], s.sums[j][k], &t, v.x[k]);
                 if (N_MIN > 0)
-                    less[v] = lanes_less(less[v], &t, a[v] + at);
+                    less[k] = lanes_less(less[k], &t, v.x[k]);
             }
-            if (++at < n_blocks)
+            lanes_next(&v, two);
+            if (v.x[0] != v.a[0])
                 continue;
-            for (int v = 0; v < nx; v++) {
-                y[v][row] = x86_fold(N_MIN > 0 ? _mm256_sub_ps(sum[v], less[v]) : sum[v]);
-                sum[v] = less[v] = _mm256_setzero_ps();
+            for (int k = 0; k <= two; k++) {
+                y[k][row] = x86_fold(N_MIN > 0 ? _mm256_sub_ps(sum[k], less[k]) : sum[k]);
+                sum[k] = less[k] = _mm256_setzero_ps();
             }
-            at = 0;
             row++;
         }
     }
 }
 
-TARGET_DOTS static void dots_i8_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct quant_acts *a,
-                                     int64_t n)
+TARGET_DOTS static void dots_i8_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows,
+                                     const struct quant_acts *a, int64_t n)
 {
     (void)row_bytes;
-    lanes_rows(&y, rows, n_rows, &a, 1, n);
+    lanes_rows(&y, rows, n_rows, (struct lanes_vectors){ { a }, a + n / 256, { a } }, n, false);
 }
 
-TARGET_DOTS static void two_i8_avx2(float *const y[2], const void *rows, int n_rows, const struct quant_acts *const a[2],
-                                    int64_t n)
+TARGET_DOTS static void two_i8_avx2(float *const y[2], const void *rows, int n_rows,
+                                    const struct quant_acts *const a[2], int64_t n)
 {
-    lanes_rows(y, rows, n_rows, a, 2, n);
+    lanes_rows(y, rows, n_rows, (struct lanes_vectors){ { a[0], a[1] }, a[0] + n / 256, { a[0], a[1] } }, n, true);
 }

@@ -84,12 +84,12 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q2_k *b, bool bytes)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q2_k *b)
 {
     __m128i sc = x86_load16(b->sc), s = x86_low(sc), m = x86_high(sc);
     float   dmin = _cvtsh_ss(b->dmin);
 
-    x86_scales_16(t, s, bytes);
+    x86_scales_16(t, s);
     min[0] = x86_floats_of(m, dmin);
     min[1] = x86_floats_of(_mm_unpackhi_epi64(m, m), dmin);
     return _cvtsh_ss(b->d);
@@ -137,8 +137,8 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q2_k *b)
     x86_subs(t, x86_low(sc), 0);
     t->scale = _mm256_broadcastss_ps(d);
     d = _mm_movehdup_ps(d);
-    t->min[0] = _mm256_mul_ps(_mm256_broadcastss_ps(d), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(m)));
-    t->min[1] = _mm256_mul_ps(_mm256_broadcastss_ps(d), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(m, m))));
+    t->min[0] = x86_floats_of(m, _mm_cvtss_f32(d));
+    t->min[1] = x86_floats_of(_mm_unpackhi_epi64(m, m), _mm_cvtss_f32(d));
 }
 
 X86_WORDS __m256i lane_codes(const struct quant_q2_k *b, int g)

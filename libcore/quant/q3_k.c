@@ -107,10 +107,10 @@ TARGET_AVX2 static inline __m128i scales(const struct quant_q3_k *b)
     return _mm_sub_epi8(_mm_or_si128(x86_low(lo), hi), _mm_set1_epi8(32));
 }
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q3_k *b, bool bytes)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q3_k *b)
 {
     (void)min;
-    x86_scales_16(t, scales(b), bytes);
+    x86_scales_16(t, scales(b));
     return _cvtsh_ss(b->d);
 }
 

@@ -96,9 +96,9 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q5_k *b, bool bytes)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q5_k *b)
 {
-    return x86_take_45(t, min, b, bytes);
+    return x86_take_45(t, min, b);
 }
 
 X86_WORDS __m256i codes(const struct quant_q5_k *b, int g)

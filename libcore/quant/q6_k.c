@@ -95,10 +95,10 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q6_k *b, bool bytes)
+X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q6_k *b)
 {
     (void)min;
-    x86_scales_16(t, x86_load16(b->sc), bytes);
+    x86_scales_16(t, x86_load16(b->sc));
     return _cvtsh_ss(b->d);
 }
 

@@ -62,8 +62,8 @@ struct quant_ints {
 };
 /* The same as bytes, for activations of 8 bits:
  *     weight = scale[i / 32] * (sub[i / 16] * code[i]) - min,   |sub * code| <= 4096
- * where min is min[i / 32] (n_min 8) or, of the first 16 elements of group g of 32, min[g], of the others min[g + 8] (n_min
- * 16). Without `sub_16` both halves of a group have the same sub. There a lane is such a group. */
+ * where min is min[i / 32] (n_min 8) or, of the first 16 elements of group g of 32, min[g], of the others min[g + 8]
+ * (n_min 16). Without `sub_16` both halves of a group have the same sub. There a lane is such a group. */
 struct quant_bytes {
     int8_t code[256];  /* in the order of the row */
     float  min[16];    /* n_min of them; the others are untouched */
@@ -79,9 +79,9 @@ struct quant_codes {
     int32_t sub[16];   /* with sub_16: both words of the first 8 are the sub of the first half of a group, then those of second halves */
     int32_t pad[8];    /* to a multiple of 64 */
 };
-/* Bytes of activations lie in the order of the row and in three others. Steps: the same four elements of all groups side by
- * side. Halves: those of group g before those of g + 4, as bytes do of which a nibble each belongs to two groups. Fours: dword j
- * of each 64 bytes is of the 16 elements from 16 j on. */
+/* Bytes of activations lie in the order of the row and in three others. Steps: the same four elements of all groups
+ * side by side. Halves: those of group g before those of g + 4, as bytes do of which a nibble each belongs to two groups.
+ * Fours: dword j of each 64 bytes is of the 16 elements from 16 j on. */
 static inline int quant_step_place(int i)
 {
     return i % 32 / 4 * 32 + i / 32 * 4 + i % 4;
@@ -134,7 +134,8 @@ typedef void quant_round_fn(struct quant_acts *a, const float *x, int64_t n, int
 typedef void quant_int_dots_fn(float *y, const void *rows, int64_t row_bytes, int n_rows,
                                const struct quant_acts *a, int64_t n);
 /* The same by two vectors of 8 bits, so that a row comes apart once for both. */
-typedef void quant_int_two_fn(float *const y[2], const void *rows, int n_rows, const struct quant_acts *const a[2], int64_t n);
+typedef void quant_int_two_fn(float *const y[2], const void *rows, int n_rows, const struct quant_acts *const a[2],
+                              int64_t n);
 /* Stored rows by several vectors, so that a row comes apart once for all. Blocks of 256 from `first` on are added, of
  * each row and vector, to sum[row][vector][lane] and to less, which is not touched without minima. */
 enum { QUANT_TILE_VECTORS = 8, QUANT_TILE_BLOCKS = 8 };
@@ -207,16 +208,16 @@ float quant_dot(int type, const void *row, const float *x, int64_t n);
 /* The same with activations rounded, for types with `ints` (acts: not QUANT_ACTS_F32): for each block
  * of 256, ascending, and each j < 8
  *     sum[j] = fmaf(scale * x.scale[j], (float)dot[j], sum[j])
- * where dot[j] is the exact integer sum of lane j's products. With activations of 8 bits these are of codes and bytes, and sub
- * of them where it is for 16 elements; else scale is scale[j] * (float)sub. Of 16 bits with a scale for each 32, instead, for
- * each group, ascending, from t = 0
+ * where dot[j] is the exact integer sum of lane j's products. With activations of 8 bits these are of codes and bytes,
+ * and sub of them where it is for 16 elements; else scale is scale[j] * (float)sub. Of 16 bits with a scale for each
+ * 32, instead, for each group, ascending, from t = 0
  *     t = fmaf(scale[group], (float)dot, t)
  * where dot is the sum of the lane's 4 products in the group, and then sum[j] = fmaf(x.scale[j], t, sum[j]).
  * With minima, for each block and j < 8
  *     less[j] = fmaf(min[j], x.sum_32[j], less[j])                     (n_min 8)
  *     less[j] = fmaf(min[j + 8], x.sum[j + 8], fmaf(min[j], x.sum[j], less[j]))   (n_min 16)
- * and at last sum[j] -= less[j]; then pairwise as above, from 4. |dot| < 2^24 with 8 bits, so that floats hold it. Rounding
- * moves an activation by at most max / (2 top - 1), max the largest magnitude in its lane. */
+ * and at last sum[j] -= less[j]; then pairwise as above, from 4. |dot| < 2^24 with 8 bits, so that floats hold it.
+ * Rounding moves an activation by at most max / (2 top - 1), max the largest magnitude in its lane. */
 float quant_dot_ints(int type, enum quant_acts_type acts, const void *row, const float *x, int64_t n);
 
 float    quant_f16_to_f32(uint16_t h);

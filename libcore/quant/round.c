@@ -185,7 +185,8 @@ TARGET_AVX2 static inline __m256i fours(__m256i v)
 
 TARGET_AVX2 static void bytes_block(struct quant_acts *a, const float *x)
 {
-    __m256i m = _mm256_inserti128_si256(_mm256_castsi128_si256(group_maxima(x)), group_maxima(x + 128), 1), f[8], bytes[8];
+    __m256i m = _mm256_inserti128_si256(_mm256_castsi128_si256(group_maxima(x)), group_maxima(x + 128), 1);
+    __m256i f[8], bytes[8];
     __m256  by, scale = lane_scales(&by, m, _mm256_set1_ps(BYTE_TOP));
     float   inverse[8];
 

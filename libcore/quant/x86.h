@@ -66,11 +66,6 @@ struct x86_block {
     float min[16];
 };
 
-TARGET_AVX2 static inline void x86_store16(int8_t *p, __m128i v)
-{
-    _mm_store_si128((void *)p, v);
-}
-
 TARGET_AVX2 static inline void x86_store32(int8_t *p, __m256i v)
 {
     _mm256_store_si256((void *)p, v);
@@ -112,17 +107,6 @@ TARGET_AVX2 static inline __m128i x86_low(__m128i v)
 TARGET_AVX2 static inline __m128i x86_high(__m128i v)
 {
     return _mm_and_si128(_mm_srli_epi16(v, 4), _mm_set1_epi8(15));
-}
-
-/* 16 bytes, those negated whose bits in signs are set. */
-TARGET_AVX2 static inline __m128i x86_negate(__m128i v, unsigned signs)
-{
-    const __m128i spread = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    const __m128i bits = _mm_set1_epi64x((int64_t)0x8040201008040201u);
-    __m128i       minus = _mm_shuffle_epi8(_mm_cvtsi32_si128((int)signs), spread);
-
-    minus = _mm_cmpeq_epi8(_mm_and_si128(minus, bits), bits);
-    return _mm_sub_epi8(_mm_xor_si128(v, minus), minus);
 }
 
 /* 32 bytes, those negated whose bits in the 4 bytes at signs are set. */
@@ -210,14 +194,10 @@ struct x86_book {
     uint8_t signs[32];
 };
 
-/* What ints_body.h takes of a block once: whole scales (of groups of 32 or 16) as numbers of 32 bits or, for
- * products of bytes, as words: 8, or 8 even ones, then 8 odd ones; minima. */
+/* What ints_body.h takes of a block once: whole scales (of groups of 32 or 16); minima. */
 struct x86_taken {
     struct x86_book book;
-    union {
-        int32_t s[16];
-        int16_t w[16];
-    };
+    int32_t s[16];
     _Alignas(32) float min[16];
     float   scale;
 };
@@ -361,11 +341,6 @@ X86_WORDS __m256i x86_pairs(__m256i codes, __m256i x)
     return _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes));
 }
 
-X86_WORDS __m256i x86_pairs_less(__m256i codes, char less, __m256i x)
-{
-    return _mm256_sub_epi16(_mm256_maddubs_epi16(codes, x), _mm256_maddubs_epi16(_mm256_set1_epi8(less), x));
-}
-
 /* Bit `from` of each byte moved to bit `to`; other bits come along. */
 X86_WORDS __m256i x86_bit(__m256i v, int from, int to)
 {
@@ -373,33 +348,21 @@ X86_WORDS __m256i x86_bit(__m256i v, int from, int to)
 }
 
 /* Scales of 8 groups, or 16, from signed bytes. */
-X86_WORDS void x86_scales_8(struct x86_taken *t, __m128i v, bool bytes)
+X86_WORDS void x86_scales_8(struct x86_taken *t, __m128i v)
 {
-    if (bytes)
-        _mm_storeu_si128((void *)t->w, _mm_cvtepi8_epi16(v));
-    else
-        _mm256_storeu_si256((void *)t->s, _mm256_cvtepi8_epi32(v));
+    _mm256_storeu_si256((void *)t->s, _mm256_cvtepi8_epi32(v));
 }
 
-X86_WORDS void x86_scales_16(struct x86_taken *t, __m128i v, bool bytes)
+X86_WORDS void x86_scales_16(struct x86_taken *t, __m128i v)
 {
-    const __m128i even_odd = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-
-    if (bytes) {
-        _mm256_storeu_si256((void *)t->w, _mm256_cvtepi8_epi16(_mm_shuffle_epi8(v, even_odd)));
-        return;
-    }
-    _mm256_storeu_si256((void *)t->s, _mm256_cvtepi8_epi32(v));
+    x86_scales_8(t, v);
     _mm256_storeu_si256((void *)(t->s + 8), _mm256_cvtepi8_epi32(_mm_unpackhi_epi64(v, v)));
 }
 
 /* Of 8 groups, from numbers of 32 bits. */
-X86_WORDS void x86_scales_32(struct x86_taken *t, __m256i v, bool bytes)
+X86_WORDS void x86_scales_32(struct x86_taken *t, __m256i v)
 {
-    if (bytes)
-        _mm_storeu_si128((void *)t->w, _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
-    else
-        _mm256_storeu_si256((void *)t->s, v);
+    _mm256_storeu_si256((void *)t->s, v);
 }
 
 /* The odd scales 2 s + 1 of 8 numbers whose 4 highest bits are s. */
@@ -429,25 +392,25 @@ TARGET_AVX2 static inline __m128i x86_scales_minima(const void *p)
 }
 
 /* Their whole scales and minima; the scale of the block is returned. It begins with that and the minima's. */
-X86_WORDS float x86_take_45(struct x86_taken *t, __m256 *min, const void *p, bool bytes)
+X86_WORDS float x86_take_45(struct x86_taken *t, __m256 *min, const void *p)
 {
     __m128i sm = x86_scales_minima(p), m = _mm_unpackhi_epi64(sm, sm);
     __m128  d = _mm_cvtph_ps(x86_load16(p));
 
-    x86_scales_8(t, sm, bytes);
+    x86_scales_8(t, sm);
     *min = _mm256_mul_ps(_mm256_broadcastss_ps(_mm_movehdup_ps(d)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(m)));
     return _mm_cvtss_f32(d);
 }
 
-/* What lanes_body.h takes of 256 elements: scales of groups (or, where halves have whole ones, of the block), minima as in
- * quant_bytes; scales of halves as numbers of 32 bits, the first ones of groups 0 to 3, their second ones, those of groups 4 to 7,
- * and as words in the order of the row, times what codes are more by. */
+/* What lanes_body.h takes of 256 elements: scales of groups (or, where halves have whole ones, of the block), minima as
+ * in quant_bytes; scales of halves as numbers of 32 bits, the first ones of groups 0 to 3, their second ones, those of
+ * groups 4 to 7, and as words in the order of the row, times what codes are more by. */
 struct x86_lanes {
     __m256  scale, min[2];
     __m256i sub[2], less;
 };
 
-/* How many products have a sum that fits a word; of halves of groups, where those have scales of their own, likewise. */
+/* How many products have a sum that fits a word; likewise of halves of groups, where those have scales. */
 enum x86_sums { X86_SUMS_8, X86_SUMS_4, X86_SUMS_2, X86_SUMS_HALVES_8, X86_SUMS_HALVES_4 };
 
 /* 16 bytes, then 16 others. */
