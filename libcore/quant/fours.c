@@ -73,9 +73,7 @@ void quant_fours_tile(const struct quant_int_tile *p, const struct quant_type *t
         struct quant_fours u[QUANT_TILE_BLOCKS + 1];
         int64_t at = (int64_t)r * 8 * p->n;
 
-        for (int64_t k = 0; k < p->n_blocks * bytes; k += 64)
-            _mm_prefetch(b + p->ahead + k, _MM_HINT_T1);
-        fours(u, b, p->n_blocks);
+        fours(u, b, p->n_blocks, p->ahead);
         row[p->n / 2 - 1](p, t, u, p->sum + at, p->less + at);
     }
 }

@@ -32,13 +32,15 @@ X86_VBMI void fours_two(__m512i v[2][4], const BLOCK *b, int n)
 #endif
 }
 
-TARGET_VBMI static void fours(struct quant_fours *u, const void *row, int n)
+TARGET_VBMI static void fours(struct quant_fours *u, const void *row, int n, int64_t ahead)
 {
     const BLOCK *b = row;
 
     for (int i = 0; i < n; i += 2, b += 2 * IN_256) {
         __m512i v[2][4];
 
+        for (size_t k = 0; k < 2 * IN_256 * sizeof(BLOCK); k += 64)
+            _mm_prefetch((const char *)b + ahead + k, _MM_HINT_T1);
         if (i % FOURS_SOME == 0)
             fours_some(u + i, b, n - i < FOURS_SOME ? n - i : FOURS_SOME);
         fours_two(v, b, n - i);

@@ -20,8 +20,8 @@ struct quant_fours {
     float scale[8]; /* else times sub */
     float min[16];  /* n_min of them */
 };
-/* n blocks of 256, at most QUANT_TILE_BLOCKS; u has room for one more. */
-typedef void quant_fours_fn(struct quant_fours *u, const void *row, int n);
+/* n blocks of 256, at most QUANT_TILE_BLOCKS, and those `ahead` bytes further on are fetched; u has room for one more. */
+typedef void quant_fours_fn(struct quant_fours *u, const void *row, int n, int64_t ahead);
 /* quant_int_tile_fn of a type. */
 void quant_fours_tile(const struct quant_int_tile *p, const struct quant_type *t,
                       quant_fours_fn *fours);
