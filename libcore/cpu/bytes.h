@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes.h - products with activations of 8 bits of several vectors, one set per instruction set.   room: cpu (base quant ops)
+/* bytes.h - products with activations of 8 bits, of several vectors.             room: cpu (base quant ops)
  *
  * Every set gives the bytes of quant_dot_ints() with QUANT_ACTS_I8; bytes_scalar.c is the specification.
  */
@@ -25,7 +25,8 @@ struct cpu_bytes_vectors {
 
 struct cpu_bytes {
     const char *name;
-    /* k elements, a multiple of 256; buf: need(k) bytes, 64-byte aligned. All but scalar code: types with codes_avx2. */
+    /* k elements, a multiple of 256 and not 0; buf: need(k) bytes, 64-byte aligned. But for the scalar set types with
+     * codes_avx2. */
     void (*dots)(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf);
     size_t (*need)(int64_t k);
 };
@@ -36,7 +37,7 @@ bool cpu_bytes_amx_allowed(void);
 
 
 /* What x86 sets share (bytes_avx2.c): rows come apart a panel at a time, vectors pass it a few at a time. */
-enum { CPU_BYTES_VECTORS = 4, CPU_BYTES_ROWS = 4 }; /* rows of a panel are multiples of that: repeated where the weights end */
+enum { CPU_BYTES_VECTORS = 4, CPU_BYTES_ROWS = 4 }; /* a panel has multiples of so many: the last row again */
 
 /* Some blocks of some rows, and vectors from block `first` on. */
 struct cpu_bytes_part {
@@ -48,7 +49,7 @@ struct cpu_bytes_part {
 /* Sums of the blocks, added to sum[row][vector][lane], which begin at block 0; those of repeated rows, too. */
 typedef void cpu_bytes_tile_fn(float *sum, const struct cpu_bytes_part *p);
 struct cpu_bytes_code {
-    void (*pair)(struct quant_codes *w, int64_t rows, int64_t n_row, int more); /* or NULL; codes from steps, which are to be more */
+    void (*pair)(struct quant_codes *w, int64_t rows, int64_t n_row, int more); /* or NULL; steps as tiles take them */
     int (*low)(const struct quant_type *t);
     cpu_bytes_tile_fn *const *(*tiles)(const struct quant_type *t); /* of 1, 2, 3 and 4 vectors */
 };

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes_amx.c - products with activations of 8 bits by AMX: 16 rows of weights, whose bytes lie as in the row, by 16 vectors.
+/* bytes_amx.c - products with activations of 8 bits by AMX: 16 rows of weights, bytes as in the row, by 16 vectors.
  *
- * A tile of sums is 32 products deep, for then scales come in: a group of 32 of one block, or with halves that have scales two
- * tiles of 16. It goes through memory to the vector units, which multiply and add what the tile before gave meanwhile: their 48
- * instructions for 256 sums take longer than the tile's. Blocks of one group follow each other, so that 16 registers hold the
- * sums of its lane. */
+ * A tile of sums is 32 products deep, for then scales come in: a group of 32 of one block, or with halves that have scales
+ * two tiles of 16. It goes through memory to the vector units, which meanwhile add what an earlier tile gave. Blocks of one
+ * group follow each other, so that 16 registers hold the sums of its lane. */
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,7 +14,8 @@
 #define TARGET \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,amx-tile,amx-int8")))
 
-enum { SIDE = 16, MOST = 128, FEW = 9, AHEAD = 1 }; /* rows and vectors of a tile; vectors packed at a time; fewer: not worth a tile; steps */
+/* Rows and vectors of a tile; vectors packed at a time; how many are worth a tile; steps that tiles are ahead. */
+enum { SIDE = 16, MOST = 128, FEW = 9, AHEAD = 1 };
 
 /* A group of 32 elements of 16 vectors, four of each side by side. */
 struct packed {
@@ -78,8 +78,7 @@ TARGET static void take_less(float *sum, const struct part *p, int g)
 #undef TAKE
 }
 
-/* Sums of a group of a block to buf: whole, or those of halves. The same three tiles or five each time: fewer names leave more
- * registers that a later step can have before an earlier one ends. */
+/* Sums of a group of a block go to a buffer: whole, or those of halves. */
 struct step {
     int64_t b;
     int     g;
@@ -124,7 +123,8 @@ static inline struct step after(const struct part *p, struct step s)
 /* Scales of halves are whole numbers, and their sums too few bits to be rounded. */
 #define SUB(i, half)   _mm512_set1_ps(w->sub[half][g][i])
 #define HALVES(i) \
-    SCALE(i, _mm512_fmadd_ps(SUB(i, 1), FLOATS(now + SIDE * (SIDE + (i))), _mm512_mul_ps(SUB(i, 0), FLOATS(now + SIDE * (i)))))
+    SCALE(i, _mm512_fmadd_ps(SUB(i, 1), FLOATS(now + SIDE * (SIDE + (i))), \
+                             _mm512_mul_ps(SUB(i, 0), FLOATS(now + SIDE * (i)))))
 
 /* sum[group][row][vector]; tiles are AHEAD steps ahead. */
 #define LANES(name, tiles, ADD) \
@@ -228,7 +228,8 @@ TARGET static void pack(struct packed *to, const struct quant_acts *const *x, in
 }
 
 /* Scales of n rows, and the last one again where they are not 16. */
-TARGET static void take_scales(struct scales *to, struct quant_codes *w, int n, int64_t n_row, const struct quant_type *t)
+TARGET static void take_scales(struct scales *to, struct quant_codes *w, int n, int64_t n_row,
+                               const struct quant_type *t)
 {
     for (int64_t i = 0; t->sub_16 && i < n * n_row; i++) {
         __m512i s = _mm512_srai_epi32(_mm512_loadu_si512(w[i].sub), 16);

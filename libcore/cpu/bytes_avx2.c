@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes_avx2.c - products with activations of 8 bits for AVX2 with FMA. Rows come apart to bytes, four elements of each of the 8
- * groups of a block side by side, so that a register's 8 numbers of 32 bits are the sums of the 8 lanes and nothing has to be
- * added across. Codes of a row's block stay in 8 registers while up to 4 vectors pass as operands in memory. */
+/* bytes_avx2.c - products with activations of 8 bits for AVX2 with FMA. Rows come apart to bytes, four elements of each of
+ * the 8 groups of a block side by side, so that a register's 8 numbers of 32 bits are the sums of the 8 lanes and nothing
+ * has to be added across. Codes of a row's block stay in 8 registers while up to 4 vectors pass as operands in memory. */
 #include <immintrin.h>
 #include <limits.h>
 #include <string.h>
@@ -29,7 +29,8 @@ enum { LANES = QUANT_INT_LANES, VECTORS = CPU_BYTES_VECTORS, DEPTH = 8, ROWS = 1
 
 /* Products of step i by twos, sums of two and of four steps. */
 #define BY_CODES(i, j)  _mm256_maddubs_epi16(w##i, LOAD(x##j[b].step + 32 * (i)))
-#define BY_SIGNS(i, j)  _mm256_maddubs_epi16(w##i, _mm256_sign_epi8(LOAD(x##j[b].step + 32 * (i)), LOAD(code + 32 * (i))))
+#define BY_SIGNS(i, j) \
+    _mm256_maddubs_epi16(w##i, _mm256_sign_epi8(LOAD(x##j[b].step + 32 * (i)), LOAD(code + 32 * (i))))
 #define TWO(i, k, j)    _mm256_add_epi16(BY_CODES(i, j), BY_CODES(k, j))
 #define FOUR_OF_0(j)    _mm256_add_epi16(TWO(0, 1, j), TWO(2, 3, j))
 #define FOUR_OF_4(j)    _mm256_add_epi16(TWO(4, 5, j), TWO(6, 7, j))
@@ -53,7 +54,7 @@ enum { LANES = QUANT_INT_LANES, VECTORS = CPU_BYTES_VECTORS, DEPTH = 8, ROWS = 1
     { \
         const int8_t *code = w->code; \
 \
-        __asm__("" : "+r"(code)); /* gcc 12 would keep codes as well as their sizes in registers, of which there are too few */ \
+        __asm__("" : "+r"(code)); /* else gcc 12 keeps codes in registers beside their sizes: too many */ \
         __m256i d = DOT(j); \
 \
         if (p->low > 0) \
@@ -65,7 +66,6 @@ enum { LANES = QUANT_INT_LANES, VECTORS = CPU_BYTES_VECTORS, DEPTH = 8, ROWS = 1
 #define ADD_3(DOT) ADD_2(DOT) ADD_DOT(DOT, 2)
 #define ADD_4(DOT) ADD_3(DOT) ADD_DOT(DOT, 3)
 
-/* sum[row][vector][lane] */
 #define TILE(kind, TAKE, SCALES, n) \
 TARGET static void kind##_##n(float *sum, const struct cpu_bytes_part *p) \
 { \
@@ -179,7 +179,7 @@ TARGET static void put(float *const *y, int64_t at, const float *sum, int rows, 
     }
 }
 
-/* Up to ROWS rows that are turned, n vectors. */
+/* Up to ROWS rows, n vectors. */
 TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, cpu_bytes_tile_fn *tile, int n)
 {
     _Alignas(64) float sum[ROWS * VECTORS * LANES];
@@ -203,7 +203,8 @@ TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, 
 static int panel_rows(int64_t k, int nx)
 {
     enum { L1_BYTES = 16384, L2_BYTES = 196608 };
-    int64_t row = (k + 255) / 256 * (int64_t)sizeof(struct quant_codes), n = (nx <= VECTORS ? L1_BYTES : L2_BYTES) / row;
+    int64_t row = (k > 0 ? (k + 255) / 256 : 1) * (int64_t)sizeof(struct quant_codes);
+    int64_t n = (nx <= VECTORS ? L1_BYTES : L2_BYTES) / row;
 
     return n < 4 ? 4 : n > 3 * ROWS ? 3 * ROWS : (int)n / 4 * 4;
 }

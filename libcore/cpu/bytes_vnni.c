@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes_vnni.c - products with activations of 8 bits for AVX-512 with VNNI. As bytes_avx2.c has them, with two rows side by side
- * in a register, and two such registers of each step: a vector's bytes are loaded, to both halves, once for four rows. */
+/* bytes_vnni.c - products with activations of 8 bits for AVX-512 with VNNI. As bytes_avx2.c has them, with two rows side by
+ * side in a register, and two such registers of each step: a vector's bytes are loaded, to both halves, once for four rows. */
 #include <immintrin.h>
 
 #include "cpu/bytes.h"
@@ -14,7 +14,8 @@ enum { LANES = QUANT_INT_LANES };
 #define TWICE_FLOATS(p) _mm512_broadcast_f32x8(_mm256_load_ps(p))
 #define TWO_FLOATS(p, q) _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_load_ps(p)), _mm256_load_ps(q), 1)
 #define TWO_SUBS(p, q) \
-    _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_inserti64x4(_mm512_castsi256_si512(x86_load32(p)), x86_load32(q), 1), 16))
+    _mm512_cvtepi32_ps(_mm512_srai_epi32( \
+        _mm512_inserti64x4(_mm512_castsi256_si512(x86_load32(p)), x86_load32(q), 1), 16))
 
 /* Steps of rows 0 and 1, of rows 2 and 3. */
 #define STEP(r, s)  _mm512_load_si512(((s) < 4 ? (r)[0] : (r)[1])->code + (s) % 4 * 64)

@@ -4,8 +4,8 @@
  * Included after lanes_body.h, and with what that takes, by the file of a format that also defines LOW and SPAN (struct
  * quant_type). */
 
-/* The codes of a block, more by MORE where that is defined: of the first halves of groups g and g + 4, then of the second ones,
- * with HALVES; else of groups. */
+/* The codes of a block, more by MORE where that is defined: of groups; with HALVES of the first halves of groups g and g + 4,
+ * then of their second ones. */
 X86_WORDS void codes_take(__m256i v[8], const BLOCK *b)
 {
 #if defined(BOOK)

@@ -71,12 +71,13 @@ struct quant_bytes {
     int8_t sub[16];
     int8_t pad[16];    /* to a multiple of 64 */
 };
-/* And as panels of bytes begin (cpu/bytes.h): scales of groups of 32 with their whole ones, but of halves these apart. */
+/* And as panels of bytes begin (cpu/bytes.h), in the order of the row or in steps: then element i lies at quant_step_place(i),
+ * more by the type's `low` where its span is no more than 128. */
 struct quant_codes {
-    int8_t  code[256]; /* in the order of the row; or in steps, element i at quant_step_place(i), where span <= 128 more by low */
+    int8_t  code[256];
     float   scale[8];  /* sub_16: scale, else scale * (float)sub of quant_bytes */
     float   min[16];   /* as there */
-    int32_t sub[16];   /* with sub_16: both words of the first 8 are the sub of the first half of a group, then those of second halves */
+    int32_t sub[16];   /* sub_16: sub of groups' first halves, then of their second ones, as both words of a pair */
     int32_t pad[8];    /* to a multiple of 64 */
 };
 /* Bytes of activations lie in the order of the row and in three others. Steps: the same four elements of all groups

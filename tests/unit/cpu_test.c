@@ -542,8 +542,8 @@ static void bench_bytes(size_t s, int t)
             double began = seconds();
 
             if (s == N_BYTE_SETS)
-                cpu_int_rows(y, 0, &(struct cpu_ints_rows){tile, w.data, rows.row_bytes, 128, rows.type->n_min}, x, counts[c],
-                             BENCH_K);
+                cpu_int_rows(y, 0, &(struct cpu_ints_rows){tile, w.data, rows.row_bytes, 128, rows.type->n_min}, x,
+                             counts[c], BENCH_K);
             else
                 byte_sets[s].bytes->dots(rows, (struct cpu_bytes_vectors){y, 0, x, counts[c]}, BENCH_K, buf);
             best = fmax(best, 128.0 * counts[c] * BENCH_K / (seconds() - began));
