@@ -15,7 +15,7 @@
 #define TARGET \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,amx-tile,amx-int8")))
 
-enum { SIDE = 16, MOST = 128, FEW = 9, AHEAD = 1 }; /* rows and vectors of a tile; vectors packed at a time; fewer: not worth a tile; steps */
+enum { SIDE = 16, MOST = 128, FEW = 9 }; /* rows and vectors of a tile; vectors packed at a time; fewer: not worth a tile */
 
 /* A group of 32 elements of 16 vectors, four of each side by side. */
 struct packed {
@@ -78,28 +78,46 @@ TARGET static void take_less(float *sum, const struct part *p, int g)
 #undef TAKE
 }
 
-/* Sums of a group of a block to buf: whole, or those of halves. The same three tiles or five each time: fewer names leave more
- * registers that a later step can have before an earlier one ends. */
+/* Sums of group g of block b to buf. */
+#define WHOLE_TILE(c, r, v) \
+    { \
+        _tile_zero(c); \
+        _tile_loadd(r, w->code + 32 * g, pitch); \
+        _tile_loadd(v, x->q, 64); \
+        _tile_dpbssd(c, r, v); \
+        _tile_stored(c, buf, 64); \
+    }
+#define HALF_TILE(c, r, v, half) \
+    { \
+        _tile_zero(c); \
+        _tile_loadd(r, w->code + 32 * g + 16 * (half), pitch); \
+        _tile_loadd(v, x->q[4 * (half)], 64); \
+        _tile_dpbssd(c, r, v); \
+        _tile_stored(c, buf + SIDE * SIDE * (half), 64); \
+    }
+#ifndef SETS
+#define SETS 1
+#endif
+#ifndef AHEAD_N
+#define AHEAD_N 1
+#endif
+/* What comes AHEAD steps later: blocks, then groups. */
 struct step {
     int64_t b;
     int     g;
 };
 
-#define TILE(sums, codes, vectors, at, half) \
-    { \
-        _tile_zero(sums); \
-        _tile_loadd(codes, w->code + 32 * s.g + 16 * (half), pitch); \
-        _tile_loadd(vectors, x->q[4 * (half)], 64); \
-        _tile_dpbssd(sums, codes, vectors); \
-        _tile_stored(sums, at, 64); \
-    }
 TARGET static void whole_tiles(int32_t *buf, const struct part *p, struct step s)
 {
     const struct quant_codes *w = p->w + s.b;
     const struct packed      *x = p->x + s.b * 8 + s.g;
     int64_t                   pitch = p->n_row * (int64_t)sizeof *w;
+    const int g = s.g;
 
-    TILE(0, 4, 6, buf, 0)
+    if (SETS == 1 || s.b % 2 == 0)
+        WHOLE_TILE(0, 4, 6)
+    else
+        WHOLE_TILE(1, 5, 7)
 }
 
 TARGET static void halves_tiles(int32_t *buf, const struct part *p, struct step s)
@@ -107,15 +125,18 @@ TARGET static void halves_tiles(int32_t *buf, const struct part *p, struct step 
     const struct quant_codes *w = p->w + s.b;
     const struct packed      *x = p->x + s.b * 8 + s.g;
     int64_t                   pitch = p->n_row * (int64_t)sizeof *w;
+    const int g = s.g;
 
-    TILE(0, 4, 6, buf, 0)
-    TILE(1, 5, 7, buf + SIDE * SIDE, 1)
-}
-
-/* Blocks, then groups. */
-static inline struct step after(const struct part *p, struct step s)
-{
-    return s.b + 1 < p->n_row ? (struct step){ s.b + 1, s.g } : (struct step){ 0, s.g + 1 };
+    if (SETS == 0) {
+        HALF_TILE(0, 4, 6, 0)
+        HALF_TILE(0, 4, 6, 1)
+    } else if (SETS == 1 || s.b % 2 == 0) {
+        HALF_TILE(0, 4, 6, 0)
+        HALF_TILE(1, 5, 7, 1)
+    } else {
+        HALF_TILE(2, 4, 6, 0)
+        HALF_TILE(3, 5, 7, 1)
+    }
 }
 
 #define FLOATS(at)     _mm512_cvtepi32_ps(_mm512_load_si512(at))
@@ -126,25 +147,31 @@ static inline struct step after(const struct part *p, struct step s)
 #define HALVES(i) \
     SCALE(i, _mm512_fmadd_ps(SUB(i, 1), FLOATS(now + SIDE * (SIDE + (i))), _mm512_mul_ps(SUB(i, 0), FLOATS(now + SIDE * (i)))))
 
-/* sum[group][row][vector]; tiles are AHEAD steps ahead. */
+/* sum[group][row][vector] */
 #define LANES(name, tiles, ADD) \
 TARGET static void name(float *sum, const struct part *p) \
 { \
-    _Alignas(64) int32_t buf[AHEAD + 1][2 * SIDE * SIDE]; \
+    _Alignas(64) int32_t buf[4][2 * SIDE * SIDE]; \
     struct step          next = { 0, 0 }; \
     int                  turn = 0; \
 \
-    for (int i = 0; i < AHEAD; i++, next = after(p, next)) \
+    for (int i = 0; i < AHEAD_N; i++) { \
         tiles(buf[i], p, next); \
+        next = next.b + 1 < p->n_row ? (struct step){ next.b + 1, next.g } : (struct step){ 0, next.g + 1 }; \
+    } \
     for (int g = 0; g < 8; g++, sum += SIDE * SIDE) { \
         EACH_16(ZERO) \
-        for (int64_t b = 0; b < p->n_row; b++, next = after(p, next), turn = (turn + 1) % (AHEAD + 1)) { \
+        for (int64_t b = 0; b < p->n_row; b++, turn++) { \
             const struct scales *w = p->s + b; \
-            const int32_t       *now = buf[turn]; \
+            const int32_t       *now = buf[turn & 3]; \
             const __m512         f = _mm512_load_ps(p->x[b * 8 + g].scale); \
 \
             if (next.g < 8) \
-                tiles(buf[(turn + AHEAD) % (AHEAD + 1)], p, next); \
+                tiles(buf[(turn + AHEAD_N) & 3], p, next); \
+            if (++next.b == p->n_row) { \
+                next.b = 0; \
+                next.g++; \
+            } \
             EACH_16(ADD) \
         } \
         EACH_16(PUT) \
