@@ -29,7 +29,7 @@ static __device__ __forceinline__ void pick_row(choice_space &s, int *chosen, in
 
 #pragma unroll
     for (int j = 0; j < EACH; j++)
-        key[j] = s.key[threadIdx.x % 32 + 32 * j];
+        key[j] = s.key[threadIdx.x % 32 * EACH + j];
     pick_best<EACH>(key, n_used, chosen);
 }
 

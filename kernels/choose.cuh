@@ -16,7 +16,8 @@ static __device__ __forceinline__ uint32_t key_of(float s)
     return u >> 31 ? ~u : u | 0x80000000u;
 }
 
-/* The largest keys, the lower number where two are alike; number lane + 32 j is a lane's key[j], which is used up. */
+/* The largest keys, the lower number where two are alike; number lane * EACH + j is a lane's key[j], which is used up. The
+ * way through a turn is what counts: the first lane that has the largest has the lowest number. */
 template <int EACH> /* a power of two */
 static __device__ __forceinline__ void pick_best(uint32_t key[EACH], int n_used, int *expert)
 {
@@ -24,28 +25,31 @@ static __device__ __forceinline__ void pick_best(uint32_t key[EACH], int n_used,
 
 #pragma unroll 1
     for (int k = 0; k < n_used; k++) {
-        uint32_t best[EACH];
-        int at = 32 * EACH;
+        uint32_t best[EACH], hits = 0;
 
 #pragma unroll
         for (int j = 0; j < EACH; j++)
             best[j] = key[j];
 #pragma unroll
-        for (int half = EACH / 2; half > 0; half /= 2) /* the way through it is what counts */
+        for (int half = EACH / 2; half > 0; half /= 2)
 #pragma unroll
             for (int j = 0; j < half; j++)
                 best[j] = max(best[j], best[j + half]);
         const uint32_t most = __reduce_max_sync(0xffffffffu, best[0]);
-#pragma unroll
-        for (int j = EACH - 1; j >= 0; j--)
-            at = key[j] == most ? lane + 32 * j : at;
-        const int e = most > 0 ? (int)__reduce_min_sync(0xffffffffu, (unsigned)at) : k;
+        const int first = __ffs((int)__ballot_sync(0xffffffffu, best[0] == most)) - 1;
 
 #pragma unroll
         for (int j = 0; j < EACH; j++)
-            key[j] = lane + 32 * j == e ? 0 : key[j];
-        if (lane == 0)
-            expert[k] = e;
+            hits |= key[j] == most ? 1u << j : 0u;
+        if (lane == first) {
+            const int at = __ffs((int)hits) - 1;
+
+            expert[k] = most > 0 ? lane * EACH + at : k;
+#pragma unroll
+            for (int j = 0; j < EACH; j++)
+                key[j] = j == at ? 0u : key[j];
+        }
+        __syncwarp();
     }
 }
 #endif

@@ -15,7 +15,7 @@ static __device__ __forceinline__ void pick(const uint32_t *keys, int n, int man
 
 #pragma unroll
     for (int j = 0; j < EACH; j++)
-        key[j] = lane + 32 * j < n ? keys[lane + 32 * j] : 0;
+        key[j] = lane * EACH + j < n ? keys[lane * EACH + j] : 0;
     pick_best<EACH>(key, many, expert);
 }
 

@@ -25,7 +25,7 @@ struct row_args {
     const op_seq *seq;
     int64_t       past_floats, floats; /* of a sequence */
     int           in_stride, alpha_stride, beta_stride, z_stride, rounded_stride; /* from row to row */
-    bool          logged, alone;       /* alone: one row */
+    bool          logged;
     bool          eight;               /* how it is rounded (product.cuh), heads of 128 only */
     int           n_seq, each_seqs;    /* of a block */
     int           channels, n_k, each; /* key head of h: h / each, or h % n_k where each is 0 */
@@ -48,10 +48,9 @@ template <int DIM> struct row_space {
 };
 
 /* Shared memory: this, sequences, rows. slot: of a sequence; its rows begin at `first` of the block's, which are rows
- * `row` of the step. nowhere: a row nobody reads. */
+ * `row` of the step. */
 struct block_space {
-    int     n_seq, slot[SEQS], first[SEQS + 1], row[FEW_ROWS];
-    uint8_t nowhere[256];
+    int n_seq, slot[SEQS], first[SEQS + 1], row[FEW_ROWS];
 };
 enum { BLOCK_BYTES = (sizeof(block_space) + 15) / 16 * 16 };
 
@@ -175,15 +174,15 @@ static __device__ __forceinline__ void load_own(row_own &own, const row_args &a,
     own.alpha = own.beta = 0.0f;
 }
 
-/* Channels of n rows; !real: of a row of weights instead of inputs, which are not there yet. */
+/* Channels of n rows. */
 template <int DIM>
 static __device__ __forceinline__ void convolve(row_space<DIM> *rows, row_own &own, const row_args &a, block_space *b,
-                                                int n, bool real)
+                                                int n)
 {
     enum { PITCH = sizeof(row_space<DIM>) / sizeof(float) };
     const int t = threadIdx.x, lane = t & 31, h = blockIdx.y;
     const bool values = t / 32 == VALUE_WARP, first = blockIdx.x == 0;
-    const bool keep = real && a.logged && (values || (first && (a.each > 0 ? h % a.each == 0 : h < a.n_k)));
+    const bool keep = a.logged && (values || (first && (a.each > 0 ? h % a.each == 0 : h < a.n_k)));
     float *at = values ? rows->values + lane : rows->in + t;
 
 #pragma unroll 1
@@ -191,15 +190,15 @@ static __device__ __forceinline__ void convolve(row_space<DIM> *rows, row_own &o
         const int row = b->row[i];
 
         if (own.channel >= 0)
-            copy4(at + i * PITCH, (real ? a.in + row * a.in_stride : a.conv) + own.channel);
+            copy4(at + i * PITCH, a.in + row * a.in_stride + own.channel);
         if (values)
-            copy4(rows[i].gate + lane, (real ? a.z + row * a.z_stride : a.conv) + (h * DIM + blockIdx.x * COLS + lane));
+            copy4(rows[i].gate + lane, a.z + row * a.z_stride + (h * DIM + blockIdx.x * COLS + lane));
     }
     if (values && lane < n) {
         const int row = b->row[lane];
 
-        own.alpha = (real ? a.alpha + row * a.alpha_stride : a.a)[h];
-        own.beta = (real ? a.beta + row * a.beta_stride : a.a)[h];
+        own.alpha = a.alpha[row * a.alpha_stride + h];
+        own.beta = a.beta[row * a.beta_stride + h];
         if (keep && first) {
             a.log[row][a.channels + h] = own.alpha;
             a.log[row][a.channels + gridDim.y + h] = own.beta;
@@ -296,14 +295,14 @@ static __device__ __forceinline__ void move_S(float S[DIM / 8], seq_space<DIM> *
     }
 }
 
-/* A column's rows: S, and their outputs to all blocks (!real: to this one); a row's output is summed beside what the
- * next one needs. The loop is short for the instructions' sake: a longer one that prefetches is slower. */
+/* A column's rows: S, and their outputs to all blocks; a row's output is summed beside what the next one needs. The loop
+ * is short for the instructions' sake: a longer one that prefetches is slower. */
 template <int DIM>
-static __device__ __forceinline__ void delta_rule(block_space *b, row_space<DIM> *rows, bool real)
+static __device__ __forceinline__ void delta_rule(block_space *b, row_space<DIM> *rows)
 {
     enum { NE = DIM / 8, RANKS = DIM / COLS };
     const int p = threadIdx.x & 7, local = threadIdx.x / 8;
-    uint32_t to = cluster_at(rows->out + blockIdx.x * COLS + local, real ? p % RANKS : blockIdx.x);
+    uint32_t to = cluster_at(rows->out + blockIdx.x * COLS + local, p % RANKS);
     float S[NE], last = 0.0f;
 
 #pragma unroll 1
@@ -333,8 +332,7 @@ static __device__ __forceinline__ void delta_rule(block_space *b, row_space<DIM>
                 to += sizeof r;
             }
         }
-        if (real)
-            move_S<DIM, true>(S, seqs_of<DIM>(b) + q);
+        move_S<DIM, true>(S, seqs_of<DIM>(b) + q);
     }
     last = fold8(last);
     if (p < RANKS)
@@ -357,11 +355,11 @@ static __device__ __forceinline__ void keep_states(block_space *b, const row_arg
 /* Gated norm and rounding of n rows. */
 template <int DIM>
 static __device__ __forceinline__ void round_rows(const row_space<DIM> *rows, block_space *b, const row_args &a,
-                                                  float weight, int n, bool real)
+                                                  float weight, int n)
 {
     enum { RANKS = DIM / COLS };
     const int lane = threadIdx.x & 31, units = gridDim.y * RANKS;
-    const bool shared = a.eight && real; /* the blocks of a head share a scale */
+    const bool shared = a.eight; /* the blocks of a head share a scale */
     auto value = [&](const row_space<DIM> &r) {
         float y = __fmul_rn(r.out[blockIdx.x * COLS + lane], norm_factor(sum_squares<DIM>(r.out), DIM, a.norm_eps));
 
@@ -388,49 +386,19 @@ static __device__ __forceinline__ void round_rows(const row_space<DIM> *rows, bl
 
         for (int j = 0; shared && j < RANKS; j++)
             top = max(top, __float_as_uint(rows[i].top[j]));
-        round_unit(real ? a.rounded + b->row[i] * a.rounded_stride : b->nowhere, real ? units : 2, y,
-                   real ? blockIdx.y * RANKS + blockIdx.x : 0, top, a.eight);
+        round_unit(a.rounded + b->row[i] * a.rounded_stride, units, y, blockIdx.y * RANKS + blockIdx.x, top, a.eight);
     }
 }
 
-/* All that comes after the inputs; !real: of a row of other numbers, and nothing is kept. */
-template <int DIM>
-static __device__ __forceinline__ void row_pass(block_space *b, row_own &own, const row_args &a, bool real)
-{
-    const int t = threadIdx.x, n = b->first[b->n_seq];
-    const bool state = t / 32 < VALUE_WARP;
-    row_space<DIM> *rows = (row_space<DIM> *)(seqs_of<DIM>(b) + a.each_seqs);
-
-    convolve<DIM>(rows, own, a, b, n, real);
-    __syncthreads();
-    normalise<DIM>(rows, own, n, a.eps);
-    __syncthreads();
-    if (state) {
-        delta_rule<DIM>(b, rows, real);
-    } else {
-#pragma unroll 1
-        for (int i = 0; i < n; i++)
-            rows[i].gate[t & 31] = silu(rows[i].gate[t & 31]);
-    }
-    if (real)
-        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    if (real && state)
-        keep_states<DIM>(b, a);
-    if (real)
-        cluster_wait();
-    else
-        __syncthreads();
-    round_rows<DIM>(rows, b, a, own.weight, n, real);
-}
-
-/* grid: columns (a cluster), head, some sequences; DIM: of keys and of values. With one row a first pass only brings
- * the instructions: fetched when the inputs are there they cost 1 us of each launch. The launch before several rows
- * leaves no room for all blocks to begin so early, and late ones would only be later. */
+/* grid: columns (a cluster), head, some sequences; DIM: of keys and of values. Blocks find room when those of the launch
+ * before have ended: a first pass that only brought the instructions would be waited for. */
 template <int DIM>
 __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(WARPS * 32, 2)
     gdn_row(const __grid_constant__ row_args a)
 {
     extern __shared__ __align__(16) uint8_t shared[];
+    const int t = threadIdx.x;
+    const bool state = t / 32 < VALUE_WARP;
     block_space *b = (block_space *)shared;
     row_own own;
 
@@ -440,15 +408,27 @@ __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(WARPS * 32, 2)
     let_next_begin();
     /* the memories are of earlier steps: they may be read before the launch before this one has ended */
     load_own<DIM>(own, a, b);
+    const int n = b->first[b->n_seq];
+    row_space<DIM> *rows = (row_space<DIM> *)(seqs_of<DIM>(b) + a.each_seqs);
+
+    cluster_wait(); /* its blocks are there, and may be given outputs */
+    wait_for_inputs();
+    convolve<DIM>(rows, own, a, b, n);
+    __syncthreads();
+    normalise<DIM>(rows, own, n, a.eps);
+    __syncthreads();
+    if (state) {
+        delta_rule<DIM>(b, rows);
+    } else {
 #pragma unroll 1
-    for (int pass = !a.alone; pass < 2; pass++) {
-        if (pass == 1) {
-            cluster_wait(); /* its blocks are there, and may be given outputs */
-            __syncthreads();
-            wait_for_inputs();
-        }
-        row_pass<DIM>(b, own, a, pass == 1);
+        for (int i = 0; i < n; i++)
+            rows[i].gate[t & 31] = silu(rows[i].gate[t & 31]);
     }
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    if (state)
+        keep_states<DIM>(b, a);
+    cluster_wait();
+    round_rows<DIM>(rows, b, a, own.weight, n);
 }
 
 /* So many sequences a block that all blocks are there at once, if there is room for their memories. */
@@ -524,7 +504,6 @@ bool cuda_fused_gdn(struct cuda *c, const struct node *v, int n_log, uint8_t *ro
     a.state = d.rec.data;
     a.floats = d.rec.floats;
     a.seq = gdn->r.seq;
-    a.alone = gdn->r.n == 1;
     a.z = (const float *)norm->t[2].data;
     a.z_stride = (int)norm->t[2].stride;
     a.w = (const float *)norm->p[0];

@@ -171,7 +171,7 @@ static void check_codes(const struct quant_type *t, const struct quant_bytes *wa
                 fail_msg("%s: scale %d", t->name, g);
         }
         for (int i = 0; t->sub_16 && i < 16; i++)
-            assert_int_equal(got->sub[i], (want->sub[i % 8 * 2 + i / 8] & 0xffff) * 0x10001);
+            assert_int_equal((uint32_t)got->sub[i], (uint16_t)want->sub[i % 8 * 2 + i / 8] * 0x10001u);
         for (int i = 0; i < t->n_min; i++)
             if (!same_float(want->min[i], got->min[i]))
                 fail_msg("%s: minimum %d", t->name, i);
