@@ -13,6 +13,8 @@
 
 enum { LANES = QUANT_INT_LANES, VECTORS = CPU_BYTES_VECTORS, DEPTH = 8, ROWS = 16 };
 
+#include "cpu/kern_lanes.h"
+
 #define LOAD(p) _mm256_load_si256((const void *)(p))
 #define ONES    _mm256_set1_epi16(1)
 
@@ -144,41 +146,6 @@ static cpu_bytes_tile_fn *const *tiles(const struct quant_type *t)
     return t->span <= 16 ? whole_16 : t->span <= 32 ? whole_8 : t->span <= 128 ? whole_2 : signs;
 }
 
-/* Lanes j and j + 4. */
-TARGET static inline __m128 fold_8(const float *sum)
-{
-    return _mm_add_ps(_mm_load_ps(sum), _mm_load_ps(sum + 4));
-}
-
-/* The sums of the lanes of four rows, `pitch` apart. */
-TARGET static inline __m128 fold_4(const float *sum, int64_t pitch)
-{
-    __m128 r = fold_8(sum), s = fold_8(sum + pitch);
-    __m128 t = fold_8(sum + 2 * pitch), u = fold_8(sum + 3 * pitch);
-    __m128 a = _mm_add_ps(_mm_movelh_ps(r, s), _mm_movehl_ps(s, r));
-    __m128 b = _mm_add_ps(_mm_movelh_ps(t, u), _mm_movehl_ps(u, t));
-
-    return _mm_add_ps(_mm_shuffle_ps(a, b, 0x88), _mm_shuffle_ps(a, b, 0xdd));
-}
-
-/* The sums of rows' lanes to y, by fours: sum has room for rows that are not there. */
-TARGET static void put(float *const *y, int64_t at, const float *sum, int rows, int n)
-{
-    int64_t pitch = (int64_t)n * LANES;
-
-    for (int j = 0; j < n; j++, sum += LANES) {
-        float *to = y[j] + at, four[4];
-        int    i = 0;
-
-        for (; i + 4 <= rows; i += 4)
-            _mm_storeu_ps(to + i, fold_4(sum + i * pitch, pitch));
-        if (i < rows) {
-            _mm_storeu_ps(four, fold_4(sum + i * pitch, pitch));
-            memcpy(to + i, four, (size_t)(rows - i) * sizeof *to);
-        }
-    }
-}
-
 /* Up to ROWS rows, n vectors. */
 TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, cpu_bytes_tile_fn *tile, int n)
 {
@@ -196,7 +163,7 @@ TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, 
         p->n_blocks = p->n_row;
         minima[n - 1](sum, p);
     }
-    put(y, at, sum, p->rows, n);
+    put(y, at, sum, p->rows, n, (int64_t)n * LANES);
 }
 
 /* Rows taken apart at a time: with many vectors as many as stay in the second-level cache meanwhile. */

@@ -143,7 +143,7 @@ X86_WORDS __m256i lane_codes(const struct quant_iq4_xs *b, int g, int h)
 {
     __m256i q = x86_load_two(b->qs + 16 * g, b->qs + 16 * g + 64);
 
-    q = _mm256_and_si256(h == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
+    q = x86_nibble(q, h > 0);
     return x86_values(q, quant_iq4nl_values);
 }
 

@@ -124,10 +124,7 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q4_0 *b)
 
 X86_WORDS __m256i lane_codes(const struct quant_q4_0 *b, int g, int h)
 {
-    __m256i q = x86_load_two(b[g].qs, b[g + 4].qs);
-
-    q = _mm256_and_si256(h == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
-    return q;
+    return x86_nibble(x86_load_two(b[g].qs, b[g + 4].qs), h > 0);
 }
 
 #define BLOCK struct quant_q4_0

@@ -139,10 +139,8 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q4_k *b)
 X86_WORDS __m256i lane_codes(const struct quant_q4_k *b, int g, int h)
 {
     const uint8_t *p = b->qs + g / 2 * 32 + 16 * h;
-    __m256i        q = x86_load_two(p, p + 64);
 
-    q = _mm256_and_si256(g % 2 == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
-    return q;
+    return x86_nibble(x86_load_two(p, p + 64), g % 2 > 0);
 }
 
 #define BLOCK   struct quant_q4_k

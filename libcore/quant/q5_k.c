@@ -143,9 +143,8 @@ X86_WORDS __m256i lane_codes(const struct quant_q5_k *b, int g, int h)
     const uint8_t *p = b->qs + g / 2 * 32 + 16 * h;
     __m256i        q = x86_load_two(p, p + 64), top = _mm256_broadcastsi128_si256(x86_load16(b->qh + 16 * h));
 
-    q = _mm256_and_si256(g % 2 == 0 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
     top = x86_bit(_mm256_srlv_epi32(top, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4)), g, 4);
-    return _mm256_or_si256(q, _mm256_and_si256(top, _mm256_set1_epi8(16)));
+    return _mm256_or_si256(x86_nibble(q, g % 2 > 0), _mm256_and_si256(top, _mm256_set1_epi8(16)));
 }
 
 #define BLOCK   struct quant_q5_k

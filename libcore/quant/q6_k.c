@@ -146,7 +146,7 @@ X86_WORDS __m256i lane_codes(const struct quant_q6_k *b, int g)
 {
     __m256i q = x86_load32(b->ql + g / 4 * 64 + g % 2 * 32), h = x86_bit(x86_load32(b->qh + g / 4 * 32), g % 4 * 2, 4);
 
-    q = _mm256_and_si256(g % 4 < 2 ? q : _mm256_srli_epi16(q, 4), _mm256_set1_epi8(15));
+    q = x86_nibble(q, g % 4 >= 2);
     return _mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(48)));
 }
 

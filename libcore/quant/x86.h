@@ -419,6 +419,12 @@ X86_WORDS __m256i x86_load_two(const void *p, const void *q)
     return _mm256_inserti128_si256(_mm256_castsi128_si256(x86_load16(p)), x86_load16(q), 1);
 }
 
+/* The low nibble of each byte, or the high one. */
+X86_WORDS __m256i x86_nibble(__m256i q, bool high)
+{
+    return _mm256_and_si256(high ? _mm256_srli_epi16(q, 4) : q, _mm256_set1_epi8(15));
+}
+
 /* Words added by twos; those of two registers by twos and twos again, as words. */
 X86_WORDS __m256i x86_twos(__m256i p)
 {
