@@ -15,7 +15,7 @@
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,amx-tile,amx-int8")))
 
 /* Rows and vectors of a tile; vectors packed at a time; how many are worth a tile; steps that tiles are ahead. */
-enum { SIDE = 16, MOST = 128, FEW = 9, AHEAD = 1 };
+enum { SIDE = 16, MOST = 128, FEW = 16, AHEAD = 1 };
 
 /* A group of 32 elements of 16 vectors, four of each side by side. */
 struct packed {

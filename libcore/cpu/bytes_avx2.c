@@ -147,7 +147,8 @@ static cpu_bytes_tile_fn *const *tiles(const struct quant_type *t)
 }
 
 /* Up to ROWS rows, n vectors. */
-TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, cpu_bytes_tile_fn *tile, int n)
+TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, cpu_bytes_tile_fn *tile,
+                         cpu_bytes_tile_fn *less, int n)
 {
     _Alignas(64) float sum[ROWS * VECTORS * LANES];
 
@@ -161,7 +162,7 @@ TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, 
     if (p->n_min > 0) {
         p->first = 0;
         p->n_blocks = p->n_row;
-        minima[n - 1](sum, p);
+        less(sum, p);
     }
     put(y, at, sum, p->rows, n, (int64_t)n * LANES);
 }
@@ -171,7 +172,7 @@ static int panel_rows(int64_t k, int nx)
 {
     enum { L1_BYTES = 16384, L2_BYTES = 196608 };
     int64_t row = (k > 0 ? (k + 255) / 256 : 1) * (int64_t)sizeof(struct quant_codes);
-    int64_t n = (nx <= VECTORS ? L1_BYTES : L2_BYTES) / row;
+    int64_t n = (nx <= 16 ? L1_BYTES : L2_BYTES) / row;
 
     return n < 4 ? 4 : n > 3 * ROWS ? 3 * ROWS : (int)n / 4 * 4;
 }
@@ -186,11 +187,7 @@ void cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, 
     for (int64_t r = 0; r < w.n; r += panel) {
         int64_t n = w.n - r < panel ? w.n - r : panel;
 
-        w.type->codes_avx2(buf, w.rows + r * w.row_bytes, n * k, true);
-        for (int64_t i = n; i % CPU_BYTES_ROWS != 0; i++) /* once more the last */
-            memcpy(buf + i * p.n_row, buf + (n - 1) * p.n_row, (size_t)p.n_row * sizeof *buf);
-        if (code->pair != NULL)
-            code->pair(buf, n, p.n_row, w.type->span > 128 ? w.type->low : 0);
+        code->take(buf, w.type, w.rows + r * w.row_bytes, w.row_bytes, n, p.n_row);
         for (int j = 0; j < v.n; j += VECTORS)
             for (int64_t i = 0; i < n; i += ROWS) {
                 int m = v.n - j < VECTORS ? v.n - j : VECTORS;
@@ -198,7 +195,7 @@ void cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, 
                 p.w = buf + i * p.n_row;
                 p.x = v.x + j;
                 p.rows = n - i < ROWS ? (int)(n - i) : ROWS;
-                strip(v.y + j, v.at + r + i, &p, by_n[m - 1], m);
+                strip(v.y + j, v.at + r + i, &p, by_n[m - 1], code->less[m - 1], m);
             }
     }
 }
@@ -208,6 +205,15 @@ size_t cpu_bytes_need(int64_t k)
     return (size_t)panel_rows(k, INT_MAX) * (size_t)((k + 255) / 256) * sizeof(struct quant_codes);
 }
 
+static void take(struct quant_codes *to, const struct quant_type *t, const char *rows, int64_t row_bytes, int64_t n,
+                 int64_t n_row)
+{
+    (void)row_bytes;
+    t->codes_avx2(to, rows, n * n_row * 256, true);
+    for (int64_t i = n; i % CPU_BYTES_ROWS != 0; i++)
+        memcpy(to + i * n_row, to + (n - 1) * n_row, (size_t)n_row * sizeof *to);
+}
+
 static int low(const struct quant_type *t)
 {
     return tiles(t) == signs ? 0 : t->low;
@@ -215,7 +221,7 @@ static int low(const struct quant_type *t)
 
 static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
-    static const struct cpu_bytes_code code = { NULL, low, tiles };
+    static const struct cpu_bytes_code code = { take, low, tiles, minima };
 
     cpu_bytes_dots(&code, w, v, k, buf);
 }

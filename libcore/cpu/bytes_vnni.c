@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes_vnni.c - products with activations of 8 bits for AVX-512 with VNNI. As bytes_avx2.c has them, with two rows side by
- * side in a register, and two such registers of each step: a vector's bytes are loaded, to both halves, once for four rows. */
+/* bytes_vnni.c - products with activations of 8 bits for AVX-512 with VNNI, VBMI and GFNI. As bytes_avx2.c has them, with two
+ * rows side by side in a register, and two such registers of each step: a vector's bytes are loaded, to both halves, once
+ * for four rows. */
 #include <immintrin.h>
 
 #include "cpu/bytes.h"
-#include "quant/x86.h"
+#include "quant/x86_fours.h"
 
 #define TARGET TARGET_VNNI
 
@@ -13,9 +14,8 @@ enum { LANES = QUANT_INT_LANES };
 #define TWICE(p)        _mm512_broadcast_i32x8(x86_load32(p))
 #define TWICE_FLOATS(p) _mm512_broadcast_f32x8(_mm256_load_ps(p))
 #define TWO_FLOATS(p, q) _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_load_ps(p)), _mm256_load_ps(q), 1)
-#define TWO_SUBS(p, q) \
-    _mm512_cvtepi32_ps(_mm512_srai_epi32( \
-        _mm512_inserti64x4(_mm512_castsi256_si512(x86_load32(p)), x86_load32(q), 1), 16))
+#define TWO_SUBS(r, order) \
+    _mm512_permutex2var_ps(_mm512_load_ps(w[r]->sub_f), order, _mm512_load_ps(w[(r) + 1]->sub_f))
 
 /* Steps of rows 0 and 1, of rows 2 and 3. */
 #define STEP(r, s)  _mm512_load_si512(((s) < 4 ? (r)[0] : (r)[1])->code + (s) % 4 * 64)
@@ -41,22 +41,25 @@ enum { LANES = QUANT_INT_LANES };
     }
 #define SCALE(f, scale, sum, dot) sum = _mm512_fmadd_ps(_mm512_mul_ps(scale, f), dot, sum);
 
-#define TAKE_whole
-#define DOT_whole(j) \
+#define DOT_8(j, less) \
     { \
         const struct quant_acts *x = x##j + b; \
         const __m512             f = TWICE_FLOATS(x->scale); \
-        __m512i                  a = _mm512_madd_epi16(TWICE(x->whole), both), c = a; \
+        __m512i                  a = less, c = a; \
 \
         ADD_STEP(0) ADD_STEP(1) ADD_STEP(2) ADD_STEP(3) ADD_STEP(4) ADD_STEP(5) ADD_STEP(6) ADD_STEP(7) \
         SCALE(f, scale0, s##j, _mm512_cvtepi32_ps(a)) \
         SCALE(f, scale2, t##j, _mm512_cvtepi32_ps(c)) \
     }
+#define TAKE_plain
+#define DOT_plain(j) DOT_8(j, _mm512_setzero_si512())
+#define TAKE_whole
+#define DOT_whole(j) DOT_8(j, _mm512_madd_epi16(TWICE(x->whole), both))
 
 /* Scales of halves are whole numbers, and their sums too few bits for floats to round them. */
 #define TAKE_halves \
-    const __m512 first0 = TWO_SUBS(w[0]->sub, w[1]->sub), second0 = TWO_SUBS(w[0]->sub + 8, w[1]->sub + 8); \
-    const __m512 first2 = TWO_SUBS(w[2]->sub, w[3]->sub), second2 = TWO_SUBS(w[2]->sub + 8, w[3]->sub + 8);
+    const __m512 first0 = TWO_SUBS(0, FOURS_EVEN), second0 = TWO_SUBS(0, FOURS_ODD); \
+    const __m512 first2 = TWO_SUBS(2, FOURS_EVEN), second2 = TWO_SUBS(2, FOURS_ODD);
 #define DOT_halves(j) \
     { \
         const struct quant_acts *x = x##j + b; \
@@ -85,6 +88,7 @@ TARGET static void kind##_##n(float *sum, const struct cpu_bytes_part *p) \
     const __m512i both = _mm512_set1_epi16((short)-p->low); \
     const __m512i low = _mm512_srli_epi32(both, 16), high = _mm512_slli_epi32(both, 16); \
 \
+    (void)both; \
     (void)low; \
     (void)high; \
     EACH_##n(VECTOR) \
@@ -107,44 +111,86 @@ TARGET static void kind##_##n(float *sum, const struct cpu_bytes_part *p) \
 #define TILES(kind) \
     TILE(kind, 1) TILE(kind, 2) TILE(kind, 3) TILE(kind, 4) \
     static cpu_bytes_tile_fn *const kind[CPU_BYTES_VECTORS] = { kind##_1, kind##_2, kind##_3, kind##_4 };
+TILES(plain)
 TILES(whole)
 TILES(halves)
 
+/* Less the minima of all blocks, of four rows at a time. */
+#define LESS(n, j) __m512 l##j = _mm512_setzero_ps(), m##j = l##j;
+#define LESS_OF(j, sums) \
+    { \
+        const __m512 x = TWICE_FLOATS(x##j[b].sums); \
+\
+        l##j = _mm512_fmadd_ps(f, x, l##j); \
+        m##j = _mm512_fmadd_ps(g, x, m##j); \
+    }
+#define LESS_8(j)  LESS_OF(j, sum_32)
+#define LESS_16(j) LESS_OF(j, sum + half)
+#define MINIMA(half) \
+    f = TWO_FLOATS(w[b].min + (half), w[n_row + b].min + (half)); \
+    g = TWO_FLOATS(w[2 * n_row + b].min + (half), w[3 * n_row + b].min + (half));
+#define TAKE_LESS(n, j) \
+    { \
+        const __m512 s = _mm512_sub_ps(TWO_FLOATS(SUM_OF(n, 0, j), SUM_OF(n, 1, j)), l##j); \
+        const __m512 t = _mm512_sub_ps(TWO_FLOATS(SUM_OF(n, 2, j), SUM_OF(n, 3, j)), m##j); \
+\
+        PUT_SUM(n, 0, j, s) \
+        PUT_SUM(n, 2, j, t) \
+    }
+#define LESS_TILE(n) \
+TARGET static void less_##n(float *sum, const struct cpu_bytes_part *p) \
+{ \
+    const int64_t n_row = p->n_row; \
+\
+    EACH_##n(VECTOR) \
+    for (int i = 0; i < p->rows; i += 4, sum += 4 * LANES * (n)) { \
+        const struct quant_codes *w = p->w + i * n_row; \
+        __m512 f, g; \
+\
+        EACH_TO_##n(LESS, n) \
+        for (int64_t b = 0; b < p->n_blocks; b++) { \
+            if (p->n_min == 8) { \
+                MINIMA(0) \
+                EACH_##n(LESS_8) \
+                continue; \
+            } \
+            for (int half = 0; half < 16; half += 8) { \
+                MINIMA(half) \
+                EACH_##n(LESS_16) \
+            } \
+        } \
+        EACH_TO_##n(TAKE_LESS, n) \
+    } \
+}
+LESS_TILE(1)
+LESS_TILE(2)
+LESS_TILE(3)
+LESS_TILE(4)
+static cpu_bytes_tile_fn *const minima[CPU_BYTES_VECTORS] = { less_1, less_2, less_3, less_4 };
+
 static cpu_bytes_tile_fn *const *tiles(const struct quant_type *t)
 {
-    return t->sub_16 ? halves : whole;
+    return t->sub_16 ? halves : t->low > 0 ? whole : plain;
 }
 
 static int low(const struct quant_type *t)
 {
-    return t->low;
+    return t->low > 0 ? 128 : 0;
 }
 
-/* Steps of two rows side by side, the first four where the first row was, the others where the second was. */
-TARGET static void pair(struct quant_codes *w, int64_t rows, int64_t n_row, int more)
+static void take(struct quant_codes *to, const struct quant_type *t, const char *rows, int64_t row_bytes, int64_t n,
+                 int64_t n_row)
 {
-    const __m256i add = _mm256_set1_epi8((char)more);
+    for (int64_t i = 0; i < n || i % CPU_BYTES_ROWS != 0; i += 2) {
+        const int64_t one = i < n ? i : n - 1, other = i + 1 < n ? i + 1 : n - 1;
 
-    for (int64_t r = 0; r < rows; r += 2, w += n_row)
-        for (int64_t b = 0; b < n_row; b++, w++) {
-            __m256i u[8], v[8];
-
-#define TAKE(s) \
-    u[s] = _mm256_add_epi8(x86_load32(w->code + 32 * (s)), add); \
-    v[s] = _mm256_add_epi8(x86_load32(w[n_row].code + 32 * (s)), add);
-            EACH_8(TAKE)
-#undef TAKE
-#define GIVE(s) \
-    _mm256_store_si256((void *)(w[(s) / 4 * n_row].code + (s) % 4 * 64), u[s]); \
-    _mm256_store_si256((void *)(w[(s) / 4 * n_row].code + (s) % 4 * 64 + 32), v[s]);
-            EACH_8(GIVE)
-#undef GIVE
-        }
+        t->pair_vbmi(to + i * n_row, rows + one * row_bytes, rows + other * row_bytes, n_row);
+    }
 }
 
 static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
-    static const struct cpu_bytes_code code = { pair, low, tiles };
+    static const struct cpu_bytes_code code = { take, low, tiles, minima };
 
     cpu_bytes_dots(&code, w, v, k, buf);
 }

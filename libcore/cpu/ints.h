@@ -28,14 +28,10 @@ struct cpu_ints {
     /* y[j][at + i] = <w_i, x_j> for i < w->n, j < nx; k elements, a multiple of 256 */
     void (*dots)(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *const *x,
                  int nx, int64_t k);
-    /* The same straight from stored rows; NULL in plain C. */
+    /* The same straight from stored rows; AVX2 alone has it. */
     void (*rows)(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct quant_acts *const *x,
                  int nx, int64_t k);
 };
-
-/* cpu_ints_avx2.rows. */
-void cpu_int_rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct quant_acts *const *x, int nx,
-                  int64_t k);
 
 extern const struct cpu_ints cpu_ints_scalar, cpu_ints_avx2, cpu_ints_avx512, cpu_ints_vnni;
 #endif

@@ -200,8 +200,8 @@ TARGET static void some_rows(float *const *y, int64_t at, const struct cpu_ints_
 }
 
 /* BAND rows pass all vectors, ROWS at a time; with the first of them, what is as many rows further on is fetched. */
-void cpu_int_rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct quant_acts *const *x, int nx,
-                  int64_t k)
+static void rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct quant_acts *const *x, int nx,
+                 int64_t k)
 {
     int band = nx > VECTORS ? BAND : ROWS;
 
@@ -220,4 +220,4 @@ void cpu_int_rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, co
     }
 }
 
-const struct cpu_ints cpu_ints_avx2 = { .name = "avx2", .dots = dots, .rows = cpu_int_rows };
+const struct cpu_ints cpu_ints_avx2 = { .name = "avx2", .dots = dots, .rows = rows };

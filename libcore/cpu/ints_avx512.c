@@ -13,4 +13,4 @@
     }
 #include "cpu/ints_body.h"
 
-const struct cpu_ints cpu_ints_avx512 = { .name = "avx512", .dots = dots, .rows = cpu_int_rows };
+const struct cpu_ints cpu_ints_avx512 = { .name = "avx512", .dots = dots };

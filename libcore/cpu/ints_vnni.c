@@ -12,4 +12,4 @@
     STEP_4(COLS, 160) STEP_4(COLS, 192) STEP_4(COLS, 224)
 #include "cpu/ints_body.h"
 
-const struct cpu_ints cpu_ints_vnni = { .name = "vnni", .dots = dots, .rows = cpu_int_rows };
+const struct cpu_ints cpu_ints_vnni = { .name = "vnni", .dots = dots };

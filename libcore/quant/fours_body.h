@@ -2,14 +2,14 @@
 /* fours_body.h - products of one format with activations of 8 bits, by AVX-512 (x86_fours.h).
  *
  * Included by the file of a format that defines BLOCK (the struct), IN_256 (how many have 256
- * elements), TYPE, N_MIN, SUB_16 and, of 256 elements,
- *     fours_scale(u, b): scales and minima of struct quant_fours; or, with SCALES_45 defined, nothing
- *     fours_codes(v, b): codes; or, with FOURS_PAIR defined, of two blocks fours_pair(v, b, b1) */
+ * elements), N_MIN, SUB_16, LOW (codes_body.h) and, of 256 elements,
+ *     fours_scale(u, b): scales and minima of struct quant_codes, sub_f; or, with SCALES_45 defined, nothing
+ *     fours_codes(v, b): codes, 128 more unless LOW is 0; or, with FOURS_PAIR defined, of two blocks fours_pair(v, b, b1) */
 
 /* What is taken of a few blocks at once. */
-enum { FOURS_SOME = 4, FOURS_AHEAD = 2048 };
+enum { FOURS_SOME = 4, FOURS_AHEAD = 2048, PAIR_AHEAD = 8192 };
 
-X86_VBMI void fours_some(struct quant_fours *u, const BLOCK *b, int n)
+X86_VBMI void fours_some(struct quant_codes *u, const BLOCK *b, int n)
 {
 #ifdef SCALES_45
     fours_scales_45(u, b, sizeof(*b), n);
@@ -19,11 +19,9 @@ X86_VBMI void fours_some(struct quant_fours *u, const BLOCK *b, int n)
 #endif
 }
 
-/* The codes of the first of n blocks and the one behind it, if there is one. */
-X86_VBMI void fours_two(__m512i v[2][4], const BLOCK *b, int n)
+/* The codes of two blocks. */
+X86_VBMI void fours_two(__m512i v[2][4], const BLOCK *b, const BLOCK *b1)
 {
-    const BLOCK *b1 = n > 1 ? b + IN_256 : b;
-
 #ifdef FOURS_PAIR
     fours_pair(v, b, b1);
 #else
@@ -32,29 +30,34 @@ X86_VBMI void fours_two(__m512i v[2][4], const BLOCK *b, int n)
 #endif
 }
 
-TARGET_VBMI static void fours(struct quant_fours *u, const void *row, int n, int64_t ahead)
+/* quant_pair_fn: even dwords are of the first half of a group, whose steps come first. */
+TARGET_VBMI static void pair_vbmi(struct quant_codes *u, const void *row, const void *next, int64_t n)
 {
-    const BLOCK *b = row;
+    const BLOCK *b = row, *b1 = next;
+    struct quant_codes *u1 = u + n;
 
-    for (int i = 0; i < n; i += 2, b += 2 * IN_256) {
+    for (int64_t i = 0; i < n; i++, b += IN_256, b1 += IN_256) {
         __m512i v[2][4];
 
-        for (size_t k = 0; k < 2 * IN_256 * sizeof(BLOCK); k += 64)
-            _mm_prefetch((const char *)b + ahead + k, _MM_HINT_T1);
-        if (i % FOURS_SOME == 0)
-            fours_some(u + i, b, n - i < FOURS_SOME ? n - i : FOURS_SOME);
-        fours_two(v, b, n - i);
-#define STORE(k) \
-    _mm512_store_si512(u[i].code + 64 * (k), v[0][k]); \
-    _mm512_store_si512(u[i + 1].code + 64 * (k), v[1][k]);
-        EACH_4(STORE)
-#undef STORE
-    }
-}
+        for (size_t k = 0; k < IN_256 * sizeof(BLOCK); k += 64) {
+            _mm_prefetch((const char *)b + PAIR_AHEAD + k, _MM_HINT_T1);
+            _mm_prefetch((const char *)b1 + PAIR_AHEAD + k, _MM_HINT_T1);
+        }
+        if (i % FOURS_SOME == 0) {
+            int m = n - i < FOURS_SOME ? (int)(n - i) : FOURS_SOME;
 
-static void tile_i8_vbmi(const struct quant_int_tile *p)
-{
-    quant_fours_tile(p, &TYPE, fours);
+            fours_some(u + i, b, m);
+            fours_some(u1 + i, b1, m);
+        }
+        fours_two(v, b, b1);
+#define STEPS(k) \
+    _mm512_store_si512(u[i].code + 64 * (k), \
+                       _mm512_permutex2var_epi32(v[0][k], FOURS_EVEN, v[1][k])); \
+    _mm512_store_si512(u1[i].code + 64 * (k), \
+                       _mm512_permutex2var_epi32(v[0][k], FOURS_ODD, v[1][k]));
+        EACH_4(STEPS)
+#undef STEPS
+    }
 }
 
 /* The lanes of rows whose blocks follow each other; x: of the next block. */
@@ -64,7 +67,7 @@ struct fours_run {
     __m256 sum, less;
 };
 
-X86_VBMI void fours_add(struct fours_run *r, const struct quant_fours *u, __m256 dots)
+X86_VBMI void fours_add(struct fours_run *r, const struct quant_codes *u, __m256 dots)
 {
     const struct quant_acts *x = r->x;
 
@@ -94,20 +97,20 @@ TARGET_VBMI static void dots_i8_vbmi(float *y, const void *rows, int64_t row_byt
     for (int i = 0; all == 0 && i < n_rows; i++)
         y[i] = 0.0f;
     for (; all > 0; all -= FOURS_SOME) {
-        struct quant_fours u[FOURS_SOME];
+        _Alignas(64) struct quant_codes u[FOURS_SOME];
         int m = all < FOURS_SOME ? (int)all : FOURS_SOME;
 
         fours_some(u, b, m);
         for (int j = 0; j < m; j += 2, b += 2 * IN_256) {
-            const struct quant_fours *u1 = u + j + (j + 1 < m);
+            const struct quant_codes *u1 = u + j + (j + 1 < m);
             __m512i v[2][4];
 
             for (size_t k = 0; k < 2 * IN_256 * sizeof(BLOCK); k += 64)
                 _mm_prefetch((const char *)b + FOURS_AHEAD + k, _MM_HINT_T0);
-            fours_two(v, b, m - j);
-            __m512i d0 = fours_products(v[0], r.x);
-            __m512i d1 = fours_products(v[1], r.x + 1 < r.end ? r.x + 1 : a);
-            __m512 f = SUB_16 ? fours_lanes_16(d0, d1, _mm512_load_ps(u[j].sub), _mm512_load_ps(u1->sub))
+            fours_two(v, b, j + 1 < m ? b + IN_256 : b);
+            __m512i d0 = fours_products(v[0], r.x, LOW > 0);
+            __m512i d1 = fours_products(v[1], r.x + 1 < r.end ? r.x + 1 : a, LOW > 0);
+            __m512 f = SUB_16 ? fours_lanes_16(d0, d1, _mm512_load_ps(u[j].sub_f), _mm512_load_ps(u1->sub_f))
                               : fours_lanes(d0, d1);
 
             fours_add(&r, u + j, _mm512_castps512_ps256(f));

@@ -122,7 +122,7 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 #define SPAN 86
 #include "quant/codes_body.h"
 
-X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_iq2_s *b)
+X86_VBMI void fours_scale(struct quant_codes *u, const struct quant_iq2_s *b)
 {
     fours_subs(u, _cvtsh_ss(b->d) * 0.125f, odd_scales(b));
 }
@@ -155,7 +155,6 @@ X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_s *b, const str
     fours_octets(v[1], _mm512_unpackhi_epi8(low, high), fours_wide(b1->signs));
 }
 
-#define TYPE   quant_type_iq2_s
 #define SUB_16 1
 #define FOURS_PAIR
 #include "quant/fours_body.h"

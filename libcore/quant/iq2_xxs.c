@@ -142,7 +142,7 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq2_xxs *b)
 #define SPAN 86
 #include "quant/codes_body.h"
 
-X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_iq2_xxs *b)
+X86_VBMI void fours_scale(struct quant_codes *u, const struct quant_iq2_xxs *b)
 {
     fours_scales(u, _cvtsh_ss(b->d) * 0.125f, x86_top_scales(numbers(b, 1)));
 }
@@ -161,7 +161,6 @@ X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_xxs *b, const s
     fours_octets(v[1], _mm512_unpackhi_epi8(low, high), fours_signs(_mm512_multishift_epi64_epi8(fields, q1)));
 }
 
-#define TYPE   quant_type_iq2_xxs
 #define SUB_16 0
 #define FOURS_PAIR
 #include "quant/fours_body.h"

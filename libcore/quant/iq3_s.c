@@ -268,7 +268,7 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq3_s *b)
 #define SPAN 30
 #include "quant/codes_body.h"
 
-X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_iq3_s *b)
+X86_VBMI void fours_scale(struct quant_codes *u, const struct quant_iq3_s *b)
 {
     fours_scales(u, _cvtsh_ss(b->d), _mm256_cvtepi8_epi32(odd_scales(b)));
 }
@@ -292,7 +292,6 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq3_s *b)
 #undef PART
 }
 
-#define TYPE   quant_type_iq3_s
 #define SUB_16 0
 #include "quant/fours_body.h"
 #endif

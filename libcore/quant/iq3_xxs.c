@@ -151,7 +151,7 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq3_xxs *b)
 #define SPAN 124
 #include "quant/codes_body.h"
 
-X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_iq3_xxs *b)
+X86_VBMI void fours_scale(struct quant_codes *u, const struct quant_iq3_xxs *b)
 {
     fours_scales(u, _cvtsh_ss(b->d) * 0.25f, x86_top_scales(x86_load32(b->aux)));
 }
@@ -173,7 +173,6 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq3_xxs *b)
 #undef PART
 }
 
-#define TYPE   quant_type_iq3_xxs
 #define SUB_16 0
 #include "quant/fours_body.h"
 #endif

@@ -99,7 +99,7 @@ X86_WORDS __m256i lane_codes(const struct quant_iq4_nl *b, int g, int h)
 #define SPAN 240
 #include "quant/codes_body.h"
 
-X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_iq4_nl *b)
+X86_VBMI void fours_scale(struct quant_codes *u, const struct quant_iq4_nl *b)
 {
     _mm256_store_ps(u->scale, fours_halves((const char *)b, sizeof(*b)));
 }
@@ -109,7 +109,6 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq4_nl *b)
     fours_nibbles(v, (const char *)b, sizeof(*b), quant_iq4nl_values);
 }
 
-#define TYPE   quant_type_iq4_nl
 #define SUB_16 0
 #include "quant/fours_body.h"
 #endif

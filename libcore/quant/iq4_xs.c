@@ -162,7 +162,7 @@ X86_WORDS __m256i lane_codes(const struct quant_iq4_xs *b, int g, int h)
 #define SPAN 240
 #include "quant/codes_body.h"
 
-X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_iq4_xs *b)
+X86_VBMI void fours_scale(struct quant_codes *u, const struct quant_iq4_xs *b)
 {
     fours_scales(u, _cvtsh_ss(b->d), scales(b));
 }
@@ -175,7 +175,6 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq4_xs *b)
     fours_values(v, _mm512_permutex2var_epi64(q0, even, q1), _mm512_permutex2var_epi64(q0, odd, q1), quant_iq4nl_values);
 }
 
-#define TYPE   quant_type_iq4_xs
 #define SUB_16 0
 #include "quant/fours_body.h"
 #endif

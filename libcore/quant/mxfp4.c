@@ -122,7 +122,7 @@ X86_VBMI __m256 half_scales(const struct quant_mxfp4 *b)
     return _mm256_castsi256_ps(_mm256_blendv_epi8(v, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
 }
 
-X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_mxfp4 *b)
+X86_VBMI void fours_scale(struct quant_codes *u, const struct quant_mxfp4 *b)
 {
     _mm256_store_ps(u->scale, half_scales(b));
 }
@@ -132,7 +132,6 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_mxfp4 *b)
     fours_nibbles(v, (const char *)b, sizeof(*b), quant_fp4_values);
 }
 
-#define TYPE   quant_type_mxfp4
 #define SUB_16 0
 #include "quant/fours_body.h"
 #endif

@@ -159,7 +159,7 @@ X86_WORDS __m256i lane_codes(const struct quant_q2_k *b, int g)
 #define SPAN 3
 #include "quant/codes_body.h"
 
-X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_q2_k *b)
+X86_VBMI void fours_scale(struct quant_codes *u, const struct quant_q2_k *b)
 {
     const __m128i halves = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
     __m128i       sc = x86_load16(b->sc);
@@ -175,12 +175,11 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q2_k *b)
                                           FOURS_BITS(0, 2, 0), FOURS_BITS(2, 2, 0), FOURS_BITS(4, 2, 0), FOURS_BITS(6, 2, 0));
     __m512i       q = x86_load64(b->qs);
 
-#define PART(k) v[k] = _mm512_gf2p8affine_epi64_epi8(_mm512_permutexvar_epi32(FOURS_PLUS(at, k), q), two, 0x80);
+#define PART(k) v[k] = _mm512_gf2p8affine_epi64_epi8(_mm512_permutexvar_epi32(FOURS_PLUS(at, k), q), two, 0);
     EACH_4(PART)
 #undef PART
 }
 
-#define TYPE   quant_type_q2_k
 #define SUB_16 1
 #include "quant/fours_body.h"
 #endif

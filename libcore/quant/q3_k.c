@@ -181,7 +181,7 @@ X86_WORDS __m256i lane_codes(const struct quant_q3_k *b, int g)
 #define SPAN 7
 #include "quant/codes_body.h"
 
-X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_q3_k *b)
+X86_VBMI void fours_scale(struct quant_codes *u, const struct quant_q3_k *b)
 {
     fours_subs(u, _cvtsh_ss(b->d), scales(b));
 }
@@ -207,7 +207,6 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q3_k *b)
 #undef PART
 }
 
-#define TYPE   quant_type_q3_k
 #define SUB_16 1
 #include "quant/fours_body.h"
 #endif

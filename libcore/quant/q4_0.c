@@ -141,7 +141,7 @@ X86_WORDS __m256i lane_codes(const struct quant_q4_0 *b, int g, int h)
 #define SPAN 15
 #include "quant/codes_body.h"
 
-X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_q4_0 *b)
+X86_VBMI void fours_scale(struct quant_codes *u, const struct quant_q4_0 *b)
 {
     _mm256_store_ps(u->scale, fours_halves((const char *)b, sizeof(*b)));
 }
@@ -153,7 +153,6 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q4_0 *b)
     fours_nibbles(v, (const char *)b, sizeof(*b), values);
 }
 
-#define TYPE   quant_type_q4_0
 #define SUB_16 0
 #include "quant/fours_body.h"
 #endif

@@ -164,12 +164,11 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q4_k *b)
     __m512i       q0 = x86_load64(b->qs), q1 = x86_load64(b->qs + 64);
 
 #define PART(k) \
-    v[k] = _mm512_gf2p8affine_epi64_epi8(_mm512_permutex2var_epi32(q0, FOURS_PLUS(at, k), q1), nibble, 0x80);
+    v[k] = _mm512_gf2p8affine_epi64_epi8(_mm512_permutex2var_epi32(q0, FOURS_PLUS(at, k), q1), nibble, 0);
     EACH_4(PART)
 #undef PART
 }
 
-#define TYPE   quant_type_q4_k
 #define SUB_16 0
 #define SCALES_45
 #include "quant/fours_body.h"

@@ -172,13 +172,12 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q5_k *b)
     fours_masks(v, b->qh);
 #define PART(k) \
     v[k] = _mm512_or_si512( \
-        _mm512_gf2p8affine_epi64_epi8(_mm512_permutex2var_epi32(q0, FOURS_PLUS(at, k), q1), nibble, 0x80), \
+        _mm512_gf2p8affine_epi64_epi8(_mm512_permutex2var_epi32(q0, FOURS_PLUS(at, k), q1), nibble, 0), \
         _mm512_gf2p8affine_epi64_epi8(v[k], fifth, 0));
     EACH_4(PART)
 #undef PART
 }
 
-#define TYPE   quant_type_q5_k
 #define SUB_16 0
 #define SCALES_45
 #include "quant/fours_body.h"

@@ -164,7 +164,7 @@ X86_WORDS __m256i lane_codes(const struct quant_q6_k *b, int g)
 #define SPAN 63
 #include "quant/codes_body.h"
 
-X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_q6_k *b)
+X86_VBMI void fours_scale(struct quant_codes *u, const struct quant_q6_k *b)
 {
     fours_subs(u, _cvtsh_ss(b->d), x86_load16(b->sc));
 }
@@ -187,7 +187,6 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q6_k *b)
 #undef PART
 }
 
-#define TYPE   quant_type_q6_k
 #define SUB_16 1
 #include "quant/fours_body.h"
 #endif

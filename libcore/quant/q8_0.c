@@ -124,7 +124,7 @@ X86_VBMI __m256 halves(const struct quant_q8_0 *b)
     return _mm256_cvtph_ps(_mm512_castsi512_si128(v));
 }
 
-X86_VBMI void fours_scale(struct quant_fours *u, const struct quant_q8_0 *b)
+X86_VBMI void fours_scale(struct quant_codes *u, const struct quant_q8_0 *b)
 {
     _mm256_store_ps(u->scale, halves(b));
 }
@@ -148,7 +148,6 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q8_0 *b)
     v[3] = _mm512_shuffle_i64x2(lo, hi, 0xee);
 }
 
-#define TYPE   quant_type_q8_0
 #define SUB_16 0
 #include "quant/fours_body.h"
 #endif

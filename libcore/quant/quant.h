@@ -75,10 +75,13 @@ struct quant_bytes {
  * more by the type's `low` where its span is no more than 128. */
 struct quant_codes {
     int8_t  code[256];
-    float   scale[8];  /* sub_16: scale, else scale * (float)sub of quant_bytes */
-    float   min[16];   /* as there */
-    int32_t sub[16];   /* sub_16: sub of groups' first halves, then of their second ones, as both words of a pair */
-    int32_t pad[8];    /* to a multiple of 64 */
+    union {               /* sub_16: sub */
+        int32_t sub[16];  /* of groups' first halves, then of their second ones, as both words of a pair */
+        float   sub_f[16]; /* or of each 16 elements (quant_pair_fn) */
+    };
+    float   scale[8];     /* sub_16: scale, else scale * (float)sub of quant_bytes */
+    float   min[16];      /* as there */
+    int32_t pad[8];       /* to a multiple of 64 */
 };
 /* Bytes of activations lie in the order of the row and in three others. Steps: the same four elements of all groups
  * side by side. Halves: those of group g before those of g + 4, as bytes do of which a nibble each belongs to two groups.
@@ -115,6 +118,9 @@ struct quant_acts {
 typedef void quant_ints_fn(struct quant_ints *u, const void *row, int64_t n);
 typedef void quant_bytes_fn(struct quant_bytes *u, const void *row, int64_t n);
 typedef void quant_codes_fn(struct quant_codes *u, const void *row, int64_t n, bool steps);
+/* Two rows of n blocks of 256, codes more by 128 unless `low` is 0. Steps of both lie side by side, 64 bytes: of block i the first four
+ * in u[i], the others in u[n + i], and what else there is where each row's block is. */
+typedef void quant_pair_fn(struct quant_codes *u, const void *row, const void *next, int64_t n);
 struct quant_type;
 /* Whole numbers from t->bytes; ints() of the type `name`. */
 void quant_ints_of(struct quant_ints *u, const void *row, int64_t n, const struct quant_type *t);
@@ -176,8 +182,8 @@ struct quant_type {
     quant_int_two_fn *two_i8_avx2;  /* or NULL */
     quant_int_dots_fn *dots_vnni;   /* or NULL; AVX-512 with VNNI */
     quant_int_dots_fn *dots_i8_vbmi; /* or NULL: for activations of 8 bits; with VBMI, too */
+    quant_pair_fn    *pair_vbmi;    /* where there is dots_i8_vbmi */
     quant_int_tile_fn *tile_avx2;   /* or NULL */
-    quant_int_tile_fn *tile_i8_vbmi; /* or NULL: for activations of 8 bits */
 };
 
 extern const struct quant_type *const quant_types[QUANT_N];

@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <math.h>
 
-enum { BYTES = SIMD_AVX512_VNNI | SIMD_AVX512_VBMI }; /* what fours.c takes */
+enum { BYTES = SIMD_AVX512_VNNI | SIMD_AVX512_VBMI }; /* what fours_body.h takes */
 enum { PIECE = QUANT_INT_BLOCK }; /* elements that quant_dot decodes at a time; no block is longer */
 
 #define QUANT(name) extern const struct quant_type quant_type_##name;
@@ -103,19 +103,14 @@ quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigne
 quant_int_two_fn *quant_int_twos(int type, enum quant_acts_type acts, unsigned simd)
 {
     assert(type >= 0 && type < QUANT_N);
-    return acts == QUANT_ACTS_I8 && (simd & SIMD_AVX2) != 0 && quant_int_tiler(type, acts, simd) == NULL
-               ? quant_types[type]->two_i8_avx2
-               : NULL;
+    return acts == QUANT_ACTS_I8 && (simd & SIMD_AVX2) != 0 && (simd & BYTES) != BYTES ? quant_types[type]->two_i8_avx2
+                                                                                       : NULL;
 }
 
 quant_int_tile_fn *quant_int_tiler(int type, enum quant_acts_type acts, unsigned simd)
 {
     assert(type >= 0 && type < QUANT_N);
-    const struct quant_type *t = quant_types[type];
-
-    if (acts == QUANT_ACTS_I8)
-        return (simd & BYTES) == BYTES ? t->tile_i8_vbmi : NULL;
-    return (simd & (SIMD_AVX2 | SIMD_AVX512)) == SIMD_AVX2 ? t->tile_avx2 : NULL;
+    return acts != QUANT_ACTS_I8 && (simd & (SIMD_AVX2 | SIMD_AVX512)) == SIMD_AVX2 ? quant_types[type]->tile_avx2 : NULL;
 }
 
 /* Elements [at, at + n) of a row, n at most PIECE. A head and one block are a row of their own, so

@@ -3,9 +3,9 @@
  *                                                                               room: quant (base)
  * In each 64 bytes of codes and of activations dword j is of the 16 elements from 16 j on, so that
  * four vpdpbusd give the sums of these 16 without moving anything. The file of a format takes its
- * blocks apart with what is here; fours_body.h makes the products of one row of it, fours.c those
- * of several. Bits of codes move by matrices (GFNI) and as fields of qwords (VBMI), entries of code
- * books are found by permutations of 64 bytes.
+ * blocks apart with what is here, to codes that are 128 more where any may be negative; fours_body.h makes of them the products
+ * of a row, and for several vectors pairs of rows in steps. Bits of codes move by matrices (GFNI) and
+ * as fields of qwords (VBMI), entries of code books are found by permutations of 64 bytes.
  */
 #ifndef QUANT_FOURS_H
 #define QUANT_FOURS_H
@@ -13,25 +13,12 @@
 #include "quant/x86.h"
 
 #if defined(__x86_64__)
-/* A block of 256: of struct quant_bytes codes and 128 more, element i at quant_fours_place(i). */
-struct quant_fours {
-    _Alignas(64) uint8_t code[256];
-    float sub[16];  /* where the type has sub_16 */
-    float scale[8]; /* else times sub */
-    float min[16];  /* n_min of them */
-};
-/* n blocks of 256, at most QUANT_TILE_BLOCKS, and those `ahead` bytes further on are fetched; u has room for one more. */
-typedef void quant_fours_fn(struct quant_fours *u, const void *row, int n, int64_t ahead);
-/* quant_int_tile_fn of a type. */
-void quant_fours_tile(const struct quant_int_tile *p, const struct quant_type *t,
-                      quant_fours_fn *fours);
-
 #define X86_VBMI TARGET_VBMI __attribute__((always_inline)) static inline
 
-/* Sums of 16 products each. */
-X86_VBMI __m512i fours_products(const __m512i v[4], const struct quant_acts *x)
+/* Sums of 16 products each; more: codes are 128 more. */
+X86_VBMI __m512i fours_products(const __m512i v[4], const struct quant_acts *x, bool more)
 {
-    __m512i d = _mm512_load_si512(x->less);
+    __m512i d = more ? _mm512_load_si512(x->less) : _mm512_setzero_si512();
 
     d = _mm512_dpbusd_epi32(d, v[0], _mm512_load_si512(x->fours));
     d = _mm512_dpbusd_epi32(d, v[1], _mm512_load_si512(x->fours + 64));
@@ -39,29 +26,25 @@ X86_VBMI __m512i fours_products(const __m512i v[4], const struct quant_acts *x)
     return _mm512_dpbusd_epi32(d, v[3], _mm512_load_si512(x->fours + 192));
 }
 
-/* From two of these the lanes of both: whole numbers that floats hold. */
+/* Of two registers. */
+#define FOURS_EVEN _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
+#define FOURS_ODD  _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
+
+/* From two sums the lanes of both: whole numbers that floats hold. */
 X86_VBMI __m512 fours_lanes(__m512i d0, __m512i d1)
 {
-    const __m512i even =
-        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    const __m512i odd =
-        _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-
-    return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_permutex2var_epi32(d0, even, d1),
-                                               _mm512_permutex2var_epi32(d0, odd, d1)));
+    return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_permutex2var_epi32(d0, FOURS_EVEN, d1),
+                                               _mm512_permutex2var_epi32(d0, FOURS_ODD, d1)));
 }
 
 /* The same with sub-scales. */
 X86_VBMI __m512 fours_lanes_16(__m512i d0, __m512i d1, __m512 sub0, __m512 sub1)
 {
-    const __m512i even =
-        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    const __m512i odd =
-        _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
     __m512 f0 = _mm512_mul_ps(_mm512_cvtepi32_ps(d0), sub0),
            f1 = _mm512_mul_ps(_mm512_cvtepi32_ps(d1), sub1);
 
-    return _mm512_add_ps(_mm512_permutex2var_ps(f0, even, f1), _mm512_permutex2var_ps(f0, odd, f1));
+    return _mm512_add_ps(_mm512_permutex2var_ps(f0, FOURS_EVEN, f1),
+                         _mm512_permutex2var_ps(f0, FOURS_ODD, f1));
 }
 
 /* n bits of each byte from bit `from` on moved to bit `to`, others being 0: as a matrix of bits,
@@ -106,20 +89,20 @@ X86_VBMI __m512i fours_blend(__m512i a, __m512i b, __m512i mask)
 }
 
 /* All scales d, and the sub-scales. */
-X86_VBMI void fours_subs(struct quant_fours *u, float d, __m128i sub)
+X86_VBMI void fours_subs(struct quant_codes *u, float d, __m128i sub)
 {
     _mm256_store_ps(u->scale, _mm256_set1_ps(d));
-    _mm512_store_ps(u->sub, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sub)));
+    _mm512_store_ps(u->sub_f, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sub)));
 }
 
 /* Scales d times s, 8 numbers. */
-X86_VBMI void fours_scales(struct quant_fours *u, float d, __m256i s)
+X86_VBMI void fours_scales(struct quant_codes *u, float d, __m256i s)
 {
     _mm256_store_ps(u->scale, _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(s)));
 }
 
 /* Scales and minima of up to four blocks that begin as those of x86_take_45(). */
-X86_VBMI void fours_scales_45(struct quant_fours *u, const void *row, int64_t bytes, int n)
+X86_VBMI void fours_scales_45(struct quant_codes *u, const void *row, int64_t bytes, int n)
 {
     const __m512i at = _mm512_set4_epi32(0x0f0e0d0c, 0x0b0a0908, 0x0f0e0d0c, 0x07060504);
     const __m512i up = _mm512_set4_epi32(0x0b0a0908, -1, 0x07060504, -1);

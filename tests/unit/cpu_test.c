@@ -322,7 +322,7 @@ static const struct {
 } byte_sets[] = {
     {&cpu_bytes_scalar, 0},
     {&cpu_bytes_avx2, SIMD_AVX2},
-    {&cpu_bytes_vnni, SIMD_AVX512 | SIMD_AVX512_VNNI},
+    {&cpu_bytes_vnni, SIMD_AVX512 | SIMD_AVX512_VNNI | SIMD_AVX512_VBMI},
     {&cpu_bytes_amx, SIMD_AMX_INT8},
 };
 enum { N_BYTE_SETS = sizeof byte_sets / sizeof byte_sets[0], BYTE_ROWS = 53, BYTE_X = 150, BYTE_BLOCKS = 9 };
@@ -516,36 +516,31 @@ static void bench_rows(void)
     free(x);
 }
 
-/* Stored rows by several vectors, from the caches: by a set, or (N_BYTE_SETS) straight. */
+/* Stored rows by several vectors, from the caches. */
 static void bench_bytes(size_t s, int t)
 {
     static const int counts[] = {2, 3, 4, 6, 8, 12, 16, 32, 128};
-    quant_int_tile_fn *tile = quant_int_tiler(t, QUANT_ACTS_I8, simd_features());
     struct quant_acts *a = need_64(128 * BENCH_K / 256 * sizeof *a);
     const struct quant_acts *x[128];
     struct tensor w = weights_of(t, BENCH_K, 128, 1);
     const struct cpu_bytes_rows rows = {quant_types[t], w.data, quant_row_bytes(t, BENCH_K), 128};
     float *v = floats(128 * BENCH_K, 1.0f), *y[128], *out = floats(128 * 128, 1.0f);
-    void *buf = need_64(s == N_BYTE_SETS ? 64 : byte_sets[s].bytes->need(BENCH_K));
-    const char *name = s == N_BYTE_SETS ? "straight" : byte_sets[s].bytes->name;
+    void *buf = need_64(byte_sets[s].bytes->need(BENCH_K));
 
     quant_rounder(0)(a, v, 128 * BENCH_K, 127);
     for (int j = 0; j < 128; j++) {
         x[j] = a + j * BENCH_K / 256;
         y[j] = out + j * 128;
     }
-    printf("%-8s %-8s G products/s with 2 3 4 6 8 12 16 32 128 vectors:", name, quant_types[t]->name);
-    for (size_t c = 0; (s < N_BYTE_SETS || tile != NULL) && c < sizeof counts / sizeof counts[0]; c++) {
+    printf("%-8s %-8s G products/s with 2 3 4 6 8 12 16 32 128 vectors:", byte_sets[s].bytes->name,
+           quant_types[t]->name);
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
         double best = 0;
 
         for (int i = 0; i < 20; i++) {
             double began = seconds();
 
-            if (s == N_BYTE_SETS)
-                cpu_int_rows(y, 0, &(struct cpu_ints_rows){tile, w.data, rows.row_bytes, 128, rows.type->n_min}, x,
-                             counts[c], BENCH_K);
-            else
-                byte_sets[s].bytes->dots(rows, (struct cpu_bytes_vectors){y, 0, x, counts[c]}, BENCH_K, buf);
+            byte_sets[s].bytes->dots(rows, (struct cpu_bytes_vectors){y, 0, x, counts[c]}, BENCH_K, buf);
             best = fmax(best, 128.0 * counts[c] * BENCH_K / (seconds() - began));
         }
         printf(" %.0f", best / 1e9);
@@ -583,8 +578,8 @@ static int bench(void)
     bench_tiles();
     bench_rows();
     for (int t = 0; t < QUANT_N; t++)
-        for (size_t s = 1; s <= N_BYTE_SETS; s++)
-            if (quant_types[t]->codes_avx2 != NULL && (s == N_BYTE_SETS || bytes_usable(s)))
+        for (size_t s = 1; s < N_BYTE_SETS; s++)
+            if (quant_types[t]->codes_avx2 != NULL && bytes_usable(s))
                 bench_bytes(s, t);
     return 0;
 }
