@@ -54,6 +54,7 @@ struct cpu_bytes_code {
     int (*low)(const struct quant_type *t);
     cpu_bytes_tile_fn *const *(*tiles)(const struct quant_type *t); /* of 1, 2, 3 and 4 vectors */
     cpu_bytes_tile_fn *const *less; /* less the minima of all blocks, likewise */
+    int few; /* vectors, for which rows stay in the first-level cache; of more, in the second */
 };
 void   cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,
                       struct quant_codes *buf);

@@ -3,7 +3,6 @@
  * the 8 groups of a block side by side, so that a register's 8 numbers of 32 bits are the sums of the 8 lanes and nothing
  * has to be added across. Codes of a row's block stay in 8 registers while up to 4 vectors pass as operands in memory. */
 #include <immintrin.h>
-#include <limits.h>
 #include <string.h>
 
 #include "cpu/bytes.h"
@@ -168,11 +167,11 @@ TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, 
 }
 
 /* Rows taken apart at a time: with many vectors as many as stay in the second-level cache meanwhile. */
-static int panel_rows(int64_t k, int nx)
+static int panel_rows(int64_t k, bool few)
 {
     enum { L1_BYTES = 16384, L2_BYTES = 196608 };
     int64_t row = (k > 0 ? (k + 255) / 256 : 1) * (int64_t)sizeof(struct quant_codes);
-    int64_t n = (nx <= 16 ? L1_BYTES : L2_BYTES) / row;
+    int64_t n = (few ? L1_BYTES : L2_BYTES) / row;
 
     return n < 4 ? 4 : n > 3 * ROWS ? 3 * ROWS : (int)n / 4 * 4;
 }
@@ -182,7 +181,7 @@ void cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, 
 {
     cpu_bytes_tile_fn *const *by_n = code->tiles(w.type);
     struct cpu_bytes_part p = { .n_row = k / 256, .low = code->low(w.type), .n_min = w.type->n_min };
-    int panel = panel_rows(k, v.n);
+    int panel = panel_rows(k, v.n <= code->few);
 
     for (int64_t r = 0; r < w.n; r += panel) {
         int64_t n = w.n - r < panel ? w.n - r : panel;
@@ -202,7 +201,7 @@ void cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, 
 
 size_t cpu_bytes_need(int64_t k)
 {
-    return (size_t)panel_rows(k, INT_MAX) * (size_t)((k + 255) / 256) * sizeof(struct quant_codes);
+    return (size_t)panel_rows(k, false) * (size_t)((k + 255) / 256) * sizeof(struct quant_codes);
 }
 
 static void take(struct quant_codes *to, const struct quant_type *t, const char *rows, int64_t row_bytes, int64_t n,
@@ -221,7 +220,7 @@ static int low(const struct quant_type *t)
 
 static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
-    static const struct cpu_bytes_code code = { take, low, tiles, minima };
+    static const struct cpu_bytes_code code = { take, low, tiles, minima, VECTORS };
 
     cpu_bytes_dots(&code, w, v, k, buf);
 }

@@ -190,7 +190,7 @@ static void take(struct quant_codes *to, const struct quant_type *t, const char 
 
 static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
-    static const struct cpu_bytes_code code = { take, low, tiles, minima };
+    static const struct cpu_bytes_code code = { take, low, tiles, minima, 16 };
 
     cpu_bytes_dots(&code, w, v, k, buf);
 }
