@@ -219,24 +219,32 @@ static __device__ __forceinline__ void word_scores(float s[T][4], const attn_arg
     }
 }
 
+/* A type that a kernel was made for, or any. */
+enum { ANY_TYPE = -1 };
+template <int TYPE>
+static __device__ __forceinline__ int known(int type)
+{
+    return TYPE == ANY_TYPE ? type : TYPE;
+}
+
 /* A warp's 16 keys, from `first` on, with all queries, to `scores`. */
-template <int T>
+template <int T, int K>
 static __device__ __forceinline__ void put_scores(float *scores, const attn_args &a, const uint8_t *q,
                                                   const uint8_t *keys, int first)
 {
-    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, type = known<K>(a.kv.type_k);
     float s[T][4];
 
 #pragma unroll
     for (int e = 0; e < T * 4; e++)
         s[e / 4][e % 4] = 0.0f;
-    if (a.kv.type_k == QUANT_q8_0 && a.n_kb % 2 == 0)
+    if (type == QUANT_q8_0 && a.n_kb % 2 == 0)
         word_scores<T>(s, a, q, keys);
-    else if (a.kv.type_k == QUANT_q8_0)
+    else if (type == QUANT_q8_0)
         unit_scores<QUANT_q8_0, T>(s, a, q, keys);
-    else if (a.kv.type_k == QUANT_q4_0)
+    else if (type == QUANT_q4_0)
         unit_scores<QUANT_q4_0, T>(s, a, q, keys);
-    else if (a.kv.type_k == QUANT_f16)
+    else if (type == QUANT_f16)
         unit_scores<QUANT_f16, T>(s, a, q, keys);
     else
         unit_scores<QUANT_f32, T>(s, a, q, keys);
@@ -249,7 +257,7 @@ static __device__ __forceinline__ void put_scores(float *scores, const attn_args
 
 /* Of the first `most` positions of a page. fresh: the newest one's key, or NULL. Ends with the block together, and
  * the room of keys given to others. !real: a warp alone, of whatever is in the first slot. */
-template <int T>
+template <int T, int K = ANY_TYPE>
 static __device__ __forceinline__ void find_scores(uint8_t *scores, page_ring &in, const uint8_t *q, int most,
                                                    const uint8_t *fresh, bool real)
 {
@@ -265,7 +273,7 @@ static __device__ __forceinline__ void find_scores(uint8_t *scores, page_ring &i
             if (fresh != NULL && most - first <= t.keys)
                 end_rows(rows, most - first, bytes, fresh, false);
             if (local >= 0 && local < t.keys && first + local < most)
-                put_scores<T>((float *)scores, in.a, q, rows + local * bytes, first + local);
+                put_scores<T, K>((float *)scores, in.a, q, rows + local * bytes, first + local);
         }
         if (real)
             in.next();
@@ -371,13 +379,13 @@ static __device__ __forceinline__ void unit_values(float o[T][4], const attn_arg
     }
 }
 
-template <int T>
+template <int T, int V>
 static __device__ __forceinline__ void add_values(float o[T][4], const attn_args &a, const uint8_t *p,
                                                   const uint8_t *values, int n, int vb, int half)
 {
     if (vb * DIM_BLOCK >= a.kv.dim_v)
         return;
-    switch (a.kv.type_v) {
+    switch (known<V>(a.kv.type_v)) {
     case QUANT_f32: unit_values<QUANT_f32, T>(o, a, p, values, n, vb, half); break;
     case QUANT_f16: unit_values<QUANT_f16, T>(o, a, p, values, n, vb, half); break;
     case QUANT_q8_0: unit_values<QUANT_q8_0, T>(o, a, p, values, n, vb, half); break;
@@ -387,7 +395,7 @@ static __device__ __forceinline__ void add_values(float o[T][4], const attn_args
 
 /* Of the first `most` positions of a page, with weights p. fresh: the newest one's value, or NULL. !real: a warp
  * alone, of whatever is in the first slot. */
-template <int T>
+template <int T, int V = ANY_TYPE>
 static __device__ __forceinline__ void sum_values(float o[T][4], page_ring &in, uint8_t *p, int most, int vb,
                                                   int half, const uint8_t *fresh, bool real)
 {
@@ -404,7 +412,7 @@ static __device__ __forceinline__ void sum_values(float o[T][4], page_ring &in, 
 
             if (real && (most < OP_KV_PAGE || fresh != NULL) && most - first <= t.values)
                 end_rows(rows, n, (int)in.a.v_bytes, fresh, true);
-            add_values<T>(o, in.a, p + first * 32, rows, n, vb, half);
+            add_values<T, V>(o, in.a, p + first * 32, rows, n, vb, half);
         }
         if (real)
             in.next();

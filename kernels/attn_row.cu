@@ -170,6 +170,7 @@ static __device__ __forceinline__ int turned(const block_of &b)
 
 /* Queries as operands, the newest key and value as they are stored, by the first warps. !real: one of the others, with
  * other numbers, which go nowhere. */
+template <int K, int V>
 static __device__ __forceinline__ void prepare_heads(const block_of &b, bool real)
 {
     const fused_heads &f = b.t.f;
@@ -192,7 +193,8 @@ static __device__ __forceinline__ void prepare_heads(const block_of &b, bool rea
     if (!s.value)
         prepare(v, x, f, b.s.turn, w, s.norm != NULL, s.dim, real ? turned(b) : 0);
     if (warp < HEADS) {
-        const float factor = put_values(real ? b.q : b.s.page, v, warp, b.t.a.n_kb, kv.type_k, b.t.a.scale);
+        const float factor = put_values(real ? b.q : b.s.page, v, warp, b.t.a.n_kb, known<K>(kv.type_k),
+                                        b.t.a.scale);
 
         if (real && lane == 0)
             b.s.factor[warp] = factor;
@@ -204,20 +206,21 @@ static __device__ __forceinline__ void prepare_heads(const block_of &b, bool rea
     for (int j = 0; j < EACH; j++)
         x[lane + 32 * j] = v[j];
     __syncwarp();
-    store32(real ? b.s.fresh[s.value] : (uint8_t *)(nowhere + DIM), s.value ? kv.type_v : kv.type_k, x, lane / 4,
-            lane % 4, s.dim, lane / 4 * 32 < s.dim);
+    store32(real ? b.s.fresh[s.value] : (uint8_t *)(nowhere + DIM),
+            s.value ? known<V>(kv.type_v) : known<K>(kv.type_k), x, lane / 4, lane % 4, s.dim, lane / 4 * 32 < s.dim);
 }
 
 /* ---- pages ---- */
 
 /* What a page gives, to `out`, a row of `pitch` floats for each query head; l: the sum of a query's weights, m: the
  * largest score. */
+template <int V>
 static __device__ __forceinline__ void give(float *out, int64_t pitch, const block_of &b, const float o[4], int vb,
                                             int half)
 {
     const attn_args &a = b.t.a;
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
-    const int d = vb * DIM_BLOCK + value_dim(a.kv.type_v, 2 * half, g); /* of the second tile the one after it */
+    const int d = vb * DIM_BLOCK + value_dim(known<V>(a.kv.type_v), 2 * half, g); /* of the second tile the one after it */
 
     if (vb * DIM_BLOCK < a.kv.dim_v)
 #pragma unroll
@@ -268,6 +271,7 @@ static __device__ __forceinline__ void bring_gates(const block_of &b, int i)
 
 /* A page of which `most` positions are there; newest: the last is of this step. !real: a warp of those that prepare
  * nothing brings the instructions of its part. */
+template <int K, int V>
 static __device__ __forceinline__ void attend_page(const block_of &b, page_ring &in, int page, int most, bool newest,
                                                    bool real)
 {
@@ -278,11 +282,11 @@ static __device__ __forceinline__ void attend_page(const block_of &b, page_ring 
     float o[1][4] = {}, m[1];
 
     if (real || part == 0)
-        find_scores<1>(b.s.page, in, b.q, most, newest ? b.s.fresh[0] : NULL, real);
+        find_scores<1, K>(b.s.page, in, b.q, most, newest ? b.s.fresh[0] : NULL, real);
     if (real || part == 3)
         find_weights<1>(m, b.s.page, sums, n, real);
     if (real || part == 1)
-        sum_values<1>(o, in, b.s.page, most, vb, half, newest ? b.s.fresh[1] : NULL, real);
+        sum_values<1, V>(o, in, b.s.page, most, vb, half, newest ? b.s.fresh[1] : NULL, real);
     if (!real && part != 2)
         return;
     const bool alone = a.pages == 1;
@@ -293,14 +297,14 @@ static __device__ __forceinline__ void attend_page(const block_of &b, page_ring 
     const int64_t pitch = real && !alone ? a.pages * a.part_floats : a.kv.dim_v;
     const int g = lane / 4;
 
-    give(out, pitch, b, o[0], vb, half);
+    give<V>(out, pitch, b, o[0], vb, half);
     if (real && warp == 0 && lane % 4 == 0 && g < b.heads) {
         const float l = fold(&b.s.sum[0][g], HEADS);
 
         if (!alone)
             *(float2 *)(out + g * pitch + a.part_floats - 2) = make_float2(m[0], l);
         else
-            b.s.factor[g] = __fmul_rn(l, __fmul_rn(1024.0f, value_scale(a.kv.type_v)));
+            b.s.factor[g] = __fmul_rn(l, __fmul_rn(1024.0f, value_scale(known<V>(a.kv.type_v))));
     }
     if (real && alone)
         __syncthreads();
@@ -311,6 +315,7 @@ static __device__ __forceinline__ void attend_page(const block_of &b, page_ring 
 }
 
 /* Of every sequence one row. grid: KV head, first page, row * part of its query heads */
+template <int K, int V> /* types of keys and values, or ANY_TYPE */
 __global__ void __launch_bounds__(WARPS * 32, 2) attend_row(const __grid_constant__ row_args t)
 {
     extern __shared__ __align__(128) uint8_t shared[];
@@ -337,14 +342,14 @@ __global__ void __launch_bounds__(WARPS * 32, 2) attend_row(const __grid_constan
         asm volatile("bar.arrive 1, %0;" ::"r"(turned(b)) : "memory");
     }
     if (warp <= PREPARE + 1 && warp != TURN_WARP)
-        prepare_heads(b, warp < PREPARE);
+        prepare_heads<K, V>(b, warp < PREPARE);
 #pragma unroll 1
     for (int page = warp < PREPARE ? (int)blockIdx.y : -1; page < pages; page += step) {
         const bool real = page >= 0;
 
         if (real && page == (int)blockIdx.y)
             __syncthreads();
-        attend_page(b, in, page, real ? min(pos + 1 - page * OP_KV_PAGE, (int)OP_KV_PAGE) : UNIT_KEYS,
+        attend_page<K, V>(b, in, page, real ? min(pos + 1 - page * OP_KV_PAGE, (int)OP_KV_PAGE) : UNIT_KEYS,
                     real && page == pages - 1, real);
         if (!real) {
             wait_for_inputs();
@@ -431,7 +436,9 @@ static void attend_one(struct cuda *c, row_args t)
     const int other = SLOTS_AT + t.a.n_kb * 1024 + (int)sizeof(space);
 
     (void)cuda_plan_chunks(&t, &t.a, min(smem, share == 2 ? (int)SHARE_SMEM : (int)ROW_SMEM) - other);
-    launch_early(c, "attend_row", attend_row,
+    const bool usual = t.a.kv.type_k == QUANT_q8_0 && t.a.kv.type_v == QUANT_q4_0;
+
+    launch_early(c, "attend_row", usual ? attend_row<QUANT_q8_0, QUANT_q4_0> : attend_row<ANY_TYPE, ANY_TYPE>,
                  dim3((unsigned)t.a.kv.n_head, (unsigned)(t.a.pages < each ? t.a.pages : each),
                       (unsigned)(t.a.parts * t.a.r.n)),
                  WARPS * 32, (size_t)(other + t.slots * t.slot_bytes), t);

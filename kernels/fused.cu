@@ -51,6 +51,7 @@ static __device__ __forceinline__ void make_input(const ARGS &f, int k, bool eig
             w[j] = first[j];
             sum = __fmaf_rn(v[j], v[j], sum);
         }
+#pragma unroll 1
         for (int i = (t + threads) * 8; i < k; i += threads * 8) {
             load8(more, x, i);
 #pragma unroll
@@ -59,6 +60,7 @@ static __device__ __forceinline__ void make_input(const ARGS &f, int k, bool eig
         }
         factor = norm_factor(block_sum(sum, tmp), k, f.eps);
     }
+#pragma unroll 1
     for (int p = t; (p & ~31) < pairs * 8; p += threads) { /* a warp's threads go together */
         const int i = p * 8;
 
@@ -164,11 +166,12 @@ static __device__ __forceinline__ void load_first(const float *norm, int k, floa
 static __device__ __forceinline__ void keep_rounded(const fused_args &f, const cut &c, const uint8_t *xq)
 {
     if ((int)blockIdx.x == c.rounder && f.rounded != NULL)
+#pragma unroll 1
         for (int i = threadIdx.x; i < c.x_bytes / 16; i += THREADS)
             ((uint4 *)f.rounded)[i] = ((const uint4 *)xq)[i];
 }
 
-template <int MODE>
+template <int MODE, bool EIGHT>
 static __device__ __forceinline__ void inputs(const fused_args &f, const cut &c, const space &s)
 {
     float w[8];
@@ -177,7 +180,7 @@ static __device__ __forceinline__ void inputs(const fused_args &f, const cut &c,
         load_first(f.w, f.a.k, w);
     wait_for_inputs();
     if (MODE != IN_ROUNDED)
-        make_input<MODE, true>(f, f.a.k, f.a.eight, f.x, w, s.xq, s.xs, s.tmp);
+        make_input<MODE, true>(f, f.a.k, EIGHT, f.x, w, s.xq, s.xs, s.tmp);
     if (MODE == IN_NORM)
         keep_rounded(f, c, s.xq);
 }
@@ -190,7 +193,7 @@ struct turn {
 
 /* Strips of a warp; MODE: IN_NORM, IN_ROUNDED, or IN_PLAIN for all others. One loop, whose first turn only reads ahead:
  * what a short launch waits for is mostly instructions that come for the first time, of which each costs some 15 ns. */
-template <int TYPE, int MODE>
+template <int TYPE, int MODE, bool EIGHT>
 static __device__ __forceinline__ void strips_times(const fused_args &f, const cut &c, const where &at, const space &s)
 {
     enum { AHEAD = MODE == IN_NORM }; /* a strip is read while the one before is multiplied */
@@ -222,14 +225,14 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
             const int b = t.block + first;
 
             if (t.strip == 0)
-                load_x<TYPE>(x, s.xq + b * (4 * X_PAIR), units - b * 8, f.a.eight);
-            strip_times<TYPE>(now, x, units - b * 8, f.a.eight, f.a.tab,
+                load_x<TYPE>(x, s.xq + b * (4 * X_PAIR), units - b * 8, EIGHT);
+            strip_times<TYPE>(now, x, units - b * 8, EIGHT, f.a.tab,
                               s.values + ((t.strip * c.sets + set) * c.segments + b / 2) * V_SEGMENT + b % 2 * 8);
         }
         if (!AHEAD && there)
             load_strip<TYPE>(now, w, at.row_bytes, at.here - mine * STRIP, block, units - block * 8);
         if (!begun)
-            inputs<MODE>(f, c, s);
+            inputs<MODE, EIGHT>(f, c, s);
         if (AHEAD)
             now = then;
         if (begun && n.s0 != t.s0) {
@@ -237,7 +240,7 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
             if ((int)(threadIdx.x & ~31u) >> c.lane_bits < c.each * c.sets * STRIP) { /* a warp's threads go together */
                 const float sum = row_sum(s.values + row / STRIP * c.segments * V_SEGMENT + row % STRIP * V_PITCH,
                                           (const float *)(s.xq + c.dx_at), part, c.segments,
-                                          is_whole(TYPE) && f.a.eight);
+                                          is_whole(TYPE) && EIGHT);
 
                 if (part == 0 && t.s0 * STRIP + row < at.here && row < c.each * c.sets * STRIP)
                     put(f, at, t.s0 * STRIP + row, sum, res);
@@ -277,7 +280,7 @@ static __device__ __forceinline__ void floats_times(const fused_args &f, const c
 
         if (pass == 1)
             wait_for_inputs();
-        make_input<MODE, false>(f, f.a.k, f.a.eight, pass == 1 ? f.x : f.w, first, NULL, s.xs, s.tmp);
+        make_input<MODE, false>(f, f.a.k, false, pass == 1 ? f.x : f.w, first, NULL, s.xs, s.tmp);
         if (warp >= at.here)
             continue;
         if (pass == 1)
@@ -298,6 +301,7 @@ static __device__ __forceinline__ void floats_times(const fused_args &f, const c
 }
 
 /* Only the rounded row: where the first rows are floats, whose blocks do not round. */
+template <bool EIGHT>
 static __device__ __forceinline__ void round_row(const fused_args &f, const cut &c, const space &s)
 {
     float first[8];
@@ -307,13 +311,13 @@ static __device__ __forceinline__ void round_row(const fused_args &f, const cut 
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1)
             wait_for_inputs();
-        make_input<IN_NORM, true>(f, f.a.k, f.a.eight, pass == 1 ? f.x : f.w, first, s.xq, NULL, s.tmp);
+        make_input<IN_NORM, true>(f, f.a.k, EIGHT, pass == 1 ? f.x : f.w, first, s.xq, NULL, s.tmp);
     }
     keep_rounded(f, c, s.xq);
 }
 
-/* TYPE: the format of jobs that are not floats; f32: there are none. */
-template <int MODE, int TYPE>
+/* TYPE: the format of jobs that are not floats; f32: there are none. EIGHT: a.eight; code for both would be in the way. */
+template <int MODE, bool EIGHT, int TYPE>
 __global__ void __launch_bounds__(MODE == IN_NORM ? THREADS : MOST_THREADS, MODE == IN_PLAIN ? 1 : 2)
     fused_matvec(const __grid_constant__ fused_args f, const __grid_constant__ cut c)
 {
@@ -326,10 +330,10 @@ __global__ void __launch_bounds__(MODE == IN_NORM ? THREADS : MOST_THREADS, MODE
                       (float *)(shared + c.x_bytes) + (c.floats ? f.a.k : 0), tmp };
 
     if (MODE == IN_NORM && (int)blockIdx.x == c.blocks)
-        round_row(f, c, s);
+        round_row<EIGHT>(f, c, s);
     else if constexpr (TYPE != QUANT_f32) {
         if (at.type == TYPE)
-            strips_times<TYPE, MODE>(f, c, at, s);
+            strips_times<TYPE, MODE, EIGHT>(f, c, at, s);
         else if (MODE != IN_ROUNDED)
             floats_times<MODE>(f, c, at, s);
     } else {
@@ -415,23 +419,33 @@ static void several_rows(struct cuda *c, const struct fused_args *f)
     cuda_few_matvec(c, &few, &a, f->res);
 }
 
-template <int MODE>
+template <int MODE, bool EIGHT>
 static void launch_matvec(struct cuda *c, const struct fused_args *f, const cut &a, int type, dim3 grid, int threads,
                           size_t smem)
 {
     switch (type) {
     case QUANT_f32:
         if constexpr (MODE != IN_ROUNDED)
-            launch_early(c, "fused_matvec", fused_matvec<MODE, QUANT_f32>, grid, (unsigned)threads, smem, *f, a);
+            launch_early(c, "fused_matvec", fused_matvec<MODE, EIGHT, QUANT_f32>, grid, (unsigned)threads, smem, *f, a);
         break;
 #define X(name) \
     case QUANT_##name: \
-        launch_early(c, "fused_matvec", fused_matvec<MODE, QUANT_##name>, grid, (unsigned)threads, smem, *f, a); \
+        launch_early(c, "fused_matvec", fused_matvec<MODE, EIGHT, QUANT_##name>, grid, (unsigned)threads, smem, *f, a); \
         break;
         CUDA_COMMON(X)
 #undef X
     default: break;
     }
+}
+
+template <int MODE>
+static void launch_either(struct cuda *c, const struct fused_args *f, const cut &a, int type, dim3 grid, int threads,
+                          size_t smem)
+{
+    if (f->a.eight)
+        launch_matvec<MODE, true>(c, f, a, type, grid, threads, smem);
+    else
+        launch_matvec<MODE, false>(c, f, a, type, grid, threads, smem);
 }
 
 /* Jobs of one format, and floats. */
@@ -463,11 +477,11 @@ static void one_format(struct cuda *c, struct fused_args *f, int type)
     const int past = (int)ceil_div(f->past.channels, threads);
     const dim3 blocks((unsigned)(past > a.blocks ? past : a.blocks + (a.rounder > 0)));
     if (norm)
-        launch_matvec<IN_NORM>(c, f, a, type, blocks, threads, smem);
+        launch_either<IN_NORM>(c, f, a, type, blocks, threads, smem);
     else if (f->mode == IN_ROUNDED)
-        launch_matvec<IN_ROUNDED>(c, f, a, type, blocks, threads, smem);
+        launch_either<IN_ROUNDED>(c, f, a, type, blocks, threads, smem);
     else
-        launch_matvec<IN_PLAIN>(c, f, a, type, blocks, threads, smem);
+        launch_either<IN_PLAIN>(c, f, a, type, blocks, threads, smem);
 }
 
 /* Threads that share a row's sum are at most 16, a segment each; only rows that come rounded are longer. */

@@ -19,16 +19,23 @@ static __device__ __forceinline__ void pick(const uint32_t *keys, int n, int man
     pick_best<EACH>(key, many, expert);
 }
 
-/* One warp: probabilities that are not divided yet, and what by. */
-static __device__ __forceinline__ void soften(float *prob, int n, float *divisor)
+static __device__ __noinline__ void pick_of_many(const uint32_t *keys, int n, int many, int *expert)
+{
+    pick<EXPERTS / 32>(keys, n, many, expert);
+}
+
+/* One warp: probabilities that are not divided yet, and what by. Few need it. */
+static __device__ __noinline__ void soften(float *prob, int n, float *divisor)
 {
     const int lane = threadIdx.x & 31;
     float top = -CUDART_INF_F, sum = 0.0f;
 
+#pragma unroll 1
     for (int i = lane; i < n; i += 32)
         top = fmaxf(top, prob[i]);
     for (int half = 16; half > 0; half /= 2)
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, half));
+#pragma unroll 1
     for (int i = lane; i < n; i += 32) {
         float p = expf(prob[i] - top);
 
@@ -48,6 +55,7 @@ static __device__ __forceinline__ void choose(const fused_up &f, int *expert, in
     __shared__ uint32_t key[EXPERTS];
     const int n = f.r.n_expert, warp = threadIdx.x / 32, lane = threadIdx.x & 31;
 
+#pragma unroll 1
     for (int i = threadIdx.x; i < n; i += UP_WARPS * 32) {
         float p = real ? f.logits[i] : 0.0f;
 
@@ -60,7 +68,7 @@ static __device__ __forceinline__ void choose(const fused_up &f, int *expert, in
         if (n <= EXPERTS / 2)
             pick<EXPERTS / 64>(key, n, many, expert);
         else
-            pick<EXPERTS / 32>(key, n, many, expert);
+            pick_of_many(key, n, many, expert);
     } else if (warp == 1 && weights && !f.r.sigmoid) {
         soften(prob, n, &divisor);
     }
@@ -69,6 +77,7 @@ static __device__ __forceinline__ void choose(const fused_up &f, int *expert, in
         float p = lane < f.r.n_used ? prob[expert[lane]] : 0.0f, sum = 0.0f;
 
         p = f.r.sigmoid ? p : __fdiv_rn(p, divisor);
+#pragma unroll 1
         for (int k = 0; k < f.r.n_used; k++)
             sum += __shfl_sync(0xffffffffu, p, k);
         p = f.r.normalise ? __fdiv_rn(p, fmaxf(sum, 0x1p-14f)) : p;
@@ -76,6 +85,17 @@ static __device__ __forceinline__ void choose(const fused_up &f, int *expert, in
             f.weight[lane] = __fmul_rn(p, f.r.scale);
             f.expert[lane] = expert[lane];
         }
+    }
+}
+
+/* By a whole block: the row to the host, or word that there is nothing for it. */
+static __device__ __noinline__ void hand_over_row(const fused_up &f, const int *expert, const int *slots)
+{
+    if (hand_any(expert, f.r.n_used, slots)) {
+        hand_row(f.hand, 0, f.floats, f.k);
+        hand_give(f.hand, expert, f.r.n_used);
+    } else if (threadIdx.x == 0) {
+        hand_pass(f.hand);
     }
 }
 
@@ -90,7 +110,7 @@ static __device__ __forceinline__ void load_slots(int *slots, const int *slot, i
 }
 
 /* Values of a strip of a matrix and, unless NULL, of another one of its format, whose values follow. */
-template <int TYPE>
+template <int TYPE, bool EIGHT>
 static __device__ __forceinline__ void up_times(const uint8_t *one, const uint8_t *other, uint32_t row_bytes, int rows,
                                                 const fused_up &f, float *values)
 {
@@ -103,18 +123,18 @@ static __device__ __forceinline__ void up_times(const uint8_t *one, const uint8_
         strip<TYPE> s;
         strip_x<TYPE> x;
 
-        load_x<TYPE>(x, f.x + b * (4 * X_PAIR), units, f.eight);
+        load_x<TYPE>(x, f.x + b * (4 * X_PAIR), units, EIGHT);
 #pragma unroll 1
         for (int i = 0; i < 1 + (other != NULL); i++) {
             load_strip<TYPE>(s, i == 0 ? one : other, row_bytes, rows, b, units);
-            strip_times<TYPE>(s, x, units, f.eight, f.tab, to + i * segments * V_SEGMENT);
+            strip_times<TYPE>(s, x, units, EIGHT, f.tab, to + i * segments * V_SEGMENT);
         }
     }
 }
 
 /* grid: strips of ff; the shared expert, after it the chosen ones, before them, with a hand-over, what gives the row to
  * the host, or says that it does not. */
-template <int... TYPES>
+template <bool EIGHT, int... TYPES>
 __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_constant__ fused_up f)
 {
     extern __shared__ __align__(16) float values[]; /* of up, of gate */
@@ -146,12 +166,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
             choose(f, expert, use < 0 || writes ? f.r.n_used : use + 1, pass == 1 && writes, pass == 1);
         }
         if (use < 0) {
-            if (hand_any(expert, f.r.n_used, slots)) {
-                hand_row(f.hand, 0, f.floats, f.k);
-                hand_give(f.hand, expert, f.r.n_used);
-            } else if (threadIdx.x == 0) {
-                hand_pass(f.hand);
-            }
+            hand_over_row(f, expert, slots);
             return;
         }
         matrix = f.slot == NULL ? expert[use] : slots[expert[use]];
@@ -174,7 +189,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
     for (int i = 0; i < 1 + (gated && !alike); i++) {
         const expert_matrix &one = i == 0 ? m.up : m.gate;
 
-        ((one.type == TYPES ? up_times<TYPES>(i == 0 ? up_w : gate_w, alike ? gate_w : NULL, (uint32_t)one.row_bytes,
+        ((one.type == TYPES ? up_times<TYPES, EIGHT>(i == 0 ? up_w : gate_w, alike ? gate_w : NULL, (uint32_t)one.row_bytes,
                                               rows, f, i == 0 ? values : gates)
                             : (void)0),
          ...);
@@ -185,7 +200,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
         return;
     const float *dx = x_scales(f.x, x_pairs(f.k));
     const int at = min(row, STRIP - 1) * V_PITCH;
-    const bool up_groups = f.eight && is_whole(m.up.type), gate_groups = f.eight && is_whole(m.gate.type);
+    const bool up_groups = EIGHT && is_whole(m.up.type), gate_groups = EIGHT && is_whole(m.gate.type);
     float up = row_sum(values + at, dx, part, segments, up_groups);
     float in = gated ? row_sum(gates + at, dx, part, segments, gate_groups) : up;
     up = gated ? up : 1.0f;
@@ -213,31 +228,31 @@ static unsigned type_bit(const struct expert_matrix &m)
     return bit;
 }
 
-template <int... TYPES> struct up_kernel {
-    static constexpr auto at = fused_up_rows<TYPES...>;
+template <bool EIGHT, int... TYPES> struct up_kernel {
+    static constexpr auto at = fused_up_rows<EIGHT, TYPES...>;
 };
 
-template <template <int...> class KERNEL, int... TYPES>
+template <template <bool, int...> class KERNEL, bool EIGHT, int... TYPES>
 static constexpr auto all_of(void)
 {
-    return KERNEL<TYPES...>::at;
+    return KERNEL<EIGHT, TYPES...>::at;
 }
 
-template <template <int...> class KERNEL, int I = 0, int J = 0>
+template <template <bool, int...> class KERNEL, bool EIGHT, int I = 0, int J = 0>
 static auto kernel_of(unsigned types)
 {
 #define X(name) , QUANT_##name
     if constexpr (I == COMMON)
-        return all_of<KERNEL CUDA_COMMON(X)>();
+        return all_of<KERNEL, EIGHT CUDA_COMMON(X)>();
 #undef X
     else if constexpr (J == COMMON)
-        return kernel_of<KERNEL, I + 1, I + 1>(types);
+        return kernel_of<KERNEL, EIGHT, I + 1, I + 1>(types);
     else if (types != (1u << I | 1u << J))
-        return kernel_of<KERNEL, I, J + 1>(types);
+        return kernel_of<KERNEL, EIGHT, I, J + 1>(types);
     else if constexpr (I == J)
-        return KERNEL<common[I]>::at;
+        return KERNEL<EIGHT, common[I]>::at;
     else
-        return KERNEL<common[I], common[J]>::at;
+        return KERNEL<EIGHT, common[I], common[J]>::at;
 }
 
 void cuda_fused_up(struct cuda *c, struct fused_up *f)
@@ -249,8 +264,8 @@ void cuda_fused_up(struct cuda *c, struct fused_up *f)
     const unsigned types = type_bit(f->routed.up) | type_bit(f->routed.gate) | type_bit(f->sh.up) | type_bit(f->sh.gate);
 
     f->down_share = (int)round_up((size_t)ceil_div(f->down.expert_bytes, grid.x), 128);
-    launch_early(c, "fused_up", kernel_of<up_kernel>(types), grid, UP_WARPS * 32,
-                 2 * (size_t)row_segments(f->k) * V_SEGMENT * sizeof(float), *f);
+    launch_early(c, "fused_up", f->eight ? kernel_of<up_kernel, true>(types) : kernel_of<up_kernel, false>(types), grid,
+                 UP_WARPS * 32, 2 * (size_t)row_segments(f->k) * V_SEGMENT * sizeof(float), *f);
 }
 
 /* Shared memory for a row of k: rounded, and values of a strip. */
@@ -287,8 +302,16 @@ static __device__ __forceinline__ void down_times(const uint8_t *w, uint32_t row
     }
 }
 
+/* By a whole block. */
+static __device__ __noinline__ void await_host(const fused_down &f)
+{
+    if (threadIdx.x == 0)
+        hand_await(f.hand, blockIdx.x == 0);
+    __syncthreads();
+}
+
 /* 16 rows a block; two warps an expert, the last ones the shared expert. */
-template <int... TYPES>
+template <bool EIGHT, int... TYPES>
 __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(const __grid_constant__ fused_down f)
 {
     extern __shared__ __align__(16) uint8_t shared[]; /* a row's space for each expert */
@@ -310,7 +333,7 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
         const uint8_t *w = m.w + matrix * m.expert_bytes + r0 * m.row_bytes;
         const float *hid = routed ? f.hid + e * f.ff : f.sh_hid;
 
-        ((m.type == TYPES ? down_times<TYPES>(w, (uint32_t)m.row_bytes, rows, hid, k, threadIdx.x / 32 % 2, xq, f.eight, f.tab,
+        ((m.type == TYPES ? down_times<TYPES>(w, (uint32_t)m.row_bytes, rows, hid, k, threadIdx.x / 32 % 2, xq, EIGHT, f.tab,
                                               (float *)(xq + x_row_bytes(k)))
                           : (void)0),
          ...);
@@ -323,17 +346,14 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
         open = f.sh_open != NULL ? *f.sh_open : 0.0f;
         res = f.res != NULL ? f.res[r0 + threadIdx.x] : 0.0f;
     }
-    if (__syncthreads_or(away)) {
-        if (threadIdx.x == 0)
-            hand_await(f.hand, blockIdx.x == 0);
-        __syncthreads();
-    }
+    if (__syncthreads_or(away))
+        await_host(f);
     if (threadIdx.x < blockDim.x / 64 * STRIP) {
         const int of = threadIdx.x / STRIP, row = threadIdx.x % STRIP, its = of < f.n_used ? f.ff : f.sh_ff;
         const bool far = f.slot != NULL && of < f.n_used && slots[f.expert[of]] < 0;
         const uint8_t *own = shared + of * pitch;
         const float *dx = x_scales(own, x_pairs(its)), *v = (const float *)(own + x_row_bytes(its)) + row * V_PITCH;
-        const bool groups = f.eight && is_whole(of < f.n_used ? f.routed.type : f.sh.type);
+        const bool groups = EIGHT && is_whole(of < f.n_used ? f.routed.type : f.sh.type);
         float sum = 0.0f;
 
         for (int i = 0; !far && i < row_segments(its); i++)
@@ -363,13 +383,16 @@ size_t cuda_fused_down_smem(int n_used, int64_t ff, int64_t sh_ff)
     return (size_t)n_used * row_space((int)ff) + (sh_ff > 0 ? row_space((int)sh_ff) : 0);
 }
 
-template <int... TYPES> struct down_kernel {
-    static constexpr auto at = fused_down_rows<TYPES...>;
+template <bool EIGHT, int... TYPES> struct down_kernel {
+    static constexpr auto at = fused_down_rows<EIGHT, TYPES...>;
 };
 
 void cuda_fused_down(struct cuda *c, const struct fused_down *f)
 {
-    launch_early(c, "fused_down", kernel_of<down_kernel>(type_bit(f->routed) | type_bit(f->sh)), dim3((unsigned)ceil_div(f->n, STRIP)),
+    const unsigned types = type_bit(f->routed) | type_bit(f->sh);
+
+    launch_early(c, "fused_down", f->eight ? kernel_of<down_kernel, true>(types) : kernel_of<down_kernel, false>(types),
+                 dim3((unsigned)ceil_div(f->n, STRIP)),
                  64u * (f->n_used + (f->sh.w != NULL)),
                  cuda_fused_down_smem(f->n_used, f->ff, f->sh.w != NULL ? f->sh_ff : 0), *f);
 }

@@ -26,7 +26,6 @@ struct row_args {
     int64_t       past_floats, floats; /* of a sequence */
     int           in_stride, alpha_stride, beta_stride, z_stride, rounded_stride; /* from row to row */
     bool          logged;
-    bool          eight;               /* how it is rounded (product.cuh), heads of 128 only */
     int           n_seq, each_seqs;    /* of a block */
     int           channels, n_k, each; /* key head of h: h / each, or h % n_k where each is 0 */
     int           w_pitch;             /* of w, from head to head */
@@ -353,13 +352,12 @@ static __device__ __forceinline__ void keep_states(block_space *b, const row_arg
 }
 
 /* Gated norm and rounding of n rows. */
-template <int DIM>
+template <int DIM, bool EIGHT>
 static __device__ __forceinline__ void round_rows(const row_space<DIM> *rows, block_space *b, const row_args &a,
                                                   float weight, int n)
 {
     enum { RANKS = DIM / COLS };
     const int lane = threadIdx.x & 31, units = gridDim.y * RANKS;
-    const bool shared = a.eight; /* the blocks of a head share a scale */
     auto value = [&](const row_space<DIM> &r) {
         float y = __fmul_rn(r.out[blockIdx.x * COLS + lane], norm_factor(sum_squares<DIM>(r.out), DIM, a.norm_eps));
 
@@ -368,7 +366,7 @@ static __device__ __forceinline__ void round_rows(const row_space<DIM> *rows, bl
         return __fmul_rn(r.gate[lane], y);
     };
 
-    if (shared) {
+    if (EIGHT) { /* the blocks of a head share a scale */
 #pragma unroll 1
         for (int i = VALUE_WARP - threadIdx.x / 32; i < n; i += WARPS) {
             const uint32_t top = unit_top(value(rows[i]));
@@ -384,15 +382,16 @@ static __device__ __forceinline__ void round_rows(const row_space<DIM> *rows, bl
         const float y = value(rows[i]);
         uint32_t top = unit_top(y);
 
-        for (int j = 0; shared && j < RANKS; j++)
+        for (int j = 0; EIGHT && j < RANKS; j++)
             top = max(top, __float_as_uint(rows[i].top[j]));
-        round_unit(a.rounded + b->row[i] * a.rounded_stride, units, y, blockIdx.y * RANKS + blockIdx.x, top, a.eight);
+        round_unit(a.rounded + b->row[i] * a.rounded_stride, units, y, blockIdx.y * RANKS + blockIdx.x, top, EIGHT);
     }
 }
 
-/* grid: columns (a cluster), head, some sequences; DIM: of keys and of values. Blocks find room when those of the launch
- * before have ended: a first pass that only brought the instructions would be waited for. */
-template <int DIM>
+/* grid: columns (a cluster), head, some sequences; DIM: of keys and of values; EIGHT: how outputs are rounded, heads of
+ * 128 only. Blocks find room when those of the launch before have ended: a first pass that only brought the instructions
+ * would be waited for. */
+template <int DIM, bool EIGHT>
 __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(WARPS * 32, 2)
     gdn_row(const __grid_constant__ row_args a)
 {
@@ -428,7 +427,7 @@ __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(WARPS * 32, 2)
     if (state)
         keep_states<DIM>(b, a);
     cluster_wait();
-    round_rows<DIM>(rows, b, a, own.weight, n);
+    round_rows<DIM, EIGHT>(rows, b, a, own.weight, n);
 }
 
 /* So many sequences a block that all blocks are there at once, if there is room for their memories. */
@@ -448,7 +447,9 @@ static void launch_row(struct cuda *c, row_args *a, const struct rows &r, int he
         each--;
     a->n_seq = r.n_seq;
     a->each_seqs = each;
-    launch_early(c, "gdn_row", gdn_row<DIM>, dim3(DIM / COLS, (unsigned)heads, (unsigned)ceil_div(r.n_seq, each)),
+    const auto kernel = DIM == 128 && c->eight ? gdn_row<DIM, DIM == 128> : gdn_row<DIM, false>;
+
+    launch_early(c, "gdn_row", kernel, dim3(DIM / COLS, (unsigned)heads, (unsigned)ceil_div(r.n_seq, each)),
                  WARPS * 32, bytes_of(each), *a);
 }
 
@@ -485,7 +486,6 @@ bool cuda_fused_gdn(struct cuda *c, const struct node *v, int n_log, uint8_t *ro
         conv->conv.taps != TAPS || conv->conv.bias != NULL || !conv->conv.silu || gdn->r.n > FEW_ROWS || !gdn->r.all ||
         (c->eight && d.dim != 128))
         return false;
-    a.eight = c->eight;
     a.in = (const float *)conv->t[1].data;
     a.in_stride = (int)conv->t[1].stride;
     a.conv = conv->conv.w;
