@@ -145,7 +145,7 @@ X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_s *b, const str
                                                   0x2020202020202020, 0x3030303030303030, 0x3030303030303030));
     __m512i code = _mm512_permutex2var_epi64(_mm512_castsi256_si512(x86_load32(b->qs)), at,
                                              _mm512_castsi256_si512(x86_load32(b1->qs)));
-    __m128i h = _mm_castpd_si128(_mm_loadh_pd(_mm_load_sd((const void *)b->qh), (const void *)b1->qh));
+    __m128i h = _mm_unpacklo_epi64(_mm_loadl_epi64((const void *)b->qh), _mm_loadl_epi64((const void *)b1->qh));
     __m512i top = _mm512_multishift_epi64_epi8(fields, _mm512_permutexvar_epi64(at_h, _mm512_castsi128_si512(h)));
     const __mmask64 bit[4] = { _mm512_test_epi8_mask(code, _mm512_set1_epi8(64)), _mm512_movepi8_mask(code),
                                _mm512_movepi8_mask(_mm512_add_epi8(top, top)), _mm512_movepi8_mask(top) };

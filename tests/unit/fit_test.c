@@ -312,6 +312,51 @@ static void split_goldens(void **state)
     each_golden(check_split);
 }
 
+/* The same tokens in steps of any size, one row included, whole and split. */
+static void steps_alike(struct rig *rig)
+{
+    enum { N = 40 };
+    int32_t tokens[N];
+    size_t bytes = (size_t)rig->n_vocab * sizeof(float);
+    float *all;
+
+    for (int i = 0; i < N; i++)
+        tokens[i] = 300 + 7 * i;
+    all = logits_of(rig, tokens, N, N);
+    for (int most = 1; most <= STEP_MAX; most++) {
+        run_clear(rig->r, 0);
+        for (int i = 0, n; i < N; i += n) {
+            struct run_row rows[STEP_MAX];
+            struct err e = { 0 };
+
+            n = N - i < most ? N - i : most;
+            for (int j = 0; j < n; j++)
+                rows[j] = (struct run_row){ tokens[i + j], 0, true };
+            ok(run_step(rig->r, rows, n, &e), &e);
+            for (int j = 0; j < n; j++)
+                if (memcmp(run_logits(rig->r, j), all + (int64_t)(i + j) * rig->n_vocab, bytes) != 0)
+                    fail_msg("position %d differs in steps of %d", i + j, most);
+        }
+    }
+    free(all);
+}
+
+static void steps_of_any_size(void **state)
+{
+    const struct run_opts ro = { .ctx_tokens = 64, .rows_max = STEP_MAX };
+    struct run_fit *fit;
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig, nano, 1, &ro);
+    steps_alike(&rig);
+    rig_close(&rig);
+    assert_true(open_split(&rig, nano, &ro, 30, NULL, &fit));
+    steps_alike(&rig);
+    rig_close(&rig);
+    run_fit_free(fit);
+}
+
 /* Logits of a split model are near those of the whole one, wherever the experts are. */
 static void near_the_whole(void **state)
 {
@@ -659,6 +704,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(placement),    cmocka_unit_test(alike_experts), cmocka_unit_test(hot_experts),
         cmocka_unit_test(shared_waits), cmocka_unit_test(split_models),  cmocka_unit_test(split_goldens),
+        cmocka_unit_test(steps_of_any_size),
         cmocka_unit_test(near_the_whole), cmocka_unit_test(counted_uses), cmocka_unit_test(sets), cmocka_unit_test(measured_uses),
         cmocka_unit_test(plans),        cmocka_unit_test(absent),        cmocka_unit_test(smaller_steps),
     };
