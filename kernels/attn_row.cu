@@ -422,8 +422,7 @@ bool cuda_attn_row_fits(const struct cuda *c, const struct node *v)
 {
     const struct op_kv &kv = v->kv;
 
-    /* with 16 bits several rows of a sequence go by launches of their own: together they gave other bytes (bench/gpu.md) */
-    return v->r.n <= FEW_ROWS && (v->r.max_n == 1 || c->eight) && v->r.all && kv.dim_k % 32 == 0 && kv.dim_k <= DIM && kv.dim_v <= DIM &&
+    return v->r.n <= FEW_ROWS && v->r.all && kv.dim_k % 32 == 0 && kv.dim_k <= DIM && kv.dim_v <= DIM &&
            kv.dim_v % (c->eight ? 128 : 32) == 0 && v->t[0].ne[0] % 64 == 0;
 }
 
