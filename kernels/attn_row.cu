@@ -350,7 +350,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) attend_row(const __grid_constan
         if (real && page == (int)blockIdx.y)
             __syncthreads();
         attend_page<K, V>(b, in, page, real ? min(pos + 1 - page * OP_KV_PAGE, (int)OP_KV_PAGE) : UNIT_KEYS,
-                    real && page == pages - 1, real);
+                          real && page == pages - 1, real);
         if (!real) {
             wait_for_inputs();
             if (a.pages == 1 && warp < PREPARE + 2)

@@ -523,8 +523,7 @@ static void take_pair(const struct node **out, struct attention *x, const struct
 /* Norm, products for queries (and their gates), keys and values. */
 static bool find_heads(struct attention *x, const struct node *v, int n)
 {
-    if (n < 6 || !whole_norm(v) ||
-        v->t[0].data == v->t[1].data || !product_of(v + 1, v->t[0]))
+    if (n < 6 || !whole_norm(v) || v->t[0].data == v->t[1].data || !product_of(v + 1, v->t[0]))
         return false;
     x->q = v + 1;
     x->qt = x->q->t[0];

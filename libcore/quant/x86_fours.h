@@ -3,9 +3,10 @@
  *                                                                               room: quant (base)
  * In each 64 bytes of codes and of activations dword j is of the 16 elements from 16 j on, so that
  * four vpdpbusd give the sums of these 16 without moving anything. The file of a format takes its
- * blocks apart with what is here, to codes that are 128 more where any may be negative; fours_body.h makes of them the products
- * of a row, and for several vectors pairs of rows in steps. Bits of codes move by matrices (GFNI) and
- * as fields of qwords (VBMI), entries of code books are found by permutations of 64 bytes.
+ * blocks apart with what is here, to codes that are 128 more where any may be negative;
+ * fours_body.h makes of them the products of a row, and for several vectors pairs of rows in steps.
+ * Bits of codes move by matrices (GFNI) and as fields of qwords (VBMI), entries of code books are
+ * found by permutations of 64 bytes.
  */
 #ifndef QUANT_FOURS_H
 #define QUANT_FOURS_H
