@@ -57,7 +57,9 @@ struct node {
         struct op_rope  rope;
     };
 };
-enum { NODE_COPY = DEV_OP_N, NODE_ZERO };
+/* NODE_SEND: the step's data, from pinned memory: n bytes at p[0] to out, i[0] at p[2] to p[1]. First of what is launched.
+ * NODE_DONE: the host is told that all before it has been done. */
+enum { NODE_COPY = DEV_OP_N, NODE_ZERO, NODE_SEND, NODE_DONE };
 
 /* Code books as bytes, for the formats that have them. */
 struct tables {
@@ -86,7 +88,9 @@ struct graph {
 /* What the host asks for during a step: it lands in pinned memory, and where it should be when the step has ended. */
 enum { FETCHES = 16, FETCH_BYTES = 1 << 20 };
 struct fetch {
-    unsigned char *pinned;
+    unsigned char *pinned; /* FETCH_BYTES, then how often the device said that it is done */
+    uint32_t      *turn;   /* on the device, the same */
+    uint32_t       turns;  /* how often it was asked to */
     size_t         used;
     int            n;
     struct {
@@ -143,6 +147,7 @@ struct cuda {
     cudaError_t          bad; /* sticky */
     const char          *bad_at;
     bool                 in_step;
+    bool                 under_way; /* something was launched and not waited for */
     bool                 sketch;    /* nothing is taken, nothing runs */
     bool                 measuring; /* nodes are looked at, not kept */
     struct node          probe;     /* the one looked at */
@@ -249,6 +254,10 @@ static inline size_t round_up(size_t n, size_t to)
 }
 
 /* Launchers, by file. */
+int  cuda_copy(struct cuda *c, const struct node *v, int n);      /* move.cu: NODE_COPY and _DONE; how many nodes */
+void cuda_send(struct cuda *c, const struct node *v);
+bool cuda_await(struct cuda *c);                                  /* until the last NODE_DONE; false: it failed */
+enum { SMALL_MOVE = 16 << 10 };                                   /* bytes that a launch moves */
 void cuda_elem(struct cuda *c, const struct node *v);             /* elem.cu: norms, elementwise, picks, rope */
 void cuda_embed(struct cuda *c, const struct node *v);            /* matvec.cu */
 void cuda_route(struct cuda *c, const struct node *v);            /* moe.cu */

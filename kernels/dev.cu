@@ -552,6 +552,7 @@ static void close_cuda(void *ctx)
             (void)cudaEventDestroy(c->bounce_done[i]);
     }
     (void)cudaFreeHost(c->fetch.pinned);
+    (void)cudaFree(c->fetch.turn);
     (void)cudaFree(c->ws);
     (void)cudaFree(c->tab);
     if (c->stream != NULL)
@@ -672,7 +673,12 @@ static bool set_up(struct cuda *c)
     c->wide = major == 9;
     TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     TRY(c, cudaMalloc((void **)&c->tab, sizeof *t));
-    TRY(c, cudaMallocHost((void **)&c->fetch.pinned, FETCH_BYTES));
+    TRY(c, cudaMallocHost((void **)&c->fetch.pinned, FETCH_BYTES + sizeof(uint32_t)));
+    TRY(c, cudaMalloc((void **)&c->fetch.turn, sizeof *c->fetch.turn));
+    if (c->bad == cudaSuccess) {
+        memset(c->fetch.pinned + FETCH_BYTES, 0, sizeof(uint32_t));
+        TRY(c, cudaMemsetAsync(c->fetch.turn, 0, sizeof *c->fetch.turn, c->stream));
+    }
     for (int i = 0; i < 2; i++) {
         TRY(c, cudaMallocHost((void **)&c->bounce[i], BOUNCE));
         TRY(c, cudaEventCreateWithFlags(&c->bounce_done[i], cudaEventDisableTiming));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* embed.cu - rows of a stored matrix as floats: the bytes that libcore/quant decodes. */
+#include "kernels/fused.cuh"
 #include "kernels/product.cuh"
 #include "kernels/quant/all.cuh"
 
@@ -28,6 +29,7 @@ static __device__ __forceinline__ void unit_floats(float *y, const uint8_t *row,
 __global__ void embed(float *y, int64_t ys, const uint8_t *w, int64_t row_bytes, int type, const int *token, int k,
                       float scale, const struct tables *tab)
 {
+    wait_for_inputs();
     int i = blockIdx.x * 64 + threadIdx.x;
     const uint8_t *row = w + (int64_t)(token == NULL ? (int)blockIdx.y : token[blockIdx.y]) * row_bytes;
     float *out = y + blockIdx.y * ys;
@@ -56,8 +58,8 @@ void cuda_embed(struct cuda *c, const struct node *v)
     for (int64_t r = 0; r < y.ne[1]; r += 65535) {
         int64_t n = y.ne[1] - r < 65535 ? y.ne[1] - r : 65535;
 
-        LAUNCH(c, embed, dim3((unsigned)ceil_div(w.ne[0], 64 * 32), (unsigned)n), 64, 0,
-               (float *)y.data + r * y.stride, y.stride, (const uint8_t *)w.data + (token == NULL ? r * row_bytes : 0),
+        launch_early(c, "embed", embed, dim3((unsigned)ceil_div(w.ne[0], 64 * 32), (unsigned)n), 64, 0,
+                     (float *)y.data + r * y.stride, y.stride, (const uint8_t *)w.data + (token == NULL ? r * row_bytes : 0),
                row_bytes, w.type, token == NULL ? NULL : token + r, (int)w.ne[0], v->f[0], c->tab);
     }
 }

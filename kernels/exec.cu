@@ -45,21 +45,6 @@ static int matmuls(struct cuda *c, const struct node *v, int n)
     return k;
 }
 
-/* Moving down within one array is allowed: a round trip through working memory is not worth having for it, so
- * overlapping copies go in pieces that do not overlap. */
-static void copy_node(struct cuda *c, const struct node *v)
-{
-    char *to = (char *)v->out;
-    const char *from = (const char *)v->p[0];
-    size_t step = to < from && (size_t)(from - to) < v->n ? (size_t)(from - to) : v->n;
-
-    for (size_t at = 0; at < v->n; at += step) {
-        size_t n = v->n - at < step ? v->n - at : step;
-
-        cuda_fail(c, cudaMemcpyAsync(to + at, from + at, n, cudaMemcpyDefault, c->stream), "copy");
-    }
-}
-
 /* ---- one row, or few: nodes that go together ---- */
 
 static bool same(struct tensor a, struct tensor b)
@@ -133,6 +118,8 @@ static bool read_later(const struct node *v, int n, struct tensor x)
     for (int64_t r = 0; r < x.ne[1]; r++)
         left.part[left.n++] = span_of(x, r);
     for (; n > 0 && left.n > 0; n--, v++) {
+        if (v->op == NODE_DONE)
+            continue;
         if (v->op == NODE_COPY) {
             const char *from = (const char *)v->p[0];
 
@@ -684,7 +671,9 @@ static int launch(struct cuda *c, const struct node *v, int n)
     case DEV_OP_hand_in: cuda_hand_in(c, v); break;
     case DEV_OP_tally: cuda_tally(c, v); break;
     case DEV_OP_top: cuda_top(c, v); break;
-    case NODE_COPY: copy_node(c, v); break;
+    case NODE_COPY:
+    case NODE_DONE: return cuda_copy(c, v, n);
+    case NODE_SEND: cuda_send(c, v); break;
     case NODE_ZERO: cuda_fail(c, cudaMemsetAsync(v->out, 0, v->n, c->stream), "zero"); break;
     default: cuda_elem(c, v); break;
     }

@@ -333,11 +333,23 @@ static void run_nodes(struct cuda *c)
         run_plain(c);
 }
 
-/* Bytes sent ... used of pinned memory to their copy. */
-static void send(struct cuda *c, unsigned char *dev, const unsigned char *host, size_t *sent, size_t used)
+/* Bytes sent ... used of pinned memory to their copy: by the step's first node, if they are few; k: which of its two. */
+static void send(struct cuda *c, int k, unsigned char *dev, const unsigned char *host, size_t *sent, size_t used)
 {
-    if (*sent < used)
-        TRY(c, cudaMemcpyAsync(dev + *sent, host + *sent, used - *sent, cudaMemcpyHostToDevice, c->stream));
+    struct node *v = &c->node[0];
+    const size_t n = used - *sent;
+
+    if (n > SMALL_MOVE || k > 1) {
+        TRY(c, cudaMemcpyAsync(dev + *sent, host + *sent, n, cudaMemcpyHostToDevice, c->stream));
+    } else if (n > 0 && k == 0) {
+        v->out = dev + *sent;
+        v->p[0] = host + *sent;
+        v->n = n;
+    } else if (n > 0) {
+        v->p[1] = dev + *sent;
+        v->p[2] = host + *sent;
+        v->i[0] = (int)n;
+    }
     *sent = used;
 }
 
@@ -346,9 +358,9 @@ static void run(struct cuda *c)
 {
     size_t need = 0;
 
+    send(c, 0, c->lookup.dev, c->lookup.host, &c->lookup.sent, c->lookup.used);
     for (int i = 0; i < CHUNKS && c->chunk[i].used > 0; i++)
-        send(c, c->chunk[i].dev, c->chunk[i].host, &c->chunk[i].sent, c->chunk[i].used);
-    send(c, c->lookup.dev, c->lookup.host, &c->lookup.sent, c->lookup.used);
+        send(c, 1 + i, c->chunk[i].dev, c->chunk[i].host, &c->chunk[i].sent, c->chunk[i].used);
     for (int i = 0; i < c->n_node; i++) {
         size_t n = cuda_ws(&c->node[i]);
 
@@ -357,6 +369,7 @@ static void run(struct cuda *c)
     ensure_ws(c, need);
     run_nodes(c);
     c->n_node = 0;
+    c->under_way = true;
 }
 
 /* Steps that are timed stay whole. */
@@ -388,13 +401,21 @@ bool cuda_fetch(struct cuda *c, void *to, const void *from, size_t n)
 
 void cuda_flush(struct cuda *c)
 {
-    if (c->n_node > 0 && c->bad == cudaSuccess)
+    if (c->n_node > 0 && c->bad == cudaSuccess) {
+        (void)cuda_record(c, NODE_DONE);
+        c->fetch.turns++;
         run(c);
+        serve(c);
+        if (c->bad == cudaSuccess)
+            c->under_way = !cuda_await(c);
+    }
     serve(c);
     c->n_node = 0;
     wake(c, false);
     c->hand.helper = NULL;
-    TRY(c, cudaStreamSynchronize(c->stream));
+    if (c->under_way)
+        TRY(c, cudaStreamSynchronize(c->stream));
+    c->under_way = false;
     for (int i = 0; i < c->fetch.n && c->bad == cudaSuccess; i++)
         memcpy(c->fetch.part[i].to, c->fetch.pinned + c->fetch.part[i].at, c->fetch.part[i].n);
     c->fetch.n = 0;
@@ -423,6 +444,8 @@ struct node *cuda_record(struct cuda *c, int op)
         c->node = v;
         c->cap_node = cap;
     }
+    if (c->n_node == 0 && op != NODE_SEND)
+        (void)cuda_record(c, NODE_SEND); /* what it sends is known when the nodes are launched */
     struct node *v = &c->node[c->n_node++];
     memset(v, 0, sizeof *v);
     v->op = op;

@@ -89,7 +89,7 @@ static void walk(const struct step *s, const struct model_step *st)
         layer(s, i, x);
         hidden = note(d, st, hidden, x);
         dev_release(d, mark);
-        if (i == (m->plan.n_layer - 1) / 8)
+        if (i == (m->plan.n_layer - 1) / 10)
             dev_submit(d);
     }
     if (st->hidden != NULL) {
