@@ -259,7 +259,7 @@ void cuda_send(struct cuda *c, const struct node *v);
 bool cuda_await(struct cuda *c);                                  /* until the last NODE_DONE; false: it failed */
 enum { SMALL_MOVE = 16 << 10 };                                   /* bytes that a launch moves */
 void cuda_elem(struct cuda *c, const struct node *v);             /* elem.cu: norms, elementwise, picks, rope */
-void cuda_embed(struct cuda *c, const struct node *v);            /* matvec.cu */
+void cuda_embed(struct cuda *c, const struct node *v);            /* embed.cu */
 void cuda_route(struct cuda *c, const struct node *v);            /* moe.cu */
 void cuda_moe(struct cuda *c, const struct node *v);             /* also moe_pairs */
 void cuda_moe_sum(struct cuda *c, const struct node *v);

@@ -173,7 +173,7 @@ static void start_args(struct cuda *c, struct fused_args *f, struct tensor x)
     f->a.nx = (int)x.ne[1];
     f->a.eight = c->eight;
     f->a.tab = c->tab;
-    f->rounded = f->a.nx > 1 ? c->ws : NULL;
+    f->rounded = c->ws;
 }
 
 static void take_input(struct fused_args *f, enum input mode, struct tensor x)
@@ -204,10 +204,10 @@ static bool product_of(const struct node *v, struct tensor x)
     return v->op == DEV_OP_matmul && same(v->t[2], x) && fits(v->t[1]);
 }
 
-/* Of several rows, floats are multiplied where they lie. */
+/* Floats are multiplied where they lie. */
 static bool floats_there(const struct node *v, bool written)
 {
-    return v->t[1].type != QUANT_f32 || v->t[0].ne[1] == 1 || written;
+    return v->t[1].type != QUANT_f32 || written;
 }
 
 /* A norm and the products of its output. */
@@ -459,7 +459,6 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     add_job(&f, x.router->t[1], x.router->t[0]);
     if (x.open != NULL)
         add_job(&f, x.open->t[1], x.open->t[0]);
-    f.rounded = c->ws;
     cuda_fused_matvec(c, &f);
 
     struct fused_up u = {};

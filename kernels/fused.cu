@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fused.cu - one row: norm, gate or activation, rounding, products and the residual in one launch. */
+/* fused.cu - one row: gate or activation, rounding, products and the residual in one launch; a norm goes before. */
 #include "kernels/few.cuh"
 #include "kernels/fused.cuh"
 #include "kernels/row.cuh"
@@ -100,7 +100,6 @@ struct cut {
     int     blocks, strips, segments, sets, step, each;
     int     lane_bits;              /* of the threads that share a row's sum */
     int     x_bytes, floats, dx_at; /* of shared memory, before the values; floats 0: nobody wants them; where dx is */
-    int     rounder;                /* the block that keeps the rounded row; blocks: one of its own */
     uint8_t set[MOST_THREADS / 32], first[MOST_THREADS / 32];
 };
 
@@ -127,8 +126,6 @@ static __device__ __forceinline__ where find_rows(const fused_args &f, const cut
     at.r0 = (b - job.block) * rows;
     at.here = max(min(job.n_rows - at.r0, rows), 0);
     at.w = job.w + at.r0 * job.row_bytes;
-    if (job.type != QUANT_f32)
-        prefetch(at.w, min(at.here, 4 * STRIP) * (int)at.row_bytes, threadIdx.x, blockDim.x);
     return at;
 }
 
@@ -163,26 +160,12 @@ static __device__ __forceinline__ void load_first(const float *norm, int k, floa
         load8(w, norm, (int)threadIdx.x * 8);
 }
 
-static __device__ __forceinline__ void keep_rounded(const fused_args &f, const cut &c, const uint8_t *xq)
-{
-    if ((int)blockIdx.x == c.rounder && f.rounded != NULL)
-#pragma unroll 1
-        for (int i = threadIdx.x; i < c.x_bytes / 16; i += THREADS)
-            ((uint4 *)f.rounded)[i] = ((const uint4 *)xq)[i];
-}
-
 template <int MODE, bool EIGHT>
-static __device__ __forceinline__ void inputs(const fused_args &f, const cut &c, const space &s)
+static __device__ __forceinline__ void inputs(const fused_args &f, const space &s)
 {
-    float w[8];
-
-    if (MODE == IN_NORM)
-        load_first(f.w, f.a.k, w);
     wait_for_inputs();
-    if (MODE != IN_ROUNDED)
-        make_input<MODE, true>(f, f.a.k, EIGHT, f.x, w, s.xq, s.xs, s.tmp);
-    if (MODE == IN_NORM)
-        keep_rounded(f, c, s.xq);
+    if (MODE == IN_PLAIN)
+        make_input<MODE, true>(f, f.a.k, EIGHT, f.x, NULL, s.xq, s.xs, s.tmp);
 }
 
 /* How far the warps of a block are, all together: the first strip since the last barrier; from there on strips of a
@@ -191,12 +174,12 @@ struct turn {
     int s0, block, strip;
 };
 
-/* Strips of a warp; MODE: IN_NORM, IN_ROUNDED, or IN_PLAIN for all others. One loop, whose first turn only reads ahead:
+/* Strips of a warp; MODE: IN_READY, IN_ROUNDED, or IN_PLAIN for all others. One loop, whose first turn only reads ahead:
  * what a short launch waits for is mostly instructions that come for the first time, of which each costs some 15 ns. */
 template <int TYPE, int MODE, bool EIGHT>
 static __device__ __forceinline__ void strips_times(const fused_args &f, const cut &c, const where &at, const space &s)
 {
-    enum { AHEAD = MODE == IN_NORM }; /* a strip is read while the one before is multiplied */
+    enum { AHEAD = MODE == IN_READY }; /* a strip is read while the one before is multiplied */
     const int warp = threadIdx.x / 32, first = c.first[warp], set = c.set[warp], units = f.a.k / 32;
     const int strips = (at.here + STRIP - 1) / STRIP, blocks = 2 * c.segments, row = threadIdx.x >> c.lane_bits;
     const int part = threadIdx.x & ((1 << c.lane_bits) - 1);
@@ -204,6 +187,7 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
     strip_x<TYPE> x;
     turn t = { 0, 0, 0 };
     float res = 0.0f;
+    int loaded = -1; /* the block that x is of */
 
 #pragma unroll 1
     for (bool begun = false;; begun = true) {
@@ -224,15 +208,16 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
         if (begun && set < c.sets && t.block + first < blocks && t.s0 + t.strip * c.sets + set < strips) {
             const int b = t.block + first;
 
-            if (t.strip == 0)
+            if (b != loaded)
                 load_x<TYPE>(x, s.xq + b * (4 * X_PAIR), units - b * 8, EIGHT);
             strip_times<TYPE>(now, x, units - b * 8, EIGHT, f.a.tab,
                               s.values + ((t.strip * c.sets + set) * c.segments + b / 2) * V_SEGMENT + b % 2 * 8);
+            loaded = b;
         }
         if (!AHEAD && there)
             load_strip<TYPE>(now, w, at.row_bytes, at.here - mine * STRIP, block, units - block * 8);
         if (!begun)
-            inputs<MODE, EIGHT>(f, c, s);
+            inputs<MODE, EIGHT>(f, s);
         if (AHEAD)
             now = then;
         if (begun && n.s0 != t.s0) {
@@ -255,6 +240,42 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
     }
 }
 
+/* Where a block has one turn, and a warp one block of each strip: no more jumps than it takes, as instructions come late
+ * after them. IN_ROUNDED: one strip. */
+template <int TYPE, int MODE, bool EIGHT>
+static __device__ __forceinline__ void strips_once(const fused_args &f, const cut &c, const where &at, const space &s)
+{
+    const int warp = threadIdx.x / 32, block = c.first[warp], set = c.set[warp], strips = (at.here + STRIP - 1) / STRIP;
+    const int row = threadIdx.x >> c.lane_bits, part = threadIdx.x & ((1 << c.lane_bits) - 1);
+    const int units = f.a.k / 32 - block * 8, step = c.sets * STRIP;
+    const bool own = set < c.sets;
+    const uint8_t *w = at.w + set * STRIP * (int)at.row_bytes;
+    strip<TYPE> now, then;
+    strip_x<TYPE> x;
+
+    load_strip<TYPE>(now, w, at.row_bytes, at.here - set * STRIP, block, own && set < strips ? units : 0);
+    const float res = part == 0 ? residual(f, at, row) : 0.0f;
+    inputs<MODE, EIGHT>(f, s);
+    load_x<TYPE>(x, s.xq + block * (4 * X_PAIR), units, EIGHT);
+#pragma unroll 1
+    for (int i = set; i < strips && own; i += c.sets) { /* of a block that is not there, zeros */
+        if (MODE == IN_READY && i + c.sets < strips)
+            load_strip<TYPE>(then, w += step * (int)at.row_bytes, at.row_bytes, at.here - (i + c.sets) * STRIP, block, units);
+        strip_times<TYPE>(now, x, units, EIGHT, f.a.tab,
+                          s.values + (i * c.segments + block / 2) * V_SEGMENT + block % 2 * 8);
+        if (MODE != IN_READY)
+            break;
+        now = then;
+    }
+    __syncthreads();
+    if ((int)(threadIdx.x & ~31u) >> c.lane_bits >= strips * STRIP) /* a warp's threads go together */
+        return;
+    const float sum = row_sum(s.values + row / STRIP * c.segments * V_SEGMENT + row % STRIP * V_PITCH,
+                              (const float *)(s.xq + c.dx_at), part, c.segments, is_whole(TYPE) && EIGHT);
+    if (part == 0 && row < at.here)
+        put(f, at, row, sum, res);
+}
+
 enum { PIECE = 16, PIECES = 4 }; /* elements of a lane that are read before the inputs are there */
 
 /* A row of floats for each warp, in the order of plain_times. A first pass, of a norm's weights in place of the inputs,
@@ -263,7 +284,8 @@ template <int MODE>
 static __device__ __forceinline__ void floats_times(const fused_args &f, const cut &c, const where &at, const space &s)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, pieces = min(f.a.k / (PIECE * 32), (int)PIECES);
-    const float *row = (const float *)(at.w + warp * at.row_bytes) + lane, *x = s.xs + lane;
+    const float *row = (const float *)(at.w + warp * at.row_bytes) + lane;
+    const float *x = (MODE == IN_READY ? f.floats : s.xs) + lane;
     float w[PIECES][PIECE], first[8];
 
 #pragma unroll
@@ -280,7 +302,8 @@ static __device__ __forceinline__ void floats_times(const fused_args &f, const c
 
         if (pass == 1)
             wait_for_inputs();
-        make_input<MODE, false>(f, f.a.k, false, pass == 1 ? f.x : f.w, first, NULL, s.xs, s.tmp);
+        if (MODE != IN_READY)
+            make_input<MODE, false>(f, f.a.k, false, pass == 1 ? f.x : f.w, first, NULL, s.xs, s.tmp);
         if (warp >= at.here)
             continue;
         if (pass == 1)
@@ -300,9 +323,9 @@ static __device__ __forceinline__ void floats_times(const fused_args &f, const c
     }
 }
 
-/* Only the rounded row: where the first rows are floats, whose blocks do not round. */
+/* Only the rounded row: where all rows are floats, whose blocks do not round. */
 template <bool EIGHT>
-static __device__ __forceinline__ void round_row(const fused_args &f, const cut &c, const space &s)
+static __device__ __forceinline__ void round_row(const fused_args &f, const space &s)
 {
     float first[8];
 
@@ -311,14 +334,14 @@ static __device__ __forceinline__ void round_row(const fused_args &f, const cut 
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1)
             wait_for_inputs();
-        make_input<IN_NORM, true>(f, f.a.k, EIGHT, pass == 1 ? f.x : f.w, first, s.xq, NULL, s.tmp);
+        make_input<IN_NORM, true>(f, f.a.k, EIGHT, pass == 1 ? f.x : f.w, first, pass == 1 ? f.rounded : s.xq, NULL, s.tmp);
     }
-    keep_rounded(f, c, s.xq);
 }
 
-/* TYPE: the format of jobs that are not floats; f32: there are none. EIGHT: a.eight; code for both would be in the way. */
-template <int MODE, bool EIGHT, int TYPE>
-__global__ void __launch_bounds__(MODE == IN_NORM ? THREADS : MOST_THREADS, MODE == IN_PLAIN ? 1 : 2)
+/* TYPE: the format of jobs that are not floats; f32: there are none. EIGHT: a.eight; code for both would be in the way.
+ * ONCE: strips_once() will do. Blocks beyond those of rows: one that rounds a norm's row, or some that move the past. */
+template <int MODE, bool EIGHT, int TYPE, bool ONCE = false>
+__global__ void __launch_bounds__(MODE == IN_NORM || MODE == IN_READY ? THREADS : MOST_THREADS, MODE == IN_PLAIN ? 1 : 2)
     fused_matvec(const __grid_constant__ fused_args f, const __grid_constant__ cut c)
 {
     extern __shared__ __align__(16) uint8_t shared[]; /* rounded, floats, values */
@@ -326,21 +349,29 @@ __global__ void __launch_bounds__(MODE == IN_NORM ? THREADS : MOST_THREADS, MODE
 
     let_next_begin();
     const where at = find_rows(f, c);
-    const space s = { MODE == IN_ROUNDED ? (uint8_t *)f.a.x : shared, c.floats ? (float *)(shared + c.x_bytes) : NULL,
+    const space s = { MODE == IN_ROUNDED || MODE == IN_READY ? (uint8_t *)f.a.x : shared,
+                      c.floats ? (float *)(shared + c.x_bytes) : NULL,
                       (float *)(shared + c.x_bytes) + (c.floats ? f.a.k : 0), tmp };
 
-    if (MODE == IN_NORM && (int)blockIdx.x == c.blocks)
-        round_row<EIGHT>(f, c, s);
-    else if constexpr (TYPE != QUANT_f32) {
-        if (at.type == TYPE)
-            strips_times<TYPE, MODE, EIGHT>(f, c, at, s);
-        else if (MODE != IN_ROUNDED)
-            floats_times<MODE>(f, c, at, s);
-    } else {
-        floats_times<MODE>(f, c, at, s);
+    if (MODE == IN_NORM && (int)blockIdx.x == c.blocks) {
+        round_row<EIGHT>(f, s);
+        return;
     }
-    if (MODE == IN_ROUNDED)
-        move_past(f.past, blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x);
+    if (MODE == IN_ROUNDED && (int)blockIdx.x >= c.blocks) {
+        wait_for_inputs();
+        move_past(f.past, (blockIdx.x - c.blocks) * blockDim.x + threadIdx.x, (gridDim.x - c.blocks) * blockDim.x);
+        return;
+    }
+    if constexpr (TYPE == QUANT_f32) {
+        floats_times<MODE>(f, c, at, s);
+    } else if (MODE != IN_ROUNDED && at.type != TYPE) {
+        floats_times<MODE>(f, c, at, s);
+    } else if constexpr (ONCE) {
+        strips_once<TYPE, MODE, EIGHT>(f, c, at, s);
+    } else {
+        prefetch(at.w, min(at.here, 4 * STRIP) * (int)at.row_bytes, threadIdx.x, blockDim.x);
+        strips_times<TYPE, MODE, EIGHT>(f, c, at, s);
+    }
 }
 
 /* Gives each job its blocks; how many in all. */
@@ -378,13 +409,13 @@ struct input_args {
     float       *floats;
     uint8_t     *rounded;
     int64_t      x_stride, z_stride, floats_stride;
-    bool         eight;
 };
 
-/* grid: 1, rows */
-template <int MODE>
+/* grid: 1, rows. A norm's first pass, of its weights, only brings the instructions. */
+template <int MODE, bool EIGHT>
 __global__ void __launch_bounds__(THREADS) round_rows(const __grid_constant__ input_args a)
 {
+    extern __shared__ __align__(16) uint8_t nowhere[];
     __shared__ float tmp[WARPS];
     const int row = blockIdx.y;
     input_args own = a;
@@ -393,22 +424,37 @@ __global__ void __launch_bounds__(THREADS) round_rows(const __grid_constant__ in
     own.x += row * a.x_stride;
     own.z += row * a.z_stride;
     own.floats += a.floats != NULL ? row * a.floats_stride : 0;
+    let_next_begin();
     if (MODE == IN_NORM)
         load_first(a.w, a.k, first);
-    wait_for_inputs();
-    make_input<MODE, true>(own, a.k, a.eight, own.x, first, a.rounded + row * x_row_bytes(a.k), NULL, tmp);
+#pragma unroll 1
+    for (int pass = MODE != IN_NORM; pass < 2; pass++) {
+        if (pass == 1)
+            wait_for_inputs();
+        make_input<MODE, true>(own, a.k, EIGHT, pass == 1 ? own.x : a.w, first,
+                               pass == 1 ? a.rounded + row * x_row_bytes(a.k) : nowhere, NULL, tmp);
+    }
+}
+
+/* f->rounded gets the rows, f->floats, unless NULL, what they are before. */
+static void launch_round(struct cuda *c, const struct fused_args *f)
+{
+    const input_args in = { f->mode, f->a.k, f->x, f->z, f->w, f->eps, f->floats, f->rounded, f->x_stride, f->z_stride,
+                            f->floats_stride };
+    const bool norm = f->mode == IN_NORM;
+    const auto kernel = f->a.eight ? (norm ? round_rows<IN_NORM, true> : round_rows<IN_PLAIN, true>)
+                                   : (norm ? round_rows<IN_NORM, false> : round_rows<IN_PLAIN, false>);
+
+    launch_early(c, "round_rows", kernel, dim3(1, (unsigned)f->a.nx), THREADS, norm ? x_row_bytes(f->a.k) : 0, in);
 }
 
 static void several_rows(struct cuda *c, const struct fused_args *f)
 {
-    const input_args in = { f->mode, f->a.k, f->x, f->z, f->w, f->eps, f->floats, f->rounded, f->x_stride, f->z_stride,
-                            f->floats_stride, f->a.eight };
     struct few_args few = {};
     struct mv_args a = f->a;
 
     if (f->mode != IN_ROUNDED) {
-        launch_early(c, "round_rows", f->mode == IN_NORM ? round_rows<IN_NORM> : round_rows<IN_PLAIN>,
-                     dim3(1, (unsigned)a.nx), THREADS, 0, in);
+        launch_round(c, f);
         a.x = f->rounded;
     }
     few.floats = f->mode == IN_PLAIN ? f->x : f->floats;
@@ -423,14 +469,20 @@ template <int MODE, bool EIGHT>
 static void launch_matvec(struct cuda *c, const struct fused_args *f, const cut &a, int type, dim3 grid, int threads,
                           size_t smem)
 {
+    [[maybe_unused]] const bool once = a.step == 2 * a.segments && a.strips <= (MODE == IN_READY ? a.each * a.sets : 1);
+
     switch (type) {
     case QUANT_f32:
-        if constexpr (MODE != IN_ROUNDED)
+        if constexpr (MODE == IN_NORM || MODE == IN_PLAIN)
             launch_early(c, "fused_matvec", fused_matvec<MODE, EIGHT, QUANT_f32>, grid, (unsigned)threads, smem, *f, a);
         break;
 #define X(name) \
     case QUANT_##name: \
-        launch_early(c, "fused_matvec", fused_matvec<MODE, EIGHT, QUANT_##name>, grid, (unsigned)threads, smem, *f, a); \
+        if constexpr (MODE != IN_NORM) \
+            launch_early(c, "fused_matvec", \
+                         once ? fused_matvec<MODE, EIGHT, QUANT_##name, MODE != IN_PLAIN> \
+                              : fused_matvec<MODE, EIGHT, QUANT_##name>, \
+                         grid, (unsigned)threads, smem, *f, a); \
         break;
         CUDA_COMMON(X)
 #undef X
@@ -451,7 +503,7 @@ static void launch_either(struct cuda *c, const struct fused_args *f, const cut 
 /* Jobs of one format, and floats. */
 static void one_format(struct cuda *c, struct fused_args *f, int type)
 {
-    const bool norm = f->mode == IN_NORM;
+    const bool norm = f->mode == IN_NORM || f->mode == IN_READY, ready = f->mode == IN_ROUNDED || f->mode == IN_READY;
     struct cut a = {};
     int threads = norm ? THREADS : MOST_THREADS, rows = 0;
 
@@ -469,15 +521,16 @@ static void one_format(struct cuda *c, struct fused_args *f, int type)
         threads = THREADS;
     cut_warps(&a, threads / 32);
     a.dx_at = x_pairs(f->a.k) * X_PAIR;
-    if (f->mode != IN_ROUNDED)
+    a.floats &= !ready;
+    if (!ready)
         a.x_bytes = (int)x_row_bytes(f->a.k);
     const size_t smem = a.x_bytes + (a.floats ? f->a.k * sizeof(float) : 0) +
                         (size_t)a.each * a.sets * a.segments * V_SEGMENT * sizeof(float);
-    a.rounder = f->rounded != NULL && f->a.job[0].type == QUANT_f32 ? a.blocks : 0;
-    const int past = (int)ceil_div(f->past.channels, threads);
-    const dim3 blocks((unsigned)(past > a.blocks ? past : a.blocks + (a.rounder > 0)));
-    if (norm)
+    const dim3 blocks((unsigned)(a.blocks + (f->mode == IN_NORM) + ceil_div(f->past.channels, threads)));
+    if (f->mode == IN_NORM)
         launch_either<IN_NORM>(c, f, a, type, blocks, threads, smem);
+    else if (f->mode == IN_READY)
+        launch_either<IN_READY>(c, f, a, type, blocks, threads, smem);
     else if (f->mode == IN_ROUNDED)
         launch_either<IN_ROUNDED>(c, f, a, type, blocks, threads, smem);
     else
@@ -495,6 +548,14 @@ void cuda_fused_matvec(struct cuda *c, struct fused_args *f)
     if (f->a.nx > 1 || row_segments(f->a.k) > MOST_SEGMENTS) {
         several_rows(c, f);
         return;
+    }
+    bool stored = false;
+    for (int i = 0; i < left.n; i++)
+        stored |= left.job[i].type != QUANT_f32;
+    if (f->mode == IN_NORM && stored) {
+        launch_round(c, f);
+        f->a.x = f->rounded;
+        f->mode = IN_READY;
     }
     for (bool begun = false; left.n > 0; begun = true) {
         int type = QUANT_f32, n = 0;

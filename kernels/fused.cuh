@@ -9,9 +9,10 @@
 #include "kernels/math.cuh"
 #include "kernels/matvec.cuh"
 
-/* What a product's activations are made from; IN_ROUNDED: they are there. Of several rows (a.nx) the rounded ones go
- * through `rounded`. */
-enum input { IN_PLAIN, IN_NORM, IN_GLU, IN_SIGMOID, IN_ROUNDED };
+/* What a product's activations are made from; IN_ROUNDED: they are there. Of several rows (a.nx), and of a norm whose
+ * products are not all of floats, the rounded ones go through `rounded`: a launch of one block is ready and waits while
+ * blocks of the products find room and ask for weights. IN_READY is what those products' launch has then. */
+enum input { IN_PLAIN, IN_NORM, IN_GLU, IN_SIGMOID, IN_ROUNDED, IN_READY };
 
 /* The memory of a convolution of FUSED_TAPS moves up by the rows of its sequences; channels 0: nothing to do. */
 enum { FUSED_TAPS = 4 };
@@ -29,7 +30,7 @@ struct fused_args {
     const float   *x, *z, *w;
     float          eps;
     float         *floats;    /* the activations, for later nodes; or NULL */
-    uint8_t       *rounded;   /* the same rounded; or NULL */
+    uint8_t       *rounded;   /* the same rounded, of several rows and of norms */
     float         *res;       /* += scale times the first job's output; or NULL */
     float          scale;
     int64_t        x_stride, z_stride, floats_stride, res_stride; /* of several rows */

@@ -282,6 +282,7 @@ static __device__ __forceinline__ void down_times(const uint8_t *w, uint32_t row
 {
     const int lane = threadIdx.x & 31;
 
+#pragma unroll 1
     for (int b = first; b < 2 * row_segments(k); b += 2) {
         const int units = k / 32 - b * 8, i = b * 256 + lane * 8;
         float x[8] = {};
@@ -356,6 +357,7 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
         const bool groups = EIGHT && is_whole(of < f.n_used ? f.routed.type : f.sh.type);
         float sum = 0.0f;
 
+#pragma unroll 1
         for (int i = 0; !far && i < row_segments(its); i++)
             sum = __fadd_rn(sum, segment_sum(v + i * V_SEGMENT, dx + i * 16, groups));
         if (far && row < rows)

@@ -13,10 +13,12 @@ struct send_args {
 __global__ void __launch_bounds__(THREADS) send_data(const __grid_constant__ send_args a)
 {
     let_next_begin();
-#pragma unroll
-    for (int k = 0; k < 2; k++)
-        for (int i = threadIdx.x; i < a.n[k]; i += THREADS)
-            a.to[k][i] = __ldcv(a.from[k] + i);
+    /* one after the other they would cross the bus twice */
+    for (int i = threadIdx.x; i < a.n[0] + a.n[1]; i += THREADS) {
+        const int k = i >= a.n[0], j = k > 0 ? i - a.n[0] : i;
+
+        a.to[k][j] = __ldcv(a.from[k] + j);
+    }
 }
 
 /* Sizes and places are multiples of 16. */

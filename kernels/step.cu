@@ -339,13 +339,15 @@ static void send(struct cuda *c, int k, unsigned char *dev, const unsigned char 
     struct node *v = &c->node[0];
     const size_t n = used - *sent;
 
+    if (n == 0)
+        return;
     if (n > SMALL_MOVE || k > 1) {
         TRY(c, cudaMemcpyAsync(dev + *sent, host + *sent, n, cudaMemcpyHostToDevice, c->stream));
-    } else if (n > 0 && k == 0) {
+    } else if (k == 0) {
         v->out = dev + *sent;
         v->p[0] = host + *sent;
         v->n = n;
-    } else if (n > 0) {
+    } else {
         v->p[1] = dev + *sent;
         v->p[2] = host + *sent;
         v->i[0] = (int)n;

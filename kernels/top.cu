@@ -156,13 +156,26 @@ static __device__ void fold(double *sum, int n)
 
     while (half < n)
         half *= 2;
-    for (half /= 2; half > 0; half /= 2) {
+    for (half /= 2; half >= 32; half /= 2) {
         for (int i = threadIdx.x; i < half && i + half < n; i += PICK_THREADS)
 #pragma unroll
             for (int j = 0; j < 3; j++)
                 sum[j * n + i] = __dadd_rn(sum[j * n + i], sum[j * n + i + half]);
         __syncthreads();
     }
+    if (threadIdx.x < 3 * 32) { /* a warp each */
+        const int lane = threadIdx.x & 31;
+        double *own = sum + threadIdx.x / 32 * n, v = lane < n ? own[lane] : 0.0;
+
+        for (; half > 0; half /= 2) {
+            const double other = __shfl_down_sync(0xffffffffu, v, half);
+
+            v = lane < half && lane + half < n ? __dadd_rn(v, other) : v;
+        }
+        if (lane == 0)
+            *own = v;
+    }
+    __syncthreads();
 }
 
 /* Ascending keys for descending values; -0 and 0 tie. */
@@ -210,10 +223,66 @@ struct wanted {
     }
 };
 
+/* Those of a warp, one after the other: it looks at 32 at once. */
+struct wanted_blocks {
+    const wanted   &w;
+    const unsigned *keys;
+    int             n, from, at;
+    unsigned        hits;
+
+    __device__ __forceinline__ wanted_blocks(const wanted &which, const unsigned *k, int n_blocks)
+        : w(which), keys(k), n(n_blocks), from((int)(threadIdx.x & ~31u) - PICK_THREADS), at(0), hits(0)
+    {
+    }
+    __device__ __forceinline__ bool next(void)
+    {
+        while (hits == 0) {
+            from += PICK_THREADS;
+            if (from >= n)
+                return false;
+            const int b = from + (int)(threadIdx.x & 31);
+
+            hits = __ballot_sync(0xffffffffu, b < n && w.has(keys, b));
+        }
+        at = from + __ffs((int)hits) - 1;
+        hits &= hits - 1;
+        return true;
+    }
+};
+
+/* The least of all threads', for all of them. */
+static __device__ unsigned long long least_of(unsigned long long least)
+{
+    __shared__ unsigned long long low[PICK_THREADS / 32];
+
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2) {
+        unsigned long long other = __shfl_xor_sync(0xffffffffu, least, half);
+
+        least = other < least ? other : least;
+    }
+    if ((threadIdx.x & 31) == 0)
+        low[threadIdx.x / 32] = least;
+    __syncthreads();
+    for (int i = 0; i < PICK_THREADS / 32; i++)
+        least = low[i] < least ? low[i] : least;
+    __syncthreads();
+    return least;
+}
+
 static __device__ wanted find_wanted(const unsigned *keys, int n_blocks, int k, unsigned best)
 {
     wanted w = { edge_of(keys, n_blocks, k, best), 0 };
     int below = 0;
+
+    if (k == 1) {
+        unsigned long long first = ~0ull;
+
+        for (int i = threadIdx.x; i < n_blocks; i += PICK_THREADS)
+            first = keys[i] == best && (unsigned long long)i < first ? (unsigned long long)i : first;
+        w.last = (int)least_of(first);
+        return w;
+    }
 
     for (int i0 = 0; i0 < n_blocks; i0 += PICK_THREADS) {
         int i = i0 + (int)threadIdx.x;
@@ -242,19 +311,17 @@ static __device__ int gather(const top_args &a, const unsigned *keys, const want
     if (threadIdx.x == 0)
         *count = 0;
     __syncthreads();
-    for (int b = threadIdx.x / 32; b < a.n_blocks; b += PICK_THREADS / 32) {
+    for (wanted_blocks b(w, keys, a.n_blocks); b.next();) {
         float v[8];
 
-        if (!w.has(keys, b))
-            continue;
-        load_block(a, blockIdx.x, b, v);
+        load_block(a, blockIdx.x, b.at, v);
 #pragma unroll
         for (int j = 0; j < 8; j++)
             if (v[j] >= -FLT_MAX && key_of(v[j]) <= w.edge) {
                 int at = atomicAdd(count, 1);
 
                 if (at < LIST)
-                    list[at] = (unsigned long long)key_of(v[j]) << 32 | (unsigned)(b * BLOCK + j * 32 + (threadIdx.x & 31));
+                    list[at] = (unsigned long long)key_of(v[j]) << 32 | (unsigned)(b.at * BLOCK + j * 32 + (threadIdx.x & 31));
             }
     }
     __syncthreads();
@@ -284,26 +351,6 @@ static __device__ void sort(unsigned long long *list, int m)
             }
             __syncthreads();
         }
-}
-
-/* The least of all threads', for all of them. */
-static __device__ unsigned long long least_of(unsigned long long least)
-{
-    __shared__ unsigned long long low[PICK_THREADS / 32];
-
-#pragma unroll
-    for (int half = 16; half > 0; half /= 2) {
-        unsigned long long other = __shfl_xor_sync(0xffffffffu, least, half);
-
-        least = other < least ? other : least;
-    }
-    if ((threadIdx.x & 31) == 0)
-        low[threadIdx.x / 32] = least;
-    __syncthreads();
-    for (int i = 0; i < PICK_THREADS / 32; i++)
-        least = low[i] < least ? low[i] : least;
-    __syncthreads();
-    return least;
 }
 
 /* The first k, at most FEW, of the list ascending: where many are equal, looking for them costs less than sorting. */
@@ -338,16 +385,14 @@ static __device__ int next_best(const top_args &a, const unsigned *keys, const w
     for (; n < a.k; n++) {
         unsigned long long least = ~0ull, after = n > 0 ? list[n - 1] : 0;
 
-        for (int b = threadIdx.x / 32; b < a.n_blocks; b += PICK_THREADS / 32) {
+        for (wanted_blocks b(w, keys, a.n_blocks); b.next();) {
             float v[8];
 
-            if (!w.has(keys, b))
-                continue;
-            load_block(a, blockIdx.x, b, v);
+            load_block(a, blockIdx.x, b.at, v);
 #pragma unroll
             for (int j = 0; j < 8; j++) {
                 unsigned long long me =
-                    (unsigned long long)key_of(v[j]) << 32 | (unsigned)(b * BLOCK + j * 32 + (threadIdx.x & 31));
+                    (unsigned long long)key_of(v[j]) << 32 | (unsigned)(b.at * BLOCK + j * 32 + (threadIdx.x & 31));
 
                 if (v[j] >= -FLT_MAX && (n == 0 || me > after) && me < least)
                     least = me;

@@ -372,7 +372,7 @@ static void check_attn(const struct attn_shape *s, const struct rows_of *r)
     take_pages(&a, r);
     (void)snprintf(what, sizeof what, "attention, heads of %d and %d, %d rows, %d sequences", s->dim_k, s->dim_v, n,
                    r->r.n_seq);
-    check(attn_ops, &a, r, !goes_together(r, s->dim_v) ? 0 : n == 1 ? 4 : 8, what);
+    check(attn_ops, &a, r, !goes_together(r, s->dim_v) ? 0 : n == 1 ? 5 : 8, what);
     give_back_to(0);
 }
 
