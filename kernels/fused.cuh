@@ -174,7 +174,8 @@ static void launch_early(struct cuda *c, const char *name, void (*kernel)(P...),
     l.dynamicSmemBytes = smem;
     l.stream = c->stream;
     l.attrs = &early;
-    l.numAttrs = 1;
+    l.numAttrs = c->sent ? 0 : 1;
+    c->sent = false;
     c->launches++;
     cuda_fail(c, cudaLaunchKernelEx(&l, kernel, P(args)...), name);
 }

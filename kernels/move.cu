@@ -12,7 +12,6 @@ struct send_args {
 
 __global__ void __launch_bounds__(THREADS) send_data(const __grid_constant__ send_args a)
 {
-    let_next_begin();
     /* one after the other they would cross the bus twice */
     for (int i = threadIdx.x; i < a.n[0] + a.n[1]; i += THREADS) {
         const int k = i >= a.n[0], j = k > 0 ? i - a.n[0] : i;
@@ -21,15 +20,18 @@ __global__ void __launch_bounds__(THREADS) send_data(const __grid_constant__ sen
     }
 }
 
-/* Sizes and places are multiples of 16. */
+/* Sizes and places are multiples of 16. Positions, pages and rows may be read by launches before they wait, and those begin
+ * when the ones before have begun: so the first after this one begins when it has ended, and all others after that. */
 void cuda_send(struct cuda *c, const struct node *v)
 {
     const send_args a = { { (uint4 *)v->out, (uint4 *)v->p[1] },
                           { (const uint4 *)v->p[0], (const uint4 *)v->p[2] },
                           { (int)(v->n / sizeof(uint4)), v->i[0] / (int)sizeof(uint4) } };
 
-    if (a.n[0] + a.n[1] > 0)
-        LAUNCH(c, send_data, 1, THREADS, 0, a);
+    if (a.n[0] + a.n[1] == 0)
+        return;
+    LAUNCH(c, send_data, 1, THREADS, 0, a);
+    c->sent = true;
 }
 
 struct copy_args {
