@@ -452,8 +452,13 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
         return few_moe(c, &x);
     if (r.n_expert > 512 || r.n_used > FUSED_USED || r.n_group > 1 || !cuda_is_common(m.up.type) ||
         !cuda_is_common(m.down.type) || (m.gate.data != NULL && !cuda_is_common(m.gate.type)) ||
-        !fits_k(m.down.ne[0]) || !fits_k(m.up.ne[0]) ||
-        cuda_fused_down_smem(m.n_used, m.down.ne[0], x.down != NULL ? x.down->t[1].ne[0] : 0) > FUSED_SMEM)
+        !fits_k(m.down.ne[0]) || !fits_k(m.up.ne[0]))
+        return 0;
+    struct fused_up u = {};
+    struct fused_down d = {};
+    fused_up_args(c, &u, &x, m);
+    fused_down_args(c, &d, &x, m);
+    if (cuda_fused_up_smem(&u) > FUSED_SMEM || cuda_fused_down_smem(&d) > FUSED_SMEM)
         return 0;
     norm_args(c, &f, v);
     add_job(&f, x.router->t[1], x.router->t[0]);
@@ -461,8 +466,6 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
         add_job(&f, x.open->t[1], x.open->t[0]);
     cuda_fused_matvec(c, &f);
 
-    struct fused_up u = {};
-    fused_up_args(c, &u, &x, m);
     if (hand != NULL) {
         u.slot = hand->here;
         u.hand = cuda_hand_over(c);
@@ -470,14 +473,12 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     }
     cuda_fused_up(c, &u);
 
-    struct fused_down d = {};
     d.expert = u.expert;
     d.weight = u.weight;
     d.hid = u.routed.hid;
     d.slot = u.slot;
     d.n_expert = r.n_expert;
     d.hand = u.hand;
-    fused_down_args(c, &d, &x, m);
     cuda_fused_down(c, &d);
     if (x.tally != NULL)
         cuda_tally(c, x.tally);

@@ -18,7 +18,7 @@
 template <int TYPE> struct frag;
 
 /* COPIES of each entry, side by side, each for every COPIES-th lane: fewer lanes meet in a bank. */
-template <int COPIES> struct copied_tables {
+template <int COPIES> struct __align__(16) copied_tables {
     uint32_t iq3s[512 * COPIES];
 };
 typedef copied_tables<1> near_tables;
@@ -28,9 +28,14 @@ template <int TYPE, int COPIES>
 static __device__ __forceinline__ void bring_tables(copied_tables<COPIES> &to, const struct tables *from)
 {
     if (TYPE == QUANT_iq3_s)
-#pragma unroll 4
-        for (int i = threadIdx.x; i < 512 * COPIES; i += blockDim.x)
-            to.iq3s[i] = from->iq3s[i / COPIES];
+#pragma unroll 2
+        for (int i = threadIdx.x; i < 512; i += blockDim.x) {
+            const uint32_t v = from->iq3s[i];
+
+#pragma unroll
+            for (int j = 0; j < COPIES; j++)
+                to.iq3s[i * COPIES + j] = v;
+        }
 }
 
 static __device__ __forceinline__ uint32_t look_up(const struct tables *tab, uint32_t i)

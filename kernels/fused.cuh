@@ -74,8 +74,10 @@ struct fused_up {
     struct hand_over      hand;       /* with slot: the others go to the host */
     const float          *floats;     /* what they take, not rounded */
     bool                  eight;      /* how x is rounded */
+    int                   space;      /* in shared memory, for strips that are brought there; set by the launch */
     const struct tables  *tab;
 };
+size_t cuda_fused_up_smem(const struct fused_up *f); /* shared memory of a block */
 void cuda_fused_up(struct cuda *c, struct fused_up *f);
 
 /* The experts' second products, their sum, the shared expert's, and the residual. What the host has computed is
@@ -92,10 +94,11 @@ struct fused_down {
     int                  n_expert;
     struct hand_over     hand;
     bool                 eight;        /* how hidden rows are to be rounded */
+    int                  near_at, space; /* as in fused_up; where what is brought begins */
     const struct tables *tab;
 };
-void cuda_fused_down(struct cuda *c, const struct fused_down *f);
-size_t cuda_fused_down_smem(int n_used, int64_t ff, int64_t sh_ff); /* shared memory; sh_ff 0: no shared expert */
+size_t cuda_fused_down_smem(const struct fused_down *f);
+void cuda_fused_down(struct cuda *c, struct fused_down *f);
 
 /* Attention of few rows: heads picked apart, normalised, turned, rotated, stored, read, gated, rounded. */
 struct fused_heads {

@@ -1,10 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fused_moe.cu - one row through a mixture of experts, in two launches. */
+#include "kernels/bulk.cuh"
 #include "kernels/choose.cuh"
 #include "kernels/fused.cuh"
 #include "kernels/row.cuh"
 
-enum { EXPERTS = 512, UP_WARPS = 8 };
+enum { EXPERTS = 512, UP_WARPS = 8, COPIES = 4 /* of what a format looks up */ };
+typedef copied_tables<COPIES> copied;
+
+/* Formats of which a strip comes to shared memory as it lies, where what it looks up is as well: from the first-level cache
+ * a lane would take many small pieces, and 32 lanes' numbers would be requests of their own. */
+static __host__ __device__ constexpr bool is_brought(int type)
+{
+    return type == QUANT_iq3_s;
+}
+
+/* Its place in shared memory: copies begin and end at multiples of 16 bytes. */
+static __host__ __device__ inline int strip_space(const expert_matrix &m)
+{
+    return m.w != NULL && is_brought(m.type) ? (int)m.row_bytes * STRIP + 32 : 0;
+}
+
+/* By one thread: n bytes on their way; they begin as far from a multiple of 16 as there. */
+static __device__ __forceinline__ void bring(uint8_t *to, const uint8_t *from, int n, uint64_t *bar)
+{
+    const int before = (int)((uintptr_t)from & 15);
+
+    bulk_copy(to, from - before, (unsigned)(before + n + 15) & ~15u, bar);
+}
 
 /* The best so many; a lane has EACH of the keys. */
 template <int EACH>
@@ -109,10 +132,36 @@ static __device__ __forceinline__ void load_slots(int *slots, const int *slot, i
     __syncthreads();
 }
 
-/* Values of a strip of a matrix and, unless NULL, of another one of its format, whose values follow. */
+/* Strips in shared memory, `space` apart, what hears of each, and what is looked up. */
+struct near_strips {
+    uint8_t    *at;
+    uint64_t   *bar;
+    int         space;
+    const copied *tab;
+};
+
+/* Waits for strip i, which is a copy of what lies at w. */
+static __device__ __forceinline__ const uint8_t *brought(const near_strips &near, int i, const uint8_t *w)
+{
+    bar_wait(near.bar + i, 0);
+    return near.at + i * near.space + ((uintptr_t)w & 15);
+}
+
+/* A strip, by a whole block, to shared memory, as number i, or nearer. */
+template <bool BRING>
+static __device__ __forceinline__ void ask(const expert_matrix &m, const uint8_t *w, int rows, const near_strips &to, int i)
+{
+    if (!BRING || !is_brought(m.type))
+        prefetch(w, rows * (int)m.row_bytes, threadIdx.x, UP_WARPS * 32);
+    else if (threadIdx.x == 0 && rows > 0)
+        bring(to.at + i * to.space, w, rows * (int)m.row_bytes, to.bar + i);
+}
+
+/* Values of a strip of a matrix and, unless NULL, of another one of its format, whose values follow; first: the strip's
+ * number if it is brought. */
 template <int TYPE, bool EIGHT>
 static __device__ __forceinline__ void up_times(const uint8_t *one, const uint8_t *other, uint32_t row_bytes, int rows,
-                                                const fused_up &f, float *values)
+                                                const fused_up &f, float *values, const near_strips &near, int first)
 {
     const int segments = row_segments(f.k);
 
@@ -126,8 +175,15 @@ static __device__ __forceinline__ void up_times(const uint8_t *one, const uint8_
         load_x<TYPE>(x, f.x + b * (4 * X_PAIR), units, EIGHT);
 #pragma unroll 1
         for (int i = 0; i < 1 + (other != NULL); i++) {
-            load_strip<TYPE>(s, i == 0 ? one : other, row_bytes, rows, b, units);
-            strip_times<TYPE>(s, x, units, EIGHT, f.tab, to + i * segments * V_SEGMENT);
+            const uint8_t *w = i == 0 ? one : other;
+
+            if constexpr (is_brought(TYPE)) {
+                load_strip<TYPE, true>(s, brought(near, first + i, w), row_bytes, rows, b, units);
+                strip_times<TYPE>(s, x, units, EIGHT, near.tab, to + i * segments * V_SEGMENT);
+            } else {
+                load_strip<TYPE>(s, w, row_bytes, rows, b, units);
+                strip_times<TYPE>(s, x, units, EIGHT, f.tab, to + i * segments * V_SEGMENT);
+            }
         }
     }
 }
@@ -137,8 +193,10 @@ static __device__ __forceinline__ void up_times(const uint8_t *one, const uint8_
 template <bool EIGHT, int... TYPES>
 __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_constant__ fused_up f)
 {
-    extern __shared__ __align__(16) float values[]; /* of up, of gate */
+    extern __shared__ __align__(16) float values[]; /* of up, of gate; tables; strips of up, of gate */
     __shared__ int expert[FUSED_USED], slots[EXPERTS];
+    __shared__ uint64_t bar[2];
+    constexpr bool BRING = (is_brought(TYPES) || ...);
     const int segments = row_segments(f.k), bits = row_lane_bits(segments), r0 = (int)blockIdx.x * STRIP;
     const bool shared = f.sh.up.w != NULL && blockIdx.y == 0;
     const int use = (int)blockIdx.y - (f.sh.up.w != NULL) - (f.slot != NULL);
@@ -146,14 +204,23 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
     const int rows = min(m.ff - r0, (int)STRIP);
     const bool gated = m.gate.w != NULL;
     float *gates = values + segments * V_SEGMENT;
+    copied *tab = (copied *)(gates + segments * V_SEGMENT);
+    const near_strips to = { (uint8_t *)(tab + 1), bar, f.space, tab };
     int matrix = 0;
 
     if (use < 0 && !shared && blockIdx.x > 0)
         return;
+    if (BRING && f.space > 0) {
+        if (threadIdx.x < 2)
+            bar_init(bar + threadIdx.x, 1);
+        bar_init_done();
+        bring_tables<QUANT_iq3_s>(*tab, f.tab);
+        __syncthreads();
+    }
     if (shared) {
-        prefetch(m.up.w + r0 * m.up.row_bytes, rows * (int)m.up.row_bytes, threadIdx.x, UP_WARPS * 32);
+        ask<BRING>(m.up, m.up.w + r0 * m.up.row_bytes, rows, to, 0);
         if (gated)
-            prefetch(m.gate.w + r0 * m.gate.row_bytes, rows * (int)m.gate.row_bytes, threadIdx.x, UP_WARPS * 32);
+            ask<BRING>(m.gate, m.gate.w + r0 * m.gate.row_bytes, rows, to, 1);
         wait_for_inputs();
     } else {
         load_slots(slots, f.slot, f.r.n_expert);
@@ -182,15 +249,17 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
     const uint8_t *up_w = m.up.w + matrix * m.up.expert_bytes + r0 * m.up.row_bytes;
     const uint8_t *gate_w = gated ? m.gate.w + matrix * m.gate.expert_bytes + r0 * m.gate.row_bytes : NULL;
     const bool alike = gated && m.gate.type == m.up.type;
-    prefetch(up_w, rows * (int)m.up.row_bytes, threadIdx.x, UP_WARPS * 32);
-    if (gated)
-        prefetch(gate_w, rows * (int)m.gate.row_bytes, threadIdx.x, UP_WARPS * 32);
+    if (!BRING || !shared) {
+        ask<BRING>(m.up, up_w, rows, to, 0);
+        if (gated)
+            ask<BRING>(m.gate, gate_w, rows, to, 1);
+    }
 #pragma unroll 1
     for (int i = 0; i < 1 + (gated && !alike); i++) {
         const expert_matrix &one = i == 0 ? m.up : m.gate;
 
         ((one.type == TYPES ? up_times<TYPES, EIGHT>(i == 0 ? up_w : gate_w, alike ? gate_w : NULL, (uint32_t)one.row_bytes,
-                                              rows, f, i == 0 ? values : gates)
+                                                     rows, f, i == 0 ? values : gates, to, i)
                             : (void)0),
          ...);
     }
@@ -255,6 +324,24 @@ static auto kernel_of(unsigned types)
         return KERNEL<EIGHT, common[I], common[J]>::at;
 }
 
+static int larger(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static int up_strip(const struct expert_up &m)
+{
+    return larger(strip_space(m.up), strip_space(m.gate));
+}
+
+size_t cuda_fused_up_smem(const struct fused_up *f)
+{
+    const int space = larger(up_strip(f->routed), up_strip(f->sh));
+
+    return 2 * (size_t)row_segments(f->k) * V_SEGMENT * sizeof(float) +
+           (space > 0 ? sizeof(copied) + 2 * (size_t)space : 0);
+}
+
 void cuda_fused_up(struct cuda *c, struct fused_up *f)
 {
     const bool shared = f->sh.up.w != NULL;
@@ -264,8 +351,9 @@ void cuda_fused_up(struct cuda *c, struct fused_up *f)
     const unsigned types = type_bit(f->routed.up) | type_bit(f->routed.gate) | type_bit(f->sh.up) | type_bit(f->sh.gate);
 
     f->down_share = (int)round_up((size_t)ceil_div(f->down.expert_bytes, grid.x), 128);
+    f->space = larger(up_strip(f->routed), up_strip(f->sh));
     launch_early(c, "fused_up", f->eight ? kernel_of<up_kernel, true>(types) : kernel_of<up_kernel, false>(types), grid,
-                 UP_WARPS * 32, 2 * (size_t)row_segments(f->k) * V_SEGMENT * sizeof(float), *f);
+                 UP_WARPS * 32, cuda_fused_up_smem(f), *f);
 }
 
 /* Shared memory for a row of k: rounded, and values of a strip. */
@@ -277,8 +365,8 @@ static __host__ __device__ inline int row_space(int k)
 /* A warp's blocks of an expert's row, which it rounds itself: from its first one on every second. */
 template <int TYPE>
 static __device__ __forceinline__ void down_times(const uint8_t *w, uint32_t row_bytes, int rows, const float *hid,
-                                                  int k, int first, uint8_t *xq, bool eight,
-                                                  const struct tables *tab, float *values)
+                                                  int k, int first, uint8_t *xq, bool eight, const struct tables *tab,
+                                                  float *values, const near_strips &near, int strip_no)
 {
     const int lane = threadIdx.x & 31;
 
@@ -289,7 +377,8 @@ static __device__ __forceinline__ void down_times(const uint8_t *w, uint32_t row
         strip<TYPE> s;
         strip_x<TYPE> sx;
 
-        load_strip<TYPE>(s, w, row_bytes, rows, b, units);
+        if (!is_brought(TYPE))
+            load_strip<TYPE>(s, w, row_bytes, rows, b, units);
         if (i < k) {
             const float4 *from = (const float4 *)(hid + i);
 
@@ -299,7 +388,13 @@ static __device__ __forceinline__ void down_times(const uint8_t *w, uint32_t row
         quantise_values(xq, x_pairs(k), x, i / 64, lane % 8, ~0u, eight, i / 64 < x_pairs(k));
         __syncwarp();
         load_x<TYPE>(sx, xq + b * (4 * X_PAIR), units, eight);
-        strip_times<TYPE>(s, sx, units, eight, tab, values + b / 2 * V_SEGMENT + b % 2 * 8);
+        float *to = values + b / 2 * V_SEGMENT + b % 2 * 8;
+        if constexpr (is_brought(TYPE)) {
+            load_strip<TYPE, true>(s, brought(near, strip_no, w), row_bytes, rows, b, units);
+            strip_times<TYPE>(s, sx, units, eight, near.tab, to);
+        } else {
+            strip_times<TYPE>(s, sx, units, eight, tab, to);
+        }
     }
 }
 
@@ -315,15 +410,27 @@ static __device__ __noinline__ void await_host(const fused_down &f)
 template <bool EIGHT, int... TYPES>
 __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(const __grid_constant__ fused_down f)
 {
-    extern __shared__ __align__(16) uint8_t shared[]; /* a row's space for each expert */
+    extern __shared__ __align__(16) uint8_t shared[]; /* a row's space for each expert; at near_at what is looked up; strips */
     __shared__ float sums[FUSED_USED + 1][STRIP];
     __shared__ int slots[EXPERTS];
+    __shared__ uint64_t bar[FUSED_USED + 1];
+    constexpr bool BRING = (is_brought(TYPES) || ...);
     const int e = threadIdx.x / 64, r0 = (int)blockIdx.x * STRIP, rows = min(f.n - r0, (int)STRIP);
     const bool routed = e < f.n_used;
     const int k = routed ? f.ff : f.sh_ff, pitch = row_space(f.ff);
     const expert_matrix &m = routed ? f.routed : f.sh;
     uint8_t *xq = shared + e * pitch;
+    copied *tab = (copied *)(shared + f.near_at);
+    const near_strips to = { (uint8_t *)(tab + 1), bar, f.space, tab };
+    const bool brings = BRING && is_brought(m.type) && threadIdx.x % 64 == 0;
 
+    if (BRING && f.space > 0) {
+        if (brings)
+            bar_init(bar + e, 1);
+        bar_init_done();
+        bring_tables<QUANT_iq3_s>(*tab, f.tab);
+        __syncthreads();
+    }
     if (!routed)
         prefetch(m.w + r0 * m.row_bytes, rows * (int)m.row_bytes, threadIdx.x & 63, 64);
     load_slots(slots, f.slot, f.n_expert);
@@ -334,8 +441,10 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
         const uint8_t *w = m.w + matrix * m.expert_bytes + r0 * m.row_bytes;
         const float *hid = routed ? f.hid + e * f.ff : f.sh_hid;
 
+        if (brings)
+            bring(to.at + e * to.space, w, rows * (int)m.row_bytes, bar + e);
         ((m.type == TYPES ? down_times<TYPES>(w, (uint32_t)m.row_bytes, rows, hid, k, threadIdx.x / 32 % 2, xq, EIGHT, f.tab,
-                                              (float *)(xq + x_row_bytes(k)))
+                                              (float *)(xq + x_row_bytes(k)), to, e)
                           : (void)0),
          ...);
     }
@@ -380,21 +489,34 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
     }
 }
 
-size_t cuda_fused_down_smem(int n_used, int64_t ff, int64_t sh_ff)
+/* Of rows, in what a block of second products has of shared memory. */
+static size_t row_spaces(const struct fused_down *f)
 {
-    return (size_t)n_used * row_space((int)ff) + (sh_ff > 0 ? row_space((int)sh_ff) : 0);
+    return (size_t)f->n_used * row_space(f->ff) + (f->sh.w != NULL ? row_space(f->sh_ff) : 0);
+}
+
+static int down_strip(const struct fused_down *f)
+{
+    return larger(strip_space(f->routed), strip_space(f->sh));
+}
+
+size_t cuda_fused_down_smem(const struct fused_down *f)
+{
+    const int space = down_strip(f);
+
+    return row_spaces(f) + (space > 0 ? sizeof(copied) + (size_t)(f->n_used + (f->sh.w != NULL)) * (size_t)space : 0);
 }
 
 template <bool EIGHT, int... TYPES> struct down_kernel {
     static constexpr auto at = fused_down_rows<EIGHT, TYPES...>;
 };
 
-void cuda_fused_down(struct cuda *c, const struct fused_down *f)
+void cuda_fused_down(struct cuda *c, struct fused_down *f)
 {
     const unsigned types = type_bit(f->routed) | type_bit(f->sh);
 
+    f->near_at = (int)row_spaces(f);
+    f->space = down_strip(f);
     launch_early(c, "fused_down", f->eight ? kernel_of<down_kernel, true>(types) : kernel_of<down_kernel, false>(types),
-                 dim3((unsigned)ceil_div(f->n, STRIP)),
-                 64u * (f->n_used + (f->sh.w != NULL)),
-                 cuda_fused_down_smem(f->n_used, f->ff, f->sh.w != NULL ? f->sh_ff : 0), *f);
+                 dim3((unsigned)ceil_div(f->n, STRIP)), 64u * (f->n_used + (f->sh.w != NULL)), cuda_fused_down_smem(f), *f);
 }

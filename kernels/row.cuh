@@ -40,8 +40,8 @@ template <int TYPE> struct strip {
     typename frag<TYPE>::raw r0, r8;
 };
 
-/* Rows w ... (so many of 16, at least 1), of which `units` from the block on exist; none: zeros. */
-template <int TYPE>
+/* Rows w ... (so many of 16, at least 1), of which `units` from the block on exist; none: zeros. ANY: as of frag<TYPE>. */
+template <int TYPE, bool ANY = false>
 static __device__ __forceinline__ void load_strip(strip<TYPE> &s, const uint8_t *w, uint32_t row_bytes, int rows,
                                                   int block, int units)
 {
@@ -49,8 +49,8 @@ static __device__ __forceinline__ void load_strip(strip<TYPE> &s, const uint8_t 
     const uint8_t *at = w + block * frag<TYPE>::BLOCK;
 
     if (units > 0) {
-        frag<TYPE>::load(s.r0, at + min(g, rows - 1) * row_bytes, units, c);
-        frag<TYPE>::load(s.r8, at + min(g + 8, rows - 1) * row_bytes, units, c);
+        frag<TYPE>::template load<ANY>(s.r0, at + min(g, rows - 1) * row_bytes, units, c);
+        frag<TYPE>::template load<ANY>(s.r8, at + min(g + 8, rows - 1) * row_bytes, units, c);
     } else {
         s.r0 = s.r8 = typename frag<TYPE>::raw();
     }
@@ -159,9 +159,9 @@ static __device__ __forceinline__ void group_sums(int sum[strip_x<TYPE>::GROUPS]
 }
 
 /* Values V of 16 rows' units; v: the first one's of the block. */
-template <int TYPE>
+template <int TYPE, class TABLES>
 static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const strip_x<TYPE> &a, int units, bool eight,
-                                                   const struct tables *tab, float *v)
+                                                   const TABLES *tab, float *v)
 {
     typedef frag<TYPE> F;
     enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
