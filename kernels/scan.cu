@@ -5,12 +5,12 @@
  * eight lanes share a column, lane p the p-th eighth of its elements. A sum over a column is sixteen sums, over
  * the even and over the odd elements of each eighth, which are then folded: even and odd, eighths p and p + 4, then
  * 0 and 1, 2 and 3, then those two. A lane takes its elements four at a time and begins with the group that spares the
- * eight lanes meeting in a bank of shared memory. Of another dim a sum is eight sums, each over every eighth element,
- * folded likewise. A few rows: gdn_row.cu, in the same order. */
+ * eight lanes meeting in a bank of shared memory; it has two columns, as what it reads of a row serves both. Of another dim
+ * a sum is eight sums, each over every eighth element, folded likewise. A few rows: gdn_row.cu, in the same order. */
 #include "kernels/bulk.cuh"
 #include "kernels/rec.cuh"
 
-enum { COLS = 32, GROUP = 8 };
+enum { COLS = 32, GROUP = 8, PER = 2 /* columns of a lane */, THREADS = 8 * COLS / PER };
 
 /* ---- any dim ---- */
 
@@ -124,18 +124,21 @@ static __device__ __forceinline__ void fold_half(float *y, int p)
     }
 }
 
-/* Sums of 8 rows, folded together: lane p gets that of row fold_rows(). */
-static __device__ __forceinline__ int fold_rows(float y[GROUP], int p)
+/* Sums of 8 rows, folded together: lane p gets that of row fold_row(). */
+static __device__ __forceinline__ void fold_rows(float y[GROUP], int p)
 {
     fold_half<4, 4>(y, p);
     fold_half<2, 1>(y, p);
     fold_half<1, 2>(y, p);
+}
+static __device__ __forceinline__ int fold_row(int p)
+{
     return (p & 4) | (p & 1) << 1 | (p & 2) >> 1;
 }
 
 /* Where a group of rows lies in shared memory: k, q and, of KDA, g by elements; v by columns; g and b. */
 template <int RULE, int DIM> struct group_space {
-    enum { THREADS = 8 * COLS, FLOATS = GROUP * ((RULE == KDA ? 3 : 2) * DIM + COLS + 2) };
+    enum { FLOATS = GROUP * ((RULE == KDA ? 3 : 2) * DIM + COLS + 2) };
     float *k, *q, *g, *v, *gb;
     __device__ __forceinline__ explicit group_space(float *at)
     {
@@ -148,7 +151,7 @@ template <int RULE, int DIM> struct group_space {
 };
 
 /* n rows of WIDTH floats, `stride` apart. */
-template <int WIDTH, int THREADS>
+template <int WIDTH>
 static __device__ __forceinline__ void copy_rows(float *to, const float *from, int64_t stride, int n)
 {
     if (((uintptr_t)from % 16 | (unsigned)stride % 4) == 0) {
@@ -168,137 +171,315 @@ template <int RULE, int DIM>
 static __device__ __forceinline__ void ask_group(const group_space<RULE, DIM> &to, const scan_args &a, int64_t row,
                                                  int n, int h, int hk)
 {
-    enum { THREADS = group_space<RULE, DIM>::THREADS };
-    const int t = threadIdx.x / COLS, c = (int)blockIdx.x * COLS + threadIdx.x % COLS;
+    const int c = (int)blockIdx.x * COLS + threadIdx.x % COLS;
 
-    static_assert((int)THREADS == GROUP * COLS, "a value a thread");
-    copy_rows<DIM, THREADS>(to.k, a.k + row * a.ks + (int64_t)hk * DIM, a.ks, n);
-    copy_rows<DIM, THREADS>(to.q, a.q + row * a.qs + (int64_t)hk * DIM, a.qs, n);
+    copy_rows<DIM>(to.k, a.k + row * a.ks + (int64_t)hk * DIM, a.ks, n);
+    copy_rows<DIM>(to.q, a.q + row * a.qs + (int64_t)hk * DIM, a.qs, n);
     if (RULE == KDA)
-        copy_rows<DIM, THREADS>(to.g, a.g + (row * a.heads + h) * DIM, (int64_t)a.heads * DIM, n);
-    if (t < n && c < a.cols)
-        copy4(to.v + threadIdx.x, a.v + (row + t) * a.vs + (int64_t)h * a.cols + c);
+        copy_rows<DIM>(to.g, a.g + (row * a.heads + h) * DIM, (int64_t)a.heads * DIM, n);
+#pragma unroll
+    for (int t = threadIdx.x / COLS; t < GROUP; t += THREADS / COLS)
+        if (t < n && c < a.cols)
+            copy4(to.v + t * COLS + threadIdx.x % COLS, a.v + (row + t) * a.vs + (int64_t)h * a.cols + c);
     if ((int)threadIdx.x / 2 < n && !(RULE == KDA && threadIdx.x % 2 == 0))
         copy4(to.gb + threadIdx.x, (threadIdx.x % 2 == 0 ? a.g : a.b) + (row + threadIdx.x / 2) * a.heads + h);
     copy_end();
 }
 
-/* The lane's part of a row's output. */
-template <int NE>
-static __device__ __forceinline__ float row_out(const float S[NE], const float q[NE])
-{
-    float out[2] = { 0.0f, 0.0f };
+/* The same of rows that begin at multiples of 16 bytes, group after group: what a thread copies is found once. */
+template <int RULE, int DIM> struct feeder {
+    enum { PIECES = DIM / 4, ROWS = THREADS / PIECES /* at once */, V_THREADS = GROUP * COLS / 4 };
+    const float *k, *q, *g, *other; /* other: of v, or of g and b */
+    int64_t      step;              /* of other, from group to group */
+    int          row, at, other_row;
 
-#pragma unroll
-    for (int e = 0; e < NE; e++)
-        out[e % 2] = __fmaf_rn(S[e], q[e], out[e % 2]);
-    return __fadd_rn(out[0], out[1]);
-}
+    static __device__ __forceinline__ bool fits(const scan_args &a, int h, int hk)
+    {
+        const float *v = a.v + (int64_t)h * a.cols + (int)blockIdx.x * COLS;
+        const uintptr_t at = (uintptr_t)(a.k + (int64_t)hk * DIM) | (uintptr_t)(a.q + (int64_t)hk * DIM) | (uintptr_t)v |
+                             (RULE == KDA ? (uintptr_t)a.g : 0);
 
-/* S of a column after row t, whose k is given. before: what has no part in it and may go on while lanes wait for each
- * other's sums. */
-template <int RULE, int DIM, class F>
-static __device__ __forceinline__ void scan_row(float S[DIM / 8], const float k[DIM / 8],
-                                                const group_space<RULE, DIM> &s, int t, int p, int local, F before)
-{
-    enum { NE = DIM / 8 };
-    const float v = s.v[t * COLS + local];
-    const float2 gb = *(const float2 *)(s.gb + 2 * t);
-    float g[RULE == KDA ? NE : 1], kv[2] = { 0.0f, 0.0f };
-
-    if constexpr (RULE == KDA)
-        lane_elements<NE>(g, s.g + t * DIM, p);
-    if (RULE != SSM2) {
-#pragma unroll
-        for (int e = 0; e < NE; e++)
-            kv[e % 2] = __fmaf_rn(S[e], RULE == KDA ? __fmul_rn(g[RULE == KDA ? e : 0], k[e]) : k[e], kv[e % 2]);
+        return (at % 16 | (unsigned)(a.ks | a.qs | a.vs) % 4) == 0 && (int)blockIdx.x * COLS + COLS <= a.cols;
     }
-    before();
-    if (RULE != SSM2)
-        kv[0] = fold8(__fadd_rn(kv[0], kv[1]));
-    const float d = __fmul_rn(gb.y, RULE == SSM2  ? v
-                                    : RULE == KDA ? __fsub_rn(v, kv[0])
-                                                  : __fsub_rn(v, __fmul_rn(gb.x, kv[0])));
-#pragma unroll
-    for (int e = 0; e < NE; e++)
-        S[e] = __fmaf_rn(k[e], d, __fmul_rn(RULE == KDA ? g[RULE == KDA ? e : 0] : gb.x, S[e]));
-}
+    __device__ __forceinline__ feeder(const scan_args &a, int64_t first, int h, int hk)
+    {
+        const int t = threadIdx.x, one = t - V_THREADS;
 
-/* n rows; those of a whole group overlap: a row's output is summed while the next row's lanes wait. */
-template <int RULE, int DIM>
-static __device__ __forceinline__ void scan_group(float S[DIM / 8], float y[GROUP], const group_space<RULE, DIM> &at,
-                                                  int n, int p, int local)
-{
-    enum { NE = DIM / 8 };
-    float k[2][NE], q[2][NE];
-
-    if (n < GROUP) {
-#pragma unroll
-        for (int t = 0; t < GROUP; t++) {
-            y[t] = 0.0f;
-            if (t >= n)
-                continue;
-            lane_elements<NE>(k[0], at.k + t * DIM, p);
-            lane_elements<NE>(q[0], at.q + t * DIM, p);
-            scan_row<RULE, DIM>(S, k[0], at, t, p, local, [] {});
-            y[t] = row_out<NE>(S, q[0]);
+        row = t / PIECES;
+        at = row * DIM + t % PIECES * 4;
+        k = a.k + (first + row) * a.ks + (int64_t)hk * DIM + t % PIECES * 4;
+        q = a.q + (first + row) * a.qs + (int64_t)hk * DIM + t % PIECES * 4;
+        g = RULE == KDA ? a.g + ((first + row) * a.heads + h) * DIM + t % PIECES * 4 : NULL;
+        if (t < V_THREADS) {
+            other_row = t / (COLS / 4);
+            other = a.v + (first + other_row) * a.vs + (int64_t)h * a.cols + (int)blockIdx.x * COLS + t % (COLS / 4) * 4;
+            step = GROUP * a.vs;
+        } else {
+            other_row = one / 2 < GROUP && !(RULE == KDA && one % 2 == 0) ? one / 2 : (int)GROUP;
+            other = (one % 2 == 0 ? a.g : a.b) + (first + other_row) * a.heads + h;
+            step = (int64_t)GROUP * a.heads;
         }
-        return;
     }
-    lane_elements<NE>(k[0], at.k, p);
+    /* The next n rows. */
+    __device__ __forceinline__ void ask(const scan_args &a, const group_space<RULE, DIM> &to, int n)
+    {
+#pragma unroll
+        for (int r = 0; r < GROUP; r += ROWS) {
+            if (r + row >= n)
+                continue;
+            copy16(to.k + r * DIM + at, k + r * a.ks);
+            copy16(to.q + r * DIM + at, q + r * a.qs);
+            if (RULE == KDA)
+                copy16(to.g + r * DIM + at, g + (int64_t)r * a.heads * DIM);
+        }
+        if (other_row < n) {
+            if (threadIdx.x < V_THREADS)
+                copy16(to.v + threadIdx.x * 4, other);
+            else
+                copy4(to.gb + threadIdx.x - V_THREADS, other);
+        }
+        copy_end();
+        k += GROUP * a.ks;
+        q += GROUP * a.qs;
+        g += (int64_t)GROUP * a.heads * DIM;
+        other += step;
+    }
+};
+
+/* What a lane takes of a row: its elements of k and, of KDA, g; v; g and b. */
+template <int RULE, int NE> struct row_in {
+    float  k[NE], g[RULE == KDA ? NE : 1], v[PER];
+    float2 gb;
+    __device__ __forceinline__ float decay(int e) const
+    {
+        return RULE == KDA ? g[RULE == KDA ? e : 0] : gb.x;
+    }
+};
+template <int RULE, int DIM>
+static __device__ __forceinline__ void load_in(row_in<RULE, DIM / 8> &r, const group_space<RULE, DIM> &s, int t, int p,
+                                               int local)
+{
+    const float2 v = *(const float2 *)(s.v + t * COLS + local * PER);
+
+    lane_elements<DIM / 8>(r.k, s.k + t * DIM, p);
+    if constexpr (RULE == KDA)
+        lane_elements<DIM / 8>(r.g, s.g + t * DIM, p);
+    r.v[0] = v.x;
+    r.v[1] = v.y;
+    r.gb = *(const float2 *)(s.gb + 2 * t);
+}
+
+/* The lane's parts of S k, decayed, and of an output: sums of even elements and of odd ones. */
+template <int RULE, int NE>
+static __device__ __forceinline__ void parts_of_k(float kv[PER], const float S[PER][NE], const row_in<RULE, NE> &r)
+{
+    float two[PER][2] = {};
+
+#pragma unroll
+    for (int e = 0; e < NE; e++) {
+        const float k = RULE == KDA ? __fmul_rn(r.decay(e), r.k[e]) : r.k[e];
+
+#pragma unroll
+        for (int j = 0; j < PER; j++)
+            two[j][e % 2] = __fmaf_rn(S[j][e], k, two[j][e % 2]);
+    }
+#pragma unroll
+    for (int j = 0; j < PER; j++)
+        kv[j] = __fadd_rn(two[j][0], two[j][1]);
+}
+template <int NE>
+static __device__ __forceinline__ void parts_of_out(float y[PER], const float S[PER][NE], const float q[NE])
+{
+    float two[PER][2] = {};
+
+#pragma unroll
+    for (int e = 0; e < NE; e++)
+#pragma unroll
+        for (int j = 0; j < PER; j++)
+            two[j][e % 2] = __fmaf_rn(S[j][e], q[e], two[j][e % 2]);
+#pragma unroll
+    for (int j = 0; j < PER; j++)
+        y[j] = __fadd_rn(two[j][0], two[j][1]);
+}
+
+/* What is added to S, of each element of k; kv: S k. */
+template <int RULE, int NE>
+static __device__ __forceinline__ float delta(const row_in<RULE, NE> &r, int j, float kv)
+{
+    return __fmul_rn(r.gb.y, RULE == SSM2  ? r.v[j]
+                             : RULE == KDA ? __fsub_rn(r.v[j], kv)
+                                           : __fsub_rn(r.v[j], __fmul_rn(r.gb.x, kv)));
+}
+
+/* n rows, one after the other; WHOLE: all of a group. */
+template <int RULE, int DIM, bool WHOLE>
+static __device__ __forceinline__ void scan_some(float S[PER][DIM / 8], float y[PER][GROUP],
+                                                 const group_space<RULE, DIM> &s, int n, int p, int local)
+{
+    enum { NE = DIM / 8 };
+
 #pragma unroll
     for (int t = 0; t < GROUP; t++) {
-        lane_elements<NE>(q[t % 2], at.q + t * DIM, p);
-        scan_row<RULE, DIM>(S, k[t % 2], at, t, p, local, [&] {
-            if (t + 1 < GROUP)
-                lane_elements<NE>(k[(t + 1) % 2], at.k + (t + 1) * DIM, p);
-            if (t > 0)
-                y[t - 1] = row_out<NE>(S, q[(t + 1) % 2]);
-        });
+        row_in<RULE, NE> r;
+        float q[NE], kv[PER] = {}, out[PER];
+
+#pragma unroll
+        for (int j = 0; j < PER; j++)
+            y[j][t] = 0.0f;
+        if (!WHOLE && t >= n)
+            continue;
+        load_in<RULE, DIM>(r, s, t, p, local);
+        lane_elements<NE>(q, s.q + t * DIM, p);
+        if (RULE != SSM2)
+            parts_of_k<RULE, NE>(kv, S, r);
+#pragma unroll
+        for (int j = 0; j < PER; j++) {
+            const float d = delta<RULE, NE>(r, j, RULE == SSM2 ? 0.0f : fold8(kv[j]));
+
+#pragma unroll
+            for (int e = 0; e < NE; e++)
+                S[j][e] = __fmaf_rn(r.k[e], d, __fmul_rn(r.decay(e), S[j][e]));
+        }
+        parts_of_out<NE>(out, S, q);
+#pragma unroll
+        for (int j = 0; j < PER; j++)
+            y[j][t] = out[j];
     }
-    y[GROUP - 1] = row_out<NE>(S, q[(GROUP - 1) % 2]);
+}
+
+/* A step of fold8(), in two parts: what lies between goes on while lanes wait for each other. */
+template <int BIT>
+static __device__ __forceinline__ void send(float other[PER], const float v[PER])
+{
+#pragma unroll
+    for (int j = 0; j < PER; j++)
+        other[j] = __shfl_xor_sync(0xffffffffu, v[j], BIT);
+}
+static __device__ __forceinline__ void add(float v[PER], const float other[PER])
+{
+#pragma unroll
+    for (int j = 0; j < PER; j++)
+        v[j] = __fadd_rn(v[j], other[j]);
+}
+
+/* A group: while lanes wait for each other's parts of S k the output of the row before is summed, what the next row needs
+ * is read, and S decays. */
+template <int RULE, int DIM>
+static __device__ __forceinline__ void scan_group(float S[PER][DIM / 8], float y[PER][GROUP],
+                                                  const group_space<RULE, DIM> &s, int p, int local)
+{
+    enum { NE = DIM / 8 };
+    row_in<RULE, NE> r[2];
+    float q[NE], out[PER];
+
+    load_in<RULE, DIM>(r[0], s, 0, p, local);
+#pragma unroll
+    for (int t = 0; t < GROUP; t++) {
+        const row_in<RULE, NE> &now = r[t % 2];
+        float kv[PER], other[PER];
+
+        parts_of_k<RULE, NE>(kv, S, now);
+        send<4>(other, kv);
+        if (t > 0)
+            parts_of_out<NE>(out, S, q);
+        add(kv, other);
+        send<1>(other, kv);
+        if (t + 1 < GROUP)
+            load_in<RULE, DIM>(r[(t + 1) % 2], s, t + 1, p, local);
+        lane_elements<NE>(q, s.q + t * DIM, p);
+#pragma unroll
+        for (int j = 0; j < PER; j++) {
+            if (t > 0)
+                y[j][t - 1] = out[j];
+#pragma unroll
+            for (int e = 0; e < NE / 2; e++)
+                S[j][e] = __fmul_rn(now.decay(e), S[j][e]);
+        }
+        add(kv, other);
+        send<2>(other, kv);
+#pragma unroll
+        for (int j = 0; j < PER; j++)
+#pragma unroll
+            for (int e = NE / 2; e < NE; e++)
+                S[j][e] = __fmul_rn(now.decay(e), S[j][e]);
+        add(kv, other);
+#pragma unroll
+        for (int j = 0; j < PER; j++)
+            kv[j] = delta<RULE, NE>(now, j, kv[j]);
+#pragma unroll
+        for (int e = 0; e < NE; e++)
+#pragma unroll
+            for (int j = 0; j < PER; j++)
+                S[j][e] = __fmaf_rn(now.k[e], kv[j], S[j][e]);
+    }
+    parts_of_out<NE>(out, S, q);
+#pragma unroll
+    for (int j = 0; j < PER; j++)
+        y[j][GROUP - 1] = out[j];
 }
 
 /* grid: columns, head, sequence */
 template <int RULE, int DIM>
-__global__ void __launch_bounds__(8 * COLS) scan_rows(const __grid_constant__ scan_args a)
+__global__ void __launch_bounds__(THREADS, 1) scan_rows(const __grid_constant__ scan_args a)
 {
     typedef group_space<RULE, DIM> space;
     enum { NE = DIM / 8 };
     extern __shared__ __align__(16) float shared[];
-    const op_seq &s = a.r.seq[blockIdx.z];
+    const op_seq s = a.r.seq[blockIdx.z];
     const int p = threadIdx.x % 8, local = threadIdx.x / 8;
-    const int col = blockIdx.x * COLS + local, h = blockIdx.y, hk = a.each > 0 ? h / a.each : h % a.n_k;
-    float *mem = a.state + s.slot * a.floats + (int64_t)h * DIM * a.cols + col, S[NE];
+    const int col = blockIdx.x * COLS + local * PER, h = blockIdx.y, hk = a.each > 0 ? h / a.each : h % a.n_k;
+    float *mem = a.state + s.slot * a.floats + (int64_t)h * DIM * a.cols + col, S[PER][NE];
 
     if (s.n == 0)
         return;
-    ask_group<RULE, DIM>(space(shared), a, s.row, min(s.n, (int)GROUP), h, hk);
+    const bool fits = feeder<RULE, DIM>::fits(a, h, hk);
+    feeder<RULE, DIM> feed(a, s.row, h, hk);
+    const auto ask = [&](int t0) {
+        const space to(shared + t0 / GROUP % 2 * space::FLOATS);
+        const int n = min(s.n - t0, (int)GROUP);
+
+        if (fits)
+            feed.ask(a, to, n);
+        else
+            ask_group<RULE, DIM>(to, a, s.row + t0, n, h, hk);
+    };
+    ask(0);
 #pragma unroll
-    for (int e = 0; e < NE; e++)
-        S[e] = col < a.cols ? mem[(int64_t)element_at<NE>(p, e) * a.cols] : 0.0f;
-    for (int t0 = 0; t0 < s.n; t0 += GROUP) {
+    for (int j = 0; j < PER; j++)
+#pragma unroll
+        for (int e = 0; e < NE; e++)
+            S[j][e] = col + j < a.cols ? mem[(int64_t)element_at<NE>(p, e) * a.cols + j] : 0.0f;
+    float *to = a.y + (s.row + fold_row(p)) * a.ys + (int64_t)h * a.cols + col;
+    for (int t0 = 0; t0 < s.n; t0 += GROUP, to += GROUP * a.ys) {
         const space at(shared + t0 / GROUP % 2 * space::FLOATS);
         const int n = min(s.n - t0, (int)GROUP);
-        float y[GROUP];
+        float y[PER][GROUP];
 
         copy_wait<0>();
         __syncthreads();
         if (t0 + GROUP < s.n)
-            ask_group<RULE, DIM>(space(shared + (t0 / GROUP + 1) % 2 * space::FLOATS), a, s.row + t0 + GROUP,
-                                 min(s.n - t0 - GROUP, (int)GROUP), h, hk);
-        scan_group<RULE, DIM>(S, y, at, n, p, local);
-        const int t = fold_rows(y, p);
-        if (t < n && col < a.cols) {
+            ask(t0 + GROUP);
+        if (n < GROUP)
+            scan_some<RULE, DIM, false>(S, y, at, n, p, local);
+        else if (RULE == SSM2)
+            scan_some<RULE, DIM, true>(S, y, at, n, p, local);
+        else
+            scan_group<RULE, DIM>(S, y, at, p, local);
+#pragma unroll
+        for (int j = 0; j < PER; j++) {
+            fold_rows(y[j], p);
             if (RULE == SSM2)
-                y[0] = __fmaf_rn(a.d[h], at.v[t * COLS + local], y[0]);
-            a.y[(s.row + t0 + t) * a.ys + (int64_t)h * a.cols + col] = y[0];
+                y[j][0] = __fmaf_rn(a.d[h], at.v[fold_row(p) * COLS + local * PER + j], y[j][0]);
+            if (fold_row(p) < n && col + j < a.cols)
+                to[j] = y[j][0];
         }
     }
 #pragma unroll
-    for (int e = 0; e < NE; e++)
-        if (col < a.cols)
-            mem[(int64_t)element_at<NE>(p, e) * a.cols] = S[e];
+    for (int j = 0; j < PER; j++)
+#pragma unroll
+        for (int e = 0; e < NE; e++)
+            if (col + j < a.cols)
+                mem[(int64_t)element_at<NE>(p, e) * a.cols + j] = S[j][e];
 }
 
 template <int RULE, int DIM>
@@ -308,7 +489,7 @@ static void launch_rows(struct cuda *c, const scan_args &a, dim3 grid)
 
     cuda_fail(c, cudaFuncSetAttribute(scan_rows<RULE, DIM>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
               "scan_rows");
-    LAUNCH(c, (scan_rows<RULE, DIM>), grid, 8 * COLS, smem, a);
+    LAUNCH(c, (scan_rows<RULE, DIM>), grid, THREADS, smem, a);
 }
 
 template <int RULE>
