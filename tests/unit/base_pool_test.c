@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include "base_dir.h"
 #include "base/cpus.h"
+#include "base/memory.h"
 #include "base/pool.h"
 
 struct sums {
@@ -281,6 +282,60 @@ static void test_quota(void **state)
     assert_true(pool_cpus() >= 1);
 }
 
+static void test_memory(void **state)
+{
+    (void)state;
+    static const char self[] = "proc/self/cgroup", info[] = "proc/meminfo";
+    static const char *const v2[] = { "sys/fs/cgroup/a/b/memory.max", "sys/fs/cgroup/a/b/memory.current",
+                                      "sys/fs/cgroup/a/b/memory.stat" };
+    static const char *const top[] = { "sys/fs/cgroup/a/memory.max", "sys/fs/cgroup/a/memory.current" };
+    static const char *const v1[] = { "sys/fs/cgroup/memory/c/memory.limit_in_bytes",
+                                      "sys/fs/cgroup/memory/c/memory.usage_in_bytes",
+                                      "sys/fs/cgroup/memory/c/memory.stat" };
+    assert_int_equal(memory_left(dir), -1);
+    quota_file(info, "MemTotal:       24684084 kB\nMemFree: 5 kB\nMemAvailableX: 3 kB\n");
+    assert_int_equal(memory_left(dir), -1);
+    quota_file(info, "MemTotal:       24684084 kB\nMemAvailable:   8000 kB\nBuffers: 7 kB\n");
+    assert_int_equal(memory_left(dir), 8000 * 1024);
+    quota_file(self, "0::/a/b\n");
+    quota_file(v2[0], "max\n");
+    quota_file(v2[1], "1000\n");
+    assert_int_equal(memory_left(dir), 8000 * 1024);
+    quota_file(v2[0], "5000\n"); /* no list of what can be taken back */
+    assert_int_equal(memory_left(dir), 4000);
+    quota_file(v2[2], "anon 900\ninactive_file 30\nactive_file 7\ntotal_active_file 1\n");
+    assert_int_equal(memory_left(dir), 4037);
+    quota_file(top[0], "2000\n"); /* an ancestor's limit holds too */
+    quota_file(top[1], "1900\n");
+    assert_int_equal(memory_left(dir), 100);
+    quota_file(top[1], "2500\n");
+    assert_int_equal(memory_left(dir), 0);
+    quota_file(info, NULL);
+    quota_file(top[1], "1\n");
+    assert_int_equal(memory_left(dir), 1999);
+    quota_file(info, "MemAvailable: 1 kB\n"); /* the system has less than the group may take */
+    assert_int_equal(memory_left(dir), 1024);
+
+    quota_file(self, "4:memory:/c\n");
+    quota_file(info, "MemAvailable: 1000 kB\n");
+    quota_file(v1[0], "9223372036854771712\n");
+    quota_file(v1[1], "700\n");
+    assert_int_equal(memory_left(dir), 1000 * 1024);
+    quota_file(v1[0], "1000\n");
+    quota_file(v1[2], "inactive_file 900\ntotal_inactive_file 20\ntotal_active_file 3\n");
+    assert_int_equal(memory_left(dir), 323);
+    for (int i = 0; i < 3; i++) {
+        quota_file(v1[i], NULL);
+        quota_file(v2[i], NULL);
+        if (i < 2) {
+            quota_file(top[i], NULL);
+        }
+    }
+    quota_file(self, NULL);
+    quota_file(info, NULL);
+    assert_true(memory_left("") != 0);
+}
+
 static void test_cpus_affinity(void **state)
 {
     (void)state;
@@ -309,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_pool_awake),
         cmocka_unit_test(test_pool_open),
         WITH_DIR(test_quota),
+        WITH_DIR(test_memory),
         cmocka_unit_test(test_cpus_affinity),
     };
     return cmocka_run_group_tests_name("base_pool", tests, NULL, NULL);
