@@ -95,6 +95,16 @@ void io_map_close(struct io_map *m)
     *m = (struct io_map){ NULL, 0 };
 }
 
+void io_map_drop(const struct io_map *m, const void *at, size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), from = (size_t)((const unsigned char *)at - m->data);
+    size_t first = (from + page - 1) / page * page, end = (from + n) / page * page;
+    assert(from <= m->size && n <= m->size - from);
+    if (first < end) {
+        (void)madvise((void *)(m->data + first), end - first, MADV_DONTNEED);
+    }
+}
+
 /* Reads to the end into *buf, which holds cap > 0 bytes and grows to at most max_bytes + 1: the
  * byte more tells "exactly the limit" from "over it", and has room for the NUL otherwise. */
 static enum err_code read_to_end(char **buf, size_t cap, size_t *n, int fd, size_t max_bytes,

@@ -13,6 +13,9 @@ struct io_map {
 };
 MUST_CHECK enum err_code io_map_open(struct io_map *out, const char *path, struct err *e);
 void io_map_close(struct io_map *m);
+/* n bytes at `at` in the mapping will hardly be read again: the process gives back the pages that lie in them whole.
+ * Who reads them all the same gets them from the file. */
+void io_map_drop(const struct io_map *m, const void *at, size_t n);
 
 /* Whole file ("-" is stdin) into malloc'ed memory with one NUL after it; caller frees *data.
  * More than max_bytes is ERR_LIMIT. EINTR and short reads are handled. */

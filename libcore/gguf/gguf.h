@@ -92,6 +92,9 @@ bool gguf_strs_next(struct gguf_strs *it, struct str *out);
 
 size_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i); /* file order */
+/* The tensor's bytes will hardly be read again: memory that the mapping takes for them is given back (base/io.h). They
+ * can still be read. */
+void gguf_drop(const struct gguf *g, const struct gguf_tensor *t);
 /* NULL if absent; O(log n). */
 const struct gguf_tensor *gguf_find(const struct gguf *g, const char *name);
 

@@ -250,6 +250,18 @@ void gguf_close(struct gguf *g)
     free(g);
 }
 
+void gguf_drop(const struct gguf *g, const struct gguf_tensor *t)
+{
+    const unsigned char *at = t->data;
+
+    for (size_t i = 0; i < g->n_parts; i++) {
+        const struct gguf_part *p = &g->parts[i];
+
+        if (p->mapped && at >= p->map.data && at < p->map.data + p->map.size)
+            io_map_drop(&p->map, at, t->size_bytes);
+    }
+}
+
 const char *gguf_path(const struct gguf *g)
 {
     return g->path;

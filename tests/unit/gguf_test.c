@@ -10,6 +10,7 @@
 #include "quant/quant.h"
 
 #include <dirent.h>
+#include <inttypes.h>
 #include <math.h>
 #include <sys/mman.h>
 
@@ -74,6 +75,68 @@ static struct gguf *open_ok(const char *path)
     if (gguf_open(&g, path, &e))
         fail_msg("%s", e.msg);
     return g;
+}
+
+/* ---- tensors that are given back ---- */
+
+/* KiB in memory of the mapping that p is in; -1: not known. */
+static long resident(const void *p)
+{
+    FILE *f = fopen("/proc/self/smaps", "r");
+    uintptr_t from, to;
+    bool in = false;
+    char line[512];
+    long kib = -1;
+
+    while (f != NULL && kib < 0 && fgets(line, sizeof line, f) != NULL) {
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2)
+            in = (uintptr_t)p >= from && (uintptr_t)p < to;
+        else if (in)
+            (void)sscanf(line, "Rss: %ld", &kib);
+    }
+    if (f != NULL)
+        fclose(f);
+    return kib;
+}
+
+/* Pages of the file leave memory, and come back as they were; memory that is somebody else's stays as it is. */
+static void test_drop(void **state)
+{
+    static const char model[] = "share/models/chimere-nano-q5_k_m.gguf";
+    struct gguf *file = open_ok(model), *parsed;
+    const struct gguf_tensor *t = gguf_tensor_at(file, 0);
+    struct err e = {0};
+    size_t n;
+    void *own;
+    char *all;
+
+    (void)state;
+    for (size_t i = 0; i < gguf_n_tensors(file); i++)
+        t = gguf_tensor_at(file, i)->size_bytes > t->size_bytes ? gguf_tensor_at(file, i) : t;
+    assert_int_equal(io_read_all(&all, &n, model, 1 << 30, &e), ERR_OK);
+    assert_int_equal(posix_memalign(&own, 1 << 16, n), 0); /* pages, as a mapping has */
+    memcpy(own, all, n);
+    assert_int_equal(gguf_parse(&parsed, "t", own, n, &e), ERR_OK);
+    const struct gguf_tensor *twin = gguf_find(parsed, "token_embd.weight");
+    assert_memory_equal(twin->data, gguf_find(file, "token_embd.weight")->data, twin->size_bytes);
+
+    const uint64_t hash = io_hash(0, t->data, t->size_bytes);
+    long before = resident(t->data);
+    gguf_drop(file, t);
+    long after = resident(t->data);
+    if (before >= 0)
+        assert_in_range(before - after, (long)(t->size_bytes >> 10) - 8, (long)(t->size_bytes >> 10) + 8);
+    assert_true(io_hash(0, t->data, t->size_bytes) == hash);
+    for (size_t i = 0; i < gguf_n_tensors(file); i++)
+        gguf_drop(file, gguf_tensor_at(file, i));
+    assert_memory_equal(all, file->parts[0].map.data, n);
+    for (size_t i = 0; i < gguf_n_tensors(parsed); i++)
+        gguf_drop(parsed, gguf_tensor_at(parsed, i));
+    assert_memory_equal(all, own, n);
+    gguf_close(parsed);
+    gguf_close(file);
+    free(own);
+    free(all);
 }
 
 /* ---- what the corpus says ---- */
@@ -733,7 +796,7 @@ int main(void)
         cmocka_unit_test(test_corpus),       cmocka_unit_test(test_cannot_read),
         cmocka_unit_test(test_kinds),        cmocka_unit_test(test_conversions),
         cmocka_unit_test(test_float_nan),    cmocka_unit_test(test_array_is_no_scalar),
-        cmocka_unit_test(test_tensors),      cmocka_unit_test(test_set),
+        cmocka_unit_test(test_tensors),      cmocka_unit_test(test_set),         cmocka_unit_test(test_drop),
         cmocka_unit_test(test_key_length),   cmocka_unit_test(test_index_size),
         cmocka_unit_test(test_large_header), cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_truncated),    cmocka_unit_test(test_mutations),
