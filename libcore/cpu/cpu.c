@@ -12,6 +12,7 @@ static void close_cpu(void *ctx)
     struct cpu *c = ctx;
 
     pool_close(c->pool);
+    cpu_free_copies(c);
     free(c);
 }
 
@@ -111,7 +112,8 @@ static const struct dev_table table = {
 #undef X
     .matmuls = cpu_matmuls, .matmuls_need = cpu_matmuls_need, .matmul_need = cpu_matmul_need, .attn_need = cpu_attn_need, .moe_need = cpu_moe_need,
     .route_need = cpu_route_need, .top_need = cpu_top_need,
-    .weights = weights, .weights_some = weights_some, .reserve_weights = reserve_weights,
+    .weights = weights, .weights_some = weights_some, .weights_copy = cpu_weights_copy,
+    .reserve_weights = reserve_weights,
     .held = held, .memory = memory, .is_host = true, .begin = begin, .awake = awake, .end = end,
     .alloc = alloc, .free = release, .zero = zero, .copy = copy, .close = close_cpu, .simd = simd,
     .threads = threads, .read_speed = cpu_read_speed,
@@ -140,6 +142,7 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
              : features & SIMD_AVX2                                       ? &cpu_bytes_avx2
                                                                           : &cpu_bytes_scalar;
     c->acts = o->acts;
+    c->sketch = o->sketch;
     c->round = quant_rounder(features);
     c->soft = softmax_kernels_for(features);
     for (int i = 0; i < QUANT_N; i++) {

@@ -30,6 +30,8 @@ struct cpu {
     enum quant_acts_type      acts;
     quant_round_fn           *round;
     size_t                    held; /* dev_held() */
+    bool                      sketch; /* dev_opts */
+    struct cpu_copy          *copies; /* of weights */
     const struct softmax_kernels *soft;
 };
 
@@ -117,5 +119,7 @@ void   cpu_hand_out(void *ctx, struct tensor x, const int32_t *expert, const str
 void   cpu_hand_in(void *ctx, struct tensor out, struct tensor x, const int32_t *expert, const struct op_hand *h);
 void   cpu_tally(void *ctx, uint64_t *count, int n_expert, const int32_t *expert, int64_t n);
 size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a);
+const void *cpu_weights_copy(void *ctx, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
+void   cpu_free_copies(struct cpu *c);
 enum err_code cpu_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps, struct err *e);
 #endif

@@ -125,6 +125,17 @@ static const void *check_weights_some(void *ctx, const void *host, size_t piece_
     return p;
 }
 
+/* A copy on the host is laid out as what is copied. */
+static const void *check_weights_copy(void *ctx, const void *host, size_t piece_bytes, int64_t n, const bool *keep)
+{
+    struct check *c = ctx;
+
+    if (dev_is_host(c->tested))
+        return noted(c, dev_weights_copy(c->tested, host, piece_bytes, n, keep), host, piece_bytes * (size_t)n);
+    return keep == NULL ? check_weights(c, host, piece_bytes * (size_t)n)
+                        : check_weights_some(c, host, piece_bytes, n, keep);
+}
+
 static bool check_reserve_weights(void *ctx, size_t n)
 {
     return dev_reserve_weights(((struct check *)ctx)->tested, n);
@@ -639,8 +650,8 @@ static enum err_code check_read_speed(void *ctx, size_t n, double *bytes_per_s, 
     DEV_OPS(X) \
     .matmul_need = matmul_need, .attn_need = attn_need, .route_need = rows_need, .top_need = rows_need, \
     .moe_need = moe_need, .weights = check_weights, .weights_rows = check_weights_rows, \
-    .weights_some = check_weights_some, .reserve_weights = check_reserve_weights, .held = check_held, \
-    .memory = check_memory, .is_host = host, \
+    .weights_some = check_weights_some, .weights_copy = check_weights_copy, \
+    .reserve_weights = check_reserve_weights, .held = check_held, .memory = check_memory, .is_host = host, \
     .alloc = check_alloc, .free = check_free, \
     .begin = check_begin, .end = check_end, .zero = check_zero, .copy = check_copy, .close = check_close, \
     .simd = check_simd, .threads = check_threads, .read_speed = check_read_speed,
