@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* internal.h - inside the room model: bound weights and the parts of the forward pass.
  *
- * Matrices stay where the file is mapped (or are copied to the device); vectors (norms, biases, convolution
- * taps) are widened to float once, in the model's arena. */
+ * Matrices stay where the file is mapped (or are copied to the device, or with model_opts.copy_weights to memory of
+ * their own); vectors (norms, biases, convolution taps) are widened to float once, in the model's arena. */
 #ifndef MODEL_INTERNAL_H
 #define MODEL_INTERNAL_H
 #include "arch/arch.h"
@@ -109,6 +109,7 @@ struct binder {
     struct dev           *host;
     int                   layer; /* -1: names without "blk.N." */
     int                   n_layer;
+    bool                  copy;  /* model_opts.copy_weights */
     bool                 *used;  /* [tensors of the file] */
     const bool           *here;  /* [n_expert] of the layer: the routed experts that go to dev; NULL: all */
     struct model_weights *bytes;

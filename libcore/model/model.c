@@ -4,11 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "gguf/gguf.h"
 #include "model/forward.h"
 #include "model/internal.h"
 #include "model/place.h"
 #include "quant/quant.h"
+
+#define MODEL_LEAVES ((int64_t)256 << 20) /* of free memory, beside copies of weights: for what a run takes */
 
 typedef void bind_fn(struct layer_weights *l, const struct plan *p, struct binder *b);
 static const struct {
@@ -79,11 +82,11 @@ static enum err_code check_unused(const struct gguf *g, const bool *used, struct
     return ERR_OK;
 }
 
-static enum err_code bind_all(struct model *m, const struct gguf *g, const struct model_place *place, struct err *e)
+static enum err_code bind_all(struct model *m, const struct gguf *g, const struct model_opts *o, struct err *e)
 {
     const struct plan *p = &m->plan;
     struct binder b = { .g = g, .arena = &m->arena, .e = e, .dev = m->dev, .host = m->host, .layer = -1,
-                        .n_layer = p->n_layer, .bytes = &m->bytes,
+                        .n_layer = p->n_layer, .copy = o->copy_weights, .bytes = &m->bytes,
                         .used = arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)) };
     float *freq;
 
@@ -103,7 +106,7 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
     }
     m->out_norm = bind_vec(&b, p->out_norm, p->n_embd);
     for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++)
-        bind_layer(m, &b, place, i);
+        bind_layer(m, &b, o->place, i);
     for (int i = 0; i < p->n_nextn && e->code == ERR_OK; i++)
         check_nextn(m, &b, p->n_layer + i);
     return e->code != ERR_OK ? e->code : check_unused(g, b.used, e);
@@ -152,6 +155,29 @@ static enum err_code open_devices(struct model *m, const struct model_opts *o, s
     return ERR_OK;
 }
 
+/* Copies take memory as they are filled: that it is not there has to be found out before. A sketch says how much. */
+static enum err_code check_room(const struct model *m, const struct gguf *g, const struct model_opts *o, struct err *e)
+{
+    struct model_opts look = *o;
+    struct model *sketch;
+    int64_t left = o->copy_weights && !o->sketch ? memory_left("") : -1, bytes;
+
+    if (left < 0 || (!dev_is_host(m->dev) && m->host == NULL))
+        return ERR_OK;
+    look.sketch = true;
+    look.n_threads = 1;
+    look.count_sets = 0;
+    look.weight_bytes = 0;
+    if (model_open(&sketch, g, &look, e))
+        return e->code;
+    bytes = sketch->bytes.copied;
+    model_close(sketch);
+    if (bytes > left - MODEL_LEAVES)
+        return err_set(e, ERR_NOMEM, "out of memory: a copy of %.2f GB of weights, and %.2f GB are free",
+                       (double)bytes / 1e9, (double)left / 1e9);
+    return ERR_OK;
+}
+
 static enum err_code count_uses(struct model *m, struct err *e)
 {
     size_t n = (size_t)m->plan.n_layer * (size_t)m->plan.moe.n_expert * sizeof *m->uses;
@@ -169,7 +195,7 @@ enum err_code model_open(struct model **out, const struct gguf *g, const struct 
         return err_set(e, ERR_NOMEM, "out of memory");
     m->count_sets = o->count_sets;
     if (plan_make(&m->plan, g, e) || open_devices(m, o, e) || (o->count_sets > 0 && count_uses(m, e)) ||
-        bind_all(m, g, o->place, e)) {
+        check_room(m, g, o, e) || bind_all(m, g, o, e)) {
         enum err_code code = e->code;
 
         model_close(m);

@@ -3,8 +3,9 @@
  *
  * model_open() reads the plan of the file's architecture, finds every tensor it needs and checks its shape
  * and type (ERR_FORMAT names the tensor), and opens the device. The weights stay in the gguf's
- * mapping: the gguf must outlive the model. A model never changes after open; the forward pass
- * (model_forward, for the room `run`) uses the device, so one thread at a time steps it.
+ * mapping, some of them also where others are copied: the gguf must outlive the model. A model
+ * never changes after open; the forward pass (model_forward, for the room `run`) uses the device,
+ * so one thread at a time steps it.
  */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
@@ -30,6 +31,10 @@ struct model_opts {
     int         count_sets;
     /* Routed experts that are not here stay where the file is mapped; the CPU computes them. NULL: all are. */
     const struct model_place *place;
+    /* What the CPU computes with is copied, as the model is opened, from the file's mapping to memory of its own, which
+     * it may read faster; so much must be free (ERR_NOMEM), and no other process shares it. A matrix of which only rows
+     * are read stays. */
+    bool        copy_weights;
     int64_t     weight_bytes; /* of memory on the device, from a sketch; 0: not known */
     int         step_rows;    /* rows in one step on a GPU, for runs that do not say; 0: run.h's */
 };
@@ -56,6 +61,7 @@ const struct model_info *model_info(const struct model *m);
 /* Bytes of the weights: in the device's memory, as it lays them out, and what stays in the host's. */
 struct model_weights {
     int64_t device[MODEL_N_CLASSES], host[MODEL_N_CLASSES];
+    int64_t copied; /* of both, what is in memory of the CPU's own (copy_weights), not where the file is mapped */
 };
 const struct model_weights *model_weights(const struct model *m);
 /* Of the device's memory, what is taken now, by whomever; -1: not known. */

@@ -52,42 +52,60 @@ static const struct gguf_tensor *need_shape(struct binder *b, const char *name, 
     return NULL;
 }
 
-/* n pieces of weights of tensor `name`, those with keep[i] (NULL: all), on the device. */
-static const void *pieces_to_device(struct binder *b, const char *name, const void *host, size_t piece_bytes,
-                                    int64_t n, const bool *keep)
-{
-    char full[128];
-    size_t held;
-    const void *p;
+/* n pieces of weights, those with keep[i] (NULL: all), on the host or the device. */
+struct pieces {
+    const void *host;
+    size_t      bytes; /* of one */
+    int64_t     n;
+    const bool *keep;
+    bool        in_file;
+};
 
-    if (host == NULL || b->e->code != ERR_OK || b->dev == NULL)
-        return host;
-    full_name(b, name, full);
-    held = dev_held(b->dev);
-    p = keep == NULL ? dev_weights(b->dev, host, piece_bytes * (size_t)n)
-                     : dev_weights_some(b->dev, host, piece_bytes, n, keep);
-    b->bytes->device[model_class_of(str_of(full), b->n_layer)] += (int64_t)(dev_held(b->dev) - held);
+static const void *put(struct binder *b, struct dev *d, const struct pieces *v, int64_t *bytes)
+{
+    size_t held = dev_held(d);
+    const bool copy = b->copy && v->in_file;
+    const void *p = copy              ? dev_weights_copy(d, v->host, v->bytes, v->n, v->keep)
+                    : v->keep == NULL ? dev_weights(d, v->host, v->bytes * (size_t)v->n)
+                                      : dev_weights_some(d, v->host, v->bytes, v->n, v->keep);
+    int64_t more = (int64_t)(dev_held(d) - held);
+
+    *bytes += more;
+    if (copy && dev_is_host(d))
+        b->bytes->copied += more;
     if (p == NULL)
-        err_set(b->e, ERR_NOMEM, "out of memory: the weights do not fit device %s", dev_name(b->dev));
+        err_set(b->e, ERR_NOMEM, "out of memory: the weights do not fit device %s", dev_name(d));
     return p;
 }
 
+static const void *pieces_to_device(struct binder *b, const char *name, const struct pieces *v)
+{
+    char full[128];
+
+    if (v->host == NULL || b->e->code != ERR_OK || b->dev == NULL)
+        return v->host;
+    full_name(b, name, full);
+    return put(b, b->dev, v, &b->bytes->device[model_class_of(str_of(full), b->n_layer)]);
+}
+
+/* What is not in the file. */
 static const void *to_device(struct binder *b, const char *name, const void *host, size_t n)
 {
-    return pieces_to_device(b, name, host, n, 1, NULL);
+    return pieces_to_device(b, name, &(struct pieces){ .host = host, .bytes = n, .n = 1 });
 }
 
 struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2)
 {
     const struct gguf_tensor *t = need_shape(b, name, ne0, ne1, ne2);
+    const void *p;
 
     if (t == NULL)
         return (struct tensor){ .type = QUANT_f32 };
-    return (struct tensor){
-        /* operations never write weights */
-        .type = t->type, .ne = { ne0, ne1, ne2 }, .stride = ne0, .pitch = ne1,
-        .data = (void *)(uintptr_t)to_device(b, name, t->data, t->size_bytes),
-    };
+    p = pieces_to_device(b, name, &(struct pieces){ t->data, t->size_bytes, 1, NULL, true });
+    if (b->copy && p != t->data)
+        gguf_drop(b->g, t);
+    return (struct tensor){ .type = t->type, .ne = { ne0, ne1, ne2 }, .stride = ne0, .pitch = ne1,
+                            .data = (void *)(uintptr_t)p }; /* operations never write weights */
 }
 
 struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1)
@@ -109,6 +127,27 @@ struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t
                             .data = (void *)(uintptr_t)p };
 }
 
+/* Experts that stay on the host, where the file is mapped or in memory of their own. */
+static const void *experts_on_host(struct binder *b, const struct gguf_tensor *t, int64_t n_expert, int64_t n_here)
+{
+    const size_t bytes = t->size_bytes / (size_t)n_expert;
+    int64_t *all = &b->bytes->host[MODEL_EXPERTS];
+    bool *keep;
+
+    if (!b->copy || b->e->code != ERR_OK) {
+        *all += (n_expert - n_here) * (int64_t)bytes;
+        return t->data;
+    }
+    keep = arena_array(b->arena, (size_t)n_expert, sizeof *keep);
+    if (keep == NULL) {
+        err_set(b->e, ERR_NOMEM, "out of memory");
+        return t->data;
+    }
+    for (int64_t i = 0; i < n_expert; i++)
+        keep[i] = !b->here[i];
+    return put(b, b->host, &(struct pieces){ t->data, bytes, n_expert, keep, true }, all);
+}
+
 static int64_t count(const bool *v, int64_t n)
 {
     int64_t k = 0;
@@ -123,6 +162,7 @@ struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int6
 {
     const struct gguf_tensor *t = b->here == NULL ? NULL : need_shape(b, name, ne0, ne1, n_expert);
     struct tensor all;
+    struct pieces v;
     int64_t n_here;
 
     if (b->here == NULL)
@@ -131,12 +171,12 @@ struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int6
         return (struct tensor){ .type = QUANT_f32 };
     n_here = count(b->here, n_expert);
     all = (struct tensor){ .type = t->type, .ne = { ne0, ne1, n_expert }, .stride = ne0, .pitch = ne1,
-                           .data = (void *)(uintptr_t)t->data };
+                           .data = (void *)(uintptr_t)experts_on_host(b, t, n_expert, n_here) };
     *host = all;
-    b->bytes->host[MODEL_EXPERTS] += (n_expert - n_here) * (int64_t)(t->size_bytes / (size_t)n_expert);
-    all.data = n_here == 0 ? NULL
-             : (void *)(uintptr_t)pieces_to_device(b, name, t->data, t->size_bytes / (size_t)n_expert, n_expert,
-                                                   b->here);
+    v = (struct pieces){ t->data, t->size_bytes / (size_t)n_expert, n_expert, b->here, true };
+    all.data = n_here == 0 ? NULL : (void *)(uintptr_t)pieces_to_device(b, name, &v);
+    if (b->copy && host->data != t->data)
+        gguf_drop(b->g, t);
     if (!dev_is_host(b->dev))
         all.ne[2] = n_here;
     return all;

@@ -59,19 +59,21 @@ static enum err_code look(struct run_fit *f, const struct gguf *g, const struct 
         mo.device = "cpu";
     code = model_open(&m, g, &mo, e);
     if (code == ERR_OK) {
-        int64_t weights = held(m), all;
+        int64_t weights = held(m), all, on_host = model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m));
 
         code = run_open(&r, m, &o->run, e);
         if (code == ERR_OK) {
             note_plan(f, m, r);
             all = held(m);
             f->weights = *model_weights(m);
+            if (!f->own_scratch) /* the CPU stands for the device */
+                f->weights.copied = mo.copy_weights ? f->weights.host[MODEL_EXPERTS] : 0;
             f->kv_bytes = (int64_t)state_kv_bytes(r->state) * state_ctx(r->state) * r->n_seq;
             f->state_bytes = state_bytes(r->state) - f->kv_bytes;
             f->logits_bytes = (int64_t)r->logits_bytes;
             f->scratch_bytes = all - weights - state_bytes(r->state) - f->logits_bytes + weights -
                                sum(f->weights.device, MODEL_N_CLASSES);
-            f->host_scratch_bytes = model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m));
+            f->host_scratch_bytes = model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m)) - on_host;
             f->total_bytes = f->fixed_bytes + all;
         }
     }
