@@ -28,7 +28,7 @@ struct bench_opts {
     int32_t n_threads, chunk, reps, decode_tokens, samples, parallel;
     int64_t ctx_tokens, stride, windows, limit, predict_max, seed, size_bytes;
     float   temp, top_p, bandwidth;
-    struct cli_fit fit; /* device, vram */
+    struct cli_fit fit; /* device, vram, no_mmap */
 };
 
 struct bench {

@@ -77,7 +77,8 @@ static void note_device(struct bench *b)
 static enum err_code open_model(struct bench *b, const char *device, struct err *e)
 {
     const struct model_opts mo = {.device = device, .n_threads = b->o->n_threads,
-                                  .acts = (enum quant_acts_type)b->o->acts, .sketch = b->sketch};
+                                  .acts = (enum quant_acts_type)b->o->acts, .sketch = b->sketch,
+                                  .copy_weights = b->o->fit.no_mmap};
 
     if (model_open(&b->model, b->gguf, &mo, e))
         return e->code;
@@ -149,7 +150,8 @@ void cli_bench_show(void *ctx, const char *line)
 /* The plan for this run, and the model that follows it in place of the sketch. */
 static enum err_code load(struct bench *b, const struct run_opts *ro, struct err *e)
 {
-    struct model_opts mo = {.n_threads = b->o->n_threads, .acts = (enum quant_acts_type)b->o->acts};
+    struct model_opts mo = {.n_threads = b->o->n_threads, .acts = (enum quant_acts_type)b->o->acts,
+                            .copy_weights = b->o->fit.no_mmap};
     double from = cli_now_ms();
 
     if (cli_fit_make(&b->fit, b->gguf, &mo, ro, e))

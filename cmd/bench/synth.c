@@ -25,7 +25,7 @@ struct synth {
 static enum err_code place(struct synth *s, struct err *e)
 {
     struct bench *b = s->b;
-    struct model_opts mo = {.n_threads = b->o->n_threads};
+    struct model_opts mo = {.n_threads = b->o->n_threads, .copy_weights = b->o->fit.no_mmap};
     struct run_opts ro = {.ctx_tokens = s->ctx_tokens, .rows_max = b->o->chunk};
     char kv[64];
 

@@ -195,6 +195,12 @@ static void put_weights(const struct run_fit *f, const struct writer *w)
     }
 }
 
+static void put_copied(const struct run_fit *f, const struct writer *w)
+{
+    if (f->weights.copied > 0)
+        put(w, "  copied         %s of weights, to memory of the CPU's own", amount(f->weights.copied).text);
+}
+
 void cli_fit_text(const struct cli_fit *c, cli_fit_line *line, void *ctx)
 {
     const struct run_fit *f = c->fit;
@@ -220,6 +226,7 @@ void cli_fit_text(const struct cli_fit *c, cli_fit_line *line, void *ctx)
     if (f->place != NULL)
         put(&w, "  the host       %s of experts, %s scratch", amount(f->weights.host[MODEL_EXPERTS]).text,
             amount(f->host_scratch_bytes).text);
+    put_copied(f, &w);
     put_experts(f, &w);
 }
 
@@ -285,6 +292,7 @@ json_t *cli_fit_json(const struct cli_fit *c)
         { "budget_bytes", f->budget_bytes },   { "total_bytes", f->total_bytes },
         { "fixed_bytes", f->fixed_bytes },     { "device_weight_bytes", sum(f->weights.device) },
         { "host_weight_bytes", sum(f->weights.host) },
+        { "copied_weight_bytes", f->weights.copied },
         { "kv_bytes", f->kv_bytes },           { "state_bytes", f->state_bytes },
         { "logits_bytes", f->logits_bytes },   { "scratch_bytes", f->scratch_bytes },
         { "host_scratch_bytes", f->host_scratch_bytes },

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fit.h - what goes where: --device, --vram, --plan, --expert-profile.             room: cmd (cli_)
+/* fit.h - what goes where: --device, --vram, --plan, --expert-profile, --no-mmap.   room: cmd (cli_)
  *
  * Between the options and an open model: a plan for the device's memory (run/fit.h), printed or followed. */
 #ifndef CLI_FIT_H
@@ -13,7 +13,7 @@ struct run_fit;
 struct cli_fit {
     /* from the options; NULL: not given */
     const char *device, *vram, *profile;
-    bool        plan;
+    bool        plan, no_mmap;
     /* ours */
     struct run_fit *fit;      /* NULL: the host's memory, nothing to plan */
     uint64_t       *uses;     /* [n_layer][n_expert] of the profile; NULL: none */
@@ -27,8 +27,8 @@ void cli_fit_check(const struct cli_fit *f);
 const char *cli_fit_device(const struct cli_fit *f);
 /* There is something to plan: a sketch is opened first, to learn what is asked of a run. */
 bool cli_fit_planned(const struct cli_fit *f);
-/* Makes the plan for a run, reads the profile, and sets what is planned in mo, whose n_threads and acts are
- * set. "auto" is settled: the CPU when there is no usable GPU. f must outlive the model. */
+/* Makes the plan for a run, reads the profile, and sets what is planned in mo, whose n_threads, acts and copy_weights
+ * are set. "auto" is settled: the CPU when there is no usable GPU. f must outlive the model. */
 MUST_CHECK enum err_code cli_fit_make(struct cli_fit *f, const struct gguf *g, struct model_opts *mo,
                                       const struct run_opts *ro, struct err *e);
 /* The plan in lines of text, for --plan and -v. */

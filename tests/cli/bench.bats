@@ -69,6 +69,19 @@ brief() # a speed run of a moment
     [ -s out ]
 }
 
+@test "weights in memory of their own: records say so, and what a model says is the same" {
+    brief --no-mmap > out
+    jq -es 'all(.[]; .model.copied_weight_bytes > 20000000)' out
+    brief > out
+    jq -es 'all(.[]; .model.copied_weight_bytes == 0)' out
+    text > text.txt
+    chimere-bench kl --ctx 32 --windows 2 --save saved text.txt
+    chimere-bench kl --ctx 32 --windows 2 --save copied --no-mmap text.txt | jq -e '.model.copied_weight_bytes > 0'
+    cmp saved copied
+    chimere-bench synth --shape qwen3.6-35b-a3b --mix ramp --vram 8G --no-mmap | jq -e '.plan
+        | .copied_weight_bytes == .host_weight_bytes_by_kind.experts and .copied_weight_bytes > 5e9'
+}
+
 @test "synth: shapes, what fits, what lies where" {
     chimere-bench synth > out
     grep -qx 'qwen3.6-35b-a3b' out
@@ -216,6 +229,8 @@ brief() # a speed run of a moment
     refuses 2 "no command" chimere-bench
     refuses 2 "walk: not one of" chimere-bench walk
     refuses 2 "--stride does not belong to speed" chimere-bench speed --stride 3
+    refuses 2 "--no-mmap does not belong to bandwidth" chimere-bench bandwidth --no-mmap
+    refuses 2 "--no-mmap is of a plan" chimere-bench synth --shape qwen3.5-0.8b --no-mmap
     refuses 2 "takes no file" chimere-bench bandwidth file
     refuses 2 "not both" chimere-bench speed --shape qwen3.5-0.8b -m x
     refuses 2 "--depth" chimere-bench speed --depth 1,x

@@ -80,6 +80,36 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
     fails 1 "no/such" chimere-run -p hi -n 1 --expert-profile no/such/place.json
 }
 
+@test "weights in memory of their own: the same bytes, and plans that say so" {
+    chimere-run -p "Name a colour." -n 8 --threads 2 > mapped
+    chimere-run -p "Name a colour." -n 8 --threads 2 --no-mmap -v > copied 2> notes
+    diff mapped copied
+    grep -q '^weights  22\.[0-9] MB copied' notes
+    chimere-run -r -p "The list of" -n 0 --logits mapped.f32
+    chimere-run -r -p "The list of" -n 0 --logits copied.f32 --no-mmap --threads 1
+    cmp mapped.f32 copied.f32
+    chimere-run -r -p "The list of" -n 0 --logits checked.f32 --no-mmap --device check:cpu
+    cmp mapped.f32 checked.f32
+    for where in "" "--vram 393M --ctx 512 --chunk 64"; do
+        # shellcheck disable=SC2086
+        chimere-run --plan --json $where > mapped
+        # shellcheck disable=SC2086
+        chimere-run --plan --json $where --no-mmap > copied
+        jq -e "$exact" copied
+        jq -es '.[0].copied_weight_bytes == 0 and .[1].copied_weight_bytes > 1000000
+            and (.[0] | del(.copied_weight_bytes)) == (.[1] | del(.copied_weight_bytes))' mapped copied
+        # on the CPU all but rows and vectors; beside a GPU the experts that it has not
+        jq -e 'if .device == "cpu" then .copied_weight_bytes < .device_weight_bytes
+            and .copied_weight_bytes > 0.95 * .device_weight_bytes
+            else .copied_weight_bytes == .host_weight_bytes_by_kind.experts end' copied
+        # shellcheck disable=SC2086
+        chimere-run --plan $where --no-mmap | grep -q '^  copied  .* MB of weights, to memory of the CPU'
+        # shellcheck disable=SC2086
+        chimere-run --plan $where > out
+        [ "$(grep -c copied out)" -eq 0 ]
+    done
+}
+
 @test "usage" {
     fails 2 "not with --device cpu" chimere-run --device cpu --vram 16G -p hi
     fails 2 "--vram 5X" chimere-run --plan --vram 5X

@@ -82,6 +82,11 @@ in_turn()
     in_turn "$PWD/$BIN/chimere-run" -m "$MODEL" --raw -p "The kernel" -n 2 --temp 0 --threads 2 --ctx 64
 }
 
+@test "generate from copied weights" {
+    CHIMERE_FAULT_PER_KIND=$((CHIMERE_FAULT_PER_KIND / 2))
+    in_turn "$PWD/$BIN/chimere-run" -m "$MODEL" --raw -p "The kernel" -n 2 --temp 0 --threads 2 --ctx 64 --no-mmap
+}
+
 @test "answer a chat with tools" {
     echo '[{"role": "user", "content": "Can you convert 315 GBP to EUR?"}]' > "$BATS_FILE_TMPDIR/messages.json"
     CHIMERE_FAULT_PER_KIND=$((CHIMERE_FAULT_PER_KIND / 2))
@@ -96,15 +101,17 @@ in_turn()
 }
 
 @test "a model file that is cut while it is mapped" {
-    cp "$MODEL" "$BATS_TEST_TMPDIR/cut.gguf"
-    status=0
-    CHIMERE_TEST_FAULT=cut:1 LD_PRELOAD=$SHIM "$BIN/chimere-run" -m "$BATS_TEST_TMPDIR/cut.gguf" --raw \
-        -p "The kernel" -n 2 --temp 0 > "$BATS_TEST_TMPDIR/out" 2> "$BATS_TEST_TMPDIR/err" || status=$?
-    cat "$BATS_TEST_TMPDIR/err"
-    [ "$(stat -c %s "$BATS_TEST_TMPDIR/cut.gguf")" -lt "$(stat -c %s "$MODEL")" ]
-    [ $status -eq 3 ]
-    [ "$(wc -l < "$BATS_TEST_TMPDIR/err")" -eq 1 ]
-    grep -q '^chimere-run: .*cut\.gguf' "$BATS_TEST_TMPDIR/err"
+    for copy in "" --no-mmap; do
+        cp "$MODEL" "$BATS_TEST_TMPDIR/cut.gguf"
+        status=0
+        CHIMERE_TEST_FAULT=cut:1 LD_PRELOAD=$SHIM "$BIN/chimere-run" -m "$BATS_TEST_TMPDIR/cut.gguf" --raw $copy \
+            -p "The kernel" -n 2 --temp 0 > "$BATS_TEST_TMPDIR/out" 2> "$BATS_TEST_TMPDIR/err" || status=$?
+        cat "$BATS_TEST_TMPDIR/err"
+        [ "$(stat -c %s "$BATS_TEST_TMPDIR/cut.gguf")" -lt "$(stat -c %s "$MODEL")" ]
+        [ $status -eq 3 ]
+        [ "$(wc -l < "$BATS_TEST_TMPDIR/err")" -eq 1 ]
+        grep -q '^chimere-run: .*cut\.gguf' "$BATS_TEST_TMPDIR/err"
+    done
 }
 
 @test "a full disk" {
