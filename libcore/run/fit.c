@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "arch/arch.h"
+#include "base/memory.h"
 #include "base/rng.h"
 #include "model/forward.h"
 #include "ops/ops.h"
@@ -165,6 +166,7 @@ static enum err_code find_device(struct run_fit *f, const struct run_fit_opts *o
     if (code != ERR_OK)
         return code;
     mem = dev_memory(d);
+    f->is_host = dev_is_host(d);
     f->present = mem.present;
     f->fixed_bytes = mem.fixed_bytes >= 0 ? mem.fixed_bytes : RUN_FIT_FIXED;
     if (f->budget_bytes == 0 && mem.free_bytes >= 0)
@@ -203,6 +205,8 @@ enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const str
         run_fit_free(f);
         return code;
     }
+    if (f->place != NULL && !f->is_host && memory_left("") - f->weights.host[MODEL_EXPERTS] >= RUN_FIT_LEAVES)
+        f->weights.copied = f->weights.host[MODEL_EXPERTS];
     *out = f;
     return ERR_OK;
 }
@@ -264,4 +268,5 @@ void run_fit_apply(const struct run_fit *f, struct model_opts *o)
     o->place = f->place;
     o->weight_bytes = sum(f->weights.device, MODEL_N_CLASSES);
     o->step_rows = f->step_rows;
+    o->copy_weights |= !f->is_host && f->weights.copied > 0;
 }

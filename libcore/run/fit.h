@@ -17,6 +17,10 @@
 #define RUN_FIT_ROWS   4096                 /* of a step, where all of the model fits beside their scratch: experts are read
                                              * for twice as many rows as by run.h's default */
 
+/* Experts on the host beside a device are copied, asked for or not (model_opts.copy_weights), where so much memory is
+ * left then: the device waits for them, and they come faster from there. */
+#define RUN_FIT_LEAVES ((int64_t)1 << 30)
+
 struct run_fit_opts {
     struct model_opts model;  /* sketch, place and weight_bytes are not looked at */
     struct run_opts   run;
@@ -29,6 +33,7 @@ struct run_fit_opts {
 struct run_fit {
     char    device[32];     /* as it was named */
     bool    present;        /* the device is there */
+    bool    is_host;        /* its memory is the host's */
     bool    own_scratch;    /* false: this program has no such device; scratch_bytes is what the CPU would take */
     int64_t budget_bytes;   /* 0: no limit */
     int64_t total_bytes;    /* the sum of those that follow, on the device */
