@@ -38,15 +38,17 @@ static __device__ __forceinline__ void bring_tables(copied_tables<COPIES> &to, c
         }
 }
 
-static __device__ __forceinline__ uint32_t look_up(const struct tables *tab, uint32_t i)
+/* An entry; code: its number in the upper half, and zeros in bits 12 to 15, so that one shift makes bytes of it. */
+static __device__ __forceinline__ uint32_t look_up(const struct tables *tab, uint32_t code)
 {
-    return __ldg(&tab->iq3s[i]);
+    return __ldg((const uint32_t *)((const uint8_t *)tab->iq3s + (code >> 14)));
 }
 
 template <int COPIES>
-static __device__ __forceinline__ uint32_t look_up(const copied_tables<COPIES> *tab, uint32_t i)
+static __device__ __forceinline__ uint32_t look_up(const copied_tables<COPIES> *tab, uint32_t code)
 {
-    return tab->iq3s[i * COPIES + threadIdx.x % COPIES];
+    static_assert(COPIES == 1 || COPIES == 4, "a shift");
+    return *(const uint32_t *)((const uint8_t *)(tab->iq3s + threadIdx.x % COPIES) + (code >> (COPIES == 1 ? 14 : 12)));
 }
 
 template <bool ANY, class T>
@@ -227,13 +229,14 @@ template <> struct frag<QUANT_iq3_s> {
     enum { BLOCK = 110, HALVES = 0, MIN = 0, SIGNED = 1, APART = 0 };
     struct raw {
         uint32_t q[4], sign[2]; /* two codes of every unit, a byte of signs */
-        uint2    h; /* from the lane's bits on */
+        uint2    h[2];          /* a byte of every unit: the ninth bit of its first code, of its second */
         uint32_t d, sc;
     };
     template <bool ANY = false>
     static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
     {
         const uint8_t *s = at + 74 + c;
+        const uint2 h = any8(at + 66);
 
 #pragma unroll
         for (int j = 0; j < 4; j++)
@@ -242,24 +245,33 @@ template <> struct frag<QUANT_iq3_s> {
         for (int j = 0; j < 2; j++)
             r.sign[j] = (uint32_t)s[16 * j] | (uint32_t)s[16 * j + 4] << 8 | (uint32_t)s[16 * j + 8] << 16 |
                         (uint32_t)s[16 * j + 12] << 24;
-        r.h = any8(at + 66);
-        r.h = make_uint2(r.h.x >> 2 * c, r.h.y >> 2 * c);
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+            r.h[j] = make_uint2(h.x >> (2 * c + j) & 0x01010101u, h.y >> (2 * c + j) & 0x01010101u);
         r.d = u16_at(at);
         r.sc = u32_at(at + 106);
     }
-    /* odd bytes, negated where a bit is set: all but the lowest bit turned over */
-    static __device__ __forceinline__ uint32_t odd4(uint32_t v, uint32_t bits)
+    /* Code i of a unit, as look_up() has it: bytes of h, of q, of h, and any. */
+    static __device__ __forceinline__ uint32_t code(const raw &r, int u, int i)
     {
-        return (v ^ mask4(bits)) | 0x01010101u;
+        return __byte_perm(r.q[u / 2], u < 4 ? r.h[i].x : r.h[i].y, 0x4040 + 0x1010 * (u % 4) + 0x100 * (u % 2 * 2 + i));
+    }
+    /* Odd bytes, negated where a bit of `bits` is set, that of each byte one further on: all but the lowest bit turned
+     * over. No byte overflows where the sign is made of the bit. */
+    static __device__ __forceinline__ uint32_t odd4(uint32_t v, uint32_t bits, uint32_t which)
+    {
+        uint32_t m;
+
+        asm("prmt.b32 %0, %1, %1, 0xba98;" : "=r"(m) : "r"((bits & which) + (0x80808080u - which)));
+        return (v ^ m) | 0x01010101u;
     }
     template <class T>
     static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *tab)
     {
-        uint32_t q = r.q[u / 2] >> u % 2 * 16, h = (u < 4 ? r.h.x : r.h.y) >> u % 4 * 8;
-        uint32_t sign = r.sign[u / 4] >> u % 4 * 8;
+        const uint32_t sign = __byte_perm(r.sign[u / 4], 0, 0x1111 * (u % 4));
 
-        w[0] = odd4(look_up(tab, (q & 255u) | (h << 8 & 256u)), sign);
-        w[1] = odd4(look_up(tab, (q >> 8 & 255u) | (h << 7 & 256u)), sign >> 4);
+        w[0] = odd4(look_up(tab, code(r, u, 0)), sign, 0x08040201u);
+        w[1] = odd4(look_up(tab, code(r, u, 1)), sign, 0x80402010u);
     }
     static __device__ __forceinline__ void scale(const raw &r, int half, int c, float &d, float &)
     {
