@@ -3,7 +3,7 @@
 # rivals.sh - the same model file in chimere, llama.cpp and ik_llama.cpp, in turns, side by side.
 # usage: rivals.sh [-t THREADS] [-p PROMPT] [-d DEPTHS] [-n TOKENS] [-r ROUNDS] FILE.gguf
 # LLAMA_BENCH, IK_LLAMA_BENCH and CHIMERE_BENCH name the programs; a rival that is not there is left out.
-# LLAMA_FLAGS and IK_LLAMA_FLAGS are added to theirs. Depths other than 0 are not asked of ik_llama.cpp.
+# LLAMA_FLAGS, IK_LLAMA_FLAGS and CHIMERE_FLAGS are added to each one's own. Depths other than 0 are not asked of ik_llama.cpp.
 # CHIMERE_ACTS ("i16 i8"): each of these in turn; the rivals round activations to 8 bits. Default: i16.
 set -euo pipefail
 threads=$(nproc) prompt=512 depths=0 tokens=32 rounds=3
@@ -26,8 +26,9 @@ trap 'rm -rf "$dir"' EXIT
 # Lines "ENGINE TEST TOKENS_PER_SECOND", one for each round.
 for _ in $(seq "$rounds"); do
     for acts in ${CHIMERE_ACTS:-i16}; do
+        # shellcheck disable=SC2086
         "$ours" speed -m "$file" --threads "$threads" --prompt "$prompt" --depth "$depths" --rows '' --seqs '' \
-            --tokens "$tokens" --reps 1 --kv f16 --acts "$acts" |
+            --tokens "$tokens" --reps 1 --kv f16 --acts "$acts" ${CHIMERE_FLAGS:-} |
             jq -r --arg a "$acts" 'if .prompt_tps then "chimere,\($a) prompt-\(.prompt_tokens) \(.prompt_tps)"
                 elif .decode_tps then "chimere,\($a) decode@\(.depth_tokens) \(.decode_tps)" else empty end' >> "$dir/all"
     done
