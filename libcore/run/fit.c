@@ -178,6 +178,14 @@ static enum err_code find_device(struct run_fit *f, const struct run_fit_opts *o
     return code;
 }
 
+/* Of the host's memory, when so many bytes more are taken. */
+static bool leaves_enough(int64_t bytes)
+{
+    int64_t left = memory_left("");
+
+    return left - bytes >= RUN_FIT_LEAVES && left - bytes >= left / 8;
+}
+
 enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const struct run_fit_opts *o, struct err *e)
 {
     struct run_fit *f = calloc(1, sizeof *f);
@@ -205,7 +213,7 @@ enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const str
         run_fit_free(f);
         return code;
     }
-    if (f->place != NULL && !f->is_host && memory_left("") - f->weights.host[MODEL_EXPERTS] >= RUN_FIT_LEAVES)
+    if (f->place != NULL && !f->is_host && leaves_enough(f->weights.host[MODEL_EXPERTS]))
         f->weights.copied = f->weights.host[MODEL_EXPERTS];
     *out = f;
     return ERR_OK;

@@ -18,7 +18,7 @@
                                              * for twice as many rows as by run.h's default */
 
 /* Experts on the host beside a device are copied, asked for or not (model_opts.copy_weights), where so much memory is
- * left then: the device waits for them, and they come faster from there. */
+ * left then, and an eighth of what was: the device waits for them, and they come faster from there. */
 #define RUN_FIT_LEAVES ((int64_t)1 << 30)
 
 struct run_fit_opts {
