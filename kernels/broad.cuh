@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* broad.cuh - products with very many rows of activations of 8 bits, on sm_90.       room: kernels (base quant ops)
  *
- * Of formats whose sums stay whole numbers through a group of 128 elements (product.cuh: is_whole()). A weight times its
- * unit's scale is below 2^11, a half; so are 8 bits of activations, and matrix units add up a group exactly. What is left
- * in floats are four operations for 128 elements, where wide.cuh has twelve. Minima are multiplied in the same way with
+ * Of formats whose sums stay whole numbers through a group of 128 elements or half of it (product.cuh: whole_sums()). A weight
+ * times its unit's scale is below 2^11, a half; so are 8 bits of activations, and matrix units add up a group exactly. What
+ * is left in floats are two to six operations for 128 elements, where wide.cuh has twelve. Minima are multiplied in the same way with
  * sums of 8 activations, 16 of them a group. Bits v of a weight are, as they lie there, the half v 2^-24; products keep
  * that factor, and d and dmin are 2^24 times as large.
  *
@@ -13,26 +13,29 @@
 #ifndef KERNELS_BROAD_CUH
 #define KERNELS_BROAD_CUH
 #include "kernels/broad_rows.cuh"
-#include "kernels/frag.cuh"
+#include "kernels/group.cuh"
 #include "kernels/wide.cuh"
 
-struct broad {
+template <int TYPE> struct broad {
     enum {
-        COMPUTE = 2 * 128, ROWS = 128, COLUMNS = BROAD_COLUMNS, STAGES = 3, THREADS = COMPUTE + 128, CHUNKS = 4,
-        /* a stage is a group: columns, of each row of weights CHUNKS of 16 bytes, its head */
-        W_AT = (BROAD_GROUP + 1023) / 1024 * 1024, HEAD_AT = W_AT + ROWS * CHUNKS * 16, STAGE = HEAD_AT + ROWS * 16,
-        TOTALS_AT = STAGES * STAGE, NUMBERS_AT = TOTALS_AT + ROWS * COLUMNS * 4, BARS_AT = NUMBERS_AT + 2 * COLUMNS * 4,
-        SMEM = BARS_AT + 2 * STAGES * 8,
+        COMPUTE = 2 * 128, ROWS = GROUP_ROWS, COLUMNS = BROAD_COLUMNS, STAGES = 3, THREADS = COMPUTE + 128,
+        /* a stage is a group: columns, rows of weights */
+        W_AT = (BROAD_GROUP + 1023) / 1024 * 1024, STAGE = W_AT + group<TYPE>::SIZE,
+        TOTALS_AT = STAGES * STAGE, BOOK_AT = TOTALS_AT + ROWS * COLUMNS * 4, NUMBERS_AT = BOOK_AT + group<TYPE>::BOOK,
+        BARS_AT = NUMBERS_AT + 2 * COLUMNS * 4, SMEM = BARS_AT + 2 * STAGES * 8,
         COPIES = 5, /* of columns that lie side by side */
     };
-    static_assert(STAGE % 1024 == 0, "places in shared memory");
-
-    /* Where chunk i of row r lies: 8 rows meet in no bank. */
-    static __device__ __forceinline__ int chunk_at(int r, int i)
-    {
-        return W_AT + r * (CHUNKS * 16) + (i ^ (r >> 1 & 3)) * 16;
-    }
+    static_assert(STAGE % 1024 == 0 && SMEM <= 227 << 10, "places in shared memory");
 };
+
+/* A tile's rows. */
+static __device__ __forceinline__ block_rows broad_block(const tile_args &a, const wide_tile &t, bool paired)
+{
+    const int64_t at = t.in.expert * a.expert_bytes + t.r0 * t.job->row_bytes;
+
+    return { { t.job->w + at, (paired ? a.job[1].w : t.job->w) + at }, (uint32_t)t.job->row_bytes, t.job->n_rows - 1 - t.r0,
+             paired };
+}
 
 /* ---- the group that fetches ---- */
 
@@ -86,47 +89,35 @@ static __device__ __forceinline__ void copy_broad(uint8_t *stage, const uint8_t 
                    : tid < 4 ? BROAD_SUMS + (tid - 2) * BROAD_COLUMNS * 16
                              : (int)BROAD_SCALES;
 
-    if (tid < broad::COPIES)
+    if (tid < (int)broad<QUANT_q4_k>::COPIES)
         bulk_copy(stage + at, from + at + c * each, (unsigned)(n * each), full);
 }
 
+template <int TYPE>
 static __device__ __forceinline__ void broad_fetch(const tile_args &a, uint8_t *smem, bool paired)
 {
-    typedef broad W;
-    enum { EACH = W::ROWS / 32, HALF = W::ROWS / 2 }; /* rows of which a thread has a chunk */
+    typedef broad<TYPE> W;
     uint64_t *full = (uint64_t *)(smem + W::BARS_AT), *empty = full + W::STAGES;
     const int tid = threadIdx.x % 128, groups = whole_groups(a.k), tiles = wide_tiles(a);
     wide_turn now = { 0, 0 };
 
     for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
+        typename group<TYPE>::template source<128> weights;
         const uint8_t *x = a.x;
         broad_source from;
         wide_tile t;
 
         find_tile<W>(t, a, i, paired);
-        auto row = [&](int q) {
-            const int r = t.r0 + (paired ? q % HALF : q);
-
-            return (paired && q >= HALF ? a.job[1].w : t.job->w) + t.in.expert * a.expert_bytes +
-                   (int64_t)min(r, t.job->n_rows - 1) * t.job->row_bytes;
-        };
-        const uint8_t *part[EACH], *head = row(tid);
-#pragma unroll
-        for (int e = 0; e < EACH; e++)
-            part[e] = row(e * 32 + tid / 4) + 16 + tid % 4 * 16;
+        weights.find(broad_block(a, t, paired), tid);
         if (a.list != NULL)
             find_broad(from, a, t, groups);
         else
             x += (int64_t)(t.in.first / BROAD_COLUMNS) * groups * BROAD_GROUP;
         for (int g = 0; g < groups; g++) {
             uint8_t *stage = smem + now.stage * W::STAGE;
-            const int block = g / 2 * frag<QUANT_q4_k>::BLOCK;
 
             bar_wait(&empty[now.stage], now.phase ^ 1);
-#pragma unroll
-            for (int e = 0; e < EACH; e++)
-                copy16(stage + W::chunk_at(e * 32 + tid / 4, tid % 4), part[e] + block + g % 2 * 64);
-            copy16(stage + W::HEAD_AT + tid * 16, head + block);
+            weights.copy(stage + W::W_AT, g, tid);
             if (a.list != NULL)
                 gather_broad(stage, a, from, g);
             else
@@ -145,72 +136,47 @@ static __device__ __forceinline__ int own_row(int h)
 {
     return threadIdx.x / 32 * 16 + (threadIdx.x & 31) / 4 + h * 8;
 }
-static __device__ __forceinline__ const uint4 *own_head(const uint8_t *stage, int h)
-{
-    return (const uint4 *)(stage + broad::HEAD_AT + own_row(h) * 16);
-}
 
-/* Two halves of n, byte u of v, times 2^-4 for odd u. */
-static __device__ __forceinline__ __half2 scale_halves(uint32_t v, int u)
-{
-    const uint32_t n = __byte_perm(v, 0x64646464u, 0x4040u | u * 0x0101u); /* 1,024 + n */
-    const __half2 one = u % 2 == 0 ? __float2half2_rn(1.0f) : __float2half2_rn(0.0625f);
-
-    return __hfma2(*(const __half2 *)&n, one, u % 2 == 0 ? __float2half2_rn(-1024.0f) : __float2half2_rn(-64.0f));
-}
-
-/* The first operand of a group: words c and c + 4 of either half make four units, of two halves each. */
-typedef uint32_t broad_rows[4][2][4];
-static __device__ __forceinline__ void make_rows(broad_rows &to, const uint8_t *stage, int group)
+/* Of a lane's rows what group.cuh wants to know, and the first operand of a group; at: the stage's rows of weights. */
+struct broad_rows {
+    uint32_t     odd[2], skew[2];
+    group_halves w;
+};
+template <int TYPE>
+static __device__ __forceinline__ void make_rows(broad_rows &to, const uint8_t *at, int group_no, const void *book)
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const uint4 head = *own_head(stage, h);
-        const uint32_t scale = k_bytes(head.y, head.w, group);
-
-#pragma unroll
-        for (int i = 0; i < broad::CHUNKS; i++) {
-            const uint32_t v = *(const uint32_t *)(stage + broad::chunk_at(own_row(h), i) + threadIdx.x % 4 * 4);
-
-#pragma unroll
-            for (int u = 0; u < 2; u++) {
-                const uint32_t mask = u == 0 ? 0x000f000fu : 0x00f000f0u, even = v & mask, odd = v >> 8 & mask;
-                const __half2 by = scale_halves(scale, i / 2 * 2 + u);
-                const __half2 e = __hmul2(*(const __half2 *)&even, by), o = __hmul2(*(const __half2 *)&odd, by);
-
-                to[i / 2 * 2 + u][i % 2][h] = *(const uint32_t *)&e;
-                to[i / 2 * 2 + u][i % 2][2 + h] = *(const uint32_t *)&o;
-            }
-        }
+        to.skew[h] = group<TYPE>::skew_of(to.odd[h], group_no);
+        group<TYPE>::halves(to.w, h, at, own_row(h), to.skew[h], group_no, threadIdx.x % 4, book);
     }
 #pragma unroll
     for (int i = 0; i < 32; i++) /* all are there before what follows */
-        asm volatile("" : "+r"(to[i / 8][i / 4 % 2][i % 4])::"memory");
+        asm volatile("" : "+r"(to.w[i / 8][i / 4 % 2][i % 4])::"memory");
 }
 
-/* Sums of scale i of a group. */
+/* Sums of scale i of n units. */
 template <int N>
-static __device__ __forceinline__ void broad_products(float *sum, const broad_rows &rows, const uint8_t *stage)
+static __device__ __forceinline__ void broad_products(float *sum, const broad_rows &rows, const uint8_t *stage, int first, int n)
 {
     wgmma_begin();
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-        wgmma<N>(sum, rows[i / 2][i % 2], wgmma_columns(stage + i / 4 * BROAD_COLUMNS * 128) + i % 4 * 2, i > 0);
+    for (int i = 2 * first; i < 2 * (first + n); i++)
+        wgmma<N>(sum, rows.w[i / 2][i % 2], wgmma_columns(stage + i / 4 * BROAD_COLUMNS * 128) + i % 4 * 2, i > 2 * first);
     wgmma_end();
     wgmma_wait<N / 2>(sum);
 }
 
 /* Sums of min s of a group are on their way. */
-template <int N>
-static __device__ __forceinline__ void ask_minima(float *sum, const uint8_t *stage, int group)
+template <int TYPE, int N>
+static __device__ __forceinline__ void ask_minima(float *sum, const uint8_t *stage, int group_no)
 {
     const uint32_t own = (uint32_t)(threadIdx.x % 4 / 2) * 0x0101u;
     uint32_t a[4];
 
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const uint4 head = *own_head(stage, h);
-        const uint32_t min = k_bytes(head.z, head.w >> 4, group);
+        const uint32_t min = group<TYPE>::mins(stage + broad<TYPE>::W_AT, own_row(h), group_no);
 
         a[h] = __byte_perm(min, 0, 0x4040u | own);
         a[2 + h] = __byte_perm(min, 0, 0x4242u | own);
@@ -223,19 +189,12 @@ static __device__ __forceinline__ void ask_minima(float *sum, const uint8_t *sta
     wgmma_end();
 }
 
-/* S += dx (d sum); minima: S -= dx (dmin sum). */
+/* S += dx (d sum), where d has the factor that products keep. */
 template <int N>
-static __device__ __forceinline__ void broad_floats(float *S, const float *sum, const uint8_t *stage, bool minima)
+static __device__ __forceinline__ void broad_floats(float *S, const float *sum, const uint8_t *stage, const float d[2])
 {
     const float4 *dx = (const float4 *)(stage + BROAD_SCALES) + (threadIdx.x & 3);
-    float d[2];
 
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const uint32_t x = own_head(stage, h)->x;
-
-        d[h] = __fmul_rn(half_of(minima ? x >> 16 : x & 0xffffu), minima ? -16777216.0f : 16777216.0f);
-    }
 #pragma unroll
     for (int n = 0; n < N / 16; n++) {
         const float4 v = dx[n * 4];
@@ -268,13 +227,13 @@ static __device__ __forceinline__ void broad_act(const tile_args &a, const wide_
 #pragma unroll
         for (int n = 0; n < N / 8; n++)
             if (n / (N / 16) != mine)
-                total[n * broad::COMPUTE] = make_float4(S[4 * n], S[4 * n + 1], S[4 * n + 2], S[4 * n + 3]);
+                total[n * 256] = make_float4(S[4 * n], S[4 * n + 1], S[4 * n + 2], S[4 * n + 3]);
     asm volatile("bar.sync 1, 256;" ::: "memory"); /* numbers are there too */
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
         if (paired && n / (N / 16) != mine)
             continue;
-        const float4 o = paired ? theirs[n * broad::COMPUTE] : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+        const float4 o = paired ? theirs[n * 256] : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
         const float other[4] = { o.x, o.y, o.z, o.w };
 
 #pragma unroll
@@ -291,11 +250,15 @@ static __device__ __forceinline__ void broad_act(const tile_args &a, const wide_
 }
 
 /* One tile of N columns at most. */
-template <int N>
+template <int TYPE, int N>
 static __device__ __forceinline__ void broad_run(const tile_args &a, const wide_tile &t, int *number, uint8_t *smem,
                                                  wide_turn &now, bool paired)
 {
-    typedef broad W;
+    typedef broad<TYPE> W;
+    typedef group<TYPE> G;
+    enum { UNITS = 4 / whole_sums(TYPE) };
+    const block_rows block = broad_block(a, t, paired);
+    const void *book = smem + W::BOOK_AT;
     const int groups = whole_groups(a.k);
     uint64_t *full = (uint64_t *)(smem + W::BARS_AT), *empty = full + W::STAGES;
     float4 *total = (float4 *)(smem + W::TOTALS_AT) + threadIdx.x;
@@ -307,22 +270,38 @@ static __device__ __forceinline__ void broad_run(const tile_args &a, const wide_
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         S[i] = sum[i] = 0.0f;
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        rows.odd[h] = G::odd(block.row(own_row(h)));
     wide_wait(full, now);
-    make_rows(rows, smem + now.stage * W::STAGE, 0);
+    make_rows<TYPE>(rows, smem + now.stage * W::STAGE + W::W_AT, 0, book);
     for (int g = 0; g < groups; g++) {
         const uint8_t *stage = smem + now.stage * W::STAGE;
         uint64_t *used = &empty[now.stage];
+        float d[2];
 
         now.next<W>();
-        broad_products<N>(sum, rows, stage);
-        broad_floats<N>(S, sum, stage, false);
-        ask_minima<N>(sum, stage, g % 2);
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            d[h] = __fmul_rn(G::d(stage + W::W_AT, own_row(h), rows.skew[h]), 16777216.0f);
+#pragma unroll
+        for (int u = 0; u < 4; u += UNITS) {
+            broad_products<N>(sum, rows, stage, u, UNITS);
+            broad_floats<N>(S, sum, stage, d);
+        }
+        if constexpr (G::MIN)
+            ask_minima<TYPE, N>(sum, stage, g);
         if (g + 1 < groups) {
             wide_wait(full, now);
-            make_rows(rows, smem + now.stage * W::STAGE, (g + 1) % 2);
+            make_rows<TYPE>(rows, smem + now.stage * W::STAGE + W::W_AT, g + 1, book);
         }
-        wgmma_wait<N / 2>(sum);
-        broad_floats<N>(S, sum, stage, true);
+        if constexpr (G::MIN) {
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                d[h] = __fmul_rn(G::dmin(stage + W::W_AT, own_row(h)), -16777216.0f);
+            wgmma_wait<N / 2>(sum);
+            broad_floats<N>(S, sum, stage, d);
+        }
         __syncwarp();
         if (threadIdx.x % 32 == 0)
             bar_arrive(used);
@@ -335,10 +314,11 @@ static __device__ __forceinline__ void broad_run(const tile_args &a, const wide_
         broad_act<N>(a, t, number, S, total, paired);
 }
 
-static __global__ void __launch_bounds__(broad::THREADS, 1) broad_times(const __grid_constant__ tile_args a)
+template <int TYPE>
+static __global__ void __launch_bounds__(broad<TYPE>::THREADS, 1) broad_times(const __grid_constant__ tile_args a)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    typedef broad W;
+    typedef broad<TYPE> W;
     extern __shared__ __align__(1024) uint8_t smem[];
     uint64_t *full = (uint64_t *)(smem + W::BARS_AT), *empty = full + W::STAGES;
     const bool paired = a.out != TILE_FLOATS && a.n > 1;
@@ -350,10 +330,12 @@ static __global__ void __launch_bounds__(broad::THREADS, 1) broad_times(const __
         }
         bar_init_done();
     }
+    if (group<TYPE>::BOOK > 0)
+        bring_tables<TYPE>(*(copied_tables<4> *)(smem + W::BOOK_AT), a.tab);
     __syncthreads();
     if (threadIdx.x >= W::COMPUTE) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
-        broad_fetch(a, smem, paired);
+        broad_fetch<TYPE>(a, smem, paired);
         return;
     }
     asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
@@ -367,16 +349,25 @@ static __global__ void __launch_bounds__(broad::THREADS, 1) broad_times(const __
 
         find_tile<W>(t, a, i, paired);
         switch ((t.in.cols + 15) / 16) {
-        case 1: broad_run<16>(a, t, number, smem, now, paired); break;
-        case 2: broad_run<32>(a, t, number, smem, now, paired); break;
-        case 3: broad_run<48>(a, t, number, smem, now, paired); break;
-        case 4: broad_run<64>(a, t, number, smem, now, paired); break;
-        case 5: broad_run<80>(a, t, number, smem, now, paired); break;
-        case 6: broad_run<96>(a, t, number, smem, now, paired); break;
-        case 7: broad_run<112>(a, t, number, smem, now, paired); break;
-        default: broad_run<128>(a, t, number, smem, now, paired); break;
+        case 1: broad_run<TYPE, 16>(a, t, number, smem, now, paired); break;
+        case 2: broad_run<TYPE, 32>(a, t, number, smem, now, paired); break;
+        case 3: broad_run<TYPE, 48>(a, t, number, smem, now, paired); break;
+        case 4: broad_run<TYPE, 64>(a, t, number, smem, now, paired); break;
+        case 5: broad_run<TYPE, 80>(a, t, number, smem, now, paired); break;
+        case 6: broad_run<TYPE, 96>(a, t, number, smem, now, paired); break;
+        case 7: broad_run<TYPE, 112>(a, t, number, smem, now, paired); break;
+        default: broad_run<TYPE, 128>(a, t, number, smem, now, paired); break;
         }
     }
 #endif
+}
+
+template <int TYPE>
+static void launch_broad(struct cuda *c, const tile_args *a, unsigned blocks)
+{
+    typedef broad<TYPE> W;
+
+    cuda_fail(c, cudaFuncSetAttribute(broad_times<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, W::SMEM), "broad");
+    LAUNCH(c, broad_times<TYPE>, blocks, W::THREADS, W::SMEM, *a);
 }
 #endif

@@ -8,7 +8,8 @@
  *   words   those two words of unit u of the block, TIMES the weights; signed bytes, or not (SIGNED)
  *   scale   of unit 4 half + c: d / TIMES, where there is a minimum also m. Where a unit has two scales (HALVES): of
  *           half c % 2 of unit 2 quarter + c / 2.
- *   whole   (is_whole()) what k_whole() gives, of sums of TIMES the weights
+ *   whole   (is_whole()) of units 2 c and 2 c + 1: sum of scale i, i being a unit's sum of TIMES w q, and of min s; what
+ *           either is multiplied with is in factors: d and -dmin
  * d times TIMES w is exact wherever d w is: TIMES are powers of two. What `words` looks up it takes from iq3s of
  * struct tables, or of copied_tables in shared memory. */
 #ifndef KERNELS_FRAG_CUH
@@ -81,16 +82,13 @@ static __device__ __forceinline__ uint32_t k_bytes(uint32_t own, uint32_t shared
     return half == 0 ? own & 0x3f3f3f3fu : (shared & 0x0f0f0f0fu) | (own >> 2 & 0x30303030u);
 }
 
-/* Of the group of units 4 (c / 2) and on: for even c the sum of scale i, for odd c of min s, and d or -dmin to go with it;
- * i and s: of units 2 c and 2 c + 1. */
-static __device__ __forceinline__ int k_whole(const uint4 &head, int c, int i0, int i1, const int s[2], float &d)
+/* Of units 2 c and 2 c + 1 of a K-quant's block: sums of scale i and of min s. */
+static __device__ __forceinline__ int2 k_whole(const uint4 &head, int c, int i0, int i1, const int s[2])
 {
     const uint32_t scale = k_bytes(head.y, head.w, c / 2) >> c % 2 * 16, min = k_bytes(head.z, head.w >> 4, c / 2) >> c % 2 * 16;
-    const int i = i0 * (int)(scale & 255u) + i1 * (int)(scale >> 8 & 255u);
-    const int m = s[0] * (int)(min & 255u) + s[1] * (int)(min >> 8 & 255u);
 
-    d = half_of(c % 2 == 0 ? head.x & 0xffffu : head.x >> 16 ^ 0x8000u);
-    return (c % 2 == 0 ? i : m) + __shfl_xor_sync(0xffffffffu, c % 2 == 0 ? m : i, 1);
+    return make_int2(i0 * (int)(scale & 255u) + i1 * (int)(scale >> 8 & 255u),
+                     s[0] * (int)(min & 255u) + s[1] * (int)(min >> 8 & 255u));
 }
 
 template <> struct frag<QUANT_q4_k> {
@@ -121,9 +119,13 @@ template <> struct frag<QUANT_q4_k> {
         k_scale(r.head, half, c, d, m);
         d = c % 2 == 0 ? d : __fmul_rn(d, 0.0625f);
     }
-    static __device__ __forceinline__ int whole(const raw &r, int c, int i0, int i1, const int s[2], float &d)
+    static __device__ __forceinline__ int2 whole(const raw &r, int c, int i0, int i1, const int s[2])
     {
-        return k_whole(r.head, c, i0, i1 >> 4, s, d);
+        return k_whole(r.head, c, i0, i1 >> 4, s);
+    }
+    static __device__ __forceinline__ float2 factors(const raw &r)
+    {
+        return make_float2(half_of(r.head.x & 0xffffu), half_of(r.head.x >> 16 ^ 0x8000u));
     }
 };
 
@@ -155,6 +157,14 @@ template <> struct frag<QUANT_q5_k> {
     static __device__ __forceinline__ void scale(const raw &r, int half, int c, float &d, float &m)
     {
         k_scale(r.head, half, c, d, m);
+    }
+    static __device__ __forceinline__ int2 whole(const raw &r, int c, int i0, int i1, const int s[2])
+    {
+        return k_whole(r.head, c, i0, i1, s);
+    }
+    static __device__ __forceinline__ float2 factors(const raw &r)
+    {
+        return make_float2(half_of(r.head.x & 0xffffu), half_of(r.head.x >> 16 ^ 0x8000u));
     }
 };
 
@@ -276,6 +286,14 @@ template <> struct frag<QUANT_iq3_s> {
     static __device__ __forceinline__ void scale(const raw &r, int half, int c, float &d, float &)
     {
         d = __fmul_rn(half_of(r.d), small_float(1u + 2u * (r.sc >> (16 * half + 4 * c) & 15u)));
+    }
+    static __device__ __forceinline__ int2 whole(const raw &r, int c, int i0, int i1, const int *)
+    {
+        return make_int2(i0 * (int)(1u + 2u * (r.sc >> 8 * c & 15u)) + i1 * (int)(1u + 2u * (r.sc >> (8 * c + 4) & 15u)), 0);
+    }
+    static __device__ __forceinline__ float2 factors(const raw &r)
+    {
+        return make_float2(half_of(r.d), 0.0f);
     }
 };
 

@@ -225,7 +225,7 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
             if ((int)(threadIdx.x & ~31u) >> c.lane_bits < c.each * c.sets * STRIP) { /* a warp's threads go together */
                 const float sum = row_sum(s.values + row / STRIP * c.segments * V_SEGMENT + row % STRIP * V_PITCH,
                                           (const float *)(s.xq + c.dx_at), part, c.segments,
-                                          is_whole(TYPE) && EIGHT);
+                                          has_groups(TYPE, EIGHT));
 
                 if (part == 0 && t.s0 * STRIP + row < at.here && row < c.each * c.sets * STRIP)
                     put(f, at, t.s0 * STRIP + row, sum, res);
@@ -271,7 +271,7 @@ static __device__ __forceinline__ void strips_once(const fused_args &f, const cu
     if ((int)(threadIdx.x & ~31u) >> c.lane_bits >= strips * STRIP) /* a warp's threads go together */
         return;
     const float sum = row_sum(s.values + row / STRIP * c.segments * V_SEGMENT + row % STRIP * V_PITCH,
-                              (const float *)(s.xq + c.dx_at), part, c.segments, is_whole(TYPE) && EIGHT);
+                              (const float *)(s.xq + c.dx_at), part, c.segments, has_groups(TYPE, EIGHT));
     if (part == 0 && row < at.here)
         put(f, at, row, sum, res);
 }

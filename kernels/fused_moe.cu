@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
         return;
     const float *dx = x_scales(f.x, x_pairs(f.k));
     const int at = min(row, STRIP - 1) * V_PITCH;
-    const bool up_groups = EIGHT && is_whole(m.up.type), gate_groups = EIGHT && is_whole(m.gate.type);
+    const bool up_groups = has_groups(m.up.type, EIGHT), gate_groups = has_groups(m.gate.type, EIGHT);
     float up = row_sum(values + at, dx, part, segments, up_groups);
     float in = gated ? row_sum(gates + at, dx, part, segments, gate_groups) : up;
     up = gated ? up : 1.0f;
@@ -463,7 +463,7 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
         const bool far = f.slot != NULL && of < f.n_used && slots[f.expert[of]] < 0;
         const uint8_t *own = shared + of * pitch;
         const float *dx = x_scales(own, x_pairs(its)), *v = (const float *)(own + x_row_bytes(its)) + row * V_PITCH;
-        const bool groups = EIGHT && is_whole(of < f.n_used ? f.routed.type : f.sh.type);
+        const bool groups = has_groups(of < f.n_used ? f.routed.type : f.sh.type, EIGHT);
         float sum = 0.0f;
 
 #pragma unroll 1

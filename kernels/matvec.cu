@@ -211,8 +211,9 @@ static void plain_matmul(struct cuda *c, struct tensor w, struct tensor y, struc
     }
 }
 
-/* Jobs of one format at a time. */
-static void tile_jobs(struct cuda *c, struct mv_args *m, bool wide)
+/* Jobs of one format at a time; columns: of a chunk. */
+static void tile_jobs(struct cuda *c, struct mv_args *m, void launch(struct cuda *c, struct tile_args *a, int64_t chunks),
+                      int columns)
 {
     while (m->n > 0) {
         struct tile_args a = {};
@@ -231,10 +232,7 @@ static void tile_jobs(struct cuda *c, struct mv_args *m, bool wide)
         a.x_bytes = m->x_bytes;
         a.tab = m->tab;
         a.div = 1;
-        if (wide)
-            cuda_wide(c, &a, a.nx);
-        else
-            cuda_tile(c, &a, ceil_div(a.nx, TILE_COLUMNS));
+        launch(c, &a, ceil_div(a.nx, columns));
     }
 }
 
@@ -249,27 +247,21 @@ static bool is_few(const struct cuda *c, const struct mv_args *m)
 /* Jobs that whole.cu or broad.cuh are for go first, of rows rounded for them. */
 static void whole_jobs(struct cuda *c, struct mv_args *m, uint8_t *rows, struct tensor x, bool wide)
 {
-    struct tile_args a = {};
+    struct mv_args whole = *m;
     int left = 0;
 
     if (!c->eight || is_few(c, m))
         return;
+    whole.n = 0;
     for (int i = 0; i < m->n; i++)
-        (is_whole(m->job[i].type) ? a.job[a.n++] : m->job[left++]) = m->job[i];
+        (is_whole(m->job[i].type) ? whole.job[whole.n++] : m->job[left++]) = m->job[i];
     m->n = left;
-    if (a.n == 0)
-        return;
-    a.k = m->k;
-    a.nx = m->nx;
-    a.x = rows;
-    a.div = 1;
-    if (wide) {
+    whole.x = rows;
+    if (whole.n > 0 && wide)
         cuda_round_broad(c, rows, x, NULL, NULL);
-        cuda_broad(c, &a, a.nx);
-    } else {
+    else if (whole.n > 0)
         cuda_round_whole(c, rows, x);
-        cuda_whole(c, &a, ceil_div(a.nx, TILE_COLUMNS));
-    }
+    tile_jobs(c, &whole, wide ? cuda_broad : cuda_whole, wide ? 1 : TILE_COLUMNS);
 }
 
 /* Jobs of formats of most files, rounded activations. */
@@ -278,7 +270,7 @@ static void common_matmul(struct cuda *c, struct mv_args *a)
     struct fused_args f = {};
 
     if (!is_few(c, a)) {
-        tile_jobs(c, a, false);
+        tile_jobs(c, a, cuda_tile, TILE_COLUMNS);
         return;
     }
     f.a = *a;
@@ -323,7 +315,7 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
     if (a.n > 0 && wide) {
         cuda_round_wide(c, rows, x);
         a.x = rows;
-        tile_jobs(c, &a, true);
+        tile_jobs(c, &a, cuda_wide, 1);
     } else if (a.n > 0) {
         common_matmul(c, &a);
     }

@@ -11,10 +11,10 @@
  * float16's.
  *
  * Rounded to 8 bits (eight) activations share dx = max |x| / 127 among 128, a group of four units, and h is zero. Formats
- * whose scales are whole numbers times a block's d (is_whole()) then go on in whole numbers through a group, all below
- * 2^24, so that they are exact in floats as well, in any order:
- *   group:   I = sum of scale i, M = sum of min s over its units
- *   4 groups: S = 0; S += dx (d I), then S -= dx (dmin M), groups ascending
+ * whose scales are whole numbers times a block's d (whole_sums()) then go on in whole numbers through a group, or either
+ * half of it, all below 2^24, so that they are exact in floats as well, in any order:
+ *   group:   I = sum of scale i (over its units, or over either two), M = sum of min s
+ *   4 groups: S = 0; S += dx (d I) for each I, then S -= dx (dmin M), groups ascending
  *   result:  as above.
  *
  * For plain formats (f32, f16, bf16, iq6_k ...) activations stay floats: 32 sums over elements l, l + 32 ..., fused
@@ -23,9 +23,14 @@
 #define KERNELS_PRODUCT_CUH
 #include "kernels/quant/unit.cuh"
 
+/* Sums I of a group: 0 for formats that do not stay whole; 31 63 127 is more than 2^24 / 128, but not than 2^24 / 64. */
+static __host__ __device__ constexpr int whole_sums(int type)
+{
+    return type == QUANT_q4_k || type == QUANT_iq3_s ? 1 : type == QUANT_q5_k ? 2 : 0;
+}
 static __host__ __device__ constexpr bool is_whole(int type)
 {
-    return type == QUANT_q4_k;
+    return whole_sums(type) > 0;
 }
 
 /* A row of activations. For each pair of units: 128 bytes of q, and the sum of q and dx of either unit. Then every dx
@@ -133,9 +138,10 @@ static __device__ __forceinline__ float unit_value(const unit &u, const uint4 *q
 template <int TYPE>
 static __device__ __forceinline__ float2 whole_value(const unit u[2], const x_pair &x)
 {
-    const float i = __fmul_rn(u[0].d[0], whole_dot(u[0].w, x.q)), m = __fmul_rn(u[0].m[0], x.sum[0]);
+    const float i = __fmul_rn(u[0].d[0], whole_dot(u[0].w, x.q)), m = wq<TYPE>::MIN ? __fmul_rn(u[0].m[0], x.sum[0]) : 0.0f;
 
-    return make_float2(__fmaf_rn(u[1].d[0], whole_dot(u[1].w, x.q + 4), i), __fmaf_rn(u[1].m[0], x.sum[1], m));
+    return make_float2(__fmaf_rn(u[1].d[0], whole_dot(u[1].w, x.q + 4), i),
+                       wq<TYPE>::MIN ? __fmaf_rn(u[1].m[0], x.sum[1], m) : 0.0f);
 }
 
 /* Rows of a warp at once: 4 for each group of lanes that share a row. */
@@ -189,7 +195,7 @@ static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_
             }
             if constexpr (is_whole(TYPE))
                 if (eight) {
-                    wq<TYPE>::unpack_whole(raw[i % AHEAD], p, u);
+                    wq<TYPE>::unpack_whole(raw[i % AHEAD], p, u, tab);
 #pragma unroll
                     for (int t = 0; t < TT; t++) {
                         float2 v = make_float2(0.0f, 0.0f);
@@ -198,11 +204,13 @@ static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_
                             x_load<TYPE>(x0, x[t], p, pairs);
                         if (in && t < nt)
                             v = whole_value<TYPE>(u, x0);
-                        v.x += __shfl_xor_sync(0xffffffffu, v.x, 1); /* the group's other pair */
+                        if (whole_sums(TYPE) == 1)
+                            v.x += __shfl_xor_sync(0xffffffffu, v.x, 1); /* the group's other pair */
                         v.y += __shfl_xor_sync(0xffffffffu, v.y, 1);
-                        const bool first = in && p % 2 == 0;
+                        const bool first = in && (whole_sums(TYPE) == 2 || p % 2 == 0);
+                        const bool last = wq<TYPE>::MIN && in && p % 2 == whole_sums(TYPE) - 1;
                         buf[2 * (i * TT + t) * BUF_PITCH + lane] = first ? __fmul_rn(u[0].d[1], v.x) : 0.0f;
-                        buf[(2 * (i * TT + t) + 1) * BUF_PITCH + lane] = first ? -__fmul_rn(u[0].m[1], v.y) : 0.0f;
+                        buf[(2 * (i * TT + t) + 1) * BUF_PITCH + lane] = last ? -__fmul_rn(u[0].m[1], v.y) : 0.0f;
                     }
                     continue;
                 }

@@ -79,8 +79,8 @@ static __device__ __forceinline__ void load_x(strip_x<TYPE> &a, const uint8_t *x
         static_assert(!is_whole(TYPE) || !F::APART, "words side by side");
         a.x[0][0] = in ? *(const uint32_t *)own : 0u;
         a.x[0][1] = in ? *(const uint32_t *)(own + 16) : 0u;
-        a.sum[0] = in ? __float2int_rn(all[0]) : 0;
-        a.sum[1] = in ? __float2int_rn(all[2]) : 0;
+        a.sum[0] = F::MIN && in ? __float2int_rn(all[0]) : 0;
+        a.sum[1] = F::MIN && in ? __float2int_rn(all[2]) : 0;
         return;
     }
     const int mine = F::HALVES ? g / 4 : g / 2; /* the unit of a group that is the lane's column */
@@ -101,10 +101,10 @@ static __device__ __forceinline__ void load_x(strip_x<TYPE> &a, const uint8_t *x
 }
 
 /* Of formats that stay whole numbers, activations of 8 bits: of the second operand's columns each is a unit's l. A lane has
- * the sums of units 2 c and 2 c + 1; with its neighbour's it makes a group, of which even lanes give what scales, odd
- * ones what minima give. Two values a group, where others have four. */
-template <int TYPE>
-static __device__ __forceinline__ void groups_times(const strip<TYPE> &s, const strip_x<TYPE> &a, float *v)
+ * the sums of units 2 c and 2 c + 1; with its neighbour's it makes a group. With one sum a group there are two values: even
+ * lanes give what scales, odd ones what minima give. With two there are four, as others have. */
+template <int TYPE, class TABLES>
+static __device__ __forceinline__ void groups_times(const strip<TYPE> &s, const strip_x<TYPE> &a, const TABLES *tab, float *v)
 {
     typedef frag<TYPE> F;
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
@@ -117,17 +117,25 @@ static __device__ __forceinline__ void groups_times(const strip<TYPE> &s, const 
             const bool mine = g == j * 4 + i;
             uint32_t w0[2], w8[2];
 
-            F::words(s.r0, j * 4 + i, c, w0, (const struct tables *)NULL);
-            F::words(s.r8, j * 4 + i, c, w8, (const struct tables *)NULL);
+            F::words(s.r0, j * 4 + i, c, w0, tab);
+            F::words(s.r8, j * 4 + i, c, w8, tab);
             mma_row<F::SIGNED>(sum[j], w0, w8, mine ? a.x[0][0] : 0u, mine ? a.x[0][1] : 0u);
         }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
+        const typename frag<TYPE>::raw &r = h == 0 ? s.r0 : s.r8;
         const int *q = sum[0] + 2 * h, *q4 = sum[1] + 2 * h;
-        float d;
-        int value = F::whole(h == 0 ? s.r0 : s.r8, c, c < 2 ? q[0] : q4[0], c < 2 ? q[1] : q4[1], a.sum, d);
+        const int2 own = F::whole(r, c, c < 2 ? q[0] : q4[0], c < 2 ? q[1] : q4[1], a.sum);
+        const int give = whole_sums(TYPE) == 2 || c % 2 == 0 ? own.y : own.x;
+        const int other = __shfl_xor_sync(0xffffffffu, give, 1);
+        const float2 by = F::factors(r);
+        float *to = v + (g + h * 8) * V_PITCH;
 
-        v[(g + h * 8) * V_PITCH + c] = __fmul_rn(d, (float)value);
+        if (whole_sums(TYPE) == 2)
+            *(float2 *)(to + 2 * c) =
+                make_float2(__fmul_rn(by.x, (float)own.x), c % 2 == 0 ? 0.0f : __fmul_rn(by.y, (float)(own.y + other)));
+        else
+            to[c] = c % 2 == 0 ? __fmul_rn(by.x, (float)(own.x + other)) : __fmul_rn(by.y, (float)(own.y + other));
     }
 }
 
@@ -167,7 +175,7 @@ static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const s
     enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
     if constexpr (is_whole(TYPE))
         if (eight) {
-            groups_times<TYPE>(s, a, v);
+            groups_times<TYPE>(s, a, tab, v);
             return;
         }
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
@@ -196,7 +204,13 @@ static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const s
     }
 }
 
-/* A segment of a row: v its values, dx its scales; groups: values are those of groups_times(). */
+/* Whether there are two values a group. */
+static __host__ __device__ constexpr bool has_groups(int type, bool eight)
+{
+    return eight && whole_sums(type) == 1;
+}
+
+/* A segment of a row: v its values, dx its scales; groups: there are two values a group. */
 static __device__ __forceinline__ float segment_sum(const float *v, const float *dx, bool groups)
 {
     float S = 0.0f;

@@ -7,31 +7,38 @@
  * multiplied as halves, with sums of 8 activations, 16 of them a group, exactly: bits v of a minimum are, as they lie there,
  * the half v 2^-24.
  *
- * A block is 128 rows times 64 columns; weights come to shared memory as they are stored, a few groups ahead. A warp has
- * 32 rows times 32 columns. */
-#include "kernels/frag.cuh"
+ * A block is 128 rows times 64 columns; weights come to shared memory as they are stored, a few groups ahead (group.cuh). A
+ * warp has 32 rows times 32 columns. */
+#include "kernels/group.cuh"
 #include "kernels/tile.cuh"
 #include "kernels/whole_rows.cuh"
 
 enum {
     WARPS_R = 4, WARPS_C = 2, THREADS = WARPS_R * WARPS_C * 32, ROWS = 32 * WARPS_R, COLUMNS = WHOLE_COLUMNS, MT = 2, NT = 4,
-    QUARTERS = 4, /* of 16 bytes: a row's weights of a group */
-    W_AT = WHOLE_GROUP, HEAD_AT = W_AT + ROWS * QUARTERS * 16, STAGE = HEAD_AT + ROWS * 16, STAGES = 3,
-    TOTALS_AT = STAGES * STAGE, NUMBERS_AT = TOTALS_AT + ROWS * COLUMNS * 4, SMEM = NUMBERS_AT + COLUMNS * 4,
 };
-static_assert(ROWS == (int)TILE_ROWS && COLUMNS == (int)TILE_COLUMNS && STAGE % 16 == 0, "blocks");
+static_assert(ROWS == (int)TILE_ROWS && ROWS == (int)GROUP_ROWS && COLUMNS == (int)TILE_COLUMNS, "blocks");
 
-/* Where chunk i of row r lies: 8 rows meet in no bank. */
-static __device__ __forceinline__ int chunk_at(int r, int i)
-{
-    return W_AT + r * (QUARTERS * 16) + (i ^ (r >> 1 & 3)) * 16;
-}
+/* In shared memory; the smallest GPUs give a block 99 KiB. */
+template <int TYPE> struct whole_room {
+    enum {
+        STAGE = WHOLE_GROUP + group<TYPE>::SIZE, TOTALS = ROWS * COLUMNS * 4, REST = TOTALS + group<TYPE>::BOOK + COLUMNS * 4,
+        STAGES = 3 * STAGE + REST <= 99 << 10 ? 3 : 2, TOTALS_AT = STAGES * STAGE, BOOK_AT = TOTALS_AT + TOTALS,
+        NUMBERS_AT = BOOK_AT + group<TYPE>::BOOK, SMEM = NUMBERS_AT + COLUMNS * 4,
+    };
+    static_assert(STAGE % 16 == 0 && SMEM <= 99 << 10, "places");
+};
 
+template <bool SIGNED>
 static __device__ __forceinline__ void mma_bytes(int d[4], const uint32_t a[4], uint2 b)
 {
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
-        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(0));
+    if (SIGNED)
+        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(0));
+    else
+        asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(0));
 }
 
 static __device__ __forceinline__ void mma_halves(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
@@ -62,28 +69,19 @@ static __device__ __forceinline__ void find_source(source &f, const tile_args &a
     f.dx = (n / COLUMNS * tile + WHOLE_SCALES / 16) * 4 + n % COLUMNS;
 }
 
-/* Row r of a block. */
-static __device__ __forceinline__ const uint8_t *row_at(const tile_args &a, const mv_job &job, int64_t expert, int r)
+template <int TYPE>
+static __device__ __forceinline__ void fetch_group(uint8_t *stage, const typename group<TYPE>::template source<THREADS> &w,
+                                                   const uint8_t *x, const source &f, int group)
 {
-    return job.w + expert * a.expert_bytes + (int64_t)min(r, job.n_rows - 1) * job.row_bytes;
-}
-
-static __device__ __forceinline__ void fetch_group(uint8_t *stage, const uint8_t *const row[3], const uint8_t *x,
-                                                   const source &f, int group)
-{
-    const int tid = threadIdx.x, block = group / 2 * frag<QUANT_q4_k>::BLOCK;
+    const int tid = threadIdx.x;
 
     x += (int64_t)group * WHOLE_GROUP;
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-        copy16(stage + chunk_at(tid / 4 + i * (THREADS / 4), tid % 4), row[i] + block + 16 + group % 2 * 64 + tid % 4 * 16);
+    w.copy(stage + WHOLE_GROUP, group, tid);
 #pragma unroll
     for (int i = 0; i < source::EACH; i++)
         copy16(stage + whole_unit(tid / 8 + i * (THREADS / 8), tid % 8 / 2) + tid % 2 * 16, x + (uint64_t)f.q[i] * 16);
-    if (tid < ROWS) {
-        copy16(stage + HEAD_AT + tid * 16, row[2] + block);
+    if (tid < 2 * COLUMNS)
         copy16(stage + WHOLE_SUMS + tid * 16, x + (uint64_t)f.sums * 16);
-    }
     if (tid < COLUMNS)
         copy4(stage + WHOLE_SCALES + tid * 4, x + (uint64_t)f.dx * 4);
 }
@@ -98,28 +96,29 @@ static __device__ __forceinline__ int first_column(void)
     return threadIdx.x / 32 % WARPS_C * (NT * 8);
 }
 
-/* I of a group, of the first `some` 8 columns. */
-typedef int   whole_sums[MT][NT][4];
+/* Of the rows of a lane: what group.cuh wants to know, their scales. */
+struct lane_rows {
+    uint32_t skew[MT][2], scale[MT][2];
+};
+
+/* I of pairs of units, from `first` on, n of them, of the first `some` 8 columns. */
+typedef int   whole_ints[MT][NT][4];
 typedef float float_sums[MT][NT][4];
-static __device__ __forceinline__ void add_units(whole_sums &I, const uint8_t *stage, int group, int some)
+template <int TYPE>
+static __device__ __forceinline__ void add_units(whole_ints &I, const uint8_t *stage, const lane_rows &rows, int number,
+                                                 int some, int first, int n, const void *book)
 {
+    typedef group<TYPE> G;
     const int g = (threadIdx.x & 31) / 4, c = threadIdx.x & 3, t0 = first_column();
-    uint32_t scale[MT][2];
 
 #pragma unroll
-    for (int i = 0; i < 2 * MT; i++) {
-        const uint32_t *head = (const uint32_t *)(stage + HEAD_AT + own_row(i / 2, i % 2) * 16);
-
-        scale[i / 2][i % 2] = k_bytes(head[1], head[3], group);
-    }
-#pragma unroll
-    for (int pair = 0; pair < 2; pair++) {
-        uint32_t w[MT][4];
+    for (int pair = first; pair < first + n; pair++) {
+        uint32_t w[MT][4][2];
 
 #pragma unroll
         for (int i = 0; i < 4 * MT; i++) /* rows g, g + 8; words c, then c + 4 */
-            w[i / 4][i % 4] =
-                *(const uint32_t *)(stage + chunk_at(own_row(i / 4, i % 2), pair * 2 + i % 4 / 2) + c * 4);
+            G::bytes(w[i / 4][i % 4], stage + WHOLE_GROUP, own_row(i / 4, i % 2), rows.skew[i / 4][i % 2], number, pair,
+                     i % 4 / 2, c, book);
 #pragma unroll
         for (int odd = 0; odd < 2; odd++) {
             const int u = pair * 2 + odd;
@@ -128,44 +127,69 @@ static __device__ __forceinline__ void add_units(whole_sums &I, const uint8_t *s
 
 #pragma unroll
             for (int i = 0; i < 4 * MT; i++)
-                a[i / 4][i % 4] = w[i / 4][i % 4] >> odd * 4 & 0x0f0f0f0fu;
+                a[i / 4][i % 4] = w[i / 4][i % 4][odd];
 #pragma unroll
             for (int i = 0; i < 2 * MT; i++)
-                s[i / 2][i % 2] = (int)(scale[i / 2][i % 2] >> u * 8 & 255u);
+                s[i / 2][i % 2] = (int)(rows.scale[i / 2][i % 2] >> u * 8 & 255u);
 #pragma unroll
-            for (int n = 0; n < NT; n++) {
-                const uint2 b = *(const uint2 *)(stage + whole_unit(t0 + n * 8 + g, u) + c * 8);
+            for (int n8 = 0; n8 < NT; n8++) {
+                const uint2 b = *(const uint2 *)(stage + whole_unit(t0 + n8 * 8 + g, u) + c * 8);
 
-                if (n >= some)
+                if (n8 >= some)
                     break;
 #pragma unroll
                 for (int m = 0; m < MT; m++) {
                     int d[4];
 
-                    mma_bytes(d, a[m], b);
+                    mma_bytes<G::SIGNED>(d, a[m], b);
 #pragma unroll
                     for (int e = 0; e < 4; e++)
-                        I[m][n][e] = (u > 0 ? I[m][n][e] : 0) + s[m][e / 2] * d[e];
+                        I[m][n8][e] = (u > 2 * first ? I[m][n8][e] : 0) + s[m][e / 2] * d[e];
                 }
             }
         }
     }
 }
 
-/* S += dx (d I), then S -= dx (dmin M). */
-static __device__ __forceinline__ void add_group(float_sums &S, const whole_sums &I, const uint8_t *stage, int group, int some)
+/* S += dx (d I). */
+template <int TYPE>
+static __device__ __forceinline__ void add_whole(float_sums &S, const whole_ints &I, const uint8_t *stage,
+                                                 const lane_rows &rows, int some)
 {
+    const int c = threadIdx.x & 3, t0 = first_column();
+    float d[MT][2];
+
+#pragma unroll
+    for (int i = 0; i < 2 * MT; i++)
+        d[i / 2][i % 2] = group<TYPE>::d(stage + WHOLE_GROUP, own_row(i / 2, i % 2), rows.skew[i / 2][i % 2]);
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        const float2 dx = *(const float2 *)(stage + WHOLE_SCALES + (t0 + n * 8 + 2 * c) * 4);
+
+        if (n >= some)
+            break;
+#pragma unroll
+        for (int i = 0; i < 4 * MT; i++)
+            S[i / 4][n][i % 4] = __fmaf_rn(i % 2 == 0 ? dx.x : dx.y, __fmul_rn(d[i / 4][i % 4 / 2], (float)I[i / 4][n][i % 4]),
+                                           S[i / 4][n][i % 4]);
+    }
+}
+
+/* S -= dx (dmin M). */
+template <int TYPE>
+static __device__ __forceinline__ void add_minima(float_sums &S, const uint8_t *stage, int number, int some)
+{
+    typedef group<TYPE> G;
     const int g = (threadIdx.x & 31) / 4, c = threadIdx.x & 3, t0 = first_column();
-    float d[MT][2], dmin[MT][2];
+    const uint32_t own = (uint32_t)(c / 2) * 0x0101u;
+    float dmin[MT][2];
     uint32_t a[MT][4];
 
 #pragma unroll
     for (int i = 0; i < 2 * MT; i++) {
-        const uint4 head = *(const uint4 *)(stage + HEAD_AT + own_row(i / 2, i % 2) * 16);
-        const uint32_t min = k_bytes(head.z, head.w >> 4, group), own = (uint32_t)(c / 2) * 0x0101u;
+        const uint32_t min = G::mins(stage + WHOLE_GROUP, own_row(i / 2, i % 2), number);
 
-        d[i / 2][i % 2] = half_of(head.x & 0xffffu);
-        dmin[i / 2][i % 2] = __fmul_rn(half_of(head.x >> 16), -16777216.0f);
+        dmin[i / 2][i % 2] = __fmul_rn(G::dmin(stage + WHOLE_GROUP, own_row(i / 2, i % 2)), -16777216.0f);
         a[i / 2][i % 2] = __byte_perm(min, 0, 0x4040u | own);
         a[i / 2][2 + i % 2] = __byte_perm(min, 0, 0x4242u | own);
     }
@@ -184,14 +208,33 @@ static __device__ __forceinline__ void add_group(float_sums &S, const whole_sums
 
             mma_halves(M, a[m], b0, b1);
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                const float x = e % 2 == 0 ? dx.x : dx.y;
-
-                S[m][n][e] = __fmaf_rn(x, __fmul_rn(d[m][e / 2], (float)I[m][n][e]), S[m][n][e]);
-                S[m][n][e] = __fmaf_rn(x, __fmul_rn(dmin[m][e / 2], M[e]), S[m][n][e]);
-            }
+            for (int e = 0; e < 4; e++)
+                S[m][n][e] = __fmaf_rn(e % 2 == 0 ? dx.x : dx.y, __fmul_rn(dmin[m][e / 2], M[e]), S[m][n][e]);
         }
     }
+}
+
+template <int TYPE>
+static __device__ __forceinline__ void add_group(float_sums &S, whole_ints &I, const uint8_t *stage, lane_rows &rows,
+                                                 const uint32_t odd[MT][2], int number, int some, const void *book)
+{
+    typedef group<TYPE> G;
+    enum { PAIRS = 2 / whole_sums(TYPE) };
+
+#pragma unroll
+    for (int i = 0; i < 2 * MT; i++) {
+        uint32_t &skew = rows.skew[i / 2][i % 2];
+
+        skew = G::skew_of(odd[i / 2][i % 2], number);
+        rows.scale[i / 2][i % 2] = G::scales(stage + WHOLE_GROUP, own_row(i / 2, i % 2), skew, number);
+    }
+#pragma unroll
+    for (int first = 0; first < 2; first += PAIRS) {
+        add_units<TYPE>(I, stage, rows, number, some, first, PAIRS, book);
+        add_whole<TYPE>(S, I, stage, rows, some);
+    }
+    if constexpr (G::MIN)
+        add_minima<TYPE>(S, stage, number, some);
 }
 
 /* Sums of 4 groups into those of all, a thread's own. */
@@ -229,11 +272,15 @@ static __device__ __forceinline__ void store(const mv_job &job, const float4 *to
 }
 
 /* grid: rows of all jobs, columns. */
-__global__ void __launch_bounds__(THREADS, 2) whole_rows_times(const __grid_constant__ tile_args a)
+template <int TYPE>
+static __global__ void __launch_bounds__(THREADS, 2) whole_rows_times(const __grid_constant__ tile_args a)
 {
+    typedef group<TYPE> G;
+    typedef whole_room<TYPE> R;
     extern __shared__ __align__(128) uint8_t smem[];
-    float4 *total = (float4 *)(smem + TOTALS_AT) + threadIdx.x;
-    int *number = (int *)(smem + NUMBERS_AT), j = 0;
+    float4 *total = (float4 *)(smem + R::TOTALS_AT) + threadIdx.x;
+    int *number = (int *)(smem + R::NUMBERS_AT), j = 0;
+    const void *book = smem + R::BOOK_AT;
     const int tid = threadIdx.x, groups = whole_groups(a.k);
     span in;
 
@@ -244,53 +291,72 @@ __global__ void __launch_bounds__(THREADS, 2) whole_rows_times(const __grid_cons
     const mv_job &job = a.job[j];
     const int r0 = ((int)blockIdx.x - job.block) * ROWS, cols = min(in.cols, (int)COLUMNS);
     const int some = (cols + 7) / 8 - first_column() / 8;
-    const uint8_t *const row[3] = { row_at(a, job, in.expert, r0 + tid / 4), row_at(a, job, in.expert, r0 + tid / 4 + THREADS / 4),
-                                    row_at(a, job, in.expert, r0 + tid % ROWS) };
+    const uint8_t *w = job.w + in.expert * a.expert_bytes + r0 * job.row_bytes;
+    const block_rows rows = { { w, w }, (uint32_t)job.row_bytes, job.n_rows - 1 - r0, false };
+    typename G::template source<THREADS> weights;
 
     for (int i = tid; i < COLUMNS; i += THREADS) {
         const int t = in.first + (i < cols ? i : 0);
 
         number[i] = a.list != NULL ? a.list[t] : t;
     }
+    if (G::BOOK > 0)
+        bring_tables<TYPE>(*(copied_tables<4> *)(smem + R::BOOK_AT), a.tab);
     __syncthreads();
     source from;
     float_sums S = {};
-    whole_sums I = {};
+    whole_ints I = {};
+    lane_rows own;
+    uint32_t odd[MT][2];
 
+    weights.find(rows, tid);
     find_source(from, a, number, groups);
 #pragma unroll
-    for (int g = 0; g + 1 < STAGES; g++) {
+    for (int i = 0; i < 2 * MT; i++)
+        odd[i / 2][i % 2] = G::odd(rows.row(own_row(i / 2, i % 2)));
+#pragma unroll
+    for (int g = 0; g + 1 < R::STAGES; g++) {
         if (g < groups)
-            fetch_group(smem + g * STAGE, row, a.x, from, g);
+            fetch_group<TYPE>(smem + g * R::STAGE, weights, a.x, from, g);
         copy_end();
     }
-    for (int g = 0, at = 0; g < groups; g++, at = at + 1 == STAGES ? 0 : at + 1) {
-        const uint8_t *stage = smem + at * STAGE;
-        const int next = g + STAGES - 1;
+    for (int g = 0, at = 0; g < groups; g++, at = at + 1 == R::STAGES ? 0 : at + 1) {
+        const int next = g + R::STAGES - 1;
 
-        copy_wait<STAGES - 2>();
+        copy_wait<R::STAGES - 2>();
         __syncthreads();
         if (next < groups)
-            fetch_group(smem + (at == 0 ? STAGES - 1 : at - 1) * STAGE, row, a.x, from, next);
+            fetch_group<TYPE>(smem + (at == 0 ? R::STAGES - 1 : at - 1) * R::STAGE, weights, a.x, from, next);
         copy_end();
-        add_units(I, stage, g % 2, some);
-        add_group(S, I, stage, g % 2, some);
+        add_group<TYPE>(S, I, smem + at * R::STAGE, own, odd, g, some, book);
         if (g % 4 == 3 || g + 1 == groups)
             add_up(S, total, g < 4);
     }
     store(job, total, number, cols, r0);
 }
 
-void cuda_whole(struct cuda *c, struct tile_args *a, int64_t chunks)
+template <int TYPE>
+static void launch_whole(struct cuda *c, struct tile_args *a, int64_t chunks)
 {
     enum { GRID_Y = 65535 };
     const int64_t blocks = cuda_tile_blocks(a, ROWS);
 
-    cuda_fail(c, cudaFuncSetAttribute(whole_rows_times, cudaFuncAttributeMaxDynamicSharedMemorySize, SMEM), "whole");
+    cuda_fail(c, cudaFuncSetAttribute(whole_rows_times<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      whole_room<TYPE>::SMEM), "whole");
     for (int64_t at = 0; at < chunks; at += GRID_Y) {
         a->base = (int)at;
-        LAUNCH(c, whole_rows_times, dim3((unsigned)blocks, (unsigned)(chunks - at < GRID_Y ? chunks - at : (int64_t)GRID_Y)),
-               THREADS, SMEM, *a);
+        LAUNCH(c, whole_rows_times<TYPE>,
+               dim3((unsigned)blocks, (unsigned)(chunks - at < GRID_Y ? chunks - at : (int64_t)GRID_Y)), THREADS,
+               whole_room<TYPE>::SMEM, *a);
+    }
+}
+
+void cuda_whole(struct cuda *c, struct tile_args *a, int64_t chunks)
+{
+    switch (a->job[0].type) {
+    case QUANT_q4_k: launch_whole<QUANT_q4_k>(c, a, chunks); break;
+    case QUANT_q5_k: launch_whole<QUANT_q5_k>(c, a, chunks); break;
+    default: launch_whole<QUANT_iq3_s>(c, a, chunks); break;
     }
 }
 

@@ -5,10 +5,13 @@
 
 void cuda_broad(struct cuda *c, struct tile_args *a, int64_t n)
 {
-    const unsigned blocks = cuda_wide_grid(c, a, n, broad::ROWS, broad::COLUMNS);
+    const unsigned blocks = cuda_wide_grid(c, a, n, GROUP_ROWS, BROAD_COLUMNS);
 
-    cuda_fail(c, cudaFuncSetAttribute(broad_times, cudaFuncAttributeMaxDynamicSharedMemorySize, broad::SMEM), "whole");
-    LAUNCH(c, broad_times, blocks, broad::THREADS, broad::SMEM, *a);
+    switch (a->job[0].type) {
+    case QUANT_q4_k: launch_broad<QUANT_q4_k>(c, a, blocks); break;
+    case QUANT_q5_k: launch_broad<QUANT_q5_k>(c, a, blocks); break;
+    default: launch_broad<QUANT_iq3_s>(c, a, blocks); break;
+    }
 }
 
 /* ---- rounding ---- */

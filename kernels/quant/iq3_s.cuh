@@ -26,21 +26,29 @@ template <> struct wq<QUANT_iq3_s> {
         r.qh = u16_at(b + 66 + 2 * j);
         r.sc = b[106 + j];
     }
-    static __device__ __forceinline__ void unpack(const raw &r, int, unit u[2], int, const struct tables *tab)
+    /* as q4_k.cuh */
+    static __device__ __forceinline__ void unpack_whole(const raw &r, int, unit u[2], const struct tables *tab)
     {
         uint32_t q[4] = { r.q.x, r.q.y, r.q.z, r.q.w };
-        float d = half_of(r.d);
+
+        u[0].d[1] = half_of(r.d);
 
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             uint32_t sign = i == 0 ? r.sign.x : r.sign.y, h = r.qh >> 8 * i;
 
-            u[i].d[0] = d * (float)(1 + 2 * (r.sc >> 4 * i & 15u));
+            u[i].d[0] = (float)(1 + 2 * (r.sc >> 4 * i & 15u));
 #pragma unroll
             for (int l = 0; l < 8; l++)
                 u[i].w[l] = negate4(tab->iq3s[(q[2 * i + l / 4] >> l % 4 * 8 & 255u) | (h >> l & 1u) << 8],
                                     sign >> 4 * l);
         }
+    }
+    static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int, const struct tables *tab)
+    {
+        unpack_whole(r, pair, u, tab);
+        u[0].d[0] *= u[0].d[1];
+        u[1].d[0] *= u[0].d[1];
     }
 };
 #endif

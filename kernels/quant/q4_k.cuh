@@ -22,7 +22,7 @@ template <> struct wq<QUANT_q4_k> {
         r.q[1] = b[1 + 1 + pair % 4 * 2];
     }
     /* d and m: the units' numbers, and of the first one the block's d and dmin behind them */
-    static __device__ __forceinline__ void unpack_whole(const raw &r, int pair, unit u[2])
+    static __device__ __forceinline__ void unpack_whole(const raw &r, int pair, unit u[2], const struct tables *)
     {
         uint32_t q[8] = { r.q[0].x, r.q[0].y, r.q[0].z, r.q[0].w, r.q[1].x, r.q[1].y, r.q[1].z, r.q[1].w };
         int g = pair % 4 * 2;
@@ -43,9 +43,9 @@ template <> struct wq<QUANT_q4_k> {
             u[1].w[j] = (int)(q[j] >> 4 & 0x0f0f0f0fu);
         }
     }
-    static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int, const struct tables *)
+    static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int, const struct tables *tab)
     {
-        unpack_whole(r, pair, u);
+        unpack_whole(r, pair, u, tab);
         u[0].d[0] *= u[0].d[1];
         u[1].d[0] *= u[0].d[1];
         u[0].m[0] *= u[0].m[1];
