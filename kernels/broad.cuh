@@ -3,7 +3,7 @@
  *
  * Of formats whose sums stay whole numbers through a group of 128 elements or half of it (product.cuh: whole_sums()). A weight
  * times its unit's scale is below 2^11, a half; so are 8 bits of activations, and matrix units add up a group exactly. What
- * is left in floats are two to six operations for 128 elements, where wide.cuh has twelve. Minima are multiplied in the same way with
+ * is left in floats are two to eight operations for 128 elements, where wide.cuh has twelve. Minima are multiplied in the same way with
  * sums of 8 activations, 16 of them a group. Bits v of a weight are, as they lie there, the half v 2^-24; products keep
  * that factor, and d and dmin are 2^24 times as large.
  *
@@ -137,34 +137,50 @@ static __device__ __forceinline__ int own_row(int h)
     return threadIdx.x / 32 * 16 + (threadIdx.x & 31) / 4 + h * 8;
 }
 
-/* Of a lane's rows what group.cuh wants to know, and the first operand of a group; at: the stage's rows of weights. */
+/* Of a lane's rows what group.cuh wants to know, and the first operand of a group, or of two units; at: the stage's rows of
+ * weights. */
 struct broad_rows {
-    uint32_t     odd[2], skew[2];
+    uint32_t     odd[2], skew[2], highs[2][2];
     group_halves w;
 };
 template <int TYPE>
-static __device__ __forceinline__ void make_rows(broad_rows &to, const uint8_t *at, int group_no, const void *book)
+static __device__ __forceinline__ void make_rows(broad_rows &to, const uint8_t *at, int group_no, int unit, const void *book)
 {
+    typedef group<TYPE> G;
+    const int c = threadIdx.x % 4;
+
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        to.skew[h] = group<TYPE>::skew_of(to.odd[h], group_no);
-        group<TYPE>::halves(to.w, h, at, own_row(h), to.skew[h], group_no, threadIdx.x % 4, book);
+        to.skew[h] = G::skew_of(to.odd[h], group_no);
+        if constexpr (whole_sums(TYPE) == 4) {
+            if (unit == 0)
+                for (int half = 0; half < 2; half++)
+                    to.highs[h][half] = G::high(at, own_row(h), to.skew[h], half, c);
+            G::unit_halves(to.w + unit % 2 * 2, h, at, own_row(h), to.skew[h], unit, c, to.highs[h]);
+        } else {
+            G::halves(to.w, h, at, own_row(h), to.skew[h], group_no, c, book);
+        }
     }
 #pragma unroll
     for (int i = 0; i < 32; i++) /* all are there before what follows */
-        asm volatile("" : "+r"(to.w[i / 8][i / 4 % 2][i % 4])::"memory");
+        if (whole_sums(TYPE) < 4 || i / 16 == unit % 2)
+            asm volatile("" : "+r"(to.w[i / 8][i / 4 % 2][i % 4])::"memory");
 }
 
-/* Sums of scale i of n units. */
-template <int N>
-static __device__ __forceinline__ void broad_products(float *sum, const broad_rows &rows, const uint8_t *stage, int first, int n)
+/* Sums of scale i of n units are on their way. */
+template <int TYPE, int N>
+static __device__ __forceinline__ void ask_products(float *sum, const broad_rows &rows, const uint8_t *stage, int first, int n)
 {
+    enum { PARTS = whole_sums(TYPE) == 4 ? 2 : 1 };
+
     wgmma_begin();
 #pragma unroll
     for (int i = 2 * first; i < 2 * (first + n); i++)
-        wgmma<N>(sum, rows.w[i / 2][i % 2], wgmma_columns(stage + i / 4 * BROAD_COLUMNS * 128) + i % 4 * 2, i > 2 * first);
+#pragma unroll
+        for (int part = 0; part < PARTS; part++)
+            wgmma<N>(sum, rows.w[PARTS == 2 ? i / 2 % 2 * 2 + part : i / 2][i % 2],
+                     wgmma_columns(stage + i / 4 * BROAD_COLUMNS * 128) + i % 4 * 2, i > 2 * first || part > 0);
     wgmma_end();
-    wgmma_wait<N / 2>(sum);
 }
 
 /* Sums of min s of a group are on their way. */
@@ -274,32 +290,45 @@ static __device__ __forceinline__ void broad_run(const tile_args &a, const wide_
     for (int h = 0; h < 2; h++)
         rows.odd[h] = G::odd(block.row(own_row(h)));
     wide_wait(full, now);
-    make_rows<TYPE>(rows, smem + now.stage * W::STAGE + W::W_AT, 0, book);
+    make_rows<TYPE>(rows, smem + now.stage * W::STAGE + W::W_AT, 0, 0, book);
     for (int g = 0; g < groups; g++) {
         const uint8_t *stage = smem + now.stage * W::STAGE;
         uint64_t *used = &empty[now.stage];
         float d[2];
+        auto find_d = [&] { /* as late as can be: registers */
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                d[h] = __fmul_rn(G::d(stage + W::W_AT, own_row(h), rows.skew[h]), 16777216.0f);
+        };
 
         now.next<W>();
 #pragma unroll
-        for (int h = 0; h < 2; h++)
-            d[h] = __fmul_rn(G::d(stage + W::W_AT, own_row(h), rows.skew[h]), 16777216.0f);
-#pragma unroll
         for (int u = 0; u < 4; u += UNITS) {
-            broad_products<N>(sum, rows, stage, u, UNITS);
+            ask_products<TYPE, N>(sum, rows, stage, u, UNITS);
+            if (UNITS == 1 && u == 0) /* before the next group's skew */
+                find_d();
+            if (UNITS == 1 && u < 3)
+                make_rows<TYPE>(rows, stage + W::W_AT, g, u + 1, book);
+            if (UNITS == 1 && u == 3 && g + 1 < groups) {
+                wide_wait(full, now);
+                make_rows<TYPE>(rows, smem + now.stage * W::STAGE + W::W_AT, g + 1, 0, book);
+            }
+            wgmma_wait<N / 2>(sum);
+            if (UNITS > 1)
+                find_d();
             broad_floats<N>(S, sum, stage, d);
         }
         if constexpr (G::MIN)
             ask_minima<TYPE, N>(sum, stage, g);
-        if (g + 1 < groups) {
+        if (UNITS > 1 && g + 1 < groups) {
             wide_wait(full, now);
-            make_rows<TYPE>(rows, smem + now.stage * W::STAGE + W::W_AT, g + 1, book);
+            make_rows<TYPE>(rows, smem + now.stage * W::STAGE + W::W_AT, g + 1, 0, book);
         }
         if constexpr (G::MIN) {
+            wgmma_wait<N / 2>(sum);
 #pragma unroll
             for (int h = 0; h < 2; h++)
                 d[h] = __fmul_rn(G::dmin(stage + W::W_AT, own_row(h)), -16777216.0f);
-            wgmma_wait<N / 2>(sum);
             broad_floats<N>(S, sum, stage, d);
         }
         __syncwarp();

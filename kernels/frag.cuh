@@ -9,7 +9,7 @@
  *   scale   of unit 4 half + c: d / TIMES, where there is a minimum also m. Where a unit has two scales (HALVES): of
  *           half c % 2 of unit 2 quarter + c / 2.
  *   whole   (is_whole()) of units 2 c and 2 c + 1: sum of scale i, i being a unit's sum of TIMES w q, and of min s; what
- *           either is multiplied with is in factors: d and -dmin
+ *           either is multiplied with is in factors: d and -dmin. HALVES: whole_scale instead
  * d times TIMES w is exact wherever d w is: TIMES are powers of two. What `words` looks up it takes from iq3s of
  * struct tables, or of copied_tables in shared memory. */
 #ifndef KERNELS_FRAG_CUH
@@ -206,6 +206,11 @@ template <> struct frag<QUANT_q6_k> {
     static __device__ __forceinline__ void scale(const raw &r, int quarter, int, float &d, float &)
     {
         d = __fmul_rn(__fmul_rn(half_of(r.d), (float)(int8_t)(r.sc >> 8 * quarter)), 0.25f);
+    }
+    /* the number that d is multiplied with, and what its products are */
+    static __device__ __forceinline__ float2 whole_scale(const raw &r, int quarter)
+    {
+        return make_float2((float)(int8_t)(r.sc >> 8 * quarter), __fmul_rn(half_of(r.d), 0.25f));
     }
 };
 

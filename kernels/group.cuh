@@ -27,7 +27,7 @@ struct block_rows {
     {
         const int half = GROUP_ROWS / 2;
 
-        return w[paired && r >= half] + (uint64_t)row_bytes * (unsigned)min(paired ? r % half : r, last);
+        return (paired && r >= half ? w[1] : w[0]) + (uint64_t)row_bytes * (unsigned)min(paired ? r % half : r, last);
     }
 };
 
@@ -178,6 +178,41 @@ template <> struct group<QUANT_q4_k> : k_group<QUANT_q4_k> {
 template <> struct group<QUANT_q5_k> : k_group<QUANT_q5_k> {
 };
 
+/* Rows that begin at multiples of 2 are copied in words from multiples of 4: LANES threads have a row's, one each. */
+template <int T, int LANES> struct word_source {
+    enum { EACH = GROUP_ROWS * LANES / T };
+    const uint8_t *w[2];
+    uint32_t       row[EACH];
+    int            further; /* of the second group */
+
+    __device__ __forceinline__ void find(const block_rows &b, int tid, int first, int more)
+    {
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            const int r = e * (T / LANES) + tid / LANES;
+
+            row[e] = (uint32_t)(b.row(r) - (b.paired && r >= GROUP_ROWS / 2 ? b.w[1] : b.w[0])) + (uint32_t)first;
+        }
+        w[0] = b.w[0];
+        w[1] = b.paired ? b.w[1] : b.w[0];
+        further = more;
+    }
+    static __device__ __forceinline__ const uint8_t *even(const uint8_t *p)
+    {
+        return (const uint8_t *)((uintptr_t)p & ~(uintptr_t)3);
+    }
+    template <int BLOCK, int PITCH>
+    __device__ __forceinline__ void copy(uint8_t *at, int group, int tid) const
+    {
+        const int more = group / 2 * BLOCK + group % 2 * further;
+
+        at += tid / LANES * PITCH + tid % LANES * 4;
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+            copy4(at + e * (T / LANES) * PITCH, even(w[e >= EACH / 2] + row[e] + more));
+    }
+};
+
 /* Of each row, in words: 9 with the 32 codes, 5 of signs, 2 of ninth bits, one with scales, one with d. Rows begin at
  * multiples of 2, and words are copied from multiples of 4: what is looked for begins at skew, 0 or 2; only d, and the
  * scales of odd groups, at the other. */
@@ -188,34 +223,24 @@ template <> struct group<QUANT_iq3_s> {
     };
 
     template <int T> struct source {
-        enum { EACH = GROUP_ROWS * 16 / T };
-        const uint8_t *word[EACH], *own;
-        int            further; /* of the second group */
+        word_source<T, 16> words;
+        const uint8_t     *own;
 
         __device__ __forceinline__ void find(const block_rows &b, int tid)
         {
-            const int i = tid % 16, first = i < 9 ? 2 + 4 * i : i < 14 ? 74 + 4 * (i - 9) : 66 + 4 * (i - 14);
+            const int i = tid % 16;
 
-            further = i < 9 ? 32 : i < 14 ? 16 : 4;
-#pragma unroll
-            for (int e = 0; e < EACH; e++)
-                word[e] = b.row(e * (T / 16) + tid / 16) + first;
+            words.find(b, tid, i < 9 ? 2 + 4 * i : i < 14 ? 74 + 4 * (i - 9) : 66 + 4 * (i - 14), i < 9 ? 32 : i < 14 ? 16 : 4);
             own = b.row(tid % GROUP_ROWS);
-        }
-        static __device__ __forceinline__ const uint8_t *even(const uint8_t *p)
-        {
-            return (const uint8_t *)((uintptr_t)p & ~(uintptr_t)3);
         }
         __device__ __forceinline__ void copy(uint8_t *at, int group, int tid) const
         {
-            const int block = group / 2 * BLOCK, more = group % 2 == 0 ? block : block + further;
+            const uint8_t *from = own + group / 2 * BLOCK;
 
-#pragma unroll
-            for (int e = 0; e < EACH; e++)
-                copy4(at + (e * (T / 16) + tid / 16) * PITCH + tid % 16 * 4, even(word[e] + more));
+            words.template copy<BLOCK, PITCH>(at, group, tid);
             if (T == GROUP_ROWS || tid < GROUP_ROWS) {
-                copy4(at + tid * PITCH + SCALES_AT, even(own + block + 106 + group % 2 * 2));
-                copy4(at + tid * PITCH + D_AT, even(own + block));
+                copy4(at + tid * PITCH + SCALES_AT, words.even(from + 106 + group % 2 * 2));
+                copy4(at + tid * PITCH + D_AT, words.even(from));
             }
         }
     };
@@ -295,6 +320,90 @@ template <> struct group<QUANT_iq3_s> {
                 to[u][half][h] = times_halves(v & 0x00ff00ffu, by) ^ (signs * 0x20008000u & 0x80008000u);
                 to[u][half][2 + h] = times_halves(v >> 8 & 0x00ff00ffu, by) ^ (signs * 0x10004000u & 0x80008000u);
             }
+        }
+    }
+};
+
+/* Of each row, in words: 17 of low four bits, 9 of high two, 3 of scales, one with d. Rows begin at multiples of 2, and all
+ * of it at skew, as above. A weight times its scale is no half: it is two, of its upper three bits less 32 and of its lower
+ * three; and the operand has room for two units, one of which is used while the other is made. */
+template <> struct group<QUANT_q6_k> {
+    enum {
+        BLOCK = frag<QUANT_q6_k>::BLOCK, HIGH_AT = 68, SCALES_AT = 104, D_AT = 116, PITCH = 120, SIZE = GROUP_ROWS * PITCH,
+        MIN = 0, SIGNED = 1, BOOK = 0,
+    };
+
+    template <int T> struct source {
+        word_source<T, 32> words;
+
+        __device__ __forceinline__ void find(const block_rows &b, int tid)
+        {
+            const int i = tid % 32;
+
+            words.find(b, tid, i < 17 ? 4 * i : i < 26 ? 128 + 4 * (i - 17) : i < 29 ? 192 + 4 * (i - 26) : 208,
+                       i < 17 ? 64 : i < 26 ? 32 : i < 29 ? 8 : 0);
+        }
+        __device__ __forceinline__ void copy(uint8_t *at, int group, int tid) const
+        {
+            if (tid % 32 < PITCH / 4)
+                words.template copy<BLOCK, PITCH>(at, group, tid);
+        }
+    };
+
+    static __device__ __forceinline__ uint32_t odd(const uint8_t *row)
+    {
+        return (uint32_t)(uintptr_t)row & 2u;
+    }
+    static __device__ __forceinline__ uint32_t skew_of(uint32_t odd, int group)
+    {
+        return (odd + (uint32_t)(group / 2 * BLOCK)) & 2u;
+    }
+    static __device__ __forceinline__ float d(const uint8_t *at, int r, uint32_t skew)
+    {
+        return half_of(*(const uint16_t *)(at + r * PITCH + D_AT + skew));
+    }
+    static __device__ __forceinline__ uint32_t low(const uint8_t *at, int r, uint32_t skew, int unit, int half, int c)
+    {
+        return u32_at(at + r * PITCH + skew + unit % 2 * 32 + half * 16 + c * 4);
+    }
+    static __device__ __forceinline__ uint32_t high(const uint8_t *at, int r, uint32_t skew, int half, int c)
+    {
+        return u32_at(at + r * PITCH + HIGH_AT + skew + half * 16 + c * 4);
+    }
+    /* Of a unit: two bytes. */
+    static __device__ __forceinline__ uint32_t unit_scales(const uint8_t *at, int r, uint32_t skew, int unit)
+    {
+        return *(const uint16_t *)(at + r * PITCH + SCALES_AT + skew + unit * 2);
+    }
+    static __device__ __forceinline__ uint32_t unit_bytes(const uint8_t *at, int r, uint32_t skew, int unit, int half, int c)
+    {
+        return (uint32_t)minus4((low(at, r, skew, unit, half, c) >> unit / 2 * 4 & 0x0f0f0f0fu) |
+                                    (high(at, r, skew, half, c) >> unit * 2 & 0x03030303u) << 4,
+                                0x20202020u);
+    }
+    /* Of row h: to[part][half], parts upper and lower; highs: high() of either half. */
+    static __device__ __forceinline__ void unit_halves(uint32_t (*to)[2][4], int h, const uint8_t *at, int r, uint32_t skew,
+                                                       int unit, int c, const uint32_t highs[2])
+    {
+        const bool up = unit >= 2; /* in the upper half of a byte: times 16 */
+        const uint32_t both = unit_scales(at, r, skew, unit) ^ 0x8080u, lowest = up ? 0x00700070u : 0x00070007u;
+        const uint32_t third = up ? 0x00800080u : 0x00080008u, high = up ? 0x03000300u : 0x00300030u;
+
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint32_t n = __byte_perm(both, 0x64646464u, 0x4040u | half * 0x0101u); /* 1,152 + s */
+            const __half2 by = __hfma2(*(const __half2 *)&n, __float2half2_rn(up ? 0.0625f : 1.0f),
+                                       __float2half2_rn(up ? -72.0f : -1152.0f));
+            const __half2 less = __hmul2(by, __float2half2_rn(up ? -0x1p-15f : -0x1p-19f)); /* 32 */
+            const uint32_t v = low(at, r, skew, unit, half, c), two = highs[half] << (unit % 2 == 0 ? 4 : 2);
+            const uint32_t two8 = highs[half] >> 8 << (unit % 2 == 0 ? 4 : 2);
+            const uint32_t even = (v & third) | (two & high), odd = (v >> 8 & third) | (two8 & high);
+            const __half2 e = __hfma2(*(const __half2 *)&even, by, less), o = __hfma2(*(const __half2 *)&odd, by, less);
+
+            to[0][half][h] = *(const uint32_t *)&e;
+            to[0][half][2 + h] = *(const uint32_t *)&o;
+            to[1][half][h] = times_halves(v & lowest, by);
+            to[1][half][2 + h] = times_halves(v >> 8 & lowest, by);
         }
     }
 };

@@ -11,9 +11,9 @@
  * float16's.
  *
  * Rounded to 8 bits (eight) activations share dx = max |x| / 127 among 128, a group of four units, and h is zero. Formats
- * whose scales are whole numbers times a block's d (whole_sums()) then go on in whole numbers through a group, or either
- * half of it, all below 2^24, so that they are exact in floats as well, in any order:
- *   group:   I = sum of scale i (over its units, or over either two), M = sum of min s
+ * whose scales are whole numbers times a block's d (whole_sums()) then go on in whole numbers through a group, a half or a
+ * quarter of it, all below 2^24, so that they are exact in floats as well, in any order:
+ *   group:   I = sum of scale i (over its units, over either two, or of each), M = sum of min s
  *   4 groups: S = 0; S += dx (d I) for each I, then S -= dx (dmin M), groups ascending
  *   result:  as above.
  *
@@ -23,10 +23,10 @@
 #define KERNELS_PRODUCT_CUH
 #include "kernels/quant/unit.cuh"
 
-/* Sums I of a group: 0 for formats that do not stay whole; 31 63 127 is more than 2^24 / 128, but not than 2^24 / 64. */
+/* Sums I of a group: 0 for formats that do not stay whole. Largest are 15 63 127 and 15 31 127, 31 63 127, 32 128 127. */
 static __host__ __device__ constexpr int whole_sums(int type)
 {
-    return type == QUANT_q4_k || type == QUANT_iq3_s ? 1 : type == QUANT_q5_k ? 2 : 0;
+    return type == QUANT_q4_k || type == QUANT_iq3_s ? 1 : type == QUANT_q5_k ? 2 : type == QUANT_q6_k ? 4 : 0;
 }
 static __host__ __device__ constexpr bool is_whole(int type)
 {
@@ -134,10 +134,14 @@ static __device__ __forceinline__ float unit_value(const unit &u, const uint4 *q
     return v;
 }
 
-/* A pair's part of a group: sums of scale i and of min s. */
+/* A pair's part of a group: sums of scale i and of min s, or either unit's sum of scale i. */
 template <int TYPE>
 static __device__ __forceinline__ float2 whole_value(const unit u[2], const x_pair &x)
 {
+    if (whole_sums(TYPE) == 4)
+        return make_float2(__fmaf_rn(u[0].d[1], whole_dot(u[0].w, 4, x.q), __fmul_rn(u[0].d[0], whole_dot(u[0].w, 0, x.q))),
+                           __fmaf_rn(u[1].d[1], whole_dot(u[1].w, 4, x.q + 4),
+                                     __fmul_rn(u[1].d[0], whole_dot(u[1].w, 0, x.q + 4))));
     const float i = __fmul_rn(u[0].d[0], whole_dot(u[0].w, x.q)), m = wq<TYPE>::MIN ? __fmul_rn(u[0].m[0], x.sum[0]) : 0.0f;
 
     return make_float2(__fmaf_rn(u[1].d[0], whole_dot(u[1].w, x.q + 4), i),
@@ -206,11 +210,13 @@ static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_
                             v = whole_value<TYPE>(u, x0);
                         if (whole_sums(TYPE) == 1)
                             v.x += __shfl_xor_sync(0xffffffffu, v.x, 1); /* the group's other pair */
-                        v.y += __shfl_xor_sync(0xffffffffu, v.y, 1);
-                        const bool first = in && (whole_sums(TYPE) == 2 || p % 2 == 0);
-                        const bool last = wq<TYPE>::MIN && in && p % 2 == whole_sums(TYPE) - 1;
-                        buf[2 * (i * TT + t) * BUF_PITCH + lane] = first ? __fmul_rn(u[0].d[1], v.x) : 0.0f;
-                        buf[(2 * (i * TT + t) + 1) * BUF_PITCH + lane] = last ? -__fmul_rn(u[0].m[1], v.y) : 0.0f;
+                        if (wq<TYPE>::MIN)
+                            v.y += __shfl_xor_sync(0xffffffffu, v.y, 1);
+                        const bool first = in && (whole_sums(TYPE) > 1 || p % 2 == 0);
+                        const bool second = in && (wq<TYPE>::MIN ? p % 2 == whole_sums(TYPE) - 1 : whole_sums(TYPE) == 4);
+                        const float by = wq<TYPE>::MIN ? -u[0].m[1] : u[1].m[1];
+                        buf[2 * (i * TT + t) * BUF_PITCH + lane] = first ? __fmul_rn(u[1].m[1], v.x) : 0.0f;
+                        buf[(2 * (i * TT + t) + 1) * BUF_PITCH + lane] = second ? __fmul_rn(by, v.y) : 0.0f;
                     }
                     continue;
                 }

@@ -64,6 +64,12 @@ template <int TYPE> struct strip_x {
     int      sum[2]; /* of groups_times(): of units 2 c and 2 c + 1, and x[0] of unit g */
 };
 
+/* Whether units' sums meet in whole numbers before they are floats. */
+static __host__ __device__ constexpr bool is_grouped(int type)
+{
+    return whole_sums(type) == 1 || whole_sums(type) == 2;
+}
+
 /* xb: the block's first pair. */
 template <int TYPE>
 static __device__ __forceinline__ void load_x(strip_x<TYPE> &a, const uint8_t *xb, int units, bool eight)
@@ -71,12 +77,12 @@ static __device__ __forceinline__ void load_x(strip_x<TYPE> &a, const uint8_t *x
     typedef frag<TYPE> F;
     enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
-    if (is_whole(TYPE) && eight) {
+    if (is_grouped(TYPE) && eight) {
         const uint8_t *own = xb + g / 2 * X_PAIR + g % 2 * X_UNIT + 4 + c % 2 * 32 + c / 2 * 8;
         const float *all = (const float *)(xb + X_SUMS + c * X_PAIR);
         const bool in = units >= 8;
 
-        static_assert(!is_whole(TYPE) || !F::APART, "words side by side");
+        static_assert(!is_grouped(TYPE) || !F::APART, "words side by side");
         a.x[0][0] = in ? *(const uint32_t *)own : 0u;
         a.x[0][1] = in ? *(const uint32_t *)(own + 16) : 0u;
         a.sum[0] = F::MIN && in ? __float2int_rn(all[0]) : 0;
@@ -173,7 +179,7 @@ static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const s
 {
     typedef frag<TYPE> F;
     enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
-    if constexpr (is_whole(TYPE))
+    if constexpr (is_grouped(TYPE))
         if (eight) {
             groups_times<TYPE>(s, a, tab, v);
             return;
@@ -192,6 +198,16 @@ static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const s
         for (int h = 0; h < 2; h++) {
             float i = whole(sum[j][2 * h], sum[j][2 * h + 1]), d, m, value;
 
+            if constexpr (whole_sums(TYPE) == 4)
+                if (eight) { /* either half's scale i, then their sum, are exact */
+                    const float2 by = F::whole_scale(h == 0 ? s.r0 : s.r8, j);
+
+                    i = __fmul_rn(by.x, i);
+                    value = __fmul_rn(by.y, __fadd_rn(i, __shfl_xor_sync(0xffffffffu, i, 1)));
+                    if (c % 2 == 1)
+                        to[h * 8 * V_PITCH + j * GROUP] = there ? value : 0.0f;
+                    continue;
+                }
             F::scale(h == 0 ? s.r0 : s.r8, j, c, d, m);
             value = __fmul_rn(d, i);
             if (F::MIN)

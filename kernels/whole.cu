@@ -16,6 +16,12 @@
 enum {
     WARPS_R = 4, WARPS_C = 2, THREADS = WARPS_R * WARPS_C * 32, ROWS = 32 * WARPS_R, COLUMNS = WHOLE_COLUMNS, MT = 2, NT = 4,
 };
+/* Blocks of a multiprocessor: where shared memory has room for one, it may have all registers. */
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ != 900
+enum { PER_SM = 1 };
+#else
+enum { PER_SM = 2 };
+#endif
 static_assert(ROWS == (int)TILE_ROWS && ROWS == (int)GROUP_ROWS && COLUMNS == (int)TILE_COLUMNS, "blocks");
 
 /* In shared memory; the smallest GPUs give a block 99 KiB. */
@@ -39,6 +45,14 @@ static __device__ __forceinline__ void mma_bytes(int d[4], const uint32_t a[4], 
         asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
             : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(0));
+}
+
+/* 16 elements. */
+static __device__ __forceinline__ void mma_half_bytes(int d[4], const uint32_t a[2], uint32_t b)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b), "r"(0));
 }
 
 static __device__ __forceinline__ void mma_halves(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
@@ -98,55 +112,46 @@ static __device__ __forceinline__ int first_column(void)
 
 /* Of the rows of a lane: what group.cuh wants to know, their scales. */
 struct lane_rows {
-    uint32_t skew[MT][2], scale[MT][2];
+    uint32_t odd[MT][2], skew[MT][2], scale[MT][2];
 };
 
-/* I of pairs of units, from `first` on, n of them, of the first `some` 8 columns. */
+/* I += scale i of a unit, or I = that, of the first `some` 8 columns. A unit of two scales is multiplied in halves. */
 typedef int   whole_ints[MT][NT][4];
 typedef float float_sums[MT][NT][4];
 template <int TYPE>
-static __device__ __forceinline__ void add_units(whole_ints &I, const uint8_t *stage, const lane_rows &rows, int number,
-                                                 int some, int first, int n, const void *book)
+static __device__ __forceinline__ void add_unit(whole_ints &I, const uint32_t a[MT][4], const uint8_t *stage,
+                                                const lane_rows &rows, int unit, int some, bool first)
 {
-    typedef group<TYPE> G;
     const int g = (threadIdx.x & 31) / 4, c = threadIdx.x & 3, t0 = first_column();
+    int s[MT][2][2];
 
 #pragma unroll
-    for (int pair = first; pair < first + n; pair++) {
-        uint32_t w[MT][4][2];
+    for (int i = 0; i < 2 * MT; i++) {
+        const uint32_t scale = rows.scale[i / 2][i % 2];
 
+        s[i / 2][i % 2][0] = whole_sums(TYPE) == 4 ? (int)(int8_t)scale : (int)(scale >> unit * 8 & 255u);
+        s[i / 2][i % 2][1] = (int)(int8_t)(scale >> 8);
+    }
 #pragma unroll
-        for (int i = 0; i < 4 * MT; i++) /* rows g, g + 8; words c, then c + 4 */
-            G::bytes(w[i / 4][i % 4], stage + WHOLE_GROUP, own_row(i / 4, i % 2), rows.skew[i / 4][i % 2], number, pair,
-                     i % 4 / 2, c, book);
-#pragma unroll
-        for (int odd = 0; odd < 2; odd++) {
-            const int u = pair * 2 + odd;
-            uint32_t a[MT][4];
-            int s[MT][2];
+    for (int n = 0; n < NT; n++) {
+        const uint2 b = *(const uint2 *)(stage + whole_unit(t0 + n * 8 + g, unit) + c * 8);
 
+        if (n >= some)
+            break;
 #pragma unroll
-            for (int i = 0; i < 4 * MT; i++)
-                a[i / 4][i % 4] = w[i / 4][i % 4][odd];
-#pragma unroll
-            for (int i = 0; i < 2 * MT; i++)
-                s[i / 2][i % 2] = (int)(rows.scale[i / 2][i % 2] >> u * 8 & 255u);
-#pragma unroll
-            for (int n8 = 0; n8 < NT; n8++) {
-                const uint2 b = *(const uint2 *)(stage + whole_unit(t0 + n8 * 8 + g, u) + c * 8);
+        for (int m = 0; m < MT; m++) {
+            int d[4], d2[4];
 
-                if (n8 >= some)
-                    break;
-#pragma unroll
-                for (int m = 0; m < MT; m++) {
-                    int d[4];
-
-                    mma_bytes<G::SIGNED>(d, a[m], b);
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        I[m][n8][e] = (u > 2 * first ? I[m][n8][e] : 0) + s[m][e / 2] * d[e];
-                }
+            if (whole_sums(TYPE) == 4) {
+                mma_half_bytes(d, a[m], b.x);
+                mma_half_bytes(d2, a[m] + 2, b.y);
+            } else {
+                mma_bytes<group<TYPE>::SIGNED>(d, a[m], b);
             }
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                I[m][n][e] = (first ? 0 : I[m][n][e]) + s[m][e / 2][0] * d[e] +
+                             (whole_sums(TYPE) == 4 ? s[m][e / 2][1] * d2[e] : 0);
         }
     }
 }
@@ -216,22 +221,41 @@ static __device__ __forceinline__ void add_minima(float_sums &S, const uint8_t *
 
 template <int TYPE>
 static __device__ __forceinline__ void add_group(float_sums &S, whole_ints &I, const uint8_t *stage, lane_rows &rows,
-                                                 const uint32_t odd[MT][2], int number, int some, const void *book)
+                                                 int number, int some, const void *book)
 {
     typedef group<TYPE> G;
-    enum { PAIRS = 2 / whole_sums(TYPE) };
+    enum { UNITS = 4 / whole_sums(TYPE) };
+    const uint8_t *at = stage + WHOLE_GROUP;
+    const int c = threadIdx.x & 3;
+    uint32_t w[MT][4][2];
 
 #pragma unroll
     for (int i = 0; i < 2 * MT; i++) {
-        uint32_t &skew = rows.skew[i / 2][i % 2];
-
-        skew = G::skew_of(odd[i / 2][i % 2], number);
-        rows.scale[i / 2][i % 2] = G::scales(stage + WHOLE_GROUP, own_row(i / 2, i % 2), skew, number);
+        rows.skew[i / 2][i % 2] = G::skew_of(rows.odd[i / 2][i % 2], number);
+        if constexpr (whole_sums(TYPE) < 4)
+            rows.scale[i / 2][i % 2] = G::scales(at, own_row(i / 2, i % 2), rows.skew[i / 2][i % 2], number);
     }
 #pragma unroll
-    for (int first = 0; first < 2; first += PAIRS) {
-        add_units<TYPE>(I, stage, rows, number, some, first, PAIRS, book);
-        add_whole<TYPE>(S, I, stage, rows, some);
+    for (int u = 0; u < 4; u++) {
+        uint32_t a[MT][4];
+
+#pragma unroll
+        for (int i = 0; i < 4 * MT; i++) { /* rows g, g + 8; words c, then c + 4 */
+            const int r = own_row(i / 4, i % 2);
+            const uint32_t skew = rows.skew[i / 4][i % 2];
+
+            if constexpr (whole_sums(TYPE) == 4) {
+                a[i / 4][i % 4] = G::unit_bytes(at, r, skew, u, i % 4 / 2, c);
+                rows.scale[i / 4][i % 2] = G::unit_scales(at, r, skew, u);
+            } else {
+                if (u % 2 == 0)
+                    G::bytes(w[i / 4][i % 4], at, r, skew, number, u / 2, i % 4 / 2, c, book);
+                a[i / 4][i % 4] = w[i / 4][i % 4][u % 2];
+            }
+        }
+        add_unit<TYPE>(I, a, stage, rows, u, some, u % UNITS == 0);
+        if (u % UNITS == UNITS - 1)
+            add_whole<TYPE>(S, I, stage, rows, some);
     }
     if constexpr (G::MIN)
         add_minima<TYPE>(S, stage, number, some);
@@ -273,7 +297,7 @@ static __device__ __forceinline__ void store(const mv_job &job, const float4 *to
 
 /* grid: rows of all jobs, columns. */
 template <int TYPE>
-static __global__ void __launch_bounds__(THREADS, 2) whole_rows_times(const __grid_constant__ tile_args a)
+static __global__ void __launch_bounds__(THREADS, PER_SM) whole_rows_times(const __grid_constant__ tile_args a)
 {
     typedef group<TYPE> G;
     typedef whole_room<TYPE> R;
@@ -307,13 +331,12 @@ static __global__ void __launch_bounds__(THREADS, 2) whole_rows_times(const __gr
     float_sums S = {};
     whole_ints I = {};
     lane_rows own;
-    uint32_t odd[MT][2];
 
     weights.find(rows, tid);
     find_source(from, a, number, groups);
 #pragma unroll
     for (int i = 0; i < 2 * MT; i++)
-        odd[i / 2][i % 2] = G::odd(rows.row(own_row(i / 2, i % 2)));
+        own.odd[i / 2][i % 2] = G::odd(rows.row(own_row(i / 2, i % 2)));
 #pragma unroll
     for (int g = 0; g + 1 < R::STAGES; g++) {
         if (g < groups)
@@ -328,7 +351,7 @@ static __global__ void __launch_bounds__(THREADS, 2) whole_rows_times(const __gr
         if (next < groups)
             fetch_group<TYPE>(smem + (at == 0 ? R::STAGES - 1 : at - 1) * R::STAGE, weights, a.x, from, next);
         copy_end();
-        add_group<TYPE>(S, I, smem + at * R::STAGE, own, odd, g, some, book);
+        add_group<TYPE>(S, I, smem + at * R::STAGE, own, g, some, book);
         if (g % 4 == 3 || g + 1 == groups)
             add_up(S, total, g < 4);
     }
@@ -356,6 +379,7 @@ void cuda_whole(struct cuda *c, struct tile_args *a, int64_t chunks)
     switch (a->job[0].type) {
     case QUANT_q4_k: launch_whole<QUANT_q4_k>(c, a, chunks); break;
     case QUANT_q5_k: launch_whole<QUANT_q5_k>(c, a, chunks); break;
+    case QUANT_q6_k: launch_whole<QUANT_q6_k>(c, a, chunks); break;
     default: launch_whole<QUANT_iq3_s>(c, a, chunks); break;
     }
 }

@@ -10,6 +10,7 @@ void cuda_broad(struct cuda *c, struct tile_args *a, int64_t n)
     switch (a->job[0].type) {
     case QUANT_q4_k: launch_broad<QUANT_q4_k>(c, a, blocks); break;
     case QUANT_q5_k: launch_broad<QUANT_q5_k>(c, a, blocks); break;
+    case QUANT_q6_k: launch_broad<QUANT_q6_k>(c, a, blocks); break;
     default: launch_broad<QUANT_iq3_s>(c, a, blocks); break;
     }
 }

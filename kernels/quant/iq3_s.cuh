@@ -31,7 +31,7 @@ template <> struct wq<QUANT_iq3_s> {
     {
         uint32_t q[4] = { r.q.x, r.q.y, r.q.z, r.q.w };
 
-        u[0].d[1] = half_of(r.d);
+        u[1].m[1] = half_of(r.d);
 
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -47,8 +47,8 @@ template <> struct wq<QUANT_iq3_s> {
     static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int, const struct tables *tab)
     {
         unpack_whole(r, pair, u, tab);
-        u[0].d[0] *= u[0].d[1];
-        u[1].d[0] *= u[0].d[1];
+        u[0].d[0] *= u[1].m[1];
+        u[1].d[0] *= u[1].m[1];
     }
 };
 #endif

@@ -21,7 +21,7 @@ template <> struct wq<QUANT_q4_k> {
         r.q[0] = b[1 + pair % 4 * 2];
         r.q[1] = b[1 + 1 + pair % 4 * 2];
     }
-    /* d and m: the units' numbers, and of the first one the block's d and dmin behind them */
+    /* d and m: the units' numbers; behind the minima the block's, dmin then d */
     static __device__ __forceinline__ void unpack_whole(const raw &r, int pair, unit u[2], const struct tables *)
     {
         uint32_t q[8] = { r.q[0].x, r.q[0].y, r.q[0].z, r.q[0].w, r.q[1].x, r.q[1].y, r.q[1].z, r.q[1].w };
@@ -35,7 +35,7 @@ template <> struct wq<QUANT_q4_k> {
         u[1].d[0] = (float)(low >> 8 & 63u);
         u[0].m[0] = (float)(min & 63u);
         u[1].m[0] = (float)(min >> 8 & 63u);
-        u[0].d[1] = half_of(r.head.x & 0xffffu);
+        u[1].m[1] = half_of(r.head.x & 0xffffu);
         u[0].m[1] = half_of(r.head.x >> 16);
 #pragma unroll
         for (int j = 0; j < 8; j++) {
@@ -46,8 +46,8 @@ template <> struct wq<QUANT_q4_k> {
     static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int, const struct tables *tab)
     {
         unpack_whole(r, pair, u, tab);
-        u[0].d[0] *= u[0].d[1];
-        u[1].d[0] *= u[0].d[1];
+        u[0].d[0] *= u[1].m[1];
+        u[1].d[0] *= u[1].m[1];
         u[0].m[0] *= u[0].m[1];
         u[1].m[0] *= u[0].m[1];
     }

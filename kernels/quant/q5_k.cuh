@@ -39,7 +39,7 @@ template <> struct wq<QUANT_q5_k> {
         u[1].d[0] = (float)(low >> 8 & 63u);
         u[0].m[0] = (float)(min & 63u);
         u[1].m[0] = (float)(min >> 8 & 63u);
-        u[0].d[1] = half_of(r.head.x & 0xffffu);
+        u[1].m[1] = half_of(r.head.x & 0xffffu);
         u[0].m[1] = half_of(r.head.x >> 16);
 #pragma unroll
         for (int j = 0; j < 8; j++) {
@@ -50,8 +50,8 @@ template <> struct wq<QUANT_q5_k> {
     static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int, const struct tables *tab)
     {
         unpack_whole(r, pair, u, tab);
-        u[0].d[0] *= u[0].d[1];
-        u[1].d[0] *= u[0].d[1];
+        u[0].d[0] *= u[1].m[1];
+        u[1].d[0] *= u[1].m[1];
         u[0].m[0] *= u[0].m[1];
         u[1].m[0] *= u[0].m[1];
     }

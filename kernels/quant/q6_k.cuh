@@ -27,16 +27,17 @@ template <> struct wq<QUANT_q6_k> {
         r.sc = u32_at(b + 192 + pair % 4 * 4);
         r.d = u16_at(b + 208);
     }
-    static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int, const struct tables *)
+    /* as q4_k.cuh */
+    static __device__ __forceinline__ void unpack_whole(const raw &r, int pair, unit u[2], const struct tables *)
     {
         uint32_t hi[8] = { r.hi[0].x, r.hi[0].y, r.hi[0].z, r.hi[0].w, r.hi[1].x, r.hi[1].y, r.hi[1].z, r.hi[1].w };
         int nibble = pair % 2 * 4, two = pair % 2 * 4;
-        float d = half_of(r.d);
 
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            u[i].d[0] = d * (float)(int8_t)(r.sc >> 16 * i);
-            u[i].d[1] = d * (float)(int8_t)(r.sc >> (16 * i + 8));
+            u[i].d[0] = (float)(int8_t)(r.sc >> 16 * i);
+            u[i].d[1] = (float)(int8_t)(r.sc >> (16 * i + 8));
+            u[i].m[1] = half_of(r.d);
 #pragma unroll
             for (int j = 0; j < 8; j++) {
                 const uint4 &q4 = r.lo[2 * i + j / 4];
@@ -46,6 +47,13 @@ template <> struct wq<QUANT_q6_k> {
                                    0x20202020u);
             }
         }
+    }
+    static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int, const struct tables *tab)
+    {
+        unpack_whole(r, pair, u, tab);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            u[i / 2].d[i % 2] *= u[1].m[1];
     }
 };
 #endif
