@@ -251,7 +251,7 @@ template <> struct frag<QUANT_iq3_s> {
     static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
     {
         const uint8_t *s = at + 74 + c;
-        const uint2 h = any8(at + 66);
+        const uint2 h = ANY ? make_uint2(u32_at(at + 66), u32_at(at + 70)) : any8(at + 66); /* any8 is for memory */
 
 #pragma unroll
         for (int j = 0; j < 4; j++)

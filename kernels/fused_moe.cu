@@ -177,7 +177,9 @@ static __device__ __forceinline__ void up_times(const uint8_t *one, const uint8_
         for (int i = 0; i < 1 + (other != NULL); i++) {
             const uint8_t *w = i == 0 ? one : other;
 
-            if constexpr (is_brought(TYPE)) {
+            if (is_brought(TYPE) && units <= 0) {
+                no_values(to + i * segments * V_SEGMENT);
+            } else if constexpr (is_brought(TYPE)) {
                 load_strip<TYPE, true>(s, brought(near, first + i, w), row_bytes, rows, b, units);
                 strip_times<TYPE>(s, x, units, EIGHT, near.tab, to + i * segments * V_SEGMENT);
             } else {
@@ -389,7 +391,9 @@ static __device__ __forceinline__ void down_times(const uint8_t *w, uint32_t row
         __syncwarp();
         load_x<TYPE>(sx, xq + b * (4 * X_PAIR), units, eight);
         float *to = values + b / 2 * V_SEGMENT + b % 2 * 8;
-        if constexpr (is_brought(TYPE)) {
+        if (is_brought(TYPE) && units <= 0) {
+            no_values(to);
+        } else if constexpr (is_brought(TYPE)) {
             load_strip<TYPE, true>(s, brought(near, strip_no, w), row_bytes, rows, b, units);
             strip_times<TYPE>(s, sx, units, eight, near.tab, to);
         } else {

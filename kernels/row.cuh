@@ -40,7 +40,8 @@ template <int TYPE> struct strip {
     typename frag<TYPE>::raw r0, r8;
 };
 
-/* Rows w ... (so many of 16, at least 1), of which `units` from the block on exist; none: zeros. ANY: as of frag<TYPE>. */
+/* Rows w ... (so many of 16, at least 1), of which `units` from the block on exist; none: zeros, but with ANY, which is as
+ * of frag<TYPE>, there are some. */
 template <int TYPE, bool ANY = false>
 static __device__ __forceinline__ void load_strip(strip<TYPE> &s, const uint8_t *w, uint32_t row_bytes, int rows,
                                                   int block, int units)
@@ -48,7 +49,7 @@ static __device__ __forceinline__ void load_strip(strip<TYPE> &s, const uint8_t 
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
     const uint8_t *at = w + block * frag<TYPE>::BLOCK;
 
-    if (units > 0) {
+    if (ANY || units > 0) {
         frag<TYPE>::template load<ANY>(s.r0, at + min(g, rows - 1) * row_bytes, units, c);
         frag<TYPE>::template load<ANY>(s.r8, at + min(g + 8, rows - 1) * row_bytes, units, c);
     } else {
@@ -224,6 +225,16 @@ static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const s
 static __host__ __device__ constexpr bool has_groups(int type, bool eight)
 {
     return eight && whole_sums(type) == 1;
+}
+
+/* Values of a block that is not there. */
+static __device__ __forceinline__ void no_values(float *v)
+{
+    const int lane = threadIdx.x & 31;
+
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        v[(lane / 4 + i / 2 * 8) * V_PITCH + lane % 4 + i % 2 * 4] = 0.0f;
 }
 
 /* A segment of a row: v its values, dx its scales; groups: there are two values a group. */
