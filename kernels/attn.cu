@@ -19,15 +19,18 @@ static int page_smem(int tiles, int n_kb)
     return SLOTS_AT + tiles * (n_kb * 1024 + SCORE_BYTES + QUERY_TILE * (PAGE_WARPS + SUMS + 1) * 4);
 }
 
-/* What `heads` query heads of n rows give, a row of a.heads by dim_v, through gates and rounded. */
+enum { SHARED = 4 }; /* units that share a scale when they are rounded to 8 bits */
+
+/* What `heads` query heads of n rows give, a row of a.heads by dim_v, through gates and rounded: by a warp the units that
+ * share a scale. */
 static __device__ __forceinline__ void round_heads(const attn_args &a, const float *out, int row, int n, int head,
                                                    int heads)
 {
-    const int dim = a.kv.dim_v, lane = threadIdx.x & 31;
-    int i = 0, k = 0, d = threadIdx.x & ~31; /* row, head, first dimension of the unit */
+    const int dim = a.kv.dim_v, lane = threadIdx.x & 31, share = a.eight ? (int)SHARED : 1;
+    int i = 0, k = 0, d = (threadIdx.x & ~31) * share; /* row, head, first dimension of the units */
 
 #pragma unroll 1
-    for (;; d += PAGE_WARPS * 32) {
+    for (;; d += PAGE_WARPS * 32 * share) {
         for (; d >= dim; d -= dim)
             if (++k == heads) {
                 k = 0;
@@ -35,10 +38,21 @@ static __device__ __forceinline__ void round_heads(const attn_args &a, const flo
             }
         if (i >= n)
             return;
-        const float y = opened(a, out[(i * a.heads + k) * dim + d + lane], row + i, head + k, d + lane);
+        float y[SHARED];
+        uint32_t top = 0;
 
-        round_unit(a.rounded + (row + i) * a.rounded_stride, a.kv.n_head * a.group * dim / 32, y,
-                   ((head + k) * dim + d) / 32, unit_top(y), false);
+#pragma unroll
+        for (int j = 0; j < SHARED; j++) {
+            const int at = d + j * 32 + lane;
+
+            y[j] = j < share ? opened(a, out[(i * a.heads + k) * dim + at], row + i, head + k, at) : 0.0f;
+            top = max(top, unit_top(y[j]));
+        }
+#pragma unroll
+        for (int j = 0; j < SHARED; j++)
+            if (j < share)
+                round_unit(a.rounded + (row + i) * a.rounded_stride, a.kv.n_head * a.group * dim / 32, y[j],
+                           ((head + k) * dim + d) / 32 + j, top, a.eight);
     }
 }
 
@@ -167,7 +181,7 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, T == 1 ? 2 : 1) attend_pages(
 
 /* ---- merging pages ---- */
 
-enum { MERGE = 288 /* threads, and pages at a time: 73,728 positions in one */, MERGE_DIMS = 32, SHARED = 4 };
+enum { MERGE = 288 /* threads, and pages at a time: 73,728 positions in one */, MERGE_DIMS = 32 };
 
 struct merge_space {
     float    v[MERGE * MERGE_DIMS];

@@ -635,7 +635,7 @@ static int fuse(struct cuda *c, const struct node *v, int n)
 {
     int k = 0;
 
-    if (v->t[0].ne[1] > most_few(c))
+    if (v->t[0].ne[1] > FEW_ROWS)
         return 0;
     switch (v->op) {
     case DEV_OP_rms_norm:

@@ -4,7 +4,7 @@
  * A warp takes 16 rows of weights, the first operand, and a segment of two blocks of units, which come through a stage
  * (stage.cuh) or, of larger formats, straight from memory. The second operand has the planes h and l of four columns
  * side by side, so that lane 4 g + c gets the exact sums of rows g and g + 8 with column c of them, and does their
- * floats in the order of product.cuh. The warps of a block have a few strips of 16 rows, all segments of each, and the
+ * floats in the order of product.cuh. Of activations of 8 bits it has eight columns, of which there is no plane h. The warps of a block have a few strips of 16 rows, all segments of each, and the
  * segments' sums are added in order. Columns come to shared memory by bulk copies: read where they are, each unit would
  * wait for its own. A lane finds the scales of a few units, and all lanes that need them read them from shared memory.
  * Rows of floats are multiplied by a warp each, columns two at a time. */
@@ -17,7 +17,8 @@ enum { WARPS = 8, GROUP = 4 /* columns */, PITCH = 24 /* of a column's sums, for
 enum { TURN = 8 /* segments of columns in shared memory */, ITEMS = 2 * WARPS /* strips times segments of a task */ };
 enum { FLOATS = 2 /* columns of a task of type f32 */, MOST_STAGE = 6 << 10, OTHER_SMEM = 24 << 10 };
 
-/* Where a lane finds its part of the columns: the bytes of four of them, and the sums of one. */
+/* Where a lane finds its part of the columns: the bytes of four of them, and the sums of one. Of 8 bits (NT 2): the bytes of
+ * eight, and the sums of two. */
 template <int NT> struct columns {
     uint32_t bytes[NT], sums[NT];
 };
@@ -41,8 +42,8 @@ static __device__ __forceinline__ void mma_few(int d[4], const uint32_t g0[2], c
             : "r"(g0[0]), "r"(g8[0]), "r"(g0[1]), "r"(g8[1]), "r"(b0), "r"(b1), "r"(WHOLE));
 }
 
-/* The scales of a block, for the warp. */
-template <int TYPE>
+/* The scales of a block, for the warp; EIGHT: of formats that stay whole, the numbers, and minima are not negative. */
+template <int TYPE, bool EIGHT>
 static __device__ __forceinline__ void put_scales(float *scales, const strip<TYPE> &s)
 {
     typedef frag<TYPE> F;
@@ -57,7 +58,12 @@ static __device__ __forceinline__ void put_scales(float *scales, const strip<TYP
         for (int r = 0; r < 2; r++) {
             float d, m, *at = to + r * 8 * APART + j * AT_ONCE * EACH;
 
-            F::scale(r == 0 ? s.r0 : s.r8, j, c, d, m);
+            if constexpr (EIGHT && is_whole(TYPE)) {
+                F::numbers(r == 0 ? s.r0 : s.r8, j, c, d, m);
+                m = -m;
+            } else {
+                F::scale(r == 0 ? s.r0 : s.r8, j, c, d, m);
+            }
             if (F::MIN)
                 *(float2 *)at = make_float2(d, -m);
             else
@@ -80,7 +86,7 @@ static __device__ __forceinline__ void block_times(float S[NT][2], const strip<T
 
     if (units <= 0)
         return;
-    put_scales<TYPE>(scales, s);
+    put_scales<TYPE, false>(scales, s);
 #pragma unroll
     for (int u = 0; u < 8; u++) {
         const uint8_t *at = x + u / 2 * X_PAIR;
@@ -119,6 +125,77 @@ static __device__ __forceinline__ void block_times(float S[NT][2], const strip<T
                     v = __fmaf_rn(d[r][i + EACH - 1], whole(g[2 * r], g[2 * r + 1]), v);
                 S[n][r] = __fmaf_rn(sums[n][u % 2 * 2 + 1], v, S[n][r]);
             }
+        }
+    }
+}
+
+/* The whole number of a sum that began at WHOLE. */
+static __device__ __forceinline__ float one_sum(int sum)
+{
+    return __fsub_rn(__int_as_float(sum), 12582912.0f);
+}
+
+/* The same with 8 bits: 16 rows and eight columns, of which a lane has rows g and g + 8, columns 2 c and 2 c + 1. */
+template <int TYPE>
+static __device__ __forceinline__ void block_eight(float S[2][2], const strip<TYPE> &s, const uint8_t *x, const columns<2> &col,
+                                                   int units, float *scales, const near_tables *tab)
+{
+    typedef frag<TYPE> F;
+    enum { EACH = scales_of<TYPE>::EACH, APART = scales_of<TYPE>::APART, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
+    enum { SUMS = whole_sums(TYPE), UNITS = SUMS > 0 ? 4 / SUMS : 1 };
+    static_assert(SUMS > 0 || (!F::MIN && !F::HALVES), "one scale");
+    const int lane = threadIdx.x & 31, c = lane % 4;
+    const float *own = scales + lane / 4 * APART;
+    float d[2][4], sums[2][4], I[2][2] = {}, M[2][2] = {}; /* of units: 4 floats of scales; sum of q, dx, of two */
+    float2 by[2] = {};
+
+    if (units <= 0)
+        return;
+    if constexpr (SUMS > 0) {
+        by[0] = F::factors(s.r0);
+        by[1] = F::factors(s.r8);
+    }
+    put_scales<TYPE, true>(scales, s);
+#pragma unroll
+    for (int u = 0; u < 8; u++) {
+        const uint8_t *at = x + u / 2 * X_PAIR, *q = at + u % 2 * X_UNIT + col.bytes[0];
+        const int i = u * EACH % 4;
+        uint32_t w0[2], w8[2];
+        int first[4], second[4];
+
+        if (!WHOLE_BLOCKS && u >= units) /* only where it may be: units go side by side */
+            break;
+        const uint32_t b0 = *(const uint32_t *)q, b1 = *(const uint32_t *)(q + (F::APART ? 8 : 16));
+        F::words(s.r0, u, c, w0, tab);
+        F::words(s.r8, u, c, w8, tab);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            if (i == 0)
+                *(float4 *)d[r] = *(const float4 *)(own + r * 8 * APART + u * EACH);
+            if (u % 2 == 0)
+                *(float4 *)sums[r] = *(const float4 *)(at + X_SUMS + col.sums[r]);
+        }
+        if (F::HALVES) {
+            mma_few<F::SIGNED>(first, w0, w8, c < 2 ? b0 : 0u, c < 2 ? b1 : 0u);
+            mma_few<F::SIGNED>(second, w0, w8, c < 2 ? 0u : b0, c < 2 ? 0u : b1);
+        } else {
+            mma_few<F::SIGNED>(first, w0, w8, b0, b1);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const int r = j / 2, e = j % 2;
+            const float dx = sums[e][u % 2 * 2 + 1];
+            float v = __fmul_rn(d[r][i], one_sum(first[j]));
+
+            if (F::HALVES)
+                v = __fmaf_rn(d[r][i + EACH - 1], one_sum(second[j]), v);
+            I[r][e] = u % UNITS > 0 ? __fadd_rn(I[r][e], v) : v;
+            if (F::MIN)
+                M[r][e] = __fmaf_rn(d[r][i + EACH - 1], sums[e][u % 2 * 2], u % 4 > 0 ? M[r][e] : 0.0f);
+            if (u % UNITS == UNITS - 1)
+                S[r][e] = __fmaf_rn(dx, SUMS > 0 ? __fmul_rn(by[r].x, I[r][e]) : I[r][e], S[r][e]);
+            if (F::MIN && u % 4 == 3)
+                S[r][e] = __fmaf_rn(dx, __fmul_rn(by[r].y, M[r][e]), S[r][e]);
         }
     }
 }
@@ -233,16 +310,23 @@ static __device__ __forceinline__ void load_item(strip<TYPE> &s, const item &of,
 }
 
 /* A lane's part of a task's columns. */
-template <int TYPE, int NT>
+template <int TYPE, int NT, bool EIGHT>
 static __device__ __forceinline__ void find_columns(columns<NT> &col, const task &t, int pitch)
 {
     const int g = (threadIdx.x & 31) / 4, c = threadIdx.x % 4;
 
+    if (EIGHT) {
+        col.bytes[0] = column_at(min(g, t.cols - 1), pitch) + 4 + (frag<TYPE>::APART ? c * 16 : c % 2 * 32 + c / 2 * 8);
 #pragma unroll
-    for (int n = 0; n < NT; n++) {
-        col.bytes[n] = column_at(min(n * GROUP + g / 2, t.cols - 1), pitch) + g % 2 * 4 +
-                       (frag<TYPE>::APART ? c * 16 : c % 2 * 32 + c / 2 * 8);
-        col.sums[n] = column_at(min(n * GROUP + c, t.cols - 1), pitch);
+        for (int e = 0; e < NT; e++)
+            col.sums[e] = column_at(min(2 * c + e, t.cols - 1), pitch);
+    } else {
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+            col.bytes[n] = column_at(min(n * GROUP + g / 2, t.cols - 1), pitch) + g % 2 * 4 +
+                           (frag<TYPE>::APART ? c * 16 : c % 2 * 32 + c / 2 * 8);
+            col.sums[n] = column_at(min(n * GROUP + c, t.cols - 1), pitch);
+        }
     }
 }
 
@@ -267,7 +351,7 @@ struct ahead {
 
 /* A warp's items of a turn; the next one, or the first of the task `then`, comes to the stage while one's second block
  * is multiplied. The loop's first turn only asks for it: each instruction comes for the first time once. */
-template <int TYPE, int NT>
+template <int TYPE, int NT, bool EIGHT>
 static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITCH], const few_args &f, const task &t,
                                                    const task &then, int round, int segments, float *scales, near &at,
                                                    ahead &a, bool &waited, const near_tables *tab)
@@ -306,14 +390,18 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
                     fetch_stage<TYPE>(stage, a.next.w, bytes, round + a.next.segment, pieces);
                 }
             }
-            if (begun)
-                block_times<TYPE, NT>(S, s, at.x + of.segment * (8 * X_PAIR) + b * (4 * X_PAIR), col, of.units - b * 8,
-                                      scales, tab);
+            const uint8_t *x = at.x + of.segment * (8 * X_PAIR) + b * (4 * X_PAIR);
+            if constexpr (EIGHT) {
+                if (begun)
+                    block_eight<TYPE>(S, s, x, col, of.units - b * 8, scales, tab);
+            } else if (begun) {
+                block_times<TYPE, NT>(S, s, x, col, of.units - b * 8, scales, tab);
+            }
         }
         a.there = begun && fetch && !more;
         if (!begun) {
             wait_once(waited);
-            find_columns<TYPE, NT>(col, t, f.pitch);
+            find_columns<TYPE, NT, EIGHT>(col, t, f.pitch);
             bring_columns(f, t, round, at);
             continue;
         }
@@ -321,7 +409,7 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
         for (int n = 0; n < NT; n++)
 #pragma unroll
             for (int r = 0; r < 2; r++)
-                to[i][(n * GROUP + c) * PITCH + g + r * 8] = S[n][r];
+                to[i][(EIGHT ? 2 * c + r : n * GROUP + c) * PITCH + g + (EIGHT ? n : r) * 8] = S[n][r];
     }
 }
 
@@ -393,7 +481,7 @@ static __device__ __forceinline__ void add_segments(const few_args &f, const tas
 }
 
 /* Task t by the block; `then` follows, if it has strips. */
-template <int TYPE, int NT>
+template <int TYPE, int NT, bool EIGHT>
 static __device__ __forceinline__ void strips_times(const few_args &f, const task &t, const task &then, near &at,
                                                     ahead &a, bool &waited, const near_tables *tab)
 {
@@ -406,7 +494,7 @@ static __device__ __forceinline__ void strips_times(const few_args &f, const tas
     for (int round = 0; round < segments; round += TURN) {
         const int here = min(segments - round, (int)TURN);
 
-        items_times<TYPE, NT>(sums, f, t, then, round, here, scales[threadIdx.x / 32], at, a, waited, tab);
+        items_times<TYPE, NT, EIGHT>(sums, f, t, then, round, here, scales[threadIdx.x / 32], at, a, waited, tab);
         add_segments<NT>(f, t, sums, here, round + TURN >= segments, total);
         __syncthreads();
     }
@@ -478,8 +566,8 @@ static __device__ __forceinline__ void floats_times(const few_args &f, const tas
 }
 
 /* TYPE: the format of its jobs that are not floats; f32: there are none. One: of a kernel's code what lies beyond the
- * first 64 KiB comes late, 10 cycles an instruction. */
-template <int NT, int TYPE>
+ * first 64 KiB comes late, 10 cycles an instruction. EIGHT: columns are rounded to 8 bits, NT is 2. */
+template <int NT, int TYPE, bool EIGHT = false>
 __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant__ few_args f)
 {
     extern __shared__ __align__(16) uint8_t x[];
@@ -511,7 +599,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
         if (f.job[t.job].type == QUANT_f32)
             floats_times(f, t, at, waited);
         else if constexpr (TYPE != QUANT_f32)
-            strips_times<TYPE, NT>(f, t, next, at, a, waited, &tables);
+            strips_times<TYPE, NT, EIGHT>(f, t, next, at, a, waited, &tables);
     }
     wait_once(waited);
     move_past(f.past, blockIdx.x * WARPS * 32 + threadIdx.x, gridDim.x * WARPS * 32);
@@ -547,7 +635,8 @@ static void launch_of(struct cuda *c, struct few_args *f, dim3 grid)
 
     f->staged = stages <= WARPS * MOST_STAGE && columns + stages + OTHER_SMEM <= (size_t)cuda_attn_smem(c);
     const size_t all = columns + (f->staged ? stages : 0), floats = floats_bytes(f);
-    launch_early(c, "few_rows", few_rows<NT, TYPE>, grid, WARPS * 32, all > floats ? all : floats, *f);
+    launch_early(c, "few_rows", f->eight ? few_rows<2, TYPE, true> : few_rows<NT, TYPE>, grid, WARPS * 32,
+                 all > floats ? all : floats, *f);
 }
 
 template <int NT>
@@ -567,7 +656,7 @@ static void launch_few(struct cuda *c, struct few_args *f, int type, dim3 grid)
 static void one_format(struct cuda *c, struct few_args *f, int type)
 {
     const int turn = 2 * c->sms, segments = row_segments(f->k) < TURN ? row_segments(f->k) : (int)TURN;
-    const int nt = type != QUANT_f32 && f->nx > GROUP ? 2 : 1;
+    const int nt = type != QUANT_f32 && (f->nx > GROUP || f->eight) ? 2 : 1;
 
     f->tab = c->tab;
     f->pitch = (int)round_up((size_t)(x_pairs(f->k) < TURN * 8 ? x_pairs(f->k) : TURN * 8) * X_PAIR + ASIDE, 128) + 16;
@@ -596,6 +685,7 @@ void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a
     f->k = a->k;
     f->nx = a->nx;
     f->x = a->x;
+    f->eight = a->eight;
     while (n > 0) {
         int type = QUANT_f32, more = 0;
 

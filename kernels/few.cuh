@@ -27,6 +27,7 @@ struct few_args {
      * shared memory */
     int                  tasks, strips, spans, pitch;
     bool                 staged; /* weights go through shared memory */
+    bool                 eight;  /* how x is rounded */
 };
 /* The jobs of a; res: what the first one's output is added to. */
 void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a, float *res);

@@ -34,6 +34,7 @@ struct up_args {
     const int           *expert, *slot;
     const uint8_t       *x;
     uint8_t             *rounded; /* act(gate) up, or act(up), of a pair */
+    float               *hid;     /* the same where it is rounded to 8 bits, with its neighbours, by another launch */
     int                  pairs, n_used, k, ff, how;
     bool                 gated;
     int                  ways, each; /* set by the launch: warps that share a strip's segments; tasks of a group */
@@ -46,18 +47,30 @@ struct up_args {
     struct choice_args   choice;
 };
 
-/* act(gate) up of the shared expert, rounded: a unit a warp, of the last ones of blocks. */
+/* act(gate) up of the shared expert, rounded: those units a warp that share a scale, of the last warps of blocks. */
+template <bool EIGHT>
 static __device__ __forceinline__ void round_shared(const up_args &a)
 {
-    const int units = a.sh_ff / UNIT, warps = blockDim.x / 32, from = (warps - 1 - threadIdx.x / 32) * gridDim.x;
+    enum { SHARE = EIGHT ? 4 : 1 };
+    const int units = a.sh_ff / UNIT, groups = (units + SHARE - 1) / SHARE, warps = blockDim.x / 32;
+    const int from = (warps - 1 - threadIdx.x / 32) * gridDim.x;
 
 #pragma unroll 1
-    for (int i = from + blockIdx.x; i < a.rows * units; i += gridDim.x * warps) {
-        const int row = i / units, unit = i - row * units;
+    for (int i = from + blockIdx.x; i < a.rows * groups; i += gridDim.x * warps) {
+        const int row = i / groups, unit = (i - row * groups) * SHARE;
         const int64_t at = row * a.sh_stride + unit * UNIT + threadIdx.x % 32;
-        const float v = activated(OP_SILU, a.sh_gate[at], a.sh_up[at]);
+        float v[SHARE];
+        uint32_t top = 0;
 
-        round_unit(a.sh_rounded + row * x_row_bytes(a.sh_ff), units, v, unit, unit_top(v), false);
+#pragma unroll
+        for (int j = 0; j < SHARE; j++) {
+            v[j] = unit + j < units ? activated(OP_SILU, a.sh_gate[at + j * UNIT], a.sh_up[at + j * UNIT]) : 0.0f;
+            top = max(top, unit_top(v[j]));
+        }
+#pragma unroll
+        for (int j = 0; j < SHARE; j++)
+            if (unit + j < units)
+                round_unit(a.sh_rounded + row * x_row_bytes(a.sh_ff), units, v[j], unit + j, top, EIGHT);
     }
 }
 
@@ -80,6 +93,7 @@ static __device__ __forceinline__ up_task find_up(const up_args &a, int i, int s
 }
 
 /* The sums of a task over its segments: 32 numbers of each segment and side. */
+template <bool EIGHT>
 static __device__ __forceinline__ void finish_up(const up_args &a, const up_task &t, const float *parts)
 {
     const int lane = threadIdx.x & 31, sides = 1 + a.gated, segments = row_segments(a.k);
@@ -93,7 +107,10 @@ static __device__ __forceinline__ void finish_up(const up_args &a, const up_task
     }
     const float y = activated(a.how, v, up);
 
-    round_unit(a.rounded + t.pair * x_row_bytes(a.ff), a.ff / UNIT, y, t.unit, unit_top(y), false);
+    if (EIGHT)
+        a.hid[(int64_t)t.pair * a.ff + t.unit * UNIT + lane] = y;
+    else
+        round_unit(a.rounded + t.pair * x_row_bytes(a.ff), a.ff / UNIT, y, t.unit, unit_top(y), false);
 }
 
 /* The next task, if it is of the same pair. */
@@ -132,7 +149,7 @@ static __device__ __forceinline__ void meet(int group, int warps)
 
 /* Warps do not wait for each other before all tasks of their group have been multiplied, unless another row begins. One
  * loop, whose first turn only asks for weights: each instruction comes for the first time once. */
-template <int TYPE>
+template <int TYPE, bool EIGHT>
 __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_constant__ up_args a)
 {
     extern __shared__ __align__(16) uint8_t shared[];
@@ -188,7 +205,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
                 fetch_row(r, a.x + row * x_row_bytes(a.k), a.k);
         }
         if (n == 0 && a.sh_gate != NULL)
-            round_shared(a);
+            round_shared<EIGHT>(a);
         if (other)
             row_there(r);
         if (n == 0)
@@ -196,7 +213,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
         copy_wait<1>();
         __syncwarp();
         const float v =
-            segment_times<TYPE>(r.stage + (n + 1) % 2 * stage_of<TYPE>::SIZE, row_bytes, now, o, a.k, r, &tables);
+            segment_times<TYPE, EIGHT>(r.stage + (n + 1) % 2 * stage_of<TYPE>::SIZE, row_bytes, now, o, a.k, r, &tables);
         if (lane < STRIP)
             to[(now * sides * 2 + of) * STRIP] = v;
         to += last ? floats : 0;
@@ -208,7 +225,9 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
         const up_task t = find_up(a, i, 0, chosen, first);
 
         if (t.matrix >= 0) /* else it is computed elsewhere */
-            finish_up(a, t, parts + (i - begin) * floats);
+            finish_up<EIGHT>(a, t, parts + (i - begin) * floats);
+        else if (EIGHT) /* and rounded all the same */
+            a.hid[(int64_t)t.pair * a.ff + t.unit * UNIT + lane] = 0.0f;
     }
 }
 
@@ -307,7 +326,7 @@ static __device__ __forceinline__ down_task find_down(const down_args &a, int e)
 }
 
 /* grid: so many strips of the matrices, row of activations. A warp has an expert. As up_pairs. */
-template <int TYPE>
+template <int TYPE, bool EIGHT>
 __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __grid_constant__ down_args a)
 {
     typedef stage_of<TYPE> S;
@@ -364,7 +383,7 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
             row_there(r);
         copy_wait<1>();
         __syncwarp();
-        v = __fadd_rn(v, segment_times<TYPE>(r.stage + (n + 1) % 2 * S::SIZE, t.row_bytes, now, o, t.k, r, &tables));
+        v = __fadd_rn(v, segment_times<TYPE, EIGHT>(r.stage + (n + 1) % 2 * S::SIZE, t.row_bytes, now, o, t.k, r, &tables));
         if (!last)
             continue;
         if (a.out == NULL && lane < STRIP)
@@ -394,8 +413,8 @@ __global__ void __launch_bounds__(UP_WARPS * 32) choose_rows(const __grid_consta
 
 /* ---- host ---- */
 
-/* Working memory, cut up; shared: the shared expert's rounded rows, no longer than those of x; gate and hid where the
- * formats of both differ. */
+/* Working memory, cut up; shared: the shared expert's rounded rows, no longer than those of x; gate where the formats of
+ * both differ, hid then or where it is rounded by another launch. */
 struct space {
     uint8_t *xq, *hq, *shared;
     float   *gate, *hid;
@@ -422,10 +441,9 @@ static struct space cut(const struct node *v, uint8_t *at)
     s.xq = take((size_t)(x_row_bytes(a.up.ne[0]) * n));
     s.hq = take((size_t)(x_row_bytes(ff) * pairs));
     s.shared = take((size_t)(x_row_bytes(a.up.ne[0]) * n));
-    if (!gates_alike(a)) {
+    s.hid = (float *)take((size_t)(pairs * ff) * sizeof(float));
+    if (!gates_alike(a))
         s.gate = (float *)take((size_t)(pairs * ff) * sizeof(float));
-        s.hid = (float *)take((size_t)(pairs * ff) * sizeof(float));
-    }
     return s;
 }
 
@@ -481,8 +499,23 @@ static void launch_up_of(struct cuda *c, struct up_args *a)
     a->each = (int)ceil_div(tasks, (share > two ? 1 : BLOCKS) * c->sms * at_once);
     while (a->each > 1 && (a->each > MOST_TASKS || at_once * (own + a->each * sums) > share))
         a->each--;
-    launch_early(c, "up_pairs", up_pairs<TYPE>, dim3((unsigned)ceil_div(tasks, a->each * at_once)),
+    launch_early(c, "up_pairs", c->eight ? up_pairs<TYPE, true> : up_pairs<TYPE, false>, dim3((unsigned)ceil_div(tasks, a->each * at_once)),
                  (unsigned)(at_once * group * 32), at_once * (own + a->each * sums), *a);
+}
+
+/* Rows of pairs, rounded to 8 bits, without waiting for the launch before to have left. */
+static void round_pairs(struct cuda *c, const struct up_args *a)
+{
+    struct fused_args f = {};
+
+    f.a.k = a->ff;
+    f.a.nx = a->pairs;
+    f.a.eight = true;
+    f.mode = IN_PLAIN;
+    f.x = a->hid;
+    f.x_stride = a->ff;
+    f.rounded = a->rounded;
+    cuda_fused_round(c, &f);
 }
 
 static void launch_up(struct cuda *c, struct up_args *a)
@@ -498,6 +531,8 @@ static void launch_up(struct cuda *c, struct up_args *a)
 #undef X
     default: break;
     }
+    if (c->eight)
+        round_pairs(c, a);
 }
 
 template <int TYPE>
@@ -514,7 +549,7 @@ static void launch_down_of(struct cuda *c, struct down_args *a, int rows)
         sums = (size_t)(a->n_used + 1) * (size_t)(a->strips * STRIP + 1) * sizeof(float);
     while (warps > 1 && warps * bytes + sums > most_smem(c))
         warps--;
-    launch_early(c, "down_pairs", down_pairs<TYPE>, dim3((unsigned)ceil_div(all, a->strips), (unsigned)rows),
+    launch_early(c, "down_pairs", c->eight ? down_pairs<TYPE, true> : down_pairs<TYPE, false>, dim3((unsigned)ceil_div(all, a->strips), (unsigned)rows),
                  (unsigned)warps * 32, warps * bytes + sums, *a);
 }
 
@@ -540,6 +575,7 @@ static struct up_args up_of(const struct op_moe &m, const struct space &s, int r
     a.slot = m.slot;
     a.x = s.xq;
     a.rounded = s.hq;
+    a.hid = s.hid;
     a.pairs = rows * m.n_used;
     a.n_used = m.n_used;
     a.k = (int)m.up.ne[0];

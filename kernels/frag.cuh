@@ -8,8 +8,9 @@
  *   words   those two words of unit u of the block, TIMES the weights; signed bytes, or not (SIGNED)
  *   scale   of unit 4 half + c: d / TIMES, where there is a minimum also m. Where a unit has two scales (HALVES): of
  *           half c % 2 of unit 2 quarter + c / 2.
- *   whole   (is_whole()) of units 2 c and 2 c + 1: sum of scale i, i being a unit's sum of TIMES w q, and of min s; what
- *           either is multiplied with is in factors: d and -dmin. HALVES: whole_scale instead
+ *   numbers (is_whole()) as scale, but the whole numbers that d, dmin are multiplied with, over TIMES where units differ
+ *   factors those: d, over TIMES where all are alike, and -dmin
+ *   whole   (one sum or two a group) of units 2 c and 2 c + 1: sum of number i, i a unit's sum of TIMES w q, and of min s
  * d times TIMES w is exact wherever d w is: TIMES are powers of two. What `words` looks up it takes from iq3s of
  * struct tables, or of copied_tables in shared memory. */
 #ifndef KERNELS_FRAG_CUH
@@ -65,14 +66,20 @@ static __device__ __forceinline__ float small_float(uint32_t v)
 }
 
 /* Scale and minimum of 6 bits each of unit 4 half + c of a K-quant's 12 bytes: y, z, w are bytes c of its words. */
-static __device__ __forceinline__ void k_scale(const uint4 &head, int half, int c, float &d, float &m)
+static __device__ __forceinline__ void k_numbers(const uint4 &head, int half, int c, float &n, float &m)
 {
     uint32_t y = __byte_perm(head.y, 0, 0x4440 | c), z = __byte_perm(head.z, 0, 0x4440 | c);
     uint32_t w = __byte_perm(head.w, 0, 0x4440 | c);
     uint32_t s = half == 0 ? y & 63u : (w & 15u) | (y >> 2 & 0x30u), o = half == 0 ? z & 63u : w >> 4 | (z >> 2 & 0x30u);
 
-    d = __fmul_rn(half_of(head.x & 0xffffu), small_float(s));
-    m = __fmul_rn(half_of(head.x >> 16), small_float(o));
+    n = small_float(s);
+    m = small_float(o);
+}
+
+/* d and -dmin of a K-quant. */
+static __device__ __forceinline__ float2 k_factors(const uint4 &head)
+{
+    return make_float2(half_of(head.x & 0xffffu), half_of(head.x >> 16 ^ 0x8000u));
 }
 
 /* Four of a K-quant's numbers of 6 bits, a byte each, those of units 4 half and on: own has the low bits of the first
@@ -114,10 +121,16 @@ template <> struct frag<QUANT_q4_k> {
         w[0] = r.q[u / 2].x & mask;
         w[1] = r.q[u / 2].y & mask;
     }
+    static __device__ __forceinline__ void numbers(const raw &r, int half, int c, float &n, float &m)
+    {
+        k_numbers(r.head, half, c, n, m);
+        n = c % 2 == 0 ? n : __fmul_rn(n, 0.0625f);
+    }
     static __device__ __forceinline__ void scale(const raw &r, int half, int c, float &d, float &m)
     {
-        k_scale(r.head, half, c, d, m);
-        d = c % 2 == 0 ? d : __fmul_rn(d, 0.0625f);
+        numbers(r, half, c, d, m);
+        d = __fmul_rn(half_of(r.head.x & 0xffffu), d);
+        m = __fmul_rn(half_of(r.head.x >> 16), m);
     }
     static __device__ __forceinline__ int2 whole(const raw &r, int c, int i0, int i1, const int s[2])
     {
@@ -125,7 +138,7 @@ template <> struct frag<QUANT_q4_k> {
     }
     static __device__ __forceinline__ float2 factors(const raw &r)
     {
-        return make_float2(half_of(r.head.x & 0xffffu), half_of(r.head.x >> 16 ^ 0x8000u));
+        return k_factors(r.head);
     }
 };
 
@@ -154,9 +167,15 @@ template <> struct frag<QUANT_q5_k> {
         w[0] = word(r.q[u / 2].x, r.h.x, u);
         w[1] = word(r.q[u / 2].y, r.h.y, u);
     }
+    static __device__ __forceinline__ void numbers(const raw &r, int half, int c, float &n, float &m)
+    {
+        k_numbers(r.head, half, c, n, m);
+    }
     static __device__ __forceinline__ void scale(const raw &r, int half, int c, float &d, float &m)
     {
-        k_scale(r.head, half, c, d, m);
+        numbers(r, half, c, d, m);
+        d = __fmul_rn(half_of(r.head.x & 0xffffu), d);
+        m = __fmul_rn(half_of(r.head.x >> 16), m);
     }
     static __device__ __forceinline__ int2 whole(const raw &r, int c, int i0, int i1, const int s[2])
     {
@@ -164,7 +183,7 @@ template <> struct frag<QUANT_q5_k> {
     }
     static __device__ __forceinline__ float2 factors(const raw &r)
     {
-        return make_float2(half_of(r.head.x & 0xffffu), half_of(r.head.x >> 16 ^ 0x8000u));
+        return k_factors(r.head);
     }
 };
 
@@ -203,14 +222,17 @@ template <> struct frag<QUANT_q6_k> {
         w[0] = word(lo.x, hi.x, u);
         w[1] = word(lo.y, hi.y, u);
     }
+    static __device__ __forceinline__ void numbers(const raw &r, int quarter, int, float &n, float &)
+    {
+        n = (float)(int8_t)(r.sc >> 8 * quarter);
+    }
     static __device__ __forceinline__ void scale(const raw &r, int quarter, int, float &d, float &)
     {
         d = __fmul_rn(__fmul_rn(half_of(r.d), (float)(int8_t)(r.sc >> 8 * quarter)), 0.25f);
     }
-    /* the number that d is multiplied with, and what its products are */
-    static __device__ __forceinline__ float2 whole_scale(const raw &r, int quarter)
+    static __device__ __forceinline__ float2 factors(const raw &r)
     {
-        return make_float2((float)(int8_t)(r.sc >> 8 * quarter), __fmul_rn(half_of(r.d), 0.25f));
+        return make_float2(__fmul_rn(half_of(r.d), 0.25f), 0.0f);
     }
 };
 
@@ -288,9 +310,14 @@ template <> struct frag<QUANT_iq3_s> {
         w[0] = odd4(look_up(tab, code(r, u, 0)), sign, 0x08040201u);
         w[1] = odd4(look_up(tab, code(r, u, 1)), sign, 0x80402010u);
     }
-    static __device__ __forceinline__ void scale(const raw &r, int half, int c, float &d, float &)
+    static __device__ __forceinline__ void numbers(const raw &r, int half, int c, float &n, float &)
     {
-        d = __fmul_rn(half_of(r.d), small_float(1u + 2u * (r.sc >> (16 * half + 4 * c) & 15u)));
+        n = small_float(1u + 2u * (r.sc >> (16 * half + 4 * c) & 15u));
+    }
+    static __device__ __forceinline__ void scale(const raw &r, int half, int c, float &d, float &m)
+    {
+        numbers(r, half, c, d, m);
+        d = __fmul_rn(half_of(r.d), d);
     }
     static __device__ __forceinline__ int2 whole(const raw &r, int c, int i0, int i1, const int *)
     {

@@ -436,8 +436,7 @@ __global__ void __launch_bounds__(THREADS) round_rows(const __grid_constant__ in
     }
 }
 
-/* f->rounded gets the rows, f->floats, unless NULL, what they are before. */
-static void launch_round(struct cuda *c, const struct fused_args *f)
+void cuda_fused_round(struct cuda *c, const struct fused_args *f)
 {
     const input_args in = { f->mode, f->a.k, f->x, f->z, f->w, f->eps, f->floats, f->rounded, f->x_stride, f->z_stride,
                             f->floats_stride };
@@ -454,7 +453,7 @@ static void several_rows(struct cuda *c, const struct fused_args *f)
     struct mv_args a = f->a;
 
     if (f->mode != IN_ROUNDED) {
-        launch_round(c, f);
+        cuda_fused_round(c, f);
         a.x = f->rounded;
     }
     few.floats = f->mode == IN_PLAIN ? f->x : f->floats;
@@ -553,7 +552,7 @@ void cuda_fused_matvec(struct cuda *c, struct fused_args *f)
     for (int i = 0; i < left.n; i++)
         stored |= left.job[i].type != QUANT_f32;
     if (f->mode == IN_NORM && stored) {
-        launch_round(c, f);
+        cuda_fused_round(c, f);
         f->a.x = f->rounded;
         f->mode = IN_READY;
     }

@@ -38,6 +38,8 @@ struct fused_args {
 };
 enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 96 << 10 };
 void cuda_fused_matvec(struct cuda *c, struct fused_args *f);
+/* f->rounded gets the rows, f->floats, unless NULL, what they are before. */
+void cuda_fused_round(struct cuda *c, const struct fused_args *f);
 
 /* Up to FEW_ROWS rows: v, convolution; delta rule; n_log nodes that keep its inputs; gated norm, here rounded. The
  * memory of the convolution is to be moved by a launch after it. false: not of these shapes, nothing is launched. */

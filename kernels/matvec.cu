@@ -236,21 +236,13 @@ static void tile_jobs(struct cuda *c, struct mv_args *m, void launch(struct cuda
     }
 }
 
-/* Of fused.cu and few.cu; longer rows than these of fused.cu's go to few.cu, which has only 16 bits. */
-static bool is_few(const struct cuda *c, const struct mv_args *m)
-{
-    enum { LONGEST = 8192 };
-
-    return m->nx <= most_few(c) && (!c->eight || m->k <= LONGEST);
-}
-
 /* Jobs that whole.cu or broad.cuh are for go first, of rows rounded for them. */
 static void whole_jobs(struct cuda *c, struct mv_args *m, uint8_t *rows, struct tensor x, bool wide)
 {
     struct mv_args whole = *m;
     int left = 0;
 
-    if (!c->eight || is_few(c, m))
+    if (!c->eight || m->nx <= FEW_ROWS)
         return;
     whole.n = 0;
     for (int i = 0; i < m->n; i++)
@@ -269,7 +261,7 @@ static void common_matmul(struct cuda *c, struct mv_args *a)
 {
     struct fused_args f = {};
 
-    if (!is_few(c, a)) {
+    if (a->nx > FEW_ROWS) {
         tile_jobs(c, a, cuda_tile, TILE_COLUMNS);
         return;
     }

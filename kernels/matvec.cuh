@@ -14,12 +14,6 @@ struct mv_job {
 };
 enum { FEW_ROWS = 16 }; /* of activations, for few.cu; more are tile.cuh's or wide.cuh's */
 
-/* Of 8 bits, few.cu has not learnt them yet, only one row. */
-static inline int most_few(const struct cuda *c)
-{
-    return c->eight ? 1 : FEW_ROWS;
-}
-
 struct mv_args {
     struct mv_job        job[JOBS];
     int                  n, k, nx;

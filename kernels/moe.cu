@@ -340,7 +340,7 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
 
 void cuda_moe(struct cuda *c, const struct node *v)
 {
-    if (!c->eight && cuda_moe_is_few(v)) {
+    if (cuda_moe_is_few(v)) {
         cuda_moe_few(c, v);
         return;
     }
@@ -361,7 +361,7 @@ void cuda_moe(struct cuda *c, const struct node *v)
         LAUNCH(c, list_pairs, 1, 1024, 0, a.expert, a.slot, (int)pairs, (int)a.up.ne[2], s.share, s.far, s.to);
     else
         s.most = a.n_used;
-    if (x.ne[1] > most_few(c) && on_tiles(a)) {
+    if (x.ne[1] > FEW_ROWS && on_tiles(a)) {
         moe_tiles(c, &s, v, out, out_stride);
     } else {
         if (!is_plain(a.up.type) || (gated && !is_plain(a.gate.type)))

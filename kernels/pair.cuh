@@ -44,8 +44,8 @@ static __device__ __forceinline__ lane_own find_own(const uint8_t *x, const floa
 }
 
 /* Values V of the units of a block, of which so many exist; x, v: where it begins, from the first block. As
- * strip_times(). */
-template <int TYPE, class TABLES>
+ * strip_times(). EIGHT: of formats whose units do not meet in whole numbers (row.cuh: is_grouped()). */
+template <int TYPE, bool EIGHT, class TABLES>
 static __device__ __forceinline__ void block_values(const strip<TYPE> &s, const lane_own &o, uint32_t x, uint32_t v,
                                                     int units, const TABLES *tab)
 {
@@ -82,6 +82,16 @@ static __device__ __forceinline__ void block_values(const strip<TYPE> &s, const 
         for (int h = 0; h < 2; h++) {
             float i = whole(sum[j][2 * h], sum[j][2 * h + 1]), d, m, value;
 
+            if constexpr (EIGHT && whole_sums(TYPE) == 4) {
+                const typename F::raw &r = h == 0 ? s.r0 : s.r8;
+
+                F::numbers(r, j, c, d, m);
+                i = __fmul_rn(d, i);
+                value = __fmul_rn(F::factors(r).x, __fadd_rn(i, __shfl_xor_sync(0xffffffffu, i, 1)));
+                if (c % 2 == 1)
+                    put_shared(o.v + v + (h * 8 * V_PITCH + j * GROUP) * 4, value);
+                continue;
+            }
             F::scale(h == 0 ? s.r0 : s.r8, j, c, d, m);
             value = __fmul_rn(d, i);
             if (F::MIN)
@@ -145,7 +155,7 @@ static __device__ __forceinline__ void row_there(room &r)
 }
 
 /* Sums of the 16 rows of a strip over a segment, which is in a stage: lanes l and 16 + l get that of row l. */
-template <int TYPE, class TABLES>
+template <int TYPE, bool EIGHT, class TABLES>
 static __device__ __forceinline__ float segment_times(const uint8_t *stage, int row_bytes, int segment,
                                                       const lane_own &o, int k, const room &r, const TABLES *tab)
 {
@@ -159,10 +169,21 @@ static __device__ __forceinline__ float segment_times(const uint8_t *stage, int 
 
         frag<TYPE>::template load<true>(s.r0, r0 + b * frag<TYPE>::BLOCK, units - b * 8, (int)o.c);
         frag<TYPE>::template load<true>(s.r8, r8 + b * frag<TYPE>::BLOCK, units - b * 8, (int)o.c);
-        block_values<TYPE>(s, o, segment * (8 * X_PAIR) + b * (4 * X_PAIR), b * 8 * 4, units - b * 8, tab);
+        if constexpr (EIGHT && is_grouped(TYPE)) {
+            strip_x<TYPE> x;
+
+            load_x<TYPE>(x, r.x + segment * (8 * X_PAIR) + b * (4 * X_PAIR), units - b * 8, true);
+            if (units - b * 8 > 0)
+                groups_times<TYPE>(s, x, tab, r.v + b * 8);
+            else
+                no_values(r.v + b * 8);
+        } else {
+            block_values<TYPE, EIGHT>(s, o, segment * (8 * X_PAIR) + b * (4 * X_PAIR), b * 8 * 4, units - b * 8, tab);
+        }
     }
     __syncwarp();
-    const float sum = segment_sum(r.v + lane % STRIP * V_PITCH, x_scales(r.x, x_pairs(k)) + segment * 16, false);
+    const float sum = segment_sum(r.v + lane % STRIP * V_PITCH, x_scales(r.x, x_pairs(k)) + segment * 16,
+                                  has_groups(TYPE, EIGHT));
     __syncwarp();
     return sum;
 }

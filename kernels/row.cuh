@@ -201,10 +201,11 @@ static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const s
 
             if constexpr (whole_sums(TYPE) == 4)
                 if (eight) { /* either half's scale i, then their sum, are exact */
-                    const float2 by = F::whole_scale(h == 0 ? s.r0 : s.r8, j);
+                    const typename F::raw &r = h == 0 ? s.r0 : s.r8;
 
-                    i = __fmul_rn(by.x, i);
-                    value = __fmul_rn(by.y, __fadd_rn(i, __shfl_xor_sync(0xffffffffu, i, 1)));
+                    F::numbers(r, j, c, d, m);
+                    i = __fmul_rn(d, i);
+                    value = __fmul_rn(F::factors(r).x, __fadd_rn(i, __shfl_xor_sync(0xffffffffu, i, 1)));
                     if (c % 2 == 1)
                         to[h * 8 * V_PITCH + j * GROUP] = there ? value : 0.0f;
                     continue;
