@@ -256,59 +256,53 @@ static void whole_jobs(struct cuda *c, struct mv_args *m, uint8_t *rows, struct 
     tile_jobs(c, &whole, wide ? cuda_broad : cuda_whole, wide ? 1 : TILE_COLUMNS);
 }
 
-/* Jobs of formats of most files, rounded activations. */
-static void common_matmul(struct cuda *c, struct mv_args *a)
-{
-    struct fused_args f = {};
-
-    if (a->nx > FEW_ROWS) {
-        tile_jobs(c, a, cuda_tile, TILE_COLUMNS);
-        return;
-    }
-    f.a = *a;
-    f.mode = IN_ROUNDED;
-    cuda_fused_matvec(c, &f);
-}
-
 void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
 {
-    const bool wide = c->wide && x.ne[1] >= WIDE_LEAST;
-    struct mv_args a = {};
+    const bool many = x.ne[1] > FEW_ROWS, most = c->wide && x.ne[1] >= WIDE_LEAST;
+    struct mv_args a = {}, wide = {};
     bool quantised = false;
 
-    for (int i = 0; i < n; i++) {
-        const struct tensor &w = job[i].w, &y = job[i].y;
-
-        if (is_plain(w.type)) {
-            plain_matmul(c, w, y, x);
-            continue;
-        }
-        if (!quantised && !(wide && cuda_is_common(w.type))) {
-            cuda_quantise(c, c->ws, x);
-            quantised = true;
-        }
-        if (!cuda_is_common(w.type)) {
-            cuda_rare(c, w, y, c->ws, (int)x.ne[1]);
-            continue;
-        }
-        a.job[a.n++] = (struct mv_job){ (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data,
-                                        y.stride, (int)w.ne[1], w.type, 0 };
-    }
-    if (a.n == 0)
-        return;
     a.k = (int)x.ne[0];
     a.nx = (int)x.ne[1];
     a.x = c->ws;
     a.x_bytes = x_row_bytes(a.k);
     a.eight = c->eight;
     a.tab = c->tab;
+    wide = a;
+    for (int i = 0; i < n; i++) {
+        const struct tensor &w = job[i].w, &y = job[i].y;
+        const bool tiled = many ? cuda_is_tiled(w.type) : cuda_is_common(w.type), wider = most && cuda_is_wide(w.type);
+
+        if (is_plain(w.type)) {
+            plain_matmul(c, w, y, x);
+            continue;
+        }
+        if (!quantised && !wider) {
+            cuda_quantise(c, c->ws, x);
+            quantised = true;
+        }
+        if (!tiled && !wider) {
+            cuda_rare(c, w, y, c->ws, (int)x.ne[1]);
+            continue;
+        }
+        struct mv_args *to = wider ? &wide : &a;
+        to->job[to->n++] = (struct mv_job){ (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data,
+                                            y.stride, (int)w.ne[1], w.type, 0 };
+    }
     uint8_t *rows = c->ws + round_up((size_t)(a.x_bytes * a.nx), 256);
-    whole_jobs(c, &a, rows, x, wide);
-    if (a.n > 0 && wide) {
+    whole_jobs(c, most ? &wide : &a, rows, x, most);
+    if (wide.n > 0) {
         cuda_round_wide(c, rows, x);
-        a.x = rows;
-        tile_jobs(c, &a, cuda_wide, 1);
+        wide.x = rows;
+        tile_jobs(c, &wide, cuda_wide, 1);
+    }
+    if (a.n > 0 && many) {
+        tile_jobs(c, &a, cuda_tile, TILE_COLUMNS);
     } else if (a.n > 0) {
-        common_matmul(c, &a);
+        struct fused_args f = {};
+
+        f.a = a;
+        f.mode = IN_ROUNDED;
+        cuda_fused_matvec(c, &f);
     }
 }

@@ -153,9 +153,14 @@ struct space {
 };
 
 /* All products, or none: the chunks are as wide for all. */
-static bool on_tiles(const struct op_moe &a)
+static bool all_of(const struct op_moe &a, bool is(int type))
 {
-    return cuda_is_common(a.up.type) && cuda_is_common(a.down.type) && (a.gate.data == NULL || cuda_is_common(a.gate.type));
+    return is(a.up.type) && is(a.down.type) && (a.gate.data == NULL || is(a.gate.type));
+}
+
+static bool on_tiles(const struct op_moe &a, int64_t rows)
+{
+    return rows > FEW_ROWS && all_of(a, cuda_is_tiled);
 }
 
 /* n rows, rounded in any way; wide.cuh: as many as `places`. */
@@ -180,9 +185,9 @@ static struct space cut(const struct node *v, unsigned char *at)
         return (void *)p;
     };
 
-    s.share = on_tiles(a) ? (int)TILE_COLUMNS : (int)SHARE;
+    s.share = on_tiles(a, n) ? (int)TILE_COLUMNS : (int)SHARE;
     s.most = (int)(pairs < pairs / s.share + n_expert ? pairs : pairs / s.share + n_expert);
-    s.wide = s.share == WIDE_COLUMNS && pairs >= WIDE_PAIRS * n_expert;
+    s.wide = s.share == WIDE_COLUMNS && pairs >= WIDE_PAIRS * n_expert && all_of(a, cuda_is_wide);
     s.xq = (uint8_t *)take(rounded_bytes(s.wide, a.up.ne[0], n, n));
     s.hq = (uint8_t *)take(rounded_bytes(s.wide, ff, pairs, (int64_t)s.most * WIDE_COLUMNS));
     s.gate = (float *)take((size_t)(pairs * ff) * sizeof(float));
@@ -361,7 +366,7 @@ void cuda_moe(struct cuda *c, const struct node *v)
         LAUNCH(c, list_pairs, 1, 1024, 0, a.expert, a.slot, (int)pairs, (int)a.up.ne[2], s.share, s.far, s.to);
     else
         s.most = a.n_used;
-    if (x.ne[1] > FEW_ROWS && on_tiles(a)) {
+    if (on_tiles(a, x.ne[1])) {
         moe_tiles(c, &s, v, out, out_stride);
     } else {
         if (!is_plain(a.up.type) || (gated && !is_plain(a.gate.type)))

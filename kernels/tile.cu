@@ -28,7 +28,10 @@ void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks)
         case QUANT_q4_k:
         case QUANT_q5_k:
         case QUANT_q6_k: cuda_tile_k(c, a, grid); break;
-        default: cuda_tile_i(c, a, grid); break;
+        case QUANT_q8_0:
+        case QUANT_iq3_s:
+        case QUANT_iq4_xs: cuda_tile_i(c, a, grid); break;
+        default: cuda_tile_rare(c, a, grid); break;
         }
     }
 }

@@ -45,6 +45,9 @@ void cuda_wide(struct cuda *c, struct tile_args *a, int64_t n)
     case QUANT_q4_k:
     case QUANT_q5_k:
     case QUANT_q6_k: cuda_wide_k(c, a, grid); break;
-    default: cuda_wide_i(c, a, grid); break;
+    case QUANT_q8_0:
+    case QUANT_iq3_s:
+    case QUANT_iq4_xs: cuda_wide_i(c, a, grid); break;
+    default: cuda_wide_rare(c, a, grid); break;
     }
 }

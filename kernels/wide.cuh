@@ -27,6 +27,7 @@ static __host__ __device__ constexpr int wide_subs(int type)
 unsigned cuda_wide_grid(const struct cuda *c, struct tile_args *a, int64_t n, int rows, int columns);
 void cuda_wide_k(struct cuda *c, const struct tile_args *a, unsigned blocks);
 void cuda_wide_i(struct cuda *c, const struct tile_args *a, unsigned blocks);
+void cuda_wide_rare(struct cuda *c, const struct tile_args *a, unsigned blocks);
 
 /* How sums of a unit become one whole number. */
 enum wide_sums {
