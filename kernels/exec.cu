@@ -143,9 +143,10 @@ static bool read_later(const struct node *v, int n, struct tensor x)
     return false;
 }
 
-static bool fits(struct tensor w)
+/* Whether x is multiplied with w by launches that take several nodes' places. */
+static bool fits(struct tensor w, struct tensor x)
 {
-    return w.type == QUANT_f32 || cuda_is_common(w.type);
+    return w.type == QUANT_f32 || cuda_is_fused(w.type, x.ne[1], x.ne[0]);
 }
 
 static bool fits_k(int64_t k)
@@ -201,7 +202,7 @@ static void norm_args(struct cuda *c, struct fused_args *f, const struct node *v
 
 static bool product_of(const struct node *v, struct tensor x)
 {
-    return v->op == DEV_OP_matmul && same(v->t[2], x) && fits(v->t[1]);
+    return v->op == DEV_OP_matmul && same(v->t[2], x) && fits(v->t[1], x);
 }
 
 /* Floats are multiplied where they lie. */
@@ -275,7 +276,7 @@ static int fuse_gdn(struct cuda *c, const struct node *v, int n)
         k++;
     const struct node *norm = v + k, *out = norm + 1;
     if (n < k + 2 || norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != o.data || !fits_k(norm->t[0].ne[0]) ||
-        !product_of(out, norm->t[0]) || !cuda_is_common(out->t[1].type) || read_later(out + 1, n - k - 2, o) ||
+        !product_of(out, norm->t[0]) || out->t[1].type == QUANT_f32 || read_later(out + 1, n - k - 2, o) ||
         read_later(out + 1, n - k - 2, norm->t[0]) || !cuda_fused_gdn(c, v, k - 2, c->ws))
         return 0;
     start_args(c, &f, norm->t[0]);
@@ -303,7 +304,8 @@ static bool find_shared(struct mixture *m, const struct node *v, int n)
         return true;
     if (n < 5 || !product_of(v, x) || !product_of(v + 1, x) || v[2].op != DEV_OP_glu || v[3].op != DEV_OP_matmul ||
         !same(v[2].t[1], v[1].t[0]) || !same(v[2].t[2], v[0].t[0]) || !same(v[3].t[2], v[2].t[0]) ||
-        !cuda_is_common(v[0].t[1].type) || !cuda_is_common(v[1].t[1].type) || !cuda_is_common(v[3].t[1].type) ||
+        v[0].t[1].type == QUANT_f32 || v[1].t[1].type == QUANT_f32 || v[3].t[1].type == QUANT_f32 ||
+        !fits(v[3].t[1], v[2].t[0]) ||
         !fits_k(v[3].t[1].ne[0]) || !in_quads(v[2].t[0]))
         return false;
     m->up = v;
@@ -450,15 +452,13 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     const struct op_route &r = x.route->route;
     if (v->t[0].ne[1] > 1)
         return few_moe(c, &x);
-    if (r.n_expert > 512 || r.n_used > FUSED_USED || r.n_group > 1 || !cuda_is_common(m.up.type) ||
-        !cuda_is_common(m.down.type) || (m.gate.data != NULL && !cuda_is_common(m.gate.type)) ||
-        !fits_k(m.down.ne[0]) || !fits_k(m.up.ne[0]))
+    if (r.n_expert > 512 || r.n_used > FUSED_USED || r.n_group > 1 || !fits_k(m.down.ne[0]) || !fits_k(m.up.ne[0]))
         return 0;
     struct fused_up u = {};
     struct fused_down d = {};
     fused_up_args(c, &u, &x, m);
     fused_down_args(c, &d, &x, m);
-    if (cuda_fused_up_smem(&u) > FUSED_SMEM || cuda_fused_down_smem(&d) > FUSED_SMEM)
+    if (!cuda_fused_up_fits(&u) || !cuda_fused_down_fits(&d))
         return 0;
     norm_args(c, &f, v);
     add_job(&f, x.router->t[1], x.router->t[0]);
@@ -570,7 +570,7 @@ static bool find_attention(const struct cuda *c, struct attention *x, const stru
            same(x->attn->t[1], x->qt) && cuda_attn_row_fits(c, x->attn) && heads_fit(x, kv.dim_k) &&
            (!gated || (open->op == DEV_OP_sigmoid_mul && same(open->t[0], y) && same(open->t[1], x->gate) &&
                        v[2].i[0] == kv.dim_k && kv.dim_v == kv.dim_k)) &&
-           product_of(x->out, y) && cuda_is_common(x->out->t[1].type) && fits_k(y.ne[0]) &&
+           product_of(x->out, y) && x->out->t[1].type != QUANT_f32 && fits_k(y.ne[0]) &&
            !read_later(v + x->n, n - x->n, x->qt) && !read_later(v + x->n, n - x->n, x->key->t[0]) &&
            !read_later(v + x->n, n - x->n, y) && (!gated || !read_later(v + x->n, n - x->n, x->gate));
 }
@@ -623,7 +623,7 @@ static int fuse_plain(struct cuda *c, const struct node *v, int n)
     struct fused_args f;
 
     if (n < 2 || v->op != DEV_OP_matmul || v[1].op != DEV_OP_add ||
-        !same(v[1].t[1], v->t[0]) || !fits(v->t[1]) || !fits_k(v->t[1].ne[0]) || !in_quads(v->t[2]))
+        !same(v[1].t[1], v->t[0]) || !fits(v->t[1], v->t[2]) || !fits_k(v->t[1].ne[0]) || !in_quads(v->t[2]))
         return 0;
     start_args(c, &f, v->t[2]);
     take_input(&f, IN_PLAIN, v->t[2]);

@@ -15,6 +15,19 @@ bool cuda_is_common(int type)
     }
 }
 
+bool cuda_is_fused(int type, int64_t rows, int64_t k)
+{
+    if (rows > 1 || k > FUSED_LONGEST)
+        return cuda_is_common(type);
+    switch (type) {
+#define X(name) case QUANT_##name:
+        CUDA_ONE_ROW(X)
+#undef X
+        return true;
+    default: return cuda_is_common(type);
+    }
+}
+
 enum { THREADS = 256, WARPS = THREADS / 32, MOST_THREADS = 512 }; /* a norm's block has THREADS */
 
 /* 8 elements from i on; x is a multiple of 16 bytes. */
@@ -254,6 +267,8 @@ static __device__ __forceinline__ void strips_once(const fused_args &f, const cu
     strip_x<TYPE> x;
 
     load_strip<TYPE>(now, w, at.row_bytes, at.here - set * STRIP, block, own && set < strips ? units : 0);
+    if (!has_frag(TYPE))
+        prefetch(at.w, at.here * (int)at.row_bytes, threadIdx.x, blockDim.x);
     const float res = part == 0 ? residual(f, at, row) : 0.0f;
     inputs<MODE, EIGHT>(f, s);
     load_x<TYPE>(x, s.xq + block * (4 * X_PAIR), units, EIGHT);
@@ -483,7 +498,7 @@ static void launch_matvec(struct cuda *c, const struct fused_args *f, const cut 
                               : fused_matvec<MODE, EIGHT, QUANT_##name>, \
                          grid, (unsigned)threads, smem, *f, a); \
         break;
-        CUDA_COMMON(X)
+        CUDA_COMMON(X) CUDA_ONE_ROW(X)
 #undef X
     default: break;
     }
@@ -537,7 +552,7 @@ static void one_format(struct cuda *c, struct fused_args *f, int type)
 }
 
 /* Threads that share a row's sum are at most 16, a segment each; only rows that come rounded are longer. */
-enum { MOST_SEGMENTS = 16 };
+enum { MOST_SEGMENTS = FUSED_LONGEST / 512 };
 
 /* A launch for each format: of a kernel's code what lies beyond the first 64 KiB comes late, 10 cycles an instruction. */
 void cuda_fused_matvec(struct cuda *c, struct fused_args *f)

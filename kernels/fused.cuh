@@ -79,7 +79,7 @@ struct fused_up {
     int                   space;      /* in shared memory, for strips that are brought there; set by the launch */
     const struct tables  *tab;
 };
-size_t cuda_fused_up_smem(const struct fused_up *f); /* shared memory of a block */
+bool cuda_fused_up_fits(const struct fused_up *f); /* whether there is a kernel for its formats, and room */
 void cuda_fused_up(struct cuda *c, struct fused_up *f);
 
 /* The experts' second products, their sum, the shared expert's, and the residual. What the host has computed is
@@ -99,7 +99,7 @@ struct fused_down {
     int                  near_at, space; /* as in fused_up; where what is brought begins */
     const struct tables *tab;
 };
-size_t cuda_fused_down_smem(const struct fused_down *f);
+bool cuda_fused_down_fits(const struct fused_down *f);
 void cuda_fused_down(struct cuda *c, struct fused_down *f);
 
 /* Attention of few rows: heads picked apart, normalised, turned, rotated, stored, read, gated, rounded. */

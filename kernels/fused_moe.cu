@@ -326,6 +326,45 @@ static auto kernel_of(unsigned types)
         return KERNEL<EIGHT, common[I], common[J]>::at;
 }
 
+/* Experts of another format, and a shared one of that or of these; NULL: there is none. */
+template <template <bool, int...> class KERNEL, bool EIGHT, int TYPE> static auto beside(int shared)
+{
+    const auto alone = KERNEL<EIGHT, TYPE>::at;
+
+    switch (shared) {
+    case QUANT_q4_k: return KERNEL<EIGHT, TYPE, QUANT_q4_k>::at;
+    case QUANT_q5_k: return KERNEL<EIGHT, TYPE, QUANT_q5_k>::at;
+    case QUANT_q6_k: return KERNEL<EIGHT, TYPE, QUANT_q6_k>::at;
+    case QUANT_q8_0: return KERNEL<EIGHT, TYPE, QUANT_q8_0>::at;
+    default: return shared == TYPE ? alone : (decltype(alone))NULL;
+    }
+}
+
+/* For matrices of routed experts and of the shared one, two of each or one twice. */
+template <template <bool, int...> class KERNEL, bool EIGHT>
+static auto kernel_for(const expert_matrix m[2], const expert_matrix sh[2])
+{
+    const auto other = KERNEL<EIGHT, QUANT_q4_k>::at;
+    unsigned types = 0;
+    bool usual = true;
+
+    for (int i = 0; i < 2; i++) {
+        types |= type_bit(m[i]) | type_bit(sh[i]);
+        usual = usual && (m[i].w == NULL || cuda_is_common(m[i].type)) && (sh[i].w == NULL || cuda_is_common(sh[i].type));
+    }
+    if (usual)
+        return kernel_of<KERNEL, EIGHT>(types);
+    if ((m[0].w != NULL && m[0].type != m[1].type) || (sh[0].w != NULL && sh[0].type != sh[1].type))
+        return (decltype(other))NULL;
+    const int shared = sh[1].w != NULL ? sh[1].type : m[1].type;
+    switch (m[1].type) {
+#define X(name) case QUANT_##name: return beside<KERNEL, EIGHT, QUANT_##name>(shared);
+        CUDA_ONE_ROW(X)
+#undef X
+    default: return (decltype(other))NULL;
+    }
+}
+
 static int larger(int a, int b)
 {
     return a > b ? a : b;
@@ -336,12 +375,24 @@ static int up_strip(const struct expert_up &m)
     return larger(strip_space(m.up), strip_space(m.gate));
 }
 
-size_t cuda_fused_up_smem(const struct fused_up *f)
+static size_t up_smem(const struct fused_up *f)
 {
     const int space = larger(up_strip(f->routed), up_strip(f->sh));
 
     return 2 * (size_t)row_segments(f->k) * V_SEGMENT * sizeof(float) +
            (space > 0 ? sizeof(copied) + 2 * (size_t)space : 0);
+}
+
+static auto up_kernel_for(const struct fused_up *f)
+{
+    const expert_matrix m[2] = { f->routed.gate, f->routed.up }, sh[2] = { f->sh.gate, f->sh.up };
+
+    return f->eight ? kernel_for<up_kernel, true>(m, sh) : kernel_for<up_kernel, false>(m, sh);
+}
+
+bool cuda_fused_up_fits(const struct fused_up *f)
+{
+    return up_kernel_for(f) != NULL && up_smem(f) <= FUSED_SMEM;
 }
 
 void cuda_fused_up(struct cuda *c, struct fused_up *f)
@@ -350,12 +401,9 @@ void cuda_fused_up(struct cuda *c, struct fused_up *f)
     int most = shared && f->sh.ff > f->routed.ff ? f->sh.ff : f->routed.ff;
     dim3 grid((unsigned)ceil_div(most, STRIP), (unsigned)(f->r.n_used + (f->slot != NULL) + shared));
 
-    const unsigned types = type_bit(f->routed.up) | type_bit(f->routed.gate) | type_bit(f->sh.up) | type_bit(f->sh.gate);
-
     f->down_share = (int)round_up((size_t)ceil_div(f->down.expert_bytes, grid.x), 128);
     f->space = larger(up_strip(f->routed), up_strip(f->sh));
-    launch_early(c, "fused_up", f->eight ? kernel_of<up_kernel, true>(types) : kernel_of<up_kernel, false>(types), grid,
-                 UP_WARPS * 32, cuda_fused_up_smem(f), *f);
+    launch_early(c, "fused_up", up_kernel_for(f), grid, UP_WARPS * 32, up_smem(f), *f);
 }
 
 /* Shared memory for a row of k: rounded, and values of a strip. */
@@ -504,7 +552,7 @@ static int down_strip(const struct fused_down *f)
     return larger(strip_space(f->routed), strip_space(f->sh));
 }
 
-size_t cuda_fused_down_smem(const struct fused_down *f)
+static size_t down_smem(const struct fused_down *f)
 {
     const int space = down_strip(f);
 
@@ -515,12 +563,22 @@ template <bool EIGHT, int... TYPES> struct down_kernel {
     static constexpr auto at = fused_down_rows<EIGHT, TYPES...>;
 };
 
+static auto down_kernel_for(const struct fused_down *f)
+{
+    const expert_matrix m[2] = { f->routed, f->routed }, sh[2] = { f->sh, f->sh };
+
+    return f->eight ? kernel_for<down_kernel, true>(m, sh) : kernel_for<down_kernel, false>(m, sh);
+}
+
+bool cuda_fused_down_fits(const struct fused_down *f)
+{
+    return down_kernel_for(f) != NULL && down_smem(f) <= FUSED_SMEM;
+}
+
 void cuda_fused_down(struct cuda *c, struct fused_down *f)
 {
-    const unsigned types = type_bit(f->routed) | type_bit(f->sh);
-
     f->near_at = (int)row_spaces(f);
     f->space = down_strip(f);
-    launch_early(c, "fused_down", f->eight ? kernel_of<down_kernel, true>(types) : kernel_of<down_kernel, false>(types),
-                 dim3((unsigned)ceil_div(f->n, STRIP)), 64u * (f->n_used + (f->sh.w != NULL)), cuda_fused_down_smem(f), *f);
+    launch_early(c, "fused_down", down_kernel_for(f), dim3((unsigned)ceil_div(f->n, STRIP)),
+                 64u * (f->n_used + (f->sh.w != NULL)), down_smem(f), *f);
 }

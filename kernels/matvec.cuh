@@ -172,6 +172,9 @@ static __device__ __forceinline__ void quantise_part(uint8_t *row, const float *
 }
 
 void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x);
-bool cuda_is_common(int type); /* fused.cu */
+/* fused.cu: formats of most files; formats and rows of k elements that it and few.cu are for. */
+bool cuda_is_common(int type);
+enum { FUSED_LONGEST = 8192 };
+bool cuda_is_fused(int type, int64_t rows, int64_t k);
 void cuda_rare(struct cuda *c, struct tensor w, struct tensor y, const uint8_t *x, int nx); /* mv_rare.cu */
 #endif

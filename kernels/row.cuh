@@ -35,9 +35,26 @@ static __device__ __forceinline__ void mma_row(int d[4], const uint32_t g0[2], c
             : "r"(g0[0]), "r"(g8[0]), "r"(g0[1]), "r"(g8[1]), "r"(b0), "r"(b1));
 }
 
+/* Formats without frag.cuh's code: a lane unpacks units 2 c and 2 c + 1 whole (quant/unit.cuh: one()). Four products make a
+ * unit, in which each of four lanes has two words of its own; columns keep them apart. */
+static __host__ __device__ constexpr bool has_frag(int type)
+{
+    switch (type) {
+#define X(name) case QUANT_##name:
+        CUDA_COMMON(X)
+#undef X
+        return true;
+    default: return false;
+    }
+}
+
 /* What a lane has of a block of 16 rows. */
-template <int TYPE> struct strip {
+template <int TYPE, bool = has_frag(TYPE)> struct strip {
     typename frag<TYPE>::raw r0, r8;
+};
+template <int TYPE> struct strip<TYPE, false> {
+    const uint8_t *r0, *r8;
+    int            unit, n; /* its first unit of the row; of two how many there are */
 };
 
 /* Rows w ... (so many of 16, at least 1), of which `units` from the block on exist; none: zeros, but with ANY, which is as
@@ -47,9 +64,13 @@ static __device__ __forceinline__ void load_strip(strip<TYPE> &s, const uint8_t 
                                                   int block, int units)
 {
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
-    const uint8_t *at = w + block * frag<TYPE>::BLOCK;
 
-    if (ANY || units > 0) {
+    if constexpr (!has_frag(TYPE)) {
+        s = { w + max(min(g, rows - 1), 0) * row_bytes, w + max(min(g + 8, rows - 1), 0) * row_bytes, block * 8 + 2 * c,
+              min(units - 2 * c, 2) };
+    } else if (ANY || units > 0) {
+        const uint8_t *at = w + block * frag<TYPE>::BLOCK;
+
         frag<TYPE>::template load<ANY>(s.r0, at + min(g, rows - 1) * row_bytes, units, c);
         frag<TYPE>::template load<ANY>(s.r8, at + min(g + 8, rows - 1) * row_bytes, units, c);
     } else {
@@ -58,12 +79,32 @@ static __device__ __forceinline__ void load_strip(strip<TYPE> &s, const uint8_t 
 }
 
 /* What a lane has of a block of activations. */
-template <int TYPE> struct strip_x {
+template <int TYPE, bool = has_frag(TYPE)> struct strip_x {
     enum { GROUP = frag<TYPE>::HALVES ? 2 : 4, GROUPS = 8 / GROUP }; /* units whose sums meet */
     uint32_t x[GROUPS][2];
     float    all[GROUPS];
     int      sum[2]; /* of groups_times(): of units 2 c and 2 c + 1, and x[0] of unit g */
 };
+template <int TYPE> struct strip_x<TYPE, false> {
+    uint32_t w[2][8]; /* of unit 2 c and the next: of the plane that is the lane's column, unless another lane's unit is */
+    float    all[2];
+};
+template <int TYPE>
+static __device__ __forceinline__ void load_any(strip_x<TYPE> &a, const uint8_t *xb, int units)
+{
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
+
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        const uint8_t *unit = xb + c * X_PAIR + e * X_UNIT + g % 2 * 4;
+        const bool in = 2 * c + e < units;
+
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            a.w[e][i] = in && g / 2 == c ? *(const uint32_t *)(unit + i % 4 * 16 + i / 4 * 8) : 0u;
+        a.all[e] = in && wq<TYPE>::MIN ? *(const float *)(xb + c * X_PAIR + X_SUMS + e * 8) : 0.0f;
+    }
+}
 
 /* Whether units' sums meet in whole numbers before they are floats. */
 static __host__ __device__ constexpr bool is_grouped(int type)
@@ -75,35 +116,40 @@ static __host__ __device__ constexpr bool is_grouped(int type)
 template <int TYPE>
 static __device__ __forceinline__ void load_x(strip_x<TYPE> &a, const uint8_t *xb, int units, bool eight)
 {
-    typedef frag<TYPE> F;
-    enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
-    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
-    if (is_grouped(TYPE) && eight) {
-        const uint8_t *own = xb + g / 2 * X_PAIR + g % 2 * X_UNIT + 4 + c % 2 * 32 + c / 2 * 8;
-        const float *all = (const float *)(xb + X_SUMS + c * X_PAIR);
-        const bool in = units >= 8;
-
-        static_assert(!is_grouped(TYPE) || !F::APART, "words side by side");
-        a.x[0][0] = in ? *(const uint32_t *)own : 0u;
-        a.x[0][1] = in ? *(const uint32_t *)(own + 16) : 0u;
-        a.sum[0] = F::MIN && in ? __float2int_rn(all[0]) : 0;
-        a.sum[1] = F::MIN && in ? __float2int_rn(all[2]) : 0;
+    if constexpr (!has_frag(TYPE)) {
+        load_any<TYPE>(a, xb, units);
         return;
-    }
-    const int mine = F::HALVES ? g / 4 : g / 2; /* the unit of a group that is the lane's column */
-    const int out = F::HALVES ? c / 2 : c;      /* and that it gets sums of */
-    const uint8_t *col = xb + mine / 2 * X_PAIR + mine % 2 * X_UNIT + g % 2 * 4 +
-                         (F::APART ? c * 16 : c % 2 * 32 + c / 2 * 8);
-    const float *all = (const float *)(xb + X_SUMS + out / 2 * X_PAIR + out % 2 * 8);
+    } else {
+        typedef frag<TYPE> F;
+        enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
+        const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
+        if (is_grouped(TYPE) && eight) {
+            const uint8_t *own = xb + g / 2 * X_PAIR + g % 2 * X_UNIT + 4 + c % 2 * 32 + c / 2 * 8;
+            const float *all = (const float *)(xb + X_SUMS + c * X_PAIR);
+            const bool in = units >= 8;
+
+            static_assert(!is_grouped(TYPE) || !F::APART, "words side by side");
+            a.x[0][0] = in ? *(const uint32_t *)own : 0u;
+            a.x[0][1] = in ? *(const uint32_t *)(own + 16) : 0u;
+            a.sum[0] = F::MIN && in ? __float2int_rn(all[0]) : 0;
+            a.sum[1] = F::MIN && in ? __float2int_rn(all[2]) : 0;
+            return;
+        }
+        const int mine = F::HALVES ? g / 4 : g / 2; /* the unit of a group that is the lane's column */
+        const int out = F::HALVES ? c / 2 : c;      /* and that it gets sums of */
+        const uint8_t *col = xb + mine / 2 * X_PAIR + mine % 2 * X_UNIT + g % 2 * 4 +
+                             (F::APART ? c * 16 : c % 2 * 32 + c / 2 * 8);
+        const float *all = (const float *)(xb + X_SUMS + out / 2 * X_PAIR + out % 2 * 8);
 
 #pragma unroll
-    for (int j = 0; j < GROUPS; j++) {
-        const int unit = j * GROUP;
-        const bool in = unit + mine < units && (!F::HALVES || g / 2 % 2 == c / 2);
+        for (int j = 0; j < GROUPS; j++) {
+            const int unit = j * GROUP;
+            const bool in = unit + mine < units && (!F::HALVES || g / 2 % 2 == c / 2);
 
-        a.x[j][0] = in ? *(const uint32_t *)(col + unit / 2 * X_PAIR) : 0u;
-        a.x[j][1] = in ? *(const uint32_t *)(col + unit / 2 * X_PAIR + (F::APART ? 8 : 16)) : 0u;
-        a.all[j] = F::MIN && unit + out < units ? all[unit / 2 * (X_PAIR / 4)] : 0.0f;
+            a.x[j][0] = in ? *(const uint32_t *)(col + unit / 2 * X_PAIR) : 0u;
+            a.x[j][1] = in ? *(const uint32_t *)(col + unit / 2 * X_PAIR + (F::APART ? 8 : 16)) : 0u;
+            a.all[j] = F::MIN && unit + out < units ? all[unit / 2 * (X_PAIR / 4)] : 0.0f;
+        }
     }
 }
 
@@ -173,51 +219,101 @@ static __device__ __forceinline__ void group_sums(int sum[strip_x<TYPE>::GROUPS]
         }
 }
 
+/* As strip_times(), of formats without frag.cuh's code. */
+template <int TYPE>
+static __device__ __forceinline__ void any_times(const strip<TYPE> &s, const strip_x<TYPE> &a, const struct tables *tab, float *v)
+{
+    enum { HALF = wq<TYPE>::HALF, MIN = wq<TYPE>::MIN };
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
+    const uint32_t ones[2] = { 0x01010101u, 0x01010101u };
+
+#pragma unroll 1
+    for (int e = 0; e < 2; e++) {
+        int sum[3][4]; /* of the unit, or of its halves; of q of the second one */
+        unit u[2] = {};
+
+        if (e < s.n) {
+            wq<TYPE>::one(s.r0, s.unit + e, u[0], tab);
+            wq<TYPE>::one(s.r8, s.unit + e, u[1], tab);
+        }
+#pragma unroll
+        for (int i = 0; i < 12; i++)
+            sum[i / 4][i % 4] = WHOLE;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t g0[2] = { (uint32_t)u[0].w[2 * i], (uint32_t)u[0].w[2 * i + 1] };
+            const uint32_t g8[2] = { (uint32_t)u[1].w[2 * i], (uint32_t)u[1].w[2 * i + 1] };
+            const uint32_t x0 = e == 0 ? a.w[0][2 * i] : a.w[1][2 * i], x1 = e == 0 ? a.w[0][2 * i + 1] : a.w[1][2 * i + 1];
+
+            mma_row<true>(sum[HALF && i >= 2], g0, g8, x0, x1);
+            if (HALF && MIN && i >= 2)
+                mma_row<true>(sum[2], ones, ones, x0, x1);
+        }
+        const float all = a.all[e > 0], second = HALF && MIN ? whole(sum[2][0], sum[2][1]) : 0.0f;
+#pragma unroll
+        for (int h = 0; h < 2; h++) { /* product.cuh: unit_value() */
+            float value = __fmul_rn(u[h].d[0], whole(sum[0][2 * h], sum[0][2 * h + 1]));
+
+            if (MIN)
+                value = __fmaf_rn(-u[h].m[0], HALF ? __fsub_rn(all, second) : all, value);
+            if (HALF)
+                value = __fmaf_rn(u[h].d[1], whole(sum[1][2 * h], sum[1][2 * h + 1]), value);
+            if (HALF && MIN)
+                value = __fmaf_rn(-u[h].m[1], second, value);
+            v[(g + h * 8) * V_PITCH + 2 * c + e] = e < s.n ? value : 0.0f;
+        }
+    }
+}
+
 /* Values V of 16 rows' units; v: the first one's of the block. */
 template <int TYPE, class TABLES>
 static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const strip_x<TYPE> &a, int units, bool eight,
                                                    const TABLES *tab, float *v)
 {
-    typedef frag<TYPE> F;
-    enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
-    if constexpr (is_grouped(TYPE))
-        if (eight) {
-            groups_times<TYPE>(s, a, tab, v);
-            return;
-        }
-    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
-    const int mine = F::HALVES ? g / 4 : g / 2, out = F::HALVES ? c / 2 : c;
-    float *to = v + g * V_PITCH + out;
-    int sum[GROUPS][4];
+    if constexpr (!has_frag(TYPE)) {
+        any_times<TYPE>(s, a, tab, v);
+    } else {
+        typedef frag<TYPE> F;
+        enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
+        if constexpr (is_grouped(TYPE))
+            if (eight) {
+                groups_times<TYPE>(s, a, tab, v);
+                return;
+            }
+        const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
+        const int mine = F::HALVES ? g / 4 : g / 2, out = F::HALVES ? c / 2 : c;
+        float *to = v + g * V_PITCH + out;
+        int sum[GROUPS][4];
 
-    group_sums<TYPE>(sum, s, a.x, mine, c, tab);
+        group_sums<TYPE>(sum, s, a.x, mine, c, tab);
 #pragma unroll
-    for (int j = 0; j < GROUPS; j++) {
-        const bool there = j * GROUP + out < units;
+        for (int j = 0; j < GROUPS; j++) {
+            const bool there = j * GROUP + out < units;
 
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float i = whole(sum[j][2 * h], sum[j][2 * h + 1]), d, m, value;
+            for (int h = 0; h < 2; h++) {
+                float i = whole(sum[j][2 * h], sum[j][2 * h + 1]), d, m, value;
 
-            if constexpr (whole_sums(TYPE) == 4)
-                if (eight) { /* either half's scale i, then their sum, are exact */
-                    const typename F::raw &r = h == 0 ? s.r0 : s.r8;
+                if constexpr (whole_sums(TYPE) == 4)
+                    if (eight) { /* either half's scale i, then their sum, are exact */
+                        const typename F::raw &r = h == 0 ? s.r0 : s.r8;
 
-                    F::numbers(r, j, c, d, m);
-                    i = __fmul_rn(d, i);
-                    value = __fmul_rn(F::factors(r).x, __fadd_rn(i, __shfl_xor_sync(0xffffffffu, i, 1)));
-                    if (c % 2 == 1)
-                        to[h * 8 * V_PITCH + j * GROUP] = there ? value : 0.0f;
-                    continue;
-                }
-            F::scale(h == 0 ? s.r0 : s.r8, j, c, d, m);
-            value = __fmul_rn(d, i);
-            if (F::MIN)
-                value = __fmaf_rn(-m, a.all[j], value);
-            if (F::HALVES)
-                value = __fmaf_rn(d, i, __shfl_xor_sync(0xffffffffu, value, 1)); /* odd c: the first half, then this */
-            if (!F::HALVES || c % 2 == 1)
-                to[h * 8 * V_PITCH + j * GROUP] = there ? value : 0.0f;
+                        F::numbers(r, j, c, d, m);
+                        i = __fmul_rn(d, i);
+                        value = __fmul_rn(F::factors(r).x, __fadd_rn(i, __shfl_xor_sync(0xffffffffu, i, 1)));
+                        if (c % 2 == 1)
+                            to[h * 8 * V_PITCH + j * GROUP] = there ? value : 0.0f;
+                        continue;
+                    }
+                F::scale(h == 0 ? s.r0 : s.r8, j, c, d, m);
+                value = __fmul_rn(d, i);
+                if (F::MIN)
+                    value = __fmaf_rn(-m, a.all[j], value);
+                if (F::HALVES)
+                    value = __fmaf_rn(d, i, __shfl_xor_sync(0xffffffffu, value, 1)); /* odd c: the first half, then this */
+                if (!F::HALVES || c % 2 == 1)
+                    to[h * 8 * V_PITCH + j * GROUP] = there ? value : 0.0f;
+            }
         }
     }
 }
