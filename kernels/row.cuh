@@ -118,7 +118,6 @@ static __device__ __forceinline__ void load_x(strip_x<TYPE> &a, const uint8_t *x
 {
     if constexpr (!has_frag(TYPE)) {
         load_any<TYPE>(a, xb, units);
-        return;
     } else {
         typedef frag<TYPE> F;
         enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };

@@ -358,10 +358,23 @@ static void models(void **state)
     check_shape("falcon-h1-1.5b,layers=2,vocab=512", "q4_k_m", "f16");
 }
 
+/* Formats that have launches of their own for one row, but not for a few: experts, shared ones, and all else. */
+static void other_formats(void **state)
+{
+    static const char *const mixes[] = { "q5_0",    "q5_1",  "q2_k",    "q3_k",   "iq2_xxs",
+                                         "iq2_xs", "iq2_s", "iq3_xxs", "iq4_nl", "mxfp4" };
+
+    (void)state;
+    if (gpu == NULL)
+        skip();
+    for (size_t i = 0; i < sizeof mixes / sizeof mixes[0]; i++)
+        check_shape("qwen3.6-35b-a3b,layers=2,experts=16,vocab=512", mixes[i], "q8_0");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(products), cmocka_unit_test(row_bytes),
-                                        cmocka_unit_test(models) };
+                                        cmocka_unit_test(models), cmocka_unit_test(other_formats) };
     struct err e = { 0 };
     int failed;
 
