@@ -5,7 +5,8 @@
  * pair, pair.cuh), and rows that share an expert share its reads in the second-level cache. A task of the first
  * products is 32 rows of gate and of up, whose segments four warps share; its block chooses the experts of its row
  * itself. Of the second ones a warp has an expert and a block all those of a row, which it adds up. The sums are those
- * of product.cuh, the experts' those of mix_experts. */
+ * of product.cuh, the experts' those of mix_experts. What is rounded to 8 bits shares a scale with more elements than a
+ * task has: then it is rounded by a launch between both. */
 #include "kernels/choice.cuh"
 #include "kernels/few.cuh"
 #include "kernels/pair.cuh"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mv_rare.cu - products with the other formats. */
+/* mv_rare.cu - products with the other formats, of a few rows; of many, q2_k. */
 #include "kernels/matvec.cuh"
 #include "kernels/quant/all.cuh"
 

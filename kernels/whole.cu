@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* whole.cu - products with several and many rows of activations of 8 bits, on tensor cores.
  *
- * Of formats whose sums stay whole numbers through a group of 128 elements (product.cuh: is_whole()). A tensor core
- * multiplies 16 rows of weights with 8 columns, a unit at a time; the sums, times the units' scales, are added up as
- * whole numbers, and floats follow once a group: five operations a result, where other formats have twenty. Minima are
+ * Of formats whose sums stay whole numbers through a group of 128 elements or a part of it (product.cuh: whole_sums()). A
+ * tensor core multiplies 16 rows of weights with 8 columns, a unit at a time; the sums, times the units' scales, are added
+ * up as whole numbers, and floats follow once a sum: two operations a result, and as many for minima. Minima are
  * multiplied as halves, with sums of 8 activations, 16 of them a group, exactly: bits v of a minimum are, as they lie there,
  * the half v 2^-24.
  *

@@ -362,7 +362,7 @@ static void models(void **state)
 static void other_formats(void **state)
 {
     static const char *const mixes[] = { "q5_0",    "q5_1",  "q2_k",    "q3_k",   "iq2_xxs",
-                                         "iq2_xs", "iq2_s", "iq3_xxs", "iq4_nl", "mxfp4" };
+                                         "iq2_xs", "iq2_s", "iq3_xxs", "iq4_nl" };
 
     (void)state;
     if (gpu == NULL)
