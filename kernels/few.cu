@@ -4,9 +4,10 @@
  * A warp takes 16 rows of weights, the first operand, and a segment of two blocks of units, which come through a stage
  * (stage.cuh) or, of larger formats, straight from memory. The second operand has the planes h and l of four columns
  * side by side, so that lane 4 g + c gets the exact sums of rows g and g + 8 with column c of them, and does their
- * floats in the order of product.cuh. Of activations of 8 bits it has eight columns, of which there is no plane h. The warps of a block have a few strips of 16 rows, all segments of each, and the
- * segments' sums are added in order. Columns come to shared memory by bulk copies: read where they are, each unit would
- * wait for its own. A lane finds the scales of a few units, and all lanes that need them read them from shared memory.
+ * floats in the order of product.cuh. Of activations of 8 bits, which have no plane h, it has eight columns, and a lane two
+ * of them. The warps of a block have a few strips of 16 rows, all segments of each, and the segments' sums are added in
+ * order. Columns come to shared memory by bulk copies: read where they are, each unit would wait for its own. A lane finds
+ * the scales of a few units, and all lanes that need them read them from shared memory.
  * Rows of floats are multiplied by a warp each, columns two at a time. */
 #include "kernels/bulk.cuh"
 #include "kernels/few.cuh"

@@ -500,7 +500,8 @@ static void launch_up_of(struct cuda *c, struct up_args *a)
     a->each = (int)ceil_div(tasks, (share > two ? 1 : BLOCKS) * c->sms * at_once);
     while (a->each > 1 && (a->each > MOST_TASKS || at_once * (own + a->each * sums) > share))
         a->each--;
-    launch_early(c, "up_pairs", c->eight ? up_pairs<TYPE, true> : up_pairs<TYPE, false>, dim3((unsigned)ceil_div(tasks, a->each * at_once)),
+    launch_early(c, "up_pairs", c->eight ? up_pairs<TYPE, true> : up_pairs<TYPE, false>,
+                 dim3((unsigned)ceil_div(tasks, a->each * at_once)),
                  (unsigned)(at_once * group * 32), at_once * (own + a->each * sums), *a);
 }
 
@@ -550,8 +551,8 @@ static void launch_down_of(struct cuda *c, struct down_args *a, int rows)
         sums = (size_t)(a->n_used + 1) * (size_t)(a->strips * STRIP + 1) * sizeof(float);
     while (warps > 1 && warps * bytes + sums > most_smem(c))
         warps--;
-    launch_early(c, "down_pairs", c->eight ? down_pairs<TYPE, true> : down_pairs<TYPE, false>, dim3((unsigned)ceil_div(all, a->strips), (unsigned)rows),
-                 (unsigned)warps * 32, warps * bytes + sums, *a);
+    launch_early(c, "down_pairs", c->eight ? down_pairs<TYPE, true> : down_pairs<TYPE, false>,
+                 dim3((unsigned)ceil_div(all, a->strips), (unsigned)rows), (unsigned)warps * 32, warps * bytes + sums, *a);
 }
 
 static void launch_down(struct cuda *c, struct down_args *a, int rows)

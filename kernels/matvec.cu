@@ -271,7 +271,8 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
     wide = a;
     for (int i = 0; i < n; i++) {
         const struct tensor &w = job[i].w, &y = job[i].y;
-        const bool tiled = many ? cuda_is_tiled(w.type) : cuda_is_fused(w.type, x.ne[1], x.ne[0]), wider = most && cuda_is_wide(w.type);
+        const bool tiled = many ? cuda_is_tiled(w.type) : cuda_is_fused(w.type, x.ne[1], x.ne[0]);
+        const bool wider = most && cuda_is_wide(w.type);
 
         if (is_plain(w.type)) {
             plain_matmul(c, w, y, x);
