@@ -142,7 +142,8 @@ static __device__ __forceinline__ where find_rows(const fused_args &f, const cut
     return at;
 }
 
-/* What the residual stream has in row r; fetched before the products, it is there when they are. */
+/* What the residual stream has in row r; fetched before the products, it is there when they are. Not before the inputs: the
+ * launch that writes it may be some launches back and not have ended, as each lets the next one begin before it waits. */
 static __device__ __forceinline__ float residual(const fused_args &f, const where &at, int r)
 {
     return at.job == 0 && f.res != NULL && r < at.here ? f.res[at.r0 + r] : 0.0f;
@@ -269,8 +270,8 @@ static __device__ __forceinline__ void strips_once(const fused_args &f, const cu
     load_strip<TYPE>(now, w, at.row_bytes, at.here - set * STRIP, block, own && set < strips ? units : 0);
     if (!has_frag(TYPE))
         prefetch(at.w, at.here * (int)at.row_bytes, threadIdx.x, blockDim.x);
-    const float res = part == 0 ? residual(f, at, row) : 0.0f;
     inputs<MODE, EIGHT>(f, s);
+    const float res = part == 0 ? residual(f, at, row) : 0.0f;
     load_x<TYPE>(x, s.xq + block * (4 * X_PAIR), units, EIGHT);
 #pragma unroll 1
     for (int i = set; i < strips && own; i += c.sets) { /* of a block that is not there, zeros */
