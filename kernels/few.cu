@@ -43,6 +43,19 @@ static __device__ __forceinline__ void mma_few(int d[4], const uint32_t g0[2], c
             : "r"(g0[0]), "r"(g8[0]), "r"(g0[1]), "r"(g8[1]), "r"(b0), "r"(b1), "r"(WHOLE));
 }
 
+/* Sums of a unit or, of formats with two scales, of its halves. */
+template <class F>
+static __device__ __forceinline__ void unit_sums(int first[4], int second[4], const uint32_t w0[2], const uint32_t w8[2],
+                                                 uint32_t b0, uint32_t b1, int c)
+{
+    if (F::HALVES) {
+        mma_few<F::SIGNED>(first, w0, w8, c < 2 ? b0 : 0u, c < 2 ? b1 : 0u);
+        mma_few<F::SIGNED>(second, w0, w8, c < 2 ? 0u : b0, c < 2 ? 0u : b1);
+    } else {
+        mma_few<F::SIGNED>(first, w0, w8, b0, b1);
+    }
+}
+
 /* The scales of a block, for the warp; EIGHT: of formats that stay whole, the numbers, and minima are not negative. */
 template <int TYPE, bool EIGHT>
 static __device__ __forceinline__ void put_scales(float *scales, const strip<TYPE> &s)
@@ -110,12 +123,7 @@ static __device__ __forceinline__ void block_times(float S[NT][2], const strip<T
 
             if (u % 2 == 0)
                 *(float4 *)sums[n] = *(const float4 *)(at + X_SUMS + col.sums[n]);
-            if (F::HALVES) {
-                mma_few<F::SIGNED>(h, w0, w8, c < 2 ? b0 : 0u, c < 2 ? b1 : 0u);
-                mma_few<F::SIGNED>(g, w0, w8, c < 2 ? 0u : b0, c < 2 ? 0u : b1);
-            } else {
-                mma_few<F::SIGNED>(h, w0, w8, b0, b1);
-            }
+            unit_sums<F>(h, g, w0, w8, b0, b1, c);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 float v = __fmul_rn(d[r][i], whole(h[2 * r], h[2 * r + 1]));
@@ -176,12 +184,7 @@ static __device__ __forceinline__ void block_eight(float S[2][2], const strip<TY
             if (u % 2 == 0)
                 *(float4 *)sums[r] = *(const float4 *)(at + X_SUMS + col.sums[r]);
         }
-        if (F::HALVES) {
-            mma_few<F::SIGNED>(first, w0, w8, c < 2 ? b0 : 0u, c < 2 ? b1 : 0u);
-            mma_few<F::SIGNED>(second, w0, w8, c < 2 ? 0u : b0, c < 2 ? 0u : b1);
-        } else {
-            mma_few<F::SIGNED>(first, w0, w8, b0, b1);
-        }
+        unit_sums<F>(first, second, w0, w8, b0, b1, c);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const int r = j / 2, e = j % 2;

@@ -6,13 +6,7 @@
 
 bool cuda_is_common(int type)
 {
-    switch (type) {
-#define X(name) case QUANT_##name:
-        CUDA_COMMON(X)
-#undef X
-        return true;
-    default: return false;
-    }
+    return has_frag(type);
 }
 
 bool cuda_is_fused(int type, int64_t rows, int64_t k)

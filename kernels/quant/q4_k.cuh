@@ -21,22 +21,12 @@ template <> struct wq<QUANT_q4_k> {
         r.q[0] = b[1 + pair % 4 * 2];
         r.q[1] = b[1 + 1 + pair % 4 * 2];
     }
-    /* d and m: the units' numbers; behind the minima the block's, dmin then d */
+    /* whole numbers and the block's factors, as k_pair() has them */
     static __device__ __forceinline__ void unpack_whole(const raw &r, int pair, unit u[2], const struct tables *)
     {
         uint32_t q[8] = { r.q[0].x, r.q[0].y, r.q[0].z, r.q[0].w, r.q[1].x, r.q[1].y, r.q[1].z, r.q[1].w };
-        int g = pair % 4 * 2;
-        uint32_t low = g < 4 ? r.head.y >> 8 * g : (r.head.w >> 8 * (g - 4) & 0x0f0fu) |
-                                                       (r.head.y >> 8 * (g - 4) >> 2 & 0x3030u);
-        uint32_t min = g < 4 ? r.head.z >> 8 * g : (r.head.w >> 8 * (g - 4) >> 4 & 0x0f0fu) |
-                                                       (r.head.z >> 8 * (g - 4) >> 2 & 0x3030u);
 
-        u[0].d[0] = (float)(low & 63u);
-        u[1].d[0] = (float)(low >> 8 & 63u);
-        u[0].m[0] = (float)(min & 63u);
-        u[1].m[0] = (float)(min >> 8 & 63u);
-        u[1].m[1] = half_of(r.head.x & 0xffffu);
-        u[0].m[1] = half_of(r.head.x >> 16);
+        k_pair(r.head, pair, u);
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             u[0].w[j] = (int)(q[j] & 0x0f0f0f0fu);
@@ -46,10 +36,7 @@ template <> struct wq<QUANT_q4_k> {
     static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int, const struct tables *tab)
     {
         unpack_whole(r, pair, u, tab);
-        u[0].d[0] *= u[1].m[1];
-        u[1].d[0] *= u[1].m[1];
-        u[0].m[0] *= u[0].m[1];
-        u[1].m[0] *= u[0].m[1];
+        k_scaled(u);
     }
 };
 #endif

@@ -29,18 +29,9 @@ template <> struct wq<QUANT_q5_k> {
     {
         uint32_t q[8] = { r.q[0].x, r.q[0].y, r.q[0].z, r.q[0].w, r.q[1].x, r.q[1].y, r.q[1].z, r.q[1].w };
         uint32_t h[8] = { r.qh[0].x, r.qh[0].y, r.qh[0].z, r.qh[0].w, r.qh[1].x, r.qh[1].y, r.qh[1].z, r.qh[1].w };
-        int g = pair % 4 * 2;
-        uint32_t low = g < 4 ? r.head.y >> 8 * g : (r.head.w >> 8 * (g - 4) & 0x0f0fu) |
-                                                       (r.head.y >> 8 * (g - 4) >> 2 & 0x3030u);
-        uint32_t min = g < 4 ? r.head.z >> 8 * g : (r.head.w >> 8 * (g - 4) >> 4 & 0x0f0fu) |
-                                                       (r.head.z >> 8 * (g - 4) >> 2 & 0x3030u);
+        const int g = pair % 4 * 2;
 
-        u[0].d[0] = (float)(low & 63u);
-        u[1].d[0] = (float)(low >> 8 & 63u);
-        u[0].m[0] = (float)(min & 63u);
-        u[1].m[0] = (float)(min >> 8 & 63u);
-        u[1].m[1] = half_of(r.head.x & 0xffffu);
-        u[0].m[1] = half_of(r.head.x >> 16);
+        k_pair(r.head, pair, u);
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             u[0].w[j] = (int)((q[j] & 0x0f0f0f0fu) | (h[j] >> g & 0x01010101u) << 4);
@@ -50,10 +41,7 @@ template <> struct wq<QUANT_q5_k> {
     static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int, const struct tables *tab)
     {
         unpack_whole(r, pair, u, tab);
-        u[0].d[0] *= u[1].m[1];
-        u[1].d[0] *= u[1].m[1];
-        u[0].m[0] *= u[0].m[1];
-        u[1].m[0] *= u[0].m[1];
+        k_scaled(u);
     }
 };
 #endif

@@ -102,6 +102,30 @@ static __device__ __forceinline__ uint32_t even_signs(uint32_t code)
     return code | (uint32_t)(__popc(code) & 1) << 7;
 }
 
+/* A K-quant's pair: d and m are the units' numbers of 6 bits; behind the minima the block's factors, dmin then d. */
+static __device__ __forceinline__ void k_pair(const uint4 &head, int pair, unit u[2])
+{
+    int g = pair % 4 * 2;
+    uint32_t low = g < 4 ? head.y >> 8 * g : (head.w >> 8 * (g - 4) & 0x0f0fu) | (head.y >> 8 * (g - 4) >> 2 & 0x3030u);
+    uint32_t min = g < 4 ? head.z >> 8 * g : (head.w >> 8 * (g - 4) >> 4 & 0x0f0fu) | (head.z >> 8 * (g - 4) >> 2 & 0x3030u);
+
+    u[0].d[0] = (float)(low & 63u);
+    u[1].d[0] = (float)(low >> 8 & 63u);
+    u[0].m[0] = (float)(min & 63u);
+    u[1].m[0] = (float)(min >> 8 & 63u);
+    u[1].m[1] = half_of(head.x & 0xffffu);
+    u[0].m[1] = half_of(head.x >> 16);
+}
+
+/* Scales and minima of those numbers. */
+static __device__ __forceinline__ void k_scaled(unit u[2])
+{
+    u[0].d[0] *= u[1].m[1];
+    u[1].d[0] *= u[1].m[1];
+    u[0].m[0] *= u[0].m[1];
+    u[1].m[0] *= u[0].m[1];
+}
+
 /* For formats that are read where they are needed. */
 #define UNIT_BY_UNIT \
     struct raw { \
