@@ -93,12 +93,11 @@ TARGET static void hadamard(float *y, const float *x, int n)
         y[i] *= s;
 }
 
-/* n columns of a state of dim_v: the whole head in the specification, what is left over elsewhere. */
+/* Columns of a state from j on: the whole head in the specification, what is left over elsewhere. */
 enum { GDN_COLS_MAX = 1024 };
 
-TARGET static void gdn_rest(float *restrict S, float *restrict y, const float *restrict k,
-                            const float *restrict q, const float *restrict v, float g, float b, int dim,
-                            int dim_v, int n)
+TARGET static void gdn_token(float *restrict S, float *restrict y, const float *restrict k, const float *restrict q,
+                             const float *restrict v, float g, float b, int dim, int64_t dim_v, int n)
 {
     float kv[GDN_COLS_MAX];
 
@@ -118,9 +117,16 @@ TARGET static void gdn_rest(float *restrict S, float *restrict y, const float *r
         }
 }
 
+TARGET static void gdn_rest(float *S, const struct cpu_gdn *t, int j, int dim, int dim_v)
+{
+    for (int r = 0; r < t->n; r++)
+        gdn_token(S + j, t->y + r * t->ldy + j, t->k + r * dim, t->q + r * dim, t->v + r * t->ldv + j, t->g[r], t->b[r],
+                  dim, dim_v, dim_v - j);
+}
+
 #define KERNEL_SET(n) \
     const struct cpu_kernels cpu_kernels_##n = { \
         .name = #n, .dots = dots, .axpy = axpy, .mix = mix, .exp_sub = exp_sub, .softmax = softmax, \
         .scale = scale, .silu = silu, .silu_mul = silu_mul, .sigmoid_mul = sigmoid_mul, .conv = conv, \
-        .gdn_step = gdn_step, .hadamard = hadamard, \
+        .gdn = gdn, .hadamard = hadamard, \
     }

@@ -52,10 +52,9 @@ static void conv(float *y, const float *const *x, const float *w, int64_t ldw, c
     }
 }
 
-static void gdn_step(float *S, float *y, const float *k, const float *q, const float *v, float g, float b,
-                     int dim, int dim_v)
+static void gdn(float *S, const struct cpu_gdn *t, int dim, int dim_v)
 {
-    gdn_rest(S, y, k, q, v, g, b, dim, dim_v, dim_v);
+    gdn_rest(S, t, 0, dim, dim_v);
 }
 
 KERNEL_SET(scalar);

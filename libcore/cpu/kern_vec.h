@@ -76,58 +76,64 @@ TARGET static void mix(float *const *y, const float *const *w, int ny, const flo
                 axpy(y[g] + i, v + r * ldv + i, w[g][r], n - i);
 }
 
-/* Four vectors of columns; S and the others begin at the first of them. */
-TARGET static void gdn_cols(float *S, float *y, const float *k, const float *q, const float *v, float g,
-                            float b, int dim, int dim_v)
+/* Two vectors of columns from column j on: so narrow that they stay in the first-level cache from token to token. What a
+ * token asks of the state (sums of S k) is added up while the one before it writes that. */
+#define GDN_COLS (2 * LANES)
+
+/* Row i of a token: S = g S + k d, y += S q. */
+#define GDN_ROW \
+    const VEC ki = V_SET(k[i]), qi = V_SET(q[i]); \
+    const VEC s0 = V_FMA(ki, d0, V_MUL(g, V_LOAD(s))), s1 = V_FMA(ki, d1, V_MUL(g, V_LOAD(s + LANES))); \
+\
+    V_STORE(s, s0); \
+    V_STORE(s + LANES, s1); \
+    y0 = V_FMA(s0, qi, y0); \
+    y1 = V_FMA(s1, qi, y1);
+#define GDN_ASK(s0, s1, key) \
+    const VEC ask = V_SET((key)[i]); \
+\
+    c0 = V_FMA(s0, ask, c0); \
+    c1 = V_FMA(s1, ask, c1);
+
+TARGET static void gdn_cols(float *S, const struct cpu_gdn *t, int64_t j, int dim, int64_t dim_v)
 {
-    VEC c0 = V_ZERO, c1 = V_ZERO, c2 = V_ZERO, c3 = V_ZERO, gv = V_SET(g), bv = V_SET(b);
-    VEC y0 = V_ZERO, y1 = V_ZERO, y2 = V_ZERO, y3 = V_ZERO;
-    float *s = S;
+    const float *k = t->k, *q = t->q, *v = t->v + j;
+    VEC c0 = V_ZERO, c1 = V_ZERO;
+    float *s = S + j, *y = t->y + j;
 
     for (int i = 0; i < dim; i++, s += dim_v) {
-        VEC ki = V_SET(k[i]);
-
-        c0 = V_FMA(V_LOAD(s), ki, c0);
-        c1 = V_FMA(V_LOAD(s + LANES), ki, c1);
-        c2 = V_FMA(V_LOAD(s + 2 * LANES), ki, c2);
-        c3 = V_FMA(V_LOAD(s + 3 * LANES), ki, c3);
+        GDN_ASK(V_LOAD(s), V_LOAD(s + LANES), k)
     }
-    c0 = V_MUL(bv, V_SUB(V_LOAD(v), V_MUL(gv, c0)));
-    c1 = V_MUL(bv, V_SUB(V_LOAD(v + LANES), V_MUL(gv, c1)));
-    c2 = V_MUL(bv, V_SUB(V_LOAD(v + 2 * LANES), V_MUL(gv, c2)));
-    c3 = V_MUL(bv, V_SUB(V_LOAD(v + 3 * LANES), V_MUL(gv, c3)));
-    s = S;
-    for (int i = 0; i < dim; i++, s += dim_v) {
-        VEC ki = V_SET(k[i]), qi = V_SET(q[i]);
-        VEC s0 = V_FMA(ki, c0, V_MUL(gv, V_LOAD(s)));
-        VEC s1 = V_FMA(ki, c1, V_MUL(gv, V_LOAD(s + LANES)));
-        VEC s2 = V_FMA(ki, c2, V_MUL(gv, V_LOAD(s + 2 * LANES)));
-        VEC s3 = V_FMA(ki, c3, V_MUL(gv, V_LOAD(s + 3 * LANES)));
+    for (int r = 0; r < t->n; r++, k += dim, q += dim, v += t->ldv, y += t->ldy) {
+        const VEC g = V_SET(t->g[r]), b = V_SET(t->b[r]);
+        const VEC d0 = V_MUL(b, V_SUB(V_LOAD(v), V_MUL(g, c0)));
+        const VEC d1 = V_MUL(b, V_SUB(V_LOAD(v + LANES), V_MUL(g, c1)));
+        VEC y0 = V_ZERO, y1 = V_ZERO;
 
-        V_STORE(s, s0);
-        V_STORE(s + LANES, s1);
-        V_STORE(s + 2 * LANES, s2);
-        V_STORE(s + 3 * LANES, s3);
-        y0 = V_FMA(s0, qi, y0);
-        y1 = V_FMA(s1, qi, y1);
-        y2 = V_FMA(s2, qi, y2);
-        y3 = V_FMA(s3, qi, y3);
+        c0 = c1 = V_ZERO;
+        s = S + j;
+        if (r + 1 < t->n)
+            for (int i = 0; i < dim; i++, s += dim_v) {
+                GDN_ROW
+                GDN_ASK(s0, s1, k + dim)
+            }
+        else
+            for (int i = 0; i < dim; i++, s += dim_v) {
+                GDN_ROW
+            }
+        V_STORE(y, y0);
+        V_STORE(y + LANES, y1);
     }
-    V_STORE(y, y0);
-    V_STORE(y + LANES, y1);
-    V_STORE(y + 2 * LANES, y2);
-    V_STORE(y + 3 * LANES, y3);
 }
 
-TARGET static void gdn_step(float *S, float *y, const float *k, const float *q, const float *v, float g,
-                            float b, int dim, int dim_v)
+TARGET static void gdn(float *S, const struct cpu_gdn *t, int dim, int dim_v)
 {
     int j = 0;
 
-    for (; j + V_COLS <= dim_v; j += V_COLS)
-        gdn_cols(S + j, y + j, k, q, v + j, g, b, dim, dim_v);
+    for (; j + GDN_COLS <= dim_v; j += GDN_COLS)
+        gdn_cols(S, t, j, dim, dim_v);
     if (j < dim_v)
-        gdn_rest(S + j, y + j, k, q, v + j, g, b, dim, dim_v, dim_v - j);
+        gdn_rest(S, t, j, dim, dim_v);
 }
 
 TARGET static void conv(float *y, const float *const *x, const float *w, int64_t ldw, const float *bias,

@@ -10,6 +10,15 @@
 #define CPU_KERNELS_H
 #include <stdint.h>
 
+/* n tokens of a head: token r has keys k [dim] and queries q [dim] at r * dim, values v [dim_v] at r * ldv, its decay g[r]
+ * and beta b[r], and y [dim_v] at r * ldy becomes its output. */
+struct cpu_gdn {
+    float       *y;
+    const float *k, *q, *v, *g, *b;
+    int64_t      ldy, ldv;
+    int          n;
+};
+
 struct cpu_kernels {
     const char *name;
     /* y[j][at + i] = <w_i, x_j> for i < nw, j < nx; w_i = w + i * ldw; k elements. The order of
@@ -36,10 +45,8 @@ struct cpu_kernels {
     /* y[c] = bias[c] + sum_j w[j * ldw + c] * x[j][c], j < taps ascending; bias may be NULL */
     void (*conv)(float *y, const float *const *x, const float *w, int64_t ldw, const float *bias,
                  int taps, int64_t n);
-    /* One token of the gated delta rule (op_gdn) for one head: S [dim][dim_v] is updated, y [dim_v];
-     * dim_v <= 1024. g: decay; b: beta. */
-    void (*gdn_step)(float *S, float *y, const float *k, const float *q, const float *v, float g, float b,
-                     int dim, int dim_v);
+    /* Tokens of the gated delta rule (op_gdn) in turn, for one head: S [dim][dim_v] is updated; dim_v <= 1024. */
+    void (*gdn)(float *S, const struct cpu_gdn *t, int dim, int dim_v);
     /* y = H x / sqrt(n), see op_hadamard(); n a power of two; y may be x */
     void (*hadamard)(float *y, const float *x, int n);
 };

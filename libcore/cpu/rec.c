@@ -83,7 +83,8 @@ void cpu_l2_norm(const struct cpu *c, float *y, const float *x, int n, float eps
     c->kern->scale(y, x, NULL, s / sqrtf(sum + eps), n);
 }
 
-enum { GDN_DIM_MAX = 1024, GDN_ROWS = 32 };
+/* Tokens at a time: their keys and queries are to stay in the first-level cache. */
+enum { GDN_DIM_MAX = 1024, GDN_ROWS = 16 };
 
 /* Decays g and betas b of head h for n <= GDN_ROWS rows from `row`. */
 static void gdn_gates(const struct gdn *t, int h, int row, int n, float *g, float *b)
@@ -102,24 +103,32 @@ static void gdn_gates(const struct gdn *t, int h, int row, int n, float *g, floa
     kern->sigmoid_mul(b, beta, n);
 }
 
-static void gdn_head(const struct gdn *t, const struct op_seq *s, int h)
+/* n <= GDN_ROWS rows of head h from `row`. */
+static void gdn_rows(const struct gdn *t, float *S, int h, int row, int n)
 {
     const struct op_gdn *a = t->a;
     int hk = a->k_grouped ? h / (a->n_v / a->n_k) : h % a->n_k;
-    float *S = a->rec.data + s->slot * a->rec.floats + (int64_t)h * a->dim * a->dim_v;
-    float q[GDN_DIM_MAX], k[GDN_DIM_MAX], g[GDN_ROWS], b[GDN_ROWS], scale = 1.0f / sqrtf((float)a->dim);
+    float q[GDN_ROWS * GDN_DIM_MAX], k[GDN_ROWS * GDN_DIM_MAX], g[GDN_ROWS], b[GDN_ROWS];
+    struct cpu_gdn tokens = { cpu_row(t->y, row) + (int64_t)h * a->dim_v, k, q,
+                              cpu_row(t->qkv, row) + (int64_t)2 * a->n_k * a->dim + (int64_t)h * a->dim_v, g, b,
+                              t->y.stride, t->qkv.stride, n };
 
-    for (int i = 0; i < s->n; i++) {
-        const float *in = cpu_row(t->qkv, s->row + i);
+    gdn_gates(t, h, row, n, g, b);
+    for (int i = 0; i < n; i++) {
+        const float *in = cpu_row(t->qkv, row + i);
 
-        if (i % GDN_ROWS == 0)
-            gdn_gates(t, h, s->row + i, s->n - i < GDN_ROWS ? s->n - i : GDN_ROWS, g, b);
-        cpu_l2_norm(t->c, q, in + (int64_t)hk * a->dim, a->dim, a->eps, scale);
-        cpu_l2_norm(t->c, k, in + (int64_t)(a->n_k + hk) * a->dim, a->dim, a->eps, 1.0f);
-        t->c->kern->gdn_step(S, cpu_row(t->y, s->row + i) + (int64_t)h * a->dim_v, k, q,
-                             in + (int64_t)2 * a->n_k * a->dim + (int64_t)h * a->dim_v, g[i % GDN_ROWS],
-                             b[i % GDN_ROWS], a->dim, a->dim_v);
+        cpu_l2_norm(t->c, q + i * a->dim, in + (int64_t)hk * a->dim, a->dim, a->eps, 1.0f / sqrtf((float)a->dim));
+        cpu_l2_norm(t->c, k + i * a->dim, in + (int64_t)(a->n_k + hk) * a->dim, a->dim, a->eps, 1.0f);
     }
+    t->c->kern->gdn(S, &tokens, a->dim, a->dim_v);
+}
+
+static void gdn_head(const struct gdn *t, const struct op_seq *s, int h)
+{
+    float *S = t->a->rec.data + s->slot * t->a->rec.floats + (int64_t)h * t->a->dim * t->a->dim_v;
+
+    for (int i = 0; i < s->n; i += GDN_ROWS)
+        gdn_rows(t, S, h, s->row + i, s->n - i < GDN_ROWS ? s->n - i : GDN_ROWS);
 }
 
 static void gdn_piece(void *ctx, int64_t begin, int64_t end, int worker)

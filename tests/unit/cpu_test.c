@@ -166,7 +166,7 @@ static void all_kernels(const struct cpu_kernels *kern, struct sink *out, const 
     }
 }
 
-/* Recurrent steps, two tokens, with heads of dim by dim_v. */
+/* Recurrent steps, two tokens of each and three more of the delta rule, with heads of dim by dim_v. */
 static void all_steps(const struct cpu_kernels *kern, const struct cpu_scans *scan,
                       struct sink *out, const float *in, int dim, int dim_v)
 {
@@ -175,10 +175,14 @@ static void all_steps(const struct cpu_kernels *kern, const struct cpu_scans *sc
     float *h1 = copied(out, in + 2, (int64_t)dim * dim_v),
           *h2 = copied(out, in + 3, (int64_t)dim * dim_v);
     const float *k = in + 11, *q = in + 12, *v = in + 13;
-    float kv[1024];
+    const float g[3] = { 0.9f, 0.8f, 0.97f }, b[3] = { 0.6f, 0.2f, 0.9f };
+    float kv[1024], *y = region(out, 2 * (dim_v + GUARD) + dim_v);
+    struct cpu_gdn tokens = { y, k, q, v, g, b, dim_v + GUARD, 7, 1 };
 
+    kern->gdn(S, &tokens, dim, dim_v);
+    tokens.n = 3; /* go over the first one's output */
+    kern->gdn(S, &tokens, dim, dim_v);
     for (int i = 0; i < 2; i++) {
-        kern->gdn_step(S, region(out, dim_v), k + i, q, v, 0.9f, 0.6f, dim, dim_v);
         scan->kda(K, region(out, dim_v), kv, k, q + i, v, in + 14, 0.6f, dim, dim_v);
         scan->ssm1(h1, region(out, dim_v), v, k + i, in, q, k, q, dim, dim_v, dim_v);
         scan->ssm2(h2, region(out, dim_v), v + i, k, q, 0.8f, 0.3f, 1.1f, dim, dim_v);
@@ -427,7 +431,7 @@ static double seconds(void)
 }
 
 /* Best of many: `what` on a kernel set, with its floating point operations. */
-enum bench { DOTS_1, DOTS_32, DOTS_WIDE, GDN_STEP, SILU_MUL, N_BENCH };
+enum bench { DOTS_1, DOTS_32, DOTS_WIDE, GDN, GDN_WIDE, SILU_MUL, N_BENCH };
 
 static double bench_once(const struct cpu_kernels *kern, enum bench what, float *a, float *b)
 {
@@ -440,9 +444,12 @@ static double bench_once(const struct cpu_kernels *kern, enum bench what, float 
         x[j] = b + j * k;
         y[j] = a + 65536 + 16 * j;
     }
-    if (what == GDN_STEP) {
-        kern->gdn_step(a, b, b + 64, b + 128, b + 192, 0.9f, 0.5f, 64, 64);
-        return 64.0 * 64.0 * 7.0;
+    if (what == GDN || what == GDN_WIDE) {
+        const int dim = what == GDN ? 64 : 128;
+        const float gates[16] = { 0.9f, 0.5f, 0.9f, 0.5f, 0.9f, 0.5f, 0.9f, 0.5f, 0.9f, 0.5f, 0.9f, 0.5f, 0.9f, 0.5f };
+
+        kern->gdn(a, &(struct cpu_gdn){ b, b + 2048, b + 4096, b + 6144, gates, gates, dim, dim, 16 }, dim, dim);
+        return 16.0 * dim * dim * 7.0;
     }
     if (what == SILU_MUL) {
         kern->silu_mul(a, a, b, 4096);
@@ -556,7 +563,7 @@ static void bench_bytes(size_t s, int t)
 static int bench(void)
 {
     static const char *const names[N_BENCH] = {"dots 16 x 1, k 256", "dots 16 x 32, k 256",
-                                               "dots 16 x 32, k 2048", "gdn_step 64 x 64",
+                                               "dots 16 x 32, k 2048", "gdn 64 x 64", "gdn 128 x 128",
                                                "silu_mul 4096 (elements)"};
     float *a = floats(1 << 17, 1.0f), *b = floats(1 << 17, 1.0f);
 
