@@ -35,25 +35,24 @@ extern const struct cpu_bytes cpu_bytes_scalar, cpu_bytes_avx2, cpu_bytes_vnni, 
 /* Asks the system for tiles, for all threads that this one starts; cpu_bytes_amx needs that. */
 bool cpu_bytes_amx_allowed(void);
 
-/* What x86 sets share (bytes_avx2.c): rows come apart a panel at a time, vectors pass it a few at a time. */
-enum { CPU_BYTES_VECTORS = 4, CPU_BYTES_ROWS = 4 }; /* a panel has multiples of so many: the last row again */
+/* What x86 sets share (bytes_avx2.c): rows come apart a panel at a time, vectors pass it a few at a time. A panel has
+ * multiples of CPU_BYTES_FOUR rows (the last one again), which are multiplied in strips, blocks CPU_BYTES_DEPTH at a time. */
+enum { CPU_BYTES_VECTORS = 4, CPU_BYTES_FOUR = 4, CPU_BYTES_STRIP = 16, CPU_BYTES_DEPTH = 8 };
 
-/* Some blocks of some rows, and vectors from block `first` on. */
+/* Some rows and, where a tile gets it, the blocks of them that it takes. */
 struct cpu_bytes_part {
-    const struct quant_codes       *w;     /* rows, n_row blocks apart, as take() leaves them */
+    const struct quant_codes       *w;     /* n_row blocks apart, as take() leaves them */
     const struct quant_acts *const *x;
     int64_t                         n_row, first, n_blocks;
     int                             rows, low, n_min; /* low: what codes are more by than weights' */
 };
-/* Sums of the blocks, added to sum[row][vector][lane], which begin at block 0; those of repeated rows, too. */
-typedef void cpu_bytes_tile_fn(float *sum, const struct cpu_bytes_part *p);
 struct cpu_bytes_code {
-    /* n rows of n_row blocks from `rows` on, and after them the last again until they are a multiple of CPU_BYTES_ROWS */
+    /* n rows of n_row blocks from `rows` on, and after them the last again until they are a multiple of CPU_BYTES_FOUR */
     void (*take)(struct quant_codes *to, const struct quant_type *t, const char *rows, int64_t row_bytes, int64_t n,
                  int64_t n_row);
     int (*low)(const struct quant_type *t);
-    cpu_bytes_tile_fn *const *(*tiles)(const struct quant_type *t); /* of 1, 2, 3 and 4 vectors */
-    cpu_bytes_tile_fn *const *less; /* less the minima of all blocks, likewise */
+    /* Up to CPU_BYTES_STRIP rows by n vectors: y[j][at ...] */
+    void (*strip)(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct quant_type *t, int n);
     int few; /* vectors, for which rows stay in the first-level cache; of more, in the second */
 };
 void   cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,

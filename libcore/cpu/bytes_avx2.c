@@ -10,7 +10,7 @@
 
 #define TARGET TARGET_DOTS
 
-enum { LANES = QUANT_INT_LANES, VECTORS = CPU_BYTES_VECTORS, DEPTH = 8, ROWS = 16 };
+enum { LANES = QUANT_INT_LANES, VECTORS = CPU_BYTES_VECTORS, DEPTH = CPU_BYTES_DEPTH, ROWS = CPU_BYTES_STRIP };
 
 #include "cpu/kern_lanes.h"
 
@@ -67,6 +67,9 @@ enum { LANES = QUANT_INT_LANES, VECTORS = CPU_BYTES_VECTORS, DEPTH = 8, ROWS = 1
 #define ADD_3(DOT) ADD_2(DOT) ADD_DOT(DOT, 2)
 #define ADD_4(DOT) ADD_3(DOT) ADD_DOT(DOT, 3)
 
+/* Sums of the blocks, added to sum[row][vector][lane], which begin at block 0; those of repeated rows, too. */
+typedef void tile_fn(float *sum, const struct cpu_bytes_part *p);
+
 #define TILE(kind, TAKE, SCALES, n) \
 TARGET static void kind##_##n(float *sum, const struct cpu_bytes_part *p) \
 { \
@@ -88,7 +91,7 @@ TARGET static void kind##_##n(float *sum, const struct cpu_bytes_part *p) \
 }
 #define TILES(kind, TAKE, SCALES) \
     TILE(kind, TAKE, SCALES, 1) TILE(kind, TAKE, SCALES, 2) TILE(kind, TAKE, SCALES, 3) TILE(kind, TAKE, SCALES, 4) \
-    static cpu_bytes_tile_fn *const kind[VECTORS] = { kind##_1, kind##_2, kind##_3, kind##_4 };
+    static tile_fn *const kind[VECTORS] = { kind##_1, kind##_2, kind##_3, kind##_4 };
 
 TILES(whole_16, CODES, NO_SUBS)
 TILES(whole_8, CODES, NO_SUBS)
@@ -136,24 +139,21 @@ LESS_TILE(1)
 LESS_TILE(2)
 LESS_TILE(3)
 LESS_TILE(4)
-static cpu_bytes_tile_fn *const minima[VECTORS] = { less_1, less_2, less_3, less_4 };
+static tile_fn *const minima[VECTORS] = { less_1, less_2, less_3, less_4 };
 
-static cpu_bytes_tile_fn *const *tiles(const struct quant_type *t)
+static tile_fn *const *tiles(const struct quant_type *t)
 {
     if (t->sub_16)
         return t->span <= 32 ? halves_8 : t->span <= 64 ? halves_4 : halves_2;
     return t->span <= 16 ? whole_16 : t->span <= 32 ? whole_8 : t->span <= 128 ? whole_2 : signs;
 }
 
-/* Up to ROWS rows, n vectors. */
-TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, cpu_bytes_tile_fn *tile,
-                         cpu_bytes_tile_fn *less, int n)
+TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct quant_type *t, int n)
 {
     _Alignas(64) float sum[ROWS * VECTORS * LANES];
+    tile_fn           *tile = tiles(t)[n - 1];
 
     memset(sum + p->rows * n * LANES, 0, (size_t)(-p->rows & 3) * (size_t)(n * LANES) * sizeof *sum);
-    for (int j = 0; j < n; j++)
-        _mm_prefetch((const char *)(y[j] + at), _MM_HINT_T0);
     for (p->first = 0; p->first < p->n_row; p->first += DEPTH) {
         p->n_blocks = p->n_row - p->first < DEPTH ? p->n_row - p->first : DEPTH;
         tile(sum, p);
@@ -161,7 +161,7 @@ TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, 
     if (p->n_min > 0) {
         p->first = 0;
         p->n_blocks = p->n_row;
-        less(sum, p);
+        minima[n - 1](sum, p);
     }
     put(y, at, sum, p->rows, n, (int64_t)n * LANES);
 }
@@ -179,7 +179,6 @@ static int panel_rows(int64_t k, bool few)
 void cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,
                     struct quant_codes *buf)
 {
-    cpu_bytes_tile_fn *const *by_n = code->tiles(w.type);
     struct cpu_bytes_part p = { .n_row = k / 256, .low = code->low(w.type), .n_min = w.type->n_min };
     int panel = panel_rows(k, v.n <= code->few);
 
@@ -194,7 +193,9 @@ void cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, 
                 p.w = buf + i * p.n_row;
                 p.x = v.x + j;
                 p.rows = n - i < ROWS ? (int)(n - i) : ROWS;
-                strip(v.y + j, v.at + r + i, &p, by_n[m - 1], code->less[m - 1], m);
+                for (int l = j; l < j + m; l++)
+                    _mm_prefetch((const char *)(v.y[l] + v.at + r + i), _MM_HINT_T0);
+                code->strip(v.y + j, v.at + r + i, &p, w.type, m);
             }
     }
 }
@@ -209,7 +210,7 @@ static void take(struct quant_codes *to, const struct quant_type *t, const char 
 {
     (void)row_bytes;
     t->codes_avx2(to, rows, n * n_row * 256, true);
-    for (int64_t i = n; i % CPU_BYTES_ROWS != 0; i++)
+    for (int64_t i = n; i % CPU_BYTES_FOUR != 0; i++)
         memcpy(to + i * n_row, to + (n - 1) * n_row, (size_t)n_row * sizeof *to);
 }
 
@@ -220,7 +221,7 @@ static int low(const struct quant_type *t)
 
 static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
-    static const struct cpu_bytes_code code = { take, low, tiles, minima, VECTORS };
+    static const struct cpu_bytes_code code = { take, low, strip, VECTORS };
 
     cpu_bytes_dots(&code, w, v, k, buf);
 }

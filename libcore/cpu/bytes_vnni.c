@@ -11,6 +11,8 @@
 
 enum { LANES = QUANT_INT_LANES };
 
+#include "cpu/kern_fold.h"
+
 #define TWICE(p)        _mm512_broadcast_i32x8(x86_load32(p))
 #define TWICE_FLOATS(p) _mm512_broadcast_f32x8(_mm256_load_ps(p))
 #define TWO_FLOATS(p, q) _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_load_ps(p)), _mm256_load_ps(q), 1)
@@ -23,14 +25,14 @@ enum { LANES = QUANT_INT_LANES };
 #define VECTOR(j)   const struct quant_acts *x##j = p->x[j] + p->first;
 #define NEXT(r)     w[r]++;
 
-/* Where sums of rows r and r + 1 lie. */
-#define SUM_OF(n, r, j) (sum + ((r) * (n) + (j)) * LANES)
-#define GET_SUM(n, r, j) p->first == 0 ? _mm512_setzero_ps() : TWO_FLOATS(SUM_OF(n, r, j), SUM_OF(n, (r) + 1, j))
-#define PUT_SUM(n, r, j, s) \
-    _mm256_store_ps(SUM_OF(n, r, j), _mm512_castps512_ps256(s)); \
-    _mm256_store_ps(SUM_OF(n, (r) + 1, j), _mm512_extractf32x8_ps(s, 1));
-#define GET(n, j) __m512 s##j = GET_SUM(n, 0, j), t##j = GET_SUM(n, 2, j);
-#define PUT(n, j) PUT_SUM(n, 0, j, s##j) PUT_SUM(n, 2, j, t##j)
+/* Sums of rows 0 and 1, of rows 2 and 3. */
+#define SUMS(j) __m512 s##j = _mm512_setzero_ps(), t##j = s##j;
+#define GET(j) \
+    s##j = _mm512_load_ps(sum + (j) * 4 * LANES); \
+    t##j = _mm512_load_ps(sum + (j) * 4 * LANES + 2 * LANES);
+#define PUT(j) \
+    _mm512_store_ps(sum + (j) * 4 * LANES, s##j); \
+    _mm512_store_ps(sum + (j) * 4 * LANES + 2 * LANES, t##j);
 
 #define ADD_STEP(s) \
     { \
@@ -77,49 +79,11 @@ enum { LANES = QUANT_INT_LANES };
         SCALE(f, scale2, t##j, e) \
     }
 
-#define EACH_TO_1(F, ...) F(__VA_ARGS__, 0)
-#define EACH_TO_2(F, ...) EACH_TO_1(F, __VA_ARGS__) F(__VA_ARGS__, 1)
-#define EACH_TO_3(F, ...) EACH_TO_2(F, __VA_ARGS__) F(__VA_ARGS__, 2)
-#define EACH_TO_4(F, ...) EACH_TO_3(F, __VA_ARGS__) F(__VA_ARGS__, 3)
-
-#define TILE(kind, n) \
-TARGET static void kind##_##n(float *sum, const struct cpu_bytes_part *p) \
-{ \
-    const __m512i both = _mm512_set1_epi16((short)-p->low); \
-    const __m512i low = _mm512_srli_epi32(both, 16), high = _mm512_slli_epi32(both, 16); \
-\
-    (void)both; \
-    (void)low; \
-    (void)high; \
-    EACH_##n(VECTOR) \
-    for (int i = 0; i < p->rows; i += 4, sum += 4 * LANES * (n)) { \
-        const struct quant_codes *at = p->w + i * p->n_row + p->first; \
-        const struct quant_codes *w[4] = { at, at + p->n_row, at + 2 * p->n_row, at + 3 * p->n_row }; \
-\
-        EACH_TO_##n(GET, n) \
-        for (int64_t b = 0; b < p->n_blocks; b++) { \
-            CODES(0) CODES(1) CODES(2) CODES(3) CODES(4) CODES(5) CODES(6) CODES(7) \
-            const __m512 scale0 = TWO_FLOATS(w[0]->scale, w[1]->scale), scale2 = TWO_FLOATS(w[2]->scale, w[3]->scale); \
-\
-            TAKE_##kind \
-            EACH_##n(DOT_##kind) \
-            EACH_4(NEXT) \
-        } \
-        EACH_TO_##n(PUT, n) \
-    } \
-}
-#define TILES(kind) \
-    TILE(kind, 1) TILE(kind, 2) TILE(kind, 3) TILE(kind, 4) \
-    static cpu_bytes_tile_fn *const kind[CPU_BYTES_VECTORS] = { kind##_1, kind##_2, kind##_3, kind##_4 };
-TILES(plain)
-TILES(whole)
-TILES(halves)
-
-/* Less the minima of all blocks, of four rows at a time. */
-#define LESS(n, j) __m512 l##j = _mm512_setzero_ps(), m##j = l##j;
+/* Less the minima of all blocks. */
+#define LESS(j) __m512 l##j = _mm512_setzero_ps(), m##j = l##j;
 #define LESS_OF(j, sums) \
     { \
-        const __m512 x = TWICE_FLOATS(x##j[b].sums); \
+        const __m512 x = TWICE_FLOATS(p->x[j][b].sums); \
 \
         l##j = _mm512_fmadd_ps(f, x, l##j); \
         m##j = _mm512_fmadd_ps(g, x, m##j); \
@@ -127,28 +91,17 @@ TILES(halves)
 #define LESS_8(j)  LESS_OF(j, sum_32)
 #define LESS_16(j) LESS_OF(j, sum + half)
 #define MINIMA(half) \
-    f = TWO_FLOATS(w[b].min + (half), w[n_row + b].min + (half)); \
-    g = TWO_FLOATS(w[2 * n_row + b].min + (half), w[3 * n_row + b].min + (half));
-#define TAKE_LESS(n, j) \
+    const __m512 f = TWO_FLOATS(at_b[0].min + (half), at_b[n_row].min + (half)); \
+    const __m512 g = TWO_FLOATS(at_b[2 * n_row].min + (half), at_b[3 * n_row].min + (half));
+#define TAKE_LESS(j) \
+    s##j = _mm512_sub_ps(s##j, l##j); \
+    t##j = _mm512_sub_ps(t##j, m##j);
+#define TAKE_MINIMA(n) \
     { \
-        const __m512 s = _mm512_sub_ps(TWO_FLOATS(SUM_OF(n, 0, j), SUM_OF(n, 1, j)), l##j); \
-        const __m512 t = _mm512_sub_ps(TWO_FLOATS(SUM_OF(n, 2, j), SUM_OF(n, 3, j)), m##j); \
+        EACH_##n(LESS) \
+        for (int64_t b = 0; b < n_row; b++) { \
+            const struct quant_codes *at_b = row + b; \
 \
-        PUT_SUM(n, 0, j, s) \
-        PUT_SUM(n, 2, j, t) \
-    }
-#define LESS_TILE(n) \
-TARGET static void less_##n(float *sum, const struct cpu_bytes_part *p) \
-{ \
-    const int64_t n_row = p->n_row; \
-\
-    EACH_##n(VECTOR) \
-    for (int i = 0; i < p->rows; i += 4, sum += 4 * LANES * (n)) { \
-        const struct quant_codes *w = p->w + i * n_row; \
-        __m512 f, g; \
-\
-        EACH_TO_##n(LESS, n) \
-        for (int64_t b = 0; b < p->n_blocks; b++) { \
             if (p->n_min == 8) { \
                 MINIMA(0) \
                 EACH_##n(LESS_8) \
@@ -159,18 +112,83 @@ TARGET static void less_##n(float *sum, const struct cpu_bytes_part *p) \
                 EACH_##n(LESS_16) \
             } \
         } \
-        EACH_TO_##n(TAKE_LESS, n) \
+        EACH_##n(TAKE_LESS) \
+    }
+
+/* The fold of 8 lanes of vectors j and k, in quarters: what is left of rows 0 and 1 of j, then of k. */
+TARGET static inline __m512 fold_8(__m512 j, __m512 k)
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(j, k, 0x88), _mm512_shuffle_f32x4(j, k, 0xdd));
+}
+
+/* Sums of the lanes of four rows, a quarter for each of four vectors. */
+TARGET static inline __m512 fold(const __m512 s[4], const __m512 t[4])
+{
+    const __m512i order = _mm512_setr_epi32(0, 4, 1, 5, 8, 12, 9, 13, 2, 6, 3, 7, 10, 14, 11, 15);
+
+    return _mm512_permutexvar_ps(order, fold_1(fold_2(fold_8(s[0], s[1]), fold_8(t[0], t[1])),
+                                               fold_2(fold_8(s[2], s[3]), fold_8(t[2], t[3]))));
+}
+#define GIVE(j) \
+    _mm_mask_storeu_ps(y[j] + at + i, (__mmask8)(p->rows - i < 4 ? (1 << (p->rows - i)) - 1 : 15), \
+                       _mm512_extractf32x4_ps(all, j));
+
+/* Some blocks of a strip: to sum[four rows][vector][row][lane], or with the last of them to y. */
+typedef void tile_fn(float *const *y, int64_t at, float *sum, const struct cpu_bytes_part *p);
+
+#define TILE(kind, n) \
+TARGET static void kind##_##n(float *const *y, int64_t at, float *sum, const struct cpu_bytes_part *p) \
+{ \
+    const __m512i both = _mm512_set1_epi16((short)-p->low); \
+    const __m512i low = _mm512_srli_epi32(both, 16), high = _mm512_slli_epi32(both, 16); \
+    const int64_t n_row = p->n_row; \
+\
+    (void)both; \
+    (void)low; \
+    (void)high; \
+    EACH_##n(VECTOR) \
+    for (int i = 0; i < p->rows; i += 4, sum += 4 * LANES * (n)) { \
+        const struct quant_codes *row = p->w + i * n_row, *at_first = row + p->first; \
+        const struct quant_codes *w[4] = { at_first, at_first + n_row, at_first + 2 * n_row, at_first + 3 * n_row }; \
+\
+        EACH_4(SUMS) \
+        if (p->first > 0) { \
+            EACH_##n(GET) \
+        } \
+        for (int64_t b = 0; b < p->n_blocks; b++) { \
+            CODES(0) CODES(1) CODES(2) CODES(3) CODES(4) CODES(5) CODES(6) CODES(7) \
+            const __m512 scale0 = TWO_FLOATS(w[0]->scale, w[1]->scale), scale2 = TWO_FLOATS(w[2]->scale, w[3]->scale); \
+\
+            TAKE_##kind \
+            EACH_##n(DOT_##kind) \
+            EACH_4(NEXT) \
+        } \
+        if (p->first + p->n_blocks < n_row) { \
+            EACH_##n(PUT) \
+            continue; \
+        } \
+        if (p->n_min > 0) \
+            TAKE_MINIMA(n) \
+        const __m512 all = fold((const __m512[]){ s0, s1, s2, s3 }, (const __m512[]){ t0, t1, t2, t3 }); \
+        EACH_##n(GIVE) \
     } \
 }
-LESS_TILE(1)
-LESS_TILE(2)
-LESS_TILE(3)
-LESS_TILE(4)
-static cpu_bytes_tile_fn *const minima[CPU_BYTES_VECTORS] = { less_1, less_2, less_3, less_4 };
+#define TILES(kind) \
+    TILE(kind, 1) TILE(kind, 2) TILE(kind, 3) TILE(kind, 4) \
+    static tile_fn *const kind[CPU_BYTES_VECTORS] = { kind##_1, kind##_2, kind##_3, kind##_4 };
+TILES(plain)
+TILES(whole)
+TILES(halves)
 
-static cpu_bytes_tile_fn *const *tiles(const struct quant_type *t)
+static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct quant_type *t, int n)
 {
-    return t->sub_16 ? halves : t->low > 0 ? whole : plain;
+    _Alignas(64) float sum[CPU_BYTES_STRIP * CPU_BYTES_VECTORS * LANES];
+    tile_fn           *tile = (t->sub_16 ? halves : t->low > 0 ? whole : plain)[n - 1];
+
+    for (p->first = 0; p->first < p->n_row; p->first += p->n_blocks) {
+        p->n_blocks = p->n_row - p->first < CPU_BYTES_DEPTH ? p->n_row - p->first : CPU_BYTES_DEPTH;
+        tile(y, at, sum, p);
+    }
 }
 
 static int low(const struct quant_type *t)
@@ -181,7 +199,7 @@ static int low(const struct quant_type *t)
 static void take(struct quant_codes *to, const struct quant_type *t, const char *rows, int64_t row_bytes, int64_t n,
                  int64_t n_row)
 {
-    for (int64_t i = 0; i < n || i % CPU_BYTES_ROWS != 0; i += 2) {
+    for (int64_t i = 0; i < n || i % CPU_BYTES_FOUR != 0; i += 2) {
         const int64_t one = i < n ? i : n - 1, other = i + 1 < n ? i + 1 : n - 1;
 
         t->pair_vbmi(to + i * n_row, rows + one * row_bytes, rows + other * row_bytes, n_row);
@@ -190,7 +208,7 @@ static void take(struct quant_codes *to, const struct quant_type *t, const char 
 
 static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
-    static const struct cpu_bytes_code code = { take, low, tiles, minima, 16 };
+    static const struct cpu_bytes_code code = { take, low, strip, 16 };
 
     cpu_bytes_dots(&code, w, v, k, buf);
 }
