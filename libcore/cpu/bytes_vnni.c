@@ -129,9 +129,10 @@ TARGET static inline __m512 fold(const __m512 s[4], const __m512 t[4])
     return _mm512_permutexvar_ps(order, fold_1(fold_2(fold_8(s[0], s[1]), fold_8(t[0], t[1])),
                                                fold_2(fold_8(s[2], s[3]), fold_8(t[2], t[3]))));
 }
-#define GIVE(j) \
-    _mm_mask_storeu_ps(y[j] + at + i, (__mmask8)(p->rows - i < 4 ? (1 << (p->rows - i)) - 1 : 15), \
-                       _mm512_extractf32x4_ps(all, j));
+#define QUARTER(j) _mm512_extractf32x4_ps(all, j)
+#define GIVE(j)    _mm_storeu_ps(y[j] + at + i, QUARTER(j));
+#define GIVE_SOME(j) \
+    _mm_mask_storeu_ps(y[j] + at + i, (__mmask8)((1 << (p->rows - i)) - 1), QUARTER(j));
 
 /* Some blocks of a strip: to sum[four rows][vector][row][lane], or with the last of them to y. */
 typedef void tile_fn(float *const *y, int64_t at, float *sum, const struct cpu_bytes_part *p);
@@ -170,7 +171,11 @@ TARGET static void kind##_##n(float *const *y, int64_t at, float *sum, const str
         if (p->n_min > 0) \
             TAKE_MINIMA(n) \
         const __m512 all = fold((const __m512[]){ s0, s1, s2, s3 }, (const __m512[]){ t0, t1, t2, t3 }); \
-        EACH_##n(GIVE) \
+        if (p->rows - i >= 4) { \
+            EACH_##n(GIVE) \
+        } else { \
+            EACH_##n(GIVE_SOME) \
+        } \
     } \
 }
 #define TILES(kind) \
