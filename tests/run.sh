@@ -199,7 +199,7 @@ for acts in f32 i8; do
     export CHIMERE_TEST_ACTS=$acts
     units "acts=$acts" "$BUILD/test" cpu_ops golden run state
 done
-for simd in none avx2 avx512; do
+for simd in none avx2 avx512 vnni; do
     export CHIMERE_TEST_SIMD=$simd
     units "acts=i8 simd=$simd" "$BUILD/test" cpu_ops golden
 done

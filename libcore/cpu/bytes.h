@@ -31,7 +31,7 @@ struct cpu_bytes {
     size_t (*need)(int64_t k);
 };
 
-extern const struct cpu_bytes cpu_bytes_scalar, cpu_bytes_avx2, cpu_bytes_vnni, cpu_bytes_amx;
+extern const struct cpu_bytes cpu_bytes_scalar, cpu_bytes_avx2, cpu_bytes_avxvnni, cpu_bytes_vnni_ymm, cpu_bytes_vnni, cpu_bytes_amx;
 /* Asks the system for tiles, for all threads that this one starts; cpu_bytes_amx needs that. */
 bool cpu_bytes_amx_allowed(void);
 
@@ -58,4 +58,11 @@ struct cpu_bytes_code {
 void   cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,
                       struct quant_codes *buf);
 size_t cpu_bytes_need(int64_t k);
+
+/* Of AVX2: rows taken apart; a strip by a tile, which adds sums of its blocks to sum[row][vector][lane], those of repeated
+ * rows, too, and begins them at block 0. */
+typedef void cpu_bytes_tile_fn(float *sum, const struct cpu_bytes_part *p);
+void cpu_bytes_take(struct quant_codes *to, const struct quant_type *t, const char *rows, int64_t row_bytes, int64_t n,
+                    int64_t n_row);
+void cpu_bytes_strip(float *const *y, int64_t at, struct cpu_bytes_part *p, cpu_bytes_tile_fn *tile, int n);
 #endif

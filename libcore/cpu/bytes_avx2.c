@@ -67,9 +67,6 @@ enum { LANES = QUANT_INT_LANES, VECTORS = CPU_BYTES_VECTORS, DEPTH = CPU_BYTES_D
 #define ADD_3(DOT) ADD_2(DOT) ADD_DOT(DOT, 2)
 #define ADD_4(DOT) ADD_3(DOT) ADD_DOT(DOT, 3)
 
-/* Sums of the blocks, added to sum[row][vector][lane], which begin at block 0; those of repeated rows, too. */
-typedef void tile_fn(float *sum, const struct cpu_bytes_part *p);
-
 #define TILE(kind, TAKE, SCALES, n) \
 TARGET static void kind##_##n(float *sum, const struct cpu_bytes_part *p) \
 { \
@@ -91,7 +88,7 @@ TARGET static void kind##_##n(float *sum, const struct cpu_bytes_part *p) \
 }
 #define TILES(kind, TAKE, SCALES) \
     TILE(kind, TAKE, SCALES, 1) TILE(kind, TAKE, SCALES, 2) TILE(kind, TAKE, SCALES, 3) TILE(kind, TAKE, SCALES, 4) \
-    static tile_fn *const kind[VECTORS] = { kind##_1, kind##_2, kind##_3, kind##_4 };
+    static cpu_bytes_tile_fn *const kind[VECTORS] = { kind##_1, kind##_2, kind##_3, kind##_4 };
 
 TILES(whole_16, CODES, NO_SUBS)
 TILES(whole_8, CODES, NO_SUBS)
@@ -139,19 +136,18 @@ LESS_TILE(1)
 LESS_TILE(2)
 LESS_TILE(3)
 LESS_TILE(4)
-static tile_fn *const minima[VECTORS] = { less_1, less_2, less_3, less_4 };
+static cpu_bytes_tile_fn *const minima[VECTORS] = { less_1, less_2, less_3, less_4 };
 
-static tile_fn *const *tiles(const struct quant_type *t)
+static cpu_bytes_tile_fn *const *tiles(const struct quant_type *t)
 {
     if (t->sub_16)
         return t->span <= 32 ? halves_8 : t->span <= 64 ? halves_4 : halves_2;
     return t->span <= 16 ? whole_16 : t->span <= 32 ? whole_8 : t->span <= 128 ? whole_2 : signs;
 }
 
-TARGET static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct quant_type *t, int n)
+TARGET void cpu_bytes_strip(float *const *y, int64_t at, struct cpu_bytes_part *p, cpu_bytes_tile_fn *tile, int n)
 {
     _Alignas(64) float sum[ROWS * VECTORS * LANES];
-    tile_fn           *tile = tiles(t)[n - 1];
 
     memset(sum + p->rows * n * LANES, 0, (size_t)(-p->rows & 3) * (size_t)(n * LANES) * sizeof *sum);
     for (p->first = 0; p->first < p->n_row; p->first += DEPTH) {
@@ -205,8 +201,8 @@ size_t cpu_bytes_need(int64_t k)
     return (size_t)panel_rows(k, false) * (size_t)((k + 255) / 256) * sizeof(struct quant_codes);
 }
 
-static void take(struct quant_codes *to, const struct quant_type *t, const char *rows, int64_t row_bytes, int64_t n,
-                 int64_t n_row)
+void cpu_bytes_take(struct quant_codes *to, const struct quant_type *t, const char *rows, int64_t row_bytes, int64_t n,
+                    int64_t n_row)
 {
     (void)row_bytes;
     t->codes_avx2(to, rows, n * n_row * 256, true);
@@ -219,9 +215,14 @@ static int low(const struct quant_type *t)
     return tiles(t) == signs ? 0 : t->low;
 }
 
+static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct quant_type *t, int n)
+{
+    cpu_bytes_strip(y, at, p, tiles(t)[n - 1], n);
+}
+
 static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
-    static const struct cpu_bytes_code code = { take, low, strip, VECTORS };
+    static const struct cpu_bytes_code code = { cpu_bytes_take, low, strip, VECTORS };
 
     cpu_bytes_dots(&code, w, v, k, buf);
 }

@@ -139,6 +139,8 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
                                           : &cpu_ints_scalar;
     c->bytes = features & SIMD_AMX_INT8 && cpu_bytes_amx_allowed()           ? &cpu_bytes_amx
              : features & SIMD_AVX512_VNNI && features & SIMD_AVX512_VBMI ? &cpu_bytes_vnni
+             : features & SIMD_AVX512_VNNI                                ? &cpu_bytes_vnni_ymm
+             : features & SIMD_AVX_VNNI                                   ? &cpu_bytes_avxvnni
              : features & SIMD_AVX2                                       ? &cpu_bytes_avx2
                                                                           : &cpu_bytes_scalar;
     c->acts = o->acts;

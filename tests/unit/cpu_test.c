@@ -326,6 +326,8 @@ static const struct {
 } byte_sets[] = {
     {&cpu_bytes_scalar, 0},
     {&cpu_bytes_avx2, SIMD_AVX2},
+    {&cpu_bytes_avxvnni, SIMD_AVX2 | SIMD_AVX_VNNI},
+    {&cpu_bytes_vnni_ymm, SIMD_AVX512 | SIMD_AVX512_VNNI},
     {&cpu_bytes_vnni, SIMD_AVX512 | SIMD_AVX512_VNNI | SIMD_AVX512_VBMI},
     {&cpu_bytes_amx, SIMD_AMX_INT8},
 };
