@@ -7,15 +7,15 @@ BUILD   ?= build$(if $(SAN),/$(SAN))
 BIN     ?= $(if $(SAN),$(BUILD)/bin,bin)
 CC      ?= cc
 GOLDENS ?=
-# The CUDA device: where there are kernels and a compiler; sanitizers go without. Code of the first architecture serves all.
+# The CUDA device: where there are kernels and a compiler; sanitizers go without. Code of the first architecture serves all but w*.
 KERNELS  = $(wildcard kernels/*.cu)
 CUDA    ?= $(if $(SAN),0,$(if $(KERNELS),$(if $(shell command -v nvcc),1,0),0))
 ifeq ($(CUDA)$(KERNELS),1)
 $(error CUDA=1: this tree has no kernels)
 endif
-CUDA_ARCHS ?= 90 120
-NVCC       ?= nvcc
+NVCC    ?= nvcc
 ifeq ($(CUDA),1)
+CUDA_ARCHS := $(or $(CUDA_ARCHS),$(sort $(filter 90 120,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d .))),90 120)
 CPPFLAGS += -DCHIMERE_CUDA
 CUDA_O   := $(KERNELS:%.cu=$(BUILD)/obj/%.o)
 CUDA_LIB := -L$(abspath $(dir $(realpath $(shell command -v $(NVCC))))/../lib64) -lcudart_static -lstdc++ -ldl -lrt
@@ -82,7 +82,7 @@ $(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(shell 
 $(BUILD)/obj/cmd/bench/record.o: $(BUILD)/commit
 $(BUILD)/obj/%.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(NVCC) $(NVFLAGS) $(if $(findstring wide_,$<),$(subst _90,_90a,$(gencode)),$(call gencode,$(firstword $(CUDA_ARCHS)))) -MMD -MP -c -o $@ $<
+	$(NVCC) $(NVFLAGS) $(if $(filter kernels/w%,$<),$(subst _90,_90a,$(gencode)),$(call gencode,$(firstword $(CUDA_ARCHS)))) -MMD -MP -c -o $@ $<
 # Another commit than last time, or other flags: what depends on them is compiled again.
 $(BUILD)/commit: private TEXT = $(or $(shell GIT_OPTIONAL_LOCKS=0 git describe --always --dirty --exclude '*' 2>/dev/null),unknown)
 $(BUILD)/flags: private TEXT = $(CC) $(ALLFLAGS)

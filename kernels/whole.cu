@@ -16,7 +16,8 @@
 enum {
     WARPS_R = 4, WARPS_C = 2, THREADS = WARPS_R * WARPS_C * 32, ROWS = 32 * WARPS_R, COLUMNS = WHOLE_COLUMNS, MT = 2, NT = 4,
 };
-/* Blocks of a multiprocessor: where shared memory has room for one, it may have all registers. */
+/* Blocks of a multiprocessor: where shared memory has room for one, it may have all registers (hence the Makefile compiles
+ * this file for each architecture as its own). */
 #if defined __CUDA_ARCH__ && __CUDA_ARCH__ != 900
 enum { PER_SM = 1 };
 #else
