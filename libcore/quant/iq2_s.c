@@ -127,13 +127,13 @@ X86_VBMI void fours_scale(struct quant_codes *u, const struct quant_iq2_s *b)
     fours_subs(u, _cvtsh_ss(b->d) * 0.125f, odd_scales(b));
 }
 
-/* 64 entries, half of each, by the low 8 bits of codes and masks of the others. */
-X86_VBMI __m512i look_up(const uint8_t half[1024], __m512i code, const __mmask64 bit[4])
+/* 64 entries, half of each, by the low 8 bits of codes and masks of bits 7, 8 and 9. */
+X86_VBMI __m512i look_up(const uint8_t half[1024], __m512i code, const __mmask64 bit[3])
 {
-    __m512i a = fours_look_256(half, code, bit[0], bit[1]), b = fours_look_256(half + 256, code, bit[0], bit[1]);
-    __m512i c = fours_look_256(half + 512, code, bit[0], bit[1]), d = fours_look_256(half + 768, code, bit[0], bit[1]);
+    __m512i a = fours_look_256(half, code, bit[0]), b = fours_look_256(half + 256, code, bit[0]);
+    __m512i c = fours_look_256(half + 512, code, bit[0]), d = fours_look_256(half + 768, code, bit[0]);
 
-    return _mm512_mask_blend_epi8(bit[3], _mm512_mask_blend_epi8(bit[2], a, b), _mm512_mask_blend_epi8(bit[2], c, d));
+    return _mm512_mask_blend_epi8(bit[2], _mm512_mask_blend_epi8(bit[1], a, b), _mm512_mask_blend_epi8(bit[1], c, d));
 }
 
 X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_s *b, const struct quant_iq2_s *b1)
@@ -147,8 +147,8 @@ X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_s *b, const str
                                              _mm512_castsi256_si512(x86_load32(b1->qs)));
     __m128i h = _mm_unpacklo_epi64(_mm_loadl_epi64((const void *)b->qh), _mm_loadl_epi64((const void *)b1->qh));
     __m512i top = _mm512_multishift_epi64_epi8(fields, _mm512_permutexvar_epi64(at_h, _mm512_castsi128_si512(h)));
-    const __mmask64 bit[4] = { _mm512_test_epi8_mask(code, _mm512_set1_epi8(64)), _mm512_movepi8_mask(code),
-                               _mm512_movepi8_mask(_mm512_add_epi8(top, top)), _mm512_movepi8_mask(top) };
+    const __mmask64 bit[3] = { _mm512_movepi8_mask(code), _mm512_movepi8_mask(_mm512_add_epi8(top, top)),
+                               _mm512_movepi8_mask(top) };
     __m512i low = look_up(quant_iq2s_halves, code, bit), high = look_up(quant_iq2s_halves + 1024, code, bit);
 
     fours_octets(v[0], _mm512_unpacklo_epi8(low, high), fours_wide(b->signs));

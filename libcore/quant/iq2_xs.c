@@ -126,11 +126,10 @@ X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_xs *b, const st
     __m512i        code = _mm512_packus_epi16(_mm512_and_si512(q0, low), _mm512_and_si512(q1, low));
     __m512i        top = _mm512_packus_epi16(_mm512_and_si512(_mm512_srli_epi16(q0, 1), low),
                                              _mm512_and_si512(_mm512_srli_epi16(q1, 1), low));
-    __mmask64      bit6 = _mm512_test_epi8_mask(code, _mm512_set1_epi8(64)), bit7 = _mm512_movepi8_mask(code);
-    __mmask64      bit8 = _mm512_movepi8_mask(top);
+    __mmask64      bit7 = _mm512_movepi8_mask(code), bit8 = _mm512_movepi8_mask(top);
 
 #define LOOK(half) \
-    _mm512_mask_blend_epi8(bit8, fours_look_256(half, code, bit6, bit7), fours_look_256((half) + 256, code, bit6, bit7))
+    _mm512_mask_blend_epi8(bit8, fours_look_256(half, code, bit7), fours_look_256((half) + 256, code, bit7))
     __m512i lo = LOOK(first), hi = LOOK(second);
 #undef LOOK
     fours_octets(v[0], _mm512_unpacklo_epi8(lo, hi), fours_signs(_mm512_multishift_epi64_epi8(fields, q0)));

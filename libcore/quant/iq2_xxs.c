@@ -153,9 +153,9 @@ X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_xxs *b, const s
     const __m512i at = _mm512_setr_epi32(0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30);
     const __m512i fields = FOURS_FIELDS(32, 32, 7);
     __m512i       q0 = x86_load64(b->qs), q1 = x86_load64(b1->qs), code = _mm512_permutex2var_epi32(q0, at, q1);
-    __mmask64     bit6 = _mm512_test_epi8_mask(code, _mm512_set1_epi8(64)), bit7 = _mm512_movepi8_mask(code);
-    __m512i       low = fours_look_256(quant_iq2xxs_halves, code, bit6, bit7);
-    __m512i       high = fours_look_256(quant_iq2xxs_halves + 256, code, bit6, bit7);
+    __mmask64     bit7 = _mm512_movepi8_mask(code);
+    __m512i       low = fours_look_256(quant_iq2xxs_halves, code, bit7);
+    __m512i       high = fours_look_256(quant_iq2xxs_halves + 256, code, bit7);
 
     fours_octets(v[0], _mm512_unpacklo_epi8(low, high), fours_signs(_mm512_multishift_epi64_epi8(fields, q0)));
     fours_octets(v[1], _mm512_unpackhi_epi8(low, high), fours_signs(_mm512_multishift_epi64_epi8(fields, q1)));

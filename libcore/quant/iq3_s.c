@@ -275,19 +275,19 @@ X86_VBMI void fours_scale(struct quant_codes *u, const struct quant_iq3_s *b)
 
 X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq3_s *b)
 {
-    const __m512i  digit = _mm512_set1_epi8(14), odd = _mm512_set1_epi8((char)0x81);
+    /* 128 and 1, 3 ... 15; 128 less these */
+    const __m512i  table = _mm512_set4_epi32(0x71737577, 0x797b7d7f, (int)0x8f8d8b89u, (int)0x87858381u);
     const uint8_t *low = quant_iq3s_packed;
     __m512i        code = x86_load64(b->qs), words[2], signs = fours_wide(b->signs);
-    __mmask64      bit6 = _mm512_test_epi8_mask(code, _mm512_set1_epi8(64)), bit7 = _mm512_movepi8_mask(code), bit8;
+    __mmask64      bit7 = _mm512_movepi8_mask(code), bit8;
 
     memcpy(&bit8, b->qh, sizeof(bit8));
-    __m512i l = _mm512_mask_blend_epi8(bit8, fours_look_256(low, code, bit6, bit7), fours_look_256(low + 256, code, bit6, bit7));
+    __m512i l = _mm512_mask_blend_epi8(bit8, fours_look_256(low, code, bit7), fours_look_256(low + 256, code, bit7));
 
-    fours_quads(words, l, fours_upper(fours_look_256(low + 512, code, bit6, bit7), bit8));
-    /* a digit's magnitude is twice as much and 1 */
+    fours_quads(words, l, fours_upper(fours_look_256(low + 512, code, bit7), bit8));
 #define PART(k) \
-    v[k] = _mm512_ternarylogic_epi64(FOURS_DIGITS(k, 1, words), digit, odd, 0xea); \
-    v[k] = fours_negated(v[k], FOURS_SIGNS(k, 7, signs));
+    v[k] = fours_blend(FOURS_DIGITS(k, 0, words), FOURS_SIGNS(k, 3, signs), _mm512_set1_epi8(8)); \
+    v[k] = _mm512_permutexvar_epi8(v[k], table);
     EACH_4(PART)
 #undef PART
 }

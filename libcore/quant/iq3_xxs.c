@@ -162,10 +162,10 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq3_xxs *b)
     const __m512i  table = _mm512_set4_epi32(0x424c545c, 0x646c747c, (int)0xbeb4aca4u, (int)0x9c948c84u);
     const uint8_t *low = quant_iq3xxs_packed;
     __m512i        code = x86_load64(b->qs), words[2];
-    __mmask64      bit6 = _mm512_test_epi8_mask(code, _mm512_set1_epi8(64)), bit7 = _mm512_movepi8_mask(code);
+    __mmask64      bit7 = _mm512_movepi8_mask(code);
     __m512i        signs = fours_signs(_mm512_multishift_epi64_epi8(FOURS_FIELDS(0, 0, 7), fours_wide(b->aux)));
 
-    fours_quads(words, fours_look_256(low, code, bit6, bit7), fours_upper(fours_look_128(low + 256, code, bit6), bit7));
+    fours_quads(words, fours_look_256(low, code, bit7), fours_upper(fours_look_128(low + 256, code), bit7));
 #define PART(k) \
     v[k] = fours_blend(FOURS_DIGITS(k, 0, words), FOURS_SIGNS(k, 3, signs), _mm512_set1_epi8(8)); \
     v[k] = _mm512_permutexvar_epi8(v[k], table);

@@ -180,23 +180,18 @@ X86_VBMI __m256 fours_halves(const char *b, int size)
         _mm512_castsi512_si128(fours_fetch(b, 4 * size, _mm512_set1_epi64(at), 0xff00)));
 }
 
-/* Bytes of a table of 256 by 64 codes; those whose bits 6 and 7 are set are in bit6 and bit7. */
-X86_VBMI __m512i fours_look_256(const uint8_t table[256], __m512i code, __mmask64 bit6,
-                                __mmask64 bit7)
+/* Bytes of a table of 128 by 64 codes, whose bit 7 may be any. */
+X86_VBMI __m512i fours_look_128(const uint8_t table[128], __m512i code)
 {
     const __m512i *t = (const void *)table;
-    __m512i v = _mm512_permutexvar_epi8(code, t[0]);
 
-    v = _mm512_mask_permutexvar_epi8(v, bit6, code, t[1]);
-    v = _mm512_mask_permutexvar_epi8(v, bit7, code, t[2]);
-    return _mm512_mask_permutexvar_epi8(v, bit6 & bit7, code, t[3]);
+    return _mm512_permutex2var_epi8(t[0], code, t[1]);
 }
 
-X86_VBMI __m512i fours_look_128(const uint8_t table[128], __m512i code, __mmask64 bit6)
+/* The same of 256; bit7: of the codes. */
+X86_VBMI __m512i fours_look_256(const uint8_t table[256], __m512i code, __mmask64 bit7)
 {
-    const __m512i *t = (const void *)table;
-
-    return _mm512_mask_permutexvar_epi8(_mm512_permutexvar_epi8(code, t[0]), bit6, code, t[1]);
+    return _mm512_mask_blend_epi8(bit7, fours_look_128(table, code), fours_look_128(table + 128, code));
 }
 
 /* Low nibbles of bytes, or where mask is set the high ones; bits above these are any. */
@@ -239,12 +234,6 @@ X86_VBMI void fours_masks(__m512i v[4], const void *p)
 #define FOURS_SIGNS(k, at, signs) \
     _mm512_multishift_epi64_epi8(FOURS_FIELDS(4 * (k) - (at), 16 + 4 * (k) - (at), 1), signs)
 
-/* Magnitudes and 128, negated where bit 7 of signs is set. */
-X86_VBMI __m512i fours_negated(__m512i v, __m512i signs)
-{
-    return _mm512_mask_sub_epi8(v, _mm512_movepi8_mask(signs), _mm512_setzero_si512(), v);
-}
-
 /* Entries of an iq3 code book (iq_grids.h, `packed`) in words: of each 16 the entries 0 4 1 5 and 8
  * 12 9 13, then 2 6 3 7 and 10 14 11 15, which is the order of elements of registers 0 and 1, 2 and
  * 3. */
@@ -265,15 +254,14 @@ X86_VBMI void fours_quads(__m512i words[2], __m512i low, __m512i high)
 /* A block of an iq2 format: its 32 entries in order, each a word of 8 digits, and its signs. */
 X86_VBMI void fours_octets(__m512i v[4], __m512i entries, __m512i signs)
 {
-    /* a digit's 8, 25 or 43 and 128: bits 0 and 1 change 0x88 to 0x99 and 0xab */
-    const __m512i magnitude =
-        _mm512_set1_epi64(FOURS_BITS(0, 1, 0) | FOURS_BITS(0, 1, 4) | FOURS_BITS(1, 1, 0) |
-                          FOURS_BITS(1, 1, 1) | FOURS_BITS(1, 1, 5));
+    /* 128 and a digit's 8, 25 or 43; 128 less these: bits above the sign's are any */
+    const __m512i table = _mm512_set1_epi64(0x0055677800ab9988);
 
 #define OCTETS(k) \
-    v[k] = _mm512_multishift_epi64_epi8(FOURS_FIELDS(8 * (k), 32 + 8 * (k), 2), entries); \
-    v[k] = fours_negated(_mm512_gf2p8affine_epi64_epi8(v[k], magnitude, 0x88), \
-                         FOURS_SIGNS(k, 7, signs));
+    v[k] = fours_blend( \
+        _mm512_multishift_epi64_epi8(FOURS_FIELDS(8 * (k), 32 + 8 * (k), 2), entries), \
+        FOURS_SIGNS(k, 2, signs), _mm512_set1_epi8(4)); \
+    v[k] = _mm512_permutexvar_epi8(v[k], table);
     EACH_4(OCTETS)
 #undef OCTETS
 }
