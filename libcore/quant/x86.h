@@ -19,7 +19,8 @@
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")))
 #define TARGET_VBMI \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")))
-#define X86_DECODERS  .decode_avx2 = decode_avx2, .decode_avx512 = decode_avx512,
+#define X86_DECODER   .decode_avx2 = decode_avx2,
+#define X86_DECODERS  X86_DECODER .decode_avx512 = decode_avx512,
 #define TARGET_DOTS   __attribute__((target("avx2,fma,f16c")))
 #define X86_INTS_AVX2 \
     .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2,
@@ -618,6 +619,7 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
     return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v)), _mm512_set1_ps(f));
 }
 #else
+#define X86_DECODER
 #define X86_DECODERS
 #define X86_INTS
 #define X86_INTS_AVX2
