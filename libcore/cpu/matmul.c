@@ -51,25 +51,33 @@ static int int_panel_rows(int64_t bytes, int nx)
 
 size_t cpu_acts_need(const struct cpu *c, int type, int64_t n, int64_t k)
 {
-    if (c->int_decode[type] == NULL || k % 256 != 0)
+    if (c->int_decode[type] == NULL || !quant_int_row(k))
         return 0;
-    return (size_t)n * (sizeof(void *) + (size_t)(k / 256) * sizeof(struct quant_acts)) + 128;
+    return (size_t)n * (sizeof(void *) + (size_t)(quant_int_whole(k) / 256) * sizeof(struct quant_acts)) + 128;
 }
 
 void cpu_round(const struct cpu *c, struct quant_acts *a, const float *x, int64_t k, int type)
 {
-    c->round(a, x, k, quant_acts_top(type, c->acts));
+    int64_t rest = k % 256;
+    float last[256] = { 0 };
+
+    c->round(a, x, k - rest, quant_acts_top(type, c->acts));
+    if (rest == 0)
+        return;
+    memcpy(last, x + k - rest, (size_t)rest * sizeof *last);
+    c->round(a + k / 256, last, 256, quant_acts_top(type, c->acts));
 }
 
 struct quant_acts **cpu_acts_room(const struct cpu *c, int type, int64_t n, int64_t k)
 {
-    if (c->int_decode[type] == NULL || k % 256 != 0)
+    if (c->int_decode[type] == NULL || !quant_int_row(k))
         return NULL;
+    int64_t blocks = quant_int_whole(k) / 256;
     struct quant_acts **rows = dev_scratch_bytes(c->dev, (size_t)n * sizeof *rows);
-    struct quant_acts *acts = dev_scratch_bytes(c->dev, (size_t)(n * (k / 256)) * sizeof *acts);
+    struct quant_acts *acts = dev_scratch_bytes(c->dev, (size_t)(n * blocks) * sizeof *acts);
 
     for (int64_t j = 0; j < n; j++)
-        rows[j] = acts + j * (k / 256);
+        rows[j] = acts + j * blocks;
     return rows;
 }
 
@@ -99,38 +107,82 @@ const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *c
     return (const struct quant_acts **)a.acts;
 }
 
-/* cpu_product in whole numbers. */
-static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at,
-                         int64_t n, float *buf)
+/* y[j][at + i] = <row i, x_j>, i < n, in whole numbers: rows of this type, k elements each, a multiple of 256. */
+static void rows_ints(const struct cpu *c, struct cpu_rows v, int64_t at, int type, const char *rows, int64_t n, int64_t k,
+                      float *buf)
 {
-    int64_t k = w.ne[0], row_bytes = quant_row_bytes(w.type, k);
-    const char *rows = (const char *)w.data + e * w.pitch * row_bytes;
+    int64_t row_bytes = quant_row_bytes(type, k);
     int panel = int_panel_rows(5 * k / 2, v.n);
-    struct cpu_ints_panel p = { .u = (void *)buf, .n_min = quant_types[w.type]->n_min,
-                                .groups = quant_types[w.type]->block_elems == 32 };
+    struct cpu_ints_panel p = { .u = (void *)buf, .n_min = quant_types[type]->n_min,
+                                .groups = quant_types[type]->block_elems == 32 };
 
-    if (v.n == 1 && c->int_dots[w.type] != NULL) { /* straight from the stored rows */
-        c->int_dots[w.type](v.y[0] + at, rows + at * row_bytes, row_bytes, (int)n, v.acts[0], k);
+    if (v.n == 1 && c->int_dots[type] != NULL) { /* straight from the stored rows */
+        c->int_dots[type](v.y[0] + at, rows, row_bytes, (int)n, v.acts[0], k);
         return;
     }
-    if (v.n == 2 && c->int_two[w.type] != NULL) {
-        c->int_two[w.type]((float *const[]){ v.y[0] + at, v.y[1] + at }, rows + at * row_bytes, (int)n, v.acts, k);
+    if (v.n == 2 && c->int_two[type] != NULL) {
+        c->int_two[type]((float *const[]){ v.y[0] + at, v.y[1] + at }, rows, (int)n, v.acts, k);
         return;
     }
-    if (c->int_tile[w.type] != NULL && v.n <= QUANT_TILE_VECTORS) { /* with more a panel is faster (bench/cpu.md) */
-        c->ints->rows(v.y, at, &(struct cpu_ints_rows){ c->int_tile[w.type], rows + at * row_bytes, row_bytes, (int)n,
-                                                        p.n_min }, v.acts, v.n, k);
+    if (c->int_tile[type] != NULL && v.n <= QUANT_TILE_VECTORS) { /* with more a panel is faster (bench/cpu.md) */
+        c->ints->rows(v.y, at, &(struct cpu_ints_rows){ c->int_tile[type], rows, row_bytes, (int)n, p.n_min }, v.acts, v.n, k);
         return;
     }
     if (c->acts == QUANT_ACTS_I8) {
-        c->bytes->dots((struct cpu_bytes_rows){ quant_types[w.type], rows + at * row_bytes, row_bytes, n },
+        c->bytes->dots((struct cpu_bytes_rows){ quant_types[type], rows, row_bytes, n },
                        (struct cpu_bytes_vectors){ v.y, at, v.acts, v.n }, k, buf);
         return;
     }
-    for (int64_t r = at; r < at + n; r += panel) {
-        p.n = at + n - r < panel ? (int)(at + n - r) : panel;
-        c->int_decode[w.type](p.u, rows + r * row_bytes, p.n * k);
-        c->ints->dots(v.y, r, &p, v.acts, v.n, k);
+    for (int64_t r = 0; r < n; r += panel) {
+        p.n = n - r < panel ? (int)(n - r) : panel;
+        c->int_decode[type](p.u, rows + r * row_bytes, p.n * k);
+        c->ints->dots(v.y, at + r, &p, v.acts, v.n, k);
+    }
+}
+
+/* Floats from where rows that are made up to a multiple of 256 lie in a buffer for them: none takes more bytes than q8_0. */
+static int64_t whole_at(const struct cpu *c, int64_t k)
+{
+    int64_t ints = (int64_t)sizeof(struct quant_ints) / 4 * CPU_INT_PANEL * ((k + 255) / 256), floats = CPU_PANEL * k;
+    int64_t bytes = (int64_t)(c->bytes->need(k) + 63) / 64 * 16;
+
+    floats = (ints > floats ? ints : floats) + 15;
+    return (bytes > floats ? bytes : floats) / 16 * 16;
+}
+
+int64_t cpu_panel_floats(const struct cpu *c, int64_t k)
+{
+    bool whole = k % 256 == 0 || !quant_int_row(k);
+
+    return whole_at(c, k) + (whole ? 0 : (CPU_INT_PANEL * quant_row_bytes(QUANT_q8_0, quant_int_whole(k)) + 63) / 64 * 16);
+}
+
+/* cpu_product in whole numbers. Rows that end within a block are copied, a few at a time. */
+static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at,
+                         int64_t n, float *buf)
+{
+    enum { COPY_BYTES = 16384, FEW = 16, AHEAD = 2048 };
+    int64_t k = w.ne[0], row_bytes = quant_row_bytes(w.type, k), whole = quant_int_whole(k);
+    const char *rows = (const char *)w.data + (e * w.pitch + at) * row_bytes;
+
+    if (k == whole) {
+        rows_ints(c, v, at, w.type, rows, n, k, buf);
+        return;
+    }
+    char *copy = (char *)(buf + whole_at(c, k));
+    int64_t pitch = quant_row_bytes(w.type, whole), some = v.n > FEW ? CPU_INT_PANEL : COPY_BYTES / pitch / 4 * 4;
+
+    some = some < 4 ? 4 : some > CPU_INT_PANEL ? CPU_INT_PANEL : some;
+    for (int64_t r = 0; r < n; r += some) {
+        int64_t m = n - r < some ? n - r : some;
+
+        for (int64_t i = 0; i < m; i++, rows += row_bytes) {
+            for (int64_t b = 0; b < row_bytes; b += 64)
+                __builtin_prefetch(rows + AHEAD + b);
+            memcpy(copy + i * pitch, rows, (size_t)row_bytes);
+            memset(copy + i * pitch + row_bytes, 0, (size_t)(pitch - row_bytes));
+        }
+        rows_ints(c, v, at + r, w.type, copy, m, whole, buf);
     }
 }
 
@@ -217,15 +269,6 @@ static void products_piece(void *ctx, int64_t begin, int64_t end, int worker)
         to = to < a->p[i].w.ne[1] ? to : a->p[i].w.ne[1];
         cpu_product(a->c, a->v[i], a->p[i].w, 0, from, to - from, a->buf + (int64_t)worker * a->buf_floats);
     }
-}
-
-int64_t cpu_panel_floats(const struct cpu *c, int64_t k)
-{
-    int64_t ints = (int64_t)sizeof(struct quant_ints) / 4 * CPU_INT_PANEL * ((k + 255) / 256), floats = CPU_PANEL * k;
-    int64_t bytes = (int64_t)(c->bytes->need(k) + 63) / 64 * 16;
-
-    floats = ints > floats ? ints : floats;
-    return bytes > floats ? bytes : floats;
 }
 
 static size_t panel_bytes(const struct cpu *c, int64_t k)

@@ -43,7 +43,8 @@ const char *quant_acts_name(enum quant_acts_type acts); /* "i16" */
  * scale, less a minimum for each 256 / n_min of them where n_min (8 or 16) is not 0:
  *     weight = scale * w[i] - min[i * n_min / 256],   |w[i]| <= 2048, or 4096 where `wide` is set
  * A type whose own blocks are of 32 has a scale for each of them: weight = scale[i / 32] * w[i]. Its rows
- * have integer products where they are a multiple of 256 long.
+ * have integer products where they are a multiple of 256 long, or longer than that: then as if elements followed that are
+ * stored as zero bytes, up to a multiple.
  * Activations are rounded to 16 bits, for wide weights to 15, so that the sum of 32 products never leaves an
  * int32. A block's elements are dealt to 8 lanes, element i to lane i % 32 / 4: the 32 of a lane share the
  * scale of activations and are summed exactly. Both arrays hold element i at quant_int_place(i): each 32
@@ -54,6 +55,15 @@ enum { QUANT_INT_BLOCK = 256, QUANT_INT_LANES = 8 };
 static inline int quant_int_place(int i)
 {
     return i / 128 * 128 + i / 32 % 2 * 64 + i % 2 * 32 + i / 64 % 2 * 16 + i % 32 / 2;
+}
+static inline bool quant_int_row(int64_t n)
+{
+    return n % QUANT_INT_BLOCK == 0 || n > QUANT_INT_BLOCK;
+}
+/* n, or what it is made up to. */
+static inline int64_t quant_int_whole(int64_t n)
+{
+    return (n + QUANT_INT_BLOCK - 1) / QUANT_INT_BLOCK * QUANT_INT_BLOCK;
 }
 struct quant_ints {
     int16_t w[256];

@@ -267,10 +267,15 @@ float quant_dot_ints(int type, enum quant_acts_type acts, const void *row, const
     const struct quant_type *t = quant_types[type];
 
     for (int64_t at = 0; at < n; at += PIECE, block += PIECE / t->block_elems * t->block_bytes) {
-        struct quant_acts a;
+        _Alignas(4) unsigned char w[PIECE * sizeof(float)] = { 0 };
+        float                     v[PIECE] = { 0 };
+        int64_t                   m = n - at < PIECE ? n - at : PIECE;
+        struct quant_acts         a;
 
-        quant_rounder(0)(&a, x + at, PIECE, quant_acts_top(type, acts));
-        (acts == QUANT_ACTS_I8 ? add_bytes : add_ints)(sum, less, t, block, &a);
+        memcpy(w, block, (size_t)(m / t->block_elems * t->block_bytes));
+        memcpy(v, x + at, (size_t)m * sizeof *v);
+        quant_rounder(0)(&a, v, PIECE, quant_acts_top(type, acts));
+        (acts == QUANT_ACTS_I8 ? add_bytes : add_ints)(sum, less, t, w, &a);
     }
     for (int j = 0; t->n_min > 0 && j < 8; j++)
         sum[j] -= less[j];

@@ -248,7 +248,7 @@ static void matmul_once(int type, int64_t k, int64_t n_out, int64_t n)
     for (int64_t r = 0; r < n; r++)
         for (int64_t o = 0; o < n_out; o++) {
             const float *xr = (float *)x.data + r * x.stride;
-            bool ints = rounded() && quant_types[type]->ints != NULL && k % 256 == 0;
+            bool ints = rounded() && quant_types[type]->ints != NULL && quant_int_row(k);
             float dot = ints ? quant_dot_ints(type, test_acts(), row_at(w, o), xr, k) : quant_dot(type, row_at(w, o), xr, k);
             float got = at(y, r, o);
             double size, want = dot_ref(w, o, xr, &size);
@@ -282,6 +282,10 @@ static void test_matmul(void **state)
     matmul_once(QUANT_f32, 301, 67, 5);
     matmul_once(QUANT_f16, 1000, 300, 13);
     matmul_once(QUANT_q8_0, 4096, 40, 3);
+    for (int n = 1; n <= 19; n += n < 3 ? 1 : 8) { /* rows that end within a block */
+        matmul_once(QUANT_q5_0, 1856, 67, n);
+        matmul_once(QUANT_q8_0, 2688, 53, n);
+    }
     matmul_once(QUANT_q8_0, 1024, 40, 70); /* several blocks of rows */
     matmul_once(QUANT_q5_k, 512, 300, 19);
 }
@@ -558,7 +562,7 @@ static void test_moe(void **state)
     enum { ROWS = 21 };
     const double tol = test_acts() == QUANT_ACTS_I8 ? 0.1 : 1e-3; /* 256 times as coarse, with room to spare at 16 bits */
     int32_t every[ROWS * 3], one[ROWS];
-    struct tensor gate = weights_of(QUANT_q5_0, EMBD, FF, EXPERTS),
+    struct tensor gate = weights_of(QUANT_q5_1, EMBD, FF, EXPERTS),
                   up = weights_of(QUANT_q4_1, EMBD, FF, EXPERTS); /* of floats */
     struct tensor down = weights_of(QUANT_q5_1, FF, EMBD, EXPERTS);
 
@@ -583,7 +587,7 @@ static void test_moe(void **state)
     three = (struct op_moe){3, every, .gate = gate, .up = up, .down = down, .act = OP_SILU};
     moe_once(&three, ROWS, tol);
     moe_once(&three, 1, tol);
-    three.gate = weights_of(QUANT_q5_0, EMBD, FF, EXPERTS);
+    three.gate = weights_of(QUANT_q5_1, EMBD, FF, EXPERTS);
     moe_once(&three, ROWS, tol);
     three.up = three.gate;
     three.gate = gate;

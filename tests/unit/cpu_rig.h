@@ -220,15 +220,20 @@ static inline double dot_slack(struct tensor w, int64_t r, const float *x)
     int64_t k = w.ne[0];
     double sum = 0;
 
-    if (!rounded() || q->ints == NULL || k % 256 != 0)
+    if (!rounded() || q->ints == NULL || !quant_int_row(k))
         return 0;
-    struct quant_ints *u = need((size_t)(k / 256) * sizeof *u);
-    q->ints(u, row_at(w, r), k);
-    for (int64_t b = 0; b < k / 256; b++) {
+    int64_t whole = quant_int_whole(k);
+    struct quant_ints *u = need((size_t)(whole / 256) * sizeof *u);
+    char *row = need((size_t)quant_row_bytes(w.type, whole));
+    memset(row, 0, (size_t)quant_row_bytes(w.type, whole));
+    memcpy(row, row_at(w, r), (size_t)quant_row_bytes(w.type, k));
+    q->ints(u, row, whole);
+    free(row);
+    for (int64_t b = 0; b < whole / 256; b++) {
         double top = 0;
 
-        for (int i = 0; i < 256; i++)
-            top = fmax(top, fabs((double)x[256 * b + i]));
+        for (int64_t i = 256 * b; i < 256 * b + 256 && i < k; i++)
+            top = fmax(top, fabs((double)x[i]));
         for (int i = 0; i < 256; i++)
             sum += top / (1.98 * quant_acts_top(w.type, test_acts())) *
                    (fabs((double)u[b].scale[q->block_elems == 32 ? i / 32 : 0] * u[b].w[quant_int_place(i)]) +
