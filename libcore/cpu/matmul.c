@@ -157,11 +157,25 @@ int64_t cpu_panel_floats(const struct cpu *c, int64_t k)
     return whole_at(c, k) + (whole ? 0 : (CPU_INT_PANEL * quant_row_bytes(QUANT_q8_0, quant_int_whole(k)) + 63) / 64 * 16);
 }
 
-/* cpu_product in whole numbers. Rows that end within a block are copied, a few at a time. */
+/* Rows made up to `pitch` bytes; what comes after them is fetched meanwhile, where more than one to the second-level cache. */
+static void make_up(char *to, int64_t pitch, const char *rows, int64_t row_bytes, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++, to += pitch, rows += row_bytes) {
+        for (int64_t b = 0; b < row_bytes; b += 64)
+            if (n == 1)
+                __builtin_prefetch(rows + row_bytes + b, 0, 3);
+            else
+                __builtin_prefetch(rows + n * row_bytes + b, 0, 2);
+        memcpy(to, rows, (size_t)row_bytes);
+        memset(to + row_bytes, 0, (size_t)(pitch - row_bytes));
+    }
+}
+
+/* cpu_product in whole numbers. */
 static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at,
                          int64_t n, float *buf)
 {
-    enum { COPY_BYTES = 16384, FEW = 16, AHEAD = 2048 };
+    enum { COPY_BYTES = 16384, FEW = 16 };
     int64_t k = w.ne[0], row_bytes = quant_row_bytes(w.type, k), whole = quant_int_whole(k);
     const char *rows = (const char *)w.data + (e * w.pitch + at) * row_bytes;
 
@@ -170,18 +184,13 @@ static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w
         return;
     }
     char *copy = (char *)(buf + whole_at(c, k));
-    int64_t pitch = quant_row_bytes(w.type, whole), some = v.n > FEW ? CPU_INT_PANEL : COPY_BYTES / pitch / 4 * 4;
+    int64_t pitch = quant_row_bytes(w.type, whole), some = COPY_BYTES / pitch / 4 * 4;
 
-    some = some < 4 ? 4 : some > CPU_INT_PANEL ? CPU_INT_PANEL : some;
+    some = v.n == 1 ? 1 : v.n > FEW || some > CPU_INT_PANEL ? CPU_INT_PANEL : some < 4 ? 4 : some;
     for (int64_t r = 0; r < n; r += some) {
         int64_t m = n - r < some ? n - r : some;
 
-        for (int64_t i = 0; i < m; i++, rows += row_bytes) {
-            for (int64_t b = 0; b < row_bytes; b += 64)
-                __builtin_prefetch(rows + AHEAD + b);
-            memcpy(copy + i * pitch, rows, (size_t)row_bytes);
-            memset(copy + i * pitch + row_bytes, 0, (size_t)(pitch - row_bytes));
-        }
+        make_up(copy, pitch, rows + r * row_bytes, row_bytes, m);
         rows_ints(c, v, at + r, w.type, copy, m, whole, buf);
     }
 }
