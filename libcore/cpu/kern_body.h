@@ -124,9 +124,31 @@ TARGET static void gdn_rest(float *S, const struct cpu_gdn *t, int j, int dim, i
                   dim, dim_v, dim_v - j);
 }
 
+/* Columns of a state of Mamba-2 from j on, likewise. */
+TARGET static void ssm2_token(float *restrict h, float *restrict y, const float *restrict x, const float *restrict b,
+                              const float *restrict c, float decay, float dt, float d, int n_state, int64_t dim, int n)
+{
+    for (int j = 0; j < n; j++)
+        y[j] = d * x[j];
+    for (int s = 0; s < n_state; s++)
+        for (int j = 0; j < n; j++) {
+            float new_h = fmaf(b[s], dt * x[j], decay * h[s * dim + j]);
+
+            h[s * dim + j] = new_h;
+            y[j] = fmaf(new_h, c[s], y[j]);
+        }
+}
+
+TARGET static void ssm2_rest(float *h, const struct cpu_ssm2 *t, int j, int n_state, int dim)
+{
+    for (int r = 0; r < t->n; r++)
+        ssm2_token(h + j, t->y + r * t->ldy + j, t->x + r * t->ldx + j, t->b + r * t->ldx, t->c + r * t->ldx, t->decay[r],
+                   t->dt[r], t->d, n_state, dim, dim - j);
+}
+
 #define KERNEL_SET(n) \
     const struct cpu_kernels cpu_kernels_##n = { \
         .name = #n, .dots = dots, .axpy = axpy, .mix = mix, .exp_sub = exp_sub, .softmax = softmax, \
         .scale = scale, .silu = silu, .silu_mul = silu_mul, .sigmoid_mul = sigmoid_mul, .conv = conv, \
-        .gdn = gdn, .hadamard = hadamard, \
+        .gdn = gdn, .ssm2 = ssm2, .hadamard = hadamard, \
     }

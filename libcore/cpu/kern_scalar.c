@@ -57,4 +57,9 @@ static void gdn(float *S, const struct cpu_gdn *t, int dim, int dim_v)
     gdn_rest(S, t, 0, dim, dim_v);
 }
 
+static void ssm2(float *h, const struct cpu_ssm2 *t, int n_state, int dim)
+{
+    ssm2_rest(h, t, 0, n_state, dim);
+}
+
 KERNEL_SET(scalar);

@@ -76,64 +76,116 @@ TARGET static void mix(float *const *y, const float *const *w, int ny, const flo
                 axpy(y[g] + i, v + r * ldv + i, w[g][r], n - i);
 }
 
-/* Two vectors of columns from column j on: so narrow that they stay in the first-level cache from token to token. What a
- * token asks of the state (sums of S k) is added up while the one before it writes that. */
-#define GDN_COLS (2 * LANES)
+/* States of recurrent layers, some vectors of columns from column j on: of several tokens two, which stay in the first-level
+ * cache from one token to the next, of one token four, whose rows come in longer pieces. */
+#define STATE_2(F) F(0) F(1)
+#define STATE_4(F) STATE_2(F) F(2) F(3)
+#define COL(p, i)  V_LOAD((p) + (i) * LANES)
+#define ZERO_Y(i)  VEC y##i = V_ZERO;
+#define PUT_Y(i)   V_STORE(y + (i) * LANES, y##i);
 
-/* Row i of a token: S = g S + k d, y += S q. */
-#define GDN_ROW \
-    const VEC ki = V_SET(k[i]), qi = V_SET(q[i]); \
-    const VEC s0 = V_FMA(ki, d0, V_MUL(g, V_LOAD(s))), s1 = V_FMA(ki, d1, V_MUL(g, V_LOAD(s + LANES))); \
+/* What a token asks of the state (sums of S k) is added up while the one before it writes that. A row: S = g S + k d,
+ * y += S q. */
+#define ZERO_C(i)  VEC c##i = V_ZERO;
+#define CLEAR_C(i) c##i = V_ZERO;
+#define ASK(i)     c##i = V_FMA(COL(s, i), ki, c##i);
+#define ASK_NEW(i) c##i = V_FMA(s##i, V_SET(k[dim + row]), c##i);
+#define NEW_D(i)   const VEC d##i = V_MUL(b, V_SUB(COL(v, i), V_MUL(g, c##i)));
+#define NEW_S(i) \
+    const VEC s##i = V_FMA(ki, d##i, V_MUL(g, COL(s, i))); \
 \
-    V_STORE(s, s0); \
-    V_STORE(s + LANES, s1); \
-    y0 = V_FMA(s0, qi, y0); \
-    y1 = V_FMA(s1, qi, y1);
-#define GDN_ASK(s0, s1, key) \
-    const VEC ask = V_SET((key)[i]); \
+    V_STORE(s + (i) * LANES, s##i); \
+    y##i = V_FMA(s##i, qi, y##i);
+#define GDN_COLS(some) \
+TARGET static void gdn_cols_##some(float *S, const struct cpu_gdn *t, int64_t j, int dim, int64_t dim_v) \
+{ \
+    const float *k = t->k, *q = t->q, *v = t->v + j; \
+    float *s = S + j, *y = t->y + j; \
 \
-    c0 = V_FMA(s0, ask, c0); \
-    c1 = V_FMA(s1, ask, c1);
-
-TARGET static void gdn_cols(float *S, const struct cpu_gdn *t, int64_t j, int dim, int64_t dim_v)
-{
-    const float *k = t->k, *q = t->q, *v = t->v + j;
-    VEC c0 = V_ZERO, c1 = V_ZERO;
-    float *s = S + j, *y = t->y + j;
-
-    for (int i = 0; i < dim; i++, s += dim_v) {
-        GDN_ASK(V_LOAD(s), V_LOAD(s + LANES), k)
-    }
-    for (int r = 0; r < t->n; r++, k += dim, q += dim, v += t->ldv, y += t->ldy) {
-        const VEC g = V_SET(t->g[r]), b = V_SET(t->b[r]);
-        const VEC d0 = V_MUL(b, V_SUB(V_LOAD(v), V_MUL(g, c0)));
-        const VEC d1 = V_MUL(b, V_SUB(V_LOAD(v + LANES), V_MUL(g, c1)));
-        VEC y0 = V_ZERO, y1 = V_ZERO;
-
-        c0 = c1 = V_ZERO;
-        s = S + j;
-        if (r + 1 < t->n)
-            for (int i = 0; i < dim; i++, s += dim_v) {
-                GDN_ROW
-                GDN_ASK(s0, s1, k + dim)
-            }
-        else
-            for (int i = 0; i < dim; i++, s += dim_v) {
-                GDN_ROW
-            }
-        V_STORE(y, y0);
-        V_STORE(y + LANES, y1);
-    }
+    STATE_##some(ZERO_C) \
+    for (int row = 0; row < dim; row++, s += dim_v) { \
+        const VEC ki = V_SET(k[row]); \
+\
+        STATE_##some(ASK) \
+    } \
+    for (int r = 0; r < t->n; r++, k += dim, q += dim, v += t->ldv, y += t->ldy) { \
+        const VEC g = V_SET(t->g[r]), b = V_SET(t->b[r]); \
+\
+        STATE_##some(NEW_D) \
+        STATE_##some(ZERO_Y) \
+        STATE_##some(CLEAR_C) \
+        s = S + j; \
+        if (r + 1 < t->n) \
+            for (int row = 0; row < dim; row++, s += dim_v) { \
+                const VEC ki = V_SET(k[row]), qi = V_SET(q[row]); \
+\
+                STATE_##some(NEW_S) \
+                STATE_##some(ASK_NEW) \
+            } \
+        else \
+            for (int row = 0; row < dim; row++, s += dim_v) { \
+                const VEC ki = V_SET(k[row]), qi = V_SET(q[row]); \
+\
+                STATE_##some(NEW_S) \
+            } \
+        STATE_##some(PUT_Y) \
+    } \
 }
+GDN_COLS(2)
+GDN_COLS(4)
 
 TARGET static void gdn(float *S, const struct cpu_gdn *t, int dim, int dim_v)
 {
     int j = 0;
 
-    for (; j + GDN_COLS <= dim_v; j += GDN_COLS)
-        gdn_cols(S, t, j, dim, dim_v);
+    for (; t->n == 1 && j + 4 * LANES <= dim_v; j += 4 * LANES)
+        gdn_cols_4(S, t, j, dim, dim_v);
+    for (; j + 2 * LANES <= dim_v; j += 2 * LANES)
+        gdn_cols_2(S, t, j, dim, dim_v);
     if (j < dim_v)
         gdn_rest(S, t, j, dim, dim_v);
+}
+
+#define NEW_X(i)   const VEC x##i = V_MUL(dt, COL(x, i));
+#define BEGIN_Y(i) VEC y##i = V_MUL(d, COL(x, i));
+#define NEW_H(i) \
+    const VEC s##i = V_FMA(bi, x##i, V_MUL(decay, COL(s, i))); \
+\
+    V_STORE(s + (i) * LANES, s##i); \
+    y##i = V_FMA(s##i, ci, y##i);
+#define SSM2_COLS(some) \
+TARGET static void ssm2_cols_##some(float *h, const struct cpu_ssm2 *t, int64_t j, int n_state, int64_t dim) \
+{ \
+    const float *x = t->x + j, *b = t->b, *c = t->c; \
+    float *y = t->y + j; \
+\
+    for (int r = 0; r < t->n; r++, x += t->ldx, b += t->ldx, c += t->ldx, y += t->ldy) { \
+        const VEC decay = V_SET(t->decay[r]), dt = V_SET(t->dt[r]), d = V_SET(t->d); \
+        float *s = h + j; \
+\
+        STATE_##some(NEW_X) \
+        STATE_##some(BEGIN_Y) \
+        for (int row = 0; row < n_state; row++, s += dim) { \
+            const VEC bi = V_SET(b[row]), ci = V_SET(c[row]); \
+\
+            STATE_##some(NEW_H) \
+        } \
+        STATE_##some(PUT_Y) \
+    } \
+}
+SSM2_COLS(2)
+SSM2_COLS(4)
+
+TARGET static void ssm2(float *h, const struct cpu_ssm2 *t, int n_state, int dim)
+{
+    int j = 0;
+
+    for (; t->n == 1 && j + 4 * LANES <= dim; j += 4 * LANES)
+        ssm2_cols_4(h, t, j, n_state, dim);
+    for (; j + 2 * LANES <= dim; j += 2 * LANES)
+        ssm2_cols_2(h, t, j, n_state, dim);
+    if (j < dim)
+        ssm2_rest(h, t, j, n_state, dim);
 }
 
 TARGET static void conv(float *y, const float *const *x, const float *w, int64_t ldw, const float *bias,

@@ -19,6 +19,16 @@ struct cpu_gdn {
     int          n;
 };
 
+/* n tokens of a head of Mamba-2: token r has x [dim], b and c [n_state] at r * ldx, its step dt[r] and decay[r], and y [dim] at
+ * r * ldy becomes its output; d: of the head. */
+struct cpu_ssm2 {
+    float       *y;
+    const float *x, *b, *c, *decay, *dt;
+    int64_t      ldy, ldx;
+    float        d;
+    int          n;
+};
+
 struct cpu_kernels {
     const char *name;
     /* y[j][at + i] = <w_i, x_j> for i < nw, j < nx; w_i = w + i * ldw; k elements. The order of
@@ -47,6 +57,8 @@ struct cpu_kernels {
                  int taps, int64_t n);
     /* Tokens of the gated delta rule (op_gdn) in turn, for one head: S [dim][dim_v] is updated; dim_v <= 1024. */
     void (*gdn)(float *S, const struct cpu_gdn *t, int dim, int dim_v);
+    /* Tokens of Mamba-2 in turn, for one head, h [n_state][dim]: h = decay h + b[s] (dt x); y = d x + sum_s h c[s]. */
+    void (*ssm2)(float *h, const struct cpu_ssm2 *t, int n_state, int dim);
     /* y = H x / sqrt(n), see op_hadamard(); n a power of two; y may be x */
     void (*hadamard)(float *y, const float *x, int n);
 };

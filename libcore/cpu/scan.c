@@ -45,26 +45,40 @@ void cpu_ssm1(void *ctx, struct tensor y, struct tensor x, struct tensor dt, str
              ssm1_piece, &t);
 }
 
+enum { SSM2_ROWS = 16 }; /* tokens at a time */
+
+/* n <= SSM2_ROWS rows of head h from `row`. */
+static void ssm2_rows(const struct scan *t, float *state, int h, int row, int n)
+{
+    const struct op_ssm2 *a = t->a;
+    const float *x = cpu_row(t->x, row), *b = x + (int64_t)a->n_head * a->dim + (int64_t)(h / (a->n_head / a->n_group)) * a->n_state;
+    float dt[SSM2_ROWS], bias[SSM2_ROWS], decay[SSM2_ROWS];
+    struct cpu_ssm2 tokens = { cpu_row(t->y, row) + (int64_t)h * a->dim, x + (int64_t)h * a->dim, b,
+                               b + (int64_t)a->n_group * a->n_state, decay, dt, t->y.stride, t->x.stride, a->d[h], n };
+
+    for (int i = 0; i < n; i++) {
+        dt[i] = cpu_row(t->dt, row + i)[h];
+        bias[i] = a->dt_bias[h];
+    }
+    t->c->scan->softplus(dt, dt, bias, n);
+    for (int i = 0; i < n; i++)
+        decay[i] = expf(dt[i] * a->a[h]);
+    t->c->kern->ssm2(state, &tokens, a->n_state, a->dim);
+}
+
 static void ssm2_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct scan *t = ctx;
     const struct op_ssm2 *a = t->a;
-    int64_t inner = (int64_t)a->n_head * a->dim, bc = (int64_t)a->n_group * a->n_state;
 
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
         const struct op_seq *s = &t->r->seq[i / a->n_head];
-        int h = (int)(i % a->n_head), group = h / (a->n_head / a->n_group);
+        int h = (int)(i % a->n_head);
         float *state = a->rec.data + s->slot * a->rec.floats + (int64_t)h * a->n_state * a->dim;
 
-        for (int row = s->row; row < s->row + s->n; row++) {
-            const float *x = cpu_row(t->x, row), *b = x + inner + (int64_t)group * a->n_state;
-            float dt;
-
-            t->c->scan->softplus(&dt, &cpu_row(t->dt, row)[h], &a->dt_bias[h], 1);
-            t->c->scan->ssm2(state, cpu_row(t->y, row) + (int64_t)h * a->dim, x + (int64_t)h * a->dim, b,
-                             b + bc, expf(dt * a->a[h]), dt, a->d[h], a->n_state, a->dim);
-        }
+        for (int j = 0; j < s->n; j += SSM2_ROWS)
+            ssm2_rows(t, state, h, s->row + j, s->n - j < SSM2_ROWS ? s->n - j : SSM2_ROWS);
     }
 }
 

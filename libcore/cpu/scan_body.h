@@ -46,24 +46,6 @@ TARGET static void ssm1(float *restrict h, float *restrict y, const float *restr
     }
 }
 
-TARGET static void ssm2(float *restrict h, float *restrict y, const float *restrict x,
-                        const float *restrict b, const float *restrict c, float decay, float dt, float d,
-                        int n_state, int dim)
-{
-    for (int j = 0; j < dim; j++)
-        y[j] = d * x[j];
-    for (int s = 0; s < n_state; s++) {
-        float *restrict hs = h + (int64_t)s * dim;
-
-        for (int j = 0; j < dim; j++) {
-            float new_h = fmaf(b[s], dt * x[j], decay * hs[j]);
-
-            hs[j] = new_h;
-            y[j] = fmaf(new_h, c[s], y[j]);
-        }
-    }
-}
-
 TARGET static void kda(float *restrict S, float *restrict y, float *restrict kv, const float *restrict k,
                        const float *restrict q, const float *restrict v, const float *restrict g, float beta,
                        int dim, int dim_v)
@@ -93,5 +75,5 @@ TARGET static void kda(float *restrict S, float *restrict y, float *restrict kv,
 
 #define SCAN_SET(n) \
     const struct cpu_scans cpu_scans_##n = { \
-        .softplus = softplus, .ssm1 = ssm1, .ssm2 = ssm2, .kda = kda, \
+        .softplus = softplus, .ssm1 = ssm1, .kda = kda, \
     }

@@ -12,9 +12,6 @@ struct cpu_scans {
      * [n_state]; for each state s ascending: h = exp(dt a) h + dt x b[s]; y = d x + sum_s h c[s]. */
     void (*ssm1)(float *h, float *y, const float *x, const float *dt, const float *a, const float *d,
                  const float *b, const float *c, int n_state, int64_t pitch, int64_t n);
-    /* One token of one head of Mamba-2: h [n_state][dim]; h = decay h + b[s] (dt x); y = d x + sum_s h c[s]. */
-    void (*ssm2)(float *h, float *y, const float *x, const float *b, const float *c, float decay, float dt,
-                 float d, int n_state, int dim);
     /* One token of one head of the delta rule with a decay g for each key element (Kimi Delta
      * Attention): S [dim][dim_v]; kv_j = sum_i S[i][j] g[i] k[i]; d_j = beta (v_j - kv_j);
      * S[i][j] = g[i] S[i][j] + k[i] d_j; y_j = sum_i S[i][j] q[i]. kv [dim_v] is scratch. */

@@ -166,7 +166,7 @@ static void all_kernels(const struct cpu_kernels *kern, struct sink *out, const 
     }
 }
 
-/* Recurrent steps, two tokens of each and three more of the delta rule, with heads of dim by dim_v. */
+/* Recurrent steps, two tokens of each, four of the delta rule and of Mamba-2, with heads of dim by dim_v. */
 static void all_steps(const struct cpu_kernels *kern, const struct cpu_scans *scan,
                       struct sink *out, const float *in, int dim, int dim_v)
 {
@@ -182,10 +182,14 @@ static void all_steps(const struct cpu_kernels *kern, const struct cpu_scans *sc
     kern->gdn(S, &tokens, dim, dim_v);
     tokens.n = 3; /* go over the first one's output */
     kern->gdn(S, &tokens, dim, dim_v);
+    struct cpu_ssm2 steps = { region(out, 2 * (dim_v + GUARD) + dim_v), v, k, q, g, b, dim_v + GUARD, 7, 1.1f, 1 };
+
+    kern->ssm2(h2, &steps, dim, dim_v);
+    steps.n = 3;
+    kern->ssm2(h2, &steps, dim, dim_v);
     for (int i = 0; i < 2; i++) {
         scan->kda(K, region(out, dim_v), kv, k, q + i, v, in + 14, 0.6f, dim, dim_v);
         scan->ssm1(h1, region(out, dim_v), v, k + i, in, q, k, q, dim, dim_v, dim_v);
-        scan->ssm2(h2, region(out, dim_v), v + i, k, q, 0.8f, 0.3f, 1.1f, dim, dim_v);
     }
     scan->softplus(region(out, dim_v), v, NULL, dim_v);
     scan->softplus(region(out, dim_v), v, k, dim_v);
