@@ -284,7 +284,7 @@ static enum err_code report_family(struct speed *s, bool of_rows, int n, double 
                                    struct err *e)
 {
     struct bench_spread v = cli_bench_spread(ms, s->b->o->reps);
-    char what[64];
+    char what[64], ratio[32] = "";
     json_t *r;
     double bytes;
     int64_t depth = s->depths.v[0];
@@ -295,15 +295,17 @@ static enum err_code report_family(struct speed *s, bool of_rows, int n, double 
     put_spread(r, "step", "ms", v);
     cli_bench_int(r, of_rows ? "rows" : "sequences", n);
     cli_bench_real(r, "tps", n * 1e3 / v.median);
-    if (one_ms > 0)
+    if (one_ms > 0) {
         cli_bench_real(r, of_rows ? "cost_ratio" : "slowdown_ratio", v.median / one_ms);
+        snprintf(ratio, sizeof ratio, "  r = %.2f", v.median / one_ms);
+    }
     cli_bench_int(r, "reps", s->b->o->reps);
     bytes = put_bytes(s, r, of_rows ? n : 1, of_rows ? 1 : n, depth);
     put_fraction(s, r, bytes, v.median);
     cli_bench_line(s->b,
-                   "%-9s %2d at %6lld  %9.3f ms a step [%.3f, %.3f]  %8.1f tokens/s  r = %.2f",
+                   "%-9s %2d at %6lld  %9.3f ms a step [%.3f, %.3f]  %8.1f tokens/s%s",
                    of_rows ? "rows" : "sequences", n, (long long)depth, v.median, v.min, v.max,
-                   n * 1e3 / v.median, one_ms > 0 ? v.median / one_ms : 0);
+                   n * 1e3 / v.median, ratio);
     return cli_bench_done(s->b, r, e);
 }
 
