@@ -46,31 +46,13 @@ static void bytes_scalar(struct quant_bytes *u, const void *row, int64_t n)
 QUANT_INTS(q5_0)
 
 #if defined(__x86_64__)
-/* 16 where a bit is set: of 8 bytes in a row those of one byte of v. */
-X86_WORDS __m256i sixteens(__m256i v)
-{
-    const __m256i bits = _mm256_set1_epi64x((int64_t)0x8040201008040201u);
-
-    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(v, bits), bits), _mm256_set1_epi8(16));
-}
-
-/* Elements and 16. */
-X86_WORDS __m256i five_bits(const struct quant_q5_0 *b)
-{
-    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    int32_t       h;
-
-    memcpy(&h, b->qh, sizeof(h));
-    return _mm256_or_si256(x86_nibbles(b->qs), sixteens(_mm256_shuffle_epi8(_mm256_set1_epi32(h), spread)));
-}
-
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_q5_0 *b = row;
 
     for (int64_t i = 0; i < n / 32; i++, b++, y += 32) {
         __m256  d = _mm256_set1_ps(_cvtsh_ss(b->d));
-        __m256i v = _mm256_sub_epi8(five_bits(b), _mm256_set1_epi8(16));
+        __m256i v = _mm256_sub_epi8(x86_five_bits(b->qs, b->qh), _mm256_set1_epi8(16));
 
         x86_scale(y, _mm256_castsi256_si128(v), d);
         x86_scale(y + 16, _mm256_extracti128_si256(v, 1), d);
@@ -84,7 +66,7 @@ TARGET_AVX2 static inline float scale_32(const struct quant_q5_0 *b)
 
 X86_WORDS void words(__m256i w[2], const struct quant_q5_0 *b)
 {
-    x86_split_signed(w, _mm256_sub_epi8(five_bits(b), _mm256_set1_epi8(16)));
+    x86_split_signed(w, _mm256_sub_epi8(x86_five_bits(b->qs, b->qh), _mm256_set1_epi8(16)));
 }
 
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q5_0 *b)
@@ -102,7 +84,7 @@ X86_WORDS __m256i lane_codes(const struct quant_q5_0 *b, int g, int h)
     __m256i v = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_cvtsi32_si128(first)), _mm_cvtsi32_si128(second), 1);
 
     v = _mm256_shuffle_epi8(v, _mm256_broadcastsi128_si256(spread));
-    return _mm256_or_si256(x86_nibble(x86_load_two(b[g].qs, b[g + 4].qs), h > 0), sixteens(v));
+    return _mm256_or_si256(x86_nibble(x86_load_two(b[g].qs, b[g + 4].qs), h > 0), x86_sixteens(v));
 }
 
 #define BLOCK struct quant_q5_0

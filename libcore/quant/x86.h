@@ -329,6 +329,24 @@ X86_WORDS __m256i x86_nibbles(const void *p)
     return _mm256_and_si256(q, _mm256_set1_epi8(15));
 }
 
+/* 16 where a bit is set: of 8 bytes in a row those of one byte of v. */
+X86_WORDS __m256i x86_sixteens(__m256i v)
+{
+    const __m256i bits = _mm256_set1_epi64x((int64_t)0x8040201008040201u);
+
+    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(v, bits), bits), _mm256_set1_epi8(16));
+}
+
+/* 32 numbers of five bits: nibbles as above, and the fifth bits in order. */
+X86_WORDS __m256i x86_five_bits(const void *qs, const void *qh)
+{
+    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    int32_t       h;
+
+    memcpy(&h, qh, sizeof(h));
+    return _mm256_or_si256(x86_nibbles(qs), x86_sixteens(_mm256_shuffle_epi8(_mm256_set1_epi32(h), spread)));
+}
+
 /* Values of 16, by nibbles. */
 X86_WORDS __m256i x86_values(__m256i nibbles, const int8_t *values)
 {
