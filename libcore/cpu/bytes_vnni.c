@@ -3,6 +3,7 @@
  * rows side by side in a register, and two such registers of each step: a vector's bytes are loaded, to both halves, once
  * for four rows. */
 #include <immintrin.h>
+#include <string.h>
 
 #include "cpu/bytes.h"
 #include "quant/x86_fours.h"
@@ -131,8 +132,14 @@ TARGET static inline __m512 fold(const __m512 s[4], const __m512 t[4])
 }
 #define QUARTER(j) _mm512_extractf32x4_ps(all, j)
 #define GIVE(j)    _mm_storeu_ps(y[j] + at + i, QUARTER(j));
+/* Not by a mask: gcc 12 makes one instruction of it and the extraction, whose faults a mask does not prevent. */
 #define GIVE_SOME(j) \
-    _mm_mask_storeu_ps(y[j] + at + i, (__mmask8)((1 << (p->rows - i)) - 1), QUARTER(j));
+    { \
+        float four[4]; \
+\
+        _mm_storeu_ps(four, QUARTER(j)); \
+        memcpy(y[j] + at + i, four, (size_t)(p->rows - i) * sizeof *four); \
+    }
 
 /* Some blocks of a strip: to sum[four rows][vector][row][lane], or with the last of them to y. */
 typedef void tile_fn(float *const *y, int64_t at, float *sum, const struct cpu_bytes_part *p);
