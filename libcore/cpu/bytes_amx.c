@@ -270,7 +270,7 @@ TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
     for (int64_t r = 0; r < w.n; r += SIDE) {
         int n = w.n - r < SIDE ? (int)(w.n - r) : SIDE;
 
-        w.type->codes_avx2(rows, w.rows + r * w.row_bytes, n * n_row * 256, false);
+        cpu_bytes_codes(rows, (struct cpu_bytes_rows){ w.type, w.rows + r * w.row_bytes, w.row_bytes, n }, n_row, false);
         take_scales(scales, rows, n, n_row, w.type);
         for (int j = 0; j < v.n; j += SIDE) {
             struct part              p = { rows, scales, x + j / SIDE * n_row * 8, n_row, w.type->n_min };

@@ -201,11 +201,18 @@ size_t cpu_bytes_need(int64_t k)
     return (size_t)panel_rows(k, false) * (size_t)((k + 255) / 256) * sizeof(struct quant_codes);
 }
 
+void cpu_bytes_codes(struct quant_codes *to, struct cpu_bytes_rows w, int64_t n_row, bool steps)
+{
+    bool follow = w.row_bytes == n_row * 256 / w.type->block_elems * w.type->block_bytes; /* each other */
+
+    for (int64_t i = 0, m = follow ? w.n : 1; i < w.n; i += m)
+        w.type->codes_avx2(to + i * n_row, w.rows + i * w.row_bytes, m * n_row * 256, steps);
+}
+
 void cpu_bytes_take(struct quant_codes *to, const struct quant_type *t, const char *rows, int64_t row_bytes, int64_t n,
                     int64_t n_row)
 {
-    (void)row_bytes;
-    t->codes_avx2(to, rows, n * n_row * 256, true);
+    cpu_bytes_codes(to, (struct cpu_bytes_rows){ t, rows, row_bytes, n }, n_row, true);
     for (int64_t i = n; i % CPU_BYTES_FOUR != 0; i++)
         memcpy(to + i * n_row, to + (n - 1) * n_row, (size_t)n_row * sizeof *to);
 }

@@ -107,40 +107,49 @@ const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *c
     return (const struct quant_acts **)a.acts;
 }
 
-/* y[j][at + i] = <row i, x_j>, i < n, in whole numbers: rows of this type, k elements each, a multiple of 256. */
-static void rows_ints(const struct cpu *c, struct cpu_rows v, int64_t at, int type, const char *rows, int64_t n, int64_t k,
-                      float *buf)
-{
-    int64_t row_bytes = quant_row_bytes(type, k);
-    int panel = int_panel_rows(5 * k / 2, v.n);
-    struct cpu_ints_panel p = { .u = (void *)buf, .n_min = quant_types[type]->n_min,
-                                .groups = quant_types[type]->block_elems == 32 };
+/* Rows of k elements, a multiple of 256, that begin row_bytes apart. */
+struct int_rows {
+    const char *rows;
+    int64_t     row_bytes, n, k;
+    int         type;
+};
 
-    if (v.n == 1 && c->int_dots[type] != NULL) { /* straight from the stored rows */
-        c->int_dots[type](v.y[0] + at, rows, row_bytes, (int)n, v.acts[0], k);
+/* y[j][at + i] = <row i, x_j>, in whole numbers. */
+static void rows_ints(const struct cpu *c, struct cpu_rows v, int64_t at, struct int_rows w, float *buf)
+{
+    const struct quant_type *t = quant_types[w.type];
+    bool follow = w.row_bytes == quant_row_bytes(w.type, w.k); /* each other */
+    int panel = int_panel_rows(5 * w.k / 2, v.n);
+    struct cpu_ints_panel p = { .u = (void *)buf, .n_min = t->n_min, .groups = t->block_elems == 32 };
+
+    if (v.n == 1 && c->int_dots[w.type] != NULL) { /* straight from the stored rows */
+        for (int64_t i = 0, m = follow ? w.n : 1; i < w.n; i += m)
+            c->int_dots[w.type](v.y[0] + at + i, w.rows + i * w.row_bytes, w.row_bytes, (int)m, v.acts[0], w.k);
         return;
     }
-    if (v.n == 2 && c->int_two[type] != NULL) {
-        c->int_two[type]((float *const[]){ v.y[0] + at, v.y[1] + at }, rows, (int)n, v.acts, k);
+    if (follow && v.n == 2 && c->int_two[w.type] != NULL) {
+        c->int_two[w.type]((float *const[]){ v.y[0] + at, v.y[1] + at }, w.rows, (int)w.n, v.acts, w.k);
         return;
     }
-    if (c->int_tile[type] != NULL && v.n <= QUANT_TILE_VECTORS) { /* with more a panel is faster (bench/cpu.md) */
-        c->ints->rows(v.y, at, &(struct cpu_ints_rows){ c->int_tile[type], rows, row_bytes, (int)n, p.n_min }, v.acts, v.n, k);
+    if (follow && c->int_tile[w.type] != NULL && v.n <= QUANT_TILE_VECTORS) { /* with more a panel is faster (bench/cpu.md) */
+        c->ints->rows(v.y, at, &(struct cpu_ints_rows){ c->int_tile[w.type], w.rows, w.row_bytes, (int)w.n, p.n_min }, v.acts,
+                      v.n, w.k);
         return;
     }
     if (c->acts == QUANT_ACTS_I8) {
-        c->bytes->dots((struct cpu_bytes_rows){ quant_types[type], rows, row_bytes, n },
-                       (struct cpu_bytes_vectors){ v.y, at, v.acts, v.n }, k, buf);
+        c->bytes->dots((struct cpu_bytes_rows){ t, w.rows, w.row_bytes, w.n },
+                       (struct cpu_bytes_vectors){ v.y, at, v.acts, v.n }, w.k, buf);
         return;
     }
-    for (int64_t r = 0; r < n; r += panel) {
-        p.n = n - r < panel ? (int)(n - r) : panel;
-        c->int_decode[type](p.u, rows + r * row_bytes, p.n * k);
-        c->ints->dots(v.y, at + r, &p, v.acts, v.n, k);
+    for (int64_t r = 0; r < w.n; r += panel) {
+        p.n = w.n - r < panel ? (int)(w.n - r) : panel;
+        for (int64_t i = 0, m = follow ? p.n : 1; i < p.n; i += m)
+            c->int_decode[w.type](p.u + i * (w.k / 256), w.rows + (r + i) * w.row_bytes, m * w.k);
+        c->ints->dots(v.y, at + r, &p, v.acts, v.n, w.k);
     }
 }
 
-/* Floats from where rows that are made up to a multiple of 256 lie in a buffer for them: none takes more bytes than q8_0. */
+/* Floats from where in a buffer a row may lie that is made up to a multiple of 256: none takes more bytes than q8_0. */
 static int64_t whole_at(const struct cpu *c, int64_t k)
 {
     int64_t ints = (int64_t)sizeof(struct quant_ints) / 4 * CPU_INT_PANEL * ((k + 255) / 256), floats = CPU_PANEL * k;
@@ -154,45 +163,30 @@ int64_t cpu_panel_floats(const struct cpu *c, int64_t k)
 {
     bool whole = k % 256 == 0 || !quant_int_row(k);
 
-    return whole_at(c, k) + (whole ? 0 : (CPU_INT_PANEL * quant_row_bytes(QUANT_q8_0, quant_int_whole(k)) + 63) / 64 * 16);
+    return whole_at(c, k) + (whole ? 0 : (quant_row_bytes(QUANT_q8_0, quant_int_whole(k)) + 63) / 64 * 16);
 }
 
-/* Rows made up to `pitch` bytes; what comes after them is fetched meanwhile, where more than one to the second-level cache. */
-static void make_up(char *to, int64_t pitch, const char *rows, int64_t row_bytes, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++, to += pitch, rows += row_bytes) {
-        for (int64_t b = 0; b < row_bytes; b += 64)
-            if (n == 1)
-                __builtin_prefetch(rows + row_bytes + b, 0, 3);
-            else
-                __builtin_prefetch(rows + n * row_bytes + b, 0, 2);
-        memcpy(to, rows, (size_t)row_bytes);
-        memset(to + row_bytes, 0, (size_t)(pitch - row_bytes));
-    }
-}
-
-/* cpu_product in whole numbers. */
+/* cpu_product in whole numbers. A row that ends within a block of 256 is read on into the next one, whose elements meet
+ * zeros; the last of the matrix is copied. (Only weights that are not finite would tell.) */
 static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at,
                          int64_t n, float *buf)
 {
-    enum { COPY_BYTES = 16384, FEW = 16 };
     int64_t k = w.ne[0], row_bytes = quant_row_bytes(w.type, k), whole = quant_int_whole(k);
-    const char *rows = (const char *)w.data + (e * w.pitch + at) * row_bytes;
+    struct int_rows rows = { (const char *)w.data + (e * w.pitch + at) * row_bytes, row_bytes, n, whole, w.type };
+    bool last = k != whole && at + n == w.ne[1];
 
-    if (k == whole) {
-        rows_ints(c, v, at, w.type, rows, n, k, buf);
+    rows.n -= last;
+    if (rows.n > 0)
+        rows_ints(c, v, at, rows, buf);
+    if (!last)
         return;
-    }
     char *copy = (char *)(buf + whole_at(c, k));
-    int64_t pitch = quant_row_bytes(w.type, whole), some = COPY_BYTES / pitch / 4 * 4;
 
-    some = v.n == 1 ? 1 : v.n > FEW || some > CPU_INT_PANEL ? CPU_INT_PANEL : some < 4 ? 4 : some;
-    for (int64_t r = 0; r < n; r += some) {
-        int64_t m = n - r < some ? n - r : some;
-
-        make_up(copy, pitch, rows + r * row_bytes, row_bytes, m);
-        rows_ints(c, v, at + r, w.type, copy, m, whole, buf);
-    }
+    memset(copy, 0, (size_t)quant_row_bytes(w.type, whole));
+    memcpy(copy, rows.rows + rows.n * row_bytes, (size_t)row_bytes);
+    rows.rows = copy;
+    rows.n = 1;
+    rows_ints(c, v, at + n - 1, rows, buf);
 }
 
 void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
