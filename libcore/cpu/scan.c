@@ -52,7 +52,7 @@ static void ssm2_rows(const struct scan *t, float *state, int h, int row, int n)
 {
     const struct op_ssm2 *a = t->a;
     const float *x = cpu_row(t->x, row), *b = x + (int64_t)a->n_head * a->dim + (int64_t)(h / (a->n_head / a->n_group)) * a->n_state;
-    float dt[SSM2_ROWS], bias[SSM2_ROWS], decay[SSM2_ROWS];
+    float dt[SSM2_ROWS] = { 0 }, bias[SSM2_ROWS] = { 0 }, decay[SSM2_ROWS];
     struct cpu_ssm2 tokens = { cpu_row(t->y, row) + (int64_t)h * a->dim, x + (int64_t)h * a->dim, b,
                                b + (int64_t)a->n_group * a->n_state, decay, dt, t->y.stride, t->x.stride, a->d[h], n };
 
