@@ -192,10 +192,17 @@ TILES(plain)
 TILES(whole)
 TILES(halves)
 
+static tile_fn *const *tiles(const struct quant_type *t)
+{
+    if (t->sub_16)
+        return halves;
+    return t->low > 0 ? whole : plain;
+}
+
 static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct quant_type *t, int n)
 {
     _Alignas(64) float sum[CPU_BYTES_STRIP * CPU_BYTES_VECTORS * LANES];
-    tile_fn           *tile = (t->sub_16 ? halves : t->low > 0 ? whole : plain)[n - 1];
+    tile_fn           *tile = tiles(t)[n - 1];
 
     for (p->first = 0; p->first < p->n_row; p->first += p->n_blocks) {
         p->n_blocks = p->n_row - p->first < CPU_BYTES_DEPTH ? p->n_row - p->first : CPU_BYTES_DEPTH;

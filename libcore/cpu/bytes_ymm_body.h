@@ -92,9 +92,16 @@ static int low(const struct quant_type *t)
     return with_signs(t) ? 128 : t->low;
 }
 
+static cpu_bytes_tile_fn *const *tiles(const struct quant_type *t)
+{
+    if (t->sub_16)
+        return halves;
+    return with_signs(t) ? more : whole;
+}
+
 static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct quant_type *t, int n)
 {
-    cpu_bytes_strip(y, at, p, (t->sub_16 ? halves : with_signs(t) ? more : whole)[n - 1], n);
+    cpu_bytes_strip(y, at, p, tiles(t)[n - 1], n);
 }
 
 static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
