@@ -13,9 +13,9 @@ CUDA    ?= $(if $(SAN),0,$(if $(KERNELS),$(if $(shell command -v nvcc),1,0),0))
 ifeq ($(CUDA)$(KERNELS),1)
 $(error CUDA=1: this tree has no kernels)
 endif
-NVCC    ?= nvcc
+CUDA_ARCHS ?= 90 120
+NVCC       ?= nvcc
 ifeq ($(CUDA),1)
-CUDA_ARCHS := $(or $(CUDA_ARCHS),$(sort $(filter 90 120,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d .))),90 120)
 CPPFLAGS += -DCHIMERE_CUDA
 CUDA_O   := $(KERNELS:%.cu=$(BUILD)/obj/%.o)
 CUDA_LIB := -L$(abspath $(dir $(realpath $(shell command -v $(NVCC))))/../lib64) -lcudart_static -lstdc++ -ldl -lrt
