@@ -40,23 +40,43 @@ static __device__ __forceinline__ void bring_tables(copied_tables<COPIES> &to, c
         }
 }
 
-/* An entry; code: its number in the upper half, and zeros in bits 12 to 15, so that one shift makes bytes of it. */
+/* Entry `code`. Where it lies in shared memory is one multiply-add: logic and shifts go at half the rate. */
 static __device__ __forceinline__ uint32_t look_up(const struct tables *tab, uint32_t code)
 {
-    return __ldg((const uint32_t *)((const uint8_t *)tab->iq3s + (code >> 14)));
+    return __ldg(tab->iq3s + code);
 }
 
 template <int COPIES>
 static __device__ __forceinline__ uint32_t look_up(const copied_tables<COPIES> *tab, uint32_t code)
 {
-    static_assert(COPIES == 1 || COPIES == 4, "a shift");
-    return *(const uint32_t *)((const uint8_t *)(tab->iq3s + threadIdx.x % COPIES) + (code >> (COPIES == 1 ? 14 : 12)));
+    uint32_t at;
+
+    asm("mad.lo.u32 %0, %1, %2, %3;"
+        : "=r"(at)
+        : "r"(code), "n"(COPIES * 4), "r"((uint32_t)__cvta_generic_to_shared(tab->iq3s + threadIdx.x % COPIES)));
+    return *(const uint32_t *)__cvta_shared_to_generic(at);
 }
 
 template <bool ANY, class T>
 static __device__ __forceinline__ T read_as(const uint8_t *at)
 {
     return ANY ? *(const T *)at : __ldg((const T *)at);
+}
+
+/* 8 bytes, which begin `shift` bits (0 or 16) after a multiple of 4. */
+template <bool ANY>
+static __device__ __forceinline__ uint2 read8(const uint8_t *at, unsigned shift)
+{
+    const uint32_t a0 = read_as<ANY, uint32_t>(at), a1 = read_as<ANY, uint32_t>(at + 4);
+    const uint32_t a2 = shift > 0 ? read_as<ANY, uint32_t>(at + 8) : 0u;
+
+    return make_uint2(__funnelshift_r(a0, a1, shift), __funnelshift_r(a1, a2, shift));
+}
+
+/* How many bytes after a multiple of 4 a multiple of 2 is. */
+static __device__ __forceinline__ unsigned after4(const uint8_t *at)
+{
+    return (unsigned)(uintptr_t)at & 2u;
 }
 
 /* 0 .. 255 as a float, by an addition: conversions are slow. */
@@ -196,23 +216,26 @@ template <> struct frag<QUANT_q6_k> {
     template <bool ANY = false>
     static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
     {
+        const unsigned more = after4(at);
+        const uint8_t *from = at - more + 8 * c;
+
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            r.lo[j] = any8(at + 32 * j + 8 * c);
+            r.lo[j] = read8<ANY>(from + 32 * j, 8 * more);
 #pragma unroll
         for (int j = 0; j < 2; j++)
-            r.hi[j] = any8(at + 128 + 32 * j + 8 * c);
+            r.hi[j] = read8<ANY>(from + 128 + 32 * j, 8 * more);
         r.sc = (uint32_t)at[192 + c] | (uint32_t)at[196 + c] << 8 | (uint32_t)at[200 + c] << 16 |
                (uint32_t)at[204 + c] << 24;
         r.d = u16_at(at + 208);
     }
-    /* six bits at the upper end of a byte: times 4; the top bit turned over takes 32 away */
+    /* Six bits at the upper end of a byte: times 4. Top bits turned over take 32 away; that is done for all of hi at once. */
     static __device__ __forceinline__ uint32_t word(uint32_t lo, uint32_t hi, int u)
     {
-        int two = u % 4 * 2;
-        uint32_t q = u % 4 < 2 ? lo << 2 : lo >> 2;
+        const int two = u % 4 * 2;
+        const uint32_t q = u % 4 < 2 ? lo << 2 : lo >> 2, h = hi ^ 0xaaaaaaaau;
 
-        return (q & 0x3c3c3c3cu) | (((two < 6 ? hi << (6 - two) : hi) & 0xc0c0c0c0u) ^ 0x80808080u);
+        return (q & 0x3c3c3c3cu) | ((two < 6 ? h << (6 - two) : h) & 0xc0c0c0c0u);
     }
     template <class T>
     static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
@@ -245,9 +268,12 @@ template <> struct frag<QUANT_q8_0> {
     template <bool ANY = false>
     static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int n, int c)
     {
+        const unsigned more = after4(at);
+        const uint8_t *even = at + more + 8 * c, *odd = at - more + 2 + 8 * c; /* one and the other every 34 bytes */
+
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            r.q[j] = j < n ? any8(at + 34 * j + 2 + 8 * c) : make_uint2(0, 0);
+            r.q[j] = j >= n ? make_uint2(0, 0) : read8<ANY>((j % 2 == 0 ? even : odd) + 34 * j, j % 2 == 0 ? 16 - 8 * more : 8 * more);
         r.d = (c < n ? u16_at(at + 34 * c) : 0) | (4 + c < n ? u16_at(at + 34 * (4 + c)) : 0) << 16;
     }
     template <class T>
@@ -273,7 +299,8 @@ template <> struct frag<QUANT_iq3_s> {
     static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
     {
         const uint8_t *s = at + 74 + c;
-        const uint2 h = ANY ? make_uint2(u32_at(at + 66), u32_at(at + 70)) : any8(at + 66); /* any8 is for memory */
+        const unsigned more = after4(at + 66);
+        const uint2 h = read8<ANY>(at + 66 - more, 8 * more);
 
 #pragma unroll
         for (int j = 0; j < 4; j++)
@@ -288,27 +315,32 @@ template <> struct frag<QUANT_iq3_s> {
         r.d = u16_at(at);
         r.sc = u32_at(at + 106);
     }
-    /* Code i of a unit, as look_up() has it: bytes of h, of q, of h, and any. */
+    /* Code i of a unit: a byte of q, one of h, and that one's uppermost bit, which is zero, twice. */
     static __device__ __forceinline__ uint32_t code(const raw &r, int u, int i)
     {
-        return __byte_perm(r.q[u / 2], u < 4 ? r.h[i].x : r.h[i].y, 0x4040 + 0x1010 * (u % 4) + 0x100 * (u % 2 * 2 + i));
+        uint32_t v;
+
+        asm("prmt.b32 %0, %1, %2, %3;"
+            : "=r"(v)
+            : "r"(r.q[u / 2]), "r"(u < 4 ? r.h[i].x : r.h[i].y), "r"(0xcc40 + 0x1110 * (u % 4) + u % 2 * 2 + i));
+        return v;
     }
-    /* Odd bytes, negated where a bit of `bits` is set, that of each byte one further on: all but the lowest bit turned
-     * over. No byte overflows where the sign is made of the bit. */
-    static __device__ __forceinline__ uint32_t odd4(uint32_t v, uint32_t bits, uint32_t which)
+    /* Odd bytes, negated where a bit is set: all but the lowest bit turned over. Of `spread` the bits are the uppermost ones
+     * of bytes, the first one's that of the last byte. */
+    static __device__ __forceinline__ uint32_t odd4(uint32_t v, uint32_t spread)
     {
         uint32_t m;
 
-        asm("prmt.b32 %0, %1, %1, 0xba98;" : "=r"(m) : "r"((bits & which) + (0x80808080u - which)));
+        asm("prmt.b32 %0, %1, %1, 0x89ab;" : "=r"(m) : "r"(spread));
         return (v ^ m) | 0x01010101u;
     }
     template <class T>
     static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *tab)
     {
-        const uint32_t sign = __byte_perm(r.sign[u / 4], 0, 0x1111 * (u % 4));
+        const uint32_t sign = __byte_perm(r.sign[u / 4], 0, 0x4440 + u % 4);
 
-        w[0] = odd4(look_up(tab, code(r, u, 0)), sign, 0x08040201u);
-        w[1] = odd4(look_up(tab, code(r, u, 1)), sign, 0x80402010u);
+        w[0] = odd4(look_up(tab, code(r, u, 0)), sign * 0x80402010u); /* 8 bits, 9 apart, do not meet */
+        w[1] = odd4(look_up(tab, code(r, u, 1)), sign * 0x08040201u);
     }
     static __device__ __forceinline__ void numbers(const raw &r, int half, int c, float &n, float &)
     {

@@ -200,7 +200,13 @@ static __device__ __forceinline__ void group_sums(int sum[strip_x<TYPE>::GROUPS]
 {
     typedef frag<TYPE> F;
     enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
+    uint32_t own[GROUP]; /* multiplied with: a choice would go at half the rate */
 
+#pragma unroll
+    for (int i = 0; i < GROUP; i++) {
+        own[i] = mine == i;
+        asm volatile("" : "+r"(own[i]));
+    }
 #pragma unroll
     for (int j = 0; j < GROUPS; j++)
 #pragma unroll
@@ -214,7 +220,7 @@ static __device__ __forceinline__ void group_sums(int sum[strip_x<TYPE>::GROUPS]
 
             F::words(s.r0, j * GROUP + i, c, w0, tab);
             F::words(s.r8, j * GROUP + i, c, w8, tab);
-            mma_row<F::SIGNED>(sum[j], w0, w8, mine == i ? x[j][0] : 0u, mine == i ? x[j][1] : 0u);
+            mma_row<F::SIGNED>(sum[j], w0, w8, x[j][0] * own[i], x[j][1] * own[i]);
         }
 }
 
