@@ -347,7 +347,8 @@ static void check_plan(const char *path, bool split)
     /* beside a GPU unasked */
     assert_int_equal(fit[0]->weights.copied, split && !fit[0]->is_host ? fit[0]->weights.host[MODEL_EXPERTS] : 0);
     assert_true(fit[1]->weights.copied > 0 || (!split && strcmp(test_device(), "cpu") != 0));
-    assert_int_equal(fit[0]->total_bytes, fit[1]->total_bytes);
+    /* what the device takes for itself is measured each time, and another program's first memory counts for it */
+    assert_int_equal(fit[0]->total_bytes - fit[0]->fixed_bytes, fit[1]->total_bytes - fit[1]->fixed_bytes);
     assert_int_equal(fit[0]->host_scratch_bytes, fit[1]->host_scratch_bytes);
     assert_memory_equal(fit[0]->weights.device, fit[1]->weights.device, sizeof fit[0]->weights.device);
     assert_memory_equal(fit[0]->weights.host, fit[1]->weights.host, sizeof fit[0]->weights.host);
