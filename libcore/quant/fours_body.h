@@ -8,6 +8,8 @@
 
 /* What is taken of a few blocks at once. */
 enum { FOURS_SOME = 4, FOURS_AHEAD = 2048, PAIR_AHEAD = 8192 };
+/* Rows of so many bytes come from memory: to the second-level cache, and earlier; fewer may lie in a cache. */
+enum { FAR_FROM = 2 << 20, FAR_AHEAD = 8192 };
 
 X86_VBMI void fours_some(struct quant_codes *u, const BLOCK *b, int n)
 {
@@ -92,6 +94,7 @@ TARGET_VBMI static void dots_i8_vbmi(float *y, const void *rows, int64_t row_byt
     struct fours_run r = { a, a + n / 256, a, y, _mm256_setzero_ps(), _mm256_setzero_ps() };
     const BLOCK *b = rows;
     int64_t all = n / 256 * n_rows;
+    const bool far = all * (int64_t)(IN_256 * sizeof(BLOCK)) >= FAR_FROM;
 
     (void)row_bytes;
     for (int i = 0; all == 0 && i < n_rows; i++)
@@ -106,7 +109,10 @@ TARGET_VBMI static void dots_i8_vbmi(float *y, const void *rows, int64_t row_byt
             __m512i v[2][4];
 
             for (size_t k = 0; k < 2 * IN_256 * sizeof(BLOCK); k += 64)
-                _mm_prefetch((const char *)b + FOURS_AHEAD + k, _MM_HINT_T0);
+                if (far)
+                    _mm_prefetch((const char *)b + FAR_AHEAD + k, _MM_HINT_T1);
+                else
+                    _mm_prefetch((const char *)b + FOURS_AHEAD + k, _MM_HINT_T0);
             fours_two(v, b, j + 1 < m ? b + IN_256 : b);
             __m512i d0 = fours_products(v[0], r.x, LOW > 0);
             __m512i d1 = fours_products(v[1], r.x + 1 < r.end ? r.x + 1 : a, LOW > 0);
