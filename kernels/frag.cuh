@@ -40,7 +40,8 @@ static __device__ __forceinline__ void bring_tables(copied_tables<COPIES> &to, c
         }
 }
 
-/* Entry `code`. Where it lies in shared memory is one multiply-add: logic and shifts go at half the rate. */
+/* Entry `code`. Where it lies in shared memory is one multiply-add: logic and shifts share a pipe that is
+ * busier. */
 static __device__ __forceinline__ uint32_t look_up(const struct tables *tab, uint32_t code)
 {
     return __ldg(tab->iq3s + code);

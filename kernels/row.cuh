@@ -200,7 +200,7 @@ static __device__ __forceinline__ void group_sums(int sum[strip_x<TYPE>::GROUPS]
 {
     typedef frag<TYPE> F;
     enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
-    uint32_t own[GROUP]; /* multiplied with: a choice would go at half the rate */
+    uint32_t own[GROUP]; /* multiplied with: choices share a pipe with logic, which is busier */
 
 #pragma unroll
     for (int i = 0; i < GROUP; i++) {
