@@ -16,40 +16,73 @@ static __device__ __forceinline__ uint32_t key_of(float s)
     return u >> 31 ? ~u : u | 0x80000000u;
 }
 
-/* The largest keys, the lower number where two are alike; number lane * EACH + j is a lane's key[j], which is used up. The
- * way through a turn is what counts: the first lane that has the largest has the lowest number. */
-template <int EACH> /* a power of two */
+/* Whether number i of key `a` comes before number j of key `b`. */
+static __device__ __forceinline__ bool comes_first(uint32_t a, int i, uint32_t b, int j)
+{
+    return a > b || (a == b && i < j);
+}
+
+/* A lane's keys, the largest first, and their numbers, which begin as 0, 1 ...: Batcher's odd-even merge sort, from runs of
+ * P keys and pairs K apart on. */
+template <int EACH, int P = 1, int K = 1>
+static __device__ __forceinline__ void sort_keys(uint32_t key[EACH], int at[EACH])
+{
+#pragma unroll
+    for (int a = K % P; a + K < EACH; a++) {
+        const int b = a + K;
+
+        if ((a - K % P) % (2 * K) >= K || a / (2 * P) != b / (2 * P))
+            continue;
+        const bool right = comes_first(key[a], at[a], key[b], at[b]);
+        const uint32_t ka = key[a], kb = key[b];
+        const int na = at[a], nb = at[b];
+
+        key[a] = right ? ka : kb;
+        key[b] = right ? kb : ka;
+        at[a] = right ? na : nb;
+        at[b] = right ? nb : na;
+    }
+    if constexpr (K > 1)
+        sort_keys<EACH, P, K / 2>(key, at);
+    else if constexpr (2 * P < EACH)
+        sort_keys<EACH, 2 * P, 2 * P>(key, at);
+}
+
+/* The largest keys, the lower number where two are alike; number lane * EACH + j is a lane's key[j], which is used up. Of
+ * lanes that have the largest the first one has the lowest number. The way through a turn is what counts: keys are in order
+ * before the first. expert: in shared memory, found once. */
+template <int EACH> /* a power of two, 16 at most */
 static __device__ __forceinline__ void pick_best(uint32_t key[EACH], int n_used, int *expert)
 {
     const int lane = threadIdx.x & 31;
+    const uint32_t before = (1u << lane) - 1;
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(expert);
+    int at[EACH];
+    uint64_t numbers = 0; /* 4 bits each */
 
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+        at[j] = j;
+    asm volatile("" : "+r"(to));
+    sort_keys<EACH>(key, at);
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+        numbers |= (uint64_t)at[j] << 4 * j;
 #pragma unroll 1
     for (int k = 0; k < n_used; k++) {
-        uint32_t best[EACH], hits = 0;
+        const uint32_t most = __reduce_max_sync(0xffffffffu, key[0]);
+        const uint32_t have = __ballot_sync(0xffffffffu, key[0] == most);
 
+        const bool mine = key[0] == most && (have & before) == 0;
+
+        if (mine)
+            asm volatile("st.shared.s32 [%0], %1;" ::"r"(to + 4 * k), "r"(most > 0 ? lane * EACH + (int)(numbers & 15) : k)
+                         : "memory");
 #pragma unroll
         for (int j = 0; j < EACH; j++)
-            best[j] = key[j];
-#pragma unroll
-        for (int half = EACH / 2; half > 0; half /= 2)
-#pragma unroll
-            for (int j = 0; j < half; j++)
-                best[j] = max(best[j], best[j + half]);
-        const uint32_t most = __reduce_max_sync(0xffffffffu, best[0]);
-        const int first = __ffs((int)__ballot_sync(0xffffffffu, best[0] == most)) - 1;
-
-#pragma unroll
-        for (int j = 0; j < EACH; j++)
-            hits |= key[j] == most ? 1u << j : 0u;
-        if (lane == first) {
-            const int at = __ffs((int)hits) - 1;
-
-            expert[k] = most > 0 ? lane * EACH + at : k;
-#pragma unroll
-            for (int j = 0; j < EACH; j++)
-                key[j] = j == at ? 0u : key[j];
-        }
-        __syncwarp();
+            key[j] = !mine ? key[j] : j + 1 < EACH ? key[j + 1] : 0u;
+        numbers = mine ? numbers >> 4 : numbers;
     }
+    __syncwarp();
 }
 #endif

@@ -178,9 +178,12 @@ template <> struct frag<QUANT_q5_k> {
         for (int j = 0; j < 4; j++)
             r.q[j] = read_as<ANY, uint2>(at + 48 + 32 * j + 8 * c);
     }
+    /* The fifth bit comes from below: shifts to the left are products, which the compiler must not join with the other. */
     static __device__ __forceinline__ uint32_t word(uint32_t q, uint32_t h, int u)
     {
-        return (q >> u % 2 * 4 & 0x0f0f0f0fu) | ((u < 4 ? h << (4 - u) : h >> (u - 4)) & 0x10101010u);
+        if (u >= 4)
+            asm("shr.b32 %0, %1, 4;" : "=r"(h) : "r"(h));
+        return (q >> u % 2 * 4 & 0x0f0f0f0fu) | (h << (4 - u % 4) & 0x10101010u);
     }
     template <class T>
     static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
