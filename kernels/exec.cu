@@ -389,7 +389,6 @@ static void fused_up_args(struct cuda *c, struct fused_up *u, const struct mixtu
     if (x->down != NULL)
         u->sh = (struct expert_up){ matrix_of(x->gate->t[1]), matrix_of(x->up->t[1]), (int)x->up->t[1].ne[1], OP_SILU,
                                     (float *)x->glu->t[0].data };
-    u->down = matrix_of(m.down);
     u->eight = c->eight;
     u->tab = c->tab;
 }

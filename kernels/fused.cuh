@@ -60,8 +60,8 @@ struct expert_up {
 };
 enum { FUSED_USED = 10 };
 
-/* Router and the first products of experts, chosen and shared (sh.up.w NULL: none). With a hand-over one row of blocks
- * more gives rows to the host. */
+/* Router and the first products of experts, chosen and shared (sh.up.w NULL: none). A block of its own keeps the choice, and with
+ * a hand-over gives rows to the host. */
 struct fused_up {
     const float          *logits;
     struct op_route       r;
@@ -70,8 +70,6 @@ struct fused_up {
     const uint8_t        *x;          /* rounded */
     int                   k;
     struct expert_up      routed, sh;
-    struct expert_matrix  down;       /* fetched ahead */
-    int                   down_share; /* bytes of it that a block fetches; set by the launch */
     const int            *slot;       /* op_moe.slot; NULL: all experts are here */
     struct hand_over      hand;       /* with slot: the others go to the host */
     const float          *floats;     /* what they take, not rounded */
@@ -130,10 +128,15 @@ static __device__ __forceinline__ void let_next_begin(void)
 }
 
 /* Launches may begin before what they depend on has ended: everything up to here may touch weights only. */
+static __device__ __forceinline__ void only_wait_for_inputs(void)
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 static __device__ __forceinline__ void wait_for_inputs(void)
 {
     let_next_begin();
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+    only_wait_for_inputs();
 }
 
 /* By so many threads of which this is number t. */

@@ -70,9 +70,9 @@ static __device__ __noinline__ void soften(float *prob, int n, float *divisor)
         *divisor = sum;
 }
 
-/* One block; the choice and the order of operations of route.cu: the best so many. Weights only where they are asked
- * for, of all; !real: of zeros. */
-static __device__ __forceinline__ void choose(const fused_up &f, int *expert, int many, bool weights, bool real)
+/* One block; the choice and the order of operations of route.cu: the best so many. keeps: it also tells what they are, which the
+ * next launch reads before it waits, and makes their weights, all of them; !real: of zeros, which goes nowhere. */
+static __device__ __forceinline__ void choose(const fused_up &f, int *expert, int many, bool keeps, bool real)
 {
     __shared__ float prob[EXPERTS], divisor;
     __shared__ uint32_t key[EXPERTS];
@@ -92,23 +92,30 @@ static __device__ __forceinline__ void choose(const fused_up &f, int *expert, in
             pick<EXPERTS / 64>(key, n, many, expert);
         else
             pick_of_many(key, n, many, expert);
-    } else if (warp == 1 && weights && !f.r.sigmoid) {
+        if (keeps && real) {
+            if (lane < many)
+                f.expert[lane] = expert[lane];
+            __threadfence();
+            __syncwarp();
+            let_next_begin();
+        }
+    } else if (warp == 1 && keeps && !f.r.sigmoid) {
         soften(prob, n, &divisor);
     }
     __syncthreads();
-    if (weights && warp == 0) {
-        float p = lane < f.r.n_used ? prob[expert[lane]] : 0.0f, sum = 0.0f;
+    if (keeps && warp == 0) {
+        float p = lane < many ? prob[expert[lane]] : 0.0f, sum = 0.0f;
 
         p = f.r.sigmoid ? p : __fdiv_rn(p, divisor);
 #pragma unroll 1
-        for (int k = 0; k < f.r.n_used; k++)
+        for (int k = 0; k < many; k++)
             sum += __shfl_sync(0xffffffffu, p, k);
         p = f.r.normalise ? __fdiv_rn(p, fmaxf(sum, 0x1p-14f)) : p;
-        if (lane < f.r.n_used) {
+        if (lane < many && real)
             f.weight[lane] = __fmul_rn(p, f.r.scale);
-            f.expert[lane] = expert[lane];
-        }
     }
+    if (keeps)
+        __syncthreads(); /* before the next pass writes what has been read */
 }
 
 /* By a whole block: the row to the host, or word that there is nothing for it. */
@@ -190,8 +197,8 @@ static __device__ __forceinline__ void up_times(const uint8_t *one, const uint8_
     }
 }
 
-/* grid: strips of ff; the shared expert, after it the chosen ones, before them, with a hand-over, what gives the row to
- * the host, or says that it does not. */
+/* grid: strips of ff; the shared expert, after it a block that keeps the choice and, with a hand-over, gives the row to the
+ * host, or says that it does not; then the chosen experts, the later the longer they take to be known. */
 template <bool EIGHT, int... TYPES>
 __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_constant__ fused_up f)
 {
@@ -201,7 +208,8 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
     constexpr bool BRING = (is_brought(TYPES) || ...);
     const int segments = row_segments(f.k), bits = row_lane_bits(segments), r0 = (int)blockIdx.x * STRIP;
     const bool shared = f.sh.up.w != NULL && blockIdx.y == 0;
-    const int use = (int)blockIdx.y - (f.sh.up.w != NULL) - (f.slot != NULL);
+    const int use = (int)blockIdx.y - (f.sh.up.w != NULL) - 1;
+    const bool keeps = use < 0 && !shared;
     const expert_up &m = shared ? f.sh : f.routed;
     const int rows = min(m.ff - r0, (int)STRIP);
     const bool gated = m.gate.w != NULL;
@@ -210,7 +218,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
     const near_strips to = { (uint8_t *)(tab + 1), bar, f.space, tab };
     int matrix = 0;
 
-    if (use < 0 && !shared && blockIdx.x > 0)
+    if (keeps && blockIdx.x > 0)
         return;
     if (BRING && f.space > 0) {
         if (threadIdx.x < 2)
@@ -226,25 +234,21 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
         wait_for_inputs();
     } else {
         load_slots(slots, f.slot, f.r.n_expert);
-        const bool writes = use == 0 && blockIdx.x == 0;
-
+        if (!keeps)
+            let_next_begin();
 #pragma unroll 1
         for (int pass = 0; pass < 2; pass++) { /* the first only brings the instructions */
             if (pass == 1)
-                wait_for_inputs();
-            choose(f, expert, use < 0 || writes ? f.r.n_used : use + 1, pass == 1 && writes, pass == 1);
+                only_wait_for_inputs();
+            choose(f, expert, keeps ? f.r.n_used : use + 1, keeps, pass == 1);
         }
-        if (use < 0) {
+        if (keeps && f.slot != NULL)
             hand_over_row(f, expert, slots);
+        if (keeps)
             return;
-        }
         matrix = f.slot == NULL ? expert[use] : slots[expert[use]];
         if (matrix < 0)
             return;
-        /* the launch after this one reads them */
-        const int at = (int)blockIdx.x * f.down_share;
-        prefetch(f.down.w + matrix * f.down.expert_bytes + at, min(f.down_share, (int)f.down.expert_bytes - at),
-                 threadIdx.x, UP_WARPS * 32);
     }
     if (rows <= 0)
         return;
@@ -399,9 +403,8 @@ void cuda_fused_up(struct cuda *c, struct fused_up *f)
 {
     const bool shared = f->sh.up.w != NULL;
     int most = shared && f->sh.ff > f->routed.ff ? f->sh.ff : f->routed.ff;
-    dim3 grid((unsigned)ceil_div(most, STRIP), (unsigned)(f->r.n_used + (f->slot != NULL) + shared));
+    dim3 grid((unsigned)ceil_div(most, STRIP), (unsigned)(f->r.n_used + 1 + shared));
 
-    f->down_share = (int)round_up((size_t)ceil_div(f->down.expert_bytes, grid.x), 128);
     f->space = larger(up_strip(f->routed), up_strip(f->sh));
     launch_early(c, "fused_up", up_kernel_for(f), grid, UP_WARPS * 32, up_smem(f), *f);
 }
@@ -412,7 +415,8 @@ static __host__ __device__ inline int row_space(int k)
     return (int)x_row_bytes(k) + row_segments(k) * V_SEGMENT * (int)sizeof(float);
 }
 
-/* A warp's blocks of an expert's row, which it rounds itself: from its first one on every second. */
+/* A warp's blocks of an expert's row, which it rounds itself: from its first one on every second. Weights are asked for
+ * before the inputs are there. */
 template <int TYPE>
 static __device__ __forceinline__ void down_times(const uint8_t *w, uint32_t row_bytes, int rows, const float *hid,
                                                   int k, int first, uint8_t *xq, bool eight, const struct tables *tab,
@@ -429,6 +433,8 @@ static __device__ __forceinline__ void down_times(const uint8_t *w, uint32_t row
 
         if (!is_brought(TYPE))
             load_strip<TYPE>(s, w, row_bytes, rows, b, units);
+        if (b == first)
+            wait_for_inputs();
         if (i < k) {
             const float4 *from = (const float4 *)(hid + i);
 
@@ -458,6 +464,15 @@ static __device__ __noinline__ void await_host(const fused_down &f)
     __syncthreads();
 }
 
+/* From the second-level cache, asked for here: the first may have an older one. */
+static __device__ __forceinline__ int far_int(const int *p)
+{
+    int v;
+
+    asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+
 /* 16 rows a block; two warps an expert, the last ones the shared expert. */
 template <bool EIGHT, int... TYPES>
 __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(const __grid_constant__ fused_down f)
@@ -476,30 +491,35 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
     const near_strips to = { (uint8_t *)(tab + 1), bar, f.space, tab };
     const bool brings = BRING && is_brought(m.type) && threadIdx.x % 64 == 0;
 
+    let_next_begin();
+    /* told before the launch before this one let it begin: choose() */
+    const int expert = routed ? far_int(f.expert + e) : 0;
+    if (!routed)
+        prefetch(m.w + r0 * m.row_bytes, rows * (int)m.row_bytes, threadIdx.x & 63, 64);
+    load_slots(slots, f.slot, f.n_expert);
+    const int matrix = !routed ? 0 : f.slot == NULL ? expert : slots[expert];
+    const bool away = matrix < 0;
+    const uint8_t *w = m.w + matrix * m.expert_bytes + r0 * m.row_bytes;
     if (BRING && f.space > 0) {
         if (brings)
             bar_init(bar + e, 1);
         bar_init_done();
+        if (brings && !away)
+            bring(to.at + e * to.space, w, rows * (int)m.row_bytes, bar + e);
         bring_tables<QUANT_iq3_s>(*tab, f.tab);
         __syncthreads();
     }
-    if (!routed)
-        prefetch(m.w + r0 * m.row_bytes, rows * (int)m.row_bytes, threadIdx.x & 63, 64);
-    load_slots(slots, f.slot, f.n_expert);
-    wait_for_inputs();
-    const int matrix = !routed ? 0 : f.slot == NULL ? f.expert[e] : slots[f.expert[e]];
-    const bool away = matrix < 0;
-    if (!away) {
-        const uint8_t *w = m.w + matrix * m.expert_bytes + r0 * m.row_bytes;
+    if (away) {
+        wait_for_inputs();
+    } else {
         const float *hid = routed ? f.hid + e * f.ff : f.sh_hid;
 
-        if (brings)
-            bring(to.at + e * to.space, w, rows * (int)m.row_bytes, bar + e);
         ((m.type == TYPES ? down_times<TYPES>(w, (uint32_t)m.row_bytes, rows, hid, k, threadIdx.x / 32 % 2, xq, EIGHT, f.tab,
                                               (float *)(xq + x_row_bytes(k)), to, e)
                           : (void)0),
          ...);
     }
+    const int sure = routed && threadIdx.x % 64 == 0 ? far_int(f.expert + e) : expert;
     float weight[FUSED_USED], open = 0.0f, res = 0.0f; /* read before they are needed */
     if ((int)threadIdx.x < rows) {
 #pragma unroll
@@ -539,6 +559,8 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
         if (f.res != NULL)
             f.res[r0 + threadIdx.x] = __fmaf_rn(f.scale, sum, res);
     }
+    if (sure != expert)
+        __trap(); /* it was not: the step fails */
 }
 
 /* Of rows, in what a block of second products has of shared memory. */
