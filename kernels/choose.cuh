@@ -50,10 +50,11 @@ static __device__ __forceinline__ void sort_keys(uint32_t key[EACH], int at[EACH
 
 /* The largest keys, the lower number where two are alike; number lane * EACH + j is a lane's key[j], which is used up. Of
  * lanes that have the largest the first one has the lowest number. The way through a turn is what counts: keys are in order
- * before the first. expert: in shared memory, found once. */
+ * before the first. expert: in shared memory, where its place is found once. */
 template <int EACH> /* a power of two, 16 at most */
 static __device__ __forceinline__ void pick_best(uint32_t key[EACH], int n_used, int *expert)
 {
+    static_assert(EACH <= 16, "a number has 4 bits");
     const int lane = threadIdx.x & 31;
     const uint32_t before = (1u << lane) - 1;
     uint32_t to = (uint32_t)__cvta_generic_to_shared(expert);
@@ -72,7 +73,6 @@ static __device__ __forceinline__ void pick_best(uint32_t key[EACH], int n_used,
     for (int k = 0; k < n_used; k++) {
         const uint32_t most = __reduce_max_sync(0xffffffffu, key[0]);
         const uint32_t have = __ballot_sync(0xffffffffu, key[0] == most);
-
         const bool mine = key[0] == most && (have & before) == 0;
 
         if (mine)

@@ -80,8 +80,8 @@ struct fused_up {
 bool cuda_fused_up_fits(const struct fused_up *f); /* whether there is a kernel for its formats, and room */
 void cuda_fused_up(struct cuda *c, struct fused_up *f);
 
-/* The experts' second products, their sum, the shared expert's, and the residual. What the host has computed is
- * awaited after the device's own products. */
+/* The experts' second products, their sum, the shared expert's, and the residual. The launch before it has to be
+ * cuda_fused_up(), which tells it `expert` early. What the host has computed is awaited after the device's own products. */
 struct fused_down {
     const int           *expert;
     const float         *weight, *hid, *sh_hid;
@@ -127,7 +127,8 @@ static __device__ __forceinline__ void let_next_begin(void)
     asm volatile("griddepcontrol.launch_dependents;");
 }
 
-/* Launches may begin before what they depend on has ended: everything up to here may touch weights only. */
+/* Launches may begin before what they depend on has ended: everything up to here may touch weights only, and what the
+ * launch before has told before it let this one begin (experts of fused_down). */
 static __device__ __forceinline__ void only_wait_for_inputs(void)
 {
     asm volatile("griddepcontrol.wait;" ::: "memory");
