@@ -8,7 +8,8 @@
  * of them. The warps of a block have a few strips of 16 rows, all segments of each, and the segments' sums are added in
  * order. Columns come to shared memory by bulk copies: read where they are, each unit would wait for its own. A lane finds
  * the scales of a few units, and all lanes that need them read them from shared memory.
- * Rows of floats are multiplied by a warp each, columns two at a time. */
+ * Rows of floats are multiplied by a warp each, columns two at a time. Small matrices beside those of a launch's format have
+ * blocks of their own and the code for all formats. */
 #include "kernels/bulk.cuh"
 #include "kernels/few.cuh"
 #include "kernels/row.cuh"
@@ -16,6 +17,9 @@
 
 enum { WARPS = 8, GROUP = 4 /* columns */, PITCH = 24 /* of a column's sums, for the banks' sake */ };
 enum { TURN = 8 /* segments of columns in shared memory */, ITEMS = 2 * WARPS /* strips times segments of a task */ };
+/* Of small matrices: rows of a warp at once, rows (from, to) and columns of a block, its memory. */
+enum { BESIDE_AT_ONCE = 2, BESIDE_ROWS = 8, BESIDE_MOST = 16, BESIDE_COLS = 8, BESIDE_SMEM = 84 << 10 };
+enum { BESIDE_FLOATS = 2 * BESIDE_AT_ONCE * BUF_PITCH, BESIDE_BUF = WARPS * BESIDE_FLOATS * sizeof(float) };
 enum { FLOATS = 2 /* columns of a task of type f32 */, MOST_STAGE = 6 << 10, OTHER_SMEM = 24 << 10 };
 
 /* Where a lane finds its part of the columns: the bytes of four of them, and the sums of one. Of 8 bits (NT 2): the bytes of
@@ -569,8 +573,55 @@ static __device__ __forceinline__ void floats_times(const few_args &f, const tas
     __syncthreads(); /* the columns may go */
 }
 
-/* TYPE: the format of its jobs that are not floats; f32: there are none. One: of a kernel's code what lies beyond the
- * first 64 KiB comes late, 10 cycles an instruction. EIGHT: columns are rounded to 8 bits, NT is 2. */
+/* Shared memory of a block of those beside: a warp's sums, rows of weights, columns. */
+static __host__ __device__ inline int beside_bytes(const few_args &f, int row_bytes)
+{
+    return BESIDE_BUF + f.beside_rows * row_bytes + min(f.nx, (int)BESIDE_COLS) * (int)x_row_bytes(f.k);
+}
+
+/* Block i of those beside; bar: a barrier of the block's own. Everything is brought: pieces of their odd sizes, read where
+ * they are, are requests of their own. */
+template <bool EIGHT>
+static __device__ __forceinline__ void beside_times(const few_args &f, int i, uint8_t *space, uint64_t *bar)
+{
+    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, each = warp_rows(f.k, BESIDE_AT_ONCE);
+    const int x_bytes = (int)x_row_bytes(f.k), spans = (f.nx + BESIDE_COLS - 1) / BESIDE_COLS;
+    int j = f.n;
+
+    while (j + 1 < f.n + f.n_beside && i >= f.job[j + 1].first)
+        j++;
+    const few_job &job = f.job[j];
+    const int group = (i - job.first) / spans, r0 = group * f.beside_rows, rows = min(job.n_rows - r0, f.beside_rows);
+    const int first = (i - job.first - group * spans) * BESIDE_COLS, cols = min(f.nx - first, (int)BESIDE_COLS);
+    uint8_t *w = space + BESIDE_BUF, *x = w + f.beside_rows * job.row_bytes;
+    if (threadIdx.x == 0) {
+        bar_init(bar, 2);
+        bar_init_done();
+        bulk_copy(w, job.w + (int64_t)r0 * job.row_bytes, (unsigned)(rows * job.row_bytes), bar);
+    }
+    __syncthreads();
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    if (threadIdx.x == 0)
+        bar_expect(bar, (unsigned)(cols * x_bytes));
+    __syncwarp();
+    if (warp == 0 && lane < cols)
+        bulk_go(x + lane * x_bytes, f.x + (int64_t)(first + lane) * x_bytes, (unsigned)x_bytes, bar);
+    bar_wait(bar, 0);
+#pragma unroll 1
+    for (int at = warp; at < (rows + each - 1) / each * cols; at += WARPS) {
+        const int column = at % cols;
+        const uint8_t *own = x + column * x_bytes;
+
+        rows_times<BESIDE, 1, BESIDE_AT_ONCE>(w, job.row_bytes, at / cols * each, rows, f.k, &own, 1, EIGHT, f.tab,
+                                              (float *)space + warp * BESIDE_FLOATS, [&](int row, int, float v) {
+                                                  put(f, job, first + column, r0 + row, v,
+                                                      residual(f, job, first + column, r0 + row));
+                                              });
+    }
+}
+
+/* TYPE: the format of its jobs that are neither floats nor beside others; f32: there are none. One: of a kernel's code what
+ * lies beyond the first 64 KiB comes late, 10 cycles an instruction. EIGHT: columns are rounded to 8 bits, NT is 2. */
 template <int NT, int TYPE, bool EIGHT = false>
 __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant__ few_args f)
 {
@@ -582,6 +633,11 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
     bool waited = false;
 
     let_next_begin();
+    if constexpr (TYPE != QUANT_f32 && TYPE != BESIDE)
+        if ((int)blockIdx.x >= f.blocks) {
+            beside_times<EIGHT>(f, blockIdx.x - f.blocks, x, &bar);
+            return;
+        }
     bring_tables<TYPE>(tables, f.tab);
     if (threadIdx.x == 0) {
         bar_init(&bar, 1);
@@ -590,12 +646,12 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
     __syncthreads();
     task next = {};
 #pragma unroll 1
-    for (int i = (int)blockIdx.x - (int)gridDim.x; i < f.tasks; i += (int)gridDim.x) {
+    for (int i = (int)blockIdx.x - f.blocks; i < f.tasks; i += f.blocks) {
         const task t = next;
 
         next.strips = 0;
-        if (i + (int)gridDim.x < f.tasks) {
-            next = find_task<NT>(f, i + gridDim.x);
+        if (i + f.blocks < f.tasks) {
+            next = find_task<NT>(f, i + f.blocks);
             fetch_task(f, next);
         }
         if (i < 0)
@@ -606,7 +662,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
             strips_times<TYPE, NT, EIGHT>(f, t, next, at, a, waited, &tables);
     }
     wait_once(waited);
-    move_past(f.past, blockIdx.x * WARPS * 32 + threadIdx.x, gridDim.x * WARPS * 32);
+    move_past(f.past, blockIdx.x * WARPS * 32 + threadIdx.x, f.blocks * WARPS * 32);
 }
 
 /* Gives each job its tasks; how many there are. */
@@ -625,10 +681,31 @@ static int cut_jobs(struct few_args *f, int strips)
     return tasks;
 }
 
-/* Shared memory that a task of type f32 takes. */
-static size_t floats_bytes(const struct few_args *f)
+/* Gives those beside blocks, no more than there is room for if so many rows a block do; how many there are. */
+static int cut_beside(struct few_args *f, int room)
 {
-    return f->floats != NULL ? (size_t)FLOATS * (size_t)f->k * sizeof(float) : 0;
+    const int each = warp_rows(f->k, BESIDE_AT_ONCE);
+    int blocks = 0;
+
+    for (f->beside_rows = BESIDE_ROWS; f->n_beside > 0; f->beside_rows += each) {
+        blocks = 0;
+        for (int i = f->n; i < f->n + f->n_beside; i++) {
+            f->job[i].first = blocks;
+            blocks += (int)(ceil_div(f->job[i].n_rows, f->beside_rows) * ceil_div(f->nx, BESIDE_COLS));
+        }
+        if (blocks <= room || f->beside_rows + each > BESIDE_MOST)
+            break;
+    }
+    return blocks;
+}
+
+/* Shared memory that a task of type f32, or a block beside such tasks, takes. */
+static size_t other_bytes(const struct few_args *f)
+{
+    const size_t floats = f->floats != NULL ? (size_t)FLOATS * (size_t)f->k * sizeof(float) : 0;
+    const size_t beside = f->n_beside > 0 ? (size_t)beside_bytes(*f, f->job[f->n].row_bytes) : 0;
+
+    return floats > beside ? floats : beside;
 }
 
 /* Of larger formats, or where a block has no more, there is no room for stages. */
@@ -638,16 +715,16 @@ static void launch_of(struct cuda *c, struct few_args *f, dim3 grid)
     const size_t columns = (size_t)NT * GROUP * f->pitch, stages = WARPS * (size_t)stage_of<TYPE>::SIZE;
 
     f->staged = stages <= WARPS * MOST_STAGE && columns + stages + OTHER_SMEM <= (size_t)cuda_attn_smem(c);
-    const size_t all = columns + (f->staged ? stages : 0), floats = floats_bytes(f);
+    const size_t all = columns + (f->staged ? stages : 0), other = other_bytes(f);
     launch_early(c, "few_rows", f->eight ? few_rows<2, TYPE, true> : few_rows<NT, TYPE>, grid, WARPS * 32,
-                 all > floats ? all : floats, *f);
+                 all > other ? all : other, *f);
 }
 
 template <int NT>
 static void launch_few(struct cuda *c, struct few_args *f, int type, dim3 grid)
 {
     switch (type) {
-    case QUANT_f32: launch_early(c, "few_rows", few_rows<NT, QUANT_f32>, grid, WARPS * 32, floats_bytes(f), *f); break;
+    case QUANT_f32: launch_early(c, "few_rows", few_rows<NT, QUANT_f32>, grid, WARPS * 32, other_bytes(f), *f); break;
 #define X(name) case QUANT_##name: launch_of<NT, QUANT_##name>(c, f, grid); break;
         CUDA_COMMON(X)
 #undef X
@@ -655,8 +732,8 @@ static void launch_few(struct cuda *c, struct few_args *f, int type, dim3 grid)
     }
 }
 
-/* Jobs of one format, and floats. Where all that a turn of blocks can hold is not enough, a block takes more strips, up
- * to twice as many. */
+/* Jobs of one format, those beside it, and floats. Where all that a turn of blocks can hold is not enough, a block takes more
+ * strips, up to twice as many. */
 static void one_format(struct cuda *c, struct few_args *f, int type)
 {
     const int turn = 2 * c->sms, segments = row_segments(f->k) < TURN ? row_segments(f->k) : (int)TURN;
@@ -665,15 +742,31 @@ static void one_format(struct cuda *c, struct few_args *f, int type)
     f->tab = c->tab;
     f->pitch = (int)round_up((size_t)(x_pairs(f->k) < TURN * 8 ? x_pairs(f->k) : TURN * 8) * X_PAIR + ASIDE, 128) + 16;
     f->spans = (int)ceil_div(f->nx, nt * GROUP);
-    int strips = WARPS / segments;
-    f->tasks = cut_jobs(f, strips);
-    while (f->tasks > turn && row_segments(f->k) <= TURN && strips < ITEMS / segments)
-        f->tasks = cut_jobs(f, ++strips);
-    const dim3 grid((unsigned)(f->tasks < turn ? f->tasks : turn));
+    const int most = row_segments(f->k) <= TURN ? ITEMS / segments : WARPS / segments;
+    int beside;
+    for (int strips = WARPS / segments;; strips++) {
+        f->tasks = cut_jobs(f, strips);
+        beside = cut_beside(f, turn - f->tasks);
+        if (f->tasks + beside <= turn || strips >= most)
+            break;
+    }
+    f->blocks = f->tasks < turn - beside ? f->tasks : turn - beside;
+    const dim3 grid((unsigned)(f->blocks + beside));
     if (nt == 1)
         launch_few<1>(c, f, type, grid);
     else
         launch_few<2>(c, f, type, grid);
+}
+
+/* Whether what is of the format BESIDE can be brought. */
+static bool few_beside(struct few_args *f, const struct few_job *job, int n)
+{
+    f->beside_rows = BESIDE_MOST;
+    for (int i = 0; i < n; i++)
+        if (job[i].type == BESIDE &&
+            (job[i].row_bytes % 16 != 0 || (uintptr_t)job[i].w % 16 != 0 || beside_bytes(*f, job[i].row_bytes) > BESIDE_SMEM))
+            return false;
+    return true;
 }
 
 void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a, float *res)
@@ -690,14 +783,20 @@ void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a
     f->nx = a->nx;
     f->x = a->x;
     f->eight = a->eight;
+    const bool along = beside_fits(a) && few_beside(f, left, n);
     while (n > 0) {
-        int type = QUANT_f32, more = 0;
+        int type = QUANT_f32, more = 0, beside = 0;
+        struct few_job small[JOBS];
 
-        for (int i = 0; i < n && type == QUANT_f32; i++)
-            type = left[i].type;
+        for (int i = 0; i < n && (type == QUANT_f32 || (along && type == BESIDE)); i++)
+            type = left[i].type != QUANT_f32 ? left[i].type : type;
         f->n = 0;
         for (int i = 0; i < n; i++)
-            (left[i].type == type || left[i].type == QUANT_f32 ? f->job[f->n++] : left[more++]) = left[i];
+            (left[i].type == type || left[i].type == QUANT_f32 ? f->job[f->n++]
+             : along && left[i].type == BESIDE                 ? small[beside++]
+                                                               : left[more++]) = left[i];
+        memcpy(f->job + f->n, small, (size_t)beside * sizeof *small);
+        f->n_beside = beside;
         n = more;
         one_format(c, f, type);
         f->past.channels = 0; /* it moves once */

@@ -10,13 +10,13 @@ struct few_job {
     const uint8_t *w;
     float         *y, *res;       /* [column] rows; res += scale times y, or NULL */
     int64_t        y_stride;
-    int            row_bytes, n_rows, type, first; /* first: the launch's first task that is its own */
+    int            row_bytes, n_rows, type, first; /* first: its first task, or beside others its first block, of such */
 };
 
 /* Columns are rows of x. */
 struct few_args {
     struct few_job       job[JOBS];
-    int                  n, k, nx;
+    int                  n, n_beside, k, nx; /* jobs, then those beside them */
     const uint8_t       *x;           /* rounded */
     const float         *floats;      /* not rounded */
     int64_t              floats_stride, res_stride;
@@ -25,7 +25,7 @@ struct few_args {
     const struct tables *tab;
     /* set by the launch: tasks are so many strips of a matrix times one of the spans of columns; pitch: of a column in
      * shared memory */
-    int                  tasks, strips, spans, pitch;
+    int                  tasks, blocks, beside_rows, strips, spans, pitch; /* blocks: that have tasks; rows of one beside */
     bool                 staged; /* weights go through shared memory */
     bool                 eight;  /* how x is rounded */
 };

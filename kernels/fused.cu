@@ -100,17 +100,24 @@ static __device__ __forceinline__ void make_input(const ARGS &f, int k, bool eig
     __syncthreads();
 }
 
-/* How a launch is cut: a block has so many strips of a job (of type f32: a row a warp). Its warps are `sets`, each of
- * which has all blocks of a strip: `set` and `first`, the first block, of each warp, then every `step`. A warp takes
- * `each` strips between barriers, a set's are `sets` apart. */
+/* How a launch is cut: a block has so many strips of a job (of type f32: a row a warp; beside others: one strip). Its warps
+ * are `sets`, each of which has all blocks of a strip: `set` and `first`, the first block, of each warp, then every `step`. A
+ * warp takes `each` strips between barriers, a set's are `sets` apart. */
 struct cut {
+    int     type; /* of jobs that are neither floats nor beside others */
     int     blocks, strips, segments, sets, step, each;
     int     lane_bits;              /* of the threads that share a row's sum */
     int     x_bytes, floats, dx_at; /* of shared memory, before the values; floats 0: nobody wants them; where dx is */
     uint8_t set[MOST_THREADS / 32], first[MOST_THREADS / 32];
 };
 
-/* Rows that a block computes. */
+/* Rows of a block. */
+static __host__ __device__ inline int job_rows(int type, int main, int strips)
+{
+    return type == QUANT_f32 ? WARPS : type == main ? strips * STRIP : STRIP;
+}
+
+/* What a block computes. */
 struct where {
     int            type, r0, here, job;
     uint32_t       row_bytes;
@@ -126,7 +133,7 @@ static __device__ __forceinline__ where find_rows(const fused_args &f, const cut
     while (j + 1 < f.a.n && b >= f.a.job[j + 1].block)
         j++;
     const mv_job &job = f.a.job[j];
-    int rows = job.type == QUANT_f32 ? WARPS : c.strips * STRIP;
+    int rows = job_rows(job.type, c.type, c.strips);
     at.job = j;
     at.type = job.type;
     at.row_bytes = (uint32_t)job.row_bytes;
@@ -262,6 +269,8 @@ static __device__ __forceinline__ void strips_once(const fused_args &f, const cu
     strip_x<TYPE> x;
 
     load_strip<TYPE>(now, w, at.row_bytes, at.here - set * STRIP, block, own && set < strips ? units : 0);
+    if (MODE == IN_READY && own && set + c.sets < strips)
+        load_strip<TYPE>(then, w += step * (int)at.row_bytes, at.row_bytes, at.here - (set + c.sets) * STRIP, block, units);
     if (!has_frag(TYPE))
         prefetch(at.w, at.here * (int)at.row_bytes, threadIdx.x, blockDim.x);
     inputs<MODE, EIGHT>(f, s);
@@ -269,13 +278,13 @@ static __device__ __forceinline__ void strips_once(const fused_args &f, const cu
     load_x<TYPE>(x, s.xq + block * (4 * X_PAIR), units, EIGHT);
 #pragma unroll 1
     for (int i = set; i < strips && own; i += c.sets) { /* of a block that is not there, zeros */
-        if (MODE == IN_READY && i + c.sets < strips)
-            load_strip<TYPE>(then, w += step * (int)at.row_bytes, at.row_bytes, at.here - (i + c.sets) * STRIP, block, units);
         strip_times<TYPE>(now, x, units, EIGHT, f.a.tab,
                           s.values + (i * c.segments + block / 2) * V_SEGMENT + block % 2 * 8);
         if (MODE != IN_READY)
             break;
         now = then;
+        if (i + 2 * c.sets < strips)
+            load_strip<TYPE>(then, w += step * (int)at.row_bytes, at.row_bytes, at.here - (i + 2 * c.sets) * STRIP, block, units);
     }
     __syncthreads();
     if ((int)(threadIdx.x & ~31u) >> c.lane_bits >= strips * STRIP) /* a warp's threads go together */
@@ -374,8 +383,10 @@ __global__ void __launch_bounds__(MODE == IN_NORM || MODE == IN_READY ? THREADS 
     }
     if constexpr (TYPE == QUANT_f32) {
         floats_times<MODE>(f, c, at, s);
-    } else if (MODE != IN_ROUNDED && at.type != TYPE) {
+    } else if (MODE != IN_ROUNDED && at.type == QUANT_f32) {
         floats_times<MODE>(f, c, at, s);
+    } else if (MODE == IN_READY && TYPE != BESIDE && at.type != TYPE) {
+        strips_once<BESIDE, MODE, EIGHT>(f, c, at, s);
     } else if constexpr (ONCE) {
         strips_once<TYPE, MODE, EIGHT>(f, c, at, s);
     } else {
@@ -385,13 +396,13 @@ __global__ void __launch_bounds__(MODE == IN_NORM || MODE == IN_READY ? THREADS 
 }
 
 /* Gives each job its blocks; how many in all. */
-static int cut_jobs(struct mv_args *a, int strips)
+static int cut_jobs(struct mv_args *a, int type, int strips)
 {
     int blocks = 0;
 
     for (int i = 0; i < a->n; i++) {
         a->job[i].block = blocks;
-        blocks += (int)ceil_div(a->job[i].n_rows, a->job[i].type == QUANT_f32 ? WARPS : STRIP * strips);
+        blocks += (int)ceil_div(a->job[i].n_rows, job_rows(a->job[i].type, type, strips));
     }
     return blocks;
 }
@@ -509,7 +520,7 @@ static void launch_either(struct cuda *c, const struct fused_args *f, const cut 
         launch_matvec<MODE, false>(c, f, a, type, grid, threads, smem);
 }
 
-/* Jobs of one format, and floats. */
+/* Jobs of one format, those beside it, and floats. */
 static void one_format(struct cuda *c, struct fused_args *f, int type)
 {
     const bool norm = f->mode == IN_NORM || f->mode == IN_READY, ready = f->mode == IN_ROUNDED || f->mode == IN_READY;
@@ -518,14 +529,15 @@ static void one_format(struct cuda *c, struct fused_args *f, int type)
 
     for (int i = 0; i < f->a.n; i++) {
         a.floats |= f->a.job[i].type == QUANT_f32;
-        rows = f->a.job[i].type != QUANT_f32 && f->a.job[i].n_rows > rows ? f->a.job[i].n_rows : rows;
+        rows = f->a.job[i].type == type && f->a.job[i].n_rows > rows ? f->a.job[i].n_rows : rows;
     }
     /* one turn: as many strips a block as it takes for all blocks to be there at once */
+    a.type = type;
     a.strips = 1;
     a.segments = row_segments(f->a.k);
-    a.blocks = cut_jobs(&f->a, a.strips);
+    a.blocks = cut_jobs(&f->a, type, a.strips);
     while (a.blocks > c->sms * (norm ? 2 : 1) && a.strips * STRIP < rows)
-        a.blocks = cut_jobs(&f->a, ++a.strips);
+        a.blocks = cut_jobs(&f->a, type, ++a.strips);
     if (a.strips * a.segments * 64 <= THREADS || a.floats)
         threads = THREADS;
     cut_warps(&a, threads / 32);
@@ -567,13 +579,17 @@ void cuda_fused_matvec(struct cuda *c, struct fused_args *f)
         f->mode = IN_READY;
     }
     for (bool begun = false; left.n > 0; begun = true) {
+        /* beside others a warp has one block of a strip */
+        const bool along = f->mode == IN_READY && f->res == NULL && 2 * row_segments(left.k) <= WARPS && beside_fits(&left);
         int type = QUANT_f32, n = 0;
 
-        for (int i = 0; i < left.n && type == QUANT_f32; i++)
-            type = left.job[i].type;
+        for (int i = 0; i < left.n && (type == QUANT_f32 || (along && type == BESIDE)); i++)
+            type = left.job[i].type != QUANT_f32 ? left.job[i].type : type;
         f->a.n = 0;
         for (int i = 0; i < left.n; i++)
-            (left.job[i].type == type || left.job[i].type == QUANT_f32 ? f->a.job[f->a.n++] : left.job[n++]) = left.job[i];
+            (left.job[i].type == type || left.job[i].type == QUANT_f32 || (along && left.job[i].type == BESIDE)
+                 ? f->a.job[f->a.n++]
+                 : left.job[n++]) = left.job[i];
         left.n = n;
         f->res = begun ? NULL : f->res;
         one_format(c, f, type);

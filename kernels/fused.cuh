@@ -38,6 +38,19 @@ struct fused_args {
 };
 enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 96 << 10 };
 void cuda_fused_matvec(struct cuda *c, struct fused_args *f);
+
+/* The format of small matrices that go along in a launch of larger ones of another, and how many rows they have at most in
+ * all: files keep the delta rule's gates in it, and a launch of their own takes longer than their bytes by far. */
+enum { BESIDE = QUANT_q8_0, MOST_BESIDE = 128 };
+static inline bool beside_fits(const struct mv_args *a)
+{
+    int rows = 0;
+
+    for (int i = 0; i < a->n; i++)
+        rows += a->job[i].type == BESIDE ? a->job[i].n_rows : 0;
+    return rows <= MOST_BESIDE;
+}
+
 /* f->rounded gets the rows, f->floats, unless NULL, what they are before. */
 void cuda_fused_round(struct cuda *c, const struct fused_args *f);
 
