@@ -55,6 +55,13 @@ static __device__ __forceinline__ void bulk_copy(void *to, const void *from, uns
     bulk_go(to, from, n, bar);
 }
 
+/* What a thread wrote to shared memory, and whoever meets it at a barrier after this, comes before bulk copies to there; and what
+ * was waited for, before wgmma reads it. */
+static __device__ __forceinline__ void proxy_fence(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 static __device__ __forceinline__ void copy16(void *to, const void *from)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_at(to)), "l"(from));

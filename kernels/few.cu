@@ -394,7 +394,7 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
                 a.next = find_item(f, from, more ? i + WARPS : (int)(threadIdx.x / 32), round, segments);
                 __syncwarp();
                 if (staged(f, a.next)) {
-                    find_pieces<TYPE, false>(pieces, bytes);
+                    find_pieces<TYPE>(pieces, bytes);
                     fetch_stage<TYPE>(stage, a.next.w, bytes, round + a.next.segment, pieces);
                 }
             }

@@ -28,6 +28,16 @@ static __device__ __forceinline__ int matrix_of(const int *slot, int expert)
     return slot == NULL ? expert : slot[expert];
 }
 
+/* Barriers of a warp's stages; a barrier of the block comes before their use. */
+static __device__ __forceinline__ void make_full(uint64_t full[2])
+{
+    if (threadIdx.x % 32 == 0) {
+        bar_init(full, STRIP);
+        bar_init(full + 1, STRIP);
+        bar_init_done();
+    }
+}
+
 /* ---- first products ---- */
 
 struct up_args {
@@ -132,6 +142,7 @@ static __device__ __forceinline__ void choose(const up_args &a, choice_space &s,
 #pragma unroll 1
     for (int row = first; row * tasks < end; row++) {
         choose_row(s, a.choice, row, chosen + (row - first) * a.n_used, row * tasks >= begin);
+        proxy_fence(); /* stages come there */
         __syncthreads();
     }
 }
@@ -154,7 +165,7 @@ template <int TYPE, bool EIGHT>
 __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_constant__ up_args a)
 {
     extern __shared__ __align__(16) uint8_t shared[];
-    __shared__ uint64_t bar[UP_WARPS];
+    __shared__ uint64_t bar[UP_WARPS], full[UP_WARPS][2];
     __shared__ copied_tables<UP_COPIES> tables;
     __shared__ int own[FEW_ROWS * CHOICE_USED];
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, sides = 1 + a.gated, group = sides * a.ways;
@@ -165,16 +176,15 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     const int first = a.choice.logits != NULL ? from / (a.n_used * (a.ff / UNIT)) : 0;
     const int *chosen = a.choice.logits != NULL ? own : a.expert;
     bring_tables<TYPE>(tables, a.tab);
+    make_full(full[warp]);
     room r = make_room<TYPE>(shared, bar, a.k, group);
     float *parts = (float *)(shared + at_once * row_bytes_in(a.k) + blockDim.x / 32 * warp_bytes<TYPE>()) +
                    mine * a.each * floats;
-    const lane_own o = find_own<TYPE>(r.x, r.v);
-    lane_pieces<TYPE> pieces;
+    const lane_own<TYPE> o = find_own<TYPE>(r.x, r.v);
     up_task next = {};
     int have = -1;
     float *to = parts + side * 2 * STRIP + lane;
 
-    find_pieces<TYPE, true>(pieces, row_bytes);
     asm volatile("griddepcontrol.wait;" ::: "memory");
     if (a.choice.logits != NULL)
         choose(a, *(choice_space *)r.all, own, from, min(from + each, all));
@@ -193,10 +203,8 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
         if (last && ++i < end && (n == 0 || !same_pair(a, next)))
             next = find_up(a, i, side, chosen, first);
         if (i < end)
-            fetch_stage<TYPE>(r.stage + n % 2 * stage_of<TYPE>::SIZE, m == 0 ? next.w[0] : next.w[1], row_bytes, q,
-                              pieces);
-        else
-            copy_end();
+            bring_stage<TYPE>(r.stage + n % 2 * stage_of<TYPE>::SIZE, m == 0 ? next.w[0] : next.w[1], row_bytes, q,
+                              full[warp] + n % 2);
         const int row = n == 0 ? next.row : its;
         const bool other = row != have && begin < end;
         if (other) {
@@ -211,15 +219,13 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
             row_there(r);
         if (n == 0)
             continue;
-        copy_wait<1>();
-        __syncwarp();
+        bar_wait(full[warp] + (n + 1) % 2, (n - 1) / 2 % 2);
         const float v =
             segment_times<TYPE, EIGHT>(r.stage + (n + 1) % 2 * stage_of<TYPE>::SIZE, row_bytes, now, o, a.k, r, &tables);
         if (lane < STRIP)
             to[(now * sides * 2 + of) * STRIP] = v;
         to += last ? floats : 0;
     }
-    copy_wait<0>();
     meet(mine, group);
 #pragma unroll 1
     for (int i = begin + warp % group; i < end; i += group) {
@@ -332,17 +338,17 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
 {
     typedef stage_of<TYPE> S;
     extern __shared__ __align__(16) uint8_t shared[];
-    __shared__ uint64_t bar[DOWN_WARPS];
+    __shared__ uint64_t bar[DOWN_WARPS], full[DOWN_WARPS][2];
     __shared__ near_tables tables;
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int most = max(a.k, a.sh_k), r0 = blockIdx.x * a.strips * STRIP, strips = min(a.strips, (a.n - r0) / STRIP);
     const int experts = a.n_used + (a.sh.w != NULL);
     bring_tables<TYPE>(tables, a.tab);
+    make_full(full[warp]);
     room r = make_room<TYPE>(shared, bar, most, 1);
     float *sums = (float *)(shared + warps * (row_bytes_in(most) + warp_bytes<TYPE>()));
     float *weights = sums + (a.n_used + 1) * a.strips * STRIP, res = 0.0f, v = 0.0f;
-    const lane_own o = find_own<TYPE>(r.x, r.v);
-    lane_pieces<TYPE> pieces;
+    const lane_own<TYPE> o = find_own<TYPE>(r.x, r.v);
     down_task next = {};
 
     let_next_begin();
@@ -361,17 +367,12 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
         if (i >= strips) {
             q = i = 0;
             e += warps;
-            if (e < experts) {
+            if (e < experts)
                 next = find_down(a, e);
-                find_pieces<TYPE, true>(pieces, next.row_bytes);
-                prefetch(next.w, strips * STRIP * next.row_bytes, lane, 32);
-            }
         }
         if (e < experts)
-            fetch_stage<TYPE>(r.stage + n % 2 * S::SIZE, next.w + i * STRIP * next.row_bytes, next.row_bytes, q,
-                              pieces);
-        else
-            copy_end();
+            bring_stage<TYPE>(r.stage + n % 2 * S::SIZE, next.w + i * STRIP * next.row_bytes, next.row_bytes, q,
+                              full[warp] + n % 2);
         if (n == 0) {
             asm volatile("griddepcontrol.wait;" ::: "memory");
             res = a.out == NULL ? before_mix(a, weights) : 0.0f;
@@ -382,8 +383,7 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
             continue;
         if (of == 0 && now == 0)
             row_there(r);
-        copy_wait<1>();
-        __syncwarp();
+        bar_wait(full[warp] + (n + 1) % 2, (n - 1) / 2 % 2);
         v = __fadd_rn(v, segment_times<TYPE, EIGHT>(r.stage + (n + 1) % 2 * S::SIZE, t.row_bytes, now, o, t.k, r, &tables));
         if (!last)
             continue;
@@ -393,7 +393,6 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
             a.out[t.pair * a.os + r0 + of * STRIP + lane] = v;
         v = 0.0f;
     }
-    copy_wait<0>();
     if (a.out != NULL)
         return;
     if (a.hand.f != NULL)

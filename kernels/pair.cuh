@@ -25,19 +25,21 @@ static __device__ __forceinline__ void put_shared(uint32_t at, float v)
 }
 
 /* What a lane finds once: its word of a block of activations and the sum of q of its unit, its place among values (all
- * in shared memory), its column. The compiler is kept from finding it again each time. */
-struct lane_own {
-    uint32_t x, all, v, c;
+ * in shared memory), its column, its unit of a group. The compiler is kept from finding it again each time. */
+template <int TYPE> struct lane_own {
+    uint32_t       x, all, v, c;
+    own_unit<TYPE> unit;
 };
 
 template <int TYPE>
-static __device__ __forceinline__ lane_own find_own(const uint8_t *x, const float *v)
+static __device__ __forceinline__ lane_own<TYPE> find_own(const uint8_t *x, const float *v)
 {
     typedef frag<TYPE> F;
     const uint32_t lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, mine = F::HALVES ? g / 4 : g / 2;
     const uint32_t out = F::HALVES ? c / 2 : c, half = F::APART ? c * 16 : c % 2 * 32 + c / 2 * 8;
-    lane_own o = { shared_at(x) + mine / 2 * X_PAIR + mine % 2 * X_UNIT + g % 2 * 4 + half,
-                   shared_at(x) + X_SUMS + out / 2 * X_PAIR + out % 2 * 8, shared_at(v) + (g * V_PITCH + out) * 4, c };
+    lane_own<TYPE> o = { shared_at(x) + mine / 2 * X_PAIR + mine % 2 * X_UNIT + g % 2 * 4 + half,
+                         shared_at(x) + X_SUMS + out / 2 * X_PAIR + out % 2 * 8, shared_at(v) + (g * V_PITCH + out) * 4, c,
+                         find_own_unit<TYPE>(mine) };
 
     asm volatile("" : "+r"(o.x), "+r"(o.all), "+r"(o.v), "+r"(o.c));
     return o;
@@ -46,7 +48,7 @@ static __device__ __forceinline__ lane_own find_own(const uint8_t *x, const floa
 /* Values V of the units of a block, of which so many exist; x, v: where it begins, from the first block. As
  * strip_times(). EIGHT: of formats whose units do not meet in whole numbers (row.cuh: is_grouped()). */
 template <int TYPE, bool EIGHT, class TABLES>
-static __device__ __forceinline__ void block_values(const strip<TYPE> &s, const lane_own &o, uint32_t x, uint32_t v,
+static __device__ __forceinline__ void block_values(const strip<TYPE> &s, const lane_own<TYPE> &o, uint32_t x, uint32_t v,
                                                     int units, const TABLES *tab)
 {
     typedef frag<TYPE> F;
@@ -73,7 +75,7 @@ static __device__ __forceinline__ void block_values(const strip<TYPE> &s, const 
         xs[j][1] = in ? shared_u32(at + (F::APART ? 8 : 16)) : 0u;
         all[j] = F::MIN ? __uint_as_float(shared_u32(o.all + x + unit / 2 * X_PAIR)) : 0.0f;
     }
-    group_sums<TYPE>(sum, s, xs, mine, c, tab);
+    group_sums<TYPE>(sum, s, xs, o.unit, c, tab);
 #pragma unroll
     for (int j = 0; j < GROUPS; j++) {
         const bool there = WHOLE_BLOCKS || j * GROUP + out < units;
@@ -157,7 +159,7 @@ static __device__ __forceinline__ void row_there(room &r)
 /* Sums of the 16 rows of a strip over a segment, which is in a stage: lanes l and 16 + l get that of row l. */
 template <int TYPE, bool EIGHT, class TABLES>
 static __device__ __forceinline__ float segment_times(const uint8_t *stage, int row_bytes, int segment,
-                                                      const lane_own &o, int k, const room &r, const TABLES *tab)
+                                                      const lane_own<TYPE> &o, int k, const room &r, const TABLES *tab)
 {
     const int lane = threadIdx.x & 31, g = lane / 4, units = k / 32 - segment * 16;
     const uint8_t *r0 = staged_row<TYPE>(stage, g, row_bytes, segment);

@@ -191,22 +191,33 @@ static __device__ __forceinline__ void groups_times(const strip<TYPE> &s, const 
     }
 }
 
-/* sum[j]: of group j's units, from WHOLE on; x: the columns of a lane, of which unit `mine` is its own. All groups go
- * side by side: one alone would wait for each of its products. */
+/* Which unit of a group is a lane's own: 1, the others 0. Multiplied with: choices share a pipe with logic, which is busier. */
+template <int TYPE> struct own_unit {
+    uint32_t is[strip_x<TYPE>::GROUP];
+};
+template <int TYPE>
+static __device__ __forceinline__ own_unit<TYPE> find_own_unit(int mine)
+{
+    own_unit<TYPE> o;
+
+#pragma unroll
+    for (int i = 0; i < strip_x<TYPE>::GROUP; i++) {
+        o.is[i] = mine == i;
+        asm volatile("" : "+r"(o.is[i]));
+    }
+    return o;
+}
+
+/* sum[j]: of group j's units, from WHOLE on; x: the columns of a lane. All groups go side by side: one alone would wait for
+ * each of its products. */
 template <int TYPE, class TABLES>
 static __device__ __forceinline__ void group_sums(int sum[strip_x<TYPE>::GROUPS][4], const strip<TYPE> &s,
-                                                  const uint32_t x[strip_x<TYPE>::GROUPS][2], int mine, int c,
+                                                  const uint32_t x[strip_x<TYPE>::GROUPS][2], const own_unit<TYPE> &own, int c,
                                                   const TABLES *tab)
 {
     typedef frag<TYPE> F;
     enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
-    uint32_t own[GROUP]; /* multiplied with: choices share a pipe with logic, which is busier */
 
-#pragma unroll
-    for (int i = 0; i < GROUP; i++) {
-        own[i] = mine == i;
-        asm volatile("" : "+r"(own[i]));
-    }
 #pragma unroll
     for (int j = 0; j < GROUPS; j++)
 #pragma unroll
@@ -220,7 +231,7 @@ static __device__ __forceinline__ void group_sums(int sum[strip_x<TYPE>::GROUPS]
 
             F::words(s.r0, j * GROUP + i, c, w0, tab);
             F::words(s.r8, j * GROUP + i, c, w8, tab);
-            mma_row<F::SIGNED>(sum[j], w0, w8, x[j][0] * own[i], x[j][1] * own[i]);
+            mma_row<F::SIGNED>(sum[j], w0, w8, x[j][0] * own.is[i], x[j][1] * own.is[i]);
         }
 }
 
@@ -290,7 +301,7 @@ static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const s
         float *to = v + g * V_PITCH + out;
         int sum[GROUPS][4];
 
-        group_sums<TYPE>(sum, s, a.x, mine, c, tab);
+        group_sums<TYPE>(sum, s, a.x, find_own_unit<TYPE>(mine), c, tab);
 #pragma unroll
         for (int j = 0; j < GROUPS; j++) {
             const bool there = j * GROUP + out < units;

@@ -24,8 +24,7 @@ template <int TYPE> struct lane_pieces {
     uint32_t from[N], to[N];
 };
 
-/* KEEP: for a loop, in which they would be found again each time. */
-template <int TYPE, bool KEEP>
+template <int TYPE>
 static __device__ __forceinline__ void find_pieces(lane_pieces<TYPE> &p, int row_bytes)
 {
     typedef stage_of<TYPE> S;
@@ -36,8 +35,6 @@ static __device__ __forceinline__ void find_pieces(lane_pieces<TYPE> &p, int row
 
         p.from[i] = row * row_bytes + piece * 16;
         p.to[i] = (int)S::PITCH == S::PIECES * 16 ? at * 16 : row * S::PITCH + piece * 16;
-        if (KEEP && S::EVEN && lane_pieces<TYPE>::N <= 12)
-            asm volatile("" : "+r"(p.from[i]));
     }
 }
 
@@ -66,6 +63,25 @@ static __device__ __forceinline__ void fetch_stage(uint8_t *to, const uint8_t *w
         }
     }
     copy_end();
+}
+
+/* The same by bulk copies of rows; a phase of the barrier, which counts STRIP arrivals, ends when they are there. Copies of 16
+ * bytes are written to shared memory as their sectors come, 14 times for what takes 4. */
+template <int TYPE>
+static __device__ __forceinline__ void bring_stage(uint8_t *to, const uint8_t *w, int row_bytes, int segment, uint64_t *bar)
+{
+    typedef stage_of<TYPE> S;
+    const int lane = threadIdx.x & 31, from = lane * row_bytes + segment * S::BYTES;
+    const int begin = from & ~15, end = (min(from + (int)S::BYTES, (lane + 1) * row_bytes) + 15) & ~15;
+
+    if (lane < STRIP) {
+        bar_expect(bar, (unsigned)(end - begin));
+        if ((int)S::PITCH != (int)S::BYTES || row_bytes != (int)S::BYTES)
+            bulk_go(to + lane * S::PITCH, w + begin, (unsigned)(end - begin), bar);
+        else if (lane == 0) /* rows lie as they do there */
+            bulk_go(to, w, STRIP * S::PITCH, bar);
+    }
+    __syncwarp();
 }
 
 /* The bytes of a row of a stage. */

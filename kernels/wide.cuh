@@ -238,7 +238,7 @@ static __device__ __forceinline__ void wide_fetch(const tile_args &a, uint8_t *s
 static __device__ __forceinline__ void wide_wait(uint64_t *full, const wide_turn &now)
 {
     bar_wait(&full[now.stage], now.phase);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    proxy_fence();
 }
 
 /* A lane's part of a unit of a group's rows of weights, for each 64: words; halves of 16 elements, the even ones before
