@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* top.cu - the best logits of a row and its sums: op_top(), to the bit as base/softmax.h has it.
  *
- * Three launches: the largest of each block of 256 (a warp each); the blocks' sums relative to the largest of all; one
- * block of threads a row that folds the sums and picks. To pick k, only blocks whose largest is among the k largest
- * can matter, of equal ones the first; of those, what reaches the k-th of the blocks' largest is sorted. */
+ * Three launches: the largest of each block of 256 (a warp each); the blocks' sums relative to the largest of all, and the
+ * first that is as large; one block of threads a row that folds the sums and picks. To pick k, more than one, only blocks whose largest is among the k largest
+ * can matter, of equal ones the first; of those, what reaches the k-th of the blocks' largest is sorted.
+ *
+ * Of one row all blocks are there long before their inputs. They go once through their code, of no elements: instructions
+ * that come for the first time take longer than those that come again. */
 #include <float.h>
 #include <math_constants.h>
 
@@ -21,6 +24,8 @@ struct top_args {
     size_t         out_bytes;
     double        *sums; /* [rows][3][n_blocks] */
     float         *best; /* [rows][n_blocks]; keys of it after it was read */
+    float         *max;  /* [rows] */
+    unsigned      *first;
     bool           near; /* a row's sums and keys have room in shared memory */
 };
 
@@ -30,14 +35,14 @@ static __device__ __forceinline__ float clean(float v)
     return v >= -FLT_MAX ? fminf(v, FLT_MAX) : -CUDART_INF_F;
 }
 
-/* Elements lane, lane + 32 ... of block b. */
-static __device__ __forceinline__ void load_block(const top_args &a, int64_t row, int b, float v[8])
+/* Elements lane, lane + 32 ... of block b; n: a.n, or 0 for none. */
+static __device__ __forceinline__ void load_block(const top_args &a, int64_t row, int b, int n, float v[8])
 {
 #pragma unroll
     for (int j = 0; j < 8; j++) {
         int i = b * BLOCK + j * 32 + (threadIdx.x & 31);
 
-        v[j] = i < a.n ? clean(a.x[row * a.xs + i]) : -CUDART_INF_F;
+        v[j] = i < n ? clean(a.x[row * a.xs + i]) : -CUDART_INF_F;
     }
 }
 
@@ -85,29 +90,42 @@ static __device__ __forceinline__ double block_sum_of(const float w[8])
     return s[0];
 }
 
+/* The pass that a launch begins with: 0 only brings the instructions. */
+static __device__ __forceinline__ int first_pass(int rows)
+{
+    return rows > 1;
+}
+
 /* grid: 8 blocks of a row each, row */
 __global__ void __launch_bounds__(256) top_scan(const __grid_constant__ top_args a)
 {
     int b = (int)blockIdx.x * 8 + threadIdx.x / 32;
-    float v[8], best = -CUDART_INF_F;
 
-    wait_for_inputs();
-    if (b >= a.n_blocks)
-        return;
-    load_block(a, blockIdx.y, b, v);
+    let_next_begin();
+#pragma unroll 1
+    for (int pass = first_pass(gridDim.y); pass < 2; pass++) {
+        float v[8], best = -CUDART_INF_F;
+
+        if (pass == 1)
+            only_wait_for_inputs();
+        load_block(a, blockIdx.y, b, pass == 1 ? a.n : 0, v);
 #pragma unroll
-    for (int j = 0; j < 8; j++)
-        best = fmaxf(best, v[j]);
-    best = warp_max(best);
-    if ((threadIdx.x & 31) == 0)
-        a.best[(int64_t)blockIdx.y * a.n_blocks + b] = best;
+        for (int j = 0; j < 8; j++)
+            best = fmaxf(best, v[j]);
+        best = warp_max(best);
+        if (pass == 1 && b < a.n_blocks && (threadIdx.x & 31) == 0)
+            a.best[(int64_t)blockIdx.y * a.n_blocks + b] = best;
+    }
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        a.first[blockIdx.y] = ~0u;
 }
 
-static __device__ __forceinline__ float row_max(const top_args &a, const float *best, float *tmp)
+/* The largest of n. */
+static __device__ __forceinline__ float row_max(const float *best, int n, float *tmp)
 {
     float v = -CUDART_INF_F;
 
-    for (int i = threadIdx.x; i < a.n_blocks; i += blockDim.x)
+    for (int i = threadIdx.x; i < n; i += blockDim.x)
         v = fmaxf(v, best[i]);
     v = warp_max(v);
     if ((threadIdx.x & 31) == 0)
@@ -118,35 +136,61 @@ static __device__ __forceinline__ float row_max(const top_args &a, const float *
     return v;
 }
 
+/* The first element of block b that is as large as any; real: it may be told. */
+static __device__ __forceinline__ void put_first(const top_args &a, int64_t row, int b, const float v[8], float max, bool real)
+{
+    unsigned first = ~0u;
+
+#pragma unroll
+    for (int j = 7; j >= 0; j--)
+        first = v[j] == max ? b * BLOCK + j * 32 + (threadIdx.x & 31) : first;
+    if (__any_sync(0xffffffffu, first != ~0u)) {
+        first = __reduce_min_sync(0xffffffffu, first);
+        if (real && (threadIdx.x & 31) == 0)
+            atomicMin(a.first + row, first);
+    }
+}
+
 __global__ void __launch_bounds__(256) top_weigh(const __grid_constant__ top_args a)
 {
     __shared__ float tmp[32];
-    int b = (int)blockIdx.x * 8 + threadIdx.x / 32;
-    int64_t row = blockIdx.y;
-    float v[8], w[8];
-    double sum[3];
+    const int b = (int)blockIdx.x * 8 + threadIdx.x / 32;
+    const int64_t row = blockIdx.y;
 
-    wait_for_inputs();
-    if (b < a.n_blocks)
-        load_block(a, row, b, v);
-    const float max = row_max(a, a.best + row * a.n_blocks, tmp), heat = a.inv_temp[row];
-    if (b >= a.n_blocks)
-        return;
+    let_next_begin();
+#pragma unroll 1
+    for (int pass = first_pass(gridDim.y); pass < 2; pass++) {
+        float v[8], w[8], heat = 0.0f;
+        double sum[3];
+
+        if (pass == 1)
+            only_wait_for_inputs();
+        load_block(a, row, b, pass == 1 ? a.n : 0, v);
+        const float max = row_max(a.best + row * a.n_blocks, pass == 1 ? a.n_blocks : 0, tmp);
+        if (pass == 1)
+            heat = a.inv_temp[row];
+        put_first(a, row, b, v, max, pass == 1 && b < a.n_blocks);
 #pragma unroll
-    for (int j = 0; j < 8; j++)
-        w[j] = weigh(v[j], max, heat);
-    sum[1] = block_sum_of(w);
+        for (int j = 0; j < 8; j++)
+            w[j] = weigh(v[j], max, 1.0f);
+        sum[0] = sum[1] = block_sum_of(w);
 #pragma unroll
-    for (int j = 0; j < 8; j++)
-        w[j] = weigh(v[j], max, 1.0f);
-    sum[0] = block_sum_of(w);
+        for (int j = 0; j < 8; j++)
+            w[j] = __fmul_rn(w[j], w[j] > 0.0f ? __fsub_rn(v[j], max) : 0.0f);
+        sum[2] = block_sum_of(w);
+        if (heat != 1.0f) {
 #pragma unroll
-    for (int j = 0; j < 8; j++)
-        w[j] = __fmul_rn(w[j], w[j] > 0.0f ? __fsub_rn(v[j], max) : 0.0f);
-    sum[2] = block_sum_of(w);
-    if ((threadIdx.x & 31) == 0)
+            for (int j = 0; j < 8; j++)
+                w[j] = weigh(v[j], max, heat);
+            sum[1] = block_sum_of(w);
+        }
+        if (pass == 0 || b >= a.n_blocks || (threadIdx.x & 31) > 0)
+            continue;
         for (int i = 0; i < 3; i++)
             a.sums[(row * 3 + i) * a.n_blocks + b] = sum[i];
+        if (b == 0)
+            a.max[row] = max;
+    }
 }
 
 /* softmax_fold() of three sums by all threads. */
@@ -189,15 +233,13 @@ static __device__ __forceinline__ unsigned key_of(float v)
 /* The key of the smallest finite value; only -inf has a greater one. */
 #define LEAST 0xff7fffffu
 
-/* The k-th smallest key of the blocks' largest (the largest of all when there are not so many); best: the first. */
-static __device__ unsigned edge_of(const unsigned *keys, int n_blocks, int k, unsigned best)
+/* The k-th smallest key of the blocks' largest (the largest of all when there are not so many). */
+static __device__ unsigned edge_of(const unsigned *keys, int n_blocks, int k)
 {
     unsigned key = 0;
 
     if (k > n_blocks)
         return 0xffffffffu;
-    if (k == 1)
-        return best;
     for (unsigned bit = 1u << 31; bit > 0; bit /= 2) { /* fewer than k keys are below `key` */
         int below = 0;
 
@@ -270,19 +312,10 @@ static __device__ unsigned long long least_of(unsigned long long least)
     return least;
 }
 
-static __device__ wanted find_wanted(const unsigned *keys, int n_blocks, int k, unsigned best)
+static __device__ wanted find_wanted(const unsigned *keys, int n_blocks, int k)
 {
-    wanted w = { edge_of(keys, n_blocks, k, best), 0 };
+    wanted w = { edge_of(keys, n_blocks, k), 0 };
     int below = 0;
-
-    if (k == 1) {
-        unsigned long long first = ~0ull;
-
-        for (int i = threadIdx.x; i < n_blocks; i += PICK_THREADS)
-            first = keys[i] == best && (unsigned long long)i < first ? (unsigned long long)i : first;
-        w.last = (int)least_of(first);
-        return w;
-    }
 
     for (int i0 = 0; i0 < n_blocks; i0 += PICK_THREADS) {
         int i = i0 + (int)threadIdx.x;
@@ -314,7 +347,7 @@ static __device__ int gather(const top_args &a, const unsigned *keys, const want
     for (wanted_blocks b(w, keys, a.n_blocks); b.next();) {
         float v[8];
 
-        load_block(a, blockIdx.x, b.at, v);
+        load_block(a, blockIdx.x, b.at, a.n, v);
 #pragma unroll
         for (int j = 0; j < 8; j++)
             if (v[j] >= -FLT_MAX && key_of(v[j]) <= w.edge) {
@@ -388,7 +421,7 @@ static __device__ int next_best(const top_args &a, const unsigned *keys, const w
         for (wanted_blocks b(w, keys, a.n_blocks); b.next();) {
             float v[8];
 
-            load_block(a, blockIdx.x, b.at, v);
+            load_block(a, blockIdx.x, b.at, a.n, v);
 #pragma unroll
             for (int j = 0; j < 8; j++) {
                 unsigned long long me =
@@ -408,32 +441,17 @@ static __device__ int next_best(const top_args &a, const unsigned *keys, const w
     return n;
 }
 
-/* grid: row */
-__global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__ top_args a)
+/* The k best of a row in the list; how many there are. */
+static __device__ int pick(const top_args &a, unsigned *keys, unsigned long long *list)
 {
-    __shared__ unsigned long long list[LIST];
-    __shared__ float tmp[32];
     __shared__ int count;
-    extern __shared__ double space[];
-    int64_t row = blockIdx.x;
-    const float *best = a.best + row * a.n_blocks;
-    double *given = a.sums + row * 3 * a.n_blocks, *sums = a.near ? space : given;
-    unsigned *keys = (unsigned *)(a.near ? space + 3 * a.n_blocks : (void *)best);
-    op_top_row *to = (op_top_row *)(a.out + row * a.out_bytes);
-    op_top_entry *entry = (op_top_entry *)(to + 1);
-    float *asked = (float *)(entry + a.k);
+    const float *best = a.best + (int64_t)blockIdx.x * a.n_blocks, max = a.max[blockIdx.x];
 
-    wait_for_inputs();
-    for (int i = threadIdx.x; a.near && i < 3 * a.n_blocks; i += PICK_THREADS)
-        sums[i] = given[i];
-    const float max = row_max(a, best, tmp);
-    const bool any = max >= -FLT_MAX;
     for (int i = threadIdx.x; i < a.n_blocks; i += PICK_THREADS)
         keys[i] = key_of(best[i]);
     __syncthreads();
-    fold(sums, a.n_blocks);
-    const wanted w = find_wanted(keys, a.n_blocks, a.k, key_of(max));
-    int n = any ? gather(a, keys, w, list, &count) : 0;
+    const wanted w = find_wanted(keys, a.n_blocks, a.k);
+    int n = max >= -FLT_MAX ? gather(a, keys, w, list, &count) : 0;
 
     if (n <= LIST && a.k <= FEW)
         first_few(list, n, a.k);
@@ -441,24 +459,60 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
         sort(list, n);
     else
         n = next_best(a, keys, w, list);
-    n = n < a.k ? n : a.k;
-    for (int i = threadIdx.x; i < a.k; i += PICK_THREADS) {
-        int id = i < n ? (int)(unsigned)list[i] : 0;
+    return n < a.k ? n : a.k;
+}
 
-        entry[i].id = id;
-        entry[i].logit = i < n ? clean(a.x[row * a.xs + id]) : 0.0f;
-    }
-    for (int i = threadIdx.x; i < a.n_ids; i += PICK_THREADS) {
-        int id = a.ids[row * a.n_ids + i];
+/* grid: row. ONE: k is 1, and known; what more takes would come late, as code does that is run once. */
+template <bool ONE>
+__global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__ top_args a)
+{
+    __shared__ unsigned long long list[ONE ? 1 : LIST];
+    extern __shared__ double space[];
+    int64_t row = blockIdx.x;
+    double *given = a.sums + row * 3 * a.n_blocks, *sums = a.near ? space : given;
+    op_top_row *to = (op_top_row *)(a.out + row * a.out_bytes);
+    op_top_entry *entry = (op_top_entry *)(to + 1);
+    float *asked = (float *)(entry + a.k);
 
-        asked[i] = id >= 0 ? clean(a.x[row * a.xs + id]) : -CUDART_INF_F;
-    }
-    if (threadIdx.x == 0) {
-        to->total = any ? sums[0] : 0;
-        to->heated = any ? sums[a.n_blocks] : 0;
-        to->weighted = any ? sums[2 * a.n_blocks] : 0;
-        to->max = max;
-        to->n = n;
+    let_next_begin();
+#pragma unroll 1
+    for (int pass = ONE && a.near ? first_pass(gridDim.x) : 1; pass < 2; pass++) {
+        const bool real = pass == 1;
+        int n = 0;
+
+        if (real)
+            only_wait_for_inputs();
+        for (int i = threadIdx.x; a.near && i < (real ? 3 * a.n_blocks : 0); i += PICK_THREADS)
+            sums[i] = given[i];
+        const float max = real ? a.max[row] : 0.0f;
+        const bool any = max >= -FLT_MAX;
+        if constexpr (ONE) {
+            n = real && any;
+            if (real && threadIdx.x == 0)
+                list[0] = a.first[row];
+        } else {
+            n = pick(a, a.near ? (unsigned *)(space + 3 * a.n_blocks) : (unsigned *)(a.best + row * a.n_blocks), list);
+        }
+        __syncthreads();
+        fold(sums, a.n_blocks);
+        for (int i = threadIdx.x; i < (real ? a.k : 0); i += PICK_THREADS) {
+            int id = i < n ? (int)(unsigned)list[i] : 0;
+
+            entry[i].id = id;
+            entry[i].logit = i < n ? clean(a.x[row * a.xs + id]) : 0.0f;
+        }
+        for (int i = threadIdx.x; i < (real ? a.n_ids : 0); i += PICK_THREADS) {
+            int id = a.ids[row * a.n_ids + i];
+
+            asked[i] = id >= 0 ? clean(a.x[row * a.xs + id]) : -CUDART_INF_F;
+        }
+        if (real && threadIdx.x == 0) {
+            to->total = any ? sums[0] : 0;
+            to->heated = any ? sums[a.n_blocks] : 0;
+            to->weighted = any ? sums[2 * a.n_blocks] : 0;
+            to->max = max;
+            to->n = n;
+        }
     }
 }
 
@@ -466,7 +520,7 @@ size_t cuda_top_ws(const struct node *v)
 {
     size_t n_blocks = (size_t)ceil_div(v->t[1].ne[0], BLOCK);
 
-    return (size_t)v->t[1].ne[1] * n_blocks * (3 * sizeof(double) + sizeof(float));
+    return (size_t)v->t[1].ne[1] * (n_blocks * (3 * sizeof(double) + sizeof(float)) + sizeof(float) + sizeof(unsigned));
 }
 
 void cuda_top(struct cuda *c, const struct node *v)
@@ -487,10 +541,12 @@ void cuda_top(struct cuda *c, const struct node *v)
     a.out_bytes = v->n;
     a.sums = (double *)c->ws;
     a.best = (float *)(a.sums + (size_t)rows * 3 * (size_t)a.n_blocks);
+    a.max = a.best + (size_t)rows * (size_t)a.n_blocks;
+    a.first = (unsigned *)(a.max + rows);
     unsigned pieces = (unsigned)ceil_div(a.n_blocks, 8);
     launch_early(c, "top_scan", top_scan, dim3(pieces, rows), 256, 0, a);
     launch_early(c, "top_weigh", top_weigh, dim3(pieces, rows), 256, 0, a);
     size_t near = (size_t)a.n_blocks * (3 * sizeof(double) + sizeof(unsigned));
     a.near = near <= 31 << 10;
-    launch_early(c, "top_pick", top_pick, dim3(rows), PICK_THREADS, a.near ? near : 0, a);
+    launch_early(c, "top_pick", a.k == 1 ? top_pick<true> : top_pick<false>, dim3(rows), PICK_THREADS, a.near ? near : 0, a);
 }
