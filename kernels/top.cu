@@ -2,11 +2,9 @@
 /* top.cu - the best logits of a row and its sums: op_top(), to the bit as base/softmax.h has it.
  *
  * Three launches: the largest of each block of 256 (a warp each); the blocks' sums relative to the largest of all, and the
- * first that is as large; one block of threads a row that folds the sums and picks. To pick k, more than one, only blocks whose largest is among the k largest
- * can matter, of equal ones the first; of those, what reaches the k-th of the blocks' largest is sorted.
- *
- * Of one row all blocks are there long before their inputs. They go once through their code, of no elements: instructions
- * that come for the first time take longer than those that come again. */
+ * first that is as large; one block of threads a row that folds the sums and picks. To pick more than one, only blocks whose
+ * largest is among the k largest can matter, of equal ones the first; of those, what reaches the k-th of the blocks' largest
+ * is sorted. */
 #include <float.h>
 #include <math_constants.h>
 
@@ -35,14 +33,14 @@ static __device__ __forceinline__ float clean(float v)
     return v >= -FLT_MAX ? fminf(v, FLT_MAX) : -CUDART_INF_F;
 }
 
-/* Elements lane, lane + 32 ... of block b; n: a.n, or 0 for none. */
-static __device__ __forceinline__ void load_block(const top_args &a, int64_t row, int b, int n, float v[8])
+/* Elements lane, lane + 32 ... of block b. */
+static __device__ __forceinline__ void load_block(const top_args &a, int64_t row, int b, float v[8])
 {
 #pragma unroll
     for (int j = 0; j < 8; j++) {
         int i = b * BLOCK + j * 32 + (threadIdx.x & 31);
 
-        v[j] = i < n ? clean(a.x[row * a.xs + i]) : -CUDART_INF_F;
+        v[j] = i < a.n ? clean(a.x[row * a.xs + i]) : -CUDART_INF_F;
     }
 }
 
@@ -90,42 +88,31 @@ static __device__ __forceinline__ double block_sum_of(const float w[8])
     return s[0];
 }
 
-/* The pass that a launch begins with: 0 only brings the instructions. */
-static __device__ __forceinline__ int first_pass(int rows)
-{
-    return rows > 1;
-}
-
 /* grid: 8 blocks of a row each, row */
 __global__ void __launch_bounds__(256) top_scan(const __grid_constant__ top_args a)
 {
     int b = (int)blockIdx.x * 8 + threadIdx.x / 32;
+    float v[8], best = -CUDART_INF_F;
 
-    let_next_begin();
-#pragma unroll 1
-    for (int pass = first_pass(gridDim.y); pass < 2; pass++) {
-        float v[8], best = -CUDART_INF_F;
-
-        if (pass == 1)
-            only_wait_for_inputs();
-        load_block(a, blockIdx.y, b, pass == 1 ? a.n : 0, v);
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            best = fmaxf(best, v[j]);
-        best = warp_max(best);
-        if (pass == 1 && b < a.n_blocks && (threadIdx.x & 31) == 0)
-            a.best[(int64_t)blockIdx.y * a.n_blocks + b] = best;
-    }
+    wait_for_inputs();
     if (blockIdx.x == 0 && threadIdx.x == 0)
         a.first[blockIdx.y] = ~0u;
+    if (b >= a.n_blocks)
+        return;
+    load_block(a, blockIdx.y, b, v);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        best = fmaxf(best, v[j]);
+    best = warp_max(best);
+    if ((threadIdx.x & 31) == 0)
+        a.best[(int64_t)blockIdx.y * a.n_blocks + b] = best;
 }
 
-/* The largest of n. */
-static __device__ __forceinline__ float row_max(const float *best, int n, float *tmp)
+static __device__ __forceinline__ float row_max(const top_args &a, const float *best, float *tmp)
 {
     float v = -CUDART_INF_F;
 
-    for (int i = threadIdx.x; i < n; i += blockDim.x)
+    for (int i = threadIdx.x; i < a.n_blocks; i += blockDim.x)
         v = fmaxf(v, best[i]);
     v = warp_max(v);
     if ((threadIdx.x & 31) == 0)
@@ -136,8 +123,8 @@ static __device__ __forceinline__ float row_max(const float *best, int n, float 
     return v;
 }
 
-/* The first element of block b that is as large as any; real: it may be told. */
-static __device__ __forceinline__ void put_first(const top_args &a, int64_t row, int b, const float v[8], float max, bool real)
+/* The first element of block b that is as large as any. */
+static __device__ __forceinline__ void put_first(const top_args &a, int64_t row, int b, const float v[8], float max)
 {
     unsigned first = ~0u;
 
@@ -146,7 +133,7 @@ static __device__ __forceinline__ void put_first(const top_args &a, int64_t row,
         first = v[j] == max ? b * BLOCK + j * 32 + (threadIdx.x & 31) : first;
     if (__any_sync(0xffffffffu, first != ~0u)) {
         first = __reduce_min_sync(0xffffffffu, first);
-        if (real && (threadIdx.x & 31) == 0)
+        if ((threadIdx.x & 31) == 0)
             atomicMin(a.first + row, first);
     }
 }
@@ -154,43 +141,35 @@ static __device__ __forceinline__ void put_first(const top_args &a, int64_t row,
 __global__ void __launch_bounds__(256) top_weigh(const __grid_constant__ top_args a)
 {
     __shared__ float tmp[32];
-    const int b = (int)blockIdx.x * 8 + threadIdx.x / 32;
-    const int64_t row = blockIdx.y;
+    int b = (int)blockIdx.x * 8 + threadIdx.x / 32;
+    int64_t row = blockIdx.y;
+    float v[8], w[8];
+    double sum[3];
 
-    let_next_begin();
-#pragma unroll 1
-    for (int pass = first_pass(gridDim.y); pass < 2; pass++) {
-        float v[8], w[8], heat = 0.0f;
-        double sum[3];
-
-        if (pass == 1)
-            only_wait_for_inputs();
-        load_block(a, row, b, pass == 1 ? a.n : 0, v);
-        const float max = row_max(a.best + row * a.n_blocks, pass == 1 ? a.n_blocks : 0, tmp);
-        if (pass == 1)
-            heat = a.inv_temp[row];
-        put_first(a, row, b, v, max, pass == 1 && b < a.n_blocks);
+    wait_for_inputs();
+    if (b < a.n_blocks)
+        load_block(a, row, b, v);
+    const float max = row_max(a, a.best + row * a.n_blocks, tmp), heat = a.inv_temp[row];
+    if (b >= a.n_blocks)
+        return;
+    if (b == 0 && (threadIdx.x & 31) == 0)
+        a.max[row] = max;
+    put_first(a, row, b, v, max);
 #pragma unroll
-        for (int j = 0; j < 8; j++)
-            w[j] = weigh(v[j], max, 1.0f);
-        sum[0] = sum[1] = block_sum_of(w);
+    for (int j = 0; j < 8; j++)
+        w[j] = weigh(v[j], max, heat);
+    sum[1] = block_sum_of(w);
 #pragma unroll
-        for (int j = 0; j < 8; j++)
-            w[j] = __fmul_rn(w[j], w[j] > 0.0f ? __fsub_rn(v[j], max) : 0.0f);
-        sum[2] = block_sum_of(w);
-        if (heat != 1.0f) {
+    for (int j = 0; j < 8; j++)
+        w[j] = weigh(v[j], max, 1.0f);
+    sum[0] = block_sum_of(w);
 #pragma unroll
-            for (int j = 0; j < 8; j++)
-                w[j] = weigh(v[j], max, heat);
-            sum[1] = block_sum_of(w);
-        }
-        if (pass == 0 || b >= a.n_blocks || (threadIdx.x & 31) > 0)
-            continue;
+    for (int j = 0; j < 8; j++)
+        w[j] = __fmul_rn(w[j], w[j] > 0.0f ? __fsub_rn(v[j], max) : 0.0f);
+    sum[2] = block_sum_of(w);
+    if ((threadIdx.x & 31) == 0)
         for (int i = 0; i < 3; i++)
             a.sums[(row * 3 + i) * a.n_blocks + b] = sum[i];
-        if (b == 0)
-            a.max[row] = max;
-    }
 }
 
 /* softmax_fold() of three sums by all threads. */
@@ -347,7 +326,7 @@ static __device__ int gather(const top_args &a, const unsigned *keys, const want
     for (wanted_blocks b(w, keys, a.n_blocks); b.next();) {
         float v[8];
 
-        load_block(a, blockIdx.x, b.at, a.n, v);
+        load_block(a, blockIdx.x, b.at, v);
 #pragma unroll
         for (int j = 0; j < 8; j++)
             if (v[j] >= -FLT_MAX && key_of(v[j]) <= w.edge) {
@@ -421,7 +400,7 @@ static __device__ int next_best(const top_args &a, const unsigned *keys, const w
         for (wanted_blocks b(w, keys, a.n_blocks); b.next();) {
             float v[8];
 
-            load_block(a, blockIdx.x, b.at, a.n, v);
+            load_block(a, blockIdx.x, b.at, v);
 #pragma unroll
             for (int j = 0; j < 8; j++) {
                 unsigned long long me =
@@ -473,46 +452,39 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
     op_top_row *to = (op_top_row *)(a.out + row * a.out_bytes);
     op_top_entry *entry = (op_top_entry *)(to + 1);
     float *asked = (float *)(entry + a.k);
+    int n;
 
-    let_next_begin();
-#pragma unroll 1
-    for (int pass = ONE && a.near ? first_pass(gridDim.x) : 1; pass < 2; pass++) {
-        const bool real = pass == 1;
-        int n = 0;
+    wait_for_inputs();
+    for (int i = threadIdx.x; a.near && i < 3 * a.n_blocks; i += PICK_THREADS)
+        sums[i] = given[i];
+    const float max = a.max[row];
+    const bool any = max >= -FLT_MAX;
+    if constexpr (ONE) {
+        n = any;
+        if (threadIdx.x == 0)
+            list[0] = a.first[row];
+    } else {
+        n = pick(a, a.near ? (unsigned *)(space + 3 * a.n_blocks) : (unsigned *)(a.best + row * a.n_blocks), list);
+    }
+    __syncthreads();
+    fold(sums, a.n_blocks);
+    for (int i = threadIdx.x; i < a.k; i += PICK_THREADS) {
+        int id = i < n ? (int)(unsigned)list[i] : 0;
 
-        if (real)
-            only_wait_for_inputs();
-        for (int i = threadIdx.x; a.near && i < (real ? 3 * a.n_blocks : 0); i += PICK_THREADS)
-            sums[i] = given[i];
-        const float max = real ? a.max[row] : 0.0f;
-        const bool any = max >= -FLT_MAX;
-        if constexpr (ONE) {
-            n = real && any;
-            if (real && threadIdx.x == 0)
-                list[0] = a.first[row];
-        } else {
-            n = pick(a, a.near ? (unsigned *)(space + 3 * a.n_blocks) : (unsigned *)(a.best + row * a.n_blocks), list);
-        }
-        __syncthreads();
-        fold(sums, a.n_blocks);
-        for (int i = threadIdx.x; i < (real ? a.k : 0); i += PICK_THREADS) {
-            int id = i < n ? (int)(unsigned)list[i] : 0;
+        entry[i].id = id;
+        entry[i].logit = i < n ? clean(a.x[row * a.xs + id]) : 0.0f;
+    }
+    for (int i = threadIdx.x; i < a.n_ids; i += PICK_THREADS) {
+        int id = a.ids[row * a.n_ids + i];
 
-            entry[i].id = id;
-            entry[i].logit = i < n ? clean(a.x[row * a.xs + id]) : 0.0f;
-        }
-        for (int i = threadIdx.x; i < (real ? a.n_ids : 0); i += PICK_THREADS) {
-            int id = a.ids[row * a.n_ids + i];
-
-            asked[i] = id >= 0 ? clean(a.x[row * a.xs + id]) : -CUDART_INF_F;
-        }
-        if (real && threadIdx.x == 0) {
-            to->total = any ? sums[0] : 0;
-            to->heated = any ? sums[a.n_blocks] : 0;
-            to->weighted = any ? sums[2 * a.n_blocks] : 0;
-            to->max = max;
-            to->n = n;
-        }
+        asked[i] = id >= 0 ? clean(a.x[row * a.xs + id]) : -CUDART_INF_F;
+    }
+    if (threadIdx.x == 0) {
+        to->total = any ? sums[0] : 0;
+        to->heated = any ? sums[a.n_blocks] : 0;
+        to->weighted = any ? sums[2 * a.n_blocks] : 0;
+        to->max = max;
+        to->n = n;
     }
 }
 

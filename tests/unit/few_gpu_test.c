@@ -175,6 +175,70 @@ static void check(ops_fn *ops, const void *shape, const struct rows_of *r, uint6
         fail_msg("%s: %d launches, one by one %d", what, (int)launches[REPLAYED], (int)launches[ONE_BY_ONE]);
 }
 
+/* ---- a layer's input ---- */
+
+enum { MATRICES = 5 };
+
+/* A norm and matrices of several formats; alike: small ones of q8_0 go along with the others, of one format. */
+struct input_shape {
+    int64_t k;
+    bool    alike;
+    int     n, type[MATRICES], rows[MATRICES];
+};
+
+struct input {
+    const float  *norm;
+    int           n;
+    struct tensor x, in, w[MATRICES], y[MATRICES];
+};
+
+static void input_ops(const void *shape, const struct rows_of *r)
+{
+    const struct input *s = shape;
+
+    (void)r;
+    op_rms_norm(gpu, s->in, s->x, s->norm, s->x.ne[0], 0, 1e-6f);
+    for (int i = 0; i < s->n; i++)
+        op_matmul(gpu, s->y[i], s->w[i], s->in);
+}
+
+static void inputs(void **state)
+{
+    enum { F32 = QUANT_f32, Q8 = QUANT_q8_0, Q4 = QUANT_q4_k, Q5 = QUANT_q5_k };
+    static const struct input_shape shapes[] = {
+        { 2048, true, 4, { Q4, Q4, Q8, Q8 }, { 8192, 4096, 32, 32 } },
+        { 2048, true, 5, { Q8, Q5, F32, Q8, Q5 }, { 24, 8000, 3, 61, 512 } }, /* rows that fill no strip, small ones first */
+        { 1024, true, 3, { QUANT_q6_k, Q8, Q8 }, { 272, 127, 1 } },
+        { 768, true, 2, { QUANT_iq4_xs, Q8 }, { 48, 17 } },
+        { 2048, false, 3, { Q4, Q8, Q8 }, { 512, 128, 16 } },     /* too many */
+        { 4096, false, 3, { Q4, Q8, QUANT_iq3_s }, { 512, 40, 64 } }, /* too long for one row's launch */
+        { 1056, true, 2, { Q8, Q8 }, { 32, 16 } },                /* nothing to go along with */
+    };
+
+    (void)state;
+    if (gpu == NULL)
+        skip();
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (size_t j = 0; j < sizeof splits / sizeof splits[0]; j++) {
+            const struct input_shape *s = &shapes[i];
+            struct rows_of r;
+            struct input in = { .n = s->n };
+            char what[100];
+
+            rows_of(&r, &splits[j]);
+            in.x = take_rows(s->k, r.r.n, false);
+            in.in = take_rows(s->k, r.r.n, true);
+            in.norm = take((size_t)s->k, false);
+            for (int m = 0; m < s->n; m++) {
+                in.w[m] = take_rows_of(s->type[m], s->k, s->rows[m]);
+                in.y[m] = take_rows(s->rows[m], r.r.n, true);
+            }
+            (void)snprintf(what, sizeof what, "input %d, %d rows", (int)i, r.r.n);
+            check(input_ops, &in, &r, s->alike && goes_together(&r, 128) ? 2 : 0, what);
+            give_back_to(0);
+        }
+}
+
 /* ---- gated delta rule ---- */
 
 struct gdn {
@@ -595,8 +659,8 @@ static void mixtures(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(delta_rules), cmocka_unit_test(attentions),
-                                        cmocka_unit_test(mixtures) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(inputs), cmocka_unit_test(delta_rules),
+                                        cmocka_unit_test(attentions), cmocka_unit_test(mixtures) };
     struct err e = { 0 };
     int failed;
 
