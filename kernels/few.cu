@@ -17,8 +17,8 @@
 
 enum { WARPS = 8, GROUP = 4 /* columns */, PITCH = 24 /* of a column's sums, for the banks' sake */ };
 enum { TURN = 8 /* segments of columns in shared memory */, ITEMS = 2 * WARPS /* strips times segments of a task */ };
-/* Of small matrices: rows of a warp at once, rows (from, to) and columns of a block, its memory. */
-enum { BESIDE_AT_ONCE = 2, BESIDE_ROWS = 8, BESIDE_MOST = 16, BESIDE_COLS = 8, BESIDE_SMEM = 84 << 10 };
+/* Of small matrices: rows of a warp at once, fewest rows and columns of a block, its memory at most. */
+enum { BESIDE_AT_ONCE = 2, BESIDE_ROWS = 8, BESIDE_COLS = 8, BESIDE_SMEM = 84 << 10 };
 enum { BESIDE_FLOATS = 2 * BESIDE_AT_ONCE * BUF_PITCH, BESIDE_BUF = WARPS * BESIDE_FLOATS * sizeof(float) };
 enum { FLOATS = 2 /* columns of a task of type f32 */, MOST_STAGE = 6 << 10, OTHER_SMEM = 24 << 10 };
 
@@ -573,12 +573,6 @@ static __device__ __forceinline__ void floats_times(const few_args &f, const tas
     __syncthreads(); /* the columns may go */
 }
 
-/* Shared memory of a block of those beside: a warp's sums, rows of weights, columns. */
-static __host__ __device__ inline int beside_bytes(const few_args &f, int row_bytes)
-{
-    return BESIDE_BUF + f.beside_rows * row_bytes + min(f.nx, (int)BESIDE_COLS) * (int)x_row_bytes(f.k);
-}
-
 /* Block i of those beside; bar: a barrier of the block's own. Everything is brought: pieces of their odd sizes, read where
  * they are, are requests of their own. */
 template <bool EIGHT>
@@ -681,29 +675,44 @@ static int cut_jobs(struct few_args *f, int strips)
     return tasks;
 }
 
-/* Gives those beside blocks, no more than there is room for if so many rows a block do; how many there are. */
-static int cut_beside(struct few_args *f, int room)
+/* Shared memory of a block of those beside: a warp's sums, rows of weights, columns. */
+static int beside_bytes(const few_args &f, int rows, int row_bytes)
+{
+    return BESIDE_BUF + rows * row_bytes + min(f.nx, (int)BESIDE_COLS) * (int)x_row_bytes(f.k);
+}
+
+/* Whether blocks of those beside, of so many rows, find room. */
+static bool beside_fits_in(struct cuda *c, const struct few_args *f, int rows, int row_bytes)
+{
+    const int most = cuda_attn_smem(c) - OTHER_SMEM;
+
+    return beside_bytes(*f, rows, row_bytes) <= (most < BESIDE_SMEM ? most : BESIDE_SMEM);
+}
+
+/* Gives those beside blocks, no more than there is room for if more rows a block do; how many there are. */
+static int cut_beside(struct cuda *c, struct few_args *f, int room)
 {
     const int each = warp_rows(f->k, BESIDE_AT_ONCE);
-    int blocks = 0;
 
-    for (f->beside_rows = BESIDE_ROWS; f->n_beside > 0; f->beside_rows += each) {
-        blocks = 0;
+    if (f->n_beside == 0)
+        return 0;
+    for (f->beside_rows = BESIDE_ROWS;; f->beside_rows += each) {
+        int blocks = 0;
+
         for (int i = f->n; i < f->n + f->n_beside; i++) {
             f->job[i].first = blocks;
             blocks += (int)(ceil_div(f->job[i].n_rows, f->beside_rows) * ceil_div(f->nx, BESIDE_COLS));
         }
-        if (blocks <= room || f->beside_rows + each > BESIDE_MOST)
-            break;
+        if (blocks <= room || !beside_fits_in(c, f, f->beside_rows + each, f->job[f->n].row_bytes))
+            return blocks;
     }
-    return blocks;
 }
 
 /* Shared memory that a task of type f32, or a block beside such tasks, takes. */
 static size_t other_bytes(const struct few_args *f)
 {
     const size_t floats = f->floats != NULL ? (size_t)FLOATS * (size_t)f->k * sizeof(float) : 0;
-    const size_t beside = f->n_beside > 0 ? (size_t)beside_bytes(*f, f->job[f->n].row_bytes) : 0;
+    const size_t beside = f->n_beside > 0 ? (size_t)beside_bytes(*f, f->beside_rows, f->job[f->n].row_bytes) : 0;
 
     return floats > beside ? floats : beside;
 }
@@ -746,7 +755,7 @@ static void one_format(struct cuda *c, struct few_args *f, int type)
     int beside;
     for (int strips = WARPS / segments;; strips++) {
         f->tasks = cut_jobs(f, strips);
-        beside = cut_beside(f, turn - f->tasks);
+        beside = cut_beside(c, f, turn - f->tasks);
         if (f->tasks + beside <= turn || strips >= most)
             break;
     }
@@ -759,12 +768,11 @@ static void one_format(struct cuda *c, struct few_args *f, int type)
 }
 
 /* Whether what is of the format BESIDE can be brought. */
-static bool few_beside(struct few_args *f, const struct few_job *job, int n)
+static bool few_beside(struct cuda *c, struct few_args *f, const struct few_job *job, int n)
 {
-    f->beside_rows = BESIDE_MOST;
     for (int i = 0; i < n; i++)
-        if (job[i].type == BESIDE &&
-            (job[i].row_bytes % 16 != 0 || (uintptr_t)job[i].w % 16 != 0 || beside_bytes(*f, job[i].row_bytes) > BESIDE_SMEM))
+        if (job[i].type == BESIDE && (job[i].row_bytes % 16 != 0 || (uintptr_t)job[i].w % 16 != 0 ||
+                                      !beside_fits_in(c, f, BESIDE_ROWS, job[i].row_bytes)))
             return false;
     return true;
 }
@@ -783,7 +791,7 @@ void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a
     f->nx = a->nx;
     f->x = a->x;
     f->eight = a->eight;
-    const bool along = beside_fits(a) && few_beside(f, left, n);
+    const bool along = beside_fits(a) && few_beside(c, f, left, n);
     while (n > 0) {
         int type = QUANT_f32, more = 0, beside = 0;
         struct few_job small[JOBS];
