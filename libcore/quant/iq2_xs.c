@@ -118,15 +118,20 @@ X86_VBMI void fours_scale(struct quant_codes *u, const struct quant_iq2_xs *b)
     fours_subs(u, _cvtsh_ss(b->d) * 0.125f, odd_scales(b));
 }
 
+/* The low bytes of 8 words, from byte `at` on. */
+#define LOWS(at) (FOURS_BYTES(at, (at) + 2, (at) + 4, (at) + 6, 0) | FOURS_BYTES((at) + 8, (at) + 10, (at) + 12, (at) + 14, 4))
+
 X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_xs *b, const struct quant_iq2_xs *b1)
 {
-    const __m512i  low = _mm512_set1_epi16(255), fields = FOURS_FIELDS(9, 9, 16);
+    const __m512i  fields = FOURS_FIELDS(9, 9, 16);
     const uint8_t *first = quant_iq2xs_halves, *second = first + 512;
+    const int64_t  other = 0x4040404040404040;
+    const __m512i  low = _mm512_setr_epi64(LOWS(0), LOWS(0) | other, LOWS(16), LOWS(16) | other, LOWS(32), LOWS(32) | other,
+                                           LOWS(48), LOWS(48) | other);
     __m512i        q0 = x86_load64(b->qs), q1 = x86_load64(b1->qs);
-    __m512i        code = _mm512_packus_epi16(_mm512_and_si512(q0, low), _mm512_and_si512(q1, low));
-    __m512i        top = _mm512_packus_epi16(_mm512_and_si512(_mm512_srli_epi16(q0, 1), low),
-                                             _mm512_and_si512(_mm512_srli_epi16(q1, 1), low));
-    __mmask64      bit7 = _mm512_movepi8_mask(code), bit8 = _mm512_movepi8_mask(top);
+    __m512i        code = _mm512_permutex2var_epi8(q0, low, q1);
+    __m512i        top = _mm512_permutex2var_epi8(q0, _mm512_add_epi8(low, _mm512_set1_epi8(1)), q1);
+    __mmask64      bit7 = _mm512_movepi8_mask(code), bit8 = _mm512_test_epi8_mask(top, _mm512_set1_epi8(1));
 
 #define LOOK(half) \
     _mm512_mask_blend_epi8(bit8, fours_look_256(half, code, bit7), fours_look_256((half) + 256, code, bit7))
