@@ -594,7 +594,7 @@ static __device__ __forceinline__ void beside_times(const few_args &f, int i, ui
         bulk_copy(w, job.w + (int64_t)r0 * job.row_bytes, (unsigned)(rows * job.row_bytes), bar);
     }
     __syncthreads();
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+    only_wait_for_inputs();
     if (threadIdx.x == 0)
         bar_expect(bar, (unsigned)(cols * x_bytes));
     __syncwarp();

@@ -22,8 +22,8 @@ struct top_args {
     size_t         out_bytes;
     double        *sums; /* [rows][3][n_blocks] */
     float         *best; /* [rows][n_blocks]; keys of it after it was read */
-    float         *max;  /* [rows] */
-    unsigned      *first;
+    float         *max;  /* [rows]: the largest, */
+    unsigned      *first; /* and the first element that is as large */
     bool           near; /* a row's sums and keys have room in shared memory */
 };
 
