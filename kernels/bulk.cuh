@@ -2,6 +2,7 @@
 /* bulk.cuh - copies to shared memory that go on by themselves, and barriers that wait for them.  room: kernels (base) */
 #ifndef KERNELS_BULK_CUH
 #define KERNELS_BULK_CUH
+#include <cuda.h>
 #include <stdint.h>
 
 static __device__ __forceinline__ uint32_t shared_at(const void *p)
@@ -53,6 +54,29 @@ static __device__ __forceinline__ void bulk_copy(void *to, const void *from, uns
 {
     bar_expect(bar, n);
     bulk_go(to, from, n, bar);
+}
+
+/* A lane of a warp all of which are here: the compiler knows that it is one, and moves its addresses without a loop. */
+static __device__ __forceinline__ bool one_of_warp(void)
+{
+    uint32_t is;
+
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
+                 "selp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(is));
+    return is != 0;
+}
+
+/* A box of a tensor map, n bytes, to a multiple of 128; what is outside of the tensor is zero. As bulk_copy(). x times the
+ * size of an element is a multiple of 16: else the instruction is an illegal one. */
+static __device__ __forceinline__ void box_copy(void *to, const CUtensorMap *map, int x, int y, int z, unsigned n,
+                                                uint64_t *bar)
+{
+    bar_expect(bar, n);
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_at(to)),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_at(bar))
+                 : "memory");
 }
 
 /* What a thread wrote to shared memory, and whoever meets it at a barrier after this, comes before bulk copies to there; and what

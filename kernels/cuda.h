@@ -9,6 +9,7 @@
  * operations, whatever the number of rows. Compiled without fused multiply-add except where written. */
 #ifndef KERNELS_CUDA_H
 #define KERNELS_CUDA_H
+#include <cudaTypedefs.h>
 #include <cuda_runtime.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -167,6 +168,7 @@ struct cuda {
     unsigned char       *ws;  /* working memory of an operation, from its start to its end */
     size_t               ws_cap, ws_need;
     struct tables       *tab;
+    PFN_cuTensorMapEncodeTiled_v12000 encode; /* of the driver, which is not linked: there may be none */
     struct graph         graph[GRAPHS]; /* the last used first */
     struct fetch         fetch;
     struct launch_clock  clock;

@@ -255,11 +255,18 @@ static __device__ __forceinline__ uint32_t column_at(int i, int pitch)
     return (uint32_t)(i * pitch + (i & 2) / 2 * ASIDE);
 }
 
-/* Columns in shared memory: which span of them, so many segments from `round` on, or -1; and stages of warps. */
+/* Before the stages. */
+static __host__ __device__ inline int columns_bytes(int nt, int pitch)
+{
+    return (nt * GROUP * pitch + BOX_ALIGN - 1) / BOX_ALIGN * BOX_ALIGN;
+}
+
+/* Columns in shared memory: which span of them, so many segments from `round` on, or -1; and stages of warps, with the
+ * phase that is waited for. */
 struct near {
     uint8_t  *x, *stage;
-    uint64_t *bar;
-    int       phase, span, round;
+    uint64_t *bar, *full; /* full: of the warp's stage */
+    int       phase, span, round, turn;
 };
 
 /* By a warp, quarters of columns. All blocks want the same at the same time: each begins elsewhere. */
@@ -279,38 +286,40 @@ static __device__ __forceinline__ void fetch_columns(const few_args &f, const ta
     __syncwarp();
 }
 
-/* A strip's segment: where the strip is, how many rows are left from it on. */
+/* A strip's segment; r0: the strip's first row. */
 struct item {
-    const uint8_t *w;
-    int            left, segment, units; /* of the turn; from the segment on */
+    int job, r0, segment, units; /* segment: of the turn; units: from it on */
 };
 
-/* Whether a segment goes through shared memory: the last strip of a matrix may be short. */
+/* Whether a segment goes through shared memory. */
 static __device__ __forceinline__ bool staged(const few_args &f, const item &of)
 {
-    return f.staged && of.left >= STRIP && (uintptr_t)of.w % 16 == 0;
+    return f.staged && f.job[of.job].boxed;
 }
 
 static __device__ __forceinline__ item find_item(const few_args &f, const task &t, int i, int round, int segments)
 {
-    const few_job &job = f.job[t.job];
-    const int strip = i / segments, segment = i - strip * segments, r0 = t.r0 + strip * STRIP;
+    const int strip = i / segments, segment = i - strip * segments;
 
-    return { job.w + (int64_t)r0 * job.row_bytes, job.n_rows - r0, segment, f.k / 32 - (round + segment) * 16 };
+    return { t.job, t.r0 + strip * STRIP, segment, f.k / 32 - (round + segment) * 16 };
 }
 
 /* Block 0 or 1 of a segment, `at` among all; one that does not exist is not looked at. */
 template <int TYPE>
-static __device__ __forceinline__ void load_item(strip<TYPE> &s, const item &of, int at, int block, bool near,
-                                                 const uint8_t *stage, int row_bytes)
+static __device__ __forceinline__ void load_item(strip<TYPE> &s, const few_args &f, const item &of, int at, int block,
+                                                 const uint8_t *stage)
 {
     typedef frag<TYPE> F;
-    const int g = (threadIdx.x & 31) / 4, c = threadIdx.x % 4, first = at * (2 * F::BLOCK);
-    const uint8_t *r0 =
-        near ? staged_row<TYPE>(stage, g, row_bytes, at) : of.w + min(g, of.left - 1) * row_bytes + first;
-    const uint8_t *r8 =
-        near ? staged_row<TYPE>(stage, g + 8, row_bytes, at) : of.w + min(g + 8, of.left - 1) * row_bytes + first;
+    const int g = (threadIdx.x & 31) / 4, c = threadIdx.x % 4;
+    const few_job &job = f.job[of.job];
+    const uint8_t *r0 = brought_row<TYPE>(stage, ROWS_BOXED, g, job.row_bytes, at), *r8 = r0 + 8 * stage_of<TYPE>::BOX;
 
+    if (!staged(f, of)) {
+        const uint8_t *w = job.w + (int64_t)of.r0 * job.row_bytes + at * (2 * F::BLOCK);
+
+        r0 = w + min(g, job.n_rows - of.r0 - 1) * job.row_bytes;
+        r8 = w + min(g + 8, job.n_rows - of.r0 - 1) * job.row_bytes;
+    }
     if (of.units > block * 8) {
         F::template load<true>(s.r0, r0 + block * F::BLOCK, of.units - block * 8, c);
         F::template load<true>(s.r8, r8 + block * F::BLOCK, of.units - block * 8, c);
@@ -365,7 +374,6 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
                                                    ahead &a, bool &waited, const near_tables *tab)
 {
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, items = t.strips * segments;
-    const int row_bytes = f.job[t.job].row_bytes;
     uint8_t *stage = at.stage + threadIdx.x / 32 * stage_of<TYPE>::SIZE;
     const bool go_on = row_segments(f.k) <= TURN && (int)(threadIdx.x / 32) < then.strips * segments;
     strip<TYPE> s = {};
@@ -378,25 +386,20 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
         const item of = a.next;
         float S[NT][2] = {};
 
-        if (begun) {
-            copy_wait<0>();
-            __syncwarp();
+        if (begun && staged(f, of)) {
+            bar_wait(at.full, at.turn);
+            at.turn ^= 1;
         }
 #pragma unroll 1
         for (int b = begun ? 0 : 1; b < 2; b++) {
             if (begun)
-                load_item<TYPE>(s, of, round + of.segment, b, staged(f, of), stage, row_bytes);
+                load_item<TYPE>(s, f, of, round + of.segment, b, stage);
             if (b == 1 && fetch) {
-                const task &from = more ? t : then;
-                const int bytes = f.job[from.job].row_bytes;
-                lane_pieces<TYPE> pieces;
-
-                a.next = find_item(f, from, more ? i + WARPS : (int)(threadIdx.x / 32), round, segments);
+                a.next = find_item(f, more ? t : then, more ? i + WARPS : (int)(threadIdx.x / 32), round, segments);
                 __syncwarp();
-                if (staged(f, a.next)) {
-                    find_pieces<TYPE>(pieces, bytes);
-                    fetch_stage<TYPE>(stage, a.next.w, bytes, round + a.next.segment, pieces);
-                }
+                if (staged(f, a.next) && one_of_warp())
+                    bring_box<TYPE>(stage, f.box + a.next.job, 0, a.next.r0, round + a.next.segment, at.full);
+                __syncwarp();
             }
             const uint8_t *x = at.x + of.segment * (8 * X_PAIR) + b * (4 * X_PAIR);
             if constexpr (EIGHT) {
@@ -619,10 +622,10 @@ static __device__ __forceinline__ void beside_times(const few_args &f, int i, ui
 template <int NT, int TYPE, bool EIGHT = false>
 __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant__ few_args f)
 {
-    extern __shared__ __align__(16) uint8_t x[];
-    __shared__ uint64_t bar;
+    extern __shared__ __align__(BOX_ALIGN) uint8_t x[];
+    __shared__ uint64_t bar, full[WARPS];
     __shared__ near_tables tables;
-    near at = { x, x + NT * GROUP * f.pitch, &bar, 1, -1, 0 };
+    near at = { x, x + columns_bytes(NT, f.pitch), &bar, full + threadIdx.x / 32, 1, -1, 0, 0 };
     ahead a = {};
     bool waited = false;
 
@@ -633,8 +636,10 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
             return;
         }
     bring_tables<TYPE>(tables, f.tab);
-    if (threadIdx.x == 0) {
-        bar_init(&bar, 1);
+    if (threadIdx.x % 32 == 0) {
+        bar_init(at.full, 1);
+        if (threadIdx.x == 0)
+            bar_init(&bar, 1);
         bar_init_done();
     }
     __syncthreads();
@@ -721,9 +726,16 @@ static size_t other_bytes(const struct few_args *f)
 template <int NT, int TYPE>
 static void launch_of(struct cuda *c, struct few_args *f, dim3 grid)
 {
-    const size_t columns = (size_t)NT * GROUP * f->pitch, stages = WARPS * (size_t)stage_of<TYPE>::SIZE;
+    const size_t columns = (size_t)columns_bytes(NT, f->pitch), stages = WARPS * (size_t)stage_of<TYPE>::SIZE;
 
     f->staged = stages <= WARPS * MOST_STAGE && columns + stages + OTHER_SMEM <= (size_t)cuda_attn_smem(c);
+    for (int i = 0; f->staged && i < f->n; i++) {
+        struct few_job &j = f->job[i];
+
+        j.boxed = j.type == TYPE && j.row_bytes % 16 == 0 && (uintptr_t)j.w % 16 == 0;
+        if (j.boxed)
+            make_box<TYPE>(c, &f->box[i], j.w, j.row_bytes, (int64_t)j.n_rows * j.row_bytes, j.n_rows);
+    }
     const size_t all = columns + (f->staged ? stages : 0), other = other_bytes(f);
     launch_early(c, "few_rows", f->eight ? few_rows<2, TYPE, true> : few_rows<NT, TYPE>, grid, WARPS * 32,
                  all > other ? all : other, *f);
@@ -785,7 +797,8 @@ void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a
     for (int i = 0; i < n; i++) {
         const struct mv_job &j = a->job[i];
 
-        left[i] = (struct few_job){ j.w, j.y, i == 0 ? res : NULL, j.y_stride, (int)j.row_bytes, j.n_rows, j.type, 0 };
+        left[i] = (struct few_job){ j.w, j.y, i == 0 ? res : NULL, j.y_stride, false, (int)j.row_bytes, j.n_rows, j.type,
+                                    0 };
     }
     f->k = a->k;
     f->nx = a->nx;

@@ -10,11 +10,13 @@ struct few_job {
     const uint8_t *w;
     float         *y, *res;       /* [column] rows; res += scale times y, or NULL */
     int64_t        y_stride;
+    bool           boxed; /* set by the launch: there is box[] of it */
     int            row_bytes, n_rows, type, first; /* first: its first task, or beside others its first block, of such */
 };
 
 /* Columns are rows of x. */
 struct few_args {
+    CUtensorMap          box[JOBS]; /* of jobs whose rows come to a stage so (stage.cuh) */
     struct few_job       job[JOBS];
     int                  n, n_beside, k, nx; /* jobs, then those beside them */
     const uint8_t       *x;           /* rounded */

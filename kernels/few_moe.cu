@@ -32,8 +32,8 @@ static __device__ __forceinline__ int matrix_of(const int *slot, int expert)
 static __device__ __forceinline__ void make_full(uint64_t full[2])
 {
     if (threadIdx.x % 32 == 0) {
-        bar_init(full, STRIP);
-        bar_init(full + 1, STRIP);
+        bar_init(full, 1);
+        bar_init(full + 1, 1);
         bar_init_done();
     }
 }
@@ -41,6 +41,7 @@ static __device__ __forceinline__ void make_full(uint64_t full[2])
 /* ---- first products ---- */
 
 struct up_args {
+    CUtensorMap          box[2]; /* of m, where rows come so */
     struct expert_matrix m[2]; /* gate and up, or twice up */
     const int           *expert, *slot;
     const uint8_t       *x;
@@ -87,20 +88,15 @@ static __device__ __forceinline__ void round_shared(const up_args &a)
 
 /* A task is 32 rows of a pair. A warp of it has some segments of a strip of gate and of up, or of two strips of up. */
 struct up_task {
-    int            pair, unit, row, matrix;
-    const uint8_t *w[2];
+    int pair, unit, row, matrix;
 };
 
 /* chosen: experts of the pairs from the first row of the block on. */
-static __device__ __forceinline__ up_task find_up(const up_args &a, int i, int side, const int *chosen, int first)
+static __device__ __forceinline__ up_task find_up(const up_args &a, int i, const int *chosen, int first)
 {
-    const int units = a.ff / UNIT, pair = i / units, unit = i - pair * units;
-    const int matrix = matrix_of(a.slot, chosen[pair - first * a.n_used]);
-    const int r0 = unit * UNIT + side * STRIP, r1 = a.gated ? r0 : r0 + STRIP, its = max(matrix, 0);
+    const int units = a.ff / UNIT, pair = i / units;
 
-    return { pair, unit, pair / a.n_used, matrix,
-             { a.m[0].w + its * a.m[0].expert_bytes + r0 * a.m[0].row_bytes,
-               a.m[1].w + its * a.m[1].expert_bytes + r1 * a.m[1].row_bytes } };
+    return { pair, i - pair * units, pair / a.n_used, matrix_of(a.slot, chosen[pair - first * a.n_used]) };
 }
 
 /* The sums of a task over its segments: 32 numbers of each segment and side. */
@@ -127,11 +123,7 @@ static __device__ __forceinline__ void finish_up(const up_args &a, const up_task
 /* The next task, if it is of the same pair. */
 static __device__ __forceinline__ bool same_pair(const up_args &a, up_task &t)
 {
-    if (++t.unit >= a.ff / UNIT)
-        return false;
-    t.w[0] += UNIT * (int)a.m[0].row_bytes;
-    t.w[1] += UNIT * (int)a.m[1].row_bytes;
-    return true;
+    return ++t.unit < a.ff / UNIT;
 }
 
 /* The choices of a block's rows, in shared memory; of those whose first task it has, also where they belong. */
@@ -164,7 +156,7 @@ static __device__ __forceinline__ void meet(int group, int warps)
 template <int TYPE, bool EIGHT>
 __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_constant__ up_args a)
 {
-    extern __shared__ __align__(16) uint8_t shared[];
+    extern __shared__ __align__(BOX_ALIGN) uint8_t shared[];
     __shared__ uint64_t bar[UP_WARPS], full[UP_WARPS][2];
     __shared__ copied_tables<UP_COPIES> tables;
     __shared__ int own[FEW_ROWS * CHOICE_USED];
@@ -175,10 +167,11 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     const int begin = from + mine * a.each, end = min(begin + a.each, all);
     const int first = a.choice.logits != NULL ? from / (a.n_used * (a.ff / UNIT)) : 0;
     const int *chosen = a.choice.logits != NULL ? own : a.expert;
+    const enum rows_come how = rows_come(stage_of<TYPE>::BYTES, row_bytes);
     bring_tables<TYPE>(tables, a.tab);
     make_full(full[warp]);
     room r = make_room<TYPE>(shared, bar, a.k, group);
-    float *parts = (float *)(shared + at_once * row_bytes_in(a.k) + blockDim.x / 32 * warp_bytes<TYPE>()) +
+    float *parts = (float *)(shared + rows_room(at_once, a.k) + blockDim.x / 32 * warp_bytes<TYPE>()) +
                    mine * a.each * floats;
     const lane_own<TYPE> o = find_own<TYPE>(r.x, r.v);
     up_task next = {};
@@ -201,10 +194,11 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
         }
         const bool last = m == 0 && q == way;
         if (last && ++i < end && (n == 0 || !same_pair(a, next)))
-            next = find_up(a, i, side, chosen, first);
+            next = find_up(a, i, chosen, first);
         if (i < end)
-            bring_stage<TYPE>(r.stage + n % 2 * stage_of<TYPE>::SIZE, m == 0 ? next.w[0] : next.w[1], row_bytes, q,
-                              full[warp] + n % 2);
+            bring_stage<TYPE>(r.stage + n % 2 * stage_of<TYPE>::SIZE, how, &a.box[m], a.m[m].w, a.m[m].expert_bytes,
+                              row_bytes, max(next.matrix, 0),
+                              next.unit * UNIT + (side + (a.gated ? 0 : m)) * STRIP, q, full[warp] + n % 2);
         const int row = n == 0 ? next.row : its;
         const bool other = row != have && begin < end;
         if (other) {
@@ -221,7 +215,8 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
             continue;
         bar_wait(full[warp] + (n + 1) % 2, (n - 1) / 2 % 2);
         const float v =
-            segment_times<TYPE, EIGHT>(r.stage + (n + 1) % 2 * stage_of<TYPE>::SIZE, row_bytes, now, o, a.k, r, &tables);
+            segment_times<TYPE, EIGHT>(r.stage + (n + 1) % 2 * stage_of<TYPE>::SIZE, how, row_bytes, now, o, a.k, r,
+                                       &tables);
         if (lane < STRIP)
             to[(now * sides * 2 + of) * STRIP] = v;
         to += last ? floats : 0;
@@ -229,7 +224,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     meet(mine, group);
 #pragma unroll 1
     for (int i = begin + warp % group; i < end; i += group) {
-        const up_task t = find_up(a, i, 0, chosen, first);
+        const up_task t = find_up(a, i, chosen, first);
 
         if (t.matrix >= 0) /* else it is computed elsewhere */
             finish_up<EIGHT>(a, t, parts + (i - begin) * floats);
@@ -241,7 +236,8 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
 /* ---- second products ---- */
 
 struct down_args {
-    struct expert_matrix m, sh; /* sh.w NULL: the shared expert is not one of these */
+    CUtensorMap          box[2]; /* of m, where rows come so */
+    struct expert_matrix m[2]; /* of the routed experts; of the shared one, w NULL: it is not one of these */
     const int           *expert, *slot;
     const uint8_t       *x, *sh_x; /* rounded, of a pair; of a row */
     int                  n_used, k, sh_k, n, strips; /* strips: of a block */
@@ -302,9 +298,9 @@ static __device__ __forceinline__ void mix_pairs(const down_args &a, const float
 #pragma unroll 4
         for (int e = 0; e < a.n_used; e++)
             sum = __fmaf_rn(weights[e], sums[e * many + i], sum);
-        if (a.sh.w != NULL || a.shared != NULL)
+        if (a.m[1].w != NULL || a.shared != NULL)
             sum = __fmaf_rn(weights[a.n_used],
-                            a.sh.w != NULL ? sums[a.n_used * many + i] : a.shared[row * a.ss + at], sum);
+                            a.m[1].w != NULL ? sums[a.n_used * many + i] : a.shared[row * a.ss + at], sum);
         a.y[row * a.ys + at] = sum;
         if (a.res != NULL)
             a.res[row * a.rs + at] =
@@ -314,21 +310,20 @@ static __device__ __forceinline__ void mix_pairs(const down_args &a, const float
 
 /* An expert's second product, of a block's strips. */
 struct down_task {
-    int            pair, matrix, k, row_bytes;
-    const uint8_t *w, *x;
+    int            pair, matrix, k, row_bytes, kind; /* kind: 0 routed, 1 shared */
+    const uint8_t *x;
 };
 
 static __device__ __forceinline__ down_task find_down(const down_args &a, int e)
 {
     const int row = blockIdx.y, pair = row * a.n_used + e;
     const bool routed = e < a.n_used;
-    const expert_matrix &m = routed ? a.m : a.sh;
+    const expert_matrix &m = a.m[!routed];
     /* the choice was there before the launch before this one let it begin */
     const int matrix = routed && a.expert != NULL ? matrix_of(a.slot, __ldcg(a.expert + pair)) : 0;
     const int k = routed ? a.k : a.sh_k;
 
-    return { pair, matrix, k, (int)m.row_bytes,
-             m.w + max(matrix, 0) * m.expert_bytes + blockIdx.x * a.strips * STRIP * m.row_bytes,
+    return { pair, matrix, k, (int)m.row_bytes, !routed,
              (routed ? a.x : a.sh_x) + (routed && !a.alike ? pair : row) * x_row_bytes(k) };
 }
 
@@ -337,16 +332,16 @@ template <int TYPE, bool EIGHT>
 __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __grid_constant__ down_args a)
 {
     typedef stage_of<TYPE> S;
-    extern __shared__ __align__(16) uint8_t shared[];
+    extern __shared__ __align__(BOX_ALIGN) uint8_t shared[];
     __shared__ uint64_t bar[DOWN_WARPS], full[DOWN_WARPS][2];
     __shared__ near_tables tables;
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int most = max(a.k, a.sh_k), r0 = blockIdx.x * a.strips * STRIP, strips = min(a.strips, (a.n - r0) / STRIP);
-    const int experts = a.n_used + (a.sh.w != NULL);
+    const int experts = a.n_used + (a.m[1].w != NULL);
     bring_tables<TYPE>(tables, a.tab);
     make_full(full[warp]);
     room r = make_room<TYPE>(shared, bar, most, 1);
-    float *sums = (float *)(shared + warps * (row_bytes_in(most) + warp_bytes<TYPE>()));
+    float *sums = (float *)(shared + rows_room(warps, most) + warps * warp_bytes<TYPE>());
     float *weights = sums + (a.n_used + 1) * a.strips * STRIP, res = 0.0f, v = 0.0f;
     const lane_own<TYPE> o = find_own<TYPE>(r.x, r.v);
     down_task next = {};
@@ -371,8 +366,9 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
                 next = find_down(a, e);
         }
         if (e < experts)
-            bring_stage<TYPE>(r.stage + n % 2 * S::SIZE, next.w + i * STRIP * next.row_bytes, next.row_bytes, q,
-                              full[warp] + n % 2);
+            bring_stage<TYPE>(r.stage + n % 2 * S::SIZE, rows_come(S::BYTES, next.row_bytes), &a.box[next.kind],
+                              a.m[next.kind].w, a.m[next.kind].expert_bytes, next.row_bytes, max(next.matrix, 0),
+                              r0 + i * STRIP, q, full[warp] + n % 2);
         if (n == 0) {
             asm volatile("griddepcontrol.wait;" ::: "memory");
             res = a.out == NULL ? before_mix(a, weights) : 0.0f;
@@ -384,7 +380,8 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
         if (of == 0 && now == 0)
             row_there(r);
         bar_wait(full[warp] + (n + 1) % 2, (n - 1) / 2 % 2);
-        v = __fadd_rn(v, segment_times<TYPE, EIGHT>(r.stage + (n + 1) % 2 * S::SIZE, t.row_bytes, now, o, t.k, r, &tables));
+        v = __fadd_rn(v, segment_times<TYPE, EIGHT>(r.stage + (n + 1) % 2 * S::SIZE, rows_come(S::BYTES, t.row_bytes),
+                                                    t.row_bytes, now, o, t.k, r, &tables));
         if (!last)
             continue;
         if (a.out == NULL && lane < STRIP)
@@ -474,6 +471,14 @@ static struct expert_matrix matrix(struct tensor w)
     return { (const uint8_t *)w.data, bytes, w.pitch * bytes, w.type };
 }
 
+/* Nothing where rows do not come so. */
+template <int TYPE>
+static void box_of(struct cuda *c, CUtensorMap *box, const struct expert_matrix &m, int rows)
+{
+    if (m.w != NULL && rows_come(stage_of<TYPE>::BYTES, m.row_bytes) == ROWS_BOXED)
+        make_box<TYPE>(c, box, m.w, m.row_bytes, m.expert_bytes, rows);
+}
+
 /* What a block can have beside what its kernel always takes. */
 static size_t most_smem(struct cuda *c)
 {
@@ -487,21 +492,28 @@ static void launch_up_of(struct cuda *c, struct up_args *a)
     const size_t tables = TYPE == QUANT_iq3_s ? sizeof(copied_tables<UP_COPIES>) : 0;
     const size_t most = most_smem(c) - tables, two = BLOCK_SMEM - tables; /* so that there are two */
     const size_t sums = (size_t)task_floats(a->k, sides) * sizeof(float);
-    const auto rows = [&](int ways) { return row_bytes_in(a->k) + (size_t)sides * ways * warp_bytes<TYPE>(); };
+    int at_once = 1;
+    const auto bytes = [&](int each) { /* of a block with so many tasks of a group */
+        const int warps = at_once * sides * a->ways;
 
-    while (a->ways > 1 && rows(a->ways) + sums > most)
+        return (size_t)(rows_room(at_once, a->k) + warps * warp_bytes<TYPE>()) + (size_t)(at_once * each) * sums;
+    };
+
+    while (a->ways > 1 && bytes(1) > most)
         a->ways /= 2;
     const int group = sides * a->ways;
-    const size_t own = rows(a->ways), share = own + sums > two || most < two ? most : two;
-    int at_once = UP_WARPS / group;
-    while (at_once > 1 && at_once * (own + sums) > share)
+    const size_t share = bytes(1) > two || most < two ? most : two;
+    at_once = UP_WARPS / group;
+    while (at_once > 1 && bytes(1) > share)
         at_once--;
     a->each = (int)ceil_div(tasks, (share > two ? 1 : BLOCKS) * c->sms * at_once);
-    while (a->each > 1 && (a->each > MOST_TASKS || at_once * (own + a->each * sums) > share))
+    while (a->each > 1 && (a->each > MOST_TASKS || bytes(a->each) > share))
         a->each--;
+    for (int i = 0; i < 2; i++)
+        box_of<TYPE>(c, &a->box[i], a->m[i], a->ff);
     launch_early(c, "up_pairs", c->eight ? up_pairs<TYPE, true> : up_pairs<TYPE, false>,
                  dim3((unsigned)ceil_div(tasks, a->each * at_once)),
-                 (unsigned)(at_once * group * 32), at_once * (own + a->each * sums), *a);
+                 (unsigned)(at_once * group * 32), bytes(a->each), *a);
 }
 
 /* Rows of pairs, rounded to 8 bits, without waiting for the launch before to have left. */
@@ -539,25 +551,28 @@ static void launch_up(struct cuda *c, struct up_args *a)
 template <int TYPE>
 static void launch_down_of(struct cuda *c, struct down_args *a, int rows)
 {
-    const int experts = a->n_used + (a->sh.w != NULL), k = a->sh_k > a->k ? a->sh_k : a->k, all = a->n / STRIP;
-    const size_t bytes = (size_t)row_bytes_in(k) + warp_bytes<TYPE>();
-    size_t warps = (size_t)(experts < DOWN_WARPS ? experts : DOWN_WARPS), sums = 0;
+    const int experts = a->n_used + (a->m[1].w != NULL), k = a->sh_k > a->k ? a->sh_k : a->k, all = a->n / STRIP;
+    const auto bytes = [&](int warps) { return (size_t)(rows_room(warps, k) + warps * warp_bytes<TYPE>()); };
+    int warps = experts < DOWN_WARPS ? experts : (int)DOWN_WARPS;
+    size_t sums = 0;
 
     a->strips = 1;
     while (a->strips < MOST_STRIPS && rows * ceil_div(all, a->strips) > BLOCKS * c->sms)
         a->strips++;
     if (a->out == NULL)
         sums = (size_t)(a->n_used + 1) * (size_t)(a->strips * STRIP + 1) * sizeof(float);
-    while (warps > 1 && warps * bytes + sums > most_smem(c))
+    while (warps > 1 && bytes(warps) + sums > most_smem(c))
         warps--;
+    for (int i = 0; i < 2; i++)
+        box_of<TYPE>(c, &a->box[i], a->m[i], a->n);
     launch_early(c, "down_pairs", c->eight ? down_pairs<TYPE, true> : down_pairs<TYPE, false>,
-                 dim3((unsigned)ceil_div(all, a->strips), (unsigned)rows), (unsigned)warps * 32, warps * bytes + sums, *a);
+                 dim3((unsigned)ceil_div(all, a->strips), (unsigned)rows), (unsigned)warps * 32, bytes(warps) + sums, *a);
 }
 
 static void launch_down(struct cuda *c, struct down_args *a, int rows)
 {
     a->tab = c->tab;
-    switch (a->m.type) {
+    switch (a->m[0].type) {
 #define X(name) \
     case QUANT_##name: launch_down_of<QUANT_##name>(c, a, rows); break;
         CUDA_COMMON(X)
@@ -590,7 +605,7 @@ static struct down_args down_of(const struct op_moe &m, struct tensor w, const u
 {
     struct down_args d = {};
 
-    d.m = matrix(w);
+    d.m[0] = matrix(w);
     d.expert = m.expert;
     d.slot = m.slot;
     d.n_used = m.n_used;
@@ -672,7 +687,7 @@ static void second_products(struct cuda *c, const struct few_moe *m, const struc
         const struct tensor w = m->sh_down->t[1], out = m->sh_down->t[0];
 
         if (w.type == a.down.type) {
-            d.sh = matrix(w);
+            d.m[1] = matrix(w);
             d.sh_k = (int)w.ne[0];
             d.sh_x = s.shared;
         } else {

@@ -3,17 +3,23 @@
  * rule, gated norm of its output, rounding for the product that follows. Every sum has the order of the separate
  * launches (rec.cu, scan.cu, elem.cu, matvec.cuh).
  *
- * A block has 32 columns of a head's S, eight lanes a column, for the rows of some sequences, one after the other; but
- * what does not need S is done for all rows at once. Before, a thread has a channel of the convolution (the last warp
- * those columns' values v), then a warp the norm of a row's key or query; after, a warp has the block's outputs of a
- * row, which are one unit of the product's activations. The blocks of a head are a cluster: each gives its outputs to
- * all, for the sum of their squares. S goes through shared memory: its rows come and leave 128 bytes at a time. */
+ * A block has 32 or 64 columns of a head's S, eight lanes a column, for the rows of some sequences, one after the other;
+ * but what does not need S is done for all rows at once. Before, a thread has a channel of the convolution (the last
+ * warps those columns' values v), then a warp the norm of a row's key or query; after, a warp has 32 of the block's
+ * outputs of a row, which are one unit of the product's activations. The blocks of a head are a cluster: each gives its
+ * outputs to all, for the sum of their squares. S goes through shared memory: its rows come and leave a block's columns
+ * at a time. */
 #include "kernels/bulk.cuh"
 #include "kernels/few.cuh"
 #include "kernels/fused.cuh"
 #include "kernels/rec.cuh"
 
-enum { COLS = 32, VALUE_WARP = COLS / 4, WARPS, TAPS = FUSED_TAPS, SEQS = 4 /* of a block, at most */ };
+enum { TAPS = FUSED_TAPS, SEQS = 4 /* of a block, at most */ };
+
+/* A block of COLS columns of a head of DIM: warps that have S, and one more for 32 columns' values. */
+template <int DIM, int COLS> struct shape {
+    enum { STATE_WARPS = COLS / 4, UNITS = COLS / 32, WARPS = STATE_WARPS + UNITS, RANKS = DIM / COLS };
+};
 
 struct row_args {
     const float  *in, *conv, *past; /* inputs of a channel: the newest, weights, those before */
@@ -32,18 +38,18 @@ struct row_args {
     float         eps, norm_eps;
 };
 
-/* Of a sequence: S, rows of it, of whose eight quads of columns quad q is where q ^ row / 4 % 8 would be: eight lanes
+/* Of a sequence: S, rows of it, of whose quads of columns quad q is where q ^ row / 4 % 8 would be: eight lanes
  * read as many rows and meet in no bank. */
-template <int DIM> struct seq_space {
+template <int DIM, int COLS> struct seq_space {
     float S[DIM][COLS];
-    float past[TAPS - 1][WARPS * 32];
+    float past[TAPS - 1][shape<DIM, COLS>::WARPS * 32];
 };
 
 /* Of a row: channels of keys, of queries, of values; key and query are normalised. */
-template <int DIM> struct row_space {
+template <int DIM, int COLS> struct row_space {
     float in[2 * DIM], values[COLS];
     float gate[COLS], out[DIM];
-    float decay, beta, pad[2], top[4]; /* of what each block rounds */
+    float decay, beta, pad[2], top[4]; /* of each unit */
 };
 
 /* Shared memory: this, sequences, rows. slot: of a sequence; its rows begin at `first` of the block's, which are rows
@@ -78,10 +84,10 @@ struct row_own {
     float taps[TAPS], dt_bias, decay, weight, alpha, beta;
 };
 
-template <int DIM>
-static __device__ __forceinline__ seq_space<DIM> *seqs_of(block_space *b)
+template <int DIM, int COLS>
+static __device__ __forceinline__ seq_space<DIM, COLS> *seqs_of(block_space *b)
 {
-    return (seq_space<DIM> *)((uint8_t *)b + BLOCK_BYTES);
+    return (seq_space<DIM, COLS> *)((uint8_t *)b + BLOCK_BYTES);
 }
 
 /* Which rows of which sequences are the block's; false: none. */
@@ -109,21 +115,24 @@ static __device__ __forceinline__ bool find_rows(block_space *b, const row_args 
 }
 
 /* Where piece i of 16 bytes of S lies in shared memory, and in memory from its first one on. */
-template <int DIM>
+template <int COLS>
 static __device__ __forceinline__ int near_piece(int i)
 {
-    return i / 8 * COLS + ((i ^ i / 32) & 7) * 4;
+    enum { QUADS = COLS / 4 };
+    const int row = i / QUADS, quad = i % QUADS;
+
+    return row * COLS + (quad ^ (row / 4 & 7)) * 4;
 }
 
-/* Between shared memory and memory, by VALUE_WARP warps: pieces of a thread are so many rows apart. */
-template <int DIM, bool STORE>
+/* Between shared memory and memory, by the warps that have S: pieces of a thread are so many rows apart. */
+template <int DIM, int COLS, bool STORE>
 static __device__ __forceinline__ void copy_S(float *near, float *far)
 {
-    enum { APART = VALUE_WARP * 32 / 8 };
+    enum { QUADS = COLS / 4, APART = shape<DIM, COLS>::STATE_WARPS * 32 / QUADS };
     const int t = threadIdx.x;
 
-    near += near_piece<DIM>(t);
-    far += t / 8 * DIM + t % 8 * 4;
+    near += near_piece<COLS>(t);
+    far += t / QUADS * DIM + t % QUADS * 4;
 #pragma unroll 1
     for (int i = 0; i < DIM; i += APART, near += APART * COLS, far += APART * DIM)
         if (STORE)
@@ -132,30 +141,31 @@ static __device__ __forceinline__ void copy_S(float *near, float *far)
             copy16(near, far);
 }
 
-template <int DIM>
+template <int DIM, int COLS>
 static __device__ __forceinline__ float *state_at(const row_args &a, int slot)
 {
     return a.state + slot * a.floats + blockIdx.y * DIM * DIM + blockIdx.x * COLS;
 }
 
-template <int DIM>
+template <int DIM, int COLS>
 static __device__ __forceinline__ void load_own(row_own &own, const row_args &a, block_space *b)
 {
-    const int t = threadIdx.x, lane = t & 31;
+    enum { STATE = shape<DIM, COLS>::STATE_WARPS * 32 };
+    const int t = threadIdx.x;
     const int h = blockIdx.y, hk = a.each > 0 ? h / a.each : h % a.n_k, first = blockIdx.x * COLS;
 
-    own.channel = t / 32 == VALUE_WARP ? (2 * a.n_k + h) * DIM + first + lane
-                  : t < DIM            ? (a.n_k + hk) * DIM + t
-                  : t < 2 * DIM        ? hk * DIM + t - DIM
-                                       : -1;
+    own.channel = t >= STATE    ? (2 * a.n_k + h) * DIM + first + t - STATE
+                  : t < DIM     ? (a.n_k + hk) * DIM + t
+                  : t < 2 * DIM ? hk * DIM + t - DIM
+                                : -1;
 #pragma unroll 1
     for (int q = 0; q < b->n_seq; q++) {
-        float *from = state_at<DIM>(a, b->slot[q]);
+        float *from = state_at<DIM, COLS>(a, b->slot[q]);
         const float *past = a.past + b->slot[q] * a.past_floats + own.channel;
-        seq_space<DIM> *to = seqs_of<DIM>(b) + q;
+        seq_space<DIM, COLS> *to = seqs_of<DIM, COLS>(b) + q;
 
-        if (t < VALUE_WARP * 32)
-            copy_S<DIM, false>(&to->S[0][0], from);
+        if (t < STATE)
+            copy_S<DIM, COLS, false>(&to->S[0][0], from);
 #pragma unroll
         for (int j = 0; j + 1 < TAPS; j++)
             if (own.channel >= 0)
@@ -169,20 +179,20 @@ static __device__ __forceinline__ void load_own(row_own &own, const row_args &a,
     }
     own.dt_bias = a.dt_bias[h];
     own.decay = a.a[h];
-    own.weight = a.w != NULL ? a.w[h * a.w_pitch + first + lane] : 1.0f;
+    own.weight = a.w != NULL ? a.w[h * a.w_pitch + first + t % COLS] : 1.0f;
     own.alpha = own.beta = 0.0f;
 }
 
 /* Channels of n rows. */
-template <int DIM>
-static __device__ __forceinline__ void convolve(row_space<DIM> *rows, row_own &own, const row_args &a, block_space *b,
-                                                int n)
+template <int DIM, int COLS>
+static __device__ __forceinline__ void convolve(row_space<DIM, COLS> *rows, row_own &own, const row_args &a,
+                                                block_space *b, int n)
 {
-    enum { PITCH = sizeof(row_space<DIM>) / sizeof(float) };
-    const int t = threadIdx.x, lane = t & 31, h = blockIdx.y;
-    const bool values = t / 32 == VALUE_WARP, first = blockIdx.x == 0;
+    enum { PITCH = sizeof(row_space<DIM, COLS>) / sizeof(float), STATE = shape<DIM, COLS>::STATE_WARPS * 32 };
+    const int t = threadIdx.x, own_value = t - STATE, h = blockIdx.y;
+    const bool values = own_value >= 0, first = blockIdx.x == 0;
     const bool keep = a.logged && (values || (first && (a.each > 0 ? h % a.each == 0 : h < a.n_k)));
-    float *at = values ? rows->values + lane : rows->in + t;
+    float *at = values ? rows->values + own_value : rows->in + t;
 
 #pragma unroll 1
     for (int i = 0; i < n; i++) {
@@ -191,10 +201,10 @@ static __device__ __forceinline__ void convolve(row_space<DIM> *rows, row_own &o
         if (own.channel >= 0)
             copy4(at + i * PITCH, a.in + row * a.in_stride + own.channel);
         if (values)
-            copy4(rows[i].gate + lane, a.z + row * a.z_stride + (h * DIM + blockIdx.x * COLS + lane));
+            copy4(rows[i].gate + own_value, a.z + row * a.z_stride + (h * DIM + blockIdx.x * COLS + own_value));
     }
-    if (values && lane < n) {
-        const int row = b->row[lane];
+    if (values && own_value < n) {
+        const int row = b->row[own_value];
 
         own.alpha = a.alpha[row * a.alpha_stride + h];
         own.beta = a.beta[row * a.beta_stride + h];
@@ -213,7 +223,7 @@ static __device__ __forceinline__ void convolve(row_space<DIM> *rows, row_own &o
 
 #pragma unroll
         for (int j = 0; j + 1 < TAPS; j++)
-            x[j] = seqs_of<DIM>(b)[q].past[j][t];
+            x[j] = seqs_of<DIM, COLS>(b)[q].past[j][t];
 #pragma unroll 1
         for (int i = b->first[q]; i < b->first[q + 1]; i++, at += PITCH) {
             float sum = 0.0f;
@@ -248,20 +258,21 @@ static __device__ __forceinline__ float sum_squares(const float *x)
 }
 
 /* Keys and queries, and decay and beta of n rows. */
-template <int DIM>
-static __device__ __forceinline__ void normalise(row_space<DIM> *rows, const row_own &own, int n, float eps)
+template <int DIM, int COLS>
+static __device__ __forceinline__ void normalise(row_space<DIM, COLS> *rows, const row_own &own, int n, float eps)
 {
-    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    enum { STATE_WARPS = shape<DIM, COLS>::STATE_WARPS };
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, own_value = (int)threadIdx.x - STATE_WARPS * 32;
 
-    if (warp == VALUE_WARP) {
-        if (lane < n) {
-            rows[lane].decay = expf(__fmul_rn(own.decay, softplus(__fadd_rn(own.alpha, own.dt_bias))));
-            rows[lane].beta = sigmoid(own.beta);
+    if (own_value >= 0) {
+        if (own_value < n) {
+            rows[own_value].decay = expf(__fmul_rn(own.decay, softplus(__fadd_rn(own.alpha, own.dt_bias))));
+            rows[own_value].beta = sigmoid(own.beta);
         }
         return;
     }
 #pragma unroll 1
-    for (int i = warp; i < 2 * n; i += VALUE_WARP) {
+    for (int i = warp; i < 2 * n; i += STATE_WARPS) {
         float *x = rows[i / 2].in + i % 2 * DIM;
         const float scale = i % 2 == 0 ? 1.0f : __fdiv_rn(1.0f, __fsqrt_rn((float)DIM));
         const float f = __fdiv_rn(scale, __fsqrt_rn(__fadd_rn(sum_squares<DIM>(x), eps)));
@@ -273,8 +284,8 @@ static __device__ __forceinline__ void normalise(row_space<DIM> *rows, const row
 }
 
 /* S of a thread, to or from shared memory. The compiler is kept from keeping its places in registers. */
-template <int DIM, bool STORE>
-static __device__ __forceinline__ void move_S(float S[DIM / 8], seq_space<DIM> *s)
+template <int DIM, int COLS, bool STORE>
+static __device__ __forceinline__ void move_S(float S[DIM / 8], seq_space<DIM, COLS> *s)
 {
     enum { NE = DIM / 8 };
     int p = threadIdx.x & 7, local = threadIdx.x / 8;
@@ -283,7 +294,7 @@ static __device__ __forceinline__ void move_S(float S[DIM / 8], seq_space<DIM> *
 #pragma unroll
     for (int e = 0; e < NE; e += 4) {
         const int first = element_at<NE>(p, e);
-        float *at = s->S[first] + ((local / 4 ^ first / 4) & 7) * 4 + local % 4;
+        float *at = s->S[first] + (local / 4 ^ (first / 4 & 7)) * 4 + local % 4;
 
 #pragma unroll
         for (int i = 0; i < 4; i++)
@@ -296,8 +307,8 @@ static __device__ __forceinline__ void move_S(float S[DIM / 8], seq_space<DIM> *
 
 /* A column's rows: S, and their outputs to all blocks; a row's output is summed beside what the next one needs. The loop
  * is short for the instructions' sake: a longer one that prefetches is slower. */
-template <int DIM>
-static __device__ __forceinline__ void delta_rule(block_space *b, row_space<DIM> *rows)
+template <int DIM, int COLS>
+static __device__ __forceinline__ void delta_rule(block_space *b, row_space<DIM, COLS> *rows)
 {
     enum { NE = DIM / 8, RANKS = DIM / COLS };
     const int p = threadIdx.x & 7, local = threadIdx.x / 8;
@@ -306,10 +317,10 @@ static __device__ __forceinline__ void delta_rule(block_space *b, row_space<DIM>
 
 #pragma unroll 1
     for (int q = 0; q < b->n_seq; q++) {
-        move_S<DIM, false>(S, seqs_of<DIM>(b) + q);
+        move_S<DIM, COLS, false>(S, seqs_of<DIM, COLS>(b) + q);
 #pragma unroll 1
         for (int i = b->first[q]; i < b->first[q + 1]; i++) {
-            const row_space<DIM> &r = rows[i];
+            const row_space<DIM, COLS> &r = rows[i];
             float k[NE], query[NE], kv[2] = { 0.0f, 0.0f }, y[2] = { 0.0f, 0.0f };
 
             lane_elements<NE>(k, r.in, p);
@@ -331,7 +342,7 @@ static __device__ __forceinline__ void delta_rule(block_space *b, row_space<DIM>
                 to += sizeof r;
             }
         }
-        move_S<DIM, true>(S, seqs_of<DIM>(b) + q);
+        move_S<DIM, COLS, true>(S, seqs_of<DIM, COLS>(b) + q);
     }
     last = fold8(last);
     if (p < RANKS)
@@ -339,65 +350,68 @@ static __device__ __forceinline__ void delta_rule(block_space *b, row_space<DIM>
 }
 
 /* S of all sequences, by the warps that have it, when they have all of it. */
-template <int DIM>
+template <int DIM, int COLS>
 static __device__ __forceinline__ void keep_states(block_space *b, const row_args &a)
 {
-    asm volatile("barrier.sync.aligned 1, %0;" ::"n"(VALUE_WARP * 32) : "memory");
+    asm volatile("barrier.sync.aligned 1, %0;" ::"n"(shape<DIM, COLS>::STATE_WARPS * 32) : "memory");
 #pragma unroll 1
     for (int q = 0; q < b->n_seq; q++) {
-        float *near = &seqs_of<DIM>(b)[q].S[0][0], *to = state_at<DIM>(a, b->slot[q]);
+        float *near = &seqs_of<DIM, COLS>(b)[q].S[0][0], *to = state_at<DIM, COLS>(a, b->slot[q]);
 
-        copy_S<DIM, true>(near, to);
+        copy_S<DIM, COLS, true>(near, to);
     }
 }
 
-/* Gated norm and rounding of n rows. */
-template <int DIM, bool EIGHT>
-static __device__ __forceinline__ void round_rows(const row_space<DIM> *rows, block_space *b, const row_args &a,
+/* Gated norm and rounding of n rows. Warps begin with the last ones, which had no S to store. */
+template <int DIM, int COLS, bool EIGHT>
+static __device__ __forceinline__ void round_rows(const row_space<DIM, COLS> *rows, block_space *b, const row_args &a,
                                                   float weight, int n)
 {
-    enum { RANKS = DIM / COLS };
-    const int lane = threadIdx.x & 31, units = gridDim.y * RANKS;
-    auto value = [&](const row_space<DIM> &r) {
-        float y = __fmul_rn(r.out[blockIdx.x * COLS + lane], norm_factor(sum_squares<DIM>(r.out), DIM, a.norm_eps));
+    using of = shape<DIM, COLS>;
+    enum { UNITS = DIM / 32 };
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, unit = warp % of::UNITS;
+    const int at = unit * 32 + lane, of_head = blockIdx.x * of::UNITS + unit;
+    const int first = of::WARPS / of::UNITS - 1 - warp / of::UNITS;
+    auto value = [&](const row_space<DIM, COLS> &r) {
+        float y = __fmul_rn(r.out[blockIdx.x * COLS + at], norm_factor(sum_squares<DIM>(r.out), DIM, a.norm_eps));
 
         if (a.w != NULL)
             y = __fmul_rn(y, weight);
-        return __fmul_rn(r.gate[lane], y);
+        return __fmul_rn(r.gate[at], y);
     };
 
-    if (EIGHT) { /* the blocks of a head share a scale */
+    if (EIGHT) { /* a head shares a scale */
 #pragma unroll 1
-        for (int i = VALUE_WARP - threadIdx.x / 32; i < n; i += WARPS) {
+        for (int i = first; i < n; i += of::WARPS / of::UNITS) {
             const uint32_t top = unit_top(value(rows[i]));
 
-            if (lane < RANKS)
-                cluster_store(cluster_at(rows[i].top + blockIdx.x, lane), __uint_as_float(top));
+            if (lane < of::RANKS)
+                cluster_store(cluster_at(rows[i].top + of_head, lane), __uint_as_float(top));
         }
         asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
         cluster_wait();
     }
 #pragma unroll 1
-    for (int i = VALUE_WARP - threadIdx.x / 32; i < n; i += WARPS) {
+    for (int i = first; i < n; i += of::WARPS / of::UNITS) {
         const float y = value(rows[i]);
         uint32_t top = unit_top(y);
 
-        for (int j = 0; EIGHT && j < RANKS; j++)
+        for (int j = 0; EIGHT && j < UNITS; j++)
             top = max(top, __float_as_uint(rows[i].top[j]));
-        round_unit(a.rounded + b->row[i] * a.rounded_stride, units, y, blockIdx.y * RANKS + blockIdx.x, top, EIGHT);
+        round_unit(a.rounded + b->row[i] * a.rounded_stride, gridDim.y * UNITS, y, blockIdx.y * UNITS + of_head, top,
+                   EIGHT);
     }
 }
 
 /* grid: columns (a cluster), head, some sequences; DIM: of keys and of values; EIGHT: how outputs are rounded, heads of
  * 128 only. Blocks find room when those of the launch before have ended: a first pass that only brought the instructions
  * would be waited for. */
-template <int DIM, bool EIGHT>
-__global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(WARPS * 32, 2)
+template <int DIM, int COLS, bool EIGHT>
+__global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>::WARPS * 32, 64 / COLS)
     gdn_row(const __grid_constant__ row_args a)
 {
     extern __shared__ __align__(16) uint8_t shared[];
-    const int t = threadIdx.x;
-    const bool state = t / 32 < VALUE_WARP;
+    const int own_value = (int)threadIdx.x - shape<DIM, COLS>::STATE_WARPS * 32;
     block_space *b = (block_space *)shared;
     row_own own;
 
@@ -406,51 +420,66 @@ __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(WARPS * 32, 2)
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
     let_next_begin();
     /* the memories are of earlier steps: they may be read before the launch before this one has ended */
-    load_own<DIM>(own, a, b);
+    load_own<DIM, COLS>(own, a, b);
     const int n = b->first[b->n_seq];
-    row_space<DIM> *rows = (row_space<DIM> *)(seqs_of<DIM>(b) + a.each_seqs);
+    row_space<DIM, COLS> *rows = (row_space<DIM, COLS> *)(seqs_of<DIM, COLS>(b) + a.each_seqs);
 
     cluster_wait(); /* its blocks are there, and may be given outputs */
     wait_for_inputs();
-    convolve<DIM>(rows, own, a, b, n);
+    convolve<DIM, COLS>(rows, own, a, b, n);
     __syncthreads();
-    normalise<DIM>(rows, own, n, a.eps);
+    normalise<DIM, COLS>(rows, own, n, a.eps);
     __syncthreads();
-    if (state) {
-        delta_rule<DIM>(b, rows);
+    if (own_value < 0) {
+        delta_rule<DIM, COLS>(b, rows);
     } else {
 #pragma unroll 1
         for (int i = 0; i < n; i++)
-            rows[i].gate[t & 31] = silu(rows[i].gate[t & 31]);
+            rows[i].gate[own_value] = silu(rows[i].gate[own_value]);
     }
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    if (state)
-        keep_states<DIM>(b, a);
+    if (own_value < 0)
+        keep_states<DIM, COLS>(b, a);
     cluster_wait();
-    round_rows<DIM, EIGHT>(rows, b, a, own.weight, n);
+    round_rows<DIM, COLS, EIGHT>(rows, b, a, own.weight, n);
 }
 
-/* So many sequences a block that all blocks are there at once, if there is room for their memories. */
-template <int DIM>
-static void launch_row(struct cuda *c, row_args *a, const struct rows &r, int heads)
+/* So many sequences a block that all blocks are there at once, `parts` times the heads' clusters, if there is room for
+ * their memories. */
+template <int DIM, int COLS>
+static void launch_cols(struct cuda *c, row_args *a, const struct rows &r, int heads, int parts)
 {
-    const int turn = 2 * c->sms / (DIM / COLS * heads), parts = turn > 1 ? turn : 1;
+    using of = shape<DIM, COLS>;
     const auto bytes_of = [&](int seqs) {
         const int rows = seqs * r.max_n < r.n ? seqs * r.max_n : r.n;
 
-        return BLOCK_BYTES + (size_t)seqs * sizeof(seq_space<DIM>) + (size_t)rows * sizeof(row_space<DIM>);
+        return BLOCK_BYTES + (size_t)seqs * sizeof(seq_space<DIM, COLS>) + (size_t)rows * sizeof(row_space<DIM, COLS>);
     };
-    int each = (int)ceil_div(r.n_seq, parts);
+    int each = (int)ceil_div(r.n_seq, parts > 1 ? parts : 1);
 
     each = each < SEQS ? each : (int)SEQS;
     while (each > 1 && bytes_of(each) > (size_t)cuda_attn_smem(c))
         each--;
     a->n_seq = r.n_seq;
     a->each_seqs = each;
-    const auto kernel = DIM == 128 && c->eight ? gdn_row<DIM, DIM == 128> : gdn_row<DIM, false>;
+    const auto kernel = DIM == 128 && c->eight ? gdn_row<DIM, COLS, DIM == 128> : gdn_row<DIM, COLS, false>;
 
-    launch_early(c, "gdn_row", kernel, dim3(DIM / COLS, (unsigned)heads, (unsigned)ceil_div(r.n_seq, each)),
-                 WARPS * 32, bytes_of(each), *a);
+    launch_early(c, "gdn_row", kernel, dim3(of::RANKS, (unsigned)heads, (unsigned)ceil_div(r.n_seq, each)),
+                 of::WARPS * 32, bytes_of(each), *a);
+}
+
+/* Clusters of four blocks, two a multiprocessor, do not fill a GPU whose parts have odd numbers of those: the last ones
+ * would begin when others end. Clusters of two larger ones, one a multiprocessor, do. */
+template <int DIM>
+static void launch_row(struct cuda *c, row_args *a, const struct rows &r, int heads)
+{
+    enum { WIDE = DIM == 128 ? 64 : 32 };
+    const int blocks = DIM / 32 * heads, wide = DIM / WIDE * heads;
+
+    if (WIDE > 32 && r.n_seq > 1 && r.n_seq * blocks > c->sms && wide <= c->sms)
+        launch_cols<DIM, WIDE>(c, a, r, heads, c->sms / wide);
+    else
+        launch_cols<DIM, 32>(c, a, r, heads, 2 * c->sms / blocks);
 }
 
 /* n nodes that keep all inputs of so many rows: channels, alpha, beta. */

@@ -9,7 +9,7 @@
 #include "kernels/row.cuh"
 #include "kernels/stage.cuh"
 
-enum { V_BYTES = V_SEGMENT * (int)sizeof(float) };
+enum { V_BYTES = (V_SEGMENT * (int)sizeof(float) + BOX_ALIGN - 1) / BOX_ALIGN * BOX_ALIGN };
 
 static __device__ __forceinline__ uint32_t shared_u32(uint32_t at)
 {
@@ -111,6 +111,12 @@ static __host__ __device__ inline int row_bytes_in(int k)
     return x_pairs(k) * X_PAIR + (x_pairs(k) + 7) / 8 * 64; /* scales, too */
 }
 
+/* Rounded rows of so many warps that share one, before what belongs to warps. */
+static __host__ __device__ inline int rows_room(int rows, int k)
+{
+    return (rows * row_bytes_in(k) + BOX_ALIGN - 1) / BOX_ALIGN * BOX_ALIGN;
+}
+
 /* A rounded row, which some warps share, and a warp's values and two stages; where those of all warps begin. */
 struct room {
     uint8_t  *x, *stage, *all;
@@ -130,7 +136,7 @@ template <int TYPE>
 static __device__ __forceinline__ room make_room(uint8_t *shared, uint64_t *bar, int k, int sharers)
 {
     const int warp = threadIdx.x / 32, rows = blockDim.x / 32 / sharers;
-    uint8_t *all = shared + rows * row_bytes_in(k), *own = all + warp * warp_bytes<TYPE>();
+    uint8_t *all = shared + rows_room(rows, k), *own = all + warp * warp_bytes<TYPE>();
     const room r = { shared + warp / sharers * row_bytes_in(k), own + V_BYTES, all, (float *)own, bar + warp / sharers,
                      0 };
 
@@ -158,12 +164,12 @@ static __device__ __forceinline__ void row_there(room &r)
 
 /* Sums of the 16 rows of a strip over a segment, which is in a stage: lanes l and 16 + l get that of row l. */
 template <int TYPE, bool EIGHT, class TABLES>
-static __device__ __forceinline__ float segment_times(const uint8_t *stage, int row_bytes, int segment,
+static __device__ __forceinline__ float segment_times(const uint8_t *stage, enum rows_come how, int row_bytes, int segment,
                                                       const lane_own<TYPE> &o, int k, const room &r, const TABLES *tab)
 {
     const int lane = threadIdx.x & 31, g = lane / 4, units = k / 32 - segment * 16;
-    const uint8_t *r0 = staged_row<TYPE>(stage, g, row_bytes, segment);
-    const uint8_t *r8 = staged_row<TYPE>(stage, g + 8, row_bytes, segment);
+    const uint8_t *r0 = brought_row<TYPE>(stage, how, g, row_bytes, segment);
+    const uint8_t *r8 = brought_row<TYPE>(stage, how, g + 8, row_bytes, segment);
 
 #pragma unroll 1
     for (int b = 0; b < 2; b++) {

@@ -8,89 +8,95 @@
 #include "kernels/bulk.cuh"
 #include "kernels/row.cuh"
 
-/* A segment of a strip in shared memory. It comes in pieces of 16 bytes, PIECES of a row where all rows and segments
- * begin at such, MOST where they do not. Rows are so far apart that four, 32 bytes each, meet in no bank. */
+enum { BOX_ALIGN = 128 /* of stages, in shared memory */ };
+
+/* A segment of a strip in shared memory: of a row BYTES, or the pieces of 16 bytes that these lie in, MOST where a row
+ * or a segment may begin within one. Of a box rows lie BOX bytes apart; where rows come one by one so far that four, 32
+ * bytes each, meet in no bank. */
 template <int TYPE> struct stage_of {
     enum {
-        BYTES = 2 * frag<TYPE>::BLOCK, PIECES = BYTES / 16, EVEN = BYTES % 16 == 0,
-        LOOSE = frag<TYPE>::BLOCK % 16 != 0 || TYPE == QUANT_q8_0, MOST = LOOSE ? (BYTES + 30) / 16 : PIECES,
-        PITCH = (MOST * 16 + 31) / 64 * 64 + 32, SIZE = STRIP * PITCH,
+        BYTES = 2 * frag<TYPE>::BLOCK, MOST = (BYTES + 30) / 16 * 16, BOX = BYTES % 16 == 0 ? (int)BYTES : (int)MOST,
+        LOOSE = frag<TYPE>::BLOCK % 16 != 0 || TYPE == QUANT_q8_0,
+        PITCH = ((LOOSE ? (int)MOST : (int)BYTES) + 31) / 64 * 64 + 32, SIZE = STRIP * PITCH,
     };
 };
 
-/* Where a lane finds its pieces from the segment's first on, and where they go. */
-template <int TYPE> struct lane_pieces {
-    enum { N = (STRIP * stage_of<TYPE>::PIECES + 31) / 32 };
-    uint32_t from[N], to[N];
-};
+/* How rows of a matrix come to a stage, and how they lie there.
+ *   ROWS_WHOLE  rows of one segment: a strip is one bulk copy
+ *   ROWS_BOXED  rows begin at multiples of 16 bytes: one instruction brings a box of a tensor map (CUDA driver API,
+ *               cuTensorMapEncodeTiled), whose elements are 4 bytes: byte (a multiple of 16), row, matrix. 16 bulk copies
+ *               would be a quarter of a piece's instructions, as they go one after the other, each with its addresses
+ *               moved to uniform registers; copies of 16 bytes a lane are written to shared memory as their sectors
+ *               come, 14 times for what takes 4.
+ *   ROWS_LOOSE  a bulk copy a row, of the 16-byte pieces that it lies in */
+enum rows_come { ROWS_WHOLE, ROWS_BOXED, ROWS_LOOSE };
 
-template <int TYPE>
-static __device__ __forceinline__ void find_pieces(lane_pieces<TYPE> &p, int row_bytes)
+static __host__ __device__ inline enum rows_come rows_come(int segment_bytes, int64_t row_bytes)
 {
-    typedef stage_of<TYPE> S;
-
-#pragma unroll
-    for (int i = 0; i < lane_pieces<TYPE>::N; i++) {
-        const int at = i * 32 + threadIdx.x % 32, row = at / S::PIECES, piece = at % S::PIECES;
-
-        p.from[i] = row * row_bytes + piece * 16;
-        p.to[i] = (int)S::PITCH == S::PIECES * 16 ? at * 16 : row * S::PITCH + piece * 16;
-    }
+    return row_bytes <= segment_bytes ? ROWS_WHOLE : row_bytes % 16 == 0 ? ROWS_BOXED : ROWS_LOOSE;
 }
 
-/* By a warp, which has to wait for its group of copies; w is a multiple of 16. Of the last segment of a row there may
- * be less. */
+/* By a thread: a segment of 16 rows from `row` of matrix `matrix` on; rows that do not exist are zeros. */
 template <int TYPE>
-static __device__ __forceinline__ void fetch_stage(uint8_t *to, const uint8_t *w, int row_bytes, int segment,
-                                                   const lane_pieces<TYPE> &p)
+static __device__ __forceinline__ void bring_box(uint8_t *to, const CUtensorMap *map, int matrix, int row, int segment,
+                                                 uint64_t *bar)
 {
     typedef stage_of<TYPE> S;
-    const int lane = threadIdx.x & 31, first = segment * S::BYTES;
 
-    if (S::EVEN && row_bytes % 16 == 0 && first + S::BYTES <= row_bytes) {
-        w += first;
-#pragma unroll
-        for (int i = 0; i < lane_pieces<TYPE>::N; i++)
-            if (STRIP * S::PIECES % 32 == 0 || i * 32 + lane < STRIP * S::PIECES)
-                copy16(to + p.to[i], w + p.from[i]);
-    } else {
-#pragma unroll 2
-        for (int at = lane; at < STRIP * S::MOST; at += 32) {
-            const int row = at / S::MOST, piece = at % S::MOST * 16, from = ((row * row_bytes + first) & ~15) + piece;
-
-            if (from < (row + 1) * row_bytes)
-                copy16(to + row * S::PITCH + piece, w + from);
-        }
-    }
-    copy_end();
+    box_copy(to, map, (segment * S::BYTES & ~15) / 4, row, matrix, STRIP * S::BOX, bar);
 }
 
-/* The same by bulk copies of rows; a phase of the barrier, which counts STRIP arrivals, ends when they are there. Copies of 16
- * bytes are written to shared memory as their sectors come, 14 times for what takes 4; experts gain by this, other matrices
- * (few.cu) do not. */
+/* Of matrices with so many rows, which come ROWS_BOXED. */
 template <int TYPE>
-static __device__ __forceinline__ void bring_stage(uint8_t *to, const uint8_t *w, int row_bytes, int segment, uint64_t *bar)
+static void make_box(struct cuda *c, CUtensorMap *box, const void *w, int64_t row_bytes, int64_t matrix_bytes, int rows)
 {
     typedef stage_of<TYPE> S;
-    const int lane = threadIdx.x & 31, from = lane * row_bytes + segment * S::BYTES;
-    const int begin = from & ~15, end = (min(from + (int)S::BYTES, (lane + 1) * row_bytes) + 15) & ~15;
+    const uint64_t dim[3] = { (uint64_t)row_bytes / 4, (uint64_t)rows, 1u << 16 /* or fewer */ };
+    const uint64_t pitch[2] = { (uint64_t)row_bytes, (uint64_t)matrix_bytes };
+    const uint32_t size[3] = { S::BOX / 4, STRIP, 1 }, step[3] = { 1, 1, 1 };
 
-    if (lane < STRIP) {
-        bar_expect(bar, (unsigned)(end - begin));
-        if ((int)S::PITCH != (int)S::BYTES || row_bytes != (int)S::BYTES)
-            bulk_go(to + lane * S::PITCH, w + begin, (unsigned)(end - begin), bar);
-        else if (lane == 0) /* rows lie as they do there */
-            bulk_go(to, w, STRIP * S::PITCH, bar);
+    if (c->encode(box, CU_TENSOR_MAP_DATA_TYPE_UINT32, 3, (void *)w, dim, pitch, size, step,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
+        cuda_fail(c, cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
+}
+
+/* By a warp: a segment of the strip that begins with row `row` of matrix `matrix`; w: the first matrix. A phase of the
+ * barrier, which counts one arrival, ends when it is there. */
+template <int TYPE>
+static __device__ __forceinline__ void bring_stage(uint8_t *to, enum rows_come how, const CUtensorMap *map,
+                                                   const uint8_t *w, int64_t matrix_bytes, int row_bytes, int matrix,
+                                                   int row, int segment, uint64_t *bar)
+{
+    typedef stage_of<TYPE> S;
+
+    if (how == ROWS_LOOSE) {
+        const int lane = threadIdx.x & 31, from = lane * row_bytes + segment * S::BYTES;
+        const int begin = from & ~15, end = (min(from + (int)S::BYTES, (lane + 1) * row_bytes) + 15) & ~15;
+        const unsigned n = lane < STRIP ? (unsigned)(end - begin) : 0, all = __reduce_add_sync(0xffffffffu, n);
+
+        if (lane == 0)
+            bar_expect(bar, all);
+        if (lane < STRIP)
+            bulk_go(to + lane * S::PITCH, w + matrix * matrix_bytes + (int64_t)row * row_bytes + begin, n, bar);
+    } else if (one_of_warp()) {
+        if (how == ROWS_BOXED)
+            bring_box<TYPE>(to, map, matrix, row, segment, bar);
+        else
+            bulk_copy(to, w + matrix * matrix_bytes + (int64_t)row * row_bytes, (unsigned)(STRIP * row_bytes), bar);
     }
     __syncwarp();
 }
 
 /* The bytes of a row of a stage. */
 template <int TYPE>
-static __device__ __forceinline__ const uint8_t *staged_row(const uint8_t *stage, int row, int row_bytes, int segment)
+static __device__ __forceinline__ const uint8_t *brought_row(const uint8_t *stage, enum rows_come how, int row,
+                                                             int row_bytes, int segment)
 {
     typedef stage_of<TYPE> S;
 
-    return stage + row * S::PITCH + (S::LOOSE ? (row * row_bytes + segment * S::BYTES) & 15 : 0);
+    return how == ROWS_BOXED   ? stage + row * S::BOX + (segment * S::BYTES & 15)
+           : how == ROWS_WHOLE ? stage + row * row_bytes
+                               : stage + row * S::PITCH + ((row * row_bytes + segment * S::BYTES) & 15);
 }
 #endif
