@@ -671,8 +671,11 @@ static bool set_up(struct cuda *c)
     TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->id));
     TRY(c, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->id));
     c->wide = major == 9;
-    cudaDriverEntryPointQueryResult found;
-    TRY(c, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&c->encode, 12000, cudaEnableDefault, &found));
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    TRY(c, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&c->encode, 12000, cudaEnableDefault,
+                                            &found));
+    if (found != cudaDriverEntryPointSuccess)
+        cuda_fail(c, cudaErrorInsufficientDriver, "cuTensorMapEncodeTiled");
     TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     TRY(c, cudaMalloc((void **)&c->tab, sizeof *t));
     TRY(c, cudaMallocHost((void **)&c->fetch.pinned, FETCH_BYTES + sizeof(uint32_t)));
