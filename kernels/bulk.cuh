@@ -68,7 +68,7 @@ static __device__ __forceinline__ bool one_of_warp(void)
 }
 
 /* A box of a tensor map, n bytes, to a multiple of 128; what is outside of the tensor is zero. As bulk_copy(). x times the
- * size of an element is a multiple of 16: else the instruction is an illegal one. */
+ * size of an element is a multiple of 16: on an H200 another one was an illegal instruction. */
 static __device__ __forceinline__ void box_copy(void *to, const CUtensorMap *map, int x, int y, int z, unsigned n,
                                                 uint64_t *bar)
 {
