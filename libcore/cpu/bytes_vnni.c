@@ -17,104 +17,116 @@ enum { LANES = QUANT_INT_LANES };
 #define TWICE(p)        _mm512_broadcast_i32x8(x86_load32(p))
 #define TWICE_FLOATS(p) _mm512_broadcast_f32x8(_mm256_load_ps(p))
 #define TWO_FLOATS(p, q) _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_load_ps(p)), _mm256_load_ps(q), 1)
+/* Floats `what` of rows r and r + 1. */
+#define TWO(r, what) TWO_FLOATS(ROW(r)->what, ROW((r) + 1)->what)
 #define TWO_SUBS(r, order) \
-    _mm512_permutex2var_ps(_mm512_load_ps(w[r]->sub_f), order, _mm512_load_ps(w[(r) + 1]->sub_f))
+    _mm512_permutex2var_ps(_mm512_load_ps(ROW(r)->sub_f), order, _mm512_load_ps(ROW((r) + 1)->sub_f))
 
-/* Steps of rows 0 and 1, of rows 2 and 3. */
-#define STEP(r, s)  _mm512_load_si512(((s) < 4 ? (r)[0] : (r)[1])->code + (s) % 4 * 64)
-#define CODES(s)    const __m512i w##s = STEP(w, s), v##s = STEP(w + 2, s);
-#define VECTOR(j)   const struct quant_acts *x##j = p->x[j] + p->first;
-#define NEXT(r)     w[r]++;
+/* Block b of a row of the four; steps of rows r and r + 1. */
+#define ROW(r)     (w + (r) * n_row + b)
+#define STEP(r, s) _mm512_load_si512(ROW((r) + (s) / 4)->code + (s) % 4 * 64)
 
-/* Sums of rows 0 and 1, of rows 2 and 3. */
-#define SUMS(j) __m512 s##j = _mm512_setzero_ps(), t##j = s##j;
-#define GET(j) \
-    s##j = _mm512_load_ps(sum + (j) * 4 * LANES); \
-    t##j = _mm512_load_ps(sum + (j) * 4 * LANES + 2 * LANES);
-#define PUT(j) \
-    _mm512_store_ps(sum + (j) * 4 * LANES, s##j); \
-    _mm512_store_ps(sum + (j) * 4 * LANES + 2 * LANES, t##j);
+/* Of vector j: sums of rows 0 and 1, of rows 2 and 3, what they lose, and whole numbers of a block. */
+#define VECTOR(j) const struct quant_acts *x##j = p->x[j];
+#define SUMS(j)   __m512 s##j = _mm512_setzero_ps(), t##j = s##j;
+#define LESS(j)   __m512 l##j = _mm512_setzero_ps(), m##j = l##j;
+#define DOTS(j)   __m512i a##j, c##j;
+#define PAIRS(j)  const __m512 d##j = TAKE_FIRST(first0, a##j), e##j = TAKE_FIRST(first2, c##j);
 
-#define ADD_STEP(s) \
+/* All vectors take a step before any takes the next one: a sum waits some five cycles for the one before, and two of them
+ * start in a cycle. */
+#define ADD(j) \
     { \
-        const __m512i z = TWICE(x->step + 32 * (s)); \
+        const __m512i z = TWICE(x##j[b].step + byte); \
 \
-        a = _mm512_dpbusd_epi32(a, w##s, z); \
-        c = _mm512_dpbusd_epi32(c, v##s, z); \
+        a##j = _mm512_dpbusd_epi32(a##j, u, z); \
+        c##j = _mm512_dpbusd_epi32(c##j, v, z); \
     }
-#define SCALE(f, scale, sum, dot) sum = _mm512_fmadd_ps(_mm512_mul_ps(scale, f), dot, sum);
-
-#define DOT_8(j, less) \
+#define ADD_STEP(n, s) \
     { \
-        const struct quant_acts *x = x##j + b; \
-        const __m512             f = TWICE_FLOATS(x->scale); \
-        __m512i                  a = less, c = a; \
+        const __m512i u = STEP(0, s), v = STEP(2, s); \
+        const int     byte = 32 * (s); \
 \
-        ADD_STEP(0) ADD_STEP(1) ADD_STEP(2) ADD_STEP(3) ADD_STEP(4) ADD_STEP(5) ADD_STEP(6) ADD_STEP(7) \
-        SCALE(f, scale0, s##j, _mm512_cvtepi32_ps(a)) \
-        SCALE(f, scale2, t##j, _mm512_cvtepi32_ps(c)) \
+        EACH_##n(ADD) \
     }
-#define TAKE_plain
-#define DOT_plain(j) DOT_8(j, _mm512_setzero_si512())
-#define TAKE_whole
-#define DOT_whole(j) DOT_8(j, _mm512_madd_epi16(TWICE(x->whole), both))
+#define FOUR_STEPS(n, s) ADD_STEP(n, s) ADD_STEP(n, s + 1) ADD_STEP(n, s + 2) ADD_STEP(n, s + 3)
 
-/* Scales of halves are whole numbers, and their sums too few bits for floats to round them. */
-#define TAKE_halves \
-    const __m512 first0 = TWO_SUBS(0, FOURS_EVEN), second0 = TWO_SUBS(0, FOURS_ODD); \
-    const __m512 first2 = TWO_SUBS(2, FOURS_EVEN), second2 = TWO_SUBS(2, FOURS_ODD);
-#define DOT_halves(j) \
+#define SCALE(sum, scale, dot) sum = _mm512_fmadd_ps(_mm512_mul_ps(scale, f), dot, sum);
+#define SCALE_DOTS(j) \
     { \
-        const struct quant_acts *x = x##j + b; \
-        const __m512             f = TWICE_FLOATS(x->scale); \
-        const __m512i            sums = TWICE(x->whole); \
-        __m512i                  a = _mm512_madd_epi16(sums, low), c = a; \
+        const __m512 f = TWICE_FLOATS(x##j[b].scale); \
 \
-        ADD_STEP(0) ADD_STEP(1) ADD_STEP(2) ADD_STEP(3) \
-        __m512 d = _mm512_mul_ps(first0, _mm512_cvtepi32_ps(a)), e = _mm512_mul_ps(first2, _mm512_cvtepi32_ps(c)); \
-        a = c = _mm512_madd_epi16(sums, high); \
-        ADD_STEP(4) ADD_STEP(5) ADD_STEP(6) ADD_STEP(7) \
-        d = _mm512_fmadd_ps(second0, _mm512_cvtepi32_ps(a), d); \
-        e = _mm512_fmadd_ps(second2, _mm512_cvtepi32_ps(c), e); \
-        SCALE(f, scale0, s##j, d) \
-        SCALE(f, scale2, t##j, e) \
+        SCALE(s##j, scale0, _mm512_cvtepi32_ps(a##j)) \
+        SCALE(t##j, scale2, _mm512_cvtepi32_ps(c##j)) \
     }
 
-/* Less the minima of all blocks. */
-#define LESS(j) __m512 l##j = _mm512_setzero_ps(), m##j = l##j;
+/* Less the minima, where there are some: codes from 0 on. */
 #define LESS_OF(j, sums) \
     { \
-        const __m512 x = TWICE_FLOATS(p->x[j][b].sums); \
+        const __m512 x = TWICE_FLOATS(x##j[b].sums); \
 \
-        l##j = _mm512_fmadd_ps(f, x, l##j); \
-        m##j = _mm512_fmadd_ps(g, x, m##j); \
+        l##j = _mm512_fmadd_ps(min0, x, l##j); \
+        m##j = _mm512_fmadd_ps(min2, x, m##j); \
     }
-#define LESS_8(j)  LESS_OF(j, sum_32)
-#define LESS_16(j) LESS_OF(j, sum + half)
-#define MINIMA(half) \
-    const __m512 f = TWO_FLOATS(at_b[0].min + (half), at_b[n_row].min + (half)); \
-    const __m512 g = TWO_FLOATS(at_b[2 * n_row].min + (half), at_b[3 * n_row].min + (half));
+#define LESS_8(j)   LESS_OF(j, sum_32)
+#define LESS_16(j)  LESS_OF(j, sum)
+#define LESS_16B(j) LESS_OF(j, sum + 8)
+#define TAKE(n, at, what) \
+    { \
+        const __m512 min0 = TWO(0, min + (at)), min2 = TWO(2, min + (at)); \
+\
+        EACH_##n(what) \
+    }
 #define TAKE_LESS(j) \
     s##j = _mm512_sub_ps(s##j, l##j); \
     t##j = _mm512_sub_ps(t##j, m##j);
-#define TAKE_MINIMA(n) \
+
+#define FROM_0(j) a##j = c##j = _mm512_setzero_si512();
+#define BEGIN_minima(n) EACH_##n(LESS)
+#define BLOCK_minima(n) \
+    EACH_##n(FROM_0) \
+    FOUR_STEPS(n, 0) FOUR_STEPS(n, 4) \
+    EACH_##n(SCALE_DOTS) \
+    TAKE(n, 0, LESS_8)
+#define END_minima(n) EACH_##n(TAKE_LESS)
+
+#define FROM_LESS(j) a##j = c##j = _mm512_madd_epi16(TWICE(x##j[b].whole), both);
+#define BEGIN_whole(n)
+#define BLOCK_whole(n) \
+    EACH_##n(FROM_LESS) \
+    FOUR_STEPS(n, 0) FOUR_STEPS(n, 4) \
+    EACH_##n(SCALE_DOTS)
+#define END_whole(n)
+
+/* Scales of halves are whole numbers, and their sums too few bits for floats to round them. */
+#define FROM_LOW(j) a##j = c##j = _mm512_madd_epi16(TWICE(x##j[b].whole), low);
+#define TAKE_FIRST(first, dot) _mm512_mul_ps(first, _mm512_cvtepi32_ps(dot))
+#define FROM_HIGH(j) a##j = c##j = _mm512_madd_epi16(TWICE(x##j[b].whole), high);
+#define SCALE_HALVES(j) \
     { \
-        EACH_##n(LESS) \
-        for (int64_t b = 0; b < n_row; b++) { \
-            const struct quant_codes *at_b = row + b; \
+        const __m512 f = TWICE_FLOATS(x##j[b].scale); \
 \
-            if (p->n_min == 8) { \
-                MINIMA(0) \
-                EACH_##n(LESS_8) \
-                continue; \
-            } \
-            for (int half = 0; half < 16; half += 8) { \
-                MINIMA(half) \
-                EACH_##n(LESS_16) \
-            } \
-        } \
-        EACH_##n(TAKE_LESS) \
+        SCALE(s##j, scale0, _mm512_fmadd_ps(second0, _mm512_cvtepi32_ps(a##j), d##j)) \
+        SCALE(t##j, scale2, _mm512_fmadd_ps(second2, _mm512_cvtepi32_ps(c##j), e##j)) \
     }
+#define BLOCK_OF_HALVES(n, from_first, from_second) \
+    EACH_##n(from_first) \
+    FOUR_STEPS(n, 0) \
+    const __m512 first0 = TWO_SUBS(0, FOURS_EVEN), first2 = TWO_SUBS(2, FOURS_EVEN); \
+    EACH_##n(PAIRS) \
+    EACH_##n(from_second) \
+    FOUR_STEPS(n, 4) \
+    const __m512 second0 = TWO_SUBS(0, FOURS_ODD), second2 = TWO_SUBS(2, FOURS_ODD); \
+    EACH_##n(SCALE_HALVES)
+#define BEGIN_halves(n)
+#define BLOCK_halves(n) BLOCK_OF_HALVES(n, FROM_LOW, FROM_HIGH)
+#define END_halves(n)
+#define BEGIN_halves_minima BEGIN_minima
+#define BLOCK_halves_minima(n) \
+    BLOCK_OF_HALVES(n, FROM_0, FROM_0) \
+    TAKE(n, 0, LESS_16) \
+    TAKE(n, 8, LESS_16B)
+#define END_halves_minima END_minima
 
 /* The fold of 8 lanes of vectors j and k, in quarters: what is left of rows 0 and 1 of j, then of k. */
 TARGET static inline __m512 fold_8(__m512 j, __m512 k)
@@ -141,11 +153,11 @@ TARGET static inline __m512 fold(const __m512 s[4], const __m512 t[4])
         memcpy(y[j] + at + i, four, (size_t)(p->rows - i) * sizeof *four); \
     }
 
-/* Some blocks of a strip: to sum[four rows][vector][row][lane], or with the last of them to y. */
-typedef void tile_fn(float *const *y, int64_t at, float *sum, const struct cpu_bytes_part *p);
+/* A strip of rows by n vectors. */
+typedef void tile_fn(float *const *y, int64_t at, const struct cpu_bytes_part *p);
 
 #define TILE(kind, n) \
-TARGET static void kind##_##n(float *const *y, int64_t at, float *sum, const struct cpu_bytes_part *p) \
+TARGET static void kind##_##n(float *const *y, int64_t at, const struct cpu_bytes_part *p) \
 { \
     const __m512i both = _mm512_set1_epi16((short)-p->low); \
     const __m512i low = _mm512_srli_epi32(both, 16), high = _mm512_slli_epi32(both, 16); \
@@ -155,28 +167,18 @@ TARGET static void kind##_##n(float *const *y, int64_t at, float *sum, const str
     (void)low; \
     (void)high; \
     EACH_##n(VECTOR) \
-    for (int i = 0; i < p->rows; i += 4, sum += 4 * LANES * (n)) { \
-        const struct quant_codes *row = p->w + i * n_row, *at_first = row + p->first; \
-        const struct quant_codes *w[4] = { at_first, at_first + n_row, at_first + 2 * n_row, at_first + 3 * n_row }; \
+    for (int i = 0; i < p->rows; i += 4) { \
+        const struct quant_codes *w = p->w + i * n_row; \
 \
         EACH_4(SUMS) \
-        if (p->first > 0) { \
-            EACH_##n(GET) \
-        } \
-        for (int64_t b = 0; b < p->n_blocks; b++) { \
-            CODES(0) CODES(1) CODES(2) CODES(3) CODES(4) CODES(5) CODES(6) CODES(7) \
-            const __m512 scale0 = TWO_FLOATS(w[0]->scale, w[1]->scale), scale2 = TWO_FLOATS(w[2]->scale, w[3]->scale); \
+        BEGIN_##kind(n) \
+        for (int64_t b = 0; b < n_row; b++) { \
+            EACH_##n(DOTS) \
+            const __m512 scale0 = TWO(0, scale), scale2 = TWO(2, scale); \
 \
-            TAKE_##kind \
-            EACH_##n(DOT_##kind) \
-            EACH_4(NEXT) \
+            BLOCK_##kind(n) \
         } \
-        if (p->first + p->n_blocks < n_row) { \
-            EACH_##n(PUT) \
-            continue; \
-        } \
-        if (p->n_min > 0) \
-            TAKE_MINIMA(n) \
+        END_##kind(n) \
         const __m512 all = fold((const __m512[]){ s0, s1, s2, s3 }, (const __m512[]){ t0, t1, t2, t3 }); \
         if (p->rows - i >= 4) { \
             EACH_##n(GIVE) \
@@ -188,26 +190,21 @@ TARGET static void kind##_##n(float *const *y, int64_t at, float *sum, const str
 #define TILES(kind) \
     TILE(kind, 1) TILE(kind, 2) TILE(kind, 3) TILE(kind, 4) \
     static tile_fn *const kind[CPU_BYTES_VECTORS] = { kind##_1, kind##_2, kind##_3, kind##_4 };
-TILES(plain)
 TILES(whole)
+TILES(minima)
 TILES(halves)
+TILES(halves_minima)
 
 static tile_fn *const *tiles(const struct quant_type *t)
 {
     if (t->sub_16)
-        return halves;
-    return t->low > 0 ? whole : plain;
+        return t->n_min > 0 ? halves_minima : halves;
+    return t->n_min > 0 ? minima : whole;
 }
 
 static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct quant_type *t, int n)
 {
-    _Alignas(64) float sum[CPU_BYTES_STRIP * CPU_BYTES_VECTORS * LANES];
-    tile_fn           *tile = tiles(t)[n - 1];
-
-    for (p->first = 0; p->first < p->n_row; p->first += p->n_blocks) {
-        p->n_blocks = p->n_row - p->first < CPU_BYTES_DEPTH ? p->n_row - p->first : CPU_BYTES_DEPTH;
-        tile(y, at, sum, p);
-    }
+    tiles(t)[n - 1](y, at, p);
 }
 
 static int low(const struct quant_type *t)
