@@ -45,6 +45,8 @@ struct cpu_bytes_part {
     const struct quant_acts *const *x;
     int64_t                         n_row, first, n_blocks;
     int                             rows, low, n_min; /* low: what codes are more by than weights' */
+    const char                     *next;            /* stored rows to fetch to the second-level cache meanwhile */
+    int64_t                         n_next;          /* bytes of them, a multiple of 64; only tiles of vnni do */
 };
 struct cpu_bytes_code {
     /* n rows of n_row blocks from `rows` on, and after them the last again until they are a multiple of CPU_BYTES_FOUR */

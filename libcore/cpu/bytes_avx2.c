@@ -172,6 +172,18 @@ static int panel_rows(int64_t k, bool few)
     return n < 4 ? 4 : n > 3 * ROWS ? 3 * ROWS : (int)n / 4 * 4;
 }
 
+/* What n strips of the panel at `at` fetch between them: the next panel or, as small ones are done before memory answers,
+ * rows further on. Past `end` something else is likely to come. */
+static void fetch_by(struct cpu_bytes_part *p, int64_t n, const char *at, int64_t bytes, const char *end)
+{
+    enum { AHEAD = 8192 };
+
+    p->next = at + (bytes > AHEAD ? bytes : AHEAD);
+    end += AHEAD;
+    bytes = end - p->next < bytes ? end - p->next : bytes;
+    p->n_next = bytes > 0 ? (bytes + 64 * n - 1) / (64 * n) * 64 : 0;
+}
+
 void cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,
                     struct quant_codes *buf)
 {
@@ -179,9 +191,11 @@ void cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, 
     int panel = panel_rows(k, v.n <= code->few);
 
     for (int64_t r = 0; r < w.n; r += panel) {
-        int64_t n = w.n - r < panel ? w.n - r : panel;
+        int64_t n = w.n - r < panel ? w.n - r : panel, bytes = w.row_bytes;
+        const char *at = w.rows + r * bytes;
 
-        code->take(buf, w.type, w.rows + r * w.row_bytes, w.row_bytes, n, p.n_row);
+        code->take(buf, w.type, at, bytes, n, p.n_row);
+        fetch_by(&p, (n + ROWS - 1) / ROWS * ((v.n + VECTORS - 1) / VECTORS), at, n * bytes, w.rows + w.n * bytes);
         for (int j = 0; j < v.n; j += VECTORS)
             for (int64_t i = 0; i < n; i += ROWS) {
                 int m = v.n - j < VECTORS ? v.n - j : VECTORS;
@@ -192,6 +206,7 @@ void cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, 
                 for (int l = j; l < j + m; l++)
                     _mm_prefetch((const char *)(v.y[l] + v.at + r + i), _MM_HINT_T0);
                 code->strip(v.y + j, v.at + r + i, &p, w.type, m);
+                p.next += p.n_next;
             }
     }
 }

@@ -7,7 +7,7 @@
  *     fours_codes(v, b): codes, 128 more unless LOW is 0; or, with FOURS_PAIR defined, of two blocks fours_pair(v, b, b1) */
 
 /* What is taken of a few blocks at once. */
-enum { FOURS_SOME = 4, FOURS_AHEAD = 2048, PAIR_AHEAD = 8192 };
+enum { FOURS_SOME = 4, FOURS_AHEAD = 2048 };
 /* Rows of so many bytes come from memory: to the second-level cache, and earlier; fewer may lie in a cache. */
 enum { FAR_FROM = 2 << 20, FAR_AHEAD = 8192 };
 
@@ -41,10 +41,6 @@ TARGET_VBMI static void pair_vbmi(struct quant_codes *u, const void *row, const 
     for (int64_t i = 0; i < n; i++, b += IN_256, b1 += IN_256) {
         __m512i v[2][4];
 
-        for (size_t k = 0; k < IN_256 * sizeof(BLOCK); k += 64) {
-            _mm_prefetch((const char *)b + PAIR_AHEAD + k, _MM_HINT_T1);
-            _mm_prefetch((const char *)b1 + PAIR_AHEAD + k, _MM_HINT_T1);
-        }
         if (i % FOURS_SOME == 0) {
             int m = n - i < FOURS_SOME ? (int)(n - i) : FOURS_SOME;
 
