@@ -36,7 +36,8 @@ extern const struct cpu_bytes cpu_bytes_scalar, cpu_bytes_avx2, cpu_bytes_avxvnn
 bool cpu_bytes_amx_allowed(void);
 
 /* What x86 sets share (bytes_avx2.c): rows come apart a panel at a time, vectors pass it a few at a time. A panel has
- * multiples of CPU_BYTES_FOUR rows (the last one again), which are multiplied in strips, blocks CPU_BYTES_DEPTH at a time. */
+ * multiples of CPU_BYTES_FOUR rows (the last one again), which are multiplied in strips, blocks
+ * CPU_BYTES_DEPTH at a time; of vnni whole rows. */
 enum { CPU_BYTES_VECTORS = 4, CPU_BYTES_FOUR = 4, CPU_BYTES_STRIP = 16, CPU_BYTES_DEPTH = 8 };
 
 /* Some rows and, where a tile gets it, the blocks of them that it takes. */

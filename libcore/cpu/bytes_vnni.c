@@ -10,8 +10,6 @@
 
 #define TARGET TARGET_VNNI
 
-enum { LANES = QUANT_INT_LANES };
-
 #include "cpu/kern_fold.h"
 
 #define TWICE(p)        _mm512_broadcast_i32x8(x86_load32(p))
