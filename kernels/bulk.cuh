@@ -79,6 +79,29 @@ static __device__ __forceinline__ void box_copy(void *to, const CUtensorMap *map
                  : "memory");
 }
 
+/* As box_copy(), of five dimensions; the barrier has been told to expect it. */
+static __device__ __forceinline__ void box_go(void *to, const CUtensorMap *map, const int at[5], uint64_t *bar)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(shared_at(to)),
+                 "l"(map), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4]), "r"(shared_at(bar))
+                 : "memory");
+}
+
+/* The other way, by a thread that waits for all of them with boxes_left() before its block ends. */
+static __device__ __forceinline__ void box_store(const CUtensorMap *map, const int at[5], const void *from)
+{
+    asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];" ::"l"(map),
+                 "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4]), "r"(shared_at(from))
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+static __device__ __forceinline__ void boxes_left(void)
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
 /* What a thread wrote to shared memory, and whoever meets it at a barrier after this, comes before bulk copies to there; and what
  * was waited for, before wgmma reads it. */
 static __device__ __forceinline__ void proxy_fence(void)

@@ -7,21 +7,23 @@
  * but what does not need S is done for all rows at once. Before, a thread has a channel of the convolution (the last
  * warps those columns' values v), then a warp the norm of a row's key or query; after, a warp has 32 of the block's
  * outputs of a row, which are one unit of the product's activations. The blocks of a head are a cluster: each gives its
- * outputs to all, for the sum of their squares. S goes through shared memory: its rows come and leave a block's columns
- * at a time. */
+ * outputs to all, for the sum of their squares. S goes through shared memory. It comes by boxes of a tensor map, a
+ * sequence's while another's is computed with; threads that copied it would wait for room for their requests. So it leaves
+ * where a block may have several sequences; of a single one the box would be waited for at the block's end. */
 #include "kernels/bulk.cuh"
 #include "kernels/few.cuh"
 #include "kernels/fused.cuh"
 #include "kernels/rec.cuh"
 
-enum { TAPS = FUSED_TAPS, SEQS = 4 /* of a block, at most */ };
+enum { TAPS = FUSED_TAPS, SEQS = 4 /* of a block, at most */, BOX = 32 /* columns */, BOX_AT = 1024 /* a multiple of it */ };
 
 /* A block of COLS columns of a head of DIM: warps that have S, and one more for 32 columns' values. */
 template <int DIM, int COLS> struct shape {
-    enum { STATE_WARPS = COLS / 4, UNITS = COLS / 32, WARPS = STATE_WARPS + UNITS, RANKS = DIM / COLS };
+    enum { STATE_WARPS = COLS / 4, UNITS = COLS / 32, WARPS = STATE_WARPS + UNITS, RANKS = DIM / COLS, BOXED = COLS > BOX };
 };
 
 struct row_args {
+    CUtensorMap   box;              /* of S: column, row / 4, row % 4, head, slot */
     const float  *in, *conv, *past; /* inputs of a channel: the newest, weights, those before */
     const float  *alpha, *beta, *a, *dt_bias;
     const float  *z, *w;            /* gate and weights of the norm; w NULL: none */
@@ -38,10 +40,13 @@ struct row_args {
     float         eps, norm_eps;
 };
 
-/* Of a sequence: S, rows of it, of whose quads of columns quad q is where q ^ row / 4 % 8 would be: eight lanes
- * read as many rows and meet in no bank. */
-template <int DIM, int COLS> struct seq_space {
-    float S[DIM][COLS];
+/* Of a sequence: S, in boxes, and the convolution's memory. Of a box row r is [r % 4][r / 4], and of its quads of columns
+ * quad q is where q ^ r / 4 % 8 would be, which a box can do by itself (128 bytes' swizzle): eight lanes read as many rows
+ * and meet in no bank. */
+template <int DIM, int COLS> struct seq_state {
+    float box[COLS / BOX][4][DIM / 4][BOX];
+};
+template <int DIM, int COLS> struct seq_past {
     float past[TAPS - 1][shape<DIM, COLS>::WARPS * 32];
 };
 
@@ -52,12 +57,31 @@ template <int DIM, int COLS> struct row_space {
     float decay, beta, pad[2], top[4]; /* of each unit */
 };
 
-/* Shared memory: this, sequences, rows. slot: of a sequence; its rows begin at `first` of the block's, which are rows
- * `row` of the step. */
+/* full, done: S of a sequence is there, and may leave. slot: of a sequence; its rows begin at `first` of the block's, which
+ * are rows `row` of the step. */
 struct block_space {
-    int n_seq, slot[SEQS], first[SEQS + 1], row[FEW_ROWS];
+    uint64_t full[SEQS], done[SEQS];
+    int      n_seq, slot[SEQS], first[SEQS + 1], row[FEW_ROWS];
 };
-enum { BLOCK_BYTES = (sizeof(block_space) + 15) / 16 * 16 };
+
+/* Shared memory: S and convolutions' memories of so many sequences, block, rows. */
+template <int DIM, int COLS> struct spaces {
+    seq_state<DIM, COLS> *states;
+    seq_past<DIM, COLS>  *pasts;
+    block_space          *block;
+    row_space<DIM, COLS> *rows;
+};
+template <int DIM, int COLS>
+static __host__ __device__ __forceinline__ spaces<DIM, COLS> cut(uint8_t *at, int seqs)
+{
+    spaces<DIM, COLS> s;
+
+    s.states = (seq_state<DIM, COLS> *)at;
+    s.pasts = (seq_past<DIM, COLS> *)(s.states + seqs);
+    s.block = (block_space *)(s.pasts + seqs);
+    s.rows = (row_space<DIM, COLS> *)((uint8_t *)s.block + (sizeof(block_space) + 15) / 16 * 16);
+    return s;
+}
 
 /* Where *at is in block `rank` of the cluster. */
 static __device__ __forceinline__ uint32_t cluster_at(const float *at, unsigned rank)
@@ -84,13 +108,8 @@ struct row_own {
     float taps[TAPS], dt_bias, decay, weight, alpha, beta;
 };
 
-template <int DIM, int COLS>
-static __device__ __forceinline__ seq_space<DIM, COLS> *seqs_of(block_space *b)
-{
-    return (seq_space<DIM, COLS> *)((uint8_t *)b + BLOCK_BYTES);
-}
-
 /* Which rows of which sequences are the block's; false: none. */
+template <int DIM, int COLS>
 static __device__ __forceinline__ bool find_rows(block_space *b, const row_args &a)
 {
     const int t = threadIdx.x, from = blockIdx.z * a.each_seqs, many = min(a.each_seqs, a.n_seq - from);
@@ -99,6 +118,9 @@ static __device__ __forceinline__ bool find_rows(block_space *b, const row_args 
         const op_seq seq = a.seq[from + t];
         int first = 0;
 
+        bar_init(b->full + t, 1);
+        bar_init(b->done + t, shape<DIM, COLS>::STATE_WARPS);
+        bar_init_done();
 #pragma unroll 1
         for (int i = 0; i < t; i++)
             first += a.seq[from + i].n;
@@ -114,41 +136,25 @@ static __device__ __forceinline__ bool find_rows(block_space *b, const row_args 
     return b->first[many] > 0;
 }
 
-/* Where piece i of 16 bytes of S lies in shared memory, and in memory from its first one on. */
-template <int COLS>
-static __device__ __forceinline__ int near_piece(int i)
-{
-    enum { QUADS = COLS / 4 };
-    const int row = i / QUADS, quad = i % QUADS;
-
-    return row * COLS + (quad ^ (row / 4 & 7)) * 4;
-}
-
-/* Between shared memory and memory, by the warps that have S: pieces of a thread are so many rows apart. */
+/* By a thread: S of a sequence of the block, to shared memory or back. */
 template <int DIM, int COLS, bool STORE>
-static __device__ __forceinline__ void copy_S(float *near, float *far)
+static __device__ __forceinline__ void move_boxes(seq_state<DIM, COLS> *s, const row_args &a, int slot, uint64_t *full)
 {
-    enum { QUADS = COLS / 4, APART = shape<DIM, COLS>::STATE_WARPS * 32 / QUADS };
-    const int t = threadIdx.x;
+    if (!STORE)
+        bar_expect(full, sizeof *s);
+#pragma unroll
+    for (int i = 0; i < COLS / BOX; i++) {
+        const int at[5] = { (int)blockIdx.x * COLS + i * BOX, 0, 0, (int)blockIdx.y, slot };
 
-    near += near_piece<COLS>(t);
-    far += t / QUADS * DIM + t % QUADS * 4;
-#pragma unroll 1
-    for (int i = 0; i < DIM; i += APART, near += APART * COLS, far += APART * DIM)
         if (STORE)
-            *(float4 *)far = *(const float4 *)near;
+            box_store(&a.box, at, s->box[i]);
         else
-            copy16(near, far);
+            box_go(s->box[i], &a.box, at, full);
+    }
 }
 
 template <int DIM, int COLS>
-static __device__ __forceinline__ float *state_at(const row_args &a, int slot)
-{
-    return a.state + slot * a.floats + blockIdx.y * DIM * DIM + blockIdx.x * COLS;
-}
-
-template <int DIM, int COLS>
-static __device__ __forceinline__ void load_own(row_own &own, const row_args &a, block_space *b)
+static __device__ __forceinline__ void load_own(row_own &own, const row_args &a, const spaces<DIM, COLS> &s)
 {
     enum { STATE = shape<DIM, COLS>::STATE_WARPS * 32 };
     const int t = threadIdx.x;
@@ -158,18 +164,19 @@ static __device__ __forceinline__ void load_own(row_own &own, const row_args &a,
                   : t < DIM     ? (a.n_k + hk) * DIM + t
                   : t < 2 * DIM ? hk * DIM + t - DIM
                                 : -1;
+    if (t < 32 && one_of_warp())
 #pragma unroll 1
-    for (int q = 0; q < b->n_seq; q++) {
-        float *from = state_at<DIM, COLS>(a, b->slot[q]);
-        const float *past = a.past + b->slot[q] * a.past_floats + own.channel;
-        seq_space<DIM, COLS> *to = seqs_of<DIM, COLS>(b) + q;
+        for (int q = 0; q < s.block->n_seq; q++)
+            move_boxes<DIM, COLS, false>(s.states + q, a, s.block->slot[q], s.block->full + q);
+    __syncwarp();
+#pragma unroll 1
+    for (int q = 0; q < s.block->n_seq; q++) {
+        const float *past = a.past + s.block->slot[q] * a.past_floats + own.channel;
 
-        if (t < STATE)
-            copy_S<DIM, COLS, false>(&to->S[0][0], from);
 #pragma unroll
         for (int j = 0; j + 1 < TAPS; j++)
             if (own.channel >= 0)
-                copy4(&to->past[j][t], past + j * (int64_t)a.channels);
+                copy4(&s.pasts[q].past[j][t], past + j * (int64_t)a.channels);
     }
     if (own.channel >= 0) {
         const float *w = a.conv + own.channel;
@@ -185,13 +192,14 @@ static __device__ __forceinline__ void load_own(row_own &own, const row_args &a,
 
 /* Channels of n rows. */
 template <int DIM, int COLS>
-static __device__ __forceinline__ void convolve(row_space<DIM, COLS> *rows, row_own &own, const row_args &a,
-                                                block_space *b, int n)
+static __device__ __forceinline__ void convolve(const spaces<DIM, COLS> &s, row_own &own, const row_args &a, int n)
 {
     enum { PITCH = sizeof(row_space<DIM, COLS>) / sizeof(float), STATE = shape<DIM, COLS>::STATE_WARPS * 32 };
     const int t = threadIdx.x, own_value = t - STATE, h = blockIdx.y;
     const bool values = own_value >= 0, first = blockIdx.x == 0;
     const bool keep = a.logged && (values || (first && (a.each > 0 ? h % a.each == 0 : h < a.n_k)));
+    row_space<DIM, COLS> *rows = s.rows;
+    const block_space *b = s.block;
     float *at = values ? rows->values + own_value : rows->in + t;
 
 #pragma unroll 1
@@ -214,7 +222,7 @@ static __device__ __forceinline__ void convolve(row_space<DIM, COLS> *rows, row_
         }
     }
     copy_end();
-    copy_wait<0>(); /* S, too */
+    copy_wait<0>();
     if (own.channel < 0)
         return;
 #pragma unroll 1
@@ -223,7 +231,7 @@ static __device__ __forceinline__ void convolve(row_space<DIM, COLS> *rows, row_
 
 #pragma unroll
         for (int j = 0; j + 1 < TAPS; j++)
-            x[j] = seqs_of<DIM, COLS>(b)[q].past[j][t];
+            x[j] = s.pasts[q].past[j][t];
 #pragma unroll 1
         for (int i = b->first[q]; i < b->first[q + 1]; i++, at += PITCH) {
             float sum = 0.0f;
@@ -285,42 +293,44 @@ static __device__ __forceinline__ void normalise(row_space<DIM, COLS> *rows, con
 
 /* S of a thread, to or from shared memory. The compiler is kept from keeping its places in registers. */
 template <int DIM, int COLS, bool STORE>
-static __device__ __forceinline__ void move_S(float S[DIM / 8], seq_space<DIM, COLS> *s)
+static __device__ __forceinline__ void move_S(float S[DIM / 8], seq_state<DIM, COLS> *s)
 {
     enum { NE = DIM / 8 };
-    int p = threadIdx.x & 7, local = threadIdx.x / 8;
+    int p = threadIdx.x & 7, local = threadIdx.x / 8 % BOX, box = threadIdx.x / 8 / BOX;
 
-    asm volatile("" : "+r"(p), "+r"(local));
+    asm volatile("" : "+r"(p), "+r"(local), "+r"(box));
 #pragma unroll
     for (int e = 0; e < NE; e += 4) {
-        const int first = element_at<NE>(p, e);
-        float *at = s->S[first] + (local / 4 ^ (first / 4 & 7)) * 4 + local % 4;
+        const int quad = element_at<NE>(p, e) / 4;
+        float *at = s->box[box][0][quad] + (local / 4 ^ (quad & 7)) * 4 + local % 4;
 
 #pragma unroll
         for (int i = 0; i < 4; i++)
             if (STORE)
-                at[i * COLS] = S[e + i];
+                at[i * (DIM / 4 * BOX)] = S[e + i];
             else
-                S[e + i] = at[i * COLS];
+                S[e + i] = at[i * (DIM / 4 * BOX)];
     }
 }
 
 /* A column's rows: S, and their outputs to all blocks; a row's output is summed beside what the next one needs. The loop
  * is short for the instructions' sake: a longer one that prefetches is slower. */
 template <int DIM, int COLS>
-static __device__ __forceinline__ void delta_rule(block_space *b, row_space<DIM, COLS> *rows)
+static __device__ __forceinline__ void delta_rule(const spaces<DIM, COLS> &s)
 {
     enum { NE = DIM / 8, RANKS = DIM / COLS };
     const int p = threadIdx.x & 7, local = threadIdx.x / 8;
-    uint32_t to = cluster_at(rows->out + blockIdx.x * COLS + local, p % RANKS);
+    block_space *b = s.block;
+    uint32_t to = cluster_at(s.rows->out + blockIdx.x * COLS + local, p % RANKS);
     float S[NE], last = 0.0f;
 
 #pragma unroll 1
     for (int q = 0; q < b->n_seq; q++) {
-        move_S<DIM, COLS, false>(S, seqs_of<DIM, COLS>(b) + q);
+        bar_wait(b->full + q, 0);
+        move_S<DIM, COLS, false>(S, s.states + q);
 #pragma unroll 1
         for (int i = b->first[q]; i < b->first[q + 1]; i++) {
-            const row_space<DIM, COLS> &r = rows[i];
+            const row_space<DIM, COLS> &r = s.rows[i];
             float k[NE], query[NE], kv[2] = { 0.0f, 0.0f }, y[2] = { 0.0f, 0.0f };
 
             lane_elements<NE>(k, r.in, p);
@@ -342,36 +352,60 @@ static __device__ __forceinline__ void delta_rule(block_space *b, row_space<DIM,
                 to += sizeof r;
             }
         }
-        move_S<DIM, COLS, true>(S, seqs_of<DIM, COLS>(b) + q);
+        move_S<DIM, COLS, true>(S, s.states + q);
+        if (shape<DIM, COLS>::BOXED) {
+            proxy_fence();
+            __syncwarp();
+            if (threadIdx.x % 32 == 0)
+                bar_arrive(b->done + q);
+        }
     }
     last = fold8(last);
     if (p < RANKS)
         cluster_store(to, last);
 }
 
-/* S of all sequences, by the warps that have it, when they have all of it. */
+/* By a thread of another warp: S of all sequences, each when its warps have all of it. */
 template <int DIM, int COLS>
-static __device__ __forceinline__ void keep_states(block_space *b, const row_args &a)
+static __device__ __forceinline__ void keep_boxes(const spaces<DIM, COLS> &s, const row_args &a)
 {
-    asm volatile("barrier.sync.aligned 1, %0;" ::"n"(shape<DIM, COLS>::STATE_WARPS * 32) : "memory");
 #pragma unroll 1
-    for (int q = 0; q < b->n_seq; q++) {
-        float *near = &seqs_of<DIM, COLS>(b)[q].S[0][0], *to = state_at<DIM, COLS>(a, b->slot[q]);
-
-        copy_S<DIM, COLS, true>(near, to);
+    for (int q = 0; q < s.block->n_seq; q++) {
+        bar_wait(s.block->done + q, 0);
+        move_boxes<DIM, COLS, true>(s.states + q, a, s.block->slot[q], NULL);
     }
 }
 
-/* Gated norm and rounding of n rows. Warps begin with the last ones, which had no S to store. */
+/* The same by the warps that have it: 16 bytes a thread of rows that lie alike in a box. */
+template <int DIM, int COLS>
+static __device__ __forceinline__ void keep_states(const spaces<DIM, COLS> &s, const row_args &a)
+{
+    enum { QUADS = COLS / 4, IN_BOX = BOX / 4, APART = shape<DIM, COLS>::STATE_WARPS * 32 / QUADS };
+    const int row = threadIdx.x / QUADS, quad = threadIdx.x % QUADS;
+
+    static_assert(APART % 32 == 0, "a multiple of 4 rows times 8");
+    asm volatile("barrier.sync.aligned 1, %0;" ::"n"(shape<DIM, COLS>::STATE_WARPS * 32) : "memory");
+#pragma unroll 1
+    for (int q = 0; q < s.block->n_seq; q++) {
+        const float *near = s.states[q].box[quad / IN_BOX][row % 4][row / 4] + (quad % IN_BOX ^ (row / 4 & 7)) * 4;
+        float *far = a.state + s.block->slot[q] * a.floats + (blockIdx.y * DIM + row) * DIM + blockIdx.x * COLS + quad * 4;
+
+#pragma unroll 1
+        for (int i = row; i < DIM; i += APART, near += APART / 4 * BOX, far += APART * DIM)
+            *(float4 *)far = *(const float4 *)near;
+    }
+}
+
+/* Gated norm and rounding of n rows. Warps begin with those that had no S to store. */
 template <int DIM, int COLS, bool EIGHT>
-static __device__ __forceinline__ void round_rows(const row_space<DIM, COLS> *rows, block_space *b, const row_args &a,
+static __device__ __forceinline__ void round_rows(const row_space<DIM, COLS> *rows, const block_space *b, const row_args &a,
                                                   float weight, int n)
 {
     using of = shape<DIM, COLS>;
     enum { UNITS = DIM / 32 };
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, unit = warp % of::UNITS;
     const int at = unit * 32 + lane, of_head = blockIdx.x * of::UNITS + unit;
-    const int first = of::WARPS / of::UNITS - 1 - warp / of::UNITS;
+    const int first = of::BOXED ? warp / of::UNITS : of::WARPS / of::UNITS - 1 - warp / of::UNITS;
     auto value = [&](const row_space<DIM, COLS> &r) {
         float y = __fmul_rn(r.out[blockIdx.x * COLS + at], norm_factor(sum_squares<DIM>(r.out), DIM, a.norm_eps));
 
@@ -410,38 +444,56 @@ template <int DIM, int COLS, bool EIGHT>
 __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>::WARPS * 32, 64 / COLS)
     gdn_row(const __grid_constant__ row_args a)
 {
-    extern __shared__ __align__(16) uint8_t shared[];
+    extern __shared__ __align__(BOX_AT) uint8_t shared[];
     const int own_value = (int)threadIdx.x - shape<DIM, COLS>::STATE_WARPS * 32;
-    block_space *b = (block_space *)shared;
+    const spaces<DIM, COLS> s = cut<DIM, COLS>(shared, a.each_seqs);
     row_own own;
 
-    if (!find_rows(b, a))
+    if (!find_rows<DIM, COLS>(s.block, a))
         return;
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
     let_next_begin();
     /* the memories are of earlier steps: they may be read before the launch before this one has ended */
-    load_own<DIM, COLS>(own, a, b);
-    const int n = b->first[b->n_seq];
-    row_space<DIM, COLS> *rows = (row_space<DIM, COLS> *)(seqs_of<DIM, COLS>(b) + a.each_seqs);
+    load_own<DIM, COLS>(own, a, s);
+    const int n = s.block->first[s.block->n_seq];
 
     cluster_wait(); /* its blocks are there, and may be given outputs */
     wait_for_inputs();
-    convolve<DIM, COLS>(rows, own, a, b, n);
+    convolve<DIM, COLS>(s, own, a, n);
     __syncthreads();
-    normalise<DIM, COLS>(rows, own, n, a.eps);
+    normalise<DIM, COLS>(s.rows, own, n, a.eps);
     __syncthreads();
     if (own_value < 0) {
-        delta_rule<DIM, COLS>(b, rows);
+        delta_rule<DIM, COLS>(s);
     } else {
 #pragma unroll 1
         for (int i = 0; i < n; i++)
-            rows[i].gate[own_value] = silu(rows[i].gate[own_value]);
+            s.rows[i].gate[own_value] = silu(s.rows[i].gate[own_value]);
     }
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    if (own_value < 0)
-        keep_states<DIM, COLS>(b, a);
+    if (shape<DIM, COLS>::BOXED && own_value == 0)
+        keep_boxes<DIM, COLS>(s, a);
+    else if (!shape<DIM, COLS>::BOXED && own_value < 0)
+        keep_states<DIM, COLS>(s, a);
+    __syncwarp();
     cluster_wait();
-    round_rows<DIM, COLS, EIGHT>(rows, b, a, own.weight, n);
+    round_rows<DIM, COLS, EIGHT>(s.rows, s.block, a, own.weight, n);
+    if (shape<DIM, COLS>::BOXED && own_value == 0)
+        boxes_left();
+}
+
+/* A tensor map of S of all sequences (CUDA driver API, cuTensorMapEncodeTiled). */
+template <int DIM>
+static void map_S(struct cuda *c, row_args *a, int heads)
+{
+    enum { ROW = DIM * sizeof(float) };
+    const uint64_t dim[5] = { DIM, DIM / 4, 4, (uint64_t)heads, 1u << 16 /* or fewer */ };
+    const uint64_t pitch[4] = { 4 * ROW, ROW, DIM * ROW, (uint64_t)a->floats * sizeof(float) };
+    const uint32_t size[5] = { BOX, DIM / 4, 4, 1, 1 }, step[5] = { 1, 1, 1, 1, 1 };
+
+    if (c->encode(&a->box, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 5, a->state, dim, pitch, size, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
+        cuda_fail(c, cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
 }
 
 /* So many sequences a block that all blocks are there at once, `parts` times the heads' clusters, if there is room for
@@ -453,7 +505,7 @@ static void launch_cols(struct cuda *c, row_args *a, const struct rows &r, int h
     const auto bytes_of = [&](int seqs) {
         const int rows = seqs * r.max_n < r.n ? seqs * r.max_n : r.n;
 
-        return BLOCK_BYTES + (size_t)seqs * sizeof(seq_space<DIM, COLS>) + (size_t)rows * sizeof(row_space<DIM, COLS>);
+        return (size_t)(uintptr_t)(cut<DIM, COLS>(NULL, seqs).rows + rows);
     };
     int each = (int)ceil_div(r.n_seq, parts > 1 ? parts : 1);
 
@@ -476,6 +528,7 @@ static void launch_row(struct cuda *c, row_args *a, const struct rows &r, int he
     enum { WIDE = DIM == 128 ? 64 : 32 };
     const int blocks = DIM / 32 * heads, wide = DIM / WIDE * heads;
 
+    map_S<DIM>(c, a, heads);
     if (WIDE > 32 && r.n_seq > 1 && r.n_seq * blocks > c->sms && wide <= c->sms)
         launch_cols<DIM, WIDE>(c, a, r, heads, c->sms / wide);
     else
