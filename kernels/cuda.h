@@ -168,6 +168,7 @@ struct cuda {
     unsigned char       *ws;  /* working memory of an operation, from its start to its end */
     size_t               ws_cap, ws_need;
     struct tables       *tab;
+    int                 *handed; /* on the device: turns that are handed out (fused.cu) */
     PFN_cuTensorMapEncodeTiled_v12000 encode; /* of the driver, which is not linked */
     struct graph         graph[GRAPHS]; /* the last used first */
     struct fetch         fetch;

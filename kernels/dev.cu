@@ -553,6 +553,7 @@ static void close_cuda(void *ctx)
     }
     (void)cudaFreeHost(c->fetch.pinned);
     (void)cudaFree(c->fetch.turn);
+    (void)cudaFree(c->handed);
     (void)cudaFree(c->ws);
     (void)cudaFree(c->tab);
     if (c->stream != NULL)
@@ -678,6 +679,7 @@ static bool set_up(struct cuda *c)
         cuda_fail(c, cudaErrorInsufficientDriver, "cuTensorMapEncodeTiled");
     TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     TRY(c, cudaMalloc((void **)&c->tab, sizeof *t));
+    TRY(c, cudaMalloc((void **)&c->handed, sizeof *c->handed));
     TRY(c, cudaMallocHost((void **)&c->fetch.pinned, FETCH_BYTES + sizeof(uint32_t)));
     TRY(c, cudaMalloc((void **)&c->fetch.turn, sizeof *c->fetch.turn));
     if (c->bad == cudaSuccess) {

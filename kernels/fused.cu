@@ -102,13 +102,15 @@ static __device__ __forceinline__ void make_input(const ARGS &f, int k, bool eig
 
 /* How a launch is cut: a block has so many strips of a job (of type f32: a row a warp; beside others: one strip). Its warps
  * are `sets`, each of which has all blocks of a strip: `set` and `first`, the first block, of each warp, then every `step`. A
- * warp takes `each` strips between barriers, a set's are `sets` apart. */
+ * warp takes `each` strips between barriers, a set's are `sets` apart: a turn. handed: blocks have turns of a single job, two
+ * each, then as they come, by this counter: where there are many, even shares end when the slowest multiprocessor does. */
 struct cut {
     int     type; /* of jobs that are neither floats nor beside others */
     int     blocks, strips, segments, sets, step, each;
     int     lane_bits;              /* of the threads that share a row's sum */
     int     x_bytes, floats, dx_at; /* of shared memory, before the values; floats 0: nobody wants them; where dx is */
     uint8_t set[MOST_THREADS / 32], first[MOST_THREADS / 32];
+    int    *handed;
 };
 
 /* Rows of a block. */
@@ -126,7 +128,7 @@ struct where {
 
 static __device__ __forceinline__ where find_rows(const fused_args &f, const cut &c)
 {
-    const int b = blockIdx.x;
+    const int b = c.handed != NULL ? 0 : blockIdx.x;
     where at;
     int j = 0;
 
@@ -189,6 +191,12 @@ struct turn {
     int s0, block, strip;
 };
 
+/* Where the first turn of a block begins. */
+static __device__ __forceinline__ int first_turn(const cut &c)
+{
+    return c.handed != NULL ? (int)blockIdx.x * c.each * c.sets : 0;
+}
+
 /* Strips of a warp; MODE: IN_READY, IN_ROUNDED, or IN_PLAIN for all others. One loop, whose first turn only reads ahead:
  * what a short launch waits for is mostly instructions that come for the first time, of which each costs some 15 ns. */
 template <int TYPE, int MODE, bool EIGHT>
@@ -197,12 +205,15 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
     enum { AHEAD = MODE == IN_READY }; /* a strip is read while the one before is multiplied */
     const int warp = threadIdx.x / 32, first = c.first[warp], set = c.set[warp], units = f.a.k / 32;
     const int strips = (at.here + STRIP - 1) / STRIP, blocks = 2 * c.segments, row = threadIdx.x >> c.lane_bits;
-    const int part = threadIdx.x & ((1 << c.lane_bits) - 1);
+    const int part = threadIdx.x & ((1 << c.lane_bits) - 1), many = c.each * c.sets;
+    const bool takes = MODE == IN_READY && c.handed != NULL && threadIdx.x == 0;
+    __shared__ int given;
     strip<TYPE> now, then;
     strip_x<TYPE> x;
-    turn t = { 0, 0, 0 };
+    turn t = { first_turn(c), 0, 0 };
     float res = 0.0f;
-    int loaded = -1; /* the block that x is of */
+    int loaded = -1, taken = 0; /* the block that x is of; number of the turn after the next */
+    int after = t.s0 + (c.handed != NULL ? c.blocks * many : many);
 
 #pragma unroll 1
     for (bool begun = false;; begun = true) {
@@ -212,12 +223,12 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
             n.block += c.step;
             if (n.block >= blocks) {
                 n.block = 0;
-                n.s0 += c.each * c.sets;
+                n.s0 = after;
             }
         }
         const int mine = n.s0 + n.strip * c.sets + set, block = n.block + first;
         const bool there = set < c.sets && block < blocks && mine < strips;
-        const uint8_t *w = at.w + mine * STRIP * (int)at.row_bytes;
+        const uint8_t *w = at.w + (uint64_t)(unsigned)(mine * STRIP) * at.row_bytes;
         if (AHEAD && there)
             load_strip<TYPE>(then, w, at.row_bytes, at.here - mine * STRIP, block, units - block * 8);
         if (begun && set < c.sets && t.block + first < blocks && t.s0 + t.strip * c.sets + set < strips) {
@@ -236,19 +247,24 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
         if (AHEAD)
             now = then;
         if (begun && n.s0 != t.s0) {
+            if (takes)
+                given = taken;
             __syncthreads();
-            if ((int)(threadIdx.x & ~31u) >> c.lane_bits < c.each * c.sets * STRIP) { /* a warp's threads go together */
+            if ((int)(threadIdx.x & ~31u) >> c.lane_bits < many * STRIP) { /* a warp's threads go together */
                 const float sum = row_sum(s.values + row / STRIP * c.segments * V_SEGMENT + row % STRIP * V_PITCH,
                                           (const float *)(s.xq + c.dx_at), part, c.segments,
                                           has_groups(TYPE, EIGHT));
 
-                if (part == 0 && t.s0 * STRIP + row < at.here && row < c.each * c.sets * STRIP)
+                if (part == 0 && t.s0 * STRIP + row < at.here && row < many * STRIP)
                     put(f, at, t.s0 * STRIP + row, sum, res);
             }
             if (n.s0 >= strips)
                 return;
+            after = c.handed != NULL ? (2 * c.blocks + given) * many : n.s0 + many;
             __syncthreads();
         }
+        if (takes && (!begun || n.s0 != t.s0))
+            taken = atomicAdd(c.handed, 1);
         if (!begun || n.s0 != t.s0)
             res = part == 0 ? residual(f, at, n.s0 * STRIP + row) : 0.0f;
         t = n;
@@ -390,7 +406,8 @@ __global__ void __launch_bounds__(MODE == IN_NORM || MODE == IN_READY ? THREADS 
     } else if constexpr (ONCE) {
         strips_once<TYPE, MODE, EIGHT>(f, c, at, s);
     } else {
-        prefetch(at.w, min(at.here, 4 * STRIP) * (int)at.row_bytes, threadIdx.x, blockDim.x);
+        prefetch(at.w + (uint64_t)(unsigned)(first_turn(c) * STRIP) * at.row_bytes,
+                 min(at.here - first_turn(c) * STRIP, 4 * STRIP) * (int)at.row_bytes, threadIdx.x, blockDim.x);
         strips_times<TYPE, MODE, EIGHT>(f, c, at, s);
     }
 }
@@ -430,6 +447,7 @@ struct input_args {
     float       *floats;
     uint8_t     *rounded;
     int64_t      x_stride, z_stride, floats_stride;
+    int         *handed; /* a norm's row sets it to 0: struct cut */
 };
 
 /* grid: 1, rows. A norm's first pass, of its weights, only brings the instructions. */
@@ -452,6 +470,8 @@ __global__ void __launch_bounds__(THREADS) round_rows(const __grid_constant__ in
     for (int pass = MODE != IN_NORM; pass < 2; pass++) {
         if (pass == 1)
             wait_for_inputs();
+        if (MODE == IN_NORM && pass == 1 && threadIdx.x == 0)
+            *a.handed = 0;
         make_input<MODE, true>(own, a.k, EIGHT, pass == 1 ? own.x : a.w, first,
                                pass == 1 ? a.rounded + row * x_row_bytes(a.k) : nowhere, NULL, tmp);
     }
@@ -460,7 +480,7 @@ __global__ void __launch_bounds__(THREADS) round_rows(const __grid_constant__ in
 void cuda_fused_round(struct cuda *c, const struct fused_args *f)
 {
     const input_args in = { f->mode, f->a.k, f->x, f->z, f->w, f->eps, f->floats, f->rounded, f->x_stride, f->z_stride,
-                            f->floats_stride };
+                            f->floats_stride, c->handed };
     const bool norm = f->mode == IN_NORM;
     const auto kernel = f->a.eight ? (norm ? round_rows<IN_NORM, true> : round_rows<IN_PLAIN, true>)
                                    : (norm ? round_rows<IN_NORM, false> : round_rows<IN_PLAIN, false>);
@@ -520,8 +540,10 @@ static void launch_either(struct cuda *c, const struct fused_args *f, const cut 
         launch_matvec<MODE, false>(c, f, a, type, grid, threads, smem);
 }
 
-/* Jobs of one format, those beside it, and floats. */
-static void one_format(struct cuda *c, struct fused_args *f, int type)
+enum { MANY_TURNS = 8 };
+
+/* Jobs of one format, those beside it, and floats; begun: not the first launch after a norm's. */
+static void one_format(struct cuda *c, struct fused_args *f, int type, bool begun)
 {
     const bool norm = f->mode == IN_NORM || f->mode == IN_READY, ready = f->mode == IN_ROUNDED || f->mode == IN_READY;
     struct cut a = {};
@@ -543,6 +565,10 @@ static void one_format(struct cuda *c, struct fused_args *f, int type)
     cut_warps(&a, threads / 32);
     a.dx_at = x_pairs(f->a.k) * X_PAIR;
     a.floats &= !ready;
+    if (f->mode == IN_READY && f->a.n == 1 && !begun && a.strips >= MANY_TURNS * a.each * a.sets) {
+        a.handed = c->handed;
+        a.strips = (int)ceil_div(rows, STRIP);
+    }
     if (!ready)
         a.x_bytes = (int)x_row_bytes(f->a.k);
     const size_t smem = a.x_bytes + (a.floats ? f->a.k * sizeof(float) : 0) +
@@ -592,6 +618,6 @@ void cuda_fused_matvec(struct cuda *c, struct fused_args *f)
                  : left.job[n++]) = left.job[i];
         left.n = n;
         f->res = begun ? NULL : f->res;
-        one_format(c, f, type);
+        one_format(c, f, type, begun);
     }
 }
