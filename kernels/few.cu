@@ -577,8 +577,8 @@ static __device__ __forceinline__ void floats_times(const few_args &f, const tas
     __syncthreads(); /* the columns may go */
 }
 
-/* Block i of those beside; bar: a barrier of the block's own. Everything is brought: pieces of their odd sizes, read where
- * they are, are requests of their own. */
+/* Block i of those beside; bar: two barriers of the block's own. Everything is brought: pieces of their odd sizes, read where
+ * they are, are requests of their own. A first pass, of columns that are not there, only brings the instructions. */
 template <bool EIGHT>
 static __device__ __forceinline__ void beside_times(const few_args &f, int i, uint8_t *space, uint64_t *bar)
 {
@@ -593,27 +593,34 @@ static __device__ __forceinline__ void beside_times(const few_args &f, int i, ui
     const int first = (i - job.first - group * spans) * BESIDE_COLS, cols = min(f.nx - first, (int)BESIDE_COLS);
     uint8_t *w = space + BESIDE_BUF, *x = w + f.beside_rows * job.row_bytes;
     if (threadIdx.x == 0) {
-        bar_init(bar, 2);
+        bar_init(bar, 1);
+        bar_init(bar + 1, 1);
         bar_init_done();
         bulk_copy(w, job.w + (int64_t)r0 * job.row_bytes, (unsigned)(rows * job.row_bytes), bar);
     }
     __syncthreads();
-    only_wait_for_inputs();
-    if (threadIdx.x == 0)
-        bar_expect(bar, (unsigned)(cols * x_bytes));
-    __syncwarp();
-    if (warp == 0 && lane < cols)
-        bulk_go(x + lane * x_bytes, f.x + (int64_t)(first + lane) * x_bytes, (unsigned)x_bytes, bar);
     bar_wait(bar, 0);
 #pragma unroll 1
-    for (int at = warp; at < (rows + each - 1) / each * cols; at += WARPS) {
+    for (int pass = 0, at = warp; at < (rows + each - 1) / each * cols; at += pass++ > 0 ? (int)WARPS : 0) {
         const int column = at % cols;
         const uint8_t *own = x + column * x_bytes;
 
+        if (pass == 1) {
+            only_wait_for_inputs();
+            if (warp == 0) {
+                if (lane == 0)
+                    bar_expect(bar + 1, (unsigned)(cols * x_bytes));
+                __syncwarp();
+                if (lane < cols)
+                    bulk_go(x + lane * x_bytes, f.x + (int64_t)(first + lane) * x_bytes, (unsigned)x_bytes, bar + 1);
+            }
+            bar_wait(bar + 1, 0);
+        }
         rows_times<BESIDE, 1, BESIDE_AT_ONCE>(w, job.row_bytes, at / cols * each, rows, f.k, &own, 1, EIGHT, f.tab,
                                               (float *)space + warp * BESIDE_FLOATS, [&](int row, int, float v) {
-                                                  put(f, job, first + column, r0 + row, v,
-                                                      residual(f, job, first + column, r0 + row));
+                                                  if (pass > 0)
+                                                      put(f, job, first + column, r0 + row, v,
+                                                          residual(f, job, first + column, r0 + row));
                                               });
     }
 }
@@ -626,14 +633,15 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
     extern __shared__ __align__(BOX_ALIGN) uint8_t x[];
     __shared__ uint64_t bar, full[WARPS];
     __shared__ near_tables tables;
+    const int block = (int)blockIdx.x - f.beside;
     near at = { x, x + columns_bytes(NT, f.pitch), &bar, full + threadIdx.x / 32, 1, -1, 0, 0 };
     ahead a = {};
     bool waited = false;
 
     let_next_begin();
     if constexpr (TYPE != QUANT_f32 && TYPE != BESIDE)
-        if ((int)blockIdx.x >= f.blocks) {
-            beside_times<EIGHT>(f, blockIdx.x - f.blocks, x, &bar);
+        if (block < 0) { /* the first ones: they take longest */
+            beside_times<EIGHT>(f, blockIdx.x, x, full);
             return;
         }
     bring_tables<TYPE>(tables, f.tab);
@@ -646,7 +654,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
     __syncthreads();
     task next = {};
 #pragma unroll 1
-    for (int i = (int)blockIdx.x - f.blocks; i < f.tasks; i += f.blocks) {
+    for (int i = block - f.blocks; i < f.tasks; i += f.blocks) {
         const task t = next;
 
         next.strips = 0;
@@ -662,7 +670,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
             strips_times<TYPE, NT, EIGHT>(f, t, next, at, a, waited, &tables);
     }
     wait_once(waited);
-    move_past(f.past, blockIdx.x * WARPS * 32 + threadIdx.x, f.blocks * WARPS * 32);
+    move_past(f.past, block * WARPS * 32 + threadIdx.x, f.blocks * WARPS * 32);
 }
 
 /* Gives each job its tasks; how many there are. */
@@ -755,25 +763,28 @@ static void launch_few(struct cuda *c, struct few_args *f, int type, dim3 grid)
 }
 
 /* Jobs of one format, those beside it, and floats. Where all that a turn of blocks can hold is not enough, a block takes more
- * strips, up to twice as many. */
+ * strips, up to twice as many; where it is too much, half of the columns. */
 static void one_format(struct cuda *c, struct few_args *f, int type)
 {
     const int turn = 2 * c->sms, segments = row_segments(f->k) < TURN ? row_segments(f->k) : (int)TURN;
-    const int nt = type != QUANT_f32 && (f->nx > GROUP || f->eight) ? 2 : 1;
+    int nt = type != QUANT_f32 && (f->nx > GROUP || f->eight) ? 2 : 1;
 
     f->tab = c->tab;
     f->pitch = (int)round_up((size_t)(x_pairs(f->k) < TURN * 8 ? x_pairs(f->k) : TURN * 8) * X_PAIR + ASIDE, 128) + 16;
-    f->spans = (int)ceil_div(f->nx, nt * GROUP);
+    f->spans = (int)ceil_div(f->nx, GROUP);
+    if (nt == 2 && (f->eight || f->n_beside > 0 || cut_jobs(f, WARPS / segments) > turn))
+        f->spans = (int)ceil_div(f->nx, 2 * GROUP);
+    else
+        nt = 1;
     const int most = row_segments(f->k) <= TURN ? ITEMS / segments : WARPS / segments;
-    int beside;
     for (int strips = WARPS / segments;; strips++) {
         f->tasks = cut_jobs(f, strips);
-        beside = cut_beside(c, f, turn - f->tasks);
-        if (f->tasks + beside <= turn || strips >= most)
+        f->beside = cut_beside(c, f, turn - f->tasks);
+        if (f->tasks + f->beside <= turn || strips >= most)
             break;
     }
-    f->blocks = f->tasks < turn - beside ? f->tasks : turn - beside;
-    const dim3 grid((unsigned)(f->blocks + beside));
+    f->blocks = f->tasks < turn - f->beside ? f->tasks : turn - f->beside;
+    const dim3 grid((unsigned)(f->blocks + f->beside));
     if (nt == 1)
         launch_few<1>(c, f, type, grid);
     else

@@ -612,10 +612,14 @@ void cuda_fused_matvec(struct cuda *c, struct fused_args *f)
         for (int i = 0; i < left.n && (type == QUANT_f32 || (along && type == BESIDE)); i++)
             type = left.job[i].type != QUANT_f32 ? left.job[i].type : type;
         f->a.n = 0;
+        for (int i = 0; i < left.n && along && type != BESIDE; i++) /* first: their blocks take longest */
+            if (left.job[i].type == BESIDE)
+                f->a.job[f->a.n++] = left.job[i];
         for (int i = 0; i < left.n; i++)
-            (left.job[i].type == type || left.job[i].type == QUANT_f32 || (along && left.job[i].type == BESIDE)
-                 ? f->a.job[f->a.n++]
-                 : left.job[n++]) = left.job[i];
+            if (left.job[i].type == type || left.job[i].type == QUANT_f32)
+                f->a.job[f->a.n++] = left.job[i];
+            else if (!along || left.job[i].type != BESIDE)
+                left.job[n++] = left.job[i];
         left.n = n;
         f->res = begun ? NULL : f->res;
         one_format(c, f, type, begun);
