@@ -4,9 +4,9 @@
  * Few experts are used by two rows, so a warp multiplies with the matrix of one expert and one row of activations (a
  * pair, pair.cuh), and rows that share an expert share its reads in the second-level cache. A task of the first
  * products is 32 rows of gate and of up, whose segments four warps share; its block chooses the experts of its row
- * itself. Of the second ones a warp has an expert and a block all those of a row, which it adds up. The sums are those
- * of product.cuh, the experts' those of mix_experts. What is rounded to 8 bits shares a scale with more elements than a
- * task has: then it is rounded by a launch between both. */
+ * itself; blocks of their own keep the choices. Of the second ones a warp has an expert and a block all those of a row,
+ * which it adds up. The sums are those of product.cuh, the experts' those of mix_experts. What is rounded to 8 bits shares
+ * a scale with more elements than a task has: then it is rounded by a launch between both. */
 #include "kernels/choice.cuh"
 #include "kernels/few.cuh"
 #include "kernels/pair.cuh"
@@ -50,6 +50,7 @@ struct up_args {
     int                  pairs, n_used, k, ff, how;
     bool                 gated;
     int                  ways, each; /* set by the launch: warps that share a strip's segments; tasks of a group */
+    int                  keepers;    /* the first blocks: what rows have chosen; 0: choice.logits is NULL */
     /* the shared expert's first products, [row]; NULL: it has none; rounded */
     const float         *sh_gate, *sh_up;
     uint8_t             *sh_rounded;
@@ -65,10 +66,10 @@ static __device__ __forceinline__ void round_shared(const up_args &a)
 {
     enum { SHARE = EIGHT ? 4 : 1 };
     const int units = a.sh_ff / UNIT, groups = (units + SHARE - 1) / SHARE, warps = blockDim.x / 32;
-    const int from = (warps - 1 - threadIdx.x / 32) * gridDim.x;
+    const int blocks = gridDim.x - a.keepers, from = (warps - 1 - threadIdx.x / 32) * blocks;
 
 #pragma unroll 1
-    for (int i = from + blockIdx.x; i < a.rows * groups; i += gridDim.x * warps) {
+    for (int i = from + blockIdx.x - a.keepers; i < a.rows * groups; i += blocks * warps) {
         const int row = i / groups, unit = (i - row * groups) * SHARE;
         const int64_t at = row * a.sh_stride + unit * UNIT + threadIdx.x % 32;
         float v[SHARE];
@@ -126,15 +127,25 @@ static __device__ __forceinline__ bool same_pair(const up_args &a, up_task &t)
     return ++t.unit < a.ff / UNIT;
 }
 
-/* The choices of a block's rows, in shared memory; of those whose first task it has, also where they belong. */
+/* The choices of a block's rows, in shared memory. */
 static __device__ __forceinline__ void choose(const up_args &a, choice_space &s, int *chosen, int begin, int end)
 {
     const int tasks = a.n_used * (a.ff / UNIT), first = begin / tasks;
 
 #pragma unroll 1
     for (int row = first; row * tasks < end; row++) {
-        choose_row(s, a.choice, row, chosen + (row - first) * a.n_used, row * tasks >= begin);
+        choose_row(s, a.choice, row, chosen + (row - first) * a.n_used, false);
         proxy_fence(); /* stages come there */
+        __syncthreads();
+    }
+}
+
+/* The choices of rows, where they belong: by a block, every so many rows. What else it did would end last. */
+static __device__ __forceinline__ void keep_choices(const up_args &a, choice_space &s, int *chosen)
+{
+#pragma unroll 1
+    for (int row = blockIdx.x; row < a.rows; row += a.keepers) {
+        choose_row(s, a.choice, row, chosen, true);
         __syncthreads();
     }
 }
@@ -163,7 +174,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, sides = 1 + a.gated, group = sides * a.ways;
     const int mine = warp / group, side = warp % group / a.ways, way = warp % a.ways, at_once = blockDim.x / 32 / group;
     const int segments = row_segments(a.k), floats = task_floats(a.k, sides), row_bytes = (int)a.m[0].row_bytes;
-    const int all = a.pairs * (a.ff / UNIT), each = at_once * a.each, from = blockIdx.x * each;
+    const int all = a.pairs * (a.ff / UNIT), each = at_once * a.each, from = ((int)blockIdx.x - a.keepers) * each;
     const int begin = from + mine * a.each, end = min(begin + a.each, all);
     const int first = a.choice.logits != NULL ? from / (a.n_used * (a.ff / UNIT)) : 0;
     const int *chosen = a.choice.logits != NULL ? own : a.expert;
@@ -179,9 +190,14 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     float *to = parts + side * 2 * STRIP + lane;
 
     asm volatile("griddepcontrol.wait;" ::: "memory");
+    if (from < 0) {
+        keep_choices(a, *(choice_space *)r.all, own);
+        let_next_begin(); /* it may read the choice */
+        return;
+    }
+    let_next_begin();
     if (a.choice.logits != NULL)
         choose(a, *(choice_space *)r.all, own, from, min(from + each, all));
-    let_next_begin(); /* it may read the choice */
     /* of the stage that is asked for: task, strip, segment */
 #pragma unroll 1
     for (int n = 0, i = begin - 1, m = 1, q = segments; n == 0 || i < end; n++) {
@@ -511,8 +527,11 @@ static void launch_up_of(struct cuda *c, struct up_args *a)
         a->each--;
     for (int i = 0; i < 2; i++)
         box_of<TYPE>(c, &a->box[i], a->m[i], a->ff);
+    const int blocks = (int)ceil_div(tasks, a->each * at_once), left = (share > two ? 1 : BLOCKS) * c->sms - blocks;
+    if (a->choice.logits != NULL) /* all are there at once, if there is room for one */
+        a->keepers = left < 1 ? 1 : left < a->rows ? left : a->rows;
     launch_early(c, "up_pairs", c->eight ? up_pairs<TYPE, true> : up_pairs<TYPE, false>,
-                 dim3((unsigned)ceil_div(tasks, a->each * at_once)),
+                 dim3((unsigned)(a->keepers + blocks)),
                  (unsigned)(at_once * group * 32), bytes(a->each), *a);
 }
 
@@ -592,6 +611,7 @@ static struct up_args up_of(const struct op_moe &m, const struct space &s, int r
     a.x = s.xq;
     a.rounded = s.hq;
     a.hid = s.hid;
+    a.rows = rows;
     a.pairs = rows * m.n_used;
     a.n_used = m.n_used;
     a.k = (int)m.up.ne[0];
@@ -736,7 +756,6 @@ void cuda_few_moe(struct cuda *c, const struct few_moe *m)
         up.sh_stride = m->sh_up->t[0].stride;
         up.sh_rounded = s.shared;
         up.sh_ff = (int)m->sh_up->t[0].ne[0];
-        up.rows = rows;
     }
     launch_up(c, &up);
     second_products(c, m, s, rows);
