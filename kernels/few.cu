@@ -229,7 +229,8 @@ static __device__ __forceinline__ task find_task(const few_args &f, int i)
     t.first = t.span * (floats ? (int)FLOATS : NT * GROUP);
     t.cols = min(f.nx - t.first, floats ? (int)FLOATS : NT * GROUP);
     t.r0 = group * (floats ? (int)WARPS : f.strips * STRIP);
-    t.strips = floats ? 0 : min(f.strips, (job.n_rows - t.r0 + STRIP - 1) / STRIP);
+    const int left = (job.n_rows - t.r0 + STRIP - 1) / STRIP;
+    t.strips = floats ? 0 : left <= f.strips + f.more ? left : f.strips;
     return t;
 }
 
@@ -673,18 +674,21 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
     move_past(f.past, block * WARPS * 32 + threadIdx.x, f.blocks * WARPS * 32);
 }
 
-/* Gives each job its tasks; how many there are. */
+/* Gives each job its tasks; how many there are. The last one of a matrix takes a strip more where its warps have the time
+ * anyway: a task less may be one that would not find room in the turn. */
 static int cut_jobs(struct few_args *f, int strips)
 {
+    const int segments = row_segments(f->k) < TURN ? row_segments(f->k) : (int)TURN;
     int tasks = 0;
 
     f->strips = strips;
+    f->more = ceil_div((strips + 1) * segments, WARPS) == ceil_div(strips * segments, WARPS);
     for (int i = 0; i < f->n; i++) {
-        const bool floats = f->job[i].type == QUANT_f32;
+        const int64_t all = ceil_div(f->job[i].n_rows, STRIP), groups = ceil_div(all - f->more, strips);
 
         f->job[i].first = tasks;
-        tasks += (int)(ceil_div(f->job[i].n_rows, floats ? (int)WARPS : strips * STRIP) *
-                       (floats ? ceil_div(f->nx, FLOATS) : f->spans));
+        tasks += (int)(f->job[i].type == QUANT_f32 ? ceil_div(f->job[i].n_rows, WARPS) * ceil_div(f->nx, FLOATS)
+                                                   : (groups > 1 ? groups : 1) * f->spans);
     }
     return tasks;
 }

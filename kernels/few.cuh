@@ -25,9 +25,9 @@ struct few_args {
     float                scale;
     struct past_move     past;
     const struct tables *tab;
-    /* set by the launch: tasks are so many strips of a matrix times one of the spans of columns; blocks: that have tasks;
-     * before them those beside, of so many rows; pitch: of a column in shared memory */
-    int                  tasks, blocks, beside, beside_rows, strips, spans, pitch;
+    /* set by the launch: tasks are so many strips of a matrix, the last one perhaps more, times one of the spans of columns;
+     * blocks: that have tasks; before them those beside, of so many rows; pitch: of a column in shared memory */
+    int                  tasks, blocks, beside, beside_rows, strips, more, spans, pitch;
     bool                 staged; /* weights go through shared memory */
     bool                 eight;  /* how x is rounded */
 };
