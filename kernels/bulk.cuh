@@ -97,6 +97,7 @@ static __device__ __forceinline__ void box_store(const CUtensorMap *map, const i
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
+/* Waits until shared memory has been read; they are written when the launch has ended. */
 static __device__ __forceinline__ void boxes_left(void)
 {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
