@@ -320,13 +320,15 @@ static enum err_code measure_family(struct speed *s, bool of_rows, struct err *e
         run_clear(s->run, q);
         code = feed(s, q, s->depths.v[0], NULL, e);
     }
-    for (int i = -1; i < reps && code == ERR_OK; i++)
+    for (int i = 0; i < reps && code == ERR_OK; i++)
         for (int k = 0; k < l->n && code == ERR_OK; k++) {
-            int n = (int)l->v[k];
+            int n = (int)l->v[k], n_rows = of_rows ? n : 1, n_seq = of_rows ? 1 : n;
 
             cli_progress("%s: %d of %d", of_rows ? "rows" : "sequences", i + 1, reps);
-            code = steps(s, i < 0 ? WARM_STEPS : TURN_STEPS, of_rows ? n : 1, of_rows ? 1 : n,
-                         i < 0 ? &skip : &ms[k * reps + i], e);
+            /* others came between: a GPU may have to record this kind of step again */
+            code = steps(s, WARM_STEPS, n_rows, n_seq, &skip, e);
+            if (code == ERR_OK)
+                code = steps(s, TURN_STEPS, n_rows, n_seq, &ms[k * reps + i], e);
         }
     for (int k = 0; k < l->n && code == ERR_OK; k++)
         if (l->v[k] == 1)
@@ -355,8 +357,8 @@ static int64_t room(const struct speed *s)
     int64_t reps = s->b->o->reps, depth = cli_bench_most(&s->depths);
     int64_t need[4] = {cli_bench_most(&s->prompts),
                        depth + WARM_STEPS + reps * s->b->o->decode_tokens + TURN_STEPS,
-                       s->depths.v[0] + (TURN_STEPS * reps + WARM_STEPS) * sum_of(&s->rows),
-                       s->depths.v[0] + (TURN_STEPS * reps + 1) * s->seqs.n};
+                       s->depths.v[0] + (WARM_STEPS + TURN_STEPS) * reps * sum_of(&s->rows),
+                       s->depths.v[0] + (WARM_STEPS + TURN_STEPS) * reps * s->seqs.n};
     int64_t most = asked > 1 ? asked : 1;
 
     for (int i = 0; i < 4; i++)

@@ -310,6 +310,7 @@ static void delta_rules(void **state)
     static const struct gdn_shape shapes[] = {
         { 1, 5, 32, true, false, false }, { 2, 4, 64, true, true, true }, { 2, 6, 128, false, false, false },
         { 2, 6, 128, true, false, true },    { 16, 32, 128, true, false, true },
+        { 4, 96, 64, true, false, false }, /* more blocks than multiprocessors: several sequences each */
     };
 
     (void)state;
