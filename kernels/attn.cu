@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, T == 1 ? 2 : 1) attend_pages(
         n[e] = pos[min((e * QUERY_TILE + g) / a.heads, here - 1)] + 1 - b * OP_KV_PAGE;
     /* 8 queries leave warps over: those go through a part each before, with whatever numbers, for its instructions */
 #pragma unroll 1
-    for (int pass = T == 1 && warp >= FIRST_SPARE && warp < ASK_WARP ? 0 : 1; pass < 2; pass++) {
+    for (int pass = GO_AHEAD && T == 1 && warp >= FIRST_SPARE && warp < ASK_WARP ? 0 : 1; pass < 2; pass++) {
         const bool real = T > 1 || pass == 1;
         const int part = warp - FIRST_SPARE;
         const int seen = real ? most : UNIT_KEYS;
@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(MERGE) merge_pages(const __grid_constant__ att
                     l = __fmaf_rn(l, f.x, f.z);
                     o = __fmaf_rn(o, f.x, __fmul_rn(s.v[j * dims + t], f.y));
                 }
-            if (left > most)
+            if (left > most || !real) /* others may still read what the next pages go to */
                 __syncthreads();
         }
         o = __fdiv_rn(o, __fmul_rn(l, __fmul_rn(1024.0f, value_scale(a.kv.type_v))));

@@ -39,10 +39,10 @@ static __device__ __forceinline__ void find_turn(float2 *turn, const fused_heads
         sincosf(__fmul_rn((float)pos, f.rope.freq[i]), &turn[i].x, &turn[i].y);
 }
 
-/* Of a head's numbers, lane l has l, l + 32, ...: norm (weights w), turn, rotation. x: room. threads: so many meet when
- * sines are there; 0: they are. */
+/* Of a head's numbers, lane l has l, l + 32, ...: norm (weights w), turn, rotation. x: room. wait: for sines, with the
+ * whole block. */
 static __device__ __forceinline__ void prepare(float v[EACH], float *x, const fused_heads &f, const float2 *turn,
-                                               const float *w, bool norm, int dim, int threads)
+                                               const float *w, bool norm, int dim, bool wait)
 {
     const int lane = threadIdx.x & 31, half = (int)f.rope.n_rot / 2;
 
@@ -62,8 +62,8 @@ static __device__ __forceinline__ void prepare(float v[EACH], float *x, const fu
         for (int j = 0; j < EACH; j++)
             x[lane + 32 * j] = v[j];
         __syncwarp();
-        if (threads > 0)
-            asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
+        if (wait)
+            __syncthreads();
 #pragma unroll 1
         for (int i = lane; i < half; i += 32) {
             float *p = x + (f.rope.pairs ? 2 * i : i), *q = p + (f.rope.pairs ? 1 : half), a = *p, b = *q;
@@ -162,12 +162,6 @@ static __device__ __forceinline__ source source_of(const block_of &b, int warp)
     return s;
 }
 
-/* Threads that meet over sines: those that make them, those that prepare queries, perhaps a key. */
-static __device__ __forceinline__ int turned(const block_of &b)
-{
-    return (1 + HEADS + b.newest) * 32;
-}
-
 /* Queries as operands, the newest key and value as they are stored, by the first warps. !real: one of the others, with
  * other numbers, which go nowhere. */
 template <int K, int V>
@@ -191,7 +185,7 @@ static __device__ __forceinline__ void prepare_heads(const block_of &b, bool rea
     for (int j = 0; j < EACH; j++)
         v[j] = s.there && 32 * j < s.dim ? from[lane + 32 * j] : 0.0f;
     if (!s.value)
-        prepare(v, x, f, b.s.turn, w, s.norm != NULL, s.dim, real ? turned(b) : 0);
+        prepare(v, x, f, b.s.turn, w, s.norm != NULL, s.dim, real);
     if (warp < HEADS) {
         const float factor = put_values(real ? b.q : b.s.page, v, warp, b.t.a.n_kb, known<K>(kv.type_k),
                                         b.t.a.scale);
@@ -276,7 +270,7 @@ static __device__ __forceinline__ void attend_page(const block_of &b, page_ring 
                                                    bool real)
 {
     const attn_args &a = b.t.a;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, part = real ? -1 : warp - PREPARE - 2;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, part = real || !GO_AHEAD ? -1 : warp - PREPARE - 2;
     const int vb = real ? warp / 2 : 0, half = warp % 2, n[1] = { most };
     const page_sums sums = { &b.s.top[0][0], &b.s.sum[0][0], b.s.factor };
     float o[1][4] = {}, m[1];
@@ -336,19 +330,19 @@ __global__ void __launch_bounds__(WARPS * 32, 2) attend_row(const __grid_constan
         in.open();
         in.ask(t.slots);
     }
-    if (warp == TURN_WARP && t.f.rope.n_rot > 1) {
+    if (warp == TURN_WARP && t.f.rope.n_rot > 1)
         find_turn(b.s.turn, t.f, pos);
-        __syncwarp();
-        asm volatile("bar.arrive 1, %0;" ::"r"(turned(b)) : "memory");
-    }
-    if (warp <= PREPARE + 1 && warp != TURN_WARP)
+    if (warp < PREPARE || (GO_AHEAD && warp == PREPARE + 1))
         prepare_heads<K, V>(b, warp < PREPARE);
 #pragma unroll 1
     for (int page = warp < PREPARE ? (int)blockIdx.y : -1; page < pages; page += step) {
         const bool real = page >= 0;
 
-        if (real && page == (int)blockIdx.y)
+        if (real && page == (int)blockIdx.y) {
+            if (t.f.rope.n_rot > 1 && warp >= HEADS && !(warp == KEY_WARP && b.newest)) /* others waited for sines here */
+                __syncthreads();
             __syncthreads();
+        }
         attend_page<K, V>(b, in, page, real ? min(pos + 1 - page * OP_KV_PAGE, (int)OP_KV_PAGE) : UNIT_KEYS,
                           real && page == pages - 1, real);
         if (!real) {
@@ -398,7 +392,7 @@ __global__ void __launch_bounds__(32) split_heads(const __grid_constant__ row_ar
     for (int j = 0; j < EACH; j++)
         v[j] = 32 * j < dim ? from[lane + 32 * j] : 0.0f;
     if (!value)
-        prepare(v, x, f, turn, w, norm != NULL, dim, 0);
+        prepare(v, x, f, turn, w, norm != NULL, dim, false);
     float *to = query ? (float *)t.a.q + row * t.a.qs + h * dim : x;
     __syncwarp();
 #pragma unroll

@@ -602,11 +602,12 @@ static __device__ __forceinline__ void beside_times(const few_args &f, int i, ui
     __syncthreads();
     bar_wait(bar, 0);
 #pragma unroll 1
-    for (int pass = 0, at = warp; at < (rows + each - 1) / each * cols; at += pass++ > 0 ? (int)WARPS : 0) {
+    for (int pass = 0, at = warp; pass < 2 || at < (rows + each - 1) / each * cols; at += pass++ > 0 ? (int)WARPS : 0) {
         const int column = at % cols;
         const uint8_t *own = x + column * x_bytes;
 
         if (pass == 1) {
+            __syncthreads(); /* of what was not there nobody reads any more */
             only_wait_for_inputs();
             if (warp == 0) {
                 if (lane == 0)

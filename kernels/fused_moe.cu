@@ -504,6 +504,7 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
         if (brings)
             bar_init(bar + e, 1);
         bar_init_done();
+        __syncwarp();
         if (brings && !away)
             bring(to.at + e * to.space, w, rows * (int)m.row_bytes, bar + e);
         bring_tables<QUANT_iq3_s>(*tab, f.tab);
