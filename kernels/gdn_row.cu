@@ -3,7 +3,7 @@
  * rule, gated norm of its output, rounding for the product that follows. Every sum has the order of the separate
  * launches (rec.cu, scan.cu, elem.cu, matvec.cuh).
  *
- * A block has 32 or 64 columns of a head's S, eight lanes a column, for the rows of some sequences, one after the other;
+ * A block has 32 or 64 columns of a head's S, eight lanes a column or two, for the rows of some sequences, one after the other;
  * but what does not need S is done for all rows at once. Before, a thread has a channel of the convolution (the last
  * warps those columns' values v), then a warp the norm of a row's key or query; after, a warp has 32 of the block's
  * outputs of a row, which are one unit of the product's activations. The blocks of a head are a cluster: each gives its
@@ -17,9 +17,10 @@
 
 enum { TAPS = FUSED_TAPS, SEQS = 4 /* of a block, at most */, BOX = 32 /* columns */, BOX_AT = 1024 /* a multiple of it */ };
 
-/* A block of COLS columns of a head of DIM: warps that have S, and one more for 32 columns' values. */
+/* A block of COLS columns of a head of DIM: warps that have S, a thread a column of each box, and one more for 32 columns' values:
+ * what a thread reads of keys and queries serves all its columns, for shared memory is what the rule waits for. */
 template <int DIM, int COLS> struct shape {
-    enum { STATE_WARPS = COLS / 4, UNITS = COLS / 32, WARPS = STATE_WARPS + UNITS, RANKS = DIM / COLS, BOXED = COLS > BOX };
+    enum { STATE_WARPS = BOX / 4, UNITS = COLS / BOX, WARPS = STATE_WARPS + UNITS, RANKS = DIM / COLS, BOXED = COLS > BOX };
 };
 
 struct row_args {
@@ -164,11 +165,6 @@ static __device__ __forceinline__ void load_own(row_own &own, const row_args &a,
                   : t < DIM     ? (a.n_k + hk) * DIM + t
                   : t < 2 * DIM ? hk * DIM + t - DIM
                                 : -1;
-    if (t < 32 && one_of_warp())
-#pragma unroll 1
-        for (int q = 0; q < s.block->n_seq; q++)
-            move_boxes<DIM, COLS, false>(s.states + q, a, s.block->slot[q], s.block->full + q);
-    __syncwarp();
 #pragma unroll 1
     for (int q = 0; q < s.block->n_seq; q++) {
         const float *past = a.past + s.block->slot[q] * a.past_floats + own.channel;
@@ -178,6 +174,11 @@ static __device__ __forceinline__ void load_own(row_own &own, const row_args &a,
             if (own.channel >= 0)
                 copy4(&s.pasts[q].past[j][t], past + j * (int64_t)a.channels);
     }
+    if (t < 32 && one_of_warp())
+#pragma unroll 1
+        for (int q = 0; q < s.block->n_seq; q++)
+            move_boxes<DIM, COLS, false>(s.states + q, a, s.block->slot[q], s.block->full + q);
+    __syncwarp();
     if (own.channel >= 0) {
         const float *w = a.conv + own.channel;
 #pragma unroll
@@ -293,36 +294,36 @@ static __device__ __forceinline__ void normalise(row_space<DIM, COLS> *rows, con
 
 /* S of a thread, to or from shared memory. The compiler is kept from keeping its places in registers. */
 template <int DIM, int COLS, bool STORE>
-static __device__ __forceinline__ void move_S(float S[DIM / 8], seq_state<DIM, COLS> *s)
+static __device__ __forceinline__ void move_S(float S[COLS / BOX][DIM / 8], seq_state<DIM, COLS> *s)
 {
     enum { NE = DIM / 8 };
-    int p = threadIdx.x & 7, local = threadIdx.x / 8 % BOX, box = threadIdx.x / 8 / BOX;
+    int p = threadIdx.x & 7, local = threadIdx.x / 8;
 
-    asm volatile("" : "+r"(p), "+r"(local), "+r"(box));
+    asm volatile("" : "+r"(p), "+r"(local));
 #pragma unroll
     for (int e = 0; e < NE; e += 4) {
         const int quad = element_at<NE>(p, e) / 4;
-        float *at = s->box[box][0][quad] + (local / 4 ^ (quad & 7)) * 4 + local % 4;
+        float *at = s->box[0][0][quad] + (local / 4 ^ (quad & 7)) * 4 + local % 4;
 
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < COLS / BOX * 4; i++)
             if (STORE)
-                at[i * (DIM / 4 * BOX)] = S[e + i];
+                at[i * (DIM / 4 * BOX)] = S[i / 4][e + i % 4];
             else
-                S[e + i] = at[i * (DIM / 4 * BOX)];
+                S[i / 4][e + i % 4] = at[i * (DIM / 4 * BOX)];
     }
 }
 
-/* A column's rows: S, and their outputs to all blocks; a row's output is summed beside what the next one needs. The loop
+/* Columns' rows: S, and their outputs to all blocks; a row's output is summed beside what the next one needs. The loop
  * is short for the instructions' sake: a longer one that prefetches is slower. */
 template <int DIM, int COLS>
 static __device__ __forceinline__ void delta_rule(const spaces<DIM, COLS> &s)
 {
-    enum { NE = DIM / 8, RANKS = DIM / COLS };
+    enum { NE = DIM / 8, RANKS = DIM / COLS, EACH = COLS / BOX };
     const int p = threadIdx.x & 7, local = threadIdx.x / 8;
     block_space *b = s.block;
     uint32_t to = cluster_at(s.rows->out + blockIdx.x * COLS + local, p % RANKS);
-    float S[NE], last = 0.0f;
+    float S[EACH][NE], last[EACH] = {};
 
 #pragma unroll 1
     for (int q = 0; q < b->n_seq; q++) {
@@ -331,24 +332,32 @@ static __device__ __forceinline__ void delta_rule(const spaces<DIM, COLS> &s)
 #pragma unroll 1
         for (int i = b->first[q]; i < b->first[q + 1]; i++) {
             const row_space<DIM, COLS> &r = s.rows[i];
-            float k[NE], query[NE], kv[2] = { 0.0f, 0.0f }, y[2] = { 0.0f, 0.0f };
+            float k[NE], query[NE], out[EACH];
 
             lane_elements<NE>(k, r.in, p);
             lane_elements<NE>(query, r.in + DIM, p);
 #pragma unroll
-            for (int e = 0; e < NE; e++)
-                kv[e % 2] = __fmaf_rn(S[e], k[e], kv[e % 2]);
-            const float sum = fold8(__fadd_rn(kv[0], kv[1])), out = fold8(last);
-            const float d = __fmul_rn(r.beta, __fsub_rn(r.values[local], __fmul_rn(r.decay, sum)));
+            for (int c = 0; c < EACH; c++) {
+                float kv[2] = { 0.0f, 0.0f }, y[2] = { 0.0f, 0.0f };
+
 #pragma unroll
-            for (int e = 0; e < NE; e++) {
-                S[e] = __fmaf_rn(k[e], d, __fmul_rn(r.decay, S[e]));
-                y[e % 2] = __fmaf_rn(S[e], query[e], y[e % 2]);
+                for (int e = 0; e < NE; e++)
+                    kv[e % 2] = __fmaf_rn(S[c][e], k[e], kv[e % 2]);
+                const float sum = fold8(__fadd_rn(kv[0], kv[1]));
+                out[c] = fold8(last[c]);
+                const float d = __fmul_rn(r.beta, __fsub_rn(r.values[c * BOX + local], __fmul_rn(r.decay, sum)));
+#pragma unroll
+                for (int e = 0; e < NE; e++) {
+                    S[c][e] = __fmaf_rn(k[e], d, __fmul_rn(r.decay, S[c][e]));
+                    y[e % 2] = __fmaf_rn(S[c][e], query[e], y[e % 2]);
+                }
+                last[c] = __fadd_rn(y[0], y[1]);
             }
-            last = __fadd_rn(y[0], y[1]);
             if (i > 0) {
                 if (p < RANKS)
-                    cluster_store(to, out);
+#pragma unroll
+                    for (int c = 0; c < EACH; c++)
+                        cluster_store(to + c * BOX * (int)sizeof(float), out[c]);
                 to += sizeof r;
             }
         }
@@ -360,9 +369,12 @@ static __device__ __forceinline__ void delta_rule(const spaces<DIM, COLS> &s)
                 bar_arrive(b->done + q);
         }
     }
-    last = fold8(last);
-    if (p < RANKS)
-        cluster_store(to, last);
+#pragma unroll
+    for (int c = 0; c < EACH; c++) {
+        last[c] = fold8(last[c]);
+        if (p < RANKS)
+            cluster_store(to + c * BOX * (int)sizeof(float), last[c]);
+    }
 }
 
 /* By a thread of another warp: S of all sequences, each when its warps have all of it. */
@@ -471,10 +483,12 @@ __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>:
             s.rows[i].gate[own_value] = silu(s.rows[i].gate[own_value]);
     }
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    if (shape<DIM, COLS>::BOXED && own_value == 0)
-        keep_boxes<DIM, COLS>(s, a);
-    else if (!shape<DIM, COLS>::BOXED && own_value < 0)
+    if constexpr (shape<DIM, COLS>::BOXED) {
+        if (own_value == 0)
+            keep_boxes<DIM, COLS>(s, a);
+    } else if (own_value < 0) {
         keep_states<DIM, COLS>(s, a);
+    }
     __syncwarp();
     cluster_wait();
     round_rows<DIM, COLS, EIGHT>(s.rows, s.block, a, own.weight, n);
