@@ -7,7 +7,7 @@
  *     fours_codes(v, b): codes, 128 more unless LOW is 0; or, with FOURS_PAIR defined, of two blocks fours_pair(v, b, b1) */
 
 /* What is taken of a few blocks at once. */
-enum { FOURS_SOME = 4, FOURS_AHEAD = 2048 };
+enum { FOURS_SOME = 4, FOURS_AHEAD = 6144 };
 /* Rows of so many bytes come from memory: to the second-level cache, and earlier; fewer may lie in a cache. */
 enum { FAR_FROM = 2 << 20, FAR_AHEAD = 8192 };
 
