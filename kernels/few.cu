@@ -607,7 +607,7 @@ static __device__ __forceinline__ void beside_times(const few_args &f, int i, ui
         const uint8_t *own = x + column * x_bytes;
 
         if (pass == 1) {
-            __syncthreads(); /* of what was not there nobody reads any more */
+            __syncthreads(); /* all warps come here: nobody reads any more where the columns go */
             only_wait_for_inputs();
             if (warp == 0) {
                 if (lane == 0)

@@ -6,9 +6,9 @@
  *     fours_scale(u, b): scales and minima of struct quant_codes, sub_f; or, with SCALES_45 defined, nothing
  *     fours_codes(v, b): codes, 128 more unless LOW is 0; or, with FOURS_PAIR defined, of two blocks fours_pair(v, b, b1) */
 
-/* What is taken of a few blocks at once. */
+/* So many blocks give their scales at once. Rows are fetched so far ahead, to the first-level cache, that memory has answered. */
 enum { FOURS_SOME = 4, FOURS_AHEAD = 6144 };
-/* Rows of so many bytes come from memory: to the second-level cache, and earlier; fewer may lie in a cache. */
+/* Rows of so many bytes do come from memory: to the second-level cache, and earlier; fewer may lie in a cache. */
 enum { FAR_FROM = 2 << 20, FAR_AHEAD = 8192 };
 
 X86_VBMI void fours_some(struct quant_codes *u, const BLOCK *b, int n)
