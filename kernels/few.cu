@@ -398,7 +398,7 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
                 load_item<TYPE>(s, f, of, round + of.segment, b, stage);
             if (b == 1 && fetch) {
                 a.next = find_item(f, more ? t : then, more ? i + WARPS : (int)(threadIdx.x / 32), round, segments);
-                proxy_fence(); /* or what was loaded just now is read after the next box has been asked for */
+                proxy_fence(); /* what was just asked of the stage has come; else the next box can be there first */
                 __syncwarp();
                 if (staged(f, a.next) && one_of_warp())
                     bring_box<TYPE>(stage, f.box + a.next.job, 0, a.next.r0, round + a.next.segment, at.full);
