@@ -10,6 +10,15 @@ static __device__ __forceinline__ uint32_t shared_at(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
+/* The same, found once: the compiler is kept from finding it again each time. */
+static __device__ __forceinline__ uint32_t found_at(const void *p)
+{
+    uint32_t at = shared_at(p);
+
+    asm volatile("" : "+r"(at));
+    return at;
+}
+
 static __device__ __forceinline__ void bar_init(uint64_t *bar, int n)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_at(bar)), "r"(n) : "memory");
@@ -25,28 +34,43 @@ static __device__ __forceinline__ void bar_arrive(uint64_t *bar)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_at(bar)) : "memory");
 }
 
-static __device__ __forceinline__ void bar_wait(uint64_t *bar, int phase)
+/* bar: its place in shared memory. */
+static __device__ __forceinline__ void bar_wait(uint32_t bar, int phase)
 {
     asm volatile("{\n.reg .pred p;\nagain:\n"
                  "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-                 "@!p bra again;\n}" ::"r"(shared_at(bar)),
+                 "@!p bra again;\n}" ::"r"(bar),
                  "r"(phase)
                  : "memory");
 }
 
+static __device__ __forceinline__ void bar_wait(uint64_t *bar, int phase)
+{
+    bar_wait(shared_at(bar), phase);
+}
+
 /* An arrival; the phase does not end before n bytes have come. */
+static __device__ __forceinline__ void bar_expect(uint32_t bar, unsigned n)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(n) : "memory");
+}
+
 static __device__ __forceinline__ void bar_expect(uint64_t *bar, unsigned n)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(bar)), "r"(n) : "memory");
+    bar_expect(shared_at(bar), n);
 }
 
 /* n, a multiple of 16, bytes, which the barrier has been told to expect. */
+static __device__ __forceinline__ void bulk_go(uint32_t to, const void *from, unsigned n, uint32_t bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(n), "r"(bar)
+                 : "memory");
+}
+
 static __device__ __forceinline__ void bulk_go(void *to, const void *from, unsigned n, uint64_t *bar)
 {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_at(to)),
-                 "l"(from), "r"(n), "r"(shared_at(bar))
-                 : "memory");
+    bulk_go(shared_at(to), from, n, shared_at(bar));
 }
 
 /* The same; the barrier's phase ends when they are there. */
@@ -69,13 +93,13 @@ static __device__ __forceinline__ bool one_of_warp(void)
 
 /* A box of a tensor map, n bytes, to a multiple of 128; what is outside of the tensor is zero. As bulk_copy(). x times the
  * size of an element is a multiple of 16: on an H200 another one was an illegal instruction. */
-static __device__ __forceinline__ void box_copy(void *to, const CUtensorMap *map, int x, int y, int z, unsigned n,
-                                                uint64_t *bar)
+static __device__ __forceinline__ void box_copy(uint32_t to, const CUtensorMap *map, int x, int y, int z, unsigned n,
+                                                uint32_t bar)
 {
     bar_expect(bar, n);
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_at(to)),
-                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_at(bar))
+                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(bar)
                  : "memory");
 }
 

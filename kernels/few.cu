@@ -314,7 +314,7 @@ static __device__ __forceinline__ void load_item(strip<TYPE> &s, const few_args 
     typedef frag<TYPE> F;
     const int g = (threadIdx.x & 31) / 4, c = threadIdx.x % 4;
     const few_job &job = f.job[of.job];
-    const uint8_t *r0 = brought_row<TYPE>(stage, ROWS_BOXED, g, job.row_bytes, at), *r8 = r0 + 8 * stage_of<TYPE>::BOX;
+    const uint8_t *r0 = boxed_row<TYPE>(stage, g, at), *r8 = r0 + 8 * stage_of<TYPE>::BOX;
 
     if (!staged(f, of)) {
         const uint8_t *w = job.w + (int64_t)of.r0 * job.row_bytes + at * (2 * F::BLOCK);
@@ -401,7 +401,7 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
                 proxy_fence(); /* what was just asked of the stage has come; else the next box can be there first */
                 __syncwarp();
                 if (staged(f, a.next) && one_of_warp())
-                    bring_box<TYPE>(stage, f.box + a.next.job, 0, a.next.r0, round + a.next.segment, at.full);
+                    bring_box<TYPE>(shared_at(stage), f.box + a.next.job, 0, a.next.r0, round + a.next.segment, shared_at(at.full));
                 __syncwarp();
             }
             const uint8_t *x = at.x + of.segment * (8 * X_PAIR) + b * (4 * X_PAIR);

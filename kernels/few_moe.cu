@@ -178,15 +178,18 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     const int begin = from + mine * a.each, end = min(begin + a.each, all);
     const int first = a.choice.logits != NULL ? from / (a.n_used * (a.ff / UNIT)) : 0;
     const int *chosen = a.choice.logits != NULL ? own : a.expert;
-    const enum rows_come how = rows_come(stage_of<TYPE>::BYTES, row_bytes);
     bring_tables<TYPE>(tables, a.tab);
     make_full(full[warp]);
     room r = make_room<TYPE>(shared, bar, a.k, group);
     float *parts = (float *)(shared + rows_room(at_once, a.k) + blockDim.x / 32 * warp_bytes<TYPE>()) +
                    mine * a.each * floats;
     const lane_own<TYPE> o = find_own<TYPE>(r.x, r.v);
+    const lane_rows rows = find_lane_rows<TYPE>(row_bytes);
+    const int scales = find_scales(a.k);
+    const uint32_t stages = found_at(r.stage), bars = found_at(full[warp]);
     up_task next = {};
     int have = -1;
+    unsigned n = 0;
     float *to = parts + side * 2 * STRIP + lane;
 
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -200,7 +203,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
         choose(a, *(choice_space *)r.all, own, from, min(from + each, all));
     /* of the stage that is asked for: task, strip, segment */
 #pragma unroll 1
-    for (int n = 0, i = begin - 1, m = 1, q = segments; n == 0 || i < end; n++) {
+    for (int i = begin - 1, m = 1, q = segments; n == 0 || i < end; n++) {
         const int now = q, of = m, its = next.row;
 
         q += a.ways;
@@ -212,9 +215,9 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
         if (last && ++i < end && (n == 0 || !same_pair(a, next)))
             next = find_up(a, i, chosen, first);
         if (i < end)
-            bring_stage<TYPE>(r.stage + n % 2 * stage_of<TYPE>::SIZE, how, &a.box[m], a.m[m].w, a.m[m].expert_bytes,
+            bring_stage<TYPE>(stages + n % 2 * stage_of<TYPE>::SIZE, rows.how, &a.box[m], a.m[m].w, a.m[m].expert_bytes,
                               row_bytes, max(next.matrix, 0),
-                              next.unit * UNIT + (side + (a.gated ? 0 : m)) * STRIP, q, full[warp] + n % 2);
+                              next.unit * UNIT + (side + (a.gated ? 0 : m)) * STRIP, q, bars + n % 2 * 8);
         const int row = n == 0 ? next.row : its;
         const bool other = row != have && begin < end;
         if (other) {
@@ -229,10 +232,9 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
             row_there(r);
         if (n == 0)
             continue;
-        bar_wait(full[warp] + (n + 1) % 2, (n - 1) / 2 % 2);
-        const float v =
-            segment_times<TYPE, EIGHT>(r.stage + (n + 1) % 2 * stage_of<TYPE>::SIZE, how, row_bytes, now, o, a.k, r,
-                                       &tables);
+        bar_wait(bars + (n + 1) % 2 * 8, (int)((n - 1) / 2 % 2));
+        const float v = segment_times<TYPE, EIGHT>(r.stage + (n + 1) % 2 * stage_of<TYPE>::SIZE, rows, now, o, a.k, scales,
+                                                   r, &tables);
         if (lane < STRIP)
             to[(now * sides * 2 + of) * STRIP] = v;
         to += last ? floats : 0;
@@ -360,12 +362,16 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
     float *sums = (float *)(shared + rows_room(warps, most) + warps * warp_bytes<TYPE>());
     float *weights = sums + (a.n_used + 1) * a.strips * STRIP, res = 0.0f, v = 0.0f;
     const lane_own<TYPE> o = find_own<TYPE>(r.x, r.v);
+    const uint32_t stages = found_at(r.stage), bars = found_at(full[warp]);
+    lane_rows rows = {};
+    int scales = 0;
+    unsigned n = 0;
     down_task next = {};
 
     let_next_begin();
     /* of the stage that is asked for: expert, strip, segment */
 #pragma unroll 1
-    for (int n = 0, e = warp - warps, i = strips, q = 0; e < experts; n++) {
+    for (int e = warp - warps, i = strips, q = 0; e < experts; n++) {
         const down_task t = next;
         const int now = q, of = i, expert = e;
 
@@ -382,9 +388,9 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
                 next = find_down(a, e);
         }
         if (e < experts)
-            bring_stage<TYPE>(r.stage + n % 2 * S::SIZE, rows_come(S::BYTES, next.row_bytes), &a.box[next.kind],
+            bring_stage<TYPE>(stages + n % 2 * S::SIZE, rows_come(S::BYTES, next.row_bytes), &a.box[next.kind],
                               a.m[next.kind].w, a.m[next.kind].expert_bytes, next.row_bytes, max(next.matrix, 0),
-                              r0 + i * STRIP, q, full[warp] + n % 2);
+                              r0 + i * STRIP, q, bars + n % 2 * 8);
         if (n == 0) {
             asm volatile("griddepcontrol.wait;" ::: "memory");
             res = a.out == NULL ? before_mix(a, weights) : 0.0f;
@@ -393,11 +399,13 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
             fetch_row(r, n == 0 ? next.x : t.x, n == 0 ? next.k : t.k);
         if (n == 0)
             continue;
-        if (of == 0 && now == 0)
+        if (of == 0 && now == 0) {
+            rows = find_lane_rows<TYPE>(t.row_bytes);
+            scales = find_scales(t.k);
             row_there(r);
-        bar_wait(full[warp] + (n + 1) % 2, (n - 1) / 2 % 2);
-        v = __fadd_rn(v, segment_times<TYPE, EIGHT>(r.stage + (n + 1) % 2 * S::SIZE, rows_come(S::BYTES, t.row_bytes),
-                                                    t.row_bytes, now, o, t.k, r, &tables));
+        }
+        bar_wait(bars + (n + 1) % 2 * 8, (int)((n - 1) / 2 % 2));
+        v = __fadd_rn(v, segment_times<TYPE, EIGHT>(r.stage + (n + 1) % 2 * S::SIZE, rows, now, o, t.k, scales, r, &tables));
         if (!last)
             continue;
         if (a.out == NULL && lane < STRIP)

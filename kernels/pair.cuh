@@ -9,6 +9,7 @@
 #include "kernels/row.cuh"
 #include "kernels/stage.cuh"
 
+enum { MOST_RAW = 48 /* bytes that a lane has of a row's block, for two blocks to go side by side */ };
 enum { V_BYTES = (V_SEGMENT * (int)sizeof(float) + BOX_ALIGN - 1) / BOX_ALIGN * BOX_ALIGN };
 
 static __device__ __forceinline__ uint32_t shared_u32(uint32_t at)
@@ -45,37 +46,43 @@ static __device__ __forceinline__ lane_own<TYPE> find_own(const uint8_t *x, cons
     return o;
 }
 
-/* Values V of the units of a block, of which so many exist; x, v: where it begins, from the first block. As
- * strip_times(). EIGHT: of formats whose units do not meet in whole numbers (row.cuh: is_grouped()). */
-template <int TYPE, bool EIGHT, class TABLES>
-static __device__ __forceinline__ void block_values(const strip<TYPE> &s, const lane_own<TYPE> &o, uint32_t x, uint32_t v,
-                                                    int units, const TABLES *tab)
+/* A lane's columns of a block of activations, and sums of q. */
+template <int TYPE> struct lane_x {
+    uint32_t x[strip_x<TYPE>::GROUPS][2];
+    float    all[strip_x<TYPE>::GROUPS];
+};
+
+/* Of a block whose activations begin so far behind the first ones, and of which so many units exist. */
+template <int TYPE>
+static __device__ __forceinline__ void load_lane_x(lane_x<TYPE> &a, const lane_own<TYPE> &o, uint32_t x, int units)
 {
     typedef frag<TYPE> F;
     enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
-    const int g = (threadIdx.x & 31) / 4, c = (int)o.c, mine = F::HALVES ? g / 4 : g / 2, out = F::HALVES ? c / 2 : c;
+    const int g = (threadIdx.x & 31) / 4, c = (int)o.c, mine = F::HALVES ? g / 4 : g / 2;
     const bool right = !F::HALVES || g / 2 % 2 == c / 2;
-    uint32_t xs[GROUPS][2];
-    float all[GROUPS];
-    int sum[GROUPS][4];
 
-    if (WHOLE_BLOCKS && units <= 0) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            put_shared(o.v + v + (c - out + i / 2 * 8 * V_PITCH + i % 2 * 4) * 4, 0.0f);
-        return;
-    }
 #pragma unroll
     for (int j = 0; j < GROUPS; j++) {
         const int unit = j * GROUP;
         const bool in = right && (WHOLE_BLOCKS || unit + mine < units);
         const uint32_t at = o.x + x + unit / 2 * X_PAIR;
 
-        xs[j][0] = in ? shared_u32(at) : 0u;
-        xs[j][1] = in ? shared_u32(at + (F::APART ? 8 : 16)) : 0u;
-        all[j] = F::MIN ? __uint_as_float(shared_u32(o.all + x + unit / 2 * X_PAIR)) : 0.0f;
+        a.x[j][0] = in ? shared_u32(at) : 0u;
+        a.x[j][1] = in ? shared_u32(at + (F::APART ? 8 : 16)) : 0u;
+        a.all[j] = F::MIN ? __uint_as_float(shared_u32(o.all + x + unit / 2 * X_PAIR)) : 0.0f;
     }
-    group_sums<TYPE>(sum, s, xs, o.unit, c, tab);
+}
+
+/* Values V of the units of a block, of which so many exist, from their sums; v: where it begins, from the first block. As
+ * strip_times(). EIGHT: of formats whose units do not meet in whole numbers (row.cuh: is_grouped()). */
+template <int TYPE, bool EIGHT>
+static __device__ __forceinline__ void put_values(const strip<TYPE> &s, const int sum[strip_x<TYPE>::GROUPS][4],
+                                                  const lane_x<TYPE> &a, const lane_own<TYPE> &o, uint32_t v, int units)
+{
+    typedef frag<TYPE> F;
+    enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
+    const int c = (int)o.c, out = F::HALVES ? c / 2 : c;
+
 #pragma unroll
     for (int j = 0; j < GROUPS; j++) {
         const bool there = WHOLE_BLOCKS || j * GROUP + out < units;
@@ -97,13 +104,36 @@ static __device__ __forceinline__ void block_values(const strip<TYPE> &s, const 
             F::scale(h == 0 ? s.r0 : s.r8, j, c, d, m);
             value = __fmul_rn(d, i);
             if (F::MIN)
-                value = __fmaf_rn(-m, all[j], value);
+                value = __fmaf_rn(-m, a.all[j], value);
             if (F::HALVES)
                 value = __fmaf_rn(d, i, __shfl_xor_sync(0xffffffffu, value, 1)); /* odd c: the first half, then this */
             if (!F::HALVES || c % 2 == 1)
                 put_shared(o.v + v + (h * 8 * V_PITCH + j * GROUP) * 4, there ? value : 0.0f);
         }
     }
+}
+
+/* Values of N blocks side by side, one after the other in a stage, of the last of which so many units exist. */
+template <int TYPE, bool EIGHT, int N, class TABLES>
+static __device__ __forceinline__ void blocks_values(const uint8_t *r0, const uint8_t *r8, const lane_own<TYPE> &o, uint32_t x,
+                                                     uint32_t v, int units, const TABLES *tab)
+{
+    strip<TYPE> s[N];
+    lane_x<TYPE> a[N];
+    int sum[N][strip_x<TYPE>::GROUPS][4];
+
+#pragma unroll
+    for (int b = 0; b < N; b++) {
+        frag<TYPE>::template load<true>(s[b].r0, r0 + b * frag<TYPE>::BLOCK, units, (int)o.c);
+        frag<TYPE>::template load<true>(s[b].r8, r8 + b * frag<TYPE>::BLOCK, units, (int)o.c);
+        load_lane_x<TYPE>(a[b], o, x + b * (4 * X_PAIR), units);
+    }
+#pragma unroll
+    for (int b = 0; b < N; b++)
+        group_sums<TYPE>(sum[b], s[b], a[b].x, o.unit, (int)o.c, tab);
+#pragma unroll
+    for (int b = 0; b < N; b++)
+        put_values<TYPE, EIGHT>(s[b], sum[b], a[b], o, v + b * 8 * 4, units);
 }
 
 static __host__ __device__ inline int row_bytes_in(int k)
@@ -162,37 +192,53 @@ static __device__ __forceinline__ void row_there(room &r)
     r.phase ^= 1;
 }
 
-/* Sums of the 16 rows of a strip over a segment, which is in a stage: lanes l and 16 + l get that of row l. */
+/* Sums of the 16 rows of a strip over a segment, which is in a stage: lanes l and 16 + l get that of row l. scales: how far
+ * behind the activations theirs are. Where both blocks are there and small they go side by side: one would wait for its
+ * products, and two share what it takes to find them. */
 template <int TYPE, bool EIGHT, class TABLES>
-static __device__ __forceinline__ float segment_times(const uint8_t *stage, enum rows_come how, int row_bytes, int segment,
-                                                      const lane_own<TYPE> &o, int k, const room &r, const TABLES *tab)
+static __device__ __forceinline__ float segment_times(const uint8_t *stage, const lane_rows &l, int segment,
+                                                      const lane_own<TYPE> &o, int k, int scales, const room &r, const TABLES *tab)
 {
+    enum { GROUPED = EIGHT && is_grouped(TYPE), BOTH = !GROUPED && sizeof(typename frag<TYPE>::raw) <= MOST_RAW };
     const int lane = threadIdx.x & 31, g = lane / 4, units = k / 32 - segment * 16;
-    const uint8_t *r0 = brought_row<TYPE>(stage, how, g, row_bytes, segment);
-    const uint8_t *r8 = brought_row<TYPE>(stage, how, g + 8, row_bytes, segment);
+    const uint8_t *r0 = stage + l.r0 + before_segment<TYPE>(l, g, segment);
+    const uint8_t *r8 = stage + l.r8 + before_segment<TYPE>(l, g + 8, segment);
 
+    if (BOTH && units >= 16)
+        blocks_values<TYPE, EIGHT, 2>(r0, r8, o, segment * (8 * X_PAIR), 0, 8, tab);
+    else
 #pragma unroll 1
-    for (int b = 0; b < 2; b++) {
-        strip<TYPE> s;
+        for (int b = 0; b < 2; b++) {
+            const uint8_t *b0 = r0 + b * frag<TYPE>::BLOCK, *b8 = r8 + b * frag<TYPE>::BLOCK;
 
-        frag<TYPE>::template load<true>(s.r0, r0 + b * frag<TYPE>::BLOCK, units - b * 8, (int)o.c);
-        frag<TYPE>::template load<true>(s.r8, r8 + b * frag<TYPE>::BLOCK, units - b * 8, (int)o.c);
-        if constexpr (EIGHT && is_grouped(TYPE)) {
-            strip_x<TYPE> x;
-
-            load_x<TYPE>(x, r.x + segment * (8 * X_PAIR) + b * (4 * X_PAIR), units - b * 8, true);
-            if (units - b * 8 > 0)
-                groups_times<TYPE>(s, x, tab, r.v + b * 8);
-            else
+            if (TYPE != QUANT_q8_0 && units - b * 8 <= 0) {
                 no_values(r.v + b * 8);
-        } else {
-            block_values<TYPE, EIGHT>(s, o, segment * (8 * X_PAIR) + b * (4 * X_PAIR), b * 8 * 4, units - b * 8, tab);
+            } else if constexpr (GROUPED) {
+                strip<TYPE> s;
+                strip_x<TYPE> x;
+
+                frag<TYPE>::template load<true>(s.r0, b0, units - b * 8, (int)o.c);
+                frag<TYPE>::template load<true>(s.r8, b8, units - b * 8, (int)o.c);
+                load_x<TYPE>(x, r.x + segment * (8 * X_PAIR) + b * (4 * X_PAIR), units - b * 8, true);
+                groups_times<TYPE>(s, x, tab, r.v + b * 8);
+            } else {
+                blocks_values<TYPE, EIGHT, 1>(b0, b8, o, segment * (8 * X_PAIR) + b * (4 * X_PAIR), b * 8 * 4, units - b * 8,
+                                              tab);
+            }
         }
-    }
     __syncwarp();
-    const float sum = segment_sum(r.v + lane % STRIP * V_PITCH, x_scales(r.x, x_pairs(k)) + segment * 16,
+    const float sum = segment_sum(r.v + lane % STRIP * V_PITCH, (const float *)(r.x + scales) + segment * 16,
                                   has_groups(TYPE, EIGHT));
     __syncwarp();
     return sum;
+}
+
+/* How far behind a row's activations their scales are: found once. */
+static __device__ __forceinline__ int find_scales(int k)
+{
+    int at = x_pairs(k) * X_PAIR;
+
+    asm volatile("" : "+r"(at));
+    return at;
 }
 #endif

@@ -38,8 +38,8 @@ static __host__ __device__ inline enum rows_come rows_come(int segment_bytes, in
 
 /* By a thread: a segment of 16 rows from `row` of matrix `matrix` on; rows that do not exist are zeros. */
 template <int TYPE>
-static __device__ __forceinline__ void bring_box(uint8_t *to, const CUtensorMap *map, int matrix, int row, int segment,
-                                                 uint64_t *bar)
+static __device__ __forceinline__ void bring_box(uint32_t to, const CUtensorMap *map, int matrix, int row, int segment,
+                                                 uint32_t bar)
 {
     typedef stage_of<TYPE> S;
 
@@ -64,9 +64,9 @@ static void make_box(struct cuda *c, CUtensorMap *box, const void *w, int64_t ro
 /* By a warp: a segment of the strip that begins with row `row` of matrix `matrix`; w: the first matrix. A phase of the
  * barrier, which counts one arrival, ends when it is there. */
 template <int TYPE>
-static __device__ __forceinline__ void bring_stage(uint8_t *to, enum rows_come how, const CUtensorMap *map,
+static __device__ __forceinline__ void bring_stage(uint32_t to, int how, const CUtensorMap *map,
                                                    const uint8_t *w, int64_t matrix_bytes, int row_bytes, int matrix,
-                                                   int row, int segment, uint64_t *bar)
+                                                   int row, int segment, uint32_t bar)
 {
     typedef stage_of<TYPE> S;
 
@@ -80,23 +80,50 @@ static __device__ __forceinline__ void bring_stage(uint8_t *to, enum rows_come h
         if (lane < STRIP)
             bulk_go(to + lane * S::PITCH, w + matrix * matrix_bytes + (int64_t)row * row_bytes + begin, n, bar);
     } else if (one_of_warp()) {
-        if (how == ROWS_BOXED)
+        if (how == ROWS_BOXED) {
             bring_box<TYPE>(to, map, matrix, row, segment, bar);
-        else
-            bulk_copy(to, w + matrix * matrix_bytes + (int64_t)row * row_bytes, (unsigned)(STRIP * row_bytes), bar);
+        } else {
+            bar_expect(bar, (unsigned)(STRIP * row_bytes));
+            bulk_go(to, w + matrix * matrix_bytes + (int64_t)row * row_bytes, (unsigned)(STRIP * row_bytes), bar);
+        }
     }
     __syncwarp();
 }
 
-/* The bytes of a row of a stage. */
+/* A row of a stage whose rows came ROWS_BOXED. */
 template <int TYPE>
-static __device__ __forceinline__ const uint8_t *brought_row(const uint8_t *stage, enum rows_come how, int row,
-                                                             int row_bytes, int segment)
+static __device__ __forceinline__ const uint8_t *boxed_row(const uint8_t *stage, int row, int segment)
 {
     typedef stage_of<TYPE> S;
 
-    return how == ROWS_BOXED   ? stage + row * S::BOX + (segment * S::BYTES & 15)
-           : how == ROWS_WHOLE ? stage + row * row_bytes
-                               : stage + row * S::PITCH + ((row * row_bytes + segment * S::BYTES) & 15);
+    return stage + row * S::BOX + (segment * S::BYTES & 15);
+}
+
+/* Where rows g and g + 8 of a stage begin for lane 4 g + c, of a matrix of such rows; where a segment may begin within 16
+ * bytes, what lies before it comes on top. Found once: the compiler is kept from finding it again each time. */
+struct lane_rows {
+    int how, row_bytes, r0, r8;
+};
+template <int TYPE>
+static __device__ __forceinline__ lane_rows find_lane_rows(int row_bytes)
+{
+    typedef stage_of<TYPE> S;
+    const int g = (threadIdx.x & 31) / 4, how = rows_come(S::BYTES, row_bytes);
+    const int pitch = how == ROWS_BOXED ? (int)S::BOX : how == ROWS_WHOLE ? row_bytes : (int)S::PITCH;
+    lane_rows l = { how, row_bytes, g * pitch, (g + 8) * pitch };
+
+    asm volatile("" : "+r"(l.how), "+r"(l.row_bytes), "+r"(l.r0), "+r"(l.r8));
+    return l;
+}
+
+/* Bytes before a segment of row `row`. */
+template <int TYPE>
+static __device__ __forceinline__ int before_segment(const lane_rows &l, int row, int segment)
+{
+    typedef stage_of<TYPE> S;
+
+    if (l.how == ROWS_LOOSE)
+        return (row * l.row_bytes + segment * S::BYTES) & 15;
+    return S::BYTES % 16 != 0 && l.how == ROWS_BOXED ? segment * S::BYTES & 15 : 0;
 }
 #endif
