@@ -15,7 +15,8 @@
 #include "kernels/fused.cuh"
 #include "kernels/rec.cuh"
 
-enum { TAPS = FUSED_TAPS, SEQS = 4 /* of a block, at most */, BOX = 32 /* columns */, BOX_AT = 1024 /* a multiple of it */ };
+enum { TAPS = FUSED_TAPS, BLOCKS = 2 /* a multiprocessor */, SEQS = 4 /* of a block, at most */, BOX = 32 /* columns */ };
+enum { BOX_AT = 1024 /* a multiple of it */ };
 
 /* A block of COLS columns of a head of DIM: warps that have S, a thread a column of each box, and one more for 32 columns' values:
  * what a thread reads of keys and queries serves all its columns, for shared memory is what the rule waits for. */
@@ -453,7 +454,7 @@ static __device__ __forceinline__ void round_rows(const row_space<DIM, COLS> *ro
  * 128 only. Blocks find room when those of the launch before have ended: a first pass that only brought the instructions
  * would be waited for. */
 template <int DIM, int COLS, bool EIGHT>
-__global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>::WARPS * 32, 64 / COLS)
+__global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>::WARPS * 32, BLOCKS)
     gdn_row(const __grid_constant__ row_args a)
 {
     extern __shared__ __align__(BOX_AT) uint8_t shared[];
@@ -535,18 +536,18 @@ static void launch_cols(struct cuda *c, row_args *a, const struct rows &r, int h
 }
 
 /* Clusters of four blocks, two a multiprocessor, do not fill a GPU whose parts have odd numbers of those: the last ones
- * would begin when others end. Clusters of two larger ones, one a multiprocessor, do. */
+ * would begin when others end. Clusters of two larger ones do. */
 template <int DIM>
 static void launch_row(struct cuda *c, row_args *a, const struct rows &r, int heads)
 {
     enum { WIDE = DIM == 128 ? 64 : 32 };
-    const int blocks = DIM / 32 * heads, wide = DIM / WIDE * heads;
+    const int turn = BLOCKS * c->sms, blocks = DIM / 32 * heads, wide = DIM / WIDE * heads;
 
     map_S<DIM>(c, a, heads);
     if (WIDE > 32 && r.n_seq > 1 && r.n_seq * blocks > c->sms && wide <= c->sms)
-        launch_cols<DIM, WIDE>(c, a, r, heads, c->sms / wide);
+        launch_cols<DIM, WIDE>(c, a, r, heads, turn / wide);
     else
-        launch_cols<DIM, 32>(c, a, r, heads, 2 * c->sms / blocks);
+        launch_cols<DIM, 32>(c, a, r, heads, turn / blocks);
 }
 
 /* n nodes that keep all inputs of so many rows: channels, alpha, beta. */
