@@ -228,9 +228,8 @@ static __device__ __forceinline__ task find_task(const few_args &f, int i)
     t.span = i - job.first - group * spans;
     t.first = t.span * (floats ? (int)FLOATS : NT * GROUP);
     t.cols = min(f.nx - t.first, floats ? (int)FLOATS : NT * GROUP);
-    t.r0 = group * (floats ? (int)WARPS : f.strips * STRIP);
-    const int left = (job.n_rows - t.r0 + STRIP - 1) / STRIP;
-    t.strips = floats ? 0 : left <= f.strips + f.more ? left : f.strips;
+    t.r0 = floats ? group * WARPS : (group * f.strips + min(group, job.longer)) * STRIP;
+    t.strips = floats ? 0 : min((job.n_rows - t.r0 + STRIP - 1) / STRIP, f.strips + (group < job.longer));
     return t;
 }
 
@@ -269,6 +268,7 @@ struct near {
     uint8_t  *x, *stage;
     uint64_t *bar, *full; /* full: of the warp's stage */
     int       phase, span, round, turn;
+    bool      moved;
 };
 
 /* By a warp, quarters of columns. All blocks want the same at the same time: each begins elsewhere. */
@@ -349,6 +349,14 @@ static __device__ __forceinline__ void find_columns(columns<NT> &col, const task
     }
 }
 
+/* The memory of a convolution, once a launch: by a block that waits for columns anyway, or at its end. */
+static __device__ __forceinline__ void move_past_once(const few_args &f, near &at)
+{
+    if (!at.moved)
+        move_past(f.past, ((int)blockIdx.x - f.beside) * WARPS * 32 + threadIdx.x, f.blocks * WARPS * 32);
+    at.moved = true;
+}
+
 /* The columns of a task's turn: there, whoever asked for them. */
 static __device__ __forceinline__ void bring_columns(const few_args &f, const task &t, int round, near &at)
 {
@@ -359,6 +367,7 @@ static __device__ __forceinline__ void bring_columns(const few_args &f, const ta
         at.round = round;
         at.phase ^= 1;
     }
+    move_past_once(f, at);
     bar_wait(at.bar, at.phase);
 }
 
@@ -637,7 +646,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
     __shared__ uint64_t bar, full[WARPS];
     __shared__ near_tables tables;
     const int block = (int)blockIdx.x - f.beside;
-    near at = { x, x + columns_bytes(NT, f.pitch), &bar, full + threadIdx.x / 32, 1, -1, 0, 0 };
+    near at = { x, x + columns_bytes(NT, f.pitch), &bar, full + threadIdx.x / 32, 1, -1, 0, 0, false };
     ahead a = {};
     bool waited = false;
 
@@ -673,24 +682,39 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
             strips_times<TYPE, NT, EIGHT>(f, t, next, at, a, waited, &tables);
     }
     wait_once(waited);
-    move_past(f.past, block * WARPS * 32 + threadIdx.x, f.blocks * WARPS * 32);
+    move_past_once(f, at);
 }
 
-/* Gives each job its tasks; how many there are. The last one of a matrix takes a strip more where its warps have the time
- * anyway: a task less may be one that would not find room in the turn. */
-static int cut_jobs(struct few_args *f, int strips)
+/* Gives each job its tasks; how many there are. Where there are more than `room`, tasks take a strip more if their warps
+ * have the time anyway: those fewer may be ones that would not find room in the turn. */
+static int cut_jobs(struct few_args *f, int strips, int room)
 {
     const int segments = row_segments(f->k) < TURN ? row_segments(f->k) : (int)TURN;
+    const bool more = ceil_div((strips + 1) * segments, WARPS) == ceil_div(strips * segments, WARPS);
     int tasks = 0;
 
     f->strips = strips;
-    f->more = ceil_div((strips + 1) * segments, WARPS) == ceil_div(strips * segments, WARPS);
-    for (int i = 0; i < f->n; i++) {
-        const int64_t all = ceil_div(f->job[i].n_rows, STRIP), groups = ceil_div(all - f->more, strips);
-
-        f->job[i].first = tasks;
+    for (int i = 0; i < f->n; i++)
         tasks += (int)(f->job[i].type == QUANT_f32 ? ceil_div(f->job[i].n_rows, WARPS) * ceil_div(f->nx, FLOATS)
-                                                   : (groups > 1 ? groups : 1) * f->spans);
+                                                   : ceil_div(ceil_div(f->job[i].n_rows, STRIP), strips) * f->spans);
+    int over = more && tasks > room ? (int)ceil_div(tasks - room, f->spans) : 0;
+    tasks = 0;
+    for (int i = 0; i < f->n; i++) {
+        struct few_job *j = &f->job[i];
+        const int64_t all = ceil_div(j->n_rows, STRIP), least = ceil_div(all, strips + 1);
+        int64_t groups = ceil_div(all, strips);
+
+        j->first = tasks;
+        j->longer = 0;
+        if (j->type == QUANT_f32) {
+            tasks += (int)(ceil_div(j->n_rows, WARPS) * ceil_div(f->nx, FLOATS));
+            continue;
+        }
+        const int64_t fewer = groups - least < over ? groups - least : over;
+        groups -= fewer;
+        over -= (int)fewer;
+        j->longer = all > groups * strips ? (int)(all - groups * strips) : 0;
+        tasks += (int)groups * f->spans;
     }
     return tasks;
 }
@@ -778,14 +802,16 @@ static void one_format(struct cuda *c, struct few_args *f, int type)
     f->tab = c->tab;
     f->pitch = (int)round_up((size_t)(x_pairs(f->k) < TURN * 8 ? x_pairs(f->k) : TURN * 8) * X_PAIR + ASIDE, 128) + 16;
     f->spans = (int)ceil_div(f->nx, GROUP);
-    if (nt == 2 && (f->eight || f->n_beside > 0 || cut_jobs(f, WARPS / segments) > turn))
+    if (nt == 2 && (f->eight || f->n_beside > 0 || cut_jobs(f, WARPS / segments, turn) > turn))
         f->spans = (int)ceil_div(f->nx, 2 * GROUP);
     else
         nt = 1;
     const int most = row_segments(f->k) <= TURN ? ITEMS / segments : WARPS / segments;
     for (int strips = WARPS / segments;; strips++) {
-        f->tasks = cut_jobs(f, strips);
-        f->beside = cut_beside(c, f, turn - f->tasks);
+        const int small = cut_beside(c, f, turn);
+
+        f->tasks = cut_jobs(f, strips, turn - f->held - small);
+        f->beside = cut_beside(c, f, turn - (f->tasks + small <= turn - f->held ? f->held : 0) - f->tasks);
         if (f->tasks + f->beside <= turn || strips >= most)
             break;
     }
@@ -816,7 +842,7 @@ void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a
         const struct mv_job &j = a->job[i];
 
         left[i] = (struct few_job){ j.w, j.y, i == 0 ? res : NULL, j.y_stride, false, (int)j.row_bytes, j.n_rows, j.type,
-                                    0 };
+                                    0, 0 };
     }
     f->k = a->k;
     f->nx = a->nx;
@@ -839,5 +865,6 @@ void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a
         n = more;
         one_format(c, f, type);
         f->past.channels = 0; /* it moves once */
+        f->held = 0;
     }
 }

@@ -12,6 +12,7 @@ struct few_job {
     int64_t        y_stride;
     bool           boxed; /* set by the launch: there is box[] of it */
     int            row_bytes, n_rows, type, first; /* first: its first task, or beside others its first block, of such */
+    int            longer; /* set by the launch: so many of its tasks, the first, have a strip more */
 };
 
 /* Columns are rows of x. */
@@ -25,9 +26,10 @@ struct few_args {
     float                scale;
     struct past_move     past;
     const struct tables *tab;
-    /* set by the launch: tasks are so many strips of a matrix, the last one perhaps more, times one of the spans of columns;
+    int                  held; /* blocks of the launch before, which still have their room when these look for theirs */
+    /* set by the launch: tasks are so many strips of a matrix, some one more, times one of the spans of columns;
      * blocks: that have tasks; before them those beside, of so many rows; pitch: of a column in shared memory */
-    int                  tasks, blocks, beside, beside_rows, strips, more, spans, pitch;
+    int                  tasks, blocks, beside, beside_rows, strips, spans, pitch;
     bool                 staged; /* weights go through shared memory */
     bool                 eight;  /* how x is rounded */
 };

@@ -496,6 +496,7 @@ static void several_rows(struct cuda *c, const struct fused_args *f)
     if (f->mode != IN_ROUNDED) {
         cuda_fused_round(c, f);
         a.x = f->rounded;
+        few.held = f->a.nx;
     }
     few.floats = f->mode == IN_PLAIN ? f->x : f->floats;
     few.floats_stride = f->mode == IN_PLAIN ? f->x_stride : f->floats_stride;
