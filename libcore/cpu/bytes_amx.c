@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes_amx.c - products with activations of 8 bits by AMX: 16 rows of weights, bytes as in the row, by 16 vectors.
+/* bytes_amx.c - products with activations of 8 bits by AMX: up to 16 vectors by 16 rows of weights.
  *
  * A tile of sums is 32 products deep, for then scales come in: a group of 32 of one block, or with halves that have scales
  * two tiles of 16. It goes through memory to the vector units, which meanwhile add what an earlier tile gave. Blocks of one
- * group follow each other, so that 16 registers hold the sums of its lane. */
+ * group follow each other, so that 16 registers hold the sums of its lane. Vectors are the tile's rows, so that fewer of
+ * them cost less, and weights its columns: their scales are a register, and so are 16 results of a vector. */
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,13 +15,34 @@
 #define TARGET \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,amx-tile,amx-int8")))
 
-/* Rows and vectors of a tile; vectors packed at a time; how many are worth a tile; steps that tiles are ahead. */
-enum { SIDE = 16, MOST = 128, FEW = 16, AHEAD = 1 };
+/* Rows and vectors of a tile; how many vectors are worth one; steps that tiles are ahead; blocks taken apart at a time. */
+enum { SIDE = 16, FEW = 24, AHEAD = 2, RING = 4, SOME = 4 };
+/* 32 elements of 16 rows, four of each side by side, and of 16 vectors: the same group of all blocks, then the next group. */
+typedef int8_t columns[8][SIDE][4];
+typedef int8_t vectors[SIDE][32];
+/* Numbers of those groups of rows or vectors; halves: of their first 16 elements, then of the others. */
+typedef float numbers[SIDE];
+typedef float halves[2][SIDE];
 
-/* A group of 32 elements of 16 vectors, four of each side by side. */
+/* 16 rows or vectors of n_row blocks, each of these [8 * n_row]. */
+struct rows {
+    columns *code;
+    numbers *scale;
+    halves  *min, *sub; /* a minimum of all 32: the first half's */
+};
 struct packed {
-    _Alignas(64) int8_t q[8][SIDE][4];
-    float scale[SIDE], sum_32[SIDE], sum[2][SIDE];
+    vectors *q;
+    numbers *scale;
+    halves  *sum; /* as minima */
+};
+
+struct part {
+    struct rows   w;
+    struct packed x;
+    int64_t       n_row;
+    int           n_min;
+    const char   *next; /* stored rows to fetch to the second-level cache meanwhile */
+    int64_t       each; /* lines of them by a step */
 };
 
 /* What ldtilecfg reads. */
@@ -29,277 +51,345 @@ struct config {
     uint16_t row_bytes[16];
     uint8_t  rows[16];
 };
-/* Tiles 0 to 3: sums; 4 and 5: codes of 16 rows; 6 and 7: vectors. Whole groups, or halves. */
-static const struct config whole_config = {
-    .palette = 1,
-    .row_bytes = { 64, 64, 64, 64, 32, 32, 64, 64 },
-    .rows = { 16, 16, 16, 16, 16, 16, 8, 8 },
-}, halves_config = {
-    .palette = 1,
-    .row_bytes = { 64, 64, 64, 64, 16, 16, 64, 64 },
-    .rows = { 16, 16, 16, 16, 16, 16, 4, 4 },
-};
 
-/* What a block of 16 rows has beside codes, by groups; sub: of first halves, of second ones, as floats. */
-struct scales {
-    _Alignas(64) float scale[8][SIDE];
-    float min[2][8][SIDE], sub[2][8][SIDE];
-};
-
-/* 16 rows, of n_row blocks each, by 16 vectors: packed[block][group]. */
-struct part {
-    const struct quant_codes *w;
-    const struct scales      *s; /* [block] */
-    const struct packed      *x;
-    int64_t                   n_row;
-    int                       n_min;
-};
-
-#define EACH_16(F) EACH_8(F) F(8) F(9) F(10) F(11) F(12) F(13) F(14) F(15)
-#define ZERO(i)    __m512 s##i = _mm512_setzero_ps();
-#define PUT(i)     _mm512_store_ps(sum + SIDE * (i), s##i);
-
-#define LESS(i) s##i = _mm512_fmadd_ps(_mm512_set1_ps(min[i]), f, s##i);
-TARGET static void take_less(float *sum, const struct part *p, int g)
+/* Tiles 0 and 1: sums of n vectors; 4 and 5: vectors; 6 and 7: weights. Whole groups, or halves. */
+TARGET static void configure(int n, bool sub_16)
 {
-    EACH_16(ZERO)
-    for (int64_t b = 0; b < p->n_row; b++) {
-        const struct packed *x = p->x + b * 8 + g;
+    const uint8_t m = (uint8_t)n, k = sub_16 ? 16 : 32;
+    const struct config c = {
+        .palette = 1,
+        .row_bytes = { 64, 64, 0, 0, k, k, 64, 64 },
+        .rows = { m, m, 0, 0, m, m, k / 4, k / 4 },
+    };
 
-        for (int half = 0; half < p->n_min / 8; half++) {
-            const float *min = p->s[b].min[half][g];
-            const __m512 f = _mm512_load_ps(p->n_min == 8 ? x->sum_32 : x->sum[half]);
-
-            EACH_16(LESS)
-        }
-    }
-#define TAKE(i) _mm512_store_ps(sum + SIDE * (i), _mm512_sub_ps(_mm512_load_ps(sum + SIDE * (i)), s##i));
-    EACH_16(TAKE)
-#undef TAKE
+    __asm__ volatile("ldtilecfg %0" : : "m"(c)); /* gcc 12 has _tile_loadconfig() read 8 bytes of it */
 }
 
-/* Sums of a group of a block go to a buffer: whole, or those of halves. */
-struct step {
-    int64_t b;
-    int     g;
-};
+#define EACH_12(F) EACH_8(F) F(8) F(9) F(10) F(11)
+#define EACH_16(F) EACH_12(F) F(12) F(13) F(14) F(15)
+#define ZERO(j)    __m512 s##j = _mm512_setzero_ps();
+#define PUT(j)     _mm512_store_ps(sum + SIDE * (j), s##j);
 
-#define TILE(sums, codes, vectors, at, half) \
-    { \
-        _tile_zero(sums); \
-        _tile_loadd(codes, w->code + 32 * s.g + 16 * (half), pitch); \
-        _tile_loadd(vectors, x->q[4 * (half)], 64); \
-        _tile_dpbssd(sums, codes, vectors); \
-        _tile_stored(sums, at, 64); \
-    }
-TARGET static void whole_tiles(int32_t *buf, const struct part *p, struct step s)
-{
-    const struct quant_codes *w = p->w + s.b;
-    const struct packed      *x = p->x + s.b * 8 + s.g;
-    int64_t                   pitch = p->n_row * (int64_t)sizeof *w;
-
-    TILE(0, 4, 6, buf, 0)
+/* Less the minima of a group's blocks, from step t on. */
+#define LESS(j) s##j = _mm512_fmadd_ps(f, _mm512_set1_ps(x[j]), s##j);
+#define TAKE(j) _mm512_store_ps(sum + SIDE * (j), _mm512_sub_ps(_mm512_load_ps(sum + SIDE * (j)), s##j));
+#define TAKE_LESS(n) \
+TARGET static void take_less_##n(float *sum, const struct part *p, int64_t t) \
+{ \
+    EACH_##n(ZERO) \
+    for (int64_t end = t + p->n_row; t < end; t++) \
+        for (int half = 0; half < p->n_min / 8; half++) { \
+            const float *x = p->x.sum[t][half]; \
+            const __m512 f = _mm512_load_ps(p->w.min[t][half]); \
+\
+            EACH_##n(LESS) \
+        } \
+    EACH_##n(TAKE) \
 }
 
-TARGET static void halves_tiles(int32_t *buf, const struct part *p, struct step s)
-{
-    const struct quant_codes *w = p->w + s.b;
-    const struct packed      *x = p->x + s.b * 8 + s.g;
-    int64_t                   pitch = p->n_row * (int64_t)sizeof *w;
-
-    TILE(0, 4, 6, buf, 0)
-    TILE(1, 5, 7, buf + SIDE * SIDE, 1)
-}
-
-/* Blocks, then groups. */
-static inline struct step after(const struct part *p, struct step s)
-{
-    return s.b + 1 < p->n_row ? (struct step){ s.b + 1, s.g } : (struct step){ 0, s.g + 1 };
-}
+/* Sums of a step, of a group of a block, go to a buffer: whole, or those of halves. */
+#define TILE(sums, vectors, codes, at, half) \
+    _tile_zero(sums); \
+    _tile_loadd(vectors, q[next][0] + 16 * (half), 32); \
+    _tile_loadd(codes, code[next][4 * (half)], 64); \
+    _tile_dpbssd(sums, vectors, codes); \
+    _tile_stored(sums, at, 64);
+#define TILES_whole(buf) TILE(0, 4, 6, buf, 0)
+#define TILES_halves(buf) \
+    TILE(0, 4, 6, buf, 0) \
+    TILE(1, 5, 7, (buf) + SIDE * SIDE, 1)
 
 #define FLOATS(at)     _mm512_cvtepi32_ps(_mm512_load_si512(at))
-#define SCALE(i, dots) s##i = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_set1_ps(w->scale[g][i]), f), dots, s##i);
-#define WHOLE(i)       SCALE(i, FLOATS(now + SIDE * (i)))
+#define SCALE(j, dots) s##j = _mm512_fmadd_ps(_mm512_mul_ps(f, _mm512_set1_ps(x[j])), dots, s##j);
+#define WHOLE(j)       SCALE(j, FLOATS(now + SIDE * (j)))
 /* Scales of halves are whole numbers, and their sums too few bits to be rounded. */
-#define SUB(i, half)   _mm512_set1_ps(w->sub[half][g][i])
-#define HALVES(i) \
-    SCALE(i, _mm512_fmadd_ps(SUB(i, 1), FLOATS(now + SIDE * (SIDE + (i))), \
-                             _mm512_mul_ps(SUB(i, 0), FLOATS(now + SIDE * (i)))))
+#define HALVES(j) \
+    SCALE(j, _mm512_fmadd_ps(second, FLOATS(now + SIDE * (SIDE + (j))), _mm512_mul_ps(first, FLOATS(now + SIDE * (j)))))
+#define SUBS_whole
+#define SUBS_halves const __m512 first = _mm512_load_ps(p->w.sub[t][0]), second = _mm512_load_ps(p->w.sub[t][1]);
 
-/* sum[group][row][vector]; tiles are AHEAD steps ahead. */
-#define LANES(name, tiles, ADD) \
-TARGET static void name(float *sum, const struct part *p) \
+/* sum[group][vector][row]; tiles are AHEAD steps ahead. */
+#define LANES(kind, n, ADD) \
+TARGET static void kind##_##n(float *sum, struct part *p) \
 { \
-    _Alignas(64) int32_t buf[AHEAD + 1][2 * SIDE * SIDE]; \
-    struct step          next = { 0, 0 }; \
-    int                  turn = 0; \
+    _Alignas(64) int32_t buf[RING][2 * SIDE * SIDE]; \
+    const vectors *const q = (const vectors *)p->x.q; \
+    const columns *const code = (const columns *)p->w.code; \
+    const int64_t        n_row = p->n_row; \
+    const char          *line = p->next; \
+    int64_t              t = 0, next = 0; \
 \
-    for (int i = 0; i < AHEAD; i++, next = after(p, next)) \
-        tiles(buf[i], p, next); \
-    for (int g = 0; g < 8; g++, sum += SIDE * SIDE) { \
-        EACH_16(ZERO) \
-        for (int64_t b = 0; b < p->n_row; b++, next = after(p, next), turn = (turn + 1) % (AHEAD + 1)) { \
-            const struct scales *w = p->s + b; \
-            const int32_t       *now = buf[turn]; \
-            const __m512         f = _mm512_load_ps(p->x[b * 8 + g].scale); \
-\
-            if (next.g < 8) \
-                tiles(buf[(turn + AHEAD) % (AHEAD + 1)], p, next); \
-            EACH_16(ADD) \
-        } \
-        EACH_16(PUT) \
-        if (p->n_min > 0) \
-            take_less(sum, p, g); \
+    for (; next < AHEAD; next++) { \
+        TILES_##kind(buf[next]) \
     } \
+    for (int g = 0; g < 8; g++, sum += SIDE * SIDE) { \
+        EACH_##n(ZERO) \
+        for (int64_t end = t + n_row; t < end; t++, next++) { \
+            const int32_t *now = buf[t % RING]; \
+            const float   *x = p->x.scale[t]; \
+            const __m512   f = _mm512_load_ps(p->w.scale[t]); \
+            SUBS_##kind \
+\
+            for (int64_t i = 0; i < p->each; i++, line += 64) \
+                _mm_prefetch(line, _MM_HINT_T1); \
+            if (next < 8 * n_row) { \
+                TILES_##kind(buf[next % RING]) \
+            } \
+            EACH_##n(ADD) \
+        } \
+        EACH_##n(PUT) \
+        if (p->n_min > 0) \
+            take_less_##n(sum, p, t - n_row); \
+    } \
+    p->next = line; \
 }
-LANES(whole_lanes, whole_tiles, WHOLE)
-LANES(halves_lanes, halves_tiles, HALVES)
+#define FOR(n) \
+    TAKE_LESS(n) \
+    LANES(whole, n, WHOLE) \
+    LANES(halves, n, HALVES)
+FOR(4)
+FOR(8)
+FOR(12)
+FOR(16)
 
-/* Lanes of n rows folded, to m vectors. */
-TARGET static void put(const struct cpu_bytes_vectors *v, int64_t at, const float *sum, int n, int m)
+typedef void lanes_fn(float *sum, struct part *p);
+static lanes_fn *const lanes[2][SIDE / 4] = {
+    { whole_4, whole_8, whole_12, whole_16 },
+    { halves_4, halves_8, halves_12, halves_16 },
+};
+
+/* Lanes of up to 16 rows folded, to n vectors. */
+TARGET static void put(const struct cpu_bytes_vectors *v, int64_t at, const float *sum, int rows, int n)
 {
-    _Alignas(64) float row[SIDE][SIDE], column[SIDE][SIDE];
-
-    for (int i = 0; i < SIDE; i++, sum += SIDE) {
+    for (int j = 0; j < n; j++, sum += SIDE) {
 #define LANE(g) _mm512_load_ps(sum + (g) * SIDE * SIDE)
         __m512 even = _mm512_add_ps(_mm512_add_ps(LANE(0), LANE(4)), _mm512_add_ps(LANE(2), LANE(6)));
         __m512 odd = _mm512_add_ps(_mm512_add_ps(LANE(1), LANE(5)), _mm512_add_ps(LANE(3), LANE(7)));
 #undef LANE
 
-        _mm512_store_ps(row[i], _mm512_add_ps(even, odd));
+        _mm512_mask_storeu_ps(v->y[j] + at, (__mmask16)((1u << rows) - 1), _mm512_add_ps(even, odd));
     }
-    for (int i = 0; i < 4; i++) { /* quarters turned */
-        int     r = i / 2 * 8, c = i % 2 * 8;
-        __m256i q[8];
-
-#define TAKE(k) q[k] = x86_load32(row[r + (k)] + c);
-        EACH_8(TAKE)
-#undef TAKE
-        x86_turn_8(q);
-#define GIVE(k) _mm256_store_si256((void *)(column[c + (k)] + r), q[k]);
-        EACH_8(GIVE)
-#undef GIVE
-    }
-    for (int j = 0; j < m; j++)
-        _mm512_mask_storeu_ps(v->y[j] + at, (__mmask16)((1u << n) - 1), _mm512_load_ps(column[j]));
 }
 
-/* 8 numbers each of 8 rows or vectors, by number, `step` bytes apart. */
-TARGET static inline void turn_8(void *to, size_t step, const void *const from[8])
+/* Pairs of 16 rows or vectors such that turn() leaves them in order. */
+static inline int pair_first(int p)
 {
-    __m256i v[8];
+    return p < 4 ? p : p + 4;
+}
+enum { PAIR_SECOND = 4 }; /* further on */
 
-#define TAKE(j) v[j] = x86_load32(from[j]);
-    EACH_8(TAKE)
-#undef TAKE
-    x86_turn_8(v);
-#define GIVE(g) _mm256_store_si256((void *)((char *)to + (g) * step), v[g]);
+/* 8 dwords of the first and then of the second of each of 8 pairs; what is left are 16 of the same dword. */
+TARGET static inline void turn(__m512i v[8])
+{
+    __m512i w[8];
+
+#define FOUR(i) \
+    w[i] = _mm512_unpacklo_epi32(v[i], v[(i) + 1]); \
+    w[(i) + 1] = _mm512_unpackhi_epi32(v[i], v[(i) + 1]); \
+    w[(i) + 2] = _mm512_unpacklo_epi32(v[(i) + 2], v[(i) + 3]); \
+    w[(i) + 3] = _mm512_unpackhi_epi32(v[(i) + 2], v[(i) + 3]); \
+    v[i] = _mm512_unpacklo_epi64(w[i], w[(i) + 2]); \
+    v[(i) + 1] = _mm512_unpackhi_epi64(w[i], w[(i) + 2]); \
+    v[(i) + 2] = _mm512_unpacklo_epi64(w[(i) + 1], w[(i) + 3]); \
+    v[(i) + 3] = _mm512_unpackhi_epi64(w[(i) + 1], w[(i) + 3]);
+    FOUR(0)
+    FOUR(4)
+#undef FOUR
+#define LANES_OF(i) \
+    w[i] = _mm512_shuffle_i32x4(v[i], v[(i) + 4], 0x88); \
+    w[(i) + 4] = _mm512_shuffle_i32x4(v[i], v[(i) + 4], 0xdd);
+    EACH_4(LANES_OF)
+#undef LANES_OF
+#define BACK(i) v[i] = w[i];
+    EACH_8(BACK)
+#undef BACK
+}
+
+/* 8 numbers each of 16 rows or vectors, by number, `step` bytes apart. */
+TARGET static inline void turn_8(void *to, size_t step, const void *const from[SIDE])
+{
+    __m512i v[8];
+
+#define LOAD(p) \
+    v[p] = _mm512_inserti64x4(_mm512_castsi256_si512(x86_load32(from[pair_first(p)])), \
+                              x86_load32(from[pair_first(p) + PAIR_SECOND]), 1);
+    EACH_8(LOAD)
+#undef LOAD
+    turn(v);
+#define GIVE(g) _mm512_store_si512((char *)to + (g) * step, v[g]);
     EACH_8(GIVE)
 #undef GIVE
 }
 
 /* n vectors, the last one again where they are not 16. */
-TARGET static void pack(struct packed *to, const struct quant_acts *const *x, int n, int64_t n_row, int n_min)
+TARGET static void pack(struct packed to, const struct quant_acts *const *x, int n, int64_t n_row, int n_min)
 {
-    for (int64_t b = 0; b < n_row; b++, to += 8)
-        for (int half = 0; half < SIDE; half += 8) {
-            const struct quant_acts *a[8];
-            const void              *from[8];
+    for (int64_t b = 0; b < n_row; b++) {
+        const struct quant_acts *a[SIDE];
+        const void              *from[SIDE];
 
-            for (int j = 0; j < 8; j++)
-                a[j] = x[half + j < n ? half + j : n - 1] + b;
-#define PACK(what, where) \
-    for (int j = 0; j < 8; j++) \
+        for (int j = 0; j < SIDE; j++) {
+            a[j] = x[j < n ? j : n - 1] + b;
+            for (int g = 0; g < 8; g++)
+                _mm256_store_si256((void *)to.q[g * n_row + b][j], x86_load32(a[j]->b + 32 * g));
+        }
+#define PACK(what, where, half) \
+    for (int j = 0; j < SIDE; j++) \
         from[j] = a[j]->what; \
-    turn_8(where + half, sizeof *to, from);
-            for (int s = 0; s < 8; s++) {
-                PACK(step + 32 * s, to->q[s])
-            }
-            PACK(scale, to->scale)
-            if (n_min == 8) {
-                PACK(sum_32, to->sum_32)
-            }
-            if (n_min == 16) {
-                PACK(sum, to->sum[0])
-                PACK(sum + 8, to->sum[1])
-            }
+    turn_8((float *)(where)[b] + SIDE * (half), sizeof *(where) * (size_t)n_row, from);
+        PACK(scale, to.scale, 0)
+        if (n_min == 8) {
+            PACK(sum_32, to.sum, 0)
+        }
+        if (n_min == 16) {
+            PACK(sum, to.sum, 0)
+            PACK(sum + 8, to.sum, 1)
+        }
 #undef PACK
-        }
-}
-
-/* Scales of n rows, and the last one again where they are not 16. */
-TARGET static void take_scales(struct scales *to, struct quant_codes *w, int n, int64_t n_row,
-                               const struct quant_type *t)
-{
-    for (int64_t i = 0; t->sub_16 && i < n * n_row; i++) {
-        __m512i s = _mm512_srai_epi32(_mm512_loadu_si512(w[i].sub), 16);
-
-        _mm512_storeu_si512(w[i].sub, _mm512_castps_si512(_mm512_cvtepi32_ps(s)));
     }
-    for (int64_t b = 0; b < n_row; b++, to++)
-        for (int half = 0; half < SIDE; half += 8) {
-            const struct quant_codes *row[8];
-            const void               *from[8];
-
-            for (int j = 0; j < 8; j++)
-                row[j] = w + (half + j < n ? half + j : n - 1) * n_row + b;
-#define TAKE(what, where) \
-    for (int j = 0; j < 8; j++) \
-        from[j] = row[j]->what; \
-    turn_8(where[0] + half, sizeof where[0], from);
-            TAKE(scale, to->scale)
-            for (int i = 0; i < t->n_min / 8; i++) {
-                TAKE(min + 8 * i, to->min[i])
-            }
-            for (int i = 0; t->sub_16 && i < 2; i++) {
-                TAKE(sub + 8 * i, to->sub[i])
-            }
-#undef TAKE
-        }
 }
 
-TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t n_row, struct quant_codes *rows)
+/* Block b of 16 rows that were taken apart by pairs, `pitch` blocks of each. */
+TARGET static void take_block(struct rows to, int64_t b, int64_t n_row, const struct quant_codes *u, int64_t pitch,
+                              const struct quant_type *t)
+{
+    const struct quant_codes *row[SIDE];
+    const void               *from[SIDE];
+    const __m512i             less = _mm512_set1_epi8(t->low > 0 ? -128 : 0);
+    const __m512i             even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i             odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    __m512i                   v[8];
+
+    for (int p = 0; p < 8; p++) {
+        row[pair_first(p)] = u + 2 * p * pitch;
+        row[pair_first(p) + PAIR_SECOND] = u + (2 * p + 1) * pitch;
+    }
+    for (int s = 0; s < 8; s++) {
+        const struct quant_codes *const *of = row + s / 4 * PAIR_SECOND;
+
+#define CODES(p) v[p] = _mm512_xor_si512(_mm512_load_si512(of[pair_first(p)]->code + s % 4 * 64), less);
+        EACH_8(CODES)
+#undef CODES
+        turn(v);
+#define GIVE(g) _mm512_store_si512(to.code[(g) * n_row + b][s], v[g]);
+        EACH_8(GIVE)
+#undef GIVE
+    }
+#define TAKE_8(what, where, half) \
+    for (int r = 0; r < SIDE; r++) \
+        from[r] = row[r]->what; \
+    turn_8((float *)(where)[b] + SIDE * (half), sizeof *(where) * (size_t)n_row, from);
+    TAKE_8(scale, to.scale, 0)
+    for (int half = 0; half < t->n_min / 8; half++) {
+        TAKE_8(min + 8 * half, to.min, half)
+    }
+#undef TAKE_8
+    for (int half = 0; t->sub_16 && half < 2; half++) {
+#define SUBS(p) \
+    v[p] = _mm512_permutex2var_epi32(_mm512_load_si512(row[pair_first(p)]->sub_f), half == 0 ? even : odd, \
+                                     _mm512_load_si512(row[pair_first(p) + PAIR_SECOND]->sub_f));
+        EACH_8(SUBS)
+#undef SUBS
+        turn(v);
+#define GIVE(g) _mm512_store_si512(to.sub[(g) * n_row + b][half], v[g]);
+        EACH_8(GIVE)
+#undef GIVE
+    }
+}
+
+/* Up to 16 rows, the last one again where they are fewer. */
+TARGET static void take(struct rows to, struct cpu_bytes_rows w, int64_t n_row)
+{
+    _Alignas(64) struct quant_codes u[SIDE * SOME];
+    const int64_t block = 256 / w.type->block_elems * w.type->block_bytes;
+
+    for (int64_t b = 0; b < n_row; b += SOME) {
+        const int64_t m = n_row - b < SOME ? n_row - b : SOME;
+
+        for (int p = 0; p < 8; p++) {
+            const int first = pair_first(p), second = first + PAIR_SECOND;
+            const char *at = w.rows + b * block;
+
+            w.type->pair_vbmi(u + 2 * p * m, at + (first < w.n ? first : w.n - 1) * w.row_bytes,
+                              at + (second < w.n ? second : w.n - 1) * w.row_bytes, m);
+        }
+        for (int64_t i = 0; i < m; i++)
+            take_block(to, b + i, n_row, u + i, m, w.type);
+    }
+}
+
+enum {
+    ROWS_BYTES = sizeof(columns) + sizeof(numbers) + 2 * sizeof(halves), /* of a group */
+    PACKED_BYTES = sizeof(vectors) + sizeof(numbers) + sizeof(halves),
+};
+
+/* Vectors packed at a time: as many as stay in the second-level cache while rows pass by. */
+static int most(int64_t n_row)
+{
+    enum { MOST = 256, LEAST = 64, L2_BYTES = 1 << 20 };
+    int64_t n = L2_BYTES / PACKED_BYTES / (8 * n_row) * SIDE;
+
+    return n < LEAST ? LEAST : n < MOST ? (int)n : MOST;
+}
+
+static struct packed packed_at(char *buf, int64_t n)
+{
+    struct packed x = { (void *)buf, (void *)(buf + n * (int64_t)sizeof(vectors)), NULL };
+
+    x.sum = (void *)(x.scale + n);
+    return x;
+}
+
+TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t n_row, char *buf)
 {
     _Alignas(64) float sum[8 * SIDE * SIDE];
-    struct scales     *scales = (void *)(rows + SIDE * n_row);
-    struct packed     *x = (void *)(scales + n_row);
-    bool               halves = w.type->sub_16;
+    const int64_t      n = 8 * n_row, tiles = (v.n + SIDE - 1) / SIDE;
+    struct part        p = { .n_row = n_row, .n_min = w.type->n_min };
+    int                configured = 0;
 
+    p.w.code = (void *)buf;
+    p.w.scale = (void *)(p.w.code + n);
+    p.w.min = (void *)(p.w.scale + n);
+    p.w.sub = p.w.min + n;
+    buf = (char *)(p.w.sub + n);
     for (int j = 0; j < v.n; j += SIDE)
-        pack(x + j / SIDE * n_row * 8, v.x + j, v.n - j < SIDE ? v.n - j : SIDE, n_row, w.type->n_min);
+        pack(packed_at(buf + j / SIDE * n * PACKED_BYTES, n), v.x + j, v.n - j < SIDE ? v.n - j : SIDE, n_row, p.n_min);
     for (int64_t r = 0; r < w.n; r += SIDE) {
-        int n = w.n - r < SIDE ? (int)(w.n - r) : SIDE;
+        const int     rows = w.n - r < SIDE ? (int)(w.n - r) : SIDE;
+        const int64_t rest = w.n - r - rows < SIDE ? w.n - r - rows : SIDE;
 
-        cpu_bytes_codes(rows, (struct cpu_bytes_rows){ w.type, w.rows + r * w.row_bytes, w.row_bytes, n }, n_row, false);
-        take_scales(scales, rows, n, n_row, w.type);
+        take(p.w, (struct cpu_bytes_rows){ w.type, w.rows + r * w.row_bytes, w.row_bytes, rows }, n_row);
+        p.next = w.rows + (r + rows) * w.row_bytes;
+        p.each = (rest * w.row_bytes / 64 + n * tiles - 1) / (n * tiles);
         for (int j = 0; j < v.n; j += SIDE) {
-            struct part              p = { rows, scales, x + j / SIDE * n_row * 8, n_row, w.type->n_min };
             struct cpu_bytes_vectors to = { v.y + j, 0, v.x + j, 0 };
+            const int                m = v.n - j < SIDE ? v.n - j : SIDE, fours = (m + 3) / 4;
 
-            (halves ? halves_lanes : whole_lanes)(sum, &p);
-            put(&to, v.at + r, sum, n, v.n - j < SIDE ? v.n - j : SIDE);
+            if (fours != configured)
+                configure(4 * fours, w.type->sub_16);
+            configured = fours;
+            p.x = packed_at(buf + j / SIDE * n * PACKED_BYTES, n);
+            lanes[w.type->sub_16][fours - 1](sum, &p);
+            put(&to, v.at + r, sum, rows, m);
         }
     }
+    _tile_release();
 }
 
-TARGET static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
+static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
     if (v.n < FEW) {
         cpu_bytes_vnni.dots(w, v, k, buf);
         return;
     }
-    const struct config *c = w.type->sub_16 ? &halves_config : &whole_config;
-
-    __asm__ volatile("ldtilecfg %0" : : "m"(*c)); /* gcc 12 has _tile_loadconfig() read 8 bytes of it */
-    for (int j = 0; j < v.n; j += MOST)
-        some(w, (struct cpu_bytes_vectors){ v.y + j, v.at, v.x + j, v.n - j < MOST ? v.n - j : MOST }, k / 256, buf);
-    _tile_release();
+    for (int j = 0, m = most(k / 256); j < v.n; j += m)
+        some(w, (struct cpu_bytes_vectors){ v.y + j, v.at, v.x + j, v.n - j < m ? v.n - j : m }, k / 256, buf);
 }
 
 static size_t need(int64_t k)
 {
-    size_t n_row = (size_t)((k + 255) / 256), rows = SIDE * sizeof(struct quant_codes) + sizeof(struct scales);
-    size_t few = cpu_bytes_need(k), many = n_row * (rows + MOST / SIDE * 8 * sizeof(struct packed));
+    const int64_t n_row = (k + 255) / 256;
+    const size_t few = cpu_bytes_need(k), many = (size_t)(8 * n_row * (ROWS_BYTES + most(n_row) / SIDE * PACKED_BYTES));
 
     return few > many ? few : many;
 }

@@ -10,6 +10,9 @@
 enum { FOURS_SOME = 4, FOURS_AHEAD = 6144 };
 /* Rows of so many bytes do come from memory: to the second-level cache, and earlier; fewer may lie in a cache. */
 enum { FAR_FROM = 2 << 20, FAR_AHEAD = 8192 };
+/* Where the processor itself fetches far ahead (Intel's servers) what goes beyond the page in hand gets in its way: all rows
+ * so far ahead, to the second-level cache (bench/cpu.md, Granite Rapids). */
+enum { NEAR_AHEAD = 3072 };
 
 X86_VBMI void fours_some(struct quant_codes *u, const BLOCK *b, int n)
 {
@@ -84,15 +87,13 @@ X86_VBMI void fours_add(struct fours_run *r, const struct quant_codes *u, __m256
     r->x = r->a;
 }
 
-TARGET_VBMI static void dots_i8_vbmi(float *y, const void *rows, int64_t row_bytes, int n_rows,
-                                     const struct quant_acts *a, int64_t n)
+X86_VBMI void fours_dots(float *y, const void *rows, int n_rows, const struct quant_acts *a, int64_t n, bool near)
 {
     struct fours_run r = { a, a + n / 256, a, y, _mm256_setzero_ps(), _mm256_setzero_ps() };
     const BLOCK *b = rows;
     int64_t all = n / 256 * n_rows;
     const bool far = all * (int64_t)(IN_256 * sizeof(BLOCK)) >= FAR_FROM;
 
-    (void)row_bytes;
     for (int i = 0; all == 0 && i < n_rows; i++)
         y[i] = 0.0f;
     for (; all > 0; all -= FOURS_SOME) {
@@ -105,7 +106,9 @@ TARGET_VBMI static void dots_i8_vbmi(float *y, const void *rows, int64_t row_byt
             __m512i v[2][4];
 
             for (size_t k = 0; k < 2 * IN_256 * sizeof(BLOCK); k += 64)
-                if (far)
+                if (near)
+                    _mm_prefetch((const char *)b + NEAR_AHEAD + k, _MM_HINT_T1);
+                else if (far)
                     _mm_prefetch((const char *)b + FAR_AHEAD + k, _MM_HINT_T1);
                 else
                     _mm_prefetch((const char *)b + FOURS_AHEAD + k, _MM_HINT_T0);
@@ -120,4 +123,18 @@ TARGET_VBMI static void dots_i8_vbmi(float *y, const void *rows, int64_t row_byt
                 fours_add(&r, u1, _mm512_extractf32x8_ps(f, 1));
         }
     }
+}
+
+TARGET_VBMI static void dots_i8_vbmi(float *y, const void *rows, int64_t row_bytes, int n_rows,
+                                     const struct quant_acts *a, int64_t n)
+{
+    (void)row_bytes;
+    fours_dots(y, rows, n_rows, a, n, false);
+}
+
+TARGET_VBMI static void dots_i8_near(float *y, const void *rows, int64_t row_bytes, int n_rows,
+                                     const struct quant_acts *a, int64_t n)
+{
+    (void)row_bytes;
+    fours_dots(y, rows, n_rows, a, n, true);
 }

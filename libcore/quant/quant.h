@@ -192,6 +192,7 @@ struct quant_type {
     quant_int_two_fn *two_i8_avx2;  /* or NULL */
     quant_int_dots_fn *dots_vnni;   /* or NULL; AVX-512 with VNNI */
     quant_int_dots_fn *dots_i8_vbmi; /* or NULL: for activations of 8 bits; with VBMI, too */
+    quant_int_dots_fn *dots_i8_near; /* where there is that: rows are fetched less far ahead, for processors with AMX */
     quant_pair_fn    *pair_vbmi;    /* where there is dots_i8_vbmi */
     quant_int_tile_fn *tile_avx2;   /* or NULL */
 };

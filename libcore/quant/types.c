@@ -94,7 +94,7 @@ quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigne
     const struct quant_type *t = quant_types[type];
 
     if (acts == QUANT_ACTS_I8 && (simd & BYTES) == BYTES && t->dots_i8_vbmi != NULL)
-        return t->dots_i8_vbmi;
+        return (simd & SIMD_AMX_INT8) != 0 ? t->dots_i8_near : t->dots_i8_vbmi;
     if (acts != QUANT_ACTS_I8 && (simd & SIMD_AVX512_VNNI) != 0 && t->dots_vnni != NULL)
         return t->dots_vnni;
     return (simd & SIMD_AVX2) == 0 ? NULL : acts == QUANT_ACTS_I8 ? t->dots_i8_avx2 : t->dots_avx2;

@@ -26,7 +26,7 @@
     .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2,
 #define X86_LANES \
     .dots_i8_avx2 = dots_i8_avx2, .two_i8_avx2 = two_i8_avx2, .low = LOW, .span = SPAN, .codes_avx2 = codes_avx2,
-#define X86_FOURS     .dots_i8_vbmi = dots_i8_vbmi, .pair_vbmi = pair_vbmi,
+#define X86_FOURS     .dots_i8_vbmi = dots_i8_vbmi, .dots_i8_near = dots_i8_near, .pair_vbmi = pair_vbmi,
 #define X86_INTS \
     X86_INTS_AVX2 .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
 
