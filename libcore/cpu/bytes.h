@@ -26,7 +26,7 @@ struct cpu_bytes_vectors {
 struct cpu_bytes {
     const char *name;
     /* k elements, a multiple of 256 and not 0; buf: need(k) bytes, 64-byte aligned. But for the scalar set types with
-     * codes_avx2. vnni needs VBMI and GFNI, too. */
+     * codes_avx2. vnni and amx need VBMI and GFNI, too. */
     void (*dots)(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf);
     size_t (*need)(int64_t k);
 };

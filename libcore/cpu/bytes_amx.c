@@ -10,39 +10,33 @@
 #include <unistd.h>
 
 #include "cpu/bytes.h"
-#include "quant/x86.h"
+#include "quant/x86_columns.h"
 
 #define TARGET \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,amx-tile,amx-int8")))
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c,amx-tile,amx-int8")))
 
 /* Rows and vectors of a tile; how many vectors are worth one; steps that tiles are ahead; blocks taken apart at a time. */
-enum { SIDE = 16, FEW = 24, AHEAD = 2, RING = 4, SOME = 4 };
-/* 32 elements of 16 rows, four of each side by side, and of 16 vectors: the same group of all blocks, then the next group. */
+enum { SIDE = 16, FEW = 24, AHEAD = 2, RING = 4, SOME = 2 };
+/* 32 elements of 16 vectors: the same group of all blocks, then the next group, as in struct quant_columns. */
 typedef int8_t columns[8][SIDE][4];
 typedef int8_t vectors[SIDE][32];
 /* Numbers of those groups of rows or vectors; halves: of their first 16 elements, then of the others. */
 typedef float numbers[SIDE];
 typedef float halves[2][SIDE];
 
-/* 16 rows or vectors of n_row blocks, each of these [8 * n_row]. */
-struct rows {
-    columns *code;
-    numbers *scale;
-    halves  *min, *sub; /* a minimum of all 32: the first half's */
-};
+/* 16 vectors, each of these [8 * n_row]. */
 struct packed {
     vectors *q;
     numbers *scale;
-    halves  *sum; /* as minima */
+    halves  *sum; /* as minima: of all 32, or of halves */
 };
 
 struct part {
-    struct rows   w;
-    struct packed x;
-    int64_t       n_row;
-    int           n_min;
-    const char   *next; /* stored rows to fetch to the second-level cache meanwhile */
-    int64_t       each; /* lines of them by a step */
+    struct quant_columns w;
+    struct packed        x;
+    int                  n_min;
+    const char          *next; /* stored rows to fetch to the second-level cache meanwhile */
+    int64_t              each; /* lines of them by a step */
 };
 
 /* What ldtilecfg reads. */
@@ -77,7 +71,7 @@ TARGET static void configure(int n, bool sub_16)
 TARGET static void take_less_##n(float *sum, const struct part *p, int64_t t) \
 { \
     EACH_##n(ZERO) \
-    for (int64_t end = t + p->n_row; t < end; t++) \
+    for (int64_t end = t + p->w.n_row; t < end; t++) \
         for (int half = 0; half < p->n_min / 8; half++) { \
             const float *x = p->x.sum[t][half]; \
             const __m512 f = _mm512_load_ps(p->w.min[t][half]); \
@@ -115,7 +109,7 @@ TARGET static void kind##_##n(float *sum, struct part *p) \
     _Alignas(64) int32_t buf[RING][2 * SIDE * SIDE]; \
     const vectors *const q = (const vectors *)p->x.q; \
     const columns *const code = (const columns *)p->w.code; \
-    const int64_t        n_row = p->n_row; \
+    const int64_t        n_row = p->w.n_row; \
     const char          *line = p->next; \
     int64_t              t = 0, next = 0; \
 \
@@ -171,51 +165,12 @@ TARGET static void put(const struct cpu_bytes_vectors *v, int64_t at, const floa
     }
 }
 
-/* Pairs of 16 rows or vectors such that turn() leaves them in order. */
-static inline int pair_first(int p)
-{
-    return p < 4 ? p : p + 4;
-}
-enum { PAIR_SECOND = 4 }; /* further on */
-
-/* 8 dwords of the first and then of the second of each of 8 pairs; what is left are 16 of the same dword. */
-TARGET static inline void turn(__m512i v[8])
-{
-    __m512i w[8];
-
-#define FOUR(i) \
-    w[i] = _mm512_unpacklo_epi32(v[i], v[(i) + 1]); \
-    w[(i) + 1] = _mm512_unpackhi_epi32(v[i], v[(i) + 1]); \
-    w[(i) + 2] = _mm512_unpacklo_epi32(v[(i) + 2], v[(i) + 3]); \
-    w[(i) + 3] = _mm512_unpackhi_epi32(v[(i) + 2], v[(i) + 3]); \
-    v[i] = _mm512_unpacklo_epi64(w[i], w[(i) + 2]); \
-    v[(i) + 1] = _mm512_unpackhi_epi64(w[i], w[(i) + 2]); \
-    v[(i) + 2] = _mm512_unpacklo_epi64(w[(i) + 1], w[(i) + 3]); \
-    v[(i) + 3] = _mm512_unpackhi_epi64(w[(i) + 1], w[(i) + 3]);
-    FOUR(0)
-    FOUR(4)
-#undef FOUR
-#define LANES_OF(i) \
-    w[i] = _mm512_shuffle_i32x4(v[i], v[(i) + 4], 0x88); \
-    w[(i) + 4] = _mm512_shuffle_i32x4(v[i], v[(i) + 4], 0xdd);
-    EACH_4(LANES_OF)
-#undef LANES_OF
-#define BACK(i) v[i] = w[i];
-    EACH_8(BACK)
-#undef BACK
-}
-
 /* 8 numbers each of 16 rows or vectors, by number, `step` bytes apart. */
 TARGET static inline void turn_8(void *to, size_t step, const void *const from[SIDE])
 {
     __m512i v[8];
 
-#define LOAD(p) \
-    v[p] = _mm512_inserti64x4(_mm512_castsi256_si512(x86_load32(from[pair_first(p)])), \
-                              x86_load32(from[pair_first(p) + PAIR_SECOND]), 1);
-    EACH_8(LOAD)
-#undef LOAD
-    turn(v);
+    columns_32(v, (const char *const *)from, 0);
 #define GIVE(g) _mm512_store_si512((char *)to + (g) * step, v[g]);
     EACH_8(GIVE)
 #undef GIVE
@@ -250,71 +205,71 @@ TARGET static void pack(struct packed to, const struct quant_acts *const *x, int
 }
 
 /* Block b of 16 rows that were taken apart by pairs, `pitch` blocks of each. */
-TARGET static void take_block(struct rows to, int64_t b, int64_t n_row, const struct quant_codes *u, int64_t pitch,
+TARGET static void take_block(const struct quant_columns *to, int64_t b, const struct quant_codes *u, int64_t pitch,
                               const struct quant_type *t)
 {
     const struct quant_codes *row[SIDE];
     const void               *from[SIDE];
     const __m512i             less = _mm512_set1_epi8(t->low > 0 ? -128 : 0);
-    const __m512i             even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    const __m512i             odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
     __m512i                   v[8];
 
     for (int p = 0; p < 8; p++) {
-        row[pair_first(p)] = u + 2 * p * pitch;
-        row[pair_first(p) + PAIR_SECOND] = u + (2 * p + 1) * pitch;
+        row[columns_first(p)] = u + 2 * p * pitch;
+        row[columns_second(p)] = u + (2 * p + 1) * pitch;
     }
     for (int s = 0; s < 8; s++) {
-        const struct quant_codes *const *of = row + s / 4 * PAIR_SECOND;
+        const struct quant_codes *const *of = row + s / 4 * (columns_second(0) - columns_first(0));
 
-#define CODES(p) v[p] = _mm512_xor_si512(_mm512_load_si512(of[pair_first(p)]->code + s % 4 * 64), less);
+#define CODES(p) v[p] = _mm512_xor_si512(_mm512_load_si512(of[columns_first(p)]->code + s % 4 * 64), less);
         EACH_8(CODES)
 #undef CODES
-        turn(v);
-#define GIVE(g) _mm512_store_si512(to.code[(g) * n_row + b][s], v[g]);
+        columns_turn(v);
+#define GIVE(g) _mm512_store_si512(to->code[(g) * to->n_row + b][s], v[g]);
         EACH_8(GIVE)
 #undef GIVE
     }
 #define TAKE_8(what, where, half) \
     for (int r = 0; r < SIDE; r++) \
         from[r] = row[r]->what; \
-    turn_8((float *)(where)[b] + SIDE * (half), sizeof *(where) * (size_t)n_row, from);
-    TAKE_8(scale, to.scale, 0)
+    turn_8((float *)(where)[b] + SIDE * (half), sizeof *(where) * (size_t)to->n_row, from);
+    TAKE_8(scale, to->scale, 0)
     for (int half = 0; half < t->n_min / 8; half++) {
-        TAKE_8(min + 8 * half, to.min, half)
+        TAKE_8(min + 8 * half, to->min, half)
     }
 #undef TAKE_8
     for (int half = 0; t->sub_16 && half < 2; half++) {
 #define SUBS(p) \
-    v[p] = _mm512_permutex2var_epi32(_mm512_load_si512(row[pair_first(p)]->sub_f), half == 0 ? even : odd, \
-                                     _mm512_load_si512(row[pair_first(p) + PAIR_SECOND]->sub_f));
+    v[p] = _mm512_permutex2var_epi32(_mm512_load_si512(row[columns_first(p)]->sub_f), half == 0 ? FOURS_EVEN : FOURS_ODD, \
+                                     _mm512_load_si512(row[columns_second(p)]->sub_f));
         EACH_8(SUBS)
 #undef SUBS
-        turn(v);
-#define GIVE(g) _mm512_store_si512(to.sub[(g) * n_row + b][half], v[g]);
+        columns_turn(v);
+#define GIVE(g) _mm512_store_si512(to->sub[(g) * to->n_row + b][half], v[g]);
         EACH_8(GIVE)
 #undef GIVE
     }
 }
 
 /* Up to 16 rows, the last one again where they are fewer. */
-TARGET static void take(struct rows to, struct cpu_bytes_rows w, int64_t n_row)
+TARGET static void take(const struct quant_columns *to, struct cpu_bytes_rows w)
 {
     _Alignas(64) struct quant_codes u[SIDE * SOME];
     const int64_t block = 256 / w.type->block_elems * w.type->block_bytes;
+    const char   *row[SIDE];
 
-    for (int64_t b = 0; b < n_row; b += SOME) {
-        const int64_t m = n_row - b < SOME ? n_row - b : SOME;
+    for (int r = 0; r < SIDE; r++)
+        row[r] = w.rows + (r < w.n ? r : w.n - 1) * w.row_bytes;
+    if (w.type->columns_vbmi != NULL) {
+        w.type->columns_vbmi(to, row);
+        return;
+    }
+    for (int64_t b = 0; b < to->n_row; b += SOME) {
+        const int64_t m = to->n_row - b < SOME ? to->n_row - b : SOME;
 
-        for (int p = 0; p < 8; p++) {
-            const int first = pair_first(p), second = first + PAIR_SECOND;
-            const char *at = w.rows + b * block;
-
-            w.type->pair_vbmi(u + 2 * p * m, at + (first < w.n ? first : w.n - 1) * w.row_bytes,
-                              at + (second < w.n ? second : w.n - 1) * w.row_bytes, m);
-        }
+        for (int p = 0; p < 8; p++)
+            w.type->pair_vbmi(u + 2 * p * m, row[columns_first(p)] + b * block, row[columns_second(p)] + b * block, m);
         for (int64_t i = 0; i < m; i++)
-            take_block(to, b + i, n_row, u + i, m, w.type);
+            take_block(to, b + i, u + i, m, w.type);
     }
 }
 
@@ -344,7 +299,7 @@ TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
 {
     _Alignas(64) float sum[8 * SIDE * SIDE];
     const int64_t      n = 8 * n_row, tiles = (v.n + SIDE - 1) / SIDE;
-    struct part        p = { .n_row = n_row, .n_min = w.type->n_min };
+    struct part        p = { .w = { .n_row = n_row }, .n_min = w.type->n_min };
     int                configured = 0;
 
     p.w.code = (void *)buf;
@@ -358,7 +313,7 @@ TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
         const int     rows = w.n - r < SIDE ? (int)(w.n - r) : SIDE;
         const int64_t rest = w.n - r - rows < SIDE ? w.n - r - rows : SIDE;
 
-        take(p.w, (struct cpu_bytes_rows){ w.type, w.rows + r * w.row_bytes, w.row_bytes, rows }, n_row);
+        take(&p.w, (struct cpu_bytes_rows){ w.type, w.rows + r * w.row_bytes, w.row_bytes, rows });
         p.next = w.rows + (r + rows) * w.row_bytes;
         p.each = (rest * w.row_bytes / 64 + n * tiles - 1) / (n * tiles);
         for (int j = 0; j < v.n; j += SIDE) {

@@ -137,8 +137,10 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
             : features & SIMD_AVX512      ? &cpu_ints_avx512
             : features & SIMD_AVX2        ? &cpu_ints_avx2
                                           : &cpu_ints_scalar;
-    c->bytes = features & SIMD_AMX_INT8 && cpu_bytes_amx_allowed()           ? &cpu_bytes_amx
-             : features & SIMD_AVX512_VNNI && features & SIMD_AVX512_VBMI ? &cpu_bytes_vnni
+    bool vbmi = features & SIMD_AVX512_VNNI && features & SIMD_AVX512_VBMI;
+
+    c->bytes = vbmi && features & SIMD_AMX_INT8 && cpu_bytes_amx_allowed()   ? &cpu_bytes_amx
+             : vbmi                                                       ? &cpu_bytes_vnni
              : features & SIMD_AVX512_VNNI                                ? &cpu_bytes_vnni_ymm
              : features & SIMD_AVX_VNNI                                   ? &cpu_bytes_avxvnni
              : features & SIMD_AVX2                                       ? &cpu_bytes_avx2

@@ -39,8 +39,13 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     const uint16_t *h = row;
     int64_t         i = 0;
 
+#define SIXTEEN(k) _mm512_storeu_ps(y + i + 16 * (k), _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(h + i + 16 * (k)))));
+    for (; i + 64 <= n; i += 64) {
+        EACH_4(SIXTEEN)
+    }
     for (; i + 16 <= n; i += 16)
-        _mm512_storeu_ps(y + i, _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(h + i))));
+        SIXTEEN(0)
+#undef SIXTEEN
     if (i < n)
         decode(y + i, h + i, n - i);
 }

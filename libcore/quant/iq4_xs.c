@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
-#include "quant/x86_fours.h"
+#include "quant/x86_columns.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -177,6 +177,39 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq4_xs *b)
 
 #define SUB_16 0
 #include "quant/fours_body.h"
+
+TARGET_VBMI static void columns_vbmi(const struct quant_columns *to, const char *const row[16])
+{
+    const __m512i values = _mm512_broadcast_i32x4(x86_load16(quant_iq4nl_values));
+
+    for (int64_t b = 0, at = 0; b < to->n_row; b++, at += (int64_t)sizeof(struct quant_iq4_xs)) {
+        __m512i head[4];
+
+        columns_16(head, row, at);
+        const __m512 d = columns_halves(head[0], false);
+
+        for (int g = 0; g < 8; g += 2) {
+            __m512i v[8];
+
+            columns_32(v, row, at + (int64_t)offsetof(struct quant_iq4_xs, qs) + 16 * g);
+            for (int k = g; k < g + 2; k++) {
+                const __m512i s = _mm512_or_si512(columns_bits(head[1], 4 * k, 15),
+                                                  _mm512_slli_epi32(columns_bits(head[0], 16 + 2 * k, 3), 4));
+
+                _mm512_store_ps(to->scale[k * to->n_row + b],
+                                _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_sub_epi32(s, _mm512_set1_epi32(32)))));
+                for (int i = 0; i < 4; i++) {
+                    const __m512i q = v[4 * (k - g) + i];
+
+                    _mm512_store_si512(to->code[k * to->n_row + b][i],
+                                       _mm512_shuffle_epi8(values, columns_bytes(q, 0, 15)));
+                    _mm512_store_si512(to->code[k * to->n_row + b][i + 4],
+                                       _mm512_shuffle_epi8(values, columns_bytes(q, 4, 15)));
+                }
+            }
+        }
+    }
+}
 #endif
 
 const struct quant_type quant_type_iq4_xs = {
@@ -192,4 +225,5 @@ const struct quant_type quant_type_iq4_xs = {
     X86_INTS
     X86_LANES
     X86_FOURS
+    X86_COLUMNS
 };

@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/k_scales.h"
 #include "quant/quant.h"
-#include "quant/x86_fours.h"
+#include "quant/x86_columns.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -181,6 +181,29 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q5_k *b)
 #define SUB_16 0
 #define SCALES_45
 #include "quant/fours_body.h"
+
+TARGET_VBMI static void columns_vbmi(const struct quant_columns *to, const char *const row[16])
+{
+    for (int64_t b = 0, at = 0; b < to->n_row; b++, at += (int64_t)sizeof(struct quant_q5_k)) {
+        __m512i high[8];
+
+        columns_scales_45(to, b, row, at);
+        columns_32(high, row, at + (int64_t)offsetof(struct quant_q5_k, qh));
+        for (int g = 0; g < 8; g += 2) {
+            __m512i v[8];
+
+            columns_32(v, row, at + (int64_t)offsetof(struct quant_q5_k, qs) + 16 * g);
+            for (int i = 0; i < 8; i++) {
+                const __m512i two = columns_bytes(high[i], g, 3); /* fifth bits of this group and of the next */
+
+                _mm512_store_si512(to->code[g * to->n_row + b][i],
+                                   fours_blend(columns_bytes(v[i], 0, 15), _mm512_slli_epi32(two, 4), _mm512_set1_epi8(16)));
+                _mm512_store_si512(to->code[(g + 1) * to->n_row + b][i],
+                                   fours_blend(columns_bytes(v[i], 4, 15), _mm512_slli_epi32(two, 3), _mm512_set1_epi8(16)));
+            }
+        }
+    }
+}
 #endif
 
 const struct quant_type quant_type_q5_k = {
@@ -196,4 +219,5 @@ const struct quant_type quant_type_q5_k = {
     X86_INTS
     X86_LANES
     X86_FOURS
+    X86_COLUMNS
 };

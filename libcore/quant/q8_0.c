@@ -5,7 +5,7 @@
 #include "quant/encode.h"
 #include "quant/half.h"
 #include "quant/quant.h"
-#include "quant/x86_fours.h"
+#include "quant/x86_columns.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -150,6 +150,22 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q8_0 *b)
 
 #define SUB_16 0
 #include "quant/fours_body.h"
+
+TARGET_VBMI static void columns_vbmi(const struct quant_columns *to, const char *const row[16])
+{
+    for (int64_t b = 0, at = 0; b < to->n_row; b++)
+        for (int g = 0; g < 8; g++, at += (int64_t)sizeof(struct quant_q8_0)) {
+            _Alignas(32) uint16_t d[16];
+            __m512i v[8];
+
+            for (int r = 0; r < 16; r++)
+                memcpy(d + r, row[r] + at, sizeof *d);
+            columns_32(v, row, at + (int64_t)offsetof(struct quant_q8_0, qs));
+            for (int i = 0; i < 8; i++)
+                _mm512_store_si512(to->code[g * to->n_row + b][i], v[i]);
+            _mm512_store_ps(to->scale[g * to->n_row + b], _mm512_cvtph_ps(x86_load32(d)));
+        }
+}
 #endif
 
 const struct quant_type quant_type_q8_0 = {
@@ -164,5 +180,6 @@ const struct quant_type quant_type_q8_0 = {
     X86_INTS_AVX2
     X86_LANES
     X86_FOURS
+    X86_COLUMNS
     .encode = encode,
 };

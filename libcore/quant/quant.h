@@ -131,6 +131,15 @@ typedef void quant_codes_fn(struct quant_codes *u, const void *row, int64_t n, b
 /* Two rows of n blocks of 256, codes more by 128 unless `low` is 0. Steps of both lie side by side, 64 bytes: of block i the first four
  * in u[i], the others in u[n + i], and what else there is where each row's block is. */
 typedef void quant_pair_fn(struct quant_codes *u, const void *row, const void *next, int64_t n);
+/* 16 rows of n_row blocks of 256 as columns (cpu/bytes_amx.c), each of these for group g of block b at [g * n_row + b]: codes as they
+ * are, four elements of a row side by side, and floats of quant_codes by rows; a minimum of all 32 is the first half's. */
+struct quant_columns {
+    int8_t  (*code)[8][16][4];
+    float   (*scale)[16];
+    float   (*min)[2][16], (*sub)[2][16];
+    int64_t n_row;
+};
+typedef void quant_columns_fn(const struct quant_columns *to, const char *const row[16]);
 struct quant_type;
 /* Whole numbers from t->bytes; ints() of the type `name`. */
 void quant_ints_of(struct quant_ints *u, const void *row, int64_t n, const struct quant_type *t);
@@ -194,6 +203,7 @@ struct quant_type {
     quant_int_dots_fn *dots_i8_vbmi; /* or NULL: for activations of 8 bits; with VBMI, too */
     quant_int_dots_fn *dots_i8_near; /* where there is that: rows are fetched less far ahead, for processors with AMX */
     quant_pair_fn    *pair_vbmi;    /* where there is dots_i8_vbmi */
+    quant_columns_fn *columns_vbmi; /* or NULL; what pairs of rows would give, faster */
     quant_int_tile_fn *tile_avx2;   /* or NULL */
 };
 

@@ -27,6 +27,7 @@
 #define X86_LANES \
     .dots_i8_avx2 = dots_i8_avx2, .two_i8_avx2 = two_i8_avx2, .low = LOW, .span = SPAN, .codes_avx2 = codes_avx2,
 #define X86_FOURS     .dots_i8_vbmi = dots_i8_vbmi, .dots_i8_near = dots_i8_near, .pair_vbmi = pair_vbmi,
+#define X86_COLUMNS   .columns_vbmi = columns_vbmi,
 #define X86_INTS \
     X86_INTS_AVX2 .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
 
@@ -643,6 +644,7 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_INTS_AVX2
 #define X86_LANES
 #define X86_FOURS
+#define X86_COLUMNS
 #endif
 
 /* From the places(), magnitudes() and signs() of a format with a code book: words() and pairs(), as ints_body.h wants

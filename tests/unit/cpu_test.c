@@ -335,7 +335,7 @@ static const struct {
     {&cpu_bytes_avxvnni, SIMD_AVX2 | SIMD_AVX_VNNI},
     {&cpu_bytes_vnni_ymm, SIMD_AVX512 | SIMD_AVX512_VNNI},
     {&cpu_bytes_vnni, SIMD_AVX512 | SIMD_AVX512_VNNI | SIMD_AVX512_VBMI},
-    {&cpu_bytes_amx, SIMD_AMX_INT8},
+    {&cpu_bytes_amx, SIMD_AMX_INT8 | SIMD_AVX512_VNNI | SIMD_AVX512_VBMI},
 };
 enum { N_BYTE_SETS = sizeof byte_sets / sizeof byte_sets[0], BYTE_ROWS = 53, BYTE_X = 150, BYTE_BLOCKS = 9 };
 
@@ -399,8 +399,8 @@ static void test_bytes(void **state)
             quant_rounder(0)(a, v, BYTE_X * 256 * blocks, 127);
             for (int j = 0; j < BYTE_X; j++)
                 x[j] = a + j * blocks;
-            for (int nx = 1; nx <= BYTE_X; nx += nx < 9 ? 1 : nx < 29 ? 5 : 121)
-                for (int64_t n = nx == 3 ? 1 : BYTE_ROWS; n <= BYTE_ROWS; n += n < 6 ? 1 : 11)
+            for (int nx = 1; nx <= BYTE_X; nx += nx < 9 ? 1 : nx < 29 ? 5 : nx < 43 ? 7 : 107)
+                for (int64_t n = nx == 3 || nx == 29 ? 1 : BYTE_ROWS; n <= BYTE_ROWS; n += n < 6 ? 1 : 11)
                     bytes_once(w, n, x, nx);
             free(v);
             free(w.data);
