@@ -35,8 +35,7 @@ struct part {
     struct quant_columns w;
     struct packed        x;
     int                  n_min;
-    const char          *next; /* stored rows to fetch to the second-level cache meanwhile */
-    int64_t              each; /* lines of them by a step */
+    int64_t              each; /* lines of w.next that a step fetches */
 };
 
 /* What ldtilecfg reads. */
@@ -110,7 +109,7 @@ TARGET static void kind##_##n(float *sum, struct part *p) \
     const vectors *const q = (const vectors *)p->x.q; \
     const columns *const code = (const columns *)p->w.code; \
     const int64_t        n_row = p->w.n_row; \
-    const char          *line = p->next; \
+    const char          *line = p->w.next; \
     int64_t              t = 0, next = 0; \
 \
     for (; next < AHEAD; next++) { \
@@ -135,7 +134,7 @@ TARGET static void kind##_##n(float *sum, struct part *p) \
         if (p->n_min > 0) \
             take_less_##n(sum, p, t - n_row); \
     } \
-    p->next = line; \
+    p->w.next = line; \
 }
 #define FOR(n) \
     TAKE_LESS(n) \
@@ -251,7 +250,7 @@ TARGET static void take_block(const struct quant_columns *to, int64_t b, const s
 }
 
 /* Up to 16 rows, the last one again where they are fewer. */
-TARGET static void take(const struct quant_columns *to, struct cpu_bytes_rows w)
+TARGET static void take(struct quant_columns *to, struct cpu_bytes_rows w)
 {
     _Alignas(64) struct quant_codes u[SIDE * SOME];
     const int64_t block = 256 / w.type->block_elems * w.type->block_bytes;
@@ -313,9 +312,10 @@ TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
         const int     rows = w.n - r < SIDE ? (int)(w.n - r) : SIDE;
         const int64_t rest = w.n - r - rows < SIDE ? w.n - r - rows : SIDE;
 
+        p.w.next = w.rows + (r + rows) * w.row_bytes;
+        p.w.lines = rest > 0 ? 4 : 0; /* half of them; steps fetch the others */
         take(&p.w, (struct cpu_bytes_rows){ w.type, w.rows + r * w.row_bytes, w.row_bytes, rows });
-        p.next = w.rows + (r + rows) * w.row_bytes;
-        p.each = (rest * w.row_bytes / 64 + n * tiles - 1) / (n * tiles);
+        p.each = (w.rows + (r + rows + rest) * w.row_bytes - p.w.next + 64 * n * tiles - 1) / (64 * n * tiles);
         for (int j = 0; j < v.n; j += SIDE) {
             struct cpu_bytes_vectors to = { v.y + j, 0, v.x + j, 0 };
             const int                m = v.n - j < SIDE ? v.n - j : SIDE, fours = (m + 3) / 4;

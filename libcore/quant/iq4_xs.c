@@ -178,7 +178,7 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq4_xs *b)
 #define SUB_16 0
 #include "quant/fours_body.h"
 
-TARGET_VBMI static void columns_vbmi(const struct quant_columns *to, const char *const row[16])
+TARGET_VBMI static void columns_vbmi(struct quant_columns *to, const char *const row[16])
 {
     const __m512i values = _mm512_broadcast_i32x4(x86_load16(quant_iq4nl_values));
 
@@ -191,6 +191,7 @@ TARGET_VBMI static void columns_vbmi(const struct quant_columns *to, const char 
         for (int g = 0; g < 8; g += 2) {
             __m512i v[8];
 
+            columns_fetch(to);
             columns_32(v, row, at + (int64_t)offsetof(struct quant_iq4_xs, qs) + 16 * g);
             for (int k = g; k < g + 2; k++) {
                 const __m512i s = _mm512_or_si512(columns_bits(head[1], 4 * k, 15),

@@ -173,13 +173,14 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q4_k *b)
 #define SCALES_45
 #include "quant/fours_body.h"
 
-TARGET_VBMI static void columns_vbmi(const struct quant_columns *to, const char *const row[16])
+TARGET_VBMI static void columns_vbmi(struct quant_columns *to, const char *const row[16])
 {
     for (int64_t b = 0, at = 0; b < to->n_row; b++, at += (int64_t)sizeof(struct quant_q4_k)) {
         columns_scales_45(to, b, row, at);
         for (int g = 0; g < 8; g += 2) {
             __m512i v[8];
 
+            columns_fetch(to);
             columns_32(v, row, at + (int64_t)offsetof(struct quant_q4_k, qs) + 16 * g);
             for (int i = 0; i < 8; i++) {
                 _mm512_store_si512(to->code[g * to->n_row + b][i], columns_bytes(v[i], 0, 15));

@@ -182,7 +182,7 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q5_k *b)
 #define SCALES_45
 #include "quant/fours_body.h"
 
-TARGET_VBMI static void columns_vbmi(const struct quant_columns *to, const char *const row[16])
+TARGET_VBMI static void columns_vbmi(struct quant_columns *to, const char *const row[16])
 {
     for (int64_t b = 0, at = 0; b < to->n_row; b++, at += (int64_t)sizeof(struct quant_q5_k)) {
         __m512i high[8];
@@ -192,6 +192,7 @@ TARGET_VBMI static void columns_vbmi(const struct quant_columns *to, const char 
         for (int g = 0; g < 8; g += 2) {
             __m512i v[8];
 
+            columns_fetch(to);
             columns_32(v, row, at + (int64_t)offsetof(struct quant_q5_k, qs) + 16 * g);
             for (int i = 0; i < 8; i++) {
                 const __m512i two = columns_bytes(high[i], g, 3); /* fifth bits of this group and of the next */

@@ -151,7 +151,7 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q8_0 *b)
 #define SUB_16 0
 #include "quant/fours_body.h"
 
-TARGET_VBMI static void columns_vbmi(const struct quant_columns *to, const char *const row[16])
+TARGET_VBMI static void columns_vbmi(struct quant_columns *to, const char *const row[16])
 {
     for (int64_t b = 0, at = 0; b < to->n_row; b++)
         for (int g = 0; g < 8; g++, at += (int64_t)sizeof(struct quant_q8_0)) {
@@ -160,6 +160,7 @@ TARGET_VBMI static void columns_vbmi(const struct quant_columns *to, const char 
 
             for (int r = 0; r < 16; r++)
                 memcpy(d + r, row[r] + at, sizeof *d);
+            columns_fetch(to);
             columns_32(v, row, at + (int64_t)offsetof(struct quant_q8_0, qs));
             for (int i = 0; i < 8; i++)
                 _mm512_store_si512(to->code[g * to->n_row + b][i], v[i]);

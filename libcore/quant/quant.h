@@ -138,8 +138,11 @@ struct quant_columns {
     float   (*scale)[16];
     float   (*min)[2][16], (*sub)[2][16];
     int64_t n_row;
+    /* Meanwhile so many lines of what comes next are fetched to the second-level cache with every 512 bytes; `next` moves on. */
+    const char *next;
+    int         lines;
 };
-typedef void quant_columns_fn(const struct quant_columns *to, const char *const row[16]);
+typedef void quant_columns_fn(struct quant_columns *to, const char *const row[16]);
 struct quant_type;
 /* Whole numbers from t->bytes; ints() of the type `name`. */
 void quant_ints_of(struct quant_ints *u, const void *row, int64_t n, const struct quant_type *t);

@@ -59,6 +59,12 @@ X86_VBMI void columns_32(__m512i v[8], const char *const row[16], int64_t at)
     columns_turn(v);
 }
 
+X86_VBMI void columns_fetch(struct quant_columns *to)
+{
+    for (int i = 0; i < to->lines; i++, to->next += 64)
+        _mm_prefetch(to->next, _MM_HINT_T1);
+}
+
 /* 16 bytes of each. */
 X86_VBMI void columns_16(__m512i v[4], const char *const row[16], int64_t at)
 {
