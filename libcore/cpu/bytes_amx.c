@@ -324,6 +324,8 @@ TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
                 configure(4 * fours, w.type->sub_16);
             configured = fours;
             p.x = packed_at(buf + j / SIDE * n * PACKED_BYTES, n);
+            for (int i = j; i < j + m; i++)
+                _mm_prefetch((const char *)(v.y[i] + v.at + r), _MM_HINT_T0);
             lanes[w.type->sub_16][fours - 1](sum, &p);
             put(&to, v.at + r, sum, rows, m);
         }
