@@ -15,8 +15,10 @@
 #define TARGET \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c,amx-tile,amx-int8")))
 
-/* Rows and vectors of a tile; how many vectors are worth one; steps that tiles are ahead; blocks taken apart at a time. */
+/* Rows and vectors of a tile; vectors for which taking rows apart to columns does not pay; steps that tiles are ahead, and
+ * buffers for their sums; blocks taken apart at a time by pairs of rows. */
 enum { SIDE = 16, FEW = 24, AHEAD = 2, RING = 4, SOME = 2 };
+
 /* 32 elements of 16 vectors: the same group of all blocks, then the next group, as in struct quant_columns. */
 typedef int8_t columns[8][SIDE][4];
 typedef int8_t vectors[SIDE][32];
@@ -152,7 +154,7 @@ static lanes_fn *const lanes[2][SIDE / 4] = {
 };
 
 /* Lanes of up to 16 rows folded, to n vectors. */
-TARGET static void put(const struct cpu_bytes_vectors *v, int64_t at, const float *sum, int rows, int n)
+TARGET static void put(float *const *y, int64_t at, const float *sum, int rows, int n)
 {
     for (int j = 0; j < n; j++, sum += SIDE) {
 #define LANE(g) _mm512_load_ps(sum + (g) * SIDE * SIDE)
@@ -160,7 +162,7 @@ TARGET static void put(const struct cpu_bytes_vectors *v, int64_t at, const floa
         __m512 odd = _mm512_add_ps(_mm512_add_ps(LANE(1), LANE(5)), _mm512_add_ps(LANE(3), LANE(7)));
 #undef LANE
 
-        _mm512_mask_storeu_ps(v->y[j] + at, (__mmask16)((1u << rows) - 1), _mm512_add_ps(even, odd));
+        _mm512_mask_storeu_ps(y[j] + at, (__mmask16)((1u << rows) - 1), _mm512_add_ps(even, odd));
     }
 }
 
@@ -317,8 +319,7 @@ TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
         take(&p.w, (struct cpu_bytes_rows){ w.type, w.rows + r * w.row_bytes, w.row_bytes, rows });
         p.each = (w.rows + (r + rows + rest) * w.row_bytes - p.w.next + 64 * n * tiles - 1) / (64 * n * tiles);
         for (int j = 0; j < v.n; j += SIDE) {
-            struct cpu_bytes_vectors to = { v.y + j, 0, v.x + j, 0 };
-            const int                m = v.n - j < SIDE ? v.n - j : SIDE, fours = (m + 3) / 4;
+            const int m = v.n - j < SIDE ? v.n - j : SIDE, fours = (m + 3) / 4;
 
             if (fours != configured)
                 configure(4 * fours, w.type->sub_16);
@@ -327,7 +328,7 @@ TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
             for (int i = j; i < j + m; i++)
                 _mm_prefetch((const char *)(v.y[i] + v.at + r), _MM_HINT_T0);
             lanes[w.type->sub_16][fours - 1](sum, &p);
-            put(&to, v.at + r, sum, rows, m);
+            put(v.y + j, v.at + r, sum, rows, m);
         }
     }
     _tile_release();
