@@ -10,8 +10,8 @@
 enum { FOURS_SOME = 4, FOURS_AHEAD = 6144 };
 /* Rows of so many bytes do come from memory: to the second-level cache, and earlier; fewer may lie in a cache. */
 enum { FAR_FROM = 2 << 20, FAR_AHEAD = 8192 };
-/* Where the processor itself fetches far ahead (Intel's servers) what goes beyond the page in hand gets in its way: all rows
- * so far ahead, to the second-level cache (bench/cpu.md, Granite Rapids). */
+/* On Intel's servers, which AMX tells, rows fetched as far ahead as that come slower: there all of them so far, to the
+ * second-level cache (bench/cpu.md, Granite Rapids). */
 enum { NEAR_AHEAD = 3072 };
 
 X86_VBMI void fours_some(struct quant_codes *u, const BLOCK *b, int n)

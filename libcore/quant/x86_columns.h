@@ -59,6 +59,7 @@ X86_VBMI void columns_32(__m512i v[8], const char *const row[16], int64_t at)
     columns_turn(v);
 }
 
+/* What comes next (struct quant_columns), once for each columns_32() of codes. */
 X86_VBMI void columns_fetch(struct quant_columns *to)
 {
     for (int i = 0; i < to->lines; i++, to->next += 64)
@@ -84,6 +85,7 @@ X86_VBMI __m512 columns_halves(__m512i v, bool upper)
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(upper ? _mm512_srli_epi32(v, 16) : v));
 }
 
+/* Bits of dwords of v from bit `from` on. */
 X86_VBMI __m512i columns_bits(__m512i v, int from, int mask)
 {
     return _mm512_and_si512(_mm512_srl_epi32(v, _mm_cvtsi32_si128(from)), _mm512_set1_epi32(mask));
