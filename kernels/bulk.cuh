@@ -73,6 +73,19 @@ static __device__ __forceinline__ void bulk_go(void *to, const void *from, unsig
     bulk_go(shared_at(to), from, n, shared_at(bar));
 }
 
+/* The same to the same place in both blocks of a cluster, whose barriers at the same place are told. Of other processors than
+ * sm_90 none is asked to: there it may be slow. */
+static __device__ __forceinline__ void bulk_go_both(void *to, const void *from, unsigned n, uint64_t *bar)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;"
+                 ::"r"(shared_at(to)), "l"(from), "r"(n), "r"(shared_at(bar)), "h"((uint16_t)3)
+                 : "memory");
+#else
+    bulk_go(to, from, n, bar);
+#endif
+}
+
 /* The same; the barrier's phase ends when they are there. */
 static __device__ __forceinline__ void bulk_copy(void *to, const void *from, unsigned n, uint64_t *bar)
 {

@@ -158,7 +158,7 @@ struct cuda {
     struct dev_memory    mem;       /* when it was opened */
     size_t               held;
     bool                 fuse; /* nodes of steps with one row go together */
-    bool                 wide; /* many rows are multiplied by wide.cuh */
+    bool                 wide; /* sm_90: many rows are multiplied by wide.cuh, blocks of few rows share columns (few.cu) */
     bool                 eight; /* activations are rounded to 8 bits (product.cuh) */
     struct node         *node;
     int                  n_node, cap_node;

@@ -242,8 +242,11 @@ static __device__ __forceinline__ void fetch_task(const few_args &f, const task 
     prefetch(job.w + (int64_t)t.r0 * job.row_bytes, rows * job.row_bytes, threadIdx.x, WARPS * 32);
 }
 
-static __device__ __forceinline__ void wait_once(bool &waited)
+/* Both blocks of a pair are there, too: their barriers can be told of bytes. */
+static __device__ __forceinline__ void wait_once(const few_args &f, bool &waited)
 {
+    if (!waited && f.paired)
+        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
     if (!waited)
         asm volatile("griddepcontrol.wait;" ::: "memory");
     waited = true;
@@ -271,7 +274,8 @@ struct near {
     bool      moved;
 };
 
-/* By a warp, quarters of columns. All blocks want the same at the same time: each begins elsewhere. */
+/* By a warp, quarters of columns. All blocks want the same at the same time: each begins elsewhere. Of a pair each block
+ * brings every other quarter to both; bytes may come before they are expected. */
 static __device__ __forceinline__ void fetch_columns(const few_args &f, const task &t, int round, const near &at)
 {
     const int lane = threadIdx.x & 31, piece = (lane + blockIdx.x) & 31, column = piece % 8;
@@ -281,10 +285,15 @@ static __device__ __forceinline__ void fetch_columns(const few_args &f, const ta
     if (lane == 0)
         bar_expect(at.bar, (unsigned)(pairs * t.cols * X_PAIR));
     __syncwarp();
-    if (column < t.cols && n > 0)
-        bulk_go(at.x + column_at(column, f.pitch) + first * X_PAIR,
-                f.x + (t.first + column) * x_row_bytes(f.k) + (round * 8 + first) * X_PAIR, (unsigned)n * X_PAIR,
-                at.bar);
+    if (column < t.cols && n > 0) {
+        uint8_t *to = at.x + column_at(column, f.pitch) + first * X_PAIR;
+        const uint8_t *from = f.x + (t.first + column) * x_row_bytes(f.k) + (round * 8 + first) * X_PAIR;
+
+        if (!f.paired)
+            bulk_go(to, from, (unsigned)n * X_PAIR, at.bar);
+        else if (piece / 8 % 2 == (int)blockIdx.x % 2)
+            bulk_go_both(to, from, (unsigned)n * X_PAIR, at.bar);
+    }
     __syncwarp();
 }
 
@@ -423,7 +432,7 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
         }
         a.there = begun && fetch && !more;
         if (!begun) {
-            wait_once(waited);
+            wait_once(f, waited);
             find_columns<TYPE, NT, EIGHT>(col, t, f.pitch);
             bring_columns(f, t, round, at);
             continue;
@@ -558,7 +567,7 @@ static __device__ __forceinline__ void floats_times(const few_args &f, const tas
     float then[AHEAD], sum[FLOATS] = {};
 
     load_floats(then, w, 0, n);
-    wait_once(waited);
+    wait_once(f, waited);
     if (threadIdx.x / 32 == 0)
         fetch_floats(f, t, at);
     at.phase ^= 1;
@@ -645,7 +654,8 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
     extern __shared__ __align__(BOX_ALIGN) uint8_t x[];
     __shared__ uint64_t bar, full[WARPS];
     __shared__ near_tables tables;
-    const int block = (int)blockIdx.x - f.beside;
+    const int own = (int)blockIdx.x - f.beside; /* of four blocks with two spans both of a pair have the same */
+    const int block = f.paired && f.spans == 2 ? (own & ~3) | (own & 1) << 1 | (own >> 1 & 1) : own;
     near at = { x, x + columns_bytes(NT, f.pitch), &bar, full + threadIdx.x / 32, 1, -1, 0, 0, false };
     ahead a = {};
     bool waited = false;
@@ -664,6 +674,8 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
         bar_init_done();
     }
     __syncthreads();
+    if (f.paired)
+        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
     task next = {};
 #pragma unroll 1
     for (int i = block - f.blocks; i < f.tasks; i += f.blocks) {
@@ -681,7 +693,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
         else if constexpr (TYPE != QUANT_f32)
             strips_times<TYPE, NT, EIGHT>(f, t, next, at, a, waited, &tables);
     }
-    wait_once(waited);
+    wait_once(f, waited);
     move_past_once(f, at);
 }
 
@@ -776,8 +788,8 @@ static void launch_of(struct cuda *c, struct few_args *f, dim3 grid)
             make_box<TYPE>(c, &f->box[i], j.w, j.row_bytes, (int64_t)j.n_rows * j.row_bytes, j.n_rows);
     }
     const size_t all = columns + (f->staged ? stages : 0), other = other_bytes(f);
-    launch_early(c, "few_rows", f->eight ? few_rows<2, TYPE, true> : few_rows<NT, TYPE>, grid, WARPS * 32,
-                 all > other ? all : other, *f);
+    launch_clusters(c, "few_rows", f->eight ? few_rows<2, TYPE, true> : few_rows<NT, TYPE>, dim3(f->paired ? 2 : 1), grid, WARPS * 32,
+                    all > other ? all : other, *f);
 }
 
 template <int NT>
@@ -790,6 +802,16 @@ static void launch_few(struct cuda *c, struct few_args *f, int type, dim3 grid)
 #undef X
     default: break;
     }
+}
+
+/* Whether blocks fetch columns once, two neighbours the same ones. */
+static bool in_pairs(const struct few_args *f)
+{
+    for (int i = 0; i < f->n; i++)
+        if (f->job[i].type == QUANT_f32)
+            return false;
+    return row_segments(f->k) <= TURN && f->beside % 2 == 0 &&
+           (f->spans == 1 ? f->blocks % 2 == 0 : f->spans == 2 && f->blocks % 4 == 0 && f->tasks == f->blocks);
 }
 
 /* Jobs of one format, those beside it, and floats. Where all that a turn of blocks can hold is not enough, a block takes more
@@ -816,6 +838,7 @@ static void one_format(struct cuda *c, struct few_args *f, int type)
             break;
     }
     f->blocks = f->tasks < turn - f->beside ? f->tasks : turn - f->beside;
+    f->paired = c->wide && type != QUANT_f32 && in_pairs(f);
     const dim3 grid((unsigned)(f->blocks + f->beside));
     if (nt == 1)
         launch_few<1>(c, f, type, grid);

@@ -30,6 +30,7 @@ struct few_args {
     /* set by the launch: tasks are so many strips of a matrix, some one more, times one of the spans of columns;
      * blocks: that have tasks; before them those beside, of so many rows; pitch: of a column in shared memory */
     int                  tasks, blocks, beside, beside_rows, strips, spans, pitch;
+    bool                 paired; /* two blocks, a cluster, have the same columns, of which each brings half to both */
     bool                 staged; /* weights go through shared memory */
     bool                 eight;  /* how x is rounded */
 };

@@ -180,25 +180,43 @@ static __device__ __forceinline__ void move_past(const past_move &m, int t, int 
 }
 
 enum { SMEM_UNASKED = 24 << 10 }; /* dynamic shared memory, beside what a kernel has of its own */
+
+/* So many blocks, neighbours in the grid's x or y, are a cluster. */
 template <class... P, class... A>
-static void launch_early(struct cuda *c, const char *name, void (*kernel)(P...), dim3 grid, unsigned threads,
-                         size_t smem, A... args)
+static void launch_clusters(struct cuda *c, const char *name, void (*kernel)(P...), dim3 cluster, dim3 grid,
+                            unsigned threads, size_t smem, A... args)
 {
     cudaLaunchConfig_t l = {};
-    cudaLaunchAttribute early = {};
+    cudaLaunchAttribute attr[2] = {};
+    int n = 0;
 
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    if (!c->sent) {
+        attr[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attr[n++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster.x * cluster.y > 1) {
+        attr[n].id = cudaLaunchAttributeClusterDimension;
+        attr[n].val.clusterDim.x = cluster.x;
+        attr[n].val.clusterDim.y = cluster.y;
+        attr[n++].val.clusterDim.z = 1;
+    }
     if (smem > SMEM_UNASKED)
         cuda_fail(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem), name);
     l.gridDim = grid;
     l.blockDim = dim3(threads);
     l.dynamicSmemBytes = smem;
     l.stream = c->stream;
-    l.attrs = &early;
-    l.numAttrs = c->sent ? 0 : 1;
+    l.attrs = attr;
+    l.numAttrs = (unsigned)n;
     c->sent = false;
     c->launches++;
     cuda_fail(c, cudaLaunchKernelEx(&l, kernel, P(args)...), name);
+}
+
+template <class... P, class... A>
+static void launch_early(struct cuda *c, const char *name, void (*kernel)(P...), dim3 grid, unsigned threads,
+                         size_t smem, A... args)
+{
+    launch_clusters(c, name, kernel, dim3(1), grid, threads, smem, args...);
 }
 #endif
