@@ -6,14 +6,15 @@
  * products is 32 rows of gate and of up, whose segments four warps share; its block chooses the experts of its row
  * itself; blocks of their own keep the choices. Of the second ones a warp has an expert and a block all those of a row,
  * which it adds up. The sums are those of product.cuh, the experts' those of mix_experts. What is rounded to 8 bits shares
- * a scale with more elements than a task has: then it is rounded by a launch between both. */
+ * a scale with more elements than a task has: where a group has not all tasks that share one, it is rounded by a launch
+ * between both. */
 #include "kernels/choice.cuh"
 #include "kernels/few.cuh"
 #include "kernels/pair.cuh"
 
 enum { UP_WARPS = 8, DOWN_WARPS = 9, BLOCKS = 2 /* a multiprocessor */, BLOCK_SMEM = 110 << 10, OTHER_SMEM = 4 << 10 };
 enum { UP_COPIES = 4 /* of what a format looks up */ };
-enum { MOST_STRIPS = 16, MOST_TASKS = 8, UNIT = 2 * STRIP };
+enum { MOST_STRIPS = 16, MOST_TASKS = 8, UNIT = 2 * STRIP, SHARE = 4 /* units that have a scale of 8 bits */ };
 
 static __device__ __forceinline__ float activated(int how, float in, float up)
 {
@@ -46,11 +47,11 @@ struct up_args {
     const int           *expert, *slot;
     const uint8_t       *x;
     uint8_t             *rounded; /* act(gate) up, or act(up), of a pair */
-    float               *hid;     /* the same where it is rounded to 8 bits, with its neighbours, by another launch */
+    float               *hid;     /* the same where it is rounded to 8 bits, with its neighbours, by another launch; or NULL */
     int                  pairs, n_used, k, ff, how;
     bool                 gated;
     int                  ways, each; /* set by the launch: warps that share a strip's segments; tasks of a group */
-    int                  keepers;    /* the first blocks: what rows have chosen; 0: choice.logits is NULL */
+    int                  keepers;    /* the first blocks: what rows have chosen, if choice.logits, and round_shared() of 8 bits */
     /* the shared expert's first products, [row]; NULL: it has none; rounded */
     const float         *sh_gate, *sh_up;
     uint8_t             *sh_rounded;
@@ -60,28 +61,30 @@ struct up_args {
     struct choice_args   choice;
 };
 
-/* act(gate) up of the shared expert, rounded: those units a warp that share a scale, of the last warps of blocks. */
+/* act(gate) up of the shared expert, rounded, those units a warp that share a scale: of the last warps of blocks; EIGHT: of
+ * the keepers, as others would come late to their first weights. */
 template <bool EIGHT>
 static __device__ __forceinline__ void round_shared(const up_args &a)
 {
-    enum { SHARE = EIGHT ? 4 : 1 };
-    const int units = a.sh_ff / UNIT, groups = (units + SHARE - 1) / SHARE, warps = blockDim.x / 32;
-    const int blocks = gridDim.x - a.keepers, from = (warps - 1 - threadIdx.x / 32) * blocks;
+    enum { MANY = EIGHT ? SHARE : 1 };
+    const int units = a.sh_ff / UNIT, groups = (units + MANY - 1) / MANY, warps = blockDim.x / 32;
+    const int blocks = EIGHT ? a.keepers : gridDim.x - a.keepers, warp = warps - 1 - threadIdx.x / 32;
+    const int number = EIGHT ? blockIdx.x : blockIdx.x - a.keepers;
 
 #pragma unroll 1
-    for (int i = from + blockIdx.x - a.keepers; i < a.rows * groups; i += blocks * warps) {
-        const int row = i / groups, unit = (i - row * groups) * SHARE;
+    for (int i = warp * blocks + number; i < a.rows * groups; i += blocks * warps) {
+        const int row = i / groups, unit = (i - row * groups) * MANY;
         const int64_t at = row * a.sh_stride + unit * UNIT + threadIdx.x % 32;
-        float v[SHARE];
+        float v[MANY];
         uint32_t top = 0;
 
 #pragma unroll
-        for (int j = 0; j < SHARE; j++) {
+        for (int j = 0; j < MANY; j++) {
             v[j] = unit + j < units ? activated(OP_SILU, a.sh_gate[at + j * UNIT], a.sh_up[at + j * UNIT]) : 0.0f;
             top = max(top, unit_top(v[j]));
         }
 #pragma unroll
-        for (int j = 0; j < SHARE; j++)
+        for (int j = 0; j < MANY; j++)
             if (unit + j < units)
                 round_unit(a.sh_rounded + row * x_row_bytes(a.sh_ff), units, v[j], unit + j, top, EIGHT);
     }
@@ -100,11 +103,13 @@ static __device__ __forceinline__ up_task find_up(const up_args &a, int i, const
     return { pair, i - pair * units, pair / a.n_used, matrix_of(a.slot, chosen[pair - first * a.n_used]) };
 }
 
-/* The sums of a task over its segments: 32 numbers of each segment and side. */
+/* The sums of a task over its segments: 32 numbers of each segment and side. EIGHT: the results replace the first ones if
+ * the group rounds them. */
 template <bool EIGHT>
-static __device__ __forceinline__ void finish_up(const up_args &a, const up_task &t, const float *parts)
+static __device__ __forceinline__ void finish_up(const up_args &a, const up_task &t, float *own)
 {
     const int lane = threadIdx.x & 31, sides = 1 + a.gated, segments = row_segments(a.k);
+    const float *parts = own;
     float v = 0.0f, up = a.gated ? 0.0f : 1.0f;
 
     parts += a.gated ? lane / STRIP * UNIT + lane % STRIP : lane;
@@ -113,12 +118,29 @@ static __device__ __forceinline__ void finish_up(const up_args &a, const up_task
         v = __fadd_rn(v, parts[0]);
         up = a.gated ? __fadd_rn(up, parts[STRIP]) : up;
     }
-    const float y = activated(a.how, v, up);
+    const float y = t.matrix >= 0 ? activated(a.how, v, up) : 0.0f; /* it is computed elsewhere, and rounded all the same */
 
-    if (EIGHT)
-        a.hid[(int64_t)t.pair * a.ff + t.unit * UNIT + lane] = y;
-    else
+    if (!EIGHT) {
         round_unit(a.rounded + t.pair * x_row_bytes(a.ff), a.ff / UNIT, y, t.unit, unit_top(y), false);
+    } else if (a.hid != NULL) {
+        a.hid[(int64_t)t.pair * a.ff + t.unit * UNIT + lane] = y;
+    } else {
+        __syncwarp();
+        own[lane] = y;
+    }
+}
+
+/* One of SHARE tasks, the first of which has its results there, the next ones so many floats further. */
+static __device__ __forceinline__ void round_eight(const up_args &a, const up_task &t, const float *first, int floats)
+{
+    const int lane = threadIdx.x & 31;
+    uint32_t top = 0;
+
+#pragma unroll
+    for (int j = 0; j < SHARE; j++)
+        top = max(top, size_of(first[j * floats + lane]));
+    round_unit(a.rounded + t.pair * x_row_bytes(a.ff), a.ff / UNIT, first[t.unit % SHARE * floats + lane], t.unit,
+               __reduce_max_sync(0xffffffffu, top), true);
 }
 
 /* The next task, if it is of the same pair. */
@@ -183,7 +205,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     room r = make_room<TYPE>(shared, bar, a.k, group);
     float *parts = (float *)(shared + rows_room(at_once, a.k) + blockDim.x / 32 * warp_bytes<TYPE>()) +
                    mine * a.each * floats;
-    const lane_own<TYPE> o = find_own<TYPE>(r.x, r.v);
+    const lane_own<TYPE> o = find_own<TYPE, EIGHT>(r.x, r.v);
     const lane_rows rows = find_lane_rows<TYPE>(row_bytes);
     const int scales = find_scales(a.k);
     const uint32_t stages = found_at(r.stage), bars = found_at(full[warp]);
@@ -194,8 +216,11 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
 
     asm volatile("griddepcontrol.wait;" ::: "memory");
     if (from < 0) {
-        keep_choices(a, *(choice_space *)r.all, own);
+        if (a.choice.logits != NULL)
+            keep_choices(a, *(choice_space *)r.all, own);
         let_next_begin(); /* it may read the choice */
+        if (EIGHT && a.sh_gate != NULL)
+            round_shared<EIGHT>(a);
         return;
     }
     let_next_begin();
@@ -226,7 +251,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
             if (way + side == 0)
                 fetch_row(r, a.x + row * x_row_bytes(a.k), a.k);
         }
-        if (n == 0 && a.sh_gate != NULL)
+        if (!EIGHT && n == 0 && a.sh_gate != NULL)
             round_shared<EIGHT>(a);
         if (other)
             row_there(r);
@@ -244,11 +269,15 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     for (int i = begin + warp % group; i < end; i += group) {
         const up_task t = find_up(a, i, chosen, first);
 
-        if (t.matrix >= 0) /* else it is computed elsewhere */
+        if (EIGHT || t.matrix >= 0)
             finish_up<EIGHT>(a, t, parts + (i - begin) * floats);
-        else if (EIGHT) /* and rounded all the same */
-            a.hid[(int64_t)t.pair * a.ff + t.unit * UNIT + lane] = 0.0f;
     }
+    if (!EIGHT || a.hid != NULL)
+        return;
+    meet(mine, group);
+#pragma unroll 1
+    for (int i = begin + warp % group; i < end; i += group)
+        round_eight(a, find_up(a, i, chosen, first), parts + (i - begin) / SHARE * (SHARE * floats), floats);
 }
 
 /* ---- second products ---- */
@@ -361,7 +390,7 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
     room r = make_room<TYPE>(shared, bar, most, 1);
     float *sums = (float *)(shared + rows_room(warps, most) + warps * warp_bytes<TYPE>());
     float *weights = sums + (a.n_used + 1) * a.strips * STRIP, res = 0.0f, v = 0.0f;
-    const lane_own<TYPE> o = find_own<TYPE>(r.x, r.v);
+    const lane_own<TYPE> o = find_own<TYPE, EIGHT>(r.x, r.v);
     const uint32_t stages = found_at(r.stage), bars = found_at(full[warp]);
     lane_rows rows = {};
     int scales = 0;
@@ -535,8 +564,10 @@ static void launch_up_of(struct cuda *c, struct up_args *a)
         a->each--;
     for (int i = 0; i < 2; i++)
         box_of<TYPE>(c, &a->box[i], a->m[i], a->ff);
+    if (a->each % SHARE == 0 && a->ff / UNIT % SHARE == 0)
+        a->hid = NULL;
     const int blocks = (int)ceil_div(tasks, a->each * at_once), left = (share > two ? 1 : BLOCKS) * c->sms - blocks;
-    if (a->choice.logits != NULL) /* all are there at once, if there is room for one */
+    if (a->choice.logits != NULL || (c->eight && a->sh_gate != NULL)) /* all are there at once, if there is room for one */
         a->keepers = left < 1 ? 1 : left < a->rows ? left : a->rows;
     launch_early(c, "up_pairs", c->eight ? up_pairs<TYPE, true> : up_pairs<TYPE, false>,
                  dim3((unsigned)(a->keepers + blocks)),
@@ -571,7 +602,7 @@ static void launch_up(struct cuda *c, struct up_args *a)
 #undef X
     default: break;
     }
-    if (c->eight)
+    if (c->eight && a->hid != NULL)
         round_pairs(c, a);
 }
 

@@ -32,15 +32,17 @@ template <int TYPE> struct lane_own {
     own_unit<TYPE> unit;
 };
 
-template <int TYPE>
+template <int TYPE, bool EIGHT>
 static __device__ __forceinline__ lane_own<TYPE> find_own(const uint8_t *x, const float *v)
 {
     typedef frag<TYPE> F;
-    const uint32_t lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, mine = F::HALVES ? g / 4 : g / 2;
+    enum { GROUPED = EIGHT && is_grouped(TYPE), TWO = whole_sums(TYPE) == 2 };
+    const uint32_t lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
+    const uint32_t mine = GROUPED ? g % 4 : F::HALVES ? g / 4 : g / 2, unit = GROUPED ? g : mine, plane = GROUPED ? 1 : g % 2;
     const uint32_t out = F::HALVES ? c / 2 : c, half = F::APART ? c * 16 : c % 2 * 32 + c / 2 * 8;
-    lane_own<TYPE> o = { shared_at(x) + mine / 2 * X_PAIR + mine % 2 * X_UNIT + g % 2 * 4 + half,
-                         shared_at(x) + X_SUMS + out / 2 * X_PAIR + out % 2 * 8, shared_at(v) + (g * V_PITCH + out) * 4, c,
-                         find_own_unit<TYPE>(mine) };
+    const uint32_t all = GROUPED ? c * X_PAIR : out / 2 * X_PAIR + out % 2 * 8;
+    lane_own<TYPE> o = { shared_at(x) + unit / 2 * X_PAIR + unit % 2 * X_UNIT + plane * 4 + half, shared_at(x) + X_SUMS + all,
+                         shared_at(v) + (g * V_PITCH + (GROUPED && TWO ? 2 * c : out)) * 4, c, find_own_unit<TYPE>(mine) };
 
     asm volatile("" : "+r"(o.x), "+r"(o.all), "+r"(o.v), "+r"(o.c));
     return o;
@@ -136,6 +138,59 @@ static __device__ __forceinline__ void blocks_values(const uint8_t *r0, const ui
         put_values<TYPE, EIGHT>(s[b], sum[b], a[b], o, v + b * 8 * 4, units);
 }
 
+/* The same with 8 bits, of formats whose units meet in whole numbers: groups_times(), whose columns these are. Lanes whose
+ * unit is one of the other four have it in a column that nobody looks at. */
+template <int TYPE, int N, class TABLES>
+static __device__ __forceinline__ void blocks_groups(const uint8_t *r0, const uint8_t *r8, const lane_own<TYPE> &o, uint32_t x,
+                                                     uint32_t v, const TABLES *tab)
+{
+    typedef frag<TYPE> F;
+    const int c = (int)o.c;
+    strip<TYPE> s[N];
+    uint32_t own[N][2];
+    int all[N][2], sum[N][2][4] = {};
+
+#pragma unroll
+    for (int b = 0; b < N; b++) {
+        const uint32_t at = x + b * (4 * X_PAIR);
+
+        F::template load<true>(s[b].r0, r0 + b * F::BLOCK, 8, c);
+        F::template load<true>(s[b].r8, r8 + b * F::BLOCK, 8, c);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            own[b][i] = shared_u32(o.x + at + i * 16);
+            all[b][i] = F::MIN ? __float2int_rn(__uint_as_float(shared_u32(o.all + at + i * 8))) : 0;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int b = 0; b < N; b++) {
+            const uint32_t x0 = own[b][0] * o.unit.is[i], x1 = own[b][1] * o.unit.is[i];
+
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                uint32_t w0[2], w8[2];
+
+                F::words(s[b].r0, j * 4 + i, c, w0, tab);
+                F::words(s[b].r8, j * 4 + i, c, w8, tab);
+                mma_row<F::SIGNED>(sum[b][j], w0, w8, x0, x1);
+            }
+        }
+#pragma unroll
+    for (int b = 0; b < N; b++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int *q = sum[b][0] + 2 * h, *q4 = sum[b][1] + 2 * h;
+            const group_values to = group_of<TYPE>(h == 0 ? s[b].r0 : s[b].r8, c, c < 2 ? q[0] : q4[0], c < 2 ? q[1] : q4[1], all[b]);
+            const uint32_t at = o.v + v + (h * 8 * V_PITCH + b * 8) * 4;
+
+            put_shared(at, to.first);
+            if (whole_sums(TYPE) == 2)
+                put_shared(at + 4, to.second);
+        }
+}
+
 static __host__ __device__ inline int row_bytes_in(int k)
 {
     return x_pairs(k) * X_PAIR + (x_pairs(k) + 7) / 8 * 64; /* scales, too */
@@ -199,12 +254,19 @@ template <int TYPE, bool EIGHT, class TABLES>
 static __device__ __forceinline__ float segment_times(const uint8_t *stage, const lane_rows &l, int segment,
                                                       const lane_own<TYPE> &o, int k, int scales, const room &r, const TABLES *tab)
 {
-    enum { GROUPED = EIGHT && is_grouped(TYPE), BOTH = !GROUPED && sizeof(typename frag<TYPE>::raw) <= MOST_RAW };
+    enum { GROUPED = EIGHT && is_grouped(TYPE), BOTH = sizeof(typename frag<TYPE>::raw) <= MOST_RAW };
     const int lane = threadIdx.x & 31, g = lane / 4, units = k / 32 - segment * 16;
     const uint8_t *r0 = stage + l.r0 + before_segment<TYPE>(l, g, segment);
     const uint8_t *r8 = stage + l.r8 + before_segment<TYPE>(l, g + 8, segment);
 
-    if (BOTH && units >= 16)
+    if constexpr (GROUPED && BOTH) {
+        if (units >= 16) {
+            blocks_groups<TYPE, 2>(r0, r8, o, segment * (8 * X_PAIR), 0, tab);
+        } else {
+            blocks_groups<TYPE, 1>(r0, r8, o, segment * (8 * X_PAIR), 0, tab);
+            no_values(r.v + 8);
+        }
+    } else if (BOTH && units >= 16)
         blocks_values<TYPE, EIGHT, 2>(r0, r8, o, segment * (8 * X_PAIR), 0, 8, tab);
     else
 #pragma unroll 1
@@ -214,13 +276,7 @@ static __device__ __forceinline__ float segment_times(const uint8_t *stage, cons
             if (TYPE != QUANT_q8_0 && units - b * 8 <= 0) {
                 no_values(r.v + b * 8);
             } else if constexpr (GROUPED) {
-                strip<TYPE> s;
-                strip_x<TYPE> x;
-
-                frag<TYPE>::template load<true>(s.r0, b0, units - b * 8, (int)o.c);
-                frag<TYPE>::template load<true>(s.r8, b8, units - b * 8, (int)o.c);
-                load_x<TYPE>(x, r.x + segment * (8 * X_PAIR) + b * (4 * X_PAIR), units - b * 8, true);
-                groups_times<TYPE>(s, x, tab, r.v + b * 8);
+                blocks_groups<TYPE, 1>(b0, b8, o, segment * (8 * X_PAIR) + b * (4 * X_PAIR), b * 8 * 4, tab);
             } else {
                 blocks_values<TYPE, EIGHT, 1>(b0, b8, o, segment * (8 * X_PAIR) + b * (4 * X_PAIR), b * 8 * 4, units - b * 8,
                                               tab);

@@ -152,6 +152,23 @@ static __device__ __forceinline__ void load_x(strip_x<TYPE> &a, const uint8_t *x
     }
 }
 
+/* Values of a row's group from the sums of a lane's two units; all: sums of q of either. The second one where there are four. */
+struct group_values {
+    float first, second;
+};
+template <int TYPE>
+static __device__ __forceinline__ group_values group_of(const typename frag<TYPE>::raw &r, int c, int i0, int i1, const int all[2])
+{
+    const int2 own = frag<TYPE>::whole(r, c, i0, i1, all);
+    const int give = whole_sums(TYPE) == 2 || c % 2 == 0 ? own.y : own.x;
+    const int other = __shfl_xor_sync(0xffffffffu, give, 1);
+    const float2 by = frag<TYPE>::factors(r);
+
+    if (whole_sums(TYPE) == 2)
+        return { __fmul_rn(by.x, (float)own.x), c % 2 == 0 ? 0.0f : __fmul_rn(by.y, (float)(own.y + other)) };
+    return { c % 2 == 0 ? __fmul_rn(by.x, (float)(own.x + other)) : __fmul_rn(by.y, (float)(own.y + other)), 0.0f };
+}
+
 /* Of formats that stay whole numbers, activations of 8 bits: of the second operand's columns each is a unit's l. A lane has
  * the sums of units 2 c and 2 c + 1; with its neighbour's it makes a group. With one sum a group there are two values: even
  * lanes give what scales, odd ones what minima give. With two there are four, as others have. */
@@ -175,19 +192,14 @@ static __device__ __forceinline__ void groups_times(const strip<TYPE> &s, const 
         }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const typename frag<TYPE>::raw &r = h == 0 ? s.r0 : s.r8;
         const int *q = sum[0] + 2 * h, *q4 = sum[1] + 2 * h;
-        const int2 own = F::whole(r, c, c < 2 ? q[0] : q4[0], c < 2 ? q[1] : q4[1], a.sum);
-        const int give = whole_sums(TYPE) == 2 || c % 2 == 0 ? own.y : own.x;
-        const int other = __shfl_xor_sync(0xffffffffu, give, 1);
-        const float2 by = F::factors(r);
+        const group_values own = group_of<TYPE>(h == 0 ? s.r0 : s.r8, c, c < 2 ? q[0] : q4[0], c < 2 ? q[1] : q4[1], a.sum);
         float *to = v + (g + h * 8) * V_PITCH;
 
         if (whole_sums(TYPE) == 2)
-            *(float2 *)(to + 2 * c) =
-                make_float2(__fmul_rn(by.x, (float)own.x), c % 2 == 0 ? 0.0f : __fmul_rn(by.y, (float)(own.y + other)));
+            *(float2 *)(to + 2 * c) = make_float2(own.first, own.second);
         else
-            to[c] = c % 2 == 0 ? __fmul_rn(by.x, (float)(own.x + other)) : __fmul_rn(by.y, (float)(own.y + other));
+            to[c] = own.first;
     }
 }
 
