@@ -72,22 +72,25 @@ static __device__ __forceinline__ void put_scales(float *scales, const strip<TYP
 
     __syncwarp();
 #pragma unroll
-    for (int j = 0; j < 8 / AT_ONCE; j++)
+    for (int r = 0; r < 2; r++) {
+        float d[8 / AT_ONCE], m[8 / AT_ONCE];
+
+        if constexpr (!EIGHT || !is_whole(TYPE))
+            all_scales<TYPE>(r == 0 ? s.r0 : s.r8, c, d, m);
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            float d, m, *at = to + r * 8 * APART + j * AT_ONCE * EACH;
+        for (int j = 0; j < 8 / AT_ONCE; j++) {
+            float *at = to + r * 8 * APART + j * AT_ONCE * EACH;
 
             if constexpr (EIGHT && is_whole(TYPE)) {
-                F::numbers(r == 0 ? s.r0 : s.r8, j, c, d, m);
-                m = -m;
-            } else {
-                F::scale(r == 0 ? s.r0 : s.r8, j, c, d, m);
+                F::numbers(r == 0 ? s.r0 : s.r8, j, c, d[j], m[j]);
+                m[j] = -m[j];
             }
             if (F::MIN)
-                *(float2 *)at = make_float2(d, -m);
+                *(float2 *)at = make_float2(d[j], -m[j]);
             else
-                *at = d;
+                *at = d[j];
         }
+    }
     __syncwarp();
 }
 

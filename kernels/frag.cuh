@@ -8,6 +8,7 @@
  *   words   those two words of unit u of the block, TIMES the weights; signed bytes, or not (SIGNED)
  *   scale   of unit 4 half + c: d / TIMES, where there is a minimum also m. Where a unit has two scales (HALVES): of
  *           half c % 2 of unit 2 quarter + c / 2.
+ *   scales  (q4_k, q5_k) the same of both halves at once
  *   numbers (is_whole()) as scale, but the whole numbers that d, dmin are multiplied with, over TIMES where units differ
  *   factors those: d, over TIMES where all are alike, and -dmin
  *   whole   (one sum or two a group) of units 2 c and 2 c + 1: sum of number i, i a unit's sum of TIMES w q, and of min s
@@ -119,6 +120,21 @@ static __device__ __forceinline__ int2 k_whole(const uint4 &head, int c, int i0,
                      s[0] * (int)(min & 255u) + s[1] * (int)(min >> 8 & 255u));
 }
 
+/* d and m of units c and 4 + c of a K-quant, as scale(), d for the first ones' numbers: bits of 2^23 + number, from which the
+ * multiplication takes 2^23 d away; it rounds once. */
+static __device__ __forceinline__ void k_scales(const uint4 &head, int c, float d, float to[2], float m[2])
+{
+    const float dmin = half_of(head.x >> 16);
+    const uint32_t p = __byte_perm(head.y, head.z, 0x4040u + c * 0x1111u), t = __byte_perm(head.w, 0, 0x44u + c * 0x1100u);
+    const uint32_t n = (p & 0x00003f3fu) | (p >> 2 & 0x30300000u) | (t & 0x000f0000u) | (t >> 4 & 0x0f000000u);
+
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        to[j] = __fmaf_rn(d, __uint_as_float(__byte_perm(n, 0x4b000000u, 0x7440u + 2 * j)), __fmul_rn(d, -8388608.0f));
+        m[j] = __fmaf_rn(dmin, __uint_as_float(__byte_perm(n, 0x4b000000u, 0x7441u + 2 * j)), __fmul_rn(dmin, -8388608.0f));
+    }
+}
+
 template <> struct frag<QUANT_q4_k> {
     enum { BLOCK = 144, HALVES = 0, MIN = 1, SIGNED = 0, APART = 0 };
     struct raw {
@@ -152,6 +168,10 @@ template <> struct frag<QUANT_q4_k> {
         numbers(r, half, c, d, m);
         d = __fmul_rn(half_of(r.head.x & 0xffffu), d);
         m = __fmul_rn(half_of(r.head.x >> 16), m);
+    }
+    static __device__ __forceinline__ void scales(const raw &r, int c, float d[2], float m[2])
+    {
+        k_scales(r.head, c, __fmul_rn(half_of(r.head.x & 0xffffu), c % 2 == 0 ? 1.0f : 0.0625f), d, m);
     }
     static __device__ __forceinline__ int2 whole(const raw &r, int c, int i0, int i1, const int s[2])
     {
@@ -200,6 +220,10 @@ template <> struct frag<QUANT_q5_k> {
         numbers(r, half, c, d, m);
         d = __fmul_rn(half_of(r.head.x & 0xffffu), d);
         m = __fmul_rn(half_of(r.head.x >> 16), m);
+    }
+    static __device__ __forceinline__ void scales(const raw &r, int c, float d[2], float m[2])
+    {
+        k_scales(r.head, c, half_of(r.head.x & 0xffffu), d, m);
     }
     static __device__ __forceinline__ int2 whole(const raw &r, int c, int i0, int i1, const int s[2])
     {
@@ -393,4 +417,17 @@ template <> struct frag<QUANT_iq4_xs> {
         d = __fmul_rn(half_of(r.head.x & 0xffffu), __fsub_rn(small_float(s), 32.0f));
     }
 };
+
+/* frag<TYPE>::scale() of all halves, or quarters. */
+template <int TYPE>
+static __device__ __forceinline__ void all_scales(const typename frag<TYPE>::raw &r, int c, float *d, float *m)
+{
+    if constexpr (TYPE == QUANT_q4_k || TYPE == QUANT_q5_k) {
+        frag<TYPE>::scales(r, c, d, m);
+    } else {
+#pragma unroll
+        for (int j = 0; j < (frag<TYPE>::HALVES ? 4 : 2); j++)
+            frag<TYPE>::scale(r, j, c, d[j], m[j]);
+    }
+}
 #endif

@@ -84,17 +84,23 @@ static __device__ __forceinline__ void put_values(const strip<TYPE> &s, const in
     typedef frag<TYPE> F;
     enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
     const int c = (int)o.c, out = F::HALVES ? c / 2 : c;
+    float scales[2][GROUPS], mins[2][GROUPS];
 
+    if (!EIGHT || whole_sums(TYPE) != 4) {
+        all_scales<TYPE>(s.r0, c, scales[0], mins[0]);
+        all_scales<TYPE>(s.r8, c, scales[1], mins[1]);
+    }
 #pragma unroll
     for (int j = 0; j < GROUPS; j++) {
         const bool there = WHOLE_BLOCKS || j * GROUP + out < units;
 
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float i = whole(sum[j][2 * h], sum[j][2 * h + 1]), d, m, value;
+            float i = whole(sum[j][2 * h], sum[j][2 * h + 1]), value;
 
             if constexpr (EIGHT && whole_sums(TYPE) == 4) {
                 const typename F::raw &r = h == 0 ? s.r0 : s.r8;
+                float d, m;
 
                 F::numbers(r, j, c, d, m);
                 i = __fmul_rn(d, i);
@@ -103,12 +109,11 @@ static __device__ __forceinline__ void put_values(const strip<TYPE> &s, const in
                     put_shared(o.v + v + (h * 8 * V_PITCH + j * GROUP) * 4, value);
                 continue;
             }
-            F::scale(h == 0 ? s.r0 : s.r8, j, c, d, m);
-            value = __fmul_rn(d, i);
+            value = __fmul_rn(scales[h][j], i);
             if (F::MIN)
-                value = __fmaf_rn(-m, a.all[j], value);
+                value = __fmaf_rn(-mins[h][j], a.all[j], value);
             if (F::HALVES)
-                value = __fmaf_rn(d, i, __shfl_xor_sync(0xffffffffu, value, 1)); /* odd c: the first half, then this */
+                value = __fmaf_rn(scales[h][j], i, __shfl_xor_sync(0xffffffffu, value, 1)); /* odd c: the first half, then this */
             if (!F::HALVES || c % 2 == 1)
                 put_shared(o.v + v + (h * 8 * V_PITCH + j * GROUP) * 4, there ? value : 0.0f);
         }
