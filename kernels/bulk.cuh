@@ -104,6 +104,12 @@ static __device__ __forceinline__ bool one_of_warp(void)
     return is != 0;
 }
 
+/* A tensor map, which the first box would wait for. */
+static __device__ __forceinline__ void map_near(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 /* A box of a tensor map, n bytes, to a multiple of 128; what is outside of the tensor is zero. As bulk_copy(). x times the
  * size of an element is a multiple of 16: on an H200 another one was an illegal instruction. */
 static __device__ __forceinline__ void box_copy(uint32_t to, const CUtensorMap *map, int x, int y, int z, unsigned n,

@@ -200,6 +200,8 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     const int begin = from + mine * a.each, end = min(begin + a.each, all);
     const int first = a.choice.logits != NULL ? from / (a.n_used * (a.ff / UNIT)) : 0;
     const int *chosen = a.choice.logits != NULL ? own : a.expert;
+    if (threadIdx.x < 2 && rows_come(stage_of<TYPE>::BYTES, row_bytes) == ROWS_BOXED)
+        map_near(&a.box[threadIdx.x]); /* weights are asked for when the choice has been made */
     bring_tables<TYPE>(tables, a.tab);
     make_full(full[warp]);
     room r = make_room<TYPE>(shared, bar, a.k, group);

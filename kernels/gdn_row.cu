@@ -462,6 +462,8 @@ __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>:
     const spaces<DIM, COLS> s = cut<DIM, COLS>(shared, a.each_seqs);
     row_own own;
 
+    if (threadIdx.x == 0)
+        map_near(&a.box);
     if (!find_rows<DIM, COLS>(s.block, a))
         return;
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
