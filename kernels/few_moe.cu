@@ -7,7 +7,8 @@
  * itself; blocks of their own keep the choices. Of the second ones a warp has an expert and a block all those of a row,
  * which it adds up. The sums are those of product.cuh, the experts' those of mix_experts. What is rounded to 8 bits shares
  * a scale with more elements than a task has: where a group has not all tasks that share one, it is rounded by a launch
- * between both. */
+ * between both. Of the usual shapes (EVEN) a warp has one whole segment of each strip: its loop is short, as instructions are
+ * what is waited for. */
 #include "kernels/choice.cuh"
 #include "kernels/few.cuh"
 #include "kernels/pair.cuh"
@@ -185,8 +186,9 @@ static __device__ __forceinline__ void meet(int group, int warps)
 }
 
 /* Warps do not wait for each other before all tasks of their group have been multiplied, unless another row begins. One
- * loop, whose first turn only asks for weights: each instruction comes for the first time once. */
-template <int TYPE, bool EIGHT>
+ * loop, whose first turn only asks for weights: each instruction comes for the first time once. EVEN: way is the segment, and
+ * a group's tasks are of one row. */
+template <int TYPE, bool EIGHT, bool EVEN>
 __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_constant__ up_args a)
 {
     extern __shared__ __align__(BOX_ALIGN) uint8_t shared[];
@@ -212,9 +214,13 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     const int scales = find_scales(a.k);
     const uint32_t stages = found_at(r.stage), bars = found_at(full[warp]);
     up_task next = {};
-    int have = -1;
-    unsigned n = 0;
+    [[maybe_unused]] int have = -1;
+    [[maybe_unused]] unsigned n = 0;
     float *to = parts + side * 2 * STRIP + lane;
+    const auto ask = [&](int m, int segment, unsigned stage) { /* for a strip's segment of the task `next` */
+        bring_stage<TYPE>(stages + stage * stage_of<TYPE>::SIZE, rows.how, &a.box[m], a.m[m].w, a.m[m].expert_bytes, row_bytes,
+                          max(next.matrix, 0), next.unit * UNIT + (side + (a.gated ? 0 : m)) * STRIP, segment, bars + stage * 8);
+    };
 
     asm volatile("griddepcontrol.wait;" ::: "memory");
     if (from < 0) {
@@ -228,43 +234,74 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     let_next_begin();
     if (a.choice.logits != NULL)
         choose(a, *(choice_space *)r.all, own, from, min(from + each, all));
-    /* of the stage that is asked for: task, strip, segment */
-#pragma unroll 1
-    for (int i = begin - 1, m = 1, q = segments; n == 0 || i < end; n++) {
-        const int now = q, of = m, its = next.row;
+    if constexpr (EVEN) {
+        const int turns = 2 * (end - begin);
 
-        q += a.ways;
-        if (q >= segments) {
-            q = way;
-            m ^= 1;
-        }
-        const bool last = m == 0 && q == way;
-        if (last && ++i < end && (n == 0 || !same_pair(a, next)))
-            next = find_up(a, i, chosen, first);
-        if (i < end)
-            bring_stage<TYPE>(stages + n % 2 * stage_of<TYPE>::SIZE, rows.how, &a.box[m], a.m[m].w, a.m[m].expert_bytes,
-                              row_bytes, max(next.matrix, 0),
-                              next.unit * UNIT + (side + (a.gated ? 0 : m)) * STRIP, q, bars + n % 2 * 8);
-        const int row = n == 0 ? next.row : its;
-        const bool other = row != have && begin < end;
-        if (other) {
-            have = row;
-            meet(mine, group);
+        if (turns > 0) {
+            next = find_up(a, begin, chosen, first);
+            ask(0, way, 0);
+            ask(1, way, 1);
             if (way + side == 0)
-                fetch_row(r, a.x + row * x_row_bytes(a.k), a.k);
+                fetch_row(r, a.x + next.row * x_row_bytes(a.k), a.k);
         }
-        if (!EIGHT && n == 0 && a.sh_gate != NULL)
+        if (!EIGHT && a.sh_gate != NULL)
             round_shared<EIGHT>(a);
-        if (other)
+        if (turns > 0)
             row_there(r);
-        if (n == 0)
-            continue;
-        bar_wait(bars + (n + 1) % 2 * 8, (int)((n - 1) / 2 % 2));
-        const float v = segment_times<TYPE, EIGHT>(r.stage + (n + 1) % 2 * stage_of<TYPE>::SIZE, rows, now, o, a.k, scales,
-                                                   r, &tables);
-        if (lane < STRIP)
-            to[(now * sides * 2 + of) * STRIP] = v;
-        to += last ? floats : 0;
+        to += way * sides * 2 * STRIP;
+#pragma unroll 1
+        for (int i = 0; i < turns; i++) {
+            const int m = i % 2;
+
+            bar_wait(bars + m * 8, i / 2 % 2);
+            const float v = segment_times<TYPE, EIGHT, true>(r.stage + m * stage_of<TYPE>::SIZE, rows, way, o, a.k, scales, r,
+                                                             &tables);
+            if (lane < STRIP)
+                to[m * STRIP] = v;
+            to += m * floats;
+            if (i + 2 >= turns)
+                continue;
+            if (m == 0 && !same_pair(a, next))
+                next = find_up(a, begin + i / 2 + 1, chosen, first);
+            ask(m, way, m);
+        }
+    } else {
+        /* of the stage that is asked for: task, strip, segment */
+#pragma unroll 1
+        for (int i = begin - 1, m = 1, q = segments; n == 0 || i < end; n++) {
+            const int now = q, of = m, its = next.row;
+
+            q += a.ways;
+            if (q >= segments) {
+                q = way;
+                m ^= 1;
+            }
+            const bool last = m == 0 && q == way;
+            if (last && ++i < end && (n == 0 || !same_pair(a, next)))
+                next = find_up(a, i, chosen, first);
+            if (i < end)
+                ask(m, q, n % 2);
+            const int row = n == 0 ? next.row : its;
+            const bool other = row != have && begin < end;
+            if (other) {
+                have = row;
+                meet(mine, group);
+                if (way + side == 0)
+                    fetch_row(r, a.x + row * x_row_bytes(a.k), a.k);
+            }
+            if (!EIGHT && n == 0 && a.sh_gate != NULL)
+                round_shared<EIGHT>(a);
+            if (other)
+                row_there(r);
+            if (n == 0)
+                continue;
+            bar_wait(bars + (n + 1) % 2 * 8, (int)((n - 1) / 2 % 2));
+            const float v = segment_times<TYPE, EIGHT, false>(r.stage + (n + 1) % 2 * stage_of<TYPE>::SIZE, rows, now, o, a.k,
+                                                              scales, r, &tables);
+            if (lane < STRIP)
+                to[(now * sides * 2 + of) * STRIP] = v;
+            to += last ? floats : 0;
+        }
     }
     meet(mine, group);
 #pragma unroll 1
@@ -376,8 +413,9 @@ static __device__ __forceinline__ down_task find_down(const down_args &a, int e)
              (routed ? a.x : a.sh_x) + (routed && !a.alike ? pair : row) * x_row_bytes(k) };
 }
 
-/* grid: so many strips of the matrices, row of activations. A warp has an expert. As up_pairs. */
-template <int TYPE, bool EIGHT>
+/* grid: so many strips of the matrices, row of activations. A warp has an expert. As up_pairs. EVEN: only one, of whose strips
+ * each is a whole segment, and all experts' rows are of one length. */
+template <int TYPE, bool EIGHT, bool EVEN>
 __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __grid_constant__ down_args a)
 {
     typedef stage_of<TYPE> S;
@@ -396,54 +434,82 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
     const uint32_t stages = found_at(r.stage), bars = found_at(full[warp]);
     lane_rows rows = {};
     int scales = 0;
-    unsigned n = 0;
+    [[maybe_unused]] unsigned n = 0;
     down_task next = {};
+    const auto ask = [&](int strip, int segment, unsigned stage) {
+        bring_stage<TYPE>(stages + stage * S::SIZE, rows_come(S::BYTES, next.row_bytes), &a.box[next.kind], a.m[next.kind].w,
+                          a.m[next.kind].expert_bytes, next.row_bytes, max(next.matrix, 0), r0 + strip * STRIP, segment,
+                          bars + stage * 8);
+    };
+    const auto keep = [&](const down_task &t, int expert, int strip) {
+        if (a.out == NULL && lane < STRIP)
+            sums[(expert * a.strips + strip) * STRIP + lane] = v;
+        else if (lane < STRIP && t.matrix >= 0)
+            a.out[t.pair * a.os + r0 + strip * STRIP + lane] = v;
+    };
 
     let_next_begin();
-    /* of the stage that is asked for: expert, strip, segment */
+    if constexpr (EVEN) {
+        next = find_down(a, warp);
+        ask(0, 0, 0);
+        asm volatile("griddepcontrol.wait;" ::: "memory");
+        res = a.out == NULL ? before_mix(a, weights) : 0.0f;
+        fetch_row(r, next.x, next.k);
+        if (strips > 1)
+            ask(1, 0, 1);
+        rows = find_lane_rows<TYPE>(next.row_bytes);
+        scales = find_scales(next.k);
+        row_there(r);
 #pragma unroll 1
-    for (int e = warp - warps, i = strips, q = 0; e < experts; n++) {
-        const down_task t = next;
-        const int now = q, of = i, expert = e;
+        for (int i = 0; i < strips; i++) {
+            bar_wait(bars + i % 2 * 8, i / 2 % 2);
+            v = __fadd_rn(0.0f, segment_times<TYPE, EIGHT, true>(r.stage + i % 2 * S::SIZE, rows, 0, o, next.k, scales, r, &tables));
+            keep(next, warp, i);
+            if (i + 2 < strips)
+                ask(i + 2, 0, i % 2);
+        }
+    } else {
+        /* of the stage that is asked for: expert, strip, segment */
+#pragma unroll 1
+        for (int e = warp - warps, i = strips, q = 0; e < experts; n++) {
+            const down_task t = next;
+            const int now = q, of = i, expert = e;
 
-        q++;
-        if (q >= row_segments(t.k)) {
-            q = 0;
-            i++;
-        }
-        const bool last = q == 0;
-        if (i >= strips) {
-            q = i = 0;
-            e += warps;
+            q++;
+            if (q >= row_segments(t.k)) {
+                q = 0;
+                i++;
+            }
+            const bool last = q == 0;
+            if (i >= strips) {
+                q = i = 0;
+                e += warps;
+                if (e < experts)
+                    next = find_down(a, e);
+            }
             if (e < experts)
-                next = find_down(a, e);
+                ask(i, q, n % 2);
+            if (n == 0) {
+                asm volatile("griddepcontrol.wait;" ::: "memory");
+                res = a.out == NULL ? before_mix(a, weights) : 0.0f;
+            }
+            if (n == 0 ? e < experts : n > 1 && of == 0 && now == 0)
+                fetch_row(r, n == 0 ? next.x : t.x, n == 0 ? next.k : t.k);
+            if (n == 0)
+                continue;
+            if (of == 0 && now == 0) {
+                rows = find_lane_rows<TYPE>(t.row_bytes);
+                scales = find_scales(t.k);
+                row_there(r);
+            }
+            bar_wait(bars + (n + 1) % 2 * 8, (int)((n - 1) / 2 % 2));
+            v = __fadd_rn(v, segment_times<TYPE, EIGHT, false>(r.stage + (n + 1) % 2 * S::SIZE, rows, now, o, t.k, scales, r,
+                                                                 &tables));
+            if (!last)
+                continue;
+            keep(t, expert, of);
+            v = 0.0f;
         }
-        if (e < experts)
-            bring_stage<TYPE>(stages + n % 2 * S::SIZE, rows_come(S::BYTES, next.row_bytes), &a.box[next.kind],
-                              a.m[next.kind].w, a.m[next.kind].expert_bytes, next.row_bytes, max(next.matrix, 0),
-                              r0 + i * STRIP, q, bars + n % 2 * 8);
-        if (n == 0) {
-            asm volatile("griddepcontrol.wait;" ::: "memory");
-            res = a.out == NULL ? before_mix(a, weights) : 0.0f;
-        }
-        if (n == 0 ? e < experts : n > 1 && of == 0 && now == 0)
-            fetch_row(r, n == 0 ? next.x : t.x, n == 0 ? next.k : t.k);
-        if (n == 0)
-            continue;
-        if (of == 0 && now == 0) {
-            rows = find_lane_rows<TYPE>(t.row_bytes);
-            scales = find_scales(t.k);
-            row_there(r);
-        }
-        bar_wait(bars + (n + 1) % 2 * 8, (int)((n - 1) / 2 % 2));
-        v = __fadd_rn(v, segment_times<TYPE, EIGHT>(r.stage + (n + 1) % 2 * S::SIZE, rows, now, o, t.k, scales, r, &tables));
-        if (!last)
-            continue;
-        if (a.out == NULL && lane < STRIP)
-            sums[(expert * a.strips + of) * STRIP + lane] = v;
-        else if (lane < STRIP && t.matrix >= 0)
-            a.out[t.pair * a.os + r0 + of * STRIP + lane] = v;
-        v = 0.0f;
     }
     if (a.out != NULL)
         return;
@@ -571,9 +637,11 @@ static void launch_up_of(struct cuda *c, struct up_args *a)
     const int blocks = (int)ceil_div(tasks, a->each * at_once), left = (share > two ? 1 : BLOCKS) * c->sms - blocks;
     if (a->choice.logits != NULL || (c->eight && a->sh_gate != NULL)) /* all are there at once, if there is room for one */
         a->keepers = left < 1 ? 1 : left < a->rows ? left : a->rows;
-    launch_early(c, "up_pairs", c->eight ? up_pairs<TYPE, true> : up_pairs<TYPE, false>,
-                 dim3((unsigned)(a->keepers + blocks)),
-                 (unsigned)(at_once * group * 32), bytes(a->each), *a);
+    const bool even = a->k == a->ways * 512 && a->n_used * (a->ff / UNIT) % (a->each * at_once) == 0;
+    launch_early(c, "up_pairs",
+                 even ? (c->eight ? up_pairs<TYPE, true, true> : up_pairs<TYPE, false, true>)
+                      : (c->eight ? up_pairs<TYPE, true, false> : up_pairs<TYPE, false, false>),
+                 dim3((unsigned)(a->keepers + blocks)), (unsigned)(at_once * group * 32), bytes(a->each), *a);
 }
 
 /* Rows of pairs, rounded to 8 bits, without waiting for the launch before to have left. */
@@ -625,7 +693,10 @@ static void launch_down_of(struct cuda *c, struct down_args *a, int rows)
         warps--;
     for (int i = 0; i < 2; i++)
         box_of<TYPE>(c, &a->box[i], a->m[i], a->n);
-    launch_early(c, "down_pairs", c->eight ? down_pairs<TYPE, true> : down_pairs<TYPE, false>,
+    const bool even = a->k == 512 && (a->m[1].w == NULL || a->sh_k == 512) && warps == experts;
+    launch_early(c, "down_pairs",
+                 even ? (c->eight ? down_pairs<TYPE, true, true> : down_pairs<TYPE, false, true>)
+                      : (c->eight ? down_pairs<TYPE, true, false> : down_pairs<TYPE, false, false>),
                  dim3((unsigned)ceil_div(all, a->strips), (unsigned)rows), (unsigned)warps * 32, bytes(warps) + sums, *a);
 }
 

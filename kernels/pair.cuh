@@ -254,13 +254,13 @@ static __device__ __forceinline__ void row_there(room &r)
 
 /* Sums of the 16 rows of a strip over a segment, which is in a stage: lanes l and 16 + l get that of row l. scales: how far
  * behind the activations theirs are. Where both blocks are there and small they go side by side: one would wait for its
- * products, and two share what it takes to find them. */
-template <int TYPE, bool EIGHT, class TABLES>
+ * products, and two share what it takes to find them. FULL: both are there. */
+template <int TYPE, bool EIGHT, bool FULL, class TABLES>
 static __device__ __forceinline__ float segment_times(const uint8_t *stage, const lane_rows &l, int segment,
                                                       const lane_own<TYPE> &o, int k, int scales, const room &r, const TABLES *tab)
 {
     enum { GROUPED = EIGHT && is_grouped(TYPE), BOTH = sizeof(typename frag<TYPE>::raw) <= MOST_RAW };
-    const int lane = threadIdx.x & 31, g = lane / 4, units = k / 32 - segment * 16;
+    const int lane = threadIdx.x & 31, g = lane / 4, units = FULL ? 16 : k / 32 - segment * 16;
     const uint8_t *r0 = stage + l.r0 + before_segment<TYPE>(l, g, segment);
     const uint8_t *r8 = stage + l.r8 + before_segment<TYPE>(l, g + 8, segment);
 

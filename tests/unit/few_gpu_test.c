@@ -643,6 +643,8 @@ static void mixtures(void **state)
         { 33, 6, 1280, 768, true, false, 0, 768, QUANT_iq3_s, QUANT_q5_k, QUANT_q5_k },
         { 9, 3, 768, 0, false, false, 4, 2304, QUANT_iq4_xs, QUANT_iq3_s, Q8 },
         { 300, 10, 64, 96, true, true, 0, EMBD, Q8, Q8, Q8 }, /* more than 8 a lane of a warp */
+        { 32, 8, 512, 512, true, true, 0, 2048, QUANT_q4_k, QUANT_q4_k, QUANT_q4_k }, /* whole segments, one a warp */
+        { 24, 4, 512, 512, true, false, 6, 1024, QUANT_iq3_s, QUANT_iq4_xs, QUANT_iq4_xs },
     };
     struct err e = { 0 };
     struct dev *host;
