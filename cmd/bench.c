@@ -28,6 +28,7 @@ static const struct opt opts[] = {
     STRING(0, "vram", "size", "of a GPU's memory (default: what is free)", &o.fit.vram),
     { OPT_CHOICE, 0, "acts", "i16|i8|f32", "activations (default i16; f32: not rounded)", &o.acts, 0, 0 },
     FLAG(0, "no-mmap", "copy the weights that the CPU computes with", &o.fit.no_mmap),
+    { OPT_CHOICE, 0, "repack", "auto|off", "lay rows of copies out where that is faster", &o.fit.repack, 0, 0 },
     STRING(0, "kv", "k,v", "KV cache (default f32; on a GPU q8_0,q4_0)", &o.kv),
     INT32("chunk", "n", "rows in one step (default 512, on a GPU 4096)", &o.chunk, 1, 65536),
     INT64('c', "ctx", "tokens", "window (default 512); speed, synth: at least", &o.ctx_tokens, 1),
@@ -110,6 +111,7 @@ static void check_usage(unsigned bit, const char *command)
         { "write", o.write != NULL, SYNTH },
         { "vram", o.fit.vram != NULL, SPEED | PPL | KL | EVAL | SYNTH | STATE },
         { "no-mmap", o.fit.no_mmap, SPEED | PPL | KL | EVAL | SYNTH | STATE },
+        { "repack", o.fit.repack != CLI_REPACK_AUTO, SPEED | PPL | KL | EVAL | STATE },
         { "out", o.out != NULL, EVAL | PLOT },
         { "against", o.against != NULL, ~(unsigned)PLOT },
     };

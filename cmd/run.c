@@ -101,6 +101,7 @@ static const struct opt opts[] = {
     FLAG(0, "plan", "print what would lie where, run nothing", &o.fit.plan),
     { OPT_CHOICE, 0, "acts", "i16|i8|f32", "activations (default i16; f32: not rounded)", &o.acts, 0, 0 },
     FLAG(0, "no-mmap", "copy the weights that the CPU computes with", &o.fit.no_mmap),
+    { OPT_CHOICE, 0, "repack", "auto|off", "lay rows of copies out where that is faster", &o.fit.repack, 0, 0 },
     SECTION("Tools for scripts"),
     FLAG(0, "tokenize", "print the prompt's token ids, a JSON array", &o.tokenize),
     FLAG(0, "detokenize", "print the text of a JSON array of token ids", &o.detokenize),
@@ -411,7 +412,8 @@ static enum err_code check_prompt(const struct session *s, int64_t ctx, struct e
 static struct model_opts model_options(void)
 {
     return (struct model_opts){ .device = cli_fit_device(&o.fit), .n_threads = o.n_threads,
-                                .acts = (enum quant_acts_type)o.acts, .copy_weights = o.fit.no_mmap };
+                                .acts = (enum quant_acts_type)o.acts, .copy_weights = o.fit.no_mmap,
+                                .as_stored = o.fit.repack == CLI_REPACK_OFF };
 }
 
 static void run_options(const struct session *s, struct run_opts *ro, char kv[64])
@@ -674,7 +676,8 @@ static void note_machine(const struct session *s)
     cli_note("model    %s: %s, %d layers, %.1f M weights, %.1f MB", s->path, i->arch, i->n_layer,
              (double)i->n_params / 1e6, (double)i->weight_bytes / 1e6);
     if (model_weights(s->model)->copied > 0)
-        cli_note("weights  %.1f MB copied from the file", (double)model_weights(s->model)->copied / 1e6);
+        cli_note("weights  %.1f MB copied from the file, %.1f MB of them laid out",
+                 (double)model_weights(s->model)->copied / 1e6, (double)model_weights(s->model)->laid / 1e6);
     cli_note("device   %s, %s kernels, %d threads, activations %s on a CPU", i->device, i->simd, i->n_threads,
              quant_acts_name((enum quant_acts_type)o.acts));
     cli_note("memory   context of %" PRId64 " tokens, keys and values %s,%s, %.1f MB of state", run_ctx(s->run), k, v,

@@ -78,7 +78,8 @@ static enum err_code open_model(struct bench *b, const char *device, struct err 
 {
     const struct model_opts mo = {.device = device, .n_threads = b->o->n_threads,
                                   .acts = (enum quant_acts_type)b->o->acts, .sketch = b->sketch,
-                                  .copy_weights = b->o->fit.no_mmap};
+                                  .copy_weights = b->o->fit.no_mmap,
+                                  .as_stored = b->o->fit.repack == CLI_REPACK_OFF};
 
     if (model_open(&b->model, b->gguf, &mo, e))
         return e->code;
@@ -151,7 +152,8 @@ void cli_bench_show(void *ctx, const char *line)
 static enum err_code load(struct bench *b, const struct run_opts *ro, struct err *e)
 {
     struct model_opts mo = {.n_threads = b->o->n_threads, .acts = (enum quant_acts_type)b->o->acts,
-                            .copy_weights = b->o->fit.no_mmap};
+                            .copy_weights = b->o->fit.no_mmap,
+                            .as_stored = b->o->fit.repack == CLI_REPACK_OFF};
     double from = cli_now_ms();
 
     if (cli_fit_make(&b->fit, b->gguf, &mo, ro, e))

@@ -141,6 +141,7 @@ static json_t *model(const struct bench *b)
         cli_bench_int(o, "n_params", model_info(b->model)->n_params);
         cli_bench_int(o, "weight_bytes", model_info(b->model)->weight_bytes);
         cli_bench_int(o, "copied_weight_bytes", model_weights(b->model)->copied);
+        cli_bench_int(o, "laid_weight_bytes", model_weights(b->model)->laid);
     }
     return o;
 }

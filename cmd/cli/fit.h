@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fit.h - what goes where: --device, --vram, --plan, --expert-profile, --no-mmap.   room: cmd (cli_)
+/* fit.h - what goes where: --device, --vram, --plan, --expert-profile, --no-mmap, --repack.   room: cmd (cli_)
  *
  * Between the options and an open model: a plan for the device's memory (run/fit.h), printed or followed. */
 #ifndef CLI_FIT_H
@@ -14,6 +14,7 @@ struct cli_fit {
     /* from the options; NULL: not given */
     const char *device, *vram, *profile;
     bool        plan, no_mmap;
+    int         repack; /* CLI_REPACK_... */
     /* ours */
     struct run_fit *fit;      /* NULL: the host's memory, nothing to plan */
     uint64_t       *uses;     /* [n_layer][n_expert] of the profile; NULL: none */
@@ -21,6 +22,7 @@ struct cli_fit {
     uint64_t        fingerprint;
 };
 
+enum { CLI_REPACK_AUTO, CLI_REPACK_OFF };
 /* Mistakes in the options: exits with EXIT_USAGE. */
 void cli_fit_check(const struct cli_fit *f);
 /* The device that is meant: --device, else "cuda" with --vram, else "cpu". */

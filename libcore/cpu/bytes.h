@@ -7,20 +7,28 @@
 #define CPU_BYTES_H
 #include "quant/quant.h"
 
-/* n rows of weights as they are stored, row_bytes apart. */
+/* n rows of weights as they are stored, row_bytes apart, or laid out (quant_lay_fn), which vnni and amx take. */
 struct cpu_bytes_rows {
     const struct quant_type *type;
     const char              *rows;
     int64_t                  row_bytes;
     int64_t                  n;
+    bool                     laid;
+    const char              *next; /* of laid out rows: those that are multiplied after these, or NULL */
 };
 
+/* What `buf` has of vectors since the last call, if nobody else has written there and they are the same: x NULL for nothing. */
+struct cpu_bytes_kept {
+    const struct quant_acts *const *x;
+    int                             n, n_min;
+};
 /* n vectors; their products with the rows are y[j][at ...]. */
 struct cpu_bytes_vectors {
     float *const                   *y;
     int64_t                         at;
     const struct quant_acts *const *x;
     int                             n;
+    struct cpu_bytes_kept          *kept; /* or NULL */
 };
 
 struct cpu_bytes {
@@ -30,6 +38,10 @@ struct cpu_bytes {
     void (*dots)(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf);
     size_t (*need)(int64_t k);
 };
+
+/* Of rows laid out by vnni: as many at a time as stay in the second-level cache while all vectors pass; one vector's are
+ * fetched so many bytes ahead, several' 16 rows. */
+void cpu_bytes_laid(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf, int64_t ahead);
 
 extern const struct cpu_bytes cpu_bytes_scalar, cpu_bytes_avx2, cpu_bytes_avxvnni, cpu_bytes_vnni_ymm, cpu_bytes_vnni, cpu_bytes_amx;
 /* Asks the system for tiles, for all threads that this one starts; cpu_bytes_amx needs that. */

@@ -12,12 +12,12 @@
 #include "cpu/bytes.h"
 #include "quant/x86_columns.h"
 
-#define TARGET \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c,amx-tile,amx-int8")))
+#define TARGET TARGET_AMX
 
 /* Rows and vectors of a tile; vectors for which taking rows apart to columns does not pay; steps that tiles are ahead, and
  * buffers for their sums; blocks taken apart at a time by pairs of rows. */
-enum { SIDE = 16, FEW = 24, AHEAD = 2, RING = 4, SOME = 2 };
+enum { SIDE = 16, FEW = 24, FEW_LAID = 9, AHEAD = 2, RING = 4, SOME = 2 };
+enum { FETCHED = 3072 }; /* bytes ahead, as one vector's rows (quant/fours_body.h) */
 
 /* 32 elements of 16 vectors: the same group of all blocks, then the next group, as in struct quant_columns. */
 typedef int8_t columns[8][SIDE][4];
@@ -60,8 +60,6 @@ TARGET static void configure(int n, bool sub_16)
     __asm__ volatile("ldtilecfg %0" : : "m"(c)); /* gcc 12 has _tile_loadconfig() read 8 bytes of it */
 }
 
-#define EACH_12(F) EACH_8(F) F(8) F(9) F(10) F(11)
-#define EACH_16(F) EACH_12(F) F(12) F(13) F(14) F(15)
 #define ZERO(j)    __m512 s##j = _mm512_setzero_ps();
 #define PUT(j)     _mm512_store_ps(sum + SIDE * (j), s##j);
 
@@ -258,6 +256,10 @@ TARGET static void take(struct quant_columns *to, struct cpu_bytes_rows w)
     const int64_t block = 256 / w.type->block_elems * w.type->block_bytes;
     const char   *row[SIDE];
 
+    if (w.laid) {
+        w.type->columns_laid(to, w.rows);
+        return;
+    }
     for (int r = 0; r < SIDE; r++)
         row[r] = w.rows + (r < w.n ? r : w.n - 1) * w.row_bytes;
     if (w.type->columns_vbmi != NULL) {
@@ -296,6 +298,17 @@ static struct packed packed_at(char *buf, int64_t n)
     return x;
 }
 
+/* Whether vectors are packed already; after that they are. */
+static bool is_kept(struct cpu_bytes_vectors v, int n_min)
+{
+    const struct cpu_bytes_kept now = { v.x, v.n, n_min };
+    bool same = v.kept != NULL && v.kept->x == now.x && v.kept->n == now.n && v.kept->n_min == n_min;
+
+    if (v.kept != NULL)
+        *v.kept = now;
+    return same;
+}
+
 TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t n_row, char *buf)
 {
     _Alignas(64) float sum[8 * SIDE * SIDE];
@@ -308,15 +321,16 @@ TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
     p.w.min = (void *)(p.w.scale + n);
     p.w.sub = p.w.min + n;
     buf = (char *)(p.w.sub + n);
-    for (int j = 0; j < v.n; j += SIDE)
-        pack(packed_at(buf + j / SIDE * n * PACKED_BYTES, n), v.x + j, v.n - j < SIDE ? v.n - j : SIDE, n_row, p.n_min);
+    if (!is_kept(v, p.n_min))
+        for (int j = 0; j < v.n; j += SIDE)
+            pack(packed_at(buf + j / SIDE * n * PACKED_BYTES, n), v.x + j, v.n - j < SIDE ? v.n - j : SIDE, n_row, p.n_min);
     for (int64_t r = 0; r < w.n; r += SIDE) {
         const int     rows = w.n - r < SIDE ? (int)(w.n - r) : SIDE;
         const int64_t rest = w.n - r - rows < SIDE ? w.n - r - rows : SIDE;
 
         p.w.next = w.rows + (r + rows) * w.row_bytes;
         p.w.lines = rest > 0 ? 4 : 0; /* half of them; steps fetch the others */
-        take(&p.w, (struct cpu_bytes_rows){ w.type, w.rows + r * w.row_bytes, w.row_bytes, rows });
+        take(&p.w, (struct cpu_bytes_rows){ w.type, w.rows + r * w.row_bytes, w.row_bytes, rows, w.laid, NULL });
         p.each = (w.rows + (r + rows + rest) * w.row_bytes - p.w.next + 64 * n * tiles - 1) / (64 * n * tiles);
         for (int j = 0; j < v.n; j += SIDE) {
             const int m = v.n - j < SIDE ? v.n - j : SIDE, fours = (m + 3) / 4;
@@ -334,20 +348,48 @@ TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
     _tile_release();
 }
 
+/* Laid out rows by up to 16 vectors. */
+TARGET static void few_laid(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t n_row, char *buf)
+{
+    _Alignas(64) float  sum[8 * SIDE * SIDE];
+    const struct packed x = packed_at(buf + n_row * QUANT_LAID_BUF, 8 * n_row);
+    const int           fours = (v.n + 3) / 4;
+
+    if (!is_kept(v, w.type->n_min))
+        pack(x, v.x, v.n, n_row, w.type->n_min);
+    configure(4 * fours, w.type->sub_16);
+    for (int64_t r = 0; r < w.n; r += SIDE) {
+        const char *rows = w.rows + r * w.row_bytes;
+
+        w.type->tiles_laid(&(struct quant_tiles){ rows, n_row, (const int8_t(*)[SIDE][32])x.q, (const float(*)[SIDE])x.scale,
+                                                  (const float(*)[2][SIDE])x.sum, fours, buf, sum, r + SIDE < w.n ? rows + SIDE * w.row_bytes : w.next });
+        put(v.y, v.at + r, sum, SIDE, v.n);
+    }
+    _tile_release();
+}
+
 static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
-    if (v.n < FEW) {
-        cpu_bytes_vnni.dots(w, v, k, buf);
+    if (w.laid && v.n >= FEW_LAID && v.n <= SIDE) {
+        few_laid(w, v, k / 256, buf);
         return;
     }
+    if (v.n < FEW && v.kept != NULL)
+        v.kept->x = NULL;
+    if (v.n < FEW && w.laid)
+        cpu_bytes_laid(w, v, k, buf, FETCHED);
+    else if (v.n < FEW)
+        cpu_bytes_vnni.dots(w, v, k, buf);
+    if (v.n < FEW)
+        return;
     for (int j = 0, m = most(k / 256); j < v.n; j += m)
-        some(w, (struct cpu_bytes_vectors){ v.y + j, v.at, v.x + j, v.n - j < m ? v.n - j : m }, k / 256, buf);
+        some(w, (struct cpu_bytes_vectors){ v.y + j, v.at, v.x + j, v.n - j < m ? v.n - j : m, v.kept }, k / 256, buf);
 }
 
 static size_t need(int64_t k)
 {
     const int64_t n_row = (k + 255) / 256;
-    const size_t few = cpu_bytes_need(k), many = (size_t)(8 * n_row * (ROWS_BYTES + most(n_row) / SIDE * PACKED_BYTES));
+    const size_t few = cpu_bytes_vnni.need(k), many = (size_t)(8 * n_row * (ROWS_BYTES + most(n_row) / SIDE * PACKED_BYTES)); /* and of few_laid() */
 
     return few > many ? few : many;
 }

@@ -227,7 +227,7 @@ void cpu_bytes_codes(struct quant_codes *to, struct cpu_bytes_rows w, int64_t n_
 void cpu_bytes_take(struct quant_codes *to, const struct quant_type *t, const char *rows, int64_t row_bytes, int64_t n,
                     int64_t n_row)
 {
-    cpu_bytes_codes(to, (struct cpu_bytes_rows){ t, rows, row_bytes, n }, n_row, true);
+    cpu_bytes_codes(to, (struct cpu_bytes_rows){ t, rows, row_bytes, n, false, NULL }, n_row, true);
     for (int64_t i = n; i % CPU_BYTES_FOUR != 0; i++)
         memcpy(to + i * n_row, to + (n - 1) * n_row, (size_t)n_row * sizeof *to);
 }

@@ -224,11 +224,42 @@ static void take(struct quant_codes *to, const struct quant_type *t, const char 
     }
 }
 
+void cpu_bytes_laid(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf, int64_t ahead)
+{
+    enum { L2_BYTES = 196608 };
+    const int64_t some = QUANT_LAID * (L2_BYTES / (QUANT_LAID * w.row_bytes) + 1), rows = v.n > QUANT_LAID_VECTORS ? some : w.n;
+
+    for (int64_t r = 0; r < w.n; r += rows)
+        for (int j = 0; j < v.n; j += QUANT_LAID_VECTORS)
+            w.type->dots_laid(&(struct quant_laid){ .rows = w.rows + r * w.row_bytes,
+                                                    .n_rows = w.n - r < rows ? w.n - r : rows,
+                                                    .n_row = k / 256,
+                                                    .x = v.x + j,
+                                                    .y = v.y + j,
+                                                    .at = v.at + r,
+                                                    .n = v.n - j < QUANT_LAID_VECTORS ? v.n - j : QUANT_LAID_VECTORS,
+                                                    .buf = buf,
+                                                    .ahead = j > 0 ? 0 : ahead,
+                                                    .next = r + rows < w.n ? w.rows + (r + rows) * w.row_bytes : w.next });
+}
+
 static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
     static const struct cpu_bytes_code code = { take, low, strip, 16 };
+    enum { AHEAD = 6144 }; /* as one vector's rows (quant/fours_body.h) */
 
+    if (w.laid) {
+        cpu_bytes_laid(w, v, k, buf, AHEAD);
+        return;
+    }
     cpu_bytes_dots(&code, w, v, k, buf);
 }
 
-const struct cpu_bytes cpu_bytes_vnni = { .name = "vnni", .dots = dots, .need = cpu_bytes_need };
+static size_t need(int64_t k)
+{
+    const size_t panel = cpu_bytes_need(k), laid = (size_t)((k + 255) / 256) * QUANT_LAID_BUF;
+
+    return panel > laid ? panel : laid;
+}
+
+const struct cpu_bytes cpu_bytes_vnni = { .name = "vnni", .dots = dots, .need = need };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* copy.c - weights in memory of their own.
  *
- * A copy is laid out as what it is a copy of, so that pieces are found the same way. Pages that hold nothing wanted are
- * never touched, and take no memory. */
+ * Pieces are where they are in what is copied, and so are 16 rows of them that are laid out side by side (quant.h). Pages that
+ * hold nothing wanted are never touched, and take no memory. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,7 +22,21 @@ struct copying {
     const unsigned char *from;
     size_t               piece_bytes, all_bytes;
     const bool          *keep; /* [pieces]; NULL: all */
+    quant_lay_fn        *lay;  /* NULL: rows stay as they are */
+    int64_t              row_bytes, ne0;
+    size_t               slice_bytes; /* of whole rows that are laid out together */
 };
+
+static void copy_some(const struct copying *c, size_t at, size_t end)
+{
+    const size_t rows = (size_t)(QUANT_LAID * c->row_bytes);
+
+    if (c->lay == NULL)
+        memcpy(c->to + at, c->from + at, end - at);
+    else
+        for (; at < end; at += rows)
+            c->lay(c->to + at, c->from + at, c->row_bytes, c->ne0);
+}
 
 static size_t least(size_t a, size_t b)
 {
@@ -32,7 +46,7 @@ static size_t least(size_t a, size_t b)
 static void copy_slices(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct copying *c = ctx;
-    size_t at = (size_t)begin * SLICE_BYTES, stop = least((size_t)end * SLICE_BYTES, c->all_bytes);
+    size_t at = (size_t)begin * c->slice_bytes, stop = least((size_t)end * c->slice_bytes, c->all_bytes);
 
     (void)worker;
     for (size_t next; at < stop; at = next) {
@@ -40,7 +54,7 @@ static void copy_slices(void *ctx, int64_t begin, int64_t end, int worker)
 
         next = least((i + 1) * c->piece_bytes, stop);
         if (c->keep == NULL || c->keep[i])
-            memcpy(c->to + at, c->from + at, next - at);
+            copy_some(c, at, next);
     }
 }
 
@@ -59,28 +73,44 @@ static void *pages(size_t n, bool whole)
     return p;
 }
 
-const void *cpu_weights_copy(void *ctx, const void *host, size_t piece_bytes, int64_t n, const bool *keep)
+/* Whether rows are laid out: where pieces have twice 16, so that halves of a matrix may be taken alone. */
+static bool lays(const struct cpu *c, const struct dev_pieces *v)
+{
+    return c->lays && v->ne0 > 0 && v->ne0 % QUANT_INT_BLOCK == 0 && quant_types[v->type]->lay != NULL &&
+           v->bytes % (size_t)(2 * QUANT_LAID * quant_row_bytes(v->type, v->ne0)) == 0;
+}
+
+const void *cpu_weights_copy(void *ctx, const struct dev_pieces *v, bool *laid)
 {
     struct cpu *c = ctx;
-    struct copying v = { NULL, host, piece_bytes, piece_bytes * (size_t)n, keep };
+    struct copying a = { .from = v->host, .piece_bytes = v->bytes, .all_bytes = v->bytes * (size_t)v->n, .keep = v->keep,
+                         .slice_bytes = SLICE_BYTES };
+    const void *host = v->host;
     int64_t kept = 0;
 
-    for (int64_t i = 0; i < n; i++)
-        kept += keep == NULL || keep[i];
-    if (!c->sketch && kept > 0 && piece_bytes > 0) {
+    for (int64_t i = 0; i < v->n; i++)
+        kept += v->keep == NULL || v->keep[i];
+    *laid = kept > 0 && lays(c, v);
+    if (!c->sketch && kept > 0 && v->bytes > 0) {
         struct cpu_copy *one = malloc(sizeof *one);
 
-        v.to = one == NULL ? NULL : pages(v.all_bytes, kept == n);
-        if (v.to == NULL) {
+        a.to = one == NULL ? NULL : pages(a.all_bytes, kept == v->n);
+        if (a.to == NULL) {
             free(one);
             return NULL;
         }
-        *one = (struct cpu_copy){ c->copies, v.to, v.all_bytes };
+        *one = (struct cpu_copy){ c->copies, a.to, a.all_bytes };
         c->copies = one;
-        pool_for(c->pool, (int64_t)((v.all_bytes + SLICE_BYTES - 1) / SLICE_BYTES), 1, copy_slices, &v);
-        host = v.to;
+        if (*laid) {
+            a.lay = quant_types[v->type]->lay;
+            a.row_bytes = quant_row_bytes(v->type, v->ne0);
+            a.ne0 = v->ne0;
+            a.slice_bytes = (size_t)(QUANT_LAID * a.row_bytes) * (1 + SLICE_BYTES / (size_t)(QUANT_LAID * a.row_bytes));
+        }
+        pool_for(c->pool, (int64_t)((a.all_bytes + a.slice_bytes - 1) / a.slice_bytes), 1, copy_slices, &a);
+        host = a.to;
     }
-    c->held += (size_t)kept * piece_bytes;
+    c->held += (size_t)kept * v->bytes;
     return host;
 }
 

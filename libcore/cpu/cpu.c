@@ -145,6 +145,7 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
              : features & SIMD_AVX_VNNI                                   ? &cpu_bytes_avxvnni
              : features & SIMD_AVX2                                       ? &cpu_bytes_avx2
                                                                           : &cpu_bytes_scalar;
+    c->lays = vbmi && o->acts == QUANT_ACTS_I8;
     c->acts = o->acts;
     c->sketch = o->sketch;
     c->round = quant_rounder(features);

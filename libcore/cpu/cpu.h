@@ -23,6 +23,7 @@ struct cpu {
     quant_decode_fn          *decode[QUANT_N]; /* fastest for this processor */
     const struct cpu_ints    *ints;
     const struct cpu_bytes   *bytes;               /* with activations of 8 bits */
+    bool                      lays;                /* which take rows laid out */
     quant_ints_fn            *int_decode[QUANT_N]; /* NULL: products of floats */
     quant_int_dots_fn        *int_dots[QUANT_N];   /* NULL: through a panel */
     quant_int_two_fn         *int_two[QUANT_N];    /* NULL: likewise */
@@ -64,6 +65,8 @@ struct cpu_rows {
     const float *const *x;
     const struct quant_acts *const *acts; /* of x, for the type of w */
     int                 n;
+    const char         *next; /* weights that are multiplied after these, where that is known */
+    struct cpu_bytes_kept *kept; /* of the worker's buf, or NULL */
 };
 void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
                  float *buf);
@@ -119,7 +122,7 @@ void   cpu_hand_out(void *ctx, struct tensor x, const int32_t *expert, const str
 void   cpu_hand_in(void *ctx, struct tensor out, struct tensor x, const int32_t *expert, const struct op_hand *h);
 void   cpu_tally(void *ctx, uint64_t *count, int n_expert, const int32_t *expert, int64_t n);
 size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a);
-const void *cpu_weights_copy(void *ctx, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
+const void *cpu_weights_copy(void *ctx, const struct dev_pieces *v, bool *laid);
 void   cpu_free_copies(struct cpu *c);
 enum err_code cpu_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps, struct err *e);
 #endif

@@ -112,6 +112,7 @@ struct int_rows {
     const char *rows;
     int64_t     row_bytes, n, k;
     int         type;
+    bool        laid;
 };
 
 /* y[j][at + i] = <row i, x_j>, in whole numbers. */
@@ -122,7 +123,7 @@ static void rows_ints(const struct cpu *c, struct cpu_rows v, int64_t at, struct
     int panel = int_panel_rows(5 * w.k / 2, v.n);
     struct cpu_ints_panel p = { .u = (void *)buf, .n_min = t->n_min, .groups = t->block_elems == 32 };
 
-    if (v.n == 1 && c->int_dots[w.type] != NULL) { /* straight from the stored rows */
+    if (v.n == 1 && !w.laid && c->int_dots[w.type] != NULL) { /* straight from the stored rows */
         for (int64_t i = 0, m = follow ? w.n : 1; i < w.n; i += m)
             c->int_dots[w.type](v.y[0] + at + i, w.rows + i * w.row_bytes, w.row_bytes, (int)m, v.acts[0], w.k);
         return;
@@ -137,8 +138,8 @@ static void rows_ints(const struct cpu *c, struct cpu_rows v, int64_t at, struct
         return;
     }
     if (c->acts == QUANT_ACTS_I8) {
-        c->bytes->dots((struct cpu_bytes_rows){ t, w.rows, w.row_bytes, w.n },
-                       (struct cpu_bytes_vectors){ v.y, at, v.acts, v.n }, w.k, buf);
+        c->bytes->dots((struct cpu_bytes_rows){ t, w.rows, w.row_bytes, w.n, w.laid, v.next },
+                       (struct cpu_bytes_vectors){ v.y, at, v.acts, v.n, v.kept }, w.k, buf);
         return;
     }
     for (int64_t r = 0; r < w.n; r += panel) {
@@ -172,7 +173,8 @@ static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w
                          int64_t n, float *buf)
 {
     int64_t k = w.ne[0], row_bytes = quant_row_bytes(w.type, k), whole = quant_int_whole(k);
-    struct int_rows rows = { (const char *)w.data + (e * w.pitch + at) * row_bytes, row_bytes, n, whole, w.type };
+    struct int_rows rows = { (const char *)w.data + (e * w.pitch + at) * row_bytes, row_bytes, n, whole, w.type,
+                             w.laid };
     bool last = k != whole && at + n == w.ne[1];
 
     rows.n -= last;
@@ -255,6 +257,7 @@ struct products {
     struct cpu_rows          v[OP_PRODUCTS_MAX];
     float                   *buf; /* panel_bytes() for each worker */
     int64_t                  buf_floats;
+    struct cpu_bytes_kept   *kept; /* [workers] */
 };
 
 static void products_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -262,6 +265,7 @@ static void products_piece(void *ctx, int64_t begin, int64_t end, int worker)
     const struct products *a = ctx;
 
     for (int i = 0; i < a->n; i++) {
+        struct cpu_rows v = a->v[i];
         int64_t from = begin > a->first[i] ? begin : a->first[i];
         int64_t to = end < a->first[i + 1] ? end : a->first[i + 1];
 
@@ -270,7 +274,8 @@ static void products_piece(void *ctx, int64_t begin, int64_t end, int worker)
         from = (from - a->first[i]) * CPU_PANEL;
         to = (to - a->first[i]) * CPU_PANEL;
         to = to < a->p[i].w.ne[1] ? to : a->p[i].w.ne[1];
-        cpu_product(a->c, a->v[i], a->p[i].w, 0, from, to - from, a->buf + (int64_t)worker * a->buf_floats);
+        v.kept = a->kept + worker;
+        cpu_product(a->c, v, a->p[i].w, 0, from, to - from, a->buf + (int64_t)worker * a->buf_floats);
     }
 }
 
@@ -279,10 +284,15 @@ static size_t panel_bytes(const struct cpu *c, int64_t k)
     return (size_t)pool_size(c->pool) * (size_t)cpu_panel_floats(c, k) * sizeof(float);
 }
 
+static size_t kept_bytes(const struct cpu *c)
+{
+    return (size_t)pool_size(c->pool) * sizeof(struct cpu_bytes_kept);
+}
+
 size_t cpu_matmuls_need(void *ctx, const struct op_product *p, int n, struct tensor x)
 {
     const struct cpu *c = ctx;
-    size_t rows = (size_t)x.ne[1] * sizeof(void *) + 64, need = panel_bytes(c, x.ne[0]) + rows + 64;
+    size_t rows = (size_t)x.ne[1] * sizeof(void *) + 64, need = panel_bytes(c, x.ne[0]) + rows + 64 + kept_bytes(c) + 64;
 
     for (int i = 0; i < n; i++)
         need += rows + cpu_acts_need(c, p[i].w.type, x.ne[1], x.ne[0]);
@@ -309,7 +319,8 @@ void cpu_matmuls(void *ctx, const struct op_product *p, int n, struct tensor x)
     size_t mark = dev_mark(c->dev);
     const float **xs = dev_scratch_bytes(c->dev, (size_t)x.ne[1] * sizeof *xs);
     struct products a = { .c = c, .p = p, .n = n, .buf = dev_scratch_bytes(c->dev, panel_bytes(c, x.ne[0])),
-                          .buf_floats = cpu_panel_floats(c, x.ne[0]) };
+                          .buf_floats = cpu_panel_floats(c, x.ne[0]),
+                          .kept = memset(dev_scratch_bytes(c->dev, kept_bytes(c)), 0, kept_bytes(c)) };
 
     for (int64_t r = 0; r < x.ne[1]; r++)
         xs[r] = cpu_row(x, r);
@@ -318,7 +329,7 @@ void cpu_matmuls(void *ctx, const struct op_product *p, int n, struct tensor x)
 
         for (int64_t r = 0; r < x.ne[1]; r++)
             ys[r] = cpu_row(p[i].y, r);
-        a.v[i] = (struct cpu_rows){ ys, xs, NULL, (int)x.ne[1] };
+        a.v[i] = (struct cpu_rows){ ys, xs, NULL, (int)x.ne[1], NULL, NULL };
         a.v[i].acts = acts_for(&a, i, x.ne[0]);
         a.first[i + 1] = a.first[i] + (p[i].w.ne[1] + CPU_PANEL - 1) / CPU_PANEL;
     }

@@ -42,13 +42,26 @@ static int64_t panel_floats(const struct cpu *c, const struct op_moe *a)
     return cpu_panel_floats(c, a->up.ne[0] > a->down.ne[0] ? a->up.ne[0] : a->down.ne[0]);
 }
 
-static void up_piece(const struct moe *m, const struct cpu_piece *at, float *buf)
+/* Where rows of an active expert's matrix begin that are multiplied next; p NULL: none. */
+static const char *rows_at(const struct moe *m, struct tensor w, const struct cpu_piece *p)
+{
+    if (p == NULL || w.data == NULL)
+        return NULL;
+    return (const char *)w.data + (m->active[p->of] * w.pitch + p->row) * quant_row_bytes(w.type, w.ne[0]);
+}
+
+static void up_piece(const struct moe *m, const struct cpu_piece *at, const struct cpu_piece *next, float *buf)
 {
     const struct op_moe *a = m->a;
     int32_t e = m->active[at->of], p0 = m->first[e], np = m->first[e + 1] - p0;
-    struct cpu_rows up = { m->hid + p0, m->in + p0, acts_at(m->in_up, p0), np };
-    struct cpu_rows gate = { m->gate + p0, m->in + p0, acts_at(m->in_gate, p0), np };
+    struct cpu_bytes_kept kept = { 0 };
+    struct cpu_rows up = { m->hid + p0, m->in + p0, acts_at(m->in_up, p0), np,
+                           rows_at(m, a->gate, at), &kept };
+    struct cpu_rows gate = { m->gate + p0, m->in + p0, acts_at(m->in_gate, p0), np,
+                             rows_at(m, a->up, next), &kept };
 
+    if (a->gate.data == NULL)
+        up.next = rows_at(m, a->up, next);
     cpu_product(m->c, up, a->up, e, at->row, at->n, buf);
     if (a->gate.data != NULL)
         cpu_product(m->c, gate, a->gate, e, at->row, at->n, buf);
@@ -62,11 +75,12 @@ static void up_piece(const struct moe *m, const struct cpu_piece *at, float *buf
     atomic_store(&m->left[at->of], DONE);
 }
 
-static void down_piece(const struct moe *m, const struct cpu_piece *at, float *buf)
+static void down_piece(const struct moe *m, const struct cpu_piece *at, const struct cpu_piece *next, float *buf)
 {
     int32_t e = m->active[at->of], p0 = m->first[e];
     const struct quant_acts *const *acts = (const struct quant_acts *const *)m->hid_acts;
-    struct cpu_rows v = { m->out + p0, (const float *const *)(m->hid + p0), acts_at(acts, p0), m->first[e + 1] - p0 };
+    struct cpu_rows v = { m->out + p0, (const float *const *)(m->hid + p0), acts_at(acts, p0), m->first[e + 1] - p0,
+                          rows_at(m, m->a->down, next), NULL };
 
     for (int i = 0; atomic_load(&m->left[at->of]) != DONE; i++)
         if (i > 1000)
@@ -79,14 +93,14 @@ static void work(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct moe *m = ctx;
     float *buf = m->buf + worker * panel_floats(m->c, m->a);
-    struct cpu_piece at;
+    struct cpu_piece at, next;
 
     (void)begin;
     (void)end;
     for (at.step = 0; cpu_take(&m->up, worker, &at);)
-        up_piece(m, &at, buf);
+        up_piece(m, &at, cpu_after(&m->up, worker, &at, &next) ? &next : NULL, buf);
     for (at.step = 0; cpu_take(&m->down, worker, &at);)
-        down_piece(m, &at, buf);
+        down_piece(m, &at, cpu_after(&m->down, worker, &at, &next) ? &next : NULL, buf);
 }
 
 /* The matrix of a pair's expert; -1: it is not here. */

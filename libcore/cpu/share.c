@@ -35,7 +35,7 @@ size_t cpu_share_bytes(const struct cpu *c)
 /* Many rows of a matrix lie in one stream of memory, but the threads should have enough to share. */
 void cpu_share_out(const struct cpu *c, struct cpu_share *s, int64_t rows, int32_t n)
 {
-    enum { UNITS_MAX = 128 / CPU_PANEL, SHARES = 16 };
+    enum { UNITS_MAX = 256 / CPU_PANEL, SHARES = 16 };
     int32_t units = units_of(rows);
 
     *s = (struct cpu_share){ rows, n, units, UNITS_MAX, groups_of(c, units), pool_size(c->pool), NULL };
@@ -47,14 +47,35 @@ void cpu_share_out(const struct cpu *c, struct cpu_share *s, int64_t rows, int32
     atomic_init(&s->group[s->groups].taken, s->groups);
 }
 
+static int group_of(const struct cpu_share *s, int worker, int step)
+{
+    int g = own_group(worker, s->groups, s->workers) + step;
+
+    return g < s->groups ? g : g - s->groups;
+}
+
+/* Pieces of a group in a matrix. */
+static int32_t pieces_of(const struct cpu_share *s, int g)
+{
+    return (before(g + 1, s->groups, s->units) - before(g, s->groups, s->units) + s->piece - 1) / s->piece;
+}
+
+static void piece_at(const struct cpu_share *s, int g, int32_t i, struct cpu_piece *p)
+{
+    int32_t from = before(g, s->groups, s->units), each = before(g + 1, s->groups, s->units) - from;
+    int32_t pieces = pieces_of(s, g), unit = i % pieces * s->piece, n = each - unit < s->piece ? each - unit : s->piece;
+
+    p->i = i;
+    p->of = i / pieces;
+    p->row = (int64_t)(from + unit) * CPU_PANEL;
+    p->n = s->rows - p->row < n * CPU_PANEL ? s->rows - p->row : n * CPU_PANEL;
+}
+
 bool cpu_take(const struct cpu_share *s, int worker, struct cpu_piece *p)
 {
-    int own = own_group(worker, s->groups, s->workers);
-
     for (; p->step < s->groups; p->step++) {
-        int g = own + p->step < s->groups ? own + p->step : own + p->step - s->groups;
-        int32_t from = before(g, s->groups, s->units), each = before(g + 1, s->groups, s->units) - from;
-        int32_t pieces = (each + s->piece - 1) / s->piece, all = pieces * s->n, i;
+        int g = group_of(s, worker, p->step);
+        int32_t all = pieces_of(s, g) * s->n, i;
 
         if (p->step > 0 && atomic_load(&s->group[s->groups].taken) == 0) /* no need to look at each */
             return false;
@@ -65,12 +86,18 @@ bool cpu_take(const struct cpu_share *s, int worker, struct cpu_piece *p)
             continue;
         if (i == all - 1)
             atomic_fetch_sub(&s->group[s->groups].taken, 1);
-        int32_t unit = i % pieces * s->piece, n = each - unit < s->piece ? each - unit : s->piece;
-
-        p->of = i / pieces;
-        p->row = (int64_t)(from + unit) * CPU_PANEL;
-        p->n = s->rows - p->row < n * CPU_PANEL ? s->rows - p->row : n * CPU_PANEL;
+        piece_at(s, g, i, p);
         return true;
     }
     return false;
+}
+
+bool cpu_after(const struct cpu_share *s, int worker, const struct cpu_piece *p, struct cpu_piece *next)
+{
+    int g = group_of(s, worker, p->step);
+
+    if (p->i + 1 >= pieces_of(s, g) * s->n)
+        return false;
+    piece_at(s, g, p->i + 1, next);
+    return true;
 }

@@ -30,9 +30,12 @@ void   cpu_share_out(const struct cpu *c, struct cpu_share *s, int64_t rows, int
 /* Rows row .. row + n - 1 of matrix `of`. */
 struct cpu_piece {
     int     step; /* groups that are through; before the first piece 0 */
+    int32_t i;    /* number in its group */
     int32_t of;
     int64_t row, n;
 };
 /* The next piece for this worker; false: all are taken. */
 bool cpu_take(const struct cpu_share *s, int worker, struct cpu_piece *p);
+/* The one that it gets after p, unless others are faster; false: none of the same group. */
+bool cpu_after(const struct cpu_share *s, int worker, const struct cpu_piece *p, struct cpu_piece *next);
 #endif

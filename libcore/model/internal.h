@@ -109,7 +109,7 @@ struct binder {
     struct dev           *host;
     int                   layer; /* -1: names without "blk.N." */
     int                   n_layer;
-    bool                  copy;  /* model_opts.copy_weights */
+    bool                  copy, as_stored; /* model_opts.copy_weights, .as_stored */
     bool                 *used;  /* [tensors of the file] */
     const bool           *here;  /* [n_expert] of the layer: the routed experts that go to dev; NULL: all */
     struct model_weights *bytes;

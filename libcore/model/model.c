@@ -86,7 +86,7 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
 {
     const struct plan *p = &m->plan;
     struct binder b = { .g = g, .arena = &m->arena, .e = e, .dev = m->dev, .host = m->host, .layer = -1,
-                        .n_layer = p->n_layer, .copy = o->copy_weights, .bytes = &m->bytes,
+                        .n_layer = p->n_layer, .copy = o->copy_weights, .as_stored = o->as_stored, .bytes = &m->bytes,
                         .used = arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)) };
     float *freq;
 
@@ -102,7 +102,9 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
         m->embd = bind_rows(&b, "token_embd.weight", p->n_embd, p->n_vocab);
         m->head = bind_mat(&b, "output.weight", p->n_embd, p->n_vocab, 1);
     } else {
+        b.as_stored = true; /* its rows are read, too */
         m->head = m->embd = bind_mat(&b, "token_embd.weight", p->n_embd, p->n_vocab, 1);
+        b.as_stored = o->as_stored;
     }
     m->out_norm = bind_vec(&b, p->out_norm, p->n_embd);
     for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++)

@@ -35,6 +35,7 @@ struct model_opts {
      * it may read faster; so much must be free (ERR_NOMEM), and no other process shares it. A matrix of which only rows
      * are read stays. */
     bool        copy_weights;
+    bool        as_stored;    /* the copy too; else its rows are laid out where that is faster */
     int64_t     weight_bytes; /* of memory on the device, from a sketch; 0: not known */
     int         step_rows;    /* rows in one step on a GPU, for runs that do not say; 0: run.h's */
 };
@@ -62,6 +63,7 @@ const struct model_info *model_info(const struct model *m);
 struct model_weights {
     int64_t device[MODEL_N_CLASSES], host[MODEL_N_CLASSES];
     int64_t copied; /* of both, what is in memory of the CPU's own (copy_weights), not where the file is mapped */
+    int64_t laid;   /* of that, with rows laid out */
 };
 const struct model_weights *model_weights(const struct model *m);
 /* Of the device's memory, what is taken now, by whomever; -1: not known. */

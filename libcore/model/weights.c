@@ -52,20 +52,12 @@ static const struct gguf_tensor *need_shape(struct binder *b, const char *name, 
     return NULL;
 }
 
-/* n pieces of weights, those with keep[i] (NULL: all), on the host or the device. */
-struct pieces {
-    const void *host;
-    size_t      bytes; /* of one */
-    int64_t     n;
-    const bool *keep;
-    bool        in_file;
-};
-
-static const void *put(struct binder *b, struct dev *d, const struct pieces *v, int64_t *bytes)
+/* Weights on the host or the device; laid NULL: they are not in the file. */
+static const void *put(struct binder *b, struct dev *d, const struct dev_pieces *v, int64_t *bytes, bool *laid)
 {
     size_t held = dev_held(d);
-    const bool copy = b->copy && v->in_file;
-    const void *p = copy              ? dev_weights_copy(d, v->host, v->bytes, v->n, v->keep)
+    const bool copy = b->copy && laid != NULL;
+    const void *p = copy              ? dev_weights_copy(d, v, laid)
                     : v->keep == NULL ? dev_weights(d, v->host, v->bytes * (size_t)v->n)
                                       : dev_weights_some(d, v->host, v->bytes, v->n, v->keep);
     int64_t more = (int64_t)(dev_held(d) - held);
@@ -73,39 +65,50 @@ static const void *put(struct binder *b, struct dev *d, const struct pieces *v, 
     *bytes += more;
     if (copy && dev_is_host(d))
         b->bytes->copied += more;
+    if (copy && *laid)
+        b->bytes->laid += more;
     if (p == NULL)
         err_set(b->e, ERR_NOMEM, "out of memory: the weights do not fit device %s", dev_name(d));
     return p;
 }
 
-static const void *pieces_to_device(struct binder *b, const char *name, const struct pieces *v)
+static const void *pieces_to_device(struct binder *b, const char *name, const struct dev_pieces *v, bool *laid)
 {
     char full[128];
 
     if (v->host == NULL || b->e->code != ERR_OK || b->dev == NULL)
         return v->host;
     full_name(b, name, full);
-    return put(b, b->dev, v, &b->bytes->device[model_class_of(str_of(full), b->n_layer)]);
+    return put(b, b->dev, v, &b->bytes->device[model_class_of(str_of(full), b->n_layer)], laid);
 }
 
 /* What is not in the file. */
 static const void *to_device(struct binder *b, const char *name, const void *host, size_t n)
 {
-    return pieces_to_device(b, name, &(struct pieces){ .host = host, .bytes = n, .n = 1 });
+    return pieces_to_device(b, name, &(struct dev_pieces){ .host = host, .bytes = n, .n = 1 }, NULL);
+}
+
+/* Pieces of a matrix's rows. */
+static struct dev_pieces rows_of(const struct binder *b, const struct gguf_tensor *t, int64_t n, const bool *keep)
+{
+    return (struct dev_pieces){ t->data, t->size_bytes / (size_t)n, n, keep, t->type, b->as_stored ? 0 : t->ne[0] };
 }
 
 struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2)
 {
     const struct gguf_tensor *t = need_shape(b, name, ne0, ne1, ne2);
+    struct dev_pieces v;
     const void *p;
+    bool laid = false;
 
     if (t == NULL)
         return (struct tensor){ .type = QUANT_f32 };
-    p = pieces_to_device(b, name, &(struct pieces){ t->data, t->size_bytes, 1, NULL, true });
+    v = rows_of(b, t, 1, NULL);
+    p = pieces_to_device(b, name, &v, &laid);
     if (b->copy && p != t->data)
         gguf_drop(b->g, t);
     return (struct tensor){ .type = t->type, .ne = { ne0, ne1, ne2 }, .stride = ne0, .pitch = ne1,
-                            .data = (void *)(uintptr_t)p }; /* operations never write weights */
+                            .data = (void *)(uintptr_t)p, .laid = laid }; /* operations never write weights */
 }
 
 struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1)
@@ -128,9 +131,11 @@ struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t
 }
 
 /* Experts that stay on the host, where the file is mapped or in memory of their own. */
-static const void *experts_on_host(struct binder *b, const struct gguf_tensor *t, int64_t n_expert, int64_t n_here)
+static const void *experts_on_host(struct binder *b, const struct gguf_tensor *t, int64_t n_expert, int64_t n_here,
+                                   bool *laid)
 {
     const size_t bytes = t->size_bytes / (size_t)n_expert;
+    struct dev_pieces v;
     int64_t *all = &b->bytes->host[MODEL_EXPERTS];
     bool *keep;
 
@@ -145,7 +150,8 @@ static const void *experts_on_host(struct binder *b, const struct gguf_tensor *t
     }
     for (int64_t i = 0; i < n_expert; i++)
         keep[i] = !b->here[i];
-    return put(b, b->host, &(struct pieces){ t->data, bytes, n_expert, keep, true }, all);
+    v = rows_of(b, t, n_expert, keep);
+    return put(b, b->host, &v, all, laid);
 }
 
 static int64_t count(const bool *v, int64_t n)
@@ -162,7 +168,7 @@ struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int6
 {
     const struct gguf_tensor *t = b->here == NULL ? NULL : need_shape(b, name, ne0, ne1, n_expert);
     struct tensor all;
-    struct pieces v;
+    struct dev_pieces v;
     int64_t n_here;
 
     if (b->here == NULL)
@@ -170,11 +176,13 @@ struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int6
     if (t == NULL)
         return (struct tensor){ .type = QUANT_f32 };
     n_here = count(b->here, n_expert);
-    all = (struct tensor){ .type = t->type, .ne = { ne0, ne1, n_expert }, .stride = ne0, .pitch = ne1,
-                           .data = (void *)(uintptr_t)experts_on_host(b, t, n_expert, n_here) };
+    all = (struct tensor){ .type = t->type, .ne = { ne0, ne1, n_expert }, .stride = ne0,
+                           .pitch = ne1 };
+    all.data = (void *)(uintptr_t)experts_on_host(b, t, n_expert, n_here, &all.laid);
     *host = all;
-    v = (struct pieces){ t->data, t->size_bytes / (size_t)n_expert, n_expert, b->here, true };
-    all.data = n_here == 0 ? NULL : (void *)(uintptr_t)pieces_to_device(b, name, &v);
+    all.laid = false;
+    v = rows_of(b, t, n_expert, b->here);
+    all.data = n_here == 0 ? NULL : (void *)(uintptr_t)pieces_to_device(b, name, &v, &all.laid);
     if (b->copy && host->data != t->data)
         gguf_drop(b->g, t);
     if (!dev_is_host(b->dev))

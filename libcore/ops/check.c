@@ -41,6 +41,7 @@ void *dev_check_mirror(struct check *c, const void *p)
 static struct tensor mirrored(struct check *c, struct tensor t)
 {
     t.data = dev_check_mirror(c, t.data);
+    t.laid = false; /* what is mirrored is what was copied */
     return t;
 }
 
@@ -125,15 +126,15 @@ static const void *check_weights_some(void *ctx, const void *host, size_t piece_
     return p;
 }
 
-/* A copy on the host is laid out as what is copied. */
-static const void *check_weights_copy(void *ctx, const void *host, size_t piece_bytes, int64_t n, const bool *keep)
+/* In a copy on the host pieces are where they were. */
+static const void *check_weights_copy(void *ctx, const struct dev_pieces *v, bool *laid)
 {
     struct check *c = ctx;
 
     if (dev_is_host(c->tested))
-        return noted(c, dev_weights_copy(c->tested, host, piece_bytes, n, keep), host, piece_bytes * (size_t)n);
-    return keep == NULL ? check_weights(c, host, piece_bytes * (size_t)n)
-                        : check_weights_some(c, host, piece_bytes, n, keep);
+        return noted(c, dev_weights_copy(c->tested, v, laid), v->host, v->bytes * (size_t)v->n);
+    return v->keep == NULL ? check_weights(c, v->host, v->bytes * (size_t)v->n)
+                           : check_weights_some(c, v->host, v->bytes, v->n, v->keep);
 }
 
 static bool check_reserve_weights(void *ctx, size_t n)

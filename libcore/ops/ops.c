@@ -163,14 +163,15 @@ const void *dev_weights_some(struct dev *d, const void *host, size_t piece_bytes
     return d->impl.table->weights_some(d->impl.ctx, host, piece_bytes, n, keep);
 }
 
-const void *dev_weights_copy(struct dev *d, const void *host, size_t piece_bytes, int64_t n, const bool *keep)
+const void *dev_weights_copy(struct dev *d, const struct dev_pieces *v, bool *laid)
 {
     const struct dev_table *t = d->impl.table;
 
+    *laid = false;
     if (t->weights_copy != NULL)
-        return t->weights_copy(d->impl.ctx, host, piece_bytes, n, keep);
-    return keep == NULL ? dev_weights(d, host, piece_bytes * (size_t)n)
-                        : dev_weights_some(d, host, piece_bytes, n, keep);
+        return t->weights_copy(d->impl.ctx, v, laid);
+    return v->keep == NULL ? dev_weights(d, v->host, v->bytes * (size_t)v->n)
+                           : dev_weights_some(d, v->host, v->bytes, v->n, v->keep);
 }
 
 bool dev_reserve_weights(struct dev *d, size_t n)

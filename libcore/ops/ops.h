@@ -26,6 +26,7 @@ struct tensor {
     int64_t stride;  /* activations: elements from one row to the next */
     int64_t pitch;   /* weights: rows from one matrix to the next, ne[1] unless a view */
     void   *data;    /* on the device; weights are never written */
+    bool    laid;    /* weights: laid out by the device (dev_weights_copy()) */
 };
 
 /* Rows of a step, grouped by sequence: seq[i] covers rows row .. row + n - 1, which append n tokens
@@ -96,11 +97,20 @@ const void *dev_weights_rows(struct dev *d, const void *host, size_t n);
 /* The same for some of n pieces of piece_bytes at `host`: those with keep[i], one after the other where the device has
  * a copy; where its memory is the host's all of them, each in its place. */
 const void *dev_weights_some(struct dev *d, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
-/* The same, with keep NULL for all, in memory of the device's own in any case. On the host that is in large pages where
+/* The same in memory of the device's own in any case. On the host that is in large pages where
  * the system has some and all are kept, and in small ones, of which only those that are filled take memory, where not
  * all are. It is asked for as it is filled: whether the machine has so much is for the caller to know (base/memory.h).
- * A sketch only counts. */
-const void *dev_weights_copy(struct dev *d, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
+ * A sketch only counts. Where rows may be laid out, and the processor then multiplies faster, *laid comes true: operations have to
+ * be told (struct tensor), and matrices begin a multiple of 16 rows apart from each other. */
+struct dev_pieces {
+    const void *host;
+    size_t      bytes; /* of one */
+    int64_t     n;
+    const bool *keep;  /* [n]; NULL: all */
+    int         type;  /* of their rows, each of ne0 elements, that only products take and that may be laid out */
+    int64_t     ne0;   /* 0: they may not */
+};
+const void *dev_weights_copy(struct dev *d, const struct dev_pieces *v, bool *laid);
 /* n bytes at once for all weights to come, as dev_held() of a sketch counted them; false when there is no room. */
 bool dev_reserve_weights(struct dev *d, size_t n);
 /* Bytes of its memory that the device has given out: weights as it lays them out (the host's own memory counts,

@@ -78,7 +78,7 @@ struct dev_table {
     const void *(*weights_rows)(void *c, const void *host, size_t n); /* NULL: as weights */
     const void *(*weights_some)(void *c, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
     /* NULL: weights or weights_some, which copy. */
-    const void *(*weights_copy)(void *c, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
+    const void *(*weights_copy)(void *c, const struct dev_pieces *v, bool *laid);
     bool (*reserve_weights)(void *c, size_t n);
     size_t (*held)(void *c);
     struct dev_memory (*memory)(void *c);

@@ -178,39 +178,48 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq4_xs *b)
 #define SUB_16 0
 #include "quant/fours_body.h"
 
-TARGET_VBMI static void columns_vbmi(struct quant_columns *to, const char *const row[16])
+enum { HEAD = 128, PARTS = 8, PART = 256 };
+
+X86_VBMI void lay_block(char *head, char *part, const char *const row[16], int64_t at)
 {
-    const __m512i values = _mm512_broadcast_i32x4(x86_load16(quant_iq4nl_values));
-
-    for (int64_t b = 0, at = 0; b < to->n_row; b++, at += (int64_t)sizeof(struct quant_iq4_xs)) {
-        __m512i head[4];
-
-        columns_16(head, row, at);
-        const __m512 d = columns_halves(head[0], false);
-
-        for (int g = 0; g < 8; g += 2) {
-            __m512i v[8];
-
-            columns_fetch(to);
-            columns_32(v, row, at + (int64_t)offsetof(struct quant_iq4_xs, qs) + 16 * g);
-            for (int k = g; k < g + 2; k++) {
-                const __m512i s = _mm512_or_si512(columns_bits(head[1], 4 * k, 15),
-                                                  _mm512_slli_epi32(columns_bits(head[0], 16 + 2 * k, 3), 4));
-
-                _mm512_store_ps(to->scale[k * to->n_row + b],
-                                _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_sub_epi32(s, _mm512_set1_epi32(32)))));
-                for (int i = 0; i < 4; i++) {
-                    const __m512i q = v[4 * (k - g) + i];
-
-                    _mm512_store_si512(to->code[k * to->n_row + b][i],
-                                       _mm512_shuffle_epi8(values, columns_bytes(q, 0, 15)));
-                    _mm512_store_si512(to->code[k * to->n_row + b][i + 4],
-                                       _mm512_shuffle_epi8(values, columns_bytes(q, 4, 15)));
-                }
-            }
-        }
-    }
+    for (int r = 0; r < 16; r++)
+        for (int i = 0; i < 2; i++)
+            memcpy(head + 64 * i + 4 * r, row[r] + at + 4 * i, 4);
+    for (int p = 0; p < PARTS; p++)
+        columns_lay_4(part + p * PART, row, at + 8 + 16 * p);
 }
+
+X86_VBMI void columns_numbers(const struct columns_numbers *to, const char *head)
+{
+    const __m512i first = columns_dword(head, 0), low = columns_dword(head, 1);
+    const __m512  d = columns_halves(first, false);
+
+#define NUMBERS(g) \
+    { \
+        const __m512i s = \
+            _mm512_or_si512(columns_bits(low, 4 * (g), 15), _mm512_slli_epi32(columns_bits(first, 16 + 2 * (g), 3), 4)); \
+\
+        _mm512_store_ps(to->scale[(g) * to->pitch], \
+                        _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_sub_epi32(s, _mm512_set1_epi32(32))))); \
+    }
+    EACH_8(NUMBERS)
+#undef NUMBERS
+}
+
+X86_VBMI __m512i columns_code(const char *head, const char *part, int g, const int odd, const int i, const bool more)
+{
+    /* four times: bits 4 and 5 of what is looked up may be any */
+    const __m512i values = _mm512_broadcast_i32x4(
+        _mm_xor_si128(x86_load16(quant_iq4nl_values), _mm_set1_epi8(more ? -128 : 0)));
+    const __m512i v = columns_dword(part, i % 4);
+
+    (void)head;
+    (void)g;
+    (void)odd;
+    return _mm512_permutexvar_epi8(i < 4 ? v : _mm512_srli_epi16(v, 4), values);
+}
+
+#include "quant/laid_body.h"
 #endif
 
 const struct quant_type quant_type_iq4_xs = {
@@ -227,4 +236,5 @@ const struct quant_type quant_type_iq4_xs = {
     X86_LANES
     X86_FOURS
     X86_COLUMNS
+    X86_LAID
 };

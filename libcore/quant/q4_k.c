@@ -173,22 +173,29 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q4_k *b)
 #define SCALES_45
 #include "quant/fours_body.h"
 
-TARGET_VBMI static void columns_vbmi(struct quant_columns *to, const char *const row[16])
-{
-    for (int64_t b = 0, at = 0; b < to->n_row; b++, at += (int64_t)sizeof(struct quant_q4_k)) {
-        columns_scales_45(to, b, row, at);
-        for (int g = 0; g < 8; g += 2) {
-            __m512i v[8];
+enum { HEAD = 256, PARTS = 4, PART = 512 };
 
-            columns_fetch(to);
-            columns_32(v, row, at + (int64_t)offsetof(struct quant_q4_k, qs) + 16 * g);
-            for (int i = 0; i < 8; i++) {
-                _mm512_store_si512(to->code[g * to->n_row + b][i], columns_bytes(v[i], 0, 15));
-                _mm512_store_si512(to->code[(g + 1) * to->n_row + b][i], columns_bytes(v[i], 4, 15));
-            }
-        }
-    }
+X86_VBMI void lay_block(char *head, char *part, const char *const row[16], int64_t at)
+{
+    columns_lay_4(head, row, at);
+    for (int p = 0; p < PARTS; p++)
+        columns_lay_8(part + p * PART, row, at + 16 + 32 * p);
 }
+
+X86_VBMI void columns_numbers(const struct columns_numbers *to, const char *head)
+{
+    columns_scales_45(to, head);
+}
+
+X86_VBMI __m512i columns_code(const char *head, const char *part, int g, const int odd, const int i, const bool more)
+{
+    (void)head;
+    (void)g;
+    (void)more;
+    return columns_move(columns_dword(part, i), FOURS_BITS(4 * odd, 4, 0));
+}
+
+#include "quant/laid_body.h"
 #endif
 
 const struct quant_type quant_type_q4_k = {
@@ -205,4 +212,5 @@ const struct quant_type quant_type_q4_k = {
     X86_LANES
     X86_FOURS
     X86_COLUMNS
+    X86_LAID
 };

@@ -4,7 +4,7 @@
 
 #include "quant/half.h"
 #include "quant/quant.h"
-#include "quant/x86_fours.h"
+#include "quant/x86_columns.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -189,6 +189,51 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q6_k *b)
 
 #define SUB_16 1
 #include "quant/fours_body.h"
+
+enum { HEAD = 256 + 32, PARTS = 2, PART = 1536 };
+
+X86_VBMI void lay_block(char *head, char *part, const char *const row[16], int64_t at)
+{
+    columns_lay_4(head, row, at + 192);
+    for (int r = 0; r < 16; r++)
+        memcpy(head + 256 + 2 * r, row[r] + at + 208, 2);
+    for (int p = 0; p < PARTS; p++) {
+        columns_lay_8(part + p * PART, row, at + 64 * p);
+        columns_lay_8(part + p * PART + 512, row, at + 64 * p + 32);
+        columns_lay_8(part + p * PART + 1024, row, at + 128 + 32 * p);
+    }
+}
+
+/* Codes are taken four times, so that 6 bits end where a byte does, and sub-scales by a quarter: no float changes. */
+X86_VBMI void columns_numbers(const struct columns_numbers *to, const char *head)
+{
+    const __m512 d = _mm512_cvtph_ps(x86_load32(head + 256)), quarter = _mm512_set1_ps(0.25f);
+
+#define SUB(g, half) \
+    _mm512_store_ps(to->sub[(g) * to->pitch][half], \
+                    _mm512_mul_ps(quarter, _mm512_cvtepi32_ps(_mm512_srai_epi32( \
+                                               _mm512_slli_epi32(columns_dword(head, (g) / 2), \
+                                                                 24 - (g) % 2 * 16 - 8 * (half)), 24))));
+#define NUMBERS(g) \
+    _mm512_store_ps(to->scale[(g) * to->pitch], d); \
+    SUB(g, 0) \
+    SUB(g, 1)
+    EACH_8(NUMBERS)
+#undef NUMBERS
+#undef SUB
+}
+
+X86_VBMI __m512i columns_code(const char *head, const char *part, int g, const int odd, const int i, const bool more)
+{
+    const int     nibble = g % 4 / 2 * 4;
+    const __m512i v = _mm512_or_si512(columns_move(columns_dword(part, 8 * odd + i), FOURS_BITS(0, 4, 2) << nibble),
+                                      columns_move(columns_dword(part, 16 + i), FOURS_BITS(2 * odd, 2, 6) << nibble));
+
+    (void)head;
+    return more ? v : _mm512_xor_si512(v, _mm512_set1_epi8(-128)); /* they are 32 more as they are stored */
+}
+
+#include "quant/laid_body.h"
 #endif
 
 const struct quant_type quant_type_q6_k = {
@@ -205,4 +250,6 @@ const struct quant_type quant_type_q6_k = {
     X86_INTS
     X86_LANES
     X86_FOURS
+    X86_COLUMNS
+    X86_LAID
 };

@@ -151,22 +151,43 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q8_0 *b)
 #define SUB_16 0
 #include "quant/fours_body.h"
 
-TARGET_VBMI static void columns_vbmi(struct quant_columns *to, const char *const row[16])
-{
-    for (int64_t b = 0, at = 0; b < to->n_row; b++)
-        for (int g = 0; g < 8; g++, at += (int64_t)sizeof(struct quant_q8_0)) {
-            _Alignas(32) uint16_t d[16];
-            __m512i v[8];
+enum { HEAD = 256, PARTS = 8, PART = 512 }; /* two scales a dword */
 
-            for (int r = 0; r < 16; r++)
-                memcpy(d + r, row[r] + at, sizeof *d);
-            columns_fetch(to);
-            columns_32(v, row, at + (int64_t)offsetof(struct quant_q8_0, qs));
-            for (int i = 0; i < 8; i++)
-                _mm512_store_si512(to->code[g * to->n_row + b][i], v[i]);
-            _mm512_store_ps(to->scale[g * to->n_row + b], _mm512_cvtph_ps(x86_load32(d)));
-        }
+/* Codes are 128 more. */
+X86_VBMI void lay_block(char *head, char *part, const char *const row[16], int64_t at)
+{
+    for (int g = 0; g < 8; g++, at += (int64_t)sizeof(struct quant_q8_0)) {
+        __m512i v[8];
+
+        columns_32(v, row, at + (int64_t)offsetof(struct quant_q8_0, qs));
+#define GIVE(i) _mm512_storeu_si512(part + g * PART + 64 * (i), _mm512_xor_si512(v[i], _mm512_set1_epi8(-128)));
+        EACH_8(GIVE)
+#undef GIVE
+        for (int r = 0; r < 16; r++)
+            memcpy(head + g / 2 * 64 + g % 2 * 2 + 4 * r, row[r] + at, 2);
+    }
 }
+
+X86_VBMI void columns_numbers(const struct columns_numbers *to, const char *head)
+{
+#define TWO(i) \
+    _mm512_store_ps(to->scale[2 * (i) * to->pitch], columns_halves(columns_dword(head, i), false)); \
+    _mm512_store_ps(to->scale[(2 * (i) + 1) * to->pitch], columns_halves(columns_dword(head, i), true));
+    EACH_4(TWO)
+#undef TWO
+}
+
+X86_VBMI __m512i columns_code(const char *head, const char *part, int g, const int odd, const int i, const bool more)
+{
+    const __m512i v = columns_dword(part, i);
+
+    (void)head;
+    (void)g;
+    (void)odd;
+    return more ? v : _mm512_xor_si512(v, _mm512_set1_epi8(-128));
+}
+
+#include "quant/laid_body.h"
 #endif
 
 const struct quant_type quant_type_q8_0 = {
@@ -182,5 +203,6 @@ const struct quant_type quant_type_q8_0 = {
     X86_LANES
     X86_FOURS
     X86_COLUMNS
+    X86_LAID
     .encode = encode,
 };

@@ -143,6 +143,41 @@ struct quant_columns {
     int         lines;
 };
 typedef void quant_columns_fn(struct quant_columns *to, const char *const row[16]);
+/* Rows laid out for columns and for vnni (laid_body.h), 16 side by side: a dword of each, one after the other. 16 rows take what
+ * they did, and stay where they were. n: elements of a row, a multiple of 256. */
+enum { QUANT_LAID = 16 };
+typedef void quant_lay_fn(void *to, const void *rows, int64_t row_bytes, int64_t n);
+typedef void quant_columns_laid_fn(struct quant_columns *to, const char *rows);
+/* n_rows of them, a multiple of 16, by n vectors of 8 bits: y[j][at + i], the bytes of quant_dot_ints(). */
+enum { QUANT_LAID_VECTORS = 8, QUANT_LAID_BUF = 8 * 16 * 5 * 4 };
+struct quant_laid {
+    const char                     *rows;
+    int64_t                         n_rows, n_row; /* n_row: 256 elements each */
+    const struct quant_acts *const *x;
+    float *const                   *y;
+    int64_t                         at;
+    int                             n;     /* vectors, 1 to QUANT_LAID_VECTORS */
+    void                           *buf;   /* QUANT_LAID_BUF * n_row bytes, 64-byte aligned */
+    /* Fetched to the second-level cache meanwhile: of one vector what is so many bytes ahead; of several 16 rows of which the first
+     * ones are multiplied, the next 16, and with the last ones what is at `next`. 0 and NULL: nothing. */
+    int64_t                         ahead;
+    const char                     *next;
+};
+typedef void quant_laid_fn(const struct quant_laid *p);
+/* 16 rows, laid out, by up to 16 vectors, packed for tiles of AMX, which are configured (cpu/bytes_amx.c): of each group of 32 of
+ * each block, the same group of all blocks first, 32 bytes of all vectors, their scales and sums of what minima are for. */
+struct quant_tiles {
+    const char  *rows;
+    int64_t      n_row;
+    const int8_t (*q)[16][32];
+    const float (*scale)[16];
+    const float (*sum)[2][16];
+    int          fours; /* vectors, in fours */
+    void        *buf;   /* as of quant_laid */
+    float       *out;   /* of a group, vector and row, 16 vectors and 16 rows each, 64-byte aligned */
+    const char  *next;  /* what to fetch to the second-level cache meanwhile, QUANT_LAID rows */
+};
+typedef void quant_tiles_fn(const struct quant_tiles *p);
 struct quant_type;
 /* Whole numbers from t->bytes; ints() of the type `name`. */
 void quant_ints_of(struct quant_ints *u, const void *row, int64_t n, const struct quant_type *t);
@@ -207,6 +242,10 @@ struct quant_type {
     quant_int_dots_fn *dots_i8_near; /* where there is that: rows are fetched less far ahead, for processors with AMX */
     quant_pair_fn    *pair_vbmi;    /* where there is dots_i8_vbmi */
     quant_columns_fn *columns_vbmi; /* or NULL; what pairs of rows would give, faster */
+    quant_lay_fn     *lay;          /* or NULL; the next ones, for AVX-512 with VNNI and VBMI, take what it lays out */
+    quant_laid_fn    *dots_laid;
+    quant_columns_laid_fn *columns_laid;
+    quant_tiles_fn   *tiles_laid;   /* with AMX, too */
     quant_int_tile_fn *tile_avx2;   /* or NULL */
 };
 

@@ -19,6 +19,8 @@
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")))
 #define TARGET_VBMI \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")))
+#define TARGET_AMX \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c,amx-tile,amx-int8")))
 #define X86_DECODER   .decode_avx2 = decode_avx2,
 #define X86_DECODERS  X86_DECODER .decode_avx512 = decode_avx512,
 #define TARGET_DOTS   __attribute__((target("avx2,fma,f16c")))
@@ -28,6 +30,7 @@
     .dots_i8_avx2 = dots_i8_avx2, .two_i8_avx2 = two_i8_avx2, .low = LOW, .span = SPAN, .codes_avx2 = codes_avx2,
 #define X86_FOURS     .dots_i8_vbmi = dots_i8_vbmi, .dots_i8_near = dots_i8_near, .pair_vbmi = pair_vbmi,
 #define X86_COLUMNS   .columns_vbmi = columns_vbmi,
+#define X86_LAID      .lay = lay, .dots_laid = dots_laid, .columns_laid = columns_laid, .tiles_laid = tiles_laid,
 #define X86_INTS \
     X86_INTS_AVX2 .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
 
@@ -40,6 +43,8 @@
 #define EACH_6(F) EACH_5(F) F(5)
 #define EACH_7(F) EACH_6(F) F(6)
 #define EACH_8(F) EACH_7(F) F(7)
+#define EACH_12(F) EACH_8(F) F(8) F(9) F(10) F(11)
+#define EACH_16(F) EACH_12(F) F(12) F(13) F(14) F(15)
 
 /* y[0..15] = scale v, v 16 signed bytes. */
 TARGET_AVX2 static inline void x86_scale(float *y, __m128i v, __m256 scale)
@@ -624,6 +629,14 @@ TARGET_AVX512 static inline __m512i x86_two_words(__m256i s, int g)
 }
 
 /* 64 bytes that are used twice: gcc 12 would load them twice, which here means lines that two loads share. */
+static inline int32_t x86_dword(const void *p)
+{
+    int32_t v;
+
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
 TARGET_AVX512 static inline __m512i x86_load64(const void *p)
 {
     __m512i v = _mm512_loadu_si512(p);
@@ -645,6 +658,7 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_LANES
 #define X86_FOURS
 #define X86_COLUMNS
+#define X86_LAID
 #endif
 
 /* From the places(), magnitudes() and signs() of a format with a code book: words() and pairs(), as ints_body.h wants

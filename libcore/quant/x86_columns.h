@@ -97,12 +97,49 @@ X86_VBMI __m512i columns_bytes(__m512i v, int from, int mask)
     return _mm512_and_si512(_mm512_srl_epi32(v, _mm_cvtsi32_si128(from)), _mm512_set1_epi8((char)mask));
 }
 
-/* Scales and minima of block b of rows that begin with d, dmin and 12 bytes (quant/k_scales.h). */
-X86_VBMI void columns_scales_45(const struct quant_columns *to, int64_t b, const char *const row[16], int64_t at)
+/* Where numbers of 256 elements of 16 rows go, of each group of 32 `pitch` further on. */
+struct columns_numbers {
+    float (*scale)[16];
+    float (*min)[2][16], (*sub)[2][16];
+    int64_t pitch;
+};
+
+/* Dwords of each row from byte `at` on, laid out from `to` on. */
+X86_VBMI void columns_lay_8(char *to, const char *const row[16], int64_t at)
+{
+    __m512i v[8];
+
+    columns_32(v, row, at);
+#define GIVE(i) _mm512_storeu_si512(to + 64 * (i), v[i]);
+    EACH_8(GIVE)
+#undef GIVE
+}
+X86_VBMI void columns_lay_4(char *to, const char *const row[16], int64_t at)
 {
     __m512i v[4];
 
     columns_16(v, row, at);
+#define GIVE(i) _mm512_storeu_si512(to + 64 * (i), v[i]);
+    EACH_4(GIVE)
+#undef GIVE
+}
+
+/* Dword i of a block laid out. */
+X86_VBMI __m512i columns_dword(const char *laid, int64_t i)
+{
+    return x86_load64(laid + 64 * i);
+}
+
+/* Bits of bytes: one of FOURS_BITS(). */
+X86_VBMI __m512i columns_move(__m512i v, int64_t bits)
+{
+    return _mm512_gf2p8affine_epi64_epi8(v, _mm512_set1_epi64(bits), 0);
+}
+
+/* Scales and minima of blocks that begin with d, dmin and 12 bytes (quant/k_scales.h). */
+X86_VBMI void columns_scales_45(const struct columns_numbers *to, const char *laid)
+{
+    const __m512i v[4] = { columns_dword(laid, 0), columns_dword(laid, 1), columns_dword(laid, 2), columns_dword(laid, 3) };
     const __m512 d = columns_halves(v[0], false), dmin = columns_halves(v[0], true);
 
 #define GROUP(g) \
@@ -115,8 +152,8 @@ X86_VBMI void columns_scales_45(const struct quant_columns *to, int64_t b, const
                                   : _mm512_or_si512(columns_bits(v[3], bit + 4, 15), \
                                                     _mm512_slli_epi32(columns_bits(v[2], bit + 6, 3), 4)); \
 \
-        _mm512_store_ps(to->scale[(g) * to->n_row + b], _mm512_mul_ps(d, _mm512_cvtepi32_ps(s))); \
-        _mm512_store_ps(to->min[(g) * to->n_row + b][0], _mm512_mul_ps(dmin, _mm512_cvtepi32_ps(m))); \
+        _mm512_store_ps(to->scale[(g) * to->pitch], _mm512_mul_ps(d, _mm512_cvtepi32_ps(s))); \
+        _mm512_store_ps(to->min[(g) * to->pitch][0], _mm512_mul_ps(dmin, _mm512_cvtepi32_ps(m))); \
     }
     EACH_8(GROUP)
 #undef GROUP

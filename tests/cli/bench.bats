@@ -78,6 +78,14 @@ brief() # a speed run of a moment
     chimere-bench kl --ctx 32 --windows 2 --save saved text.txt
     chimere-bench kl --ctx 32 --windows 2 --save copied --no-mmap text.txt | jq -e '.model.copied_weight_bytes > 0'
     cmp saved copied
+    # laid out where the processor has kernels for that, with 8 bits, unless it shall not be
+    for options in "--acts i8" "--acts i8 --repack off" ""; do
+        # shellcheck disable=SC2086
+        brief --no-mmap $options > out
+        jq -es --arg options "$options" 'all(.[]; (.hardware.features | contains("vnni") and contains("vbmi")) as $can
+            | if $can and $options == "--acts i8" then .model.laid_weight_bytes > 15e6 and
+                .model.laid_weight_bytes <= .model.copied_weight_bytes else .model.laid_weight_bytes == 0 end)' out
+    done
     chimere-bench synth --shape qwen3.6-35b-a3b --mix ramp --vram 8G --no-mmap | jq -e '.plan
         | .copied_weight_bytes == .host_weight_bytes_by_kind.experts and .copied_weight_bytes > 5e9'
 }
@@ -230,6 +238,7 @@ brief() # a speed run of a moment
     refuses 2 "walk: not one of" chimere-bench walk
     refuses 2 "--stride does not belong to speed" chimere-bench speed --stride 3
     refuses 2 "--no-mmap does not belong to bandwidth" chimere-bench bandwidth --no-mmap
+    refuses 2 "--repack does not belong to synth" chimere-bench synth --shape qwen3.5-0.8b --repack off
     refuses 2 "--no-mmap is of a plan" chimere-bench synth --shape qwen3.5-0.8b --no-mmap
     refuses 2 "takes no file" chimere-bench bandwidth file
     refuses 2 "not both" chimere-bench speed --shape qwen3.5-0.8b -m x

@@ -84,12 +84,18 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
     chimere-run -p "Name a colour." -n 8 --threads 2 > mapped
     chimere-run -p "Name a colour." -n 8 --threads 2 --no-mmap -v > copied 2> notes
     diff mapped copied
-    grep -q '^weights  22\.[0-9] MB copied' notes
+    grep -q '^weights  22\.[0-9] MB copied from the file, 0\.0 MB of them laid out' notes
     chimere-run -r -p "The list of" -n 0 --logits mapped.f32
     chimere-run -r -p "The list of" -n 0 --logits copied.f32 --no-mmap --threads 1
     cmp mapped.f32 copied.f32
     chimere-run -r -p "The list of" -n 0 --logits checked.f32 --no-mmap --device check:cpu
     cmp mapped.f32 checked.f32
+    chimere-run -r -p "The list of" -n 0 --logits mapped.f32 --acts i8
+    for options in "" "--repack off" "--threads 1 --chunk 2" "--device check:cpu"; do
+        # shellcheck disable=SC2086
+        chimere-run -r -p "The list of" -n 0 --logits laid.f32 --acts i8 --no-mmap $options
+        cmp mapped.f32 laid.f32
+    done
     for where in "" "--vram 393M --ctx 512 --chunk 64"; do
         # shellcheck disable=SC2086
         chimere-run --plan --json $where > mapped

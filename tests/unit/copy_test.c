@@ -51,6 +51,17 @@ static long taken(int field)
     return v[field] * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
+/* Of bytes that are no rows. */
+static const unsigned char *copy_of(struct dev *d, const void *host, size_t bytes, int64_t n, const bool *keep)
+{
+    const struct dev_pieces v = { .host = host, .bytes = bytes, .n = n, .keep = keep };
+    bool laid = true;
+    const unsigned char *p = dev_weights_copy(d, &v, &laid);
+
+    assert_false(laid);
+    return p;
+}
+
 static unsigned char *some_bytes(void)
 {
     unsigned char *v = malloc((size_t)PIECE * PIECES);
@@ -69,13 +80,13 @@ static void copies(void **state)
     bool keep[PIECES];
 
     (void)state;
-    const unsigned char *all = dev_weights_copy(d, host, PIECE, PIECES, NULL);
+    const unsigned char *all = copy_of(d, host, PIECE, PIECES, NULL);
     assert_true(all != NULL && all != host);
     assert_int_equal(dev_held(d) - held, (size_t)PIECE * PIECES);
     for (int i = 0; i < PIECES; i++)
         n_kept += keep[i] = i % 3 == 1 || (i > 7 && i < 12);
     held = dev_held(d);
-    const unsigned char *some = dev_weights_copy(d, host, PIECE, PIECES, keep);
+    const unsigned char *some = copy_of(d, host, PIECE, PIECES, keep);
     assert_true(some != NULL && some != host && some != all);
     assert_int_equal(dev_held(d) - held, n_kept * PIECE);
     for (int i = 0; i < PIECES; i++)
@@ -83,8 +94,8 @@ static void copies(void **state)
             assert_memory_equal(some + (size_t)i * PIECE, host + (size_t)i * PIECE, PIECE);
     held = dev_held(d);
     memset(keep, 0, sizeof keep);
-    assert_non_null(dev_weights_copy(d, host, PIECE, PIECES, keep));
-    assert_non_null(dev_weights_copy(d, host, PIECE, 0, NULL));
+    assert_non_null(copy_of(d, host, PIECE, PIECES, keep));
+    assert_non_null(copy_of(d, host, PIECE, 0, NULL));
     assert_int_equal(dev_held(d), held);
     memset(host, 0, (size_t)PIECE * PIECES);
     for (size_t i = 0; i < (size_t)PIECE * PIECES; i++)
@@ -109,13 +120,13 @@ static void memory_of_copies(void **state)
         keep[i + 3] = true;
     d = open_cpu(false);
     long before = taken(1), addresses = taken(0);
-    assert_non_null(dev_weights_copy(d, host, BIG, N, keep));
+    assert_non_null(copy_of(d, host, BIG, N, keep));
     print_message("%ld KiB for %d of %d pieces of %d KiB\n", taken(1) - before, N / 16, N, BIG >> 10);
     assert_true(SANITIZED || taken(1) - before < N / 4 * (BIG >> 10)); /* the system counts roughly */
     for (int i = 0; i < 20; i++) {
         dev_close(d);
         d = open_cpu(false);
-        assert_non_null(dev_weights_copy(d, host, BIG, N, i % 2 == 0 ? keep : NULL));
+        assert_non_null(copy_of(d, host, BIG, N, i % 2 == 0 ? keep : NULL));
     }
     dev_close(d);
     print_message("%ld KiB of addresses more after 20 times\n", taken(0) - addresses);
@@ -133,14 +144,14 @@ static void sketches(void **state)
     size_t held = dev_held(d);
 
     (void)state;
-    assert_ptr_equal(dev_weights_copy(d, nowhere, piece, 4, keep), nowhere);
+    assert_ptr_equal(copy_of(d, nowhere, piece, 4, keep), nowhere);
     assert_int_equal(dev_held(d) - held, 2 * piece);
-    assert_ptr_equal(dev_weights_copy(d, nowhere, piece, 4, NULL), nowhere);
+    assert_ptr_equal(copy_of(d, nowhere, piece, 4, NULL), nowhere);
     assert_int_equal(dev_held(d) - held, 6 * piece);
     dev_close(d);
     d = open_cpu(false);
     held = dev_held(d);
-    assert_null(dev_weights_copy(d, nowhere, (size_t)1 << 60, 4, NULL)); /* no such addresses: no copy, no count */
+    assert_null(copy_of(d, nowhere, (size_t)1 << 60, 4, NULL)); /* no such addresses: no copy, no count */
     assert_int_equal(dev_held(d), held);
     dev_close(d);
 }

@@ -2,6 +2,7 @@
 /* cpu_ops_test.c - operations of ops.h that take each row alone, on the CPU device: right against
  * plain double arithmetic written here, the same bytes with one thread and three, alone and in
  * company. */
+#include "base/simd.h"
 #include "cpu_rig.h"
 
 /* ---- elementwise operations and norms ---- */
@@ -238,6 +239,20 @@ static void test_hadamard(void **state)
 
 /* ---- products ---- */
 
+/* Weights copied to a device, of which all pieces are kept, laid out or not. */
+static struct tensor copied(struct dev *d, struct tensor w)
+{
+    const struct dev_pieces v = { w.data, (size_t)(w.pitch * quant_row_bytes(w.type, w.ne[0])), w.ne[2], NULL, w.type, w.ne[0] };
+    const unsigned simd = SIMD_AVX512_VNNI | SIMD_AVX512_VBMI;
+    const bool lays = (simd_features() & simd) == simd && test_acts() == QUANT_ACTS_I8 && quant_types[w.type]->lay != NULL && w.ne[0] % 256 == 0 &&
+                     w.ne[1] % (2 * QUANT_LAID) == 0;
+
+    w.data = (void *)(uintptr_t)dev_weights_copy(d, &v, &w.laid);
+    assert_non_null(w.data);
+    assert_int_equal(w.laid, lays);
+    return w;
+}
+
 static void matmul_once(int type, int64_t k, int64_t n_out, int64_t n)
 {
     struct tensor w = weights_of(type, k, n_out, 1), x = random_rows(k, n, 1.0f);
@@ -261,6 +276,11 @@ static void matmul_once(int type, int64_t k, int64_t n_out, int64_t n)
                 fail_msg("matmul %s: %.9g, not %.9g", quant_types[type]->name, (double)got, want);
         }
     same_rows("matmul, 1 and 3 threads", y, y2);
+    for (int d = 0; d < N_DEVS; d++) {
+        poison(y2.data, (y2.ne[0] + 3) * n);
+        op_matmul(devs[d], y2, copied(devs[d], w), x);
+        same_rows("matmul, weights copied", y, y2);
+    }
     free(w.data);
     free(x.data);
     free(y.data);
@@ -279,6 +299,11 @@ static void test_matmul(void **state)
         if (quant_types[t]->ints != NULL)
             matmul_once(t, 5 * block, 21, 15); /* every kind of tile */
     }
+    for (int t = 0; t < QUANT_N; t++) /* rows that are laid out */
+        for (int n = 1; quant_types[t]->lay != NULL && n <= 33; n += n < 20 ? 3 : 11) {
+            matmul_once(t, 256, 32, n);
+            matmul_once(t, 768, 96, n);
+        }
     matmul_once(QUANT_f32, 301, 67, 5);
     matmul_once(QUANT_f16, 1000, 300, 13);
     matmul_once(QUANT_q8_0, 4096, 40, 3);
@@ -557,6 +582,46 @@ static void moe_once(struct op_moe *a, int64_t n, double tol)
     free(ref);
 }
 
+/* Experts that are laid out give the bytes of those that are not. */
+static void test_moe_laid(void **state)
+{
+    enum { LAID_FF = 256, LAID_EMBD = 512, ROWS = 37, USED = 3 };
+    static const int types[][3] = { { QUANT_q4_k, QUANT_q4_k, QUANT_q6_k }, { QUANT_iq3_s, QUANT_q5_k, QUANT_q8_0 },
+                                    { QUANT_q8_0, QUANT_iq4_xs, QUANT_iq4_xs } };
+    int32_t expert[ROWS * USED];
+
+    (void)state;
+    for (int i = 0; i < ROWS * USED; i++)
+        expert[i] = i % USED == 0 ? 1 : (i * 7 + 2) % EXPERTS; /* one that all rows use */
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (int n = 1; n <= ROWS; n += 9) {
+            struct tensor x = random_rows(LAID_EMBD, n, 1.0f), weight = random_rows(USED, n, 1.0f);
+            struct tensor y = empty_rows(LAID_EMBD, n), y2 = empty_rows(LAID_EMBD, n);
+            const struct op_moe a = { USED, expert, .gate = weights_of(types[t][0], LAID_EMBD, LAID_FF, EXPERTS),
+                                      .up = weights_of(types[t][1], LAID_EMBD, LAID_FF, EXPERTS),
+                                      .down = weights_of(types[t][2], LAID_FF, LAID_EMBD, EXPERTS), .weight = weight,
+                                      .act = OP_SILU };
+
+            op_moe(devs[0], y, x, &a);
+            for (int d = 0; d < N_DEVS; d++) {
+                struct op_moe b = a;
+
+                b.gate = copied(devs[d], a.gate);
+                b.up = copied(devs[d], a.up);
+                b.down = copied(devs[d], a.down);
+                op_moe(devs[d], y2, x, &b);
+                same_rows("experts, weights copied", y, y2);
+            }
+            free(a.gate.data);
+            free(a.up.data);
+            free(a.down.data);
+            free(x.data);
+            free(weight.data);
+            free(y.data);
+            free(y2.data);
+        }
+}
+
 static void test_moe(void **state)
 {
     enum { ROWS = 21 };
@@ -609,7 +674,7 @@ int main(void)
         cmocka_unit_test(test_elem),  cmocka_unit_test(test_norm),   cmocka_unit_test(test_copies),
         cmocka_unit_test(test_rope),  cmocka_unit_test(test_matmul), cmocka_unit_test(test_embed),
         cmocka_unit_test(test_matmuls),
-        cmocka_unit_test(test_route), cmocka_unit_test(test_moe),   cmocka_unit_test(test_hadamard),
+        cmocka_unit_test(test_route), cmocka_unit_test(test_moe),   cmocka_unit_test(test_moe_laid), cmocka_unit_test(test_hadamard),
     };
 
     return cmocka_run_group_tests_name("cpu operations", tests, open_devs, close_devs);

@@ -337,7 +337,7 @@ static const struct {
     {&cpu_bytes_vnni, SIMD_AVX512 | SIMD_AVX512_VNNI | SIMD_AVX512_VBMI},
     {&cpu_bytes_amx, SIMD_AMX_INT8 | SIMD_AVX512_VNNI | SIMD_AVX512_VBMI},
 };
-enum { N_BYTE_SETS = sizeof byte_sets / sizeof byte_sets[0], BYTE_ROWS = 53, BYTE_X = 150, BYTE_BLOCKS = 9 };
+enum { N_BYTE_SETS = sizeof byte_sets / sizeof byte_sets[0], BYTE_ROWS = 53, BYTE_LAID = 48, BYTE_X = 150, BYTE_BLOCKS = 9 };
 
 static bool bytes_usable(size_t s)
 {
@@ -357,30 +357,52 @@ static float *floats_at_edge(int64_t n, void **map, size_t *bytes)
     return (float *)(void *)((char *)*map + used) - n;
 }
 
-/* n rows of one type by nx vectors, by every set. */
+/* Of rows laid out (NULL: none). */
+static char *laid(struct tensor w, int64_t n)
+{
+    int64_t row_bytes = quant_row_bytes(w.type, w.ne[0]);
+    char *to = n % QUANT_LAID == 0 && quant_types[w.type]->lay != NULL ? need((size_t)(n * row_bytes)) : NULL;
+
+    for (int64_t r = 0; to != NULL && r < n; r += QUANT_LAID)
+        quant_types[w.type]->lay(to + r * row_bytes, (char *)w.data + r * row_bytes, row_bytes, w.ne[0]);
+    return to;
+}
+
+static bool takes_laid(size_t s)
+{
+    return byte_sets[s].bytes == &cpu_bytes_vnni || byte_sets[s].bytes == &cpu_bytes_amx;
+}
+
+/* n rows of one type by nx vectors, by every set, of stored rows and of laid out ones. */
 static void bytes_once(struct tensor w, int64_t n, const struct quant_acts *const *x, int nx)
 {
     int64_t row_bytes = quant_row_bytes(w.type, w.ne[0]), ldy = GUARD + n, all = nx * ldy;
-    const struct cpu_bytes_rows rows = {quant_types[w.type], w.data, row_bytes, n};
+    struct cpu_bytes_rows rows = {quant_types[w.type], w.data, row_bytes, n, false, NULL};
+    char *side_by_side = laid(w, n);
     size_t bytes;
     void *map;
     float *want = need((size_t)all * sizeof *want), *got = floats_at_edge(all, &map, &bytes), *y[BYTE_X];
 
-    for (size_t s = 0; s < N_BYTE_SETS; s++) {
-        float *to = s == 0 ? want : got;
+    for (size_t i = 0; i < 2 * N_BYTE_SETS; i++) {
+        size_t s = i % N_BYTE_SETS;
+        float *to = i == 0 ? want : got;
 
-        if (!bytes_usable(s) || (s > 0 && rows.type->codes_avx2 == NULL))
+        rows.laid = i >= N_BYTE_SETS;
+        rows.rows = rows.laid ? side_by_side : w.data;
+        if (!bytes_usable(s) || (i > 0 && rows.type->codes_avx2 == NULL) ||
+            (rows.laid && (side_by_side == NULL || !takes_laid(s))))
             continue;
         void *buf = need_64(byte_sets[s].bytes->need(w.ne[0]));
         poison(to, all);
         for (int j = 0; j < nx; j++)
             y[j] = to + j * ldy;
-        byte_sets[s].bytes->dots(rows, (struct cpu_bytes_vectors){y, GUARD, x, nx}, w.ne[0], buf);
+        byte_sets[s].bytes->dots(rows, (struct cpu_bytes_vectors){y, GUARD, x, nx, NULL}, w.ne[0], buf);
         for (int j = 0; j < nx; j++)
             assert_poison(y[j], GUARD);
         same(rows.type->name, byte_sets[s].bytes->name, want, to, all);
         free(buf);
     }
+    free(side_by_side);
     free(want);
     munmap(map, bytes);
 }
@@ -402,6 +424,8 @@ static void test_bytes(void **state)
             for (int nx = 1; nx <= BYTE_X; nx += nx < 9 ? 1 : nx < 29 ? 5 : nx < 43 ? 7 : 107)
                 for (int64_t n = nx == 3 || nx == 29 ? 1 : BYTE_ROWS; n <= BYTE_ROWS; n += n < 6 ? 1 : 11)
                     bytes_once(w, n, x, nx);
+            for (int nx = 1; nx <= BYTE_X; nx += nx < 28 ? 1 : nx < 43 ? 7 : 107)
+                bytes_once(w, nx % 2 == 0 ? QUANT_LAID : BYTE_LAID, x, nx);
             free(v);
             free(w.data);
         }
@@ -543,14 +567,16 @@ static void bench_rows(void)
     free(x);
 }
 
-/* Stored rows by several vectors, from the caches. */
-static void bench_bytes(size_t s, int t)
+/* Rows, stored or laid out, by several vectors, from the caches. */
+static void bench_bytes(size_t s, int t, bool lay)
 {
-    static const int counts[] = {2, 3, 4, 6, 8, 12, 16, 32, 128};
+    static const int counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 32, 128};
     struct quant_acts *a = need_64(128 * BENCH_K / 256 * sizeof *a);
     const struct quant_acts *x[128];
     struct tensor w = weights_of(t, BENCH_K, 128, 1);
-    const struct cpu_bytes_rows rows = {quant_types[t], w.data, quant_row_bytes(t, BENCH_K), 128};
+    char *side_by_side = lay ? laid(w, 128) : NULL;
+    const struct cpu_bytes_rows rows = {quant_types[t], lay ? side_by_side : w.data, quant_row_bytes(t, BENCH_K), 128,
+                                        lay, NULL};
     float *v = floats(128 * BENCH_K, 1.0f), *y[128], *out = floats(128 * 128, 1.0f);
     void *buf = need_64(byte_sets[s].bytes->need(BENCH_K));
 
@@ -559,21 +585,22 @@ static void bench_bytes(size_t s, int t)
         x[j] = a + j * BENCH_K / 256;
         y[j] = out + j * 128;
     }
-    printf("%-8s %-8s G products/s with 2 3 4 6 8 12 16 32 128 vectors:", byte_sets[s].bytes->name,
-           quant_types[t]->name);
+    printf("%-8s %-8s %s G products/s with 1 2 3 4 6 8 12 16 32 128 vectors:", byte_sets[s].bytes->name,
+           quant_types[t]->name, lay ? "laid" : "");
     for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
         double best = 0;
 
         for (int i = 0; i < 20; i++) {
             double began = seconds();
 
-            byte_sets[s].bytes->dots(rows, (struct cpu_bytes_vectors){y, 0, x, counts[c]}, BENCH_K, buf);
+            byte_sets[s].bytes->dots(rows, (struct cpu_bytes_vectors){y, 0, x, counts[c], NULL}, BENCH_K, buf);
             best = fmax(best, 128.0 * counts[c] * BENCH_K / (seconds() - began));
         }
         printf(" %.0f", best / 1e9);
     }
     printf("\n");
     free(a);
+    free(side_by_side);
     free(w.data);
     free(v);
     free(out);
@@ -606,8 +633,11 @@ static int bench(void)
     bench_rows();
     for (int t = 0; t < QUANT_N; t++)
         for (size_t s = 1; s < N_BYTE_SETS; s++)
-            if (quant_types[t]->codes_avx2 != NULL && bytes_usable(s))
-                bench_bytes(s, t);
+            if (quant_types[t]->codes_avx2 != NULL && bytes_usable(s)) {
+                bench_bytes(s, t, false);
+                if (quant_types[t]->lay != NULL && takes_laid(s))
+                    bench_bytes(s, t, true);
+            }
     return 0;
 }
 
