@@ -96,14 +96,15 @@ TARGET static void mix(float *const *y, const float *const *w, int ny, const flo
 \
     V_STORE(s + (i) * LANES, s##i); \
     y##i = V_FMA(s##i, qi, y##i);
+/* Columns from j on, of a state whose rows are ldS apart and begin there. */
 #define GDN_COLS(some) \
-TARGET static void gdn_cols_##some(float *S, const struct cpu_gdn *t, int64_t j, int dim, int64_t dim_v) \
+TARGET static void gdn_cols_##some(float *S, int64_t ldS, const struct cpu_gdn *t, int64_t j, int dim) \
 { \
     const float *k = t->k, *q = t->q, *v = t->v + j; \
-    float *s = S + j, *y = t->y + j; \
+    float *s = S, *y = t->y + j; \
 \
     STATE_##some(ZERO_C) \
-    for (int row = 0; row < dim; row++, s += dim_v) { \
+    for (int row = 0; row < dim; row++, s += ldS) { \
         const VEC ki = V_SET(k[row]); \
 \
         STATE_##some(ASK) \
@@ -114,16 +115,16 @@ TARGET static void gdn_cols_##some(float *S, const struct cpu_gdn *t, int64_t j,
         STATE_##some(NEW_D) \
         STATE_##some(ZERO_Y) \
         STATE_##some(CLEAR_C) \
-        s = S + j; \
+        s = S; \
         if (r + 1 < t->n) \
-            for (int row = 0; row < dim; row++, s += dim_v) { \
+            for (int row = 0; row < dim; row++, s += ldS) { \
                 const VEC ki = V_SET(k[row]), qi = V_SET(q[row]); \
 \
                 STATE_##some(NEW_S) \
                 STATE_##some(ASK_NEW) \
             } \
         else \
-            for (int row = 0; row < dim; row++, s += dim_v) { \
+            for (int row = 0; row < dim; row++, s += ldS) { \
                 const VEC ki = V_SET(k[row]), qi = V_SET(q[row]); \
 \
                 STATE_##some(NEW_S) \
@@ -134,14 +135,32 @@ TARGET static void gdn_cols_##some(float *S, const struct cpu_gdn *t, int64_t j,
 GDN_COLS(2)
 GDN_COLS(4)
 
+TARGET static void copy_cols(float *to, int64_t ld_to, const float *from, int64_t ld_from, int dim)
+{
+    for (int row = 0; row < dim; row++, to += ld_to, from += ld_from) {
+        V_STORE(to, COL(from, 0));
+        V_STORE(to + LANES, COL(from, 1));
+    }
+}
+
 TARGET static void gdn(float *S, const struct cpu_gdn *t, int dim, int dim_v)
 {
+    enum { NEAR = 256 };
+    _Alignas(64) float cols[NEAR * 2 * LANES];
     int j = 0;
 
     for (; t->n == 1 && j + 4 * LANES <= dim_v; j += 4 * LANES)
-        gdn_cols_4(S, t, j, dim, dim_v);
-    for (; j + 2 * LANES <= dim_v; j += 2 * LANES)
-        gdn_cols_2(S, t, j, dim, dim_v);
+        gdn_cols_4(S + j, dim_v, t, j, dim);
+    for (; j + 2 * LANES <= dim_v; j += 2 * LANES) {
+        if (t->n == 1 || dim > NEAR) {
+            gdn_cols_2(S + j, dim_v, t, j, dim);
+            continue;
+        }
+        /* of several tokens side by side: where they lie, rows of 128 floats share an eighth of the first-level cache's sets */
+        copy_cols(cols, 2 * LANES, S + j, dim_v, dim);
+        gdn_cols_2(cols, 2 * LANES, t, j, dim);
+        copy_cols(S + j, dim_v, cols, 2 * LANES, dim);
+    }
     if (j < dim_v)
         gdn_rest(S, t, j, dim, dim_v);
 }
