@@ -40,7 +40,7 @@ struct cpu_bytes {
 };
 
 /* Of rows laid out by vnni: as many at a time as stay in the second-level cache while all vectors pass; one vector's are
- * fetched so many bytes ahead, several' 16 rows. */
+ * fetched so many bytes ahead, of several the next 16. */
 void cpu_bytes_laid(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf, int64_t ahead);
 
 extern const struct cpu_bytes cpu_bytes_scalar, cpu_bytes_avx2, cpu_bytes_avxvnni, cpu_bytes_vnni_ymm, cpu_bytes_vnni, cpu_bytes_amx;

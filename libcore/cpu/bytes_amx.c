@@ -298,7 +298,7 @@ static struct packed packed_at(char *buf, int64_t n)
     return x;
 }
 
-/* Whether vectors are packed already; after that they are. */
+/* Whether vectors are packed already; the caller sees to it that they are then. */
 static bool is_kept(struct cpu_bytes_vectors v, int n_min)
 {
     const struct cpu_bytes_kept now = { v.x, v.n, n_min };
@@ -359,10 +359,10 @@ TARGET static void few_laid(struct cpu_bytes_rows w, struct cpu_bytes_vectors v,
         pack(x, v.x, v.n, n_row, w.type->n_min);
     configure(4 * fours, w.type->sub_16);
     for (int64_t r = 0; r < w.n; r += SIDE) {
-        const char *rows = w.rows + r * w.row_bytes;
+        const char *rows = w.rows + r * w.row_bytes, *next = r + SIDE < w.n ? rows + SIDE * w.row_bytes : w.next;
 
         w.type->tiles_laid(&(struct quant_tiles){ rows, n_row, (const int8_t(*)[SIDE][32])x.q, (const float(*)[SIDE])x.scale,
-                                                  (const float(*)[2][SIDE])x.sum, fours, buf, sum, r + SIDE < w.n ? rows + SIDE * w.row_bytes : w.next });
+                                                  (const float(*)[2][SIDE])x.sum, fours, buf, sum, next });
         put(v.y, v.at + r, sum, SIDE, v.n);
     }
     _tile_release();
@@ -374,14 +374,15 @@ static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,
         few_laid(w, v, k / 256, buf);
         return;
     }
-    if (v.n < FEW && v.kept != NULL)
-        v.kept->x = NULL;
-    if (v.n < FEW && w.laid)
-        cpu_bytes_laid(w, v, k, buf, FETCHED);
-    else if (v.n < FEW)
-        cpu_bytes_vnni.dots(w, v, k, buf);
-    if (v.n < FEW)
+    if (v.n < FEW) {
+        if (v.kept != NULL)
+            v.kept->x = NULL;
+        if (w.laid)
+            cpu_bytes_laid(w, v, k, buf, FETCHED);
+        else
+            cpu_bytes_vnni.dots(w, v, k, buf);
         return;
+    }
     for (int j = 0, m = most(k / 256); j < v.n; j += m)
         some(w, (struct cpu_bytes_vectors){ v.y + j, v.at, v.x + j, v.n - j < m ? v.n - j : m, v.kept }, k / 256, buf);
 }
@@ -389,7 +390,8 @@ static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,
 static size_t need(int64_t k)
 {
     const int64_t n_row = (k + 255) / 256;
-    const size_t few = cpu_bytes_vnni.need(k), many = (size_t)(8 * n_row * (ROWS_BYTES + most(n_row) / SIDE * PACKED_BYTES)); /* and of few_laid() */
+    /* few_laid() takes less than `many`: QUANT_LAID_BUF and one of its four or more packs of vectors */
+    const size_t few = cpu_bytes_vnni.need(k), many = (size_t)(8 * n_row * (ROWS_BYTES + most(n_row) / SIDE * PACKED_BYTES));
 
     return few > many ? few : many;
 }

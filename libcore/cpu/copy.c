@@ -73,11 +73,11 @@ static void *pages(size_t n, bool whole)
     return p;
 }
 
-/* Whether rows are laid out: where pieces have twice 16, so that halves of a matrix may be taken alone. */
+/* Whether rows are laid out: where matrices have twice 16, so that halves of one may be taken alone. */
 static bool lays(const struct cpu *c, const struct dev_pieces *v)
 {
     return c->lays && v->ne0 > 0 && v->ne0 % QUANT_INT_BLOCK == 0 && quant_types[v->type]->lay != NULL &&
-           v->bytes % (size_t)(2 * QUANT_LAID * quant_row_bytes(v->type, v->ne0)) == 0;
+           v->ne1 % (2 * QUANT_LAID) == 0;
 }
 
 const void *cpu_weights_copy(void *ctx, const struct dev_pieces *v, bool *laid)

@@ -88,10 +88,10 @@ static const void *to_device(struct binder *b, const char *name, const void *hos
     return pieces_to_device(b, name, &(struct dev_pieces){ .host = host, .bytes = n, .n = 1 }, NULL);
 }
 
-/* Pieces of a matrix's rows. */
+/* A tensor in so many pieces, of which some are kept. */
 static struct dev_pieces rows_of(const struct binder *b, const struct gguf_tensor *t, int64_t n, const bool *keep)
 {
-    return (struct dev_pieces){ t->data, t->size_bytes / (size_t)n, n, keep, t->type, b->as_stored ? 0 : t->ne[0] };
+    return (struct dev_pieces){ t->data, t->size_bytes / (size_t)n, n, keep, t->type, b->as_stored ? 0 : t->ne[0], t->ne[1] };
 }
 
 struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2)
@@ -176,8 +176,7 @@ struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int6
     if (t == NULL)
         return (struct tensor){ .type = QUANT_f32 };
     n_here = count(b->here, n_expert);
-    all = (struct tensor){ .type = t->type, .ne = { ne0, ne1, n_expert }, .stride = ne0,
-                           .pitch = ne1 };
+    all = (struct tensor){ .type = t->type, .ne = { ne0, ne1, n_expert }, .stride = ne0, .pitch = ne1 };
     all.data = (void *)(uintptr_t)experts_on_host(b, t, n_expert, n_here, &all.laid);
     *host = all;
     all.laid = false;

@@ -100,15 +100,15 @@ const void *dev_weights_some(struct dev *d, const void *host, size_t piece_bytes
 /* The same in memory of the device's own in any case. On the host that is in large pages where
  * the system has some and all are kept, and in small ones, of which only those that are filled take memory, where not
  * all are. It is asked for as it is filled: whether the machine has so much is for the caller to know (base/memory.h).
- * A sketch only counts. Where rows may be laid out, and the processor then multiplies faster, *laid comes true: operations have to
- * be told (struct tensor), and matrices begin a multiple of 16 rows apart from each other. */
+ * A sketch only counts. Where rows may be laid out, and the processor then multiplies faster, *laid comes true, and operations
+ * have to be told (struct tensor). */
 struct dev_pieces {
     const void *host;
     size_t      bytes; /* of one */
     int64_t     n;
     const bool *keep;  /* [n]; NULL: all */
-    int         type;  /* of their rows, each of ne0 elements, that only products take and that may be laid out */
-    int64_t     ne0;   /* 0: they may not */
+    int         type;  /* matrices of ne1 rows of ne0 elements, several in a piece or one, which only products take: */
+    int64_t     ne0, ne1; /* rows may be laid out; ne0 0: they may not */
 };
 const void *dev_weights_copy(struct dev *d, const struct dev_pieces *v, bool *laid);
 /* n bytes at once for all weights to come, as dev_held() of a sketch counted them; false when there is no room. */

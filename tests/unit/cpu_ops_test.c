@@ -239,10 +239,11 @@ static void test_hadamard(void **state)
 
 /* ---- products ---- */
 
-/* Weights copied to a device, of which all pieces are kept, laid out or not. */
+/* Weights copied to a device, laid out or not. */
 static struct tensor copied(struct dev *d, struct tensor w)
 {
-    const struct dev_pieces v = { w.data, (size_t)(w.pitch * quant_row_bytes(w.type, w.ne[0])), w.ne[2], NULL, w.type, w.ne[0] };
+    const struct dev_pieces v = { w.data, (size_t)(w.pitch * w.ne[2] * quant_row_bytes(w.type, w.ne[0])), 1, NULL, w.type,
+                                  w.ne[0], w.ne[1] };
     const unsigned simd = SIMD_AVX512_VNNI | SIMD_AVX512_VBMI;
     const bool lays = (simd_features() & simd) == simd && test_acts() == QUANT_ACTS_I8 && quant_types[w.type]->lay != NULL && w.ne[0] % 256 == 0 &&
                      w.ne[1] % (2 * QUANT_LAID) == 0;
@@ -304,6 +305,11 @@ static void test_matmul(void **state)
             matmul_once(t, 256, 32, n);
             matmul_once(t, 768, 96, n);
         }
+    matmul_once(QUANT_q4_k, 256, 80, 5); /* and that are not: 16 more than a multiple of 32 */
+    struct tensor two = weights_of(QUANT_q8_0, 256, 48, 2);
+
+    assert_false(copied(devs[0], two).laid);
+    free(two.data);
     matmul_once(QUANT_f32, 301, 67, 5);
     matmul_once(QUANT_f16, 1000, 300, 13);
     matmul_once(QUANT_q8_0, 4096, 40, 3);
@@ -585,7 +591,7 @@ static void moe_once(struct op_moe *a, int64_t n, double tol)
 /* Experts that are laid out give the bytes of those that are not. */
 static void test_moe_laid(void **state)
 {
-    enum { LAID_FF = 256, LAID_EMBD = 512, ROWS = 37, USED = 3 };
+    enum { LAID_EMBD = 512, ROWS = 37, USED = 3 };
     static const int types[][3] = { { QUANT_q4_k, QUANT_q4_k, QUANT_q6_k }, { QUANT_iq3_s, QUANT_q5_k, QUANT_q8_0 },
                                     { QUANT_q8_0, QUANT_iq4_xs, QUANT_iq4_xs } };
     int32_t expert[ROWS * USED];
@@ -595,11 +601,12 @@ static void test_moe_laid(void **state)
         expert[i] = i % USED == 0 ? 1 : (i * 7 + 2) % EXPERTS; /* one that all rows use */
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (int n = 1; n <= ROWS; n += 9) {
+            const int64_t ff = t == 1 ? 768 : 256;
             struct tensor x = random_rows(LAID_EMBD, n, 1.0f), weight = random_rows(USED, n, 1.0f);
             struct tensor y = empty_rows(LAID_EMBD, n), y2 = empty_rows(LAID_EMBD, n);
-            const struct op_moe a = { USED, expert, .gate = weights_of(types[t][0], LAID_EMBD, LAID_FF, EXPERTS),
-                                      .up = weights_of(types[t][1], LAID_EMBD, LAID_FF, EXPERTS),
-                                      .down = weights_of(types[t][2], LAID_FF, LAID_EMBD, EXPERTS), .weight = weight,
+            const struct op_moe a = { USED, expert, .gate = weights_of(types[t][0], LAID_EMBD, ff, EXPERTS),
+                                      .up = weights_of(types[t][1], LAID_EMBD, ff, EXPERTS),
+                                      .down = weights_of(types[t][2], ff, LAID_EMBD, EXPERTS), .weight = weight,
                                       .act = OP_SILU };
 
             op_moe(devs[0], y, x, &a);
