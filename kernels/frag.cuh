@@ -121,7 +121,7 @@ static __device__ __forceinline__ int2 k_whole(const uint4 &head, int c, int i0,
 }
 
 /* d and m of units c and 4 + c of a K-quant, as scale(), d for the first ones' numbers: bits of 2^23 + number, from which the
- * multiplication takes 2^23 d away; it rounds once. */
+ * multiplication takes 2^23 d away; it rounds once. Of a d that is infinite it makes NaN, where scale() has infinity. */
 static __device__ __forceinline__ void k_scales(const uint4 &head, int c, float d, float to[2], float m[2])
 {
     const float dmin = half_of(head.x >> 16);

@@ -156,7 +156,8 @@ TARGET static void gdn(float *S, const struct cpu_gdn *t, int dim, int dim_v)
             gdn_cols_2(S + j, dim_v, t, j, dim);
             continue;
         }
-        /* of several tokens side by side: where they lie, rows of 128 floats share an eighth of the first-level cache's sets */
+        /* of several tokens side by side: where they lie, columns of rows of 128 floats share a quarter of the first-level
+         * cache's sets, or less */
         copy_cols(cols, 2 * LANES, S + j, dim_v, dim);
         gdn_cols_2(cols, 2 * LANES, t, j, dim);
         copy_cols(S + j, dim_v, cols, 2 * LANES, dim);

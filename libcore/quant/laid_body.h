@@ -64,6 +64,10 @@ X86_VBMI void take_numbers(const struct columns_numbers *u, const char *rows, in
 #define LAID_LESS(j)  l##j = _mm512_fmadd_ps(m, _mm512_set1_ps(x##j[b].sum_32[g]), l##j);
 #define LAID_PUT(j)   sum[j] = N_MIN > 0 ? _mm512_sub_ps(s##j, l##j) : s##j;
 
+#define LAID_FOLDED(s0, s1, s2, s3, s4, s5, s6, s7) \
+    _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(s0, s4), _mm512_add_ps(s2, s6)), \
+                  _mm512_add_ps(_mm512_add_ps(s1, s5), _mm512_add_ps(s3, s7)))
+
 /* Group `pair` or, odd, the next one of all blocks of a panel by n vectors. */
 #define LAID_TILE(n) \
 X86_VBMI void laid_group_##n(__m512 sum[n], const struct quant_laid *a, const struct columns_numbers *u, const char *rows, \
@@ -102,9 +106,9 @@ TARGET_VBMI static void laid_##n(const struct quant_laid *a, const struct column
     const char *rows = a->rows; \
 \
     for (int64_t r = 0; r < a->n_rows; r += QUANT_LAID, rows += a->n_row * LAID_BYTES) { \
-        const char *next = a->ahead == 0 ? NULL : r + QUANT_LAID < a->n_rows ? rows + a->n_row * LAID_BYTES : a->next; \
+        const char   *next = a->ahead == 0 ? NULL : r + QUANT_LAID < a->n_rows ? rows + a->n_row * LAID_BYTES : a->next; \
         const int64_t each = next != NULL ? a->n_row * (LAID_BYTES / 8) : 0; /* bytes with a group */ \
-        __m512      sum[8][n]; \
+        __m512        sum[8][n]; \
 \
         take_numbers(u, rows, a->n_row); \
         for (int g = 0; g < 8; g += 2) { \
@@ -112,10 +116,8 @@ TARGET_VBMI static void laid_##n(const struct quant_laid *a, const struct column
             laid_group_##n(sum[g + 1], a, u, rows, next + (g + 1) * each, g, 1); \
         } \
         for (int j = 0; j < n; j++) \
-            _mm512_storeu_ps(a->y[j] + a->at + r, _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(sum[0][j], sum[4][j]), \
-                                                                              _mm512_add_ps(sum[2][j], sum[6][j])), \
-                                                                _mm512_add_ps(_mm512_add_ps(sum[1][j], sum[5][j]), \
-                                                                              _mm512_add_ps(sum[3][j], sum[7][j])))); \
+            _mm512_storeu_ps(a->y[j] + a->at + r, LAID_FOLDED(sum[0][j], sum[1][j], sum[2][j], sum[3][j], sum[4][j], sum[5][j], \
+                                                              sum[6][j], sum[7][j])); \
     } \
 }
 LAID_TILE(2)
@@ -172,8 +174,7 @@ TARGET_VBMI static void laid_1(const struct quant_laid *a, const struct columns_
             EACH_8(LAID_ONE)
         }
         EACH_8(LAID_ONE_TAKE)
-        _mm512_storeu_ps(a->y[0] + a->at + r, _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(s0, s4), _mm512_add_ps(s2, s6)),
-                                                            _mm512_add_ps(_mm512_add_ps(s1, s5), _mm512_add_ps(s3, s7))));
+        _mm512_storeu_ps(a->y[0] + a->at + r, LAID_FOLDED(s0, s1, s2, s3, s4, s5, s6, s7));
     }
 }
 
@@ -196,13 +197,19 @@ enum { CODES_AHEAD = 3, TILES_AHEAD = 2, TILES_RING = 4 };
 struct tiles_room {
     _Alignas(64) int8_t code[TILES_RING][8][64];
     int32_t             dot[TILES_RING][2][16][16];
+    int64_t             step, b; /* of the codes that come next; their block and group */
+    int                 g;
 };
 
-/* Codes of step t, group g of block b. */
-X86_VBMI void tiles_code(struct tiles_room *r, const struct quant_tiles *a, int64_t t, int g, int64_t b)
+/* Codes of the next step, if there is one. */
+X86_VBMI void tiles_code(struct tiles_room *r, const struct quant_tiles *a)
 {
-    const char *head = a->rows + b * LAID_BYTES, *part = head + HEAD + g * PARTS / 8 * PART;
-    int8_t (*to)[64] = r->code[t % TILES_RING];
+    const int   g = r->g;
+    const char *head = a->rows + r->b * LAID_BYTES, *part = head + HEAD + g * PARTS / 8 * PART;
+    int8_t (*to)[64] = r->code[r->step % TILES_RING];
+
+    if (g == 8)
+        return;
 
 #define ODD(i)  _mm512_store_si512(to[i], columns_code(head, part, g - 1, 1, i, false));
 #define EVEN(i) _mm512_store_si512(to[i], columns_code(head, part, g, 0, i, false));
@@ -213,6 +220,11 @@ X86_VBMI void tiles_code(struct tiles_room *r, const struct quant_tiles *a, int6
     }
 #undef ODD
 #undef EVEN
+    r->step++;
+    if (++r->b == a->n_row) {
+        r->b = 0;
+        r->g++;
+    }
 }
 
 /* Sums of step t: of the group or, SUB_16, of its halves. Tiles 0 and 1: sums; 4 and 5: vectors; 6 and 7: weights. */
@@ -263,14 +275,11 @@ TARGET_AMX static void tiles_##n(const struct quant_tiles *a, const struct colum
     const int64_t     n_row = a->n_row; \
     const char       *next = a->next; \
     float            *out = a->out; \
-    int64_t           t = 0, c = 0, b = 0; /* steps of floats and codes; block of codes */ \
-    int               g = 0;               /* group of codes */ \
+    int64_t           t = 0; /* step of floats */ \
 \
-    for (; c < CODES_AHEAD; c++) { \
-        tiles_code(r, a, c, g, b); \
-        g += b + 1 == n_row; \
-        b = b + 1 == n_row ? 0 : b + 1; \
-    } \
+    r->step = r->b = r->g = 0; \
+    for (int i = 0; i < CODES_AHEAD; i++) \
+        tiles_code(r, a); \
     for (int64_t i = 0; i < TILES_AHEAD; i++) \
         tiles_dots(r, a, i); \
     for (int group = 0; group < 8; group++, out += 16 * 16) { \
@@ -283,11 +292,7 @@ TARGET_AMX static void tiles_##n(const struct quant_tiles *a, const struct colum
 \
             for (int i = 0; next != NULL && i < (LAID_BYTES + 511) / 512; i++, next += 64) \
                 _mm_prefetch(next, _MM_HINT_T1); \
-            if (c < 8 * n_row) { \
-                tiles_code(r, a, c++, g, b); \
-                g += b + 1 == n_row; \
-                b = b + 1 == n_row ? 0 : b + 1; \
-            } \
+            tiles_code(r, a); \
             if (t + TILES_AHEAD < 8 * n_row) \
                 tiles_dots(r, a, t + TILES_AHEAD); \
             EACH_##n(TILES_ADD) \
@@ -316,22 +321,26 @@ TARGET_VBMI static void tiles_laid(const struct quant_tiles *a)
     by[a->fours - 1](a, &u);
 }
 
-/* 16 rows, laid out. */
+/* Block b, laid out. */
+X86_VBMI void columns_block(struct quant_columns *to, const char *laid, int64_t b)
+{
+    columns_numbers(&(struct columns_numbers){ to->scale + b, to->min + b, to->sub + b, to->n_row }, laid);
+    for (int g = 0; g < 8; g += 2) {
+        const char *part = laid + HEAD + g * PARTS / 8 * PART, *next = laid + HEAD + (g + 1) * PARTS / 8 * PART;
+
+        columns_fetch(to);
+#define CODE(i) \
+    _mm512_store_si512(to->code[g * to->n_row + b][i], columns_code(laid, part, g, 0, i, false)); \
+    _mm512_store_si512(to->code[(g + 1) * to->n_row + b][i], columns_code(laid, next, g, 1, i, false));
+        EACH_8(CODE)
+#undef CODE
+    }
+}
+
 TARGET_VBMI static void columns_laid(struct quant_columns *to, const char *rows)
 {
-    take_numbers(&(struct columns_numbers){ to->scale, to->min, to->sub, to->n_row }, rows, to->n_row);
-    for (int g = 0; g < 8; g += 2)
-        for (int64_t b = 0; b < to->n_row; b++) {
-            const char *head = rows + b * LAID_BYTES, *p = head + HEAD + g * PARTS / 8 * PART;
-            const char *q = head + HEAD + (g + 1) * PARTS / 8 * PART;
-
-            columns_fetch(to);
-#define CODE(i) \
-    _mm512_store_si512(to->code[g * to->n_row + b][i], columns_code(head, p, g, 0, i, false)); \
-    _mm512_store_si512(to->code[(g + 1) * to->n_row + b][i], columns_code(head, q, g, 1, i, false));
-            EACH_8(CODE)
-#undef CODE
-        }
+    for (int64_t b = 0; b < to->n_row; b++)
+        columns_block(to, rows + b * LAID_BYTES, b);
 }
 
 TARGET_VBMI static void columns_vbmi(struct quant_columns *to, const char *const row[16])
@@ -340,16 +349,7 @@ TARGET_VBMI static void columns_vbmi(struct quant_columns *to, const char *const
         _Alignas(64) char laid[LAID_BYTES];
 
         lay_block(laid, laid + HEAD, row, b * IN_256 * (int64_t)sizeof(BLOCK));
-        columns_numbers(&(struct columns_numbers){ to->scale + b, to->min + b, to->sub + b, to->n_row }, laid);
-        for (int g = 0; g < 8; g += 2) {
-            columns_fetch(to);
-#define CODE(i) \
-    _mm512_store_si512(to->code[g * to->n_row + b][i], columns_code(laid, laid + HEAD + g * PARTS / 8 * PART, g, 0, i, false)); \
-    _mm512_store_si512(to->code[(g + 1) * to->n_row + b][i], \
-                       columns_code(laid, laid + HEAD + (g + 1) * PARTS / 8 * PART, g, 1, i, false));
-            EACH_8(CODE)
-#undef CODE
-        }
+        columns_block(to, laid, b);
     }
 }
 

@@ -149,7 +149,7 @@ enum { QUANT_LAID = 16 };
 typedef void quant_lay_fn(void *to, const void *rows, int64_t row_bytes, int64_t n);
 typedef void quant_columns_laid_fn(struct quant_columns *to, const char *rows);
 /* n_rows of them, a multiple of 16, by n vectors of 8 bits: y[j][at + i], the bytes of quant_dot_ints(). */
-enum { QUANT_LAID_VECTORS = 8, QUANT_LAID_BUF = 8 * 16 * 5 * 4 };
+enum { QUANT_LAID_VECTORS = 8, QUANT_LAID_BUF = 8 * 16 * 5 * 4 /* a scale, two minima and two sub-scales of 8 groups */ };
 struct quant_laid {
     const char                     *rows;
     int64_t                         n_rows, n_row; /* n_row: 256 elements each */
@@ -158,8 +158,8 @@ struct quant_laid {
     int64_t                         at;
     int                             n;     /* vectors, 1 to QUANT_LAID_VECTORS */
     void                           *buf;   /* QUANT_LAID_BUF * n_row bytes, 64-byte aligned */
-    /* Fetched to the second-level cache meanwhile: of one vector what is so many bytes ahead; of several 16 rows of which the first
-     * ones are multiplied, the next 16, and with the last ones what is at `next`. 0 and NULL: nothing. */
+    /* What is fetched to the second-level cache meanwhile. With one vector: what lies `ahead` bytes further on. With several: the
+     * 16 rows after those that are multiplied, after the last ones 16 at `next` (NULL: none); nothing if ahead is 0. */
     int64_t                         ahead;
     const char                     *next;
 };

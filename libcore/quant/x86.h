@@ -628,7 +628,6 @@ TARGET_AVX512 static inline __m512i x86_two_words(__m256i s, int g)
     return _mm512_permutexvar_epi16(at, _mm512_castsi256_si512(s));
 }
 
-/* 64 bytes that are used twice: gcc 12 would load them twice, which here means lines that two loads share. */
 static inline int32_t x86_dword(const void *p)
 {
     int32_t v;
@@ -637,6 +636,7 @@ static inline int32_t x86_dword(const void *p)
     return v;
 }
 
+/* 64 bytes that are used twice: gcc 12 would load them twice, which here means lines that two loads share. */
 TARGET_AVX512 static inline __m512i x86_load64(const void *p)
 {
     __m512i v = _mm512_loadu_si512(p);

@@ -91,12 +91,6 @@ X86_VBMI __m512i columns_bits(__m512i v, int from, int mask)
     return _mm512_and_si512(_mm512_srl_epi32(v, _mm_cvtsi32_si128(from)), _mm512_set1_epi32(mask));
 }
 
-/* Bytes of v from bit `from` of each on; what comes from the next byte is masked. */
-X86_VBMI __m512i columns_bytes(__m512i v, int from, int mask)
-{
-    return _mm512_and_si512(_mm512_srl_epi32(v, _mm_cvtsi32_si128(from)), _mm512_set1_epi8((char)mask));
-}
-
 /* Where numbers of 256 elements of 16 rows go, of each group of 32 `pitch` further on. */
 struct columns_numbers {
     float (*scale)[16];

@@ -245,8 +245,8 @@ static struct tensor copied(struct dev *d, struct tensor w)
     const struct dev_pieces v = { w.data, (size_t)(w.pitch * w.ne[2] * quant_row_bytes(w.type, w.ne[0])), 1, NULL, w.type,
                                   w.ne[0], w.ne[1] };
     const unsigned simd = SIMD_AVX512_VNNI | SIMD_AVX512_VBMI;
-    const bool lays = (simd_features() & simd) == simd && test_acts() == QUANT_ACTS_I8 && quant_types[w.type]->lay != NULL && w.ne[0] % 256 == 0 &&
-                     w.ne[1] % (2 * QUANT_LAID) == 0;
+    const bool lays = (simd_features() & simd) == simd && test_acts() == QUANT_ACTS_I8 &&
+                      quant_types[w.type]->lay != NULL && w.ne[0] % 256 == 0 && w.ne[1] % (2 * QUANT_LAID) == 0;
 
     w.data = (void *)(uintptr_t)dev_weights_copy(d, &v, &w.laid);
     assert_non_null(w.data);
