@@ -31,6 +31,17 @@ X86_VBMI void take_numbers(const struct columns_numbers *u, const char *rows, in
         columns_numbers(&(struct columns_numbers){ u->scale + b, u->min + b, u->sub + b, n_row }, rows + b * LAID_BYTES);
 }
 
+/* Part i of `parts` of the lines that a group of a block fetches of what comes next. Fetches one after the other hold up loads from
+ * the second-level cache; several vectors have products between them. One vector waits for memory, which gives most when asked
+ * for all lines at once. */
+enum { LAID_LINES = (LAID_BYTES / 8 + 63) / 64 };
+
+X86_VBMI void laid_fetch(const char *next, int i, int parts)
+{
+    for (int line = LAID_LINES * i / parts; next != NULL && line < LAID_LINES * (i + 1) / parts; line++)
+        _mm_prefetch(next + 64 * line, _MM_HINT_T1);
+}
+
 #define LAID_X(j)     const struct quant_acts *const x##j = a->x[j];
 #define LAID_ZERO(j)  __m512 s##j = _mm512_setzero_ps(), l##j = s##j;
 #define LAID_DWORD(p) _mm512_set1_epi32(x86_dword(p))
@@ -58,6 +69,7 @@ X86_VBMI void take_numbers(const struct columns_numbers *u, const char *rows, in
         const __m512i v = columns_code(head, part, pair, odd, i, true); \
         const int     byte = 4 * (i); \
 \
+        laid_fetch(next, i, 8); \
         EACH_##n(LAID_ADD) \
     }
 #define LAID_SCALE(j) s##j = _mm512_fmadd_ps(_mm512_mul_ps(f, _mm512_set1_ps(x##j[b].scale[g])), LAID_DOTS(j), s##j);
@@ -85,8 +97,6 @@ X86_VBMI void laid_group_##n(__m512 sum[n], const struct quant_laid *a, const st
     for (int64_t b = 0; b < a->n_row; b++, head += LAID_BYTES, part += LAID_BYTES) { \
         const __m512 f = _mm512_load_ps(scale[b]); \
 \
-        for (int i = 0; next != NULL && i < (LAID_BYTES + 511) / 512; i++, next += 64) \
-            _mm_prefetch(next, _MM_HINT_T1); \
         EACH_##n(LAID_BEGIN) \
         LAID_STEP(n, 0) LAID_STEP(n, 1) LAID_STEP(n, 2) LAID_STEP(n, 3) \
         EACH_##n(LAID_SECOND) \
@@ -97,6 +107,7 @@ X86_VBMI void laid_group_##n(__m512 sum[n], const struct quant_laid *a, const st
 \
             EACH_##n(LAID_LESS) \
         } \
+        next += next != NULL ? LAID_BYTES / 8 : 0; \
     } \
     EACH_##n(LAID_PUT) \
 } \
@@ -137,8 +148,7 @@ LAID_TILE(8)
         __m512i      e = LOW > 0 ? LAID_DWORD(x->less + 2 * (g) + 1) : _mm512_setzero_si512(); \
         __m512       v; \
 \
-        for (int i = 0; i < (LAID_BYTES + 511) / 512; i++) \
-            _mm_prefetch(laid + ahead + LAID_BYTES / 8 * (g) + 64 * i, _MM_HINT_T1); \
+        laid_fetch(laid + ahead + LAID_BYTES / 8 * (g), 0, 1); \
         LAID_ONE_STEP(g, 0, d) LAID_ONE_STEP(g, 1, d) LAID_ONE_STEP(g, 2, d) LAID_ONE_STEP(g, 3, d) \
         LAID_ONE_STEP(g, 4, e) LAID_ONE_STEP(g, 5, e) LAID_ONE_STEP(g, 6, e) LAID_ONE_STEP(g, 7, e) \
         if (SUB_16) \
@@ -250,7 +260,9 @@ TARGET_AMX __attribute__((always_inline)) static inline void tiles_dots(struct t
 #else
 #define TILES_DOTS(j) TILES_OF(0, j)
 #endif
-#define TILES_ADD(j)  s##j = _mm512_fmadd_ps(_mm512_mul_ps(f, _mm512_set1_ps(x[j])), TILES_DOTS(j), s##j);
+#define TILES_ADD(j) \
+    laid_fetch(next, j, vectors); \
+    s##j = _mm512_fmadd_ps(_mm512_mul_ps(f, _mm512_set1_ps(x[j])), TILES_DOTS(j), s##j);
 #define TILES_PUT(j)  _mm512_store_ps(out + 16 * (j), s##j);
 #define TILES_LESS(j) s##j = _mm512_fmadd_ps(f, _mm512_set1_ps(x[j]), s##j);
 #define TILES_TAKE(j) _mm512_store_ps(out + 16 * (j), _mm512_sub_ps(_mm512_load_ps(out + 16 * (j)), s##j));
@@ -271,6 +283,7 @@ TARGET_AMX static void tiles_less_##n(float *out, const struct quant_tiles *a, c
 \
 TARGET_AMX static void tiles_##n(const struct quant_tiles *a, const struct columns_numbers *u) \
 { \
+    enum { vectors = n }; \
     struct tiles_room room, *const r = &room; \
     const int64_t     n_row = a->n_row; \
     const char       *next = a->next; \
@@ -290,12 +303,11 @@ TARGET_AMX static void tiles_##n(const struct quant_tiles *a, const struct colum
             const __m512 f = _mm512_load_ps(u->scale[t]); \
             TILES_SUBS \
 \
-            for (int i = 0; next != NULL && i < (LAID_BYTES + 511) / 512; i++, next += 64) \
-                _mm_prefetch(next, _MM_HINT_T1); \
             tiles_code(r, a); \
             if (t + TILES_AHEAD < 8 * n_row) \
                 tiles_dots(r, a, t + TILES_AHEAD); \
             EACH_##n(TILES_ADD) \
+            next += next != NULL ? LAID_BYTES / 8 : 0; \
         } \
         EACH_##n(TILES_PUT) \
         if (N_MIN > 0) \
