@@ -45,6 +45,8 @@
         const __m512i u = STEP(0, s), v = STEP(2, s); \
         const int     byte = 32 * (s); \
 \
+        for (const char *last = next + each; next < last && next < end; next += 64) \
+            _mm_prefetch(next, _MM_HINT_T1); \
         EACH_##n(ADD) \
     }
 #define FOUR_STEPS(n, s) ADD_STEP(n, s) ADD_STEP(n, s + 1) ADD_STEP(n, s + 2) ADD_STEP(n, s + 3)
@@ -160,7 +162,7 @@ TARGET static void kind##_##n(float *const *y, int64_t at, const struct cpu_byte
     const __m512i both = _mm512_set1_epi16((short)-p->low); \
     const __m512i low = _mm512_srli_epi32(both, 16), high = _mm512_slli_epi32(both, 16); \
     const int64_t n_row = p->n_row, blocks = (p->rows + 3) / 4 * n_row; \
-    const int64_t each = (p->n_next / 64 + blocks - 1) / blocks * 64; /* fetched by a block */ \
+    const int64_t each = (p->n_next / 64 + 8 * blocks - 1) / (8 * blocks) * 64; /* fetched by a step */ \
     const char   *next = p->next, *end = next + p->n_next; \
 \
     (void)both; \
@@ -174,8 +176,6 @@ TARGET static void kind##_##n(float *const *y, int64_t at, const struct cpu_byte
         BEGIN_##kind(n) \
         for (int64_t b = 0; b < n_row; b++) { \
             EACH_##n(DOTS) \
-            for (const char *last = next + each; next < last && next < end; next += 64) \
-                _mm_prefetch(next, _MM_HINT_T1); \
             const __m512 scale0 = TWO(0, scale), scale2 = TWO(2, scale); \
 \
             BLOCK_##kind(n) \
