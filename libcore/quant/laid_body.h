@@ -31,15 +31,20 @@ X86_VBMI void take_numbers(const struct columns_numbers *u, const char *rows, in
         columns_numbers(&(struct columns_numbers){ u->scale + b, u->min + b, u->sub + b, n_row }, rows + b * LAID_BYTES);
 }
 
-/* Part i of `parts` of the lines that a group of a block fetches of what comes next. Fetches one after the other hold up loads from
- * the second-level cache; several vectors have products between them. One vector waits for memory, which gives most when asked
- * for all lines at once. */
-enum { LAID_LINES = (LAID_BYTES / 8 + 63) / 64 };
+/* Part i of `parts` of the lines that a group of a block fetches of what comes later. Fetches one after the other hold up loads from
+ * the second-level cache: several vectors have them between products. One vector waits for memory, which gives most when asked for
+ * all lines at once; on their way from the second-level cache they are fetched once more. */
+enum { LAID_LINES = (LAID_BYTES / 8 + 63) / 64, LAID_NEAR = 768 };
 
-X86_VBMI void laid_fetch(const char *next, int i, int parts)
+X86_VBMI void laid_lines(const char *at, int i, int parts, const int hint)
 {
-    for (int line = LAID_LINES * i / parts; next != NULL && line < LAID_LINES * (i + 1) / parts; line++)
-        _mm_prefetch(next + 64 * line, _MM_HINT_T1);
+    for (int line = LAID_LINES * i / parts; line < LAID_LINES * (i + 1) / parts; line++)
+        _mm_prefetch(at + 64 * line, hint);
+}
+X86_VBMI void laid_next(const char *next, int i, int parts)
+{
+    if (next != NULL)
+        laid_lines(next, i, parts, _MM_HINT_T1);
 }
 
 #define LAID_X(j)     const struct quant_acts *const x##j = a->x[j];
@@ -69,7 +74,7 @@ X86_VBMI void laid_fetch(const char *next, int i, int parts)
         const __m512i v = columns_code(head, part, pair, odd, i, true); \
         const int     byte = 4 * (i); \
 \
-        laid_fetch(next, i, 8); \
+        laid_next(next, i, 8); \
         EACH_##n(LAID_ADD) \
     }
 #define LAID_SCALE(j) s##j = _mm512_fmadd_ps(_mm512_mul_ps(f, _mm512_set1_ps(x##j[b].scale[g])), LAID_DOTS(j), s##j);
@@ -148,7 +153,7 @@ LAID_TILE(8)
         __m512i      e = LOW > 0 ? LAID_DWORD(x->less + 2 * (g) + 1) : _mm512_setzero_si512(); \
         __m512       v; \
 \
-        laid_fetch(laid + ahead + LAID_BYTES / 8 * (g), 0, 1); \
+        laid_lines(laid + ahead + LAID_BYTES / 8 * (g), 0, 1, _MM_HINT_T1); \
         LAID_ONE_STEP(g, 0, d) LAID_ONE_STEP(g, 1, d) LAID_ONE_STEP(g, 2, d) LAID_ONE_STEP(g, 3, d) \
         LAID_ONE_STEP(g, 4, e) LAID_ONE_STEP(g, 5, e) LAID_ONE_STEP(g, 6, e) LAID_ONE_STEP(g, 7, e) \
         if (SUB_16) \
@@ -161,6 +166,7 @@ LAID_TILE(8)
             l##g = _mm512_fmadd_ps(_mm512_load_ps(min[g][0]), _mm512_set1_ps(x->sum_32[g]), l##g); \
     }
 #define LAID_ONE_STEP(g, i, sum) \
+    laid_lines(laid + LAID_NEAR + LAID_BYTES / 8 * (g), i, 8, _MM_HINT_T0); \
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" \
             : "+v"(sum) \
             : "v"(columns_code(laid, part, (g) & ~1, (g) & 1, i, true)), \
@@ -261,7 +267,7 @@ TARGET_AMX __attribute__((always_inline)) static inline void tiles_dots(struct t
 #define TILES_DOTS(j) TILES_OF(0, j)
 #endif
 #define TILES_ADD(j) \
-    laid_fetch(next, j, vectors); \
+    laid_next(next, j, vectors); \
     s##j = _mm512_fmadd_ps(_mm512_mul_ps(f, _mm512_set1_ps(x[j])), TILES_DOTS(j), s##j);
 #define TILES_PUT(j)  _mm512_store_ps(out + 16 * (j), s##j);
 #define TILES_LESS(j) s##j = _mm512_fmadd_ps(f, _mm512_set1_ps(x[j]), s##j);
