@@ -325,18 +325,18 @@ TARGET_AMX static void tiles_##n(const struct quant_tiles *a, const struct colum
 #else
 #define TILES_SUBS
 #endif
-LAID_TILES(4)
-LAID_TILES(8)
+LAID_TILES(10)
 LAID_TILES(12)
+LAID_TILES(14)
 LAID_TILES(16)
 
 TARGET_VBMI static void tiles_laid(const struct quant_tiles *a)
 {
-    static void (*const by[])(const struct quant_tiles *, const struct columns_numbers *) = { tiles_4, tiles_8, tiles_12, tiles_16 };
+    static void (*const by[])(const struct quant_tiles *, const struct columns_numbers *) = { tiles_10, tiles_12, tiles_14, tiles_16 };
     const struct columns_numbers u = numbers_at(a->buf, a->n_row);
 
     take_numbers(&u, a->rows, a->n_row);
-    by[a->fours - 1](a, &u);
+    by[a->twos - QUANT_LAID_VECTORS / 2 - 1](a, &u);
 }
 
 /* Block b, laid out. */

@@ -164,15 +164,16 @@ struct quant_laid {
     const char                     *next;
 };
 typedef void quant_laid_fn(const struct quant_laid *p);
-/* 16 rows, laid out, by up to 16 vectors, packed for tiles of AMX, which are configured (cpu/bytes_amx.c): of each group of 32 of
- * each block, the same group of all blocks first, 32 bytes of all vectors, their scales and sums of what minima are for. */
+/* 16 rows, laid out, by more than QUANT_LAID_VECTORS and up to 16 vectors, packed for tiles of AMX, which are configured
+ * (cpu/bytes_amx.c): of each group of 32 of each block, the same group of all blocks first, 32 bytes of all vectors, their
+ * scales and sums of what minima are for. */
 struct quant_tiles {
     const char  *rows;
     int64_t      n_row;
     const int8_t (*q)[16][32];
     const float (*scale)[16];
     const float (*sum)[2][16];
-    int          fours; /* vectors, in fours */
+    int          twos; /* vectors, in twos */
     void        *buf;   /* as of quant_laid */
     float       *out;   /* of a group, vector and row, 16 vectors and 16 rows each, 64-byte aligned */
     const char  *next;  /* what to fetch to the second-level cache meanwhile, QUANT_LAID rows */

@@ -43,8 +43,10 @@
 #define EACH_6(F) EACH_5(F) F(5)
 #define EACH_7(F) EACH_6(F) F(6)
 #define EACH_8(F) EACH_7(F) F(7)
-#define EACH_12(F) EACH_8(F) F(8) F(9) F(10) F(11)
-#define EACH_16(F) EACH_12(F) F(12) F(13) F(14) F(15)
+#define EACH_10(F) EACH_8(F) F(8) F(9)
+#define EACH_12(F) EACH_10(F) F(10) F(11)
+#define EACH_14(F) EACH_12(F) F(12) F(13)
+#define EACH_16(F) EACH_14(F) F(14) F(15)
 
 /* y[0..15] = scale v, v 16 signed bytes. */
 TARGET_AVX2 static inline void x86_scale(float *y, __m128i v, __m256 scale)
