@@ -173,7 +173,7 @@ struct quant_tiles {
     const int8_t (*q)[16][32];
     const float (*scale)[16];
     const float (*sum)[2][16];
-    int          twos; /* vectors, in twos */
+    int          twos;  /* vectors, in twos */
     void        *buf;   /* as of quant_laid */
     float       *out;   /* of a group, vector and row, 16 vectors and 16 rows each, 64-byte aligned */
     const char  *next;  /* what to fetch to the second-level cache meanwhile, QUANT_LAID rows */
