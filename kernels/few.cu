@@ -13,204 +13,15 @@
  * blocks of their own and the code for all formats. */
 #include "kernels/bulk.cuh"
 #include "kernels/few.cuh"
-#include "kernels/row.cuh"
+#include "kernels/few_block.cuh"
 #include "kernels/stage.cuh"
 
-enum { WARPS = 8, GROUP = 4 /* columns */, PITCH = 24 /* of a column's sums, for the banks' sake */ };
+enum { WARPS = 8 };
 enum { TURN = 8 /* segments of columns in shared memory */, ITEMS = 2 * WARPS /* strips times segments of a task */ };
 /* Of small matrices: rows of a warp at once, fewest rows and columns of a block, its memory at most. */
 enum { BESIDE_AT_ONCE = 2, BESIDE_ROWS = 8, BESIDE_COLS = 8, BESIDE_SMEM = 84 << 10 };
 enum { BESIDE_FLOATS = 2 * BESIDE_AT_ONCE * BUF_PITCH, BESIDE_BUF = WARPS * BESIDE_FLOATS * sizeof(float) };
 enum { FLOATS = 2 /* columns of a task of type f32 */, MOST_STAGE = 6 << 10, OTHER_SMEM = 24 << 10 };
-
-/* Where a lane finds its part of the columns: the bytes of four of them, and the sums of one. Of 8 bits (NT 2): the bytes of
- * eight, and the sums of two. */
-template <int NT> struct columns {
-    uint32_t bytes[NT], sums[NT];
-};
-
-/* What a unit has two of: scale and minimum, or scales of its halves; of 8 units, rows apart for the banks' sake. */
-template <int TYPE> struct scales_of {
-    enum { EACH = frag<TYPE>::HALVES || frag<TYPE>::MIN ? 2 : 1, APART = 8 * EACH + 4 };
-};
-
-/* Sums that begin at WHOLE. */
-template <bool SIGNED>
-static __device__ __forceinline__ void mma_few(int d[4], const uint32_t g0[2], const uint32_t g8[2], uint32_t b0, uint32_t b1)
-{
-    if (SIGNED)
-        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
-            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-            : "r"(g0[0]), "r"(g8[0]), "r"(g0[1]), "r"(g8[1]), "r"(b0), "r"(b1), "r"(WHOLE));
-    else
-        asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
-            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-            : "r"(g0[0]), "r"(g8[0]), "r"(g0[1]), "r"(g8[1]), "r"(b0), "r"(b1), "r"(WHOLE));
-}
-
-/* Sums of a unit or, of formats with two scales, of its halves. */
-template <class F>
-static __device__ __forceinline__ void unit_sums(int first[4], int second[4], const uint32_t w0[2], const uint32_t w8[2],
-                                                 uint32_t b0, uint32_t b1, int c)
-{
-    if (F::HALVES) {
-        mma_few<F::SIGNED>(first, w0, w8, c < 2 ? b0 : 0u, c < 2 ? b1 : 0u);
-        mma_few<F::SIGNED>(second, w0, w8, c < 2 ? 0u : b0, c < 2 ? 0u : b1);
-    } else {
-        mma_few<F::SIGNED>(first, w0, w8, b0, b1);
-    }
-}
-
-/* The scales of a block, for the warp; EIGHT: of formats that stay whole, the numbers, and minima are not negative. */
-template <int TYPE, bool EIGHT>
-static __device__ __forceinline__ void put_scales(float *scales, const strip<TYPE> &s)
-{
-    typedef frag<TYPE> F;
-    enum { EACH = scales_of<TYPE>::EACH, APART = scales_of<TYPE>::APART, AT_ONCE = F::HALVES ? 2 : 4 };
-    const int lane = threadIdx.x & 31, c = lane % 4;
-    float *to = scales + lane / 4 * APART + (F::HALVES ? c : EACH * c);
-
-    __syncwarp();
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float d[8 / AT_ONCE], m[8 / AT_ONCE];
-
-        if constexpr (!EIGHT || !is_whole(TYPE))
-            all_scales<TYPE>(r == 0 ? s.r0 : s.r8, c, d, m);
-#pragma unroll
-        for (int j = 0; j < 8 / AT_ONCE; j++) {
-            float *at = to + r * 8 * APART + j * AT_ONCE * EACH;
-
-            if constexpr (EIGHT && is_whole(TYPE)) {
-                F::numbers(r == 0 ? s.r0 : s.r8, j, c, d[j], m[j]);
-                m[j] = -m[j];
-            }
-            if (F::MIN)
-                *(float2 *)at = make_float2(d[j], -m[j]);
-            else
-                *at = d[j];
-        }
-    }
-    __syncwarp();
-}
-
-/* Sums of 16 rows and NT times four columns over the units of a block, of which so many exist. */
-template <int TYPE, int NT>
-static __device__ __forceinline__ void block_times(float S[NT][2], const strip<TYPE> &s, const uint8_t *x,
-                                                   const columns<NT> &col, int units, float *scales,
-                                                   const near_tables *tab)
-{
-    typedef frag<TYPE> F;
-    enum { EACH = scales_of<TYPE>::EACH, APART = scales_of<TYPE>::APART, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
-    const int lane = threadIdx.x & 31, c = lane % 4;
-    const float *own = scales + lane / 4 * APART;
-    float d[2][4], sums[NT][4]; /* of units: 4 floats of scales; sum of q, dx, of two */
-
-    if (units <= 0)
-        return;
-    put_scales<TYPE, false>(scales, s);
-#pragma unroll
-    for (int u = 0; u < 8; u++) {
-        const uint8_t *at = x + u / 2 * X_PAIR;
-        const int i = u * EACH % 4;
-        uint32_t w0[2], w8[2];
-
-        if (!WHOLE_BLOCKS && u >= units) /* only where it may be: units go side by side */
-            break;
-        F::words(s.r0, u, c, w0, tab);
-        F::words(s.r8, u, c, w8, tab);
-#pragma unroll
-        for (int r = 0; r < 2; r++)
-            if (i == 0)
-                *(float4 *)d[r] = *(const float4 *)(own + r * 8 * APART + u * EACH);
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-            const uint32_t b0 = *(const uint32_t *)(at + u % 2 * X_UNIT + col.bytes[n]);
-            const uint32_t b1 = *(const uint32_t *)(at + u % 2 * X_UNIT + col.bytes[n] + (F::APART ? 8 : 16));
-            int h[4], g[4];
-
-            if (u % 2 == 0)
-                *(float4 *)sums[n] = *(const float4 *)(at + X_SUMS + col.sums[n]);
-            unit_sums<F>(h, g, w0, w8, b0, b1, c);
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                float v = __fmul_rn(d[r][i], whole(h[2 * r], h[2 * r + 1]));
-
-                if (F::MIN)
-                    v = __fmaf_rn(d[r][i + EACH - 1], sums[n][u % 2 * 2], v);
-                if (F::HALVES)
-                    v = __fmaf_rn(d[r][i + EACH - 1], whole(g[2 * r], g[2 * r + 1]), v);
-                S[n][r] = __fmaf_rn(sums[n][u % 2 * 2 + 1], v, S[n][r]);
-            }
-        }
-    }
-}
-
-/* The whole number of a sum that began at WHOLE. */
-static __device__ __forceinline__ float one_sum(int sum)
-{
-    return __fsub_rn(__int_as_float(sum), 12582912.0f);
-}
-
-/* The same with 8 bits: 16 rows and eight columns, of which a lane has rows g and g + 8, columns 2 c and 2 c + 1. */
-template <int TYPE>
-static __device__ __forceinline__ void block_eight(float S[2][2], const strip<TYPE> &s, const uint8_t *x, const columns<2> &col,
-                                                   int units, float *scales, const near_tables *tab)
-{
-    typedef frag<TYPE> F;
-    enum { EACH = scales_of<TYPE>::EACH, APART = scales_of<TYPE>::APART, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
-    enum { SUMS = whole_sums(TYPE), UNITS = SUMS > 0 ? 4 / SUMS : 1 };
-    static_assert(SUMS > 0 || (!F::MIN && !F::HALVES), "one scale");
-    const int lane = threadIdx.x & 31, c = lane % 4;
-    const float *own = scales + lane / 4 * APART;
-    float d[2][4], sums[2][4], I[2][2] = {}, M[2][2] = {}; /* of units: 4 floats of scales; sum of q, dx, of two */
-    float2 by[2] = {};
-
-    if (units <= 0)
-        return;
-    if constexpr (SUMS > 0) {
-        by[0] = F::factors(s.r0);
-        by[1] = F::factors(s.r8);
-    }
-    put_scales<TYPE, true>(scales, s);
-#pragma unroll
-    for (int u = 0; u < 8; u++) {
-        const uint8_t *at = x + u / 2 * X_PAIR, *q = at + u % 2 * X_UNIT + col.bytes[0];
-        const int i = u * EACH % 4;
-        uint32_t w0[2], w8[2];
-        int first[4], second[4];
-
-        if (!WHOLE_BLOCKS && u >= units) /* only where it may be: units go side by side */
-            break;
-        const uint32_t b0 = *(const uint32_t *)q, b1 = *(const uint32_t *)(q + (F::APART ? 8 : 16));
-        F::words(s.r0, u, c, w0, tab);
-        F::words(s.r8, u, c, w8, tab);
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            if (i == 0)
-                *(float4 *)d[r] = *(const float4 *)(own + r * 8 * APART + u * EACH);
-            if (u % 2 == 0)
-                *(float4 *)sums[r] = *(const float4 *)(at + X_SUMS + col.sums[r]);
-        }
-        unit_sums<F>(first, second, w0, w8, b0, b1, c);
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const int r = j / 2, e = j % 2;
-            const float dx = sums[e][u % 2 * 2 + 1];
-            float v = __fmul_rn(d[r][i], one_sum(first[j]));
-
-            if (F::HALVES)
-                v = __fmaf_rn(d[r][i + EACH - 1], one_sum(second[j]), v);
-            I[r][e] = u % UNITS > 0 ? __fadd_rn(I[r][e], v) : v;
-            if (F::MIN)
-                M[r][e] = __fmaf_rn(d[r][i + EACH - 1], sums[e][u % 2 * 2], u % 4 > 0 ? M[r][e] : 0.0f);
-            if (u % UNITS == UNITS - 1)
-                S[r][e] = __fmaf_rn(dx, SUMS > 0 ? __fmul_rn(by[r].x, I[r][e]) : I[r][e], S[r][e]);
-            if (F::MIN && u % 4 == 3)
-                S[r][e] = __fmaf_rn(dx, __fmul_rn(by[r].y, M[r][e]), S[r][e]);
-        }
-    }
-}
 
 /* What a block does at a time: rows of a job times a span of columns. */
 struct task {
@@ -253,19 +64,6 @@ static __device__ __forceinline__ void wait_once(const few_args &f, bool &waited
     if (!waited)
         asm volatile("griddepcontrol.wait;" ::: "memory");
     waited = true;
-}
-
-/* Where column i lies: four of them, pitches 16 bytes more than a multiple of 128, meet in no bank. */
-enum { ASIDE = 32 };
-static __device__ __forceinline__ uint32_t column_at(int i, int pitch)
-{
-    return (uint32_t)(i * pitch + (i & 2) / 2 * ASIDE);
-}
-
-/* Before the stages. */
-static __host__ __device__ inline int columns_bytes(int nt, int pitch)
-{
-    return (nt * GROUP * pitch + BOX_ALIGN - 1) / BOX_ALIGN * BOX_ALIGN;
 }
 
 /* Columns in shared memory: which span of them, so many segments from `round` on, or -1; and stages of warps, with the
@@ -337,27 +135,6 @@ static __device__ __forceinline__ void load_item(strip<TYPE> &s, const few_args 
     if (of.units > block * 8) {
         F::template load<true>(s.r0, r0 + block * F::BLOCK, of.units - block * 8, c);
         F::template load<true>(s.r8, r8 + block * F::BLOCK, of.units - block * 8, c);
-    }
-}
-
-/* A lane's part of a task's columns. */
-template <int TYPE, int NT, bool EIGHT>
-static __device__ __forceinline__ void find_columns(columns<NT> &col, const task &t, int pitch)
-{
-    const int g = (threadIdx.x & 31) / 4, c = threadIdx.x % 4;
-
-    if (EIGHT) {
-        col.bytes[0] = column_at(min(g, t.cols - 1), pitch) + 4 + (frag<TYPE>::APART ? c * 16 : c % 2 * 32 + c / 2 * 8);
-#pragma unroll
-        for (int e = 0; e < NT; e++)
-            col.sums[e] = column_at(min(2 * c + e, t.cols - 1), pitch);
-    } else {
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-            col.bytes[n] = column_at(min(n * GROUP + g / 2, t.cols - 1), pitch) + g % 2 * 4 +
-                           (frag<TYPE>::APART ? c * 16 : c % 2 * 32 + c / 2 * 8);
-            col.sums[n] = column_at(min(n * GROUP + c, t.cols - 1), pitch);
-        }
     }
 }
 
@@ -436,7 +213,7 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
         a.there = begun && fetch && !more;
         if (!begun) {
             wait_once(f, waited);
-            find_columns<TYPE, NT, EIGHT>(col, t, f.pitch);
+            find_columns<TYPE, NT, EIGHT>(col, t.cols, f.pitch);
             bring_columns(f, t, round, at);
             continue;
         }
@@ -825,7 +602,7 @@ static void one_format(struct cuda *c, struct few_args *f, int type)
     int nt = type != QUANT_f32 && (f->nx > GROUP || f->eight) ? 2 : 1;
 
     f->tab = c->tab;
-    f->pitch = (int)round_up((size_t)(x_pairs(f->k) < TURN * 8 ? x_pairs(f->k) : TURN * 8) * X_PAIR + ASIDE, 128) + 16;
+    f->pitch = column_pitch(x_pairs(f->k) < TURN * 8 ? x_pairs(f->k) : (int)TURN * 8);
     f->spans = (int)ceil_div(f->nx, GROUP);
     if (nt == 2 && (f->eight || f->n_beside > 0 || cut_jobs(f, WARPS / segments, turn) > turn))
         f->spans = (int)ceil_div(f->nx, 2 * GROUP);
