@@ -9,6 +9,7 @@
  * segments of each, and the segments' sums are added in order. Columns come to shared memory by bulk copies: read where
  * they are, each unit would wait for its own. A lane finds the scales of a few units, and all lanes that need them read
  * them from shared memory.
+ * A large matrix has a kernel of its own, whose warps have whole strips and never meet.
  * Rows of floats are multiplied by a warp each, columns two at a time. Small matrices beside those of a launch's format have
  * blocks of their own and the code for all formats. */
 #include "kernels/bulk.cuh"
@@ -176,7 +177,7 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, items = t.strips * segments;
     uint8_t *stage = at.stage + threadIdx.x / 32 * stage_of<TYPE>::SIZE;
     const bool go_on = row_segments(f.k) <= TURN && (int)(threadIdx.x / 32) < then.strips * segments;
-    strip<TYPE> s = {};
+    strip<TYPE> s[1] = {};
     columns<NT> col;
 
 #pragma unroll 1
@@ -184,7 +185,7 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
         const bool begun = i >= 0;
         const bool more = i + WARPS < items, fetch = begun ? more || go_on : more && !a.there;
         const item of = a.next;
-        float S[NT][2] = {};
+        float S[1][NT][2] = {};
 
         if (begun && staged(f, of)) {
             bar_wait(at.full, at.turn);
@@ -193,7 +194,7 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
 #pragma unroll 1
         for (int b = begun ? 0 : 1; b < 2; b++) {
             if (begun)
-                load_item<TYPE>(s, f, of, round + of.segment, b, stage);
+                load_item<TYPE>(s[0], f, of, round + of.segment, b, stage);
             if (b == 1 && fetch) {
                 a.next = find_item(f, more ? t : then, more ? i + WARPS : (int)(threadIdx.x / 32), round, segments);
                 proxy_fence(); /* what was just asked of the stage has come; else the next box can be there first */
@@ -205,9 +206,9 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
             const uint8_t *x = at.x + of.segment * (8 * X_PAIR) + b * (4 * X_PAIR);
             if constexpr (EIGHT) {
                 if (begun)
-                    block_eight<TYPE>(S, s, x, col, of.units - b * 8, scales, tab);
+                    block_eight<TYPE, 1>(S, s, x, col, of.units - b * 8, scales, tab);
             } else if (begun) {
-                block_times<TYPE, NT>(S, s, x, col, of.units - b * 8, scales, tab);
+                block_times<TYPE, NT, 1>(S, s, x, col, of.units - b * 8, scales, tab);
             }
         }
         a.there = begun && fetch && !more;
@@ -221,7 +222,7 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
         for (int n = 0; n < NT; n++)
 #pragma unroll
             for (int r = 0; r < 2; r++)
-                to[i][(EIGHT ? 2 * c + r : n * GROUP + c) * PITCH + g + (EIGHT ? n : r) * 8] = S[n][r];
+                to[i][(EIGHT ? 2 * c + r : n * GROUP + c) * PITCH + g + (EIGHT ? n : r) * 8] = S[0][n][r];
     }
 }
 
@@ -477,6 +478,115 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
     move_past_once(f, at);
 }
 
+/* Of a matrix with many strips: a warp multiplies one or, where registers allow it, two at once, which share what it reads
+ * of the columns, as such reads can take longer than those of the matrix; all segments one after the other, and adds these
+ * itself: warps never meet. One block a multiprocessor has its columns once, and room for stages. */
+enum { MANY_WARPS = 16, MANY_LEAST = 8 /* warps of a block */, MANY_TURNS = 2, MANY_SMEM = 3 << 10 /* beside what is counted */ };
+template <int TYPE> struct many_of {
+    enum {
+        STRIPS = sizeof(typename frag<TYPE>::raw) <= 48 ? 2 : 1, STAGES = 2 / STRIPS, ROWS = STRIPS * STRIP,
+        STAGE = ROWS * stage_of<TYPE>::BOX, SCALES = ROWS * scales_of<TYPE>::APART * (int)sizeof(float),
+        BYTES = STAGES * STAGE + SCALES, /* of a warp */
+    };
+};
+
+template <int NT, int TYPE, bool EIGHT = false>
+__global__ void __launch_bounds__(MANY_WARPS * 32, 1) few_many(const __grid_constant__ few_args f)
+{
+    typedef frag<TYPE> F;
+    typedef many_of<TYPE> M;
+    extern __shared__ __align__(BOX_ALIGN) uint8_t x[];
+    __shared__ uint64_t bar, full[MANY_WARPS][M::STAGES];
+    __shared__ near_tables tables;
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4, warps = blockDim.x / 32;
+    const int span = blockIdx.x % f.spans, blocks = gridDim.x / f.spans, first = span * NT * GROUP;
+    const int segments = row_segments(f.k), step = blocks * warps * M::ROWS;
+    const int row_first = (warp * blocks + (int)blockIdx.x / f.spans) * M::ROWS;
+    const task t = { 0, 0, 0, span, first, min(f.nx - first, NT * GROUP) };
+    const few_job &job = f.job[0];
+    uint8_t *stages = x + columns_bytes(NT, f.pitch) + warp * (M::STAGES * M::STAGE);
+    float *scales = (float *)(x + columns_bytes(NT, f.pitch) + warps * (M::STAGES * M::STAGE) + warp * M::SCALES);
+    const near at = { x, stages, &bar, full[warp], 0, span, 0, 0, true };
+    int next_row = row_first, next = 0; /* which segment is asked for */
+    columns<NT> col;
+    const auto ask = [&](int stage) {
+        if (next_row < job.n_rows && one_of_warp())
+            bring_box<TYPE, M::ROWS>(shared_at(stages + stage * M::STAGE), f.box, 0, next_row, next, shared_at(at.full + stage));
+        __syncwarp();
+        if (++next == segments) {
+            next = 0;
+            next_row += step;
+        }
+    };
+
+    let_next_begin();
+    bring_tables<TYPE>(tables, f.tab);
+    if (threadIdx.x % 32 == 0) {
+#pragma unroll
+        for (int i = 0; i < M::STAGES; i++)
+            bar_init(at.full + i, 1);
+        if (threadIdx.x == 0)
+            bar_init(&bar, 1);
+        bar_init_done();
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < M::STAGES; i++)
+        ask(i);
+    only_wait_for_inputs();
+    if (warp == 0)
+        fetch_columns(f, t, 0, at);
+    find_columns<TYPE, NT, EIGHT>(col, t.cols, f.pitch);
+    bar_wait(&bar, 0);
+#pragma unroll 1
+    for (int row = row_first, turn = 0; row < job.n_rows; row += step) {
+        float sums[M::STRIPS][NT][2] = {};
+
+#pragma unroll 1
+        for (int q = 0; q < segments; q++, turn++) {
+            const int stage = turn % M::STAGES;
+            const uint8_t *from = boxed_row<TYPE>(stages + stage * M::STAGE, g, q), *xb = x + q * (8 * X_PAIR);
+            float S[M::STRIPS][NT][2] = {};
+
+            bar_wait(at.full + stage, turn / M::STAGES % 2);
+#pragma unroll 1
+            for (int units = f.k / 32 - q * 16, end = max(units - 16, 0); units > end; units -= 8) {
+                strip<TYPE> s[M::STRIPS];
+
+#pragma unroll
+                for (int m = 0; m < M::STRIPS; m++) {
+                    F::template load<true>(s[m].r0, from + m * STRIP * stage_of<TYPE>::BOX, units, c);
+                    F::template load<true>(s[m].r8, from + (m * STRIP + 8) * stage_of<TYPE>::BOX, units, c);
+                }
+                if (units - 8 <= end) {
+                    proxy_fence(); /* what was just asked of the stage has come */
+                    __syncwarp();
+                    ask(stage);
+                }
+                if constexpr (EIGHT)
+                    block_eight<TYPE, M::STRIPS>(S, s, xb, col, units, scales, &tables);
+                else
+                    block_times<TYPE, NT, M::STRIPS>(S, s, xb, col, units, scales, &tables);
+                from += F::BLOCK;
+                xb += 4 * X_PAIR;
+            }
+#pragma unroll
+            for (int i = 0; i < M::STRIPS * NT * 2; i++)
+                (&sums[0][0][0])[i] = __fadd_rn((&sums[0][0][0])[i], (&S[0][0][0])[i]);
+        }
+        int lane = threadIdx.x % 32;
+        asm volatile("" : "+r"(lane)); /* places of results are found now: else they would take registers all the time */
+#pragma unroll
+        for (int i = 0; i < M::STRIPS * NT * 2; i++) {
+            const int n = i / 2 % NT, r = i % 2, column = EIGHT ? lane % 4 * 2 + r : n * GROUP + lane % 4;
+            const int own = row + i / 2 / NT * STRIP + lane / 4 + (EIGHT ? n : r) * 8;
+
+            if (column < t.cols && own < job.n_rows)
+                job.y[(first + column) * job.y_stride + own] = (&sums[0][0][0])[i];
+        }
+    }
+}
+
 /* Gives each job its tasks; how many there are. Where there are more than `room`, tasks take a strip more if their warps
  * have the time anyway: those fewer may be ones that would not find room in the turn. */
 static int cut_jobs(struct few_args *f, int strips, int room)
@@ -553,12 +663,35 @@ static size_t other_bytes(const struct few_args *f)
     return floats > beside ? floats : beside;
 }
 
+/* A launch of one large matrix, if warps have two turns and enough find room; what is added to or goes along is left to the
+ * other kernel. */
+template <int NT, int TYPE>
+static bool launch_many(struct cuda *c, struct few_args *f)
+{
+    typedef many_of<TYPE> M;
+    const struct few_job &j = f->job[0];
+    const int columns = columns_bytes(NT, f->pitch), room = (cuda_attn_smem(c) - MANY_SMEM - columns) / M::BYTES;
+    const int warps = room < MANY_WARPS ? room : (int)MANY_WARPS, blocks = c->sms / f->spans;
+
+    if (f->n != 1 || f->n_beside > 0 || j.type != TYPE || j.res != NULL || f->past.channels > 0 || row_segments(f->k) > TURN ||
+        j.row_bytes % 16 != 0 || (uintptr_t)j.w % 16 != 0 || warps < MANY_LEAST ||
+        j.n_rows < MANY_TURNS * M::ROWS * warps * blocks)
+        return false;
+    f->paired = false;
+    make_box<TYPE, M::ROWS>(c, f->box, j.w, j.row_bytes, (int64_t)j.n_rows * j.row_bytes, j.n_rows);
+    launch_early(c, "few_many", f->eight ? few_many<2, TYPE, true> : few_many<NT, TYPE>, dim3((unsigned)(blocks * f->spans)),
+                 (unsigned)warps * 32, (size_t)(columns + warps * M::BYTES), *f);
+    return true;
+}
+
 /* Of larger formats, or where a block has no more, there is no room for stages. */
 template <int NT, int TYPE>
 static void launch_of(struct cuda *c, struct few_args *f, dim3 grid)
 {
     const size_t columns = (size_t)columns_bytes(NT, f->pitch), stages = WARPS * (size_t)stage_of<TYPE>::SIZE;
 
+    if (launch_many<NT, TYPE>(c, f))
+        return;
     f->staged = stages <= WARPS * MOST_STAGE && columns + stages + OTHER_SMEM <= (size_t)cuda_attn_smem(c);
     for (int i = 0; f->staged && i < f->n; i++) {
         struct few_job &j = f->job[i];

@@ -49,9 +49,10 @@ static __device__ __forceinline__ void unit_sums(int first[4], int second[4], co
     }
 }
 
-/* The scales of a block, for the warp; EIGHT: of formats that stay whole, the numbers, and minima are not negative. */
-template <int TYPE, bool EIGHT>
-static __device__ __forceinline__ void put_scales(float *scales, const strip<TYPE> &s)
+/* The scales of a block of M strips, for the warp; EIGHT: of formats that stay whole, the numbers, and minima are not
+ * negative. */
+template <int TYPE, bool EIGHT, int M>
+static __device__ __forceinline__ void put_scales(float *scales, const strip<TYPE> s[M])
 {
     typedef frag<TYPE> F;
     enum { EACH = scales_of<TYPE>::EACH, APART = scales_of<TYPE>::APART, AT_ONCE = F::HALVES ? 2 : 4 };
@@ -60,17 +61,18 @@ static __device__ __forceinline__ void put_scales(float *scales, const strip<TYP
 
     __syncwarp();
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 2 * M; r++) {
+        const typename F::raw &row = r % 2 == 0 ? s[r / 2].r0 : s[r / 2].r8;
         float d[8 / AT_ONCE], m[8 / AT_ONCE];
 
         if constexpr (!EIGHT || !is_whole(TYPE))
-            all_scales<TYPE>(r == 0 ? s.r0 : s.r8, c, d, m);
+            all_scales<TYPE>(row, c, d, m);
 #pragma unroll
         for (int j = 0; j < 8 / AT_ONCE; j++) {
             float *at = to + r * 8 * APART + j * AT_ONCE * EACH;
 
             if constexpr (EIGHT && is_whole(TYPE)) {
-                F::numbers(r == 0 ? s.r0 : s.r8, j, c, d[j], m[j]);
+                F::numbers(row, j, c, d[j], m[j]);
                 m[j] = -m[j];
             }
             if (F::MIN)
@@ -82,9 +84,9 @@ static __device__ __forceinline__ void put_scales(float *scales, const strip<TYP
     __syncwarp();
 }
 
-/* Sums of 16 rows and NT times four columns over the units of a block, of which so many exist. */
-template <int TYPE, int NT>
-static __device__ __forceinline__ void block_times(float S[NT][2], const strip<TYPE> &s, const uint8_t *x,
+/* Sums of M strips of 16 rows and NT times four columns over the units of a block, of which so many exist. */
+template <int TYPE, int NT, int M>
+static __device__ __forceinline__ void block_times(float S[M][NT][2], const strip<TYPE> s[M], const uint8_t *x,
                                                    const columns<NT> &col, int units, float *scales,
                                                    const near_tables *tab)
 {
@@ -92,43 +94,51 @@ static __device__ __forceinline__ void block_times(float S[NT][2], const strip<T
     enum { EACH = scales_of<TYPE>::EACH, APART = scales_of<TYPE>::APART, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
     const int lane = threadIdx.x & 31, c = lane % 4;
     const float *own = scales + lane / 4 * APART;
-    float d[2][4], sums[NT][4]; /* of units: 4 floats of scales; sum of q, dx, of two */
+    float d[2 * M][4], sums[NT][4]; /* of units: 4 floats of scales; sum of q, dx, of two */
 
     if (units <= 0)
         return;
-    put_scales<TYPE, false>(scales, s);
+    put_scales<TYPE, false, M>(scales, s);
 #pragma unroll
     for (int u = 0; u < 8; u++) {
         const uint8_t *at = x + u / 2 * X_PAIR;
         const int i = u * EACH % 4;
-        uint32_t w0[2], w8[2];
+        uint32_t w0[M][2], w8[M][2];
 
         if (!WHOLE_BLOCKS && u >= units) /* only where it may be: units go side by side */
             break;
-        F::words(s.r0, u, c, w0, tab);
-        F::words(s.r8, u, c, w8, tab);
 #pragma unroll
-        for (int r = 0; r < 2; r++)
+        for (int m = 0; m < M; m++) {
+            F::words(s[m].r0, u, c, w0[m], tab);
+            F::words(s[m].r8, u, c, w8[m], tab);
+        }
+#pragma unroll
+        for (int r = 0; r < 2 * M; r++)
             if (i == 0)
                 *(float4 *)d[r] = *(const float4 *)(own + r * 8 * APART + u * EACH);
 #pragma unroll
         for (int n = 0; n < NT; n++) {
             const uint32_t b0 = *(const uint32_t *)(at + u % 2 * X_UNIT + col.bytes[n]);
             const uint32_t b1 = *(const uint32_t *)(at + u % 2 * X_UNIT + col.bytes[n] + (F::APART ? 8 : 16));
-            int h[4], g[4];
 
             if (u % 2 == 0)
                 *(float4 *)sums[n] = *(const float4 *)(at + X_SUMS + col.sums[n]);
-            unit_sums<F>(h, g, w0, w8, b0, b1, c);
 #pragma unroll
-            for (int r = 0; r < 2; r++) {
-                float v = __fmul_rn(d[r][i], whole(h[2 * r], h[2 * r + 1]));
+            for (int m = 0; m < M; m++) {
+                int h[4], g[4];
 
-                if (F::MIN)
-                    v = __fmaf_rn(d[r][i + EACH - 1], sums[n][u % 2 * 2], v);
-                if (F::HALVES)
-                    v = __fmaf_rn(d[r][i + EACH - 1], whole(g[2 * r], g[2 * r + 1]), v);
-                S[n][r] = __fmaf_rn(sums[n][u % 2 * 2 + 1], v, S[n][r]);
+                unit_sums<F>(h, g, w0[m], w8[m], b0, b1, c);
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    const float *by = &d[2 * m + r][i];
+                    float v = __fmul_rn(by[0], whole(h[2 * r], h[2 * r + 1]));
+
+                    if (F::MIN)
+                        v = __fmaf_rn(by[EACH - 1], sums[n][u % 2 * 2], v);
+                    if (F::HALVES)
+                        v = __fmaf_rn(by[EACH - 1], whole(g[2 * r], g[2 * r + 1]), v);
+                    S[m][n][r] = __fmaf_rn(sums[n][u % 2 * 2 + 1], v, S[m][n][r]);
+                }
             }
         }
     }
@@ -140,10 +150,10 @@ static __device__ __forceinline__ float one_sum(int sum)
     return __fsub_rn(__int_as_float(sum), 12582912.0f);
 }
 
-/* The same with 8 bits: 16 rows and eight columns, of which a lane has rows g and g + 8, columns 2 c and 2 c + 1. */
-template <int TYPE>
-static __device__ __forceinline__ void block_eight(float S[2][2], const strip<TYPE> &s, const uint8_t *x, const columns<2> &col,
-                                                   int units, float *scales, const near_tables *tab)
+/* The same with 8 bits: strips and eight columns, of which a lane has rows g and g + 8, columns 2 c and 2 c + 1. */
+template <int TYPE, int M>
+static __device__ __forceinline__ void block_eight(float S[M][2][2], const strip<TYPE> s[M], const uint8_t *x,
+                                                   const columns<2> &col, int units, float *scales, const near_tables *tab)
 {
     typedef frag<TYPE> F;
     enum { EACH = scales_of<TYPE>::EACH, APART = scales_of<TYPE>::APART, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
@@ -151,51 +161,55 @@ static __device__ __forceinline__ void block_eight(float S[2][2], const strip<TY
     static_assert(SUMS > 0 || (!F::MIN && !F::HALVES), "one scale");
     const int lane = threadIdx.x & 31, c = lane % 4;
     const float *own = scales + lane / 4 * APART;
-    float d[2][4], sums[2][4], I[2][2] = {}, M[2][2] = {}; /* of units: 4 floats of scales; sum of q, dx, of two */
-    float2 by[2] = {};
+    float d[2 * M][4], sums[2][4], I[2 * M][2] = {}, mins[2 * M][2] = {}; /* of units: 4 floats of scales; sum of q, dx, of two */
+    float2 by[2 * M] = {};
 
     if (units <= 0)
         return;
-    if constexpr (SUMS > 0) {
-        by[0] = F::factors(s.r0);
-        by[1] = F::factors(s.r8);
-    }
-    put_scales<TYPE, true>(scales, s);
+    if constexpr (SUMS > 0)
+#pragma unroll
+        for (int r = 0; r < 2 * M; r++)
+            by[r] = F::factors(r % 2 == 0 ? s[r / 2].r0 : s[r / 2].r8);
+    put_scales<TYPE, true, M>(scales, s);
 #pragma unroll
     for (int u = 0; u < 8; u++) {
         const uint8_t *at = x + u / 2 * X_PAIR, *q = at + u % 2 * X_UNIT + col.bytes[0];
         const int i = u * EACH % 4;
-        uint32_t w0[2], w8[2];
-        int first[4], second[4];
 
         if (!WHOLE_BLOCKS && u >= units) /* only where it may be: units go side by side */
             break;
         const uint32_t b0 = *(const uint32_t *)q, b1 = *(const uint32_t *)(q + (F::APART ? 8 : 16));
-        F::words(s.r0, u, c, w0, tab);
-        F::words(s.r8, u, c, w8, tab);
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            if (i == 0)
-                *(float4 *)d[r] = *(const float4 *)(own + r * 8 * APART + u * EACH);
-            if (u % 2 == 0)
-                *(float4 *)sums[r] = *(const float4 *)(at + X_SUMS + col.sums[r]);
-        }
-        unit_sums<F>(first, second, w0, w8, b0, b1, c);
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const int r = j / 2, e = j % 2;
-            const float dx = sums[e][u % 2 * 2 + 1];
-            float v = __fmul_rn(d[r][i], one_sum(first[j]));
+        for (int m = 0; m < M; m++) {
+            uint32_t w0[2], w8[2];
+            int first[4], second[4];
 
-            if (F::HALVES)
-                v = __fmaf_rn(d[r][i + EACH - 1], one_sum(second[j]), v);
-            I[r][e] = u % UNITS > 0 ? __fadd_rn(I[r][e], v) : v;
-            if (F::MIN)
-                M[r][e] = __fmaf_rn(d[r][i + EACH - 1], sums[e][u % 2 * 2], u % 4 > 0 ? M[r][e] : 0.0f);
-            if (u % UNITS == UNITS - 1)
-                S[r][e] = __fmaf_rn(dx, SUMS > 0 ? __fmul_rn(by[r].x, I[r][e]) : I[r][e], S[r][e]);
-            if (F::MIN && u % 4 == 3)
-                S[r][e] = __fmaf_rn(dx, __fmul_rn(by[r].y, M[r][e]), S[r][e]);
+            F::words(s[m].r0, u, c, w0, tab);
+            F::words(s[m].r8, u, c, w8, tab);
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                if (i == 0)
+                    *(float4 *)d[2 * m + r] = *(const float4 *)(own + (2 * m + r) * 8 * APART + u * EACH);
+                if (m == 0 && u % 2 == 0)
+                    *(float4 *)sums[r] = *(const float4 *)(at + X_SUMS + col.sums[r]);
+            }
+            unit_sums<F>(first, second, w0, w8, b0, b1, c);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const int r = 2 * m + j / 2, e = j % 2;
+                const float dx = sums[e][u % 2 * 2 + 1];
+                float v = __fmul_rn(d[r][i], one_sum(first[j])), &own_sum = S[m][j / 2][e];
+
+                if (F::HALVES)
+                    v = __fmaf_rn(d[r][i + EACH - 1], one_sum(second[j]), v);
+                I[r][e] = u % UNITS > 0 ? __fadd_rn(I[r][e], v) : v;
+                if (F::MIN)
+                    mins[r][e] = __fmaf_rn(d[r][i + EACH - 1], sums[e][u % 2 * 2], u % 4 > 0 ? mins[r][e] : 0.0f);
+                if (u % UNITS == UNITS - 1)
+                    own_sum = __fmaf_rn(dx, SUMS > 0 ? __fmul_rn(by[r].x, I[r][e]) : I[r][e], own_sum);
+                if (F::MIN && u % 4 == 3)
+                    own_sum = __fmaf_rn(dx, __fmul_rn(by[r].y, mins[r][e]), own_sum);
+            }
         }
     }
 }

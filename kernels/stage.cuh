@@ -36,24 +36,24 @@ static __host__ __device__ inline enum rows_come rows_come(int segment_bytes, in
     return row_bytes <= segment_bytes ? ROWS_WHOLE : row_bytes % 16 == 0 ? ROWS_BOXED : ROWS_LOOSE;
 }
 
-/* By a thread: a segment of 16 rows from `row` of matrix `matrix` on; rows that do not exist are zeros. */
-template <int TYPE>
+/* By a thread: a segment of ROWS rows from `row` of matrix `matrix` on; rows that do not exist are zeros. */
+template <int TYPE, int ROWS = STRIP>
 static __device__ __forceinline__ void bring_box(uint32_t to, const CUtensorMap *map, int matrix, int row, int segment,
                                                  uint32_t bar)
 {
     typedef stage_of<TYPE> S;
 
-    box_copy(to, map, (segment * S::BYTES & ~15) / 4, row, matrix, STRIP * S::BOX, bar);
+    box_copy(to, map, (segment * S::BYTES & ~15) / 4, row, matrix, ROWS * S::BOX, bar);
 }
 
-/* Of matrices with so many rows, which come ROWS_BOXED. */
-template <int TYPE>
+/* Of matrices with so many rows, which come ROWS_BOXED, ROWS at a time. */
+template <int TYPE, int ROWS = STRIP>
 static void make_box(struct cuda *c, CUtensorMap *box, const void *w, int64_t row_bytes, int64_t matrix_bytes, int rows)
 {
     typedef stage_of<TYPE> S;
     const uint64_t dim[3] = { (uint64_t)row_bytes / 4, (uint64_t)rows, 1u << 16 /* or fewer */ };
     const uint64_t pitch[2] = { (uint64_t)row_bytes, (uint64_t)matrix_bytes };
-    const uint32_t size[3] = { S::BOX / 4, STRIP, 1 }, step[3] = { 1, 1, 1 };
+    const uint32_t size[3] = { S::BOX / 4, ROWS, 1 }, step[3] = { 1, 1, 1 };
 
     if (c->encode(box, CU_TENSOR_MAP_DATA_TYPE_UINT32, 3, (void *)w, dim, pitch, size, step,
                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,

@@ -205,7 +205,8 @@ static void input_ops(const void *shape, const struct rows_of *r)
 static void inputs(void **state)
 {
     enum { F32 = QUANT_f32, Q8 = QUANT_q8_0, Q4 = QUANT_q4_k, Q5 = QUANT_q5_k };
-    enum { HANDED = 150001 /* so many rows that blocks do not have them in even shares, of one row of activations */ };
+    enum { HANDED = 150001 /* so many rows that blocks do not have them in even shares, of one row of activations */,
+           MANY = 50000 /* from so many on warps have strips of their own, of several */ };
     static const struct input_shape shapes[] = {
         { 2048, true, 4, { Q4, Q4, Q8, Q8 }, { 8192, 4096, 32, 32 } },
         { 2048, true, 5, { Q8, Q5, F32, Q8, Q5 }, { 24, 8000, 3, 61, 512 } }, /* rows that fill no strip, small ones first */
@@ -215,6 +216,10 @@ static void inputs(void **state)
         { 4096, false, 3, { Q4, Q8, QUANT_iq3_s }, { 512, 40, 64 } }, /* too long for one row's launch */
         { 1056, true, 2, { Q8, Q8 }, { 32, 16 } },                /* nothing to go along with */
         { 2048, true, 1, { Q4 }, { HANDED } },
+        { 768, true, 1, { Q4 }, { 150003 } }, /* half of a segment; two strips at once */
+        { 512, true, 1, { QUANT_iq4_xs }, { 150017 } }, /* of the last two strips one row */
+        { 2048, true, 1, { QUANT_q6_k }, { 50003 } }, /* one strip, and pieces that begin within 16 bytes */
+        { 1280, true, 1, { Q8 }, { 70001 } },
     };
 
     (void)state;
@@ -228,8 +233,8 @@ static void inputs(void **state)
             char what[100];
 
             rows_of(&r, &splits[j]);
-            if (s->rows[0] == HANDED && j > 0)
-                break;
+            if (s->rows[0] == HANDED ? j > 0 : s->rows[0] >= MANY && r.r.n == 1)
+                continue;
             in.x = take_rows(s->k, r.r.n, false);
             in.in = take_rows(s->k, r.r.n, true);
             in.norm = take((size_t)s->k, false);
