@@ -1,21 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* few.cu - products of stored rows with 2 to 16 rows of activations, on tensor cores.
  *
- * A warp takes 16 rows of weights, the first operand, and a segment of two blocks of units, which come through a stage
- * (stage.cuh) or, of larger formats and of rows that no tensor map can have, straight from memory. The second operand
- * has the planes h and l of four columns side by side, so that lane 4 g + c gets the exact sums of rows g and g + 8
- * with column c of them, and does their floats in the order of product.cuh. Of activations of 8 bits, which have no
- * plane h, it has eight columns, and a lane two of them. The warps of a block have a few strips of 16 rows, all
- * segments of each, and the segments' sums are added in order. Columns come to shared memory by bulk copies: read where
- * they are, each unit would wait for its own. A lane finds the scales of a few units, and all lanes that need them read
- * them from shared memory.
- * A large matrix has a kernel of its own, whose warps have whole strips and never meet.
+ * A warp takes 16 rows of weights and a segment of two blocks of units (few_block.cuh), which come through a stage (stage.cuh)
+ * or, of larger formats and of rows that no tensor map can have, straight from memory. The warps of a block have a few
+ * strips of 16 rows, all segments of each, and the segments' sums are added in order. Columns come to shared memory by bulk
+ * copies: read where they are, each unit would wait for its own.
+ * A large matrix has a kernel of its own, few_many, whose warps have whole strips and never meet.
  * Rows of floats are multiplied by a warp each, columns two at a time. Small matrices beside those of a launch's format have
  * blocks of their own and the code for all formats. */
 #include "kernels/bulk.cuh"
 #include "kernels/few.cuh"
 #include "kernels/few_block.cuh"
-#include "kernels/stage.cuh"
 
 enum { WARPS = 8 };
 enum { TURN = 8 /* segments of columns in shared memory */, ITEMS = 2 * WARPS /* strips times segments of a task */ };

@@ -4,10 +4,10 @@
  * 16 rows of weights are the first operand of a product on tensor cores. The second one has the planes h and l of four
  * columns side by side, so that lane 4 g + c gets the exact sums of rows g and g + 8 with column c of them, and does their
  * floats in the order of product.cuh. Of activations of 8 bits, which have no plane h, it has eight columns, and a lane two
- * of them. */
+ * of them. A lane finds the scales of a few units, and all lanes that need them read them from shared memory. */
 #ifndef KERNELS_FEW_BLOCK_CUH
 #define KERNELS_FEW_BLOCK_CUH
-#include "kernels/row.cuh"
+#include "kernels/stage.cuh"
 
 enum { GROUP = 4 /* columns */, PITCH = 24 /* of a column's sums, for the banks' sake */ };
 
@@ -227,10 +227,10 @@ static inline int column_pitch(int pairs)
     return (int)round_up((size_t)pairs * X_PAIR + ASIDE, 128) + 16;
 }
 
-/* Of nt groups, before what has to begin at such a multiple. */
+/* Of nt groups; stages lie behind them. */
 static __host__ __device__ inline int columns_bytes(int nt, int pitch)
 {
-    return (nt * GROUP * pitch + 127) / 128 * 128;
+    return (nt * GROUP * pitch + BOX_ALIGN - 1) / BOX_ALIGN * BOX_ALIGN;
 }
 
 /* A lane's part of so many columns. */
