@@ -55,8 +55,8 @@ template <int DIM, int COLS> struct seq_past {
 /* Of a row: channels of keys, of queries, of values; key and query are normalised. */
 template <int DIM, int COLS> struct row_space {
     float in[2 * DIM], values[COLS];
-    float gate[COLS], out[DIM];
-    float decay, beta, pad[2], top[4]; /* of each unit */
+    float gate[DIM], out[DIM]; /* gates of the block's own columns; of all where these share a scale */
+    float decay, beta, pad[2];
 };
 
 /* full, done: S of a sequence is there, and may leave. slot: of a sequence; its rows begin at `first` of the block's, which
@@ -107,7 +107,7 @@ static __device__ __forceinline__ void cluster_wait(void)
 /* What a thread has of its own; alpha and beta of its row come with the inputs. */
 struct row_own {
     int   channel; /* -1: none */
-    float taps[TAPS], dt_bias, decay, weight, alpha, beta;
+    float taps[TAPS], dt_bias, decay, alpha, beta;
 };
 
 /* Which rows of which sequences are the block's; false: none. */
@@ -188,12 +188,11 @@ static __device__ __forceinline__ void load_own(row_own &own, const row_args &a,
     }
     own.dt_bias = a.dt_bias[h];
     own.decay = a.a[h];
-    own.weight = a.w != NULL ? a.w[h * a.w_pitch + first + t % COLS] : 1.0f;
     own.alpha = own.beta = 0.0f;
 }
 
-/* Channels of n rows. */
-template <int DIM, int COLS>
+/* Channels of n rows, and gates. */
+template <int DIM, int COLS, bool EIGHT>
 static __device__ __forceinline__ void convolve(const spaces<DIM, COLS> &s, row_own &own, const row_args &a, int n)
 {
     enum { PITCH = sizeof(row_space<DIM, COLS>) / sizeof(float), STATE = shape<DIM, COLS>::STATE_WARPS * 32 };
@@ -210,8 +209,11 @@ static __device__ __forceinline__ void convolve(const spaces<DIM, COLS> &s, row_
 
         if (own.channel >= 0)
             copy4(at + i * PITCH, a.in + row * a.in_stride + own.channel);
-        if (values)
-            copy4(rows[i].gate + own_value, a.z + row * a.z_stride + (h * DIM + blockIdx.x * COLS + own_value));
+        if (EIGHT ? t < DIM : values) {
+            const int column = EIGHT ? t : (int)blockIdx.x * COLS + own_value;
+
+            copy4(rows[i].gate + column, a.z + row * a.z_stride + h * DIM + column);
+        }
     }
     if (values && own_value < n) {
         const int row = b->row[own_value];
@@ -409,44 +411,53 @@ static __device__ __forceinline__ void keep_states(const spaces<DIM, COLS> &s, c
     }
 }
 
-/* Gated norm and rounding of n rows. Warps begin with those that had no S to store. */
+/* The norm's weights of a lane: of its warp's unit, or where a head shares a scale of all its units. */
+template <int DIM, bool EIGHT> struct norm_weights {
+    enum { UNITS = EIGHT ? DIM / 32 : 1 };
+    float of[UNITS];
+};
+
+template <int DIM, int COLS, bool EIGHT>
+static __device__ __forceinline__ void load_weights(norm_weights<DIM, EIGHT> &w, const row_args &a)
+{
+    const int first = EIGHT ? threadIdx.x % 32 : blockIdx.x * COLS + threadIdx.x % COLS;
+
+#pragma unroll
+    for (int j = 0; j < norm_weights<DIM, EIGHT>::UNITS; j++)
+        w.of[j] = a.w != NULL ? a.w[blockIdx.y * a.w_pitch + first + j * 32] : 1.0f;
+}
+
+/* Gated norm and rounding of n rows. Warps begin with those that had no S to store. With 8 bits a head shares a scale: who rounds
+ * a unit finds what is largest in all of them, as asking the other blocks would take longer. */
 template <int DIM, int COLS, bool EIGHT>
 static __device__ __forceinline__ void round_rows(const row_space<DIM, COLS> *rows, const block_space *b, const row_args &a,
-                                                  float weight, int n)
+                                                  const norm_weights<DIM, EIGHT> &w, int n)
 {
     using of = shape<DIM, COLS>;
-    enum { UNITS = DIM / 32 };
-    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, unit = warp % of::UNITS;
-    const int at = unit * 32 + lane, of_head = blockIdx.x * of::UNITS + unit;
+    enum { UNITS = DIM / 32, MANY = norm_weights<DIM, EIGHT>::UNITS };
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, of_head = blockIdx.x * of::UNITS + warp % of::UNITS;
     const int first = of::BOXED ? warp / of::UNITS : of::WARPS / of::UNITS - 1 - warp / of::UNITS;
-    auto value = [&](const row_space<DIM, COLS> &r) {
-        float y = __fmul_rn(r.out[blockIdx.x * COLS + at], norm_factor(sum_squares<DIM>(r.out), DIM, a.norm_eps));
 
-        if (a.w != NULL)
-            y = __fmul_rn(y, weight);
-        return __fmul_rn(r.gate[at], y);
-    };
-
-    if (EIGHT) { /* a head shares a scale */
-#pragma unroll 1
-        for (int i = first; i < n; i += of::WARPS / of::UNITS) {
-            const uint32_t top = unit_top(value(rows[i]));
-
-            if (lane < of::RANKS)
-                cluster_store(cluster_at(rows[i].top + of_head, lane), __uint_as_float(top));
-        }
-        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-        cluster_wait();
-    }
 #pragma unroll 1
     for (int i = first; i < n; i += of::WARPS / of::UNITS) {
-        const float y = value(rows[i]);
-        uint32_t top = unit_top(y);
+        const row_space<DIM, COLS> &r = rows[i];
+        const float factor = norm_factor(sum_squares<DIM>(r.out), DIM, a.norm_eps);
+        float own = 0.0f;
+        uint32_t top = 0;
 
-        for (int j = 0; EIGHT && j < UNITS; j++)
-            top = max(top, __float_as_uint(rows[i].top[j]));
-        round_unit(a.rounded + b->row[i] * a.rounded_stride, gridDim.y * UNITS, y, blockIdx.y * UNITS + of_head, top,
-                   EIGHT);
+#pragma unroll
+        for (int j = 0; j < MANY; j++) {
+            const int unit = EIGHT ? j : of_head, at = unit * 32 + lane;
+            float y = __fmul_rn(r.out[at], factor);
+
+            if (a.w != NULL)
+                y = __fmul_rn(y, w.of[j]);
+            y = __fmul_rn(r.gate[at], y);
+            own = unit == of_head ? y : own;
+            top = max(top, size_of(y));
+        }
+        round_unit(a.rounded + b->row[i] * a.rounded_stride, gridDim.y * UNITS, own, blockIdx.y * UNITS + of_head,
+                   __reduce_max_sync(0xffffffffu, top), EIGHT);
     }
 }
 
@@ -461,6 +472,7 @@ __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>:
     const int own_value = (int)threadIdx.x - shape<DIM, COLS>::STATE_WARPS * 32;
     const spaces<DIM, COLS> s = cut<DIM, COLS>(shared, a.each_seqs);
     row_own own;
+    norm_weights<DIM, EIGHT> weights;
 
     if (threadIdx.x == 0)
         map_near(&a.box);
@@ -470,11 +482,12 @@ __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>:
     let_next_begin();
     /* the memories are of earlier steps: they may be read before the launch before this one has ended */
     load_own<DIM, COLS>(own, a, s);
+    load_weights<DIM, COLS, EIGHT>(weights, a);
     const int n = s.block->first[s.block->n_seq];
 
     cluster_wait(); /* its blocks are there, and may be given outputs */
     wait_for_inputs();
-    convolve<DIM, COLS>(s, own, a, n);
+    convolve<DIM, COLS, EIGHT>(s, own, a, n);
     __syncthreads();
     normalise<DIM, COLS>(s.rows, own, n, a.eps);
     __syncthreads();
@@ -483,7 +496,12 @@ __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>:
     } else {
 #pragma unroll 1
         for (int i = 0; i < n; i++)
-            s.rows[i].gate[own_value] = silu(s.rows[i].gate[own_value]);
+#pragma unroll
+            for (int j = 0; j < (EIGHT ? DIM : COLS); j += COLS) {
+                float *gate = s.rows[i].gate + (EIGHT ? j : blockIdx.x * COLS) + own_value;
+
+                *gate = silu(*gate);
+            }
     }
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
     if constexpr (shape<DIM, COLS>::BOXED) {
@@ -494,7 +512,7 @@ __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>:
     }
     __syncwarp();
     cluster_wait();
-    round_rows<DIM, COLS, EIGHT>(s.rows, s.block, a, own.weight, n);
+    round_rows<DIM, COLS, EIGHT>(s.rows, s.block, a, weights, n);
     if (shape<DIM, COLS>::BOXED && own_value == 0)
         boxes_left();
 }
