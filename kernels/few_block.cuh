@@ -11,6 +11,9 @@
 
 enum { GROUP = 4 /* columns */, PITCH = 24 /* of a column's sums, for the banks' sake */ };
 
+/* Strips that a warp has registers for at once. */
+template <int TYPE> constexpr int MOST_STRIPS = sizeof(typename frag<TYPE>::raw) <= 48 ? 2 : 1;
+
 /* Where a lane finds its part of the columns: the bytes of four of them, and the sums of one. Of 8 bits (NT 2): the bytes of
  * eight, and the sums of two. */
 template <int NT> struct columns {
@@ -22,35 +25,36 @@ template <int TYPE> struct scales_of {
     enum { EACH = frag<TYPE>::HALVES || frag<TYPE>::MIN ? 2 : 1, APART = 8 * EACH + 4 };
 };
 
-/* Sums that begin at WHOLE. */
+/* Sums that begin at `start`. */
 template <bool SIGNED>
-static __device__ __forceinline__ void mma_few(int d[4], const uint32_t g0[2], const uint32_t g8[2], uint32_t b0, uint32_t b1)
+static __device__ __forceinline__ void mma_few(int d[4], const uint32_t g0[2], const uint32_t g8[2], uint32_t b0, uint32_t b1,
+                                               int start)
 {
     if (SIGNED)
         asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
             : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-            : "r"(g0[0]), "r"(g8[0]), "r"(g0[1]), "r"(g8[1]), "r"(b0), "r"(b1), "r"(WHOLE));
+            : "r"(g0[0]), "r"(g8[0]), "r"(g0[1]), "r"(g8[1]), "r"(b0), "r"(b1), "r"(start));
     else
         asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
             : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-            : "r"(g0[0]), "r"(g8[0]), "r"(g0[1]), "r"(g8[1]), "r"(b0), "r"(b1), "r"(WHOLE));
+            : "r"(g0[0]), "r"(g8[0]), "r"(g0[1]), "r"(g8[1]), "r"(b0), "r"(b1), "r"(start));
 }
 
 /* Sums of a unit or, of formats with two scales, of its halves. */
 template <class F>
 static __device__ __forceinline__ void unit_sums(int first[4], int second[4], const uint32_t w0[2], const uint32_t w8[2],
-                                                 uint32_t b0, uint32_t b1, int c)
+                                                 uint32_t b0, uint32_t b1, int c, int start)
 {
     if (F::HALVES) {
-        mma_few<F::SIGNED>(first, w0, w8, c < 2 ? b0 : 0u, c < 2 ? b1 : 0u);
-        mma_few<F::SIGNED>(second, w0, w8, c < 2 ? 0u : b0, c < 2 ? 0u : b1);
+        mma_few<F::SIGNED>(first, w0, w8, c < 2 ? b0 : 0u, c < 2 ? b1 : 0u, start);
+        mma_few<F::SIGNED>(second, w0, w8, c < 2 ? 0u : b0, c < 2 ? 0u : b1, start);
     } else {
-        mma_few<F::SIGNED>(first, w0, w8, b0, b1);
+        mma_few<F::SIGNED>(first, w0, w8, b0, b1, start);
     }
 }
 
-/* The scales of a block of M strips, for the warp; EIGHT: of formats that stay whole, the numbers, and minima are not
- * negative. */
+/* The scales of a block of M strips, for the warp; EIGHT: of formats that stay whole, the numbers, as whole ones, and those of
+ * minima, which are not negative. */
 template <int TYPE, bool EIGHT, int M>
 static __device__ __forceinline__ void put_scales(float *scales, const strip<TYPE> s[M])
 {
@@ -72,8 +76,11 @@ static __device__ __forceinline__ void put_scales(float *scales, const strip<TYP
             float *at = to + r * 8 * APART + j * AT_ONCE * EACH;
 
             if constexpr (EIGHT && is_whole(TYPE)) {
-                F::numbers(row, j, c, d[j], m[j]);
-                m[j] = -m[j];
+                uint32_t n, least = 0;
+
+                F::integers(row, j, c, n, least);
+                d[j] = __uint_as_float(n);
+                m[j] = -small_float(least);
             }
             if (F::MIN)
                 *(float2 *)at = make_float2(d[j], -m[j]);
@@ -127,7 +134,7 @@ static __device__ __forceinline__ void block_times(float S[M][NT][2], const stri
             for (int m = 0; m < M; m++) {
                 int h[4], g[4];
 
-                unit_sums<F>(h, g, w0[m], w8[m], b0, b1, c);
+                unit_sums<F>(h, g, w0[m], w8[m], b0, b1, c, WHOLE);
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     const float *by = &d[2 * m + r][i];
@@ -150,18 +157,20 @@ static __device__ __forceinline__ float one_sum(int sum)
     return __fsub_rn(__int_as_float(sum), 12582912.0f);
 }
 
-/* The same with 8 bits: strips and eight columns, of which a lane has rows g and g + 8, columns 2 c and 2 c + 1. */
+/* The same with 8 bits: strips and eight columns, of which a lane has rows g and g + 8, columns 2 c and 2 c + 1. Of formats
+ * that stay whole a sum is one multiplication and addition of whole numbers; of odd units it is apart where they have more bits. */
 template <int TYPE, int M>
 static __device__ __forceinline__ void block_eight(float S[M][2][2], const strip<TYPE> s[M], const uint8_t *x,
                                                    const columns<2> &col, int units, float *scales, const near_tables *tab)
 {
     typedef frag<TYPE> F;
     enum { EACH = scales_of<TYPE>::EACH, APART = scales_of<TYPE>::APART, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
-    enum { SUMS = whole_sums(TYPE), UNITS = SUMS > 0 ? 4 / SUMS : 1 };
+    enum { SUMS = whole_sums(TYPE), UNITS = SUMS > 0 ? 4 / SUMS : 1, ODD = odd_bits(TYPE), APARTS = ODD > 0 ? 2 : 1 };
     static_assert(SUMS > 0 || (!F::MIN && !F::HALVES), "one scale");
     const int lane = threadIdx.x & 31, c = lane % 4;
     const float *own = scales + lane / 4 * APART;
-    float d[2 * M][4], sums[2][4], I[2 * M][2] = {}, mins[2 * M][2] = {}; /* of units: 4 floats of scales; sum of q, dx, of two */
+    float d[2 * M][4], sums[2][4], mins[2 * M][2] = {}; /* of units: 4 floats of scales; sum of q, dx, of two */
+    int I[2 * M][2][APARTS] = {};
     float2 by[2 * M] = {};
 
     if (units <= 0)
@@ -193,22 +202,28 @@ static __device__ __forceinline__ void block_eight(float S[M][2][2], const strip
                 if (m == 0 && u % 2 == 0)
                     *(float4 *)sums[r] = *(const float4 *)(at + X_SUMS + col.sums[r]);
             }
-            unit_sums<F>(first, second, w0, w8, b0, b1, c);
+            unit_sums<F>(first, second, w0, w8, b0, b1, c, SUMS > 0 ? 0 : (int)WHOLE);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const int r = 2 * m + j / 2, e = j % 2;
                 const float dx = sums[e][u % 2 * 2 + 1];
-                float v = __fmul_rn(d[r][i], one_sum(first[j])), &own_sum = S[m][j / 2][e];
+                float &own_sum = S[m][j / 2][e];
 
-                if (F::HALVES)
-                    v = __fmaf_rn(d[r][i + EACH - 1], one_sum(second[j]), v);
-                I[r][e] = u % UNITS > 0 ? __fadd_rn(I[r][e], v) : v;
-                if (F::MIN)
-                    mins[r][e] = __fmaf_rn(d[r][i + EACH - 1], sums[e][u % 2 * 2], u % 4 > 0 ? mins[r][e] : 0.0f);
-                if (u % UNITS == UNITS - 1)
-                    own_sum = __fmaf_rn(dx, SUMS > 0 ? __fmul_rn(by[r].x, I[r][e]) : I[r][e], own_sum);
-                if (F::MIN && u % 4 == 3)
-                    own_sum = __fmaf_rn(dx, __fmul_rn(by[r].y, mins[r][e]), own_sum);
+                if constexpr (SUMS > 0) {
+                    int &all = I[r][e][u % APARTS];
+
+                    all = __float_as_int(d[r][i]) * first[j] + (u % UNITS >= APARTS ? all : 0);
+                    if (F::HALVES)
+                        all += __float_as_int(d[r][i + EACH - 1]) * second[j];
+                    if (F::MIN)
+                        mins[r][e] = __fmaf_rn(d[r][i + EACH - 1], sums[e][u % 2 * 2], u % 4 > 0 ? mins[r][e] : 0.0f);
+                    if (u % UNITS == UNITS - 1)
+                        own_sum = __fmaf_rn(dx, __fmul_rn(by[r].x, (float)(ODD > 0 ? I[r][e][0] + (all >> ODD) : all)), own_sum);
+                    if (F::MIN && u % 4 == 3)
+                        own_sum = __fmaf_rn(dx, __fmul_rn(by[r].y, mins[r][e]), own_sum);
+                } else {
+                    own_sum = __fmaf_rn(dx, __fmul_rn(d[r][i], one_sum(first[j])), own_sum);
+                }
             }
         }
     }

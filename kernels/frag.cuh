@@ -10,6 +10,7 @@
  *           half c % 2 of unit 2 quarter + c / 2.
  *   scales  (q4_k, q5_k) the same of both halves at once
  *   numbers (is_whole()) as scale, but the whole numbers that d, dmin are multiplied with, over TIMES where units differ
+ *   integers the same as integers, whatever TIMES are
  *   factors those: d, over TIMES where all are alike, and -dmin
  *   whole   (one sum or two a group) of units 2 c and 2 c + 1: sum of number i, i a unit's sum of TIMES w q, and of min s
  * d times TIMES w is exact wherever d w is: TIMES are powers of two. What `words` looks up it takes from iq3s of
@@ -19,6 +20,12 @@
 #include "kernels/quant/all.cuh"
 
 template <int TYPE> struct frag;
+
+/* TIMES of odd units are two to the power of so many those of even ones. */
+static __host__ __device__ constexpr int odd_bits(int type)
+{
+    return type == QUANT_q4_k ? 4 : 0;
+}
 
 /* COPIES of each entry, side by side, each for every COPIES-th lane: fewer lanes meet in a bank. */
 template <int COPIES> struct __align__(16) copied_tables {
@@ -88,12 +95,20 @@ static __device__ __forceinline__ float small_float(uint32_t v)
 }
 
 /* Scale and minimum of 6 bits each of unit 4 half + c of a K-quant's 12 bytes: y, z, w are bytes c of its words. */
-static __device__ __forceinline__ void k_numbers(const uint4 &head, int half, int c, float &n, float &m)
+static __device__ __forceinline__ void k_integers(const uint4 &head, int half, int c, uint32_t &n, uint32_t &m)
 {
     uint32_t y = __byte_perm(head.y, 0, 0x4440 | c), z = __byte_perm(head.z, 0, 0x4440 | c);
     uint32_t w = __byte_perm(head.w, 0, 0x4440 | c);
-    uint32_t s = half == 0 ? y & 63u : (w & 15u) | (y >> 2 & 0x30u), o = half == 0 ? z & 63u : w >> 4 | (z >> 2 & 0x30u);
 
+    n = half == 0 ? y & 63u : (w & 15u) | (y >> 2 & 0x30u);
+    m = half == 0 ? z & 63u : w >> 4 | (z >> 2 & 0x30u);
+}
+
+static __device__ __forceinline__ void k_numbers(const uint4 &head, int half, int c, float &n, float &m)
+{
+    uint32_t s, o;
+
+    k_integers(head, half, c, s, o);
     n = small_float(s);
     m = small_float(o);
 }
@@ -158,6 +173,10 @@ template <> struct frag<QUANT_q4_k> {
         w[0] = r.q[u / 2].x & mask;
         w[1] = r.q[u / 2].y & mask;
     }
+    static __device__ __forceinline__ void integers(const raw &r, int half, int c, uint32_t &n, uint32_t &m)
+    {
+        k_integers(r.head, half, c, n, m);
+    }
     static __device__ __forceinline__ void numbers(const raw &r, int half, int c, float &n, float &m)
     {
         k_numbers(r.head, half, c, n, m);
@@ -210,6 +229,10 @@ template <> struct frag<QUANT_q5_k> {
     {
         w[0] = word(r.q[u / 2].x, r.h.x, u);
         w[1] = word(r.q[u / 2].y, r.h.y, u);
+    }
+    static __device__ __forceinline__ void integers(const raw &r, int half, int c, uint32_t &n, uint32_t &m)
+    {
+        k_integers(r.head, half, c, n, m);
     }
     static __device__ __forceinline__ void numbers(const raw &r, int half, int c, float &n, float &m)
     {
@@ -272,6 +295,10 @@ template <> struct frag<QUANT_q6_k> {
 
         w[0] = word(lo.x, hi.x, u);
         w[1] = word(lo.y, hi.y, u);
+    }
+    static __device__ __forceinline__ void integers(const raw &r, int quarter, int, uint32_t &n, uint32_t &)
+    {
+        n = (uint32_t)(int8_t)(r.sc >> 8 * quarter);
     }
     static __device__ __forceinline__ void numbers(const raw &r, int quarter, int, float &n, float &)
     {
@@ -369,6 +396,10 @@ template <> struct frag<QUANT_iq3_s> {
 
         w[0] = odd4(look_up(tab, code(r, u, 0)), sign * 0x80402010u); /* 8 bits, 9 apart, do not meet */
         w[1] = odd4(look_up(tab, code(r, u, 1)), sign * 0x08040201u);
+    }
+    static __device__ __forceinline__ void integers(const raw &r, int half, int c, uint32_t &n, uint32_t &)
+    {
+        n = 1u + 2u * (r.sc >> (16 * half + 4 * c) & 15u);
     }
     static __device__ __forceinline__ void numbers(const raw &r, int half, int c, float &n, float &)
     {
