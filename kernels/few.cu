@@ -3,26 +3,17 @@
  *
  * A warp takes 16 rows of weights and a segment of two blocks of units (few_block.cuh), which come through a stage (stage.cuh)
  * or, of larger formats and of rows that no tensor map can have, straight from memory. The warps of a block have a few
- * strips of 16 rows, all segments of each, and the segments' sums are added in order. Columns come to shared memory by bulk
- * copies: read where they are, each unit would wait for its own.
- * A large matrix has a kernel of its own, few_many, whose warps have whole strips and never meet.
+ * strips of 16 rows, all segments of each, and the segments' sums are added in order. What finds room at once has a kernel of its
+ * own (few_once.cu), and so has a large matrix (few_many.cu).
  * Rows of floats are multiplied by a warp each, columns two at a time. Small matrices beside those of a launch's format have
  * blocks of their own and the code for all formats. */
-#include "kernels/bulk.cuh"
-#include "kernels/few.cuh"
-#include "kernels/few_block.cuh"
+#include "kernels/few_task.cuh"
 
-enum { WARPS = 8 };
-enum { TURN = 8 /* segments of columns in shared memory */, ITEMS = 2 * WARPS /* strips times segments of a task */ };
+enum { ITEMS = 2 * WARPS /* strips times segments of a task */ };
 /* Of small matrices: rows of a warp at once, fewest rows and columns of a block, its memory at most. */
 enum { BESIDE_AT_ONCE = 2, BESIDE_ROWS = 8, BESIDE_COLS = 8, BESIDE_SMEM = 84 << 10 };
 enum { BESIDE_FLOATS = 2 * BESIDE_AT_ONCE * BUF_PITCH, BESIDE_BUF = WARPS * BESIDE_FLOATS * sizeof(float) };
-enum { FLOATS = 2 /* columns of a task of type f32 */, MOST_STAGE = 6 << 10, OTHER_SMEM = 24 << 10 };
-
-/* What a block does at a time: rows of a job times a span of columns. */
-struct task {
-    int job, r0, strips, span, first, cols; /* first row; sets of 16 rows; columns */
-};
+enum { MOST_STAGE = 6 << 10, OTHER_SMEM = 24 << 10 };
 
 /* Task number i of a launch. */
 template <int NT>
@@ -50,48 +41,6 @@ static __device__ __forceinline__ void fetch_task(const few_args &f, const task 
     const int rows = min(job.n_rows - t.r0, job.type == QUANT_f32 ? (int)WARPS : t.strips * STRIP);
 
     prefetch(job.w + (int64_t)t.r0 * job.row_bytes, rows * job.row_bytes, threadIdx.x, WARPS * 32);
-}
-
-/* Both blocks of a pair are there, too: their barriers can be told of bytes. */
-static __device__ __forceinline__ void wait_once(const few_args &f, bool &waited)
-{
-    if (!waited && f.paired)
-        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-    if (!waited)
-        asm volatile("griddepcontrol.wait;" ::: "memory");
-    waited = true;
-}
-
-/* Columns in shared memory: which span of them, so many segments from `round` on, or -1; and stages of warps, with the
- * phase that is waited for. */
-struct near {
-    uint8_t  *x, *stage;
-    uint64_t *bar, *full; /* full: of the warp's stage */
-    int       phase, span, round, turn;
-    bool      moved;
-};
-
-/* By a warp, quarters of columns. All blocks want the same at the same time: each begins elsewhere. Of a pair each block
- * brings every other quarter to both; bytes may come before they are expected. */
-static __device__ __forceinline__ void fetch_columns(const few_args &f, const task &t, int round, const near &at)
-{
-    const int lane = threadIdx.x & 31, piece = (lane + blockIdx.x) & 31, column = piece % 8;
-    const int pairs = min(x_pairs(f.k) - round * 8, TURN * 8), quarter = (pairs + 3) / 4, first = piece / 8 * quarter;
-    const int n = min(pairs - first, quarter);
-
-    if (lane == 0)
-        bar_expect(at.bar, (unsigned)(pairs * t.cols * X_PAIR));
-    __syncwarp();
-    if (column < t.cols && n > 0) {
-        uint8_t *to = at.x + column_at(column, f.pitch) + first * X_PAIR;
-        const uint8_t *from = f.x + (t.first + column) * x_row_bytes(f.k) + (round * 8 + first) * X_PAIR;
-
-        if (!f.paired)
-            bulk_go(to, from, (unsigned)n * X_PAIR, at.bar);
-        else if (piece / 8 % 2 == (int)blockIdx.x % 2)
-            bulk_go_both(to, from, (unsigned)n * X_PAIR, at.bar);
-    }
-    __syncwarp();
 }
 
 /* A strip's segment; r0: the strip's first row. */
@@ -132,14 +81,6 @@ static __device__ __forceinline__ void load_item(strip<TYPE> &s, const few_args 
         F::template load<true>(s.r0, r0 + block * F::BLOCK, of.units - block * 8, c);
         F::template load<true>(s.r8, r8 + block * F::BLOCK, of.units - block * 8, c);
     }
-}
-
-/* The memory of a convolution, once a launch: by a block that waits for columns anyway, or at its end. */
-static __device__ __forceinline__ void move_past_once(const few_args &f, near &at)
-{
-    if (!at.moved)
-        move_past(f.past, ((int)blockIdx.x - f.beside) * WARPS * 32 + threadIdx.x, f.blocks * WARPS * 32);
-    at.moved = true;
 }
 
 /* The columns of a task's turn: there, whoever asked for them. */
@@ -219,20 +160,6 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
             for (int r = 0; r < 2; r++)
                 to[i][(EIGHT ? 2 * c + r : n * GROUP + c) * PITCH + g + (EIGHT ? n : r) * 8] = S[0][n][r];
     }
-}
-
-/* What the residual stream has; read before the products, it is there when they are. */
-static __device__ __forceinline__ float residual(const few_args &f, const few_job &job, int column, int row)
-{
-    return job.res != NULL ? job.res[column * f.res_stride + row] : 0.0f;
-}
-
-static __device__ __forceinline__ void put(const few_args &f, const few_job &job, int column, int row, float v,
-                                           float res)
-{
-    job.y[column * job.y_stride + row] = v;
-    if (job.res != NULL)
-        job.res[column * f.res_stride + row] = __fmaf_rn(f.scale, v, res);
 }
 
 /* A result of a task: row of a column; !there: not one. */
@@ -316,21 +243,6 @@ static __device__ __forceinline__ void load_floats(float v[AHEAD], const float *
 #pragma unroll
     for (int j = 0; j < AHEAD; j++)
         v[j] = i + j < n ? from[(i + j) * 32] : 0.0f;
-}
-
-/* Columns of floats where the others lie, eighths of them by a warp. */
-static __device__ __forceinline__ void fetch_floats(const few_args &f, const task &t, const near &at)
-{
-    const int lane = threadIdx.x & 31, piece = (lane + blockIdx.x) & 15, column = piece % FLOATS;
-    const int eighth = (f.k / 32 + 7) / 8 * 32, first = piece / FLOATS * eighth, n = min(f.k - first, eighth);
-
-    if (lane == 0)
-        bar_expect(at.bar, (unsigned)(f.k * t.cols * (int)sizeof(float)));
-    __syncwarp();
-    if (lane < 8 * FLOATS && column < t.cols && n > 0)
-        bulk_go(at.x + (column * f.k + first) * sizeof(float), f.floats + (t.first + column) * f.floats_stride + first,
-                (unsigned)n * sizeof(float), at.bar);
-    __syncwarp();
 }
 
 /* Rows of floats, one a warp, in the order of plain_times. */
@@ -473,115 +385,6 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
     move_past_once(f, at);
 }
 
-/* Of a matrix with many strips: a warp multiplies one or, where registers allow it, two at once, which share what it reads
- * of the columns, as such reads can take longer than those of the matrix; all segments one after the other, and adds these
- * itself: warps never meet. One block a multiprocessor has its columns once, and room for stages. */
-enum { MANY_WARPS = 16, MANY_LEAST = 8 /* warps of a block */, MANY_TURNS = 2, MANY_SMEM = 3 << 10 /* beside what is counted */ };
-template <int TYPE> struct many_of {
-    enum {
-        STRIPS = sizeof(typename frag<TYPE>::raw) <= 48 ? 2 : 1, STAGES = 2 / STRIPS, ROWS = STRIPS * STRIP,
-        STAGE = ROWS * stage_of<TYPE>::BOX, SCALES = ROWS * scales_of<TYPE>::APART * (int)sizeof(float),
-        BYTES = STAGES * STAGE + SCALES, /* of a warp */
-    };
-};
-
-template <int NT, int TYPE, bool EIGHT = false>
-__global__ void __launch_bounds__(MANY_WARPS * 32, 1) few_many(const __grid_constant__ few_args f)
-{
-    typedef frag<TYPE> F;
-    typedef many_of<TYPE> M;
-    extern __shared__ __align__(BOX_ALIGN) uint8_t x[];
-    __shared__ uint64_t bar, full[MANY_WARPS][M::STAGES];
-    __shared__ near_tables tables;
-    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4, warps = blockDim.x / 32;
-    const int span = blockIdx.x % f.spans, blocks = gridDim.x / f.spans, first = span * NT * GROUP;
-    const int segments = row_segments(f.k), step = blocks * warps * M::ROWS;
-    const int row_first = (warp * blocks + (int)blockIdx.x / f.spans) * M::ROWS;
-    const task t = { 0, 0, 0, span, first, min(f.nx - first, NT * GROUP) };
-    const few_job &job = f.job[0];
-    uint8_t *stages = x + columns_bytes(NT, f.pitch) + warp * (M::STAGES * M::STAGE);
-    float *scales = (float *)(x + columns_bytes(NT, f.pitch) + warps * (M::STAGES * M::STAGE) + warp * M::SCALES);
-    const near at = { x, stages, &bar, full[warp], 0, span, 0, 0, true };
-    int next_row = row_first, next = 0; /* which segment is asked for */
-    columns<NT> col;
-    const auto ask = [&](int stage) {
-        if (next_row < job.n_rows && one_of_warp())
-            bring_box<TYPE, M::ROWS>(shared_at(stages + stage * M::STAGE), f.box, 0, next_row, next, shared_at(at.full + stage));
-        __syncwarp();
-        if (++next == segments) {
-            next = 0;
-            next_row += step;
-        }
-    };
-
-    let_next_begin();
-    bring_tables<TYPE>(tables, f.tab);
-    if (threadIdx.x % 32 == 0) {
-#pragma unroll
-        for (int i = 0; i < M::STAGES; i++)
-            bar_init(at.full + i, 1);
-        if (threadIdx.x == 0)
-            bar_init(&bar, 1);
-        bar_init_done();
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < M::STAGES; i++)
-        ask(i);
-    only_wait_for_inputs();
-    if (warp == 0)
-        fetch_columns(f, t, 0, at);
-    find_columns<TYPE, NT, EIGHT>(col, t.cols, f.pitch);
-    bar_wait(&bar, 0);
-#pragma unroll 1
-    for (int row = row_first, turn = 0; row < job.n_rows; row += step) {
-        float sums[M::STRIPS][NT][2] = {};
-
-#pragma unroll 1
-        for (int q = 0; q < segments; q++, turn++) {
-            const int stage = turn % M::STAGES;
-            const uint8_t *from = boxed_row<TYPE>(stages + stage * M::STAGE, g, q), *xb = x + q * (8 * X_PAIR);
-            float S[M::STRIPS][NT][2] = {};
-
-            bar_wait(at.full + stage, turn / M::STAGES % 2);
-#pragma unroll 1
-            for (int units = f.k / 32 - q * 16, end = max(units - 16, 0); units > end; units -= 8) {
-                strip<TYPE> s[M::STRIPS];
-
-#pragma unroll
-                for (int m = 0; m < M::STRIPS; m++) {
-                    F::template load<true>(s[m].r0, from + m * STRIP * stage_of<TYPE>::BOX, units, c);
-                    F::template load<true>(s[m].r8, from + (m * STRIP + 8) * stage_of<TYPE>::BOX, units, c);
-                }
-                if (units - 8 <= end) {
-                    proxy_fence(); /* what was just asked of the stage has come */
-                    __syncwarp();
-                    ask(stage);
-                }
-                if constexpr (EIGHT)
-                    block_eight<TYPE, M::STRIPS>(S, s, xb, col, units, scales, &tables);
-                else
-                    block_times<TYPE, NT, M::STRIPS>(S, s, xb, col, units, scales, &tables);
-                from += F::BLOCK;
-                xb += 4 * X_PAIR;
-            }
-#pragma unroll
-            for (int i = 0; i < M::STRIPS * NT * 2; i++)
-                (&sums[0][0][0])[i] = __fadd_rn((&sums[0][0][0])[i], (&S[0][0][0])[i]);
-        }
-        int lane = threadIdx.x % 32;
-        asm volatile("" : "+r"(lane)); /* places of results are found now: else they would take registers all the time */
-#pragma unroll
-        for (int i = 0; i < M::STRIPS * NT * 2; i++) {
-            const int n = i / 2 % NT, r = i % 2, column = EIGHT ? lane % 4 * 2 + r : n * GROUP + lane % 4;
-            const int own = row + i / 2 / NT * STRIP + lane / 4 + (EIGHT ? n : r) * 8;
-
-            if (column < t.cols && own < job.n_rows)
-                job.y[(first + column) * job.y_stride + own] = (&sums[0][0][0])[i];
-        }
-    }
-}
-
 /* Gives each job its tasks; how many there are. Where there are more than `room`, tasks take a strip more if their warps
  * have the time anyway: those fewer may be ones that would not find room in the turn. */
 static int cut_jobs(struct few_args *f, int strips, int room)
@@ -658,35 +461,12 @@ static size_t other_bytes(const struct few_args *f)
     return floats > beside ? floats : beside;
 }
 
-/* A launch of one large matrix, if warps have two turns and enough find room; what is added to or goes along is left to the
- * other kernel. */
-template <int NT, int TYPE>
-static bool launch_many(struct cuda *c, struct few_args *f)
-{
-    typedef many_of<TYPE> M;
-    const struct few_job &j = f->job[0];
-    const int columns = columns_bytes(NT, f->pitch), room = (cuda_attn_smem(c) - MANY_SMEM - columns) / M::BYTES;
-    const int warps = room < MANY_WARPS ? room : (int)MANY_WARPS, blocks = c->sms / f->spans;
-
-    if (f->n != 1 || f->n_beside > 0 || j.type != TYPE || j.res != NULL || f->past.channels > 0 || row_segments(f->k) > TURN ||
-        j.row_bytes % 16 != 0 || (uintptr_t)j.w % 16 != 0 || warps < MANY_LEAST ||
-        j.n_rows < MANY_TURNS * M::ROWS * warps * blocks)
-        return false;
-    f->paired = false;
-    make_box<TYPE, M::ROWS>(c, f->box, j.w, j.row_bytes, (int64_t)j.n_rows * j.row_bytes, j.n_rows);
-    launch_early(c, "few_many", f->eight ? few_many<2, TYPE, true> : few_many<NT, TYPE>, dim3((unsigned)(blocks * f->spans)),
-                 (unsigned)warps * 32, (size_t)(columns + warps * M::BYTES), *f);
-    return true;
-}
-
 /* Of larger formats, or where a block has no more, there is no room for stages. */
 template <int NT, int TYPE>
 static void launch_of(struct cuda *c, struct few_args *f, dim3 grid)
 {
     const size_t columns = (size_t)columns_bytes(NT, f->pitch), stages = WARPS * (size_t)stage_of<TYPE>::SIZE;
 
-    if (launch_many<NT, TYPE>(c, f))
-        return;
     f->staged = stages <= WARPS * MOST_STAGE && columns + stages + OTHER_SMEM <= (size_t)cuda_attn_smem(c);
     for (int i = 0; f->staged && i < f->n; i++) {
         struct few_job &j = f->job[i];
@@ -712,18 +492,8 @@ static void launch_few(struct cuda *c, struct few_args *f, int type, dim3 grid)
     }
 }
 
-/* Whether blocks fetch columns once, two neighbours the same ones. */
-static bool in_pairs(const struct few_args *f)
-{
-    for (int i = 0; i < f->n; i++)
-        if (f->job[i].type == QUANT_f32)
-            return false;
-    return row_segments(f->k) <= TURN && f->beside % 2 == 0 &&
-           (f->spans == 1 ? f->blocks % 2 == 0 : f->spans == 2 && f->blocks % 4 == 0 && f->tasks == f->blocks);
-}
-
-/* Jobs of one format, those beside it, and floats. Where all that a turn of blocks can hold is not enough, a block takes more
- * strips, up to twice as many; where it is too much, half of the columns. */
+/* Jobs of one format, those beside it, and floats, by the kernel for such shapes, or by this one. Where all that a turn of blocks
+ * can hold is not enough, a block takes more strips, up to twice as many; where it is too much, half of the columns. */
 static void one_format(struct cuda *c, struct few_args *f, int type)
 {
     const int turn = 2 * c->sms, segments = row_segments(f->k) < TURN ? row_segments(f->k) : (int)TURN;
@@ -736,6 +506,8 @@ static void one_format(struct cuda *c, struct few_args *f, int type)
         f->spans = (int)ceil_div(f->nx, 2 * GROUP);
     else
         nt = 1;
+    if (cuda_few_many(c, f, nt, type) || cuda_few_once(c, f, nt, type))
+        return;
     const int most = row_segments(f->k) <= TURN ? ITEMS / segments : WARPS / segments;
     for (int strips = WARPS / segments;; strips++) {
         const int small = cut_beside(c, f, turn);

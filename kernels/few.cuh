@@ -37,6 +37,10 @@ struct few_args {
 /* The jobs of a; res: what the first one's output is added to. */
 void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a, float *res);
 
+/* Such jobs of one format, with nt times four columns a block, if their shapes are the kernel's; false: nothing is launched. */
+bool cuda_few_many(struct cuda *c, struct few_args *f, int nt, int type);
+bool cuda_few_once(struct cuda *c, struct few_args *f, int nt, int type);
+
 int cuda_attn_smem(struct cuda *c); /* attn.cu: bytes of shared memory that a block can have */
 
 /* Experts of up to FEW_ROWS rows, but of more than one: formats and shapes for which cuda_moe_few() is there. */

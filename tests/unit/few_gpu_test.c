@@ -215,6 +215,13 @@ static void inputs(void **state)
         { 2048, false, 3, { Q4, Q8, Q8 }, { 512, 128, 16 } },     /* too many */
         { 4096, false, 3, { Q4, Q8, QUANT_iq3_s }, { 512, 40, 64 } }, /* too long for one row's launch */
         { 1056, true, 2, { Q8, Q8 }, { 32, 16 } },                /* nothing to go along with */
+        /* all of a launch at once: two strips a warp, and one, rows that fill neither, beside small ones and floats */
+        { 2048, true, 4, { Q4, Q8, Q4, Q8 }, { 9001, 33, 3007, 5 } },
+        { 2048, true, 2, { QUANT_iq3_s, Q8 }, { 9001, 40 } },
+        { 2048, true, 5, { Q8, Q4, F32, Q8, Q4 }, { 24, 3001, 13, 61, 500 } },
+        { 1280, true, 2, { Q5, F32 }, { 700, 9 } },
+        { 4096, true, 1, { Q4 }, { 2000 } },
+        { 4096, true, 1, { QUANT_q6_k }, { 1999 } },
         { 2048, true, 1, { Q4 }, { HANDED } },
         { 768, true, 1, { Q4 }, { 150003 } }, /* half of a segment; two strips at once */
         { 512, true, 1, { QUANT_iq4_xs }, { 150017 } }, /* of the last two strips one row */
