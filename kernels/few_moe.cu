@@ -232,6 +232,8 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
         return;
     }
     let_next_begin();
+    if (EVEN && begin < end && way + side == 0) /* copies come in turn: behind the weights it would hold all up */
+        fetch_row(r, a.x + begin / (a.n_used * (a.ff / UNIT)) * x_row_bytes(a.k), a.k);
     if (a.choice.logits != NULL)
         choose(a, *(choice_space *)r.all, own, from, min(from + each, all));
     if constexpr (EVEN) {
@@ -241,8 +243,6 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
             next = find_up(a, begin, chosen, first);
             ask(0, way, 0);
             ask(1, way, 1);
-            if (way + side == 0)
-                fetch_row(r, a.x + next.row * x_row_bytes(a.k), a.k);
         }
         if (!EIGHT && a.sh_gate != NULL)
             round_shared<EIGHT>(a);
