@@ -6,7 +6,8 @@
 # usage: bench/gpu.sh [DEVICE [DIR]]   DIR: weights go there as files and are read from them, instead of memory; they
 # are kept if KEEP is set
 # In the environment: PART_S, seconds for a part, which then ends with what it has (default 120); PARTS, which parts,
-# as SHAPE:MIX or "embedded"; KV PROMPTS DEPTHS ROWS SEQS REPS TOKENS CHUNK, as the options of chimere-bench speed.
+# as SHAPE:MIX or "embedded"; KV ACTS PROMPTS DEPTHS ROWS SEQS REPS TOKENS CHUNK, as the options of
+# chimere-bench speed.
 set -eu
 device=${1:-cuda} dir=${2:-} bench=${BIN:-bin}/chimere-bench
 big=qwen3.6-35b-a3b
@@ -15,7 +16,7 @@ parts=${PARTS:-$big:q4k $big:ramp $big:iq4_xs nemotron-3-nano-30b-a3b:q4_k_m emb
 measure() # MODEL OPTIONS...
 {
     local status=0
-    timeout --foreground -s INT "${PART_S:-120}" "$bench" speed "$@" --device "$device" --kv "${KV:-f16}" \
+    timeout --foreground -s INT "${PART_S:-120}" "$bench" speed "$@" --device "$device" --kv "${KV:-f16}" ${ACTS:+--acts "$ACTS"} \
         --prompt "${PROMPTS:-512,4096,32768}" --depth "${DEPTHS:-0,4096,16384,65536}" --rows "${ROWS:-1,2,4,8,16}" \
         --seqs "${SEQS:-1,2,4,8}" --reps "${REPS:-3}" --tokens "${TOKENS:-64}" ${CHUNK:+--chunk "$CHUNK"} --json ||
         status=$?
