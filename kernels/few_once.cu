@@ -8,6 +8,7 @@
 #include "kernels/few_task.cuh"
 
 enum { ONCE_WARPS = 16, ONCE_SMEM = 4 << 10 /* beside what is counted */ };
+
 /* M: strips of a warp. */
 template <int TYPE, int M> struct once_of {
     enum {
