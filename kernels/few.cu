@@ -342,8 +342,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
     extern __shared__ __align__(BOX_ALIGN) uint8_t x[];
     __shared__ uint64_t bar, full[WARPS];
     __shared__ near_tables tables;
-    const int own = (int)blockIdx.x - f.beside; /* of four blocks with two spans both of a pair have the same */
-    const int block = f.paired && f.spans == 2 ? (own & ~3) | (own & 1) << 1 | (own >> 1 & 1) : own;
+    const int block = find_block(f);
     near at = { x, x + columns_bytes(NT, f.pitch), &bar, full + threadIdx.x / 32, 1, -1, 0, 0, false };
     ahead a = {};
     bool waited = false;
@@ -354,16 +353,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
             beside_times<EIGHT>(f, blockIdx.x, x, full);
             return;
         }
-    bring_tables<TYPE>(tables, f.tab);
-    if (threadIdx.x % 32 == 0) {
-        bar_init(at.full, 1);
-        if (threadIdx.x == 0)
-            bar_init(&bar, 1);
-        bar_init_done();
-    }
-    __syncthreads();
-    if (f.paired)
-        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    begin_block<TYPE>(f, at, tables);
     task next = {};
 #pragma unroll 1
     for (int i = block - f.blocks; i < f.tasks; i += f.blocks) {

@@ -147,8 +147,7 @@ __global__ void __launch_bounds__(ONCE_WARPS * 32, 1) few_once(const __grid_cons
     extern __shared__ __align__(BOX_ALIGN) uint8_t x[];
     __shared__ uint64_t bar, full[ONCE_WARPS];
     __shared__ near_tables tables;
-    /* of four blocks with two spans both of a pair have the same */
-    const int own = blockIdx.x, block = f.paired && f.spans == 2 ? (own & ~3) | (own & 1) << 1 | (own >> 1 & 1) : own;
+    const int block = find_block(f);
     near at = { x, x + columns_bytes(NT, f.pitch), &bar, full + threadIdx.x / 32, 0, 0, 0, 0, false };
     task t = {};
 
@@ -163,16 +162,7 @@ __global__ void __launch_bounds__(ONCE_WARPS * 32, 1) few_once(const __grid_cons
     t.first = t.span * cols;
     t.cols = min(f.nx - t.first, cols);
     t.r0 = group * (floats ? (int)WARPS : sets * STRIP * (job.type == TYPE ? M : 1));
-    bring_tables<TYPE>(tables, f.tab);
-    if (threadIdx.x % 32 == 0) {
-        bar_init(at.full, 1);
-        if (threadIdx.x == 0)
-            bar_init(&bar, 1);
-        bar_init_done();
-    }
-    __syncthreads();
-    if (f.paired)
-        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    begin_block<TYPE>(f, at, tables);
     if (job.type == TYPE)
         once_times<NT, TYPE, M, EIGHT, false>(f, t, at, &tables);
     else if (floats)

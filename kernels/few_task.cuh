@@ -34,6 +34,30 @@ struct near {
     bool      moved;
 };
 
+/* A block's barriers and tables; the block that shares its columns may be told of them from here on. */
+template <int TYPE>
+static __device__ __forceinline__ void begin_block(const few_args &f, const near &at, near_tables &tables)
+{
+    bring_tables<TYPE>(tables, f.tab);
+    if (threadIdx.x % 32 == 0) {
+        bar_init(at.full, 1);
+        if (threadIdx.x == 0)
+            bar_init(at.bar, 1);
+        bar_init_done();
+    }
+    __syncthreads();
+    if (f.paired)
+        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+/* Which of the blocks with tasks this is: of four with two spans both of a pair have the same. */
+static __device__ __forceinline__ int find_block(const few_args &f)
+{
+    const int own = (int)blockIdx.x - f.beside;
+
+    return f.paired && f.spans == 2 ? (own & ~3) | (own & 1) << 1 | (own >> 1 & 1) : own;
+}
+
 /* By a warp, quarters of columns. All blocks want the same at the same time: each begins elsewhere. Of a pair each block
  * brings every other quarter to both; bytes may come before they are expected. */
 static __device__ __forceinline__ void fetch_columns(const few_args &f, const task &t, int round, const near &at)
