@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
         return;
     }
     let_next_begin();
-    if (EVEN && begin < end && way + side == 0) /* copies come in turn: behind the weights it would hold all up */
+    if (EVEN && begin < end && way + side == 0) /* the row does not depend on the choice */
         fetch_row(r, a.x + begin / (a.n_used * (a.ff / UNIT)) * x_row_bytes(a.k), a.k);
     if (a.choice.logits != NULL)
         choose(a, *(choice_space *)r.all, own, from, min(from + each, all));

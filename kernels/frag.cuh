@@ -10,7 +10,7 @@
  *           half c % 2 of unit 2 quarter + c / 2.
  *   scales  (q4_k, q5_k) the same of both halves at once
  *   numbers (is_whole()) as scale, but the whole numbers that d, dmin are multiplied with, over TIMES where units differ
- *   integers the same as integers, whatever TIMES are
+ *   integers  those whole numbers, as integers, whatever TIMES are; bits of signed ones
  *   factors those: d, over TIMES where all are alike, and -dmin
  *   whole   (one sum or two a group) of units 2 c and 2 c + 1: sum of number i, i a unit's sum of TIMES w q, and of min s
  * d times TIMES w is exact wherever d w is: TIMES are powers of two. What `words` looks up it takes from iq3s of
@@ -403,7 +403,10 @@ template <> struct frag<QUANT_iq3_s> {
     }
     static __device__ __forceinline__ void numbers(const raw &r, int half, int c, float &n, float &)
     {
-        n = small_float(1u + 2u * (r.sc >> (16 * half + 4 * c) & 15u));
+        uint32_t s, none;
+
+        integers(r, half, c, s, none);
+        n = small_float(s);
     }
     static __device__ __forceinline__ void scale(const raw &r, int half, int c, float &d, float &m)
     {

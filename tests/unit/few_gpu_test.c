@@ -218,7 +218,7 @@ static void inputs(void **state)
         /* all of a launch at once: two strips a warp, and one, rows that fill neither, beside small ones and floats */
         { 2048, true, 4, { Q4, Q8, Q4, Q8 }, { 9001, 33, 3007, 5 } },
         { 2048, true, 2, { QUANT_iq3_s, Q8 }, { 9001, 40 } },
-        { 2048, true, 5, { Q8, Q4, F32, Q8, Q4 }, { 24, 3001, 13, 61, 500 } },
+        { 2048, true, 5, { Q8, Q4, F32, Q8, Q4 }, { 24, 5003, 13, 61, 500 } }, /* of 16 rows two, in two spans */
         { 1280, true, 2, { Q5, F32 }, { 700, 9 } },
         { 4096, true, 1, { Q4 }, { 2000 } },
         { 4096, true, 1, { QUANT_q6_k }, { 1999 } },
