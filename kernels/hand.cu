@@ -176,8 +176,8 @@ bool cuda_hand_work(struct cuda *c, const struct node *v, bool ended)
     const struct op_hand *o = (const struct op_hand *)v->p[1];
     int64_t n = v->t[1].ne[1], width = v->t[1].ne[0], out_width = v->t[0].ne[0];
     struct op_moe a = o->moe;
-    struct tensor x = { QUANT_f32, { width, n, 1 }, width, 0, h->x };
-    struct tensor out = { QUANT_f32, { out_width, n * a.n_used, 1 }, out_width, 0, h->out };
+    struct tensor x = { QUANT_f32, { width, n, 1 }, width, 0, h->x, false };
+    struct tensor out = { QUANT_f32, { out_width, n * a.n_used, 1 }, out_width, 0, h->out, false };
 
     if (c->bad != cudaSuccess)
         return ended;

@@ -335,7 +335,7 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
     }
     a.gather = first != TILE_ACT_ROUNDED;
     if (a.gather)
-        round_for(c, s, s->hq, m.down.type, (struct tensor){ QUANT_f32, { ff, pairs, 1 }, ff, 0, s->hid }, m.expert, m.slot);
+        round_for(c, s, s->hq, m.down.type, (struct tensor){ QUANT_f32, { ff, pairs, 1 }, ff, 0, s->hid, false }, m.expert, m.slot);
     a.k = (int)m.down.ne[0];
     a.x = s->hq;
     a.x_bytes = x_row_bytes(a.k);
