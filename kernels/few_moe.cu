@@ -30,12 +30,14 @@ static __device__ __forceinline__ int matrix_of(const int *slot, int expert)
     return slot == NULL ? expert : slot[expert];
 }
 
-/* Barriers of a warp's stages; a barrier of the block comes before their use. */
-static __device__ __forceinline__ void make_full(uint64_t full[2])
+/* Barriers of a warp's stages, and of a row, of which there are as many as warps or fewer; make_room() comes before their
+ * use. */
+static __device__ __forceinline__ void make_bars(uint64_t full[2], uint64_t *row)
 {
     if (threadIdx.x % 32 == 0) {
         bar_init(full, 1);
         bar_init(full + 1, 1);
+        bar_init(row, 1);
         bar_init_done();
     }
 }
@@ -205,7 +207,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     if (threadIdx.x < 2 && rows_come(stage_of<TYPE>::BYTES, row_bytes) == ROWS_BOXED)
         map_near(&a.box[threadIdx.x]); /* weights are asked for when the choice has been made */
     bring_tables<TYPE>(tables, a.tab);
-    make_full(full[warp]);
+    make_bars(full[warp], &bar[warp]);
     room r = make_room<TYPE>(shared, bar, a.k, group);
     float *parts = (float *)(shared + rows_room(at_once, a.k) + blockDim.x / 32 * warp_bytes<TYPE>()) +
                    mine * a.each * floats;
@@ -426,7 +428,7 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
     const int most = max(a.k, a.sh_k), r0 = blockIdx.x * a.strips * STRIP, strips = min(a.strips, (a.n - r0) / STRIP);
     const int experts = a.n_used + (a.m[1].w != NULL);
     bring_tables<TYPE>(tables, a.tab);
-    make_full(full[warp]);
+    make_bars(full[warp], &bar[warp]);
     room r = make_room<TYPE>(shared, bar, most, 1);
     float *sums = (float *)(shared + rows_room(warps, most) + warps * warp_bytes<TYPE>());
     float *weights = sums + (a.n_used + 1) * a.strips * STRIP, res = 0.0f, v = 0.0f;

@@ -221,7 +221,7 @@ static __host__ __device__ inline int warp_bytes(void)
     return V_BYTES + 2 * stage_of<TYPE>::SIZE;
 }
 
-/* Rooms of warps of which `sharers` have a row together. */
+/* Rooms of warps of which `sharers` have a row together, by the block, which has made `bar`. */
 template <int TYPE>
 static __device__ __forceinline__ room make_room(uint8_t *shared, uint64_t *bar, int k, int sharers)
 {
@@ -230,10 +230,6 @@ static __device__ __forceinline__ room make_room(uint8_t *shared, uint64_t *bar,
     const room r = { shared + warp / sharers * row_bytes_in(k), own + V_BYTES, all, (float *)own, bar + warp / sharers,
                      0 };
 
-    if (threadIdx.x % (sharers * 32) == 0) {
-        bar_init(r.bar, 1);
-        bar_init_done();
-    }
     __syncthreads();
     return r;
 }
