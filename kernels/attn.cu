@@ -19,8 +19,6 @@ static int page_smem(int tiles, int n_kb)
     return SLOTS_AT + tiles * (n_kb * 1024 + SCORE_BYTES + QUERY_TILE * (PAGE_WARPS + SUMS + 1) * 4);
 }
 
-enum { SHARED = 4 }; /* units that share a scale when they are rounded to 8 bits */
-
 /* What `heads` query heads of n rows give, a row of a.heads by dim_v, through gates and rounded: by a warp the units that
  * share a scale. */
 static __device__ __forceinline__ void round_heads(const attn_args &a, const float *out, int row, int n, int head,

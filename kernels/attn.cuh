@@ -23,6 +23,7 @@
 
 enum { QUERY_TILE = 8, DIM_BLOCK = 32, SLAB = 256 /* dimensions of values that a launch's block sums */ };
 enum { HEADS = 8 }; /* query heads of a KV head that share a block's rows */
+enum { SHARED = 4 }; /* units of outputs that share a scale when they are rounded to 8 bits */
 
 struct attn_args {
     float        *y;

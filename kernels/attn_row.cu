@@ -5,6 +5,7 @@
  *
  * A block has some query heads of a KV head and every so many pages. Their keys and values come by bulk copies, which
  * begin before the launch before has ended, as only the newest position is of this step; that one goes through `fresh`.
+ * Where a row has few pages its blocks are a cluster, which merges them: each gives the others what they have to merge.
  * Warps 0 .. 7 prepare a query each, the next two the new key and value. The others meanwhile go once through what
  * comes after, a part each, with whatever numbers: instructions that come for the first time take longer than those
  * that come again. */
@@ -14,19 +15,25 @@
 enum { WARPS = PAGE_WARPS, KEY_WARP = HEADS, VALUE_WARP, PREPARE, TURN_WARP = PREPARE };
 enum { DIM = 256 /* of a head, at most */, EACH = DIM / 32 };
 enum { ROW_SMEM = 188 << 10 /* of a block: others that merge pages find room beside it */ };
+enum { TOGETHER = 8 /* pages of a cluster, at most */, UNIT = 32, UNITS = HEADS * DIM / UNIT };
 
 struct row_args : page_chunks {
     attn_args   a;
     fused_heads f;
+    bool        together; /* pages of a row are a cluster, a block each, which merges them */
 };
 
 /* Shared memory after the slots and n_kb * 1024 bytes of queries. */
 struct space {
-    uint8_t page[SCORE_BYTES]; /* scores, then weights */
-    float   head[PREPARE][DIM]; /* in the end, the output */
-    float2  turn[DIM / 2]; /* sine, cosine */
-    uint8_t fresh[2][DIM * 4];
-    float   top[WARPS][HEADS], sum[SUMS][HEADS], factor[HEADS];
+    uint8_t  page[SCORE_BYTES]; /* scores, then weights */
+    float    head[PREPARE][DIM]; /* in the end, the output */
+    float2   turn[DIM / 2]; /* sine, cosine */
+    uint8_t  fresh[2][DIM * 4];
+    float    top[WARPS][HEADS], sum[SUMS][HEADS], factor[HEADS];
+    /* what blocks of a cluster give: of each page the largest score and sum of weights, and outputs that are merged here */
+    float2   page_sum[TOGETHER][HEADS];
+    float    part[(UNITS + (TOGETHER - 1) * SHARED) * UNIT];
+    uint32_t tops[UNITS]; /* of these, to be rounded to 8 bits */
 };
 
 /* ---- a head ---- */
@@ -263,6 +270,87 @@ static __device__ __forceinline__ void bring_gates(const block_of &b, int i)
                                                                                   (32 * i - k * dim)));
 }
 
+/* Units of outputs that a block of a cluster merges; those that share a scale stay together. */
+static __device__ __forceinline__ int units_each(const block_of &b, int pages)
+{
+    const int many = b.t.a.eight ? SHARED : 1, n = b.heads * b.t.a.kv.dim_v / (UNIT * many);
+
+    return (n + pages - 1) / pages * many;
+}
+
+/* As give(), to the blocks that merge it. !real: a warp alone, to where the page was. */
+template <int V>
+static __device__ __forceinline__ void give_units(const block_of &b, const float o[4], float m, int page, int pages, int vb,
+                                                  int half, bool real)
+{
+    const attn_args &a = b.t.a;
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, each = units_each(b, pages);
+    const int d = vb * DIM_BLOCK + value_dim(known<V>(a.kv.type_v), 2 * half, g);
+    const float *nowhere = (const float *)b.s.page;
+
+    if (vb * DIM_BLOCK < a.kv.dim_v)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int at = (2 * c + i) * a.kv.dim_v + d, unit = at / UNIT, block = unit / each;
+            const float *to = b.s.part + (page * each + unit - block * each) * UNIT + at % UNIT;
+
+            if (2 * c + i < b.heads)
+                cluster_store(cluster_at(real ? to : nowhere, real ? block : blockIdx.y), make_float2(o[i], o[2 + i]));
+        }
+    if (g < b.heads && (!real || threadIdx.x < 32)) {
+        const float2 sum = make_float2(m, fold(&b.s.sum[0][g], HEADS));
+        const float *to = &b.s.page_sum[page][g].x;
+
+#pragma unroll 1
+        for (int block = c; block < (real ? pages : 4); block += 4)
+            cluster_store(cluster_at(real ? to : nowhere, real ? block : blockIdx.y), sum);
+    }
+}
+
+/* The block's units of all pages, merged (as merge_pages), gated and rounded. !real: a warp alone, of other numbers. */
+template <int V>
+static __device__ __forceinline__ void merge_units(const block_of &b, int pages, bool real)
+{
+    const attn_args &a = b.t.a;
+    const int lane = threadIdx.x & 31, warp = real ? threadIdx.x / 32 : 0, dim = a.kv.dim_v;
+    const int each = real ? units_each(b, pages) : 1, units = b.heads * dim / UNIT, first = real ? blockIdx.y * each : 0;
+
+#pragma unroll 1
+    for (int i = warp; i - warp < each; i += WARPS) {
+        const bool there = i < each && first + i < units;
+        const int own = there ? i : 0, unit = first + own, k = unit * UNIT / dim, at = unit * UNIT + lane - k * dim;
+        const float gate = !there || a.open == NULL ? 0.0f : real ? gates_of(b, k)[at] : b.s.part[lane];
+        float m = -CUDART_INF_F, l = 0.0f, o = 0.0f;
+
+#pragma unroll 1
+        for (int j = 0; j < (real ? pages : 1); j++) {
+            const float2 sum = b.s.page_sum[j][k];
+            float keep, take;
+
+            merge(m, sum.x, &keep, &take);
+            m = fmaxf(m, sum.x);
+            l = __fmaf_rn(l, keep, __fmul_rn(sum.y, take));
+            o = __fmaf_rn(o, keep, __fmul_rn(b.s.part[(j * each + own) * UNIT + lane], take));
+        }
+        o = __fdiv_rn(o, __fmul_rn(l, __fmul_rn(1024.0f, value_scale(known<V>(a.kv.type_v)))));
+        if (a.open != NULL)
+            o = __fmul_rn(o, sigmoid(gate));
+        uint32_t top = unit_top(o);
+        if (a.eight) {
+            const uint32_t *tops = b.s.tops + own / SHARED * SHARED;
+
+            if (lane == 0 && there && real)
+                b.s.tops[i] = top;
+            if (real)
+                __syncthreads();
+            top = max(max(tops[0], tops[1]), max(tops[2], tops[3]));
+        }
+        if (there)
+            round_unit(real ? a.rounded + b.row * a.rounded_stride : b.s.page, real ? a.kv.n_head * a.group * dim / UNIT : 2, o,
+                       real ? b.head * dim / UNIT + unit : 0, top, a.eight);
+    }
+}
+
 /* A page of which `most` positions are there; newest: the last is of this step. !real: a warp of those that prepare
  * nothing brings the instructions of its part. */
 template <int K, int V>
@@ -273,7 +361,7 @@ static __device__ __forceinline__ void attend_page(const block_of &b, page_ring 
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, part = real || !GO_AHEAD ? -1 : warp - PREPARE - 2;
     const int vb = real ? warp / 2 : 0, half = warp % 2, n[1] = { most };
     const page_sums sums = { &b.s.top[0][0], &b.s.sum[0][0], b.s.factor };
-    float o[1][4] = {}, m[1];
+    float o[1][4] = {}, m[1] = {};
 
     if (real || part == 0)
         find_scores<1, K>(b.s.page, in, b.q, most, newest ? b.s.fresh[0] : NULL, real);
@@ -283,6 +371,17 @@ static __device__ __forceinline__ void attend_page(const block_of &b, page_ring 
         sum_values<1, V>(o, in, b.s.page, most, vb, half, newest ? b.s.fresh[1] : NULL, real);
     if (!real && part != 2)
         return;
+    if (b.t.together) {
+        if (real)
+            cluster_wait();
+        give_units<V>(b, o[0], m[0], page, in.end, vb, half, real);
+        if (real) {
+            cluster_given();
+            cluster_wait();
+        }
+        merge_units<V>(b, in.end, real);
+        return;
+    }
     const bool alone = a.pages == 1;
     const int64_t all = (int64_t)b.row * a.kv.n_head * a.group + b.head;
     float *out = real && !alone ? a.part + (all * a.pages + page) * a.part_floats
@@ -325,6 +424,8 @@ __global__ void __launch_bounds__(WARPS * 32, 2) attend_row(const __grid_constan
                          (pages - 1 - (int)blockIdx.y) % step == 0 };
     page_ring in = { t, a, table, (uint64_t *)shared, slots, h, (int)blockIdx.y, step, pages, pos, 0, 0, 0, 0 };
 
+    if (t.together)
+        cluster_here();
     let_next_begin();
     if (threadIdx.x == ASK_WARP * 32) {
         in.open();
@@ -347,7 +448,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) attend_row(const __grid_constan
                           real && page == pages - 1, real);
         if (!real) {
             wait_for_inputs();
-            if (a.pages == 1 && warp < PREPARE + 2)
+            if ((a.pages == 1 || t.together) && warp < PREPARE + 2)
                 bring_gates(b, threadIdx.x - PREPARE * 32);
             page = (int)blockIdx.y - step;
         }
@@ -430,13 +531,17 @@ static void attend_one(struct cuda *c, row_args t)
     const int other = SLOTS_AT + t.a.n_kb * 1024 + (int)sizeof(space);
 
     (void)cuda_plan_chunks(&t, &t.a, min(smem, share == 2 ? (int)SHARE_SMEM : (int)ROW_SMEM) - other);
+    if (t.a.pages <= each) /* a page a block: there is no next one that needs room */
+        t.slots = min(t.slots, t.key_chunks + t.value_chunks);
     const bool usual = t.a.kv.type_k == QUANT_q8_0 && t.a.kv.type_v == QUANT_q4_0;
 
-    launch_early(c, "attend_row", usual ? attend_row<QUANT_q8_0, QUANT_q4_0> : attend_row<ANY_TYPE, ANY_TYPE>,
-                 dim3((unsigned)t.a.kv.n_head, (unsigned)(t.a.pages < each ? t.a.pages : each),
-                      (unsigned)(t.a.parts * t.a.r.n)),
-                 WARPS * 32, (size_t)(other + t.slots * t.slot_bytes), t);
-    if (t.a.pages > 1)
+    t.together = t.a.pages > 1 && t.a.pages <= TOGETHER && t.a.pages <= each;
+    launch_clusters(c, "attend_row", usual ? attend_row<QUANT_q8_0, QUANT_q4_0> : attend_row<ANY_TYPE, ANY_TYPE>,
+                    dim3(1, t.together ? (unsigned)t.a.pages : 1),
+                    dim3((unsigned)t.a.kv.n_head, (unsigned)(t.a.pages < each ? t.a.pages : each),
+                         (unsigned)(t.a.parts * t.a.r.n)),
+                    WARPS * 32, (size_t)(other + t.slots * t.slot_bytes), t);
+    if (t.a.pages > 1 && !t.together)
         cuda_merge_pages(c, &t.a);
 }
 

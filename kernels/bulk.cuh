@@ -184,4 +184,42 @@ static __device__ __forceinline__ void copy_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
+
+/* ---- clusters: blocks that give each other what they have ---- */
+
+/* Where *at is in block `rank` of the cluster. */
+static __device__ __forceinline__ uint32_t cluster_at(const void *at, unsigned rank)
+{
+    uint32_t to;
+
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(shared_at(at)), "r"(rank));
+    return to;
+}
+
+static __device__ __forceinline__ void cluster_store(uint32_t to, float v)
+{
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
+}
+
+static __device__ __forceinline__ void cluster_store(uint32_t to, float2 v)
+{
+    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(v.x), "f"(v.y) : "memory");
+}
+
+/* This block is there: others may give to it when they have waited. */
+static __device__ __forceinline__ void cluster_here(void)
+{
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+/* What it gives to others has been given. */
+static __device__ __forceinline__ void cluster_given(void)
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+static __device__ __forceinline__ void cluster_wait(void)
+{
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 #endif

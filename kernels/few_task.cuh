@@ -19,7 +19,7 @@ struct task {
 static __device__ __forceinline__ void wait_once(const few_args &f, bool &waited)
 {
     if (!waited && f.paired)
-        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+        cluster_wait();
     if (!waited)
         asm volatile("griddepcontrol.wait;" ::: "memory");
     waited = true;
@@ -47,7 +47,7 @@ static __device__ __forceinline__ void begin_block(const few_args &f, const near
     }
     __syncthreads();
     if (f.paired)
-        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+        cluster_given();
 }
 
 /* Which of the blocks with tasks this is: of four with two spans both of a pair have the same. */

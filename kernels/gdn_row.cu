@@ -85,25 +85,6 @@ static __host__ __device__ __forceinline__ spaces<DIM, COLS> cut(uint8_t *at, in
     return s;
 }
 
-/* Where *at is in block `rank` of the cluster. */
-static __device__ __forceinline__ uint32_t cluster_at(const float *at, unsigned rank)
-{
-    uint32_t to;
-
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(shared_at(at)), "r"(rank));
-    return to;
-}
-
-static __device__ __forceinline__ void cluster_store(uint32_t to, float v)
-{
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
-}
-
-static __device__ __forceinline__ void cluster_wait(void)
-{
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
 /* What a thread has of its own; alpha and beta of its row come with the inputs. */
 struct row_own {
     int   channel; /* -1: none */
@@ -478,7 +459,7 @@ __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>:
         map_near(&a.box);
     if (!find_rows<DIM, COLS>(s.block, a))
         return;
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    cluster_here();
     let_next_begin();
     /* the memories are of earlier steps: they may be read before the launch before this one has ended */
     load_own<DIM, COLS>(own, a, s);
@@ -503,7 +484,7 @@ __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>:
                 *gate = silu(*gate);
             }
     }
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    cluster_given();
     if constexpr (shape<DIM, COLS>::BOXED) {
         if (own_value == 0)
             keep_boxes<DIM, COLS>(s, a);

@@ -10,7 +10,7 @@
 #include "quant/quant.h"
 #include "shape/internal.h"
 
-enum { SLOTS = 9, ROWS = 16, AREAS = 32, EMBD = 576, PAGES = 4 /* of a slot */ };
+enum { SLOTS = 9, ROWS = 16, AREAS = 32, EMBD = 576, PAGES = 8 /* of a slot */ };
 
 /* Memory of the device, and what it begins with; seen: what the first way of running left. */
 struct area {
@@ -93,10 +93,13 @@ static const struct split splits[] = {
     { 1, { 1 }, { 256 } },
     { 1, { 1 }, { 695 } },
     { 1, { 1 }, { 1018 } },
+    { 1, { 1 }, { 1200 } },
+    { 1, { 1 }, { 1900 } },
     { 1, { 2 }, { 255 } },
     { 1, { 8 }, { 0 } },
     { 1, { 16 }, { 250 } },
     { 2, { 1, 1 }, { 300, 3 } },
+    { 3, { 1, 1, 1 }, { 3, 1600, 700 } },
     { 8, { 1, 1, 1, 1, 1, 1, 1, 1 }, { 0, 1, 255, 256, 257, 511, 700, 30 } },
     { 3, { 5, 1, 4 }, { 253, 600, 0 } },
     { 4, { 1, 9, 2, 3 }, { 255, 500, 255, 7 } },
