@@ -186,7 +186,7 @@ struct merge_space {
     float4   f[MERGE]; /* what to keep of the pages before, to take of this one; its sum of weights, taken */
     uint8_t  nowhere[SHARED][256];
     float    top[MERGE / 32];
-    uint32_t tops[SHARED];
+    alignas(16) uint32_t tops[SHARED]; /* one read, which takes nothing of `top` along */
 };
 
 /* Pages 0 .. n - 1 of `part`: `dims` dimensions from `first` on, and factors, of which a thread has a page's; before:
