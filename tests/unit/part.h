@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* part.h - a part of a test program's cases: with CHIMERE_TEST_PART=I/N every N-th from the I-th on, so that N processes have all of
+ * them, side by side. */
+#ifndef TESTS_UNIT_PART_H
+#define TESTS_UNIT_PART_H
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Asked once for each case, in order. */
+static inline bool test_mine(void)
+{
+    static int cases;
+    const char *part = getenv("CHIMERE_TEST_PART");
+    int own = 0, parts = 1;
+
+    if (part != NULL && (sscanf(part, "%d/%d", &own, &parts) != 2 || own < 0 || own >= parts)) {
+        fprintf(stderr, "CHIMERE_TEST_PART=%s: not I/N with I < N\n", part);
+        exit(1);
+    }
+    return cases++ % parts == own;
+}
+#endif
