@@ -9,11 +9,9 @@
 #define KERNELS_ATTN_PAGE_CUH
 #include "kernels/attn.cuh"
 
-/* 0: warps that have nothing to do yet do not go once through what comes after. racecheck reports what these read and write,
- * though it goes nowhere. */
-#ifndef GO_AHEAD
-#define GO_AHEAD 1
-#endif
+/* Warps that have nothing to do yet go once through what comes after. racecheck reports what these read and write, though it goes
+ * nowhere. */
+enum { GO_AHEAD = !RACECHECKED };
 
 enum { PAGE_WARPS = 16, ASK_WARP = PAGE_WARPS - 1 /* asks for chunks */, UNIT_KEYS = 16 };
 enum { SLOTS = 16, SLOTS_AT = 128 /* after their barriers */ };

@@ -180,13 +180,9 @@ struct ring {
         return slot + out.at * slot_bytes;
     }
 
-    /* A warp's reads are done when one lane arrives: they go through one pipe in order. racecheck reports them against
-     * later copies nevertheless, because the compiler puts a converged warp's __syncwarp() before them. */
     __device__ __forceinline__ void give(void)
     {
-        __syncwarp();
-        if ((threadIdx.x & 31) == 0)
-            bar_arrive(&empty[out.at]);
+        warp_done(&empty[out.at]);
         if (threadIdx.x == 0 && used >= 2)
             fill(false);
         used++;
@@ -410,7 +406,7 @@ __global__ void __launch_bounds__(256, 1) attend_rows(const __grid_constant__ ro
     if (threadIdx.x == 0) {
         for (int i = 0; i < t.slots; i++) {
             bar_init(&in.full[i], 1);
-            bar_init(&in.empty[i], 8);
+            bar_init(&in.empty[i], 8 * WARP_DONE);
         }
         bar_init_done();
         for (int i = 0; i < t.slots; i++)

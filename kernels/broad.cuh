@@ -331,9 +331,7 @@ static __device__ __forceinline__ void broad_run(const tile_args &a, const wide_
                 d[h] = __fmul_rn(G::dmin(stage + W::W_AT, own_row(h)), -16777216.0f);
             broad_floats<N>(S, sum, stage, d);
         }
-        __syncwarp();
-        if (threadIdx.x % 32 == 0)
-            bar_arrive(used);
+        warp_done(used);
         if (g % 4 == 3 || g + 1 == groups)
             wide_add_up<1, N>(S, total, g >= 4, g + 1 < groups);
     }
@@ -355,7 +353,7 @@ static __global__ void __launch_bounds__(broad<TYPE>::THREADS, 1) broad_times(co
     if (threadIdx.x == 0) {
         for (int i = 0; i < W::STAGES; i++) {
             bar_init(&full[i], a.list != NULL ? 128 : W::COPIES + 128);
-            bar_init(&empty[i], W::COMPUTE / 32);
+            bar_init(&empty[i], W::COMPUTE / 32 * WARP_DONE);
         }
         bar_init_done();
     }

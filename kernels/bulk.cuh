@@ -5,6 +5,13 @@
 #include <cuda.h>
 #include <stdint.h>
 
+/* Compiled with -DRACECHECK kernels do the same in ways that NVIDIA's racecheck can follow. */
+#ifdef RACECHECK
+enum { RACECHECKED = 1 };
+#else
+enum { RACECHECKED = 0 };
+#endif
+
 static __device__ __forceinline__ uint32_t shared_at(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
@@ -32,6 +39,17 @@ static __device__ __forceinline__ void bar_init_done(void)
 static __device__ __forceinline__ void bar_arrive(uint64_t *bar)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_at(bar)) : "memory");
+}
+
+/* A warp has read what others may write over now; the barrier counts WARP_DONE for it. Its reads are done when one lane arrives:
+ * they go through one pipe in order. But the compiler puts a converged warp's __syncwarp() before them, so to racecheck those of
+ * other lanes have no end. */
+enum { WARP_DONE = RACECHECKED ? 32 : 1 };
+static __device__ __forceinline__ void warp_done(uint64_t *bar)
+{
+    __syncwarp();
+    if (RACECHECKED || threadIdx.x % 32 == 0)
+        bar_arrive(bar);
 }
 
 /* bar: its place in shared memory. */

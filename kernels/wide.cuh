@@ -475,9 +475,7 @@ static __device__ __forceinline__ void wide_run(const tile_args &a, const wide_t
             wgmma_wait<N>(sum);
             wide_floats<TYPE, N>(S, sum, rows, stage + WIDE_SCALES + u * WIDE_COLUMNS * 8);
         }
-        __syncwarp();
-        if (threadIdx.x % 32 == 0)
-            bar_arrive(used);
+        warp_done(used);
         if (p % 8 == 7 || p + 1 == pairs)
             wide_add_up<SUBS, N>(S, total, p >= 8, p + 1 < pairs);
     }
@@ -499,7 +497,7 @@ static __global__ void __launch_bounds__(wide<TYPE>::THREADS, 1) wide_rows_times
     if (threadIdx.x == 0) {
         for (int i = 0; i < W::STAGES; i++) {
             bar_init(&full[i], a.gather ? 2 * 128 : 4 + 128);
-            bar_init(&empty[i], 8);
+            bar_init(&empty[i], 8 * WARP_DONE);
         }
         bar_init_done();
     }
