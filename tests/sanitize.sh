@@ -5,7 +5,8 @@
 # usage: bash tests/sanitize.sh [PROGRAM...]   (few_gpu_test ops_gpu_test of BUILD)
 # Built with -DRACECHECK (kernels/bulk.cuh), for racecheck: make BUILD=build/sanitize NVCC_APPEND_FLAGS=-DRACECHECK \
 #     build/sanitize/test/few_gpu_test build/sanitize/test/ops_gpu_test && BUILD=build/sanitize bash tests/sanitize.sh
-# In the environment: BUILD; TOOLS (memcheck initcheck racecheck), ACTS (i16 i8), PARTS of a program (16), ONLY, which of them (all);
+# In the environment: BUILD; TOOLS (memcheck initcheck racecheck), ACTS (i16 i8), PARTS of a program (16), ONLY, which of them (all),
+# CHIMERE_TEST_FILTER, of which of its tests (all);
 # JOBS at a time (8), LIMIT_S (1200), SANITIZER, LOGS, a directory, for what was printed.
 set -eu
 build=${BUILD:-build}
@@ -14,6 +15,7 @@ export sanitizer PARTS="${PARTS:-16}" LIMIT_S="${LIMIT_S:-1200}" CHIMERE_TEST_DE
 [ $# -gt 0 ] || set -- "$build/test/few_gpu_test" "$build/test/ops_gpu_test"
 [ -n "${LOGS:-}" ] || { LOGS=$(mktemp -d) && trap 'rm -rf "$LOGS"' EXIT; }
 export LOGS
+mkdir -p "$LOGS"
 [ -x "$sanitizer" ] || { echo "sanitize.sh: $sanitizer: cannot be run" >&2; exit 1; }
 
 part() # PROGRAM TOOL ACTS PART
@@ -22,7 +24,7 @@ part() # PROGRAM TOOL ACTS PART
     CHIMERE_TEST_ACTS=$3 CHIMERE_TEST_PART=$4/$PARTS timeout "$LIMIT_S" "$sanitizer" --tool "$2" --error-exitcode 9 "$1" \
         > "$log" 2>&1 || rc=$?
     what="$2 $3 ${1##*/} $4/$PARTS, $((SECONDS - t)) s"
-    if [ $rc -eq 0 ] && ! grep -q SKIPPED "$log" &&
+    if [ $rc -eq 0 ] && grep -q ' OK \]' "$log" && ! grep -q SKIPPED "$log" &&
         grep -Eq 'SUMMARY: 0 (errors|hazards displayed \(0 errors, 0 warnings\))' "$log"; then
         echo "clean  $what"
     else
@@ -39,5 +41,12 @@ for program; do
             for i in ${ONLY:-$(seq 0 $((PARTS - 1)))}; do echo "$program $tool $acts $i"; done
         done
     done
-done | xargs -P "${JOBS:-8}" -L 1 bash -c 'part "$@"' part |
-    awk '{ print; fflush() } /^clean/ { n++ } /^not/ { m++ } END { print n + 0 " clean, " m + 0 " not"; exit m > 0 || n == 0 }'
+done > "$LOGS/parts"
+clean=0
+while IFS= read -r line; do
+    echo "$line"
+    [[ $line != clean* ]] || clean=$((clean + 1))
+done < <(xargs -P "${JOBS:-8}" -L 1 bash -c 'part "$@"' part < "$LOGS/parts")
+parts=$(wc -l < "$LOGS/parts")
+echo "$clean clean, $((parts - clean)) not"
+[ "$parts" -gt 0 ] && [ "$clean" -eq "$parts" ]

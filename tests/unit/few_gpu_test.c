@@ -694,6 +694,7 @@ int main(void)
         fprintf(stderr, "%s\n", e.msg);
         return 1;
     }
+    test_filter();
     failed = cmocka_run_group_tests_name("few_gpu", tests, NULL, NULL);
     dev_close(gpu);
     return failed;

@@ -386,6 +386,7 @@ int main(void)
         fprintf(stderr, "%s\n", e.msg);
         return 1;
     }
+    test_filter();
     failed = cmocka_run_group_tests_name("ops_gpu", tests, NULL, NULL);
     dev_close(gpu);
     dev_close(cpu);

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* part.h - a part of a test program's cases: with CHIMERE_TEST_PART=I/N every N-th from the I-th on, so that N processes have all of
- * them, side by side. */
+/* part.h - a part of a test program: with CHIMERE_TEST_FILTER only the tests whose names it matches (* and ?), and of their cases
+ * with CHIMERE_TEST_PART=I/N every N-th from the I-th on, so that N processes have all of them, side by side. */
 #ifndef TESTS_UNIT_PART_H
 #define TESTS_UNIT_PART_H
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "golden.h"
+
+/* Called before the tests. */
+static inline void test_filter(void)
+{
+    cmocka_set_test_filter(getenv("CHIMERE_TEST_FILTER"));
+}
 
 /* Asked once for each case, in order. */
 static inline bool test_mine(void)
