@@ -22,6 +22,12 @@ struct dev {
     struct dev_timing time[DEV_OP_N];
 };
 
+/* What n bytes take of the scratch. */
+static size_t aligned(size_t n)
+{
+    return (n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
 static const char *const op_names[DEV_OP_N] = {
 #define X(name) #name,
     DEV_OPS(X)
@@ -275,7 +281,7 @@ void *dev_scratch_bytes(struct dev *d, size_t n)
 {
     size_t at = d->used;
 
-    d->used += (n + ALIGN - 1) / ALIGN * ALIGN;
+    d->used += aligned(n);
     if (d->peak < d->used)
         d->peak = d->used;
     if (d->measuring)
@@ -391,8 +397,8 @@ static uint64_t now_ns(void)
 /* Measuring: the device's own need is a peak that is gone when the call returns. */
 static void note(struct dev *d, size_t need)
 {
-    if (d->peak < d->used + need)
-        d->peak = d->used + need;
+    if (d->peak < d->used + aligned(need))
+        d->peak = d->used + aligned(need);
 }
 
 static bool floats(struct tensor t, int64_t ne0, int64_t ne1)
