@@ -4,7 +4,7 @@
  * 128 rows lie together, and of those a group of 128 elements. Of either half of the group 128 bytes of each row: q as
  * halves, of every 16 elements the even ones before the odd ones; these eight parts of 16 bytes have changed places as
  * wgmma.cuh has it. Then sums of 8 elements as halves, of each row the first 8, then of each row the second 8; then dx, in
- * an order of its own. */
+ * an order of its own. Rows beyond the last are as in wide_rows.cuh. */
 #ifndef KERNELS_BROAD_ROWS_CUH
 #define KERNELS_BROAD_ROWS_CUH
 #include "kernels/whole_rows.cuh"

@@ -2,24 +2,24 @@
 /* wide.cu - products with very many rows: rounding and launches. */
 #include "kernels/wide.cuh"
 
-__global__ void round_wide(uint8_t *out, const float *x, int64_t stride, int k, bool eight)
+__global__ void round_wide(uint8_t *out, const float *x, int n, int64_t stride, int k, bool eight)
 {
-    const int i = blockIdx.y * 256 + threadIdx.x, pairs = x_pairs(k);
-    const float *from = x + blockIdx.x * stride + i * 8;
+    const int i = blockIdx.y * 256 + threadIdx.x, pairs = x_pairs(k), row = blockIdx.x;
+    const float *from = x + row * stride + i * 8;
     float v[8];
 
 #pragma unroll
     for (int j = 0; j < 8; j++)
-        v[j] = i * 8 < k ? from[j] : 0.0f;
-    wide_values(out, pairs, blockIdx.x, v, i / 8, i % 8, eight, i < pairs * 8);
+        v[j] = row < n && i * 8 < k ? from[j] : 0.0f;
+    wide_values(out, pairs, row, v, i / 8, i % 8, eight, i < pairs * 8);
 }
 
 void cuda_round_wide(struct cuda *c, uint8_t *out, struct tensor x)
 {
     const int k = (int)x.ne[0];
+    const dim3 grid((unsigned)round_up(x.ne[1], WIDE_READ), (unsigned)ceil_div(k, 64 * 32));
 
-    LAUNCH(c, round_wide, dim3((unsigned)x.ne[1], (unsigned)ceil_div(k, 64 * 32)), 256, 0, out, (const float *)x.data,
-           x.stride, k, c->eight);
+    LAUNCH(c, round_wide, grid, 256, 0, out, (const float *)x.data, (int)x.ne[1], x.stride, k, c->eight);
 }
 
 unsigned cuda_wide_grid(const struct cuda *c, struct tile_args *a, int64_t n, int rows, int columns)

@@ -214,7 +214,7 @@ static __device__ __forceinline__ void wide_fetch(const tile_args &a, uint8_t *s
                 gather_wide(stage, a, from, p);
                 copy_arrive(&full[now.stage]);
             } else {
-                copy_wide(stage, x + (int64_t)p * WIDE_PAIR, (t.in.cols + 15) / 16 * 16, t.x0 % WIDE_COLUMNS,
+                copy_wide(stage, x + (int64_t)p * WIDE_PAIR, (t.in.cols + WIDE_READ - 1) / WIDE_READ * WIDE_READ, t.x0 % WIDE_COLUMNS,
                           &full[now.stage]);
             }
 #pragma unroll
@@ -420,13 +420,13 @@ static __device__ __forceinline__ void wide_act(const tile_args &a, const wide_t
         const float *from = hid + col * PITCH + r;
         float v[8];
 
-        if (col >= t.in.cols || t.r0 + r / 64 * 64 >= n_rows)
+        if (t.r0 + r / 64 * 64 >= n_rows)
             continue;
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             float pos = fmaxf(from[j], 0.0f), y = a.act == OP_SILU ? silu(from[j]) : __fmul_rn(pos, pos);
 
-            v[j] = t.r0 + r + j >= n_rows ? 0.0f : __fmul_rn(y, paired ? from[ROWS / 2 + j] : 1.0f);
+            v[j] = col >= t.in.cols || t.r0 + r + j >= n_rows ? 0.0f : __fmul_rn(y, paired ? from[ROWS / 2 + j] : 1.0f);
         }
         wide_values(a.rounded, x_pairs(n_rows), t.x0 + col, v, (t.r0 + r) / 64, part, false);
     }

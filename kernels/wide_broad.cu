@@ -44,20 +44,20 @@ static __device__ __forceinline__ void broad_values(uint8_t *out, int groups, in
 
 /* QUADS: rows begin at multiples of 16 bytes. */
 template <bool QUADS>
-__global__ void __launch_bounds__(256) round_broad(uint8_t *out, const float *x, int64_t stride, int k, const int *id,
-                                                   const int *slot)
+__global__ void __launch_bounds__(256) round_broad(uint8_t *out, const float *x, int n, int64_t stride, int k,
+                                                   const int *id, const int *slot)
 {
-    const int i = blockIdx.y * blockDim.x + threadIdx.x;
-    const float *from = x + blockIdx.x * stride + i * 8;
-    const bool there = i * 8 < k;
+    const int i = blockIdx.y * blockDim.x + threadIdx.x, row = blockIdx.x;
+    const float *from = x + row * stride + i * 8;
+    const bool there = i * 8 < k, filled = there && row < n;
     float v[8];
 
-    if (slot != NULL && slot[id[blockIdx.x]] < 0)
+    if (slot != NULL && (row >= n || slot[id[row]] < 0))
         return;
 #pragma unroll
     for (int j = 0; j < 8; j += 4) {
         const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        const float4 f = !there  ? none
+        const float4 f = !filled ? none
                          : QUADS ? *(const float4 *)(from + j)
                                  : make_float4(from[j], from[j + 1], from[j + 2], from[j + 3]);
 
@@ -66,17 +66,17 @@ __global__ void __launch_bounds__(256) round_broad(uint8_t *out, const float *x,
         v[j + 2] = f.z;
         v[j + 3] = f.w;
     }
-    broad_values(out, whole_groups(k), blockIdx.x, v, i / 16, i % 16, there);
+    broad_values(out, whole_groups(k), row, v, i / 16, i % 16, there);
 }
 
 void cuda_round_broad(struct cuda *c, uint8_t *out, struct tensor x, const int *id, const int *slot)
 {
     const int k = (int)x.ne[0];
     const unsigned threads = k < 256 * 8 ? (unsigned)round_up(k / 8, 32) : 256;
-    const dim3 grid((unsigned)x.ne[1], (unsigned)ceil_div(k, threads * 8));
+    const dim3 grid((unsigned)round_up(x.ne[1], WIDE_READ), (unsigned)ceil_div(k, threads * 8));
 
     if (((uintptr_t)x.data % 16 | (uintptr_t)x.stride % 4) == 0)
-        LAUNCH(c, round_broad<true>, grid, threads, 0, out, (const float *)x.data, x.stride, k, id, slot);
+        LAUNCH(c, round_broad<true>, grid, threads, 0, out, (const float *)x.data, (int)x.ne[1], x.stride, k, id, slot);
     else
-        LAUNCH(c, round_broad<false>, grid, threads, 0, out, (const float *)x.data, x.stride, k, id, slot);
+        LAUNCH(c, round_broad<false>, grid, threads, 0, out, (const float *)x.data, (int)x.ne[1], x.stride, k, id, slot);
 }

@@ -3,13 +3,14 @@
  *
  * 64 rows lie together, and of those a pair of units: of either unit 128 bytes of each row, then of either the sum of q
  * and dx of each row. The 128 bytes are 256 h as halves, then l; of both the even elements of the first half of the unit,
- * its odd ones, then those of the second half. These eight parts of 16 bytes have changed places as wgmma.cuh has it. */
+ * its odd ones, then those of the second half. These eight parts of 16 bytes have changed places as wgmma.cuh has it.
+ * Rows are read WIDE_READ at a time: what is read beyond the last is zeros, and of no result. */
 #ifndef KERNELS_WIDE_ROWS_CUH
 #define KERNELS_WIDE_ROWS_CUH
 #include "kernels/matvec.cuh"
 
 enum {
-    WIDE_COLUMNS = 64, WIDE_UNIT = 128, WIDE_SCALES = 2 * WIDE_COLUMNS * WIDE_UNIT,
+    WIDE_COLUMNS = 64, WIDE_READ = 16, WIDE_UNIT = 128, WIDE_SCALES = 2 * WIDE_COLUMNS * WIDE_UNIT,
     WIDE_PAIR = WIDE_SCALES + 2 * WIDE_COLUMNS * 8,
 };
 
