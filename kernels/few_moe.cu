@@ -310,8 +310,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     for (int i = begin + warp % group; i < end; i += group) {
         const up_task t = find_up(a, i, chosen, first);
 
-        if (EIGHT || t.matrix >= 0)
-            finish_up<EIGHT>(a, t, parts + (i - begin) * floats);
+        finish_up<EIGHT>(a, t, parts + (i - begin) * floats);
     }
     if (!EIGHT || a.hid != NULL)
         return;
@@ -446,8 +445,8 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
     const auto keep = [&](const down_task &t, int expert, int strip) {
         if (a.out == NULL && lane < STRIP)
             sums[(expert * a.strips + strip) * STRIP + lane] = v;
-        else if (lane < STRIP && t.matrix >= 0)
-            a.out[t.pair * a.os + r0 + strip * STRIP + lane] = v;
+        else if (lane < STRIP && (t.matrix >= 0 || a.alike)) /* first products: all pairs are activated and rounded */
+            a.out[t.pair * a.os + r0 + strip * STRIP + lane] = t.matrix >= 0 ? v : 0.0f;
     };
 
     let_next_begin();
