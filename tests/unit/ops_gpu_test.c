@@ -144,7 +144,7 @@ static void products(void **state)
                     check_product(type, ks[i], i % 2 == 0 ? 37 : 130, rows[j]);
 }
 
-/* y of `rows` rows of x at a time, of MANY. */
+/* y of `rows` rows of x at a time, of MANY, or of those test_rows() has. */
 enum { MANY = 300, OUTPUTS = 200 };
 static void rows_at_once(float *y, const unsigned char *w, int type, int64_t k, const float *x, int64_t rows)
 {
@@ -156,7 +156,7 @@ static void rows_at_once(float *y, const unsigned char *w, int type, int64_t k, 
     assert_non_null(wt.data);
     if (dev_reserve(gpu, 64 << 20, &e) != ERR_OK)
         fail_msg("%s", e.msg);
-    for (int64_t first = 0; first < MANY; first += rows) {
+    for (int64_t first = 0; first < test_rows(MANY, (int)rows); first += rows) {
         int64_t n = MANY - first < rows ? MANY - first : rows;
         struct tensor xs = xt, ys = yt;
 
@@ -213,7 +213,7 @@ static void row_bytes(void **state)
                 if (k != 512 && at_once[c] != 16 && at_once[c] != (k > 4096 ? 5 : 100))
                     continue;
                 rows_at_once(z, w, type, k, x, at_once[c]);
-                for (int j = 0; j < OUTPUTS * MANY; j++)
+                for (int j = 0; j < OUTPUTS * test_rows(MANY, (int)at_once[c]); j++)
                     if (memcmp(y + j, z + j, sizeof *y) != 0 && !(isnan(y[j]) && isnan(z[j])))
                         fail_msg("%s k %d: %d rows at once: row %d, %d is %.9g, not %.9g", quant_types[type]->name,
                                  (int)k, (int)at_once[c], j / OUTPUTS, j % OUTPUTS, (double)z[j], (double)y[j]);
@@ -301,17 +301,18 @@ static void check_logits(const char *path, const char *what, struct how how, con
     float *b;
 
     how.chunk = 64;
-    b = model_logits(path, how, ids, N);
-    for (int i = 0; i < N * 512; i++) {
+    b = model_logits(path, how, ids, test_rows(N, how.chunk));
+    for (int i = 0; i < test_rows(N, how.chunk) * 512; i++) {
         diff += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
         size += (double)a[i] * (double)a[i];
     }
     print_message("%-64s %s: difference %.1e of the size\n", what, how.split ? "split" : "whole", sqrt(diff / size));
     for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
+        const int n = test_rows(N, chunks[c]), seen = test_rows(N, 64);
         how.chunk = chunks[c];
-        float *cut = model_logits(path, how, ids, N);
+        float *cut = model_logits(path, how, ids, n);
 
-        for (int i = 0; i < N * 512; i++)
+        for (int i = 0; i < (n < seen ? n : seen) * 512; i++)
             if (memcmp(cut + i, b + i, sizeof *b) != 0)
                 fail_msg("%s: chunks of %d: row %d differs: %.9g, not %.9g", what, chunks[c], i / 512,
                          (double)cut[i], (double)b[i]);
