@@ -121,7 +121,7 @@ static __device__ __forceinline__ void broad_fetch(const tile_args &a, uint8_t *
             if (a.list != NULL)
                 gather_broad(stage, a, from, g);
             else
-                copy_broad(stage, x + (int64_t)g * BROAD_GROUP, (t.in.cols + WIDE_READ - 1) / WIDE_READ * WIDE_READ, t.in.first % BROAD_COLUMNS,
+                copy_broad(stage, x + (int64_t)g * BROAD_GROUP, wide_read(t.in.cols), t.in.first % BROAD_COLUMNS,
                            &full[now.stage]);
             copy_arrive(&full[now.stage]);
             now.next<W>();

@@ -17,7 +17,7 @@ __global__ void round_wide(uint8_t *out, const float *x, int n, int64_t stride, 
 void cuda_round_wide(struct cuda *c, uint8_t *out, struct tensor x)
 {
     const int k = (int)x.ne[0];
-    const dim3 grid((unsigned)round_up(x.ne[1], WIDE_READ), (unsigned)ceil_div(k, 64 * 32));
+    const dim3 grid((unsigned)wide_read((int)x.ne[1]), (unsigned)ceil_div(k, 64 * 32));
 
     LAUNCH(c, round_wide, grid, 256, 0, out, (const float *)x.data, (int)x.ne[1], x.stride, k, c->eight);
 }

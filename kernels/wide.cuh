@@ -214,8 +214,7 @@ static __device__ __forceinline__ void wide_fetch(const tile_args &a, uint8_t *s
                 gather_wide(stage, a, from, p);
                 copy_arrive(&full[now.stage]);
             } else {
-                copy_wide(stage, x + (int64_t)p * WIDE_PAIR, (t.in.cols + WIDE_READ - 1) / WIDE_READ * WIDE_READ, t.x0 % WIDE_COLUMNS,
-                          &full[now.stage]);
+                copy_wide(stage, x + (int64_t)p * WIDE_PAIR, wide_read(t.in.cols), t.x0 % WIDE_COLUMNS, &full[now.stage]);
             }
 #pragma unroll
             for (int e = 0; e < EACH; e++) {

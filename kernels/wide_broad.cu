@@ -73,7 +73,7 @@ void cuda_round_broad(struct cuda *c, uint8_t *out, struct tensor x, const int *
 {
     const int k = (int)x.ne[0];
     const unsigned threads = k < 256 * 8 ? (unsigned)round_up(k / 8, 32) : 256;
-    const dim3 grid((unsigned)round_up(x.ne[1], WIDE_READ), (unsigned)ceil_div(k, threads * 8));
+    const dim3 grid((unsigned)wide_read((int)x.ne[1]), (unsigned)ceil_div(k, threads * 8));
 
     if (((uintptr_t)x.data % 16 | (uintptr_t)x.stride % 4) == 0)
         LAUNCH(c, round_broad<true>, grid, threads, 0, out, (const float *)x.data, (int)x.ne[1], x.stride, k, id, slot);

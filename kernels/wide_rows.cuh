@@ -14,6 +14,12 @@ enum {
     WIDE_PAIR = WIDE_SCALES + 2 * WIDE_COLUMNS * 8,
 };
 
+/* How many are read of n. */
+static __host__ __device__ inline int wide_read(int n)
+{
+    return (n + WIDE_READ - 1) / WIDE_READ * WIDE_READ;
+}
+
 static __host__ __device__ inline size_t wide_bytes(int64_t k, int64_t n_rows)
 {
     return (size_t)((n_rows + WIDE_COLUMNS - 1) / WIDE_COLUMNS * x_pairs(k)) * WIDE_PAIR;

@@ -7,8 +7,8 @@
 #     build/sanitize/test/{few_gpu,ops_gpu,check,golden}_test && BUILD=build/sanitize bash tests/sanitize.sh
 # In the environment: BUILD; TOOLS (memcheck initcheck racecheck), ACTS (i16 i8), PARTS of a program (16), ONLY, which of them
 # (all), JOBS at a time (8), LIMIT_S (1200), SANITIZER, OPTIONS of it, as --kernel-name and --launch-count, LOGS, a directory, for
-# what was printed; for the tests CHIMERE_TEST_FILTER, which (all), CHIMERE_TEST_STEPS, how many of many steps (2: all kernels, not
-# all positions).
+# what was printed; for the tests CHIMERE_TEST_FILTER, which (all), CHIMERE_TEST_STEPS, how many of many steps (2). racecheck of
+# whole models was not seen to end (bench/gpu.md).
 set -eu
 build=${BUILD:-build}
 sanitizer=${SANITIZER:-$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)}

@@ -713,16 +713,22 @@ static void best_logits(void **state)
             }
 }
 
+static enum err_code open_dut(struct err *e)
+{
+    char name[64];
+
+    (void)snprintf(name, sizeof name, "check:%s", test_device());
+    return dev_open(&dut, name, &(struct dev_opts){ .n_threads = 2 }, e);
+}
+
 /* The scratch an operation says it needs is enough for it alone. */
 static void first_of_all(void **state)
 {
     struct dev *others = dut;
     struct err e = { 0 };
-    char name[64];
 
     (void)state;
-    (void)snprintf(name, sizeof name, "check:%s", test_device());
-    assert_int_equal(dev_open(&dut, name, &(struct dev_opts){ .n_threads = 2 }, &e), ERR_OK);
+    assert_int_equal(open_dut(&e), ERR_OK);
     route_once(1, 1, false, false, 0);
     dev_close(dut);
     dut = others;
@@ -739,12 +745,10 @@ int main(void)
     enum { N = sizeof tests / sizeof tests[0] };
     struct CMUnitTest mine[N];
     struct err e = { 0 };
-    char name[64];
     size_t n = 0;
     int failed;
 
-    (void)snprintf(name, sizeof name, "check:%s", test_device());
-    if (dev_open(&dut, name, &(struct dev_opts){ .n_threads = 2 }, &e) != ERR_OK) {
+    if (open_dut(&e) != ERR_OK) {
         fprintf(stderr, "%s\n", e.msg);
         return 1;
     }
