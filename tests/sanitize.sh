@@ -6,14 +6,14 @@
 # Built with -DRACECHECK (kernels/bulk.cuh), for racecheck: make BUILD=build/sanitize NVCC_APPEND_FLAGS=-DRACECHECK \
 #     build/sanitize/test/{few_gpu,ops_gpu,check,golden}_test && BUILD=build/sanitize bash tests/sanitize.sh
 # In the environment: BUILD; TOOLS (memcheck initcheck racecheck), ACTS (i16 i8), PARTS of a program (16), ONLY, which of them
-# (all), JOBS at a time (8), LIMIT_S (1200), SANITIZER, OPTIONS of it, as --kernel-name and --launch-count, LOGS, a directory, for
-# what was printed; for the tests CHIMERE_TEST_FILTER, which (all), CHIMERE_TEST_STEPS, how many of many steps (2). racecheck of
-# whole models was not seen to end (bench/gpu.md).
+# (all), JOBS at a time (8), LIMIT_S (1200), SANITIZER, LOGS, a directory, for what was printed; for the tests
+# CHIMERE_TEST_FILTER, which (all), CHIMERE_TEST_STEPS, how many of many steps (2). racecheck of models of true width
+# (CHIMERE_TEST_FILTER=models PARTS=60, or other_formats and 108) takes up to 15 GB of memory a part.
 set -eu
 build=${BUILD:-build}
 sanitizer=${SANITIZER:-$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)}
 export CHIMERE_TEST_STEPS="${CHIMERE_TEST_STEPS:-2}"
-export sanitizer OPTIONS="${OPTIONS:-}" PARTS="${PARTS:-16}" LIMIT_S="${LIMIT_S:-1200}" CHIMERE_TEST_DEVICE="${CHIMERE_TEST_DEVICE:-cuda}"
+export sanitizer PARTS="${PARTS:-16}" LIMIT_S="${LIMIT_S:-1200}" CHIMERE_TEST_DEVICE="${CHIMERE_TEST_DEVICE:-cuda}"
 [ $# -gt 0 ] || set -- "$build"/test/{few_gpu,ops_gpu,check,golden}_test
 [ -n "${LOGS:-}" ] || { LOGS=$(mktemp -d) && trap 'rm -rf "$LOGS"' EXIT; }
 export LOGS
@@ -23,10 +23,8 @@ mkdir -p "$LOGS"
 part() # PROGRAM TOOL ACTS PART
 {
     local log=$LOGS/${1##*/}.$2.$3.$4 rc=0 t=$SECONDS what
-    # shellcheck disable=SC2086 # OPTIONS are several
     CHIMERE_TEST_ACTS=$3 CHIMERE_TEST_PART=$4/$PARTS timeout "$LIMIT_S" \
-        "$sanitizer" --tool "$2" --error-exitcode 9 $OPTIONS "$1" \
-        > "$log" 2>&1 || rc=$?
+        "$sanitizer" --tool "$2" --error-exitcode 9 "$1" > "$log" 2>&1 || rc=$?
     what="$2 $3 ${1##*/} $4/$PARTS, $((SECONDS - t)) s"
     if [ $rc -eq 0 ] && grep -q ' OK \]' "$log" &&
         grep -Eq 'SUMMARY: 0 (errors|hazards displayed \(0 errors, 0 warnings\))' "$log"; then

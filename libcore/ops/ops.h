@@ -182,7 +182,7 @@ struct tensor op_matrix(struct tensor w, int64_t i);
 
 /* y[r] = row token[r] of w, decoded, times scale */
 void op_embed(struct dev *d, struct tensor y, struct tensor w, const int32_t *token, float scale);
-/* y[r][o] = <w[o], x[r]> with the order of sums of quant_dot() */
+/* y[r][o] = <w[o], x[r]> with the order of sums of quant_dot(); where weights are not finite, y is infinite or NaN */
 void op_matmul(struct dev *d, struct tensor y, struct tensor w, struct tensor x);
 /* op_matmul() of n matrices with the same x, which some devices compute at once; outputs do not overlap. */
 struct op_product {
