@@ -571,7 +571,7 @@ static enum err_code generate(struct session *s, struct err *e)
             break;
         }
         if (n > 0) {
-            struct run_row  row = { s->answer.ids.v[n - 1], 0, true };
+            struct run_row  row = { s->answer.ids.v[n - 1], 0, true, false };
             struct run_want want = cli_pick_want(s->sampler);
 
             if (run_step_want(s->run, &row, &want, 1, e))

@@ -68,7 +68,7 @@ static enum err_code steps(struct speed *s, int n_steps, int n_rows, int n_seq, 
         double from;
 
         for (int j = 0; j < n_rows * n_seq; j++) {
-            row[j] = (struct run_row){random_token(s), j / n_rows, true};
+            row[j] = (struct run_row){random_token(s), j / n_rows, true, false};
             want[j] = (struct run_want){.n_top = 1, .inv_temp = 1};
         }
         from = cli_now_ms();

@@ -62,7 +62,7 @@ static void add_row(struct batch *b, int slot, int32_t token, bool logits)
 {
     if (logits)
         b->slot[slot].row = b->n_rows;
-    b->row[b->n_rows++] = (struct run_row){token, slot, logits};
+    b->row[b->n_rows++] = (struct run_row){token, slot, logits, false};
 }
 
 /* Rows of the next step; none when all work is done. */

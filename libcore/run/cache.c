@@ -120,7 +120,7 @@ static void take_rung(struct run *r, int seq, bool grid, bool mark)
     struct track *t = &c->track[seq];
     int64_t pos = run_pos(r, seq);
 
-    if (c->per_seq == 0 || pos == 0)
+    if (c->per_seq == 0 || pos == 0 || r->draft[seq] > 0)
         return;
     if (t->n > 0 && t->rung[t->n - 1].pos == pos) {
         t->rung[t->n - 1].grid |= grid;
@@ -157,10 +157,14 @@ int64_t run_cache_due(const struct run *r, int seq)
 
 void run_cache_append(struct run *r, int seq, int64_t pos, const int32_t *tokens, int n)
 {
-    const struct run_cache *c = &r->cache;
+    memcpy(r->cache.track[seq].token + pos, tokens, (size_t)n * sizeof *tokens);
+}
 
-    memcpy(c->track[seq].token + pos, tokens, (size_t)n * sizeof *tokens);
-    pos += n;
+void run_cache_grown(struct run *r, int seq)
+{
+    const struct run_cache *c = &r->cache;
+    int64_t pos = run_pos(r, seq);
+
     /* At the end of the context there is nothing to go on from. */
     if (c->spacing > 0 && pos < r->ctx && pos - last_grid(&c->track[seq]) >= c->spacing)
         take_rung(r, seq, true, false);
@@ -241,7 +245,7 @@ enum err_code run_match(struct run *r, int seq, const int32_t *tokens, int64_t n
     struct run_match m;
     int64_t want;
 
-    if (seq < 0 || seq >= r->n_seq || n < 1)
+    if (seq < 0 || seq >= r->n_seq || n < 1 || r->draft[seq] > 0)
         return err_set(e, ERR_ARG, "a match of %lld tokens with sequence %d", (long long)n, seq);
     m = run_cache_compare(run_tokens(r, seq), run_pos(r, seq), tokens, n);
     want = m.common < n ? m.common : n - 1;

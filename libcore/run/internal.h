@@ -37,7 +37,8 @@ struct run {
     struct model    *m;
     struct state    *state;
     int64_t          ctx;
-    int              n_seq, rows_max, logits_max;
+    int              n_seq, rows_max, logits_max, draft_max;
+    int             *draft;    /* [n_seq] draft rows that are not settled */
     int32_t          n_vocab;
     struct run_cache cache;
     float           *logits;   /* [logits_max][n_vocab] on the device, taken from the system as it is touched */
@@ -69,8 +70,10 @@ const struct op_top *run_want_begin(struct run *r, const struct run_want *want, 
 /* cache.c */
 MUST_CHECK enum err_code run_cache_open(struct run *r, int64_t bytes, struct err *e);
 void    run_cache_close(struct run *r);
-/* n tokens were appended to a sequence: notes them, and takes a rung when one is due. */
+/* n tokens were appended to a sequence. */
 void    run_cache_append(struct run *r, int seq, int64_t pos, const int32_t *tokens, int n);
+/* The sequence has all its rows for good: takes a rung when one is due. */
+void    run_cache_grown(struct run *r, int seq);
 /* The sequence is cut to pos tokens: rungs beyond are dropped. */
 void    run_cache_cut(struct run *r, int seq, int64_t pos);
 void    run_cache_fork(struct run *r, int dst, int src);

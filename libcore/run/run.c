@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run.c - rows in any order to one forward pass. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@
 #include "run/internal.h"
 #include "state/state.h"
 
-enum { ROWS_HOST = 512, ROWS_SHARED = 1024, ROWS_DEVICE = 2048, ROWS_MOST = 1 << 16, LOGITS_BYTES = 64 << 20 };
+enum { ROWS_HOST = 512, ROWS_SHARED = 1024, ROWS_DEVICE = 2048, ROWS_MOST = 1 << 16, LOGITS_BYTES = 64 << 20,
+       DRAFTS_MOST = 64 };
 
 void run_kv_default(const struct model *m, const char **k, const char **v)
 {
@@ -58,9 +60,11 @@ static enum err_code alloc_all(struct run *r, struct err *e)
     r->place = calloc(n, sizeof *r->place);
     r->seq = calloc(3 * (size_t)r->n_seq, sizeof *r->seq);
     r->count = calloc((size_t)r->n_seq, sizeof *r->count);
+    r->draft = calloc((size_t)r->n_seq, sizeof *r->draft);
     r->feed = calloc(n, sizeof *r->feed);
     if (r->logits == NULL || r->fetched == NULL || r->here == NULL || r->token == NULL || r->pos == NULL ||
-        r->pick == NULL || r->logits_of == NULL || r->place == NULL || r->seq == NULL || r->count == NULL || r->feed == NULL)
+        r->pick == NULL || r->logits_of == NULL || r->place == NULL || r->seq == NULL || r->count == NULL ||
+        r->draft == NULL || r->feed == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for logits of %d rows", r->logits_bytes >> 20,
                        r->logits_max);
     return ERR_OK;
@@ -79,7 +83,7 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
 {
     const struct plan *p = model_plan(m);
     struct state_opts so = { o->ctx_tokens > 0 ? o->ctx_tokens : p->ctx_train, o->n_seq > 0 ? o->n_seq : 1,
-                             0, 0, o->undo_tokens };
+                             0, 0, o->undo_tokens + o->draft_max };
     const char *k, *v;
     struct run *r;
 
@@ -88,6 +92,8 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
         return e->code;
     if (o->rows_max < 0 || o->rows_max > ROWS_MOST)
         return err_set(e, ERR_ARG, "%d rows in a step is not in 1 .. %d", o->rows_max, ROWS_MOST);
+    if (o->draft_max < 0 || o->draft_max > DRAFTS_MOST)
+        return err_set(e, ERR_ARG, "%d draft rows are not in 0 .. %d", o->draft_max, DRAFTS_MOST);
     r = calloc(1, sizeof *r);
     if (r == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
@@ -95,6 +101,7 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
     r->ctx = so.ctx_tokens;
     r->n_seq = so.n_seq;
     r->rows_max = o->rows_max > 0 ? o->rows_max : rows_default(m, r->ctx);
+    r->draft_max = o->draft_max;
     r->n_vocab = p->n_vocab;
     r->logits_max = logits_rows(o, r->n_seq, r->rows_max, r->n_vocab);
     r->type_k = so.type_k;
@@ -128,6 +135,7 @@ void run_close(struct run *r)
     free(r->place);
     free(r->seq);
     free(r->count);
+    free(r->draft);
     free(r->feed);
     free(r);
 }
@@ -152,9 +160,33 @@ static enum err_code check(struct run *r, const struct run_row *rows, int n, str
         r->count[rows[i].seq]++;
     }
     for (int q = 0; q < r->n_seq; q++)
+        if (r->count[q] > 0 && r->draft[q] > 0)
+            return err_set(e, ERR_ARG, "sequence %d has draft rows that are not settled", q);
+    for (int q = 0; q < r->n_seq; q++)
         if (state_pos(r->state, q) + r->count[q] > r->ctx)
             return err_set(e, ERR_LIMIT, "the context of %lld tokens is full", (long long)r->ctx);
     return ERR_OK;
+}
+
+/* Draft rows are the last of their sequence, and not too many. */
+static enum err_code check_drafts(struct run *r, const struct run_row *rows, int n, struct err *e)
+{
+    enum err_code code = ERR_OK;
+
+    for (int i = 0; i < n && code == ERR_OK; i++) {
+        int *drafts = &r->draft[rows[i].seq];
+
+        if (rows[i].draft)
+            (*drafts)++;
+        else if (*drafts > 0)
+            code = err_set(e, ERR_ARG, "a row of sequence %d follows a draft row in the same step", rows[i].seq);
+        if (*drafts > r->draft_max)
+            code = err_set(e, ERR_ARG, "%d draft rows of sequence %d in a step: at most %d", *drafts, rows[i].seq,
+                           r->draft_max);
+    }
+    for (int i = 0; i < n; i++)
+        r->draft[rows[i].seq] = 0;
+    return code;
 }
 
 /* Sorts the rows by sequence, order kept, into r->token, r->pos, r->seq. Returns the sequences used. */
@@ -186,7 +218,7 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
 {
     void *digest = NULL, *answer = NULL;
 
-    if (check(r, rows, n, e) != ERR_OK)
+    if (check(r, rows, n, e) != ERR_OK || check_drafts(r, rows, n, e) != ERR_OK)
         return e->code;
     struct op_rows in = { n, r->token, r->pos, sort_rows(r, rows, n), r->seq };
     r->n_pick = 0;
@@ -204,7 +236,30 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
         return e->code;
     for (int i = 0; i < in.n_seq; i++)
         run_cache_append(r, r->seq[i].slot, r->seq[i].pos, r->token + r->seq[i].row, r->seq[i].n);
+    for (int i = 0; i < n; i++)
+        r->draft[rows[i].seq] += rows[i].draft;
+    for (int i = 0; i < in.n_seq; i++)
+        if (r->draft[r->seq[i].slot] == 0)
+            run_cache_grown(r, r->seq[i].slot);
     return ERR_OK;
+}
+
+int run_drafts(const struct run *r, int seq)
+{
+    return r->draft[seq];
+}
+
+void run_settle(struct run *r, int seq, int keep)
+{
+    struct err e;
+    int drafts = r->draft[seq];
+
+    assert(keep >= 0);
+    r->draft[seq] = 0;
+    if (keep < drafts && run_undo(r, seq, drafts - keep, &e) != ERR_OK)
+        return; /* of the device: the next step says so */
+    if (drafts > 0)
+        run_cache_grown(r, seq);
 }
 
 enum err_code run_step(struct run *r, const struct run_row *rows, int n, struct err *e)
@@ -243,7 +298,7 @@ enum err_code run_feed(struct run *r, int seq, const int32_t *tokens, int64_t n,
         if (!progress_tick(progress, (uint64_t)i, (uint64_t)n))
             return err_set(e, ERR_CANCEL, "interrupted");
         for (int j = 0; j < rows; j++)
-            r->feed[j] = (struct run_row){ tokens[i + j], seq, i + j >= first };
+            r->feed[j] = (struct run_row){ tokens[i + j], seq, i + j >= first, false };
         int64_t pos = seq >= 0 && seq < r->n_seq ? run_pos(r, seq) : 0;
         if (run_step(r, r->feed, rows, e) != ERR_OK)
             return e->code;
@@ -279,18 +334,19 @@ void run_kv(const struct run *r, const char **k, const char **v)
 
 void run_clear(struct run *r, int seq)
 {
+    r->draft[seq] = 0;
     state_clear(r->state, seq);
     run_cache_cut(r, seq, 0);
 }
 
 int64_t run_undoable(const struct run *r, int seq)
 {
-    return state_undoable(r->state, seq);
+    return r->draft[seq] > 0 ? 0 : state_undoable(r->state, seq);
 }
 
 enum err_code run_undo(struct run *r, int seq, int64_t n, struct err *e)
 {
-    if (seq < 0 || seq >= r->n_seq || n < 0 || n > state_undoable(r->state, seq))
+    if (seq < 0 || seq >= r->n_seq || n < 0 || n > run_undoable(r, seq))
         return err_set(e, ERR_ARG, "%lld tokens of sequence %d cannot be undone", (long long)n, seq);
     if (model_undo(r->m, r->state, seq, n, e) != ERR_OK)
         return e->code;
@@ -302,6 +358,9 @@ enum err_code run_fork(struct run *r, int dst, int src, struct err *e)
 {
     if (dst < 0 || dst >= r->n_seq || src < 0 || src >= r->n_seq)
         return err_set(e, ERR_ARG, "there is no sequence %d", dst < 0 || dst >= r->n_seq ? dst : src);
+    if (r->draft[src] > 0)
+        return err_set(e, ERR_ARG, "sequence %d has draft rows that are not settled", src);
+    r->draft[dst] = 0;
     state_fork(r->state, dst, src);
     run_cache_fork(r, dst, src);
     return ERR_OK;

@@ -21,6 +21,7 @@ struct run_opts {
     const char *kv_k;       /* "f32", "f16", "q8_0", "q4_0"; NULL: run_kv_default() */
     const char *kv_v;
     int         undo_tokens; /* how many tokens run_undo() can always forget; 0: none on recurrent models */
+    int         draft_max;   /* draft rows of a sequence in one step, at most; see run_settle() */
     int64_t     checkpoint_bytes; /* for snapshots of the recurrent layers, of all sequences; 0: none */
 };
 
@@ -32,6 +33,7 @@ struct run_row {
     int32_t token;
     int     seq;       /* 0 .. n_seq - 1 */
     bool    logits;    /* wanted for this row */
+    bool    draft;     /* a guess: see run_settle() */
 };
 
 /* Reserves everything the run will use: steps do not allocate. ERR_ARG for options out of range,
@@ -45,6 +47,13 @@ MUST_CHECK enum err_code run_step(struct run *r, const struct run_row *rows, int
 /* n_vocab floats of row i of the last step, which asked for them; NULL if it did not. Valid
  * until the next step. Where the device's memory is not the host's, the row is copied now. */
 const float *run_logits(struct run *r, int i);
+
+/* Draft rows are tokens that may be taken back at once. Those of a sequence are its last rows of the step, at most
+ * draft_max. Until it is settled the sequence takes no other row, and can only be cleared, or loaded. It keeps
+ * the first `keep` of its draft rows, and what follows has the bytes it would have had without the others. Cheaper
+ * than run_undo(), and no help of undo_tokens is needed. Does nothing when there are no draft rows. */
+void run_settle(struct run *r, int seq, int keep);
+int  run_drafts(const struct run *r, int seq); /* draft rows that wait for it; run_pos() counts them */
 
 /* What is wanted of a row's logits when not all of them, so that they need not leave the device. */
 struct run_want {

@@ -103,7 +103,7 @@ static void names_the_operation(void **state)
             memcpy((char *)&broken + of[i].at, &of[i].bad, sizeof of[i].bad);
         impl->table = &broken;
         for (int j = 0; j < N; j++)
-            rows[j] = (struct run_row){ 3 * j + 1, 0, true };
+            rows[j] = (struct run_row){ 3 * j + 1, 0, true, false };
         enum err_code code = run_step(r, rows, N, &e);
         impl->table = whole;
         if (i == sizeof of / sizeof of[0]) { /* nothing broken */

@@ -222,7 +222,7 @@ static double plain(struct run *r, const int32_t *token, int from, int to, int32
 
     run_clear(r, 0);
     for (int i = from; i < to; i++) {
-        struct run_row row = {i == from && bos >= 0 ? bos : token[i], 0, i + 1 == to};
+        struct run_row row = {i == from && bos >= 0 ? bos : token[i], 0, i + 1 == to, false};
 
         assert_int_equal(run_step(r, &row, 1, &e), ERR_OK);
     }
@@ -568,7 +568,7 @@ static void test_shapes_run(void **state)
         bool moe = strstr(name, "a3b") || strstr(name, "granite");
         struct open_model o = {0};
         struct eval_traffic full, holes;
-        struct run_row row = {5, 0, true};
+        struct run_row row = {5, 0, true, false};
         struct shape *s;
         struct err e = {0};
 

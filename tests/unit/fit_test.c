@@ -331,7 +331,7 @@ static void steps_alike(struct rig *rig)
 
             n = N - i < most ? N - i : most;
             for (int j = 0; j < n; j++)
-                rows[j] = (struct run_row){ tokens[i + j], 0, true };
+                rows[j] = (struct run_row){ tokens[i + j], 0, true, false };
             ok(run_step(rig->r, rows, n, &e), &e);
             for (int j = 0; j < n; j++)
                 if (memcmp(run_logits(rig->r, j), all + (int64_t)(i + j) * rig->n_vocab, bytes) != 0)

@@ -91,7 +91,7 @@ static inline void step(struct program *p)
         if (s->n == LEN_MAX)
             continue;
         s->token[s->n] = (int32_t)draw(p, (uint32_t)p->n_vocab);
-        rows[n] = (struct run_row){ s->token[s->n], q, draw(p, 3) == 0 };
+        rows[n] = (struct run_row){ s->token[s->n], q, draw(p, 3) == 0, false };
         seq_of[n] = q;
         index[n++] = s->n;
         s->logits[s->n++] = NULL;

@@ -84,10 +84,10 @@ static void beside_others(const char *path)
             int seq = (i * 7 + step) % 4;
 
             if (seq == 2 && done < n)
-                rows[i] = (struct run_row){ ids[done++], 2, true };
+                rows[i] = (struct run_row){ ids[done++], 2, true, false };
             else {
                 seq = seq == 2 ? 0 : seq;
-                rows[i] = (struct run_row){ other[at[seq]++ % n_other], seq, i % 3 == 0 };
+                rows[i] = (struct run_row){ other[at[seq]++ % n_other], seq, i % 3 == 0, false };
             }
         }
         if (run_step(rig.r, rows, STEP, &e) != ERR_OK)
@@ -191,10 +191,10 @@ static void refusals_change_nothing(void **state)
 
     (void)state;
     rig_open(&rig, model_a, 1, &(struct run_opts){ .ctx_tokens = 4, .n_seq = 2, .rows_max = 8 });
-    assert_int_equal(run_step(rig.r, &(struct run_row){ 512, 0, true }, 1, &e), ERR_ARG);
+    assert_int_equal(run_step(rig.r, &(struct run_row){ 512, 0, true, false }, 1, &e), ERR_ARG);
     assert_non_null(strstr(e.msg, "token 512"));
-    assert_int_equal(run_step(rig.r, &(struct run_row){ -1, 0, true }, 1, &e), ERR_ARG);
-    assert_int_equal(run_step(rig.r, &(struct run_row){ 0, 2, true }, 1, &e), ERR_ARG);
+    assert_int_equal(run_step(rig.r, &(struct run_row){ -1, 0, true, false }, 1, &e), ERR_ARG);
+    assert_int_equal(run_step(rig.r, &(struct run_row){ 0, 2, true, false }, 1, &e), ERR_ARG);
     assert_non_null(strstr(e.msg, "sequence 2"));
     assert_int_equal(run_feed(rig.r, 0, three, 3, 1, NULL, NULL, NULL, &e), ERR_OK);
     assert_int_equal(run_feed(rig.r, 0, three, 3, 1, NULL, NULL, NULL, &e), ERR_LIMIT);
