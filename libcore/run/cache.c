@@ -144,7 +144,7 @@ static int64_t last_grid(const struct track *t)
     return 0;
 }
 
-int64_t run_cache_due(const struct run *r, int seq)
+int64_t run_due(const struct run *r, int seq)
 {
     const struct run_cache *c = &r->cache;
     int64_t next;
@@ -237,6 +237,27 @@ struct run_match run_cache_compare(const int32_t *had, int64_t n_had, const int3
     if (m.common < n_given)
         m.given = given[m.common];
     return m;
+}
+
+/* Tokens a match would keep of a sequence with this many in common: what undo or a rung reaches. */
+static int64_t reach(const struct run *r, int seq, int64_t want)
+{
+    const struct track *t = &r->cache.track[seq];
+    const int64_t held = run_pos(r, seq);
+
+    if (held - want <= state_undoable(r->state, seq))
+        return want < held ? want : held;
+    for (int i = t->n - 1; i >= 0; i--)
+        if (t->rung[i].pos <= want)
+            return t->rung[i].pos;
+    return 0;
+}
+
+int64_t run_kept(const struct run *r, int seq, const int32_t *tokens, int64_t n)
+{
+    const struct run_match m = run_cache_compare(run_tokens(r, seq), run_pos(r, seq), tokens, n);
+
+    return reach(r, seq, m.common < n ? m.common : n - 1);
 }
 
 enum err_code run_match(struct run *r, int seq, const int32_t *tokens, int64_t n, struct run_match *out,

@@ -77,8 +77,6 @@ void    run_cache_grown(struct run *r, int seq);
 /* The sequence is cut to pos tokens: rungs beyond are dropped. */
 void    run_cache_cut(struct run *r, int seq, int64_t pos);
 void    run_cache_fork(struct run *r, int dst, int src);
-/* Tokens until the next rung of the grid is due; INT64_MAX: never. */
-int64_t run_cache_due(const struct run *r, int seq);
 /* The sequence was loaded: run_pos() of these tokens. */
 void    run_cache_loaded(struct run *r, int seq, const int32_t *tokens);
 /* How far two lists are equal; kept is 0. */

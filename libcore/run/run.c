@@ -292,7 +292,7 @@ enum err_code run_feed(struct run *r, int seq, const int32_t *tokens, int64_t n,
         return err_set(e, ERR_LIMIT, "%lld tokens after %lld do not fit the context of %lld", (long long)n,
                        (long long)run_pos(r, seq), (long long)r->ctx);
     for (int64_t i = 0; i < n;) {
-        int64_t due = seq >= 0 && seq < r->n_seq ? run_cache_due(r, seq) : n;
+        int64_t due = seq >= 0 && seq < r->n_seq ? run_due(r, seq) : n;
         int rows = feed_rows(r, n - i < due ? n - i : due, first - i);
 
         if (!progress_tick(progress, (uint64_t)i, (uint64_t)n))
@@ -324,6 +324,26 @@ int64_t run_ctx(const struct run *r)
 int run_rows_max(const struct run *r)
 {
     return r->rows_max;
+}
+
+int run_logits_max(const struct run *r)
+{
+    return r->logits_max;
+}
+
+int run_draft_max(const struct run *r)
+{
+    return r->draft_max;
+}
+
+int run_n_seq(const struct run *r)
+{
+    return r->n_seq;
+}
+
+int32_t run_n_vocab(const struct run *r)
+{
+    return r->n_vocab;
 }
 
 void run_kv(const struct run *r, const char **k, const char **v)

@@ -96,7 +96,11 @@ const float *run_logits_last(struct run *r);
 
 int64_t run_pos(const struct run *r, int seq);   /* tokens in the sequence */
 int64_t run_ctx(const struct run *r);            /* ctx_tokens in force */
-int     run_rows_max(const struct run *r);
+int     run_rows_max(const struct run *r);       /* rows in a step */
+int     run_logits_max(const struct run *r);     /* of them with logits */
+int     run_draft_max(const struct run *r);      /* draft rows of a sequence in a step */
+int     run_n_seq(const struct run *r);
+int32_t run_n_vocab(const struct run *r);
 void    run_kv(const struct run *r, const char **k, const char **v); /* types in force */
 void    run_clear(struct run *r, int seq);       /* forget the sequence */
 /* Forgets the newest n tokens: n <= run_undoable(), which is at least undo_tokens (or all there are), and
@@ -138,6 +142,11 @@ struct run_match {
  * grid and tokens came through run_feed(). n >= 1. */
 MUST_CHECK enum err_code run_match(struct run *r, int seq, const int32_t *tokens, int64_t n,
                                    struct run_match *out, struct err *e);
+
+/* How many tokens run_match() would keep. Changes nothing. */
+int64_t run_kept(const struct run *r, int seq, const int32_t *tokens, int64_t n);
+/* Tokens until the next rung of the grid is due, INT64_MAX: never. A step that ends there puts it in its place. */
+int64_t run_due(const struct run *r, int seq);
 
 /* For tests and tools: the residual stream. `hidden` gets [n_layer + 2][n][n_embd]: the input of layer
  * 0, the output of every layer, the output of the final norm, for the rows of the next run_step. NULL
