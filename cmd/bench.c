@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bench/bench.h"
+#include "cli/table.h"
 
 static struct bench_opts o = {
     .mix = "q4_k_m", .prompts = "512", .depths = "0,1024", .rows = "1,2,4,8,16",
@@ -10,28 +11,13 @@ static struct bench_opts o = {
     .top_p = 1,
 };
 
-#define SECTION(title)                      { OPT_SECTION, 0, NULL, NULL, title, NULL, 0, 0 }
-#define FLAG(letter, name, help, to)        { OPT_FLAG, letter, name, NULL, help, to, 0, 0 }
-#define STRING(letter, name, arg, help, to) { OPT_STR, letter, name, arg, help, to, 0, 0 }
-#define PATH(letter, name, arg, help, to)   { OPT_FILE, letter, name, arg, help, to, 0, 0 }
-#define REAL(letter, name, arg, help, to)   { OPT_F32, letter, name, arg, help, to, 0, 0 }
-#define INT32(name, arg, help, to, lo, hi)  { OPT_I32, 0, name, arg, help, to, lo, hi }
-#define INT64(letter, name, arg, help, to, lo) { OPT_I64, letter, name, arg, help, to, lo, INT64_MAX }
-
 static const struct opt opts[] = {
     SECTION("Model"),
-    PATH('m', "model", "file", "GGUF model (see MODELS in the manual)", &o.model),
+    ROW_MODEL(o.model),
     STRING(0, "shape", "spec", "random weights: NAME[,layers=N,experts=N,vocab=N]", &o.shape),
     STRING(0, "mix", "name", "their types: q4_k_m (default), ramp, q8_0 ...", &o.mix),
-    INT32("threads", "n", "default: one for each processor", &o.n_threads, 1, 512),
-    STRING(0, "device", "name", "what computes: cpu (default), cuda, auto", &o.fit.device),
-    STRING(0, "vram", "size", "of a GPU's memory (default: what is free)", &o.fit.vram),
-    { OPT_CHOICE, 0, "acts", "i16|i8|f32", "activations (default i16; f32: not rounded)", &o.acts, 0, 0 },
-    FLAG(0, "no-mmap", "copy the weights that the CPU computes with", &o.fit.no_mmap),
-    { OPT_CHOICE, 0, "repack", "auto|off", "lay rows of copies out where that is faster", &o.fit.repack, 0, 0 },
-    STRING(0, "kv", "k,v", "KV cache (default f32; on a GPU q8_0,q4_0)", &o.kv),
-    INT32("chunk", "n", "rows in one step (default 512, on a GPU 4096)", &o.chunk, 1, 65536),
-    INT64('c', "ctx", "tokens", "window (default 512); speed, synth: at least", &o.ctx_tokens, 1),
+    ROWS_RUNNING(o.model),
+    ROW_CTX(o.model, "window (default 512); speed, synth: at least"),
     SECTION("Speed"),
     STRING(0, "prompt", "list", "lengths of prompts (default 512)", &o.prompts),
     STRING(0, "depth", "list", "after so many tokens (default 0,1024)", &o.depths),
@@ -54,7 +40,7 @@ static const struct opt opts[] = {
     REAL('t', "temp", "t", "temperature (default 0: the most likely)", &o.temp),
     REAL(0, "top-p", "p", "keep the most likely that sum to p (1: off)", &o.top_p),
     INT64(0, "seed", "n", "of sampling and of random weights (default 0)", &o.seed, 0),
-    { OPT_CHOICE, 0, "think", "on|off", "items that do not say (default on)", &o.think, 0, 0 },
+    CHOICE("think", "on|off", "items that do not say (default on)", &o.think),
     FLAG(0, "compare", "two files of answers: the paired difference", &o.compare),
     SECTION("Shapes"),
     PATH(0, "write", "file", "synth: write the model", &o.write),
@@ -65,7 +51,7 @@ static const struct opt opts[] = {
     PATH(0, "against", "file", "compare with earlier records; 4 if worse", &o.against),
     FLAG('v', "verbose", "more: operations, speed of answers", &o.verbose),
     FLAG('q', "quiet", "errors only", &o.quiet),
-    { OPT_END, 0, NULL, NULL, NULL, NULL, 0, 0 },
+    END,
 };
 
 typedef enum err_code command_fn(struct bench *b, struct err *e);
@@ -93,11 +79,11 @@ static void check_usage(unsigned bit, const char *command)
         bool        given;
         unsigned    of;
     } rules[] = {
-        { "model", o.model != NULL, SPEED | PPL | KL | EVAL | STATE },
+        { "model", o.model.file != NULL, SPEED | PPL | KL | EVAL | STATE },
         { "shape", o.shape != NULL, SPEED | SYNTH | STATE },
-        { "kv", o.kv != NULL, SPEED | PPL | KL | EVAL | SYNTH | STATE },
-        { "chunk", o.chunk > 0, SPEED | PPL | KL | EVAL | STATE },
-        { "ctx", o.ctx_tokens > 0, SPEED | PPL | KL | EVAL | SYNTH },
+        { "kv", o.model.kv != NULL, SPEED | PPL | KL | EVAL | SYNTH | STATE },
+        { "chunk", o.model.chunk > 0, SPEED | PPL | KL | EVAL | STATE },
+        { "ctx", o.model.ctx_tokens > 0, SPEED | PPL | KL | EVAL | SYNTH },
         { "bandwidth", o.bandwidth > 0, SPEED | SYNTH },
         { "size", o.size_bytes > 0, BANDWIDTH },
         { "stride", o.stride > 0, PPL | KL },
@@ -109,9 +95,9 @@ static void check_usage(unsigned bit, const char *command)
         { "temp", o.temp != 0, EVAL },
         { "compare", o.compare, EVAL },
         { "write", o.write != NULL, SYNTH },
-        { "vram", o.fit.vram != NULL, SPEED | PPL | KL | EVAL | SYNTH | STATE },
-        { "no-mmap", o.fit.no_mmap, SPEED | PPL | KL | EVAL | SYNTH | STATE },
-        { "repack", o.fit.repack != CLI_REPACK_AUTO, SPEED | PPL | KL | EVAL | STATE },
+        { "vram", o.model.vram != NULL, SPEED | PPL | KL | EVAL | SYNTH | STATE },
+        { "no-mmap", o.model.no_mmap, SPEED | PPL | KL | EVAL | SYNTH | STATE },
+        { "repack", o.model.repack != CLI_REPACK_AUTO, SPEED | PPL | KL | EVAL | STATE },
         { "out", o.out != NULL, EVAL | PLOT },
         { "against", o.against != NULL, ~(unsigned)PLOT },
     };
@@ -119,14 +105,13 @@ static void check_usage(unsigned bit, const char *command)
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].given && !(rules[i].of & bit))
             cli_usage("--%s does not belong to %s", rules[i].name, command);
-    if (o.shape != NULL && o.model != NULL)
+    if (o.shape != NULL && o.model.file != NULL)
         cli_usage("--shape or --model, not both");
-    if (bit & SYNTH && o.shape == NULL && (o.write != NULL || o.fit.vram != NULL))
+    if (bit & SYNTH && o.shape == NULL && (o.write != NULL || o.model.vram != NULL))
         cli_usage("synth: --write and --vram need a --shape");
-    if (bit & SYNTH && o.fit.no_mmap && o.fit.vram == NULL)
+    if (bit & SYNTH && o.model.no_mmap && o.model.vram == NULL)
         cli_usage("synth: --no-mmap is of a plan, which --vram asks for");
-    if (!(bit & SYNTH))
-        cli_fit_check(&o.fit);
+    cli_open_check(&o.model);
     if (o.json && o.table)
         cli_usage("--json or --table, not both");
 }

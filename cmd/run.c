@@ -12,6 +12,7 @@
 #include "cli/fit.h"
 #include "cli/pick.h"
 #include "cli/session.h"
+#include "cli/table.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "run/run.h"
@@ -22,37 +23,26 @@
 #define CHUNK_LEAST 512    /* rows in one step unless the prompt is shorter */
 
 static struct {
-    const char *model, *prompt, *system, *messages, *tools, *tokens, *session, *logits, *kv;
+    struct cli_model_opts model;
+    const char *prompt, *system, *messages, *tools, *tokens, *session, *logits;
     bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool        verbose, quiet;
     int         think, reasoning; /* index of the choice; think 0: on; reasoning -1: by terminal */
-    int         acts;             /* enum quant_acts_type */
-    int64_t     predict_max, ctx_tokens, logits_last, seed; /* -1, 0, -1, -1: not given */
-    int32_t     n_threads, chunk, logprobs;
+    int64_t     predict_max, logits_last, seed; /* -1: not given */
+    int32_t     logprobs;
     struct cli_list    stops, biases, breakers;
     struct sample_opts sample;
-    struct cli_fit     fit; /* where it runs */
 } o = { .reasoning = -1, .predict_max = -1, .logits_last = -1, .seed = -1,
         .logprobs = -1 };
 
-#define SECTION(title)                    { OPT_SECTION, 0, NULL, NULL, title, NULL, 0, 0 }
-#define FLAG(letter, name, help, to)      { OPT_FLAG, letter, name, NULL, help, to, 0, 0 }
-#define STRING(letter, name, arg, help, to) { OPT_STR, letter, name, arg, help, to, 0, 0 }
-#define PATH(letter, name, arg, help, to) { OPT_FILE, letter, name, arg, help, to, 0, 0 }
-#define REAL(letter, name, arg, help, to) { OPT_F32, letter, name, arg, help, to, 0, 0 }
-#define LIST(name, arg, help, to)         { OPT_LIST, 0, name, arg, help, to, 0, 0 }
-#define INT32(name, arg, help, to, lo, hi) { OPT_I32, 0, name, arg, help, to, lo, hi }
-#define INT64(letter, name, arg, help, to, lo) \
-    { OPT_I64, letter, name, arg, help, to, lo, INT64_MAX }
-
 static const struct opt opts[] = {
     SECTION("Prompt"),
-    PATH('m', "model", "file", "GGUF model (see MODELS in the manual)", &o.model),
+    ROW_MODEL(o.model),
     STRING('p', "prompt", "text", "the prompt; files named come after it", &o.prompt),
     STRING('s', "system", "text", "system message", &o.system),
     PATH(0, "messages", "file", "JSON: chat messages to go on from", &o.messages),
     PATH(0, "tools", "file", "JSON: tools the model may call", &o.tools),
-    { OPT_CHOICE, 0, "think", "on|off", "reason before the answer (default on)", &o.think, 0, 0 },
+    CHOICE("think", "on|off", "reason before the answer (default on)", &o.think),
     FLAG('r', "raw", "no chat: continue the text as it is", &o.raw),
     FLAG(0, "plain", "raw: special tokens spelled out are text", &o.plain),
     PATH(0, "tokens", "file", "JSON: token ids as the prompt, as they are", &o.tokens),
@@ -61,8 +51,8 @@ static const struct opt opts[] = {
     INT64('n', "predict", "tokens", "at most so many; 0 only evaluates", &o.predict_max, 0),
     LIST("stop", "text", "end before this text; repeatable", &o.stops),
     FLAG(0, "ignore-eos", "go on after tokens that end a turn", &o.ignore_eos),
-    { OPT_CHOICE, 0, "reasoning", "stderr|stdout|none",
-      "where reasoning goes (default: a terminal)", &o.reasoning, 0, 0 },
+    CHOICE("reasoning", "stderr|stdout|none", "where reasoning goes (default: a terminal)",
+           &o.reasoning),
     FLAG('j', "json", "one JSON object instead of text", &o.json),
     FLAG(0, "jsonl", "JSON lines: an event for each token", &o.jsonl),
     INT32("logprobs", "n", "JSON: log-probabilities, and of the n best", &o.logprobs, 0, 10000),
@@ -91,17 +81,9 @@ static const struct opt opts[] = {
     LIST("logit-bias", "id=x", "add x to a token's logit; repeatable", &o.biases),
     INT64(0, "seed", "n", "of the random numbers (default: a new one)", &o.seed, 0),
     SECTION("Running"),
-    INT64('c', "ctx", "tokens", "longest prompt and answer together", &o.ctx_tokens, 1),
-    INT32("threads", "n", "default: one for each processor", &o.n_threads, 1, 512),
-    STRING(0, "kv", "k,v", "KV cache (default f32; on a GPU q8_0,q4_0)", &o.kv),
-    INT32("chunk", "n", "prompt tokens in a step (default 512; GPU 4096)", &o.chunk, 1, 65536),
-    STRING(0, "device", "name", "what computes: cpu (default), cuda, auto", &o.fit.device),
-    STRING(0, "vram", "size", "of a GPU's memory (default: what is free)", &o.fit.vram),
-    PATH(0, "expert-profile", "file", "uses of experts: read, and added to", &o.fit.profile),
-    FLAG(0, "plan", "print what would lie where, run nothing", &o.fit.plan),
-    { OPT_CHOICE, 0, "acts", "i16|i8|f32", "activations (default i16; f32: not rounded)", &o.acts, 0, 0 },
-    FLAG(0, "no-mmap", "copy the weights that the CPU computes with", &o.fit.no_mmap),
-    { OPT_CHOICE, 0, "repack", "auto|off", "lay rows of copies out where that is faster", &o.fit.repack, 0, 0 },
+    ROW_CTX(o.model, "longest prompt and answer together"),
+    ROWS_RUNNING(o.model),
+    ROWS_PLAN(o.model),
     SECTION("Tools for scripts"),
     FLAG(0, "tokenize", "print the prompt's token ids, a JSON array", &o.tokenize),
     FLAG(0, "detokenize", "print the text of a JSON array of token ids", &o.detokenize),
@@ -112,7 +94,7 @@ static const struct opt opts[] = {
     SECTION("Messages"),
     FLAG('v', "verbose", "say what runs and where the time went", &o.verbose),
     FLAG('q', "quiet", "errors only", &o.quiet),
-    { OPT_END, 0, NULL, NULL, NULL, NULL, 0, 0 },
+    END,
 };
 
 enum finish { FINISH_LENGTH, FINISH_STOP, FINISH_STOP_STRING, FINISH_CONTEXT, FINISH_INTERRUPTED };
@@ -121,14 +103,11 @@ static const char *const finish_names[] = { "length", "stop", "stop_string", "co
 
 /* All that is open, in the order of opening. */
 struct session {
-    char               path[4096];
-    struct gguf       *gguf;
-    struct text       *text; /* NULL: --tokens and a file without a tokenizer */
+    struct cli_opened  open; /* no text: --tokens and a file without a tokenizer */
     struct cli_session kept; /* --session */
     bool               chat, thinking;
     struct cli_buf     rendered; /* the prompt as text */
     struct text_tokens prompt;
-    struct model      *model;
     struct run        *run;
     struct sampler    *sampler;
     struct str        *stops;
@@ -138,22 +117,22 @@ struct session {
     int64_t            n_evaluated; /* tokens of the prompt that the session did not have */
     int64_t            n_steps;     /* after the prompt's */
     int64_t            n_choices, n_whole; /* tokens chosen; from all logits of a row */
-    double             load_ms, prompt_ms, decode_ms;
+    double             prompt_ms, decode_ms;
 };
 
 static void check_usage(char *const *files)
 {
     bool input = o.prompt != NULL || *files != NULL;
-    int  actions = o.tokenize + o.detokenize + o.show_prompt + o.inspect + o.fit.plan;
+    int  actions = o.tokenize + o.detokenize + o.show_prompt + o.inspect + o.model.plan;
 
     if (actions > 1)
         cli_usage("only one of --tokenize, --detokenize, --show-prompt, --inspect and --plan");
-    if ((o.inspect || o.fit.plan) && input)
+    if ((o.inspect || o.model.plan) && input)
         cli_usage("--inspect and --plan take no prompt");
-    cli_fit_check(&o.fit);
+    cli_open_check(&o.model);
     if (o.json && o.jsonl)
         cli_usage("--json or --jsonl, not both");
-    if (actions && (o.jsonl || o.logits || o.session || (o.json && !o.inspect && !o.fit.plan)))
+    if (actions && (o.jsonl || o.logits || o.session || (o.json && !o.inspect && !o.model.plan)))
         cli_usage("--json, --jsonl, --logits and --session belong to a run of the model");
     if (o.tokens && (input || o.raw || o.system || o.messages || o.tools || actions))
         cli_usage("--tokens is the whole prompt: no text, messages or other action with it");
@@ -177,7 +156,7 @@ static void check_usage(char *const *files)
 /* Whether the prompt ends inside a reasoning block. */
 static bool opens_thinking(const struct session *s)
 {
-    const struct text_info *info = text_info(s->text);
+    const struct text_info *info = text_info(s->open.text);
 
     for (int64_t i = s->prompt.n - 1; i >= 0 && info->think_open >= 0; i--) {
         if (s->prompt.v[i] == info->think_open)
@@ -190,12 +169,12 @@ static bool opens_thinking(const struct session *s)
 
 static enum err_code encode_prompt(struct session *s, struct err *e)
 {
-    const struct text_info *info = text_info(s->text);
+    const struct text_info *info = text_info(s->open.text);
     struct str              text = { s->rendered.p, s->rendered.n };
     bool     begins = !s->chat && s->prompt.n == 0;
     unsigned flags = (o.plain && !s->chat ? 0 : TEXT_SPECIAL) | (begins ? TEXT_ADD : 0);
 
-    if (text_encode(s->text, text, flags, &s->prompt, e))
+    if (text_encode(s->open.text, text, flags, &s->prompt, e))
         return e->code;
     /* A text to go on from does not end. */
     if (begins && info->add_eos && s->prompt.n > 0 && s->prompt.v[s->prompt.n - 1] == info->eos)
@@ -221,22 +200,22 @@ static enum err_code read_prompt(struct session *s, char *const *files, struct e
 {
     if (o.tokens != NULL)
         return read_tokens_file(s, e);
-    s->chat = !o.raw && !o.tokenize && !o.detokenize && text_has_chat(s->text);
+    s->chat = !o.raw && !o.tokenize && !o.detokenize && text_has_chat(s->open.text);
     if (s->kept.begun && o.messages == NULL) {
         if (o.system || o.tools)
             return err_set(e, ERR_ARG, "%s: the session has begun: too late for --system and --tools",
                            o.session);
-        if (cli_session_prefix(&s->kept, s->text, s->chat, &s->prompt, &s->rendered, e))
+        if (cli_session_prefix(&s->kept, s->open.text, s->chat, &s->prompt, &s->rendered, e))
             return e->code;
     }
     if (s->chat)
-        return cli_render_chat(&s->rendered, s->text,
+        return cli_render_chat(&s->rendered, s->open.text,
                                &(struct cli_chat){ o.system, o.messages, o.tools, o.prompt, files,
                                                    o.think == 0 },
                                e);
     if (o.system || o.messages || o.tools)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no messages or tools",
-                       s->path);
+                       s->open.path);
     return cli_read_prompt(&s->rendered, o.prompt, files, e);
 }
 
@@ -253,7 +232,7 @@ static enum err_code tokenize(struct session *s, struct err *e)
     struct str text = { s->rendered.p, s->rendered.n };
     unsigned   flags = (o.plain ? 0 : TEXT_SPECIAL) | (o.raw ? TEXT_ADD : 0);
 
-    if (text_encode(s->text, text, flags, &s->prompt, e))
+    if (text_encode(s->open.text, text, flags, &s->prompt, e))
         return e->code;
     putchar('[');
     for (int64_t i = 0; i < s->prompt.n; i++)
@@ -268,7 +247,8 @@ static enum err_code detokenize(struct session *s, struct err *e)
     size_t n;
 
     if (cli_read_ids(&s->prompt, (struct str){ s->rendered.p, s->rendered.n }, "prompt", e) ||
-        text_decode(s->text, s->prompt.v, s->prompt.n, o.plain ? 0 : TEXT_SPECIAL, &bytes, &n, e))
+        text_decode(s->open.text, s->prompt.v, s->prompt.n, o.plain ? 0 : TEXT_SPECIAL, &bytes, &n,
+                    e))
         return e->code;
     fwrite(bytes, 1, n, stdout);
     free(bytes);
@@ -281,10 +261,10 @@ static enum err_code find_breakers(const struct session *s, struct text_tokens *
     static const char *usual[] = { "\n", ":", "\"", "*" };
     const char       **v = o.breakers.n ? o.breakers.v : usual;
     size_t             n = o.breakers.n ? o.breakers.n : sizeof usual / sizeof *usual;
-    int32_t            n_tokens = s->text ? text_info(s->text)->n_tokens : 0;
+    int32_t            n_tokens = s->open.text ? text_info(s->open.text)->n_tokens : 0;
 
     for (int32_t id = 0; id < n_tokens; id++) {
-        struct str piece = text_piece(s->text, id);
+        struct str piece = text_piece(s->open.text, id);
         bool       found = false;
 
         for (size_t i = 0; i < n && !found; i++) {
@@ -338,7 +318,7 @@ static enum err_code open_sampler(struct session *s, struct err *e)
 {
     struct text_tokens  breakers = { 0 };
     struct sample_bias *bias = NULL;
-    int32_t             n_vocab = model_info(s->model)->n_vocab;
+    int32_t             n_vocab = model_info(s->open.model)->n_vocab;
     enum err_code       code = ERR_OK;
 
     if (o.seed < 0)
@@ -363,34 +343,21 @@ static enum err_code open_sampler(struct session *s, struct err *e)
     return code;
 }
 
-/* "k,v" or one type for both. */
-static void split_kv(char buf[64], const char **k, const char **v)
-{
-    char *comma;
-
-    snprintf(buf, 64, "%s", o.kv);
-    comma = strchr(buf, ',');
-    *k = buf;
-    *v = comma ? comma + 1 : buf;
-    if (comma)
-        *comma = '\0';
-}
-
 /* Context: as asked for, else room for this request, within what the model was trained for. */
 static int64_t choose_ctx(const struct session *s)
 {
-    int64_t train = model_info(s->model)->ctx_train;
+    int64_t train = model_info(s->open.model)->ctx_train;
     int64_t more = o.predict_max >= 0 && o.predict_max < INT32_MAX ? o.predict_max : CTX_ROOM;
     int64_t ctx = s->prompt.n + more;
 
-    if (o.ctx_tokens > 0)
-        return o.ctx_tokens;
+    if (o.model.ctx_tokens > 0)
+        return o.model.ctx_tokens;
     return train > 0 && ctx > train ? train : ctx;
 }
 
 static enum err_code check_prompt(const struct session *s, int64_t ctx, struct err *e)
 {
-    int32_t     n_vocab = model_info(s->model)->n_vocab;
+    int32_t     n_vocab = model_info(s->open.model)->n_vocab;
     const char *from = o.tokens ? o.tokens : "prompt";
 
     if (s->prompt.n == 0)
@@ -399,7 +366,7 @@ static enum err_code check_prompt(const struct session *s, int64_t ctx, struct e
         return err_set(e, ERR_LIMIT,
                        "the prompt has %" PRId64 " tokens, the context %" PRId64
                        " (--ctx sets it; the model was trained for %" PRId64 ")",
-                       s->prompt.n, ctx, model_info(s->model)->ctx_train);
+                       s->prompt.n, ctx, model_info(s->open.model)->ctx_train);
     for (int64_t i = 0; i < s->prompt.n; i++) {
         if (s->prompt.v[i] >= n_vocab)
             return err_set(e, ERR_FORMAT,
@@ -409,61 +376,44 @@ static enum err_code check_prompt(const struct session *s, int64_t ctx, struct e
     return ERR_OK;
 }
 
-static struct model_opts model_options(void)
+static struct run_opts run_options(const struct session *s)
 {
-    return (struct model_opts){ .device = cli_fit_device(&o.fit), .n_threads = o.n_threads,
-                                .acts = (enum quant_acts_type)o.acts, .copy_weights = o.fit.no_mmap,
-                                .as_stored = o.fit.repack == CLI_REPACK_OFF };
-}
+    struct run_opts ro = { .n_seq = 1, .ctx_tokens = choose_ctx(s), .rows_max = o.model.chunk };
 
-static void run_options(const struct session *s, struct run_opts *ro, char kv[64])
-{
-    *ro = (struct run_opts){ .n_seq = 1, .ctx_tokens = choose_ctx(s),
-                             .rows_max = o.chunk };
-    if (s->prompt.n > 0 && s->prompt.n < (o.chunk > 0 ? o.chunk : CHUNK_LEAST))
-        ro->rows_max = (int)s->prompt.n;
-    if (o.kv != NULL)
-        split_kv(kv, &ro->kv_k, &ro->kv_v);
-    else
-        cli_session_kv(&s->kept, &ro->kv_k, &ro->kv_v);
+    if (s->prompt.n > 0 && s->prompt.n < (o.model.chunk > 0 ? o.model.chunk : CHUNK_LEAST))
+        ro.rows_max = (int)s->prompt.n;
+    cli_session_kv(&s->kept, &ro.kv_k, &ro.kv_v);
     if (o.session != NULL)
-        ro->checkpoint_bytes = run_snapshot_bytes(s->model); /* one, where the last message ends */
+        ro.checkpoint_bytes = run_snapshot_bytes(s->open.model); /* where the last message ends */
+    return ro;
 }
 
-/* s->model is a sketch until the plan is made. */
-static enum err_code plan_run(struct session *s, struct err *e)
+static enum err_code print_plan(struct session *s, struct err *e)
 {
-    struct model_opts mo = model_options();
-    struct run_opts   ro;
-    char              kv[64];
+    struct run_opts ro;
 
-    mo.device = "cpu";
-    mo.sketch = true;
-    if (model_open(&s->model, s->gguf, &mo, e))
+    if (cli_open_model(&s->open, e))
         return e->code;
-    run_options(s, &ro, kv);
-    mo = model_options();
-    if ((!o.fit.plan && check_prompt(s, ro.ctx_tokens, e)) || cli_fit_make(&o.fit, s->gguf, &mo, &ro, e))
-        return e->code;
-    model_close(s->model);
-    s->model = NULL;
-    return o.fit.plan ? cli_fit_print(&o.fit, o.json, e) : model_open(&s->model, s->gguf, &mo, e);
+    ro = run_options(s);
+    return cli_open_plan(&s->open, &ro, e) ? e->code : cli_fit_print(s->open.fit, o.json, e);
 }
 
 static enum err_code open_run(struct session *s, struct err *e)
 {
-    const struct model_opts mo = model_options();
-    struct run_opts         ro;
-    char                    kv[64];
+    struct run_opts ro;
+    double          from;
 
-    if (cli_fit_planned(&o.fit) ? plan_run(s, e) : model_open(&s->model, s->gguf, &mo, e))
+    if (cli_open_model(&s->open, e))
         return e->code;
-    run_options(s, &ro, kv);
-    if (check_prompt(s, ro.ctx_tokens, e) || run_open(&s->run, s->model, &ro, e))
+    ro = run_options(s);
+    if (check_prompt(s, ro.ctx_tokens, e) || cli_open_run(&s->run, &s->open, &ro, e))
         return e->code;
-    if (o.session != NULL && cli_session_load(&s->kept, s->run, text_fingerprint(s->gguf), s->path, &s->prompt,
-                                              wanted_logits(s), e))
+    from = cli_now_ms();
+    if (o.session != NULL &&
+        cli_session_load(&s->kept, s->run, text_fingerprint(s->open.gguf), s->open.path, &s->prompt,
+                         wanted_logits(s), e))
         return e->code;
+    s->open.load_ms += cli_now_ms() - from;
     return open_sampler(s, e);
 }
 
@@ -494,7 +444,7 @@ static enum err_code feed_rest(struct session *s, int64_t n_logits, struct logit
 {
     struct progress progress = { prompt_tick, NULL };
     int64_t         at = run_pos(s->run, 0), n = s->prompt.n;
-    int64_t         border = o.session ? cli_session_border(s->text, &s->prompt) : 0;
+    int64_t         border = o.session ? cli_session_border(s->open.text, &s->prompt) : 0;
     int64_t         early = n_logits > n - border ? n_logits - (n - border) : 0; /* of the logits */
 
     if (border > at) {
@@ -512,7 +462,7 @@ static enum err_code feed_rest(struct session *s, int64_t n_logits, struct logit
 /* Feeds the prompt, and writes the logits that are asked for. */
 static enum err_code feed_prompt(struct session *s, struct err *e)
 {
-    struct logits_file f = { NULL, (size_t)model_info(s->model)->n_vocab * sizeof(float) };
+    struct logits_file f = { NULL, (size_t)model_info(s->open.model)->n_vocab * sizeof(float) };
     double             from = cli_now_ms();
     enum err_code      code;
 
@@ -547,9 +497,9 @@ static bool ends(const struct session *s, int32_t token)
 
     if (o.ignore_eos)
         return false;
-    if (s->text != NULL)
-        return text_is_end(s->text, token);
-    return gguf_u32(s->gguf, "tokenizer.ggml.eos_token_id", &eos) && eos == (uint32_t)token;
+    if (s->open.text != NULL)
+        return text_is_end(s->open.text, token);
+    return gguf_u32(s->open.gguf, "tokenizer.ggml.eos_token_id", &eos) && eos == (uint32_t)token;
 }
 
 /* Chooses tokens until one of the reasons to end; the prompt has been fed. */
@@ -621,7 +571,7 @@ static json_t *json_usage(const struct session *s)
 
 static json_t *json_timings(const struct session *s)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "load_ms", s->load_ms, "prompt_ms", s->prompt_ms,
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "load_ms", s->open.load_ms, "prompt_ms", s->prompt_ms,
                      "prompt_tps", per_second(s->n_evaluated, s->prompt_ms), "decode_ms", s->decode_ms,
                      "decode_tps", per_second(s->n_steps, s->decode_ms));
 }
@@ -639,7 +589,7 @@ static enum err_code print_end(const struct session *s, struct err *e)
     bool ok = top != NULL && cli_json_set(top, "type", json_string(o.json ? "completion" : "end"));
 
     if (ok && o.json)
-        ok = cli_json_set(top, "model", json_bytes(str_of(s->path))) &&
+        ok = cli_json_set(top, "model", json_bytes(str_of(s->open.path))) &&
              cli_json_set(top, "text", json_buf(&a->text)) &&
              cli_json_set(top, "reasoning",
                           a->had_reasoning ? json_buf(&a->reasoning) : json_null()) &&
@@ -649,7 +599,7 @@ static enum err_code print_end(const struct session *s, struct err *e)
          cli_json_set(top, "timings", json_timings(s)) &&
          cli_json_set(top, "seed", json_integer(o.seed));
     if (ok && o.session)
-        ok = cli_json_set(top, "cache", cli_session_json(&s->kept, s->text, &s->prompt));
+        ok = cli_json_set(top, "cache", cli_session_json(&s->kept, s->open.text, &s->prompt));
     if (ok && o.json && o.logprobs >= 0)
         ok = cli_json_set(top, "logprobs", json_incref(a->logprobs));
     if (ok)
@@ -661,7 +611,7 @@ static enum err_code print_end(const struct session *s, struct err *e)
 static enum err_code print_start(const struct session *s, struct err *e)
 {
     return cli_json_line(json_pack("{s:s, s:o, s:s, s:I, s:I, s:I}", "type", "start", "model",
-                                   json_bytes(str_of(s->path)), "arch", model_info(s->model)->arch,
+                                   json_bytes(str_of(s->open.path)), "arch", model_info(s->open.model)->arch,
                                    "prompt_tokens", (json_int_t)s->prompt.n, "ctx_tokens",
                                    (json_int_t)run_ctx(s->run), "seed", (json_int_t)o.seed),
                          e);
@@ -669,20 +619,20 @@ static enum err_code print_start(const struct session *s, struct err *e)
 
 static void note_machine(const struct session *s)
 {
-    const struct model_info *i = model_info(s->model);
+    const struct model_info *i = model_info(s->open.model);
     const char              *k, *v;
 
     run_kv(s->run, &k, &v);
-    cli_note("model    %s: %s, %d layers, %.1f M weights, %.1f MB", s->path, i->arch, i->n_layer,
+    cli_note("model    %s: %s, %d layers, %.1f M weights, %.1f MB", s->open.path, i->arch, i->n_layer,
              (double)i->n_params / 1e6, (double)i->weight_bytes / 1e6);
-    if (model_weights(s->model)->copied > 0)
+    if (model_weights(s->open.model)->copied > 0)
         cli_note("weights  %.1f MB copied from the file, %.1f MB of them laid out",
-                 (double)model_weights(s->model)->copied / 1e6, (double)model_weights(s->model)->laid / 1e6);
+                 (double)model_weights(s->open.model)->copied / 1e6, (double)model_weights(s->open.model)->laid / 1e6);
     cli_note("device   %s, %s kernels, %d threads, activations %s on a CPU", i->device, i->simd, i->n_threads,
-             quant_acts_name((enum quant_acts_type)o.acts));
+             quant_acts_name((enum quant_acts_type)o.model.acts));
     cli_note("memory   context of %" PRId64 " tokens, keys and values %s,%s, %.1f MB of state", run_ctx(s->run), k, v,
              (double)run_state_bytes(s->run) / 1e6);
-    cli_fit_note(&o.fit);
+    cli_fit_note(s->open.fit);
     cli_note("seed     %" PRId64, o.seed);
 }
 
@@ -701,16 +651,16 @@ static void note_times(const struct session *s)
 
     if (cli_verbosity() < 1)
         return;
-    cli_note("load     %.1f ms", s->load_ms);
+    cli_note("load     %.1f ms", s->open.load_ms);
     if (o.session)
-        cli_session_note(&s->kept, s->text, &s->prompt);
+        cli_session_note(&s->kept, s->open.text, &s->prompt);
     cli_note("prompt   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", s->n_evaluated, s->prompt_ms,
              per_second(s->n_evaluated, s->prompt_ms));
     cli_note("answer   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", s->answer.ids.n, s->decode_ms,
              per_second(s->n_steps, s->decode_ms));
-    if (strcmp(model_info(s->model)->device, "cpu") != 0)
+    if (strcmp(model_info(s->open.model)->device, "cpu") != 0)
         cli_note("logits   %" PRId64 " whole rows for %" PRId64 " choices", s->n_whole, s->n_choices);
-    n = model_timings(s->model, t, (int)(sizeof t / sizeof *t));
+    n = model_timings(s->open.model, t, (int)(sizeof t / sizeof *t));
     qsort(t, (size_t)n, sizeof *t, slower_first);
     for (int i = 0; i < n; i++)
         cli_note("  %-16s %8" PRIu64 " calls %10.1f ms %5.1f %%", t[i].op, t[i].calls,
@@ -719,7 +669,7 @@ static void note_times(const struct session *s)
 
 static enum err_code open_answer(struct session *s, struct err *e)
 {
-    struct answer_opts ao = { .text = s->text, .chat = s->chat, .thinking = s->thinking };
+    struct answer_opts ao = { .text = s->open.text, .chat = s->chat, .thinking = s->thinking };
 
     s->stops = calloc(o.stops.n + 1, sizeof *s->stops);
     if (s->stops == NULL)
@@ -755,14 +705,14 @@ static enum err_code answer(struct session *s, struct err *e)
         return e->code;
     s->started = o.jsonl;
     cli_catch_interrupts();
-    if (cli_verbosity() > 0 && strcmp(model_info(s->model)->device, "cpu") == 0)
-        model_time(s->model, true); /* on a GPU the answer would be slower for it */
+    if (cli_verbosity() > 0 && strcmp(model_info(s->open.model)->device, "cpu") == 0)
+        model_time(s->open.model, true); /* on a GPU the answer would be slower for it */
     code = feed_prompt(s, e);
     if (code == ERR_CANCEL && cli_interrupted())
         s->finish = FINISH_INTERRUPTED;
     else if (code || generate(s, e))
         return e->code;
-    if ((o.session && keep(s, code == ERR_OK, e)) || cli_fit_save(&o.fit, s->model, e))
+    if ((o.session && keep(s, code == ERR_OK, e)) || cli_open_save_uses(&s->open, e))
         return e->code;
     if ((o.json || o.jsonl) && print_end(s, e))
         return e->code;
@@ -772,25 +722,16 @@ static enum err_code answer(struct session *s, struct err *e)
 
 static enum err_code session(struct session *s, char *const *files, struct err *e)
 {
-    double from = cli_now_ms();
-
-    if (cli_model_path(o.model, s->path, sizeof s->path, e))
-        return e->code;
-    cli_signals(s->path);
-    if (gguf_open(&s->gguf, s->path, e))
+    if (cli_open(&s->open, &o.model, e))
         return e->code;
     if (o.inspect)
-        return cli_inspect(s->gguf, o.json, e);
-    if (o.fit.plan)
-        return plan_run(s, e);
-    if (text_open(&s->text, s->gguf, e)) {
-        if (e->code != ERR_UNSUPPORTED || o.tokens == NULL)
-            return e->code;
-        cli_note("text     none: %s", e->msg);
-    }
+        return cli_inspect(s->open.gguf, o.json, e);
+    if (o.model.plan)
+        return print_plan(s, e);
+    if (cli_open_text(&s->open, o.tokens == NULL, e))
+        return e->code;
     if (o.session != NULL && cli_session_open(&s->kept, o.session, e))
         return e->code;
-    s->load_ms = cli_now_ms() - from;
     if (read_prompt(s, files, e))
         return e->code;
     if (o.tokenize)
@@ -803,10 +744,8 @@ static enum err_code session(struct session *s, char *const *files, struct err *
     }
     if (o.tokens == NULL && encode_prompt(s, e))
         return e->code;
-    from = cli_now_ms();
     if (open_run(s, e))
         return e->code;
-    s->load_ms += cli_now_ms() - from;
     return answer(s, e);
 }
 
@@ -817,12 +756,9 @@ static void close_session(struct session *s)
     sample_close(s->sampler);
     cli_session_close(&s->kept);
     run_close(s->run);
-    model_close(s->model);
-    cli_fit_close(&o.fit);
     text_tokens_free(&s->prompt);
     cli_buf_free(&s->rendered);
-    text_close(s->text);
-    gguf_close(s->gguf);
+    cli_opened_close(&s->open);
 }
 
 int main(int argc, char **argv)

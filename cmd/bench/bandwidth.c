@@ -9,7 +9,7 @@
 
 int64_t cli_bench_read_bytes(const struct bench *b)
 {
-    return strncmp(cli_fit_device(&b->o->fit), "cuda", 4) == 0 ? (int64_t)4 << 30 : (int64_t)512 << 20;
+    return strncmp(cli_open_device(&b->o->model), "cuda", 4) == 0 ? (int64_t)4 << 30 : (int64_t)512 << 20;
 }
 
 enum err_code cli_bench_read_speed(struct bench_spread *out, struct model_reads *r,
@@ -32,7 +32,7 @@ enum err_code cli_bench_read_speed(struct bench_spread *out, struct model_reads 
 /* One record: with n threads, or of a device that has none. */
 static enum err_code measure(struct bench *b, int n, int64_t bytes, bool *host, struct err *e)
 {
-    struct model_opts o = {.device = cli_fit_device(&b->o->fit), .n_threads = n};
+    struct model_opts o = {.device = cli_open_device(&b->o->model), .n_threads = n};
     struct model_reads reads = {.reps = b->o->reps};
     struct bench_spread s;
     char what[64];
@@ -67,7 +67,7 @@ static enum err_code measure(struct bench *b, int n, int64_t bytes, bool *host, 
 
 enum err_code cli_bench_cmd_bandwidth(struct bench *b, struct err *e)
 {
-    int most = b->o->n_threads > 0 ? b->o->n_threads : pool_cpus();
+    int most = b->o->model.n_threads > 0 ? b->o->model.n_threads : pool_cpus();
     int64_t bytes = b->o->size_bytes > 0 ? b->o->size_bytes : cli_bench_read_bytes(b);
     bool host = true;
 

@@ -8,27 +8,23 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 #include "cli/cli.h"
-#include "cli/fit.h"
+#include "cli/open.h"
 #include "eval/eval.h"
 #include "text/text.h"
 
-struct gguf;
-struct model;
 struct model_opts;
 struct model_reads;
-struct run;
 
 struct bench_opts {
-    const char *model, *kv, *shape, *mix, *write, *out, *against;
+    struct cli_model_opts model;
+    const char *shape, *mix, *write, *out, *against;
     const char *prompts, *depths, *rows, *seqs;
     const char *reference, *save;
     bool    json, table, verbose, quiet, compare;
     int     think; /* index of the choice: 0 on */
-    int     acts;  /* enum quant_acts_type */
-    int32_t n_threads, chunk, reps, decode_tokens, samples, parallel;
-    int64_t ctx_tokens, stride, windows, limit, predict_max, seed, size_bytes;
+    int32_t reps, decode_tokens, samples, parallel;
+    int64_t stride, windows, limit, predict_max, seed, size_bytes;
     float   temp, top_p, bandwidth;
-    struct cli_fit fit; /* device, vram, no_mmap */
 };
 
 struct bench {
@@ -37,16 +33,10 @@ struct bench {
     char  **operands;          /* ended by NULL */
     json_t *against;           /* records to compare with; NULL: none */
     bool    regressed;
-    char    path[4096];        /* of the model, as opened */
     char    label[256];        /* what records call it */
     char    device[16], kernels[288]; /* what computes; empty: nothing so far */
     int     n_threads;                /* of it */
-    struct gguf  *gguf;
-    struct text  *text;
-    struct model *model;  /* a sketch until there is a plan: cli_bench_run() */
-    struct cli_fit fit;
-    bool    sketch;
-    double  load_ms;
+    struct cli_opened open;
     uint64_t fingerprint;
 };
 
@@ -60,16 +50,14 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_state(struct bench *b, struct err *e);
 
-/* Opens b's model: --model, or --shape with random weights in memory. with_text: its tokenizer too. On a GPU the
- * weights are loaded by the first cli_bench_run(), which knows what a run takes besides. */
+/* Opens b's model: --model, or --shape with random weights in memory. with_text: its tokenizer too. */
 MUST_CHECK enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e);
 void cli_bench_close(struct bench *b);
-/* A run of the model; keys and values as --kv says. */
-MUST_CHECK enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts ro, struct err *e);
-/* Types of K and V: as --kv says, else the model's default (before it is open: f32); they may point into buf. */
-void     cli_bench_kv(const struct bench *b, char buf[64], const char **k, const char **v);
+/* A run of the model: cli_open_run(), and the plan with -v. */
+MUST_CHECK enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts ro,
+                                       struct err *e);
 void     cli_bench_show(void *bench, const char *line); /* a cli_fit_line: a line of the table */
-double   cli_bench_kv_bytes(const struct bench *b); /* of one element of K or V, the mean of both */
+double   cli_bench_kv_bytes(const char *k, const char *v); /* of one element, the mean of both types */
 
 /* Records: r takes what is particular to one; done adds the rest, prints (as JSON, or `line` as text),
  * and compares. */

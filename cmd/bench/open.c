@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "base/io.h"
 #include "bench/bench.h"
+#include "cli/fit.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "quant/quant.h"
@@ -55,13 +56,13 @@ static enum err_code open_shape(struct bench *b, struct err *e)
         shape_close(s);
         return e->code;
     }
-    snprintf(b->path, sizeof b->path, "%s/model.gguf", dir);
+    snprintf(b->open.path, sizeof b->open.path, "%s/model.gguf", dir);
     snprintf(b->label, sizeof b->label, "shape:%.150s:%.50s", b->o->shape, b->o->mix);
-    code = shape_write(s, b->path, (uint64_t)b->o->seed, &progress, e);
+    code = shape_write(s, b->open.path, (uint64_t)b->o->seed, &progress, e);
     cli_progress_end();
     if (code == ERR_OK)
-        code = gguf_open(&b->gguf, b->path, e);
-    unlink(b->path);
+        code = gguf_open(&b->open.gguf, b->open.path, e);
+    unlink(b->open.path);
     rmdir(dir);
     shape_close(s);
     return code;
@@ -69,78 +70,35 @@ static enum err_code open_shape(struct bench *b, struct err *e)
 
 static void note_device(struct bench *b)
 {
-    snprintf(b->device, sizeof b->device, "%s", model_info(b->model)->device);
-    snprintf(b->kernels, sizeof b->kernels, "%s", model_info(b->model)->simd);
-    b->n_threads = model_info(b->model)->n_threads;
-}
-
-static enum err_code open_model(struct bench *b, const char *device, struct err *e)
-{
-    const struct model_opts mo = {.device = device, .n_threads = b->o->n_threads,
-                                  .acts = (enum quant_acts_type)b->o->acts, .sketch = b->sketch,
-                                  .copy_weights = b->o->fit.no_mmap,
-                                  .as_stored = b->o->fit.repack == CLI_REPACK_OFF};
-
-    if (model_open(&b->model, b->gguf, &mo, e))
-        return e->code;
-    note_device(b);
-    return ERR_OK;
+    snprintf(b->device, sizeof b->device, "%s", model_info(b->open.model)->device);
+    snprintf(b->kernels, sizeof b->kernels, "%s", model_info(b->open.model)->simd);
+    b->n_threads = model_info(b->open.model)->n_threads;
 }
 
 enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e)
 {
-    double from = cli_now_ms();
     const char *name;
 
+    b->open.o = b->o->model;
     if (b->o->shape != NULL) {
         if (open_shape(b, e))
             return e->code;
-        from = cli_now_ms();
     } else {
-        if (cli_model_path(b->o->model, b->path, sizeof b->path, e))
+        if (cli_open(&b->open, &b->o->model, e))
             return e->code;
-        cli_signals(b->path);
-        name = strrchr(b->path, '/');
-        snprintf(b->label, sizeof b->label, "%.250s", name ? name + 1 : b->path);
-        if (gguf_open(&b->gguf, b->path, e))
-            return e->code;
+        name = strrchr(b->open.path, '/');
+        snprintf(b->label, sizeof b->label, "%.250s", name ? name + 1 : b->open.path);
     }
-    b->fit = b->o->fit;
-    b->sketch = cli_fit_planned(&b->fit);
-    if (open_model(b, b->sketch ? "cpu" : cli_fit_device(&b->fit), e))
+    if (cli_open_model(&b->open, e) || (with_text && cli_open_text(&b->open, true, e)))
         return e->code;
-    if (with_text && text_open(&b->text, b->gguf, e))
-        return e->code;
-    b->load_ms = cli_now_ms() - from;
-    b->fingerprint = model_fingerprint(b->model);
+    note_device(b);
+    b->fingerprint = model_fingerprint(b->open.model);
     return ERR_OK;
 }
 
 void cli_bench_close(struct bench *b)
 {
-    text_close(b->text);
-    model_close(b->model);
-    cli_fit_close(&b->fit);
-    gguf_close(b->gguf);
-    b->text = NULL;
-    b->model = NULL;
-    b->gguf = NULL;
-}
-
-void cli_bench_kv(const struct bench *b, char buf[64], const char **k, const char **v)
-{
-    char *comma;
-
-    if (b->o->kv == NULL && b->model != NULL) {
-        run_kv_default(b->model, k, v);
-        return;
-    }
-    snprintf(buf, 64, "%s", b->o->kv != NULL ? b->o->kv : "f32");
-    comma = strchr(buf, ',');
-    *k = buf;
-    *v = comma ? comma + 1 : buf;
-    if (comma)
-        *comma = '\0';
+    cli_opened_close(&b->open);
 }
 
 void cli_bench_show(void *ctx, const char *line)
@@ -148,45 +106,25 @@ void cli_bench_show(void *ctx, const char *line)
     cli_bench_line(ctx, "%s", line);
 }
 
-/* The plan for this run, and the model that follows it in place of the sketch. */
-static enum err_code load(struct bench *b, const struct run_opts *ro, struct err *e)
+enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts ro, struct err *e)
 {
-    struct model_opts mo = {.n_threads = b->o->n_threads, .acts = (enum quant_acts_type)b->o->acts,
-                            .copy_weights = b->o->fit.no_mmap,
-                            .as_stored = b->o->fit.repack == CLI_REPACK_OFF};
-    double from = cli_now_ms();
+    bool planned = b->open.fit != NULL;
 
-    if (cli_fit_make(&b->fit, b->gguf, &mo, ro, e))
+    if (cli_open_plan(&b->open, &ro, e))
         return e->code;
-    if (b->o->verbose)
-        cli_fit_text(&b->fit, cli_bench_show, b);
-    model_close(b->model);
-    b->model = NULL;
-    b->sketch = false;
-    if (model_open(&b->model, b->gguf, &mo, e))
+    if (b->o->verbose && b->open.fit != NULL && !planned)
+        cli_fit_text(b->open.fit, cli_bench_show, b);
+    if (cli_open_run(out, &b->open, &ro, e))
         return e->code;
-    b->load_ms += cli_now_ms() - from;
     note_device(b);
     return ERR_OK;
 }
 
-enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts ro, struct err *e)
+double cli_bench_kv_bytes(const char *k, const char *v)
 {
-    char kv[64];
-
-    cli_bench_kv(b, kv, &ro.kv_k, &ro.kv_v);
-    if (b->sketch && load(b, &ro, e))
-        return e->code;
-    return run_open(out, b->model, &ro, e);
-}
-
-double cli_bench_kv_bytes(const struct bench *b)
-{
-    const char *name[2];
-    char kv[64];
+    const char *name[2] = {k, v};
     double bytes = 0;
 
-    cli_bench_kv(b, kv, &name[0], &name[1]);
     for (int i = 0; i < 2; i++) {
         int type = quant_find_name(str_of(name[i]));
 
@@ -201,14 +139,14 @@ double cli_bench_kv_bytes(const struct bench *b)
 static enum err_code add_text(struct bench_texts *t, const struct bench *b, struct str s,
                               struct err *e)
 {
-    const struct text_info *info = text_info(b->text);
+    const struct text_info *info = text_info(b->open.text);
     struct text_tokens ids = {0};
     struct eval_tokens *v = realloc(t->v, (t->n + 1) * sizeof *v);
 
     if (v == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     t->v = v;
-    if (text_encode(b->text, s, TEXT_ADD, &ids, e)) {
+    if (text_encode(b->open.text, s, TEXT_ADD, &ids, e)) {
         text_tokens_free(&ids);
         return e->code;
     }
@@ -287,10 +225,10 @@ void cli_bench_texts_free(struct bench_texts *t)
 
 struct eval_window_opts cli_bench_windows(const struct bench *b)
 {
-    const struct text_info *info = text_info(b->text);
+    const struct text_info *info = text_info(b->open.text);
 
     return (struct eval_window_opts){
-        .ctx_tokens = b->o->ctx_tokens > 0 ? b->o->ctx_tokens : 512,
+        .ctx_tokens = b->o->model.ctx_tokens > 0 ? b->o->model.ctx_tokens : 512,
         .stride_tokens = b->o->stride,
         .windows_max = b->o->windows,
         .bos = info->add_bos ? info->bos : -1,

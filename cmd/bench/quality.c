@@ -88,13 +88,13 @@ enum err_code cli_bench_cmd_ppl(struct bench *b, struct err *e)
         return e->code;
     w = cli_bench_windows(b);
     n = eval_window_count(t.v, t.n, &w);
-    j.n_vocab = model_info(b->model)->n_vocab;
+    j.n_vocab = model_info(b->open.model)->n_vocab;
     j.ppl.win_sum = calloc((size_t)n + 1, sizeof *j.ppl.win_sum);
     j.ppl.win_n = calloc((size_t)n + 1, sizeof *j.ppl.win_n);
     if (j.ppl.win_sum == NULL || j.ppl.win_n == NULL)
         code = err_set(e, ERR_NOMEM, "out of memory");
     else
-        code = cli_bench_run(&run, b, (struct run_opts){.ctx_tokens = w.ctx_tokens, .rows_max = b->o->chunk}, e);
+        code = cli_bench_run(&run, b, (struct run_opts){.ctx_tokens = w.ctx_tokens, .rows_max = b->o->model.chunk}, e);
     from = cli_now_ms();
     if (code == ERR_OK)
         code = eval_windows(run, t.v, t.n, &w, add_ppl, &j, &progress, e);
@@ -141,7 +141,7 @@ static struct head head_of(const struct bench *b, const struct bench_texts *t,
                            const struct eval_window_opts *w)
 {
     return (struct head){
-        .n_vocab = (uint64_t)model_info(b->model)->n_vocab,
+        .n_vocab = (uint64_t)model_info(b->open.model)->n_vocab,
         .ctx = (uint64_t)w->ctx_tokens,
         .stride = (uint64_t)w->stride_tokens,
         .n_scored = (uint64_t)eval_scored_count(t->v, t->n, w),
@@ -409,24 +409,24 @@ static enum err_code open_reference(struct kl_job *j, struct head *ref, struct e
         return ERR_OK;
     }
     io_map_close(&map);
-    o.model = path;
+    o.model.file = path;
     j->ref = (struct bench){.o = &o};
     if (cli_bench_open(&j->ref, false, e))
         return e->code;
     j->ref.o = j->b->o;
     *ref = want;
     ref->fingerprint = j->ref.fingerprint;
-    if (model_info(j->ref.model)->n_vocab != j->n_vocab)
+    if (model_info(j->ref.open.model)->n_vocab != j->n_vocab)
         return err_set(e, ERR_FORMAT, "%s: another vocabulary", path);
     return cli_bench_run(&j->ref_run, &j->ref,
-                         (struct run_opts){.ctx_tokens = j->w.ctx_tokens, .rows_max = j->b->o->chunk}, e);
+                         (struct run_opts){.ctx_tokens = j->w.ctx_tokens, .rows_max = j->b->o->model.chunk}, e);
 }
 
 static enum err_code diverge(struct bench *b, struct run *run, const struct bench_texts *t,
                              const struct eval_window_opts *w, struct err *e)
 {
     struct kl_job j = {
-        .b = b, .run = run, .t = t, .w = *w, .n_vocab = model_info(b->model)->n_vocab};
+        .b = b, .run = run, .t = t, .w = *w, .n_vocab = model_info(b->open.model)->n_vocab};
     int64_t n = eval_scored_count(t->v, t->n, w);
     struct head ref = {0};
     enum err_code code = open_reference(&j, &ref, e);
@@ -464,7 +464,7 @@ enum err_code cli_bench_cmd_kl(struct bench *b, struct err *e)
     if (cli_bench_open(b, true, e) || cli_bench_texts(&t, b, e))
         return e->code;
     w = cli_bench_windows(b);
-    code = cli_bench_run(&run, b, (struct run_opts){.ctx_tokens = w.ctx_tokens, .rows_max = b->o->chunk}, e);
+    code = cli_bench_run(&run, b, (struct run_opts){.ctx_tokens = w.ctx_tokens, .rows_max = b->o->model.chunk}, e);
     if (code == ERR_OK)
         code = b->o->save ? save(b, run, &t, &w, e) : diverge(b, run, &t, &w, e);
     run_close(run);

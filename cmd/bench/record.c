@@ -107,7 +107,7 @@ static json_t *hardware(const struct bench *b)
         cli_bench_text(h, "device", b->device);
         cli_bench_text(h, "kernels", b->kernels);
         cli_bench_int(h, "n_threads", b->n_threads);
-        enum quant_acts_type acts = (enum quant_acts_type)b->o->acts;
+        enum quant_acts_type acts = (enum quant_acts_type)b->o->model.acts;
         if (acts == QUANT_ACTS_F32 && strncmp(b->device, "cuda", 4) == 0)
             acts = QUANT_ACTS_I16;
         cli_bench_text(h, "acts", quant_acts_name(acts));
@@ -135,13 +135,13 @@ static json_t *model(const struct bench *b)
     snprintf(print, sizeof print, "%016" PRIx64, b->fingerprint);
     cli_bench_text(o, "name", b->label);
     cli_bench_text(o, "fingerprint", print);
-    cli_bench_int(o, "file_bytes", (int64_t)gguf_file_bytes(b->gguf));
-    if (b->model != NULL) {
-        cli_bench_text(o, "arch", model_info(b->model)->arch);
-        cli_bench_int(o, "n_params", model_info(b->model)->n_params);
-        cli_bench_int(o, "weight_bytes", model_info(b->model)->weight_bytes);
-        cli_bench_int(o, "copied_weight_bytes", model_weights(b->model)->copied);
-        cli_bench_int(o, "laid_weight_bytes", model_weights(b->model)->laid);
+    cli_bench_int(o, "file_bytes", (int64_t)gguf_file_bytes(b->open.gguf));
+    if (b->open.model != NULL) {
+        cli_bench_text(o, "arch", model_info(b->open.model)->arch);
+        cli_bench_int(o, "n_params", model_info(b->open.model)->n_params);
+        cli_bench_int(o, "weight_bytes", model_info(b->open.model)->weight_bytes);
+        cli_bench_int(o, "copied_weight_bytes", model_weights(b->open.model)->copied);
+        cli_bench_int(o, "laid_weight_bytes", model_weights(b->open.model)->laid);
     }
     return o;
 }
@@ -229,7 +229,7 @@ enum err_code cli_bench_done(struct bench *b, json_t *r, struct err *e)
 
     if (r == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    if (b->gguf != NULL)
+    if (b->open.gguf != NULL)
         json_object_set_new(r, "model", model(b));
     json_object_set_new(r, "hardware", hardware(b));
     json_object_set_new(r, "build", build());

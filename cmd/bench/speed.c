@@ -102,7 +102,7 @@ static void put_spread(json_t *r, const char *key, const char *unit, struct benc
 static void put_ops(const struct speed *s, json_t *r, int64_t n_steps)
 {
     struct model_timing t[OPS_MAX];
-    int n = model_timings(s->b->model, t, OPS_MAX);
+    int n = model_timings(s->b->open.model, t, OPS_MAX);
     json_t *ops = json_object();
     double all = 0;
 
@@ -121,17 +121,18 @@ static void put_ops(const struct speed *s, json_t *r, int64_t n_steps)
     }
     if (r != NULL)
         json_object_set_new(r, "by_op", ops);
-    if (model_launches(s->b->model) > 0)
-        cli_bench_real(r, "step_launches", (double)model_launches(s->b->model) / (double)n_steps);
+    if (model_launches(s->b->open.model) > 0)
+        cli_bench_real(r, "step_launches", (double)model_launches(s->b->open.model) / (double)n_steps);
 }
 
 /* Bytes that a step of n_rows rows at a depth moves, for each kind; the sum. */
 static double put_bytes(const struct speed *s, json_t *r, int n_rows, int n_seq, int64_t depth)
 {
     json_t *kinds = json_object();
-    double kv = s->traffic.kv_floats > 0 ? (double)s->traffic.kv_floats * cli_bench_kv_bytes(s->b) *
-                                               (double)(depth + 1) * n_seq
-                                         : 0;
+    const char *k, *v;
+
+    run_kv(s->run, &k, &v);
+    double kv = (double)s->traffic.kv_floats * cli_bench_kv_bytes(k, v) * (double)(depth + 1) * n_seq;
     double state = 2.0 * (double)s->traffic.state_bytes * n_seq, sum = kv + state;
 
     for (int c = 0; c < MODEL_N_CLASSES; c++) {
@@ -175,13 +176,13 @@ static enum err_code report_load(struct speed *s, struct err *e)
 {
     json_t *r = cli_bench_record("speed", "load", "load_ms", "lower");
 
-    cli_bench_real(r, "load_ms", s->b->load_ms);
-    cli_bench_real(r, "noise", 0.5 * s->b->load_ms + 20);
+    cli_bench_real(r, "load_ms", s->b->open.load_ms);
+    cli_bench_real(r, "noise", 0.5 * s->b->open.load_ms + 20);
     cli_bench_int(r, "run_state_bytes", run_state_bytes(s->run));
     cli_bench_line(
         s->b,
         "load %.1f ms; %.1f MB of weights, %.1f MB reserved for memory of sequences; peak %.1f MB",
-        s->b->load_ms, (double)model_info(s->b->model)->weight_bytes / 1e6,
+        s->b->open.load_ms, (double)model_info(s->b->open.model)->weight_bytes / 1e6,
         (double)run_state_bytes(s->run) / 1e6, put_peak(r));
     return cli_bench_done(s->b, r, e);
 }
@@ -208,9 +209,9 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
     }
     if (code == ERR_OK) {
         run_clear(s->run, 0);
-        model_time(s->b->model, true);
+        model_time(s->b->open.model, true);
         code = feed(s, 0, n, NULL, e);
-        model_time(s->b->model, false);
+        model_time(s->b->open.model, false);
     }
     if (code == ERR_OK) {
         snprintf(what, sizeof what, "prompt tokens=%lld", (long long)n);
@@ -253,9 +254,9 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
         tps[i] = 1e3 / ms;
     }
     if (code == ERR_OK) {
-        model_time(s->b->model, true);
+        model_time(s->b->open.model, true);
         code = steps(s, TURN_STEPS, 1, 1, &ms, e);
-        model_time(s->b->model, false);
+        model_time(s->b->open.model, false);
     }
     if (code == ERR_OK) {
         snprintf(what, sizeof what, "decode depth=%lld", (long long)depth);
@@ -353,7 +354,7 @@ static int64_t sum_of(const struct bench_list *l)
 /* Context for the longest measurement. */
 static int64_t room(const struct speed *s)
 {
-    int64_t asked = s->b->o->ctx_tokens;
+    int64_t asked = s->b->o->model.ctx_tokens;
     int64_t reps = s->b->o->reps, depth = cli_bench_most(&s->depths);
     int64_t need[4] = {cli_bench_most(&s->prompts),
                        depth + WARM_STEPS + reps * s->b->o->decode_tokens + TURN_STEPS,
@@ -369,7 +370,7 @@ static int64_t room(const struct speed *s)
 /* Reads a buffer as large as the weights: a model in the cache is held against the cache. */
 static enum err_code measure_read(struct speed *s, struct err *e)
 {
-    struct model_opts o = {.device = cli_fit_device(&s->b->o->fit), .n_threads = s->b->o->n_threads};
+    struct model_opts o = {.device = cli_open_device(&s->b->o->model), .n_threads = s->b->o->model.n_threads};
     struct model_reads reads = {.reps = 5};
     int64_t most = cli_bench_read_bytes(s->b);
     double bytes = 0;
@@ -392,8 +393,8 @@ static enum err_code measure_read(struct speed *s, struct err *e)
 /* A device's memory after all that: what was planned, what is taken. */
 static enum err_code report_memory(struct speed *s, struct err *e)
 {
-    const struct run_fit *f = s->b->fit.fit;
-    int64_t used = model_device_used(s->b->model);
+    const struct run_fit *f = s->b->open.fit;
+    int64_t used = model_device_used(s->b->open.model);
     json_t *r;
 
     if (f == NULL || used < 0)
@@ -438,11 +439,11 @@ enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
         return e->code;
     if (s.depths.n == 0)
         return err_set(e, ERR_ARG, "--depth: at least one");
-    if (cli_bench_open(b, false, e) || eval_traffic(&s.traffic, b->gguf, e))
+    if (cli_bench_open(b, false, e) || eval_traffic(&s.traffic, b->open.gguf, e))
         return e->code;
-    s.n_vocab = model_info(b->model)->n_vocab;
+    s.n_vocab = model_info(b->open.model)->n_vocab;
     n_seq = s.seqs.n > 0 ? (int)cli_bench_most(&s.seqs) : 1;
-    rows_max = b->o->chunk > 0 ? b->o->chunk : 512; /* the least that there will be */
+    rows_max = b->o->model.chunk > 0 ? b->o->model.chunk : 512; /* the least that there will be */
     if (rows_max < cli_bench_most(&s.rows) || rows_max < n_seq)
         return err_set(e, ERR_ARG, "--chunk %d: fewer rows than --rows or --seqs ask for",
                        rows_max);
@@ -450,7 +451,7 @@ enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
         return e->code;
     most = s.rows.n > 0 ? (int)cli_bench_most(&s.rows) : 1;
     if (cli_bench_run(&s.run, b,
-                      (struct run_opts){.ctx_tokens = room(&s), .n_seq = n_seq, .rows_max = b->o->chunk,
+                      (struct run_opts){.ctx_tokens = room(&s), .n_seq = n_seq, .rows_max = b->o->model.chunk,
                                         .logits_max = most > n_seq ? most : n_seq}, e))
         return e->code;
     code = measure_all(&s, e);

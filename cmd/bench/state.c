@@ -79,7 +79,7 @@ static enum err_code measure_fork(struct costs *c, struct err *e)
         c->ms[i] = cli_now_ms() - from;
     }
     run_clear(c->run, 1);
-    return report(c, "fork", c->b->o->reps, run_snapshot_bytes(c->b->model), "snapshot_bytes", e);
+    return report(c, "fork", c->b->o->reps, run_snapshot_bytes(c->b->open.model), "snapshot_bytes", e);
 }
 
 static enum err_code save(struct costs *c, const char *what, struct err *e)
@@ -145,7 +145,7 @@ static enum err_code measure(struct costs *c, struct err *e)
 static enum err_code open_all(struct costs *c, int64_t most, struct err *e)
 {
     int64_t n = most + TURN_TOKENS + 4 * UNDO_TOKENS;
-    const struct model_info *f = model_info(c->b->model);
+    const struct model_info *f = model_info(c->b->open.model);
 
     c->token = calloc((size_t)n, sizeof *c->token);
     c->ms = calloc((size_t)c->b->o->reps, sizeof *c->ms);
@@ -154,7 +154,7 @@ static enum err_code open_all(struct costs *c, int64_t most, struct err *e)
     for (int64_t i = 0; i < n; i++)
         c->token[i] = (int32_t)(rng_unit(17, 0, (uint64_t)i) * (double)f->n_vocab);
     return cli_bench_run(&c->run, c->b,
-                         (struct run_opts){ .ctx_tokens = n, .n_seq = 2, .rows_max = c->b->o->chunk,
+                         (struct run_opts){ .ctx_tokens = n, .n_seq = 2, .rows_max = c->b->o->model.chunk,
                                             .undo_tokens = UNDO_TOKENS }, e);
 }
 

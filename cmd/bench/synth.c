@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "base/pool.h"
 #include "bench/bench.h"
+#include "cli/fit.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "run/run.h"
@@ -25,19 +26,24 @@ struct synth {
 static enum err_code place(struct synth *s, struct err *e)
 {
     struct bench *b = s->b;
-    struct model_opts mo = {.n_threads = b->o->n_threads, .copy_weights = b->o->fit.no_mmap};
-    struct run_opts ro = {.ctx_tokens = s->ctx_tokens, .rows_max = b->o->chunk};
-    char kv[64];
+    struct run_opts ro = {.ctx_tokens = s->ctx_tokens, .rows_max = b->o->model.chunk};
 
-    b->fit = b->o->fit;
-    b->fit.plan = true;
-    if (b->o->kv != NULL)
-        cli_bench_kv(b, kv, &ro.kv_k, &ro.kv_v);
-    if (cli_fit_make(&b->fit, b->gguf, &mo, &ro, e))
+    b->open.o.plan = true;
+    if (cli_open_model(&b->open, e) || cli_open_plan(&b->open, &ro, e))
         return e->code;
-    cli_fit_text(&b->fit, cli_bench_show, b);
-    json_object_set_new(s->r, "plan", cli_fit_json(&b->fit));
+    cli_fit_text(b->open.fit, cli_bench_show, b);
+    json_object_set_new(s->r, "plan", cli_fit_json(b->open.fit));
     return ERR_OK;
+}
+
+/* Bytes of an element of the KV cache. */
+static double kv_bytes(const struct bench *b)
+{
+    struct run_opts ro = {.kv_k = "f32", .kv_v = "f32"};
+    char kv[CLI_KV_BYTES];
+
+    cli_open_kv(&b->o->model, &ro, kv);
+    return cli_bench_kv_bytes(ro.kv_k, ro.kv_v);
 }
 
 /* A file of the true size without its weights: all there is to know, and to plan with. */
@@ -46,22 +52,23 @@ static enum err_code look(struct synth *s, struct err *e)
     char dir[] = "/tmp/chimere-XXXXXX", path[64];
     enum err_code code;
 
+    s->b->open.o = s->b->o->model;
     if (mkdtemp(dir) == NULL)
         return err_set(e, ERR_IO, "/tmp: cannot make a directory");
     snprintf(path, sizeof path, "%s/holes.gguf", dir);
     code = shape_write_holes(s->shape, path, e);
     if (code == ERR_OK)
-        code = gguf_open(&s->b->gguf, path, e);
+        code = gguf_open(&s->b->open.gguf, path, e);
     unlink(path);
     rmdir(dir);
-    return code == ERR_OK ? eval_traffic(&s->t, s->b->gguf, e) : code;
+    return code == ERR_OK ? eval_traffic(&s->t, s->b->open.gguf, e) : code;
 }
 
 static void describe(struct synth *s)
 {
     int64_t bytes = shape_bytes(s->shape);
     json_t *kinds = json_object();
-    double step = eval_memory_bytes(&s->t, 0, cli_bench_kv_bytes(s->b));
+    double step = eval_memory_bytes(&s->t, 0, kv_bytes(s->b));
     int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     bool fits = bytes + s->memory_bytes + RESERVE_BYTES < memory;
 
@@ -81,7 +88,7 @@ static void describe(struct synth *s)
     cli_bench_int(s->r, "ctx_tokens", s->ctx_tokens);
     cli_bench_int(s->r, "sequence_bytes", s->memory_bytes);
     cli_bench_int(s->r, "state_bytes", s->t.state_bytes);
-    cli_bench_real(s->r, "kv_bytes_per_token", (double)s->t.kv_floats * cli_bench_kv_bytes(s->b));
+    cli_bench_real(s->r, "kv_bytes_per_token", (double)s->t.kv_floats * kv_bytes(s->b));
     cli_bench_real(s->r, "step_bytes", step);
     cli_bench_int(s->r, "memory_bytes", memory);
     json_object_set_new(s->r, "fits_memory", json_boolean(fits));
@@ -131,15 +138,15 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
         return e->code;
     code = look(&s, e);
     if (code == ERR_OK) {
-        s.ctx_tokens = b->o->ctx_tokens > 0 ? b->o->ctx_tokens : 8192;
-        s.memory_bytes = s.t.state_bytes + (int64_t)((double)s.t.kv_floats * cli_bench_kv_bytes(b) *
+        s.ctx_tokens = b->o->model.ctx_tokens > 0 ? b->o->model.ctx_tokens : 8192;
+        s.memory_bytes = s.t.state_bytes + (int64_t)((double)s.t.kv_floats * kv_bytes(b) *
                                                      (double)s.ctx_tokens);
         snprintf(what, sizeof what, "%s mix=%s", b->o->shape, b->o->mix);
         cli_bench_line(b, "%s", what);
         s.r = cli_bench_record("synth", what, "weight_bytes", "lower");
         cli_bench_real(s.r, "noise", 0);
         describe(&s);
-        if (b->o->fit.vram != NULL)
+        if (b->o->model.vram != NULL)
             code = place(&s, e);
     }
     if (code == ERR_OK && b->o->write != NULL) {

@@ -67,14 +67,14 @@ static enum err_code make_prompt(struct tasks *ts, struct task *t, struct err *e
     if (think == NULL &&
         json_object_set_new(t->item, "enable_thinking", json_boolean(ts->b->o->think == 0)))
         return no_memory(e);
-    if (text_chat(ts->b->text, json_object_get(t->item, "messages"),
+    if (text_chat(ts->b->open.text, json_object_get(t->item, "messages"),
                   &(struct text_chat_opts){
                       .tools = json_object_get(t->item, "tools"),
                       .think = json_is_true(json_object_get(t->item, "enable_thinking")),
                       .generate = true},
                   &text, &n, e))
         return e->code;
-    code = text_encode(ts->b->text, (struct str){text, n}, TEXT_SPECIAL, &t->prompt, e);
+    code = text_encode(ts->b->open.text, (struct str){text, n}, TEXT_SPECIAL, &t->prompt, e);
     free(text);
     return code;
 }
@@ -238,7 +238,7 @@ static enum err_code choose(void *ctx, const struct eval_job *job, int64_t n, co
     if (sample_next(ts->sampler[at], logits, &pick, e))
         return e->code;
     *token = pick.token;
-    *end = text_is_end(ts->b->text, pick.token);
+    *end = text_is_end(ts->b->open.text, pick.token);
     return *end ? ERR_OK : sample_accept(ts->sampler[at], pick.token, e);
 }
 
@@ -277,7 +277,7 @@ static enum err_code done(void *ctx, const struct eval_job *job, const int32_t *
 
     sample_close(ts->sampler[at]);
     ts->sampler[at] = NULL;
-    if (text_decode(ts->b->text, tokens, n, TEXT_SPECIAL, &text, &n_text, e))
+    if (text_decode(ts->b->open.text, tokens, n, TEXT_SPECIAL, &text, &n_text, e))
         return e->code;
     code = eval_grade(t->item, (struct str){text, n_text}, &right, e);
     right = right && ended;
@@ -359,18 +359,18 @@ static enum err_code ask(struct tasks *ts, struct err *e)
     const struct bench_opts *o = ts->b->o;
     struct eval_answers a = {ts, next_job, choose, done};
     struct progress progress = cli_bench_progress("answers");
-    int64_t ctx = o->ctx_tokens, total = (int64_t)ts->n * o->samples;
+    int64_t ctx = o->model.ctx_tokens, total = (int64_t)ts->n * o->samples;
     int parallel = o->parallel;
     struct run *run;
     enum err_code code;
 
-    for (size_t i = 0; o->ctx_tokens == 0 && i < ts->n; i++)
+    for (size_t i = 0; o->model.ctx_tokens == 0 && i < ts->n; i++)
         if (ts->v[i].prompt.n + o->predict_max > ctx)
             ctx = ts->v[i].prompt.n + o->predict_max;
     if (parallel > total)
         parallel = (int)total;
     const struct run_opts ro = {.ctx_tokens = ctx, .n_seq = parallel,
-                                .rows_max = o->chunk > parallel ? o->chunk
+                                .rows_max = o->model.chunk > parallel ? o->model.chunk
                                             : parallel > 256    ? parallel
                                                                 : 256};
     if (cli_bench_run(&run, ts->b, ro, e))
@@ -392,8 +392,8 @@ static enum err_code prepare(struct tasks *ts, struct err *e)
                        "eval: --samples needs a --temp above 0: greedy answers are all the same");
     if (cli_bench_open(ts->b, true, e))
         return e->code;
-    if (!text_has_chat(ts->b->text))
-        return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template", ts->b->path);
+    if (!text_has_chat(ts->b->open.text))
+        return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template", ts->b->open.path);
     for (char **f = ts->b->operands; *f != NULL; f++)
         if (read_set(ts, *f, e))
             return e->code;
@@ -401,7 +401,7 @@ static enum err_code prepare(struct tasks *ts, struct err *e)
     ts->done = calloc(total, sizeof *ts->done);
     ts->sampler = calloc(total, sizeof(struct sampler *));
     ts->left = (int64_t)total;
-    ts->n_vocab = model_info(ts->b->model)->n_vocab;
+    ts->n_vocab = model_info(ts->b->open.model)->n_vocab;
     if (ts->done == NULL || ts->sampler == NULL)
         return no_memory(e);
     if (ts->b->o->out == NULL)

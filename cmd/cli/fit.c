@@ -1,106 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fit.c - a plan from the options, as text and JSON.                        room: cmd (cli_) */
+/* fit.c - a plan for a device's memory, as text and JSON.                   room: cmd (cli_) */
 #include "cli/fit.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "cli/profile.h"
-#include "gguf/gguf.h"
 #include "run/fit.h"
-
-enum err_code cli_size(int64_t *out, const char *s, const char *option, struct err *e)
-{
-    char  *end;
-    double v = strtod(s, &end);
-    int    shift = *end == 'k' || *end == 'K' ? 10
-                 : *end == 'M'                ? 20
-                 : *end == 'G'                ? 30
-                 : *end == 'T'                ? 40
-                                              : 0;
-
-    if (shift > 0)
-        end++;
-    v = ldexp(v, shift);
-    if (end == s || *end != '\0' || !(v >= 1 && v < 0x1p62))
-        return err_set(e, ERR_ARG, "--%s %s: not a size such as 512M or 16G", option, s);
-    *out = (int64_t)v;
-    return ERR_OK;
-}
-
-const char *cli_fit_device(const struct cli_fit *f)
-{
-    return f->device != NULL ? f->device : f->vram != NULL ? "cuda" : "cpu";
-}
-
-bool cli_fit_planned(const struct cli_fit *f)
-{
-    return f->plan || f->profile != NULL || strcmp(cli_fit_device(f), "cpu") != 0;
-}
-
-void cli_fit_check(const struct cli_fit *f)
-{
-    if (f->vram != NULL && strcmp(cli_fit_device(f), "cpu") == 0)
-        cli_usage("--vram is of a GPU's memory: not with --device cpu");
-}
-
-/* Reads the profile, which must be of this model. */
-static enum err_code read_profile(struct cli_fit *f, const struct gguf *g, struct err *e)
-{
-    struct model *m = NULL;
-
-    if (f->profile == NULL)
-        return ERR_OK;
-    if (model_open(&m, g, &(struct model_opts){ .n_threads = 1, .sketch = true }, e))
-        return e->code;
-    f->n_layer = model_info(m)->n_layer;
-    f->n_expert = model_n_expert(m);
-    f->fingerprint = model_fingerprint(m);
-    model_close(m);
-    if (f->n_expert == 0)
-        return err_set(e, ERR_UNSUPPORTED, "--expert-profile: the model has no routed experts");
-    return cli_profile_read(&f->uses, f->profile, f->fingerprint, f->n_layer, f->n_expert, e);
-}
-
-static enum err_code plan_for(struct cli_fit *f, const char *device, const struct gguf *g,
-                              const struct model_opts *mo, const struct run_opts *ro, struct err *e)
-{
-    struct run_fit_opts o = { .model = *mo, .run = *ro, .uses = f->uses };
-
-    o.model.device = device;
-    o.absent = f->plan && f->vram != NULL;
-    if (f->vram != NULL && strcmp(device, "cpu") != 0 && cli_size(&o.budget_bytes, f->vram, "vram", e))
-        return e->code;
-    return run_fit_make(&f->fit, g, &o, e);
-}
-
-enum err_code cli_fit_make(struct cli_fit *f, const struct gguf *g, struct model_opts *mo,
-                           const struct run_opts *ro, struct err *e)
-{
-    const char *device = cli_fit_device(f);
-    bool        any = strcmp(device, "auto") == 0;
-    enum err_code code;
-
-    if (read_profile(f, g, e))
-        return e->code;
-    device = any ? "cuda" : device;
-    code = plan_for(f, device, g, mo, ro, e);
-    if (code == ERR_UNSUPPORTED && any) {
-        cli_note("device   cpu, for: %s", e->msg);
-        device = "cpu";
-        code = plan_for(f, device, g, mo, ro, e);
-    }
-    if (code != ERR_OK)
-        return code;
-    if (!f->plan && run_fit_measure(f->fit, g, mo->n_threads, e))
-        return e->code;
-    mo->device = device;
-    mo->count_sets = f->profile != NULL;
-    run_fit_apply(f->fit, mo);
-    return ERR_OK;
-}
 
 /* ---- as text ---- */
 
@@ -201,10 +105,9 @@ static void put_copied(const struct run_fit *f, const struct writer *w)
         put(w, "  copied         %s of weights, to memory of the CPU's own", amount(f->weights.copied).text);
 }
 
-void cli_fit_text(const struct cli_fit *c, cli_fit_line *line, void *ctx)
+void cli_fit_text(const struct run_fit *f, cli_fit_line *line, void *ctx)
 {
-    const struct run_fit *f = c->fit;
-    const struct writer   w = { line, ctx };
+    const struct writer w = { line, ctx };
 
     if (f->budget_bytes > 0)
         put(&w, "plan for %s, %s of its memory%s", f->device, amount(f->budget_bytes).text,
@@ -282,9 +185,8 @@ static json_t *layers_json(const struct run_fit *f)
     return list;
 }
 
-json_t *cli_fit_json(const struct cli_fit *c)
+json_t *cli_fit_json(const struct run_fit *f)
 {
-    const struct run_fit *f = c->fit;
     const struct {
         const char *key;
         int64_t     v;
@@ -326,7 +228,7 @@ static void to_note(void *ctx, const char *line)
     cli_note("%s", line);
 }
 
-enum err_code cli_fit_print(const struct cli_fit *f, bool json, struct err *e)
+enum err_code cli_fit_print(const struct run_fit *f, bool json, struct err *e)
 {
     if (json)
         return cli_json_line(cli_fit_json(f), e);
@@ -334,23 +236,8 @@ enum err_code cli_fit_print(const struct cli_fit *f, bool json, struct err *e)
     return cli_flush_stdout(e);
 }
 
-void cli_fit_note(const struct cli_fit *f)
+void cli_fit_note(const struct run_fit *f)
 {
-    if (f->fit != NULL)
+    if (f != NULL)
         cli_fit_text(f, to_note, NULL);
-}
-
-enum err_code cli_fit_save(const struct cli_fit *f, const struct model *m, struct err *e)
-{
-    if (f->profile == NULL)
-        return ERR_OK;
-    return cli_profile_write(f->profile, f->fingerprint, f->uses, m, e);
-}
-
-void cli_fit_close(struct cli_fit *f)
-{
-    run_fit_free(f->fit);
-    free(f->uses);
-    f->fit = NULL;
-    f->uses = NULL;
 }

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* open.c - from options to an open model and its run.                       room: cmd (cli_) */
+#include "cli/open.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/profile.h"
+#include "gguf/gguf.h"
+#include "run/fit.h"
+#include "text/text.h"
+
+void cli_open_check(const struct cli_model_opts *o)
+{
+    if (o->vram != NULL && strcmp(cli_open_device(o), "cpu") == 0)
+        cli_usage("--vram limits a GPU's memory: not with --device cpu");
+}
+
+const char *cli_open_device(const struct cli_model_opts *o)
+{
+    return o->device != NULL ? o->device : o->vram != NULL ? "cuda" : "cpu";
+}
+
+struct model_opts cli_open_model_opts(const struct cli_model_opts *o)
+{
+    return (struct model_opts){ .device = cli_open_device(o),
+                                .n_threads = o->n_threads,
+                                .acts = (enum quant_acts_type)o->acts,
+                                .copy_weights = o->no_mmap,
+                                .as_stored = o->repack == CLI_REPACK_OFF };
+}
+
+void cli_open_kv(const struct cli_model_opts *o, struct run_opts *ro, char buf[CLI_KV_BYTES])
+{
+    char *comma;
+
+    if (o->kv == NULL)
+        return;
+    snprintf(buf, CLI_KV_BYTES, "%s", o->kv);
+    comma = strchr(buf, ',');
+    ro->kv_k = buf;
+    ro->kv_v = comma ? comma + 1 : buf;
+    if (comma)
+        *comma = '\0';
+}
+
+enum err_code cli_open(struct cli_opened *x, const struct cli_model_opts *o, struct err *e)
+{
+    double from = cli_now_ms();
+
+    x->o = *o;
+    if (cli_model_path(o->file, x->path, sizeof x->path, e))
+        return e->code;
+    cli_signals(x->path);
+    if (gguf_open(&x->gguf, x->path, e))
+        return e->code;
+    x->load_ms += cli_now_ms() - from;
+    return ERR_OK;
+}
+
+enum err_code cli_open_text(struct cli_opened *x, bool need, struct err *e)
+{
+    double from = cli_now_ms();
+
+    if (text_open(&x->text, x->gguf, e)) {
+        if (need || e->code != ERR_UNSUPPORTED)
+            return e->code;
+        cli_note("text     none: %s", e->msg);
+    }
+    x->load_ms += cli_now_ms() - from;
+    return ERR_OK;
+}
+
+static bool planned(const struct cli_model_opts *o)
+{
+    return o->plan || o->profile != NULL || strcmp(cli_open_device(o), "cpu") != 0;
+}
+
+enum err_code cli_open_model(struct cli_opened *x, struct err *e)
+{
+    double from = cli_now_ms();
+
+    x->mo = cli_open_model_opts(&x->o);
+    x->sketch = planned(&x->o);
+    const struct model_opts sketch = { .device = "cpu",
+                                       .n_threads = x->o.n_threads,
+                                       .sketch = true };
+    if (model_open(&x->model, x->gguf, x->sketch ? &sketch : &x->mo, e))
+        return e->code;
+    x->load_ms += cli_now_ms() - from;
+    return ERR_OK;
+}
+
+/* ---- the plan ---- */
+
+/* "512M", "15.5G": powers of 1024. */
+static enum err_code read_size(int64_t *out, const char *s, const char *option, struct err *e)
+{
+    char  *end;
+    double v = strtod(s, &end);
+    int    shift = *end == 'k' || *end == 'K' ? 10
+                 : *end == 'M'                ? 20
+                 : *end == 'G'                ? 30
+                 : *end == 'T'                ? 40
+                                              : 0;
+
+    if (shift > 0)
+        end++;
+    v = ldexp(v, shift);
+    if (end == s || *end != '\0' || !(v >= 1 && v < 0x1p62))
+        return err_set(e, ERR_ARG, "--%s %s: not a size such as 512M or 16G", option, s);
+    *out = (int64_t)v;
+    return ERR_OK;
+}
+
+/* Reads the profile, which must be of this model. */
+static enum err_code read_profile(struct cli_opened *x, struct err *e)
+{
+    int n_expert = model_n_expert(x->model);
+
+    if (x->o.profile == NULL)
+        return ERR_OK;
+    if (n_expert == 0)
+        return err_set(e, ERR_UNSUPPORTED, "--expert-profile: the model has no routed experts");
+    return cli_profile_read(&x->uses, x->o.profile, model_fingerprint(x->model),
+                            model_info(x->model)->n_layer, n_expert, e);
+}
+
+static enum err_code plan_for(struct cli_opened *x, const char *device, const struct run_opts *ro,
+                              struct err *e)
+{
+    struct run_fit_opts fo = { .model = x->mo, .run = *ro, .uses = x->uses };
+
+    fo.model.device = device;
+    fo.absent = x->o.plan && x->o.vram != NULL;
+    if (x->o.vram != NULL && strcmp(device, "cpu") != 0 &&
+        read_size(&fo.budget_bytes, x->o.vram, "vram", e))
+        return e->code;
+    return run_fit_make(&x->fit, x->gguf, &fo, e);
+}
+
+enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, struct err *e)
+{
+    const char     *device = x->mo.device;
+    bool            any = strcmp(device, "auto") == 0;
+    double          from = cli_now_ms();
+    struct run_opts ro = *opts;
+    char            kv[CLI_KV_BYTES];
+    enum err_code   code;
+
+    if (!planned(&x->o) || x->fit != NULL)
+        return ERR_OK;
+    cli_open_kv(&x->o, &ro, kv);
+    if (read_profile(x, e))
+        return e->code;
+    device = any ? "cuda" : device;
+    code = plan_for(x, device, &ro, e);
+    if (code == ERR_UNSUPPORTED && any) {
+        cli_note("device   cpu, for: %s", e->msg);
+        device = "cpu";
+        code = plan_for(x, device, &ro, e);
+    }
+    if (code != ERR_OK)
+        return code;
+    if (!x->o.plan && run_fit_measure(x->fit, x->gguf, x->o.n_threads, e))
+        return e->code;
+    x->mo.device = device;
+    x->mo.count_sets = x->o.profile != NULL;
+    run_fit_apply(x->fit, &x->mo);
+    x->load_ms += cli_now_ms() - from;
+    return ERR_OK;
+}
+
+enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct run_opts *opts,
+                           struct err *e)
+{
+    struct run_opts ro = *opts;
+    char            kv[CLI_KV_BYTES];
+    double          from;
+
+    if (cli_open_plan(x, opts, e))
+        return e->code;
+    from = cli_now_ms();
+    if (x->sketch) {
+        model_close(x->model);
+        x->model = NULL;
+        x->sketch = false;
+        if (model_open(&x->model, x->gguf, &x->mo, e))
+            return e->code;
+    }
+    cli_open_kv(&x->o, &ro, kv);
+    if (run_open(out, x->model, &ro, e))
+        return e->code;
+    x->load_ms += cli_now_ms() - from;
+    return ERR_OK;
+}
+
+enum err_code cli_open_save_uses(const struct cli_opened *x, struct err *e)
+{
+    if (x->o.profile == NULL)
+        return ERR_OK;
+    return cli_profile_write(x->o.profile, model_fingerprint(x->model), x->uses, x->model, e);
+}
+
+void cli_opened_close(struct cli_opened *x)
+{
+    text_close(x->text);
+    model_close(x->model);
+    run_fit_free(x->fit);
+    free(x->uses);
+    gguf_close(x->gguf);
+    *x = (struct cli_opened){ 0 };
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* open.h - from options to an open model and its run.                       room: cmd (cli_)
+ *
+ *     struct cli_opened x = { 0 };
+ *     cli_open(&x, &opts, e)            the file: x.path, x.gguf
+ *     cli_open_text(&x, need, e)        its tokenizer and chat template: x.text
+ *     cli_open_model(&x, e)             the model: x.model
+ *     cli_open_run(&run, &x, &ro, e)    a run of it
+ *     cli_opened_close(&x)              after its runs; also when one of the above failed
+ *
+ * All programs open models this way. Where there is something to plan (a GPU, --plan,
+ * --expert-profile), cli_open_model() opens a sketch of the model, which knows its shape and has no
+ * weights. The first cli_open_run() makes the plan and loads the weights by it, because only then it
+ * is known how much memory the run takes beside them.
+ */
+#ifndef CLI_OPEN_H
+#define CLI_OPEN_H
+#include "cli/cli.h"
+#include "model/model.h"
+#include "run/run.h"
+
+struct run_fit;
+
+enum { CLI_REPACK_AUTO, CLI_REPACK_OFF };
+/* As the options set it (table.h has their rows); all zero: none was given. */
+struct cli_model_opts {
+    const char *file;          /* --model; NULL: see cli_model_path() */
+    const char *kv;            /* "k,v", or one type for both; NULL: the run's default */
+    const char *device, *vram; /* see cli_open_device(); a size */
+    const char *profile;       /* --expert-profile */
+    bool        plan;          /* only the plan is wanted: of a device that may be absent */
+    bool        no_mmap;
+    int         acts;          /* enum quant_acts_type */
+    int         repack;        /* CLI_REPACK_... */
+    int32_t     n_threads, chunk;
+    int64_t     ctx_tokens;
+};
+
+/* Mistakes in the options: exits with EXIT_USAGE. */
+void cli_open_check(const struct cli_model_opts *o);
+/* The device that is meant: --device, else "cuda" with --vram, else "cpu". */
+const char *cli_open_device(const struct cli_model_opts *o);
+/* What the options say of a model, before there is a plan. */
+struct model_opts cli_open_model_opts(const struct cli_model_opts *o);
+/* --kv into ro: "k,v", or one type for both; names are kept in buf. Not given: ro is as it was. */
+enum { CLI_KV_BYTES = 64 };
+void cli_open_kv(const struct cli_model_opts *o, struct run_opts *ro, char buf[CLI_KV_BYTES]);
+
+struct cli_opened {
+    struct cli_model_opts o;
+    char            path[4096];
+    struct gguf    *gguf;
+    struct text    *text;   /* NULL: none */
+    struct model   *model;
+    bool            sketch; /* model is a sketch, until the first cli_open_run() */
+    struct run_fit *fit;    /* the plan; NULL: nothing was planned */
+    double          load_ms; /* the sum of what these calls took */
+    /* open.c's own */
+    struct model_opts mo;
+    uint64_t         *uses; /* [n_layer][n_expert] of the profile */
+};
+
+/* The file that the options name; a program may set path, gguf and o itself instead. */
+MUST_CHECK enum err_code cli_open(struct cli_opened *x, const struct cli_model_opts *o,
+                                  struct err *e);
+/* need false: a file without a tokenizer of a known kind is no error. */
+MUST_CHECK enum err_code cli_open_text(struct cli_opened *x, bool need, struct err *e);
+MUST_CHECK enum err_code cli_open_model(struct cli_opened *x, struct err *e);
+/* Makes the plan for a run with these options. Does nothing when there is nothing to plan, or a plan
+ * already. "auto" is settled: the CPU when there is no usable GPU. */
+MUST_CHECK enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *ro,
+                                       struct err *e);
+/* --kv overrides the types in ro. Close runs with run_close(), before x. */
+MUST_CHECK enum err_code cli_open_run(struct run **out, struct cli_opened *x,
+                                      const struct run_opts *ro, struct err *e);
+/* --expert-profile: writes what it had and the uses since the model was opened. Else does nothing. */
+MUST_CHECK enum err_code cli_open_save_uses(const struct cli_opened *x, struct err *e);
+void cli_opened_close(struct cli_opened *x);
+#endif

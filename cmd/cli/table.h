@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* table.h - rows of a program's option table.                               room: cmd (cli_)
+ *
+ * Included by the file of a program that has the table, for the short names. Rows of the options
+ * that open a model are here, too: they set a struct cli_model_opts (open.h).
+ */
+#ifndef CLI_TABLE_H
+#define CLI_TABLE_H
+#include "cli/open.h"
+
+#define SECTION(title) { OPT_SECTION, 0, NULL, NULL, title, NULL, 0, 0 }
+#define FLAG(letter, name, help, to) { OPT_FLAG, letter, name, NULL, help, to, 0, 0 }
+#define STRING(letter, name, arg, help, to) { OPT_STR, letter, name, arg, help, to, 0, 0 }
+#define PATH(letter, name, arg, help, to) { OPT_FILE, letter, name, arg, help, to, 0, 0 }
+#define REAL(letter, name, arg, help, to) { OPT_F32, letter, name, arg, help, to, 0, 0 }
+#define LIST(name, arg, help, to) { OPT_LIST, 0, name, arg, help, to, 0, 0 }
+#define CHOICE(name, words, help, to) { OPT_CHOICE, 0, name, words, help, to, 0, 0 }
+#define INT32(name, arg, help, to, lo, hi) { OPT_I32, 0, name, arg, help, to, lo, hi }
+#define INT64(letter, name, arg, help, to, lo) \
+    { OPT_I64, letter, name, arg, help, to, lo, INT64_MAX }
+#define END { OPT_END, 0, NULL, NULL, NULL, NULL, 0, 0 }
+
+/* Rows that set m, a struct cli_model_opts. */
+#define ROW_MODEL(m) \
+    PATH('m', "model", "file", "GGUF model (see MODELS in the manual)", &(m).file)
+#define ROW_CTX(m, help) INT64('c', "ctx", "tokens", help, &(m).ctx_tokens, 1)
+#define ROWS_RUNNING(m) \
+    INT32("threads", "n", "default: one for each processor", &(m).n_threads, 1, 512), \
+    STRING(0, "device", "name", "what computes: cpu (default), cuda, auto", &(m).device), \
+    STRING(0, "vram", "size", "of a GPU's memory (default: what is free)", &(m).vram), \
+    STRING(0, "kv", "k,v", "KV cache (default f32; on a GPU q8_0,q4_0)", &(m).kv), \
+    INT32("chunk", "n", "rows in one step (default 512; on a GPU 4096)", &(m).chunk, 1, 65536), \
+    CHOICE("acts", "i16|i8|f32", "activations (default i16; f32: not rounded)", &(m).acts), \
+    FLAG(0, "no-mmap", "copy the weights that the CPU computes with", &(m).no_mmap), \
+    CHOICE("repack", "auto|off", "lay rows of copies out where that is faster", &(m).repack)
+#define ROWS_PLAN(m) \
+    PATH(0, "expert-profile", "file", "uses of experts: read, and added to", &(m).profile), \
+    FLAG(0, "plan", "print what would lie where, run nothing", &(m).plan)
+#endif
