@@ -521,9 +521,11 @@ static enum err_code generate(struct session *s, struct err *e)
             break;
         }
         if (n > 0) {
-            struct run_row  row = { s->answer.ids.v[n - 1], 0, true, false };
-            struct run_want want = cli_pick_want(s->sampler);
+            struct run_row row = { s->answer.ids.v[n - 1], 0, true, false };
+            struct logits_want want;
+            int32_t ids[LOGITS_IDS_MAX];
 
+            sample_wants(s->sampler, NULL, &want, ids);
             if (run_step_want(s->run, &row, &want, 1, e))
                 return e->code;
             s->n_steps++;

@@ -450,7 +450,7 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
     int64_t row = blockIdx.x;
     double *given = a.sums + row * 3 * a.n_blocks, *sums = a.near ? space : given;
     op_top_row *to = (op_top_row *)(a.out + row * a.out_bytes);
-    op_top_entry *entry = (op_top_entry *)(to + 1);
+    logits_entry *entry = (logits_entry *)(to + 1);
     float *asked = (float *)(entry + a.k);
     int n;
 
@@ -471,7 +471,7 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
     for (int i = threadIdx.x; i < a.k; i += PICK_THREADS) {
         int id = i < n ? (int)(unsigned)list[i] : 0;
 
-        entry[i].id = id;
+        entry[i].token = id;
         entry[i].logit = i < n ? clean(a.x[row * a.xs + id]) : 0.0f;
     }
     for (int i = threadIdx.x; i < a.n_ids; i += PICK_THREADS) {

@@ -60,7 +60,7 @@ static enum err_code steps(struct speed *s, int n_steps, int n_rows, int n_seq, 
                            struct err *e)
 {
     struct run_row *row = calloc((size_t)n_rows * (size_t)n_seq, sizeof *row);
-    struct run_want *want = calloc((size_t)n_rows * (size_t)n_seq, sizeof *want);
+    struct logits_want *want = calloc((size_t)n_rows * (size_t)n_seq, sizeof *want);
     double total = 0;
     enum err_code code = row && want ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 
@@ -69,7 +69,7 @@ static enum err_code steps(struct speed *s, int n_steps, int n_rows, int n_seq, 
 
         for (int j = 0; j < n_rows * n_seq; j++) {
             row[j] = (struct run_row){random_token(s), j / n_rows, true, false};
-            want[j] = (struct run_want){.n_top = 1, .inv_temp = 1};
+            want[j] = (struct logits_want){.n_top = 1, .inv_temp = 1};
         }
         from = cli_now_ms();
         code = run_step_want(s->run, row, want, n_rows * n_seq, e);

@@ -235,7 +235,7 @@ static enum err_code choose(void *ctx, const struct eval_job *job, int64_t n, co
     so.stream = at;
     if (ts->sampler[at] == NULL && sample_open(&ts->sampler[at], &so, ts->n_vocab, e))
         return e->code;
-    if (sample_next(ts->sampler[at], logits, &pick, e))
+    if (sample_next_row(ts->sampler[at], logits, NULL, NULL, NULL, 0, &pick, e))
         return e->code;
     *token = pick.token;
     *end = text_is_end(ts->b->open.text, pick.token);

@@ -5,9 +5,7 @@
 #include "run/run.h"
 #include "sample/sample.h"
 
-/* What the sampler will want of the row that the next step computes. Valid until the sampler is used again. */
-struct run_want cli_pick_want(struct sampler *s);
-/* Chooses from row i of the last step (-1: its last row), made with that want or with none. *whole: all logits of
+/* Chooses from row i of the last step (-1: its last row), made with sample_wants() or with no want. *whole: all logits of
  * the row were needed. */
 MUST_CHECK enum err_code cli_pick(struct sampler *s, struct run *r, int i, struct sample_pick *pick, bool *whole,
                                   struct err *e);

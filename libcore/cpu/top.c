@@ -26,7 +26,7 @@ static float block_of(const struct top *t, const float *x, int32_t b, float *cle
 }
 
 /* Keeps the k best in order; ids come ascending, so an equal logit stays behind. */
-static int32_t insert(struct op_top_entry *e, int32_t n, int32_t k, int32_t id, float v)
+static int32_t insert(struct logits_entry *e, int32_t n, int32_t k, int32_t id, float v)
 {
     int32_t i = n < k ? n : k;
 
@@ -34,7 +34,7 @@ static int32_t insert(struct op_top_entry *e, int32_t n, int32_t k, int32_t id, 
         return n;
     for (i = n < k ? n : k - 1; i > 0 && v > e[i - 1].logit; i--)
         e[i] = e[i - 1];
-    e[i] = (struct op_top_entry){ id, v };
+    e[i] = (struct logits_entry){ id, v };
     return n < k ? n + 1 : n;
 }
 
@@ -64,7 +64,7 @@ static void top_piece(void *ctx, int64_t begin, int64_t end, int worker)
 
     for (int64_t r = begin; r < end; r++) {
         struct op_top_row *to = (void *)(t->out + (size_t)r * op_top_bytes(t->a));
-        struct op_top_entry *entry = (void *)(to + 1);
+        struct logits_entry *entry = (void *)(to + 1);
         float *asked = (void *)(entry + t->a->k), clean[SOFTMAX_BLOCK];
         const float *x = cpu_row(t->logits, r);
         int32_t n = 0;

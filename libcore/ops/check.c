@@ -553,7 +553,7 @@ static void check_top(void *ctx, void *out, struct tensor logits, const struct o
     for (int64_t r = 0; got != NULL && r < logits.ne[1] && c->found[0] == '\0'; r++) {
         const struct op_top_row *g = (const void *)(got + (size_t)r * bytes);
         const struct op_top_row *w = (const void *)(want + (size_t)r * bytes);
-        const struct op_top_entry *ge = (const void *)(g + 1), *we = (const void *)(w + 1);
+        const struct logits_entry *ge = (const void *)(g + 1), *we = (const void *)(w + 1);
         char where[64];
 
         (void)snprintf(where, sizeof where, "%lld", (long long)r);
@@ -561,8 +561,8 @@ static void check_top(void *ctx, void *out, struct tensor logits, const struct o
             g->n != w->n)
             dev_check_report(c, &k, "sums of row", where, g->total, w->total);
         for (int i = 0; i < a->k && c->found[0] == '\0'; i++)
-            if (ge[i].id != we[i].id || memcmp(&ge[i].logit, &we[i].logit, sizeof(float)) != 0)
-                dev_check_report(c, &k, "token of row", where, ge[i].id, we[i].id);
+            if (ge[i].token != we[i].token || memcmp(&ge[i].logit, &we[i].logit, sizeof(float)) != 0)
+                dev_check_report(c, &k, "token of row", where, ge[i].token, we[i].token);
         if (c->found[0] == '\0' && memcmp(ge + a->k, we + a->k, (size_t)a->n_ids * sizeof(float)) != 0)
             dev_check_report(c, &k, "logits asked for of row", where, NAN, NAN);
     }

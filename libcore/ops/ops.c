@@ -696,7 +696,7 @@ void op_tally(struct dev *d, uint64_t *count, int n_expert, const int32_t *exper
 
 size_t op_top_bytes(const struct op_top *a)
 {
-    size_t n = sizeof(struct op_top_row) + (size_t)a->k * sizeof(struct op_top_entry) +
+    size_t n = sizeof(struct op_top_row) + (size_t)a->k * sizeof(struct logits_entry) +
                (size_t)a->n_ids * sizeof(float);
 
     return (n + 7) / 8 * 8;
@@ -705,11 +705,33 @@ size_t op_top_bytes(const struct op_top *a)
 void op_top(struct dev *d, void *out, struct tensor logits, const struct op_top *a)
 {
     assert(logits.type == QUANT_f32 && logits.ne[0] >= 1 && logits.ne[0] <= INT32_MAX);
-    assert(a->k >= 1 && a->k <= OP_TOP_MAX && a->n_ids >= 0);
+    assert(a->k >= 1 && a->k <= LOGITS_TOP_MAX && a->n_ids >= 0);
     if (asked(d))
         note(d, d->impl.table->top_need(d->impl.ctx, logits));
     else
         RUN(top, out, logits, a);
+}
+
+struct logits_digest op_top_digest(const struct op_top *a, const void *out, int64_t r, int32_t n_top)
+{
+    const struct op_top_row *row = (const void *)((const unsigned char *)out + (size_t)r * op_top_bytes(a));
+    const struct logits_entry *entry = (const void *)(row + 1);
+
+    assert(n_top >= 1 && n_top <= a->k);
+    return (struct logits_digest){
+        .top = entry,
+        .n_top = row->n < n_top ? row->n : n_top,
+        .all = row->n <= n_top && row->n < a->k,
+        .ids = a->n_ids > 0 ? a->ids + r * a->n_ids : NULL,
+        .logits = (const void *)(entry + a->k),
+        .n_ids = a->n_ids,
+        .max = row->max,
+        .raw_max = row->max,
+        .total = row->total,
+        .heated = row->heated,
+        .weighted = row->weighted,
+        .raw_total = row->total,
+    };
 }
 
 #ifdef CHIMERE_TEST

@@ -16,6 +16,7 @@
 #ifndef OPS_OPS_H
 #define OPS_OPS_H
 #include "base/base.h"
+#include "base/logits.h"
 #include "quant/quant.h"
 
 struct dev;
@@ -215,13 +216,12 @@ void op_scale(struct dev *d, struct tensor y, float s);
 void op_rows_pick(struct dev *d, struct tensor y, struct tensor x, const int32_t *row);
 
 /* What a sampler needs of rows of logits without the rows themselves. NaN counts as -inf and +inf as the largest float.
- * For each row, from out + r * op_top_bytes(a) on: struct op_top_row; then k struct op_top_entry, the first n of them
+ * For each row, from out + r * op_top_bytes(a) on: struct op_top_row; then k struct logits_entry, the first n of them
  * the row's largest logits that are not -inf, best first, lowest id on ties; then the logits of the ids asked for
  * (n_ids floats). Weights and sums are those of base/softmax.h, relative to max; when no logit is finite, n is 0 and
  * the sums say nothing. */
-enum { OP_TOP_MAX = 256 };
 struct op_top {
-    int            k;        /* 1 .. OP_TOP_MAX */
+    int            k;        /* 1 .. LOGITS_TOP_MAX */
     int            n_ids;
     const int32_t *ids;      /* [rows][n_ids], on the host; -1: none, gives -inf */
     const float   *inv_temp; /* [rows], on the host */
@@ -233,12 +233,10 @@ struct op_top_row {
     float   max;
     int32_t n;
 };
-struct op_top_entry {
-    int32_t id;
-    float   logit;
-};
 size_t op_top_bytes(const struct op_top *a);
 void op_top(struct dev *d, void *out, struct tensor logits, const struct op_top *a);
+/* Row r of such an answer, which is on the host now; the n_top <= k best of it. */
+struct logits_digest op_top_digest(const struct op_top *a, const void *out, int64_t r, int32_t n_top);
 
 /* Splits heads that are `pitch` columns apart: y[r][h * dim + i] = x[r][h * pitch + first + i]. */
 void op_heads_pick(struct dev *d, struct tensor y, struct tensor x, int64_t dim, int64_t pitch,

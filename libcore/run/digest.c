@@ -10,18 +10,18 @@
 /* What the step in hand asks for, and the answers. */
 struct run_want_memory {
     struct op_top  top;
-    bool           asked;  /* of the last step */
-    int32_t        ids[RUN_WANT_ROWS * RUN_WANT_IDS];
-    float          inv_temp[RUN_WANT_ROWS];
-    int32_t        n_top[RUN_WANT_ROWS];
-    size_t         bytes;  /* of all answers */
+    bool           asked;    /* of the last step */
+    int32_t       *ids;      /* [logits_max][LOGITS_IDS_MAX] */
+    float         *inv_temp; /* [logits_max] */
+    int32_t       *n_top;    /* [logits_max]; 0: the row is wanted */
+    size_t         bytes;    /* of all answers */
     unsigned char *dev, *host;
-    struct run_top best[RUN_WANT_TOP];
 };
 
 enum err_code run_want_open(struct run *r, struct err *e)
 {
-    const struct op_top most = { .k = RUN_WANT_TOP, .n_ids = RUN_WANT_IDS };
+    const struct op_top most = { .k = LOGITS_TOP_MAX, .n_ids = LOGITS_IDS_MAX };
+    size_t rows = (size_t)r->logits_max;
     struct run_want_memory *w;
 
     if (dev_is_host(model_dev(r->m)))
@@ -29,11 +29,14 @@ enum err_code run_want_open(struct run *r, struct err *e)
     w = r->want = calloc(1, sizeof *w);
     if (w == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    w->bytes = RUN_WANT_ROWS * op_top_bytes(&most);
+    w->bytes = rows * op_top_bytes(&most);
     w->dev = dev_alloc(model_dev(r->m), w->bytes);
     w->host = malloc(w->bytes);
-    if (w->dev == NULL || w->host == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+    w->ids = malloc(rows * LOGITS_IDS_MAX * sizeof *w->ids);
+    w->inv_temp = malloc(rows * sizeof *w->inv_temp);
+    w->n_top = malloc(rows * sizeof *w->n_top);
+    if (w->dev == NULL || w->host == NULL || w->ids == NULL || w->inv_temp == NULL || w->n_top == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for digests of %d rows", w->bytes >> 20, r->logits_max);
     return ERR_OK;
 }
 
@@ -43,63 +46,85 @@ void run_want_close(struct run *r)
         return;
     dev_free(model_dev(r->m), r->want->dev, r->want->bytes);
     free(r->want->host);
+    free(r->want->ids);
+    free(r->want->inv_temp);
+    free(r->want->n_top);
     free(r->want);
 }
 
-const struct op_top *run_want_begin(struct run *r, const struct run_want *want, void **digest, void **answer)
+enum err_code run_want_check(const struct run *r, const struct run_row *rows, const struct logits_want *want, int n,
+                             struct err *e)
 {
-    struct run_want_memory *w = r->want;
-    struct op_top top = { .k = 1 };
-
-    if (w == NULL)
-        return NULL;
-    w->asked = false;
-    if (want == NULL || r->n_pick == 0 || r->n_pick > RUN_WANT_ROWS)
-        return NULL;
-    for (int i = 0; i < r->n_rows; i++) {
-        if (r->logits_of[i] < 0)
+    for (int i = 0; want != NULL && i < n; i++) {
+        if (!rows[i].logits)
             continue;
-        if (want[i].n_top < 1 || want[i].n_top > RUN_WANT_TOP || want[i].n_ids > RUN_WANT_IDS)
-            return NULL;
+        if (want[i].n_top < 0 || want[i].n_top > LOGITS_TOP_MAX)
+            return err_set(e, ERR_ARG, "%d logits of a row is not in 0 .. %d", (int)want[i].n_top, LOGITS_TOP_MAX);
+        if (want[i].n_ids < 0 || want[i].n_ids > LOGITS_IDS_MAX)
+            return err_set(e, ERR_ARG, "logits of %d tokens is not in 0 .. %d", (int)want[i].n_ids, LOGITS_IDS_MAX);
+        for (int32_t j = 0; want[i].n_top > 0 && j < want[i].n_ids; j++)
+            if (want[i].ids[j] < -1 || want[i].ids[j] >= r->n_vocab)
+                return err_set(e, ERR_ARG, "token %d is not in the vocabulary of %d", (int)want[i].ids[j],
+                               (int)r->n_vocab);
+    }
+    return ERR_OK;
+}
+
+/* The sizes that all rows of a step share: those of the row that wants most. */
+static struct op_top sizes_of(const struct run *r, const struct logits_want *want)
+{
+    struct op_top top = { .k = 0 };
+
+    for (int i = 0; i < r->n_rows; i++) {
+        if (r->logits_of[i] < 0 || want[i].n_top == 0)
+            continue;
         top.k = want[i].n_top > top.k ? want[i].n_top : top.k;
         while (top.n_ids < want[i].n_ids) /* few different sizes: each is a step of its own to a device */
             top.n_ids = top.n_ids > 0 ? 2 * top.n_ids : 16;
     }
+    return top;
+}
+
+const struct op_top *run_want_begin(struct run *r, const struct logits_want *want, void **digest, void **answer)
+{
+    struct run_want_memory *w = r->want;
+
+    if (w == NULL)
+        return NULL;
+    w->asked = false;
+    if (want == NULL)
+        return NULL;
+    w->top = sizes_of(r, want);
+    if (w->top.k == 0)
+        return NULL;
     for (int i = 0; i < r->n_rows; i++) {
         int row = r->logits_of[i];
 
         if (row < 0)
             continue;
-        int32_t *ids = w->ids + (size_t)row * (size_t)top.n_ids;
-        for (int32_t j = 0; j < top.n_ids; j++)
-            ids[j] = j < want[i].n_ids ? want[i].ids[j] : -1;
+        int32_t *ids = w->ids + (size_t)row * (size_t)w->top.n_ids;
+        int32_t n_ids = want[i].n_top > 0 ? want[i].n_ids : 0;
+
+        for (int32_t j = 0; j < w->top.n_ids; j++)
+            ids[j] = j < n_ids ? want[i].ids[j] : -1;
         w->inv_temp[row] = want[i].inv_temp;
         w->n_top[row] = want[i].n_top;
     }
-    top.ids = w->ids;
-    top.inv_temp = w->inv_temp;
-    w->top = top;
+    w->top.ids = w->ids;
+    w->top.inv_temp = w->inv_temp;
     w->asked = true;
     *digest = w->dev;
     *answer = w->host;
     return &w->top;
 }
 
-bool run_digest(struct run *r, int i, struct run_digest *out)
+bool run_digest(struct run *r, int i, struct logits_digest *out)
 {
-    struct run_want_memory *w = r->want;
+    const struct run_want_memory *w = r->want;
 
-    if (w == NULL || !w->asked || i < 0 || i >= r->n_rows || r->logits_of[i] < 0)
+    if (w == NULL || !w->asked || i < 0 || i >= r->n_rows || r->logits_of[i] < 0 || w->n_top[r->logits_of[i]] == 0)
         return false;
-    int row = r->logits_of[i];
-    const struct op_top_row *from = (const void *)(w->host + (size_t)row * op_top_bytes(&w->top));
-    const struct op_top_entry *entry = (const void *)(from + 1);
-    int n = from->n < w->n_top[row] ? from->n : w->n_top[row];
-
-    for (int j = 0; j < n; j++)
-        w->best[j] = (struct run_top){ entry[j].id, entry[j].logit };
-    *out = (struct run_digest){ w->best, n, (const float *)(const void *)(entry + w->top.k), from->max, from->total,
-                                from->heated, from->weighted };
+    *out = op_top_digest(&w->top, w->host, r->logits_of[i], w->n_top[r->logits_of[i]]);
     return true;
 }
 

@@ -12,8 +12,8 @@
 #include "run/internal.h"
 #include "state/state.h"
 
-enum { ROWS_HOST = 512, ROWS_SHARED = 1024, ROWS_DEVICE = 2048, ROWS_MOST = 1 << 16, LOGITS_BYTES = 64 << 20,
-       DRAFTS_MOST = 64 };
+enum { ROWS_HOST = 512, ROWS_SHARED = 1024, ROWS_DEVICE = 2048, ROWS_MOST = 1 << 16, LOGITS_MOST = 1 << 15,
+       LOGITS_BYTES = 64 << 20, DRAFTS_MOST = 64 };
 
 void run_kv_default(const struct model *m, const char **k, const char **v)
 {
@@ -76,7 +76,8 @@ static int logits_rows(const struct run_opts *o, int n_seq, int rows_max, int32_
 
     n = n < 1 ? 1 : n;
     n = o->logits_max == 0 && n < n_seq ? n_seq : n;
-    return n > rows_max ? rows_max : (int)n;
+    n = n > rows_max ? rows_max : n;
+    return n > LOGITS_MOST ? LOGITS_MOST : (int)n;
 }
 
 enum err_code run_open(struct run **out, struct model *m, const struct run_opts *o, struct err *e)
@@ -213,12 +214,13 @@ static int sort_rows(struct run *r, const struct run_row *rows, int n)
     return n_used;
 }
 
-enum err_code run_step_want(struct run *r, const struct run_row *rows, const struct run_want *want, int n,
+enum err_code run_step_want(struct run *r, const struct run_row *rows, const struct logits_want *want, int n,
                             struct err *e)
 {
     void *digest = NULL, *answer = NULL;
 
-    if (check(r, rows, n, e) != ERR_OK || check_drafts(r, rows, n, e) != ERR_OK)
+    if (check(r, rows, n, e) != ERR_OK || check_drafts(r, rows, n, e) != ERR_OK ||
+        run_want_check(r, rows, want, n, e) != ERR_OK)
         return e->code;
     struct op_rows in = { n, r->token, r->pos, sort_rows(r, rows, n), r->seq };
     r->n_pick = 0;

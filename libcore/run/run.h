@@ -9,6 +9,7 @@
 #ifndef RUN_RUN_H
 #define RUN_RUN_H
 #include "base/base.h"
+#include "base/logits.h"
 
 struct model;
 struct run;
@@ -45,7 +46,8 @@ void run_close(struct run *r); /* NULL is allowed */
  * sequence number. ERR_LIMIT: a sequence would exceed ctx_tokens. In both cases nothing has changed. */
 MUST_CHECK enum err_code run_step(struct run *r, const struct run_row *rows, int n, struct err *e);
 /* n_vocab floats of row i of the last step, which asked for them; NULL if it did not. Valid
- * until the next step. Where the device's memory is not the host's, the row is copied now. */
+ * until the next step. Where the device's memory is not the host's, the row is copied now, and with it all others
+ * of a run_step(). */
 const float *run_logits(struct run *r, int i);
 
 /* Draft rows are tokens that may be taken back at once. Those of a sequence are its last rows of the step, at most
@@ -55,32 +57,13 @@ const float *run_logits(struct run *r, int i);
 void run_settle(struct run *r, int seq, int keep);
 int  run_drafts(const struct run *r, int seq); /* draft rows that wait for it; run_pos() counts them */
 
-/* What is wanted of a row's logits when not all of them, so that they need not leave the device. */
-struct run_want {
-    int32_t        n_top;    /* the largest ones, at most RUN_WANT_TOP; 0: nothing */
-    float          inv_temp;
-    const int32_t *ids;      /* and those of these tokens, at most RUN_WANT_IDS */
-    int32_t        n_ids;
-};
-enum { RUN_WANT_TOP = 256, RUN_WANT_IDS = 1024, RUN_WANT_ROWS = 64 };
-/* The answer; weights and their sums are those of base/softmax.h. NaN counts as -inf, +inf as the largest float. */
-struct run_top {
-    int32_t token;
-    float   logit;
-};
-struct run_digest {
-    const struct run_top *top; /* best first, lowest id on ties */
-    int32_t      n_top;        /* as many as wanted, or all that are not -inf */
-    const float *logits;       /* of the ids */
-    float        max;
-    double       total, heated, weighted; /* of w = exp(x - max); exp((x - max) inv_temp); w (x - max) */
-};
-/* As run_step(), with want[i] about row i. */
-MUST_CHECK enum err_code run_step_want(struct run *r, const struct run_row *rows, const struct run_want *want, int n,
+/* As run_step(), with want[i] about row i if that has logits. A row that wants all of them (n_top 0) changes nothing
+ * for the others. ERR_ARG too: a want out of range. */
+MUST_CHECK enum err_code run_step_want(struct run *r, const struct run_row *rows, const struct logits_want *want, int n,
                                        struct err *e);
-/* Of row i of the last step, valid until the next call. False: run_logits() has to do, for the device's memory is the
- * host's, more than RUN_WANT_ROWS rows asked for logits, or one of them wanted nothing or too much. */
-bool run_digest(struct run *r, int i, struct run_digest *out);
+/* Of row i of the last step, valid until the next one. False: run_logits() has to do, for the row wanted all of its
+ * logits, or the device's memory is the host's, where they are at hand. */
+bool run_digest(struct run *r, int i, struct logits_digest *out);
 
 /* Called for each row whose logits were asked for, in order. Returns an error to stop. */
 typedef enum err_code run_sink(void *ctx, int64_t pos, const float *logits, struct err *e);

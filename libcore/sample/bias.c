@@ -13,9 +13,7 @@ enum err_code sample_stage_bias(struct sampler *s, struct err *e)
         if (b->bias >= -FLT_MAX) {
             sample_edit(s, b->token, s->x[b->token] + b->bias);
         } else {
-            s->edited                         = true;
-            s->x[b->token]                    = -INFINITY;
-            s->dirty[b->token / SAMPLE_BLOCK] = 1;
+            sample_forbid(s, b->token);
         }
     }
     return ERR_OK;

@@ -91,11 +91,6 @@ static enum err_code check_tokens(const struct sample_opts *o, int32_t n_vocab, 
     return ERR_OK;
 }
 
-bool sample_edits(const struct sample_opts *o)
-{
-    return o->n_bias > 0 || penalty_on(o) || dry_on(o);
-}
-
 static void *take(struct sampler *s, size_t n, size_t size, bool *ok)
 {
     void *p = arena_array(&s->arena, n, size);
@@ -152,7 +147,7 @@ static bool open_arrays(struct sampler *s, const struct sample_opts *o)
     s->dirty     = take(s, n_blocks, sizeof *s->dirty, &ok);
     s->sums      = take(s, n_blocks, sizeof *s->sums, &ok);
     s->top       = take(s, (size_t)o->n_top, sizeof *s->top, &ok);
-    s->want_id   = take(s, SAMPLE_WANT_IDS, sizeof *s->want_id, &ok);
+    s->known_bit = take(s, n / 32, sizeof *s->known_bit, &ok);
     if (o->temp > 0) {
         s->block_sum = take(s, n_blocks, sizeof *s->block_sum, &ok);
         s->w         = take(s, n, sizeof *s->w, &ok);
@@ -247,28 +242,107 @@ enum err_code sample_accept(struct sampler *s, int32_t token, struct err *e)
     return ERR_OK;
 }
 
-/* Edits keep finite logits finite, so that only a bias of -inf can forbid a token. */
+void sample_back(struct sampler *s, uint64_t n)
+{
+    bool count = penalty_on(&s->opts);
+    assert(n <= s->position);
+    s->position -= n;
+    if (!count && !dry_on(&s->opts)) {
+        return;
+    }
+    for (; n > 0; n--) {
+        size_t last_n = s->opts.penalty_last_n > 0 ? (size_t)s->opts.penalty_last_n : SIZE_MAX;
+        if (count && s->n_history > last_n) {
+            sample_counts_add(&s->counts, s->history[s->n_history - 1 - last_n]);
+        }
+        s->n_history--;
+        if (count) {
+            sample_counts_drop(&s->counts, s->history[s->n_history]);
+        }
+    }
+}
+
+enum err_code sample_copy(struct sampler *to, const struct sampler *from, struct err *e)
+{
+    bool count = penalty_on(&to->opts), keeps = count || dry_on(&to->opts);
+    if (to == from) {
+        return ERR_OK;
+    }
+    if (to->n_vocab != from->n_vocab) {
+        return err_set(e, ERR_ARG, "samplers of %d and of %d tokens", (int)to->n_vocab,
+                       (int)from->n_vocab);
+    }
+    if (keeps && from->n_history < from->position) {
+        return err_set(e, ERR_ARG, "a sampler with penalties cannot go on from one without");
+    }
+    if (keeps && to->history_cap < from->n_history) {
+        int32_t *p = realloc(to->history, from->history_cap * sizeof *p);
+        if (!p) {
+            return err_set(e, ERR_NOMEM, "out of memory for the sampler's history");
+        }
+        to->history     = p;
+        to->history_cap = from->history_cap;
+    }
+    to->position = from->position;
+    if (!keeps) {
+        return ERR_OK;
+    }
+    to->n_history = from->n_history;
+    if (to->n_history > 0) {
+        memcpy(to->history, from->history, to->n_history * sizeof *to->history);
+    }
+    if (count) {
+        size_t last_n = to->opts.penalty_last_n > 0 ? (size_t)to->opts.penalty_last_n : SIZE_MAX;
+        for (int32_t i = 0; i < to->counts.n; i++) {
+            to->counts.slot[to->counts.token[i]] = 0;
+        }
+        to->counts.n = 0;
+        size_t from_i = to->n_history > last_n ? to->n_history - last_n : 0;
+        for (size_t i = from_i; i < to->n_history; i++) {
+            sample_counts_add(&to->counts, to->history[i]);
+        }
+    }
+    return ERR_OK;
+}
+
+bool sample_knows(struct sampler *s, int32_t token)
+{
+    if (s->sparse && !(s->known_bit[token / 32] >> token % 32 & 1)) {
+        s->lacking = true;
+        return false;
+    }
+    return true;
+}
+
+/* Edits keep finite logits finite, so that only a mask, shun or a bias of -inf can forbid a token. */
 void sample_edit(struct sampler *s, int32_t token, float logit)
 {
     s->edited = true;
-    if (s->x[token] >= -FLT_MAX) {
+    if (sample_knows(s, token) && s->x[token] >= -FLT_MAX) {
         s->x[token] = logit > FLT_MAX ? FLT_MAX : logit < -FLT_MAX ? -FLT_MAX : logit;
         s->dirty[token / SAMPLE_BLOCK] = 1;
     }
 }
 
-/* Copies the logits to x and finds the largest value of each block and of all. */
-static void load(struct sampler *s, const float *logits)
+void sample_forbid(struct sampler *s, int32_t token)
+{
+    s->edited                      = true;
+    s->x[token]                    = -INFINITY;
+    s->dirty[token / SAMPLE_BLOCK] = 1;
+}
+
+/* Copies the logits that the mask allows to x and finds the largest value of each block and of all. */
+static void load(struct sampler *s, const float *logits, const uint32_t *mask)
 {
     float in[SAMPLE_BLOCK];
     s->max = -INFINITY;
     for (int32_t b = 0; b < s->n_blocks; b++) {
         const float *src  = logits + (size_t)b * SAMPLE_BLOCK;
         int32_t      left = s->n_vocab - b * SAMPLE_BLOCK;
-        if (left < SAMPLE_BLOCK) {
-            memcpy(in, src, (size_t)left * sizeof *in);
-            for (int32_t i = left; i < SAMPLE_BLOCK; i++) {
-                in[i] = -INFINITY;
+        if (left < SAMPLE_BLOCK || mask) {
+            for (int32_t i = 0; i < SAMPLE_BLOCK; i++) {
+                int32_t word = b * (SAMPLE_BLOCK / 32) + i / 32;
+                in[i] = i < left && (!mask || mask[word] >> i % 32 & 1) ? src[i] : -INFINITY;
             }
             src = in;
         }
@@ -277,9 +351,8 @@ static void load(struct sampler *s, const float *logits)
     }
 }
 
-/* ln(sum(exp(x - max))), for log-probabilities: the rest of ln(sum(exp(x))), apart from max because
- * their sum would lose digits. Blocks whose weights are all 0 are not looked at. */
-static double log_rest(struct sampler *s)
+/* sum(exp(x - max)). Blocks whose weights are all 0 are not looked at. */
+static double mass_of(struct sampler *s)
 {
     float w[SAMPLE_BLOCK];
     for (int32_t b = 0; b < s->n_blocks; b++) {
@@ -289,7 +362,7 @@ static double log_rest(struct sampler *s)
             s->sums[b] = s->kernels->sum(w);
         }
     }
-    return log(softmax_fold(s->sums, s->n_blocks));
+    return softmax_fold(s->sums, s->n_blocks);
 }
 
 static bool any_finite(const float *logits, int32_t n)
@@ -304,6 +377,7 @@ static bool any_finite(const float *logits, int32_t n)
 
 enum err_code sample_run(struct sampler *s, struct err *e)
 {
+    enum err_code rc = ERR_OK;
     s->n        = s->n_vocab;
     s->dense    = true;
     s->weighed  = false;
@@ -311,31 +385,45 @@ enum err_code sample_run(struct sampler *s, struct err *e)
     s->lacking  = false;
     s->inv_temp = 1;
     s->token    = -1;
-    for (int32_t i = 0; i < s->n_stages && s->token < 0 && !s->lacking; i++) {
-        enum err_code rc = s->stages[i](s, e);
-        if (rc != ERR_OK) {
-            memset(s->dirty, 0, (size_t)s->n_blocks);
-            return rc;
-        }
+    for (int32_t i = 0; i < s->n_stages && s->token < 0 && !s->lacking && rc == ERR_OK; i++) {
+        rc = s->stages[i](s, e);
     }
-    return ERR_OK;
+    if (rc != ERR_OK || s->lacking) {
+        memset(s->dirty, 0, (size_t)s->n_blocks);
+    }
+    return rc;
 }
 
-enum err_code sample_next(struct sampler *s, const float *logits, struct sample_pick *pick,
-                          struct err *e)
+enum err_code sample_next_row(struct sampler *s, const float *logits, const uint32_t *mask,
+                              const struct sample_mix *mix, const int32_t *shun, int32_t n_shun,
+                              struct sample_pick *pick, struct err *e)
 {
-    load(s, logits);
+    enum err_code rc = sample_with(s, mix, shun, n_shun, e);
+    if (rc != ERR_OK) {
+        return rc;
+    }
+    load(s, logits, NULL);
     /* The largest float may stand for +inf: only then is a second look needed. */
     if (!(s->max >= -FLT_MAX) || (s->max >= FLT_MAX && !any_finite(logits, s->n_vocab))) {
         return err_set(e, ERR_DEVICE, "the model's output has no finite logit");
     }
-    double  raw_max = (double)s->max, rest = log_rest(s);
+    /* ln(sum(exp(x))) in two parts, because their sum would lose digits */
+    double raw_max = (double)s->max, rest;
+    s->mass = mass_of(s);
+    rest    = log(s->mass);
+    if (mask) {
+        load(s, logits, mask);
+        if (!(s->max >= -FLT_MAX)) {
+            return err_set(e, ERR_ARG, "mask: forbids every token that the model allows");
+        }
+        s->mass = mix ? mass_of(s) : 0;
+    }
     int32_t n_top = s->opts.n_top > 0 ? sample_best(s) : 0;
     for (int32_t i = 0; i < n_top; i++) {
         s->top[i].logprob = (float)((double)s->top[i].logprob - raw_max - rest);
     }
     s->sparse = s->empty = false;
-    enum err_code rc = sample_run(s, e);
+    rc = sample_run(s, e);
     if (rc != ERR_OK) {
         return rc;
     }

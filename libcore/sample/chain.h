@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chain.h - inside the room: the sampler and what its stages share.            room: sample
  *
- * sample_next copies the logits into x and sends them through the stages of stages.def in order.
- * Edits (bias, penalties, DRY) change single entries through sample_edit. Cuts shrink x to a
+ * sample_next_row copies the logits into x and sends them through the stages of stages.def in order.
+ * Edits (mix, bias, penalties, DRY) change single entries through sample_edit. Cuts shrink x to a
  * list of candidates in ascending id; nothing is ever sorted, so a draw walks ids upwards.
  * Work goes by blocks of SAMPLE_BLOCK entries whose largest value is kept: a cut opens only the
  * blocks that can hold a survivor. Sums: each block by halving, then the block sums by halving
@@ -62,7 +62,7 @@ struct sampler {
     struct sample_counts counts;
     struct sample_dry dry;
 
-    /* One call of sample_next. Arrays hold n_blocks * SAMPLE_BLOCK entries. */
+    /* One choice. Arrays hold n_blocks * SAMPLE_BLOCK entries. */
     float   *x;         /* logits; entries from n on are -inf */
     float   *block_max; /* [n_blocks] largest x of each block, while dense */
     uint8_t *dirty;     /* [n_blocks] an edit made block_max wrong */
@@ -81,9 +81,13 @@ struct sampler {
     float   inv_temp;
     int32_t token;   /* chosen; -1 while open */
 
-    /* sample_next_of(): x holds the tokens that are known, the others are -inf. */
-    int32_t *want_id; /* [n_want] what sample_want() asked for */
-    int32_t n_want, want_top;
+    const struct sample_mix *mix; /* of this choice; NULL: none */
+    const int32_t *shun;          /* [n_shun] */
+    int32_t n_shun;
+    double  mass; /* of exp(x - max) before the stages: the sum that mix is relative to */
+
+    /* sample_next_digest(): x holds the tokens that are known, the others are -inf. */
+    uint32_t *known_bit; /* [n_blocks * SAMPLE_BLOCK / 32] tokens that are known; 0 between calls */
     bool    empty;    /* x and block_max are all -inf */
     bool    sparse;   /* in such a call */
     bool    edited;   /* some logit is not the model's */
@@ -94,9 +98,14 @@ struct sampler {
 
 /* chain.c */
 void sample_edit(struct sampler *s, int32_t token, float logit);
+void sample_forbid(struct sampler *s, int32_t token); /* needs no logit */
+/* The token's logit is known, or s is lacking. */
+bool sample_knows(struct sampler *s, int32_t token);
 /* From the model's logits in x to a token: pick but for its logprob, or s->lacking. */
 MUST_CHECK enum err_code sample_run(struct sampler *s, struct err *e);
-bool sample_edits(const struct sample_opts *o);
+/* What comes with a choice: noted, or ERR_ARG. */
+MUST_CHECK enum err_code sample_with(struct sampler *s, const struct sample_mix *mix, const int32_t *shun,
+                                     int32_t n_shun, struct err *e);
 /* dry.c */
 int32_t sample_dry_ids(struct sampler *s, int32_t *ids, int32_t max); /* that it would edit now */
 /* penalty.c */

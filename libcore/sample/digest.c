@@ -5,6 +5,7 @@
  * logit not above `known` says that the digest is lacking; otherwise it does the same arithmetic on the
  * same numbers as with the row, so the choice is the same to the bit.
  */
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -20,47 +21,51 @@ void sample_needs(struct sampler *s, float v)
 }
 
 /* Tokens whose logits the first stages may change; -1: too many. */
-static int32_t ids_to_edit(struct sampler *s)
+static int32_t ids_to_edit(struct sampler *s, const struct sample_mix *mix, int32_t *ids)
 {
     int32_t n = 0;
-    for (size_t i = 0; i < s->opts.n_bias && n < SAMPLE_WANT_IDS; i++) {
-        s->want_id[n++] = s->opts.bias[i].token;
+    for (int32_t i = 0; mix && i < mix->n; i++) {
+        ids[n++] = mix->token[i];
     }
-    for (int32_t i = 0; i < s->counts.n && n < SAMPLE_WANT_IDS; i++) {
-        s->want_id[n++] = s->counts.token[i];
+    for (size_t i = 0; i < s->opts.n_bias && n < LOGITS_IDS_MAX; i++) {
+        ids[n++] = s->opts.bias[i].token;
     }
-    if (s->dry.length && n < SAMPLE_WANT_IDS) {
-        n += sample_dry_ids(s, s->want_id + n, SAMPLE_WANT_IDS - n);
+    for (int32_t i = 0; i < s->counts.n && n < LOGITS_IDS_MAX; i++) {
+        ids[n++] = s->counts.token[i];
     }
-    return n < SAMPLE_WANT_IDS ? n : -1;
+    if (s->dry.length && n < LOGITS_IDS_MAX) {
+        int32_t found = sample_dry_ids(s, ids + n, LOGITS_IDS_MAX - n);
+        n = found < LOGITS_IDS_MAX - n ? n + found : LOGITS_IDS_MAX;
+    }
+    return n < LOGITS_IDS_MAX ? n : -1;
 }
 
-void sample_want(struct sampler *s, struct sample_want *w)
+void sample_wants(struct sampler *s, const struct sample_mix *mix, struct logits_want *w, int32_t *ids)
 {
     const struct sample_opts *o = &s->opts;
-    enum { SPARE = 64 }; /* edits may push some of the best down */
-    int32_t n_ids = ids_to_edit(s), top;
+    enum { SPARE = 64, MOST = LOGITS_TOP_MAX }; /* edits may push some of the best down */
+    assert(!mix || (mix->n >= 0 && mix->n <= SAMPLE_MIX_MAX));
+    int32_t n_ids = ids_to_edit(s, mix, ids), top;
     if (o->temp <= 0) {
         top = 1;
     } else if (o->top_k > 0) {
         top = o->top_k;
     } else {
-        top = (o->top_p < 1 && n_ids == 0) || (o->top_p >= 1 && o->min_p > 0) ? SAMPLE_WANT_TOP : 0;
+        top = (o->top_p < 1 && n_ids == 0) || (o->top_p >= 1 && o->min_p > 0) ? MOST : 0;
     }
-    top = n_ids < 0 || top > SAMPLE_WANT_TOP || o->n_top > SAMPLE_WANT_TOP ? 0 : top;
+    top = n_ids < 0 || top > MOST || o->n_top > MOST ? 0 : top;
     if (top > 0) {
         top += n_ids > 0 ? SPARE : 0;
         top = top > o->n_top ? top : o->n_top;
-        top = top < SAMPLE_WANT_TOP ? top : SAMPLE_WANT_TOP;
+        top = top < MOST ? top : MOST;
     }
-    s->want_top = top;
-    s->n_want   = top > 0 ? n_ids : 0;
-    *w = (struct sample_want){ top, o->temp > 0 ? sample_inv_temp(o) : 1, s->want_id, s->n_want };
+    *w = (struct logits_want){ top, o->temp > 0 ? sample_inv_temp(o) : 1, ids, top > 0 ? n_ids : 0 };
 }
 
 static void put(struct sampler *s, int32_t token, float logit)
 {
     int32_t b = token / SAMPLE_BLOCK;
+    s->known_bit[token / 32] |= (uint32_t)1 << token % 32;
     s->x[token]     = logit;
     s->block_max[b] = logit > s->block_max[b] ? logit : s->block_max[b];
 }
@@ -68,13 +73,14 @@ static void put(struct sampler *s, int32_t token, float logit)
 static void wipe(struct sampler *s, int32_t token)
 {
     int32_t b = token / SAMPLE_BLOCK;
+    s->known_bit[token / 32] = 0;
     s->x[token]     = -INFINITY;
     s->block_max[b] = -INFINITY;
     s->dirty[b]     = 0;
 }
 
 /* x with nothing in it but what is known. */
-static void fill(struct sampler *s, const struct sample_digest *d)
+static void fill(struct sampler *s, const struct logits_digest *d)
 {
     if (!s->empty) {
         for (size_t i = 0; i < (size_t)s->n_blocks * SAMPLE_BLOCK; i++) {
@@ -86,70 +92,84 @@ static void fill(struct sampler *s, const struct sample_digest *d)
         memset(s->dirty, 0, (size_t)s->n_blocks);
     }
     for (int32_t i = 0; i < d->n_top; i++) {
-        put(s, d->top[i].token, d->top[i].logprob);
+        put(s, d->top[i].token, d->top[i].logit);
     }
-    for (int32_t i = 0; i < s->n_want; i++) {
-        put(s, s->want_id[i], d->logits[i]);
+    for (int32_t i = 0; i < d->n_ids; i++) {
+        if (d->ids[i] >= 0) {
+            put(s, d->ids[i], d->logits[i]);
+        }
     }
-    s->known  = d->n_top < s->want_top ? -FLT_MAX : d->top[d->n_top - 1].logprob;
+    s->known  = d->all ? -FLT_MAX : d->top[d->n_top - 1].logit;
     s->heated = d->heated;
 }
 
 /* Takes it out again; a cut has moved candidates to the front. */
-static void clear(struct sampler *s, const struct sample_digest *d)
+static void clear(struct sampler *s, const struct logits_digest *d)
 {
-    int32_t front = (d->n_top + s->n_want + SAMPLE_BLOCK) / SAMPLE_BLOCK * SAMPLE_BLOCK;
+    int32_t front = (d->n_top + d->n_ids + SAMPLE_BLOCK) / SAMPLE_BLOCK * SAMPLE_BLOCK;
     for (int32_t i = 0; i < front && i < s->n_blocks * SAMPLE_BLOCK; i++) {
         s->x[i] = -INFINITY;
     }
     for (int32_t i = 0; i < d->n_top; i++) {
         wipe(s, d->top[i].token);
     }
-    for (int32_t i = 0; i < s->n_want; i++) {
-        wipe(s, s->want_id[i]);
+    for (int32_t i = 0; i < d->n_ids; i++) {
+        if (d->ids[i] >= 0) {
+            wipe(s, d->ids[i]);
+        }
     }
     s->empty = true;
 }
 
-static float logit_of(const struct sampler *s, const struct sample_digest *d, int32_t token)
+static float logit_of(const struct logits_digest *d, int32_t token)
 {
     for (int32_t i = 0; i < d->n_top; i++) {
         if (d->top[i].token == token) {
-            return d->top[i].logprob;
+            return d->top[i].logit;
         }
     }
-    for (int32_t i = 0; i < s->n_want; i++) {
-        if (s->want_id[i] == token) {
+    for (int32_t i = 0; i < d->n_ids; i++) {
+        if (d->ids[i] == token) {
             return d->logits[i];
         }
     }
     return -INFINITY;
 }
 
-enum err_code sample_next_of(struct sampler *s, const struct sample_digest *d,
-                             struct sample_pick *pick, bool *enough, struct err *e)
+enum err_code sample_next_digest(struct sampler *s, const struct logits_digest *d,
+                                 const struct sample_mix *mix, const int32_t *shun, int32_t n_shun,
+                                 struct sample_pick *pick, bool *enough, struct err *e)
 {
+    enum err_code rc = sample_with(s, mix, shun, n_shun, e);
     *enough = false;
-    if (d->n_top == 0) {
+    if (rc != ERR_OK) {
+        return rc;
+    }
+    /* the largest float may stand for +inf */
+    if (d->raw_max >= FLT_MAX || (!d->all && (d->n_top == 0 || d->n_top < s->opts.n_top))) {
+        return ERR_OK;
+    }
+    if (!(d->raw_max >= -FLT_MAX)) {
         return err_set(e, ERR_DEVICE, "the model's output has no finite logit");
     }
-    if (s->want_top == 0 || d->max >= FLT_MAX) { /* the largest float may stand for +inf */
-        return ERR_OK;
+    if (d->n_top == 0) {
+        return err_set(e, ERR_ARG, "mask: forbids every token that the model allows");
     }
     fill(s, d);
     s->sparse = true;
     s->max    = d->max;
-    enum err_code rc = sample_run(s, e);
+    s->mass   = d->total;
+    rc = sample_run(s, e);
     clear(s, d);
     if (rc != ERR_OK || s->lacking) {
         return rc;
     }
-    double  max = (double)d->max, rest = log(d->total);
+    double  max = (double)d->raw_max, rest = log(d->raw_total);
     int32_t n_top = s->opts.n_top < d->n_top ? s->opts.n_top : d->n_top;
     for (int32_t i = 0; i < n_top; i++) {
-        s->top[i] = (struct sample_top){ d->top[i].token, (float)((double)d->top[i].logprob - max - rest) };
+        s->top[i] = (struct sample_top){ d->top[i].token, (float)((double)d->top[i].logit - max - rest) };
     }
-    double raw = (double)logit_of(s, d, s->token);
+    double raw = (double)logit_of(d, s->token);
     *pick   = (struct sample_pick){ s->token, (float)(raw - max - rest), s->top, n_top };
     *enough = true;
     return ERR_OK;

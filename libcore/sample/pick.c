@@ -34,7 +34,8 @@ enum err_code sample_stage_peak(struct sampler *s, struct err *e)
     }
     sample_needs(s, s->max);
     if (!(s->max >= -FLT_MAX) && !s->lacking) {
-        return err_set(e, ERR_ARG, "bias: forbids every token that the model allows");
+        return err_set(e, ERR_ARG, "%s: forbids every token that the model allows",
+                       s->n_shun > 0 ? "shun" : "bias");
     }
     return ERR_OK;
 }

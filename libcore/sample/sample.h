@@ -2,6 +2,8 @@
 /* sample.h - logits to a token: a chain of stages over a float array.          room: sample (base)
  *
  * Order of stages, each skipped when off (stages.def is this list):
+ *   shun      forbids the tokens that the caller shuns
+ *   mix       mixes a sparse distribution in (struct sample_mix)
  *   bias      adds each token's bias to its logit
  *   penalty   tokens in the last penalty_last_n: logit / repeat_penalty where it is above 0, else
  *             logit * repeat_penalty; then - presence_penalty - frequency_penalty * count
@@ -21,6 +23,7 @@
 #ifndef SAMPLE_SAMPLE_H
 #define SAMPLE_SAMPLE_H
 #include "base/base.h"
+#include "base/logits.h"
 
 struct sample_bias {
     int32_t token;
@@ -66,22 +69,18 @@ struct sample_pick {
 
 struct sampler;
 
-/* What the next choice needs of a row of logits that lies elsewhere, so that the row itself need not come. */
-struct sample_want {
-    int32_t        n_top;    /* so many of the largest logits; 0: the whole row */
-    float          inv_temp; /* and the sum of exp((x - max) * inv_temp) */
-    const int32_t *ids;      /* and the logits of these; valid until the sampler is used again */
-    int32_t        n_ids;
+/* A sparse distribution q to mix into the model's p, the softmax over the tokens that the mask
+ * allows: p' = (1 - w Q) p + w q, where Q is the sum of q over those of its tokens that are neither
+ * masked nor shunned; q of the others is dropped. What Q lacks to 1 stays the model's. Bias and all
+ * that follows work on p'. For every token -ln p' <= -ln p - ln(1 - w): w = 1 - exp(-b) costs at
+ * most b nats. */
+struct sample_mix {
+    const int32_t *token;  /* [n], n <= SAMPLE_MIX_MAX, no token twice */
+    const float   *q;      /* of each, 0 .. 1; their sum is at most 1 */
+    int32_t        n;
+    float          weight; /* w, 0 .. 1 (1 - 2^-20 stands for what is above); 0 changes no bit */
 };
-/* The answer. Weights and sums are those of base/softmax.h; NaN counts as -inf, +inf as the largest float. */
-struct sample_digest {
-    const struct sample_top *top; /* logits: the largest, best first, lowest id on ties */
-    int32_t      n_top;           /* as many as wanted, or all that are not -inf */
-    const float *logits;          /* of the ids */
-    float        max;             /* of the row */
-    double       total, heated;   /* sums of exp(x - max), of exp((x - max) * inv_temp) */
-};
-enum { SAMPLE_WANT_TOP = 256, SAMPLE_WANT_IDS = 1024 };
+enum { SAMPLE_MIX_MAX = 32 };
 
 /* Copies what o points to; takes about 4 bytes per token of the vocabulary, 16 when temp is not 0.
  * ERR_ARG names the option that is out of range. */
@@ -91,16 +90,33 @@ void sample_close(struct sampler *s);
 /* A token that the sequence now contains (prompt or chosen): penalties and DRY look at these. The
  * only call that allocates, and only while penalties or DRY are on. */
 MUST_CHECK enum err_code sample_accept(struct sampler *s, int32_t token, struct err *e);
-/* Chooses from logits[n_vocab], which are left unchanged. NaN counts as -inf, +inf as the largest
- * float; when no logit is finite: ERR_DEVICE; when the bias forbids all that are: ERR_ARG. Does not
- * accept the choice. */
-MUST_CHECK enum err_code sample_next(struct sampler *s, const float *logits,
-                                     struct sample_pick *pick, struct err *e);
+/* Forgets the newest n accepted tokens, n <= those accepted: the sampler is as it was before them.
+ * To learn what a row will want if the guesses before it are right: accept them, sample_wants(), go
+ * back. */
+void sample_back(struct sampler *s, uint64_t n);
+/* For a fork: `to` has then accepted what `from` has; its options stay. ERR_ARG: vocabularies of
+ * different sizes; penalties or DRY in `to`, none in `from`, which has not kept its tokens.
+ * ERR_NOMEM. */
+MUST_CHECK enum err_code sample_copy(struct sampler *to, const struct sampler *from, struct err *e);
 
-/* Of the row that comes next. */
-void sample_want(struct sampler *s, struct sample_want *w);
-/* As sample_next(), with the same result to the bit, from what sample_want() asked for last. Sets
- * *enough to false and chooses nothing when that does not settle the choice: then sample_next() is due. */
-MUST_CHECK enum err_code sample_next_of(struct sampler *s, const struct sample_digest *d,
-                                        struct sample_pick *pick, bool *enough, struct err *e);
+/* What the next choice needs of the row that comes next, so that the row itself need not be fetched.
+ * ids: room for LOGITS_IDS_MAX tokens, which w->ids points to. mix: NULL, or the tokens that will be
+ * mixed in; q and weight may be set later. The caller may ask for more: a larger n_top, more ids. */
+void sample_wants(struct sampler *s, const struct sample_mix *mix, struct logits_want *w,
+                  int32_t *ids);
+/* Chooses from a digest of the row. mix: NULL for none. shun: tokens that may not be chosen. *enough
+ * false: nothing was chosen, and sample_next_row() is due. Else the result is the same to the bit.
+ * Errors as there. */
+MUST_CHECK enum err_code sample_next_digest(struct sampler *s, const struct logits_digest *d,
+                                            const struct sample_mix *mix, const int32_t *shun,
+                                            int32_t n_shun, struct sample_pick *pick, bool *enough,
+                                            struct err *e);
+/* Chooses from logits[n_vocab], which are left unchanged. mask: bit t % 32 of word t / 32 is set
+ * where token t may be chosen; NULL: all may. NaN counts as -inf, +inf as the largest float; when no
+ * logit is finite: ERR_DEVICE. ERR_ARG: mask, bias and shun forbid all tokens with a finite logit; a
+ * token outside the vocabulary; a mix out of range. Does not accept the choice. */
+MUST_CHECK enum err_code sample_next_row(struct sampler *s, const float *logits,
+                                         const uint32_t *mask, const struct sample_mix *mix,
+                                         const int32_t *shun, int32_t n_shun,
+                                         struct sample_pick *pick, struct err *e);
 #endif

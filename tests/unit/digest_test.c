@@ -69,18 +69,13 @@ static struct sample_opts any_opts(int32_t n, struct sample_bias *bias)
 }
 
 /* op_top() of one row, as a sampler wants it. */
-static struct sample_digest digest_of(struct dev *d, float *x, int32_t n, const struct sample_want *w, void **out)
+static struct logits_digest digest_of(struct dev *d, float *x, int32_t n, const struct logits_want *w, void **out)
 {
     const struct op_top a = { w->n_top, w->n_ids, w->ids, &w->inv_temp };
-    struct op_top_row *row = need(op_top_bytes(&a));
-    const struct op_top_entry *entry = (void *)(row + 1);
 
-    op_top(d, row, (struct tensor){ .type = QUANT_f32, .ne = { n, 1, 1 }, .stride = n, .data = x }, &a);
-    *out = row;
-    struct sample_top *top = need((size_t)(row->n + 1) * sizeof *top);
-    for (int i = 0; i < row->n; i++)
-        top[i] = (struct sample_top){ entry[i].id, entry[i].logit };
-    return (struct sample_digest){ top, row->n, (const void *)(entry + w->n_top), row->max, row->total, row->heated };
+    *out = need(op_top_bytes(&a));
+    op_top(d, *out, (struct tensor){ .type = QUANT_f32, .ne = { n, 1, 1 }, .stride = n, .data = x }, &a);
+    return op_top_digest(&a, *out, 0, w->n_top);
 }
 
 /* One choice both ways; whether the digest was enough. */
@@ -88,17 +83,18 @@ static bool choose_both(struct sampler *s[2], const struct sample_opts *o, float
 {
     struct sample_pick a = { 0 }, b = { 0 };
     struct err e = { 0 }, e2 = { 0 };
-    struct sample_want w;
+    int32_t ids[LOGITS_IDS_MAX];
+    struct logits_want w;
     bool enough = false;
     void *out;
 
-    enum err_code code = sample_next(s[0], x, &a, &e);
-    sample_want(s[1], &w);
-    assert_in_range(w.n_top, 0, SAMPLE_WANT_TOP);
+    enum err_code code = sample_next_row(s[0], x, NULL, NULL, NULL, 0, &a, &e);
+    sample_wants(s[1], NULL, &w, ids);
+    assert_in_range(w.n_top, 0, LOGITS_TOP_MAX);
     if (w.n_top == 0)
         return false;
-    struct sample_digest d = digest_of(devs[0], x, n, &w, &out);
-    enum err_code same = sample_next_of(s[1], &d, &b, &enough, &e2);
+    struct logits_digest d = digest_of(devs[0], x, n, &w, &out);
+    enum err_code same = sample_next_digest(s[1], &d, NULL, NULL, 0, &b, &enough, &e2);
     if (same != ERR_OK)
         assert_int_equal(code, same);
     if (enough) {
@@ -111,7 +107,6 @@ static bool choose_both(struct sampler *s[2], const struct sample_opts *o, float
             assert_true(a.top[i].token == b.top[i].token &&
                         memcmp(&a.top[i].logprob, &b.top[i].logprob, sizeof(float)) == 0);
     }
-    free((void *)(uintptr_t)d.top);
     free(out);
     return enough;
 }
@@ -219,10 +214,10 @@ static void top_rows(int32_t n, int k, int rows)
     }
     for (int r = 0; r < rows; r++)
         assert_memory_equal(out[0] + bytes * (size_t)r, out[1] + bytes * (size_t)r,
-                            sizeof(struct op_top_row) + (size_t)k * sizeof(struct op_top_entry) + 3 * sizeof(float));
+                            sizeof(struct op_top_row) + (size_t)k * sizeof(struct logits_entry) + 3 * sizeof(float));
     for (int r = 0; r < rows; r++) {
         const struct op_top_row *row = (void *)(out[0] + bytes * (size_t)r);
-        const struct op_top_entry *e = (const void *)(row + 1);
+        const struct logits_entry *e = (const void *)(row + 1);
         const float *asked = (const void *)(e + k), *v = (float *)x.data + r * x.stride;
         double total = 0, heated = 0, weighted = 0;
 
@@ -234,19 +229,19 @@ static void top_rows(int32_t n, int k, int rows)
             heated += exp(d * (double)heat[r]);
             weighted += isnan(v[i]) ? 0 : exp(d) * d;
             for (int j = 0; j < row->n; j++)
-                better += e[j].id == i || v[e[j].id] > v[i] || (v[e[j].id] == v[i] && e[j].id < i);
+                better += e[j].token == i || v[e[j].token] > v[i] || (v[e[j].token] == v[i] && e[j].token < i);
             if (!isnan(v[i])) { /* listed, or after all that are */
                 bool listed = false;
 
                 for (int j = 0; j < row->n; j++)
-                    listed = listed || e[j].id == i;
+                    listed = listed || e[j].token == i;
                 assert_true(listed || (row->n == k && better == k));
             }
         }
         for (int j = 0; j < row->n; j++) {
-            assert_true(e[j].logit == v[e[j].id]);
+            assert_true(e[j].logit == v[e[j].token]);
             assert_true(j == 0 || e[j].logit < e[j - 1].logit ||
-                        (e[j].logit == e[j - 1].logit && e[j].id > e[j - 1].id));
+                        (e[j].logit == e[j - 1].logit && e[j].token > e[j - 1].token));
         }
         assert_true(row->n == 0 || row->max == e[0].logit);
         if (row->n > 0) {
@@ -274,7 +269,7 @@ static void top_op(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         top_rows(sizes[i], 1, 1);
         top_rows(sizes[i], 7, 3);
-        top_rows(sizes[i], OP_TOP_MAX, 5);
+        top_rows(sizes[i], LOGITS_TOP_MAX, 5);
     }
 }
 

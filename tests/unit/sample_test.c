@@ -36,7 +36,7 @@ static struct sample_pick must_next(struct sampler *s, const float *logits)
 {
     struct sample_pick p = { 0 };
     struct err e = { 0 };
-    if (sample_next(s, logits, &p, &e) != ERR_OK) {
+    if (sample_next_row(s, logits, NULL, NULL, NULL, 0, &p, &e) != ERR_OK) {
         fail_msg("%s", e.msg);
     }
     return p;
@@ -425,7 +425,7 @@ static void order_of_stages(void **state)
 #include "sample/stages.def"
         ;
 #undef STAGE
-    assert_string_equal(list, " bias penalty dry peak greedy temp top_k top_p min_p typical draw");
+    assert_string_equal(list, " shun mix bias penalty dry peak greedy temp top_k top_p min_p typical draw");
 
     struct sample_opts o = sample_defaults();
     const float pair[3] = { 2, 1.5f, -8 };
@@ -705,8 +705,8 @@ static void bad_calls(void **state)
     const float one[3] = { NAN, 1, -INFINITY };
     const struct sample_bias forbid[1] = { { 1, -INFINITY } };
     struct sampler *s = must_open(&o, 3);
-    assert_int_equal(sample_next(s, none, &p, &e), ERR_DEVICE);
-    assert_int_equal(sample_next(s, only_inf, &p, &e), ERR_DEVICE);
+    assert_int_equal(sample_next_row(s, none, NULL, NULL, NULL, 0, &p, &e), ERR_DEVICE);
+    assert_int_equal(sample_next_row(s, only_inf, NULL, NULL, NULL, 0, &p, &e), ERR_DEVICE);
     assert_int_equal(p.token, 77);
     assert_int_equal(must_next(s, one).token, 1);
     assert_int_equal(sample_accept(s, -1, &e), ERR_ARG);
@@ -715,7 +715,7 @@ static void bad_calls(void **state)
     o.bias = forbid;
     o.n_bias = 1;
     s = must_open(&o, 3);
-    assert_int_equal(sample_next(s, one, &p, &e), ERR_ARG);
+    assert_int_equal(sample_next_row(s, one, NULL, NULL, NULL, 0, &p, &e), ERR_ARG);
     assert_int_equal(strncmp(e.msg, "bias:", 5), 0);
     assert_int_equal(must_next(s, (const float[3]){ 0, 9, 1 }).token, 2); /* usable afterwards */
     sample_close(s);
