@@ -118,6 +118,11 @@ const struct op_top *run_want_begin(struct run *r, const struct logits_want *wan
     return &w->top;
 }
 
+bool run_digests(const struct run *r)
+{
+    return r->want != NULL;
+}
+
 bool run_digest(struct run *r, int i, struct logits_digest *out)
 {
     const struct run_want_memory *w = r->want;

@@ -65,6 +65,9 @@ MUST_CHECK enum err_code run_step_want(struct run *r, const struct run_row *rows
  * logits, or the device's memory is the host's, where they are at hand. */
 bool run_digest(struct run *r, int i, struct logits_digest *out);
 
+/* Whether steps of this run can give digests: its logits are not in the host's memory. */
+bool run_digests(const struct run *r);
+
 /* Called for each row whose logits were asked for, in order. Returns an error to stop. */
 typedef enum err_code run_sink(void *ctx, int64_t pos, const float *logits, struct err *e);
 

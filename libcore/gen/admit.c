@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* admit.c - which request gets which sequence, and what of its prompt is there already.      room: gen */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gen/internal.h"
+
+enum {
+    FORK_MIN = 16, /* tokens that are worth a copy of another sequence's state */
+    SHARE_MIN = 32, /* tokens of a prompt that are worth waiting for while another request reads them */
+};
+
+void gen_request_free(struct request *q)
+{
+    if (q == NULL)
+        return;
+    if (q->place != NULL)
+        q->q.constraint->end(q->place);
+    if (q->governor != NULL)
+        q->q.governor->end(q->governor);
+    text_stream_close(q->stream);
+    sample_close(q->sampler);
+    for (size_t i = 0; q->q.stops != NULL && i < q->q.n_stops; i++)
+        free((void *)(uintptr_t)q->q.stops[i].p);
+    free((void *)(uintptr_t)q->q.stops);
+    free((void *)(uintptr_t)q->q.marks);
+    free((void *)(uintptr_t)q->q.sample.bias);
+    free((void *)(uintptr_t)q->q.sample.dry_breakers);
+    free(q->seen);
+    free(q->token);
+    free(q);
+}
+
+/* Prompt tokens that may come from elsewhere: the rows whose logits are wanted are evaluated. */
+static int64_t reusable(const struct request *q)
+{
+    return q->q.n_prompt - (q->q.n_rows > 1 ? q->q.n_rows : 1);
+}
+
+/* Where a prompt can begin. */
+struct start {
+    int     from; /* sequence that has the prefix; -1: none */
+    int64_t kept; /* its tokens */
+    int     into; /* sequence to use; -1: none is free */
+};
+
+static struct start find_start(const struct gen *g, const struct request *q)
+{
+    struct start s = { -1, 0, -1 };
+    int other = -1; /* least recently used besides `from` */
+
+    for (int i = 0; i < g->n_seq; i++) {
+        const int64_t kept = run_kept(g->o.run, i, q->token, reusable(q) + 1);
+        const bool idle = g->at[i] == NULL;
+
+        if (kept > s.kept && (idle || kept >= FORK_MIN)) {
+            s.kept = kept;
+            s.from = i;
+        }
+    }
+    for (int i = 0; i < g->n_seq; i++)
+        if (g->at[i] == NULL && i != s.from && (other < 0 || g->used[i] < g->used[other]))
+            other = i;
+    s.into = other;
+    /* A conversation that goes on stays in its place. One that turns off leaves the other branch alone, if there
+     * is another place. */
+    if (s.from >= 0 && g->at[s.from] == NULL &&
+        (other < 0 || s.kept < FORK_MIN || s.kept == run_pos(g->o.run, s.from)))
+        s.into = s.from;
+    return s;
+}
+
+/* Whether somebody is reading a prompt that begins as q's: then that one stops where they part, and q waits. */
+static bool read_by_another(struct gen *g, const struct request *q, int64_t kept)
+{
+    bool wait = false;
+
+    for (int i = 0; i < g->n_seq; i++) {
+        struct request *r = g->at[i];
+        int64_t most, common = 0;
+
+        if (r == NULL || !reading(r))
+            continue;
+        most = reusable(q) < r->q.n_prompt - 1 ? reusable(q) : r->q.n_prompt - 1;
+        while (common < most && q->token[common] == r->token[common])
+            common++;
+        if (common < SHARE_MIN || common <= kept || common <= r->fed)
+            continue;
+        if (r->cut == 0 || common < r->cut)
+            r->cut = common;
+        wait = true;
+    }
+    return wait;
+}
+
+/* Memory that a request needs while it has a sequence. */
+static enum err_code open_request(struct gen *g, struct request *q, struct err *e)
+{
+    int64_t room = g->ctx + 1 - q->q.n_prompt;
+    int32_t *token;
+
+    if (q->q.predict_max >= 0 && q->q.predict_max < room)
+        room = q->q.predict_max;
+    token = realloc(q->token, (size_t)(q->q.n_prompt + room + 1) * sizeof *token);
+    if (token == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    q->token = token;
+    q->q.prompt = token;
+    q->cap = q->q.n_prompt + room + 1;
+    if (sample_open(&q->sampler, &q->q.sample, g->n_vocab, e))
+        return e->code;
+    for (int64_t i = 0; i < q->q.n_prompt; i++)
+        if (sample_accept(q->sampler, q->token[i], e))
+            return e->code;
+    if (q->q.constraint != NULL && q->q.constraint->begin(&q->place, q->q.rules, e))
+        return e->code;
+    return gen_begin_text(g, q, e);
+}
+
+static enum err_code take_sequence(struct gen *g, struct request *q, struct start s, struct err *e)
+{
+    struct gen_event ev = { .kind = GEN_BEGIN, .id = q->id, .user = q->q.user, .seq = s.into };
+    const struct event_what nothing = { STR(""), NULL, 0 };
+    struct run_match m;
+
+    if (s.from < 0)
+        run_clear(g->o.run, s.into);
+    else if (s.from != s.into && run_fork(g->o.run, s.into, s.from, e))
+        return e->code;
+    if (run_match(g->o.run, s.into, q->token, reusable(q) + 1, &m, e))
+        return e->code;
+    q->fed = m.kept;
+    q->seq = s.into;
+    q->state = REQUEST_ACTIVE;
+    g->at[s.into] = q;
+    while (q->mark < q->q.n_marks && q->q.marks[q->mark] <= q->fed)
+        q->mark++;
+    if (g->o.drafter != NULL && g->o.drafter->begin != NULL)
+        g->o.drafter->begin(g->o.drafter_of, q->seq, q->token, q->fed);
+    ev.stats = q->stats = (struct gen_stats){ .prompt_tokens = q->q.n_prompt, .cached_tokens = q->fed };
+    return gen_tell(g, &ev, &nothing, e);
+}
+
+/* A probe continues a copy of its request: the tokens that are pending, then those of the order. */
+static enum err_code start_probe(struct gen *g, struct request *q, int seq, struct err *e)
+{
+    const struct gen_order *o = &q->order;
+    struct request *p = calloc(1, sizeof *p);
+    const int64_t n = q->n + o->n_token;
+
+    if (p == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    p->q = gen_defaults();
+    p->q.n_prompt = n;
+    p->q.predict_max = o->n_probe;
+    p->q.governor = q->q.governor;
+    p->probe_of = q;
+    p->cap = n + o->n_probe + 1;
+    p->token = calloc((size_t)p->cap, sizeof *p->token);
+    p->seen = calloc((size_t)o->n_probe, sizeof *p->seen);
+    if (p->token == NULL || p->seen == NULL || n + o->n_probe > g->ctx ||
+        sample_open(&p->sampler, &p->q.sample, g->n_vocab, e) || run_fork(g->o.run, seq, q->seq, e)) {
+        const enum err_code code = n + o->n_probe > g->ctx ? ERR_LIMIT : p->token == NULL || p->seen == NULL ? ERR_NOMEM : e->code;
+
+        gen_request_free(p);
+        return code;
+    }
+    memcpy(p->token, q->token, (size_t)q->n * sizeof *p->token);
+    memcpy(p->token + q->n, o->token, (size_t)o->n_token * sizeof *p->token);
+    p->n = n;
+    p->fed = q->fed;
+    p->seq = seq;
+    p->state = REQUEST_ACTIVE;
+    g->at[seq] = p;
+    q->probing = true;
+    return ERR_OK;
+}
+
+static enum err_code admit_probes(struct gen *g, struct err *e)
+{
+    int spare = g->n_seq;
+
+    for (int i = 0; i < g->n_seq; i++) {
+        struct request *q = g->at[i];
+        enum err_code code;
+
+        if (q == NULL || q->state != REQUEST_HELD || q->probing)
+            continue;
+        while (spare < g->n_seq + g->n_spare && g->at[spare] != NULL)
+            spare++;
+        if (spare == g->n_seq + g->n_spare)
+            return ERR_OK; /* the others wait */
+        code = start_probe(g, q, spare, e);
+        if (code == ERR_LIMIT) { /* no room for a probe in the context: the answer goes on without it */
+            q->order = q->q.governor->probed(q->governor, NULL, 0);
+            q->state = REQUEST_ACTIVE;
+        } else if (code) {
+            return code;
+        }
+    }
+    return ERR_OK;
+}
+
+enum err_code gen_admit(struct gen *g, struct err *e)
+{
+    for (int i = 0; i < g->n_seq; i++)
+        if (g->at[i] != NULL)
+            g->at[i]->cut = 0;
+    for (struct request **link = &g->queue; *link != NULL;) {
+        struct request *q = *link;
+        const struct start s = find_start(g, q);
+
+        if (s.into < 0)
+            break;
+        if (read_by_another(g, q, s.kept)) {
+            link = &q->next;
+            continue;
+        }
+        *link = q->next;
+        g->n_waiting--;
+        if (open_request(g, q, &q->why)) {
+            gen_end(q, GEN_FAILED);
+            if (gen_finish(g, q, e))
+                return e->code;
+            continue;
+        }
+        if (take_sequence(g, q, s, e)) {
+            q->next = g->queue; /* ends with the others */
+            g->queue = q;
+            g->n_waiting++;
+            return e->code;
+        }
+    }
+    return admit_probes(g, e);
+}

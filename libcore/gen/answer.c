@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* answer.c - a token joins an answer; an answer ends.                        room: gen */
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "gen/internal.h"
+
+/* A stream of text for the part that begins; stop strings count in the text only. */
+static enum err_code begin_part(struct gen *g, struct request *q, bool reasoning, struct err *e)
+{
+    const bool stops = !reasoning && q->q.n_stops > 0;
+
+    text_stream_close(q->stream);
+    q->stream = NULL;
+    q->in_reasoning = reasoning;
+    return text_stream_open(&q->stream, g->o.text, stops ? q->q.stops : NULL, stops ? q->q.n_stops : 0, e);
+}
+
+enum err_code gen_begin_text(struct gen *g, struct request *q, struct err *e)
+{
+    if (g->o.text == NULL || q->probe_of != NULL)
+        return ERR_OK;
+    return begin_part(g, q, q->q.chat && q->q.thinking, e);
+}
+
+static bool is_end(const struct gen *g, const struct request *q, int32_t token)
+{
+    if (q->q.ignore_eos)
+        return false;
+    return g->o.text != NULL ? text_is_end(g->o.text, token) : token >= 0 && token == g->o.end_token;
+}
+
+/* The text that the token makes certain. */
+static enum err_code add_text(struct gen *g, struct request *q, int32_t token, struct gen_event *ev, struct str *text,
+                              bool *stopped, struct err *e)
+{
+    const struct text_info *info = text_info(g->o.text);
+
+    if (q->q.chat && q->stats.tokens == 1 && !q->in_reasoning && token == info->think_open &&
+        begin_part(g, q, true, e))
+        return e->code;
+    ev->reasoning = q->in_reasoning;
+    q->stats.reasoning_tokens += q->in_reasoning;
+    ev->closes = q->q.chat && q->in_reasoning && token == info->think_close;
+    if (ev->closes)
+        *text = text_stream_flush(q->stream);
+    else if (!(q->in_reasoning && token == info->think_open) && !text_is_control(g->o.text, token) &&
+             text_stream_push(q->stream, token, text, stopped, e))
+        return e->code;
+    return ERR_OK;
+}
+
+/* Whether the answer has what it may have; *end says why. */
+static bool is_full(const struct gen *g, const struct request *q, enum gen_end *end)
+{
+    const int64_t text_tokens = q->stats.tokens - q->stats.reasoning_tokens;
+
+    *end = GEN_LENGTH;
+    if (q->q.predict_max >= 0 && q->stats.tokens >= q->q.predict_max)
+        return true;
+    if (q->q.text_max >= 0 && !q->in_reasoning && text_tokens >= q->q.text_max)
+        return true;
+    *end = GEN_CONTEXT; /* the newest token has no position */
+    return q->n - 1 >= g->ctx;
+}
+
+enum err_code gen_take(struct gen *g, struct request *q, int32_t token, const struct sample_pick *pick, struct err *e)
+{
+    const struct sample_pick forced = { .token = token, .logprob = NAN };
+    struct gen_event ev = { .kind = GEN_TOKEN, .id = q->id, .user = q->q.user, .seq = q->seq, .forced = pick == NULL };
+    struct str text = STR("");
+    enum gen_end full;
+    bool stopped = false;
+
+    if (is_end(g, q, token) && q->probe_of == NULL) {
+        gen_end(q, GEN_EOS);
+        return ERR_OK;
+    }
+    assert(q->n < q->cap && !q->ended);
+    q->token[q->n++] = token;
+    q->stats.tokens++;
+    q->stats.forced += pick == NULL;
+    if (sample_accept(q->sampler, token, e))
+        return e->code;
+    if (q->place != NULL)
+        (void)q->q.constraint->take(q->place, token); /* what a governor says need not fit */
+    if (q->probe_of != NULL) {
+        if (is_end(g, q, token) || is_full(g, q, &full))
+            gen_end(q, GEN_LENGTH);
+        return ERR_OK;
+    }
+    if (g->o.text != NULL && add_text(g, q, token, &ev, &text, &stopped, e))
+        return e->code;
+    const struct event_what w = { text, pick != NULL ? pick : &forced, 0 };
+
+    if (gen_tell(g, &ev, &w, e) || (ev.closes && begin_part(g, q, false, e)))
+        return e->code;
+    if (stopped)
+        gen_end(q, GEN_STOP_STRING);
+    else if (is_full(g, q, &full))
+        gen_end(q, full);
+    return ERR_OK;
+}
+
+/* A probe is over: the governor hears of it, and the request goes on. */
+static void end_probe(struct gen *g, struct request *probe)
+{
+    struct request *q = probe->probe_of;
+
+    q->order = q->q.governor->probed(q->governor, probe->seen, (int)probe->stats.tokens);
+    q->state = REQUEST_ACTIVE;
+    q->probing = false;
+    run_clear(g->o.run, probe->seq);
+}
+
+/* The request of a probe ends before the probe does. */
+static void drop_probe(struct gen *g, const struct request *q)
+{
+    for (int i = g->n_seq; i < g->n_seq + g->n_spare; i++)
+        if (g->at[i] != NULL && g->at[i]->probe_of == q) {
+            run_clear(g->o.run, i);
+            gen_request_free(g->at[i]);
+            g->at[i] = NULL;
+        }
+}
+
+enum err_code gen_finish(struct gen *g, struct request *q, struct err *e)
+{
+    struct gen_event ev = { .kind = GEN_END, .id = q->id, .user = q->q.user, .seq = q->seq, .end = q->end_by,
+                            .reasoning = q->in_reasoning, .err = q->why, .stats = q->stats };
+    struct event_what w = { STR(""), NULL, 0 };
+    enum err_code code = ERR_OK;
+
+    if (q->probe_of != NULL) {
+        end_probe(g, q);
+    } else {
+        if (q->probing)
+            drop_probe(g, q);
+        if (q->stream != NULL && q->end_by != GEN_STOP_STRING)
+            w.text = text_stream_flush(q->stream);
+        code = gen_tell(g, &ev, &w, e);
+    }
+    if (q->seq >= 0) {
+        g->at[q->seq] = NULL;
+        if (q->seq < g->n_seq)
+            g->used[q->seq] = ++g->tick;
+    }
+    gen_request_free(q);
+    return code;
+}

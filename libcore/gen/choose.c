@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* choose.c - after a step: which token each row gives, which guesses stay, who says what next.    room: gen */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "gen/internal.h"
+
+/* ---- one row ---- */
+
+/* What a governor and a memory want to know of a row that has no digest. */
+static void look_at(const struct gen *g, const float *x, const uint32_t *mask, struct logits_digest *d)
+{
+    float max = -INFINITY;
+
+    for (int32_t i = 0; i < g->n_vocab; i++)
+        if ((mask == NULL || (mask[i / 32] >> (i % 32) & 1)) && x[i] > max)
+            max = x[i];
+    *d = (struct logits_digest){ .max = max };
+    for (int32_t i = 0; i < g->n_vocab; i++)
+        if (mask == NULL || (mask[i / 32] >> (i % 32) & 1)) {
+            const double w = exp((double)x[i] - (double)max);
+
+            d->total += w;
+            d->weighted += w > 0 ? w * ((double)x[i] - (double)max) : 0;
+        }
+}
+
+/* Chooses from a row. The digest does, or the row has to come. */
+static enum err_code choose_row(struct gen *g, struct ask *a, struct sample_pick *pick, struct gen_seen *seen,
+                                struct err *e)
+{
+    struct request *q = a->q;
+    const struct gen_order *o = &q->order;
+    const uint32_t *mask = a->mask >= 0 ? g->masks + (size_t)a->mask * g->mask_words : NULL;
+    const struct sample_mix *mix = a->mix.n > 0 ? &a->mix : NULL;
+    const bool look = mix != NULL || q->governor != NULL || q->seen != NULL;
+    struct logits_digest d;
+    bool enough = false, digest = run_digest(g->o.run, a->row, &d);
+
+    if (!digest && look)
+        look_at(g, run_logits(g->o.run, a->row), mask, &d);
+    if (look) {
+        seen->p_max = (float)(1.0 / d.total);
+        seen->entropy = (float)(log(d.total) - d.weighted / d.total);
+    }
+    if (mix != NULL)
+        a->mix.weight = q->q.memory->weight(q->q.memory_of, mix->token, mix->q, mix->n, seen->p_max);
+    if (digest && sample_next_digest(q->sampler, &d, mix, o->shun, o->n_shun, pick, &enough, e))
+        return e->code;
+    if (enough)
+        return ERR_OK;
+    q->stats.whole_rows += g->ids != NULL;
+    return sample_next_row(q->sampler, run_logits(g->o.run, a->row), mask, mix, o->shun, o->n_shun, pick, e);
+}
+
+/* ---- the governor ---- */
+
+/* Carries out the governor's orders until it lets the answer go on. */
+static enum err_code obey(struct gen *g, struct request *q, struct err *e)
+{
+    while (q->order.act != GEN_GO_ON && !q->ended) {
+        const struct gen_order o = q->order;
+
+        q->order.act = GEN_GO_ON;
+        if (o.act == GEN_STOP) {
+            gen_end(q, GEN_STOPPED);
+        } else if (o.act == GEN_PROBE) {
+            if (g->n_spare > 0 && o.n_probe > 0) {
+                q->state = REQUEST_HELD;
+                return ERR_OK;
+            }
+            q->order = q->q.governor->probed(q->governor, NULL, 0);
+        }
+        for (int i = 0; o.act == GEN_SAY && i < o.n_token && !q->ended; i++) {
+            const struct gen_seen said = { .token = o.token[i], .reasoning = q->in_reasoning, .p = 1, .p_max = 1 };
+
+            if (gen_take(g, q, o.token[i], NULL, e))
+                return e->code;
+            q->order = q->q.governor->see(q->governor, &said);
+        }
+    }
+    return ERR_OK;
+}
+
+/* ---- tokens that are not chosen ---- */
+
+enum { FORCED_MAX = 16 }; /* of one answer before the model sees them */
+
+static bool may_force(const struct request *q)
+{
+    return q->q.constraint != NULL && q->q.sample.n_top == 0 && q->n > q->q.n_prompt;
+}
+
+enum err_code gen_force(struct gen *g, struct err *e)
+{
+    for (int i = 0; i < g->n_seq; i++) {
+        struct request *q = g->at[i];
+
+        if (q == NULL || q->state != REQUEST_ACTIVE || reading(q))
+            continue;
+        if (q->governor != NULL && obey(g, q, e)) /* what a probe led to */
+            return e->code;
+        while (may_force(q) && !q->ended && q->n - q->fed < FORCED_MAX) {
+            const int32_t only = q->q.constraint->only(q->place);
+
+            if (only < 0)
+                break;
+            if (gen_take(g, q, only, NULL, e))
+                return e->code;
+        }
+        if (q->ended && gen_finish(g, q, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+/* ---- tokens that are chosen ---- */
+
+/* A chosen token; *stop: the other rows of this step are of no use. */
+static enum err_code take_choice(struct gen *g, struct request *q, const struct sample_pick *pick,
+                                 struct gen_seen *seen, bool *stop, struct err *e)
+{
+    seen->token = pick->token;
+    seen->reasoning = q->in_reasoning;
+    seen->p = expf(pick->logprob);
+    if (q->seen != NULL)
+        q->seen[q->stats.tokens] = *seen;
+    if (gen_take(g, q, pick->token, pick, e))
+        return e->code;
+    if (q->governor != NULL && !q->ended) {
+        q->order = q->q.governor->see(q->governor, seen);
+        *stop = q->order.act != GEN_GO_ON;
+        if (obey(g, q, e))
+            return e->code;
+    }
+    *stop = *stop || q->ended;
+    return ERR_OK;
+}
+
+/* ---- a sequence ---- */
+
+/* n_kept guesses are certain now, with the rows before them: the run and the drafter are told. */
+static void settle(struct gen *g, struct request *q, int n_kept)
+{
+    if (q->n_guess > 0)
+        run_settle(g->o.run, q->seq, n_kept);
+    q->stats.drafted += q->n_guess;
+    q->stats.kept += n_kept;
+    if (g->o.drafter != NULL && g->o.drafter->settle != NULL && q->probe_of == NULL)
+        g->o.drafter->settle(g->o.drafter_of, q->seq, q->token + q->fed, q->n_new + n_kept, q->n_guess, n_kept);
+    q->fed += q->n_new + n_kept;
+}
+
+/* Chooses from the rows of an answer while the guesses turn out right. The newest token is not evaluated, also
+ * where it was guessed: so an answer leaves the same state with and without a drafter. */
+static enum err_code choose_answer(struct gen *g, struct request *q, bool count, struct err *e)
+{
+    struct sample_pick pick;
+    int n_right = 0;
+
+    q->stats.steps += count;
+    for (;; n_right++) {
+        struct gen_seen seen = { 0 };
+        bool stop = false;
+
+        if (choose_row(g, &g->ask[q->first_row + q->n_ask - 1 - q->n_guess + n_right], &pick, &seen, &q->why)) {
+            gen_end(q, GEN_FAILED);
+            break;
+        }
+        if (take_choice(g, q, &pick, &seen, &stop, e))
+            return e->code;
+        if (stop || n_right == q->n_guess || pick.token != q->guess[n_right])
+            break;
+    }
+    settle(g, q, n_right);
+    return q->ended ? gen_finish(g, q, e) : ERR_OK;
+}
+
+/* What was read of a prompt. */
+static enum err_code end_chunk(struct gen *g, struct request *q, struct err *e)
+{
+    const struct event_what nothing = { STR(""), NULL, 0 };
+    struct gen_event ev = { .kind = GEN_ROW, .id = q->id, .user = q->q.user, .seq = q->seq };
+    const int64_t from = q->fed, to = q->fed + q->n_new;
+
+    for (int i = 0; i < q->n_ask && q->q.n_rows > 0; i++) {
+        const struct event_what w = { STR(""), NULL, g->ask[q->first_row + i].row };
+
+        ev.done = from + w.row - q->first;
+        if (gen_tell(g, &ev, &w, e))
+            return e->code;
+    }
+    if (q->mark < q->q.n_marks && to == q->q.marks[q->mark]) {
+        run_mark(g->o.run, q->seq);
+        q->mark++;
+    }
+    ev.kind = GEN_PROMPT;
+    ev.done = to;
+    if (q->probe_of == NULL && gen_tell(g, &ev, &nothing, e))
+        return e->code;
+    if (to < q->q.n_prompt) {
+        settle(g, q, 0);
+        return ERR_OK;
+    }
+    if (q->q.predict_max == 0 && q->probe_of == NULL) {
+        settle(g, q, 0);
+        gen_end(q, GEN_LENGTH);
+        return gen_finish(g, q, e);
+    }
+    return choose_answer(g, q, false, e);
+}
+
+enum err_code gen_choose(struct gen *g, struct err *e)
+{
+    for (int i = 0; i < g->n_seq + g->n_spare; i++) {
+        struct request *q = g->at[i];
+        enum err_code code = ERR_OK;
+
+        if (q == NULL || q->n_new == 0)
+            continue;
+        if (reading(q))
+            code = end_chunk(g, q, e);
+        else if (q->first_row < 0)
+            settle(g, q, 0);
+        else
+            code = choose_answer(g, q, true, e);
+        if (code)
+            return code;
+    }
+    return ERR_OK;
+}

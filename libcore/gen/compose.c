@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compose.c - the rows of the next step, and what is asked of their logits.  room: gen */
+#include <string.h>
+
+#include "gen/internal.h"
+
+enum { PENDING_MAX = 16 }; /* forced tokens of an answer in one step */
+
+/* A row with logits: what is asked is filled in later. */
+static void add_ask(struct gen *g, struct request *q, int n_guessed)
+{
+    struct ask *a = &g->ask[g->n_ask];
+    int32_t *ids = a->ids;
+
+    if (q->first_row < 0)
+        q->first_row = g->n_ask;
+    *a = (struct ask){ .q = q, .row = g->n_rows, .n_guessed = n_guessed, .mask = -1, .ids = ids };
+    g->n_ask++;
+    q->n_ask++;
+}
+
+static void add_row(struct gen *g, const struct request *q, int32_t token, bool logits, bool draft)
+{
+    g->row[g->n_rows++] = (struct run_row){ .token = token, .seq = q->seq, .logits = logits, .draft = draft };
+}
+
+/* ---- answers ---- */
+
+static bool writes(const struct request *q)
+{
+    return q != NULL && q->state == REQUEST_ACTIVE && !reading(q);
+}
+
+/* How many guesses a request may have: room in the step, the context, what it may still write. */
+static int guess_room(const struct gen *g, const struct request *q, int room)
+{
+    int64_t n = q->q.draft_max < 0 || q->q.draft_max > GEN_DRAFT_MAX ? GEN_DRAFT_MAX : q->q.draft_max;
+
+    n = n < room ? n : room;
+    n = n < g->draft_max ? n : g->draft_max;
+    n = n < g->ctx - q->n ? n : g->ctx - q->n;
+    if (q->q.predict_max >= 0 && n > q->q.predict_max - q->stats.tokens - 1)
+        n = q->q.predict_max - q->stats.tokens - 1;
+    return n > 0 ? (int)n : 0;
+}
+
+/* Guesses of all answers at once. A constraint cuts them before they cost a row. */
+static enum err_code ask_drafter(struct gen *g, int n_writing, struct err *e)
+{
+    const int most = g->rows_max < g->logits_max ? g->rows_max : g->logits_max;
+    int n = 0;
+
+    if (g->o.drafter == NULL)
+        return ERR_OK;
+    for (int i = 0; i < g->n_seq; i++) {
+        struct request *q = g->at[i];
+        int room;
+
+        if (!writes(q) || q->n - q->fed > 1)
+            continue;
+        room = guess_room(g, q, most / n_writing - 1);
+        if (room > 0)
+            g->guess[n++] = (struct gen_guess){ .seq = q->seq, .token = q->token, .n_token = q->n, .n_max = room };
+    }
+    if (n == 0)
+        return ERR_OK;
+    if (g->o.drafter->guess(g->o.drafter_of, g->guess, n, g->cost_ms, e))
+        return e->code;
+    for (int i = 0; i < n; i++) {
+        struct request *q = g->at[g->guess[i].seq];
+        const struct gen_constraint *c = q->q.constraint;
+        int good = 0;
+
+        while (good < g->guess[i].n && good < g->guess[i].n_max && g->guess[i].guess[good] >= 0 &&
+               g->guess[i].guess[good] < g->n_vocab && (c == NULL || c->take(q->place, g->guess[i].guess[good])))
+            good++;
+        if (c != NULL)
+            c->back(q->place, good);
+        q->n_guess = good;
+        memcpy(q->guess, g->guess[i].guess, (size_t)good * sizeof q->guess[0]);
+    }
+    return ERR_OK;
+}
+
+/* The pending tokens of an answer and its guesses. False: no room for them in this step. */
+static bool add_answer(struct gen *g, struct request *q)
+{
+    const int64_t pending = q->n - q->fed;
+    const int n = (int)(pending < PENDING_MAX ? pending : PENDING_MAX);
+    const bool whole = n == pending; /* the newest token is among them */
+
+    if (g->n_rows + n > g->rows_max || (whole && g->n_ask == g->logits_max))
+        return false;
+    if (g->n_rows + n + q->n_guess > g->rows_max)
+        q->n_guess = g->rows_max - g->n_rows - n;
+    if (!whole)
+        q->n_guess = 0;
+    else if (g->n_ask + 1 + q->n_guess > g->logits_max)
+        q->n_guess = g->logits_max - g->n_ask - 1;
+    q->first = g->n_rows;
+    q->n_new = n;
+    for (int i = 0; i < n; i++) {
+        const bool newest = whole && i == n - 1;
+
+        if (newest)
+            add_ask(g, q, 0);
+        add_row(g, q, q->token[q->fed + i], newest, false);
+    }
+    for (int i = 0; i < q->n_guess; i++) {
+        add_ask(g, q, i + 1);
+        add_row(g, q, q->guess[i], true, true);
+    }
+    return true;
+}
+
+/* ---- prompts ---- */
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Rows of the prompt in this step: up to the next mark, rung of the ladder, or place where a waiting request parts. */
+static int64_t chunk(const struct gen *g, const struct request *q, int64_t room)
+{
+    const int64_t left = q->q.n_prompt - q->fed;
+    int64_t n = least(least(left, room), run_due(g->o.run, q->seq));
+
+    if (n == room && n < left && n > 64)
+        n -= n % 64; /* few different sizes of steps */
+    if (q->mark < q->q.n_marks)
+        n = least(n, q->q.marks[q->mark] - q->fed);
+    if (q->cut > q->fed)
+        n = least(n, q->cut - q->fed);
+    return n;
+}
+
+static void add_prompt(struct gen *g, struct request *q, int64_t room)
+{
+    const int64_t rows_from = q->q.n_prompt - q->q.n_rows; /* tokens whose logits are wanted */
+    int64_t n = chunk(g, q, room);
+
+    q->first = g->n_rows;
+    for (int64_t i = q->fed; i < q->fed + n; i++) {
+        const bool last = i + 1 == q->q.n_prompt && (q->q.predict_max != 0 || q->probe_of != NULL);
+        const bool logits = last || i >= rows_from;
+
+        if (logits && g->n_ask == g->logits_max)
+            break;
+        if (logits)
+            add_ask(g, q, 0);
+        add_row(g, q, q->token[i], logits, false);
+        q->n_new++;
+    }
+}
+
+static void add_prompts(struct gen *g, bool somebody_writes)
+{
+    int64_t room = g->rows_max - g->n_rows;
+
+    if (somebody_writes && room > g->prompt_rows)
+        room = g->prompt_rows;
+    while (room > 0) {
+        struct request *oldest = NULL;
+
+        for (int i = 0; i < g->n_seq + g->n_spare; i++) {
+            struct request *q = g->at[i];
+
+            if (q != NULL && q->state == REQUEST_ACTIVE && reading(q) && q->n_new == 0 &&
+                (oldest == NULL || q->id < oldest->id))
+                oldest = q;
+        }
+        if (oldest == NULL)
+            return;
+        add_prompt(g, oldest, room);
+        if (oldest->n_new == 0)
+            return; /* no room for its logits */
+        room -= oldest->n_new;
+    }
+}
+
+/* ---- what is asked ---- */
+
+static const int32_t *context_with_guesses(struct request *q, int n_guessed, int64_t *n)
+{
+    /* token[] has room for guesses: they end before predict_max and the context do. */
+    memcpy(q->token + q->n, q->guess, (size_t)n_guessed * sizeof *q->token);
+    *n = q->n + n_guessed;
+    return q->token;
+}
+
+/* What the sampler of this row wants to know, as if the guesses before it were right. */
+static enum err_code fill_want(struct gen *g, struct ask *a, struct err *e)
+{
+    struct request *q = a->q;
+    struct logits_want *w = &g->want[a->row];
+
+    if (q->q.memory != NULL) {
+        int64_t n;
+        const int32_t *token = context_with_guesses(q, a->n_guessed, &n);
+
+        a->mix = (struct sample_mix){ a->mix_token, a->mix_q, 0, 0 };
+        q->q.memory->look(q->q.memory_of, token, n, q->in_reasoning, a->mix_token, a->mix_q, &a->mix.n);
+    }
+    *w = (struct logits_want){ .n_top = 0 };
+    if (g->ids == NULL || q->q.constraint != NULL || (reading(q) && q->q.n_rows > 0))
+        return ERR_OK; /* the row itself is at hand, or wanted */
+    for (int i = 0; i < a->n_guessed; i++)
+        if (sample_accept(q->sampler, q->guess[i], e))
+            return e->code;
+    sample_wants(q->sampler, a->mix.n > 0 ? &a->mix : NULL, w, a->ids);
+    sample_back(q->sampler, (uint64_t)a->n_guessed);
+    return ERR_OK;
+}
+
+static enum err_code fill_wants(struct gen *g, struct err *e)
+{
+    for (int i = 0; i < g->n_ask; i++) {
+        struct ask *a = &g->ask[i];
+        const struct request *q = a->q;
+
+        if (fill_want(g, a, e))
+            return e->code;
+        if (q->q.constraint != NULL && g->n_masks < g->masks_cap)
+            a->mask = g->n_masks++;
+    }
+    return ERR_OK;
+}
+
+void gen_fill_masks(struct gen *g)
+{
+    for (int i = 0; i < g->n_ask; i++) {
+        const struct ask *a = &g->ask[i];
+        const struct gen_constraint *c = a->q->q.constraint;
+
+        if (a->mask < 0)
+            continue;
+        for (int j = 0; j < a->n_guessed; j++)
+            (void)c->take(a->q->place, a->q->guess[j]);
+        c->mask(a->q->place, g->masks + (size_t)a->mask * g->mask_words);
+        c->back(a->q->place, a->n_guessed);
+    }
+}
+
+enum err_code gen_compose(struct gen *g, struct err *e)
+{
+    const int n_all = g->n_seq + g->n_spare;
+    int n_writing = 0;
+
+    g->n_rows = g->n_ask = g->n_masks = 0;
+    for (int i = 0; i < n_all; i++) {
+        struct request *q = g->at[i];
+
+        if (q == NULL)
+            continue;
+        q->n_new = q->n_guess = q->n_ask = 0;
+        q->first = 0;
+        q->first_row = -1;
+        n_writing += writes(q);
+    }
+    if (n_writing > 0 && ask_drafter(g, n_writing, e))
+        return e->code;
+    g->turn = (g->turn + 1) % n_all; /* where not all find room, each comes first in turn */
+    for (int i = 0; i < n_all; i++) {
+        struct request *q = g->at[(g->turn + i) % n_all];
+
+        if (writes(q) && !add_answer(g, q))
+            break;
+    }
+    add_prompts(g, n_writing > 0);
+    return fill_wants(g, e);
+}

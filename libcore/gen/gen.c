@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gen.c - a gen opens and closes; requests come in; one step.                room: gen */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "gen/internal.h"
+
+enum { MASKS_MAX = 256 };
+
+/* ---- opening ---- */
+
+static enum err_code alloc_all(struct gen *g, struct err *e)
+{
+    const size_t n_all = (size_t)(g->n_seq + g->n_spare), asks = (size_t)g->logits_max;
+    const bool digests = run_digests(g->o.run);
+
+    g->at = calloc(n_all, sizeof(struct request *));
+    g->used = calloc(n_all, sizeof *g->used);
+    g->row = calloc((size_t)g->rows_max, sizeof *g->row);
+    g->want = calloc((size_t)g->rows_max, sizeof *g->want);
+    g->guess = calloc(n_all, sizeof *g->guess);
+    g->ask = calloc(asks, sizeof *g->ask);
+    g->ids = digests ? calloc(asks, LOGITS_IDS_MAX * sizeof *g->ids) : NULL;
+    g->mask_words = ((size_t)g->n_vocab + 31) / 32;
+    g->masks_cap = g->logits_max < MASKS_MAX ? g->logits_max : MASKS_MAX;
+    g->masks = calloc((size_t)g->masks_cap * g->mask_words, sizeof *g->masks);
+    if (g->at == NULL || g->used == NULL || g->row == NULL || g->want == NULL || g->guess == NULL || g->ask == NULL ||
+        (digests && g->ids == NULL) || g->masks == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (size_t i = 0; digests && i < asks; i++)
+        g->ask[i].ids = g->ids + i * LOGITS_IDS_MAX;
+    return ERR_OK;
+}
+
+enum err_code gen_open(struct gen **out, const struct gen_opts *o, struct err *e)
+{
+    const int n_seq = run_n_seq(o->run);
+    struct gen *g;
+
+    if (o->n_spare < 0 || o->n_spare >= n_seq)
+        return err_set(e, ERR_ARG, "%d of %d sequences are kept for probes: none is left for requests", o->n_spare, n_seq);
+    if (o->prompt_rows < 0 || o->wait_max < 0)
+        return err_set(e, ERR_ARG, "prompt_rows and wait_max are not below 0");
+    g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    g->o = *o;
+    g->n_seq = n_seq - o->n_spare;
+    g->n_spare = o->n_spare;
+    g->n_vocab = run_n_vocab(o->run);
+    g->ctx = run_ctx(o->run);
+    g->rows_max = run_rows_max(o->run);
+    g->logits_max = run_logits_max(o->run);
+    g->draft_max = run_draft_max(o->run);
+    g->prompt_rows = o->prompt_rows > 0 ? o->prompt_rows : g->rows_max > 4 ? g->rows_max / 4 : 1;
+    if (alloc_all(g, e)) {
+        gen_close(g);
+        return e->code;
+    }
+    *out = g;
+    return ERR_OK;
+}
+
+void gen_close(struct gen *g)
+{
+    if (g == NULL)
+        return;
+    for (int i = 0; g->at != NULL && i < g->n_seq + g->n_spare; i++)
+        gen_request_free(g->at[i]);
+    while (g->queue != NULL) {
+        struct request *q = g->queue;
+
+        g->queue = q->next;
+        gen_request_free(q);
+    }
+    gen_events_free(g);
+    free(g->at);
+    free(g->used);
+    free(g->row);
+    free(g->want);
+    free(g->guess);
+    free(g->ask);
+    free(g->ids);
+    free(g->masks);
+    free(g);
+}
+
+/* ---- requests ---- */
+
+struct gen_request gen_defaults(void)
+{
+    return (struct gen_request){ .predict_max = -1, .text_max = -1, .draft_max = -1, .sample = sample_defaults() };
+}
+
+static enum err_code check(const struct gen *g, const struct gen_request *q, struct err *e)
+{
+    if (q->n_prompt < 1)
+        return err_set(e, ERR_ARG, "the prompt is empty");
+    if (q->n_prompt > g->ctx)
+        return err_set(e, ERR_LIMIT, "the prompt has %lld tokens, the context %lld", (long long)q->n_prompt,
+                       (long long)g->ctx);
+    for (int64_t i = 0; i < q->n_prompt; i++)
+        if (q->prompt[i] < 0 || q->prompt[i] >= g->n_vocab)
+            return err_set(e, ERR_FORMAT, "token %lld is %d, the model has %d", (long long)i, (int)q->prompt[i],
+                           (int)g->n_vocab);
+    if (q->predict_max < -1 || q->text_max < -1 || q->draft_max < -1 || q->n_rows < 0 || q->n_rows > q->n_prompt)
+        return err_set(e, ERR_ARG, "a limit of the request is out of range");
+    if ((q->n_stops > 0 || q->chat) && g->o.text == NULL)
+        return err_set(e, ERR_UNSUPPORTED, "stop texts and chats need a tokenizer");
+    if (g->o.wait_max > 0 && g->n_waiting >= g->o.wait_max)
+        return err_set(e, ERR_LIMIT, "%lld requests wait already", (long long)g->n_waiting);
+    return ERR_OK;
+}
+
+/* malloc'ed; n == 0 gives NULL. */
+static bool copy(const void **p, size_t n, size_t size)
+{
+    void *v;
+
+    if (n == 0) {
+        *p = NULL;
+        return true;
+    }
+    v = malloc(n * size);
+    if (v != NULL)
+        memcpy(v, *p, n * size);
+    *p = v;
+    return v != NULL;
+}
+
+/* Everything that the request points to becomes ours; what could not be copied is NULL. */
+static bool copy_all(struct request *r)
+{
+    struct gen_request *q = &r->q;
+    struct str *stops = q->n_stops > 0 ? calloc(q->n_stops, sizeof *stops) : NULL;
+    const void *token = q->prompt, *marks = q->marks, *bias = q->sample.bias, *breakers = q->sample.dry_breakers;
+    bool ok = q->n_stops == 0 || stops != NULL;
+
+    for (size_t i = 0; ok && i < q->n_stops; i++) {
+        const void *p = q->stops[i].p;
+
+        stops[i].n = q->stops[i].n;
+        ok = copy(&p, q->stops[i].n, 1);
+        stops[i].p = p;
+    }
+    q->stops = stops;
+    q->n_stops = stops != NULL ? q->n_stops : 0;
+    ok &= copy(&token, (size_t)q->n_prompt, sizeof(int32_t));
+    ok &= copy(&marks, (size_t)q->n_marks, sizeof(int64_t));
+    ok &= copy(&bias, q->sample.n_bias, sizeof(struct sample_bias));
+    ok &= copy(&breakers, q->sample.n_dry_breakers, sizeof(int32_t));
+    r->token = (int32_t *)(uintptr_t)token;
+    r->n = r->cap = q->n_prompt;
+    q->prompt = token;
+    q->marks = marks;
+    q->sample.bias = bias;
+    q->sample.dry_breakers = breakers;
+    return ok;
+}
+
+/* What only opening it can tell: the options of the sampler. */
+static enum err_code check_sampler(const struct gen *g, const struct gen_request *q, struct err *e)
+{
+    struct sampler *s;
+
+    if (sample_open(&s, &q->sample, g->n_vocab, e))
+        return e->code;
+    sample_close(s);
+    return ERR_OK;
+}
+
+enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id, struct err *e)
+{
+    struct request *r, **link = &g->queue;
+
+    if (check(g, q, e) || check_sampler(g, q, e))
+        return e->code;
+    r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    r->q = *q;
+    r->seq = -1;
+    if (!copy_all(r))
+        err_set(e, ERR_NOMEM, "out of memory");
+    else if (q->governor == NULL || q->governor->begin(&r->governor, q->governor_opts, q->thinking, e) == ERR_OK)
+        r->id = ++g->next_id;
+    if (r->id == 0) {
+        gen_request_free(r);
+        return e->code;
+    }
+    while (*link != NULL && (*link)->q.priority >= q->priority)
+        link = &(*link)->next;
+    r->next = *link;
+    *link = r;
+    g->n_waiting++;
+    *id = r->id;
+    return ERR_OK;
+}
+
+void gen_cancel(struct gen *g, int64_t id)
+{
+    for (struct request *q = g->queue; q != NULL; q = q->next)
+        q->cancelled |= q->id == id;
+    for (int i = 0; i < g->n_seq; i++)
+        if (g->at[i] != NULL)
+            g->at[i]->cancelled |= g->at[i]->id == id;
+}
+
+static bool any_active(const struct gen *g)
+{
+    for (int i = 0; i < g->n_seq; i++)
+        if (g->at[i] != NULL)
+            return true;
+    return false;
+}
+
+bool gen_busy(const struct gen *g)
+{
+    return g->queue != NULL || g->told < g->n_events || any_active(g);
+}
+
+int64_t gen_waiting(const struct gen *g)
+{
+    return g->n_waiting;
+}
+
+int gen_idle(const struct gen *g)
+{
+    int best = -1;
+
+    for (int i = 0; i < g->n_seq; i++)
+        if (g->at[i] == NULL && (best < 0 || g->used[i] < g->used[best]))
+            best = i;
+    return best;
+}
+
+/* ---- a step ---- */
+
+/* Ends requests: those that were cancelled, or all of them with an error. */
+static enum err_code end_some(struct gen *g, const struct err *all, struct err *e)
+{
+    for (struct request **link = &g->queue; *link != NULL;) {
+        struct request *q = *link;
+
+        if (!q->cancelled && all == NULL) {
+            link = &q->next;
+            continue;
+        }
+        *link = q->next;
+        g->n_waiting--;
+        q->why = all != NULL ? *all : q->why;
+        gen_end(q, all != NULL ? GEN_FAILED : GEN_CANCELLED);
+        if (gen_finish(g, q, e))
+            return e->code;
+    }
+    for (int i = 0; i < g->n_seq; i++) {
+        struct request *q = g->at[i];
+
+        if (q == NULL || (!q->cancelled && all == NULL))
+            continue;
+        q->why = all != NULL ? *all : q->why;
+        gen_end(q, all != NULL ? GEN_FAILED : GEN_CANCELLED);
+        if (gen_finish(g, q, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+static float now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (float)t.tv_sec * 1e3f + (float)t.tv_nsec / 1e6f;
+}
+
+/* What a step with few rows costs, for the drafter's choice of how many to guess. */
+static void note_cost(struct gen *g, float ms)
+{
+    float *c;
+
+    if (g->n_rows >= (int)(sizeof g->cost_ms / sizeof g->cost_ms[0]))
+        return;
+    c = &g->cost_ms[g->n_rows];
+    *c = *c > 0 ? 0.9f * *c + 0.1f * ms : ms;
+}
+
+/* What one step does, up to the events. */
+static enum err_code step(struct gen *g, struct err *e)
+{
+    float from;
+
+    if (end_some(g, NULL, e) || gen_admit(g, e) || gen_force(g, e) || gen_compose(g, e))
+        return e->code;
+    if (g->n_rows == 0)
+        return ERR_OK;
+    from = now_ms();
+    if (run_step_want(g->o.run, g->row, g->want, g->n_rows, e))
+        return e->code;
+    note_cost(g, now_ms() - from);
+    gen_fill_masks(g);
+    return gen_choose(g, e);
+}
+
+enum err_code gen_step(struct gen *g, struct err *e)
+{
+    struct err why = { 0 }, more;
+
+    gen_events_clear(g);
+    if (g->failed)
+        return err_set(e, ERR_ARG, "the engine has failed before");
+    if (step(g, &why) == ERR_OK)
+        return ERR_OK;
+    g->failed = true;
+    (void)end_some(g, &why, &more); /* where memory is out, they end without events */
+    *e = why;
+    return why.code;
+}

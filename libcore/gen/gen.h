@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gen.h - requests in, events out: many answers of one model, written side by side.
+ * room: gen (base text sample run)
+ *
+ * A gen owns the sequences of a run. Each gen_step() is one step of the model for everything in progress: the
+ * next token of each answer (and guesses after it), then prompt rows of those that still read. The tokens of a
+ * request depend on nothing but the request: not on the others, the drafter, the size of the chunks or the
+ * order of arrival.
+ *
+ *   gen_open; gen_submit ...; while (gen_busy(g)) { gen_step(g, &e); while (gen_next(g, &ev)) use ev; }
+ *
+ * A request begins at the longest prefix of its prompt that any sequence holds. Requests whose prompts begin
+ * alike read that part once: the later one waits until the first has read it. An ended request leaves its
+ * sequence as it is, for the next one that can go on from it.
+ *
+ * One thread. gen_submit() copies the request; steps allocate only while the text of an event is longer than
+ * any before.
+ */
+#ifndef GEN_GEN_H
+#define GEN_GEN_H
+#include "base/base.h"
+#include "gen/hooks.h"
+#include "sample/sample.h"
+
+struct gen;
+struct run;
+struct text;
+
+struct gen_opts {
+    struct run        *run;         /* not owned; nobody else steps it meanwhile */
+    const struct text *text;        /* not owned; NULL: no stop strings, no text in events, no end tokens but end_token */
+    int32_t            end_token;   /* without a text: ends an answer; -1: none */
+    const struct gen_drafter *drafter; /* NULL: no guesses */
+    void              *drafter_of;  /* its object; not owned */
+    int                n_spare;     /* sequences of the run kept for probes, not for requests */
+    int                prompt_rows; /* prompt rows in a step while somebody answers; 0: a quarter of the run's rows */
+    int64_t            wait_max;    /* requests that may wait; 0: any number */
+};
+
+struct gen_request {
+    const int32_t *prompt;          /* [n_prompt], n_prompt >= 1 */
+    int64_t        n_prompt;
+    int64_t        predict_max;     /* tokens of the answer; -1: until the context is full; 0: only read the prompt */
+    int64_t        text_max;        /* of them after the reasoning; -1: any number */
+    bool           ignore_eos;      /* end tokens do not end the answer */
+    bool           chat;            /* the reasoning is told apart from the text; stop strings count in the text */
+    bool           thinking;        /* chat: the prompt ends inside reasoning */
+    int            priority;        /* higher ones first; equal ones in the order they came */
+    struct sample_opts sample;
+    const struct str  *stops;       /* [n_stops], not empty; needs a text */
+    size_t         n_stops;
+    const int64_t *marks;           /* [n_marks] positions of the prompt, ascending, where run_mark() is due */
+    int            n_marks;
+    int64_t        n_rows;          /* logits of the last n_rows prompt tokens come as GEN_ROW; 0: none */
+    int            draft_max;       /* guesses in a step; -1: as many as there is room for; 0: none */
+    const struct gen_constraint *constraint; /* NULL: any text */
+    const void    *rules;           /* of the constraint; outlives the request */
+    const struct gen_memory *memory;/* NULL: none */
+    const void    *memory_of;       /* its object; outlives the request */
+    const struct gen_governor *governor; /* NULL: none */
+    const void    *governor_opts;   /* used by gen_submit() only */
+    void          *user;
+};
+/* No limit, greedy, everything else off. */
+struct gen_request gen_defaults(void);
+
+enum gen_kind {
+    GEN_BEGIN,  /* has a sequence; stats.cached_tokens is known */
+    GEN_PROMPT, /* part of the prompt was read */
+    GEN_ROW,    /* the logits of one prompt token */
+    GEN_TOKEN,
+    GEN_END,
+};
+enum gen_end {
+    GEN_LENGTH,      /* predict_max or text_max */
+    GEN_EOS,         /* the model ended the turn */
+    GEN_STOP_STRING,
+    GEN_CONTEXT,     /* the context is full */
+    GEN_STOPPED,     /* by the governor */
+    GEN_CANCELLED,
+    GEN_FAILED,
+};
+struct gen_stats {
+    int64_t prompt_tokens, cached_tokens; /* cached: not evaluated again */
+    int64_t tokens;                       /* of the answer; the token that ended the turn is none */
+    int64_t reasoning_tokens;             /* of them, up to the end of the reasoning */
+    int64_t drafted, kept;                /* guesses that were checked, and that were right */
+    int64_t forced;                       /* tokens of a constraint or governor that were not chosen */
+    int64_t steps;                        /* of the model, after the prompt's last */
+    int64_t whole_rows;                   /* choices that needed all logits of a row from a GPU */
+};
+struct gen_event {
+    enum gen_kind      kind;
+    int64_t            id;
+    void              *user;
+    int                seq;       /* of the run */
+    int64_t            done;      /* GEN_PROMPT: tokens read; GEN_ROW: position of the token */
+    const float       *logits;    /* GEN_ROW: [n_vocab] */
+    struct sample_pick pick;      /* GEN_TOKEN; logprob is NaN where a forced token was not looked at */
+    bool               forced;    /* GEN_TOKEN: not chosen */
+    bool               reasoning; /* GEN_TOKEN, GEN_END: the text is reasoning */
+    bool               closes;    /* GEN_TOKEN: the reasoning ends with this token */
+    struct str         text;      /* GEN_TOKEN, GEN_END: whole characters that are certain now */
+    enum gen_end       end;       /* GEN_END */
+    struct err         err;       /* GEN_FAILED: the reason; the others go on */
+    struct gen_stats   stats;     /* GEN_BEGIN, GEN_END */
+};
+
+/* ERR_ARG: no sequence is left for requests. */
+MUST_CHECK enum err_code gen_open(struct gen **out, const struct gen_opts *o, struct err *e);
+void gen_close(struct gen *g); /* NULL is allowed; requests end without events */
+/* *id counts from 1. ERR_LIMIT: too many wait, or the prompt exceeds the context. ERR_ARG: an option out of range. */
+MUST_CHECK enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id, struct err *e);
+/* With the next step: GEN_END with GEN_CANCELLED. An unknown id does nothing. */
+void gen_cancel(struct gen *g, int64_t id);
+bool gen_busy(const struct gen *g); /* a request has not ended, or an event has not been taken */
+int64_t gen_waiting(const struct gen *g); /* requests without a sequence */
+/* A sequence that no request uses, the least recently used one: a program may load a session into it. -1: none. */
+int  gen_idle(const struct gen *g);
+/* One step. An error is the run's: every request has ended with GEN_FAILED, and g can only be closed. */
+MUST_CHECK enum err_code gen_step(struct gen *g, struct err *e);
+/* In the order they happened; false: none left. What an event points to is valid until the next gen_step(), and
+ * logits until the next gen_next(). */
+bool gen_next(struct gen *g, struct gen_event *ev);
+#endif

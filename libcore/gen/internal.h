@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* internal.h - inside of the generation engine.                              room: gen */
+#ifndef GEN_INTERNAL_H
+#define GEN_INTERNAL_H
+#include "gen/gen.h"
+#include "run/run.h"
+#include "text/text.h"
+
+enum request_state {
+    REQUEST_WAITING, /* no sequence yet */
+    REQUEST_ACTIVE,  /* reads its prompt, then writes */
+    REQUEST_HELD,    /* waits for its governor's probe */
+};
+
+/* One answer. Its tokens are token[0 .. n): the prompt, then the answer; the run's sequence has evaluated
+ * token[0 .. fed), the others are pending. */
+struct request {
+    struct gen_request q;       /* what it points to is ours, but rules, memory_of */
+    int64_t            id;
+    struct request    *next;    /* in the queue */
+    enum request_state state;
+    int                seq;     /* -1: none */
+    bool               cancelled;
+    bool               ended;   /* for the reason in end_by; gone after gen_finish() */
+    enum gen_end       end_by;
+    struct err         why;     /* GEN_FAILED */
+    int32_t           *token;   /* [cap] */
+    int64_t            n, cap, fed;
+    int                mark;    /* of q.marks, those passed */
+    struct sampler    *sampler;
+    struct text_stream *stream; /* of the part under way; NULL: no text */
+    bool               in_reasoning;
+    void              *place;   /* of the constraint */
+    void              *governor;
+    struct gen_order   order;   /* the governor's last */
+    struct request    *probe_of; /* a probe: the request that asked; no events */
+    struct gen_seen   *seen;    /* a probe: [q.predict_max] */
+    bool               probing; /* HELD: its probe runs */
+    struct gen_stats   stats;
+    /* The step under way: its rows are g->row[first .. first + n_new + n_guess). */
+    int                first, n_new, n_guess;
+    int                first_row; /* index in g->ask of the first row that has logits; -1: none */
+    int                n_ask;
+    int32_t            guess[GEN_DRAFT_MAX];
+    int64_t            cut;     /* reading: a waiting request shares the prompt up to here; 0: none */
+};
+
+/* A row whose logits were asked for. */
+struct ask {
+    struct request *q;
+    int             row;       /* of the step */
+    int             n_guessed; /* guesses of its sequence before it */
+    int             mask;      /* which of g->masks; -1: none */
+    int32_t         mix_token[SAMPLE_MIX_MAX];
+    float           mix_q[SAMPLE_MIX_MAX];
+    struct sample_mix mix;
+    int32_t        *ids;       /* [LOGITS_IDS_MAX] */
+};
+
+struct event {
+    struct gen_event ev;
+    size_t           text, top; /* where in the buffers */
+    int              row;       /* GEN_ROW: of the step */
+};
+
+struct gen {
+    struct gen_opts  o;
+    int              n_seq, n_spare; /* sequences for requests come first */
+    int32_t          n_vocab;
+    int64_t          ctx;
+    int              rows_max, logits_max, prompt_rows, draft_max;
+    struct request **at;        /* [n_seq + n_spare] who has the sequence */
+    int64_t         *used;      /* [n_seq] when it was last used; 0: never */
+    int64_t          tick, next_id;
+    struct request  *queue;     /* waiting, by priority and order */
+    int64_t          n_waiting;
+    bool             failed;
+    /* the step under way */
+    struct run_row  *row;       /* [rows_max] */
+    struct logits_want *want;   /* [rows_max] */
+    int              n_rows, turn;
+    struct ask      *ask;       /* [logits_max] */
+    int              n_ask;
+    int32_t         *ids;       /* [logits_max][LOGITS_IDS_MAX]; NULL: the run gives whole rows */
+    uint32_t        *masks;     /* [masks_cap][mask_words] */
+    int              n_masks, masks_cap;
+    size_t           mask_words;
+    struct gen_guess *guess;    /* [n_seq] */
+    float            cost_ms[64];
+    /* what is told */
+    struct event    *event;
+    size_t           n_events, events_cap, told;
+    char            *text;
+    size_t           n_text, text_cap;
+    struct sample_top *top;
+    size_t           n_top, top_cap;
+};
+
+static inline bool reading(const struct request *q)
+{
+    return q->fed < q->q.n_prompt;
+}
+
+/* admit.c */
+MUST_CHECK enum err_code gen_admit(struct gen *g, struct err *e); /* sequences for those who wait */
+void gen_request_free(struct request *q);                         /* NULL is allowed */
+
+/* compose.c */
+MUST_CHECK enum err_code gen_compose(struct gen *g, struct err *e); /* g->row, g->want of the next step */
+void gen_fill_masks(struct gen *g);
+
+/* choose.c */
+MUST_CHECK enum err_code gen_choose(struct gen *g, struct err *e); /* after the step: tokens, events, ends */
+/* Tokens that need no logits: a constraint's only ones. */
+MUST_CHECK enum err_code gen_force(struct gen *g, struct err *e);
+
+/* answer.c: a token comes to be, an answer ends */
+/* May end the request (q->ended). pick NULL: the token was not chosen. */
+MUST_CHECK enum err_code gen_take(struct gen *g, struct request *q, int32_t token, const struct sample_pick *pick,
+                                  struct err *e);
+MUST_CHECK enum err_code gen_begin_text(struct gen *g, struct request *q, struct err *e);
+static inline void gen_end(struct request *q, enum gen_end by)
+{
+    q->ended = true;
+    q->end_by = by;
+}
+/* Tells that q has ended (gen_end()), takes its sequence back and frees it. */
+MUST_CHECK enum err_code gen_finish(struct gen *g, struct request *q, struct err *e);
+
+/* events.c */
+struct event_what {
+    struct str               text;
+    const struct sample_pick *pick; /* NULL: none */
+    int                      row;
+};
+MUST_CHECK enum err_code gen_tell(struct gen *g, const struct gen_event *ev, const struct event_what *w, struct err *e);
+void gen_events_clear(struct gen *g);
+void gen_events_free(struct gen *g);
+#endif

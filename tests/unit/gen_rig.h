@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gen_rig.h - for tests of the generation engine: answers of a plain loop to compare with, scripted hooks. */
+#ifndef TESTS_UNIT_GEN_RIG_H
+#define TESTS_UNIT_GEN_RIG_H
+#include <math.h>
+
+#include "base/rng.h"
+#include "gen/gen.h"
+#include "golden.h"
+
+enum { CTX = 96, ANSWER_MAX = 32 };
+
+/* What a request says, in a form that two loops can read. */
+struct ask_for {
+    int32_t prompt[CTX];
+    int     n_prompt, predict_max;
+    struct sample_opts sample;
+    const struct gen_constraint *constraint;
+    const struct gen_memory     *memory;
+    const void *rules, *memory_of;
+};
+struct answered {
+    int32_t token[CTX + 1];
+    int     n;
+    enum gen_end end;
+};
+
+static inline void must(enum err_code code, const struct err *e)
+{
+    if (code != ERR_OK)
+        fail_msg("%s", e->msg);
+}
+
+/* ---- a constraint: token classes that follow one another ---- */
+
+struct walk_rules {
+    int n_states;            /* in state s only tokens with token % n_states == s come, then state s + 1 */
+    int32_t only;            /* in the last state nothing but this token; -1: as in the others */
+    int32_t n_vocab;
+};
+struct walk {
+    const struct walk_rules *rules;
+    int at, taken[GEN_BACK_MAX * 4], n;
+};
+
+static inline bool walk_may(const struct walk *w, int32_t token)
+{
+    const struct walk_rules *r = w->rules;
+
+    if (w->at == r->n_states - 1 && r->only >= 0)
+        return token == r->only;
+    return token % r->n_states == w->at;
+}
+
+static inline enum err_code walk_begin(void **place, const void *rules, struct err *e)
+{
+    struct walk *w = calloc(1, sizeof *w);
+
+    if (w == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    w->rules = rules;
+    *place = w;
+    return ERR_OK;
+}
+
+static inline void walk_end(void *place)
+{
+    free(place);
+}
+
+static inline bool walk_take(void *place, int32_t token)
+{
+    struct walk *w = place;
+
+    if (!walk_may(w, token))
+        return false;
+    assert_true(w->n < (int)(sizeof w->taken / sizeof w->taken[0]));
+    w->taken[w->n++] = w->at;
+    w->at = (w->at + 1) % w->rules->n_states;
+    return true;
+}
+
+static inline void walk_back(void *place, int n)
+{
+    struct walk *w = place;
+
+    assert_true(n <= w->n);
+    if (n > 0)
+        w->at = w->taken[w->n -= n];
+}
+
+static inline bool walk_free(const void *place)
+{
+    return ((const struct walk *)place)->rules->n_states == 1;
+}
+
+static inline int32_t walk_only(const void *place)
+{
+    const struct walk *w = place;
+
+    return w->at == w->rules->n_states - 1 ? w->rules->only : -1;
+}
+
+static inline void walk_mask(const void *place, uint32_t *mask)
+{
+    const struct walk *w = place;
+
+    memset(mask, 0, ((size_t)w->rules->n_vocab + 31) / 32 * sizeof *mask);
+    for (int32_t t = 0; t < w->rules->n_vocab; t++)
+        if (walk_may(w, t))
+            mask[t / 32] |= 1u << (t % 32);
+}
+
+static const struct gen_constraint walk = { walk_begin, walk_end, walk_take, walk_back, walk_free, walk_only, walk_mask };
+
+/* ---- a memory: what follows is the newest token plus a few ---- */
+
+static inline void next_look(const void *m, const int32_t *token, int64_t n, bool reasoning, int32_t *next, float *q,
+                             int *n_next)
+{
+    const int32_t n_vocab = *(const int32_t *)m;
+
+    (void)reasoning;
+    *n_next = token[n - 1] % 3 == 0 ? 0 : 4; /* sometimes it knows nothing */
+    for (int i = 0; i < *n_next; i++) {
+        next[i] = (token[n - 1] + 7 * i + 1) % n_vocab;
+        q[i] = 0.4f / (float)(i + 1);
+    }
+}
+
+static inline float next_weight(const void *m, const int32_t *next, const float *q, int n_next, float p_max)
+{
+    (void)m;
+    (void)next;
+    (void)q;
+    (void)n_next;
+    return 0.6f * (1 - p_max);
+}
+
+static const struct gen_memory next_memory = { next_look, next_weight };
+
+/* ---- the plain loop ---- */
+
+/* p of the likeliest token among those that the mask allows. */
+static inline float p_max_of(const float *x, const uint32_t *mask, int32_t n)
+{
+    double max = -INFINITY, sum = 0;
+
+    for (int32_t i = 0; i < n; i++)
+        if ((mask == NULL || (mask[i / 32] >> (i % 32) & 1)) && (double)x[i] > max)
+            max = (double)x[i];
+    for (int32_t i = 0; i < n; i++)
+        if (mask == NULL || (mask[i / 32] >> (i % 32) & 1))
+            sum += exp((double)x[i] - max);
+    return (float)(1 / sum);
+}
+
+/* The answer of one sequence, token by token, with nothing clever. */
+static inline void answer_alone(struct rig *rig, const struct ask_for *a, struct answered *out)
+{
+    struct sampler *s;
+    struct err e = { 0 };
+    void *place = NULL;
+    uint32_t mask[64];
+    int32_t next[SAMPLE_MIX_MAX];
+    float q[SAMPLE_MIX_MAX];
+    int n = a->n_prompt;
+
+    assert_true(rig->n_vocab <= (int32_t)sizeof mask * 8);
+    memcpy(out->token, a->prompt, (size_t)n * sizeof *a->prompt);
+    must(sample_open(&s, &a->sample, rig->n_vocab, &e), &e);
+    for (int i = 0; i < n; i++)
+        must(sample_accept(s, a->prompt[i], &e), &e);
+    if (a->constraint != NULL)
+        must(a->constraint->begin(&place, a->rules, &e), &e);
+    run_clear(rig->r, 0);
+    must(run_feed(rig->r, 0, a->prompt, n, 1, NULL, NULL, NULL, &e), &e);
+    out->end = GEN_LENGTH;
+    while (n - a->n_prompt < a->predict_max) {
+        const float *x = run_logits_last(rig->r);
+        struct sample_mix mix = { next, q, 0, 0 };
+        struct sample_pick pick;
+
+        if (place != NULL)
+            a->constraint->mask(place, mask);
+        if (a->memory != NULL) {
+            int n_next;
+
+            a->memory->look(a->memory_of, out->token, n, false, next, q, &n_next);
+            mix.n = n_next;
+            mix.weight = a->memory->weight(a->memory_of, next, q, n_next, p_max_of(x, place != NULL ? mask : NULL, rig->n_vocab));
+        }
+        must(sample_next_row(s, x, place != NULL ? mask : NULL, mix.n > 0 ? &mix : NULL, NULL, 0, &pick, &e), &e);
+        out->token[n++] = pick.token;
+        must(sample_accept(s, pick.token, &e), &e);
+        if (place != NULL)
+            assert_true(a->constraint->take(place, pick.token));
+        if (n - a->n_prompt == a->predict_max)
+            break;
+        if (n - 1 >= run_ctx(rig->r)) {
+            out->end = GEN_CONTEXT;
+            break;
+        }
+        must(run_step(rig->r, &(struct run_row){ pick.token, 0, true, false }, 1, &e), &e);
+    }
+    out->n = n;
+    if (place != NULL)
+        a->constraint->end(place);
+    sample_close(s);
+}
+
+static inline struct gen_request request_of(const struct ask_for *a)
+{
+    struct gen_request q = gen_defaults();
+
+    q.prompt = a->prompt;
+    q.n_prompt = a->n_prompt;
+    q.predict_max = a->predict_max;
+    q.sample = a->sample;
+    q.constraint = a->constraint;
+    q.rules = a->rules;
+    q.memory = a->memory;
+    q.memory_of = a->memory_of;
+    return q;
+}
+#endif

@@ -1,0 +1,766 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gen_test.c - the generation engine: each request has the tokens that it has alone, whatever runs beside it.
+ *
+ * Random programs of requests (prompts that begin alike, sampled and greedy, with constraints and memories, cancelled
+ * ones), under drafters that are right, wrong, random or absent, against a loop of one sequence and one token a step. */
+#include <math.h>
+
+#include "gen_rig.h"
+#include "part.h"
+#include "text/text.h"
+
+enum { SEQS = 3, REQUESTS = 7 };
+
+static uint32_t draw(uint64_t *at, uint32_t n)
+{
+    uint32_t r[4];
+
+    rng_block(r, 11, *at >> 32, *at);
+    ++*at;
+    return r[0] % n;
+}
+
+/* ---- drafters ---- */
+
+enum honesty { RIGHT, WRONG, MIXED, N_HONESTY };
+struct oracle {
+    enum honesty    honesty;
+    struct answered known[REQUESTS];
+    int             n_known, n_vocab;
+    uint64_t        at;
+    int64_t         guesses, settled[SEQS], begun[SEQS];
+};
+
+static const struct answered *find(const struct oracle *o, const int32_t *token, int64_t n)
+{
+    for (int i = 0; i < o->n_known; i++)
+        if (n < o->known[i].n && memcmp(o->known[i].token, token, (size_t)n * sizeof *token) == 0)
+            return &o->known[i];
+    return NULL;
+}
+
+static void oracle_begin(void *d, int seq, const int32_t *token, int64_t n)
+{
+    struct oracle *o = d;
+
+    (void)token;
+    o->begun[seq] = n;
+    o->settled[seq] = 0;
+}
+
+static enum err_code oracle_guess(void *d, struct gen_guess *g, int n, const float *cost_ms, struct err *e)
+{
+    struct oracle *o = d;
+
+    (void)cost_ms;
+    (void)e;
+    for (int i = 0; i < n; i++) {
+        const struct answered *a = find(o, g[i].token, g[i].n_token);
+        const int most = (int)draw(&o->at, (uint32_t)g[i].n_max + 1);
+
+        assert_int_equal(g[i].n_token - 1, o->begun[g[i].seq] + o->settled[g[i].seq]);
+        for (int j = 0; j < most; j++) {
+            const int64_t at = g[i].n_token + j;
+            const bool right = o->honesty == RIGHT || (o->honesty == MIXED && draw(&o->at, 2) == 0);
+            int32_t guess = (int32_t)draw(&o->at, (uint32_t)o->n_vocab);
+
+            if (right && a != NULL && at < a->n)
+                guess = a->token[at];
+            g[i].guess[g[i].n++] = guess;
+            o->guesses++;
+        }
+    }
+    return ERR_OK;
+}
+
+static void oracle_settle(void *d, int seq, const int32_t *token, int n, int n_guessed, int n_kept)
+{
+    struct oracle *o = d;
+
+    (void)token;
+    assert_true(n_kept <= n_guessed && n_kept <= n);
+    o->settled[seq] += n;
+}
+
+static const struct gen_drafter oracle = { oracle_begin, oracle_guess, oracle_settle };
+
+/* ---- random programs ---- */
+
+static void random_request(struct ask_for *a, uint64_t *at, int32_t n_vocab, const struct walk_rules *rules)
+{
+    static const int shared[] = { 0, 5, 17, 40 };
+    const int n_shared = shared[draw(at, 4)];
+
+    memset(a, 0, sizeof *a);
+    a->n_prompt = n_shared + 1 + (int)draw(at, 30);
+    for (int i = 0; i < a->n_prompt; i++)
+        a->prompt[i] = i < n_shared ? (int32_t)((i * 37 + 5) % n_vocab) : (int32_t)draw(at, (uint32_t)n_vocab);
+    a->predict_max = (int)draw(at, ANSWER_MAX);
+    a->sample = sample_defaults();
+    if (draw(at, 2) == 0) {
+        a->sample.temp = 0.9f;
+        a->sample.top_k = draw(at, 2) == 0 ? 40 : 0;
+        a->sample.seed = draw(at, 1000);
+    }
+    if (draw(at, 4) == 0) {
+        a->sample.repeat_penalty = 1.2f;
+        a->sample.penalty_last_n = 16;
+    }
+    if (draw(at, 4) == 0)
+        a->sample.dry_multiplier = 0.8f;
+    if (draw(at, 4) == 0) {
+        a->constraint = &walk;
+        a->rules = &rules[draw(at, 3)];
+    }
+    if (draw(at, 4) == 0) {
+        a->memory = &next_memory;
+        a->memory_of = &rules[0].n_vocab;
+    }
+}
+
+struct seen_of {
+    int32_t token[CTX + 1];
+    int     n;
+    bool    begun, ended;
+    enum gen_end end;
+    struct gen_stats stats;
+};
+
+static void take_events(struct gen *g, struct seen_of *seen, const int64_t *id)
+{
+    struct gen_event ev;
+
+    while (gen_next(g, &ev)) {
+        struct seen_of *s = ev.user;
+
+        assert_int_equal(ev.id, id[s - seen]);
+        assert_false(s->ended);
+        s->begun |= ev.kind == GEN_BEGIN;
+        if (ev.kind == GEN_TOKEN)
+            s->token[s->n++] = ev.pick.token;
+        s->ended = ev.kind == GEN_END;
+        s->end = ev.end;
+        s->stats = ev.stats;
+        if (ev.kind == GEN_END && ev.end == GEN_FAILED)
+            fail_msg("a request failed: %s", ev.err.msg);
+    }
+}
+
+static void compare(const struct ask_for *a, const struct answered *want, const struct seen_of *got, bool cancelled,
+                    uint64_t seed)
+{
+    const int n = want->n - a->n_prompt;
+
+    assert_true(got->ended);
+    if (got->end == GEN_CANCELLED && cancelled) {
+        assert_true(got->n <= n);
+    } else {
+        assert_int_equal(got->end, want->end);
+        assert_int_equal(got->n, n);
+        assert_int_equal(got->stats.tokens, n);
+    }
+    if (memcmp(got->token, want->token + a->n_prompt, (size_t)got->n * sizeof *got->token) != 0)
+        fail_msg("program %llu: an answer differs from the one alone", (unsigned long long)seed);
+    assert_true(got->stats.kept <= got->stats.drafted);
+}
+
+struct totals {
+    int64_t answers, tokens, cached, kept, drafted, cancelled;
+};
+
+static void run_program(struct rig *rig, struct rig *plain, uint64_t seed, struct totals *sum)
+{
+    const struct walk_rules rules[3] = { { 5, -1, rig->n_vocab }, { 3, 17, rig->n_vocab }, { 1, -1, rig->n_vocab } };
+    struct ask_for a[REQUESTS];
+    struct seen_of seen[REQUESTS] = { { .n = 0 } };
+    int64_t id[REQUESTS] = { 0 };
+    uint64_t at = seed << 32;
+    const int n = 1 + (int)draw(&at, REQUESTS);
+    bool cancelled[REQUESTS] = { false };
+    struct oracle o = { .honesty = (enum honesty)draw(&at, N_HONESTY), .n_vocab = rig->n_vocab, .at = (seed << 32) + 1000000 };
+    const bool drafts = draw(&at, 4) != 0;
+    struct gen *g;
+    struct err e = { 0 };
+    int submitted = 0;
+
+    for (int i = 0; i < n; i++) {
+        random_request(&a[i], &at, rig->n_vocab, rules);
+        answer_alone(plain, &a[i], &o.known[o.n_known++]);
+    }
+    must(gen_open(&g, &(struct gen_opts){ .run = rig->r, .end_token = -1, .drafter = drafts ? &oracle : NULL, .drafter_of = &o,
+                                          .prompt_rows = (int)draw(&at, 12) }, &e), &e);
+    while (submitted < n || gen_busy(g)) {
+        while (submitted < n && draw(&at, 3) != 0) {
+            struct gen_request q = request_of(&a[submitted]);
+
+            q.user = &seen[submitted];
+            q.priority = (int)draw(&at, 3);
+            q.draft_max = draw(&at, 3) == 0 ? (int)draw(&at, 4) : -1;
+            must(gen_submit(g, &q, &id[submitted], &e), &e);
+            submitted++;
+        }
+        if (submitted > 0 && draw(&at, 40) == 0) {
+            const int i = (int)draw(&at, (uint32_t)submitted);
+
+            cancelled[i] = true;
+            gen_cancel(g, id[i]);
+        }
+        must(gen_step(g, &e), &e);
+        take_events(g, seen, id);
+    }
+    for (int i = 0; i < n; i++) {
+        compare(&a[i], &o.known[i], &seen[i], cancelled[i], seed);
+        sum->answers++;
+        sum->tokens += seen[i].n;
+        sum->cached += seen[i].stats.cached_tokens;
+        sum->kept += seen[i].stats.kept;
+        sum->drafted += seen[i].stats.drafted;
+        sum->cancelled += seen[i].end == GEN_CANCELLED;
+    }
+    gen_close(g);
+}
+
+static long programs(void)
+{
+    const char *env = getenv("CHIMERE_TEST_PROGRAMS");
+    const long n = env != NULL ? strtol(env, NULL, 10) : 100;
+
+    assert_true(n > 0);
+    return n;
+}
+
+static void check_family(const char *path)
+{
+    struct totals sum = { 0 };
+    struct rig rig, plain;
+    struct err e = { 0 };
+
+    if (!test_mine())
+        return;
+    rig_open(&plain, path, 1, &(struct run_opts){ .ctx_tokens = CTX });
+    rig_open(&rig, path, 1, &(struct run_opts){ .ctx_tokens = CTX, .n_seq = SEQS, .rows_max = 24, .draft_max = 4,
+                                                .checkpoint_bytes = SEQS * 6 * run_snapshot_bytes(plain.m) });
+    (void)e;
+    for (long i = 0; i < programs(); i++)
+        run_program(&rig, &plain, (uint64_t)i, &sum);
+    print_message("%s: %ld programs, %lld answers (%lld cancelled), %lld tokens, %lld of the prompts cached, "
+                  "%lld of %lld guesses kept\n", path, programs(), (long long)sum.answers, (long long)sum.cancelled,
+                  (long long)sum.tokens, (long long)sum.cached, (long long)sum.kept, (long long)sum.drafted);
+    assert_true(sum.kept > 0 && sum.kept < sum.drafted && sum.cached > 0 && sum.cancelled > 0);
+    rig_close(&rig);
+    rig_close(&plain);
+}
+
+static void own_families(void **state)
+{
+    (void)state;
+    each_model("tests/golden/models", check_family);
+}
+
+static void all_families(void **state)
+{
+    const char *dir = getenv("GOLDENS");
+    char models[2048];
+
+    (void)state;
+    if (dir == NULL)
+        skip();
+    (void)snprintf(models, sizeof models, "%s/models", dir);
+    each_model_but(models, "tests/golden/models", check_family);
+}
+
+/* ---- one request with scripted hooks ---- */
+
+static const char *const model_a = "tests/golden/models/qwen35moe-a.gguf";
+
+/* Does what its script says when the answer has `at` tokens. */
+struct script {
+    int             at;
+    struct gen_order order, after; /* after: the answer to a probe */
+};
+struct director {
+    struct script   s;
+    int             n;
+    bool            reasoning;
+};
+static struct gen_seen heard[ANSWER_MAX];
+static int n_heard, n_open;
+
+static enum err_code director_begin(void **g, const void *opts, bool reasoning, struct err *e)
+{
+    struct director *d = calloc(1, sizeof *d);
+
+    if (d == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    *d = (struct director){ *(const struct script *)opts, 0, reasoning };
+    n_open++;
+    *g = d;
+    return ERR_OK;
+}
+
+static void director_end(void *g)
+{
+    n_open--;
+    free(g);
+}
+
+static struct gen_order director_see(void *g, const struct gen_seen *s)
+{
+    struct director *d = g;
+
+    assert_true(s->p > 0 && s->p <= s->p_max * 1.0001f && s->entropy >= 0);
+    return ++d->n == d->s.at ? d->s.order : (struct gen_order){ .act = GEN_GO_ON };
+}
+
+static struct gen_order director_probed(void *g, const struct gen_seen *s, int n)
+{
+    struct director *d = g;
+
+    n_heard = n;
+    if (n > 0)
+        memcpy(heard, s, (size_t)n * sizeof *s);
+    return d->s.after;
+}
+
+static const struct gen_governor director = { director_begin, director_end, director_see, director_probed };
+
+/* Runs one request to its end. */
+static void run_one(struct gen *g, struct gen_request q, struct seen_of *seen)
+{
+    int64_t id;
+    struct err e = { 0 };
+
+    memset(seen, 0, sizeof *seen);
+    q.user = seen;
+    must(gen_submit(g, &q, &id, &e), &e);
+    while (gen_busy(g)) {
+        must(gen_step(g, &e), &e);
+        take_events(g, seen, &id);
+    }
+    assert_true(seen->ended);
+}
+
+struct bench_of {
+    struct rig rig, plain;
+    struct gen *g;
+    struct ask_for a;
+    struct answered alone;
+};
+
+static void open_bench(struct bench_of *b, int n_spare)
+{
+    struct err e = { 0 };
+
+    rig_open(&b->rig, model_a, 1, &(struct run_opts){ .ctx_tokens = CTX, .n_seq = 2 + n_spare, .rows_max = 32, .draft_max = 4 });
+    rig_open(&b->plain, model_a, 1, &(struct run_opts){ .ctx_tokens = CTX });
+    must(gen_open(&b->g, &(struct gen_opts){ .run = b->rig.r, .end_token = -1, .n_spare = n_spare }, &e), &e);
+    b->a = (struct ask_for){ .n_prompt = 9, .predict_max = 12, .sample = sample_defaults() };
+    for (int i = 0; i < b->a.n_prompt; i++)
+        b->a.prompt[i] = 11 * i + 3;
+    answer_alone(&b->plain, &b->a, &b->alone);
+}
+
+static void close_bench(struct bench_of *b)
+{
+    gen_close(b->g);
+    rig_close(&b->rig);
+    rig_close(&b->plain);
+    assert_int_equal(n_open, 0);
+}
+
+/* The answer of `seen` goes on after its first n tokens as a prompt with these tokens does. */
+static void goes_on(struct bench_of *b, const struct seen_of *seen, int n)
+{
+    struct ask_for a = b->a;
+    struct answered alone;
+
+    memcpy(a.prompt + a.n_prompt, seen->token, (size_t)n * sizeof *a.prompt);
+    a.n_prompt += n;
+    a.predict_max -= n;
+    answer_alone(&b->plain, &a, &alone);
+    assert_int_equal(seen->n - n, alone.n - a.n_prompt);
+    assert_memory_equal(seen->token + n, alone.token + a.n_prompt, (size_t)(seen->n - n) * sizeof *a.prompt);
+}
+
+static void governor_says(void **state)
+{
+    static const int32_t words[] = { 40, 41, 42 };
+    const struct script s = { 4, { .act = GEN_SAY, .token = words, .n_token = 3 }, { 0 } };
+    struct gen_request q;
+    struct bench_of b;
+    struct seen_of seen;
+
+    (void)state;
+    open_bench(&b, 0);
+    q = request_of(&b.a);
+    q.governor = &director;
+    q.governor_opts = &s;
+    run_one(b.g, q, &seen);
+    assert_int_equal(seen.n, 12);
+    assert_int_equal(seen.stats.forced, 3);
+    assert_memory_equal(seen.token, b.alone.token + b.a.n_prompt, 4 * sizeof(int32_t));
+    assert_memory_equal(seen.token + 4, words, sizeof words);
+    goes_on(&b, &seen, 7);
+    close_bench(&b);
+}
+
+static void governor_stops(void **state)
+{
+    const struct script s = { 5, { .act = GEN_STOP }, { 0 } };
+    struct gen_request q;
+    struct bench_of b;
+    struct seen_of seen;
+
+    (void)state;
+    open_bench(&b, 0);
+    q = request_of(&b.a);
+    q.governor = &director;
+    q.governor_opts = &s;
+    run_one(b.g, q, &seen);
+    assert_int_equal(seen.n, 5);
+    assert_int_equal(seen.end, GEN_STOPPED);
+    close_bench(&b);
+}
+
+static void governor_shuns(void **state)
+{
+    struct script s = { 3, { .act = GEN_GO_ON }, { 0 } };
+    struct gen_request q;
+    struct bench_of b;
+    struct seen_of seen;
+    int32_t next;
+
+    (void)state;
+    open_bench(&b, 0);
+    next = b.alone.token[b.a.n_prompt + 3];
+    s.order.shun = &next;
+    s.order.n_shun = 1;
+    q = request_of(&b.a);
+    q.governor = &director;
+    q.governor_opts = &s;
+    run_one(b.g, q, &seen);
+    assert_memory_equal(seen.token, b.alone.token + b.a.n_prompt, 3 * sizeof(int32_t));
+    assert_int_not_equal(seen.token[3], next);
+    goes_on(&b, &seen, 4);
+    close_bench(&b);
+}
+
+/* A probe sees what the answer would be, and the answer is not changed by it. */
+static void governor_probes(void **state)
+{
+    static const int32_t words[] = { 50, 51 };
+    const struct script s = { 3, { .act = GEN_PROBE, .token = words, .n_token = 2, .n_probe = 5 }, { .act = GEN_GO_ON } };
+    struct gen_request q;
+    struct bench_of b;
+    struct seen_of seen;
+    struct ask_for probe;
+    struct answered alone;
+
+    (void)state;
+    for (int spare = 0; spare < 2; spare++) {
+        open_bench(&b, spare);
+        q = request_of(&b.a);
+        q.governor = &director;
+        q.governor_opts = &s;
+        n_heard = -1;
+        run_one(b.g, q, &seen);
+        assert_int_equal(seen.n, 12);
+        assert_memory_equal(seen.token, b.alone.token + b.a.n_prompt, 12 * sizeof(int32_t));
+        assert_int_equal(n_heard, spare == 0 ? 0 : 5); /* without a sequence to spare the answer comes at once, empty */
+        probe = b.a;
+        memcpy(probe.prompt + probe.n_prompt, seen.token, 3 * sizeof(int32_t));
+        memcpy(probe.prompt + probe.n_prompt + 3, words, sizeof words);
+        probe.n_prompt += 5;
+        probe.predict_max = 5;
+        answer_alone(&b.plain, &probe, &alone);
+        for (int i = 0; i < n_heard; i++)
+            assert_int_equal(heard[i].token, alone.token[probe.n_prompt + i]);
+        close_bench(&b);
+    }
+}
+
+/* A request that ends while its probe runs takes the probe along. */
+static void cancel_while_probing(void **state)
+{
+    static const int32_t words[] = { 50, 51 };
+    const struct script s = { 2, { .act = GEN_PROBE, .token = words, .n_token = 2, .n_probe = 8 }, { .act = GEN_GO_ON } };
+    struct gen_request q;
+    struct bench_of b;
+    struct seen_of seen = { .n = 0 };
+    int64_t id;
+    struct err e = { 0 };
+
+    (void)state;
+    open_bench(&b, 1);
+    q = request_of(&b.a);
+    q.governor = &director;
+    q.governor_opts = &s;
+    q.user = &seen;
+    must(gen_submit(b.g, &q, &id, &e), &e);
+    for (int i = 0; gen_busy(b.g); i++) {
+        must(gen_step(b.g, &e), &e);
+        if (i == 4)
+            gen_cancel(b.g, id);
+        take_events(b.g, &seen, &id);
+    }
+    assert_int_equal(seen.end, GEN_CANCELLED);
+    run_one(b.g, request_of(&b.a), &seen);
+    assert_memory_equal(seen.token, b.alone.token + b.a.n_prompt, 12 * sizeof(int32_t));
+    close_bench(&b);
+}
+
+/* A constraint's only token needs no choice, and log-probabilities need one: the answer is the same. */
+static void forced_or_chosen(void **state)
+{
+    struct walk_rules rules = { 3, 17, 0 };
+    struct bench_of b;
+    struct seen_of seen;
+
+    (void)state;
+    open_bench(&b, 0);
+    rules.n_vocab = b.rig.n_vocab;
+    b.a.constraint = &walk;
+    b.a.rules = &rules;
+    answer_alone(&b.plain, &b.a, &b.alone);
+    for (int n_top = 0; n_top < 2; n_top++) {
+        struct gen_request q = request_of(&b.a);
+
+        q.sample.n_top = n_top;
+        run_one(b.g, q, &seen);
+        assert_int_equal(seen.n, 12);
+        assert_memory_equal(seen.token, b.alone.token + b.a.n_prompt, 12 * sizeof(int32_t));
+        assert_int_equal(seen.stats.forced, n_top == 0 ? 4 : 0);
+    }
+    close_bench(&b);
+}
+
+/* ---- prompts that begin alike ---- */
+
+static void prefixes_are_read_once(void **state)
+{
+    enum { N = 4 };
+    struct rig rig;
+    struct gen *g;
+    struct seen_of seen[N] = { { .n = 0 } };
+    int64_t id[N], cached = 0;
+    int32_t prompt[CTX];
+    struct err e = { 0 };
+
+    (void)state;
+    rig_open(&rig, model_a, 1, &(struct run_opts){ .ctx_tokens = CTX, .n_seq = N, .rows_max = 16 });
+    must(gen_open(&g, &(struct gen_opts){ .run = rig.r, .end_token = -1 }, &e), &e);
+    for (int i = 0; i < CTX; i++)
+        prompt[i] = (i * 29 + 7) % rig.n_vocab;
+    for (int i = 0; i < N; i++) {
+        struct gen_request q = gen_defaults();
+
+        q.prompt = prompt;
+        q.n_prompt = 60;
+        q.predict_max = 3;
+        q.user = &seen[i];
+        prompt[50] = i; /* 50 tokens are the same */
+        must(gen_submit(g, &q, &id[i], &e), &e);
+    }
+    while (gen_busy(g)) {
+        must(gen_step(g, &e), &e);
+        take_events(g, seen, id);
+    }
+    for (int i = 0; i < N; i++)
+        cached += seen[i].stats.cached_tokens;
+    assert_int_equal(cached, (N - 1) * 50);
+    /* The answers stand beside their prompts: a conversation goes on where it stood. */
+    prompt[50] = 2;
+    memcpy(prompt + 60, seen[2].token, 3 * sizeof *prompt);
+    struct gen_request q = gen_defaults();
+    q.prompt = prompt;
+    q.n_prompt = 70;
+    q.predict_max = 1;
+    run_one(g, q, &seen[0]);
+    assert_int_equal(seen[0].stats.cached_tokens, 62); /* the newest token was not evaluated */
+    gen_close(g);
+    rig_close(&rig);
+}
+
+/* The logits of prompt rows are those of a run, also where a prefix is there already. */
+static void rows_of_a_prompt(void **state)
+{
+    struct bench_of b;
+    struct gen_event ev;
+    struct err e = { 0 };
+    int64_t id, next;
+    float *want;
+
+    (void)state;
+    open_bench(&b, 0);
+    want = logits_of(&b.plain, b.a.prompt, b.a.n_prompt, 4);
+    for (int again = 0; again < 2; again++) {
+        struct gen_request q = request_of(&b.a);
+
+        q.n_rows = 4;
+        q.predict_max = again;
+        next = b.a.n_prompt - 4;
+        must(gen_submit(b.g, &q, &id, &e), &e);
+        while (gen_busy(b.g)) {
+            must(gen_step(b.g, &e), &e);
+            while (gen_next(b.g, &ev)) {
+                if (ev.kind != GEN_ROW)
+                    continue;
+                assert_int_equal(ev.done, next);
+                assert_memory_equal(ev.logits, want + (next - (b.a.n_prompt - 4)) * b.rig.n_vocab,
+                                    (size_t)b.rig.n_vocab * sizeof(float));
+                next++;
+            }
+        }
+        assert_int_equal(next, b.a.n_prompt);
+    }
+    free(want);
+    close_bench(&b);
+}
+
+/* ---- mistakes ---- */
+
+static void refused(void **state)
+{
+    struct bench_of b;
+    struct gen_request q;
+    int64_t id = -1;
+    struct err e = { 0 };
+    struct gen *none = NULL;
+
+    (void)state;
+    open_bench(&b, 0);
+    q = request_of(&b.a);
+    q.n_prompt = 0;
+    assert_int_equal(gen_submit(b.g, &q, &id, &e), ERR_ARG);
+    q.n_prompt = CTX + 1;
+    assert_int_equal(gen_submit(b.g, &q, &id, &e), ERR_LIMIT);
+    q = request_of(&b.a);
+    q.sample.top_p = 2;
+    assert_int_equal(gen_submit(b.g, &q, &id, &e), ERR_ARG);
+    q = request_of(&b.a);
+    q.stops = &STR("x");
+    q.n_stops = 1;
+    assert_int_equal(gen_submit(b.g, &q, &id, &e), ERR_UNSUPPORTED);
+    b.a.prompt[3] = b.rig.n_vocab;
+    q = request_of(&b.a);
+    assert_int_equal(gen_submit(b.g, &q, &id, &e), ERR_FORMAT);
+    assert_int_equal(id, -1);
+    assert_false(gen_busy(b.g));
+    gen_cancel(b.g, 77);
+    must(gen_step(b.g, &e), &e);
+    assert_int_equal(gen_open(&none, &(struct gen_opts){ .run = b.rig.r, .n_spare = 2 }, &e), ERR_ARG);
+    assert_null(none);
+    close_bench(&b);
+}
+
+/* A request that fails ends alone. */
+static void fails_alone(void **state)
+{
+    struct bench_of b;
+    struct seen_of seen = { .n = 0 };
+    struct sample_bias *all;
+    struct gen_request q;
+    struct gen_event ev;
+    int64_t bad, good;
+    bool failed = false;
+    struct err e = { 0 };
+
+    (void)state;
+    open_bench(&b, 0);
+    all = calloc((size_t)b.rig.n_vocab, sizeof *all);
+    assert_non_null(all);
+    for (int32_t i = 0; i < b.rig.n_vocab; i++)
+        all[i] = (struct sample_bias){ i, -INFINITY };
+    q = request_of(&b.a);
+    q.sample.bias = all;
+    q.sample.n_bias = (size_t)b.rig.n_vocab;
+    must(gen_submit(b.g, &q, &bad, &e), &e);
+    free(all); /* the request has its copy */
+    q = request_of(&b.a);
+    must(gen_submit(b.g, &q, &good, &e), &e);
+    while (gen_busy(b.g)) {
+        must(gen_step(b.g, &e), &e);
+        while (gen_next(b.g, &ev)) {
+            if (ev.kind == GEN_END && ev.id == bad) {
+                failed = ev.end == GEN_FAILED && ev.err.code == ERR_ARG;
+            } else if (ev.kind == GEN_TOKEN) {
+                assert_int_equal(ev.id, good);
+                seen.token[seen.n++] = ev.pick.token;
+            }
+        }
+    }
+    assert_true(failed);
+    assert_int_equal(seen.n, 12);
+    assert_memory_equal(seen.token, b.alone.token + b.a.n_prompt, 12 * sizeof(int32_t));
+    close_bench(&b);
+}
+
+/* ---- text ---- */
+
+static void stop_strings(void **state)
+{
+    struct bench_of b;
+    struct text *t;
+    struct gen *g;
+    struct gen_request q;
+    struct gen_event ev;
+    struct err e = { 0 };
+    char whole[1024] = "", stop[16], cut[1024] = "";
+    int64_t id;
+    size_t at;
+
+    (void)state;
+    open_bench(&b, 0);
+    must(text_open(&t, b.rig.g, &e), &e);
+    must(gen_open(&g, &(struct gen_opts){ .run = b.rig.r, .text = t }, &e), &e);
+    for (int with = 0; with < 2; with++) {
+        struct str s = str_of(stop);
+
+        q = request_of(&b.a);
+        q.ignore_eos = true;
+        q.stops = &s;
+        q.n_stops = (size_t)with;
+        must(gen_submit(g, &q, &id, &e), &e);
+        while (gen_busy(g)) {
+            must(gen_step(g, &e), &e);
+            while (gen_next(g, &ev)) {
+                strncat(with ? cut : whole, ev.text.p, ev.text.n);
+                if (ev.kind == GEN_END)
+                    assert_int_equal(ev.end, with ? GEN_STOP_STRING : GEN_LENGTH);
+            }
+        }
+        at = strlen(whole) / 2;
+        while (((unsigned char)whole[at] & 0xc0) == 0x80)
+            at++; /* the beginning of a character */
+        (void)snprintf(stop, sizeof stop, "%.3s", whole + at);
+        while (str_utf8(str_of(stop)) == 0 || (stop[strlen(stop) - 1] & 0x80))
+            stop[strlen(stop) - 1] = '\0';
+    }
+    assert_true(strlen(whole) > 6 && stop[0] != '\0');
+    assert_int_equal(strstr(whole, stop) - whole, strlen(cut));
+    assert_memory_equal(whole, cut, strlen(cut));
+    gen_close(g);
+    text_close(t);
+    close_bench(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(governor_says),
+        cmocka_unit_test(governor_stops),
+        cmocka_unit_test(governor_shuns),
+        cmocka_unit_test(governor_probes),
+        cmocka_unit_test(cancel_while_probing),
+        cmocka_unit_test(forced_or_chosen),
+        cmocka_unit_test(prefixes_are_read_once),
+        cmocka_unit_test(rows_of_a_prompt),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(fails_alone),
+        cmocka_unit_test(stop_strings),
+        cmocka_unit_test(own_families),
+        cmocka_unit_test(all_families),
+    };
+    test_filter();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
