@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chimere-run - answer a prompt: answer on stdout, the rest on stderr. See chimere-run(1). */
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/io.h"
-#include "base/rng.h"
 #include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/fit.h"
-#include "cli/pick.h"
+#include "cli/sampling.h"
 #include "cli/session.h"
 #include "cli/table.h"
+#include "gen/gen.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
+#include "reason/reason.h"
 #include "run/run.h"
-#include "sample/sample.h"
 #include "text/text.h"
 
 #define CTX_ROOM      8192 /* tokens for an answer without -n */
@@ -26,14 +25,12 @@ static struct {
     struct cli_model_opts model;
     const char *prompt, *system, *messages, *tools, *tokens, *session, *logits;
     bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
-    bool        verbose, quiet;
+    bool        verbose, quiet, stream;
     int         think, reasoning; /* index of the choice; think 0: on; reasoning -1: by terminal */
-    int64_t     predict_max, logits_last, seed; /* -1: not given */
-    int32_t     logprobs;
-    struct cli_list    stops, biases, breakers;
-    struct sample_opts sample;
-} o = { .reasoning = -1, .predict_max = -1, .logits_last = -1, .seed = -1,
-        .logprobs = -1 };
+    int64_t     predict_max, logits_last, budget; /* -1: not given */
+    struct cli_list     stops;
+    struct cli_sampling sampling;
+} o = { .reasoning = -1, .predict_max = -1, .logits_last = -1, .budget = -1, .sampling = { .seed = -1, .logprobs = -1 } };
 
 static const struct opt opts[] = {
     SECTION("Prompt"),
@@ -43,43 +40,23 @@ static const struct opt opts[] = {
     PATH(0, "messages", "file", "JSON: chat messages to go on from", &o.messages),
     PATH(0, "tools", "file", "JSON: tools the model may call", &o.tools),
     CHOICE("think", "on|off", "reason before the answer (default on)", &o.think),
+    INT64(0, "reasoning-budget", "tokens", "then the reasoning is closed (-1: no limit)", &o.budget, -1),
     FLAG('r', "raw", "no chat: continue the text as it is", &o.raw),
     FLAG(0, "plain", "raw: special tokens spelled out are text", &o.plain),
     PATH(0, "tokens", "file", "JSON: token ids as the prompt, as they are", &o.tokens),
     PATH(0, "session", "file", "keep the conversation in a file, go on from it", &o.session),
     SECTION("Answer"),
-    INT64('n', "predict", "tokens", "at most so many; 0 only evaluates", &o.predict_max, 0),
+    INT64('n', "predict", "tokens", "of the answer at most, without reasoning; 0: none", &o.predict_max, 0),
     LIST("stop", "text", "end before this text; repeatable", &o.stops),
     FLAG(0, "ignore-eos", "go on after tokens that end a turn", &o.ignore_eos),
     CHOICE("reasoning", "stderr|stdout|none", "where reasoning goes (default: a terminal)",
            &o.reasoning),
+    FLAG(0, "stream", "write each piece at once, also to a pipe or file", &o.stream),
     FLAG('j', "json", "one JSON object instead of text", &o.json),
     FLAG(0, "jsonl", "JSON lines: an event for each token", &o.jsonl),
-    INT32("logprobs", "n", "JSON: log-probabilities, and of the n best", &o.logprobs, 0, 10000),
+    INT32("logprobs", "n", "JSON: log-probabilities, and of the n best", &o.sampling.logprobs, 0, 10000),
     SECTION("Sampling"),
-    REAL('t', "temp", "t", "temperature (default 0: the most likely)", &o.sample.temp),
-    INT32("top-k", "n", "keep the n most likely (0: off)", &o.sample.top_k, 0, INT32_MAX),
-    REAL(0, "top-p", "p", "keep the most likely that sum to p (1: off)", &o.sample.top_p),
-    REAL(0, "min-p", "p", "keep p times as likely as the best (0: off)", &o.sample.min_p),
-    REAL(0, "typical", "p", "keep the most typical that sum to p (1: off)", &o.sample.typical_p),
-    REAL(0, "repeat-penalty", "x", "divide logits of recent tokens (1: off)",
-         &o.sample.repeat_penalty),
-    REAL(0, "presence-penalty", "x", "subtract from recent tokens (0: off)",
-         &o.sample.presence_penalty),
-    REAL(0, "frequency-penalty", "x", "subtract for each time it came (0: off)",
-         &o.sample.frequency_penalty),
-    INT32("penalty-last-n", "n", "tokens that are recent (default 64; -1: all)",
-          &o.sample.penalty_last_n, -1, INT32_MAX),
-    REAL(0, "dry-multiplier", "x", "penalise going on with a repetition (0: off)",
-         &o.sample.dry_multiplier),
-    REAL(0, "dry-base", "x", "growth of that by token (default 1.75)", &o.sample.dry_base),
-    INT32("dry-allowed-length", "n", "free length of repetitions (default 2)",
-          &o.sample.dry_allowed_length, 1, INT32_MAX),
-    INT32("dry-last-n", "n", "tokens looked back at (default -1: all)", &o.sample.dry_last_n, -1,
-          INT32_MAX),
-    LIST("dry-breaker", "text", "ends a repetition; repeatable", &o.breakers),
-    LIST("logit-bias", "id=x", "add x to a token's logit; repeatable", &o.biases),
-    INT64(0, "seed", "n", "of the random numbers (default: a new one)", &o.seed, 0),
+    ROWS_SAMPLING(o.sampling),
     SECTION("Running"),
     ROW_CTX(o.model, "longest prompt and answer together"),
     ROWS_RUNNING(o.model),
@@ -97,27 +74,28 @@ static const struct opt opts[] = {
     END,
 };
 
-enum finish { FINISH_LENGTH, FINISH_STOP, FINISH_STOP_STRING, FINISH_CONTEXT, FINISH_INTERRUPTED };
-static const char *const finish_names[] = { "length", "stop", "stop_string", "context",
-                                            "interrupted" };
+static const char *const finish_names[] = {
+    [GEN_LENGTH] = "length",   [GEN_EOS] = "stop",        [GEN_STOP_STRING] = "stop_string",
+    [GEN_CONTEXT] = "context", [GEN_STOPPED] = "stopped", [GEN_CANCELLED] = "interrupted",
+};
 
 /* All that is open, in the order of opening. */
-struct session {
+struct opened {
     struct cli_opened  open; /* no text: --tokens and a file without a tokenizer */
     struct cli_session kept; /* --session */
     bool               chat, thinking;
     struct cli_buf     rendered; /* the prompt as text */
     struct text_tokens prompt;
     struct run        *run;
-    struct sampler    *sampler;
+    struct gen        *gen;
     struct str        *stops;
+    struct io_out     *logits;  /* --logits */
     struct answer      answer;
     bool               started; /* --jsonl: events have begun */
-    enum finish        finish;
-    int64_t            n_evaluated; /* tokens of the prompt that the session did not have */
-    int64_t            n_steps;     /* after the prompt's */
-    int64_t            n_choices, n_whole; /* tokens chosen; from all logits of a row */
-    double             prompt_ms, decode_ms;
+    bool               read;    /* the prompt, to its end */
+    enum gen_end       finish;
+    struct gen_stats   stats;
+    double             from_ms, prompt_ms, decode_ms;
 };
 
 static void check_usage(char *const *files)
@@ -141,20 +119,17 @@ static void check_usage(char *const *files)
                   "--detokenize do not");
     if (o.logits_last > 0 && !o.logits)
         cli_usage("--logits-last needs --logits");
-    if (o.logprobs >= 0 && !o.json && !o.jsonl)
+    if (o.sampling.logprobs >= 0 && !o.json && !o.jsonl)
         cli_usage("--logprobs needs --json or --jsonl");
     for (size_t i = 0; i < o.stops.n; i++) {
         if (*o.stops.v[i] == '\0')
             cli_usage("--stop: the text is empty");
     }
-    for (size_t i = 0; i < o.breakers.n; i++) {
-        if (*o.breakers.v[i] == '\0')
-            cli_usage("--dry-breaker: the text is empty");
-    }
+    cli_sampling_check(&o.sampling);
 }
 
 /* Whether the prompt ends inside a reasoning block. */
-static bool opens_thinking(const struct session *s)
+static bool opens_thinking(const struct opened *s)
 {
     const struct text_info *info = text_info(s->open.text);
 
@@ -167,7 +142,7 @@ static bool opens_thinking(const struct session *s)
     return false;
 }
 
-static enum err_code encode_prompt(struct session *s, struct err *e)
+static enum err_code encode_prompt(struct opened *s, struct err *e)
 {
     const struct text_info *info = text_info(s->open.text);
     struct str              text = { s->rendered.p, s->rendered.n };
@@ -183,7 +158,7 @@ static enum err_code encode_prompt(struct session *s, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code read_tokens_file(struct session *s, struct err *e)
+static enum err_code read_tokens_file(struct opened *s, struct err *e)
 {
     struct cli_buf b = { 0 };
     enum err_code  code =
@@ -196,7 +171,7 @@ static enum err_code read_tokens_file(struct session *s, struct err *e)
 }
 
 /* What the model will see, as text (s->rendered) unless it is given as tokens. */
-static enum err_code read_prompt(struct session *s, char *const *files, struct err *e)
+static enum err_code read_prompt(struct opened *s, char *const *files, struct err *e)
 {
     if (o.tokens != NULL)
         return read_tokens_file(s, e);
@@ -211,7 +186,7 @@ static enum err_code read_prompt(struct session *s, char *const *files, struct e
     if (s->chat)
         return cli_render_chat(&s->rendered, s->open.text,
                                &(struct cli_chat){ o.system, o.messages, o.tools, o.prompt, files,
-                                                   o.think == 0 },
+                                                   o.think == 0 && o.budget != 0 },
                                e);
     if (o.system || o.messages || o.tools)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no messages or tools",
@@ -220,14 +195,14 @@ static enum err_code read_prompt(struct session *s, char *const *files, struct e
 }
 
 /* Positions of the prompt whose logits are wanted: the last ones. */
-static int64_t wanted_logits(const struct session *s)
+static int64_t wanted_logits(const struct opened *s)
 {
     if (o.logits == NULL)
         return 1;
     return o.logits_last > 0 && o.logits_last < s->prompt.n ? o.logits_last : s->prompt.n;
 }
 
-static enum err_code tokenize(struct session *s, struct err *e)
+static enum err_code tokenize(struct opened *s, struct err *e)
 {
     struct str text = { s->rendered.p, s->rendered.n };
     unsigned   flags = (o.plain ? 0 : TEXT_SPECIAL) | (o.raw ? TEXT_ADD : 0);
@@ -241,7 +216,7 @@ static enum err_code tokenize(struct session *s, struct err *e)
     return cli_flush_stdout(e);
 }
 
-static enum err_code detokenize(struct session *s, struct err *e)
+static enum err_code detokenize(struct opened *s, struct err *e)
 {
     char  *bytes;
     size_t n;
@@ -255,107 +230,19 @@ static enum err_code detokenize(struct session *s, struct err *e)
     return cli_flush_stdout(e);
 }
 
-/* Tokens in which one of the --dry-breaker texts appears, by default the usual ends of a phrase. */
-static enum err_code find_breakers(const struct session *s, struct text_tokens *out, struct err *e)
-{
-    static const char *usual[] = { "\n", ":", "\"", "*" };
-    const char       **v = o.breakers.n ? o.breakers.v : usual;
-    size_t             n = o.breakers.n ? o.breakers.n : sizeof usual / sizeof *usual;
-    int32_t            n_tokens = s->open.text ? text_info(s->open.text)->n_tokens : 0;
-
-    for (int32_t id = 0; id < n_tokens; id++) {
-        struct str piece = text_piece(s->open.text, id);
-        bool       found = false;
-
-        for (size_t i = 0; i < n && !found; i++) {
-            size_t len = strlen(v[i]);
-
-            for (size_t at = 0; at + len <= piece.n && !found; at++)
-                found = memcmp(piece.p + at, v[i], len) == 0;
-        }
-        if (found && text_tokens_push(out, id, e))
-            return e->code;
-    }
-    return ERR_OK;
-}
-
-/* "--logit-bias ID=X". */
-static enum err_code parse_biases(struct sample_bias **out, int32_t n_vocab, struct err *e)
-{
-    struct sample_bias *v = calloc(o.biases.n + 1, sizeof *v);
-
-    if (v == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
-    for (size_t i = 0; i < o.biases.n; i++) {
-        const char *s = o.biases.v[i];
-        char       *end, *end2;
-        long        id = strtol(s, &end, 10);
-
-        v[i].bias = *end == '=' ? strtof(end + 1, &end2) : 0;
-        if (end == s || *end != '=' || end2 == end + 1 || *end2 != '\0' || isnan(v[i].bias) ||
-            id < 0 || id >= n_vocab) {
-            free(v);
-            return err_set(e, ERR_ARG,
-                           "--logit-bias %s: not ID=NUMBER with a token id below %" PRId32, s,
-                           n_vocab);
-        }
-        v[i].token = (int32_t)id;
-    }
-    *out = v;
-    return ERR_OK;
-}
-
-static uint64_t fresh_seed(void)
-{
-    uint32_t block[4];
-
-    /* Time and process id, mixed: other numbers each time is all that is asked of it. */
-    rng_block(block, (uint64_t)(cli_now_ms() * 1e6), (uint64_t)getpid(), 0);
-    return block[0];
-}
-
-static enum err_code open_sampler(struct session *s, struct err *e)
-{
-    struct text_tokens  breakers = { 0 };
-    struct sample_bias *bias = NULL;
-    int32_t             n_vocab = model_info(s->open.model)->n_vocab;
-    enum err_code       code = ERR_OK;
-
-    if (o.seed < 0)
-        o.seed = o.sample.temp > 0 ? (int64_t)fresh_seed() : 0;
-    if (o.sample.dry_multiplier != 0)
-        code = find_breakers(s, &breakers, e);
-    if (code == ERR_OK)
-        code = parse_biases(&bias, n_vocab, e);
-    if (code == ERR_OK) {
-        o.sample.seed = (uint64_t)o.seed;
-        o.sample.dry_breakers = breakers.v;
-        o.sample.n_dry_breakers = (size_t)breakers.n;
-        o.sample.bias = bias;
-        o.sample.n_bias = o.biases.n;
-        o.sample.n_top = o.logprobs > 0 ? o.logprobs : 0;
-        code = sample_open(&s->sampler, &o.sample, n_vocab, e);
-    }
-    for (int64_t i = 0; code == ERR_OK && i < s->prompt.n; i++)
-        code = sample_accept(s->sampler, s->prompt.v[i], e);
-    text_tokens_free(&breakers);
-    free(bias);
-    return code;
-}
-
 /* Context: as asked for, else room for this request, within what the model was trained for. */
-static int64_t choose_ctx(const struct session *s)
+static int64_t choose_ctx(const struct opened *s)
 {
     int64_t train = model_info(s->open.model)->ctx_train;
     int64_t more = o.predict_max >= 0 && o.predict_max < INT32_MAX ? o.predict_max : CTX_ROOM;
-    int64_t ctx = s->prompt.n + more;
+    int64_t ctx = s->prompt.n + more + (s->thinking && o.predict_max >= 0 ? CTX_ROOM : 0);
 
     if (o.model.ctx_tokens > 0)
         return o.model.ctx_tokens;
     return train > 0 && ctx > train ? train : ctx;
 }
 
-static enum err_code check_prompt(const struct session *s, int64_t ctx, struct err *e)
+static enum err_code check_prompt(const struct opened *s, int64_t ctx, struct err *e)
 {
     int32_t     n_vocab = model_info(s->open.model)->n_vocab;
     const char *from = o.tokens ? o.tokens : "prompt";
@@ -376,7 +263,7 @@ static enum err_code check_prompt(const struct session *s, int64_t ctx, struct e
     return ERR_OK;
 }
 
-static struct run_opts run_options(const struct session *s)
+static struct run_opts run_options(const struct opened *s)
 {
     struct run_opts ro = { .n_seq = 1, .ctx_tokens = choose_ctx(s), .rows_max = o.model.chunk };
 
@@ -388,7 +275,7 @@ static struct run_opts run_options(const struct session *s)
     return ro;
 }
 
-static enum err_code print_plan(struct session *s, struct err *e)
+static enum err_code print_plan(struct opened *s, struct err *e)
 {
     struct run_opts ro;
 
@@ -398,7 +285,7 @@ static enum err_code print_plan(struct session *s, struct err *e)
     return cli_open_plan(&s->open, &ro, e) ? e->code : cli_fit_print(s->open.fit, o.json, e);
 }
 
-static enum err_code open_run(struct session *s, struct err *e)
+static enum err_code open_run(struct opened *s, struct err *e)
 {
     struct run_opts ro;
     double          from;
@@ -414,168 +301,169 @@ static enum err_code open_run(struct session *s, struct err *e)
                          wanted_logits(s), e))
         return e->code;
     s->open.load_ms += cli_now_ms() - from;
-    return open_sampler(s, e);
+    return cli_sampling_make(&o.sampling, s->open.text, model_info(s->open.model)->n_vocab, e);
 }
 
-struct logits_file {
-    struct io_out *out;
-    size_t         row_bytes;
-};
+/* ---- the answer ---- */
 
-static enum err_code write_row(void *ctx, int64_t pos, const float *logits, struct err *e)
+static enum err_code submit(struct opened *s, struct err *e)
 {
-    struct logits_file *f = ctx;
+    struct gen_opts    go = { .run = s->run, .text = s->open.text, .end_token = -1 };
+    struct gen_request q = gen_defaults();
+    struct reason_opts budget = { s->open.text, o.budget };
+    int64_t            border = o.session ? cli_session_border(s->open.text, &s->prompt) : 0, id;
+    uint32_t           eos;
 
-    (void)pos;
-    return io_out_write(f->out, logits, f->row_bytes, e);
-}
-
-static bool prompt_tick(void *ctx, uint64_t done, uint64_t total)
-{
-    (void)ctx;
-    if (cli_status_asked())
-        fprintf(stderr, "%s: prompt: %" PRIu64 " of %" PRIu64 " tokens\n", cli_name(), done, total);
-    cli_progress("prompt: %" PRIu64 " of %" PRIu64 " tokens", done, total);
-    return !cli_interrupted();
-}
-
-/* What the session does not have of the prompt, with a mark where the last message ends. */
-static enum err_code feed_rest(struct session *s, int64_t n_logits, struct logits_file *f, struct err *e)
-{
-    struct progress progress = { prompt_tick, NULL };
-    int64_t         at = run_pos(s->run, 0), n = s->prompt.n;
-    int64_t         border = o.session ? cli_session_border(s->open.text, &s->prompt) : 0;
-    int64_t         early = n_logits > n - border ? n_logits - (n - border) : 0; /* of the logits */
-
-    if (border > at) {
-        if (run_feed(s->run, 0, s->prompt.v + at, border - at, early, early ? write_row : NULL, f,
-                     &progress, e))
-            return e->code;
-        run_mark(s->run, 0);
-        n_logits -= early;
-        at = border;
+    if (s->open.text == NULL && gguf_u32(s->open.gguf, "tokenizer.ggml.eos_token_id", &eos) && eos <= INT32_MAX)
+        go.end_token = (int32_t)eos;
+    q.prompt = s->prompt.v;
+    q.n_prompt = s->prompt.n;
+    /* What a chat thinks comes on top. */
+    *(s->chat && o.predict_max > 0 ? &q.text_max : &q.predict_max) = o.predict_max;
+    q.ignore_eos = o.ignore_eos;
+    q.chat = s->chat;
+    q.thinking = s->thinking;
+    if (s->chat && o.budget > 0) {
+        q.governor = &reason_governor;
+        q.governor_opts = &budget;
     }
-    return run_feed(s->run, 0, s->prompt.v + at, n - at, n_logits, f->out ? write_row : NULL, f,
-                    &progress, e);
+    q.sample = o.sampling.o;
+    q.stops = s->stops;
+    q.n_stops = o.stops.n;
+    q.marks = &border;
+    q.n_marks = border > 0;
+    q.n_rows = o.logits != NULL ? wanted_logits(s) : 0;
+    return gen_open(&s->gen, &go, e) ? e->code : gen_submit(s->gen, &q, &id, e);
 }
 
-/* Feeds the prompt, and writes the logits that are asked for. */
-static enum err_code feed_prompt(struct session *s, struct err *e)
+static void show_prompt_status(const struct opened *s, int64_t done)
 {
-    struct logits_file f = { NULL, (size_t)model_info(s->open.model)->n_vocab * sizeof(float) };
-    double             from = cli_now_ms();
-    enum err_code      code;
+    if (cli_status_asked())
+        fprintf(stderr, "%s: prompt: %" PRId64 " of %" PRId64 " tokens\n", cli_name(), done, s->prompt.n);
+    cli_progress("prompt: %" PRId64 " of %" PRId64 " tokens", done, s->prompt.n);
+}
 
-    s->n_evaluated = s->prompt.n - run_pos(s->run, 0);
-    if (o.logits != NULL && io_out_open(&f.out, o.logits, e))
+static void show_status(const struct opened *s)
+{
+    double s_per = (cli_now_ms() - s->from_ms) / 1e3, rate = s_per > 0 ? (double)s->answer.ids.n / s_per : 0;
+
+    if (cli_status_asked())
+        fprintf(stderr, "%s: %" PRId64 " tokens, %.1f tokens/s\n", cli_name(), s->answer.ids.n, rate);
+    if (!isatty(STDOUT_FILENO) && !(s->answer.in_reasoning && s->answer.o.reasoning == REASONING_STDERR))
+        cli_progress("%" PRId64 " tokens, %.1f/s", s->answer.ids.n, rate);
+}
+
+/* Part of the prompt was read. */
+static void show_prompt(struct opened *s, int64_t done)
+{
+    show_prompt_status(s, done);
+    if (done < s->prompt.n)
+        return;
+    s->read = true;
+    s->prompt_ms = cli_now_ms() - s->from_ms;
+    s->from_ms = cli_now_ms();
+    cli_progress_end();
+}
+
+static enum err_code show_end(struct opened *s, const struct gen_event *ev, struct err *e)
+{
+    *(s->read ? &s->decode_ms : &s->prompt_ms) = cli_now_ms() - s->from_ms;
+    cli_progress_end();
+    s->finish = ev->end;
+    s->stats = ev->stats;
+    if (ev->end == GEN_FAILED) {
+        *e = ev->err;
         return e->code;
-    code = feed_rest(s, wanted_logits(s), &f, e);
-    s->prompt_ms = cli_now_ms() - from;
-    cli_progress_end();
-    if (f.out == NULL)
-        return code;
-    if (code == ERR_OK)
-        return io_out_commit(f.out, e);
-    io_out_abort(f.out);
-    return code;
+    }
+    if (!s->read)
+        return ERR_OK;
+    if (s->chat && ev->reasoning && ev->stats.tokens > 0 && ev->end != GEN_CANCELLED)
+        cli_warn("the answer ended inside the reasoning, after %" PRId64 " tokens: a larger --ctx or --think off helps",
+                 ev->stats.tokens);
+    return cli_answer_end(&s->answer, ev, e);
 }
 
-static void show_status(const struct session *s, double from)
+static enum err_code show(struct opened *s, const struct gen_event *ev, struct err *e)
 {
-    double s_per = (cli_now_ms() - from) / 1e3;
-
-    if (cli_status_asked())
-        fprintf(stderr, "%s: %" PRId64 " tokens, %.1f tokens/s\n", cli_name(), s->answer.ids.n,
-                s_per > 0 ? (double)s->n_steps / s_per : 0);
-    if (!isatty(STDOUT_FILENO) && s->answer.o.reasoning != REASONING_STDERR)
-        cli_progress("%" PRId64 " tokens", s->answer.ids.n);
+    switch (ev->kind) {
+    case GEN_BEGIN:
+        return ERR_OK;
+    case GEN_ROW:
+        return io_out_write(s->logits, ev->logits, (size_t)model_info(s->open.model)->n_vocab * sizeof(float), e);
+    case GEN_PROMPT:
+        show_prompt(s, ev->done);
+        return ERR_OK;
+    case GEN_TOKEN:
+        if (cli_answer_take(&s->answer, ev, e))
+            return e->code;
+        show_status(s);
+        return ERR_OK;
+    case GEN_END:
+        return show_end(s, ev, e);
+    }
+    return ERR_OK;
 }
 
-static bool ends(const struct session *s, int32_t token)
+static enum err_code generate(struct opened *s, struct err *e)
 {
-    uint32_t eos = UINT32_MAX;
+    struct gen_event ev;
 
-    if (o.ignore_eos)
-        return false;
-    if (s->open.text != NULL)
-        return text_is_end(s->open.text, token);
-    return gguf_u32(s->open.gguf, "tokenizer.ggml.eos_token_id", &eos) && eos == (uint32_t)token;
-}
-
-/* Chooses tokens until one of the reasons to end; the prompt has been fed. */
-static enum err_code generate(struct session *s, struct err *e)
-{
-    double from = cli_now_ms();
-    bool   stopped = false, whole;
-
-    s->finish = FINISH_LENGTH;
-    for (int64_t n = 0; o.predict_max < 0 || n < o.predict_max; n++) {
-        struct sample_pick pick;
-
-        if (cli_interrupted()) {
-            s->finish = FINISH_INTERRUPTED;
-            break;
-        }
-        if (n > 0 && run_pos(s->run, 0) >= run_ctx(s->run)) {
-            s->finish = FINISH_CONTEXT;
-            break;
-        }
-        if (n > 0) {
-            struct run_row row = { s->answer.ids.v[n - 1], 0, true, false };
-            struct logits_want want;
-            int32_t ids[LOGITS_IDS_MAX];
-
-            sample_wants(s->sampler, NULL, &want, ids);
-            if (run_step_want(s->run, &row, &want, 1, e))
+    if (submit(s, e) || (o.logits != NULL && io_out_open(&s->logits, o.logits, e)))
+        return e->code;
+    s->from_ms = cli_now_ms();
+    show_prompt_status(s, run_pos(s->run, 0));
+    while (gen_busy(s->gen)) {
+        if (cli_interrupted())
+            gen_cancel(s->gen, 1);
+        if (gen_step(s->gen, e))
+            return e->code;
+        while (gen_next(s->gen, &ev)) {
+            if (show(s, &ev, e))
                 return e->code;
-            s->n_steps++;
-        }
-        show_status(s, from);
-        if (cli_pick(s->sampler, s->run, n > 0 ? 0 : -1, &pick, &whole, e))
-            return e->code;
-        s->n_whole += whole;
-        s->n_choices++;
-        if (ends(s, pick.token)) {
-            s->finish = FINISH_STOP;
-            break;
-        }
-        if (cli_answer_take(&s->answer, &pick, &stopped, e) ||
-            sample_accept(s->sampler, pick.token, e))
-            return e->code;
-        if (stopped) {
-            s->finish = FINISH_STOP_STRING;
-            break;
         }
     }
-    s->decode_ms = cli_now_ms() - from;
-    cli_progress_end();
-    return cli_answer_end(&s->answer, stopped, e);
+    if (s->logits == NULL)
+        return ERR_OK;
+    struct io_out *out = s->logits;
+
+    s->logits = NULL;
+    if (s->read)
+        return io_out_commit(out, e);
+    io_out_abort(out);
+    return ERR_OK;
 }
+
+/* ---- what is told of it ---- */
 
 static double per_second(int64_t n, double ms)
 {
     return ms > 0 ? (double)n * 1e3 / ms : 0;
 }
 
-static json_t *json_usage(const struct session *s)
+static int64_t evaluated(const struct opened *s)
+{
+    return s->prompt.n - s->stats.cached_tokens;
+}
+
+static json_t *json_usage(const struct opened *s)
 {
     json_t *u = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)s->prompt.n,
                           "completion_tokens", (json_int_t)s->answer.ids.n, "reasoning_tokens",
                           (json_int_t)s->answer.n_reasoning);
 
     if (u == NULL || !o.session ||
-        (cli_json_set(u, "cached_tokens", json_integer(s->prompt.n - s->n_evaluated)) &&
-         cli_json_set(u, "evaluated_tokens", json_integer(s->n_evaluated))))
+        (cli_json_set(u, "cached_tokens", json_integer(s->stats.cached_tokens)) &&
+         cli_json_set(u, "evaluated_tokens", json_integer(evaluated(s)))))
         return u;
     json_decref(u);
     return NULL;
 }
 
-static json_t *json_timings(const struct session *s)
+static json_t *json_timings(const struct opened *s)
 {
     return json_pack("{s:f, s:f, s:f, s:f, s:f}", "load_ms", s->open.load_ms, "prompt_ms", s->prompt_ms,
-                     "prompt_tps", per_second(s->n_evaluated, s->prompt_ms), "decode_ms", s->decode_ms,
-                     "decode_tps", per_second(s->n_steps, s->decode_ms));
+                     "prompt_tps", per_second(evaluated(s), s->prompt_ms), "decode_ms", s->decode_ms,
+                     "decode_tps", per_second(s->stats.steps, s->decode_ms));
 }
 
 static json_t *json_buf(const struct cli_buf *b)
@@ -584,7 +472,7 @@ static json_t *json_buf(const struct cli_buf *b)
 }
 
 /* The object of --json, or the last event of --jsonl. */
-static enum err_code print_end(const struct session *s, struct err *e)
+static enum err_code print_end(const struct opened *s, struct err *e)
 {
     const struct answer *a = &s->answer;
     json_t              *top = json_object();
@@ -599,10 +487,10 @@ static enum err_code print_end(const struct session *s, struct err *e)
     ok = ok && cli_json_set(top, "finish_reason", json_string(finish_names[s->finish])) &&
          cli_json_set(top, "usage", json_usage(s)) &&
          cli_json_set(top, "timings", json_timings(s)) &&
-         cli_json_set(top, "seed", json_integer(o.seed));
+         cli_json_set(top, "seed", json_integer(o.sampling.seed));
     if (ok && o.session)
         ok = cli_json_set(top, "cache", cli_session_json(&s->kept, s->open.text, &s->prompt));
-    if (ok && o.json && o.logprobs >= 0)
+    if (ok && o.json && o.sampling.logprobs >= 0)
         ok = cli_json_set(top, "logprobs", json_incref(a->logprobs));
     if (ok)
         return cli_json_line(top, e);
@@ -610,16 +498,16 @@ static enum err_code print_end(const struct session *s, struct err *e)
     return err_set(e, ERR_NOMEM, "out of memory");
 }
 
-static enum err_code print_start(const struct session *s, struct err *e)
+static enum err_code print_start(const struct opened *s, struct err *e)
 {
     return cli_json_line(json_pack("{s:s, s:o, s:s, s:I, s:I, s:I}", "type", "start", "model",
                                    json_bytes(str_of(s->open.path)), "arch", model_info(s->open.model)->arch,
                                    "prompt_tokens", (json_int_t)s->prompt.n, "ctx_tokens",
-                                   (json_int_t)run_ctx(s->run), "seed", (json_int_t)o.seed),
+                                   (json_int_t)run_ctx(s->run), "seed", (json_int_t)o.sampling.seed),
                          e);
 }
 
-static void note_machine(const struct session *s)
+static void note_machine(const struct opened *s)
 {
     const struct model_info *i = model_info(s->open.model);
     const char              *k, *v;
@@ -635,7 +523,7 @@ static void note_machine(const struct session *s)
     cli_note("memory   context of %" PRId64 " tokens, keys and values %s,%s, %.1f MB of state", run_ctx(s->run), k, v,
              (double)run_state_bytes(s->run) / 1e6);
     cli_fit_note(s->open.fit);
-    cli_note("seed     %" PRId64, o.seed);
+    cli_note("seed     %" PRId64, o.sampling.seed);
 }
 
 static int slower_first(const void *a, const void *b)
@@ -645,7 +533,7 @@ static int slower_first(const void *a, const void *b)
     return x->ns < y->ns ? 1 : x->ns > y->ns ? -1 : 0;
 }
 
-static void note_times(const struct session *s)
+static void note_times(const struct opened *s)
 {
     struct model_timing t[64];
     int                 n;
@@ -656,12 +544,12 @@ static void note_times(const struct session *s)
     cli_note("load     %.1f ms", s->open.load_ms);
     if (o.session)
         cli_session_note(&s->kept, s->open.text, &s->prompt);
-    cli_note("prompt   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", s->n_evaluated, s->prompt_ms,
-             per_second(s->n_evaluated, s->prompt_ms));
+    cli_note("prompt   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", evaluated(s), s->prompt_ms,
+             per_second(evaluated(s), s->prompt_ms));
     cli_note("answer   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", s->answer.ids.n, s->decode_ms,
-             per_second(s->n_steps, s->decode_ms));
+             per_second(s->stats.steps, s->decode_ms));
     if (strcmp(model_info(s->open.model)->device, "cpu") != 0)
-        cli_note("logits   %" PRId64 " whole rows for %" PRId64 " choices", s->n_whole, s->n_choices);
+        cli_note("logits   %" PRId64 " whole rows for %" PRId64 " tokens", s->stats.whole_rows, s->stats.tokens);
     n = model_timings(s->open.model, t, (int)(sizeof t / sizeof *t));
     qsort(t, (size_t)n, sizeof *t, slower_first);
     for (int i = 0; i < n; i++)
@@ -669,7 +557,7 @@ static void note_times(const struct session *s)
                  (double)t[i].ns / 1e6, all_ms > 0 ? (double)t[i].ns / 1e4 / all_ms : 0);
 }
 
-static enum err_code open_answer(struct session *s, struct err *e)
+static enum err_code open_answer(struct opened *s, struct err *e)
 {
     struct answer_opts ao = { .text = s->open.text, .chat = s->chat, .thinking = s->thinking };
 
@@ -682,26 +570,23 @@ static enum err_code open_answer(struct session *s, struct err *e)
     ao.reasoning = isatty(STDERR_FILENO) ? REASONING_STDERR : REASONING_NONE;
     if (o.reasoning >= 0)
         ao.reasoning = (enum answer_reasoning)o.reasoning;
-    ao.stops = s->stops;
-    ao.n_stops = o.stops.n;
-    ao.logprobs = o.logprobs >= 0;
+    ao.stream = o.stream || isatty(STDOUT_FILENO);
+    ao.logprobs = o.sampling.logprobs >= 0;
     return cli_answer_open(&s->answer, &ao, e);
 }
 
 /* Writes the session. A turn that was not read to its end is no part of a conversation; of a prompt that comes
  * whole the next time, what was read is worth keeping. */
-static enum err_code keep(struct session *s, bool prompt_read, struct err *e)
+static enum err_code keep(struct opened *s, struct err *e)
 {
-    if (!prompt_read && o.messages == NULL && o.tokens == NULL)
+    if (!s->read && o.messages == NULL && o.tokens == NULL)
         return ERR_OK;
     return cli_session_save(&s->kept, s->run, s->chat, &s->answer.ids, s->prompt.n, e);
 }
 
 /* The model is ready: prompt in, answer out. */
-static enum err_code answer(struct session *s, struct err *e)
+static enum err_code answer(struct opened *s, struct err *e)
 {
-    enum err_code code;
-
     note_machine(s);
     if (open_answer(s, e) || (o.jsonl && print_start(s, e)))
         return e->code;
@@ -709,12 +594,7 @@ static enum err_code answer(struct session *s, struct err *e)
     cli_catch_interrupts();
     if (cli_verbosity() > 0 && strcmp(model_info(s->open.model)->device, "cpu") == 0)
         model_time(s->open.model, true); /* on a GPU the answer would be slower for it */
-    code = feed_prompt(s, e);
-    if (code == ERR_CANCEL && cli_interrupted())
-        s->finish = FINISH_INTERRUPTED;
-    else if (code || generate(s, e))
-        return e->code;
-    if ((o.session && keep(s, code == ERR_OK, e)) || cli_open_save_uses(&s->open, e))
+    if (generate(s, e) || (o.session && keep(s, e)) || cli_open_save_uses(&s->open, e))
         return e->code;
     if ((o.json || o.jsonl) && print_end(s, e))
         return e->code;
@@ -722,7 +602,7 @@ static enum err_code answer(struct session *s, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code session(struct session *s, char *const *files, struct err *e)
+static enum err_code run(struct opened *s, char *const *files, struct err *e)
 {
     if (cli_open(&s->open, &o.model, e))
         return e->code;
@@ -751,11 +631,12 @@ static enum err_code session(struct session *s, char *const *files, struct err *
     return answer(s, e);
 }
 
-static void close_session(struct session *s)
+static void close_all(struct opened *s)
 {
     cli_answer_close(&s->answer);
     free(s->stops);
-    sample_close(s->sampler);
+    io_out_abort(s->logits);
+    gen_close(s->gen);
     cli_session_close(&s->kept);
     run_close(s->run);
     text_tokens_free(&s->prompt);
@@ -767,25 +648,24 @@ int main(int argc, char **argv)
 {
     static const struct cli cli = { "chimere-run", "[options] [file ...]",
                                     "Answer a prompt: from -p, files, or stdin, to stdout.", opts };
-    struct session s = { .finish = FINISH_LENGTH };
+    struct opened s = { .finish = GEN_LENGTH };
     struct err     e = { 0 };
     int            first, status = EXIT_OK;
 
-    o.sample = sample_defaults();
+    o.sampling.o = sample_defaults();
     first = cli_parse(&cli, argc, argv);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     check_usage(argv + first);
-    if (session(&s, argv + first, &e)) {
+    if (run(&s, argv + first, &e)) {
         status = cli_fail(&e);
         if (s.started && cli_json_line(json_pack("{s:s, s:o, s:i}", "type", "error", "message",
                                                  json_bytes(str_of(e.msg)), "status", status),
                                        &e))
             cli_fail(&e);
     }
-    close_session(&s);
+    close_all(&s);
     free(o.stops.v);
-    free(o.biases.v);
-    free(o.breakers.v);
+    cli_sampling_free(&o.sampling);
     status = cli_close_stdout(status);
     cli_reraise();
     return status;

@@ -8,9 +8,9 @@
 #include <unistd.h>
 #include "base/io.h"
 #include "bench/bench.h"
+#include "gen/gen.h"
 #include "model/model.h"
 #include "run/run.h"
-#include "sample/sample.h"
 
 #define Z_95   1.959964 /* normal quantile of a 95 % interval */
 #define ROUNDS 10000    /* of the bootstrap */
@@ -26,13 +26,9 @@ struct tasks {
     struct bench *b;
     struct task *v;
     size_t n, cap;
-    size_t next; /* job handed out next: sample by sample of each task */
-    int next_sample;
     bool *done; /* [n * samples]: in the file of answers */
     int64_t left;
     FILE *out;
-    struct sampler **sampler; /* [n * samples] while a job runs */
-    int32_t n_vocab;
     int64_t n_tokens; /* written */
     int64_t n_unfinished;
 };
@@ -194,52 +190,29 @@ static enum err_code resume(struct tasks *ts, struct err *e)
 
 /* ---- asking ---- */
 
-static bool next_job(void *ctx, struct eval_job *job)
+/* Requests wait in the engine; each answer in progress gathers its tokens here. */
+struct asked {
+    struct tasks *ts;
+    size_t at; /* task and sample */
+    struct text_tokens answer;
+};
+
+static enum err_code submit(struct tasks *ts, struct gen *g, struct asked *a, struct err *e)
 {
-    struct tasks *ts = ctx;
+    const struct bench_opts *o = ts->b->o;
+    const struct task *t = &ts->v[a->at / (size_t)o->samples];
+    struct gen_request q = gen_defaults();
+    int64_t id;
 
-    while (ts->next < ts->n) {
-        size_t at = ts->next * (size_t)ts->b->o->samples + (size_t)ts->next_sample;
-        const struct task *t = &ts->v[ts->next];
-
-        if (++ts->next_sample == ts->b->o->samples) {
-            ts->next_sample = 0;
-            ts->next++;
-        }
-        if (ts->done[at])
-            continue;
-        *job = (struct eval_job){t->prompt.v, t->prompt.n, ts->b->o->predict_max,
-                                 (void *)(ts->done + at)};
-        return true;
-    }
-    return false;
-}
-
-static size_t index_of(const struct tasks *ts, const struct eval_job *job)
-{
-    return (size_t)((bool *)job->user - ts->done);
-}
-
-static enum err_code choose(void *ctx, const struct eval_job *job, int64_t n, const float *logits,
-                            int32_t *token, bool *end, struct err *e)
-{
-    struct tasks *ts = ctx;
-    size_t at = index_of(ts, job);
-    struct sample_pick pick;
-    struct sample_opts so = sample_defaults();
-
-    (void)n;
-    so.temp = ts->b->o->temp;
-    so.top_p = ts->b->o->top_p;
-    so.seed = (uint64_t)ts->b->o->seed;
-    so.stream = at;
-    if (ts->sampler[at] == NULL && sample_open(&ts->sampler[at], &so, ts->n_vocab, e))
-        return e->code;
-    if (sample_next_row(ts->sampler[at], logits, NULL, NULL, NULL, 0, &pick, e))
-        return e->code;
-    *token = pick.token;
-    *end = text_is_end(ts->b->open.text, pick.token);
-    return *end ? ERR_OK : sample_accept(ts->sampler[at], pick.token, e);
+    q.prompt = t->prompt.v;
+    q.n_prompt = t->prompt.n;
+    q.predict_max = o->predict_max;
+    q.sample.temp = o->temp;
+    q.sample.top_p = o->top_p;
+    q.sample.seed = (uint64_t)o->seed;
+    q.sample.stream = a->at;
+    q.user = a;
+    return gen_submit(g, &q, &id, e) ? err_wrap(e, "%s: %s", t->set, id_of(t)) : ERR_OK;
 }
 
 static enum err_code write_answer(struct tasks *ts, const struct task *t, int sample, bool right,
@@ -264,33 +237,70 @@ static enum err_code write_answer(struct tasks *ts, const struct task *t, int sa
     return ERR_OK;
 }
 
-static enum err_code done(void *ctx, const struct eval_job *job, const int32_t *tokens, int64_t n,
-                          bool ended, struct err *e)
+static enum err_code grade(struct asked *a, enum gen_end end, struct err *e)
 {
-    struct tasks *ts = ctx;
-    size_t at = index_of(ts, job), samples = (size_t)ts->b->o->samples;
-    struct task *t = &ts->v[at / samples];
-    bool right = false;
+    struct tasks *ts = a->ts;
+    size_t samples = (size_t)ts->b->o->samples;
+    struct task *t = &ts->v[a->at / samples];
+    bool ended = end == GEN_EOS, right = false;
     char *text;
     size_t n_text;
     enum err_code code;
 
-    sample_close(ts->sampler[at]);
-    ts->sampler[at] = NULL;
-    if (text_decode(ts->b->open.text, tokens, n, TEXT_SPECIAL, &text, &n_text, e))
+    if (text_decode(ts->b->open.text, a->answer.v, a->answer.n, TEXT_SPECIAL, &text, &n_text, e))
         return e->code;
     code = eval_grade(t->item, (struct str){text, n_text}, &right, e);
     right = right && ended;
     t->n++;
     t->right += right;
-    ts->done[at] = true;
-    ts->n_tokens += n;
+    ts->done[a->at] = true;
+    ts->n_tokens += a->answer.n;
     ts->n_unfinished += !ended;
     if (code == ERR_OK)
-        code = write_answer(ts, t, (int)(at % samples), right, ended, n, (struct str){text, n_text},
-                            e);
+        code = write_answer(ts, t, (int)(a->at % samples), right, ended, a->answer.n,
+                            (struct str){text, n_text}, e);
     free(text);
+    text_tokens_free(&a->answer);
     return code;
+}
+
+static enum err_code hear(const struct gen_event *ev, int64_t *n_done, struct err *e)
+{
+    struct asked *a = ev->user;
+
+    if (ev->kind == GEN_TOKEN)
+        return text_tokens_push(&a->answer, ev->pick.token, e);
+    if (ev->kind != GEN_END)
+        return ERR_OK;
+    if (ev->end == GEN_FAILED) {
+        *e = ev->err;
+        return e->code;
+    }
+    ++*n_done;
+    return grade(a, ev->end, e);
+}
+
+static enum err_code answer_all(struct tasks *ts, struct gen *g, struct asked *asked, struct err *e)
+{
+    const struct progress progress = cli_bench_progress("answers");
+    int64_t n_done = 0;
+    struct gen_event ev;
+
+    for (size_t at = 0; at < ts->n * (size_t)ts->b->o->samples; at++) {
+        asked[at] = (struct asked){.ts = ts, .at = at};
+        if (!ts->done[at] && submit(ts, g, &asked[at], e))
+            return e->code;
+    }
+    while (gen_busy(g)) {
+        if (!progress_tick(&progress, (uint64_t)n_done, (uint64_t)ts->left))
+            return err_set(e, ERR_CANCEL, "interrupted");
+        if (gen_step(g, e))
+            return e->code;
+        while (gen_next(g, &ev))
+            if (hear(&ev, &n_done, e))
+                return e->code;
+    }
+    return ERR_OK;
 }
 
 /* ---- reporting ---- */
@@ -357,12 +367,13 @@ static enum err_code report_all(struct tasks *ts, double ms, struct err *e)
 static enum err_code ask(struct tasks *ts, struct err *e)
 {
     const struct bench_opts *o = ts->b->o;
-    struct eval_answers a = {ts, next_job, choose, done};
-    struct progress progress = cli_bench_progress("answers");
     int64_t ctx = o->model.ctx_tokens, total = (int64_t)ts->n * o->samples;
     int parallel = o->parallel;
-    struct run *run;
-    enum err_code code;
+    size_t n_asked = (size_t)total;
+    struct asked *asked = calloc(n_asked + 1, sizeof *asked);
+    struct run *run = NULL;
+    struct gen *g = NULL;
+    enum err_code code = asked ? ERR_OK : no_memory(e);
 
     for (size_t i = 0; o->model.ctx_tokens == 0 && i < ts->n; i++)
         if (ts->v[i].prompt.n + o->predict_max > ctx)
@@ -373,10 +384,18 @@ static enum err_code ask(struct tasks *ts, struct err *e)
                                 .rows_max = o->model.chunk > parallel ? o->model.chunk
                                             : parallel > 256    ? parallel
                                                                 : 256};
-    if (cli_bench_run(&run, ts->b, ro, e))
-        return e->code;
-    code = eval_answer_all(run, parallel, &a, ts->left, &progress, e);
+    if (code == ERR_OK)
+        code = cli_bench_run(&run, ts->b, ro, e);
+    if (code == ERR_OK)
+        code = gen_open(&g, &(struct gen_opts){.run = run, .text = ts->b->open.text,
+                                               .prompt_rows = ro.rows_max}, e);
+    if (code == ERR_OK)
+        code = answer_all(ts, g, asked, e);
+    gen_close(g);
     run_close(run);
+    for (size_t i = 0; asked != NULL && i < n_asked; i++)
+        text_tokens_free(&asked[i].answer);
+    free(asked);
     cli_progress_end();
     return code;
 }
@@ -399,10 +418,8 @@ static enum err_code prepare(struct tasks *ts, struct err *e)
             return e->code;
     total = ts->n * (size_t)ts->b->o->samples;
     ts->done = calloc(total, sizeof *ts->done);
-    ts->sampler = calloc(total, sizeof(struct sampler *));
     ts->left = (int64_t)total;
-    ts->n_vocab = model_info(ts->b->open.model)->n_vocab;
-    if (ts->done == NULL || ts->sampler == NULL)
+    if (ts->done == NULL)
         return no_memory(e);
     if (ts->b->o->out == NULL)
         return ERR_OK;
@@ -414,8 +431,6 @@ static enum err_code prepare(struct tasks *ts, struct err *e)
 
 static void release(struct tasks *ts)
 {
-    for (size_t i = 0; ts->sampler != NULL && i < ts->n * (size_t)ts->b->o->samples; i++)
-        sample_close(ts->sampler[i]);
     for (size_t i = 0; i < ts->n; i++) {
         if (i + 1 == ts->n || ts->v[i + 1].set != ts->v[i].set)
             free((void *)(uintptr_t)ts->v[i].set);
@@ -424,7 +439,6 @@ static void release(struct tasks *ts)
     }
     if (ts->out != NULL)
         fclose(ts->out);
-    free(ts->sampler);
     free(ts->done);
     free(ts->v);
 }

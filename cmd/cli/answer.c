@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* answer.c - tokens as they are chosen, to what the user sees.             room: cmd (cli_) */
+/* answer.c - events of an answer, to what the user sees.                   room: cmd (cli_) */
 #include "cli/answer.h"
+
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
 
 static enum err_code no_memory(struct err *e)
 {
     return err_set(e, ERR_NOMEM, "out of memory");
 }
 
-/* A stream for the part that begins; stop strings are looked for in the text only. */
-static enum err_code open_part(struct answer *a, bool reasoning, struct err *e)
+static void begin_part(struct answer *a, bool reasoning)
 {
-    text_stream_close(a->stream);
-    a->stream = NULL;
     a->in_reasoning = reasoning;
     a->begun = false;
     a->newlines = 0;
-    return text_stream_open(&a->stream, a->o.text, reasoning ? NULL : a->o.stops,
-                            reasoning ? 0 : a->o.n_stops, e);
 }
 
 enum err_code cli_answer_open(struct answer *a, const struct answer_opts *o, struct err *e)
@@ -25,15 +24,16 @@ enum err_code cli_answer_open(struct answer *a, const struct answer_opts *o, str
     if (o->logprobs && o->form == ANSWER_JSON && (a->logprobs = json_array()) == NULL)
         return no_memory(e);
     a->had_reasoning = o->text != NULL && o->thinking;
-    return o->text == NULL ? ERR_OK : open_part(a, o->thinking, e);
+    begin_part(a, a->had_reasoning);
+    return ERR_OK;
 }
 
 void cli_answer_close(struct answer *a)
 {
-    text_stream_close(a->stream);
     text_tokens_free(&a->ids);
     cli_buf_free(&a->text);
     cli_buf_free(&a->reasoning);
+    cli_buf_free(&a->out);
     cli_buf_free(&a->chunk);
     json_decref(a->logprobs);
     *a = (struct answer){ 0 };
@@ -115,24 +115,42 @@ static enum err_code show_event(struct answer *a, const struct sample_pick *pick
     return no_memory(e);
 }
 
-static enum err_code show_plain(struct answer *a, struct err *e)
+/* Writes what may go out: all of it, or whole lines. Programs that write into one pipe side by side do not
+ * break one another's lines so, and an answer of at most PIPE_BUF bytes stays in one piece. */
+static enum err_code write_out(struct answer *a, bool all, struct err *e)
 {
-    FILE *f = stdout;
+    size_t n = a->out.n;
 
-    if (a->in_reasoning && a->o.reasoning == REASONING_NONE)
+    if (!all && n < PIPE_BUF)
         return ERR_OK;
-    if (a->in_reasoning && a->o.reasoning == REASONING_STDERR)
-        f = stderr;
-    if (a->chunk.n > 0) {
-        cli_progress_end();
-        fwrite(a->chunk.p, 1, a->chunk.n, f);
-        a->last = a->chunk.p[a->chunk.n - 1];
-    }
-    if (f == stderr) {
-        fflush(stderr);
-        return ERR_OK;
+    while (!all && n > 0 && a->out.p[n - 1] != '\n')
+        n--;
+    if (n > 0) {
+        fwrite(a->out.p, 1, n, stdout);
+        memmove(a->out.p, a->out.p + n, a->out.n - n);
+        a->out.n -= n;
     }
     return cli_flush_stdout(e);
+}
+
+static enum err_code put(struct answer *a, struct str s, struct err *e)
+{
+    if (s.n > 0)
+        a->last = s.p[s.n - 1];
+    return cli_buf_add(&a->out, s, e) ? e->code : write_out(a, a->o.stream, e);
+}
+
+static enum err_code show_plain(struct answer *a, struct err *e)
+{
+    if (a->chunk.n == 0 || (a->in_reasoning && a->o.reasoning == REASONING_NONE))
+        return ERR_OK;
+    if (a->o.stream || a->in_reasoning)
+        cli_progress_end();
+    if (!a->in_reasoning || a->o.reasoning == REASONING_STDOUT)
+        return put(a, (struct str){ a->chunk.p, a->chunk.n }, e);
+    fwrite(a->chunk.p, 1, a->chunk.n, stderr);
+    fflush(stderr);
+    return ERR_OK;
 }
 
 /* Shows a->chunk, which pick (NULL: the end) made ready. */
@@ -148,28 +166,29 @@ static enum err_code show(struct answer *a, const struct sample_pick *pick, stru
 }
 
 /* What surrounds the reasoning when it is shown as text. */
-static void show_mark(const struct answer *a, const char *on_stdout, const char *on_color)
+static enum err_code show_mark(struct answer *a, const char *on_stdout, const char *on_color, struct err *e)
 {
     if (a->o.form != ANSWER_PLAIN)
-        return;
+        return ERR_OK;
     if (a->o.reasoning == REASONING_STDOUT)
-        fputs(on_stdout, stdout);
-    else if (a->o.reasoning == REASONING_STDERR && cli_stderr_color())
+        return put(a, str_of(on_stdout), e);
+    if (a->o.reasoning == REASONING_STDERR && cli_stderr_color())
         fputs(on_color, stderr);
+    return ERR_OK;
 }
 
 static enum err_code begin_reasoning(struct answer *a, struct err *e)
 {
     a->had_reasoning = true;
-    show_mark(a, "<think>\n", "\033[2m");
-    return open_part(a, true, e);
+    begin_part(a, true);
+    return show_mark(a, "<think>\n", "\033[2m", e);
 }
 
-static void end_reasoning(struct answer *a)
+static enum err_code end_reasoning(struct answer *a, struct err *e)
 {
     if (a->o.form == ANSWER_PLAIN && a->o.reasoning == REASONING_STDERR && a->begun)
-        fputc('\n', stderr);
-    show_mark(a, a->begun ? "\n</think>\n\n" : "</think>\n\n", "\033[0m");
+        fputs(isatty(STDERR_FILENO) && !cli_stderr_color() ? "\n\n" : "\n", stderr);
+    return show_mark(a, a->begun ? "\n</think>\n\n" : "</think>\n\n", "\033[0m", e);
 }
 
 /* A model without a tokenizer: the ids are the answer. */
@@ -184,56 +203,41 @@ static enum err_code take_id(struct answer *a, const struct sample_pick *pick, s
     return show(a, pick, e);
 }
 
-enum err_code cli_answer_take(struct answer *a, const struct sample_pick *pick, bool *stopped,
-                              struct err *e)
+enum err_code cli_answer_take(struct answer *a, const struct gen_event *ev, struct err *e)
 {
-    const struct text_info *info;
-    struct str              ready = { "", 0 };
+    const struct sample_pick *pick = &ev->pick;
 
-    *stopped = false;
     if (text_tokens_push(&a->ids, pick->token, e))
         return e->code;
     if (a->logprobs && json_array_append_new(a->logprobs, json_logprob(a, pick)))
         return no_memory(e);
     if (a->o.text == NULL)
         return take_id(a, pick, e);
-    info = text_info(a->o.text);
-    if (a->o.chat && a->ids.n == 1 && !a->in_reasoning && pick->token == info->think_open &&
-        begin_reasoning(a, e))
+    if (a->ids.n == 1 && ev->reasoning && begin_reasoning(a, e))
         return e->code;
-    if (a->ids.n == 1 && a->o.thinking)
-        show_mark(a, "<think>\n", "\033[2m");
-    if (a->in_reasoning)
-        a->n_reasoning++;
-    if (a->in_reasoning && pick->token == info->think_close)
-        ready = text_stream_flush(a->stream);
-    else if (!(a->in_reasoning && pick->token == info->think_open) &&
-             !text_is_control(a->o.text, pick->token) &&
-             text_stream_push(a->stream, pick->token, &ready, stopped, e))
+    a->n_reasoning += ev->reasoning;
+    if (trim(a, ev->text, e) || show(a, pick, e))
         return e->code;
-    if (trim(a, ready, e) || show(a, pick, e))
-        return e->code;
-    if (a->in_reasoning && pick->token == info->think_close) {
-        end_reasoning(a);
-        return open_part(a, false, e);
+    if (ev->closes) {
+        if (end_reasoning(a, e))
+            return e->code;
+        begin_part(a, false);
     }
     return ERR_OK;
 }
 
-enum err_code cli_answer_end(struct answer *a, bool stopped, struct err *e)
+enum err_code cli_answer_end(struct answer *a, const struct gen_event *ev, struct err *e)
 {
-    if (a->stream != NULL) {
-        struct str rest = stopped ? STR("") : text_stream_flush(a->stream);
-
-        if (trim(a, rest, e) || show(a, NULL, e))
+    if (a->o.text != NULL) {
+        if (trim(a, ev->text, e) || show(a, NULL, e))
             return e->code;
-        if (a->in_reasoning && a->ids.n > 0)
-            end_reasoning(a);
+        if (a->in_reasoning && a->ids.n > 0 && end_reasoning(a, e))
+            return e->code;
     }
     if (a->o.form == ANSWER_PLAIN && a->ids.n > 0 && (a->o.chat || a->o.text == NULL) &&
-        a->last != '\n' && !a->in_reasoning)
-        putchar('\n');
-    return cli_flush_stdout(e);
+        a->last != '\n' && !a->in_reasoning && put(a, STR("\n"), e))
+        return e->code;
+    return write_out(a, true, e);
 }
 
 json_t *cli_answer_ids(const struct answer *a)

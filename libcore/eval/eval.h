@@ -115,32 +115,6 @@ MUST_CHECK enum err_code eval_task_check(const json_t *item, struct err *e);
 MUST_CHECK enum err_code eval_grade(const json_t *item, struct str text, bool *right,
                                     struct err *e);
 
-/* ---- many answers at once ---- */
-
-struct eval_job {
-    const int32_t *prompt; /* n_prompt >= 1 tokens; valid until done() */
-    int64_t n_prompt;
-    int64_t answer_max; /* tokens */
-    void *user;
-};
-struct eval_answers {
-    void *ctx;
-    /* Fills *job; false when there are no more. */
-    bool (*next)(void *ctx, struct eval_job *job);
-    /* The next token from logits, or *end when the answer is complete; n tokens are written. */
-    enum err_code (*choose)(void *ctx, const struct eval_job *job, int64_t n, const float *logits,
-                            int32_t *token, bool *end, struct err *e);
-    /* ended: by choose(), not by a limit. */
-    enum err_code (*done)(void *ctx, const struct eval_job *job, const int32_t *tokens, int64_t n,
-                          bool ended, struct err *e);
-};
-/* Answers all jobs, n_seq of them side by side in each step of r, which is otherwise unused. A job
- * whose prompt does not fit the context is done with n == 0, not ended. progress gets jobs done of
- * n_jobs. */
-MUST_CHECK enum err_code eval_answer_all(struct run *r, int n_seq, const struct eval_answers *a,
-                                         int64_t n_jobs, const struct progress *progress,
-                                         struct err *e);
-
 /* ---- what a step moves ---- */
 
 struct eval_traffic {

@@ -31,6 +31,13 @@ static bool is_end(const struct gen *g, const struct request *q, int32_t token)
     return g->o.text != NULL ? text_is_end(g->o.text, token) : token >= 0 && token == g->o.end_token;
 }
 
+static bool only_newlines(struct str s)
+{
+    while (s.n > 0 && s.p[s.n - 1] == '\n')
+        s.n--;
+    return s.n == 0;
+}
+
 /* The text that the token makes certain. */
 static enum err_code add_text(struct gen *g, struct request *q, int32_t token, struct gen_event *ev, struct str *text,
                               bool *stopped, struct err *e)
@@ -40,6 +47,8 @@ static enum err_code add_text(struct gen *g, struct request *q, int32_t token, s
     if (q->q.chat && q->stats.tokens == 1 && !q->in_reasoning && token == info->think_open &&
         begin_part(g, q, true, e))
         return e->code;
+    /* Newlines between the reasoning and the text are the format's, not the answer's. */
+    q->n_text += !q->in_reasoning && (!q->q.chat || q->n_text > 0 || !only_newlines(text_piece(g->o.text, token)));
     ev->reasoning = q->in_reasoning;
     q->stats.reasoning_tokens += q->in_reasoning;
     ev->closes = q->q.chat && q->in_reasoning && token == info->think_close;
@@ -54,12 +63,10 @@ static enum err_code add_text(struct gen *g, struct request *q, int32_t token, s
 /* Whether the answer has what it may have; *end says why. */
 static bool is_full(const struct gen *g, const struct request *q, enum gen_end *end)
 {
-    const int64_t text_tokens = q->stats.tokens - q->stats.reasoning_tokens;
-
     *end = GEN_LENGTH;
     if (q->q.predict_max >= 0 && q->stats.tokens >= q->q.predict_max)
         return true;
-    if (q->q.text_max >= 0 && !q->in_reasoning && text_tokens >= q->q.text_max)
+    if (q->q.text_max >= 0 && !q->in_reasoning && q->n_text >= q->q.text_max)
         return true;
     *end = GEN_CONTEXT; /* the newest token has no position */
     return q->n - 1 >= g->ctx;

@@ -41,7 +41,8 @@ struct gen_request {
     const int32_t *prompt;          /* [n_prompt], n_prompt >= 1 */
     int64_t        n_prompt;
     int64_t        predict_max;     /* tokens of the answer; -1: until the context is full; 0: only read the prompt */
-    int64_t        text_max;        /* of them after the reasoning; -1: any number */
+    int64_t        text_max;        /* of them after the reasoning, from the first visible one on; -1: any number;
+                                     * needs a text */
     bool           ignore_eos;      /* end tokens do not end the answer */
     bool           chat;            /* the reasoning is told apart from the text; stop strings count in the text */
     bool           thinking;        /* chat: the prompt ends inside reasoning */

@@ -30,6 +30,7 @@ struct request {
     struct sampler    *sampler;
     struct text_stream *stream; /* of the part under way; NULL: no text */
     bool               in_reasoning;
+    int64_t            n_text;  /* tokens of the text, from its first visible one on */
     void              *place;   /* of the constraint */
     void              *governor;
     struct gen_order   order;   /* the governor's last */

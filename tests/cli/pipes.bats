@@ -72,7 +72,7 @@ load common
 
 @test "a reader that goes away ends it quietly" {
     set +o pipefail
-    chimere-run --raw --ignore-eos -n 400 -p 'The kernel' 2> err | head -c 1 > out
+    chimere-run --raw --stream --ignore-eos -n 400 -p 'The kernel' 2> err | head -c 1 > out
     [ "${PIPESTATUS[0]}" -eq 141 ]
     [ ! -s err ]
 }

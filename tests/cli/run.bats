@@ -48,11 +48,30 @@ documented()
 }
 
 @test "an answer that ends inside the reasoning is no answer" {
-    try 0 chimere-run -p "$SUM" -n 5 --json
-    jq -e '.text == "" and .finish_reason == "length" and .usage.completion_tokens == 5 and
-           .usage.reasoning_tokens == 5 and (.reasoning | length > 2)' out
-    try 0 chimere-run -p "$SUM" -n 5
+    try 0 chimere-run -p "$SUM" -c 31 --json
+    jq -e '.text == "" and .finish_reason == "context" and .usage.completion_tokens == .usage.reasoning_tokens and
+           (.reasoning | length > 2)' out
+    grep -q 'ended inside the reasoning' err
+    try 0 chimere-run -p "$SUM" -c 31
     [ ! -s out ]
+    grep -q 'ended inside the reasoning' err
+}
+
+@test "-n counts the answer, a budget the reasoning" {
+    try 0 chimere-run -p "$SUM" -n 1 --json
+    jq -e '.text != "" and .finish_reason == "length" and .usage.reasoning_tokens > 40 and
+           .usage.completion_tokens - .usage.reasoning_tokens <= 2' out
+    try 0 chimere-run -p "$SUM" --reasoning-budget 5 --json
+    jq -e '.text != "" and .finish_reason == "stop" and .usage.reasoning_tokens == 7' out # and the end: a new line, the mark
+    [ "$(jq -c '.token_ids[0:5]' out)" = "$(chimere-run -p "$SUM" --json | jq -c '.token_ids[0:5]')" ]
+    [ "$(chimere-run -p "$SUM" --reasoning-budget 0)" = "$(chimere-run -p "$SUM" --think off)" ]
+}
+
+@test "lines of programs that write side by side stay whole" {
+    for i in 1 2 3 4 5 6 7 8; do echo "$i"; done |
+        xargs -P 4 -I{} chimere-run --think off -p 'What does the C function strtod do?' > all
+    [ "$(wc -l < all)" -eq 8 ]
+    [ "$(sort -u all | wc -l)" -eq 1 ]
 }
 
 @test "messages, a system message, tools" {
@@ -145,7 +164,7 @@ EOF
     try 0 chimere-run --raw -p 'The kernel' --ctx 20 --ignore-eos --json
     jq -e '.finish_reason == "context" and .usage.prompt_tokens + .usage.completion_tokens == 21' out
     try 0 chimere-run -p "$SUM" --ignore-eos -n 200 --json
-    jq -e '.finish_reason == "length" and .usage.completion_tokens == 200' out
+    jq -e '.finish_reason == "length" and (.usage.completion_tokens - .usage.reasoning_tokens | . == 200 or . == 201)' out
     try 0 chimere-run -p "$SUM" -n 0 --json
     jq -e '.token_ids == [] and .text == "" and .finish_reason == "length"' out
     try 0 chimere-run -p "$SUM" -n 0

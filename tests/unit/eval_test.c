@@ -299,88 +299,6 @@ static void test_sliding_windows(void **state)
     close_tiny(&o);
 }
 
-/* ---- answers ---- */
-
-struct asker {
-    int next, n_jobs;
-    int32_t prompt[10][12];
-    int32_t answer[10][8];
-    int64_t n[10];
-    bool ended[10];
-};
-
-static bool next_job(void *ctx, struct eval_job *job)
-{
-    struct asker *a = ctx;
-
-    if (a->next == a->n_jobs)
-        return false;
-    *job = (struct eval_job){a->prompt[a->next], 1 + a->next, a->next == 4 ? 3 : 8,
-                             a->prompt[a->next]};
-    a->next++;
-    return true;
-}
-
-static enum err_code pick(void *ctx, const struct eval_job *job, int64_t n, const float *logits,
-                          int32_t *token, bool *end, struct err *e)
-{
-    int32_t best = 0;
-
-    (void)ctx;
-    (void)e;
-    for (int32_t i = 1; i < 512; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    *token = best;
-    *end = job->n_prompt == 3 && n == 5;
-    return ERR_OK;
-}
-
-static enum err_code keep(void *ctx, const struct eval_job *job, const int32_t *tokens, int64_t n,
-                          bool ended, struct err *e)
-{
-    struct asker *a = ctx;
-    ptrdiff_t i = ((int32_t(*)[12])job->user) - a->prompt;
-
-    (void)e;
-    memcpy(a->answer[i], tokens, (size_t)n * sizeof *tokens);
-    a->n[i] = n;
-    a->ended[i] = ended;
-    return ERR_OK;
-}
-
-static void ask(struct asker *a, int n_seq, int rows)
-{
-    struct eval_answers how = {a, next_job, pick, keep};
-    struct open_model o;
-    struct err e = {0};
-
-    memset(a, 0, sizeof *a);
-    a->n_jobs = 10;
-    fill(a->prompt[0], 10 * 12);
-    open_tiny(&o, 14, n_seq, rows);
-    if (eval_answer_all(o.r, n_seq, &how, 10, NULL, &e))
-        fail_msg("%s", e.msg);
-    close_tiny(&o);
-}
-
-static void test_answers(void **state)
-{
-    struct asker one, many;
-
-    (void)state;
-    ask(&one, 1, 64);
-    assert_int_equal(one.n[0], 8);
-    assert_false(one.ended[0]);
-    assert_int_equal(one.n[2], 5);
-    assert_true(one.ended[2]);
-    assert_int_equal(one.n[4], 3);
-    assert_int_equal(one.n[9], 5); /* the context of 14 is full: the last token needs no step */
-    ask(&many, 4, 5);
-    assert_memory_equal(one.answer, many.answer, sizeof one.answer);
-    assert_memory_equal(one.n, many.n, sizeof one.n);
-}
-
 /* ---- grading ---- */
 
 static bool grade(const char *item, const char *text)
@@ -675,7 +593,6 @@ int main(void)
         cmocka_unit_test(test_ppl_sums),
         cmocka_unit_test(test_windows_of_halves),
         cmocka_unit_test(test_sliding_windows),
-        cmocka_unit_test(test_answers),
         cmocka_unit_test(test_grade_exact),
         cmocka_unit_test(test_grade_numbers),
         cmocka_unit_test(test_grade_others),

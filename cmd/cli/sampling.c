@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sampling.c - the options that choose a token (sampling.h).                 room: cmd (cli_) */
+#include "cli/sampling.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "text/text.h"
+
+void cli_sampling_check(const struct cli_sampling *s)
+{
+    for (size_t i = 0; i < s->breakers.n; i++) {
+        if (*s->breakers.v[i] == '\0')
+            cli_usage("--dry-breaker: the text is empty");
+    }
+}
+
+static bool contains(struct str piece, const char *text)
+{
+    const size_t n = strlen(text);
+
+    for (size_t at = 0; at + n <= piece.n; at++) {
+        if (memcmp(piece.p + at, text, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Tokens in which one of the --dry-breaker texts appears, by default the usual ends of a phrase. */
+static enum err_code find_breakers(struct cli_sampling *s, const struct text *t, struct err *e)
+{
+    static const char *usual[] = { "\n", ":", "\"", "*" };
+    const char       **v = s->breakers.n ? s->breakers.v : usual;
+    const size_t       n = s->breakers.n ? s->breakers.n : sizeof usual / sizeof *usual;
+    const int32_t      n_tokens = t != NULL ? text_info(t)->n_tokens : 0;
+    struct text_tokens found = { 0 };
+
+    for (int32_t id = 0; id < n_tokens; id++) {
+        bool breaks = false;
+
+        for (size_t i = 0; i < n && !breaks; i++)
+            breaks = contains(text_piece(t, id), v[i]);
+        if (breaks && text_tokens_push(&found, id, e)) {
+            text_tokens_free(&found);
+            return e->code;
+        }
+    }
+    s->o.dry_breakers = found.v;
+    s->o.n_dry_breakers = (size_t)found.n;
+    return ERR_OK;
+}
+
+/* "--logit-bias ID=X". */
+static enum err_code parse_biases(struct cli_sampling *s, int32_t n_vocab, struct err *e)
+{
+    struct sample_bias *v = calloc(s->biases.n + 1, sizeof *v);
+
+    if (v == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < s->biases.n; i++) {
+        const char *word = s->biases.v[i];
+        char       *end, *end2;
+        long        id = strtol(word, &end, 10);
+
+        v[i].bias = *end == '=' ? strtof(end + 1, &end2) : 0;
+        if (end == word || *end != '=' || end2 == end + 1 || *end2 != '\0' || isnan(v[i].bias) ||
+            id < 0 || id >= n_vocab) {
+            free(v);
+            return err_set(e, ERR_ARG,
+                           "--logit-bias %s: not ID=NUMBER with a token id below %" PRId32, word,
+                           n_vocab);
+        }
+        v[i].token = (int32_t)id;
+    }
+    s->o.bias = v;
+    s->o.n_bias = s->biases.n;
+    return ERR_OK;
+}
+
+static uint64_t fresh_seed(void)
+{
+    uint32_t block[4];
+
+    /* Time and process id, mixed: other numbers each time is all that is asked of it. */
+    rng_block(block, (uint64_t)(cli_now_ms() * 1e6), (uint64_t)getpid(), 0);
+    return block[0];
+}
+
+enum err_code cli_sampling_make(struct cli_sampling *s, const struct text *t, int32_t n_vocab,
+                                struct err *e)
+{
+    if (s->seed < 0)
+        s->seed = s->o.temp > 0 ? (int64_t)fresh_seed() : 0;
+    s->o.seed = (uint64_t)s->seed;
+    s->o.n_top = s->logprobs > 0 ? s->logprobs : 0;
+    if (s->o.dry_multiplier != 0 && find_breakers(s, t, e))
+        return e->code;
+    return parse_biases(s, n_vocab, e);
+}
+
+void cli_sampling_free(struct cli_sampling *s)
+{
+    free((void *)(uintptr_t)s->o.bias);
+    free((void *)(uintptr_t)s->o.dry_breakers);
+    free(s->biases.v);
+    free(s->breakers.v);
+}
