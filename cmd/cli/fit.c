@@ -117,8 +117,10 @@ void cli_fit_text(const struct run_fit *f, cli_fit_line *line, void *ctx)
     if (!f->own_scratch)
         put(&w, "  this program was built without the device: scratch is what the CPU would take");
     put_weights(f, &w);
-    put(&w, "  %-14s %s, %" PRId64 " tokens of %d sequence%s", "kv", amount(f->kv_bytes).text, f->ctx_tokens, f->n_seq,
-        f->n_seq > 1 ? "s" : "");
+    put(&w, "  %-14s %s, %" PRId64 " tokens of %d sequence%s", "kv", amount(f->kv_bytes).text,
+        f->ctx_tokens, f->n_seq, f->n_seq > 1 ? "s" : "");
+    if (f->kv_tokens < f->ctx_tokens * f->n_seq)
+        put(&w, "                 %" PRId64 " tokens of all together", f->kv_tokens);
     put(&w, "  %-14s %s", "state", amount(f->state_bytes).text);
     put(&w, "  %-14s %s", "logits", amount(f->logits_bytes).text);
     put(&w, "  %-14s %s, steps of %d rows", "scratch", amount(f->scratch_bytes).text, f->rows_max);
@@ -199,6 +201,7 @@ json_t *cli_fit_json(const struct run_fit *f)
         { "logits_bytes", f->logits_bytes },   { "scratch_bytes", f->scratch_bytes },
         { "host_scratch_bytes", f->host_scratch_bytes },
         { "ctx_tokens", f->ctx_tokens },       { "sequences", f->n_seq },
+        { "kv_tokens", f->kv_tokens },
         { "chunk", f->rows_max },              { "experts", f->n_expert },
         { "experts_used", f->n_used },
     };

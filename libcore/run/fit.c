@@ -69,7 +69,8 @@ static enum err_code look(struct run_fit *f, const struct gguf *g, const struct 
             f->weights = *model_weights(m);
             if (!f->own_scratch) /* the CPU stands for the device */
                 f->weights.copied = mo.copy_weights ? f->weights.host[MODEL_EXPERTS] : 0;
-            f->kv_bytes = (int64_t)state_kv_bytes(r->state) * state_ctx(r->state) * r->n_seq;
+            f->kv_tokens = state_kv_rows(r->state);
+            f->kv_bytes = (int64_t)state_kv_bytes(r->state) * f->kv_tokens;
             f->state_bytes = state_bytes(r->state) - f->kv_bytes;
             f->logits_bytes = (int64_t)r->logits_bytes;
             f->scratch_bytes = all - weights - state_bytes(r->state) - f->logits_bytes + weights -

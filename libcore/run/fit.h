@@ -42,7 +42,7 @@ struct run_fit {
     int64_t kv_bytes, state_bytes, logits_bytes;
     int64_t scratch_bytes;  /* of operations, and what rounding up takes */
     int64_t host_scratch_bytes; /* on the host, for experts there */
-    int64_t ctx_tokens;
+    int64_t ctx_tokens, kv_tokens; /* of a sequence; KV rows of all together */
     int     n_seq, rows_max;
     int     step_rows;      /* model_opts */
     int     n_layer, n_expert, n_used;

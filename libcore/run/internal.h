@@ -54,6 +54,7 @@ struct run {
     int             *place;     /* caller's row -> sorted row */
     struct op_seq   *seq;       /* [n_seq], then room for the parts of a step */
     int             *count;     /* [n_seq] rows of each sequence, then where its next row goes */
+    int64_t         *grow;      /* [n_seq] rows that each sequence would get, to ask for room */
     int              n_rows;    /* rows of the last step */
     struct run_row  *feed;      /* for run_feed() */
     int              type_k, type_v; /* rows of quant_types[] */

@@ -61,10 +61,11 @@ static enum err_code alloc_all(struct run *r, struct err *e)
     r->seq = calloc(3 * (size_t)r->n_seq, sizeof *r->seq);
     r->count = calloc((size_t)r->n_seq, sizeof *r->count);
     r->draft = calloc((size_t)r->n_seq, sizeof *r->draft);
+    r->grow = calloc((size_t)r->n_seq, sizeof *r->grow);
     r->feed = calloc(n, sizeof *r->feed);
     if (r->logits == NULL || r->fetched == NULL || r->here == NULL || r->token == NULL || r->pos == NULL ||
         r->pick == NULL || r->logits_of == NULL || r->place == NULL || r->seq == NULL || r->count == NULL ||
-        r->draft == NULL || r->feed == NULL)
+        r->draft == NULL || r->grow == NULL || r->feed == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for logits of %d rows", r->logits_bytes >> 20,
                        r->logits_max);
     return ERR_OK;
@@ -84,7 +85,7 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
 {
     const struct plan *p = model_plan(m);
     struct state_opts so = { o->ctx_tokens > 0 ? o->ctx_tokens : p->ctx_train, o->n_seq > 0 ? o->n_seq : 1,
-                             0, 0, o->undo_tokens + o->draft_max };
+                             0, 0, o->undo_tokens + o->draft_max, o->kv_tokens };
     const char *k, *v;
     struct run *r;
 
@@ -137,8 +138,20 @@ void run_close(struct run *r)
     free(r->seq);
     free(r->count);
     free(r->draft);
+    free(r->grow);
     free(r->feed);
     free(r);
+}
+
+/* Whether there are KV rows for r->grow. */
+static enum err_code check_room(const struct run *r, struct err *e)
+{
+    int64_t need = state_kv_need(r->state, r->grow);
+
+    if (need > state_kv_left(r->state))
+        return err_set(e, ERR_LIMIT, "%lld KV rows are needed, %lld of %lld for all sequences are left",
+                       (long long)need, (long long)state_kv_left(r->state), (long long)state_kv_rows(r->state));
+    return ERR_OK;
 }
 
 static enum err_code check(struct run *r, const struct run_row *rows, int n, struct err *e)
@@ -166,7 +179,9 @@ static enum err_code check(struct run *r, const struct run_row *rows, int n, str
     for (int q = 0; q < r->n_seq; q++)
         if (state_pos(r->state, q) + r->count[q] > r->ctx)
             return err_set(e, ERR_LIMIT, "the context of %lld tokens is full", (long long)r->ctx);
-    return ERR_OK;
+    for (int q = 0; q < r->n_seq; q++)
+        r->grow[q] = r->count[q];
+    return check_room(r, e);
 }
 
 /* Draft rows are the last of their sequence, and not too many. */
@@ -293,6 +308,8 @@ enum err_code run_feed(struct run *r, int seq, const int32_t *tokens, int64_t n,
     if (seq >= 0 && seq < r->n_seq && run_pos(r, seq) + n > r->ctx)
         return err_set(e, ERR_LIMIT, "%lld tokens after %lld do not fit the context of %lld", (long long)n,
                        (long long)run_pos(r, seq), (long long)r->ctx);
+    if (seq >= 0 && seq < r->n_seq && run_kv_need(r, seq, n) > run_kv_left(r))
+        return check_room(r, e); /* of the same */
     for (int64_t i = 0; i < n;) {
         int64_t due = seq >= 0 && seq < r->n_seq ? run_due(r, seq) : n;
         int rows = feed_rows(r, n - i < due ? n - i : due, first - i);
@@ -321,6 +338,18 @@ int64_t run_pos(const struct run *r, int seq)
 int64_t run_ctx(const struct run *r)
 {
     return r->ctx;
+}
+
+int64_t run_kv_left(const struct run *r)
+{
+    return state_kv_left(r->state);
+}
+
+int64_t run_kv_need(const struct run *r, int seq, int64_t n)
+{
+    memset(r->grow, 0, (size_t)r->n_seq * sizeof *r->grow);
+    r->grow[seq] = n;
+    return state_kv_need(r->state, r->grow);
 }
 
 int run_rows_max(const struct run *r)

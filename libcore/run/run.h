@@ -16,6 +16,7 @@ struct run;
 
 struct run_opts {
     int64_t     ctx_tokens; /* longest sequence; 0: what the model was trained for */
+    int64_t     kv_tokens;  /* KV rows for all sequences, in whole pages; 0: ctx_tokens for each */
     int         n_seq;      /* sequences, >= 1 (0 means 1) */
     int         rows_max;   /* rows in one step; 0: 512, on a GPU up to 2048, or run/fit.h's; 1024 if experts are shared */
     int         logits_max; /* of them with logits; 0: as many as 64 MB hold, but n_seq at least */
@@ -43,7 +44,8 @@ MUST_CHECK enum err_code run_open(struct run **out, struct model *m, const struc
 void run_close(struct run *r); /* NULL is allowed */
 
 /* n <= rows_max, at most logits_max of them with logits. ERR_ARG: a token outside the vocabulary, a bad
- * sequence number. ERR_LIMIT: a sequence would exceed ctx_tokens. In both cases nothing has changed. */
+ * sequence number. ERR_LIMIT: a sequence would exceed ctx_tokens, or the step needs more than run_kv_left(). In
+ * these cases nothing has changed. */
 MUST_CHECK enum err_code run_step(struct run *r, const struct run_row *rows, int n, struct err *e);
 /* n_vocab floats of row i of the last step, which asked for them; NULL if it did not. Valid
  * until the next step. Where the device's memory is not the host's, the row is copied now, and with it all others
@@ -73,7 +75,8 @@ typedef enum err_code run_sink(void *ctx, int64_t pos, const float *logits, stru
 
 /* Feeds n tokens to one sequence in steps of at most rows_max. Logits are computed for the last
  * n_logits tokens and given to sink (may be NULL: then n_logits must be <= 1 and run_logits_last()
- * has them). progress may be NULL; tick gets tokens done of n. */
+ * has them). progress may be NULL; tick gets tokens done of n. ERR_LIMIT before the first step when not all of them
+ * have room. */
 MUST_CHECK enum err_code run_feed(struct run *r, int seq, const int32_t *tokens, int64_t n,
                                   int64_t n_logits, run_sink *sink, void *ctx,
                                   const struct progress *progress, struct err *e);
@@ -82,6 +85,10 @@ const float *run_logits_last(struct run *r);
 
 int64_t run_pos(const struct run *r, int seq);   /* tokens in the sequence */
 int64_t run_ctx(const struct run *r);            /* ctx_tokens in force */
+/* KV rows are taken in pages of 256 positions, as sequences need them. Forked sequences share pages; one that
+ * writes to a shared page takes another first. run_clear(), run_undo() and run_match() give back what they can. */
+int64_t run_kv_left(const struct run *r);        /* rows in pages that are free */
+int64_t run_kv_need(const struct run *r, int seq, int64_t n); /* rows of them that n more tokens of a sequence take */
 int     run_rows_max(const struct run *r);       /* rows in a step */
 int     run_logits_max(const struct run *r);     /* of them with logits */
 int     run_draft_max(const struct run *r);      /* draft rows of a sequence in a step */

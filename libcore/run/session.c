@@ -640,6 +640,9 @@ static enum err_code load_state(struct run_session *s, struct run *r, int seq, i
         if (s->token[i] < 0 || s->token[i] >= r->n_vocab)
             return err_set(e, ERR_FORMAT, "%s: token %lld is %ld, the model has %ld", s->path, (long long)i,
                            (long)s->token[i], (long)r->n_vocab);
+    if (run_kv_need(r, seq, pos) > run_kv_left(r))
+        return err_set(e, ERR_LIMIT, "%s: the session has %lld tokens, %lld KV rows are left", s->path,
+                       (long long)pos, (long long)run_kv_left(r));
     for (size_t i = 0; i < s->kv.n && s->kv.v[i].at < (uint64_t)pos; i++) {
         if (decode(s, &s->kv.v[i], e) != ERR_OK)
             return e->code;

@@ -23,12 +23,12 @@ struct state {
     const struct plan   *plan;
     int                  n_seq, undo;
     int64_t              seq_pages; /* of each sequence */
-    int32_t              n_pages;   /* of all: n_seq * seq_pages */
+    int32_t              n_pages;   /* of all together, at most n_seq * seq_pages */
     int32_t             *shared;    /* [n_pages] sequences that hold the page */
     int32_t             *spare;     /* stack of pages nobody holds */
     int32_t              n_spare;
     struct slot         *slot;      /* [n_seq] */
-    int32_t             *slot_pages;
+    int32_t             *slot_pages; /* [n_seq][seq_pages] */
     struct layer_memory *layer;     /* [n_layer] */
     const int32_t      **page;      /* [n_seq] -> slot[].page: op_kv.page */
     unsigned char       *data;

@@ -8,7 +8,7 @@
 
 static int32_t take_page(struct state *s)
 {
-    assert(s->n_spare > 0); /* there are as many as all sequences can hold */
+    assert(s->n_spare > 0); /* the caller asked state_kv_need() */
     int32_t page = s->spare[--s->n_spare];
     s->shared[page] = 1;
     return page;
@@ -40,6 +40,44 @@ void state_prepare(struct state *s, int slot, int64_t n)
         if (old >= 0)
             let_go(s, old);
     }
+}
+
+/* Whether a step copies page i of a slot: others hold it, too, and keep it. Of those that write to it in this step
+ * the last one finds itself alone when all others that hold it have written. */
+static bool copies(const struct state *s, const int64_t *n, int slot, int64_t i)
+{
+    int32_t page = s->slot[slot].page[i];
+    int32_t before = 0;
+
+    if (s->shared[page] == 1)
+        return false;
+    for (int q = 0; q < slot; q++)
+        before += n[q] > 0 && s->slot[q].page[i] == page && s->slot[q].pos / OP_KV_PAGE <= i &&
+                  i * OP_KV_PAGE < s->slot[q].pos + n[q];
+    return before + 1 < s->shared[page];
+}
+
+int64_t state_kv_need(const struct state *s, const int64_t *n)
+{
+    int64_t pages = 0;
+
+    for (int q = 0; q < s->n_seq; q++) {
+        const struct slot *t = &s->slot[q];
+
+        for (int64_t i = t->pos / OP_KV_PAGE; n[q] > 0 && i * OP_KV_PAGE < t->pos + n[q]; i++)
+            pages += t->page[i] < 0 || copies(s, n, q, i);
+    }
+    return pages * OP_KV_PAGE;
+}
+
+int64_t state_kv_rows(const struct state *s)
+{
+    return (int64_t)s->n_pages * OP_KV_PAGE;
+}
+
+int64_t state_kv_left(const struct state *s)
+{
+    return (int64_t)s->n_spare * OP_KV_PAGE;
 }
 
 void state_kv_drop(struct state *s, int slot, int64_t pos)

@@ -81,7 +81,7 @@ static enum err_code check_kv(const struct plan *p, int type, int dim, const cha
 
 static bool alloc_all(struct state *s, const struct state_opts *o)
 {
-    size_t n_pages = (size_t)s->n_pages;
+    size_t n_pages = (size_t)s->n_pages, n_slot_pages = (size_t)s->n_seq * (size_t)s->seq_pages;
     unsigned char *none = NULL, *at;
 
     s->layer = calloc((size_t)s->plan->n_layer, sizeof *s->layer);
@@ -90,7 +90,7 @@ static bool alloc_all(struct state *s, const struct state_opts *o)
     for (int i = 0; i < s->plan->n_layer; i++)
         lay_out(s, o, i, &none, &s->bytes);
     s->slot = calloc((size_t)s->n_seq, sizeof *s->slot);
-    s->slot_pages = calloc(n_pages, sizeof *s->slot_pages);
+    s->slot_pages = calloc(n_slot_pages, sizeof *s->slot_pages);
     s->shared = calloc(n_pages, sizeof *s->shared);
     s->spare = calloc(n_pages, sizeof *s->spare);
     s->page = calloc((size_t)s->n_seq, sizeof *s->page);
@@ -104,6 +104,17 @@ static bool alloc_all(struct state *s, const struct state_opts *o)
         lay_out(s, o, i, &at, &s->bytes);
     link_pages(s);
     return true;
+}
+
+/* Pages of all sequences. Without KV rows they cost nothing, and there are enough. */
+static int32_t pages_of_all(const struct plan *p, const struct state_opts *o, int64_t seq_pages)
+{
+    int64_t most = seq_pages * o->n_seq, asked = o->kv_tokens / OP_KV_PAGE + (o->kv_tokens % OP_KV_PAGE > 0);
+    bool kv = false;
+
+    for (int i = 0; i < p->n_layer; i++)
+        kv |= has_kv(p, i);
+    return (int32_t)(kv && o->kv_tokens > 0 && asked < most ? asked : most);
 }
 
 enum err_code state_open(struct state **out, struct dev *d, const struct plan *p,
@@ -121,6 +132,8 @@ enum err_code state_open(struct state **out, struct dev *d, const struct plan *p
                        (long long)o->ctx_tokens, o->n_seq);
     if (o->undo_tokens < 0 || o->undo_tokens > 4096)
         return err_set(e, ERR_ARG, "undo of %d tokens is not in 0 .. 4096", o->undo_tokens);
+    if (o->kv_tokens < 0)
+        return err_set(e, ERR_ARG, "KV rows for %lld tokens", (long long)o->kv_tokens);
     s = calloc(1, sizeof *s);
     if (s == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
@@ -129,11 +142,11 @@ enum err_code state_open(struct state **out, struct dev *d, const struct plan *p
     s->n_seq = o->n_seq;
     s->undo = o->undo_tokens;
     s->seq_pages = seq_pages;
-    s->n_pages = (int32_t)(seq_pages * o->n_seq);
+    s->n_pages = pages_of_all(p, o, seq_pages);
     if (!alloc_all(s, o)) {
         enum err_code code = err_set(e, ERR_NOMEM,
-                                     "out of memory: %zu MiB for %lld tokens of context in %d sequences",
-                                     s->bytes >> 20, (long long)o->ctx_tokens, o->n_seq);
+                                     "out of memory: %zu MiB for %lld KV rows and the state of %d sequences",
+                                     s->bytes >> 20, (long long)state_kv_rows(s), o->n_seq);
         state_close(s);
         return code;
     }

@@ -23,6 +23,8 @@ struct state_opts {
     int     n_seq;          /* >= 1 */
     int     type_k, type_v; /* rows of quant_types[] */
     int     undo_tokens;    /* how many rows can always be undone; 0: none */
+    int64_t kv_tokens;      /* KV rows for all sequences, rounded up to whole pages; 0: for all that
+                             * they can hold */
 };
 
 /* Reserves on d everything this state will ever use; memory is taken as it is touched. */
@@ -43,9 +45,14 @@ void    state_fork(struct state *s, int dst, int src);
 
 /* Bytes of KV rows of one position, all layers. */
 size_t state_kv_bytes(const struct state *s);
+/* Positions that all sequences share: how many, how many are free; whole pages. */
+int64_t state_kv_rows(const struct state *s);
+int64_t state_kv_left(const struct state *s);
+/* How many of them a step takes that appends n[slot] rows to each slot, copies of shared pages included. */
+int64_t state_kv_need(const struct state *s, const int64_t *n);
 /* Positions pos .. pos + n - 1: for each layer with KV and each KV head, n keys; then n values. */
 void   state_kv_read(const struct state *s, int slot, int64_t pos, int64_t n, void *out);
-/* Writes positions that follow the ones remembered, without advancing. */
+/* Writes positions that follow the ones remembered, without advancing. Their pages must be free: state_kv_need(). */
 void   state_kv_write(struct state *s, int slot, int64_t pos, int64_t n, const void *in);
 /* The live recurrent block of a sequence, all layers. */
 size_t state_rec_bytes(const struct state *s);
@@ -56,7 +63,8 @@ void   state_rec_write(struct state *s, int slot, int64_t pos, const void *in);
 
 /* ---- for the forward pass ---- */
 
-/* Before a step that appends n rows to a slot: pages for them that no other sequence shares. */
+/* Before a step that appends n rows to a slot: pages for them that no other sequence shares. They must be free:
+ * state_kv_need(). */
 void state_prepare(struct state *s, int slot, int64_t n);
 /* After it. */
 void state_advance(struct state *s, int slot, int64_t n);
