@@ -34,7 +34,7 @@ void gen_request_free(struct request *q)
 /* Prompt tokens that may come from elsewhere: the rows whose logits are wanted are evaluated. */
 static int64_t reusable(const struct request *q)
 {
-    return q->q.n_prompt - (q->q.n_rows > 1 ? q->q.n_rows : 1);
+    return q->n_read - (q->q.n_rows > 1 && q->stats.tokens == 0 ? q->q.n_rows : 1);
 }
 
 /* Where a prompt can begin. */
@@ -81,7 +81,7 @@ static bool read_by_another(struct gen *g, const struct request *q, int64_t kept
 
         if (r == NULL || !reading(r))
             continue;
-        most = reusable(q) < r->q.n_prompt - 1 ? reusable(q) : r->q.n_prompt - 1;
+        most = reusable(q) < r->n_read - 1 ? reusable(q) : r->n_read - 1;
         while (common < most && q->token[common] == r->token[common])
             common++;
         if (common < SHARE_MIN || common <= kept || common <= r->fed)
@@ -99,6 +99,8 @@ static enum err_code open_request(struct gen *g, struct request *q, struct err *
     int64_t room = g->ctx + 1 - q->q.n_prompt;
     int32_t *token;
 
+    if (q->sampler != NULL)
+        return ERR_OK; /* it had a sequence before */
     if (q->q.predict_max >= 0 && q->q.predict_max < room)
         room = q->q.predict_max;
     token = realloc(q->token, (size_t)(q->q.n_prompt + room + 1) * sizeof *token);
@@ -137,8 +139,66 @@ static enum err_code take_sequence(struct gen *g, struct request *q, struct star
         q->mark++;
     if (g->o.drafter != NULL && g->o.drafter->begin != NULL)
         g->o.drafter->begin(g->o.drafter_of, q->seq, q->token, q->fed);
+    if (q->begun)
+        return ERR_OK;
+    q->begun = true;
     ev.stats = q->stats = (struct gen_stats){ .prompt_tokens = q->q.n_prompt, .cached_tokens = q->fed };
     return gen_tell(g, &ev, &nothing, e);
+}
+
+void gen_enqueue(struct gen *g, struct request *q)
+{
+    struct request **link = &g->queue;
+
+    while (*link != NULL && ((*link)->q.priority > q->q.priority ||
+                             ((*link)->q.priority == q->q.priority && (*link)->id < q->id)))
+        link = &(*link)->next;
+    q->next = *link;
+    *link = q;
+    g->n_waiting++;
+}
+
+void gen_requeue(struct gen *g, struct request *q)
+{
+    run_clear(g->o.run, q->seq);
+    g->at[q->seq] = NULL;
+    q->seq = -1;
+    q->fed = 0;
+    q->n_read = q->n;
+    q->state = REQUEST_WAITING;
+    gen_enqueue(g, q);
+}
+
+bool gen_drop_idle(struct gen *g, int but)
+{
+    int oldest = -1;
+
+    for (int i = 0; i < g->n_seq; i++)
+        if (g->at[i] == NULL && i != but && run_pos(g->o.run, i) > 0 && (oldest < 0 || g->used[i] < g->used[oldest]))
+            oldest = i;
+    if (oldest < 0)
+        return false;
+    run_clear(g->o.run, oldest);
+    g->used[oldest] = 0;
+    return true;
+}
+
+/* Whether there are KV rows for what a request has to read, beside what those in progress still read. Idle sequences
+ * forget what they have for it, the oldest first, but the one that it begins from. */
+static bool has_room(struct gen *g, const struct request *q, const struct start *s)
+{
+    int64_t need = q->n_read - s->kept + RUN_KV_PAGE;
+    bool alone = true;
+
+    for (int i = 0; i < g->n_seq + g->n_spare; i++)
+        if (g->at[i] != NULL) {
+            need += reading(g->at[i]) ? g->at[i]->n_read - g->at[i]->fed : 0;
+            alone = false;
+        }
+    while (run_kv_left(g->o.run) < need)
+        if (!gen_drop_idle(g, s->from))
+            return alone;
+    return true;
 }
 
 /* A probe continues a copy of its request: the tokens that are pending, then those of the order. */
@@ -167,7 +227,7 @@ static enum err_code start_probe(struct gen *g, struct request *q, int seq, stru
     }
     memcpy(p->token, q->token, (size_t)q->n * sizeof *p->token);
     memcpy(p->token + q->n, o->token, (size_t)o->n_token * sizeof *p->token);
-    p->n = n;
+    p->n = p->n_read = n;
     p->fed = q->fed;
     p->seq = seq;
     p->state = REQUEST_ACTIVE;
@@ -216,6 +276,8 @@ enum err_code gen_admit(struct gen *g, struct err *e)
             link = &q->next;
             continue;
         }
+        if (!has_room(g, q, &s))
+            break;
         *link = q->next;
         g->n_waiting--;
         if (open_request(g, q, &q->why)) {

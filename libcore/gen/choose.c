@@ -183,8 +183,9 @@ static enum err_code end_chunk(struct gen *g, struct request *q, struct err *e)
     const struct event_what nothing = { STR(""), NULL, 0 };
     struct gen_event ev = { .kind = GEN_ROW, .id = q->id, .user = q->q.user, .seq = q->seq };
     const int64_t from = q->fed, to = q->fed + q->n_new;
+    const bool first = q->stats.tokens == 0; /* not read again after a loss of the sequence */
 
-    for (int i = 0; i < q->n_ask && q->q.n_rows > 0; i++) {
+    for (int i = 0; i < q->n_ask && q->q.n_rows > 0 && first; i++) {
         const struct event_what w = { STR(""), NULL, g->ask[q->first_row + i].row };
 
         ev.done = from + w.row - q->first;
@@ -197,9 +198,9 @@ static enum err_code end_chunk(struct gen *g, struct request *q, struct err *e)
     }
     ev.kind = GEN_PROMPT;
     ev.done = to;
-    if (q->probe_of == NULL && gen_tell(g, &ev, &nothing, e))
+    if (q->probe_of == NULL && first && gen_tell(g, &ev, &nothing, e))
         return e->code;
-    if (to < q->q.n_prompt) {
+    if (to < q->n_read) {
         settle(g, q, 0);
         return ERR_OK;
     }

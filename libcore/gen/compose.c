@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compose.c - the rows of the next step, and what is asked of their logits.  room: gen */
+#include <assert.h>
 #include <string.h>
 
 #include "gen/internal.h"
@@ -17,6 +18,22 @@ static void add_ask(struct gen *g, struct request *q, int n_guessed)
     *a = (struct ask){ .q = q, .row = g->n_rows, .n_guessed = n_guessed, .mask = -1, .ids = ids };
     g->n_ask++;
     q->n_ask++;
+}
+
+/* Whether the KV rows are there for n more rows of a sequence; idle ones forget what they have for it. */
+static bool take_kv(struct gen *g, const struct request *q, int64_t n)
+{
+    const int64_t need = run_kv_need(g->o.run, q->seq, n);
+
+    while (need > g->kv_left) {
+        const int64_t before = run_kv_left(g->o.run);
+
+        if (!gen_drop_idle(g, -1))
+            return false;
+        g->kv_left += run_kv_left(g->o.run) - before;
+    }
+    g->kv_left -= need;
+    return true;
 }
 
 static void add_row(struct gen *g, const struct request *q, int32_t token, bool logits, bool draft)
@@ -97,6 +114,8 @@ static bool add_answer(struct gen *g, struct request *q)
         q->n_guess = 0;
     else if (g->n_ask + 1 + q->n_guess > g->logits_max)
         q->n_guess = g->logits_max - g->n_ask - 1;
+    if (!take_kv(g, q, n + q->n_guess))
+        return true; /* the others may find some */
     q->first = g->n_rows;
     q->n_new = n;
     for (int i = 0; i < n; i++) {
@@ -123,7 +142,7 @@ static int64_t least(int64_t a, int64_t b)
 /* Rows of the prompt in this step: up to the next mark, rung of the ladder, or place where a waiting request parts. */
 static int64_t chunk(const struct gen *g, const struct request *q, int64_t room)
 {
-    const int64_t left = q->q.n_prompt - q->fed;
+    const int64_t left = q->n_read - q->fed;
     int64_t n = least(least(left, room), run_due(g->o.run, q->seq));
 
     if (n == room && n < left && n > 64)
@@ -137,12 +156,15 @@ static int64_t chunk(const struct gen *g, const struct request *q, int64_t room)
 
 static void add_prompt(struct gen *g, struct request *q, int64_t room)
 {
-    const int64_t rows_from = q->q.n_prompt - q->q.n_rows; /* tokens whose logits are wanted */
-    int64_t n = chunk(g, q, room);
+    /* Tokens whose logits are wanted for their own sake; read again after a loss of the sequence, none are. */
+    const int64_t rows_from = q->stats.tokens == 0 ? q->q.n_prompt - q->q.n_rows : q->n;
+    const int64_t n = chunk(g, q, room);
 
+    if (!take_kv(g, q, n))
+        return;
     q->first = g->n_rows;
     for (int64_t i = q->fed; i < q->fed + n; i++) {
-        const bool last = i + 1 == q->q.n_prompt && (q->q.predict_max != 0 || q->probe_of != NULL);
+        const bool last = i + 1 == q->n_read && (q->q.predict_max != 0 || q->probe_of != NULL);
         const bool logits = last || i >= rows_from;
 
         if (logits && g->n_ask == g->logits_max)
@@ -174,7 +196,7 @@ static void add_prompts(struct gen *g, bool somebody_writes)
             return;
         add_prompt(g, oldest, room);
         if (oldest->n_new == 0)
-            return; /* no room for its logits */
+            return; /* no room for its logits or its KV rows */
         room -= oldest->n_new;
     }
 }
@@ -203,7 +225,7 @@ static enum err_code fill_want(struct gen *g, struct ask *a, struct err *e)
         q->q.memory->look(q->q.memory_of, token, n, q->in_reasoning, a->mix_token, a->mix_q, &a->mix.n);
     }
     *w = (struct logits_want){ .n_top = 0 };
-    if (g->ids == NULL || q->q.constraint != NULL || (reading(q) && q->q.n_rows > 0))
+    if (g->ids == NULL || q->q.constraint != NULL || (reading(q) && q->q.n_rows > 0 && q->stats.tokens == 0))
         return ERR_OK; /* the row itself is at hand, or wanted */
     for (int i = 0; i < a->n_guessed; i++)
         if (sample_accept(q->sampler, q->guess[i], e))
@@ -242,12 +264,13 @@ void gen_fill_masks(struct gen *g)
     }
 }
 
-enum err_code gen_compose(struct gen *g, struct err *e)
+static enum err_code compose(struct gen *g, struct err *e)
 {
     const int n_all = g->n_seq + g->n_spare;
     int n_writing = 0;
 
     g->n_rows = g->n_ask = g->n_masks = 0;
+    g->kv_left = run_kv_left(g->o.run);
     for (int i = 0; i < n_all; i++) {
         struct request *q = g->at[i];
 
@@ -268,5 +291,53 @@ enum err_code gen_compose(struct gen *g, struct err *e)
             break;
     }
     add_prompts(g, n_writing > 0);
+    return ERR_OK;
+}
+
+/* Nobody found KV rows: a probe ends as it is; the newest request gives its sequence up and begins again when
+ * there is room; one that is alone has had all there is. */
+static enum err_code give_up(struct gen *g, struct err *e)
+{
+    struct request *newest = NULL;
+    int n_active = 0;
+
+    for (int i = 0; i < g->n_seq + g->n_spare; i++) {
+        struct request *q = g->at[i];
+
+        if (q == NULL || q->state != REQUEST_ACTIVE)
+            continue;
+        if (q->probe_of != NULL) {
+            gen_end(q, GEN_LENGTH);
+            return gen_finish(g, q, e);
+        }
+        n_active++;
+        if (newest == NULL || q->q.priority < newest->q.priority ||
+            (q->q.priority == newest->q.priority && q->id > newest->id))
+            newest = q;
+    }
+    assert(newest != NULL);
+    if (n_active > 1) {
+        gen_requeue(g, newest);
+        return ERR_OK;
+    }
+    gen_end(newest, GEN_CONTEXT);
+    return gen_finish(g, newest, e);
+}
+
+static bool any_active(const struct gen *g)
+{
+    for (int i = 0; i < g->n_seq + g->n_spare; i++)
+        if (g->at[i] != NULL && g->at[i]->state == REQUEST_ACTIVE)
+            return true;
+    return false;
+}
+
+enum err_code gen_compose(struct gen *g, struct err *e)
+{
+    if (compose(g, e))
+        return e->code;
+    while (g->n_rows == 0 && any_active(g))
+        if (give_up(g, e) || compose(g, e))
+            return e->code;
     return fill_wants(g, e);
 }

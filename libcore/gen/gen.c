@@ -151,7 +151,7 @@ static bool copy_all(struct request *r)
     ok &= copy(&bias, q->sample.n_bias, sizeof(struct sample_bias));
     ok &= copy(&breakers, q->sample.n_dry_breakers, sizeof(int32_t));
     r->token = (int32_t *)(uintptr_t)token;
-    r->n = r->cap = q->n_prompt;
+    r->n = r->n_read = r->cap = q->n_prompt;
     q->prompt = token;
     q->marks = marks;
     q->sample.bias = bias;
@@ -172,7 +172,7 @@ static enum err_code check_sampler(const struct gen *g, const struct gen_request
 
 enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id, struct err *e)
 {
-    struct request *r, **link = &g->queue;
+    struct request *r;
 
     if (check(g, q, e) || check_sampler(g, q, e))
         return e->code;
@@ -189,11 +189,7 @@ enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id
         gen_request_free(r);
         return e->code;
     }
-    while (*link != NULL && (*link)->q.priority >= q->priority)
-        link = &(*link)->next;
-    r->next = *link;
-    *link = r;
-    g->n_waiting++;
+    gen_enqueue(g, r);
     *id = r->id;
     return ERR_OK;
 }

@@ -20,12 +20,15 @@ struct request {
     struct request    *next;    /* in the queue */
     enum request_state state;
     int                seq;     /* -1: none */
+    bool               begun;   /* GEN_BEGIN was told */
     bool               cancelled;
     bool               ended;   /* for the reason in end_by; gone after gen_finish() */
     enum gen_end       end_by;
     struct err         why;     /* GEN_FAILED */
     int32_t           *token;   /* [cap] */
     int64_t            n, cap, fed;
+    int64_t            n_read;  /* tokens to read before the next choice: the prompt, or all it had when it lost its
+                                 * sequence */
     int                mark;    /* of q.marks, those passed */
     struct sampler    *sampler;
     struct text_stream *stream; /* of the part under way; NULL: no text */
@@ -80,6 +83,7 @@ struct gen {
     struct run_row  *row;       /* [rows_max] */
     struct logits_want *want;   /* [rows_max] */
     int              n_rows, turn;
+    int64_t          kv_left;   /* KV rows that the step can still take */
     struct ask      *ask;       /* [logits_max] */
     int              n_ask;
     int32_t         *ids;       /* [logits_max][LOGITS_IDS_MAX]; NULL: the run gives whole rows */
@@ -99,10 +103,13 @@ struct gen {
 
 static inline bool reading(const struct request *q)
 {
-    return q->fed < q->q.n_prompt;
+    return q->fed < q->n_read;
 }
 
 /* admit.c */
+void gen_requeue(struct gen *g, struct request *q); /* its sequence goes to others; it will begin again where it was */
+void gen_enqueue(struct gen *g, struct request *q);
+bool gen_drop_idle(struct gen *g, int but);         /* an idle sequence forgets what it has; false: none has anything */
 MUST_CHECK enum err_code gen_admit(struct gen *g, struct err *e); /* sequences for those who wait */
 void gen_request_free(struct request *q);                         /* NULL is allowed */
 

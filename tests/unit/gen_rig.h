@@ -8,11 +8,11 @@
 #include "gen/gen.h"
 #include "golden.h"
 
-enum { CTX = 96, ANSWER_MAX = 32 };
+enum { CTX = 96, ANSWER_MAX = 32, TOKENS_MAX = 640 };
 
 /* What a request says, in a form that two loops can read. */
 struct ask_for {
-    int32_t prompt[CTX];
+    int32_t prompt[TOKENS_MAX];
     int     n_prompt, predict_max;
     struct sample_opts sample;
     const struct gen_constraint *constraint;
@@ -20,7 +20,7 @@ struct ask_for {
     const void *rules, *memory_of;
 };
 struct answered {
-    int32_t token[CTX + 1];
+    int32_t token[TOKENS_MAX + 1];
     int     n;
     enum gen_end end;
 };
@@ -40,7 +40,7 @@ struct walk_rules {
 };
 struct walk {
     const struct walk_rules *rules;
-    int at, taken[GEN_BACK_MAX * 4], n;
+    int at, taken[TOKENS_MAX], n;
 };
 
 static inline bool walk_may(const struct walk *w, int32_t token)

@@ -119,7 +119,7 @@ static void random_request(struct ask_for *a, uint64_t *at, int32_t n_vocab, con
 }
 
 struct seen_of {
-    int32_t token[CTX + 1];
+    int32_t token[TOKENS_MAX + 1];
     int     n;
     bool    begun, ended;
     enum gen_end end;
@@ -581,6 +581,88 @@ static void prefixes_are_read_once(void **state)
     rig_close(&rig);
 }
 
+/* Submits n requests at once and compares their answers with those alone. */
+static void run_many(struct rig *rig, struct rig *plain, const struct ask_for *a, int n)
+{
+    struct seen_of seen[3] = { { .n = 0 } };
+    struct answered alone;
+    struct gen *g;
+    int64_t id[3];
+    struct err e = { 0 };
+
+    must(gen_open(&g, &(struct gen_opts){ .run = rig->r, .end_token = -1 }, &e), &e);
+    for (int i = 0; i < n; i++) {
+        struct gen_request q = request_of(&a[i]);
+
+        q.user = &seen[i];
+        must(gen_submit(g, &q, &id[i], &e), &e);
+    }
+    while (gen_busy(g)) {
+        must(gen_step(g, &e), &e);
+        take_events(g, seen, id);
+    }
+    for (int i = 0; i < n; i++) {
+        answer_alone(plain, &a[i], &alone);
+        compare(&a[i], &alone, &seen[i], false, (uint64_t)i);
+    }
+    gen_close(g);
+}
+
+/* Fewer KV rows than the requests need together: some wait, some give their sequence up and begin again, and none
+ * can be told from one that was alone. */
+static void rows_run_out(void **state)
+{
+    static const struct walk_rules rules = { 3, -1, 512 };
+    struct run_opts ro = { .ctx_tokens = TOKENS_MAX, .n_seq = 3, .rows_max = 64 };
+    struct ask_for a[3] = { { .n_prompt = 0 } };
+    struct rig rig, plain;
+
+    (void)state;
+    rig_open(&plain, model_a, 1, &(struct run_opts){ .ctx_tokens = TOKENS_MAX });
+    for (int pages = 2; pages <= 5; pages++)
+        for (int n_prompt = 20; n_prompt <= 200; n_prompt += 180) {
+            ro.kv_tokens = (int64_t)pages * RUN_KV_PAGE;
+            rig_open(&rig, model_a, 1, &ro);
+            for (int i = 0; i < 3; i++) {
+                a[i] = (struct ask_for){ .n_prompt = n_prompt, .predict_max = 270, .sample = sample_defaults() };
+                a[i].sample.temp = 1;
+                a[i].sample.repeat_penalty = 1.3f;
+                a[i].constraint = i == 1 ? &walk : NULL;
+                a[i].rules = &rules;
+                for (int j = 0; j < n_prompt; j++)
+                    a[i].prompt[j] = (j * (13 + i) + 5) % rig.n_vocab;
+            }
+            run_many(&rig, &plain, a, 3);
+            rig_close(&rig);
+        }
+    rig_close(&plain);
+}
+
+/* Alone, a request ends when the rows do. */
+static void rows_are_all(void **state)
+{
+    struct run_opts ro = { .ctx_tokens = TOKENS_MAX, .kv_tokens = RUN_KV_PAGE, .n_seq = 1, .rows_max = 64 };
+    struct ask_for a = { .n_prompt = 200, .predict_max = 120, .sample = sample_defaults() };
+    struct seen_of seen;
+    struct answered alone;
+    struct rig rig, plain;
+    struct gen *g;
+    struct err e = { 0 };
+
+    (void)state;
+    rig_open(&rig, model_a, 1, &ro);
+    rig_open(&plain, model_a, 1, &(struct run_opts){ .ctx_tokens = TOKENS_MAX });
+    answer_alone(&plain, &a, &alone);
+    must(gen_open(&g, &(struct gen_opts){ .run = rig.r, .end_token = -1 }, &e), &e);
+    run_one(g, request_of(&a), &seen);
+    assert_int_equal(seen.end, GEN_CONTEXT);
+    assert_int_equal(seen.n, RUN_KV_PAGE - 200 + 1);
+    assert_memory_equal(seen.token, alone.token + 200, (size_t)seen.n * sizeof(int32_t));
+    gen_close(g);
+    rig_close(&rig);
+    rig_close(&plain);
+}
+
 /* The logits of prompt rows are those of a run, also where a prefix is there already. */
 static void rows_of_a_prompt(void **state)
 {
@@ -754,6 +836,8 @@ int main(void)
         cmocka_unit_test(cancel_while_probing),
         cmocka_unit_test(forced_or_chosen),
         cmocka_unit_test(prefixes_are_read_once),
+        cmocka_unit_test(rows_run_out),
+        cmocka_unit_test(rows_are_all),
         cmocka_unit_test(rows_of_a_prompt),
         cmocka_unit_test(refused),
         cmocka_unit_test(fails_alone),
