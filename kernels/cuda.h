@@ -117,6 +117,21 @@ struct hand {
     uint32_t       turns;
 };
 
+/* Masks of op_top(), which the host fills while the device computes (mask.cu); need: bytes that measured steps ask for. */
+struct masks {
+    const uint32_t *const *of;  /* [rows] of the recorded node, in the caller's memory */
+    int            rows;
+    size_t         words;       /* of a mask */
+    op_masks      *fill;        /* NULL: they are filled */
+    void          *ctx;
+    bool           due;         /* the host's part is not done */
+    bool           launched;    /* and the device may wait for it */
+    unsigned char *pinned;
+    size_t         need, cap;
+    uint32_t      *turn;        /* on the device: how often it had masks */
+    uint32_t       turns;       /* how often it was given some */
+};
+
 /* A matrix on the host of which steps take rows (mem.cu): those of a step, gathered in pinned memory, and their copy.
  * need: the most that a measured step takes. */
 struct lookup {
@@ -154,6 +169,7 @@ struct cuda {
     bool                 measuring; /* nodes are looked at, not kept */
     struct node          probe;     /* the one looked at */
     struct hand          hand;
+    struct masks         masks;
     struct lookup        lookup;
     struct dev_memory    mem;       /* when it was opened */
     size_t               held;
@@ -226,6 +242,20 @@ void cuda_hand_in(struct cuda *c, const struct node *v);
 /* The host's part, when the device has come so far; ended: it has done all that was launched. Returns whether it has. */
 bool cuda_hand_work(struct cuda *c, const struct node *v, bool ended);
 void cuda_tally(struct cuda *c, const struct node *v);
+
+/* mask.cu: before the node is recorded; at measuring, what it needs. */
+void cuda_masks_record(struct cuda *c, const struct op_top *a, int64_t rows, int64_t width);
+void cuda_masks_reserve(struct cuda *c);
+void cuda_masks_close(struct cuda *c);
+void cuda_masks_give(struct cuda *c); /* the host's part, if it is due */
+void cuda_masks_end(struct cuda *c);  /* the device has done all */
+/* The words of a row's mask: whole blocks of logits. */
+static inline int64_t mask_pitch(int64_t width)
+{
+    return (width + 255) / 256 * 8;
+}
+/* Launches the wait for masks, and their copy to the device: rows of mask_pitch() words; here[row]: whether it has one. */
+void cuda_masks_take(struct cuda *c, int rows, int64_t width, uint32_t *mask, int *here);
 
 /* exec.cu: launches nodes in order; captured: for a graph. */
 void   cuda_exec(struct cuda *c, const struct node *node, int n, bool captured);

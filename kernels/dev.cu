@@ -432,13 +432,16 @@ static void set_moe(struct node *v, const struct op_moe *a)
 static void op_top_(void *ctx, void *out, struct tensor logits, const struct op_top *a)
 {
     struct cuda *c = (struct cuda *)ctx;
-    struct node *v = cuda_record(c, DEV_OP_top);
     size_t rows = (size_t)logits.ne[1];
 
+    if (a->mask != NULL)
+        cuda_masks_record(c, a, logits.ne[1], logits.ne[0]);
+    struct node *v = cuda_record(c, DEV_OP_top);
     set(&v->t[1], logits);
     v->out = out;
     v->i[0] = a->k;
     v->i[1] = a->n_ids;
+    v->i[2] = a->mask != NULL;
     v->n = op_top_bytes(a);
     v->p[0] = a->n_ids > 0 ? cuda_stage(c, a->ids, rows * (size_t)a->n_ids * sizeof *a->ids) : NULL;
     v->p[1] = cuda_stage(c, a->inv_temp, rows * sizeof *a->inv_temp);
@@ -533,6 +536,7 @@ static void close_cuda(void *ctx)
         (void)cudaStreamSynchronize(c->stream);
     cuda_drop_graphs(c);
     cuda_hand_close(c);
+    cuda_masks_close(c);
     cuda_lookup_close(c);
     cuda_clock_free(c);
     for (int i = 0; i < CHUNKS; i++) {

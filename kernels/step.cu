@@ -26,6 +26,8 @@ static void serve(struct cuda *c)
     struct hand *h = &c->hand;
     bool ended = false;
 
+    if (c->masks.launched)
+        cuda_masks_give(c);
     for (int i = 0; i < h->n_due; i++)
         for (int j = 0; j < h->due[i].n && c->bad == cudaSuccess; j++)
             if (h->due[i].node[j].op == DEV_OP_hand_in)
@@ -252,6 +254,7 @@ bool cuda_reserve(void *ctx)
 
     ensure_ws(c, c->ws_need);
     cuda_hand_reserve(c);
+    cuda_masks_reserve(c);
     cuda_lookup_reserve(c);
     return c->bad == cudaSuccess;
 }
@@ -270,10 +273,15 @@ static void run_plain(struct cuda *c)
 
     wake(c, true);
     for (int i = 0; i < c->n_node; i++) {
-        if (c->node[i].op != DEV_OP_hand_in)
+        const bool masks = c->node[i].op == DEV_OP_top && c->masks.due;
+
+        if (c->node[i].op != DEV_OP_hand_in && !masks)
             continue;
         cuda_exec(c, c->node + from, i - from, false);
-        (void)cuda_hand_work(c, &c->node[i], false);
+        if (masks)
+            cuda_masks_give(c);
+        else
+            (void)cuda_hand_work(c, &c->node[i], false);
         from = i;
     }
     cuda_exec(c, c->node + from, c->n_node - from, false);
@@ -288,6 +296,7 @@ static void run_graph(struct cuda *c, cudaGraphExec_t exec, const struct node *n
         serve(c);
     if (c->bad == cudaSuccess)
         TRY(c, cudaGraphLaunch(exec, c->stream));
+    c->masks.launched = c->masks.due;
     wake(c, true); /* takes a while, in which the device is under way */
     if (h->helper == NULL)
         return;
@@ -418,6 +427,7 @@ void cuda_flush(struct cuda *c)
     if (c->under_way)
         TRY(c, cudaStreamSynchronize(c->stream));
     c->under_way = false;
+    cuda_masks_end(c);
     for (int i = 0; i < c->fetch.n && c->bad == cudaSuccess; i++)
         memcpy(c->fetch.part[i].to, c->fetch.pinned + c->fetch.part[i].at, c->fetch.part[i].n);
     c->fetch.n = 0;

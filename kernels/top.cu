@@ -4,7 +4,7 @@
  * Three launches: the largest of each block of 256 (a warp each); the blocks' sums relative to the largest of all, and the
  * first that is as large; one block of threads a row that folds the sums and picks. To pick more than one, only blocks whose
  * largest is among the k largest can matter, of equal ones the first; of those, what reaches the k-th of the blocks' largest
- * is sorted. */
+ * is sorted. Where rows have masks, a launch before these waits for them and brings them (mask.cu). */
 #include <float.h>
 #include <math_constants.h>
 
@@ -25,6 +25,12 @@ struct top_args {
     float         *max;  /* [rows]: the largest, */
     unsigned      *first; /* and the first element that is as large */
     bool           near; /* a row's sums and keys have room in shared memory */
+    /* with masks: */
+    uint32_t      *mask;     /* [rows][n_blocks][8] of the rows that have one: */
+    int           *here;     /* [rows] */
+    double        *raw_sums; /* [rows][n_blocks] without masks */
+    float         *raw_best, *raw_max; /* [rows][n_blocks], [rows] */
+    uint32_t      *turn;     /* counts steps with masks */
 };
 
 /* NaN as -inf, +inf as the largest float. */
@@ -33,8 +39,8 @@ static __device__ __forceinline__ float clean(float v)
     return v >= -FLT_MAX ? fminf(v, FLT_MAX) : -CUDART_INF_F;
 }
 
-/* Elements lane, lane + 32 ... of block b. */
-static __device__ __forceinline__ void load_block(const top_args &a, int64_t row, int b, float v[8])
+/* Elements lane, lane + 32 ... of block b, without the mask. */
+static __device__ __forceinline__ void load_raw(const top_args &a, int64_t row, int b, float v[8])
 {
 #pragma unroll
     for (int j = 0; j < 8; j++) {
@@ -42,6 +48,26 @@ static __device__ __forceinline__ void load_block(const top_args &a, int64_t row
 
         v[j] = i < a.n ? clean(a.x[row * a.xs + i]) : -CUDART_INF_F;
     }
+}
+
+/* Those that its mask does not allow are -inf. */
+template <bool MASKS>
+static __device__ __forceinline__ void mask_block(const top_args &a, int64_t row, int b, float v[8])
+{
+    if (!MASKS || a.here[row] == 0)
+        return;
+    const uint32_t *mask = a.mask + (row * a.n_blocks + b) * (BLOCK / 32);
+
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        v[j] = mask[j] >> (threadIdx.x & 31) & 1 ? v[j] : -CUDART_INF_F;
+}
+
+template <bool MASKS>
+static __device__ __forceinline__ void load_block(const top_args &a, int64_t row, int b, float v[8])
+{
+    load_raw(a, row, b, v);
+    mask_block<MASKS>(a, row, b, v);
 }
 
 static __device__ __forceinline__ float warp_max(float v)
@@ -88,24 +114,42 @@ static __device__ __forceinline__ double block_sum_of(const float w[8])
     return s[0];
 }
 
+static __device__ __forceinline__ float block_max(const float v[8])
+{
+    float best = v[0];
+
+#pragma unroll
+    for (int j = 1; j < 8; j++)
+        best = fmaxf(best, v[j]);
+    return warp_max(best);
+}
+
 /* grid: 8 blocks of a row each, row */
+template <bool MASKS>
 __global__ void __launch_bounds__(256) top_scan(const __grid_constant__ top_args a)
 {
     int b = (int)blockIdx.x * 8 + threadIdx.x / 32;
-    float v[8], best = -CUDART_INF_F;
+    const int64_t row = blockIdx.y;
+    float v[8];
 
     wait_for_inputs();
     if (blockIdx.x == 0 && threadIdx.x == 0)
-        a.first[blockIdx.y] = ~0u;
+        a.first[row] = ~0u;
+    if (MASKS && blockIdx.x == 0 && row == 0 && threadIdx.x == 0)
+        ++*a.turn;
     if (b >= a.n_blocks)
         return;
-    load_block(a, blockIdx.y, b, v);
-#pragma unroll
-    for (int j = 0; j < 8; j++)
-        best = fmaxf(best, v[j]);
-    best = warp_max(best);
+    load_raw(a, row, b, v);
+    if (MASKS) {
+        const float raw = block_max(v);
+
+        if ((threadIdx.x & 31) == 0)
+            a.raw_best[row * a.n_blocks + b] = raw;
+    }
+    mask_block<MASKS>(a, row, b, v);
+    const float best = block_max(v);
     if ((threadIdx.x & 31) == 0)
-        a.best[(int64_t)blockIdx.y * a.n_blocks + b] = best;
+        a.best[row * a.n_blocks + b] = best;
 }
 
 static __device__ __forceinline__ float row_max(const top_args &a, const float *best, float *tmp)
@@ -138,6 +182,7 @@ static __device__ __forceinline__ void put_first(const top_args &a, int64_t row,
     }
 }
 
+template <bool MASKS>
 __global__ void __launch_bounds__(256) top_weigh(const __grid_constant__ top_args a)
 {
     __shared__ float tmp[32];
@@ -148,10 +193,23 @@ __global__ void __launch_bounds__(256) top_weigh(const __grid_constant__ top_arg
 
     wait_for_inputs();
     if (b < a.n_blocks)
-        load_block(a, row, b, v);
+        load_raw(a, row, b, v);
     const float max = row_max(a, a.best + row * a.n_blocks, tmp), heat = a.inv_temp[row];
+    if (MASKS) {
+        const float raw = row_max(a, a.raw_best + row * a.n_blocks, tmp);
+
+        if (b == 0 && (threadIdx.x & 31) == 0)
+            a.raw_max[row] = raw;
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            w[j] = b < a.n_blocks ? weigh(v[j], raw, 1.0f) : 0.0f;
+        sum[0] = block_sum_of(w);
+        if (b < a.n_blocks && (threadIdx.x & 31) == 0)
+            a.raw_sums[row * a.n_blocks + b] = sum[0];
+    }
     if (b >= a.n_blocks)
         return;
+    mask_block<MASKS>(a, row, b, v);
     if (b == 0 && (threadIdx.x & 31) == 0)
         a.max[row] = max;
     put_first(a, row, b, v, max);
@@ -172,7 +230,8 @@ __global__ void __launch_bounds__(256) top_weigh(const __grid_constant__ top_arg
             a.sums[(row * 3 + i) * a.n_blocks + b] = sum[i];
 }
 
-/* softmax_fold() of three sums by all threads. */
+/* softmax_fold() of SUMS sums by all threads. */
+template <int SUMS>
 static __device__ void fold(double *sum, int n)
 {
     int half = 1;
@@ -182,11 +241,11 @@ static __device__ void fold(double *sum, int n)
     for (half /= 2; half >= 32; half /= 2) {
         for (int i = threadIdx.x; i < half && i + half < n; i += PICK_THREADS)
 #pragma unroll
-            for (int j = 0; j < 3; j++)
+            for (int j = 0; j < SUMS; j++)
                 sum[j * n + i] = __dadd_rn(sum[j * n + i], sum[j * n + i + half]);
         __syncthreads();
     }
-    if (threadIdx.x < 3 * 32) { /* a warp each */
+    if (threadIdx.x < SUMS * 32) { /* a warp each */
         const int lane = threadIdx.x & 31;
         double *own = sum + threadIdx.x / 32 * n, v = lane < n ? own[lane] : 0.0;
 
@@ -317,6 +376,7 @@ static __device__ wanted find_wanted(const unsigned *keys, int n_blocks, int k)
 }
 
 /* Puts what reaches the edge into the list; how many there are. */
+template <bool MASKS>
 static __device__ int gather(const top_args &a, const unsigned *keys, const wanted &w, unsigned long long *list,
                              int *count)
 {
@@ -326,7 +386,7 @@ static __device__ int gather(const top_args &a, const unsigned *keys, const want
     for (wanted_blocks b(w, keys, a.n_blocks); b.next();) {
         float v[8];
 
-        load_block(a, blockIdx.x, b.at, v);
+        load_block<MASKS>(a, blockIdx.x, b.at, v);
 #pragma unroll
         for (int j = 0; j < 8; j++)
             if (v[j] >= -FLT_MAX && key_of(v[j]) <= w.edge) {
@@ -390,6 +450,7 @@ static __device__ void first_few(unsigned long long *list, int m, int k)
 }
 
 /* Where the list does not hold all that reaches the edge (many equal logits): one after the other. */
+template <bool MASKS>
 static __device__ int next_best(const top_args &a, const unsigned *keys, const wanted &w, unsigned long long *list)
 {
     int n = 0;
@@ -400,7 +461,7 @@ static __device__ int next_best(const top_args &a, const unsigned *keys, const w
         for (wanted_blocks b(w, keys, a.n_blocks); b.next();) {
             float v[8];
 
-            load_block(a, blockIdx.x, b.at, v);
+            load_block<MASKS>(a, blockIdx.x, b.at, v);
 #pragma unroll
             for (int j = 0; j < 8; j++) {
                 unsigned long long me =
@@ -421,6 +482,7 @@ static __device__ int next_best(const top_args &a, const unsigned *keys, const w
 }
 
 /* The k best of a row in the list; how many there are. */
+template <bool MASKS>
 static __device__ int pick(const top_args &a, unsigned *keys, unsigned long long *list)
 {
     __shared__ int count;
@@ -430,19 +492,19 @@ static __device__ int pick(const top_args &a, unsigned *keys, unsigned long long
         keys[i] = key_of(best[i]);
     __syncthreads();
     const wanted w = find_wanted(keys, a.n_blocks, a.k);
-    int n = max >= -FLT_MAX ? gather(a, keys, w, list, &count) : 0;
+    int n = max >= -FLT_MAX ? gather<MASKS>(a, keys, w, list, &count) : 0;
 
     if (n <= LIST && a.k <= FEW)
         first_few(list, n, a.k);
     else if (n <= LIST)
         sort(list, n);
     else
-        n = next_best(a, keys, w, list);
+        n = next_best<MASKS>(a, keys, w, list);
     return n < a.k ? n : a.k;
 }
 
 /* grid: row. ONE: k is 1, and known; what more takes would come late, as code does that is run once. */
-template <bool ONE>
+template <bool ONE, bool MASKS>
 __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__ top_args a)
 {
     __shared__ unsigned long long list[ONE ? 1 : LIST];
@@ -452,6 +514,7 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
     op_top_row *to = (op_top_row *)(a.out + row * a.out_bytes);
     logits_entry *entry = (logits_entry *)(to + 1);
     float *asked = (float *)(entry + a.k);
+    const uint32_t *mask = MASKS ? a.mask + row * a.n_blocks * (BLOCK / 32) : NULL;
     int n;
 
     wait_for_inputs();
@@ -464,10 +527,10 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
         if (threadIdx.x == 0)
             list[0] = a.first[row];
     } else {
-        n = pick(a, a.near ? (unsigned *)(space + 3 * a.n_blocks) : (unsigned *)(a.best + row * a.n_blocks), list);
+        n = pick<MASKS>(a, a.near ? (unsigned *)(space + 3 * a.n_blocks) : (unsigned *)(a.best + row * a.n_blocks), list);
     }
     __syncthreads();
-    fold(sums, a.n_blocks);
+    fold<3>(sums, a.n_blocks);
     for (int i = threadIdx.x; i < a.k; i += PICK_THREADS) {
         int id = i < n ? (int)(unsigned)list[i] : 0;
 
@@ -477,28 +540,62 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
     for (int i = threadIdx.x; i < a.n_ids; i += PICK_THREADS) {
         int id = a.ids[row * a.n_ids + i];
 
+        if (MASKS && id >= 0 && a.here[row] != 0 && !(mask[id / 32] >> id % 32 & 1))
+            id = -1;
         asked[i] = id >= 0 ? clean(a.x[row * a.xs + id]) : -CUDART_INF_F;
     }
     if (threadIdx.x == 0) {
         to->total = any ? sums[0] : 0;
         to->heated = any ? sums[a.n_blocks] : 0;
         to->weighted = any ? sums[2 * a.n_blocks] : 0;
-        to->max = max;
+        to->raw_total = to->total;
+        to->max = to->raw_max = max;
         to->n = n;
+        to->unused = 0;
+    }
+    if (!MASKS)
+        return;
+    given = a.raw_sums + row * a.n_blocks;
+    sums = a.near ? space : given;
+    __syncthreads();
+    for (int i = threadIdx.x; a.near && i < a.n_blocks; i += PICK_THREADS)
+        sums[i] = given[i];
+    __syncthreads();
+    fold<1>(sums, a.n_blocks);
+    if (threadIdx.x == 0) {
+        to->raw_max = a.raw_max[row];
+        to->raw_total = to->raw_max >= -FLT_MAX ? sums[0] : 0;
     }
 }
 
 size_t cuda_top_ws(const struct node *v)
 {
-    size_t n_blocks = (size_t)ceil_div(v->t[1].ne[0], BLOCK);
+    const size_t n_blocks = (size_t)ceil_div(v->t[1].ne[0], BLOCK);
+    size_t row = n_blocks * (3 * sizeof(double) + sizeof(float)) + sizeof(float) + sizeof(unsigned);
 
-    return (size_t)v->t[1].ne[1] * (n_blocks * (3 * sizeof(double) + sizeof(float)) + sizeof(float) + sizeof(unsigned));
+    if (v->i[2] != 0)
+        row += n_blocks * (sizeof(double) + BLOCK / 8 + sizeof(float)) + sizeof(float) + sizeof(int);
+    return (size_t)v->t[1].ne[1] * row + 16;
+}
+
+template <bool MASKS>
+static void launch_top(struct cuda *c, top_args &a, unsigned rows)
+{
+    const unsigned pieces = (unsigned)ceil_div(a.n_blocks, 8);
+    const size_t near = (size_t)a.n_blocks * (3 * sizeof(double) + sizeof(unsigned));
+
+    launch_early(c, "top_scan", top_scan<MASKS>, dim3(pieces, rows), 256, 0, a);
+    launch_early(c, "top_weigh", top_weigh<MASKS>, dim3(pieces, rows), 256, 0, a);
+    a.near = near <= 31 << 10;
+    launch_early(c, "top_pick", a.k == 1 ? top_pick<true, MASKS> : top_pick<false, MASKS>, dim3(rows), PICK_THREADS,
+                 a.near ? near : 0, a);
 }
 
 void cuda_top(struct cuda *c, const struct node *v)
 {
     const struct tensor &x = v->t[1];
-    unsigned rows = (unsigned)x.ne[1];
+    const size_t rows = (size_t)x.ne[1];
+    unsigned char *ws = c->ws;
     top_args a = {};
 
     a.x = (const float *)x.data;
@@ -511,14 +608,25 @@ void cuda_top(struct cuda *c, const struct node *v)
     a.inv_temp = (const float *)v->p[1];
     a.out = (unsigned char *)v->out;
     a.out_bytes = v->n;
-    a.sums = (double *)c->ws;
-    a.best = (float *)(a.sums + (size_t)rows * 3 * (size_t)a.n_blocks);
-    a.max = a.best + (size_t)rows * (size_t)a.n_blocks;
+    const size_t all = rows * (size_t)a.n_blocks;
+    if (v->i[2] != 0) {
+        a.mask = (uint32_t *)ws;
+        a.raw_sums = (double *)(a.mask + all * (BLOCK / 32));
+        a.raw_best = (float *)(a.raw_sums + all);
+        a.raw_max = a.raw_best + all;
+        a.here = (int *)(a.raw_max + rows);
+        a.turn = c->masks.turn;
+        ws = (unsigned char *)(a.here + rows);
+        ws += (size_t)-(intptr_t)ws & 15;
+    }
+    a.sums = (double *)ws;
+    a.best = (float *)(a.sums + 3 * all);
+    a.max = a.best + all;
     a.first = (unsigned *)(a.max + rows);
-    unsigned pieces = (unsigned)ceil_div(a.n_blocks, 8);
-    launch_early(c, "top_scan", top_scan, dim3(pieces, rows), 256, 0, a);
-    launch_early(c, "top_weigh", top_weigh, dim3(pieces, rows), 256, 0, a);
-    size_t near = (size_t)a.n_blocks * (3 * sizeof(double) + sizeof(unsigned));
-    a.near = near <= 31 << 10;
-    launch_early(c, "top_pick", a.k == 1 ? top_pick<true> : top_pick<false>, dim3(rows), PICK_THREADS, a.near ? near : 0, a);
+    if (v->i[2] == 0) {
+        launch_top<false>(c, a, (unsigned)rows);
+        return;
+    }
+    cuda_masks_take(c, (int)rows, x.ne[0], a.mask, a.here);
+    launch_top<true>(c, a, (unsigned)rows);
 }

@@ -72,7 +72,7 @@ static enum err_code steps(struct speed *s, int n_steps, int n_rows, int n_seq, 
             want[j] = (struct logits_want){.n_top = 1, .inv_temp = 1};
         }
         from = cli_now_ms();
-        code = run_step_want(s->run, row, want, n_rows * n_seq, e);
+        code = run_step_want(s->run, row, want, n_rows * n_seq, NULL, NULL, e);
         total += cli_now_ms() - from;
     }
     free(want);

@@ -12,10 +12,12 @@
 enum { LOGITS_TOP_MAX = 256, LOGITS_IDS_MAX = 1024 };
 
 struct logits_want {
-    int32_t        n_top;    /* 1 .. LOGITS_TOP_MAX largest logits; 0: the row itself */
-    float          inv_temp; /* for the sum `heated` */
-    const int32_t *ids;      /* [n_ids] and the logits of these tokens; read as the step begins */
-    int32_t        n_ids;    /* <= LOGITS_IDS_MAX */
+    int32_t         n_top;    /* 1 .. LOGITS_TOP_MAX largest logits; 0: the row itself */
+    float           inv_temp; /* for the sum `heated` */
+    const int32_t  *ids;      /* [n_ids] and the logits of these tokens; read as the step begins */
+    int32_t         n_ids;    /* <= LOGITS_IDS_MAX */
+    const uint32_t *mask;     /* bit t % 32 of word t / 32 is set: token t may be chosen; NULL: all
+                               * may. Others count as -inf in all but raw_max and raw_total. */
 };
 struct logits_entry {
     int32_t token;

@@ -15,13 +15,16 @@ struct top {
 };
 
 /* Block b of a row, as the sums take it; returns its largest. */
-static float block_of(const struct top *t, const float *x, int32_t b, float *clean)
+static float block_of(const struct top *t, const float *x, const uint32_t *mask, int32_t b, float *clean)
 {
     float in[SOFTMAX_BLOCK];
     int32_t left = t->n - b * SOFTMAX_BLOCK;
 
-    for (int32_t i = 0; i < SOFTMAX_BLOCK; i++)
-        in[i] = i < left ? x[b * SOFTMAX_BLOCK + i] : -INFINITY;
+    for (int32_t i = 0; i < SOFTMAX_BLOCK; i++) {
+        int32_t at = b * SOFTMAX_BLOCK + i;
+
+        in[i] = i < left && (mask == NULL || mask[at / 32] >> at % 32 & 1) ? x[at] : -INFINITY;
+    }
     return t->c->soft->scan(in, clean);
 }
 
@@ -38,13 +41,14 @@ static int32_t insert(struct logits_entry *e, int32_t n, int32_t k, int32_t id, 
     return n < k ? n + 1 : n;
 }
 
-static void sum_up(const struct top *t, const float *x, float inv_temp, double *sum, struct op_top_row *to)
+static void sum_up(const struct top *t, const float *x, const uint32_t *mask, float inv_temp, double *sum,
+                   struct op_top_row *to)
 {
     const struct softmax_kernels *soft = t->c->soft;
     float clean[SOFTMAX_BLOCK], w[SOFTMAX_BLOCK];
 
     for (int32_t b = 0; b < t->n_blocks; b++) {
-        (void)block_of(t, x, b, clean);
+        (void)block_of(t, x, mask, b, clean);
         soft->weigh(clean, w, to->max, inv_temp);
         sum[t->n_blocks + b] = soft->sum(w);
         soft->weigh(clean, w, to->max, 1);
@@ -58,6 +62,25 @@ static void sum_up(const struct top *t, const float *x, float inv_temp, double *
     to->weighted = softmax_fold(sum + 2 * t->n_blocks, t->n_blocks);
 }
 
+/* Of the row without its mask. */
+static void sum_raw(const struct top *t, const float *x, double *sum, struct op_top_row *to)
+{
+    float clean[SOFTMAX_BLOCK], w[SOFTMAX_BLOCK];
+
+    to->raw_max = -INFINITY;
+    for (int32_t b = 0; b < t->n_blocks; b++) {
+        float best = block_of(t, x, NULL, b, clean);
+
+        to->raw_max = best > to->raw_max ? best : to->raw_max;
+    }
+    for (int32_t b = 0; b < t->n_blocks && to->raw_max > -INFINITY; b++) {
+        (void)block_of(t, x, NULL, b, clean);
+        t->c->soft->weigh(clean, w, to->raw_max, 1);
+        sum[b] = t->c->soft->sum(w);
+    }
+    to->raw_total = to->raw_max > -INFINITY ? softmax_fold(sum, t->n_blocks) : 0;
+}
+
 static void top_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct top *t = ctx;
@@ -67,11 +90,13 @@ static void top_piece(void *ctx, int64_t begin, int64_t end, int worker)
         struct logits_entry *entry = (void *)(to + 1);
         float *asked = (void *)(entry + t->a->k), clean[SOFTMAX_BLOCK];
         const float *x = cpu_row(t->logits, r);
+        const uint32_t *mask = t->a->mask != NULL ? t->a->mask[r] : NULL;
+        double *sum = t->sums + (int64_t)worker * 3 * t->n_blocks;
         int32_t n = 0;
 
-        *to = (struct op_top_row){ .max = -INFINITY };
+        *to = (struct op_top_row){ .max = -INFINITY, .raw_max = -INFINITY };
         for (int32_t b = 0; b < t->n_blocks; b++) {
-            float best = block_of(t, x, b, clean);
+            float best = block_of(t, x, mask, b, clean);
 
             if (n == t->a->k && !(best > entry[n - 1].logit))
                 continue;
@@ -86,13 +111,17 @@ static void top_piece(void *ctx, int64_t begin, int64_t end, int worker)
 
             clean[0] = -INFINITY;
             if (id >= 0)
-                (void)block_of(t, x, id / SOFTMAX_BLOCK, clean);
+                (void)block_of(t, x, mask, id / SOFTMAX_BLOCK, clean);
             asked[i] = id >= 0 ? clean[id % SOFTMAX_BLOCK] : -INFINITY;
         }
-        if (n == 0)
-            continue;
-        to->max = entry[0].logit;
-        sum_up(t, x, t->a->inv_temp[r], t->sums + (int64_t)worker * 3 * t->n_blocks, to);
+        if (n > 0) {
+            to->max = entry[0].logit;
+            sum_up(t, x, mask, t->a->inv_temp[r], sum, to);
+        }
+        to->raw_max = to->max;
+        to->raw_total = to->total;
+        if (mask != NULL)
+            sum_raw(t, x, sum, to);
     }
 }
 
@@ -110,6 +139,8 @@ void cpu_top(void *ctx, void *out, struct tensor logits, const struct op_top *a)
     size_t mark = dev_mark(c->dev);
     struct top t = { c, out, logits, a, dev_scratch_bytes(c->dev, cpu_top_need(c, logits)), (int32_t)logits.ne[0], 0 };
 
+    if (a->masks != NULL)
+        a->masks(a->ctx);
     t.n_blocks = (t.n + SOFTMAX_BLOCK - 1) / SOFTMAX_BLOCK;
     pool_for(c->pool, logits.ne[1], 1, top_piece, &t);
     dev_release(c->dev, mark);

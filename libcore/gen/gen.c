@@ -292,7 +292,7 @@ static enum err_code step(struct gen *g, struct err *e)
     if (g->n_rows == 0)
         return ERR_OK;
     from = now_ms();
-    if (run_step_want(g->o.run, g->row, g->want, g->n_rows, e))
+    if (run_step_want(g->o.run, g->row, g->want, g->n_rows, NULL, NULL, e))
         return e->code;
     note_cost(g, now_ms() - from);
     gen_fill_masks(g);

@@ -162,7 +162,8 @@ static void measure(struct step *step, int n, int n_pick)
     int64_t ctx = state_ctx(step->state);
     const struct op_seq seq = { .n = n, .pos = ctx > n ? ctx - n : 0 };
     const struct op_rows r = { n, NULL, NULL, 1, &seq };
-    const struct op_top top = { .k = 1 };
+    const uint32_t *const mask[1] = { NULL };
+    const struct op_top top = { .k = 1, .mask = mask };
     const struct model_step st = { .rows = &r, .n_pick = n_pick, .top = dev_is_host(step->d) ? NULL : &top };
 
     step->rows = &r;

@@ -726,11 +726,11 @@ struct logits_digest op_top_digest(const struct op_top *a, const void *out, int6
         .logits = (const void *)(entry + a->k),
         .n_ids = a->n_ids,
         .max = row->max,
-        .raw_max = row->max,
+        .raw_max = row->raw_max,
         .total = row->total,
         .heated = row->heated,
         .weighted = row->weighted,
-        .raw_total = row->total,
+        .raw_total = row->raw_total,
     };
 }
 

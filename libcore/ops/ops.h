@@ -215,23 +215,28 @@ void op_scale(struct dev *d, struct tensor y, float s);
 /* y[i] = x[row[i]] */
 void op_rows_pick(struct dev *d, struct tensor y, struct tensor x, const int32_t *row);
 
-/* What a sampler needs of rows of logits without the rows themselves. NaN counts as -inf and +inf as the largest float.
- * For each row, from out + r * op_top_bytes(a) on: struct op_top_row; then k struct logits_entry, the first n of them
- * the row's largest logits that are not -inf, best first, lowest id on ties; then the logits of the ids asked for
- * (n_ids floats). Weights and sums are those of base/softmax.h, relative to max; when no logit is finite, n is 0 and
- * the sums say nothing. */
+/* What a sampler needs of rows of logits without the rows themselves. NaN counts as -inf, +inf as the largest float, and
+ * what a row's mask does not allow as -inf, too. For each row, from out + r * op_top_bytes(a) on: struct op_top_row; then
+ * k struct logits_entry, the first n of them the row's largest logits that are not -inf, best first, lowest id on ties;
+ * then the logits of the ids asked for (n_ids floats). Weights and sums are those of base/softmax.h, relative to max;
+ * where no logit is finite, n is 0 and the sums say nothing. */
+typedef void op_masks(void *ctx);
 struct op_top {
     int            k;        /* 1 .. LOGITS_TOP_MAX */
     int            n_ids;
     const int32_t *ids;      /* [rows][n_ids], on the host; -1: none, gives -inf */
     const float   *inv_temp; /* [rows], on the host */
+    const uint32_t *const *mask; /* [rows], on the host (base/logits.h); NULL: none in any row, or in that one */
+    op_masks      *masks;    /* called with ctx, once, before the masks are read: on a device that records, while it */
+    void          *ctx;      /* computes what was asked for before. It may not use the device. NULL: masks are there. */
 };
 struct op_top_row {
-    double  total;    /* sum of w = exp(x - max): log-sum-exp is max + ln(total) */
-    double  heated;   /* sum of exp((x - max) * inv_temp) */
-    double  weighted; /* sum of w (x - max), the product rounded to float: entropy is ln(total) - weighted / total */
-    float   max;
-    int32_t n;
+    double  total;     /* sum of w = exp(x - max): log-sum-exp is max + ln(total) */
+    double  heated;    /* sum of exp((x - max) * inv_temp) */
+    double  weighted;  /* sum of w (x - max), the product rounded to float: entropy is ln(total) - weighted / total */
+    double  raw_total; /* sum of exp(x - raw_max) of the row without its mask */
+    float   max, raw_max;
+    int32_t n, unused; /* unused: 0 */
 };
 size_t op_top_bytes(const struct op_top *a);
 void op_top(struct dev *d, void *out, struct tensor logits, const struct op_top *a);

@@ -14,6 +14,7 @@ struct run_want_memory {
     int32_t       *ids;      /* [logits_max][LOGITS_IDS_MAX] */
     float         *inv_temp; /* [logits_max] */
     int32_t       *n_top;    /* [logits_max]; 0: the row is wanted */
+    const uint32_t **mask;   /* [logits_max] */
     size_t         bytes;    /* of all answers */
     unsigned char *dev, *host;
 };
@@ -35,7 +36,8 @@ enum err_code run_want_open(struct run *r, struct err *e)
     w->ids = malloc(rows * LOGITS_IDS_MAX * sizeof *w->ids);
     w->inv_temp = malloc(rows * sizeof *w->inv_temp);
     w->n_top = malloc(rows * sizeof *w->n_top);
-    if (w->dev == NULL || w->host == NULL || w->ids == NULL || w->inv_temp == NULL || w->n_top == NULL)
+    w->mask = malloc(rows * sizeof *w->mask);
+    if (w->dev == NULL || w->host == NULL || w->ids == NULL || w->inv_temp == NULL || w->n_top == NULL || w->mask == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for digests of %d rows", w->bytes >> 20, r->logits_max);
     return ERR_OK;
 }
@@ -49,6 +51,7 @@ void run_want_close(struct run *r)
     free(r->want->ids);
     free(r->want->inv_temp);
     free(r->want->n_top);
+    free(r->want->mask);
     free(r->want);
 }
 
@@ -85,34 +88,40 @@ static struct op_top sizes_of(const struct run *r, const struct logits_want *wan
     return top;
 }
 
-const struct op_top *run_want_begin(struct run *r, const struct logits_want *want, void **digest, void **answer)
+/* The row's want, and what it is to have of the masks. */
+static void take_want(struct run_want_memory *w, int row, const struct logits_want *want)
+{
+    int32_t *ids = w->ids + (size_t)row * (size_t)w->top.n_ids, n_ids = want->n_top > 0 ? want->n_ids : 0;
+
+    for (int32_t j = 0; j < w->top.n_ids; j++)
+        ids[j] = j < n_ids ? want->ids[j] : -1;
+    w->inv_temp[row] = want->inv_temp;
+    w->n_top[row] = want->n_top;
+    w->mask[row] = want->n_top > 0 ? want->mask : NULL;
+    if (w->mask[row] != NULL)
+        w->top.mask = w->mask;
+}
+
+const struct op_top *run_want_begin(struct run *r, const struct logits_want *want, run_masks *masks, void *ctx,
+                                    void **digest, void **answer)
 {
     struct run_want_memory *w = r->want;
 
-    if (w == NULL)
-        return NULL;
-    w->asked = false;
-    if (want == NULL)
-        return NULL;
-    w->top = sizes_of(r, want);
-    if (w->top.k == 0)
-        return NULL;
-    for (int i = 0; i < r->n_rows; i++) {
-        int row = r->logits_of[i];
-
-        if (row < 0)
-            continue;
-        int32_t *ids = w->ids + (size_t)row * (size_t)w->top.n_ids;
-        int32_t n_ids = want[i].n_top > 0 ? want[i].n_ids : 0;
-
-        for (int32_t j = 0; j < w->top.n_ids; j++)
-            ids[j] = j < n_ids ? want[i].ids[j] : -1;
-        w->inv_temp[row] = want[i].inv_temp;
-        w->n_top[row] = want[i].n_top;
+    if (w != NULL) {
+        w->top = want != NULL ? sizes_of(r, want) : (struct op_top){ .k = 0 };
+        w->asked = w->top.k > 0;
+        for (int i = 0; w->asked && i < r->n_rows; i++)
+            if (r->logits_of[i] >= 0)
+                take_want(w, r->logits_of[i], &want[i]);
     }
+    if (masks != NULL && (w == NULL || w->top.mask == NULL))
+        masks(ctx);
+    if (w == NULL || !w->asked)
+        return NULL;
     w->top.ids = w->ids;
     w->top.inv_temp = w->inv_temp;
-    w->asked = true;
+    w->top.masks = w->top.mask != NULL ? masks : NULL;
+    w->top.ctx = ctx;
     *digest = w->dev;
     *answer = w->host;
     return &w->top;

@@ -66,9 +66,10 @@ void run_want_close(struct run *r);
 MUST_CHECK enum err_code run_want_check(const struct run *r, const struct run_row *rows,
                                         const struct logits_want *want, int n, struct err *e);
 /* What the step is to find in its r->n_pick rows of logits, and where, on the device and then on the host; NULL:
- * nothing. want: by the caller's rows, or NULL. */
+ * nothing. want: by the caller's rows, or NULL. masks is called now, or will be by the step. */
 struct op_top;
-const struct op_top *run_want_begin(struct run *r, const struct logits_want *want, void **digest, void **answer);
+const struct op_top *run_want_begin(struct run *r, const struct logits_want *want, run_masks *masks, void *ctx,
+                                    void **digest, void **answer);
 
 /* cache.c */
 MUST_CHECK enum err_code run_cache_open(struct run *r, int64_t bytes, struct err *e);

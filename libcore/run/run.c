@@ -230,7 +230,7 @@ static int sort_rows(struct run *r, const struct run_row *rows, int n)
 }
 
 enum err_code run_step_want(struct run *r, const struct run_row *rows, const struct logits_want *want, int n,
-                            struct err *e)
+                            run_masks *masks, void *ctx, struct err *e)
 {
     void *digest = NULL, *answer = NULL;
 
@@ -246,7 +246,7 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
     }
     r->n_rows = n;
     memset(r->here, 0, (size_t)n * sizeof *r->here);
-    const struct op_top *top = run_want_begin(r, want, &digest, &answer);
+    const struct op_top *top = run_want_begin(r, want, masks, ctx, &digest, &answer);
     const struct model_step st = { &in, r->pick, r->n_pick, r->logits, top, digest, answer, r->seq + r->n_seq,
                                    r->hidden };
     if (model_forward(r->m, r->state, &st, e) != ERR_OK)
@@ -281,7 +281,7 @@ void run_settle(struct run *r, int seq, int keep)
 
 enum err_code run_step(struct run *r, const struct run_row *rows, int n, struct err *e)
 {
-    return run_step_want(r, rows, NULL, n, e);
+    return run_step_want(r, rows, NULL, n, NULL, NULL, e);
 }
 
 const float *run_logits_last(struct run *r)

@@ -60,11 +60,15 @@ void run_settle(struct run *r, int seq, int keep);
 int  run_drafts(const struct run *r, int seq); /* draft rows that wait for it; run_pos() counts them */
 
 /* As run_step(), with want[i] about row i if that has logits. A row that wants all of them (n_top 0) changes nothing
- * for the others. ERR_ARG too: a want out of range. */
+ * for the others. masks: called once, with ctx, where the step is not refused; it fills the masks that wants point to,
+ * and may not use the run. On a GPU it is called while the device computes, which waits for its return only where it
+ * needs the first mask; elsewhere before anything is computed. NULL: the masks are filled. ids are read before this
+ * returns, masks too. ERR_ARG too: a want out of range. */
+typedef void run_masks(void *ctx);
 MUST_CHECK enum err_code run_step_want(struct run *r, const struct run_row *rows, const struct logits_want *want, int n,
-                                       struct err *e);
-/* Of row i of the last step, valid until the next one. False: run_logits() has to do, for the row wanted all of its
- * logits, or the device's memory is the host's, where they are at hand. */
+                                       run_masks *masks, void *ctx, struct err *e);
+/* Of row i of the last step, valid until the next one. False: run_logits() has to do (and its want's mask, where the
+ * choice is made), for the row wanted all of its logits, or the device's memory is the host's, where they are at hand. */
 bool run_digest(struct run *r, int i, struct logits_digest *out);
 
 /* Whether steps of this run can give digests: its logits are not in the host's memory. */

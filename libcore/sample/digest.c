@@ -59,7 +59,12 @@ void sample_wants(struct sampler *s, const struct sample_mix *mix, struct logits
         top = top > o->n_top ? top : o->n_top;
         top = top < MOST ? top : MOST;
     }
-    *w = (struct logits_want){ top, o->temp > 0 ? sample_inv_temp(o) : 1, ids, top > 0 ? n_ids : 0 };
+    *w = (struct logits_want){
+        .n_top    = top,
+        .inv_temp = o->temp > 0 ? sample_inv_temp(o) : 1,
+        .ids      = ids,
+        .n_ids    = top > 0 ? n_ids : 0,
+    };
 }
 
 static void put(struct sampler *s, int32_t token, float logit)

@@ -101,7 +101,8 @@ MUST_CHECK enum err_code sample_copy(struct sampler *to, const struct sampler *f
 
 /* What the next choice needs of the row that comes next, so that the row itself need not be fetched.
  * ids: room for LOGITS_IDS_MAX tokens, which w->ids points to. mix: NULL, or the tokens that will be
- * mixed in; q and weight may be set later. The caller may ask for more: a larger n_top, more ids. */
+ * mixed in; q and weight may be set later. w->mask is NULL: the caller may set it, and ask for more
+ * (a larger n_top, more ids). */
 void sample_wants(struct sampler *s, const struct sample_mix *mix, struct logits_want *w,
                   int32_t *ids);
 /* Chooses from a digest of the row. mix: NULL for none. shun: tokens that may not be chosen. *enough

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mask.cu - masks of logits, which the host makes while the device computes the step.
+ *
+ * They cross in pinned memory. The step is launched first; then the host fills its masks, copies
+ * them there and sets the flag to its turn, for which the first launch of op_top() waits. Turns are
+ * counted from 1 on both sides; the device keeps its count in its memory, so that a replayed graph
+ * goes on counting. The host is certain to answer; should it not within 30 seconds (a debugger that
+ * makes launches wait), the kernel gives up and the step fails.
+ */
+#include <string.h>
+
+#include "kernels/fused.cuh"
+
+enum { THREADS = 256, PARTS = 4, FLAGS = 256 };
+
+/* In pinned memory: flags, for each row whether it has a mask, the masks. */
+struct mask_flags {
+    uint32_t in, pad[31]; /* the turn whose masks are there */
+    uint32_t failed;
+};
+
+struct mask_args {
+    volatile mask_flags *f;
+    const int           *on;
+    const uint4         *from;
+    uint4               *to;
+    int                 *here;
+    const uint32_t      *turn;
+    int                  quads; /* of a row */
+};
+
+static size_t rows_at(int64_t rows)
+{
+    return FLAGS + round_up((size_t)rows * sizeof(int), 256);
+}
+
+static size_t bytes_of(int64_t rows, int64_t width)
+{
+    return rows_at(rows) + (size_t)(rows * mask_pitch(width)) * sizeof(uint32_t);
+}
+
+static __device__ void await(const mask_args &a)
+{
+    const unsigned long long patience_ns = 30000000000ull;
+    const uint32_t turn = *a.turn + 1; /* top_scan() counts */
+    unsigned long long now, start = 0;
+
+    while (a.f->in != turn) {
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+        start = start == 0 ? now : start;
+        if (now - start > patience_ns) {
+            a.f->failed = 1;
+            break;
+        }
+        __nanosleep(200);
+    }
+    __threadfence_system();
+}
+
+/* grid: parts of a row, row */
+__global__ void __launch_bounds__(THREADS) take_masks(const __grid_constant__ mask_args a)
+{
+    const int64_t row = blockIdx.y;
+
+    wait_for_inputs();
+    if (threadIdx.x == 0)
+        await(a);
+    __syncthreads();
+    const int on = __ldcv(a.on + row);
+
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        a.here[row] = on;
+    for (int i = (int)(blockIdx.x * THREADS + threadIdx.x); on && i < a.quads; i += PARTS * THREADS)
+        a.to[row * a.quads + i] = __ldcv(a.from + row * a.quads + i);
+}
+
+void cuda_masks_take(struct cuda *c, int rows, int64_t width, uint32_t *mask, int *here)
+{
+    struct masks *m = &c->masks;
+    const mask_args a = { (volatile mask_flags *)m->pinned, (const int *)(m->pinned + FLAGS),
+                          (const uint4 *)(m->pinned + rows_at(rows)), (uint4 *)mask, here, m->turn,
+                          (int)(mask_pitch(width) / 4) };
+
+    launch_early(c, "take_masks", take_masks, dim3(PARTS, (unsigned)rows), THREADS, 0, a);
+}
+
+void cuda_masks_close(struct cuda *c)
+{
+    struct masks *m = &c->masks;
+
+    (void)cudaFreeHost(m->pinned);
+    (void)cudaFree(m->turn);
+    m->pinned = NULL;
+    m->turn = NULL;
+    m->cap = 0;
+}
+
+void cuda_masks_reserve(struct cuda *c)
+{
+    struct masks *m = &c->masks;
+
+    if (m->need <= m->cap || c->sketch)
+        return;
+    TRY(c, cudaStreamSynchronize(c->stream));
+    cuda_drop_graphs(c);
+    cuda_masks_close(c);
+    TRY(c, cudaHostAlloc((void **)&m->pinned, m->need, cudaHostAllocMapped));
+    TRY(c, cudaMalloc((void **)&m->turn, sizeof *m->turn));
+    if (c->bad != cudaSuccess)
+        return;
+    memset(m->pinned, 0, m->need);
+    TRY(c, cudaMemsetAsync(m->turn, 0, sizeof *m->turn, c->stream));
+    m->turns = 0;
+    m->cap = m->need;
+}
+
+void cuda_masks_record(struct cuda *c, const struct op_top *a, int64_t rows, int64_t width)
+{
+    struct masks *m = &c->masks;
+    const size_t need = bytes_of(rows, width);
+
+    m->need = need > m->need ? need : m->need;
+    if (c->measuring)
+        return;
+    if (m->due || m->need > m->cap) { /* what is recorded has the others */
+        cuda_flush(c);
+        cuda_masks_reserve(c);
+    }
+    m->of = a->mask;
+    m->rows = (int)rows;
+    m->words = (size_t)(width + 31) / 32;
+    m->fill = a->masks;
+    m->ctx = a->ctx;
+    m->due = true;
+    m->launched = false;
+}
+
+void cuda_masks_give(struct cuda *c)
+{
+    struct masks *m = &c->masks;
+
+    if (!m->due || c->bad != cudaSuccess)
+        return;
+    if (m->fill != NULL)
+        m->fill(m->ctx);
+    int *on = (int *)(m->pinned + FLAGS);
+    const size_t pitch = (m->words + 7) / 8 * 8 * sizeof(uint32_t);
+
+    for (int r = 0; r < m->rows; r++) {
+        on[r] = m->of[r] != NULL;
+        if (on[r])
+            memcpy(m->pinned + rows_at(m->rows) + (size_t)r * pitch, m->of[r], m->words * sizeof(uint32_t));
+    }
+    __atomic_store_n(&((struct mask_flags *)m->pinned)->in, ++m->turns, __ATOMIC_RELEASE);
+    m->due = m->launched = false;
+}
+
+void cuda_masks_end(struct cuda *c)
+{
+    const struct mask_flags *f = (const struct mask_flags *)c->masks.pinned;
+
+    if (f != NULL && f->failed != 0)
+        cuda_fail(c, cudaErrorLaunchTimeout, "masks");
+    c->masks.due = c->masks.launched = false;
+}
