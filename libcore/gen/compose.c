@@ -225,7 +225,7 @@ static enum err_code fill_want(struct gen *g, struct ask *a, struct err *e)
         q->q.memory->look(q->q.memory_of, token, n, q->in_reasoning, a->mix_token, a->mix_q, &a->mix.n);
     }
     *w = (struct logits_want){ .n_top = 0 };
-    if (g->ids == NULL || q->q.constraint != NULL || (reading(q) && q->q.n_rows > 0 && q->stats.tokens == 0))
+    if (g->ids == NULL || (reading(q) && q->q.n_rows > 0 && q->stats.tokens == 0))
         return ERR_OK; /* the row itself is at hand, or wanted */
     for (int i = 0; i < a->n_guessed; i++)
         if (sample_accept(q->sampler, q->guess[i], e))
@@ -243,8 +243,10 @@ static enum err_code fill_wants(struct gen *g, struct err *e)
 
         if (fill_want(g, a, e))
             return e->code;
-        if (q->q.constraint != NULL && g->n_masks < g->masks_cap)
+        if (q->q.constraint != NULL && (a->n_guessed > 0 || !q->q.constraint->free(q->place)))
             a->mask = g->n_masks++;
+        if (a->mask >= 0)
+            g->want[a->row].mask = g->masks + (size_t)a->mask * g->mask_words;
     }
     return ERR_OK;
 }

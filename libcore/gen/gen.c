@@ -6,8 +6,6 @@
 
 #include "gen/internal.h"
 
-enum { MASKS_MAX = 256 };
-
 /* ---- opening ---- */
 
 static enum err_code alloc_all(struct gen *g, struct err *e)
@@ -23,8 +21,7 @@ static enum err_code alloc_all(struct gen *g, struct err *e)
     g->ask = calloc(asks, sizeof *g->ask);
     g->ids = digests ? calloc(asks, LOGITS_IDS_MAX * sizeof *g->ids) : NULL;
     g->mask_words = ((size_t)g->n_vocab + 31) / 32;
-    g->masks_cap = g->logits_max < MASKS_MAX ? g->logits_max : MASKS_MAX;
-    g->masks = calloc((size_t)g->masks_cap * g->mask_words, sizeof *g->masks);
+    g->masks = calloc(asks * g->mask_words, sizeof *g->masks);
     if (g->at == NULL || g->used == NULL || g->row == NULL || g->want == NULL || g->guess == NULL || g->ask == NULL ||
         (digests && g->ids == NULL) || g->masks == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
@@ -282,6 +279,12 @@ static void note_cost(struct gen *g, float ms)
     *c = *c > 0 ? 0.9f * *c + 0.1f * ms : ms;
 }
 
+/* Runs while a GPU computes. */
+static void fill_masks(void *g)
+{
+    gen_fill_masks(g);
+}
+
 /* What one step does, up to the events. */
 static enum err_code step(struct gen *g, struct err *e)
 {
@@ -292,10 +295,9 @@ static enum err_code step(struct gen *g, struct err *e)
     if (g->n_rows == 0)
         return ERR_OK;
     from = now_ms();
-    if (run_step_want(g->o.run, g->row, g->want, g->n_rows, NULL, NULL, e))
+    if (run_step_want(g->o.run, g->row, g->want, g->n_rows, fill_masks, g, e))
         return e->code;
     note_cost(g, now_ms() - from);
-    gen_fill_masks(g);
     return gen_choose(g, e);
 }
 

@@ -87,8 +87,8 @@ struct gen {
     struct ask      *ask;       /* [logits_max] */
     int              n_ask;
     int32_t         *ids;       /* [logits_max][LOGITS_IDS_MAX]; NULL: the run gives whole rows */
-    uint32_t        *masks;     /* [masks_cap][mask_words] */
-    int              n_masks, masks_cap;
+    uint32_t        *masks;     /* [logits_max][mask_words] */
+    int              n_masks;
     size_t           mask_words;
     struct gen_guess *guess;    /* [n_seq] */
     float            cost_ms[64];
