@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include "base/rng.h"
 #include "bench/bench.h"
+#include "gen/gen.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "run/fit.h"
@@ -340,6 +341,102 @@ static enum err_code measure_family(struct speed *s, bool of_rows, struct err *e
     return code;
 }
 
+/* ---- through the engine ---- */
+
+/* Steps of an engine until each of n answers has a token more; milliseconds a step. */
+static enum err_code gen_steps(struct gen *g, int n_steps, double *ms, struct err *e)
+{
+    const double from = cli_now_ms();
+    struct gen_event ev;
+
+    for (int i = 0; i < n_steps; i++) {
+        if (gen_step(g, e))
+            return e->code;
+        while (gen_next(g, &ev))
+            if (ev.kind == GEN_END && ev.end == GEN_FAILED) {
+                *e = ev.err;
+                return e->code;
+            }
+    }
+    *ms = (cli_now_ms() - from) / n_steps;
+    return cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : ERR_OK;
+}
+
+/* A turn of n_seq sampled answers, after prompts of depth + 1 tokens. */
+static enum err_code gen_turn(struct speed *s, int n_seq, int64_t depth, double *ms, struct err *e)
+{
+    struct gen_request q = gen_defaults();
+    int32_t *v = calloc((size_t)depth + 1, sizeof *v);
+    struct gen *g = NULL;
+    enum err_code code = v ? gen_open(&g, &(struct gen_opts){.run = s->run, .end_token = -1}, e)
+                           : err_set(e, ERR_NOMEM, "out of memory");
+    int64_t id, steps_max = depth + 2 * n_seq;
+
+    q.prompt = v;
+    q.n_prompt = depth + 1;
+    q.sample.temp = 1;
+    for (int i = 0; i < n_seq && code == ERR_OK; i++) {
+        for (int64_t j = 0; j <= depth; j++)
+            v[j] = random_token(s);
+        q.sample.stream = (uint64_t)i;
+        code = gen_submit(g, &q, &id, e);
+    }
+    for (int64_t i = 0; i < steps_max && code == ERR_OK && gen_reading(g) > 0; i++)
+        code = gen_steps(g, 1, ms, e);
+    if (code == ERR_OK)
+        code = gen_steps(g, WARM_STEPS, ms, e);
+    if (code == ERR_OK)
+        code = gen_steps(g, TURN_STEPS, ms, e);
+    gen_close(g);
+    free(v);
+    return code;
+}
+
+static enum err_code report_gen(struct speed *s, int n, double *plain, double *gen, struct err *e)
+{
+    const int reps = s->b->o->reps;
+    const struct bench_spread p = cli_bench_spread(plain, reps), v = cli_bench_spread(gen, reps);
+    char what[64];
+    json_t *r;
+
+    snprintf(what, sizeof what, "engine n=%d depth=%lld", n, (long long)s->depths.v[0]);
+    r = cli_bench_record("speed", what, "step_ms", "lower");
+    put_spread(r, "step", "ms", v);
+    cli_bench_int(r, "sequences", n);
+    cli_bench_real(r, "tps", n * 1e3 / v.median);
+    cli_bench_real(r, "engine_ratio", p.median / v.median);
+    cli_bench_int(r, "reps", reps);
+    cli_bench_line(s->b, "engine    %2d at %6lld  %9.3f ms a step [%.3f, %.3f]  %8.1f tokens/s  %.2f of the steps alone", n,
+                   (long long)s->depths.v[0], v.median, v.min, v.max, n * 1e3 / v.median, p.median / v.median);
+    return cli_bench_done(s->b, r, e);
+}
+
+/* Answers of the generation engine beside plain steps of as many sequences, in turns. */
+static enum err_code measure_gen(struct speed *s, int n, struct err *e)
+{
+    const int reps = s->b->o->reps;
+    double *ms = calloc(2 * (size_t)reps, sizeof *ms), skip;
+    enum err_code code = ms ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+
+    for (int i = 0; i < reps && code == ERR_OK; i++) {
+        cli_progress("engine: %d of %d", i + 1, reps);
+        for (int q = 0; q < n && code == ERR_OK; q++) {
+            run_clear(s->run, q);
+            code = feed(s, q, s->depths.v[0], NULL, e);
+        }
+        if (code == ERR_OK)
+            code = steps(s, WARM_STEPS, 1, n, &skip, e);
+        if (code == ERR_OK)
+            code = steps(s, TURN_STEPS, 1, n, &ms[i], e);
+        if (code == ERR_OK)
+            code = gen_turn(s, n, s->depths.v[0], &ms[reps + i], e);
+    }
+    if (code == ERR_OK)
+        code = report_gen(s, n, ms, ms + reps, e);
+    free(ms);
+    return code;
+}
+
 /* ---- the whole ---- */
 
 static int64_t sum_of(const struct bench_list *l)
@@ -356,13 +453,14 @@ static int64_t room(const struct speed *s)
 {
     int64_t asked = s->b->o->model.ctx_tokens;
     int64_t reps = s->b->o->reps, depth = cli_bench_most(&s->depths);
-    int64_t need[4] = {cli_bench_most(&s->prompts),
+    int64_t need[5] = {cli_bench_most(&s->prompts),
                        depth + WARM_STEPS + reps * s->b->o->decode_tokens + TURN_STEPS,
                        s->depths.v[0] + (WARM_STEPS + TURN_STEPS) * reps * sum_of(&s->rows),
-                       s->depths.v[0] + (WARM_STEPS + TURN_STEPS) * reps * s->seqs.n};
+                       s->depths.v[0] + (WARM_STEPS + TURN_STEPS) * reps * s->seqs.n,
+                       depth + 2 * (WARM_STEPS + TURN_STEPS)};
     int64_t most = asked > 1 ? asked : 1;
 
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         most = need[i] > most ? need[i] : most;
     return most;
 }
@@ -423,6 +521,9 @@ static enum err_code measure_all(struct speed *s, struct err *e)
         return e->code;
     if (s->seqs.n > 0 && measure_family(s, false, e))
         return e->code;
+    for (int i = 0; i < s->seqs.n; i++)
+        if (measure_gen(s, (int)s->seqs.v[i], e))
+            return e->code;
     return report_memory(s, e);
 }
 

@@ -218,6 +218,15 @@ int64_t gen_waiting(const struct gen *g)
     return g->n_waiting;
 }
 
+int64_t gen_reading(const struct gen *g)
+{
+    int64_t n = g->n_waiting;
+
+    for (int i = 0; i < g->n_seq; i++)
+        n += g->at[i] != NULL && reading(g->at[i]);
+    return n;
+}
+
 int gen_idle(const struct gen *g)
 {
     int best = -1;

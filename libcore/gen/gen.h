@@ -116,6 +116,7 @@ MUST_CHECK enum err_code gen_submit(struct gen *g, const struct gen_request *q, 
 void gen_cancel(struct gen *g, int64_t id);
 bool gen_busy(const struct gen *g); /* a request has not ended, or an event has not been taken */
 int64_t gen_waiting(const struct gen *g); /* requests without a sequence */
+int64_t gen_reading(const struct gen *g); /* requests that have no answer yet: they wait, or read their prompts */
 /* A sequence that no request uses, the least recently used one: a program may load a session into it. -1: none. */
 int  gen_idle(const struct gen *g);
 /* One step. An error is the run's: every request has ended with GEN_FAILED, and g can only be closed. */

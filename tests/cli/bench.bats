@@ -42,12 +42,14 @@ brief() # a speed run of a moment
     chimere-bench speed --prompt 8,16 --depth 0,32 --rows 1,2,4 --seqs 1,2 --tokens 2 --reps 2 > out
     jq -r .case out > cases
     printf '%s\n' load 'prompt tokens=8' 'prompt tokens=16' 'decode depth=0' 'decode depth=32' \
-        'rows n=1 depth=0' 'rows n=2 depth=0' 'rows n=4 depth=0' 'sequences n=1 depth=0' 'sequences n=2 depth=0' |
+        'rows n=1 depth=0' 'rows n=2 depth=0' 'rows n=4 depth=0' 'sequences n=1 depth=0' 'sequences n=2 depth=0' \
+        'engine n=1 depth=0' 'engine n=2 depth=0' |
         diff - cases
     jq -es '.[] | select(.case == "decode depth=32") | .decode_tps > 0 and .step_bytes_by_kind.experts > 0
         and .step_bytes_by_kind.kv > 0 and .step_bytes_by_kind.state > 0 and .bandwidth_fraction > 0
         and .by_op.matmul.step_ms > 0 and (.decode_min_tps <= .decode_tps) and (.decode_tps <= .decode_max_tps)' out
     jq -es '.[] | select(.case == "rows n=1 depth=0") | .cost_ratio == 1' out
+    jq -es '[.[] | select(.engine_ratio)] | length == 2 and all(.[]; .engine_ratio > 0.1 and .tps > 0)' out
     jq -es '.[0] | .load_ms >= 0 and .peak_memory_bytes > 1000000' out
     # experts touched by several rows: more than by one, less than as many times as much
     jq -es '[.[] | select(.rows) | .step_bytes_by_kind.experts] | .[1] > .[0] and .[1] < 2 * .[0]' out
