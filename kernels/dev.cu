@@ -133,15 +133,22 @@ static void set_rec(struct op_rec *d, struct op_rec s)
     d->floats = s.floats;
 }
 
-static void op_embed_(void *ctx, struct tensor y, struct tensor w, const int32_t *token, float scale)
+static void op_embed_(void *ctx, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
+                      float scale)
 {
     struct cuda *c = (struct cuda *)ctx;
     bool gather = cuda_is_lookup(c, w.data);
 
+    if (gather && ids != NULL) {
+        cuda_fail(c, cudaErrorInvalidValue, "embed: a matrix on the host, ids on the device");
+        return;
+    }
     if (gather)
         w.data = cuda_look_up(c, w.data, (size_t)quant_row_bytes(w.type, w.ne[0]), token, y.ne[1]);
     struct node *v = rec2(c, DEV_OP_embed, y, w);
     v->p[0] = gather ? NULL : cuda_stage(c, token, (size_t)y.ne[1] * sizeof *token);
+    v->p[1] = ids != NULL ? ids->at : NULL;
+    v->n = ids != NULL ? (size_t)ids->stride : 0;
     v->f[0] = scale;
     cuda_recorded(c);
 }

@@ -11,7 +11,8 @@ struct embed_args {
     float               *y;
     int64_t              ys, row_bytes;
     const uint8_t       *w;
-    const int           *token;
+    const int           *token, *ids; /* token -1 - j: ids[j * ids_stride] */
+    int64_t              ids_stride;
     int                  type, k;
     float                scale;
     const struct tables *tab;
@@ -19,7 +20,11 @@ struct embed_args {
 
 static __device__ __forceinline__ const uint8_t *row_of(const embed_args &a)
 {
-    return a.w + (int64_t)(a.token == NULL ? (int)blockIdx.y : a.token[blockIdx.y]) * a.row_bytes;
+    int t = a.token == NULL ? (int)blockIdx.y : a.token[blockIdx.y];
+
+    if (t < 0)
+        t = a.ids[(-1 - t) * a.ids_stride];
+    return a.w + (int64_t)t * a.row_bytes;
 }
 
 /* grid: units, row */
@@ -85,9 +90,16 @@ void cuda_embed(struct cuda *c, const struct node *v)
     const int *token = (const int *)v->p[0];
     const auto kernel = kernel_of(w.type);
     const int64_t threads = kernel == embed_plain ? w.ne[0] : ceil_div(w.ne[0], 32) * SHARE;
-    embed_args a = { NULL, y.stride, (int64_t)quant_row_bytes(w.type, w.ne[0]), NULL, NULL, w.type, (int)w.ne[0], v->f[0],
-                     c->tab };
+    embed_args a = {};
 
+    a.ys = y.stride;
+    a.row_bytes = (int64_t)quant_row_bytes(w.type, w.ne[0]);
+    a.ids = (const int *)v->p[1];
+    a.ids_stride = (int64_t)v->n;
+    a.type = w.type;
+    a.k = (int)w.ne[0];
+    a.scale = v->f[0];
+    a.tab = c->tab;
     for (int64_t r = 0; r < y.ne[1]; r += 65535) {
         int64_t n = y.ne[1] - r < 65535 ? y.ne[1] - r : 65535;
 

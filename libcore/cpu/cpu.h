@@ -71,7 +71,8 @@ struct cpu_rows {
 void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
                  float *buf);
 
-void   cpu_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token, float scale);
+void   cpu_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
+                 float scale);
 void   cpu_matmul(void *ctx, struct tensor y, struct tensor w, struct tensor x);
 size_t cpu_matmul_need(void *ctx, struct tensor y, struct tensor w, struct tensor x);
 void   cpu_matmuls(void *ctx, const struct op_product *p, int n, struct tensor x);

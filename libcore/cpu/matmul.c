@@ -214,6 +214,7 @@ struct embed {
     const struct cpu *c;
     struct tensor     y, w;
     const int32_t    *token;
+    struct op_ids     ids;
     float             scale;
 };
 
@@ -224,7 +225,8 @@ static void embed_piece(void *ctx, int64_t begin, int64_t end, int worker)
     (void)worker;
     for (int64_t r = begin; r < end; r++) {
         float *y = cpu_row(a->y, r);
-        const float *w = cpu_weights(a->c, a->w, 0, a->token[r], 1, y);
+        int32_t t = a->token[r];
+        const float *w = cpu_weights(a->c, a->w, 0, t >= 0 ? t : a->ids.at[(-1 - t) * a->ids.stride], 1, y);
 
         if (w != y)
             memcpy(y, w, (size_t)a->w.ne[0] * sizeof *y);
@@ -233,11 +235,14 @@ static void embed_piece(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-void cpu_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token, float scale)
+void cpu_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
+               float scale)
 {
     struct cpu *c = ctx;
-    struct embed a = { c, y, w, token, scale };
+    struct embed a = { c, y, w, token, { NULL, 0 }, scale };
 
+    if (ids != NULL)
+        a.ids = *ids;
     pool_for(c->pool, y.ne[1], cpu_grain(c, y.ne[1], y.ne[0], 1), embed_piece, &a);
 }
 

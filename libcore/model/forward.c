@@ -21,6 +21,27 @@ static float *note(struct dev *d, const struct model_step *st, float *hidden, st
     return hidden + n;
 }
 
+/* Where the rows after a layer are to stay; data NULL: nowhere. */
+static struct tensor tap_of(const struct model_step *st, int tap, int layer, int64_t n_embd, int64_t n)
+{
+    const struct model_taps *t = st->taps;
+    struct tensor none = { .type = QUANT_f32 };
+
+    if (t == NULL || t->layer[tap] != layer)
+        return none;
+    return rows_at(t->rows + (int64_t)tap * t->rows_max * n_embd, n_embd, n);
+}
+
+static void keep_taps(struct dev *d, const struct model_step *st, int layer, struct tensor x)
+{
+    for (int i = 0; st->taps != NULL && i < st->taps->n; i++) {
+        struct tensor to = tap_of(st, i, layer, x.ne[0], x.ne[1]);
+
+        if (to.data != NULL)
+            dev_copy(d, to.data, x.data, (size_t)(x.ne[0] * x.ne[1]) * sizeof(float));
+    }
+}
+
 typedef void part_fn(const struct step *s, int layer, struct tensor y, struct tensor x);
 static const struct {
     enum mixer bit;
@@ -81,13 +102,14 @@ static void walk(const struct step *s, const struct model_step *st)
     struct tensor x = dev_scratch(d, n_embd, st->rows->n), last = dev_scratch(d, n_embd, st->rows->n);
     float *hidden = st->hidden;
 
-    op_embed(d, x, m->embd, st->rows->token, m->plan.embd_scale);
+    op_embed(d, x, m->embd, st->rows->token, st->ids, m->plan.embd_scale);
     hidden = note(d, st, hidden, x);
     for (int i = 0; i < m->plan.n_layer; i++) {
         size_t mark = dev_mark(d);
 
         layer(s, i, x);
         hidden = note(d, st, hidden, x);
+        keep_taps(d, st, i, x);
         dev_release(d, mark);
         if (i == (m->plan.n_layer - 1) / 10)
             dev_submit(d);
@@ -95,6 +117,12 @@ static void walk(const struct step *s, const struct model_step *st)
     if (st->hidden != NULL) {
         op_rms_norm(d, last, x, m->out_norm, n_embd, 0, m->plan.norm_eps);
         (void)note(d, st, hidden, last);
+    }
+    for (int i = 0; st->taps != NULL && i < st->taps->n; i++) {
+        struct tensor to = tap_of(st, i, m->plan.n_layer, n_embd, st->rows->n);
+
+        if (to.data != NULL)
+            op_rms_norm(d, to, x, m->out_norm, n_embd, 0, m->plan.norm_eps);
     }
     if (st->n_pick == 0)
         return;

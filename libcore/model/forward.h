@@ -18,6 +18,14 @@ int                model_step_rows(const struct model *m); /* model_opts.step_ro
 const struct plan *model_plan(const struct model *m);
 int64_t            model_expert_bytes(const struct model *m, int layer); /* of one, routed; 0: none in this layer */
 
+/* What a step leaves on the device of its residual stream, for a drafter: row i of the step at row i of each of `rows`'s
+ * n parts, until the next step. */
+struct model_taps {
+    const int *layer;    /* [n]: after this one; n_layer: after the final norm */
+    int        n, rows_max;
+    float     *rows;     /* [n][rows_max][n_embd] on the device */
+};
+
 /* What one step computes. Rows of a sequence are consecutive; the caller has checked tokens and limits. */
 struct model_step {
     const struct op_rows *rows;
@@ -29,6 +37,8 @@ struct model_step {
     void                 *answer; /* on the host: the same */
     struct op_seq        *parts;  /* room for 2 * rows->n_seq */
     float                *hidden; /* NULL, or [n_layer + 2][rows][n_embd]: see run_trace_hidden() */
+    const struct model_taps *taps; /* NULL: none */
+    const struct op_ids  *ids;    /* tokens -1 - j of rows: id j on the device; NULL: none */
 };
 MUST_CHECK enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st,
                                        struct err *e);

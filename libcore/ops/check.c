@@ -211,11 +211,16 @@ const unsigned char *dev_check_fetch(struct check *c, const void *p, size_t n)
             return; \
     } while (0)
 
-static void check_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token, float scale)
+static void check_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
+                        float scale)
 {
     BEGIN(embed, y, w);
-    op_embed(c->tested, y, w, token, scale);
-    op_embed(c->spec, T(y), T(w), token, scale);
+    struct op_ids m = { .at = NULL };
+
+    if (ids != NULL)
+        m = (struct op_ids){ P(ids->at), ids->stride };
+    op_embed(c->tested, y, w, token, ids, scale);
+    op_embed(c->spec, T(y), T(w), token, ids != NULL ? &m : NULL, scale);
     dev_check_rows(c, &k, y);
 }
 

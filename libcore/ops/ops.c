@@ -430,10 +430,11 @@ static bool asked(const struct dev *d)
     return d->measuring && d->impl.table->measure == NULL;
 }
 
-void op_embed(struct dev *d, struct tensor y, struct tensor w, const int32_t *token, float scale)
+void op_embed(struct dev *d, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
+              float scale)
 {
     assert(floats(y, w.ne[0], y.ne[1]));
-    RUN(embed, y, w, token, scale);
+    RUN(embed, y, w, token, ids, scale);
 }
 
 void op_matmul(struct dev *d, struct tensor y, struct tensor w, struct tensor x)

@@ -181,8 +181,15 @@ struct tensor op_matrix(struct tensor w, int64_t i);
 
 /* ---- operations; y never overlaps an input unless the comment says so ---- */
 
-/* y[r] = row token[r] of w, decoded, times scale */
-void op_embed(struct dev *d, struct tensor y, struct tensor w, const int32_t *token, float scale);
+/* Token ids in the device's memory, id j at at[j * stride]: answers of op_top() can be read where they lie. */
+struct op_ids {
+    const int32_t *at;
+    int64_t        stride;
+};
+/* y[r] = row t of w, decoded, times scale; t is token[r] or, where that is -1 - j, id j of ids, which are in 0 .. w.ne[1] - 1
+ * (or NULL, where there are no such rows; so always for w of dev_weights_rows()). */
+void op_embed(struct dev *d, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
+              float scale);
 /* y[r][o] = <w[o], x[r]> with the order of sums of quant_dot(); where weights are not finite, y is infinite or NaN */
 void op_matmul(struct dev *d, struct tensor y, struct tensor w, struct tensor x);
 /* op_matmul() of n matrices with the same x, which some devices compute at once; outputs do not overlap. */

@@ -18,7 +18,8 @@ enum dev_op {
 
 /* Same contracts as ops.h; shapes have been checked. The context is the device's own. */
 struct dev_table {
-    void (*embed)(void *c, struct tensor y, struct tensor w, const int32_t *token, float scale);
+    void (*embed)(void *c, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
+                  float scale);
     void (*matmul)(void *c, struct tensor y, struct tensor w, struct tensor x);
     void (*matmuls)(void *c, const struct op_product *p, int n, struct tensor x); /* or NULL: matmul of each */
     void (*rms_norm)(void *c, struct tensor y, struct tensor x, const float *w, int64_t n_w,

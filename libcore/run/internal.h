@@ -2,6 +2,7 @@
 /* internal.h - inside the room run. */
 #ifndef RUN_INTERNAL_H
 #define RUN_INTERNAL_H
+#include "model/forward.h"
 #include "run/run.h"
 
 /* A snapshot of the recurrent layers at a position of a sequence. */
@@ -48,6 +49,9 @@ struct run {
     struct run_want_memory *want; /* NULL where the device is the host */
     size_t           logits_bytes;
     float           *hidden;   /* see run_trace_hidden() */
+    struct model_taps taps;    /* n 0: none */
+    int              tap_layer[RUN_TAPS_MAX];
+    size_t           tap_bytes;
     /* the step in hand, [rows_max] each; rows are sorted by sequence, order kept */
     int32_t         *token, *pos, *pick;
     int             *logits_of; /* caller's row -> row of logits, -1: not asked for */
@@ -70,6 +74,13 @@ MUST_CHECK enum err_code run_want_check(const struct run *r, const struct run_ro
 struct op_top;
 const struct op_top *run_want_begin(struct run *r, const struct logits_want *want, run_masks *masks, void *ctx,
                                     void **digest, void **answer);
+
+/* taps.c */
+MUST_CHECK enum err_code run_taps_open(struct run *r, const struct run_opts *o, struct err *e);
+void   run_taps_close(struct run *r);
+/* Rows of the last step after tap_layers[tap], on the device, [rows_max][n_embd], until the next: the caller's row i is
+ * row r->place[i]. */
+float *run_tap_rows(const struct run *r, int tap);
 
 /* cache.c */
 MUST_CHECK enum err_code run_cache_open(struct run *r, int64_t bytes, struct err *e);

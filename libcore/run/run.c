@@ -109,7 +109,7 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
     r->type_k = so.type_k;
     r->type_v = so.type_v;
     if (state_open(&r->state, model_dev(m), p, &so, e) || alloc_all(r, e) || run_want_open(r, e) ||
-        run_cache_open(r, o->checkpoint_bytes, e) || model_reserve(m, r->state, r->rows_max, r->logits_max, e)) {
+        run_taps_open(r, o, e) || run_cache_open(r, o->checkpoint_bytes, e) || model_reserve(m, r->state, r->rows_max, r->logits_max, e)) {
         enum err_code code = e->code;
 
         run_close(r);
@@ -125,6 +125,7 @@ void run_close(struct run *r)
         return;
     run_cache_close(r);
     run_want_close(r);
+    run_taps_close(r);
     if (r->fetched != r->logits)
         free(r->fetched);
     dev_free(model_dev(r->m), r->logits, r->logits_bytes);
@@ -247,8 +248,9 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
     r->n_rows = n;
     memset(r->here, 0, (size_t)n * sizeof *r->here);
     const struct op_top *top = run_want_begin(r, want, masks, ctx, &digest, &answer);
-    const struct model_step st = { &in, r->pick, r->n_pick, r->logits, top, digest, answer, r->seq + r->n_seq,
-                                   r->hidden };
+    const struct model_step st = { .rows = &in, .pick = r->pick, .n_pick = r->n_pick, .logits = r->logits, .top = top,
+                                   .digest = digest, .answer = answer, .parts = r->seq + r->n_seq, .hidden = r->hidden,
+                                   .taps = r->taps.n > 0 ? &r->taps : NULL };
     if (model_forward(r->m, r->state, &st, e) != ERR_OK)
         return e->code;
     for (int i = 0; i < in.n_seq; i++)

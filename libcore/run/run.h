@@ -25,7 +25,11 @@ struct run_opts {
     int         undo_tokens; /* how many tokens run_undo() can always forget; 0: none on recurrent models */
     int         draft_max;   /* draft rows of a sequence in one step, at most; see run_settle() */
     int64_t     checkpoint_bytes; /* for snapshots of the recurrent layers, of all sequences; 0: none */
+    const int  *tap_layers;  /* [n_taps] a step's rows of the residual stream after these layers, 0 .. n_layer - 1, stay on */
+    int         n_taps;      /* the device for a drafter; n_layer: after the final norm. At most RUN_TAPS_MAX. */
 };
+
+enum { RUN_TAPS_MAX = 16 };
 
 /* Types of keys and values unless others are asked for: f32 where the device's memory is the host's, else q8_0 and
  * q4_0, or f16 where the elements of a head are no multiple of their blocks. */
@@ -145,6 +149,10 @@ MUST_CHECK enum err_code run_match(struct run *r, int seq, const int32_t *tokens
 int64_t run_kept(const struct run *r, int seq, const int32_t *tokens, int64_t n);
 /* Tokens until the next rung of the grid is due, INT64_MAX: never. A step that ends there puts it in its place. */
 int64_t run_due(const struct run *r, int seq);
+
+/* Row i of the last step after tap_layers[tap], n_embd floats, copied from the device. False: there is none. (For tests:
+ * a drafter reads them where they lie.) */
+bool run_tap(struct run *r, int tap, int i, float *out);
 
 /* For tests and tools: the residual stream. `hidden` gets [n_layer + 2][n][n_embd]: the input of layer
  * 0, the output of every layer, the output of the final norm, for the rows of the next run_step. NULL

@@ -368,9 +368,14 @@ static void *kept[QUANT_N]; /* weights stay where they are as long as the device
 
 static void embeddings(void **state)
 {
-    static const int32_t token[6] = { 0, 8, 3, 3, 7, 1 };
+    static const int32_t token[6] = { 0, 8, 3, 3, 7, 1 }, mixed[6] = { -1, 8, -3, -3, 7, -2 };
+    static const int32_t there[5] = { 4, -1, 0, -1, 5 };
+    int32_t *at = dev_alloc(dut, sizeof there);
+    const struct op_ids ids = { at, 2 };
 
     (void)state;
+    assert_non_null(at);
+    dev_copy(dut, at, there, sizeof there);
     for (int type = 0; type < QUANT_N; type++) {
         int64_t k = 512;
 
@@ -380,10 +385,16 @@ static void embeddings(void **state)
         kept[type] = w.data;
         on.data = (void *)(uintptr_t)dev_weights(dut, w.data, (size_t)(quant_row_bytes(type, k) * 9));
         begin();
-        op_embed(dut, y, on, token, 0.5f);
+        op_embed(dut, y, on, token, NULL, 0.5f);
+        end(quant_types[type]->name);
+        take(y);
+        y = put_poison(k, 6, 4);
+        begin();
+        op_embed(dut, y, on, mixed, &ids, 0.5f);
         end(quant_types[type]->name);
         take(y);
     }
+    dev_free(dut, at, sizeof there);
 }
 
 /* Two sequences that share the layer's pages, fed in chunks that cross pages; then many rows at once. */

@@ -358,7 +358,8 @@ static void test_matmuls(void **state)
 
 static void test_embed(void **state)
 {
-    static const int32_t token[] = {3, 0, 6, 3};
+    static const int32_t token[] = {3, 0, 6, 3}, mixed[] = {-3, 0, -1, -2}, ids[] = {6, -9, -9, 3, -9, -9, 3};
+    const struct op_ids far = {ids, 3}; /* ids 0, 1, 2: 6, 3, 3 */
 
     (void)state;
     for (int t = 0; t < QUANT_N; t++) {
@@ -367,7 +368,7 @@ static void test_embed(void **state)
         float *row = need((size_t)k * sizeof *row);
 
         for (int i = 0; i < N_DEVS; i++) {
-            op_embed(devs[i], y, w, token, i == 0 ? 1.0f : 0.5f);
+            op_embed(devs[i], y, w, i == 0 ? token : mixed, i == 0 ? NULL : &far, i == 0 ? 1.0f : 0.5f);
             for (int r = 0; r < 4; r++) {
                 quant_types[t]->decode(row, row_at(w, token[r]), k);
                 for (int64_t c = 0; c < k; c++)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* want_test.c - what a step is asked about its rows of logits: digests, masks that come late, whole rows beside them;
- * the choice from each is that from the row itself. On a GPU (CHIMERE_TEST_DEVICE) digests are what is chosen from. */
+ * the choice from each is that from the row itself. On a GPU (CHIMERE_TEST_DEVICE) digests are what is chosen from.
+ * Hidden rows that a step leaves there. */
 #include <math.h>
 
 #include "base/rng.h"
@@ -198,10 +199,92 @@ static void refusals(void **state)
     rig_close(&rig);
 }
 
+/* Rows that stay on the device are those of run_trace_hidden(), in the caller's order, also where a GPU replays the step
+ * because nobody looks on; logits are what they are without them. */
+static void taps_of(const char *path)
+{
+    enum { N = 23 };
+    struct run_row row[N];
+    struct err e = { 0 };
+    struct rig rig;
+    int place[N], at = 0;
+
+    rig_open(&rig, path, 2, &(struct run_opts){ .ctx_tokens = 256, .n_seq = SEQS, .rows_max = 64 });
+    const struct model_info *f = model_info(rig.m);
+    const int layers[3] = { f->n_layer - 1, 0, f->n_layer };
+    const struct run_opts o = { .ctx_tokens = 256, .n_seq = SEQS, .rows_max = 64, .tap_layers = layers, .n_taps = 3 };
+    const size_t width = (size_t)f->n_embd;
+    float *hidden = calloc((size_t)(f->n_layer + 2) * N * width, sizeof *hidden), *out = calloc(width, sizeof *out);
+    float *logits = calloc((size_t)f->n_vocab, sizeof *logits);
+    struct run *r = NULL;
+
+    assert_true(hidden != NULL && out != NULL && logits != NULL);
+    for (int i = 0; i < N; i++)
+        row[i] = (struct run_row){ below(f->n_vocab), i * 5 % SEQS, i == 7, false };
+    for (int q = 0; q < SEQS; q++)
+        for (int i = 0; i < N; i++)
+            if (row[i].seq == q)
+                place[i] = at++;
+    if (run_step(rig.r, row, N, &e) || run_open(&r, rig.m, &o, &e))
+        fail_msg("%s", e.msg);
+    memcpy(logits, run_logits(rig.r, 7), (size_t)f->n_vocab * sizeof *logits);
+    assert_false(run_tap(rig.r, 0, 0, out));
+    for (int again = 0; again < 4; again++) {
+        for (int q = 0; q < SEQS; q++)
+            run_clear(r, q);
+        run_trace_hidden(r, again == 0 ? hidden : NULL);
+        if (run_step(r, row, N, &e))
+            fail_msg("%s", e.msg);
+        for (int t = 0; t < 3; t++)
+            for (int i = 0; i < N; i++) {
+                assert_true(run_tap(r, t, i, out));
+                assert_memory_equal(out, hidden + ((size_t)(layers[t] + 1) * N + (size_t)place[i]) * width,
+                                    width * sizeof *out);
+            }
+        assert_memory_equal(run_logits(r, 7), logits, (size_t)f->n_vocab * sizeof *logits);
+    }
+    assert_false(run_tap(r, 3, 0, out));
+    assert_false(run_tap(r, 0, N, out));
+    assert_false(run_tap(r, -1, 0, out));
+    assert_false(run_tap(r, 0, -1, out));
+    run_close(r);
+    rig_close(&rig);
+    free(hidden);
+    free(logits);
+    free(out);
+}
+
+static void taps(void **state)
+{
+    (void)state;
+    each_model("tests/golden/models", taps_of);
+}
+
+static void taps_refused(void **state)
+{
+    static const int ones[RUN_TAPS_MAX + 1] = { 0 };
+    struct err e = { 0 };
+    struct rig rig;
+    struct run *r = NULL;
+
+    (void)state;
+    rig_open(&rig, model_a, 1, &(struct run_opts){ .ctx_tokens = 8 });
+    const int beyond[1] = { model_info(rig.m)->n_layer + 1 }, before[1] = { -1 };
+    assert_int_equal(run_open(&r, rig.m, &(struct run_opts){ .tap_layers = beyond, .n_taps = 1 }, &e), ERR_ARG);
+    assert_int_equal(run_open(&r, rig.m, &(struct run_opts){ .tap_layers = before, .n_taps = 1 }, &e), ERR_ARG);
+    assert_int_equal(run_open(&r, rig.m, &(struct run_opts){ .tap_layers = ones, .n_taps = -1 }, &e), ERR_ARG);
+    assert_int_equal(run_open(&r, rig.m, &(struct run_opts){ .tap_layers = ones, .n_taps = RUN_TAPS_MAX + 1 }, &e),
+                     ERR_ARG);
+    assert_null(r);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(choices_of_steps),
+        cmocka_unit_test(taps),
+        cmocka_unit_test(taps_refused),
         cmocka_unit_test(refusals),
     };
 

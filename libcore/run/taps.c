@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* taps.c - rows of the residual stream that a step leaves on the device for a drafter. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "arch/arch.h"
+#include "model/forward.h"
+#include "ops/ops.h"
+#include "run/internal.h"
+
+enum err_code run_taps_open(struct run *r, const struct run_opts *o, struct err *e)
+{
+    const struct plan *p = model_plan(r->m);
+
+    if (o->n_taps < 0 || o->n_taps > RUN_TAPS_MAX)
+        return err_set(e, ERR_ARG, "%d taps are not in 0 .. %d", o->n_taps, RUN_TAPS_MAX);
+    for (int i = 0; i < o->n_taps; i++)
+        if (o->tap_layers[i] < 0 || o->tap_layers[i] > p->n_layer)
+            return err_set(e, ERR_ARG, "tap of layer %d: not in 0 .. %d", o->tap_layers[i], p->n_layer);
+    if (o->n_taps == 0)
+        return ERR_OK;
+    memcpy(r->tap_layer, o->tap_layers, (size_t)o->n_taps * sizeof *r->tap_layer);
+    r->taps = (struct model_taps){ r->tap_layer, o->n_taps, r->rows_max, NULL };
+    r->tap_bytes = (size_t)o->n_taps * (size_t)r->rows_max * (size_t)p->n_embd * sizeof(float);
+    r->taps.rows = dev_alloc(model_dev(r->m), r->tap_bytes);
+    if (r->taps.rows == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for hidden rows", r->tap_bytes >> 20);
+    return ERR_OK;
+}
+
+void run_taps_close(struct run *r)
+{
+    dev_free(model_dev(r->m), r->taps.rows, r->tap_bytes);
+}
+
+float *run_tap_rows(const struct run *r, int tap)
+{
+    return r->taps.rows + (size_t)tap * (size_t)r->rows_max * (size_t)model_plan(r->m)->n_embd;
+}
+
+bool run_tap(struct run *r, int tap, int i, float *out)
+{
+    const size_t width = (size_t)model_plan(r->m)->n_embd;
+
+    if (tap < 0 || tap >= r->taps.n || i < 0 || i >= r->n_rows)
+        return false;
+    dev_copy(model_dev(r->m), out, run_tap_rows(r, tap) + (size_t)r->place[i] * width, width * sizeof *out);
+    return true;
+}
