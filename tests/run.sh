@@ -128,16 +128,17 @@ skip() # NAME WHY
 }
 
 # Random programs that write files take long: fewer of them than the 1,000 that the tests run alone.
-units() # PREFIX DIRECTORY [ROOM...]: unit tests built in DIRECTORY
+units() # PREFIX DIRECTORY [ROOM...]: unit tests built in DIRECTORY, run by the emulator $emulator if there is one
 {
     local prefix=$1 dir=$2 t name
     shift 2
     for t in tests/unit/*_test.c; do
         name=$(basename "$t" _test.c)
         [ $# -eq 0 ] || [[ " $* " == *" $name "* ]] || continue
+        # shellcheck disable=SC2086
         case $name in
         session | cache) CHIMERE_TEST_PROGRAMS=${CHIMERE_TEST_PROGRAMS:-400} tap "$prefix $name" "$dir/${name}_test" ;;
-        *) tap "$prefix $name" "$dir/${name}_test" ;;
+        *) tap "$prefix $name" ${emulator:-} "$dir/${name}_test" ;;
         esac
     done
 }
@@ -180,18 +181,34 @@ corpora corpus "$BUILD"
 scripts cli tests/cli/*.bats
 scripts fault tests/fault/*.bats
 
-# Every kernel that this processor can run must give what the scalar ones give.
-for simd in none avx2 avx512; do
-    export CHIMERE_TEST_SIMD=$simd
-    units "simd=$simd" "$BUILD/test" quant cpu cpu_ops cpu_seq golden
-done
+# Unit tests with no more than one instruction set (those that go through all sets themselves are above); skipped
+# where the processor lacks it. Every kernel must give what the scalar ones give.
+features=" none $("$BIN/chimere-run" --version | tr '\n' ' ') "
+in_set() # PREFIX SET ROOM...
+{
+    local prefix=$1 set=$2
+    shift 2
+    if [[ $features == *" $set "* ]]; then
+        CHIMERE_TEST_SIMD=$set units "${prefix}simd=$set" "$BUILD/test" "$@"
+    else
+        skip "${prefix}simd=$set" "this processor has no $set"
+    fi
+}
+for simd in none avx2 avx512; do in_set "" $simd cpu_ops cpu_seq golden; done
 # From here on the small vectors of tests/golden are enough.
 unset GOLDENS
-for simd in none avx2 avx512; do
-    export CHIMERE_TEST_SIMD=$simd
-    units "simd=$simd" "$BUILD/test" run
-done
-unset CHIMERE_TEST_SIMD
+for simd in none avx2 avx512; do in_set "" $simd run; done
+
+# The same programs on lesser processors: an instruction that one of them lacks ends a test.
+same_answer='cmp <($0 "$BIN/chimere-run" --raw -p "The kernel" -n 4 2> /dev/null) <("$BIN/chimere-run" --raw -p "The kernel" -n 4)'
+if command -v qemu-x86_64 > /dev/null && [ "$(uname -m)" = x86_64 ]; then
+    for cpu in Haswell-noTSX Nehalem; do
+        emulator="qemu-x86_64 -cpu $cpu" units "qemu $cpu" "$BUILD/test" base cpu quant quant_int
+        check "qemu $cpu answer" bash -c "${same_answer/\$0/qemu-x86_64 -cpu $cpu}"
+    done
+else
+    skip qemu "qemu-x86_64 is not installed, or this is another processor"
+fi
 
 # Activations as they are: another set of products, the same limits. And of 8 bits.
 export CHIMERE_TEST_PROGRAMS=100
@@ -199,11 +216,8 @@ for acts in f32 i8; do
     export CHIMERE_TEST_ACTS=$acts
     units "acts=$acts" "$BUILD/test" cpu_ops golden run state
 done
-for simd in none avx2 avx512 vnni; do
-    export CHIMERE_TEST_SIMD=$simd
-    units "acts=i8 simd=$simd" "$BUILD/test" cpu_ops golden
-done
-unset CHIMERE_TEST_ACTS CHIMERE_TEST_SIMD
+for simd in none avx2 avx512 vnni; do in_set "acts=i8 " $simd cpu_ops golden; done
+unset CHIMERE_TEST_ACTS
 
 # Sanitizers look for what a plain run survives.
 export CHIMERE_TEST_PROGRAMS=100

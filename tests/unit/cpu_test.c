@@ -5,12 +5,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/simd.h"
 #include "cpu/bytes.h"
 #include "cpu/ints.h"
 #include "cpu/kernels.h"
 #include "cpu/scans.h"
 #include "cpu_rig.h"
+#include "sets.h"
 
 /* ---- kernel sets ---- */
 
@@ -19,15 +19,27 @@ static const struct {
     const struct cpu_scans *scan;
     unsigned needs;
 } sets[] = {
-    {&cpu_kernels_scalar, &cpu_scans_scalar, 0},
-    {&cpu_kernels_avx2, &cpu_scans_avx2, SIMD_AVX2},
-    {&cpu_kernels_avx512, &cpu_scans_avx512, SIMD_AVX512},
+    {&cpu_kernels_scalar, &cpu_scans_scalar, SET_scalar},
+    {&cpu_kernels_avx2, &cpu_scans_avx2, SET_avx2},
+    {&cpu_kernels_avx512, &cpu_scans_avx512, SET_avx512},
 };
 enum { N_SETS = sizeof sets / sizeof sets[0], GUARD = 32 };
 
 static bool usable(size_t i)
 {
     return (simd_features() & sets[i].needs) == sets[i].needs;
+}
+
+/* The row of the set that a test is of. */
+static size_t set_of_test(void **state)
+{
+    const unsigned needs = set_or_skip(state);
+    size_t i = 0;
+
+    while (i < N_SETS && sets[i].needs != needs)
+        i++;
+    assert_true(i < N_SETS);
+    return i;
 }
 
 static void same(const char *what, const char *set, const float *ref, const float *got, int64_t n)
@@ -105,12 +117,12 @@ static void test_dots(void **state)
 {
     static const int64_t ks[] = {0, 1, 2, 7, 8, 9, 15, 16, 17, 24, 31, 32, 47, 64, 100, 256, 300};
 
-    (void)state;
-    for (size_t s = 1; s < N_SETS; s++)
-        for (size_t i = 0; usable(s) && i < sizeof ks / sizeof ks[0]; i++)
-            for (int nw = 1; nw <= 17; nw += nw < 9 ? 1 : 4)
-                for (int nx = 1; nx <= 13; nx += nx < 9 ? 1 : 4)
-                    dots_once(s, nw, nx, ks[i]);
+    const size_t s = set_of_test(state);
+
+    for (size_t i = 0; i < sizeof ks / sizeof ks[0]; i++)
+        for (int nw = 1; nw <= 17; nw += nw < 9 ? 1 : 4)
+            for (int nx = 1; nx <= 13; nx += nx < 9 ? 1 : 4)
+                dots_once(s, nw, nx, ks[i]);
 }
 
 /* Where the results of all kernels go: regions with poison between them. */
@@ -200,29 +212,28 @@ static void all_steps(const struct cpu_kernels *kern, const struct cpu_scans *sc
 static void test_kernels(void **state)
 {
     enum { CAP = 120000 };
+    const size_t s = set_of_test(state);
     struct sink ref = {need(CAP * sizeof(float)), 0, CAP},
                 got = {need(CAP * sizeof(float)), 0, CAP};
     float *in = floats(8000, 6.0f);
 
-    (void)state;
     in[3] = 200.0f; /* beyond the range of exp, both ways */
     in[5] = -200.0f;
     in[6] = -0.0f;
-    for (size_t s = 1; s < N_SETS; s++)
-        for (int64_t n = 0; usable(s) && n <= 700; n += n < 70 ? 1 : 105) {
-            poison(ref.data, CAP);
-            poison(got.data, CAP);
-            ref.used = got.used = 0;
-            all_kernels(sets[0].kern, &ref, in, n);
-            all_kernels(sets[s].kern, &got, in, n);
-            if (n > 0 && n <= 140) {
-                int dim = n % 2 == 0 ? (int)n : 5;
+    for (int64_t n = 0; n <= 700; n += n < 70 ? 1 : 105) {
+        poison(ref.data, CAP);
+        poison(got.data, CAP);
+        ref.used = got.used = 0;
+        all_kernels(sets[0].kern, &ref, in, n);
+        all_kernels(sets[s].kern, &got, in, n);
+        if (n > 0 && n <= 140) {
+            int dim = n % 2 == 0 ? (int)n : 5;
 
-                all_steps(sets[0].kern, sets[0].scan, &ref, in, dim, (int)n);
-                all_steps(sets[s].kern, sets[s].scan, &got, in, dim, (int)n);
-            }
-            same("kernels", sets[s].kern->name, ref.data, got.data, CAP);
+            all_steps(sets[0].kern, sets[0].scan, &ref, in, dim, (int)n);
+            all_steps(sets[s].kern, sets[s].scan, &got, in, dim, (int)n);
         }
+        same("kernels", sets[s].kern->name, ref.data, got.data, CAP);
+    }
     free(ref.data);
     free(got.data);
     free(in);
@@ -234,10 +245,10 @@ static const struct {
     const struct cpu_ints *ints;
     unsigned needs;
 } int_sets[] = {
-    {&cpu_ints_scalar, 0},
-    {&cpu_ints_avx2, SIMD_AVX2},
-    {&cpu_ints_avx512, SIMD_AVX512},
-    {&cpu_ints_vnni, SIMD_AVX512 | SIMD_AVX512_VNNI},
+    {&cpu_ints_scalar, SET_scalar},
+    {&cpu_ints_avx2, SET_avx2},
+    {&cpu_ints_avx512, SET_avx512},
+    {&cpu_ints_vnni, SET_vnni},
 };
 enum { N_INT_SETS = sizeof int_sets / sizeof int_sets[0], INT_ROWS = 17, INT_BLOCKS = 8 };
 
@@ -305,20 +316,23 @@ static void test_ints(void **state)
     struct quant_ints *u = need_64(INT_ROWS * INT_BLOCKS * sizeof *u);
     struct quant_acts *a = need_64(INT_ROWS * INT_BLOCKS * sizeof *a);
     const struct quant_acts *x[16];
+    const unsigned needs = set_or_skip(state);
+    size_t s = 1;
 
-    (void)state;
+    while (s < N_INT_SETS && int_sets[s].needs != needs)
+        s++;
+    assert_true(s < N_INT_SETS);
     for (int blocks = 1; blocks <= INT_BLOCKS; blocks += blocks < 3 ? 1 : 5) {
         random_ints(u, a, INT_ROWS * INT_BLOCKS);
         for (int j = 0; j < 16; j++)
             x[j] = a + j * blocks;
-        for (size_t s = 1; s < N_INT_SETS; s++)
-            for (int nw = 1; int_usable(s) && nw <= INT_ROWS; nw += nw < 9 ? 1 : 4)
-                for (int nx = 1; nx <= 13; nx++) {
-                    ints_once(s, &(struct cpu_ints_panel){u, nw, 0, false}, x, nx, blocks);
-                    ints_once(s, &(struct cpu_ints_panel){u, nw, 8, false}, x, nx, blocks);
-                    ints_once(s, &(struct cpu_ints_panel){u, nw, 16, false}, x, nx, blocks);
-                    ints_once(s, &(struct cpu_ints_panel){u, nw, 0, true}, x, nx, blocks);
-                }
+        for (int nw = 1; nw <= INT_ROWS; nw += nw < 9 ? 1 : 4)
+            for (int nx = 1; nx <= 13; nx++) {
+                ints_once(s, &(struct cpu_ints_panel){u, nw, 0, false}, x, nx, blocks);
+                ints_once(s, &(struct cpu_ints_panel){u, nw, 8, false}, x, nx, blocks);
+                ints_once(s, &(struct cpu_ints_panel){u, nw, 16, false}, x, nx, blocks);
+                ints_once(s, &(struct cpu_ints_panel){u, nw, 0, true}, x, nx, blocks);
+            }
     }
     free(u);
     free(a);
@@ -330,12 +344,12 @@ static const struct {
     const struct cpu_bytes *bytes;
     unsigned needs;
 } byte_sets[] = {
-    {&cpu_bytes_scalar, 0},
-    {&cpu_bytes_avx2, SIMD_AVX2},
-    {&cpu_bytes_avxvnni, SIMD_AVX2 | SIMD_AVX_VNNI},
-    {&cpu_bytes_vnni_ymm, SIMD_AVX512 | SIMD_AVX512_VNNI},
-    {&cpu_bytes_vnni, SIMD_AVX512 | SIMD_AVX512_VNNI | SIMD_AVX512_VBMI},
-    {&cpu_bytes_amx, SIMD_AMX_INT8 | SIMD_AVX512_VNNI | SIMD_AVX512_VBMI},
+    {&cpu_bytes_scalar, SET_scalar},
+    {&cpu_bytes_avx2, SET_avx2},
+    {&cpu_bytes_avxvnni, SET_avxvnni},
+    {&cpu_bytes_vnni_ymm, SET_vnni},
+    {&cpu_bytes_vnni, SET_vbmi},
+    {&cpu_bytes_amx, SET_amx},
 };
 enum { N_BYTE_SETS = sizeof byte_sets / sizeof byte_sets[0], BYTE_ROWS = 53, BYTE_LAID = 48, BYTE_X = 150, BYTE_BLOCKS = 9 };
 
@@ -357,7 +371,7 @@ static float *floats_at_edge(int64_t n, void **map, size_t *bytes)
     return (float *)(void *)((char *)*map + used) - n;
 }
 
-/* Of rows laid out (NULL: none). */
+/* Rows laid out (NULL: none), by code that needs the features of the sets that take them. */
 static char *laid(struct tensor w, int64_t n)
 {
     int64_t row_bytes = quant_row_bytes(w.type, w.ne[0]);
@@ -373,33 +387,32 @@ static bool takes_laid(size_t s)
     return byte_sets[s].bytes == &cpu_bytes_vnni || byte_sets[s].bytes == &cpu_bytes_amx;
 }
 
-/* n rows of one type by nx vectors, by every set, of stored rows and of laid out ones. */
-static void bytes_once(struct tensor w, int64_t n, const struct quant_acts *const *x, int nx)
+/* n rows of one type by nx vectors, by a set and the scalar code, of stored rows or of laid out ones. */
+static void bytes_once(size_t set, bool lay, struct tensor w, int64_t n, const struct quant_acts *const *x, int nx)
 {
     int64_t row_bytes = quant_row_bytes(w.type, w.ne[0]), ldy = GUARD + n, all = nx * ldy;
-    struct cpu_bytes_rows rows = {quant_types[w.type], w.data, row_bytes, n, false, NULL};
-    char *side_by_side = laid(w, n);
+    char *side_by_side = lay ? laid(w, n) : NULL;
     size_t bytes;
+
+    if (lay && side_by_side == NULL)
+        return;
     void *map;
     float *want = need((size_t)all * sizeof *want), *got = floats_at_edge(all, &map, &bytes), *y[BYTE_X];
 
-    for (size_t i = 0; i < 2 * N_BYTE_SETS; i++) {
-        size_t s = i % N_BYTE_SETS;
+    for (int i = 0; i < 2; i++) {
+        const struct cpu_bytes *code = byte_sets[i == 0 ? 0 : set].bytes;
+        const struct cpu_bytes_rows rows = {quant_types[w.type], i == 1 && lay ? side_by_side : w.data, row_bytes, n,
+                                            i == 1 && lay, NULL};
         float *to = i == 0 ? want : got;
+        void *buf = need_64(code->need(w.ne[0]));
 
-        rows.laid = i >= N_BYTE_SETS;
-        rows.rows = rows.laid ? side_by_side : w.data;
-        if (!bytes_usable(s) || (i > 0 && rows.type->codes_avx2 == NULL) ||
-            (rows.laid && (side_by_side == NULL || !takes_laid(s))))
-            continue;
-        void *buf = need_64(byte_sets[s].bytes->need(w.ne[0]));
         poison(to, all);
         for (int j = 0; j < nx; j++)
             y[j] = to + j * ldy;
-        byte_sets[s].bytes->dots(rows, (struct cpu_bytes_vectors){y, GUARD, x, nx, NULL}, w.ne[0], buf);
+        code->dots(rows, (struct cpu_bytes_vectors){y, GUARD, x, nx, NULL}, w.ne[0], buf);
         for (int j = 0; j < nx; j++)
             assert_poison(y[j], GUARD);
-        same(rows.type->name, byte_sets[s].bytes->name, want, to, all);
+        same(rows.type->name, code->name, want, to, all);
         free(buf);
     }
     free(side_by_side);
@@ -407,29 +420,54 @@ static void bytes_once(struct tensor w, int64_t n, const struct quant_acts *cons
     munmap(map, bytes);
 }
 
-static void test_bytes(void **state)
+static void every_bytes(size_t s, bool lay)
 {
     struct quant_acts *a = need_64(BYTE_X * BYTE_BLOCKS * sizeof *a);
     const struct quant_acts *x[BYTE_X];
 
-    (void)state;
     for (int t = 0; t < QUANT_N; t++)
-        for (int blocks = 1; quant_types[t]->bytes != NULL && blocks <= BYTE_BLOCKS; blocks += blocks < 2 ? 1 : 7) {
+        for (int blocks = 1; quant_types[t]->codes_avx2 != NULL && blocks <= BYTE_BLOCKS; blocks += blocks < 2 ? 1 : 7) {
             float *v = floats(BYTE_X * 256 * blocks, 1.0f);
             struct tensor w = weights_of(t, 256 * blocks, BYTE_ROWS, 1);
 
             quant_rounder(0)(a, v, BYTE_X * 256 * blocks, 127);
             for (int j = 0; j < BYTE_X; j++)
                 x[j] = a + j * blocks;
-            for (int nx = 1; nx <= BYTE_X; nx += nx < 9 ? 1 : nx < 29 ? 5 : nx < 43 ? 7 : 107)
+            for (int nx = 1; !lay && nx <= BYTE_X; nx += nx < 9 ? 1 : nx < 29 ? 5 : nx < 43 ? 7 : 107)
                 for (int64_t n = nx == 3 || nx == 29 ? 1 : BYTE_ROWS; n <= BYTE_ROWS; n += n < 6 ? 1 : 11)
-                    bytes_once(w, n, x, nx);
+                    bytes_once(s, lay, w, n, x, nx);
             for (int nx = 1; nx <= BYTE_X; nx += nx < 28 ? 1 : nx < 43 ? 7 : 107)
-                bytes_once(w, nx % 2 == 0 ? QUANT_LAID : BYTE_LAID, x, nx);
+                bytes_once(s, lay, w, nx % 2 == 0 ? QUANT_LAID : BYTE_LAID, x, nx);
             free(v);
             free(w.data);
         }
     free(a);
+}
+
+static size_t byte_set_or_skip(void **state)
+{
+    const unsigned needs = set_or_skip(state);
+    size_t s = 1;
+
+    while (s < N_BYTE_SETS && byte_sets[s].needs != needs)
+        s++;
+    assert_true(s < N_BYTE_SETS);
+    if (!bytes_usable(s)) /* the system keeps its tiles */
+        skip();
+    return s;
+}
+
+static void test_bytes(void **state)
+{
+    every_bytes(byte_set_or_skip(state), false);
+}
+
+static void test_laid_bytes(void **state)
+{
+    const size_t s = byte_set_or_skip(state);
+
+    assert_true(takes_laid(s));
+    every_bytes(s, true);
 }
 
 static double ulps(float got, double want)
@@ -644,10 +682,20 @@ static int bench(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dots),
-        cmocka_unit_test(test_ints),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_kernels),
+        SET_TEST(test_dots, avx2),
+        SET_TEST(test_dots, avx512),
+        SET_TEST(test_ints, avx2),
+        SET_TEST(test_ints, avx512),
+        SET_TEST(test_ints, vnni),
+        SET_TEST(test_bytes, avx2),
+        SET_TEST(test_bytes, avxvnni),
+        SET_TEST(test_bytes, vnni),
+        SET_TEST(test_bytes, vbmi),
+        SET_TEST(test_bytes, amx),
+        SET_TEST(test_laid_bytes, vbmi),
+        SET_TEST(test_laid_bytes, amx),
+        SET_TEST(test_kernels, avx2),
+        SET_TEST(test_kernels, avx512),
         cmocka_unit_test(test_exp),
     };
 

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "base/simd.h"
 #include "quant/quant.h"
+#include "sets.h"
 
 enum { N_MAX = 2048, BLOCKS = N_MAX / 256, ROWS = 5, BYTES_MAX = 272 /* q8_0: of 256 elements */ };
 
@@ -184,9 +184,9 @@ static void fast_code_gives_the_same_bytes(void **state)
     struct quant_codes *got = aligned(BLOCKS * sizeof(*got));
     unsigned char       row[BLOCKS * BYTES_MAX];
 
-    (void)state;
+    set_or_skip(state);
     for (int i = 0; i < QUANT_N; i++)
-        for (int times = 0; (simd_features() & SIMD_AVX2) != 0 && quant_types[i]->codes_avx2 != NULL && times < 100; times++) {
+        for (int times = 0; quant_types[i]->codes_avx2 != NULL && times < 100; times++) {
             fill(i, row, N_MAX, false);
             quant_types[i]->bytes(want, row, N_MAX);
             quant_types[i]->codes_avx2(got, row, N_MAX, times % 2 == 0);
@@ -200,31 +200,24 @@ static void fast_code_gives_the_same_whole_numbers(void **state)
 {
     struct quant_ints *want = aligned(BLOCKS * sizeof(*want)), *got = aligned(BLOCKS * sizeof(*got));
     unsigned char      row[BLOCKS * BYTES_MAX];
-    unsigned           simd = simd_features();
+    unsigned            set = set_or_skip(state);
 
-    (void)state;
     for (int i = 0; i < QUANT_N; i++) {
         const struct quant_type *t = quant_types[i];
-        quant_ints_fn           *f[2] = { (simd & SIMD_AVX2) != 0 ? t->ints_avx2 : NULL,
-                                          (simd & SIMD_AVX512) != 0 ? t->ints_avx512 : NULL };
+        quant_ints_fn           *f = (set & SIMD_AVX512) != 0 ? t->ints_avx512 : t->ints_avx2;
 
-        for (int times = 0; t->ints != NULL && times < 100; times++) {
+        for (int times = 0; f != NULL && times < 100; times++) {
             fill(i, row, N_MAX, false);
             memset(want, 0, BLOCKS * sizeof(*want));
+            memset(got, 0, BLOCKS * sizeof(*got));
             t->ints(want, row, N_MAX);
-            for (int k = 0; k < 2; k++) {
-                if (f[k] == NULL)
-                    continue;
-                memset(got, 0, BLOCKS * sizeof(*got));
-                f[k](got, row, N_MAX);
-                for (int b = 0; b < BLOCKS; b++) {
-                    if (memcmp(want[b].w, got[b].w, sizeof(want[b].w)) != 0)
-                        fail_msg("%s, code %d: whole numbers differ", t->name, k);
-                    for (int j = 0; j < 16; j++)
-                        if (!same_float(want[b].scale[j], got[b].scale[j]) ||
-                            !same_float(want[b].min[j], got[b].min[j]))
-                            fail_msg("%s, code %d: scale or minimum %d", t->name, k, j);
-                }
+            f(got, row, N_MAX);
+            for (int b = 0; b < BLOCKS; b++) {
+                if (memcmp(want[b].w, got[b].w, sizeof(want[b].w)) != 0)
+                    fail_msg("%s: whole numbers differ", t->name);
+                for (int j = 0; j < 16; j++)
+                    if (!same_float(want[b].scale[j], got[b].scale[j]) || !same_float(want[b].min[j], got[b].min[j]))
+                        fail_msg("%s: scale or minimum %d", t->name, j);
             }
         }
     }
@@ -364,13 +357,12 @@ static void check_rounded(const struct quant_acts *a, const float *x, int top)
         check_word_sums(a);
 }
 
-static void check_rounding(const float *x, int top)
+static void check_rounding(unsigned set, const float *x, int top)
 {
-    quant_round_fn    *f[3] = { quant_rounder(0), quant_rounder(simd_features() & SIMD_AVX2),
-                                quant_rounder(simd_features()) };
+    quant_round_fn    *f[2] = { quant_rounder(0), quant_rounder(set) };
     struct quant_acts *a = aligned(BLOCKS * sizeof(*a)), *first = aligned(BLOCKS * sizeof(*a));
 
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 2; k++) {
         memset(a, 0x55, BLOCKS * sizeof(*a));
         f[k](a, x, N_MAX, top);
         if (k == 0)
@@ -390,14 +382,14 @@ static void check_rounding(const float *x, int top)
 static void activations_are_rounded_as_stated(void **state)
 {
     static const int tops[] = { 32767, 16383, 127 };
+    const unsigned   set = set_or_skip(state);
     float            x[N_MAX];
 
-    (void)state;
     for (int times = 0; times < 60; times++) {
         int top = tops[times % 6 / 2];
 
         fill_x(x, N_MAX, times % 2 == 1, top);
-        check_rounding(x, top);
+        check_rounding(set, x, top);
     }
 }
 
@@ -510,23 +502,19 @@ static double allowed(const struct quant_type *t, int top, const unsigned char *
     return sum;
 }
 
-enum { N_CODES = 2 };
-
-/* Rows by x: every code gives what the scalar one does, which is near the product of the weights. */
-static void check_products(int type, enum quant_acts_type acts, const unsigned char *rows, const float *x, int64_t n)
+/* Rows by x: a set's code gives what the scalar one does, which is near the product of the weights. */
+static void check_products(unsigned set, int type, enum quant_acts_type acts, const unsigned char *rows, const float *x, int64_t n)
 {
     const struct quant_type *t = quant_types[type];
     struct quant_acts       *a = aligned(BLOCKS * sizeof(*a));
-    quant_int_dots_fn       *f[N_CODES] = { quant_int_dotter(type, acts, simd_features() & SIMD_AVX2),
-                                            quant_int_dotter(type, acts, simd_features()) };
+    quant_int_dots_fn       *f = quant_int_dotter(type, acts, set);
     int64_t                  bytes = quant_row_bytes(type, n);
     int                      top = quant_acts_top(type, acts);
-    float                    w[N_MAX], y[N_CODES][ROWS];
+    float                    w[N_MAX], y[ROWS];
 
     quant_rounder(0)(a, x, n, top);
-    for (int c = 0; c < N_CODES; c++)
-        if (f[c] != NULL)
-            f[c](y[c], rows, bytes, ROWS, a, n);
+    if (f != NULL)
+        f(y, rows, bytes, ROWS, a, n);
     for (int r = 0; r < ROWS; r++, rows += bytes) {
         float  got = quant_dot_ints(type, acts, rows, x, n);
         double sum = 0;
@@ -536,10 +524,8 @@ static void check_products(int type, enum quant_acts_type acts, const unsigned c
             sum += (double)w[j] * (double)x[j];
         if (!same_float(got, dot_as_stated(t, top, rows, x, n)))
             fail_msg("%s, %d elements, top %d: not the stated order", t->name, (int)n, top);
-        for (int c = 0; c < N_CODES; c++)
-            if (f[c] != NULL && !same_float(got, y[c][r]))
-                fail_msg("%s, %d elements, top %d, row %d: code %d gives %a, not %a", t->name, (int)n, top, r, c,
-                         (double)y[c][r], (double)got);
+        if (f != NULL && !same_float(got, y[r]))
+            fail_msg("%s, %d elements, top %d, row %d: %a, not %a", t->name, (int)n, top, r, (double)y[r], (double)got);
         if (!(fabs((double)got - sum) <= allowed(t, top, rows, x, n)))
             fail_msg("%s, %d elements, top %d: %g is not %g", t->name, (int)n, top, (double)got, sum);
     }
@@ -573,9 +559,9 @@ static void products_are_the_stated_sums(void **state)
 {
     static const int64_t lengths[] = { 0, 256, 512, 768, N_MAX };
     unsigned char       *rows = malloc((size_t)ROWS * BLOCKS * BYTES_MAX);
+    const unsigned       set = set_or_skip(state);
     float                x[N_MAX], z[N_MAX];
 
-    (void)state;
     assert_non_null(rows);
     for (int i = 0; i < QUANT_N; i++)
         for (size_t k = 0; quant_types[i]->ints != NULL && k < sizeof(lengths) / sizeof(*lengths); k++) {
@@ -584,10 +570,10 @@ static void products_are_the_stated_sums(void **state)
             fill_x(x, n, false, 127);
             for (int r = 0; r < ROWS; r++)
                 fill(i, rows + r * quant_row_bytes(i, n), n, true);
-            check_products(i, QUANT_ACTS_I16, rows, x, n);
-            check_products(i, QUANT_ACTS_I8, rows, x, n);
+            check_products(set, i, QUANT_ACTS_I16, rows, x, n);
+            check_products(set, i, QUANT_ACTS_I8, rows, x, n);
             fill_x(z, n, false, 127);
-            if ((simd_features() & SIMD_AVX2) != 0)
+            if (set == SIMD_AVX2)
                 check_two(i, rows, x, z, n);
         }
     free(rows);
@@ -598,9 +584,9 @@ static void sums_of_bytes_fit(void **state)
 {
     static const unsigned char bytes[] = { 0x00, 0x7f, 0x80, 0x88, 0xf0, 0x0f, 0xff };
     unsigned char              rows[ROWS * BYTES_MAX];
+    const unsigned             set = set_or_skip(state);
     float                      x[256], w[256];
 
-    (void)state;
     for (int i = 0; i < QUANT_N; i++)
         for (size_t k = 0; quant_types[i]->ints != NULL && k < 4 * sizeof(bytes); k++) {
             int size = (int)quant_row_bytes(i, 256);
@@ -623,7 +609,7 @@ static void sums_of_bytes_fit(void **state)
             quant_types[i]->decode(w, rows, 256);
             for (int j = 0; j < 256; j++)
                 x[j] = k % 4 == 0 ? 1.0f : k % 4 == 1 ? -1.0f : (w[j] < 0.0f) == (k % 4 == 2) ? 1.0f : -1.0f;
-            check_products(i, QUANT_ACTS_I8, rows, x, 256);
+            check_products(set, i, QUANT_ACTS_I8, rows, x, 256);
         }
 }
 
@@ -666,8 +652,9 @@ static void check_tile(int type, quant_int_tile_fn *tile, const unsigned char *r
     free(less);
 }
 
-static void check_tiles(int type, enum quant_acts_type acts)
+static void check_tiles(unsigned set, int type, enum quant_acts_type acts)
 {
+    quant_int_tile_fn       *tile = quant_int_tiler(type, acts, set);
     static float             x[QUANT_TILE_VECTORS][N_MAX];
     unsigned char           *rows = malloc((size_t)ROWS * BLOCKS * BYTES_MAX);
     struct quant_acts       *a = aligned(QUANT_TILE_VECTORS * BLOCKS * sizeof(*a));
@@ -685,23 +672,20 @@ static void check_tiles(int type, enum quant_acts_type acts)
             want[r * QUANT_TILE_VECTORS + j] =
                 quant_dot_ints(type, acts, rows + r * quant_row_bytes(type, N_MAX), x[j], N_MAX);
     }
-    for (int k = 0; k < 2; k++) {
-        quant_int_tile_fn *tile = quant_int_tiler(type, acts, simd_features() & (k == 0 ? SIMD_AVX2 : ~0u));
-
-        for (int n = 2; tile != NULL && n <= QUANT_TILE_VECTORS; n += 2)
-            check_tile(type, tile, rows, want, at, n);
-    }
+    for (int n = 2; tile != NULL && n <= QUANT_TILE_VECTORS; n += 2)
+        check_tile(type, tile, rows, want, at, n);
     free(rows);
     free(a);
 }
 
 static void tiles_give_the_same_products(void **state)
 {
-    (void)state;
+    const unsigned set = set_or_skip(state);
+
     for (int i = 0; i < QUANT_N; i++)
         if (quant_types[i]->ints != NULL) {
-            check_tiles(i, QUANT_ACTS_I16);
-            check_tiles(i, QUANT_ACTS_I8);
+            check_tiles(set, i, QUANT_ACTS_I16);
+            check_tiles(set, i, QUANT_ACTS_I8);
         }
 }
 
@@ -742,13 +726,23 @@ int main(void)
         cmocka_unit_test(types_with_whole_numbers_have_blocks_of_256_or_32),
         cmocka_unit_test(whole_numbers_are_the_weights),
         cmocka_unit_test(bytes_are_the_weights),
-        cmocka_unit_test(fast_code_gives_the_same_whole_numbers),
-        cmocka_unit_test(fast_code_gives_the_same_bytes),
+        SET_TEST(fast_code_gives_the_same_whole_numbers, avx2),
+        SET_TEST(fast_code_gives_the_same_whole_numbers, avx512),
+        SET_TEST(fast_code_gives_the_same_bytes, avx2),
         cmocka_unit_test(every_element_has_a_place),
-        cmocka_unit_test(activations_are_rounded_as_stated),
-        cmocka_unit_test(products_are_the_stated_sums),
-        cmocka_unit_test(sums_of_bytes_fit),
-        cmocka_unit_test(tiles_give_the_same_products),
+        SET_TEST(activations_are_rounded_as_stated, scalar),
+        SET_TEST(activations_are_rounded_as_stated, avx2),
+        SET_TEST(products_are_the_stated_sums, scalar),
+        SET_TEST(products_are_the_stated_sums, avx2),
+        SET_TEST(products_are_the_stated_sums, vnni),
+        SET_TEST(products_are_the_stated_sums, vbmi),
+        SET_TEST(products_are_the_stated_sums, amx),
+        SET_TEST(sums_of_bytes_fit, scalar),
+        SET_TEST(sums_of_bytes_fit, avx2),
+        SET_TEST(sums_of_bytes_fit, vnni),
+        SET_TEST(sums_of_bytes_fit, vbmi),
+        SET_TEST(sums_of_bytes_fit, amx),
+        SET_TEST(tiles_give_the_same_products, avx2),
         cmocka_unit_test(the_largest_sums_fit),
     };
 

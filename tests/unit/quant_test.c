@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "base/simd.h"
 #include "quant/quant.h"
+#include "sets.h"
 
 #define HERE "tests/golden/quants/"
 
@@ -77,14 +77,10 @@ static bool same_value(float a, float b)
     return bits_of(a) == bits_of(b) || (isnan(a) && isnan(b));
 }
 
-/* The decoders of a type that this processor can run; entries may be NULL. */
-static void decoders(const struct quant_type *t, quant_decode_fn *f[3])
+/* A type's decoder of one instruction set, or NULL. */
+static quant_decode_fn *decoder_of(const struct quant_type *t, unsigned set)
 {
-    unsigned simd = simd_features();
-
-    f[0] = t->decode;
-    f[1] = (simd & SIMD_AVX2) != 0 ? t->decode_avx2 : NULL;
-    f[2] = (simd & SIMD_AVX512) != 0 ? t->decode_avx512 : NULL;
+    return (set & SIMD_AVX512) != 0 ? t->decode_avx512 : (set & SIMD_AVX2) != 0 ? t->decode_avx2 : t->decode;
 }
 
 /* One line of vectors.tsv. */
@@ -241,16 +237,17 @@ static void the_fastest_decoder_is_chosen(void **state)
 static void decodes_as_the_reference(void **state)
 {
     static float y[N_MAX];
+    const unsigned set = set_or_skip(state);
 
-    (void)state;
     for (int i = 0; i < QUANT_N; i++) {
         const struct quant_type *t = quant_types[i];
         const struct plain      *p = find_plain(t->name);
         struct vector            v = { .id = 0 };
-        quant_decode_fn         *f[3];
+        quant_decode_fn         *f = decoder_of(t, set);
         char                     file[64];
 
-        decoders(t, f);
+        if (f == NULL)
+            continue;
         if (p != NULL) {
             union {
                 double        align;
@@ -258,11 +255,8 @@ static void decodes_as_the_reference(void **state)
             } row;
 
             memcpy(row.bytes, p->row, sizeof(row));
-            for (int k = 0; k < 3; k++)
-                if (f[k] != NULL) {
-                    f[k](y, row.bytes, 2);
-                    assert_memory_equal(y, p->value, sizeof(p->value));
-                }
+            f(y, row.bytes, 2);
+            assert_memory_equal(y, p->value, sizeof(p->value));
             continue;
         }
         assert_true(find_vector(&v, t->name));
@@ -272,25 +266,21 @@ static void decodes_as_the_reference(void **state)
 
         assert_in_range(v.n, 1, N_MAX);
         assert_int_equal(row_bytes * (v.n / v.row_elems), q.n);
-        for (int k = 0; k < 3; k++) {
-            if (f[k] == NULL)
-                continue;
-            for (int r = 0; r < v.n / v.row_elems; r++)
-                f[k](y + r * v.row_elems, q.p + r * row_bytes, v.row_elems);
-            if (fnv1a(y, (size_t)v.n * sizeof(float)) != v.hash)
-                fail_msg("%s, decoder %d: values differ", t->name, k);
-        }
+        for (int r = 0; r < v.n / v.row_elems; r++)
+            f(y + r * v.row_elems, q.p + r * row_bytes, v.row_elems);
+        if (fnv1a(y, (size_t)v.n * sizeof(float)) != v.hash)
+            fail_msg("%s: values differ", t->name);
         free(q.p);
     }
 }
 
 /* Compares one TYPE.variant of the full set; returns whether it exists. */
-static bool run_golden(const char *dir, int type, const char *variant, int64_t row)
+static bool run_golden(const char *dir, int type, unsigned set, const char *variant, int64_t row)
 {
     static float             y[N_MAX];
     const struct quant_type *t = quant_types[type];
     char                     upper[32] = { 0 }, file[80];
-    quant_decode_fn         *f[3];
+    quant_decode_fn         *f = decoder_of(t, set);
 
     for (size_t k = 0; t->name[k] != '\0'; k++)
         upper[k] = (char)(t->name[k] >= 'a' && t->name[k] <= 'z' ? t->name[k] - 32 : t->name[k]);
@@ -308,17 +298,11 @@ static bool run_golden(const char *dir, int type, const char *variant, int64_t r
 
     assert_true(n <= N_MAX && n % row == 0);
     assert_int_equal(n / row * row_bytes, q.n);
-    decoders(t, f);
-    for (int k = 0; k < 3; k++) {
-        if (f[k] == NULL)
-            continue;
-        for (int64_t r = 0; r < n / row; r++)
-            f[k](y + r * row, q.p + r * row_bytes, row);
-        for (int64_t j = 0; j < n; j++)
-            if (memcmp(&y[j], want.p + (size_t)j * sizeof(float), sizeof(float)) != 0)
-                fail_msg("%s %s, decoder %d: value %d is %a", upper, variant, k, (int)j,
-                         (double)y[j]);
-    }
+    for (int64_t r = 0; f != NULL && r < n / row; r++)
+        f(y + r * row, q.p + r * row_bytes, row);
+    for (int64_t j = 0; f != NULL && j < n; j++)
+        if (memcmp(&y[j], want.p + (size_t)j * sizeof(float), sizeof(float)) != 0)
+            fail_msg("%s %s: value %d is %a", upper, variant, (int)j, (double)y[j]);
     free(q.p);
     free(want.p);
     return true;
@@ -326,15 +310,15 @@ static bool run_golden(const char *dir, int type, const char *variant, int64_t r
 
 static void decodes_the_full_set(void **state)
 {
-    const char *dir = getenv("GOLDENS");
+    const unsigned set = set_or_skip(state);
+    const char    *dir = getenv("GOLDENS");
 
-    (void)state;
     if (dir == NULL || *dir == '\0')
         skip();
     for (int i = 0; i < QUANT_N; i++) {
         const char *name = quant_types[i]->name;
-        bool        random = run_golden(dir, i, "random", 256);
-        bool        plain = run_golden(dir, i, "plain", 512);
+        bool        random = run_golden(dir, i, set, "random", 256);
+        bool        plain = run_golden(dir, i, set, "plain", 512);
 
         if (!plain && find_plain(name) == NULL)
             fail_msg("no %s.plain in %s", name, dir);
@@ -439,16 +423,15 @@ static void fill_row(int type, unsigned char *row, int64_t n)
 static void fast_decoders_give_the_same_bytes(void **state)
 {
     static float want[N_MAX + 2], got[N_MAX + 2];
+    const unsigned set = set_or_skip(state);
     unsigned char *row = malloc(N_MAX * 8);
 
-    (void)state;
     assert_non_null(row);
     for (int i = 0; i < QUANT_N; i++) {
         const struct quant_type *t = quant_types[i];
-        quant_decode_fn         *f[3];
+        quant_decode_fn         *f = decoder_of(t, set);
 
-        decoders(t, f);
-        for (int turn = 0; turn < 60; turn++) {
+        for (int turn = 0; f != NULL && turn < 60; turn++) {
             int64_t n = turn < 40 ? turn * t->block_elems : (turn - 39) * 256;
 
             if (n > N_MAX)
@@ -457,18 +440,13 @@ static void fast_decoders_give_the_same_bytes(void **state)
             if (t->block_elems > 1 && t->head_bytes == 0 && n > 0) /* any bits in the last block */
                 for (int k = 1; k <= t->block_bytes; k++)
                     row[quant_row_bytes(i, n) - k] = (unsigned char)(rng() >> 32);
-            f[0](want, row, n);
-            for (int k = 1; k < 3; k++) {
-                if (f[k] == NULL)
-                    continue;
-                got[0] = got[n + 1] = 12345.0f;
-                f[k](got + 1, row, n);
-                assert_true(got[0] == 12345.0f && got[n + 1] == 12345.0f);
-                for (int64_t j = 0; j < n; j++)
-                    if (!same_value(got[1 + j], want[j]))
-                        fail_msg("%s, decoder %d, %d elements: value %d", t->name, k, (int)n,
-                                 (int)j);
-            }
+            t->decode(want, row, n);
+            got[0] = got[n + 1] = 12345.0f;
+            f(got + 1, row, n);
+            assert_true(got[0] == 12345.0f && got[n + 1] == 12345.0f);
+            for (int64_t j = 0; j < n; j++)
+                if (!same_value(got[1 + j], want[j]))
+                    fail_msg("%s, %d elements: value %d", t->name, (int)n, (int)j);
         }
     }
     free(row);
@@ -480,20 +458,17 @@ static void fast_decoders_of_halves_agree_on_all_values(void **state)
     static uint16_t h[65536 + 3];
     static float    want[65536 + 3], got[65536 + 3];
     const int       types[2] = { QUANT_f16, QUANT_bf16 };
+    const unsigned  set = set_or_skip(state);
 
-    (void)state;
     for (int i = 0; i < 65536 + 3; i++)
         h[i] = (uint16_t)i;
     for (int i = 0; i < 2; i++) {
-        quant_decode_fn *f[3];
+        quant_decode_fn *f = decoder_of(quant_types[types[i]], set);
 
-        decoders(quant_types[types[i]], f);
-        f[0](want, h, 65536 + 3);
-        for (int k = 1; k < 3; k++)
-            if (f[k] != NULL) {
-                f[k](got, h, 65536 + 3);
-                assert_memory_equal(got, want, sizeof(want));
-            }
+        assert_non_null(f);
+        quant_types[types[i]]->decode(want, h, 65536 + 3);
+        f(got, h, 65536 + 3);
+        assert_memory_equal(got, want, sizeof(want));
     }
 }
 
@@ -625,12 +600,18 @@ int main(void)
         cmocka_unit_test(lookups_find_each_type_and_nothing_else),
         cmocka_unit_test(row_bytes_counts_or_refuses),
         cmocka_unit_test(the_fastest_decoder_is_chosen),
-        cmocka_unit_test(decodes_as_the_reference),
-        cmocka_unit_test(decodes_the_full_set),
+        SET_TEST(decodes_as_the_reference, scalar),
+        SET_TEST(decodes_as_the_reference, avx2),
+        SET_TEST(decodes_as_the_reference, avx512),
+        SET_TEST(decodes_the_full_set, scalar),
+        SET_TEST(decodes_the_full_set, avx2),
+        SET_TEST(decodes_the_full_set, avx512),
         cmocka_unit_test(half_floats_are_exact),
         cmocka_unit_test(half_floats_round_to_nearest_even),
-        cmocka_unit_test(fast_decoders_give_the_same_bytes),
-        cmocka_unit_test(fast_decoders_of_halves_agree_on_all_values),
+        SET_TEST(fast_decoders_give_the_same_bytes, avx2),
+        SET_TEST(fast_decoders_give_the_same_bytes, avx512),
+        SET_TEST(fast_decoders_of_halves_agree_on_all_values, avx2),
+        SET_TEST(fast_decoders_of_halves_agree_on_all_values, avx512),
         cmocka_unit_test(encoders_reach_the_reference_error),
         cmocka_unit_test(encoders_survive_every_input),
         cmocka_unit_test(dot_is_the_stated_sum),

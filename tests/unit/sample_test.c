@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "base/simd.h"
 #include "sample/chain.h"
+#include "sets.h"
 
 enum { V_MAX = 70000, H_MAX = 4096 };
 
@@ -589,9 +589,8 @@ static void same_again(void **state)
 
 static void kernels_agree(void **state)
 {
-    (void)state;
     const struct softmax_kernels *p = softmax_kernels_for(0);
-    const struct softmax_kernels *q = softmax_kernels_for(simd_features());
+    const struct softmax_kernels *q = softmax_kernels_for(set_or_skip(state));
     float x[2][SAMPLE_BLOCK], w[2][SAMPLE_BLOCK];
     for (int i = 0; i < 400; i++) {
         make_logits(SAMPLE_BLOCK, i % N_KINDS);
@@ -884,7 +883,8 @@ int main(void)
         cmocka_unit_test(order_of_stages),   cmocka_unit_test(order_of_cuts),
         cmocka_unit_test(logprobs),
         cmocka_unit_test(frequencies),       cmocka_unit_test(same_again),
-        cmocka_unit_test(kernels_agree),     cmocka_unit_test(out_of_range),
+        SET_TEST(kernels_agree, avx2),
+        cmocka_unit_test(out_of_range),
         cmocka_unit_test(bad_calls),         cmocka_unit_test(extreme_numbers),
         cmocka_unit_test(dry_by_hand),       cmocka_unit_test(dry_against_naive),
         cmocka_unit_test(dry_hostile),       cmocka_unit_test(counts_follow_the_window),
