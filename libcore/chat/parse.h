@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parse.h - what the syntaxes of chat/reader.h are written with.                room: chat
+ *
+ * An answer is kept whole. Before `head` it is decided; between head and `scan` it belongs to a call
+ * that is being read; a search goes on at `probe`, so that no byte is looked at again and again. A
+ * syntax is asked for one step at a time and keeps its place in `phase`.
+ */
+#ifndef CHAT_PARSE_H
+#define CHAT_PARSE_H
+#include "chat/reader.h"
+#include "text/buf.h"
+
+enum {
+    CHAT_DEPTH_MAX = 60,       /* of values within values */
+    CHAT_NAME_BYTES_MAX = 256,
+    CHAT_KEY_BYTES_MAX = 1024,
+    CHAT_PARAMS_MAX = 1024,
+};
+
+/* CHAT_MORE: the text ends too early. CHAT_DONE: the calls are over, text follows at scan.
+ * CHAT_BAD: this is no call, and what lies between head and scan is text. */
+enum chat_step { CHAT_MORE, CHAT_ON, CHAT_DONE, CHAT_BAD };
+
+/* ---- values: parse_value.c ---- */
+
+/* Finds the end of a value that begins with a bracket: by brackets and quotes, and by bytes that
+ * neither JSON nor Python has outside of strings. */
+struct chat_scan {
+    char close[CHAT_DEPTH_MAX];
+    int  depth;
+    char quote;
+    bool escape, python;
+};
+void chat_scan_begin(struct chat_scan *s, bool python);
+/* From *at on; at CHAT_DONE *at is behind the value, at CHAT_BAD on the byte that is wrong. */
+enum chat_step chat_scan(struct chat_scan *s, struct str text, size_t *at);
+
+/* What a value may be written in beside JSON. */
+enum { CHAT_PYTHON_NAMES = 1, CHAT_PYTHON = 2 | CHAT_PYTHON_NAMES };
+
+bool       chat_is_space(char c);
+void       chat_trim(struct str *s);
+/* Takes one value off the front of *s and adds it to out as JSON: numbers digit for digit, ", " and
+ * ": " between members, strings escaped as little as may be. False: it is none. */
+bool       chat_value(struct text_buf *out, struct str *s, unsigned syntax);
+/* Takes a string off the front of *s; its bytes, or as JSON. */
+bool       chat_string(struct text_buf *out, struct str *s, unsigned syntax, bool as_json);
+void       chat_quote(struct text_buf *out, struct str s); /* a JSON string of s */
+bool       chat_is_number(struct str s, bool *whole); /* all of s; whole: an integer's value */
+
+/* ---- types: parse_typed.c ---- */
+
+/* The schema of a tool's parameters; NULL: not known. */
+const json_t *chat_tool_schema(const json_t *tools, struct str name);
+/* Text that stands for a value, as JSON of the type that the schema declares for the parameter; a
+ * string where it does not fit, or is declared to be one. */
+void          chat_typed(struct text_buf *out, const json_t *schema, struct str key,
+                         struct str text, unsigned syntax);
+
+/* ---- the reader: reader.c ---- */
+
+struct chat_syntax;
+
+struct chat_channel { /* reasoning or content */
+    struct text_buf text, space; /* given out; white space held back at its end */
+    bool any;                    /* text was given */
+    bool soft;                   /* a mark is beside the white space */
+    bool join;                   /* another message begins */
+};
+
+struct chat_out { /* a piece, by places instead of addresses */
+    enum chat_part part;
+    int    call;
+    size_t from, n;
+};
+
+struct chat_given { /* a call: places in words and all */
+    size_t id, id_n, name, name_n, arguments, arguments_n, raw, raw_n;
+};
+
+struct chat_span {
+    size_t from, to;
+};
+
+struct chat_param {
+    struct chat_span key, value;
+};
+
+struct chat_reader {
+    const struct chat_syntax *syntax;
+    json_t *tools;               /* NULL: none */
+    int     first_call;
+    struct text_buf all;         /* the answer as valid UTF-8 */
+    char    tail[4];             /* an unfinished character */
+    size_t  n_tail;
+    bool    end;
+    enum chat_cut cut;
+    bool    failed;              /* out of memory */
+
+    struct chat_channel part[2]; /* CHAT_REASONING, CHAT_TEXT */
+    bool    reasoning, thought;  /* within it; it was begun */
+    bool    in_call;
+    bool    unclosed;            /* calls ended without their closing mark */
+    struct chat_out *out;
+    struct chat_piece *piece;    /* the same with addresses */
+    size_t  n_out, out_cap, piece_cap;
+    struct chat_given *given;
+    size_t  n_given, given_cap;
+    struct text_buf words;       /* ids, names, arguments of the calls */
+
+    /* of the calls being read */
+    size_t  head, scan, probe, look;
+    int     phase;
+    size_t  n_block;             /* calls given since the block began */
+    bool    begun;               /* a call is begun and not given */
+    bool    bare, in_list;       /* the block began without a mark; in a list of calls */
+    struct chat_scan value;
+    struct chat_span name, id;
+    struct chat_param *param;    /* [CHAT_PARAMS_MAX], made when first needed */
+    size_t  n_param;
+    struct text_buf args, scratch, id_text, name_text;
+};
+
+/* A row of parsers.def. Marks that a syntax does not have are NULL. */
+enum { CHAT_MARKS = 3 };
+struct chat_syntax {
+    const char *name;
+    enum chat_step (*text)(struct chat_reader *r);
+    const char *think, *think_end;
+    const char *open[CHAT_MARKS];   /* begin calls, and a call comes after them */
+    const char *inside[CHAT_MARKS]; /* begin calls, and a call begins with them */
+    const char *close;              /* ends calls */
+    const char *drop[CHAT_MARKS];   /* taken out of the text */
+    bool drop_thought;              /* ... but only in what follows reasoning */
+    bool bare;                      /* an object at the beginning of the text may be a call */
+    unsigned values;                /* CHAT_PYTHON... */
+    enum chat_step (*call)(struct chat_reader *r);
+    const void *conf;               /* for `call`: one of these */
+};
+
+struct chat_xml {
+    const char *call, *call_name_end;          /* NULL: the name begins at once, a space ends it */
+    const char *param, *param_name_end, *value; /* value: another mark, after white space */
+    const char *param_end, *call_end;
+    bool own_lines; /* a value has a newline on each side that is not its own */
+};
+struct chat_named {
+    const char *begin, *name_end, *end;
+    const char *prefix; /* of names, left out; what follows the last ':' is too */
+    const char *id;     /* mark between a name and the call's id */
+    bool kind;          /* the name may be a kind, and the name itself follow on a line with a fence */
+};
+
+enum chat_step chat_text_marked(struct chat_reader *r);
+enum chat_step chat_text_plain(struct chat_reader *r);
+enum chat_step chat_text_harmony(struct chat_reader *r);
+
+/* Phase 0 is before a call or after one. Others pass phases from CHAT_JSON on to chat_call_json(),
+ * when what follows is an object or a list. */
+enum { CHAT_JSON = 10 };
+bool           chat_json_next(struct chat_reader *r); /* true: it is, and the phase is set */
+enum chat_step chat_call_json(struct chat_reader *r);
+enum chat_step chat_call_named(struct chat_reader *r);
+enum chat_step chat_call_xml(struct chat_reader *r);
+enum chat_step chat_call_python(struct chat_reader *r);
+enum chat_step chat_call_harmony(struct chat_reader *r);
+
+struct str chat_slice(const struct chat_reader *r, struct chat_span s);
+void       chat_say(struct chat_reader *r, enum chat_part part, struct str s);
+void       chat_mark(struct chat_reader *r); /* a mark was read: white space beside it is nobody's */
+/* Takes calls that began at head and are read to scan: text goes on. */
+void       chat_call_over(struct chat_reader *r);
+void       chat_call_is_text(struct chat_reader *r);
+
+void       chat_phase(struct chat_reader *r, int phase); /* and the search begins at scan */
+void       chat_space(struct chat_reader *r);            /* scan behind white space */
+/* CHAT_ON: scan is behind the mark. CHAT_BAD: something else is there. */
+enum chat_step chat_take(struct chat_reader *r, const char *mark);
+/* One of [n] marks, NULLs left out, a longer one before its beginning: its index in *which. */
+enum chat_step chat_take_one(struct chat_reader *r, const char *const *marks, int n, int *which);
+/* Up to a mark, at most n_max bytes away, none of `never` before it; scan behind the mark. */
+enum chat_step chat_until(struct chat_reader *r, const char *mark, size_t n_max, const char *never,
+                          struct chat_span *out);
+/* The first place from `from` on where one of [n] marks is. False: there is none before *at, and
+ * what follows may be the beginning of one. */
+bool       chat_search(const struct chat_reader *r, size_t from, const char *const *marks, int n,
+                       size_t *at, int *which);
+
+/* The value that begins at scan, a bracket; scan goes behind it. */
+enum chat_step chat_take_value(struct chat_reader *r, struct chat_span *out);
+
+/* Gives the call that lies between head and scan. False: its name is none. */
+bool       chat_give(struct chat_reader *r, struct str id, struct str name, struct str arguments);
+#endif

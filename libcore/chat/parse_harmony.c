@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parse_harmony.c - the messages of gpt-oss, each for a channel or a recipient.       room: chat
+ *
+ * <|start|>assistant<|channel|>commentary to=functions.search <|constrain|>json<|message|>{...}<|call|>
+ *
+ * The prompt ends behind "<|start|>assistant". Channel "analysis" is reasoning; other channels are
+ * text, unless there is a recipient, which stands behind the role or the channel: then it is a call.
+ */
+#include <string.h>
+#include "chat/parse.h"
+
+enum { HEADER, ARGUMENTS, AFTER };
+enum { HEADER_BYTES_MAX = 1024, N_ENDS = 3, N_HEADS = 5 };
+
+static const char *const marks[N_ENDS + N_HEADS] = {
+    "<|end|>", "<|return|>", "<|call|>", /* ends, then what a header may begin with */
+    "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "to=",
+};
+
+/* The word behind a mark in a header. */
+static struct str word_behind(struct str h, const char *mark)
+{
+    const size_t n = strlen(mark);
+    size_t i = 0, k;
+
+    while (i + n <= h.n && memcmp(h.p + i, mark, n) != 0)
+        i++;
+    if (i + n > h.n)
+        return (struct str){"", 0};
+    for (k = i += n; k < h.n && !chat_is_space(h.p[k]) && h.p[k] != '<'; k++)
+        ;
+    return (struct str){h.p + i, k - i};
+}
+
+static void begin_header(struct chat_reader *r)
+{
+    chat_mark(r);
+    r->reasoning = false;
+    r->in_call = true;
+    r->begun = false;
+    r->n_block = 0;
+    r->head = r->scan;
+    chat_phase(r, HEADER);
+}
+
+/* A message that is no call begins at `at`. */
+static void begin_text(struct chat_reader *r, size_t at, bool reasoning)
+{
+    chat_mark(r);
+    r->head = at;
+    r->in_call = r->begun = false;
+    r->reasoning = reasoning;
+    r->thought = true; /* the first header is behind us */
+    r->part[reasoning ? CHAT_REASONING : CHAT_TEXT].join = true;
+}
+
+static void end_header(struct chat_reader *r, struct str header)
+{
+    const struct str prefix = STR("functions.");
+    struct str to = word_behind(header, "to=");
+
+    if (to.n == 0 || r->tools == NULL) {
+        begin_text(r, r->scan, str_is(word_behind(header, "<|channel|>"), "analysis"));
+        return;
+    }
+    if (to.n > prefix.n && memcmp(to.p, prefix.p, prefix.n) == 0)
+        to = (struct str){to.p + prefix.n, to.n - prefix.n};
+    r->name.from = (size_t)(to.p - r->all.p);
+    r->name.to = r->name.from + to.n;
+    r->begun = true;
+    chat_phase(r, ARGUMENTS);
+    r->look = r->scan;
+}
+
+static enum chat_step read_header(struct chat_reader *r)
+{
+    struct chat_span span;
+    enum chat_step step;
+    size_t head;
+    int which;
+
+    chat_space(r);
+    head = r->scan;
+    if (head == r->all.n)
+        return CHAT_MORE;
+    step = chat_take_one(r, marks, N_ENDS + N_HEADS, &which);
+    if (step == CHAT_MORE && !r->end)
+        return step;
+    if (step == CHAT_ON && which < N_ENDS) { /* the end of nothing */
+        begin_header(r);
+        return CHAT_ON;
+    }
+    r->scan = head;
+    if (r->probe < head)
+        r->probe = head;
+    if (step == CHAT_ON)
+        step = chat_until(r, "<|message|>", HEADER_BYTES_MAX, "\n{", &span);
+    else
+        step = CHAT_BAD;
+    if (step == CHAT_ON)
+        end_header(r, chat_slice(r, span));
+    else if (step == CHAT_BAD) /* text without a header */
+        begin_text(r, head, false);
+    return step == CHAT_MORE ? CHAT_MORE : CHAT_ON;
+}
+
+/* The object of a call; nothing at all is an empty one. */
+static enum chat_step read_arguments(struct chat_reader *r)
+{
+    struct chat_span span;
+    struct str s = STR("{}");
+    enum chat_step step;
+    int which;
+
+    if (r->probe == r->scan) {
+        chat_space(r);
+        r->probe = r->scan;
+        if (r->scan == r->all.n)
+            return CHAT_MORE;
+    }
+    const size_t scan = r->scan;
+    if (r->all.p[scan] == '{') {
+        step = chat_take_value(r, &span);
+        if (step == CHAT_ON)
+            s = chat_slice(r, span);
+    } else {
+        step = chat_take_one(r, marks, N_ENDS, &which);
+        r->scan = scan;
+    }
+    if (step == CHAT_MORE)
+        return step;
+    r->args.n = 0;
+    if (step == CHAT_ON && chat_value(&r->args, &s, r->syntax->values) &&
+        chat_give(r, (struct str){"", 0}, chat_slice(r, r->name), (struct str){r->args.p, r->args.n}))
+        chat_phase(r, AFTER);
+    else
+        begin_text(r, r->look, false);
+    return CHAT_ON;
+}
+
+/* Behind a call: the mark that ends it, or another header. */
+static enum chat_step read_after(struct chat_reader *r)
+{
+    enum chat_step step;
+    int which;
+
+    chat_space(r);
+    const size_t scan = r->scan;
+    step = chat_take_one(r, marks, N_ENDS + 2, &which);
+    if (step == CHAT_MORE)
+        return step;
+    if (step == CHAT_ON && which >= N_ENDS)
+        r->scan = scan;
+    chat_call_over(r);
+    if (step == CHAT_ON)
+        begin_header(r);
+    return CHAT_ON;
+}
+
+enum chat_step chat_call_harmony(struct chat_reader *r)
+{
+    return r->phase == HEADER ? read_header(r) : r->phase == ARGUMENTS ? read_arguments(r) : read_after(r);
+}
+
+enum chat_step chat_text_harmony(struct chat_reader *r)
+{
+    size_t at;
+    int which;
+
+    if (!r->thought) {
+        r->thought = true;
+        r->scan = r->head;
+        begin_header(r);
+        return CHAT_ON;
+    }
+    const bool found = chat_search(r, r->head, marks, N_ENDS + 2, &at, &which);
+    chat_say(r, r->reasoning ? CHAT_REASONING : CHAT_TEXT,
+             chat_slice(r, (struct chat_span){r->head, at}));
+    r->head = at;
+    if (!found)
+        return CHAT_MORE;
+    r->scan = at + (which < N_ENDS ? strlen(marks[which]) : 0);
+    begin_header(r);
+    return CHAT_ON;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parse_named.c - calls as a name, a mark and the arguments in JSON.                  room: chat
+ *
+ * Kimi, DeepSeek and Mistral. Kimi's name is an id, "functions.NAME:NUMBER". Mistral may put an id
+ * between name and arguments, and its older models write a list of objects. DeepSeek's first models
+ * write the kind of tool where later ones have its name, then the name and a fenced block.
+ */
+#include <string.h>
+#include "chat/parse.h"
+
+enum { BLOCK, NAME, ARGUMENTS, KIND, VALUE, AFTER };
+
+static const char fence[] = "```";
+
+static enum chat_step read_block(struct chat_reader *r, const struct chat_named *c)
+{
+    const char *marks[] = {c->begin, r->syntax->close};
+    enum chat_step step;
+    int which = 0;
+
+    if (r->n_block > 0 && r->syntax->close == NULL)
+        return CHAT_DONE;
+    chat_space(r);
+    step = chat_take_one(r, marks, 2, &which);
+    r->unclosed = r->syntax->close != NULL && step == CHAT_BAD && r->n_block > 0;
+    if (step == CHAT_BAD || (step == CHAT_ON && which == 1))
+        return r->n_block > 0 ? CHAT_DONE : CHAT_BAD;
+    if (step == CHAT_ON) {
+        r->begun = true;
+        chat_phase(r, NAME);
+    }
+    return step;
+}
+
+static enum chat_step read_name(struct chat_reader *r, const struct chat_named *c)
+{
+    enum chat_step step;
+
+    if (r->probe == r->scan) { /* nothing was looked at yet */
+        chat_space(r);
+        r->probe = r->scan;
+        if (c->end == NULL && chat_json_next(r))
+            return CHAT_ON;
+    }
+    step = chat_until(r, c->name_end, CHAT_NAME_BYTES_MAX, "\n{}\"", &r->name);
+    if (step == CHAT_ON)
+        chat_phase(r, ARGUMENTS);
+    return step;
+}
+
+/* What comes after the mark that ends the name: arguments, or the name after its kind. */
+static enum chat_step read_arguments(struct chat_reader *r, const struct chat_named *c)
+{
+    chat_space(r);
+    if (r->scan == r->all.n)
+        return CHAT_MORE;
+    if (r->all.p[r->scan] != '{' && !c->kind)
+        return CHAT_BAD;
+    chat_phase(r, r->all.p[r->scan] == '{' ? VALUE : KIND);
+    return CHAT_ON;
+}
+
+static enum chat_step read_kind(struct chat_reader *r)
+{
+    enum chat_step step = chat_until(r, fence, CHAT_NAME_BYTES_MAX, "{}\"", &r->name);
+
+    if (step != CHAT_ON)
+        return step;
+    r->scan -= strlen(fence);
+    chat_phase(r, VALUE);
+    return CHAT_ON;
+}
+
+/* "functions.db.read:0" is "db.read". */
+static struct str name_of(const struct chat_named *c, struct str s)
+{
+    const size_t n = c->prefix != NULL ? strlen(c->prefix) : 0;
+    size_t k = s.n;
+
+    if (c->prefix == NULL)
+        return s;
+    while (k > 0 && s.p[k - 1] >= '0' && s.p[k - 1] <= '9')
+        k--;
+    if (k > 0 && k < s.n && s.p[k - 1] == ':')
+        s.n = k - 1;
+    if (s.n > n && memcmp(s.p, c->prefix, n) == 0)
+        s = (struct str){s.p + n, s.n - n};
+    return s;
+}
+
+static enum chat_step read_value(struct chat_reader *r, const struct chat_named *c)
+{
+    static const char *const fences[] = {"```json", fence};
+    struct chat_span span;
+    struct str name, id = {"", 0}, args;
+    enum chat_step step;
+    int which;
+
+    if (r->probe == r->scan) {
+        step = c->kind ? chat_take_one(r, fences, 2, &which) : CHAT_BAD;
+        if (step == CHAT_MORE)
+            return step;
+        chat_space(r);
+        r->probe = r->scan;
+        if (r->scan == r->all.n)
+            return CHAT_MORE;
+        if (r->all.p[r->scan] != '{')
+            return CHAT_BAD;
+    }
+    step = chat_take_value(r, &span);
+    if (step != CHAT_ON)
+        return step;
+    name = chat_slice(r, r->name);
+    args = chat_slice(r, span);
+    if (c->id != NULL) {
+        const size_t n = strlen(c->id);
+        for (size_t i = 0; i + n <= name.n && id.n == 0; i++)
+            if (memcmp(name.p + i, c->id, n) == 0) {
+                id = (struct str){name.p + i + n, name.n - i - n};
+                name.n = i;
+            }
+    }
+    chat_trim(&name);
+    if (c->prefix != NULL)
+        id = name;
+    chat_trim(&id);
+    r->args.n = 0;
+    if (!chat_value(&r->args, &args, r->syntax->values) ||
+        !chat_give(r, id, name_of(c, name), (struct str){r->args.p, r->args.n}))
+        return CHAT_BAD;
+    chat_phase(r, AFTER);
+    return CHAT_ON;
+}
+
+/* Behind a call: its fence and mark, if they are there. */
+static enum chat_step read_after(struct chat_reader *r, const struct chat_named *c)
+{
+    const char *marks[] = {c->end, c->kind ? fence : NULL};
+    enum chat_step step;
+    int which = 0;
+
+    if (c->end != NULL)
+        chat_space(r);
+    step = chat_take_one(r, marks, 2, &which);
+    if (step == CHAT_BAD || (step == CHAT_ON && which == 0))
+        chat_phase(r, BLOCK);
+    return step == CHAT_MORE ? CHAT_MORE : CHAT_ON;
+}
+
+enum chat_step chat_call_named(struct chat_reader *r)
+{
+    const struct chat_named *c = r->syntax->conf;
+
+    switch (r->phase) {
+    case BLOCK:
+        return read_block(r, c);
+    case NAME:
+        return read_name(r, c);
+    case ARGUMENTS:
+        return read_arguments(r, c);
+    case KIND:
+        return read_kind(r);
+    case VALUE:
+        return read_value(r, c);
+    case AFTER:
+        return read_after(r, c);
+    default:
+        return chat_call_json(r);
+    }
+}

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parse_value.c - values that models write, in JSON or in Python, as JSON.            room: chat
+ *
+ * JSON is RFC 8259's, read strictly. Python's literals add single quotes, its escapes, tuples, a
+ * comma at the end, and True, False, None. Numbers keep their digits: none is ever converted.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "chat/parse.h"
+
+bool chat_is_space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+void chat_trim(struct str *s)
+{
+    while (s->n > 0 && chat_is_space(s->p[0])) {
+        s->p++;
+        s->n--;
+    }
+    while (s->n > 0 && chat_is_space(s->p[s->n - 1]))
+        s->n--;
+}
+
+/* ---- the end of a value ---- */
+
+void chat_scan_begin(struct chat_scan *s, bool python)
+{
+    s->depth = 0;
+    s->quote = 0;
+    s->escape = false;
+    s->python = python;
+}
+
+static bool outside_of_strings(const struct chat_scan *s, char c)
+{
+    static const char json[] = "{}[]:,+-.", python[] = "()=_";
+
+    return chat_is_space(c) || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+           (c >= 'A' && c <= 'Z') || (c != '\0' && strchr(json, c) != NULL) ||
+           (s->python && c != '\0' && (strchr(python, c) != NULL || (unsigned char)c >= 0x80));
+}
+
+/* A byte within a string. False: it may not be there. */
+static bool scan_quoted(struct chat_scan *s, char c)
+{
+    if ((unsigned char)c < 0x20 && !(s->python && s->escape && c == '\n'))
+        return false;
+    if (s->escape)
+        s->escape = false;
+    else if (c == '\\')
+        s->escape = true;
+    else if (c == s->quote)
+        s->quote = 0;
+    return true;
+}
+
+enum chat_step chat_scan(struct chat_scan *s, struct str text, size_t *at)
+{
+    for (; *at < text.n; ++*at) {
+        char c = text.p[*at];
+        if (s->quote != 0) {
+            if (!scan_quoted(s, c))
+                return CHAT_BAD;
+        } else if (c == '"' || (c == '\'' && s->python)) {
+            s->quote = c;
+        } else if (!outside_of_strings(s, c)) {
+            return CHAT_BAD;
+        } else if (c == '{' || c == '[' || c == '(') {
+            if (s->depth == CHAT_DEPTH_MAX)
+                return CHAT_BAD;
+            s->close[s->depth++] = c == '{' ? '}' : c == '[' ? ']' : ')';
+        } else if (c == '}' || c == ']' || c == ')') {
+            if (s->depth == 0 || s->close[s->depth - 1] != c)
+                return CHAT_BAD;
+            if (--s->depth == 0) {
+                ++*at;
+                return CHAT_DONE;
+            }
+        }
+    }
+    return CHAT_MORE;
+}
+
+/* ---- strings ---- */
+
+static void put_char(struct text_buf *out, uint32_t c, bool as_json)
+{
+    char b[8];
+    size_t n;
+
+    if (c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF))
+        c = 0xFFFD;
+    if (as_json && (c < 0x20 || c == '"' || c == '\\')) {
+        const char *brief = c == '"'    ? "\\\""
+                            : c == '\\' ? "\\\\"
+                            : c == '\n' ? "\\n"
+                            : c == '\r' ? "\\r"
+                            : c == '\t' ? "\\t"
+                            : c == '\b' ? "\\b"
+                            : c == '\f' ? "\\f"
+                                        : NULL;
+        (void)snprintf(b, sizeof b, "\\u%04x", (unsigned)c);
+        text_buf_addz(out, brief != NULL ? brief : b);
+        return;
+    }
+    if (c < 0x80) {
+        b[0] = (char)c;
+        n = 1;
+    } else {
+        n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+        for (size_t i = n; i-- > 1; c >>= 6)
+            b[i] = (char)(0x80 | (c & 0x3F));
+        b[0] = (char)((n == 2 ? 0xC0U : n == 3 ? 0xE0U : 0xF0U) | c);
+    }
+    text_buf_add(out, (struct str){b, n});
+}
+
+void chat_quote(struct text_buf *out, struct str s)
+{
+    size_t begin = 0;
+
+    text_buf_addz(out, "\"");
+    for (size_t i = 0; i < s.n; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+        if (c >= 0x20 && c != '"' && c != '\\')
+            continue;
+        text_buf_add(out, (struct str){s.p + begin, i - begin});
+        put_char(out, c, true);
+        begin = i + 1;
+    }
+    text_buf_add(out, (struct str){s.p + begin, s.n - begin});
+    text_buf_addz(out, "\"");
+}
+
+static void skip(struct str *s, size_t n)
+{
+    s->p += n;
+    s->n -= n;
+}
+
+/* n_min to n_max digits off the front of s, in base 8 or 16. */
+static bool take_digits(struct str *s, int base, int n_min, int n_max, uint32_t *out)
+{
+    uint32_t v = 0;
+    int n = 0;
+
+    for (; n < n_max && s->n > 0; n++, skip(s, 1)) {
+        char c = s->p[0];
+        int d = c >= '0' && c <= '9'   ? c - '0'
+                : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                       : 16;
+        if (d >= base)
+            break;
+        v = v * (uint32_t)base + (uint32_t)d;
+    }
+    *out = v;
+    return n >= n_min;
+}
+
+/* What follows \u: one code point of one or two escapes. Half of a pair becomes U+FFFD. */
+static bool take_u(struct str *s, uint32_t *out)
+{
+    uint32_t low;
+
+    if (!take_digits(s, 16, 4, 4, out))
+        return false;
+    if (*out >= 0xD800 && *out < 0xDC00 && s->n >= 6 && s->p[0] == '\\' && s->p[1] == 'u') {
+        struct str next = {s->p + 2, s->n - 2};
+        if (take_digits(&next, 16, 4, 4, &low) && low >= 0xDC00 && low < 0xE000) {
+            *out = 0x10000 + ((*out - 0xD800) << 10) + (low - 0xDC00);
+            *s = next;
+        }
+    }
+    return true;
+}
+
+/* What follows a backslash, added to out. */
+static bool take_escape(struct text_buf *out, struct str *s, unsigned syntax, bool as_json)
+{
+    static const char from[] = "\"\\bfnrt/'av", to[] = "\"\\\b\f\n\r\t/'\a\v";
+    const bool python = (syntax & CHAT_PYTHON) == CHAT_PYTHON;
+    const char c = s->n > 0 ? s->p[0] : '\0', *known;
+    uint32_t v;
+
+    if (c == '\0' || c == 'N')
+        return false;
+    if (python && c >= '0' && c <= '7') {
+        if (!take_digits(s, 8, 1, 3, &v))
+            return false;
+        put_char(out, v, as_json);
+        return true;
+    }
+    skip(s, 1);
+    if (c == 'u' || (python && (c == 'x' || c == 'U'))) {
+        int n = c == 'x' ? 2 : 8;
+        if (!(c == 'u' ? take_u(s, &v) : take_digits(s, 16, n, n, &v)))
+            return false;
+        put_char(out, v, as_json);
+        return true;
+    }
+    known = strchr(from, c);
+    if (python && c == '\n')
+        return true;
+    if (known != NULL && (python ? c != '/' : known - from < 8)) {
+        put_char(out, (unsigned char)to[known - from], as_json);
+        return true;
+    }
+    if (!python)
+        return false;
+    put_char(out, '\\', as_json); /* Python keeps the backslash of an escape that is none */
+    s->p--;
+    s->n++;
+    return true;
+}
+
+bool chat_string(struct text_buf *out, struct str *s, unsigned syntax, bool as_json)
+{
+    const bool python = (syntax & CHAT_PYTHON) == CHAT_PYTHON;
+    const char quote = s->n > 0 ? s->p[0] : '\0';
+
+    if (quote != '"' && !(python && quote == '\''))
+        return false;
+    skip(s, 1);
+    if (as_json)
+        text_buf_addz(out, "\"");
+    for (;;) {
+        size_t n = 0;
+        while (n < s->n && (unsigned char)s->p[n] >= 0x20 && s->p[n] != '"' && s->p[n] != '\\' &&
+               s->p[n] != quote)
+            n++;
+        text_buf_add(out, (struct str){s->p, n});
+        skip(s, n);
+        if (s->n == 0 || (unsigned char)s->p[0] < 0x20)
+            return false;
+        const char c = s->p[0];
+        skip(s, 1);
+        if (c == quote)
+            break;
+        if (c != '\\')
+            put_char(out, (unsigned char)c, as_json);
+        else if (!take_escape(out, s, syntax, as_json))
+            return false;
+    }
+    if (as_json)
+        text_buf_addz(out, "\"");
+    return true;
+}
+
+/* ---- numbers and names ---- */
+
+static size_t digits(struct str s, size_t from)
+{
+    size_t n = from;
+
+    while (n < s.n && s.p[n] >= '0' && s.p[n] <= '9')
+        n++;
+    return n - from;
+}
+
+/* Bytes of the number that s begins with; 0: it begins with none. */
+static size_t number(struct str s, bool *whole)
+{
+    size_t n = s.n > 0 && s.p[0] == '-' ? 1 : 0, k = digits(s, n);
+
+    *whole = true;
+    if (k == 0 || (k > 1 && s.p[n] == '0'))
+        return 0;
+    n += k;
+    if (n < s.n && s.p[n] == '.') {
+        k = digits(s, n + 1);
+        if (k == 0)
+            return 0;
+        for (size_t i = 0; i < k; i++)
+            *whole = *whole && s.p[n + 1 + i] == '0';
+        n += 1 + k;
+    }
+    if (n < s.n && (s.p[n] == 'e' || s.p[n] == 'E')) {
+        size_t sign = n + 1 < s.n && (s.p[n + 1] == '+' || s.p[n + 1] == '-') ? 1 : 0;
+        k = digits(s, n + 1 + sign);
+        if (k == 0)
+            return 0;
+        *whole = false;
+        n += 1 + sign + k;
+    }
+    return n;
+}
+
+bool chat_is_number(struct str s, bool *whole)
+{
+    return s.n > 0 && number(s, whole) == s.n;
+}
+
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           c == '_' || (unsigned char)c >= 0x80;
+}
+
+static bool take_name(struct text_buf *out, struct str *s, unsigned syntax)
+{
+    static const struct {
+        const char *name, *json;
+        bool python;
+    } names[] = {
+        {"true", "true", false}, {"false", "false", false}, {"null", "null", false},
+        {"True", "true", true},  {"False", "false", true},  {"None", "null", true},
+    };
+    size_t n = 0;
+
+    while (n < s->n && is_word(s->p[n]))
+        n++;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!str_is((struct str){s->p, n}, names[i].name) ||
+            (names[i].python && !(syntax & CHAT_PYTHON_NAMES)))
+            continue;
+        text_buf_addz(out, names[i].json);
+        skip(s, n);
+        return true;
+    }
+    return false;
+}
+
+/* ---- values ---- */
+
+static bool value(struct text_buf *out, struct str *s, unsigned syntax, int depth);
+
+static void skip_space(struct str *s)
+{
+    while (s->n > 0 && chat_is_space(s->p[0]))
+        skip(s, 1);
+}
+
+static bool take_byte(struct str *s, char c)
+{
+    skip_space(s);
+    if (s->n == 0 || s->p[0] != c)
+        return false;
+    skip(s, 1);
+    return true;
+}
+
+/* The members of an object or array whose opening bracket was taken. */
+static bool members(struct text_buf *out, struct str *s, unsigned syntax, int depth, char close)
+{
+    const bool python = (syntax & CHAT_PYTHON) == CHAT_PYTHON;
+    const bool object = close == '}';
+    bool first = true;
+
+    text_buf_addz(out, object ? "{" : "[");
+    for (;; first = false) {
+        if ((first || python) && take_byte(s, close))
+            break;
+        if (!first)
+            text_buf_addz(out, ", ");
+        skip_space(s);
+        if (object && (!chat_string(out, s, syntax, true) || !take_byte(s, ':')))
+            return false;
+        if (object)
+            text_buf_addz(out, ": ");
+        if (!value(out, s, syntax, depth))
+            return false;
+        if (take_byte(s, ','))
+            continue;
+        if (!take_byte(s, close) || (close == ')' && first)) /* (1) is 1 in Python, no tuple */
+            return false;
+        break;
+    }
+    text_buf_addz(out, object ? "}" : "]");
+    return true;
+}
+
+static bool value(struct text_buf *out, struct str *s, unsigned syntax, int depth)
+{
+    const bool python = (syntax & CHAT_PYTHON) == CHAT_PYTHON;
+    bool whole;
+    size_t n;
+
+    skip_space(s);
+    const char c = s->n > 0 ? s->p[0] : '\0';
+    if (c == '{' || c == '[' || (python && c == '(')) {
+        if (depth == CHAT_DEPTH_MAX)
+            return false;
+        skip(s, 1);
+        return members(out, s, syntax, depth + 1, c == '{' ? '}' : c == '[' ? ']' : ')');
+    }
+    if (c == '"' || c == '\'')
+        return chat_string(out, s, syntax, true);
+    n = number(*s, &whole);
+    if (n > 0) {
+        text_buf_add(out, (struct str){s->p, n});
+        skip(s, n);
+        return s->n == 0 || !(is_word(s->p[0]) || s->p[0] == '.');
+    }
+    return take_name(out, s, syntax);
+}
+
+bool chat_value(struct text_buf *out, struct str *s, unsigned syntax)
+{
+    return value(out, s, syntax, 0);
+}

@@ -1,0 +1,664 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reader.c - an answer to reasoning, text and tool calls (reader.h).                  room: chat
+ *
+ * What is common to all syntaxes: bytes to characters, text and its white space, marks, pieces. How
+ * a family writes its calls is in parse_*.c; which marks it has, in parsers.def.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "chat/parse.h"
+
+#define XML(...)        .call = chat_call_xml, .conf = &(const struct chat_xml){__VA_ARGS__}
+#define NAMED(...)      .call = chat_call_named, .conf = &(const struct chat_named){__VA_ARGS__}
+#define FIND(...)
+#define SYNTAX(id, ...) {.name = id, __VA_ARGS__},
+static const struct chat_syntax syntaxes[] = {
+#include "chat/parsers.def"
+};
+#define N_SYNTAXES (sizeof syntaxes / sizeof *syntaxes)
+
+#define SYNTAX(id, ...)
+#define FIND(id, ...) {id, {__VA_ARGS__}},
+static const struct {
+    const char *name, *marks[CHAT_MARKS];
+} finds[] = {
+#include "chat/parsers.def"
+};
+
+const char *chat_reader_name(int i)
+{
+    return i >= 0 && (size_t)i < N_SYNTAXES ? syntaxes[i].name : NULL;
+}
+
+static bool contains(struct str s, const char *part)
+{
+    const size_t n = strlen(part);
+
+    for (const char *p = s.p, *end = s.p + s.n; n <= (size_t)(end - p); p++) {
+        p = memchr(p, part[0], (size_t)(end - p) - n + 1);
+        if (p == NULL)
+            return false;
+        if (memcmp(p, part, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+const char *chat_reader_find(struct str template_text)
+{
+    for (size_t i = 0; i < sizeof finds / sizeof *finds && template_text.n > 0; i++) {
+        bool all = true;
+        for (int k = 0; k < CHAT_MARKS && finds[i].marks[k] != NULL; k++)
+            all = all && contains(template_text, finds[i].marks[k]);
+        if (all)
+            return finds[i].name;
+    }
+    return "plain";
+}
+
+/* ---- pieces ---- */
+
+/* Room for one more in an array; NULL: there is none. */
+static void *room(struct chat_reader *r, void *v, size_t n, size_t *cap, size_t size)
+{
+    if (n < *cap)
+        return v;
+    size_t more = *cap < 8 ? 8 : *cap * 2;
+    void *p = realloc(v, more * size);
+    if (p == NULL) {
+        r->failed = true;
+        return NULL;
+    }
+    *cap = more;
+    return p;
+}
+
+static void add_piece(struct chat_reader *r, struct chat_out o)
+{
+    struct chat_out *last = r->n_out > 0 ? &r->out[r->n_out - 1] : NULL, *v;
+
+    if (last != NULL && last->part == o.part && o.part != CHAT_TOOL) {
+        last->n += o.n;
+        return;
+    }
+    v = room(r, r->out, r->n_out, &r->out_cap, sizeof *v);
+    if (v == NULL)
+        return;
+    r->out = v;
+    r->out[r->n_out++] = o;
+}
+
+static void give_text(struct chat_reader *r, enum chat_part part, struct str s)
+{
+    struct text_buf *b = &r->part[part].text;
+
+    if (s.n == 0)
+        return;
+    add_piece(r, (struct chat_out){.part = part, .from = b->n, .n = s.n});
+    text_buf_add(b, s);
+}
+
+static void give_space(struct chat_reader *r, enum chat_part part)
+{
+    struct chat_channel *c = &r->part[part];
+
+    give_text(r, part, (struct str){c->space.p, c->space.n});
+    c->space.n = 0;
+}
+
+void chat_say(struct chat_reader *r, enum chat_part part, struct str s)
+{
+    struct chat_channel *c = &r->part[part];
+
+    while (s.n > 0) {
+        size_t n = 0, end = s.n;
+        while (n < s.n && chat_is_space(s.p[n]))
+            n++;
+        text_buf_add(&c->space, (struct str){s.p, n});
+        if (n == s.n)
+            return;
+        while (chat_is_space(s.p[end - 1]))
+            end--;
+        if (c->soft && !c->any)
+            c->space.n = 0;
+        if (c->join && c->any && c->space.n == 0)
+            give_text(r, part, STR("\n"));
+        give_space(r, part);
+        give_text(r, part, (struct str){s.p + n, end - n});
+        c->any = true;
+        c->soft = c->join = false;
+        s.p += end;
+        s.n -= end;
+    }
+}
+
+void chat_mark(struct chat_reader *r)
+{
+    for (int i = 0; i < 2; i++) {
+        r->part[i].soft = true;
+        if (!r->part[i].any)
+            r->part[i].space.n = 0;
+    }
+}
+
+static bool is_name(struct str s)
+{
+    if (s.n == 0 || s.n > CHAT_NAME_BYTES_MAX)
+        return false;
+    for (size_t i = 0; i < s.n; i++)
+        if ((unsigned char)s.p[i] <= ' ' || s.p[i] == 0x7F)
+            return false;
+    return true;
+}
+
+static size_t add_words(struct chat_reader *r, struct str s)
+{
+    text_buf_add(&r->words, s);
+    return r->words.n - s.n;
+}
+
+bool chat_give(struct chat_reader *r, struct str id, struct str name, struct str arguments)
+{
+    struct chat_given *v;
+    char made[32];
+
+    if (!is_name(name))
+        return false;
+    v = room(r, r->given, r->n_given, &r->given_cap, sizeof *v);
+    if (v == NULL || r->words.failed)
+        return true;
+    r->given = v;
+    if (id.n == 0) {
+        (void)snprintf(made, sizeof made, "call%05lld", (long long)r->first_call + (long long)r->n_given);
+        id = str_of(made);
+    }
+    v[r->n_given] = (struct chat_given){
+        .id_n = id.n, .name_n = name.n, .arguments_n = arguments.n,
+        .raw = r->head, .raw_n = r->scan - r->head,
+    };
+    v[r->n_given].id = add_words(r, id);
+    v[r->n_given].name = add_words(r, name);
+    v[r->n_given].arguments = add_words(r, arguments);
+    add_piece(r, (struct chat_out){.part = CHAT_TOOL, .call = (int)r->n_given});
+    chat_mark(r);
+    r->n_given++;
+    r->n_block++;
+    r->begun = false;
+    r->head = r->scan;
+    return true;
+}
+
+/* ---- places in the answer ---- */
+
+struct str chat_slice(const struct chat_reader *r, struct chat_span s)
+{
+    return (struct str){r->all.p + s.from, s.to - s.from};
+}
+
+void chat_phase(struct chat_reader *r, int phase)
+{
+    r->phase = phase;
+    r->probe = r->scan;
+    r->look = 0;
+}
+
+void chat_space(struct chat_reader *r)
+{
+    while (r->scan < r->all.n && chat_is_space(r->all.p[r->scan]))
+        r->scan++;
+}
+
+enum chat_step chat_take(struct chat_reader *r, const char *mark)
+{
+    const size_t n = strlen(mark), left = r->all.n - r->scan;
+
+    if (left > 0 && memcmp(r->all.p + r->scan, mark, left < n ? left : n) != 0)
+        return CHAT_BAD;
+    if (left < n)
+        return CHAT_MORE;
+    r->scan += n;
+    return CHAT_ON;
+}
+
+enum chat_step chat_take_one(struct chat_reader *r, const char *const *marks, int n, int *which)
+{
+    enum chat_step best = CHAT_BAD;
+
+    for (int i = 0; i < n && best != CHAT_ON; i++) {
+        enum chat_step step = marks[i] != NULL ? chat_take(r, marks[i]) : CHAT_BAD;
+        if (step == CHAT_MORE && !r->end)
+            return CHAT_MORE;
+        if (step == CHAT_ON)
+            *which = i;
+        if (step != CHAT_BAD)
+            best = step;
+    }
+    return best;
+}
+
+enum chat_step chat_until(struct chat_reader *r, const char *mark, size_t n_max, const char *never,
+                          struct chat_span *out)
+{
+    const size_t n = strlen(mark);
+
+    for (;; r->probe++) {
+        const size_t left = r->all.n - r->probe;
+        if (r->probe - r->scan > n_max)
+            return CHAT_BAD;
+        if (left == 0)
+            return CHAT_MORE;
+        if (memcmp(r->all.p + r->probe, mark, left < n ? left : n) == 0)
+            break;
+        if (r->all.p[r->probe] == '\0' || strchr(never, r->all.p[r->probe]) != NULL)
+            return CHAT_BAD;
+    }
+    if (r->all.n - r->probe < n)
+        return CHAT_MORE;
+    *out = (struct chat_span){r->scan, r->probe};
+    r->scan = r->probe + n;
+    return CHAT_ON;
+}
+
+bool chat_search(const struct chat_reader *r, size_t from, const char *const *marks, int n,
+                 size_t *at, int *which)
+{
+    bool first[256] = {false};
+
+    for (int i = 0; i < n; i++)
+        if (marks[i] != NULL)
+            first[(unsigned char)marks[i][0]] = true;
+    for (size_t k = from; k < r->all.n; k++) {
+        bool part = false;
+        if (!first[(unsigned char)r->all.p[k]])
+            continue;
+        for (int i = 0; i < n; i++) {
+            const size_t left = r->all.n - k, len = marks[i] != NULL ? strlen(marks[i]) : 0;
+            if (len == 0 || memcmp(r->all.p + k, marks[i], left < len ? left : len) != 0)
+                continue;
+            *at = k;
+            *which = i;
+            if (len <= left)
+                return true;
+            part = true;
+        }
+        if (part && !r->end)
+            return false;
+    }
+    *at = r->all.n;
+    return false;
+}
+
+enum chat_step chat_take_value(struct chat_reader *r, struct chat_span *out)
+{
+    size_t at = r->probe;
+    enum chat_step step;
+
+    if (at == r->scan)
+        chat_scan_begin(&r->value, (r->syntax->values & CHAT_PYTHON) == CHAT_PYTHON);
+    step = chat_scan(&r->value, (struct str){r->all.p, r->all.n}, &at);
+    r->probe = at;
+    if (step == CHAT_DONE)
+        *out = (struct chat_span){r->scan, at};
+    if (step != CHAT_MORE)
+        r->scan = at;
+    return step == CHAT_DONE ? CHAT_ON : step;
+}
+
+/* ---- text ---- */
+
+enum chat_step chat_text_plain(struct chat_reader *r)
+{
+    give_text(r, CHAT_TEXT, (struct str){r->all.p + r->head, r->all.n - r->head});
+    r->head = r->all.n;
+    return CHAT_MORE;
+}
+
+static void begin_calls(struct chat_reader *r, size_t scan, bool bare)
+{
+    r->in_call = true;
+    r->bare = bare;
+    r->begun = true;
+    r->in_list = false;
+    r->n_block = 0;
+    r->scan = scan;
+    chat_phase(r, 0);
+}
+
+/* The text begins with an object, which may be a call. */
+static bool begins_bare(struct chat_reader *r)
+{
+    size_t at = r->head;
+
+    while (at < r->all.n && chat_is_space(r->all.p[at]))
+        at++;
+    if (at == r->all.n || r->all.p[at] != '{')
+        return false;
+    chat_say(r, CHAT_TEXT, chat_slice(r, (struct chat_span){r->head, at}));
+    r->head = at;
+    begin_calls(r, at, true);
+    return true;
+}
+
+/* The marks that mean something now, in this order; which of them one is. */
+enum { THINK, THINK_END, CLOSE, OPEN, INSIDE = OPEN + CHAT_MARKS, DROP = INSIDE + CHAT_MARKS,
+       MARKS_MAX = DROP + CHAT_MARKS };
+
+static void marks_now(const struct chat_reader *r, const char *m[MARKS_MAX])
+{
+    const struct chat_syntax *s = r->syntax;
+    const bool text = !r->reasoning, calls = text && r->tools != NULL;
+
+    m[THINK_END] = r->reasoning ? s->think_end : NULL;
+    m[THINK] = r->part[r->reasoning ? CHAT_REASONING : CHAT_TEXT].any || r->n_given > 0 ||
+               (text && r->thought) ? NULL : s->think;
+    m[CLOSE] = calls && r->unclosed ? s->close : NULL;
+    for (int i = 0; i < CHAT_MARKS; i++) {
+        m[OPEN + i] = calls ? s->open[i] : NULL;
+        m[INSIDE + i] = calls ? s->inside[i] : NULL;
+        m[DROP + i] = text && (r->thought || !s->drop_thought) ? s->drop[i] : NULL;
+    }
+}
+
+enum chat_step chat_text_marked(struct chat_reader *r)
+{
+    const enum chat_part part = r->reasoning ? CHAT_REASONING : CHAT_TEXT;
+    const char *m[MARKS_MAX];
+    size_t at;
+    int which;
+
+    if (r->syntax->bare && r->tools != NULL && part == CHAT_TEXT && !r->part[part].any &&
+        r->n_given == 0 && begins_bare(r))
+        return CHAT_ON;
+    marks_now(r, m);
+    const bool found = chat_search(r, r->head, m, MARKS_MAX, &at, &which);
+    chat_say(r, part, chat_slice(r, (struct chat_span){r->head, at}));
+    r->head = at;
+    if (!found)
+        return CHAT_MORE;
+    at += strlen(m[which]);
+    if (which >= OPEN && which < DROP) {
+        begin_calls(r, which < INSIDE ? at : r->head, false);
+        return CHAT_ON;
+    }
+    if (which == THINK && r->part[part].any) { /* text came before it in the same piece */
+        chat_say(r, part, chat_slice(r, (struct chat_span){r->head, at}));
+    } else {
+        chat_mark(r);
+        r->reasoning = which == THINK || (r->reasoning && which != THINK_END);
+        r->thought = r->thought || r->reasoning;
+        r->unclosed = r->unclosed && which != CLOSE;
+    }
+    r->head = at;
+    return CHAT_ON;
+}
+
+void chat_call_over(struct chat_reader *r)
+{
+    if (r->n_block > 0) {
+        struct chat_given *last = &r->given[r->n_given - 1];
+        last->raw_n = r->scan - last->raw;
+    }
+    chat_mark(r);
+    r->head = r->scan;
+    r->in_call = r->begun = false;
+}
+
+void chat_call_is_text(struct chat_reader *r)
+{
+    r->unclosed = r->unclosed || r->n_block > 0;
+    chat_say(r, CHAT_TEXT, chat_slice(r, (struct chat_span){r->head, r->scan}));
+    r->head = r->scan;
+    r->in_call = r->begun = false;
+}
+
+/* ---- bytes to characters ---- */
+
+/* Whether bytes that are no character may still become one. */
+static bool may_become(const char *p, size_t n)
+{
+    static const char fill[2] = {(char)0x80, (char)0xBF};
+    char c[4];
+
+    for (int i = 0; i < 2 && n < 4; i++) {
+        memset(c, fill[i], sizeof c);
+        memcpy(c, p, n);
+        if (str_utf8((struct str){c, 4}) > n)
+            return true;
+    }
+    return false;
+}
+
+/* Takes characters from s, and U+FFFD for each byte that is part of none; returns what is left,
+ * which may become a character unless this is the last of it. */
+static struct str take_chars(struct chat_reader *r, struct str s, bool last)
+{
+    while (s.n > 0) {
+        size_t n = 0, len;
+        while (n < s.n && (len = str_utf8((struct str){s.p + n, s.n - n})) > 0)
+            n += len;
+        text_buf_add(&r->all, (struct str){s.p, n});
+        s = (struct str){s.p + n, s.n - n};
+        if (s.n == 0 || (!last && may_become(s.p, s.n)))
+            break;
+        text_buf_add(&r->all, STR("\xef\xbf\xbd"));
+        s = (struct str){s.p + 1, s.n - 1};
+    }
+    return s;
+}
+
+static void take_bytes(struct chat_reader *r, struct str s)
+{
+    while (r->n_tail > 0 && (s.n > 0 || r->end)) {
+        if (s.n > 0) {
+            r->tail[r->n_tail++] = s.p[0];
+            s = (struct str){s.p + 1, s.n - 1};
+        }
+        struct str left = take_chars(r, (struct str){r->tail, r->n_tail}, r->end && s.n == 0);
+        memmove(r->tail, left.p, left.n);
+        r->n_tail = left.n;
+    }
+    s = take_chars(r, s, r->end);
+    if (s.n > 0)
+        memcpy(r->tail, s.p, s.n);
+    r->n_tail += s.n;
+}
+
+/* ---- the reader ---- */
+
+static enum err_code check_tools(const json_t *tools, struct err *e)
+{
+    struct str name;
+
+    if (!json_is_array(tools) && tools != NULL && !json_is_null(tools))
+        return err_set(e, ERR_FORMAT, "tools: not a list");
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i), *f = json_object_get(tool, "function");
+        if (!json_get_str(json_is_object(f) ? f : tool, "name", &name))
+            return err_set(e, ERR_FORMAT, "tools: tool %zu is not a function with a name", i);
+    }
+    return ERR_OK;
+}
+
+enum err_code chat_reader_open(struct chat_reader **out, const struct chat_reader_opts *o,
+                               struct err *e)
+{
+    const struct chat_syntax *s = syntaxes;
+    enum err_code rc = check_tools(o->tools, e);
+    struct chat_reader *r;
+
+    if (rc != ERR_OK)
+        return rc;
+    while (s < syntaxes + N_SYNTAXES && strcmp(s->name, o->parser) != 0)
+        s++;
+    if (s == syntaxes + N_SYNTAXES)
+        return err_set(e, ERR_ARG, "no parser is called '%s'", o->parser);
+    r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    r->syntax = s;
+    if (json_array_size(o->tools) > 0)
+        r->tools = json_incref((json_t *)(uintptr_t)o->tools);
+    r->first_call = o->first_call;
+    r->reasoning = r->thought = o->reasoning && s->think_end != NULL;
+    r->part[CHAT_REASONING].soft = true;
+    *out = r;
+    return ERR_OK;
+}
+
+void chat_reader_close(struct chat_reader *r)
+{
+    if (r == NULL)
+        return;
+    json_decref(r->tools);
+    for (int i = 0; i < 2; i++) {
+        free(r->part[i].text.p);
+        free(r->part[i].space.p);
+    }
+    free(r->all.p);
+    free(r->words.p);
+    free(r->args.p);
+    free(r->scratch.p);
+    free(r->id_text.p);
+    free(r->name_text.p);
+    free(r->out);
+    free(r->piece);
+    free(r->given);
+    free(r->param);
+    free(r);
+}
+
+static void take_steps(struct chat_reader *r)
+{
+    enum chat_step step;
+
+    do {
+        step = r->in_call ? r->syntax->call(r) : r->syntax->text(r);
+        if (step == CHAT_DONE)
+            chat_call_over(r);
+        else if (step == CHAT_BAD)
+            chat_call_is_text(r);
+    } while (step != CHAT_MORE && !r->failed);
+}
+
+static void finish(struct chat_reader *r)
+{
+    if (r->in_call && r->begun) {
+        r->cut = CHAT_CUT_CALL;
+        chat_mark(r);
+        r->in_call = false;
+    } else if (r->in_call) {
+        r->scan = r->all.n;
+        chat_call_over(r);
+    } else if (r->reasoning) {
+        r->cut = CHAT_CUT_REASONING;
+    }
+    for (int i = 0; i < 2; i++)
+        if (!r->part[i].soft)
+            give_space(r, (enum chat_part)i);
+}
+
+static bool no_memory(const struct chat_reader *r)
+{
+    return r->failed || r->all.failed || r->words.failed || r->args.failed || r->scratch.failed ||
+           r->id_text.failed || r->name_text.failed || r->part[0].text.failed ||
+           r->part[0].space.failed || r->part[1].text.failed || r->part[1].space.failed;
+}
+
+enum err_code chat_read(struct chat_reader *r, struct str text, bool end,
+                        const struct chat_piece **v, int *n, struct err *e)
+{
+    if (r->end || no_memory(r))
+        return err_set(e, ERR_ARG, "the answer was read to its end");
+    if (text.n > CHAT_ANSWER_BYTES_MAX - (r->all.n < CHAT_ANSWER_BYTES_MAX ? r->all.n : CHAT_ANSWER_BYTES_MAX))
+        return err_set(e, ERR_LIMIT, "the answer is longer than %d MiB", CHAT_ANSWER_BYTES_MAX >> 20);
+    r->end = end;
+    r->n_out = 0;
+    take_bytes(r, text);
+    take_steps(r);
+    if (end)
+        finish(r);
+    struct chat_piece *p = r->piece;
+    if (!no_memory(r) && r->n_out > r->piece_cap && (p = realloc(p, r->out_cap * sizeof *p)) != NULL) {
+        r->piece = p;
+        r->piece_cap = r->out_cap;
+    }
+    r->failed = r->failed || r->n_out > r->piece_cap;
+    if (no_memory(r))
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < r->n_out; i++) {
+        const struct chat_out *o = &r->out[i];
+        if (o->part == CHAT_TOOL) {
+            struct chat_call call = chat_reader_call(r, o->call);
+            p[i] = (struct chat_piece){CHAT_TOOL, o->call, call.name, call.arguments};
+        } else {
+            p[i] = (struct chat_piece){o->part, 0, {"", 0}, {r->part[o->part].text.p + o->from, o->n}};
+        }
+    }
+    *v = p;
+    *n = (int)r->n_out;
+    return ERR_OK;
+}
+
+enum chat_part chat_reader_where(const struct chat_reader *r)
+{
+    return r->in_call && r->begun ? CHAT_TOOL : r->reasoning ? CHAT_REASONING : CHAT_TEXT;
+}
+
+int chat_reader_calls(const struct chat_reader *r)
+{
+    return (int)r->n_given;
+}
+
+struct chat_call chat_reader_call(const struct chat_reader *r, int i)
+{
+    assert(i >= 0 && (size_t)i < r->n_given);
+    const struct chat_given *g = &r->given[i];
+    return (struct chat_call){
+        .id = {r->words.p + g->id, g->id_n},
+        .name = {r->words.p + g->name, g->name_n},
+        .arguments = {r->words.p + g->arguments, g->arguments_n},
+        .raw = {r->all.p + g->raw, g->raw_n},
+    };
+}
+
+struct str chat_reader_raw(const struct chat_reader *r)
+{
+    return (struct str){r->all.n > 0 ? r->all.p : "", r->all.n};
+}
+
+enum chat_cut chat_reader_cut(const struct chat_reader *r)
+{
+    return r->cut;
+}
+
+static json_t *string_of(const struct text_buf *b)
+{
+    return json_stringn(b->n > 0 ? b->p : "", b->n);
+}
+
+enum err_code chat_reader_result(json_t **out, const struct chat_reader *r, struct err *e)
+{
+    json_t *calls = json_array(), *o;
+    bool ok = calls != NULL;
+
+    for (int i = 0; ok && i < chat_reader_calls(r); i++) {
+        struct chat_call c = chat_reader_call(r, i);
+        ok = json_array_append_new(calls, json_pack("{s:s%, s:s, s:{s:s%, s:s%}}", "id", c.id.p, c.id.n,
+                                                    "type", "function", "function", "name", c.name.p,
+                                                    c.name.n, "arguments", c.arguments.p, c.arguments.n)) == 0;
+    }
+    o = !ok ? NULL : json_pack("{s:o, s:o, s:O}", "reasoning", string_of(&r->part[CHAT_REASONING].text),
+                              "content", string_of(&r->part[CHAT_TEXT].text), "tool_calls", calls);
+    json_decref(calls);
+    if (o != NULL && r->cut != CHAT_CUT_NONE &&
+        json_object_set_new(o, "cut_off", json_string(r->cut == CHAT_CUT_CALL ? "tool_call" : "reasoning"))) {
+        json_decref(o);
+        o = NULL;
+    }
+    if (o == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    *out = o;
+    return ERR_OK;
+}

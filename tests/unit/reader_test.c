@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reader_test.c - answers to reasoning, text and tool calls: transcripts of tests/golden/chat/answers.json and of
+ * $GOLDENS/chat/parse.json at every chunking, and rule by rule. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "base/io.h"
+#include "chat/reader.h"
+
+enum { FILE_BYTES_MAX = 64 << 20, RANDOM_CHUNKINGS = 20 };
+
+/* Text that grows; {0} is empty. */
+struct bytes {
+    char *p;
+    size_t n, cap;
+};
+
+static void add(struct bytes *b, struct str s)
+{
+    if (b->n + s.n + 1 > b->cap) {
+        b->cap = 2 * (b->n + s.n + 64);
+        b->p = realloc(b->p, b->cap);
+        assert_non_null(b->p);
+    }
+    if (s.n > 0)
+        memcpy(b->p + b->n, s.p, s.n);
+    b->n += s.n;
+    b->p[b->n] = '\0';
+}
+
+/* What a reader gave, added up. */
+struct sum {
+    struct bytes part[2], calls; /* calls: number, name and arguments, a line each */
+    int n_calls;
+    enum chat_cut cut;
+};
+
+static void free_sum(struct sum *s)
+{
+    free(s->part[0].p);
+    free(s->part[1].p);
+    free(s->calls.p);
+}
+
+static bool is_utf8(struct str s)
+{
+    for (size_t n; s.n > 0; s.p += n, s.n -= n)
+        if ((n = str_utf8(s)) == 0)
+            return false;
+    return true;
+}
+
+static void take(struct sum *sum, struct chat_reader *r, struct str s, bool end)
+{
+    const struct chat_piece *v = NULL;
+    struct err e = {0};
+    int n = 0;
+
+    if (chat_read(r, s, end, &v, &n, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    for (int i = 0; i < n; i++) {
+        assert_true(is_utf8(v[i].text));
+        assert_true(v[i].text.n > 0);
+        if (v[i].part != CHAT_TOOL) {
+            add(&sum->part[v[i].part], v[i].text);
+            continue;
+        }
+        assert_int_equal(v[i].call, sum->n_calls);
+        assert_true(is_utf8(v[i].name));
+        sum->n_calls++;
+        add(&sum->calls, v[i].name);
+        add(&sum->calls, STR("\n"));
+        add(&sum->calls, v[i].text);
+        add(&sum->calls, STR("\n"));
+    }
+}
+
+struct transcript {
+    const char *parser;
+    const json_t *tools;
+    bool reasoning;
+    struct str text;
+};
+
+static struct chat_reader *must_open(const struct transcript *t)
+{
+    struct chat_reader_opts o = {.parser = t->parser, .tools = t->tools, .reasoning = t->reasoning};
+    struct chat_reader *r = NULL;
+    struct err e = {0};
+
+    if (chat_reader_open(&r, &o, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    return r;
+}
+
+/* The text in pieces that end at cut[0 .. n_cut). */
+static struct sum read_in(const struct transcript *t, const size_t *cut, size_t n_cut)
+{
+    struct chat_reader *r = must_open(t);
+    struct sum sum = {0};
+    size_t from = 0;
+
+    for (size_t i = 0; i < n_cut; i++) {
+        /* a copy of its own, so that a sanitizer sees its ends */
+        size_t n = cut[i] - from;
+        char *copy = malloc(n > 0 ? n : 1);
+        assert_non_null(copy);
+        memcpy(copy, t->text.p + from, n);
+        take(&sum, r, (struct str){copy, n}, false);
+        free(copy);
+        from = cut[i];
+    }
+    take(&sum, r, (struct str){t->text.p + from, t->text.n - from}, true);
+    sum.cut = chat_reader_cut(r);
+    for (int i = 0; i < 2; i++)
+        add(&sum.part[i], STR(""));
+    add(&sum.calls, STR(""));
+    chat_reader_close(r);
+    return sum;
+}
+
+static void same_sum(const char *name, const struct sum *a, const struct sum *b, const char *how, size_t at)
+{
+    if (strcmp(a->part[0].p, b->part[0].p) != 0 || strcmp(a->part[1].p, b->part[1].p) != 0 ||
+        strcmp(a->calls.p, b->calls.p) != 0 || a->cut != b->cut)
+        fail_msg("%s: %s %zu differs:\n%s|%s|%s%d\n%s|%s|%s%d", name, how, at, a->part[0].p, a->part[1].p, a->calls.p,
+                 (int)a->cut, b->part[0].p, b->part[1].p, b->calls.p, (int)b->cut);
+}
+
+/* The same at every place to cut in two, byte by byte, and in random pieces. */
+static void check_chunkings(const char *name, const struct transcript *t, const struct sum *whole)
+{
+    size_t *cut = malloc((t->text.n + 1) * sizeof *cut);
+
+    assert_non_null(cut);
+    for (size_t i = 0; i <= t->text.n; i++) {
+        struct sum s = read_in(t, &i, 1);
+        same_sum(name, whole, &s, "in two at", i);
+        free_sum(&s);
+    }
+    uint32_t x = 12345;
+    for (size_t k = 0; k <= RANDOM_CHUNKINGS; k++) {
+        size_t n = 0;
+        for (size_t at = 0; at < t->text.n;) {
+            x = x * 1664525U + 1013904223U;
+            at += k == 0 ? 1 : 1 + (x >> 16) % (k < 10 ? 4 : 40);
+            if (at < t->text.n)
+                cut[n++] = at;
+        }
+        struct sum s = read_in(t, cut, n);
+        same_sum(name, whole, &s, "in random pieces", k);
+        free_sum(&s);
+    }
+    free(cut);
+}
+
+/* ---- comparison with what is expected ---- */
+
+/* JSON with every number outside of strings as the string "#NUMBER": digits of any length survive. */
+static char *quote_numbers(const char *p)
+{
+    struct bytes b = {0};
+    bool in_string = false;
+
+    for (; *p != '\0'; p++) {
+        size_t n = in_string ? 0 : strspn(p, "+-.0123456789eE");
+        if (n > 0 && (p[0] == '-' || (p[0] >= '0' && p[0] <= '9'))) {
+            add(&b, STR("\"#"));
+            add(&b, (struct str){p, n});
+            add(&b, STR("\""));
+            p += n - 1;
+            continue;
+        }
+        if (in_string && *p == '\\')
+            add(&b, (struct str){p++, 1});
+        else if (*p == '"')
+            in_string = !in_string;
+        add(&b, (struct str){p, 1});
+    }
+    add(&b, STR(""));
+    return b.p;
+}
+
+static json_t *parse_quoted(const char *text, const char *what)
+{
+    char *quoted = quote_numbers(text);
+    struct err e = {0};
+    json_t *v = NULL;
+
+    if (json_parse(&v, str_of(quoted), what, &e) != ERR_OK)
+        fail_msg("%s: %s", e.msg, quoted);
+    free(quoted);
+    return v;
+}
+
+static bool is_number(const json_t *v)
+{
+    return json_is_string(v) && json_string_value(v)[0] == '#';
+}
+
+static bool is_whole(const char *number)
+{
+    return strpbrk(number, ".eE") == NULL;
+}
+
+static bool same(const json_t *a, const json_t *b);
+
+static bool same_members(const json_t *a, const json_t *b)
+{
+    void *i = json_object_iter((json_t *)(uintptr_t)a), *k = json_object_iter((json_t *)(uintptr_t)b);
+
+    while (i != NULL && k != NULL && strcmp(json_object_iter_key(i), json_object_iter_key(k)) == 0 &&
+           same(json_object_iter_value(i), json_object_iter_value(k))) {
+        i = json_object_iter_next((json_t *)(uintptr_t)a, i);
+        k = json_object_iter_next((json_t *)(uintptr_t)b, k);
+    }
+    return i == NULL && k == NULL;
+}
+
+/* Types, order of keys, whole numbers digit for digit. */
+static bool same(const json_t *a, const json_t *b)
+{
+    if (json_is_object(a) && json_is_object(b))
+        return same_members(a, b);
+    if (json_is_array(a) && json_is_array(b)) {
+        bool all = json_array_size(a) == json_array_size(b);
+        for (size_t i = 0; all && i < json_array_size(a); i++)
+            all = same(json_array_get(a, i), json_array_get(b, i));
+        return all;
+    }
+    if (is_number(a) && is_number(b) && !is_whole(json_string_value(a)) && !is_whole(json_string_value(b))) {
+        double x = strtod(json_string_value(a) + 1, NULL), y = strtod(json_string_value(b) + 1, NULL);
+        return !(x < y) && !(y < x);
+    }
+    return json_equal(a, b);
+}
+
+static bool space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+/* Without white space at the ends; runs of it as one space if `fold`. */
+static char *trimmed(const char *s, bool fold)
+{
+    struct bytes b = {0};
+    size_t n = strlen(s);
+
+    while (n > 0 && space(s[n - 1]))
+        n--;
+    while (n > 0 && space(*s)) {
+        s++;
+        n--;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!fold || !space(s[i]))
+            add(&b, (struct str){s + i, 1});
+        else if (!space(s[i + 1]))
+            add(&b, STR(" "));
+    add(&b, STR(""));
+    return b.p;
+}
+
+static void check_text(const char *name, const char *got, const json_t *want, bool fold)
+{
+    char *a = trimmed(got, fold), *b = trimmed(json_string_value(want), fold);
+
+    if (strcmp(a, b) != 0)
+        fail_msg("%s: '%s' instead of '%s'", name, a, b);
+    free(a);
+    free(b);
+}
+
+static void check_calls(const char *name, const char *got, const json_t *want)
+{
+    size_t i;
+    json_t *call;
+
+    json_array_foreach(want, i, call)
+    {
+        const char *tool = json_string_value(json_object_get(call, "name"));
+        size_t n = strcspn(got, "\n"), m = got[n] == '\0' ? 0 : strcspn(got + n + 1, "\n");
+        char *args = calloc(m + 1, 1);
+        assert_non_null(args);
+        if (n != strlen(tool) || strncmp(got, tool, n) != 0)
+            fail_msg("%s: call %zu of '%s' is '%.*s'", name, i, tool, (int)n, got);
+        memcpy(args, got + n + 1, m);
+        json_t *v = parse_quoted(args, name);
+        if (!same(v, json_object_get(call, "arguments")))
+            fail_msg("%s: call %zu: %s", name, i, args);
+        json_decref(v);
+        free(args);
+        got += n + 1 + m + 1;
+    }
+    if (*got != '\0')
+        fail_msg("%s: there are more calls: %s", name, got);
+}
+
+/* Numbers that were quoted, written out again: in a text nothing was. The tools of a case. */
+static void check_case(const json_t *one, const json_t *standard)
+{
+    const json_t *tools = json_object_get(one, "tools"), *want = json_object_get(one, "expected");
+    const char *name = json_string_value(json_object_get(one, "name"));
+    struct transcript t = {
+        .parser = json_string_value(json_object_get(one, "format")),
+        .tools = json_is_string(tools) ? standard : tools,
+        .reasoning = json_is_true(json_object_get(one, "prompt_opens_reasoning")),
+    };
+    struct sum s;
+
+    assert_true(json_get_str(one, "text", &t.text));
+    s = read_in(&t, NULL, 0);
+    check_text(name, s.part[CHAT_REASONING].p, json_object_get(want, "reasoning"),
+               json_is_true(json_object_get(one, "reasoning_spaces_free")));
+    if (!json_is_true(json_object_get(one, "malformed")))
+        check_text(name, s.part[CHAT_TEXT].p, json_object_get(want, "content"),
+                   json_is_true(json_object_get(one, "content_spaces_free")));
+    check_calls(name, s.calls.p, json_object_get(want, "tool_calls"));
+    if (!json_is_true(json_object_get(one, "incomplete")) && s.cut != CHAT_CUT_NONE)
+        fail_msg("%s: reported as cut off", name);
+    check_chunkings(name, &t, &s);
+    free_sum(&s);
+}
+
+static int check_file(const char *path)
+{
+    char *data;
+    size_t n, i;
+    struct err e = {0};
+    json_t *one;
+
+    if (io_read_all(&data, &n, path, FILE_BYTES_MAX, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    json_t *file = parse_quoted(data, path);
+    free(data);
+    json_array_foreach(json_object_get(file, "cases"), i, one)
+        check_case(one, json_object_get(json_object_get(file, "tools"), "standard"));
+    json_decref(file);
+    assert_true(i > 0);
+    print_message("%s: %zu transcripts at every chunking\n", path, i);
+    return (int)i;
+}
+
+static void test_goldens(void **state)
+{
+    const char *dir = getenv("GOLDENS");
+    char path[1024];
+
+    (void)state;
+    if (dir == NULL || *dir == '\0')
+        skip();
+    (void)snprintf(path, sizeof path, "%s/chat/parse.json", dir);
+    check_file(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_goldens),
+    };
+
+    return cmocka_run_group_tests_name("reader", tests, NULL, NULL);
+}
