@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parse.h - what the syntaxes of chat/reader.h are written with.                room: chat
  *
- * An answer is kept whole. Before `head` it is decided; between head and `scan` it belongs to a call
- * that is being read; a search goes on at `probe`, so that no byte is looked at again and again. A
- * syntax is asked for one step at a time and keeps its place in `phase`.
+ * An answer is kept whole. Before `head` it is decided; between head and `scan` it belongs to a
+ * call that is being read; a search goes on at `probe`, so that no byte is looked at again and
+ * again. A syntax is asked for one step at a time and keeps its place in `phase`.
  */
 #ifndef CHAT_PARSE_H
 #define CHAT_PARSE_H
@@ -31,30 +31,31 @@ struct chat_scan {
     char quote;
     bool escape, python;
 };
-void chat_scan_begin(struct chat_scan *s, bool python);
+void chat_parse_scan_begin(struct chat_scan *s, bool python);
 /* From *at on; at CHAT_DONE *at is behind the value, at CHAT_BAD on the byte that is wrong. */
-enum chat_step chat_scan(struct chat_scan *s, struct str text, size_t *at);
+enum chat_step chat_parse_scan(struct chat_scan *s, struct str text, size_t *at);
 
 /* What a value may be written in beside JSON. */
 enum { CHAT_PYTHON_NAMES = 1, CHAT_PYTHON = 2 | CHAT_PYTHON_NAMES };
 
-bool       chat_is_space(char c);
-void       chat_trim(struct str *s);
+bool       chat_parse_is_space(char c);
+void       chat_parse_trim(struct str *s);
 /* Takes one value off the front of *s and adds it to out as JSON: numbers digit for digit, ", " and
  * ": " between members, strings escaped as little as may be. False: it is none. */
-bool       chat_value(struct text_buf *out, struct str *s, unsigned syntax);
+bool       chat_parse_value(struct text_buf *out, struct str *s, unsigned syntax);
 /* Takes a string off the front of *s; its bytes, or as JSON. */
-bool       chat_string(struct text_buf *out, struct str *s, unsigned syntax, bool as_json);
-void       chat_quote(struct text_buf *out, struct str s); /* a JSON string of s */
-bool       chat_is_number(struct str s, bool *whole); /* all of s; whole: an integer's value */
+bool       chat_parse_string(struct text_buf *out, struct str *s, unsigned syntax, bool as_json);
+void       chat_parse_quote(struct text_buf *out, struct str s); /* a JSON string of s */
+/* Whether all of s is a number; whole: one without a fraction. */
+bool       chat_parse_is_number(struct str s, bool *whole);
 
 /* ---- types: parse_typed.c ---- */
 
 /* The schema of a tool's parameters; NULL: not known. */
-const json_t *chat_tool_schema(const json_t *tools, struct str name);
+const json_t *chat_parse_schema(const json_t *tools, struct str name);
 /* Text that stands for a value, as JSON of the type that the schema declares for the parameter; a
  * string where it does not fit, or is declared to be one. */
-void          chat_typed(struct text_buf *out, const json_t *schema, struct str key,
+void          chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key,
                          struct str text, unsigned syntax);
 
 /* ---- the reader: reader.c ---- */
@@ -148,7 +149,7 @@ struct chat_named {
     const char *begin, *name_end, *end;
     const char *prefix; /* of names, left out; what follows the last ':' is too */
     const char *id;     /* mark between a name and the call's id */
-    bool kind;          /* the name may be a kind, and the name itself follow on a line with a fence */
+    bool kind;          /* it may be a kind: then the name follows, and a fenced block */
 };
 
 enum chat_step chat_text_marked(struct chat_reader *r);
@@ -158,37 +159,40 @@ enum chat_step chat_text_harmony(struct chat_reader *r);
 /* Phase 0 is before a call or after one. Others pass phases from CHAT_JSON on to chat_call_json(),
  * when what follows is an object or a list. */
 enum { CHAT_JSON = 10 };
-bool           chat_json_next(struct chat_reader *r); /* true: it is, and the phase is set */
+bool           chat_parse_json_next(struct chat_reader *r); /* true: it is, and the phase is set */
 enum chat_step chat_call_json(struct chat_reader *r);
 enum chat_step chat_call_named(struct chat_reader *r);
 enum chat_step chat_call_xml(struct chat_reader *r);
 enum chat_step chat_call_python(struct chat_reader *r);
 enum chat_step chat_call_harmony(struct chat_reader *r);
 
-struct str chat_slice(const struct chat_reader *r, struct chat_span s);
-void       chat_say(struct chat_reader *r, enum chat_part part, struct str s);
-void       chat_mark(struct chat_reader *r); /* a mark was read: white space beside it is nobody's */
+struct str chat_parse_slice(const struct chat_reader *r, struct chat_span s);
+void       chat_parse_say(struct chat_reader *r, enum chat_part part, struct str s);
+/* A mark was read: white space beside it is nobody's. */
+void       chat_parse_mark(struct chat_reader *r);
 /* Takes calls that began at head and are read to scan: text goes on. */
-void       chat_call_over(struct chat_reader *r);
-void       chat_call_is_text(struct chat_reader *r);
+void       chat_parse_call_over(struct chat_reader *r);
+void       chat_parse_call_is_text(struct chat_reader *r);
 
-void       chat_phase(struct chat_reader *r, int phase); /* and the search begins at scan */
-void       chat_space(struct chat_reader *r);            /* scan behind white space */
+void       chat_parse_phase(struct chat_reader *r, int phase); /* and the search begins at scan */
+void       chat_parse_space(struct chat_reader *r);            /* scan behind white space */
 /* CHAT_ON: scan is behind the mark. CHAT_BAD: something else is there. */
-enum chat_step chat_take(struct chat_reader *r, const char *mark);
+enum chat_step chat_parse_take(struct chat_reader *r, const char *mark);
 /* One of [n] marks, NULLs left out, a longer one before its beginning: its index in *which. */
-enum chat_step chat_take_one(struct chat_reader *r, const char *const *marks, int n, int *which);
+enum chat_step chat_parse_take_one(struct chat_reader *r, const char *const *marks, int n,
+                                   int *which);
 /* Up to a mark, at most n_max bytes away, none of `never` before it; scan behind the mark. */
-enum chat_step chat_until(struct chat_reader *r, const char *mark, size_t n_max, const char *never,
-                          struct chat_span *out);
+enum chat_step chat_parse_until(struct chat_reader *r, const char *mark, size_t n_max,
+                                const char *never, struct chat_span *out);
 /* The first place from `from` on where one of [n] marks is. False: there is none before *at, and
  * what follows may be the beginning of one. */
-bool       chat_search(const struct chat_reader *r, size_t from, const char *const *marks, int n,
-                       size_t *at, int *which);
+bool       chat_parse_search(const struct chat_reader *r, size_t from, const char *const *marks,
+                             int n, size_t *at, int *which);
 
 /* The value that begins at scan, a bracket; scan goes behind it. */
-enum chat_step chat_take_value(struct chat_reader *r, struct chat_span *out);
+enum chat_step chat_parse_take_value(struct chat_reader *r, struct chat_span *out);
 
 /* Gives the call that lies between head and scan. False: its name is none. */
-bool       chat_give(struct chat_reader *r, struct str id, struct str name, struct str arguments);
+bool       chat_parse_give(struct chat_reader *r, struct str id, struct str name,
+                           struct str arguments);
 #endif

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parse_harmony.c - the messages of gpt-oss, each for a channel or a recipient.       room: chat
  *
- * <|start|>assistant<|channel|>commentary to=functions.search <|constrain|>json<|message|>{...}<|call|>
+ * <|start|>assistant<|channel|>commentary to=functions.x <|constrain|>json<|message|>{}<|call|>
  *
  * The prompt ends behind "<|start|>assistant". Channel "analysis" is reasoning; other channels are
- * text, unless there is a recipient, which stands behind the role or the channel: then it is a call.
+ * text, unless there is a recipient, behind the role or the channel: then the message is a call.
  */
 #include <string.h>
 #include "chat/parse.h"
 
 enum { HEADER, ARGUMENTS, AFTER };
-enum { HEADER_BYTES_MAX = 1024, N_ENDS = 3, N_HEADS = 5 };
+enum { HEADER_BYTES_MAX = 256, N_ENDS = 3, N_HEADS = 5 };
 
 static const char *const marks[N_ENDS + N_HEADS] = {
     "<|end|>", "<|return|>", "<|call|>", /* ends, then what a header may begin with */
@@ -27,26 +27,26 @@ static struct str word_behind(struct str h, const char *mark)
         i++;
     if (i + n > h.n)
         return (struct str){"", 0};
-    for (k = i += n; k < h.n && !chat_is_space(h.p[k]) && h.p[k] != '<'; k++)
+    for (k = i += n; k < h.n && !chat_parse_is_space(h.p[k]) && h.p[k] != '<'; k++)
         ;
     return (struct str){h.p + i, k - i};
 }
 
 static void begin_header(struct chat_reader *r)
 {
-    chat_mark(r);
+    chat_parse_mark(r);
     r->reasoning = false;
     r->in_call = true;
     r->begun = false;
     r->n_block = 0;
     r->head = r->scan;
-    chat_phase(r, HEADER);
+    chat_parse_phase(r, HEADER);
 }
 
 /* A message that is no call begins at `at`. */
 static void begin_text(struct chat_reader *r, size_t at, bool reasoning)
 {
-    chat_mark(r);
+    chat_parse_mark(r);
     r->head = at;
     r->in_call = r->begun = false;
     r->reasoning = reasoning;
@@ -68,7 +68,7 @@ static void end_header(struct chat_reader *r, struct str header)
     r->name.from = (size_t)(to.p - r->all.p);
     r->name.to = r->name.from + to.n;
     r->begun = true;
-    chat_phase(r, ARGUMENTS);
+    chat_parse_phase(r, ARGUMENTS);
     r->look = r->scan;
 }
 
@@ -79,11 +79,11 @@ static enum chat_step read_header(struct chat_reader *r)
     size_t head;
     int which;
 
-    chat_space(r);
+    chat_parse_space(r);
     head = r->scan;
     if (head == r->all.n)
         return CHAT_MORE;
-    step = chat_take_one(r, marks, N_ENDS + N_HEADS, &which);
+    step = chat_parse_take_one(r, marks, N_ENDS + N_HEADS, &which);
     if (step == CHAT_MORE && !r->end)
         return step;
     if (step == CHAT_ON && which < N_ENDS) { /* the end of nothing */
@@ -93,15 +93,19 @@ static enum chat_step read_header(struct chat_reader *r)
     r->scan = head;
     if (r->probe < head)
         r->probe = head;
-    if (step == CHAT_ON)
-        step = chat_until(r, "<|message|>", HEADER_BYTES_MAX, "\n{", &span);
-    else
-        step = CHAT_BAD;
-    if (step == CHAT_ON)
-        end_header(r, chat_slice(r, span));
-    else if (step == CHAT_BAD) /* text without a header */
+    if (step != CHAT_ON) { /* text without a header */
         begin_text(r, head, false);
-    return step == CHAT_MORE ? CHAT_MORE : CHAT_ON;
+        return CHAT_ON;
+    }
+    step = chat_parse_until(r, "<|message|>", HEADER_BYTES_MAX, "\n{", &span);
+    if (step == CHAT_ON)
+        end_header(r, chat_parse_slice(r, span));
+    if (step != CHAT_BAD)
+        return step;
+    begin_text(r, head, false); /* a mark without a header: the mark is text */
+    r->head += strlen(marks[which]);
+    chat_parse_say(r, CHAT_TEXT, chat_parse_slice(r, (struct chat_span){head, r->head}));
+    return CHAT_ON;
 }
 
 /* The object of a call; nothing at all is an empty one. */
@@ -113,26 +117,27 @@ static enum chat_step read_arguments(struct chat_reader *r)
     int which;
 
     if (r->probe == r->scan) {
-        chat_space(r);
+        chat_parse_space(r);
         r->probe = r->scan;
         if (r->scan == r->all.n)
             return CHAT_MORE;
     }
     const size_t scan = r->scan;
     if (r->all.p[scan] == '{') {
-        step = chat_take_value(r, &span);
+        step = chat_parse_take_value(r, &span);
         if (step == CHAT_ON)
-            s = chat_slice(r, span);
+            s = chat_parse_slice(r, span);
     } else {
-        step = chat_take_one(r, marks, N_ENDS, &which);
+        step = chat_parse_take_one(r, marks, N_ENDS, &which);
         r->scan = scan;
     }
     if (step == CHAT_MORE)
         return step;
     r->args.n = 0;
-    if (step == CHAT_ON && chat_value(&r->args, &s, r->syntax->values) &&
-        chat_give(r, (struct str){"", 0}, chat_slice(r, r->name), (struct str){r->args.p, r->args.n}))
-        chat_phase(r, AFTER);
+    if (step == CHAT_ON && chat_parse_value(&r->args, &s, r->syntax->values) &&
+        chat_parse_give(r, STR(""), chat_parse_slice(r, r->name),
+                        (struct str){r->args.p, r->args.n}))
+        chat_parse_phase(r, AFTER);
     else
         begin_text(r, r->look, false);
     return CHAT_ON;
@@ -144,14 +149,14 @@ static enum chat_step read_after(struct chat_reader *r)
     enum chat_step step;
     int which;
 
-    chat_space(r);
+    chat_parse_space(r);
     const size_t scan = r->scan;
-    step = chat_take_one(r, marks, N_ENDS + 2, &which);
+    step = chat_parse_take_one(r, marks, N_ENDS + 2, &which);
     if (step == CHAT_MORE)
         return step;
     if (step == CHAT_ON && which >= N_ENDS)
         r->scan = scan;
-    chat_call_over(r);
+    chat_parse_call_over(r);
     if (step == CHAT_ON)
         begin_header(r);
     return CHAT_ON;
@@ -159,7 +164,9 @@ static enum chat_step read_after(struct chat_reader *r)
 
 enum chat_step chat_call_harmony(struct chat_reader *r)
 {
-    return r->phase == HEADER ? read_header(r) : r->phase == ARGUMENTS ? read_arguments(r) : read_after(r);
+    if (r->phase == HEADER)
+        return read_header(r);
+    return r->phase == ARGUMENTS ? read_arguments(r) : read_after(r);
 }
 
 enum chat_step chat_text_harmony(struct chat_reader *r)
@@ -173,9 +180,9 @@ enum chat_step chat_text_harmony(struct chat_reader *r)
         begin_header(r);
         return CHAT_ON;
     }
-    const bool found = chat_search(r, r->head, marks, N_ENDS + 2, &at, &which);
-    chat_say(r, r->reasoning ? CHAT_REASONING : CHAT_TEXT,
-             chat_slice(r, (struct chat_span){r->head, at}));
+    const bool found = chat_parse_search(r, r->head, marks, N_ENDS + 2, &at, &which);
+    chat_parse_say(r, r->reasoning ? CHAT_REASONING : CHAT_TEXT,
+             chat_parse_slice(r, (struct chat_span){r->head, at}));
     r->head = at;
     if (!found)
         return CHAT_MORE;

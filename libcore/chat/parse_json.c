@@ -2,8 +2,8 @@
 /* parse_json.c - calls as JSON: {"name": ..., "arguments": {...}}.                    room: chat
  *
  * One object or more, or a list of them: Hermes and Qwen within <tool_call>, Granite, Mistral,
- * Nemotron, Command R within their marks, Llama with or without one. Each call is given at the end of
- * its object. Arguments are "parameters" in some families, an object within a string in others.
+ * Nemotron, Command R within their marks, Llama with or without one. Each call is given at the end
+ * of its object. Arguments are "parameters" in some families, an object within a string in others.
  */
 #include <string.h>
 #include "chat/parse.h"
@@ -34,7 +34,7 @@ static enum key key_of(struct str s)
 
 static bool next_is(struct str *s, char c)
 {
-    while (s->n > 0 && chat_is_space(s->p[0])) {
+    while (s->n > 0 && chat_parse_is_space(s->p[0])) {
         s->p++;
         s->n--;
     }
@@ -56,13 +56,13 @@ static bool take_arguments(struct chat_reader *r, struct str *s)
 
     r->args.n = 0;
     if (!next_is(s, '"'))
-        return chat_value(&r->args, s, r->syntax->values);
+        return chat_parse_value(&r->args, s, r->syntax->values);
     r->scratch.n = 0;
-    if (!chat_string(&r->scratch, s, r->syntax->values, false))
+    if (!chat_parse_string(&r->scratch, s, r->syntax->values, false))
         return false;
     text = (struct str){r->scratch.p, r->scratch.n};
-    chat_trim(&text);
-    if (text.n > 0 && !chat_value(&r->args, &text, r->syntax->values))
+    chat_parse_trim(&text);
+    if (text.n > 0 && !chat_parse_value(&r->args, &text, r->syntax->values))
         return false;
     return text.n == 0;
 }
@@ -75,7 +75,7 @@ static bool take_members(struct chat_reader *r, struct str *s, bool inner)
     while (ok && more) {
         r->scratch.n = 0;
         (void)next_is(s, '"');
-        if (!chat_string(&r->scratch, s, r->syntax->values, false) || !take(s, ':'))
+        if (!chat_parse_string(&r->scratch, s, r->syntax->values, false) || !take(s, ':'))
             return false;
         enum key key = key_of((struct str){r->scratch.p, r->scratch.n});
         const bool string = next_is(s, '"');
@@ -86,10 +86,10 @@ static bool take_members(struct chat_reader *r, struct str *s, bool inner)
             ok = take_arguments(r, s);
         } else if (string && key != KEY_OTHER) {
             to->n = 0;
-            ok = chat_string(to, s, r->syntax->values, false);
+            ok = chat_parse_string(to, s, r->syntax->values, false);
         } else {
             r->scratch.n = 0;
-            ok = chat_value(&r->scratch, s, r->syntax->values);
+            ok = chat_parse_value(&r->scratch, s, r->syntax->values);
         }
         more = ok && take(s, ',');
         ok = ok && (more || take(s, '}'));
@@ -105,7 +105,7 @@ static struct str text_of(const struct text_buf *b)
 /* Gives the object as a call, if it is one. */
 static bool give_object(struct chat_reader *r, struct chat_span object)
 {
-    struct str s = chat_slice(r, object), args;
+    struct str s = chat_parse_slice(r, object), args;
 
     r->name_text.n = r->args.n = r->id_text.n = 0;
     if (!take_members(r, &s, false))
@@ -115,7 +115,8 @@ static bool give_object(struct chat_reader *r, struct chat_span object)
         return false;
     if (args.n == 0 || str_is(args, "null"))
         args = STR("{}");
-    return args.p[0] == '{' && chat_give(r, text_of(&r->id_text), text_of(&r->name_text), args);
+    return args.p[0] == '{' &&
+           chat_parse_give(r, text_of(&r->id_text), text_of(&r->name_text), args);
 }
 
 /* Whether the object at scan may be a call, by its first key: CHAT_MORE, CHAT_ON or CHAT_BAD. */
@@ -125,14 +126,14 @@ static enum chat_step check_first_key(struct chat_reader *r)
     struct str s = {r->all.p + r->scan, n < FIRST_KEY_BYTES_MAX ? n : FIRST_KEY_BYTES_MAX};
 
     r->scratch.n = 0;
-    if (take(&s, '{') && next_is(&s, '"') && chat_string(&r->scratch, &s, 0, false))
+    if (take(&s, '{') && next_is(&s, '"') && chat_parse_string(&r->scratch, &s, 0, false))
         return key_of(text_of(&r->scratch)) != KEY_OTHER || str_is(text_of(&r->scratch), "type")
                    ? CHAT_ON
                    : CHAT_BAD;
     return s.n == 0 && n < FIRST_KEY_BYTES_MAX && !r->end ? CHAT_MORE : CHAT_BAD;
 }
 
-bool chat_json_next(struct chat_reader *r)
+bool chat_parse_json_next(struct chat_reader *r)
 {
     const char c = r->scan < r->all.n ? r->all.p[r->scan] : '\0';
 
@@ -140,7 +141,7 @@ bool chat_json_next(struct chat_reader *r)
         r->scan++;
     r->in_list = c == '[';
     if (c == '[' || c == '{')
-        chat_phase(r, c == '[' ? ITEM : OBJECT);
+        chat_parse_phase(r, c == '[' ? ITEM : OBJECT);
     return c == '[' || c == '{';
 }
 
@@ -151,12 +152,12 @@ static enum chat_step read_block(struct chat_reader *r)
 
     if (r->n_block > 0 && s->close == NULL && !s->bare)
         return CHAT_DONE;
-    chat_space(r);
+    chat_parse_space(r);
     if (r->scan == r->all.n)
         return CHAT_MORE;
-    if (chat_json_next(r))
+    if (chat_parse_json_next(r))
         return CHAT_ON;
-    step = s->close != NULL ? chat_take(r, s->close) : CHAT_BAD;
+    step = s->close != NULL ? chat_parse_take(r, s->close) : CHAT_BAD;
     r->unclosed = s->close != NULL && step == CHAT_BAD && r->n_block > 0;
     if (step == CHAT_ON || (step == CHAT_BAD && r->n_block > 0))
         return r->n_block > 0 ? CHAT_DONE : CHAT_BAD;
@@ -177,12 +178,12 @@ static enum chat_step read_object(struct chat_reader *r)
         }
         r->look = 1;
     }
-    step = chat_take_value(r, &object);
+    step = chat_parse_take_value(r, &object);
     if (step != CHAT_ON)
         return step;
     if (!give_object(r, object))
         return CHAT_BAD;
-    chat_phase(r, r->in_list ? NEXT : r->syntax->bare ? SEMICOLON : BLOCK);
+    chat_parse_phase(r, r->in_list ? NEXT : r->syntax->bare ? SEMICOLON : BLOCK);
     return CHAT_ON;
 }
 
@@ -192,7 +193,7 @@ enum chat_step chat_call_json(struct chat_reader *r)
         return read_block(r);
     if (r->phase == OBJECT)
         return read_object(r);
-    chat_space(r);
+    chat_parse_space(r);
     if (r->scan == r->all.n)
         return CHAT_MORE;
     const char c = r->all.p[r->scan];
@@ -200,22 +201,22 @@ enum chat_step chat_call_json(struct chat_reader *r)
         if (c != ';')
             return CHAT_DONE;
         r->scan++;
-        chat_phase(r, BLOCK);
+        chat_parse_phase(r, BLOCK);
         return CHAT_ON;
     }
     if (c == ']') {
         r->scan++;
         r->in_list = false;
-        chat_phase(r, BLOCK);
+        chat_parse_phase(r, BLOCK);
         return r->n_block > 0 ? CHAT_ON : CHAT_BAD;
     }
     if (r->phase == ITEM && c == '{') {
-        chat_phase(r, OBJECT);
+        chat_parse_phase(r, OBJECT);
         return CHAT_ON;
     }
     if (r->phase == NEXT && c == ',') {
         r->scan++;
-        chat_phase(r, ITEM);
+        chat_parse_phase(r, ITEM);
         return CHAT_ON;
     }
     return CHAT_BAD;

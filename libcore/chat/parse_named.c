@@ -20,14 +20,14 @@ static enum chat_step read_block(struct chat_reader *r, const struct chat_named 
 
     if (r->n_block > 0 && r->syntax->close == NULL)
         return CHAT_DONE;
-    chat_space(r);
-    step = chat_take_one(r, marks, 2, &which);
+    chat_parse_space(r);
+    step = chat_parse_take_one(r, marks, 2, &which);
     r->unclosed = r->syntax->close != NULL && step == CHAT_BAD && r->n_block > 0;
     if (step == CHAT_BAD || (step == CHAT_ON && which == 1))
         return r->n_block > 0 ? CHAT_DONE : CHAT_BAD;
     if (step == CHAT_ON) {
         r->begun = true;
-        chat_phase(r, NAME);
+        chat_parse_phase(r, NAME);
     }
     return step;
 }
@@ -37,37 +37,37 @@ static enum chat_step read_name(struct chat_reader *r, const struct chat_named *
     enum chat_step step;
 
     if (r->probe == r->scan) { /* nothing was looked at yet */
-        chat_space(r);
+        chat_parse_space(r);
         r->probe = r->scan;
-        if (c->end == NULL && chat_json_next(r))
+        if (c->end == NULL && chat_parse_json_next(r))
             return CHAT_ON;
     }
-    step = chat_until(r, c->name_end, CHAT_NAME_BYTES_MAX, "\n{}\"", &r->name);
+    step = chat_parse_until(r, c->name_end, CHAT_NAME_BYTES_MAX, "\n{}\"", &r->name);
     if (step == CHAT_ON)
-        chat_phase(r, ARGUMENTS);
+        chat_parse_phase(r, ARGUMENTS);
     return step;
 }
 
 /* What comes after the mark that ends the name: arguments, or the name after its kind. */
 static enum chat_step read_arguments(struct chat_reader *r, const struct chat_named *c)
 {
-    chat_space(r);
+    chat_parse_space(r);
     if (r->scan == r->all.n)
         return CHAT_MORE;
     if (r->all.p[r->scan] != '{' && !c->kind)
         return CHAT_BAD;
-    chat_phase(r, r->all.p[r->scan] == '{' ? VALUE : KIND);
+    chat_parse_phase(r, r->all.p[r->scan] == '{' ? VALUE : KIND);
     return CHAT_ON;
 }
 
 static enum chat_step read_kind(struct chat_reader *r)
 {
-    enum chat_step step = chat_until(r, fence, CHAT_NAME_BYTES_MAX, "{}\"", &r->name);
+    enum chat_step step = chat_parse_until(r, fence, CHAT_NAME_BYTES_MAX, "{}\"", &r->name);
 
     if (step != CHAT_ON)
         return step;
     r->scan -= strlen(fence);
-    chat_phase(r, VALUE);
+    chat_parse_phase(r, VALUE);
     return CHAT_ON;
 }
 
@@ -97,21 +97,21 @@ static enum chat_step read_value(struct chat_reader *r, const struct chat_named 
     int which;
 
     if (r->probe == r->scan) {
-        step = c->kind ? chat_take_one(r, fences, 2, &which) : CHAT_BAD;
+        step = c->kind ? chat_parse_take_one(r, fences, 2, &which) : CHAT_BAD;
         if (step == CHAT_MORE)
             return step;
-        chat_space(r);
+        chat_parse_space(r);
         r->probe = r->scan;
         if (r->scan == r->all.n)
             return CHAT_MORE;
         if (r->all.p[r->scan] != '{')
             return CHAT_BAD;
     }
-    step = chat_take_value(r, &span);
+    step = chat_parse_take_value(r, &span);
     if (step != CHAT_ON)
         return step;
-    name = chat_slice(r, r->name);
-    args = chat_slice(r, span);
+    name = chat_parse_slice(r, r->name);
+    args = chat_parse_slice(r, span);
     if (c->id != NULL) {
         const size_t n = strlen(c->id);
         for (size_t i = 0; i + n <= name.n && id.n == 0; i++)
@@ -120,15 +120,15 @@ static enum chat_step read_value(struct chat_reader *r, const struct chat_named 
                 name.n = i;
             }
     }
-    chat_trim(&name);
+    chat_parse_trim(&name);
     if (c->prefix != NULL)
         id = name;
-    chat_trim(&id);
+    chat_parse_trim(&id);
     r->args.n = 0;
-    if (!chat_value(&r->args, &args, r->syntax->values) ||
-        !chat_give(r, id, name_of(c, name), (struct str){r->args.p, r->args.n}))
+    if (!chat_parse_value(&r->args, &args, r->syntax->values) ||
+        !chat_parse_give(r, id, name_of(c, name), (struct str){r->args.p, r->args.n}))
         return CHAT_BAD;
-    chat_phase(r, AFTER);
+    chat_parse_phase(r, AFTER);
     return CHAT_ON;
 }
 
@@ -140,10 +140,10 @@ static enum chat_step read_after(struct chat_reader *r, const struct chat_named 
     int which = 0;
 
     if (c->end != NULL)
-        chat_space(r);
-    step = chat_take_one(r, marks, 2, &which);
+        chat_parse_space(r);
+    step = chat_parse_take_one(r, marks, 2, &which);
     if (step == CHAT_BAD || (step == CHAT_ON && which == 0))
-        chat_phase(r, BLOCK);
+        chat_parse_phase(r, BLOCK);
     return step == CHAT_MORE ? CHAT_MORE : CHAT_ON;
 }
 

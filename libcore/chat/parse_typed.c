@@ -37,7 +37,7 @@ static const json_t *member(const json_t *object, struct str key)
     return NULL;
 }
 
-const json_t *chat_tool_schema(const json_t *tools, struct str name)
+const json_t *chat_parse_schema(const json_t *tools, struct str name)
 {
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *tool = json_array_get(tools, i), *f = json_object_get(tool, "function");
@@ -182,11 +182,11 @@ static unsigned by_json(struct str v)
     case '"':
         return 0; /* bare text has no quotes: these belong to the string */
     default:
-        return chat_is_number(v, &whole) && whole ? IS_INTEGER | IS_NUMBER : IS_NUMBER;
+        return chat_parse_is_number(v, &whole) && whole ? IS_INTEGER | IS_NUMBER : IS_NUMBER;
     }
 }
 
-void chat_typed(struct text_buf *out, const json_t *schema, struct str key, struct str text,
+void chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key, struct str text,
                 unsigned syntax)
 {
     const json_t *of = member(json_object_get(schema, "properties"), key);
@@ -198,10 +198,10 @@ void chat_typed(struct text_buf *out, const json_t *schema, struct str key, stru
     if (of == NULL)
         of = json_object_get(schema, "additionalProperties");
     kinds = kinds_of(of, &in, 0);
-    chat_trim(&v);
-    if (kinds != IS_STRING && chat_value(out, &v, syntax) && v.n == 0 && !out->failed &&
+    chat_parse_trim(&v);
+    if (kinds != IS_STRING && chat_parse_value(out, &v, syntax) && v.n == 0 && !out->failed &&
         (by_json((struct str){out->p + before, out->n - before}) & kinds) != 0)
         return;
     out->n = before;
-    chat_quote(out, text);
+    chat_parse_quote(out, text);
 }

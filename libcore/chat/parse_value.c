@@ -8,24 +8,24 @@
 #include <string.h>
 #include "chat/parse.h"
 
-bool chat_is_space(char c)
+bool chat_parse_is_space(char c)
 {
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-void chat_trim(struct str *s)
+void chat_parse_trim(struct str *s)
 {
-    while (s->n > 0 && chat_is_space(s->p[0])) {
+    while (s->n > 0 && chat_parse_is_space(s->p[0])) {
         s->p++;
         s->n--;
     }
-    while (s->n > 0 && chat_is_space(s->p[s->n - 1]))
+    while (s->n > 0 && chat_parse_is_space(s->p[s->n - 1]))
         s->n--;
 }
 
 /* ---- the end of a value ---- */
 
-void chat_scan_begin(struct chat_scan *s, bool python)
+void chat_parse_scan_begin(struct chat_scan *s, bool python)
 {
     s->depth = 0;
     s->quote = 0;
@@ -37,7 +37,7 @@ static bool outside_of_strings(const struct chat_scan *s, char c)
 {
     static const char json[] = "{}[]:,+-.", python[] = "()=_";
 
-    return chat_is_space(c) || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+    return chat_parse_is_space(c) || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
            (c >= 'A' && c <= 'Z') || (c != '\0' && strchr(json, c) != NULL) ||
            (s->python && c != '\0' && (strchr(python, c) != NULL || (unsigned char)c >= 0x80));
 }
@@ -56,7 +56,7 @@ static bool scan_quoted(struct chat_scan *s, char c)
     return true;
 }
 
-enum chat_step chat_scan(struct chat_scan *s, struct str text, size_t *at)
+enum chat_step chat_parse_scan(struct chat_scan *s, struct str text, size_t *at)
 {
     for (; *at < text.n; ++*at) {
         char c = text.p[*at];
@@ -117,7 +117,7 @@ static void put_char(struct text_buf *out, uint32_t c, bool as_json)
     text_buf_add(out, (struct str){b, n});
 }
 
-void chat_quote(struct text_buf *out, struct str s)
+void chat_parse_quote(struct text_buf *out, struct str s)
 {
     size_t begin = 0;
 
@@ -216,7 +216,7 @@ static bool take_escape(struct text_buf *out, struct str *s, unsigned syntax, bo
     return true;
 }
 
-bool chat_string(struct text_buf *out, struct str *s, unsigned syntax, bool as_json)
+bool chat_parse_string(struct text_buf *out, struct str *s, unsigned syntax, bool as_json)
 {
     const bool python = (syntax & CHAT_PYTHON) == CHAT_PYTHON;
     const char quote = s->n > 0 ? s->p[0] : '\0';
@@ -288,7 +288,7 @@ static size_t number(struct str s, bool *whole)
     return n;
 }
 
-bool chat_is_number(struct str s, bool *whole)
+bool chat_parse_is_number(struct str s, bool *whole)
 {
     return s.n > 0 && number(s, whole) == s.n;
 }
@@ -329,7 +329,7 @@ static bool value(struct text_buf *out, struct str *s, unsigned syntax, int dept
 
 static void skip_space(struct str *s)
 {
-    while (s->n > 0 && chat_is_space(s->p[0]))
+    while (s->n > 0 && chat_parse_is_space(s->p[0]))
         skip(s, 1);
 }
 
@@ -356,7 +356,7 @@ static bool members(struct text_buf *out, struct str *s, unsigned syntax, int de
         if (!first)
             text_buf_addz(out, ", ");
         skip_space(s);
-        if (object && (!chat_string(out, s, syntax, true) || !take_byte(s, ':')))
+        if (object && (!chat_parse_string(out, s, syntax, true) || !take_byte(s, ':')))
             return false;
         if (object)
             text_buf_addz(out, ": ");
@@ -387,7 +387,7 @@ static bool value(struct text_buf *out, struct str *s, unsigned syntax, int dept
         return members(out, s, syntax, depth + 1, c == '{' ? '}' : c == '[' ? ']' : ')');
     }
     if (c == '"' || c == '\'')
-        return chat_string(out, s, syntax, true);
+        return chat_parse_string(out, s, syntax, true);
     n = number(*s, &whole);
     if (n > 0) {
         text_buf_add(out, (struct str){s->p, n});
@@ -397,7 +397,7 @@ static bool value(struct text_buf *out, struct str *s, unsigned syntax, int dept
     return take_name(out, s, syntax);
 }
 
-bool chat_value(struct text_buf *out, struct str *s, unsigned syntax)
+bool chat_parse_value(struct text_buf *out, struct str *s, unsigned syntax)
 {
     return value(out, s, syntax, 0);
 }

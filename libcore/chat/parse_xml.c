@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parse_xml.c - calls as marks around names and bare text.                            room: chat
  *
- * Qwen3-Coder, Qwen3.5, Nemotron 3, Seed-OSS, GLM and MiniMax. It looks like XML and is none: nothing
- * is escaped. So a value may hold any mark; it ends at the first one that is followed by what may
- * follow a value. Values are typed by the tool's schema.
+ * Qwen3-Coder, Qwen3.5, Nemotron 3, Seed-OSS, GLM and MiniMax. It looks like XML and is none:
+ * nothing is escaped. So a value may hold any mark; it ends at the first one that is followed by
+ * what may follow a value. Values are typed by the tool's schema.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,19 +19,19 @@ static enum chat_step read_block(struct chat_reader *r, const struct chat_xml *c
 
     if (c->call == NULL && r->n_block > 0)
         return CHAT_DONE;
-    chat_space(r);
+    chat_parse_space(r);
     if (r->scan == r->all.n)
         return CHAT_MORE;
-    if (c->call != NULL && r->all.p[r->scan] == '{' && chat_json_next(r)) /* as Hermes does */
+    if (c->call != NULL && r->all.p[r->scan] == '{' && chat_parse_json_next(r)) /* as Hermes does */
         return CHAT_ON;
-    step = c->call == NULL ? CHAT_ON : chat_take_one(r, marks, 2, &which);
+    step = c->call == NULL ? CHAT_ON : chat_parse_take_one(r, marks, 2, &which);
     r->unclosed = r->syntax->close != NULL && step == CHAT_BAD && r->n_block > 0;
     if (step == CHAT_BAD || (step == CHAT_ON && which == 1))
         return r->n_block > 0 ? CHAT_DONE : CHAT_BAD;
     if (step == CHAT_ON) {
         r->begun = true;
         r->n_param = 0;
-        chat_phase(r, NAME);
+        chat_parse_phase(r, NAME);
     }
     return step;
 }
@@ -43,13 +43,13 @@ static enum chat_step read_word(struct chat_reader *r)
         const char ch = r->all.p[r->probe];
         if (r->probe - r->scan > CHAT_NAME_BYTES_MAX)
             return CHAT_BAD;
-        if (!chat_is_space(ch) && ch != '<')
+        if (!chat_parse_is_space(ch) && ch != '<')
             continue;
         if (r->probe == r->scan)
             return CHAT_BAD;
         r->name = (struct chat_span){r->scan, r->probe};
         r->scan = r->probe;
-        chat_phase(r, PARAM);
+        chat_parse_phase(r, PARAM);
         return CHAT_ON;
     }
     return CHAT_MORE;
@@ -61,9 +61,9 @@ static enum chat_step read_name(struct chat_reader *r, const struct chat_xml *c)
 
     if (c->call_name_end == NULL)
         return read_word(r);
-    step = chat_until(r, c->call_name_end, CHAT_NAME_BYTES_MAX, "\n<", &r->name);
+    step = chat_parse_until(r, c->call_name_end, CHAT_NAME_BYTES_MAX, "\n<", &r->name);
     if (step == CHAT_ON)
-        chat_phase(r, PARAM);
+        chat_parse_phase(r, PARAM);
     return step;
 }
 
@@ -71,30 +71,31 @@ static enum chat_step read_name(struct chat_reader *r, const struct chat_xml *c)
 static bool is_last(const struct chat_reader *r, size_t i)
 {
     for (size_t k = i + 1; k < r->n_param; k++)
-        if (str_eq(chat_slice(r, r->param[k].key), chat_slice(r, r->param[i].key)))
+        if (str_eq(chat_parse_slice(r, r->param[k].key), chat_parse_slice(r, r->param[i].key)))
             return false;
     return true;
 }
 
 static bool give_call(struct chat_reader *r)
 {
-    struct str name = chat_slice(r, r->name);
-    chat_trim(&name);
-    const json_t *schema = chat_tool_schema(r->tools, name);
+    struct str name = chat_parse_slice(r, r->name);
+    chat_parse_trim(&name);
+    const json_t *schema = chat_parse_schema(r->tools, name);
 
     r->args.n = 0;
     text_buf_addz(&r->args, "{");
     for (size_t i = 0; i < r->n_param; i++) {
-        struct str key = chat_slice(r, r->param[i].key);
+        struct str key = chat_parse_slice(r, r->param[i].key);
         if (!is_last(r, i))
             continue;
         text_buf_addz(&r->args, r->args.n > 1 ? ", " : "");
-        chat_quote(&r->args, key);
+        chat_parse_quote(&r->args, key);
         text_buf_addz(&r->args, ": ");
-        chat_typed(&r->args, schema, key, chat_slice(r, r->param[i].value), r->syntax->values);
+        chat_parse_typed(&r->args, schema, key, chat_parse_slice(r, r->param[i].value),
+                         r->syntax->values);
     }
     text_buf_addz(&r->args, "}");
-    return chat_give(r, (struct str){"", 0}, name, (struct str){r->args.p, r->args.n});
+    return chat_parse_give(r, (struct str){"", 0}, name, (struct str){r->args.p, r->args.n});
 }
 
 static enum chat_step read_param(struct chat_reader *r, const struct chat_xml *c)
@@ -103,17 +104,17 @@ static enum chat_step read_param(struct chat_reader *r, const struct chat_xml *c
     enum chat_step step;
     int which = 0;
 
-    chat_space(r);
-    step = chat_take_one(r, marks, 3, &which);
+    chat_parse_space(r);
+    step = chat_parse_take_one(r, marks, 3, &which);
     if (step != CHAT_ON)
         return step;
     if (which == 0) {
-        chat_phase(r, KEY);
+        chat_parse_phase(r, KEY);
         return CHAT_ON;
     }
     if (!give_call(r))
         return CHAT_BAD;
-    chat_phase(r, BLOCK);
+    chat_parse_phase(r, BLOCK);
     return which == 2 ? CHAT_DONE : CHAT_ON;
 }
 
@@ -127,15 +128,15 @@ static enum chat_step read_key(struct chat_reader *r, const struct chat_xml *c)
     r->failed = r->failed || r->param == NULL;
     if (r->failed || r->n_param == CHAT_PARAMS_MAX)
         return CHAT_BAD;
-    step = chat_until(r, c->param_name_end, CHAT_KEY_BYTES_MAX, "\n", &key);
+    step = chat_parse_until(r, c->param_name_end, CHAT_KEY_BYTES_MAX, "\n", &key);
     if (step != CHAT_ON)
         return step;
-    while (key.from < key.to && chat_is_space(r->all.p[key.from]))
+    while (key.from < key.to && chat_parse_is_space(r->all.p[key.from]))
         key.from++;
-    while (key.to > key.from && chat_is_space(r->all.p[key.to - 1]))
+    while (key.to > key.from && chat_parse_is_space(r->all.p[key.to - 1]))
         key.to--;
     r->param[r->n_param++].key = key;
-    chat_phase(r, c->value != NULL ? INNER : VALUE);
+    chat_parse_phase(r, c->value != NULL ? INNER : VALUE);
     return CHAT_ON;
 }
 
@@ -143,10 +144,10 @@ static enum chat_step read_inner(struct chat_reader *r, const struct chat_xml *c
 {
     enum chat_step step;
 
-    chat_space(r);
-    step = chat_take(r, c->value);
+    chat_parse_space(r);
+    step = chat_parse_take(r, c->value);
     if (step == CHAT_ON)
-        chat_phase(r, VALUE);
+        chat_parse_phase(r, VALUE);
     return step;
 }
 
@@ -160,7 +161,7 @@ static enum chat_step end_value(struct chat_reader *r, const struct chat_xml *c)
         v.to--;
     r->param[r->n_param - 1].value = v;
     r->scan = r->probe + strlen(c->param_end);
-    chat_phase(r, PARAM);
+    chat_parse_phase(r, PARAM);
     return CHAT_ON;
 }
 
@@ -175,7 +176,7 @@ static enum chat_step read_value(struct chat_reader *r, const struct chat_xml *c
     for (;;) {
         if (r->look == 0) {
             size_t at;
-            if (!chat_search(r, r->probe, end, 1, &at, &which)) {
+            if (!chat_parse_search(r, r->probe, end, 1, &at, &which)) {
                 r->probe = at;
                 return CHAT_MORE;
             }
@@ -183,9 +184,9 @@ static enum chat_step read_value(struct chat_reader *r, const struct chat_xml *c
             r->look = at + strlen(c->param_end);
         }
         r->scan = r->look;
-        chat_space(r);
+        chat_parse_space(r);
         r->look = r->scan;
-        step = chat_take_one(r, next, 3, &which);
+        step = chat_parse_take_one(r, next, 3, &which);
         r->scan = scan;
         if (step == CHAT_ON)
             return end_value(r, c);

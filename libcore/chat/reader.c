@@ -108,18 +108,18 @@ static void give_space(struct chat_reader *r, enum chat_part part)
     c->space.n = 0;
 }
 
-void chat_say(struct chat_reader *r, enum chat_part part, struct str s)
+void chat_parse_say(struct chat_reader *r, enum chat_part part, struct str s)
 {
     struct chat_channel *c = &r->part[part];
 
     while (s.n > 0) {
         size_t n = 0, end = s.n;
-        while (n < s.n && chat_is_space(s.p[n]))
+        while (n < s.n && chat_parse_is_space(s.p[n]))
             n++;
         text_buf_add(&c->space, (struct str){s.p, n});
         if (n == s.n)
             return;
-        while (chat_is_space(s.p[end - 1]))
+        while (chat_parse_is_space(s.p[end - 1]))
             end--;
         if (c->soft && !c->any)
             c->space.n = 0;
@@ -134,7 +134,7 @@ void chat_say(struct chat_reader *r, enum chat_part part, struct str s)
     }
 }
 
-void chat_mark(struct chat_reader *r)
+void chat_parse_mark(struct chat_reader *r)
 {
     for (int i = 0; i < 2; i++) {
         r->part[i].soft = true;
@@ -159,7 +159,7 @@ static size_t add_words(struct chat_reader *r, struct str s)
     return r->words.n - s.n;
 }
 
-bool chat_give(struct chat_reader *r, struct str id, struct str name, struct str arguments)
+bool chat_parse_give(struct chat_reader *r, struct str id, struct str name, struct str arguments)
 {
     struct chat_given *v;
     char made[32];
@@ -171,7 +171,8 @@ bool chat_give(struct chat_reader *r, struct str id, struct str name, struct str
         return true;
     r->given = v;
     if (id.n == 0) {
-        (void)snprintf(made, sizeof made, "call%05lld", (long long)r->first_call + (long long)r->n_given);
+        (void)snprintf(made, sizeof made, "call%05lld",
+                       (long long)r->first_call + (long long)r->n_given);
         id = str_of(made);
     }
     v[r->n_given] = (struct chat_given){
@@ -182,7 +183,7 @@ bool chat_give(struct chat_reader *r, struct str id, struct str name, struct str
     v[r->n_given].name = add_words(r, name);
     v[r->n_given].arguments = add_words(r, arguments);
     add_piece(r, (struct chat_out){.part = CHAT_TOOL, .call = (int)r->n_given});
-    chat_mark(r);
+    chat_parse_mark(r);
     r->n_given++;
     r->n_block++;
     r->begun = false;
@@ -192,25 +193,25 @@ bool chat_give(struct chat_reader *r, struct str id, struct str name, struct str
 
 /* ---- places in the answer ---- */
 
-struct str chat_slice(const struct chat_reader *r, struct chat_span s)
+struct str chat_parse_slice(const struct chat_reader *r, struct chat_span s)
 {
     return (struct str){r->all.p + s.from, s.to - s.from};
 }
 
-void chat_phase(struct chat_reader *r, int phase)
+void chat_parse_phase(struct chat_reader *r, int phase)
 {
     r->phase = phase;
     r->probe = r->scan;
     r->look = 0;
 }
 
-void chat_space(struct chat_reader *r)
+void chat_parse_space(struct chat_reader *r)
 {
-    while (r->scan < r->all.n && chat_is_space(r->all.p[r->scan]))
+    while (r->scan < r->all.n && chat_parse_is_space(r->all.p[r->scan]))
         r->scan++;
 }
 
-enum chat_step chat_take(struct chat_reader *r, const char *mark)
+enum chat_step chat_parse_take(struct chat_reader *r, const char *mark)
 {
     const size_t n = strlen(mark), left = r->all.n - r->scan;
 
@@ -222,12 +223,13 @@ enum chat_step chat_take(struct chat_reader *r, const char *mark)
     return CHAT_ON;
 }
 
-enum chat_step chat_take_one(struct chat_reader *r, const char *const *marks, int n, int *which)
+enum chat_step chat_parse_take_one(struct chat_reader *r, const char *const *marks, int n,
+                                   int *which)
 {
     enum chat_step best = CHAT_BAD;
 
     for (int i = 0; i < n && best != CHAT_ON; i++) {
-        enum chat_step step = marks[i] != NULL ? chat_take(r, marks[i]) : CHAT_BAD;
+        enum chat_step step = marks[i] != NULL ? chat_parse_take(r, marks[i]) : CHAT_BAD;
         if (step == CHAT_MORE && !r->end)
             return CHAT_MORE;
         if (step == CHAT_ON)
@@ -238,8 +240,8 @@ enum chat_step chat_take_one(struct chat_reader *r, const char *const *marks, in
     return best;
 }
 
-enum chat_step chat_until(struct chat_reader *r, const char *mark, size_t n_max, const char *never,
-                          struct chat_span *out)
+enum chat_step chat_parse_until(struct chat_reader *r, const char *mark, size_t n_max,
+                                const char *never, struct chat_span *out)
 {
     const size_t n = strlen(mark);
 
@@ -261,8 +263,8 @@ enum chat_step chat_until(struct chat_reader *r, const char *mark, size_t n_max,
     return CHAT_ON;
 }
 
-bool chat_search(const struct chat_reader *r, size_t from, const char *const *marks, int n,
-                 size_t *at, int *which)
+bool chat_parse_search(const struct chat_reader *r, size_t from, const char *const *marks, int n,
+                       size_t *at, int *which)
 {
     bool first[256] = {false};
 
@@ -290,14 +292,14 @@ bool chat_search(const struct chat_reader *r, size_t from, const char *const *ma
     return false;
 }
 
-enum chat_step chat_take_value(struct chat_reader *r, struct chat_span *out)
+enum chat_step chat_parse_take_value(struct chat_reader *r, struct chat_span *out)
 {
     size_t at = r->probe;
     enum chat_step step;
 
     if (at == r->scan)
-        chat_scan_begin(&r->value, (r->syntax->values & CHAT_PYTHON) == CHAT_PYTHON);
-    step = chat_scan(&r->value, (struct str){r->all.p, r->all.n}, &at);
+        chat_parse_scan_begin(&r->value, (r->syntax->values & CHAT_PYTHON) == CHAT_PYTHON);
+    step = chat_parse_scan(&r->value, (struct str){r->all.p, r->all.n}, &at);
     r->probe = at;
     if (step == CHAT_DONE)
         *out = (struct chat_span){r->scan, at};
@@ -323,7 +325,7 @@ static void begin_calls(struct chat_reader *r, size_t scan, bool bare)
     r->in_list = false;
     r->n_block = 0;
     r->scan = scan;
-    chat_phase(r, 0);
+    chat_parse_phase(r, 0);
 }
 
 /* The text begins with an object, which may be a call. */
@@ -331,11 +333,11 @@ static bool begins_bare(struct chat_reader *r)
 {
     size_t at = r->head;
 
-    while (at < r->all.n && chat_is_space(r->all.p[at]))
+    while (at < r->all.n && chat_parse_is_space(r->all.p[at]))
         at++;
     if (at == r->all.n || r->all.p[at] != '{')
         return false;
-    chat_say(r, CHAT_TEXT, chat_slice(r, (struct chat_span){r->head, at}));
+    chat_parse_say(r, CHAT_TEXT, chat_parse_slice(r, (struct chat_span){r->head, at}));
     r->head = at;
     begin_calls(r, at, true);
     return true;
@@ -372,8 +374,8 @@ enum chat_step chat_text_marked(struct chat_reader *r)
         r->n_given == 0 && begins_bare(r))
         return CHAT_ON;
     marks_now(r, m);
-    const bool found = chat_search(r, r->head, m, MARKS_MAX, &at, &which);
-    chat_say(r, part, chat_slice(r, (struct chat_span){r->head, at}));
+    const bool found = chat_parse_search(r, r->head, m, MARKS_MAX, &at, &which);
+    chat_parse_say(r, part, chat_parse_slice(r, (struct chat_span){r->head, at}));
     r->head = at;
     if (!found)
         return CHAT_MORE;
@@ -383,9 +385,9 @@ enum chat_step chat_text_marked(struct chat_reader *r)
         return CHAT_ON;
     }
     if (which == THINK && r->part[part].any) { /* text came before it in the same piece */
-        chat_say(r, part, chat_slice(r, (struct chat_span){r->head, at}));
+        chat_parse_say(r, part, chat_parse_slice(r, (struct chat_span){r->head, at}));
     } else {
-        chat_mark(r);
+        chat_parse_mark(r);
         r->reasoning = which == THINK || (r->reasoning && which != THINK_END);
         r->thought = r->thought || r->reasoning;
         r->unclosed = r->unclosed && which != CLOSE;
@@ -394,21 +396,21 @@ enum chat_step chat_text_marked(struct chat_reader *r)
     return CHAT_ON;
 }
 
-void chat_call_over(struct chat_reader *r)
+void chat_parse_call_over(struct chat_reader *r)
 {
     if (r->n_block > 0) {
         struct chat_given *last = &r->given[r->n_given - 1];
         last->raw_n = r->scan - last->raw;
     }
-    chat_mark(r);
+    chat_parse_mark(r);
     r->head = r->scan;
     r->in_call = r->begun = false;
 }
 
-void chat_call_is_text(struct chat_reader *r)
+void chat_parse_call_is_text(struct chat_reader *r)
 {
     r->unclosed = r->unclosed || r->n_block > 0;
-    chat_say(r, CHAT_TEXT, chat_slice(r, (struct chat_span){r->head, r->scan}));
+    chat_parse_say(r, CHAT_TEXT, chat_parse_slice(r, (struct chat_span){r->head, r->scan}));
     r->head = r->scan;
     r->in_call = r->begun = false;
 }
@@ -481,6 +483,16 @@ static enum err_code check_tools(const json_t *tools, struct err *e)
     return ERR_OK;
 }
 
+static enum err_code no_parser(const char *name, struct err *e)
+{
+    char known[400] = "";
+    size_t n = 0;
+
+    for (size_t i = 0; i < N_SYNTAXES && n < sizeof known; i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, " %s", syntaxes[i].name);
+    return err_set(e, ERR_ARG, "no parser is called '%.60s'; there are:%s", name, known);
+}
+
 enum err_code chat_reader_open(struct chat_reader **out, const struct chat_reader_opts *o,
                                struct err *e)
 {
@@ -493,7 +505,7 @@ enum err_code chat_reader_open(struct chat_reader **out, const struct chat_reade
     while (s < syntaxes + N_SYNTAXES && strcmp(s->name, o->parser) != 0)
         s++;
     if (s == syntaxes + N_SYNTAXES)
-        return err_set(e, ERR_ARG, "no parser is called '%s'", o->parser);
+        return no_parser(o->parser, e);
     r = calloc(1, sizeof *r);
     if (r == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
@@ -536,9 +548,9 @@ static void take_steps(struct chat_reader *r)
     do {
         step = r->in_call ? r->syntax->call(r) : r->syntax->text(r);
         if (step == CHAT_DONE)
-            chat_call_over(r);
+            chat_parse_call_over(r);
         else if (step == CHAT_BAD)
-            chat_call_is_text(r);
+            chat_parse_call_is_text(r);
     } while (step != CHAT_MORE && !r->failed);
 }
 
@@ -546,11 +558,11 @@ static void finish(struct chat_reader *r)
 {
     if (r->in_call && r->begun) {
         r->cut = CHAT_CUT_CALL;
-        chat_mark(r);
+        chat_parse_mark(r);
         r->in_call = false;
     } else if (r->in_call) {
         r->scan = r->all.n;
-        chat_call_over(r);
+        chat_parse_call_over(r);
     } else if (r->reasoning) {
         r->cut = CHAT_CUT_REASONING;
     }
@@ -571,8 +583,9 @@ enum err_code chat_read(struct chat_reader *r, struct str text, bool end,
 {
     if (r->end || no_memory(r))
         return err_set(e, ERR_ARG, "the answer was read to its end");
-    if (text.n > CHAT_ANSWER_BYTES_MAX - (r->all.n < CHAT_ANSWER_BYTES_MAX ? r->all.n : CHAT_ANSWER_BYTES_MAX))
-        return err_set(e, ERR_LIMIT, "the answer is longer than %d MiB", CHAT_ANSWER_BYTES_MAX >> 20);
+    if (r->all.n > CHAT_ANSWER_BYTES_MAX || text.n > CHAT_ANSWER_BYTES_MAX - r->all.n)
+        return err_set(e, ERR_LIMIT, "the answer is longer than %d MiB",
+                       CHAT_ANSWER_BYTES_MAX >> 20);
     r->end = end;
     r->n_out = 0;
     take_bytes(r, text);
@@ -580,7 +593,8 @@ enum err_code chat_read(struct chat_reader *r, struct str text, bool end,
     if (end)
         finish(r);
     struct chat_piece *p = r->piece;
-    if (!no_memory(r) && r->n_out > r->piece_cap && (p = realloc(p, r->out_cap * sizeof *p)) != NULL) {
+    if (!no_memory(r) && r->n_out > r->piece_cap &&
+        (p = realloc(p, r->out_cap * sizeof *p)) != NULL) {
         r->piece = p;
         r->piece_cap = r->out_cap;
     }
@@ -593,7 +607,8 @@ enum err_code chat_read(struct chat_reader *r, struct str text, bool end,
             struct chat_call call = chat_reader_call(r, o->call);
             p[i] = (struct chat_piece){CHAT_TOOL, o->call, call.name, call.arguments};
         } else {
-            p[i] = (struct chat_piece){o->part, 0, {"", 0}, {r->part[o->part].text.p + o->from, o->n}};
+            const char *text_of_part = r->part[o->part].text.p;
+            p[i] = (struct chat_piece){o->part, 0, {"", 0}, {text_of_part + o->from, o->n}};
         }
     }
     *v = p;
@@ -638,27 +653,35 @@ static json_t *string_of(const struct text_buf *b)
     return json_stringn(b->n > 0 ? b->p : "", b->n);
 }
 
+static json_t *call_object(const struct chat_call *c)
+{
+    return json_pack("{s:s%, s:s, s:{s:s%, s:s%}}", "id", c->id.p, c->id.n, "type", "function",
+                     "function", "name", c->name.p, c->name.n, "arguments", c->arguments.p,
+                     c->arguments.n);
+}
+
 enum err_code chat_reader_result(json_t **out, const struct chat_reader *r, struct err *e)
 {
-    json_t *calls = json_array(), *o;
+    json_t *calls = json_array(), *o = NULL;
     bool ok = calls != NULL;
 
     for (int i = 0; ok && i < chat_reader_calls(r); i++) {
         struct chat_call c = chat_reader_call(r, i);
-        ok = json_array_append_new(calls, json_pack("{s:s%, s:s, s:{s:s%, s:s%}}", "id", c.id.p, c.id.n,
-                                                    "type", "function", "function", "name", c.name.p,
-                                                    c.name.n, "arguments", c.arguments.p, c.arguments.n)) == 0;
+        ok = json_array_append_new(calls, call_object(&c)) == 0;
     }
-    o = !ok ? NULL : json_pack("{s:o, s:o, s:O}", "reasoning", string_of(&r->part[CHAT_REASONING].text),
-                              "content", string_of(&r->part[CHAT_TEXT].text), "tool_calls", calls);
+    if (ok)
+        o = json_pack("{s:o, s:o, s:O}", "reasoning", string_of(&r->part[CHAT_REASONING].text),
+                      "content", string_of(&r->part[CHAT_TEXT].text), "tool_calls", calls);
     json_decref(calls);
-    if (o != NULL && r->cut != CHAT_CUT_NONE &&
-        json_object_set_new(o, "cut_off", json_string(r->cut == CHAT_CUT_CALL ? "tool_call" : "reasoning"))) {
+    ok = o != NULL;
+    if (ok && r->cut != CHAT_CUT_NONE)
+        ok = json_object_set_new(o, "cut_off",
+                                 json_string(r->cut == CHAT_CUT_CALL ? "tool_call"
+                                                                     : "reasoning")) == 0;
+    if (!ok) {
         json_decref(o);
-        o = NULL;
-    }
-    if (o == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
+    }
     *out = o;
     return ERR_OK;
 }

@@ -2,13 +2,13 @@
 /* reader.h - an answer, as the model writes it, to reasoning, text and tool calls.   room: chat
  *
  * A reader takes an answer in pieces of any size and splits it by the syntax of the model's family
- * (parsers.def). Text that may still become a mark is held back, and given out when it does not. The
- * pieces add up to the same result however the answer was cut, and each is valid UTF-8: a byte that
- * is not becomes U+FFFD. A tool call is given when it is complete, in one piece. A call that the
- * answer's end cuts off is given to nobody, and reported; one that cannot be read is text.
+ * (parsers.def). Text that may still become a mark is held back, and given out when it does not.
+ * The pieces add up to the same result however the answer was cut, and each is valid UTF-8: a byte
+ * that is not becomes U+FFFD. A tool call is given when it is complete, in one piece. A call that
+ * the answer's end cuts off is not given but reported; one that cannot be read is text.
  *
- * White space between a mark and the text beside it belongs to nobody; all other white space is text.
- * Memory grows with the answer, at most CHAT_ANSWER_BYTES_MAX of it; time is linear in its length.
+ * White space between a mark and the text beside it is dropped, other white space is text. Memory
+ * grows with the answer, which may have CHAT_ANSWER_BYTES_MAX; time is linear in its length.
  * A reader is one answer's and one thread's.
  */
 #ifndef CHAT_READER_H
@@ -50,21 +50,21 @@ MUST_CHECK enum err_code chat_read(struct chat_reader *r, struct str text, bool 
 /* Where the next byte belongs, as far as that is certain. */
 enum chat_part chat_reader_where(const struct chat_reader *r);
 
-/* A call that was given. Its raw text, with the marks around it, is what the model wrote: the
- * answer is its reasoning, its text and the raw text of its calls, and marks of other kinds. */
+/* A call that was given. raw: what the model wrote for it, with the marks and the white space around
+ * it, so that an answer can be put back into a conversation as it was. */
 struct chat_call {
     struct str id, name, arguments, raw; /* id: the model's own, or "call00000" and so on */
 };
 int              chat_reader_calls(const struct chat_reader *r);
 struct chat_call chat_reader_call(const struct chat_reader *r, int i); /* lives until chat_read() */
-struct str       chat_reader_raw(const struct chat_reader *r); /* all that was read; the same */
+struct str       chat_reader_raw(const struct chat_reader *r); /* of the whole answer */
 
 /* CHAT_CUT_NONE before the end. */
 enum chat_cut { CHAT_CUT_NONE, CHAT_CUT_REASONING, CHAT_CUT_CALL };
 enum chat_cut chat_reader_cut(const struct chat_reader *r);
 
-/* {"reasoning", "content", "tool_calls"} of all that was given; calls in OpenAI's form, arguments as
- * a string of JSON. "cut_off": "reasoning" or "tool_call" where the answer ends inside of one. */
+/* {"reasoning", "content", "tool_calls"} of all that was given; calls in OpenAI's form, arguments
+ * as a string of JSON. "cut_off": "reasoning" or "tool_call" where the answer ends inside one. */
 MUST_CHECK enum err_code chat_reader_result(json_t **out, const struct chat_reader *r,
                                             struct err *e);
 #endif

@@ -346,6 +346,12 @@ static int check_file(const char *path)
     return (int)i;
 }
 
+static void test_own(void **state)
+{
+    (void)state;
+    check_file("tests/golden/chat/answers.json");
+}
+
 static void test_goldens(void **state)
 {
     const char *dir = getenv("GOLDENS");
@@ -358,11 +364,275 @@ static void test_goldens(void **state)
     check_file(path);
 }
 
+/* ---- rule by rule ---- */
+
+static const json_t *some_tools(void)
+{
+    static json_t *tools;
+
+    if (tools == NULL)
+        tools = json_loads("[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]", 0, NULL);
+    assert_non_null(tools);
+    return tools;
+}
+
+static void test_find(void **state)
+{
+    static const struct {
+        const char *text, *parser;
+    } templates[] = {
+        {"", "plain"},
+        {"{{ messages[0].content }}", "plain"},
+        {"<|channel|>analysis<|message|>", "harmony"},
+        {"x <tool_call>\n<function=a>\n<parameter=b> </think> <think>", "qwen3.5"},
+        {"<tool_call>\n<function=a>\n<parameter=b>", "qwen3-coder"},
+        {"<function=a><parameter=b><think> truncate_history_thinking", "nemotron-3"},
+        {"<seed:tool_call><function=a><parameter=b>", "seed-oss"},
+        {"<think></think><tool_call>{\"name\"", "hermes"},
+        {"<|start_of_role|> <tool_call>", "granite4"},
+        {"<tool_call>{name}\n<arg_key>", "glm-4.5"},
+        {"<tool_call>{name}<arg_key>", "glm-4.7"},
+        {"[TOOL_CALLS] [", "mistral"},
+        {"[TOOL_CALLS]x[ARGS]", "mistral-args"},
+        {"<｜tool▁sep｜>x\n```json", "deepseek-r1"},
+        {"<｜tool▁sep｜>", "deepseek-v3.1"},
+        {"<think>\n</think>", "think"},
+        {"<think>", "plain"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++)
+        assert_string_equal(chat_reader_find(str_of(templates[i].text)), templates[i].parser);
+    assert_string_equal(chat_reader_name(0), "hermes");
+    for (int i = 0; i < 1000; i++)
+        if (chat_reader_name(i) == NULL)
+            return;
+    fail_msg("the names do not end");
+}
+
+static void test_open_refuses(void **state)
+{
+    static const char *const bad[] = {"{}", "[1]", "[{}]", "[{\"function\": {}}]", "[{\"name\": 1}]", "\"x\""};
+    struct chat_reader *r = NULL;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(chat_reader_open(&r, &(struct chat_reader_opts){.parser = "qwen"}, &e), ERR_ARG);
+    assert_non_null(strstr(e.msg, "'qwen'"));
+    assert_non_null(strstr(e.msg, "qwen3.5"));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        json_t *tools = json_loads(bad[i], JSON_DECODE_ANY, NULL);
+        assert_int_equal(chat_reader_open(&r, &(struct chat_reader_opts){.parser = "hermes", .tools = tools}, &e),
+                         ERR_FORMAT);
+        json_decref(tools);
+    }
+    assert_null(r);
+    json_t *none = json_null();
+    assert_int_equal(chat_reader_open(&r, &(struct chat_reader_opts){.parser = "hermes", .tools = none}, &e), ERR_OK);
+    chat_reader_close(r);
+    chat_reader_close(NULL);
+}
+
+static void test_after_the_end(void **state)
+{
+    struct transcript t = {.parser = "plain"};
+    struct chat_reader *r = must_open(&t);
+    const struct chat_piece *v;
+    struct err e;
+    int n;
+
+    (void)state;
+    assert_int_equal(chat_read(r, STR("a"), true, &v, &n, &e), ERR_OK);
+    assert_int_equal(n, 1);
+    assert_int_equal(chat_read(r, STR("a"), true, &v, &n, &e), ERR_ARG);
+    chat_reader_close(r);
+}
+
+/* What is certain is given at once, and no more. */
+static void test_holds_back(void **state)
+{
+    static const struct {
+        const char *in, *out;
+    } steps[] = {
+        {"a", "a"}, {" ", ""}, {"b <", " b"}, {"t", ""}, {"o", ""}, {"p", " <top"}, {"\n<tool_call", ""}, {"s", "\n<tool_calls"},
+        {"\xe2\x82", ""}, {"\xac", "\xe2\x82\xac"},
+    };
+    struct transcript t = {.parser = "hermes", .tools = some_tools()};
+    struct chat_reader *r = must_open(&t);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        struct sum s = {0};
+        take(&s, r, str_of(steps[i].in), false);
+        add(&s.part[CHAT_TEXT], STR(""));
+        assert_string_equal(s.part[CHAT_TEXT].p, steps[i].out);
+        free_sum(&s);
+    }
+    chat_reader_close(r);
+}
+
+static void test_where(void **state)
+{
+    static const struct {
+        const char *in;
+        enum chat_part where;
+    } steps[] = {
+        {"a", CHAT_REASONING}, {"</thi", CHAT_REASONING}, {"nk>", CHAT_TEXT}, {"b", CHAT_TEXT}, {"<tool_call>", CHAT_TOOL},
+        {"\n<function=f", CHAT_TOOL}, {">\n</function>", CHAT_TEXT}, {"\n</tool_call>", CHAT_TEXT}, {"x", CHAT_TEXT},
+    };
+    struct transcript t = {.parser = "qwen3.5", .tools = some_tools(), .reasoning = true};
+    struct chat_reader *r = must_open(&t);
+    struct sum s = {0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        take(&s, r, str_of(steps[i].in), false);
+        assert_int_equal(chat_reader_where(r), steps[i].where);
+    }
+    free_sum(&s);
+    chat_reader_close(r);
+}
+
+/* The answer is its text and the raw text of its calls, byte for byte. */
+static void test_raw(void **state)
+{
+    static const char *const calls[] = {
+        "<tool_call>\n{\"name\":  \"f\", \"arguments\":{\"a\":1.50}}\n</tool_call>",
+        "<tool_call>[{\"name\": \"f\"},", " {\"name\": \"f\"} ]\n</tool_call>",
+    };
+    struct transcript t = {.parser = "hermes", .tools = some_tools()};
+    struct bytes all = {0};
+    struct sum s = {0};
+
+    (void)state;
+    add(&all, STR("Text.\n"));
+    add(&all, str_of(calls[0]));
+    add(&all, STR(" and "));
+    add(&all, str_of(calls[1]));
+    all.n--; /* the comma belongs to what follows it */
+    add(&all, STR(","));
+    add(&all, str_of(calls[2]));
+    struct chat_reader *r = must_open(&t);
+    take(&s, r, (struct str){all.p, all.n}, true);
+    assert_int_equal(chat_reader_calls(r), 3);
+    assert_true(str_is(chat_reader_call(r, 0).raw, calls[0]));
+    assert_true(str_is(chat_reader_call(r, 0).arguments, "{\"a\": 1.50}"));
+    struct str a = chat_reader_call(r, 1).raw, b = chat_reader_call(r, 2).raw;
+    assert_int_equal(a.n + b.n, strlen(calls[1]) + strlen(calls[2]));
+    assert_true(a.p + a.n == b.p && b.p + b.n == chat_reader_raw(r).p + all.n);
+    assert_true(str_eq(chat_reader_raw(r), (struct str){all.p, all.n}));
+    chat_reader_close(r);
+    free_sum(&s);
+    free(all.p);
+}
+
+static char *result_of(const struct transcript *t, int first_call)
+{
+    struct chat_reader_opts o = {t->parser, t->tools, t->reasoning, first_call};
+    struct chat_reader *r = NULL;
+    struct sum s = {0};
+    json_t *v = NULL;
+    struct err e;
+
+    assert_int_equal(chat_reader_open(&r, &o, &e), ERR_OK);
+    take(&s, r, t->text, true);
+    assert_int_equal(chat_reader_result(&v, r, &e), ERR_OK);
+    char *text = json_dumps(v, JSON_COMPACT);
+    json_decref(v);
+    chat_reader_close(r);
+    free_sum(&s);
+    return text;
+}
+
+static void test_result(void **state)
+{
+    static const struct {
+        const char *parser, *text, *result;
+        bool reasoning;
+    } v[] = {
+        {"plain", "", "{\"reasoning\":\"\",\"content\":\"\",\"tool_calls\":[]}", false},
+        {"think", "a</think>b", "{\"reasoning\":\"a\",\"content\":\"b\",\"tool_calls\":[]}", true},
+        {"think", "a", "{\"reasoning\":\"a\",\"content\":\"\",\"tool_calls\":[],\"cut_off\":\"reasoning\"}", true},
+        {"hermes", "a <tool_call>{", "{\"reasoning\":\"\",\"content\":\"a\",\"tool_calls\":[],\"cut_off\":\"tool_call\"}", false},
+        {"mistral", "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{\"a\":[1,2]},\"id\":\"abcdefghi\"},{\"name\":\"f\"}]",
+         "{\"reasoning\":\"\",\"content\":\"\",\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":\"function\",\"function\":"
+         "{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": [1, 2]}\"}},{\"id\":\"call00008\",\"type\":\"function\",\"function\":"
+         "{\"name\":\"f\",\"arguments\":\"{}\"}}]}", false},
+        {"kimi-k2", "<|tool_call_begin|>functions.f:4<|tool_call_argument_begin|>{}<|tool_call_end|>",
+         "{\"reasoning\":\"\",\"content\":\"\",\"tool_calls\":[{\"id\":\"functions.f:4\",\"type\":\"function\","
+         "\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}", false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        struct transcript t = {v[i].parser, some_tools(), v[i].reasoning, str_of(v[i].text)};
+        char *got = result_of(&t, 7);
+        assert_string_equal(got, v[i].result);
+        free(got);
+    }
+}
+
+/* Each byte that is no part of a character becomes one U+FFFD, wherever the answer is cut. */
+static void test_bytes(void **state)
+{
+    static const char bad[] = "\xff<tool_\xe2\x82<\xf0\x9f\x99 \xf0\x9f\x99\x82\xed\xa0\x80\xc3\xc3\xa9\xf4\x90\x80\x80\xe2\x82";
+    static const char good[] = "\xef\xbf\xbd<tool_\xef\xbf\xbd\xef\xbf\xbd<\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd \xf0\x9f\x99\x82"
+                               "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"
+                               "\xef\xbf\xbd\xef\xbf\xbd";
+
+    (void)state;
+    for (int i = 0; chat_reader_name(i) != NULL; i++) {
+        struct transcript t = {chat_reader_name(i), some_tools(), false, str_of(bad)};
+        struct sum s = read_in(&t, NULL, 0);
+        assert_string_equal(s.part[CHAT_TEXT].p, good);
+        check_chunkings(t.parser, &t, &s);
+        free_sum(&s);
+    }
+}
+
+/* Beginnings of marks without end: what took time for each of them again would not come back in time. */
+static void test_hostile(void **state)
+{
+    static const char *const parts[] = {
+        "<tool_cal", "<tool_call>", "<tool_call>{\"a\":[", "<tool_call>{\"name\":\"", "<function=f>\n<parameter=a>\n</parameter>",
+        "</parameter>", "</parameter>\n\n\n\n", " ", "<", "\xe2\x82", "[TOOL_CALLS]a[ARGS]{", "<|channel|>", "<|start|>",
+        "<|channel|>final<|message|>", "{\"name\":", "<|tool_call_start|>[f(a='", "<tool_call>f<arg_key>a</arg_key><arg_value>",
+        "</arg_value>", "<think>", "</think>",
+    };
+    enum { WHOLE = 1 << 20, BYTES = 1 << 14 };
+    char *text = malloc(WHOLE);
+
+    (void)state;
+    assert_non_null(text);
+    for (int i = 0; chat_reader_name(i) != NULL; i++)
+        for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+            struct transcript t = {chat_reader_name(i), some_tools(), false, {text, WHOLE}};
+            const size_t n = strlen(parts[p]);
+            for (size_t k = 0; k < WHOLE; k++)
+                text[k] = parts[p][k % n];
+            struct sum s = read_in(&t, NULL, 0);
+            assert_true(s.part[0].n + s.part[1].n <= 3 * (size_t)WHOLE);
+            free_sum(&s);
+            struct chat_reader *r = must_open(&t);
+            s = (struct sum){0};
+            for (size_t k = 0; k < BYTES; k++)
+                take(&s, r, (struct str){text + k, 1}, false);
+            free_sum(&s);
+            chat_reader_close(r);
+        }
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_own),          cmocka_unit_test(test_goldens),    cmocka_unit_test(test_find),
+        cmocka_unit_test(test_open_refuses), cmocka_unit_test(test_after_the_end), cmocka_unit_test(test_holds_back),
+        cmocka_unit_test(test_where),        cmocka_unit_test(test_raw),        cmocka_unit_test(test_result),
+        cmocka_unit_test(test_bytes),        cmocka_unit_test(test_hostile),
     };
+    int failed = cmocka_run_group_tests_name("reader", tests, NULL, NULL);
 
-    return cmocka_run_group_tests_name("reader", tests, NULL, NULL);
+    json_decref((json_t *)(uintptr_t)some_tools());
+    return failed;
 }
