@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* unicode.c - properties and cases of code points, as Python's str has them.    room: chat */
+#include "chat/jinja.h"
+#include "chat/unicode_tables.h"
+
+uint32_t chat_cp(const char *p, size_t n, size_t *len)
+{
+    unsigned char c = (unsigned char)*p;
+    size_t k = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+    uint32_t cp = k == 1 ? c : c & (0xFFU >> (k + 1));
+
+    if (k > n)
+        k = n;
+    for (size_t i = 1; i < k; i++)
+        cp = cp << 6 | ((unsigned char)p[i] & 0x3F);
+    *len = k;
+    return cp;
+}
+
+size_t chat_cp_put(char out[4], uint32_t cp)
+{
+    size_t n = cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
+
+    if (n == 1) {
+        out[0] = (char)cp;
+        return 1;
+    }
+    for (size_t i = n - 1; i > 0; i--, cp >>= 6)
+        out[i] = (char)(0x80 | (cp & 0x3F));
+    out[0] = (char)((0xF00U >> n & 0xFF) | cp);
+    return n;
+}
+
+unsigned chat_cp_flags(uint32_t cp)
+{
+    size_t lo = 0, hi = sizeof uni_runs / sizeof uni_runs[0];
+
+    while (hi - lo > 1) {
+        size_t mid = (lo + hi) / 2;
+        if (uni_runs[mid] >> UNI_BITS <= cp)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return uni_runs[lo] & ((1U << UNI_BITS) - 1);
+}
+
+bool chat_is_word(uint32_t cp)
+{
+    return cp == '_' || (chat_cp_flags(cp) & (UNI_ALPHA | UNI_DECIMAL | UNI_DIGIT | UNI_NUMERIC)) != 0;
+}
+
+struct case_table {
+    const struct case_run *run;
+    size_t n_run;
+    const struct case_many *many;
+    size_t n_many;
+};
+#define TABLE(t) {t##_runs, sizeof t##_runs / sizeof t##_runs[0], t##_many, sizeof t##_many / sizeof t##_many[0]}
+
+static int look(const struct case_table *t, uint32_t cp, uint32_t out[3])
+{
+    size_t lo = 0, hi = t->n_run;
+
+    for (size_t i = 0; i < t->n_many; i++)
+        if (t->many[i].cp == cp) {
+            int n = 0;
+            for (; n < 3 && t->many[i].to[n] != 0; n++)
+                out[n] = t->many[i].to[n];
+            return n;
+        }
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        const struct case_run *r = &t->run[mid];
+        if (cp > r->last) {
+            lo = mid + 1;
+        } else if (cp < r->first) {
+            hi = mid;
+        } else {
+            if ((cp - r->first) % r->step != 0)
+                return 0;
+            out[0] = (uint32_t)((int32_t)cp + r->delta);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int chat_cp_case(uint32_t cp, enum str_case how, uint32_t out[3])
+{
+    static const struct case_table upper = TABLE(upper), lower = TABLE(lower), title = TABLE(title), fold = TABLE(fold);
+    int n = 0;
+
+    if (how == CASE_TITLE)
+        n = look(&title, cp, out);
+    if (how == CASE_FOLD)
+        n = look(&fold, cp, out);
+    if (n == 0)
+        n = look(how == CASE_UPPER || how == CASE_TITLE ? &upper : &lower, cp, out);
+    if (n == 0) {
+        out[0] = cp;
+        n = 1;
+    }
+    return n;
+}
+
+int chat_cp_digit(uint32_t cp)
+{
+    uint32_t first = cp;
+
+    if (cp < 0x80)
+        return cp >= '0' && cp <= '9' ? (int)(cp - '0') : -1;
+    if ((chat_cp_flags(cp) & UNI_DECIMAL) == 0)
+        return -1;
+    while (first > 0 && (chat_cp_flags(first - 1) & UNI_DECIMAL) != 0) /* decimal digits come in tens */
+        first--;
+    return (int)((cp - first) % 10);
+}
