@@ -27,6 +27,7 @@ void gen_request_free(struct request *q)
     free((void *)(uintptr_t)q->q.sample.bias);
     free((void *)(uintptr_t)q->q.sample.dry_breakers);
     free(q->seen);
+    free(q->pooled);
     free(q->token);
     free(q);
 }
@@ -34,6 +35,8 @@ void gen_request_free(struct request *q)
 /* Prompt tokens that may come from elsewhere: the rows whose logits are wanted are evaluated. */
 static int64_t reusable(const struct request *q)
 {
+    if (q->q.pool)
+        return 0;
     return q->n_read - (q->q.n_rows > 1 && q->stats.tokens == 0 ? q->q.n_rows : 1);
 }
 
@@ -116,13 +119,15 @@ static enum err_code open_request(struct gen *g, struct request *q, struct err *
             return e->code;
     if (q->q.constraint != NULL && q->q.constraint->begin(&q->place, q->q.rules, e))
         return e->code;
+    if (q->q.pool && (q->pooled = calloc((size_t)g->n_embd, sizeof *q->pooled)) == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
     return gen_begin_text(g, q, e);
 }
 
 static enum err_code take_sequence(struct gen *g, struct request *q, struct start s, struct err *e)
 {
     struct gen_event ev = { .kind = GEN_BEGIN, .id = q->id, .user = q->q.user, .seq = s.into };
-    const struct event_what nothing = { STR(""), NULL, 0 };
+    const struct event_what nothing = { STR(""), STR(""), NULL, 0 };
     struct run_match m;
 
     if (s.from < 0)

@@ -39,8 +39,8 @@ static bool only_newlines(struct str s)
 }
 
 /* The text that the token makes certain. */
-static enum err_code add_text(struct gen *g, struct request *q, int32_t token, struct gen_event *ev, struct str *text,
-                              bool *stopped, struct err *e)
+static enum err_code add_text(struct gen *g, struct request *q, int32_t token, struct gen_event *ev,
+                              struct event_what *w, bool *stopped, struct err *e)
 {
     const struct text_info *info = text_info(g->o.text);
 
@@ -52,12 +52,14 @@ static enum err_code add_text(struct gen *g, struct request *q, int32_t token, s
     ev->reasoning = q->in_reasoning;
     q->stats.reasoning_tokens += q->in_reasoning;
     ev->closes = q->q.chat && q->in_reasoning && token == info->think_close;
-    if (ev->closes)
-        *text = text_stream_flush(q->stream);
-    else if (!(q->in_reasoning && token == info->think_open) && !text_is_control(g->o.text, token) &&
-             text_stream_push(q->stream, token, text, stopped, e))
-        return e->code;
-    return ERR_OK;
+    if (ev->closes) {
+        w->text = text_stream_flush(q->stream);
+        w->more = q->q.spell ? text_piece(g->o.text, token) : STR("");
+        return ERR_OK;
+    }
+    if (!q->q.spell && (text_is_control(g->o.text, token) || (q->in_reasoning && token == info->think_open)))
+        return ERR_OK;
+    return text_stream_push(q->stream, token, &w->text, stopped, e);
 }
 
 /* Whether the answer has what it may have; *end says why. */
@@ -76,7 +78,7 @@ enum err_code gen_take(struct gen *g, struct request *q, int32_t token, const st
 {
     const struct sample_pick forced = { .token = token, .logprob = NAN };
     struct gen_event ev = { .kind = GEN_TOKEN, .id = q->id, .user = q->q.user, .seq = q->seq, .forced = pick == NULL };
-    struct str text = STR("");
+    struct event_what w = { STR(""), STR(""), pick != NULL ? pick : &forced, 0 };
     enum gen_end full;
     bool stopped = false;
 
@@ -97,10 +99,8 @@ enum err_code gen_take(struct gen *g, struct request *q, int32_t token, const st
             gen_end(q, GEN_LENGTH);
         return ERR_OK;
     }
-    if (g->o.text != NULL && add_text(g, q, token, &ev, &text, &stopped, e))
+    if (g->o.text != NULL && add_text(g, q, token, &ev, &w, &stopped, e))
         return e->code;
-    const struct event_what w = { text, pick != NULL ? pick : &forced, 0 };
-
     if (gen_tell(g, &ev, &w, e) || (ev.closes && begin_part(g, q, false, e)))
         return e->code;
     if (stopped)
@@ -132,11 +132,20 @@ static void drop_probe(struct gen *g, const struct request *q)
         }
 }
 
+static const float *mean(struct gen *g, const struct request *q)
+{
+    float *out = g->pooled + (size_t)q->seq * (size_t)g->n_embd;
+
+    for (int i = 0; i < g->n_embd; i++)
+        out[i] = (float)(q->pooled[i] / (double)q->q.n_prompt);
+    return out;
+}
+
 enum err_code gen_finish(struct gen *g, struct request *q, struct err *e)
 {
     struct gen_event ev = { .kind = GEN_END, .id = q->id, .user = q->q.user, .seq = q->seq, .end = q->end_by,
                             .reasoning = q->in_reasoning, .err = q->why, .stats = q->stats };
-    struct event_what w = { STR(""), NULL, 0 };
+    struct event_what w = { STR(""), STR(""), NULL, 0 };
     enum err_code code = ERR_OK;
 
     if (q->probe_of != NULL) {
@@ -146,6 +155,8 @@ enum err_code gen_finish(struct gen *g, struct request *q, struct err *e)
             drop_probe(g, q);
         if (q->stream != NULL && q->end_by != GEN_STOP_STRING)
             w.text = text_stream_flush(q->stream);
+        if (q->pooled != NULL && q->seq >= 0 && q->end_by == GEN_LENGTH)
+            ev.pooled = mean(g, q);
         code = gen_tell(g, &ev, &w, e);
     }
     if (q->seq >= 0) {

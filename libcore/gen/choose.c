@@ -180,18 +180,22 @@ static enum err_code choose_answer(struct gen *g, struct request *q, bool count,
 /* What was read of a prompt. */
 static enum err_code end_chunk(struct gen *g, struct request *q, struct err *e)
 {
-    const struct event_what nothing = { STR(""), NULL, 0 };
+    const struct event_what nothing = { STR(""), STR(""), NULL, 0 };
     struct gen_event ev = { .kind = GEN_ROW, .id = q->id, .user = q->q.user, .seq = q->seq };
     const int64_t from = q->fed, to = q->fed + q->n_new;
     const bool first = q->stats.tokens == 0; /* not read again after a loss of the sequence */
 
     for (int i = 0; i < q->n_ask && q->q.n_rows > 0 && first; i++) {
-        const struct event_what w = { STR(""), NULL, g->ask[q->first_row + i].row };
+        const struct event_what w = { STR(""), STR(""), NULL, g->ask[q->first_row + i].row };
 
         ev.done = from + w.row - q->first;
         if (gen_tell(g, &ev, &w, e))
             return e->code;
     }
+    for (int i = 0; q->pooled != NULL && i < q->n_new; i++)
+        if (run_tap(g->o.run, 0, q->first + i, g->hidden))
+            for (int j = 0; j < g->n_embd; j++)
+                q->pooled[j] += (double)g->hidden[j];
     if (q->mark < q->q.n_marks && to == q->q.marks[q->mark]) {
         run_mark(g->o.run, q->seq);
         q->mark++;

@@ -32,7 +32,7 @@ enum err_code gen_tell(struct gen *g, const struct gen_event *ev, const struct e
 
     g->event = event;
     if (code == ERR_OK)
-        code = grow(&text, g->n_text, w->text.n, &g->text_cap, 1, e);
+        code = grow(&text, g->n_text, w->text.n + w->more.n, &g->text_cap, 1, e);
     g->text = text;
     if (code == ERR_OK)
         code = grow(&top, g->n_top, n_top, &g->top_cap, sizeof *g->top, e);
@@ -44,8 +44,10 @@ enum err_code gen_tell(struct gen *g, const struct gen_event *ev, const struct e
     *to = (struct event){ *ev, g->n_text, g->n_top, w->row };
     if (w->text.n > 0)
         memcpy(g->text + g->n_text, w->text.p, w->text.n);
-    to->ev.text.n = w->text.n;
-    g->n_text += w->text.n;
+    if (w->more.n > 0)
+        memcpy(g->text + g->n_text + w->text.n, w->more.p, w->more.n);
+    to->ev.text.n = w->text.n + w->more.n;
+    g->n_text += w->text.n + w->more.n;
     if (w->pick != NULL)
         to->ev.pick = *w->pick;
     if (n_top > 0)

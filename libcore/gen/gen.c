@@ -22,7 +22,10 @@ static enum err_code alloc_all(struct gen *g, struct err *e)
     g->ids = digests ? calloc(asks, LOGITS_IDS_MAX * sizeof *g->ids) : NULL;
     g->mask_words = ((size_t)g->n_vocab + 31) / 32;
     g->masks = calloc(asks * g->mask_words, sizeof *g->masks);
-    if (g->at == NULL || g->used == NULL || g->row == NULL || g->want == NULL || g->guess == NULL || g->ask == NULL ||
+    g->n_embd = run_n_embd(g->o.run);
+    g->hidden = calloc((size_t)g->n_embd, sizeof *g->hidden);
+    g->pooled = calloc((size_t)g->n_seq * (size_t)g->n_embd, sizeof *g->pooled);
+    if (g->hidden == NULL || g->pooled == NULL || g->at == NULL || g->used == NULL || g->row == NULL || g->want == NULL || g->guess == NULL || g->ask == NULL ||
         (digests && g->ids == NULL) || g->masks == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     for (size_t i = 0; digests && i < asks; i++)
@@ -80,6 +83,8 @@ void gen_close(struct gen *g)
     free(g->ask);
     free(g->ids);
     free(g->masks);
+    free(g->hidden);
+    free(g->pooled);
     free(g);
 }
 
@@ -105,6 +110,8 @@ static enum err_code check(const struct gen *g, const struct gen_request *q, str
         return err_set(e, ERR_ARG, "a limit of the request is out of range");
     if ((q->n_stops > 0 || q->chat) && g->o.text == NULL)
         return err_set(e, ERR_UNSUPPORTED, "stop texts and chats need a tokenizer");
+    if (q->pool && !run_taps_last(g->o.run))
+        return err_set(e, ERR_UNSUPPORTED, "hidden rows are not kept here");
     if (g->o.wait_max > 0 && g->n_waiting >= g->o.wait_max)
         return err_set(e, ERR_LIMIT, "%lld requests wait already", (long long)g->n_waiting);
     return ERR_OK;

@@ -46,6 +46,10 @@ struct gen_request {
     bool           ignore_eos;      /* end tokens do not end the answer */
     bool           chat;            /* the reasoning is told apart from the text; stop strings count in the text */
     bool           thinking;        /* chat: the prompt ends inside reasoning */
+    bool           spell;           /* control tokens are part of the text, as they are spelled: for a reader of the
+                                     * model's own marks (chat/reader.h) */
+    bool           pool;            /* GEN_END has the mean of the prompt's last hidden rows, all of which are evaluated;
+                                     * the run taps n_layer */
     int            priority;        /* higher ones first; equal ones in the order they came */
     struct sample_opts sample;
     const struct str  *stops;       /* [n_stops], not empty; needs a text */
@@ -105,6 +109,7 @@ struct gen_event {
     enum gen_end       end;       /* GEN_END */
     struct err         err;       /* GEN_FAILED: the reason; the others go on */
     struct gen_stats   stats;     /* GEN_BEGIN, GEN_END */
+    const float       *pooled;    /* GEN_END, if asked for: [n_embd], not normalised */
 };
 
 /* ERR_ARG: no sequence is left for requests. */

@@ -46,11 +46,11 @@ struct gen_constraint {
     bool    (*take)(void *place, int32_t token); /* false: it may not come, and nothing has changed */
     void    (*back)(void *place, int n);         /* forgets the newest n <= GEN_BACK_MAX tokens */
     bool    (*free)(const void *place);          /* every token may come: no mask is needed */
-    int32_t (*only)(const void *place);          /* the one token that may come, or -1 */
-    /* Bits of the tokens that may come, [(n_vocab + 31) / 32]: end tokens where the text may end. May be
-     * called for several places at once. */
-    void    (*mask)(const void *place, uint32_t *mask);
+    int32_t (*only)(void *place);                /* the one token that may come, or -1 */
+    /* Bits of the tokens that may come, [(n_vocab + 31) / 32]: end tokens where the text may end. */
+    void    (*mask)(void *place, uint32_t *mask);
 };
+extern const struct gen_constraint gen_grammar; /* rules: a struct grammar (grammar/grammar.h) */
 
 /* ---- memory: probabilities that are mixed into the model's ---- */
 

@@ -26,6 +26,7 @@ struct request {
     enum gen_end       end_by;
     struct err         why;     /* GEN_FAILED */
     int32_t           *token;   /* [cap] */
+    double            *pooled;  /* [n_embd] sum of hidden rows; NULL: not wanted */
     int64_t            n, cap, fed;
     int64_t            n_read;  /* tokens to read before the next choice: the prompt, or all it had when it lost its
                                  * sequence */
@@ -99,6 +100,9 @@ struct gen {
     size_t           n_text, text_cap;
     struct sample_top *top;
     size_t           n_top, top_cap;
+    float           *hidden;    /* [n_embd] a row */
+    float           *pooled;    /* [n_seq][n_embd] of requests that ended in this step */
+    int              n_embd;
 };
 
 static inline bool reading(const struct request *q)
@@ -137,7 +141,7 @@ MUST_CHECK enum err_code gen_finish(struct gen *g, struct request *q, struct err
 
 /* events.c */
 struct event_what {
-    struct str               text;
+    struct str               text, more; /* one after the other */
     const struct sample_pick *pick; /* NULL: none */
     int                      row;
 };

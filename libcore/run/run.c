@@ -374,6 +374,11 @@ int run_n_seq(const struct run *r)
     return r->n_seq;
 }
 
+int run_n_embd(const struct run *r)
+{
+    return model_plan(r->m)->n_embd;
+}
+
 int32_t run_n_vocab(const struct run *r)
 {
     return r->n_vocab;

@@ -103,6 +103,7 @@ int     run_logits_max(const struct run *r);     /* of them with logits */
 int     run_draft_max(const struct run *r);      /* draft rows of a sequence in a step */
 int     run_n_seq(const struct run *r);
 int32_t run_n_vocab(const struct run *r);
+int     run_n_embd(const struct run *r);
 void    run_kv(const struct run *r, const char **k, const char **v); /* types in force */
 void    run_clear(struct run *r, int seq);       /* forget the sequence */
 /* Forgets the newest n tokens: n <= run_undoable(), which is at least undo_tokens (or all there are), and
@@ -153,6 +154,7 @@ int64_t run_due(const struct run *r, int seq);
 /* Row i of the last step after tap_layers[tap], n_embd floats, copied from the device. False: there is none. (For tests:
  * a drafter reads them where they lie.) */
 bool run_tap(struct run *r, int tap, int i, float *out);
+bool run_taps_last(const struct run *r); /* tap 0 is after the final norm */
 
 /* For tests and tools: the residual stream. `hidden` gets [n_layer + 2][n][n_embd]: the input of layer
  * 0, the output of every layer, the output of the final norm, for the rows of the next run_step. NULL

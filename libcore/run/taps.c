@@ -38,6 +38,11 @@ float *run_tap_rows(const struct run *r, int tap)
     return r->taps.rows + (size_t)tap * (size_t)r->rows_max * (size_t)model_plan(r->m)->n_embd;
 }
 
+bool run_taps_last(const struct run *r)
+{
+    return r->taps.n > 0 && r->tap_layer[0] == model_plan(r->m)->n_layer;
+}
+
 bool run_tap(struct run *r, int tap, int i, float *out)
 {
     const size_t width = (size_t)model_plan(r->m)->n_embd;

@@ -94,14 +94,14 @@ static inline bool walk_free(const void *place)
     return ((const struct walk *)place)->rules->n_states == 1;
 }
 
-static inline int32_t walk_only(const void *place)
+static inline int32_t walk_only(void *place)
 {
     const struct walk *w = place;
 
     return w->at == w->rules->n_states - 1 ? w->rules->only : -1;
 }
 
-static inline void walk_mask(const void *place, uint32_t *mask)
+static inline void walk_mask(void *place, uint32_t *mask)
 {
     const struct walk *w = place;
 
