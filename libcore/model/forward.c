@@ -52,8 +52,7 @@ static const struct {
     { MIX_CONV, model_mix_conv },
 };
 
-/* x += scale * (the outputs of the layer's mixers for norm(x)), then the same for its feed-forward. */
-static void layer(const struct step *s, int i, struct tensor x)
+void model_layer(const struct step *s, int i, struct tensor x)
 {
     const struct model *m = s->m;
     const struct layer_plan *l = &m->plan.layer[i];
@@ -107,7 +106,7 @@ static void walk(const struct step *s, const struct model_step *st)
     for (int i = 0; i < m->plan.n_layer; i++) {
         size_t mark = dev_mark(d);
 
-        layer(s, i, x);
+        model_layer(s, i, x);
         hidden = note(d, st, hidden, x);
         keep_taps(d, st, i, x);
         dev_release(d, mark);

@@ -83,6 +83,14 @@ struct layer_weights {
     struct moe_weights   moe;
 };
 
+/* A multi-token-prediction block: see mtp.c. */
+struct nextn_weights {
+    struct layer_weights layer;
+    struct tensor        mix;          /* 2 n_embd -> n_embd */
+    struct tensor        embd, head;   /* data NULL: those of the model */
+    const float         *embd_norm, *hidden_norm, *out_norm; /* [n_embd]; out_norm NULL: the model's */
+};
+
 struct model {
     const struct gguf    *gguf;
     struct dev           *dev;
@@ -94,6 +102,7 @@ struct model {
     const float          *out_norm;
     const float          *rope_freq; /* [n_rot / 2] */
     struct layer_weights *layer;     /* [n_layer] */
+    struct nextn_weights *nextn;     /* NULL: none, or not asked for */
     struct model_weights  bytes;
     uint64_t             *uses;      /* [n_layer][n_expert] on the device; NULL: not counted */
     int                   count_sets; /* model_opts */
@@ -135,6 +144,9 @@ const float  *bind_own(struct binder *b, const char *name, const float *v, int64
  * [columns][n * rows]. */
 const float  *bind_transposed(struct binder *b, const char *const *names, int n, int64_t columns, int64_t rows);
 
+/* ERR_UNSUPPORTED: a tensor of the file was not asked for. */
+enum err_code bind_all_used(const struct binder *b);
+
 void model_bind_attn(struct layer_weights *l, const struct plan *p, struct binder *b);
 void model_bind_mla(struct layer_weights *l, const struct plan *p, struct binder *b);
 void model_bind_gdn(struct layer_weights *l, const struct plan *p, struct binder *b);
@@ -174,6 +186,8 @@ void model_fold(const struct step *s);
  * base. */
 void model_replay(const struct step *s, int slot, int n, bool on_base);
 
+/* x += scale * (the outputs of the layer's mixers for norm(x)), then the same for its feed-forward. */
+void model_layer(const struct step *s, int layer, struct tensor x);
 /* y = the part's output for normalised input x; the residual add is the caller's. */
 void model_mix_attn(const struct step *s, int layer, struct tensor y, struct tensor x);
 void model_mix_mla(const struct step *s, int layer, struct tensor y, struct tensor x);

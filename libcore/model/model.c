@@ -46,40 +46,45 @@ static void bind_layer(struct model *m, struct binder *b, const struct model_pla
         model_bind_dense(&w->dense, &m->plan, l->n_ff, b);
 }
 
-/* The multi-token-prediction blocks (Qwen3.5 and its kin: attention and a feed-forward) stay in the file for later
- * use; that they are whole is checked. */
-static void check_nextn(struct model *m, struct binder *b, int i)
+/* A multi-token-prediction block (Qwen3.5 and its kin: attention and a feed-forward). Those that nobody uses stay in the
+ * file; that they are whole is checked. */
+static void bind_nextn(struct model *m, struct binder *b, int i, struct nextn_weights *w)
 {
     const struct layer_plan *like = &m->plan.layer[m->plan.n_layer - 1];
-    struct layer_weights w = { 0 };
     int n_embd = m->plan.n_embd;
 
     b->layer = i;
-    b->dev = NULL;
     b->here = NULL;
-    (void)bind_vec(b, "attn_norm.weight", n_embd);
-    (void)bind_vec(b, m->plan.ffn_norm, n_embd);
-    model_bind_attn(&w, &m->plan, b);
+    w->layer.mix_norm = bind_vec(b, "attn_norm.weight", n_embd);
+    w->layer.ffn_norm = bind_vec(b, m->plan.ffn_norm, n_embd);
+    model_bind_attn(&w->layer, &m->plan, b);
     if (like->ffn == FFN_MOE)
-        model_bind_moe(&w.moe, &m->plan, b);
+        model_bind_moe(&w->layer.moe, &m->plan, b);
     else
-        model_bind_dense(&w.dense, &m->plan, like->n_ff, b);
-    (void)bind_mat(b, "nextn.eh_proj.weight", (int64_t)2 * n_embd, n_embd, 1);
-    (void)bind_vec(b, "nextn.enorm.weight", n_embd);
-    (void)bind_vec(b, "nextn.hnorm.weight", n_embd);
-    (void)bind_vec_opt(b, "nextn.shared_head_norm.weight", n_embd);
-    (void)bind_mat_opt(b, "nextn.embed_tokens.weight", n_embd, m->plan.n_vocab, 1);
-    (void)bind_mat_opt(b, "nextn.shared_head_head.weight", n_embd, m->plan.n_vocab, 1);
+        model_bind_dense(&w->layer.dense, &m->plan, like->n_ff, b);
+    w->mix = bind_mat(b, "nextn.eh_proj.weight", (int64_t)2 * n_embd, n_embd, 1);
+    w->embd_norm = bind_vec(b, "nextn.enorm.weight", n_embd);
+    w->hidden_norm = bind_vec(b, "nextn.hnorm.weight", n_embd);
+    w->out_norm = bind_vec_opt(b, "nextn.shared_head_norm.weight", n_embd);
+    if (bind_has(b, "nextn.embed_tokens.weight"))
+        w->embd = bind_rows(b, "nextn.embed_tokens.weight", n_embd, m->plan.n_vocab);
+    w->head = bind_mat_opt(b, "nextn.shared_head_head.weight", n_embd, m->plan.n_vocab, 1);
 }
 
-/* A tensor that nothing reads (a bias, a scale) would make the output wrong without a word. */
-static enum err_code check_unused(const struct gguf *g, const bool *used, struct err *e)
+/* The first block may be wanted. */
+static void bind_nextns(struct model *m, struct binder *b, bool wanted)
 {
-    for (size_t i = 0; i < gguf_n_tensors(g); i++)
-        if (!used[i])
-            return err_set(e, ERR_UNSUPPORTED, "%s: tensor %.*s is not one this architecture uses",
-                           gguf_path(g), STR_ARG(gguf_tensor_at(g, i)->name));
-    return ERR_OK;
+    if (wanted && m->plan.n_nextn > 0) {
+        m->nextn = arena_array(&m->arena, 1, sizeof *m->nextn);
+        if (m->nextn == NULL) {
+            err_set(b->e, ERR_NOMEM, "out of memory");
+            return;
+        }
+        bind_nextn(m, b, m->plan.n_layer, m->nextn);
+    }
+    b->dev = NULL;
+    for (int i = m->nextn != NULL; i < m->plan.n_nextn && b->e->code == ERR_OK; i++)
+        bind_nextn(m, b, m->plan.n_layer + i, &(struct nextn_weights){ .mix = { .data = NULL } });
 }
 
 static enum err_code bind_all(struct model *m, const struct gguf *g, const struct model_opts *o, struct err *e)
@@ -109,9 +114,8 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
     m->out_norm = bind_vec(&b, p->out_norm, p->n_embd);
     for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++)
         bind_layer(m, &b, o->place, i);
-    for (int i = 0; i < p->n_nextn && e->code == ERR_OK; i++)
-        check_nextn(m, &b, p->n_layer + i);
-    return e->code != ERR_OK ? e->code : check_unused(g, b.used, e);
+    bind_nextns(m, &b, o->nextn);
+    return bind_all_used(&b);
 }
 
 static void fill_info(struct model *m, const struct gguf *g)

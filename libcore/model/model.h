@@ -37,6 +37,7 @@ struct model_opts {
     bool        copy_weights;
     bool        as_stored;    /* the copy too; else its rows are laid out where that is faster */
     int64_t     weight_bytes; /* of memory on the device, from a sketch; 0: not known */
+    bool        nextn;        /* the multi-token-prediction block, if there is one, can be used: model/drafter.h */
     int         step_rows;    /* rows in one step on a GPU, for runs that do not say; 0: run.h's */
 };
 
@@ -48,7 +49,7 @@ void model_close(struct model *m); /* NULL is allowed */
 struct model_info {
     const char *arch;          /* "qwen35moe" */
     int         n_layer;       /* of the main stack */
-    int         n_nextn;       /* multi-token-prediction blocks in the file; kept, not run */
+    int         n_nextn;       /* multi-token-prediction blocks in the file; a step leaves them alone */
     int32_t     n_vocab;       /* logits per row */
     int32_t     n_embd;
     int64_t     ctx_train;     /* context length the file states, tokens */

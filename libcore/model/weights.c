@@ -114,12 +114,16 @@ struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t 
 struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1)
 {
     const struct gguf_tensor *t = need_shape(b, name, ne0, ne1, 1);
-    enum model_class class = model_class_of(str_of(name), b->n_layer);
-    size_t held = dev_held(b->dev), more;
+    char full[128];
+    enum model_class class;
+    size_t held, more;
     const void *p;
 
-    if (t == NULL)
+    if (t == NULL || b->dev == NULL)
         return (struct tensor){ .type = QUANT_f32 };
+    full_name(b, name, full);
+    class = model_class_of(str_of(full), b->n_layer);
+    held = dev_held(b->dev);
     p = dev_weights_rows(b->dev, t->data, t->size_bytes);
     if (p == NULL)
         err_set(b->e, ERR_NOMEM, "out of memory: the weights do not fit device %s", dev_name(b->dev));
@@ -269,4 +273,14 @@ const float *bind_transposed(struct binder *b, const char *const *names, int n, 
                 out[(c * n + i) * rows + r] = v[r * columns + c];
     }
     return to_device(b, names[0], out, (size_t)(columns * rows * n) * sizeof *out);
+}
+
+/* A tensor that nothing reads (a bias, a scale) would make the output wrong without a word. */
+enum err_code bind_all_used(const struct binder *b)
+{
+    for (size_t i = 0; b->e->code == ERR_OK && i < gguf_n_tensors(b->g); i++)
+        if (!b->used[i])
+            err_set(b->e, ERR_UNSUPPORTED, "%s: tensor %.*s is not one this architecture uses", gguf_path(b->g),
+                    STR_ARG(gguf_tensor_at(b->g, i)->name));
+    return b->e->code;
 }

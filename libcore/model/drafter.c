@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* drafter.c - what both kinds of drafters share: memory, rows of taps, the order of device steps. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/drafter_internal.h"
+
+static const struct op_top best = { .k = 1 };
+
+void model_drafter_close(struct model_drafter *d)
+{
+    struct dev *dev;
+    size_t row, n;
+
+    if (d == NULL)
+        return;
+    dev = d->net.dev;
+    row = (size_t)d->width * sizeof(float);
+    n = (size_t)d->n_seq;
+    for (int i = 0; i < 2; i++)
+        dev_free(dev, d->saved[i], (size_t)d->n_saved * row);
+    dev_free(dev, d->last, n * (size_t)d->net.plan.n_embd * sizeof(float));
+    dev_free(dev, d->digest, n * MODEL_GUESSES_MAX * op_top_bytes(&best));
+    state_close(d->state);
+    arena_free(&d->net.arena);
+    free(d);
+}
+
+enum err_code model_draft_open(struct model_drafter **out, const struct model *m, const struct draft_kind *kind,
+                               struct err *e)
+{
+    struct model_drafter *d = calloc(1, sizeof *d);
+
+    if (d == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    d->kind = kind;
+    d->target = m;
+    d->net.gguf = m->gguf;
+    d->net.dev = m->dev;
+    *out = d;
+    return ERR_OK;
+}
+
+const struct model_drafter_info *model_drafter_info(const struct model_drafter *d)
+{
+    return &d->info;
+}
+
+void model_drafter_trace(struct model_drafter *d, const struct model_drafter_trace *t)
+{
+    d->trace = t == NULL ? (struct model_drafter_trace){ 0 } : *t;
+}
+
+void model_draft_note(struct model_drafter *d, float **trace, struct tensor x)
+{
+    const size_t n = (size_t)x.ne[0] * (size_t)x.ne[1];
+
+    if (*trace == NULL || x.data == NULL)
+        return;
+    assert(x.stride == x.ne[0]);
+    dev_copy(d->net.dev, *trace, x.data, n * sizeof(float));
+    *trace += n;
+}
+
+int64_t model_drafter_rows(const struct model_drafter *d, int slot)
+{
+    return state_pos(d->state, slot);
+}
+
+int64_t model_drafter_ctx(const struct model_drafter *d)
+{
+    return state_ctx(d->state);
+}
+
+void model_drafter_crop(struct model_drafter *d, int slot, int64_t rows)
+{
+    if (rows < state_pos(d->state, slot))
+        state_rewind(d->state, slot, state_pos(d->state, slot) - rows);
+}
+
+void model_drafter_fork(struct model_drafter *d, int dst, int src)
+{
+    state_fork(d->state, dst, src);
+}
+
+/* ---- rows of a device step ---- */
+
+struct op_rows model_draft_rows(const struct model_drafter *d, int view)
+{
+    const struct draft_batch *b = &d->batch;
+    const bool each = view == AS_SEEN || view == AS_SEEN_IN_WINDOW; /* every row sees the same: a sequence each */
+
+    return (struct op_rows){ b->n, b->token, b->pos[view], each ? b->n : b->n_seq, b->seq[view] };
+}
+
+/* Rows of a slot from pos on, of which page `first` is the first one in a window. */
+static void append_at(struct model_drafter *d, int slot, int64_t pos, int n, int64_t first)
+{
+    struct draft_batch *b = &d->batch;
+    const int64_t from[2] = { pos, pos - first * OP_KV_PAGE };
+    const int stored[2] = { AS_STORED, AS_STORED_IN_WINDOW }, seen[2] = { AS_SEEN, AS_SEEN_IN_WINDOW };
+
+    for (int w = 0; w < 2; w++) {
+        b->seq[stored[w]][b->n_seq] = (struct op_seq){ b->n, n, slot, from[w] };
+        for (int i = 0; i < n; i++) {
+            b->pos[stored[w]][b->n + i] = (int32_t)(from[w] + i);
+            b->pos[seen[w]][b->n + i] = (int32_t)(from[w] + n - 1);
+            b->seq[seen[w]][b->n + i] = (struct op_seq){ b->n + i, 1, slot, from[w] + n - 1 };
+        }
+    }
+    b->n_seq++;
+    b->n += n;
+}
+
+void model_draft_append(struct model_drafter *d, int slot, int n)
+{
+    const int64_t pos = d->measuring ? state_ctx(d->state) - n : state_pos(d->state, slot), from = pos - d->window + 1;
+    const int64_t first = d->window > 0 && from > 0 ? from / OP_KV_PAGE : 0;
+
+    if (!d->measuring)
+        state_prepare(d->state, slot, n);
+    d->page[slot] = state_kv(d->state, 0)->page[slot] + first;
+    append_at(d, slot, pos, n, first);
+}
+
+void model_draft_advance(struct model_drafter *d)
+{
+    for (int i = 0; i < d->batch.n_seq; i++)
+        state_advance(d->state, d->batch.seq[AS_STORED][i].slot, d->batch.seq[AS_STORED][i].n);
+}
+
+static struct tensor rows_at(const float *data, int64_t ne0, int64_t ne1)
+{
+    return (struct tensor){ .type = QUANT_f32, .ne = { ne0, ne1, 1 }, .stride = ne0, .data = (void *)(uintptr_t)data };
+}
+
+/* Rows row[0 .. n) of all taps, side by side. */
+static void pick_taps(struct model_drafter *d, struct tensor y, const struct model_taps *t, const int32_t *row)
+{
+    const int64_t n_embd = d->net.plan.n_embd;
+
+    for (int i = 0; i < d->info.n_tap; i++)
+        op_rows_pick(d->net.dev, op_cols(y, i * n_embd, n_embd), rows_at(t->tap[i], n_embd, t->n_rows), row);
+}
+
+/* Saved rows and rows of taps, in the order given. */
+static struct tensor gather(struct model_drafter *d, const struct model_taps *t, const struct model_drafter_row *row, int n)
+{
+    struct dev *dev = d->net.dev;
+    struct tensor y = dev_scratch(dev, d->width, n), x = dev_scratch(dev, d->width, n);
+    int n_saved = 0, n_tap;
+    bool sorted = true;
+
+    for (int i = 0; i < n; i++)
+        n_saved += row[i].saved;
+    n_tap = n_saved;
+    for (int i = 0, s = 0; i < n; i++) {
+        d->order[i] = row[i].saved ? s++ : n_tap++;
+        d->pick[d->order[i]] = row[i].row;
+        sorted &= d->order[i] == i;
+    }
+    if (n_saved > 0)
+        op_rows_pick(dev, op_slice(y, 0, n_saved), rows_at(d->saved[0], d->width, d->n_saved), d->pick);
+    if (n_saved < n)
+        pick_taps(d, op_slice(y, n_saved, n - n_saved), t, d->pick + n_saved);
+    if (sorted)
+        return y;
+    op_rows_pick(dev, x, y, d->order);
+    return x;
+}
+
+enum err_code model_drafter_save(struct model_drafter *d, const struct model_taps *t, const int32_t *row, int n, int at,
+                                 struct err *e)
+{
+    assert(at >= 0 && n >= 0 && at + n <= d->n_saved);
+    if (n == 0)
+        return ERR_OK;
+    dev_begin(d->net.dev);
+    pick_taps(d, op_slice(rows_at(d->saved[0], d->width, d->n_saved), at, n), t, row);
+    return dev_end(d->net.dev, e);
+}
+
+enum err_code model_drafter_keep(struct model_drafter *d, const int32_t *from, int n, struct err *e)
+{
+    float *to = d->saved[1];
+
+    assert(n >= 0 && n <= d->n_saved);
+    if (n == 0)
+        return ERR_OK;
+    dev_begin(d->net.dev);
+    op_rows_pick(d->net.dev, rows_at(to, d->width, n), rows_at(d->saved[0], d->width, d->n_saved), from);
+    d->saved[1] = d->saved[0];
+    d->saved[0] = to;
+    return dev_end(d->net.dev, e);
+}
+
+/* ---- guesses ---- */
+
+void model_draft_head(struct model_drafter *d, struct tensor x, int64_t r)
+{
+    struct dev *dev = d->net.dev;
+    struct tensor logits = dev_scratch(dev, d->head.ne[1], x.ne[1]);
+    const struct op_top top = { .k = 1, .inv_temp = d->inv_temp };
+    const size_t bytes = op_top_bytes(&top);
+
+    model_draft_note(d, &d->trace.hidden, x);
+    op_matmul(dev, logits, d->head, x);
+    model_draft_note(d, &d->trace.logits, logits);
+    op_top(dev, d->digest + (size_t)r * bytes, logits, &top);
+    dev_fetch(dev, d->answer + (size_t)r * bytes, d->digest + (size_t)r * bytes, (size_t)x.ne[1] * bytes);
+}
+
+int32_t model_draft_answer(const struct model_drafter *d, int64_t r, float *p)
+{
+    const unsigned char *at = d->answer + (size_t)r * op_top_bytes(&best);
+    struct op_top_row row;
+    struct op_top_entry first;
+
+    memcpy(&row, at, sizeof row);
+    memcpy(&first, at + sizeof row, sizeof first);
+    *p = row.n > 0 ? (float)(1.0 / row.total) : 0.0f;
+    return row.n > 0 ? first.id : -1;
+}
+
+/* The rows are grouped by slot already: where a group is cut, the next step has the rest. */
+static void group(struct model_drafter *d, const struct model_drafter_row *row, int n)
+{
+    d->batch.n = d->batch.n_seq = 0;
+    for (int i = 0, k; i < n; i += k) {
+        for (k = 0; i + k < n && row[i + k].slot == row[i].slot; k++)
+            d->batch.token[i + k] = row[i + k].next;
+        model_draft_append(d, row[i].slot, k);
+    }
+}
+
+enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps *t, const struct model_drafter_row *row,
+                                int n_row, const struct model_drafter_ask *ask, int n_ask, struct err *e)
+{
+    int i = 0;
+
+    if (n_row == 0 && n_ask == 0)
+        return ERR_OK;
+    d->n_last = 0;
+    for (int s = 0; s < d->n_seq; s++)
+        d->last_of[s] = -1;
+    do {
+        const int n = n_row - i < DRAFT_ROWS ? n_row - i : DRAFT_ROWS;
+
+        dev_begin(d->net.dev);
+        if (n > 0) {
+            group(d, row + i, n);
+            d->kind->take(d, gather(d, t, row + i, n));
+            model_draft_advance(d);
+        }
+        i += n;
+        if (i == n_row && n_ask > 0)
+            d->kind->guess(d, ask, n_ask);
+        if (dev_end(d->net.dev, e) != ERR_OK)
+            return e->code;
+    } while (i < n_row);
+    return n_ask > 0 ? d->kind->finish(d, ask, n_ask, e) : ERR_OK;
+}
+
+/* ---- memory ---- */
+
+/* What a device step of n rows and so many guesses takes, at the end of a context. */
+static void measure(struct model_drafter *d, int n, int n_ask)
+{
+    const struct model_taps t = { .n_rows = n };
+    struct model_drafter_row row[DRAFT_ROWS] = { { .saved = true } };
+
+    dev_begin(d->net.dev);
+    group(d, row, n);
+    d->kind->take(d, gather(d, &t, row, n));
+    d->kind->measure(d, n_ask);
+}
+
+static enum err_code reserve_scratch(struct model_drafter *d, struct err *e)
+{
+    enum { EACH = 64 }; /* small steps may take more than large ones: kernels share work otherwise */
+    struct dev *dev = d->net.dev;
+
+    d->measuring = true;
+    dev_measure(dev, true);
+    for (int n = 1; n <= DRAFT_ROWS; n += n < EACH ? 1 : EACH)
+        measure(d, n, n < d->n_seq ? n : d->n_seq);
+    measure(d, DRAFT_ROWS, d->n_seq);
+    dev_measure(dev, false);
+    d->measuring = false;
+    return dev_reserve(dev, dev_scratch_peak(dev), e);
+}
+
+/* Arrays on the host for so many rows. */
+static bool host_arrays(struct model_drafter *d, size_t rows)
+{
+    struct arena *a = &d->net.arena;
+    const size_t n = (size_t)d->n_seq, guesses = n * MODEL_GUESSES_MAX;
+    bool all = true;
+
+    for (int v = 0; v < DRAFT_VIEWS; v++) {
+        d->batch.pos[v] = arena_array(a, rows, sizeof *d->batch.pos[v]);
+        d->batch.seq[v] = arena_array(a, rows, sizeof *d->batch.seq[v]);
+        all &= d->batch.pos[v] != NULL && d->batch.seq[v] != NULL;
+    }
+    d->batch.token = arena_array(a, rows, sizeof *d->batch.token);
+    d->order = arena_array(a, rows, sizeof *d->order);
+    d->pick = arena_array(a, rows, sizeof *d->pick);
+    d->last_of = arena_array(a, n, sizeof *d->last_of);
+    d->live = arena_array(a, n, sizeof *d->live);
+    d->rows_before = arena_array(a, n, sizeof *d->rows_before);
+    d->page = arena_array(a, n, sizeof *d->page);
+    d->inv_temp = arena_array(a, guesses, sizeof *d->inv_temp);
+    d->answer = arena_array(a, guesses, op_top_bytes(&best));
+    for (size_t i = 0; d->inv_temp != NULL && i < guesses; i++)
+        d->inv_temp[i] = 1.0f;
+    return all && d->batch.token != NULL && d->order != NULL && d->pick != NULL && d->last_of != NULL && d->live != NULL &&
+           d->rows_before != NULL && d->page != NULL && d->inv_temp != NULL && d->answer != NULL;
+}
+
+enum err_code model_drafter_reserve(struct model_drafter *d, int n_seq, int64_t ctx_tokens, int n_saved, struct err *e)
+{
+    struct dev *dev = d->net.dev;
+    const int type = dev_is_host(dev) ? QUANT_f32 : QUANT_f16;
+    const int64_t most = ctx_tokens + MODEL_GUESSES_MAX + 1;
+    const struct state_opts so = { most < ARCH_CTX_MAX ? most : ARCH_CTX_MAX, n_seq, type, type, 0 };
+    const size_t rows = DRAFT_ROWS + (size_t)n_seq * (MODEL_GUESSES_MAX + 1), n = (size_t)n_seq;
+
+    assert(d->state == NULL);
+    if (state_open(&d->state, dev, &d->net.plan, &so, e) != ERR_OK)
+        return e->code;
+    d->n_seq = n_seq;
+    d->n_saved = n_saved;
+    d->last = dev_alloc(dev, n * (size_t)d->net.plan.n_embd * sizeof(float));
+    d->digest = dev_alloc(dev, n * MODEL_GUESSES_MAX * op_top_bytes(&best));
+    for (int i = 0; i < 2; i++)
+        d->saved[i] = dev_alloc(dev, (size_t)n_saved * (size_t)d->width * sizeof(float));
+    if (!host_arrays(d, rows) || d->last == NULL || d->digest == NULL || d->saved[0] == NULL || d->saved[1] == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory: rows of a drafter");
+    return reserve_scratch(d, e);
+}

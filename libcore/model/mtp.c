@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mtp.c - the multi-token-prediction block of a model's own file (Qwen3.5 and its kin): one gated-attention layer of the
+ * family with keys and values of its own.
+ *
+ * From the hidden row h of a token, which is what the model's output matrix multiplies, and from the token after it:
+ *   u = eh_proj [ RMS(embedding, enorm) ; RMS(h, hnorm) ];  y = RMS(layer(u), shared_head_norm);  logits = head y
+ * A guess goes on with its own y for h and itself for the token. Its rows are forgotten when the guesses are made. */
+#include <assert.h>
+
+#include "gguf/gguf.h"
+#include "model/drafter_internal.h"
+
+/* Rows of h and the tokens after them, in d->batch; y: what the layer makes of them. */
+static struct tensor pass(struct model_drafter *d, struct tensor h)
+{
+    const struct op_rows rows = model_draft_rows(d, AS_STORED);
+    const struct step s = { .m = &d->net, .d = d->net.dev, .state = d->state, .rows = &rows };
+    const int64_t n_embd = d->net.plan.n_embd;
+    const float eps = d->net.plan.norm_eps;
+    struct tensor both = dev_scratch(s.d, 2 * n_embd, h.ne[1]), y = dev_scratch(s.d, n_embd, h.ne[1]);
+    struct tensor token = op_cols(both, 0, n_embd);
+
+    op_embed(s.d, token, d->embd, rows.token, 1.0f);
+    op_rms_norm(s.d, token, token, d->embd_norm, n_embd, 0, eps);
+    op_rms_norm(s.d, op_cols(both, n_embd, n_embd), h, d->hidden_norm, n_embd, 0, eps);
+    op_matmul(s.d, y, d->mix, both);
+    model_layer(&s, 0, y);
+    return y;
+}
+
+/* Rows n of `last` from row `at` on. */
+static struct tensor last_rows(const struct model_drafter *d, int at, int n)
+{
+    const int64_t n_embd = d->net.plan.n_embd;
+
+    return (struct tensor){ .type = QUANT_f32, .ne = { n_embd, n, 1 }, .stride = n_embd, .data = d->last + at * n_embd };
+}
+
+/* The last output of each group of rows is kept, normed. */
+static void keep_last(struct model_drafter *d, struct tensor y, int at, int n, const int32_t *row)
+{
+    const int64_t n_embd = d->net.plan.n_embd;
+    struct tensor some = dev_scratch(d->net.dev, n_embd, n);
+
+    op_rows_pick(d->net.dev, some, y, row);
+    op_rms_norm(d->net.dev, last_rows(d, at, n), some, d->out_norm, n_embd, 0, d->net.plan.norm_eps);
+}
+
+static void take(struct model_drafter *d, struct tensor x)
+{
+    const struct draft_batch *b = &d->batch;
+    struct tensor h = dev_scratch(d->net.dev, x.ne[0], x.ne[1]);
+    int at = d->n_last;
+
+    op_rms_norm(d->net.dev, h, x, d->target->out_norm, x.ne[0], 0, d->net.plan.norm_eps);
+    if (d->last_of[b->seq[AS_STORED][0].slot] >= 0) /* a group that was cut goes on */
+        at--;
+    for (int i = 0; i < b->n_seq; i++) {
+        const struct op_seq *q = &b->seq[AS_STORED][i];
+
+        d->pick[i] = q->row + q->n - 1;
+        d->last_of[q->slot] = at + i;
+    }
+    d->n_last = at + b->n_seq;
+    keep_last(d, pass(d, h), at, b->n_seq, d->pick);
+}
+
+/* The guesses from `last` rows pick[0 .. n), as answers 0 and following. */
+static void head(struct model_drafter *d, int n)
+{
+    struct tensor y = dev_scratch(d->net.dev, d->net.plan.n_embd, n);
+
+    op_rows_pick(d->net.dev, y, last_rows(d, 0, d->n_seq), d->pick);
+    model_draft_head(d, y, 0);
+}
+
+static int count_live(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
+{
+    int n = 0;
+
+    for (int i = 0; i < n_ask; i++)
+        if (d->last_of[ask[i].slot] >= 0)
+            d->live[n++] = i;
+    return n;
+}
+
+static void guess(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
+{
+    const int n = count_live(d, ask, n_ask);
+
+    for (int i = 0; i < n; i++)
+        d->pick[i] = d->last_of[ask[d->live[i]].slot];
+    if (n > 0)
+        head(d, n);
+}
+
+/* One more guess for each of n asks, whose outputs are `last` rows pick[0 .. n). */
+static void go_on(struct model_drafter *d, int n)
+{
+    struct tensor h = dev_scratch(d->net.dev, d->net.plan.n_embd, n), y;
+
+    op_rows_pick(d->net.dev, h, last_rows(d, 0, d->n_seq), d->pick);
+    y = pass(d, h);
+    for (int i = 0; i < n; i++)
+        d->pick[i] = i;
+    keep_last(d, y, 0, n, d->pick);
+    head(d, n);
+}
+
+static enum err_code chain(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask, struct err *e)
+{
+    int n = count_live(d, ask, n_ask);
+
+    for (int depth = 0; n > 0; depth++) {
+        int left = 0;
+
+        for (int i = 0; i < n; i++) {
+            const struct model_drafter_ask *a = &ask[d->live[i]];
+
+            a->guess[depth] = model_draft_answer(d, i, &a->p[depth]);
+            if (a->guess[depth] < 0 || depth + 1 == a->n)
+                continue;
+            d->pick[left] = depth == 0 ? d->last_of[a->slot] : i;
+            d->live[left++] = d->live[i];
+        }
+        n = left;
+        if (n == 0)
+            break;
+        dev_begin(d->net.dev);
+        d->batch.n = d->batch.n_seq = 0;
+        for (int i = 0; i < n; i++) {
+            d->batch.token[i] = ask[d->live[i]].guess[depth];
+            model_draft_append(d, ask[d->live[i]].slot, 1);
+        }
+        go_on(d, n);
+        model_draft_advance(d);
+        if (dev_end(d->net.dev, e) != ERR_OK)
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+static enum err_code finish(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask, struct err *e)
+{
+    enum err_code code;
+
+    for (int i = 0; i < n_ask; i++) {
+        for (int j = 0; j < ask[i].n; j++)
+            ask[i].guess[j] = -1;
+        d->rows_before[i] = state_pos(d->state, ask[i].slot);
+    }
+    code = chain(d, ask, n_ask, e);
+    for (int i = 0; i < n_ask; i++)
+        model_drafter_crop(d, ask[i].slot, d->rows_before[i]);
+    return code;
+}
+
+static void measure(struct model_drafter *d, int n_ask)
+{
+    head(d, n_ask);
+    dev_begin(d->net.dev);
+    d->batch.n = d->batch.n_seq = 0;
+    for (int i = 0; i < n_ask; i++)
+        model_draft_append(d, i, 1);
+    go_on(d, n_ask);
+}
+
+static const struct draft_kind mtp = { take, guess, finish, measure };
+
+enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *m, struct err *e)
+{
+    const struct nextn_weights *w = m->nextn;
+    const struct layer_plan *like = &m->plan.layer[m->plan.n_layer - 1];
+    struct model_drafter *d;
+
+    if (m->plan.n_nextn == 0)
+        return err_set(e, ERR_UNSUPPORTED, "%s has no multi-token-prediction block", gguf_path(m->gguf));
+    assert(w != NULL); /* model_opts.nextn */
+    if (model_draft_open(&d, m, &mtp, e) != ERR_OK)
+        return e->code;
+    d->net.plan = m->plan;
+    d->net.plan.n_layer = 1;
+    d->net.plan.layer[0] = (struct layer_plan){ MIX_ATTN, like->ffn, like->n_ff };
+    d->net.rope_freq = m->rope_freq;
+    d->net.layer = &m->nextn->layer;
+    d->embd = w->embd.data != NULL ? w->embd : m->embd;
+    d->head = w->head.data != NULL ? w->head : m->head;
+    d->mix = w->mix;
+    d->embd_norm = w->embd_norm;
+    d->hidden_norm = w->hidden_norm;
+    d->out_norm = w->out_norm != NULL ? w->out_norm : m->out_norm;
+    d->info = (struct model_drafter_info){ .n_max = MODEL_GUESSES_MAX, .n_tap = 1, .tap = { m->plan.n_layer - 1 } };
+    d->width = m->plan.n_embd;
+    *out = d;
+    return ERR_OK;
+}
