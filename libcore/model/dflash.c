@@ -178,6 +178,7 @@ static void read_plan(struct model_drafter *d, struct arch_keys *k)
         p->layer[i] = (struct layer_plan){ MIX_ATTN, FFN_DENSE, 0 };
     p->layer[0].n_ff = arch_int(k, "feed_forward_length", 1, ARCH_WIDTH_MAX);
     d->info.block = true;
+    d->info.n_embd = p->n_embd;
     d->info.n_max = arch_int(k, "block_size", 2, 1 << 16) - 1;
     d->info.n_max = d->info.n_max < BLOCK_MAX ? d->info.n_max : BLOCK_MAX - 1;
     if (k->e->code == ERR_OK && p->n_embd != d->target->plan.n_embd)

@@ -213,14 +213,10 @@ void model_draft_head(struct model_drafter *d, struct tensor x, int64_t r)
 
 int32_t model_draft_answer(const struct model_drafter *d, int64_t r, float *p)
 {
-    const unsigned char *at = d->answer + (size_t)r * op_top_bytes(&best);
-    struct op_top_row row;
-    struct op_top_entry first;
+    const struct logits_digest row = op_top_digest(&best, d->answer, r, 1);
 
-    memcpy(&row, at, sizeof row);
-    memcpy(&first, at + sizeof row, sizeof first);
-    *p = row.n > 0 ? (float)(1.0 / row.total) : 0.0f;
-    return row.n > 0 ? first.id : -1;
+    *p = row.n_top > 0 ? (float)(1.0 / row.total) : 0.0f;
+    return row.n_top > 0 ? row.top[0].token : -1;
 }
 
 /* The rows are grouped by slot already: where a group is cut, the next step has the rest. */

@@ -32,6 +32,7 @@ void model_drafter_close(struct model_drafter *d); /* NULL is allowed */
 struct model_drafter_info {
     int  n_max;               /* guesses for a slot in one call, <= MODEL_GUESSES_MAX */
     bool block;               /* guessed in one pass, of 4, 8 or 16 rows and so on: a pass has one row more than guesses */
+    int  n_embd;              /* floats of a layer's row */
     int  n_tap;
     int  tap[MODEL_TAPS_MAX]; /* layers of the model whose output rows are read, in this order */
 };

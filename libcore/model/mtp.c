@@ -5,8 +5,6 @@
  * From the hidden row h of a token, which is what the model's output matrix multiplies, and from the token after it:
  *   u = eh_proj [ RMS(embedding, enorm) ; RMS(h, hnorm) ];  y = RMS(layer(u), shared_head_norm);  logits = head y
  * A guess goes on with its own y for h and itself for the token. Its rows are forgotten when the guesses are made. */
-#include <assert.h>
-
 #include "gguf/gguf.h"
 #include "model/drafter_internal.h"
 
@@ -175,7 +173,8 @@ enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *
 
     if (m->plan.n_nextn == 0)
         return err_set(e, ERR_UNSUPPORTED, "%s has no multi-token-prediction block", gguf_path(m->gguf));
-    assert(w != NULL); /* model_opts.nextn */
+    if (w == NULL)
+        return err_set(e, ERR_ARG, "the model was opened without its multi-token-prediction block");
     if (model_draft_open(&d, m, &mtp, e) != ERR_OK)
         return e->code;
     d->net.plan = m->plan;
@@ -189,7 +188,7 @@ enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *
     d->embd_norm = w->embd_norm;
     d->hidden_norm = w->hidden_norm;
     d->out_norm = w->out_norm != NULL ? w->out_norm : m->out_norm;
-    d->info = (struct model_drafter_info){ .n_max = MODEL_GUESSES_MAX, .n_tap = 1, .tap = { m->plan.n_layer - 1 } };
+    d->info = (struct model_drafter_info){ .n_max = MODEL_GUESSES_MAX, .n_embd = m->plan.n_embd, .n_tap = 1, .tap = { m->plan.n_layer - 1 } };
     d->width = m->plan.n_embd;
     *out = d;
     return ERR_OK;

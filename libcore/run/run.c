@@ -246,6 +246,7 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
             r->pick[r->n_pick++] = r->place[i];
     }
     r->n_rows = n;
+    r->n_used = in.n_seq;
     memset(r->here, 0, (size_t)n * sizeof *r->here);
     const struct op_top *top = run_want_begin(r, want, masks, ctx, &digest, &answer);
     const struct model_step st = { .rows = &in, .pick = r->pick, .n_pick = r->n_pick, .logits = r->logits, .top = top,
@@ -432,4 +433,17 @@ int64_t run_state_bytes(const struct run *r)
 void run_trace_hidden(struct run *r, float *hidden)
 {
     r->hidden = hidden;
+}
+
+int run_step_rows(const struct run *r)
+{
+    return r->n_rows;
+}
+
+int run_first_row(const struct run *r, int seq)
+{
+    for (int i = 0; i < r->n_used; i++)
+        if (r->seq[i].slot == seq)
+            return r->seq[i].row;
+    return -1;
 }

@@ -20,3 +20,18 @@ uint64_t text_fingerprint(const struct gguf *g)
     }
     return h;
 }
+
+enum err_code text_same_tokens(const struct gguf *a, const struct gguf *b, struct err *e)
+{
+    struct gguf_strs x = gguf_strs(gguf_kv_find(a, "tokenizer.ggml.tokens"));
+    struct gguf_strs y = gguf_strs(gguf_kv_find(b, "tokenizer.ggml.tokens"));
+    struct str s, t;
+
+    if (x.left == 0 || y.left == 0)
+        return err_set(e, ERR_FORMAT, "%s has no tokens", gguf_path(x.left == 0 ? a : b));
+    for (uint64_t i = 0; gguf_strs_next(&x, &s) && gguf_strs_next(&y, &t); i++)
+        if (!str_eq(s, t))
+            return err_set(e, ERR_FORMAT, "%s has another tokenizer than %s: token %llu is not the same", gguf_path(a),
+                           gguf_path(b), (unsigned long long)i);
+    return ERR_OK;
+}

@@ -21,6 +21,9 @@ void text_close(struct text *t); /* NULL is allowed */
  * tokenizer.ggml.*; 0 when there is nothing of it. */
 uint64_t text_fingerprint(const struct gguf *g);
 
+/* Whether ids stand for the same tokens, as far as both files have them; a larger vocabulary is no difference. ERR_FORMAT: no. */
+MUST_CHECK enum err_code text_same_tokens(const struct gguf *a, const struct gguf *b, struct err *e);
+
 /* A growing array of token ids, malloc'ed. {0} is empty. */
 struct text_tokens {
     int32_t *v;

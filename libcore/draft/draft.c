@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* draft.c - several drafters behind one: the texts of the sequences, who is asked, what came of it. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "draft/internal.h"
+#include "gguf/gguf.h"
+#include "model/drafter.h"
+#include "model/model.h"
+#include "run/run.h"
+#include "text/text.h"
+
+#define DRAFT(name) extern const struct draft_type draft_type_##name;
+#include "draft/drafters.def"
+#undef DRAFT
+
+static const struct draft_type *const types[] = {
+#define DRAFT(name) &draft_type_##name,
+#include "draft/drafters.def"
+#undef DRAFT
+};
+
+struct drafter {
+    const struct draft_type *type;
+    void                    *of;
+    struct gguf             *file;
+    struct draft_stats       stats;
+    struct draft_ask        *ask;   /* [n_seq] of the step that is put together */
+    int                      n_ask;
+};
+
+/* What a sequence's last guesses were. */
+struct last {
+    int   who; /* drafter, -1: none */
+    int   n;   /* guesses that were given */
+    int   n_made;
+    float p[GEN_DRAFT_MAX];
+};
+
+struct draft {
+    struct draft_opts    o;
+    struct drafter       drafter[DRAFT_OPEN_MAX];
+    int                  n_drafter;
+    struct run          *run;
+    int                  n_seq;
+    int64_t              cap;    /* tokens of a text */
+    struct draft_text   *text;   /* [n_seq] */
+    int32_t             *tokens;
+    float               *hidden;
+    struct last         *last;   /* [n_seq] */
+    struct draft_choice *choice; /* [n_seq] of the step that is put together */
+    struct draft_width  *width;
+};
+
+/* ---- opening ---- */
+
+static bool is_open(const struct draft *d, const struct draft_type *t)
+{
+    for (int i = 0; i < d->n_drafter; i++)
+        if (d->drafter[i].type == t)
+            return true;
+    return false;
+}
+
+/* Takes file, also when it fails. */
+static enum err_code add(struct draft *d, const struct draft_type *t, struct gguf *file, struct err *e)
+{
+    const struct draft_source s = { &d->o, file };
+    struct drafter *r = &d->drafter[d->n_drafter];
+    enum err_code code;
+
+    if (!t->file && is_open(d, t))
+        return ERR_OK;
+    if (d->n_drafter == DRAFT_OPEN_MAX)
+        code = err_set(e, ERR_ARG, "more than %d drafters", DRAFT_OPEN_MAX);
+    else
+        code = t->open(&r->of, &s, e);
+    if (code != ERR_OK) {
+        gguf_close(file);
+        return code;
+    }
+    r->type = t;
+    r->file = file;
+    r->stats.name = file == NULL ? t->name : gguf_path(file);
+    d->n_drafter++;
+    return ERR_OK;
+}
+
+static enum err_code add_file(struct draft *d, const char *path, struct err *e)
+{
+    struct gguf *g;
+    struct str arch = { 0 };
+
+    if (gguf_open(&g, path, e) != ERR_OK)
+        return e->code;
+    if (text_same_tokens(g, d->o.gguf, e) != ERR_OK) {
+        gguf_close(g);
+        return e->code;
+    }
+    (void)gguf_str(g, "general.architecture", &arch);
+    return add(d, str_is(arch, "dflash") ? &draft_type_dflash : &draft_type_model, g, e);
+}
+
+static enum err_code add_named(struct draft *d, const char *name, struct err *e)
+{
+    if (strcmp(name, "auto") == 0) {
+        if (add(d, &draft_type_ngram, NULL, e) != ERR_OK)
+            return e->code;
+        return model_info(d->o.model)->n_nextn > 0 ? add(d, &draft_type_mtp, NULL, e) : ERR_OK;
+    }
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strcmp(types[i]->name, name) == 0)
+            return types[i]->file ? err_set(e, ERR_ARG, "drafter '%s' is a file: give its path", name)
+                                  : add(d, types[i], NULL, e);
+    return add_file(d, name, e);
+}
+
+enum err_code draft_open(struct draft **out, const struct draft_opts *o, struct err *e)
+{
+    struct draft *d;
+
+    if (o->n_max < 0 || o->n_max > GEN_DRAFT_MAX)
+        return err_set(e, ERR_ARG, "%d guesses in a step is not in 1 .. %d", o->n_max, GEN_DRAFT_MAX);
+    d = calloc(1, sizeof *d);
+    if (d == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    d->o = *o;
+    d->o.n_max = o->n_max > 0 ? o->n_max : GEN_DRAFT_MAX;
+    for (int i = 0; i < o->n_names; i++)
+        if (add_named(d, o->names[i], e) != ERR_OK) {
+            draft_close(d);
+            return e->code;
+        }
+    d->o.names = NULL;
+    *out = d;
+    return ERR_OK;
+}
+
+void draft_close(struct draft *d)
+{
+    if (d == NULL)
+        return;
+    if (d->run != NULL && d->hidden != NULL)
+        run_trace_hidden(d->run, NULL);
+    for (int i = 0; i < d->n_drafter; i++) {
+        d->drafter[i].type->close(d->drafter[i].of);
+        gguf_close(d->drafter[i].file);
+        free(d->drafter[i].ask);
+    }
+    draft_width_close(d->width);
+    free(d->text);
+    free(d->tokens);
+    free(d->hidden);
+    free(d->last);
+    free(d->choice);
+    free(d);
+}
+
+int draft_taps(const struct draft *d, int *layers)
+{
+    int n = 0, mine[MODEL_TAPS_MAX];
+
+    for (int i = 0; i < d->n_drafter; i++) {
+        const struct drafter *r = &d->drafter[i];
+        const int some = r->type->taps != NULL ? r->type->taps(r->of, mine) : 0;
+
+        for (int j = 0; j < some; j++) {
+            int at = n;
+
+            while (at > 0 && layers[at - 1] >= mine[j])
+                at--;
+            if ((at < n && layers[at] == mine[j]) || n == DRAFT_TAPS_MAX)
+                continue;
+            memmove(layers + at + 1, layers + at, (size_t)(n - at) * sizeof *layers);
+            layers[at] = mine[j];
+            n++;
+        }
+    }
+    return n;
+}
+
+static bool alloc_all(struct draft *d)
+{
+    const size_t n = (size_t)d->n_seq, cap = (size_t)d->cap;
+    int layers[DRAFT_TAPS_MAX];
+    const struct model_info *info = model_info(d->o.model);
+    bool all = true;
+
+    d->text = calloc(n, sizeof *d->text);
+    d->tokens = calloc(n * cap, sizeof *d->tokens);
+    d->last = calloc(n, sizeof *d->last);
+    d->choice = calloc(n, sizeof *d->choice);
+    for (int i = 0; i < d->n_drafter; i++)
+        all &= (d->drafter[i].ask = calloc(n, sizeof *d->drafter[i].ask)) != NULL;
+    if (draft_taps(d, layers) > 0) {
+        d->hidden = calloc((size_t)(info->n_layer + 2) * (size_t)run_rows_max(d->run),
+                           (size_t)info->n_embd * sizeof *d->hidden);
+        all &= d->hidden != NULL;
+    }
+    return all && d->text != NULL && d->tokens != NULL && d->last != NULL && d->choice != NULL;
+}
+
+enum err_code draft_attach(struct draft *d, struct run *r, struct err *e)
+{
+    d->run = r;
+    d->n_seq = run_n_seq(r);
+    d->cap = run_ctx(r) + 1; /* the newest token is not in the context yet */
+    if (!alloc_all(d))
+        return err_set(e, ERR_NOMEM, "out of memory: texts of drafters");
+    if (draft_width_open(&d->width, d->n_drafter, d->n_seq, e) != ERR_OK)
+        return e->code;
+    for (int s = 0; s < d->n_seq; s++) {
+        d->text[s].token = d->tokens + (int64_t)s * d->cap;
+        d->last[s].who = -1;
+    }
+    const struct draft_env env = { r, d->text, d->hidden };
+    for (int i = 0; i < d->n_drafter; i++)
+        if (d->drafter[i].type->attach != NULL && d->drafter[i].type->attach(d->drafter[i].of, &env, e) != ERR_OK)
+            return e->code;
+    if (d->hidden != NULL)
+        run_trace_hidden(r, d->hidden);
+    return ERR_OK;
+}
+
+/* ---- texts ---- */
+
+static int64_t common(const struct draft_text *t, const int32_t *token, int64_t n)
+{
+    int64_t i = 0;
+
+    n = n < t->fed ? n : t->fed;
+    while (i < n && t->token[i] == token[i])
+        i++;
+    return i;
+}
+
+/* Every text is a place to start from: a sequence that was forked is found again. */
+static void begin(void *of, int seq, const int32_t *token, int64_t n)
+{
+    struct draft *d = of;
+    struct draft_text *t = &d->text[seq];
+    int64_t same = common(t, token, n);
+    int from = seq;
+
+    n = n < d->cap ? n : d->cap;
+    for (int s = 0; s < d->n_seq; s++)
+        if (s != seq && d->text[s].fed > same && common(&d->text[s], token, n) > same) {
+            same = common(&d->text[s], token, n);
+            from = s;
+        }
+    for (int i = 0; i < d->n_drafter; i++) {
+        const struct drafter *r = &d->drafter[i];
+
+        if (from != seq && r->type->fork != NULL)
+            r->type->fork(r->of, seq, from);
+        if (r->type->cut != NULL)
+            r->type->cut(r->of, seq, same);
+    }
+    memcpy(t->token, token, (size_t)n * sizeof *token);
+    t->n = t->fed = n;
+    d->last[seq].who = -1;
+    draft_width_begin(d->width, seq);
+}
+
+static void settle(void *of, int seq, const int32_t *token, int n, int n_guessed, int n_kept)
+{
+    struct draft *d = of;
+    struct draft_text *t = &d->text[seq];
+    struct last *last = &d->last[seq];
+
+    if (n > d->cap - t->fed)
+        n = (int)(d->cap - t->fed);
+    memcpy(t->token + t->fed, token, (size_t)n * sizeof *token);
+    for (int i = 0; i < d->n_drafter; i++)
+        if (d->drafter[i].type->settle != NULL)
+            d->drafter[i].type->settle(d->drafter[i].of, seq, t->fed, n);
+    t->fed += n;
+    t->n = t->n > t->fed ? t->n : t->fed;
+    if (last->who >= 0 && n_guessed > 0) {
+        n_guessed = n_guessed < last->n ? n_guessed : last->n;
+        draft_width_learn(d->width, last->who, seq, last->p, last->n_made, n_guessed, n_kept);
+        d->drafter[last->who].stats.drafted += n_guessed;
+        d->drafter[last->who].stats.kept += n_kept;
+    }
+    last->who = -1;
+}
+
+/* ---- guesses ---- */
+
+static double now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static int room(const struct draft *d, const struct gen_guess *g)
+{
+    return g->n_max < d->o.n_max ? g->n_max : d->o.n_max;
+}
+
+/* All that one drafter is asked about. */
+static enum err_code ask(struct draft *d, int who, struct err *e)
+{
+    struct drafter *r = &d->drafter[who];
+    const double from = now_ms();
+    bool late = false;
+    double ms;
+    int most = 0;
+
+    for (int i = 0; i < r->n_ask; i++)
+        most = r->ask[i].n > most ? r->ask[i].n : most;
+    if (r->type->guess(r->of, r->ask, r->n_ask, &late, e) != ERR_OK)
+        return e->code;
+    ms = now_ms() - from;
+    r->stats.ms += ms;
+    r->stats.asked += r->n_ask;
+    if (most > 0 && !late)
+        draft_width_spent(d->width, who, most, ms);
+    return ERR_OK;
+}
+
+static void put_ask(struct drafter *r, int seq, int n)
+{
+    r->ask[r->n_ask++] = (struct draft_ask){ .seq = seq, .n = n };
+}
+
+static const struct draft_ask *answer_of(const struct drafter *r, int seq)
+{
+    for (int i = 0; i < r->n_ask; i++)
+        if (r->ask[i].seq == seq)
+            return &r->ask[i];
+    return NULL;
+}
+
+/* Drafters that cost nothing guess for all. */
+static enum err_code ask_free(struct draft *d, const struct gen_guess *g, int n, struct err *e)
+{
+    for (int i = 0; i < d->n_drafter; i++) {
+        struct drafter *r = &d->drafter[i];
+
+        r->n_ask = 0;
+        for (int j = 0; r->type->free && j < n; j++)
+            put_ask(r, g[j].seq, room(d, &g[j]));
+        if (r->type->free && ask(d, i, e) != ERR_OK)
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+/* The others are asked for what seems best, or, with `always`, the first one for all that no free one has guesses for. */
+static enum err_code ask_others(struct draft *d, const struct gen_guess *g, int n, struct err *e)
+{
+    for (int j = 0; j < n; j++) {
+        struct draft_choice *best = &d->choice[j];
+        bool done = false;
+
+        *best = draft_width_none(d->width);
+        for (int i = 0; i < d->n_drafter && !done; i++) {
+            struct drafter *r = &d->drafter[i];
+
+            if (d->o.always) {
+                done = !r->type->free || answer_of(r, g[j].seq)->n > 0;
+                *best = (struct draft_choice){ .type = done ? i : -1, .n = room(d, &g[j]) };
+            } else if (r->type->free) {
+                draft_width_made(d->width, i, answer_of(r, g[j].seq), best);
+            } else {
+                draft_width_promise(d->width, i, r->type, r->of, g[j].seq, room(d, &g[j]), best);
+            }
+        }
+        if (best->type >= 0 && !d->drafter[best->type].type->free)
+            put_ask(&d->drafter[best->type], g[j].seq, best->n);
+        if (!d->o.always)
+            draft_width_take(d->width, best, g[j].seq, best->type < 0 || !d->drafter[best->type].type->free);
+    }
+    for (int i = 0; i < d->n_drafter; i++)
+        if (!d->drafter[i].type->free && ask(d, i, e) != ERR_OK)
+            return e->code;
+    return ERR_OK;
+}
+
+static void give(struct draft *d, struct gen_guess *g, const struct draft_ask *a, int who, int n)
+{
+    struct last *last = &d->last[g->seq];
+
+    *last = (struct last){ .who = n > 0 ? who : -1, .n = n, .n_made = a->n };
+    memcpy(last->p, a->p, sizeof last->p);
+    memcpy(g->guess, a->guess, (size_t)n * sizeof *g->guess);
+    g->n = n;
+}
+
+/* Of the guesses that are there, as many as pay. */
+static void choose(struct draft *d, struct gen_guess *g, const struct draft_choice *asked)
+{
+    const struct draft_ask *a;
+    struct draft_choice best = draft_width_none(d->width);
+
+    for (int i = 0; i < d->n_drafter; i++) {
+        a = answer_of(&d->drafter[i], g->seq);
+        if (a != NULL && d->o.always && i == asked->type)
+            best = (struct draft_choice){ .type = i, .n = a->n };
+        else if (a != NULL && !d->o.always)
+            draft_width_made(d->width, i, a, &best);
+    }
+    if (asked->trial && best.type != asked->type) {
+        a = answer_of(&d->drafter[asked->type], g->seq);
+        best = (struct draft_choice){ .type = asked->type, .n = a->n > 0 };
+    }
+    draft_width_take(d->width, &best, g->seq, false);
+    d->last[g->seq].who = -1;
+    if (best.type >= 0 && best.n > 0)
+        give(d, g, answer_of(&d->drafter[best.type], g->seq), best.type, best.n);
+}
+
+static enum err_code guess(void *of, struct gen_guess *g, int n, const float *cost_ms, struct err *e)
+{
+    struct draft *d = of;
+
+    for (int j = 0; j < n; j++) {
+        struct draft_text *t = &d->text[g[j].seq];
+        const int64_t fed = t->fed < g[j].n_token ? t->fed : g[j].n_token;
+        const int64_t end = g[j].n_token < d->cap ? g[j].n_token : d->cap;
+
+        g[j].n = 0;
+        if (end > fed)
+            memcpy(t->token + fed, g[j].token + fed, (size_t)(end - fed) * sizeof *t->token);
+        t->n = end;
+    }
+    draft_width_step(d->width, cost_ms, n);
+    if (ask_free(d, g, n, e) != ERR_OK || ask_others(d, g, n, e) != ERR_OK)
+        return e->code;
+    draft_width_again(d->width, n);
+    for (int j = 0; j < n; j++)
+        choose(d, &g[j], &d->choice[j]);
+    return ERR_OK;
+}
+
+const struct gen_drafter draft_hook = { begin, guess, settle };
+
+int draft_stats(const struct draft *d, struct draft_stats *out, int max)
+{
+    int n = 0;
+
+    for (; n < d->n_drafter && n < max; n++)
+        out[n] = d->drafter[n].stats;
+    return n;
+}

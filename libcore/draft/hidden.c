@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hidden.c - which hidden rows a drafter has seen, for every sequence.
+ *
+ * The context of a drafter's slot are the rows of consecutive tokens of its sequence, from `base` to `done`: all of them,
+ * or, where rows were missed (a session was loaded, a text was cut), those since then. After them come rows that wait:
+ * saved ones, then those of the last step. They are used when guesses are asked for, or when they take too much room;
+ * until then a sequence for which guesses do not pay costs a copy of its rows. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "draft/hidden.h"
+#include "model/drafter.h"
+#include "run/run.h"
+
+enum { SAVED = 64 /* rows */ };
+
+struct rows {
+    int64_t base, done;
+    int     n_saved, saved[SAVED]; /* where the saved rows are */
+    int     n_tap, tap;            /* rows of the last step, from row `tap` on */
+};
+
+struct hidden {
+    struct model_drafter     *net;
+    bool                      needs_next;
+    struct draft_env          env;
+    int                       n_seq;
+    struct rows              *rows; /* [n_seq] */
+    int                       n_used;   /* saved rows that are or were in use: the next one is saved after them */
+    struct model_drafter_row *row;  /* of a call */
+    struct model_drafter_ask *ask;  /* [n_seq] */
+    int32_t                  *pick; /* [SAVED] */
+};
+
+enum err_code draft_hidden_open(void **out, struct model_drafter *net, bool needs_next, struct err *e)
+{
+    struct hidden *h = calloc(1, sizeof *h);
+
+    if (h == NULL) {
+        model_drafter_close(net);
+        return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    h->net = net;
+    h->needs_next = needs_next;
+    *out = h;
+    return ERR_OK;
+}
+
+void draft_hidden_close(void *of)
+{
+    struct hidden *h = of;
+
+    model_drafter_close(h->net);
+    free(h->rows);
+    free(h->row);
+    free(h->ask);
+    free(h->pick);
+    free(h);
+}
+
+int draft_hidden_taps(const void *of, int *layers)
+{
+    const struct model_drafter_info *info = model_drafter_info(((const struct hidden *)of)->net);
+
+    memcpy(layers, info->tap, (size_t)info->n_tap * sizeof *layers);
+    return info->n_tap;
+}
+
+/* A block was learnt in sizes of 4, 8, 16: all of it costs as much as a part. */
+int draft_hidden_fit(const void *of, int n)
+{
+    const struct model_drafter_info *info = model_drafter_info(((const struct hidden *)of)->net);
+    int size = 3;
+
+    while (info->block && size < n)
+        size = 2 * size + 1;
+    size = info->block ? size : n;
+    return size < info->n_max ? size : info->n_max;
+}
+
+enum err_code draft_hidden_attach(void *of, const struct draft_env *env, struct err *e)
+{
+    struct hidden *h = of;
+    const size_t n_seq = (size_t)run_n_seq(env->run), rows = (size_t)run_rows_max(env->run);
+
+    h->env = *env;
+    h->n_seq = run_n_seq(env->run);
+    h->rows = calloc(n_seq, sizeof *h->rows);
+    h->row = calloc(n_seq * (SAVED + rows), sizeof *h->row); /* sequences that were forked wait for the same rows */
+    h->ask = calloc(n_seq, sizeof *h->ask);
+    h->pick = calloc(SAVED, sizeof *h->pick);
+    if (h->rows == NULL || h->row == NULL || h->ask == NULL || h->pick == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    return model_drafter_reserve(h->net, h->n_seq, run_ctx(env->run), SAVED, e);
+}
+
+/* ---- what happens to the text ---- */
+
+static int64_t end_of(const struct rows *q)
+{
+    return q->done + q->n_saved + q->n_tap;
+}
+
+static void drop_to(struct hidden *h, int seq, int64_t n)
+{
+    struct rows *q = &h->rows[seq];
+    const int64_t waiting = n > q->done ? n - q->done : 0;
+
+    q->n_tap = waiting < q->n_saved ? 0 : waiting - q->n_saved < q->n_tap ? (int)waiting - q->n_saved : q->n_tap;
+    q->n_saved = waiting < q->n_saved ? (int)waiting : q->n_saved;
+    if (n >= q->done)
+        return;
+    q->done = n > q->base ? n : q->base;
+    model_drafter_crop(h->net, seq, q->done - q->base);
+}
+
+static void begin_at(struct hidden *h, int seq, int64_t pos)
+{
+    drop_to(h, seq, 0);
+    h->rows[seq].base = h->rows[seq].done = pos;
+}
+
+/* The last row that stays was followed by another token: an MTP block's keys of it are a little wrong, which costs
+ * at most a guess. */
+void draft_hidden_cut(void *of, int seq, int64_t n)
+{
+    drop_to(of, seq, n);
+}
+
+void draft_hidden_fork(void *of, int dst, int src)
+{
+    struct hidden *h = of;
+
+    model_drafter_fork(h->net, dst, src);
+    h->rows[dst] = h->rows[src];
+}
+
+void draft_hidden_settle(void *of, int seq, int64_t pos, int n)
+{
+    struct hidden *h = of;
+    struct rows *q = &h->rows[seq];
+
+    if (pos < end_of(q))
+        drop_to(h, seq, pos);
+    if (pos != end_of(q))
+        begin_at(h, seq, pos);
+    q->tap = run_first_row(h->env.run, seq);
+    q->n_tap = n;
+}
+
+/* ---- rows that wait ---- */
+
+/* Row i of those that wait, if it can be used. */
+static bool usable(const struct hidden *h, int seq, int i)
+{
+    return !h->needs_next || h->rows[seq].done + i + 1 < h->env.text[seq].n;
+}
+
+static struct model_drafter_row waiting(const struct hidden *h, int seq, int i)
+{
+    const struct rows *q = &h->rows[seq];
+    const int64_t next = q->done + i + 1;
+    const bool saved = i < q->n_saved;
+
+    return (struct model_drafter_row){ seq, saved, saved ? q->saved[i] : q->tap + i - q->n_saved,
+                                       next < h->env.text[seq].n ? h->env.text[seq].token[next] : 0 };
+}
+
+/* The first n rows that waited are in the context now. */
+static void used(struct rows *q, int n)
+{
+    const int saved = n < q->n_saved ? n : q->n_saved;
+
+    q->done += n;
+    memmove(q->saved, q->saved + saved, (size_t)(q->n_saved - saved) * sizeof *q->saved);
+    q->n_saved -= saved;
+    q->tap += n - saved;
+    q->n_tap -= n - saved;
+}
+
+/* Where the last step left the rows of layers. */
+static struct model_taps taps(const struct hidden *h)
+{
+    const struct model_drafter_info *info = model_drafter_info(h->net);
+    struct model_taps t = { .n_rows = run_step_rows(h->env.run) };
+
+    for (int i = 0; i < info->n_tap; i++)
+        t.tap[i] = h->env.hidden + (size_t)(info->tap[i] + 1) * (size_t)t.n_rows * (size_t)info->n_embd;
+    return t;
+}
+
+/* Saved rows that nobody waits for any more make room. */
+static enum err_code tidy(struct hidden *h, struct err *e)
+{
+    bool live[SAVED] = { false };
+    int to[SAVED], n = 0;
+
+    for (int s = 0; s < h->n_seq; s++)
+        for (int i = 0; i < h->rows[s].n_saved; i++)
+            live[h->rows[s].saved[i]] = true;
+    for (int i = 0; i < h->n_used; i++)
+        if (live[i]) {
+            h->pick[n] = i;
+            to[i] = n++;
+        }
+    for (int s = 0; s < h->n_seq; s++)
+        for (int i = 0; i < h->rows[s].n_saved; i++)
+            h->rows[s].saved[i] = to[h->rows[s].saved[i]];
+    if (n == h->n_used)
+        return ERR_OK;
+    h->n_used = n;
+    return model_drafter_keep(h->net, h->pick, n, e);
+}
+
+/* Rows of the last step that are still waiting are saved, as far as there is room. */
+static enum err_code save(struct hidden *h, struct err *e)
+{
+    const struct model_taps t = taps(h);
+    int n = 0;
+
+    for (int s = 0; s < h->n_seq; s++) {
+        struct rows *q = &h->rows[s];
+
+        if (q->n_tap == 0)
+            continue;
+        if (q->n_tap > SAVED - h->n_used - n || q->n_tap > SAVED - q->n_saved) {
+            begin_at(h, s, end_of(q)); /* missed */
+            continue;
+        }
+        for (; q->n_tap > 0; q->n_tap--) {
+            h->pick[n] = q->tap++;
+            q->saved[q->n_saved++] = h->n_used + n++;
+        }
+    }
+    if (n == 0)
+        return ERR_OK;
+    h->n_used += n;
+    return model_drafter_save(h->net, &t, h->pick, n, h->n_used - n, e);
+}
+
+/* All rows that can be used join the contexts; then the guesses of the first n_ask of h->ask. */
+static enum err_code use(struct hidden *h, int n_ask, bool *late, struct err *e)
+{
+    const struct model_taps t = taps(h);
+    int n = 0;
+
+    for (int s = 0; s < h->n_seq; s++)
+        for (int i = 0; i < h->rows[s].n_saved + h->rows[s].n_tap && usable(h, s, i); i++)
+            h->row[n++] = waiting(h, s, i);
+    *late = n > n_ask * (GEN_DRAFT_MAX + 1);
+    if (model_drafter_run(h->net, &t, h->row, n, h->ask, n_ask, e) != ERR_OK)
+        return e->code;
+    for (int i = 0, k; i < n; i += k) {
+        for (k = 0; i + k < n && h->row[i + k].slot == h->row[i].slot; k++)
+            ;
+        used(&h->rows[h->row[i].slot], k);
+    }
+    return ERR_OK;
+}
+
+/* Guesses come after all rows of a sequence but its newest token. */
+static bool ready(const struct hidden *h, const struct draft_ask *a)
+{
+    const struct rows *q = &h->rows[a->seq];
+    const int64_t rows = end_of(q) - q->base;
+
+    return end_of(q) == h->env.text[a->seq].n - 1 && rows > 0 && rows + a->n < model_drafter_ctx(h->net);
+}
+
+static int count_good(const int32_t *guess, int n)
+{
+    int good = 0;
+
+    while (good < n && guess[good] >= 0)
+        good++;
+    return good;
+}
+
+enum err_code draft_hidden_guess(void *of, struct draft_ask *ask, int n, bool *late, struct err *e)
+{
+    struct hidden *h = of;
+    int n_ask = 0, n_tap = 0;
+
+    *late = false;
+    for (int s = 0; s < h->n_seq; s++)
+        n_tap += h->rows[s].n_tap;
+    for (int i = 0; i < n; i++) {
+        const struct draft_text *text = &h->env.text[ask[i].seq];
+
+        if (ready(h, &ask[i]))
+            h->ask[n_ask++] = (struct model_drafter_ask){ ask[i].seq, text->token[text->n - 1], ask[i].n, ask[i].guess,
+                                                          ask[i].p };
+        else
+            ask[i].n = 0;
+    }
+    if ((n_ask > 0 || n_tap > SAVED - h->n_used) && use(h, n_ask, late, e) != ERR_OK)
+        return e->code;
+    for (int i = 0; i < n; i++)
+        ask[i].n = count_good(ask[i].guess, ask[i].n);
+    return tidy(h, e) != ERR_OK ? e->code : save(h, e);
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* width.c - how many guesses of which drafter are worth their rows.
+ *
+ * k guesses give 1 + q1 + q1 q2 + ... tokens a step (q1 .. qk), where qi is the share of guesses at place i that are right
+ * when those before them are. A step with so many rows has a measured cost, and so has making guesses; what counts is
+ * tokens for the time of the whole step. Before guesses are made, qi is what the drafter's places had in this sequence;
+ * when they are there, what guesses had of which the drafter was as sure. Both are moving averages.
+ *
+ * A sequence for which no drafter pays asks one all the same after 32 steps, and, as long as that changes nothing,
+ * after twice as many each time: texts change. Nothing here can change a byte of an answer. */
+#include <stdlib.h>
+
+#include "draft/internal.h"
+
+enum {
+    COSTS = 64,        /* rows of steps whose cost is known */
+    SURES = 16,        /* classes of how sure a drafter is */
+    PAUSE = 32,        /* steps */
+    PAUSE_MAX = 1024,
+    PRIOR = 4,         /* what other sequences showed counts as so many guesses */
+    MEMORY_SEQ = 16,   /* guesses that an average goes back */
+    MEMORY_ALL = 256,
+};
+static const float row_cost = 0.05f; /* of a step with one row, while nothing else is known: to be tried out */
+static const double margin = 1.01;   /* what pays less than this is not worth a change */
+
+/* The shares of guesses at each place that were right. */
+struct share {
+    float kept[GEN_DRAFT_MAX];
+    int   seen[GEN_DRAFT_MAX];
+};
+
+/* What is known of a drafter. */
+struct known {
+    struct share all;
+    struct share sure; /* by class; SURES is GEN_DRAFT_MAX */
+    float        ms[GEN_DRAFT_MAX + 1]; /* of a call for so many guesses; 0: not known */
+};
+
+struct draft_width {
+    int           n_type, n_seq;
+    struct known *type;          /* [n_type] */
+    struct share *seq;           /* [n_seq][n_type] */
+    int          *rest, *pause;  /* [n_seq] steps until a drafter is asked that does not pay; how many the last time */
+    /* the step that is being put together */
+    double        cost[COSTS];
+    double        tokens, guess_ms;
+    double       *asked_ms;      /* [n_type] of guess_ms */
+    int           rows;
+};
+_Static_assert((int)SURES == (int)GEN_DRAFT_MAX, "struct share serves both");
+
+static void forget(struct share *s, float kept)
+{
+    for (int i = 0; i < GEN_DRAFT_MAX; i++) {
+        s->kept[i] = kept;
+        s->seen[i] = 0;
+    }
+}
+
+enum err_code draft_width_open(struct draft_width **out, int n_type, int n_seq, struct err *e)
+{
+    struct draft_width *w = calloc(1, sizeof *w);
+    const size_t types = (size_t)n_type, seqs = (size_t)n_seq;
+
+    if (w != NULL) {
+        *w = (struct draft_width){ .n_type = n_type, .n_seq = n_seq };
+        w->type = calloc(types, sizeof *w->type);
+        w->seq = calloc(seqs * types, sizeof *w->seq);
+        w->rest = calloc(seqs, sizeof *w->rest);
+        w->pause = calloc(seqs, sizeof *w->pause);
+        w->asked_ms = calloc(types, sizeof *w->asked_ms);
+    }
+    if (w == NULL || w->type == NULL || w->seq == NULL || w->rest == NULL || w->pause == NULL || w->asked_ms == NULL) {
+        draft_width_close(w);
+        return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    for (int t = 0; t < n_type; t++) {
+        forget(&w->type[t].all, 0.75f);
+        for (int i = 0; i < SURES; i++)
+            w->type[t].sure.kept[i] = ((float)i + 0.5f) / SURES;
+    }
+    for (int s = 0; s < n_seq; s++)
+        draft_width_begin(w, s);
+    *out = w;
+    return ERR_OK;
+}
+
+void draft_width_close(struct draft_width *w)
+{
+    if (w == NULL)
+        return;
+    free(w->type);
+    free(w->seq);
+    free(w->rest);
+    free(w->pause);
+    free(w->asked_ms);
+    free(w);
+}
+
+void draft_width_begin(struct draft_width *w, int seq)
+{
+    for (int t = 0; t < w->n_type; t++) {
+        struct share *s = &w->seq[seq * w->n_type + t];
+
+        *s = w->type[t].all;
+        for (int i = 0; i < GEN_DRAFT_MAX; i++)
+            s->seen[i] = PRIOR;
+    }
+    w->rest[seq] = w->pause[seq] = PAUSE;
+}
+
+/* ---- costs ---- */
+
+/* Values between those that are known are taken from the line between them; beyond the last it goes on. */
+static void fill(double *out, int n, const float *known, double slope)
+{
+    int last = -1;
+
+    for (int i = 0; i < n; i++) {
+        if (known[i] <= 0)
+            continue;
+        out[i] = last >= 0 && (double)known[i] < out[last] ? out[last] : (double)known[i]; /* more is never cheaper */
+        for (int j = last + 1; j < i; j++)
+            out[j] = last < 0 ? out[i] : out[last] + (out[i] - out[last]) * (j - last) / (i - last);
+        slope = last >= 0 ? (out[i] - out[last]) / (i - last) : slope * out[i];
+        last = i;
+    }
+    for (int j = last + 1; j < n; j++)
+        out[j] = last < 0 ? 1 : out[last] + slope * (j - last);
+}
+
+void draft_width_step(struct draft_width *w, const float *cost_ms, int n)
+{
+    fill(w->cost, COSTS, cost_ms, (double)row_cost);
+    w->rows = n < COSTS ? n : COSTS - 1;
+    w->tokens = n;
+    w->guess_ms = 0;
+    for (int t = 0; t < w->n_type; t++)
+        w->asked_ms[t] = 0;
+}
+
+void draft_width_again(struct draft_width *w, int n)
+{
+    w->rows = n < COSTS ? n : COSTS - 1;
+    w->tokens = n;
+}
+
+/* Tokens a millisecond, with so many more rows and tokens and more time for guesses. */
+static double rate(const struct draft_width *w, int rows, double tokens, double ms)
+{
+    const int n = w->rows + rows;
+    const double cost = n < COSTS ? w->cost[n] : w->cost[COSTS - 1] * n / (COSTS - 1);
+
+    return (w->tokens + tokens) / (cost + w->guess_ms + ms);
+}
+
+/* Of asking for n guesses, from the nearest number that was asked for before. */
+static double guess_cost(const struct known *k, int n)
+{
+    for (int d = 0; d <= GEN_DRAFT_MAX; d++)
+        for (int i = n - d; i <= n + d; i += d > 0 ? 2 * d : 1)
+            if (i >= 1 && i <= GEN_DRAFT_MAX && k->ms[i] > 0)
+                return (double)k->ms[i] * n / i;
+    return 0;
+}
+
+void draft_width_spent(struct draft_width *w, int type, int n, double ms)
+{
+    float *known = &w->type[type].ms[n];
+
+    *known = *known > 0 ? *known + ((float)ms - *known) / 8 : (float)ms;
+}
+
+/* ---- choosing ---- */
+
+struct draft_choice draft_width_none(const struct draft_width *w)
+{
+    return (struct draft_choice){ .type = -1, .rate = rate(w, 0, 0, 0) * margin };
+}
+
+static int class_of(float p)
+{
+    const int i = p > 0 ? (int)(p * SURES) : 0;
+
+    return i < SURES ? i : SURES - 1;
+}
+
+void draft_width_made(const struct draft_width *w, int type, const struct draft_ask *a, struct draft_choice *best)
+{
+    double right = 1, tokens = 0;
+
+    for (int i = 0; i < a->n; i++) {
+        right *= (double)w->type[type].sure.kept[class_of(a->p[i])];
+        tokens += right;
+        const double r = rate(w, i + 1, tokens, 0);
+        if (r > best->rate)
+            *best = (struct draft_choice){ type, i + 1, false, r, tokens, 0 };
+    }
+}
+
+void draft_width_promise(const struct draft_width *w, int type, const struct draft_type *t, const void *of, int seq,
+                         int n_max, struct draft_choice *best)
+{
+    const struct share *s = &w->seq[seq * w->n_type + type];
+    struct draft_choice mine = { .type = -1, .rate = 0 };
+    double right = 1, tokens = 0;
+
+    for (int i = 0; i < n_max; i++) {
+        int asked = t->fit != NULL ? t->fit(of, i + 1) : i + 1;
+        double ms;
+
+        asked = asked < n_max ? asked : n_max;
+        ms = guess_cost(&w->type[type], asked) - w->asked_ms[type];
+        ms = ms > 0 ? ms : 0;
+        right *= (double)s->kept[i];
+        tokens += right;
+        const double r = rate(w, i + 1, tokens, ms);
+        if (r > mine.rate)
+            mine = (struct draft_choice){ type, asked, false, r, tokens, ms };
+    }
+    if (mine.type >= 0 && mine.rate <= best->rate && best->type < 0 && w->rest[seq] <= 0) {
+        mine.trial = true;
+        mine.n = t->fit != NULL ? t->fit(of, 1) : 1;
+        mine.n = mine.n < n_max ? mine.n : n_max;
+    }
+    if (mine.type >= 0 && (mine.rate > best->rate || mine.trial))
+        *best = mine;
+}
+
+void draft_width_take(struct draft_width *w, const struct draft_choice *c, int seq, bool asked)
+{
+    w->tokens += c->tokens;
+    w->rows += c->n;
+    w->guess_ms += c->ms;
+    if (!asked)
+        return;
+    if (c->type < 0) {
+        w->rest[seq] -= w->rest[seq] > 0;
+        return;
+    }
+    w->asked_ms[c->type] += c->ms;
+    w->pause[seq] = !c->trial ? PAUSE : w->pause[seq] < PAUSE_MAX ? 2 * w->pause[seq] : PAUSE_MAX;
+    w->rest[seq] = w->pause[seq];
+}
+
+/* ---- learning ---- */
+
+static void note(struct share *s, int i, bool right, int memory)
+{
+    s->seen[i] += s->seen[i] < memory;
+    s->kept[i] += ((right ? 1.0f : 0.0f) - s->kept[i]) / (float)(s->seen[i] < PRIOR ? PRIOR : s->seen[i]);
+}
+
+void draft_width_learn(struct draft_width *w, int type, int seq, const float *p, int n_made, int n, int n_kept)
+{
+    struct known *k = &w->type[type];
+    struct share *s = &w->seq[seq * w->n_type + type];
+
+    for (int i = 0; i < n && i <= n_kept; i++) {
+        note(&k->sure, class_of(p[i]), i < n_kept, MEMORY_ALL);
+        note(&k->all, i, i < n_kept, MEMORY_ALL);
+        note(s, i, i < n_kept, MEMORY_SEQ);
+    }
+    if (n_kept < n || n >= n_made)
+        return;
+    /* A guess that was not worth its row is none that came of asking. */
+    note(&k->all, n, false, MEMORY_ALL);
+    note(s, n, false, MEMORY_SEQ);
+}
