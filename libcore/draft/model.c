@@ -121,7 +121,7 @@ static enum err_code deeper(struct small *m, struct draft_ask *ask, int n, int d
                                          .seq = ask[i].seq, .logits = true };
     }
     *n_row = at;
-    if (at > 0 && run_step_want(m->run, m->row, m->want, at, e) != ERR_OK)
+    if (at > 0 && run_step_want(m->run, m->row, m->want, at, NULL, NULL, e) != ERR_OK)
         return e->code;
     at = 0;
     for (int i = 0; i < n; i++) {

@@ -114,9 +114,8 @@ static void follow(const struct ngram *g, struct memory *m, const int32_t *token
             insert(g, m, token, i, SHORT);
     }
     m->indexed = n;
-    for (; m->at >= 0 && m->read < n; m->read++, m->at++)
-        if (token[m->at] != token[m->read])
-            m->at = -1;
+    for (; m->at >= 0 && m->read < n; m->read++)
+        m->at = token[m->at] == token[m->read] ? m->at + 1 : -1;
     m->read = n;
     if (m->at < 0 && n >= LONG)
         m->at = find(g, m, token, n, LONG);

@@ -79,8 +79,6 @@ static enum err_code ask_drafter(struct gen *g, int n_writing, struct err *e)
         if (room > 0)
             g->guess[n++] = (struct gen_guess){ .seq = q->seq, .token = q->token, .n_token = q->n, .n_max = room };
     }
-    if (n == 0)
-        return ERR_OK;
     if (g->o.drafter->guess(g->o.drafter_of, g->guess, n, g->cost_ms, e))
         return e->code;
     for (int i = 0; i < n; i++) {
@@ -283,7 +281,7 @@ static enum err_code compose(struct gen *g, struct err *e)
         q->first_row = -1;
         n_writing += writes(q);
     }
-    if (n_writing > 0 && ask_drafter(g, n_writing, e))
+    if (ask_drafter(g, n_writing, e))
         return e->code;
     g->turn = (g->turn + 1) % n_all; /* where not all find room, each comes first in turn */
     for (int i = 0; i < n_all; i++) {

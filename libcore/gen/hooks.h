@@ -30,7 +30,8 @@ struct gen_guess {
 struct gen_drafter {
     /* The sequence holds these tokens, evaluated, and nothing else. May be NULL. */
     void (*begin)(void *d, int seq, const int32_t *token, int64_t n);
-    /* Fills all rows at once. cost_ms[k], k = 0 .. 63: what a step with k rows costs; 0: not known yet. */
+    /* Fills all rows at once. Called before every step, also when n is 0: what the last step left of hidden rows is
+     * gone after it. cost_ms[k], k = 0 .. 63: what a step with k rows costs; 0: not known yet. */
     enum err_code (*guess)(void *d, struct gen_guess *g, int n, const float *cost_ms, struct err *e);
     /* n tokens were evaluated and are certain now: token[0 .. n); n_kept of them had been guessed. The run's last
      * step still has its hidden rows. May be NULL. */

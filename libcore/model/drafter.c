@@ -319,7 +319,8 @@ enum err_code model_drafter_reserve(struct model_drafter *d, int n_seq, int64_t 
     struct dev *dev = d->net.dev;
     const int type = dev_is_host(dev) ? QUANT_f32 : QUANT_f16;
     const int64_t most = ctx_tokens + MODEL_GUESSES_MAX + 1;
-    const struct state_opts so = { most < ARCH_CTX_MAX ? most : ARCH_CTX_MAX, n_seq, type, type, 0 };
+    const struct state_opts so = { .ctx_tokens = most < ARCH_CTX_MAX ? most : ARCH_CTX_MAX, .n_seq = n_seq, .type_k = type,
+                                   .type_v = type };
     const size_t rows = DRAFT_ROWS + (size_t)n_seq * (MODEL_GUESSES_MAX + 1), n = (size_t)n_seq;
 
     assert(d->state == NULL);

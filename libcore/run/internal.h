@@ -58,12 +58,8 @@ struct run {
     int             *place;     /* caller's row -> sorted row */
     struct op_seq   *seq;       /* [n_seq], then room for the parts of a step */
     int             *count;     /* [n_seq] rows of each sequence, then where its next row goes */
-<<<<<<< HEAD
     int64_t         *grow;      /* [n_seq] rows that each sequence would get, to ask for room */
-    int              n_rows;    /* rows of the last step */
-=======
     int              n_rows, n_used; /* rows and sequences of the last step */
->>>>>>> 28729e3 (draft: add n-gram, MTP, DFlash and small-model drafters)
     struct run_row  *feed;      /* for run_feed() */
     int              type_k, type_v; /* rows of quant_types[] */
 };
