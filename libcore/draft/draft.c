@@ -48,6 +48,7 @@ struct draft {
     struct draft_text   *text;   /* [n_seq] */
     int32_t             *tokens;
     float               *hidden;
+    int                 *layers; /* [n_layer] 0, 1 .. */
     struct last         *last;   /* [n_seq] */
     struct draft_choice *choice; /* [n_seq] of the step that is put together */
     struct draft_width  *width;
@@ -116,8 +117,42 @@ static enum err_code add_named(struct draft *d, const char *name, struct err *e)
     return add_file(d, name, e);
 }
 
+/* Layers that drafters read, each once, ascending. */
+static int all_taps(const struct draft *d, int layers[DRAFT_OPEN_MAX * MODEL_TAPS_MAX])
+{
+    int n = 0, mine[MODEL_TAPS_MAX];
+
+    for (int i = 0; i < d->n_drafter; i++) {
+        const struct drafter *r = &d->drafter[i];
+        const int some = r->type->taps != NULL ? r->type->taps(r->of, mine) : 0;
+
+        for (int j = 0; j < some; j++) {
+            int at = n;
+
+            while (at > 0 && layers[at - 1] >= mine[j])
+                at--;
+            if (at < n && layers[at] == mine[j])
+                continue;
+            memmove(layers + at + 1, layers + at, (size_t)(n - at) * sizeof *layers);
+            layers[at] = mine[j];
+            n++;
+        }
+    }
+    return n;
+}
+
+int draft_taps(const struct draft *d, int *layers)
+{
+    int all[DRAFT_OPEN_MAX * MODEL_TAPS_MAX];
+    const int n = all_taps(d, all); /* at most DRAFT_TAPS_MAX: draft_open() */
+
+    memcpy(layers, all, (size_t)n * sizeof *layers);
+    return n;
+}
+
 enum err_code draft_open(struct draft **out, const struct draft_opts *o, struct err *e)
 {
+    int taps[DRAFT_OPEN_MAX * MODEL_TAPS_MAX];
     struct draft *d;
 
     if (o->n_max < 0 || o->n_max > GEN_DRAFT_MAX)
@@ -133,6 +168,10 @@ enum err_code draft_open(struct draft **out, const struct draft_opts *o, struct 
             return e->code;
         }
     d->o.names = NULL;
+    if (all_taps(d, taps) > DRAFT_TAPS_MAX) {
+        draft_close(d);
+        return err_set(e, ERR_UNSUPPORTED, "the drafters read more than %d layers", DRAFT_TAPS_MAX);
+    }
     *out = d;
     return ERR_OK;
 }
@@ -152,32 +191,10 @@ void draft_close(struct draft *d)
     free(d->text);
     free(d->tokens);
     free(d->hidden);
+    free(d->layers);
     free(d->last);
     free(d->choice);
     free(d);
-}
-
-int draft_taps(const struct draft *d, int *layers)
-{
-    int n = 0, mine[MODEL_TAPS_MAX];
-
-    for (int i = 0; i < d->n_drafter; i++) {
-        const struct drafter *r = &d->drafter[i];
-        const int some = r->type->taps != NULL ? r->type->taps(r->of, mine) : 0;
-
-        for (int j = 0; j < some; j++) {
-            int at = n;
-
-            while (at > 0 && layers[at - 1] >= mine[j])
-                at--;
-            if ((at < n && layers[at] == mine[j]) || n == DRAFT_TAPS_MAX)
-                continue;
-            memmove(layers + at + 1, layers + at, (size_t)(n - at) * sizeof *layers);
-            layers[at] = mine[j];
-            n++;
-        }
-    }
-    return n;
 }
 
 static bool alloc_all(struct draft *d)
@@ -196,7 +213,10 @@ static bool alloc_all(struct draft *d)
     if (draft_taps(d, layers) > 0) {
         d->hidden = calloc((size_t)(info->n_layer + 2) * (size_t)run_rows_max(d->run),
                            (size_t)info->n_embd * sizeof *d->hidden);
-        all &= d->hidden != NULL;
+        d->layers = calloc((size_t)info->n_layer, sizeof *d->layers);
+        for (int i = 0; d->layers != NULL && i < info->n_layer; i++)
+            d->layers[i] = i;
+        all &= d->hidden != NULL && d->layers != NULL;
     }
     return all && d->text != NULL && d->tokens != NULL && d->last != NULL && d->choice != NULL;
 }
@@ -214,7 +234,7 @@ enum err_code draft_attach(struct draft *d, struct run *r, struct err *e)
         d->text[s].token = d->tokens + (int64_t)s * d->cap;
         d->last[s].who = -1;
     }
-    const struct draft_env env = { r, d->text, d->hidden };
+    const struct draft_env env = { r, d->text, d->hidden, d->layers, model_info(d->o.model)->n_layer };
     for (int i = 0; i < d->n_drafter; i++)
         if (d->drafter[i].type->attach != NULL && d->drafter[i].type->attach(d->drafter[i].of, &env, e) != ERR_OK)
             return e->code;

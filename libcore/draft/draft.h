@@ -21,7 +21,7 @@ struct gguf;
 struct model;
 struct run;
 
-enum { DRAFT_OPEN_MAX = 8 /* drafters at once */, DRAFT_TAPS_MAX = 64 };
+enum { DRAFT_OPEN_MAX = 8 /* drafters at once */, DRAFT_TAPS_MAX = 16 };
 
 struct draft_opts {
     struct model      *model;     /* whose tokens are guessed; not owned. With model_opts.nextn for "mtp" */

@@ -181,12 +181,9 @@ static void used(struct rows *q, int n)
 /* Where the last step left the rows of layers. */
 static struct model_taps taps(const struct hidden *h)
 {
-    const struct model_drafter_info *info = model_drafter_info(h->net);
-    struct model_taps t = { .n_rows = run_step_rows(h->env.run) };
+    const int rows = run_step_rows(h->env.run), n_embd = model_drafter_info(h->net)->n_embd;
 
-    for (int i = 0; i < info->n_tap; i++)
-        t.tap[i] = h->env.hidden + (size_t)(info->tap[i] + 1) * (size_t)t.n_rows * (size_t)info->n_embd;
-    return t;
+    return (struct model_taps){ h->env.layers, h->env.n_layer, rows, h->env.hidden + (size_t)rows * (size_t)n_embd };
 }
 
 /* Saved rows that nobody waits for any more make room. */

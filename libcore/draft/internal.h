@@ -28,7 +28,9 @@ struct draft_source {
 struct draft_env {
     struct run              *run;
     const struct draft_text *text;   /* [n_seq] */
-    const float             *hidden; /* of run_trace_hidden(); NULL: no type has taps */
+    float                   *hidden; /* of run_trace_hidden(); NULL: no type has taps */
+    const int               *layers; /* [n_layer] 0, 1 .. */
+    int                      n_layer;
 };
 
 /* A row of drafters.def. Members may be NULL where nothing is to be done, but for open, close and guess. */

@@ -168,8 +168,12 @@ static double guess_cost(const struct known *k, int n)
 void draft_width_spent(struct draft_width *w, int type, int n, double ms)
 {
     float *known = &w->type[type].ms[n];
+    const float more = (float)ms - *known, most = *known / 16;
 
-    *known = *known > 0 ? *known + ((float)ms - *known) / 8 : (float)ms;
+    if (*known > 0) /* one long call says little */
+        *known += more > most ? most : more < -most ? -most : more;
+    else
+        *known = (float)ms;
 }
 
 /* ---- choosing ---- */

@@ -135,13 +135,25 @@ static struct tensor rows_at(const float *data, int64_t ne0, int64_t ne1)
     return (struct tensor){ .type = QUANT_f32, .ne = { ne0, ne1, 1 }, .stride = ne0, .data = (void *)(uintptr_t)data };
 }
 
+/* Rows of a layer. */
+static struct tensor rows_of(const struct model_drafter *d, const struct model_taps *t, int layer)
+{
+    const int64_t n_embd = d->net.plan.n_embd;
+    int i = 0;
+
+    while (i + 1 < t->n && t->layer[i] != layer)
+        i++;
+    assert(t->rows == NULL || t->layer[i] == layer);
+    return rows_at(t->rows == NULL ? NULL : t->rows + (int64_t)i * t->rows_max * n_embd, n_embd, t->rows_max);
+}
+
 /* Rows row[0 .. n) of all taps, side by side. */
 static void pick_taps(struct model_drafter *d, struct tensor y, const struct model_taps *t, const int32_t *row)
 {
     const int64_t n_embd = d->net.plan.n_embd;
 
     for (int i = 0; i < d->info.n_tap; i++)
-        op_rows_pick(d->net.dev, op_cols(y, i * n_embd, n_embd), rows_at(t->tap[i], n_embd, t->n_rows), row);
+        op_rows_pick(d->net.dev, op_cols(y, i * n_embd, n_embd), rows_of(d, t, d->info.tap[i]), row);
 }
 
 /* Saved rows and rows of taps, in the order given. */
@@ -263,7 +275,7 @@ enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps
 /* What a device step of n rows and so many guesses takes, at the end of a context. */
 static void measure(struct model_drafter *d, int n, int n_ask)
 {
-    const struct model_taps t = { .n_rows = n };
+    const struct model_taps t = { .rows_max = n };
     struct model_drafter_row row[DRAFT_ROWS] = { { .saved = true } };
 
     dev_begin(d->net.dev);

@@ -19,7 +19,7 @@ struct gguf;
 struct model;
 struct model_drafter;
 
-enum { MODEL_TAPS_MAX = 32, MODEL_GUESSES_MAX = 16 };
+enum { MODEL_TAPS_MAX = 16, MODEL_GUESSES_MAX = 16 };
 
 /* The block of the model's own file, opened with model_opts.nextn. ERR_UNSUPPORTED: there is none. */
 MUST_CHECK enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *m, struct err *e);
@@ -47,10 +47,11 @@ int64_t model_drafter_ctx(const struct model_drafter *d);            /* most row
 void    model_drafter_crop(struct model_drafter *d, int slot, int64_t rows); /* the first ones stay */
 void    model_drafter_fork(struct model_drafter *d, int dst, int src);
 
-/* Rows of taps on the device: tap[i] has rows of n_embd floats of layer info.tap[i]. */
+/* What a step left on the device: row i of the step at row i of each of the n parts of `rows`. */
 struct model_taps {
-    const float *tap[MODEL_TAPS_MAX];
-    int          n_rows;
+    const int *layer;    /* [n]: after this one */
+    int        n, rows_max;
+    float     *rows;     /* [n][rows_max][n_embd] on the device */
 };
 /* Copies rows row[0 .. n) of the taps to the saved rows from `at` on. */
 MUST_CHECK enum err_code model_drafter_save(struct model_drafter *d, const struct model_taps *t, const int32_t *row, int n,

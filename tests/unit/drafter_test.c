@@ -17,6 +17,7 @@ struct bench {
     struct gguf           *file; /* DFlash */
     struct model_drafter  *d;
     float                 *hidden;
+    int                    layer[ARCH_LAYERS_MAX]; /* 0, 1 .. */
     int                    n_layer, n_embd, n_rows;
 };
 
@@ -41,6 +42,8 @@ static void bench_open(struct bench *b, const char *model, const char *file)
         fail_msg("%s", e.msg);
     b->hidden = calloc((size_t)(b->n_layer + 2) * ROWS * (size_t)b->n_embd, sizeof(float));
     assert_non_null(b->hidden);
+    for (int i = 0; i < b->n_layer; i++)
+        b->layer[i] = i;
     run_trace_hidden(b->rig.r, b->hidden);
 }
 
@@ -65,12 +68,7 @@ static void feed(struct bench *b, const int32_t *ids, int n)
 
 static struct model_taps taps_of(const struct bench *b)
 {
-    const struct model_drafter_info *info = model_drafter_info(b->d);
-    struct model_taps t = { .n_rows = b->n_rows };
-
-    for (int i = 0; i < info->n_tap; i++)
-        t.tap[i] = b->hidden + (size_t)(info->tap[i] + 1) * (size_t)b->n_rows * (size_t)b->n_embd;
-    return t;
+    return (struct model_taps){ b->layer, b->n_layer, b->n_rows, b->hidden + (size_t)b->n_rows * (size_t)b->n_embd };
 }
 
 /* Rows from .. to - 1 of the last step join the context of a slot; then n guesses, or none. */
