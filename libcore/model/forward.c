@@ -101,7 +101,7 @@ static void walk(const struct step *s, const struct model_step *st)
     struct tensor x = dev_scratch(d, n_embd, st->rows->n), last = dev_scratch(d, n_embd, st->rows->n);
     float *hidden = st->hidden;
 
-    op_embed(d, x, m->embd, st->rows->token, st->ids, m->plan.embd_scale);
+    op_embed(d, x, m->embd, st->rows->token, NULL, m->plan.embd_scale);
     hidden = note(d, st, hidden, x);
     for (int i = 0; i < m->plan.n_layer; i++) {
         size_t mark = dev_mark(d);

@@ -38,7 +38,6 @@ struct model_step {
     struct op_seq        *parts;  /* room for 2 * rows->n_seq */
     float                *hidden; /* NULL, or [n_layer + 2][rows][n_embd]: see run_trace_hidden() */
     const struct model_taps *taps; /* NULL: none */
-    const struct op_ids  *ids;    /* tokens -1 - j of rows: id j on the device; NULL: none */
 };
 MUST_CHECK enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st,
                                        struct err *e);

@@ -142,19 +142,35 @@ bool run_digest(struct run *r, int i, struct logits_digest *out)
     return true;
 }
 
-/* All rows at once where nothing else was wanted of them, else the one. */
+/* Row `row` of logits comes whole because that was wanted. */
+static bool whole(const struct run *r, int row)
+{
+    return !r->want->asked || r->want->n_top[row] == 0;
+}
+
+/* A row that was wanted whole comes with its neighbours of which the same is true, another one alone. */
+static void fetch_rows(struct run *r, int row)
+{
+    const size_t width = (size_t)r->n_vocab;
+    int first = row, end = row + 1;
+
+    while (whole(r, row) && first > 0 && whole(r, first - 1))
+        first--;
+    while (whole(r, row) && end < r->n_pick && whole(r, end))
+        end++;
+    const size_t at = (size_t)first * width, n = (size_t)(end - first);
+
+    dev_copy(model_dev(r->m), r->fetched + at, r->logits + at, n * width * sizeof(float));
+    memset(r->here + first, 1, n * sizeof *r->here);
+}
+
 const float *run_logits(struct run *r, int i)
 {
     if (i < 0 || i >= r->n_rows || r->logits_of[i] < 0)
         return NULL;
     int row = r->logits_of[i];
-    size_t width = (size_t)r->n_vocab;
-    if (r->fetched != r->logits && !r->here[row]) {
-        bool one = r->want != NULL && r->want->asked;
-        size_t first = one ? (size_t)row : 0, n = one ? 1 : (size_t)r->n_pick;
 
-        dev_copy(model_dev(r->m), r->fetched + first * width, r->logits + first * width, n * width * sizeof(float));
-        memset(r->here + first, 1, n * sizeof *r->here);
-    }
-    return r->fetched + (size_t)row * width;
+    if (r->fetched != r->logits && !r->here[row])
+        fetch_rows(r, row);
+    return r->fetched + (size_t)row * (size_t)r->n_vocab;
 }

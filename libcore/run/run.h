@@ -52,8 +52,8 @@ void run_close(struct run *r); /* NULL is allowed */
  * these cases nothing has changed. */
 MUST_CHECK enum err_code run_step(struct run *r, const struct run_row *rows, int n, struct err *e);
 /* n_vocab floats of row i of the last step, which asked for them; NULL if it did not. Valid
- * until the next step. Where the device's memory is not the host's, the row is copied now, and with it all others
- * of a run_step(). */
+ * until the next step. Where the device's memory is not the host's, the row is copied now, and with it those beside it
+ * that are wanted whole, too. */
 const float *run_logits(struct run *r, int i);
 
 /* Draft rows are tokens that may be taken back at once. Those of a sequence are its last rows of the step, at most
