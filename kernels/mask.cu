@@ -144,12 +144,13 @@ void cuda_masks_give(struct cuda *c)
     if (m->fill != NULL)
         m->fill(m->ctx);
     int *on = (int *)(m->pinned + FLAGS);
+    unsigned char *to = m->pinned + rows_at(m->rows);
     const size_t pitch = (m->words + 7) / 8 * 8 * sizeof(uint32_t);
 
     for (int r = 0; r < m->rows; r++) {
         on[r] = m->of[r] != NULL;
         if (on[r])
-            memcpy(m->pinned + rows_at(m->rows) + (size_t)r * pitch, m->of[r], m->words * sizeof(uint32_t));
+            memcpy(to + (size_t)r * pitch, m->of[r], m->words * sizeof(uint32_t));
     }
     __atomic_store_n(&((struct mask_flags *)m->pinned)->in, ++m->turns, __ATOMIC_RELEASE);
     m->due = m->launched = false;

@@ -16,7 +16,8 @@ enum err_code run_taps_open(struct run *r, const struct run_opts *o, struct err 
         return err_set(e, ERR_ARG, "%d taps are not in 0 .. %d", o->n_taps, RUN_TAPS_MAX);
     for (int i = 0; i < o->n_taps; i++)
         if (o->tap_layers[i] < 0 || o->tap_layers[i] > p->n_layer)
-            return err_set(e, ERR_ARG, "tap of layer %d: not in 0 .. %d", o->tap_layers[i], p->n_layer);
+            return err_set(e, ERR_ARG, "tap of layer %d: not in 0 .. %d", o->tap_layers[i],
+                           p->n_layer);
     if (o->n_taps == 0)
         return ERR_OK;
     memcpy(r->tap_layer, o->tap_layers, (size_t)o->n_taps * sizeof *r->tap_layer);
@@ -49,6 +50,7 @@ bool run_tap(struct run *r, int tap, int i, float *out)
 
     if (tap < 0 || tap >= r->taps.n || i < 0 || i >= r->n_rows)
         return false;
-    dev_copy(model_dev(r->m), out, run_tap_rows(r, tap) + (size_t)r->place[i] * width, width * sizeof *out);
+    const float *row = run_tap_rows(r, tap) + (size_t)r->place[i] * width;
+    dev_copy(model_dev(r->m), out, row, width * sizeof *out);
     return true;
 }

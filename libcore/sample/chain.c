@@ -365,6 +365,40 @@ static double mass_of(struct sampler *s)
     return softmax_fold(s->sums, s->n_blocks);
 }
 
+/* sum(w (x - max)), w = exp(x - max), the products rounded to float. */
+static double weighted_of(struct sampler *s)
+{
+    float w[SAMPLE_BLOCK];
+    for (int32_t b = 0; b < s->n_blocks; b++) {
+        const float *x = s->x + (size_t)b * SAMPLE_BLOCK;
+        s->sums[b] = 0;
+        if (s->block_max[b] - s->max > -87.0f) {
+            s->kernels->weigh(x, w, s->max, 1);
+            for (int32_t i = 0; i < SAMPLE_BLOCK; i++) {
+                w[i] *= w[i] > 0 ? x[i] - s->max : 0;
+            }
+            s->sums[b] = s->kernels->sum(w);
+        }
+    }
+    return softmax_fold(s->sums, s->n_blocks);
+}
+
+void sample_sums(struct sampler *s, const float *logits, const uint32_t *mask,
+                 struct logits_digest *d)
+{
+    *d = (struct logits_digest){ .n_top = 0 };
+    load(s, logits, NULL);
+    d->raw_max   = s->max;
+    d->raw_total = s->max >= -FLT_MAX ? mass_of(s) : 0;
+    if (mask) {
+        load(s, logits, mask);
+    }
+    d->max      = s->max;
+    d->total    = !(s->max >= -FLT_MAX) ? 0 : mask ? mass_of(s) : d->raw_total;
+    d->weighted = s->max >= -FLT_MAX ? weighted_of(s) : 0;
+    s->empty    = false;
+}
+
 static bool any_finite(const float *logits, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {

@@ -120,4 +120,8 @@ MUST_CHECK enum err_code sample_next_row(struct sampler *s, const float *logits,
                                          const uint32_t *mask, const struct sample_mix *mix,
                                          const int32_t *shun, int32_t n_shun,
                                          struct sample_pick *pick, struct err *e);
+/* What a digest says of a row besides its tokens, to the bit, for one who has the row: max, total, weighted,
+ * raw_max, raw_total; the rest of *d is 0. Where no logit is finite the sums are 0. */
+void sample_sums(struct sampler *s, const float *logits, const uint32_t *mask,
+                 struct logits_digest *d);
 #endif

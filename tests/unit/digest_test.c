@@ -146,8 +146,16 @@ static bool compare_both(struct sampler *s[2], const struct sample_opts *o, floa
     enum err_code code = from_row(s[0], x, w, &a, &e), same = ERR_OK;
     assert_in_range(want->n_top, 0, LOGITS_TOP_MAX);
     if (want->n_top > 0) {
-        struct logits_digest d = digest_of(devs[0], x, n, want, &out);
+        struct logits_digest d = digest_of(devs[0], x, n, want, &out), sums;
 
+        if (below(2)) {
+            sample_sums(s[1], x, w->mask, &sums);
+            assert_memory_equal(&sums.max, &d.max, sizeof d.max);
+            assert_memory_equal(&sums.raw_max, &d.raw_max, sizeof d.raw_max);
+            assert_memory_equal(&sums.total, &d.total, sizeof d.total);
+            assert_memory_equal(&sums.weighted, &d.weighted, sizeof d.weighted);
+            assert_memory_equal(&sums.raw_total, &d.raw_total, sizeof d.raw_total);
+        }
         same = sample_next_digest(s[1], &d, mix_of(w), w->shun, w->n_shun, &b, &enough, &e2);
         assert_true(enough || b.token == -7);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* want_test.c - what a step is asked about its rows of logits: digests, masks that come late, whole rows beside them;
- * the choice from each is that from the row itself. On a GPU (CHIMERE_TEST_DEVICE) digests are what is chosen from.
- * Hidden rows that a step leaves there. */
+/* want_test.c - what a step is asked about its rows of logits: digests, masks that come late, whole
+ * rows beside them; the choice from each is that from the row itself. On a GPU, which
+ * CHIMERE_TEST_DEVICE names, digests are what is chosen from. Hidden rows that a step leaves there. */
 #include <math.h>
 
 #include "base/rng.h"
@@ -74,6 +74,7 @@ static void make_step(struct step *st, int n, int32_t n_vocab, bool masked)
 /* The choice of row i, from its digest if that is enough. */
 static struct sample_pick chosen(struct run *r, struct step *st, int i, int *digests)
 {
+    const uint32_t *mask = st->want[i].mask;
     struct sample_pick p = { 0 };
     struct logits_digest d;
     struct err e = { 0 };
@@ -82,9 +83,9 @@ static struct sample_pick chosen(struct run *r, struct step *st, int i, int *dig
     if (strncmp(test_device(), "cuda", 4) == 0)
         assert_int_equal(is, st->want[i].n_top > 0);
     *digests += is;
-    if (is && sample_next_digest(st->s[i], &d, NULL, NULL, 0, &p, &enough, &e) != ERR_OK)
+    if (is && sample_next_digest(st->s[i], &d, NULL, NULL, 0, &p, &enough, &e))
         fail_msg("%s", e.msg);
-    if (!enough && sample_next_row(st->s[i], run_logits(r, i), st->want[i].mask, NULL, NULL, 0, &p, &e) != ERR_OK)
+    if (!enough && sample_next_row(st->s[i], run_logits(r, i), mask, NULL, NULL, 0, &p, &e))
         fail_msg("%s", e.msg);
     return p;
 }
@@ -122,15 +123,16 @@ static void both_ways(struct rig *rig, struct step *st, int *digests)
         struct sample_top top[2] = { { 0, 0 }, { 0, 0 } };
         for (int j = 0; j < a.n_top; j++)
             top[j] = a.top[j];
-        if (sample_next_row(st->s[i], all[i], st->want[i].mask, NULL, NULL, 0, &b, &e) != ERR_OK)
+        if (sample_next_row(st->s[i], all[i], st->want[i].mask, NULL, NULL, 0, &b, &e))
             fail_msg("%s", e.msg);
         if (a.token != b.token || memcmp(&a.logprob, &b.logprob, sizeof a.logprob) != 0)
-            fail_msg("row %d of %d: token %d (%.9g), not %d (%.9g)", i, st->n, (int)a.token, (double)a.logprob,
-                     (int)b.token, (double)b.logprob);
+            fail_msg("row %d of %d: token %d (%.9g), not %d (%.9g)", i, st->n, (int)a.token,
+                     (double)a.logprob, (int)b.token, (double)b.logprob);
         assert_int_equal(a.n_top, b.n_top);
         assert_memory_equal(top, b.top, (size_t)b.n_top * sizeof *top);
         if (i % 5 == 0)
-            assert_memory_equal(run_logits(rig->r, i), all[i], (size_t)rig->n_vocab * sizeof(float));
+            assert_memory_equal(run_logits(rig->r, i), all[i],
+                                (size_t)rig->n_vocab * sizeof(float));
     }
 }
 
@@ -148,8 +150,10 @@ static void choices_of_steps(void **state)
     int digests = 0;
 
     (void)state;
-    rig_open(&rig, model_a, 2,
-             &(struct run_opts){ .ctx_tokens = 512, .n_seq = SEQS, .rows_max = MOST, .logits_max = MOST });
+    const struct run_opts o = {
+        .ctx_tokens = 512, .n_seq = SEQS, .rows_max = MOST, .logits_max = MOST,
+    };
+    rig_open(&rig, model_a, 2, &o);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         for (int masked = 0; masked < 2; masked++)
             for (int again = 0; again < 4; again++) { /* a GPU replays steps that it knows */
@@ -199,8 +203,8 @@ static void refusals(void **state)
     rig_close(&rig);
 }
 
-/* Rows that stay on the device are those of run_trace_hidden(), in the caller's order, also where a GPU replays the step
- * because nobody looks on; logits are what they are without them. */
+/* Rows that stay on the device are those of run_trace_hidden(), in the caller's order, also where a
+ * GPU replays the step because nobody looks on; logits are what they are without them. */
 static void taps_of(const char *path)
 {
     enum { N = 23 };
@@ -209,15 +213,17 @@ static void taps_of(const char *path)
     struct rig rig;
     int place[N], at = 0;
 
-    rig_open(&rig, path, 2, &(struct run_opts){ .ctx_tokens = 256, .n_seq = SEQS, .rows_max = 64 });
+    struct run_opts o = { .ctx_tokens = 256, .n_seq = SEQS, .rows_max = 64 };
+    rig_open(&rig, path, 2, &o);
     const struct model_info *f = model_info(rig.m);
     const int layers[3] = { f->n_layer - 1, 0, f->n_layer };
-    const struct run_opts o = { .ctx_tokens = 256, .n_seq = SEQS, .rows_max = 64, .tap_layers = layers, .n_taps = 3 };
     const size_t width = (size_t)f->n_embd;
-    float *hidden = calloc((size_t)(f->n_layer + 2) * N * width, sizeof *hidden), *out = calloc(width, sizeof *out);
-    float *logits = calloc((size_t)f->n_vocab, sizeof *logits);
+    float *hidden = calloc((size_t)(f->n_layer + 2) * N * width, sizeof *hidden);
+    float *out = calloc(width, sizeof *out), *logits = calloc((size_t)f->n_vocab, sizeof *logits);
     struct run *r = NULL;
 
+    o.tap_layers = layers;
+    o.n_taps = 3;
     assert_true(hidden != NULL && out != NULL && logits != NULL);
     for (int i = 0; i < N; i++)
         row[i] = (struct run_row){ below(f->n_vocab), i * 5 % SEQS, i == 7, false };
@@ -237,9 +243,10 @@ static void taps_of(const char *path)
             fail_msg("%s", e.msg);
         for (int t = 0; t < 3; t++)
             for (int i = 0; i < N; i++) {
+                const size_t at_row = (size_t)(layers[t] + 1) * N + (size_t)place[i];
+
                 assert_true(run_tap(r, t, i, out));
-                assert_memory_equal(out, hidden + ((size_t)(layers[t] + 1) * N + (size_t)place[i]) * width,
-                                    width * sizeof *out);
+                assert_memory_equal(out, hidden + at_row * width, width * sizeof *out);
             }
         assert_memory_equal(run_logits(r, 7), logits, (size_t)f->n_vocab * sizeof *logits);
     }
@@ -270,11 +277,14 @@ static void taps_refused(void **state)
     (void)state;
     rig_open(&rig, model_a, 1, &(struct run_opts){ .ctx_tokens = 8 });
     const int beyond[1] = { model_info(rig.m)->n_layer + 1 }, before[1] = { -1 };
-    assert_int_equal(run_open(&r, rig.m, &(struct run_opts){ .tap_layers = beyond, .n_taps = 1 }, &e), ERR_ARG);
-    assert_int_equal(run_open(&r, rig.m, &(struct run_opts){ .tap_layers = before, .n_taps = 1 }, &e), ERR_ARG);
-    assert_int_equal(run_open(&r, rig.m, &(struct run_opts){ .tap_layers = ones, .n_taps = -1 }, &e), ERR_ARG);
-    assert_int_equal(run_open(&r, rig.m, &(struct run_opts){ .tap_layers = ones, .n_taps = RUN_TAPS_MAX + 1 }, &e),
-                     ERR_ARG);
+    const struct run_opts bad[] = {
+        { .tap_layers = beyond, .n_taps = 1 },
+        { .tap_layers = before, .n_taps = 1 },
+        { .tap_layers = ones, .n_taps = -1 },
+        { .tap_layers = ones, .n_taps = RUN_TAPS_MAX + 1 },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(run_open(&r, rig.m, &bad[i], &e), ERR_ARG);
     assert_null(r);
     rig_close(&rig);
 }
