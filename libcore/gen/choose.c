@@ -8,24 +8,6 @@
 
 /* ---- one row ---- */
 
-/* What a governor and a memory want to know of a row that has no digest. */
-static void look_at(const struct gen *g, const float *x, const uint32_t *mask, struct logits_digest *d)
-{
-    float max = -INFINITY;
-
-    for (int32_t i = 0; i < g->n_vocab; i++)
-        if ((mask == NULL || (mask[i / 32] >> (i % 32) & 1)) && x[i] > max)
-            max = x[i];
-    *d = (struct logits_digest){ .max = max };
-    for (int32_t i = 0; i < g->n_vocab; i++)
-        if (mask == NULL || (mask[i / 32] >> (i % 32) & 1)) {
-            const double w = exp((double)x[i] - (double)max);
-
-            d->total += w;
-            d->weighted += w > 0 ? w * ((double)x[i] - (double)max) : 0;
-        }
-}
-
 /* Chooses from a row. The digest does, or the row has to come. */
 static enum err_code choose_row(struct gen *g, struct ask *a, struct sample_pick *pick, struct gen_seen *seen,
                                 struct err *e)
@@ -39,7 +21,7 @@ static enum err_code choose_row(struct gen *g, struct ask *a, struct sample_pick
     bool enough = false, digest = run_digest(g->o.run, a->row, &d);
 
     if (!digest && look)
-        look_at(g, run_logits(g->o.run, a->row), mask, &d);
+        sample_sums(q->sampler, run_logits(g->o.run, a->row), mask, &d);
     if (look) {
         seen->p_max = (float)(1.0 / d.total);
         seen->entropy = (float)(log(d.total) - d.weighted / d.total);
