@@ -179,11 +179,11 @@ static void used(struct rows *q, int n)
 }
 
 /* Where the last step left the rows of layers. */
-static struct model_taps taps(const struct hidden *h)
+static struct model_drafter_taps taps(const struct hidden *h)
 {
     const int rows = run_step_rows(h->env.run), n_embd = model_drafter_info(h->net)->n_embd;
 
-    return (struct model_taps){ h->env.layers, h->env.n_layer, rows, h->env.hidden + (size_t)rows * (size_t)n_embd };
+    return (struct model_drafter_taps){ h->env.layers, h->env.n_layer, rows, h->env.hidden + (size_t)rows * (size_t)n_embd };
 }
 
 /* Saved rows that nobody waits for any more make room. */
@@ -212,7 +212,7 @@ static enum err_code tidy(struct hidden *h, struct err *e)
 /* Rows of the last step that are still waiting are saved, as far as there is room. */
 static enum err_code save(struct hidden *h, struct err *e)
 {
-    const struct model_taps t = taps(h);
+    const struct model_drafter_taps t = taps(h);
     int n = 0;
 
     for (int s = 0; s < h->n_seq; s++) {
@@ -238,7 +238,7 @@ static enum err_code save(struct hidden *h, struct err *e)
 /* All rows that can be used join the contexts; then the guesses of the first n_ask of h->ask. */
 static enum err_code use(struct hidden *h, int n_ask, bool *late, struct err *e)
 {
-    const struct model_taps t = taps(h);
+    const struct model_drafter_taps t = taps(h);
     int n = 0;
 
     for (int s = 0; s < h->n_seq; s++)

@@ -88,7 +88,7 @@ static struct tensor pass(struct model_drafter *d)
     struct tensor x = dev_scratch(dev, p->n_embd, d->batch.n);
     struct tensor in = dev_scratch(dev, p->n_embd, d->batch.n), out = dev_scratch(dev, p->n_embd, d->batch.n);
 
-    op_embed(dev, x, d->embd, d->batch.token, 1.0f);
+    op_embed(dev, x, d->embd, d->batch.token, NULL, 1.0f);
     for (int i = 0; i < p->n_layer; i++) {
         const struct layer_weights *w = &d->net.layer[i];
         size_t mark = dev_mark(dev);

@@ -18,7 +18,7 @@ static struct tensor pass(struct model_drafter *d, struct tensor h)
     struct tensor both = dev_scratch(s.d, 2 * n_embd, h.ne[1]), y = dev_scratch(s.d, n_embd, h.ne[1]);
     struct tensor token = op_cols(both, 0, n_embd);
 
-    op_embed(s.d, token, d->embd, rows.token, 1.0f);
+    op_embed(s.d, token, d->embd, rows.token, NULL, 1.0f);
     op_rms_norm(s.d, token, token, d->embd_norm, n_embd, 0, eps);
     op_rms_norm(s.d, op_cols(both, n_embd, n_embd), h, d->hidden_norm, n_embd, 0, eps);
     op_matmul(s.d, y, d->mix, both);

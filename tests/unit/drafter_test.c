@@ -66,15 +66,15 @@ static void feed(struct bench *b, const int32_t *ids, int n)
         fail_msg("%s", e.msg);
 }
 
-static struct model_taps taps_of(const struct bench *b)
+static struct model_drafter_taps taps_of(const struct bench *b)
 {
-    return (struct model_taps){ b->layer, b->n_layer, b->n_rows, b->hidden + (size_t)b->n_rows * (size_t)b->n_embd };
+    return (struct model_drafter_taps){ b->layer, b->n_layer, b->n_rows, b->hidden + (size_t)b->n_rows * (size_t)b->n_embd };
 }
 
 /* Rows from .. to - 1 of the last step join the context of a slot; then n guesses, or none. */
 static void draft(struct bench *b, int slot, const int32_t *ids, int from, int to, int n, int32_t *guess, float *p)
 {
-    const struct model_taps t = taps_of(b);
+    const struct model_drafter_taps t = taps_of(b);
     const struct model_drafter_ask ask = { slot, ids[to], n, guess, p };
     struct model_drafter_row row[ROWS];
     struct err e = { 0 };
