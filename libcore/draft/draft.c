@@ -7,8 +7,10 @@
 #include "draft/internal.h"
 #include "gguf/gguf.h"
 #include "model/drafter.h"
+#include "model/forward.h"
 #include "model/model.h"
 #include "run/run.h"
+#include "run/taps.h"
 #include "text/text.h"
 
 #define DRAFT(name) extern const struct draft_type draft_type_##name;
@@ -47,8 +49,6 @@ struct draft {
     int64_t              cap;    /* tokens of a text */
     struct draft_text   *text;   /* [n_seq] */
     int32_t             *tokens;
-    float               *hidden;
-    int                 *layers; /* [n_layer] 0, 1 .. */
     struct last         *last;   /* [n_seq] */
     struct draft_choice *choice; /* [n_seq] of the step that is put together */
     struct draft_width  *width;
@@ -180,8 +180,6 @@ void draft_close(struct draft *d)
 {
     if (d == NULL)
         return;
-    if (d->run != NULL && d->hidden != NULL)
-        run_trace_hidden(d->run, NULL);
     for (int i = 0; i < d->n_drafter; i++) {
         d->drafter[i].type->close(d->drafter[i].of);
         gguf_close(d->drafter[i].file);
@@ -190,8 +188,6 @@ void draft_close(struct draft *d)
     draft_width_close(d->width);
     free(d->text);
     free(d->tokens);
-    free(d->hidden);
-    free(d->layers);
     free(d->last);
     free(d->choice);
     free(d);
@@ -200,8 +196,6 @@ void draft_close(struct draft *d)
 static bool alloc_all(struct draft *d)
 {
     const size_t n = (size_t)d->n_seq, cap = (size_t)d->cap;
-    int layers[DRAFT_TAPS_MAX];
-    const struct model_info *info = model_info(d->o.model);
     bool all = true;
 
     d->text = calloc(n, sizeof *d->text);
@@ -210,19 +204,30 @@ static bool alloc_all(struct draft *d)
     d->choice = calloc(n, sizeof *d->choice);
     for (int i = 0; i < d->n_drafter; i++)
         all &= (d->drafter[i].ask = calloc(n, sizeof *d->drafter[i].ask)) != NULL;
-    if (draft_taps(d, layers) > 0) {
-        d->hidden = calloc((size_t)(info->n_layer + 2) * (size_t)run_rows_max(d->run),
-                           (size_t)info->n_embd * sizeof *d->hidden);
-        d->layers = calloc((size_t)info->n_layer, sizeof *d->layers);
-        for (int i = 0; d->layers != NULL && i < info->n_layer; i++)
-            d->layers[i] = i;
-        all &= d->hidden != NULL && d->layers != NULL;
-    }
     return all && d->text != NULL && d->tokens != NULL && d->last != NULL && d->choice != NULL;
+}
+
+static enum err_code check_taps(const struct draft *d, const struct run *r, struct err *e)
+{
+    const struct model_taps *t = run_taps(r);
+    int layers[DRAFT_TAPS_MAX];
+    const int n = draft_taps(d, layers);
+
+    for (int i = 0; i < n; i++) {
+        int at = 0;
+
+        while (at < t->n && t->layer[at] != layers[i])
+            at++;
+        if (at == t->n)
+            return err_set(e, ERR_ARG, "a drafter reads layer %d, which the run does not keep", layers[i]);
+    }
+    return ERR_OK;
 }
 
 enum err_code draft_attach(struct draft *d, struct run *r, struct err *e)
 {
+    if (check_taps(d, r, e) != ERR_OK)
+        return e->code;
     d->run = r;
     d->n_seq = run_n_seq(r);
     d->cap = run_ctx(r) + 1; /* the newest token is not in the context yet */
@@ -234,12 +239,10 @@ enum err_code draft_attach(struct draft *d, struct run *r, struct err *e)
         d->text[s].token = d->tokens + (int64_t)s * d->cap;
         d->last[s].who = -1;
     }
-    const struct draft_env env = { r, d->text, d->hidden, d->layers, model_info(d->o.model)->n_layer };
+    const struct draft_env env = { r, d->text };
     for (int i = 0; i < d->n_drafter; i++)
         if (d->drafter[i].type->attach != NULL && d->drafter[i].type->attach(d->drafter[i].of, &env, e) != ERR_OK)
             return e->code;
-    if (d->hidden != NULL)
-        run_trace_hidden(r, d->hidden);
     return ERR_OK;
 }
 

@@ -41,7 +41,7 @@ MUST_CHECK enum err_code draft_open(struct draft **out, const struct draft_opts 
 void draft_close(struct draft *d); /* NULL is allowed */
 /* Layers of the model whose output rows the drafters read: how many, at most DRAFT_TAPS_MAX, ascending. */
 int  draft_taps(const struct draft *d, int *layers);
-/* Memory for the sequences of a run. It keeps the rows of draft_taps(); not owned, and closed after d. */
+/* Memory for the sequences of a run, which keeps the rows of draft_taps(). ERR_ARG: it does not. Closed after d. */
 MUST_CHECK enum err_code draft_attach(struct draft *d, struct run *r, struct err *e);
 
 /* The object of these functions is a struct draft. */

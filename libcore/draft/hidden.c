@@ -11,6 +11,7 @@
 #include "draft/hidden.h"
 #include "model/drafter.h"
 #include "run/run.h"
+#include "run/taps.h"
 
 enum { SAVED = 64 /* rows */ };
 
@@ -178,14 +179,6 @@ static void used(struct rows *q, int n)
     q->n_tap -= n - saved;
 }
 
-/* Where the last step left the rows of layers. */
-static struct model_drafter_taps taps(const struct hidden *h)
-{
-    const int rows = run_step_rows(h->env.run), n_embd = model_drafter_info(h->net)->n_embd;
-
-    return (struct model_drafter_taps){ h->env.layers, h->env.n_layer, rows, h->env.hidden + (size_t)rows * (size_t)n_embd };
-}
-
 /* Saved rows that nobody waits for any more make room. */
 static enum err_code tidy(struct hidden *h, struct err *e)
 {
@@ -212,7 +205,6 @@ static enum err_code tidy(struct hidden *h, struct err *e)
 /* Rows of the last step that are still waiting are saved, as far as there is room. */
 static enum err_code save(struct hidden *h, struct err *e)
 {
-    const struct model_drafter_taps t = taps(h);
     int n = 0;
 
     for (int s = 0; s < h->n_seq; s++) {
@@ -232,20 +224,19 @@ static enum err_code save(struct hidden *h, struct err *e)
     if (n == 0)
         return ERR_OK;
     h->n_used += n;
-    return model_drafter_save(h->net, &t, h->pick, n, h->n_used - n, e);
+    return model_drafter_save(h->net, run_taps(h->env.run), h->pick, n, h->n_used - n, e);
 }
 
 /* All rows that can be used join the contexts; then the guesses of the first n_ask of h->ask. */
 static enum err_code use(struct hidden *h, int n_ask, bool *late, struct err *e)
 {
-    const struct model_drafter_taps t = taps(h);
     int n = 0;
 
     for (int s = 0; s < h->n_seq; s++)
         for (int i = 0; i < h->rows[s].n_saved + h->rows[s].n_tap && usable(h, s, i); i++)
             h->row[n++] = waiting(h, s, i);
     *late = n > n_ask * (GEN_DRAFT_MAX + 1);
-    if (model_drafter_run(h->net, &t, h->row, n, h->ask, n_ask, e) != ERR_OK)
+    if (model_drafter_run(h->net, run_taps(h->env.run), h->row, n, h->ask, n_ask, e) != ERR_OK)
         return e->code;
     for (int i = 0, k; i < n; i += k) {
         for (k = 0; i + k < n && h->row[i + k].slot == h->row[i].slot; k++)

@@ -27,10 +27,7 @@ struct draft_source {
 /* What drafters work on, once there is a run. */
 struct draft_env {
     struct run              *run;
-    const struct draft_text *text;   /* [n_seq] */
-    float                   *hidden; /* of run_trace_hidden(); NULL: no type has taps */
-    const int               *layers; /* [n_layer] 0, 1 .. */
-    int                      n_layer;
+    const struct draft_text *text; /* [n_seq] */
 };
 
 /* A row of drafters.def. Members may be NULL where nothing is to be done, but for open, close and guess. */

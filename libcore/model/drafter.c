@@ -136,7 +136,7 @@ static struct tensor rows_at(const float *data, int64_t ne0, int64_t ne1)
 }
 
 /* Rows of a layer. */
-static struct tensor rows_of(const struct model_drafter *d, const struct model_drafter_taps *t, int layer)
+static struct tensor rows_of(const struct model_drafter *d, const struct model_taps *t, int layer)
 {
     const int64_t n_embd = d->net.plan.n_embd;
     int i = 0;
@@ -148,7 +148,7 @@ static struct tensor rows_of(const struct model_drafter *d, const struct model_d
 }
 
 /* Rows row[0 .. n) of all taps, side by side. */
-static void pick_taps(struct model_drafter *d, struct tensor y, const struct model_drafter_taps *t, const int32_t *row)
+static void pick_taps(struct model_drafter *d, struct tensor y, const struct model_taps *t, const int32_t *row)
 {
     const int64_t n_embd = d->net.plan.n_embd;
 
@@ -157,7 +157,7 @@ static void pick_taps(struct model_drafter *d, struct tensor y, const struct mod
 }
 
 /* Saved rows and rows of taps, in the order given. */
-static struct tensor gather(struct model_drafter *d, const struct model_drafter_taps *t, const struct model_drafter_row *row, int n)
+static struct tensor gather(struct model_drafter *d, const struct model_taps *t, const struct model_drafter_row *row, int n)
 {
     struct dev *dev = d->net.dev;
     struct tensor y = dev_scratch(dev, d->width, n), x = dev_scratch(dev, d->width, n);
@@ -182,7 +182,7 @@ static struct tensor gather(struct model_drafter *d, const struct model_drafter_
     return x;
 }
 
-enum err_code model_drafter_save(struct model_drafter *d, const struct model_drafter_taps *t, const int32_t *row, int n, int at,
+enum err_code model_drafter_save(struct model_drafter *d, const struct model_taps *t, const int32_t *row, int n, int at,
                                  struct err *e)
 {
     assert(at >= 0 && n >= 0 && at + n <= d->n_saved);
@@ -242,7 +242,7 @@ static void group(struct model_drafter *d, const struct model_drafter_row *row, 
     }
 }
 
-enum err_code model_drafter_run(struct model_drafter *d, const struct model_drafter_taps *t, const struct model_drafter_row *row,
+enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps *t, const struct model_drafter_row *row,
                                 int n_row, const struct model_drafter_ask *ask, int n_ask, struct err *e)
 {
     int i = 0;
@@ -275,7 +275,7 @@ enum err_code model_drafter_run(struct model_drafter *d, const struct model_draf
 /* What a device step of n rows and so many guesses takes, at the end of a context. */
 static void measure(struct model_drafter *d, int n, int n_ask)
 {
-    const struct model_drafter_taps t = { .rows_max = n };
+    const struct model_taps t = { .rows_max = n };
     struct model_drafter_row row[DRAFT_ROWS] = { { .saved = true } };
 
     dev_begin(d->net.dev);

@@ -18,6 +18,7 @@
 struct gguf;
 struct model;
 struct model_drafter;
+struct model_taps; /* model/forward.h */
 
 enum { MODEL_TAPS_MAX = 16, MODEL_GUESSES_MAX = 16 };
 
@@ -47,14 +48,8 @@ int64_t model_drafter_ctx(const struct model_drafter *d);            /* most row
 void    model_drafter_crop(struct model_drafter *d, int slot, int64_t rows); /* the first ones stay */
 void    model_drafter_fork(struct model_drafter *d, int dst, int src);
 
-/* What a step left on the device: row i of the step at row i of each of the n parts of `rows`. */
-struct model_drafter_taps {
-    const int *layer;    /* [n]: after this one */
-    int        n, rows_max;
-    float     *rows;     /* [n][rows_max][n_embd] on the device */
-};
 /* Copies rows row[0 .. n) of the taps to the saved rows from `at` on. */
-MUST_CHECK enum err_code model_drafter_save(struct model_drafter *d, const struct model_drafter_taps *t, const int32_t *row, int n,
+MUST_CHECK enum err_code model_drafter_save(struct model_drafter *d, const struct model_taps *t, const int32_t *row, int n,
                                             int at, struct err *e);
 /* Saved rows from[0 .. n) become the first n; from ascends. */
 MUST_CHECK enum err_code model_drafter_keep(struct model_drafter *d, const int32_t *from, int n, struct err *e);
@@ -77,7 +72,7 @@ struct model_drafter_ask {
 /* First the rows join the contexts: those of a slot follow one another. Then the guesses, for every slot once, in the
  * order of slots. MTP guesses only for a slot whose newest row is among these rows: others have guess[0] = -1.
  * The caller sees to it that contexts and guesses fit. */
-MUST_CHECK enum err_code model_drafter_run(struct model_drafter *d, const struct model_drafter_taps *t,
+MUST_CHECK enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps *t,
                                            const struct model_drafter_row *row, int n_row,
                                            const struct model_drafter_ask *ask, int n_ask, struct err *e);
 

@@ -3,6 +3,7 @@
 #ifndef MODEL_DRAFTER_INTERNAL_H
 #define MODEL_DRAFTER_INTERNAL_H
 #include "model/drafter.h"
+#include "model/forward.h"
 #include "model/internal.h"
 #include "state/state.h"
 

@@ -78,9 +78,6 @@ const struct op_top *run_want_begin(struct run *r, const struct logits_want *wan
 /* taps.c */
 MUST_CHECK enum err_code run_taps_open(struct run *r, const struct run_opts *o, struct err *e);
 void   run_taps_close(struct run *r);
-/* Rows of the last step after tap_layers[tap], on the device, [rows_max][n_embd], until the next: the caller's row i is
- * row r->place[i]. */
-float *run_tap_rows(const struct run *r, int tap);
 
 /* cache.c */
 MUST_CHECK enum err_code run_cache_open(struct run *r, int64_t bytes, struct err *e);

@@ -434,16 +434,3 @@ void run_trace_hidden(struct run *r, float *hidden)
 {
     r->hidden = hidden;
 }
-
-int run_step_rows(const struct run *r)
-{
-    return r->n_rows;
-}
-
-int run_first_row(const struct run *r, int seq)
-{
-    for (int i = 0; i < r->n_used; i++)
-        if (r->seq[i].slot == seq)
-            return r->seq[i].row;
-    return -1;
-}

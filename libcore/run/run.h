@@ -160,6 +160,4 @@ bool run_taps_last(const struct run *r); /* tap 0 is after the final norm */
  * 0, the output of every layer, the output of the final norm, for the rows of the next run_step. NULL
  * switches it off. */
 void run_trace_hidden(struct run *r, float *hidden);
-int  run_step_rows(const struct run *r);          /* rows of the last step: n */
-int  run_first_row(const struct run *r, int seq); /* where those of a sequence begin; -1: it had none */
 #endif

@@ -7,6 +7,7 @@
 #include "model/forward.h"
 #include "ops/ops.h"
 #include "run/internal.h"
+#include "run/taps.h"
 
 enum err_code run_taps_open(struct run *r, const struct run_opts *o, struct err *e)
 {
@@ -34,9 +35,17 @@ void run_taps_close(struct run *r)
     dev_free(model_dev(r->m), r->taps.rows, r->tap_bytes);
 }
 
-float *run_tap_rows(const struct run *r, int tap)
+const struct model_taps *run_taps(const struct run *r)
 {
-    return r->taps.rows + (size_t)tap * (size_t)r->rows_max * (size_t)model_plan(r->m)->n_embd;
+    return &r->taps;
+}
+
+int run_first_row(const struct run *r, int seq)
+{
+    for (int i = 0; i < r->n_used; i++)
+        if (r->seq[i].slot == seq)
+            return r->seq[i].row;
+    return -1;
 }
 
 bool run_taps_last(const struct run *r)
@@ -50,7 +59,7 @@ bool run_tap(struct run *r, int tap, int i, float *out)
 
     if (tap < 0 || tap >= r->taps.n || i < 0 || i >= r->n_rows)
         return false;
-    const float *row = run_tap_rows(r, tap) + (size_t)r->place[i] * width;
-    dev_copy(model_dev(r->m), out, row, width * sizeof *out);
+    const size_t row = (size_t)tap * (size_t)r->rows_max + (size_t)r->place[i];
+    dev_copy(model_dev(r->m), out, r->taps.rows + row * width, width * sizeof *out);
     return true;
 }

@@ -62,18 +62,22 @@ static enum err_code desk_open(struct desk *k, const char *model, const struct d
 {
     const struct model_opts mo = { .device = test_device(), .n_threads = 2, .acts = acts, .nextn = true };
     struct draft_opts d = *o;
-    const struct run_opts ro = { .ctx_tokens = 1024, .n_seq = SEQS, .draft_max = GEN_DRAFT_MAX };
+    int layer[DRAFT_TAPS_MAX];
+    struct run_opts ro = { .ctx_tokens = 1024, .n_seq = SEQS, .draft_max = GEN_DRAFT_MAX, .tap_layers = layer };
 
     memset(k, 0, sizeof *k);
     must(gguf_open(&k->g, model, e), e);
     must(text_open(&k->text, k->g, e), e);
     must(model_open(&k->m, k->g, &mo, e), e);
-    must(run_open(&k->r, k->m, &ro, e), e);
     d.model = k->m;
     d.gguf = k->g;
     d.device = test_device();
     d.n_threads = 1;
-    return draft_open(&k->d, &d, e) != ERR_OK ? e->code : draft_attach(k->d, k->r, e);
+    if (draft_open(&k->d, &d, e) != ERR_OK)
+        return e->code;
+    ro.n_taps = draft_taps(k->d, layer);
+    must(run_open(&k->r, k->m, &ro, e), e);
+    return draft_attach(k->d, k->r, e);
 }
 
 static void desk_close(struct desk *k)

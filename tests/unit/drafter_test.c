@@ -6,19 +6,16 @@
 #include "base/json.h"
 #include "golden.h"
 #include "model/drafter.h"
-#include "model/forward.h"
-#include "arch/arch.h"
+#include "run/taps.h"
 
 enum { PATH_BYTES = 1024, ROWS = 512 };
 
-/* A model, a drafter of it, and the hidden rows of the last step. */
+/* A model, a drafter of it, and a run that keeps the rows that the drafter reads. */
 struct bench {
-    struct rig             rig;
-    struct gguf           *file; /* DFlash */
-    struct model_drafter  *d;
-    float                 *hidden;
-    int                    layer[ARCH_LAYERS_MAX]; /* 0, 1 .. */
-    int                    n_layer, n_embd, n_rows;
+    struct rig            rig;
+    struct gguf          *file; /* DFlash */
+    struct model_drafter *d;
+    int                   n_embd;
 };
 
 static enum quant_acts_type acts_now;
@@ -26,32 +23,27 @@ static enum quant_acts_type acts_now;
 static void bench_open(struct bench *b, const char *model, const char *file)
 {
     const struct model_opts mo = { .device = test_device(), .n_threads = 2, .acts = acts_now, .nextn = true };
+    struct run_opts ro = { .ctx_tokens = ROWS, .n_seq = 3 };
     struct err e = { 0 };
 
     memset(b, 0, sizeof *b);
-    if (gguf_open(&b->rig.g, model, &e) || model_open(&b->rig.m, b->rig.g, &mo, &e) ||
-        run_open(&b->rig.r, b->rig.m, &(struct run_opts){ .ctx_tokens = ROWS, .n_seq = 3 }, &e))
+    if (gguf_open(&b->rig.g, model, &e) || model_open(&b->rig.m, b->rig.g, &mo, &e))
         fail_msg("%s", e.msg);
     b->rig.n_vocab = model_info(b->rig.m)->n_vocab;
-    b->n_layer = model_info(b->rig.m)->n_layer;
     b->n_embd = model_info(b->rig.m)->n_embd;
     if (file == NULL ? model_drafter_mtp(&b->d, b->rig.m, &e)
                      : gguf_open(&b->file, file, &e) || model_drafter_dflash(&b->d, b->rig.m, b->file, &e))
         fail_msg("%s", e.msg);
-    if (model_drafter_reserve(b->d, 3, ROWS, 64, &e))
+    ro.tap_layers = model_drafter_info(b->d)->tap;
+    ro.n_taps = model_drafter_info(b->d)->n_tap;
+    if (run_open(&b->rig.r, b->rig.m, &ro, &e) || model_drafter_reserve(b->d, 3, ROWS, 64, &e))
         fail_msg("%s", e.msg);
-    b->hidden = calloc((size_t)(b->n_layer + 2) * ROWS * (size_t)b->n_embd, sizeof(float));
-    assert_non_null(b->hidden);
-    for (int i = 0; i < b->n_layer; i++)
-        b->layer[i] = i;
-    run_trace_hidden(b->rig.r, b->hidden);
 }
 
 static void bench_close(struct bench *b)
 {
     model_drafter_close(b->d);
     gguf_close(b->file);
-    free(b->hidden);
     rig_close(&b->rig);
 }
 
@@ -61,27 +53,20 @@ static void feed(struct bench *b, const int32_t *ids, int n)
     struct err e = { 0 };
 
     run_clear(b->rig.r, 0);
-    b->n_rows = n;
     if (run_feed(b->rig.r, 0, ids, n, 1, NULL, NULL, NULL, &e) != ERR_OK)
         fail_msg("%s", e.msg);
-}
-
-static struct model_drafter_taps taps_of(const struct bench *b)
-{
-    return (struct model_drafter_taps){ b->layer, b->n_layer, b->n_rows, b->hidden + (size_t)b->n_rows * (size_t)b->n_embd };
 }
 
 /* Rows from .. to - 1 of the last step join the context of a slot; then n guesses, or none. */
 static void draft(struct bench *b, int slot, const int32_t *ids, int from, int to, int n, int32_t *guess, float *p)
 {
-    const struct model_drafter_taps t = taps_of(b);
     const struct model_drafter_ask ask = { slot, ids[to], n, guess, p };
     struct model_drafter_row row[ROWS];
     struct err e = { 0 };
 
     for (int i = from; i < to; i++)
         row[i - from] = (struct model_drafter_row){ slot, false, i, ids[i + 1] };
-    if (model_drafter_run(b->d, &t, row, to - from, &ask, n > 0, &e) != ERR_OK)
+    if (model_drafter_run(b->d, run_taps(b->rig.r), row, to - from, &ask, n > 0, &e) != ERR_OK)
         fail_msg("%s", e.msg);
 }
 
