@@ -30,6 +30,7 @@ missing() # prints the Debian packages that are needed and not there
 #include <setjmp.h>' || echo libcmocka-dev
             command -v bats > /dev/null || echo bats
             command -v jq > /dev/null || echo jq
+            command -v bc > /dev/null || echo bc
             command -v mandoc > /dev/null || echo mandoc ;;
         *)  echo "deps.sh: $group: build or check" >&2; exit 2 ;;
         esac
