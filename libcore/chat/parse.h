@@ -85,6 +85,7 @@ struct chat_span {
 
 struct chat_param {
     struct chat_span key, value;
+    bool string; /* whatever the schema says */
 };
 
 struct chat_reader {
@@ -141,7 +142,8 @@ struct chat_syntax {
 
 struct chat_xml {
     const char *call, *call_name_end;          /* NULL: the name begins at once, a space ends it */
-    const char *param, *param_name_end, *value; /* value: another mark, after white space */
+    const char *param, *param_name_end;
+    const char *value[2]; /* another mark, after white space; the second: the value is a string */
     const char *param_end, *call_end;
     bool own_lines; /* a value has a newline on each side that is not its own */
 };

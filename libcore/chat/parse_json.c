@@ -198,8 +198,10 @@ enum chat_step chat_call_json(struct chat_reader *r)
         return CHAT_MORE;
     const char c = r->all.p[r->scan];
     if (r->phase == SEMICOLON) {
-        if (c != ';')
+        if (c != ';') {
+            r->scan = r->head; /* white space is text again */
             return CHAT_DONE;
+        }
         r->scan++;
         chat_parse_phase(r, BLOCK);
         return CHAT_ON;

@@ -186,12 +186,23 @@ static unsigned by_json(struct str v)
     }
 }
 
+/* Adds text as JSON if it is a value of one of the kinds; else out is as before. */
+static bool add_value(struct text_buf *out, unsigned kinds, struct str text, unsigned syntax)
+{
+    const size_t before = out->n;
+
+    if (chat_parse_value(out, &text, syntax) && text.n == 0 && !out->failed &&
+        (by_json((struct str){out->p + before, out->n - before}) & kinds) != 0)
+        return true;
+    out->n = before;
+    return false;
+}
+
 void chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key, struct str text,
                 unsigned syntax)
 {
     const json_t *of = member(json_object_get(schema, "properties"), key);
     struct schemas in = {.root = schema, .left = SCHEMAS_MAX};
-    const size_t before = out->n;
     struct str v = text;
     unsigned kinds;
 
@@ -199,9 +210,7 @@ void chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key
         of = json_object_get(schema, "additionalProperties");
     kinds = kinds_of(of, &in, 0);
     chat_parse_trim(&v);
-    if (kinds != IS_STRING && chat_parse_value(out, &v, syntax) && v.n == 0 && !out->failed &&
-        (by_json((struct str){out->p + before, out->n - before}) & kinds) != 0)
-        return;
-    out->n = before;
-    chat_parse_quote(out, text);
+    if (kinds == IS_STRING || !(add_value(out, kinds, v, syntax & CHAT_PYTHON_NAMES) ||
+                                add_value(out, kinds, v, syntax)))
+        chat_parse_quote(out, text);
 }

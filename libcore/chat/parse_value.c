@@ -2,7 +2,8 @@
 /* parse_value.c - values that models write, in JSON or in Python, as JSON.            room: chat
  *
  * JSON is RFC 8259's, read strictly. Python's literals add single quotes, its escapes, tuples, a
- * comma at the end, and True, False, None. Numbers keep their digits: none is ever converted.
+ * comma at the end, and True, False, None; and newlines within strings, which Python refuses and
+ * models and their templates write. Numbers keep their digits: none is ever converted.
  */
 #include <stdio.h>
 #include <string.h>
@@ -45,7 +46,7 @@ static bool outside_of_strings(const struct chat_scan *s, char c)
 /* A byte within a string. False: it may not be there. */
 static bool scan_quoted(struct chat_scan *s, char c)
 {
-    if ((unsigned char)c < 0x20 && !(s->python && s->escape && c == '\n'))
+    if ((unsigned char)c < 0x20 && !s->python)
         return false;
     if (s->escape)
         s->escape = false;
@@ -233,7 +234,7 @@ bool chat_parse_string(struct text_buf *out, struct str *s, unsigned syntax, boo
             n++;
         text_buf_add(out, (struct str){s->p, n});
         skip(s, n);
-        if (s->n == 0 || (unsigned char)s->p[0] < 0x20)
+        if (s->n == 0 || ((unsigned char)s->p[0] < 0x20 && !python))
             return false;
         const char c = s->p[0];
         skip(s, 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parse_xml.c - calls as marks around names and bare text.                            room: chat
  *
- * Qwen3-Coder, Qwen3.5, Nemotron 3, Seed-OSS, GLM and MiniMax. It looks like XML and is none:
+ * Qwen3-Coder, Qwen3.5, Nemotron 3, Seed-OSS, GLM, MiniMax and the latest DeepSeek. It looks like XML and is none:
  * nothing is escaped. So a value may hold any mark; it ends at the first one that is followed by
  * what may follow a value. Values are typed by the tool's schema.
  */
@@ -91,8 +91,11 @@ static bool give_call(struct chat_reader *r)
         text_buf_addz(&r->args, r->args.n > 1 ? ", " : "");
         chat_parse_quote(&r->args, key);
         text_buf_addz(&r->args, ": ");
-        chat_parse_typed(&r->args, schema, key, chat_parse_slice(r, r->param[i].value),
-                         r->syntax->values);
+        struct str value = chat_parse_slice(r, r->param[i].value);
+        if (r->param[i].string)
+            chat_parse_quote(&r->args, value);
+        else
+            chat_parse_typed(&r->args, schema, key, value, r->syntax->values);
     }
     text_buf_addz(&r->args, "}");
     return chat_parse_give(r, (struct str){"", 0}, name, (struct str){r->args.p, r->args.n});
@@ -135,19 +138,22 @@ static enum chat_step read_key(struct chat_reader *r, const struct chat_xml *c)
         key.from++;
     while (key.to > key.from && chat_parse_is_space(r->all.p[key.to - 1]))
         key.to--;
-    r->param[r->n_param++].key = key;
-    chat_parse_phase(r, c->value != NULL ? INNER : VALUE);
+    r->param[r->n_param++] = (struct chat_param){.key = key};
+    chat_parse_phase(r, c->value[0] != NULL ? INNER : VALUE);
     return CHAT_ON;
 }
 
 static enum chat_step read_inner(struct chat_reader *r, const struct chat_xml *c)
 {
     enum chat_step step;
+    int which;
 
     chat_parse_space(r);
-    step = chat_parse_take(r, c->value);
-    if (step == CHAT_ON)
+    step = chat_parse_take_one(r, c->value, 2, &which);
+    if (step == CHAT_ON) {
+        r->param[r->n_param - 1].string = which == 1;
         chat_parse_phase(r, VALUE);
+    }
     return step;
 }
 

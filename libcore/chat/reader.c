@@ -328,7 +328,7 @@ static void begin_calls(struct chat_reader *r, size_t scan, bool bare)
     chat_parse_phase(r, 0);
 }
 
-/* The text begins with an object, which may be a call. */
+/* The text, or what follows a mark, begins with an object, which may be a call. */
 static bool begins_bare(struct chat_reader *r)
 {
     size_t at = r->head;
@@ -370,8 +370,8 @@ enum chat_step chat_text_marked(struct chat_reader *r)
     size_t at;
     int which;
 
-    if (r->syntax->bare && r->tools != NULL && part == CHAT_TEXT && !r->part[part].any &&
-        r->n_given == 0 && begins_bare(r))
+    if (r->syntax->bare && r->tools != NULL && part == CHAT_TEXT &&
+        (!r->part[part].any || r->part[part].soft) && begins_bare(r))
         return CHAT_ON;
     marks_now(r, m);
     const bool found = chat_parse_search(r, r->head, m, MARKS_MAX, &at, &which);

@@ -396,6 +396,9 @@ static void test_find(void **state)
         {"[TOOL_CALLS]x[ARGS]", "mistral-args"},
         {"<｜tool▁sep｜>x\n```json", "deepseek-r1"},
         {"<｜tool▁sep｜>", "deepseek-v3.1"},
+        {"'｜DSML｜' 'function_calls>'", "deepseek-v3.2"},
+        {"'｜DSML｜' 'tool_calls>'", "deepseek-v4"},
+        {"<function=x>{}</function> <|python_tag|>", "functionary-v3.1"},
         {"<think>\n</think>", "think"},
         {"<think>", "plain"},
     };
