@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parse.c - an answer on stdin, split as a family of models writes it (parse.h).     room: cmd (cli_)
+/* parse.c - an answer on stdin, split as a family of models writes it (parse.h).  room: cmd (cli_)
  *
  * For scripts that have a model's text from elsewhere, and for those who look into why a call was
  * not read: no model is opened.

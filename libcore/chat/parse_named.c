@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parse_named.c - calls as a name, a mark and the arguments in JSON.                  room: chat
  *
- * Kimi, DeepSeek, Mistral and Functionary. Kimi's name is an id, "functions.NAME:NUMBER". Mistral may put an id
- * between name and arguments, and its older models write a list of objects. DeepSeek's first models
- * write the kind of tool where later ones have its name, then the name and a fenced block.
+ * Kimi, DeepSeek, Mistral and Functionary. Kimi's name is an id, "functions.NAME:NUMBER". Mistral
+ * may put an id between name and arguments, and its older models write a list of objects. The first
+ * models of DeepSeek write the kind of tool where later ones have its name, then the name and a
+ * fenced block.
  */
 #include <string.h>
 #include "chat/parse.h"

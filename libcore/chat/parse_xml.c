@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parse_xml.c - calls as marks around names and bare text.                            room: chat
  *
- * Qwen3-Coder, Qwen3.5, Nemotron 3, Seed-OSS, GLM, MiniMax and the latest DeepSeek. It looks like XML and is none:
- * nothing is escaped. So a value may hold any mark; it ends at the first one that is followed by
- * what may follow a value. Values are typed by the tool's schema.
+ * Qwen3-Coder, Qwen3.5, Nemotron 3, Seed-OSS, GLM, MiniMax and the latest DeepSeek. It looks like
+ * XML and is none: nothing is escaped. So a value may hold any mark; it ends at the first one that
+ * is followed by what may follow a value. Values are typed by the tool's schema.
  */
 #include <stdlib.h>
 #include <string.h>

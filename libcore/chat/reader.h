@@ -50,8 +50,8 @@ MUST_CHECK enum err_code chat_read(struct chat_reader *r, struct str text, bool 
 /* Where the next byte belongs, as far as that is certain. */
 enum chat_part chat_reader_where(const struct chat_reader *r);
 
-/* A call that was given. raw: what the model wrote for it, with the marks and the white space around
- * it, so that an answer can be put back into a conversation as it was. */
+/* A call that was given. raw: what the model wrote for it, with the marks and white space around it,
+ * so that an answer can be put back into a conversation as it was. */
 struct chat_call {
     struct str id, name, arguments, raw; /* id: the model's own, or "call00000" and so on */
 };
