@@ -144,6 +144,9 @@ void grammar_exprs_free(struct grammar_exprs *x);
 void grammar_expr_emit(struct grammar_exprs *x, uint32_t at, uint32_t from, uint32_t to,
                        enum grammar_spell spell);
 
+/* unicode.c: `runs` is an expression of PCRE2 for one or more characters of a property. */
+void grammar_property(struct grammar_build *b, const char *runs, struct grammar_ranges *to);
+
 /* regex.c: adds the expression's paths, without calls. search: anywhere in the text, as JSON Schema's "pattern". */
 void grammar_regex(struct grammar_build *b, struct str s, bool search, enum grammar_spell spell,
                    uint32_t from, uint32_t to);

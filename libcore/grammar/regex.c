@@ -60,19 +60,29 @@ static uint32_t take(struct re *r)
     return cp;
 }
 
-/* \d \w \s are those of ASCII; 0: not one of them. */
-static bool add_kind(struct re *r, struct grammar_ranges *to, char c)
+/* \d \w \s are those of ASCII, and what is not one of them is so for Unicode too: a text fits in either
+ * reading. wide: in a set that is negated, where it is the other way round. False: not one of these. */
+static bool add_kind(struct re *r, struct grammar_ranges *to, char c, bool wide)
 {
+    static const struct grammar_range spaces[] = { { 0x1C, 0x1F },     { 0x85, 0x85 },     { 0xA0, 0xA0 },
+                                                   { 0x1680, 0x1680 }, { 0x2000, 0x200A }, { 0x2028, 0x2029 },
+                                                   { 0x202F, 0x202F }, { 0x205F, 0x205F }, { 0x3000, 0x3000 },
+                                                   { 0xFEFF, 0xFEFF } };
     struct grammar_ranges kind = { 0 };
     char low = (char)(c | 0x20);
 
     if (low != 'd' && low != 'w' && low != 's')
         return false;
+    wide = wide != (c != low);
     if (low == 's') {
         grammar_range_add(r->b, &kind, '\t', '\r');
         grammar_range_add(r->b, &kind, ' ', ' ');
+        for (size_t i = 0; i < sizeof spaces / sizeof *spaces && wide; i++)
+            grammar_range_add(r->b, &kind, spaces[i].lo, spaces[i].hi);
     } else {
         grammar_range_add(r->b, &kind, '0', '9');
+        if (wide)
+            grammar_property(r->b, low == 'd' ? "\\p{Nd}+" : "[\\p{L}\\p{N}]+", &kind);
     }
     if (low == 'w') {
         grammar_range_add(r->b, &kind, 'A', 'Z');
@@ -108,12 +118,17 @@ static uint32_t take_hex(struct re *r, const char *at, int n)
     return v;
 }
 
+static bool is_octal(const struct re *r, int at)
+{
+    return r->end - r->p > at && r->p[at] >= '0' && r->p[at] <= '7';
+}
+
 /* Octal digits: \0, \012, \101. */
 static uint32_t take_octal(struct re *r, int n)
 {
     uint32_t v = 0;
 
-    for (int i = 0; i < n && r->p < r->end && *r->p >= '0' && *r->p <= '7'; i++, r->p++)
+    for (int i = 0; i < n && is_octal(r, 0); i++, r->p++)
         v = v * 8 + (uint32_t)(*r->p - '0');
     return v;
 }
@@ -137,7 +152,7 @@ static uint32_t escape(struct re *r, const char *at, bool in_set)
         r->p++;
         return take_hex(r, at, c == 'x' ? 2 : c == 'u' ? 4 : 8);
     }
-    if (c == '0' || (in_set && c >= '1' && c <= '7'))
+    if (c == '0' || (in_set && c >= '1' && c <= '7') || (c >= '1' && c <= '3' && is_octal(r, 1) && is_octal(r, 2)))
         return take_octal(r, 3);
     if (c >= '1' && c <= '9') {
         cannot(r, at, "references to groups are not supported");
@@ -177,7 +192,7 @@ static void check_fold(struct re *r, const char *at, uint32_t cp)
 }
 
 /* One end of a range in a set; *kind: it was \d or the like and is in the set already. */
-static uint32_t set_char(struct re *r, bool *kind)
+static uint32_t set_char(struct re *r, bool negate, bool *kind)
 {
     const char *at = r->p;
     uint32_t cp;
@@ -187,7 +202,7 @@ static uint32_t set_char(struct re *r, bool *kind)
         cp = take(r);
     } else {
         r->p++;
-        *kind = r->p < r->end && add_kind(r, &r->set, *r->p);
+        *kind = r->p < r->end && add_kind(r, &r->set, *r->p, negate);
         if (*kind) {
             r->p++;
             return 0;
@@ -205,11 +220,11 @@ static uint32_t read_set(struct re *r, const char *at)
     r->set.n = 0;
     for (; more(r) && (*r->p != ']' || first); first = false) {
         const char *here = r->p;
-        uint32_t lo = set_char(r, &kind_lo), hi = lo;
+        uint32_t lo = set_char(r, negate, &kind_lo), hi = lo;
 
         if (r->end - r->p >= 2 && r->p[0] == '-' && r->p[1] != ']') {
             r->p++;
-            hi = set_char(r, &kind_hi);
+            hi = set_char(r, negate, &kind_hi);
             if (kind_lo || kind_hi || hi < lo)
                 bad(r, here, "a range of characters with wrong ends");
         }
@@ -239,7 +254,7 @@ static uint32_t read_escape(struct re *r, const char *at)
     uint32_t cp;
 
     r->set.n = 0;
-    if (c != '\0' && add_kind(r, &r->set, c)) {
+    if (c != '\0' && add_kind(r, &r->set, c, false)) {
         r->p++;
         return grammar_expr_chars(&r->x, &r->set);
     }
@@ -436,7 +451,7 @@ static uint32_t read_item(struct re *r)
     r->x.v[rep].min = min;
     r->x.v[rep].max = max;
     if (!eat(r, "?") && more(r) && *r->p == '+')
-        cannot(r, at, "possessive repetitions are not supported");
+        cannot(r, r->p, "possessive repetitions are not supported");
     at = r->p;
     if (more(r) && read_times(r, &min, &max))
         bad(r, at, "a repetition of a repetition");
@@ -554,7 +569,7 @@ static struct grammar_dfa *edge_text(struct re *r, bool last, bool word, enum gr
     struct grammar_range any = { 0, GRAMMAR_CP_MAX };
 
     r->set.n = 0;
-    add_kind(r, &r->set, 'w');
+    add_kind(r, &r->set, 'w', false);
     grammar_ranges_settle(b, &r->set, !word);
     if (b->code != ERR_OK)
         return NULL;

@@ -43,8 +43,6 @@ int schema_types(struct schema *x, const struct schema_all *flat)
             types = 0;
         if (json_is_object(no))
             types &= ~types_of(x, flat->v[i], json_object_get(no, "type"), "not/type");
-        if ((types & (T_INT | T_FRAC)) == T_FRAC)
-            schema_fail(x, ERR_UNSUPPORTED, flat->v[i].path, "not", "numbers that are not integers are not supported");
     }
     return types;
 }
@@ -359,6 +357,8 @@ void schema_emit(struct schema *x, const struct schema_all *flat, uint32_t from,
             put_listed(x, flat, flat->v[i], from, to);
             return;
         }
+    if ((types & (T_INT | T_FRAC)) == T_FRAC)
+        schema_fail(x, ERR_UNSUPPORTED, flat->v[0].path, "", "numbers without the integers are not supported");
     if ((types & T_NULL) != 0)
         grammar_text(b, from, to, STR("null"));
     if ((types & T_BOOL) != 0) {
