@@ -2,25 +2,28 @@
 /* grammar.h - which tokens may come next, by a JSON schema, a grammar or an expression.
  * room: grammar (base text)
  *
- * A grammar is compiled once and never changes: any number of threads and answers share it. A place is
- * where one answer is in it: one thread each, a fixed size, nothing is allocated after grammar_begin().
+ * A grammar is compiled once and never changes: any number of threads and answers share it. A place
+ * is where one answer is in it: one thread each, a fixed size, nothing is allocated after
+ * grammar_begin().
  *
- * The form inside is a set of deterministic automata over bytes, one for a rule, that call each other, and
- * a stack of calls. Why this one: nearly all of a schema and all of an expression is regular, and rules that
- * are not recursive are copied into their callers, so that a token costs one table look-up a byte and no
- * stack; what is left to calls is recursion. Where two ways stay open a place holds both, each with its
- * stack (at most 128; more are dropped, the newest first). Left recursion is refused.
+ * The form inside is a set of deterministic automata over bytes, one for a rule, that call each
+ * other, and a stack of calls. Why this one: nearly all of a schema and all of an expression is
+ * regular, and rules that are not recursive are copied into their callers, so that a token costs
+ * one table look-up a byte and no stack; what is left to calls is recursion. Where two ways stay
+ * open a place holds both, each with its stack (at most 128; more are dropped, the newest first).
+ * Left recursion is refused.
  *
- * Masks: the vocabulary is a trie of its tokens' bytes, and a mask is a walk through it. Two things are
- * ready before: sets of tokens that are plain text inside a string, which any state takes that allows that
- * many characters, so that only the other tokens are walked; and for states whose walk is long the tokens
- * that are valid whatever the stack is, with the nodes of the trie at which the rule may end, where only
- * the walk goes on with the stack.
+ * Masks: the vocabulary is a trie of its tokens' bytes, and a mask is a walk through it. Two things
+ * are ready before: sets of tokens that are plain text inside a string, which any state takes that
+ * allows that many characters, so that only the other tokens are walked; and for states whose walk
+ * is long the tokens that are valid whatever the stack is, with the nodes of the trie at which the
+ * rule may end, where only the walk goes on with the stack.
  *
- * A place without a way on cannot be reached: states from which the text cannot end are removed, and a
- * call is not entered when the stack (1,024) would be too small to come back. The bytes of a text are valid
- * UTF-8, since rules are made of characters. Bytes that no token has alone are left out of the grammar.
- * Limits are counts (rules, states, steps), so a grammar is refused alike everywhere: ERR_LIMIT.
+ * A place without a way on cannot be reached: states from which the text cannot end are removed,
+ * and a call is not entered when the stack (1,024) would be too small to come back. The bytes of a
+ * text are valid UTF-8, since rules are made of characters. Bytes that no token has alone are left
+ * out of the grammar. Limits are counts (rules, states, steps), so a grammar is refused alike
+ * everywhere: ERR_LIMIT.
  */
 #ifndef GRAMMAR_GRAMMAR_H
 #define GRAMMAR_GRAMMAR_H
@@ -34,8 +37,10 @@ struct text;
 
 enum { GRAMMAR_BACK_MAX = 64 }; /* tokens that grammar_back() reaches: drafts, probes */
 
-/* The tries of a tokenizer; some 60 bytes for each of its tokens. Outlives its grammars. One thread opens. */
-MUST_CHECK enum err_code grammar_vocab_open(struct grammar_vocab **out, const struct text *t, struct err *e);
+/* The tries of a tokenizer; some 60 bytes for each of its tokens. Outlives its grammars. One thread
+ * opens. */
+MUST_CHECK enum err_code grammar_vocab_open(struct grammar_vocab **out, const struct text *t,
+                                            struct err *e);
 /* The same of n pieces: ordinary tokens but for those that kind[i] says. For tests and tools. */
 enum grammar_kind { GRAMMAR_TOKEN, GRAMMAR_TOKEN_CONTROL, GRAMMAR_TOKEN_END };
 MUST_CHECK enum err_code grammar_vocab_make(struct grammar_vocab **out, const struct str *piece,
@@ -43,34 +48,39 @@ MUST_CHECK enum err_code grammar_vocab_make(struct grammar_vocab **out, const st
 void grammar_vocab_close(struct grammar_vocab *v); /* NULL is allowed */
 
 /* v may be NULL for all three: then places take bytes only, to check a text.
- * ERR_FORMAT and ERR_UNSUPPORTED: GBNF has the line and column, an expression the column, a schema the
- * JSON pointer. ERR_LIMIT: nested, long or ambiguous beyond what is stated in chimere-grammar(5). */
-MUST_CHECK enum err_code grammar_open_gbnf(struct grammar **out, const struct grammar_vocab *v, struct str s,
-                                           struct err *e);
-MUST_CHECK enum err_code grammar_open_regex(struct grammar **out, const struct grammar_vocab *v, struct str s,
-                                            struct err *e);
+ * ERR_FORMAT and ERR_UNSUPPORTED: GBNF has the line and column, an expression the column, a schema
+ * the JSON pointer. ERR_LIMIT: nested, long or ambiguous beyond what is stated in
+ * chimere-grammar(5). */
+MUST_CHECK enum err_code grammar_open_gbnf(struct grammar **out, const struct grammar_vocab *v,
+                                           struct str s, struct err *e);
+MUST_CHECK enum err_code grammar_open_regex(struct grammar **out, const struct grammar_vocab *v,
+                                            struct str s, struct err *e);
 MUST_CHECK enum err_code grammar_open_schema(struct grammar **out, const struct grammar_vocab *v,
                                              const json_t *s, struct err *e);
-/* Free text until `begin` is complete, then `inner`, then `end`, then free text again: tool calls. With an
- * empty `end` the text ends with `inner`: an answer after reasoning. In free text every token may come, also
- * control tokens; their spelling counts for both marks. `inner` may be closed afterwards. */
+/* Free text until `begin` is complete, then `inner`, then `end`, then free text again: tool calls.
+ * With an empty `end` the text ends with `inner`: an answer after reasoning. In free text every
+ * token may come, also control tokens; their spelling counts for both marks. `inner` may be closed
+ * afterwards. */
 MUST_CHECK enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *inner,
                                              struct str begin, struct str end, struct err *e);
 void grammar_close(struct grammar *g); /* NULL is allowed */
 
-MUST_CHECK enum err_code grammar_begin(struct grammar_place **out, const struct grammar *g, struct err *e);
+MUST_CHECK enum err_code grammar_begin(struct grammar_place **out, const struct grammar *g,
+                                       struct err *e);
 void grammar_end(struct grammar_place *p); /* NULL is allowed */
-void grammar_copy(struct grammar_place *to, const struct grammar_place *from); /* of one grammar: forks */
-/* Bits of the tokens that may come now, [(n_vocab + 31) / 32]; end tokens where the text may end. How many:
- * 0 cannot be. A token is set exactly if grammar_take() takes it (of a grammar so ambiguous that a mask
- * takes more than some millions of steps, some are left out). */
+void grammar_copy(struct grammar_place *to,
+                  const struct grammar_place *from); /* of one grammar: forks */
+/* Bits of the tokens that may come now, [(n_vocab + 31) / 32]; end tokens where the text may end.
+ * How many: 0 cannot be. A token is set exactly if grammar_take() takes it (of a grammar so
+ * ambiguous that a mask takes more than some millions of steps, some are left out). */
 int32_t grammar_mask(struct grammar_place *p, uint32_t *mask);
-bool    grammar_free(const struct grammar_place *p);          /* every token may come: no mask needed */
-int32_t grammar_only(struct grammar_place *p);                /* the one token that may come, or -1 */
-bool    grammar_take(struct grammar_place *p, int32_t token); /* false: it may not, and p is unchanged */
+bool grammar_free(const struct grammar_place *p); /* every token may come: no mask needed */
+int32_t grammar_only(struct grammar_place *p);    /* the one token that may come, or -1 */
+bool grammar_take(struct grammar_place *p,
+                  int32_t token); /* false: it may not, and p is unchanged */
 /* These bytes, as one token would be taken: text that somebody else has written. */
-bool    grammar_take_text(struct grammar_place *p, struct str s);
-void    grammar_back(struct grammar_place *p, int n);         /* n <= GRAMMAR_BACK_MAX newest tokens */
-bool    grammar_may_end(const struct grammar_place *p);       /* the text is complete here */
-bool    grammar_done(const struct grammar_place *p);          /* nothing but the end may come */
+bool grammar_take_text(struct grammar_place *p, struct str s);
+void grammar_back(struct grammar_place *p, int n);   /* n <= GRAMMAR_BACK_MAX newest tokens */
+bool grammar_may_end(const struct grammar_place *p); /* the text is complete here */
+bool grammar_done(const struct grammar_place *p);    /* nothing but the end may come */
 #endif

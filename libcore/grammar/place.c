@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* place.c - where an answer is: open ways, each a state and a stack of calls.   room: grammar
  *
- * A set of ways is closed: a rule that has ended has also returned, a rule that may be called has also been
- * called. So a byte is one look-up for each way, and then the set is closed again. Stacks share their lower
- * frames; two ways with equal stacks, frame by frame, are one.
+ * A set of ways is closed: a rule that has ended has also returned, a rule that may be called has
+ * also been called. So a byte is one look-up for each way, and then the set is closed again. Stacks
+ * share their lower frames; two ways with equal stacks, frame by frame, are one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static uint32_t push(struct grammar_place *p, uint32_t ret, uint32_t below)
         return 0;
     hash = (hash ^ ret) * 0x9E3779B1U;
     hash ^= hash >> 15;
-    p->frame[n] = (struct grammar_frame){ ret, below, hash, depth_of(p, below) + 1 };
+    p->frame[n] = (struct grammar_frame){ret, below, hash, depth_of(p, below) + 1};
     if (p->frame[n].depth > p->deep)
         p->deep = p->frame[n].depth;
     p->n_frames++;
@@ -68,7 +68,7 @@ static void add(struct closing *c, uint32_t state, uint32_t frame, bool read)
             c->p->full = true;
             return;
         }
-        c->to[i] = (struct grammar_config){ state, frame, read };
+        c->to[i] = (struct grammar_config){state, frame, read};
         if (i == c->n)
             c->n++;
         if (!read || (g->flag[state] & GRAMMAR_ACC) == 0 || frame == 0)
@@ -117,11 +117,12 @@ static uint32_t close_up(struct closing *c)
     return n;
 }
 
-uint32_t grammar_step(struct grammar_place *p, const struct grammar_config *v, uint32_t n, uint8_t byte,
-                      unsigned only, struct grammar_config *to, uint32_t max, bool *left)
+uint32_t grammar_step(struct grammar_place *p, const struct grammar_config *v, uint32_t n,
+                      uint8_t byte, unsigned only, struct grammar_config *to, uint32_t max,
+                      bool *left)
 {
     const struct grammar *g = p->g;
-    struct closing c = { .p = p, .to = to, .max = max };
+    struct closing c = {.p = p, .to = to, .max = max};
 
     for (uint32_t i = 0; i < n; i++) {
         uint32_t next = g->next[(size_t)v[i].state * g->n_cls + g->cls[byte]];
@@ -134,9 +135,10 @@ uint32_t grammar_step(struct grammar_place *p, const struct grammar_config *v, u
     return c.n == 0 ? 0 : close_up(&c);
 }
 
-uint32_t grammar_pop(struct grammar_place *p, uint32_t frame, struct grammar_config *to, uint32_t max)
+uint32_t grammar_pop(struct grammar_place *p, uint32_t frame, struct grammar_config *to,
+                     uint32_t max)
 {
-    struct closing c = { .p = p, .to = to, .max = max };
+    struct closing c = {.p = p, .to = to, .max = max};
 
     add(&c, p->frame[frame].ret, p->frame[frame].below, true);
     return close_up(&c);
@@ -160,7 +162,7 @@ enum err_code grammar_begin(struct grammar_place **out, const struct grammar *g,
         return err_set(e, ERR_NOMEM, "out of memory");
     p->g = g;
     p->n_frames = 1;
-    c = (struct closing){ .p = p, .to = p->set[0].v, .max = GRAMMAR_CONFIGS };
+    c = (struct closing){.p = p, .to = p->set[0].v, .max = GRAMMAR_CONFIGS};
     add(&c, g->root, 0, true);
     p->set[0].n = close_up(&c);
     settle(p, &p->set[0]);
@@ -224,8 +226,8 @@ static bool read_bytes(struct grammar_place *p, struct str s, unsigned only)
 
     for (size_t i = 0; i < s.n && p->temp[0].n > 0; i++) {
         grammar_tidy(p);
-        p->temp[1].n = grammar_step(p, p->temp[0].v, p->temp[0].n, (uint8_t)s.p[i], only, p->temp[1].v,
-                                    GRAMMAR_CONFIGS, &left);
+        p->temp[1].n = grammar_step(p, p->temp[0].v, p->temp[0].n, (uint8_t)s.p[i], only,
+                                    p->temp[1].v, GRAMMAR_CONFIGS, &left);
         memcpy(p->temp[0].v, p->temp[1].v, p->temp[1].n * sizeof p->temp[1].v[0]);
         p->temp[0].n = p->temp[1].n;
     }
@@ -281,7 +283,8 @@ bool grammar_take(struct grammar_place *p, int32_t token)
     }
     if ((v->piece[token].n == 0 || v->piece[token].n > GRAMMAR_TOKEN_BYTES_MAX) && !grammar_free(p))
         return false;
-    return take(p, v->piece[token], v->kind[token] == GRAMMAR_TOKEN_CONTROL ? GRAMMAR_FREE | GRAMMAR_MARK : 0);
+    return take(p, v->piece[token],
+                v->kind[token] == GRAMMAR_TOKEN_CONTROL ? GRAMMAR_FREE | GRAMMAR_MARK : 0);
 }
 
 bool grammar_take_text(struct grammar_place *p, struct str s)

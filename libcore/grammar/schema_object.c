@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* schema_object.c - objects: which keys, in which order, with which values.     room: grammar
  *
- * Keys of "properties" come in the order in which they are written there, those that are only required after
- * them, undeclared ones last. Undeclared keys are written where the schema says so (additionalProperties,
- * patternProperties) and where no schema speaks of properties at all. Keys that match patterns are cut into
- * classes by which patterns they match, so that each class has the value that all of its patterns ask for.
+ * Keys of "properties" come in the order in which they are written there, those that are only
+ * required after them, undeclared ones last. Undeclared keys are written where the schema says so
+ * (additionalProperties, patternProperties) and where no schema speaks of properties at all. Keys
+ * that match patterns are cut into classes by which patterns they match, so that each class has the
+ * value that all of its patterns ask for.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,13 +24,13 @@ struct object {
     const struct schema_all *flat;
     const char **name; /* [n] */
     bool *required;
-    uint32_t *rule;    /* [n] of its value */
+    uint32_t *rule; /* [n] of its value */
     uint32_t n, cap, cap_required, cap_rule;
     struct pattern pattern[PATTERNS_MAX];
     int n_patterns;
-    bool open;         /* no schema speaks of properties: any key */
+    bool open; /* no schema speaks of properties: any key */
     int64_t min, max;
-    uint32_t *key, n_key;      /* [n + 1][counts]: a key is due; member: one was written */
+    uint32_t *key, n_key; /* [n + 1][counts]: a key is due; member: one was written */
     uint32_t *member, counts;
     uint32_t close;
 };
@@ -51,28 +52,35 @@ bool schema_requires(struct schema *x, const struct schema_all *flat, const char
         if (list != NULL && !json_is_array(list))
             schema_fail(x, ERR_FORMAT, flat->v[i].path, "required", "not a list of names");
         for (size_t k = 0; k < json_array_size(list); k++)
-            if (json_is_string(json_array_get(list, k)) && strcmp(json_string_value(json_array_get(list, k)), name) == 0)
+            if (json_is_string(json_array_get(list, k)) &&
+                strcmp(json_string_value(json_array_get(list, k)), name) == 0)
                 return true;
     }
     return false;
 }
 
 /* Adds the schemas that patterns of this one have for a key; true: some matched. */
-static bool add_matching(struct schema *x, struct schema_item item, const char *name, struct schema_all *out)
+static bool add_matching(struct schema *x, struct schema_item item, const char *name,
+                         struct schema_all *out)
 {
     const json_t *patterns = member_of(x, item, "patternProperties");
     const char *regex;
     json_t *value;
     bool some = false;
 
-    json_object_foreach((json_t *)patterns, regex, value) {
+    json_object_foreach((json_t *)patterns, regex, value)
+    {
         struct grammar_dfa *d = schema_pattern(x, item, "patternProperties", regex);
         bool has = d != NULL && schema_has(x, d, name, strlen(name));
 
         grammar_dfa_free(d);
         if (has)
-            schema_add(x, out, (struct schema_item){ value, schema_path(x, schema_path(x, item.path, "patternProperties", -1),
-                                                                        regex, -1), false, -1 });
+            schema_add(
+                x, out,
+                (struct schema_item){
+                    value,
+                    schema_path(x, schema_path(x, item.path, "patternProperties", -1), regex, -1),
+                    false, -1});
         some = some || has;
     }
     return some;
@@ -95,16 +103,20 @@ static bool name_allowed(struct schema *x, struct schema_item item, const char *
         grammar_fail(x->b, ERR_NOMEM, "out of memory");
         return false;
     }
-    schema_add(x, all, (struct schema_item){ names, schema_path(x, item.path, "propertyNames", -1), false, -1 });
+    schema_add(
+        x, all,
+        (struct schema_item){names, schema_path(x, item.path, "propertyNames", -1), false, -1});
     holds = schema_holds(x, all, value);
     if (holds < 0)
-        schema_fail(x, ERR_UNSUPPORTED, item.path, "propertyNames", "such a schema of names is not supported");
+        schema_fail(x, ERR_UNSUPPORTED, item.path, "propertyNames",
+                    "such a schema of names is not supported");
     free(all);
     json_decref(value);
     return holds > 0;
 }
 
-bool schema_property(struct schema *x, const struct schema_all *flat, const char *name, struct schema_all *out)
+bool schema_property(struct schema *x, const struct schema_all *flat, const char *name,
+                     struct schema_all *out)
 {
     bool good = true;
 
@@ -118,10 +130,15 @@ bool schema_property(struct schema *x, const struct schema_all *flat, const char
 
         good = good && name_allowed(x, item, name);
         if (own != NULL && !json_is_true(own))
-            schema_add(x, out, (struct schema_item){ own, schema_path(x, schema_path(x, item.path, "properties", -1), name, -1),
-                                                     false, -1 });
+            schema_add(x, out,
+                       (struct schema_item){
+                           own,
+                           schema_path(x, schema_path(x, item.path, "properties", -1), name, -1),
+                           false, -1});
         else if (own == NULL && !matched && more != NULL && !json_is_true(more))
-            schema_add(x, out, (struct schema_item){ more, schema_path(x, item.path, "additionalProperties", -1), false, -1 });
+            schema_add(x, out,
+                       (struct schema_item){
+                           more, schema_path(x, item.path, "additionalProperties", -1), false, -1});
     }
     return good && !out->never;
 }
@@ -147,7 +164,8 @@ static void add_name(struct object *o, const char *name)
     }
     if ((names = grammar_grow(b, o->name, o->n, &o->cap, sizeof *o->name)) != NULL)
         o->name = names;
-    if ((required = grammar_grow(b, o->required, o->n, &o->cap_required, sizeof *o->required)) != NULL)
+    if ((required = grammar_grow(b, o->required, o->n, &o->cap_required, sizeof *o->required)) !=
+        NULL)
         o->required = required;
     if ((rule = grammar_grow(b, o->rule, o->n, &o->cap_rule, sizeof *o->rule)) != NULL)
         o->rule = rule;
@@ -168,19 +186,21 @@ static void collect(struct object *o)
     o->open = true;
     for (uint32_t i = 0; i < o->flat->n; i++) {
         struct schema_item item = o->flat->v[i];
-        const json_t *names = member_of(x, item, "properties"), *patterns = member_of(x, item, "patternProperties");
-        const json_t *more = json_object_get(item.s, "additionalProperties"), *keys = json_object_get(item.s, "propertyNames");
+        const json_t *names = member_of(x, item, "properties"),
+                     *patterns = member_of(x, item, "patternProperties");
+        const json_t *more = json_object_get(item.s, "additionalProperties"),
+                     *keys = json_object_get(item.s, "propertyNames");
 
         if (more != NULL && !json_is_object(more) && !json_is_boolean(more))
             schema_fail(x, ERR_FORMAT, item.path, "additionalProperties", "not a schema");
         if (keys != NULL && !json_is_object(keys) && !json_is_boolean(keys))
             schema_fail(x, ERR_FORMAT, item.path, "propertyNames", "not a schema");
-        json_object_foreach((json_t *)names, name, value)
-            add_name(o, name);
+        json_object_foreach((json_t *)names, name, value) add_name(o, name);
         if ((names != NULL && !item.made) || patterns != NULL || more != NULL ||
             json_is_false(json_object_get(item.s, "unevaluatedProperties")))
             o->open = false;
-        json_object_foreach((json_t *)patterns, name, value) {
+        json_object_foreach((json_t *)patterns, name, value)
+        {
             int k = 0;
 
             while (k < o->n_patterns && strcmp(o->pattern[k].regex, name) != 0)
@@ -191,7 +211,8 @@ static void collect(struct object *o)
                 schema_fail(x, ERR_LIMIT, item.path, "patternProperties", "too many patterns");
                 return;
             }
-            o->pattern[o->n_patterns++] = (struct pattern){ name, schema_pattern(x, item, "patternProperties", name) };
+            o->pattern[o->n_patterns++] =
+                (struct pattern){name, schema_pattern(x, item, "patternProperties", name)};
         }
     }
     for (uint32_t i = 0; i < o->flat->n; i++) {
@@ -227,7 +248,8 @@ static void put_colon_value(struct object *o, uint32_t from, uint32_t to, uint32
     grammar_call(b, value, to, rule);
 }
 
-/* Keys of one class: those of d, whose value all the matched patterns and the rest have a say in. */
+/* Keys of one class: those of d, whose value all the matched patterns and the rest have a say in.
+ */
 static void put_class(struct object *o, const struct grammar_dfa *d, unsigned matched)
 {
     struct schema *x = o->x;
@@ -247,17 +269,24 @@ static void put_class(struct object *o, const struct grammar_dfa *d, unsigned ma
         bool some = false;
 
         for (int k = 0; k < o->n_patterns; k++) {
-            const json_t *value = (matched >> k & 1) == 0 ? NULL : json_object_get(patterns, o->pattern[k].regex);
+            const json_t *value =
+                (matched >> k & 1) == 0 ? NULL : json_object_get(patterns, o->pattern[k].regex);
 
             if (value == NULL)
                 continue;
             some = true;
             if (!json_is_true(value))
-                schema_add(x, all, (struct schema_item){
-                    value, schema_path(x, schema_path(x, item.path, "patternProperties", -1), o->pattern[k].regex, -1), false, -1 });
+                schema_add(x, all,
+                           (struct schema_item){
+                               value,
+                               schema_path(x, schema_path(x, item.path, "patternProperties", -1),
+                                           o->pattern[k].regex, -1),
+                               false, -1});
         }
         if (!some && more != NULL && !json_is_true(more))
-            schema_add(x, all, (struct schema_item){ more, schema_path(x, item.path, "additionalProperties", -1), false, -1 });
+            schema_add(x, all,
+                       (struct schema_item){
+                           more, schema_path(x, item.path, "additionalProperties", -1), false, -1});
         spoken = spoken || some || more != NULL;
     }
     if (spoken && !all->never && b->code == ERR_OK) {
@@ -319,13 +348,16 @@ static struct grammar_dfa *other_keys(struct object *o)
         const json_t *s = json_object_get(o->flat->v[i].s, "propertyNames");
 
         if (s != NULL)
-            schema_add(x, &all[0], (struct schema_item){ s, schema_path(x, o->flat->v[i].path, "propertyNames", -1), false, -1 });
+            schema_add(x, &all[0],
+                       (struct schema_item){
+                           s, schema_path(x, o->flat->v[i].path, "propertyNames", -1), false, -1});
     }
     if (b->code == ERR_OK && all[0].n > 0 && schema_flatten(x, &all[0], &all[1], choices)) {
         for (uint32_t i = 0; i < all[1].n; i++)
             if (choices->n > 0 || json_object_get(all[1].v[i].s, "enum") != NULL ||
                 json_object_get(all[1].v[i].s, "const") != NULL)
-                schema_fail(x, ERR_UNSUPPORTED, all[1].v[i].path, "", "choices and lists of names are not supported here");
+                schema_fail(x, ERR_UNSUPPORTED, all[1].v[i].path, "",
+                            "choices and lists of names are not supported here");
         names = (schema_types(x, &all[1]) & T_STR) == 0 ? NULL : schema_string(x, &all[1]);
         less = names == NULL ? NULL : grammar_dfa_and(b, d, names, false);
         grammar_dfa_free(names);
@@ -383,7 +415,8 @@ static bool make_states(struct object *o)
     uint32_t n;
 
     if (counts > COUNT_MAX) {
-        schema_fail(o->x, ERR_LIMIT, o->flat->v[0].path, o->max >= 0 ? "maxProperties" : "minProperties",
+        schema_fail(o->x, ERR_LIMIT, o->flat->v[0].path,
+                    o->max >= 0 ? "maxProperties" : "minProperties",
                     "more than 63 is not supported");
         return false;
     }
@@ -400,8 +433,8 @@ static bool make_states(struct object *o)
     return b->code == ERR_OK;
 }
 
-/* member[i]: written one, the next may be i or later. A comma leads to key[i]; without one all that is
- * left is skipped, so that member[n] is where the object may be closed. */
+/* member[i]: written one, the next may be i or later. A comma leads to key[i]; without one all that
+ * is left is skipped, so that member[n] is where the object may be closed. */
 static void put_between(struct object *o)
 {
     struct grammar_build *b = o->x->b;
@@ -457,7 +490,7 @@ static void write_object(struct object *o, uint32_t from, uint32_t to)
 
 void schema_object(struct schema *x, const struct schema_all *flat, uint32_t from, uint32_t to)
 {
-    struct object o = { .x = x, .flat = flat };
+    struct object o = {.x = x, .flat = flat};
 
     schema_counts(x, flat, "minProperties", "maxProperties", &o.min, &o.max);
     collect(&o);
@@ -474,7 +507,7 @@ void schema_object(struct schema *x, const struct schema_all *flat, uint32_t fro
 
 bool schema_writes(struct schema *x, const struct schema_all *flat, const char *name)
 {
-    struct object o = { .x = x, .flat = flat };
+    struct object o = {.x = x, .flat = flat};
     bool writes;
 
     collect(&o);

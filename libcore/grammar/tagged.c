@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tagged.c - a grammar between marks in free text.                              room: grammar
  *
- * Free text is the automaton that finds the begin mark (Knuth, Morris, Pratt 1977): its states are how much
- * of the mark the text ends with. Its last step leads to a call of the inner grammar's root, then come the
- * bytes of the end mark, then free text again. States of free text and of the end mark are flagged: there,
- * and only there, control tokens may come.
+ * Free text is the automaton that finds the begin mark (Knuth, Morris, Pratt 1977): its states are
+ * how much of the mark the text ends with. Its last step leads to a call of the inner grammar's
+ * root, then come the bytes of the end mark, then free text again. States of free text and of the
+ * end mark are flagged: there, and only there, control tokens may come.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,8 @@ enum { MARK_MAX = 256 };
 /* The rules of a compiled grammar, back in a builder; their number is that in rule_at. */
 static void add_rules(struct grammar_build *b, const struct grammar *g)
 {
-    uint32_t *state_of = calloc((size_t)g->n + 1, sizeof *state_of), *rule_of = calloc((size_t)g->n + 1, sizeof *rule_of);
+    uint32_t *state_of = calloc((size_t)g->n + 1, sizeof *state_of),
+             *rule_of = calloc((size_t)g->n + 1, sizeof *rule_of);
 
     if (state_of == NULL || rule_of == NULL)
         grammar_fail(b, ERR_NOMEM, "out of memory");
@@ -34,7 +35,8 @@ static void add_rules(struct grammar_build *b, const struct grammar *g)
                 for (k = i; k < 256 && row[g->cls[k]] == row[g->cls[i]];)
                     k++;
                 if (row[g->cls[i]] != 0)
-                    grammar_bytes(b, state_of[s], state_of[row[g->cls[i]]], (uint8_t)i, (uint8_t)(k - 1));
+                    grammar_bytes(b, state_of[s], state_of[row[g->cls[i]]], (uint8_t)i,
+                                  (uint8_t)(k - 1));
             }
             b->flag[state_of[s]] |= g->flag[s] & (GRAMMAR_FREE | GRAMMAR_MARK);
             for (uint32_t i = g->call_at[s]; i < g->call_at[s + 1]; i++)
@@ -60,7 +62,8 @@ static void find_backs(struct str mark, uint32_t *back)
 }
 
 /* Free text, states from `free`; state `found` is where the mark is complete. */
-static void add_free(struct grammar_build *b, struct str mark, uint32_t free_at, uint32_t found, uint32_t end)
+static void add_free(struct grammar_build *b, struct str mark, uint32_t free_at, uint32_t found,
+                     uint32_t end)
 {
     uint32_t back[MARK_MAX + 1];
 
@@ -74,15 +77,16 @@ static void add_free(struct grammar_build *b, struct str mark, uint32_t free_at,
             while (to > 0 && (uint8_t)mark.p[to] != byte)
                 to = back[to];
             to += (uint8_t)mark.p[to] == byte;
-            grammar_bytes(b, free_at + k, to == mark.n ? found : free_at + to, (uint8_t)byte, (uint8_t)byte);
+            grammar_bytes(b, free_at + k, to == mark.n ? found : free_at + to, (uint8_t)byte,
+                          (uint8_t)byte);
         }
     }
 }
 
-enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *inner, struct str begin, struct str end,
-                                  struct err *e)
+enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *inner,
+                                  struct str begin, struct str end, struct err *e)
 {
-    struct grammar_build b = { .e = e };
+    struct grammar_build b = {.e = e};
     uint32_t root, free_at, found, at;
 
     if (begin.n == 0 || begin.n > MARK_MAX || end.n > MARK_MAX)

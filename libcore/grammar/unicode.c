@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* unicode.c - the characters of a Unicode property, as PCRE2 knows them.        room: grammar
  *
- * PCRE2 has the tables but does not list them: a text of all code points, block by block, is searched for
- * runs of the property. */
+ * PCRE2 has the tables but does not list them: a text of all code points, block by block, is
+ * searched for runs of the property. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdlib.h>
@@ -38,8 +38,10 @@ void grammar_property(struct grammar_build *b, const char *runs, struct grammar_
 {
     int why;
     PCRE2_SIZE where;
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR)runs, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &why, &where, NULL);
-    pcre2_match_data *match = code == NULL ? NULL : pcre2_match_data_create_from_pattern(code, NULL);
+    pcre2_code *code =
+        pcre2_compile((PCRE2_SPTR)runs, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &why, &where, NULL);
+    pcre2_match_data *match =
+        code == NULL ? NULL : pcre2_match_data_create_from_pattern(code, NULL);
     uint8_t *text = malloc((size_t)4 * BLOCK + 1);
 
     if (match == NULL || text == NULL)
