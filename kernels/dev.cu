@@ -711,7 +711,7 @@ static bool set_up(struct cuda *c)
 static void set_up_sketch(struct cuda *c, bool present)
 {
     c->sketch = true;
-    c->mem = (struct dev_memory){ false, -1, -1, -1 };
+    c->mem = (struct dev_memory){ false, -1, -1, -1, false };
     if (present)
         cuda_look(c);
 }

@@ -258,7 +258,7 @@ void cuda_look(struct cuda *c)
 {
     size_t left = 0, total = 0;
 
-    c->mem = (struct dev_memory){ true, -1, -1, -1 };
+    c->mem = (struct dev_memory){ true, -1, -1, -1, false };
     if (cudaMemGetInfo(&left, &total) != cudaSuccess) {
         (void)cudaGetLastError();
         return;
@@ -277,5 +277,5 @@ struct dev_memory cuda_memory(void *ctx)
     if (c->sketch)
         return c->mem;
     TRY(c, cudaMemGetInfo(&left, &total));
-    return (struct dev_memory){ true, (int64_t)total, (int64_t)left, -1 };
+    return (struct dev_memory){ true, (int64_t)total, (int64_t)left, -1, false };
 }

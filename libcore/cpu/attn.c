@@ -230,12 +230,13 @@ static void attn_piece(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-size_t cpu_attn_need(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv)
+size_t cpu_attn_need(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, const struct op_rows *r)
 {
     const struct cpu *c = ctx;
 
     (void)y;
     (void)q;
+    (void)r;
     return (size_t)pool_size(c->pool) * (size_t)worker_floats(kv) * sizeof(float) + 64;
 }
 
@@ -246,7 +247,7 @@ void cpu_attn(void *ctx, struct tensor y, struct tensor q, const struct op_kv *k
     size_t mark = dev_mark(c->dev);
     struct attn t = { .c = c, .y = y, .q = q, .kv = kv, .scale = scale, .r = r,
                       .group = (int)(q.ne[0] / kv->dim_k) / kv->n_head,
-                      .buf = dev_scratch_bytes(c->dev, cpu_attn_need(c, y, q, kv)),
+                      .buf = dev_scratch_bytes(c->dev, cpu_attn_need(c, y, q, kv, r)),
                       .buf_floats = worker_floats(kv) };
     int64_t n = 0, keys = 0;
 

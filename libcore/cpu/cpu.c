@@ -46,7 +46,7 @@ static size_t held(void *ctx)
 static struct dev_memory memory(void *ctx)
 {
     (void)ctx;
-    return (struct dev_memory){ true, -1, -1, 0 };
+    return (struct dev_memory){ true, -1, -1, 0, false };
 }
 
 static void begin(void *ctx)

@@ -97,7 +97,7 @@ void   cpu_kv_store(void *ctx, struct tensor k, struct tensor v, const struct op
                     const struct op_rows *r);
 void   cpu_attn(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
                 const struct op_rows *r);
-size_t cpu_attn_need(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv);
+size_t cpu_attn_need(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, const struct op_rows *r);
 void   cpu_conv(void *ctx, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r);
 void   cpu_gdn(void *ctx, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
                const struct op_gdn *a, const struct op_rows *r);

@@ -585,9 +585,9 @@ static size_t matmul_need(void *ctx, struct tensor y, struct tensor w, struct te
     return 0;
 }
 
-static size_t attn_need(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv)
+static size_t attn_need(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, const struct op_rows *r)
 {
-    (void)ctx, (void)y, (void)q, (void)kv;
+    (void)ctx, (void)y, (void)q, (void)kv, (void)r;
     return 0;
 }
 

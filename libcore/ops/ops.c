@@ -101,6 +101,22 @@ static enum err_code open_check(struct dev **out, const char *name, const struct
     return ERR_OK;
 }
 
+/* A sketch of a GPU that this program has no code for. */
+static enum err_code open_absent(struct dev **out, const char *name, struct err *e)
+{
+    struct dev *d = calloc(1, sizeof *d);
+
+    if (d == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    (void)snprintf(d->name, sizeof d->name, "%s", name);
+    if (dev_absent_open(&d->impl, e) != ERR_OK) {
+        free(d);
+        return e->code;
+    }
+    *out = d;
+    return ERR_OK;
+}
+
 enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts *o, struct err *e)
 {
     if (strncmp(name, "check:", 6) == 0)
@@ -116,7 +132,11 @@ enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts
         if (unit >= 0)
             return open_one(out, i, unit, o, e);
     }
+    if (strcmp(name, "absent") == 0 && o->sketch && o->absent)
+        return open_absent(out, name, e);
 #ifndef CHIMERE_CUDA
+    if (strncmp(name, "cuda", 4) == 0 && unit_of(name + 4) >= 0 && o->sketch && o->absent)
+        return open_absent(out, "cuda", e);
     if (strncmp(name, "cuda", 4) == 0)
         return err_set(e, ERR_UNSUPPORTED, "device '%s': this program was built without CUDA", name);
 #endif
@@ -577,7 +597,7 @@ void op_attn(struct dev *d, struct tensor y, struct tensor q, const struct op_kv
     assert(q.type == QUANT_f32 && q.ne[1] == r->n && q.ne[0] % ((int64_t)kv->n_head * kv->dim_k) == 0);
     assert(floats(y, q.ne[0] / kv->dim_k * kv->dim_v, r->n));
     if (asked(d))
-        note(d, d->impl.table->attn_need(d->impl.ctx, y, q, kv));
+        note(d, d->impl.table->attn_need(d->impl.ctx, y, q, kv, r));
     else
         RUN(attn, y, q, kv, scale, r);
 }

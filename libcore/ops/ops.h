@@ -72,12 +72,12 @@ struct dev_opts {
     enum quant_acts_type acts; /* what activations are rounded to (quant.h); the GPU has 8 bits, and 16 for the others */
     bool sketch;     /* only to learn what things take (dev_held): nothing is taken from the device; steps can be
                       * measured, not computed */
-    bool absent;     /* a sketch of a device that is not there will do */
+    bool absent;     /* a sketch of a device that is not there will do, of "cuda" also in programs built without it */
     bool scalar;     /* cpu: the plain code that defines the right answer, whatever the processor can do */
 };
 /* name: a row of devs.def, "NAME" or "NAME:N" ("cpu", "cuda:1"), or "auto": the GPU where there is a usable
  * one, else the CPU. ERR_ARG for another; ERR_UNSUPPORTED when the machine has no such device, or the program was built
- * without it.
+ * without it. "absent" is the sketch that programs without CUDA have of a GPU, for any program to compare with.
  *
  * "check:" before such a name: a device that computes everything on that one and on the scalar CPU, each operation
  * from the same inputs. It stops at the first result that is further off than the operation allows (check.c; the
@@ -122,6 +122,7 @@ struct dev_memory {
     bool    present;     /* false: a sketch of a device that is not there */
     int64_t total_bytes, free_bytes; /* -1: not known */
     int64_t fixed_bytes; /* what it takes before anything is asked of it; -1: not known */
+    bool    estimate;    /* the program was built without the device: operations' own memory is estimated */
 };
 struct dev_memory dev_memory(const struct dev *d);
 /* The device's memory is the host's: pointers into it may be read directly. */

@@ -70,7 +70,8 @@ struct dev_table {
     bool (*reserve)(void *c);
     size_t (*matmul_need)(void *c, struct tensor y, struct tensor w, struct tensor x);
     size_t (*matmuls_need)(void *c, const struct op_product *p, int n, struct tensor x);
-    size_t (*attn_need)(void *c, struct tensor y, struct tensor q, const struct op_kv *kv);
+    size_t (*attn_need)(void *c, struct tensor y, struct tensor q, const struct op_kv *kv,
+                        const struct op_rows *r);
     size_t (*route_need)(void *c, struct tensor logits);
     size_t (*top_need)(void *c, struct tensor logits);
     size_t (*moe_need)(void *c, struct tensor y, struct tensor x, const struct op_moe *a);
@@ -118,6 +119,8 @@ typedef enum err_code dev_opener(struct dev_impl *out, struct dev *dev, const st
 /* check.c: the device "check:" before the name of the one to test. */
 MUST_CHECK enum err_code dev_check_open(struct dev_impl *out, const char *name, const struct dev_opts *o,
                                         struct err *e);
+/* absent.c: a sketch of a GPU, of which the program has no code. */
+MUST_CHECK enum err_code dev_absent_open(struct dev_impl *out, struct err *e);
 #ifdef CHIMERE_TEST
 struct dev_impl *dev_test_impl(struct dev *d);   /* for a test to break */
 struct dev      *dev_test_tested(struct dev *d); /* of a check device: what it tests */
