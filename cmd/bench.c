@@ -82,7 +82,7 @@ static void check_usage(unsigned bit, const char *command)
         { "model", o.model.file != NULL, SPEED | PPL | KL | EVAL | STATE },
         { "shape", o.shape != NULL, SPEED | SYNTH | STATE },
         { "kv", o.model.kv != NULL, SPEED | PPL | KL | EVAL | SYNTH | STATE },
-        { "chunk", o.model.chunk > 0, SPEED | PPL | KL | EVAL | STATE },
+        { "chunk", o.model.chunk > 0, SPEED | PPL | KL | EVAL | SYNTH | STATE },
         { "ctx", o.model.ctx_tokens > 0, SPEED | PPL | KL | EVAL | SYNTH },
         { "bandwidth", o.bandwidth > 0, SPEED | SYNTH },
         { "size", o.size_bytes > 0, BANDWIDTH },

@@ -15,7 +15,7 @@
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "reason/reason.h"
-#include "run/run.h"
+#include "run/fit.h"
 #include "text/text.h"
 
 #define CTX_ROOM      8192 /* tokens for an answer without -n */
@@ -471,6 +471,18 @@ static json_t *json_buf(const struct cli_buf *b)
     return json_bytes((struct str){ b->p ? b->p : "", b->n });
 }
 
+/* What keys and values are kept as, and whether there was no room for better. */
+static bool set_kv(json_t *top, const struct opened *s)
+{
+    const char *k, *v;
+    char        kv[32];
+
+    run_kv(s->run, &k, &v);
+    snprintf(kv, sizeof kv, "%s,%s", k, v);
+    return cli_json_set(top, "kv", json_string(kv)) &&
+           cli_json_set(top, "kv_fallback", json_boolean(s->open.fit != NULL && s->open.fit->kv_fallback));
+}
+
 /* The object of --json, or the last event of --jsonl. */
 static enum err_code print_end(const struct opened *s, struct err *e)
 {
@@ -488,6 +500,8 @@ static enum err_code print_end(const struct opened *s, struct err *e)
          cli_json_set(top, "usage", json_usage(s)) &&
          cli_json_set(top, "timings", json_timings(s)) &&
          cli_json_set(top, "seed", json_integer(o.sampling.seed));
+    if (ok && o.json)
+        ok = set_kv(top, s);
     if (ok && o.session)
         ok = cli_json_set(top, "cache", cli_session_json(&s->kept, s->open.text, &s->prompt));
     if (ok && o.json && o.sampling.logprobs >= 0)
@@ -500,11 +514,16 @@ static enum err_code print_end(const struct opened *s, struct err *e)
 
 static enum err_code print_start(const struct opened *s, struct err *e)
 {
-    return cli_json_line(json_pack("{s:s, s:o, s:s, s:I, s:I, s:I}", "type", "start", "model",
-                                   json_bytes(str_of(s->open.path)), "arch", model_info(s->open.model)->arch,
-                                   "prompt_tokens", (json_int_t)s->prompt.n, "ctx_tokens",
-                                   (json_int_t)run_ctx(s->run), "seed", (json_int_t)o.sampling.seed),
-                         e);
+    json_t *top = json_pack("{s:s, s:o, s:s, s:I, s:I, s:I}", "type", "start", "model",
+                            json_bytes(str_of(s->open.path)), "arch",
+                            model_info(s->open.model)->arch, "prompt_tokens",
+                            (json_int_t)s->prompt.n, "ctx_tokens", (json_int_t)run_ctx(s->run),
+                            "seed", (json_int_t)o.sampling.seed);
+
+    if (top != NULL && set_kv(top, s))
+        return cli_json_line(top, e);
+    json_decref(top);
+    return err_set(e, ERR_NOMEM, "out of memory");
 }
 
 static void note_machine(const struct opened *s)

@@ -36,6 +36,7 @@ struct bench {
     char    label[256];        /* what records call it */
     char    device[16], kernels[288]; /* what computes; empty: nothing so far */
     int     n_threads;                /* of it */
+    char    kv[32];                   /* types of keys and values; empty: no run so far */
     struct cli_opened open;
     uint64_t fingerprint;
 };

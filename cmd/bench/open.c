@@ -109,6 +109,7 @@ void cli_bench_show(void *ctx, const char *line)
 enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts ro, struct err *e)
 {
     bool planned = b->open.fit != NULL;
+    const char *k, *v;
 
     if (cli_open_plan(&b->open, &ro, e))
         return e->code;
@@ -117,6 +118,8 @@ enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts r
     if (cli_open_run(out, &b->open, &ro, e))
         return e->code;
     note_device(b);
+    run_kv(*out, &k, &v);
+    snprintf(b->kv, sizeof b->kv, "%s,%s", k, v);
     return ERR_OK;
 }
 

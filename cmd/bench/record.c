@@ -111,6 +111,8 @@ static json_t *hardware(const struct bench *b)
         if (acts == QUANT_ACTS_F32 && strncmp(b->device, "cuda", 4) == 0)
             acts = QUANT_ACTS_I16;
         cli_bench_text(h, "acts", quant_acts_name(acts));
+        if (b->kv[0] != '\0')
+            cli_bench_text(h, "kv", b->kv);
     }
     return h;
 }

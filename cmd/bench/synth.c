@@ -9,7 +9,7 @@
 #include "cli/fit.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
-#include "run/run.h"
+#include "run/fit.h"
 #include "shape/shape.h"
 
 #define RESERVE_BYTES ((int64_t)512 << 20) /* of this machine's memory: for activations and others */
@@ -23,26 +23,24 @@ struct synth {
 };
 
 /* What goes where on a device of that size: planned by what would run the model. */
-static enum err_code place(struct synth *s, struct err *e)
+static enum err_code plan(struct synth *s, struct err *e)
 {
     struct bench *b = s->b;
     struct run_opts ro = {.ctx_tokens = s->ctx_tokens, .rows_max = b->o->model.chunk};
 
     b->open.o.plan = true;
-    if (cli_open_model(&b->open, e) || cli_open_plan(&b->open, &ro, e))
-        return e->code;
-    cli_fit_text(b->open.fit, cli_bench_show, b);
-    json_object_set_new(s->r, "plan", cli_fit_json(b->open.fit));
-    return ERR_OK;
+    return cli_open_model(&b->open, e) ? e->code : cli_open_plan(&b->open, &ro, e);
 }
 
-/* Bytes of an element of the KV cache. */
+/* Bytes of an element of the KV cache: as planned, or as the CPU has it. */
 static double kv_bytes(const struct bench *b)
 {
     struct run_opts ro = {.kv_k = "f32", .kv_v = "f32"};
     char kv[CLI_KV_BYTES];
 
     cli_open_kv(&b->o->model, &ro, kv);
+    if (b->open.fit != NULL)
+        return cli_bench_kv_bytes(b->open.fit->kv_k, b->open.fit->kv_v);
     return cli_bench_kv_bytes(ro.kv_k, ro.kv_v);
 }
 
@@ -136,9 +134,11 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
         return list_shapes(b);
     if (shape_open(&s.shape, b->o->shape, b->o->mix, e))
         return e->code;
+    s.ctx_tokens = b->o->model.ctx_tokens > 0 ? b->o->model.ctx_tokens : 8192;
     code = look(&s, e);
+    if (code == ERR_OK && b->o->model.vram != NULL)
+        code = plan(&s, e);
     if (code == ERR_OK) {
-        s.ctx_tokens = b->o->model.ctx_tokens > 0 ? b->o->model.ctx_tokens : 8192;
         s.memory_bytes = s.t.state_bytes + (int64_t)((double)s.t.kv_floats * kv_bytes(b) *
                                                      (double)s.ctx_tokens);
         snprintf(what, sizeof what, "%s mix=%s", b->o->shape, b->o->mix);
@@ -146,8 +146,10 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
         s.r = cli_bench_record("synth", what, "weight_bytes", "lower");
         cli_bench_real(s.r, "noise", 0);
         describe(&s);
-        if (b->o->model.vram != NULL)
-            code = place(&s, e);
+        if (b->open.fit != NULL) {
+            cli_fit_text(b->open.fit, cli_bench_show, b);
+            json_object_set_new(s.r, "plan", cli_fit_json(b->open.fit));
+        }
     }
     if (code == ERR_OK && b->o->write != NULL) {
         code = shape_write(s.shape, b->o->write, (uint64_t)b->o->seed, &progress, e);

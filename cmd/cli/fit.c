@@ -3,6 +3,7 @@
 #include "cli/fit.h"
 
 #include <inttypes.h>
+#include <unistd.h>
 
 #include "run/fit.h"
 
@@ -46,6 +47,16 @@ static void put(const struct writer *w, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     w->line(w->ctx, text);
+}
+
+static int64_t host_memory(void)
+{
+    return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+}
+
+static bool fits_host(const struct run_fit *f)
+{
+    return f->weights.host[MODEL_EXPERTS] + f->host_scratch_bytes < host_memory();
 }
 
 static int here(const struct run_fit *f, int layer)
@@ -115,10 +126,13 @@ void cli_fit_text(const struct run_fit *f, cli_fit_line *line, void *ctx)
     else
         put(&w, "plan for %s", f->device);
     if (!f->own_scratch)
-        put(&w, "  this program was built without the device: scratch is what the CPU would take");
+        put(&w, "  scratch is an estimate: this program was built without CUDA");
     put_weights(f, &w);
-    put(&w, "  %-14s %s, %" PRId64 " tokens of %d sequence%s", "kv", amount(f->kv_bytes).text,
-        f->ctx_tokens, f->n_seq, f->n_seq > 1 ? "s" : "");
+    put(&w, "  %-14s %s, %s,%s: %" PRId64 " tokens of %d sequence%s", "kv",
+        amount(f->kv_bytes).text, f->kv_k, f->kv_v, f->ctx_tokens, f->n_seq,
+        f->n_seq > 1 ? "s" : "");
+    if (f->kv_fallback)
+        put(&w, "                 there is no room for f16, which is more exact");
     if (f->kv_tokens < f->ctx_tokens * f->n_seq)
         put(&w, "                 %" PRId64 " tokens of all together", f->kv_tokens);
     put(&w, "  %-14s %s", "state", amount(f->state_bytes).text);
@@ -129,8 +143,9 @@ void cli_fit_text(const struct run_fit *f, cli_fit_line *line, void *ctx)
             f->present ? "" : ": an allowance");
     put(&w, "  %-14s %s", "all", amount(f->total_bytes).text);
     if (f->place != NULL)
-        put(&w, "  the host       %s of experts, %s scratch", amount(f->weights.host[MODEL_EXPERTS]).text,
-            amount(f->host_scratch_bytes).text);
+        put(&w, "  the host       %s of experts, %s scratch%s",
+            amount(f->weights.host[MODEL_EXPERTS]).text, amount(f->host_scratch_bytes).text,
+            fits_host(f) ? "" : ": MORE than the memory of this machine");
     put_copied(f, &w);
     put_experts(f, &w);
 }
@@ -200,6 +215,7 @@ json_t *cli_fit_json(const struct run_fit *f)
         { "kv_bytes", f->kv_bytes },           { "state_bytes", f->state_bytes },
         { "logits_bytes", f->logits_bytes },   { "scratch_bytes", f->scratch_bytes },
         { "host_scratch_bytes", f->host_scratch_bytes },
+        { "host_memory_bytes", host_memory() },
         { "ctx_tokens", f->ctx_tokens },       { "sequences", f->n_seq },
         { "kv_tokens", f->kv_tokens },
         { "chunk", f->rows_max },              { "experts", f->n_expert },
@@ -208,9 +224,13 @@ json_t *cli_fit_json(const struct run_fit *f)
     json_t *o = json_pack("{s:s, s:s, s:b, s:b}", "type", "plan", "device", f->device, "present", f->present,
                           "own_scratch", f->own_scratch);
     bool    good = o != NULL;
+    char    kv[32];
 
     for (size_t i = 0; i < sizeof ints / sizeof *ints && good; i++)
         good = cli_json_set(o, ints[i].key, json_integer(ints[i].v));
+    snprintf(kv, sizeof kv, "%s,%s", f->kv_k, f->kv_v);
+    good = good && cli_json_set(o, "kv", json_string(kv)) &&
+           cli_json_set(o, "kv_fallback", json_boolean(f->kv_fallback));
     if (good && cli_json_set(o, "device_weight_bytes_by_kind", by_class(f->weights.device)) &&
         cli_json_set(o, "host_weight_bytes_by_kind", by_class(f->weights.host)) &&
         cli_json_set(o, "layers", layers_json(f)))

@@ -165,6 +165,9 @@ enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, s
         return code;
     if (!x->o.plan && run_fit_measure(x->fit, x->gguf, x->o.n_threads, e))
         return e->code;
+    if (x->fit->kv_fallback)
+        cli_warn("keys and values are kept as %s,%s: there is no room for f16, which is more exact",
+                 x->fit->kv_k, x->fit->kv_v);
     x->mo.device = device;
     x->mo.count_sets = x->o.profile != NULL;
     run_fit_apply(x->fit, &x->mo);
@@ -190,6 +193,8 @@ enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct 
             return e->code;
     }
     cli_open_kv(&x->o, &ro, kv);
+    if (x->fit != NULL)
+        run_fit_apply_run(x->fit, &ro);
     if (run_open(out, x->model, &ro, e))
         return e->code;
     x->load_ms += cli_now_ms() - from;

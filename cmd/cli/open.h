@@ -3,15 +3,15 @@
  *
  *     struct cli_opened x = { 0 };
  *     cli_open(&x, &opts, e)            the file: x.path, x.gguf
- *     cli_open_text(&x, need, e)        its tokenizer and chat template: x.text
+ *     cli_open_text(&x, need, e)        its tokenizer and template: x.text
  *     cli_open_model(&x, e)             the model: x.model
  *     cli_open_run(&run, &x, &ro, e)    a run of it
  *     cli_opened_close(&x)              after its runs; also when one of the above failed
  *
  * All programs open models this way. Where there is something to plan (a GPU, --plan,
  * --expert-profile), cli_open_model() opens a sketch of the model, which knows its shape and has no
- * weights. The first cli_open_run() makes the plan and loads the weights by it, because only then it
- * is known how much memory the run takes beside them.
+ * weights. The first cli_open_run() makes the plan and loads the weights by it, because only then
+ * it is known how much memory the run takes beside them.
  */
 #ifndef CLI_OPEN_H
 #define CLI_OPEN_H
@@ -66,14 +66,14 @@ MUST_CHECK enum err_code cli_open(struct cli_opened *x, const struct cli_model_o
 /* need false: a file without a tokenizer of a known kind is no error. */
 MUST_CHECK enum err_code cli_open_text(struct cli_opened *x, bool need, struct err *e);
 MUST_CHECK enum err_code cli_open_model(struct cli_opened *x, struct err *e);
-/* Makes the plan for a run with these options. Does nothing when there is nothing to plan, or a plan
- * already. "auto" is settled: the CPU when there is no usable GPU. */
+/* Makes the plan for a run with these options. Does nothing when there is nothing to plan, or a
+ * plan already. "auto" is settled: the CPU when there is no usable GPU. */
 MUST_CHECK enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *ro,
                                        struct err *e);
 /* --kv overrides the types in ro. Close runs with run_close(), before x. */
 MUST_CHECK enum err_code cli_open_run(struct run **out, struct cli_opened *x,
                                       const struct run_opts *ro, struct err *e);
-/* --expert-profile: writes what it had and the uses since the model was opened. Else does nothing. */
+/* --expert-profile: writes what it had and the uses since the model was opened. */
 MUST_CHECK enum err_code cli_open_save_uses(const struct cli_opened *x, struct err *e);
 void cli_opened_close(struct cli_opened *x);
 #endif

@@ -38,6 +38,8 @@ static void note_plan(struct run_fit *f, const struct model *m, const struct run
     f->ctx_tokens = r->ctx;
     f->n_seq = r->n_seq;
     f->rows_max = r->rows_max;
+    run_kv(r, &f->kv_k, &f->kv_v);
+    f->kv_blocks = quant_row_bytes(QUANT_q8_0, p->attn.dim_k) >= 0 && quant_row_bytes(QUANT_q4_0, p->attn.dim_v) >= 0;
     for (int i = 0; i < p->n_layer; i++)
         f->expert_bytes[i] = model_expert_bytes(m, i);
 }
@@ -56,8 +58,6 @@ static enum err_code look(struct run_fit *f, const struct gguf *g, const struct 
     mo.absent = o->absent;
     mo.place = place;
     mo.weight_bytes = 0;
-    if (!f->own_scratch)
-        mo.device = "cpu";
     code = model_open(&m, g, &mo, e);
     if (code == ERR_OK) {
         int64_t weights = held(m), all, on_host = model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m));
@@ -67,8 +67,6 @@ static enum err_code look(struct run_fit *f, const struct gguf *g, const struct 
             note_plan(f, m, r);
             all = held(m);
             f->weights = *model_weights(m);
-            if (!f->own_scratch) /* the CPU stands for the device */
-                f->weights.copied = mo.copy_weights ? f->weights.host[MODEL_EXPERTS] : 0;
             f->kv_tokens = state_kv_rows(r->state);
             f->kv_bytes = (int64_t)state_kv_bytes(r->state) * f->kv_tokens;
             f->state_bytes = state_bytes(r->state) - f->kv_bytes;
@@ -155,20 +153,15 @@ static enum err_code find_device(struct run_fit *f, const struct run_fit_opts *o
     struct dev *d;
     struct dev_memory mem;
 
-    f->own_scratch = true;
     (void)snprintf(f->device, sizeof f->device, "%s", name);
     f->budget_bytes = o->budget_bytes;
     enum err_code code = dev_open(&d, name, &dev_opts, e);
-    if (code == ERR_UNSUPPORTED && o->absent) { /* a program without that device */
-        f->own_scratch = false;
-        f->fixed_bytes = RUN_FIT_FIXED;
-        return ERR_OK;
-    }
     if (code != ERR_OK)
         return code;
     mem = dev_memory(d);
     f->is_host = dev_is_host(d);
     f->present = mem.present;
+    f->own_scratch = !mem.estimate;
     f->fixed_bytes = mem.fixed_bytes >= 0 ? mem.fixed_bytes : RUN_FIT_FIXED;
     if (f->budget_bytes == 0 && mem.free_bytes >= 0)
         f->budget_bytes = f->fixed_bytes + mem.free_bytes - RUN_FIT_MARGIN;
@@ -187,6 +180,38 @@ static bool leaves_enough(int64_t bytes)
     return left - bytes >= RUN_FIT_LEAVES && left - bytes >= left / 8;
 }
 
+/* A plan with the types of keys and values that o has, or defaults. */
+static enum err_code plan_with(struct run_fit *f, const struct gguf *g, const struct run_fit_opts *o, struct err *e)
+{
+    model_place_free(f->place);
+    f->place = NULL;
+    f->step_rows = RUN_FIT_ROWS;
+    if (look(f, g, o, NULL, e))
+        return e->code;
+    if (f->budget_bytes != 0 && f->total_bytes > f->budget_bytes) { /* smaller steps before fewer experts */
+        f->step_rows = 0;
+        if (look(f, g, o, NULL, e))
+            return e->code;
+    }
+    return f->budget_bytes != 0 && f->total_bytes > f->budget_bytes ? share(f, g, o, e) : ERR_OK;
+}
+
+/* The first types of keys and values with which there is a plan. */
+static enum err_code plan_kv(struct run_fit *f, const struct gguf *g, struct run_fit_opts o, struct err *e)
+{
+    static const char *const smaller[][2] = { { "q8_0", "q8_0" }, { "q8_0", "q4_0" } };
+    bool given = o.run.kv_k != NULL || o.run.kv_v != NULL;
+    enum err_code code = plan_with(f, g, &o, e);
+
+    for (int i = 0; i < 2 && code == ERR_LIMIT && !given && !f->is_host && f->kv_blocks && f->kv_bytes > 0; i++) {
+        o.run.kv_k = smaller[i][0];
+        o.run.kv_v = smaller[i][1];
+        f->kv_fallback = true;
+        code = plan_with(f, g, &o, e);
+    }
+    return code;
+}
+
 enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const struct run_fit_opts *o, struct err *e)
 {
     struct run_fit *f = calloc(1, sizeof *f);
@@ -199,17 +224,10 @@ enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const str
         return err_set(e, ERR_NOMEM, "out of memory");
     }
     code = find_device(f, o, e);
-    f->step_rows = RUN_FIT_ROWS;
     if (code == ERR_OK)
-        code = look(f, g, o, NULL, e);
-    if (code == ERR_OK && f->budget_bytes != 0 && f->total_bytes > f->budget_bytes) { /* smaller steps before fewer experts */
-        f->step_rows = 0;
-        code = look(f, g, o, NULL, e);
-    }
+        code = plan_kv(f, g, *o, e);
     for (int64_t i = 0; o->uses != NULL && i < (int64_t)f->n_layer * f->n_expert; i++)
         f->measured |= o->uses[i] > 0;
-    if (code == ERR_OK && f->budget_bytes != 0 && f->total_bytes > f->budget_bytes)
-        code = share(f, g, o, e);
     if (code != ERR_OK) {
         run_fit_free(f);
         return code;
@@ -278,4 +296,12 @@ void run_fit_apply(const struct run_fit *f, struct model_opts *o)
     o->weight_bytes = sum(f->weights.device, MODEL_N_CLASSES);
     o->step_rows = f->step_rows;
     o->copy_weights |= !f->is_host && f->weights.copied > 0;
+}
+
+void run_fit_apply_run(const struct run_fit *f, struct run_opts *o)
+{
+    if (o->kv_k != NULL || o->kv_v != NULL)
+        return;
+    o->kv_k = f->kv_k;
+    o->kv_v = f->kv_v;
 }

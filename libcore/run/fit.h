@@ -34,7 +34,7 @@ struct run_fit {
     char    device[32];     /* as it was named */
     bool    present;        /* the device is there */
     bool    is_host;        /* its memory is the host's */
-    bool    own_scratch;    /* false: this program has no such device; scratch_bytes is what the CPU would take */
+    bool    own_scratch;    /* false: this program was built without the device; scratch_bytes is an estimate */
     int64_t budget_bytes;   /* 0: no limit */
     int64_t total_bytes;    /* the sum of those that follow, on the device */
     int64_t fixed_bytes;
@@ -43,6 +43,9 @@ struct run_fit {
     int64_t scratch_bytes;  /* of operations, and what rounding up takes */
     int64_t host_scratch_bytes; /* on the host, for experts there */
     int64_t ctx_tokens, kv_tokens; /* of a sequence; KV rows of all together */
+    const char *kv_k, *kv_v; /* types of keys and values, for run_opts */
+    bool    kv_fallback;    /* they are smaller than run.h's default, for which there was no room */
+    bool    kv_blocks;      /* heads are whole blocks of the smaller types */
     int     n_seq, rows_max;
     int     step_rows;      /* model_opts */
     int     n_layer, n_expert, n_used;
@@ -51,7 +54,9 @@ struct run_fit {
     bool    measured;       /* which experts are there was decided by uses; else any are meant until run_fit_measure() */
 };
 
-/* ERR_LIMIT when the budget is too small for what must be on the device, with how much that is. */
+/* ERR_LIMIT when the budget is too small for what must be on the device, with how much that is. Where run_opts does not
+ * say what type keys and values have and the device's memory is not the host's, it is f16; where there is no plan with
+ * that, q8_0 is tried, then q8_0 for keys and q4_0 for values. */
 MUST_CHECK enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const struct run_fit_opts *o,
                                       struct err *e);
 /* Where experts are shared and nobody measured their uses: keeps as many of each layer on the device as before, but
@@ -63,4 +68,6 @@ MUST_CHECK enum err_code run_fit_measure(struct run_fit *f, const struct gguf *g
 void run_fit_free(struct run_fit *f); /* NULL is allowed */
 /* Sets what f says in options for model_open(); f must live until that returns. */
 void run_fit_apply(const struct run_fit *f, struct model_opts *o);
+/* And for run_open(): the types of keys and values, where o has none. */
+void run_fit_apply_run(const struct run_fit *f, struct run_opts *o);
 #endif

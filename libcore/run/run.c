@@ -15,15 +15,6 @@
 enum { ROWS_HOST = 512, ROWS_SHARED = 1024, ROWS_DEVICE = 2048, ROWS_MOST = 1 << 16, LOGITS_MOST = 1 << 15,
        LOGITS_BYTES = 64 << 20, DRAFTS_MOST = 64 };
 
-void run_kv_default(const struct model *m, const char **k, const char **v)
-{
-    const struct attn_plan *a = &model_plan(m)->attn;
-    bool host = dev_is_host(model_dev(m));
-
-    *k = host ? "f32" : quant_row_bytes(QUANT_q8_0, a->dim_k) >= 0 ? "q8_0" : "f16";
-    *v = host ? "f32" : quant_row_bytes(QUANT_q4_0, a->dim_v) >= 0 ? "q4_0" : "f16";
-}
-
 /* A prompt in larger steps is faster on a GPU, also where the host computes some experts, which it then reads less often;
  * but then their memory is taken from experts. Rows that no sequence can have are of no use. */
 static int rows_default(const struct model *m, int64_t ctx)
@@ -86,11 +77,11 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
     const struct plan *p = model_plan(m);
     struct state_opts so = { o->ctx_tokens > 0 ? o->ctx_tokens : p->ctx_train, o->n_seq > 0 ? o->n_seq : 1,
                              0, 0, o->undo_tokens + o->draft_max, o->kv_tokens };
-    const char *k, *v;
+    const char *kv = dev_is_host(model_dev(m)) ? "f32" : "f16";
     struct run *r;
 
-    run_kv_default(m, &k, &v);
-    if (kv_type(&so.type_k, o->kv_k != NULL ? o->kv_k : k, e) || kv_type(&so.type_v, o->kv_v != NULL ? o->kv_v : v, e))
+    if (kv_type(&so.type_k, o->kv_k != NULL ? o->kv_k : kv, e) ||
+        kv_type(&so.type_v, o->kv_v != NULL ? o->kv_v : kv, e))
         return e->code;
     if (o->rows_max < 0 || o->rows_max > ROWS_MOST)
         return err_set(e, ERR_ARG, "%d rows in a step is not in 1 .. %d", o->rows_max, ROWS_MOST);

@@ -20,7 +20,7 @@ struct run_opts {
     int         n_seq;      /* sequences, >= 1 (0 means 1) */
     int         rows_max;   /* rows in one step; 0: 512, on a GPU up to 2048, or run/fit.h's; 1024 if experts are shared */
     int         logits_max; /* of them with logits; 0: as many as 64 MB hold, but n_seq at least */
-    const char *kv_k;       /* "f32", "f16", "q8_0", "q4_0"; NULL: run_kv_default() */
+    const char *kv_k;       /* "f32", "f16", "q8_0", "q4_0"; NULL: f32 where the device's memory is the host's, else f16 */
     const char *kv_v;
     int         undo_tokens; /* how many tokens run_undo() can always forget; 0: none on recurrent models */
     int         draft_max;   /* draft rows of a sequence in one step, at most; see run_settle() */
@@ -30,10 +30,6 @@ struct run_opts {
 };
 
 enum { RUN_TAPS_MAX = 16 };
-
-/* Types of keys and values unless others are asked for: f32 where the device's memory is the host's, else q8_0 and
- * q4_0, or f16 where the elements of a head are no multiple of their blocks. */
-void run_kv_default(const struct model *m, const char **k, const char **v);
 
 struct run_row {
     int32_t token;

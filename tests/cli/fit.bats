@@ -77,7 +77,7 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
     fails 3 "bad.json" chimere-run -p hi -n 1 --expert-profile bad.json
     : > bad.json
     fails 3 "bad.json" chimere-run -p hi -n 1 --expert-profile bad.json
-    fails 1 "no/such" chimere-run -p hi -n 1 --expert-profile no/such/place.json
+    fails 1 "no/such" chimere-run -p hi -n 0 --expert-profile no/such/place.json
 }
 
 @test "weights in memory of their own: the same bytes, and plans that say so" {
@@ -116,6 +116,41 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
         chimere-run --plan $where > out
         [ "$(grep -c '^  copied ' out)" -eq "$([ -z "$where" ]; echo $?)" ]
     done
+}
+
+@test "types of keys and values: f16 on a GPU where there is a plan with it, else smaller ones, and told" {
+    plan() { chimere-bench synth --shape qwen3.6-35b-a3b --ctx 64k --json "$@" 2> err; }
+    # with room: the GPU's type and rows of a step, also in a program without CUDA
+    plan --mix ramp --vram 24G > r
+    jq -e '.plan | .kv == "f16,f16" and .kv_bytes == 65536 * 20480 and .chunk == 4096 and .kv_fallback == false
+        and all(.layers[]; .device_experts == 256)' r
+    jq -e '.kv_bytes_per_token == 20480' r
+    [ ! -s err ]
+    # with less: experts leave before keys and values are rounded, which has to be asked for
+    plan --mix ramp --vram 16G > r
+    jq -e '.plan | .kv == "f16,f16" and any(.layers[]; .device_experts < 256)' r
+    plan --mix ramp --vram 16G --kv q8_0,q4_0 > r
+    jq -e '.plan | .kv == "q8_0,q4_0" and .kv_bytes == 65536 * 8320 and .kv_fallback == false
+        and all(.layers[]; .device_experts == 256)' r
+    [ ! -s err ]
+    # no plan with f16 at all
+    for want in 5500M:q8_0,q8_0 4800M:q8_0,q4_0; do
+        plan --ctx 256k --vram "${want%:*}" > r
+        jq -e --arg kv "${want#*:}" '.plan | .kv == $kv and .kv_fallback and .total_bytes <= .budget_bytes' r
+        [ "$(wc -l < err)" -eq 1 ]
+        grep -q "keys and values are kept as ${want#*:}: there is no room for f16" err
+    done
+    try 1 chimere-bench synth --shape qwen3.6-35b-a3b --ctx 256k --vram 5500M --kv f16
+    grep -q 'too little' err
+    # experts that are more than the memory of this machine
+    plan --mix q8_0 --ctx 256k --vram 16G > r
+    chimere-bench synth --shape qwen3.6-35b-a3b --mix q8_0 --ctx 256k --vram 16G --table > out
+    more=$(jq '.plan | .host_weight_bytes_by_kind.experts + .host_scratch_bytes > .host_memory_bytes' r)
+    [ "$(grep -c 'MORE than the memory of this machine' out)" -eq "$([ "$more" = true ] && echo 1 || echo 0)" ]
+    # and on the CPU
+    chimere-run --plan --json | jq -e '.kv == "f32,f32" and .kv_fallback == false'
+    chimere-run -p hi -n 1 --json | jq -e '.kv == "f32,f32" and .kv_fallback == false'
+    chimere-run -p hi -n 1 --jsonl --kv f16 | head -n 1 | jq -e '.kv == "f16,f16" and .kv_fallback == false'
 }
 
 @test "usage" {

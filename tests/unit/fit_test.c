@@ -561,11 +561,13 @@ static void check_taken(const struct gguf *g, const struct run_fit_opts *o, cons
     struct model *m = NULL;
     struct run *r = NULL;
     struct err e = { 0 };
+    struct run_opts ro = o->run;
     const int32_t token = 5;
 
     run_fit_apply(f, &mo);
+    run_fit_apply_run(f, &ro);
     ok(model_open(&m, g, &mo, &e), &e);
-    ok(run_open(&r, m, &o->run, &e), &e);
+    ok(run_open(&r, m, &ro, &e), &e);
     assert_int_equal((int64_t)dev_held(model_dev(m)), f->total_bytes - f->fixed_bytes);
     ok(run_feed(r, 0, &token, 1, 1, NULL, NULL, NULL, &e), &e);
     assert_int_equal((int64_t)dev_held(model_dev(m)), f->total_bytes - f->fixed_bytes);
@@ -623,11 +625,11 @@ static void check_plans(const char *path)
         ok(run_fit_make(&f, g, &o, &e), &e);
         assert_int_equal(parts(f), f->total_bytes);
         assert_true(f->total_bytes <= o.budget_bytes);
-        assert_true(f->weights.device[MODEL_EXPERTS] >= last);
+        assert_true(f->kv_fallback || f->weights.device[MODEL_EXPERTS] >= last);
         /* nothing is forgotten: less only by what a device adds to each tensor */
         assert_true(all_weights(f, true) + all_weights(f, false) + (int64_t)f->n_layer * 3 * 320 >=
                     all_weights(whole, true));
-        last = f->weights.device[MODEL_EXPERTS];
+        last = f->kv_fallback ? 0 : f->weights.device[MODEL_EXPERTS];
         check_taken(g, &o, f);
         run_fit_free(f);
     }
@@ -655,24 +657,119 @@ static void smaller_steps(void **state)
     (void)state;
     ok(gguf_open(&g, nano, &e), &e);
     ok(run_fit_make(&f, g, &o, &e), &e);
-    const bool gpu = f->own_scratch;
-    assert_int_equal(f->rows_max, gpu ? RUN_FIT_ROWS : 512);
+    assert_int_equal(f->rows_max, RUN_FIT_ROWS);
     o.budget_bytes = f->total_bytes - 1;
     run_fit_free(f);
-    if (gpu) {
+    ok(run_fit_make(&f, g, &o, &e), &e);
+    assert_int_equal(f->rows_max, 2048);
+    assert_null(f->place);
+    run_fit_apply(f, &mo);
+    assert_int_equal(mo.step_rows, 0);
+    o.budget_bytes = f->total_bytes - 1;
+    run_fit_free(f);
+    ok(run_fit_make(&f, g, &o, &e), &e);
+    assert_int_equal(f->rows_max, 1024);
+    assert_true(on_host(f) > 0 && f->total_bytes <= o.budget_bytes);
+    run_fit_free(f);
+    gguf_close(g);
+}
+
+/* Keys and values are f16 on a GPU while there is a plan with that; then q8_0, then q8_0 and q4_0. Types that
+ * are asked for stay. */
+static void kv_types(void **state)
+{
+    struct run_fit_opts o = { .model = { .device = "cuda" }, .run = { .ctx_tokens = 65536, .rows_max = 64 },
+                              .budget_bytes = (int64_t)8 << 30, .absent = true };
+    static const char *const types[][2] = { { "f16", "f16" }, { "q8_0", "q8_0" }, { "q8_0", "q4_0" } };
+    struct run_opts ro = { .ctx_tokens = 1 };
+    struct run_fit *f;
+    struct gguf *g;
+    struct err e = { 0 };
+    int64_t least[3], kv[3];
+
+    (void)state;
+    ok(gguf_open(&g, nano, &e), &e);
+    for (int i = 0; i < 3; i++) { /* the smallest budget for each */
+        int64_t lo = 0, hi = o.budget_bytes;
+
+        o.run.kv_k = types[i][0];
+        o.run.kv_v = types[i][1];
+        while (hi - lo > 4096) {
+            o.budget_bytes = lo + (hi - lo) / 2;
+            if (run_fit_make(&f, g, &o, &e) == ERR_OK) {
+                hi = o.budget_bytes;
+                kv[i] = f->kv_bytes;
+                assert_false(f->kv_fallback);
+                run_fit_free(f);
+            } else
+                lo = o.budget_bytes;
+        }
+        least[i] = hi;
+        o.budget_bytes = (int64_t)8 << 30;
+    }
+    assert_true(least[0] > least[1] && least[1] > least[2] && kv[0] > kv[1] && kv[1] > kv[2]);
+    o.run.kv_k = o.run.kv_v = NULL;
+    for (int i = 0; i < 6; i++) {
+        int want = i / 2;
+
+        o.budget_bytes = i % 2 == 1 ? least[want] : want == 0 ? (int64_t)8 << 30 : least[want - 1] - 4096;
         ok(run_fit_make(&f, g, &o, &e), &e);
-        assert_int_equal(f->rows_max, 2048);
-        assert_null(f->place);
-        run_fit_apply(f, &mo);
-        assert_int_equal(mo.step_rows, 0);
-        o.budget_bytes = f->total_bytes - 1;
-        run_fit_free(f);
-        ok(run_fit_make(&f, g, &o, &e), &e);
-        assert_int_equal(f->rows_max, 1024);
-        assert_true(on_host(f) > 0 && f->total_bytes <= o.budget_bytes);
+        assert_string_equal(f->kv_k, types[want][0]);
+        assert_string_equal(f->kv_v, types[want][1]);
+        assert_int_equal(f->kv_bytes, kv[want]);
+        assert_int_equal(f->kv_fallback, want > 0);
+        ro.kv_k = ro.kv_v = NULL;
+        run_fit_apply_run(f, &ro);
+        assert_ptr_equal(ro.kv_v, f->kv_v);
         run_fit_free(f);
     }
+    o.budget_bytes = least[2] - 4096;
+    assert_int_equal(run_fit_make(&f, g, &o, &e), ERR_LIMIT);
+    o.budget_bytes = least[0] - 4096;
+    o.run.kv_k = o.run.kv_v = "f16";
+    assert_int_equal(run_fit_make(&f, g, &o, &e), ERR_LIMIT);
+    o = (struct run_fit_opts){ .run = { .ctx_tokens = 64 } };
+    ok(run_fit_make(&f, g, &o, &e), &e);
+    assert_string_equal(f->kv_k, "f32");
+    run_fit_free(f);
     gguf_close(g);
+}
+
+/* What a program without CUDA plans for a GPU is what one with CUDA plans, within a hundredth. */
+static void same_without_cuda(const char *path)
+{
+    struct run_fit_opts o = { .model = { .device = "cuda" }, .budget_bytes = (int64_t)8 << 30, .absent = true };
+    struct run_fit *real, *estimate;
+    struct gguf *g;
+    struct err e = { 0 };
+
+    ok(gguf_open(&g, path, &e), &e);
+    for (int rows = 16; rows <= 4096; rows *= 16)
+        for (int64_t ctx = 512; ctx <= 32768; ctx *= 8) {
+            o.run = (struct run_opts){ .ctx_tokens = ctx, .rows_max = rows };
+            o.model.device = "cuda";
+            ok(run_fit_make(&real, g, &o, &e), &e);
+            o.model.device = "absent";
+            ok(run_fit_make(&estimate, g, &o, &e), &e);
+            assert_false(estimate->own_scratch || estimate->present || estimate->is_host);
+            assert_int_equal(estimate->kv_bytes, real->kv_bytes);
+            assert_int_equal(estimate->state_bytes, real->state_bytes);
+            assert_int_equal(all_weights(estimate, true), all_weights(real, true));
+            assert_int_equal(all_weights(estimate, false), all_weights(real, false));
+            if (llabs(estimate->total_bytes - real->total_bytes) > real->total_bytes / 100 + (4 << 20))
+                fail_msg("%s: %d rows, context %lld: %lld bytes of scratch, really %lld", path, rows, (long long)ctx,
+                         (long long)estimate->scratch_bytes, (long long)real->scratch_bytes);
+            run_fit_free(real);
+            run_fit_free(estimate);
+        }
+    gguf_close(g);
+}
+
+static void without_cuda(void **state)
+{
+    (void)state;
+    each_model("tests/golden/models", same_without_cuda);
+    same_without_cuda(nano);
 }
 
 /* A device that is not there is planned for only when asked to, and given a size. */
@@ -708,6 +805,7 @@ int main(void)
         cmocka_unit_test(steps_of_any_size),
         cmocka_unit_test(near_the_whole), cmocka_unit_test(counted_uses), cmocka_unit_test(sets), cmocka_unit_test(measured_uses),
         cmocka_unit_test(plans),        cmocka_unit_test(absent),        cmocka_unit_test(smaller_steps),
+        cmocka_unit_test(kv_types),     cmocka_unit_test(without_cuda),
     };
 
     return cmocka_run_group_tests_name("fit", tests, NULL, NULL);
