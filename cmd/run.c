@@ -5,32 +5,21 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/io.h"
-#include "cli/answer.h"
-#include "cli/cli.h"
 #include "cli/fit.h"
-#include "cli/sampling.h"
-#include "cli/session.h"
 #include "cli/table.h"
-#include "gen/gen.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "reason/reason.h"
 #include "run/fit.h"
+#include "run/program.h"
+#include "run/run.h"
 #include "text/text.h"
 
 #define CTX_ROOM      8192 /* tokens for an answer without -n */
 #define CHUNK_LEAST 512    /* rows in one step unless the prompt is shorter */
 
-static struct {
-    struct cli_model_opts model;
-    const char *prompt, *system, *messages, *tools, *tokens, *session, *logits;
-    bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
-    bool        verbose, quiet, stream;
-    int         think, reasoning; /* index of the choice; think 0: on; reasoning -1: by terminal */
-    int64_t     predict_max, logits_last, budget; /* -1: not given */
-    struct cli_list     stops;
-    struct cli_sampling sampling;
-} o = { .reasoning = -1, .predict_max = -1, .logits_last = -1, .budget = -1, .sampling = { .seed = -1, .logprobs = -1 } };
+struct run_options o = { .reasoning = -1, .predict_max = -1, .logits_last = -1, .budget = -1, .draft_max = -1,
+                         .sampling = { .seed = -1, .logprobs = -1 } };
 
 static const struct opt opts[] = {
     SECTION("Prompt"),
@@ -41,12 +30,16 @@ static const struct opt opts[] = {
     PATH(0, "tools", "file", "JSON: tools the model may call", &o.tools),
     CHOICE("think", "on|off", "reason before the answer (default on)", &o.think),
     INT64(0, "reasoning-budget", "tokens", "then the reasoning is closed (-1: no limit)", &o.budget, -1),
+    STRING(0, "parser", "name", "how the answer is read (default: by the template)", &o.parser),
     FLAG('r', "raw", "no chat: continue the text as it is", &o.raw),
     FLAG(0, "plain", "raw: special tokens spelled out are text", &o.plain),
     PATH(0, "tokens", "file", "JSON: token ids as the prompt, as they are", &o.tokens),
     PATH(0, "session", "file", "keep the conversation in a file, go on from it", &o.session),
     SECTION("Answer"),
     INT64('n', "predict", "tokens", "of the answer at most, without reasoning; 0: none", &o.predict_max, 0),
+    PATH(0, "schema", "file", "the answer is JSON that this schema allows", &o.grammar.schema),
+    PATH(0, "grammar", "file", "the answer is what this grammar (GBNF) allows", &o.grammar.grammar),
+    STRING(0, "regex", "expr", "the answer is what this expression matches", &o.grammar.regex),
     LIST("stop", "text", "end before this text; repeatable", &o.stops),
     FLAG(0, "ignore-eos", "go on after tokens that end a turn", &o.ignore_eos),
     CHOICE("reasoning", "stderr|stdout|none", "where reasoning goes (default: a terminal)",
@@ -58,6 +51,8 @@ static const struct opt opts[] = {
     SECTION("Sampling"),
     ROWS_SAMPLING(o.sampling),
     SECTION("Running"),
+    LIST("draft", "name", "guess ahead: auto, off, ngram, mtp or a GGUF; repeatable", &o.drafts),
+    INT32("draft-max", "n", "guesses in a step at most (default 16)", &o.draft_max, 0, GEN_DRAFT_MAX),
     ROW_CTX(o.model, "longest prompt and answer together"),
     ROWS_RUNNING(o.model),
     ROWS_PLAN(o.model),
@@ -66,6 +61,9 @@ static const struct opt opts[] = {
     FLAG(0, "detokenize", "print the text of a JSON array of token ids", &o.detokenize),
     FLAG(0, "show-prompt", "print the prompt as the model would see it", &o.show_prompt),
     FLAG(0, "inspect", "print what is in the model file", &o.inspect),
+    FLAG(0, "check", "is stdin what --schema, --grammar or --regex allow?", &o.check),
+    STRING(0, "parse", "format", "read an answer on stdin, print it as JSON", &o.parse.format),
+    FLAG(0, "reasoning-open", "with --parse: the prompt has begun the reasoning", &o.parse.reasoning),
     PATH(0, "logits", "file", "write the prompt's logits, float32", &o.logits),
     INT64(0, "logits-last", "n", "only of the last n positions", &o.logits_last, 1),
     SECTION("Messages"),
@@ -74,39 +72,26 @@ static const struct opt opts[] = {
     END,
 };
 
-static const char *const finish_names[] = {
-    [GEN_LENGTH] = "length",   [GEN_EOS] = "stop",        [GEN_STOP_STRING] = "stop_string",
-    [GEN_CONTEXT] = "context", [GEN_STOPPED] = "stopped", [GEN_CANCELLED] = "interrupted",
-};
-
-/* All that is open, in the order of opening. */
-struct opened {
-    struct cli_opened  open; /* no text: --tokens and a file without a tokenizer */
-    struct cli_session kept; /* --session */
-    bool               chat, thinking;
-    struct cli_buf     rendered; /* the prompt as text */
-    struct text_tokens prompt;
-    struct run        *run;
-    struct gen        *gen;
-    struct str        *stops;
-    struct io_out     *logits;  /* --logits */
-    struct answer      answer;
-    bool               started; /* --jsonl: events have begun */
-    bool               read;    /* the prompt, to its end */
-    enum gen_end       finish;
-    struct gen_stats   stats;
-    double             from_ms, prompt_ms, decode_ms;
-};
-
 static void check_usage(char *const *files)
 {
     bool input = o.prompt != NULL || *files != NULL;
-    int  actions = o.tokenize + o.detokenize + o.show_prompt + o.inspect + o.model.plan;
+    int  actions = o.tokenize + o.detokenize + o.show_prompt + o.inspect + o.model.plan + o.check + (o.parse.format != NULL);
+    int  grammars = (o.grammar.schema != NULL) + (o.grammar.grammar != NULL) + (o.grammar.regex != NULL);
 
     if (actions > 1)
-        cli_usage("only one of --tokenize, --detokenize, --show-prompt, --inspect and --plan");
+        cli_usage("only one of --tokenize, --detokenize, --show-prompt, --inspect, --plan, --check and --parse");
     if ((o.inspect || o.model.plan) && input)
         cli_usage("--inspect and --plan take no prompt");
+    if ((o.check || o.parse.format) && input)
+        cli_usage("--check and --parse read the standard input");
+    if (grammars > 1)
+        cli_usage("only one of --schema, --grammar and --regex");
+    if (o.check && grammars == 0)
+        cli_usage("--check needs --schema, --grammar or --regex");
+    if (grammars > 0 && actions > 0 && !o.check)
+        cli_usage("--schema, --grammar and --regex limit an answer: there is none");
+    if (o.parse.reasoning && !o.parse.format)
+        cli_usage("--reasoning-open needs --parse");
     cli_open_check(&o.model);
     if (o.json && o.jsonl)
         cli_usage("--json or --jsonl, not both");
@@ -114,6 +99,8 @@ static void check_usage(char *const *files)
         cli_usage("--json, --jsonl, --logits and --session belong to a run of the model");
     if (o.tokens && (input || o.raw || o.system || o.messages || o.tools || actions))
         cli_usage("--tokens is the whole prompt: no text, messages or other action with it");
+    if (o.raw && o.parser)
+        cli_usage("--parser reads the answer of a chat: not with --raw");
     if ((o.raw || o.tokenize || o.detokenize) && (o.system || o.messages || o.tools))
         cli_usage("--system, --messages and --tools make a chat, which --raw, --tokenize and "
                   "--detokenize do not");
@@ -128,106 +115,12 @@ static void check_usage(char *const *files)
     cli_sampling_check(&o.sampling);
 }
 
-/* Whether the prompt ends inside a reasoning block. */
-static bool opens_thinking(const struct opened *s)
-{
-    const struct text_info *info = text_info(s->open.text);
-
-    for (int64_t i = s->prompt.n - 1; i >= 0 && info->think_open >= 0; i--) {
-        if (s->prompt.v[i] == info->think_open)
-            return true;
-        if (s->prompt.v[i] == info->think_close)
-            return false;
-    }
-    return false;
-}
-
-static enum err_code encode_prompt(struct opened *s, struct err *e)
-{
-    const struct text_info *info = text_info(s->open.text);
-    struct str              text = { s->rendered.p, s->rendered.n };
-    bool     begins = !s->chat && s->prompt.n == 0;
-    unsigned flags = (o.plain && !s->chat ? 0 : TEXT_SPECIAL) | (begins ? TEXT_ADD : 0);
-
-    if (text_encode(s->open.text, text, flags, &s->prompt, e))
-        return e->code;
-    /* A text to go on from does not end. */
-    if (begins && info->add_eos && s->prompt.n > 0 && s->prompt.v[s->prompt.n - 1] == info->eos)
-        s->prompt.n--;
-    s->thinking = s->chat && opens_thinking(s);
-    return ERR_OK;
-}
-
-static enum err_code read_tokens_file(struct opened *s, struct err *e)
-{
-    struct cli_buf b = { 0 };
-    enum err_code  code =
-        cli_read_prompt(&b, NULL, (char *const[]){ (char *)(uintptr_t)o.tokens, NULL }, e);
-
-    if (code == ERR_OK)
-        code = cli_read_ids(&s->prompt, (struct str){ b.p, b.n }, o.tokens, e);
-    cli_buf_free(&b);
-    return code;
-}
-
-/* What the model will see, as text (s->rendered) unless it is given as tokens. */
-static enum err_code read_prompt(struct opened *s, char *const *files, struct err *e)
-{
-    if (o.tokens != NULL)
-        return read_tokens_file(s, e);
-    s->chat = !o.raw && !o.tokenize && !o.detokenize && text_has_chat(s->open.text);
-    if (s->kept.begun && o.messages == NULL) {
-        if (o.system || o.tools)
-            return err_set(e, ERR_ARG, "%s: the session has begun: too late for --system and --tools",
-                           o.session);
-        if (cli_session_prefix(&s->kept, s->open.text, s->chat, &s->prompt, &s->rendered, e))
-            return e->code;
-    }
-    if (s->chat)
-        return cli_render_chat(&s->rendered, s->open.text,
-                               &(struct cli_chat){ o.system, o.messages, o.tools, o.prompt, files,
-                                                   o.think == 0 && o.budget != 0 },
-                               e);
-    if (o.system || o.messages || o.tools)
-        return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no messages or tools",
-                       s->open.path);
-    return cli_read_prompt(&s->rendered, o.prompt, files, e);
-}
-
 /* Positions of the prompt whose logits are wanted: the last ones. */
 static int64_t wanted_logits(const struct opened *s)
 {
     if (o.logits == NULL)
         return 1;
     return o.logits_last > 0 && o.logits_last < s->prompt.n ? o.logits_last : s->prompt.n;
-}
-
-static enum err_code tokenize(struct opened *s, struct err *e)
-{
-    struct str text = { s->rendered.p, s->rendered.n };
-    unsigned   flags = (o.plain ? 0 : TEXT_SPECIAL) | (o.raw ? TEXT_ADD : 0);
-
-    if (text_encode(s->open.text, text, flags, &s->prompt, e))
-        return e->code;
-    putchar('[');
-    for (int64_t i = 0; i < s->prompt.n; i++)
-        printf("%s%d", i ? "," : "", s->prompt.v[i]);
-    puts("]");
-    return cli_flush_stdout(e);
-}
-
-static enum err_code detokenize(struct opened *s, struct err *e)
-{
-    char  *bytes;
-    size_t n;
-
-    if (cli_read_ids(&s->prompt, (struct str){ s->rendered.p, s->rendered.n }, "prompt", e) ||
-        text_decode(s->open.text, s->prompt.v, s->prompt.n, o.plain ? 0 : TEXT_SPECIAL, &bytes, &n,
-                    e))
-        return e->code;
-    fwrite(bytes, 1, n, stdout);
-    free(bytes);
-    return cli_flush_stdout(e);
 }
 
 /* Context: as asked for, else room for this request, within what the model was trained for. */
@@ -263,11 +156,16 @@ static enum err_code check_prompt(const struct opened *s, int64_t ctx, struct er
     return ERR_OK;
 }
 
-static struct run_opts run_options(const struct opened *s)
+static struct run_opts run_options(struct opened *s)
 {
     struct run_opts ro = { .n_seq = 1, .ctx_tokens = choose_ctx(s), .rows_max = o.model.chunk };
 
-    if (s->prompt.n > 0 && s->prompt.n < (o.model.chunk > 0 ? o.model.chunk : CHUNK_LEAST))
+    if (s->draft != NULL) {
+        ro.draft_max = o.draft_max >= 0 ? o.draft_max : GEN_DRAFT_MAX;
+        ro.tap_layers = s->taps;
+        ro.n_taps = draft_taps(s->draft, s->taps);
+    }
+    if (s->draft == NULL && s->prompt.n > 0 && s->prompt.n < (o.model.chunk > 0 ? o.model.chunk : CHUNK_LEAST))
         ro.rows_max = (int)s->prompt.n;
     cli_session_kv(&s->kept, &ro.kv_k, &ro.kv_v);
     if (o.session != NULL)
@@ -285,12 +183,54 @@ static enum err_code print_plan(struct opened *s, struct err *e)
     return cli_open_plan(&s->open, &ro, e) ? e->code : cli_fit_print(s->open.fit, o.json, e);
 }
 
+static bool drafts_are_off(void)
+{
+    for (size_t i = 0; i < o.drafts.n; i++)
+        if (strcmp(o.drafts.v[i], "off") != 0)
+            return false;
+    return true;
+}
+
+/* Guesses may change the speed and nothing else. */
+static enum err_code open_draft(struct opened *s, struct err *e)
+{
+    const struct draft_opts d = { .model = s->open.model, .gguf = s->open.gguf, .names = o.drafts.v,
+                                  .n_names = (int)o.drafts.n, .n_max = o.draft_max > 0 ? o.draft_max : 0,
+                                  .n_threads = o.model.n_threads };
+
+    if (drafts_are_off() || o.draft_max == 0)
+        return ERR_OK;
+    return draft_open(&s->draft, &d, e);
+}
+
+/* What the answer has to be; after the reasoning, where there is some. */
+static enum err_code open_grammar(struct opened *s, struct err *e)
+{
+    struct grammar *after;
+    const int32_t mark = s->open.text != NULL ? text_info(s->open.text)->think_close : -1;
+
+    if (o.grammar.schema == NULL && o.grammar.grammar == NULL && o.grammar.regex == NULL)
+        return ERR_OK;
+    if (s->open.text == NULL)
+        return err_set(e, ERR_UNSUPPORTED, "%s: has no tokenizer, so no grammar", s->open.path);
+    if (grammar_vocab_open(&s->vocab, s->open.text, e) || cli_open_grammar(&s->grammar, s->vocab, &o.grammar, e))
+        return e->code;
+    if (!s->thinking || mark < 0)
+        return ERR_OK;
+    if (grammar_open_tagged(&after, s->grammar, text_piece(s->open.text, mark), STR(""), e))
+        return e->code;
+    grammar_close(s->grammar);
+    s->grammar = after;
+    return ERR_OK;
+}
+
 static enum err_code open_run(struct opened *s, struct err *e)
 {
     struct run_opts ro;
     double          from;
 
-    if (cli_open_model(&s->open, e))
+    s->open.nextn = !drafts_are_off();
+    if (open_grammar(s, e) || cli_open_model(&s->open, e) || open_draft(s, e))
         return e->code;
     ro = run_options(s);
     if (check_prompt(s, ro.ctx_tokens, e) || cli_open_run(&s->run, &s->open, &ro, e))
@@ -299,6 +239,8 @@ static enum err_code open_run(struct opened *s, struct err *e)
     if (o.session != NULL &&
         cli_session_load(&s->kept, s->run, text_fingerprint(s->open.gguf), s->open.path, &s->prompt,
                          wanted_logits(s), e))
+        return e->code;
+    if (s->draft != NULL && draft_attach(s->draft, s->run, e))
         return e->code;
     s->open.load_ms += cli_now_ms() - from;
     return cli_sampling_make(&o.sampling, s->open.text, model_info(s->open.model)->n_vocab, e);
@@ -314,6 +256,10 @@ static enum err_code submit(struct opened *s, struct err *e)
     int64_t            border = o.session ? cli_session_border(s->open.text, &s->prompt) : 0, id;
     uint32_t           eos;
 
+    if (s->draft != NULL) {
+        go.drafter = &draft_hook;
+        go.drafter_of = s->draft;
+    }
     if (s->open.text == NULL && gguf_u32(s->open.gguf, "tokenizer.ggml.eos_token_id", &eos) && eos <= INT32_MAX)
         go.end_token = (int32_t)eos;
     q.prompt = s->prompt.v;
@@ -323,6 +269,9 @@ static enum err_code submit(struct opened *s, struct err *e)
     q.ignore_eos = o.ignore_eos;
     q.chat = s->chat;
     q.thinking = s->thinking;
+    q.spell = s->chat; /* for the reader of the model's marks */
+    q.constraint = s->grammar != NULL ? &gen_grammar : NULL;
+    q.rules = s->grammar;
     if (s->chat && o.budget > 0) {
         q.governor = &reason_governor;
         q.governor_opts = &budget;
@@ -433,149 +382,6 @@ static enum err_code generate(struct opened *s, struct err *e)
     return ERR_OK;
 }
 
-/* ---- what is told of it ---- */
-
-static double per_second(int64_t n, double ms)
-{
-    return ms > 0 ? (double)n * 1e3 / ms : 0;
-}
-
-static int64_t evaluated(const struct opened *s)
-{
-    return s->prompt.n - s->stats.cached_tokens;
-}
-
-static json_t *json_usage(const struct opened *s)
-{
-    json_t *u = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)s->prompt.n,
-                          "completion_tokens", (json_int_t)s->answer.ids.n, "reasoning_tokens",
-                          (json_int_t)s->answer.n_reasoning);
-
-    if (u == NULL || !o.session ||
-        (cli_json_set(u, "cached_tokens", json_integer(s->stats.cached_tokens)) &&
-         cli_json_set(u, "evaluated_tokens", json_integer(evaluated(s)))))
-        return u;
-    json_decref(u);
-    return NULL;
-}
-
-static json_t *json_timings(const struct opened *s)
-{
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "load_ms", s->open.load_ms, "prompt_ms", s->prompt_ms,
-                     "prompt_tps", per_second(evaluated(s), s->prompt_ms), "decode_ms", s->decode_ms,
-                     "decode_tps", per_second(s->stats.steps, s->decode_ms));
-}
-
-static json_t *json_buf(const struct cli_buf *b)
-{
-    return json_bytes((struct str){ b->p ? b->p : "", b->n });
-}
-
-/* What keys and values are kept as, and whether there was no room for better. */
-static bool set_kv(json_t *top, const struct opened *s)
-{
-    const char *k, *v;
-    char        kv[32];
-
-    run_kv(s->run, &k, &v);
-    snprintf(kv, sizeof kv, "%s,%s", k, v);
-    return cli_json_set(top, "kv", json_string(kv)) &&
-           cli_json_set(top, "kv_fallback", json_boolean(s->open.fit != NULL && s->open.fit->kv_fallback));
-}
-
-/* The object of --json, or the last event of --jsonl. */
-static enum err_code print_end(const struct opened *s, struct err *e)
-{
-    const struct answer *a = &s->answer;
-    json_t              *top = json_object();
-    bool ok = top != NULL && cli_json_set(top, "type", json_string(o.json ? "completion" : "end"));
-
-    if (ok && o.json)
-        ok = cli_json_set(top, "model", json_bytes(str_of(s->open.path))) &&
-             cli_json_set(top, "text", json_buf(&a->text)) &&
-             cli_json_set(top, "reasoning",
-                          a->had_reasoning ? json_buf(&a->reasoning) : json_null()) &&
-             cli_json_set(top, "token_ids", cli_answer_ids(a));
-    ok = ok && cli_json_set(top, "finish_reason", json_string(finish_names[s->finish])) &&
-         cli_json_set(top, "usage", json_usage(s)) &&
-         cli_json_set(top, "timings", json_timings(s)) &&
-         cli_json_set(top, "seed", json_integer(o.sampling.seed));
-    if (ok && o.json)
-        ok = set_kv(top, s);
-    if (ok && o.session)
-        ok = cli_json_set(top, "cache", cli_session_json(&s->kept, s->open.text, &s->prompt));
-    if (ok && o.json && o.sampling.logprobs >= 0)
-        ok = cli_json_set(top, "logprobs", json_incref(a->logprobs));
-    if (ok)
-        return cli_json_line(top, e);
-    json_decref(top);
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
-
-static enum err_code print_start(const struct opened *s, struct err *e)
-{
-    json_t *top = json_pack("{s:s, s:o, s:s, s:I, s:I, s:I}", "type", "start", "model",
-                            json_bytes(str_of(s->open.path)), "arch",
-                            model_info(s->open.model)->arch, "prompt_tokens",
-                            (json_int_t)s->prompt.n, "ctx_tokens", (json_int_t)run_ctx(s->run),
-                            "seed", (json_int_t)o.sampling.seed);
-
-    if (top != NULL && set_kv(top, s))
-        return cli_json_line(top, e);
-    json_decref(top);
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
-
-static void note_machine(const struct opened *s)
-{
-    const struct model_info *i = model_info(s->open.model);
-    const char              *k, *v;
-
-    run_kv(s->run, &k, &v);
-    cli_note("model    %s: %s, %d layers, %.1f M weights, %.1f MB", s->open.path, i->arch, i->n_layer,
-             (double)i->n_params / 1e6, (double)i->weight_bytes / 1e6);
-    if (model_weights(s->open.model)->copied > 0)
-        cli_note("weights  %.1f MB copied from the file, %.1f MB of them laid out",
-                 (double)model_weights(s->open.model)->copied / 1e6, (double)model_weights(s->open.model)->laid / 1e6);
-    cli_note("device   %s, %s kernels, %d threads, activations %s on a CPU", i->device, i->simd, i->n_threads,
-             quant_acts_name((enum quant_acts_type)o.model.acts));
-    cli_note("memory   context of %" PRId64 " tokens, keys and values %s,%s, %.1f MB of state", run_ctx(s->run), k, v,
-             (double)run_state_bytes(s->run) / 1e6);
-    cli_fit_note(s->open.fit);
-    cli_note("seed     %" PRId64, o.sampling.seed);
-}
-
-static int slower_first(const void *a, const void *b)
-{
-    const struct model_timing *x = a, *y = b;
-
-    return x->ns < y->ns ? 1 : x->ns > y->ns ? -1 : 0;
-}
-
-static void note_times(const struct opened *s)
-{
-    struct model_timing t[64];
-    int                 n;
-    double              all_ms = s->prompt_ms + s->decode_ms;
-
-    if (cli_verbosity() < 1)
-        return;
-    cli_note("load     %.1f ms", s->open.load_ms);
-    if (o.session)
-        cli_session_note(&s->kept, s->open.text, &s->prompt);
-    cli_note("prompt   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", evaluated(s), s->prompt_ms,
-             per_second(evaluated(s), s->prompt_ms));
-    cli_note("answer   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", s->answer.ids.n, s->decode_ms,
-             per_second(s->stats.steps, s->decode_ms));
-    if (strcmp(model_info(s->open.model)->device, "cpu") != 0)
-        cli_note("logits   %" PRId64 " whole rows for %" PRId64 " tokens", s->stats.whole_rows, s->stats.tokens);
-    n = model_timings(s->open.model, t, (int)(sizeof t / sizeof *t));
-    qsort(t, (size_t)n, sizeof *t, slower_first);
-    for (int i = 0; i < n; i++)
-        cli_note("  %-16s %8" PRIu64 " calls %10.1f ms %5.1f %%", t[i].op, t[i].calls,
-                 (double)t[i].ns / 1e6, all_ms > 0 ? (double)t[i].ns / 1e4 / all_ms : 0);
-}
-
 static enum err_code open_answer(struct opened *s, struct err *e)
 {
     struct answer_opts ao = { .text = s->open.text, .chat = s->chat, .thinking = s->thinking };
@@ -589,6 +395,8 @@ static enum err_code open_answer(struct opened *s, struct err *e)
     ao.reasoning = isatty(STDERR_FILENO) ? REASONING_STDERR : REASONING_NONE;
     if (o.reasoning >= 0)
         ao.reasoning = (enum answer_reasoning)o.reasoning;
+    ao.parser = o.parser;
+    ao.tools = s->tools;
     ao.stream = o.stream || isatty(STDOUT_FILENO);
     ao.logprobs = o.sampling.logprobs >= 0;
     return cli_answer_open(&s->answer, &ao, e);
@@ -606,8 +414,8 @@ static enum err_code keep(struct opened *s, struct err *e)
 /* The model is ready: prompt in, answer out. */
 static enum err_code answer(struct opened *s, struct err *e)
 {
-    note_machine(s);
-    if (open_answer(s, e) || (o.jsonl && print_start(s, e)))
+    cli_run_note_machine(s);
+    if (open_answer(s, e) || (o.jsonl && cli_run_print_start(s, e)))
         return e->code;
     s->started = o.jsonl;
     cli_catch_interrupts();
@@ -615,9 +423,9 @@ static enum err_code answer(struct opened *s, struct err *e)
         model_time(s->open.model, true); /* on a GPU the answer would be slower for it */
     if (generate(s, e) || (o.session && keep(s, e)) || cli_open_save_uses(&s->open, e))
         return e->code;
-    if ((o.json || o.jsonl) && print_end(s, e))
+    if ((o.json || o.jsonl) && cli_run_print_end(s, e))
         return e->code;
-    note_times(s);
+    cli_run_note_times(s);
     return ERR_OK;
 }
 
@@ -633,17 +441,17 @@ static enum err_code run(struct opened *s, char *const *files, struct err *e)
         return e->code;
     if (o.session != NULL && cli_session_open(&s->kept, o.session, e))
         return e->code;
-    if (read_prompt(s, files, e))
+    if (cli_run_prompt(s, files, e))
         return e->code;
     if (o.tokenize)
-        return tokenize(s, e);
+        return cli_run_tokenize(s, e);
     if (o.detokenize)
-        return detokenize(s, e);
+        return cli_run_detokenize(s, e);
     if (o.show_prompt) {
         fwrite(s->rendered.p, 1, s->rendered.n, stdout);
         return cli_flush_stdout(e);
     }
-    if (o.tokens == NULL && encode_prompt(s, e))
+    if (o.tokens == NULL && cli_run_encode(s, e))
         return e->code;
     if (open_run(s, e))
         return e->code;
@@ -656,6 +464,10 @@ static void close_all(struct opened *s)
     free(s->stops);
     io_out_abort(s->logits);
     gen_close(s->gen);
+    draft_close(s->draft);
+    grammar_close(s->grammar);
+    grammar_vocab_close(s->vocab);
+    json_decref(s->tools);
     cli_session_close(&s->kept);
     run_close(s->run);
     text_tokens_free(&s->prompt);
@@ -675,6 +487,13 @@ int main(int argc, char **argv)
     first = cli_parse(&cli, argc, argv);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     check_usage(argv + first);
+    if (o.check)
+        return cli_close_stdout(cli_check(&o.grammar));
+    if (o.parse.format != NULL) {
+        o.parse.tools = o.tools;
+        status = cli_parse_answer(&o.parse, &e) ? cli_fail(&e) : EXIT_OK;
+        return cli_close_stdout(status);
+    }
     if (run(&s, argv + first, &e)) {
         status = cli_fail(&e);
         if (s.started && cli_json_line(json_pack("{s:s, s:o, s:i}", "type", "error", "message",

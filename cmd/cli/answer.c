@@ -3,6 +3,7 @@
 #include "cli/answer.h"
 
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,7 +16,15 @@ static void begin_part(struct answer *a, bool reasoning)
 {
     a->in_reasoning = reasoning;
     a->begun = false;
-    a->newlines = 0;
+}
+
+static enum err_code open_reader(struct answer *a, struct err *e)
+{
+    const struct str template_text = text_info(a->o.text)->chat_template;
+    const struct chat_reader_opts ro = { .parser = a->o.parser != NULL ? a->o.parser : chat_reader_find(template_text),
+                                         .tools = a->o.tools, .reasoning = a->o.thinking };
+
+    return chat_reader_open(&a->reader, &ro, e);
 }
 
 enum err_code cli_answer_open(struct answer *a, const struct answer_opts *o, struct err *e)
@@ -25,11 +34,12 @@ enum err_code cli_answer_open(struct answer *a, const struct answer_opts *o, str
         return no_memory(e);
     a->had_reasoning = o->text != NULL && o->thinking;
     begin_part(a, a->had_reasoning);
-    return ERR_OK;
+    return o->text != NULL && o->chat ? open_reader(a, e) : ERR_OK;
 }
 
 void cli_answer_close(struct answer *a)
 {
+    chat_reader_close(a->reader);
     text_tokens_free(&a->ids);
     cli_buf_free(&a->text);
     cli_buf_free(&a->reasoning);
@@ -37,32 +47,6 @@ void cli_answer_close(struct answer *a)
     cli_buf_free(&a->chunk);
     json_decref(a->logprobs);
     *a = (struct answer){ 0 };
-}
-
-/* Newlines around the reasoning and before a chat's text belong to the format, not to what is said:
- * puts the rest of s into a->chunk. */
-static enum err_code trim(struct answer *a, struct str s, struct err *e)
-{
-    size_t tail = 0;
-
-    a->chunk.n = 0;
-    if (!a->o.chat)
-        return cli_buf_add(&a->chunk, s, e);
-    while (!a->begun && s.n > 0 && *s.p == '\n') {
-        s.p++;
-        s.n--;
-    }
-    if (s.n == 0)
-        return ERR_OK;
-    a->begun = true;
-    while (a->in_reasoning && tail < s.n && s.p[s.n - 1 - tail] == '\n')
-        tail++;
-    for (; a->newlines > 0 && tail < s.n; a->newlines--) {
-        if (cli_buf_add(&a->chunk, STR("\n"), e))
-            return e->code;
-    }
-    a->newlines += tail;
-    return cli_buf_add(&a->chunk, (struct str){ s.p, s.n - tail }, e);
 }
 
 static json_t *json_pick(const struct answer *a, int32_t id, float logprob)
@@ -203,6 +187,85 @@ static enum err_code take_id(struct answer *a, const struct sample_pick *pick, s
     return show(a, pick, e);
 }
 
+static json_t *json_call(const struct answer *a, int i)
+{
+    const struct chat_call c = chat_reader_call(a->reader, i);
+
+    return json_pack("{s:o, s:s, s:{s:o, s:o}}", "id", json_bytes(c.id), "type", "function", "function", "name",
+                     json_bytes(c.name), "arguments", json_bytes(c.arguments));
+}
+
+/* A call is a line of its own, in the form of OpenAI's interface. */
+static enum err_code show_call(struct answer *a, int i, const struct sample_pick *pick, struct err *e)
+{
+    json_t *call, *o;
+    char   *line;
+    enum err_code code;
+
+    if (a->o.form == ANSWER_JSON)
+        return ERR_OK; /* the end has them all */
+    call = json_call(a, i);
+    if (a->o.form == ANSWER_JSONL) {
+        o = json_pack("{s:s, s:o, s:o}", "type", "tool_call", "token_id", pick ? json_integer(pick->token) : json_null(),
+                      "tool_call", call);
+        return o != NULL ? cli_json_line(o, e) : no_memory(e);
+    }
+    line = call != NULL ? json_dumps(call, JSON_COMPACT) : NULL;
+    json_decref(call);
+    if (line == NULL)
+        return no_memory(e);
+    code = a->last != '\0' && a->last != '\n' ? put(a, STR("\n"), e) : ERR_OK;
+    if (code == ERR_OK)
+        code = put(a, str_of(line), e) ? e->code : put(a, STR("\n"), e);
+    free(line);
+    return code;
+}
+
+/* What is said begins or ends to be reasoning. */
+static enum err_code turn_to(struct answer *a, bool reasoning, struct err *e)
+{
+    if (reasoning == a->in_reasoning)
+        return ERR_OK;
+    if (reasoning)
+        return begin_reasoning(a, e);
+    if (end_reasoning(a, e))
+        return e->code;
+    begin_part(a, false);
+    return ERR_OK;
+}
+
+static enum err_code show_piece(struct answer *a, const struct chat_piece *p, const struct sample_pick *pick, struct err *e)
+{
+    if (turn_to(a, p->part == CHAT_REASONING, e))
+        return e->code;
+    if (p->part == CHAT_TOOL)
+        return show_call(a, p->call, pick, e);
+    a->begun = a->begun || p->text.n > 0;
+    a->chunk.n = 0;
+    return cli_buf_add(&a->chunk, p->text, e) ? e->code : show(a, pick, e);
+}
+
+/* Text of a chat, with the model's marks in it; pick NULL: the end. */
+static enum err_code read_chat(struct answer *a, struct str text, const struct sample_pick *pick, struct err *e)
+{
+    const struct chat_piece *v;
+    int n;
+
+    if (chat_read(a->reader, text, pick == NULL, &v, &n, e))
+        return e->code;
+    for (int i = 0; i < n; i++)
+        if (show_piece(a, &v[i], i == 0 ? pick : NULL, e))
+            return e->code;
+    if (n == 0 && pick != NULL) {
+        a->chunk.n = 0;
+        if (show(a, pick, e))
+            return e->code;
+    }
+    if (pick == NULL || !a->in_reasoning)
+        return ERR_OK;
+    return turn_to(a, chat_reader_where(a->reader) == CHAT_REASONING, e);
+}
+
 enum err_code cli_answer_take(struct answer *a, const struct gen_event *ev, struct err *e)
 {
     const struct sample_pick *pick = &ev->pick;
@@ -213,31 +276,40 @@ enum err_code cli_answer_take(struct answer *a, const struct gen_event *ev, stru
         return no_memory(e);
     if (a->o.text == NULL)
         return take_id(a, pick, e);
-    if (a->ids.n == 1 && ev->reasoning && begin_reasoning(a, e))
+    if (a->ids.n == 1 && a->in_reasoning && show_mark(a, "<think>\n", "\033[2m", e))
         return e->code;
     a->n_reasoning += ev->reasoning;
-    if (trim(a, ev->text, e) || show(a, pick, e))
-        return e->code;
-    if (ev->closes) {
-        if (end_reasoning(a, e))
-            return e->code;
-        begin_part(a, false);
-    }
-    return ERR_OK;
+    if (a->reader != NULL)
+        return read_chat(a, ev->text, pick, e);
+    a->chunk.n = 0;
+    return cli_buf_add(&a->chunk, ev->text, e) ? e->code : show(a, pick, e);
 }
 
 enum err_code cli_answer_end(struct answer *a, const struct gen_event *ev, struct err *e)
 {
-    if (a->o.text != NULL) {
-        if (trim(a, ev->text, e) || show(a, NULL, e))
-            return e->code;
-        if (a->in_reasoning && a->ids.n > 0 && end_reasoning(a, e))
-            return e->code;
-    }
+    a->chunk.n = 0;
+    if (a->reader != NULL ? read_chat(a, ev->text, NULL, e)
+                          : cli_buf_add(&a->chunk, ev->text, e) || show(a, NULL, e))
+        return e->code;
+    if (a->in_reasoning && a->ids.n > 0 && end_reasoning(a, e))
+        return e->code;
     if (a->o.form == ANSWER_PLAIN && a->ids.n > 0 && (a->o.chat || a->o.text == NULL) &&
         a->last != '\n' && !a->in_reasoning && put(a, STR("\n"), e))
         return e->code;
     return write_out(a, true, e);
+}
+
+json_t *cli_answer_calls(const struct answer *a)
+{
+    json_t *calls = json_array();
+    const int n = a->reader != NULL ? chat_reader_calls(a->reader) : 0;
+
+    for (int i = 0; i < n && calls != NULL; i++)
+        if (json_array_append_new(calls, json_call(a, i))) {
+            json_decref(calls);
+            calls = NULL;
+        }
+    return calls;
 }
 
 json_t *cli_answer_ids(const struct answer *a)

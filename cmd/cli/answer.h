@@ -8,6 +8,7 @@
 #ifndef CLI_ANSWER_H
 #define CLI_ANSWER_H
 #include "cli/cli.h"
+#include "chat/reader.h"
 #include "gen/gen.h"
 #include "text/text.h"
 
@@ -18,7 +19,9 @@ struct answer_opts {
     enum answer_form      form;
     enum answer_reasoning reasoning; /* ANSWER_PLAIN: where it goes */
     const struct text    *text;      /* NULL: a model without a tokenizer; ids are all there is */
-    bool                  chat;      /* newlines around the reasoning and before the text are dropped */
+    bool                  chat;      /* reasoning, text and tool calls are told apart, by the model's marks */
+    const char           *parser;    /* of chat_reader_name(); NULL: by the template */
+    const json_t         *tools;     /* that the model was offered; NULL: calls are text */
     bool                  thinking;  /* the prompt has opened the reasoning already */
     bool                  logprobs;
     bool                  stream;    /* ANSWER_PLAIN: each piece at once; else lines stay whole */
@@ -30,9 +33,9 @@ struct answer {
     int64_t             n_reasoning; /* of them: up to the mark that ends the reasoning */
     struct cli_buf      text, reasoning; /* ANSWER_JSON: all of it */
     json_t             *logprobs;        /* ANSWER_JSON: one entry per token */
+    struct chat_reader *reader;          /* of a chat */
     struct cli_buf      out;             /* ANSWER_PLAIN: text that is not written yet */
     struct cli_buf      chunk;           /* what the newest token made ready */
-    size_t              newlines;        /* held back: the reasoning ends without them */
     bool                in_reasoning;
     bool                begun;           /* this part has shown something */
     bool                had_reasoning;
@@ -46,6 +49,8 @@ void cli_answer_close(struct answer *a);
 MUST_CHECK enum err_code cli_answer_take(struct answer *a, const struct gen_event *ev, struct err *e);
 /* The GEN_END event. */
 MUST_CHECK enum err_code cli_answer_end(struct answer *a, const struct gen_event *ev, struct err *e);
+/* Tool calls in the form of OpenAI's interface, an array; NULL when memory is out. */
+json_t *cli_answer_calls(const struct answer *a);
 /* Array of the ids; NULL when memory is out. */
 json_t *cli_answer_ids(const struct answer *a);
 #endif

@@ -82,6 +82,7 @@ enum err_code cli_open_model(struct cli_opened *x, struct err *e)
     double from = cli_now_ms();
 
     x->mo = cli_open_model_opts(&x->o);
+    x->mo.nextn = x->nextn;
     x->sketch = planned(&x->o);
     const struct model_opts sketch = { .device = "cpu",
                                        .n_threads = x->o.n_threads,

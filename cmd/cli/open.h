@@ -52,6 +52,7 @@ struct cli_opened {
     struct gguf    *gguf;
     struct text    *text;   /* NULL: none */
     struct model   *model;
+    bool            nextn;  /* set before cli_open_model(): the multi-token-prediction block is wanted */
     bool            sketch; /* model is a sketch, until the first cli_open_run() */
     struct run_fit *fit;    /* the plan; NULL: nothing was planned */
     double          load_ms; /* the sum of what these calls took */

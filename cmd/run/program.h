@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* program.h - inside chimere-run: its options, all that is open.             room: cmd (cli_) */
+#ifndef RUN_PROGRAM_H
+#define RUN_PROGRAM_H
+#include "cli/answer.h"
+#include "cli/check.h"
+#include "cli/cli.h"
+#include "cli/open.h"
+#include "cli/parse.h"
+#include "cli/sampling.h"
+#include "cli/session.h"
+#include "draft/draft.h"
+#include "gen/gen.h"
+#include "grammar/grammar.h"
+
+struct io_out;
+
+struct run_options {
+    struct cli_model_opts model;
+    const char *prompt, *system, *messages, *tools, *tokens, *session, *logits, *parser;
+    bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
+    bool        verbose, quiet, stream, check;
+    int         think, reasoning; /* index of the choice; think 0: on; reasoning -1: by terminal */
+    int64_t     predict_max, logits_last, budget; /* -1: not given */
+    int32_t     draft_max;
+    struct cli_list       stops, drafts;
+    struct cli_sampling   sampling;
+    struct cli_grammar    grammar;
+    struct cli_parse_opts parse;
+};
+extern struct run_options o;
+
+/* All that is open, in the order of opening. */
+struct opened {
+    struct cli_opened  open; /* no text: --tokens and a file without a tokenizer */
+    struct cli_session kept; /* --session */
+    bool               chat, thinking;
+    json_t            *tools;    /* that the model is offered; NULL: none */
+    struct cli_buf     rendered; /* the prompt as text */
+    struct text_tokens prompt;
+    struct grammar_vocab *vocab;
+    struct grammar    *grammar;
+    struct draft      *draft;
+    int                taps[DRAFT_TAPS_MAX];
+    struct run        *run;
+    struct gen        *gen;
+    struct str        *stops;
+    struct io_out     *logits;  /* --logits */
+    struct answer      answer;
+    bool               started; /* --jsonl: events have begun */
+    bool               read;    /* the prompt, to its end */
+    enum gen_end       finish;
+    struct gen_stats   stats;
+    double             from_ms, prompt_ms, decode_ms;
+};
+
+/* prompt.c: what the model will see */
+MUST_CHECK enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e);
+MUST_CHECK enum err_code cli_run_encode(struct opened *s, struct err *e);
+MUST_CHECK enum err_code cli_run_tokenize(struct opened *s, struct err *e);
+MUST_CHECK enum err_code cli_run_detokenize(struct opened *s, struct err *e);
+
+/* report.c: what is told of an answer */
+MUST_CHECK enum err_code cli_run_print_start(const struct opened *s, struct err *e); /* the first event of --jsonl */
+MUST_CHECK enum err_code cli_run_print_end(const struct opened *s, struct err *e);   /* --json, or the last event */
+void cli_run_note_machine(const struct opened *s);
+void cli_run_note_times(const struct opened *s);
+#endif

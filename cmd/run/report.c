@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report.c - what is told of an answer besides its text: JSON, and notes with -v.             room: cmd (cli_) */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/fit.h"
+#include "model/model.h"
+#include "run/fit.h"
+#include "run/program.h"
+#include "run/run.h"
+
+static const char *const finish_names[] = {
+    [GEN_LENGTH] = "length",   [GEN_EOS] = "stop",        [GEN_STOP_STRING] = "stop_string",
+    [GEN_CONTEXT] = "context", [GEN_STOPPED] = "stopped", [GEN_CANCELLED] = "interrupted",
+};
+
+static double per_second(int64_t n, double ms)
+{
+    return ms > 0 ? (double)n * 1e3 / ms : 0;
+}
+
+static int64_t evaluated(const struct opened *s)
+{
+    return s->prompt.n - s->stats.cached_tokens;
+}
+
+/* Tokens of the answer after the first one, which the prompt gave. */
+static int64_t decoded(const struct opened *s)
+{
+    return s->stats.drafted > 0 ? s->stats.steps + s->stats.kept : s->stats.steps;
+}
+
+static json_t *json_usage(const struct opened *s)
+{
+    json_t *u = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)s->prompt.n,
+                          "completion_tokens", (json_int_t)s->answer.ids.n, "reasoning_tokens",
+                          (json_int_t)s->answer.n_reasoning);
+
+    if (u == NULL || !o.session ||
+        (cli_json_set(u, "cached_tokens", json_integer(s->stats.cached_tokens)) &&
+         cli_json_set(u, "evaluated_tokens", json_integer(evaluated(s)))))
+        return u;
+    json_decref(u);
+    return NULL;
+}
+
+static json_t *json_timings(const struct opened *s)
+{
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "load_ms", s->open.load_ms, "prompt_ms", s->prompt_ms,
+                     "prompt_tps", per_second(evaluated(s), s->prompt_ms), "decode_ms", s->decode_ms,
+                     "decode_tps", per_second(decoded(s), s->decode_ms));
+}
+
+static double share(int64_t part, int64_t of)
+{
+    return of > 0 ? (double)part / (double)of : 0;
+}
+
+/* What was guessed, by all drafters and by each. */
+static json_t *json_drafts(const struct opened *s)
+{
+    struct draft_stats st[DRAFT_OPEN_MAX];
+    const int n = draft_stats(s->draft, st, DRAFT_OPEN_MAX);
+    json_t *all = json_array();
+
+    for (int i = 0; i < n && all != NULL; i++)
+        if (json_array_append_new(all, json_pack("{s:o, s:I, s:I, s:f}", "name", json_bytes(str_of(st[i].name)), "drafted",
+                                                 (json_int_t)st[i].drafted, "kept", (json_int_t)st[i].kept, "ms", st[i].ms))) {
+            json_decref(all);
+            all = NULL;
+        }
+    return json_pack("{s:I, s:I, s:f, s:I, s:o}", "drafted", (json_int_t)s->stats.drafted, "kept",
+                     (json_int_t)s->stats.kept, "kept_share", share(s->stats.kept, s->stats.drafted), "steps",
+                     (json_int_t)s->stats.steps, "drafters", all);
+}
+
+static void note_drafts(const struct opened *s)
+{
+    struct draft_stats st[DRAFT_OPEN_MAX];
+    const int n = s->draft != NULL ? draft_stats(s->draft, st, DRAFT_OPEN_MAX) : 0;
+
+    if (s->draft != NULL)
+        cli_note("drafts   %" PRId64 " of %" PRId64 " guesses kept (%.0f %%), %" PRId64 " tokens in %" PRId64 " steps",
+                 s->stats.kept, s->stats.drafted, 100 * share(s->stats.kept, s->stats.drafted), s->stats.tokens,
+                 s->stats.steps + 1);
+    for (int i = 0; i < n; i++)
+        cli_note("  %-30s %8" PRId64 " of %8" PRId64 " kept %10.1f ms", st[i].name, st[i].kept, st[i].drafted, st[i].ms);
+}
+
+static json_t *json_buf(const struct cli_buf *b)
+{
+    return json_bytes((struct str){ b->p ? b->p : "", b->n });
+}
+
+/* What keys and values are kept as, and whether there was no room for better. */
+static bool set_kv(json_t *top, const struct opened *s)
+{
+    const char *k, *v;
+    char        kv[32];
+
+    run_kv(s->run, &k, &v);
+    snprintf(kv, sizeof kv, "%s,%s", k, v);
+    return cli_json_set(top, "kv", json_string(kv)) &&
+           cli_json_set(top, "kv_fallback", json_boolean(s->open.fit != NULL && s->open.fit->kv_fallback));
+}
+
+/* The object of --json, or the last event of --jsonl. */
+enum err_code cli_run_print_end(const struct opened *s, struct err *e)
+{
+    const struct answer *a = &s->answer;
+    json_t              *top = json_object();
+    bool ok = top != NULL && cli_json_set(top, "type", json_string(o.json ? "completion" : "end"));
+
+    if (ok && o.json)
+        ok = cli_json_set(top, "model", json_bytes(str_of(s->open.path))) &&
+             cli_json_set(top, "text", json_buf(&a->text)) &&
+             cli_json_set(top, "reasoning",
+                          a->had_reasoning ? json_buf(&a->reasoning) : json_null()) &&
+             cli_json_set(top, "tool_calls", cli_answer_calls(a)) &&
+             cli_json_set(top, "token_ids", cli_answer_ids(a));
+    ok = ok && cli_json_set(top, "finish_reason", json_string(finish_names[s->finish])) &&
+         cli_json_set(top, "usage", json_usage(s)) &&
+         cli_json_set(top, "timings", json_timings(s)) &&
+         cli_json_set(top, "seed", json_integer(o.sampling.seed));
+    if (ok && o.json)
+        ok = set_kv(top, s);
+    if (ok && s->draft != NULL)
+        ok = cli_json_set(top, "drafts", json_drafts(s));
+    if (ok && o.session)
+        ok = cli_json_set(top, "cache", cli_session_json(&s->kept, s->open.text, &s->prompt));
+    if (ok && o.json && o.sampling.logprobs >= 0)
+        ok = cli_json_set(top, "logprobs", json_incref(a->logprobs));
+    if (ok)
+        return cli_json_line(top, e);
+    json_decref(top);
+    return err_set(e, ERR_NOMEM, "out of memory");
+}
+
+enum err_code cli_run_print_start(const struct opened *s, struct err *e)
+{
+    json_t *top = json_pack("{s:s, s:o, s:s, s:I, s:I, s:I}", "type", "start", "model",
+                            json_bytes(str_of(s->open.path)), "arch",
+                            model_info(s->open.model)->arch, "prompt_tokens",
+                            (json_int_t)s->prompt.n, "ctx_tokens", (json_int_t)run_ctx(s->run),
+                            "seed", (json_int_t)o.sampling.seed);
+
+    if (top != NULL && set_kv(top, s))
+        return cli_json_line(top, e);
+    json_decref(top);
+    return err_set(e, ERR_NOMEM, "out of memory");
+}
+
+void cli_run_note_machine(const struct opened *s)
+{
+    const struct model_info *i = model_info(s->open.model);
+    const char              *k, *v;
+
+    run_kv(s->run, &k, &v);
+    cli_note("model    %s: %s, %d layers, %.1f M weights, %.1f MB", s->open.path, i->arch, i->n_layer,
+             (double)i->n_params / 1e6, (double)i->weight_bytes / 1e6);
+    if (model_weights(s->open.model)->copied > 0)
+        cli_note("weights  %.1f MB copied from the file, %.1f MB of them laid out",
+                 (double)model_weights(s->open.model)->copied / 1e6, (double)model_weights(s->open.model)->laid / 1e6);
+    cli_note("device   %s, %s kernels, %d threads, activations %s on a CPU", i->device, i->simd, i->n_threads,
+             quant_acts_name((enum quant_acts_type)o.model.acts));
+    cli_note("memory   context of %" PRId64 " tokens, keys and values %s,%s, %.1f MB of state", run_ctx(s->run), k, v,
+             (double)run_state_bytes(s->run) / 1e6);
+    cli_fit_note(s->open.fit);
+    cli_note("seed     %" PRId64, o.sampling.seed);
+}
+
+static int slower_first(const void *a, const void *b)
+{
+    const struct model_timing *x = a, *y = b;
+
+    return x->ns < y->ns ? 1 : x->ns > y->ns ? -1 : 0;
+}
+
+void cli_run_note_times(const struct opened *s)
+{
+    struct model_timing t[64];
+    int                 n;
+    double              all_ms = s->prompt_ms + s->decode_ms;
+
+    if (cli_verbosity() < 1)
+        return;
+    cli_note("load     %.1f ms", s->open.load_ms);
+    if (o.session)
+        cli_session_note(&s->kept, s->open.text, &s->prompt);
+    cli_note("prompt   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", evaluated(s), s->prompt_ms,
+             per_second(evaluated(s), s->prompt_ms));
+    cli_note("answer   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", s->answer.ids.n, s->decode_ms,
+             per_second(decoded(s), s->decode_ms));
+    if (strcmp(model_info(s->open.model)->device, "cpu") != 0)
+        cli_note("logits   %" PRId64 " whole rows for %" PRId64 " tokens", s->stats.whole_rows, s->stats.tokens);
+    note_drafts(s);
+    n = model_timings(s->open.model, t, (int)(sizeof t / sizeof *t));
+    qsort(t, (size_t)n, sizeof *t, slower_first);
+    for (int i = 0; i < n; i++)
+        cli_note("  %-16s %8" PRIu64 " calls %10.1f ms %5.1f %%", t[i].op, t[i].calls,
+                 (double)t[i].ns / 1e6, all_ms > 0 ? (double)t[i].ns / 1e4 / all_ms : 0);
+}
