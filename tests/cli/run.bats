@@ -96,7 +96,7 @@ EOF
 }
 
 @test "keys of --json are the documented ones" {
-    try 0 chimere-run -p "$SUM" -n 12 --json --logprobs 2
+    try 0 chimere-run -p "$SUM" -n 12 --json --logprobs 2 --draft ngram
     [ "$(wc -l < out)" -eq 1 ]
     [[ $(cat out) == '{"type":"completion",'* ]]
     jq -r 'keys[]' out | sort | diff - <(documented completion)
