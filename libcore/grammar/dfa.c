@@ -9,7 +9,7 @@
 #include <string.h>
 #include "grammar/internal.h"
 
-enum { SETS_MAX = 1 << 24 }; /* members of all sets of one automaton */
+enum { SETS_MAX = 1 << 22 }; /* members of all sets of one automaton */
 
 struct make {
     struct grammar_build *b;

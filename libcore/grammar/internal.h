@@ -19,11 +19,11 @@ enum {
     GRAMMAR_NEST_MAX = 200,     /* of groups in a notation */
     GRAMMAR_TEXT_MAX = 4 << 20, /* bytes of a notation */
     GRAMMAR_RULES_MAX = 1 << 14,
-    GRAMMAR_EDGES_MAX = 1 << 22,   /* of all automata while building, 16 bytes each */
-    GRAMMAR_STATES_MAX = 1 << 17,  /* of the tables */
-    GRAMMAR_TABLE_MAX = 128 << 20, /* bytes of the transition table */
-    GRAMMAR_DEPTH_MAX = 1024,      /* calls within calls while a text is read */
-    GRAMMAR_REPEAT_MAX = 1 << 20,  /* a count of a repetition */
+    GRAMMAR_EDGES_MAX = 1 << 21,  /* of all automata while building, 16 bytes each */
+    GRAMMAR_STATES_MAX = 1 << 17, /* of the tables */
+    GRAMMAR_TABLE_MAX = 64 << 20, /* bytes of the transition table */
+    GRAMMAR_DEPTH_MAX = 1024,     /* calls within calls while a text is read */
+    GRAMMAR_REPEAT_MAX = 1 << 20, /* a count of a repetition */
 };
 #define GRAMMAR_WORK_MAX ((uint64_t)3 << 28)
 #define GRAMMAR_CP_MAX   0x10FFFFU

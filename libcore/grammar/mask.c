@@ -16,7 +16,7 @@ enum {
     READY_NODES = 1024,       /* states whose walk has fewer nodes need nothing ready */
     READY_WALK_MAX = 8 << 20, /* nodes walked when a grammar is opened */
     READY_BYTES_MAX = 48 << 20,
-    SLOW_MAX = 2 << 20, /* steps with calls or returns of one mask */
+    SLOW_MAX = 1 << 19, /* steps with calls or returns of one mask */
 };
 
 static const uint8_t plain_least[GRAMMAR_TRIES] = {0, 4, 8, 16, GRAMMAR_PLAIN_MAX};
@@ -217,6 +217,22 @@ static void walk_all(struct walk *w)
     }
 }
 
+/* What a mask has at least: the single bytes that may come, of which each has a token. */
+static void add_bytes(struct walk *w)
+{
+    struct grammar_place *p = w->p;
+    const struct grammar_set *now = &p->set[p->now];
+    const struct grammar_trie *t = &w->v->trie[0];
+    uint32_t n_frames = p->n_frames;
+    bool left;
+
+    for (uint32_t i = 1; i < t->n; i = t->node[i].skip, p->n_frames = n_frames)
+        if (t->node[i].token >= 0 && grammar_step(p, now->v, now->n, t->node[i].byte, 0, p->config,
+                                                  GRAMMAR_CONFIGS, &left) > 0)
+            found(w, &t->node[i]);
+    p->n_frames = n_frames;
+}
+
 static int32_t count(const uint32_t *mask, int32_t n_words)
 {
     int32_t n = 0;
@@ -246,6 +262,8 @@ int32_t grammar_mask(struct grammar_place *p, uint32_t *mask)
     }
     memset(mask, 0, (size_t)v->n_words * sizeof *mask);
     walk_all(&w);
+    if (w.slow >= SLOW_MAX)
+        add_bytes(&w);
     if (grammar_may_end(p))
         for (int32_t i = 0; i < v->n_words; i++)
             mask[i] |= v->ends[i];
