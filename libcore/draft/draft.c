@@ -427,9 +427,9 @@ static void choose(struct draft *d, struct gen_guess *g, const struct draft_choi
         else if (a != NULL && !d->o.always)
             draft_width_made(d->width, i, a, &best);
     }
-    if (asked->trial && best.type != asked->type) {
+    if (asked->trial && (best.type != asked->type || best.n < asked->n)) {
         a = answer_of(&d->drafter[asked->type], g->seq);
-        best = (struct draft_choice){ .type = asked->type, .n = a->n > 0 };
+        best = (struct draft_choice){ .type = asked->type, .n = asked->n < a->n ? asked->n : a->n };
     }
     draft_width_take(d->width, &best, g->seq, false);
     d->last[g->seq].who = -1;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hidden.c - which hidden rows a drafter has seen, for every sequence.
  *
- * The context of a drafter's slot are the rows of consecutive tokens of its sequence, from `base` to `done`: all of them,
- * or, where rows were missed (a session was loaded, a text was cut), those since then. After them come rows that wait:
- * saved ones, then those of the last step. They are used when guesses are asked for, or when they take too much room;
- * until then a sequence for which guesses do not pay costs a copy of its rows. */
+ * The context of a drafter's slot are the rows of consecutive tokens of its sequence, from `base` to `done`: all of
+ * them, or, where rows were missed (a session was loaded, a text was cut), those since then. After them come rows that
+ * wait: saved ones, then those of the last step. They are used when guesses are asked for. When they need room,
+ * prompts are used, and of an answer for which nobody asks only the newest rows stay: a drafter that does not pay costs
+ * a copy of its rows. The context begins anew with those then. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,11 @@
 #include "run/run.h"
 #include "run/taps.h"
 
-enum { SAVED = 64 /* rows */ };
+enum {
+    SAVED = 64,     /* rows of a sequence */
+    NEWEST = 8,     /* that stay of an answer for which nobody asks */
+    BORING = 512,   /* steps after which prompts are no longer read for a drafter that nobody asks */
+};
 
 struct rows {
     int64_t base, done;
@@ -27,10 +32,11 @@ struct hidden {
     struct draft_env          env;
     int                       n_seq;
     struct rows              *rows; /* [n_seq] */
-    int                       n_used;   /* saved rows that are or were in use: the next one is saved after them */
+    int                       n_used, room; /* saved rows that are or were in use, the next one comes after; at most */
+    int                       idle;         /* steps since it was asked */
     struct model_drafter_row *row;  /* of a call */
     struct model_drafter_ask *ask;  /* [n_seq] */
-    int32_t                  *pick; /* [SAVED] */
+    int32_t                  *pick; /* [room] */
 };
 
 enum err_code draft_hidden_open(void **out, struct model_drafter *net, bool needs_next, struct err *e)
@@ -89,10 +95,11 @@ enum err_code draft_hidden_attach(void *of, const struct draft_env *env, struct 
     h->rows = calloc(n_seq, sizeof *h->rows);
     h->row = calloc(n_seq * (SAVED + rows), sizeof *h->row); /* sequences that were forked wait for the same rows */
     h->ask = calloc(n_seq, sizeof *h->ask);
-    h->pick = calloc(SAVED, sizeof *h->pick);
+    h->room = SAVED + 2 * NEWEST * h->n_seq;
+    h->pick = calloc((size_t)h->room, sizeof *h->pick);
     if (h->rows == NULL || h->row == NULL || h->ask == NULL || h->pick == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    return model_drafter_reserve(h->net, h->n_seq, run_ctx(env->run), SAVED, e);
+    return model_drafter_reserve(h->net, h->n_seq, run_ctx(env->run), h->room, e);
 }
 
 /* ---- what happens to the text ---- */
@@ -179,30 +186,43 @@ static void used(struct rows *q, int n)
     q->n_tap -= n - saved;
 }
 
+/* Only the newest n rows are left, and the context begins with them. */
+static void forget(struct hidden *h, int seq, int n)
+{
+    struct rows *q = &h->rows[seq];
+    const int extra = q->n_saved + q->n_tap - n;
+
+    if (extra <= 0)
+        return;
+    model_drafter_crop(h->net, seq, 0);
+    used(q, extra);
+    q->base = q->done;
+}
+
 /* Saved rows that nobody waits for any more make room. */
 static enum err_code tidy(struct hidden *h, struct err *e)
 {
-    bool live[SAVED] = { false };
-    int to[SAVED], n = 0;
+    int n = 0;
 
-    for (int s = 0; s < h->n_seq; s++)
-        for (int i = 0; i < h->rows[s].n_saved; i++)
-            live[h->rows[s].saved[i]] = true;
-    for (int i = 0; i < h->n_used; i++)
-        if (live[i]) {
-            h->pick[n] = i;
-            to[i] = n++;
-        }
-    for (int s = 0; s < h->n_seq; s++)
-        for (int i = 0; i < h->rows[s].n_saved; i++)
-            h->rows[s].saved[i] = to[h->rows[s].saved[i]];
+    for (int i = 0; i < h->n_used; i++) {
+        bool live = false;
+
+        for (int s = 0; s < h->n_seq; s++)
+            for (int j = 0; j < h->rows[s].n_saved; j++)
+                if (h->rows[s].saved[j] == i) {
+                    live = true;
+                    h->rows[s].saved[j] = n;
+                }
+        if (live)
+            h->pick[n++] = i;
+    }
     if (n == h->n_used)
         return ERR_OK;
     h->n_used = n;
     return model_drafter_keep(h->net, h->pick, n, e);
 }
 
-/* Rows of the last step that are still waiting are saved, as far as there is room. */
+/* Rows of the last step that are still waiting are saved. */
 static enum err_code save(struct hidden *h, struct err *e)
 {
     int n = 0;
@@ -210,12 +230,10 @@ static enum err_code save(struct hidden *h, struct err *e)
     for (int s = 0; s < h->n_seq; s++) {
         struct rows *q = &h->rows[s];
 
-        if (q->n_tap == 0)
-            continue;
-        if (q->n_tap > SAVED - h->n_used - n || q->n_tap > SAVED - q->n_saved) {
+        if (q->n_saved + q->n_tap > SAVED)
+            forget(h, s, NEWEST);
+        if (q->n_tap > h->room - h->n_used - n)
             begin_at(h, s, end_of(q)); /* missed */
-            continue;
-        }
         for (; q->n_tap > 0; q->n_tap--) {
             h->pick[n] = q->tap++;
             q->saved[q->n_saved++] = h->n_used + n++;
@@ -264,14 +282,29 @@ static int count_good(const int32_t *guess, int n)
     return good;
 }
 
+/* Whether rows have to be used now; of an answer for which nobody asks the newest ones do. */
+static bool make_room(struct hidden *h)
+{
+    int n_tap = 0;
+    bool prompt = false;
+
+    for (int s = 0; s < h->n_seq; s++) {
+        prompt |= h->rows[s].n_tap > SAVED;
+        n_tap += h->rows[s].n_tap;
+    }
+    if (prompt && h->idle < BORING)
+        return true;
+    for (int s = 0; s < h->n_seq && n_tap > h->room - h->n_used; s++)
+        forget(h, s, NEWEST);
+    return false;
+}
+
 enum err_code draft_hidden_guess(void *of, struct draft_ask *ask, int n, bool *late, struct err *e)
 {
     struct hidden *h = of;
-    int n_ask = 0, n_tap = 0;
+    int n_ask = 0;
 
     *late = false;
-    for (int s = 0; s < h->n_seq; s++)
-        n_tap += h->rows[s].n_tap;
     for (int i = 0; i < n; i++) {
         const struct draft_text *text = &h->env.text[ask[i].seq];
 
@@ -281,7 +314,8 @@ enum err_code draft_hidden_guess(void *of, struct draft_ask *ask, int n, bool *l
         else
             ask[i].n = 0;
     }
-    if ((n_ask > 0 || n_tap > SAVED - h->n_used) && use(h, n_ask, late, e) != ERR_OK)
+    h->idle = n_ask > 0 ? 0 : h->idle + 1;
+    if ((n_ask > 0 || make_room(h)) && use(h, n_ask, late, e) != ERR_OK)
         return e->code;
     for (int i = 0; i < n; i++)
         ask[i].n = count_good(ask[i].guess, ask[i].n);

@@ -6,8 +6,9 @@
  * tokens for the time of the whole step. Before guesses are made, qi is what the drafter's places had in this sequence;
  * when they are there, what guesses had of which the drafter was as sure. Both are moving averages.
  *
- * A sequence for which no drafter pays asks one all the same after 32 steps, and, as long as that changes nothing,
- * after twice as many each time: texts change. Nothing here can change a byte of an answer. */
+ * The first guesses of a drafter are as many as it can make: that shows what they and their rows cost. A sequence for
+ * which no drafter pays asks one all the same after 128 steps, and, as long as that changes nothing, after twice as many
+ * each time: texts change. Nothing here can change a byte of an answer. */
 #include <stdlib.h>
 
 #include "draft/internal.h"
@@ -15,14 +16,18 @@
 enum {
     COSTS = 64,        /* rows of steps whose cost is known */
     SURES = 16,        /* classes of how sure a drafter is */
-    PAUSE = 32,        /* steps */
+    PAUSE = 128,       /* steps */
     PAUSE_MAX = 1024,
+    PAUSE_WIDE = 512,  /* from then on it is asked for as many as it can make */
+    PLAIN = 4,         /* first steps without guesses, to learn what they cost */
+    PLAIN_EVERY = 256, /* steps with guesses: one without, to learn whether that has changed */
+    TRIES = 2,         /* of a drafter, at first */
     PRIOR = 4,         /* what other sequences showed counts as so many guesses */
     MEMORY_SEQ = 16,   /* guesses that an average goes back */
     MEMORY_ALL = 256,
 };
 static const float row_cost = 0.05f; /* of a step with one row, while nothing else is known: to be tried out */
-static const double margin = 1.01;   /* what pays less than this is not worth a change */
+static const double margin = 1.03;   /* what pays less than this is not worth a change */
 
 /* The shares of guesses at each place that were right. */
 struct share {
@@ -35,6 +40,7 @@ struct known {
     struct share all;
     struct share sure; /* by class; SURES is GEN_DRAFT_MAX */
     float        ms[GEN_DRAFT_MAX + 1]; /* of a call for so many guesses; 0: not known */
+    int          tries;  /* still to come */
 };
 
 struct draft_width {
@@ -47,6 +53,8 @@ struct draft_width {
     double        tokens, guess_ms;
     double       *asked_ms;      /* [n_type] of guess_ms */
     int           rows;
+    bool          plain;         /* without guesses */
+    int           left[COSTS];   /* by answers: steps until the next without guesses; below 0: such steps still to come */
 };
 _Static_assert((int)SURES == (int)GEN_DRAFT_MAX, "struct share serves both");
 
@@ -77,11 +85,16 @@ enum err_code draft_width_open(struct draft_width **out, int n_type, int n_seq, 
     }
     for (int t = 0; t < n_type; t++) {
         forget(&w->type[t].all, 0.75f);
+        w->type[t].tries = TRIES;
         for (int i = 0; i < SURES; i++)
             w->type[t].sure.kept[i] = ((float)i + 0.5f) / SURES;
     }
-    for (int s = 0; s < n_seq; s++)
+    for (int i = 0; i < COSTS; i++)
+        w->left[i] = -PLAIN;
+    for (int s = 0; s < n_seq; s++) {
         draft_width_begin(w, s);
+        w->rest[s] = w->pause[s] = PAUSE;
+    }
     *out = w;
     return ERR_OK;
 }
@@ -105,9 +118,8 @@ void draft_width_begin(struct draft_width *w, int seq)
 
         *s = w->type[t].all;
         for (int i = 0; i < GEN_DRAFT_MAX; i++)
-            s->seen[i] = PRIOR;
+            s->seen[i] = s->seen[i] < PRIOR ? s->seen[i] : PRIOR;
     }
-    w->rest[seq] = w->pause[seq] = PAUSE;
 }
 
 /* ---- costs ---- */
@@ -132,10 +144,18 @@ static void fill(double *out, int n, const float *known, double slope)
 
 void draft_width_step(struct draft_width *w, const float *cost_ms, int n)
 {
+    int *left;
+
     fill(w->cost, COSTS, cost_ms, (double)row_cost);
     w->rows = n < COSTS ? n : COSTS - 1;
     w->tokens = n;
     w->guess_ms = 0;
+    left = &w->left[w->rows];
+    w->plain = *left <= 0 || cost_ms[w->rows] <= 0;
+    if (*left < -1)
+        ++*left;
+    else
+        *left = *left <= 0 ? PLAIN_EVERY : *left - 1;
     for (int t = 0; t < w->n_type; t++)
         w->asked_ms[t] = 0;
 }
@@ -168,12 +188,12 @@ static double guess_cost(const struct known *k, int n)
 void draft_width_spent(struct draft_width *w, int type, int n, double ms)
 {
     float *known = &w->type[type].ms[n];
-    const float more = (float)ms - *known, most = *known / 16;
+    const float now = (float)ms;
 
-    if (*known > 0) /* one long call says little */
-        *known += more > most ? most : more < -most ? -most : more;
-    else
-        *known = (float)ms;
+    if (*known <= 0 || now < 0.5f * *known)
+        *known = now;
+    else /* one long call says little */
+        *known += now > 1.25f * *known ? 0.05f * *known : 0.2f * (now - *known);
 }
 
 /* ---- choosing ---- */
@@ -194,7 +214,7 @@ void draft_width_made(const struct draft_width *w, int type, const struct draft_
 {
     double right = 1, tokens = 0;
 
-    for (int i = 0; i < a->n; i++) {
+    for (int i = 0; i < a->n && !w->plain; i++) {
         right *= (double)w->type[type].sure.kept[class_of(a->p[i])];
         tokens += right;
         const double r = rate(w, i + 1, tokens, 0);
@@ -210,7 +230,7 @@ void draft_width_promise(const struct draft_width *w, int type, const struct dra
     struct draft_choice mine = { .type = -1, .rate = 0 };
     double right = 1, tokens = 0;
 
-    for (int i = 0; i < n_max; i++) {
+    for (int i = 0; i < n_max && !w->plain; i++) {
         int asked = t->fit != NULL ? t->fit(of, i + 1) : i + 1;
         double ms;
 
@@ -223,9 +243,12 @@ void draft_width_promise(const struct draft_width *w, int type, const struct dra
         if (r > mine.rate)
             mine = (struct draft_choice){ type, asked, false, r, tokens, ms };
     }
-    if (mine.type >= 0 && mine.rate <= best->rate && best->type < 0 && w->rest[seq] <= 0) {
+    if (mine.type >= 0 && w->type[type].tries > 0 && !best->trial) {
         mine.trial = true;
-        mine.n = t->fit != NULL ? t->fit(of, 1) : 1;
+        mine.n = n_max;
+    } else if (mine.type >= 0 && mine.rate <= best->rate && best->type < 0 && w->rest[seq] <= 0) {
+        mine.trial = true;
+        mine.n = w->pause[seq] >= PAUSE_WIDE ? n_max : t->fit != NULL ? t->fit(of, 1) : 1;
         mine.n = mine.n < n_max ? mine.n : n_max;
     }
     if (mine.type >= 0 && (mine.rate > best->rate || mine.trial))
@@ -244,6 +267,7 @@ void draft_width_take(struct draft_width *w, const struct draft_choice *c, int s
         return;
     }
     w->asked_ms[c->type] += c->ms;
+    w->type[c->type].tries -= w->type[c->type].tries > 0;
     w->pause[seq] = !c->trial ? PAUSE : w->pause[seq] < PAUSE_MAX ? 2 * w->pause[seq] : PAUSE_MAX;
     w->rest[seq] = w->pause[seq];
 }
@@ -253,7 +277,7 @@ void draft_width_take(struct draft_width *w, const struct draft_choice *c, int s
 static void note(struct share *s, int i, bool right, int memory)
 {
     s->seen[i] += s->seen[i] < memory;
-    s->kept[i] += ((right ? 1.0f : 0.0f) - s->kept[i]) / (float)(s->seen[i] < PRIOR ? PRIOR : s->seen[i]);
+    s->kept[i] += ((right ? 1.0f : 0.0f) - s->kept[i]) / ((float)s->seen[i] + 0.5f);
 }
 
 void draft_width_learn(struct draft_width *w, int type, int seq, const float *p, int n_made, int n, int n_kept)

@@ -284,7 +284,7 @@ static float now_ms(void)
     return (float)t.tv_sec * 1e3f + (float)t.tv_nsec / 1e6f;
 }
 
-/* What a step with few rows costs, for the drafter's choice of how many to guess. One that took very long, since the
+/* What a step with few rows costs, for the drafter's choice of how many to guess. A step that took very long, since the
  * machine did something else, counts no more than one that took a little longer. */
 static void note_cost(struct gen *g, float ms)
 {
@@ -293,7 +293,10 @@ static void note_cost(struct gen *g, float ms)
     if (g->n_rows >= (int)(sizeof g->cost_ms / sizeof g->cost_ms[0]))
         return;
     c = &g->cost_ms[g->n_rows];
-    *c += *c <= 0 ? ms : ms > 1.05f * *c ? 0.05f * *c : ms < 0.95f * *c ? -0.05f * *c : 0.5f * (ms - *c);
+    if (*c <= 0 || ms < 0.5f * *c)
+        *c = ms;
+    else
+        *c += ms > 1.1f * *c ? 0.05f * *c : 0.5f * (ms - *c);
 }
 
 /* Runs while a GPU computes. */
