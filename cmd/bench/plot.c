@@ -109,8 +109,7 @@ static void put_panel(struct plot *p, enum panel panel)
 {
     static const char *const head[] = {
         "set title 'decode'\nset xlabel 'depth, tokens'\nset ylabel 'tokens/s'\nset yrange [0:*]\n",
-        "set title 'divergence'\nset xlabel 'weights, MB'\nset ylabel 'KL, nats'\nset xrange "
-        "[0:*]\nset yrange [0:*]\n",
+        "set title 'divergence'\nset xlabel 'weights, MB'\nset ylabel 'KL, nats'\nset xrange [0:*]\nset yrange [0:*]\n",
         "set title 'accuracy'\nset xlabel ''\nset ylabel '%, 95 % interval'\nset yrange [0:100]\n",
     };
     static const char *const style[] = {"using 1:2:3:4 with yerrorlines",

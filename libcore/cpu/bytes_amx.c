@@ -5,11 +5,13 @@
  * two tiles of 16. It goes through memory to the vector units, which meanwhile add what an earlier tile gave. Blocks of one
  * group follow each other, so that 16 registers hold the sums of its lane. Vectors are the tile's rows, so that fewer of
  * them cost less, and weights its columns: their scales are a register, and so are 16 results of a vector. */
+#include "cpu/bytes.h"
+
+#if defined(__x86_64__)
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cpu/bytes.h"
 #include "quant/x86_columns.h"
 
 #define TARGET TARGET_AMX
@@ -404,3 +406,9 @@ bool cpu_bytes_amx_allowed(void)
 
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0;
 }
+#else
+bool cpu_bytes_amx_allowed(void)
+{
+    return false;
+}
+#endif

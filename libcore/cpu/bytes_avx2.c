@@ -2,10 +2,12 @@
 /* bytes_avx2.c - products with activations of 8 bits for AVX2 with FMA. Rows come apart to bytes, four elements of each of
  * the 8 groups of a block side by side, so that a register's 8 numbers of 32 bits are the sums of the 8 lanes and nothing
  * has to be added across. Codes of a row's block stay in 8 registers while up to 4 vectors pass as operands in memory. */
+#include "cpu/bytes.h"
+
+#if defined(__x86_64__)
 #include <immintrin.h>
 #include <string.h>
 
-#include "cpu/bytes.h"
 #include "quant/x86.h"
 
 #define TARGET TARGET_DOTS
@@ -250,3 +252,4 @@ static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,
 }
 
 const struct cpu_bytes cpu_bytes_avx2 = { .name = "avx2", .dots = dots, .need = cpu_bytes_need };
+#endif

@@ -2,10 +2,12 @@
 /* bytes_vnni.c - products with activations of 8 bits for AVX-512 with VNNI, VBMI and GFNI. As bytes_avx2.c has them, with two
  * rows side by side in a register, and two such registers of each step: a vector's bytes are loaded, to both halves, once
  * for four rows. */
+#include "cpu/bytes.h"
+
+#if defined(__x86_64__)
 #include <immintrin.h>
 #include <string.h>
 
-#include "cpu/bytes.h"
 #include "quant/x86_fours.h"
 
 #define TARGET TARGET_VNNI
@@ -263,3 +265,4 @@ static size_t need(int64_t k)
 }
 
 const struct cpu_bytes cpu_bytes_vnni = { .name = "vnni", .dots = dots, .need = need };
+#endif

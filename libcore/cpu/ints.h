@@ -34,4 +34,9 @@ struct cpu_ints {
 };
 
 extern const struct cpu_ints cpu_ints_scalar, cpu_ints_avx2, cpu_ints_avx512, cpu_ints_vnni;
+#if !defined(__x86_64__) /* sets that no other processor has: never chosen */
+#define cpu_ints_avx2 cpu_ints_scalar
+#define cpu_ints_avx512 cpu_ints_scalar
+#define cpu_ints_vnni cpu_ints_scalar
+#endif
 #endif

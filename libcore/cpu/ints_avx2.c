@@ -3,10 +3,12 @@
  * loaded once, the vectors' are operands in memory, so that 16 products take little more than a
  * multiplication and an addition. Tiles go a few blocks deep, as far as the vectors stay in the first-level
  * cache, for all rows; their sums are in memory meanwhile. */
+#include "cpu/ints.h"
+
+#if defined(__x86_64__)
 #include <immintrin.h>
 #include <string.h>
 
-#include "cpu/ints.h"
 #include "quant/x86.h"
 
 #define TARGET __attribute__((target("avx2,fma")))
@@ -221,3 +223,4 @@ static void rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, con
 }
 
 const struct cpu_ints cpu_ints_avx2 = { .name = "avx2", .dots = dots, .rows = rows };
+#endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ints_avx512.c - integer products for AVX-512 without VNNI. */
-#include <immintrin.h>
-
 #include "cpu/ints.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
 
 #define TARGET      __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
 #define DP(a, b, c) _mm512_add_epi32(a, _mm512_madd_epi16(b, c))
@@ -14,3 +15,4 @@
 #include "cpu/ints_body.h"
 
 const struct cpu_ints cpu_ints_avx512 = { .name = "avx512", .dots = dots };
+#endif

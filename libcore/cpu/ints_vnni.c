@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ints_vnni.c - integer products for AVX-512 with VNNI. */
-#include <immintrin.h>
-
 #include "cpu/ints.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
 
 #define TARGET      __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma")))
 #define DP(a, b, c) _mm512_dpwssd_epi32(a, b, c)
@@ -13,3 +14,4 @@
 #include "cpu/ints_body.h"
 
 const struct cpu_ints cpu_ints_vnni = { .name = "vnni", .dots = dots };
+#endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kern_avx2.c - CPU kernels for AVX2 with FMA: the bytes of kern_scalar.c. The 16 running sums of a
  * product are the lanes of two registers. */
+#include "cpu/kernels.h"
+
+#if defined(__x86_64__)
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
-
-#include "cpu/kernels.h"
 
 #define TARGET __attribute__((target("avx2,fma")))
 #define VEC    __m256
@@ -183,3 +184,4 @@ TARGET static void dots(float *const *y, int64_t at, const float *w, int64_t ldw
 }
 
 KERNEL_SET(avx2);
+#endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kern_avx512.c - CPU kernels for AVX-512: the bytes of kern_scalar.c. The 16 running sums of a product
  * are the lanes of one register. */
+#include "cpu/kernels.h"
+
+#if defined(__x86_64__)
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
-
-#include "cpu/kernels.h"
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
 #define VEC    __m512
@@ -154,3 +155,4 @@ TARGET static void dots(float *const *y, int64_t at, const float *w, int64_t ldw
 }
 
 KERNEL_SET(avx512);
+#endif

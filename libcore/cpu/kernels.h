@@ -64,4 +64,8 @@ struct cpu_kernels {
 };
 
 extern const struct cpu_kernels cpu_kernels_scalar, cpu_kernels_avx2, cpu_kernels_avx512;
+#if !defined(__x86_64__) /* sets that no other processor has: never chosen */
+#define cpu_kernels_avx2 cpu_kernels_scalar
+#define cpu_kernels_avx512 cpu_kernels_scalar
+#endif
 #endif

@@ -20,4 +20,8 @@ struct cpu_scans {
 };
 
 extern const struct cpu_scans cpu_scans_scalar, cpu_scans_avx2, cpu_scans_avx512;
+#if !defined(__x86_64__) /* sets that no other processor has: never chosen */
+#define cpu_scans_avx2 cpu_scans_scalar
+#define cpu_scans_avx512 cpu_scans_scalar
+#endif
 #endif

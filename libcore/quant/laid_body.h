@@ -36,15 +36,14 @@ X86_VBMI void take_numbers(const struct columns_numbers *u, const char *rows, in
  * all lines at once; on their way from the second-level cache they are fetched once more. */
 enum { LAID_LINES = (LAID_BYTES / 8 + 63) / 64, LAID_NEAR = 768 };
 
-X86_VBMI void laid_lines(const char *at, int i, int parts, const int hint)
-{
-    for (int line = LAID_LINES * i / parts; line < LAID_LINES * (i + 1) / parts; line++)
-        _mm_prefetch(at + 64 * line, hint);
-}
+/* A macro, as the hint must be a constant at every level of optimisation. */
+#define LAID_FETCH(at, i, parts, hint) \
+    for (int line = LAID_LINES * (i) / (parts); line < LAID_LINES * ((i) + 1) / (parts); line++) \
+        _mm_prefetch((at) + 64 * line, hint)
 X86_VBMI void laid_next(const char *next, int i, int parts)
 {
     if (next != NULL)
-        laid_lines(next, i, parts, _MM_HINT_T1);
+        LAID_FETCH(next, i, parts, _MM_HINT_T1);
 }
 
 #define LAID_X(j)     const struct quant_acts *const x##j = a->x[j];
@@ -153,7 +152,7 @@ LAID_TILE(8)
         __m512i      e = LOW > 0 ? LAID_DWORD(x->less + 2 * (g) + 1) : _mm512_setzero_si512(); \
         __m512       v; \
 \
-        laid_lines(laid + ahead + LAID_BYTES / 8 * (g), 0, 1, _MM_HINT_T1); \
+        LAID_FETCH(laid + ahead + LAID_BYTES / 8 * (g), 0, 1, _MM_HINT_T1); \
         LAID_ONE_STEP(g, 0, d) LAID_ONE_STEP(g, 1, d) LAID_ONE_STEP(g, 2, d) LAID_ONE_STEP(g, 3, d) \
         LAID_ONE_STEP(g, 4, e) LAID_ONE_STEP(g, 5, e) LAID_ONE_STEP(g, 6, e) LAID_ONE_STEP(g, 7, e) \
         if (SUB_16) \
@@ -166,7 +165,7 @@ LAID_TILE(8)
             l##g = _mm512_fmadd_ps(_mm512_load_ps(min[g][0]), _mm512_set1_ps(x->sum_32[g]), l##g); \
     }
 #define LAID_ONE_STEP(g, i, sum) \
-    laid_lines(laid + LAID_NEAR + LAID_BYTES / 8 * (g), i, 8, _MM_HINT_T0); \
+    LAID_FETCH(laid + LAID_NEAR + LAID_BYTES / 8 * (g), i, 8, _MM_HINT_T0); \
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" \
             : "+v"(sum) \
             : "v"(columns_code(laid, part, (g) & ~1, (g) & 1, i, true)), \
