@@ -51,7 +51,7 @@ static const struct opt opts[] = {
     SECTION("Sampling"),
     ROWS_SAMPLING(o.sampling),
     SECTION("Running"),
-    LIST("draft", "name", "guess ahead: auto, off, ngram, mtp, GGUF; repeatable", &o.drafts),
+    LIST("draft", "name", "guess ahead: auto, ngram, mtp, file; repeatable", &o.drafts),
     INT32("draft-max", "n", "guesses in a step at most (default 16)", &o.draft_max, 0, GEN_DRAFT_MAX),
     ROW_CTX(o.model, "longest prompt and answer together"),
     ROWS_RUNNING(o.model),
