@@ -1,18 +1,12 @@
 # chimere: plain `make` builds the programs into bin/; `make help` lists the targets.
 VERSION  = 0.1.0
 PREFIX  ?= /usr/local
-DESTDIR ?=
-SAN     ?=
 BUILD   ?= build$(if $(SAN),/$(SAN))
 BIN     ?= $(if $(SAN),$(BUILD)/bin,bin)
 CC      ?= cc
-GOLDENS ?=
 # The CUDA device: where there are kernels and a compiler; sanitizers go without. Code of the first architecture serves all but w*, few, few_many, few_once.
 KERNELS  = $(wildcard kernels/*.cu)
 CUDA    ?= $(if $(SAN),0,$(if $(KERNELS),$(if $(shell command -v nvcc),1,0),0))
-ifeq ($(CUDA)$(KERNELS),1)
-$(error CUDA=1: this tree has no kernels)
-endif
 CUDA_ARCHS ?= 90 120
 NVCC       ?= nvcc
 ifeq ($(CUDA),1)
@@ -22,24 +16,21 @@ CUDA_LIB := -L$(abspath $(dir $(realpath $(shell command -v $(NVCC))))/../lib64)
 NVFLAGS   = -std=c++17 -O3 -fmad=false -I. -Ilibcore -Xcompiler -Wall,-Wextra
 gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(or $1,$a),code=sm_$a)
 endif
-ifeq ($(MAKELEVEL),0)
-MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
-endif
+MAKEFLAGS += $(if $(filter 0,$(MAKELEVEL)),-j$(shell nproc 2>/dev/null || echo 2))
 
 WARN     = -Wall -Wextra -Wconversion -Wshadow -Wmissing-prototypes -Wvla -Werror
 # gcc sees conversions in the code that UBSan adds; with variables in -g sanitized code would compile three times as long.
 SAN_ubsan = -fsanitize=undefined -fno-sanitize-recover=all -Wno-conversion -Wno-sign-conversion
 SAN_asan  = -fsanitize=address $(SAN_ubsan)
 SAN_tsan  = -fsanitize=thread
+SAN_fuzz  = -fsanitize=fuzzer-no-link,address,undefined
 SANFLAGS  = $(SAN_$(SAN))
-ifneq ($(SAN),$(filter $(SAN),asan tsan ubsan))
-$(error SAN=$(SAN): asan, tsan or ubsan)
-endif
+$(if $(filter-out asan tsan ubsan fuzz,$(SAN)),$(error SAN=$(SAN): asan, tsan or ubsan))
 CFLAGS  ?= $(if $(filter asan ubsan,$(SAN)),-O1,-O2) $(if $(SAN),-g1 -fno-omit-frame-pointer,-g)
 CPPFLAGS += -Ilibcore -Icmd -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L -DCHIMERE_VERSION='"$(VERSION)"'
-# The last two of the optimisations left out would turn sums and their operands around until registers spill.
-ALLFLAGS = -std=c11 -pedantic -ftree-vectorize -fvect-cost-model=dynamic -ffp-contract=off -fno-tree-reassoc -fno-tree-ter -pthread \
-           $(WARN) $(SANFLAGS) $(CPPFLAGS) $(CFLAGS)
+# What gcc alone has: its last two optimisations would turn sums and their operands around until registers spill.
+GCC     := $(if $(findstring clang,$(shell $(CC) --version)),,-fvect-cost-model=dynamic -fno-tree-reassoc -fno-tree-ter)
+ALLFLAGS = -std=c11 -pedantic -ftree-vectorize -ffp-contract=off $(GCC) -pthread $(WARN) $(SANFLAGS) $(CPPFLAGS) $(CFLAGS)
 LDLIBS   = -ljansson -lpcre2-8 -lzstd $(CUDA_LIB) -lm -pthread
 
 LIB_C    = $(wildcard libcore/*/*.c)
@@ -49,9 +40,12 @@ PROGS    = $(addprefix $(BIN)/,$(NAMES))
 UNITS    = $(patsubst tests/unit/%.c,$(BUILD)/test/%,$(wildcard tests/unit/*_test.c))
 FUZZ     = $(patsubst tests/fuzz/%.c,$(BUILD)/test/%,$(wildcard tests/fuzz/fuzz_*.c))
 SHIM     = $(BUILD)/test/fault-shim.so
+# Data of tests that the checkout has in another form.
+DATA     = $(patsubst %.zst,%,$(wildcard tests/golden/models/*.zst)) tests/fuzz/corpus/gguf.expect
+# With STEPS=N a compilation shows its number among N instead of its command.
+STEP     = $(if $(STEPS),@echo >> $(BUILD)/steps; printf '[%3d/%d] %s\n' $$(wc -l < $(BUILD)/steps) $(STEPS) $<; )
 
 all: $(PROGS) ## build the programs into bin/
-
 # One library for the programs, one for the tests: what has hooks (-DCHIMERE_TEST) is compiled for each.
 HOOKED  := $(shell grep -l CHIMERE_TEST $(LIB_C))
 $(BUILD)/libchimere.a: $(LIB_C:%.c=$(BUILD)/obj/%.o) $(CUDA_O)
@@ -68,21 +62,28 @@ $(BUILD)/test/%_test: $(BUILD)/test/tests/unit/%_test.o $(BUILD)/test/libchimere
 	$(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) -lcmocka $(LDLIBS)
 $(BUILD)/test/fuzz_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/tests/fuzz/driver.o $(BUILD)/test/libchimere.a
 	$(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
+$(BUILD)/test/libfuzzer_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/libchimere.a
+	$(CC) $(SANFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDFLAGS) $(LDLIBS)
+$(UNITS) $(FUZZ): | $(DATA)
+%.gguf: %.gguf.zst
+	@zstd -dqf $< -o $@
+tests/fuzz/corpus/gguf.expect: tests/fuzz/make_gguf_corpus.py
+	@python3 $<
 $(SHIM): tests/fault/shim.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -g -fPIC -shared -o $@ $< -ldl
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALLFLAGS) -MMD -MP -c -o $@ $<
+	$(STEP)$(CC) $(ALLFLAGS) -MMD -MP -c -o $@ $<
 $(BUILD)/test/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALLFLAGS) -DCHIMERE_TEST -Itests -MMD -MP -c -o $@ $<
+	$(STEP)$(CC) $(ALLFLAGS) -DCHIMERE_TEST -Itests -MMD -MP -c -o $@ $<
 # What records of measurements call this build.
 $(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(shell cat $(BUILD)/commit)"'
 $(BUILD)/obj/cmd/bench/record.o: $(BUILD)/commit
 $(BUILD)/obj/%.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(NVCC) $(NVFLAGS) $(if $(filter kernels/w% $(addprefix kernels/,few.cu few_many.cu few_once.cu),$<),$(subst _90,_90a,$(gencode)),$(call gencode,$(firstword $(CUDA_ARCHS)))) -MMD -MP -c -o $@ $<
+	$(STEP)$(NVCC) $(NVFLAGS) $(if $(filter kernels/w% $(addprefix kernels/,few.cu few_many.cu few_once.cu),$<),$(subst _90,_90a,$(gencode)),$(call gencode,$(firstword $(CUDA_ARCHS)))) -MMD -MP -c -o $@ $<
 # Another commit than last time, or other flags: what depends on them is compiled again.
 $(BUILD)/commit: private TEXT = $(or $(shell GIT_OPTIONAL_LOCKS=0 git describe --always --dirty --exclude '*' 2>/dev/null),unknown)
 $(BUILD)/flags: private TEXT = $(CC) $(ALLFLAGS)
@@ -93,19 +94,18 @@ $(BUILD)/commit $(BUILD)/flags: always
 tests: $(PROGS) $(UNITS) $(FUZZ) $(SHIM) ## build everything that `make check` runs, run nothing
 unit: $(UNITS) ## the unit tests alone
 	@set -e; for t in $(UNITS); do $$t; done
-# libFuzzer, by hand, with clang: make fuzz FUZZ_TARGET=gguf FUZZ_ARGS=-max_total_time=60
 FUZZ_TARGET ?= gguf
-fuzz: ## run a libFuzzer target (needs clang): FUZZ_TARGET=gguf FUZZ_ARGS=...
+fuzz: ## run a libFuzzer target (needs clang): FUZZ_TARGET=gguf FUZZ_ARGS=-max_total_time=60
+	@$(MAKE) --no-print-directory -s CC=clang SAN=fuzz BUILD=build/fuzz build/fuzz/test/libfuzzer_$(FUZZ_TARGET) $(DATA)
 	@mkdir -p build/fuzz/new-$(FUZZ_TARGET)
-	clang -std=c11 $(CPPFLAGS) -DCHIMERE_TEST -Itests -g -O1 -fsanitize=fuzzer,address,undefined \
-	    -o build/fuzz/fuzz_$(FUZZ_TARGET) tests/fuzz/fuzz_$(FUZZ_TARGET).c $(LIB_C) $(LDLIBS)
-	build/fuzz/fuzz_$(FUZZ_TARGET) $(FUZZ_ARGS) build/fuzz/new-$(FUZZ_TARGET) $(wildcard tests/fuzz/corpus/$(FUZZ_TARGET))
+	build/fuzz/test/libfuzzer_$(FUZZ_TARGET) $(FUZZ_ARGS) build/fuzz/new-$(FUZZ_TARGET) tests/fuzz/corpus/$(FUZZ_TARGET)
 
 deps: ## install missing Debian packages (for building and testing)
 	@CC='$(CC)' sh share/deps.sh build check
-demo: ## install what is missing, build, and ask the embedded model
-	@CC='$(CC)' sh share/deps.sh build
-	@$(MAKE) --no-print-directory -s all
+demo: private CUDA := $(if $(filter file,$(origin CUDA)),$(if $(shell grep -s CHIMERE_CUDA $(BUILD)/flags),1,0),$(CUDA))
+demo: ## install what is missing, build (with CUDA=1 for a GPU, too), and ask the embedded model
+	@CC='$(CC)' sh share/deps.sh build; rm -f $(BUILD)/steps
+	@$(MAKE) --no-print-directory -s CUDA=$(CUDA) all STEPS=$$($(MAKE) -n CUDA=$(CUDA) all | grep -c -e ' -c -o ')
 	@BIN='$(BIN)' bash share/demo.sh
 # A make inside make: packages first, then the builds, which depend on them.
 check: deps ## build, run every test, print the count; GOLDENS=DIR runs a whole set of golden vectors
@@ -115,8 +115,6 @@ check: deps ## build, run every test, print the count; GOLDENS=DIR runs a whole 
 GPU_TESTS = golden run want state kv fit copy ops_gpu few_gpu dev check
 check-gpu: $(GPU_TESTS:%=$(BUILD)/test/%_test) ## the tests of the models and operations, on a GPU (CUDA_DEVICE=cuda:N)
 	@set -e; for a in i16 i8; do for t in $^; do CHIMERE_TEST_ACTS=$$a CHIMERE_TEST_DEVICE=$(or $(CUDA_DEVICE),cuda) GOLDENS='$(GOLDENS)' $$t; done; done
-format-check: ## advisory: what clang-format would change
-	@clang-format --dry-run $$(git ls-files '*.c' '*.h') 2>&1 | grep -c 'warning:' || true
 LINT_C   = $(LIB_C) $(CLI_C) $(wildcard cmd/*.c cmd/bench/*.c)
 lint: ## advisory: clang-tidy with the checks of .clang-tidy, where it is installed
 	@command -v clang-tidy > /dev/null || { echo 'lint: clang-tidy is not installed'; exit 0; }; \
@@ -143,9 +141,11 @@ uninstall: ## remove what install put there
 	    $(patsubst man/%.5,man/man5/%.5,$(wildcard man/*.5)) $(patsubst man/%.7,man/man7/%.7,$(wildcard man/*.7)) \
 	    $(NAMES:%=bash-completion/completions/%) $(NAMES:%=zsh/site-functions/_%) $(NAMES:%=fish/vendor_completions.d/%.fish)
 clean: ## remove build/ and bin/
-	rm -rf build bin
+	rm -rf build bin $(DATA) tests/fuzz/corpus/gguf
+#? variables     CC CFLAGS SAN=asan|tsan|ubsan CUDA_ARCHS GOLDENS=DIR PREFIX DESTDIR
+#? CUDA=0        leaves the GPU out, as it is without nvcc: minutes instead of an hour
+#? one test      make tests, then build/test/NAME_test or BIN=bin bats -f NAME tests/cli/FILE.bats
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
-	@echo 'variables     CC CFLAGS SAN=asan|tsan|ubsan CUDA=0|1 CUDA_ARCHS GOLDENS=DIR PREFIX DESTDIR'
-.PHONY: all tests unit check-gpu fuzz deps demo check format-check lint install uninstall clean help always
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 } sub(/^#[?] /, "")' $(firstword $(MAKEFILE_LIST))
+.PHONY: all tests unit check-gpu fuzz deps demo check lint install uninstall clean help always
 .SECONDARY:

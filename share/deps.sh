@@ -31,6 +31,8 @@ missing() # prints the Debian packages that are needed and not there
             command -v bats > /dev/null || echo bats
             command -v jq > /dev/null || echo jq
             command -v bc > /dev/null || echo bc
+            command -v zstd > /dev/null || echo zstd
+            command -v python3 > /dev/null || echo python3
             command -v mandoc > /dev/null || echo mandoc ;;
         *)  echo "deps.sh: $group: build or check" >&2; exit 2 ;;
         esac

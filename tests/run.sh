@@ -210,6 +210,20 @@ else
     skip qemu "qemu-x86_64 is not installed, or this is another processor"
 fi
 
+# The other compiler, and another processor, as far as they are installed: the library's headers are this system's.
+other=$([[ $CC == *clang* ]] && echo gcc || echo clang)
+if ! command -v "$other" > /dev/null; then
+    skip "$other" "$other is not installed"
+elif wanted "$other" && build "$other build" $MAKE CUDA=0 CC="$other" BUILD="$BUILD/$other" BIN="$BUILD/$other/bin" tests; then
+    units "$other" "$BUILD/$other/test" base cpu gguf golden quant quant_int sample text
+fi
+if ! command -v aarch64-linux-gnu-gcc > /dev/null; then
+    skip aarch64 "aarch64-linux-gnu-gcc is not installed"
+elif wanted aarch64; then
+    build "aarch64 build" $MAKE CUDA=0 CC="aarch64-linux-gnu-gcc -idirafter /usr/include" BUILD="$BUILD/aarch64" \
+        "$BUILD/aarch64/libchimere.a"
+fi
+
 # Activations as they are: another set of products, the same limits. And of 8 bits.
 export CHIMERE_TEST_PROGRAMS=100
 for acts in f32 i8; do

@@ -6,7 +6,8 @@ set -eu
 make=${MAKE:-make -s} build=${BUILD:-build} bin=${BIN:-bin}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-$make BUILD="$build" BIN="$bin" DESTDIR="$dir" PREFIX=/usr install > "$dir/log" || { cat "$dir/log"; exit 1; }
+# -o all: what was built is installed as it is, by whichever compiler and flags
+$make -o all BUILD="$build" BIN="$bin" DESTDIR="$dir" PREFIX=/usr install > "$dir/log" || { cat "$dir/log"; exit 1; }
 for p in cmd/*.c; do
     p=chimere-$(basename "$p" .c)
     "$dir/usr/bin/$p" --version > "$dir/version"

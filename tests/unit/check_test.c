@@ -92,7 +92,7 @@ static void names_the_operation(void **state)
         struct run *r;
         struct err e = { 0 };
 
-        if (gguf_open(&g, "tests/golden/models/qwen35moe-k.gguf", &e) ||
+        if (gguf_open(&g, "tests/golden/models/qwen35moe-k.iq3_s.gguf", &e) ||
             model_open(&m, g, &(struct model_opts){ .device = "check:cpu", .n_threads = 2 }, &e) ||
             run_open(&r, m, &(struct run_opts){ .ctx_tokens = 64, .kv_k = "q8_0", .kv_v = "q8_0" }, &e))
             fail_msg("%s", e.msg);

@@ -5,7 +5,7 @@
 #include "golden.h"
 
 static const char *const model_a = "tests/golden/models/qwen35moe-a.gguf";
-static const char *const model_k = "tests/golden/models/qwen35moe-k.gguf";
+static const char *const model_k = "tests/golden/models/qwen35moe-k.iq3_s.gguf";
 
 static int32_t *prompt(const char *name, int64_t *n)
 {
