@@ -120,7 +120,6 @@ lint: ## advisory: clang-tidy with the checks of .clang-tidy, where it is instal
 	@command -v clang-tidy > /dev/null || { echo 'lint: clang-tidy is not installed'; exit 0; }; \
 	    printf '%s\n' $(LINT_C) | xargs -P $$(nproc) -n 8 sh -c \
 	    'clang-tidy --quiet "$$@" -- -std=c11 $(subst ','\'',$(CPPFLAGS))' lint 2> /dev/null
-
 SHARE   = $(DESTDIR)$(PREFIX)/share
 install: all ## programs, manuals, completions, embedded model, task sets: PREFIX, DESTDIR
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/chimere/models $(SHARE)/chimere/eval $(SHARE)/man/man1 \
