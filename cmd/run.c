@@ -28,6 +28,9 @@ static const struct opt opts[] = {
     STRING('s', "system", "text", "system message", &o.system),
     PATH(0, "messages", "file", "JSON: chat messages to go on from", &o.messages),
     PATH(0, "tools", "file", "JSON: tools the model may call", &o.tools),
+    CHOICE("tool-choice", "auto|none", "may the model call tools? (default auto)", &o.tool_choice),
+    PATH(0, "template", "file", "chat template (Jinja) instead of the model's", &o.template_file),
+    STRING(0, "chat-kwargs", "json", "an object: more variables of the template", &o.kwargs),
     CHOICE("think", "on|off", "reason before the answer (default on)", &o.think),
     INT64(0, "reasoning-budget", "tokens", "then the reasoning is closed (-1: no limit)", &o.budget, -1),
     STRING(0, "parser", "name", "how the answer is read (default: by the template)", &o.parser),
@@ -60,6 +63,9 @@ static const struct opt opts[] = {
     FLAG(0, "tokenize", "print the prompt's token ids, a JSON array", &o.tokenize),
     FLAG(0, "detokenize", "print the text of a JSON array of token ids", &o.detokenize),
     FLAG(0, "show-prompt", "print the prompt as the model would see it", &o.show_prompt),
+    PATH(0, "render", "file", "print a chat template made of --vars; no model", &o.render.template_path),
+    PATH(0, "vars", "file", "with --render: a JSON object, the variables", &o.render.vars_path),
+    STRING(0, "now", "time", "with --render: 2026-01-15T09:05:07 (default: now)", &o.render.now),
     FLAG(0, "inspect", "print what is in the model file", &o.inspect),
     FLAG(0, "check", "is stdin what --schema, --grammar, --regex allow?", &o.check),
     STRING(0, "parse", "format", "read an answer on stdin, print it as JSON", &o.parse.format),
@@ -75,15 +81,23 @@ static const struct opt opts[] = {
 static void check_usage(char *const *files)
 {
     bool input = o.prompt != NULL || *files != NULL;
-    int  actions = o.tokenize + o.detokenize + o.show_prompt + o.inspect + o.model.plan + o.check + (o.parse.format != NULL);
+    int  actions = o.tokenize + o.detokenize + o.show_prompt + o.inspect + o.model.plan + o.check + (o.parse.format != NULL) +
+                   (o.render.template_path != NULL);
     int  grammars = (o.grammar.schema != NULL) + (o.grammar.grammar != NULL) + (o.grammar.regex != NULL);
 
     if (actions > 1)
-        cli_usage("only one of --tokenize, --detokenize, --show-prompt, --inspect, --plan, --check and --parse");
+        cli_usage("only one of --tokenize, --detokenize, --show-prompt, --inspect, --plan, --check, "
+                  "--parse and --render");
     if ((o.inspect || o.model.plan) && input)
         cli_usage("--inspect and --plan take no prompt");
-    if ((o.check || o.parse.format) && input)
-        cli_usage("--check and --parse read the standard input");
+    if ((o.check || o.parse.format || o.render.template_path) && input)
+        cli_usage("--check, --parse and --render take no prompt");
+    if ((o.render.vars_path || o.render.now) && !o.render.template_path)
+        cli_usage("--vars and --now need --render");
+    if (o.render.template_path && !o.render.vars_path)
+        cli_usage("--render needs --vars");
+    if (o.raw && (o.template_file || o.kwargs || o.tool_choice != 0))
+        cli_usage("--template, --chat-kwargs and --tool-choice belong to a chat: not with --raw");
     if (grammars > 1)
         cli_usage("only one of --schema, --grammar and --regex");
     if (o.check && grammars == 0)
@@ -253,7 +267,7 @@ static enum err_code submit(struct opened *s, struct err *e)
     struct gen_opts    go = { .run = s->run, .text = s->open.text, .end_token = -1 };
     struct gen_request q = gen_defaults();
     struct reason_opts budget = { s->open.text, o.budget };
-    int64_t            border = o.session ? cli_session_border(s->open.text, &s->prompt) : 0, id;
+    int64_t            border = o.session ? cli_session_border(s->format, &s->prompt) : 0, id;
     uint32_t           eos;
 
     if (s->draft != NULL) {
@@ -395,7 +409,7 @@ static enum err_code open_answer(struct opened *s, struct err *e)
     ao.reasoning = isatty(STDERR_FILENO) ? REASONING_STDERR : REASONING_NONE;
     if (o.reasoning >= 0)
         ao.reasoning = (enum answer_reasoning)o.reasoning;
-    ao.parser = o.parser;
+    ao.parser = o.parser != NULL || s->format == NULL ? o.parser : chat_reader_find(chat_template(s->format));
     ao.tools = s->tools;
     ao.stream = o.stream || isatty(STDOUT_FILENO);
     ao.logprobs = o.sampling.logprobs >= 0;
@@ -451,7 +465,7 @@ static enum err_code run(struct opened *s, char *const *files, struct err *e)
         fwrite(s->rendered.p, 1, s->rendered.n, stdout);
         return cli_flush_stdout(e);
     }
-    if (o.tokens == NULL && cli_run_encode(s, e))
+    if (o.tokens == NULL && !s->chat && cli_run_encode(s, e))
         return e->code;
     if (open_run(s, e))
         return e->code;
@@ -472,6 +486,7 @@ static void close_all(struct opened *s)
     run_close(s->run);
     text_tokens_free(&s->prompt);
     cli_buf_free(&s->rendered);
+    chat_close(s->format);
     cli_opened_close(&s->open);
 }
 
@@ -489,6 +504,8 @@ int main(int argc, char **argv)
     check_usage(argv + first);
     if (o.check)
         return cli_close_stdout(cli_check(&o.grammar));
+    if (o.render.template_path != NULL)
+        return cli_close_stdout(cli_render(&o.render, &e) ? cli_fail(&e) : EXIT_OK);
     if (o.parse.format != NULL) {
         o.parse.tools = o.tools;
         status = cli_parse_answer(&o.parse, &e) ? cli_fail(&e) : EXIT_OK;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "base/io.h"
 #include "bench/bench.h"
+#include "chat/chat.h"
 #include "gen/gen.h"
 #include "model/model.h"
 #include "run/run.h"
@@ -24,6 +25,7 @@ struct task {
 
 struct tasks {
     struct bench *b;
+    struct chat *format;
     struct task *v;
     size_t n, cap;
     bool *done; /* [n * samples]: in the file of answers */
@@ -52,26 +54,31 @@ static const char *set_name(const char *path, char buf[128])
     return buf;
 }
 
+/* What templates take for today, 2026-01-01: answers of another day are to be compared. */
+#define EVAL_DATE_S 1767225600
+
 /* The prompt of an item, as tokens; the item gets enable_thinking if it has none. */
 static enum err_code make_prompt(struct tasks *ts, struct task *t, struct err *e)
 {
     const json_t *think = json_object_get(t->item, "enable_thinking");
-    char *text;
-    size_t n;
+    json_t *extra;
     enum err_code code;
+    bool thinking;
 
     if (think == NULL &&
         json_object_set_new(t->item, "enable_thinking", json_boolean(ts->b->o->think == 0)))
         return no_memory(e);
-    if (text_chat(ts->b->open.text, json_object_get(t->item, "messages"),
-                  &(struct text_chat_opts){
-                      .tools = json_object_get(t->item, "tools"),
-                      .think = json_is_true(json_object_get(t->item, "enable_thinking")),
-                      .generate = true},
-                  &text, &n, e))
-        return e->code;
-    code = text_encode(ts->b->open.text, (struct str){text, n}, TEXT_SPECIAL, &t->prompt, e);
-    free(text);
+    extra = json_pack("{s:O}", "enable_thinking", json_object_get(t->item, "enable_thinking"));
+    if (extra == NULL)
+        return no_memory(e);
+    code = chat_render(ts->format,
+                       &(struct chat_prompt){.messages = json_object_get(t->item, "messages"),
+                                             .tools = json_object_get(t->item, "tools"),
+                                             .extra = extra,
+                                             .generate = true,
+                                             .now_s = EVAL_DATE_S},
+                       &t->prompt, &thinking, e);
+    json_decref(extra);
     return code;
 }
 
@@ -411,8 +418,8 @@ static enum err_code prepare(struct tasks *ts, struct err *e)
                        "eval: --samples needs a --temp above 0: greedy answers are all the same");
     if (cli_bench_open(ts->b, true, e))
         return e->code;
-    if (!text_has_chat(ts->b->open.text))
-        return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template", ts->b->open.path);
+    if (chat_open(&ts->format, ts->b->open.text, (struct str){0}, e))
+        return err_wrap(e, "%s", ts->b->open.path);
     for (char **f = ts->b->operands; *f != NULL; f++)
         if (read_set(ts, *f, e))
             return e->code;
@@ -441,6 +448,7 @@ static void release(struct tasks *ts)
         fclose(ts->out);
     free(ts->done);
     free(ts->v);
+    chat_close(ts->format);
 }
 
 /* ---- comparison of two files of answers ---- */

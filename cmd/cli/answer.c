@@ -20,9 +20,7 @@ static void begin_part(struct answer *a, bool reasoning)
 
 static enum err_code open_reader(struct answer *a, struct err *e)
 {
-    const struct str template_text = text_info(a->o.text)->chat_template;
-    const struct chat_reader_opts ro = { .parser = a->o.parser != NULL ? a->o.parser : chat_reader_find(template_text),
-                                         .tools = a->o.tools, .reasoning = a->o.thinking };
+    const struct chat_reader_opts ro = { .parser = a->o.parser, .tools = a->o.tools, .reasoning = a->o.thinking };
 
     return chat_reader_open(&a->reader, &ro, e);
 }

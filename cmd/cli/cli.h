@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "base/json.h"
 
+struct chat;
 struct gguf;
 struct text;
 struct text_tokens;
@@ -129,16 +130,22 @@ MUST_CHECK enum err_code cli_read_prompt(struct cli_buf *out, const char *text,
                                          char *const *files, struct err *e);
 /* A chat: the messages of a file (an array, or an object with "messages" and "tools"), a system
  * message in front, and what cli_read_prompt() gives as the user's turn at the end; that is left
- * out when there is a file of messages and neither text nor files. Appends the prompt, rendered by
- * the model's chat template, to *out. */
+ * out when there is a file of messages and neither text nor files. Appends the tokens of the prompt,
+ * rendered by the model's chat template, to *out, and its text to *text if that is not NULL. *offered: the tools that
+ * the model sees, owned by the caller; NULL: none. */
 struct cli_chat {
     const char  *system, *messages, *tools; /* text; paths, "-" is stdin; NULL: none */
     const char  *prompt;
     char *const *files;
     bool         think;
+    const char  *kwargs;  /* a JSON object: more variables of the template; NULL: none */
+    bool         no_tools; /* tools are not offered */
+    bool         follows; /* an answer that was given stands before */
 };
-MUST_CHECK enum err_code cli_render_chat(struct cli_buf *out, const struct text *t,
-                                         const struct cli_chat *c, struct err *e);
+MUST_CHECK enum err_code cli_render_chat(struct text_tokens *out, struct cli_buf *text, bool *thinking,
+                                         json_t **offered, const struct chat *format, const struct cli_chat *c, struct err *e);
+/* The local time as seconds since 1970: what a template's date comes from. */
+int64_t cli_local_s(void);
 /* A JSON array of token ids. */
 MUST_CHECK enum err_code cli_read_ids(struct text_tokens *out, struct str json, const char *what,
                                       struct err *e);

@@ -2,8 +2,10 @@
 /* prompt.c - where a prompt comes from: options, files, stdin, chat messages.  room: cmd (cli_) */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/io.h"
+#include "chat/chat.h"
 #include "cli/cli.h"
 #include "text/text.h"
 
@@ -99,13 +101,56 @@ static enum err_code read_messages(json_t *all, json_t **tools, const struct cli
     return code;
 }
 
-enum err_code cli_render_chat(struct cli_buf *out, const struct text *t, const struct cli_chat *c,
-                              struct err *e)
+int64_t cli_local_s(void)
 {
-    json_t       *all = json_array(), *tools = NULL;
-    char         *text = NULL;
-    size_t        n = 0;
-    enum err_code code = all ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    time_t    now = time(NULL);
+    struct tm local;
+
+    return localtime_r(&now, &local) != NULL ? (int64_t)timegm(&local) : (int64_t)now;
+}
+
+static enum err_code render(struct text_tokens *out, struct cli_buf *text, bool *thinking, const struct chat *format,
+                            const struct chat_prompt *p, struct err *e)
+{
+    char         *shown;
+    size_t        n;
+    enum err_code code;
+
+    if (text != NULL) {
+        if (chat_render_text(format, p, &shown, &n, e))
+            return e->code;
+        code = cli_buf_add(text, (struct str){ shown, n }, e);
+        free(shown);
+        if (code)
+            return code;
+    }
+    return chat_render(format, p, out, thinking, e);
+}
+
+/* --chat-kwargs: variables of the template beside ours, which they override. */
+static enum err_code add_kwargs(json_t *extra, const char *text, struct err *e)
+{
+    json_t *more;
+
+    if (text == NULL)
+        return ERR_OK;
+    if (json_parse(&more, str_of(text), "--chat-kwargs", e))
+        return e->code;
+    if (!json_is_object(more)) {
+        json_decref(more);
+        return err_set(e, ERR_ARG, "--chat-kwargs: not a JSON object");
+    }
+    const bool ok = json_object_update(extra, more) == 0;
+
+    json_decref(more);
+    return ok ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+}
+
+enum err_code cli_render_chat(struct text_tokens *out, struct cli_buf *text, bool *thinking, json_t **offered,
+                              const struct chat *format, const struct cli_chat *c, struct err *e)
+{
+    json_t       *all = json_array(), *tools = NULL, *extra = json_pack("{s:b}", "enable_thinking", (int)c->think);
+    enum err_code code = all && extra ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 
     if (code == ERR_OK)
         code = read_messages(all, &tools, c, e);
@@ -116,15 +161,26 @@ enum err_code cli_render_chat(struct cli_buf *out, const struct text *t, const s
         if (code == ERR_OK && !json_is_array(tools))
             code = err_set(e, ERR_FORMAT, "%s: not an array of tools", c->tools);
     }
+    if (c->no_tools || (json_is_array(tools) && json_array_size(tools) == 0)) {
+        json_decref(tools);
+        tools = NULL;
+    }
     if (code == ERR_OK)
-        code = text_chat(t, all,
-                         &(struct text_chat_opts){
-                             .tools = tools, .think = c->think, .generate = true },
-                         &text, &n, e);
+        code = add_kwargs(extra, c->kwargs, e);
     if (code == ERR_OK)
-        code = cli_buf_add(out, (struct str){ text, n }, e);
-    free(text);
-    json_decref(tools);
+        code = render(out, text, thinking, format,
+                      &(struct chat_prompt){ .messages = all,
+                                             .tools = tools,
+                                             .extra = extra,
+                                             .generate = true,
+                                             .follows = c->follows,
+                                             .now_s = cli_local_s() },
+                      e);
+    if (code == ERR_OK)
+        *offered = tools;
+    else
+        json_decref(tools);
+    json_decref(extra);
     json_decref(all);
     return code;
 }

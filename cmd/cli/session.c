@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "chat/chat.h"
 #include "cli/session.h"
 #include "run/session.h"
 
@@ -57,27 +58,6 @@ void cli_session_close(struct cli_session *s)
     *s = (struct cli_session){ 0 };
 }
 
-/* What the template puts after the text of an answer. */
-static enum err_code add_turn_end(const struct text *t, struct cli_buf *out, struct err *e)
-{
-    static const char answer[] = "An answer.";
-    struct text_chat_opts o = { .think = true };
-    json_t *m = json_pack("[{s:s,s:s},{s:s,s:s}]", "role", "user", "content", "A question?", "role", "assistant",
-                          "content", answer);
-    char         *p = NULL;
-    size_t        n = 0;
-    enum err_code code = m ? text_chat(t, m, &o, &p, &n, e) : err_set(e, ERR_NOMEM, "out of memory");
-
-    json_decref(m);
-    if (code == ERR_OK) {
-        const char *at = strstr(p, answer);
-
-        code = cli_buf_add(out, str_of(at ? at + sizeof answer - 1 : ""), e);
-    }
-    free(p);
-    return code;
-}
-
 /* Whether the tokens end inside a reasoning block. */
 static bool inside_thinking(const struct text *t, const struct text_tokens *v)
 {
@@ -93,8 +73,11 @@ static bool inside_thinking(const struct text *t, const struct text_tokens *v)
 }
 
 enum err_code cli_session_prefix(const struct cli_session *s, const struct text *t, bool chat,
-                                 struct text_tokens *prompt, struct cli_buf *text, struct err *e)
+                                 struct text_tokens *prompt, struct err *e)
 {
+    char          close[256];
+    struct str    mark;
+
     if (!s->begun)
         return ERR_OK;
     if (chat != s->chat)
@@ -105,13 +88,11 @@ enum err_code cli_session_prefix(const struct cli_session *s, const struct text 
         if (text_tokens_push(prompt, s->held.v[i], e))
             return e->code;
     }
-    if (!chat)
+    if (!chat || !inside_thinking(t, &s->held))
         return ERR_OK;
-    if (inside_thinking(t, &s->held) &&
-        (cli_buf_add(text, STR("\n"), e) || cli_buf_add(text, text_piece(t, text_info(t)->think_close), e) ||
-         cli_buf_add(text, STR("\n\n"), e)))
-        return e->code;
-    return add_turn_end(t, text, e);
+    mark = text_piece(t, text_info(t)->think_close);
+    snprintf(close, sizeof close, "\n%.*s\n\n", STR_ARG(mark));
+    return text_encode(t, str_of(close), TEXT_SPECIAL, prompt, e);
 }
 
 void cli_session_kv(const struct cli_session *s, const char **k, const char **v)
@@ -150,17 +131,11 @@ enum err_code cli_session_load(struct cli_session *s, struct run *r, uint64_t to
     return ERR_OK;
 }
 
-int64_t cli_session_border(const struct text *t, const struct text_tokens *prompt)
+int64_t cli_session_border(const struct chat *format, const struct text_tokens *prompt)
 {
-    const struct text_info *info = t != NULL ? text_info(t) : NULL;
+    int64_t at;
 
-    for (int64_t i = prompt->n - 1; i > 0 && t != NULL; i--) {
-        int32_t id = prompt->v[i];
-
-        if (text_is_control(t, id) && id != info->think_open && id != info->think_close)
-            return i;
-    }
-    return prompt->n - 1;
+    return format != NULL && chat_borders(format, prompt->v, prompt->n, &at, 1) == 1 ? at : prompt->n - 1;
 }
 
 enum err_code cli_session_save(struct cli_session *s, struct run *r, bool chat, const struct text_tokens *chosen,

@@ -10,6 +10,7 @@
 #include "run/run.h"
 #include "text/text.h"
 
+struct chat;
 struct run_session;
 
 struct cli_session {
@@ -25,18 +26,18 @@ struct cli_session {
 MUST_CHECK enum err_code cli_session_open(struct cli_session *s, const char *path, struct err *e);
 void cli_session_close(struct cli_session *s);
 
-/* For a prompt that goes on: the session's tokens to *prompt, and to *text what ends the turn that a chat broke
- * off in, by the model's template. ERR_ARG when one is a chat and the other is not. */
+/* For a prompt that goes on: the session's tokens to *prompt, and the end of reasoning that a chat broke off in.
+ * ERR_ARG when one is a chat and the other is not. */
 MUST_CHECK enum err_code cli_session_prefix(const struct cli_session *s, const struct text *t, bool chat,
-                                            struct text_tokens *prompt, struct cli_buf *text, struct err *e);
+                                            struct text_tokens *prompt, struct err *e);
 /* Types of keys and values to open the run with, when the session has some. */
 void cli_session_kv(const struct cli_session *s, const char **k, const char **v);
 /* The run holds as much of the prompt as the session can give, but not its last n_logits tokens. */
 MUST_CHECK enum err_code cli_session_load(struct cli_session *s, struct run *r, uint64_t tokenizer,
                                           const char *model, const struct text_tokens *prompt, int64_t n_logits,
                                           struct err *e);
-/* Where the last message of a prompt ends: before its last control token, or its last token. */
-int64_t cli_session_border(const struct text *t, const struct text_tokens *prompt);
+/* Where the last message of a prompt ends, or its last token where that is not known. format: NULL: no chat. */
+int64_t cli_session_border(const struct chat *format, const struct text_tokens *prompt);
 /* chosen: tokens of the answer, those at its end perhaps not evaluated. */
 MUST_CHECK enum err_code cli_session_save(struct cli_session *s, struct run *r, bool chat,
                                           const struct text_tokens *chosen, int64_t prompt_tokens, struct err *e);

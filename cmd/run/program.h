@@ -2,11 +2,13 @@
 /* program.h - inside chimere-run: its options, all that is open.             room: cmd (cli_) */
 #ifndef RUN_PROGRAM_H
 #define RUN_PROGRAM_H
+#include "chat/chat.h"
 #include "cli/answer.h"
 #include "cli/check.h"
 #include "cli/cli.h"
 #include "cli/open.h"
 #include "cli/parse.h"
+#include "cli/render.h"
 #include "cli/sampling.h"
 #include "cli/session.h"
 #include "draft/draft.h"
@@ -18,6 +20,8 @@ struct io_out;
 struct run_options {
     struct cli_model_opts model;
     const char *prompt, *system, *messages, *tools, *tokens, *session, *logits, *parser;
+    const char *template_file, *kwargs;
+    int         tool_choice; /* 1: none */
     bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool        verbose, quiet, stream, check;
     int         think, reasoning; /* index of the choice; think 0: on; reasoning -1: by terminal */
@@ -27,6 +31,7 @@ struct run_options {
     struct cli_sampling   sampling;
     struct cli_grammar    grammar;
     struct cli_parse_opts parse;
+    struct cli_render_opts render;
 };
 extern struct run_options o;
 
@@ -35,6 +40,7 @@ struct opened {
     struct cli_opened  open; /* no text: --tokens and a file without a tokenizer */
     struct cli_session kept; /* --session */
     bool               chat, thinking;
+    struct chat       *format;   /* how the model is talked to; NULL: no chat */
     json_t            *tools;    /* that the model is offered; NULL: none */
     struct cli_buf     rendered; /* the prompt as text */
     struct text_tokens prompt;

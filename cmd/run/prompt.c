@@ -5,33 +5,18 @@
 #include "run/program.h"
 #include "text/text.h"
 
-/* Whether the prompt ends inside a reasoning block. */
-static bool opens_thinking(const struct opened *s)
-{
-    const struct text_info *info = text_info(s->open.text);
-
-    for (int64_t i = s->prompt.n - 1; i >= 0 && info->think_open >= 0; i--) {
-        if (s->prompt.v[i] == info->think_open)
-            return true;
-        if (s->prompt.v[i] == info->think_close)
-            return false;
-    }
-    return false;
-}
-
 enum err_code cli_run_encode(struct opened *s, struct err *e)
 {
     const struct text_info *info = text_info(s->open.text);
     struct str              text = { s->rendered.p, s->rendered.n };
-    bool     begins = !s->chat && s->prompt.n == 0;
-    unsigned flags = (o.plain && !s->chat ? 0 : TEXT_SPECIAL) | (begins ? TEXT_ADD : 0);
+    bool     begins = s->prompt.n == 0;
+    unsigned flags = (o.plain ? 0 : TEXT_SPECIAL) | (begins ? TEXT_ADD : 0);
 
     if (text_encode(s->open.text, text, flags, &s->prompt, e))
         return e->code;
     /* A text to go on from does not end. */
     if (begins && info->add_eos && s->prompt.n > 0 && s->prompt.v[s->prompt.n - 1] == info->eos)
         s->prompt.n--;
-    s->thinking = s->chat && opens_thinking(s);
     return ERR_OK;
 }
 
@@ -47,24 +32,42 @@ static enum err_code read_tokens_file(struct opened *s, struct err *e)
     return code;
 }
 
-/* What the model will see, as text (s->rendered) unless it is given as tokens. */
+/* The template is the model's, or that of --template. */
+static enum err_code open_format(struct opened *s, struct err *e)
+{
+    struct cli_buf b = { 0 };
+    enum err_code  code = ERR_OK;
+
+    if (o.template_file != NULL)
+        code = cli_read_prompt(&b, NULL, (char *const[]){ (char *)(uintptr_t)o.template_file, NULL }, e);
+    if (code == ERR_OK)
+        code = chat_open(&s->format, s->open.text, (struct str){ b.p, b.n }, e);
+    cli_buf_free(&b);
+    return code;
+}
+
+/* What the model will see: tokens of a chat or a file, or else text (s->rendered). */
 enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e)
 {
     if (o.tokens != NULL)
         return read_tokens_file(s, e);
-    s->chat = !o.raw && !o.tokenize && !o.detokenize && text_has_chat(s->open.text);
+    s->chat = !o.raw && !o.tokenize && !o.detokenize && (o.template_file != NULL || text_info(s->open.text)->chat_template.n > 0);
     if (s->kept.begun && o.messages == NULL) {
         if (o.system || o.tools)
             return err_set(e, ERR_ARG, "%s: the session has begun: too late for --system and --tools",
                            o.session);
-        if (cli_session_prefix(&s->kept, s->open.text, s->chat, &s->prompt, &s->rendered, e))
+        if (cli_session_prefix(&s->kept, s->open.text, s->chat, &s->prompt, e))
             return e->code;
     }
-    if (s->chat)
-        return cli_render_chat(&s->rendered, s->open.text,
-                               &(struct cli_chat){ o.system, o.messages, o.tools, o.prompt, files,
-                                                   o.think == 0 && o.budget != 0 },
-                               e);
+    if (s->chat) {
+        const struct cli_chat c = { .system = o.system, .messages = o.messages, .tools = o.tools, .prompt = o.prompt,
+                                    .files = files, .kwargs = o.kwargs, .no_tools = o.tool_choice == 1,
+                                    .think = o.think == 0 && o.budget != 0, .follows = s->prompt.n > 0 };
+
+        return open_format(s, e) ? e->code
+                                 : cli_render_chat(&s->prompt, o.show_prompt ? &s->rendered : NULL, &s->thinking, &s->tools,
+                                                   s->format, &c, e);
+    }
     if (o.system || o.messages || o.tools)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no messages or tools",
                        s->open.path);

@@ -16,7 +16,6 @@
 #include "base/json.h"
 
 struct chat;
-struct gguf;
 struct text;
 struct text_tokens;
 
@@ -32,12 +31,13 @@ struct chat_prompt {
     const json_t *documents; /* array, or NULL */
     const json_t *extra;     /* more variables of the template, as "enable_thinking": an object, or NULL */
     bool          generate;  /* the prompt ends where an answer begins */
+    bool          follows;   /* the messages follow an answer that was given: only what comes after its text is made */
     int64_t       now_s;     /* the date that strftime_now sees: seconds since 1970 in local time */
 };
 /* Appends the tokens of the prompt to *out. *thinking: an answer begins inside reasoning, as the end of the prompt
  * says. Arguments of tool calls may be strings of JSON, "" and null mean none. ERR_FORMAT: what the template or a
- * message has wrong, with the number of the message where it is known; ERR_UNSUPPORTED: images, sound. On failure *out
- * is as before. */
+ * message has wrong, with the number of the message where it is known; ERR_UNSUPPORTED: images, sound, and a template
+ * that does not show an answer, where the messages follow one. On failure *out is as before. */
 MUST_CHECK enum err_code chat_render(const struct chat *c, const struct chat_prompt *p, struct text_tokens *out,
                                      bool *thinking, struct err *e);
 /* The same as text: malloc'ed, NUL-terminated. */
@@ -47,10 +47,6 @@ MUST_CHECK enum err_code chat_render_text(const struct chat *c, const struct cha
 /* Positions in a prompt at which messages begin, and the answer: ascending, at most max are written, the last ones when
  * there are more. Returns how many. */
 int chat_borders(const struct chat *c, const int32_t *token, int64_t n, int64_t *at, int max);
-/* The tokens that the template puts after the text of an answer, appended to *out. ERR_UNSUPPORTED where they cannot
- * be told. */
-MUST_CHECK enum err_code chat_turn_end(const struct chat *c, struct text_tokens *out, struct err *e);
-
 /* A template without a model: vars is a JSON object, the variables that the template sees, unchanged; integers of any
  * size. *out is malloc'ed, NUL-terminated. ERR_FORMAT: line, column and reason. */
 MUST_CHECK enum err_code chat_template_render(struct str template_text, struct str vars, int64_t now_s, char **out,

@@ -114,7 +114,9 @@ struct vloop {
     struct val items;
     struct viter *it;
     struct val prev, cur, next, changed;
-    bool has_next, peeked, drained, has_changed; /* drained: what is left has passed the "if" */
+    bool has_next, peeked, has_changed;
+    bool drained;   /* what is left has passed the "if" */
+    bool completed; /* a round came to its end */
     int64_t index0, depth0, length; /* length -1: not known */
 };
 

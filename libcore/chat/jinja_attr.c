@@ -359,6 +359,22 @@ static bool slice_str(struct jin *j, const struct vstr *s, const struct val b[3]
     return true;
 }
 
+static bool slice_range(struct jin *j, const struct vrange *r, const struct val b[3], struct val *out)
+{
+    int64_t start, stop, step;
+    struct vrange *part = chat_take(j, sizeof *part);
+
+    if (part == NULL || !indices(j, b, r->n, &start, &stop, &step))
+        return false;
+    if (step > JIN_RANGE_MAX || step < -JIN_RANGE_MAX)
+        step = step < 0 ? -JIN_RANGE_MAX : JIN_RANGE_MAX; /* no more than one item either way */
+    *part = (struct vrange){r->start + start * r->step, r->start + stop * r->step, r->step * step, 0};
+    if (step > 0 ? stop > start : stop < start)
+        part->n = step > 0 ? (stop - start - 1) / step + 1 : (start - stop - 1) / -step + 1;
+    *out = (struct val){.kind = VAL_RANGE, .u.r = part};
+    return true;
+}
+
 bool chat_slice(struct jin *j, struct val v, const struct val b[3], struct val *out)
 {
     int64_t start, stop, step;
@@ -367,10 +383,11 @@ bool chat_slice(struct jin *j, struct val v, const struct val b[3], struct val *
         return chat_use_undefined(j, v);
     if (v.kind == VAL_STR)
         return slice_str(j, v.u.s, b, out);
-    if (v.kind == VAL_RANGE && !chat_list_of(j, v, &v))
-        return false;
+    if (v.kind == VAL_RANGE)
+        return slice_range(j, v.u.r, b, out);
     if (v.kind != VAL_LIST && v.kind != VAL_TUPLE)
-        return no_attr(j, v, chat_none(), out);
+        return v.kind == VAL_DICT ? chat_raise(j, "unhashable type: 'slice'")
+                                  : chat_raise(j, "'%s' object is not subscriptable", chat_type(&v));
     if (!indices(j, b, (int64_t)v.u.l->n, &start, &stop, &step) || !chat_list_new(j, v.kind, 0, out))
         return false;
     for (int64_t i = start; step > 0 ? i < stop : i > stop;) {

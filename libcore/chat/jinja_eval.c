@@ -364,6 +364,9 @@ static bool eval_item(struct jin *j, const struct node *n, struct val *out)
             return false;
     }
     j->at = n->at;
+    /* jinja2 computes constants beforehand, by a way on which what has no slices is undefined. */
+    if (n->kid[0]->kind == NODE_CONST && v.kind != VAL_STR)
+        return chat_undefined(j, out, "'%s object' has no such element", chat_type(&v));
     return chat_slice(j, v, bound, out);
 }
 

@@ -162,6 +162,7 @@ static bool rounds(struct jin *j, struct vloop *lo)
         if (!chat_bind(j, n->kid[0], lo->cur) || !chat_frame_set(j, f, SYM_LOOP, self) || !chat_exec_body(j, n->kid[3]))
             return false;
         j->frame = lo->outer;
+        lo->completed |= j->flow == FLOW_ON;
         if (j->flow == FLOW_BREAK) {
             j->flow = FLOW_ON;
             return true;
@@ -183,7 +184,7 @@ static bool run_loop(struct jin *j, const struct node *n, struct frame *outer, s
     if ((n->kid[2] != NULL && (lo->test = chat_frame_new(j, outer)) == NULL) || !chat_iter(j, items, &lo->it))
         return false;
     ok = rounds(j, lo);
-    if (ok && lo->index0 < 0 && n->kid[4] != NULL) {
+    if (ok && !lo->completed && n->kid[4] != NULL) { /* jinja2: no round came to its end */
         if ((j->frame = chat_frame_new(j, outer)) == NULL)
             return false;
         ok = chat_exec_body(j, n->kid[4]);

@@ -365,14 +365,16 @@ static bool truncate(struct jin *j, struct val v, const struct args *a, struct v
     leeway = arg[3].kind == VAL_NONE ? 5 : leeway;
     if (v.kind == VAL_UNDEFINED && !chat_to_str(j, v, &v))
         return false;
-    if (v.kind != VAL_STR || arg[2].kind != VAL_STR)
-        return chat_raise(j, "truncate wants strings");
-    int64_t end = chat_str_len(arg[2].u.s);
+    int64_t end, len;
+    if (!chat_len(j, arg[2], &end) || !chat_len(j, v, &len))
+        return false;
     if (length < end || leeway < 0)
         return chat_raise(j, "expected length >= %lld and leeway >= 0", (long long)end);
     *out = v;
-    if (chat_str_len(v.u.s) <= length + leeway)
+    if (len <= length + leeway)
         return true;
+    if (v.kind != VAL_STR || arg[2].kind != VAL_STR)
+        return chat_raise(j, "truncate wants strings");
     size_t to = chat_str_byte(v.u.s, length - end), cut = to;
     while (!chat_truth(&arg[1]) && cut > 0 && v.u.s->p[cut - 1] != ' ')
         cut--;

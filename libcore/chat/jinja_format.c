@@ -618,7 +618,8 @@ bool chat_percent(struct jin *j, const struct vstr *f, struct val args, struct v
 {
     struct percent x = {.j = j, .f = f, .args = args, .tuple = args.kind == VAL_TUPLE};
     struct sbuf b = {0};
-    bool mapping = args.kind == VAL_DICT || args.kind == VAL_LIST || args.kind == VAL_RANGE;
+    bool mapping = args.kind == VAL_DICT || args.kind == VAL_LIST || args.kind == VAL_RANGE || args.kind == VAL_UNDEFINED ||
+                   args.kind == VAL_BYTES;
 
     while (x.i < f->n) {
         size_t from = x.i;

@@ -232,11 +232,11 @@ bool chat_int_op(struct jin *j, int op, struct val a, struct val b, struct val *
 {
     struct mag x, y;
 
+    if ((op == OP_FLOORDIV || op == OP_MOD) && !chat_truth(&b))
+        return chat_raise(j, "integer division or modulo by zero");
     if (a.kind != VAL_BIG && b.kind != VAL_BIG) {
         int64_t p = a.kind == VAL_BOOL ? a.u.b : a.u.i, q = b.kind == VAL_BOOL ? b.u.b : b.u.i, r = 0;
         bool over = true;
-        if ((op == OP_FLOORDIV || op == OP_MOD) && q == 0)
-            return chat_raise(j, "integer division or modulo by zero");
         if (op == OP_ADD)
             over = __builtin_add_overflow(p, q, &r);
         else if (op == OP_SUB)

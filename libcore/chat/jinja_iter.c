@@ -8,7 +8,7 @@ struct viter {
     size_t at; /* bytes of a string, items of the others */
     iter_fn *fn;
     void *ctx;
-    struct viter *from; /* what fn works on */
+    struct viter *from; /* what fn works on: opened when the first item is wanted */
 };
 
 bool chat_iter(struct jin *j, struct val v, struct viter **out)
@@ -54,6 +54,8 @@ static bool next_made(struct jin *j, struct viter *it, struct val *out, bool *mo
     bool keep = false;
     struct val item;
 
+    if (it->from == NULL && !chat_iter(j, it->of, &it->from))
+        return false;
     while (!keep) {
         keep = true;
         if (!chat_next(j, it->from, &item, more))
@@ -188,11 +190,11 @@ bool chat_contains(struct jin *j, struct val v, struct val item, bool *out)
 
 bool chat_generate(struct jin *j, struct val v, iter_fn *fn, void *ctx, struct val *out)
 {
-    struct viter *it = chat_take(j, sizeof *it), *from;
+    struct viter *it = chat_take(j, sizeof *it);
 
-    if (it == NULL || !chat_iter(j, v, &from))
+    if (it == NULL)
         return false;
-    *it = (struct viter){.fn = fn, .ctx = ctx, .from = from};
+    *it = (struct viter){.of = v, .fn = fn, .ctx = ctx};
     *out = (struct val){.kind = VAL_ITER, .u.it = it};
     return true;
 }

@@ -513,10 +513,21 @@ static bool filter_sum(struct jin *j, struct val v, const struct args *a, struct
     }
 }
 
+static bool no_items(struct jin *j, void *ctx, struct val item, struct val *out, bool *keep)
+{
+    (void)ctx;
+    (void)item;
+    (void)out;
+    (void)keep;
+    return chat_raise(j, "Can only get item pairs from a mapping.");
+}
+
 static bool items(struct jin *j, struct val v, struct val *out)
 {
-    if (v.kind != VAL_UNDEFINED && v.kind != VAL_DICT)
-        return chat_raise(j, "Can only get item pairs from a mapping.");
+    struct val one;
+
+    if (v.kind != VAL_UNDEFINED && v.kind != VAL_DICT) /* found out when the first pair is wanted */
+        return chat_pair(j, v, v, &one) && chat_generate(j, one, no_items, NULL, out);
     if (v.kind == VAL_DICT) {
         v.kind = VAL_VIEW;
         v.sub = VIEW_ITEMS;

@@ -133,6 +133,8 @@ bool chat_test(struct jin *j, int which, struct val v, const struct args *a, boo
         return cased(j, v, t == T_LOWER ? "islower" : "isupper", out);
     case T_FILTER:
     case T_TEST:
+        if (v.kind == VAL_LIST || v.kind == VAL_DICT)
+            return chat_raise(j, "unhashable type: '%s'", chat_type(&v));
         *out = v.kind == VAL_STR && (t == T_FILTER ? chat_filter_find(chat_str(&v)) : chat_test_find(chat_str(&v))) >= 0;
         return true;
     default:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* buf.h - a growing string, and values written as Python writes them.           room: text */
+/* buf.h - a growing string.                                                     room: text */
 #ifndef TEXT_BUF_H
 #define TEXT_BUF_H
 #include "text/text.h"
@@ -12,8 +12,4 @@ struct text_buf {
 };
 void text_buf_add(struct text_buf *b, struct str s);
 void text_buf_addz(struct text_buf *b, const char *z);
-/* As Python's json.dumps(v, ensure_ascii=False): ", " and ": ", keys in their order. */
-void text_buf_json(struct text_buf *b, const json_t *v);
-/* As Python's str(): strings as they are, True, False, None; the rest as JSON. */
-void text_buf_str(struct text_buf *b, const json_t *v);
 #endif

@@ -48,18 +48,30 @@ static bool is_blank(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-static enum err_code encode_all(struct text_enc *x, struct str s, bool control)
+/* The special token at byte i of s, the longest. A control token takes marked bytes only. */
+static int32_t special_at(const struct text *t, bool control, struct str s, const unsigned char *mark, size_t i)
+{
+    const struct text_specials *set = &t->special[control];
+    unsigned char c = (unsigned char)s.p[i];
+    int32_t id = -1;
+
+    if (set->first[c] < set->first[c + 1])
+        id = text_special_at(t, set, (struct str){s.p + i, s.n - i});
+    if (id >= 0 && mark != NULL && memchr(mark + i, 0, t->tok[id].spell.n) != NULL && control &&
+        (t->tok[id].type == TOKEN_CONTROL || t->tok[id].type == TOKEN_UNKNOWN))
+        return special_at(t, false, s, NULL, i);
+    return id;
+}
+
+/* mark: NULL, or for each byte of s whether it may be part of a control token. */
+static enum err_code encode_all(struct text_enc *x, struct str s, bool control, const unsigned char *mark)
 {
     const struct text *t = x->t;
-    const struct text_specials *set = &t->special[control];
     size_t begin = 0;
     enum err_code rc = ERR_OK;
 
     for (size_t i = 0; i < s.n && rc == ERR_OK;) {
-        unsigned char c = (unsigned char)s.p[i];
-        int32_t id = -1;
-        if (set->first[c] < set->first[c + 1])
-            id = text_special_at(t, set, (struct str){s.p + i, s.n - i});
+        int32_t id = special_at(t, control, s, mark, i);
         if (id < 0) {
             i++;
             continue;
@@ -75,8 +87,8 @@ static enum err_code encode_all(struct text_enc *x, struct str s, bool control)
     return rc == ERR_OK ? encode_plain(x, (struct str){s.p + begin, s.n - begin}) : rc;
 }
 
-enum err_code text_encode(const struct text *t, struct str s, unsigned flags,
-                          struct text_tokens *out, struct err *e)
+static enum err_code encode(const struct text *t, struct str s, unsigned flags, const unsigned char *mark,
+                            struct text_tokens *out, struct err *e)
 {
     struct text_enc x = {.t = t, .out = out, .e = e};
     int64_t n0 = out->n;
@@ -86,7 +98,7 @@ enum err_code text_encode(const struct text *t, struct str s, unsigned flags,
     if (flags & TEXT_ADD && t->info.add_bos && t->info.bos >= 0)
         rc = text_tokens_push(out, t->info.bos, e);
     if (rc == ERR_OK)
-        rc = encode_all(&x, s, flags & TEXT_SPECIAL);
+        rc = encode_all(&x, s, flags & TEXT_SPECIAL, mark);
     if (rc == ERR_OK && flags & TEXT_ADD && t->info.add_eos && t->info.eos >= 0)
         rc = text_tokens_push(out, t->info.eos, e);
     if (rc != ERR_OK)
@@ -94,6 +106,18 @@ enum err_code text_encode(const struct text *t, struct str s, unsigned flags,
     free(x.words);
     free(x.scratch);
     return rc;
+}
+
+enum err_code text_encode(const struct text *t, struct str s, unsigned flags,
+                          struct text_tokens *out, struct err *e)
+{
+    return encode(t, s, flags, NULL, out, e);
+}
+
+enum err_code text_encode_marked(const struct text *t, struct str s, const unsigned char *mark,
+                                 struct text_tokens *out, struct err *e)
+{
+    return encode(t, s, TEXT_SPECIAL, mark, out, e);
 }
 
 struct str text_piece(const struct text *t, int32_t id)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text.h - text to tokens and back, chat messages to prompts.                  room: text (base, gguf)
+/* text.h - text to tokens and back.                                         room: text (base, gguf)
  *
  * A tokenizer is read from a model file's metadata (tokenizer.ggml.*): byte-level BPE ("gpt2") or
  * SentencePiece ("llama"). It copies what it needs: the gguf may be closed first. A struct text never
@@ -51,10 +51,13 @@ enum {
  * that it encodes), SentencePiece as a byte. */
 MUST_CHECK enum err_code text_encode(const struct text *t, struct str s, unsigned flags,
                                      struct text_tokens *out, struct err *e);
+/* The same with TEXT_SPECIAL for text of mixed origin: mark has a byte for each of s, and control tokens are found
+ * where all of theirs are not 0. */
+MUST_CHECK enum err_code text_encode_marked(const struct text *t, struct str s, const unsigned char *mark,
+                                            struct text_tokens *out, struct err *e);
 
 /* The bytes a token stands for (may be half a character); control tokens give their spelling.
- * An id outside the vocabulary gives an empty string. */
-struct str text_piece(const struct text *t, int32_t id);
+ * An id outside the vocabulary gives an empty string. */struct str text_piece(const struct text *t, int32_t id);
 bool       text_is_control(const struct text *t, int32_t id); /* not shown as text */
 bool       text_is_end(const struct text *t, int32_t id);     /* ends a turn or a text */
 int32_t    text_find(const struct text *t, const char *piece); /* token spelled so, or -1 */
@@ -78,16 +81,4 @@ MUST_CHECK enum err_code text_stream_push(struct text_stream *s, int32_t id, str
 /* What was held back, at the end of generation. */
 struct str text_stream_flush(struct text_stream *s);
 
-/* Chat: messages to a prompt in the Qwen3.5 format. */
-struct text_chat_opts {
-    const json_t *tools;     /* array of OpenAI-style function tools, or NULL */
-    bool          think;     /* the generation prompt opens a think block, or closes an empty one */
-    bool          generate;  /* add the generation prompt */
-};
-/* messages: array of {"role", "content", ...} (OpenAI style, tool calls and results included).
- * *out is malloc'ed, NUL-terminated. ERR_FORMAT names the message that breaks a rule;
- * ERR_UNSUPPORTED when the model's template is not of a known family. */
-MUST_CHECK enum err_code text_chat(const struct text *t, const json_t *messages,
-                                   const struct text_chat_opts *o, char **out, size_t *out_n, struct err *e);
-bool text_has_chat(const struct text *t); /* the file has a chat template */
 #endif

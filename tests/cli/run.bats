@@ -92,7 +92,7 @@ EOF
     [ "$(grep -c '^<|im_start|>user$' out)" -eq 1 ]
     head -n 1 "$ROOT/share/eval/tools.jsonl" > task.json
     try 0 chimere-run --messages task.json
-    grep -q '^<function=import_lesson>$' out
+    jq -e '.type == "function" and .function.name == "import_lesson"' out
 }
 
 @test "keys of --json are the documented ones" {

@@ -5,6 +5,7 @@
 
 #include "draft/internal.h"
 #include "gen_rig.h"
+#include "chat/chat.h"
 #include "base/json.h"
 #include "model/drafter.h"
 #include "text/text.h"
@@ -92,10 +93,11 @@ static void desk_close(struct desk *k)
 /* Items of a task set as tokens of their prompts. */
 static void prompt_of(struct desk *k, const char *set, int item, struct text_tokens *out)
 {
-    char path[256], line[65536], *text = NULL;
-    size_t n = 0;
+    char path[256], line[65536];
     struct err e = { 0 };
-    json_t *it = NULL;
+    json_t *it = NULL, *extra;
+    struct chat *c;
+    bool thinking;
     FILE *f;
 
     (void)snprintf(path, sizeof path, "share/eval/%s.jsonl", set);
@@ -105,13 +107,14 @@ static void prompt_of(struct desk *k, const char *set, int item, struct text_tok
         assert_non_null(fgets(line, sizeof line, f));
     (void)fclose(f);
     must(json_parse(&it, str_of(line), path, &e), &e);
-    must(text_chat(k->text, json_object_get(it, "messages"),
-                   &(struct text_chat_opts){ json_object_get(it, "tools"),
-                                             json_is_true(json_object_get(it, "enable_thinking")), true },
-                   &text, &n, &e), &e);
+    extra = json_pack("{s:O}", "enable_thinking", json_object_get(it, "enable_thinking"));
+    must(chat_open(&c, k->text, (struct str){ 0 }, &e), &e);
     out->n = 0;
-    must(text_encode(k->text, (struct str){ text, n }, TEXT_SPECIAL, out, &e), &e);
-    free(text);
+    must(chat_render(c, &(struct chat_prompt){ .messages = json_object_get(it, "messages"),
+                                               .tools = json_object_get(it, "tools"), .extra = extra, .generate = true },
+                     out, &thinking, &e), &e);
+    chat_close(c);
+    json_decref(extra);
     json_decref(it);
 }
 

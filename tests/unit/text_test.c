@@ -561,7 +561,7 @@ static void test_tokens(void **state)
     assert_int_equal(info->think_open, 508);
     assert_int_equal(info->think_close, 509);
     assert_false(info->add_bos);
-    assert_false(text_has_chat(t));
+    assert_int_equal(info->chat_template.n, 0);
     assert_int_equal(text_find(t, "<|im_start|>"), 485);
     assert_int_equal(text_find(t, " "), 220);
     assert_int_equal(text_find(t, "\n"), 198);

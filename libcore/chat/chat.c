@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* chat.c - a conversation to a prompt: data for the template, tokens of what it writes.        room: chat
+ *
+ * What a client may write is data. Two things in it are counted as the template's, because templates build control tokens
+ * from them ("<|" + role + "|>"): the texts of bos and eos, which come from the model file, and roles, when they are the
+ * usual ones or stand as a literal in the template.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "chat/chat.h"
+#include "chat/internal.h"
+#include "chat/jinja.h"
+#include "text/text.h"
+
+enum { DATA_DEPTH_MAX = 128 };
+
+static bool contains(struct str s, struct str part)
+{
+    for (size_t i = 0; part.n > 0 && i + part.n <= s.n; i++)
+        if (s.p[i] == part.p[0] && memcmp(s.p + i, part.p, part.n) == 0)
+            return true;
+    return false;
+}
+
+/* ---- data ---- */
+/* Bytes of text in v, and a few for each value. */
+static size_t weigh(const json_t *v, int depth)
+{
+    size_t n = 16;
+
+    if (depth > DATA_DEPTH_MAX)
+        return n;
+    if (json_is_string(v))
+        return n + json_string_length(v);
+    if (json_is_array(v))
+        for (size_t i = 0; i < json_array_size(v); i++)
+            n += weigh(json_array_get(v, i), depth + 1);
+    if (json_is_object(v)) {
+        json_t *o = (json_t *)(uintptr_t)v;
+        for (void *it = json_object_iter(o); it != NULL; it = json_object_iter_next(o, it))
+            n += strlen(json_object_iter_key(it)) + weigh(json_object_iter_value(it), depth + 1);
+    }
+    return n;
+}
+
+static bool fail(struct jin *j, enum err_code code, size_t i, const char *why)
+{
+    if (j->e->code == ERR_OK)
+        err_set(j->e, code, "message %zu: %s", i, why);
+    return false;
+}
+
+static bool is_usual_role(struct str role)
+{
+    static const char *const usual[] = {"system", "user", "assistant", "tool", "developer", "function"};
+
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
+        if (str_is(role, usual[i]))
+            return true;
+    return false;
+}
+
+static bool is_literal(struct str template, struct str s)
+{
+    char quoted[64];
+
+    if (s.n == 0 || s.n > sizeof quoted - 2)
+        return false;
+    for (size_t i = 0; i < s.n; i++)
+        if (!((s.p[i] | 32) >= 'a' && (s.p[i] | 32) <= 'z') && s.p[i] != '_' && s.p[i] != '-')
+            return false;
+    for (int k = 0; k < 2; k++) {
+        memset(quoted, k == 0 ? '\'' : '"', s.n + 2);
+        memcpy(quoted + 1, s.p, s.n);
+        if (contains(template, (struct str){quoted, s.n + 2}))
+            return true;
+    }
+    return false;
+}
+
+/* Parts of a content that no model here can read. */
+static bool check_parts(struct jin *j, size_t i, const struct val *content)
+{
+    static const char *const other[] = {"image", "image_url", "video", "video_url", "audio", "audio_url", "input_audio",
+                                        "input_image"};
+    const struct vlist *l = content->u.l;
+
+    for (size_t k = 0; content->kind == VAL_LIST && k < l->n; k++) {
+        const struct val *type = l->v[k].kind == VAL_DICT ? chat_dict_find(l->v[k].u.d, STR("type")) : NULL;
+        for (size_t m = 0; m < sizeof other / sizeof other[0]; m++)
+            if ((type != NULL && type->kind == VAL_STR && str_is(chat_str(type), other[m])) ||
+                (l->v[k].kind == VAL_DICT && chat_dict_find(l->v[k].u.d, str_of(other[m])) != NULL))
+                return fail(j, ERR_UNSUPPORTED, i, "images, videos and sound are not supported");
+    }
+    return true;
+}
+
+/* Arguments are an object, or as OpenAI's interface has them a string that holds one. */
+static bool parse_arguments(struct jin *j, size_t i, struct vdict *call)
+{
+    struct val *args = chat_dict_find(call, STR("arguments")), v;
+
+    if (args == NULL || args->kind == VAL_DICT)
+        return true;
+    struct str text = args->kind == VAL_STR ? chat_str(args) : STR("x");
+    while (args->kind == VAL_STR && text.n > 0 && memchr(" \t\r\n", text.p[text.n - 1], 4) != NULL)
+        text.n--;
+    if (args->kind == VAL_NONE || text.n == 0)
+        return chat_dict_new(j, args);
+    if (args->kind != VAL_STR)
+        return fail(j, ERR_FORMAT, i, "the arguments of a tool call are not an object");
+    if (!chat_json_read(j, text, "the arguments of a tool call", &v)) {
+        err_wrap(j->e, "message %zu", i);
+        return false;
+    }
+    if (v.kind != VAL_DICT && v.kind != VAL_NONE)
+        return fail(j, ERR_FORMAT, i, "the arguments of a tool call are not an object");
+    if (v.kind == VAL_NONE)
+        return chat_dict_new(j, args);
+    *args = v;
+    return true;
+}
+
+static bool fix_message(const struct chat *c, struct jin *j, size_t i, struct vdict *m)
+{
+    struct val *role = chat_dict_find(m, STR("role")), *content = chat_dict_find(m, STR("content")),
+               *calls = chat_dict_find(m, STR("tool_calls"));
+
+    if (role != NULL && role->kind == VAL_STR &&
+        (is_usual_role(chat_str(role)) || is_literal(chat_template(c), chat_str(role))) &&
+        !chat_str_new(j, chat_str(role), true, role))
+        return false;
+    if (content != NULL && !check_parts(j, i, content))
+        return false;
+    if (calls != NULL && calls->kind != VAL_LIST && calls->kind != VAL_NONE)
+        return fail(j, ERR_FORMAT, i, "tool_calls is not an array");
+    for (size_t k = 0; calls != NULL && calls->kind == VAL_LIST && k < calls->u.l->n; k++) {
+        struct val *call = &calls->u.l->v[k], *function;
+        if (call->kind != VAL_DICT)
+            return fail(j, ERR_FORMAT, i, "a tool call is not an object");
+        function = chat_dict_find(call->u.d, STR("function"));
+        if (!parse_arguments(j, i, function != NULL && function->kind == VAL_DICT ? function->u.d : call->u.d))
+            return false;
+    }
+    return true;
+}
+
+/* An exchange before the messages that follow an answer; its words are in no other text. */
+static const char before_question[] = "Qzq before?", before_answer[] = "Qzq before.";
+
+static bool add_before(struct jin *j, const char *role, const char *content, struct vlist *l)
+{
+    struct val m, key, v;
+
+    return chat_dict_new(j, &m) && chat_str_new(j, STR("role"), false, &key) && chat_str_new(j, str_of(role), true, &v) &&
+           chat_dict_set(j, m.u.d, key, v) && chat_str_new(j, STR("content"), false, &key) &&
+           chat_str_new(j, str_of(content), false, &v) && chat_dict_set(j, m.u.d, key, v) && chat_list_add(j, l, m);
+}
+
+static bool set_messages(const struct chat *c, struct jin *j, const json_t *messages, bool follows)
+{
+    struct val v, all;
+
+    if (json_array_size(messages) == 0) {
+        err_set(j->e, ERR_FORMAT, "messages: not an array with at least one message");
+        return false;
+    }
+    if (!chat_json_value(j, messages, &v))
+        return false;
+    for (size_t i = 0; i < v.u.l->n; i++) {
+        if (v.u.l->v[i].kind != VAL_DICT)
+            return fail(j, ERR_FORMAT, i, "not an object");
+        if (!fix_message(c, j, i, v.u.l->v[i].u.d))
+            return false;
+    }
+    j->messages = v;
+    if (!follows)
+        return chat_jin_set(j, "messages", v);
+    if (!chat_list_new(j, VAL_LIST, v.u.l->n + 2, &all) || !add_before(j, "user", before_question, all.u.l) ||
+        !add_before(j, "assistant", before_answer, all.u.l))
+        return false;
+    for (size_t i = 0; i < v.u.l->n; i++)
+        if (!chat_list_add(j, all.u.l, v.u.l->v[i]))
+            return false;
+    return chat_jin_set(j, "messages", all);
+}
+
+static bool set_list(struct jin *j, const char *name, const json_t *list)
+{
+    struct val v = chat_none();
+
+    if (list != NULL && !json_is_null(list) && !json_is_array(list)) {
+        err_set(j->e, ERR_FORMAT, "%s: not a list", name);
+        return false;
+    }
+    if (json_array_size(list) > 0 && !chat_json_value(j, list, &v))
+        return false;
+    return chat_jin_set(j, name, v);
+}
+
+static bool set_token(struct jin *j, const struct text *t, const char *name, int32_t id)
+{
+    struct val v;
+
+    if (id < 0)
+        return true;
+    return chat_str_new(j, text_piece(t, id), true, &v) && chat_jin_set(j, name, v);
+}
+
+static bool set_variables(const struct chat *c, struct jin *j, const struct chat_prompt *p)
+{
+    const struct text_info *info = text_info(c->text);
+    struct val v;
+
+    if (!set_token(j, c->text, "bos_token", info->bos) || !set_token(j, c->text, "eos_token", info->eos) ||
+        !set_token(j, c->text, "pad_token", info->pad))
+        return false;
+    if (p->extra != NULL && !json_is_object(p->extra) && !json_is_null(p->extra)) {
+        err_set(j->e, ERR_FORMAT, "variables of the chat template: not an object");
+        return false;
+    }
+    json_t *extra = (json_t *)(uintptr_t)p->extra;
+    for (void *it = json_object_iter(extra); it != NULL; it = json_object_iter_next(extra, it))
+        if (!chat_json_value(j, json_object_iter_value(it), &v) || !chat_jin_set(j, json_object_iter_key(it), v))
+            return false;
+    return set_messages(c, j, p->messages, p->follows) && set_list(j, "tools", p->tools) && set_list(j, "documents", p->documents) &&
+           chat_jin_set(j, "add_generation_prompt", chat_bool(p->generate));
+}
+
+/* ---- a prompt ---- */
+/* Leaves what comes after the answer before the messages. */
+static bool cut_before(struct sbuf *b, struct err *e)
+{
+    struct str answer = str_of(before_answer);
+
+    for (size_t i = 0; i + answer.n <= b->n; i++)
+        if (memcmp(b->p + i, answer.p, answer.n) == 0) {
+            i += answer.n;
+            b->p += i;
+            b->mark = b->mark != NULL ? b->mark + i : NULL;
+            b->n -= i;
+            return true;
+        }
+    err_set(e, ERR_UNSUPPORTED, "the chat template does not show an answer: a conversation cannot go on from one");
+    return false;
+}
+
+enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, struct chat_text *out, struct err *e)
+{
+    size_t bytes = weigh(p->messages, 0) + weigh(p->tools, 0) + weigh(p->documents, 0) + weigh(p->extra, 0);
+    struct jin j;
+    struct sbuf b = {0};
+    struct err own = {0};
+    enum err_code rc = chat_jin_open(&j, c->template, bytes, &own);
+
+    if (rc)
+        return err_set(e, rc, "%s", own.msg);
+    j.now_s = p->now_s;
+    j.lists_change = true;
+    if (set_variables(c, &j, p) && chat_jin_run(&j, &b) && (!p->follows || cut_before(&b, &own))) {
+        char *text = malloc(b.n + 1);
+        unsigned char *mark = malloc(b.n + 1);
+        if (text == NULL || mark == NULL) {
+            free(text);
+            free(mark);
+            err_set(&own, ERR_NOMEM, "out of memory");
+        } else {
+            if (b.n > 0)
+                memcpy(text, b.p, b.n);
+            text[b.n] = '\0';
+            if (b.mark != NULL)
+                memcpy(mark, b.mark, b.n);
+            else
+                memset(mark, b.ours, b.n);
+            *out = (struct chat_text){text, mark, b.n};
+        }
+    }
+    chat_jin_close(&j);
+    return own.code == ERR_OK ? ERR_OK : err_set(e, own.code, "%s", own.msg);
+}
+
+void chat_text_free(struct chat_text *t)
+{
+    free(t->p);
+    free(t->mark);
+    *t = (struct chat_text){0};
+}
+
+/* A prompt ends inside reasoning when its last text is an opening mark that the template wrote: one that names
+ * thinking and that the template can close, as <think> and </think>. */
+static bool ends_inside(const struct chat *c, const struct chat_text *t)
+{
+    static const char *const pairs[][2] = {
+        {"<|START_THINKING|>", "<|END_THINKING|>"}, {"<|inner_prefix|>", "<|inner_suffix|>"},
+        {"<|begin_of_thought|>", "<|end_of_thought|>"}, {"<|channel|>analysis<|message|>", "<|end|>"},
+        {"<|think|>", "<|/think|>"}, {"\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7"},
+    };
+    static const char *const words[] = {"think", "thought", "reason"};
+    size_t n = t->n, from;
+    char close[64];
+
+    while (n > 0 && memchr(" \t\r\n", t->p[n - 1], 4) != NULL)
+        n--;
+    struct str all = {t->p, n};
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        struct str open = str_of(pairs[i][0]);
+        if (n >= open.n && memcmp(t->p + n - open.n, open.p, open.n) == 0)
+            return memchr(t->mark + n - open.n, 0, open.n) == NULL;
+    }
+    if (n == 0 || (t->p[n - 1] != '>' && t->p[n - 1] != ']'))
+        return false;
+    for (from = n - 1; from > 0 && n - from < sizeof close - 2 && t->p[from] != '<' && t->p[from] != '[';)
+        from--;
+    struct str mark = {t->p + from, n - from};
+    if ((mark.p[0] != '<' && mark.p[0] != '[') || mark.n < 3 || mark.p[1] == '/' || memchr(t->mark + from, 0, mark.n) != NULL)
+        return false;
+    close[0] = mark.p[0];
+    close[1] = '/';
+    memcpy(close + 2, mark.p + 1, mark.n - 1);
+    bool named = false;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        for (size_t k = 1; k + strlen(words[i]) < mark.n; k++) {
+            size_t m = 0;
+            while (words[i][m] != '\0' && (mark.p[k + m] | 32) == words[i][m])
+                m++;
+            named |= words[i][m] == '\0';
+        }
+    return named && (contains(chat_template(c), (struct str){close, mark.n + 1}) || contains(all, (struct str){close, mark.n + 1}) ||
+                     contains(chat_template(c), mark));
+}
+
+enum err_code chat_render(const struct chat *c, const struct chat_prompt *p, struct text_tokens *out, bool *thinking,
+                          struct err *e)
+{
+    struct chat_text t = {0};
+    enum err_code rc = chat_write(c, p, &t, e);
+
+    if (rc == ERR_OK)
+        rc = text_encode_marked(c->text, (struct str){t.p, t.n}, t.mark, out, e);
+    if (rc == ERR_OK)
+        *thinking = ends_inside(c, &t);
+    chat_text_free(&t);
+    return rc;
+}
+
+enum err_code chat_render_text(const struct chat *c, const struct chat_prompt *p, char **out, size_t *n, struct err *e)
+{
+    struct chat_text t = {0};
+    enum err_code rc = chat_write(c, p, &t, e);
+
+    if (rc)
+        return rc;
+    free(t.mark);
+    *out = t.p;
+    *n = t.n;
+    return ERR_OK;
+}
+
+/* ---- opening ---- */
+struct str chat_template(const struct chat *c)
+{
+    return (struct str){c->source, c->source_bytes};
+}
+
+enum err_code chat_open(struct chat **out, const struct text *t, struct str template_text, struct err *e)
+{
+    struct chat *c;
+    enum err_code rc;
+
+    if (template_text.n == 0)
+        template_text = text_info(t)->chat_template;
+    if (template_text.n == 0)
+        return err_set(e, ERR_UNSUPPORTED, "the model has no chat template: use --raw");
+    if ((c = calloc(1, sizeof *c)) == NULL || (c->source = malloc(template_text.n)) == NULL) {
+        free(c);
+        return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    memcpy(c->source, template_text.p, template_text.n);
+    c->source_bytes = template_text.n;
+    c->text = t;
+    rc = chat_jinja_open(&c->template, template_text, e);
+    if (rc == ERR_OK)
+        rc = chat_learn_borders(c, e);
+    if (rc) {
+        chat_close(c);
+        return rc;
+    }
+    *out = c;
+    return ERR_OK;
+}
+
+void chat_close(struct chat *c)
+{
+    if (c == NULL)
+        return;
+    chat_jinja_close(c->template);
+    free(c->source);
+    free(c);
+}
