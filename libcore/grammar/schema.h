@@ -113,8 +113,9 @@ bool schema_property(struct schema *x, const struct schema_all *flat, const char
 bool schema_writes(struct schema *x, const struct schema_all *flat, const char *name);
 bool schema_requires(struct schema *x, const struct schema_all *flat, const char *name);
 
-/* schema_holds.c: a value against schemas: 1 yes, 0 no, -1 cannot be said. */
-int schema_holds(struct schema *x, const struct schema_all *flat, const json_t *value);
+/* schema_holds.c: a value against schemas: 1 yes, 0 no, -1 cannot be said. plain: without the
+ * anyOf, oneOf, not and $ref of these schemas themselves. */
+int schema_holds(struct schema *x, const struct schema_all *flat, bool plain, const json_t *value);
 
 /* schema_apart.c: no text that is written for a satisfies b. more: a has choices that may add
  * properties. */

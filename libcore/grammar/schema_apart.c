@@ -26,7 +26,7 @@ static bool listed_apart(struct schema *x, const struct schema_all *a, const str
         for (size_t k = 0; k < n; k++) {
             const json_t *value = only != NULL ? only : json_array_get(list, k);
 
-            if (schema_holds(x, a, value) != 0 && schema_holds(x, b, value) != 0)
+            if (schema_holds(x, a, true, value) != 0 && schema_holds(x, b, true, value) != 0)
                 return false;
         }
     }

@@ -220,14 +220,15 @@ static bool listed(struct schema_item item, const json_t *value)
     return in && (only == NULL || equal(only, value));
 }
 
-static int one_holds(struct schema *x, struct schema_item item, const json_t *value, int depth)
+/* The keywords that speak of the value itself, not of other schemas for it. */
+static int plain_holds(struct schema *x, struct schema_item item, const json_t *value, int depth)
 {
     struct schema_all *all;
     int type = type_of(value), result = 1;
 
     if (json_is_boolean(item.s))
         return json_is_true(item.s);
-    if (!json_is_object(item.s) || depth > DEPTH_MAX || !grammar_spend(x->b, 256))
+    if (!json_is_object(item.s) || !grammar_spend(x->b, 256))
         return -1;
     schema_check_keys(x, item);
     if (!listed(item, value))
@@ -249,10 +250,25 @@ static int one_holds(struct schema *x, struct schema_item item, const json_t *va
     else if (type == T_OBJ)
         result = object_holds(x, &all[0], &all[1], value, depth + 1);
     free(all);
-    return result == 0 ? 0 : all_of(result, choices_hold(x, item, value, depth + 1));
+    return result;
 }
 
-int schema_holds(struct schema *x, const struct schema_all *flat, const json_t *value)
+static int one_holds(struct schema *x, struct schema_item item, const json_t *value, int depth)
 {
-    return list_holds(x, flat, value, 0);
+    int result = depth > DEPTH_MAX ? -1 : plain_holds(x, item, value, depth);
+
+    if (result == 0 || json_is_boolean(item.s) || depth > DEPTH_MAX || x->b->code != ERR_OK)
+        return result;
+    return all_of(result, choices_hold(x, item, value, depth + 1));
+}
+
+int schema_holds(struct schema *x, const struct schema_all *flat, bool plain, const json_t *value)
+{
+    int result = flat->never ? 0 : 1;
+
+    if (!plain)
+        return list_holds(x, flat, value, 0);
+    for (uint32_t i = 0; i < flat->n && result != 0; i++)
+        result = all_of(result, plain_holds(x, flat->v[i], value, 0));
+    return result;
 }

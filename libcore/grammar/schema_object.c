@@ -106,7 +106,7 @@ static bool name_allowed(struct schema *x, struct schema_item item, const char *
     schema_add(
         x, all,
         (struct schema_item){names, schema_path(x, item.path, "propertyNames", -1), false, -1});
-    holds = schema_holds(x, all, value);
+    holds = schema_holds(x, all, false, value);
     if (holds < 0)
         schema_fail(x, ERR_UNSUPPORTED, item.path, "propertyNames",
                     "such a schema of names is not supported");
@@ -494,6 +494,9 @@ void schema_object(struct schema *x, const struct schema_all *flat, uint32_t fro
 
     schema_counts(x, flat, "minProperties", "maxProperties", &o.min, &o.max);
     collect(&o);
+    if (o.min > 1 && has_others(&o)) /* of such keys one may come twice, and be one property */
+        schema_fail(x, ERR_UNSUPPORTED, flat->v[0].path, "minProperties",
+                    "more than 1 is not supported beside undeclared keys");
     if (x->b->code == ERR_OK && (o.max < 0 || o.min <= o.max))
         write_object(&o, from, to);
     for (int k = 0; k < o.n_patterns; k++)

@@ -217,6 +217,11 @@ static void test_messages(void **state)
         {SCHEMA, "{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}", ERR_FORMAT,
          "#: refers to itself"},
         {SCHEMA, "{\"type\":\"object\",\"required\":[1]}", ERR_FORMAT, "#/required: "},
+        {SCHEMA,
+         "{\"$defs\":{\"d\":{\"$ref\":\"#/$defs/d\"}},"
+         "\"anyOf\":[{\"enum\":[1]},{\"$ref\":\"#/$defs/d\"}]}",
+         ERR_UNSUPPORTED, "#/anyOf/0/enum: "},
+        {SCHEMA, "{\"type\":\"object\",\"minProperties\":2}", ERR_UNSUPPORTED, "#/minProperties: "},
         {SCHEMA, "{\"enum\":[]}", ERR_FORMAT, "#: nothing can satisfy"},
         {SCHEMA, "{\"multipleOf\":0}", ERR_FORMAT, "#/multipleOf: "},
     };
@@ -284,7 +289,7 @@ static void test_limits(void **state)
         {SCHEMA, "{\"allOf\":[", "{\"anyOf\":[{\"minimum\":1},{\"maxLength\":3}]},", 20, "true]}",
          ERR_LIMIT},
         {SCHEMA, "{\"allOf\":[", "{\"minLength\":2},", 1000, "true]}", ERR_LIMIT},
-        {SCHEMA, "{\"type\":\"object\",\"minProperties\":1000}", "", 0, "", ERR_LIMIT},
+        {SCHEMA, "{\"type\":\"object\",\"maxProperties\":1000}", "", 0, "", ERR_LIMIT},
     };
 
     (void)state;
