@@ -350,11 +350,22 @@ static size_t keep(struct grammar *g, struct walk *w, uint32_t state)
     return mask_bytes + r.n_exit * sizeof *r.exit;
 }
 
+/* States below this one have no caller: those of the text itself, unless it is called as a rule,
+ * too. */
+static uint32_t first_called(const struct grammar *g)
+{
+    for (uint32_t i = 0; i < g->call_at[g->n]; i++)
+        if (g->call[i].rule == g->root)
+            return 0;
+    return g->rule_at[1];
+}
+
 static enum err_code make_ready(struct grammar *g, struct grammar_place *p, const struct cost *cost,
                                 uint32_t n, struct err *e)
 {
     uint64_t nodes = 0;
     size_t bytes = 0;
+    uint32_t called = first_called(g);
 
     for (uint32_t i = 0; i < n && nodes < READY_WALK_MAX && bytes < READY_BYTES_MAX; i++) {
         struct walk w = {.p = p, .v = g->v, .one = -1};
@@ -365,7 +376,8 @@ static enum err_code make_ready(struct grammar *g, struct grammar_place *p, cons
             return err_set(e, ERR_NOMEM, "out of memory");
         p->n_frames = 1;
         p->deep = 0;
-        walk_config(&w, (struct grammar_config){cost[i].state, GRAMMAR_BELOW, true});
+        walk_config(&w, (struct grammar_config){cost[i].state,
+                                                cost[i].state < called ? 0 : GRAMMAR_BELOW, true});
         nodes += w.nodes + w.slow * 4 + READY_NODES;
         good = !w.failed && w.slow < SLOW_MAX && w.n_exit <= 1U << 15;
         if (good && (w.nodes >= READY_NODES || w.t != &g->v->trie[0])) {
