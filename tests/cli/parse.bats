@@ -11,7 +11,6 @@ tools()
 
 parse() # STATUS OPTION...: of chimere-run --parse
 {
-    chimere-run -h | grep -q -- --parse || skip "this chimere-run has no --parse"
     local want=$1
     shift
     try "$want" chimere-run --parse "$@" < text
