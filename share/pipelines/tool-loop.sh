@@ -39,15 +39,15 @@ trap 'rm -rf "$files"' EXIT
 
 cat > "$files/tools.json" << 'END'
 [{"type": "function", "function": {
-    "name": "calculator",
-    "description": "Work out an arithmetic expression.",
-    "parameters": {"type": "object", "required": ["expression"], "properties": {
-        "expression": {"type": "string", "description": "Numbers, + - * / ^ and brackets, as (3 + 4) * 2.5"}}}}},
- {"type": "function", "function": {
     "name": "list_files",
     "description": "List the files in a directory.",
-    "parameters": {"type": "object", "properties": {
-        "path": {"type": "string", "description": "Directory, relative; left out: the first one"}}}}}]
+    "parameters": {"type": "object", "required": ["directory"], "properties": {
+        "directory": {"type": "string", "description": "Directory path"}}}}},
+ {"type": "function", "function": {
+    "name": "calculator",
+    "description": "Evaluate an arithmetic expression.",
+    "parameters": {"type": "object", "required": ["expression"], "properties": {
+        "expression": {"type": "string", "description": "Expression"}}}}}]
 END
 
 calculator() # EXPRESSION
@@ -66,7 +66,7 @@ calculator() # EXPRESSION
     esac
 }
 
-list_files() # PATH
+list_files() # DIRECTORY
 {
     local path
     path=$(realpath -e -- "$dir/${1:-.}" 2> /dev/null) || { echo "error: there is no such directory"; return; }
@@ -88,7 +88,7 @@ run_tool() # NAME ARGUMENTS
 {
     case $1 in
     calculator) calculator "$(member expression "$2")" ;;
-    list_files) list_files "$(member path "$2")" ;;
+    list_files) list_files "$(member directory "$2")" ;;
     *) echo "error: there is no such tool" ;;
     esac
 }

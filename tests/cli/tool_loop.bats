@@ -50,7 +50,7 @@ result()
 }
 
 @test "calls, results, answer" {
-    play '[["calculator", {"expression": "(3 + 4) * 2.5"}], ["list_files", {}]]' '[["list_files", {"path": "sub"}]]' done
+    play '[["calculator", {"expression": "(3 + 4) * 2.5"}], ["list_files", {}]]' '[["list_files", {"directory": "sub"}]]' done
     loop 0 question --temp 0
     [ "$(cat out)" = done ]
     [ "$(result 1 0)" = 17.5 ]
@@ -79,9 +79,9 @@ result()
 }
 
 @test "the listing stays in its directory" {
-    play '[["list_files", {"path": ".."}], ["list_files", {"path": "up"}], ["list_files", {"path": "/etc"}],
-           ["list_files", {"path": "sub/../.."}], ["list_files", {"path": "a.txt"}], ["list_files", {"path": "-x"}],
-           ["list_files", {"path": "; touch x"}]]' done
+    play '[["list_files", {"directory": ".."}], ["list_files", {"directory": "up"}], ["list_files", {"directory": "/etc"}],
+           ["list_files", {"directory": "sub/../.."}], ["list_files", {"directory": "a.txt"}], ["list_files", {"directory": "-x"}],
+           ["list_files", {"directory": "; touch x"}]]' done
     loop 0 question
     for i in 0 1 2 3 4 5 6; do [[ $(result 1 $i) == error:* ]]; done
     [ ! -e x ]
