@@ -183,12 +183,15 @@ static int64_t rows_of(const struct node *v)
 }
 
 /* The graph entry of the recorded nodes, which is then the first; a new one replaces the least used. NULL: not worth
- * one. */
+ * one. Single operations between steps are not: clearing a sequence is some for each layer, and would take the places of
+ * all graphs of steps. */
 static struct graph *graph_of(struct cuda *c)
 {
     struct graph g;
     int at = 0;
 
+    if (!c->in_step)
+        return NULL;
     for (int i = 0; i < c->n_node; i++)
         if (rows_of(&c->node[i]) > GRAPH_ROWS)
             return NULL;
