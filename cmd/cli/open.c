@@ -180,6 +180,7 @@ enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct 
                            struct err *e)
 {
     struct run_opts ro = *opts;
+    struct run     *run;
     char            kv[CLI_KV_BYTES];
     double          from;
 
@@ -196,8 +197,13 @@ enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct 
     cli_open_kv(&x->o, &ro, kv);
     if (x->fit != NULL)
         run_fit_apply_run(x->fit, &ro);
-    if (run_open(out, x->model, &ro, e))
+    if (run_open(&run, x->model, &ro, e))
         return e->code;
+    if (run_warm_up(run, e)) {
+        run_close(run);
+        return e->code;
+    }
+    *out = run;
     x->load_ms += cli_now_ms() - from;
     return ERR_OK;
 }

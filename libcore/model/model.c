@@ -286,6 +286,12 @@ void model_uses(const struct model *m, uint64_t *out)
         dev_copy(m->dev, out, m->uses, n * sizeof *out);
 }
 
+void model_forget_uses(struct model *m)
+{
+    if (m->uses != NULL)
+        dev_zero(m->dev, m->uses, (size_t)m->plan.n_layer * (size_t)m->plan.moe.n_expert * sizeof *m->uses);
+}
+
 int model_timings(const struct model *m, struct model_timing *out, int max)
 {
     struct dev_timing t[64];

@@ -73,6 +73,7 @@ int64_t model_device_used(const struct model *m);
 /* How often each routed expert was used since open, [n_layer][n_expert]; count_sets must have been set. */
 int  model_n_expert(const struct model *m); /* 0: none are routed */
 void model_uses(const struct model *m, uint64_t *out);
+void model_forget_uses(struct model *m); /* they count from now on */
 /* Two models with one fingerprint compute the same: a hash of the architecture's metadata, of every tensor's
  * name, type and shape, and of samples of its bytes. Reads some 100 KB of the file. */
 uint64_t model_fingerprint(const struct model *m);

@@ -286,6 +286,11 @@ void dev_begin(struct dev *d)
         d->impl.table->begin(d->impl.ctx);
 }
 
+bool dev_records(const struct dev *d)
+{
+    return d->impl.table->submit != NULL;
+}
+
 void dev_submit(struct dev *d)
 {
     if (!d->measuring && d->impl.table->submit != NULL)

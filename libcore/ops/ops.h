@@ -145,6 +145,8 @@ MUST_CHECK enum err_code dev_reserve(struct dev *d, size_t scratch_bytes, struct
 void   dev_measure(struct dev *d, bool on);
 size_t dev_scratch_peak(const struct dev *d); /* most bytes in use since open */
 void   dev_begin(struct dev *d);              /* a step begins: scratch is empty */
+bool   dev_records(const struct dev *d);      /* it launches what was recorded of a step, code of its own, which it loads as
+                                               * it is first used */
 void   dev_submit(struct dev *d);             /* what was asked for so far may run: the host goes on meanwhile */
 MUST_CHECK enum err_code dev_end(struct dev *d, struct err *e); /* all work done, or why not */
 struct tensor dev_scratch(struct dev *d, int64_t ne0, int64_t ne1); /* float rows, until release */

@@ -42,6 +42,10 @@ struct run_row {
  * ERR_NOMEM when the memory cannot be reserved (the message says how much was asked). */
 MUST_CHECK enum err_code run_open(struct run **out, struct model *m, const struct run_opts *o, struct err *e);
 void run_close(struct run *r); /* NULL is allowed */
+/* Right after run_open(): a GPU loads code as it is first used, and repeats a step of a shape sooner once it has seen
+ * some. This takes some steps of one row of sequence 0 and forgets them, so that the first tokens are decoded as fast
+ * as later ones. Does nothing on the CPU. Uses of experts count from 0 after it. */
+MUST_CHECK enum err_code run_warm_up(struct run *r, struct err *e);
 
 /* n <= rows_max, at most logits_max of them with logits. ERR_ARG: a token outside the vocabulary, a bad
  * sequence number. ERR_LIMIT: a sequence would exceed ctx_tokens, or the step needs more than run_kv_left(). In

@@ -65,6 +65,28 @@ static void chunks_and_threads(const char *path)
     free(ids);
 }
 
+/* What warms a device up leaves nothing behind. */
+static void warmed_up(const char *path)
+{
+    int64_t n = 0;
+    int32_t *ids = prompt("long", &n);
+    struct err e = { 0 };
+    struct rig rig;
+    float *ref = alone(path, 2, 512, NULL, ids, n), *got = malloc((size_t)n * 512 * sizeof *got);
+    struct rows out = { got, 0, 512 };
+
+    assert_non_null(got);
+    rig_open(&rig, path, 2, &(struct run_opts){ .ctx_tokens = 512, .undo_tokens = 4 });
+    if (run_warm_up(rig.r, &e) || run_pos(rig.r, 0) != 0 || run_logits_last(rig.r) != NULL ||
+        run_feed(rig.r, 0, ids, n, n, rows_sink, &out, NULL, &e))
+        fail_msg("%s: %s", path, e.msg);
+    same(ref, got, n * 512, path);
+    rig_close(&rig);
+    free(ref);
+    free(got);
+    free(ids);
+}
+
 /* Sequence 2 is the request; 0, 1 and 3 feed other tokens, rows interleaved, at uneven speeds. */
 static void beside_others(const char *path)
 {
@@ -113,6 +135,12 @@ static void same_bytes_in_chunks_all(void **state)
 {
     (void)state;
     each_golden(chunks_and_threads);
+}
+
+static void same_bytes_warmed_up(void **state)
+{
+    (void)state;
+    each_model("tests/golden/models", warmed_up);
 }
 
 static void same_bytes_beside_others(void **state)
@@ -230,7 +258,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bytes_in_chunks), cmocka_unit_test(same_bytes_in_chunks_all),
-        cmocka_unit_test(same_bytes_beside_others), cmocka_unit_test(same_bytes_beside_others_all),
+        cmocka_unit_test(same_bytes_warmed_up), cmocka_unit_test(same_bytes_beside_others), cmocka_unit_test(same_bytes_beside_others_all),
         cmocka_unit_test(kv_types),
         cmocka_unit_test(cleared_sequence_is_new), cmocka_unit_test(refusals_change_nothing),
         cmocka_unit_test(options_out_of_range),
