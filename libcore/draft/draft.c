@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draft.c - several drafters behind one: the texts of the sequences, who is asked, what came of it. */
+/* draft.c - several drafters behind one: texts of the sequences, who is asked, what came of it. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -65,7 +65,8 @@ static bool is_open(const struct draft *d, const struct draft_type *t)
 }
 
 /* Takes file, also when it fails. */
-static enum err_code add(struct draft *d, const struct draft_type *t, struct gguf *file, struct err *e)
+static enum err_code add(struct draft *d, const struct draft_type *t, struct gguf *file,
+                         struct err *e)
 {
     const struct draft_source s = { &d->o, file };
     struct drafter *r = &d->drafter[d->n_drafter];
@@ -112,8 +113,9 @@ static enum err_code add_named(struct draft *d, const char *name, struct err *e)
     }
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (strcmp(types[i]->name, name) == 0)
-            return types[i]->file ? err_set(e, ERR_ARG, "drafter '%s' is a file: give its path", name)
-                                  : add(d, types[i], NULL, e);
+            return types[i]->file
+                       ? err_set(e, ERR_ARG, "drafter '%s' is a file: give its path", name)
+                       : add(d, types[i], NULL, e);
     return add_file(d, name, e);
 }
 
@@ -156,7 +158,8 @@ enum err_code draft_open(struct draft **out, const struct draft_opts *o, struct 
     struct draft *d;
 
     if (o->n_max < 0 || o->n_max > GEN_DRAFT_MAX)
-        return err_set(e, ERR_ARG, "%d guesses in a step is not in 1 .. %d", o->n_max, GEN_DRAFT_MAX);
+        return err_set(e, ERR_ARG, "%d guesses in a step is not in 1 .. %d", o->n_max,
+                       GEN_DRAFT_MAX);
     d = calloc(1, sizeof *d);
     if (d == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
@@ -219,7 +222,8 @@ static enum err_code check_taps(const struct draft *d, const struct run *r, stru
         while (at < t->n && t->layer[at] != layers[i])
             at++;
         if (at == t->n)
-            return err_set(e, ERR_ARG, "a drafter reads layer %d, which the run does not keep", layers[i]);
+            return err_set(e, ERR_ARG, "a drafter reads layer %d, which the run does not keep",
+                           layers[i]);
     }
     return ERR_OK;
 }
@@ -241,7 +245,8 @@ enum err_code draft_attach(struct draft *d, struct run *r, struct err *e)
     }
     const struct draft_env env = { r, d->text };
     for (int i = 0; i < d->n_drafter; i++)
-        if (d->drafter[i].type->attach != NULL && d->drafter[i].type->attach(d->drafter[i].of, &env, e) != ERR_OK)
+        if (d->drafter[i].type->attach != NULL &&
+            d->drafter[i].type->attach(d->drafter[i].of, &env, e) != ERR_OK)
             return e->code;
     return ERR_OK;
 }
@@ -373,7 +378,8 @@ static enum err_code ask_free(struct draft *d, const struct gen_guess *g, int n,
     return ERR_OK;
 }
 
-/* The others are asked for what seems best, or, with `always`, the first one for all that no free one has guesses for. */
+/* The others are asked for what seems best, or, with `always`, the first one for all that no free
+ * one has guesses for. */
 static enum err_code ask_others(struct draft *d, const struct gen_guess *g, int n, struct err *e)
 {
     for (int j = 0; j < n; j++) {
@@ -396,7 +402,8 @@ static enum err_code ask_others(struct draft *d, const struct gen_guess *g, int 
         if (best->type >= 0 && !d->drafter[best->type].type->free)
             put_ask(&d->drafter[best->type], g[j].seq, best->n);
         if (!d->o.always)
-            draft_width_take(d->width, best, g[j].seq, best->type < 0 || !d->drafter[best->type].type->free);
+            draft_width_take(d->width, best, g[j].seq,
+                             best->type < 0 || !d->drafter[best->type].type->free);
     }
     for (int i = 0; i < d->n_drafter; i++)
         if (!d->drafter[i].type->free && ask(d, i, e) != ERR_OK)
@@ -437,7 +444,8 @@ static void choose(struct draft *d, struct gen_guess *g, const struct draft_choi
         give(d, g, answer_of(&d->drafter[best.type], g->seq), best.type, best.n);
 }
 
-static enum err_code guess(void *of, struct gen_guess *g, int n, const float *cost_ms, struct err *e)
+static enum err_code guess(void *of, struct gen_guess *g, int n, const float *cost_ms,
+                           struct err *e)
 {
     struct draft *d = of;
 

@@ -2,12 +2,14 @@
 /* draft.h - guesses of what sequences say next, for the model to check.
  * room: draft (base gguf text model run gen)
  *
- * A drafter may be wrong and may be slow, and it can change no byte of an answer. Several may be open. For each
- * sequence and step the one is asked that promises the most tokens for the time, from what was kept of its guesses
- * so far, what they cost and what steps of so many rows cost; or none, when guesses do not pay.
+ * A drafter may be wrong and may be slow, and it can change no byte of an answer. Several may be
+ * open. For each sequence and step the one is asked that promises the most tokens for the time,
+ * from what was kept of its guesses so far, what they cost and what steps of so many rows cost; or
+ * none, when guesses do not pay.
  *
  *   draft_open; draft_taps into run_opts.tap_layers; run_open; draft_attach;
- *   gen_open with drafter = &draft_hook, drafter_of = the draft; ... gen_close; draft_close; run_close
+ *   gen_open with drafter = &draft_hook and drafter_of = the draft;
+ *   ... gen_close; draft_close; run_close
  *
  * One thread, that of the steps. Nothing is allocated after draft_attach().
  */
@@ -24,24 +26,28 @@ struct run;
 enum { DRAFT_OPEN_MAX = 8 /* drafters at once */, DRAFT_TAPS_MAX = 16 };
 
 struct draft_opts {
-    struct model      *model;     /* whose tokens are guessed; not owned. With model_opts.nextn for "mtp" */
+    struct model      *model;     /* whose tokens are guessed; not owned; "mtp": model_opts.nextn */
     const struct gguf *gguf;      /* its file */
-    /* Each is a row of drafters.def that needs no file ("ngram", "mtp"), a GGUF file (a DFlash drafter for this model, or a
-     * small model with the same tokens), or "auto": ngram, and mtp where the model has it. */
+    /* Each is a row of drafters.def that needs no file ("ngram", "mtp"), a GGUF file (a DFlash
+     * drafter for this model, or a small model with the same tokens), or "auto": ngram, and mtp
+     * where the model has it. */
     const char *const *names;     /* [n_names] */
     int                n_names;
     int                n_max;     /* guesses for a sequence in a step; 0: GEN_DRAFT_MAX */
-    bool               always;    /* as many as allowed in every step, of the first drafter that has any */
+    bool               always;    /* in every step all that the first drafter with any has */
     const char        *device;    /* of a small model; NULL: "cpu" */
     int                n_threads; /* of it */
 };
 
-/* ERR_ARG: an unknown name; ERR_UNSUPPORTED, ERR_FORMAT: the drafter does not fit the model: the message has the reason. */
+/* ERR_ARG: an unknown name; ERR_UNSUPPORTED, ERR_FORMAT: the drafter does not fit the model: the
+ * message has the reason. */
 MUST_CHECK enum err_code draft_open(struct draft **out, const struct draft_opts *o, struct err *e);
 void draft_close(struct draft *d); /* NULL is allowed */
-/* Layers of the model whose output rows the drafters read: how many, at most DRAFT_TAPS_MAX, ascending. */
+/* Layers of the model whose output rows the drafters read: how many, at most DRAFT_TAPS_MAX,
+ * ascending. */
 int  draft_taps(const struct draft *d, int *layers);
-/* Memory for the sequences of a run, which keeps the rows of draft_taps(). ERR_ARG: it does not. Closed after d. */
+/* Memory for the sequences of a run, which keeps the rows of draft_taps(). ERR_ARG: it does not.
+ * Closed after d. */
 MUST_CHECK enum err_code draft_attach(struct draft *d, struct run *r, struct err *e);
 
 /* The object of these functions is a struct draft. */
@@ -54,5 +60,6 @@ struct draft_stats {
     int64_t     kept;    /* of them, those that were right */
     double      ms;      /* spent guessing */
 };
-int draft_stats(const struct draft *d, struct draft_stats *out, int max); /* entries written, one a drafter */
+/* Entries written, one a drafter. */
+int draft_stats(const struct draft *d, struct draft_stats *out, int max);
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hidden.c - which hidden rows a drafter has seen, for every sequence.
  *
- * The context of a drafter's slot are the rows of consecutive tokens of its sequence, from `base` to `done`: all of
- * them, or, where rows were missed (a session was loaded, a text was cut), those since then. After them come rows that
- * wait: saved ones, then those of the last step. They are used when guesses are asked for. When they need room,
- * prompts are used, and of an answer for which nobody asks only the newest rows stay: a drafter that does not pay costs
- * a copy of its rows. The context begins anew with those then. */
+ * The context of a drafter's slot are the rows of consecutive tokens of its sequence, from `base`
+ * to `done`: all of them, or, where rows were missed (a session was loaded, a text was cut), those
+ * since then. After them come rows that wait: saved ones, then those of the last step. They are
+ * used when guesses are asked for. When they need room, prompts are used, and of an answer for
+ * which nobody asks only the newest rows stay: a drafter that does not pay costs a copy of its
+ * rows. The context begins anew with those then. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,9 +16,9 @@
 #include "run/taps.h"
 
 enum {
-    SAVED = 64,     /* rows of a sequence */
-    NEWEST = 8,     /* that stay of an answer for which nobody asks */
-    BORING = 512,   /* steps after which prompts are no longer read for a drafter that nobody asks */
+    SAVED = 64,   /* rows of a sequence */
+    NEWEST = 8,   /* that stay of an answer for which nobody asks */
+    BORING = 512, /* steps after which prompts are no longer read for a drafter that nobody asks */
 };
 
 struct rows {
@@ -32,14 +33,15 @@ struct hidden {
     struct draft_env          env;
     int                       n_seq;
     struct rows              *rows; /* [n_seq] */
-    int                       n_used, room; /* saved rows that are or were in use, the next one comes after; at most */
+    int                       n_used, room; /* saved rows that are or were in use; at most */
     int                       idle;         /* steps since it was asked */
     struct model_drafter_row *row;  /* of a call */
     struct model_drafter_ask *ask;  /* [n_seq] */
     int32_t                  *pick; /* [room] */
 };
 
-enum err_code draft_hidden_open(void **out, struct model_drafter *net, bool needs_next, struct err *e)
+enum err_code draft_hidden_open(void **out, struct model_drafter *net, bool needs_next,
+                                struct err *e)
 {
     struct hidden *h = calloc(1, sizeof *h);
 
@@ -93,7 +95,8 @@ enum err_code draft_hidden_attach(void *of, const struct draft_env *env, struct 
     h->env = *env;
     h->n_seq = run_n_seq(env->run);
     h->rows = calloc(n_seq, sizeof *h->rows);
-    h->row = calloc(n_seq * (SAVED + rows), sizeof *h->row); /* sequences that were forked wait for the same rows */
+    /* sequences that were forked may wait for the same rows */
+    h->row = calloc(n_seq * (SAVED + rows), sizeof *h->row);
     h->ask = calloc(n_seq, sizeof *h->ask);
     h->room = SAVED + 2 * NEWEST * h->n_seq;
     h->pick = calloc((size_t)h->room, sizeof *h->pick);
@@ -114,7 +117,9 @@ static void drop_to(struct hidden *h, int seq, int64_t n)
     struct rows *q = &h->rows[seq];
     const int64_t waiting = n > q->done ? n - q->done : 0;
 
-    q->n_tap = waiting < q->n_saved ? 0 : waiting - q->n_saved < q->n_tap ? (int)waiting - q->n_saved : q->n_tap;
+    q->n_tap = waiting < q->n_saved              ? 0
+               : waiting - q->n_saved < q->n_tap ? (int)waiting - q->n_saved
+                                                 : q->n_tap;
     q->n_saved = waiting < q->n_saved ? (int)waiting : q->n_saved;
     if (n >= q->done)
         return;
@@ -128,8 +133,8 @@ static void begin_at(struct hidden *h, int seq, int64_t pos)
     h->rows[seq].base = h->rows[seq].done = pos;
 }
 
-/* The last row that stays was followed by another token: an MTP block's keys of it are a little wrong, which costs
- * at most a guess. */
+/* The last row that stays was followed by another token: an MTP block's keys of it are a little
+ * wrong, which costs at most a guess. */
 void draft_hidden_cut(void *of, int seq, int64_t n)
 {
     drop_to(of, seq, n);
@@ -171,7 +176,8 @@ static struct model_drafter_row waiting(const struct hidden *h, int seq, int i)
     const bool saved = i < q->n_saved;
 
     return (struct model_drafter_row){ seq, saved, saved ? q->saved[i] : q->tap + i - q->n_saved,
-                                       next < h->env.text[seq].n ? h->env.text[seq].token[next] : 0 };
+                                       next < h->env.text[seq].n ? h->env.text[seq].token[next]
+                                                                 : 0 };
 }
 
 /* The first n rows that waited are in the context now. */
@@ -270,7 +276,8 @@ static bool ready(const struct hidden *h, const struct draft_ask *a)
     const struct rows *q = &h->rows[a->seq];
     const int64_t rows = end_of(q) - q->base;
 
-    return end_of(q) == h->env.text[a->seq].n - 1 && rows > 0 && rows + a->n < model_drafter_ctx(h->net);
+    return end_of(q) == h->env.text[a->seq].n - 1 && rows > 0 &&
+           rows + a->n < model_drafter_ctx(h->net);
 }
 
 static int count_good(const int32_t *guess, int n)
@@ -309,8 +316,8 @@ enum err_code draft_hidden_guess(void *of, struct draft_ask *ask, int n, bool *l
         const struct draft_text *text = &h->env.text[ask[i].seq];
 
         if (ready(h, &ask[i]))
-            h->ask[n_ask++] = (struct model_drafter_ask){ ask[i].seq, text->token[text->n - 1], ask[i].n, ask[i].guess,
-                                                          ask[i].p };
+            h->ask[n_ask++] = (struct model_drafter_ask){ ask[i].seq, text->token[text->n - 1],
+                                                          ask[i].n, ask[i].guess, ask[i].p };
         else
             ask[i].n = 0;
     }

@@ -4,7 +4,7 @@
 #define DRAFT_INTERNAL_H
 #include "draft/draft.h"
 
-/* The tokens of a sequence that are certain: token[0 .. fed) are evaluated, the newest may not be. */
+/* The tokens of a sequence that are certain: token[0 .. fed) are evaluated. */
 struct draft_text {
     int32_t *token; /* [cap] */
     int64_t  n, fed;
@@ -15,7 +15,7 @@ struct draft_ask {
     int     seq;
     int     n;                    /* in: guesses wanted, at least 1; out: those made */
     int32_t guess[GEN_DRAFT_MAX];
-    float   p[GEN_DRAFT_MAX];     /* how sure the drafter is of each, 0 .. 1, if those before are right */
+    float p[GEN_DRAFT_MAX]; /* how sure the drafter is of each, 0 .. 1, if those before are right */
 };
 
 /* What a drafter is opened with. */
@@ -30,33 +30,40 @@ struct draft_env {
     const struct draft_text *text; /* [n_seq] */
 };
 
-/* A row of drafters.def. Members may be NULL where nothing is to be done, but for open, close and guess. */
+/* A row of drafters.def. Members may be NULL where nothing is to be done, but for open, close and
+ * guess. */
 struct draft_type {
     const char *name;
     bool        file;  /* needs one */
-    bool        free;  /* guesses cost no time that counts: they are made before it is decided whether to use them */
+    bool        free;  /* guesses cost no time: they are made before anything is chosen */
     enum err_code (*open)(void **out, const struct draft_source *s, struct err *e);
     void (*close)(void *of);
-    int  (*taps)(const void *of, int *layers); /* layers whose output rows it reads, at most MODEL_TAPS_MAX */
-    int  (*fit)(const void *of, int n);        /* guesses to ask for when n >= 1 are wanted, perhaps more, perhaps less */
+    /* Layers whose output rows it reads, at most MODEL_TAPS_MAX. */
+    int  (*taps)(const void *of, int *layers);
+    /* Guesses to ask for when n >= 1 are wanted, perhaps more, perhaps less. */
+    int  (*fit)(const void *of, int n);
     enum err_code (*attach)(void *of, const struct draft_env *env, struct err *e);
     void (*cut)(void *of, int seq, int64_t n);     /* the text has only its first n tokens left */
     void (*fork)(void *of, int dst, int src);      /* the text of dst is now that of src */
     /* Tokens pos .. pos + n - 1 were evaluated in the run's last step. */
     void (*settle)(void *of, int seq, int64_t pos, int n);
-    /* Fills asks, in the order of sequences. Called before each step, with n 0 too: what the last step left on the device
-     * is lost with the next. *late: it had to catch up first, so the time says nothing. */
+    /* Fills asks, in the order of sequences. Called before each step, with n 0 too: what the last
+     * step left on the device is lost with the next. *late: it had to catch up first, so the time
+     * says nothing. */
     enum err_code (*guess)(void *of, struct draft_ask *ask, int n, bool *late, struct err *e);
 };
 
 /* ---- width.c: which drafter, how many guesses ---- */
 
 struct draft_width;
-MUST_CHECK enum err_code draft_width_open(struct draft_width **out, int n_type, int n_seq, struct err *e);
+MUST_CHECK enum err_code draft_width_open(struct draft_width **out, int n_type, int n_seq,
+                                          struct err *e);
 void draft_width_close(struct draft_width *w); /* NULL is allowed */
-void draft_width_begin(struct draft_width *w, int seq); /* another text: what was learnt from this sequence is forgotten */
+/* Another text: what was learnt from this sequence is forgotten. */
+void draft_width_begin(struct draft_width *w, int seq);
 
-/* A step with n answers is put together. cost_ms[k], k = 0 .. 63: of a step with k rows; 0: not known. */
+/* A step with n answers is put together. cost_ms[k], k = 0 .. 63: of a step with k rows; 0: not
+ * known. */
 void draft_width_step(struct draft_width *w, const float *cost_ms, int n);
 void draft_width_again(struct draft_width *w, int n); /* the same step, now that guesses are made */
 
@@ -71,15 +78,18 @@ struct draft_choice {
 };
 struct draft_choice draft_width_none(const struct draft_width *w);
 /* *best becomes as many of these guesses as pay, if that is better. */
-void draft_width_made(const struct draft_width *w, int type, const struct draft_ask *a, struct draft_choice *best);
+void draft_width_made(const struct draft_width *w, int type, const struct draft_ask *a,
+                      struct draft_choice *best);
 /* *best becomes asking this drafter, if that is better or it is time to try. */
-void draft_width_promise(const struct draft_width *w, int type, const struct draft_type *t, const void *of, int seq,
-                         int n_max, struct draft_choice *best);
+void draft_width_promise(const struct draft_width *w, int type, const struct draft_type *t,
+                         const void *of, int seq, int n_max, struct draft_choice *best);
 /* So it is done: the step has these rows, too. */
 void draft_width_take(struct draft_width *w, const struct draft_choice *c, int seq, bool asked);
 
 /* A call of a drafter for at most n guesses of a sequence took so long. */
 void draft_width_spent(struct draft_width *w, int type, int n, double ms);
-/* A drafter made n_made guesses with these p for a sequence; n of them were checked, the first n_kept were right. */
-void draft_width_learn(struct draft_width *w, int type, int seq, const float *p, int n_made, int n, int n_kept);
+/* A drafter made n_made guesses with these p for a sequence; n of them were checked, the first
+ * n_kept were right. */
+void draft_width_learn(struct draft_width *w, int type, int seq, const float *p, int n_made, int n,
+                       int n_kept);
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.c - guesses of a small model with the same tokens, a GGUF file of any family that can be run. It reads what the
- * sequences say, greedily writes what may come, and forgets that again. */
+/* model.c - guesses of a small model with the same tokens, a GGUF file of any family that can be
+ * run. It reads what the sequences say, greedily writes what may come, and forgets that again. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -47,13 +47,16 @@ static void close_small(void *of)
 static enum err_code attach(void *of, const struct draft_env *env, struct err *e)
 {
     struct small *m = of;
-    const struct run_opts ro = { .ctx_tokens = run_ctx(env->run) + GEN_DRAFT_MAX, .n_seq = run_n_seq(env->run),
-                                 .undo_tokens = 2 * GEN_DRAFT_MAX, .logits_max = run_n_seq(env->run) };
+    const struct run_opts ro = { .ctx_tokens = run_ctx(env->run) + GEN_DRAFT_MAX,
+                                 .n_seq = run_n_seq(env->run),
+                                 .undo_tokens = 2 * GEN_DRAFT_MAX,
+                                 .logits_max = run_n_seq(env->run) };
 
     m->text = env->text;
     m->row = calloc((size_t)ro.n_seq, sizeof *m->row);
     m->want = calloc((size_t)ro.n_seq, sizeof *m->want);
-    return m->row == NULL || m->want == NULL ? err_set(e, ERR_NOMEM, "out of memory") : run_open(&m->run, m->model, &ro, e);
+    return m->row == NULL || m->want == NULL ? err_set(e, ERR_NOMEM, "out of memory")
+                                             : run_open(&m->run, m->model, &ro, e);
 }
 
 /* Tokens that the large model alone has end what can be guessed of a text. */
@@ -66,7 +69,8 @@ static bool known(const struct small *m, const struct draft_text *t, int64_t fro
 }
 
 /* The small model has read the text of each ask but its newest token; else there are no guesses. */
-static enum err_code catch_up(struct small *m, struct draft_ask *ask, int n, bool *late, struct err *e)
+static enum err_code catch_up(struct small *m, struct draft_ask *ask, int n, bool *late,
+                              struct err *e)
 {
     for (int i = 0; i < n; i++) {
         const struct draft_text *t = &m->text[ask[i].seq];
@@ -78,7 +82,8 @@ static enum err_code catch_up(struct small *m, struct draft_ask *ask, int n, boo
         *late |= left > GEN_DRAFT_MAX;
         if (!known(m, t, match.kept))
             ask[i].n = 0;
-        else if (left > 0 && run_feed(m->run, ask[i].seq, t->token + match.kept, left, 0, NULL, NULL, NULL, e) != ERR_OK)
+        else if (left > 0 && run_feed(m->run, ask[i].seq, t->token + match.kept, left, 0, NULL,
+                                      NULL, NULL, e) != ERR_OK)
             return e->code;
     }
     return ERR_OK;
@@ -107,7 +112,8 @@ static int32_t best_of(struct small *m, int i, float *p)
 }
 
 /* One more guess for each ask that has `depth` of them; how many asks have. */
-static enum err_code deeper(struct small *m, struct draft_ask *ask, int n, int depth, int *n_row, struct err *e)
+static enum err_code deeper(struct small *m, struct draft_ask *ask, int n, int depth, int *n_row,
+                            struct err *e)
 {
     int at = 0;
 
@@ -117,8 +123,10 @@ static enum err_code deeper(struct small *m, struct draft_ask *ask, int n, int d
         if (ask[i].n <= depth)
             continue;
         m->want[at] = (struct logits_want){ .n_top = 1, .inv_temp = 1 };
-        m->row[at++] = (struct run_row){ .token = depth == 0 ? t->token[t->n - 1] : ask[i].guess[depth - 1],
-                                         .seq = ask[i].seq, .logits = true };
+        m->row[at++] =
+            (struct run_row){ .token = depth == 0 ? t->token[t->n - 1] : ask[i].guess[depth - 1],
+                              .seq = ask[i].seq,
+                              .logits = true };
     }
     *n_row = at;
     if (at > 0 && run_step_want(m->run, m->row, m->want, at, NULL, NULL, e) != ERR_OK)
@@ -149,5 +157,10 @@ static enum err_code guess(void *of, struct draft_ask *ask, int n, bool *late, s
 }
 
 const struct draft_type draft_type_model = {
-    .name = "model", .file = true, .open = open_small, .close = close_small, .attach = attach, .guess = guess,
+    .name = "model",
+    .file = true,
+    .open = open_small,
+    .close = close_small,
+    .attach = attach,
+    .guess = guess,
 };

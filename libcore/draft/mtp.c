@@ -7,11 +7,20 @@ static enum err_code open_mtp(void **out, const struct draft_source *s, struct e
 {
     struct model_drafter *net;
 
-    return model_drafter_mtp(&net, s->opts->model, e) != ERR_OK ? e->code : draft_hidden_open(out, net, true, e);
+    return model_drafter_mtp(&net, s->opts->model, e) != ERR_OK
+               ? e->code
+               : draft_hidden_open(out, net, true, e);
 }
 
 const struct draft_type draft_type_mtp = {
-    .name = "mtp", .open = open_mtp, .close = draft_hidden_close, .taps = draft_hidden_taps, .fit = draft_hidden_fit,
-    .attach = draft_hidden_attach, .cut = draft_hidden_cut, .fork = draft_hidden_fork, .settle = draft_hidden_settle,
+    .name = "mtp",
+    .open = open_mtp,
+    .close = draft_hidden_close,
+    .taps = draft_hidden_taps,
+    .fit = draft_hidden_fit,
+    .attach = draft_hidden_attach,
+    .cut = draft_hidden_cut,
+    .fork = draft_hidden_fork,
+    .settle = draft_hidden_settle,
     .guess = draft_hidden_guess,
 };

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ngram.c - guesses from the sequence's own text: what followed the same tokens before.
  *
- * For every 3 and every 2 tokens in a row a table has the last place after them. A place that was found stays in use as
- * long as the text repeats what is there, so a long quotation costs one look-up; else the last place of the longest of
- * the two is taken. Constant time for a token. Entries are checked against the text when they are used: nothing has to
- * be removed when a text changes. */
+ * For every 3 and every 2 tokens in a row a table has the last place after them. A place that was
+ * found stays in use as long as the text repeats what is there, so a long quotation costs one
+ * look-up; else the last place of the longest of the two is taken. Constant time for a token.
+ * Entries are checked against the text when they are used: nothing has to be removed when a text
+ * changes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ enum { LONG = 3, SHORT = 2, WAYS = 4, MATCH_MAX = 32 };
 
 struct memory {
     int64_t  indexed;   /* tokens whose n-grams are in the tables */
-    int64_t  at;        /* place in the text that the end of the text repeats: its next token is the guess; -1: none */
+    int64_t  at;        /* place after tokens that the text's end repeats: the guess; -1: none */
     int64_t  read;      /* tokens of the text that `at` is right for */
     int32_t *table[2];  /* [buckets][WAYS] places, newest first: of 3 tokens, of 2; 0: none */
 };
@@ -66,7 +67,8 @@ static enum err_code attach(void *of, const struct draft_env *env, struct err *e
 }
 
 /* The n tokens before place `at`. */
-static int32_t *bucket(const struct ngram *g, const struct memory *m, const int32_t *token, int64_t at, int n)
+static int32_t *bucket(const struct ngram *g, const struct memory *m, const int32_t *token,
+                       int64_t at, int n)
 {
     uint64_t h = 0;
 
@@ -81,7 +83,8 @@ static bool same(const int32_t *token, int64_t a, int64_t b, int n)
 }
 
 /* The last place but `at` itself that follows the same n tokens; -1: none. */
-static int64_t find(const struct ngram *g, const struct memory *m, const int32_t *token, int64_t at, int n)
+static int64_t find(const struct ngram *g, const struct memory *m, const int32_t *token, int64_t at,
+                    int n)
 {
     const int32_t *b = bucket(g, m, token, at, n);
     int64_t best = -1;
@@ -92,7 +95,8 @@ static int64_t find(const struct ngram *g, const struct memory *m, const int32_t
     return best;
 }
 
-/* The place goes to the front of its bucket; one that follows the same tokens, or the last one, makes room. */
+/* The place goes to the front of its bucket; one that follows the same tokens, or the last one,
+ * makes room. */
 static void insert(const struct ngram *g, struct memory *m, const int32_t *token, int64_t at, int n)
 {
     int32_t *b = bucket(g, m, token, at, n);
@@ -104,10 +108,12 @@ static void insert(const struct ngram *g, struct memory *m, const int32_t *token
     b[0] = (int32_t)at;
 }
 
-/* Where the end of token[0 .. n) was before. Places from 1 on stand for what follows the tokens before them. */
+/* Where the end of token[0 .. n) was before. Places from 1 on stand for what follows the tokens
+ * before them. */
 static void follow(const struct ngram *g, struct memory *m, const int32_t *token, int64_t n)
 {
-    for (int64_t i = m->indexed; i < n; i++) { /* the place that the whole text leads to is not indexed yet */
+    /* the place that the whole text leads to is not indexed yet */
+    for (int64_t i = m->indexed; i < n; i++) {
         if (i >= LONG)
             insert(g, m, token, i, LONG);
         if (i >= SHORT)
@@ -170,7 +176,8 @@ static enum err_code guess(void *of, struct draft_ask *ask, int n, bool *late, s
         const float p = m->at >= 0 ? sureness(token, m->at, end) : 0;
         /* Where the text runs into its own end, it goes on with the guesses. */
         for (; m->at >= 0 && made < a->n; made++) {
-            a->guess[made] = m->at + made < end ? token[m->at + made] : a->guess[m->at + made - end];
+            a->guess[made] =
+                m->at + made < end ? token[m->at + made] : a->guess[m->at + made - end];
             a->p[made] = p;
         }
         a->n = made;
@@ -179,6 +186,12 @@ static enum err_code guess(void *of, struct draft_ask *ask, int n, bool *late, s
 }
 
 const struct draft_type draft_type_ngram = {
-    .name = "ngram", .free = true, .open = open_ngram, .close = close_ngram, .attach = attach, .cut = cut,
-    .fork = fork_text, .guess = guess,
+    .name = "ngram",
+    .free = true,
+    .open = open_ngram,
+    .close = close_ngram,
+    .attach = attach,
+    .cut = cut,
+    .fork = fork_text,
+    .guess = guess,
 };

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* width.c - how many guesses of which drafter are worth their rows.
  *
- * k guesses give 1 + q1 + q1 q2 + ... tokens a step (q1 .. qk), where qi is the share of guesses at place i that are right
- * when those before them are. A step with so many rows has a measured cost, and so has making guesses; what counts is
- * tokens for the time of the whole step. Before guesses are made, qi is what the drafter's places had in this sequence;
- * when they are there, what guesses had of which the drafter was as sure. Both are moving averages.
+ * k guesses give 1 + q1 + q1 q2 + ... tokens a step (q1 .. qk), where qi is the share of guesses at
+ * place i that are right when those before them are. A step with so many rows has a measured cost,
+ * and so has making guesses; what counts is tokens for the time of the whole step. Before guesses
+ * are made, qi is what the drafter's places had in this sequence; when they are there, what guesses
+ * had of which the drafter was as sure. Both are moving averages.
  *
- * The first guesses of a drafter are as many as it can make: that shows what they and their rows cost. A sequence for
- * which no drafter pays asks one all the same after 128 steps, and, as long as that changes nothing, after twice as many
- * each time: texts change. Nothing here can change a byte of an answer. */
+ * The first guesses of a drafter are as many as it can make: that shows what they and their rows
+ * cost. A sequence for which no drafter pays asks one all the same after 128 steps, and, as long as
+ * that changes nothing, after twice as many each time: texts change. Nothing here can change a byte
+ * of an answer. */
 #include <stdlib.h>
 
 #include "draft/internal.h"
@@ -26,7 +28,8 @@ enum {
     MEMORY_SEQ = 16,   /* guesses that an average goes back */
     MEMORY_ALL = 256,
 };
-static const float row_cost = 0.05f; /* of a step with one row, while nothing else is known: to be tried out */
+/* Of a step with one row, while nothing else is known: to be tried out. */
+static const float row_cost = 0.05f;
 static const double margin = 1.03;   /* what pays less than this is not worth a change */
 
 /* The shares of guesses at each place that were right. */
@@ -47,14 +50,14 @@ struct draft_width {
     int           n_type, n_seq;
     struct known *type;          /* [n_type] */
     struct share *seq;           /* [n_seq][n_type] */
-    int          *rest, *pause;  /* [n_seq] steps until a drafter is asked that does not pay; how many the last time */
+    int          *rest, *pause;  /* [n_seq] steps until one is asked that does not pay; at first */
     /* the step that is being put together */
     double        cost[COSTS];
     double        tokens, guess_ms;
     double       *asked_ms;      /* [n_type] of guess_ms */
     int           rows;
     bool          plain;         /* without guesses */
-    int           left[COSTS];   /* by answers: steps until the next without guesses; below 0: such steps still to come */
+    int           left[COSTS];   /* by answers: steps until a plain one; < 0: so many plain ones */
 };
 _Static_assert((int)SURES == (int)GEN_DRAFT_MAX, "struct share serves both");
 
@@ -79,7 +82,8 @@ enum err_code draft_width_open(struct draft_width **out, int n_type, int n_seq, 
         w->pause = calloc(seqs, sizeof *w->pause);
         w->asked_ms = calloc(types, sizeof *w->asked_ms);
     }
-    if (w == NULL || w->type == NULL || w->seq == NULL || w->rest == NULL || w->pause == NULL || w->asked_ms == NULL) {
+    if (w == NULL || w->type == NULL || w->seq == NULL || w->rest == NULL || w->pause == NULL ||
+        w->asked_ms == NULL) {
         draft_width_close(w);
         return err_set(e, ERR_NOMEM, "out of memory");
     }
@@ -124,7 +128,8 @@ void draft_width_begin(struct draft_width *w, int seq)
 
 /* ---- costs ---- */
 
-/* Values between those that are known are taken from the line between them; beyond the last it goes on. */
+/* Values between those that are known are taken from the line between them; beyond the last it goes
+ * on. */
 static void fill(double *out, int n, const float *known, double slope)
 {
     int last = -1;
@@ -132,7 +137,9 @@ static void fill(double *out, int n, const float *known, double slope)
     for (int i = 0; i < n; i++) {
         if (known[i] <= 0)
             continue;
-        out[i] = last >= 0 && (double)known[i] < out[last] ? out[last] : (double)known[i]; /* more is never cheaper */
+        out[i] = (double)known[i];
+        if (last >= 0 && out[i] < out[last]) /* more is never cheaper */
+            out[i] = out[last];
         for (int j = last + 1; j < i; j++)
             out[j] = last < 0 ? out[i] : out[last] + (out[i] - out[last]) * (j - last) / (i - last);
         slope = last >= 0 ? (out[i] - out[last]) / (i - last) : slope * out[i];
@@ -210,7 +217,8 @@ static int class_of(float p)
     return i < SURES ? i : SURES - 1;
 }
 
-void draft_width_made(const struct draft_width *w, int type, const struct draft_ask *a, struct draft_choice *best)
+void draft_width_made(const struct draft_width *w, int type, const struct draft_ask *a,
+                      struct draft_choice *best)
 {
     double right = 1, tokens = 0;
 
@@ -223,8 +231,8 @@ void draft_width_made(const struct draft_width *w, int type, const struct draft_
     }
 }
 
-void draft_width_promise(const struct draft_width *w, int type, const struct draft_type *t, const void *of, int seq,
-                         int n_max, struct draft_choice *best)
+void draft_width_promise(const struct draft_width *w, int type, const struct draft_type *t,
+                         const void *of, int seq, int n_max, struct draft_choice *best)
 {
     const struct share *s = &w->seq[seq * w->n_type + type];
     struct draft_choice mine = { .type = -1, .rate = 0 };
@@ -280,7 +288,8 @@ static void note(struct share *s, int i, bool right, int memory)
     s->kept[i] += ((right ? 1.0f : 0.0f) - s->kept[i]) / ((float)s->seen[i] + 0.5f);
 }
 
-void draft_width_learn(struct draft_width *w, int type, int seq, const float *p, int n_made, int n, int n_kept)
+void draft_width_learn(struct draft_width *w, int type, int seq, const float *p, int n_made, int n,
+                       int n_kept)
 {
     struct known *k = &w->type[type];
     struct share *s = &w->seq[seq * w->n_type + type];

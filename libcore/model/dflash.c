@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dflash.c - block-diffusion drafters (arXiv 2602.06036), from GGUF files of architecture "dflash".
  *
- * With f the rows of all taps of a token, side by side, the token's context row is g = RMS(fc f, enc.output_norm). Every
- * layer makes keys and values of g with the same matrices as of its own input. A block is the embedding of the newest
- * token and of n mask tokens, at the positions after the context; in
- *   a = RMS(x, attn_norm);  x += Wo attention(a);  x += down(silu(gate m) * (up m)), m = RMS(x, ffn_norm)
- * each of its rows attends to the whole context and to the whole block, with normed and rotated queries and keys. Row i > 0
- * of RMS(x, output_norm), times the model's output matrix, is the guess for the token at its own place.
+ * With f the rows of all taps of a token, side by side, the token's context row is
+ *   g = RMS(fc f, enc.output_norm)
+ * Every layer makes keys and values of g with the same matrices as of its own input. A block is the
+ * embedding of the newest token and of n mask tokens, at the positions after the context. Layers:
+ *   a = RMS(x, attn_norm);  x += Wo attention(a)
+ *   m = RMS(x, ffn_norm);   x += down(silu(gate m) * (up m))
+ * Each row of a block attends to the whole context and to the whole block, with normed and rotated
+ * queries and keys. Row i > 0 of RMS(x, output_norm), times the model's output matrix, is the guess
+ * for the token at its own place.
  *
- * Layers with a sliding window see whole pages: up to OP_KV_PAGE - 1 keys more than the window has. */
+ * Layers with a sliding window see whole pages: up to OP_KV_PAGE - 1 keys beyond the window. */
 #include <math.h>
 
 #include "gguf/gguf.h"
@@ -19,14 +22,15 @@ enum { BLOCK_MAX = MODEL_GUESSES_MAX };
 /* ---- computing ---- */
 
 /* Keys and values of normed rows x join those of layer i. */
-static void remember(struct model_drafter *d, int i, struct tensor x, const struct op_kv *kv, const struct op_rows *turn,
-                     const struct op_rows *store)
+static void remember(struct model_drafter *d, int i, struct tensor x, const struct op_kv *kv,
+                     const struct op_rows *turn, const struct op_rows *store)
 {
     const struct attn_plan *a = &d->net.plan.attn;
     const struct attn_weights *w = &d->net.layer[i].attn;
     const struct op_rope rope = { a->dim_k, a->n_rot, d->net.rope_freq, false };
     struct dev *dev = d->net.dev;
-    struct tensor k = dev_scratch(dev, w->k.ne[1], x.ne[1]), v = dev_scratch(dev, w->v.ne[1], x.ne[1]);
+    struct tensor k = dev_scratch(dev, w->k.ne[1], x.ne[1]);
+    struct tensor v = dev_scratch(dev, w->v.ne[1], x.ne[1]);
 
     op_matmuls(dev, (const struct op_product[]){ { k, w->k }, { v, w->v } }, 2, x);
     op_rms_norm(dev, k, k, w->k_norm, a->dim_k, a->dim_k, d->net.plan.norm_eps);
@@ -66,7 +70,8 @@ static void attend(struct model_drafter *d, int i, struct tensor y, struct tenso
     const struct op_rows see = model_draft_rows(d, part ? AS_SEEN_IN_WINDOW : AS_SEEN);
     struct op_kv kv = *state_kv(d->state, i);
     struct dev *dev = d->net.dev;
-    struct tensor q = dev_scratch(dev, w->q.ne[1], x.ne[1]), o = dev_scratch(dev, w->o.ne[0], x.ne[1]);
+    struct tensor q = dev_scratch(dev, w->q.ne[1], x.ne[1]);
+    struct tensor o = dev_scratch(dev, w->o.ne[0], x.ne[1]);
 
     kv.page = part ? d->page : kv.page;
     remember(d, i, x, &kv, &turn, &store);
@@ -86,7 +91,8 @@ static struct tensor pass(struct model_drafter *d)
     struct dev *dev = d->net.dev;
     const struct step s = { .m = &d->net, .d = dev };
     struct tensor x = dev_scratch(dev, p->n_embd, d->batch.n);
-    struct tensor in = dev_scratch(dev, p->n_embd, d->batch.n), out = dev_scratch(dev, p->n_embd, d->batch.n);
+    struct tensor in = dev_scratch(dev, p->n_embd, d->batch.n);
+    struct tensor out = dev_scratch(dev, p->n_embd, d->batch.n);
 
     op_embed(dev, x, d->embd, d->batch.token, NULL, 1.0f);
     for (int i = 0; i < p->n_layer; i++) {
@@ -104,7 +110,8 @@ static struct tensor pass(struct model_drafter *d)
     return x;
 }
 
-/* Appends the newest token of a slot and n masks; rows of d->pick from *at on are those to be guessed. */
+/* Appends the newest token of a slot and n masks; rows of d->pick from *at on are those to be
+ * guessed. */
 static void append_block(struct model_drafter *d, int slot, int32_t token, int n, int *at)
 {
     int32_t *place = d->batch.token + d->batch.n;
@@ -137,7 +144,8 @@ static void guess(struct model_drafter *d, const struct model_drafter_ask *ask, 
     blocks(d, at);
 }
 
-static enum err_code finish(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask, struct err *e)
+static enum err_code finish(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask,
+                            struct err *e)
 {
     int64_t at = 0;
 
@@ -182,8 +190,8 @@ static void read_plan(struct model_drafter *d, struct arch_keys *k)
     d->info.n_max = arch_int(k, "block_size", 2, 1 << 16) - 1;
     d->info.n_max = d->info.n_max < BLOCK_MAX ? d->info.n_max : BLOCK_MAX - 1;
     if (k->e->code == ERR_OK && p->n_embd != d->target->plan.n_embd)
-        err_set(k->e, ERR_FORMAT, "%s drafts for rows of %d elements, and the model's have %d", gguf_path(k->g), p->n_embd,
-                d->target->plan.n_embd);
+        err_set(k->e, ERR_FORMAT, "%s drafts for rows of %d elements, and the model's have %d",
+                gguf_path(k->g), p->n_embd, d->target->plan.n_embd);
 }
 
 /* The file counts layers by their inputs: layer j reads what layer j - 1 gives. */
@@ -192,16 +200,18 @@ static void read_taps(struct model_drafter *d, struct arch_keys *k)
     const struct gguf_kv *kv = gguf_kv_find(k->g, "dflash.target_layers");
     const int n_layer = d->target->plan.n_layer;
 
-    if (k->e->code == ERR_OK && (kv == NULL || kv->kind != GGUF_ARR || kv->n < 1 || kv->n > MODEL_TAPS_MAX)) {
-        err_set(k->e, ERR_FORMAT, "%s: dflash.target_layers is not a list of 1 .. %d layers", gguf_path(k->g),
-                MODEL_TAPS_MAX);
+    if (k->e->code == ERR_OK &&
+        (kv == NULL || kv->kind != GGUF_ARR || kv->n < 1 || kv->n > MODEL_TAPS_MAX)) {
+        err_set(k->e, ERR_FORMAT, "%s: dflash.target_layers is not a list of 1 .. %d layers",
+                gguf_path(k->g), MODEL_TAPS_MAX);
         return;
     }
     for (uint64_t i = 0; k->e->code == ERR_OK && i < kv->n; i++) {
         int64_t j = 0;
 
         if (!gguf_kv_i64(kv, i, &j) || j < 1 || j > n_layer)
-            err_set(k->e, ERR_FORMAT, "%s: dflash.target_layers names a layer that is not in 1 .. %d, the model's",
+            err_set(k->e, ERR_FORMAT,
+                    "%s: dflash.target_layers names a layer that is not in 1 .. %d, the model's",
                     gguf_path(k->g), n_layer);
         else
             d->info.tap[d->info.n_tap++] = (int)j - 1;
@@ -215,13 +225,16 @@ static void read_mask(struct model_drafter *d, struct arch_keys *k)
 
     if (k->e->code != ERR_OK)
         return;
-    if (!gguf_u32(k->g, "tokenizer.ggml.mask_token_id", &mask) || mask >= (uint32_t)d->target->plan.n_vocab)
-        err_set(k->e, ERR_FORMAT, "%s: tokenizer.ggml.mask_token_id is not a token of the model's %d", gguf_path(k->g),
-                (int)d->target->plan.n_vocab);
+    if (!gguf_u32(k->g, "tokenizer.ggml.mask_token_id", &mask) ||
+        mask >= (uint32_t)d->target->plan.n_vocab)
+        err_set(k->e, ERR_FORMAT,
+                "%s: tokenizer.ggml.mask_token_id is not a token of the model's %d",
+                gguf_path(k->g), (int)d->target->plan.n_vocab);
     d->mask = (int32_t)mask;
 }
 
-/* A list says which layers have the window; a number n, that every n-th has not; without either all have it. */
+/* A list says which layers have the window; a number n, that every n-th has not; without either all
+ * have it. */
 static void read_window(struct model_drafter *d, struct arch_keys *k)
 {
     const struct gguf_kv *kv = gguf_kv_find(k->g, "dflash.attention.sliding_window_pattern");
@@ -236,8 +249,9 @@ static void read_window(struct model_drafter *d, struct arch_keys *k)
         const bool list = kv != NULL && kv->kind == GGUF_ARR;
 
         if (kv != NULL && (!gguf_kv_i64(kv, list ? (uint64_t)i : 0, &v) || v < 0))
-            err_set(k->e, ERR_FORMAT, "%s: dflash.attention.sliding_window_pattern says nothing of layer %d", gguf_path(k->g),
-                    i);
+            err_set(k->e, ERR_FORMAT,
+                    "%s: dflash.attention.sliding_window_pattern says nothing of layer %d",
+                    gguf_path(k->g), i);
         d->windowed[i] = kv == NULL || (list ? v != 0 : v == 0 || i % v < v - 1);
     }
 }
@@ -247,7 +261,12 @@ static enum err_code bind(struct model_drafter *d, const struct gguf *g, struct 
     struct model_weights bytes = { { 0 }, { 0 }, 0, 0 };
     const struct plan *p = &d->net.plan;
     struct arena *arena = &d->net.arena;
-    struct binder b = { .g = g, .arena = arena, .e = e, .dev = d->net.dev, .layer = -1, .bytes = &bytes,
+    struct binder b = { .g = g,
+                        .arena = arena,
+                        .e = e,
+                        .dev = d->net.dev,
+                        .layer = -1,
+                        .bytes = &bytes,
                         .used = arena_array(arena, gguf_n_tensors(g), sizeof(bool)) };
     float *freq = arena_array(arena, (size_t)p->attn.n_rot / 2 + 1, sizeof *freq);
 
@@ -279,7 +298,8 @@ static enum err_code open_file(struct model_drafter *d, const struct gguf *g, st
 
     e->code = ERR_OK;
     if (!gguf_str(g, "general.architecture", &name) || !str_is(name, "dflash"))
-        return err_set(e, ERR_UNSUPPORTED, "%s: architecture '%.*s' is not dflash", gguf_path(g), STR_ARG(name));
+        return err_set(e, ERR_UNSUPPORTED, "%s: architecture '%.*s' is not dflash", gguf_path(g),
+                       STR_ARG(name));
     read_plan(d, &k);
     read_taps(d, &k);
     read_mask(d, &k);
@@ -289,7 +309,8 @@ static enum err_code open_file(struct model_drafter *d, const struct gguf *g, st
     return e->code != ERR_OK ? e->code : bind(d, g, e);
 }
 
-enum err_code model_drafter_dflash(struct model_drafter **out, const struct model *m, const struct gguf *g, struct err *e)
+enum err_code model_drafter_dflash(struct model_drafter **out, const struct model *m,
+                                   const struct gguf *g, struct err *e)
 {
     struct model_drafter *d;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* drafter.c - what both kinds of drafters share: memory, rows of taps, the order of device steps. */
+/* drafter.c - what both kinds of drafters share: memory, rows of taps, order of device steps. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +27,8 @@ void model_drafter_close(struct model_drafter *d)
     free(d);
 }
 
-enum err_code model_draft_open(struct model_drafter **out, const struct model *m, const struct draft_kind *kind,
-                               struct err *e)
+enum err_code model_draft_open(struct model_drafter **out, const struct model *m,
+                               const struct draft_kind *kind, struct err *e)
 {
     struct model_drafter *d = calloc(1, sizeof *d);
 
@@ -89,7 +89,7 @@ void model_drafter_fork(struct model_drafter *d, int dst, int src)
 struct op_rows model_draft_rows(const struct model_drafter *d, int view)
 {
     const struct draft_batch *b = &d->batch;
-    const bool each = view == AS_SEEN || view == AS_SEEN_IN_WINDOW; /* every row sees the same: a sequence each */
+    const bool each = view == AS_SEEN || view == AS_SEEN_IN_WINDOW; /* a sequence for each row */
 
     return (struct op_rows){ b->n, b->token, b->pos[view], each ? b->n : b->n_seq, b->seq[view] };
 }
@@ -99,7 +99,8 @@ static void append_at(struct model_drafter *d, int slot, int64_t pos, int n, int
 {
     struct draft_batch *b = &d->batch;
     const int64_t from[2] = { pos, pos - first * OP_KV_PAGE };
-    const int stored[2] = { AS_STORED, AS_STORED_IN_WINDOW }, seen[2] = { AS_SEEN, AS_SEEN_IN_WINDOW };
+    const int stored[2] = { AS_STORED, AS_STORED_IN_WINDOW };
+    const int seen[2] = { AS_SEEN, AS_SEEN_IN_WINDOW };
 
     for (int w = 0; w < 2; w++) {
         b->seq[stored[w]][b->n_seq] = (struct op_seq){ b->n, n, slot, from[w] };
@@ -115,7 +116,8 @@ static void append_at(struct model_drafter *d, int slot, int64_t pos, int n, int
 
 void model_draft_append(struct model_drafter *d, int slot, int n)
 {
-    const int64_t pos = d->measuring ? state_ctx(d->state) - n : state_pos(d->state, slot), from = pos - d->window + 1;
+    const int64_t pos = d->measuring ? state_ctx(d->state) - n : state_pos(d->state, slot);
+    const int64_t from = pos - d->window + 1;
     const int64_t first = d->window > 0 && from > 0 ? from / OP_KV_PAGE : 0;
 
     if (!d->measuring)
@@ -132,7 +134,8 @@ void model_draft_advance(struct model_drafter *d)
 
 static struct tensor rows_at(const float *data, int64_t ne0, int64_t ne1)
 {
-    return (struct tensor){ .type = QUANT_f32, .ne = { ne0, ne1, 1 }, .stride = ne0, .data = (void *)(uintptr_t)data };
+    return (struct tensor){ .type = QUANT_f32, .ne = { ne0, ne1, 1 }, .stride = ne0,
+                            .data = (void *)(uintptr_t)data };
 }
 
 /* Rows of a layer. */
@@ -144,20 +147,24 @@ static struct tensor rows_of(const struct model_drafter *d, const struct model_t
     while (i + 1 < t->n && t->layer[i] != layer)
         i++;
     assert(t->rows == NULL || t->layer[i] == layer);
-    return rows_at(t->rows == NULL ? NULL : t->rows + (int64_t)i * t->rows_max * n_embd, n_embd, t->rows_max);
+    return rows_at(t->rows == NULL ? NULL : t->rows + (int64_t)i * t->rows_max * n_embd, n_embd,
+                   t->rows_max);
 }
 
 /* Rows row[0 .. n) of all taps, side by side. */
-static void pick_taps(struct model_drafter *d, struct tensor y, const struct model_taps *t, const int32_t *row)
+static void pick_taps(struct model_drafter *d, struct tensor y, const struct model_taps *t,
+                      const int32_t *row)
 {
     const int64_t n_embd = d->net.plan.n_embd;
 
     for (int i = 0; i < d->info.n_tap; i++)
-        op_rows_pick(d->net.dev, op_cols(y, i * n_embd, n_embd), rows_of(d, t, d->info.tap[i]), row);
+        op_rows_pick(d->net.dev, op_cols(y, i * n_embd, n_embd), rows_of(d, t, d->info.tap[i]),
+                     row);
 }
 
 /* Saved rows and rows of taps, in the order given. */
-static struct tensor gather(struct model_drafter *d, const struct model_taps *t, const struct model_drafter_row *row, int n)
+static struct tensor gather(struct model_drafter *d, const struct model_taps *t,
+                            const struct model_drafter_row *row, int n)
 {
     struct dev *dev = d->net.dev;
     struct tensor y = dev_scratch(dev, d->width, n), x = dev_scratch(dev, d->width, n);
@@ -173,7 +180,8 @@ static struct tensor gather(struct model_drafter *d, const struct model_taps *t,
         sorted &= d->order[i] == i;
     }
     if (n_saved > 0)
-        op_rows_pick(dev, op_slice(y, 0, n_saved), rows_at(d->saved[0], d->width, d->n_saved), d->pick);
+        op_rows_pick(dev, op_slice(y, 0, n_saved), rows_at(d->saved[0], d->width, d->n_saved),
+                     d->pick);
     if (n_saved < n)
         pick_taps(d, op_slice(y, n_saved, n - n_saved), t, d->pick + n_saved);
     if (sorted)
@@ -182,8 +190,8 @@ static struct tensor gather(struct model_drafter *d, const struct model_taps *t,
     return x;
 }
 
-enum err_code model_drafter_save(struct model_drafter *d, const struct model_taps *t, const int32_t *row, int n, int at,
-                                 struct err *e)
+enum err_code model_drafter_save(struct model_drafter *d, const struct model_taps *t,
+                                 const int32_t *row, int n, int at, struct err *e)
 {
     assert(at >= 0 && n >= 0 && at + n <= d->n_saved);
     if (n == 0)
@@ -201,7 +209,8 @@ enum err_code model_drafter_keep(struct model_drafter *d, const int32_t *from, i
     if (n == 0)
         return ERR_OK;
     dev_begin(d->net.dev);
-    op_rows_pick(d->net.dev, rows_at(to, d->width, n), rows_at(d->saved[0], d->width, d->n_saved), from);
+    op_rows_pick(d->net.dev, rows_at(to, d->width, n), rows_at(d->saved[0], d->width, d->n_saved),
+                 from);
     d->saved[1] = d->saved[0];
     d->saved[0] = to;
     return dev_end(d->net.dev, e);
@@ -220,7 +229,8 @@ void model_draft_head(struct model_drafter *d, struct tensor x, int64_t r)
     op_matmul(dev, logits, d->head, x);
     model_draft_note(d, &d->trace.logits, logits);
     op_top(dev, d->digest + (size_t)r * bytes, logits, &top);
-    dev_fetch(dev, d->answer + (size_t)r * bytes, d->digest + (size_t)r * bytes, (size_t)x.ne[1] * bytes);
+    dev_fetch(dev, d->answer + (size_t)r * bytes, d->digest + (size_t)r * bytes,
+              (size_t)x.ne[1] * bytes);
 }
 
 int32_t model_draft_answer(const struct model_drafter *d, int64_t r, float *p)
@@ -242,8 +252,9 @@ static void group(struct model_drafter *d, const struct model_drafter_row *row, 
     }
 }
 
-enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps *t, const struct model_drafter_row *row,
-                                int n_row, const struct model_drafter_ask *ask, int n_ask, struct err *e)
+enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps *t,
+                                const struct model_drafter_row *row, int n_row,
+                                const struct model_drafter_ask *ask, int n_ask, struct err *e)
 {
     int i = 0;
 
@@ -286,7 +297,7 @@ static void measure(struct model_drafter *d, int n, int n_ask)
 
 static enum err_code reserve_scratch(struct model_drafter *d, struct err *e)
 {
-    enum { EACH = 64 }; /* small steps may take more than large ones: kernels share work otherwise */
+    enum { EACH = 64 }; /* small steps may take more than large ones, by other kernels */
     struct dev *dev = d->net.dev;
 
     d->measuring = true;
@@ -322,16 +333,20 @@ static bool host_arrays(struct model_drafter *d, size_t rows)
     d->answer = arena_array(a, guesses, op_top_bytes(&best));
     for (size_t i = 0; d->inv_temp != NULL && i < guesses; i++)
         d->inv_temp[i] = 1.0f;
-    return all && d->batch.token != NULL && d->order != NULL && d->pick != NULL && d->last_of != NULL && d->live != NULL &&
-           d->rows_before != NULL && d->page != NULL && d->inv_temp != NULL && d->answer != NULL;
+    return all && d->batch.token != NULL && d->order != NULL && d->pick != NULL &&
+           d->last_of != NULL && d->live != NULL && d->rows_before != NULL && d->page != NULL &&
+           d->inv_temp != NULL && d->answer != NULL;
 }
 
-enum err_code model_drafter_reserve(struct model_drafter *d, int n_seq, int64_t ctx_tokens, int n_saved, struct err *e)
+enum err_code model_drafter_reserve(struct model_drafter *d, int n_seq, int64_t ctx_tokens,
+                                    int n_saved, struct err *e)
 {
     struct dev *dev = d->net.dev;
     const int type = dev_is_host(dev) ? QUANT_f32 : QUANT_f16;
     const int64_t most = ctx_tokens + MODEL_GUESSES_MAX + 1;
-    const struct state_opts so = { .ctx_tokens = most < ARCH_CTX_MAX ? most : ARCH_CTX_MAX, .n_seq = n_seq, .type_k = type,
+    const struct state_opts so = { .ctx_tokens = most < ARCH_CTX_MAX ? most : ARCH_CTX_MAX,
+                                   .n_seq = n_seq,
+                                   .type_k = type,
                                    .type_v = type };
     const size_t rows = DRAFT_ROWS + (size_t)n_seq * (MODEL_GUESSES_MAX + 1), n = (size_t)n_seq;
 
@@ -344,7 +359,8 @@ enum err_code model_drafter_reserve(struct model_drafter *d, int n_seq, int64_t 
     d->digest = dev_alloc(dev, n * MODEL_GUESSES_MAX * op_top_bytes(&best));
     for (int i = 0; i < 2; i++)
         d->saved[i] = dev_alloc(dev, (size_t)n_saved * (size_t)d->width * sizeof(float));
-    if (!host_arrays(d, rows) || d->last == NULL || d->digest == NULL || d->saved[0] == NULL || d->saved[1] == NULL)
+    if (!host_arrays(d, rows) || d->last == NULL || d->digest == NULL || d->saved[0] == NULL ||
+        d->saved[1] == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: rows of a drafter");
     return reserve_scratch(d, e);
 }

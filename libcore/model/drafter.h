@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* drafter.h - small networks that guess what comes after a model's rows, on the model's device.    room: model
+/* drafter.h - small networks that guess what comes after a model's rows, on the model's device.
+ * room: model
  *
- * There are two kinds. MTP is the multi-token-prediction block of the model's own file: it takes the hidden row of a
- * token and the token after it, and guesses one token at a time, each from its own last output. (DeepSeek-V3, 2024)
- * DFlash is a file of its own: from the hidden rows of several layers it guesses a block of tokens in one pass, in
- * which every token of the block sees all others (block diffusion: arXiv 2602.06036).
- * Both use the model's embedding and its output matrix, and read rows of `tap` layers that a step leaves on the device.
+ * There are two kinds. MTP is the multi-token-prediction block of the model's own file: it takes
+ * the hidden row of a token and the token after it, and guesses one token at a time, each from its
+ * own last output. (DeepSeek-V3, 2024) DFlash is a file of its own: from the hidden rows of several
+ * layers it guesses a block of tokens in one pass, in which every token of the block sees all
+ * others (block diffusion: arXiv 2602.06036). Both use the model's embedding and its output matrix,
+ * and read rows of `tap` layers that a step leaves on the device.
  *
- * A drafter has n_seq slots. The context of a slot are the rows that it was given, in order; its keys and values stay
- * in the drafter's memory, and guesses leave nothing behind. Rows may be saved when they cannot be used yet.
- * One thread, that of the model's steps. Nothing is allocated after model_drafter_reserve().
+ * A drafter has n_seq slots. The context of a slot are the rows that it was given, in order; its
+ * keys and values stay in the drafter's memory, and guesses leave nothing behind. Rows may be saved
+ * when they cannot be used yet. One thread, that of the model's steps. Nothing is allocated after
+ * model_drafter_reserve().
  */
 #ifndef MODEL_DRAFTER_H
 #define MODEL_DRAFTER_H
@@ -22,17 +25,19 @@ struct model_taps; /* model/forward.h */
 
 enum { MODEL_TAPS_MAX = 16, MODEL_GUESSES_MAX = 16 };
 
-/* The block of the model's own file, opened with model_opts.nextn. ERR_UNSUPPORTED: there is none. */
-MUST_CHECK enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *m, struct err *e);
-/* A file of architecture "dflash"; it and m outlive the drafter. ERR_FORMAT: it is damaged, or not one for this model:
- * the message says why. ERR_UNSUPPORTED: another architecture, or a tensor that is not of this one. */
-MUST_CHECK enum err_code model_drafter_dflash(struct model_drafter **out, const struct model *m, const struct gguf *g,
-                                              struct err *e);
+/* The block of the model's own file, opened with model_opts.nextn. ERR_UNSUPPORTED: none. */
+MUST_CHECK enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *m,
+                                           struct err *e);
+/* A file of architecture "dflash"; it and m outlive the drafter. ERR_FORMAT: it is damaged, or not
+ * one for this model: the message says why. ERR_UNSUPPORTED: another architecture, or a tensor that
+ * is not of this one. */
+MUST_CHECK enum err_code model_drafter_dflash(struct model_drafter **out, const struct model *m,
+                                              const struct gguf *g, struct err *e);
 void model_drafter_close(struct model_drafter *d); /* NULL is allowed */
 
 struct model_drafter_info {
     int  n_max;               /* guesses for a slot in one call, <= MODEL_GUESSES_MAX */
-    bool block;               /* guessed in one pass, of 4, 8 or 16 rows and so on: a pass has one row more than guesses */
+    bool block;               /* all in one pass, learnt for 3, 7, 15 guesses and so on */
     int  n_embd;              /* floats of a layer's row */
     int  n_tap;
     int  tap[MODEL_TAPS_MAX]; /* layers of the model whose output rows are read, in this order */
@@ -40,19 +45,22 @@ struct model_drafter_info {
 const struct model_drafter_info *model_drafter_info(const struct model_drafter *d);
 
 /* Memory for n_seq slots of ctx_tokens rows, n_saved saved rows, and scratch. ERR_NOMEM. */
-MUST_CHECK enum err_code model_drafter_reserve(struct model_drafter *d, int n_seq, int64_t ctx_tokens, int n_saved,
-                                               struct err *e);
+MUST_CHECK enum err_code model_drafter_reserve(struct model_drafter *d, int n_seq,
+                                               int64_t ctx_tokens, int n_saved, struct err *e);
 
 int64_t model_drafter_rows(const struct model_drafter *d, int slot); /* of its context */
-int64_t model_drafter_ctx(const struct model_drafter *d);            /* most rows of a context, guesses included */
-void    model_drafter_crop(struct model_drafter *d, int slot, int64_t rows); /* the first ones stay */
+/* Most rows of a context, guesses included. */
+int64_t model_drafter_ctx(const struct model_drafter *d);
+/* The first rows stay. */
+void    model_drafter_crop(struct model_drafter *d, int slot, int64_t rows);
 void    model_drafter_fork(struct model_drafter *d, int dst, int src);
 
 /* Copies rows row[0 .. n) of the taps to the saved rows from `at` on. */
-MUST_CHECK enum err_code model_drafter_save(struct model_drafter *d, const struct model_taps *t, const int32_t *row, int n,
-                                            int at, struct err *e);
+MUST_CHECK enum err_code model_drafter_save(struct model_drafter *d, const struct model_taps *t,
+                                            const int32_t *row, int n, int at, struct err *e);
 /* Saved rows from[0 .. n) become the first n; from ascends. */
-MUST_CHECK enum err_code model_drafter_keep(struct model_drafter *d, const int32_t *from, int n, struct err *e);
+MUST_CHECK enum err_code model_drafter_keep(struct model_drafter *d, const int32_t *from, int n,
+                                            struct err *e);
 
 /* A row for the context of a slot. */
 struct model_drafter_row {
@@ -67,19 +75,21 @@ struct model_drafter_ask {
     int32_t  token;
     int      n;     /* 1 .. info.n_max */
     int32_t *guess; /* [n] out: the most likely token of each place */
-    float   *p;     /* [n] out: its probability, given the guesses before it (MTP), or without them (DFlash) */
+    float   *p;     /* [n] out: its probability, DFlash's without regard to the others */
 };
-/* First the rows join the contexts: those of a slot follow one another. Then the guesses, for every slot once, in the
- * order of slots. MTP guesses only for a slot whose newest row is among these rows: others have guess[0] = -1.
- * The caller sees to it that contexts and guesses fit. */
+/* First the rows join the contexts: those of a slot follow one another. Then the guesses, for every
+ * slot once, in the order of slots. MTP guesses only for a slot whose newest row is among these
+ * rows: others have guess[0] = -1. The caller sees to it that contexts and guesses fit. */
 MUST_CHECK enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps *t,
                                            const struct model_drafter_row *row, int n_row,
-                                           const struct model_drafter_ask *ask, int n_ask, struct err *e);
+                                           const struct model_drafter_ask *ask, int n_ask,
+                                           struct err *e);
 
-/* For tests: what the next run computes on the way, on the host; any member may be NULL, and all of them after it. */
+/* For tests: what the next run computes on the way, on the host; any member may be NULL, and all of
+ * them after it. */
 struct model_drafter_trace {
     float *fused;  /* DFlash: [rows][n_embd] what context rows become */
-    float *logits; /* [asks][n][n_vocab], row by row of guesses: all first places first (MTP), ask by ask (DFlash) */
+    float *logits; /* [guesses][n_vocab]: all first ones come first (MTP), or ask by ask (DFlash) */
     float *hidden; /* MTP: [..][n_embd] what the logits are products of, as logits */
 };
 void model_drafter_trace(struct model_drafter *d, const struct model_drafter_trace *t);

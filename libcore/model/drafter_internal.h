@@ -9,7 +9,8 @@
 
 enum { DRAFT_ROWS = 256 }; /* context rows in one device step */
 
-/* Positions of the same rows: as they are; as DFlash's queries see keys; both from the first page of a window on. */
+/* Positions of the same rows: as they are; as DFlash's queries see keys; both from the first page
+ * of a window on. */
 enum { AS_STORED, AS_SEEN, AS_STORED_IN_WINDOW, AS_SEEN_IN_WINDOW, DRAFT_VIEWS };
 
 /* Rows of one device step. */
@@ -26,7 +27,8 @@ struct draft_kind {
     /* The same, after the last of them: guesses, or the first of each. */
     void (*guess)(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask);
     /* What was guessed, and what is left to guess. */
-    enum err_code (*finish)(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask, struct err *e);
+    enum err_code (*finish)(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask,
+                            struct err *e);
     void (*measure)(struct model_drafter *d, int n_ask); /* what guess and finish take */
 };
 
@@ -34,7 +36,7 @@ struct model_drafter {
     const struct draft_kind  *kind;
     const struct model       *target;
     struct model_drafter_info info;
-    struct model              net;      /* layers, plan and rotary frequencies of the drafter; never opened */
+    struct model net; /* layers, plan and rotary frequencies of the drafter; never opened */
     struct state             *state;    /* keys and values of the slots */
     struct tensor             embd, head; /* the target's, unless the block has its own */
     struct tensor             mix;      /* MTP: eh_proj; DFlash: fc */
@@ -44,9 +46,10 @@ struct model_drafter {
     bool                     *windowed; /* [layers] */
     int64_t                   width;    /* floats of a row of all taps */
     int                       n_seq, n_saved;
-    float                    *saved[2]; /* [n_saved][width] on the device; the first one is in use */
-    float                    *last;     /* MTP: [n_seq][n_embd] on the device: outputs that the next guesses come from */
-    unsigned char            *digest, *answer; /* of n_seq * MODEL_GUESSES_MAX guesses: on the device, on the host */
+    float *saved[2]; /* [n_saved][width] on the device; the first one is in use */
+    float *last; /* MTP: [n_seq][n_embd] on the device: outputs that the next guesses come from */
+    /* of n_seq * MODEL_GUESSES_MAX guesses: on the device, on the host */
+    unsigned char            *digest, *answer;
     struct draft_batch        batch;
     int32_t                  *order, *pick; /* [rows] */
     int                       n_last;
@@ -59,17 +62,19 @@ struct model_drafter {
     struct model_drafter_trace trace;
 };
 
-enum err_code model_draft_open(struct model_drafter **out, const struct model *m, const struct draft_kind *kind,
-                               struct err *e);
+enum err_code model_draft_open(struct model_drafter **out, const struct model *m,
+                               const struct draft_kind *kind, struct err *e);
 /* Rows of a view for an operation. */
 struct op_rows model_draft_rows(const struct model_drafter *d, int view);
 /* Appends n rows after what the slot has to d->batch, which begins with n = n_seq = 0. */
 void model_draft_append(struct model_drafter *d, int slot, int n);
 /* The slots of d->batch have its rows now. */
 void model_draft_advance(struct model_drafter *d);
-/* Logits of n rows x and the best of each, which is on the host, as answer r and following, when the step has ended. */
+/* Logits of n rows x and the best of each, which is on the host, as answer r and following, when
+ * the step has ended. */
 void model_draft_head(struct model_drafter *d, struct tensor x, int64_t r);
-int32_t model_draft_answer(const struct model_drafter *d, int64_t r, float *p); /* -1: no logit was finite */
+/* -1: no logit was finite. */
+int32_t model_draft_answer(const struct model_drafter *d, int64_t r, float *p);
 /* Copies rows to a trace, which moves on. */
 void model_draft_note(struct model_drafter *d, float **trace, struct tensor x);
 #endif

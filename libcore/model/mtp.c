@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mtp.c - the multi-token-prediction block of a model's own file (Qwen3.5 and its kin): one gated-attention layer of the
- * family with keys and values of its own.
+/* mtp.c - the multi-token-prediction block of a model's own file (Qwen3.5 and its kin): one
+ * gated-attention layer of the family with keys and values of its own.
  *
- * From the hidden row h of a token, which is what the model's output matrix multiplies, and from the token after it:
- *   u = eh_proj [ RMS(embedding, enorm) ; RMS(h, hnorm) ];  y = RMS(layer(u), shared_head_norm);  logits = head y
- * A guess goes on with its own y for h and itself for the token. Its rows are forgotten when the guesses are made. */
+ * From the hidden row h of a token, which is what the model's output matrix multiplies, and from
+ * the token after it:
+ *   u = eh_proj [ RMS(embedding, enorm) ; RMS(h, hnorm) ]
+ *   y = RMS(layer(u), shared_head_norm);  logits = head y
+ * The next guess has y for h, and the guess for the token. Rows of guesses are forgotten when all
+ * are made. */
 #include "gguf/gguf.h"
 #include "model/drafter_internal.h"
 
@@ -15,7 +18,8 @@ static struct tensor pass(struct model_drafter *d, struct tensor h)
     const struct step s = { .m = &d->net, .d = d->net.dev, .state = d->state, .rows = &rows };
     const int64_t n_embd = d->net.plan.n_embd;
     const float eps = d->net.plan.norm_eps;
-    struct tensor both = dev_scratch(s.d, 2 * n_embd, h.ne[1]), y = dev_scratch(s.d, n_embd, h.ne[1]);
+    struct tensor both = dev_scratch(s.d, 2 * n_embd, h.ne[1]);
+    struct tensor y = dev_scratch(s.d, n_embd, h.ne[1]);
     struct tensor token = op_cols(both, 0, n_embd);
 
     op_embed(s.d, token, d->embd, rows.token, NULL, 1.0f);
@@ -31,7 +35,8 @@ static struct tensor last_rows(const struct model_drafter *d, int at, int n)
 {
     const int64_t n_embd = d->net.plan.n_embd;
 
-    return (struct tensor){ .type = QUANT_f32, .ne = { n_embd, n, 1 }, .stride = n_embd, .data = d->last + at * n_embd };
+    return (struct tensor){ .type = QUANT_f32, .ne = { n_embd, n, 1 }, .stride = n_embd,
+                            .data = d->last + at * n_embd };
 }
 
 /* The last output of each group of rows is kept, normed. */
@@ -41,7 +46,8 @@ static void keep_last(struct model_drafter *d, struct tensor y, int at, int n, c
     struct tensor some = dev_scratch(d->net.dev, n_embd, n);
 
     op_rows_pick(d->net.dev, some, y, row);
-    op_rms_norm(d->net.dev, last_rows(d, at, n), some, d->out_norm, n_embd, 0, d->net.plan.norm_eps);
+    op_rms_norm(d->net.dev, last_rows(d, at, n), some, d->out_norm, n_embd, 0,
+                d->net.plan.norm_eps);
 }
 
 static void take(struct model_drafter *d, struct tensor x)
@@ -105,7 +111,8 @@ static void go_on(struct model_drafter *d, int n)
     head(d, n);
 }
 
-static enum err_code chain(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask, struct err *e)
+static enum err_code chain(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask,
+                           struct err *e)
 {
     int n = count_live(d, ask, n_ask);
 
@@ -138,7 +145,8 @@ static enum err_code chain(struct model_drafter *d, const struct model_drafter_a
     return ERR_OK;
 }
 
-static enum err_code finish(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask, struct err *e)
+static enum err_code finish(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask,
+                            struct err *e)
 {
     enum err_code code;
 
@@ -172,7 +180,8 @@ enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *
     struct model_drafter *d;
 
     if (m->plan.n_nextn == 0)
-        return err_set(e, ERR_UNSUPPORTED, "%s has no multi-token-prediction block", gguf_path(m->gguf));
+        return err_set(e, ERR_UNSUPPORTED, "%s has no multi-token-prediction block",
+                       gguf_path(m->gguf));
     if (w == NULL)
         return err_set(e, ERR_ARG, "the model was opened without its multi-token-prediction block");
     if (model_draft_open(&d, m, &mtp, e) != ERR_OK)
@@ -188,7 +197,10 @@ enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *
     d->embd_norm = w->embd_norm;
     d->hidden_norm = w->hidden_norm;
     d->out_norm = w->out_norm != NULL ? w->out_norm : m->out_norm;
-    d->info = (struct model_drafter_info){ .n_max = MODEL_GUESSES_MAX, .n_embd = m->plan.n_embd, .n_tap = 1, .tap = { m->plan.n_layer - 1 } };
+    d->info = (struct model_drafter_info){ .n_max = MODEL_GUESSES_MAX,
+                                           .n_embd = m->plan.n_embd,
+                                           .n_tap = 1,
+                                           .tap = { m->plan.n_layer - 1 } };
     d->width = m->plan.n_embd;
     *out = d;
     return ERR_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* taps.h - for the room draft: hidden rows of a run's last step, where they lie.     room: run (base model state) */
+/* taps.h - for the room draft: hidden rows of a run's last step, where they lie.      room: run */
 #ifndef RUN_TAPS_H
 #define RUN_TAPS_H
 #include "base/base.h"
@@ -7,8 +7,8 @@
 struct model_taps;
 struct run;
 
-/* Rows after run_opts.tap_layers (model/forward.h), until the next step; n is 0 without taps. Rows of a step are in
- * the order of their sequences. */
+/* Rows after run_opts.tap_layers (model/forward.h), until the next step; n is 0 without taps. Rows
+ * of a step are in the order of their sequences. */
 const struct model_taps *run_taps(const struct run *r);
 /* Where the rows of a sequence begin; -1: it had none in the last step. */
 int run_first_row(const struct run *r, int seq);

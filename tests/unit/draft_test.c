@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draft_test.c - drafters behind the generation engine: with the embedded model they keep as many guesses in each step as
- * another implementation's do; answers are the same with every drafter; files that do not fit are refused. */
+/* draft_test.c - drafters behind the generation engine: with the embedded model they keep as many
+ * guesses in each step as another implementation's do; answers are the same with every drafter;
+ * files that do not fit are refused. */
 #include <unistd.h>
 
 #include "draft/internal.h"
@@ -30,7 +31,8 @@ static void count_begin(void *of, int seq, const int32_t *token, int64_t n)
     draft_hook.begin(c->d, seq, token, n);
 }
 
-static enum err_code count_guess(void *of, struct gen_guess *g, int n, const float *cost_ms, struct err *e)
+static enum err_code count_guess(void *of, struct gen_guess *g, int n, const float *cost_ms,
+                                 struct err *e)
 {
     return draft_hook.guess(((struct counter *)of)->d, g, n, cost_ms, e);
 }
@@ -58,13 +60,17 @@ struct desk {
 };
 
 /* o: names, n_max, always. */
-static enum err_code desk_open(struct desk *k, const char *model, const struct draft_opts *o, enum quant_acts_type acts,
-                               struct err *e)
+static enum err_code desk_open(struct desk *k, const char *model, const struct draft_opts *o,
+                               enum quant_acts_type acts, struct err *e)
 {
-    const struct model_opts mo = { .device = test_device(), .n_threads = 2, .acts = acts, .nextn = true };
+    const struct model_opts mo = {
+        .device = test_device(), .n_threads = 2, .acts = acts, .nextn = true
+    };
     struct draft_opts d = *o;
     int layer[DRAFT_TAPS_MAX];
-    struct run_opts ro = { .ctx_tokens = 1024, .n_seq = SEQS, .draft_max = GEN_DRAFT_MAX, .tap_layers = layer };
+    struct run_opts ro = {
+        .ctx_tokens = 1024, .n_seq = SEQS, .draft_max = GEN_DRAFT_MAX, .tap_layers = layer
+    };
 
     memset(k, 0, sizeof *k);
     must(gguf_open(&k->g, model, e), e);
@@ -160,7 +166,8 @@ static void answer(struct desk *k, struct gen *g, struct counter *c, const char 
     text_tokens_free(&p);
 }
 
-/* What a second implementation counted over the same weights, dequantised (the first token is the prompt's). */
+/* What a second implementation counted over the same weights, dequantised (the first token is the
+ * prompt's). */
 static const struct counted {
     const char *set;
     int         item;
@@ -185,7 +192,11 @@ static void check_counts(struct desk *k, int block)
     struct err e = { 0 };
     struct gen *g;
 
-    must(gen_open(&g, &(struct gen_opts){ .run = k->r, .text = k->text, .drafter = &counter, .drafter_of = &c }, &e), &e);
+    must(gen_open(&g,
+                  &(struct gen_opts){
+                      .run = k->r, .text = k->text, .drafter = &counter, .drafter_of = &c },
+                  &e),
+         &e);
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         const struct counted *w = &counts[i];
         int n = 0;
@@ -198,7 +209,8 @@ static void check_counts(struct desk *k, int block)
         assert_int_equal(c.n, n);
         for (int j = 0; j < n; j++)
             if (c.step[j] != w->step[j])
-                fail_msg("%s-%04d, block %d, step %d: %d tokens, not %d", w->set, w->item, block, j, c.step[j], w->step[j]);
+                fail_msg("%s-%04d, block %d, step %d: %d tokens, not %d", w->set, w->item, block, j,
+                         c.step[j], w->step[j]);
     }
     gen_close(g);
 }
@@ -212,7 +224,9 @@ static void dflash_counts(void **state)
     if (!nano_dflash(path))
         skip();
     for (int block = 16; block >= 8; block /= 2) {
-        const struct draft_opts o = { .names = names, .n_names = 1, .n_max = block - 1, .always = true };
+        const struct draft_opts o = {
+            .names = names, .n_names = 1, .n_max = block - 1, .always = true
+        };
         struct err e = { 0 };
         struct desk k;
 
@@ -233,7 +247,11 @@ static double tokens_a_step(const char *name, int n_max, const char *set, int it
 
     must(desk_open(&k, NANO, &o, QUANT_ACTS_F32, &e), &e);
     struct counter c = { .d = k.d };
-    must(gen_open(&g, &(struct gen_opts){ .run = k.r, .text = k.text, .drafter = &counter, .drafter_of = &c }, &e), &e);
+    must(gen_open(&g,
+                  &(struct gen_opts){
+                      .run = k.r, .text = k.text, .drafter = &counter, .drafter_of = &c },
+                  &e),
+         &e);
     for (int i = 0; i < items; i++) {
         answer(&k, g, &c, set, i);
         for (int j = 0; j < c.n; j++)
@@ -257,7 +275,8 @@ static void mtp_and_ngram_counts(void **state)
 
 enum { ITEMS = 6 };
 
-/* Answers to items of several sets at once, then again with a word more, so that prompts begin alike. Hash of all tokens. */
+/* Answers to items of several sets at once, then again with a word more, so that prompts begin
+ * alike. Hash of all tokens. */
 static uint64_t answers(struct desk *k, float temp, struct gen_stats *sum)
 {
     static const char *const set[] = { "math", "facts-context", "code" };
@@ -266,8 +285,13 @@ static uint64_t answers(struct desk *k, float temp, struct gen_stats *sum)
     struct gen *g;
 
     *sum = (struct gen_stats){ 0 };
-    must(gen_open(&g, &(struct gen_opts){ .run = k->r, .text = k->text, .drafter = k->d != NULL ? &draft_hook : NULL,
-                                          .drafter_of = k->d }, &e), &e);
+    must(gen_open(&g,
+                  &(struct gen_opts){ .run = k->r,
+                                      .text = k->text,
+                                      .drafter = k->d != NULL ? &draft_hook : NULL,
+                                      .drafter_of = k->d },
+                  &e),
+         &e);
     for (int i = 0; i < 2 * ITEMS; i++) {
         struct gen_request q = gen_defaults();
         struct text_tokens p = { 0 };
@@ -321,14 +345,17 @@ static void same_answers(void **state)
         plain[t] = answers(&k, (float)t * 0.8f, &sum);
     desk_close(&k);
     for (int i = 0; i <= n; i++) { /* each alone in every step; then all, where they pay */
-        const struct draft_opts o = { .names = i < n ? all + i : all, .n_names = i < n ? 1 : n, .always = i < n };
+        const struct draft_opts o = { .names = i < n ? all + i : all,
+                                      .n_names = i < n ? 1 : n,
+                                      .always = i < n };
 
         must(desk_open(&k, NANO, &o, test_acts(), &e), &e);
         for (int t = 0; t < 2; t++) {
             if (answers(&k, (float)t * 0.8f, &sum) != plain[t])
-                fail_msg("answers at temperature %g are others with %s", t * 0.8, i < n ? all[i] : "all drafters");
-            print_message("%-40s temp %g: %lld of %lld guesses kept\n", i < n ? all[i] : "all", t * 0.8, (long long)sum.kept,
-                          (long long)sum.drafted);
+                fail_msg("answers at temperature %g are others with %s", t * 0.8,
+                         i < n ? all[i] : "all drafters");
+            print_message("%-40s temp %g: %lld of %lld guesses kept\n", i < n ? all[i] : "all",
+                          t * 0.8, (long long)sum.kept, (long long)sum.drafted);
             assert_true(i == n || sum.kept > 0);
         }
         desk_close(&k);
@@ -345,7 +372,8 @@ struct change {
     const char *why;    /* in the message */
 };
 
-static void copy_kv(struct gguf_writer *w, const struct gguf_kv *kv, const struct change *c, struct err *e)
+static void copy_kv(struct gguf_writer *w, const struct gguf_kv *kv, const struct change *c,
+                    struct err *e)
 {
     const int32_t list[2] = { 1, (int32_t)c->value };
     static struct str token[65536];
@@ -410,14 +438,17 @@ static void refused(const char *model, const char *name, enum err_code code, con
     struct desk k;
     enum err_code got = desk_open(&k, model, &o, test_acts(), &e);
 
-    if (code == ERR_OK ? got != ERR_OK : got == ERR_OK || strstr(e.msg, why) == NULL || (code != ERR_FORMAT && got != code))
+    if (code == ERR_OK
+            ? got != ERR_OK
+            : got == ERR_OK || strstr(e.msg, why) == NULL || (code != ERR_FORMAT && got != code))
         fail_msg("%s with %s: %d, %s", model, name, (int)got, e.msg);
     desk_close(&k);
 }
 
 static void bad_files(void **state)
 {
-    static const char from[] = "tests/golden/draft/dflash-a.gguf", model[] = "tests/golden/models/qwen35moe-a.gguf";
+    static const char from[] = "tests/golden/draft/dflash-a.gguf",
+                      model[] = "tests/golden/models/qwen35moe-a.gguf";
     static const struct change change[] = {
         { "tokenizer.ggml.tokens", 7, SET_TOKEN, "another tokenizer" },
         { "tokenizer.ggml.tokens", 0, DROP, "no tokens" },
@@ -472,8 +503,8 @@ static int one_by_one(const void *of, int n)
 
 static const struct draft_type costly = { .name = "costly", .fit = one_by_one };
 
-/* Steps of one sequence, in which k rows cost base + slope k, guesses of a drafter cost each_ms, and it is right with the
- * share `right`. How many guesses it was asked for, over all steps. */
+/* Steps of one sequence, in which k rows cost base + slope k, guesses of a drafter cost each_ms,
+ * and it is right with the share `right`. How many guesses it was asked for, over all steps. */
 static int asked_for(float slope, double each_ms, double right, int steps)
 {
     struct draft_width *w;
