@@ -362,6 +362,93 @@ static void same_answers(void **state)
     }
 }
 
+/* ---- every family ---- */
+
+enum { ASKED = 7 };
+
+/* Answers to prompts that begin alike or not, some of them sampled. Hash of all tokens. */
+static uint64_t family_answers(struct desk *k, int64_t *kept)
+{
+    static const char *const name[] = { "a", "b", "long", "short" };
+    uint64_t hash[ASKED + 1] = { 0 }, all = 0;
+    struct err e = { 0 };
+    struct gen *g;
+
+    *kept = 0;
+    must(gen_open(&g,
+                  &(struct gen_opts){ .run = k->r,
+                                      .end_token = -1,
+                                      .drafter = k->d != NULL ? &draft_hook : NULL,
+                                      .drafter_of = k->d },
+                  &e),
+         &e);
+    for (int i = 0; i < ASKED; i++) {
+        struct gen_request q = gen_defaults();
+        char path[256];
+        int64_t n = 0, id;
+        int32_t *ids;
+
+        (void)snprintf(path, sizeof path, "tests/golden/models/%s.i32", name[i % 4]);
+        ids = words_of(path, &n);
+        assert_non_null(ids);
+        q.prompt = ids;
+        q.n_prompt = i < 4 ? n : n / 2 + i;
+        q.predict_max = 20;
+        q.sample.temp = i % 2 == 0 ? 0 : 0.7f;
+        q.sample.seed = 11;
+        q.sample.stream = (uint64_t)i;
+        must(gen_submit(g, &q, &id, &e), &e);
+        free(ids);
+    }
+    while (gen_busy(g)) {
+        struct gen_event ev;
+
+        must(gen_step(g, &e), &e);
+        while (gen_next(g, &ev)) {
+            if (ev.kind == GEN_TOKEN)
+                hash[ev.id] = (hash[ev.id] ^ (uint64_t)(uint32_t)ev.pick.token) * 0x100000001b3u;
+            *kept += ev.kind == GEN_END ? ev.stats.kept : 0;
+        }
+    }
+    gen_close(g);
+    for (int i = 1; i <= ASKED; i++)
+        all = (all ^ hash[i]) * 0x9e3779b97f4a7c15u;
+    return all;
+}
+
+/* A model that guesses for itself; n-grams; a drafter with random weights, where it fits. */
+static void family(const char *path)
+{
+    const char *names[] = { path, "ngram", "tests/golden/draft/dflash-a.gguf" };
+    struct err e = { 0 };
+    struct desk k;
+    int64_t kept;
+    uint64_t plain;
+
+    must(desk_open(&k, path, &(struct draft_opts){ .n_names = 0 }, test_acts(), &e), &e);
+    plain = family_answers(&k, &kept);
+    desk_close(&k);
+    for (int i = 0; i < 3; i++) {
+        const struct draft_opts o = { .names = names + i, .n_names = 1, .always = true };
+
+        if (desk_open(&k, path, &o, test_acts(), &e) == ERR_OK) {
+            if (family_answers(&k, &kept) != plain)
+                fail_msg("%s: answers are others with %s", path, names[i]);
+            print_message("%-50s %-40s %lld kept\n", path, names[i], (long long)kept);
+            assert_true(i > 0 || kept > 0);
+        } else if (i < 2) {
+            fail_msg("%s", e.msg);
+        }
+        desk_close(&k);
+    }
+}
+
+static void families(void **state)
+{
+    (void)state;
+    each_model("tests/golden/models", family);
+}
+
 /* ---- files that do not fit ---- */
 
 /* What is changed in a copy of a drafter. */
@@ -565,6 +652,7 @@ int main(void)
         cmocka_unit_test(dflash_counts),
         cmocka_unit_test(mtp_and_ngram_counts),
         cmocka_unit_test(same_answers),
+        cmocka_unit_test(families),
     };
 
     return cmocka_run_group_tests_name("draft", tests, NULL, NULL);

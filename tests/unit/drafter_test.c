@@ -3,13 +3,14 @@
  * tests/golden/draft, and of $GOLDENS/draft. With activations as floats, the limit is near what two
  * independent implementations differ by. */
 #include <math.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "golden.h"
 #include "model/drafter.h"
 #include "run/taps.h"
 
-enum { PATH_BYTES = 1024, ROWS = 512 };
+enum { PATH_BYTES = 1024, ROWS = 640 };
 
 /* A model, a drafter of it, and a run that keeps the rows that the drafter reads. */
 struct bench {
@@ -26,7 +27,7 @@ static void bench_open(struct bench *b, const char *model, const char *file)
     const struct model_opts mo = {
         .device = test_device(), .n_threads = 2, .acts = acts_now, .nextn = true
     };
-    struct run_opts ro = { .ctx_tokens = ROWS, .n_seq = 3 };
+    struct run_opts ro = { .ctx_tokens = ROWS, .n_seq = 3, .rows_max = ROWS };
     struct err e = { 0 };
 
     memset(b, 0, sizeof *b);
@@ -335,9 +336,95 @@ static void goldens_all(void **state)
     check_dir(dir);
 }
 
+/* A copy of a drafter in which every layer has a window. */
+static void write_windowed(const char *from, const char *to, uint32_t window)
+{
+    struct err e = { 0 };
+    struct gguf *g;
+    struct gguf_writer *w;
+
+    if (gguf_open(&g, from, &e) || gguf_write_open(&w, to, &e))
+        fail_msg("%s", e.msg);
+    for (size_t i = 0; i < gguf_n_kv(g); i++)
+        assert_int_equal(gguf_write_kv(w, gguf_kv_at(g, i), &e), ERR_OK);
+    assert_int_equal(gguf_write_u32(w, "dflash.attention.sliding_window", window, &e), ERR_OK);
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+
+        assert_int_equal(gguf_write_tensor(w, t->name, t->type, t->n_dims, t->ne, &e), ERR_OK);
+    }
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+
+        assert_int_equal(gguf_write_data(w, t->data, t->size_bytes, &e), ERR_OK);
+    }
+    if (gguf_write_commit(w, &e))
+        fail_msg("%s", e.msg);
+    gguf_close(g);
+}
+
+/* Logits of a block of 8 after rows from .. to - 1. */
+static float *block_of(struct bench *b, const int32_t *ids, int from, int to)
+{
+    float *logits = calloc((size_t)(7 * b->rig.n_vocab), sizeof *logits), p[7];
+    int32_t guess[7];
+
+    assert_non_null(logits);
+    model_drafter_crop(b->d, 2, 0);
+    model_drafter_trace(b->d, &(struct model_drafter_trace){ .logits = logits });
+    draft(b, 2, ids, from, to, 7, guess, p);
+    model_drafter_trace(b->d, NULL);
+    return logits;
+}
+
+/* A window of 300 keys before row 600 begins at row 301, which is in the second page: it sees what
+ * a drafter without a window sees of rows from 256 on. Before row 250 it has everything in view. */
+static void windows(void **state)
+{
+    static const char from[] = "tests/golden/draft/dflash-a.gguf",
+                      model[] = "tests/golden/models/qwen35moe-a.gguf";
+    static int32_t ids[ROWS];
+    char path[] = "/tmp/chimere-drafter-XXXXXX";
+    const int fd = mkstemp(path);
+    int64_t n = 0;
+    int32_t *text = words_of("tests/golden/models/long.i32", &n);
+    struct bench whole, part;
+
+    (void)state;
+    assert_true(fd >= 0 && text != NULL);
+    (void)close(fd);
+    for (int i = 0; i < ROWS; i++)
+        ids[i] = text[i % n];
+    acts_now = test_acts();
+    write_windowed(from, path, 300);
+    bench_open(&whole, model, from);
+    bench_open(&part, model, path);
+    feed(&whole, ids, 601);
+    feed(&part, ids, 601);
+    for (int i = 0; i < 2; i++) {
+        const int to = i == 0 ? 600 : 250;
+        float *a = block_of(&part, ids, 0, to), *b = block_of(&whole, ids, i == 0 ? 256 : 0, to);
+        float *all = block_of(&whole, ids, 0, to);
+        double far = 0;
+
+        (void)worst_of("a window", b, a, 7 * 512, 2e-3);
+        for (int j = 0; j < 7 * 512; j++)
+            far = fmax(far, fabs((double)all[j] - (double)a[j]));
+        assert_true(i == 0 ? far > 0.05 : far == 0);
+        free(a);
+        free(b);
+        free(all);
+    }
+    bench_close(&whole);
+    bench_close(&part);
+    (void)unlink(path);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(windows),
         cmocka_unit_test(goldens_here),
         cmocka_unit_test(goldens_all),
     };
