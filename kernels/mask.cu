@@ -60,14 +60,15 @@ static __device__ void await(const mask_args &a)
 /* grid: parts of a row, row */
 __global__ void __launch_bounds__(THREADS) take_masks(const __grid_constant__ mask_args a)
 {
+    __shared__ int on; /* one thread reads it: every thread's read would cross the bus */
     const int64_t row = blockIdx.y;
 
     wait_for_inputs();
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         await(a);
+        on = __ldcv(a.on + row);
+    }
     __syncthreads();
-    const int on = __ldcv(a.on + row);
-
     if (blockIdx.x == 0 && threadIdx.x == 0)
         a.here[row] = on;
     for (int i = (int)(blockIdx.x * THREADS + threadIdx.x); on && i < a.quads; i += PARTS * THREADS)
