@@ -20,6 +20,8 @@ static float block_of(const struct top *t, const float *x, const uint32_t *mask,
     float in[SOFTMAX_BLOCK];
     int32_t left = t->n - b * SOFTMAX_BLOCK;
 
+    if (mask == NULL && left >= SOFTMAX_BLOCK)
+        return t->c->soft->scan(x + b * SOFTMAX_BLOCK, clean);
     for (int32_t i = 0; i < SOFTMAX_BLOCK; i++) {
         int32_t at = b * SOFTMAX_BLOCK + i;
 
@@ -45,14 +47,16 @@ static void sum_up(const struct top *t, const float *x, const uint32_t *mask, fl
                    struct op_top_row *to)
 {
     const struct softmax_kernels *soft = t->c->soft;
-    float clean[SOFTMAX_BLOCK], w[SOFTMAX_BLOCK];
+    float clean[SOFTMAX_BLOCK], w[SOFTMAX_BLOCK], heated[SOFTMAX_BLOCK];
 
     for (int32_t b = 0; b < t->n_blocks; b++) {
         (void)block_of(t, x, mask, b, clean);
-        soft->weigh(clean, w, to->max, inv_temp);
-        sum[t->n_blocks + b] = soft->sum(w);
         soft->weigh(clean, w, to->max, 1);
-        sum[b] = soft->sum(w);
+        sum[b] = sum[t->n_blocks + b] = soft->sum(w);
+        if (inv_temp < 1 || inv_temp > 1) {
+            soft->weigh(clean, heated, to->max, inv_temp);
+            sum[t->n_blocks + b] = soft->sum(heated);
+        }
         for (int i = 0; i < SOFTMAX_BLOCK; i++)
             w[i] *= w[i] > 0 ? clean[i] - to->max : 0;
         sum[2 * t->n_blocks + b] = soft->sum(w);
