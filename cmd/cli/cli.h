@@ -25,6 +25,7 @@ enum opt_kind {
     OPT_FLAG,    /* bool *: becomes true */
     OPT_STR,     /* const char ** */
     OPT_FILE,    /* const char **: completed with file names */
+    OPT_OUT,     /* const char **: the same, of a file that is written */
     OPT_LIST,    /* struct cli_list *: may be given again */
     OPT_I64,     /* int64_t *, within [lo, hi]; k, M, G are powers of 1024 */
     OPT_I32,     /* int32_t *, the same */
@@ -66,6 +67,12 @@ const struct opt *cli_opt_at(const struct cli *cli, size_t i); /* NULL past the 
 bool cli_choice(const struct opt *o, int i, char *buf, size_t buf_bytes);
 /* Prints the completion script for "bash", "zsh" or "fish"; false for another shell. */
 bool cli_completion(const struct cli *cli, const char *shell);
+
+/* files.c: at the start, opens descriptors 0 to 2 where they are closed. */
+void cli_open_standard(void);
+/* Exits with EXIT_USAGE when an OPT_OUT is also another file of the command line, the default model, or a standard
+ * descriptor. */
+void cli_check_outputs(const struct cli *cli, char *const *operands);
 
 /* Messages: "PROGRAM: text" and a newline on stderr. */
 void cli_set_name(const char *name);

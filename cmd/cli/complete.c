@@ -5,6 +5,11 @@
 #include "cli/cli.h"
 
 /* The program's name as part of a shell function's name. */
+static bool is_file(const struct opt *o)
+{
+    return o->kind == OPT_FILE || o->kind == OPT_OUT;
+}
+
 static void print_function(const char *name)
 {
     for (; *name; name++)
@@ -63,7 +68,7 @@ static void bash(const struct cli *cli)
             fputs(") mapfile -t COMPREPLY < <(compgen -W '", stdout);
             print_words(o);
             fputs("' -- \"$cur\"); return;;\n", stdout);
-        } else if (o->kind == OPT_FILE) {
+        } else if (is_file(o)) {
             fputs(") mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"); return;;\n", stdout);
         } else {
             fputs(") return;;\n", stdout);
@@ -108,7 +113,7 @@ static void zsh(const struct cli *cli)
                 putchar('(');
                 print_words(o);
                 putchar(')');
-            } else if (o->kind == OPT_FILE) {
+            } else if (is_file(o)) {
                 fputs("_files", stdout);
             }
         }
@@ -129,7 +134,7 @@ static void fish(const struct cli *cli)
         if (o->letter)
             printf(" -s %c", o->letter);
         printf(" -l %s", o->name);
-        if (o->kind == OPT_FILE) {
+        if (is_file(o)) {
             fputs(" -r -F", stdout);
         } else if (has_words(o)) {
             fputs(" -x -a '", stdout);

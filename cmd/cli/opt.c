@@ -219,6 +219,7 @@ static void apply(const struct cli *cli, const struct opt *o, const char *arg)
         break;
     case OPT_STR:
     case OPT_FILE:
+    case OPT_OUT:
         *(const char **)o->to = arg;
         break;
     case OPT_LIST:
@@ -251,6 +252,7 @@ int cli_parse(const struct cli *cli, int argc, char **argv)
     size_t            n_longs = 0, n_shorts = 1;
     int               c, index = 0;
 
+    cli_open_standard();
     cli_set_name(cli->name);
     for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL && i < OPTS_MAX - 1; i++) {
         /* A heading keeps its place in longs[], under a name that cannot be typed. */
@@ -278,5 +280,6 @@ int cli_parse(const struct cli *cli, int argc, char **argv)
         else
             apply(cli, by_letter[c & 127], optarg);
     }
+    cli_check_outputs(cli, argv + optind);
     return optind;
 }

@@ -155,6 +155,8 @@ enum err_code cli_session_save(struct cli_session *s, struct run *r, bool chat, 
         return err_set(e, ERR_NOMEM, "out of memory");
     code = run_session_save(s->file, r, 0, blob, strlen(blob), e);
     free(blob);
+    if (code == ERR_OK && run_session_stat(s->file).removed)
+        cli_warn("%s: had been removed while it was in use, and was written anew", s->path);
     return code;
 }
 

@@ -12,6 +12,7 @@
 #define FLAG(letter, name, help, to) { OPT_FLAG, letter, name, NULL, help, to, 0, 0 }
 #define STRING(letter, name, arg, help, to) { OPT_STR, letter, name, arg, help, to, 0, 0 }
 #define PATH(letter, name, arg, help, to) { OPT_FILE, letter, name, arg, help, to, 0, 0 }
+#define OUTPUT(letter, name, arg, help, to) { OPT_OUT, letter, name, arg, help, to, 0, 0 }
 #define REAL(letter, name, arg, help, to) { OPT_F32, letter, name, arg, help, to, 0, 0 }
 #define LIST(name, arg, help, to) { OPT_LIST, 0, name, arg, help, to, 0, 0 }
 #define CHOICE(name, words, help, to) { OPT_CHOICE, 0, name, words, help, to, 0, 0 }
@@ -34,6 +35,6 @@
     FLAG(0, "no-mmap", "copy the weights that the CPU computes with", &(m).no_mmap), \
     CHOICE("repack", "auto|off", "lay rows of copies out where that is faster", &(m).repack)
 #define ROWS_PLAN(m) \
-    PATH(0, "expert-profile", "file", "uses of experts: read, and added to", &(m).profile), \
+    OUTPUT(0, "expert-profile", "file", "uses of experts: read, and added to", &(m).profile), \
     FLAG(0, "plan", "print what would lie where, run nothing", &(m).plan)
 #endif

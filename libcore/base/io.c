@@ -421,11 +421,34 @@ static enum err_code settle(struct io_out *o, struct err *e)
     return ERR_OK;
 }
 
-enum err_code io_out_commit(struct io_out *o, struct err *e)
+static enum err_code replace(struct io_out *o, struct err *e)
+{
+    if (renameat(o->dir_fd, o->temp, o->dir_fd, base_name(o->target)) != 0) {
+        return err_errno(e, ERR_IO, errno, "%s: cannot rename the finished file", o->path);
+    }
+    return ERR_OK;
+}
+
+/* A link is made only where there is no file. Where the file system has no links, the name is looked at first. */
+static enum err_code place(struct io_out *o, struct err *e)
+{
+    const char *name = base_name(o->target);
+    struct stat st;
+    if (linkat(o->dir_fd, o->temp, o->dir_fd, name, 0) == 0) {
+        unlinkat(o->dir_fd, o->temp, 0);
+        return ERR_OK;
+    }
+    if (errno == EEXIST || fstatat(o->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        return err_set(e, ERR_IO, "%s: another file has been made meanwhile, and stays", o->path);
+    }
+    return replace(o, e);
+}
+
+static enum err_code commit(struct io_out *o, enum err_code (*put)(struct io_out *, struct err *), struct err *e)
 {
     enum err_code rc = settle(o, e);
-    if (rc == ERR_OK && renameat(o->dir_fd, o->temp, o->dir_fd, base_name(o->target)) != 0) {
-        rc = err_errno(e, ERR_IO, errno, "%s: cannot rename the finished file", o->path);
+    if (rc == ERR_OK) {
+        rc = put(o, e);
     }
     if (rc == ERR_OK) {
         o->made = false;
@@ -436,6 +459,16 @@ enum err_code io_out_commit(struct io_out *o, struct err *e)
     }
     io_out_abort(o);
     return rc;
+}
+
+enum err_code io_out_commit(struct io_out *o, struct err *e)
+{
+    return commit(o, replace, e);
+}
+
+enum err_code io_out_commit_new(struct io_out *o, struct err *e)
+{
+    return commit(o, place, e);
 }
 
 void io_out_abort(struct io_out *o)

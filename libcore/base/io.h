@@ -25,8 +25,8 @@ MUST_CHECK enum err_code io_read_all(char **data, size_t *n, const char *path, s
 MUST_CHECK enum err_code io_write_all(int fd, const void *data, size_t n, struct err *e);
 
 /* A file that appears under its name complete, or not at all: writes go to a temporary in the
- * same directory; commit does fsync, rename, fsync of the directory. Exactly one of commit and
- * abort ends it (abort after a failed commit is done inside). One thread. */
+ * same directory; commit does fsync, rename, fsync of the directory. Exactly one of the commits
+ * and abort ends it (abort after a failed commit is done inside). One thread. */
 struct io_out;
 MUST_CHECK enum err_code io_out_open(struct io_out **out, const char *path, struct err *e);
 MUST_CHECK enum err_code io_out_write(struct io_out *o, const void *data, size_t n, struct err *e);
@@ -36,6 +36,8 @@ MUST_CHECK enum err_code io_out_skip(struct io_out *o, uint64_t n, struct err *e
 MUST_CHECK enum err_code io_out_patch(struct io_out *o, uint64_t offset, const void *data, size_t n,
                                       struct err *e);
 MUST_CHECK enum err_code io_out_commit(struct io_out *o, struct err *e);
+/* The same, but never in the place of another file: ERR_IO when the path exists by now. */
+MUST_CHECK enum err_code io_out_commit_new(struct io_out *o, struct err *e);
 void     io_out_abort(struct io_out *o); /* NULL is allowed; nothing remains on disk */
 uint64_t io_out_pos(const struct io_out *o); /* bytes written so far */
 

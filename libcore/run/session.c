@@ -19,7 +19,7 @@
 
 static const char magic[8] = { 'C', 'H', 'I', 'M', 'S', 'T', 'A', 'T' };
 /* In version 1 keys of types of blocks are not rotated (op_kv_rotated()); the rest is the same. */
-enum { VERSION = 2, PLAIN_KEYS = 1, LOCK_TRIES = 10 };
+enum { VERSION = 2, PLAIN_KEYS = 1, LOCK_TRIES = 10, SEARCH_BYTES = 1 << 20 };
 
 /* ---- numbers: little-endian ---- */
 
@@ -318,19 +318,70 @@ static enum err_code take_record(struct run_session *s, struct group *g, const s
     return code;
 }
 
+/* A commit that is intact and lies beyond the break at `at`: everything before it was on disk when it was written. */
+static enum err_code find_commit(const struct run_session *s, uint64_t at, uint64_t size, bool *found, struct err *e)
+{
+    static const unsigned char kind[8] = { RECORD_COMMIT };
+    unsigned char *buf = malloc(SEARCH_BYTES + RECORD_BYTES);
+    enum err_code code = buf != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+
+    *found = false;
+    for (; code == ERR_OK && !*found && size - at >= RECORD_BYTES; at += SEARCH_BYTES) {
+        size_t n = size - at < SEARCH_BYTES + RECORD_BYTES ? (size_t)(size - at) : SEARCH_BYTES + RECORD_BYTES;
+        struct record r;
+
+        code = run_session_read(s, at, buf, n, e);
+        for (size_t i = 0; code == ERR_OK && !*found && i + RECORD_BYTES <= n; i++)
+            *found = memcmp(buf + i, kind, sizeof kind) == 0 && record_get(&r, buf + i, at + i) && r.stored == 0;
+        if (size - at <= SEARCH_BYTES)
+            break;
+    }
+    free(buf);
+    return code;
+}
+
+/* Whether these bytes, the last of the file, are the commit of the group but for a few. Of what a killed writer or
+ * lost power leaves, the end is missing or zeros. */
+static bool spoilt_commit(const struct group *g, const unsigned char in[RECORD_BYTES], uint64_t prev)
+{
+    struct record r = { .kind = RECORD_COMMIT, .at = g->to, .n = g->n, .sum = io_hash(0, "", 0), .prev = prev };
+    unsigned char want[RECORD_BYTES];
+    int           wrong = 0;
+
+    run_session_record_put(want, &r);
+    for (int i = 0; i < RECORD_BYTES; i++)
+        wrong += in[i] != want[i];
+    return wrong <= 8 && get(in + RECORD_BYTES - 8, 8) != 0;
+}
+
+/* The chain breaks at `at`: the end of a save that was not completed, which does not count, or damage. */
+static enum err_code check_break(const struct run_session *s, const struct group *g, const unsigned char in[RECORD_BYTES],
+                                 uint64_t at, uint64_t size, uint64_t prev, struct err *e)
+{
+    bool damaged = size - at == RECORD_BYTES && spoilt_commit(g, in, prev);
+
+    if (!damaged && find_commit(s, at, size, &damaged, e))
+        return e->code;
+    if (damaged)
+        return bad(s, at, "damaged: what was saved after it is intact, the file stays as it is", e);
+    return s->end > 0 ? ERR_OK : bad(s, at, "the session breaks off", e);
+}
+
 static enum err_code scan_records(struct run_session *s, uint64_t size, struct group *g, struct err *e)
 {
     uint64_t at = HEADER_BYTES, prev = s->check;
 
     begin(s, g);
-    /* What does not continue the chain was not written to its end. */
+    /* What does not continue the chain was not written to its end, or is damaged. */
     while (size - at >= RECORD_BYTES) {
         unsigned char in[RECORD_BYTES];
         struct record r;
 
         if (run_session_read(s, at, in, sizeof in, e) != ERR_OK)
             return e->code;
-        if (!record_get(&r, in, at) || r.prev != prev || r.stored > size - r.offset)
+        if (!record_get(&r, in, at))
+            return check_break(s, g, in, at, size, prev, e);
+        if (r.prev != prev || r.stored > size - r.offset) /* of another file, or cut */
             break;
         if (take_record(s, g, &r, e) != ERR_OK)
             return e->code;
@@ -418,6 +469,17 @@ static enum err_code try_lock(struct run_session *s, bool *same, struct err *e)
     return ERR_OK;
 }
 
+enum session_path run_session_path(const struct run_session *s)
+{
+    struct stat st, at_path;
+
+    if (stat(s->path, &at_path) != 0)
+        return errno == ENOENT ? PATH_NONE : PATH_OTHER;
+    if (s->fd < 0)
+        return S_ISREG(at_path.st_mode) && at_path.st_size == 0 ? PATH_SAME : PATH_OTHER;
+    return fstat(s->fd, &st) == 0 && st.st_ino == at_path.st_ino && st.st_dev == at_path.st_dev ? PATH_SAME : PATH_OTHER;
+}
+
 enum err_code run_session_reopen(struct run_session *s, struct err *e)
 {
     enum err_code code = ERR_OK;
@@ -462,8 +524,10 @@ enum err_code run_session_open(struct run_session **out, const char *path, struc
         code = errno == ENOENT ? probe(path, e) : err_errno(e, ERR_IO, errno, "%s: cannot open", path);
     else if (!S_ISREG(st.st_mode))
         code = err_set(e, ERR_IO, S_ISDIR(st.st_mode) ? "%s: is a directory" : "%s: is not a regular file", path);
-    else
+    else if (st.st_size > 0)
         code = run_session_reopen(s, e);
+    else /* an empty file is a session that has not begun */
+        code = probe(path, e);
     if (code != ERR_OK) {
         run_session_close(s);
         return code;

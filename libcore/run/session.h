@@ -27,7 +27,8 @@ struct run_session_id {
 
 enum { RUN_SESSION_BLOB_MAX = 1 << 16 };
 
-/* Reads the tokens of a session, or finds that the file does not exist and could be created (else ERR_IO). */
+/* Reads the tokens of a session, or finds that the file does not exist and could be created (else ERR_IO), or
+ * is empty. ERR_FORMAT when the file is damaged, but for the end of a save that was not completed. */
 MUST_CHECK enum err_code run_session_open(struct run_session **out, const char *path, struct err *e);
 void run_session_close(struct run_session *s); /* NULL is allowed */
 /* What the file holds; for a new session: none, NULL, 0. Valid until the next save. */
@@ -50,7 +51,8 @@ MUST_CHECK enum err_code run_session_match(struct run_session *s, struct run *r,
                                            int64_t n, struct run_match *out, struct err *e);
 /* The file holds the sequence as it is now, and n <= RUN_SESSION_BLOB_MAX bytes of the caller's. Writes the KV
  * rows of positions that are not in the file, the snapshot at the newest mark among them, and the one of
- * now. */
+ * now. ERR_IO when another file stands under the path by now, which stays as it is; a file that was removed is
+ * written anew. */
 MUST_CHECK enum err_code run_session_save(struct run_session *s, struct run *r, int seq, const void *blob,
                                           size_t n, struct err *e);
 
@@ -60,6 +62,7 @@ struct run_session_stat {
     int64_t written_bytes; /* by the last save */
     int     snapshots;     /* that can be restored */
     bool    rewritten;     /* the last save wrote the file anew */
+    bool    removed;       /* the last save found that the file had been removed */
 };
 struct run_session_stat run_session_stat(const struct run_session *s);
 #endif

@@ -43,7 +43,7 @@ struct records {
 
 struct run_session {
     char                 *path;
-    int                   fd;      /* -1: there is no file */
+    int                   fd;      /* -1: there is no file, or an empty one */
     struct session_header h;       /* of the file; of the run once attached */
     bool                  attached;
     /* up to the last commit */
@@ -72,6 +72,9 @@ MUST_CHECK enum err_code run_session_read(const struct run_session *s, uint64_t 
 MUST_CHECK enum err_code run_session_scan(struct run_session *s, struct err *e);
 /* Opens, locks and reads the file under the path; on an error none is open. */
 MUST_CHECK enum err_code run_session_reopen(struct run_session *s, struct err *e);
+/* What stands under the path now, beside the file that is open (or was found empty). */
+enum session_path { PATH_SAME, PATH_NONE, PATH_OTHER };
+enum session_path run_session_path(const struct run_session *s);
 /* Rows of a KV record that count. */
 uint64_t run_session_live(const struct run_session *s, size_t kv);
 /* A file is refused when its KV records have more rows than this. */

@@ -187,7 +187,8 @@ static enum err_code put_file(struct writer *w, struct saving v, struct err *e)
     return put_commit(w, &v, e);
 }
 
-static enum err_code rewrite(struct run_session *s, struct io_out *out, const struct saving *v, struct err *e)
+static enum err_code rewrite(struct run_session *s, struct io_out *out, const struct saving *v, bool replaces,
+                             struct err *e)
 {
     struct writer w = { .s = s, .out = out };
 
@@ -195,7 +196,11 @@ static enum err_code rewrite(struct run_session *s, struct io_out *out, const st
         io_out_abort(out);
         return e->code;
     }
-    if (io_out_commit(out, e) != ERR_OK)
+    if (replaces && run_session_path(s) != PATH_SAME) {
+        io_out_abort(out);
+        return err_set(e, ERR_IO, "%s: was replaced while it was in use; this turn is not saved", s->path);
+    }
+    if ((replaces ? io_out_commit(out, e) : io_out_commit_new(out, e)) != ERR_OK)
         return e->code;
     s->stat.written_bytes = (int64_t)w.bytes;
     s->stat.rewritten = true;
@@ -271,6 +276,7 @@ enum err_code run_session_save(struct run_session *s, struct run *r, int seq, co
 {
     struct saving v = { r, seq, 0, 0, blob, n };
     struct run_match m;
+    enum session_path at_path;
 
     if (!s->attached || seq < 0 || seq >= r->n_seq || n > RUN_SESSION_BLOB_MAX)
         return err_set(e, ERR_ARG, "%zu bytes of sequence %d for a session", n, seq);
@@ -279,13 +285,18 @@ enum err_code run_session_save(struct run_session *s, struct run *r, int seq, co
     v.to = run_pos(r, seq);
     m = run_cache_compare(s->token, s->n, run_tokens(r, seq), v.to);
     v.from = m.common;
-    if (s->fd < 0 || worn(s, &v)) {
+    at_path = run_session_path(s);
+    if (at_path == PATH_OTHER)
+        return err_set(e, ERR_IO, s->fd < 0 ? "%s: another program has made it meanwhile; this turn is not saved"
+                                            : "%s: was replaced while it was in use; this turn is not saved", s->path);
+    s->stat.removed = s->fd >= 0 && at_path == PATH_NONE;
+    if (s->fd < 0 || at_path == PATH_NONE || worn(s, &v)) {
         struct io_out *out;
 
         if (io_out_open(&out, s->path, e) == ERR_OK)
-            return rewrite(s, out, &v, e);
+            return rewrite(s, out, &v, at_path == PATH_SAME, e);
         /* A directory that takes no new file may still hold one that grows. */
-        if (s->fd < 0)
+        if (s->fd < 0 || at_path == PATH_NONE)
             return e->code;
     }
     return append(s, &v, e);

@@ -135,7 +135,7 @@ whole()
     echo text > t
     fails 3 't: is not a session file' chimere-run -p x --session t
     : > empty
-    fails 3 'empty: is not a session file' chimere-run -p x --session empty
+    try 0 chimere-run -p x --session empty # one that has not begun
     fails 1 'is not a regular file' chimere-run -p x --session /dev/null
     [ "$(cat t)" = text ]
     chimere-run -p x -n 1 --session s > /dev/null
@@ -210,4 +210,88 @@ whole()
         done
     done
     [ -z "$(find . -name '.s.*')" ]
+}
+
+@test "closed descriptors never become the session" {
+    for fd in 0 1 2; do
+        rm -f s
+        chimere-run --raw --session s -p 'The kernel' -n 2 > /dev/null
+        case $fd in
+        0) chimere-run --raw --session s -p ' keeps' -n 2 <&- > out ;;
+        1) try 1 bash -c 'chimere-run --raw --session s -p " keeps" -n 2 >&-' ;;
+        2) chimere-run --raw --session s -p ' keeps' -n 2 -v 2>&- > out ;;
+        esac
+        try 0 chimere-run --raw --session s -p ' a' -n 1 --json
+        [ "$(jq .cache.held_tokens out)" -ge 3 ]
+    done
+}
+
+@test "a session that was made, replaced or removed meanwhile" {
+    mkfifo f
+    slow() # a turn that waits for its prompt
+    {
+        chimere-run --raw -n 2 --session s < f > out 2> err 3>&- &
+        pid=$!
+        exec 9> f
+        sleep 0.5
+    }
+    ends() # STATUS
+    {
+        local got=0
+        printf Alpha >&9
+        exec 9>&-
+        wait $pid || got=$?
+        [ $got -eq "$1" ]
+    }
+    slow
+    chimere-run --raw -n 2 -p Beta --session s > /dev/null
+    cp s beta
+    ends 1
+    grep -q "s: another" err
+    cmp s beta
+    slow
+    cp s mine
+    mv s gone
+    echo other > s
+    ends 1
+    grep -q "s: was replaced" err
+    [ "$(cat s)" = other ]
+    cmp gone mine
+    mv gone s
+    slow
+    rm s
+    ends 0
+    grep -q "s: had been removed" err
+    chimere-run --raw -n 0 -p x --session s --json | jq -e '.cache.held_tokens > 3'
+}
+
+@test "damage in an earlier turn is found and costs nothing" {
+    for i in 1 2 3 4; do chimere-run --raw -n 3 -p " w$i" --session q > /dev/null; done
+    python3 - << 'END'
+import struct
+d = bytearray(open('q', 'rb').read()); o = 256
+while struct.unpack_from('<I', d, o)[0] != 5: o += 64 + struct.unpack_from('<Q', d, o + 32)[0]
+d[o + 64 + 10] ^= 4; open('q', 'wb').write(d)
+END
+    cp q damaged
+    fails 3 "damaged" chimere-run --raw -n 2 -p x --session q
+    cmp q damaged
+}
+
+@test "an output is never another file of the command line" {
+    chimere-run --raw -p hi -n 1 --session s > /dev/null
+    cp s before
+    cp "$CHIMERE_MODEL" m.gguf
+    echo hello > prompt
+    ln prompt link
+    for out in s ./s; do fails 2 'is also' chimere-run --raw -p '' -n 1 --session s --logits $out; done
+    fails 2 "--logits m.gguf: is also" chimere-run -m m.gguf --raw -p hi -n 1 --logits m.gguf
+    fails 2 "--logits m.gguf: is also" env CHIMERE_MODEL=m.gguf chimere-run --raw -p hi -n 1 --logits m.gguf
+    for out in prompt link; do fails 2 "is also" chimere-run --raw -n 1 --logits $out prompt; done
+    fails 2 "is also" chimere-run --raw -n 1 --session prompt prompt
+    fails 2 "needs the name" chimere-run --raw -p hi -n 1 --logits -
+    try 2 bash -c 'chimere-run --raw -p hi -n 1 --logits /dev/stdout > file'
+    cmp s before
+    cmp m.gguf "$CHIMERE_MODEL"
+    [ "$(cat prompt)" = hello ]
 }

@@ -297,6 +297,91 @@ static void spoilt(void **state)
     rig_close(&plain);
 }
 
+/* A bit of any record's header, the last commit's too: found, not taken for the end of the file; nothing is cut. */
+static void damaged_headers(void **state)
+{
+    enum { SAVES = 3, HEADER = 256, RECORD = 64 };
+    struct rig rig;
+    struct stat st;
+    size_t n;
+    char *data;
+
+    (void)state;
+    rig_open(&rig, MODEL, 1, &(struct run_opts){ .ctx_tokens = KILL_CTX });
+    data = make_session(&rig, SAVES, &n);
+    for (size_t at = HEADER, first = 0; at < n;) {
+        struct run_session *s = NULL;
+        struct err e = { 0 };
+        uint64_t stored;
+
+        memcpy(&stored, data + at + 32, sizeof stored); /* little-endian */
+        data[at + 10] ^= 4;
+        (void)unlink(path);
+        put_file(path, data, n);
+        assert_int_equal(run_session_open(&s, path, &e), ERR_FORMAT);
+        if (first > 0 && strstr(e.msg, "damaged") == NULL)
+            fail_msg("offset %zu: %s", at, e.msg);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_size, n);
+        data[at + 10] ^= 4;
+        first = at;
+        at += RECORD + stored;
+    }
+    free(data);
+    rig_close(&rig);
+}
+
+/* A file that was made, replaced or removed since it was opened: nothing of another one is lost. */
+static void other_file(void **state)
+{
+    static const char other[] = "not yours";
+    int32_t tokens[20];
+    struct run_session *s;
+    struct err e = { 0 };
+    struct rig rig;
+    char *data;
+    size_t n;
+    int64_t held;
+
+    (void)state;
+    fill(tokens, 20, 7);
+    rig_open(&rig, MODEL, 1, &(struct run_opts){ .ctx_tokens = 64 });
+    feed_to(&rig, tokens, 0, 10);
+    for (int began = 0; began < 2; began++) {
+        (void)unlink(path);
+        if (began)
+            save(&rig, NULL, 0);
+        s = open_with(rig.r);
+        (void)unlink(path);
+        put_file(path, other, sizeof other);
+        assert_int_equal(run_session_save(s, rig.r, 0, NULL, 0, &e), ERR_IO);
+        run_session_close(s);
+        ok(io_read_all(&data, &n, path, 1 << 20, &e), &e);
+        assert_int_equal(n, sizeof other);
+        free(data);
+    }
+    (void)unlink(path);
+    save(&rig, NULL, 0);
+    s = open_with(rig.r);
+    (void)unlink(path);
+    ok(run_session_save(s, rig.r, 0, NULL, 0, &e), &e);
+    assert_true(run_session_stat(s).removed);
+    run_session_close(s);
+    s = open_with(rig.r);
+    (void)run_session_tokens(s, &held);
+    assert_int_equal(held, 10);
+    run_session_close(s);
+    /* an empty file is a new session */
+    (void)unlink(path);
+    put_file(path, "", 0);
+    save(&rig, NULL, 0);
+    s = open_with(rig.r);
+    (void)run_session_tokens(s, &held);
+    assert_int_equal(held, 10);
+    run_session_close(s);
+    rig_close(&rig);
+}
+
 /* Records that are whole but stand where they were not written do not count. */
 static void misplaced_records(void **state)
 {
@@ -412,7 +497,7 @@ static void full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIR(torn_tail), IN_DIR(full_disk), IN_DIR(spoilt), IN_DIR(misplaced_records), IN_DIR(kills),
+        IN_DIR(torn_tail), IN_DIR(damaged_headers), IN_DIR(other_file), IN_DIR(full_disk), IN_DIR(spoilt), IN_DIR(misplaced_records), IN_DIR(kills),
     };
 
     return cmocka_run_group_tests_name("session_harm", tests, NULL, NULL);

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* files.c - files of the command line: none takes a standard descriptor, no output is in use as something else.
+ * room: cmd (cli_) */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "cli/cli.h"
+
+/* A descriptor that is closed gets one that cannot be used the way it is meant: reading 0 and writing 1 and 2 fail,
+ * and no file that is opened later is taken for them. */
+void cli_open_standard(void)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) != -1)
+            continue;
+        if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) /* the lower ones are open: it is this one or none */
+            _exit(EXIT_FAILED);
+    }
+}
+
+/* st: of the output, if it is a regular file. */
+static void check_output(const char *name, const char *out, const struct stat *st, const char *path, const char *what)
+{
+    struct stat other;
+
+    if (strcmp(path, "-") == 0)
+        return;
+    if (strcmp(out, path) == 0 || (st != NULL && stat(path, &other) == 0 && st->st_dev == other.st_dev &&
+                                   st->st_ino == other.st_ino))
+        cli_usage("--%s %s: is also %s", name, out, what);
+}
+
+static const char *file_of(const struct opt *o)
+{
+    return o->kind == OPT_FILE || o->kind == OPT_OUT ? *(const char *const *)o->to : NULL;
+}
+
+static void check_one(const struct cli *cli, const struct opt *o, const char *out, char *const *operands)
+{
+    static const char *const streams[] = { "standard input", "standard output", "standard error" };
+    char        path[4096], what[80];
+    struct stat st, stream;
+    struct err  e = { 0 };
+    const struct stat *is = stat(out, &st) == 0 && S_ISREG(st.st_mode) ? &st : NULL;
+
+    for (int fd = 0; is != NULL && fd <= 2; fd++)
+        if (fstat(fd, &stream) == 0 && stream.st_dev == st.st_dev && stream.st_ino == st.st_ino)
+            cli_usage("--%s %s: is also %s", o->name, out, streams[fd]);
+    for (const struct opt *p = cli->opts; p->kind != OPT_END; p++) {
+        if (p == o || file_of(p) == NULL)
+            continue;
+        snprintf(what, sizeof what, "the file of --%s", p->name);
+        check_output(o->name, out, is, file_of(p), what);
+    }
+    for (; *operands != NULL; operands++)
+        check_output(o->name, out, is, *operands, "a file that is read");
+    if (cli_model_path(NULL, path, sizeof path, &e) == ERR_OK)
+        check_output(o->name, out, is, path, "the model");
+}
+
+void cli_check_outputs(const struct cli *cli, char *const *operands)
+{
+    for (const struct opt *o = cli->opts; o->kind != OPT_END; o++) {
+        const char *out = o->kind == OPT_OUT ? file_of(o) : NULL;
+
+        if (out != NULL && strcmp(out, "-") == 0)
+            cli_usage("--%s -: needs the name of a file", o->name);
+        if (out != NULL)
+            check_one(cli, o, out, operands);
+    }
+}
