@@ -9,6 +9,34 @@
 #include "model/model.h"
 #include "run/run.h"
 
+/* Texts that are shorter than a window, of which nothing is scored. */
+static int64_t short_texts(const struct bench_texts *t, const struct eval_window_opts *w, int64_t *n_tokens)
+{
+    struct eval_window_opts all = *w;
+    int64_t n = 0;
+
+    all.windows_max = 0;
+    *n_tokens = 0;
+    for (size_t i = 0; i < t->n; i++)
+        if (eval_window_count(&t->v[i], 1, &all) == 0) {
+            n++;
+            *n_tokens += t->v[i].n;
+        }
+    return n;
+}
+
+/* Says of short texts in the record, and once to the user. */
+static void tell_short(json_t *r, const struct bench_texts *t, const struct eval_window_opts *w)
+{
+    int64_t n_tokens, n = short_texts(t, w, &n_tokens);
+
+    cli_bench_int(r, "n_texts", (int64_t)t->n);
+    cli_bench_int(r, "n_short_texts", n);
+    if (n > 0)
+        cli_warn("%lld of %zu texts are shorter than a window of %lld tokens: nothing of their %lld tokens is scored",
+                 (long long)n, t->n, (long long)w->ctx_tokens, (long long)n_tokens);
+}
+
 /* ---- perplexity ---- */
 
 struct ppl_job {
@@ -63,6 +91,7 @@ static enum err_code report_ppl(struct bench *b, const struct ppl_job *j,
     cli_bench_int(r, "n_tokens", t->n_tokens);
     cli_bench_int(r, "n_windows", n_windows);
     cli_bench_int(r, "ctx_tokens", w->ctx_tokens);
+    tell_short(r, t, w);
     cli_bench_int(r, "stride_tokens", w->stride_tokens);
     cli_bench_real(r, "tps", ms > 0 ? (double)fed * 1e3 / ms : 0);
     cli_bench_line(
@@ -372,6 +401,7 @@ static enum err_code report_kl(struct kl_job *j, const struct head *ref, struct 
     cli_bench_real(r, "ppl_ratio_se", exp(m[FIGURE_DIFF].mean) * m[FIGURE_DIFF].se);
     cli_bench_int(r, "n_scored", j->n);
     cli_bench_int(r, "n_documents", (int64_t)j->t->n);
+    tell_short(r, j->t, &j->w);
     cli_bench_text(r, "se_by", j->t->n < 2 ? "window" : "document");
     cli_bench_line(
         j->b, "KL mean %.6f +- %.6f, median %.6f, 90 %% %.6f, 99 %% %.6f, most %.6f nats",

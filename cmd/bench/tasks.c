@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tasks.c - answers to task sets, graded; comparison of two sets of answers.   room: cmd (cli_) */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -20,7 +21,8 @@ struct task {
     json_t *item;
     const char *set; /* name of the file, without directory and .jsonl */
     struct text_tokens prompt;
-    int right, n; /* of its samples */
+    char hash[24], asked[24]; /* of the item as the file has it; of its prompt's tokens */
+    int right, n, cut;        /* of its samples */
 };
 
 struct tasks {
@@ -30,9 +32,9 @@ struct tasks {
     size_t n, cap;
     bool *done; /* [n * samples]: in the file of answers */
     int64_t left;
-    FILE *out;
+    char settings[160];
+    int out;          /* -1: answers are not kept */
     int64_t n_tokens; /* written */
-    int64_t n_unfinished;
 };
 
 static enum err_code no_memory(struct err *e)
@@ -93,8 +95,18 @@ static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, s
         ts->v = v;
         ts->cap = cap;
     }
-    ts->v[ts->n] = (struct task){.item = json_incref(item), .set = set};
-    return make_prompt(ts, &ts->v[ts->n++], e);
+    struct task *t = &ts->v[ts->n++];
+    char *text = json_dumps(item, JSON_COMPACT | JSON_SORT_KEYS);
+
+    *t = (struct task){.item = json_incref(item), .set = set};
+    if (text == NULL)
+        return no_memory(e);
+    snprintf(t->hash, sizeof t->hash, "%016" PRIx64, io_hash(0, text, strlen(text)));
+    free(text);
+    if (make_prompt(ts, t, e))
+        return e->code;
+    snprintf(t->asked, sizeof t->asked, "%016" PRIx64, io_hash(0, t->prompt.v, (size_t)t->prompt.n * sizeof *t->prompt.v));
+    return ERR_OK;
 }
 
 static enum err_code read_set(struct tasks *ts, const char *path, struct err *e)
@@ -142,56 +154,100 @@ static const char *text_in(const json_t *r, const char *key)
     return s ? s : "";
 }
 
+/* Whether an answer of t would come out as this record has it: of the same item and prompt, and whole within -n
+ * tokens, or cut after just as many. */
+static bool stands(const struct tasks *ts, const struct task *t, const json_t *r)
+{
+    int64_t n = json_integer_value(json_object_get(r, "n_tokens")), most = ts->b->o->predict_max;
+
+    return strcmp(id_of(t), text_in(r, "id")) == 0 && strcmp(t->set, text_in(r, "set")) == 0 &&
+           strcmp(t->hash, text_in(r, "item")) == 0 && strcmp(t->asked, text_in(r, "asked")) == 0 &&
+           (json_is_true(json_object_get(r, "ended")) ? n <= most : n == most);
+}
+
 static void take_answer(struct tasks *ts, const json_t *r)
 {
     int64_t sample = json_integer_value(json_object_get(r, "sample"));
 
-    if (strcmp(text_in(r, "type"), "answer") != 0 || sample < 0 || sample >= ts->b->o->samples)
+    if (sample < 0 || sample >= ts->b->o->samples)
         return;
     for (size_t i = 0; i < ts->n; i++) {
         size_t at = i * (size_t)ts->b->o->samples + (size_t)sample;
 
-        if (strcmp(id_of(&ts->v[i]), text_in(r, "id")) != 0 ||
-            strcmp(ts->v[i].set, text_in(r, "set")) != 0 || ts->done[at])
+        if (ts->done[at] || !stands(ts, &ts->v[i], r))
             continue;
         ts->done[at] = true;
         ts->left--;
         ts->v[i].n++;
         ts->v[i].right += json_is_true(json_object_get(r, "right"));
+        ts->v[i].cut += !json_is_true(json_object_get(r, "ended"));
     }
 }
 
-/* Takes what earlier runs wrote. A line that a crash cut off is taken away. */
+/* What all answers of a file have in common, but for the model. */
+static void settings_of(const struct bench *b, char *buf, size_t buf_bytes)
+{
+    const struct bench_opts *o = b->o;
+    int n = o->temp > 0 ? snprintf(buf, buf_bytes, "temp=%g top_p=%g seed=%" PRId64, (double)o->temp, (double)o->top_p, o->seed)
+                        : snprintf(buf, buf_bytes, "greedy");
+
+    snprintf(buf + n, buf_bytes - (size_t)n, " kv=%.40s acts=%s device=%.20s", o->model.kv ? o->model.kv : "default",
+             quant_acts_name((enum quant_acts_type)o->model.acts), cli_open_device(&o->model));
+}
+
+static enum err_code take_line(struct tasks *ts, struct str line, size_t number, struct err *e)
+{
+    const char *path = ts->b->o->out;
+    char print[24];
+    json_t *r = json_loadb(line.p, line.n, JSON_REJECT_DUPLICATES, NULL);
+    enum err_code code = ERR_OK;
+
+    snprintf(print, sizeof print, "%016" PRIx64, ts->b->fingerprint);
+    if (strcmp(text_in(r, "type"), "answer") != 0)
+        code = err_set(e, ERR_FORMAT, "%s: line %zu is no answer of a task: the file stays as it is", path, number);
+    else if (strcmp(text_in(r, "fingerprint"), print) != 0)
+        code = err_set(e, ERR_FORMAT, "%s: line %zu is by another model (%.40s, not %s)", path, number,
+                       text_in(r, "fingerprint"), print);
+    else if (strcmp(text_in(r, "settings"), ts->settings) != 0)
+        code = err_set(e, ERR_FORMAT, "%s: line %zu was asked with '%.120s', not '%s': name another file", path, number,
+                       text_in(r, "settings"), ts->settings);
+    else
+        take_answer(ts, r);
+    json_decref(r);
+    return code;
+}
+
+/* What a record begins with: of a line that was cut off, as much as there is. */
+static bool begins_record(struct str line, bool after_others)
+{
+    static const char head[] = "{\"type\":\"answer\",";
+    size_t n = sizeof head - 1;
+
+    if (line.n < n && !after_others)
+        return false;
+    return memcmp(line.p, head, line.n < n ? line.n : n) == 0;
+}
+
+/* Takes what earlier runs wrote. When all of it is ours, a line that a crash cut off is taken away. */
 static enum err_code resume(struct tasks *ts, struct err *e)
 {
     const char *path = ts->b->o->out;
-    json_t *all;
-    char *data, print[24];
-    size_t n, whole;
+    char *data;
+    size_t n, from = 0, number = 0;
     enum err_code code = ERR_OK;
 
     if (access(path, F_OK) != 0)
         return ERR_OK;
     if (io_read_all(&data, &n, path, (size_t)1 << 30, e))
         return e->code;
-    for (whole = n; whole > 0 && data[whole - 1] != '\n'; whole--)
-        ;
+    for (const char *end; code == ERR_OK && (end = memchr(data + from, '\n', n - from)) != NULL;
+         from = (size_t)(end - data) + 1)
+        code = take_line(ts, (struct str){data + from, (size_t)(end - data) - from}, ++number, e);
+    if (code == ERR_OK && from < n && !begins_record((struct str){data + from, n - from}, number > 0))
+        code = err_set(e, ERR_FORMAT, "%s: line %zu is no answer of a task: the file stays as it is", path, number + 1);
+    if (code == ERR_OK && from < n && truncate(path, (off_t)from) != 0)
+        code = err_errno(e, ERR_IO, errno, "%s: cannot shorten", path);
     free(data);
-    if (whole < n && truncate(path, (off_t)whole) != 0)
-        return err_errno(e, ERR_IO, errno, "%s: cannot shorten", path);
-    if (cli_bench_load(&all, path, e))
-        return e->code;
-    snprintf(print, sizeof print, "%016" PRIx64, ts->b->fingerprint);
-    for (size_t i = 0; code == ERR_OK && i < json_array_size(all); i++) {
-        const json_t *r = json_array_get(all, i);
-
-        if (strcmp(text_in(r, "fingerprint"), print) != 0)
-            code = err_set(e, ERR_FORMAT, "%s: line %zu is by another model (%.40s, not %s)", path,
-                           i + 1, text_in(r, "fingerprint"), print);
-        else
-            take_answer(ts, r);
-    }
-    json_decref(all);
     return code;
 }
 
@@ -217,7 +273,8 @@ static enum err_code submit(struct tasks *ts, struct gen *g, struct asked *a, st
     q.sample.temp = o->temp;
     q.sample.top_p = o->top_p;
     q.sample.seed = (uint64_t)o->seed;
-    q.sample.stream = a->at;
+    /* whichever sets and items are asked with it */
+    q.sample.stream = io_hash(a->at % (size_t)o->samples, t->hash, strlen(t->hash));
     q.user = a;
     return gen_submit(g, &q, &id, e) ? err_wrap(e, "%s: %s", t->set, id_of(t)) : ERR_OK;
 }
@@ -225,23 +282,31 @@ static enum err_code submit(struct tasks *ts, struct gen *g, struct asked *a, st
 static enum err_code write_answer(struct tasks *ts, const struct task *t, int sample, bool right,
                                   bool ended, int64_t n_tokens, struct str text, struct err *e)
 {
-    char print[24];
+    char print[24], *line;
+    struct cli_buf b = {0};
     json_t *r;
-    int failed;
+    enum err_code code;
 
-    if (ts->out == NULL)
+    if (ts->out < 0)
         return ERR_OK;
     snprintf(print, sizeof print, "%016" PRIx64, ts->b->fingerprint);
-    r = json_pack("{s:s, s:s, s:s, s:i, s:b, s:b, s:I, s:o, s:s}", "type", "answer", "set", t->set,
+    r = json_pack("{s:s, s:s, s:s, s:i, s:b, s:b, s:I, s:o, s:s, s:s, s:s, s:s}", "type", "answer", "set", t->set,
                   "id", id_of(t), "sample", sample, "right", right, "ended", ended, "n_tokens",
-                  (json_int_t)n_tokens, "text", json_bytes(text), "fingerprint", print);
-    if (r == NULL)
-        return no_memory(e);
-    failed = json_dumpf(r, ts->out, JSON_COMPACT);
+                  (json_int_t)n_tokens, "text", json_bytes(text), "fingerprint", print, "settings", ts->settings,
+                  "item", t->hash, "asked", t->asked);
+    line = r ? json_dumps(r, JSON_COMPACT) : NULL;
     json_decref(r);
-    if (failed || putc('\n', ts->out) == EOF || fflush(ts->out) != 0)
-        return err_errno(e, ERR_IO, errno, "%s: cannot write", ts->b->o->out);
-    return ERR_OK;
+    if (line == NULL)
+        return no_memory(e);
+    /* in one piece, as another process may write to the same file */
+    code = cli_buf_add(&b, str_of(line), e);
+    if (code == ERR_OK)
+        code = cli_buf_add(&b, STR("\n"), e);
+    if (code == ERR_OK && io_write_all(ts->out, b.p, b.n, e))
+        code = err_wrap(e, "%s", ts->b->o->out);
+    cli_buf_free(&b);
+    free(line);
+    return code;
 }
 
 static enum err_code grade(struct asked *a, enum gen_end end, struct err *e)
@@ -262,7 +327,7 @@ static enum err_code grade(struct asked *a, enum gen_end end, struct err *e)
     t->right += right;
     ts->done[a->at] = true;
     ts->n_tokens += a->answer.n;
-    ts->n_unfinished += !ended;
+    t->cut += !ended;
     if (code == ERR_OK)
         code = write_answer(ts, t, (int)(a->at % samples), right, ended, a->answer.n,
                             (struct str){text, n_text}, e);
@@ -319,7 +384,7 @@ static enum err_code report(struct tasks *ts, const char *name, size_t from, siz
 {
     double *share = calloc(to - from, sizeof *share), sum = 0, n = (double)(to - from);
     struct eval_interval ci = {0, 1};
-    int64_t right = 0, any = 0;
+    int64_t right = 0, any = 0, cut = 0;
     char what[200];
     json_t *r;
     enum err_code code = share ? ERR_OK : no_memory(e);
@@ -329,6 +394,7 @@ static enum err_code report(struct tasks *ts, const char *name, size_t from, siz
         sum += share[i - from];
         right += ts->v[i].right;
         any += ts->v[i].right > 0;
+        cut += ts->v[i].cut;
     }
     if (code == ERR_OK && ts->b->o->samples > 1)
         code = eval_bootstrap(&ci, share, (int64_t)(to - from), ROUNDS, 1, e);
@@ -349,6 +415,10 @@ static enum err_code report(struct tasks *ts, const char *name, size_t from, siz
     cli_bench_int(r, "n_items", (int64_t)(to - from));
     cli_bench_int(r, "n_right", right);
     cli_bench_int(r, "n_samples", ts->b->o->samples);
+    cli_bench_int(r, "n_cut", cut);
+    if (cut > 0)
+        cli_warn("%s: %" PRId64 " of %" PRId64 " answers were cut and count as wrong: -n %" PRId64 " is short, or --ctx",
+                 name, cut, (int64_t)(to - from) * ts->b->o->samples, ts->b->o->predict_max);
     if (ts->b->o->samples > 1)
         cli_bench_real(r, "any_right_fraction", (double)any / n);
     cli_bench_line(ts->b, "%-20s %5lld of %5lld  %6.1f %%  [%.1f, %.1f]", name, (long long)right,
@@ -365,9 +435,26 @@ static enum err_code report_all(struct tasks *ts, double ms, struct err *e)
         if (report(ts, ts->v[from].set, from, to, e))
             return e->code;
     }
-    cli_note("%" PRId64 " tokens written in %.1f s, %.0f tokens/s; %" PRId64 " answers were cut",
-             ts->n_tokens, ms / 1e3, ms > 0 ? (double)ts->n_tokens * 1e3 / ms : 0,
-             ts->n_unfinished);
+    cli_note("%" PRId64 " tokens written in %.1f s, %.0f tokens/s", ts->n_tokens, ms / 1e3,
+             ms > 0 ? (double)ts->n_tokens * 1e3 / ms : 0);
+    return ERR_OK;
+}
+
+/* Whether every prompt leaves room for an answer, before the first is asked. */
+static enum err_code check_ctx(const struct tasks *ts, struct err *e)
+{
+    int64_t ctx = ts->b->o->model.ctx_tokens, train = model_info(ts->b->open.model)->ctx_train, beyond = 0;
+
+    for (size_t i = 0; i < ts->n; i++) {
+        const struct task *t = &ts->v[i];
+
+        if (ctx > 0 && t->prompt.n >= ctx)
+            return err_set(e, ERR_LIMIT, "%s: %s: the prompt has %" PRId64 " tokens, the context %" PRId64
+                           " (--ctx sets it)", t->set, id_of(t), t->prompt.n, ctx);
+        beyond += train > 0 && t->prompt.n > train;
+    }
+    if (beyond > 0)
+        cli_warn("%" PRId64 " prompts are longer than the %" PRId64 " tokens that the model was trained for", beyond, train);
     return ERR_OK;
 }
 
@@ -428,12 +515,15 @@ static enum err_code prepare(struct tasks *ts, struct err *e)
     ts->left = (int64_t)total;
     if (ts->done == NULL)
         return no_memory(e);
+    if (check_ctx(ts, e))
+        return e->code;
     if (ts->b->o->out == NULL)
         return ERR_OK;
+    settings_of(ts->b, ts->settings, sizeof ts->settings);
     if (resume(ts, e))
         return e->code;
-    ts->out = fopen(ts->b->o->out, "a");
-    return ts->out ? ERR_OK : err_errno(e, ERR_IO, errno, "%s: cannot open", ts->b->o->out);
+    ts->out = open(ts->b->o->out, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    return ts->out >= 0 ? ERR_OK : err_errno(e, ERR_IO, errno, "%s: cannot open", ts->b->o->out);
 }
 
 static void release(struct tasks *ts)
@@ -444,8 +534,8 @@ static void release(struct tasks *ts)
         json_decref(ts->v[i].item);
         text_tokens_free(&ts->v[i].prompt);
     }
-    if (ts->out != NULL)
-        fclose(ts->out);
+    if (ts->out >= 0)
+        close(ts->out);
     free(ts->done);
     free(ts->v);
     chat_close(ts->format);
@@ -454,7 +544,9 @@ static void release(struct tasks *ts)
 /* ---- comparison of two files of answers ---- */
 
 struct score {
-    const char *set, *id;
+    const char *set, *id, *item;
+    int64_t sample;
+    size_t line;
     int right, n;
 };
 struct scores {
@@ -465,12 +557,22 @@ struct scores {
 static int by_item(const void *a, const void *b)
 {
     const struct score *x = a, *y = b;
-    int set = strcmp(x->set, y->set);
+    int set = strcmp(x->set, y->set), id = strcmp(x->id, y->id);
 
-    return set ? set : strcmp(x->id, y->id);
+    return set ? set : id ? id : strcmp(x->item, y->item);
 }
 
-/* Answers of one file, summed by item, sorted. Strings belong to `all`. */
+static int by_line(const void *a, const void *b)
+{
+    const struct score *x = a, *y = b;
+    int item = by_item(a, b);
+
+    if (item != 0 || x->sample != y->sample)
+        return item ? item : x->sample < y->sample ? -1 : 1;
+    return x->line < y->line ? -1 : x->line > y->line;
+}
+
+/* Answers of one file, summed by item, sorted; of those that were asked again the last. Strings belong to `all`. */
 static enum err_code sum_up(struct scores *out, const json_t *all, struct err *e)
 {
     struct scores s = {calloc(json_array_size(all) + 1, sizeof *s.v), 0};
@@ -482,11 +584,14 @@ static enum err_code sum_up(struct scores *out, const json_t *all, struct err *e
         const json_t *r = json_array_get(all, i);
 
         if (strcmp(text_in(r, "type"), "answer") == 0)
-            s.v[s.n++] = (struct score){text_in(r, "set"), text_in(r, "id"),
+            s.v[s.n++] = (struct score){text_in(r, "set"), text_in(r, "id"), text_in(r, "item"),
+                                        json_integer_value(json_object_get(r, "sample")), i,
                                         json_is_true(json_object_get(r, "right")), 1};
     }
-    qsort(s.v, s.n, sizeof *s.v, by_item);
+    qsort(s.v, s.n, sizeof *s.v, by_line);
     for (size_t i = 0; i < s.n; i++) {
+        if (i + 1 < s.n && by_item(&s.v[i], &s.v[i + 1]) == 0 && s.v[i].sample == s.v[i + 1].sample)
+            continue;
         if (n > 0 && by_item(&s.v[n - 1], &s.v[i]) == 0) {
             s.v[n - 1].right += s.v[i].right;
             s.v[n - 1].n++;
@@ -594,7 +699,7 @@ static enum err_code compare(struct bench *b, struct err *e)
 
 enum err_code cli_bench_cmd_eval(struct bench *b, struct err *e)
 {
-    struct tasks ts = {.b = b};
+    struct tasks ts = {.b = b, .out = -1};
     double from;
     enum err_code code;
 

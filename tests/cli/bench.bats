@@ -282,3 +282,67 @@ brief() # a speed run of a moment
         "undo 8 tokens history=40"] and all(.[]; .type == "state" and .cost_ms > 0)' out
     jq -es 'map(select(.written_bytes)) | length == 2 and .[0].written_bytes > 100000' out
 }
+
+@test "eval -o: what is no file of answers stays as it is" {
+    printf 'my notes\nlast line without newline' > notes
+    printf 'one line without newline' > one
+    printf '{"type":"speed"}\n{"type":"answer"' > record
+    for f in notes one record; do
+        cp $f before
+        refuses 3 "the file stays as it is" chimere-bench eval -o $f "$ROOT/share/eval/math.jsonl" --limit 1
+        cmp $f before
+    done
+}
+
+@test "eval -o: answers of other settings and items are not taken" {
+    head -6 "$ROOT/share/eval/math.jsonl" > m.jsonl
+    chimere-bench eval m.jsonl -n 600 > whole
+    chimere-bench eval -o a m.jsonl -n 5 > cut 2> err
+    [ "$(jq .n_cut cut)" -gt 0 ]
+    grep -q "answers were cut" err
+    # a longer -n asks the cut ones again, the same -n nobody
+    chimere-bench eval -o a m.jsonl -n 600 > again
+    [ "$(jq .accuracy again)" = "$(jq .accuracy whole)" ]
+    cp a before
+    chimere-bench eval -o a m.jsonl -n 600 > /dev/null
+    cmp a before
+    for set in "-t 1" "-t 1 --seed 9" "--kv f16" "--acts f32"; do
+        # shellcheck disable=SC2086
+        refuses 3 "was asked with 'greedy" chimere-bench eval -o a m.jsonl -n 600 $set
+    done
+    cmp a before
+    # thinking makes another prompt, another key another item, even under the same name
+    jq -c 'del(.enable_thinking)' m.jsonl > free.jsonl
+    for think in on off on; do chimere-bench eval -o t free.jsonl --think $think > /dev/null; done
+    [ "$(wc -l < t)" -eq 12 ]
+    mkdir other
+    jq -c '.answer += "0"' m.jsonl > other/m.jsonl
+    chimere-bench eval -o b m.jsonl other/m.jsonl > two
+    [ "$(wc -l < b)" -eq 12 ]
+    [ "$(jq -s 'map(.n_right) | .[0] > .[1]' two)" = true ]
+    chimere-bench eval --compare before before > same
+    [ "$(jq .n_items same)" -eq 6 ]
+}
+
+@test "eval: a prompt that does not fit the context is an error before anything is asked" {
+    refuses 1 "the context 8" chimere-bench eval -c 8 -o a "$ROOT/share/eval/math.jsonl" --limit 6
+    [ ! -s a ]
+}
+
+@test "ppl: short texts are counted and told" {
+    head -c 20000 "$ROOT/share/eval/heldout-docs.txt" > long.txt
+    echo short > short.txt
+    chimere-bench ppl -c 256 --windows 2 long.txt short.txt > out 2> err
+    [ "$(jq .n_short_texts out)" -eq 1 ]
+    [ "$(jq .n_texts out)" -eq 2 ]
+    grep -q "1 of 2 texts are shorter" err
+}
+
+@test "outputs are never inputs" {
+    cp "$ROOT/share/eval/math.jsonl" m.jsonl
+    echo hi > x.gp
+    refuses 2 "is also" chimere-bench eval -o m.jsonl m.jsonl
+    refuses 2 "is also" chimere-bench plot -o x.gp x.gp
+    refuses 2 "is also" chimere-bench kl --save "$CHIMERE_MODEL" m.jsonl
+    [ "$(cat x.gp)" = hi ]
+}
