@@ -53,7 +53,7 @@ fails()
     local want=$1 text=$2
     shift 2
     try "$want" "$@" < /dev/null || return 1
-    if [ -s out ] || [ "$(wc -l < err)" -ne 1 ] || ! grep -q '^chimere-run: ' err ||
+    if [ -s out ] || [ "$(wc -l < err)" -ne 1 ] || ! grep -qE '^chimere-[a-z-]+: ' err ||
         ! grep -qF -e "$text" err; then
         echo "$*: wanted one line with '$text', got:"
         cat out err

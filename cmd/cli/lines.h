@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lines.h - lines from a descriptor, without waiting for the rest.           room: cmd (cli_) */
+#ifndef CLI_LINES_H
+#define CLI_LINES_H
+#include "cli/cli.h"
+
+struct cli_lines {
+    int            fd;
+    size_t         line_max; /* bytes; a longer line is skipped, and said to be */
+    struct cli_buf b;
+    size_t         at;       /* the first byte that was not given out */
+    size_t         seen;     /* bytes from `at` on without a newline */
+    bool           skipping, eof;
+    int64_t        n;        /* lines given out or skipped */
+};
+/* Waits up to wait_ms (-1: for ever) for bytes and takes what is there; a signal ends the wait. */
+MUST_CHECK enum err_code cli_lines_read(struct cli_lines *l, int wait_ms, struct err *e);
+enum cli_line { CLI_LINE_NONE, CLI_LINE, CLI_LINE_TOO_LONG };
+/* The next whole line, without its newline; the last one at the end of the file needs none. Valid until the
+ * next cli_lines_read(). */
+enum cli_line cli_lines_next(struct cli_lines *l, struct str *line);
+void cli_lines_free(struct cli_lines *l);
+#endif

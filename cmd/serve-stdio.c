@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* chimere-serve-stdio - many requests through one model: JSON lines in, JSON lines out. See chimere-serve-stdio(1). */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "chat/chat.h"
+#include "cli/batch.h"
+#include "cli/cli.h"
+#include "cli/lines.h"
+#include "cli/table.h"
+#include "gen/gen.h"
+#include "grammar/grammar.h"
+#include "model/model.h"
+#include "run/run.h"
+#include "serve/serve.h"
+#include "text/text.h"
+
+enum { LINE_MAX_BYTES = 16 << 20, PARALLEL = 4, CTX_DEFAULT = 8192 };
+
+static struct {
+    struct cli_model_opts model;
+    const char *parser, *template_file, *name, *batch, *out, *errors, *shard;
+    bool        lenient, verbose, quiet;
+    int32_t     parallel, max_queue;
+    int64_t     predict_max, kv_tokens, checkpoint_bytes;
+} o = { .parallel = PARALLEL, .max_queue = 1024, .predict_max = -1, .checkpoint_bytes = -1 };
+
+static const struct opt opts[] = {
+    SECTION("Model"),
+    ROW_MODEL(o.model),
+    STRING(0, "alias", "name", "what replies call the model (default: its file)", &o.name),
+    PATH(0, "template", "file", "chat template instead of the model's (Jinja)", &o.template_file),
+    STRING(0, "parser", "name", "how answers are read (default: by the template)", &o.parser),
+    SECTION("Requests"),
+    INT32("parallel", "n", "answers side by side (default 4)", &o.parallel, 1, 1024),
+    INT64('n', "predict", "tokens", "of an answer without a limit (-1: the context)", &o.predict_max, -1),
+    INT32("max-queue", "n", "requests that may wait (default 1024)", &o.max_queue, 1, 1 << 20),
+    FLAG(0, "lenient", "ignore members of requests that are not known", &o.lenient),
+    SECTION("Batch"),
+    PATH(0, "batch", "file", "answer the requests of a batch file, then end", &o.batch),
+    PATH('o', "output", "file", "of a batch: its answers; goes on with what is there", &o.out),
+    PATH(0, "errors", "file", "of a batch: its errors (default: output.errors)", &o.errors),
+    STRING(0, "shard", "i/n", "of a batch: every n-th request, from the i-th (1 .. n)", &o.shard),
+    SECTION("Running"),
+    ROW_CTX(o.model, "longest prompt and answer of a request (default 8192)"),
+    INT64(0, "kv-tokens", "tokens", "of all requests together (0: ctx for each)", &o.kv_tokens, 0),
+    INT64(0, "checkpoints", "bytes", "for states to begin again from (default 64M)", &o.checkpoint_bytes, 0),
+    ROWS_RUNNING(o.model),
+    SECTION("Messages"),
+    FLAG('v', "verbose", "say what runs", &o.verbose),
+    FLAG('q', "quiet", "errors only", &o.quiet),
+    END,
+};
+
+struct server {
+    struct cli_opened     open;
+    struct chat          *chat;
+    struct grammar_vocab *vocab;
+    struct run           *run;
+    struct gen           *gen;
+    struct serve         *serve;
+    struct asked         *asked; /* requests without their last reply */
+};
+
+/* ---- opening ---- */
+
+static enum err_code open_chat(struct server *s, struct err *e)
+{
+    struct cli_buf b = { 0 };
+    enum err_code code = ERR_OK;
+
+    if (o.template_file != NULL)
+        code = cli_read_prompt(&b, NULL, (char *const[]){ (char *)(uintptr_t)o.template_file, NULL }, e);
+    if (code == ERR_OK && (o.template_file != NULL || text_info(s->open.text)->chat_template.n > 0))
+        code = chat_open(&s->chat, s->open.text, (struct str){ b.p, b.n }, e);
+    cli_buf_free(&b);
+    return code;
+}
+
+static enum err_code open_all(struct server *s, struct err *e)
+{
+    struct run_opts ro = { .n_seq = o.parallel, .rows_max = o.model.chunk, .kv_tokens = o.kv_tokens };
+    struct stat st;
+    const char *slash;
+    int last;
+
+    if (cli_open(&s->open, &o.model, e) || cli_open_text(&s->open, true, e) || open_chat(s, e) ||
+        grammar_vocab_open(&s->vocab, s->open.text, e) || cli_open_model(&s->open, e))
+        return e->code;
+    const struct model_info *info = model_info(s->open.model);
+
+    last = info->n_layer;
+    ro.ctx_tokens = o.model.ctx_tokens > 0 ? o.model.ctx_tokens
+                    : info->ctx_train > 0 && info->ctx_train < CTX_DEFAULT ? info->ctx_train : CTX_DEFAULT;
+    ro.checkpoint_bytes = o.checkpoint_bytes >= 0 ? o.checkpoint_bytes : 64 << 20;
+    ro.tap_layers = &last;
+    ro.n_taps = 1;
+    if (cli_open_run(&s->run, &s->open, &ro, e) ||
+        gen_open(&s->gen, &(struct gen_opts){ .run = s->run, .text = s->open.text }, e))
+        return e->code;
+    slash = strrchr(s->open.path, '/');
+    const struct serve_opts so = {
+        .gen = s->gen, .text = s->open.text, .chat = s->chat, .vocab = s->vocab, .parser = o.parser,
+        .model = o.name != NULL ? o.name : slash != NULL ? slash + 1 : s->open.path,
+        .created_s = stat(s->open.path, &st) == 0 ? (int64_t)st.st_mtime : 0,
+        .ctx_tokens = run_ctx(s->run), .n_embd = model_info(s->open.model)->n_embd, .embeddings = true,
+        .lenient = o.lenient, .predict_max = o.predict_max,
+    };
+    return serve_open(&s->serve, &so, e);
+}
+
+/* ---- lines ---- */
+
+/* A request that is not over: its id, as the line had it. */
+struct asked {
+    struct asked *next;
+    json_t       *id;
+    int64_t       serve_id;
+};
+
+static enum err_code say(json_t *id, const char *type, const char *key, json_t *value, int status, struct err *e)
+{
+    json_t *line = json_pack("{s:O, s:s}", "id", id, "type", type);
+
+    if (line == NULL || (status > 0 && json_object_set_new(line, "status", json_integer(status))) ||
+        (key != NULL && json_object_set_new(line, key, value))) {
+        json_decref(line);
+        return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    return cli_json_line(line, e);
+}
+
+static enum err_code say_error(json_t *id, const char *message, const char *pointer, int status, struct err *e)
+{
+    json_t *body = serve_error(message, status == 429 ? "rate_limit_error" : "invalid_request_error", pointer, status);
+    enum err_code code = body == NULL ? err_set(e, ERR_NOMEM, "out of memory")
+                                      : say(id, "error", "error", json_incref(json_object_get(body, "error")), status, e);
+
+    json_decref(body);
+    return code;
+}
+
+static struct asked **find(struct server *s, const json_t *id)
+{
+    struct asked **link = &s->asked;
+
+    while (*link != NULL && !json_equal((*link)->id, id))
+        link = &(*link)->next;
+    return link;
+}
+
+static void forget(struct server *s, struct asked *a)
+{
+    struct asked **link = &s->asked;
+
+    while (*link != a)
+        link = &(*link)->next;
+    *link = a->next;
+    json_decref(a->id);
+    free(a);
+}
+
+static enum err_code cancel(struct server *s, json_t *id, const json_t *body, struct err *e)
+{
+    const json_t *which = json_object_get(body, "id");
+    struct asked **link = find(s, which);
+    json_t *found = json_boolean(which != NULL && *link != NULL);
+
+    if (which == NULL)
+        return say_error(id, "cancel: the body has no id", "/id", 400, e);
+    if (*link != NULL) {
+        struct asked *a = *link;
+
+        serve_cancel(s->serve, a->serve_id);
+        if (say(a->id, "cancelled", NULL, NULL, 0, e))
+            return e->code;
+        forget(s, a);
+    }
+    return say(id, "response", "body", json_pack("{s:o}", "found", found), 200, e);
+}
+
+static enum err_code ask(struct server *s, json_t *id, const char *method, const json_t *body, const char *client,
+                         struct err *e)
+{
+    enum serve_method m;
+    struct asked *a;
+
+    if (strcmp(method, "cancel") == 0)
+        return cancel(s, id, body, e);
+    if (!serve_method(&m, str_of(method)))
+        return say_error(id, "method: not chat/completions, completions, embeddings, models, tokenize, detokenize, health, "
+                         "metrics or cancel", "/method", 404, e);
+    if (*find(s, id) != NULL)
+        return say_error(id, "id: a request with this id is in progress", "/id", 409, e);
+    a = calloc(1, sizeof *a);
+    if (a == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    a->id = json_incref(id);
+    a->next = s->asked;
+    s->asked = a;
+    return serve_ask(s->serve, m, body, str_of(client), a, &a->serve_id, e);
+}
+
+static enum err_code take_line(struct server *s, struct str line, int64_t number, struct err *e)
+{
+    struct err why = { 0 };
+    json_t *o_line = NULL, *id, *null = json_null();
+    const char *method, *client;
+    char what[48];
+    enum err_code code;
+
+    for (size_t i = 0; i < line.n && (line.p[i] == ' ' || line.p[i] == '\t' || line.p[i] == '\r'); i++)
+        if (i + 1 == line.n)
+            return ERR_OK;
+    if (line.n == 0)
+        return ERR_OK;
+    (void)snprintf(what, sizeof what, "line %" PRId64, number);
+    if (json_parse(&o_line, line, what, &why)) {
+        if (why.code == ERR_NOMEM) {
+            *e = why;
+            return e->code;
+        }
+        return say_error(null, why.msg, NULL, 400, e);
+    }
+    id = json_object_get(o_line, "id");
+    method = json_string_value(json_object_get(o_line, "method"));
+    client = json_string_value(json_object_get(o_line, "client"));
+    if (!json_is_object(o_line))
+        code = say_error(null, "the line is not an object", NULL, 400, e);
+    else if (id == NULL || !(json_is_string(id) || json_is_integer(id)))
+        code = say_error(null, "id: missing, or neither a string nor a whole number", "/id", 400, e);
+    else if (method == NULL)
+        code = say_error(id, "method: missing", "/method", 400, e);
+    else
+        code = ask(s, id, method, json_object_get(o_line, "body"), client != NULL ? client : "", e);
+    json_decref(o_line);
+    return code;
+}
+
+static enum err_code tell(struct server *s, const struct serve_reply *r, struct err *e)
+{
+    struct asked *a = r->user;
+    enum err_code code;
+
+    if (r->kind == SERVE_END)
+        code = say(a->id, "end", NULL, NULL, 0, e);
+    else if (r->kind == SERVE_ERROR)
+        code = say(a->id, "error", "error", json_incref(json_object_get(r->body, "error")), r->status, e);
+    else
+        code = say(a->id, r->kind == SERVE_CHUNK ? "chunk" : "response", "body", json_incref(r->body),
+                   r->kind == SERVE_BODY ? r->status : 0, e);
+    json_decref(r->body);
+    if (r->last)
+        forget(s, a);
+    return code;
+}
+
+/* Lines in, lines out, until the input ends and everything is answered. A signal: no more lines are taken. */
+static enum err_code serve_lines(struct server *s, struct err *e)
+{
+    struct cli_lines in = { .fd = STDIN_FILENO, .line_max = LINE_MAX_BYTES };
+    struct serve_reply r;
+    enum err_code code = ERR_OK;
+
+    while (code == ERR_OK) {
+        const bool full = serve_waiting(s->serve) >= o.max_queue, stop = cli_interrupted();
+        enum cli_line got;
+        struct str line;
+
+        if (!full && !stop)
+            code = cli_lines_read(&in, serve_busy(s->serve) ? 0 : -1, e);
+        while (code == ERR_OK && !stop && serve_waiting(s->serve) < o.max_queue &&
+               (got = cli_lines_next(&in, &line)) != CLI_LINE_NONE)
+            code = got == CLI_LINE ? take_line(s, line, in.n, e)
+                                   : say_error(json_null(), "the line is longer than 16 MiB", NULL, 413, e);
+        if (code == ERR_OK && serve_busy(s->serve))
+            code = serve_step(s->serve, e);
+        while (code == ERR_OK && serve_next(s->serve, &r))
+            code = tell(s, &r, e);
+        if ((stop || (in.eof && in.at == in.b.n)) && !serve_busy(s->serve))
+            break;
+    }
+    cli_lines_free(&in);
+    return code;
+}
+
+/* ---- the program ---- */
+
+static void close_all(struct server *s)
+{
+    while (s->asked != NULL)
+        forget(s, s->asked);
+    serve_close(s->serve);
+    gen_close(s->gen);
+    run_close(s->run);
+    grammar_vocab_close(s->vocab);
+    chat_close(s->chat);
+    cli_opened_close(&s->open);
+}
+
+static enum err_code run(struct server *s, struct err *e)
+{
+    const struct cli_batch_opts bo = { o.batch, o.out, o.errors, o.shard };
+
+    if (o.batch != NULL && cli_batch_check(&bo, e))
+        return e->code;
+    if (open_all(s, e))
+        return e->code;
+    cli_note("serving %s, %d answers side by side, context of %" PRId64 " tokens", s->open.path, o.parallel, run_ctx(s->run));
+    cli_catch_interrupts();
+    return o.batch != NULL ? cli_batch_run(&bo, s->serve, e) : serve_lines(s, e);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct cli cli = { "chimere-serve-stdio", "[options]",
+                                    "Answer requests as JSON lines, from stdin to stdout, side by side.", opts };
+    struct server s = { .asked = NULL };
+    struct err    e = { 0 };
+    int           first, status = EXIT_OK;
+
+    first = cli_parse(&cli, argc, argv);
+    cli_set_verbosity(o.quiet ? -1 : o.verbose);
+    if (argv[first] != NULL)
+        cli_usage("%s: takes no operands", argv[first]);
+    if (o.batch == NULL && (o.out || o.errors || o.shard))
+        cli_usage("--output, --errors and --shard need --batch");
+    if (o.batch != NULL && o.out == NULL)
+        cli_usage("--batch needs --output");
+    cli_open_check(&o.model);
+    if (run(&s, &e))
+        status = cli_fail(&e);
+    close_all(&s);
+    status = cli_close_stdout(status);
+    if (o.batch != NULL)
+        cli_reraise(); /* a server that was asked to end has ended well */
+    return status;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* internal.h - inside of serve.                                              room: serve */
+#ifndef SERVE_INTERNAL_H
+#define SERVE_INTERNAL_H
+#include "chat/chat.h"
+#include "chat/reader.h"
+#include "gen/gen.h"
+#include "grammar/grammar.h"
+#include "reason/reason.h"
+#include "serve/serve.h"
+#include "text/text.h"
+
+enum { STOPS_MAX = 16, CHOICES_MAX = 64, PROMPTS_MAX = 64, TOP_MAX = 20, POINTER_BYTES = 160 };
+
+/* What is wrong with a request. */
+struct fault {
+    int  status; /* 0: nothing is */
+    char pointer[POINTER_BYTES];
+    char message[400];
+};
+bool serve_fault(struct fault *f, int status, const char *pointer, const char *fmt, ...) PRINTF_LIKE(4, 5); /* false */
+
+/* A body, understood. */
+struct wish {
+    struct gen_request q;          /* but for the prompt */
+    json_t   *messages, *tools;    /* borrowed from the body */
+    json_t   *kwargs;              /* of the template; owned; NULL: none */
+    json_t   *prompt, *input;      /* borrowed */
+    json_t   *schema;              /* owned: what the answer has to be; NULL: anything */
+    const char *tool_choice;       /* "auto", "none", "required", or a name */
+    bool      parallel_calls;
+    bool      stream, usage;       /* usage: a stream ends with it */
+    bool      echo, seeded;
+    int       n;                   /* choices of a prompt */
+    int       top;                 /* log-probabilities of so few best tokens; -1: none wanted */
+    int64_t   budget;              /* of reasoning; -1: none */
+    bool      base64;              /* embeddings */
+    struct str stops[STOPS_MAX];
+    struct sample_bias *bias;      /* owned */
+};
+bool serve_read_body(struct wish *w, enum serve_method method, const json_t *body, bool lenient, int32_t n_vocab,
+                     struct fault *f);
+void serve_wish_free(struct wish *w);
+
+/* One answer of a request. */
+struct choice {
+    struct job         *job;
+    int                 index;
+    int64_t             id;        /* of the engine; 0: ended */
+    struct chat_reader *reader;    /* NULL: a completion */
+    struct text_tokens  prompt;
+    struct serve_buf {
+        char  *p;
+        size_t n, cap;
+    } text, reasoning;
+    json_t             *calls, *logprobs; /* arrays */
+    struct gen_stats    stats;
+    enum gen_end        end;
+    bool                said_role;
+    json_t             *embedding;
+};
+
+struct job {
+    struct job       *next;
+    enum serve_method method;
+    void             *user;
+    int64_t           id, created_s;
+    struct wish       w;
+    json_t           *body;      /* ours */
+    struct choice    *choice;    /* [n_choices] */
+    int               n_choices, n_prompts, n_left;
+    bool              started;   /* its requests are the engine's */
+    bool              begun;     /* a part of it has a sequence */
+    bool              dropped;   /* nobody wants replies */
+    bool              over;      /* the last reply was given */
+    uint64_t          client;    /* a hash */
+    double            from_ms, last_ms;
+    struct grammar   *grammar;   /* owned */
+    struct reason_opts reason;
+};
+
+struct serve_count {
+    uint64_t      n, bucket[16];
+    double        sum;
+};
+struct serve {
+    struct serve_opts o;
+    struct job       *jobs;
+    int64_t           next_id, turn;
+    int32_t           n_vocab;
+    struct {
+        uint64_t client;
+        int64_t  turn; /* when one of its requests was started last */
+    } served[64];
+    struct serve_reply *reply;  /* ring */
+    size_t            n_replies, replies_cap, told;
+    /* metrics */
+    uint64_t requests[SERVE_N_METHODS], errors, cancelled, prompt_tokens, cached_tokens, tokens, drafted, kept;
+    struct serve_count first_token, between, queue;
+};
+
+MUST_CHECK enum err_code serve_push(struct serve *s, struct job *j, enum serve_kind kind, json_t *body, int status,
+                                    bool last, struct err *e);
+json_t *serve_fault_body(const struct fault *f);
+/* reply.c: what a finished or growing answer looks like; NULL when memory is out */
+json_t *serve_whole(const struct serve *s, const struct job *j);
+json_t *serve_chunk(const struct serve *s, const struct job *j, const struct choice *c, json_t *delta, json_t *logprobs,
+                    const char *finish);
+json_t *serve_usage(const struct job *j);
+json_t *serve_usage_chunk(const struct serve *s, const struct job *j);
+const char *serve_finish(const struct job *j, const struct choice *c);
+json_t *serve_logprob(const struct serve *s, const struct sample_pick *pick, int n_top);
+bool serve_add(struct serve_buf *b, struct str s);
+/* simple.c: what needs no engine */
+json_t *serve_simple(struct serve *s, enum serve_method m, const json_t *body, struct fault *f);
+/* start.c: a wish to requests */
+MUST_CHECK enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struct err *e);
+void serve_counted(struct serve_count *c, double ms);
+#endif

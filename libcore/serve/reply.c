@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reply.c - replies in the form of OpenAI's interface.                       room: serve */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/internal.h"
+
+bool serve_add(struct serve_buf *b, struct str s)
+{
+    if (b->n + s.n + 1 > b->cap) {
+        const size_t cap = b->n + s.n + 1 > 2 * b->cap ? b->n + s.n + 65 : 2 * b->cap;
+        char *p = realloc(b->p, cap);
+
+        if (p == NULL)
+            return false;
+        b->p = p;
+        b->cap = cap;
+    }
+    if (s.n > 0)
+        memcpy(b->p + b->n, s.p, s.n);
+    b->n += s.n;
+    b->p[b->n] = '\0';
+    return true;
+}
+
+static json_t *text_of(const struct serve_buf *b)
+{
+    return json_bytes((struct str){ b->p != NULL ? b->p : "", b->n });
+}
+
+const char *serve_finish(const struct job *j, const struct choice *c)
+{
+    (void)j;
+    switch (c->end) {
+    case GEN_LENGTH:
+    case GEN_CONTEXT:
+        return "length";
+    case GEN_CANCELLED:
+        return "cancelled";
+    case GEN_EOS:
+    case GEN_STOP_STRING:
+    case GEN_STOPPED:
+    case GEN_FAILED:
+        break;
+    }
+    return json_array_size(c->calls) > 0 ? "tool_calls" : "stop";
+}
+
+/* One token with its bytes, as log-probabilities of chats have it. */
+static json_t *one_logprob(const struct serve *s, int32_t token, float logprob)
+{
+    const struct str piece = text_piece(s->o.text, token);
+    json_t *bytes = json_array();
+
+    for (size_t i = 0; i < piece.n && bytes != NULL; i++)
+        if (json_array_append_new(bytes, json_integer((unsigned char)piece.p[i]))) {
+            json_decref(bytes);
+            bytes = NULL;
+        }
+    return json_pack("{s:o, s:o, s:o}", "token", json_bytes(piece), "logprob",
+                     isfinite(logprob) ? json_real((double)logprob) : json_null(), "bytes", bytes);
+}
+
+json_t *serve_logprob(const struct serve *s, const struct sample_pick *pick, int n_top)
+{
+    json_t *o = one_logprob(s, pick->token, pick->logprob), *top = json_array();
+    bool ok = o != NULL && top != NULL;
+
+    for (int i = 0; i < n_top && i < pick->n_top && ok; i++)
+        ok = json_array_append_new(top, one_logprob(s, pick->top[i].token, pick->top[i].logprob)) == 0;
+    if (ok && json_object_set(o, "top_logprobs", top) == 0) {
+        json_decref(top);
+        return o;
+    }
+    json_decref(o);
+    json_decref(top);
+    return NULL;
+}
+
+/* Completions have columns instead: tokens, token_logprobs, top_logprobs. */
+static json_t *columns(const json_t *logprobs)
+{
+    json_t *tokens = json_array(), *values = json_array(), *tops = json_array(), *entry, *t;
+    bool ok = tokens != NULL && values != NULL && tops != NULL;
+    size_t i, k;
+
+    json_array_foreach(logprobs, i, entry)
+    {
+        json_t *top = json_object();
+
+        ok = ok && top != NULL;
+        json_array_foreach(json_object_get(entry, "top_logprobs"), k, t)
+            ok = ok && json_object_set(top, json_string_value(json_object_get(t, "token")), json_object_get(t, "logprob")) == 0;
+        ok = ok && json_array_append(tokens, json_object_get(entry, "token")) == 0 &&
+             json_array_append(values, json_object_get(entry, "logprob")) == 0 && json_array_append(tops, top) == 0;
+        json_decref(top);
+    }
+    if (!ok) {
+        json_decref(tokens);
+        json_decref(values);
+        json_decref(tops);
+        return NULL;
+    }
+    return json_pack("{s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values, "top_logprobs", tops);
+}
+
+static json_t *logprobs_of(const struct job *j, json_t *list)
+{
+    if (j->w.top < 0)
+        return json_null();
+    return j->method == SERVE_CHAT ? json_pack("{s:O}", "content", list) : columns(list);
+}
+
+json_t *serve_usage(const struct job *j)
+{
+    int64_t prompt = 0, cached = 0, tokens = 0, reasoning = 0;
+
+    for (int i = 0; i < j->n_choices; i++) {
+        const struct gen_stats *t = &j->choice[i].stats;
+
+        if (i % j->w.n == 0) { /* a prompt counts once */
+            prompt += t->prompt_tokens;
+            cached += t->cached_tokens;
+        }
+        tokens += t->tokens;
+        reasoning += t->reasoning_tokens;
+    }
+    if (j->method == SERVE_EMBEDDING)
+        return json_pack("{s:I, s:I}", "prompt_tokens", (json_int_t)prompt, "total_tokens", (json_int_t)prompt);
+    return json_pack("{s:I, s:I, s:I, s:{s:I}, s:{s:I}}", "prompt_tokens", (json_int_t)prompt, "completion_tokens",
+                     (json_int_t)tokens, "total_tokens", (json_int_t)(prompt + tokens), "prompt_tokens_details",
+                     "cached_tokens", (json_int_t)cached, "completion_tokens_details", "reasoning_tokens",
+                     (json_int_t)reasoning);
+}
+
+static json_t *choice_of_chat(const struct job *j, const struct choice *c)
+{
+    const bool calls = json_array_size(c->calls) > 0;
+    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", calls && c->text.n == 0 ? json_null() : text_of(&c->text));
+    bool ok = m != NULL;
+
+    if (ok && c->reasoning.n > 0)
+        ok = json_object_set_new(m, "reasoning_content", text_of(&c->reasoning)) == 0;
+    if (ok && calls)
+        ok = json_object_set(m, "tool_calls", c->calls) == 0;
+    if (ok)
+        return json_pack("{s:i, s:o, s:o, s:s}", "index", c->index, "message", m, "logprobs", logprobs_of(j, c->logprobs),
+                         "finish_reason", serve_finish(j, c));
+    json_decref(m);
+    return NULL;
+}
+
+static json_t *choice_of_text(const struct serve *s, const struct job *j, const struct choice *c)
+{
+    json_t *text = NULL;
+
+    if (j->w.echo) {
+        char *p = NULL;
+        size_t n = 0;
+        struct serve_buf all = { NULL, 0, 0 };
+
+        if (text_decode(s->o.text, c->prompt.v, c->prompt.n, TEXT_SPECIAL, &p, &n, NULL) == ERR_OK &&
+            serve_add(&all, (struct str){ p, n }) && serve_add(&all, (struct str){ c->text.p, c->text.n }))
+            text = text_of(&all);
+        free(p);
+        free(all.p);
+    } else {
+        text = text_of(&c->text);
+    }
+    return json_pack("{s:i, s:o, s:o, s:s}", "index", c->index, "text", text, "logprobs", logprobs_of(j, c->logprobs),
+                     "finish_reason", serve_finish(j, c));
+}
+
+static json_t *head(const struct serve *s, const struct job *j, const char *object)
+{
+    char id[64];
+
+    (void)snprintf(id, sizeof id, "%s-%08llx%08llx", j->method == SERVE_CHAT ? "chatcmpl" : "cmpl",
+                   (unsigned long long)j->created_s & 0xffffffffu, (unsigned long long)j->id);
+    return json_pack("{s:s, s:s, s:I, s:s}", "id", id, "object", object, "created", (json_int_t)j->created_s, "model",
+                     s->o.model);
+}
+
+static json_t *whole_embedding(const struct serve *s, const struct job *j)
+{
+    json_t *data = json_array();
+
+    for (int i = 0; i < j->n_choices && data != NULL; i++)
+        if (json_array_append_new(data, json_pack("{s:s, s:i, s:O}", "object", "embedding", "index", i, "embedding",
+                                                  j->choice[i].embedding))) {
+            json_decref(data);
+            data = NULL;
+        }
+    return json_pack("{s:s, s:o, s:s, s:o}", "object", "list", "data", data, "model", s->o.model, "usage", serve_usage(j));
+}
+
+json_t *serve_whole(const struct serve *s, const struct job *j)
+{
+    json_t *choices, *o;
+
+    if (j->method == SERVE_EMBEDDING)
+        return whole_embedding(s, j);
+    choices = json_array();
+    for (int i = 0; i < j->n_choices && choices != NULL; i++) {
+        const struct choice *c = &j->choice[i];
+
+        if (json_array_append_new(choices, j->method == SERVE_CHAT ? choice_of_chat(j, c) : choice_of_text(s, j, c))) {
+            json_decref(choices);
+            choices = NULL;
+        }
+    }
+    o = head(s, j, j->method == SERVE_CHAT ? "chat.completion" : "text_completion");
+    if (choices != NULL && o != NULL && json_object_set(o, "choices", choices) == 0 &&
+        json_object_set_new(o, "usage", serve_usage(j)) == 0) {
+        json_decref(choices);
+        return o;
+    }
+    json_decref(choices);
+    json_decref(o);
+    return NULL;
+}
+
+/* delta: of a chat, or the text of a completion; taken, as logprobs is (NULL: none). */
+json_t *serve_chunk(const struct serve *s, const struct job *j, const struct choice *c, json_t *delta, json_t *logprobs,
+                    const char *finish)
+{
+    const bool chat = j->method == SERVE_CHAT;
+    json_t *o = head(s, j, chat ? "chat.completion.chunk" : "text_completion"), *choice = NULL;
+    json_t *reason = finish != NULL ? json_string(finish) : json_null();
+
+    if (chat)
+        choice = json_pack("{s:i, s:o, s:o}", "index", c->index, "delta", delta, "finish_reason", reason);
+    else
+        choice = json_pack("{s:i, s:o, s:o}", "index", c->index, "text", delta, "finish_reason", reason);
+    const bool ok = o != NULL && choice != NULL &&
+                    (logprobs == NULL || json_object_set_new(choice, "logprobs", logprobs_of(j, logprobs)) == 0) &&
+                    json_object_set_new(o, "choices", json_pack("[O]", choice)) == 0;
+
+    json_decref(logprobs);
+    json_decref(choice);
+    if (ok)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
+json_t *serve_usage_chunk(const struct serve *s, const struct job *j)
+{
+    json_t *o = head(s, j, j->method == SERVE_CHAT ? "chat.completion.chunk" : "text_completion");
+
+    if (o != NULL && json_object_set_new(o, "choices", json_array()) == 0 &&
+        json_object_set_new(o, "usage", serve_usage(j)) == 0)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
+json_t *serve_error(const char *message, const char *type, const char *pointer, int status)
+{
+    json_t *param = pointer != NULL && pointer[0] != '\0' ? json_string(pointer) : json_null();
+
+    return json_pack("{s:{s:o, s:s, s:o, s:i}}", "error", "message", json_bytes(str_of(message)), "type", type, "param", param,
+                     "code", status);
+}
+
+json_t *serve_fault_body(const struct fault *f)
+{
+    return serve_error(f->message, f->status == 429 ? "rate_limit_error" : f->status >= 500 ? "server_error" : "invalid_request_error",
+                       f->pointer, f->status);
+}

@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* request.c - bodies of OpenAI's interface: each member is known, checked and noted, or refused with its JSON pointer.
+ * room: serve */
+#include <float.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/internal.h"
+
+bool serve_fault(struct fault *f, int status, const char *pointer, const char *fmt, ...)
+{
+    va_list ap;
+
+    f->status = status;
+    (void)snprintf(f->pointer, sizeof f->pointer, "%s", pointer);
+    va_start(ap, fmt);
+    (void)vsnprintf(f->message, sizeof f->message, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+struct reading {
+    struct wish  *w;
+    int32_t       n_vocab;
+    const char   *at; /* pointer of the member */
+    struct fault *f;
+};
+
+static bool wrong(const struct reading *r, const char *what)
+{
+    return serve_fault(r->f, 400, r->at, "%s: %s", r->at + 1, what);
+}
+
+static bool is_null(const json_t *v)
+{
+    return v == NULL || json_is_null(v);
+}
+
+static bool number(const struct reading *r, const json_t *v, double least, double most, float *out)
+{
+    const double x = json_number_value(v);
+
+    if (!json_is_number(v) || !(x >= least && x <= most))
+        return serve_fault(r->f, 400, r->at, "%s: not a number from %g to %g", r->at + 1, least, most);
+    *out = (float)x;
+    return true;
+}
+
+static bool integer(const struct reading *r, const json_t *v, int64_t least, int64_t most, int64_t *out)
+{
+    if (!json_is_integer(v) || json_integer_value(v) < least || json_integer_value(v) > most)
+        return serve_fault(r->f, 400, r->at, "%s: not a whole number from %lld to %lld", r->at + 1, (long long)least,
+                           (long long)most);
+    *out = json_integer_value(v);
+    return true;
+}
+
+static bool flag(const struct reading *r, const json_t *v, bool *out)
+{
+    if (!json_is_boolean(v))
+        return wrong(r, "not true or false");
+    *out = json_is_true(v);
+    return true;
+}
+
+/* ---- members ---- */
+
+typedef bool read_fn(struct reading *r, const json_t *v);
+
+static bool read_nothing(struct reading *r, const json_t *v)
+{
+    (void)r;
+    (void)v;
+    return true;
+}
+
+static bool read_string(struct reading *r, const json_t *v)
+{
+    return json_is_string(v) || wrong(r, "not a string");
+}
+
+static bool read_messages(struct reading *r, const json_t *v)
+{
+    if (!json_is_array(v) || json_array_size(v) == 0)
+        return wrong(r, "not an array with messages");
+    r->w->messages = (json_t *)(uintptr_t)v;
+    return true;
+}
+
+static bool read_prompt(struct reading *r, const json_t *v)
+{
+    r->w->prompt = (json_t *)(uintptr_t)v;
+    return json_is_string(v) || (json_is_array(v) && json_array_size(v) > 0) || wrong(r, "not a text, tokens, or an array of them");
+}
+
+static bool read_input(struct reading *r, const json_t *v)
+{
+    r->w->input = (json_t *)(uintptr_t)v;
+    return read_prompt(r, v);
+}
+
+static bool read_tools(struct reading *r, const json_t *v)
+{
+    if (!json_is_array(v))
+        return wrong(r, "not an array");
+    r->w->tools = json_array_size(v) > 0 ? (json_t *)(uintptr_t)v : NULL;
+    return true;
+}
+
+static bool read_tool_choice(struct reading *r, const json_t *v)
+{
+    const char *s = json_string_value(v);
+    const char *name = json_string_value(json_object_get(json_object_get(v, "function"), "name"));
+
+    if (s != NULL && strcmp(s, "auto") != 0 && strcmp(s, "none") != 0 && strcmp(s, "required") != 0)
+        return wrong(r, "not auto, none, required, or a function");
+    if (s == NULL && name == NULL)
+        return wrong(r, "not auto, none, required, or {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    r->w->tool_choice = s != NULL ? s : name;
+    return true;
+}
+
+static bool read_parallel(struct reading *r, const json_t *v)
+{
+    return flag(r, v, &r->w->parallel_calls);
+}
+
+static bool read_format(struct reading *r, const json_t *v)
+{
+    const char *type = json_string_value(json_object_get(v, "type"));
+    json_t *schema;
+
+    if (type == NULL)
+        return wrong(r, "has no type");
+    if (strcmp(type, "text") == 0)
+        return true;
+    if (strcmp(type, "json_object") == 0) {
+        r->w->schema = json_pack("{s:s}", "type", "object");
+        return r->w->schema != NULL || wrong(r, "out of memory");
+    }
+    if (strcmp(type, "json_schema") != 0)
+        return serve_fault(r->f, 400, "/response_format/type", "response_format/type: not text, json_object or json_schema");
+    schema = json_object_get(json_object_get(v, "json_schema"), "schema");
+    if (!json_is_object(schema) && !json_is_boolean(schema))
+        return serve_fault(r->f, 400, "/response_format/json_schema/schema", "response_format/json_schema: has no schema");
+    r->w->schema = json_incref(schema);
+    return true;
+}
+
+static bool read_stream(struct reading *r, const json_t *v)
+{
+    return flag(r, v, &r->w->stream);
+}
+
+static bool read_stream_options(struct reading *r, const json_t *v)
+{
+    const json_t *usage = json_object_get(v, "include_usage");
+
+    if (!json_is_object(v))
+        return wrong(r, "not an object");
+    return is_null(usage) || flag(r, usage, &r->w->usage);
+}
+
+static bool read_n(struct reading *r, const json_t *v)
+{
+    int64_t n = 0;
+
+    if (!integer(r, v, 1, CHOICES_MAX, &n))
+        return false;
+    r->w->n = (int)n;
+    return true;
+}
+
+static bool read_stop(struct reading *r, const json_t *v)
+{
+    const size_t n = json_is_array(v) ? json_array_size(v) : 1;
+
+    if (n > STOPS_MAX)
+        return serve_fault(r->f, 400, r->at, "stop: more than %d texts", STOPS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
+
+        if (!json_is_string(s) || json_string_length(s) == 0)
+            return wrong(r, "not a text, or an array of texts, none of them empty");
+        r->w->stops[r->w->q.n_stops++] = (struct str){ json_string_value(s), json_string_length(s) };
+    }
+    r->w->q.stops = r->w->stops;
+    return true;
+}
+
+static bool read_seed(struct reading *r, const json_t *v)
+{
+    if (!json_is_integer(v))
+        return wrong(r, "not a whole number");
+    r->w->q.sample.seed = (uint64_t)json_integer_value(v);
+    r->w->seeded = true;
+    return true;
+}
+
+static bool read_logprobs(struct reading *r, const json_t *v)
+{
+    bool on = false;
+    int64_t n = 0;
+
+    if (json_is_integer(v)) { /* completions: of how many */
+        if (!integer(r, v, 0, TOP_MAX, &n))
+            return false;
+        r->w->top = (int)n;
+        return true;
+    }
+    if (!flag(r, v, &on))
+        return false;
+    r->w->top = on && r->w->top < 0 ? 0 : r->w->top;
+    return true;
+}
+
+static bool read_top_logprobs(struct reading *r, const json_t *v)
+{
+    int64_t n = 0;
+
+    if (!integer(r, v, 0, TOP_MAX, &n))
+        return false;
+    r->w->top = (int)n;
+    return true;
+}
+
+static bool read_bias(struct reading *r, const json_t *v)
+{
+    const char *key;
+    json_t *value;
+    size_t n = 0;
+
+    if (!json_is_object(v))
+        return wrong(r, "not an object of token ids and numbers");
+    free(r->w->bias);
+    r->w->bias = calloc(json_object_size(v) + 1, sizeof *r->w->bias);
+    if (r->w->bias == NULL)
+        return wrong(r, "out of memory");
+    json_object_foreach((json_t *)(uintptr_t)v, key, value)
+    {
+        char *end;
+        const long id = strtol(key, &end, 10);
+
+        if (*key == '\0' || *end != '\0' || id < 0 || id >= r->n_vocab)
+            return wrong(r, "a key is no token id of this model");
+        if (!json_is_number(value) || fabs(json_number_value(value)) > 100)
+            return wrong(r, "a bias is not a number from -100 to 100");
+        const float bias = (float)json_number_value(value);
+        r->w->bias[n++] = (struct sample_bias){ (int32_t)id, bias <= -100 ? -INFINITY : bias };
+    }
+    r->w->q.sample.bias = r->w->bias;
+    r->w->q.sample.n_bias = n;
+    return true;
+}
+
+static bool read_temp(struct reading *r, const json_t *v)
+{
+    return number(r, v, 0, 100, &r->w->q.sample.temp);
+}
+
+static bool read_top_p(struct reading *r, const json_t *v)
+{
+    return number(r, v, 0, 1, &r->w->q.sample.top_p);
+}
+
+static bool read_min_p(struct reading *r, const json_t *v)
+{
+    return number(r, v, 0, 1, &r->w->q.sample.min_p);
+}
+
+static bool read_typical(struct reading *r, const json_t *v)
+{
+    return number(r, v, 0, 1, &r->w->q.sample.typical_p);
+}
+
+static bool read_top_k(struct reading *r, const json_t *v)
+{
+    int64_t k = 0;
+
+    if (!integer(r, v, -1, INT32_MAX, &k))
+        return false;
+    r->w->q.sample.top_k = k < 0 ? 0 : (int32_t)k;
+    return true;
+}
+
+static bool read_presence(struct reading *r, const json_t *v)
+{
+    return number(r, v, -100, 100, &r->w->q.sample.presence_penalty);
+}
+
+static bool read_frequency(struct reading *r, const json_t *v)
+{
+    return number(r, v, -100, 100, &r->w->q.sample.frequency_penalty);
+}
+
+static bool read_repeat(struct reading *r, const json_t *v)
+{
+    return number(r, v, 1e-3, 1e3, &r->w->q.sample.repeat_penalty);
+}
+
+static bool read_predict(struct reading *r, const json_t *v)
+{
+    return integer(r, v, 0, INT64_MAX, &r->w->q.predict_max);
+}
+
+static bool read_budget(struct reading *r, const json_t *v)
+{
+    return integer(r, v, -1, INT64_MAX, &r->w->budget);
+}
+
+static bool read_ignore_eos(struct reading *r, const json_t *v)
+{
+    return flag(r, v, &r->w->q.ignore_eos);
+}
+
+static bool read_priority(struct reading *r, const json_t *v)
+{
+    int64_t n = 0;
+
+    if (!integer(r, v, -1000, 1000, &n))
+        return false;
+    r->w->q.priority = (int)n;
+    return true;
+}
+
+static bool read_echo(struct reading *r, const json_t *v)
+{
+    return flag(r, v, &r->w->echo);
+}
+
+static bool set_kwarg(struct reading *r, const char *key, json_t *value)
+{
+    if (r->w->kwargs == NULL)
+        r->w->kwargs = json_object();
+    return (r->w->kwargs != NULL && value != NULL && json_object_set_new(r->w->kwargs, key, value) == 0) ||
+           wrong(r, "out of memory");
+}
+
+static bool read_kwargs(struct reading *r, const json_t *v)
+{
+    const char *key;
+    json_t *value;
+
+    if (!json_is_object(v))
+        return wrong(r, "not an object");
+    json_object_foreach((json_t *)(uintptr_t)v, key, value)
+        if (!set_kwarg(r, key, json_incref(value)))
+            return false;
+    return true;
+}
+
+/* Templates that know efforts see it as it is; those that only turn thinking on and off see that. */
+static bool read_effort(struct reading *r, const json_t *v)
+{
+    static const char *const known[] = { "none", "minimal", "low", "medium", "high", "xhigh" };
+    const char *s = json_string_value(v);
+
+    for (size_t i = 0; s != NULL && i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(s, known[i]) == 0)
+            return set_kwarg(r, "reasoning_effort", json_string(s)) &&
+                   (i > 0 || set_kwarg(r, "enable_thinking", json_false()));
+    return wrong(r, "not none, minimal, low, medium, high or xhigh");
+}
+
+static bool read_encoding(struct reading *r, const json_t *v)
+{
+    const char *s = json_string_value(v);
+
+    if (s == NULL || (strcmp(s, "float") != 0 && strcmp(s, "base64") != 0))
+        return wrong(r, "not float or base64");
+    r->w->base64 = strcmp(s, "base64") == 0;
+    return true;
+}
+
+enum { CHAT = 1 << SERVE_CHAT, TEXT = 1 << SERVE_COMPLETION, EMBED = 1 << SERVE_EMBEDDING, BOTH = CHAT | TEXT, ALL = BOTH | EMBED };
+static const struct {
+    const char *name;
+    unsigned    methods;
+    read_fn    *read;
+} members[] = {
+    { "model", ALL, read_string },
+    { "messages", CHAT, read_messages },
+    { "prompt", TEXT, read_prompt },
+    { "input", EMBED, read_input },
+    { "encoding_format", EMBED, read_encoding },
+    { "tools", CHAT, read_tools },
+    { "tool_choice", CHAT, read_tool_choice },
+    { "parallel_tool_calls", CHAT, read_parallel },
+    { "response_format", BOTH, read_format },
+    { "stream", BOTH, read_stream },
+    { "stream_options", BOTH, read_stream_options },
+    { "n", BOTH, read_n },
+    { "stop", BOTH, read_stop },
+    { "seed", BOTH, read_seed },
+    { "logprobs", BOTH, read_logprobs },
+    { "top_logprobs", CHAT, read_top_logprobs },
+    { "logit_bias", BOTH, read_bias },
+    { "temperature", BOTH, read_temp },
+    { "top_p", BOTH, read_top_p },
+    { "top_k", BOTH, read_top_k },
+    { "min_p", BOTH, read_min_p },
+    { "typical_p", BOTH, read_typical },
+    { "presence_penalty", BOTH, read_presence },
+    { "frequency_penalty", BOTH, read_frequency },
+    { "repeat_penalty", BOTH, read_repeat },
+    { "repetition_penalty", BOTH, read_repeat },
+    { "max_tokens", BOTH, read_predict },
+    { "max_completion_tokens", CHAT, read_predict },
+    { "chat_template_kwargs", CHAT, read_kwargs },
+    { "reasoning_effort", CHAT, read_effort },
+    { "reasoning_budget", CHAT, read_budget },
+    { "ignore_eos", BOTH, read_ignore_eos },
+    { "priority", BOTH, read_priority },
+    { "echo", TEXT, read_echo },
+    /* they say something of the caller, or to other services */
+    { "user", ALL, read_string },
+    { "safety_identifier", ALL, read_string },
+    { "prompt_cache_key", BOTH, read_string },
+    { "service_tier", BOTH, read_string },
+    { "metadata", BOTH, read_nothing },
+    { "store", BOTH, read_nothing },
+};
+
+/* The pointer of a member: "/" and the name, in which ~ and / are escaped (RFC 6901). */
+static void point_to(char out[POINTER_BYTES], const char *key)
+{
+    size_t n = 0;
+
+    out[n++] = '/';
+    for (; *key != '\0' && n + 3 < POINTER_BYTES; key++) {
+        if (*key == '~' || *key == '/') {
+            out[n++] = '~';
+            out[n++] = *key == '~' ? '0' : '1';
+        } else {
+            out[n++] = *key;
+        }
+    }
+    out[n] = '\0';
+}
+
+static bool read_member(struct reading *r, enum serve_method method, const char *key, const json_t *value, bool lenient)
+{
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
+        if (strcmp(members[i].name, key) == 0 && (members[i].methods >> method & 1))
+            return json_is_null(value) || members[i].read(r, value);
+    return lenient || wrong(r, "not a member of this request (--lenient ignores such)");
+}
+
+bool serve_read_body(struct wish *w, enum serve_method method, const json_t *body, bool lenient, int32_t n_vocab,
+                     struct fault *f)
+{
+    char pointer[POINTER_BYTES];
+    struct reading r = { w, n_vocab, pointer, f };
+    const char *key;
+    json_t *value;
+
+    *w = (struct wish){ .q = gen_defaults(), .n = 1, .top = -1, .budget = -1, .parallel_calls = true, .tool_choice = "auto" };
+    w->q.sample.temp = 1; /* as the interface says */
+    if (!json_is_object(body))
+        return serve_fault(f, 400, "", "the body is not an object");
+    json_object_foreach((json_t *)(uintptr_t)body, key, value)
+    {
+        point_to(pointer, key);
+        if (!read_member(&r, method, key, value, lenient))
+            return false;
+    }
+    if (method == SERVE_CHAT && w->messages == NULL)
+        return serve_fault(f, 400, "/messages", "messages: missing");
+    if (method == SERVE_COMPLETION && w->prompt == NULL)
+        return serve_fault(f, 400, "/prompt", "prompt: missing");
+    if (method == SERVE_EMBEDDING && w->input == NULL)
+        return serve_fault(f, 400, "/input", "input: missing");
+    if (w->tools == NULL && strcmp(w->tool_choice, "auto") != 0 && strcmp(w->tool_choice, "none") != 0)
+        return serve_fault(f, 400, "/tool_choice", "tool_choice: there are no tools");
+    w->q.sample.n_top = w->top > 0 ? w->top : 0;
+    return true;
+}
+
+void serve_wish_free(struct wish *w)
+{
+    json_decref(w->kwargs);
+    json_decref(w->schema);
+    free(w->bias);
+    *w = (struct wish){ .n = 0 };
+}

@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve.c - jobs wait, become requests of the engine, and their events become replies.       room: serve */
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "serve/internal.h"
+
+static double now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static enum err_code no_memory(struct err *e)
+{
+    return err_set(e, ERR_NOMEM, "out of memory");
+}
+
+/* ---- opening ---- */
+
+enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e)
+{
+    struct serve *s = calloc(1, sizeof *s);
+
+    if (s == NULL)
+        return no_memory(e);
+    s->o = *o;
+    s->n_vocab = text_info(o->text)->n_tokens;
+    *out = s;
+    return ERR_OK;
+}
+
+static void free_job(struct job *j)
+{
+    for (int i = 0; j->choice != NULL && i < j->n_choices; i++) {
+        struct choice *c = &j->choice[i];
+
+        chat_reader_close(c->reader);
+        text_tokens_free(&c->prompt);
+        free(c->text.p);
+        free(c->reasoning.p);
+        json_decref(c->calls);
+        json_decref(c->logprobs);
+        json_decref(c->embedding);
+    }
+    free(j->choice);
+    serve_wish_free(&j->w);
+    grammar_close(j->grammar);
+    json_decref(j->body);
+    free(j);
+}
+
+void serve_close(struct serve *s)
+{
+    if (s == NULL)
+        return;
+    while (s->jobs != NULL) {
+        struct job *j = s->jobs;
+
+        s->jobs = j->next;
+        free_job(j);
+    }
+    for (size_t i = s->told; i < s->n_replies; i++)
+        json_decref(s->reply[i].body);
+    free(s->reply);
+    free(s);
+}
+
+/* ---- replies ---- */
+
+enum err_code serve_push(struct serve *s, struct job *j, enum serve_kind kind, json_t *body, int status, bool last,
+                         struct err *e)
+{
+    if (body == NULL && kind != SERVE_END)
+        return no_memory(e);
+    if (j->dropped || j->over) {
+        json_decref(body);
+        return ERR_OK;
+    }
+    if (s->told == s->n_replies)
+        s->told = s->n_replies = 0;
+    if (s->n_replies == s->replies_cap) {
+        const size_t cap = s->replies_cap > 0 ? 2 * s->replies_cap : 64;
+        struct serve_reply *v = realloc(s->reply, cap * sizeof *v);
+
+        if (v == NULL) {
+            json_decref(body);
+            return no_memory(e);
+        }
+        s->reply = v;
+        s->replies_cap = cap;
+    }
+    s->reply[s->n_replies++] = (struct serve_reply){ kind, j->user, body, status, last };
+    j->over = last;
+    return ERR_OK;
+}
+
+bool serve_next(struct serve *s, struct serve_reply *r)
+{
+    if (s->told == s->n_replies)
+        return false;
+    *r = s->reply[s->told++];
+    return true;
+}
+
+static void stop_choices(struct serve *s, struct job *j)
+{
+    for (int i = 0; i < j->n_choices; i++)
+        if (j->choice[i].id != 0)
+            gen_cancel(s->o.gen, j->choice[i].id);
+}
+
+static enum err_code refuse(struct serve *s, struct job *j, const struct fault *f, struct err *e)
+{
+    s->errors++;
+    stop_choices(s, j);
+    return serve_push(s, j, SERVE_ERROR, serve_fault_body(f), f->status, true, e);
+}
+
+/* ---- asking ---- */
+
+static uint64_t hash_of(struct str s)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < s.n; i++)
+        h = (h ^ (unsigned char)s.p[i]) * 0x100000001b3u;
+    return h;
+}
+
+enum err_code serve_ask(struct serve *s, enum serve_method method, const json_t *body, struct str client, void *user,
+                        int64_t *id, struct err *e)
+{
+    struct job *j = calloc(1, sizeof *j), **link = &s->jobs;
+    struct fault f = { 0 };
+
+    if (j == NULL)
+        return no_memory(e);
+    j->method = method;
+    j->user = user;
+    j->id = ++s->next_id;
+    j->created_s = (int64_t)time(NULL);
+    j->client = hash_of(client);
+    j->from_ms = now_ms();
+    j->body = json_deep_copy(body);
+    while (*link != NULL)
+        link = &(*link)->next;
+    *link = j;
+    *id = j->id;
+    s->requests[method]++;
+    if (body != NULL && j->body == NULL)
+        return no_memory(e);
+    if (method > SERVE_EMBEDDING) {
+        json_t *reply = serve_simple(s, method, j->body, &f);
+
+        j->started = true;
+        return f.status != 0 ? refuse(s, j, &f, e) : serve_push(s, j, SERVE_BODY, reply, 200, true, e);
+    }
+    if (!serve_read_body(&j->w, method, j->body, s->o.lenient, s->n_vocab, &f)) {
+        j->started = true;
+        return refuse(s, j, &f, e);
+    }
+    return ERR_OK;
+}
+
+void serve_cancel(struct serve *s, int64_t id)
+{
+    for (struct job *j = s->jobs; j != NULL; j = j->next)
+        if (j->id == id && !j->dropped) {
+            j->dropped = true;
+            s->cancelled++;
+            stop_choices(s, j);
+        }
+}
+
+int64_t serve_waiting(const struct serve *s)
+{
+    int64_t n = 0;
+
+    for (const struct job *j = s->jobs; j != NULL; j = j->next)
+        n += !j->begun && !j->over && !j->dropped;
+    return n;
+}
+
+bool serve_busy(const struct serve *s)
+{
+    return s->told < s->n_replies || s->jobs != NULL || gen_busy(s->o.gen);
+}
+
+/* ---- turns ---- */
+
+enum { N_SERVED = sizeof ((struct serve *)0)->served / sizeof ((struct serve *)0)->served[0] };
+
+static int64_t last_turn(const struct serve *s, uint64_t client)
+{
+    for (int i = 0; i < N_SERVED; i++)
+        if (s->served[i].turn > 0 && s->served[i].client == client)
+            return s->served[i].turn;
+    return 0;
+}
+
+static void note_turn(struct serve *s, uint64_t client)
+{
+    int at = 0;
+
+    for (int i = 0; i < N_SERVED; i++) {
+        if (s->served[i].turn > 0 && s->served[i].client == client) {
+            at = i;
+            break;
+        }
+        if (s->served[i].turn < s->served[at].turn)
+            at = i;
+    }
+    s->served[at].client = client;
+    s->served[at].turn = ++s->turn;
+}
+
+/* The job whose client was served longest ago; of one client, the first. */
+static struct job *next_job(struct serve *s)
+{
+    struct job *best = NULL;
+
+    for (struct job *j = s->jobs; j != NULL; j = j->next)
+        if (!j->started && !j->dropped &&
+            (best == NULL || j->w.q.priority > best->w.q.priority ||
+             (j->w.q.priority == best->w.q.priority && last_turn(s, j->client) < last_turn(s, best->client))))
+            best = j;
+    return best;
+}
+
+/* The engine has a few waiting requests to choose from, no more: so clients take turns. */
+static enum err_code start_jobs(struct serve *s, struct err *e)
+{
+    struct job *j;
+
+    while (gen_waiting(s->o.gen) < 4 && (j = next_job(s)) != NULL) {
+        struct fault f = { 0 };
+
+        j->started = true;
+        note_turn(s, j->client);
+        if (serve_start(s, j, &f, e))
+            return e->code;
+        if (f.status != 0 && refuse(s, j, &f, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+static void drop_finished(struct serve *s)
+{
+    for (struct job **link = &s->jobs; *link != NULL;) {
+        struct job *j = *link;
+
+        if (j->n_left > 0 || !(j->over || j->dropped)) {
+            link = &j->next;
+            continue;
+        }
+        *link = j->next;
+        free_job(j);
+    }
+}
+
+/* ---- events ---- */
+
+void serve_counted(struct serve_count *c, double ms)
+{
+    int i = 0;
+
+    while (i < 15 && ms > (double)(1 << i))
+        i++;
+    c->bucket[i]++;
+    c->n++;
+    c->sum += ms;
+}
+
+static enum err_code push_delta(struct serve *s, struct job *j, struct choice *c, json_t *delta, json_t *logprobs,
+                                struct err *e)
+{
+    if (delta == NULL) {
+        json_decref(logprobs);
+        return no_memory(e);
+    }
+    if (j->method == SERVE_CHAT && !c->said_role) {
+        c->said_role = true;
+        if (serve_push(s, j, SERVE_CHUNK,
+                       serve_chunk(s, j, c, json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL, NULL), 200,
+                       false, e)) {
+            json_decref(delta);
+            json_decref(logprobs);
+            return e->code;
+        }
+    }
+    return serve_push(s, j, SERVE_CHUNK, serve_chunk(s, j, c, delta, logprobs, NULL), 200, false, e);
+}
+
+/* A piece of the answer: kept for the whole, or sent. */
+static enum err_code take_piece(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p, json_t **logprobs,
+                                struct err *e)
+{
+    json_t *delta = NULL, *call;
+
+    if (p->part == CHAT_TOOL) {
+        const struct chat_call k = chat_reader_call(c->reader, p->call);
+
+        call = json_pack("{s:o, s:s, s:{s:o, s:o}}", "id", json_bytes(k.id), "type", "function", "function", "name",
+                         json_bytes(p->name), "arguments", json_bytes(p->text));
+        if (c->calls == NULL)
+            c->calls = json_array();
+        if (call == NULL || c->calls == NULL || json_array_append_new(c->calls, call))
+            return no_memory(e);
+        if (j->w.stream) {
+            json_t *part = json_deep_copy(call);
+
+            if (part == NULL || json_object_set_new(part, "index", json_integer(p->call)))
+                return no_memory(e);
+            delta = json_pack("{s:[o]}", "tool_calls", part);
+        }
+    } else if (j->w.stream) {
+        if (p->text.n == 0)
+            return ERR_OK;
+        delta = json_pack("{s:o}", p->part == CHAT_TEXT ? "content" : "reasoning_content", json_bytes(p->text));
+    } else if (!serve_add(p->part == CHAT_TEXT ? &c->text : &c->reasoning, p->text)) {
+        return no_memory(e);
+    }
+    if (!j->w.stream)
+        return ERR_OK;
+    json_t *with = *logprobs;
+    *logprobs = NULL;
+    return push_delta(s, j, c, delta, with, e);
+}
+
+/* Text of a chat goes through the reader of the model's marks. */
+static enum err_code read_chat(struct serve *s, struct job *j, struct choice *c, struct str text, bool end, json_t **logprobs,
+                               struct err *e)
+{
+    const struct chat_piece *v;
+    int n;
+
+    if (chat_read(c->reader, text, end, &v, &n, e))
+        return e->code;
+    for (int i = 0; i < n; i++)
+        if (take_piece(s, j, c, &v[i], logprobs, e))
+            return e->code;
+    if (*logprobs != NULL && j->w.stream) {
+        json_t *with = *logprobs;
+
+        *logprobs = NULL;
+        return push_delta(s, j, c, json_object(), with, e);
+    }
+    return ERR_OK;
+}
+
+static enum err_code take_text(struct serve *s, struct job *j, struct choice *c, struct str text, bool end, json_t *logprobs,
+                               struct err *e)
+{
+    enum err_code code = ERR_OK;
+
+    if (j->method == SERVE_CHAT)
+        code = read_chat(s, j, c, text, end, &logprobs, e);
+    else if (!j->w.stream)
+        code = serve_add(&c->text, text) ? ERR_OK : no_memory(e);
+    else if (text.n > 0 || logprobs != NULL) {
+        json_t *with = logprobs;
+
+        logprobs = NULL;
+        code = push_delta(s, j, c, json_bytes(text), with, e);
+    }
+    json_decref(logprobs);
+    return code;
+}
+
+static enum err_code take_token(struct serve *s, struct job *j, struct choice *c, const struct gen_event *ev, struct err *e)
+{
+    json_t *logprobs = NULL, *one = NULL;
+    const double now = now_ms();
+
+    if (j->last_ms > 0)
+        serve_counted(&s->between, now - j->last_ms);
+    else
+        serve_counted(&s->first_token, now - j->from_ms);
+    j->last_ms = now;
+    if (j->w.top >= 0 && !ev->reasoning) {
+        one = serve_logprob(s, &ev->pick, j->w.top);
+        if (one == NULL)
+            return no_memory(e);
+        if (j->w.stream) {
+            logprobs = json_pack("[o]", one);
+        } else {
+            if (c->logprobs == NULL)
+                c->logprobs = json_array();
+            if (json_array_append_new(c->logprobs, one))
+                return no_memory(e);
+        }
+    }
+    return take_text(s, j, c, ev->text, false, logprobs, e);
+}
+
+/* Unit length, as the interface has it. */
+static json_t *embedding_of(const struct serve *s, const struct job *j, const float *v)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const int n = s->o.n_embd;
+    double sum = 0;
+    json_t *list;
+
+    for (int i = 0; i < n; i++)
+        sum += (double)v[i] * (double)v[i];
+    const double scale = sum > 0 ? 1 / sqrt(sum) : 0;
+    if (!j->w.base64) {
+        list = json_array();
+        for (int i = 0; i < n && list != NULL; i++)
+            if (json_array_append_new(list, json_real((double)v[i] * scale))) {
+                json_decref(list);
+                return NULL;
+            }
+        return list;
+    }
+    const size_t bytes = (size_t)n * sizeof(float);
+    unsigned char *raw = malloc(bytes + 2);
+    char *text = malloc(bytes / 3 * 4 + 8);
+    size_t k = 0;
+
+    for (int i = 0; raw != NULL && i < n; i++) {
+        const float x = (float)((double)v[i] * scale);
+
+        memcpy(raw + (size_t)i * sizeof x, &x, sizeof x);
+    }
+    for (size_t i = 0; raw != NULL && text != NULL && i < bytes; i += 3) {
+        const unsigned b = (unsigned)raw[i] << 16 | (i + 1 < bytes ? (unsigned)raw[i + 1] << 8 : 0) |
+                           (i + 2 < bytes ? raw[i + 2] : 0u);
+
+        text[k++] = digits[b >> 18];
+        text[k++] = digits[b >> 12 & 63];
+        text[k++] = i + 1 < bytes ? digits[b >> 6 & 63] : '=';
+        text[k++] = i + 2 < bytes ? digits[b & 63] : '=';
+    }
+    list = raw != NULL && text != NULL ? json_stringn(text, k) : NULL;
+    free(raw);
+    free(text);
+    return list;
+}
+
+static enum err_code end_job(struct serve *s, struct job *j, struct err *e)
+{
+    if (!j->w.stream)
+        return serve_push(s, j, SERVE_BODY, serve_whole(s, j), 200, true, e);
+    if (j->w.usage && serve_push(s, j, SERVE_CHUNK, serve_usage_chunk(s, j), 200, false, e))
+        return e->code;
+    return serve_push(s, j, SERVE_END, NULL, 200, true, e);
+}
+
+static enum err_code end_choice(struct serve *s, struct job *j, struct choice *c, const struct gen_event *ev, struct err *e)
+{
+    c->id = 0;
+    c->end = ev->end;
+    c->stats = ev->stats;
+    j->n_left--;
+    s->prompt_tokens += (uint64_t)ev->stats.prompt_tokens;
+    s->cached_tokens += (uint64_t)ev->stats.cached_tokens;
+    s->tokens += (uint64_t)ev->stats.tokens;
+    s->drafted += (uint64_t)ev->stats.drafted;
+    s->kept += (uint64_t)ev->stats.kept;
+    if (j->over || j->dropped)
+        return ERR_OK;
+    if (ev->end == GEN_FAILED) {
+        struct fault f = { 0 };
+
+        serve_fault(&f, ev->err.code == ERR_ARG ? 400 : 500, "", "%s", ev->err.msg);
+        return refuse(s, j, &f, e);
+    }
+    if (j->method == SERVE_EMBEDDING && ev->pooled != NULL && (c->embedding = embedding_of(s, j, ev->pooled)) == NULL)
+        return no_memory(e);
+    if (j->method != SERVE_EMBEDDING && take_text(s, j, c, ev->text, true, NULL, e))
+        return e->code;
+    if (j->w.stream &&
+        serve_push(s, j, SERVE_CHUNK,
+                   serve_chunk(s, j, c, j->method == SERVE_CHAT ? json_object() : json_string(""), NULL, serve_finish(j, c)), 200,
+                   false, e))
+        return e->code;
+    return j->n_left == 0 ? end_job(s, j, e) : ERR_OK;
+}
+
+static enum err_code hear(struct serve *s, const struct gen_event *ev, struct err *e)
+{
+    struct choice *c = ev->user;
+    struct job *j = c->job;
+
+    switch (ev->kind) {
+    case GEN_BEGIN:
+        if (!j->begun)
+            serve_counted(&s->queue, now_ms() - j->from_ms);
+        j->begun = true;
+        return ERR_OK;
+    case GEN_TOKEN:
+        return j->over || j->dropped ? ERR_OK : take_token(s, j, c, ev, e);
+    case GEN_END:
+        return end_choice(s, j, c, ev, e);
+    case GEN_PROMPT:
+    case GEN_ROW:
+        break;
+    }
+    return ERR_OK;
+}
+
+enum err_code serve_step(struct serve *s, struct err *e)
+{
+    struct gen_event ev;
+    enum err_code code;
+    struct err why = { 0 };
+
+    drop_finished(s);
+    if (start_jobs(s, e))
+        return e->code;
+    code = gen_busy(s->o.gen) ? gen_step(s->o.gen, &why) : ERR_OK;
+    while (gen_next(s->o.gen, &ev))
+        if (hear(s, &ev, e))
+            return e->code;
+    if (code)
+        *e = why;
+    return code;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve.h - requests in the form of OpenAI's interface, and their replies.
+ * room: serve (base text run gen reason grammar chat)
+ *
+ * Bodies go in as JSON values and come out as JSON values, so the same code stands behind lines on stdin, a batch
+ * file and a socket. It reads no file and writes none. The engine answers (gen/gen.h): serve says what is asked of
+ * it, and puts together what comes back. One thread.
+ *
+ *   serve_open; serve_ask ...; while (serve_busy(s)) { serve_step(s, &e); while (serve_next(s, &r)) use r; }
+ */
+#ifndef SERVE_SERVE_H
+#define SERVE_SERVE_H
+#include "base/base.h"
+#include "base/json.h"
+
+struct chat;
+struct gen;
+struct grammar_vocab;
+struct serve;
+struct text;
+
+struct serve_opts {
+    struct gen        *gen;        /* not owned, none of the four */
+    const struct text *text;
+    const struct chat *chat;       /* NULL: the model has no chat template */
+    const struct grammar_vocab *vocab;
+    const char        *parser;     /* of answers (chat/reader.h); NULL: by the template */
+    const char        *model;      /* the name that replies bear */
+    int64_t            created_s;  /* of the model, for the list of models */
+    int64_t            ctx_tokens;
+    int32_t            n_embd;
+    bool               embeddings; /* the run keeps the last hidden rows */
+    bool               lenient;    /* unknown members of a body are ignored */
+    int64_t            predict_max; /* tokens of an answer that names no limit; -1: until the context is full */
+};
+MUST_CHECK enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e);
+void serve_close(struct serve *s); /* NULL is allowed */
+
+enum serve_method {
+    SERVE_CHAT,       /* chat/completions */
+    SERVE_COMPLETION, /* completions */
+    SERVE_EMBEDDING,  /* embeddings */
+    SERVE_MODELS,     /* models */
+    SERVE_TOKENIZE,   /* {"text", "special"} to {"tokens"} */
+    SERVE_DETOKENIZE, /* {"tokens", "special"} to {"text"} */
+    SERVE_HEALTH,
+    SERVE_METRICS,
+    SERVE_N_METHODS,
+};
+/* "chat/completions", "/v1/chat/completions" or "chat.completions"; false: none is called so. */
+bool serve_method(enum serve_method *out, struct str name);
+
+enum serve_kind {
+    SERVE_BODY,  /* the whole reply */
+    SERVE_CHUNK, /* a part of a stream */
+    SERVE_END,   /* the stream is complete; no body */
+    SERVE_ERROR, /* body: {"error": {"message", "type", "param", "code"}}; param is a JSON pointer */
+};
+struct serve_reply {
+    enum serve_kind kind;
+    void           *user;
+    json_t         *body;   /* the caller's, to be released; NULL for SERVE_END */
+    int             status; /* as of HTTP */
+    bool            last;   /* the request is done */
+};
+/* Asks. Everything comes as replies, also what is wrong with the body, which is only read. client: requests of one
+ * client take turns with those of others; "" is one, too. *id is for serve_cancel(). ERR_NOMEM only. */
+MUST_CHECK enum err_code serve_ask(struct serve *s, enum serve_method method, const json_t *body, struct str client,
+                                   void *user, int64_t *id, struct err *e);
+/* An error reply that did not come from a body: a line that is no JSON, a request that finds no place. */
+json_t *serve_error(const char *message, const char *type, const char *pointer, int status);
+/* No more replies come of it; the work stops with the next step. Unknown ids are nothing. */
+void serve_cancel(struct serve *s, int64_t id);
+bool serve_busy(const struct serve *s);
+int64_t serve_waiting(const struct serve *s); /* requests of which no part has begun */
+MUST_CHECK enum err_code serve_step(struct serve *s, struct err *e); /* an error is the device's: all have ended */
+bool serve_next(struct serve *s, struct serve_reply *r); /* in the order they happened; false: none left */
+/* Metrics as Prometheus text, malloc'ed; NULL when memory is out. */
+char *serve_metrics(const struct serve *s);
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* simple.c - what needs no engine: the list of models, tokens of a text, health, metrics.    room: serve */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/internal.h"
+
+/* ---- tokens ---- */
+
+static bool special(const json_t *body, bool *out, struct fault *f)
+{
+    const json_t *v = json_object_get(body, "special");
+
+    *out = v == NULL || json_is_true(v);
+    return v == NULL || json_is_boolean(v) || serve_fault(f, 400, "/special", "special: not true or false");
+}
+
+static bool known(const json_t *body, const char *a, const char *b, bool lenient, struct fault *f)
+{
+    const char *key;
+    json_t *value;
+    char pointer[POINTER_BYTES];
+
+    if (!json_is_object(body))
+        return serve_fault(f, 400, "", "the body is not an object");
+    json_object_foreach((json_t *)(uintptr_t)body, key, value)
+        if (!lenient && strcmp(key, a) != 0 && strcmp(key, b) != 0 && strcmp(key, "model") != 0) {
+            (void)snprintf(pointer, sizeof pointer, "/%s", key);
+            return serve_fault(f, 400, pointer, "%s: not a member of this request", key);
+        }
+    return true;
+}
+
+static json_t *tokenize(const struct serve *s, const json_t *body, struct fault *f)
+{
+    const json_t *text = json_object_get(body, "text");
+    struct text_tokens t = { 0 };
+    struct err e = { 0 };
+    json_t *ids = NULL;
+    bool spell;
+
+    if (!known(body, "text", "special", s->o.lenient, f) || !special(body, &spell, f))
+        return NULL;
+    if (!json_is_string(text)) {
+        serve_fault(f, 400, "/text", "text: not a string");
+        return NULL;
+    }
+    if (text_encode(s->o.text, (struct str){ json_string_value(text), json_string_length(text) }, spell ? TEXT_SPECIAL : 0, &t,
+                    &e)) {
+        serve_fault(f, e.code == ERR_NOMEM ? 500 : 400, "/text", "%s", e.msg);
+    } else {
+        ids = json_array();
+        for (int64_t i = 0; i < t.n && ids != NULL; i++)
+            if (json_array_append_new(ids, json_integer(t.v[i]))) {
+                json_decref(ids);
+                ids = NULL;
+            }
+    }
+    text_tokens_free(&t);
+    return f->status != 0 ? NULL : json_pack("{s:o}", "tokens", ids);
+}
+
+static json_t *detokenize(const struct serve *s, const json_t *body, struct fault *f)
+{
+    const json_t *ids = json_object_get(body, "tokens");
+    struct text_tokens t = { 0 };
+    struct err e = { 0 };
+    json_t *id, *text = NULL;
+    char *p = NULL;
+    size_t i, n = 0;
+    bool spell;
+
+    if (!known(body, "tokens", "special", s->o.lenient, f) || !special(body, &spell, f))
+        return NULL;
+    if (!json_is_array(ids)) {
+        serve_fault(f, 400, "/tokens", "tokens: not an array");
+        return NULL;
+    }
+    json_array_foreach(ids, i, id)
+    {
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= s->n_vocab) {
+            serve_fault(f, 400, "/tokens", "tokens: entry %zu is no token id of this model", i);
+            break;
+        }
+        if (text_tokens_push(&t, (int32_t)json_integer_value(id), &e)) {
+            serve_fault(f, 500, "", "%s", e.msg);
+            break;
+        }
+    }
+    if (f->status == 0 && text_decode(s->o.text, t.v, t.n, spell ? TEXT_SPECIAL : 0, &p, &n, &e))
+        serve_fault(f, 500, "", "%s", e.msg);
+    if (f->status == 0)
+        text = json_bytes((struct str){ p, n });
+    free(p);
+    text_tokens_free(&t);
+    return f->status != 0 ? NULL : json_pack("{s:o}", "text", text);
+}
+
+/* ---- metrics ---- */
+
+struct page {
+    struct serve_buf b;
+    bool             ok;
+};
+
+static void print(struct page *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void print(struct page *p, const char *fmt, ...)
+{
+    char line[512];
+    va_list ap;
+    int n;
+
+    va_start(ap, fmt);
+    n = vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    p->ok = p->ok && n >= 0 && (size_t)n < sizeof line && serve_add(&p->b, (struct str){ line, (size_t)n });
+}
+
+static void counter(struct page *p, const char *name, const char *help, uint64_t v)
+{
+    print(p, "# HELP chimere_%s %s\n# TYPE chimere_%s counter\nchimere_%s %llu\n", name, help, name, name, (unsigned long long)v);
+}
+
+static void gauge(struct page *p, const char *name, const char *help, int64_t v)
+{
+    print(p, "# HELP chimere_%s %s\n# TYPE chimere_%s gauge\nchimere_%s %lld\n", name, help, name, name, (long long)v);
+}
+
+static void histogram(struct page *p, const char *name, const char *help, const struct serve_count *c)
+{
+    uint64_t sum = 0;
+
+    print(p, "# HELP chimere_%s %s\n# TYPE chimere_%s histogram\n", name, help, name);
+    for (int i = 0; i < 15; i++) {
+        sum += c->bucket[i];
+        print(p, "chimere_%s_bucket{le=\"%g\"} %llu\n", name, (double)(1 << i) / 1e3, (unsigned long long)sum);
+    }
+    print(p, "chimere_%s_bucket{le=\"+Inf\"} %llu\nchimere_%s_sum %.6f\nchimere_%s_count %llu\n", name, (unsigned long long)c->n,
+          name, c->sum / 1e3, name, (unsigned long long)c->n);
+}
+
+char *serve_metrics(const struct serve *s)
+{
+    static const char *const names[SERVE_N_METHODS] = { "chat_completions", "completions", "embeddings", "models", "tokenize",
+                                                        "detokenize", "health", "metrics" };
+    struct page p = { .ok = true };
+    int64_t running = 0;
+
+    print(&p, "# HELP chimere_requests_total Requests by method.\n# TYPE chimere_requests_total counter\n");
+    for (int i = 0; i < SERVE_N_METHODS; i++)
+        print(&p, "chimere_requests_total{method=\"%s\"} %llu\n", names[i], (unsigned long long)s->requests[i]);
+    counter(&p, "errors_total", "Requests that were refused or failed.", s->errors);
+    counter(&p, "cancelled_total", "Requests that were cancelled.", s->cancelled);
+    counter(&p, "prompt_tokens_total", "Tokens of prompts.", s->prompt_tokens);
+    counter(&p, "cached_tokens_total", "Of them, those that were not evaluated again.", s->cached_tokens);
+    counter(&p, "completion_tokens_total", "Tokens of answers.", s->tokens);
+    counter(&p, "drafted_tokens_total", "Guesses that were checked.", s->drafted);
+    counter(&p, "kept_tokens_total", "Guesses that were right.", s->kept);
+    for (const struct job *j = s->jobs; j != NULL; j = j->next)
+        running += j->begun && !j->over && !j->dropped;
+    gauge(&p, "requests_running", "Requests with a sequence.", running);
+    gauge(&p, "requests_waiting", "Requests without one.", serve_waiting(s));
+    histogram(&p, "first_token_seconds", "From a request to its first token.", &s->first_token);
+    histogram(&p, "between_tokens_seconds", "From one token of a request to the next.", &s->between);
+    histogram(&p, "queue_seconds", "From a request to its sequence.", &s->queue);
+    if (p.ok)
+        return p.b.p;
+    free(p.b.p);
+    return NULL;
+}
+
+/* ---- all of them ---- */
+
+json_t *serve_simple(struct serve *s, enum serve_method m, const json_t *body, struct fault *f)
+{
+    json_t *r = NULL;
+    char *text;
+
+    if (m == SERVE_MODELS)
+        return json_pack("{s:s, s:[{s:s, s:s, s:I, s:s, s:I}]}", "object", "list", "data", "id", s->o.model, "object", "model",
+                         "created", (json_int_t)s->o.created_s, "owned_by", "chimere", "context_length",
+                         (json_int_t)s->o.ctx_tokens);
+    if (m == SERVE_HEALTH)
+        return json_pack("{s:s, s:I}", "status", "ok", "waiting", (json_int_t)serve_waiting(s));
+    if (m == SERVE_TOKENIZE)
+        return tokenize(s, body, f);
+    if (m == SERVE_DETOKENIZE)
+        return detokenize(s, body, f);
+    text = serve_metrics(s);
+    if (text != NULL)
+        r = json_pack("{s:s}", "text", text);
+    free(text);
+    return r;
+}
+
+bool serve_method(enum serve_method *out, struct str name)
+{
+    static const char *const names[SERVE_N_METHODS] = { "chat/completions", "completions", "embeddings", "models", "tokenize",
+                                                        "detokenize", "health", "metrics" };
+
+    if (name.n > 4 && memcmp(name.p, "/v1/", 4) == 0)
+        name = (struct str){ name.p + 4, name.n - 4 };
+    else if (name.n > 1 && name.p[0] == '/')
+        name = (struct str){ name.p + 1, name.n - 1 };
+    if (str_is(name, "chat.completions"))
+        name = STR("chat/completions");
+    for (int i = 0; i < SERVE_N_METHODS; i++)
+        if (str_is(name, names[i])) {
+            *out = (enum serve_method)i;
+            return true;
+        }
+    return false;
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* start.c - a wish becomes requests of the engine.                           room: serve */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/rng.h"
+#include "serve/internal.h"
+
+/* What the engine, the template or a grammar says of a request becomes a fault; memory and devices are errors. */
+static enum err_code blame(struct fault *f, const char *pointer, const struct err *why, struct err *e)
+{
+    if (why->code == ERR_NOMEM || why->code == ERR_DEVICE || why->code == ERR_IO)
+        return err_set(e, why->code, "%s", why->msg);
+    serve_fault(f, 400, pointer, "%s", why->msg);
+    return ERR_OK;
+}
+
+/* ---- prompts ---- */
+
+/* The local time as seconds since 1970: the date that a template sees. */
+static int64_t local_s(void)
+{
+    const time_t now = time(NULL);
+    struct tm local;
+
+    return localtime_r(&now, &local) != NULL ? (int64_t)timegm(&local) : (int64_t)now;
+}
+
+static enum err_code render(struct serve *s, struct job *j, struct text_tokens *out, bool *thinking, struct fault *f,
+                            struct err *e)
+{
+    const bool tools = j->w.tools != NULL && strcmp(j->w.tool_choice, "none") != 0;
+    const struct chat_prompt p = { .messages = j->w.messages, .tools = tools ? j->w.tools : NULL, .extra = j->w.kwargs,
+                                   .generate = true, .now_s = local_s() };
+    struct err why = { 0 };
+
+    if (s->o.chat == NULL) {
+        serve_fault(f, 400, "/messages", "the model has no chat template: ask for completions");
+        return ERR_OK;
+    }
+    return chat_render(s->o.chat, &p, out, thinking, &why) ? blame(f, "/messages", &why, e) : ERR_OK;
+}
+
+static enum err_code take_ids(struct serve *s, const json_t *ids, struct text_tokens *out, const char *pointer,
+                              struct fault *f, struct err *e)
+{
+    size_t i;
+    json_t *id;
+
+    json_array_foreach(ids, i, id)
+    {
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= s->n_vocab) {
+            serve_fault(f, 400, pointer, "%s: entry %zu is no token id of this model", pointer + 1, i);
+            return ERR_OK;
+        }
+        if (text_tokens_push(out, (int32_t)json_integer_value(id), e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+/* A text or an array of token ids. */
+static enum err_code take_prompt(struct serve *s, const json_t *v, struct text_tokens *out, const char *pointer,
+                                 struct fault *f, struct err *e)
+{
+    const struct text_info *info = text_info(s->o.text);
+    struct err why = { 0 };
+
+    if (json_is_array(v))
+        return take_ids(s, v, out, pointer, f, e);
+    if (!json_is_string(v)) {
+        serve_fault(f, 400, pointer, "%s: neither a text nor an array of token ids", pointer + 1);
+        return ERR_OK;
+    }
+    if (text_encode(s->o.text, (struct str){ json_string_value(v), json_string_length(v) }, TEXT_SPECIAL | TEXT_ADD, out,
+                    &why))
+        return blame(f, pointer, &why, e);
+    /* A text to go on from does not end. */
+    if (info->add_eos && out->n > 0 && out->v[out->n - 1] == info->eos)
+        out->n--;
+    return ERR_OK;
+}
+
+/* "prompt" and "input" are one prompt or several. */
+static const json_t *prompt_at(const json_t *v, int i)
+{
+    const json_t *first = json_array_get(v, 0);
+
+    if (!json_is_array(v) || json_is_integer(first))
+        return i == 0 ? v : NULL;
+    return json_array_get(v, (size_t)i);
+}
+
+static int count_prompts(const json_t *v)
+{
+    const json_t *first = json_array_get(v, 0);
+
+    return !json_is_array(v) || json_is_integer(first) ? 1 : (int)json_array_size(v);
+}
+
+/* ---- grammars ---- */
+
+/* What the answer has to be: the schema, after the reasoning if there is any. */
+static enum err_code make_grammar(struct serve *s, struct job *j, bool thinking, struct fault *f, struct err *e)
+{
+    struct err why = { 0 };
+    struct grammar *g, *after;
+    const int32_t mark = text_info(s->o.text)->think_close;
+
+    if (j->w.schema == NULL)
+        return ERR_OK;
+    if (grammar_open_schema(&g, s->o.vocab, j->w.schema, &why))
+        return blame(f, "/response_format/json_schema/schema", &why, e);
+    j->grammar = g;
+    if (!thinking || mark < 0)
+        return ERR_OK;
+    if (grammar_open_tagged(&after, g, text_piece(s->o.text, mark), STR(""), &why))
+        return blame(f, "/response_format", &why, e);
+    grammar_close(g);
+    j->grammar = after;
+    return ERR_OK;
+}
+
+/* ---- requests ---- */
+
+static enum err_code open_reader(struct serve *s, struct job *j, struct choice *c, bool thinking, struct fault *f,
+                                 struct err *e)
+{
+    const bool tools = j->w.tools != NULL && strcmp(j->w.tool_choice, "none") != 0;
+    const struct chat_reader_opts ro = {
+        .parser = s->o.parser != NULL ? s->o.parser : chat_reader_find(chat_template(s->o.chat)),
+        .tools = tools ? j->w.tools : NULL, .reasoning = thinking,
+    };
+    struct err why = { 0 };
+
+    if (chat_reader_open(&c->reader, &ro, &why))
+        return blame(f, why.code == ERR_FORMAT ? "/tools" : "", &why, e);
+    return ERR_OK;
+}
+
+static uint64_t fresh_seed(const struct serve *s, const struct job *j)
+{
+    uint32_t block[4];
+    struct timespec t;
+
+    (void)s;
+    clock_gettime(CLOCK_REALTIME, &t);
+    rng_block(block, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec, (uint64_t)j->id, 0);
+    return block[0];
+}
+
+static enum err_code submit(struct serve *s, struct job *j, struct choice *c, bool thinking, struct fault *f, struct err *e)
+{
+    struct gen_request q = j->w.q;
+    int64_t border[64];
+    struct err why = { 0 };
+
+    q.prompt = c->prompt.v;
+    q.n_prompt = c->prompt.n;
+    q.user = c;
+    q.sample.stream = (uint64_t)c->index;
+    q.predict_max = q.predict_max < 0 ? s->o.predict_max : q.predict_max;
+    if (j->method == SERVE_CHAT) {
+        q.chat = q.spell = true;
+        q.thinking = thinking;
+        q.marks = border;
+        q.n_marks = chat_borders(s->o.chat, c->prompt.v, c->prompt.n, border, (int)(sizeof border / sizeof border[0]));
+        j->reason = (struct reason_opts){ s->o.text, j->w.budget };
+        if (j->w.budget > 0 && thinking) {
+            q.governor = &reason_governor;
+            q.governor_opts = &j->reason;
+        }
+    }
+    if (j->grammar != NULL) {
+        q.constraint = &gen_grammar;
+        q.rules = j->grammar;
+    }
+    if (j->method == SERVE_EMBEDDING) {
+        q.pool = true;
+        q.predict_max = 0;
+    }
+    if (gen_submit(s->o.gen, &q, &c->id, &why))
+        return blame(f, j->method == SERVE_CHAT ? "/messages" : j->method == SERVE_COMPLETION ? "/prompt" : "/input", &why, e);
+    j->n_left++;
+    return ERR_OK;
+}
+
+/* The choices of one prompt. */
+static enum err_code start_prompt(struct serve *s, struct job *j, int prompt, bool *thinking, struct fault *f, struct err *e)
+{
+    struct choice *c = &j->choice[prompt * j->w.n];
+    const json_t *v = prompt_at(j->method == SERVE_EMBEDDING ? j->w.input : j->w.prompt, prompt);
+    const char *pointer = j->method == SERVE_EMBEDDING ? "/input" : "/prompt";
+
+    if (j->method == SERVE_CHAT ? render(s, j, &c->prompt, thinking, f, e) : take_prompt(s, v, &c->prompt, pointer, f, e))
+        return e->code;
+    if (f->status == 0 && c->prompt.n == 0)
+        serve_fault(f, 400, pointer, "%s: empty", pointer + 1);
+    if (f->status == 0 && prompt == 0 && make_grammar(s, j, *thinking, f, e))
+        return e->code;
+    for (int i = 1; f->status == 0 && i < j->w.n; i++)
+        for (int64_t t = 0; t < c->prompt.n; t++)
+            if (text_tokens_push(&c[i].prompt, c->prompt.v[t], e))
+                return e->code;
+    for (int i = 0; f->status == 0 && i < j->w.n; i++)
+        if ((j->method == SERVE_CHAT && open_reader(s, j, &c[i], *thinking, f, e)) ||
+            (f->status == 0 && submit(s, j, &c[i], *thinking, f, e)))
+            return e->code;
+    return ERR_OK;
+}
+
+enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struct err *e)
+{
+    bool thinking = false;
+
+    j->n_prompts = j->method == SERVE_CHAT ? 1 : count_prompts(j->method == SERVE_EMBEDDING ? j->w.input : j->w.prompt);
+    if (j->n_prompts > PROMPTS_MAX) {
+        serve_fault(f, 400, j->method == SERVE_EMBEDDING ? "/input" : "/prompt", "more than %d prompts", PROMPTS_MAX);
+        return ERR_OK;
+    }
+    if (j->w.echo && j->w.top >= 0) {
+        serve_fault(f, 400, "/echo", "echo: not together with logprobs");
+        return ERR_OK;
+    }
+    if (j->method == SERVE_EMBEDDING && !s->o.embeddings) {
+        serve_fault(f, 400, "", "embeddings are not offered here");
+        return ERR_OK;
+    }
+    j->n_choices = j->n_prompts * j->w.n;
+    j->choice = calloc((size_t)j->n_choices, sizeof *j->choice);
+    if (j->choice == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (int i = 0; i < j->n_choices; i++)
+        j->choice[i] = (struct choice){ .job = j, .index = i };
+    if (!j->w.seeded)
+        j->w.q.sample.seed = fresh_seed(s, j);
+    for (int i = 0; i < j->n_prompts && f->status == 0; i++)
+        if (start_prompt(s, j, i, &thinking, f, e))
+            return e->code;
+    return ERR_OK;
+}
