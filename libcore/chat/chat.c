@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat.c - a conversation to a prompt: data for the template, tokens of what it writes.        room: chat
+/* chat.c - a conversation to a prompt: data for the template, tokens of what it writes. room: chat
  *
- * What a client may write is data. Two things in it are counted as the template's, because templates build control tokens
- * from them ("<|" + role + "|>"): the texts of bos and eos, which come from the model file, and roles, when they are the
- * usual ones or stand as a literal in the template.
+ * What a client may write is data. Two things in it are counted as the template's, because
+ * templates build control tokens from them ("<|" + role + "|>"): the texts of bos and eos, which
+ * come from the model file, and roles, when they are the usual ones or stand as a literal in the
+ * template.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,8 @@ static bool fail(struct jin *j, enum err_code code, size_t i, const char *why)
 
 static bool is_usual_role(struct str role)
 {
-    static const char *const usual[] = {"system", "user", "assistant", "tool", "developer", "function"};
+    static const char *const usual[] = {"system", "user",      "assistant",
+                                        "tool",   "developer", "function"};
 
     for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
         if (str_is(role, usual[i]))
@@ -81,12 +83,13 @@ static bool is_literal(struct str template, struct str s)
 /* Parts of a content that no model here can read. */
 static bool check_parts(struct jin *j, size_t i, const struct val *content)
 {
-    static const char *const other[] = {"image", "image_url", "video", "video_url", "audio", "audio_url", "input_audio",
-                                        "input_image"};
+    static const char *const other[] = {"image", "image_url", "video",       "video_url",
+                                        "audio", "audio_url", "input_audio", "input_image"};
     const struct vlist *l = content->u.l;
 
     for (size_t k = 0; content->kind == VAL_LIST && k < l->n; k++) {
-        const struct val *type = l->v[k].kind == VAL_DICT ? chat_dict_find(l->v[k].u.d, STR("type")) : NULL;
+        const struct val *type =
+            l->v[k].kind == VAL_DICT ? chat_dict_find(l->v[k].u.d, STR("type")) : NULL;
         for (size_t m = 0; m < sizeof other / sizeof other[0]; m++)
             if ((type != NULL && type->kind == VAL_STR && str_is(chat_str(type), other[m])) ||
                 (l->v[k].kind == VAL_DICT && chat_dict_find(l->v[k].u.d, str_of(other[m])) != NULL))
@@ -139,7 +142,8 @@ static bool fix_message(const struct chat *c, struct jin *j, size_t i, struct vd
         if (call->kind != VAL_DICT)
             return fail(j, ERR_FORMAT, i, "a tool call is not an object");
         function = chat_dict_find(call->u.d, STR("function"));
-        if (!parse_arguments(j, i, function != NULL && function->kind == VAL_DICT ? function->u.d : call->u.d))
+        if (!parse_arguments(
+                j, i, function != NULL && function->kind == VAL_DICT ? function->u.d : call->u.d))
             return false;
     }
     return true;
@@ -152,9 +156,11 @@ static bool add_before(struct jin *j, const char *role, const char *content, str
 {
     struct val m, key, v;
 
-    return chat_dict_new(j, &m) && chat_str_new(j, STR("role"), false, &key) && chat_str_new(j, str_of(role), true, &v) &&
-           chat_dict_set(j, m.u.d, key, v) && chat_str_new(j, STR("content"), false, &key) &&
-           chat_str_new(j, str_of(content), false, &v) && chat_dict_set(j, m.u.d, key, v) && chat_list_add(j, l, m);
+    return chat_dict_new(j, &m) && chat_str_new(j, STR("role"), false, &key) &&
+           chat_str_new(j, str_of(role), true, &v) && chat_dict_set(j, m.u.d, key, v) &&
+           chat_str_new(j, STR("content"), false, &key) &&
+           chat_str_new(j, str_of(content), false, &v) && chat_dict_set(j, m.u.d, key, v) &&
+           chat_list_add(j, l, m);
 }
 
 static bool set_messages(const struct chat *c, struct jin *j, const json_t *messages, bool follows)
@@ -176,7 +182,8 @@ static bool set_messages(const struct chat *c, struct jin *j, const json_t *mess
     j->messages = v;
     if (!follows)
         return chat_jin_set(j, "messages", v);
-    if (!chat_list_new(j, VAL_LIST, v.u.l->n + 2, &all) || !add_before(j, "user", before_question, all.u.l) ||
+    if (!chat_list_new(j, VAL_LIST, v.u.l->n + 2, &all) ||
+        !add_before(j, "user", before_question, all.u.l) ||
         !add_before(j, "assistant", before_answer, all.u.l))
         return false;
     for (size_t i = 0; i < v.u.l->n; i++)
@@ -212,7 +219,8 @@ static bool set_variables(const struct chat *c, struct jin *j, const struct chat
     const struct text_info *info = text_info(c->text);
     struct val v;
 
-    if (!set_token(j, c->text, "bos_token", info->bos) || !set_token(j, c->text, "eos_token", info->eos) ||
+    if (!set_token(j, c->text, "bos_token", info->bos) ||
+        !set_token(j, c->text, "eos_token", info->eos) ||
         !set_token(j, c->text, "pad_token", info->pad))
         return false;
     if (p->extra != NULL && !json_is_object(p->extra) && !json_is_null(p->extra)) {
@@ -221,9 +229,11 @@ static bool set_variables(const struct chat *c, struct jin *j, const struct chat
     }
     json_t *extra = (json_t *)(uintptr_t)p->extra;
     for (void *it = json_object_iter(extra); it != NULL; it = json_object_iter_next(extra, it))
-        if (!chat_json_value(j, json_object_iter_value(it), &v) || !chat_jin_set(j, json_object_iter_key(it), v))
+        if (!chat_json_value(j, json_object_iter_value(it), &v) ||
+            !chat_jin_set(j, json_object_iter_key(it), v))
             return false;
-    return set_messages(c, j, p->messages, p->follows) && set_list(j, "tools", p->tools) && set_list(j, "documents", p->documents) &&
+    return set_messages(c, j, p->messages, p->follows) && set_list(j, "tools", p->tools) &&
+           set_list(j, "documents", p->documents) &&
            chat_jin_set(j, "add_generation_prompt", chat_bool(p->generate));
 }
 
@@ -241,13 +251,16 @@ static bool cut_before(struct sbuf *b, struct err *e)
             b->n -= i;
             return true;
         }
-    err_set(e, ERR_UNSUPPORTED, "the chat template does not show an answer: a conversation cannot go on from one");
+    err_set(e, ERR_UNSUPPORTED,
+            "the chat template does not show an answer: a conversation cannot go on from one");
     return false;
 }
 
-enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, struct chat_text *out, struct err *e)
+enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, struct chat_text *out,
+                         struct err *e)
 {
-    size_t bytes = weigh(p->messages, 0) + weigh(p->tools, 0) + weigh(p->documents, 0) + weigh(p->extra, 0);
+    size_t bytes =
+        weigh(p->messages, 0) + weigh(p->tools, 0) + weigh(p->documents, 0) + weigh(p->extra, 0);
     struct jin j;
     struct sbuf b = {0};
     struct err own = {0};
@@ -286,14 +299,17 @@ void chat_text_free(struct chat_text *t)
     *t = (struct chat_text){0};
 }
 
-/* A prompt ends inside reasoning when its last text is an opening mark that the template wrote: one that names
- * thinking and that the template can close, as <think> and </think>. */
+/* A prompt ends inside reasoning when its last text is an opening mark that the template wrote: one
+ * that names thinking and that the template can close, as <think> and </think>. */
 static bool ends_inside(const struct chat *c, const struct chat_text *t)
 {
     static const char *const pairs[][2] = {
-        {"<|START_THINKING|>", "<|END_THINKING|>"}, {"<|inner_prefix|>", "<|inner_suffix|>"},
-        {"<|begin_of_thought|>", "<|end_of_thought|>"}, {"<|channel|>analysis<|message|>", "<|end|>"},
-        {"<|think|>", "<|/think|>"}, {"\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7"},
+        {"<|START_THINKING|>", "<|END_THINKING|>"},
+        {"<|inner_prefix|>", "<|inner_suffix|>"},
+        {"<|begin_of_thought|>", "<|end_of_thought|>"},
+        {"<|channel|>analysis<|message|>", "<|end|>"},
+        {"<|think|>", "<|/think|>"},
+        {"\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7"},
     };
     static const char *const words[] = {"think", "thought", "reason"};
     size_t n = t->n, from;
@@ -309,10 +325,12 @@ static bool ends_inside(const struct chat *c, const struct chat_text *t)
     }
     if (n == 0 || (t->p[n - 1] != '>' && t->p[n - 1] != ']'))
         return false;
-    for (from = n - 1; from > 0 && n - from < sizeof close - 2 && t->p[from] != '<' && t->p[from] != '[';)
+    for (from = n - 1;
+         from > 0 && n - from < sizeof close - 2 && t->p[from] != '<' && t->p[from] != '[';)
         from--;
     struct str mark = {t->p + from, n - from};
-    if ((mark.p[0] != '<' && mark.p[0] != '[') || mark.n < 3 || mark.p[1] == '/' || memchr(t->mark + from, 0, mark.n) != NULL)
+    if ((mark.p[0] != '<' && mark.p[0] != '[') || mark.n < 3 || mark.p[1] == '/' ||
+        memchr(t->mark + from, 0, mark.n) != NULL)
         return false;
     close[0] = mark.p[0];
     close[1] = '/';
@@ -325,12 +343,13 @@ static bool ends_inside(const struct chat *c, const struct chat_text *t)
                 m++;
             named |= words[i][m] == '\0';
         }
-    return named && (contains(chat_template(c), (struct str){close, mark.n + 1}) || contains(all, (struct str){close, mark.n + 1}) ||
-                     contains(chat_template(c), mark));
+    return named &&
+           (contains(chat_template(c), (struct str){close, mark.n + 1}) ||
+            contains(all, (struct str){close, mark.n + 1}) || contains(chat_template(c), mark));
 }
 
-enum err_code chat_render(const struct chat *c, const struct chat_prompt *p, struct text_tokens *out, bool *thinking,
-                          struct err *e)
+enum err_code chat_render(const struct chat *c, const struct chat_prompt *p,
+                          struct text_tokens *out, bool *thinking, struct err *e)
 {
     struct chat_text t = {0};
     enum err_code rc = chat_write(c, p, &t, e);
@@ -343,7 +362,8 @@ enum err_code chat_render(const struct chat *c, const struct chat_prompt *p, str
     return rc;
 }
 
-enum err_code chat_render_text(const struct chat *c, const struct chat_prompt *p, char **out, size_t *n, struct err *e)
+enum err_code chat_render_text(const struct chat *c, const struct chat_prompt *p, char **out,
+                               size_t *n, struct err *e)
 {
     struct chat_text t = {0};
     enum err_code rc = chat_write(c, p, &t, e);
@@ -362,7 +382,8 @@ struct str chat_template(const struct chat *c)
     return (struct str){c->source, c->source_bytes};
 }
 
-enum err_code chat_open(struct chat **out, const struct text *t, struct str template_text, struct err *e)
+enum err_code chat_open(struct chat **out, const struct text *t, struct str template_text,
+                        struct err *e)
 {
     struct chat *c;
     enum err_code rc;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* jinja_exec.c - statements: output, loops, macros, blocks; a rendering as a whole.     room: chat
  *
- * Scopes: each round of a loop, each call of a macro, and the bodies of set, filter, with, call and generation blocks have one; "if"
- * has none. A name is looked for from the inside out; "set" writes to the innermost.
+ * Scopes: each round of a loop, each call of a macro, and the bodies of set, filter, with, call and
+ * generation blocks have one; "if" has none. A name is looked for from the inside out; "set" writes
+ * to the innermost.
  */
 #include <string.h>
 #include "chat/jinja.h"
@@ -159,7 +160,8 @@ static bool rounds(struct jin *j, struct vloop *lo)
             f->n = 0;
         }
         j->frame = f;
-        if (!chat_bind(j, n->kid[0], lo->cur) || !chat_frame_set(j, f, SYM_LOOP, self) || !chat_exec_body(j, n->kid[3]))
+        if (!chat_bind(j, n->kid[0], lo->cur) || !chat_frame_set(j, f, SYM_LOOP, self) ||
+            !chat_exec_body(j, n->kid[3]))
             return false;
         j->frame = lo->outer;
         lo->completed |= j->flow == FLOW_ON;
@@ -171,7 +173,8 @@ static bool rounds(struct jin *j, struct vloop *lo)
     }
 }
 
-static bool run_loop(struct jin *j, const struct node *n, struct frame *outer, struct val items, int64_t depth0)
+static bool run_loop(struct jin *j, const struct node *n, struct frame *outer, struct val items,
+                     int64_t depth0)
 {
     struct vloop *lo = chat_take(j, sizeof *lo);
     struct frame *saved = j->frame;
@@ -179,9 +182,11 @@ static bool run_loop(struct jin *j, const struct node *n, struct frame *outer, s
 
     if (lo == NULL)
         return false;
-    *lo = (struct vloop){.node = n, .outer = outer, .items = items, .index0 = -1, .depth0 = depth0, .length = -1};
+    *lo = (struct vloop){
+        .node = n, .outer = outer, .items = items, .index0 = -1, .depth0 = depth0, .length = -1};
     j->frame = outer;
-    if ((n->kid[2] != NULL && (lo->test = chat_frame_new(j, outer)) == NULL) || !chat_iter(j, items, &lo->it))
+    if ((n->kid[2] != NULL && (lo->test = chat_frame_new(j, outer)) == NULL) ||
+        !chat_iter(j, items, &lo->it))
         return false;
     ok = rounds(j, lo);
     if (ok && !lo->completed && n->kid[4] != NULL) { /* jinja2: no round came to its end */
@@ -255,7 +260,8 @@ static bool bind_parameters(struct jin *j, const struct vmacro *m, const struct 
         if (!given && n->kid[1 + i] != NULL) {
             if (!chat_eval(j, n->kid[1 + i], &v))
                 return false;
-        } else if (!given && !chat_undefined(j, &v, "parameter '%.*s' was not provided", STR_ARG(chat_str(&n->name[i])))) {
+        } else if (!given && !chat_undefined(j, &v, "parameter '%.*s' was not provided",
+                                             STR_ARG(chat_str(&n->name[i])))) {
             return false;
         }
         if (!chat_frame_set(j, j->frame, n->sym[i], v))
@@ -302,7 +308,8 @@ static bool bind_rest(struct jin *j, const struct vmacro *m, const struct args *
     if (n->uses_kwargs && !chat_frame_set(j, j->frame, SYM_KWARGS, dict))
         return false;
     if (a->n > n->n_pos && !n->uses_varargs)
-        return chat_raise(j, "macro '%.*s' takes not more than %d argument(s)", name_bytes, name, n->n_pos);
+        return chat_raise(j, "macro '%.*s' takes not more than %d argument(s)", name_bytes, name,
+                          n->n_pos);
     for (int i = n->n_pos; i < a->n; i++)
         if (!chat_list_add(j, list.u.l, a->v[i]))
             return false;
@@ -320,7 +327,8 @@ bool chat_call_macro(struct jin *j, const struct vmacro *m, const struct args *a
         return false;
     memset(used, 0, (size_t)a->n_kw + 1);
     j->frame = f;
-    ok = bind_parameters(j, m, a, used) && bind_rest(j, m, a, used) && capture(j, m->node->kid[0], out);
+    ok = bind_parameters(j, m, a, used) && bind_rest(j, m, a, used) &&
+         capture(j, m->node->kid[0], out);
     j->frame = saved;
     j->calls--;
     return ok;
@@ -332,8 +340,8 @@ static bool exec_callblock(struct jin *j, const struct node *n)
     struct val fn, caller, out, name;
     struct args a;
 
-    if (!define(j, n, &caller) || !chat_eval(j, call->kid[0], &fn) || !chat_eval_args(j, call, 1, &a) ||
-        !chat_str_new(j, STR("caller"), true, &name))
+    if (!define(j, n, &caller) || !chat_eval(j, call->kid[0], &fn) ||
+        !chat_eval_args(j, call, 1, &a) || !chat_str_new(j, STR("caller"), true, &name))
         return false;
     struct val *names = chat_take_array(j, (size_t)a.n_kw + 1, sizeof *names),
                *kw = chat_take_array(j, (size_t)a.n_kw + 1, sizeof *kw);
@@ -353,6 +361,17 @@ static bool exec_callblock(struct jin *j, const struct node *n)
 }
 
 /* ---- the other statements ---- */
+/* jinja2 writes constants beforehand, by a way on which a slice of what has none is undefined. */
+static bool is_constant_slice(const struct node *n, bool top)
+{
+    bool all = n->kind != NODE_NAME && n->kind != NODE_CALL && n->kind != NODE_FILTER &&
+               (!top || (n->kind == NODE_ITEM && n->kid[1]->kind == NODE_SLICE));
+
+    for (int i = 0; i < n->n && all; i++)
+        all = n->kid[i] == NULL || is_constant_slice(n->kid[i], false);
+    return all;
+}
+
 static bool exec_output(struct jin *j, const struct node *n)
 {
     struct val v;
@@ -363,8 +382,10 @@ static bool exec_output(struct jin *j, const struct node *n)
                 return false;
             continue;
         }
+        j->constant = is_constant_slice(n->kid[i], true);
         if (!chat_eval(j, n->kid[i], &v))
             return false;
+        j->constant = false;
         j->at = n->kid[i]->at;
         if (!chat_print(j, j->out, v))
             return false;
@@ -530,9 +551,13 @@ enum err_code chat_jin_open(struct jin *j, const struct jinja *t, size_t data_by
 {
     size_t n = (size_t)t->n_sym;
 
-    *j = (struct jin){.t = t, .e = e};
+    *j = (struct jin){.t = t, .e = e, .steps_max = JIN_STEPS_MAX};
+    if (data_bytes < (size_t)1 << 40)
+        j->steps_max += 4 * (int64_t)data_bytes;
     e->code = ERR_OK;
-    j->heap.max = data_bytes > (SIZE_MAX - JIN_HEAP_BYTES_MAX) / 16 ? SIZE_MAX : (size_t)JIN_HEAP_BYTES_MAX + 16 * data_bytes;
+    j->heap.max = data_bytes > (SIZE_MAX - JIN_HEAP_BYTES_MAX) / 16
+                      ? SIZE_MAX
+                      : (size_t)JIN_HEAP_BYTES_MAX + 16 * data_bytes;
     j->root = chat_take_array(j, n, sizeof *j->root);
     j->root_set = chat_take_array(j, n, sizeof *j->root_set);
     if (j->root == NULL || j->root_set == NULL) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jinja_filters.c - filters that make text or numbers of one value; the table of all.       room: chat */
+/* jinja_filters.c - filters that make text or numbers of one value; the table of all.       room:
+ * chat */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,20 +9,56 @@
 #include "chat/unicode_tables.h"
 
 enum filter {
-    F_ABS, F_CAPITALIZE, F_CENTER, F_D, F_DEFAULT, F_E, F_ESCAPE, F_FILESIZEFORMAT, F_FLOAT, F_FORCEESCAPE, F_FORMAT, F_INDENT,
-    F_INT, F_LOWER, F_PPRINT, F_REPLACE, F_ROUND, F_SAFE, F_STRING, F_STRIPTAGS, F_TITLE, F_TOJSON, F_TRIM, F_TRUNCATE,
-    F_UPPER, F_URLENCODE, F_URLIZE, F_WORDCOUNT, F_WORDWRAP, F_XMLATTR,
+    F_ABS,
+    F_CAPITALIZE,
+    F_CENTER,
+    F_D,
+    F_DEFAULT,
+    F_E,
+    F_ESCAPE,
+    F_FILESIZEFORMAT,
+    F_FLOAT,
+    F_FORCEESCAPE,
+    F_FORMAT,
+    F_INDENT,
+    F_INT,
+    F_LOWER,
+    F_PPRINT,
+    F_REPLACE,
+    F_ROUND,
+    F_SAFE,
+    F_STRING,
+    F_STRIPTAGS,
+    F_TITLE,
+    F_TOJSON,
+    F_TRIM,
+    F_TRUNCATE,
+    F_UPPER,
+    F_URLENCODE,
+    F_URLIZE,
+    F_WORDCOUNT,
+    F_WORDWRAP,
+    F_XMLATTR,
     F_SEQ, /* jinja_seq.c has those from here on, in this order */
 };
 
 int chat_filter_find(struct str name)
 {
     static const char *const names[] = {
-        "abs", "capitalize", "center", "d", "default", "e", "escape", "filesizeformat", "float", "forceescape", "format",
-        "indent", "int", "lower", "pprint", "replace", "round", "safe", "string", "striptags", "title", "tojson", "trim",
-        "truncate", "upper", "urlencode", "urlize", "wordcount", "wordwrap", "xmlattr",
-        "attr", "batch", "count", "dictsort", "first", "groupby", "items", "join", "last", "length", "list", "map", "max",
-        "min", "random", "reject", "rejectattr", "reverse", "select", "selectattr", "slice", "sort", "sum", "unique",
+        "abs",      "capitalize",  "center",     "d",
+        "default",  "e",           "escape",     "filesizeformat",
+        "float",    "forceescape", "format",     "indent",
+        "int",      "lower",       "pprint",     "replace",
+        "round",    "safe",        "string",     "striptags",
+        "title",    "tojson",      "trim",       "truncate",
+        "upper",    "urlencode",   "urlize",     "wordcount",
+        "wordwrap", "xmlattr",     "attr",       "batch",
+        "count",    "dictsort",    "first",      "groupby",
+        "items",    "join",        "last",       "length",
+        "list",     "map",         "max",        "min",
+        "random",   "reject",      "rejectattr", "reverse",
+        "select",   "selectattr",  "slice",      "sort",
+        "sum",      "unique",
     };
 
     for (int i = 0; i < (int)(sizeof names / sizeof names[0]); i++)
@@ -46,7 +83,8 @@ static bool set_markup(struct val *v, bool on)
 
 static bool part(struct jin *j, struct sbuf *b, const struct vstr *s, size_t from, size_t to)
 {
-    struct vstr p = {.p = s->p + from, .mark = s->mark ? s->mark + from : NULL, .n = to - from, .ours = s->ours};
+    struct vstr p = {
+        .p = s->p + from, .mark = s->mark ? s->mark + from : NULL, .n = to - from, .ours = s->ours};
 
     return chat_sbuf_str(j, b, &p);
 }
@@ -187,12 +225,13 @@ static bool round_common(struct jin *j, struct val v, int64_t digits, struct val
             return chat_limit(j, "too many digits to round");
         bool less;
         if (!chat_int_pow(j, chat_int(10), -digits, &p) || !chat_int_op(j, OP_MOD, v, p, &rest) ||
-            !chat_int_op(j, OP_FLOORDIV, p, chat_int(2), &half) || !chat_int_op(j, OP_SUB, v, rest, out) ||
-            !chat_less(j, rest, half, "<", &less))
+            !chat_int_op(j, OP_FLOORDIV, p, chat_int(2), &half) ||
+            !chat_int_op(j, OP_SUB, v, rest, out) || !chat_less(j, rest, half, "<", &less))
             return false;
         bool tie = chat_int_cmp(rest, half) == 0;
         struct val q, odd;
-        if (!chat_int_op(j, OP_FLOORDIV, *out, p, &q) || !chat_int_op(j, OP_MOD, q, chat_int(2), &odd))
+        if (!chat_int_op(j, OP_FLOORDIV, *out, p, &q) ||
+            !chat_int_op(j, OP_MOD, q, chat_int(2), &odd))
             return false;
         if (less || (tie && !chat_truth(&odd)))
             return true;
@@ -228,19 +267,26 @@ static bool filter_round(struct jin *j, struct val v, const struct args *a, stru
         return chat_use_undefined(j, v);
     bool ceiling = arg[1].kind == VAL_STR && str_is(chat_str(&arg[1]), "ceil"),
          down = arg[1].kind == VAL_STR && str_is(chat_str(&arg[1]), "floor");
-    if (arg[1].kind != VAL_NONE && !ceiling && !down && !(arg[1].kind == VAL_STR && str_is(chat_str(&arg[1]), "common")))
+    if (arg[1].kind != VAL_NONE && !ceiling && !down &&
+        !(arg[1].kind == VAL_STR && str_is(chat_str(&arg[1]), "common")))
         return chat_raise(j, "method must be common, ceil or floor");
     if (!chat_is_num(&v))
         return chat_raise(j, "type %s doesn't define __round__ method", chat_type(&v));
     if (arg[0].kind == VAL_NONE && !ceiling && !down) { /* round(x, None): an integer */
-        return v.kind == VAL_FLOAT ? chat_int_of_double(j, nearbyint(v.u.f), out) : chat_negate(j, v, true, out);
+        return v.kind == VAL_FLOAT ? chat_int_of_double(j, nearbyint(v.u.f), out)
+                                   : chat_negate(j, v, true, out);
     }
     if (!chat_index(j, arg[0], &digits))
         return false;
     if (!ceiling && !down)
         return round_common(j, v, digits, out);
-    if (!chat_binary(j, OP_POW, chat_int(10), chat_int(digits > 400 ? 400 : digits < -400 ? -400 : digits), &p) ||
-        !chat_binary(j, OP_MUL, v, p, &v) || !chat_as_double(j, v, &d) || !chat_as_double(j, p, &scale))
+    if (!chat_binary(j, OP_POW, chat_int(10),
+                     chat_int(digits > 400    ? 400
+                              : digits < -400 ? -400
+                                              : digits),
+                     &p) ||
+        !chat_binary(j, OP_MUL, v, p, &v) || !chat_as_double(j, v, &d) ||
+        !chat_as_double(j, p, &scale))
         return false;
     if (!chat_int_of_double(j, ceiling ? ceil(d) : floor(d), &v))
         return false;
@@ -274,7 +320,8 @@ static bool filesizeformat(struct jin *j, struct val v, const struct args *a, st
         int i = 0;
         for (; i < 7 && d >= unit; i++)
             unit *= base;
-        snprintf(buf, sizeof buf, "%.1f %c%sB", base * d / unit, binary && i == 0 ? 'K' : units[i], binary ? "i" : "");
+        snprintf(buf, sizeof buf, "%.1f %c%sB", base * d / unit, binary && i == 0 ? 'K' : units[i],
+                 binary ? "i" : "");
     }
     return chat_str_copy(j, str_of(buf), true, out);
 }
@@ -291,7 +338,8 @@ static bool filter_title(struct jin *j, const struct vstr *s, struct val *out)
         size_t from = i, first = 0;
         for (; i < s->n; i += len) {
             uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
-            bool is = (chat_cp_flags(cp) & UNI_SPACE) != 0 || (cp < 0x80 && cp != 0 && strchr("-({[<", (int)cp) != NULL);
+            bool is = (chat_cp_flags(cp) & UNI_SPACE) != 0 ||
+                      (cp < 0x80 && cp != 0 && strchr("-({[<", (int)cp) != NULL);
             if (i == from) {
                 gap = is;
                 first = len;
@@ -300,9 +348,11 @@ static bool filter_title(struct jin *j, const struct vstr *s, struct val *out)
             }
         }
         struct val head, tail;
-        if (!chat_str_part(j, s, from, first, &head) || !chat_str_part(j, s, from + first, i - from - first, &tail) ||
-            !chat_str_case(j, head.u.s, CASE_UPPER, &head) || !chat_str_case(j, tail.u.s, CASE_LOWER, &tail) ||
-            !chat_sbuf_str(j, &b, head.u.s) || !chat_sbuf_str(j, &b, tail.u.s))
+        if (!chat_str_part(j, s, from, first, &head) ||
+            !chat_str_part(j, s, from + first, i - from - first, &tail) ||
+            !chat_str_case(j, head.u.s, CASE_UPPER, &head) ||
+            !chat_str_case(j, tail.u.s, CASE_LOWER, &tail) || !chat_sbuf_str(j, &b, head.u.s) ||
+            !chat_sbuf_str(j, &b, tail.u.s))
             return false;
     }
     return chat_sbuf_val(j, &b, out);
@@ -320,22 +370,23 @@ static bool filter_indent(struct jin *j, struct val v, const struct args *a, str
         return chat_use_undefined(j, v);
     if (v.kind != VAL_STR)
         return chat_raise(j, "indent wants a string, not %s", chat_type(&v));
-    if (arg[0].kind == VAL_STR ? !chat_sbuf_str(j, &pad, arg[0].u.s)
-                               : !chat_index(j, arg[0], &n) || !chat_sbuf_fill(j, &pad, STR(" "), n, true))
+    if (arg[0].kind == VAL_STR
+            ? !chat_sbuf_str(j, &pad, arg[0].u.s)
+            : !chat_index(j, arg[0], &n) || !chat_sbuf_fill(j, &pad, STR(" "), n, true))
         return false;
     struct val indent;
     if (!chat_sbuf_val(j, &pad, &indent) || !chat_list_new(j, VAL_LIST, 0, &lines))
         return false;
     struct sbuf whole = {0};
     struct val text;
-    if (!chat_sbuf_str(j, &whole, v.u.s) || !chat_sbuf_add(j, &whole, STR("\n"), true) || !chat_sbuf_val(j, &whole, &text) ||
-        !chat_str_lines(j, text.u.s, false, lines.u.l))
+    if (!chat_sbuf_str(j, &whole, v.u.s) || !chat_sbuf_add(j, &whole, STR("\n"), true) ||
+        !chat_sbuf_val(j, &whole, &text) || !chat_str_lines(j, text.u.s, false, lines.u.l))
         return false;
     for (size_t i = 0; i < lines.u.l->n; i++) {
         const struct vstr *line = lines.u.l->v[i].u.s;
         bool in = i == 0 ? chat_truth(&arg[1]) : line->n > 0 || chat_truth(&arg[2]);
-        if ((i > 0 && !chat_sbuf_add(j, &b, STR("\n"), true)) || (in && !chat_sbuf_str(j, &b, indent.u.s)) ||
-            !chat_sbuf_str(j, &b, line))
+        if ((i > 0 && !chat_sbuf_add(j, &b, STR("\n"), true)) ||
+            (in && !chat_sbuf_str(j, &b, indent.u.s)) || !chat_sbuf_str(j, &b, line))
             return false;
     }
     return chat_sbuf_val(j, &b, out) && set_markup(out, v.u.s->markup);
@@ -346,8 +397,9 @@ static bool filter_replace(struct jin *j, struct val v, const struct args *a, st
     struct val arg[3] = {chat_none(), chat_none(), chat_none()}, s;
     int64_t max = -1;
 
-    if (!chat_args(j, "replace", a, "old new count", 2, arg) || !chat_to_str(j, v, &s) || !chat_to_str(j, arg[0], &arg[0]) ||
-        !chat_to_str(j, arg[1], &arg[1]) || (arg[2].kind != VAL_NONE && !chat_index(j, arg[2], &max)))
+    if (!chat_args(j, "replace", a, "old new count", 2, arg) || !chat_to_str(j, v, &s) ||
+        !chat_to_str(j, arg[0], &arg[0]) || !chat_to_str(j, arg[1], &arg[1]) ||
+        (arg[2].kind != VAL_NONE && !chat_index(j, arg[2], &max)))
         return false;
     return chat_str_replace(j, s.u.s, arg[0].u.s, arg[1].u.s, max, out) && set_markup(out, false);
 }
@@ -359,12 +411,11 @@ static bool truncate(struct jin *j, struct val v, const struct args *a, struct v
     struct sbuf b = {0};
 
     if (!chat_str_new(j, STR("..."), true, &arg[2]) ||
-        !chat_args(j, "truncate", a, "length killwords end leeway", 0, arg) || !chat_index(j, arg[0], &length) ||
+        !chat_args(j, "truncate", a, "length killwords end leeway", 0, arg) ||
+        !chat_index(j, arg[0], &length) ||
         (arg[3].kind != VAL_NONE && !chat_index(j, arg[3], &leeway)))
         return false;
     leeway = arg[3].kind == VAL_NONE ? 5 : leeway;
-    if (v.kind == VAL_UNDEFINED && !chat_to_str(j, v, &v))
-        return false;
     int64_t end, len;
     if (!chat_len(j, arg[2], &end) || !chat_len(j, v, &len))
         return false;
@@ -380,8 +431,8 @@ static bool truncate(struct jin *j, struct val v, const struct args *a, struct v
         cut--;
     if (!chat_truth(&arg[1]) && cut > 0)
         to = cut - 1;
-    return part(j, &b, v.u.s, 0, to) && chat_sbuf_str(j, &b, arg[2].u.s) && chat_sbuf_val(j, &b, out) &&
-           set_markup(out, v.u.s->markup);
+    return part(j, &b, v.u.s, 0, to) && chat_sbuf_str(j, &b, arg[2].u.s) &&
+           chat_sbuf_val(j, &b, out) && set_markup(out, v.u.s->markup);
 }
 
 static bool wordcount(struct jin *j, const struct vstr *s, struct val *out)
@@ -399,9 +450,10 @@ static bool wordcount(struct jin *j, const struct vstr *s, struct val *out)
     return chat_work(j, (int64_t)s->n / 8);
 }
 
-/* One line of text in lines of at most `width`, as Python's textwrap does it where there are no hyphens. */
-static bool wrap_line(struct jin *j, const struct vstr *s, int64_t width, bool break_long, const struct vstr *sep,
-                      struct sbuf *b, bool *any)
+/* One line of text in lines of at most `width`, as Python's textwrap does it where there are no
+ * hyphens. */
+static bool wrap_line(struct jin *j, const struct vstr *s, int64_t width, bool break_long,
+                      const struct vstr *sep, struct sbuf *b, bool *any)
 {
     size_t at = 0;
 
@@ -458,7 +510,8 @@ static bool wordwrap(struct jin *j, struct val v, const struct args *a, struct v
     int64_t width;
     struct sbuf b = {0};
 
-    if (!chat_args(j, "wordwrap", a, "width break_long_words wrapstring break_on_hyphens", 0, arg) ||
+    if (!chat_args(j, "wordwrap", a, "width break_long_words wrapstring break_on_hyphens", 0,
+                   arg) ||
         !chat_index(j, arg[0], &width))
         return false;
     if (arg[2].kind == VAL_NONE && !chat_str_new(j, STR("\n"), true, &arg[2]))
@@ -525,11 +578,13 @@ static bool striptags(struct jin *j, const struct vstr *s, struct val *out)
         any = true;
         if (cp == '&') {
             size_t k = 0;
-            while (k < 6 && !(s->n - i >= strlen(names[k]) && memcmp(s->p + i, names[k], strlen(names[k])) == 0))
+            while (k < 6 && !(s->n - i >= strlen(names[k]) &&
+                              memcmp(s->p + i, names[k], strlen(names[k])) == 0))
                 k++;
             if (k < 6) {
                 len = strlen(names[k]);
-                if (!chat_sbuf_add(j, &d, (struct str){chars + k, 1}, s->mark ? s->mark[i] != 0 : s->ours))
+                if (!chat_sbuf_add(j, &d, (struct str){chars + k, 1},
+                                   s->mark ? s->mark[i] != 0 : s->ours))
                     return false;
                 continue;
             }
@@ -549,7 +604,8 @@ static bool quote(struct jin *j, struct val v, bool query, struct sbuf *b)
     for (size_t i = 0; i < v.u.s->n; i++) {
         unsigned char c = (unsigned char)v.u.s->p[i];
         char buf[8];
-        bool safe = (c < 0x80 && chat_is_word(c)) || (c != 0 && c < 0x80 && strchr("-.~", c) != NULL) || (c == '/' && !query);
+        bool safe = (c < 0x80 && chat_is_word(c)) ||
+                    (c != 0 && c < 0x80 && strchr("-.~", c) != NULL) || (c == '/' && !query);
         snprintf(buf, sizeof buf, safe ? "%c" : c == ' ' && query ? "+" : "%%%02X", c);
         if (!chat_sbuf_add(j, b, str_of(buf), v.u.s->mark ? v.u.s->mark[i] != 0 : v.u.s->ours))
             return false;
@@ -562,8 +618,8 @@ static bool urlencode(struct jin *j, struct val v, struct val *out)
     struct sbuf b = {0};
     struct val items, pair;
 
-    if (v.kind != VAL_LIST && v.kind != VAL_TUPLE && v.kind != VAL_DICT && v.kind != VAL_VIEW && v.kind != VAL_ITER &&
-        v.kind != VAL_UNDEFINED)
+    if (v.kind != VAL_LIST && v.kind != VAL_TUPLE && v.kind != VAL_DICT && v.kind != VAL_VIEW &&
+        v.kind != VAL_ITER && v.kind != VAL_UNDEFINED)
         return quote(j, v, false, &b) && chat_sbuf_val(j, &b, out);
     if (v.kind == VAL_DICT) {
         v.kind = VAL_VIEW;
@@ -576,8 +632,9 @@ static bool urlencode(struct jin *j, struct val v, struct val *out)
             return false;
         if (pair.u.l->n != 2)
             return chat_raise(j, "urlencode wants pairs");
-        if ((i > 0 && !chat_sbuf_add(j, &b, STR("&"), true)) || !quote(j, pair.u.l->v[0], true, &b) ||
-            !chat_sbuf_add(j, &b, STR("="), true) || !quote(j, pair.u.l->v[1], true, &b))
+        if ((i > 0 && !chat_sbuf_add(j, &b, STR("&"), true)) ||
+            !quote(j, pair.u.l->v[0], true, &b) || !chat_sbuf_add(j, &b, STR("="), true) ||
+            !quote(j, pair.u.l->v[1], true, &b))
             return false;
     }
     return chat_sbuf_val(j, &b, out);
@@ -592,7 +649,8 @@ static bool xmlattr(struct jin *j, struct val v, const struct args *a, struct va
     if (!chat_args(j, "xmlattr", a, "autospace", 0, &space))
         return false;
     if (v.kind != VAL_DICT)
-        return v.kind == VAL_UNDEFINED ? chat_use_undefined(j, v) : chat_raise(j, "xmlattr wants a mapping");
+        return v.kind == VAL_UNDEFINED ? chat_use_undefined(j, v)
+                                       : chat_raise(j, "xmlattr wants a mapping");
     for (size_t i = 0; i < v.u.d->n; i++) {
         struct vpair *p = &v.u.d->v[i];
         if (p->v.kind == VAL_NONE || p->v.kind == VAL_UNDEFINED)
@@ -602,8 +660,9 @@ static bool xmlattr(struct jin *j, struct val v, const struct args *a, struct va
         for (size_t k = 0; k < p->key.u.s->n; k++)
             if (memchr(" \t\n\r\f\v/>=", p->key.u.s->p[k], 9) != NULL)
                 return chat_raise(j, "Invalid character in attribute name");
-        if (((any || chat_truth(&space)) && !chat_sbuf_add(j, &b, STR(" "), true)) || !chat_escape(j, p->key, &text) ||
-            !chat_sbuf_str(j, &b, text.u.s) || !chat_sbuf_add(j, &b, STR("=\""), true) || !chat_escape(j, p->v, &text) ||
+        if (((any || chat_truth(&space)) && !chat_sbuf_add(j, &b, STR(" "), true)) ||
+            !chat_escape(j, p->key, &text) || !chat_sbuf_str(j, &b, text.u.s) ||
+            !chat_sbuf_add(j, &b, STR("=\""), true) || !chat_escape(j, p->v, &text) ||
             !chat_sbuf_str(j, &b, text.u.s) || !chat_sbuf_add(j, &b, STR("\""), true))
             return false;
         any = true;
@@ -649,7 +708,8 @@ static bool filter_default(struct jin *j, struct val v, const struct args *a, st
 {
     struct val arg[2] = {chat_none(), chat_bool(false)};
 
-    if (!chat_str_new(j, STR(""), true, &arg[0]) || !chat_args(j, "default", a, "default_value boolean", 0, arg))
+    if (!chat_str_new(j, STR(""), true, &arg[0]) ||
+        !chat_args(j, "default", a, "default_value boolean", 0, arg))
         return false;
     *out = v.kind == VAL_UNDEFINED || (chat_truth(&arg[1]) && !chat_truth(&v)) ? arg[0] : v;
     return true;
@@ -717,8 +777,8 @@ bool chat_filter_text(struct jin *j, int which, struct val v, const struct args 
         return xmlattr(j, v, a, out);
     case F_CENTER:
         arg = chat_int(80);
-        return chat_to_str(j, v, &s) && chat_args(j, "center", a, "width", 0, &arg) && chat_index(j, arg, &width) &&
-               chat_str_pad(j, s.u.s, width, STR(" "), 0, out);
+        return chat_to_str(j, v, &s) && chat_args(j, "center", a, "width", 0, &arg) &&
+               chat_index(j, arg, &width) && chat_str_pad(j, s.u.s, width, STR(" "), 0, out);
     case F_TRIM:
         if (!chat_to_str(j, v, &s) || !chat_args(j, "trim", a, "chars", 0, &arg))
             return false;
@@ -757,7 +817,8 @@ bool chat_filter_text(struct jin *j, int which, struct val v, const struct args 
     case F_UPPER:
         return chat_str_case(j, s.u.s, CASE_UPPER, out);
     case F_FORCEESCAPE:
-        return chat_str_part(j, s.u.s, 0, s.u.s->n, &s) && set_markup(&s, false) && chat_escape(j, s, out);
+        return chat_str_part(j, s.u.s, 0, s.u.s->n, &s) && set_markup(&s, false) &&
+               chat_escape(j, s, out);
     case F_SAFE:
         return chat_str_part(j, s.u.s, 0, s.u.s->n, out) && set_markup(out, true);
     case F_STRIPTAGS:

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jinja_format.c - "%d" % x and "{}".format(x), and the format specifications of both.       room: chat */
+/* jinja_format.c - "%d" % x and "{}".format(x), and the format specifications of both.       room:
+ * chat */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,15 +12,16 @@ enum { WIDTH_MAX = 1 << 24, PRECISION_MAX = 1000 };
 struct spec {
     char fill[4];
     size_t fill_bytes;
-    char align;      /* < > ^ = or 0 */
-    char sign;       /* + - space or 0 */
+    char align; /* < > ^ = or 0 */
+    char sign;  /* + - space or 0 */
     bool alternate, zero_neg;
     int64_t width, precision; /* -1: none */
-    char group;      /* , _ or 0 */
-    char type;       /* 0: none */
+    char group;               /* , _ or 0 */
+    char type;                /* 0: none */
 };
 
-/* A number's digits with groups of `every`, so that all with sign and prefix fill `width` where zeros pad. */
+/* A number's digits with groups of `every`, so that all with sign and prefix fill `width` where
+ * zeros pad. */
 static size_t grouped(const char *digits, size_t n, char group, int every, int64_t min, char *out)
 {
     size_t k = 0, left = n;
@@ -43,8 +45,8 @@ static size_t grouped(const char *digits, size_t n, char group, int every, int64
 }
 
 /* sign, prefix, digits and the rest of a number, padded as the specification says. */
-static bool put_number(struct jin *j, struct sbuf *b, const struct spec *f, const char *sign, const char *prefix,
-                       struct str digits, struct str rest, int every)
+static bool put_number(struct jin *j, struct sbuf *b, const struct spec *f, const char *sign,
+                       const char *prefix, struct str digits, struct str rest, int every)
 {
     int64_t taken = (int64_t)(strlen(sign) + strlen(prefix) + rest.n), min = 0;
     bool zeros = f->align == '=' && f->fill_bytes == 1 && f->fill[0] == '0';
@@ -59,11 +61,14 @@ static bool put_number(struct jin *j, struct sbuf *b, const struct spec *f, cons
     if (buf == NULL || !chat_work(j, min / 16))
         return false;
     size_t n = grouped(digits.p, digits.n, f->group, every, min, buf);
-    int64_t room = f->width - taken - (int64_t)n, left = align == '^' ? room / 2 : align == '>' ? room : 0;
+    int64_t room = f->width - taken - (int64_t)n, left = align == '^'   ? room / 2
+                                                         : align == '>' ? room
+                                                                        : 0;
     if (room < 0)
         room = left = 0;
     return chat_sbuf_fill(j, b, fill, left, true) && chat_sbuf_add(j, b, str_of(sign), true) &&
-           chat_sbuf_add(j, b, str_of(prefix), true) && (align != '=' || chat_sbuf_fill(j, b, fill, room, true)) &&
+           chat_sbuf_add(j, b, str_of(prefix), true) &&
+           (align != '=' || chat_sbuf_fill(j, b, fill, room, true)) &&
            chat_sbuf_add(j, b, (struct str){buf, n}, true) && chat_sbuf_add(j, b, rest, true) &&
            chat_sbuf_fill(j, b, fill, align == '<' || align == '^' ? room - left : 0, true);
 }
@@ -84,11 +89,17 @@ static bool put_int(struct jin *j, struct sbuf *b, const struct spec *f, struct 
     bool neg = n > 0 && p[0] == '-';
     for (size_t i = 0; type == 'X' && i < n; i++)
         p[i] = (char)(p[i] >= 'a' ? p[i] - 32 : p[i]);
-    const char *prefix = !f->alternate || base == 10 ? "" : type == 'x' ? "0x" : type == 'X' ? "0X" : type == 'o' ? "0o" : "0b";
-    return put_number(j, b, f, sign_of(f, neg), prefix, (struct str){p + neg, n - neg}, STR(""), base == 10 ? 3 : 4);
+    const char *prefix = !f->alternate || base == 10 ? ""
+                         : type == 'x'               ? "0x"
+                         : type == 'X'               ? "0X"
+                         : type == 'o'               ? "0o"
+                                                     : "0b";
+    return put_number(j, b, f, sign_of(f, neg), prefix, (struct str){p + neg, n - neg}, STR(""),
+                      base == 10 ? 3 : 4);
 }
 
-/* Python's repr-like text of |d| for format without a type: at least one digit after the point, "precision" digits if given. */
+/* Python's repr-like text of |d| for format without a type: at least one digit after the point,
+ * "precision" digits if given. */
 static size_t general(double d, const struct spec *f, char *buf, size_t cap)
 {
     char type = f->type;
@@ -119,7 +130,12 @@ static size_t general(double d, const struct spec *f, char *buf, size_t cap)
             n += (size_t)snprintf(buf + n, cap - n, ".0");
         return n;
     }
-    char fmt[8] = {'%', f->alternate ? '#' : '.', f->alternate ? '.' : '*', f->alternate ? '*' : type, f->alternate ? type : 0, 0};
+    char fmt[8] = {'%',
+                   f->alternate ? '#' : '.',
+                   f->alternate ? '.' : '*',
+                   f->alternate ? '*' : type,
+                   f->alternate ? type : 0,
+                   0};
     return (size_t)snprintf(buf, cap, fmt, prec, d);
 }
 
@@ -141,7 +157,8 @@ static bool put_float(struct jin *j, struct sbuf *b, const struct spec *f, doubl
     d = fabs(d);
     if (isnan(d) || isinf(d)) {
         bool upper = type == 'F' || type == 'E' || type == 'G';
-        n = (size_t)snprintf(buf, sizeof buf, "%s%s", isnan(d) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"),
+        n = (size_t)snprintf(buf, sizeof buf, "%s%s",
+                             isnan(d) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"),
                              percent ? "%" : "");
         g.group = 0;
         if (g.align == '=' && g.fill[0] == '0')
@@ -154,7 +171,8 @@ static bool put_float(struct jin *j, struct sbuf *b, const struct spec *f, doubl
     size_t whole = 0;
     while (whole < n && buf[whole] >= '0' && buf[whole] <= '9')
         whole++;
-    return put_number(j, b, f, sign_of(f, neg), "", (struct str){buf, whole}, (struct str){buf + whole, n - whole}, 3);
+    return put_number(j, b, f, sign_of(f, neg), "", (struct str){buf, whole},
+                      (struct str){buf + whole, n - whole}, 3);
 }
 
 static bool put_str(struct jin *j, struct sbuf *b, const struct spec *f, const struct vstr *s)
@@ -171,7 +189,8 @@ static bool put_str(struct jin *j, struct sbuf *b, const struct spec *f, const s
     room = f->width > n ? f->width - n : 0;
     left = f->align == '>' ? room : f->align == '^' ? room / 2 : 0;
     struct str fill = {f->fill, f->fill_bytes};
-    return chat_sbuf_fill(j, b, fill, left, true) && chat_sbuf_str(j, b, &cut) && chat_sbuf_fill(j, b, fill, room - left, true);
+    return chat_sbuf_fill(j, b, fill, left, true) && chat_sbuf_str(j, b, &cut) &&
+           chat_sbuf_fill(j, b, fill, room - left, true);
 }
 
 /* ---- the language of {:...} ---- */
@@ -260,26 +279,31 @@ bool chat_format_spec(struct jin *j, struct val v, struct str s, struct sbuf *b)
         if (f.type != 0 && f.type != 's')
             return bad_type(j, &f, &v);
         if (f.sign || f.alternate || f.group || f.align == '=') {
-            if (f.align == '=' && f.fill[0] == '0' && !f.sign && !f.alternate && !f.group && s.p[0] == '0')
+            if (f.align == '=' && f.fill[0] == '0' && !f.sign && !f.alternate && !f.group &&
+                s.p[0] == '0')
                 f.align = '<'; /* "05" of a string pads at the right */
             else
                 return chat_raise(j, "the format specifier does not fit a string");
         }
         return put_str(j, b, &f, v.u.s);
     }
-    if (f.group && f.type != 0 && strchr(f.group == ',' ? "deEfFgG%" : "deEfFgG%boxX", f.type) == NULL)
+    if (f.group && f.type != 0 &&
+        strchr(f.group == ',' ? "deEfFgG%" : "deEfFgG%boxX", f.type) == NULL)
         return chat_raise(j, "Cannot specify '%c' with '%c'.", f.group, f.type);
     if (integer && (f.type == 0 || strchr("dboxXnc", f.type) != NULL)) {
         if (f.precision >= 0)
             return chat_raise(j, "Precision not allowed in integer format specifier");
         if (f.type == 'c') {
             char c[4];
-            if (v.kind != VAL_INT || v.u.i < 0 || v.u.i > 0x10FFFF || (v.u.i >= 0xD800 && v.u.i <= 0xDFFF))
+            if (v.kind != VAL_INT || v.u.i < 0 || v.u.i > 0x10FFFF ||
+                (v.u.i >= 0xD800 && v.u.i <= 0xDFFF))
                 return chat_raise(j, "%%c arg not in range(0x110000)");
-            struct vstr one = {.p = c, .n = chat_cp_put(c, (uint32_t)v.u.i), .n_cp = 1, .ours = true};
+            struct vstr one = {
+                .p = c, .n = chat_cp_put(c, (uint32_t)v.u.i), .n_cp = 1, .ours = true};
             f.align = f.align && f.align != '=' ? f.align : '>';
             f.precision = -1;
-            return chat_str_copy(j, (struct str){one.p, one.n}, true, &text) && put_str(j, b, &f, text.u.s);
+            return chat_str_copy(j, (struct str){one.p, one.n}, true, &text) &&
+                   put_str(j, b, &f, text.u.s);
         }
         if (f.type == 'n')
             f.type = 'd';
@@ -312,13 +336,16 @@ static bool field_value(struct fields *x, struct str name, struct val *out)
     n = number(first, &k);
     if (first.n == 0 || (n >= 0 && k == first.n)) {
         if ((first.n == 0 && x->manual) || (first.n > 0 && x->next > 0))
-            return chat_raise(j, "cannot switch between automatic field numbering and manual field specification");
+            return chat_raise(
+                j,
+                "cannot switch between automatic field numbering and manual field specification");
         if (first.n == 0)
             n = x->next++;
         else
             x->manual = true;
         if (n >= x->a->n)
-            return chat_raise(j, "Replacement index %lld out of range for positional args tuple", (long long)n);
+            return chat_raise(j, "Replacement index %lld out of range for positional args tuple",
+                              (long long)n);
         *out = x->a->v[n];
     } else {
         int m = 0;
@@ -332,7 +359,8 @@ static bool field_value(struct fields *x, struct str name, struct val *out)
         struct val key;
         size_t from = i + 1, end = from;
         bool index = name.p[i] == '[';
-        while (end < name.n && (index ? name.p[end] != ']' : name.p[end] != '.' && name.p[end] != '['))
+        while (end < name.n &&
+               (index ? name.p[end] != ']' : name.p[end] != '.' && name.p[end] != '['))
             end++;
         if (index && end == name.n)
             return chat_raise(j, "Missing ']' in format string");
@@ -354,10 +382,12 @@ static bool field_value(struct fields *x, struct str name, struct val *out)
     return true;
 }
 
-static bool fill_fields(struct fields *x, const struct vstr *f, size_t from, size_t to, int depth, struct sbuf *b);
+static bool fill_fields(struct fields *x, const struct vstr *f, size_t from, size_t to, int depth,
+                        struct sbuf *b);
 
 /* "name!r:spec" at from..to. */
-static bool put_field(struct fields *x, const struct vstr *f, size_t from, size_t to, int depth, struct sbuf *b)
+static bool put_field(struct fields *x, const struct vstr *f, size_t from, size_t to, int depth,
+                      struct sbuf *b)
 {
     struct jin *j = x->j;
     size_t end = from, spec;
@@ -394,7 +424,8 @@ static bool put_field(struct fields *x, const struct vstr *f, size_t from, size_
     return chat_format_spec(j, v, (struct str){format.p, format.n}, b);
 }
 
-static bool fill_fields(struct fields *x, const struct vstr *f, size_t from, size_t to, int depth, struct sbuf *b)
+static bool fill_fields(struct fields *x, const struct vstr *f, size_t from, size_t to, int depth,
+                        struct sbuf *b)
 {
     struct jin *j = x->j;
     size_t begin = from;
@@ -405,7 +436,10 @@ static bool fill_fields(struct fields *x, const struct vstr *f, size_t from, siz
         char c = f->p[i];
         if (c != '{' && c != '}')
             continue;
-        struct vstr part = {.p = f->p + begin, .mark = f->mark ? f->mark + begin : NULL, .n = i - begin, .ours = f->ours};
+        struct vstr part = {.p = f->p + begin,
+                            .mark = f->mark ? f->mark + begin : NULL,
+                            .n = i - begin,
+                            .ours = f->ours};
         if (!chat_work(j, 1) || !chat_sbuf_str(j, b, &part))
             return false;
         if (depth == 0 && i + 1 < to && f->p[i + 1] == c) { /* {{ and }} */
@@ -422,13 +456,17 @@ static bool fill_fields(struct fields *x, const struct vstr *f, size_t from, siz
                 break;
         }
         if (end >= to)
-            return chat_raise(j, i + 1 == to ? "Single '{' encountered in format string" : "expected '}' before end of string");
+            return chat_raise(j, i + 1 == to ? "Single '{' encountered in format string"
+                                             : "expected '}' before end of string");
         if (!put_field(x, f, i + 1, end, depth, b))
             return false;
         i = end;
         begin = end + 1;
     }
-    struct vstr rest = {.p = f->p + begin, .mark = f->mark ? f->mark + begin : NULL, .n = to - begin, .ours = f->ours};
+    struct vstr rest = {.p = f->p + begin,
+                        .mark = f->mark ? f->mark + begin : NULL,
+                        .n = to - begin,
+                        .ours = f->ours};
     return chat_sbuf_str(j, b, &rest);
 }
 
@@ -476,7 +514,8 @@ static bool star(struct percent *x, int64_t *n)
 
     if (x->i < s.n && s.p[x->i] == '*') {
         x->i++;
-        return next_arg(x, &v) && (v.kind == VAL_INT || chat_raise(x->j, "* wants int")) && chat_index(x->j, v, n);
+        return next_arg(x, &v) && (v.kind == VAL_INT || chat_raise(x->j, "* wants int")) &&
+               chat_index(x->j, v, n);
     }
     *n = number(s, &x->i);
     return true;
@@ -492,7 +531,8 @@ static bool put_percent(struct percent *x, struct spec *f, char c, struct sbuf *
     if (!next_arg(x, &v))
         return false;
     if (c == 's' || c == 'r' || c == 'a') {
-        if (c == 's' ? !chat_to_str(j, v, &text) : !(chat_repr(j, &repr, v) && chat_sbuf_val(j, &repr, &text)))
+        if (c == 's' ? !chat_to_str(j, v, &text)
+                     : !(chat_repr(j, &repr, v) && chat_sbuf_val(j, &repr, &text)))
             return false;
         if (x->f->markup && !chat_escape(j, c == 's' ? v : text, &text))
             return false;
@@ -504,9 +544,11 @@ static bool put_percent(struct percent *x, struct spec *f, char c, struct sbuf *
         char one[4];
         if (v.kind == VAL_STR && chat_str_len(v.u.s) == 1)
             text = v;
-        else if (v.kind != VAL_INT || v.u.i < 0 || v.u.i > 0x10FFFF || (v.u.i >= 0xD800 && v.u.i <= 0xDFFF))
+        else if (v.kind != VAL_INT || v.u.i < 0 || v.u.i > 0x10FFFF ||
+                 (v.u.i >= 0xD800 && v.u.i <= 0xDFFF))
             return chat_raise(j, "%%c requires int or char");
-        else if (!chat_str_copy(j, (struct str){one, chat_cp_put(one, (uint32_t)v.u.i)}, true, &text))
+        else if (!chat_str_copy(j, (struct str){one, chat_cp_put(one, (uint32_t)v.u.i)}, true,
+                                &text))
             return false;
         f->align = f->align == '<' ? '<' : '>';
         f->fill[0] = ' ';
@@ -519,7 +561,8 @@ static bool put_percent(struct percent *x, struct spec *f, char c, struct sbuf *
         return chat_use_undefined(j, v);
     bool whole = strchr("diu", c) != NULL;
     if (!chat_is_num(&v) || (v.kind == VAL_FLOAT && strchr("xXo", c) != NULL))
-        return chat_raise(j, "%%%c format: %s is required, not %s", c, whole ? "a real number" : "a number", chat_type(&v));
+        return chat_raise(j, "%%%c format: %s is required, not %s", c,
+                          whole ? "a real number" : "a number", chat_type(&v));
     if (f->align == 0)
         f->align = '>';
     if (strchr("eEfFgG", c) != NULL) {
@@ -530,11 +573,19 @@ static bool put_percent(struct percent *x, struct spec *f, char c, struct sbuf *
         return false;
     f->type = whole ? 'd' : c;
     if (f->precision > 0) { /* at least so many digits */
-        struct spec digits = {.fill = "0", .fill_bytes = 1, .align = '=', .sign = f->sign, .alternate = f->alternate,
-                              .width = f->precision, .precision = -1, .type = f->type};
+        struct spec digits = {.fill = "0",
+                              .fill_bytes = 1,
+                              .align = '=',
+                              .sign = f->sign,
+                              .alternate = f->alternate,
+                              .width = f->precision,
+                              .precision = -1,
+                              .type = f->type};
         bool neg = v.kind == VAL_BIG ? v.u.big->neg : v.kind == VAL_INT && v.u.i < 0;
         digits.width += neg || f->sign ? 1 : 0;
         digits.width += f->alternate && !whole ? 2 : 0;
+        if (f->align == '=' && f->width > digits.width)
+            digits.width = f->width;
         if (!put_int(j, &repr, &digits, v) || !chat_sbuf_val(j, &repr, &text))
             return false;
         f->precision = -1;
@@ -569,7 +620,8 @@ static bool one_percent(struct percent *x, struct sbuf *b)
             return chat_raise(j, "incomplete format key");
         if (x->args.kind != VAL_DICT)
             return chat_raise(j, "format requires a mapping");
-        if (!chat_str_new(j, (struct str){s.p + from, x->i - from}, true, &key) || !chat_dict_get(j, x->args.u.d, key, &at))
+        if (!chat_str_new(j, (struct str){s.p + from, x->i - from}, true, &key) ||
+            !chat_dict_get(j, x->args.u.d, key, &at))
             return false;
         if (at == NULL)
             return chat_raise(j, "KeyError: '%.*s'", STR_ARG(chat_str(&key)));
@@ -618,14 +670,17 @@ bool chat_percent(struct jin *j, const struct vstr *f, struct val args, struct v
 {
     struct percent x = {.j = j, .f = f, .args = args, .tuple = args.kind == VAL_TUPLE};
     struct sbuf b = {0};
-    bool mapping = args.kind == VAL_DICT || args.kind == VAL_LIST || args.kind == VAL_RANGE || args.kind == VAL_UNDEFINED ||
-                   args.kind == VAL_BYTES;
+    bool mapping = args.kind == VAL_DICT || args.kind == VAL_LIST || args.kind == VAL_RANGE ||
+                   args.kind == VAL_UNDEFINED || args.kind == VAL_BYTES;
 
     while (x.i < f->n) {
         size_t from = x.i;
         const char *p = memchr(f->p + from, '%', f->n - from);
         size_t to = p != NULL ? (size_t)(p - f->p) : f->n;
-        struct vstr part = {.p = f->p + from, .mark = f->mark ? f->mark + from : NULL, .n = to - from, .ours = f->ours};
+        struct vstr part = {.p = f->p + from,
+                            .mark = f->mark ? f->mark + from : NULL,
+                            .n = to - from,
+                            .ours = f->ours};
         if (!chat_work(j, 1) || !chat_sbuf_str(j, &b, &part))
             return false;
         x.i = to;

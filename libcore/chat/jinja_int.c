@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* jinja_int.c - integers of any size.                                           room: chat
  *
- * What fits an int64_t is kept so. Others are sign and magnitude to the base 10^9, by the schoolbook methods; the number of
- * digits is bounded, and each operation counts the work it makes.
+ * What fits an int64_t is kept so. Others are sign and magnitude to the base 10^9, by the
+ * schoolbook methods; the number of digits is bounded, and each operation counts the work it makes.
  */
 #include <math.h>
 #include <stdio.h>
@@ -79,7 +79,8 @@ static struct val finish(struct vbig *b)
     return (struct val){.kind = VAL_BIG, .u.big = b};
 }
 
-static bool add_mag(struct jin *j, const struct mag *a, const struct mag *b, bool neg, struct val *out)
+static bool add_mag(struct jin *j, const struct mag *a, const struct mag *b, bool neg,
+                    struct val *out)
 {
     const struct mag *x = a->n > b->n ? a : b, *y = x == a ? b : a;
     struct vbig *r = take(j, x->n + 1);
@@ -98,7 +99,8 @@ static bool add_mag(struct jin *j, const struct mag *a, const struct mag *b, boo
 }
 
 /* |a| - |b| where |a| >= |b| */
-static bool sub_mag(struct jin *j, const struct mag *a, const struct mag *b, bool neg, struct val *out)
+static bool sub_mag(struct jin *j, const struct mag *a, const struct mag *b, bool neg,
+                    struct val *out)
 {
     struct vbig *r = take(j, a->n);
     int32_t borrow = 0;
@@ -142,7 +144,8 @@ static bool mul(struct jin *j, const struct mag *a, const struct mag *b, struct 
 }
 
 /* q and r of |a| / |b|, Knuth's algorithm D; r has the limbs of b. */
-static bool divide(struct jin *j, const struct mag *a, const struct mag *b, struct vbig **q, struct vbig **r)
+static bool divide(struct jin *j, const struct mag *a, const struct mag *b, struct vbig **q,
+                   struct vbig **r)
 {
     int n = b->n, m = a->n - b->n;
 
@@ -155,7 +158,8 @@ static bool divide(struct jin *j, const struct mag *a, const struct mag *b, stru
     struct vbig *u = take(j, a->n + 1), *v = take(j, n);
     *q = take(j, m + 1);
     *r = take(j, n);
-    if (u == NULL || v == NULL || *q == NULL || *r == NULL || !chat_work(j, (int64_t)(m + 1) * n / 8))
+    if (u == NULL || v == NULL || *q == NULL || *r == NULL ||
+        !chat_work(j, (int64_t)(m + 1) * n / 8))
         return false;
     uint32_t scale = BASE / (b->d[n - 1] + 1);
     uint64_t carry = 0;
@@ -176,7 +180,8 @@ static bool divide(struct jin *j, const struct mag *a, const struct mag *b, stru
         }
         int64_t borrow = 0;
         for (int k = 0; k <= n; k++) {
-            int64_t s = (int64_t)u->d[i + k] - borrow - (k < n ? (int64_t)(guess * v->d[k] % BASE) : 0);
+            int64_t s =
+                (int64_t)u->d[i + k] - borrow - (k < n ? (int64_t)(guess * v->d[k] % BASE) : 0);
             borrow = k < n ? (int64_t)(guess * v->d[k] / BASE) : 0;
             if (s < 0) {
                 s += BASE;
@@ -209,7 +214,8 @@ static bool divide(struct jin *j, const struct mag *a, const struct mag *b, stru
 }
 
 /* Python's // and %: the quotient is rounded down, the rest has the sign of b. */
-static bool div_mod(struct jin *j, const struct mag *a, const struct mag *b, bool want_rest, struct val *out)
+static bool div_mod(struct jin *j, const struct mag *a, const struct mag *b, bool want_rest,
+                    struct val *out)
 {
     struct vbig *q, *r;
 
@@ -235,7 +241,8 @@ bool chat_int_op(struct jin *j, int op, struct val a, struct val b, struct val *
     if ((op == OP_FLOORDIV || op == OP_MOD) && !chat_truth(&b))
         return chat_raise(j, "integer division or modulo by zero");
     if (a.kind != VAL_BIG && b.kind != VAL_BIG) {
-        int64_t p = a.kind == VAL_BOOL ? a.u.b : a.u.i, q = b.kind == VAL_BOOL ? b.u.b : b.u.i, r = 0;
+        int64_t p = a.kind == VAL_BOOL ? a.u.b : a.u.i, q = b.kind == VAL_BOOL ? b.u.b : b.u.i,
+                r = 0;
         bool over = true;
         if (op == OP_ADD)
             over = __builtin_add_overflow(p, q, &r);
@@ -259,7 +266,9 @@ bool chat_int_op(struct jin *j, int op, struct val a, struct val b, struct val *
         y.neg = !y.neg;
         return add(j, &x, &y, out);
     }
-    return op == OP_ADD ? add(j, &x, &y, out) : op == OP_MUL ? mul(j, &x, &y, out) : div_mod(j, &x, &y, op == OP_MOD, out);
+    return op == OP_ADD   ? add(j, &x, &y, out)
+           : op == OP_MUL ? mul(j, &x, &y, out)
+                          : div_mod(j, &x, &y, op == OP_MOD, out);
 }
 
 bool chat_int_pow(struct jin *j, struct val a, int64_t n, struct val *out)
@@ -269,7 +278,9 @@ bool chat_int_pow(struct jin *j, struct val a, int64_t n, struct val *out)
     if (a.kind == VAL_BOOL)
         a = chat_int(a.u.b);
     if (a.kind == VAL_INT && (a.u.i == 0 || a.u.i == 1 || a.u.i == -1)) {
-        *out = n == 0 || a.u.i == 1 ? chat_int(1) : a.u.i == 0 ? chat_int(0) : chat_int(n % 2 != 0 ? -1 : 1);
+        *out = n == 0 || a.u.i == 1 ? chat_int(1)
+               : a.u.i == 0         ? chat_int(0)
+                                    : chat_int(n % 2 != 0 ? -1 : 1);
         return true;
     }
     for (; n > 0; n /= 2) {
@@ -277,7 +288,8 @@ bool chat_int_pow(struct jin *j, struct val a, int64_t n, struct val *out)
             return false;
         if (n > 1 && !chat_int_op(j, OP_MUL, a, a, &a))
             return false;
-        if ((r.kind == VAL_BIG && r.u.big->n > POWER_LIMBS_MAX) || (n > 1 && a.kind == VAL_BIG && a.u.big->n > 2 * POWER_LIMBS_MAX))
+        if ((r.kind == VAL_BIG && r.u.big->n > POWER_LIMBS_MAX) ||
+            (n > 1 && a.kind == VAL_BIG && a.u.big->n > 2 * POWER_LIMBS_MAX))
             return chat_limit(j, "a power has too many digits");
     }
     *out = r;
@@ -314,7 +326,8 @@ bool chat_int_read(struct jin *j, struct str s, int base, struct val *out)
     while (i < s.n && s.p[i] == '0')
         i++;
     if (base == 10 && s.n - i > JIN_DIGITS_MAX)
-        return chat_raise(j, "Exceeds the limit (%d digits) for integer string conversion", JIN_DIGITS_MAX);
+        return chat_raise(j, "Exceeds the limit (%d digits) for integer string conversion",
+                          JIN_DIGITS_MAX);
     if ((s.n - i) / 7 + 2 > LIMBS_MAX)
         return chat_limit(j, "an integer has too many digits");
     if (s.n - i <= (base == 10 ? 18 : base <= 16 ? 15 : 11)) {
@@ -325,7 +338,8 @@ bool chat_int_read(struct jin *j, struct str s, int base, struct val *out)
         *out = chat_int(neg ? -small : small);
         return true;
     }
-    if (!chat_work(j, (int64_t)(s.n * s.n / 64)) || (b = take(j, (int)((s.n - i) / (base <= 10 ? 9 : 5) + 2))) == NULL)
+    if (!chat_work(j, (int64_t)(s.n * s.n / 64)) ||
+        (b = take(j, (int)((s.n - i) / (base <= 10 ? 9 : 5) + 2))) == NULL)
         return false;
     for (int n = 1; i < s.n; i++) {
         char c = s.p[i];
@@ -347,7 +361,8 @@ bool chat_int_text(struct jin *j, struct val a, int base, char **p, size_t *n)
 
     mag_of(&m, a);
     if (base == 10 && m.n * 9 > JIN_DIGITS_MAX + 9)
-        return chat_raise(j, "Exceeds the limit (%d digits) for integer string conversion", JIN_DIGITS_MAX);
+        return chat_raise(j, "Exceeds the limit (%d digits) for integer string conversion",
+                          JIN_DIGITS_MAX);
     cap = (size_t)m.n * (base == 10 ? 9 : 30) + 3;
     if ((*p = chat_take(j, cap)) == NULL)
         return false;
@@ -360,7 +375,8 @@ bool chat_int_text(struct jin *j, struct val a, int base, char **p, size_t *n)
             at += (size_t)snprintf(*p + at, cap - at, i == m.n - 1 ? "%u" : "%09u", m.d[i]);
         *n = at;
         if (at - m.neg > JIN_DIGITS_MAX)
-            return chat_raise(j, "Exceeds the limit (%d digits) for integer string conversion", JIN_DIGITS_MAX);
+            return chat_raise(j, "Exceeds the limit (%d digits) for integer string conversion",
+                              JIN_DIGITS_MAX);
         return true;
     }
     struct vbig *b = take(j, m.n);

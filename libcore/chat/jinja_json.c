@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* jinja_json.c - JSON to values of a rendering.                                 room: chat
  *
- * A reader of its own beside jansson, because integers of any size are kept. Of two members with one name the last counts, as in
- * Python. Text read here is data: none of it is the template's.
+ * A reader of its own beside jansson, because integers of any size are kept. Of two members with
+ * one name the last counts, as in Python. Text read here is data: none of it is the template's.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,8 @@ static bool fail(struct reader *r, const char *why)
             begin = i + 1;
         }
     if (r->j->e != NULL && r->j->e->code == ERR_OK)
-        err_set(r->j->e, ERR_FORMAT, "%s: line %d, column %zu: %s", r->what, line, r->at - begin + 1, why);
+        err_set(r->j->e, ERR_FORMAT, "%s: line %d, column %zu: %s", r->what, line,
+                r->at - begin + 1, why);
     return false;
 }
 
@@ -55,7 +56,9 @@ static int hex4(const char *p)
 
     for (int i = 0; i < 4; i++) {
         char c = p[i];
-        int d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+        int d = c >= '0' && c <= '9'                 ? c - '0'
+                : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                     : -1;
         if (d < 0)
             return -1;
         v = v * 16 + d;
@@ -74,7 +77,9 @@ static bool unicode(struct reader *r, uint32_t *cp)
     *cp = (uint32_t)hi;
     if (hi < 0xD800 || hi > 0xDFFF)
         return true;
-    lo = r->s.n - r->at >= 6 && r->s.p[r->at] == '\\' && r->s.p[r->at + 1] == 'u' ? hex4(r->s.p + r->at + 2) : -1;
+    lo = r->s.n - r->at >= 6 && r->s.p[r->at] == '\\' && r->s.p[r->at + 1] == 'u'
+             ? hex4(r->s.p + r->at + 2)
+             : -1;
     if (hi > 0xDBFF || lo < 0xDC00 || lo > 0xDFFF)
         return fail(r, "half of a surrogate pair");
     r->at += 6;
@@ -279,7 +284,8 @@ static bool object_value(struct jin *j, json_t *v, struct val *out)
     for (void *it = json_object_iter(v); it != NULL; it = json_object_iter_next(v, it)) {
         struct val key, one;
         if (!chat_str_new(j, str_of(json_object_iter_key(it)), false, &key) ||
-            !chat_json_value(j, json_object_iter_value(it), &one) || !chat_dict_set(j, out->u.d, key, one))
+            !chat_json_value(j, json_object_iter_value(it), &one) ||
+            !chat_dict_set(j, out->u.d, key, one))
             return false;
     }
     return true;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* jinja_lex.c - a template's text to tokens.                                    room: chat
  *
- * As jinja2's lexer with trim_blocks and lstrip_blocks: the newline after a block or comment goes; white space between the
- * beginning of a line and a block or comment goes; "-" takes all white space on its side, "+" keeps it.
+ * As jinja2's lexer with trim_blocks and lstrip_blocks: the newline after a block or comment goes;
+ * white space between the beginning of a line and a block or comment goes; "-" takes all white
+ * space on its side, "+" keeps it.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,7 +39,8 @@ void chat_jinja_place(const struct jinja *t, uint32_t at, int *line, int *column
     }
 }
 
-enum err_code chat_jinja_fail(const struct jinja *t, struct err *e, uint32_t at, const char *fmt, ...)
+enum err_code chat_jinja_fail(const struct jinja *t, struct err *e, uint32_t at, const char *fmt,
+                              ...)
 {
     char why[300];
     int line, column;
@@ -116,7 +118,8 @@ static enum err_code push_data(struct lex *x, size_t from, size_t to, char sign,
     }
     if (from == to)
         return ERR_OK;
-    return push(x, (struct tok){.kind = TOK_DATA, .at = (uint32_t)from, .text = {x->s.p + from, to - from}});
+    return push(x, (struct tok){
+                       .kind = TOK_DATA, .at = (uint32_t)from, .text = {x->s.p + from, to - from}});
 }
 
 static char sign_at(const struct lex *x, size_t i)
@@ -149,6 +152,8 @@ static void advance(struct lex *x, size_t n)
 
 static enum err_code lex_comment(struct lex *x, size_t begin)
 {
+    size_t from = x->at;
+
     for (; x->at < x->s.n; x->at++) {
         size_t n = block_end(x, "#}");
         if (n > 0) {
@@ -156,6 +161,8 @@ static enum err_code lex_comment(struct lex *x, size_t begin)
             return ERR_OK;
         }
     }
+    if (from >= x->s.n) /* jinja2 lets a template end right here */
+        return ERR_OK;
     return chat_jinja_fail(x->t, x->e, (uint32_t)begin, "Missing end of comment tag");
 }
 
@@ -196,6 +203,8 @@ static enum err_code lex_raw(struct lex *x, size_t begin)
         advance(x, n);
         return ERR_OK;
     }
+    if (from >= x->s.n)
+        return ERR_OK;
     return chat_jinja_fail(x->t, x->e, (uint32_t)begin, "Missing end of raw directive");
 }
 
@@ -243,7 +252,10 @@ static size_t int_at(const struct lex *x)
         return i;
     if (s.p[i] == '0') {
         char c = i + 1 < s.n ? (char)(s.p[i + 1] | 32) : 0;
-        const char *other = c == 'b' ? "01" : c == 'o' ? "01234567" : c == 'x' ? "0123456789abcdefABCDEF" : NULL;
+        const char *other = c == 'b'   ? "01"
+                            : c == 'o' ? "01234567"
+                            : c == 'x' ? "0123456789abcdefABCDEF"
+                                       : NULL;
         size_t first = i + 2 + (i + 2 < s.n && s.p[i + 2] == '_');
         if (other != NULL && first < s.n && s.p[first] != 0 && strchr(other, s.p[first]) != NULL) {
             set = other;
@@ -278,7 +290,9 @@ static int escape_digits(struct str s, size_t i, int n, int base, uint32_t *v)
 
     for (*v = 0; k < n && i + (size_t)k < s.n; k++) {
         char c = s.p[i + (size_t)k];
-        int d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : 99;
+        int d = c >= '0' && c <= '9'                 ? c - '0'
+                : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                     : 99;
         if (d >= base)
             break;
         *v = *v * (uint32_t)base + (uint32_t)d;
@@ -286,7 +300,8 @@ static int escape_digits(struct str s, size_t i, int n, int base, uint32_t *v)
     return k;
 }
 
-/* An escape whose backslash is at byte i of s: its text to p, its length to *n, NULL or what is wrong. */
+/* An escape whose backslash is at byte i of s: its text to p, its length to *n, NULL or what is
+ * wrong. */
 static const char *unescape(struct str s, size_t *i, char *p, size_t *n)
 {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
@@ -314,10 +329,15 @@ static const char *unescape(struct str s, size_t *i, char *p, size_t *n)
         *i += 2 + (size_t)want;
     } else if (c == 'N') {
         return "names of characters are not supported";
-    } else if ((unsigned char)c >= 0x80) { /* Python escapes it first and then takes the two backslashes for one */
+    } else if ((unsigned char)c >=
+               0x80) { /* Python escapes it first and then takes the two backslashes for one */
         size_t len;
         cp = chat_cp(s.p + *i + 1, s.n - *i - 1, &len);
-        *n += (size_t)snprintf(p + *n, 12, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+        *n += (size_t)snprintf(p + *n, 12,
+                               cp < 0x100     ? "\\x%02x"
+                               : cp < 0x10000 ? "\\u%04x"
+                                              : "\\U%08x",
+                               cp);
         *i += 1 + len;
     } else {
         p[(*n)++] = '\\';
@@ -415,7 +435,8 @@ static enum err_code lex_tag(struct lex *x, bool block)
         size_t end = tag_end(x, block), n;
         enum err_code rc = ERR_OK;
         if (end > 0) {
-            rc = push(x, (struct tok){.kind = block ? TOK_BLOCK_END : TOK_VAR_END, .at = (uint32_t)x->at});
+            rc = push(x, (struct tok){.kind = block ? TOK_BLOCK_END : TOK_VAR_END,
+                                      .at = (uint32_t)x->at});
             advance(x, end);
             return rc;
         }
@@ -426,7 +447,9 @@ static enum err_code lex_tag(struct lex *x, bool block)
         else if ((end = int_at(x)) > x->at)
             rc = push_number(x, end, TOK_INT);
         else if ((end = name_at(x)) > x->at) {
-            rc = push(x, (struct tok){.kind = TOK_NAME, .at = (uint32_t)x->at, .text = {x->s.p + x->at, end - x->at}});
+            rc = push(x, (struct tok){.kind = TOK_NAME,
+                                      .at = (uint32_t)x->at,
+                                      .text = {x->s.p + x->at, end - x->at}});
             x->at = end;
         } else if (x->s.p[x->at] == '\'' || x->s.p[x->at] == '"')
             rc = lex_string(x);
@@ -443,7 +466,8 @@ static enum err_code lex_all(struct lex *x)
     while (x->at < x->s.n) {
         size_t from = x->at, n;
         enum err_code rc;
-        while (x->at < x->s.n && !looking_at(x, "{{") && !looking_at(x, "{%") && !looking_at(x, "{#"))
+        while (x->at < x->s.n && !looking_at(x, "{{") && !looking_at(x, "{%") &&
+               !looking_at(x, "{#"))
             x->at++;
         if (x->at >= x->s.n)
             return push_data(x, from, x->s.n, '+', false);
@@ -461,7 +485,8 @@ static enum err_code lex_all(struct lex *x)
             x->line_starting = false;
             rc = ERR_OK;
             if (kind != '#')
-                rc = push(x, (struct tok){.kind = kind == '%' ? TOK_BLOCK_BEGIN : TOK_VAR_BEGIN, .at = (uint32_t)to});
+                rc = push(x, (struct tok){.kind = kind == '%' ? TOK_BLOCK_BEGIN : TOK_VAR_BEGIN,
+                                          .at = (uint32_t)to});
             if (rc == ERR_OK)
                 rc = kind == '#' ? lex_comment(x, to) : lex_tag(x, kind == '%');
         }

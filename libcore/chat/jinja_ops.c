@@ -16,8 +16,10 @@ static bool unsupported(struct jin *j, int op, const struct val *a, const struct
     if (op == OP_ADD && a->kind == VAL_STR)
         return chat_raise(j, "can only concatenate str (not \"%s\") to str", chat_type(b));
     if (op == OP_ADD && (a->kind == VAL_LIST || a->kind == VAL_TUPLE))
-        return chat_raise(j, "can only concatenate %s (not \"%s\") to %s", chat_type(a), chat_type(b), chat_type(a));
-    return chat_raise(j, "unsupported operand type(s) for %s: '%s' and '%s'", name, chat_type(a), chat_type(b));
+        return chat_raise(j, "can only concatenate %s (not \"%s\") to %s", chat_type(a),
+                          chat_type(b), chat_type(a));
+    return chat_raise(j, "unsupported operand type(s) for %s: '%s' and '%s'", name, chat_type(a),
+                      chat_type(b));
 }
 
 static bool float_op(struct jin *j, int op, double a, double b, struct val *out)
@@ -80,8 +82,10 @@ static bool int_divide(struct jin *j, struct val a, struct val b, struct val *ou
         return false;
     if (y == 0)
         return chat_raise(j, "division by zero");
-    if (a.kind != VAL_BIG && b.kind != VAL_BIG && (fabs(x) > 9007199254740992.0 || fabs(y) > 9007199254740992.0)) {
-        long double p = a.kind == VAL_INT ? (long double)a.u.i : x, q = b.kind == VAL_INT ? (long double)b.u.i : y;
+    if (a.kind != VAL_BIG && b.kind != VAL_BIG &&
+        (fabs(x) >= 9007199254740992.0 || fabs(y) >= 9007199254740992.0)) {
+        long double p = a.kind == VAL_INT ? (long double)a.u.i : x,
+                    q = b.kind == VAL_INT ? (long double)b.u.i : y;
         *out = chat_float((double)(p / q));
         return true;
     }
@@ -196,7 +200,8 @@ bool chat_binary(struct jin *j, int op, struct val a, struct val b, struct val *
     if (op == OP_MUL && seq_b && is_int(&a))
         return repeat(j, b, a, out);
     if (op == OP_MUL && (seq_a || seq_b))
-        return chat_raise(j, "can't multiply sequence by non-int of type '%s'", chat_type(seq_a ? &b : &a));
+        return chat_raise(j, "can't multiply sequence by non-int of type '%s'",
+                          chat_type(seq_a ? &b : &a));
     return unsupported(j, op, &a, &b);
 }
 
@@ -221,11 +226,14 @@ bool chat_compare(struct jin *j, int op, struct val a, struct val b, bool *out)
         return chat_less(j, a, b, "<", out);
     case OP_GT:
         return a.kind == VAL_UNDEFINED ? chat_use_undefined(j, a)
-               : chat_is_num(&a) || a.kind == b.kind ? chat_less(j, b, a, ">", out) : chat_raise(
-                     j, "'>' not supported between instances of '%s' and '%s'", chat_type(&a), chat_type(&b));
+               : chat_is_num(&a) || a.kind == b.kind
+                   ? chat_less(j, b, a, ">", out)
+                   : chat_raise(j, "'>' not supported between instances of '%s' and '%s'",
+                                chat_type(&a), chat_type(&b));
     default: { /* <= and >=: with numbers that are not ordered neither holds */
         bool less = false, same;
-        if (!chat_less(j, op == OP_LE ? a : b, op == OP_LE ? b : a, op == OP_LE ? "<=" : ">=", &less) ||
+        if (!chat_less(j, op == OP_LE ? a : b, op == OP_LE ? b : a,
+                       op == OP_LE ? "<=" : ">=", &less) ||
             !chat_equal(j, a, b, &same))
             return false;
         *out = less || same;
@@ -239,7 +247,8 @@ bool chat_negate(struct jin *j, struct val a, bool plus, struct val *out)
     if (a.kind == VAL_UNDEFINED)
         return chat_use_undefined(j, a);
     if (!chat_is_num(&a))
-        return chat_raise(j, "bad operand type for unary %c: '%s'", plus ? '+' : '-', chat_type(&a));
+        return chat_raise(j, "bad operand type for unary %c: '%s'", plus ? '+' : '-',
+                          chat_type(&a));
     if (a.kind == VAL_FLOAT) {
         *out = chat_float(plus ? a.u.f : -a.u.f);
         return true;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jinja_parse.c - expressions to trees, and the opening of a template.          room: chat
+/* jinja_parse.c - expressions to trees.                                         room: chat
  *
- * Precedence, from loose to tight: if-else, or, and, not, comparison and in, + -, ~, * / // %, **, unary + -, then calls,
- * subscripts, filters and tests. Children of nodes:
- *   tuple, list: items; dict: key, value, key, value ...; attr: of; item: of, key; slice: 3 bounds or NULL;
- *   call, filter, test: what is called or applied to (NULL in filter blocks), positional, keyword arguments, *args or NULL,
+ * Precedence, from loose to tight: if-else, or, and, not, comparison and in, + -, ~, * / // %, **,
+ * unary + -, then calls, subscripts, filters and tests. Children of nodes: tuple, list: items;
+ * dict: key, value, key, value ...; attr: of; item: of, key; slice: 3 bounds or NULL; call, filter,
+ * test: what is called or applied to (NULL in filter blocks), positional, keyword arguments, *args
+ * or NULL,
  *   **kwargs or NULL; compare: a, b, c ..., its operators in `sym`; cond: test, then, else or NULL.
  */
 #include <stdarg.h>
@@ -64,7 +65,8 @@ bool chat_tree_add(struct parse *p, struct node *n, struct node *kid)
     if (kid == NULL)
         return false;
     if (n->n == 0 || (n->n >= 4 && (n->n & (n->n - 1)) == 0)) {
-        struct node **v = chat_heap_take(&p->t->heap, (size_t)(n->n < 4 ? 4 : 2 * n->n) * sizeof *v);
+        struct node **v =
+            chat_heap_take(&p->t->heap, (size_t)(n->n < 4 ? 4 : 2 * n->n) * sizeof *v);
         if (v == NULL)
             return no_memory(p) != NULL;
         if (n->n > 0)
@@ -114,14 +116,23 @@ int chat_tree_symbol(struct parse *p, struct str s)
 const char *chat_tree_describe(const struct tok *t, char buf[64])
 {
     static const char *const names[] = {
-        [TOK_DATA] = "template data / text", [TOK_VAR_BEGIN] = "begin of print statement",
-        [TOK_VAR_END] = "end of print statement", [TOK_BLOCK_BEGIN] = "begin of statement block",
-        [TOK_BLOCK_END] = "end of statement block", [TOK_STRING] = "string", [TOK_INT] = "integer",
-        [TOK_FLOAT] = "float", [TOK_EOF] = "end of template",
+        [TOK_DATA] = "template data / text",
+        [TOK_VAR_BEGIN] = "begin of print statement",
+        [TOK_VAR_END] = "end of print statement",
+        [TOK_BLOCK_BEGIN] = "begin of statement block",
+        [TOK_BLOCK_END] = "end of statement block",
+        [TOK_STRING] = "string",
+        [TOK_INT] = "integer",
+        [TOK_FLOAT] = "float",
+        [TOK_EOF] = "end of template",
     };
 
     if (t->kind == TOK_OP)
-        snprintf(buf, 64, "%c%s", t->op & 0xFF, t->op >> 8 == '=' ? "=" : t->op >> 8 == '/' ? "/" : t->op >> 8 ? "*" : "");
+        snprintf(buf, 64, "%c%s", t->op & 0xFF,
+                 t->op >> 8 == '='   ? "="
+                 : t->op >> 8 == '/' ? "/"
+                 : t->op >> 8        ? "*"
+                                     : "");
     else if (t->kind == TOK_NAME)
         snprintf(buf, 64, "%.*s", (int)(t->text.n < 60 ? t->text.n : 60), t->text.p);
     else
@@ -185,7 +196,8 @@ static struct node *done(struct parse *p, struct node *n)
     return n != NULL && chat_tree_measure(p, n) ? n : NULL;
 }
 
-static struct node *two(struct parse *p, enum node_kind kind, uint32_t at, int op, struct node *a, struct node *b)
+static struct node *two(struct parse *p, enum node_kind kind, uint32_t at, int op, struct node *a,
+                        struct node *b)
 {
     struct node *n = a != NULL && b != NULL ? chat_tree_node(p, kind, at, 2) : NULL;
 
@@ -224,7 +236,8 @@ static bool add_keyword(struct parse *p, struct call *c)
     }
     for (int i = 0; i < n; i++)
         if (str_eq(chat_str(&v[i]), p->tok[p->at].text))
-            return chat_tree_fail(p, "keyword argument repeated: %.*s", STR_ARG(p->tok[p->at].text)) != NULL;
+            return chat_tree_fail(p, "keyword argument repeated: %.*s",
+                                  STR_ARG(p->tok[p->at].text)) != NULL;
     if (!chat_tree_name(p, p->tok[p->at].text, &v[n]))
         return false;
     p->at += 2;
@@ -261,13 +274,16 @@ static bool call_args(struct parse *p, struct call *c)
     return chat_tree_expect_op(p, ')');
 }
 
-/* of(args), of | name(args), of is name(args); one: the argument of a test without brackets, or NULL */
-static struct node *call_node(struct parse *p, enum node_kind kind, uint32_t at, struct node *of, bool args,
-                              struct node *one)
+/* of(args), of | name(args), of is name(args); one: the argument of a test without brackets, or
+ * NULL */
+static struct node *call_node(struct parse *p, enum node_kind kind, uint32_t at, struct node *of,
+                              bool args, struct node *one)
 {
-    struct call c = {.pos = chat_tree_node(p, NODE_BODY, at, 0), .kw = chat_tree_node(p, NODE_BODY, at, 0)};
+    struct call c = {.pos = chat_tree_node(p, NODE_BODY, at, 0),
+                     .kw = chat_tree_node(p, NODE_BODY, at, 0)};
 
-    if (c.pos == NULL || c.kw == NULL || (args && !call_args(p, &c)) || (one != NULL && !chat_tree_add(p, c.pos, one)))
+    if (c.pos == NULL || c.kw == NULL || (args && !call_args(p, &c)) ||
+        (one != NULL && !chat_tree_add(p, c.pos, one)))
         return NULL;
     struct node *n = chat_tree_node(p, kind, at, 1 + c.pos->n + c.kw->n + 2);
     if (n == NULL)
@@ -291,7 +307,8 @@ static bool dotted_name(struct parse *p, struct str *out)
     char got[64];
 
     if (p->tok[p->at].kind != TOK_NAME) {
-        chat_tree_fail(p, "expected token 'name', got '%s'", chat_tree_describe(&p->tok[p->at], got));
+        chat_tree_fail(p, "expected token 'name', got '%s'",
+                       chat_tree_describe(&p->tok[p->at], got));
         return false;
     }
     p->at++;
@@ -346,9 +363,11 @@ static struct node *test(struct parse *p, struct node *of)
     }
     const struct tok *t = &p->tok[p->at];
     args = chat_tree_is_op(p, '(');
-    if (!args && (t->kind == TOK_NAME || t->kind == TOK_STRING || t->kind == TOK_INT || t->kind == TOK_FLOAT ||
-                  chat_tree_is_op(p, '[') || chat_tree_is_op(p, '{')) &&
-        !chat_tree_is_name(p, "else") && !chat_tree_is_name(p, "or") && !chat_tree_is_name(p, "and")) {
+    if (!args &&
+        (t->kind == TOK_NAME || t->kind == TOK_STRING || t->kind == TOK_INT ||
+         t->kind == TOK_FLOAT || chat_tree_is_op(p, '[') || chat_tree_is_op(p, '{')) &&
+        !chat_tree_is_name(p, "else") && !chat_tree_is_name(p, "or") &&
+        !chat_tree_is_name(p, "and")) {
         if (chat_tree_is_name(p, "is"))
             return chat_tree_fail(p, "You cannot chain multiple tests with is");
         if ((one = primary(p, false)) == NULL || (one = postfix(p, one)) == NULL)
@@ -362,8 +381,8 @@ static struct node *test(struct parse *p, struct node *of)
         struct node *not = chat_tree_node(p, NODE_NOT, at, 1);
         if (not == NULL)
             return NULL;
-        not->kid[0] = n;
-        return done(p, not);
+        not ->kid[0] = n;
+        return done(p, not );
     }
     return n;
 }
@@ -401,7 +420,8 @@ static struct node *subscript(struct parse *p, struct node *of)
     if (chat_tree_skip_op(p, '.')) {
         const struct tok *t = &p->tok[p->at];
         if (t->kind == TOK_NAME) {
-            if ((n = chat_tree_node(p, NODE_ATTR, at, 1)) == NULL || !chat_tree_name(p, t->text, &n->v))
+            if ((n = chat_tree_node(p, NODE_ATTR, at, 1)) == NULL ||
+                !chat_tree_name(p, t->text, &n->v))
                 return NULL;
             n->kid[0] = of;
             p->at++;
@@ -470,7 +490,8 @@ static struct node *number(struct parse *p)
         s = base != 10 ? (struct str){s.p + 2, s.n - 2} : s;
     }
     /* Numbers of a tree lie in its own memory: a rendering is put around it to read one. */
-    struct jin j = {.heap = p->t->heap, .t = p->t, .e = p->e, .at = t->at};
+    struct jin j = {
+        .heap = p->t->heap, .t = p->t, .e = p->e, .at = t->at, .steps_max = JIN_STEPS_MAX};
     bool ok = chat_int_read(&j, s, base, &v);
     p->t->heap = j.heap;
     return ok ? constant(p, t->at, v) : NULL;
@@ -510,7 +531,8 @@ static struct node *items(struct parse *p, enum node_kind kind, char close)
             break;
         if (!chat_tree_add(p, n, chat_tree_expr(p, true)))
             return NULL;
-        if (kind == NODE_DICT && (!chat_tree_expect_op(p, ':') || !chat_tree_add(p, n, chat_tree_expr(p, true))))
+        if (kind == NODE_DICT &&
+            (!chat_tree_expect_op(p, ':') || !chat_tree_add(p, n, chat_tree_expr(p, true))))
             return NULL;
     }
     return n != NULL && chat_tree_expect_op(p, close) ? done(p, n) : NULL;
@@ -531,7 +553,8 @@ static struct node *name(struct parse *p, bool spaces)
     struct node *n;
     size_t len;
 
-    if (str_is(t->text, "true") || str_is(t->text, "false") || str_is(t->text, "True") || str_is(t->text, "False"))
+    if (str_is(t->text, "true") || str_is(t->text, "false") || str_is(t->text, "True") ||
+        str_is(t->text, "False"))
         return constant(p, t->at, chat_bool((t->text.p[0] | 32) == 't'));
     if (str_is(t->text, "none") || str_is(t->text, "None"))
         return constant(p, t->at, chat_none());
@@ -540,7 +563,8 @@ static struct node *name(struct parse *p, bool spaces)
         return chat_tree_fail(p, "Invalid character in identifier");
     }
     bool ref = spaces && chat_tree_skip_op(p, '.');
-    if ((n = chat_tree_node(p, ref ? NODE_NSREF : NODE_NAME, t->at, 0)) == NULL || (n->op = chat_tree_symbol(p, t->text)) < 0)
+    if ((n = chat_tree_node(p, ref ? NODE_NSREF : NODE_NAME, t->at, 0)) == NULL ||
+        (n->op = chat_tree_symbol(p, t->text)) < 0)
         return NULL;
     if (ref && p->tok[p->at].kind != TOK_NAME)
         return chat_tree_fail(p, "expected a name after '.'");
@@ -623,8 +647,8 @@ static struct node *product(struct parse *p)
     uint32_t at = here(p);
     struct node *n = power(p);
 
-    while (n != NULL && (chat_tree_is_op(p, OP_MUL) || chat_tree_is_op(p, OP_DIV) || chat_tree_is_op(p, OP_FLOORDIV) ||
-                         chat_tree_is_op(p, OP_MOD))) {
+    while (n != NULL && (chat_tree_is_op(p, OP_MUL) || chat_tree_is_op(p, OP_DIV) ||
+                         chat_tree_is_op(p, OP_FLOORDIV) || chat_tree_is_op(p, OP_MOD))) {
         int op = p->tok[p->at++].op;
         n = two(p, NODE_BINARY, at, op, n, power(p));
     }
@@ -667,7 +691,8 @@ static int comparison(struct parse *p) /* its operator, or 0 */
             return ops[i];
     if (chat_tree_skip_name(p, "in"))
         return OP_IN;
-    if (chat_tree_is_name(p, "not") && p->tok[p->at + 1].kind == TOK_NAME && str_is(p->tok[p->at + 1].text, "in")) {
+    if (chat_tree_is_name(p, "not") && p->tok[p->at + 1].kind == TOK_NAME &&
+        str_is(p->tok[p->at + 1].text, "in")) {
         p->at += 2;
         return OP_NOTIN;
     }
@@ -704,7 +729,8 @@ static struct node *negation(struct parse *p)
 
     if (!chat_tree_skip_name(p, "not"))
         return compare(p);
-    if (!chat_tree_enter(p) || (of = negation(p)) == NULL || (n = chat_tree_node(p, NODE_NOT, at, 1)) == NULL)
+    if (!chat_tree_enter(p) || (of = negation(p)) == NULL ||
+        (n = chat_tree_node(p, NODE_NOT, at, 1)) == NULL)
         return NULL;
     p->depth--;
     n->kid[0] = of;
@@ -733,7 +759,8 @@ struct node *chat_tree_expr(struct parse *p, bool with_cond)
     size_t from = p->at;
     int depth = p->depth;
     n = and_or(p, true);
-    /* What stands before "if" is soft, which shows only now: an unknown name in it is looked at again. */
+    /* What stands before "if" is soft, which shows only now: an unknown name in it is looked at
+     * again. */
     if (n == NULL && with_cond && !soft && p->e->code == ERR_FORMAT) {
         struct err first = *p->e;
         *p->e = (struct err){0};
@@ -787,7 +814,8 @@ struct node *chat_tree_tuple(struct parse *p, bool with_cond, const char *end_na
     if (n == NULL || (!tuple && n->n > 0))
         return n != NULL ? n->kid[0] : NULL;
     if (!tuple && !parens)
-        return chat_tree_fail(p, "Expected an expression, got '%s'", chat_tree_describe(&p->tok[p->at], got));
+        return chat_tree_fail(p, "Expected an expression, got '%s'",
+                              chat_tree_describe(&p->tok[p->at], got));
     return done(p, n);
 }
 
@@ -801,8 +829,9 @@ struct node *chat_tree_target(struct parse *p, const char *end_name, bool spaces
         return NULL;
     for (;;) {
         const struct tok *t = &p->tok[p->at];
-        if (n->n > 0 && (t->kind == TOK_BLOCK_END || chat_tree_is_op(p, ')') || chat_tree_is_op(p, '=') ||
-                         (end_name != NULL && chat_tree_is_name(p, end_name))))
+        if (n->n > 0 &&
+            (t->kind == TOK_BLOCK_END || chat_tree_is_op(p, ')') || chat_tree_is_op(p, '=') ||
+             (end_name != NULL && chat_tree_is_name(p, end_name))))
             break;
         if (chat_tree_skip_op(p, '(')) {
             one = chat_tree_target(p, NULL, spaces);
@@ -823,76 +852,4 @@ struct node *chat_tree_target(struct parse *p, const char *end_name, bool spaces
     }
     p->depth--;
     return tuple ? done(p, n) : n->kid[0];
-}
-
-/* ---- opening ---- */
-/* Newlines of all kinds become \n, and one at the end goes. */
-static bool normalise(struct jinja *t, struct str s)
-{
-    char *p = chat_heap_take(&t->heap, s.n + 1);
-    size_t n = 0;
-
-    if (p == NULL)
-        return false;
-    for (size_t i = 0; i < s.n; i++) {
-        p[n++] = s.p[i] == '\r' ? '\n' : s.p[i];
-        if (s.p[i] == '\r' && i + 1 < s.n && s.p[i + 1] == '\n')
-            i++;
-    }
-    if (n > 0 && p[n - 1] == '\n')
-        n--;
-    t->source = (struct str){p, n};
-    return true;
-}
-
-static enum err_code parse(struct jinja *t, struct err *e)
-{
-    static const char *const known[SYM_KNOWN] = {"loop", "caller", "kwargs", "varargs", "self"};
-    struct parse p = {.t = t, .e = e};
-    size_t n;
-
-    for (size_t i = 0, len; i < t->source.n; i += len) {
-        len = (unsigned char)t->source.p[i] < 0x80 ? 1 : str_utf8((struct str){t->source.p + i, t->source.n - i});
-        if (len == 0)
-            return chat_jinja_fail(t, e, (uint32_t)i, "not valid UTF-8");
-    }
-    for (int i = 0; i < SYM_KNOWN; i++)
-        if (chat_tree_symbol(&p, str_of(known[i])) < 0)
-            return e->code;
-    if (chat_jinja_lex(t, &p.tok, &n, e))
-        return e->code;
-    t->root = chat_tree_body(&p);
-    free(p.tok);
-    return t->root != NULL ? ERR_OK : e->code;
-}
-
-enum err_code chat_jinja_open(struct jinja **out, struct str source, struct err *e)
-{
-    struct err own = {0};
-    struct jinja *t = calloc(1, sizeof *t);
-    enum err_code rc = ERR_OK;
-
-    if (t == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
-    if (source.n > JIN_TEMPLATE_BYTES_MAX)
-        rc = err_set(&own, ERR_LIMIT, "template: longer than %d MiB", JIN_TEMPLATE_BYTES_MAX >> 20);
-    t->heap.max = (size_t)JIN_HEAP_BYTES_MAX + 64 * source.n;
-    if (rc == ERR_OK && !normalise(t, source))
-        rc = err_set(&own, ERR_NOMEM, "out of memory");
-    if (rc == ERR_OK)
-        rc = parse(t, &own);
-    if (rc) {
-        chat_jinja_close(t);
-        return err_set(e, rc, "%s", own.msg);
-    }
-    *out = t;
-    return ERR_OK;
-}
-
-void chat_jinja_close(struct jinja *t)
-{
-    if (t == NULL)
-        return;
-    chat_heap_free(&t->heap);
-    free(t);
 }

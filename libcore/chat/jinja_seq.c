@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* jinja_seq.c - filters over the items of a value.                              room: chat
  *
- * As in jinja2, map, select, reject and unique are generators: they work when they are asked for an item, and once.
+ * As in jinja2, map, select, reject and unique are generators: they work when they are asked for an
+ * item, and once.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +10,35 @@
 
 /* The order of the names in jinja_filters.c. */
 enum filter {
-    F_ATTR, F_BATCH, F_COUNT, F_DICTSORT, F_FIRST, F_GROUPBY, F_ITEMS, F_JOIN, F_LAST, F_LENGTH, F_LIST, F_MAP, F_MAX, F_MIN,
-    F_RANDOM, F_REJECT, F_REJECTATTR, F_REVERSE, F_SELECT, F_SELECTATTR, F_SLICE, F_SORT, F_SUM, F_UNIQUE,
+    F_ATTR,
+    F_BATCH,
+    F_COUNT,
+    F_DICTSORT,
+    F_FIRST,
+    F_GROUPBY,
+    F_ITEMS,
+    F_JOIN,
+    F_LAST,
+    F_LENGTH,
+    F_LIST,
+    F_MAP,
+    F_MAX,
+    F_MIN,
+    F_RANDOM,
+    F_REJECT,
+    F_REJECTATTR,
+    F_REVERSE,
+    F_SELECT,
+    F_SELECTATTR,
+    F_SLICE,
+    F_SORT,
+    F_SUM,
+    F_UNIQUE,
 };
 
 /* ---- attributes by a path ---- */
-/* attribute: None for the item itself, a number, or "a.0.b"; dflt: for what is undefined on the way, or NULL. */
+/* attribute: None for the item itself, a number, or "a.0.b"; dflt: for what is undefined on the
+ * way, or NULL. */
 struct getter {
     struct val attribute;
     const struct val *dflt;
@@ -28,14 +52,16 @@ static bool step(struct jin *j, struct val *v, struct str part, const struct val
 
     for (size_t i = 0; i < part.n; i++)
         digits = digits && part.p[i] >= '0' && part.p[i] <= '9';
-    if (!(digits ? chat_int_read(j, part, 10, &key) : chat_str_new(j, part, true, &key)) || !chat_getitem(j, *v, key, v))
+    if (!(digits ? chat_int_read(j, part, 10, &key) : chat_str_new(j, part, true, &key)) ||
+        !chat_getitem(j, *v, key, v))
         return false;
     if (dflt != NULL && v->kind == VAL_UNDEFINED)
         *v = *dflt;
     return true;
 }
 
-static bool get_path(struct jin *j, struct val v, struct str path, const struct getter *g, struct val *out)
+static bool get_path(struct jin *j, struct val v, struct str path, const struct getter *g,
+                     struct val *out)
 {
     for (;;) {
         const char *dot = path.n > 0 ? memchr(path.p, '.', path.n) : NULL;
@@ -105,15 +131,16 @@ static bool sort(struct jin *j, struct vpair *v, struct vpair *tmp, size_t n, bo
 }
 
 /* The items of v sorted by what g takes from them. many: keys are lists. */
-static bool sort_by(struct jin *j, struct val v, const struct getter *g, bool many, bool reverse, struct vpair **pairs,
-                    size_t *n)
+static bool sort_by(struct jin *j, struct val v, const struct getter *g, bool many, bool reverse,
+                    struct vpair **pairs, size_t *n)
 {
     struct val list;
 
     if (!chat_list_of(j, v, &list))
         return false;
     *n = list.u.l->n;
-    struct vpair *p = chat_take_array(j, *n + 1, sizeof *p), *tmp = chat_take_array(j, *n + 1, sizeof *tmp);
+    struct vpair *p = chat_take_array(j, *n + 1, sizeof *p),
+                 *tmp = chat_take_array(j, *n + 1, sizeof *tmp);
     if (p == NULL || tmp == NULL)
         return false;
     for (size_t i = 0; i < *n; i++) {
@@ -155,7 +182,8 @@ static bool dictsort(struct jin *j, struct val v, const struct args *a, struct v
     if (!chat_args(j, "dictsort", a, "case_sensitive by reverse", 0, arg))
         return false;
     bool value = arg[1].kind == VAL_STR && str_is(chat_str(&arg[1]), "value");
-    if (arg[1].kind != VAL_NONE && !value && !(arg[1].kind == VAL_STR && str_is(chat_str(&arg[1]), "key")))
+    if (arg[1].kind != VAL_NONE && !value &&
+        !(arg[1].kind == VAL_STR && str_is(chat_str(&arg[1]), "key")))
         return chat_raise(j, "You can only sort by either \"key\" or \"value\"");
     if (v.kind == VAL_UNDEFINED)
         return chat_use_undefined(j, v);
@@ -175,7 +203,9 @@ static bool groupby(struct jin *j, struct val v, const struct args *a, struct va
 
     if (!chat_args(j, "groupby", a, "attribute default case_sensitive", 1, arg))
         return false;
-    struct getter g = {.attribute = arg[0], .dflt = arg[1].kind != VAL_NONE ? &arg[1] : NULL, .fold = !chat_truth(&arg[2])};
+    struct getter g = {.attribute = arg[0],
+                       .dflt = arg[1].kind != VAL_NONE ? &arg[1] : NULL,
+                       .fold = !chat_truth(&arg[2])};
     if (!sort_by(j, v, &g, false, false, &p, &n) || !chat_list_new(j, VAL_LIST, 0, out))
         return false;
     g.fold = false;
@@ -282,7 +312,8 @@ static bool map_item(struct jin *j, void *ctx, struct val item, struct val *out,
     (void)keep;
     if (!p->ready && !ready_map(j, p))
         return false;
-    return p->map_attr ? get(j, item, &p->attr, out) : chat_filter(j, p->which, item, &p->rest, out);
+    return p->map_attr ? get(j, item, &p->attr, out)
+                       : chat_filter(j, p->which, item, &p->rest, out);
 }
 
 static bool ready_pick(struct jin *j, struct picker *p)
@@ -312,7 +343,8 @@ static bool pick_item(struct jin *j, void *ctx, struct val item, struct val *out
     return true;
 }
 
-static bool generator(struct jin *j, struct val v, const struct args *a, struct picker init, iter_fn *fn, struct val *out)
+static bool generator(struct jin *j, struct val v, const struct args *a, struct picker init,
+                      iter_fn *fn, struct val *out)
 {
     struct picker *p = chat_take(j, sizeof *p);
     struct args *copy = chat_take(j, sizeof *copy);
@@ -349,7 +381,8 @@ static bool unique(struct jin *j, struct val v, const struct args *a, struct val
     struct val arg[2] = {chat_bool(false), chat_none()}, d;
     struct seen *s = chat_take(j, sizeof *s);
 
-    if (s == NULL || !chat_args(j, "unique", a, "case_sensitive attribute", 0, arg) || !chat_dict_new(j, &d))
+    if (s == NULL || !chat_args(j, "unique", a, "case_sensitive attribute", 0, arg) ||
+        !chat_dict_new(j, &d))
         return false;
     *s = (struct seen){.d = d.u.d, .g = {.attribute = arg[1], .fold = !chat_truth(&arg[0])}};
     return chat_generate(j, v, unique_item, s, out);
@@ -403,15 +436,16 @@ static bool filter_slice(struct jin *j, struct val v, const struct args *a, stru
     struct val arg[2] = {chat_none(), chat_none()}, list, all, row;
     int64_t n, at = 0;
 
-    if (!chat_args(j, "slice", a, "slices fill_with", 1, arg) || !chat_index(j, arg[0], &n) || !chat_list_of(j, v, &list) ||
-        !chat_list_new(j, VAL_LIST, 0, &all))
+    if (!chat_args(j, "slice", a, "slices fill_with", 1, arg) || !chat_index(j, arg[0], &n) ||
+        !chat_list_of(j, v, &list) || !chat_list_new(j, VAL_LIST, 0, &all))
         return false;
     if (n == 0)
         return chat_raise(j, "integer division or modulo by zero");
     int64_t len = (int64_t)list.u.l->n, each = n > 0 ? len / n : 0, extra = n > 0 ? len % n : 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t end = at + each + (i < extra);
-        if (!chat_work(j, 1) || !chat_list_new(j, VAL_LIST, 0, &row) || !chat_list_add(j, all.u.l, row))
+        if (!chat_work(j, 1) || !chat_list_new(j, VAL_LIST, 0, &row) ||
+            !chat_list_add(j, all.u.l, row))
             return false;
         for (; at < end; at++)
             if (!chat_list_add(j, row.u.l, list.u.l->v[at]))
@@ -474,8 +508,9 @@ static bool filter_join(struct jin *j, struct val v, const struct args *a, struc
     struct sbuf b = {0};
     bool more;
 
-    if (!chat_str_new(j, STR(""), true, &arg[0]) || !chat_args(j, "join", a, "d attribute", 0, arg) ||
-        !chat_to_str(j, arg[0], &arg[0]) || !chat_iter(j, v, &it))
+    if (!chat_str_new(j, STR(""), true, &arg[0]) ||
+        !chat_args(j, "join", a, "d attribute", 0, arg) || !chat_to_str(j, arg[0], &arg[0]) ||
+        !chat_iter(j, v, &it))
         return false;
     struct getter g = {.attribute = arg[1]};
     for (bool any = false;; any = true) {
@@ -508,7 +543,8 @@ static bool filter_sum(struct jin *j, struct val v, const struct args *a, struct
             return false;
         if (!more)
             return true;
-        if ((arg[0].kind != VAL_NONE && !get(j, item, &g, &item)) || !chat_binary(j, OP_ADD, *out, item, out))
+        if ((arg[0].kind != VAL_NONE && !get(j, item, &g, &item)) ||
+            !chat_binary(j, OP_ADD, *out, item, out))
             return false;
     }
 }
@@ -548,7 +584,8 @@ static bool attr(struct jin *j, struct val v, const struct args *a, struct val *
         return chat_raise(j, "attribute name must be string, not '%s'", chat_type(&name));
     if (!chat_own_attr(j, v, chat_str(&name), out, &found))
         return false;
-    return found || chat_undefined(j, out, "'%s object' has no attribute '%.*s'", chat_type(&v), STR_ARG(chat_str(&name)));
+    return found || chat_undefined(j, out, "'%s object' has no attribute '%.*s'", chat_type(&v),
+                                   STR_ARG(chat_str(&name)));
 }
 
 static bool pick_random(struct jin *j, struct val v, struct val *out)
@@ -559,7 +596,8 @@ static bool pick_random(struct jin *j, struct val v, struct val *out)
         return false;
     if (n == 0)
         return chat_undefined(j, out, "No random item, sequence was empty.");
-    return n == 1 ? first(j, v, out) : chat_raise(j, "random is not supported: a prompt is the same each time");
+    return n == 1 ? first(j, v, out)
+                  : chat_raise(j, "random is not supported: a prompt is the same each time");
 }
 
 bool chat_filter_seq(struct jin *j, int which, struct val v, const struct args *a, struct val *out)
@@ -587,7 +625,9 @@ bool chat_filter_seq(struct jin *j, int which, struct val v, const struct args *
     case F_SELECT:
     case F_REJECTATTR:
     case F_SELECTATTR:
-        return generator(j, v, a, (struct picker){.reject = which == F_REJECT || which == F_REJECTATTR, .by_attr = by_attr},
+        return generator(j, v, a,
+                         (struct picker){.reject = which == F_REJECT || which == F_REJECTATTR,
+                                         .by_attr = by_attr},
                          pick_item, out);
     case F_SLICE:
         return filter_slice(j, v, a, out);

@@ -3,10 +3,10 @@
  *
  * Children of nodes:
  *   body: statements; output: expressions; if: test, body, test, body ..., and the body of "else";
- *   for: target, items, test or NULL, body, else or NULL; set: target, value; setblock: target, filter or NULL, body;
- *   macro: body, then the default of each parameter or NULL; callblock: the same, then the call;
- *   filterblock: filter, body; with: target, value, target, value ..., body; block, generation: body;
- *   escape (autoescape): switch, body.
+ *   for: target, items, test or NULL, body, else or NULL; set: target, value; setblock: target,
+ * filter or NULL, body; macro: body, then the default of each parameter or NULL; callblock: the
+ * same, then the call; filterblock: filter, body; with: target, value, target, value ..., body;
+ * block, generation: body; escape (autoescape): switch, body.
  */
 #include <string.h>
 #include "chat/jinja_tree.h"
@@ -55,7 +55,8 @@ static struct node *one_body(struct parse *p, enum node_kind kind, uint32_t at, 
 
 static struct node *parse_if(struct parse *p, uint32_t at)
 {
-    static const char *const ends[] = {"elif", "else", "endif", NULL}, *const last[] = {"endif", NULL};
+    static const char *const ends[] = {"elif", "else", "endif", NULL}, *const last[] = {"endif",
+                                                                                        NULL};
     bool soft = p->soft;
     struct node *n = chat_tree_node(p, NODE_IF, at, 0);
 
@@ -107,7 +108,8 @@ static struct node *parse_set(struct parse *p, uint32_t at)
     if (target == NULL)
         return NULL;
     if (chat_tree_skip_op(p, '=')) {
-        if ((n = chat_tree_node(p, NODE_SET, at, 2)) == NULL || (n->kid[1] = chat_tree_tuple(p, true, NULL, false)) == NULL)
+        if ((n = chat_tree_node(p, NODE_SET, at, 2)) == NULL ||
+            (n->kid[1] = chat_tree_tuple(p, true, NULL, false)) == NULL)
             return NULL;
     } else {
         if ((n = chat_tree_node(p, NODE_SETBLOCK, at, 3)) == NULL)
@@ -144,7 +146,8 @@ static bool signature(struct parse *p, struct node *n)
         t = &p->tok[p->at];
         if (t->kind != TOK_NAME || n->n_pos == PARAMETERS_MAX)
             return chat_tree_fail(p, "expected the name of a parameter") != NULL;
-        if ((n->sym[n->n_pos] = chat_tree_symbol(p, t->text)) < 0 || !chat_tree_name(p, t->text, &n->name[n->n_pos]))
+        if ((n->sym[n->n_pos] = chat_tree_symbol(p, t->text)) < 0 ||
+            !chat_tree_name(p, t->text, &n->name[n->n_pos]))
             return false;
         for (int i = 0; i < n->n_pos; i++)
             if (n->sym[i] == n->sym[n->n_pos])
@@ -189,8 +192,8 @@ static struct node *parse_macro(struct parse *p, uint32_t at)
     if (t->kind != TOK_NAME)
         return chat_tree_fail(p, "expected the name of a macro");
     p->at++;
-    if ((n->op = chat_tree_symbol(p, t->text)) < 0 || !chat_tree_name(p, t->text, &n->v) || !signature(p, n) ||
-        !macro_body(p, n, "endmacro"))
+    if ((n->op = chat_tree_symbol(p, t->text)) < 0 || !chat_tree_name(p, t->text, &n->v) ||
+        !signature(p, n) || !macro_body(p, n, "endmacro"))
         return NULL;
     return done(p, n);
 }
@@ -216,8 +219,8 @@ static struct node *parse_with(struct parse *p, uint32_t at)
     while (n != NULL && p->tok[p->at].kind != TOK_BLOCK_END) {
         if (n->n > 0 && !chat_tree_expect_op(p, ','))
             return NULL;
-        if (!chat_tree_add(p, n, chat_tree_target(p, NULL, false)) || !chat_tree_expect_op(p, '=') ||
-            !chat_tree_add(p, n, chat_tree_expr(p, true)))
+        if (!chat_tree_add(p, n, chat_tree_target(p, NULL, false)) ||
+            !chat_tree_expect_op(p, '=') || !chat_tree_add(p, n, chat_tree_expr(p, true)))
             return NULL;
     }
     return n != NULL && chat_tree_add(p, n, closed_body(p, "endwith")) ? done(p, n) : NULL;
@@ -282,7 +285,8 @@ static struct node *parse_block(struct parse *p, uint32_t at)
     return done(p, n);
 }
 
-/* include, import, from, extends: there is nothing to load from, which is an error when they are reached. */
+/* include, import, from, extends: there is nothing to load from, which is an error when they are
+ * reached. */
 static struct node *parse_noloader(struct parse *p, uint32_t at)
 {
     while (p->tok[p->at].kind != TOK_BLOCK_END && p->tok[p->at].kind != TOK_EOF)
@@ -317,7 +321,8 @@ static struct node *parse_escape(struct parse *p, uint32_t at)
 {
     struct node *n = chat_tree_node(p, NODE_ESCAPE, at, 2);
 
-    if (n == NULL || (n->kid[0] = chat_tree_expr(p, true)) == NULL || (n->kid[1] = closed_body(p, "endautoescape")) == NULL)
+    if (n == NULL || (n->kid[0] = chat_tree_expr(p, true)) == NULL ||
+        (n->kid[1] = closed_body(p, "endautoescape")) == NULL)
         return NULL;
     return done(p, n);
 }
@@ -373,7 +378,8 @@ static struct node *statement(struct parse *p)
         return parse_control(p, NODE_CONTINUE, t->at);
     if (str_is(t->text, "generation"))
         return parse_generation(p, t->at);
-    if (str_is(t->text, "include") || str_is(t->text, "import") || str_is(t->text, "from") || str_is(t->text, "extends"))
+    if (str_is(t->text, "include") || str_is(t->text, "import") || str_is(t->text, "from") ||
+        str_is(t->text, "extends"))
         return parse_noloader(p, t->at);
     p->at--;
     return chat_tree_fail(p, "Encountered unknown tag '%.*s'.", STR_ARG(t->text));
@@ -422,7 +428,8 @@ static struct node *statements(struct parse *p, const char *const *ends)
         bool ok = true;
         if (t->kind == TOK_EOF) {
             if (ends != NULL)
-                return chat_tree_fail(p, "Unexpected end of template. Jinja was looking for '%s'.", ends[0]);
+                return chat_tree_fail(p, "Unexpected end of template. Jinja was looking for '%s'.",
+                                      ends[0]);
             break;
         }
         if (t->kind == TOK_DATA) {

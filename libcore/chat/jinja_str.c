@@ -1,28 +1,74 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* jinja_str.c - what strings can do: Python's methods of str, by code points.    room: chat
  *
- * Every byte keeps its mark of origin: pieces share their string's bytes, and what is put together is copied mark by mark.
+ * Every byte keeps its mark of origin: pieces share their string's bytes, and what is put together
+ * is copied mark by mark.
  */
 #include <string.h>
 #include "chat/jinja.h"
 #include "chat/unicode_tables.h"
 
 enum method {
-    M_CAPITALIZE, M_CASEFOLD, M_CENTER, M_COUNT, M_ENCODE, M_ENDSWITH, M_EXPANDTABS, M_FIND, M_FORMAT, M_FORMAT_MAP, M_INDEX,
-    M_ISALNUM, M_ISALPHA, M_ISASCII, M_ISDECIMAL, M_ISDIGIT, M_ISIDENTIFIER, M_ISLOWER, M_ISNUMERIC, M_ISPRINTABLE,
-    M_ISSPACE, M_ISTITLE, M_ISUPPER, M_JOIN, M_LJUST, M_LOWER, M_LSTRIP, M_PARTITION, M_REMOVEPREFIX, M_REMOVESUFFIX,
-    M_REPLACE, M_RFIND, M_RINDEX, M_RJUST, M_RPARTITION, M_RSPLIT, M_RSTRIP, M_SPLIT, M_SPLITLINES, M_STARTSWITH, M_STRIP,
-    M_SWAPCASE, M_TITLE, M_TRANSLATE, M_UPPER, M_ZFILL, M_N,
+    M_CAPITALIZE,
+    M_CASEFOLD,
+    M_CENTER,
+    M_COUNT,
+    M_ENCODE,
+    M_ENDSWITH,
+    M_EXPANDTABS,
+    M_FIND,
+    M_FORMAT,
+    M_FORMAT_MAP,
+    M_INDEX,
+    M_ISALNUM,
+    M_ISALPHA,
+    M_ISASCII,
+    M_ISDECIMAL,
+    M_ISDIGIT,
+    M_ISIDENTIFIER,
+    M_ISLOWER,
+    M_ISNUMERIC,
+    M_ISPRINTABLE,
+    M_ISSPACE,
+    M_ISTITLE,
+    M_ISUPPER,
+    M_JOIN,
+    M_LJUST,
+    M_LOWER,
+    M_LSTRIP,
+    M_PARTITION,
+    M_REMOVEPREFIX,
+    M_REMOVESUFFIX,
+    M_REPLACE,
+    M_RFIND,
+    M_RINDEX,
+    M_RJUST,
+    M_RPARTITION,
+    M_RSPLIT,
+    M_RSTRIP,
+    M_SPLIT,
+    M_SPLITLINES,
+    M_STARTSWITH,
+    M_STRIP,
+    M_SWAPCASE,
+    M_TITLE,
+    M_TRANSLATE,
+    M_UPPER,
+    M_ZFILL,
+    M_N,
 };
 
 int chat_str_method_find(struct str name)
 {
     static const char *const names[M_N] = {
-        "capitalize", "casefold", "center", "count", "encode", "endswith", "expandtabs", "find", "format", "format_map",
-        "index", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric",
-        "isprintable", "isspace", "istitle", "isupper", "join", "ljust", "lower", "lstrip", "partition", "removeprefix",
-        "removesuffix", "replace", "rfind", "rindex", "rjust", "rpartition", "rsplit", "rstrip", "split", "splitlines",
-        "startswith", "strip", "swapcase", "title", "translate", "upper", "zfill",
+        "capitalize", "casefold",    "center",     "count",      "encode",       "endswith",
+        "expandtabs", "find",        "format",     "format_map", "index",        "isalnum",
+        "isalpha",    "isascii",     "isdecimal",  "isdigit",    "isidentifier", "islower",
+        "isnumeric",  "isprintable", "isspace",    "istitle",    "isupper",      "join",
+        "ljust",      "lower",       "lstrip",     "partition",  "removeprefix", "removesuffix",
+        "replace",    "rfind",       "rindex",     "rjust",      "rpartition",   "rsplit",
+        "rstrip",     "split",       "splitlines", "startswith", "strip",        "swapcase",
+        "title",      "translate",   "upper",      "zfill",
     };
 
     for (int i = 0; i < M_N; i++)
@@ -39,7 +85,8 @@ static bool markup(struct val *v, bool on)
 
 static bool add_part(struct jin *j, struct sbuf *b, const struct vstr *s, size_t from, size_t to)
 {
-    struct vstr part = {.p = s->p + from, .mark = s->mark ? s->mark + from : NULL, .n = to - from, .ours = s->ours};
+    struct vstr part = {
+        .p = s->p + from, .mark = s->mark ? s->mark + from : NULL, .n = to - from, .ours = s->ours};
 
     return chat_sbuf_str(j, b, &part);
 }
@@ -63,7 +110,8 @@ static bool cased(unsigned f)
     return (f & (UNI_LOWER | UNI_UPPER | UNI_TITLE)) != 0;
 }
 
-/* A capital sigma at byte i is at the end of a word: cased characters before it, none after, apart from ignorable ones. */
+/* A capital sigma at byte i is at the end of a word: cased characters before it, none after, apart
+ * from ignorable ones. */
 static bool final_sigma(const struct vstr *s, size_t i)
 {
     size_t k = i, len;
@@ -172,7 +220,8 @@ static bool want_str(struct jin *j, const struct val *v, const char *what)
 }
 
 /* Bytes of s between two code points as in slices; from > to when the first lies behind the end. */
-static bool window(struct jin *j, const struct vstr *s, const struct val v[2], size_t *from, size_t *to)
+static bool window(struct jin *j, const struct vstr *s, const struct val v[2], size_t *from,
+                   size_t *to)
 {
     int64_t n = chat_str_len(s), b[2] = {0, n};
 
@@ -189,13 +238,15 @@ static bool window(struct jin *j, const struct vstr *s, const struct val v[2], s
     return chat_work(j, (int64_t)s->n / 64);
 }
 
-static bool find(struct jin *j, const struct vstr *s, const struct args *a, enum method which, struct val *out)
+static bool find(struct jin *j, const struct vstr *s, const struct args *a, enum method which,
+                 struct val *out)
 {
     struct val v[3] = {chat_none(), chat_none(), chat_none()};
     size_t from, to, at = SIZE_MAX;
     int64_t n = 0;
 
-    if (!chat_args(j, "find", a, "sub start end", 1, v) || !want_str(j, &v[0], "argument") || !window(j, s, v + 1, &from, &to))
+    if (!chat_args(j, "find", a, "sub start end", 1, v) || !want_str(j, &v[0], "argument") ||
+        !window(j, s, v + 1, &from, &to))
         return false;
     struct str part = chat_str(&v[0]), all = {s->p, to};
     if (which == M_COUNT) {
@@ -228,13 +279,15 @@ static bool find(struct jin *j, const struct vstr *s, const struct args *a, enum
     return true;
 }
 
-static bool has_end(struct jin *j, const struct vstr *s, const struct args *a, bool start, struct val *out)
+static bool has_end(struct jin *j, const struct vstr *s, const struct args *a, bool start,
+                    struct val *out)
 {
     struct val v[3] = {chat_none(), chat_none(), chat_none()};
     size_t from, to;
     bool yes = false;
 
-    if (!chat_args(j, start ? "startswith" : "endswith", a, "prefix start end", 1, v) || !window(j, s, v + 1, &from, &to))
+    if (!chat_args(j, start ? "startswith" : "endswith", a, "prefix start end", 1, v) ||
+        !window(j, s, v + 1, &from, &to))
         return false;
     size_t n = v[0].kind == VAL_TUPLE ? v[0].u.l->n : 1;
     for (size_t i = 0; i < n && !yes; i++) {
@@ -242,7 +295,8 @@ static bool has_end(struct jin *j, const struct vstr *s, const struct args *a, b
         if (!want_str(j, one, "the argument"))
             return false;
         struct str p = chat_str(one);
-        yes = from <= to && p.n <= to - from && memcmp(start ? s->p + from : s->p + to - p.n, p.p, p.n) == 0;
+        yes = from <= to && p.n <= to - from &&
+              memcmp(start ? s->p + from : s->p + to - p.n, p.p, p.n) == 0;
     }
     *out = chat_bool(yes);
     return true;
@@ -261,7 +315,8 @@ static bool in_set(const struct vstr *set, uint32_t cp)
     return false;
 }
 
-bool chat_str_strip(struct jin *j, const struct vstr *s, const struct vstr *chars, bool left, bool right, struct val *out)
+bool chat_str_strip(struct jin *j, const struct vstr *s, const struct vstr *chars, bool left,
+                    bool right, struct val *out)
 {
     size_t from = 0, to = s->n, len;
 
@@ -273,11 +328,12 @@ bool chat_str_strip(struct jin *j, const struct vstr *s, const struct vstr *char
             break;
         to = i;
     }
-    return chat_work(j, (int64_t)(from + s->n - to) / 16) && chat_str_part(j, s, from, to - from, out);
+    return chat_work(j, (int64_t)(from + s->n - to) / 16) &&
+           chat_str_part(j, s, from, to - from, out);
 }
 
-bool chat_str_replace(struct jin *j, const struct vstr *s, const struct vstr *old, const struct vstr *with, int64_t max,
-                      struct val *out)
+bool chat_str_replace(struct jin *j, const struct vstr *s, const struct vstr *old,
+                      const struct vstr *with, int64_t max, struct val *out)
 {
     struct sbuf b = {0};
     struct str all = {s->p, s->n}, part = {old->p, old->n};
@@ -301,7 +357,8 @@ static bool replace(struct jin *j, const struct vstr *s, const struct args *a, s
     struct val v[3] = {chat_none(), chat_none(), chat_int(-1)};
     int64_t max;
 
-    if (!chat_args(j, "replace", a, "old new count", 2, v) || !want_str(j, &v[0], "replace() argument 1") ||
+    if (!chat_args(j, "replace", a, "old new count", 2, v) ||
+        !want_str(j, &v[0], "replace() argument 1") ||
         !want_str(j, &v[1], "replace() argument 2") || !chat_index(j, v[2], &max))
         return false;
     if (s->markup && (!chat_escape(j, v[0], &v[0]) || !chat_escape(j, v[1], &v[1])))
@@ -310,7 +367,8 @@ static bool replace(struct jin *j, const struct vstr *s, const struct args *a, s
 }
 
 /* side: -1 text at the left, 1 at the right, 0 centred. */
-bool chat_str_pad(struct jin *j, const struct vstr *s, int64_t width, struct str fill, int side, struct val *out)
+bool chat_str_pad(struct jin *j, const struct vstr *s, int64_t width, struct str fill, int side,
+                  struct val *out)
 {
     struct sbuf b = {0};
     int64_t n = chat_str_len(s), room = width > n ? width - n : 0, left = side > 0 ? room : 0;
@@ -320,10 +378,12 @@ bool chat_str_pad(struct jin *j, const struct vstr *s, int64_t width, struct str
     if (side == 0)
         left = room / 2 + (room & width & 1);
     return chat_sbuf_fill(j, &b, fill, left, true) && chat_sbuf_str(j, &b, s) &&
-           chat_sbuf_fill(j, &b, fill, room - left, true) && chat_sbuf_val(j, &b, out) && markup(out, s->markup);
+           chat_sbuf_fill(j, &b, fill, room - left, true) && chat_sbuf_val(j, &b, out) &&
+           markup(out, s->markup);
 }
 
-static bool pad(struct jin *j, const struct vstr *s, const struct args *a, int side, struct val *out)
+static bool pad(struct jin *j, const struct vstr *s, const struct args *a, int side,
+                struct val *out)
 {
     struct val v[2] = {chat_none(), chat_none()};
     int64_t width;
@@ -348,9 +408,10 @@ static bool zfill(struct jin *j, const struct vstr *s, const struct args *a, str
     int64_t width;
     size_t sign = s->n > 0 && (s->p[0] == '-' || s->p[0] == '+');
 
-    return chat_args(j, "zfill", a, "width", 1, &v) && chat_index(j, v, &width) && add_part(j, &b, s, 0, sign) &&
-           chat_sbuf_fill(j, &b, STR("0"), width - chat_str_len(s), true) && add_part(j, &b, s, sign, s->n) &&
-           chat_sbuf_val(j, &b, out);
+    return chat_args(j, "zfill", a, "width", 1, &v) && chat_index(j, v, &width) &&
+           add_part(j, &b, s, 0, sign) &&
+           chat_sbuf_fill(j, &b, STR("0"), width - chat_str_len(s), true) &&
+           add_part(j, &b, s, sign, s->n) && chat_sbuf_val(j, &b, out);
 }
 
 /* ---- cutting ---- */
@@ -361,7 +422,8 @@ static bool push_part(struct jin *j, struct vlist *l, const struct vstr *s, size
     return chat_str_part(j, s, from, to - from, &v) && chat_list_add(j, l, v);
 }
 
-static bool split_space(struct jin *j, const struct vstr *s, int64_t max, bool right, struct vlist *l)
+static bool split_space(struct jin *j, const struct vstr *s, int64_t max, bool right,
+                        struct vlist *l)
 {
     size_t at = right ? s->n : 0, len;
 
@@ -372,12 +434,8 @@ static bool split_space(struct jin *j, const struct vstr *s, int64_t max, bool r
                 at += len;
             if (at >= s->n)
                 return true;
-            if (l->n == (size_t)max) { /* the rest, without the space at its end */
-                size_t to = s->n;
-                while (to > at && flags_at(s, before(s, to), &len) & UNI_SPACE)
-                    to = before(s, to);
-                return push_part(j, l, s, at, to);
-            }
+            if (l->n == (size_t)max) /* the rest as it is */
+                return push_part(j, l, s, at, s->n);
             for (begin = at; at < s->n && !(flags_at(s, at, &len) & UNI_SPACE);)
                 at += len;
             if (!chat_work(j, 1) || !push_part(j, l, s, begin, at))
@@ -388,11 +446,8 @@ static bool split_space(struct jin *j, const struct vstr *s, int64_t max, bool r
             at = before(s, at);
         if (at == 0)
             return true;
-        if (l->n == (size_t)max) {
-            for (begin = 0; begin < at && flags_at(s, begin, &len) & UNI_SPACE;)
-                begin += len;
-            return push_part(j, l, s, begin, at);
-        }
+        if (l->n == (size_t)max)
+            return push_part(j, l, s, 0, at);
         for (begin = at; begin > 0 && !(flags_at(s, before(s, begin), &len) & UNI_SPACE);)
             begin = before(s, begin);
         if (!chat_work(j, 1) || !push_part(j, l, s, begin, at))
@@ -401,7 +456,8 @@ static bool split_space(struct jin *j, const struct vstr *s, int64_t max, bool r
     }
 }
 
-static bool split_at(struct jin *j, const struct vstr *s, struct str sep, int64_t max, bool right, struct vlist *l)
+static bool split_at(struct jin *j, const struct vstr *s, struct str sep, int64_t max, bool right,
+                     struct vlist *l)
 {
     struct str all = {s->p, s->n};
     size_t at, begin = 0;
@@ -418,7 +474,8 @@ static bool split_at(struct jin *j, const struct vstr *s, struct str sep, int64_
     return push_part(j, l, s, begin, s->n);
 }
 
-static bool split(struct jin *j, const struct vstr *s, const struct args *a, bool right, struct val *out)
+static bool split(struct jin *j, const struct vstr *s, const struct args *a, bool right,
+                  struct val *out)
 {
     struct val v[2] = {chat_none(), chat_int(-1)};
     int64_t max;
@@ -448,7 +505,8 @@ static bool split(struct jin *j, const struct vstr *s, const struct args *a, boo
     return true;
 }
 
-static bool partition(struct jin *j, const struct vstr *s, const struct args *a, bool right, struct val *out)
+static bool partition(struct jin *j, const struct vstr *s, const struct args *a, bool right,
+                      struct val *out)
 {
     struct val v;
     struct str all = {s->p, s->n};
@@ -461,8 +519,8 @@ static bool partition(struct jin *j, const struct vstr *s, const struct args *a,
     size_t at = right ? find_last(all, sep) : find_from(all, 0, sep), end = at + sep.n;
     if (at == SIZE_MAX)
         at = end = right ? 0 : s->n;
-    return chat_list_new(j, VAL_TUPLE, 3, out) && push_part(j, out->u.l, s, 0, at) && push_part(j, out->u.l, s, at, end) &&
-           push_part(j, out->u.l, s, end, s->n);
+    return chat_list_new(j, VAL_TUPLE, 3, out) && push_part(j, out->u.l, s, 0, at) &&
+           push_part(j, out->u.l, s, at, end) && push_part(j, out->u.l, s, end, s->n);
 }
 
 bool chat_str_lines(struct jin *j, const struct vstr *s, bool keep, struct vlist *out)
@@ -473,8 +531,8 @@ bool chat_str_lines(struct jin *j, const struct vstr *s, bool keep, struct vlist
         return false;
     for (size_t i = 0; i < s->n; i += len) {
         uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
-        if (!(cp == '\n' || cp == '\r' || cp == 0x0B || cp == 0x0C || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 ||
-              cp == 0x2028 || cp == 0x2029))
+        if (!(cp == '\n' || cp == '\r' || cp == 0x0B || cp == 0x0C || (cp >= 0x1C && cp <= 0x1E) ||
+              cp == 0x85 || cp == 0x2028 || cp == 0x2029))
             continue;
         if (cp == '\r' && i + 1 < s->n && s->p[i + 1] == '\n')
             len = 2;
@@ -500,7 +558,8 @@ static bool join(struct jin *j, const struct vstr *s, const struct args *a, stru
         if (!more)
             break;
         if (item.kind != VAL_STR && !s->markup)
-            return chat_raise(j, "sequence item %lld: expected str instance, %s found", (long long)i, chat_type(&item));
+            return chat_raise(j, "sequence item %lld: expected str instance, %s found",
+                              (long long)i, chat_type(&item));
         if (s->markup && !chat_escape(j, item, &item))
             return false;
         if ((i > 0 && !chat_sbuf_str(j, &b, s)) || !chat_sbuf_str(j, &b, item.u.s))
@@ -555,8 +614,10 @@ static bool translate(struct jin *j, const struct vstr *s, const struct args *a,
             ok = add_part(j, &b, s, i, i + len);
         else if (to->kind == VAL_STR)
             ok = chat_sbuf_str(j, &b, to->u.s);
-        else if (to->kind == VAL_INT && to->u.i >= 0 && to->u.i < 0x110000 && (to->u.i < 0xD800 || to->u.i > 0xDFFF))
-            ok = chat_sbuf_add(j, &b, (struct str){text, chat_cp_put(text, (uint32_t)to->u.i)}, true);
+        else if (to->kind == VAL_INT && to->u.i >= 0 && to->u.i < 0x110000 &&
+                 (to->u.i < 0xD800 || to->u.i > 0xDFFF))
+            ok = chat_sbuf_add(j, &b, (struct str){text, chat_cp_put(text, (uint32_t)to->u.i)},
+                               true);
         else if (to->kind != VAL_NONE)
             ok = chat_raise(j, "character mapping must return integer, None or str");
         if (!ok)
@@ -599,7 +660,8 @@ static bool all_have(const struct vstr *s, unsigned want, bool empty)
     return s->n > 0 || empty;
 }
 
-static bool one_case(const struct vstr *s, unsigned want) /* no cased character of another kind, and at least one */
+static bool one_case(const struct vstr *s,
+                     unsigned want) /* no cased character of another kind, and at least one */
 {
     bool any = false;
     size_t len;
@@ -619,7 +681,8 @@ static bool is_identifier(const struct vstr *s)
 
     for (size_t i = 0; i < s->n; i += len) {
         uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
-        if (!(cp == '_' || chat_cp_flags(cp) & UNI_ALPHA || (i > 0 && chat_cp_flags(cp) & UNI_DECIMAL)))
+        if (!(cp == '_' || chat_cp_flags(cp) & UNI_ALPHA ||
+              (i > 0 && chat_cp_flags(cp) & UNI_DECIMAL)))
             return false;
     }
     return s->n > 0;
@@ -658,16 +721,20 @@ static bool question(const struct vstr *s, enum method which)
 }
 
 /* ---- the table ---- */
-static bool strip(struct jin *j, const struct vstr *s, const struct args *a, enum method which, struct val *out)
+static bool strip(struct jin *j, const struct vstr *s, const struct args *a, enum method which,
+                  struct val *out)
 {
     struct val v = chat_none();
 
-    if (!chat_args(j, "strip", a, "chars", 0, &v) || (v.kind != VAL_NONE && !want_str(j, &v, "strip arg")))
+    if (!chat_args(j, "strip", a, "chars", 0, &v) ||
+        (v.kind != VAL_NONE && !want_str(j, &v, "strip arg")))
         return false;
-    return chat_str_strip(j, s, v.kind == VAL_STR ? v.u.s : NULL, which != M_RSTRIP, which != M_LSTRIP, out);
+    return chat_str_strip(j, s, v.kind == VAL_STR ? v.u.s : NULL, which != M_RSTRIP,
+                          which != M_LSTRIP, out);
 }
 
-static bool remove_end(struct jin *j, const struct vstr *s, const struct args *a, bool start, struct val *out)
+static bool remove_end(struct jin *j, const struct vstr *s, const struct args *a, bool start,
+                       struct val *out)
 {
     struct val v;
 
@@ -692,7 +759,8 @@ static bool encode(struct jin *j, struct val self, const struct args *a, struct 
 
     if (!chat_args(j, "encode", a, "encoding errors", 0, v))
         return false;
-    if (a->n + a->n_kw > 0 && !(v[0].kind == VAL_STR && (str_is(chat_str(&v[0]), "utf-8") || str_is(chat_str(&v[0]), "utf8"))))
+    if (a->n + a->n_kw > 0 && !(v[0].kind == VAL_STR && (str_is(chat_str(&v[0]), "utf-8") ||
+                                                         str_is(chat_str(&v[0]), "utf8"))))
         return chat_raise(j, "encode knows utf-8 alone");
     *out = self;
     out->kind = VAL_BYTES;
@@ -731,7 +799,8 @@ static enum str_case case_of(enum method which)
                                    : CASE_FOLD;
 }
 
-bool chat_str_method(struct jin *j, int which, struct val self, const struct args *a, struct val *out)
+bool chat_str_method(struct jin *j, int which, struct val self, const struct args *a,
+                     struct val *out)
 {
     const struct vstr *s = self.u.s;
 
@@ -787,7 +856,8 @@ bool chat_str_method(struct jin *j, int which, struct val self, const struct arg
     case M_SWAPCASE:
     case M_TITLE:
     case M_UPPER:
-        return chat_args(j, "the method", a, "", 0, NULL) && chat_str_case(j, s, case_of((enum method)which), out);
+        return chat_args(j, "the method", a, "", 0, NULL) &&
+               chat_str_case(j, s, case_of((enum method)which), out);
     default:
         *out = chat_bool(question(s, (enum method)which));
         return chat_work(j, (int64_t)s->n / 16) && chat_args(j, "the method", a, "", 0, NULL);

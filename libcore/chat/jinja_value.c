@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* jinja_value.c - memory and values of one rendering.                           room: chat
  *
- * Strings never change, so parts of one share its bytes. The one exception is invisible: a string that ends where the
- * last concatenation ended may get more bytes behind its end, which makes text that grows in a loop cheap.
+ * Strings never change, so parts of one share its bytes. The one exception is invisible: a string
+ * that ends where the last concatenation ended may get more bytes behind its end, which makes text
+ * that grows in a loop cheap.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -119,12 +120,29 @@ bool chat_use_undefined(struct jin *j, struct val v)
 const char *chat_type(const struct val *v)
 {
     static const char *const names[] = {
-        [VAL_UNDEFINED] = "Undefined", [VAL_NONE] = "NoneType", [VAL_BOOL] = "bool", [VAL_INT] = "int",
-        [VAL_BIG] = "int", [VAL_FLOAT] = "float", [VAL_STR] = "str", [VAL_BYTES] = "bytes", [VAL_LIST] = "list",
-        [VAL_TUPLE] = "tuple", [VAL_DICT] = "dict", [VAL_VIEW] = "dict_items", [VAL_RANGE] = "range",
-        [VAL_SPACE] = "Namespace", [VAL_MACRO] = "Macro", [VAL_METHOD] = "builtin_function_or_method",
-        [VAL_FUNC] = "function", [VAL_LOOP] = "LoopContext", [VAL_ITER] = "generator", [VAL_CYCLER] = "Cycler",
-        [VAL_JOINER] = "Joiner", [VAL_SELF] = "TemplateReference", [VAL_BLOCK] = "BlockReference",
+        [VAL_UNDEFINED] = "Undefined",
+        [VAL_NONE] = "NoneType",
+        [VAL_BOOL] = "bool",
+        [VAL_INT] = "int",
+        [VAL_BIG] = "int",
+        [VAL_FLOAT] = "float",
+        [VAL_STR] = "str",
+        [VAL_BYTES] = "bytes",
+        [VAL_LIST] = "list",
+        [VAL_TUPLE] = "tuple",
+        [VAL_DICT] = "dict",
+        [VAL_VIEW] = "dict_items",
+        [VAL_RANGE] = "range",
+        [VAL_SPACE] = "Namespace",
+        [VAL_MACRO] = "Macro",
+        [VAL_METHOD] = "builtin_function_or_method",
+        [VAL_FUNC] = "function",
+        [VAL_LOOP] = "LoopContext",
+        [VAL_ITER] = "generator",
+        [VAL_CYCLER] = "Cycler",
+        [VAL_JOINER] = "Joiner",
+        [VAL_SELF] = "TemplateReference",
+        [VAL_BLOCK] = "BlockReference",
     };
 
     if (v->kind == VAL_VIEW && v->sub != VIEW_ITEMS)
@@ -191,8 +209,12 @@ bool chat_str_copy(struct jin *j, struct str s, bool ours, struct val *out)
 
 bool chat_str_part(struct jin *j, const struct vstr *s, size_t from, size_t n, struct val *out)
 {
-    struct vstr part = {.p = s->p + from, .mark = s->mark != NULL ? s->mark + from : NULL, .n = n,
-                        .n_cp = s->n_cp == (int64_t)s->n ? (int64_t)n : -1, .ours = s->ours, .markup = s->markup};
+    struct vstr part = {.p = s->p + from,
+                        .mark = s->mark != NULL ? s->mark + from : NULL,
+                        .n = n,
+                        .n_cp = s->n_cp == (int64_t)s->n ? (int64_t)n : -1,
+                        .ours = s->ours,
+                        .markup = s->markup};
 
     return new_str(j, part, VAL_STR, out);
 }
@@ -309,7 +331,11 @@ bool chat_sbuf_fill(struct jin *j, struct sbuf *b, struct str s, int64_t times, 
 
 bool chat_sbuf_val(struct jin *j, struct sbuf *b, struct val *out)
 {
-    struct vstr s = {.p = b->n > 0 ? b->p : "", .mark = b->n > 0 ? b->mark : NULL, .n = b->n, .n_cp = -1, .ours = b->ours};
+    struct vstr s = {.p = b->n > 0 ? b->p : "",
+                     .mark = b->n > 0 ? b->mark : NULL,
+                     .n = b->n,
+                     .n_cp = -1,
+                     .ours = b->ours};
 
     *b = (struct sbuf){0};
     return new_str(j, s, VAL_STR, out);
@@ -325,8 +351,11 @@ bool chat_concat(struct jin *j, const struct vstr *a, const struct vstr *b, stru
     }
     bool same = a->mark == NULL && b->mark == NULL && a->ours == b->ours;
     if (a->p + a->n == j->tail && b->n <= j->tail_room && (same || a->mark != NULL)) {
-        s = (struct sbuf){.p = (char *)(uintptr_t)a->p, .mark = (unsigned char *)(uintptr_t)a->mark, .n = a->n,
-                          .cap = a->n + j->tail_room, .ours = a->ours};
+        s = (struct sbuf){.p = (char *)(uintptr_t)a->p,
+                          .mark = (unsigned char *)(uintptr_t)a->mark,
+                          .n = a->n,
+                          .cap = a->n + j->tail_room,
+                          .ours = a->ours};
     } else {
         size_t room = a->n > 256 ? a->n : 0; /* it may go on */
         if (!sbuf_grow(j, &s, a->n + b->n + room, !same) || !chat_sbuf_str(j, &s, a))
@@ -443,7 +472,8 @@ static bool hash(struct jin *j, struct val v, uint64_t *out)
     }
 }
 
-static bool find_pair(struct jin *j, const struct vdict *d, struct val key, uint64_t h, struct vpair **out)
+static bool find_pair(struct jin *j, const struct vdict *d, struct val key, uint64_t h,
+                      struct vpair **out)
 {
     bool same = false;
 
@@ -681,8 +711,9 @@ bool chat_equal(struct jin *j, struct val a, struct val b, bool *out)
     case VAL_DICT:
         return equal_dicts(j, a.u.d, b.u.d, out);
     case VAL_RANGE:
-        *out = a.u.r->n == b.u.r->n && (a.u.r->n == 0 || (a.u.r->start == b.u.r->start &&
-                                                         (a.u.r->n == 1 || a.u.r->step == b.u.r->step)));
+        *out = a.u.r->n == b.u.r->n &&
+               (a.u.r->n == 0 ||
+                (a.u.r->start == b.u.r->start && (a.u.r->n == 1 || a.u.r->step == b.u.r->step)));
         return true;
     case VAL_VIEW:
         if (a.sub == b.sub && a.sub != VIEW_VALUES)
@@ -708,7 +739,8 @@ static int cmp_str(struct str a, struct str b) /* the order of UTF-8 is that of 
     return c != 0 ? c : a.n < b.n ? -1 : a.n > b.n;
 }
 
-static bool less_lists(struct jin *j, const struct vlist *a, const struct vlist *b, const char *op, bool *out)
+static bool less_lists(struct jin *j, const struct vlist *a, const struct vlist *b, const char *op,
+                       bool *out)
 {
     bool same = true;
     size_t i = 0;
@@ -756,5 +788,6 @@ bool chat_less(struct jin *j, struct val a, struct val b, const char *op, bool *
     }
     if (a.kind == b.kind && (a.kind == VAL_LIST || a.kind == VAL_TUPLE))
         return less_lists(j, a.u.l, b.u.l, op, out);
-    return chat_raise(j, "'%s' not supported between instances of '%s' and '%s'", op, chat_type(&a), chat_type(&b));
+    return chat_raise(j, "'%s' not supported between instances of '%s' and '%s'", op, chat_type(&a),
+                      chat_type(&b));
 }

@@ -39,10 +39,10 @@ def case_ranges(name, fn, base):
                 continue
         runs.append([cp, cp, d, 1])
     print(f"static const struct case_run {name}_runs[] = {{")
-    rows([f"{{0x{a:X}, 0x{b:X}, {d}, {s}}}," for a, b, d, s in runs], 4)
+    rows([f"{{0x{a:X}, 0x{b:X}, {d}, {s}}}," for a, b, d, s in runs], 3)
     print("};")
     print(f"static const struct case_many {name}_many[] = {{")
-    rows(["{0x%X, {%s}}," % (cp, ", ".join(f"0x{x:X}" for x in to)) for cp, to in many], 3)
+    rows(["{0x%X, {%s}}," % (cp, ", ".join(f"0x{x:X}" for x in to)) for cp, to in many], 2)
     print("};")
 
 
@@ -64,7 +64,7 @@ for cp in range(N):
     if f != last:
         runs.append(f"0x{cp << len(BITS) | f:X},")
         last = f
-rows(runs, 9)
+rows(runs, 8)
 print("};")
 case_ranges("upper", str.upper, lambda c: c)
 case_ranges("lower", lambda c: c.lower(), lambda c: c)

@@ -5,8 +5,8 @@
 #include "chat/chat.h"
 #include "chat/jinja.h"
 
-/* The variables of an object, read into the rendering. A conversation is one that has "messages": published templates change
- * lists, which is allowed there alone. */
+/* The variables of an object, read into the rendering. A conversation is one that has "messages":
+ * published templates change lists, which is allowed there alone. */
 static bool set_variables(struct jin *j, const struct vdict *d)
 {
     for (size_t i = 0; i < d->n; i++) {
@@ -24,8 +24,8 @@ static bool set_variables(struct jin *j, const struct vdict *d)
     return true;
 }
 
-enum err_code chat_template_render(struct str template_text, struct str vars, int64_t now_s, char **out, size_t *n,
-                                   struct err *e)
+enum err_code chat_template_render(struct str template_text, struct str vars, int64_t now_s,
+                                   char **out, size_t *n, struct err *e)
 {
     struct jinja *t = NULL;
     struct jin j;
