@@ -576,7 +576,10 @@ static struct grammar_dfa *edge_text(struct re *r, bool last, bool word, enum gr
 
     r->set.n = 0;
     add_kind(r, &r->set, 'w', false);
-    grammar_ranges_settle(b, &r->set, !word);
+    if (!word) { /* of ASCII: beyond it, what a word is depends on the reading */
+        grammar_range_add(b, &r->set, 0x80, GRAMMAR_CP_MAX);
+        grammar_ranges_settle(b, &r->set, true);
+    }
     if (b->code != ERR_OK)
         return NULL;
     grammar_chars(b, loop, loop, &any, 1, spell);
