@@ -22,8 +22,16 @@ class Pieces:
         self.bos_token_id = None
         self.eos_token_id = next(i for i, (kind, _) in enumerate(rows) if kind == "2")
 
-    def __call__(self, s):  # only tokens of the text's own bytes are asked for
-        return []
+        self.of = {t: i for i, t in enumerate(self.tokens) if t and i not in set(self.special_token_ids)}
+        self.longest = max(map(len, self.of))
+
+    def __call__(self, s):  # the longest tokens first
+        out, at = [], 0
+        while at < len(s):
+            n = next(n for n in range(self.longest, 0, -1) if s[at:at + n] in self.of)
+            out.append(self.of[s[at:at + n]])
+            at += n
+        return out
 
 
 def grammar_of(case):
@@ -39,10 +47,6 @@ def main():
     cases = [json.loads(line) for line in open(sys.argv[1])]
     pieces = Pieces(sys.argv[2])
     tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(pieces))
-    by_first = {}
-    for i, token in enumerate(pieces.tokens):
-        if i not in pieces.special_token_ids and token:
-            by_first.setdefault(token[0], []).append(i)
     bits = masks.allocate_token_bitmask(1, len(pieces.tokens))
     for case in cases:
         text = case["text"].encode()
@@ -50,29 +54,24 @@ def main():
         start = time.perf_counter()
         matcher = llguidance.LLMatcher(tokenizer, grammar_of(case))
         open_ms = (time.perf_counter() - start) * 1e3
-        path = []
         for round_ in range(TIMES):
             matcher = llguidance.LLMatcher(tokenizer, grammar_of(case))
             at, n = 0, 0
             while True:
+                for token in matcher.compute_ff_tokens():  # what is forced comes without a mask
+                    matcher.consume_token(token)
+                    at += len(pieces.tokens[token])
                 start = time.perf_counter()
                 masks.fill_next_token_bitmask(matcher, bits, 0)
                 us = (time.perf_counter() - start) * 1e6
                 if round_ == 0:
                     took.append(us)
-                    best = -1
-                    for i in by_first.get(text[at], []) if at < len(text) else []:
-                        if text.startswith(pieces.tokens[i], at) and (bits[0, i // 32] >> (i % 32)) & 1:
-                            if best < 0 or len(pieces.tokens[i]) > len(pieces.tokens[best]):
-                                best = i
-                    path.append(best)
                 else:
                     took[n] = min(took[n], us)
-                best = path[n]
                 n += 1
-                if at == len(text) or best < 0:
-                    break
-                if not matcher.consume_token(best):
+                fits = [pieces.of[text[at:at + k]] for k in range(pieces.longest, 0, -1) if text[at:at + k] in pieces.of]
+                best = next((i for i in fits if (bits[0, i // 32] >> (i % 32)) & 1), -1)
+                if at >= len(text) or best < 0 or not matcher.consume_token(best):
                     break
                 at += len(pieces.tokens[best])
         took.sort()

@@ -14,7 +14,7 @@
 
 enum {
     READY_NODES = 1024,       /* states whose walk has fewer nodes need nothing ready */
-    READY_WALK_MAX = 8 << 20, /* nodes walked when a grammar is opened */
+    READY_WALK_MAX = 3 << 20, /* nodes walked when a grammar is opened */
     READY_BYTES_MAX = 48 << 20,
     SLOW_MAX = 1 << 19, /* steps with calls or returns of one mask */
 };
