@@ -313,7 +313,8 @@ static void fill(struct grammar *g, const struct grammar_build *b, const uint32_
             for (int byte = 0; byte < 256; byte++) {
                 uint32_t to = d->next[(size_t)k * d->n_cls + d->cls[byte]];
 
-                if (to != 0 && (g->v == NULL || g->v->single[byte]))
+                if (to != 0 && (g->v == NULL || g->v->single[byte] ||
+                                (d->flag[k] & GRAMMAR_FREE) != 0))
                     g->next[(size_t)s * g->n_cls + g->cls[byte]] = base + to;
             }
             g->flag[s] = d->flag[k];

@@ -37,7 +37,7 @@ struct text;
 
 enum { GRAMMAR_BACK_MAX = 64 }; /* tokens that grammar_back() reaches: drafts, probes */
 
-/* The tries of a tokenizer; some 60 bytes for each of its tokens. Outlives its grammars. One thread
+/* The tries of a tokenizer; some 80 bytes for each of its tokens. Outlives its grammars. One thread
  * opens. */
 MUST_CHECK enum err_code grammar_vocab_open(struct grammar_vocab **out, const struct text *t,
                                             struct err *e);

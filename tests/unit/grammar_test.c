@@ -566,7 +566,7 @@ static void test_missing_bytes(void **state)
     const struct str piece[] = {STR("a"), STR("b"), STR("ac"), STR("")};
     static const uint8_t kind[] = {0, 0, 0, GRAMMAR_TOKEN_END};
     struct grammar_vocab *v;
-    struct grammar *g = NULL;
+    struct grammar *g = NULL, *tagged = NULL;
     struct grammar_place *p;
     uint32_t mask[1];
 
@@ -583,6 +583,16 @@ static void test_missing_bytes(void **state)
     assert_int_equal(mask[0], 2 | 8);
     grammar_end(p);
     grammar_close(g);
+    /* In free text nothing is left out. */
+    assert_int_equal(open_any(&g, v, REGEX, "a", NULL), ERR_OK);
+    assert_int_equal(grammar_open_tagged(&tagged, g, STR("bb"), STR("b"), NULL), ERR_OK);
+    grammar_close(g);
+    assert_int_equal(grammar_begin(&p, tagged, NULL), ERR_OK);
+    assert_true(grammar_take(p, 2) && grammar_take(p, 1) && grammar_take(p, 1));
+    assert_int_equal(grammar_mask(p, mask), 1);
+    assert_true(grammar_take(p, 0) && grammar_take(p, 1) && grammar_take(p, 2));
+    grammar_end(p);
+    grammar_close(tagged);
     grammar_vocab_close(v);
 }
 
