@@ -37,7 +37,7 @@ static const struct opt opts[] = {
     INT64('n', "predict", "tokens", "longest answer (default 600)", &o.predict_max, 1),
     INT32("samples", "n", "answers to each item (default 1)", &o.samples, 1, 1000),
     INT32("parallel", "n", "answers side by side (default 16)", &o.parallel, 1, 1024),
-    REAL('t', "temp", "t", "temperature (default 0: the most likely)", &o.temp),
+    REAL(0, "temp", "t", "temperature (default 0: the most likely)", &o.temp),
     REAL(0, "top-p", "p", "keep the most likely that sum to p (1: off)", &o.top_p),
     INT64(0, "seed", "n", "of sampling and of random weights (default 0)", &o.seed, 0),
     CHOICE("think", "on|off", "items that do not say (default on)", &o.think),
@@ -54,63 +54,65 @@ static const struct opt opts[] = {
     END,
 };
 
-typedef enum err_code command_fn(struct bench *b, struct err *e);
-
-/* Which options belong to some commands only; the rest belong to all. */
+/* Bits of the commands. */
 enum {
-    SPEED = 1, BANDWIDTH = 2, PPL = 4, KL = 8, EVAL = 16, SYNTH = 32, PLOT = 64, STATE = 128,
+    SPEED = 1, BANDWIDTH = 2, PPL = 4, KL = 8, EVAL = 16, SYNTH = 32, PLOT = 64, STATE = 128, TEXTS = PPL | KL,
+    RUNS = SPEED | PPL | KL | EVAL | STATE, PLANS = RUNS | SYNTH, COMPUTES = RUNS | BANDWIDTH,
 };
-static const struct {
-    const char *name;
-    unsigned    bit;
-    command_fn *run;
-} commands[] = {
-    { "speed", SPEED, cli_bench_cmd_speed }, { "bandwidth", BANDWIDTH, cli_bench_cmd_bandwidth },
-    { "ppl", PPL, cli_bench_cmd_ppl },       { "kl", KL, cli_bench_cmd_kl },
-    { "eval", EVAL, cli_bench_cmd_eval },    { "synth", SYNTH, cli_bench_cmd_synth },
-    { "plot", PLOT, cli_bench_cmd_plot },    { "state", STATE, cli_bench_cmd_state },
+static const struct cli_command commands[] = {
+    { "speed", "speed [options]", "Tokens per second: prompts, decoding, rows.", SPEED },
+    { "bandwidth", "bandwidth [options]", "What the machine reads from memory in a second.", BANDWIDTH },
+    { "ppl", "ppl [options] [file ...]", "Perplexity of texts.", PPL },
+    { "kl", "kl [options] [file ...]", "Divergence from a model or saved logits.", KL },
+    { "eval", "eval [options] tasks ...", "Answers to task sets, graded.", EVAL },
+    { "synth", "synth [options]", "What a model of a known shape weighs.", SYNTH },
+    { "plot", "plot -o picture.svg records ...", "A picture of records, by gnuplot.", PLOT },
+    { "state", "state [options]", "What a conversation in a file costs.", STATE },
+    { NULL, NULL, NULL, 0 },
+};
+typedef enum err_code command_fn(struct bench *b, struct err *e);
+static command_fn *const runs[] = {
+    cli_bench_cmd_speed, cli_bench_cmd_bandwidth, cli_bench_cmd_ppl,  cli_bench_cmd_kl,
+    cli_bench_cmd_eval,  cli_bench_cmd_synth,     cli_bench_cmd_plot, cli_bench_cmd_state,
 };
 
-/* An option that a command would ignore is a mistake: says so. */
-static void check_usage(unsigned bit, const char *command)
+/* An option that a command would ignore is a mistake. */
+static const struct cli_of of[] = {
+    { "model", RUNS }, { "shape", SPEED | SYNTH | STATE }, { "mix", SPEED | SYNTH | STATE },
+    { "threads", COMPUTES }, { "device", COMPUTES | SYNTH }, { "vram", PLANS }, { "kv", PLANS }, { "chunk", PLANS },
+    { "acts", RUNS }, { "no-mmap", PLANS }, { "repack", RUNS }, { "ctx", SPEED | PPL | KL | EVAL | SYNTH },
+    { "prompt", SPEED }, { "depth", SPEED | STATE }, { "rows", SPEED }, { "seqs", SPEED }, { "tokens", SPEED },
+    { "reps", SPEED | BANDWIDTH | STATE }, { "bandwidth", SPEED | SYNTH }, { "size", BANDWIDTH },
+    { "stride", TEXTS }, { "windows", TEXTS }, { "reference", KL }, { "save", KL },
+    { "limit", EVAL }, { "predict", EVAL }, { "samples", EVAL }, { "parallel", EVAL }, { "temp", EVAL },
+    { "top-p", EVAL }, { "seed", EVAL | SPEED | SYNTH | STATE }, { "think", EVAL }, { "compare", EVAL },
+    { "write", SYNTH }, { "out", EVAL | PLOT }, { "against", ~(unsigned)PLOT },
+    { NULL, 0 },
+};
+
+static const struct cli cli = {
+    .name = "chimere-bench", .synopsis = "command [options] [file ...]",
+    .about = "Measure models and machines: speed, quality, answers.", .opts = opts, .commands = commands, .of = of,
+};
+
+static void check_usage(unsigned bit)
 {
-    const struct {
-        const char *name;
-        bool        given;
-        unsigned    of;
-    } rules[] = {
-        { "model", o.model.file != NULL, SPEED | PPL | KL | EVAL | STATE },
-        { "shape", o.shape != NULL, SPEED | SYNTH | STATE },
-        { "kv", o.model.kv != NULL, SPEED | PPL | KL | EVAL | SYNTH | STATE },
-        { "chunk", o.model.chunk > 0, SPEED | PPL | KL | EVAL | SYNTH | STATE },
-        { "ctx", o.model.ctx_tokens > 0, SPEED | PPL | KL | EVAL | SYNTH },
-        { "bandwidth", o.bandwidth > 0, SPEED | SYNTH },
-        { "size", o.size_bytes > 0, BANDWIDTH },
-        { "stride", o.stride > 0, PPL | KL },
-        { "windows", o.windows > 0, PPL | KL },
-        { "reference", o.reference != NULL, KL },
-        { "save", o.save != NULL, KL },
-        { "limit", o.limit > 0, EVAL },
-        { "samples", o.samples > 1, EVAL },
-        { "temp", o.temp != 0, EVAL },
-        { "compare", o.compare, EVAL },
-        { "write", o.write != NULL, SYNTH },
-        { "vram", o.model.vram != NULL, SPEED | PPL | KL | EVAL | SYNTH | STATE },
-        { "no-mmap", o.model.no_mmap, SPEED | PPL | KL | EVAL | SYNTH | STATE },
-        { "repack", o.model.repack != CLI_REPACK_AUTO, SPEED | PPL | KL | EVAL | STATE },
-        { "out", o.out != NULL, EVAL | PLOT },
-        { "against", o.against != NULL, ~(unsigned)PLOT },
-    };
-
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        if (rules[i].given && !(rules[i].of & bit))
-            cli_usage("--%s does not belong to %s", rules[i].name, command);
     if (o.shape != NULL && o.model.file != NULL)
         cli_usage("--shape or --model, not both");
+    if (bit & (SPEED | STATE) && o.shape == NULL && (cli_given(&cli, "mix") || cli_given(&cli, "seed")))
+        cli_usage("--mix and --seed are of random weights: with --shape");
     if (bit & SYNTH && o.shape == NULL && (o.write != NULL || o.model.vram != NULL))
         cli_usage("synth: --write and --vram need a --shape");
     if (bit & SYNTH && o.model.no_mmap && o.model.vram == NULL)
-        cli_usage("synth: --no-mmap is of a plan, which --vram asks for");
+        cli_usage("synth: --no-mmap only matters with --vram");
+    if (bit & EVAL && o.temp <= 0 && (cli_given(&cli, "top-p") || cli_given(&cli, "seed")))
+        cli_usage("eval: --top-p and --seed need a --temp above 0");
+    for (size_t i = 0; o.compare && of[i].option != NULL; i++)
+        if (of[i].commands & EVAL && of[i].commands != ~(unsigned)PLOT && strcmp(of[i].option, "compare") != 0 &&
+            cli_given(&cli, of[i].option))
+            cli_usage("eval --compare: only reads two files of answers: without --%s", of[i].option);
+    if (cli_given(&cli, "bandwidth") && !(o.bandwidth > 0))
+        cli_usage("--bandwidth %g: must be above 0; leave it out to measure it", (double)o.bandwidth);
     cli_open_check(&o.model);
     if (o.json && o.table)
         cli_usage("--json or --table, not both");
@@ -142,18 +144,15 @@ static enum err_code run_command(struct bench *b, size_t command, struct err *e)
     if (o.against != NULL && cli_bench_load(&b->against, o.against, e))
         return e->code;
     cli_catch_interrupts();
-    return commands[command].run(b, e);
+    return runs[command](b, e);
 }
 
 int main(int argc, char **argv)
 {
-    static const struct cli cli = { "chimere-bench",
-                                    "[options] command [file ...]",
-                                    "Commands: speed, bandwidth, ppl, kl, eval, synth, state, plot.", opts };
     struct bench b = { .o = &o, .command = join(argc, argv) };
     struct err   e = { 0 };
     int          first = cli_parse(&cli, argc, argv), status = EXIT_OK;
-    size_t       command = 0, n = sizeof commands / sizeof *commands;
+    size_t       command = 0, n = sizeof runs / sizeof *runs;
 
     if (first == argc)
         cli_usage("no command: one of speed, bandwidth, ppl, kl, eval, synth, state, plot");
@@ -161,7 +160,7 @@ int main(int argc, char **argv)
         command++;
     if (command == n)
         cli_usage("%s: not one of speed, bandwidth, ppl, kl, eval, synth, state, plot", argv[first]);
-    check_usage(commands[command].bit, commands[command].name);
+    check_usage(commands[command].bit);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     b.operands = argv + first + 1;
     if (commands[command].bit & (SPEED | BANDWIDTH | SYNTH) && *b.operands != NULL)

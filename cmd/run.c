@@ -39,7 +39,7 @@ static const struct opt opts[] = {
     PATH(0, "tokens", "file", "JSON: token ids as the prompt, as they are", &o.tokens),
     OUTPUT(0, "session", "file", "keep the conversation in a file, go on from it", &o.session),
     SECTION("Answer"),
-    INT64('n', "predict", "tokens", "of the answer at most, without reasoning; 0: none", &o.predict_max, 0),
+    INT64('n', "predict", "tokens", "of the answer at most; -1: no limit, 0: none", &o.predict_max, -1),
     PATH(0, "schema", "file", "the answer is JSON that this schema allows", &o.grammar.schema),
     PATH(0, "grammar", "file", "the answer is what this grammar (GBNF) allows", &o.grammar.grammar),
     STRING(0, "regex", "expr", "the answer is what this expression matches", &o.grammar.regex),
@@ -492,8 +492,9 @@ static void close_all(struct opened *s)
 
 int main(int argc, char **argv)
 {
-    static const struct cli cli = { "chimere-run", "[options] [file ...]",
-                                    "Answer a prompt: from -p, files, or stdin, to stdout.", opts };
+    static const struct cli cli = { .name = "chimere-run", .synopsis = "[options] [file ...]",
+                                    .about = "Answer a prompt: from -p, files, or stdin, to stdout.", .opts = opts,
+                                    .env = "CHIMERE_OPTS" };
     struct opened s = { .finish = GEN_LENGTH };
     struct err     e = { 0 };
     int            first, status = EXIT_OK;

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.." || exit 1
 MAKE=${MAKE:-make -s} BUILD=${BUILD:-build} BIN=${BIN:-bin}
 export MAKE BUILD BIN CC="${CC:-cc}" LC_ALL=C.UTF-8
 [ -n "${GOLDENS:-}" ] && export GOLDENS || unset GOLDENS
-unset CHIMERE_MODEL CHIMERE_TEST_SIMD CHIMERE_TEST_FAULT NO_COLOR
+unset CHIMERE_MODEL CHIMERE_OPTS CHIMERE_TEST_SIMD CHIMERE_TEST_FAULT NO_COLOR
 if [ -n "${GOLDENS:-}" ] && [ ! -d "$GOLDENS" ]; then
     echo "run.sh: GOLDENS: $GOLDENS is not a directory" >&2
     exit 1

@@ -49,17 +49,45 @@ struct cli_list {
     size_t       n, cap;
 };
 
+/* A word that says what the program does; options may belong to some of them only. */
+struct cli_command {
+    const char *name, *synopsis, *help; /* help: one sentence */
+    unsigned    bit;
+};
+struct cli_of {
+    const char *option;
+    unsigned    commands; /* bits of those that it belongs to; an option without a row belongs to all */
+};
+
 struct cli {
     const char       *name;     /* "chimere-run" */
     const char       *synopsis; /* "[options] [file ...]" */
     const char       *about;    /* one sentence */
     const struct opt *opts;     /* ended by OPT_END */
+    const struct cli_command *commands; /* NULL: none; ended by a NULL name */
+    const struct cli_of      *of;       /* the same */
+    const char       *env;      /* NULL: none; a variable with options that come before those of the command line */
 };
 
 /* Sets what the options point to and returns the index of the first operand in argv, which is
  * reordered so that operands come last. Exits after -h, --version, --help-json and --completion,
  * and with EXIT_USAGE after a mistake. */
 int cli_parse(const struct cli *cli, int argc, char **argv);
+bool cli_given(const struct cli *cli, const char *name); /* whether an option was given, by its long name */
+const struct cli_command *cli_command_of(const struct cli *cli, const char *word); /* NULL: no command */
+
+/* help.c: print. topic: the beginning of a section's title, or NULL; a command among the words makes the help its own. */
+void cli_help(const struct cli *cli, const char *topic, char *const *argv);
+void cli_help_json(const struct cli *cli);
+void cli_version(const struct cli *cli);
+
+/* foreign.c: names of llama.cpp's programs. For an unknown "--name" the option that it is an alias of; else exits, and
+ * says what to use here, or which name is near. n: bytes of the word that count. */
+const struct opt *cli_foreign(const struct cli *cli, const char *from, const char *word, size_t n);
+/* The same for "-ngl" and its like; NULL for a word that is not one of them. */
+const struct opt *cli_foreign_short(const struct cli *cli, const char *from, const char *word);
+/* Values that show that another program's option was meant: exits. */
+void cli_foreign_value(const struct opt *o, const char *name, const char *arg);
 
 /* opt.c to complete.c: every option in order, the built-in ones last. */
 const struct opt *cli_opt_at(const struct cli *cli, size_t i); /* NULL past the end */

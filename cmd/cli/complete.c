@@ -4,12 +4,18 @@
 #include <string.h>
 #include "cli/cli.h"
 
-/* The program's name as part of a shell function's name. */
 static bool is_file(const struct opt *o)
 {
     return o->kind == OPT_FILE || o->kind == OPT_OUT;
 }
 
+static void print_commands(const struct cli *cli)
+{
+    for (const struct cli_command *c = cli->commands; c->name != NULL; c++)
+        printf("%s%s", c == cli->commands ? "" : " ", c->name);
+}
+
+/* The program's name as part of a shell function's name. */
 static void print_function(const char *name)
 {
     for (; *name; name++)
@@ -58,6 +64,8 @@ static void bash(const struct cli *cli)
     fputs("_", stdout);
     print_function(cli->name);
     fputs("()\n{\n    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
+          "    [[ $cur == = ]] && cur=\n"
+          "    [[ $prev == = ]] && prev=${COMP_WORDS[COMP_CWORD-2]}\n"
           "    COMPREPLY=()\n    case $prev in\n", stdout);
     for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
         if (o->kind == OPT_SECTION || o->arg == NULL)
@@ -83,7 +91,16 @@ static void bash(const struct cli *cli)
             printf("-%c ", o->letter);
         printf("--%s ", o->name);
     }
-    fputs("' -- \"$cur\")\n    else\n        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
+    fputs("' -- \"$cur\")\n", stdout);
+    if (cli->commands != NULL) { /* the first word that is one ends the search */
+        fputs("    elif [[ ! \" ${COMP_WORDS[*]:1:COMP_CWORD-1} \" =~ \\ (", stdout);
+        for (const struct cli_command *c = cli->commands; c->name != NULL; c++)
+            printf("%s%s", c == cli->commands ? "" : "|", c->name);
+        fputs(")\\  ]]; then\n        mapfile -t COMPREPLY < <(compgen -W '", stdout);
+        print_commands(cli);
+        fputs("' -- \"$cur\")\n", stdout);
+    }
+    fputs("    else\n        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
           "    fi\n}\ncomplete -o filenames -F _", stdout);
     print_function(cli->name);
     printf(" %s\n", cli->name);
@@ -100,9 +117,10 @@ static void zsh(const struct cli *cli)
             continue;
         fputs("  ", stdout);
         if (o->letter && o->kind != OPT_LIST)
-            printf("'(-%c --%s)'{-%c,--%s}'[", o->letter, o->name, o->letter, o->name);
+            printf("'(-%c --%s)'{-%c%s,--%s%s}'[", o->letter, o->name, o->letter, o->arg ? "+" : "", o->name,
+                   o->arg ? "=" : "");
         else
-            printf("'%s--%s[", o->kind == OPT_LIST ? "*" : "", o->name);
+            printf("'%s--%s%s[", o->kind == OPT_LIST ? "*" : "", o->name, o->arg ? "=" : "");
         print_quoted(o->help, "[]:\\");
         putchar(']');
         if (o->arg) {
@@ -119,6 +137,11 @@ static void zsh(const struct cli *cli)
         }
         fputs("' \\\n", stdout);
     }
+    if (cli->commands != NULL) {
+        fputs("  '1:command:(", stdout);
+        print_commands(cli);
+        fputs(")' \\\n", stdout);
+    }
     fputs("  '*:file:_files'\n", stdout);
 }
 
@@ -127,6 +150,8 @@ static void fish(const struct cli *cli)
     const struct opt *o;
 
     printf("# fish completion for %s, made by %s --completion fish\n", cli->name, cli->name);
+    for (const struct cli_command *c = cli->commands; c != NULL && c->name != NULL; c++)
+        printf("complete -c %s -n __fish_use_subcommand -a %s -d '%s'\n", cli->name, c->name, c->help);
     for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
         if (o->kind == OPT_SECTION)
             continue;

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* opt.c - one table of options: parsing, -h, --version, --help-json.       room: cmd (cli_) */
+/* opt.c - one table of options: parsing. Long options may be shortened as long as only one begins so; operands may
+ * stand between options unless POSIXLY_CORRECT is set.                         room: cmd (cli_) */
 #include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/simd.h"
 #include "cli/cli.h"
 
-#define OPTS_MAX   128
-#define HELP_WIDTH 31 /* columns before an option's text */
+#define OPTS_MAX 128
 
 enum { BUILTIN_HELP, BUILTIN_VERSION, BUILTIN_HELP_JSON, BUILTIN_COMPLETION };
 
@@ -18,7 +16,7 @@ static const struct opt builtins[] = {
     { OPT_BUILTIN, 'h', "help", NULL, "this list", NULL, BUILTIN_HELP, 0 },
     { OPT_BUILTIN, 0, "help-json", NULL, "this list as one JSON object", NULL,
       BUILTIN_HELP_JSON, 0 },
-    { OPT_BUILTIN, 0, "version", NULL, "version and what this machine can do", NULL,
+    { OPT_BUILTIN, 'V', "version", NULL, "version and what this machine can do", NULL,
       BUILTIN_VERSION, 0 },
     { OPT_BUILTIN, 0, "completion", "bash|zsh|fish", "print a completion script",
       NULL, BUILTIN_COMPLETION, 0 },
@@ -51,78 +49,29 @@ bool cli_choice(const struct opt *o, int i, char *buf, size_t buf_bytes)
     return true;
 }
 
-static void print_help(const struct cli *cli)
+/* What is being parsed. */
+struct parsing {
+    const struct cli *cli;
+    const char       *from; /* "" or "CHIMERE_OPTS: ", for messages */
+    char            **argv;
+    int               argc, at; /* the word at hand */
+};
+
+static bool given[OPTS_MAX]; /* by place in the table */
+
+static void run_builtin(const struct parsing *p, const struct opt *o, const char *arg)
 {
-    const struct opt *o;
+    const struct cli *cli = p->cli;
 
-    printf("usage: %s %s\n%s\n", cli->name, cli->synopsis, cli->about);
-    for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
-        char left[80], letter[8] = "   ";
-
-        if (o->kind == OPT_SECTION) {
-            printf("\n%s:\n", o->help);
-            continue;
-        }
-        if (o->letter)
-            snprintf(letter, sizeof letter, "-%c,", o->letter);
-        snprintf(left, sizeof left, "  %s --%s%s%s", letter, o->name, o->arg ? " " : "",
-                 o->arg ? o->arg : "");
-        if (strlen(left) > HELP_WIDTH - 2)
-            printf("%s\n%*s%s\n", left, HELP_WIDTH, "", o->help);
-        else
-            printf("%-*s%s\n", HELP_WIDTH, left, o->help);
-    }
-    printf("\nNumbers take k, M and G (powers of 1024). The manual is %s(1).\n", cli->name);
-}
-
-static void print_help_json(const struct cli *cli)
-{
-    json_t           *all = json_array(), *top = json_object();
-    const char       *section = "";
-    const struct opt *o;
-    struct err        e = { ERR_NOMEM, "out of memory" };
-    bool              ok = all != NULL && top != NULL;
-
-    for (size_t i = 0; ok && (o = cli_opt_at(cli, i)) != NULL; i++) {
-        char    letter[2] = { o->letter, '\0' };
-        json_t *item;
-
-        if (o->kind == OPT_SECTION) {
-            section = o->help;
-            continue;
-        }
-        item = json_pack("{s:s, s:s?, s:s, s:s?, s:s, s:b}", "section", section, "letter",
-                         o->letter ? letter : NULL, "name", o->name, "arg", o->arg, "help",
-                         o->help, "repeatable", o->kind == OPT_LIST);
-        ok = item != NULL && json_array_append_new(all, item) == 0;
-    }
-    if (!ok || !cli_json_set(top, "type", json_string("help")) ||
-        !cli_json_set(top, "program", json_string(cli->name)) ||
-        !cli_json_set(top, "synopsis", json_string(cli->synopsis)) ||
-        !cli_json_set(top, "options", all) || cli_json_line(top, &e))
-        exit(cli_fail(&e));
-}
-
-static void print_version(const struct cli *cli)
-{
-    char names[128];
-
-    printf("%s %s\n", cli->name, CHIMERE_VERSION);
-    printf("devices: cpu\nprocessor: %s\njansson: %s\n",
-           simd_names(simd_features(), names, sizeof names), JANSSON_VERSION);
-}
-
-static void run_builtin(const struct cli *cli, const struct opt *o, const char *arg)
-{
     switch (o->lo) {
     case BUILTIN_HELP:
-        print_help(cli);
+        cli_help(cli, arg, p->argv);
         break;
     case BUILTIN_HELP_JSON:
-        print_help_json(cli);
+        cli_help_json(cli);
         break;
     case BUILTIN_VERSION:
-        print_version(cli);
+        cli_version(cli);
         break;
     default:
         if (!cli_completion(cli, arg))
@@ -131,8 +80,8 @@ static void run_builtin(const struct cli *cli, const struct opt *o, const char *
     exit(cli_close_stdout(EXIT_OK));
 }
 
-/* "8k" is 8192. */
-static bool parse_i64(const char *s, int64_t *out)
+/* "8k" is 8192. False: not a number, or with *large one that is too large. */
+static bool parse_i64(const char *s, int64_t *out, bool *large)
 {
     char     *end;
     long long v;
@@ -140,6 +89,7 @@ static bool parse_i64(const char *s, int64_t *out)
 
     errno = 0;
     v = strtoll(s, &end, 10);
+    *large = errno == ERANGE;
     if (end == s || errno != 0)
         return false;
     if (*end == 'k' || *end == 'K')
@@ -150,51 +100,59 @@ static bool parse_i64(const char *s, int64_t *out)
         shift = 30;
     if (shift)
         end++;
-    if (*end != '\0' || v > INT64_MAX >> shift || v < INT64_MIN >> shift)
+    *large = *end == '\0' && (v > INT64_MAX >> shift || v < INT64_MIN >> shift);
+    if (*end != '\0' || *large)
         return false;
     *out = (int64_t)v * ((int64_t)1 << shift);
     return true;
 }
 
-static void set_number(const struct opt *o, const char *arg)
+/* In what follows, name is the option as it was typed: "-n", "--pred". */
+static void set_number(const struct opt *o, const char *name, const char *arg)
 {
+    static const char leave[] = "leave it out for the default";
     int64_t v;
+    bool    large;
 
-    if (!parse_i64(arg, &v))
-        cli_usage("--%s %s: not a number", o->name, arg);
-    if (v < o->lo || v > o->hi) {
-        if (v < o->lo && (o->hi == INT64_MAX || o->hi == INT32_MAX))
-            cli_usage("--%s %s: must be at least %lld", o->name, arg, (long long)o->lo);
-        cli_usage("--%s %s: must be from %lld to %lld", o->name, arg, (long long)o->lo,
-                  (long long)o->hi);
-    }
+    if (!parse_i64(arg, &v, &large))
+        cli_usage("%s %s: %s", name, arg, large ? "too large" : "not a number");
+    if (v < o->lo && (o->hi == INT64_MAX || o->hi == INT32_MAX))
+        cli_usage("%s %s: must be at least %lld; %s", name, arg, (long long)o->lo, leave);
+    if (v < o->lo || v > o->hi)
+        cli_usage("%s %s: must be from %lld to %lld; %s", name, arg, (long long)o->lo, (long long)o->hi, leave);
     if (o->kind == OPT_I64)
         *(int64_t *)o->to = v;
     else
         *(int32_t *)o->to = (int32_t)v;
 }
 
-static void set_float(const struct opt *o, const char *arg)
+static void set_float(const struct opt *o, const char *name, const char *arg)
 {
     char *end;
     float v = strtof(arg, &end);
 
     if (end == arg || *end != '\0' || !isfinite(v))
-        cli_usage("--%s %s: not a number", o->name, arg);
+        cli_usage("%s %s: not a number", name, arg);
     *(float *)o->to = v;
 }
 
-static void set_choice(const struct opt *o, const char *arg)
+static int choice_of(const struct opt *o, const char *arg)
 {
     char word[32];
 
-    for (int i = 0; cli_choice(o, i, word, sizeof word); i++) {
-        if (strcmp(word, arg) == 0) {
-            *(int *)o->to = i;
-            return;
-        }
-    }
-    cli_usage("--%s %s: not one of %s", o->name, arg, o->arg);
+    for (int i = 0; cli_choice(o, i, word, sizeof word); i++)
+        if (strcmp(word, arg) == 0)
+            return i;
+    return -1;
+}
+
+static void set_choice(const struct opt *o, const char *name, const char *arg)
+{
+    int i = choice_of(o, arg);
+
+    if (i < 0)
+        cli_usage("%s %s: not one of %s", name, arg, o->arg);
+    *(int *)o->to = i;
 }
 
 static void add_to_list(struct cli_list *l, const char *arg)
@@ -211,15 +169,24 @@ static void add_to_list(struct cli_list *l, const char *arg)
     l->v[l->n++] = arg;
 }
 
-static void apply(const struct cli *cli, const struct opt *o, const char *arg)
+static void apply(const struct parsing *p, const struct opt *o, const char *name, const char *arg)
 {
+    for (size_t i = 0; p->cli->opts[i].kind != OPT_END; i++)
+        if (&p->cli->opts[i] == o)
+            given[i] = true;
+    if (arg != NULL)
+        cli_foreign_value(o, name, arg);
     switch (o->kind) {
     case OPT_FLAG:
         *(bool *)o->to = true;
         break;
-    case OPT_STR:
     case OPT_FILE:
     case OPT_OUT:
+        if (*arg == '\0')
+            cli_usage("%s '': the name is empty", name);
+        *(const char **)o->to = arg;
+        break;
+    case OPT_STR:
         *(const char **)o->to = arg;
         break;
     case OPT_LIST:
@@ -227,16 +194,16 @@ static void apply(const struct cli *cli, const struct opt *o, const char *arg)
         break;
     case OPT_I64:
     case OPT_I32:
-        set_number(o, arg);
+        set_number(o, name, arg);
         break;
     case OPT_F32:
-        set_float(o, arg);
+        set_float(o, name, arg);
         break;
     case OPT_CHOICE:
-        set_choice(o, arg);
+        set_choice(o, name, arg);
         break;
     case OPT_BUILTIN:
-        run_builtin(cli, o, arg);
+        run_builtin(p, o, arg);
         break;
     case OPT_SECTION:
     case OPT_END:
@@ -244,42 +211,206 @@ static void apply(const struct cli *cli, const struct opt *o, const char *arg)
     }
 }
 
+/* ---- words ---- */
+
+bool cli_given(const struct cli *cli, const char *name)
+{
+    for (size_t i = 0; cli->opts[i].kind != OPT_END; i++)
+        if (given[i] && strcmp(cli->opts[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static const struct opt *by_letter(const struct cli *cli, char letter)
+{
+    const struct opt *o;
+
+    for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++)
+        if (o->letter == letter && letter != 0)
+            return o;
+    return NULL;
+}
+
+/* The option of which this is the name, or the only one that begins so. */
+static const struct opt *by_name(const struct parsing *p, const char *word, size_t n)
+{
+    const struct opt *o, *found = NULL;
+    char  names[160] = "";
+    int   n_found = 0;
+
+    for (size_t i = 0; (o = cli_opt_at(p->cli, i)) != NULL; i++) {
+        size_t used = strlen(names);
+
+        if (o->kind == OPT_SECTION || strncmp(o->name, word, n) != 0)
+            continue;
+        if (o->name[n] == '\0')
+            return o;
+        found = o;
+        n_found++;
+        snprintf(names + used, sizeof names - used, "%s --%s", n_found > 1 ? "," : "", o->name);
+    }
+    if (n_found > 1 && n > 0)
+        cli_usage("%s--%.*s: ambiguous:%s", p->from, (int)n, word, names);
+    return n_found == 1 && n > 0 ? found : NULL;
+}
+
+static const char *argument(struct parsing *p, const struct opt *o, const char *name)
+{
+    const char *next = p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL;
+
+    /* "--think" alone is "--think on" */
+    if (o->kind == OPT_CHOICE && strncmp(o->arg, "on|", 3) == 0 && (next == NULL || choice_of(o, next) < 0) &&
+        (next == NULL || next[0] == '-' || strchr(next, ' ') != NULL))
+        return "on";
+    if (next == NULL)
+        cli_usage("%s%s: needs an argument: %s", p->from, name, o->arg);
+    p->at++;
+    return next;
+}
+
+/* "--name", "--name=value". */
+static void take_long(struct parsing *p, const char *word)
+{
+    size_t n = strcspn(word + 2, "=");
+    const char *value = word[2 + n] == '=' ? word + 3 + n : NULL;
+    const struct opt *o = by_name(p, word + 2, n);
+    char name[64];
+
+    if (o == NULL)
+        o = cli_foreign(p->cli, p->from, word, n + 2);
+    snprintf(name, sizeof name, "%s%.*s", p->from, (int)(n + 2), word);
+    if (o->arg == NULL && value != NULL && !(o->kind == OPT_BUILTIN && strcmp(o->name, "help") == 0))
+        cli_usage("%s: takes no argument: %s", name, word);
+    apply(p, o, name, o->arg != NULL && value == NULL ? argument(p, o, name) : value);
+}
+
+/* "-r", "-rp TEXT", "-n5". */
+static void take_short(struct parsing *p, const char *word)
+{
+    const struct opt *o = cli_foreign_short(p->cli, p->from, word);
+    char name[64];
+
+    if (o != NULL) { /* llama.cpp's words of several letters */
+        apply(p, o, word, o->arg != NULL ? argument(p, o, word) : NULL);
+        return;
+    }
+    for (const char *c = word + 1; *c != '\0'; c++) {
+        o = by_letter(p->cli, *c);
+        snprintf(name, sizeof name, "%s-%c", p->from, *c);
+        if (o == NULL)
+            cli_usage("unknown option %s%s%s", name, word[2] != '\0' ? " in " : "", word[2] != '\0' ? word : "");
+        if (o->arg != NULL) {
+            if (c[1] != '\0' && o->kind != OPT_STR && o->kind != OPT_FILE && o->kind != OPT_OUT && !strchr("+-.0123456789", c[1]))
+                cli_usage("%s%s: -%c takes a number ('%s')", p->from, word, *c, c + 1);
+            apply(p, o, name, c[1] != '\0' ? c + 1 : argument(p, o, name));
+            return;
+        }
+        apply(p, o, name, NULL);
+    }
+}
+
+/* Takes the options among the words and moves operands to the end; returns the first one's place. */
+static int take_words(struct parsing *p, int first)
+{
+    char **operands = calloc((size_t)p->argc + 1, sizeof *operands);
+    int    n = 0, used = first;
+    bool   stop = getenv("POSIXLY_CORRECT") != NULL;
+
+    if (operands == NULL)
+        exit(cli_fail(&(struct err){ ERR_NOMEM, "out of memory" }));
+    for (p->at = first; p->at < p->argc; p->at++) {
+        int         from = p->at;
+        const char *word = p->argv[p->at];
+
+        if (strcmp(word, "--") == 0 || (stop && (word[0] != '-' || word[1] == '\0'))) {
+            from += word[0] == '-' && word[1] == '-';
+            while (from < p->argc)
+                operands[n++] = p->argv[from++];
+            break;
+        }
+        if (word[0] != '-' || word[1] == '\0') {
+            operands[n++] = p->argv[p->at];
+            continue;
+        }
+        if (word[1] == '-')
+            take_long(p, word);
+        else
+            take_short(p, word);
+        while (from <= p->at)
+            p->argv[used++] = p->argv[from++];
+    }
+    used = p->argc - n;
+    memcpy(p->argv + used, operands, (size_t)n * sizeof *operands);
+    free(operands);
+    return used;
+}
+
+/* Options in the environment: words between blanks; quotes and backslashes keep blanks. The copy stays, options
+ * point into it. */
+static void take_environment(const struct cli *cli)
+{
+    const char *env = cli->env ? getenv(cli->env) : NULL;
+    char *to = env ? malloc(strlen(env) + 1) : NULL, **words = env ? calloc(strlen(env) / 2 + 2, sizeof *words) : NULL;
+    char from[64], quote = 0;
+    struct parsing p = { cli, from, words, 0, 0 };
+    bool in_word = false;
+
+    if (env == NULL)
+        return;
+    if (to == NULL || words == NULL)
+        exit(cli_fail(&(struct err){ ERR_NOMEM, "out of memory" }));
+    snprintf(from, sizeof from, "%s: ", cli->env);
+    for (; *env != '\0'; env++) {
+        bool blank = quote == 0 && strchr(" \t\n", *env) != NULL;
+
+        if (blank && in_word)
+            *to++ = '\0';
+        if (!blank && !in_word)
+            words[p.argc++] = to;
+        in_word = !blank;
+        if (*env == quote || (quote == 0 && (*env == '"' || *env == '\'')))
+            quote = quote ? 0 : *env;
+        else if (*env == '\\' && quote != '\'' && env[1] != '\0')
+            *to++ = *++env;
+        else if (!blank)
+            *to++ = *env;
+    }
+    *to = '\0';
+    if (quote != 0)
+        cli_usage("%sa quote is not closed", from);
+    if (take_words(&p, 0) < p.argc)
+        cli_usage("%s%s: only options", from, p.argv[p.argc - 1]);
+    free(words);
+}
+
+/* The command, and that the options given belong to it. */
+static void check_command(const struct cli *cli, const char *word)
+{
+    const struct cli_command *c = cli_command_of(cli, word);
+
+    for (const struct cli_of *of = cli->of; c != NULL && of->option != NULL; of++)
+        if (!(of->commands & c->bit) && cli_given(cli, of->option))
+            cli_usage("--%s does not belong to %s", of->option, c->name);
+}
+
+const struct cli_command *cli_command_of(const struct cli *cli, const char *word)
+{
+    for (const struct cli_command *c = cli->commands; c != NULL && c->name != NULL; c++)
+        if (word != NULL && strcmp(c->name, word) == 0)
+            return c;
+    return NULL;
+}
+
 int cli_parse(const struct cli *cli, int argc, char **argv)
 {
-    struct option     longs[OPTS_MAX] = { { NULL, 0, NULL, 0 } };
-    char              shorts[2 * OPTS_MAX + 2] = ":";
-    const struct opt *by_letter[128] = { NULL }, *o;
-    size_t            n_longs = 0, n_shorts = 1;
-    int               c, index = 0;
+    struct parsing p = { cli, "", argv, argc, 0 };
+    int            first;
 
     cli_open_standard();
     cli_set_name(cli->name);
-    for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL && i < OPTS_MAX - 1; i++) {
-        /* A heading keeps its place in longs[], under a name that cannot be typed. */
-        longs[n_longs++] = (struct option){ o->name ? o->name : "=",
-                                            o->arg ? required_argument : no_argument, NULL, 1 };
-        if (o->letter == 0)
-            continue;
-        by_letter[(unsigned char)o->letter & 127] = o;
-        shorts[n_shorts++] = o->letter;
-        if (o->arg)
-            shorts[n_shorts++] = ':';
-    }
-    opterr = 0;
-    while ((c = getopt_long(argc, argv, shorts, longs, &index)) != -1) {
-        const char *bad = argv[optind - 1];
-
-        if (c == 1)
-            apply(cli, cli_opt_at(cli, (size_t)index), optarg);
-        else if (c == ':')
-            cli_usage("%s: needs an argument", bad);
-        else if (c == '?' && optopt > 1)
-            cli_usage("unknown option -%c", optopt);
-        else if (c == '?')
-            cli_usage("%s %s", optopt == 1 ? "takes no argument:" : "unknown option", bad);
-        else
-            apply(cli, by_letter[c & 127], optarg);
-    }
-    cli_check_outputs(cli, argv + optind);
-    return optind;
+    take_environment(cli);
+    first = take_words(&p, 1);
+    check_command(cli, argv[first]);
+    cli_check_outputs(cli, argv + first);
+    return first;
 }

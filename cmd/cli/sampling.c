@@ -11,12 +11,29 @@
 #include "base/rng.h"
 #include "text/text.h"
 
+/* What the sampler refuses, by the options' names: "top_p: 2 is not ..." is "--top-p: 2 is not ...". */
+static void check_ranges(const struct sample_opts *o)
+{
+    struct sampler *s = NULL;
+    struct err      e = { 0 };
+    size_t          n;
+
+    if (sample_open(&s, o, 1, &e) == ERR_ARG) {
+        n = strcspn(e.msg, ":");
+        for (size_t i = 0; i < n; i++)
+            e.msg[i] = e.msg[i] == '_' ? '-' : e.msg[i];
+        cli_usage("--%s", e.msg);
+    }
+    sample_close(s);
+}
+
 void cli_sampling_check(const struct cli_sampling *s)
 {
     for (size_t i = 0; i < s->breakers.n; i++) {
         if (*s->breakers.v[i] == '\0')
             cli_usage("--dry-breaker: the text is empty");
     }
+    check_ranges(&s->o);
 }
 
 static bool contains(struct str piece, const char *text)

@@ -21,7 +21,7 @@ void cli_sampling_free(struct cli_sampling *s);
 
 /* Rows of the option table; s is a struct cli_sampling (table.h has the short names). */
 #define ROWS_SAMPLING(s) \
-    REAL('t', "temp", "t", "temperature (default 0: the most likely)", &(s).o.temp), \
+    REAL(0, "temp", "t", "temperature (default 0: the most likely)", &(s).o.temp), \
     INT32("top-k", "n", "keep the n most likely (0: off)", &(s).o.top_k, 0, INT32_MAX), \
     REAL(0, "top-p", "p", "keep the most likely that sum to p (1: off)", &(s).o.top_p), \
     REAL(0, "min-p", "p", "keep p times as likely as the best (0: off)", &(s).o.min_p), \
@@ -43,5 +43,5 @@ void cli_sampling_free(struct cli_sampling *s);
           INT32_MAX), \
     LIST("dry-breaker", "text", "ends a repetition; repeatable", &(s).breakers), \
     LIST("logit-bias", "id=x", "add x to a token's logit; repeatable", &(s).biases), \
-    INT64(0, "seed", "n", "of the random numbers (default: a new one)", &(s).seed, 0)
+    INT64(0, "seed", "n", "of the random numbers (-1, default: a new one)", &(s).seed, -1)
 #endif

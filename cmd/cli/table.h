@@ -26,7 +26,7 @@
     PATH('m', "model", "file", "GGUF model (see MODELS in the manual)", &(m).file)
 #define ROW_CTX(m, help) INT64('c', "ctx", "tokens", help, &(m).ctx_tokens, 1)
 #define ROWS_RUNNING(m) \
-    INT32("threads", "n", "default: one for each processor", &(m).n_threads, 1, 512), \
+    { OPT_I32, 't', "threads", "n", "default: one for each processor", &(m).n_threads, 1, 512 }, \
     STRING(0, "device", "name", "what computes: cpu (default), cuda, auto", &(m).device), \
     STRING(0, "vram", "size", "of a GPU's memory (default: what is free)", &(m).vram), \
     STRING(0, "kv", "k,v", "KV cache (default f32; on a GPU f16)", &(m).kv), \

@@ -241,7 +241,7 @@ brief() # a speed run of a moment
     refuses 2 "--stride does not belong to speed" chimere-bench speed --stride 3
     refuses 2 "--no-mmap does not belong to bandwidth" chimere-bench bandwidth --no-mmap
     refuses 2 "--repack does not belong to synth" chimere-bench synth --shape qwen3.5-0.8b --repack off
-    refuses 2 "--no-mmap is of a plan" chimere-bench synth --shape qwen3.5-0.8b --no-mmap
+    refuses 2 "--no-mmap only matters with --vram" chimere-bench synth --shape qwen3.5-0.8b --no-mmap
     refuses 2 "takes no file" chimere-bench bandwidth file
     refuses 2 "not both" chimere-bench speed --shape qwen3.5-0.8b -m x
     refuses 2 "--depth" chimere-bench speed --depth 1,x
@@ -264,8 +264,8 @@ brief() # a speed run of a moment
 # "letter name arg" for each option, sorted.
 @test "the manual has every option of the program, and is clean" {
     chimere-bench --help-json | jq -r '.options[] | [.letter // "-", .name, .arg // "-"] | join(" ")' | sort > program
-    sed -n -e 's/^\.It Fl \([a-z]\) , Fl -\([a-z-]*\) Ar \(.*\)$/\1 \2 \3/p' \
-        -e 's/^\.It Fl \([a-z]\) , Fl -\([a-z-]*\)$/\1 \2 -/p' \
+    sed -n -e 's/^\.It Fl \([A-Za-z]\) , Fl -\([a-z-]*\) Ar \(.*\)$/\1 \2 \3/p' \
+        -e 's/^\.It Fl \([A-Za-z]\) , Fl -\([a-z-]*\)$/\1 \2 -/p' \
         -e 's/^\.It Fl -\([a-z-]*\) Ar \(.*\)$/- \1 \2/p' \
         -e 's/^\.It Fl -\([a-z-]*\)$/- \1 -/p' "$ROOT/man/chimere-bench.1" | sort > manual
     diff program manual
@@ -306,7 +306,7 @@ brief() # a speed run of a moment
     cp a before
     chimere-bench eval -o a m.jsonl -n 600 > /dev/null
     cmp a before
-    for set in "-t 1" "-t 1 --seed 9" "--kv f16" "--acts f32"; do
+    for set in "--temp 1" "--temp 1 --seed 9" "--kv f16" "--acts f32"; do
         # shellcheck disable=SC2086
         refuses 3 "was asked with 'greedy" chimere-bench eval -o a m.jsonl -n 600 $set
     done
@@ -345,4 +345,17 @@ brief() # a speed run of a moment
     refuses 2 "is also" chimere-bench plot -o x.gp x.gp
     refuses 2 "is also" chimere-bench kl --save "$CHIMERE_MODEL" m.jsonl
     [ "$(cat x.gp)" = hi ]
+}
+
+@test "an option that cannot do anything is refused" {
+    for words in 'ppl --think off x' 'ppl --parallel 2 x' 'ppl --mix q8_0 x' 'ppl --seed 1 x' 'ppl -n 5 x' 'ppl --tokens 5 x' \
+        'ppl --reps 2 x' 'eval --mix q8_0 x' 'eval --reps 2 x' 'speed --think on' 'plot --against x y'; do
+        # shellcheck disable=SC2086
+        refuses 2 "does not belong to" chimere-bench $words
+    done
+    refuses 2 "need a --temp above 0" chimere-bench eval --top-p 0.5 x
+    refuses 2 "of random weights" chimere-bench speed --mix q8_0
+    refuses 2 "without --limit" chimere-bench eval --compare --limit 2 a b
+    refuses 2 "must be above 0" chimere-bench speed --bandwidth 0
+    refuses 2 "must be above 0" chimere-bench speed --bandwidth -3
 }

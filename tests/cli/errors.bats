@@ -21,16 +21,58 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     fails 2 "unknown option -Z" chimere-run -Z
     fails 2 "-p: needs an argument" chimere-run -p
     fails 2 "--raw=yes" chimere-run --raw=yes
-    fails 2 "--predict many: not a number" chimere-run -n many
-    fails 2 "--predict -1: must be at least 0" chimere-run -n -1
-    fails 2 "--predict 12kk: not a number" chimere-run -n 12kk
-    fails 2 "not a number" chimere-run -n 9223372036854775807k
+    fails 2 "-nmany: -n takes a number" chimere-run -nmany
+    fails 2 "-n many: not a number" chimere-run -n many
+    fails 2 "-n -2: must be at least -1" chimere-run -n -2
+    fails 2 "leave it out for the default" chimere-run -c 0
+    fails 2 "-n 12kk: not a number" chimere-run -n 12kk
+    fails 2 "too large" chimere-run -n 9223372036854775807k
+    fails 2 "too large" chimere-run --seed 18446744073709551615
     fails 2 "--top-k 3G: must be from 0 to" chimere-run --top-k 3G
     fails 2 "--threads 0: must be from 1 to 512" chimere-run --threads 0
     fails 2 "--temp hot: not a number" chimere-run --temp hot
     fails 2 "not a number" chimere-run --temp nan
     fails 2 "--think maybe: not one of on|off" chimere-run --think maybe
     fails 2 "not one of bash|zsh|fish" chimere-run --completion tcsh
+}
+
+@test "names that are ambiguous, nearly right, or of llama.cpp" {
+    fails 2 "--se: ambiguous: --session, --seed" chimere-run --se 5 --raw -p hi -n 1
+    [ ! -e 5 ]
+    for word in --dry --top --th --m --t; do fails 2 "$word: ambiguous" chimere-run $word 1 -p x; done
+    try 0 chimere-run --tokeni -p x
+    fails 2 "did you mean --predict?" chimere-run --perdict 5
+    fails 2 "did you mean --top-k?" chimere-run --topk 5
+    fails 2 "-t 0.8: -t is the number of threads; did you mean --temp 0.8?" chimere-run -t 0.8 -p x
+    fails 2 "-s 42: did you mean --seed 42?" chimere-run -s 42 -p x
+    for word in -st -cnv -no-cnv --no-conversation --flash-attn; do fails 2 "$word: " chimere-run $word -p x; done
+    for word in -ngl -ctk -ctv -hf -f; do fails 2 "$word: " chimere-run $word q8_0 -p x; done
+    fails 2 "unknown option -p" chimere-bench speed -p 512 < /dev/null || grep -q "chimere-bench: unknown option -p" err
+    chimere-run --raw -p 'The kernel' -n 4 --temp 0 > want
+    chimere-run --raw -p 'The kernel' --n-predict 4 --temperature 0 --ctx-size 64 --seed -1 > got
+    cmp want got
+    chimere-run --raw -p 'The kernel' -n 4 --repeat-last-n 8 -t 1 | cmp - want
+    chimere-run --think -p 'What is 2 + 2?' --show-prompt > got
+    chimere-run --think on -p 'What is 2 + 2?' --show-prompt | cmp - got
+}
+
+@test "empty names, and numbers that cannot be" {
+    fails 2 "-m '': the name is empty" chimere-run -m '' -p x
+    fails 2 "--logits '': the name is empty" chimere-run --logits '' -p x
+    fails 2 "--repeat-penalty" chimere-run --repeat-penalty 0 -p x
+    fails 2 "--top-p" chimere-run --top-p 2 --temp 1 -p x
+    fails 2 "--temp" chimere-run --temp=-1 -p x
+}
+
+@test "options in the environment" {
+    chimere-run --raw -p 'The kernel' -n 4 > want
+    CHIMERE_OPTS='--raw -n 2' chimere-run -n 4 -p 'The kernel' | cmp - want
+    CHIMERE_OPTS="-r -p 'The kernel'" chimere-run -n 4 | cmp - want
+    CHIMERE_OPTS='-r -p The\ kernel' chimere-run -n 4 | cmp - want
+    CHIMERE_OPTS='--nonsense' fails 2 "unknown option CHIMERE_OPTS: --nonsense" chimere-run -p x
+    CHIMERE_OPTS='-n x' fails 2 "CHIMERE_OPTS: -n x: not a number" chimere-run -p x
+    CHIMERE_OPTS='word' fails 2 "only options" chimere-run -p x
+    CHIMERE_OPTS="-p 'x" fails 2 "quote" chimere-run -p x
 }
 
 @test "options that do not go together" {

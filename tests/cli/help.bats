@@ -11,8 +11,8 @@ options_of_program()
 
 options_of_manual()
 {
-    sed -n -e 's/^\.It Fl \([a-z]\) , Fl -\([a-z-]*\) Ar \(.*\)$/\1 \2 \3/p' \
-        -e 's/^\.It Fl \([a-z]\) , Fl -\([a-z-]*\)$/\1 \2 -/p' \
+    sed -n -e 's/^\.It Fl \([A-Za-z]\) , Fl -\([a-z-]*\) Ar \(.*\)$/\1 \2 \3/p' \
+        -e 's/^\.It Fl \([A-Za-z]\) , Fl -\([a-z-]*\)$/\1 \2 -/p' \
         -e 's/^\.It Fl -\([a-z-]*\) Ar \(.*\)$/- \1 \2/p' \
         -e 's/^\.It Fl -\([a-z-]*\)$/- \1 -/p' "$ROOT/man/chimere-run.1" | sort
 }
@@ -93,4 +93,37 @@ options_of_manual()
     sed -n '/^\.Li general.architecture/,/^Any GGUF/p' "$ROOT/man/chimere-run.1" | sed '1,2d;$d' |
         sed 's/ and /,/; s/\.$//; s/[ ,][ ,]*/\n/g' | sed '/^$/d' | tr - _ | sort > manual
     diff program manual
+}
+
+@test "help by topic and by command" {
+    try 0 chimere-run --help=sampl
+    grep -q -e '--top-k' out
+    no grep -q -e '--messages' out
+    fails 2 "no such topic" chimere-run --help=nonsense
+    try 0 chimere-bench speed -h
+    grep -q '^usage: chimere-bench speed' out
+    grep -q -e '--depth' out
+    no grep -q -e '--stride' out
+    try 0 chimere-bench -h
+    for c in speed bandwidth ppl kl eval synth plot state; do grep -qE "^  $c  +[A-Z]" out; done
+    [ "$(awk 'length > 80' out | wc -l)" -eq 0 ]
+    try 0 chimere-run -V
+    chimere-run --version | cmp - out
+}
+
+@test "completions: commands, and choices behind =" {
+    chimere-bench --completion bash > c
+    bash -n c
+    # shellcheck disable=SC1091
+    source ./c
+    COMP_WORDS=(chimere-bench sp) COMP_CWORD=1
+    _chimere_bench
+    [ "${COMPREPLY[*]}" = speed ]
+    COMP_WORDS=(chimere-bench eval --think = o) COMP_CWORD=4
+    _chimere_bench
+    [ "${COMPREPLY[*]}" = "on off" ]
+    touch file
+    COMP_WORDS=(chimere-bench ppl fil) COMP_CWORD=2
+    _chimere_bench
+    [ "${COMPREPLY[*]}" = file ]
 }

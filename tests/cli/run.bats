@@ -173,14 +173,14 @@ EOF
 
 @test "the same seed gives the same text, another one another" {
     for seed in 1 2 3 1 2 3; do
-        chimere-run --raw -n 16 -t 1 --seed $seed -p 'The kernel keeps' | tr '\n' ' ' >> texts
+        chimere-run --raw -n 16 --temp 1 --seed $seed -p 'The kernel keeps' | tr '\n' ' ' >> texts
         echo >> texts
     done
     [ "$(sort -u texts | wc -l)" -eq 3 ]
-    try 0 chimere-run --raw -n 16 -t 1 -p 'The kernel keeps' --json
+    try 0 chimere-run --raw -n 16 --temp 1 -p 'The kernel keeps' --json
     seed=$(jq .seed out)
     jq -c .token_ids out > want
-    chimere-run --raw -n 16 -t 1 -p 'The kernel keeps' --json --seed "$seed" | jq -c .token_ids | cmp - want
+    chimere-run --raw -n 16 --temp 1 -p 'The kernel keeps' --json --seed "$seed" | jq -c .token_ids | cmp - want
     [ "$(chimere-run --raw -n 2 -p 'The kernel keeps' --json | jq .seed)" -eq 0 ]
 }
 
@@ -189,10 +189,10 @@ EOF
     with() { chimere-run --raw -n 24 -p 'The kernel keeps' --json --seed 7 "$@" | jq -c .token_ids; }
     for args in '--top-k 1' '--top-p 0.000001' '--min-p 1'; do
         # shellcheck disable=SC2086
-        [ "$(with -t 3 $args)" = "$greedy" ]
+        [ "$(with --temp 3 $args)" = "$greedy" ]
     done
-    [ "$(with -t 3)" != "$greedy" ]
-    [ "$(with -t 3 --typical 0.5)" != "$(with -t 3)" ]
+    [ "$(with --temp 3)" != "$greedy" ]
+    [ "$(with --temp 3 --typical 0.5)" != "$(with --temp 3)" ]
     for args in '--repeat-penalty 2' '--presence-penalty 9' '--frequency-penalty 9'; do
         # shellcheck disable=SC2086
         [ "$(with $args)" != "$greedy" ]

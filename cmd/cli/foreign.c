@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* foreign.c - names that users of llama.cpp type: aliases, or what to use here; and names that are nearly right.
+ * room: cmd (cli_) */
+#include <string.h>
+#include "cli/cli.h"
+
+enum { NAME_MAX_BYTES = 32 };
+
+static const struct {
+    const char *name, *ours; /* ours: the option that it is another name of, in programs that have it */
+    const char *say;
+} longs[] = {
+    { "ctx-size", "ctx", NULL },
+    { "n-predict", "predict", NULL },
+    { "temperature", "temp", NULL },
+    { "repeat-last-n", "penalty-last-n", NULL },
+    { "dry-penalty-last-n", "dry-last-n", NULL },
+    { "dry-sequence-breaker", "dry-breaker", NULL },
+    { "system-prompt", "system", NULL },
+    { "typical-p", "typical", NULL },
+    { "batch-size", "chunk", NULL },
+    { "ubatch-size", "chunk", NULL },
+    { "reverse-prompt", "stop", NULL },
+    { "grammar-file", "grammar", NULL },
+    { "json-schema-file", "schema", NULL },
+    { "prompt-cache", "session", NULL },
+    { "reasoning-format", NULL, "see --reasoning" },
+    { "draft-n", "draft-max", NULL },
+    { "n-gen", "tokens", NULL },
+    { "n-depth", "depth", NULL },
+    { "n-prompt", "prompt", NULL },
+    { "repetitions", "reps", NULL },
+    { "verbose-prompt", "show-prompt", NULL },
+    { "log-disable", "quiet", NULL },
+    { "cache-type-k", NULL, "use --kv K,V for both types" },
+    { "cache-type-v", NULL, "use --kv K,V for both types" },
+    { "n-gpu-layers", NULL, "use --device cuda for all layers; --vram SIZE limits what lies on the GPU" },
+    { "gpu-layers", NULL, "use --device cuda for all layers; --vram SIZE limits what lies on the GPU" },
+    { "n-cpu-moe", NULL, "use --vram SIZE: it chooses the experts that stay on the CPU" },
+    { "cpu-moe", NULL, "use --vram SIZE: it chooses the experts that stay on the CPU" },
+    { "main-gpu", NULL, "use --device cuda:N" },
+    { "split-mode", NULL, "one GPU is used: --device cuda:N" },
+    { "tensor-split", NULL, "one GPU is used: --device cuda:N" },
+    { "threads-batch", NULL, "--threads is for prompts, too" },
+    { "file", NULL, "name files without an option" },
+    { "system-prompt-file", NULL, "use --system \"$(cat FILE)\"" },
+    { "conversation", NULL, "a prompt is a chat unless --raw is given; --session FILE goes on with it" },
+    { "no-conversation", NULL, "use --raw" },
+    { "single-turn", NULL, "one turn is what the program does" },
+    { "interactive", NULL, "use --session FILE, a turn at a time" },
+    { "interactive-first", NULL, "use --session FILE, a turn at a time" },
+    { "jinja", NULL, "the model's chat template is always used" },
+    { "chat-template", NULL, "the model's own template is used" },
+    { "chat-template-file", NULL, "the model's own template is used" },
+    { "no-display-prompt", NULL, "the prompt is never written" },
+    { "flash-attn", NULL, "there is nothing to switch: attention is always computed in one pass" },
+    { "no-warmup", NULL, "there is no warm-up" },
+    { "mlock", NULL, "use --no-mmap to copy the weights" },
+    { "json-schema", NULL, "use --schema FILE" },
+    { "hf-repo", NULL, "models are not fetched: use -m FILE" },
+    { "hf-file", NULL, "models are not fetched: use -m FILE" },
+    { "model-url", NULL, "models are not fetched: use -m FILE" },
+    { "model-draft", NULL, "use --draft FILE" },
+    { "lora", NULL, "adapters are not supported" },
+    { "mirostat", NULL, "not supported: use --min-p or --typical" },
+    { "color", NULL, "reasoning is dim on a terminal unless NO_COLOR is set" },
+    { "keep", NULL, "contexts are not shifted: use a larger --ctx" },
+    { "context-shift", NULL, "contexts are not shifted: use a larger --ctx" },
+    { "rope-scaling", NULL, "not supported" },
+    { "xtc-probability", NULL, "not supported" },
+    { "top-nsigma", NULL, "not supported" },
+    { "samplers", NULL, "the order is fixed: see SAMPLING in the manual" },
+    { "n-batch", "chunk", NULL },
+};
+
+/* Words with one dash; those of one letter only where the letter is free. */
+static const struct {
+    const char *word, *name;
+} shorts[] = {
+    { "ngl", "gpu-layers" }, { "ctk", "cache-type-k" }, { "ctv", "cache-type-v" },
+    { "sys", "system-prompt" }, { "sysf", "system-prompt-file" }, { "cnv", "conversation" },
+    { "no-cnv", "no-conversation" }, { "st", "single-turn" }, { "hf", "hf-repo" },
+    { "hfr", "hf-repo" }, { "hff", "hf-file" }, { "mu", "model-url" }, { "fa", "flash-attn" },
+    { "tb", "threads-batch" }, { "ub", "ubatch-size" }, { "md", "model-draft" },
+    { "mg", "main-gpu" }, { "sm", "split-mode" }, { "ts", "tensor-split" },
+    { "ncmoe", "n-cpu-moe" }, { "cmoe", "cpu-moe" }, { "if", "interactive-first" },
+    { "co", "color" }, { "f", "file" }, { "i", "interactive" }, { "b", "batch-size" },
+    { "d", "n-depth" }, { "pg", "n-prompt" },
+};
+
+static const struct opt *option(const struct cli *cli, const char *name)
+{
+    const struct opt *o;
+
+    for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++)
+        if (o->kind != OPT_SECTION && strcmp(o->name, name) == 0)
+            return o;
+    return NULL;
+}
+
+/* Letters to put in, take out, change, or swap with the next (Damerau 1964, each place once). */
+static int distance(const char *a, size_t n, const char *b)
+{
+    int    d[NAME_MAX_BYTES + 1][NAME_MAX_BYTES + 1];
+    size_t m = strlen(b);
+
+    if (n > NAME_MAX_BYTES || m > NAME_MAX_BYTES)
+        return NAME_MAX_BYTES;
+    for (size_t i = 0; i <= n; i++)
+        for (size_t j = 0; j <= m; j++) {
+            if (i == 0 || j == 0) {
+                d[i][j] = (int)(i + j);
+                continue;
+            }
+            d[i][j] = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < d[i][j])
+                d[i][j] = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < d[i][j])
+                d[i][j] = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < d[i][j])
+                d[i][j] = d[i - 2][j - 2] + 1;
+        }
+    return d[n][m];
+}
+
+static const char *nearest(const struct cli *cli, const char *name, size_t n)
+{
+    const struct opt *o;
+    const char       *best = NULL;
+    int               least = n > 5 ? 3 : n > 2 ? 2 : 1; /* less than this is near */
+
+    for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
+        int d = o->kind == OPT_SECTION ? NAME_MAX_BYTES : distance(name, n, o->name);
+
+        if (d < least) {
+            least = d;
+            best = o->name;
+        }
+    }
+    return best;
+}
+
+/* The row of longs[], or -1. */
+static int foreign(const char *name, size_t n)
+{
+    for (int i = 0; i < (int)(sizeof longs / sizeof *longs); i++)
+        if (strlen(longs[i].name) == n && memcmp(longs[i].name, name, n) == 0)
+            return i;
+    return -1;
+}
+
+static const struct opt *answer(const struct cli *cli, const char *from, const char *word, size_t n, int row)
+{
+    const struct opt *o = longs[row].ours ? option(cli, longs[row].ours) : NULL;
+
+    if (o == NULL && longs[row].say != NULL && option(cli, "device") != NULL)
+        cli_usage("%s%.*s: %s", from, (int)n, word, longs[row].say);
+    if (o == NULL)
+        cli_usage("unknown option %s%.*s", from, (int)n, word);
+    return o;
+}
+
+const struct opt *cli_foreign(const struct cli *cli, const char *from, const char *word, size_t n)
+{
+    int         row = foreign(word + 2, n - 2);
+    const char *near = nearest(cli, word + 2, n - 2);
+
+    if (row >= 0)
+        return answer(cli, from, word, n, row);
+    if (near != NULL)
+        cli_usage("unknown option %s%.*s: did you mean --%s?", from, (int)n, word, near);
+    cli_usage("unknown option %s%.*s", from, (int)n, word);
+}
+
+const struct opt *cli_foreign_short(const struct cli *cli, const char *from, const char *word)
+{
+    const struct opt *o;
+
+    for (size_t i = 0; word[2] == '\0' && (o = cli_opt_at(cli, i)) != NULL; i++)
+        if (o->letter == word[1])
+            return NULL;
+    for (size_t i = 0; i < sizeof shorts / sizeof *shorts; i++)
+        if (strcmp(shorts[i].word, word + 1) == 0)
+            return answer(cli, from, word, strlen(word), foreign(shorts[i].name, strlen(shorts[i].name)));
+    return NULL;
+}
+
+void cli_foreign_value(const struct opt *o, const char *name, const char *arg)
+{
+    if (strcmp(name, "-s") == 0 && strcmp(o->name, "system") == 0 && *arg != '\0' && arg[strspn(arg, "0123456789")] == '\0')
+        cli_usage("-s %s: did you mean --seed %s? For a system message of digits use --system", arg, arg);
+    if (strcmp(name, "-t") == 0 && strcmp(o->name, "threads") == 0 && strchr(arg, '.') != NULL)
+        cli_usage("-t %s: -t is the number of threads; did you mean --temp %s?", arg, arg);
+}

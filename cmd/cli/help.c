@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* help.c - -h for all, one topic or one command, --help-json, --version, from the table of options.
+ * room: cmd (cli_) */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/simd.h"
+#include "cli/cli.h"
+
+#define HELP_WIDTH 31 /* columns before an option's text */
+
+static void print_option(const struct opt *o)
+{
+    char left[80], letter[8] = "   ";
+
+    if (o->letter)
+        snprintf(letter, sizeof letter, "-%c,", o->letter);
+    snprintf(left, sizeof left, "  %s --%s%s%s", letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+    if (strlen(left) > HELP_WIDTH - 2)
+        printf("%s\n%*s%s\n", left, HELP_WIDTH, "", o->help);
+    else
+        printf("%-*s%s\n", HELP_WIDTH, left, o->help);
+}
+
+/* Whether a title begins with the word, whatever the case. */
+static bool is_topic(const char *title, const char *word)
+{
+    for (; *word != '\0'; title++, word++)
+        if (tolower((unsigned char)*title) != tolower((unsigned char)*word))
+            return false;
+    return true;
+}
+
+static bool belongs(const struct cli *cli, const struct opt *o, const struct cli_command *c)
+{
+    for (const struct cli_of *of = cli->of; c != NULL && of != NULL && of->option != NULL; of++)
+        if (strcmp(of->option, o->name) == 0)
+            return (of->commands & c->bit) != 0;
+    return true;
+}
+
+/* The options of a topic (NULL: all) and of a command (NULL: all), with the titles of sections that have any. */
+static int print_options(const struct cli *cli, const char *topic, const struct cli_command *c)
+{
+    const struct opt *o;
+    const char       *title = NULL;
+    bool              in = topic == NULL;
+    int               n = 0;
+
+    for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
+        if (o->kind == OPT_SECTION) {
+            title = o->help;
+            in = topic == NULL || is_topic(title, topic);
+        } else if (in && belongs(cli, o, c)) {
+            if (title != NULL)
+                printf("\n%s:\n", title);
+            title = NULL;
+            print_option(o);
+            n++;
+        }
+    }
+    return n;
+}
+
+static void print_topics(const struct cli *cli)
+{
+    const struct opt *o;
+    int               column = printf("\nOne part of this: --help=TOPIC:");
+
+    for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
+        if (o->kind != OPT_SECTION)
+            continue;
+        if (column + (int)strlen(o->help) + 2 > 78)
+            column = printf(",\n    ") - 2;
+        else
+            column += printf("%s ", column > 34 ? "," : "");
+        column += printf("%s", o->help);
+    }
+    putchar('\n');
+}
+
+void cli_help(const struct cli *cli, const char *topic, char *const *argv)
+{
+    const struct cli_command *c = NULL;
+
+    for (argv++; topic == NULL && c == NULL && *argv != NULL; argv++)
+        c = cli_command_of(cli, *argv);
+    if (c != NULL)
+        printf("usage: %s %s\n%s\n", cli->name, c->synopsis, c->help);
+    else if (topic == NULL)
+        printf("usage: %s %s\n%s\n", cli->name, cli->synopsis, cli->about);
+    if (c == NULL && topic == NULL && cli->commands != NULL) {
+        printf("\nCommands (%s COMMAND -h tells more):\n", cli->name);
+        for (const struct cli_command *k = cli->commands; k->name != NULL; k++)
+            printf("  %-*s%s\n", HELP_WIDTH - 2, k->name, k->help);
+    }
+    if (print_options(cli, topic, c) == 0)
+        cli_usage("--help=%s: no such topic", topic);
+    if (topic == NULL && c == NULL)
+        print_topics(cli);
+    printf("\nNumbers take k, M and G (powers of 1024). The manual is %s(1).\n", cli->name);
+}
+
+void cli_help_json(const struct cli *cli)
+{
+    json_t           *all = json_array(), *top = json_object();
+    const char       *section = "";
+    const struct opt *o;
+    struct err        e = { ERR_NOMEM, "out of memory" };
+    bool              ok = all != NULL && top != NULL;
+
+    for (size_t i = 0; ok && (o = cli_opt_at(cli, i)) != NULL; i++) {
+        char    letter[2] = { o->letter, '\0' };
+        json_t *item;
+
+        if (o->kind == OPT_SECTION) {
+            section = o->help;
+            continue;
+        }
+        item = json_pack("{s:s, s:s?, s:s, s:s?, s:s, s:b}", "section", section, "letter",
+                         o->letter ? letter : NULL, "name", o->name, "arg", o->arg, "help",
+                         o->help, "repeatable", o->kind == OPT_LIST);
+        ok = item != NULL && json_array_append_new(all, item) == 0;
+    }
+    if (!ok || !cli_json_set(top, "type", json_string("help")) ||
+        !cli_json_set(top, "program", json_string(cli->name)) ||
+        !cli_json_set(top, "synopsis", json_string(cli->synopsis)) ||
+        !cli_json_set(top, "options", all) || cli_json_line(top, &e))
+        exit(cli_fail(&e));
+}
+
+void cli_version(const struct cli *cli)
+{
+    char names[128];
+
+    printf("%s %s\n", cli->name, CHIMERE_VERSION);
+    printf("devices: cpu\nprocessor: %s\njansson: %s\n",
+           simd_names(simd_features(), names, sizeof names), JANSSON_VERSION);
+}
+
