@@ -303,7 +303,7 @@ static void show_prompt_status(const struct opened *s, int64_t done)
 {
     if (cli_status_asked())
         fprintf(stderr, "%s: prompt: %" PRId64 " of %" PRId64 " tokens\n", cli_name(), done, s->prompt.n);
-    cli_progress("prompt: %" PRId64 " of %" PRId64 " tokens", done, s->prompt.n);
+    cli_progress_count("prompt", done, s->prompt.n, " tokens");
 }
 
 static void show_status(const struct opened *s)

@@ -244,7 +244,7 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
 
     if (cli_status_asked())
         fprintf(stderr, "%s: %s: %" PRIu64 " of %" PRIu64 "\n", cli_name(), what, done, total);
-    cli_progress("%s: %" PRIu64 " of %" PRIu64, what, done, total);
+    cli_progress_count(what, (int64_t)done, (int64_t)total, "");
     return !cli_interrupted();
 }
 

@@ -126,7 +126,7 @@ static enum err_code show_plain(struct answer *a, struct err *e)
 {
     if (a->chunk.n == 0 || (a->in_reasoning && a->o.reasoning == REASONING_NONE))
         return ERR_OK;
-    if (a->o.stream || a->in_reasoning)
+    if ((a->in_reasoning && a->o.reasoning == REASONING_STDERR) || (a->o.stream && isatty(STDOUT_FILENO)))
         cli_progress_end();
     if (!a->in_reasoning || a->o.reasoning == REASONING_STDOUT)
         return put(a, (struct str){ a->chunk.p, a->chunk.n }, e);

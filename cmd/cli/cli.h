@@ -129,8 +129,11 @@ bool cli_interrupted(void);
 void cli_reraise(void);
 bool cli_status_asked(void); /* true once for each SIGUSR1 */
 
-/* Progress: one line on a foreground terminal, at most ten times a second. */
+/* Progress: one line on a foreground terminal, of its width, at most ten times a second; the first after a third of a
+ * second, whether another call comes or not. */
 void cli_progress(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* "WHAT: DONE of TOTAL UNIT", with the rate and the time left; unit begins with a space, or is empty. */
+void cli_progress_count(const char *what, int64_t done, int64_t total, const char *unit);
 void cli_progress_end(void);  /* takes the line away */
 bool cli_stderr_color(void);  /* a terminal, and NO_COLOR is not set */
 double cli_now_ms(void);      /* a clock that only goes forward */

@@ -1,17 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* progress.c - a line that comes and goes on a terminal.                   room: cmd (cli_) */
 #include <stdarg.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 #include "cli/cli.h"
 
 #define EVERY_MS   100.0 /* ten times a second at most */
 #define WAIT_MS    300.0 /* what is done sooner needs no line */
-#define LINE_BYTES 78    /* fits a narrow terminal */
+#define LINE_BYTES 256
 
-static bool   shown;
+static volatile sig_atomic_t shown, waiting;
 static double last_ms;
+/* The line of a wait that has begun, which a timer shows should the next call come too late: it is made beforehand, as
+ * a handler may only write(2). */
+static char   line[LINE_BYTES];
+static size_t line_bytes;
 
 double cli_now_ms(void)
 {
@@ -33,35 +41,115 @@ bool cli_stderr_color(void)
     return isatty(STDERR_FILENO) && (no == NULL || no[0] == '\0');
 }
 
-void cli_progress(const char *fmt, ...)
+static void on_timer(int sig)
 {
-    double  now = cli_now_ms();
-    char    line[LINE_BYTES];
-    va_list ap;
+    ssize_t n;
+
+    (void)sig;
+    if (!waiting)
+        return;
+    n = write(STDERR_FILENO, line, line_bytes);
+    (void)n;
+    waiting = 0;
+    shown = 1;
+}
+
+/* Calls on_timer() once, in WAIT_MS. */
+static void start_timer(void)
+{
+    struct sigaction sa = { 0 };
+    const struct itimerval wait = { .it_value = { .tv_usec = (suseconds_t)(WAIT_MS * 1e3) } };
+
+    sa.sa_handler = on_timer;
+    sa.sa_flags = SA_RESTART;
+    sigemptyset(&sa.sa_mask);
+    if (sigaction(SIGALRM, &sa, NULL) == 0 && setitimer(ITIMER_REAL, &wait, NULL) == 0)
+        waiting = 1;
+}
+
+/* The line for a terminal, cut to its width. */
+static void make_line(const char *fmt, va_list ap)
+{
+    static const char clear[] = "\r\033[K";
+    struct winsize    w = { 0 };
+    size_t            columns = 79, n = sizeof clear - 1;
+    int               used;
+
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1)
+        columns = w.ws_col - 1u;
+    memcpy(line, clear, n);
+    used = vsnprintf(line + n, sizeof line - n, fmt, ap);
+    if (used < 0)
+        used = 0;
+    if ((size_t)used > sizeof line - n - 1)
+        used = (int)(sizeof line - n - 1);
+    line_bytes = n + ((size_t)used < columns ? (size_t)used : columns);
+}
+
+static void show_line(const char *fmt, va_list ap)
+{
+    double now = cli_now_ms();
+    bool   first = last_ms <= 0;
 
     if (cli_verbosity() < 0)
         return;
-    if (last_ms <= 0) /* the first call starts the wait */
+    if (first) /* the first call starts the wait */
         last_ms = now + WAIT_MS - EVERY_MS;
-    if (now - last_ms < EVERY_MS)
+    else if (now - last_ms < EVERY_MS)
         return;
-    last_ms = now;
+    else
+        last_ms = now;
     if (!foreground_terminal())
         return;
-    va_start(ap, fmt);
-    vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
-    fprintf(stderr, "\r\033[K%s", line);
+    waiting = 0;
+    make_line(fmt, ap);
+    if (first) {
+        start_timer();
+        return;
+    }
+    fwrite(line, 1, line_bytes, stderr);
     fflush(stderr);
-    shown = true;
+    shown = 1;
+}
+
+void cli_progress(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    show_line(fmt, ap);
+    va_end(ap);
+}
+
+void cli_progress_count(const char *what, int64_t done, int64_t total, const char *unit)
+{
+    static const char *counted;
+    static double      from_ms;
+    static int64_t     from;
+    double s, rate, left;
+
+    if (last_ms <= 0 || counted != what || done < from) { /* another count */
+        counted = what;
+        from_ms = cli_now_ms();
+        from = done;
+    }
+    s = (cli_now_ms() - from_ms) / 1e3;
+    rate = s > 0 ? (double)(done - from) / s : 0;
+    left = rate > 0 ? (double)(total - done) / rate : 0;
+    if (rate > 0)
+        cli_progress("%s: %lld of %lld%s, %.1f/s, %.0f:%02.0f left", what, (long long)done, (long long)total, unit, rate,
+                     (left - (double)((int64_t)left % 60)) / 60, (double)((int64_t)left % 60));
+    else
+        cli_progress("%s: %lld of %lld%s", what, (long long)done, (long long)total, unit);
 }
 
 void cli_progress_end(void)
 {
+    waiting = 0;
     if (shown) {
         fputs("\r\033[K", stderr);
         fflush(stderr);
     }
-    shown = false;
+    shown = 0;
     last_ms = 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prompt.c - what the model will see of options, files and the session; tokens and back.     room: cmd (cli_) */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include "run/program.h"
@@ -93,8 +94,13 @@ enum err_code cli_run_detokenize(struct opened *s, struct err *e)
     char  *bytes;
     size_t n;
 
-    if (cli_read_ids(&s->prompt, (struct str){ s->rendered.p, s->rendered.n }, "prompt", e) ||
-        text_decode(s->open.text, s->prompt.v, s->prompt.n, o.plain ? 0 : TEXT_SPECIAL, &bytes, &n,
+    if (cli_read_ids(&s->prompt, (struct str){ s->rendered.p, s->rendered.n }, "prompt", e))
+        return e->code;
+    for (int64_t i = 0, n_vocab = text_info(s->open.text)->n_tokens; i < s->prompt.n; i++)
+        if (s->prompt.v[i] >= n_vocab)
+            return err_set(e, ERR_FORMAT, "prompt: token %" PRId64 " is %" PRId32 ", the model has %" PRId64, i,
+                           s->prompt.v[i], n_vocab);
+    if (text_decode(s->open.text, s->prompt.v, s->prompt.n, o.plain ? 0 : TEXT_SPECIAL, &bytes, &n,
                     e))
         return e->code;
     fwrite(bytes, 1, n, stdout);

@@ -54,6 +54,9 @@ static void *take(size_t n)
 
 enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e)
 {
+    if (text.n >= 3 && memcmp(text.p, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark says nothing about UTF-8 */
+        text = (struct str){ text.p + 3, text.n - 3 };
+    }
     if (text.n > TEXT_BYTES_MAX) {
         return err_set(e, ERR_LIMIT, "%s: longer than %d MiB", what, TEXT_BYTES_MAX >> 20);
     }
@@ -71,8 +74,10 @@ enum err_code json_parse(json_t **out, struct str text, const char *what, struct
         return err_set(e, ERR_NOMEM, "%s: no memory", what);
     }
     if (value == NULL) {
+        /* what the library says of it names its own flag */
+        bool nul = strstr(why.text, "JSON_ALLOW_NUL") != NULL;
         return err_set(e, ERR_FORMAT, "%s: line %d, column %d: %s", what, why.line, why.column,
-                       why.text);
+                       nul ? "\\u0000 is not allowed" : why.text);
     }
     *out = value;
     return ERR_OK;

@@ -56,7 +56,8 @@ static enum err_code find_mix(struct mix *out, const char *name, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code set_number(struct row *r, const char *s, size_t n, struct err *e)
+/* seen: a bit for each key that came before. */
+static enum err_code set_number(struct row *r, unsigned *seen, const char *s, size_t n, struct err *e)
 {
     static const struct {
         const char *key;
@@ -70,6 +71,9 @@ static enum err_code set_number(struct row *r, const char *s, size_t n, struct e
 
         if (n <= k || memcmp(s, keys[i].key, k) != 0)
             continue;
+        if ((*seen & 1u << i) != 0)
+            return err_set(e, ERR_ARG, "shape: %s is given twice", keys[i].key);
+        *seen |= 1u << i;
         long v = strtol(s + k, &end, 10);
         if (end != s + n || v < keys[i].least || v > keys[i].most)
             return err_set(e, ERR_ARG, "shape: %.*s: not a number in %ld .. %ld", (int)n, s,
@@ -88,6 +92,7 @@ static enum err_code set_number(struct row *r, const char *s, size_t n, struct e
 static enum err_code parse(struct row *r, const char *spec, struct err *e)
 {
     size_t n = strcspn(spec, ",");
+    unsigned seen = 0;
 
     r->name = NULL;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -98,7 +103,7 @@ static enum err_code parse(struct row *r, const char *spec, struct err *e)
     while (spec[n] == ',') {
         spec += n + 1;
         n = strcspn(spec, ",");
-        if (set_number(r, spec, n < 100 ? n : 100, e))
+        if (set_number(r, &seen, spec, n < 100 ? n : 100, e))
             return e->code;
     }
     return ERR_OK;

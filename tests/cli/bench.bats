@@ -358,4 +358,5 @@ brief() # a speed run of a moment
     refuses 2 "without --limit" chimere-bench eval --compare --limit 2 a b
     refuses 2 "must be above 0" chimere-bench speed --bandwidth 0
     refuses 2 "must be above 0" chimere-bench speed --bandwidth -3
+    refuses 2 "layers= is given twice" chimere-bench synth --shape qwen3.5-0.8b,layers=2,layers=3
 }

@@ -182,3 +182,40 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     [ $status -eq 3 ]
     [ "$(cat err)" = "chimere-run: cut.gguf: file changed or was cut while it was in use" ]
 }
+
+@test "JSON by other programs: a byte order mark is read, \\u0000 is named" {
+    printf '\xef\xbb\xbf[1, 2, 3]' > mark.json
+    chimere-run --detokenize mark.json > got
+    echo '[1, 2, 3]' | chimere-run --detokenize | cmp - got
+    echo '[{"role": "user", "content": "a\u0000b"}]' > nul.json
+    fails 3 '\u0000 is not allowed' chimere-run --messages nul.json
+    no grep -q JSON_ALLOW err
+}
+
+@test "ids beyond the vocabulary are an error wherever ids are read" {
+    echo '[0, 4096, 1]' > ids.json
+    fails 3 "token 1 is 4096, the model has 4096" chimere-run --tokens ids.json
+    fails 3 "token 1 is 4096, the model has 4096" chimere-run --detokenize ids.json
+}
+
+@test "a call without arguments is written as text or as null" {
+    for none in '""' null '{}' '"{}"'; do
+        cat > m.json << END
+[{"role":"user","content":"t"},{"role":"assistant","tool_calls":[{"function":{"name":"now","arguments":$none}}]},{"role":"tool","content":"noon"}]
+END
+        chimere-run --messages m.json --show-prompt > got
+        [ -e want ] || cp got want
+        cmp want got
+    done
+}
+
+@test "progress keeps to the width of a terminal and tells rate and time" {
+    command -v script > /dev/null || skip "script is not installed"
+    seq 5 2500 | jq -cs . > ids.json
+    for columns in 24 100; do
+        script -qec "stty cols $columns; exec chimere-run --tokens ids.json -n 1 --chunk 16 > answer" typescript > /dev/null < /dev/null
+        tr '\r' '\n' < typescript | sed 's/\x1b\[K//' | grep '^prompt: ' > lines
+        [ "$(awk -v c=$columns 'length >= c' lines | wc -l)" -eq 0 ]
+    done
+    grep -qE '^prompt: [0-9]+ of 2496 tokens, [0-9.]+/s, [0-9]+:[0-9][0-9] left$' lines
+}
