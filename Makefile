@@ -79,7 +79,7 @@ $(BUILD)/test/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(STEP)$(CC) $(ALLFLAGS) -DCHIMERE_TEST -Itests -MMD -MP -c -o $@ $<
 # What records of measurements call this build.
-$(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(shell cat $(BUILD)/commit)"'
+$(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(shell cat $(BUILD)/commit 2> /dev/null)"'
 $(BUILD)/obj/cmd/bench/record.o: $(BUILD)/commit
 $(BUILD)/obj/%.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
