@@ -2,7 +2,7 @@
 /* mask.cu - masks of logits, which the host makes while the device computes the step.
  *
  * They cross in pinned memory. The step is launched first; then the host fills its masks, copies
- * them there and sets the flag to its turn, for which the first launch of op_top() waits. Turns are
+ * them there and sets the flag to its turn, for which a launch before op_top()'s own waits. Turns are
  * counted from 1 on both sides; the device keeps its count in its memory, so that a replayed graph
  * goes on counting. The host is certain to answer; should it not within 30 seconds (a debugger that
  * makes launches wait), the kernel gives up and the step fails.
@@ -26,7 +26,7 @@ struct mask_args {
     uint4               *to;
     int                 *here;
     const uint32_t      *turn;
-    int                  quads; /* of a row */
+    int                  rows, quads; /* quads: of a row */
 };
 
 static size_t rows_at(int64_t rows)
@@ -39,13 +39,18 @@ static size_t bytes_of(int64_t rows, int64_t width)
     return rows_at(rows) + (size_t)(rows * mask_pitch(width)) * sizeof(uint32_t);
 }
 
-static __device__ void await(const mask_args &a)
+/* One block: until the host's masks are there; then which rows have one. The launch that brings the
+ * masks reads nothing else across the bus: each block's read of a flag there takes a microsecond of
+ * its own. */
+__global__ void __launch_bounds__(THREADS) wait_masks(const __grid_constant__ mask_args a)
 {
     const unsigned long long patience_ns = 30000000000ull;
-    const uint32_t turn = *a.turn + 1; /* top_scan() counts */
     unsigned long long now, start = 0;
 
-    while (a.f->in != turn) {
+    wait_for_inputs();
+    const uint32_t turn = *a.turn + 1; /* top_scan() counts */
+
+    while (threadIdx.x == 0 && a.f->in != turn) {
         asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
         start = start == 0 ? now : start;
         if (now - start > patience_ns) {
@@ -55,33 +60,37 @@ static __device__ void await(const mask_args &a)
         __nanosleep(200);
     }
     __threadfence_system();
+    __syncthreads();
+    for (int i = threadIdx.x; i < a.rows; i += THREADS)
+        a.here[i] = __ldcv(a.on + i);
 }
 
 /* grid: parts of a row, row */
 __global__ void __launch_bounds__(THREADS) take_masks(const __grid_constant__ mask_args a)
 {
-    __shared__ int on; /* one thread reads it: every thread's read would cross the bus */
     const int64_t row = blockIdx.y;
 
     wait_for_inputs();
-    if (threadIdx.x == 0) {
-        await(a);
-        on = __ldcv(a.on + row);
-    }
-    __syncthreads();
-    if (blockIdx.x == 0 && threadIdx.x == 0)
-        a.here[row] = on;
-    for (int i = (int)(blockIdx.x * THREADS + threadIdx.x); on && i < a.quads; i += PARTS * THREADS)
+    if (a.here[row] == 0)
+        return;
+    for (int i = (int)(blockIdx.x * THREADS + threadIdx.x); i < a.quads; i += PARTS * THREADS)
         a.to[row * a.quads + i] = __ldcv(a.from + row * a.quads + i);
 }
 
 void cuda_masks_take(struct cuda *c, int rows, int64_t width, uint32_t *mask, int *here)
 {
     struct masks *m = &c->masks;
-    const mask_args a = { (volatile mask_flags *)m->pinned, (const int *)(m->pinned + FLAGS),
-                          (const uint4 *)(m->pinned + rows_at(rows)), (uint4 *)mask, here, m->turn,
-                          (int)(mask_pitch(width) / 4) };
+    mask_args a = {};
 
+    a.f = (volatile mask_flags *)m->pinned;
+    a.on = (const int *)(m->pinned + FLAGS);
+    a.from = (const uint4 *)(m->pinned + rows_at(rows));
+    a.to = (uint4 *)mask;
+    a.here = here;
+    a.turn = m->turn;
+    a.rows = rows;
+    a.quads = (int)(mask_pitch(width) / 4);
+    launch_early(c, "wait_masks", wait_masks, dim3(1), THREADS, 0, a);
     launch_early(c, "take_masks", take_masks, dim3(PARTS, (unsigned)rows), THREADS, 0, a);
 }
 
