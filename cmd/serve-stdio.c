@@ -315,8 +315,9 @@ static enum err_code run(struct server *s, struct err *e)
 
 int main(int argc, char **argv)
 {
-    static const struct cli cli = { "chimere-serve-stdio", "[options]",
-                                    "Answer requests as JSON lines, from stdin to stdout, side by side.", opts };
+    static const struct cli cli = { .name = "chimere-serve-stdio", .synopsis = "[options]",
+                                    .about = "Answer requests as JSON lines, from stdin to stdout, side by side.",
+                                    .opts = opts, .env = "CHIMERE_OPTS" };
     struct server s = { .asked = NULL };
     struct err    e = { 0 };
     int           first, status = EXIT_OK;
