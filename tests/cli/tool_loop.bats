@@ -101,3 +101,13 @@ result()
     loop 2
     loop 2 -n x question
 }
+
+@test "the embedded model calculates, and looks at files" {
+    mkdir -p files/man && touch files/man/a.1 files/man/b.1
+    loop 0 'Use the calculator for 45 + 48.'
+    grep -q 93 out
+    grep -q '^calculator ' err
+    loop 0 'List the files in man.'
+    grep -q '^list_files ' err
+    grep -q '^a.1$' err
+}
