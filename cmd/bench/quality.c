@@ -435,7 +435,8 @@ static enum err_code open_reference(struct kl_job *j, struct head *ref, struct e
             ref->n_scored != want.n_scored || ref->hash != want.hash)
             return err_set(e, ERR_FORMAT, "%s: saved of another text, vocabulary or windows", path);
         if (map.size != HEAD_BYTES + ref->n_scored * ref->n_vocab * 2)
-            return err_set(e, ERR_FORMAT, "%s: has %zu bytes, not the %zu that its header says", path, map.size,
+            return err_set(e, ERR_FORMAT, "%s: %s: has %zu bytes, its header says %zu", path,
+                           map.size < HEAD_BYTES + ref->n_scored * ref->n_vocab * 2 ? "is cut" : "is too long", map.size,
                            (size_t)(HEAD_BYTES + ref->n_scored * ref->n_vocab * 2));
         return ERR_OK;
     }

@@ -198,6 +198,11 @@ enum err_code plan_make(struct plan *p, const struct gguf *g, struct err *e)
         enum err_code code = make_common(p, g, e);
         return code != ERR_OK ? code : archs[i]->make(p, g, e);
     }
-    return err_set(e, ERR_UNSUPPORTED, "%s: architecture '%.*s' is not known to this version",
-                   gguf_path(g), STR_ARG(name));
+    char   known[256] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < sizeof archs / sizeof archs[0] && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", archs[i]->name);
+    return err_set(e, ERR_UNSUPPORTED, "%s: architecture '%.*s' is not known to this version, which has %s",
+                   gguf_path(g), STR_ARG(name), known);
 }

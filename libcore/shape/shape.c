@@ -89,6 +89,16 @@ static enum err_code set_number(struct row *r, unsigned *seen, const char *s, si
     return err_set(e, ERR_ARG, "shape: '%.*s' is none of layers=N, experts=N, vocab=N", (int)n, s);
 }
 
+static enum err_code unknown(const char *spec, size_t n, struct err *e)
+{
+    char   known[300] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", rows[i].name);
+    return err_set(e, ERR_ARG, "shape '%.*s' is not known; there is %s", (int)(n < 100 ? n : 100), spec, known);
+}
+
 static enum err_code parse(struct row *r, const char *spec, struct err *e)
 {
     size_t n = strcspn(spec, ",");
@@ -99,7 +109,7 @@ static enum err_code parse(struct row *r, const char *spec, struct err *e)
         if (strlen(rows[i].name) == n && memcmp(spec, rows[i].name, n) == 0)
             *r = rows[i];
     if (r->name == NULL)
-        return err_set(e, ERR_ARG, "shape '%.*s' is not known", (int)(n < 100 ? n : 100), spec);
+        return unknown(spec, n, e);
     while (spec[n] == ',') {
         spec += n + 1;
         n = strcspn(spec, ",");

@@ -281,7 +281,7 @@ def tensors():
         if have:
             f.data(have)
         f.bad(f"past-end-{label}", FORMAT, at,
-               f"past-end: tensor t of {size} bytes at {offset}, the data section has {have}")
+               f"past-end: tensor t of {size} bytes at {offset}, the data section has {have} (an incomplete download?)")
     f = File(2)
     f.tensor("a", [16], 0, 0)
     at = f.tensor("b", [8], 0, 32)[4]
