@@ -141,7 +141,7 @@ brief() # a speed run of a moment
         and .kl_p99_nats <= .kl_max_nats and .same_top_fraction > 0.7 and .n_scored == 45' out
     refuses 3 "saved of another" chimere-bench kl --ctx 16 --windows 3 --reference saved text.txt
     head -c 5000 saved > cut
-    refuses 3 "not the" chimere-bench kl --ctx 32 --windows 3 --reference cut text.txt
+    refuses 3 "is cut: has 5000 bytes" chimere-bench kl --ctx 32 --windows 3 --reference cut text.txt
     refuses 2 "either --reference or --save" chimere-bench kl text.txt
 }
 
