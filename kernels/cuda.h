@@ -25,6 +25,7 @@ struct rows {
     int           n, n_seq;
     int           max_n;  /* most rows of a sequence, a power of two at least */
     bool          all;    /* every row is of one of the sequences */
+    bool          logs;   /* some rows are logged */
     const int    *pos;    /* [n] */
     const int    *of;     /* [n] sequence of each row */
     const op_seq *seq;    /* [n_seq] */
@@ -72,13 +73,17 @@ struct chunk {
     unsigned char *host, *dev;
     size_t         cap, used, sent;
 };
+/* What is staged is found again by the next node that needs it. Another kind is never taken for it: where a step's data
+ * lie does not depend on what they are. */
+enum staged_as { AS_TOKENS, AS_PICKS, AS_IDS, AS_TEMPS, AS_SEQS, AS_POSITIONS, AS_SEQ_OF_ROW, AS_PAGES };
 struct staged {
     uint64_t hash;
+    enum staged_as as;
     size_t   n;
     int      chunk;
     size_t   at;
 };
-enum { CHUNKS = 16, STAGED = 512, GRAPHS = 24 };
+enum { CHUNKS = 16, STAGED = 512, GRAPHS = 64 };
 
 struct graph {
     struct node    *node;
@@ -189,7 +194,7 @@ struct cuda {
     struct graph         graph[GRAPHS]; /* the last used first */
     struct fetch         fetch;
     struct launch_clock  clock;
-    uint64_t             launches;
+    uint64_t             launches, captured; /* captured: graphs */
     unsigned char       *bounce[2]; /* pinned, for uploads */
     cudaEvent_t          bounce_done[2];
     int                  bounce_next;
@@ -222,7 +227,7 @@ void        cuda_look(struct cuda *c);
 struct dev_memory cuda_memory(void *ctx);
 
 /* step.cu */
-void        *cuda_stage(struct cuda *c, const void *data, size_t n); /* where the step finds these n bytes */
+void        *cuda_stage(struct cuda *c, enum staged_as as, const void *data, size_t n); /* where the step finds these n bytes */
 struct rows  cuda_stage_rows(struct cuda *c, const struct op_rows *r);
 struct pages cuda_stage_pages(struct cuda *c, const struct op_kv *kv, const struct op_rows *r);
 struct node *cuda_record(struct cuda *c, int op);
@@ -266,6 +271,7 @@ enum err_code cuda_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps
 void     cuda_time(void *ctx, bool on);
 uint64_t cuda_time_ns(void *ctx, enum dev_op op);
 uint64_t cuda_launches(void *ctx);
+uint64_t cuda_graphs(void *ctx);
 void     cuda_clock_begin(struct cuda *c, int n); /* before n nodes are launched */
 void     cuda_clock_mark(struct cuda *c, const struct node *v, int n, bool captured); /* n = 0: the start */
 void     cuda_clock_end(struct cuda *c); /* after they are done */

@@ -131,6 +131,11 @@ static void set_rec(struct op_rec *d, struct op_rec s)
 {
     d->data = s.data;
     d->floats = s.floats;
+    d->log.data = s.log.data;
+    d->log.floats = s.log.floats;
+    d->log.width = s.log.width;
+    d->log.rows = s.log.rows;
+    d->log.most = s.log.most;
 }
 
 static void op_embed_(void *ctx, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
@@ -146,7 +151,7 @@ static void op_embed_(void *ctx, struct tensor y, struct tensor w, const int32_t
     if (gather)
         w.data = cuda_look_up(c, w.data, (size_t)quant_row_bytes(w.type, w.ne[0]), token, y.ne[1]);
     struct node *v = rec2(c, DEV_OP_embed, y, w);
-    v->p[0] = gather ? NULL : cuda_stage(c, token, (size_t)y.ne[1] * sizeof *token);
+    v->p[0] = gather ? NULL : cuda_stage(c, AS_TOKENS, token, (size_t)y.ne[1] * sizeof *token);
     v->p[1] = ids != NULL ? ids->at : NULL;
     v->n = ids != NULL ? (size_t)ids->stride : 0;
     v->f[0] = scale;
@@ -249,7 +254,7 @@ static void op_rows_pick_(void *ctx, struct tensor y, struct tensor x, const int
     struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_rows_pick, y, x);
 
-    v->p[0] = cuda_stage(c, row, (size_t)y.ne[1] * sizeof *row);
+    v->p[0] = cuda_stage(c, AS_PICKS, row, (size_t)y.ne[1] * sizeof *row);
     cuda_recorded(c);
 }
 
@@ -450,8 +455,8 @@ static void op_top_(void *ctx, void *out, struct tensor logits, const struct op_
     v->i[1] = a->n_ids;
     v->i[2] = a->mask != NULL;
     v->n = op_top_bytes(a);
-    v->p[0] = a->n_ids > 0 ? cuda_stage(c, a->ids, rows * (size_t)a->n_ids * sizeof *a->ids) : NULL;
-    v->p[1] = cuda_stage(c, a->inv_temp, rows * sizeof *a->inv_temp);
+    v->p[0] = a->n_ids > 0 ? cuda_stage(c, AS_IDS, a->ids, rows * (size_t)a->n_ids * sizeof *a->ids) : NULL;
+    v->p[1] = cuda_stage(c, AS_TEMPS, a->inv_temp, rows * sizeof *a->inv_temp);
     cuda_recorded(c);
 }
 
@@ -604,6 +609,7 @@ static struct dev_table make_table(void)
     t.time = cuda_time;
     t.time_ns = cuda_time_ns;
     t.launches = cuda_launches;
+    t.graphs = cuda_graphs;
     return t;
 }
 

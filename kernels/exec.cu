@@ -110,13 +110,19 @@ static bool touches_rows(const struct left *l, struct tensor t)
     return false;
 }
 
-/* Some node from v on reads what is in x, up to FEW_ROWS rows, now. Only rows of floats are asked about. */
+/* Some node from v on reads what is in x, up to FEW_ROWS rows or rows without gaps, now. Only rows of floats are asked
+ * about. */
 static bool read_later(const struct node *v, int n, struct tensor x)
 {
     struct left left = {};
 
-    for (int64_t r = 0; r < x.ne[1]; r++)
-        left.part[left.n++] = span_of(x, r);
+    if (x.stride == x.ne[0]) {
+        left.part[left.n++] = span_of(x, 0);
+        left.part[0].to += (x.ne[1] - 1) * x.stride * (int64_t)sizeof(float);
+    } else {
+        for (int64_t r = 0; r < x.ne[1]; r++)
+            left.part[left.n++] = span_of(x, r);
+    }
     for (; n > 0 && left.n > 0; n--, v++) {
         if (v->op == NODE_DONE)
             continue;
@@ -262,29 +268,28 @@ static int fuse_gate(struct cuda *c, const struct node *v, int n)
     return 1 + product_and_add(c, &f, v + 1, n - 1);
 }
 
-/* Convolution, delta rule, perhaps logs of inputs, gated norm, product, of one row with the addition. */
+/* Convolution, delta rule, gated norm, product, of one row with the addition. */
 static int fuse_gdn(struct cuda *c, const struct node *v, int n)
 {
+    const struct node *norm = v + 2, *out = v + 3;
     struct fused_args f;
-    int k = 2;
 
     if (n < 4 || v->op != DEV_OP_conv || v[1].op != DEV_OP_gdn || v[1].t[1].data != v->t[0].data ||
         v->r.n > FEW_ROWS || read_later(v + 2, n - 2, v->t[0]))
         return 0;
     const struct tensor o = v[1].t[0];
-    while (k + 2 < n && v[k].op == DEV_OP_heads_pick)
-        k++;
-    const struct node *norm = v + k, *out = norm + 1;
-    if (n < k + 2 || norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != o.data || !fits_k(norm->t[0].ne[0]) ||
-        !product_of(out, norm->t[0]) || out->t[1].type == QUANT_f32 || read_later(out + 1, n - k - 2, o) ||
-        read_later(out + 1, n - k - 2, norm->t[0]) || !cuda_fused_gdn(c, v, k - 2, c->ws))
+    if (norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != o.data || !fits_k(norm->t[0].ne[0]) ||
+        !product_of(out, norm->t[0]) || out->t[1].type == QUANT_f32 || read_later(out + 1, n - 4, o) ||
+        read_later(out + 1, n - 4, norm->t[0]) || !cuda_fused_gdn(c, v, c->ws))
         return 0;
     start_args(c, &f, norm->t[0]);
     f.mode = IN_ROUNDED;
     f.a.x = c->ws;
+    const struct op_log &log = v->conv.rec.log;
+    const int channels = (int)v->t[1].ne[0];
     f.past = (struct past_move){ v->conv.rec.data, (const float *)v->t[1].data, v->r.seq, v->conv.rec.floats,
-                                 v->t[1].stride, (int)v->t[1].ne[0], v->r.n_seq };
-    return k + 1 + product_and_add(c, &f, out, n - k - 1);
+                                 v->t[1].stride, channels, v->r.logs ? (int)log.width : channels, v->r.n_seq, log };
+    return 3 + product_and_add(c, &f, out, n - 3);
 }
 
 /* A mixture of experts as it is recorded; NULL: not there. */
@@ -634,7 +639,7 @@ static int fuse(struct cuda *c, const struct node *v, int n)
 {
     int k = 0;
 
-    if (v->t[0].ne[1] > FEW_ROWS)
+    if ((v->op == DEV_OP_conv ? v->r.n : v->t[0].ne[1]) > FEW_ROWS)
         return 0;
     switch (v->op) {
     case DEV_OP_rms_norm:

@@ -14,14 +14,16 @@
  * blocks of the products find room and ask for weights. IN_READY is what those products' launch has then. */
 enum input { IN_PLAIN, IN_NORM, IN_GLU, IN_SIGMOID, IN_ROUNDED, IN_READY };
 
-/* The memory of a convolution of FUSED_TAPS moves up by the rows of its sequences; channels 0: nothing to do. */
+/* The memory of a convolution of FUSED_TAPS moves up by the certain rows of its sequences, and inputs are logged, of all
+ * `wide` columns; channels 0: nothing to do. */
 enum { FUSED_TAPS = 4 };
 struct past_move {
     float        *past;
     const float  *newest;
     const op_seq *seq;
     int64_t       past_floats, newest_stride;
-    int           channels, n_seq;
+    int           channels, wide, n_seq;
+    struct op_log log;
 };
 
 struct fused_args {
@@ -54,9 +56,9 @@ static inline bool beside_fits(const struct mv_args *a)
 /* f->rounded gets the rows, f->floats, unless NULL, what they are before. */
 void cuda_fused_round(struct cuda *c, const struct fused_args *f);
 
-/* Up to FEW_ROWS rows: v, convolution; delta rule; n_log nodes that keep its inputs; gated norm, here rounded. The
- * memory of the convolution is to be moved by a launch after it. false: not of these shapes, nothing is launched. */
-bool cuda_fused_gdn(struct cuda *c, const struct node *v, int n_log, uint8_t *rounded);
+/* Up to FEW_ROWS rows: v, convolution; delta rule; gated norm, here rounded. The memory of the convolution is to be
+ * moved by a launch after it, which logs the inputs. false: not of these shapes, nothing is launched. */
+bool cuda_fused_gdn(struct cuda *c, const struct node *v, uint8_t *rounded);
 
 /* Matrices of experts; w NULL: there is none. */
 struct expert_matrix {
@@ -153,29 +155,46 @@ static __device__ __forceinline__ void wait_for_inputs(void)
     only_wait_for_inputs();
 }
 
-/* By so many threads of which this is number t. */
+/* By so many threads of which this is number t. A column's thread reads all that it will overwrite. */
 static __device__ __forceinline__ void move_past(const past_move &m, int t, int threads)
 {
-    enum { KEPT = FUSED_TAPS - 1 };
+    enum { KEPT = FUSED_TAPS - 1, AT_ONCE = 4 };
 
+    if (m.channels == 0)
+        return;
 #pragma unroll 1
     for (int i = 0, c = t;; c += threads) {
-        for (; c >= m.channels && i < m.n_seq; c -= m.channels)
+        for (; c >= m.wide && i < m.n_seq; c -= m.wide)
             i++;
         if (i >= m.n_seq)
             return;
         const op_seq &s = m.seq[i];
-        float *past = m.past + s.slot * m.past_floats + c, keep[KEPT];
+        if (c < m.channels) {
+            float *past = m.past + s.slot * m.past_floats + c, keep[KEPT];
 #pragma unroll
-        for (int j = 0; j < KEPT; j++) {
-            const int n = s.n - KEPT + j;
+            for (int j = 0; j < KEPT; j++) {
+                const int n = s.n - s.drafts - KEPT + j;
 
-            keep[j] = *(n < 0 ? past + (int64_t)(KEPT + n) * m.channels
-                              : m.newest + (s.row + n) * m.newest_stride + c);
-        }
+                keep[j] = *(n >= 0          ? m.newest + (s.row + n) * m.newest_stride + c
+                            : n >= -s.again ? log_row(m.log, s, n) + c
+                                            : past + (int64_t)(KEPT + n + s.again) * m.channels);
+            }
 #pragma unroll
-        for (int j = 0; j < KEPT; j++)
-            past[(int64_t)j * m.channels] = keep[j];
+            for (int j = 0; j < KEPT; j++)
+                past[(int64_t)j * m.channels] = keep[j];
+        }
+        const float *newest = m.newest + (int64_t)s.row * m.newest_stride + c;
+#pragma unroll 1
+        for (int n = s.n - s.logged; n < s.n; n += AT_ONCE) {
+            float v[AT_ONCE];
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++)
+                v[j] = n + j < s.n ? newest[(n + j) * m.newest_stride] : 0.0f;
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++)
+                if (n + j < s.n)
+                    log_row(m.log, s, n + j)[c] = v[j];
+        }
     }
 }
 

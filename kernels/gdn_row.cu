@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gdn_row.cu - a few rows through a layer of gated delta rule: convolution, normalisation of keys and queries, delta
  * rule, gated norm of its output, rounding for the product that follows. Every sum has the order of the separate
- * launches (rec.cu, scan.cu, elem.cu, matvec.cuh).
+ * launches (rec.cu, scan.cu, elem.cu, matvec.cuh). Rows that are computed again come from the log; only their keys, values,
+ * decays and betas are needed. What the step's rows log and the convolution keeps is for the launch after this one.
  *
  * A block has 32 or 64 columns of a head's S, eight lanes a column or two, for the rows of some sequences, one after the other;
  * but what does not need S is done for all rows at once. Before, a thread has a channel of the convolution (the last
@@ -31,12 +32,12 @@ struct row_args {
     const float  *z, *w;            /* gate and weights of the norm; w NULL: none */
     float        *state;
     uint8_t      *rounded;
-    float        *log[FEW_ROWS];       /* where the inputs of a row are kept; or NULL */
+    op_log        log;              /* of the inputs: channels, alphas, betas */
     const op_seq *seq;
     int64_t       past_floats, floats; /* of a sequence */
     int           in_stride, alpha_stride, beta_stride, z_stride, rounded_stride; /* from row to row */
-    bool          logged;
     int           n_seq, each_seqs;    /* of a block */
+    int           most;                /* rows of a sequence that are computed again, at most */
     int           channels, n_k, each; /* key head of h: h / each, or h % n_k where each is 0 */
     int           w_pitch;             /* of w, from head to head */
     float         eps, norm_eps;
@@ -52,36 +53,44 @@ template <int DIM, int COLS> struct seq_past {
     float past[TAPS - 1][shape<DIM, COLS>::WARPS * 32];
 };
 
-/* Of a row: channels of keys, of queries, of values; key and query are normalised. */
-template <int DIM, int COLS> struct row_space {
-    float in[2 * DIM], values[COLS];
-    float gate[DIM], out[DIM]; /* gates of the block's own columns; of all where these share a scale */
+/* Of a row that is computed again: channels of its key, normalised, and of its values. */
+template <int DIM, int COLS> struct again_space {
+    float key[DIM], values[COLS];
     float decay, beta, pad[2];
 };
 
-/* full, done: S of a sequence is there, and may leave. slot: of a sequence; its rows begin at `first` of the block's, which
- * are rows `row` of the step. */
-struct block_space {
-    uint64_t full[SEQS], done[SEQS];
-    int      n_seq, slot[SEQS], first[SEQS + 1], row[FEW_ROWS];
+/* Of a row of the step also its query, normalised, which follows that. */
+template <int DIM, int COLS> struct row_space {
+    again_space<DIM, COLS> a;
+    float query[DIM];
+    float gate[DIM], out[DIM]; /* gates of the block's own columns; of all where these share a scale */
 };
 
-/* Shared memory: S and convolutions' memories of so many sequences, block, rows. */
+/* full, done: S of a sequence is there, and may leave. slot: of a sequence; its rows begin at `first` of the block's, which
+ * are rows `row` of the step, its drafts at `draft`; those that are computed again at `again` of such. */
+struct block_space {
+    uint64_t full[SEQS], done[SEQS];
+    int      n_seq, slot[SEQS], first[SEQS + 1], draft[SEQS], again[SEQS + 1], row[FEW_ROWS];
+};
+
+/* Shared memory: S and convolutions' memories of so many sequences, block, rows, rows that are computed again. */
 template <int DIM, int COLS> struct spaces {
     seq_state<DIM, COLS> *states;
     seq_past<DIM, COLS>  *pasts;
     block_space          *block;
+    again_space<DIM, COLS> *again;
     row_space<DIM, COLS> *rows;
 };
 template <int DIM, int COLS>
-static __host__ __device__ __forceinline__ spaces<DIM, COLS> cut(uint8_t *at, int seqs)
+static __host__ __device__ __forceinline__ spaces<DIM, COLS> cut(uint8_t *at, int seqs, int most)
 {
     spaces<DIM, COLS> s;
 
     s.states = (seq_state<DIM, COLS> *)at;
     s.pasts = (seq_past<DIM, COLS> *)(s.states + seqs);
     s.block = (block_space *)(s.pasts + seqs);
-    s.rows = (row_space<DIM, COLS> *)((uint8_t *)s.block + (sizeof(block_space) + 15) / 16 * 16);
+    s.again = (again_space<DIM, COLS> *)((uint8_t *)s.block + (sizeof(block_space) + 15) / 16 * 16);
+    s.rows = (row_space<DIM, COLS> *)(s.again + seqs * most);
     return s;
 }
 
@@ -99,17 +108,22 @@ static __device__ __forceinline__ bool find_rows(block_space *b, const row_args 
 
     if (t < many) {
         const op_seq seq = a.seq[from + t];
-        int first = 0;
+        int first = 0, again = 0;
 
         bar_init(b->full + t, 1);
         bar_init(b->done + t, shape<DIM, COLS>::STATE_WARPS);
         bar_init_done();
 #pragma unroll 1
-        for (int i = 0; i < t; i++)
+        for (int i = 0; i < t; i++) {
             first += a.seq[from + i].n;
+            again += a.seq[from + i].again;
+        }
         b->slot[t] = seq.slot;
         b->first[t] = first;
         b->first[t + 1] = first + seq.n;
+        b->draft[t] = first + seq.n - seq.drafts;
+        b->again[t] = again;
+        b->again[t + 1] = again + seq.again;
         b->n_seq = many;
 #pragma unroll 1
         for (int i = 0; i < seq.n; i++)
@@ -136,10 +150,34 @@ static __device__ __forceinline__ void move_boxes(seq_state<DIM, COLS> *s, const
     }
 }
 
+/* What is needed of a sequence's rows that are computed again: of keys and values all, of queries' channels the
+ * convolution's memory after them. */
+template <int DIM, int COLS>
+static __device__ __forceinline__ void load_again(const row_own &own, const row_args &a, const spaces<DIM, COLS> &s, int q)
+{
+    enum { STATE = shape<DIM, COLS>::STATE_WARPS * 32, KEPT = TAPS - 1 };
+    const int t = threadIdx.x, n = s.block->again[q + 1] - s.block->again[q];
+    const bool query = t >= DIM && t < STATE, value = t >= STATE;
+    const op_seq &seq = a.seq[blockIdx.z * a.each_seqs + q];
+    again_space<DIM, COLS> *to = s.again + s.block->again[q];
+
+#pragma unroll 1
+    for (int i = query && n > KEPT ? n - KEPT : 0; i < n; i++) {
+        const float *logged = log_row(a.log, seq, i - n);
+
+        copy4(query   ? &s.pasts[q].past[KEPT - n + i][t]
+              : value ? &to[i].values[t - STATE]
+                      : &to[i].key[t],
+              logged + own.channel);
+        if (value && t - STATE < 2)
+            copy4(t == STATE ? &to[i].decay : &to[i].beta, logged + a.channels + (t - STATE) * gridDim.y + blockIdx.y);
+    }
+}
+
 template <int DIM, int COLS>
 static __device__ __forceinline__ void load_own(row_own &own, const row_args &a, const spaces<DIM, COLS> &s)
 {
-    enum { STATE = shape<DIM, COLS>::STATE_WARPS * 32 };
+    enum { STATE = shape<DIM, COLS>::STATE_WARPS * 32, KEPT = TAPS - 1 };
     const int t = threadIdx.x;
     const int h = blockIdx.y, hk = a.each > 0 ? h / a.each : h % a.n_k, first = blockIdx.x * COLS;
 
@@ -150,11 +188,14 @@ static __device__ __forceinline__ void load_own(row_own &own, const row_args &a,
 #pragma unroll 1
     for (int q = 0; q < s.block->n_seq; q++) {
         const float *past = a.past + s.block->slot[q] * a.past_floats + own.channel;
+        const int again = s.block->again[q + 1] - s.block->again[q], gone = t >= DIM && t < STATE ? again : 0;
 
 #pragma unroll
-        for (int j = 0; j + 1 < TAPS; j++)
-            if (own.channel >= 0)
-                copy4(&s.pasts[q].past[j][t], past + j * (int64_t)a.channels);
+        for (int j = 0; j < KEPT; j++)
+            if (own.channel >= 0 && j + gone < KEPT)
+                copy4(&s.pasts[q].past[j][t], past + (j + gone) * (int64_t)a.channels);
+        if (again > 0 && own.channel >= 0)
+            load_again<DIM, COLS>(own, a, s, q);
     }
     if (t < 32 && one_of_warp())
 #pragma unroll 1
@@ -172,17 +213,18 @@ static __device__ __forceinline__ void load_own(row_own &own, const row_args &a,
     own.alpha = own.beta = 0.0f;
 }
 
-/* Channels of n rows, and gates. */
+/* Channels of n rows and of those that are computed again, and gates. */
 template <int DIM, int COLS, bool EIGHT>
 static __device__ __forceinline__ void convolve(const spaces<DIM, COLS> &s, row_own &own, const row_args &a, int n)
 {
     enum { PITCH = sizeof(row_space<DIM, COLS>) / sizeof(float), STATE = shape<DIM, COLS>::STATE_WARPS * 32 };
+    enum { AGAIN_PITCH = sizeof(again_space<DIM, COLS>) / sizeof(float) };
     const int t = threadIdx.x, own_value = t - STATE, h = blockIdx.y;
-    const bool values = own_value >= 0, first = blockIdx.x == 0;
-    const bool keep = a.logged && (values || (first && (a.each > 0 ? h % a.each == 0 : h < a.n_k)));
+    const bool values = own_value >= 0, query = !values && t >= DIM;
     row_space<DIM, COLS> *rows = s.rows;
     const block_space *b = s.block;
-    float *at = values ? rows->values + own_value : rows->in + t;
+    float *at = query ? rows->query + t - DIM : values ? rows->a.values + own_value : rows->a.key + t;
+    float *again = values ? s.again->values + own_value : s.again->key + t;
 
 #pragma unroll 1
     for (int i = 0; i < n; i++) {
@@ -201,10 +243,6 @@ static __device__ __forceinline__ void convolve(const spaces<DIM, COLS> &s, row_
 
         own.alpha = a.alpha[row * a.alpha_stride + h];
         own.beta = a.beta[row * a.beta_stride + h];
-        if (keep && first) {
-            a.log[row][a.channels + h] = own.alpha;
-            a.log[row][a.channels + gridDim.y + h] = own.beta;
-        }
     }
     copy_end();
     copy_wait<0>();
@@ -218,19 +256,19 @@ static __device__ __forceinline__ void convolve(const spaces<DIM, COLS> &s, row_
         for (int j = 0; j + 1 < TAPS; j++)
             x[j] = s.pasts[q].past[j][t];
 #pragma unroll 1
-        for (int i = b->first[q]; i < b->first[q + 1]; i++, at += PITCH) {
-            float sum = 0.0f;
+        for (int i = query ? 0 : b->again[q] - b->again[q + 1], n_q = b->first[q + 1] - b->first[q]; i < n_q; i++) {
+            float *now = i < 0 ? again : at, sum = 0.0f;
 
-            x[TAPS - 1] = *at;
-            if (keep)
-                a.log[b->row[i]][own.channel] = x[TAPS - 1];
+            x[TAPS - 1] = *now;
 #pragma unroll
             for (int j = 0; j < TAPS; j++)
                 sum = __fmaf_rn(own.taps[j], x[j], sum);
 #pragma unroll
             for (int j = 0; j + 1 < TAPS; j++)
                 x[j] = x[j + 1];
-            *at = silu(sum);
+            *now = silu(sum);
+            again += i < 0 ? (int)AGAIN_PITCH : 0;
+            at += i < 0 ? 0 : (int)PITCH;
         }
     }
 }
@@ -250,24 +288,29 @@ static __device__ __forceinline__ float sum_squares(const float *x)
     return warp_sum(sum);
 }
 
-/* Keys and queries, and decay and beta of n rows. */
+/* Keys and queries, decays and betas of n rows, and of those that are computed again, without queries. */
 template <int DIM, int COLS>
-static __device__ __forceinline__ void normalise(row_space<DIM, COLS> *rows, const row_own &own, int n, float eps)
+static __device__ __forceinline__ void normalise(const spaces<DIM, COLS> &s, const row_own &own, int n, float eps)
 {
     enum { STATE_WARPS = shape<DIM, COLS>::STATE_WARPS };
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, own_value = (int)threadIdx.x - STATE_WARPS * 32;
+    const int again = s.block->again[s.block->n_seq];
 
     if (own_value >= 0) {
-        if (own_value < n) {
-            rows[own_value].decay = expf(__fmul_rn(own.decay, softplus(__fadd_rn(own.alpha, own.dt_bias))));
-            rows[own_value].beta = sigmoid(own.beta);
+#pragma unroll 1
+        for (int i = own_value; i < n + again; i += COLS) {
+            again_space<DIM, COLS> *r = i < n ? &s.rows[i].a : s.again + i - n;
+            const float alpha = i < n ? own.alpha : r->decay, beta = i < n ? own.beta : r->beta;
+
+            r->decay = expf(__fmul_rn(own.decay, softplus(__fadd_rn(alpha, own.dt_bias))));
+            r->beta = sigmoid(beta);
         }
         return;
     }
 #pragma unroll 1
-    for (int i = warp; i < 2 * n; i += STATE_WARPS) {
-        float *x = rows[i / 2].in + i % 2 * DIM;
-        const float scale = i % 2 == 0 ? 1.0f : __fdiv_rn(1.0f, __fsqrt_rn((float)DIM));
+    for (int i = warp; i < 2 * n + again; i += STATE_WARPS) {
+        float *x = i >= 2 * n ? s.again[i - 2 * n].key : i % 2 == 0 ? s.rows[i / 2].a.key : s.rows[i / 2].query;
+        const float scale = i >= 2 * n || i % 2 == 0 ? 1.0f : __fdiv_rn(1.0f, __fsqrt_rn((float)DIM));
         const float f = __fdiv_rn(scale, __fsqrt_rn(__fadd_rn(sum_squares<DIM>(x), eps)));
 
 #pragma unroll
@@ -299,7 +342,8 @@ static __device__ __forceinline__ void move_S(float S[COLS / BOX][DIM / 8], seq_
 }
 
 /* Columns' rows: S, and their outputs to all blocks; a row's output is summed beside what the next one needs. The loop
- * is short for the instructions' sake: a longer one that prefetches is slower. */
+ * is short for the instructions' sake: a longer one that prefetches is slower. Rows that are computed again go through it,
+ * too: what follows them instead of a query makes outputs that nobody gets. S leaves when draft rows begin. */
 template <int DIM, int COLS>
 static __device__ __forceinline__ void delta_rule(const spaces<DIM, COLS> &s)
 {
@@ -308,18 +352,35 @@ static __device__ __forceinline__ void delta_rule(const spaces<DIM, COLS> &s)
     block_space *b = s.block;
     uint32_t to = cluster_at(s.rows->out + blockIdx.x * COLS + local, p % RANKS);
     float S[EACH][NE], last[EACH] = {};
+    bool left = false; /* an output to give */
 
 #pragma unroll 1
     for (int q = 0; q < b->n_seq; q++) {
+        const again_space<DIM, COLS> *r = s.again + b->again[q];
+        const int first = b->first[q], draft = b->draft[q], end = b->first[q + 1];
+        int i = first - (b->again[q + 1] - b->again[q]);
+
         bar_wait(b->full + q, 0);
         move_S<DIM, COLS, false>(S, s.states + q);
 #pragma unroll 1
-        for (int i = b->first[q]; i < b->first[q + 1]; i++) {
-            const row_space<DIM, COLS> &r = s.rows[i];
+        for (;; i++) {
             float k[NE], query[NE], out[EACH];
 
-            lane_elements<NE>(k, r.in, p);
-            lane_elements<NE>(query, r.in + DIM, p);
+            if (i == draft) {
+                move_S<DIM, COLS, true>(S, s.states + q);
+                if (shape<DIM, COLS>::BOXED) {
+                    proxy_fence();
+                    __syncwarp();
+                    if (threadIdx.x % 32 == 0)
+                        bar_arrive(b->done + q);
+                }
+            }
+            if (i == end)
+                break;
+            if (i == first)
+                r = &s.rows[i].a;
+            lane_elements<NE>(k, r->key, p);
+            lane_elements<NE>(query, (const float *)(r + 1), p);
 #pragma unroll
             for (int c = 0; c < EACH; c++) {
                 float kv[2] = { 0.0f, 0.0f }, y[2] = { 0.0f, 0.0f };
@@ -329,28 +390,23 @@ static __device__ __forceinline__ void delta_rule(const spaces<DIM, COLS> &s)
                     kv[e % 2] = __fmaf_rn(S[c][e], k[e], kv[e % 2]);
                 const float sum = fold8(__fadd_rn(kv[0], kv[1]));
                 out[c] = fold8(last[c]);
-                const float d = __fmul_rn(r.beta, __fsub_rn(r.values[c * BOX + local], __fmul_rn(r.decay, sum)));
+                const float d = __fmul_rn(r->beta, __fsub_rn(r->values[c * BOX + local], __fmul_rn(r->decay, sum)));
 #pragma unroll
                 for (int e = 0; e < NE; e++) {
-                    S[c][e] = __fmaf_rn(k[e], d, __fmul_rn(r.decay, S[c][e]));
+                    S[c][e] = __fmaf_rn(k[e], d, __fmul_rn(r->decay, S[c][e]));
                     y[e % 2] = __fmaf_rn(S[c][e], query[e], y[e % 2]);
                 }
                 last[c] = __fadd_rn(y[0], y[1]);
             }
-            if (i > 0) {
+            if (left) {
                 if (p < RANKS)
 #pragma unroll
                     for (int c = 0; c < EACH; c++)
                         cluster_store(to + c * BOX * (int)sizeof(float), out[c]);
-                to += sizeof r;
+                to += sizeof(row_space<DIM, COLS>);
             }
-        }
-        move_S<DIM, COLS, true>(S, s.states + q);
-        if (shape<DIM, COLS>::BOXED) {
-            proxy_fence();
-            __syncwarp();
-            if (threadIdx.x % 32 == 0)
-                bar_arrive(b->done + q);
+            left = i >= first;
+            r = left ? (const again_space<DIM, COLS> *)((const row_space<DIM, COLS> *)r + 1) : r + 1;
         }
     }
 #pragma unroll
@@ -451,7 +507,7 @@ __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>:
 {
     extern __shared__ __align__(BOX_AT) uint8_t shared[];
     const int own_value = (int)threadIdx.x - shape<DIM, COLS>::STATE_WARPS * 32;
-    const spaces<DIM, COLS> s = cut<DIM, COLS>(shared, a.each_seqs);
+    const spaces<DIM, COLS> s = cut<DIM, COLS>(shared, a.each_seqs, a.most);
     row_own own;
     norm_weights<DIM, EIGHT> weights;
 
@@ -470,7 +526,7 @@ __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>:
     wait_for_inputs();
     convolve<DIM, COLS, EIGHT>(s, own, a, n);
     __syncthreads();
-    normalise<DIM, COLS>(s.rows, own, n, a.eps);
+    normalise<DIM, COLS>(s, own, n, a.eps);
     __syncthreads();
     if (own_value < 0) {
         delta_rule<DIM, COLS>(s);
@@ -515,68 +571,54 @@ static void map_S(struct cuda *c, row_args *a, int heads)
 /* So many sequences a block that all blocks are there at once, `parts` times the heads' clusters, if there is room for
  * their memories. */
 template <int DIM, int COLS>
-static void launch_cols(struct cuda *c, row_args *a, const struct rows &r, int heads, int parts)
+static bool launch_cols(struct cuda *c, row_args *a, const struct rows &r, int heads, int parts)
 {
     using of = shape<DIM, COLS>;
     const auto bytes_of = [&](int seqs) {
         const int rows = seqs * r.max_n < r.n ? seqs * r.max_n : r.n;
 
-        return (size_t)(uintptr_t)(cut<DIM, COLS>(NULL, seqs).rows + rows);
+        return (size_t)(uintptr_t)(cut<DIM, COLS>(NULL, seqs, a->most).rows + rows);
     };
     int each = (int)ceil_div(r.n_seq, parts > 1 ? parts : 1);
 
     each = each < SEQS ? each : (int)SEQS;
     while (each > 1 && bytes_of(each) > (size_t)cuda_attn_smem(c))
         each--;
+    if (bytes_of(each) > (size_t)cuda_attn_smem(c))
+        return false;
     a->n_seq = r.n_seq;
     a->each_seqs = each;
     const auto kernel = DIM == 128 && c->eight ? gdn_row<DIM, COLS, DIM == 128> : gdn_row<DIM, COLS, false>;
 
     launch_early(c, "gdn_row", kernel, dim3(of::RANKS, (unsigned)heads, (unsigned)ceil_div(r.n_seq, each)),
                  of::WARPS * 32, bytes_of(each), *a);
+    return true;
 }
 
 /* Clusters of four blocks, two a multiprocessor, do not fill a GPU whose parts have odd numbers of those: the last ones
  * would begin when others end. Clusters of two larger ones do. */
 template <int DIM>
-static void launch_row(struct cuda *c, row_args *a, const struct rows &r, int heads)
+static bool launch_row(struct cuda *c, row_args *a, const struct rows &r, int heads)
 {
     enum { WIDE = DIM == 128 ? 64 : 32 };
     const int turn = BLOCKS * c->sms, blocks = DIM / 32 * heads, wide = DIM / WIDE * heads;
 
     map_S<DIM>(c, a, heads);
     if (WIDE > 32 && r.n_seq > 1 && r.n_seq * blocks > c->sms && wide <= c->sms)
-        launch_cols<DIM, WIDE>(c, a, r, heads, turn / wide);
-    else
-        launch_cols<DIM, 32>(c, a, r, heads, turn / blocks);
+        return launch_cols<DIM, WIDE>(c, a, r, heads, turn / wide);
+    return launch_cols<DIM, 32>(c, a, r, heads, turn / blocks);
 }
 
-/* n nodes that keep all inputs of so many rows: channels, alpha, beta. */
-static bool find_logs(row_args *a, const struct node *v, int n, int n_v, int rows)
+/* Whether inputs lie side by side as they are logged. */
+static bool in_a_row(const row_args *a, int n_v)
 {
-    const int width = a->channels + 2 * n_v;
-
-    a->logged = n > 0;
-    for (; n > 0; n--, v++) {
-        const struct tensor &to = v->t[0], &from = v->t[1];
-        const int64_t at = (const float *)from.data - a->in, row = at / a->in_stride;
-
-        if (at < 0 || at % a->in_stride != 0 || row + from.ne[1] > FEW_ROWS || from.ne[0] != width ||
-            to.ne[0] != width || v->i[0] != width || from.stride != a->in_stride)
-            return false;
-        for (int64_t j = 0; j < from.ne[1]; j++)
-            a->log[row + j] = (float *)to.data + j * to.stride;
-    }
-    for (int r = 0; a->logged && r < rows; r++)
-        if (a->log[r] == NULL)
-            return false;
-    return !a->logged || (a->alpha == a->in + a->channels && a->beta == a->alpha + n_v &&
-                          a->alpha_stride == a->in_stride && a->beta_stride == a->in_stride);
+    return a->alpha == a->in + a->channels && a->beta == a->alpha + n_v && a->alpha_stride == a->in_stride &&
+           a->beta_stride == a->in_stride && a->log.width == a->channels + 2 * n_v;
 }
 
-bool cuda_fused_gdn(struct cuda *c, const struct node *v, int n_log, uint8_t *rounded)
+bool cuda_fused_gdn(struct cuda *c, const struct node *v, uint8_t *rounded)
 {
-    const struct node *conv = v, *gdn = v + 1, *norm = v + 2 + n_log;
+    const struct node *conv = v, *gdn = v + 1, *norm = v + 2;
     const struct op_gdn &d = gdn->gdn;
     row_args a = {};
 
@@ -611,13 +653,11 @@ bool cuda_fused_gdn(struct cuda *c, const struct node *v, int n_log, uint8_t *ro
     a.rounded_stride = (int)x_row_bytes(norm->t[0].ne[0]);
     if ((uintptr_t)a.state % 16 != 0 || a.floats % 4 != 0)
         return false;
-    if (!find_logs(&a, v + 2, n_log, d.n_v, gdn->r.n))
+    a.log = conv->conv.rec.log;
+    a.most = a.log.rows > 0 ? a.log.most : 0;
+    if (a.log.rows > 0 && !in_a_row(&a, d.n_v))
         return false;
-    if (d.dim == 32)
-        launch_row<32>(c, &a, gdn->r, d.n_v);
-    else if (d.dim == 64)
-        launch_row<64>(c, &a, gdn->r, d.n_v);
-    else
-        launch_row<128>(c, &a, gdn->r, d.n_v);
-    return true;
+    return d.dim == 32   ? launch_row<32>(c, &a, gdn->r, d.n_v)
+           : d.dim == 64 ? launch_row<64>(c, &a, gdn->r, d.n_v)
+                         : launch_row<128>(c, &a, gdn->r, d.n_v);
 }

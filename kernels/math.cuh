@@ -48,4 +48,12 @@ static __device__ __forceinline__ float norm_factor(float sum, int n, float eps)
 {
     return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)n), eps)));
 }
+
+/* Where the inputs of a row are logged; at counts from the first of the step. */
+static __device__ __forceinline__ float *log_row(const op_log &log, const op_seq &s, int at)
+{
+    const unsigned row = (unsigned)((int)s.pos + at) % (unsigned)log.rows;
+
+    return log.data + s.slot * log.floats + row * log.width;
+}
 #endif

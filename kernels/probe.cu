@@ -193,6 +193,11 @@ void cuda_time(void *ctx, bool on)
         c->clock.ns[i] = 0;
 }
 
+uint64_t cuda_graphs(void *ctx)
+{
+    return ((const struct cuda *)ctx)->captured;
+}
+
 uint64_t cuda_launches(void *ctx)
 {
     struct cuda *c = (struct cuda *)ctx;

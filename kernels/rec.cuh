@@ -11,6 +11,7 @@ struct conv_args {
     struct op_conv a;
     struct rows    r;
     int            channels;
+    bool           again; /* y has room for rows that are computed again */
 };
 
 enum rule { GDN, KDA, SSM2 };
@@ -23,8 +24,10 @@ struct scan_args {
     int64_t      ys;
     int          heads, dim, cols; /* S is [dim][cols] */
     int          n_k, each;        /* key head of h: h / each, or h % n_k where each is 0 */
-    float       *state;
-    int64_t      floats;
+    struct op_rec rec;
+    float       *copy;             /* of the state, for draft rows where it is not in registers; [sequences] */
+    const float *alpha, *beta;     /* what is logged: of KDA a row of alpha has heads * dim floats; beta NULL: none */
+    int64_t      as, bs;
     struct rows  r;
 };
 
@@ -36,6 +39,8 @@ struct prep_args {
     int          n_k, n_v, dim, rule;
     float        eps;
     int64_t      items;
+    struct op_rec rec;
+    struct rows  r;
 };
 
 /* y = x s / |x|, by a warp; up to NORM_EACH * 32 elements are read once. y may be x. */
@@ -91,5 +96,10 @@ static __device__ __forceinline__ float fold8(float v)
     return __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 2));
 }
 
-void cuda_scan(struct cuda *c, const scan_args &a, enum rule rule); /* scan.cu */
+/* scan.cu */
+static inline bool scan_in_registers(int dim)
+{
+    return dim == 32 || dim == 64 || dim == 128 || dim == 256;
+}
+void cuda_scan(struct cuda *c, const scan_args &a, enum rule rule);
 #endif

@@ -57,57 +57,102 @@ static __device__ __forceinline__ float scan_step(float *mem, int64_t pitch, int
     return fold4(__fadd_rn(y[0], y[1]));
 }
 
-/* Any dim; S in memory. grid: columns, head, sequence */
+/* Rows of sequence blockIdx.z, in three parts: those that are computed again, certain ones, drafts. `row`: of keys
+ * and all that comes with them. */
+struct scan_part {
+    int64_t row;
+    int     n;
+};
+static __device__ __forceinline__ scan_part part_of(const scan_args &a, const op_seq &s, int part)
+{
+    const int certain = s.n - s.drafts;
+
+    return part == 0 ? scan_part{ a.r.n + (int64_t)blockIdx.z * a.rec.log.most, s.again }
+           : part == 1 ? scan_part{ s.row, certain }
+                       : scan_part{ s.row + certain, s.drafts };
+}
+
+/* By a block of each head: what the scan takes beside the convolution. Nothing of this launch reads the log. */
+template <int RULE>
+static __device__ __forceinline__ void log_gates(const scan_args &a, const op_seq &s, int h)
+{
+    const int each = RULE == KDA ? a.dim : 1, width = a.heads * each;
+
+    if (blockIdx.x > 0)
+        return;
+    for (int t = s.n - s.logged; t < s.n; t++) {
+        float *logged = log_row(a.rec.log, s, t);
+
+        for (int i = threadIdx.x; i < each; i += blockDim.x)
+            logged[h * each + i] = a.alpha[(s.row + t) * a.as + h * each + i];
+        if (RULE != SSM2 && threadIdx.x == 0)
+            logged[width + h] = a.beta[(s.row + t) * a.bs + h];
+    }
+}
+
+/* Any dim; S in memory, of which draft rows have a copy. grid: columns, head, sequence */
 template <int RULE>
 __global__ void __launch_bounds__(128) scan(const __grid_constant__ scan_args a)
 {
     extern __shared__ float shared[];
     const op_seq &s = a.r.seq[blockIdx.z];
-    int lane = threadIdx.x & 31, part = lane / 8, local = threadIdx.x / 32 * 8 + lane % 8;
+    int lane = threadIdx.x & 31, lane_part = lane / 8, local = threadIdx.x / 32 * 8 + lane % 8;
     int col = blockIdx.x * COLS + local, h = blockIdx.y, hk = a.each > 0 ? h / a.each : h % a.n_k, dim = a.dim;
+    int own = col < a.cols ? dim : 0;
     float *ks = shared, *qs = ks + GROUP * dim, *gs = qs + GROUP * dim;
     float *vs = gs + (RULE == KDA ? GROUP * dim : 0), *gb = vs + GROUP * COLS;
-    float *mem = a.state + s.slot * a.floats + (int64_t)h * dim * a.cols + (col < a.cols ? col : 0);
+    const int64_t at = (int64_t)h * dim * a.cols + (col < a.cols ? col : 0);
+    float *mem = a.rec.data + s.slot * a.rec.floats + at;
 
-    if (s.n == 0)
-        return;
-    for (int t0 = 0; t0 < s.n; t0 += GROUP) {
-        int n = s.n - t0 < GROUP ? s.n - t0 : GROUP;
+    for (int part = 0; part < 3; part++) {
+        const scan_part p = part_of(a, s, part);
 
-        __syncthreads();
-        for (int i = threadIdx.x; i < n * dim; i += 128) {
-            int64_t row = s.row + t0 + i / dim;
-            int e = i % dim;
+        if (part == 2 && p.n > 0) {
+            float *copy = a.copy + blockIdx.z * a.rec.floats + at;
 
-            ks[i] = a.k[row * a.ks + (int64_t)hk * dim + e];
-            qs[i] = a.q[row * a.qs + (int64_t)hk * dim + e];
-            if (RULE == KDA)
-                gs[i] = a.g[(row * a.heads + h) * dim + e];
+            for (int i = lane_part; i < own; i += 4)
+                copy[(int64_t)i * a.cols] = mem[(int64_t)i * a.cols];
+            mem = copy;
         }
-        for (int i = threadIdx.x; i < n * COLS; i += 128) {
-            int64_t row = s.row + t0 + i / COLS;
-            int e = (int)blockIdx.x * COLS + i % COLS;
+        for (int t0 = 0; t0 < p.n; t0 += GROUP) {
+            int n = p.n - t0 < GROUP ? p.n - t0 : GROUP;
 
-            vs[i] = e < a.cols ? a.v[row * a.vs + (int64_t)h * a.cols + e] : 0.0f;
-        }
-        for (int i = threadIdx.x; i < n; i += 128) {
-            int64_t row = s.row + t0 + i;
+            __syncthreads();
+            for (int i = threadIdx.x; i < n * dim; i += 128) {
+                int64_t row = p.row + t0 + i / dim;
+                int e = i % dim;
 
-            gb[2 * i] = RULE == KDA ? 0.0f : a.g[row * a.heads + h];
-            gb[2 * i + 1] = a.b[row * a.heads + h];
-        }
-        __syncthreads();
-        for (int t = 0; t < n; t++) {
-            float v = vs[t * COLS + local];
-            float y = scan_step<RULE>(mem, a.cols, col < a.cols ? dim : 0, part, ks + t * dim, qs + t * dim,
-                                         gs + t * dim, v, gb[2 * t], gb[2 * t + 1]);
+                ks[i] = a.k[row * a.ks + (int64_t)hk * dim + e];
+                qs[i] = a.q[row * a.qs + (int64_t)hk * dim + e];
+                if (RULE == KDA)
+                    gs[i] = a.g[(row * a.heads + h) * dim + e];
+            }
+            for (int i = threadIdx.x; i < n * COLS; i += 128) {
+                int64_t row = p.row + t0 + i / COLS;
+                int e = (int)blockIdx.x * COLS + i % COLS;
 
-            if (RULE == SSM2)
-                y = __fmaf_rn(a.d[h], v, y);
-            if (part == 0 && col < a.cols)
-                a.y[(s.row + t0 + t) * a.ys + (int64_t)h * a.cols + col] = y;
+                vs[i] = e < a.cols ? a.v[row * a.vs + (int64_t)h * a.cols + e] : 0.0f;
+            }
+            for (int i = threadIdx.x; i < n; i += 128) {
+                int64_t row = p.row + t0 + i;
+
+                gb[2 * i] = RULE == KDA ? 0.0f : a.g[row * a.heads + h];
+                gb[2 * i + 1] = a.b[row * a.heads + h];
+            }
+            __syncthreads();
+            for (int t = 0; t < n; t++) {
+                float v = vs[t * COLS + local];
+                float y = scan_step<RULE>(mem, a.cols, own, lane_part, ks + t * dim, qs + t * dim, gs + t * dim, v,
+                                          gb[2 * t], gb[2 * t + 1]);
+
+                if (RULE == SSM2)
+                    y = __fmaf_rn(a.d[h], v, y);
+                if (part > 0 && lane_part == 0 && col < a.cols)
+                    a.y[(p.row + t0 + t) * a.ys + (int64_t)h * a.cols + col] = y;
+            }
         }
     }
+    log_gates<RULE>(a, s, h);
 }
 
 /* ---- dim a power of two: eight lanes share a column ---- */
@@ -418,7 +463,7 @@ static __device__ __forceinline__ void scan_group(float S[PER][DIM / 8], float y
         y[j][GROUP - 1] = out[j];
 }
 
-/* grid: columns, head, sequence */
+/* grid: columns, head, sequence. S is stored where draft rows begin. */
 template <int RULE, int DIM>
 __global__ void __launch_bounds__(THREADS, 1) scan_rows(const __grid_constant__ scan_args a)
 {
@@ -428,58 +473,72 @@ __global__ void __launch_bounds__(THREADS, 1) scan_rows(const __grid_constant__ 
     const op_seq s = a.r.seq[blockIdx.z];
     const int p = threadIdx.x % 8, local = threadIdx.x / 8;
     const int col = blockIdx.x * COLS + local * PER, h = blockIdx.y, hk = a.each > 0 ? h / a.each : h % a.n_k;
-    float *mem = a.state + s.slot * a.floats + (int64_t)h * DIM * a.cols + col, S[PER][NE];
+    float *mem = a.rec.data + s.slot * a.rec.floats + (int64_t)h * DIM * a.cols + col, S[PER][NE];
+    bool begun = false;
 
-    if (s.n == 0)
+    if (s.n + s.again == 0)
         return;
     const bool fits = feeder<RULE, DIM>::fits(a, h, hk);
-    feeder<RULE, DIM> feed(a, s.row, h, hk);
-    const auto ask = [&](int t0) {
-        const space to(shared + t0 / GROUP % 2 * space::FLOATS);
-        const int n = min(s.n - t0, (int)GROUP);
+#pragma unroll 1
+    for (int part = 0; part < 3; part++) {
+        const scan_part of = part_of(a, s, part);
 
-        if (fits)
-            feed.ask(a, to, n);
-        else
-            ask_group<RULE, DIM>(to, a, s.row + t0, n, h, hk);
-    };
-    ask(0);
+        if (part == 2)
 #pragma unroll
-    for (int j = 0; j < PER; j++)
+            for (int j = 0; j < PER; j++)
 #pragma unroll
-        for (int e = 0; e < NE; e++)
-            S[j][e] = col + j < a.cols ? mem[(int64_t)element_at<NE>(p, e) * a.cols + j] : 0.0f;
-    float *to = a.y + (s.row + fold_row(p)) * a.ys + (int64_t)h * a.cols + col;
-    for (int t0 = 0; t0 < s.n; t0 += GROUP, to += GROUP * a.ys) {
-        const space at(shared + t0 / GROUP % 2 * space::FLOATS);
-        const int n = min(s.n - t0, (int)GROUP);
-        float y[PER][GROUP];
+                for (int e = 0; e < NE; e++)
+                    if (begun && col + j < a.cols)
+                        mem[(int64_t)element_at<NE>(p, e) * a.cols + j] = S[j][e];
+        if (of.n == 0)
+            continue;
+        feeder<RULE, DIM> feed(a, of.row, h, hk);
+        const auto ask = [&](int t0) {
+            const space to(shared + t0 / GROUP % 2 * space::FLOATS);
+            const int n = min(of.n - t0, (int)GROUP);
 
-        copy_wait<0>();
-        __syncthreads();
-        if (t0 + GROUP < s.n)
-            ask(t0 + GROUP);
-        if (n < GROUP)
-            scan_some<RULE, DIM, false>(S, y, at, n, p, local);
-        else if (RULE == SSM2)
-            scan_some<RULE, DIM, true>(S, y, at, n, p, local);
-        else
-            scan_group<RULE, DIM>(S, y, at, p, local);
+            if (fits)
+                feed.ask(a, to, n);
+            else
+                ask_group<RULE, DIM>(to, a, of.row + t0, n, h, hk);
+        };
+        if (begun)
+            __syncthreads(); /* all have read the part before */
+        ask(0);
+        if (!begun)
 #pragma unroll
-        for (int j = 0; j < PER; j++) {
-            fold_rows(y[j], p);
-            if (RULE == SSM2)
-                y[j][0] = __fmaf_rn(a.d[h], at.v[fold_row(p) * COLS + local * PER + j], y[j][0]);
-            if (fold_row(p) < n && col + j < a.cols)
-                to[j] = y[j][0];
+            for (int j = 0; j < PER; j++)
+#pragma unroll
+                for (int e = 0; e < NE; e++)
+                    S[j][e] = col + j < a.cols ? mem[(int64_t)element_at<NE>(p, e) * a.cols + j] : 0.0f;
+        begun = true;
+        float *to = a.y + (of.row + fold_row(p)) * a.ys + (int64_t)h * a.cols + col;
+        for (int t0 = 0; t0 < of.n; t0 += GROUP, to += GROUP * a.ys) {
+            const space at(shared + t0 / GROUP % 2 * space::FLOATS);
+            const int n = min(of.n - t0, (int)GROUP);
+            float y[PER][GROUP];
+
+            copy_wait<0>();
+            __syncthreads();
+            if (t0 + GROUP < of.n)
+                ask(t0 + GROUP);
+            if (n < GROUP)
+                scan_some<RULE, DIM, false>(S, y, at, n, p, local);
+            else if (RULE == SSM2)
+                scan_some<RULE, DIM, true>(S, y, at, n, p, local);
+            else
+                scan_group<RULE, DIM>(S, y, at, p, local);
+#pragma unroll
+            for (int j = 0; j < PER; j++) {
+                fold_rows(y[j], p);
+                if (RULE == SSM2)
+                    y[j][0] = __fmaf_rn(a.d[h], at.v[fold_row(p) * COLS + local * PER + j], y[j][0]);
+                if (part > 0 && fold_row(p) < n && col + j < a.cols)
+                    to[j] = y[j][0];
+            }
         }
     }
-#pragma unroll
-    for (int j = 0; j < PER; j++)
-#pragma unroll
-        for (int e = 0; e < NE; e++)
-            if (col + j < a.cols)
-                mem[(int64_t)element_at<NE>(p, e) * a.cols + j] = S[j][e];
+    log_gates<RULE>(a, s, h);
 }
 
 template <int RULE, int DIM>
@@ -498,19 +557,18 @@ static void launch_scan(struct cuda *c, const scan_args &a)
     size_t smem = (size_t)GROUP * (size_t)((RULE == KDA ? 3 : 2) * a.dim + COLS + 2) * sizeof(float);
     dim3 grid((unsigned)ceil_div(a.cols, COLS), (unsigned)a.heads, (unsigned)a.r.n_seq);
 
-    if (a.dim == 32)
+    if (!scan_in_registers(a.dim)) {
+        cuda_fail(c, cudaFuncSetAttribute(scan<RULE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
+                  "scan");
+        LAUNCH(c, scan<RULE>, grid, 128, smem, a);
+    } else if (a.dim == 32)
         launch_rows<RULE, 32>(c, a, grid);
     else if (a.dim == 64)
         launch_rows<RULE, 64>(c, a, grid);
     else if (a.dim == 128)
         launch_rows<RULE, 128>(c, a, grid);
-    else if (a.dim == 256)
+    else
         launch_rows<RULE, 256>(c, a, grid);
-    else {
-        cuda_fail(c, cudaFuncSetAttribute(scan<RULE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
-                  "scan");
-        LAUNCH(c, scan<RULE>, grid, 128, smem, a);
-    }
 }
 
 void cuda_scan(struct cuda *c, const scan_args &a, enum rule rule)

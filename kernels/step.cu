@@ -78,7 +78,7 @@ static struct chunk *chunk_for(struct cuda *c, size_t n)
 }
 
 /* Where the step finds these n bytes. */
-void *cuda_stage(struct cuda *c, const void *data, size_t n)
+void *cuda_stage(struct cuda *c, enum staged_as as, const void *data, size_t n)
 {
     if (c->measuring)
         return NULL;
@@ -88,7 +88,7 @@ void *cuda_stage(struct cuda *c, const void *data, size_t n)
     for (int i = 0; i < c->n_staged; i++) {
         const struct staged *s = &c->staged[i];
 
-        if (s->hash == hash && s->n == n && memcmp(c->chunk[s->chunk].host + s->at, data, n) == 0)
+        if (s->as == as && s->hash == hash && s->n == n && memcmp(c->chunk[s->chunk].host + s->at, data, n) == 0)
             return c->chunk[s->chunk].dev + s->at;
     }
     struct chunk *k = chunk_for(c, size);
@@ -96,7 +96,7 @@ void *cuda_stage(struct cuda *c, const void *data, size_t n)
         return NULL;
     memcpy(k->host + k->used, data, n);
     if (c->n_staged < STAGED)
-        c->staged[c->n_staged++] = (struct staged){ hash, n, (int)(k - c->chunk), k->used };
+        c->staged[c->n_staged++] = (struct staged){ hash, as, n, (int)(k - c->chunk), k->used };
     k->used += size;
     return k->dev + k->used - size;
 }
@@ -117,16 +117,17 @@ struct rows cuda_stage_rows(struct cuda *c, const struct op_rows *r)
 
     out.n = r->n;
     out.n_seq = r->n_seq;
-    out.seq = (const op_seq *)cuda_stage(c, r->seq, (size_t)r->n_seq * sizeof *r->seq);
+    out.seq = (const op_seq *)cuda_stage(c, AS_SEQS, r->seq, (size_t)r->n_seq * sizeof *r->seq);
     for (int i = 0; i < r->n_seq; i++) {
         most = r->seq[i].n > most ? r->seq[i].n : most;
         sum += r->seq[i].n;
+        out.logs |= r->seq[i].logged > 0;
     }
     out.max_n = power_of_two(most);
     out.all = sum == r->n;
     if (r->pos == NULL)
         return out;
-    out.pos = (const int *)cuda_stage(c, r->pos, (size_t)r->n * sizeof *r->pos);
+    out.pos = (const int *)cuda_stage(c, AS_POSITIONS, r->pos, (size_t)r->n * sizeof *r->pos);
     int *of = (int *)malloc((size_t)r->n * sizeof *of);
     if (of == NULL) {
         cuda_fail(c, cudaErrorMemoryAllocation, "rows");
@@ -136,7 +137,7 @@ struct rows cuda_stage_rows(struct cuda *c, const struct op_rows *r)
     for (int i = 0; i < r->n_seq; i++)
         for (int j = 0; j < r->seq[i].n; j++)
             of[r->seq[i].row + j] = i;
-    out.of = (const int *)cuda_stage(c, of, (size_t)r->n * sizeof *of);
+    out.of = (const int *)cuda_stage(c, AS_SEQ_OF_ROW, of, (size_t)r->n * sizeof *of);
     free(of);
     return out;
 }
@@ -164,7 +165,7 @@ struct pages cuda_stage_pages(struct cuda *c, const struct op_kv *kv, const stru
 
         memcpy(page + (int64_t)i * out.stride, kv->page[r->seq[i].slot], (size_t)n * sizeof *page);
     }
-    out.page = (const int *)cuda_stage(c, page, (size_t)r->n_seq * (size_t)out.stride * sizeof *page);
+    out.page = (const int *)cuda_stage(c, AS_PAGES, page, (size_t)r->n_seq * (size_t)out.stride * sizeof *page);
     free(page);
     return out;
 }
@@ -179,6 +180,8 @@ static bool same_nodes(const struct graph *g, const struct cuda *c)
 /* Experts' rows are counted before they are used by several. */
 static int64_t rows_of(const struct node *v)
 {
+    if (v->r.n_seq > 0) /* the tensors may have room for rows that are computed again */
+        return v->r.n;
     return v->t[v->op == DEV_OP_moe_pairs || v->op == DEV_OP_hand_in].ne[1];
 }
 
@@ -224,6 +227,7 @@ static void capture(struct cuda *c, cudaGraphExec_t *exec)
     TRY(c, e);
     if (c->bad == cudaSuccess)
         TRY(c, cudaGraphInstantiate(exec, graph, 0));
+    c->captured++;
     if (graph != NULL)
         (void)cudaGraphDestroy(graph);
 }

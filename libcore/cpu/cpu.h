@@ -42,6 +42,43 @@ static inline float *cpu_row(struct tensor t, int64_t r)
     return (float *)t.data + r * t.stride;
 }
 
+/* Rows of a recurrent layer's sequence s, the i-th of the step: at counts from its first row in the step; those before
+ * it are computed again. Where its inputs are logged; which row of the convolution's it is; and how many may go
+ * together from there on, at most `most`. */
+static inline float *cpu_log_row(const struct op_rec *rec, const struct op_seq *s, int at)
+{
+    return rec->log.data + s->slot * rec->log.floats + (s->pos + at) % rec->log.rows * rec->log.width;
+}
+static inline int64_t cpu_scan_row(const struct op_rec *rec, const struct op_rows *r, int i, int at)
+{
+    const struct op_seq *s = &r->seq[i];
+
+    return at >= 0 ? s->row + at : r->n + (int64_t)i * rec->log.most + s->again + at;
+}
+static inline int cpu_scan_some(const struct op_seq *s, int at, int most)
+{
+    int certain = s->n - s->drafts, end = at < 0 ? 0 : at < certain ? certain : s->n;
+
+    return end - at < most ? end - at : most;
+}
+/* What a worker has of its own in a scan with a log: a copy of a block of memory for draft rows, and room for results
+ * that nobody asked for. */
+enum { CPU_SCAN_ROWS = 16, CPU_SCAN_DIM = 1024 };
+size_t cpu_scan_need(void *ctx, const struct op_rec *rec, int64_t block);
+struct cpu_scan_room {
+    float  *at;
+    int64_t floats, block; /* of a worker */
+};
+struct cpu_scan_room cpu_scan_take(struct cpu *c, const struct op_rec *rec, int64_t block);
+static inline float *cpu_scan_copy(const struct cpu_scan_room *m, int worker)
+{
+    return m->at + worker * m->floats;
+}
+static inline float *cpu_scan_waste(const struct cpu_scan_room *m, int worker)
+{
+    return cpu_scan_copy(m, worker) + m->block;
+}
+
 /* Pieces of items so that each is worth about `cost` floating point operations or more, and every thread
  * gets a few; a multiple of `unit`. */
 int64_t cpu_grain(const struct cpu *c, int64_t items, int64_t item_cost, int64_t unit);

@@ -76,7 +76,7 @@ int64_t model_drafter_ctx(const struct model_drafter *d)
 void model_drafter_crop(struct model_drafter *d, int slot, int64_t rows)
 {
     if (rows < state_pos(d->state, slot))
-        state_rewind(d->state, slot, state_pos(d->state, slot) - rows);
+        state_settle(d->state, slot, state_pos(d->state, slot) - rows);
 }
 
 void model_drafter_fork(struct model_drafter *d, int dst, int src)
@@ -103,11 +103,11 @@ static void append_at(struct model_drafter *d, int slot, int64_t pos, int n, int
     const int seen[2] = { AS_SEEN, AS_SEEN_IN_WINDOW };
 
     for (int w = 0; w < 2; w++) {
-        b->seq[stored[w]][b->n_seq] = (struct op_seq){ b->n, n, slot, from[w] };
+        b->seq[stored[w]][b->n_seq] = (struct op_seq){ .row = b->n, .n = n, .slot = slot, .pos = from[w] };
         for (int i = 0; i < n; i++) {
             b->pos[stored[w]][b->n + i] = (int32_t)(from[w] + i);
             b->pos[seen[w]][b->n + i] = (int32_t)(from[w] + n - 1);
-            b->seq[seen[w]][b->n + i] = (struct op_seq){ b->n + i, 1, slot, from[w] + n - 1 };
+            b->seq[seen[w]][b->n + i] = (struct op_seq){ .row = b->n + i, .n = 1, .slot = slot, .pos = from[w] + n - 1 };
         }
     }
     b->n_seq++;
@@ -129,7 +129,7 @@ void model_draft_append(struct model_drafter *d, int slot, int n)
 void model_draft_advance(struct model_drafter *d)
 {
     for (int i = 0; i < d->batch.n_seq; i++)
-        state_advance(d->state, d->batch.seq[AS_STORED][i].slot, d->batch.seq[AS_STORED][i].n);
+        state_advance(d->state, d->batch.seq[AS_STORED][i].slot, d->batch.seq[AS_STORED][i].n, 0);
 }
 
 static struct tensor rows_at(const float *data, int64_t ne0, int64_t ne1)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forward.c - the walk over the plan. */
+#include <stdlib.h>
+
 #include "model/forward.h"
 #include "model/internal.h"
 #include "quant/quant.h"
@@ -141,31 +143,33 @@ static void walk(const struct step *s, const struct model_step *st)
         dev_fetch(d, st->answer, st->digest, (size_t)st->n_pick * op_top_bytes(st->top));
 }
 
-/* Recurrent layers take the rows of long sequences in two parts: see struct step. */
+/* Where rows can be undone, all that recurrent layers are not to take into their base are logged, and they take the
+ * rows of long sequences in two parts: see struct step. */
 static void cut_parts(struct step *s, struct op_seq *seq)
 {
-    int undo = state_undo_tokens(s->state), n_long = 0;
-    struct op_seq *rest = seq + s->rows->n_seq;
+    const struct op_rows *r = s->rows;
+    int undo = state_undo_tokens(s->state);
+    struct op_seq *rest = seq + r->n_seq;
 
     s->n_part = 1;
-    s->part[0] = *s->rows;
-    for (int i = 0; undo > 0 && i < s->rows->n_seq; i++) {
-        struct op_seq q = s->rows->seq[i];
-        int first = q.n > undo ? q.n - undo : 0;
+    s->part[0] = *r;
+    for (int i = 0; undo > 0 && i < r->n_seq; i++) {
+        int certain = r->seq[i].n - r->seq[i].drafts, first = certain > undo ? certain - undo : 0;
 
-        if (first > 0) {
-            seq[n_long] = q;
-            seq[n_long++].n = first;
-        }
-        rest[i] = (struct op_seq){ q.row + first, q.n - first, q.slot, q.pos + first };
+        seq[i] = rest[i] = r->seq[i];
+        seq[i].n = first;
+        seq[i].drafts = seq[i].logged = 0;
+        rest[i].row += first;
+        rest[i].pos += first;
+        rest[i].n = rest[i].logged = r->seq[i].n - first;
+        (first > 0 ? rest : seq)[i].again = 0;
+        s->n_part = first > 0 ? 2 : s->n_part;
     }
-    if (n_long == 0)
+    if (undo == 0)
         return;
-    s->n_part = 2;
-    s->part[1] = *s->rows;
+    s->part[0].seq = s->n_part == 2 ? seq : rest;
+    s->part[1] = *r;
     s->part[1].seq = rest;
-    s->part[0].n_seq = n_long;
-    s->part[0].seq = seq;
 }
 
 enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st, struct err *e)
@@ -179,20 +183,24 @@ enum err_code model_forward(const struct model *m, struct state *s, const struct
     cut_parts(&step, st->parts);
     walk(&step, st);
     for (int i = 0; i < st->rows->n_seq; i++)
-        state_advance(s, st->rows->seq[i].slot, st->rows->seq[i].n);
+        state_advance(s, st->rows->seq[i].slot, st->rows->seq[i].n, st->rows->seq[i].drafts);
     return dev_end(m->dev, e);
 }
 
-/* What a step of n rows of one sequence takes, which ends where the context does. */
-static void measure(struct step *step, int n, int n_pick)
+/* What a step of n rows takes, of so many sequences; the first has all but one of the others each, and ends where the
+ * context does. */
+static void measure(struct step *step, struct op_seq *seq, int n_seq, int n, int n_pick)
 {
-    int64_t ctx = state_ctx(step->state);
-    const struct op_seq seq = { .n = n, .pos = ctx > n ? ctx - n : 0 };
-    const struct op_rows r = { n, NULL, NULL, 1, &seq };
+    int64_t ctx = state_ctx(step->state), first = n - n_seq + 1;
+    const struct op_rows r = { n, NULL, NULL, n_seq, seq };
     const uint32_t *const mask[1] = { NULL };
     const struct op_top top = { .k = 1, .mask = mask };
     const struct model_step st = { .rows = &r, .n_pick = n_pick, .top = dev_is_host(step->d) ? NULL : &top };
 
+    for (int i = 0; i < n_seq; i++)
+        seq[i] = (struct op_seq){ .n = 1 };
+    seq[0].n = (int)first;
+    seq[0].pos = ctx > first ? ctx - first : 0;
     step->rows = &r;
     step->n_part = 2;
     step->part[0] = step->part[1] = r;
@@ -200,19 +208,33 @@ static void measure(struct step *step, int n, int n_pick)
     walk(step, &st);
 }
 
+/* Rows that are computed again take room by sequence. */
+static void measure_both(struct step *step, struct op_seq *seq, int n, int n_pick)
+{
+    int n_seq = state_slots(step->state);
+
+    measure(step, seq, 1, n, n_pick);
+    if (n_seq > 1 && n > 1 && state_log_rows(step->state) > 0)
+        measure(step, seq, n_seq < n ? n_seq : n, n, n_pick);
+}
+
 enum err_code model_reserve(const struct model *m, struct state *s, int rows, int logits, struct err *e)
 {
     enum { EACH = 64 }; /* small steps may take more than large ones: kernels share work otherwise */
     struct step step = { .m = m, .d = m->dev, .state = s };
+    struct op_seq *seq = calloc((size_t)state_slots(s), sizeof *seq);
 
+    if (seq == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
     dev_measure(m->dev, true);
     if (m->host != NULL)
         dev_measure(m->host, true);
     for (int n = 1; n < rows; n += n < EACH ? 1 : n)
-        measure(&step, n, n < logits ? n : logits);
-    measure(&step, rows, logits);
+        measure_both(&step, seq, n, n < logits ? n : logits);
+    measure_both(&step, seq, rows, logits);
     dev_begin(m->dev);
-    model_replay(&step, 0, 2 * state_undo_tokens(s), false);
+    model_replay_measure(&step);
+    free(seq);
     dev_measure(m->dev, false);
     if (m->host != NULL) {
         dev_measure(m->host, false);

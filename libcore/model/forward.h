@@ -26,7 +26,8 @@ struct model_taps {
     float     *rows;     /* [n][rows_max][n_embd] on the device */
 };
 
-/* What one step computes. Rows of a sequence are consecutive; the caller has checked tokens and limits. */
+/* What one step computes. Rows of a sequence are consecutive; the caller has checked tokens and limits, and set
+ * op_seq.again and .drafts. */
 struct model_step {
     const struct op_rows *rows;
     const int32_t        *pick;   /* [n_pick] rows whose logits are wanted */
@@ -41,9 +42,11 @@ struct model_step {
 };
 MUST_CHECK enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st,
                                        struct err *e);
-/* Forgets the newest n rows of a sequence: n <= state_undoable(). The recurrent layers' bases are copied
- * and the rows kept since are computed again from their inputs, which gives the bytes they had. */
+/* Forgets the newest n rows of a sequence: n <= state_undoable(). Where its recurrent layers have taken them in, the
+ * base is copied and the rows kept since are computed again from their inputs, which gives the bytes they had. */
 MUST_CHECK enum err_code model_undo(const struct model *m, struct state *s, int slot, int64_t n, struct err *e);
+/* Recurrent layers take in the rows that they only logged: before state_rec_read(). */
+MUST_CHECK enum err_code model_commit(const struct model *m, struct state *s, int slot, struct err *e);
 /* Reserves scratch for steps of up to `rows` rows, `logits` of them with logits, and for undo. */
 MUST_CHECK enum err_code model_reserve(const struct model *m, struct state *s, int rows, int logits, struct err *e);
 #endif

@@ -164,7 +164,7 @@ struct step {
     struct state         *state;
     const struct op_rows *rows;
     /* What recurrent layers compute at a time: all rows; or, when sequences append more rows than undo
-     * keeps, first those rows beyond, then the rest, with the base moved up in between. */
+     * keeps, first those rows beyond (no rows of others), then the rest, with the base moved up in between. */
     int                   n_part;
     struct op_rows        part[2];
 };
@@ -175,16 +175,16 @@ struct state_rec;
 typedef void model_scan_fn(const struct step *s, int layer, const struct op_rows *part,
                            const struct state_rec *mem, struct tensor o, struct tensor in);
 model_scan_fn model_scan_gdn, model_scan_kda, model_scan_ssm1, model_scan_ssm2, model_scan_conv;
-/* All parts of a step on the live memory; inputs are logged for undo. */
+/* All parts of a step on the live memory. */
 void model_scan(const struct step *s, int layer, model_scan_fn *scan, struct tensor o, struct tensor in);
+/* Room for the convolution's results: of in's rows and of those that are computed again. */
+struct tensor model_mixed(const struct step *s, const struct op_rec *conv, const struct op_rows *part, int64_t channels);
 /* Between the parts of a step: the base becomes what is live. */
 void model_part_done(const struct step *s, int layer, int part, bool conv, bool rec);
-void model_log(const struct step *s, int layer, struct tensor in);
 /* Before a step: room in the log of every sequence. */
 void model_fold(const struct step *s);
-/* Computes the first n logged rows of a slot again in every recurrent layer, on the live memory or on the
- * base. */
-void model_replay(const struct step *s, int slot, int n, bool on_base);
+/* The scratch that computing logged rows again takes. */
+void model_replay_measure(const struct step *s);
 
 /* x += scale * (the outputs of the layer's mixers for norm(x)), then the same for its feed-forward. */
 void model_layer(const struct step *s, int layer, struct tensor x);

@@ -35,7 +35,7 @@ void model_scan_gdn(const struct step *s, int layer, const struct op_rows *part,
     const struct op_gdn rule = { g->n_k, g->n_v, g->dim, g->dim_v, g->k_grouped, p->norm_eps, w->a,
                                  w->dt_bias, mem->rec };
     int64_t channels = w->qkv.ne[1];
-    struct tensor mixed = dev_scratch(s->d, channels, in.ne[1]);
+    struct tensor mixed = model_mixed(s, &mem->conv, part, channels);
 
     op_conv(s->d, mixed, op_cols(in, 0, channels), &conv, part);
     op_gdn(s->d, o, mixed, op_cols(in, channels, g->n_v), op_cols(in, channels + g->n_v, g->n_v), &rule, part);

@@ -34,7 +34,7 @@ void model_scan_kda(const struct step *s, int layer, const struct op_rows *part,
     const struct op_conv conv = { p->taps, w->conv, NULL, true, mem->conv };
     const struct op_kda rule = { p->gdn.n_v, p->gdn.dim, p->norm_eps, w->a, w->dt_bias, mem->rec };
     int64_t inner = (int64_t)p->gdn.n_v * p->gdn.dim;
-    struct tensor mixed = dev_scratch(s->d, 3 * inner, in.ne[1]);
+    struct tensor mixed = model_mixed(s, &mem->conv, part, 3 * inner);
 
     op_conv(s->d, mixed, op_cols(in, 0, 3 * inner), &conv, part);
     op_kda(s->d, o, mixed, op_cols(in, 3 * inner, inner), op_cols(in, 4 * inner, p->gdn.n_v), &rule, part);

@@ -60,7 +60,7 @@ void model_scan_ssm1(const struct step *s, int layer, const struct op_rows *part
                      const struct state_rec *mem, struct tensor o, struct tensor in)
 {
     const struct ssm_plan *m = &s->m->plan.ssm;
-    struct tensor mixed = dev_scratch(s->d, m->inner, in.ne[1]);
+    struct tensor mixed = model_mixed(s, &mem->conv, part, m->inner);
 
     ssm1_conv(s, layer, part, mem, mixed, ssm1_cut(in, m).x);
     ssm1_rule(s, layer, part, mem, o, mixed, in);
@@ -77,7 +77,8 @@ void model_mix_ssm1(const struct step *s, int layer, struct tensor y, struct ten
     int64_t n = x.ne[1];
     struct tensor in = dev_scratch(d, plan_input_floats(p, layer), n);
     struct ssm1_inputs i = ssm1_cut(in, m);
-    struct tensor xz = dev_scratch(d, (int64_t)2 * m->inner, n), mixed = dev_scratch(d, m->inner, n);
+    struct tensor xz = dev_scratch(d, (int64_t)2 * m->inner, n);
+    struct tensor mixed = model_mixed(s, &live.conv, s->rows, m->inner);
     struct tensor small = dev_scratch(d, w->x.ne[1], n), o = dev_scratch(d, m->inner, n);
     struct tensor rank = op_cols(small, 0, m->dt_rank);
 
@@ -87,7 +88,7 @@ void model_mix_ssm1(const struct step *s, int layer, struct tensor y, struct ten
         ssm1_conv(s, layer, &s->part[part], &live, mixed, i.x);
         model_part_done(s, layer, part, true, false);
     }
-    op_matmul(d, small, w->x, mixed);
+    op_matmul(d, small, w->x, op_slice(mixed, 0, n));
     if (m->norm || w->dt_norm != NULL)
         op_rms_norm(d, rank, rank, w->dt_norm, m->dt_rank, 0, p->norm_eps);
     op_matmul(d, i.dt, w->dt, rank);
@@ -102,7 +103,6 @@ void model_mix_ssm1(const struct step *s, int layer, struct tensor y, struct ten
         ssm1_rule(s, layer, &s->part[part], &live, o, mixed, in);
         model_part_done(s, layer, part, false, true);
     }
-    model_log(s, layer, in);
     op_glu(d, o, op_cols(xz, m->inner, m->inner), o);
     op_matmul(d, y, w->out, o);
 }
@@ -134,7 +134,7 @@ void model_scan_ssm2(const struct step *s, int layer, const struct op_rows *part
     const struct op_ssm2 rule = { m->n_head, m->inner / m->n_head, m->n_group, m->n_state, w->a, w->d,
                                   w->dt_bias, mem->rec };
     int64_t channels = plan_conv_channels(p, layer);
-    struct tensor mixed = dev_scratch(s->d, channels, in.ne[1]);
+    struct tensor mixed = model_mixed(s, &mem->conv, part, channels);
 
     op_conv(s->d, mixed, op_cols(in, 0, channels), &conv, part);
     op_ssm2(s->d, o, mixed, op_cols(in, channels, m->n_head), &rule, part);

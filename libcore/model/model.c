@@ -302,6 +302,11 @@ int model_timings(const struct model *m, struct model_timing *out, int max)
     return n;
 }
 
+uint64_t model_graphs(const struct model *m)
+{
+    return dev_graphs(m->dev);
+}
+
 uint64_t model_launches(const struct model *m)
 {
     return dev_launches(m->dev);

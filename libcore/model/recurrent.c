@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* recurrent.c - recurrent layers that can be undone.
  *
- * A sequence's live memory is its base plus the logged rows since. Undo copies the base and computes the
- * rows that stay again, from their inputs only (convolution and scan; no weights are read). A row's
- * bytes do not depend on how rows are cut into steps, so what is computed again is what was there.
- * A log holds 2 U rows: when it would overflow, its oldest rows are folded into the base until U are
- * left, so each row is folded once. A step of more than U rows moves the base on its way instead. */
+ * The live blocks of a sequence do not take in draft rows, whose inputs are logged; the next step's scans first
+ * compute again those that were kept (struct op_log), so nothing is done when it is settled. With undo_tokens = U all
+ * rows are logged, and a base some rows behind is kept: undo copies it and computes the rows that stay again, from
+ * their inputs only (convolution and scan; no weights are read). A row's bytes do not depend on how rows are cut into
+ * steps, so what is computed again is what was there.
+ * When the log would overflow, its oldest rows are folded into the base until U are left, so each row is folded
+ * once. A step of more than U rows moves the base on its way instead. */
 #include "model/forward.h"
 #include "model/internal.h"
 #include "state/state.h"
@@ -23,21 +25,13 @@ static model_scan_fn *scan_of(unsigned mixers)
 void model_part_done(const struct step *s, int layer, int part, bool conv, bool rec)
 {
     for (int i = 0; part == 0 && s->n_part == 2 && s->rows->token != NULL && i < s->part[0].n_seq; i++)
-        state_rebase(s->state, layer, s->part[0].seq[i].slot, conv, rec);
+        if (s->part[0].seq[i].n > 0)
+            state_rebase(s->state, layer, s->part[0].seq[i].slot, conv, rec);
 }
 
-void model_log(const struct step *s, int layer, struct tensor in)
+struct tensor model_mixed(const struct step *s, const struct op_rec *conv, const struct op_rows *part, int64_t channels)
 {
-    int undo = state_undo_tokens(s->state);
-
-    for (int i = 0; undo > 0 && i < s->rows->n_seq; i++) {
-        const struct op_seq *q = &s->rows->seq[i];
-        int n = q->n < undo ? q->n : undo;
-        int at = q->n > undo ? 0 : state_logged(s->state, q->slot);
-
-        op_heads_pick(s->d, state_log(s->state, layer, q->slot, at, n), op_slice(in, q->row + q->n - n, n),
-                      in.ne[0], in.ne[0], 0);
-    }
+    return dev_scratch(s->d, channels, part->n + op_again_rows(conv, part));
 }
 
 void model_scan(const struct step *s, int layer, model_scan_fn *scan, struct tensor o, struct tensor in)
@@ -51,13 +45,13 @@ void model_scan(const struct step *s, int layer, model_scan_fn *scan, struct ten
         model_part_done(s, layer, part, true, true);
         dev_release(s->d, mark);
     }
-    model_log(s, layer, in);
 }
 
-void model_replay(const struct step *s, int slot, int n, bool on_base)
+/* The n rows before position pos of a slot, on its live blocks or on its base. */
+static void replay(const struct step *s, int slot, int64_t pos, int n, bool on_base)
 {
-    const struct op_seq seq = { .n = n, .slot = slot };
-    const struct op_rows rows = { .n = n, .n_seq = 1, .seq = &seq };
+    const struct op_seq seq = { .slot = slot, .pos = pos, .again = n };
+    const struct op_rows rows = { .n_seq = 1, .seq = &seq };
 
     for (int i = 0; n > 0 && i < s->m->plan.n_layer; i++) {
         model_scan_fn *scan = scan_of(s->m->plan.layer[i].mixers);
@@ -65,11 +59,17 @@ void model_replay(const struct step *s, int slot, int n, bool on_base)
 
         if (scan == NULL)
             continue;
-        const struct state_rec mem = on_base ? state_base(s->state, i) : state_live(s->state, i);
-        scan(s, i, &rows, &mem, dev_scratch(s->d, plan_scan_floats(&s->m->plan, i), n),
-             state_log(s->state, i, slot, 0, n));
+        struct state_rec mem = on_base ? state_base(s->state, i) : state_live(s->state, i);
+        mem.conv.log.most = mem.rec.log.most = state_log_rows(s->state);
+        scan(s, i, &rows, &mem, dev_scratch(s->d, plan_scan_floats(&s->m->plan, i), 0),
+             dev_scratch(s->d, plan_input_floats(&s->m->plan, i), 0));
         dev_release(s->d, mark);
     }
+}
+
+void model_replay_measure(const struct step *s)
+{
+    replay(s, 0, state_log_rows(s->state), state_log_rows(s->state), false);
 }
 
 void model_fold(const struct step *s)
@@ -78,24 +78,42 @@ void model_fold(const struct step *s)
 
     for (int i = 0; undo > 0 && i < s->rows->n_seq; i++) {
         const struct op_seq *q = &s->rows->seq[i];
-        int logged = state_logged(s->state, q->slot);
+        int logged = state_logged(s->state, q->slot), n = logged + q->n - q->drafts - undo;
 
-        if (q->n > undo || logged + q->n <= 2 * undo)
+        if (q->n - q->drafts > undo || logged + q->n <= state_log_rows(s->state))
             continue;
-        model_replay(s, q->slot, logged + q->n - undo, true);
-        state_folded(s->state, q->slot, logged + q->n - undo);
+        replay(s, q->slot, q->pos - logged + n, n, true);
+        state_folded(s->state, q->slot, n);
     }
+}
+
+static void commit(const struct step *s, int slot)
+{
+    replay(s, slot, state_pos(s->state, slot), state_again(s->state, slot), false);
+    state_committed(s->state, slot);
+}
+
+enum err_code model_commit(const struct model *m, struct state *s, int slot, struct err *e)
+{
+    const struct step step = { .m = m, .d = m->dev, .state = s };
+
+    if (state_again(s, slot) == 0)
+        return ERR_OK;
+    dev_begin(m->dev);
+    commit(&step, slot);
+    return dev_end(m->dev, e);
 }
 
 enum err_code model_undo(const struct model *m, struct state *s, int slot, int64_t n, struct err *e)
 {
     const struct step step = { .m = m, .d = m->dev, .state = s };
 
-    if (n == 0)
+    if (n <= state_again(s, slot) || !state_recurrent(s)) {
+        state_settle(s, slot, n);
         return ERR_OK;
+    }
     dev_begin(m->dev);
     state_rewind(s, slot, n);
-    if (state_undo_tokens(s) > 0)
-        model_replay(&step, slot, state_logged(s, slot), false);
+    commit(&step, slot);
     return dev_end(m->dev, e);
 }

@@ -104,6 +104,14 @@ static size_t rows_need(void *ctx, struct tensor logits)
     return need(ctx, 0);
 }
 
+/* Less than products of as many rows. */
+static size_t scan_need(void *ctx, const struct op_rec *rec, int64_t block)
+{
+    (void)rec;
+    (void)block;
+    return need(ctx, 0);
+}
+
 static size_t moe_need(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
 {
     int64_t n = x.ne[1], pairs = n * a->n_used, ff = a->up.ne[1];
@@ -246,6 +254,7 @@ enum err_code dev_absent_open(struct dev_impl *out, struct err *e)
         .matmul_need = matmul_need,
         .attn_need = attn_need,
         .route_need = rows_need,
+        .scan_need = scan_need,
         .top_need = rows_need,
         .moe_need = moe_need,
         .weights = weights,

@@ -373,6 +373,7 @@ static void check_attn(void *ctx, struct tensor y, struct tensor q, const struct
 static struct op_rec rec_of(struct check *c, struct op_rec rec)
 {
     rec.data = dev_check_mirror(c, rec.data);
+    rec.log.data = dev_check_mirror(c, rec.log.data);
     return rec;
 }
 
@@ -383,8 +384,8 @@ static void check_conv(void *ctx, struct tensor y, struct tensor x, const struct
 
     op_conv(c->tested, y, x, a, r);
     op_conv(c->spec, T(y), T(x), &m, r);
-    dev_check_rows(c, &k, y);
-    dev_check_rec(c, &k, &a->rec, r);
+    dev_check_mixed(c, &k, y, &a->rec, r);
+    dev_check_rec(c, &k, &a->rec, x.ne[0], r);
 }
 
 static void check_gdn(void *ctx, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
@@ -396,10 +397,11 @@ static void check_gdn(void *ctx, struct tensor y, struct tensor qkv, struct tens
     m.a = P(a->a);
     m.dt_bias = P(a->dt_bias);
     m.rec = rec_of(c, a->rec);
+    NEED(op_gdn(d_, y, qkv, alpha, beta, a, r));
     op_gdn(c->tested, y, qkv, alpha, beta, a, r);
     op_gdn(c->spec, T(y), T(qkv), T(alpha), T(beta), &m, r);
     dev_check_rows(c, &k, y);
-    dev_check_rec(c, &k, &a->rec, r);
+    dev_check_rec(c, &k, &a->rec, (int64_t)2 * a->n_v, r);
 }
 
 static void check_kda(void *ctx, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
@@ -411,10 +413,11 @@ static void check_kda(void *ctx, struct tensor y, struct tensor qkv, struct tens
     m.a = P(a->a);
     m.dt_bias = P(a->dt_bias);
     m.rec = rec_of(c, a->rec);
+    NEED(op_kda(d_, y, qkv, decay, beta, a, r));
     op_kda(c->tested, y, qkv, decay, beta, a, r);
     op_kda(c->spec, T(y), T(qkv), T(decay), T(beta), &m, r);
     dev_check_rows(c, &k, y);
-    dev_check_rec(c, &k, &a->rec, r);
+    dev_check_rec(c, &k, &a->rec, (int64_t)a->n_head * (a->dim + 1), r);
 }
 
 static void check_ssm1(void *ctx, struct tensor y, struct tensor x, struct tensor dt, struct tensor b,
@@ -423,10 +426,11 @@ static void check_ssm1(void *ctx, struct tensor y, struct tensor x, struct tenso
     BEGIN(ssm1, y, x);
     const struct op_ssm1 m = { a->n_state, P(a->a), P(a->d), P(a->dt_bias), rec_of(c, a->rec) };
 
+    NEED(op_ssm1(d_, y, x, dt, b, cc, a, r));
     op_ssm1(c->tested, y, x, dt, b, cc, a, r);
     op_ssm1(c->spec, T(y), T(x), T(dt), T(b), T(cc), &m, r);
     dev_check_rows(c, &k, y);
-    dev_check_rec(c, &k, &a->rec, r);
+    dev_check_rec(c, &k, &a->rec, x.ne[0] + (int64_t)2 * a->n_state, r);
 }
 
 static void check_ssm2(void *ctx, struct tensor y, struct tensor xbc, struct tensor dt, const struct op_ssm2 *a,
@@ -439,10 +443,11 @@ static void check_ssm2(void *ctx, struct tensor y, struct tensor xbc, struct ten
     m.d = P(a->d);
     m.dt_bias = P(a->dt_bias);
     m.rec = rec_of(c, a->rec);
+    NEED(op_ssm2(d_, y, xbc, dt, a, r));
     op_ssm2(c->tested, y, xbc, dt, a, r);
     op_ssm2(c->spec, T(y), T(xbc), T(dt), &m, r);
     dev_check_rows(c, &k, y);
-    dev_check_rec(c, &k, &a->rec, r);
+    dev_check_rec(c, &k, &a->rec, a->n_head, r);
 }
 
 /* Where two experts are nearly as good, rounding may swap them: then their weights are nearly the same. */
@@ -591,6 +596,12 @@ static size_t attn_need(void *ctx, struct tensor y, struct tensor q, const struc
     return 0;
 }
 
+static size_t scan_need(void *ctx, const struct op_rec *rec, int64_t block)
+{
+    (void)ctx, (void)rec, (void)block;
+    return 0;
+}
+
 static size_t rows_need(void *ctx, struct tensor logits)
 {
     (void)ctx, (void)logits;
@@ -657,7 +668,8 @@ static enum err_code check_read_speed(void *ctx, size_t n, double *bytes_per_s, 
 #define REST(host) \
     DEV_OPS(X) \
     .matmul_need = matmul_need, .attn_need = attn_need, .route_need = rows_need, .top_need = rows_need, \
-    .moe_need = moe_need, .weights = check_weights, .weights_rows = check_weights_rows, \
+    .moe_need = moe_need, .scan_need = scan_need, .weights = check_weights, \
+    .weights_rows = check_weights_rows, \
     .weights_some = check_weights_some, .weights_copy = check_weights_copy, \
     .reserve_weights = check_reserve_weights, .held = check_held, .memory = check_memory, .is_host = host, \
     .alloc = check_alloc, .free = check_free, \

@@ -141,11 +141,28 @@ void dev_check_rows(struct check *c, const struct call *k, struct tensor y)
         memcpy(want, bytes, n * sizeof(float));
 }
 
-void dev_check_rec(struct check *c, const struct call *k, const struct op_rec *rec, const struct op_rows *r)
+void dev_check_rec(struct check *c, const struct call *k, const struct op_rec *rec, int64_t inputs,
+                   const struct op_rows *r)
 {
-    for (int i = 0; rec->floats > 0 && i < r->n_seq && c->found[0] == '\0'; i++)
-        if (!same_floats(c, k, "memory of slot", r->seq[i].slot, rec->data + r->seq[i].slot * rec->floats, rec->floats))
+    const struct op_log *l = &rec->log;
+
+    for (int i = 0; rec->floats > 0 && i < r->n_seq && c->found[0] == '\0'; i++) {
+        const struct op_seq *s = &r->seq[i];
+
+        if (!same_floats(c, k, "memory of slot", s->slot, rec->data + s->slot * rec->floats, rec->floats))
             return;
+        for (int j = s->n - s->logged; j < s->n && c->found[0] == '\0'; j++)
+            (void)same_floats(c, k, "logged row", j,
+                              l->data + s->slot * l->floats + (s->pos + j) % l->rows * l->width, inputs);
+    }
+}
+
+void dev_check_mixed(struct check *c, const struct call *k, struct tensor y, const struct op_rec *rec,
+                     const struct op_rows *r)
+{
+    dev_check_rows(c, k, op_slice(y, 0, r->n));
+    for (int i = 0; y.ne[1] > r->n && i < r->n_seq && c->found[0] == '\0'; i++)
+        dev_check_rows(c, k, op_slice(y, r->n + (int64_t)i * rec->log.most, r->seq[i].again));
 }
 
 /* Rows of keys or values of head h at positions pos .. pos + n - 1, all in one page. */

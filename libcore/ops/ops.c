@@ -364,6 +364,11 @@ int dev_timings(const struct dev *d, struct dev_timing *out, int max)
     return n;
 }
 
+uint64_t dev_graphs(const struct dev *d)
+{
+    return d->impl.table->graphs != NULL ? d->impl.table->graphs(d->impl.ctx) : 0;
+}
+
 uint64_t dev_launches(const struct dev *d)
 {
     return d->impl.table->launches != NULL ? d->impl.table->launches(d->impl.ctx) : 0;
@@ -607,22 +612,56 @@ void op_attn(struct dev *d, struct tensor y, struct tensor q, const struct op_kv
         RUN(attn, y, q, kv, scale, r);
 }
 
+int64_t op_again_rows(const struct op_rec *rec, const struct op_rows *r)
+{
+    return rec->log.rows > 0 ? (int64_t)r->n_seq * rec->log.most : 0;
+}
+
+/* A recurrent layer's memory and log fit so many floats, and its inputs. */
+static bool fits_rec(const struct op_rec *rec, int64_t floats, int64_t inputs, const struct op_rows *r)
+{
+    const struct op_log *l = &rec->log;
+    bool fits = rec->floats == floats && (l->rows == 0 || (l->width >= inputs && l->floats >= l->rows * l->width));
+
+    for (int i = 0; fits && i < r->n_seq; i++) {
+        const struct op_seq *s = &r->seq[i];
+
+        fits = l->rows == 0 ? s->again == 0 && s->drafts == 0 && s->logged == 0
+                            : s->again <= l->most && s->again <= l->rows && s->logged <= l->rows &&
+                              s->logged <= s->n && s->drafts <= s->logged;
+    }
+    return fits;
+}
+
+/* A scan's own memory while it runs: where draft rows change a copy of it. block: floats of the largest part of it. */
+static bool asked_scan(struct dev *d, const struct op_rec *rec, int64_t block)
+{
+    if (!asked(d))
+        return false;
+    note(d, d->impl.table->scan_need(d->impl.ctx, rec, block));
+    return true;
+}
+
 void op_conv(struct dev *d, struct tensor y, struct tensor x, const struct op_conv *a,
              const struct op_rows *r)
 {
-    assert(alike(y, x) && x.ne[1] == r->n && a->taps >= 1);
-    assert(a->rec.floats == (int64_t)(a->taps - 1) * x.ne[0]);
+    assert(floats(x, y.ne[0], r->n) && y.type == QUANT_f32 && a->taps >= 1);
+    assert(y.ne[1] == r->n || y.ne[1] == r->n + op_again_rows(&a->rec, r));
+    assert(fits_rec(&a->rec, (int64_t)(a->taps - 1) * x.ne[0], x.ne[0], r));
     RUN(conv, y, x, a, r);
 }
 
 void op_gdn(struct dev *d, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
             const struct op_gdn *a, const struct op_rows *r)
 {
-    assert(floats(qkv, (int64_t)2 * a->n_k * a->dim + (int64_t)a->n_v * a->dim_v, r->n));
+    int64_t block = (int64_t)a->dim * a->dim_v;
+
+    assert(floats(qkv, (int64_t)2 * a->n_k * a->dim + (int64_t)a->n_v * a->dim_v, r->n + op_again_rows(&a->rec, r)));
     assert(floats(alpha, a->n_v, r->n) && floats(beta, a->n_v, r->n) && a->n_v % a->n_k == 0);
     assert(floats(y, (int64_t)a->n_v * a->dim_v, r->n));
-    assert(a->rec.floats == (int64_t)a->n_v * a->dim * a->dim_v);
-    RUN(gdn, y, qkv, alpha, beta, a, r);
+    assert(fits_rec(&a->rec, a->n_v * block, (int64_t)2 * a->n_v, r));
+    if (!asked_scan(d, &a->rec, block))
+        RUN(gdn, y, qkv, alpha, beta, a, r);
 }
 
 void op_kda(struct dev *d, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
@@ -630,9 +669,11 @@ void op_kda(struct dev *d, struct tensor y, struct tensor qkv, struct tensor dec
 {
     int64_t inner = (int64_t)a->n_head * a->dim;
 
-    assert(floats(qkv, 3 * inner, r->n) && floats(decay, inner, r->n) && floats(beta, a->n_head, r->n));
-    assert(floats(y, inner, r->n) && a->rec.floats == inner * a->dim);
-    RUN(kda, y, qkv, decay, beta, a, r);
+    assert(floats(qkv, 3 * inner, r->n + op_again_rows(&a->rec, r)) && floats(decay, inner, r->n));
+    assert(floats(beta, a->n_head, r->n) && floats(y, inner, r->n));
+    assert(fits_rec(&a->rec, inner * a->dim, inner + a->n_head, r));
+    if (!asked_scan(d, &a->rec, (int64_t)a->dim * a->dim))
+        RUN(kda, y, qkv, decay, beta, a, r);
 }
 
 void op_ssm1(struct dev *dev, struct tensor y, struct tensor x, struct tensor dt, struct tensor b,
@@ -640,10 +681,11 @@ void op_ssm1(struct dev *dev, struct tensor y, struct tensor x, struct tensor dt
 {
     struct dev *d = dev;
 
-    assert(alike(y, x) && alike(dt, x) && x.ne[1] == r->n);
-    assert(floats(b, a->n_state, r->n) && floats(c, a->n_state, r->n));
-    assert(a->rec.floats == a->n_state * x.ne[0]);
-    RUN(ssm1, y, x, dt, b, c, a, r);
+    assert(floats(x, y.ne[0], r->n + op_again_rows(&a->rec, r)) && floats(y, x.ne[0], r->n));
+    assert(alike(dt, y) && floats(b, a->n_state, r->n) && floats(c, a->n_state, r->n));
+    assert(fits_rec(&a->rec, a->n_state * x.ne[0], x.ne[0] + (int64_t)2 * a->n_state, r));
+    if (!asked_scan(d, &a->rec, a->n_state * x.ne[0]))
+        RUN(ssm1, y, x, dt, b, c, a, r);
 }
 
 void op_ssm2(struct dev *dev, struct tensor y, struct tensor xbc, struct tensor dt, const struct op_ssm2 *a,
@@ -652,9 +694,11 @@ void op_ssm2(struct dev *dev, struct tensor y, struct tensor xbc, struct tensor 
     struct dev *d = dev;
     int64_t inner = (int64_t)a->n_head * a->dim;
 
-    assert(floats(xbc, inner + (int64_t)2 * a->n_group * a->n_state, r->n) && floats(dt, a->n_head, r->n));
-    assert(floats(y, inner, r->n) && a->n_head % a->n_group == 0 && a->rec.floats == inner * a->n_state);
-    RUN(ssm2, y, xbc, dt, a, r);
+    assert(floats(xbc, inner + (int64_t)2 * a->n_group * a->n_state, r->n + op_again_rows(&a->rec, r)));
+    assert(floats(dt, a->n_head, r->n) && floats(y, inner, r->n) && a->n_head % a->n_group == 0);
+    assert(fits_rec(&a->rec, inner * a->n_state, a->n_head, r));
+    if (!asked_scan(d, &a->rec, (int64_t)a->dim * a->n_state))
+        RUN(ssm2, y, xbc, dt, a, r);
 }
 
 void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tensor logits,

@@ -31,11 +31,15 @@ struct tensor {
 };
 
 /* Rows of a step, grouped by sequence: seq[i] covers rows row .. row + n - 1, which append n tokens
- * at positions pos .. pos + n - 1 to the memory in slot `slot`. */
+ * at positions pos .. pos + n - 1 to the memory in slot `slot`. The last three matter to recurrent layers:
+ * see struct op_log. */
 struct op_seq {
     int     row, n;
     int     slot;
     int64_t pos;
+    int     again;  /* rows before pos that the memory has not seen: they are computed again */
+    int     drafts; /* of the n rows the last ones, which leave no memory */
+    int     logged; /* of the n rows the last ones whose inputs are logged */
 };
 struct op_rows {
     int                  n;     /* rows in the step */
@@ -45,11 +49,31 @@ struct op_rows {
     const struct op_seq *seq;   /* [n_seq] */
 };
 
+/* Inputs of a recurrent layer, in a ring of `rows` rows for each slot: that of position p is row p % rows. An
+ * operation finds its own inputs there side by side, in the order of its arguments (of a scan without those that
+ * come from the convolution).
+ *
+ * With a log an operation first takes seq.again rows from it, which change the memory as they would have done in
+ * their own step; then the step's rows, whose results are the same bytes as if all had come one by one. The memory
+ * is left as it is before the draft rows, and the inputs of the last rows are logged. Nothing of this is in the
+ * tensors' shapes but the room for rows that are computed again: the convolution puts them after the step's rows,
+ * where the scan finds them; those of sequence i begin at row n + i * most. A step may have no rows but those. */
+struct op_log {
+    float  *data;   /* on the device */
+    int64_t floats; /* of a slot */
+    int64_t width;  /* floats from a row to the next */
+    int     rows;   /* 0: there is no log */
+    int     most;   /* rows that a sequence may have computed again */
+};
+
 /* Fixed memory of a recurrent layer: `floats` floats for each slot. */
 struct op_rec {
-    float  *data;
-    int64_t floats;
+    float        *data;
+    int64_t       floats;
+    struct op_log log;
 };
+/* Rows after the step's: op_rows.n_seq * log.most. */
+int64_t op_again_rows(const struct op_rec *rec, const struct op_rows *r);
 
 /* Keys and values of one layer, in pages of OP_KV_PAGE positions: for each KV head OP_KV_PAGE rows of keys, then
  * the same of values. Page number page[slot][i] holds a sequence's positions i * OP_KV_PAGE ...; the numbers
@@ -168,6 +192,8 @@ void dev_time(struct dev *d, bool on);
 int  dev_timings(const struct dev *d, struct dev_timing *out, int max);
 /* Kernels launched in that time; 0 on a device without launches. */
 uint64_t dev_launches(const struct dev *d);
+/* Steps that were recorded to be launched as a whole when the like comes again, since it was opened. */
+uint64_t dev_graphs(const struct dev *d);
 
 /* How fast the device reads its memory: known contents of n bytes (a multiple of DEV_READ_UNIT) are read over and
  * over, for 20 ms at least; bytes per second of each of `reps` measurements, after one to warm up. ERR_DEVICE when
@@ -288,7 +314,8 @@ void op_attn(struct dev *d, struct tensor y, struct tensor q, const struct op_kv
 
 /* Causal depthwise convolution over the rows of each sequence, then SiLU if asked for:
  * y[t][c] = silu(bias[c] + sum_j w[j][c] * x[t - taps + 1 + j][c]), j ascending (oldest first).
- * rec: the last taps - 1 inputs, [taps - 1][channels], oldest first; read and updated. */
+ * rec: the last taps - 1 inputs, [taps - 1][channels], oldest first; read and updated. Its log has x. y has
+ * op_again_rows() more rows than x; or as many, then rows that are computed again give no result. */
 struct op_conv {
     int           taps;
     const float  *w;    /* [taps][channels] */
@@ -305,7 +332,8 @@ void op_conv(struct dev *d, struct tensor y, struct tensor x, const struct op_co
  *   kv_j = sum_i S[i][j] k[i];  d_j = b (v_j - g kv_j);  S[i][j] = g S[i][j] + k[i] d_j;
  *   y_j = sum_i S[i][j] q[i]    (sums over i ascending, fused multiply-add)
  * qkv: [n][2 * n_k * dim + n_v * dim_v] (q heads, k heads, v heads); alpha, beta: [n][n_v];
- * y: [n][n_v * dim_v]; rec: S of every head, [n_v][dim][dim_v]. */
+ * y: [n][n_v * dim_v]; rec: S of every head, [n_v][dim][dim_v]; its log has alpha and beta, and qkv op_again_rows()
+ * more rows. */
 struct op_gdn {
     int           n_k, n_v, dim, dim_v;
     bool          k_grouped;
@@ -320,7 +348,8 @@ void op_gdn(struct dev *d, struct tensor y, struct tensor qkv, struct tensor alp
  * g_i = exp(a[h] * softplus(decay[h * dim + i] + dt_bias[h * dim + i])):
  *   kv_j = sum_i S[i][j] g_i k[i];  d_j = b (v_j - kv_j);  S[i][j] = g_i S[i][j] + k[i] d_j;
  *   y_j = sum_i S[i][j] q[i]
- * qkv: [n][3 * n_head * dim]; decay: [n][n_head * dim]; beta: [n][n_head]; y: [n][n_head * dim]. */
+ * qkv: [n][3 * n_head * dim]; decay: [n][n_head * dim]; beta: [n][n_head]; y: [n][n_head * dim].
+ * The log has decay and beta, and qkv op_again_rows() more rows. */
 struct op_kda {
     int           n_head, dim;
     float         eps;
@@ -333,7 +362,7 @@ void op_kda(struct dev *d, struct tensor y, struct tensor qkv, struct tensor dec
 
 /* Selective scan of Mamba-1 (Gu & Dao 2023), for each channel c, D = softplus(dt + dt_bias):
  * h[s] = exp(D a[s][c]) h[s] + D x b[s];  y = d[c] x + sum_s h[s] c[s], s ascending.
- * x, dt, y: [n][channels]; b, c: [n][n_state]. */
+ * x, dt, y: [n][channels]; b, c: [n][n_state]. The log has dt, b and c, and x op_again_rows() more rows. */
 struct op_ssm1 {
     int           n_state;
     const float  *a;           /* [n_state][channels], negative */
@@ -345,7 +374,8 @@ void op_ssm1(struct dev *dev, struct tensor y, struct tensor x, struct tensor dt
 
 /* Scan of Mamba-2 (Dao & Gu 2024), for each head, D = softplus(dt + dt_bias), group of head h =
  * h / (n_head / n_group): h[s][j] = exp(D a) h[s][j] + b[s] D x_j;  y_j = d x_j + sum_s h[s][j] c[s].
- * xbc: [n][n_head * dim + 2 * n_group * n_state] (x, b, c); dt: [n][n_head]; y: [n][n_head * dim]. */
+ * xbc: [n][n_head * dim + 2 * n_group * n_state] (x, b, c); dt: [n][n_head]; y: [n][n_head * dim].
+ * The log has dt, and xbc op_again_rows() more rows. */
 struct op_ssm2 {
     int           n_head, dim, n_group, n_state;
     const float  *a, *d, *dt_bias; /* [n_head]; a negative */

@@ -72,6 +72,7 @@ struct dev_table {
     size_t (*matmuls_need)(void *c, const struct op_product *p, int n, struct tensor x);
     size_t (*attn_need)(void *c, struct tensor y, struct tensor q, const struct op_kv *kv,
                         const struct op_rows *r);
+    size_t (*scan_need)(void *c, const struct op_rec *rec, int64_t block); /* of gdn, kda, ssm1, ssm2 */
     size_t (*route_need)(void *c, struct tensor logits);
     size_t (*top_need)(void *c, struct tensor logits);
     size_t (*moe_need)(void *c, struct tensor y, struct tensor x, const struct op_moe *a);
@@ -102,6 +103,7 @@ struct dev_table {
     void (*time)(void *c, bool on);
     uint64_t (*time_ns)(void *c, enum dev_op op);
     uint64_t (*launches)(void *c);
+    uint64_t (*graphs)(void *c); /* NULL: it makes none */
 };
 
 /* Contents for read_speed: word i of a buffer of 64-bit words is i * DEV_READ_WORD, and the exclusive or of the

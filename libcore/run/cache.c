@@ -119,6 +119,7 @@ static void take_rung(struct run *r, int seq, bool grid, bool mark)
     struct run_cache *c = &r->cache;
     struct track *t = &c->track[seq];
     int64_t pos = run_pos(r, seq);
+    struct err e;
 
     if (c->per_seq == 0 || pos == 0 || r->draft[seq] > 0)
         return;
@@ -129,6 +130,8 @@ static void take_rung(struct run *r, int seq, bool grid, bool mark)
     }
     if (t->n == c->per_seq && !thin_out(c, t))
         return; /* a mark, and the grid needs all there is */
+    if (model_commit(r->m, r->state, seq, &e) != ERR_OK)
+        return; /* the next step says so */
     assert(c->n_spare > 0);
     int block = c->spare[--c->n_spare];
     c->shared[block] = 1;

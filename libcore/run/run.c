@@ -76,7 +76,7 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
 {
     const struct plan *p = model_plan(m);
     struct state_opts so = { o->ctx_tokens > 0 ? o->ctx_tokens : p->ctx_train, o->n_seq > 0 ? o->n_seq : 1,
-                             0, 0, o->undo_tokens + o->draft_max, o->kv_tokens };
+                             0, 0, o->undo_tokens, o->draft_max, o->kv_tokens };
     const char *kv = dev_is_host(model_dev(m)) ? "f32" : "f16";
     struct run *r;
 
@@ -207,14 +207,17 @@ static int sort_rows(struct run *r, const struct run_row *rows, int n)
 
         if (rows_of == 0)
             continue;
-        r->seq[n_used++] = (struct op_seq){ at, rows_of, q, state_pos(r->state, q) };
+        r->seq[n_used++] = (struct op_seq){ at, rows_of, q, state_pos(r->state, q), state_again(r->state, q), 0, 0 };
         r->count[q] = at;
         at += rows_of;
     }
     for (int i = 0; i < n; i++) {
         r->place[i] = r->count[rows[i].seq]++;
         r->token[r->place[i]] = rows[i].token;
+        r->draft[rows[i].seq] += rows[i].draft;
     }
+    for (int s = 0; s < n_used; s++)
+        r->seq[s].drafts = r->seq[s].logged = r->draft[r->seq[s].slot];
     for (int s = 0; s < n_used; s++)
         for (int j = 0; j < r->seq[s].n; j++)
             r->pos[r->seq[s].row + j] = (int32_t)(r->seq[s].pos + j);
@@ -247,8 +250,6 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
         return e->code;
     for (int i = 0; i < in.n_seq; i++)
         run_cache_append(r, r->seq[i].slot, r->seq[i].pos, r->token + r->seq[i].row, r->seq[i].n);
-    for (int i = 0; i < n; i++)
-        r->draft[rows[i].seq] += rows[i].draft;
     for (int i = 0; i < in.n_seq; i++)
         if (r->draft[r->seq[i].slot] == 0)
             run_cache_grown(r, r->seq[i].slot);
@@ -262,13 +263,12 @@ int run_drafts(const struct run *r, int seq)
 
 void run_settle(struct run *r, int seq, int keep)
 {
-    struct err e;
     int drafts = r->draft[seq];
 
     assert(keep >= 0);
     r->draft[seq] = 0;
-    if (keep < drafts && run_undo(r, seq, drafts - keep, &e) != ERR_OK)
-        return; /* of the device: the next step says so */
+    if (keep < drafts)
+        state_settle(r->state, seq, drafts - keep);
     if (drafts > 0)
         run_cache_grown(r, seq);
 }

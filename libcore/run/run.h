@@ -57,9 +57,11 @@ MUST_CHECK enum err_code run_step(struct run *r, const struct run_row *rows, int
 const float *run_logits(struct run *r, int i);
 
 /* Draft rows are tokens that may be taken back at once. Those of a sequence are its last rows of the step, at most
- * draft_max. Until it is settled the sequence takes no other row, and can only be cleared, or loaded. It keeps
- * the first `keep` of its draft rows, and what follows has the bytes it would have had without the others. Cheaper
- * than run_undo(), and no help of undo_tokens is needed. Does nothing when there are no draft rows. */
+ * draft_max. Until it is settled the sequence takes no other row, and can only be cleared, loaded, or be the target
+ * of a fork. It keeps the first `keep` of its draft rows, and what follows has the bytes it would have had without
+ * the others. Launches nothing and copies nothing, unless a checkpoint is due: KV rows beyond are overwritten, and
+ * recurrent layers compute the kept rows again when the next step begins. Does nothing when there are no draft rows.
+ * Memory: for each sequence and draft row its inputs of every recurrent layer (plan_input_floats()). */
 void run_settle(struct run *r, int seq, int keep);
 int  run_drafts(const struct run *r, int seq); /* draft rows that wait for it; run_pos() counts them */
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "model/forward.h"
 #include "ops/ops.h"
 #include "run/session_file.h"
 #include "state/state.h"
@@ -108,6 +109,8 @@ static enum err_code put_snapshots(struct writer *w, const struct saving *v, int
         return ERR_OK;
     mark = run_cache_mark(v->r, v->seq, after < v->from ? v->from - 1 : after, v->to, &at);
     if (mark != NULL && put_snapshot(w, at, mark, e) != ERR_OK)
+        return e->code;
+    if (model_commit(v->r->m, v->r->state, v->seq, e) != ERR_OK)
         return e->code;
     state_rec_read(v->r->state, v->seq, w->s->raw);
     return put_snapshot(w, v->to, w->s->raw, e);

@@ -7,21 +7,21 @@
 
 struct layer_memory {
     struct op_kv     kv;
-    struct state_rec live, base;
-    float           *log;         /* [n_seq][2 undo][inputs] */
-    int64_t          inputs;      /* floats of one input row */
+    struct state_rec live, base;  /* with one log, [n_seq][log_rows][plan_input_floats()] */
 };
 
-/* A sequence. Its recurrent inputs are logged for positions base .. pos - 1. */
+/* A sequence. The live blocks are those of position stored, the base blocks (or, without, nothing) of position base;
+ * inputs of the rows from the lower one of both on are logged. Without recurrent layers both stay 0. */
 struct slot {
-    int64_t  pos, base;
+    int64_t  pos, stored, base;
     int32_t *page;                /* [pages of a sequence] number of the page, -1: none */
 };
 
 struct state {
     struct dev          *dev;
     const struct plan   *plan;
-    int                  n_seq, undo;
+    int                  n_seq, undo, drafts;
+    int                  log_rows;  /* drafts + 2 undo */
     int64_t              seq_pages; /* of each sequence */
     int32_t              n_pages;   /* of all together, at most n_seq * seq_pages */
     int32_t             *shared;    /* [n_pages] sequences that hold the page */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rec.c - recurrent blocks: live and base, the log of inputs between them, serial form. */
+/* rec.c - recurrent blocks: live and base, the log of inputs after them, serial form. */
 #include <assert.h>
 
 #include "quant/quant.h"
@@ -36,12 +36,17 @@ int state_undo_tokens(const struct state *s)
     return s->undo;
 }
 
-int state_logged(const struct state *s, int slot)
+int state_slots(const struct state *s)
 {
-    return (int)(s->slot[slot].pos - s->slot[slot].base);
+    return s->n_seq;
 }
 
-static bool recurrent(const struct state *s)
+int state_log_rows(const struct state *s)
+{
+    return s->log_rows;
+}
+
+bool state_recurrent(const struct state *s)
 {
     for (int i = 0; i < s->plan->n_layer; i++)
         if (s->layer[i].live.conv.floats > 0)
@@ -49,32 +54,58 @@ static bool recurrent(const struct state *s)
     return false;
 }
 
+int state_again(const struct state *s, int slot)
+{
+    return state_recurrent(s) ? (int)(s->slot[slot].pos - s->slot[slot].stored) : 0;
+}
+
+int state_logged(const struct state *s, int slot)
+{
+    return state_recurrent(s) ? (int)(s->slot[slot].pos - s->slot[slot].base) : 0;
+}
+
+/* From where on inputs are logged. */
+static int64_t first_logged(const struct slot *q)
+{
+    return q->stored < q->base ? q->stored : q->base;
+}
+
 int64_t state_undoable(const struct state *s, int slot)
 {
-    return s->slot[slot].pos - s->slot[slot].base;
+    return s->slot[slot].pos - first_logged(&s->slot[slot]);
 }
 
-struct tensor state_log(const struct state *s, int layer, int slot, int row, int n)
-{
-    const struct layer_memory *l = &s->layer[layer];
-
-    assert(row >= 0 && row + n <= 2 * s->undo);
-    return (struct tensor){
-        .type = QUANT_f32, .ne = { l->inputs, n, 1 }, .stride = l->inputs,
-        .data = l->log + ((int64_t)slot * 2 * s->undo + row) * l->inputs,
-    };
-}
-
-void state_advance(struct state *s, int slot, int64_t n)
+void state_advance(struct state *s, int slot, int64_t n, int drafts)
 {
     struct slot *q = &s->slot[slot];
 
     q->pos += n;
-    if (!recurrent(s))
-        return; /* base stays 0: every row can be undone */
-    if (n > s->undo)
-        q->base = q->pos - s->undo; /* the step rebased and logged its last rows */
-    assert(q->pos - q->base <= 2 * (int64_t)s->undo);
+    if (!state_recurrent(s))
+        return; /* every row can be undone */
+    q->stored = q->pos - drafts;
+    if (s->undo == 0)
+        q->base = q->stored;
+    else if (n - drafts > s->undo)
+        q->base = q->stored - s->undo; /* the step moved it */
+    assert(q->pos - q->base <= s->log_rows);
+}
+
+void state_committed(struct state *s, int slot)
+{
+    struct slot *q = &s->slot[slot];
+
+    q->stored = q->pos;
+    if (s->undo == 0)
+        q->base = q->pos;
+}
+
+void state_settle(struct state *s, int slot, int64_t n)
+{
+    struct slot *q = &s->slot[slot];
+
+    q->pos -= n;
+    assert(n >= 0 && q->pos >= q->stored);
+    state_kv_drop(s, slot, q->pos);
 }
 
 void state_rebase(struct state *s, int layer, int slot, bool conv, bool rec)
@@ -89,50 +120,55 @@ void state_rebase(struct state *s, int layer, int slot, bool conv, bool rec)
 
 void state_rewind(struct state *s, int slot, int64_t n)
 {
-    assert(n >= 0 && n <= state_undoable(s, slot));
-    s->slot[slot].pos -= n;
-    state_kv_drop(s, slot, s->slot[slot].pos);
+    struct slot *q = &s->slot[slot];
+
+    q->stored = q->base;
     for (int i = 0; i < s->plan->n_layer; i++) {
         struct layer_memory *l = &s->layer[i];
 
         copy_rec(s, &l->live.conv, slot, &l->base.conv, slot);
         copy_rec(s, &l->live.rec, slot, &l->base.rec, slot);
     }
+    state_settle(s, slot, n);
 }
 
 void state_folded(struct state *s, int slot, int n)
 {
-    int left = state_logged(s, slot) - n;
-
-    assert(left >= 0);
-    for (int i = 0; i < s->plan->n_layer; i++) {
-        const struct layer_memory *l = &s->layer[i];
-        float *log = l->log + (int64_t)slot * 2 * s->undo * l->inputs;
-
-        if (l->log != NULL && left > 0)
-            dev_copy(s->dev, log, log + (int64_t)n * l->inputs, (size_t)left * (size_t)l->inputs * sizeof *log);
-    }
     s->slot[slot].base += n;
+    assert(s->slot[slot].base <= s->slot[slot].pos);
+}
+
+/* Logged rows from position `from` on; they may begin at the end of the ring and go on at its beginning. */
+static void copy_log(struct state *s, const struct op_log *l, int dst, int src, int64_t from)
+{
+    for (int64_t at = from, end = s->slot[src].pos, n; at < end; at += n) {
+        int64_t row = at % l->rows;
+
+        n = l->rows - row < end - at ? l->rows - row : end - at;
+        dev_copy(s->dev, l->data + dst * l->floats + row * l->width, l->data + src * l->floats + row * l->width,
+                 (size_t)(n * l->width) * sizeof(float));
+    }
 }
 
 void state_fork(struct state *s, int dst, int src)
 {
+    const struct slot *from = &s->slot[src];
+
     if (dst == src)
         return;
     state_kv_share(s, dst, src);
-    s->slot[dst].pos = s->slot[src].pos;
-    s->slot[dst].base = s->slot[src].base;
+    s->slot[dst].pos = from->pos;
+    s->slot[dst].stored = from->stored;
+    s->slot[dst].base = from->base;
     for (int i = 0; i < s->plan->n_layer; i++) {
         struct layer_memory *l = &s->layer[i];
-        int64_t log = (int64_t)2 * s->undo * l->inputs;
 
         copy_rec(s, &l->live.conv, dst, &l->live.conv, src);
         copy_rec(s, &l->live.rec, dst, &l->live.rec, src);
         copy_rec(s, &l->base.conv, dst, &l->base.conv, src);
         copy_rec(s, &l->base.rec, dst, &l->base.rec, src);
-        if (l->log != NULL && state_logged(s, src) > 0)
-            dev_copy(s->dev, l->log + dst * log, l->log + src * log,
-                     (size_t)state_logged(s, src) * (size_t)l->inputs * sizeof(float));
+        if (l->live.conv.log.rows > 0)
+            copy_log(s, &l->live.conv.log, dst, src, first_logged(from));
     }
 }
 
@@ -149,6 +185,7 @@ void state_rec_read(const struct state *s, int slot, void *out)
 {
     unsigned char *at = out;
 
+    assert(state_again(s, slot) == 0);
     for (int i = 0; i < s->plan->n_layer; i++) {
         const struct op_rec *rec[2] = { &s->layer[i].live.conv, &s->layer[i].live.rec };
 
@@ -162,7 +199,7 @@ void state_rec_write(struct state *s, int slot, int64_t pos, const void *in)
     const unsigned char *at = in;
 
     s->slot[slot].pos = pos;
-    s->slot[slot].base = recurrent(s) ? pos : 0;
+    s->slot[slot].stored = s->slot[slot].base = state_recurrent(s) ? pos : 0;
     state_kv_drop(s, slot, pos);
     for (int i = 0; i < s->plan->n_layer; i++) {
         const struct op_rec *rec[2] = { &s->layer[i].live.conv, &s->layer[i].live.rec };

@@ -49,12 +49,21 @@ static void lay_out(struct state *s, const struct state_opts *o, int i, unsigned
         if (*at != NULL)
             *at += (size_t)s->n_pages * l->kv.page_bytes;
     }
-    l->live = (struct state_rec){ { take(at, bytes, n_seq, conv), conv }, { take(at, bytes, n_seq, rec), rec } };
-    if (s->undo == 0 || conv == 0)
+    l->live.conv = (struct op_rec){ .data = take(at, bytes, n_seq, conv), .floats = conv };
+    l->live.rec = (struct op_rec){ .data = take(at, bytes, n_seq, rec), .floats = rec };
+    if (s->log_rows == 0 || conv == 0)
         return;
-    l->base = (struct state_rec){ { take(at, bytes, n_seq, conv), conv }, { take(at, bytes, n_seq, rec), rec } };
-    l->inputs = plan_input_floats(p, i);
-    l->log = take(at, bytes, n_seq, (int64_t)2 * s->undo * l->inputs);
+    struct op_log log = { .width = plan_input_floats(p, i), .rows = s->log_rows, .most = s->drafts };
+    log.floats = log.rows * log.width;
+    log.data = take(at, bytes, n_seq, log.floats);
+    l->live.conv.log = l->live.rec.log = log;
+    if (log.data != NULL)
+        l->live.rec.log.data += plan_conv_channels(p, i);
+    if (s->undo == 0)
+        return;
+    l->base = l->live;
+    l->base.conv.data = take(at, bytes, n_seq, conv);
+    l->base.rec.data = take(at, bytes, n_seq, rec);
 }
 
 static void link_pages(struct state *s)
@@ -141,6 +150,8 @@ enum err_code state_open(struct state **out, struct dev *d, const struct plan *p
     s->plan = p;
     s->n_seq = o->n_seq;
     s->undo = o->undo_tokens;
+    s->drafts = o->draft_max;
+    s->log_rows = s->drafts + 2 * s->undo;
     s->seq_pages = seq_pages;
     s->n_pages = pages_of_all(p, o, seq_pages);
     if (!alloc_all(s, o)) {
@@ -185,7 +196,7 @@ int64_t state_pos(const struct state *s, int slot)
 
 void state_clear(struct state *s, int slot)
 {
-    s->slot[slot].pos = s->slot[slot].base = 0;
+    s->slot[slot].pos = s->slot[slot].stored = s->slot[slot].base = 0;
     state_kv_drop(s, slot, 0);
     for (int i = 0; i < s->plan->n_layer; i++) {
         const struct layer_memory *l = &s->layer[i];

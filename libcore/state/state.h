@@ -4,9 +4,10 @@
  * There are two kinds of memory, and only two. Attention layers keep one KV row per position, in pages
  * that forked sequences share until one of them writes. Recurrent layers keep one fixed block: the last
  * inputs of the convolution and the recurrent state. Forgetting the newest KV rows is free; the past cannot
- * be taken out of a block, so with undo_tokens = U > 0 each layer also keeps a second block, the base, some rows
- * behind the live one, and the small inputs of the rows since (at most 2 U): undo copies the base and
- * replays rows (model/recurrent.c). Memory for it: one block and 2 U input rows for each sequence.
+ * be taken out of a block. So a block does not take in draft rows: their small inputs are logged, and those that were
+ * kept are computed again when the next step begins (struct op_log). With undo_tokens = U > 0 each layer also keeps
+ * a second block, the base, some rows behind, and logs all rows since: undo copies the base and computes rows
+ * again (model/recurrent.c). Memory for it: draft_max + 2 U input rows for each sequence, with U a block more.
  *
  * A state holds n_seq sequences, each in a slot. One thread at a time.
  */
@@ -23,6 +24,7 @@ struct state_opts {
     int     n_seq;          /* >= 1 */
     int     type_k, type_v; /* rows of quant_types[] */
     int     undo_tokens;    /* how many rows can always be undone; 0: none */
+    int     draft_max;      /* draft rows of a step */
     int64_t kv_tokens;      /* KV rows for all sequences, rounded up to whole pages; 0: for all that
                              * they can hold */
 };
@@ -36,9 +38,11 @@ int64_t state_ctx(const struct state *s);   /* positions of each sequence: whole
 
 int64_t state_pos(const struct state *s, int slot);  /* tokens remembered */
 int64_t state_undoable(const struct state *s, int slot); /* how many of them can be undone */
+/* The newest n rows of a slot are forgotten: rows that its blocks have not taken in. */
+void    state_settle(struct state *s, int slot, int64_t n);
 void    state_clear(struct state *s, int slot);
-/* dst forgets what it had and continues where src is. Costs one recurrent block (two and the input rows with
- * undo) and a page table; KV pages are shared. */
+/* dst forgets what it had and continues where src is. Costs one recurrent block (two with undo), the logged rows
+ * that are needed, and a page table; KV pages are shared. */
 void    state_fork(struct state *s, int dst, int src);
 
 /* ---- serial form, for checkpoints and files ---- */
@@ -54,7 +58,7 @@ int64_t state_kv_need(const struct state *s, const int64_t *n);
 void   state_kv_read(const struct state *s, int slot, int64_t pos, int64_t n, void *out);
 /* Writes positions that follow the ones remembered, without advancing. Their pages must be free: state_kv_need(). */
 void   state_kv_write(struct state *s, int slot, int64_t pos, int64_t n, const void *in);
-/* The live recurrent block of a sequence, all layers. */
+/* The live recurrent block of a sequence, all layers, which has taken in all rows (model_commit()). */
 size_t state_rec_bytes(const struct state *s);
 void   state_rec_read(const struct state *s, int slot, void *out);
 /* The sequence is at position pos, with this recurrent block; KV rows from pos on are forgotten. Nothing can be
@@ -66,8 +70,8 @@ void   state_rec_write(struct state *s, int slot, int64_t pos, const void *in);
 /* Before a step that appends n rows to a slot: pages for them that no other sequence shares. They must be free:
  * state_kv_need(). */
 void state_prepare(struct state *s, int slot, int64_t n);
-/* After it. */
-void state_advance(struct state *s, int slot, int64_t n);
+/* After it; the last `drafts` of the n rows are drafts. */
+void state_advance(struct state *s, int slot, int64_t n, int drafts);
 /* Of a layer without KV rows: all zero. */
 const struct op_kv *state_kv(const struct state *s, int layer);
 
@@ -78,13 +82,19 @@ struct state_rec {
 struct state_rec state_live(const struct state *s, int layer);
 struct state_rec state_base(const struct state *s, int layer);
 int  state_undo_tokens(const struct state *s);
-/* Input rows since the base: how many, where row i of a layer is. */
+int  state_slots(const struct state *s);
+bool state_recurrent(const struct state *s); /* some layer is */
+/* Rows that the live blocks have not taken in. */
+int  state_again(const struct state *s, int slot);
+/* They have. */
+void state_committed(struct state *s, int slot);
+/* Rows of a slot since the base, and how many are logged at most; 0: nothing is. */
 int  state_logged(const struct state *s, int slot);
-struct tensor state_log(const struct state *s, int layer, int slot, int row, int n);
+int  state_log_rows(const struct state *s);
 /* base = live in one layer */
 void state_rebase(struct state *s, int layer, int slot, bool conv, bool rec);
-/* live = base in every layer; the sequence is n rows shorter. The caller replays the logged rows. */
+/* live = base in every layer; the sequence is n rows shorter. The caller computes the rows since again. */
 void state_rewind(struct state *s, int slot, int64_t n);
-/* The first n logged rows have been folded into the base. */
+/* The base has taken in n rows more. */
 void state_folded(struct state *s, int slot, int n);
 #endif

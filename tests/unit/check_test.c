@@ -336,7 +336,7 @@ static void rotations(void **state)
 {
     static const int dims[] = { 1, 2, 24, 32, 64, 96, 128, 256, 512, 576, 1024, 2048 };
     static const int32_t pos[4] = { 0, 1, 700, 100000 };
-    static const struct op_seq seq = { 0, 4, 0, 0 };
+    static const struct op_seq seq = { .n = 4 };
     static const struct op_rows r = { 4, NULL, pos, 1, &seq };
 
     (void)state;
@@ -419,7 +419,7 @@ static void attn_once(int type_k, int type_v, int dim_k, int dim_v, int n_kv, in
         for (int s = 0; s < 2; s++) {
             if (chunk[i][s] == 0)
                 continue;
-            seq[n_seq++] = (struct op_seq){ row, chunk[i][s], s, at[s] };
+            seq[n_seq++] = (struct op_seq){ .row = row, .n = chunk[i][s], .slot = s, .pos = at[s] };
             for (int j = 0; j < chunk[i][s]; j++)
                 pos[row++] = at[s]++;
         }
@@ -463,31 +463,59 @@ static void attention(void **state)
 
 /* ---- layers with memory ---- */
 
-/* Steps that a layer with memory is to get through: rows of slots 0 to 2. */
-static const int steps[][3] = { { 1, 0, 0 }, { 1, 1, 1 }, { 0, 2, 0 }, { 5, 1, 17 }, { 0, 0, 1 }, { 70, 0, 3 } };
-enum { STEPS = sizeof steps / sizeof steps[0] };
+/* Steps that a layer with memory is to get through: rows of slots 0 to 2. With a log some of them are drafts, of which
+ * the next step computes some again; the last step does nothing else. */
+static const int steps[][3] = { { 1, 0, 0 }, { 1, 1, 1 }, { 0, 2, 0 }, { 5, 1, 17 }, { 0, 0, 1 }, { 70, 0, 3 }, { 4, 3, 2 },
+                                { 2, 6, 1 }, { 0, 0, 0 } };
+enum { STEPS = sizeof steps / sizeof steps[0], LOGGED = 4 };
 
-static struct op_rows rows_of_step(int i, struct op_seq seq[3])
+static int steps_of(bool logs)
+{
+    return logs ? STEPS : STEPS - 1;
+}
+
+/* Of slots, between steps. */
+struct slots {
+    bool logs;
+    int  pos[3], again[3];
+};
+
+static struct op_rows rows_of_step(int i, struct op_seq seq[3], struct slots *at)
 {
     struct op_rows r = { .seq = seq };
 
     for (int s = 0; s < 3; s++) {
-        if (steps[i][s] == 0)
+        int n = steps[i][s], drafts = !at->logs ? 0 : n < LOGGED ? n : (n + s) % (LOGGED + 1);
+
+        if (n == 0 && (i + 1 < STEPS || at->again[s] == 0))
             continue;
-        seq[r.n_seq++] = (struct op_seq){ r.n, steps[i][s], s, 0 };
-        r.n += steps[i][s];
+        seq[r.n_seq++] = (struct op_seq){ r.n, n, s, at->pos[s], at->again[s], drafts, drafts };
+        at->again[s] = drafts - (i + s) % (drafts + 1);
+        at->pos[s] += n - drafts + at->again[s];
+        r.n += n;
     }
     return r;
 }
 
-static struct op_rec put_rec(int64_t n)
+static struct op_rec put_rec(int64_t n, int64_t inputs, bool logs)
 {
-    return (struct op_rec){ put_floats(3 * n, 0.5f), n };
+    struct op_rec rec = { .data = put_floats(3 * n, 0.5f), .floats = n };
+
+    if (logs)
+        rec.log = (struct op_log){ put_floats(3 * LOGGED * inputs, 0.5f), LOGGED * inputs, inputs, LOGGED, LOGGED };
+    return rec;
 }
 
 static void drop_floats(const float *p, int64_t n)
 {
     dev_free(dut, (void *)(uintptr_t)p, (size_t)n * sizeof *p);
+}
+
+static void drop_rec(const struct op_rec *rec)
+{
+    drop_floats(rec->data, 3 * rec->floats);
+    if (rec->log.rows > 0)
+        drop_floats(rec->log.data, 3 * rec->log.floats);
 }
 
 static float *put_negative(int64_t n)
@@ -501,36 +529,44 @@ static float *put_negative(int64_t n)
     return p;
 }
 
-static void conv_once(int taps, int64_t channels, bool bias, bool silu)
+static void conv_once(int taps, int64_t channels, bool bias, bool silu, bool logs)
 {
     struct op_conv a = { taps, put_floats(taps * channels, 1), bias ? put_floats(channels, 1) : NULL, silu,
-                         put_rec((taps - 1) * channels) };
+                         put_rec((taps - 1) * channels, channels, logs) };
+    struct slots at = { .logs = logs };
 
-    for (int i = 0; i < STEPS; i++) {
+    for (int i = 0; i < steps_of(logs); i++) {
         struct op_seq seq[3];
-        const struct op_rows r = rows_of_step(i, seq);
-        struct tensor x = put_rows(channels, r.n, 5, 1), y = put_poison(channels, r.n, 2);
+        const struct op_rows r = rows_of_step(i, seq, &at);
+        int64_t all = r.n + op_again_rows(&a.rec, &r);
+        struct tensor x = put_rows(channels, r.n, 5, 1);
+        struct tensor y = logs ? put_rows(channels, all, 2, 1) : put_poison(channels, all, 2);
 
         begin();
         op_conv(dut, y, x, &a, &r);
         end("conv");
-        take(y);
+        if (logs) /* not all of it is written */
+            drop(y);
+        else
+            take(y);
         drop(x);
     }
     drop_floats(a.w, taps * channels);
     drop_floats(a.bias, channels);
-    drop_floats(a.rec.data, 3 * a.rec.floats);
+    drop_rec(&a.rec);
 }
 
-static void gdn_once(int n_k, int n_v, int dim, int dim_v, bool grouped)
+static void gdn_once(int n_k, int n_v, int dim, int dim_v, bool grouped, bool logs)
 {
     struct op_gdn a = { n_k, n_v, dim, dim_v, grouped, 1e-6f, put_negative(n_v), put_floats(n_v, 1),
-                        put_rec((int64_t)n_v * dim * dim_v) };
+                        put_rec((int64_t)n_v * dim * dim_v, (int64_t)2 * n_v, logs) };
+    struct slots at = { .logs = logs };
 
-    for (int i = 0; i < STEPS; i++) {
+    for (int i = 0; i < steps_of(logs); i++) {
         struct op_seq seq[3];
-        const struct op_rows r = rows_of_step(i, seq);
-        struct tensor qkv = put_rows(2 * n_k * dim + n_v * dim_v, r.n, 1, 1), y = put_poison(n_v * dim_v, r.n, 4);
+        const struct op_rows r = rows_of_step(i, seq, &at);
+        int64_t all = r.n + op_again_rows(&a.rec, &r);
+        struct tensor qkv = put_rows(2 * n_k * dim + n_v * dim_v, all, 1, 1), y = put_poison(n_v * dim_v, r.n, 4);
         struct tensor alpha = put_rows(n_v, r.n, 1, 1), beta = put_rows(n_v, r.n, 2, 1);
 
         begin();
@@ -543,18 +579,20 @@ static void gdn_once(int n_k, int n_v, int dim, int dim_v, bool grouped)
     }
     drop_floats(a.a, n_v);
     drop_floats(a.dt_bias, n_v);
-    drop_floats(a.rec.data, 3 * a.rec.floats);
+    drop_rec(&a.rec);
 }
 
-static void kda_once(int n_head, int dim)
+static void kda_once(int n_head, int dim, bool logs)
 {
     int64_t inner = (int64_t)n_head * dim;
-    struct op_kda a = { n_head, dim, 1e-6f, put_negative(n_head), put_floats(inner, 1), put_rec(inner * dim) };
+    struct op_kda a = { n_head, dim, 1e-6f, put_negative(n_head), put_floats(inner, 1),
+                        put_rec(inner * dim, inner + n_head, logs) };
+    struct slots at = { .logs = logs };
 
-    for (int i = 0; i < STEPS; i++) {
+    for (int i = 0; i < steps_of(logs); i++) {
         struct op_seq seq[3];
-        const struct op_rows r = rows_of_step(i, seq);
-        struct tensor qkv = put_rows(3 * inner, r.n, 1, 1), decay = put_rows(inner, r.n, 3, 1);
+        const struct op_rows r = rows_of_step(i, seq, &at);
+        struct tensor qkv = put_rows(3 * inner, r.n + op_again_rows(&a.rec, &r), 1, 1), decay = put_rows(inner, r.n, 3, 1);
         struct tensor beta = put_rows(n_head, r.n, 0, 1), y = put_poison(inner, r.n, 1);
 
         begin();
@@ -567,18 +605,19 @@ static void kda_once(int n_head, int dim)
     }
     drop_floats(a.a, n_head);
     drop_floats(a.dt_bias, inner);
-    drop_floats(a.rec.data, 3 * a.rec.floats);
+    drop_rec(&a.rec);
 }
 
-static void ssm1_once(int n_state, int64_t channels)
+static void ssm1_once(int n_state, int64_t channels, bool logs)
 {
     struct op_ssm1 a = { n_state, put_negative(n_state * channels), put_floats(channels, 1), put_floats(channels, 1),
-                         put_rec(n_state * channels) };
+                         put_rec(n_state * channels, channels + (int64_t)2 * n_state, logs) };
+    struct slots at = { .logs = logs };
 
-    for (int i = 0; i < STEPS; i++) {
+    for (int i = 0; i < steps_of(logs); i++) {
         struct op_seq seq[3];
-        const struct op_rows r = rows_of_step(i, seq);
-        struct tensor x = put_rows(channels, r.n, 1, 1), dt = put_rows(channels, r.n, 2, 1);
+        const struct op_rows r = rows_of_step(i, seq, &at);
+        struct tensor x = put_rows(channels, r.n + op_again_rows(&a.rec, &r), 1, 1), dt = put_rows(channels, r.n, 2, 1);
         struct tensor b = put_rows(n_state, r.n, 0, 1), c = put_rows(n_state, r.n, 7, 1);
         struct tensor y = put_poison(channels, r.n, 3);
 
@@ -594,19 +633,21 @@ static void ssm1_once(int n_state, int64_t channels)
     drop_floats(a.a, n_state * channels);
     drop_floats(a.d, channels);
     drop_floats(a.dt_bias, channels);
-    drop_floats(a.rec.data, 3 * a.rec.floats);
+    drop_rec(&a.rec);
 }
 
-static void ssm2_once(int n_head, int dim, int n_group, int n_state)
+static void ssm2_once(int n_head, int dim, int n_group, int n_state, bool logs)
 {
     int64_t inner = (int64_t)n_head * dim;
     struct op_ssm2 a = { n_head, dim, n_group, n_state, put_negative(n_head), put_floats(n_head, 1),
-                         put_floats(n_head, 1), put_rec(inner * n_state) };
+                         put_floats(n_head, 1), put_rec(inner * n_state, n_head, logs) };
+    struct slots at = { .logs = logs };
 
-    for (int i = 0; i < STEPS; i++) {
+    for (int i = 0; i < steps_of(logs); i++) {
         struct op_seq seq[3];
-        const struct op_rows r = rows_of_step(i, seq);
-        struct tensor xbc = put_rows(inner + 2 * n_group * n_state, r.n, 2, 1), dt = put_rows(n_head, r.n, 1, 1);
+        const struct op_rows r = rows_of_step(i, seq, &at);
+        int64_t all = r.n + op_again_rows(&a.rec, &r);
+        struct tensor xbc = put_rows(inner + 2 * n_group * n_state, all, 2, 1), dt = put_rows(n_head, r.n, 1, 1);
         struct tensor y = put_poison(inner, r.n, 6);
 
         begin();
@@ -619,30 +660,37 @@ static void ssm2_once(int n_head, int dim, int n_group, int n_state)
     drop_floats(a.a, n_head);
     drop_floats(a.d, n_head);
     drop_floats(a.dt_bias, n_head);
-    drop_floats(a.rec.data, 3 * a.rec.floats);
+    drop_rec(&a.rec);
+}
+
+static void scans_of(bool logs)
+{
+    conv_once(4, 1, true, true, logs);
+    conv_once(4, 300, false, true, logs);
+    conv_once(3, 1027, true, false, logs);
+    conv_once(2, 64, false, false, logs);
+    gdn_once(1, 1, 16, 16, false, logs);
+    gdn_once(2, 4, 64, 64, false, logs);
+    gdn_once(2, 6, 128, 128, true, logs);
+    gdn_once(4, 8, 128, 128, false, logs);
+    gdn_once(1, 2, 32, 48, false, logs);
+    kda_once(1, 16, logs);
+    kda_once(3, 64, logs);
+    kda_once(2, 128, logs);
+    ssm1_once(16, 1, logs);
+    ssm1_once(16, 300, logs);
+    ssm1_once(8, 130, logs);
+    ssm1_once(20, 70, logs);
+    ssm2_once(1, 16, 1, 16, logs);
+    ssm2_once(8, 64, 2, 128, logs);
+    ssm2_once(6, 32, 3, 64, logs);
 }
 
 static void scans(void **state)
 {
     (void)state;
-    conv_once(4, 1, true, true);
-    conv_once(4, 300, false, true);
-    conv_once(3, 1027, true, false);
-    conv_once(2, 64, false, false);
-    gdn_once(1, 1, 16, 16, false);
-    gdn_once(2, 4, 64, 64, false);
-    gdn_once(2, 6, 128, 128, true);
-    gdn_once(4, 8, 128, 128, false);
-    gdn_once(1, 2, 32, 48, false);
-    kda_once(1, 16);
-    kda_once(3, 64);
-    kda_once(2, 128);
-    ssm1_once(16, 1);
-    ssm1_once(16, 300);
-    ssm1_once(8, 130);
-    ssm2_once(1, 16, 1, 16);
-    ssm2_once(8, 64, 2, 128);
-    ssm2_once(6, 32, 3, 64);
+    scans_of(false);
+    scans_of(true);
 }
 
 static void route_once(int n_expert, int n_used, bool sigmoid, bool bias, int n_group)

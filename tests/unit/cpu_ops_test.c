@@ -160,7 +160,7 @@ static void test_rope(void **state)
     enum { DIM = 20, HEADS = 3, ROT = 12, N = 4 };
     static const float freq[ROT / 2] = {1.0f, 0.3f, 0.1f, 0.03f, 0.01f, 0.003f};
     static const int32_t pos[N] = {0, 1, 700, 100000};
-    const struct op_seq seq = {0, N, 0, 0};
+    const struct op_seq seq = {.n = N};
     const struct op_rows rows = {N, NULL, pos, 1, &seq};
 
     (void)state;

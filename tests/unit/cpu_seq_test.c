@@ -16,14 +16,15 @@ typedef void stepper(struct dev *d, int row, const struct op_rows *r, void *ctx)
 static void drive(struct dev *d, const int n[2], int chunk, stepper *step, void *ctx)
 {
     if (chunk == 0) {
-        const struct op_seq seq[2] = {{0, n[0], 1, 0}, {n[0], n[1], 0, 0}};
+        const struct op_seq seq[2] = {{.n = n[0], .slot = 1}, {.row = n[0], .n = n[1]}};
 
         step(d, 0, &(struct op_rows){n[0] + n[1], NULL, NULL, 2, seq}, ctx);
         return;
     }
     for (int s = 0; s < 2; s++)
         for (int i = 0; i < n[s]; i += chunk) {
-            const struct op_seq seq = {0, n[s] - i < chunk ? n[s] - i : chunk, 1 - s, i};
+            const struct op_seq seq = {
+                .n = n[s] - i < chunk ? n[s] - i : chunk, .slot = 1 - s, .pos = i};
 
             step(d, s * n[0] + i, &(struct op_rows){seq.n, NULL, NULL, 1, &seq}, ctx);
         }
@@ -174,7 +175,7 @@ struct rec_case {
 static void rec_step(struct dev *d, int row, const struct op_rows *r, void *ctx)
 {
     const struct rec_case *c = ctx;
-    const struct op_rec rec = {c->data, c->floats};
+    const struct op_rec rec = {.data = c->data, .floats = c->floats};
     struct tensor x[4], y = slice(c->y, row, r->n);
     bool silu = c->op == CONV_SILU;
     const struct op_conv conv = {TAPS, c->w, silu ? c->w + TAPS * CH : NULL, silu, rec};

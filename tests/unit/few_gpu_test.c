@@ -11,7 +11,7 @@
 #include "quant/quant.h"
 #include "shape/internal.h"
 
-enum { SLOTS = 9, ROWS = 16, AREAS = 32, EMBD = 576, PAGES = 8 /* of a slot */ };
+enum { SLOTS = 9, ROWS = 16, AGAIN = 7, AREAS = 32, EMBD = 576, PAGES = 8 /* of a slot */ };
 
 /* Memory of the device, and what it begins with; seen: what the first way of running left. */
 struct area {
@@ -116,7 +116,7 @@ static void rows_of(struct rows_of *out, const struct split *s)
 {
     *out = (struct rows_of){ .r = { .pos = out->pos, .n_seq = s->n_seq, .seq = out->seq } };
     for (int i = 0; i < s->n_seq; i++) {
-        out->seq[i] = (struct op_seq){ out->r.n, s->n[i], (i * 5 + 3) % SLOTS, s->pos[i] };
+        out->seq[i] = (struct op_seq){ .row = out->r.n, .n = s->n[i], .slot = (i * 5 + 3) % SLOTS, .pos = s->pos[i] };
         for (int j = 0; j < s->n[i]; j++)
             out->pos[out->r.n++] = s->pos[i] + j;
     }
@@ -264,10 +264,9 @@ static void inputs(void **state)
 struct gdn {
     struct op_conv conv;
     struct op_gdn  rule;
-    struct tensor  in, mixed, alpha, beta, z, o, w, y, res, log[SLOTS];
+    struct tensor  in, mixed, alpha, beta, z, o, w, y, res;
     const float   *norm;
     int64_t        n_norm;
-    bool           logs;
 };
 
 static void gdn_ops(const void *shape, const struct rows_of *r)
@@ -276,8 +275,6 @@ static void gdn_ops(const void *shape, const struct rows_of *r)
 
     op_conv(gpu, g->mixed, op_cols(g->in, 0, g->mixed.ne[0]), &g->conv, &r->r);
     op_gdn(gpu, g->o, g->mixed, g->alpha, g->beta, &g->rule, &r->r);
-    for (int i = 0; g->logs && i < r->r.n_seq; i++)
-        op_heads_pick(gpu, g->log[i], op_slice(g->in, r->seq[i].row, r->seq[i].n), g->in.ne[0], g->in.ne[0], 0);
     op_rms_norm_gated(gpu, g->o, g->o, g->z, g->norm, g->n_norm, g->rule.dim_v, 1e-6f);
     op_matmul(gpu, g->y, g->w, g->o);
     op_add(gpu, g->res, g->y, 0.5f);
@@ -288,12 +285,35 @@ struct gdn_shape {
     bool grouped, whole_norm, logs;
 };
 
-static void check_gdn(const struct gdn_shape *s, const struct rows_of *r)
+/* A log; of the rows of each sequence some are computed again, some are drafts, some are logged where those were. */
+static struct op_log take_log(struct rows_of *r, int64_t width)
+{
+    struct op_log log = { .width = width, .rows = ROWS, .most = AGAIN };
+
+    log.floats = log.rows * width;
+    log.data = take((size_t)(log.floats * SLOTS), true);
+    for (int i = 0; i < r->r.n_seq; i++) {
+        struct op_seq *q = &r->seq[i];
+
+        q->again = (i * 3 + r->r.n * 5) % (AGAIN + 1);
+        q->again = q->again < q->pos ? q->again : (int)q->pos;
+        q->drafts = (i + r->r.n) % (q->n + 1);
+        q->logged = i % 2 == 0 ? q->drafts : q->n;
+    }
+    return log;
+}
+
+static void check_gdn(const struct gdn_shape *s, struct rows_of *r)
 {
     int64_t inner = (int64_t)s->n_v * s->dim, channels = (int64_t)2 * s->n_k * s->dim + inner;
     int n = r->r.n;
-    struct gdn g = { .in = take_rows(channels + 2 * s->n_v, n, false), .mixed = take_rows(channels, n, false) };
+    struct gdn g = { .in = take_rows(channels + 2 * s->n_v, n, false) };
+    struct op_log log = { .rows = 0 };
     char what[100];
+
+    if (s->logs)
+        log = take_log(r, g.in.ne[0]);
+    g.mixed = take_rows(channels, n + (s->logs ? r->r.n_seq * AGAIN : 0), false);
 
     g.alpha = op_cols(g.in, channels, s->n_v);
     g.beta = op_cols(g.in, channels + s->n_v, s->n_v);
@@ -302,19 +322,17 @@ static void check_gdn(const struct gdn_shape *s, const struct rows_of *r)
     g.w = take_matrix(inner, EMBD);
     g.y = take_rows(EMBD, n, true);
     g.res = take_rows(EMBD, n, true);
-    g.logs = s->logs;
-    for (int i = 0; i < r->r.n_seq; i++)
-        g.log[i] = take_rows(g.in.ne[0], r->seq[i].n, true);
     g.n_norm = s->whole_norm ? inner : s->dim;
     g.norm = take((size_t)g.n_norm, false);
     g.conv = (struct op_conv){ 4, take((size_t)(4 * channels), false), NULL, true,
-                               { take((size_t)(3 * channels * SLOTS), true), 3 * channels } };
+                               { take((size_t)(3 * channels * SLOTS), true), 3 * channels, log } };
     float *a = take((size_t)s->n_v, false);
     for (int i = 0; i < s->n_v; i++)
         area[n_area - 1].first[i] = -fabsf(area[n_area - 1].first[i]);
     int64_t state = inner * s->dim;
+    log.data = s->logs ? log.data + channels : NULL;
     g.rule = (struct op_gdn){ s->n_k, s->n_v, s->dim, s->dim, s->grouped, 1e-6f, a, take((size_t)s->n_v, false),
-                              { take((size_t)(state * SLOTS), true), state } };
+                              { take((size_t)(state * SLOTS), true), state, log } };
     (void)snprintf(what, sizeof what, "delta rule of %d, %d rows, %d sequences%s", s->dim, n, r->r.n_seq,
                    s->logs ? ", logged" : "");
     check(gdn_ops, &g, r, goes_together(r, s->dim) ? 2 : 0, what);
@@ -412,7 +430,7 @@ static void take_pages(struct attn *a, const struct rows_of *r)
     }
     for (int i = 0; i < r->r.n_seq; i++) {
         int n = (int)r->seq[i].pos;
-        const struct op_seq seq = { 0, n, r->seq[i].slot, 0 };
+        const struct op_seq seq = { .n = n, .slot = r->seq[i].slot };
         int32_t pos[PAGES * OP_KV_PAGE];
         const struct op_rows before = { .n = n, .pos = pos, .n_seq = 1, .seq = &seq };
 
