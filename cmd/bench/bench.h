@@ -22,7 +22,7 @@ struct bench_opts {
     const char *reference, *save;
     bool    json, table, verbose, quiet, compare;
     int     think; /* index of the choice: 0 on */
-    int32_t reps, decode_tokens, samples, parallel;
+    int32_t drafts, reps, decode_tokens, samples, parallel;
     int64_t stride, windows, limit, predict_max, seed, size_bytes;
     float   temp, top_p, bandwidth;
 };

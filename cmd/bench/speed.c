@@ -27,6 +27,7 @@ struct speed {
     int32_t n_vocab;
     uint64_t drawn;
     struct bench_list prompts, depths, rows, seqs;
+    char drafts[24];          /* of a record's name */
 };
 
 static int32_t random_token(struct speed *s)
@@ -56,12 +57,14 @@ static enum err_code feed(struct speed *s, int seq, int64_t n, double *ms, struc
 }
 
 /* n_steps steps of n_rows rows each to each of n_seq sequences, with all logits (where they are not the host's, the
- * best of each row comes over); milliseconds a step. */
+ * best of each row comes over); milliseconds a step. With room for drafts a sequence's rows after the first are drafts
+ * as far as that goes, of which half are kept. */
 static enum err_code steps(struct speed *s, int n_steps, int n_rows, int n_seq, double *ms,
                            struct err *e)
 {
     struct run_row *row = calloc((size_t)n_rows * (size_t)n_seq, sizeof *row);
     struct logits_want *want = calloc((size_t)n_rows * (size_t)n_seq, sizeof *want);
+    int drafts = n_rows - 1 < s->b->o->drafts ? n_rows - 1 : s->b->o->drafts;
     double total = 0;
     enum err_code code = row && want ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 
@@ -69,11 +72,13 @@ static enum err_code steps(struct speed *s, int n_steps, int n_rows, int n_seq, 
         double from;
 
         for (int j = 0; j < n_rows * n_seq; j++) {
-            row[j] = (struct run_row){random_token(s), j / n_rows, true, false};
+            row[j] = (struct run_row){random_token(s), j / n_rows, true, j % n_rows >= n_rows - drafts};
             want[j] = (struct logits_want){.n_top = 1, .inv_temp = 1};
         }
         from = cli_now_ms();
         code = run_step_want(s->run, row, want, n_rows * n_seq, NULL, NULL, e);
+        for (int j = 0; j < n_seq; j++)
+            run_settle(s->run, j, drafts / 2);
         total += cli_now_ms() - from;
     }
     free(want);
@@ -215,7 +220,7 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
         model_time(s->b->open.model, false);
     }
     if (code == ERR_OK) {
-        snprintf(what, sizeof what, "prompt tokens=%lld", (long long)n);
+        snprintf(what, sizeof what, "prompt tokens=%lld%s", (long long)n, s->drafts);
         r = cli_bench_record("speed", what, "prompt_tps", "higher");
         v = cli_bench_spread(tps, reps);
         put_spread(r, "prompt", "tps", v);
@@ -260,7 +265,7 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
         model_time(s->b->open.model, false);
     }
     if (code == ERR_OK) {
-        snprintf(what, sizeof what, "decode depth=%lld", (long long)depth);
+        snprintf(what, sizeof what, "decode depth=%lld%s", (long long)depth, s->drafts);
         r = cli_bench_record("speed", what, "decode_tps", "higher");
         v = cli_bench_spread(tps, reps);
         put_spread(r, "decode", "tps", v);
@@ -291,8 +296,8 @@ static enum err_code report_family(struct speed *s, bool of_rows, int n, double 
     double bytes;
     int64_t depth = s->depths.v[0];
 
-    snprintf(what, sizeof what, "%s n=%d depth=%lld", of_rows ? "rows" : "sequences", n,
-             (long long)depth);
+    snprintf(what, sizeof what, "%s n=%d depth=%lld%s", of_rows ? "rows" : "sequences", n,
+             (long long)depth, s->drafts);
     r = cli_bench_record("speed", what, "step_ms", "lower");
     put_spread(r, "step", "ms", v);
     cli_bench_int(r, of_rows ? "rows" : "sequences", n);
@@ -542,6 +547,8 @@ enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
         return err_set(e, ERR_ARG, "--depth: at least one");
     if (cli_bench_open(b, false, e) || eval_traffic(&s.traffic, b->open.gguf, e))
         return e->code;
+    if (b->o->drafts > 0)
+        snprintf(s.drafts, sizeof s.drafts, " drafts=%d", b->o->drafts);
     s.n_vocab = model_info(b->open.model)->n_vocab;
     n_seq = s.seqs.n > 0 ? (int)cli_bench_most(&s.seqs) : 1;
     rows_max = b->o->model.chunk > 0 ? b->o->model.chunk : 512; /* the least that there will be */
@@ -553,6 +560,7 @@ enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
     most = s.rows.n > 0 ? (int)cli_bench_most(&s.rows) : 1;
     if (cli_bench_run(&s.run, b,
                       (struct run_opts){.ctx_tokens = room(&s), .n_seq = n_seq, .rows_max = b->o->model.chunk,
+                                        .draft_max = b->o->drafts,
                                         .logits_max = most > n_seq ? most : n_seq}, e))
         return e->code;
     code = measure_all(&s, e);
