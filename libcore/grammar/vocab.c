@@ -97,9 +97,7 @@ static enum err_code make_trie(struct grammar_trie *t, const struct entry *v, in
     for (size_t d = 0; d <= (last == NULL ? 0 : last->s.n); d++)
         node[open[d]].skip = t->n;
     free(open);
-    t->node = realloc(node, t->n * sizeof *node);
-    if (t->node == NULL)
-        t->node = node;
+    t->node = node;
     return ERR_OK;
 }
 
