@@ -88,7 +88,7 @@ enum chat_step chat_parse_scan(struct chat_scan *s, struct str text, size_t *at)
 
 static void put_char(struct text_buf *out, uint32_t c, bool as_json)
 {
-    char b[8];
+    char b[16];
     size_t n;
 
     if (c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF))
