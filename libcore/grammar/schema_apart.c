@@ -26,6 +26,7 @@ static bool listed_apart(struct schema *x, const struct schema_all *a, const str
         for (size_t k = 0; k < n; k++) {
             const json_t *value = only != NULL ? only : json_array_get(list, k);
 
+            x->nth = k;
             if (schema_holds(x, a, true, value) != 0 && schema_holds(x, b, true, value) != 0)
                 return false;
         }

@@ -210,12 +210,12 @@ static int choices_hold(struct schema *x, struct schema_item item, const json_t 
     return result;
 }
 
-static bool listed(struct schema_item item, const json_t *value)
+static bool listed(struct schema *x, struct schema_item item, const json_t *value)
 {
     const json_t *list = json_object_get(item.s, "enum"), *only = json_object_get(item.s, "const");
-    bool in = list == NULL;
+    bool in = list == NULL || json_array_get(list, x->nth) == value;
 
-    for (size_t i = 0; i < json_array_size(list) && !in; i++)
+    for (size_t i = 0; i < json_array_size(list) && !in && grammar_spend(x->b, 16); i++)
         in = equal(json_array_get(list, i), value);
     return in && (only == NULL || equal(only, value));
 }
@@ -231,7 +231,7 @@ static int plain_holds(struct schema *x, struct schema_item item, const json_t *
     if (!json_is_object(item.s) || !grammar_spend(x->b, 256))
         return -1;
     schema_check_keys(x, item);
-    if (!listed(item, value))
+    if (!listed(x, item, value))
         return 0;
     all = calloc(2, sizeof *all);
     if (all == NULL) {

@@ -349,6 +349,7 @@ static void put_listed(struct schema *x, const struct schema_all *flat, struct s
         schema_fail(x, ERR_FORMAT, item.path, "enum", "not a list");
     for (size_t i = 0; i < n && x->b->code == ERR_OK; i++) {
         const json_t *value = only != NULL ? only : json_array_get(list, i);
+        x->nth = i;
         int holds = schema_holds(x, flat, false, value);
 
         if (holds < 0)

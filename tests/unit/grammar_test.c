@@ -305,6 +305,46 @@ static void test_limits(void **state)
     }
 }
 
+static void check_one_list(struct grammar *g)
+{
+    static const char *const texts[] = {"\"v77\"", "\"v19999\"", "\"v20000\"", "\"v\""};
+    struct err e = {0};
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct grammar_place *p = NULL;
+
+        assert_int_equal(grammar_begin(&p, g, &e), ERR_OK);
+        assert_int_equal(grammar_take_text(p, str_of(texts[i])) && grammar_may_end(p), i < 2);
+        grammar_end(p);
+    }
+}
+
+/* Lists of many values: a list alone takes steps for each value, two that are compared for each pair. */
+static void test_long_lists(void **state)
+{
+    enum { VALUES = 20000 };
+    json_t *list = json_array(), *back = json_array();
+
+    (void)state;
+    for (int i = 0; i < VALUES; i++) {
+        json_array_append_new(list, json_sprintf("v%d", i));
+        json_array_append_new(back, json_sprintf("v%d", VALUES - 1 - i));
+    }
+    for (int two = 0; two < 2; two++) {
+        json_t *s = json_pack("{s:[{s:O},{s:O}]}", "allOf", "enum", list, "enum", two ? back : list);
+        struct grammar *g = NULL;
+        struct err e = {0};
+
+        assert_int_equal(grammar_open_schema(&g, NULL, s, &e), two ? ERR_LIMIT : ERR_OK);
+        if (g != NULL)
+            check_one_list(g);
+        grammar_close(g);
+        json_decref(s);
+    }
+    json_decref(list);
+    json_decref(back);
+}
+
 /* Bytes, pieces that cross the parts of a grammar, control and end tokens. */
 static struct grammar_vocab *make_vocab(void)
 {
@@ -721,6 +761,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_texts),     cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_messages),      cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_long_lists),
         cmocka_unit_test(test_masks),         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_missing_bytes), cmocka_unit_test(test_tagged),
         cmocka_unit_test(test_tagged_free),   cmocka_unit_test(test_back),
