@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/io.h"
+#include "chat/reader.h"
 #include "cli/fit.h"
 #include "cli/table.h"
 #include "gguf/gguf.h"
@@ -78,6 +79,23 @@ static const struct opt opts[] = {
     END,
 };
 
+static bool is_stdin(const char *path)
+{
+    return path != NULL && strcmp(path, "-") == 0;
+}
+
+/* The standard input can be one thing. */
+static void check_stdin(char *const *files)
+{
+    bool alone = o.prompt == NULL && *files == NULL && o.messages == NULL && o.tokens == NULL;
+    bool operand = alone && !o.inspect && !o.model.plan && o.render.template_path == NULL;
+
+    for (; *files != NULL; files++)
+        operand = operand || is_stdin(*files);
+    if (operand + is_stdin(o.messages) + is_stdin(o.tools) + is_stdin(o.template_file) + is_stdin(o.tokens) > 1)
+        cli_usage("only one of the prompt, --messages, --tools, --template and --tokens can be standard input");
+}
+
 static void check_usage(char *const *files)
 {
     bool input = o.prompt != NULL || *files != NULL;
@@ -127,6 +145,7 @@ static void check_usage(char *const *files)
             cli_usage("--stop: the text is empty");
     }
     cli_sampling_check(&o.sampling);
+    check_stdin(files);
 }
 
 /* Positions of the prompt whose logits are wanted: the last ones. */
@@ -343,7 +362,11 @@ static enum err_code show_end(struct opened *s, const struct gen_event *ev, stru
     if (s->chat && ev->reasoning && ev->stats.tokens > 0 && ev->end != GEN_CANCELLED)
         cli_warn("the answer ended inside the reasoning, after %" PRId64 " tokens: a larger --ctx or --think off helps",
                  ev->stats.tokens);
-    return cli_answer_end(&s->answer, ev, e);
+    if (cli_answer_end(&s->answer, ev, e))
+        return e->code;
+    if (s->answer.reader != NULL && chat_reader_cut(s->answer.reader) == CHAT_CUT_CALL && ev->end != GEN_CANCELLED)
+        cli_warn("the answer ended inside a call of a tool, which is left out");
+    return ERR_OK;
 }
 
 static enum err_code show(struct opened *s, const struct gen_event *ev, struct err *e)
@@ -411,6 +434,10 @@ static enum err_code open_answer(struct opened *s, struct err *e)
         ao.reasoning = (enum answer_reasoning)o.reasoning;
     ao.parser = o.parser != NULL || s->format == NULL ? o.parser : chat_reader_find(chat_template(s->format));
     ao.tools = s->tools;
+    if (s->grammar != NULL && o.parser == NULL) { /* what it holds to a form is text, whatever it looks like */
+        ao.parser = s->format == NULL || s->thinking ? ao.parser : "plain";
+        ao.tools = NULL;
+    }
     ao.stream = o.stream || isatty(STDOUT_FILENO);
     ao.logprobs = o.sampling.logprobs >= 0;
     return cli_answer_open(&s->answer, &ao, e);

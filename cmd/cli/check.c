@@ -40,18 +40,19 @@ enum err_code cli_open_grammar(struct grammar **out, const struct grammar_vocab 
                                const struct cli_grammar *from, struct err *e)
 {
     const char *path = from->schema != NULL ? from->schema : from->grammar;
+    enum err_code code;
 
     if ((from->schema != NULL) + (from->grammar != NULL) + (from->regex != NULL) != 1)
         return err_set(e, ERR_ARG, "one of --schema, --grammar and --regex is needed");
     if (path != NULL && strcmp(path, "-") == 0)
         return err_set(e, ERR_ARG, "a grammar is not read from standard input");
     if (from->schema != NULL)
-        return open_schema(out, v, path, e);
-    if (from->grammar != NULL)
-        return open_gbnf(out, v, path, e);
-    if (grammar_open_regex(out, v, str_of(from->regex), e))
-        return err_wrap(e, "--regex");
-    return ERR_OK;
+        code = open_schema(out, v, path, e);
+    else if (from->grammar != NULL)
+        code = open_gbnf(out, v, path, e);
+    else if ((code = grammar_open_regex(out, v, str_of(from->regex), e)) != ERR_OK)
+        err_wrap(e, "--regex");
+    return code ? cli_as_data(e) : ERR_OK;
 }
 
 static int check_text(struct grammar_place *p, struct str text)
@@ -78,7 +79,7 @@ int cli_check(const struct cli_grammar *from)
     int status;
 
     if (cli_open_grammar(&g, NULL, from, &e))
-        return e.code == ERR_LIMIT ? (cli_fail(&e), EXIT_DATA) : cli_fail(&e);
+        return cli_fail(&e);
     if (io_read_all(&text, &n, "-", CHECK_BYTES_MAX, &e) || grammar_begin(&p, g, &e))
         status = cli_fail(&e);
     else

@@ -111,11 +111,15 @@ void cli_warn(const char *fmt, ...) PRINTF_LIKE(1, 2); /* not with -q */
 void cli_note(const char *fmt, ...) PRINTF_LIKE(1, 2); /* with -v; the text alone */
 /* Prints the message and returns the exit status that belongs to the code. */
 int cli_fail(const struct err *e);
+/* Of an error about what a file says: one that is beyond our limits is of a kind that is not
+ * supported, as ERR_UNSUPPORTED. Returns the code. */
+enum err_code cli_as_data(struct err *e);
 /* The message and where help is; exits with EXIT_USAGE. */
 _Noreturn void cli_usage(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* Closes stdout: a write that failed makes a status of EXIT_OK into EXIT_FAILED. */
 int cli_close_stdout(int status);
 /* ERR_IO when an earlier write to stdout failed; flushes first. */
+/* Right after the writes: the reason of one that failed is still in errno. */
 MUST_CHECK enum err_code cli_flush_stdout(struct err *e);
 
 /* Signals. */

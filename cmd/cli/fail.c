@@ -81,6 +81,13 @@ int cli_fail(const struct err *e)
     return EXIT_FAILED;
 }
 
+enum err_code cli_as_data(struct err *e)
+{
+    if (e->code == ERR_LIMIT)
+        e->code = ERR_UNSUPPORTED;
+    return e->code;
+}
+
 void cli_usage(const char *fmt, ...)
 {
     va_list ap;
@@ -95,7 +102,8 @@ void cli_usage(const char *fmt, ...)
 
 enum err_code cli_flush_stdout(struct err *e)
 {
-    errno = EIO;
+    if (!ferror(stdout)) /* else errno is of the write that failed just before */
+        errno = EIO;
     if (fflush(stdout) != 0 || ferror(stdout))
         return err_errno(e, ERR_IO, errno, "standard output: cannot write");
     return ERR_OK;

@@ -38,8 +38,8 @@ enum err_code cli_json_file(json_t **out, const char *path, struct err *e)
     enum err_code code;
 
     if (io_read_all(&data, &n, path, JSON_FILE_MAX, e))
-        return e->code;
+        return cli_as_data(e);
     code = json_parse(out, (struct str){ data, n }, path, e);
     free(data);
-    return code;
+    return code ? cli_as_data(e) : ERR_OK;
 }

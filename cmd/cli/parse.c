@@ -5,7 +5,6 @@
  * not read: no model is opened.
  */
 #include <stdlib.h>
-#include <string.h>
 #include "base/io.h"
 #include "chat/reader.h"
 #include "cli/cli.h"
@@ -32,8 +31,6 @@ enum err_code cli_parse_answer(const struct cli_parse_opts *o, struct err *e)
     json_t             *tools = NULL, *result = NULL;
     enum err_code       code = ERR_OK;
 
-    if (o->tools != NULL && strcmp(o->tools, "-") == 0)
-        return err_set(e, ERR_ARG, "the text to parse is on stdin: tools must be in a file");
     if (o->tools != NULL)
         code = cli_json_file(&tools, o->tools, e);
     if (code == ERR_OK)

@@ -118,13 +118,13 @@ static enum err_code render(struct text_tokens *out, struct cli_buf *text, bool 
 
     if (text != NULL) {
         if (chat_render_text(format, p, &shown, &n, e))
-            return e->code;
+            return cli_as_data(e);
         code = cli_buf_add(text, (struct str){ shown, n }, e);
         free(shown);
         if (code)
             return code;
     }
-    return chat_render(format, p, out, thinking, e);
+    return chat_render(format, p, out, thinking, e) ? cli_as_data(e) : ERR_OK;
 }
 
 /* --chat-kwargs: variables of the template beside ours, which they override. */
@@ -135,7 +135,7 @@ static enum err_code add_kwargs(json_t *extra, const char *text, struct err *e)
     if (text == NULL)
         return ERR_OK;
     if (json_parse(&more, str_of(text), "--chat-kwargs", e))
-        return e->code;
+        return cli_as_data(e);
     if (!json_is_object(more)) {
         json_decref(more);
         return err_set(e, ERR_ARG, "--chat-kwargs: not a JSON object");

@@ -24,9 +24,13 @@ static enum err_code read_now(const char *text, int64_t *now_s, struct err *e)
         t.tm_mon > 12 || t.tm_mday < 1 || t.tm_mday > 31 || t.tm_hour < 0 || t.tm_hour > 23 ||
         t.tm_min < 0 || t.tm_min > 59 || t.tm_sec < 0 || t.tm_sec > 59)
         return err_set(e, ERR_ARG, "--now: %s is no date such as 2026-01-15T09:05:07", text);
+    const int day = t.tm_mday;
+
     t.tm_year -= 1900;
     t.tm_mon--;
     *now_s = (int64_t)timegm(&t);
+    if (t.tm_mday != day)
+        return err_set(e, ERR_ARG, "--now: %s: the month has no such day", text);
     return ERR_OK;
 }
 
@@ -48,12 +52,14 @@ enum err_code cli_render(const struct cli_render_opts *o, struct err *e)
     if (code == ERR_OK)
         code = chat_template_render((struct str){template, template_bytes},
                                     (struct str){vars, vars_bytes}, now_s, &out, &n, e);
-    if (code == ERR_OK) {
+    if (code)
+        cli_as_data(e);
+    else {
         fwrite(out, 1, n, stdout);
         code = cli_flush_stdout(e);
     }
     free(out);
     free(vars);
     free(template);
-    return code;
+    return code ? e->code : ERR_OK;
 }

@@ -54,9 +54,8 @@ enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e
         return read_tokens_file(s, e);
     s->chat = !o.raw && !o.tokenize && !o.detokenize && (o.template_file != NULL || text_info(s->open.text)->chat_template.n > 0);
     if (s->kept.begun && o.messages == NULL) {
-        if (o.system || o.tools)
-            return err_set(e, ERR_ARG, "%s: the session has begun: too late for --system and --tools",
-                           o.session);
+        if (o.system)
+            return err_set(e, ERR_ARG, "%s: the session has begun: too late for --system", o.session);
         if (cli_session_prefix(&s->kept, s->open.text, s->chat, &s->prompt, e))
             return e->code;
     }

@@ -227,14 +227,22 @@ static bool set_variables(const struct chat *c, struct jin *j, const struct chat
         err_set(j->e, ERR_FORMAT, "variables of the chat template: not an object");
         return false;
     }
+    if (json_object_get(p->extra, "messages") != NULL ||
+        json_object_get(p->extra, "tools") != NULL) {
+        err_set(j->e, ERR_ARG,
+                "variables of the chat template: messages and tools are not given among them");
+        return false;
+    }
+    if (!set_messages(c, j, p->messages, p->follows) || !set_list(j, "tools", p->tools) ||
+        !set_list(j, "documents", p->documents) ||
+        !chat_jin_set(j, "add_generation_prompt", chat_bool(p->generate)))
+        return false;
     json_t *extra = (json_t *)(uintptr_t)p->extra;
     for (void *it = json_object_iter(extra); it != NULL; it = json_object_iter_next(extra, it))
         if (!chat_json_value(j, json_object_iter_value(it), &v) ||
             !chat_jin_set(j, json_object_iter_key(it), v))
             return false;
-    return set_messages(c, j, p->messages, p->follows) && set_list(j, "tools", p->tools) &&
-           set_list(j, "documents", p->documents) &&
-           chat_jin_set(j, "add_generation_prompt", chat_bool(p->generate));
+    return true;
 }
 
 /* ---- a prompt ---- */

@@ -33,8 +33,9 @@ struct chat_prompt {
     const json_t *messages;  /* OpenAI's: role, content, tool_calls, reasoning_content ... */
     const json_t *tools;     /* array, or NULL */
     const json_t *documents; /* array, or NULL */
-    const json_t
-        *extra;    /* more variables of the template, as "enable_thinking": an object, or NULL */
+    /* More variables of the template, as "enable_thinking": an object, or NULL. They override those
+     * that are set otherwise; "messages" and "tools" are ERR_ARG. */
+    const json_t *extra;
     bool generate; /* the prompt ends where an answer begins */
     bool follows; /* the messages follow an answer that was given: only what comes after its text is
                      made */

@@ -477,7 +477,7 @@ static enum err_code check_tools(const json_t *tools, struct err *e)
         return err_set(e, ERR_FORMAT, "tools: not a list");
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *tool = json_array_get(tools, i), *f = json_object_get(tool, "function");
-        if (!json_get_str(json_is_object(f) ? f : tool, "name", &name))
+        if (!json_get_str(json_is_object(f) ? f : tool, "name", &name) || name.n == 0)
             return err_set(e, ERR_FORMAT, "tools: tool %zu is not a function with a name", i);
     }
     return ERR_OK;

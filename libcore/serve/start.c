@@ -127,9 +127,12 @@ static enum err_code make_grammar(struct serve *s, struct job *j, bool thinking,
 static enum err_code open_reader(struct serve *s, struct job *j, struct choice *c, bool thinking, struct fault *f,
                                  struct err *e)
 {
-    const bool tools = j->w.tools != NULL && strcmp(j->w.tool_choice, "none") != 0;
+    const bool held = j->w.schema != NULL; /* the answer is text, whatever it looks like */
+    const bool tools = j->w.tools != NULL && strcmp(j->w.tool_choice, "none") != 0 && !held;
     const struct chat_reader_opts ro = {
-        .parser = s->o.parser != NULL ? s->o.parser : chat_reader_find(chat_template(s->o.chat)),
+        .parser = held && !thinking     ? "plain"
+                  : s->o.parser != NULL ? s->o.parser
+                                        : chat_reader_find(chat_template(s->o.chat)),
         .tools = tools ? j->w.tools : NULL, .reasoning = thinking,
     };
     struct err why = { 0 };

@@ -1,0 +1,111 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Chats with the embedded model: tools, templates, answers that are held to a form, and what is refused.
+load common
+
+ASK='Can you convert 315 GBP to EUR?'
+
+run_chat() # OPTION...
+{
+    chimere-run --think off "$@"
+}
+
+fails() # STATUS TEXT COMMAND...: fails with that status, and one line that has the text
+{
+    local text=$2
+    try "$1" "${@:3}"
+    [ ! -s out ] && [ "$(wc -l < err)" -eq 1 ] && grep -F -- "$text" err
+}
+
+@test "a call that is cut is left out, and the program says so" {
+    local tools=$ROOT/share/demo/tools.json
+    for cut in '-n 20' '--stop from_currency'; do
+        # shellcheck disable=SC2086
+        try 0 run_chat --json --tools "$tools" $cut -p "$ASK"
+        jq -e '.text == "" and .tool_calls == []' out
+        grep -F 'inside a call of a tool' err
+    done
+    try 0 run_chat --json --tools "$tools" -p "$ASK"
+    jq -e '.finish_reason == "stop" and .tool_calls[0].function.name == "convert_currency"' out
+    [ ! -s err ]
+}
+
+@test "an answer that is held to a form is text, whatever it looks like" {
+    local call=$'<tool_call>\n<function=convert_currency>\n</function>\n</tool_call>'
+    for text in "x${call}y" '<think>abc</think>def' $'\n\nab'; do
+        try 0 run_chat --json --tools "$ROOT/share/demo/tools.json" --regex "$text" -p "$ASK"
+        jq -e --arg t "$text" '.text == $t and .reasoning == null and .tool_calls == []' out
+    done
+    # With --parser it is read.
+    try 0 run_chat --json --tools "$ROOT/share/demo/tools.json" --parser qwen3.5 --regex "$call" -p "$ASK"
+    jq -e '.text == "" and .tool_calls[0].function == {name: "convert_currency", arguments: "{}"}' out
+}
+
+@test "guesses change no byte of what a schema allows, at any temperature" {
+    echo '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 20}, "n": {"type": "array",
+        "items": {"type": "integer", "maximum": 999}, "maxItems": 5}}, "required": ["name", "n"]}' > schema.json
+    for seed in 1 2 3; do
+        try 0 run_chat --schema schema.json -t 1.5 --seed $seed -p 'A record of a person.'
+        cp out plain
+        chimere-run --check --schema schema.json < <(head -c -1 plain)
+        for draft in ngram mtp; do
+            try 0 run_chat --schema schema.json -t 1.5 --seed $seed --draft $draft -p 'A record of a person.'
+            cmp out plain
+        done
+    done
+}
+
+@test "a session reads calls of later turns with --tools" {
+    local tools=$ROOT/share/demo/tools.json
+    try 0 run_chat --session s --tools "$tools" -p 'Who are you?'
+    cp s t
+    try 0 run_chat --session s --tools "$tools" --json -p "$ASK"
+    jq -e '.tool_calls[0].function.name == "convert_currency" and .usage.cached_tokens > 400' out
+    jq -c .token_ids out > ids
+    # The prompt is the same without; the call is text then.
+    try 0 run_chat --session t --json -p "$ASK"
+    jq -e '.tool_calls == [] and (.text | startswith("<tool_call>"))' out
+    jq -c .token_ids out | cmp - ids
+}
+
+@test "variables of the template override those of options, but for messages and tools" {
+    try 0 run_chat --show-prompt --chat-kwargs '{"add_generation_prompt": false}' -p x
+    [ "$(cat out)" = $'<|im_start|>user\nx<|im_end|>' ]
+    echo '{{ documents[0] }} {{ enable_thinking }}' > t.jinja
+    try 0 run_chat --show-prompt --template t.jinja --chat-kwargs '{"documents": ["d"], "enable_thinking": 3}' -p x
+    [ "$(cat out)" = 'd 3' ]
+    fails 2 'messages and tools' chimere-run --chat-kwargs '{"messages": []}' -p x
+    fails 2 'messages and tools' chimere-run --chat-kwargs '{"tools": []}' -p x
+}
+
+@test "the standard input is one thing" {
+    for options in '--messages - --tools -' '--template -' '--tools -' '--messages - -' '--parse hermes --tools -'; do
+        # shellcheck disable=SC2086
+        fails 2 'can be standard input' chimere-run $options < /dev/null
+    done
+    echo '[]' > empty
+    try 0 run_chat -n 2 --tools - -p x < empty
+}
+
+@test "what is beyond a limit of ours is bad data, with and without a model" {
+    echo '{}' > vars
+    echo '{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}' > t.jinja
+    fails 3 'too many steps' chimere-run --render t.jinja --vars vars
+    fails 3 'too many steps' chimere-run --template t.jinja -p x
+    fails 3 '131072 states' chimere-run --regex '[ab]*a[ab]{40}' -p x
+    fails 3 '131072 states' chimere-run --regex '[ab]*a[ab]{40}' --check < /dev/null
+    jq -n 'reduce range(100) as $i (0; [.])' > deep
+    fails 3 'nested deeper' chimere-run --messages deep
+    fails 3 'nested deeper' chimere-run --schema deep -p x
+}
+
+@test "dates that are none, tools with an empty name, a full disk" {
+    echo '{}' > vars
+    echo '{{ "x" * 100000 }}' > t.jinja
+    fails 2 'the month has no such day' chimere-run --render t.jinja --vars vars --now 2026-02-29
+    try 0 chimere-run --render t.jinja --vars vars --now 2028-02-29
+    echo '[{"type": "function", "function": {"name": ""}}]' > tools
+    fails 3 'tool 0 is not a function with a name' chimere-run --tools tools -p x
+    fails 1 'No space left on device' bash -c 'chimere-run --render t.jinja --vars vars > /dev/full'
+    fails 1 'No space left on device' bash -c 'chimere-run --inspect --json > /dev/full'
+}
