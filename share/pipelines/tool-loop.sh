@@ -7,7 +7,8 @@
 #
 # -d: the directory whose files the model may list (default: this one); -n: how often it may ask (default 8).
 # The answer goes to stdout, each call and its result to stderr. Needs chimere-run, jq and bc in PATH.
-# Exit status: that of chimere-run where it fails; 4 when the model goes on asking after the last round.
+# Exit status: that of chimere-run where it fails; 1 when the answer cannot be written; 4 when the model goes on
+# asking after the last round.
 #
 # What a model writes is data: a tool runs only if its name is in the list below, no shell ever sees an argument, the
 # calculator takes digits and operators alone, and the listing stays within its directory.
@@ -16,7 +17,7 @@ export LC_ALL=C.UTF-8
 
 usage()
 {
-    sed -n 's/^# \{0,1\}//; 2,9p' "$0" | sed 1d >&2
+    sed -n 's/^# \{0,1\}//; 2,10p' "$0" | sed 1d >&2
     exit 2
 }
 
@@ -30,7 +31,8 @@ while getopts d:n: option; do
 done
 shift $((OPTIND - 1))
 [ $# -ge 1 ] || usage
-case $rounds in '' | *[!0-9]*) usage ;; esac
+case $rounds in '' | *[!0-9]* | ?????????*) usage ;; esac
+rounds=$((10#$rounds))
 question=$1
 shift
 dir=$(cd -- "$dir" && pwd -P)
@@ -97,7 +99,7 @@ jq -n --arg q "$question" '[{role: "user", content: $q}]' > "$files/messages.jso
 for ((round = 0; round <= rounds; round++)); do
     chimere-run --json --messages "$files/messages.json" --tools "$files/tools.json" "$@" < /dev/null > "$files/answer.json"
     if jq -e '.tool_calls // [] | length == 0' "$files/answer.json" > /dev/null; then
-        jq -r .text "$files/answer.json"
+        jq -r .text "$files/answer.json" || exit 1
         exit 0
     fi
     [ "$round" -lt "$rounds" ] || break

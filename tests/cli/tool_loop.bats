@@ -111,3 +111,16 @@ result()
     grep -q '^list_files ' err
     grep -q '^a.1$' err
 }
+
+@test "rounds with zeros in front, rounds that are no number, a full disk" {
+    play '[["calculator", {"expression": "1+1"}]]' 'two'
+    loop 0 -n 08 'question'
+    [ "$(cat out)" = two ]
+    for rounds in 9999999999 x -1; do
+        loop 2 -n $rounds 'question'
+    done
+    rm count
+    local got=0
+    bash "$ROOT/share/pipelines/tool-loop.sh" question > /dev/full || got=$?
+    [ $got -eq 1 ]
+}
