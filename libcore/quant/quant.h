@@ -262,6 +262,12 @@ int64_t quant_row_bytes(int type, int64_t ne0);
 /* The fastest decoder for these processor features (simd_features()). */
 quant_decode_fn *quant_decoder(int type, unsigned simd);
 
+/* The encoder for files, which searches scales for the least error: the sum of importance[i] times the squared error of
+ * element i, of all alike without importance. NULL: not written by this build. Slow where `encode` is fast (that rounds
+ * keys and values as they come); the bytes are the same for any features. x: finite numbers; others count as zeros or are
+ * cut. A row is of any length that is a multiple of block_elems. */
+quant_encode_fn *quant_fitter(int type, unsigned simd);
+
 /* Likewise for whole numbers; NULL where the type has none. */
 quant_ints_fn  *quant_int_decoder(int type, unsigned simd);
 quant_int_dots_fn *quant_int_dotter(int type, enum quant_acts_type acts, unsigned simd);

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fit_body.h - encoders for files, compiled once for each instruction set.      room: quant (base)
+ *
+ * The including file defines FIT (storage and target of a function) and FIT_TABLE (the table's
+ * name). Sums have lanes of their own and nothing is fused, so every set gives the same bytes.
+ */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "quant/encode.h"
+#include "quant/fit.h"
+#include "quant/iq1_m.h"
+#include "quant/iq1_s.h"
+#include "quant/iq2_s.h"
+#include "quant/iq2_xs.h"
+#include "quant/iq2_xxs.h"
+#include "quant/iq3_s.h"
+#include "quant/iq3_xxs.h"
+#include "quant/iq4_nl.h"
+#include "quant/iq4_xs.h"
+#include "quant/iq_grids.h"
+#include "quant/mxfp4.h"
+#include "quant/nvfp4.h"
+#include "quant/q2_k.h"
+#include "quant/q3_k.h"
+#include "quant/q4_0.h"
+#include "quant/q4_1.h"
+#include "quant/q4_k.h"
+#include "quant/q5_0.h"
+#include "quant/q5_1.h"
+#include "quant/q5_k.h"
+#include "quant/q6_k.h"
+#include "quant/q8_0.h"
+#include "quant/tq1_0.h"
+#include "quant/tq2_0.h"
+
+/* A block's elements and weights, scaled so that no square below is too large. */
+struct fit_block {
+    float x[256], w[256];
+};
+
+/* Block i of n elements. Values beyond 1e12 are cut, which no f16 scale reaches; those that are not
+ * numbers are zeros. Weights are divided by their largest; none is quite 0, so that elements
+ * that do not count are still rounded, and a block where all are 0 counts all alike. */
+FIT void load_block(struct fit_block *b, const float *x, const float *importance, int64_t i, int n)
+{
+    float most = 0.0f;
+
+    x += i * n;
+    for (int j = 0; j < n; j++) {
+        float v = x[j];
+
+        v = v > 1e12f ? 1e12f : v;
+        v = v < -1e12f ? -1e12f : v;
+        b->x[j] = v == v ? v : 0.0f;
+        b->w[j] = 1.0f;
+    }
+    if (importance == NULL)
+        return;
+    for (int j = 0; j < n; j++)
+        most = importance[i * n + j] > most ? importance[i * n + j] : most;
+    for (int j = 0; most > 0.0f && j < n; j++) {
+        float w = importance[i * n + j] / most;
+
+        b->w[j] = w > 1e-6f ? w : 1e-6f;
+    }
+}
+
+#include "quant/fit_levels_body.h"
+#include "quant/fit_min_body.h"
+#include "quant/fit_book_body.h"
+
+quant_encode_fn *const FIT_TABLE[QUANT_N] = {
+    [QUANT_q4_0] = fit_q4_0,     [QUANT_q4_1] = fit_q4_1,       [QUANT_q5_0] = fit_q5_0,
+    [QUANT_q5_1] = fit_q5_1,     [QUANT_q8_0] = fit_q8_0,       [QUANT_q2_k] = fit_q2_k,
+    [QUANT_q3_k] = fit_q3_k,     [QUANT_q4_k] = fit_q4_k,       [QUANT_q5_k] = fit_q5_k,
+    [QUANT_q6_k] = fit_q6_k,     [QUANT_iq1_s] = fit_iq1_s,     [QUANT_iq1_m] = fit_iq1_m,
+    [QUANT_iq2_xxs] = fit_iq2_xxs, [QUANT_iq2_xs] = fit_iq2_xs, [QUANT_iq2_s] = fit_iq2_s,
+    [QUANT_iq3_xxs] = fit_iq3_xxs, [QUANT_iq3_s] = fit_iq3_s,   [QUANT_iq4_nl] = fit_iq4_nl,
+    [QUANT_iq4_xs] = fit_iq4_xs, [QUANT_mxfp4] = fit_mxfp4,     [QUANT_nvfp4] = fit_nvfp4,
+    [QUANT_tq1_0] = fit_tq1_0,   [QUANT_tq2_0] = fit_tq2_0,
+};
