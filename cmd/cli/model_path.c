@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_path.c - which model file when none is named.                      room: cmd (cli_) */
+/* model_path.c - files that came with the program: the model, recipes.       room: cmd (cli_) */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -54,4 +54,29 @@ enum err_code cli_model_path(const char *given, char *buf, size_t buf_bytes, str
                    "no model: use -m FILE or set CHIMERE_MODEL (also tried "
                    "%.180s/{%s,%s}/" DEFAULT_MODEL ")",
                    root, shares[0], shares[1]);
+}
+
+bool cli_recipe_path(const char *name, char *buf, size_t buf_bytes)
+{
+    static const char *const shares[] = { "share/chimere/recipes", "share/recipes" };
+    char root[3072], file[64];
+    size_t at = 0;
+
+    for (; name[at] != '\0' && at + 1 < sizeof file; at++) {
+        char c = name[at];
+
+        file[at] = (char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+        if (!((file[at] >= 'a' && file[at] <= 'z') || (c >= '0' && c <= '9') || c == '_'))
+            return false;
+    }
+    file[at] = '\0';
+    if (name[at] != '\0' || at == 0 || !program_root(root, sizeof root))
+        return false;
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        int n = snprintf(buf, buf_bytes, "%s/%s/%s.recipe", root, shares[i], file);
+
+        if (n > 0 && (size_t)n < buf_bytes && access(buf, R_OK) == 0)
+            return true;
+    }
+    return false;
 }

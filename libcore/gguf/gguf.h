@@ -64,6 +64,7 @@ void gguf_close(struct gguf *g); /* NULL is allowed */
 
 const char *gguf_path(const struct gguf *g);  /* as given to gguf_open */
 size_t gguf_file_bytes(const struct gguf *g); /* of all parts */
+const char *gguf_part_path(const struct gguf *g, size_t i); /* NULL past the last part */
 
 /* True when the key exists and its value converts to the asked type without loss; otherwise false,
  * and *out keeps what the caller put there: its default. */
@@ -129,6 +130,10 @@ MUST_CHECK enum err_code gguf_write_tensor(struct gguf_writer *w, struct str nam
 /* data NULL: n zeros, a hole in the file. */
 MUST_CHECK enum err_code gguf_write_data(struct gguf_writer *w, const void *data, size_t n,
                                          struct err *e);
+/* Other elements for an array of numbers that was written under this key, as many: what is known only
+ * after the data. At any time before commit. */
+MUST_CHECK enum err_code gguf_write_again(struct gguf_writer *w, const char *key, const void *v,
+                                          uint64_t n_bytes, struct err *e);
 /* Ends it, also on failure. */
 MUST_CHECK enum err_code gguf_write_commit(struct gguf_writer *w, struct err *e);
 void gguf_write_abort(struct gguf_writer *w); /* NULL is allowed */

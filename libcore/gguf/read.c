@@ -271,3 +271,8 @@ size_t gguf_file_bytes(const struct gguf *g)
 {
     return g->file_bytes;
 }
+
+const char *gguf_part_path(const struct gguf *g, size_t i)
+{
+    return i < g->n_parts ? g->parts[i].path : NULL;
+}

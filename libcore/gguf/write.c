@@ -18,7 +18,8 @@ enum phase { IN_KVS, IN_TENSORS, IN_DATA };
 
 struct item {
     struct str name;
-    uint64_t size_bytes; /* of a tensor */
+    uint64_t size_bytes; /* of a tensor, or of a value written by gguf_write_kv */
+    uint64_t at;         /* of such a value: its offset */
 };
 
 struct items {
@@ -134,7 +135,7 @@ static enum err_code add_item(struct gguf_writer *w, struct items *l, struct str
     copy = arena_strdup(&w->names, name);
     if (copy == NULL)
         return err_set(e, ERR_NOMEM, "%s: out of memory", w->path);
-    l->v[l->n++] = (struct item){{copy, name.n}, size_bytes};
+    l->v[l->n++] = (struct item){{copy, name.n}, size_bytes, 0};
     return ERR_OK;
 }
 
@@ -233,7 +234,29 @@ enum err_code gguf_write_kv(struct gguf_writer *w, const struct gguf_kv *kv, str
 {
     enum err_code code = put_key(w, kv, e);
 
-    return code ? code : put(w, kv->data, kv->size_bytes, e);
+    if (code)
+        return code;
+    w->kvs.v[w->kvs.n - 1].at = io_out_pos(w->o);
+    w->kvs.v[w->kvs.n - 1].size_bytes = kv->size_bytes;
+    return put(w, kv->data, kv->size_bytes, e);
+}
+
+enum err_code gguf_write_again(struct gguf_writer *w, const char *key, const void *v, uint64_t n_bytes,
+                               struct err *e)
+{
+    enum err_code code = ERR_OK;
+    size_t i = 0;
+
+    while (i < w->kvs.n && !str_is(w->kvs.v[i].name, key))
+        i++;
+    if (i == w->kvs.n || w->kvs.v[i].at == 0 || w->kvs.v[i].size_bytes != n_bytes)
+        code = err_set(e, ERR_ARG, "%s: %s: no value of %llu bytes was written", w->path, key,
+                       (unsigned long long)n_bytes);
+    if (code == ERR_OK)
+        code = io_out_patch(w->o, w->kvs.v[i].at, v, n_bytes, e);
+    if (code)
+        w->failed = true;
+    return code;
 }
 
 static enum err_code write_scalar(struct gguf_writer *w, const char *key, enum gguf_kind kind,

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* chimere-quantize - write a model in fewer bits. See chimere-quantize(1). */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/pool.h"
+#include "base/simd.h"
+#include "cli/table.h"
+#include "gguf/gguf.h"
+#include "quant/quant.h"
+#include "ramp/ramp.h"
+
+#define RECIPE_MAX_BYTES ((size_t)16 << 20)
+
+static struct {
+    const char     *type, *recipe, *imatrix;
+    struct cli_list tensors;
+    bool            pure, again, force, dry_run, check, verbose, quiet;
+    int32_t         n_threads;
+} o;
+
+static const struct opt opts[] = {
+    SECTION("Types"),
+    STRING('t', "type", "name", "a mix (q4_k_m) or a type for all (q4_k)", &o.type),
+    PATH(0, "recipe", "file", "rules: which tensors get which type", &o.recipe),
+    LIST("tensor", "regex=type", "a rule before all others; repeatable", &o.tensors),
+    FLAG(0, "pure", "--type is one type for all, not a mix", &o.pure),
+    PATH(0, "imatrix", "file", "importance of columns (GGUF of llama-imatrix)", &o.imatrix),
+    FLAG(0, "allow-requantize", "take tensors that are quantized already", &o.again),
+    SECTION("Running"),
+    FLAG(0, "dry-run", "print tensors, types and sizes, write nothing", &o.dry_run),
+    FLAG(0, "check", "is a file as it was written? by its hashes", &o.check),
+    FLAG('f', "force", "replace OUT if it exists", &o.force),
+    INT32("threads", "n", "default: one for each processor", &o.n_threads, 1, 512),
+    SECTION("Messages"),
+    FLAG('v', "verbose", "the type of every tensor as it is chosen", &o.verbose),
+    FLAG('q', "quiet", "errors only", &o.quiet),
+    END,
+};
+
+static double started_ms;
+
+static bool tick(void *ctx, uint64_t done, uint64_t total)
+{
+    double s = (cli_now_ms() - started_ms) / 1e3, part = total > 0 ? (double)done / (double)total : 1;
+
+    (void)ctx;
+    if (part > 0 && s > 1)
+        cli_progress("%3.0f %%, %.0f s, %.0f s left", 100 * part, s, s / part - s);
+    return !cli_interrupted();
+}
+
+static void check_usage(int n_operands)
+{
+    if (o.check) {
+        if (o.type || o.recipe || o.tensors.n > 0 || o.imatrix || o.dry_run || o.force || o.pure || o.again)
+            cli_usage("--check takes a file and no other option");
+        if (n_operands != 1)
+            cli_usage("--check takes one file");
+        return;
+    }
+    if (o.type && o.recipe)
+        cli_usage("--type or --recipe, not both");
+    if (!o.type && !o.recipe && o.tensors.n == 0)
+        cli_usage("no types: --type, --recipe or --tensor");
+    if (o.pure && !o.type)
+        cli_usage("--pure needs --type");
+    if (o.dry_run ? n_operands < 1 || n_operands > 2 : n_operands != 2)
+        cli_usage(o.dry_run ? "--dry-run takes IN, or IN and OUT" : "two files are needed: IN and OUT");
+}
+
+static enum err_code add_file(struct ramp_recipe *r, const char *path, struct err *e)
+{
+    char         *text;
+    size_t        n;
+    enum err_code rc = io_read_all(&text, &n, path, RECIPE_MAX_BYTES, e);
+
+    if (rc)
+        return rc;
+    rc = ramp_recipe_add(r, (struct str){ text, n }, path, e);
+    free(text);
+    return rc;
+}
+
+/* The rules of the command line, then those of --recipe, of a mix's file, or one type for all. */
+static enum err_code read_rules(struct ramp_recipe *r, struct err *e)
+{
+    char path[4096], line[128];
+
+    for (size_t i = 0; i < o.tensors.n; i++)
+        if (ramp_recipe_add(r, str_of(o.tensors.v[i]), "--tensor", e)) {
+            if (e->code == ERR_FORMAT)
+                e->code = ERR_ARG;
+            return e->code;
+        }
+    if (o.recipe)
+        return add_file(r, o.recipe, e);
+    if (!o.type)
+        return ERR_OK;
+    if (!o.pure && cli_recipe_path(o.type, path, sizeof path))
+        return add_file(r, path, e);
+    if (strlen(o.type) > 32 || quant_find_name(str_of(o.type)) < 0)
+        return err_set(e, ERR_ARG, "--type: %.40s: neither a tensor type nor a mix", o.type);
+    snprintf(line, sizeof line, "default %s", o.type);
+    if (ramp_recipe_add(r, str_of(line), "--type", e))
+        e->code = ERR_ARG;
+    return e->code;
+}
+
+static bool same_file(const struct stat *a, const char *path)
+{
+    struct stat b;
+
+    return stat(path, &b) == 0 && a->st_dev == b.st_dev && a->st_ino == b.st_ino;
+}
+
+/* OUT is none of the inputs, and does not exist or may be replaced. */
+static enum err_code check_output(const struct gguf *g, const char *out, struct err *e)
+{
+    struct stat st;
+    const char *in;
+
+    if (stat(out, &st) != 0)
+        return ERR_OK; /* opening it says what else is wrong */
+    for (size_t i = 0; (in = gguf_part_path(g, i)) != NULL; i++)
+        if (same_file(&st, in))
+            return err_set(e, ERR_ARG, "%s: is the input, and will not be replaced", out);
+    if ((o.imatrix && same_file(&st, o.imatrix)) || (o.recipe && same_file(&st, o.recipe)))
+        return err_set(e, ERR_ARG, "%s: is an input, and will not be replaced", out);
+    if (!o.force)
+        return err_set(e, ERR_ARG, "%s: exists (-f replaces it)", out);
+    return ERR_OK;
+}
+
+static void print_plan(FILE *to, const struct gguf *g, const struct ramp_plan *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        int64_t                   rows = t->ne[1] * t->ne[2] * t->ne[3];
+        int64_t                   bytes = quant_row_bytes(p->v[i].type, t->ne[0]) * rows;
+        const char               *note = p->v[i].kept ? "kept" : p->v[i].replaced ? "rows are too short" : "";
+
+        fprintf(to, "%-36.*s %-7s %-7s %14" PRId64 " %7.4f%s%s\n", STR_ARG(t->name), quant_types[t->type]->name,
+                quant_types[p->v[i].type]->name, bytes, 8.0 * (double)bytes / (double)(rows * t->ne[0]),
+                *note ? "  " : "", note);
+    }
+}
+
+static void print_totals(FILE *to, const struct ramp_plan *p)
+{
+    fprintf(to, "%zu tensors, %" PRIu64 " bytes, %.4f bits per weight\n", p->n, p->bytes,
+            p->elems > 0 ? 8.0 * (double)p->bytes / (double)p->elems : 0);
+}
+
+static enum err_code write_model(const struct gguf *g, const struct ramp_plan *p, const struct ramp_recipe *r,
+                                 const struct ramp_importance *im, const char *out, struct err *e)
+{
+    struct pool    *pool;
+    struct ramp_job job = { .g = g, .plan = p, .importance = im, .recipe = ramp_recipe_text(r),
+                            .version = CHIMERE_VERSION, .simd = simd_features(), .progress = { tick, NULL } };
+
+    if (check_output(g, out, e) || pool_open(&pool, o.n_threads > 0 ? o.n_threads : pool_cpus(), e))
+        return e->code;
+    job.pool = pool;
+    started_ms = cli_now_ms();
+    enum err_code rc = ramp_quantize(&job, out, e);
+
+    cli_progress_end();
+    pool_close(pool);
+    if (rc == ERR_OK && !o.quiet) {
+        fprintf(stderr, "%s: %.1f s, ", out, (cli_now_ms() - started_ms) / 1e3);
+        print_totals(stderr, p);
+    }
+    return rc;
+}
+
+static enum err_code quantize(const char *in, const char *out, struct err *e)
+{
+    struct gguf            *g = NULL;
+    struct ramp_recipe     *r = NULL;
+    struct ramp_importance *im = NULL;
+    struct ramp_plan        p = { 0 };
+    enum err_code           rc = ramp_recipe_open(&r, e);
+
+    if (rc == ERR_OK)
+        rc = read_rules(r, e);
+    if (rc == ERR_OK)
+        rc = gguf_open(&g, in, e);
+    if (rc == ERR_OK && o.imatrix)
+        rc = ramp_importance_open(&im, o.imatrix, e);
+    if (rc == ERR_OK)
+        rc = ramp_plan_open(&p, r, g, im != NULL, o.again, e);
+    if (rc == ERR_OK && o.dry_run) {
+        print_plan(stdout, g, &p);
+        print_totals(stdout, &p);
+    } else if (rc == ERR_OK) {
+        if (o.verbose)
+            print_plan(stderr, g, &p);
+        rc = write_model(g, &p, r, im, out, e);
+    }
+    ramp_plan_close(&p);
+    ramp_importance_close(im);
+    gguf_close(g);
+    ramp_recipe_close(r);
+    return rc;
+}
+
+static int check_file(const char *path, struct err *e)
+{
+    struct gguf    *g;
+    struct progress p = { tick, NULL };
+    size_t          bad;
+    int             status = EXIT_OK;
+
+    if (gguf_open(&g, path, e))
+        return cli_fail(e);
+    started_ms = cli_now_ms();
+    if (ramp_check(g, &p, &bad, e)) {
+        status = cli_fail(e);
+    } else if (bad < gguf_n_tensors(g)) {
+        printf("%.*s: differs from what was written\n", STR_ARG(gguf_tensor_at(g, bad)->name));
+        status = EXIT_NO;
+    } else if (!o.quiet) {
+        printf("%s: %zu tensors as they were written\n", path, gguf_n_tensors(g));
+    }
+    cli_progress_end();
+    gguf_close(g);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct cli cli = { "chimere-quantize", "[options] IN OUT",
+                                    "Writes a model in fewer bits; with --check FILE, checks one.", opts };
+    struct err e = { 0 };
+    int        first = cli_parse(&cli, argc, argv), status = EXIT_OK;
+
+    check_usage(argc - first);
+    cli_set_verbosity(o.quiet ? -1 : o.verbose);
+    cli_signals(argv[first]);
+    cli_catch_interrupts();
+    if (o.check)
+        status = check_file(argv[first], &e);
+    else if (quantize(argv[first], argc - first > 1 ? argv[first + 1] : NULL, &e))
+        status = cli_fail(&e);
+    status = cli_close_stdout(status);
+    cli_reraise();
+    return status;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* importance.c - imatrix files.                                                    room: ramp */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "quant/quant.h"
+#include "ramp/internal.h"
+
+struct ramp_importance {
+    struct gguf *g;
+};
+
+enum err_code ramp_importance_open(struct ramp_importance **out, const char *path, struct err *e)
+{
+    struct ramp_importance *im = calloc(1, sizeof *im);
+    struct str              type;
+    bool                    any = false;
+
+    if (im == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    if (gguf_open(&im->g, path, e)) {
+        free(im);
+        return e->code;
+    }
+    for (size_t i = 0; i < gguf_n_tensors(im->g); i++) {
+        struct str name = gguf_tensor_at(im->g, i)->name;
+
+        any |= name.n > 8 && memcmp(name.p + name.n - 8, ".in_sum2", 8) == 0;
+    }
+    if (!any || (gguf_str(im->g, "general.type", &type) && !str_is(type, "imatrix"))) {
+        ramp_importance_close(im);
+        return err_set(e, ERR_FORMAT, "%s: not an imatrix file", path);
+    }
+    *out = im;
+    return ERR_OK;
+}
+
+void ramp_importance_close(struct ramp_importance *im)
+{
+    if (im == NULL)
+        return;
+    gguf_close(im->g);
+    free(im);
+}
+
+static const struct gguf_tensor *find(const struct ramp_importance *im, const struct gguf_tensor *t, const char *what)
+{
+    char name[128];
+
+    snprintf(name, sizeof name, "%.*s.%s", (int)t->name.n, t->name.p, what);
+    return gguf_find(im->g, name);
+}
+
+enum err_code ramp_importance_of(const struct ramp_importance *im, const struct gguf_tensor *t, int64_t at, float *buf,
+                                 const float **out, struct err *e)
+{
+    const struct gguf_tensor *sum = im != NULL ? find(im, t, "in_sum2") : NULL;
+    const struct gguf_tensor *count = sum != NULL ? find(im, t, "counts") : NULL;
+    float                     n = 1.0f;
+
+    *out = NULL;
+    if (sum == NULL)
+        return ERR_OK;
+    int64_t n_mat = sum->ne[1] * sum->ne[2] * sum->ne[3];
+
+    if (sum->type != QUANT_f32 || sum->ne[0] != t->ne[0] || (n_mat != 1 && n_mat != t->ne[2] * t->ne[3]) ||
+        (count != NULL && (count->type != QUANT_f32 || count->ne[0] * count->ne[1] * count->ne[2] * count->ne[3] != n_mat)))
+        return err_set(e, ERR_FORMAT, "%s: the importance of %.*s has another shape", gguf_path(im->g), STR_ARG(t->name));
+    if (n_mat == 1)
+        at = 0;
+    if (count != NULL)
+        memcpy(&n, (const char *)count->data + (size_t)at * sizeof n, sizeof n);
+    memcpy(buf, (const char *)sum->data + (size_t)(at * t->ne[0]) * sizeof *buf, (size_t)t->ne[0] * sizeof *buf);
+    if (n == 0.0f) /* an expert that was never used */
+        return ERR_OK;
+    for (int64_t i = 0; i < t->ne[0]; i++) {
+        buf[i] /= n;
+        if (!isfinite(buf[i]) || buf[i] < 0.0f)
+            return err_set(e, ERR_FORMAT, "%s: the importance of %.*s is not a number of at least 0, column %lld",
+                           gguf_path(im->g), STR_ARG(t->name), (long long)i);
+    }
+    *out = buf;
+    return ERR_OK;
+}

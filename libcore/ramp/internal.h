@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* internal.h - what the files of the room share.                                       room: ramp */
+#ifndef RAMP_INTERNAL_H
+#define RAMP_INTERNAL_H
+#include "ramp/ramp.h"
+
+/* What a recipe may ask about a model. */
+struct ramp_model {
+    int64_t gqa;     /* query heads for each of keys, 0: not known */
+    int64_t experts; /* 0: none */
+    bool    tied;    /* no output matrix of its own */
+    bool    importance;
+};
+
+size_t  ramp_rules(const struct ramp_recipe *r);
+int     ramp_rule_type(const struct ramp_recipe *r, size_t i);
+int     ramp_recipe_default(const struct ramp_recipe *r); /* -1: none */
+int64_t ramp_recipe_file_type(const struct ramp_recipe *r);
+/* Does the expression of rule i fit? ERR_LIMIT: it needs too many steps. */
+MUST_CHECK enum err_code ramp_rule_names(const struct ramp_recipe *r, size_t i, struct str name, bool *fits,
+                                         struct err *e);
+/* Do the conditions of a rule hold for the layer in place i of the n that have a tensor of its names? */
+bool ramp_rule_holds(const struct ramp_recipe *r, size_t rule, const struct ramp_model *m, int64_t i, int64_t n);
+
+/* Weights of the columns of matrix `at` of a tensor, or NULL; ERR_FORMAT when the shapes differ. buf: ne[0] floats. */
+MUST_CHECK enum err_code ramp_importance_of(const struct ramp_importance *im, const struct gguf_tensor *t, int64_t at,
+                                            float *buf, const float **out, struct err *e);
+#endif

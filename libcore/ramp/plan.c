@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.c - what a recipe makes of a model.                                         room: ramp */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "quant/quant.h"
+#include "ramp/internal.h"
+
+enum { LAYERS_MAX = 65536 };
+
+/* Parts of names of tensors that stay as they are: small, or read as floats. */
+static const char *const kept_parts[] = {
+    "_norm.weight",    "ffn_gate_inp.weight", "ssm_conv1d", "shortconv.conv.weight", "position_embd", "token_types",
+    "attn_rel_b.weight",
+};
+
+static bool has_part(struct str name, const char *part)
+{
+    size_t n = strlen(part);
+
+    for (size_t i = 0; i + n <= name.n; i++)
+        if (memcmp(name.p + i, part, n) == 0)
+            return true;
+    return false;
+}
+
+static bool is_kept(const struct gguf_tensor *t)
+{
+    if (t->ne[1] * t->ne[2] * t->ne[3] == 1) /* a vector, whatever it is stored as */
+        return true;
+    if (t->name.n < 6 || memcmp(t->name.p + t->name.n - 6, "weight", 6) != 0)
+        return true;
+    for (size_t i = 0; i < sizeof kept_parts / sizeof *kept_parts; i++)
+        if (has_part(t->name, kept_parts[i]))
+            return true;
+    return false;
+}
+
+/* The number after "blk.", or -1. */
+static int64_t layer_of(struct str name)
+{
+    int64_t v = 0;
+    size_t  i = 4;
+
+    if (name.n < 6 || memcmp(name.p, "blk.", 4) != 0)
+        return -1;
+    for (; i < name.n && name.p[i] >= '0' && name.p[i] <= '9' && v < LAYERS_MAX; i++)
+        v = 10 * v + (name.p[i] - '0');
+    return i == 4 || v >= LAYERS_MAX ? -1 : v;
+}
+
+static int64_t model_number(const struct gguf *g, struct str arch, const char *key)
+{
+    char                  name[256];
+    const struct gguf_kv *kv;
+    int64_t               v = 0;
+
+    snprintf(name, sizeof name, "%.*s.%s", (int)(arch.n < 64 ? arch.n : 64), arch.p, key);
+    kv = gguf_kv_find(g, name);
+    return kv != NULL && gguf_kv_i64(kv, 0, &v) && v > 0 ? v : 0;
+}
+
+static struct ramp_model model_of(const struct gguf *g, bool importance)
+{
+    struct str        arch = STR("");
+    struct ramp_model m = { .importance = importance };
+    bool              known = gguf_str(g, "general.architecture", &arch);
+    int64_t           heads = known ? model_number(g, arch, "attention.head_count") : 0;
+    int64_t           kv = known ? model_number(g, arch, "attention.head_count_kv") : 0;
+
+    m.gqa = kv > 0 ? heads / kv : 0;
+    m.experts = known ? model_number(g, arch, "expert_count") : 0;
+    m.tied = gguf_find(g, "output.weight") == NULL;
+    return m;
+}
+
+/* The places of layers for one rule. */
+struct places {
+    bool    has[LAYERS_MAX];
+    int64_t n;
+};
+
+static enum err_code find_places(struct places *p, const struct ramp_recipe *r, size_t rule, const struct gguf *g,
+                                 struct err *e)
+{
+    memset(p, 0, sizeof *p);
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        int64_t                   layer = layer_of(t->name);
+        bool                      fits;
+
+        if (layer < 0 || p->has[layer] || is_kept(t))
+            continue;
+        if (ramp_rule_names(r, rule, t->name, &fits, e))
+            return e->code;
+        p->has[layer] = fits;
+        p->n += fits;
+    }
+    return ERR_OK;
+}
+
+static int64_t place_of(const struct places *p, int64_t layer)
+{
+    int64_t at = 0;
+
+    for (int64_t i = 0; i < layer; i++)
+        at += p->has[i];
+    return at;
+}
+
+/* A type of smaller blocks and at least as many bits for rows that the type cannot have. */
+static int fallback(int type, int64_t ne0)
+{
+    static const int by[][2] = {
+        { QUANT_q2_k, QUANT_q4_0 },     { QUANT_q3_k, QUANT_q4_0 },      { QUANT_q4_k, QUANT_q5_0 },
+        { QUANT_q5_k, QUANT_q5_1 },     { QUANT_q6_k, QUANT_q8_0 },      { QUANT_tq1_0, QUANT_q4_0 },
+        { QUANT_tq2_0, QUANT_q4_0 },    { QUANT_iq1_s, QUANT_iq4_nl },   { QUANT_iq1_m, QUANT_iq4_nl },
+        { QUANT_iq2_xxs, QUANT_iq4_nl }, { QUANT_iq2_xs, QUANT_iq4_nl }, { QUANT_iq2_s, QUANT_iq4_nl },
+        { QUANT_iq3_xxs, QUANT_iq4_nl }, { QUANT_iq3_s, QUANT_iq4_nl },  { QUANT_iq4_xs, QUANT_iq4_nl },
+        { QUANT_nvfp4, QUANT_mxfp4 },
+    };
+
+    for (size_t i = 0; i < sizeof by / sizeof *by; i++)
+        if (by[i][0] == type && quant_row_bytes(by[i][1], ne0) >= 0)
+            return by[i][1];
+    return QUANT_f16;
+}
+
+/* Gives every tensor that rule `rule` is the first to fit its type. */
+static enum err_code apply(struct ramp_plan *p, const struct ramp_recipe *r, size_t rule, const struct gguf *g,
+                           const struct ramp_model *m, struct places *places, struct err *e)
+{
+    enum err_code rc = find_places(places, r, rule, g, e);
+
+    for (size_t i = 0; i < p->n && rc == ERR_OK; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        int64_t                   layer = layer_of(t->name);
+        bool                      fits = false;
+
+        if (p->v[i].kept || p->v[i].type >= 0)
+            continue;
+        rc = ramp_rule_names(r, rule, t->name, &fits, e);
+        if (rc == ERR_OK && fits &&
+            ramp_rule_holds(r, rule, m, layer >= 0 ? place_of(places, layer) : 0, layer >= 0 ? places->n : 1))
+            p->v[i].type = ramp_rule_type(r, rule);
+    }
+    return rc;
+}
+
+static bool is_float(int type)
+{
+    return type == QUANT_f32 || type == QUANT_f16 || type == QUANT_bf16;
+}
+
+static enum err_code settle(struct ramp_plan *p, const struct ramp_recipe *r, const struct gguf *g, bool again,
+                            struct err *e)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        struct ramp_choice       *c = &p->v[i];
+        uint64_t                  elems = (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
+
+        if (!c->kept && c->type < 0)
+            c->type = ramp_recipe_default(r);
+        if (!c->kept && c->type < 0)
+            return err_set(e, ERR_ARG, "%.*s: no rule has a type for it, and there is no default", STR_ARG(t->name));
+        if (!c->kept && quant_row_bytes(c->type, t->ne[0]) < 0) {
+            c->type = fallback(c->type, t->ne[0]);
+            c->replaced = true;
+        }
+        c->kept |= c->type == t->type;
+        if (c->kept)
+            c->type = t->type;
+        if (!c->kept && !is_float(t->type) && !again)
+            return err_set(e, ERR_UNSUPPORTED, "%.*s: is %s already, and would be rounded twice", STR_ARG(t->name),
+                           quant_types[t->type]->name);
+        p->bytes += (uint64_t)quant_row_bytes(c->type, t->ne[0]) * (elems / (uint64_t)t->ne[0]);
+        p->elems += elems;
+    }
+    return ERR_OK;
+}
+
+enum err_code ramp_plan_open(struct ramp_plan *out, const struct ramp_recipe *r, const struct gguf *g, bool importance,
+                             bool again, struct err *e)
+{
+    struct ramp_model m = model_of(g, importance);
+    struct ramp_plan  p = { .n = gguf_n_tensors(g), .file_type = ramp_recipe_file_type(r) };
+    struct places    *places = malloc(sizeof *places);
+    enum err_code     rc = ERR_OK;
+
+    p.v = calloc(p.n + 1, sizeof *p.v);
+    if (p.v == NULL || places == NULL)
+        rc = err_set(e, ERR_NOMEM, "out of memory");
+    for (size_t i = 0; rc == ERR_OK && i < p.n; i++)
+        p.v[i] = (struct ramp_choice){ .type = -1, .kept = is_kept(gguf_tensor_at(g, i)) };
+    for (size_t i = 0; rc == ERR_OK && i < ramp_rules(r); i++)
+        rc = apply(&p, r, i, g, &m, places, e);
+    if (rc == ERR_OK)
+        rc = settle(&p, r, g, again, e);
+    free(places);
+    if (rc) {
+        ramp_plan_close(&p);
+        return rc;
+    }
+    *out = p;
+    return ERR_OK;
+}
+
+void ramp_plan_close(struct ramp_plan *p)
+{
+    free(p->v);
+    *p = (struct ramp_plan){ 0 };
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* quantize.c - a model written by a plan, tensor by tensor, in batches of rows.    room: ramp */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/pool.h"
+#include "quant/quant.h"
+#include "ramp/internal.h"
+
+#define KEY_HASHES "chimere.quantize.hashes"
+
+enum { BATCH_ELEMS = 1 << 19 };
+
+struct work {
+    const struct ramp_job    *job;
+    struct gguf_writer       *w;
+    unsigned char            *out;        /* a batch of rows */
+    size_t                    out_bytes;
+    float                    *rows;       /* one for each thread */
+    float                    *importance; /* of one matrix */
+    int64_t                   longest;    /* row */
+    uint64_t                 *hashes;
+    uint64_t                  done, total; /* elements */
+    /* The batch. */
+    const struct gguf_tensor *t;
+    const float              *weights;
+    int                       type;
+    int64_t                   first;
+    size_t                    in_bytes, row_bytes;
+    unsigned char            *bad;        /* a row of the batch has what is not finite */
+};
+
+static uint64_t hash_rows(uint64_t h, const unsigned char *p, size_t row_bytes, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++, p += row_bytes)
+        h = io_hash(h, p, row_bytes);
+    return h;
+}
+
+static int64_t rows_of(const struct gguf_tensor *t)
+{
+    return t->ne[1] * t->ne[2] * t->ne[3];
+}
+
+static bool all_finite(const float *x, int64_t n)
+{
+    bool finite = true;
+
+    for (int64_t i = 0; i < n; i++)
+        finite &= fabsf(x[i]) < INFINITY;
+    return finite;
+}
+
+static void encode_rows(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    struct work     *k = ctx;
+    const int64_t    n = k->t->ne[0];
+    float           *x = k->rows + worker * k->longest;
+    quant_encode_fn *fit = quant_fitter(k->type, k->job->simd);
+    quant_decode_fn *decode = quant_decoder(k->t->type, k->job->simd);
+
+    for (int64_t i = begin; i < end; i++) {
+        decode(x, (const char *)k->t->data + (size_t)(k->first + i) * k->in_bytes, n);
+        k->bad[i] = !all_finite(x, n);
+        fit(k->out + (size_t)i * k->row_bytes, x, n, k->weights);
+    }
+}
+
+static enum err_code tick(struct work *k, uint64_t elems, struct err *e)
+{
+    k->done += elems;
+    if (!progress_tick(&k->job->progress, k->done, k->total))
+        return err_set(e, ERR_CANCEL, "interrupted");
+    return ERR_OK;
+}
+
+/* Rows [first, first + n) of the tensor, all of one matrix. */
+static enum err_code write_batch(struct work *k, int64_t n, uint64_t *hash, struct err *e)
+{
+    pool_for(k->job->pool, n, 1 + 16384 / k->t->ne[0], encode_rows, k);
+    for (int64_t i = 0; i < n; i++)
+        if (k->bad[i])
+            return err_set(e, ERR_FORMAT, "%s: %.*s: row %lld has a value that is not finite", gguf_path(k->job->g),
+                           STR_ARG(k->t->name), (long long)(k->first + i));
+    *hash = hash_rows(*hash, k->out, k->row_bytes, n);
+    if (gguf_write_data(k->w, k->out, (size_t)n * k->row_bytes, e))
+        return e->code;
+    return tick(k, (uint64_t)(n * k->t->ne[0]), e);
+}
+
+static enum err_code write_new(struct work *k, uint64_t *hash, struct err *e)
+{
+    const struct gguf_tensor *t = k->t;
+    int64_t                   most = t->ne[0] < BATCH_ELEMS ? BATCH_ELEMS / t->ne[0] : 1;
+    enum err_code             rc = ERR_OK;
+
+    k->in_bytes = (size_t)quant_row_bytes(t->type, t->ne[0]);
+    k->row_bytes = (size_t)quant_row_bytes(k->type, t->ne[0]);
+    for (int64_t m = 0; m < t->ne[2] * t->ne[3] && rc == ERR_OK; m++) {
+        rc = ramp_importance_of(k->job->importance, t, m, k->importance, &k->weights, e);
+        for (int64_t i = 0; i < t->ne[1] && rc == ERR_OK; i += most) {
+            k->first = m * t->ne[1] + i;
+            rc = write_batch(k, t->ne[1] - i < most ? t->ne[1] - i : most, hash, e);
+        }
+    }
+    return rc;
+}
+
+static enum err_code write_same(struct work *k, uint64_t *hash, struct err *e)
+{
+    const struct gguf_tensor *t = k->t;
+    const unsigned char      *p = t->data;
+    size_t                    row_bytes = (size_t)quant_row_bytes(t->type, t->ne[0]);
+    int64_t                   n = rows_of(t), most = t->ne[0] < BATCH_ELEMS ? BATCH_ELEMS / t->ne[0] : 1;
+    enum err_code             rc = ERR_OK;
+
+    for (int64_t i = 0; i < n && rc == ERR_OK; i += most) {
+        int64_t m = n - i < most ? n - i : most;
+
+        *hash = hash_rows(*hash, p + (size_t)i * row_bytes, row_bytes, m);
+        rc = gguf_write_data(k->w, p + (size_t)i * row_bytes, (size_t)m * row_bytes, e);
+        if (rc == ERR_OK)
+            rc = tick(k, (uint64_t)(m * t->ne[0]), e);
+    }
+    return rc;
+}
+
+static bool begins(struct str s, const char *z)
+{
+    size_t n = strlen(z);
+
+    return s.n >= n && memcmp(s.p, z, n) == 0;
+}
+
+/* Keys that say how the input lay or was made. */
+static bool is_dropped(struct str key)
+{
+    return begins(key, "split.") || begins(key, "chimere.quantize.") || str_is(key, "general.file_type") ||
+           str_is(key, "general.quantization_version");
+}
+
+static enum err_code write_head(struct work *k, struct err *e)
+{
+    const struct ramp_job *job = k->job;
+    enum err_code          rc = ERR_OK;
+
+    for (size_t i = 0; i < gguf_n_kv(job->g) && rc == ERR_OK; i++)
+        if (!is_dropped(gguf_kv_at(job->g, i)->key))
+            rc = gguf_write_kv(k->w, gguf_kv_at(job->g, i), e);
+    if (rc == ERR_OK)
+        rc = gguf_write_u32(k->w, "general.quantization_version", 2, e);
+    if (rc == ERR_OK && job->plan->file_type >= 0)
+        rc = gguf_write_u32(k->w, "general.file_type", (uint32_t)job->plan->file_type, e);
+    if (rc == ERR_OK)
+        rc = gguf_write_str(k->w, "chimere.quantize.version", str_of(job->version), e);
+    if (rc == ERR_OK)
+        rc = gguf_write_str(k->w, "chimere.quantize.recipe", str_of(job->recipe), e);
+    if (rc == ERR_OK)
+        rc = gguf_write_arr(k->w, KEY_HASHES, GGUF_U64, k->hashes, job->plan->n, e);
+    for (size_t i = 0; i < job->plan->n && rc == ERR_OK; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(job->g, i);
+
+        rc = gguf_write_tensor(k->w, t->name, job->plan->v[i].type, t->n_dims, t->ne, e);
+    }
+    return rc;
+}
+
+static enum err_code make_room(struct work *k, struct err *e)
+{
+    size_t most = BATCH_ELEMS;
+
+    for (size_t i = 0; i < k->job->plan->n; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(k->job->g, i);
+
+        k->total += (uint64_t)(rows_of(t) * t->ne[0]);
+        if (t->ne[0] > k->longest && !k->job->plan->v[i].kept)
+            k->longest = t->ne[0];
+    }
+    k->longest = (k->longest + 15) / 16 * 16;
+    most = (size_t)k->longest > most ? (size_t)k->longest : most;
+    k->out_bytes = most * sizeof(float); /* no type that is written takes more */
+    k->out = malloc(k->out_bytes);
+    k->bad = malloc(BATCH_ELEMS);
+    k->rows = calloc((size_t)k->longest * (size_t)pool_size(k->job->pool) + 1, sizeof *k->rows);
+    k->importance = calloc((size_t)k->longest + 1, sizeof *k->importance);
+    k->hashes = calloc(k->job->plan->n + 1, sizeof *k->hashes);
+    if (k->out == NULL || k->bad == NULL || k->rows == NULL || k->importance == NULL || k->hashes == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    return ERR_OK;
+}
+
+static enum err_code write_all(struct work *k, struct err *e)
+{
+    enum err_code rc = write_head(k, e);
+
+    for (size_t i = 0; i < k->job->plan->n && rc == ERR_OK; i++) {
+        k->t = gguf_tensor_at(k->job->g, i);
+        k->type = k->job->plan->v[i].type;
+        rc = (k->job->plan->v[i].kept ? write_same : write_new)(k, &k->hashes[i], e);
+        gguf_drop(k->job->g, k->t);
+    }
+    if (rc == ERR_OK && k->job->plan->n > 0)
+        rc = gguf_write_again(k->w, KEY_HASHES, k->hashes, k->job->plan->n * sizeof *k->hashes, e);
+    return rc;
+}
+
+enum err_code ramp_quantize(const struct ramp_job *job, const char *path, struct err *e)
+{
+    struct work   k = { .job = job };
+    enum err_code rc = make_room(&k, e);
+
+    if (rc == ERR_OK)
+        rc = gguf_write_open(&k.w, path, e);
+    if (rc == ERR_OK) {
+        rc = write_all(&k, e);
+        if (rc == ERR_OK)
+            rc = gguf_write_commit(k.w, e);
+        else
+            gguf_write_abort(k.w);
+    }
+    free(k.out);
+    free(k.bad);
+    free(k.rows);
+    free(k.importance);
+    free(k.hashes);
+    return rc;
+}
+
+enum err_code ramp_check(const struct gguf *g, const struct progress *p, size_t *bad, struct err *e)
+{
+    const struct gguf_kv *kv = gguf_kv_find(g, KEY_HASHES);
+    size_t                n = gguf_n_tensors(g);
+    uint64_t              done = 0;
+
+    if (kv == NULL || kv->kind != GGUF_ARR || kv->elem_kind != GGUF_U64 || kv->n != n)
+        return err_set(e, ERR_FORMAT, "%s: has no hashes of its tensors", gguf_path(g));
+    *bad = n;
+    for (size_t i = 0; i < n && *bad == n; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        uint64_t                  want;
+
+        memcpy(&want, kv->data + i * sizeof want, sizeof want);
+        if (hash_rows(0, t->data, (size_t)quant_row_bytes(t->type, t->ne[0]), rows_of(t)) != want)
+            *bad = i;
+        gguf_drop(g, t);
+        done += t->size_bytes;
+        if (!progress_tick(p, done, gguf_file_bytes(g)))
+            return err_set(e, ERR_CANCEL, "interrupted");
+    }
+    return ERR_OK;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ramp.h - mixes of types for a model, and models written in them.          room: ramp (base, quant, gguf)
+ *
+ * A recipe is a list of rules, chimere-recipe(5): which tensors get which type. A plan is what a
+ * recipe makes of one model. ramp_quantize() writes the model by a plan. One thread calls; only
+ * ramp_quantize() and ramp_check() share work among others, and their results do not depend on how many.
+ */
+#ifndef RAMP_RAMP_H
+#define RAMP_RAMP_H
+#include "gguf/gguf.h"
+
+struct pool;
+
+/* Rules in the order they were added; the first that fits a tensor gives its type. */
+struct ramp_recipe;
+MUST_CHECK enum err_code ramp_recipe_open(struct ramp_recipe **out, struct err *e);
+void ramp_recipe_close(struct ramp_recipe *r); /* NULL is allowed */
+/* Lines of a recipe after those there are; `from` names them in messages: ERR_FORMAT "FROM:LINE: what is wrong".
+ * A default or file type that is given again replaces the earlier one. */
+MUST_CHECK enum err_code ramp_recipe_add(struct ramp_recipe *r, struct str text, const char *from, struct err *e);
+/* The rules as lines, NUL-terminated; lives as long as the recipe and until rules are added. */
+const char *ramp_recipe_text(const struct ramp_recipe *r);
+
+struct ramp_choice {
+    int  type;     /* row of quant_types[] */
+    bool kept;     /* the tensor's bytes are copied */
+    bool replaced; /* rows are no multiple of the rule's blocks: a wider type with smaller ones */
+};
+struct ramp_plan {
+    struct ramp_choice *v; /* one for each tensor of the model */
+    size_t              n;
+    uint64_t            bytes, elems; /* of the tensors' data, without padding */
+    int64_t             file_type;    /* general.file_type, -1: not known */
+};
+/* Kept are vectors, norms, routers, small convolutions and position tables, whatever the recipe says, and tensors that
+ * have the type already. A tensor that is not f32, f16 or bf16 is ERR_UNSUPPORTED without `again`: its errors would add
+ * up. importance: there will be some, for rules that ask. */
+MUST_CHECK enum err_code ramp_plan_open(struct ramp_plan *out, const struct ramp_recipe *r, const struct gguf *g,
+                                        bool importance, bool again, struct err *e);
+void ramp_plan_close(struct ramp_plan *p);
+
+/* Mean squares of the inputs of matrices, llama.cpp's imatrix files in GGUF form: for each weight the
+ * tensors NAME.in_sum2 [inputs, matrices] and NAME.counts [1, matrices]. */
+struct ramp_importance;
+MUST_CHECK enum err_code ramp_importance_open(struct ramp_importance **out, const char *path, struct err *e);
+void ramp_importance_close(struct ramp_importance *im); /* NULL is allowed */
+
+struct ramp_job {
+    const struct gguf            *g;
+    const struct ramp_plan       *plan;
+    const struct ramp_importance *importance; /* or NULL: all columns count alike */
+    const char                   *recipe;     /* text, goes into the file */
+    const char                   *version;    /* of the program, likewise */
+    struct pool                  *pool;
+    unsigned                      simd;
+    struct progress               progress; /* of elements */
+};
+/* Writes job->g to path (gguf_write_open() and its promises) with its metadata and, beside these,
+ *     chimere.quantize.version, .recipe   strings
+ *     chimere.quantize.hashes             u64 for each tensor: h = 0; for each row h = XXH64(row, seed h)
+ * Peak memory beside the mappings is some MiB for each thread and the longest row; what was read is given back.
+ * ERR_FORMAT: a weight or an importance is not finite. */
+MUST_CHECK enum err_code ramp_quantize(const struct ramp_job *job, const char *path, struct err *e);
+
+/* Are all tensors as their hashes say? ERR_FORMAT if the file has no hashes; *bad is the first tensor that differs, or
+ * n_tensors. */
+MUST_CHECK enum err_code ramp_check(const struct gguf *g, const struct progress *p, size_t *bad, struct err *e);
+#endif

@@ -1,0 +1,218 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# chimere-quantize: types, recipes, what is written and what is refused.
+load common
+
+# The golden model with bf16 or f32 matrices, rows of 64 and 256.
+source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
+
+# refuses STATUS TEXT COMMAND...: that status, one line with TEXT on stderr, nothing on stdout.
+refuses()
+{
+    local want=$1 text=$2
+    shift 2
+    try "$want" "$@" < /dev/null || return 1
+    [ ! -s out ] && [ "$(wc -l < err)" -eq 1 ] && grep -q '^chimere-quantize: ' err && grep -qF -e "$text" err && return
+    echo "$*: wanted one line with '$text', got:"
+    cat out err
+    return 1
+}
+
+@test "the manual has every option of the program, with the same argument, and no other" {
+    chimere-quantize --help-json | jq -r '.options[] | [.letter // "-", .name, .arg // "-"] | join(" ")' | sort > program
+    sed -n -e 's/^\.It Fl \([a-z]\) , Fl -\([a-z-]*\) Ar \(.*\)$/\1 \2 \3/p' \
+        -e 's/^\.It Fl \([a-z]\) , Fl -\([a-z-]*\)$/\1 \2 -/p' \
+        -e 's/^\.It Fl -\([a-z-]*\) Ar \(.*\)$/- \1 \2/p' \
+        -e 's/^\.It Fl -\([a-z-]*\)$/- \1 -/p' "$ROOT/man/chimere-quantize.1" | sort > manual
+    diff program manual
+    try 0 chimere-quantize -h
+    [ "$(awk 'length > 80' out | wc -l)" -eq 0 ]
+}
+
+@test "every mix that comes along plans the embedded model, with the sizes that llama-quantize gives" {
+    local n=0
+    for f in "$ROOT"/share/recipes/*.recipe; do
+        try 0 chimere-quantize --recipe "$f" --allow-requantize --dry-run "$CHIMERE_MODEL"
+        [ "$(wc -l < out)" -eq 170 ]
+        n=$((n + 1))
+    done
+    [ $n -ge 25 ]
+    # tensors' bytes of the files that llama-quantize writes, padding apart
+    while read -r mix bytes; do
+        try 0 chimere-quantize -t "$mix" --allow-requantize --dry-run "$CHIMERE_MODEL"
+        grep -q "^169 tensors, $bytes bytes, " out || { echo "$mix"; tail -1 out; false; }
+    done <<'EOF'
+Q2_K 13904896
+q3_k_m 17918912
+Q4_K_M 22547584
+q5_k_m 26175616
+q6_k 30030400
+q8_0 38813568
+iq3_m 16669632
+iq4_xs 20024448
+EOF
+}
+
+@test "q5_k_m is the mix of the embedded model, tensor by tensor" {
+    chimere-quantize -t q5_k_m --dry-run "$CHIMERE_MODEL" > out
+    [ "$(grep -c ' kept$' out)" -eq 169 ]
+}
+
+@test "a file is written, checked and run; bytes do not depend on threads or instruction sets" {
+    local in
+    in=$(source_model)
+    try 0 chimere-quantize -t q4_k_m --threads 1 "$in" a.gguf
+    try 0 chimere-quantize -q -t q4_k_m --threads 3 "$in" b.gguf
+    [ ! -s out ] && [ ! -s err ]
+    cmp a.gguf b.gguf
+    try 0 chimere-quantize --check a.gguf
+    grep -q 'as they were written' out
+    chimere-run -m a.gguf --inspect --json > a.json
+    jq -e '[.tensors[].quant] | index("q5_0") or index("q4_k")' a.json
+    chimere-run -m a.gguf --inspect | grep -q 'chimere.quantize.recipe'
+    try 0 chimere-run -m a.gguf -n 3 --raw -p 'a b c' --ignore-eos
+}
+
+@test "a flipped bit is found" {
+    chimere-quantize -t q8_0 "$(source_model)" a.gguf
+    local size
+    size=$(stat -c %s a.gguf)
+    printf '\x55\xaa' | dd of=a.gguf bs=1 seek=$((size - 40)) conv=notrunc 2> /dev/null
+    try 4 chimere-quantize --check a.gguf
+    grep -q 'differs from what was written' out
+    refuses 3 "has no hashes" chimere-quantize --check "$(source_model)"
+}
+
+@test "rules: the first that fits counts, --tensor before all" {
+    printf '%s\n' '# comment' 'attn_q\.weight = q8_0 # here too' 'attn_ = Q5_1' 'default q4_0' > r
+    try 0 chimere-quantize --recipe r --tensor 'attn_v=f16' --dry-run "$(source_model)"
+    awk '/attn_q.weight/ && $3 != "q8_0" || /attn_v.weight/ && $3 != "f16" || /attn_output.weight/ && $3 != "q5_1"' out > bad
+    [ ! -s bad ]
+    grep -q 'norm.*kept' out
+    no grep -qE '_norm.weight .* q' out
+    printf '%s\n' 'ffn_down = q8_0 if first=1' 'default q4_0' > r
+    try 0 chimere-quantize --recipe r --dry-run "$(source_model)"
+    [ "$(grep ffn_down out | grep -c q8_0)" -ge 1 ]
+    [ "$(grep ffn_down out | grep -v blk.0 | grep -c q8_0)" -eq 0 ]
+}
+
+@test "recipes that are wrong: file, line and what is wrong" {
+    local line
+    while IFS='|' read -r line text; do
+        printf '# one\n%s\n' "$line" > r
+        refuses 3 "r:2: $text" chimere-quantize --recipe r --dry-run "$(source_model)"
+    done <<'EOF'
+nonsense|neither a rule
+a = q9_9|q9_9: not a tensor type
+a =|the type is missing
+a = i8|i8: a type that is read but not written
+( = q8_0|the expression
+a b = q8_0|a space
+ = q8_0|the expression is empty
+a = q8_0 when tied|when: "if" is expected
+a = q8_0 if|no condition
+a = q8_0 if first=|first=: not a condition
+a = q8_0 if first=1/0|first=1/0: not a condition
+a = q8_0 if blue|blue: not a condition
+default|the type is missing
+file-type x|a number
+EOF
+    refuses 2 "--tensor:1" chimere-quantize --tensor 'a=q9_9' --dry-run "$(source_model)"
+    refuses 2 "neither a tensor type nor a mix" chimere-quantize -t q4_k_x --dry-run "$(source_model)"
+    refuses 2 "neither a tensor type nor a mix" chimere-quantize -t ../recipes/q4_k_m --dry-run "$(source_model)"
+    refuses 2 "no rule has a type" chimere-quantize --tensor 'attn_v=q8_0' --dry-run "$(source_model)"
+    printf '%s = q8_0\n' '(a*)*(a*)*(a*)*b$' | sed 's/a/[a-z._0-9]/g' > r
+    echo 'default q8_0' >> r
+    try 1 chimere-quantize --recipe r --dry-run "$(source_model)"
+    grep -q 'too many steps' err
+}
+
+@test "an output is not replaced unless asked, an input never" {
+    cp "$(source_model)" in.gguf
+    echo mine > out.gguf
+    refuses 2 "exists" chimere-quantize -t q8_0 in.gguf out.gguf
+    [ "$(cat out.gguf)" = mine ]
+    try 0 chimere-quantize -f -t q8_0 in.gguf out.gguf
+    refuses 2 "is the input" chimere-quantize -f -t q8_0 in.gguf in.gguf
+    ln in.gguf hard.gguf
+    ln -s in.gguf soft.gguf
+    refuses 2 "is the input" chimere-quantize -f -t q8_0 in.gguf hard.gguf
+    refuses 2 "is the input" chimere-quantize -f -t q8_0 in.gguf soft.gguf
+    echo 'default q8_0' > r
+    refuses 2 "is an input" chimere-quantize -f --recipe r in.gguf r
+    cmp in.gguf "$(source_model)"
+    refuses 3 "would be rounded twice" chimere-quantize -t q4_0 out.gguf again.gguf
+    try 0 chimere-quantize --allow-requantize -t q4_0 out.gguf again.gguf
+    refuses 1 "nowhere/x.gguf" chimere-quantize -t q8_0 in.gguf nowhere/x.gguf
+}
+
+@test "usage" {
+    refuses 2 "two files" chimere-quantize -t q8_0 a
+    refuses 2 "no types" chimere-quantize a b
+    refuses 2 "not both" chimere-quantize -t q8_0 --recipe r a b
+    refuses 2 "--pure needs" chimere-quantize --pure --recipe r a b
+    refuses 2 "--check takes one file" chimere-quantize --check
+    refuses 2 "no other option" chimere-quantize --check -t q8_0 a
+    refuses 1 "nowhere.gguf" chimere-quantize -t q8_0 nowhere.gguf b
+    echo GGUF > bad.gguf
+    refuses 3 "bad.gguf" chimere-quantize -t q8_0 bad.gguf b
+    [ ! -e b ]
+}
+
+@test "values that are not finite are refused, and nothing is left" {
+    cp "$(source_model)" nan.gguf
+    local size
+    size=$(stat -c %s nan.gguf)
+    # the last tensors of the file: every byte 0xff is not a number in f32 and bf16
+    head -c 4000 /dev/zero | tr '\0' '\377' | dd of=nan.gguf bs=1 seek=$((size - 300000)) conv=notrunc 2> /dev/null
+    refuses 3 "not finite" chimere-quantize -t q8_0 nan.gguf b.gguf
+    [ ! -e b.gguf ]
+    [ -z "$(find . -name '.b.gguf*')" ]
+}
+
+@test "an interrupt ends it by that signal and leaves nothing" {
+    # A shell's background jobs ignore SIGINT: env gives it back.
+    env --default-signal=INT chimere-quantize -t iq1_m --pure --allow-requantize --threads 1 "$CHIMERE_MODEL" long.gguf 2> err &
+    local pid=$! status=0
+    wait_for sh -c 'ls -A | grep -q "^\.long"'
+    kill -INT $pid
+    wait $pid || status=$?
+    [ $status -eq 130 ]
+    [ ! -e long.gguf ]
+    [ -z "$(find . -name '.long*')" ]
+}
+
+# imatrix: an imatrix file for the matrix NAME with n columns and m matrices; weights 1 but 100 in column 0.
+make_imatrix()
+{
+    python3 - "$@" <<'EOF'
+import struct, sys
+path, name, n, m, bad = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), len(sys.argv) > 5
+s = lambda t: struct.pack('<Q', len(t)) + t.encode()
+head = b'GGUF' + struct.pack('<IQQ', 3, 2, 1) + s('general.type') + struct.pack('<I', 8) + s('imatrix')
+info = s(name + '.in_sum2') + struct.pack('<IQQIQ', 2, n, m, 0, 0)
+at = (n * m * 4 + 31) // 32 * 32
+info += s(name + '.counts') + struct.pack('<IQQIQ', 2, 1, m, 0, at)
+body = struct.pack(f'<{n * m}f', *([-1.0 if bad else 1e6] + [4.0] * (n - 1)) * m)
+body += bytes(at - len(body)) + struct.pack(f'<{m}f', *[4.0] * m)
+pad = -(len(head) + len(info)) % 32
+open(path, 'wb').write(head + info + bytes(pad) + body + bytes(-len(body) % 32))
+EOF
+}
+
+@test "importance: it changes that matrix, and files that do not fit are refused" {
+    local in name n
+    in=$(source_model)
+    read -r name n <<< "$(chimere-run -m "$in" --inspect | awk '/attn_q.weight/ { print $1, $3; exit }')"
+    make_imatrix im.gguf "$name" "$n" 1
+    chimere-quantize -q -t q4_0 --pure "$in" plain.gguf
+    chimere-quantize -q -t q4_0 --pure --imatrix im.gguf "$in" weighted.gguf
+    [ "$(stat -c %s plain.gguf)" -eq "$(stat -c %s weighted.gguf)" ]
+    no cmp -s plain.gguf weighted.gguf
+    make_imatrix short.gguf "$name" $((n / 2)) 1
+    refuses 3 "another shape" chimere-quantize -t q4_0 --pure --imatrix short.gguf "$in" b.gguf
+    make_imatrix bad.gguf "$name" "$n" 1 bad
+    refuses 3 "is not a number of at least 0" chimere-quantize -t q4_0 --pure --imatrix bad.gguf "$in" b.gguf
+    refuses 3 "not an imatrix" chimere-quantize -t q4_0 --pure --imatrix "$in" "$in" b.gguf
+    [ ! -e b.gguf ]
+}
