@@ -20,6 +20,7 @@ static struct {
     const char     *type, *recipe, *imatrix;
     struct cli_list tensors;
     bool            pure, again, force, dry_run, check, verbose, quiet;
+    int             effort;
     int32_t         n_threads;
 } o;
 
@@ -30,6 +31,7 @@ static const struct opt opts[] = {
     LIST("tensor", "regex=type", "a rule before all others; repeatable", &o.tensors),
     FLAG(0, "pure", "--type is one type for all, not a mix", &o.pure),
     PATH(0, "imatrix", "file", "importance of columns (GGUF of llama-imatrix)", &o.imatrix),
+    CHOICE("effort", "default|highest", "of encoders: less error, much slower", &o.effort),
     FLAG(0, "allow-requantize", "take tensors that are quantized already", &o.again),
     SECTION("Running"),
     FLAG(0, "dry-run", "print tensors, types and sizes, write nothing", &o.dry_run),
@@ -161,7 +163,8 @@ static enum err_code write_model(const struct gguf *g, const struct ramp_plan *p
 {
     struct pool    *pool;
     struct ramp_job job = { .g = g, .plan = p, .importance = im, .recipe = ramp_recipe_text(r),
-                            .version = CHIMERE_VERSION, .simd = simd_features(), .progress = { tick, NULL } };
+                            .version = CHIMERE_VERSION, .simd = simd_features(), .effort = o.effort,
+                            .progress = { tick, NULL } };
 
     if (check_output(g, out, e) || pool_open(&pool, o.n_threads > 0 ? o.n_threads : pool_cpus(), e))
         return e->code;

@@ -8,18 +8,44 @@
 
 #include "base/simd.h"
 
-quant_encode_fn *quant_fitter(int type, unsigned simd)
+static void fit_f32(void *row, const float *x, int64_t n, const float *importance, int effort)
+{
+    (void)effort;
+    quant_types[QUANT_f32]->encode(row, x, n, importance);
+}
+
+static void fit_f16(void *row, const float *x, int64_t n, const float *importance, int effort)
+{
+    (void)effort;
+    quant_types[QUANT_f16]->encode(row, x, n, importance);
+}
+
+static void fit_bf16(void *row, const float *x, int64_t n, const float *importance, int effort)
+{
+    (void)effort;
+    quant_types[QUANT_bf16]->encode(row, x, n, importance);
+}
+
+quant_fit_fn *quant_fitter(int type, unsigned simd)
 {
     assert(type >= 0 && type < QUANT_N);
-    quant_encode_fn *fit = quant_fit_scalar[type];
-
+    switch (type) {
+    case QUANT_f32:
+        return fit_f32;
+    case QUANT_f16:
+        return fit_f16;
+    case QUANT_bf16:
+        return fit_bf16;
+    default:
+        break;
+    }
 #if defined(__x86_64__)
     if ((simd & SIMD_AVX512) != 0)
-        fit = quant_fit_avx512[type];
-    else if ((simd & SIMD_AVX2) != 0)
-        fit = quant_fit_avx2[type];
+        return quant_fit_avx512[type];
+    if ((simd & SIMD_AVX2) != 0)
+        return quant_fit_avx2[type];
 #else
     (void)simd;
 #endif
-    return fit != NULL ? fit : quant_types[type]->encode;
+    return quant_fit_scalar[type];
 }

@@ -4,9 +4,9 @@
 #define QUANT_FIT_H
 #include "quant/quant.h"
 
-extern quant_encode_fn *const quant_fit_scalar[QUANT_N];
+extern quant_fit_fn *const quant_fit_scalar[QUANT_N];
 #if defined(__x86_64__)
-extern quant_encode_fn *const quant_fit_avx2[QUANT_N];
-extern quant_encode_fn *const quant_fit_avx512[QUANT_N];
+extern quant_fit_fn *const quant_fit_avx2[QUANT_N];
+extern quant_fit_fn *const quant_fit_avx512[QUANT_N];
 #endif
 #endif

@@ -71,7 +71,7 @@ FIT void load_block(struct fit_block *b, const float *x, const float *importance
 #include "quant/fit_min_body.h"
 #include "quant/fit_book_body.h"
 
-quant_encode_fn *const FIT_TABLE[QUANT_N] = {
+quant_fit_fn *const FIT_TABLE[QUANT_N] = {
     [QUANT_q4_0] = fit_q4_0,     [QUANT_q4_1] = fit_q4_1,       [QUANT_q5_0] = fit_q5_0,
     [QUANT_q5_1] = fit_q5_1,     [QUANT_q8_0] = fit_q8_0,       [QUANT_q2_k] = fit_q2_k,
     [QUANT_q3_k] = fit_q3_k,     [QUANT_q4_k] = fit_q4_k,       [QUANT_q5_k] = fit_q5_k,

@@ -355,8 +355,9 @@ FIT void book_refit(struct book_fit *f)
         book_try(f, b / a);
 }
 
-FIT void book_fit(struct book_fit *f, const float *x, const float *w)
+FIT void book_fit(struct book_fit *f, const float *x, const float *w, int effort)
 {
+    int                tries = effort > 0 ? 32 : 8;
     const struct book *k = f->book;
     float              max = 0.0f, gain, other;
 
@@ -376,8 +377,8 @@ FIT void book_fit(struct book_fit *f, const float *x, const float *w)
         }
         max = f->scale[g] > max ? f->scale[g] : max;
     }
-    for (int i = 0; i < 8; i++)
-        book_try(f, max / ((float)(2 * k->most + 1) - 0.75f * (float)i));
+    for (int i = 0; i < tries; i++)
+        book_try(f, max / ((float)(2 * k->most + 1) - 6.0f * (float)i / (float)tries));
     for (int i = 0; i < 3; i++)
         book_refit(f);
 }
@@ -412,7 +413,7 @@ FIT void put_u32(uint8_t *p, uint32_t v)
         p[i] = (uint8_t)(v >> 8 * i);
 }
 
-FIT void fit_iq2_xxs(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_iq2_xxs(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_iq2_xxs *b = row;
     struct book           k = { .even = true, .group = 4, .most = 15 };
@@ -422,7 +423,7 @@ FIT void fit_iq2_xxs(void *row, const float *x, int64_t n, const float *importan
     book_octets(&k, quant_iq2xxs_grid, 256);
     for (int64_t i = 0; i < n / 256; i++, b++) {
         load_block(&t, x, importance, i, 256);
-        book_fit(&f, t.x, t.w);
+        book_fit(&f, t.x, t.w, effort);
         b->d = half_of_f32(k.unit * f.d);
         for (int g = 0; g < 8; g++) {
             uint32_t aux = (uint32_t)f.k[g] << 28;
@@ -438,7 +439,7 @@ FIT void fit_iq2_xxs(void *row, const float *x, int64_t n, const float *importan
     }
 }
 
-FIT void fit_iq2_xs(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_iq2_xs(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_iq2_xs *b = row;
     struct book          k = { .even = true, .group = 2, .most = 15 };
@@ -448,7 +449,7 @@ FIT void fit_iq2_xs(void *row, const float *x, int64_t n, const float *importanc
     book_octets(&k, quant_iq2xs_grid, 512);
     for (int64_t i = 0; i < n / 256; i++, b++) {
         load_block(&t, x, importance, i, 256);
-        book_fit(&f, t.x, t.w);
+        book_fit(&f, t.x, t.w, effort);
         b->d = half_of_f32(k.unit * f.d);
         for (int u = 0; u < 32; u++)
             b->qs[u] = (uint16_t)(f.code[u] | (unit_signs(&k, t.x + 8 * u, t.w + 8 * u, f.code[u]) & 127u) << 9);
@@ -457,7 +458,7 @@ FIT void fit_iq2_xs(void *row, const float *x, int64_t n, const float *importanc
     }
 }
 
-FIT void fit_iq2_s(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_iq2_s(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_iq2_s *b = row;
     struct book         k = { .even = false, .group = 2, .most = 15 };
@@ -467,7 +468,7 @@ FIT void fit_iq2_s(void *row, const float *x, int64_t n, const float *importance
     book_octets(&k, quant_iq2s_grid, 1024);
     for (int64_t i = 0; i < n / 256; i++, b++) {
         load_block(&t, x, importance, i, 256);
-        book_fit(&f, t.x, t.w);
+        book_fit(&f, t.x, t.w, effort);
         memset(b, 0, sizeof *b);
         b->d = half_of_f32(k.unit * f.d);
         for (int u = 0; u < 32; u++) {
@@ -480,7 +481,7 @@ FIT void fit_iq2_s(void *row, const float *x, int64_t n, const float *importance
     }
 }
 
-FIT void fit_iq3_xxs(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_iq3_xxs(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_iq3_xxs *b = row;
     struct book           k = { .even = true, .group = 4, .most = 15 };
@@ -490,7 +491,7 @@ FIT void fit_iq3_xxs(void *row, const float *x, int64_t n, const float *importan
     book_quads(&k, quant_iq3xxs_grid, 256, book_iq3xxs);
     for (int64_t i = 0; i < n / 256; i++, b++) {
         load_block(&t, x, importance, i, 256);
-        book_fit(&f, t.x, t.w);
+        book_fit(&f, t.x, t.w, effort);
         b->d = half_of_f32(k.unit * f.d);
         for (int g = 0; g < 8; g++) {
             uint32_t aux = (uint32_t)f.k[g] << 28;
@@ -507,7 +508,7 @@ FIT void fit_iq3_xxs(void *row, const float *x, int64_t n, const float *importan
     }
 }
 
-FIT void fit_iq3_s(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_iq3_s(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_iq3_s *b = row;
     struct book         k = { .even = false, .group = 4, .most = 15 };
@@ -517,7 +518,7 @@ FIT void fit_iq3_s(void *row, const float *x, int64_t n, const float *importance
     book_quads(&k, quant_iq3s_grid, 512, book_iq3s);
     for (int64_t i = 0; i < n / 256; i++, b++) {
         load_block(&t, x, importance, i, 256);
-        book_fit(&f, t.x, t.w);
+        book_fit(&f, t.x, t.w, effort);
         memset(b, 0, sizeof *b);
         b->d = half_of_f32(f.d);
         for (int u = 0; u < 32; u++) {
@@ -533,7 +534,7 @@ FIT void fit_iq3_s(void *row, const float *x, int64_t n, const float *importance
     }
 }
 
-FIT void fit_iq1_s(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_iq1_s(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_iq1_s *b = row;
     struct book         k = { .one_shift = true, .group = 4, .most = 7 };
@@ -543,7 +544,7 @@ FIT void fit_iq1_s(void *row, const float *x, int64_t n, const float *importance
     book_ternary(&k);
     for (int64_t i = 0; i < n / 256; i++, b++) {
         load_block(&t, x, importance, i, 256);
-        book_fit(&f, t.x, t.w);
+        book_fit(&f, t.x, t.w, effort);
         memset(b, 0, sizeof *b);
         b->d = half_of_f32(f.d);
         for (int u = 0; u < 32; u++) {
@@ -555,7 +556,7 @@ FIT void fit_iq1_s(void *row, const float *x, int64_t n, const float *importance
     }
 }
 
-FIT void fit_iq1_m(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_iq1_m(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_iq1_m *b = row;
     struct book         k = { .group = 2, .most = 7 };
@@ -565,7 +566,7 @@ FIT void fit_iq1_m(void *row, const float *x, int64_t n, const float *importance
     book_ternary(&k);
     for (int64_t i = 0; i < n / 256; i++, b++) {
         load_block(&t, x, importance, i, 256);
-        book_fit(&f, t.x, t.w);
+        book_fit(&f, t.x, t.w, effort);
         memset(b, 0, sizeof *b);
         for (int u = 0; u < 32; u++) {
             b->qs[u] = (uint8_t)f.code[u];

@@ -102,16 +102,21 @@ FIT float max_of(const float *x, int n)
     return max;
 }
 
-FIT float search_scale(const float *x, const float *w, int n, const struct levels *v)
+FIT float search_scale(const float *x, const float *w, int n, const struct levels *v, int effort)
 {
-    float max = max_of(x, n), best = 0.0f, error = FLT_MAX;
+    float max = max_of(x, n), best = 0.0f, error = FLT_MAX, from = v->from, to = v->to, step = v->step;
 
     if (max == 0.0f)
         return 0.0f;
-    int tries = (int)((v->to - v->from) / v->step + 0.5f);
+    if (effort > 0) {
+        from *= 0.9f;
+        to *= 1.3f; /* large elements may count little */
+        step *= 0.25f;
+    }
+    int tries = (int)((to - from) / step + 0.5f);
 
     for (int i = 0; i <= tries; i++) {
-        float t = v->from + v->step * (float)i;
+        float t = from + step * (float)i;
 
         try_scale(&best, &error, x, w, -max / t, n, v);
         try_scale(&best, &error, x, w, max / t, n, v);
@@ -131,9 +136,9 @@ FIT float to_f16(float v)
 }
 
 /* One f16 scale for n elements: returns it, and the levels. */
-FIT float fit_one(float *l, const float *x, const float *w, int n, const struct levels *v)
+FIT float fit_one(float *l, const float *x, const float *w, int n, const struct levels *v, int effort)
 {
-    float d = to_f16(search_scale(x, w, n, v)), best = 0.0f, error = FLT_MAX, t[256];
+    float d = to_f16(search_scale(x, w, n, v, effort)), best = 0.0f, error = FLT_MAX, t[256];
 
     for (int i = 0; i < 3; i++) {
         round_levels(t, x, inverse_of(d), n, v);
@@ -151,7 +156,7 @@ FIT float fit_one(float *l, const float *x, const float *w, int n, const struct 
 
 /* 256 elements in groups whose scales are k[group] * d, lo <= k <= hi. */
 struct sym {
-    int                  group, lo, hi;
+    int                  group, lo, hi, effort;
     const struct levels *v;
     const float         *x, *w;
     float                scale[16]; /* the best of each group alone */
@@ -163,6 +168,7 @@ struct sym {
 FIT void sym_try(struct sym *s, float d)
 {
     struct sym t = { .d = to_f16(d) };
+    int        around = s->effort > 0 ? 2 : 1;
 
     if (t.d == 0.0f && s->error < FLT_MAX)
         return;
@@ -171,7 +177,7 @@ FIT void sym_try(struct sym *s, float d)
         float        near = t.d != 0.0f ? s->scale[g] / t.d : 0.0f, least = FLT_MAX, l[256];
         int          mid = encode_round(near, (float)s->lo, (float)s->hi);
 
-        for (int k = mid - 1; k <= mid + 1; k++) {
+        for (int k = mid - around; k <= mid + around; k++) {
             if (k < s->lo || k > s->hi)
                 continue;
             float scale = t.d * (float)k;
@@ -211,12 +217,18 @@ FIT void sym_fit(struct sym *s, int tries)
     s->error = FLT_MAX;
     s->d = 0.0f;
     for (int g = 0; g < 256 / s->group; g++) {
-        s->scale[g] = search_scale(s->x + g * s->group, s->w + g * s->group, s->group, s->v);
+        s->scale[g] = search_scale(s->x + g * s->group, s->w + g * s->group, s->group, s->v,
+                                   s->effort);
         max = fabsf(s->scale[g]) > fabsf(max) ? s->scale[g] : max;
     }
-    for (int i = 0; i < tries; i++) {
+    for (int i = 0; i < (s->effort > 0 ? 12 : 1) * tries; i++) {
         sym_try(s, max / (float)(s->lo + i));
         sym_try(s, max / (float)(s->hi - i));
+    }
+    for (int i = 0; i < 4 && s->effort > 0; i++) { /* between those, around the best */
+        sym_refit(s);
+        sym_try(s, s->d * (1.0f + 0.004f * (float)(i + 1)));
+        sym_try(s, s->d * (1.0f - 0.004f * (float)(i + 1)));
     }
     sym_refit(s);
     sym_refit(s);
@@ -234,7 +246,7 @@ static const struct levels levels_nl = { 0, 0, 88.0f, 152.0f, 4.0f, 16,
 static const struct levels levels_fp4 = { 0, 0, 0, 0, 1, 15,
     { -12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12 } };
 
-FIT void fit_q4_0(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_q4_0(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_q4_0 *b = row;
     struct fit_block   t;
@@ -242,13 +254,13 @@ FIT void fit_q4_0(void *row, const float *x, int64_t n, const float *importance)
 
     for (int64_t i = 0; i < n / 32; i++, b++) {
         load_block(&t, x, importance, i, 32);
-        b->d = half_of_f32(fit_one(l, t.x, t.w, 32, &levels_q4_0));
+        b->d = half_of_f32(fit_one(l, t.x, t.w, 32, &levels_q4_0, effort));
         for (int j = 0; j < 16; j++)
             b->qs[j] = (uint8_t)(((int)l[j] + 8) | ((int)l[j + 16] + 8) << 4);
     }
 }
 
-FIT void fit_q5_0(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_q5_0(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_q5_0 *b = row;
     struct fit_block   t;
@@ -256,7 +268,7 @@ FIT void fit_q5_0(void *row, const float *x, int64_t n, const float *importance)
 
     for (int64_t i = 0; i < n / 32; i++, b++) {
         load_block(&t, x, importance, i, 32);
-        b->d = half_of_f32(fit_one(l, t.x, t.w, 32, &levels_q5_0));
+        b->d = half_of_f32(fit_one(l, t.x, t.w, 32, &levels_q5_0, effort));
         memset(b->qh, 0, sizeof b->qh);
         for (int j = 0; j < 32; j++) {
             int q = (int)l[j] + 16;
@@ -267,7 +279,7 @@ FIT void fit_q5_0(void *row, const float *x, int64_t n, const float *importance)
     }
 }
 
-FIT void fit_q8_0(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_q8_0(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_q8_0 *b = row;
     struct fit_block   t;
@@ -275,7 +287,7 @@ FIT void fit_q8_0(void *row, const float *x, int64_t n, const float *importance)
 
     for (int64_t i = 0; i < n / 32; i++, b++) {
         load_block(&t, x, importance, i, 32);
-        b->d = half_of_f32(fit_one(l, t.x, t.w, 32, &levels_q8_0));
+        b->d = half_of_f32(fit_one(l, t.x, t.w, 32, &levels_q8_0, effort));
         for (int j = 0; j < 32; j++)
             b->qs[j] = (int8_t)l[j];
     }
@@ -290,7 +302,7 @@ FIT unsigned code_nl(float level)
     return c;
 }
 
-FIT void fit_iq4_nl(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_iq4_nl(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_iq4_nl *b = row;
     struct fit_block     t;
@@ -298,7 +310,7 @@ FIT void fit_iq4_nl(void *row, const float *x, int64_t n, const float *importanc
 
     for (int64_t i = 0; i < n / 32; i++, b++) {
         load_block(&t, x, importance, i, 32);
-        b->d = half_of_f32(fit_one(l, t.x, t.w, 32, &levels_nl));
+        b->d = half_of_f32(fit_one(l, t.x, t.w, 32, &levels_nl, effort));
         for (int j = 0; j < 16; j++)
             b->qs[j] = (uint8_t)(code_nl(l[j]) | code_nl(l[j + 16]) << 4);
     }
@@ -313,11 +325,12 @@ FIT unsigned code_fp4(float level)
     return c;
 }
 
-FIT void fit_mxfp4(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_mxfp4(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_mxfp4 *b = row;
     struct fit_block    t;
 
+    (void)effort; /* all scales that come into question are tried */
     for (int64_t i = 0; i < n / 32; i++, b++) {
         float l[32] = { 0 }, best[32] = { 0 }, least = FLT_MAX, max;
         int   exp, up;
@@ -352,11 +365,12 @@ FIT float half_e4m3(int v)
     return v >> 3 == 0 ? (float)(v & 7) * 0x1p-10f : ldexpf((float)(8 + (v & 7)), (v >> 3) - 11);
 }
 
-FIT void fit_nvfp4(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_nvfp4(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_nvfp4 *b = row;
     struct fit_block    t;
 
+    (void)effort; /* all scales that come into question are tried */
     for (int64_t i = 0; i < n / 64; i++, b++) {
         load_block(&t, x, importance, i, 64);
         for (int g = 0; g < 4; g++) {
@@ -384,7 +398,7 @@ FIT void fit_nvfp4(void *row, const float *x, int64_t n, const float *importance
     }
 }
 
-FIT void fit_tq2_0(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_tq2_0(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_tq2_0 *b = row;
     struct fit_block    t;
@@ -392,7 +406,7 @@ FIT void fit_tq2_0(void *row, const float *x, int64_t n, const float *importance
 
     for (int64_t i = 0; i < n / 256; i++, b++) {
         load_block(&t, x, importance, i, 256);
-        b->d = half_of_f32(fit_one(l, t.x, t.w, 256, &levels_tern));
+        b->d = half_of_f32(fit_one(l, t.x, t.w, 256, &levels_tern, effort));
         memset(b->qs, 0, sizeof b->qs);
         for (int j = 0; j < 256; j++) {
             uint8_t *q = &b->qs[j / 128 * 32 + j % 32];
@@ -412,7 +426,7 @@ FIT uint8_t ternary_byte(const float *l, int m, int n)
     return (uint8_t)((v * 256 + 242) / 243);
 }
 
-FIT void fit_tq1_0(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_tq1_0(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_tq1_0 *b = row;
     struct fit_block    t;
@@ -420,7 +434,7 @@ FIT void fit_tq1_0(void *row, const float *x, int64_t n, const float *importance
 
     for (int64_t i = 0; i < n / 256; i++, b++) {
         load_block(&t, x, importance, i, 256);
-        b->d = half_of_f32(fit_one(l, t.x, t.w, 256, &levels_tern));
+        b->d = half_of_f32(fit_one(l, t.x, t.w, 256, &levels_tern, effort));
         for (int j = 0; j < 32; j++)
             b->qs[j] = ternary_byte(l + j, 32, 5);
         for (int j = 0; j < 16; j++)
@@ -430,11 +444,11 @@ FIT void fit_tq1_0(void *row, const float *x, int64_t n, const float *importance
     }
 }
 
-FIT void fit_q3_k(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_q3_k(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_q3_k *b = row;
     struct fit_block   t;
-    struct sym         s = { .group = 16, .lo = -32, .hi = 31, .v = &levels_q3_k, .x = t.x, .w = t.w };
+    struct sym         s = { .group = 16, .lo = -32, .hi = 31, .effort = effort, .v = &levels_q3_k, .x = t.x, .w = t.w };
 
     for (int64_t i = 0; i < n / 256; i++, b++) {
         load_block(&t, x, importance, i, 256);
@@ -457,11 +471,11 @@ FIT void fit_q3_k(void *row, const float *x, int64_t n, const float *importance)
     }
 }
 
-FIT void fit_q6_k(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_q6_k(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_q6_k *b = row;
     struct fit_block   t;
-    struct sym         s = { .group = 16, .lo = -128, .hi = 127, .v = &levels_q6_k, .x = t.x, .w = t.w };
+    struct sym         s = { .group = 16, .lo = -128, .hi = 127, .effort = effort, .v = &levels_q6_k, .x = t.x, .w = t.w };
 
     for (int64_t i = 0; i < n / 256; i++, b++) {
         load_block(&t, x, importance, i, 256);
@@ -480,11 +494,11 @@ FIT void fit_q6_k(void *row, const float *x, int64_t n, const float *importance)
     }
 }
 
-FIT void fit_iq4_xs(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_iq4_xs(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_iq4_xs *b = row;
     struct fit_block     t;
-    struct sym           s = { .group = 32, .lo = -32, .hi = 31, .v = &levels_nl, .x = t.x, .w = t.w };
+    struct sym           s = { .group = 32, .lo = -32, .hi = 31, .effort = effort, .v = &levels_nl, .x = t.x, .w = t.w };
 
     for (int64_t i = 0; i < n / 256; i++, b++) {
         load_block(&t, x, importance, i, 256);

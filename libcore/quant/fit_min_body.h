@@ -76,7 +76,7 @@ FIT float line_error(const float *l, const float *x, const float *w, struct line
     return fold_8(s);
 }
 
-FIT struct line search_line(const float *x, const float *w, int n, float top, bool free_min)
+FIT struct line search_line(const float *x, const float *w, int n, float top, bool free_min, int effort)
 {
     float       lo = x[0], hi = x[0], l[32], least = FLT_MAX;
     struct line best = { 0, 0 };
@@ -89,11 +89,13 @@ FIT struct line search_line(const float *x, const float *w, int n, float top, bo
         lo = 0.0f;
     if (hi <= lo) /* all alike */
         return (struct line){ 0, -lo };
-    for (int i = 0; i < 44; i++) {
-        float       t = -1.05f + 0.06f * (float)(i < 40 ? i : 0);
+    int tries = effort > 0 ? 200 : 40;
+
+    for (int i = 0; i < tries + 4; i++) {
+        float       t = -1.05f + 2.4f * (float)i / (float)tries;
         struct line v = { (hi - lo) / (top + t), -lo };
 
-        if (i >= 40)
+        if (i >= tries)
             v = best;
         round_line(l, x, v, n, top);
         v = line_of(l, x, w, n, free_min);
@@ -102,7 +104,7 @@ FIT struct line search_line(const float *x, const float *w, int n, float top, bo
         if (e < least && v.scale > 0.0f) {
             least = e;
             best = v;
-        } else if (i >= 40) {
+        } else if (i >= tries) {
             break;
         }
     }
@@ -111,7 +113,7 @@ FIT struct line search_line(const float *x, const float *w, int n, float top, bo
 
 /* 256 elements in groups with scales a d and minima b dmin, a and b from 0 to most. */
 struct asym {
-    int          group, most;
+    int          group, most, effort;
     float        top;
     const float *x, *w;
     struct line  best[16]; /* of each group alone */
@@ -125,12 +127,11 @@ FIT int whole(float v, float unit, int most)
     return unit > 0.0f ? encode_round(v / unit, 0.0f, (float)most) : 0;
 }
 
-/* The group with scale a: two minima, the group's own and the one that suits the levels then. */
-FIT void asym_group(struct asym *t, const struct asym *s, int g, int a, float *least)
+/* The group with scale a: minimum b, and those that suit the levels then. */
+FIT void asym_group(struct asym *t, const struct asym *s, int g, int a, int b, float *least)
 {
     const float *x = s->x + g * s->group, *w = s->w + g * s->group;
     float        l[32];
-    int          b = whole(s->best[g].min, t->dmin, s->most);
 
     for (int i = 0; i < 3; i++) {
         struct line      v = { t->d * (float)a, t->dmin * (float)b };
@@ -158,13 +159,16 @@ FIT void asym_try(struct asym *s, float d, float dmin)
 {
     struct asym t = { .d = to_f16(d), .dmin = to_f16(dmin) };
 
+    int         around = s->effort > 0 ? 4 : 1, near = s->effort > 0 ? 3 : 0;
+
     for (int g = 0; g < 256 / s->group; g++) {
-        int   mid = whole(s->best[g].scale, t.d, s->most);
+        int   mid = whole(s->best[g].scale, t.d, s->most), min = whole(s->best[g].min, t.dmin, s->most);
         float least = FLT_MAX;
 
-        for (int a = mid - 1; a <= mid + 1; a++)
-            if (a >= 0 && a <= s->most)
-                asym_group(&t, s, g, a, &least);
+        for (int a = mid - around; a <= mid + around; a++)
+            for (int b = min - near; b <= min + near; b++)
+                if (a >= 0 && a <= s->most && b >= 0 && b <= s->most)
+                    asym_group(&t, s, g, a, b, &least);
         t.error += least;
     }
     if (t.error < s->error) {
@@ -209,15 +213,23 @@ FIT void asym_fit(struct asym *s, int tries)
 
     s->error = FLT_MAX;
     for (int g = 0; g < 256 / s->group; g++) {
-        s->best[g] = search_line(s->x + g * s->group, s->w + g * s->group, s->group, s->top, false);
+        s->best[g] = search_line(s->x + g * s->group, s->w + g * s->group, s->group, s->top, false,
+                                 s->effort);
         scale = s->best[g].scale > scale ? s->best[g].scale : scale;
         min = s->best[g].min > min ? s->best[g].min : min;
     }
+    tries += s->effort > 0 ? 3 : 0;
     for (int i = 0; i < tries; i++)
         for (int j = 0; j < tries; j++)
             asym_try(s, scale / (float)(s->most - i), min / (float)(s->most - j));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < (s->effort > 0 ? 6 : 3); i++)
         asym_refit(s);
+    for (int i = 0; i < 8 && s->effort > 0; i++) { /* around the best: both, and apart */
+        float up = 1.0f + 0.006f * (float)(i / 4 + 1), d = s->d * (i & 1 ? up : 1.0f / up);
+
+        asym_try(s, d, s->dmin * (i & 2 ? up : 1.0f / up));
+        asym_refit(s);
+    }
 }
 
 /* Scales and minima to the 12 bytes of k_scales.h. */
@@ -230,11 +242,11 @@ FIT void pack_scales_45(uint8_t sc[12], const int a[8], const int b[8])
     }
 }
 
-FIT void fit_q4_k(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_q4_k(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_q4_k *b = row;
     struct fit_block   t;
-    struct asym        s = { .group = 32, .most = 63, .top = 15, .x = t.x, .w = t.w };
+    struct asym        s = { .group = 32, .most = 63, .effort = effort, .top = 15, .x = t.x, .w = t.w };
 
     for (int64_t i = 0; i < n / 256; i++, b++) {
         load_block(&t, x, importance, i, 256);
@@ -251,11 +263,11 @@ FIT void fit_q4_k(void *row, const float *x, int64_t n, const float *importance)
     }
 }
 
-FIT void fit_q5_k(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_q5_k(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_q5_k *b = row;
     struct fit_block   t;
-    struct asym        s = { .group = 32, .most = 63, .top = 31, .x = t.x, .w = t.w };
+    struct asym        s = { .group = 32, .most = 63, .effort = effort, .top = 31, .x = t.x, .w = t.w };
 
     for (int64_t i = 0; i < n / 256; i++, b++) {
         load_block(&t, x, importance, i, 256);
@@ -274,11 +286,11 @@ FIT void fit_q5_k(void *row, const float *x, int64_t n, const float *importance)
     }
 }
 
-FIT void fit_q2_k(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_q2_k(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_q2_k *b = row;
     struct fit_block   t;
-    struct asym        s = { .group = 16, .most = 15, .top = 3, .x = t.x, .w = t.w };
+    struct asym        s = { .group = 16, .most = 15, .effort = effort, .top = 3, .x = t.x, .w = t.w };
 
     for (int64_t i = 0; i < n / 256; i++, b++) {
         load_block(&t, x, importance, i, 256);
@@ -297,9 +309,9 @@ FIT void fit_q2_k(void *row, const float *x, int64_t n, const float *importance)
 }
 
 /* Both as f16, the minimum of any sign. */
-FIT struct line fit_line(float l[32], const float *x, const float *w, float top)
+FIT struct line fit_line(float l[32], const float *x, const float *w, float top, int effort)
 {
-    struct line t = search_line(x, w, 32, top, true), best = { 0, 0 };
+    struct line t = search_line(x, w, 32, top, true, effort), best = { 0, 0 };
     float       least = FLT_MAX, q[32];
 
     for (int i = 0; i < 3; i++) {
@@ -318,7 +330,7 @@ FIT struct line fit_line(float l[32], const float *x, const float *w, float top)
     return best;
 }
 
-FIT void fit_q4_1(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_q4_1(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_q4_1 *b = row;
     struct fit_block   t;
@@ -326,7 +338,7 @@ FIT void fit_q4_1(void *row, const float *x, int64_t n, const float *importance)
 
     for (int64_t i = 0; i < n / 32; i++, b++) {
         load_block(&t, x, importance, i, 32);
-        struct line v = fit_line(l, t.x, t.w, 15);
+        struct line v = fit_line(l, t.x, t.w, 15, effort);
 
         b->d = half_of_f32(v.scale);
         b->m = half_of_f32(-v.min);
@@ -335,7 +347,7 @@ FIT void fit_q4_1(void *row, const float *x, int64_t n, const float *importance)
     }
 }
 
-FIT void fit_q5_1(void *row, const float *x, int64_t n, const float *importance)
+FIT void fit_q5_1(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_q5_1 *b = row;
     struct fit_block   t;
@@ -343,7 +355,7 @@ FIT void fit_q5_1(void *row, const float *x, int64_t n, const float *importance)
 
     for (int64_t i = 0; i < n / 32; i++, b++) {
         load_block(&t, x, importance, i, 32);
-        struct line v = fit_line(l, t.x, t.w, 31);
+        struct line v = fit_line(l, t.x, t.w, 31, effort);
 
         b->d = half_of_f32(v.scale);
         b->m = half_of_f32(-v.min);

@@ -58,13 +58,13 @@ static void encode_rows(void *ctx, int64_t begin, int64_t end, int worker)
     struct work     *k = ctx;
     const int64_t    n = k->t->ne[0];
     float           *x = k->rows + worker * k->longest;
-    quant_encode_fn *fit = quant_fitter(k->type, k->job->simd);
+    quant_fit_fn    *fit = quant_fitter(k->type, k->job->simd);
     quant_decode_fn *decode = quant_decoder(k->t->type, k->job->simd);
 
     for (int64_t i = begin; i < end; i++) {
         decode(x, (const char *)k->t->data + (size_t)(k->first + i) * k->in_bytes, n);
         k->bad[i] = !all_finite(x, n);
-        fit(k->out + (size_t)i * k->row_bytes, x, n, k->weights);
+        fit(k->out + (size_t)i * k->row_bytes, x, n, k->weights, k->job->effort);
     }
 }
 

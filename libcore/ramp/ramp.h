@@ -53,6 +53,7 @@ struct ramp_job {
     const char                   *version;    /* of the program, likewise */
     struct pool                  *pool;
     unsigned                      simd;
+    int                           effort; /* enum quant_effort */
     struct progress               progress; /* of elements */
 };
 /* Writes job->g to path (gguf_write_open() and its promises) with its metadata and, beside these,

@@ -24,12 +24,18 @@ enum { COLS = 512, ROWS = 8, BAR_ROWS = 64 };
 static const struct known {
     const char *name;
     double      weights, bar;
+    double      search[3]; /* a near-exhaustive search: weights, bar, bar weighted by imatrix.f32 */
 } ones[] = {
-    { "q2_k", .17927, .009075 },    { "q3_k", .10194, .005130 },  { "q4_k", .04936, .002502 },
-    { "q5_k", .02422, .0012557 },   { "q6_k", .01155, .0006603 }, { "iq3_xxs", .12086, .006528 },
-    { "iq3_s", .09626, .005083 },   { "iq4_xs", .05253, .002792 },
-    { "q4_0", 0, .0031750 },        { "q4_1", 0, .0024536 },      { "q5_0", 0, .0016095 },
-    { "q5_1", 0, .0011915 },        { "iq2_s", 0, .0096200 },     { "iq4_nl", 0, .0027539 },
+    { "q2_k", .17927, .009075, { .17086, .00866, .007434 } },
+    { "q3_k", .10194, .005130, { .09925, .005085, .004717 } },
+    { "q4_k", .04936, .002502, { .04761, .002433, .002143 } },
+    { "q5_k", .02422, .0012557, { .0229, .0011884, .0010545 } },
+    { "q6_k", .01155, .0006603, { .01088, .000625, .0005531 } },
+    { "iq3_xxs", .12086, .006528, { .11638, .006176, .005043 } },
+    { "iq3_s", .09626, .005083, { .08729, .00465, .003959 } },
+    { "iq4_xs", .05253, .002792, { .05042, .002712, .002478 } },
+    { "q4_0", 0, .0031750, { 0 } },        { "q4_1", 0, .0024536, { 0 } },      { "q5_0", 0, .0016095, { 0 } },
+    { "q5_1", 0, .0011915, { 0 } },        { "iq2_s", 0, .0096200, { 0 } },     { "iq4_nl", 0, .0027539, { 0 } },
 };
 
 static float *read_floats(const char *dir, const char *name, size_t n)
@@ -61,15 +67,16 @@ static double rmse(const float *x, const float *y, size_t n, const float *w)
     return sqrt(sum / of);
 }
 
-static double our_error(int type, quant_encode_fn *fit, const float *x, size_t rows, const float *w)
+static double our_error(int type, int effort, const float *x, size_t rows, const float *w)
 {
     size_t         bytes = (size_t)quant_row_bytes(type, COLS);
+    quant_fit_fn  *fit = quant_fitter(type, simd_features());
     unsigned char *q = malloc(bytes);
     float         *y = malloc(rows * COLS * sizeof *y);
 
     assert_true(q != NULL && y != NULL);
     for (size_t r = 0; r < rows; r++) {
-        fit(q, x + r * COLS, COLS, w);
+        fit(q, x + r * COLS, COLS, w, effort);
         quant_types[type]->decode(y + r * COLS, q, COLS);
     }
     double e = rmse(x, y, rows * COLS, w);
@@ -117,7 +124,7 @@ static const struct known *find_ones(const char *name)
 }
 
 /* Types whose encoders are here: all with blocks and an encoder. */
-static quant_encode_fn *fitter_of(int type, unsigned set)
+static quant_fit_fn *fitter_of(int type, unsigned set)
 {
     return quant_types[type]->block_elems > 1 ? quant_fitter(type, set) : NULL;
 }
@@ -135,13 +142,13 @@ static void golden_errors(void **state)
 
     printf("type      plain: ours     ggml    ones | weighted: ours ggml | bar: ours   ones\n");
     for (int type = 0; type < QUANT_N; type++) {
-        quant_encode_fn    *fit = fitter_of(type, simd_features());
+        quant_fit_fn       *fit = fitter_of(type, simd_features());
         const struct known *k = find_ones(quant_types[type]->name);
 
         if (fit == NULL)
             continue;
-        double plain = our_error(type, fit, x, ROWS, NULL), with = our_error(type, fit, x, ROWS, w);
-        double on_bar = our_error(type, fit, bar, BAR_ROWS, NULL);
+        double plain = our_error(type, 0, x, ROWS, NULL), with = our_error(type, 0, x, ROWS, w);
+        double on_bar = our_error(type, 0, bar, BAR_ROWS, NULL);
         double ggml = their_error(dir, type, "plain", x, NULL), imx = their_error(dir, type, "imx", x, w);
 
         printf("%-8s %12.6f %8.6f %7.5f | %12.6f %8.6f | %8.7f %8.7f\n", quant_types[type]->name, plain, ggml,
@@ -153,6 +160,40 @@ static void golden_errors(void **state)
     free(w);
     free(bar);
     assert_int_equal(n, 23);
+    assert_int_equal(worse, 0);
+}
+
+/* The highest effort is within 1.5 % of a near-exhaustive search, and no worse than the default. */
+static void highest_effort(void **state)
+{
+    const char *dir = getenv("GOLDENS");
+    int         worse = 0;
+
+    (void)state;
+    if (dir == NULL || *dir == '\0')
+        skip();
+    float *x = read_floats(dir, "weights.f32", ROWS * COLS), *w = read_floats(dir, "imatrix.f32", COLS);
+    float *bar = read_floats(dir, "bar_weights.f32", BAR_ROWS * COLS);
+
+    printf("highest: ours / search  weights         bar             weighted bar\n");
+    for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
+        int          type = quant_find_name((struct str){ ones[i].name, strlen(ones[i].name) });
+        const float *of[3] = { x, bar, bar }, *by[3] = { NULL, NULL, w };
+
+        printf("%-8s             ", ones[i].name);
+        for (int j = 0; j < 3; j++) {
+            size_t rows = j == 0 ? ROWS : BAR_ROWS;
+            double ours = our_error(type, 1, of[j], rows, by[j]), less = our_error(type, 0, of[j], rows, by[j]);
+            double search = ones[i].search[j];
+
+            printf("%10.7f %6.4f", ours, search > 0 ? ours / search : 0);
+            worse += (search > 0 && ours > 1.015 * search) || ours > less * 1.0001;
+        }
+        printf("\n");
+    }
+    free(x);
+    free(w);
+    free(bar);
     assert_int_equal(worse, 0);
 }
 
@@ -200,7 +241,7 @@ static void same_bytes(void **state)
     for (int i = 0; i < COLS; i++)
         w[i] = i % 50 == 3 ? 0 : (float)(i % 17) * (i % 5 == 0 ? 100.0f : 1.0f);
     for (int type = 0; type < QUANT_N; type++) {
-        quant_encode_fn *scalar = fitter_of(type, 0);
+        quant_fit_fn *scalar = fitter_of(type, 0);
 
         for (int kind = 0; kind < 16 && scalar != NULL; kind++) {
             _Alignas(8) unsigned char a[1024], b[1024];
@@ -208,14 +249,14 @@ static void same_bytes(void **state)
             size_t                    bytes = (size_t)quant_row_bytes(type, COLS);
 
             hard_row(x, kind % 8);
-            scalar(a, x, COLS, imp);
+            scalar(a, x, COLS, imp, kind & 1);
             for (int set = 0; set < 2; set++) {
                 unsigned bit = set == 0 ? SIMD_AVX2 : SIMD_AVX512;
 
                 if ((simd_features() & bit) == 0)
                     continue;
                 memset(b, 0xaa, sizeof b);
-                quant_fitter(type, bit)(b, x, COLS, imp);
+                quant_fitter(type, bit)(b, x, COLS, imp, kind & 1);
                 if (memcmp(a, b, bytes) != 0)
                     fail_msg("%s: row %d differs with %s", quant_types[type]->name, kind, set == 0 ? "avx2" : "avx512");
             }
@@ -235,13 +276,13 @@ static void exact_rows(void **state)
 
     (void)state;
     for (int type = 0; type < QUANT_N; type++) {
-        quant_encode_fn *fit = fitter_of(type, simd_features());
+        quant_fit_fn *fit = fitter_of(type, simd_features());
 
         if (fit == NULL || strncmp(quant_types[type]->name, "q", 1) != 0)
             continue;
         for (int i = 0; i < COLS; i++)
             x[i] = i % 16 == 0 ? 0.5f : i % 16 == 1 ? 0.0f : i % 2 ? 0.0f : 0.5f;
-        fit(q, x, COLS, NULL);
+        fit(q, x, COLS, NULL, 0);
         quant_types[type]->decode(y, q, COLS);
         if (rmse(x, y, COLS, NULL) > 1e-3)
             fail_msg("%s: two values come back with an error of %g", quant_types[type]->name,
@@ -253,6 +294,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_errors),
+        cmocka_unit_test(highest_effort),
         cmocka_unit_test(same_bytes),
         cmocka_unit_test(exact_rows),
     };
