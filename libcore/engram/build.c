@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* build.c - tokens into an epoch.                                            room: engram
+ *
+ * All places of a text are sorted by the tokens before them, newest first, then by the token there (multikey
+ * quicksort: Bentley and Sedgewick 1997): the contexts of every order are runs of that one order. When memory is
+ * full, what was sorted becomes a table beside the file; at the end those tables are merged.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/pool.h"
+#include "engram/internal.h"
+
+enum { BORDER = -1, MEMORY_LEAST = 1 << 20, SMALL = 12, PLACE_BYTES = 12 };
+
+struct engram_builder {
+    struct engram_build_opts o;
+    char     *path;
+    int32_t  *token; /* [cap] documents, BORDER before each */
+    uint32_t *place; /* [cap] of tokens to sort */
+    uint32_t *start; /* where those with one newest token begin, in place */
+    size_t    n, cap, first; /* first: tokens before it are context only */
+    bool      inside;        /* a document */
+    int32_t   token_max;
+    uint64_t  tokens, documents;
+    struct file *part; /* [n_parts] sorted already */
+    int          n_parts;
+};
+
+/* ---- sorting ---- */
+
+struct sort {
+    const int32_t *token;
+    uint32_t      *place;
+    int            order;
+};
+
+/* Column c of the key of a place: tokens before it, newest first, then itself. Behind a BORDER there is nothing. */
+static int32_t column(const struct sort *s, uint32_t place, int c)
+{
+    return c < s->order ? s->token[place - 1 - (uint32_t)c] : s->token[place];
+}
+
+static int compare(const struct sort *s, uint32_t a, uint32_t b, int c)
+{
+    for (; c < s->order; c++) {
+        const int32_t x = column(s, a, c), y = column(s, b, c);
+
+        if (x != y)
+            return x < y ? -1 : 1;
+        if (x == BORDER)
+            break;
+    }
+    return (s->token[a] > s->token[b]) - (s->token[a] < s->token[b]);
+}
+
+static void insert(const struct sort *s, uint32_t *v, size_t n, int c)
+{
+    for (size_t i = 1; i < n; i++) {
+        const uint32_t x = v[i];
+        size_t j = i;
+
+        for (; j > 0 && compare(s, v[j - 1], x, c) > 0; j--)
+            v[j] = v[j - 1];
+        v[j] = x;
+    }
+}
+
+static void swap(uint32_t *a, uint32_t *b)
+{
+    const uint32_t x = *a;
+
+    *a = *b;
+    *b = x;
+}
+
+static int32_t median(int32_t a, int32_t b, int32_t c)
+{
+    if (a > b) {
+        const int32_t x = a;
+
+        a = b;
+        b = x;
+    }
+    return c < a ? a : c > b ? b : c;
+}
+
+/* The places v[0 .. n) are equal in the columns before c. Deep recursion only into halves and columns. */
+static void sort_places(const struct sort *s, uint32_t *v, size_t n, int c)
+{
+    while (n > SMALL && c <= s->order) {
+        const int32_t pivot = median(column(s, v[0], c), column(s, v[n / 2], c), column(s, v[n - 1], c));
+        size_t less = 0, at = 0, more = n;
+
+        while (at < more) {
+            const int32_t x = column(s, v[at], c);
+
+            if (x < pivot)
+                swap(&v[less++], &v[at++]);
+            else if (x > pivot)
+                swap(&v[at], &v[--more]);
+            else
+                at++;
+        }
+        const size_t size[3] = { less, more - less, n - more };
+        uint32_t *const begin[3] = { v, v + less, v + more };
+        const int deeper = pivot == BORDER && c < s->order ? s->order : c + 1;
+        const int largest = size[0] >= size[1] && size[0] >= size[2] ? 0 : size[1] >= size[2] ? 1 : 2;
+
+        for (int i = 0; i < 3; i++)
+            if (i != largest)
+                sort_places(s, begin[i], size[i], i == 1 ? deeper : c);
+        v = begin[largest];
+        n = size[largest];
+        c = largest == 1 ? deeper : c;
+    }
+    if (c <= s->order)
+        insert(s, v, n, c);
+}
+
+struct sort_job {
+    struct sort     s;
+    const uint32_t *start; /* [token_max + 3] */
+};
+
+static void sort_groups(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct sort_job *j = ctx;
+
+    (void)worker;
+    for (int64_t t = begin > 0 ? begin : 1; t < end; t++)
+        sort_places(&j->s, j->s.place + j->start[t], j->start[t + 1] - j->start[t], 1);
+}
+
+/* Groups by the newest token, then each group by the rest. Group 0, behind a BORDER, has no contexts. */
+static enum err_code sort_all(struct engram_builder *b, size_t *n_places, struct err *e)
+{
+    const size_t groups = (size_t)b->token_max + 2;
+    uint32_t *start = calloc(groups + 2, sizeof *start);
+    struct sort_job j = { { b->token, b->place, b->o.order }, start };
+
+    if (start == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (size_t i = b->first; i < b->n; i++)
+        if (b->token[i] != BORDER)
+            start[b->token[i - 1] + 3]++;
+    for (size_t t = 2; t < groups + 2; t++)
+        start[t] += start[t - 1];
+    for (size_t i = b->first; i < b->n; i++)
+        if (b->token[i] != BORDER)
+            b->place[start[b->token[i - 1] + 2]++] = (uint32_t)i;
+    *n_places = start[groups];
+    pool_for(b->o.pool, (int64_t)groups, 64, sort_groups, &j);
+    free(start);
+    return ERR_OK;
+}
+
+/* ---- runs of equal contexts ---- */
+
+struct list {
+    struct entry *v;
+    size_t        n, cap, joined; /* joined: length after the last join */
+};
+struct runs {
+    struct emit *m;
+    int          order;
+    struct list  list[ENGRAM_ORDER_MAX];
+    uint64_t     hash[ENGRAM_ORDER_MAX + 1]; /* of the open contexts; hash[0]: of none */
+};
+
+static int by_token(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+
+    return (x->token > y->token) - (x->token < y->token);
+}
+
+static void join(struct list *l)
+{
+    size_t kept = 0;
+
+    if (l->n > 1)
+        qsort(l->v, l->n, sizeof *l->v, by_token);
+    for (size_t i = 0; i < l->n; i++) {
+        if (kept > 0 && l->v[kept - 1].token == l->v[i].token)
+            l->v[kept - 1].count += l->v[i].count; /* whole numbers: exact in any order */
+        else
+            l->v[kept++] = l->v[i];
+    }
+    l->n = l->joined = kept;
+}
+
+static enum err_code push(struct list *l, const struct entry *x, struct err *e)
+{
+    if (l->n > 0 && l->v[l->n - 1].token == x->token) {
+        l->v[l->n - 1].count += x->count;
+        return ERR_OK;
+    }
+    if (l->n == l->cap) {
+        join(l);
+        if (l->n >= l->cap / 2) {
+            const size_t cap = l->cap > 0 ? 2 * l->cap : 16;
+            struct entry *v = realloc(l->v, cap * sizeof *v);
+
+            if (v == NULL)
+                return err_set(e, ERR_NOMEM, "out of memory");
+            l->v = v;
+            l->cap = cap;
+        }
+    }
+    l->v[l->n++] = *x;
+    return ERR_OK;
+}
+
+/* Ends the contexts longer than `keep` that are open at a place; those one shorter get what followed. */
+static enum err_code end_runs(struct runs *r, const int32_t *token, int open, int keep, struct err *e)
+{
+    for (int l = open - 1; l >= keep; l--) {
+        struct list *list = &r->list[l];
+
+        join(list);
+        for (size_t i = 0; l > 0 && i < list->n; i++)
+            if (push(&r->list[l - 1], &list->v[i], e))
+                return e->code;
+        if (engram_emit(r->m, l, (uint32_t)token[-1 - l], r->hash[l + 1], list->v, list->n, e))
+            return e->code;
+        list->n = 0;
+    }
+    return ERR_OK;
+}
+
+static enum err_code emit_runs(const struct engram_builder *b, size_t n, struct emit *m, struct err *e)
+{
+    struct runs r = { .m = m, .order = b->o.order };
+    const int32_t *before = NULL;
+    int open = 0; /* contexts of the place before */
+    enum err_code code = ERR_OK;
+
+    for (size_t i = 0; code == ERR_OK && i < n; i++) {
+        const int32_t *at = b->token + b->place[i];
+        const struct entry x = { *at, 0, 0, 1 };
+        int length = 0, same = 0;
+
+        while (length < r.order && at[-1 - length] != BORDER)
+            length++;
+        while (same < length && same < open && at[-1 - same] == before[-1 - same])
+            same++;
+        code = end_runs(&r, before, open, same, e);
+        for (int l = same; l < length; l++)
+            r.hash[l + 1] = engram_hash(r.hash[l], (uint32_t)at[-1 - l]);
+        if (code == ERR_OK && length > 0)
+            code = push(&r.list[length - 1], &x, e);
+        before = at;
+        open = length;
+    }
+    if (code == ERR_OK)
+        code = end_runs(&r, before, open, 0, e);
+    for (int l = 0; l < r.order; l++)
+        free(r.list[l].v);
+    return code;
+}
+
+/* ---- parts ---- */
+
+static enum err_code write_file(struct engram_builder *b, struct emit *m, const char *path, bool add, struct err *e)
+{
+    unsigned char head[HEAD_BYTES];
+    struct io_out *out;
+    struct io_map old = { NULL, 0 };
+    enum err_code code;
+
+    engram_put_head(head, b->o.tokenizer);
+    if (add && io_map_open(&old, path, e))
+        return e->code;
+    code = io_out_open(&out, path, e);
+    if (code == ERR_OK) {
+        code = add ? io_out_write(out, old.data, old.size, e) : io_out_write(out, head, sizeof head, e);
+        if (code == ERR_OK)
+            code = engram_emit_write(m, out, b->o.day, b->tokens, b->documents, e);
+        if (code == ERR_OK)
+            code = io_out_commit(out, e);
+        else
+            io_out_abort(out);
+    }
+    io_map_close(&old);
+    return code;
+}
+
+/* What waits becomes contexts of m. */
+static enum err_code sort_into(struct engram_builder *b, struct emit *m, struct err *e)
+{
+    size_t n;
+
+    if (sort_all(b, &n, e))
+        return e->code;
+    return emit_runs(b, n, m, e);
+}
+
+/* What waits becomes a table beside the file, open and without a name. */
+static enum err_code spill(struct engram_builder *b, struct err *e)
+{
+    const size_t n_name = strlen(b->path) + 32;
+    struct file *part = realloc(b->part, (size_t)(b->n_parts + 1) * sizeof *part);
+    char *name = malloc(n_name);
+    struct emit *m = NULL;
+    enum err_code code = ERR_OK;
+
+    if (part != NULL)
+        b->part = part;
+    if (part == NULL || name == NULL)
+        code = err_set(e, ERR_NOMEM, "out of memory");
+    else if (b->n_parts == ENGRAM_EPOCHS_MAX)
+        code = err_set(e, ERR_LIMIT, "more than %d parts: more memory is needed", ENGRAM_EPOCHS_MAX);
+    if (code == ERR_OK) {
+        snprintf(name, n_name, "%s.%ld-%d.part", b->path, (long)getpid(), b->n_parts);
+        code = engram_emit_open(&m, b->path, b->o.order, e);
+    }
+    if (code == ERR_OK)
+        code = sort_into(b, m, e);
+    if (code == ERR_OK)
+        code = write_file(b, m, name, false, e);
+    if (code == ERR_OK) {
+        code = engram_map(&b->part[b->n_parts], name, b->o.tokenizer, e);
+        unlink(name);
+        b->n_parts += code == ERR_OK;
+    }
+    engram_emit_close(m);
+    free(name);
+    /* The next part begins with the context of its first token. */
+    const size_t keep = b->n < ENGRAM_ORDER_MAX + 1 ? b->n : ENGRAM_ORDER_MAX + 1;
+
+    memmove(b->token, b->token + (b->n - keep), keep * sizeof *b->token);
+    b->n = b->first = keep;
+    return code;
+}
+
+/* ---- the builder ---- */
+
+static enum err_code put(struct engram_builder *b, int32_t token, struct err *e)
+{
+    if (b->n == b->cap && spill(b, e))
+        return e->code;
+    b->token[b->n++] = token;
+    return ERR_OK;
+}
+
+enum err_code engram_build_open(struct engram_builder **out, const char *path, const struct engram_build_opts *o,
+                                struct err *e)
+{
+    struct engram_builder *b;
+    struct file old;
+
+    if (o->order < 1 || o->order > ENGRAM_ORDER_MAX || o->memory_bytes < MEMORY_LEAST || o->day < 0 ||
+        o->day > INT32_MAX)
+        return err_set(e, ERR_ARG, "order 1 to %d, memory of at least 1 MiB", ENGRAM_ORDER_MAX);
+    if (o->add) { /* before the work, not after it */
+        if (engram_map(&old, path, o->tokenizer, e))
+            return e->code;
+        const int n = old.n_epochs;
+
+        engram_unmap(&old);
+        if (n == ENGRAM_EPOCHS_MAX)
+            return err_set(e, ERR_LIMIT, "%s: has %d epochs: merge them first", path, n);
+    }
+    b = calloc(1, sizeof *b);
+    if (b == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    b->o = *o;
+    b->cap = (size_t)(o->memory_bytes / PLACE_BYTES < UINT32_MAX ? o->memory_bytes / PLACE_BYTES : UINT32_MAX - 1);
+    b->path = strdup(path);
+    b->token = malloc(b->cap * sizeof *b->token);
+    b->place = malloc(b->cap * sizeof *b->place);
+    if (b->path == NULL || b->token == NULL || b->place == NULL) {
+        engram_build_abort(b);
+        return err_set(e, ERR_NOMEM, "out of memory: %zu tokens", b->cap);
+    }
+    /* Contexts are read without a look at where memory begins. */
+    for (int i = 0; i <= ENGRAM_ORDER_MAX; i++)
+        b->token[b->n++] = BORDER;
+    b->first = b->n;
+    *out = b;
+    return ERR_OK;
+}
+
+enum err_code engram_build_tokens(struct engram_builder *b, const int32_t *token, int64_t n, struct err *e)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (token[i] < 0 || token[i] > ENGRAM_TOKEN_MAX - 8)
+            return err_set(e, ERR_ARG, "token %d", (int)token[i]);
+        b->token_max = token[i] > b->token_max ? token[i] : b->token_max;
+        if (put(b, token[i], e))
+            return e->code;
+    }
+    b->tokens += (uint64_t)n;
+    b->inside = b->inside || n > 0;
+    return ERR_OK;
+}
+
+enum err_code engram_build_end(struct engram_builder *b, struct err *e)
+{
+    if (!b->inside)
+        return ERR_OK;
+    b->inside = false;
+    b->documents++;
+    return put(b, BORDER, e);
+}
+
+static enum err_code commit(struct engram_builder *b, const struct progress *p, struct err *e)
+{
+    const struct merge_rule rule = { NULL, b->o.day, -1, 0, 0 };
+    struct emit *m = NULL;
+    enum err_code code = engram_build_end(b, e);
+
+    if (code == ERR_OK && b->n_parts > 0)
+        code = spill(b, e);
+    if (code == ERR_OK)
+        code = engram_emit_open(&m, b->path, b->o.order, e);
+    if (code == ERR_OK)
+        code = b->n_parts > 0 ? engram_merge_into(m, b->part, b->n_parts, &rule, p, e) : sort_into(b, m, e);
+    if (code == ERR_OK)
+        code = write_file(b, m, b->path, b->o.add, e);
+    engram_emit_close(m);
+    return code;
+}
+
+enum err_code engram_build_commit(struct engram_builder *b, const struct progress *p, struct err *e)
+{
+    enum err_code code = commit(b, p, e);
+
+    engram_build_abort(b);
+    return code;
+}
+
+void engram_build_abort(struct engram_builder *b)
+{
+    if (b == NULL)
+        return;
+    for (int i = 0; i < b->n_parts; i++)
+        engram_unmap(&b->part[i]);
+    free(b->part);
+    free(b->place);
+    free(b->token);
+    free(b->path);
+    free(b);
+}
+
+/* ---- one writer ---- */
+
+struct engram_lock {
+    char *name;
+    int   fd;
+};
+
+/* A file beside the table, which its holder removes: who got the lock of a removed one tries again. */
+enum err_code engram_lock(struct engram_lock **out, const char *path, struct err *e)
+{
+    struct engram_lock *l = calloc(1, sizeof *l);
+    struct stat held, named;
+
+    if (l == NULL || (l->name = malloc(strlen(path) + 6)) == NULL) {
+        free(l);
+        return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    memcpy(l->name, path, strlen(path));
+    memcpy(l->name + strlen(path), ".lock", 6);
+    for (;;) {
+        l->fd = open(l->name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (l->fd < 0)
+            err_errno(e, ERR_IO, errno, "%s: cannot open", l->name);
+        else if (flock(l->fd, LOCK_EX | LOCK_NB) != 0)
+            err_set(e, ERR_IO, "%s: another program is writing it", path);
+        else if (fstat(l->fd, &held) == 0 && stat(l->name, &named) == 0 && held.st_ino == named.st_ino &&
+                 held.st_dev == named.st_dev) {
+            *out = l;
+            return ERR_OK;
+        } else {
+            close(l->fd);
+            continue;
+        }
+        if (l->fd >= 0)
+            close(l->fd);
+        free(l->name);
+        free(l);
+        return ERR_IO;
+    }
+}
+
+void engram_unlock(struct engram_lock *l)
+{
+    if (l == NULL)
+        return;
+    unlink(l->name);
+    close(l->fd);
+    free(l->name);
+    free(l);
+}

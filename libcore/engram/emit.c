@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* emit.c - writes an epoch from its contexts in order.                       room: engram
+ *
+ * The arrays grow side by side, so each is a temporary file of its own until all is known. Memory: the filter of
+ * one order at a time. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engram/internal.h"
+
+enum { PART_TOKEN, PART_CHILD, PART_END, PART_TOTAL, PART_HASH, PART_NEXT, PART_COUNT, PART_AGE };
+enum { BUFFER_BYTES = 1 << 16 };
+
+struct emit {
+    int      order;
+    bool     dry;
+    uint64_t n[ENGRAM_ORDER_MAX], n_next[ENGRAM_ORDER_MAX];
+    FILE    *part[ENGRAM_ORDER_MAX][PARTS];
+};
+
+static enum err_code open_part(FILE **out, const char *path, struct err *e)
+{
+    char *name = malloc(strlen(path) + 8);
+    FILE *f = NULL;
+    int fd;
+
+    if (name == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    memcpy(name, path, strlen(path));
+    memcpy(name + strlen(path), ".XXXXXX", 8);
+    fd = mkstemp(name);
+    if (fd >= 0) {
+        unlink(name);
+        f = fdopen(fd, "w+b");
+        if (f == NULL)
+            close(fd);
+    }
+    free(name);
+    if (f == NULL)
+        return err_errno(e, ERR_IO, errno, "%s: cannot make a temporary file beside it", path);
+    (void)setvbuf(f, NULL, _IOFBF, BUFFER_BYTES);
+    *out = f;
+    return ERR_OK;
+}
+
+enum err_code engram_emit_open(struct emit **out, const char *path, int order, struct err *e)
+{
+    struct emit *m = calloc(1, sizeof *m);
+
+    if (m == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    m->order = order;
+    m->dry = path == NULL;
+    for (int l = 0; !m->dry && l < order; l++)
+        for (int i = 0; i < PARTS; i++)
+            if (open_part(&m->part[l][i], path, e)) {
+                engram_emit_close(m);
+                return e->code;
+            }
+    *out = m;
+    return ERR_OK;
+}
+
+void engram_emit_close(struct emit *m)
+{
+    if (m == NULL)
+        return;
+    for (int l = 0; l < m->order; l++)
+        for (int i = 0; i < PARTS; i++)
+            if (m->part[l][i] != NULL)
+                fclose(m->part[l][i]);
+    free(m);
+}
+
+static bool put(FILE *f, const void *v, size_t n)
+{
+    return fwrite(v, 1, n, f) == n;
+}
+
+static int by_count(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+
+    if (x->count != y->count)
+        return x->count > y->count ? -1 : 1;
+    return (x->token > y->token) - (x->token < y->token);
+}
+
+enum err_code engram_emit(struct emit *m, int level, uint32_t token, uint64_t hash, struct entry *v, size_t n,
+                          struct err *e)
+{
+    FILE *const *part = m->part[level];
+    const uint64_t child_end = level + 1 < m->order ? m->n[level + 1] : 0;
+    double total = 0;
+    bool ok = true;
+
+    m->n[level]++;
+    m->n_next[level] += n;
+    if (m->dry)
+        return ERR_OK;
+    for (size_t i = 0; i < n; i++) /* in the file's precision, so that equal ones are ordered by token */
+        v[i].count = (double)(float)v[i].count;
+    if (n > 1)
+        qsort(v, n, sizeof *v, by_count);
+    for (size_t i = 0; i < n; i++) {
+        const float count = (float)v[i].count;
+        const uint16_t age = (uint16_t)(v[i].age < AGE_MAX ? v[i].age : AGE_MAX);
+
+        total += v[i].count;
+        ok = ok && put(part[PART_NEXT], &v[i].token, 4) && put(part[PART_COUNT], &count, 4) &&
+             put(part[PART_AGE], &age, 2);
+    }
+    const float sum = (float)total;
+
+    ok = ok && put(part[PART_TOKEN], &token, 4) && put(part[PART_CHILD], &child_end, 8) &&
+         put(part[PART_END], &m->n_next[level], 8) && put(part[PART_TOTAL], &sum, 4) && put(part[PART_HASH], &hash, 8);
+    return ok ? ERR_OK : err_errno(e, ERR_IO, errno, "a temporary file: cannot write");
+}
+
+static void sizes_of(const struct emit *m, struct epoch *ep, uint64_t *data)
+{
+    *data = 0;
+    ep->order = m->order;
+    for (int l = 0; l < m->order; l++) {
+        struct level *v = &ep->level[l];
+        uint64_t bytes[PARTS];
+
+        v->n = m->n[l];
+        v->n_next = m->n_next[l];
+        v->n_blocks = engram_filter_blocks(m->n[l]);
+        engram_part_bytes(bytes, v->n, v->n_next, v->n_blocks, l + 1 == m->order);
+        for (int i = 0; i < PARTS; i++)
+            *data += bytes[i];
+    }
+    const uint64_t sums = (*data + SUM_BYTES - 1) / SUM_BYTES * 8;
+
+    ep->bytes = EPOCH_BYTES + *data + (sums + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+uint64_t engram_emit_contexts(const struct emit *m)
+{
+    uint64_t n = 0;
+
+    for (int l = 0; l < m->order; l++)
+        n += m->n[l];
+    return n;
+}
+
+uint64_t engram_emit_bytes(const struct emit *m)
+{
+    struct epoch ep = { 0 };
+    uint64_t data;
+
+    sizes_of(m, &ep, &data);
+    return ep.bytes;
+}
+
+/* ---- the arrays one behind the other, with their sums ---- */
+
+struct writer {
+    struct io_out *out;
+    unsigned char *block; /* [SUM_BYTES] */
+    size_t         n;
+    uint64_t      *sum;
+    size_t         n_sums;
+};
+
+static enum err_code flush(struct writer *w, struct err *e)
+{
+    if (w->n == 0)
+        return ERR_OK;
+    w->sum[w->n_sums++] = io_hash(0, w->block, w->n);
+    const size_t n = w->n;
+
+    w->n = 0;
+    return io_out_write(w->out, w->block, n, e);
+}
+
+static enum err_code add(struct writer *w, const void *data, size_t n, struct err *e)
+{
+    const unsigned char *p = data;
+
+    while (n > 0) {
+        const size_t now = n < SUM_BYTES - w->n ? n : SUM_BYTES - w->n;
+
+        if (p != NULL) {
+            memcpy(w->block + w->n, p, now);
+            p += now;
+        } else
+            memset(w->block + w->n, 0, now);
+        w->n += now;
+        n -= now;
+        if (w->n == SUM_BYTES && flush(w, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+static enum err_code copy_part(struct writer *w, FILE *f, uint64_t padded, struct err *e)
+{
+    unsigned char buf[4096];
+    uint64_t done = 0;
+    size_t got;
+
+    if (fflush(f) != 0 || fseek(f, 0, SEEK_SET) != 0)
+        return err_errno(e, ERR_IO, errno, "a temporary file: cannot write");
+    while (done < padded && (got = fread(buf, 1, sizeof buf, f)) > 0) {
+        done += got;
+        if (add(w, buf, got, e))
+            return e->code;
+    }
+    if (ferror(f))
+        return err_errno(e, ERR_IO, errno, "a temporary file: cannot read");
+    return add(w, NULL, (size_t)(padded - done), e);
+}
+
+static enum err_code write_filter(struct writer *w, FILE *hashes, uint64_t n_blocks, struct err *e)
+{
+    uint32_t *filter = calloc(n_blocks, FILTER_WORDS * sizeof *filter);
+    uint64_t hash;
+
+    if (filter == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory: a filter of %llu bytes", (unsigned long long)n_blocks * 32);
+    enum err_code code = fflush(hashes) != 0 || fseek(hashes, 0, SEEK_SET) != 0
+                             ? err_errno(e, ERR_IO, errno, "a temporary file: cannot write")
+                             : ERR_OK;
+
+    while (code == ERR_OK && fread(&hash, sizeof hash, 1, hashes) == 1)
+        engram_filter_add(filter, n_blocks, hash);
+    if (code == ERR_OK && ferror(hashes))
+        code = err_errno(e, ERR_IO, errno, "a temporary file: cannot read");
+    if (code == ERR_OK)
+        code = add(w, filter, (size_t)n_blocks * FILTER_WORDS * sizeof *filter, e);
+    const size_t odd = (size_t)(n_blocks * FILTER_WORDS * sizeof *filter % ALIGN_BYTES);
+
+    if (code == ERR_OK && odd > 0)
+        code = add(w, NULL, ALIGN_BYTES - odd, e);
+    free(filter);
+    return code;
+}
+
+static enum err_code write_level(struct writer *w, const struct emit *m, int l, uint64_t n_blocks, struct err *e)
+{
+    FILE *const *part = m->part[l];
+    uint64_t bytes[PARTS];
+
+    engram_part_bytes(bytes, m->n[l], m->n_next[l], n_blocks, l + 1 == m->order);
+    if (copy_part(w, part[PART_TOKEN], bytes[0], e) ||
+        (bytes[1] > 0 && copy_part(w, part[PART_CHILD], bytes[1], e)) || copy_part(w, part[PART_END], bytes[2], e) ||
+        copy_part(w, part[PART_TOTAL], bytes[3], e) || write_filter(w, part[PART_HASH], n_blocks, e) ||
+        copy_part(w, part[PART_NEXT], bytes[5], e) || copy_part(w, part[PART_COUNT], bytes[6], e) ||
+        copy_part(w, part[PART_AGE], bytes[7], e))
+        return e->code;
+    return ERR_OK;
+}
+
+enum err_code engram_emit_write(struct emit *m, struct io_out *out, int64_t day, uint64_t tokens, uint64_t documents,
+                                struct err *e)
+{
+    struct epoch ep = { .day = day, .tokens = tokens, .documents = documents };
+    struct writer w = { .out = out };
+    const uint64_t head_at = io_out_pos(out);
+    unsigned char head[EPOCH_BYTES] = { 0 };
+    uint64_t data;
+    enum err_code code = ERR_OK;
+
+    sizes_of(m, &ep, &data);
+    const size_t sums = (size_t)(ep.bytes - EPOCH_BYTES - data);
+
+    w.block = malloc(SUM_BYTES);
+    w.sum = calloc(1, sums + 8);
+    if (w.block == NULL || w.sum == NULL)
+        code = err_set(e, ERR_NOMEM, "out of memory");
+    if (code == ERR_OK)
+        code = io_out_write(out, head, sizeof head, e);
+    for (int l = 0; code == ERR_OK && l < m->order; l++)
+        code = write_level(&w, m, l, ep.level[l].n_blocks, e);
+    if (code == ERR_OK)
+        code = flush(&w, e);
+    if (code == ERR_OK)
+        code = io_out_write(out, w.sum, sums, e);
+    if (code == ERR_OK) {
+        engram_put_epoch(head, &ep, io_hash(0, w.sum, sums));
+        code = io_out_patch(out, head_at, head, sizeof head, e);
+    }
+    free(w.block);
+    free(w.sum);
+    return code;
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* internal.h - the file of a table as it is mapped, and how epochs are written.  room: engram
+ *
+ * A file is a head and epochs. An epoch is a head, for each order 1 .. `order` the arrays of struct level, each
+ * at a multiple of 64 bytes, and the sums of all that in blocks of a MiB. Numbers are little-endian.
+ */
+#ifndef ENGRAM_INTERNAL_H
+#define ENGRAM_INTERNAL_H
+#include <stdio.h>
+#include "base/io.h"
+#include "engram/engram.h"
+
+enum {
+    FORMAT = 1,
+    HEAD_BYTES = 4096,   /* of a file */
+    EPOCH_BYTES = 512,   /* head of an epoch */
+    ALIGN_BYTES = 64,
+    SUM_BYTES = 1 << 20, /* bytes that a sum covers */
+    PARTS = 8,           /* arrays of a level */
+    AGE_MAX = UINT16_MAX,
+    FILTER_WORDS = 8,    /* of 32 bits in a block of a filter */
+    FILTER_BITS = 12,    /* for a context */
+};
+
+/* Contexts of one order. Context k continues context p of the order below where child_end[p - 1] <= k < child_end[p]
+ * with one older token. */
+struct level {
+    uint64_t n, n_next, n_blocks;
+    const uint32_t *token;     /* [n] the oldest one, ascending under one parent */
+    const uint64_t *child_end; /* [n] in the order above */
+    const uint64_t *next_end;  /* [n] in next, count and age */
+    const float    *total;     /* [n] sum of count */
+    const uint32_t *filter;    /* [n_blocks][FILTER_WORDS] */
+    const uint32_t *next;      /* [n_next] by count, descending, then by token */
+    const float    *count;     /* [n_next] worth on the epoch's day */
+    const uint16_t *age;       /* [n_next] days from the last write to the epoch's day */
+};
+struct epoch {
+    int64_t      day;
+    int          order;
+    uint64_t     tokens, documents, bytes;
+    struct level level[ENGRAM_ORDER_MAX];
+};
+struct file {
+    struct io_map map;
+    uint64_t      tokenizer;
+    struct epoch *epoch; /* [n_epochs] */
+    int           n_epochs;
+};
+struct engram {
+    struct file file[ENGRAM_FILES_MAX];
+    int         n_files;
+    int64_t     day;
+};
+
+struct range {
+    uint64_t begin, end;
+};
+
+/* table.c */
+void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer);
+/* ep: sizes are set. sums_hash: of the sums behind the arrays. */
+void engram_put_epoch(unsigned char head[EPOCH_BYTES], const struct epoch *ep, uint64_t sums_hash);
+MUST_CHECK enum err_code engram_map(struct file *out, const char *path, uint64_t tokenizer, struct err *e);
+void engram_unmap(struct file *f);
+/* Bytes of the arrays of a level, in the order of struct level. */
+void engram_part_bytes(uint64_t bytes[PARTS], uint64_t n, uint64_t n_next, uint64_t n_blocks, bool top);
+struct range engram_children(const struct epoch *ep, int level, uint64_t k);
+struct range engram_nexts(const struct epoch *ep, int level, uint64_t k);
+/* 2^(-days / half-life) */
+double engram_decay(int64_t days);
+
+/* filter.c: a split block Bloom filter (Putze, Sanders, Singler 2007; the layout of Apache Parquet). No context
+ * that is in it is denied. */
+uint64_t engram_filter_blocks(uint64_t n);
+uint64_t engram_hash(uint64_t before, uint32_t token); /* of a context with one older token; 0: of none */
+void     engram_filter_add(uint32_t *filter, uint64_t n_blocks, uint64_t hash);
+bool     engram_filter_has(const uint32_t *filter, uint64_t n_blocks, uint64_t hash);
+
+/* emit.c: writes an epoch, contexts after those that continue them, siblings by token. */
+struct emit;
+struct entry {
+    int32_t  token;
+    uint32_t age;
+    int      source; /* merging: which one it is from */
+    double   count;
+};
+/* path: temporary files without a name lie beside it. NULL: nothing is written, only counted. */
+MUST_CHECK enum err_code engram_emit_open(struct emit **out, const char *path, int order, struct err *e);
+void engram_emit_close(struct emit *m); /* NULL is allowed */
+/* A context of the level; entries in any order of different tokens, which this sorts. hash: of the context. */
+MUST_CHECK enum err_code engram_emit(struct emit *m, int level, uint32_t token, uint64_t hash, struct entry *v,
+                                     size_t n, struct err *e);
+uint64_t engram_emit_contexts(const struct emit *m);
+uint64_t engram_emit_bytes(const struct emit *m); /* of the epoch */
+MUST_CHECK enum err_code engram_emit_write(struct emit *m, struct io_out *out, int64_t day, uint64_t tokens,
+                                           uint64_t documents, struct err *e);
+
+/* merge.c: all epochs of the files into m. */
+struct merge_rule {
+    const float *scale;
+    int64_t day, unused_days;
+    double  count_min, score_min;
+};
+MUST_CHECK enum err_code engram_merge_into(struct emit *m, const struct file *file, int n_files,
+                                           const struct merge_rule *rule, const struct progress *p, struct err *e);
+#endif

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engram_test.c - tables of n-grams against a slow count of the same text; files that are not tables. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "base/pool.h"
+#include "engram/internal.h"
+
+enum { TEXT_MAX = 300000, DAY = 20000 };
+static char dir[] = "/tmp/engram_test.XXXXXX";
+static struct pool *pool;
+
+static const char *in(const char *name)
+{
+    static char path[4][128];
+    static int  turn;
+
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
+    return path[turn];
+}
+
+static void must(enum err_code code, const struct err *e)
+{
+    if (code != ERR_OK)
+        fail_msg("%s", e->msg);
+}
+
+struct text {
+    int32_t v[TEXT_MAX]; /* -1 ends a document */
+    int64_t n;
+};
+
+/* Skewed tokens that depend on the one before, so that contexts repeat. */
+static void make_text(struct text *t, int64_t n, uint32_t vocab, uint64_t seed)
+{
+    uint64_t s = seed;
+    int32_t  before = 0;
+
+    for (t->n = 0; t->n < n; t->n++) {
+        s = s * 6364136223846793005u + 1442695040888963407u;
+        const uint32_t r = (uint32_t)(s >> 33);
+        const bool end = r % 97 == 0;
+
+        before = (int32_t)((r % 3 == 0 ? r / 3 : (uint32_t)before * 7 + 3) % vocab);
+        t->v[t->n] = end ? -1 : before;
+    }
+}
+
+static void build(const struct text *t, const char *path, struct engram_build_opts o)
+{
+    struct engram_builder *b;
+    struct err e = { 0 };
+
+    o.pool = o.pool != NULL ? o.pool : pool;
+    must(engram_build_open(&b, path, &o, &e), &e);
+    for (int64_t i = 0; i < t->n; i++)
+        must(t->v[i] < 0 ? engram_build_end(b, &e) : engram_build_tokens(b, &t->v[i], 1, &e), &e);
+    must(engram_build_commit(b, NULL, &e), &e);
+}
+
+static struct engram_build_opts plain(int order)
+{
+    return (struct engram_build_opts){ .tokenizer = 7, .day = DAY, .order = order, .memory_bytes = 64 << 20 };
+}
+
+static struct engram *open_one(const char *path, int64_t day)
+{
+    struct engram *g = NULL;
+    struct err e = { 0 };
+
+    must(engram_open(&g, &path, 1, &(struct engram_opts){ 7, day }, &e), &e);
+    return g;
+}
+
+static void assert_same_files(const char *a, const char *b)
+{
+    char *x, *y;
+    size_t nx, ny;
+    struct err e = { 0 };
+
+    must(io_read_all(&x, &nx, a, SIZE_MAX, &e), &e);
+    must(io_read_all(&y, &ny, b, SIZE_MAX, &e), &e);
+    assert_int_equal(nx, ny);
+    assert_memory_equal(x, y, nx);
+    free(x);
+    free(y);
+}
+
+/* The specification: counts what follows the longest context of at most `order` tokens that occurs. */
+static int count_slowly(const struct text *t, const int32_t *context, int n, int order, int64_t *count, int vocab)
+{
+    for (int l = n < order ? n : order; l > 0; l--) {
+        bool any = false;
+
+        memset(count, 0, (size_t)vocab * sizeof *count);
+        for (int64_t i = l; i < t->n; i++) {
+            bool same = t->v[i] >= 0;
+
+            for (int k = 1; same && k <= l; k++)
+                same = t->v[i - k] == context[n - k];
+            if (same) {
+                count[t->v[i]]++;
+                any = true;
+            }
+        }
+        if (any)
+            return l;
+    }
+    return 0;
+}
+
+static void check_look(const struct text *t, const struct engram *g, int order, int vocab, int tries)
+{
+    int64_t count[64];
+    uint64_t s = 5;
+
+    for (int k = 0; k < tries; k++) {
+        int32_t context[9];
+        struct engram_next next;
+        int64_t total = 0;
+
+        s = s * 6364136223846793005u + 1442695040888963407u;
+        const int64_t at = (int64_t)((s >> 20) % (uint64_t)(t->n - 9));
+
+        for (int i = 0; i < 9; i++)
+            context[i] = t->v[at + i] >= 0 ? t->v[at + i] : (int32_t)(s >> 40) % vocab;
+        if (k % 3 == 0)
+            context[k % 9] = (int32_t)(s >> 50) % vocab;
+        const int want = count_slowly(t, context, 9, order, count, vocab);
+
+        engram_look(g, context, 9, &next);
+        assert_int_equal(next.order, want);
+        for (int i = 0; i < vocab; i++)
+            total += count[i];
+        assert_true(want == 0 || next.count == (double)total);
+        for (int i = 0; i < next.n; i++) {
+            assert_true(next.q[i] == (float)((double)count[next.token[i]] / (double)total));
+            assert_true(i == 0 || next.q[i] <= next.q[i - 1]);
+            for (int j = 0; j < vocab; j++) /* what is left out is not commoner */
+                assert_true(next.n < ENGRAM_NEXT_MAX || i + 1 < next.n || count[j] <= count[next.token[0]]);
+        }
+        int different = 0;
+
+        for (int i = 0; want > 0 && i < vocab; i++)
+            different += count[i] > 0;
+        assert_int_equal(next.n, different < ENGRAM_NEXT_MAX ? different : ENGRAM_NEXT_MAX);
+    }
+}
+
+static void test_look(void **state)
+{
+    static struct text t;
+    const int orders[] = { 1, 2, 5, 8 }, vocabs[] = { 3, 50, 12, 30 };
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        make_text(&t, 4000, (uint32_t)vocabs[i], (uint64_t)i);
+        build(&t, in("t"), plain(orders[i]));
+        struct engram *g = open_one(in("t"), DAY);
+
+        check_look(&t, g, orders[i], vocabs[i], 400);
+        engram_close(g);
+    }
+}
+
+static void test_borders(void **state)
+{
+    static struct text t = { { 1, 2, -1, 3, 4, -1, 1, -1, -1 }, 9 };
+    struct engram_next next;
+
+    (void)state;
+    build(&t, in("t"), plain(8));
+    struct engram *g = open_one(in("t"), DAY);
+    const struct engram_epoch_stat s = engram_epoch_stat(g, 0, 0);
+
+    assert_int_equal(s.documents, 3);
+    assert_int_equal(s.tokens, 5);
+    engram_look(g, (int32_t[]){ 1, 2 }, 2, &next); /* 2 ends a document: nothing follows it */
+    assert_int_equal(next.n, 0);
+    engram_look(g, (int32_t[]){ 2, 3 }, 2, &next);
+    assert_int_equal(next.order, 1);
+    assert_int_equal(next.token[0], 4);
+    engram_look(g, NULL, 0, &next);
+    assert_int_equal(next.n, 0);
+    engram_close(g);
+}
+
+/* The same file for any number of threads, and for any memory. */
+static void test_same_bytes(void **state)
+{
+    static struct text t;
+    struct engram_build_opts o = plain(5);
+    struct err e = { 0 };
+
+    (void)state;
+    make_text(&t, TEXT_MAX, 800, 9);
+    build(&t, in("one"), o);
+    must(pool_open(&o.pool, 5, &e), &e);
+    build(&t, in("five"), o);
+    assert_same_files(in("one"), in("five"));
+    pool_close(o.pool);
+    o.pool = NULL;
+    o.memory_bytes = 1 << 20;
+    build(&t, in("parts"), o);
+    assert_same_files(in("one"), in("parts"));
+}
+
+/* Halves of a text, added or merged, say what the whole text says. */
+static void test_add_merge(void **state)
+{
+    static struct text t, half;
+    struct engram_build_opts o = plain(6);
+    struct engram *g;
+    struct err e = { 0 };
+    char *before, *after;
+    size_t n, n_after;
+
+    (void)state;
+    make_text(&t, 3000, 20, 11);
+    t.v[1499] = -1;
+    half = t;
+    half.n = 1500;
+    build(&half, in("a"), o);
+    must(io_read_all(&before, &n, in("a"), SIZE_MAX, &e), &e);
+    memmove(half.v, t.v + 1500, 1500 * sizeof *half.v);
+    build(&half, in("b"), o);
+    o.add = true;
+    build(&half, in("a"), o);
+    must(io_read_all(&after, &n_after, in("a"), SIZE_MAX, &e), &e);
+    assert_true(n_after > n);
+    assert_memory_equal(before, after, n); /* not a byte of it was written again */
+    free(before);
+    free(after);
+    g = open_one(in("a"), DAY);
+    assert_int_equal(engram_n_epochs(g, 0), 2);
+    check_look(&t, g, 6, 20, 300);
+    must(engram_merge(g, in("m"), &(struct engram_merge_opts){ .day = DAY, .unused_days = -1 }, NULL, &e), &e);
+    engram_close(g);
+    o.add = false;
+    build(&t, in("whole"), o);
+    assert_same_files(in("m"), in("whole"));
+    o.add = true;
+    o.tokenizer = 8;
+    struct engram_builder *b;
+
+    assert_int_equal(engram_build_open(&b, in("a"), &o, &e), ERR_FORMAT);
+}
+
+static void test_decay(void **state)
+{
+    static struct text t = { { 1, 2, -1, 1, 2, -1, 1, 3, -1 }, 9 };
+    struct engram_build_opts o = plain(2);
+    struct engram_next next;
+    struct engram *g;
+    struct err e = { 0 };
+
+    (void)state;
+    build(&t, in("t"), o); /* 2 twice, 3 once */
+    t = (struct text){ { 1, 3, -1, 1, 4, -1 }, 6 };
+    o.day = DAY + 60; /* what was before counts a quarter */
+    o.add = true;
+    build(&t, in("t"), o);
+    g = open_one(in("t"), DAY + 60);
+    engram_look(g, (int32_t[]){ 1 }, 1, &next);
+    assert_int_equal(next.n, 3);
+    assert_int_equal(next.token[0], 3);
+    assert_true(fabs(next.count - 2.75) < 1e-9 && fabsf(next.q[0] - 1.25F / 2.75F) < 1e-6F);
+    assert_true(fabsf(next.q[2] - 0.5F / 2.75F) < 1e-6F);
+    /* 91 days after the first write what only that had goes. */
+    must(engram_merge(g, in("d"), &(struct engram_merge_opts){ .day = DAY + 91, .unused_days = 90 }, NULL, &e), &e);
+    engram_close(g);
+    g = open_one(in("d"), DAY + 91);
+    engram_look(g, (int32_t[]){ 1 }, 1, &next);
+    assert_int_equal(next.n, 2);
+    assert_true(next.token[0] == 3 && next.token[1] == 4);
+    assert_true(fabs(next.count - 2.25 * exp2(-31.0 / 30)) < 1e-6);
+    must(engram_merge(g, in("x"), &(struct engram_merge_opts){ .day = DAY + 151, .unused_days = 90 }, NULL, &e), &e);
+    engram_close(g);
+    g = open_one(in("x"), DAY + 151); /* 31 + 60 days: the age goes on in the merged table */
+    engram_look(g, (int32_t[]){ 1 }, 1, &next);
+    assert_int_equal(next.n, 0);
+    engram_close(g);
+}
+
+static void test_prune(void **state)
+{
+    static struct text t;
+    struct engram *g, *small;
+    struct err e = { 0 };
+
+    (void)state;
+    make_text(&t, 20000, 60, 3);
+    build(&t, in("t"), plain(5));
+    g = open_one(in("t"), DAY);
+    for (uint64_t part = 2; part <= 16; part *= 2) {
+        const uint64_t most = engram_file_bytes(g, 0) / part;
+
+        must(engram_merge(g, in("p"), &(struct engram_merge_opts){ .day = DAY, .unused_days = -1, .bytes_max = most },
+                          NULL, &e), &e);
+        small = open_one(in("p"), DAY);
+        assert_true(engram_file_bytes(small, 0) <= most);
+        assert_true(part > 2 || engram_file_bytes(small, 0) > most / 4);
+        engram_close(small);
+    }
+    assert_int_equal(engram_merge(g, in("p"), &(struct engram_merge_opts){ .day = DAY, .unused_days = -1,
+                                  .bytes_max = 100 }, NULL, &e), ERR_ARG);
+    engram_close(g);
+}
+
+static void test_filter(void **state)
+{
+    enum { N = 200000 };
+    const uint64_t blocks = engram_filter_blocks(N);
+    uint32_t *filter = calloc(blocks, FILTER_WORDS * sizeof *filter);
+    int wrong = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < N; i++)
+        engram_filter_add(filter, blocks, engram_hash(0, i));
+    for (uint32_t i = 0; i < N; i++)
+        assert_true(engram_filter_has(filter, blocks, engram_hash(0, i)));
+    for (uint32_t i = N; i < 2 * N; i++)
+        wrong += engram_filter_has(filter, blocks, engram_hash(0, i));
+    assert_true(wrong < N / 50);
+    free(filter);
+}
+
+static void put_file(const char *path, const char *data, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+
+    assert_true(f != NULL && fwrite(data, 1, n, f) == n && fclose(f) == 0);
+}
+
+/* A byte that changed and an end that is missing are found. */
+static void test_damaged(void **state)
+{
+    static struct text t = { { 1, 2, 3, -1, 1, 2, 4, -1 }, 8 };
+    const char *path = in("bad");
+    char *data;
+    size_t n;
+    struct engram *g;
+    struct err e = { 0 };
+
+    (void)state;
+    build(&t, in("t"), plain(3));
+    must(io_read_all(&data, &n, in("t"), SIZE_MAX, &e), &e);
+    for (size_t i = 0; i < n; i += 1 + (size_t)(i < HEAD_BYTES ? 7 : 0)) {
+        data[i] ^= 0x10;
+        put_file(path, data, n);
+        assert_int_not_equal(engram_open(&g, &path, 1, &(struct engram_opts){ 7, DAY }, &e), ERR_OK);
+        assert_true(e.code == ERR_FORMAT || e.code == ERR_UNSUPPORTED);
+        data[i] ^= 0x10;
+    }
+    for (size_t i = 0; i < n; i += 64) {
+        if (i == HEAD_BYTES)
+            continue; /* a table without epochs */
+        put_file(path, data, i);
+        assert_int_equal(engram_open(&g, &path, 1, &(struct engram_opts){ 7, DAY }, &e), ERR_FORMAT);
+    }
+    put_file(path, data, n);
+    assert_int_equal(engram_open(&g, &path, 1, &(struct engram_opts){ 8, DAY }, &e), ERR_FORMAT);
+    free(data);
+}
+
+static bool count_row(void *ctx, const struct engram_row *r)
+{
+    double *sum = ctx;
+
+    sum[r->order - 1] += r->count;
+    return true;
+}
+
+/* Every token that has a token before it is counted once in each order that its document allows. */
+static void test_rows(void **state)
+{
+    static struct text t = { { 1, 2, 3, 1, 2, -1, 1, 2, -1 }, 9 };
+    double sum[ENGRAM_ORDER_MAX] = { 0 };
+
+    (void)state;
+    build(&t, in("t"), plain(4));
+    struct engram *g = open_one(in("t"), DAY);
+
+    engram_rows(g, 0, 0, count_row, sum);
+    assert_true(sum[0] == 5 && sum[1] == 3 && sum[2] == 2 && sum[3] == 1);
+    engram_close(g);
+}
+
+static void test_lock(void **state)
+{
+    struct engram_lock *a, *b;
+    struct err e = { 0 };
+
+    (void)state;
+    must(engram_lock(&a, in("t"), &e), &e);
+    assert_int_equal(engram_lock(&b, in("t"), &e), ERR_IO);
+    engram_unlock(a);
+    must(engram_lock(&b, in("t"), &e), &e);
+    engram_unlock(b);
+    assert_int_not_equal(access(in("t.lock"), F_OK), 0);
+}
+
+static int set_up(void **state)
+{
+    struct err e;
+
+    (void)state;
+    return mkdtemp(dir) == NULL || pool_open(&pool, 2, &e) != ERR_OK;
+}
+
+static int tear_down(void **state)
+{
+    static const char *const names[] = { "t", "one", "five", "parts", "a", "b", "m", "whole", "d", "x", "p", "bad" };
+
+    (void)state;
+    pool_close(pool);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unlink(in(names[i]));
+    return rmdir(dir); /* fails when a temporary file was left */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_look),       cmocka_unit_test(test_borders), cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_add_merge),  cmocka_unit_test(test_decay),   cmocka_unit_test(test_prune),
+        cmocka_unit_test(test_filter),     cmocka_unit_test(test_damaged), cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_lock),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
