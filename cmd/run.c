@@ -57,6 +57,8 @@ static const struct opt opts[] = {
     SECTION("Running"),
     LIST("draft", "name", "guess ahead: auto, ngram, mtp, file; repeatable", &o.drafts),
     INT32("draft-max", "n", "guesses in a step at most (default 16)", &o.draft_max, 0, GEN_DRAFT_MAX),
+    LIST("engram", "file[:w]", "n-grams beside the model, of weight w; repeatable", &o.engrams),
+    FLAG(0, "engram-thinking", "tables count in reasoning, too", &o.engram_thinking),
     ROW_CTX(o.model, "longest prompt and answer together"),
     ROWS_RUNNING(o.model),
     ROWS_PLAN(o.model),
@@ -116,6 +118,8 @@ static void check_usage(char *const *files)
         cli_usage("--render needs --vars");
     if (o.raw && (o.template_file || o.kwargs || o.tool_choice != 0))
         cli_usage("--template, --chat-kwargs and --tool-choice belong to a chat: not with --raw");
+    if (o.engram_thinking && o.engrams.n == 0)
+        cli_usage("--engram-thinking needs --engram");
     if (grammars > 1)
         cli_usage("only one of --schema, --grammar and --regex");
     if (o.check && grammars == 0)
@@ -257,13 +261,23 @@ static enum err_code open_grammar(struct opened *s, struct err *e)
     return ERR_OK;
 }
 
+static enum err_code open_engram(struct opened *s, struct err *e)
+{
+    if (o.engrams.n == 0)
+        return ERR_OK;
+    if (s->open.text == NULL)
+        return err_set(e, ERR_UNSUPPORTED, "%s: has no tokenizer, so no tables", s->open.path);
+    return cli_engram_open(&s->engram, o.engrams.v, o.engrams.n, o.engram_thinking, s->open.gguf, s->open.text,
+                           model_info(s->open.model)->n_vocab, e);
+}
+
 static enum err_code open_run(struct opened *s, struct err *e)
 {
     struct run_opts ro;
     double          from;
 
     s->open.nextn = !drafts_are_off();
-    if (open_grammar(s, e) || cli_open_model(&s->open, e) || open_draft(s, e))
+    if (open_grammar(s, e) || cli_open_model(&s->open, e) || open_engram(s, e) || open_draft(s, e))
         return e->code;
     ro = run_options(s);
     if (check_prompt(s, ro.ctx_tokens, e) || cli_open_run(&s->run, &s->open, &ro, e))
@@ -305,6 +319,10 @@ static enum err_code submit(struct opened *s, struct err *e)
     q.spell = s->chat; /* for the reader of the model's marks */
     q.constraint = s->grammar != NULL ? &gen_grammar : NULL;
     q.rules = s->grammar;
+    if (o.engrams.n > 0) {
+        q.memory = &engram_memory;
+        q.memory_of = &s->engram.mix;
+    }
     if (s->chat && o.budget > 0) {
         q.governor = &reason_governor;
         q.governor_opts = &budget;
@@ -506,6 +524,7 @@ static void close_all(struct opened *s)
     io_out_abort(s->logits);
     gen_close(s->gen);
     draft_close(s->draft);
+    cli_engram_close(&s->engram);
     grammar_close(s->grammar);
     grammar_vocab_close(s->vocab);
     json_decref(s->tools);
@@ -548,6 +567,7 @@ int main(int argc, char **argv)
     }
     close_all(&s);
     free(o.stops.v);
+    free(o.engrams.v);
     cli_sampling_free(&o.sampling);
     status = cli_close_stdout(status);
     cli_reraise();

@@ -6,6 +6,7 @@
 #include "cli/answer.h"
 #include "cli/check.h"
 #include "cli/cli.h"
+#include "cli/engram.h"
 #include "cli/open.h"
 #include "cli/parse.h"
 #include "cli/render.h"
@@ -23,11 +24,11 @@ struct run_options {
     const char *template_file, *kwargs;
     int         tool_choice; /* 1: none */
     bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
-    bool        verbose, quiet, stream, check;
+    bool        verbose, quiet, stream, check, engram_thinking;
     int         think, reasoning; /* index of the choice; think 0: on; reasoning -1: by terminal */
     int64_t     predict_max, logits_last, budget; /* -1: not given */
     int32_t     draft_max;
-    struct cli_list       stops, drafts;
+    struct cli_list       stops, drafts, engrams;
     struct cli_sampling   sampling;
     struct cli_grammar    grammar;
     struct cli_parse_opts parse;
@@ -47,6 +48,7 @@ struct opened {
     struct grammar_vocab *vocab;
     struct grammar    *grammar;
     struct draft      *draft;
+    struct cli_engram  engram;
     int                taps[DRAFT_TAPS_MAX];
     struct run        *run;
     struct gen        *gen;

@@ -274,7 +274,7 @@ static enum err_code write_file(struct engram_builder *b, struct emit *m, const 
     struct io_map old = { NULL, 0 };
     enum err_code code;
 
-    engram_put_head(head, b->o.tokenizer);
+    engram_put_head(head, b->o.tokenizer, NULL);
     if (add && io_map_open(&old, path, e))
         return e->code;
     code = io_out_open(&out, path, e);

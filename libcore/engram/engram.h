@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engram.h - a memory of n-grams beside the model: tables, what they say next, how much that counts.
- * room: engram (base)
+ * room: engram (base gen)
  *
  * A table (chimere-engram(5)) says which tokens followed the last 1 to 8 tokens, and how often. It is a file of
  * epochs, one for each write; an epoch is a trie of contexts, newest token first, so keys are compared whole and
@@ -11,6 +11,7 @@
 #define ENGRAM_ENGRAM_H
 #include "base/base.h"
 
+struct gen_memory;
 struct engram;
 struct engram_builder;
 struct io_out;
@@ -21,6 +22,7 @@ enum {
     ENGRAM_NEXT_MAX = 32,  /* tokens that a look-up gives */
     ENGRAM_FILES_MAX = 16, /* tables side by side */
     ENGRAM_EPOCHS_MAX = 4096,
+    ENGRAM_PARTS = 4,      /* tokens of a word that is written after a space of its own */
     ENGRAM_TOKEN_MAX = INT32_MAX,
     ENGRAM_HALF_LIFE_DAYS = 30,
     ENGRAM_UNUSED_DAYS = 90,
@@ -44,10 +46,49 @@ struct engram_next {
     int     n;                  /* 0: the table says nothing */
     int     order;              /* tokens of the longest context that was seen, 1 .. ENGRAM_ORDER_MAX */
     int     file;               /* the one that knows most of it */
+    bool    whole;              /* the context is all of the text */
     double  count;              /* how often it was seen, decayed */
 };
 /* What follows token[0 .. n), by the longest context that one of the files has. */
 void engram_look(const struct engram *g, const int32_t *token, int64_t n, struct engram_next *out);
+
+/* ---- the mixture ---- */
+
+/* What gen_memory's functions get: p' = (1 - w) p + w q. */
+struct engram_mix {
+    const struct engram *table;
+    float          ceiling[ENGRAM_FILES_MAX]; /* of each file: w is at most this; -ln(1 - w) nats is what a token can lose */
+    bool           thinking; /* mix into reasoning, too */
+    int32_t        n_vocab;  /* of the model: other tokens of a table are left out */
+    /* A text may end in a space that belongs to the token of the next word. space: the token of a space alone, -1: none.
+     * parts[t]: tokens of t's text without the space in front, -1 behind them; t is in spaced, which is sorted by
+     * parts, first one first. */
+    int32_t        space;
+    const int32_t (*parts)[ENGRAM_PARTS]; /* [n_vocab] */
+    const int32_t *spaced;                /* [n_spaced] */
+    int32_t        n_spaced;
+};
+extern const struct gen_memory engram_memory; /* its object: a struct engram_mix */
+
+/* As engram_look(), with a space at the end or within taken for part of the token that follows, if that is known
+ * better. */
+void engram_mix_look(const struct engram_mix *m, const int32_t *token, int64_t n, struct engram_next *out);
+/* The evidence of a look-up in one number; the weight that belongs to it when the model's likeliest token has p_max. */
+uint32_t engram_evidence(const struct engram_next *next);
+float    engram_weight(const struct engram_mix *m, uint32_t evidence, float p_max);
+
+/* Weights by evidence, from what a model and a table said of held-out text. */
+struct engram_fit;
+MUST_CHECK enum err_code engram_fit_open(struct engram_fit **out, struct err *e);
+void engram_fit_close(struct engram_fit *f); /* NULL is allowed */
+/* A token had probability p from the model and q from the table, which gave `mass` in all. half: 0 or 1, of the text. */
+MUST_CHECK enum err_code engram_fit_add(struct engram_fit *f, uint32_t evidence, float p_max, float p, float q,
+                                        float mass, int half, struct err *e);
+/* Writes the weights into the table. No weight is above the one of a table that
+ * was not fitted; where one half's best does not help the other half, it is 0. *used: kinds
+ * of evidence whose weight is above 0. */
+MUST_CHECK enum err_code engram_fit_write(const struct engram_fit *f, const char *path, int *used, struct err *e);
+bool engram_fitted(const struct engram *g, int file);
 
 /* ---- what is in a file ---- */
 

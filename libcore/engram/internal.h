@@ -20,6 +20,11 @@ enum {
     AGE_MAX = UINT16_MAX,
     FILTER_WORDS = 8,    /* of 32 bits in a block of a filter */
     FILTER_BITS = 12,    /* for a context */
+    WEIGHTS_AT = 64,     /* in the head of a file */
+    COUNTS = 6,          /* kinds of evidence: 1, 2, 4, 8, 16 and more */
+    AGREES = 3,          /* the commonest token has less than a half, less than 0.95, more */
+    SURES = 4,           /* the model's likeliest token: below 0.25, 0.5, 0.9, above */
+    KINDS = ENGRAM_ORDER_MAX * COUNTS * AGREES * SURES,
 };
 
 /* Contexts of one order. Context k continues context p of the order below where child_end[p - 1] <= k < child_end[p]
@@ -44,6 +49,7 @@ struct epoch {
 struct file {
     struct io_map map;
     uint64_t      tokenizer;
+    const float  *weight; /* [KINDS] fitted; NULL: not */
     struct epoch *epoch; /* [n_epochs] */
     int           n_epochs;
 };
@@ -58,7 +64,8 @@ struct range {
 };
 
 /* table.c */
-void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer);
+/* weight: [KINDS], or NULL */
+void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer, const float *weight);
 /* ep: sizes are set. sums_hash: of the sums behind the arrays. */
 void engram_put_epoch(unsigned char head[EPOCH_BYTES], const struct epoch *ep, uint64_t sums_hash);
 MUST_CHECK enum err_code engram_map(struct file *out, const char *path, uint64_t tokenizer, struct err *e);
@@ -69,6 +76,11 @@ struct range engram_children(const struct epoch *ep, int level, uint64_t k);
 struct range engram_nexts(const struct epoch *ep, int level, uint64_t k);
 /* 2^(-days / half-life) */
 double engram_decay(int64_t days);
+
+/* mix.c: where the weight of this evidence stands in KINDS */
+int engram_kind(uint32_t evidence, float p_max);
+/* its weight in a table that was not fitted */
+float engram_guess(int kind);
 
 /* filter.c: a split block Bloom filter (Putze, Sanders, Singler 2007; the layout of Apache Parquet). No context
  * that is in it is denied. */

@@ -116,7 +116,7 @@ void engram_look(const struct engram *g, const int32_t *token, int64_t n, struct
             if (found > 0 && found == order)
                 hold(&h, ep, found - 1, place, engram_decay(g->day - ep->day), f);
         }
-    *out = (struct engram_next){ .order = order, .count = h.total };
+    *out = (struct engram_next){ .order = order, .count = h.total, .whole = order == n };
     if (!(h.total > 0))
         return;
     tell(&h, out);

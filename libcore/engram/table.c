@@ -35,12 +35,15 @@ double engram_decay(int64_t days)
 
 /* ---- heads ---- */
 
-void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer)
+void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer, const float *weight)
 {
     memset(head, 0, HEAD_BYTES);
     memcpy(head, FILE_MAGIC, 8);
     put_word(head, 1, (uint64_t)FORMAT);
     put_word(head, 2, tokenizer);
+    put_word(head, 3, weight != NULL);
+    if (weight != NULL)
+        memcpy(head + WEIGHTS_AT, weight, KINDS * sizeof *weight);
     put_word(head, HEAD_BYTES / 8 - 1, io_hash(0, head, HEAD_BYTES - 8));
 }
 
@@ -217,7 +220,18 @@ static enum err_code check_head(struct file *f, uint64_t tokenizer, struct err *
     f->tokenizer = word_at(p, 2);
     if (tokenizer != 0 && f->tokenizer != tokenizer)
         return err_set(e, ERR_FORMAT, "was made with another tokenizer than the model's");
+    if (word_at(p, 3) == 0)
+        return ERR_OK;
+    f->weight = (const void *)(p + WEIGHTS_AT);
+    for (int i = 0; i < KINDS; i++)
+        if (!(f->weight[i] >= 0 && f->weight[i] <= 1))
+            return err_set(e, ERR_FORMAT, "weight %d is not from 0 to 1", i);
     return ERR_OK;
+}
+
+bool engram_fitted(const struct engram *g, int file)
+{
+    return g->file[file].weight != NULL;
 }
 
 enum err_code engram_map(struct file *out, const char *path, uint64_t tokenizer, struct err *e)

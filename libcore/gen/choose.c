@@ -27,7 +27,7 @@ static enum err_code choose_row(struct gen *g, struct ask *a, struct sample_pick
         seen->entropy = (float)(log(d.total) - d.weighted / d.total);
     }
     if (mix != NULL)
-        a->mix.weight = q->q.memory->weight(q->q.memory_of, mix->token, mix->q, mix->n, seen->p_max);
+        a->mix.weight = q->q.memory->weight(q->q.memory_of, a->evidence, seen->p_max);
     if (digest && sample_next_digest(q->sampler, &d, mix, o->shun, o->n_shun, pick, &enough, e))
         return e->code;
     if (enough)

@@ -56,10 +56,12 @@ extern const struct gen_constraint gen_grammar; /* rules: a struct grammar (gram
 /* ---- memory: probabilities that are mixed into the model's ---- */
 
 struct gen_memory {
-    /* What comes after token[0 .. n): fills token, q and n of the mix (buffers of SAMPLE_MIX_MAX are there). */
-    void  (*look)(const void *m, const int32_t *token, int64_t n, bool reasoning, int32_t *next, float *q, int *n_next);
+    /* What comes after token[0 .. n): fills token, q and n of the mix (buffers of SAMPLE_MIX_MAX are there), and a
+     * number of its own for weight(). */
+    void  (*look)(const void *m, const int32_t *token, int64_t n, bool reasoning, int32_t *next, float *q, int *n_next,
+                  uint32_t *evidence);
     /* Weight of that in the mixture, 0 .. 1, when the model's own row is known: p_max is its largest probability. */
-    float (*weight)(const void *m, const int32_t *next, const float *q, int n_next, float p_max);
+    float (*weight)(const void *m, uint32_t evidence, float p_max);
 };
 
 /* ---- governor: one for an answer; thinking under control ---- */

@@ -59,6 +59,7 @@ struct ask {
     int32_t         mix_token[SAMPLE_MIX_MAX];
     float           mix_q[SAMPLE_MIX_MAX];
     struct sample_mix mix;
+    uint32_t        evidence;  /* the memory's own, of what is mixed in */
     int32_t        *ids;       /* [LOGITS_IDS_MAX] */
 };
 

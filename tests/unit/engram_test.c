@@ -395,6 +395,76 @@ static void test_rows(void **state)
     engram_close(g);
 }
 
+/* A space that stands alone is part of the word behind it: token 9 is a space, 20 the word of 9 and 10, 21 that of 9, 10
+ * and 11, 22 that of 9 and 12. */
+static void test_spaces(void **state)
+{
+    static struct text t = { { 1, 2, 21, 3, -1, 1, 2, 21, 4, -1, 1, 2, 20, 5, -1, 1, 2, 22, 6, -1 }, 20 };
+    static int32_t parts[32][ENGRAM_PARTS];
+    static const int32_t spaced[] = { 20, 21, 22 };
+    struct engram_next next;
+
+    (void)state;
+    memset(parts, -1, sizeof parts);
+    parts[20][0] = parts[21][0] = 10;
+    parts[21][1] = 11;
+    parts[22][0] = 12;
+    build(&t, in("t"), plain(8));
+    struct engram *g = open_one(in("t"), DAY);
+    const struct engram_mix m = { .table = g, .n_vocab = 32, .space = 9, .n_spaced = 3, .spaced = spaced,
+                                  .parts = (const int32_t (*)[ENGRAM_PARTS])parts };
+
+    engram_mix_look(&m, (int32_t[]){ 1, 2, 9 }, 3, &next);
+    assert_int_equal(next.order, 2);
+    assert_int_equal(next.n, 2); /* 10 in three of four, 12 in one */
+    for (int i = 0; i < 2; i++)
+        assert_true(next.token[i] == 10 ? next.q[i] == 0.75F : next.token[i] == 12 && next.q[i] == 0.25F);
+    engram_mix_look(&m, (int32_t[]){ 1, 2, 9, 10, 11 }, 5, &next);
+    assert_int_equal(next.order, 3);
+    assert_true(next.n == 2 && next.token[0] == 3 && next.q[0] == 0.5F);
+    engram_mix_look(&m, (int32_t[]){ 1, 2, 9, 12 }, 4, &next);
+    assert_true(next.n == 1 && next.token[0] == 6 && next.order == 3);
+    engram_mix_look(&m, (int32_t[]){ 1, 2 }, 2, &next);
+    assert_true(next.n == 3 && next.token[0] == 21 && next.whole);
+    engram_close(g);
+}
+
+/* Weights come from what helps, and not where nothing does. */
+static void test_fit(void **state)
+{
+    static struct text t = { { 1, 2, -1 }, 3 };
+    const struct engram_next good = { .n = 1, .q = { 1 }, .order = 8, .count = 3 },
+                             low = { .n = 1, .q = { 1 }, .order = 3, .count = 3 },
+                             bad = { .n = 1, .q = { 1 }, .order = 7, .count = 1 };
+    struct engram_fit *f;
+    struct err e = { 0 };
+    int used = 0;
+
+    (void)state;
+    build(&t, in("t"), plain(2));
+    must(engram_fit_open(&f, &e), &e);
+    for (int i = 0; i < 200; i++) {
+        must(engram_fit_add(f, engram_evidence(&good), 0.3F, 0.1F, i % 10 < 8 ? 1 : 0, 1, i & 1, &e), &e);
+        must(engram_fit_add(f, engram_evidence(&low), 0.3F, 0.1F, 1, 1, i & 1, &e), &e);
+        must(engram_fit_add(f, engram_evidence(&bad), 0.3F, 0.1F, i % 20 == 0 ? 1 : 0, 1, i & 1, &e), &e);
+    }
+    must(engram_fit_write(f, in("t"), &used, &e), &e);
+    engram_fit_close(f);
+    assert_int_equal(used, 1);
+    struct engram *g = open_one(in("t"), DAY);
+    struct engram_mix m = { .table = g, .ceiling = { 1 }, .n_vocab = 9, .space = -1 };
+
+    assert_true(engram_fitted(g, 0));
+    /* Without the two misses: ((1 - w) 0.1 + w)^160 ((1 - w) 0.1)^40 is largest at w = 0.7778. */
+    assert_true(fabsf(engram_weight(&m, engram_evidence(&good), 0.3F) - 0.7778F) < 0.02F);
+    assert_true(engram_weight(&m, engram_evidence(&bad), 0.3F) == 0);
+    assert_true(engram_weight(&m, engram_evidence(&low), 0.3F) == 0); /* every text has such */
+    assert_true(engram_weight(&m, engram_evidence(&good), 0.95F) == 0); /* never seen */
+    m.ceiling[0] = 0.25F;
+    assert_true(engram_weight(&m, engram_evidence(&good), 0.3F) == 0.25F);
+    engram_close(g);
+}
+
 static void test_lock(void **state)
 {
     struct engram_lock *a, *b;
@@ -434,7 +504,7 @@ int main(void)
         cmocka_unit_test(test_look),       cmocka_unit_test(test_borders), cmocka_unit_test(test_same_bytes),
         cmocka_unit_test(test_add_merge),  cmocka_unit_test(test_decay),   cmocka_unit_test(test_prune),
         cmocka_unit_test(test_filter),     cmocka_unit_test(test_damaged), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_lock),
+        cmocka_unit_test(test_lock),       cmocka_unit_test(test_spaces),  cmocka_unit_test(test_fit),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

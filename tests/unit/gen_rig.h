@@ -116,11 +116,12 @@ static const struct gen_constraint walk = { walk_begin, walk_end, walk_take, wal
 /* ---- a memory: what follows is the newest token plus a few ---- */
 
 static inline void next_look(const void *m, const int32_t *token, int64_t n, bool reasoning, int32_t *next, float *q,
-                             int *n_next)
+                             int *n_next, uint32_t *evidence)
 {
     const int32_t n_vocab = *(const int32_t *)m;
 
     (void)reasoning;
+    *evidence = (uint32_t)token[n - 1];
     *n_next = token[n - 1] % 3 == 0 ? 0 : 4; /* sometimes it knows nothing */
     for (int i = 0; i < *n_next; i++) {
         next[i] = (token[n - 1] + 7 * i + 1) % n_vocab;
@@ -128,13 +129,10 @@ static inline void next_look(const void *m, const int32_t *token, int64_t n, boo
     }
 }
 
-static inline float next_weight(const void *m, const int32_t *next, const float *q, int n_next, float p_max)
+static inline float next_weight(const void *m, uint32_t evidence, float p_max)
 {
     (void)m;
-    (void)next;
-    (void)q;
-    (void)n_next;
-    return 0.6f * (1 - p_max);
+    return (0.5f + (float)(evidence % 4) / 20) * (1 - p_max);
 }
 
 static const struct gen_memory next_memory = { next_look, next_weight };
@@ -185,10 +183,11 @@ static inline void answer_alone(struct rig *rig, const struct ask_for *a, struct
             a->constraint->mask(place, mask);
         if (a->memory != NULL) {
             int n_next;
+            uint32_t evidence = 0;
 
-            a->memory->look(a->memory_of, out->token, n, false, next, q, &n_next);
+            a->memory->look(a->memory_of, out->token, n, false, next, q, &n_next, &evidence);
             mix.n = n_next;
-            mix.weight = a->memory->weight(a->memory_of, next, q, n_next, p_max_of(x, place != NULL ? mask : NULL, rig->n_vocab));
+            mix.weight = a->memory->weight(a->memory_of, evidence, p_max_of(x, place != NULL ? mask : NULL, rig->n_vocab));
         }
         must(sample_next_row(s, x, place != NULL ? mask : NULL, mix.n > 0 ? &mix : NULL, NULL, 0, &pick, &e), &e);
         out->token[n++] = pick.token;

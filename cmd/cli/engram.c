@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engram.c - opens tables of n-grams for a model.                           room: cmd (cli_) */
+#include "cli/engram.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "text/text.h"
+
+enum { PATH_BYTES = 4096 };
+
+enum err_code cli_engram_weighted(const char *arg, char *buf, size_t buf_bytes, float *weight, float most,
+                                  struct err *e)
+{
+    const char *colon = strrchr(arg, ':');
+
+    if (colon != NULL && colon[1] != '\0' && strspn(colon + 1, "0123456789.") == strlen(colon + 1)) {
+        char *end;
+        const float w = strtof(colon + 1, &end);
+
+        if (*end != '\0' || !(w >= 0 && w <= most))
+            return err_set(e, ERR_ARG, "%s: a weight is from 0 to %g", arg, (double)most);
+        *weight = w;
+    } else
+        colon = arg + strlen(arg);
+    if ((size_t)(colon - arg) >= buf_bytes)
+        return err_set(e, ERR_ARG, "%.40s...: the name is too long", arg);
+    memcpy(buf, arg, (size_t)(colon - arg));
+    buf[colon - arg] = '\0';
+    return ERR_OK;
+}
+
+static int by_parts(const void *a, const void *b)
+{
+    const int32_t *x = a, *y = b;
+
+    for (int i = 1; i <= ENGRAM_PARTS; i++)
+        if (x[i] != y[i])
+            return x[i] < y[i] ? -1 : 1;
+    return (x[0] > y[0]) - (x[0] < y[0]);
+}
+
+/* Sorts tokens by their parts: {token, parts} as one record. */
+static enum err_code sort_spaced(struct cli_engram *x, int32_t n, struct err *e)
+{
+    int32_t (*v)[1 + ENGRAM_PARTS] = malloc(((size_t)n + 1) * sizeof *v);
+
+    if (v == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (int32_t i = 0; i < n; i++) {
+        v[i][0] = x->spaced[i];
+        memcpy(v[i] + 1, x->parts[x->spaced[i]], sizeof *x->parts);
+    }
+    qsort(v, (size_t)n, sizeof *v, by_parts);
+    for (int32_t i = 0; i < n; i++)
+        x->spaced[i] = v[i][0];
+    free(v);
+    return ERR_OK;
+}
+
+/* What is left of each word when the space before it is a token of its own. */
+static enum err_code map_spaces(struct cli_engram *x, const struct text *text, int32_t n_vocab, struct err *e)
+{
+    const int32_t n_text = text_info(text)->n_tokens;
+    struct text_tokens ids = { 0 };
+    enum err_code code = ERR_OK;
+    int32_t n = 0;
+
+    x->parts = malloc((size_t)n_vocab * sizeof *x->parts);
+    x->spaced = malloc((size_t)n_vocab * sizeof *x->spaced);
+    if (x->parts == NULL || x->spaced == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    memset(x->parts, -1, (size_t)n_vocab * sizeof *x->parts);
+    for (int32_t i = 0; code == ERR_OK && i < n_vocab && i < n_text; i++) {
+        const struct str s = text_piece(text, i);
+
+        if (s.n < 2 || s.p[0] != ' ' || s.p[1] == ' ' || text_is_control(text, i))
+            continue;
+        ids.n = 0;
+        code = text_encode(text, (struct str){ s.p + 1, s.n - 1 }, 0, &ids, e);
+        if (code != ERR_OK || ids.n < 1 || ids.n > ENGRAM_PARTS || ids.v[0] == i)
+            continue;
+        memcpy(x->parts[i], ids.v, (size_t)ids.n * sizeof *ids.v);
+        x->spaced[n++] = i;
+    }
+    text_tokens_free(&ids);
+    if (code == ERR_OK)
+        code = sort_spaced(x, n, e);
+    x->mix.parts = (const int32_t (*)[ENGRAM_PARTS])x->parts;
+    x->mix.spaced = x->spaced;
+    x->mix.n_spaced = n;
+    x->mix.space = text_find(text, " ");
+    return code;
+}
+
+enum err_code cli_engram_open(struct cli_engram *x, const char *const *names, size_t n, bool thinking,
+                              const struct gguf *g, const struct text *text, int32_t n_vocab, struct err *e)
+{
+    const struct engram_opts o = { text_fingerprint(g), (int64_t)time(NULL) / 86400 };
+    const char *path[ENGRAM_FILES_MAX];
+    char *buf = malloc((size_t)ENGRAM_FILES_MAX * PATH_BYTES);
+    enum err_code code = ERR_OK;
+
+    if (buf == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    if (n > ENGRAM_FILES_MAX)
+        code = err_set(e, ERR_ARG, "more than %d tables", ENGRAM_FILES_MAX);
+    for (size_t i = 0; code == ERR_OK && i < n; i++) {
+        path[i] = buf + i * PATH_BYTES;
+        x->mix.ceiling[i] = CLI_ENGRAM_WEIGHT;
+        code = cli_engram_weighted(names[i], buf + i * PATH_BYTES, PATH_BYTES, &x->mix.ceiling[i], 1, e);
+    }
+    if (code == ERR_OK)
+        code = engram_open(&x->table, path, (int)n, &o, e);
+    if (code == ERR_OK)
+        code = map_spaces(x, text, n_vocab, e);
+    x->mix.table = x->table;
+    x->mix.thinking = thinking;
+    x->mix.n_vocab = n_vocab;
+    free(buf);
+    return code;
+}
+
+void cli_engram_close(struct cli_engram *x)
+{
+    engram_close(x->table);
+    free(x->parts);
+    free(x->spaced);
+    *x = (struct cli_engram){ 0 };
+}

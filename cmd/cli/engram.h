@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engram.h - tables of n-grams beside a model, as options name them.        room: cmd (cli_) */
+#ifndef CLI_ENGRAM_H
+#define CLI_ENGRAM_H
+#include "cli/cli.h"
+#include "engram/engram.h"
+
+#define CLI_ENGRAM_WEIGHT 0.95F /* what a table may weigh when nothing is said */
+
+struct cli_engram {
+    struct engram    *table;
+    struct engram_mix mix;
+    int32_t         (*parts)[ENGRAM_PARTS], *spaced; /* of the mix */
+};
+/* names: "FILE" or "FILE:weight", which is the mixture's ceiling for that file, 0 to 1. ERR_FORMAT: not a table, or one of
+ * another tokenizer than g's. */
+MUST_CHECK enum err_code cli_engram_open(struct cli_engram *x, const char *const *names, size_t n, bool thinking,
+                                         const struct gguf *g, const struct text *text, int32_t n_vocab, struct err *e);
+void cli_engram_close(struct cli_engram *x); /* {0} is allowed */
+
+/* "FILE:weight" or "FILE": the path to buf. ERR_ARG: the weight is no number from 0 to most. */
+MUST_CHECK enum err_code cli_engram_weighted(const char *arg, char *buf, size_t buf_bytes, float *weight, float most,
+                                             struct err *e);
+#endif

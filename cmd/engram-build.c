@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* chimere-engram-build - tables of n-grams from text, and what they are worth to a model. See chimere-engram-build(1). */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/pool.h"
+#include "cli/table.h"
+#include "engram-build/program.h"
+#include "gguf/gguf.h"
+#include "text/text.h"
+
+static struct build_options o = { .order = ENGRAM_ORDER_MAX, .memory_bytes = (int64_t)1 << 30 };
+
+static const struct opt opts[] = {
+    SECTION("Table"),
+    OUTPUT('o', "out", "file", "the table that is written", &o.out),
+    INT32("order", "n", "longest context in tokens (default 8)", &o.order, 1, ENGRAM_ORDER_MAX),
+    STRING(0, "day", "date", "of the write, 2026-01-15 (default: today)", &o.date),
+    INT64(0, "size", "bytes", "prune: of the file at most", &o.size_bytes, 1),
+    REAL(0, "min-count", "n", "merge, decay, prune: rarer rows are left out", &o.count_min),
+    LIST("engram", "file[:w]", "score: the table, at most this weight; repeatable", &o.tables),
+    SECTION("Text"),
+    ROW_MODEL(o.model),
+    FLAG(0, "lines", "each line is a document (default: each file)", &o.lines),
+    FLAG(0, "jsonl", "JSON lines with a member \"text\" (by name: .jsonl)", &o.jsonl),
+    SECTION("Running"),
+    INT64(0, "memory", "bytes", "for sorting (default 1G)", &o.memory_bytes, 1 << 20),
+    ROW_CTX(o.model, "fit, score: of the model (default 512)"),
+    ROWS_RUNNING(o.model),
+    SECTION("Output"),
+    FLAG('j', "json", "stats, score: JSON lines", &o.json),
+    FLAG('v', "verbose", "say what was done", &o.verbose),
+    FLAG('q', "quiet", "errors only", &o.quiet),
+    END,
+};
+
+/* Bits of the commands. */
+enum {
+    BUILD = 1, ADD = 2, MERGE = 4, DECAY = 8, PRUNE = 16, DUMP = 32, STATS = 64, CHECK = 128, FIT = 256, SCORE = 512,
+    COUNTS = BUILD | ADD, MODEL = FIT | SCORE, TEXTS = COUNTS | MODEL, MERGES = MERGE | DECAY | PRUNE,
+    WRITES = COUNTS | FIT | MERGES,
+};
+static const struct cli_command commands[] = {
+    { "build", "build -o table [options] [text ...]", "A table of texts.", BUILD },
+    { "add", "add -o table [options] [text ...]", "Appends an epoch to a table.", ADD },
+    { "fit", "fit -o table [options] [text ...]", "What a table may weigh, from held-out texts.", FIT },
+    { "score", "score --engram table [options] [text ...]", "Perplexity without and with tables.", SCORE },
+    { "merge", "merge -o table [options] table[:weight] ...", "One epoch of all tables.", MERGE },
+    { "decay", "decay -o table [options] table", "Old counts are halved or left out.", DECAY },
+    { "prune", "prune -o table [options] table", "The rarest rows are left out.", PRUNE },
+    { "dump", "dump [options] table", "The rows as JSON lines.", DUMP },
+    { "stats", "stats [options] table ...", "What is in tables.", STATS },
+    { "check", "check [options] table ...", "Are tables whole?", CHECK },
+    { NULL, NULL, NULL, 0 },
+};
+/* An option that a command would ignore is a mistake. */
+static const struct cli_of of[] = {
+    { "out", WRITES }, { "order", COUNTS }, { "day", COUNTS | DECAY }, { "size", PRUNE }, { "min-count", MERGES },
+    { "engram", SCORE }, { "model", TEXTS | DUMP }, { "lines", TEXTS }, { "jsonl", TEXTS }, { "memory", COUNTS },
+    { "ctx", MODEL }, { "threads", TEXTS }, { "device", MODEL }, { "vram", MODEL }, { "kv", MODEL },
+    { "chunk", MODEL }, { "acts", MODEL }, { "no-mmap", MODEL }, { "repack", MODEL }, { "json", STATS | SCORE },
+    { NULL, 0 },
+};
+static const struct cli cli = {
+    .name = "chimere-engram-build", .synopsis = "command [options] [file ...]",
+    .about = "Tables of n-grams: from text, and what they are worth.", .opts = opts, .commands = commands, .of = of,
+};
+
+static void check_usage(unsigned bit, const char *command, char *const *files)
+{
+    if (bit & WRITES && o.out == NULL)
+        cli_usage("%s: --out names the table that is written", command);
+    if (bit & SCORE && o.tables.n == 0)
+        cli_usage("score: --engram names the table");
+    if (!(bit & TEXTS) && *files == NULL)
+        cli_usage("%s: no table is named", command);
+    if (bit & (DECAY | PRUNE | DUMP) && files[1] != NULL)
+        cli_usage("%s takes one table", command);
+    if (bit & PRUNE && o.size_bytes == 0 && o.count_min <= 0)
+        cli_usage("prune needs --size or --min-count");
+    if (o.lines && o.jsonl)
+        cli_usage("--lines or --jsonl, not both");
+    if (o.count_min < 0)
+        cli_usage("--min-count: not below 0");
+    cli_open_check(&o.model);
+}
+
+/* Days from 1970-01-01 (proleptic Gregorian), for "YYYY-MM-DD". */
+static bool parse_day(const char *s, int64_t *day)
+{
+    int y, m, d, used = 0;
+
+    if (sscanf(s, "%4d-%2d-%2d%n", &y, &m, &d, &used) != 3 || s[used] != '\0' || y < 1970 || m < 1 || m > 12 ||
+        d < 1 || d > 31)
+        return false;
+    y -= m <= 2;
+    const int64_t era = y / 400, of_era = y - era * 400, of_year = (153 * (m > 2 ? m - 3 : m + 9) + 2) / 5 + d - 1;
+
+    *day = era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
+    return *day >= 0;
+}
+
+static enum err_code take(void *ctx, const int32_t *token, int64_t n, bool end, struct err *e)
+{
+    if (engram_build_tokens(ctx, token, n, e))
+        return e->code;
+    return end ? engram_build_end(ctx, e) : ERR_OK;
+}
+
+static enum err_code build(char *const *files, bool add, struct err *e)
+{
+    const struct progress progress = cli_engram_progress();
+    struct engram_build_opts bo = { .day = o.day, .order = o.order, .add = add,
+                                    .memory_bytes = (uint64_t)o.memory_bytes };
+    struct engram_builder *b = NULL;
+    struct engram_lock *lock = NULL;
+    struct cli_opened x = { 0 };
+    const double from = cli_now_ms();
+    enum err_code code;
+
+    code = cli_open(&x, &o.model, e) ? e->code : cli_open_text(&x, true, e);
+    if (code == ERR_OK)
+        code = pool_open(&bo.pool, o.model.n_threads > 0 ? o.model.n_threads : pool_cpus(), e);
+    if (code == ERR_OK)
+        code = engram_lock(&lock, o.out, e);
+    if (code == ERR_OK) {
+        bo.tokenizer = text_fingerprint(x.gguf);
+        code = engram_build_open(&b, o.out, &bo, e);
+    }
+    if (code == ERR_OK)
+        code = cli_engram_read(&o, files, x.text, bo.pool, take, b, e);
+    if (code == ERR_OK)
+        code = engram_build_commit(b, &progress, e);
+    else
+        engram_build_abort(b);
+    cli_progress_end();
+    engram_unlock(lock);
+    pool_close(bo.pool);
+    cli_opened_close(&x);
+    if (code == ERR_OK)
+        cli_note("%s: written in %.1f s", o.out, (cli_now_ms() - from) / 1e3);
+    return code;
+}
+
+static enum err_code run(unsigned bit, char *const *files, struct err *e)
+{
+    switch (bit) {
+    case BUILD:
+    case ADD:
+        return build(files, bit == ADD, e);
+    case FIT:
+    case SCORE:
+        return cli_engram_score(&o, files, bit == FIT, e);
+    case DUMP:
+        return cli_engram_dump(&o, files, e);
+    case STATS:
+        return cli_engram_stats(&o, files, e);
+    case CHECK:
+        return cli_engram_check(&o, files, e);
+    default:
+        return cli_engram_merge(&o, files, bit == DECAY, bit == PRUNE, e);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct cli_command *command;
+    struct err e = { 0 };
+    int first = cli_parse(&cli, argc, argv), status = EXIT_OK;
+
+    if (first == argc)
+        cli_usage("no command: one of build, add, fit, score, merge, decay, prune, dump, stats, check");
+    command = cli_command_of(&cli, argv[first]);
+    if (command == NULL)
+        cli_usage("%s: not one of build, add, fit, score, merge, decay, prune, dump, stats, check", argv[first]);
+    check_usage(command->bit, command->name, argv + first + 1);
+    cli_set_verbosity(o.quiet ? -1 : o.verbose);
+    o.day = (int64_t)time(NULL) / 86400;
+    if (o.date != NULL && !parse_day(o.date, &o.day))
+        cli_usage("--day %s: not a date like 2026-01-15", o.date);
+    cli_catch_interrupts();
+    if (run(command->bit, argv + first + 1, &e))
+        status = cli_fail(&e);
+    free(o.tables.v);
+    status = cli_close_stdout(status);
+    cli_reraise();
+    return status;
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* input.c - texts, plain or JSON lines, packed by zstd or not, into tokens.  room: cmd (cli_) */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zstd.h>
+#include "base/io.h"
+#include "base/pool.h"
+#include "engram-build/program.h"
+#include "text/text.h"
+
+enum {
+    READ_BYTES = 1 << 18,
+    PIECE_BYTES = 1 << 16,     /* of plain text that is made into tokens at once, and what follows up to a line's end */
+    PIECE_BYTES_MAX = 1 << 24, /* text without a place to cut */
+    LINE_BYTES_MAX = 1 << 26,
+    BATCH = 256,               /* pieces */
+};
+
+struct source {
+    const char   *name;
+    int           fd;
+    bool          known, packed, ended, pending;
+    ZSTD_DStream *z;
+    ZSTD_inBuffer in;
+    char          raw[READ_BYTES];
+};
+
+struct piece {
+    struct cli_buf     s;
+    struct text_tokens token;
+    bool               end; /* of the document */
+    struct err         err;
+};
+
+struct input {
+    const struct build_options *o;
+    const struct text *text;
+    struct pool       *pool;
+    cli_engram_sink   *sink;
+    void              *ctx;
+    struct piece       piece[BATCH];
+    int                n;
+    uint64_t           read_bytes, all_bytes, tokens; /* all_bytes 0: not known */
+    double             from_ms;
+};
+
+/* ---- bytes ---- */
+
+static enum err_code fill(struct source *s, struct input *in, struct err *e)
+{
+    ssize_t got;
+
+    do {
+        got = read(s->fd, s->raw, sizeof s->raw);
+    } while (got < 0 && errno == EINTR && !cli_interrupted());
+    if (got < 0)
+        return err_errno(e, ERR_IO, errno, "%s: cannot read", s->name);
+    s->in = (ZSTD_inBuffer){ s->raw, (size_t)got, 0 };
+    s->ended = got == 0;
+    in->read_bytes += (uint64_t)got;
+    return ERR_OK;
+}
+
+static enum err_code unpack(struct source *s, struct cli_buf *out, struct err *e)
+{
+    static char buf[READ_BYTES];
+    ZSTD_outBuffer o = { buf, sizeof buf, 0 };
+    size_t left = ZSTD_decompressStream(s->z, &o, &s->in);
+
+    if (ZSTD_isError(left))
+        return err_set(e, ERR_FORMAT, "%s: not zstd data: %s", s->name, ZSTD_getErrorName(left));
+    s->pending = left != 0;
+    return cli_buf_add(out, (struct str){ buf, o.pos }, e);
+}
+
+/* Appends some bytes to *out; *more false at the end. */
+static enum err_code take(struct source *s, struct input *in, struct cli_buf *out, bool *more, struct err *e)
+{
+    static const unsigned char magic[4] = { 0x28, 0xb5, 0x2f, 0xfd };
+
+    *more = true;
+    if (s->in.pos == s->in.size && !s->ended && fill(s, in, e))
+        return e->code;
+    if (s->ended) {
+        *more = false;
+        return s->pending ? err_set(e, ERR_FORMAT, "%s: the zstd data is cut", s->name) : ERR_OK;
+    }
+    if (!s->known) {
+        s->known = true;
+        s->packed = s->in.size >= 4 && memcmp(s->raw, magic, 4) == 0;
+        if (s->packed && (s->z = ZSTD_createDStream()) == NULL)
+            return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    if (s->packed)
+        return unpack(s, out, e);
+    s->in.pos = s->in.size;
+    return cli_buf_add(out, (struct str){ s->raw, s->in.size }, e);
+}
+
+/* ---- tokens ---- */
+
+static void encode(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    struct input *in = ctx;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        struct piece *p = &in->piece[i];
+
+        p->token.n = 0;
+        if (text_encode(in->text, (struct str){ p->s.p, p->s.n }, 0, &p->token, &p->err) == ERR_OK)
+            p->err.code = ERR_OK;
+    }
+}
+
+static void show(const struct input *in)
+{
+    const double s = (cli_now_ms() - in->from_ms) / 1e3, part = in->all_bytes > 0
+                     ? (double)in->read_bytes / (double)in->all_bytes : 0;
+    const double rate = s > 0 ? (double)in->tokens / s / 1e6 : 0;
+
+    if (cli_status_asked())
+        fprintf(stderr, "%s: %.1f million tokens, %.2f million/s\n", cli_name(), (double)in->tokens / 1e6, rate);
+    if (part > 0 && part <= 1)
+        cli_progress("%.1f million tokens, %.2f million/s, %.0f s left", (double)in->tokens / 1e6, rate,
+                     s / part - s);
+    else
+        cli_progress("%.1f million tokens, %.2f million/s", (double)in->tokens / 1e6, rate);
+}
+
+static enum err_code flush(struct input *in, struct err *e)
+{
+    const int n = in->n;
+
+    in->n = 0;
+    pool_for(in->pool, n, 1, encode, in);
+    for (int i = 0; i < n; i++) {
+        struct piece *p = &in->piece[i];
+
+        if (p->err.code != ERR_OK) {
+            *e = p->err;
+            return e->code;
+        }
+        if (in->sink(in->ctx, p->token.v, p->token.n, p->end, e))
+            return e->code;
+        in->tokens += (uint64_t)p->token.n;
+    }
+    show(in);
+    return cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : ERR_OK;
+}
+
+static enum err_code add_piece(struct input *in, struct str s, bool end, struct err *e)
+{
+    struct piece *p = &in->piece[in->n];
+
+    p->s.n = 0;
+    p->end = end;
+    if (cli_buf_add(&p->s, s, e))
+        return e->code;
+    in->n++;
+    return in->n == BATCH ? flush(in, e) : ERR_OK;
+}
+
+/* ---- documents ---- */
+
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* Where text may be cut so that its parts have the tokens of the whole: no pre-tokenizer joins a single line feed
+ * between two words with what follows. 0: not yet. */
+static size_t cut_at(const char *p, size_t n)
+{
+    for (size_t i = PIECE_BYTES; i + 1 < n; i++)
+        if (p[i] == '\n' && !is_space(p[i - 1]) && !is_space(p[i + 1]) && (unsigned char)p[i + 1] < 0x80)
+            return i + 1;
+    if (n < PIECE_BYTES_MAX)
+        return 0;
+    while (n > PIECE_BYTES_MAX - 4 && ((unsigned char)p[n - 1] & 0xc0) == 0x80)
+        n--;
+    return n - 1;
+}
+
+/* Takes whole lines, or pieces of text, from the beginning of *b. */
+static enum err_code cut_text(struct input *in, struct cli_buf *b, struct err *e)
+{
+    size_t at = 0, n;
+
+    while (b->n - at > PIECE_BYTES && (n = cut_at(b->p + at, b->n - at)) > 0) {
+        if (add_piece(in, (struct str){ b->p + at, n }, false, e))
+            return e->code;
+        at += n;
+    }
+    memmove(b->p, b->p + at, b->n - at);
+    b->n -= at;
+    return ERR_OK;
+}
+
+static enum err_code add_line(struct input *in, const struct source *s, bool jsonl, struct str line, int64_t number,
+                              struct err *e)
+{
+    struct str text;
+    json_t *o;
+    char what[300];
+    enum err_code code;
+
+    if (!jsonl)
+        return add_piece(in, line, true, e);
+    while (line.n > 0 && is_space(line.p[line.n - 1]))
+        line.n--;
+    if (line.n == 0)
+        return ERR_OK;
+    snprintf(what, sizeof what, "%.200s: line %lld", s->name, (long long)number);
+    if (json_parse(&o, line, what, e))
+        return e->code;
+    code = json_get_str(o, "text", &text) ? add_piece(in, text, true, e)
+                                          : err_set(e, ERR_FORMAT, "%s: has no text", what);
+    json_decref(o);
+    return code;
+}
+
+static enum err_code cut_lines(struct input *in, const struct source *s, bool jsonl, struct cli_buf *b, bool last,
+                               int64_t *number, struct err *e)
+{
+    size_t at = 0;
+
+    while (at < b->n) {
+        const char *end = memchr(b->p + at, '\n', b->n - at);
+        const size_t n = end != NULL ? (size_t)(end - b->p) + 1 - at : b->n - at;
+
+        if (end == NULL && !last)
+            break;
+        if (add_line(in, s, jsonl, (struct str){ b->p + at, n }, ++*number, e))
+            return e->code;
+        at += n;
+    }
+    memmove(b->p, b->p + at, b->n - at);
+    b->n -= at;
+    return b->n <= LINE_BYTES_MAX ? ERR_OK : err_set(e, ERR_LIMIT, "%s: a line of more than %d bytes", s->name,
+                                                     LINE_BYTES_MAX);
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+
+    return n > m && strcmp(name + (n - m), end) == 0;
+}
+
+static enum err_code read_source(struct input *in, struct source *s, struct err *e)
+{
+    const bool jsonl = in->o->jsonl || ends_in(s->name, ".jsonl") || ends_in(s->name, ".jsonl.zst");
+    const bool lines = jsonl || in->o->lines;
+    struct cli_buf b = { 0 };
+    int64_t number = 0;
+    bool more = true;
+    enum err_code code = ERR_OK;
+
+    while (code == ERR_OK && more) {
+        code = cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : take(s, in, &b, &more, e);
+        if (code == ERR_OK && b.n > 0)
+            code = lines ? cut_lines(in, s, jsonl, &b, !more, &number, e) : cut_text(in, &b, e);
+    }
+    if (code == ERR_OK && !lines)
+        code = add_piece(in, (struct str){ b.p, b.n }, true, e);
+    cli_buf_free(&b);
+    return code;
+}
+
+static enum err_code read_file(struct input *in, const char *path, struct err *e)
+{
+    const bool is_stdin = strcmp(path, "-") == 0;
+    struct source *s = calloc(1, sizeof *s);
+    enum err_code code;
+
+    if (s == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    s->name = is_stdin ? "standard input" : path;
+    s->fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    code = s->fd < 0 ? err_errno(e, ERR_IO, errno, "%s: cannot open", path) : read_source(in, s, e);
+    if (s->fd >= 0 && !is_stdin)
+        close(s->fd);
+    ZSTD_freeDStream(s->z);
+    free(s);
+    return code;
+}
+
+enum err_code cli_engram_read(const struct build_options *o, char *const *files, const struct text *text,
+                              struct pool *pool, cli_engram_sink *sink, void *ctx, struct err *e)
+{
+    static const char *const standard[] = { "-", NULL };
+    const char *const *file = *files != NULL ? (const char *const *)files : standard;
+    struct input *in = calloc(1, sizeof *in);
+    enum err_code code = ERR_OK;
+    bool known = true;
+
+    if (in == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    *in = (struct input){ .o = o, .text = text, .pool = pool, .sink = sink, .ctx = ctx, .from_ms = cli_now_ms() };
+    for (int i = 0; file[i] != NULL; i++) {
+        struct stat st;
+
+        known = known && stat(file[i], &st) == 0 && S_ISREG(st.st_mode);
+        in->all_bytes += known ? (uint64_t)st.st_size : 0;
+    }
+    in->all_bytes = known ? in->all_bytes : 0;
+    for (int i = 0; code == ERR_OK && file[i] != NULL; i++)
+        code = read_file(in, file[i], e);
+    if (code == ERR_OK)
+        code = flush(in, e);
+    cli_progress_end();
+    for (int i = 0; i < BATCH; i++) {
+        cli_buf_free(&in->piece[i].s);
+        text_tokens_free(&in->piece[i].token);
+    }
+    free(in);
+    return code;
+}

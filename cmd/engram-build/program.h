@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* program.h - inside chimere-engram-build: its options, texts that come in.    room: cmd (cli_) */
+#ifndef ENGRAM_BUILD_PROGRAM_H
+#define ENGRAM_BUILD_PROGRAM_H
+#include "cli/cli.h"
+#include "cli/open.h"
+#include "engram/engram.h"
+
+struct text;
+
+struct build_options {
+    struct cli_model_opts model;
+    const char *out, *date;
+    int32_t     order;
+    int64_t     memory_bytes, size_bytes;
+    float       count_min;
+    struct cli_list tables;
+    bool        lines, jsonl, json, quiet, verbose;
+    int64_t     day; /* of date, or today */
+};
+
+/* input.c: documents of the files ("-": stdin; none: stdin) as tokens, in order. Text comes in pieces that a
+ * tokenizer cannot tell from the whole; end: the document ends with them. */
+typedef enum err_code cli_engram_sink(void *ctx, const int32_t *token, int64_t n, bool end, struct err *e);
+MUST_CHECK enum err_code cli_engram_read(const struct build_options *o, char *const *files, const struct text *text,
+                                         struct pool *pool, cli_engram_sink *sink, void *ctx, struct err *e);
+
+/* tables.c: commands that read tables */
+MUST_CHECK enum err_code cli_engram_merge(const struct build_options *o, char *const *files, bool decay, bool prune,
+                                          struct err *e);
+MUST_CHECK enum err_code cli_engram_dump(const struct build_options *o, char *const *files, struct err *e);
+MUST_CHECK enum err_code cli_engram_stats(const struct build_options *o, char *const *files, struct err *e);
+MUST_CHECK enum err_code cli_engram_check(const struct build_options *o, char *const *files, struct err *e);
+/* "contexts written" on a terminal; false after an interrupt. */
+struct progress cli_engram_progress(void);
+/* score.c: a model's perplexity on texts without and with tables; fit: writes the weights that help into o->out */
+MUST_CHECK enum err_code cli_engram_score(const struct build_options *o, char *const *files, bool fit, struct err *e);
+#endif

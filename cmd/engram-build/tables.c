@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tables.c - merge, decay, prune, dump, stats, check.                       room: cmd (cli_) */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "cli/engram.h"
+#include "engram-build/program.h"
+#include "gguf/gguf.h"
+#include "text/text.h"
+
+static bool tick(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)ctx;
+    if (cli_status_asked())
+        fprintf(stderr, "%s: %.1f of %.1f million contexts\n", cli_name(), (double)done / 1e6, (double)total / 1e6);
+    cli_progress("%.1f of %.1f million contexts", (double)done / 1e6, (double)total / 1e6);
+    return !cli_interrupted();
+}
+
+struct progress cli_engram_progress(void)
+{
+    return (struct progress){ tick, NULL };
+}
+
+/* ---- new tables from old ones ---- */
+
+struct sources {
+    char        path[ENGRAM_FILES_MAX][4096];
+    const char *name[ENGRAM_FILES_MAX];
+    float       weight[ENGRAM_FILES_MAX];
+    int         n;
+};
+
+/* An output never replaces an input. */
+static enum err_code check_out(const char *out, const char *in, struct err *e)
+{
+    struct stat a, b;
+
+    if (stat(out, &a) == 0 && stat(in, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        return err_set(e, ERR_ARG, "%s: is read, so it cannot be written", out);
+    return ERR_OK;
+}
+
+static enum err_code find_sources(struct sources *s, char *const *files, const char *out, struct err *e)
+{
+    for (; files[s->n] != NULL; s->n++) {
+        if (s->n == ENGRAM_FILES_MAX)
+            return err_set(e, ERR_ARG, "more than %d tables", ENGRAM_FILES_MAX);
+        s->weight[s->n] = 1;
+        if (cli_engram_weighted(files[s->n], s->path[s->n], sizeof s->path[0], &s->weight[s->n], 1e6F, e))
+            return e->code;
+        s->name[s->n] = s->path[s->n];
+        if (out != NULL && check_out(out, s->name[s->n], e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+static int64_t newest_day(const struct engram *g, int n_files)
+{
+    int64_t day = 0;
+
+    for (int f = 0; f < n_files; f++)
+        for (int i = 0; i < engram_n_epochs(g, f); i++) {
+            const int64_t at = engram_epoch_stat(g, f, i).day;
+
+            day = at > day ? at : day;
+        }
+    return day;
+}
+
+enum err_code cli_engram_merge(const struct build_options *o, char *const *files, bool decay, bool prune,
+                               struct err *e)
+{
+    const struct progress progress = cli_engram_progress();
+    struct sources *s = calloc(1, sizeof *s);
+    struct engram_lock *lock = NULL;
+    struct engram *g = NULL;
+    enum err_code code;
+
+    if (s == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    code = find_sources(s, files, o->out, e);
+    if (code == ERR_OK)
+        code = engram_lock(&lock, o->out, e);
+    if (code == ERR_OK)
+        code = engram_open(&g, s->name, s->n, &(struct engram_opts){ 0, o->day }, e);
+    if (code == ERR_OK) {
+        const int64_t newest = newest_day(g, s->n);
+        const struct engram_merge_opts mo = {
+            .scale = s->weight, .day = decay && o->day > newest ? o->day : newest,
+            .unused_days = decay ? ENGRAM_UNUSED_DAYS : -1, .count_min = (double)o->count_min,
+            .bytes_max = prune ? (uint64_t)o->size_bytes : 0,
+        };
+
+        code = engram_merge(g, o->out, &mo, &progress, e);
+    }
+    cli_progress_end();
+    engram_close(g);
+    engram_unlock(lock);
+    free(s);
+    return code;
+}
+
+/* ---- looking at tables ---- */
+
+static enum err_code open_one(struct engram **g, const struct build_options *o, const char *path, struct err *e)
+{
+    return engram_open(g, &path, 1, &(struct engram_opts){ 0, o->day }, e);
+}
+
+static void date_of(int64_t day, char buf[16])
+{
+    /* Days to a date of the Gregorian calendar, by eras of 400 years that begin in March. */
+    const int64_t z = day + 719468, era = z / 146097, of_era = z - era * 146097;
+    const int64_t year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+    const int64_t of_year = of_era - (365 * year + year / 4 - year / 100), m = (5 * of_year + 2) / 153;
+    const int64_t month = m < 10 ? m + 3 : m - 9;
+
+    snprintf(buf, 16, "%04d-%02d-%02d", (int)(year + era * 400 + (month <= 2)) % 10000, (int)month % 100,
+             (int)(of_year - (153 * m + 2) / 5 + 1) % 100);
+}
+
+struct dump {
+    const struct text *text; /* NULL: numbers only */
+    int           epoch;
+    char          date[16];
+    enum err_code code;
+    struct err   *e;
+};
+
+static bool dump_row(void *ctx, const struct engram_row *r)
+{
+    struct dump *d = ctx;
+    json_t *ids = json_array();
+    struct cli_buf s = { 0 };
+    json_t *o = json_pack("{s:i, s:s, s:o, s:i, s:o, s:i}", "epoch", d->epoch, "day", d->date, "context", ids,
+                          "next", (int)r->next, "count", cli_json_real(r->count), "unused_days", r->unused_days);
+    bool ok = o != NULL && ids != NULL;
+
+    for (int i = 0; ok && i < r->order; i++) {
+        ok = json_array_append_new(ids, json_integer(r->context[i])) == 0;
+        if (ok && d->text != NULL)
+            ok = cli_buf_add(&s, text_piece(d->text, r->context[i]), d->e) == ERR_OK;
+    }
+    if (ok && d->text != NULL)
+        ok = cli_json_set(o, "context_text", json_bytes((struct str){ s.p, s.n })) &&
+             cli_json_set(o, "next_text", json_bytes(text_piece(d->text, r->next)));
+    cli_buf_free(&s);
+    if (!ok) {
+        json_decref(o);
+        d->code = err_set(d->e, ERR_NOMEM, "out of memory");
+        return false;
+    }
+    d->code = cli_interrupted() ? err_set(d->e, ERR_CANCEL, "interrupted") : cli_json_line(o, d->e);
+    return d->code == ERR_OK;
+}
+
+enum err_code cli_engram_dump(const struct build_options *o, char *const *files, struct err *e)
+{
+    struct cli_opened x = { 0 };
+    struct dump d = { .e = e };
+    struct engram *g = NULL;
+
+    if (o->model.file != NULL) /* rows as text, too */
+        d.code = cli_open(&x, &o->model, e) ? e->code : cli_open_text(&x, true, e);
+    if (d.code == ERR_OK)
+        d.code = engram_open(&g, (const char *const *)files, 1,
+                             &(struct engram_opts){ x.gguf != NULL ? text_fingerprint(x.gguf) : 0, o->day }, e);
+    d.text = x.text;
+    for (d.epoch = 0; d.code == ERR_OK && d.epoch < engram_n_epochs(g, 0); d.epoch++) {
+        date_of(engram_epoch_stat(g, 0, d.epoch).day, d.date);
+        engram_rows(g, 0, d.epoch, dump_row, &d);
+    }
+    engram_close(g);
+    cli_opened_close(&x);
+    return d.code;
+}
+
+static enum err_code print_stat(const struct build_options *o, const char *path, int i,
+                                const struct engram_epoch_stat *s, struct err *e)
+{
+    json_t *orders;
+    char date[16];
+
+    date_of(s->day, date);
+    if (!o->json) {
+        printf("%s: epoch %d of %s: %llu tokens, %llu documents, %llu bytes\n", path, i, date,
+               (unsigned long long)s->tokens, (unsigned long long)s->documents, (unsigned long long)s->bytes);
+        for (int l = 0; l < s->order; l++)
+            printf("  order %d: %llu contexts, %llu rows, %llu bytes\n", l + 1, (unsigned long long)s->of[l].contexts,
+                   (unsigned long long)s->of[l].nexts, (unsigned long long)s->of[l].bytes);
+        return cli_flush_stdout(e);
+    }
+    orders = json_array();
+    for (int l = 0; l < s->order; l++)
+        json_array_append_new(orders, json_pack("{s:i, s:I, s:I, s:I}", "order", l + 1, "contexts",
+                                                (json_int_t)s->of[l].contexts, "rows", (json_int_t)s->of[l].nexts,
+                                                "bytes", (json_int_t)s->of[l].bytes));
+    return cli_json_line(json_pack("{s:s, s:o, s:i, s:s, s:I, s:I, s:I, s:o}", "type", "epoch", "file",
+                                   json_bytes(str_of(path)), "epoch", i, "day", date, "tokens", (json_int_t)s->tokens,
+                                   "documents", (json_int_t)s->documents, "bytes", (json_int_t)s->bytes, "orders",
+                                   orders), e);
+}
+
+enum err_code cli_engram_stats(const struct build_options *o, char *const *files, struct err *e)
+{
+    for (; *files != NULL; files++) {
+        struct engram *g;
+        enum err_code code = ERR_OK;
+
+        if (open_one(&g, o, *files, e))
+            return e->code;
+        for (int i = 0; code == ERR_OK && i < engram_n_epochs(g, 0); i++) {
+            const struct engram_epoch_stat s = engram_epoch_stat(g, 0, i);
+
+            code = print_stat(o, *files, i, &s, e);
+        }
+        engram_close(g);
+        if (code != ERR_OK)
+            return code;
+    }
+    return ERR_OK;
+}
+
+enum err_code cli_engram_check(const struct build_options *o, char *const *files, struct err *e)
+{
+    for (; *files != NULL; files++) {
+        struct engram *g;
+
+        if (open_one(&g, o, *files, e))
+            return e->code;
+        cli_note("%s: %d epochs, all sums right", *files, engram_n_epochs(g, 0));
+        engram_close(g);
+    }
+    return ERR_OK;
+}

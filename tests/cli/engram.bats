@@ -1,0 +1,176 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# chimere-engram-build: tables from text, and what is no text or table.
+load common
+
+# fails_build STATUS TEXT ARGUMENT...: that status, nothing on stdout, one line with TEXT on stderr.
+fails_build()
+{
+    local want=$1 text=$2
+    shift 2
+    try "$want" chimere-engram-build "$@" < /dev/null || return 1
+    [ ! -s out ] && [ "$(wc -l < err)" -eq 1 ] && grep -qF -e "$text" err || { cat out err; return 1; }
+}
+
+text()
+{
+    printf 'The tool reads one file.\nThe tool reads one line.\n\n  A word   here.\n'
+}
+
+@test "engram: the manual has every option, and -h fits 80 columns" {
+    chimere-engram-build --help-json | jq -r '.options[] | [.letter // "-", .name, .arg // "-"] | join(" ")' |
+        sort > program
+    sed -n -e 's/^\.It Fl \([A-Za-z]\) , Fl -\([a-z-]*\) Ar \(.*\)$/\1 \2 \3/p' \
+        -e 's/^\.It Fl \([A-Za-z]\) , Fl -\([a-z-]*\)$/\1 \2 -/p' \
+        -e 's/^\.It Fl -\([a-z-]*\) Ar \(.*\)$/- \1 \2/p' \
+        -e 's/^\.It Fl -\([a-z-]*\)$/- \1 -/p' "$ROOT/man/chimere-engram-build.1" | sort > manual
+    [ "$(wc -l < program)" -gt 15 ]
+    diff program manual
+    [ "$(chimere-engram-build -h | awk 'length > 80' | wc -l)" -eq 0 ]
+}
+
+@test "engram: files, standard input, zstd and JSON lines give the same table" {
+    text > a.txt
+    text | zstd -q > a.zst
+    jq -Rsc '{text: .}' a.txt > a.jsonl
+    chimere-engram-build build --day 2026-01-15 -o a a.txt
+    chimere-engram-build build --day 2026-01-15 -o b < a.txt
+    chimere-engram-build build --day 2026-01-15 -o c a.zst
+    chimere-engram-build build --day 2026-01-15 -o d a.jsonl
+    zstd -q a.jsonl
+    chimere-engram-build build --day 2026-01-15 -o e --threads 3 a.jsonl.zst
+    for t in b c d e; do cmp a $t; done
+    chimere-engram-build check a b
+}
+
+@test "engram: what is in a table are the tokens of the text" {
+    text > a.txt
+    chimere-engram-build build --order 1 -o a a.txt
+    chimere-run --raw --tokenize a.txt > ids
+    # of each token and the next one in the text, how many there are
+    jq -c '[range(1; length) as $i | [.[$i - 1], .[$i]]] | group_by(.) | map([.[0][0], .[0][1], length]) | sort' ids > want
+    chimere-engram-build dump a | jq -sc 'map([.context[0], .next, .count]) | sort' > have
+    cmp want have
+    chimere-engram-build dump -m "$CHIMERE_MODEL" a | jq -se 'any(.context_text == "The" and .next_text == " tool")'
+}
+
+@test "engram: long text is cut where its tokens stay the same" {
+    for i in $(seq 4000); do echo "Line $i of the text, with numbers like $((i * 7919)) in it."; done > a.txt
+    [ "$(wc -c < a.txt)" -gt 200000 ]
+    chimere-engram-build build -o a a.txt
+    chimere-run --raw --tokenize a.txt | jq length > want
+    chimere-engram-build stats --json a | jq .tokens | cmp want -
+}
+
+@test "engram: add keeps what was there; merge and prune make new files" {
+    text > a.txt
+    chimere-engram-build build --day 2026-01-15 -o a a.txt
+    cp a before
+    chimere-engram-build add --day 2026-02-14 -o a a.txt
+    cmp -n "$(wc -c < before)" a before
+    [ "$(chimere-engram-build stats -j a | jq -r .day | tr '\n' ' ')" = "2026-01-15 2026-02-14 " ]
+    chimere-engram-build merge -o m a
+    [ "$(chimere-engram-build dump m | jq -s 'map(.count) | min')" = 1.5 ] # the first write counts half
+    chimere-engram-build merge -o w before:3 before
+    [ "$(chimere-engram-build dump w | jq -s 'map(.count) | min')" = 4 ]
+    chimere-engram-build prune --size 20000 -o p m
+    [ "$(wc -c < p)" -le 20000 ]
+    [ "$(chimere-engram-build dump p | wc -l)" -gt 10 ]
+    chimere-engram-build decay --day 2026-05-01 -o d a # 106 and 76 days later
+    [ "$(chimere-engram-build dump d | jq -s 'map(.unused_days) | unique')" = "$(jq -n '[76]')" ]
+    chimere-engram-build decay --day 2026-06-01 -o d a
+    [ "$(chimere-engram-build dump d | wc -l)" -eq 0 ]
+    fails_build 2 "also a file that is read" merge -o a a
+    fails_build 2 "a weight is from" merge -o x a:9999999
+    [ ! -e x ] && [ ! -e a.lock ]
+}
+
+@test "engram: mistakes of use" {
+    fails_build 2 "no command"
+    fails_build 2 "not one of" make
+    fails_build 2 "--out names" build
+    fails_build 2 "does not belong to" stats --lines x
+    fails_build 2 "not a date" build --day 2026-13-01 -o a
+    fails_build 2 "--size or --min-count" prune -o a b
+    fails_build 1 "cannot open" build -o a nothing.txt
+    [ ! -e a ] && [ ! -e a.lock ]
+}
+
+@test "engram: what is no table or text is refused, and nothing is lost" {
+    text > a.txt
+    chimere-engram-build build -o a a.txt
+    cp a kept
+    head -c 5000 a > cut
+    fails_build 3 "cut" check cut
+    fails_build 3 "not an engram table" stats a.txt
+    fails_build 3 "another tokenizer" add -m "$TINY" -o a a.txt
+    echo '{"text": 3}' > bad.jsonl
+    fails_build 3 "line 1: has no text" add -o a bad.jsonl
+    printf '{"text": "x"}\n{"text' > bad.jsonl
+    fails_build 3 "line 2" add -o a bad.jsonl
+    zstd -q a.txt && head -c 20 a.txt.zst > bad.zst
+    fails_build 3 "zstd data is cut" add -o a bad.zst
+    cmp a kept
+    [ -z "$(ls | grep -E 'lock|part|tmp')" ]
+}
+
+@test "engram: an interrupt and a second writer leave the table as it was" {
+    text > a.txt
+    chimere-engram-build build -o a a.txt
+    cp a kept
+    mkfifo pipe
+    chimere-engram-build add -o a - < pipe 2> first &
+    exec 9> pipe
+    wait_for test -e a.lock
+    fails_build 1 "another program is writing it" add -o a a.txt
+    kill -TERM $!
+    exec 9>&-
+    local got=0
+    wait $! || got=$?
+    [ $got -eq 143 ]
+    cmp a kept
+    [ -z "$(ls | grep -E 'lock|part|tmp')" ]
+}
+
+@test "engram: an answer follows a table where the model knows nothing" {
+    printf 'zorbl - a tool that counts green parrots\nqvixt - removes the last\n' > a.txt
+    chimere-engram-build build --lines -o a a.txt
+    for key in "zorbl - " "zorbl -"; do # with the space and without it
+        chimere-run --raw -q -p "$key" -n 20 --engram a --stop $'\n' > out
+        grep -q '^ *a tool that counts green parrots$' out
+    done
+    chimere-run --raw -q -p "zorbl - " -n 8 > plain
+    chimere-run --raw -q -p "zorbl - " -n 8 --engram a:0 | cmp plain -
+    try 3 chimere-run --raw -p x -m "$TINY" --engram a
+    grep -q "another tokenizer" err
+    try 2 chimere-run --raw -p x --engram a:2
+    try 2 chimere-run --raw -p x --engram-thinking
+    try 3 chimere-run --raw -p x --engram a.txt
+}
+
+@test "engram: reasoning is the model's own unless it is said" {
+    ask() { chimere-run -q -p "What is 24 * 37?" --reasoning stdout -n 30 "$@"; }
+    ask > plain
+    [ "$(wc -l < plain)" -gt 10 ]
+    sed 's/[0-9][0-9]*/7/g' plain > a.txt # the same words, other numbers
+    chimere-engram-build build -o a a.txt
+    ask --engram a | cmp plain -
+    ask --engram a --engram-thinking > thought
+    no cmp -s plain thought
+}
+
+@test "engram: score and fit" {
+    for i in 1 2 3 4 5 6 7 8 9; do text; echo "zorbl $i counts green parrots and blue parrots."; done > a.txt
+    text > other.txt
+    chimere-engram-build build -o a a.txt
+    chimere-engram-build score -j --engram a a.txt > before
+    jq -e '.type == "engram-score" and .ppl_engram < .ppl and .change_hi_percent < 0' before
+    cp a unfit
+    chimere-engram-build fit --ctx 32 -o a a.txt
+    no cmp -s a unfit
+    chimere-engram-build check a
+    chimere-engram-build score -j --engram a a.txt > after
+    jq -e '.ppl_engram < .ppl and .change_hi_percent < 0' after
+    chimere-engram-build score -j --engram a:0 a.txt | jq -e '.ppl_engram == .ppl'
+    fails_build 2 "--engram names" score a.txt
+}
