@@ -27,11 +27,12 @@ SAN_fuzz  = -fsanitize=fuzzer-no-link,address,undefined
 SANFLAGS  = $(SAN_$(SAN))
 $(if $(filter-out asan tsan ubsan fuzz,$(SAN)),$(error SAN=$(SAN): asan, tsan or ubsan))
 CFLAGS  ?= $(if $(filter asan ubsan,$(SAN)),-O1,-O2) $(if $(SAN),-g1 -fno-omit-frame-pointer,-g)
-CPPFLAGS += -Ilibcore -Icmd -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L -DCHIMERE_VERSION='"$(VERSION)"'
+HTTP    := $(or $(HTTP),$(shell $(CC) -include microhttpd.h -E -x c /dev/null > /dev/null 2>&1 && echo 1))
+CPPFLAGS += $(if $(filter 1,$(HTTP)),-DCHIMERE_HTTP) -Ilibcore -Icmd -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L -DCHIMERE_VERSION='"$(VERSION)"'
 # What gcc alone has: its last two optimisations would turn sums and their operands around until registers spill.
 GCC     := $(if $(findstring clang,$(shell $(CC) --version)),,-fvect-cost-model=dynamic -fno-tree-reassoc -fno-tree-ter)
 ALLFLAGS = -std=c11 -pedantic -ftree-vectorize -ffp-contract=off $(GCC) -pthread $(WARN) $(SANFLAGS) $(CPPFLAGS) $(CFLAGS)
-LDLIBS   = -ljansson -lpcre2-8 -lzstd $(CUDA_LIB) -lm -pthread
+LDLIBS   = -ljansson -lpcre2-8 -lzstd $(if $(filter 1,$(HTTP)),-lmicrohttpd) $(CUDA_LIB) -lm -pthread
 
 LIB_C    = $(wildcard libcore/*/*.c)
 CLI_C    = $(wildcard cmd/cli/*.c)

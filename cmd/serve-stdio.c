@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chimere-serve-stdio - many requests through one model: JSON lines in, JSON lines out. See chimere-serve-stdio(1). */
+/* chimere-serve-stdio - many requests through one model: JSON lines in, JSON lines out, or HTTP. See chimere-serve-stdio(1). */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 #include "chat/chat.h"
 #include "cli/batch.h"
 #include "cli/cli.h"
+#include "cli/http.h"
 #include "cli/lines.h"
 #include "cli/table.h"
 #include "gen/gen.h"
@@ -25,7 +26,9 @@ static struct {
     bool        lenient, verbose, quiet;
     int32_t     parallel, max_queue;
     int64_t     predict_max, kv_tokens, checkpoint_bytes;
-} o = { .parallel = PARALLEL, .max_queue = 1024, .predict_max = -1, .checkpoint_bytes = -1 };
+    struct cli_http_opts http;
+} o = { .parallel = PARALLEL, .max_queue = 1024, .predict_max = -1, .checkpoint_bytes = -1,
+        .http = { .body_bytes_max = LINE_MAX_BYTES, .timeout_s = 60, .drain_s = 30, .connections_max = 64 } };
 
 static const struct opt opts[] = {
     SECTION("Model"),
@@ -43,6 +46,14 @@ static const struct opt opts[] = {
     OUTPUT('o', "output", "file", "of a batch: its answers; goes on with what is there", &o.out),
     OUTPUT(0, "errors", "file", "of a batch: its errors (default: output.errors)", &o.errors),
     STRING(0, "shard", "i/n", "of a batch: every n-th request, from the i-th (1 .. n)", &o.shard),
+    SECTION("Sockets"),
+    STRING(0, "listen", "address", "serve HTTP: address:port, unix:path or fd:n", &o.http.listen),
+    PATH(0, "api-key-file", "file", "a line of it must come with each request", &o.http.api_key_file),
+    STRING(0, "cors", "origin", "let pages of this origin ask (*: any)", &o.http.cors),
+    INT64(0, "max-body", "bytes", "of a request (default 16M)", &o.http.body_bytes_max, 1),
+    INT32("connections", "n", "at a time (default 64)", &o.http.connections_max, 1, 65536),
+    INT32("timeout", "seconds", "for a request to come in (default 60)", &o.http.timeout_s, 1, 86400),
+    INT32("drain", "seconds", "for answers after SIGTERM (default 30)", &o.http.drain_s, 0, 86400),
     SECTION("Running"),
     ROW_CTX(o.model, "longest prompt and answer of a request (default 8192)"),
     INT64(0, "kv-tokens", "tokens", "of all requests together (0: ctx for each)", &o.kv_tokens, 0),
@@ -61,6 +72,7 @@ struct server {
     struct run           *run;
     struct gen           *gen;
     struct serve         *serve;
+    struct cli_http      *http;
     struct asked         *asked; /* requests without their last reply */
 };
 
@@ -292,6 +304,7 @@ static void close_all(struct server *s)
 {
     while (s->asked != NULL)
         forget(s, s->asked);
+    cli_http_close(s->http);
     serve_close(s->serve);
     gen_close(s->gen);
     run_close(s->run);
@@ -306,11 +319,16 @@ static enum err_code run(struct server *s, struct err *e)
 
     if (o.batch != NULL && cli_batch_check(&bo, e))
         return e->code;
+    o.http.max_queue = o.max_queue;
+    if (o.http.listen != NULL && cli_http_open(&s->http, &o.http, e))
+        return e->code;
     if (open_all(s, e))
         return e->code;
     cli_note("serving %s, %d answers side by side, context of %" PRId64 " tokens", s->open.path, o.parallel, run_ctx(s->run));
     cli_catch_interrupts();
-    return o.batch != NULL ? cli_batch_run(&bo, s->serve, e) : serve_lines(s, e);
+    return o.batch != NULL   ? cli_batch_run(&bo, s->serve, e)
+           : s->http != NULL ? cli_http_run(s->http, s->serve, e)
+                             : serve_lines(s, e);
 }
 
 int main(int argc, char **argv)
@@ -330,6 +348,10 @@ int main(int argc, char **argv)
         cli_usage("--output, --errors and --shard need --batch");
     if (o.batch != NULL && o.out == NULL)
         cli_usage("--batch needs --output");
+    if (o.batch != NULL && o.http.listen != NULL)
+        cli_usage("--batch and --listen exclude each other");
+    if (o.http.listen == NULL && (o.http.api_key_file || o.http.cors))
+        cli_usage("--api-key-file and --cors need --listen");
     cli_open_check(&o.model);
     if (run(&s, &e))
         status = cli_fail(&e);

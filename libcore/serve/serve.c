@@ -95,7 +95,7 @@ enum err_code serve_push(struct serve *s, struct job *j, enum serve_kind kind, j
         s->reply = v;
         s->replies_cap = cap;
     }
-    s->reply[s->n_replies++] = (struct serve_reply){ kind, j->user, body, status, last };
+    s->reply[s->n_replies++] = (struct serve_reply){ kind, j->user, j->id, body, status, last };
     j->over = last;
     return ERR_OK;
 }
@@ -168,6 +168,20 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, const json_t 
     return ERR_OK;
 }
 
+/* Those that nobody has taken. */
+static void forget_replies(struct serve *s, int64_t id)
+{
+    size_t n = s->told;
+
+    for (size_t i = s->told; i < s->n_replies; i++) {
+        if (s->reply[i].id == id)
+            json_decref(s->reply[i].body);
+        else
+            s->reply[n++] = s->reply[i];
+    }
+    s->n_replies = n;
+}
+
 void serve_cancel(struct serve *s, int64_t id)
 {
     for (struct job *j = s->jobs; j != NULL; j = j->next)
@@ -175,6 +189,7 @@ void serve_cancel(struct serve *s, int64_t id)
             j->dropped = true;
             s->cancelled++;
             stop_choices(s, j);
+            forget_replies(s, id);
         }
 }
 
@@ -183,7 +198,7 @@ int64_t serve_waiting(const struct serve *s)
     int64_t n = 0;
 
     for (const struct job *j = s->jobs; j != NULL; j = j->next)
-        n += !j->begun && !j->over && !j->dropped;
+        n += j->method <= SERVE_EMBEDDING && !j->begun && !j->over && !j->dropped;
     return n;
 }
 

@@ -59,6 +59,7 @@ enum serve_kind {
 struct serve_reply {
     enum serve_kind kind;
     void           *user;
+    int64_t         id;     /* as serve_ask() gave it */
     json_t         *body;   /* the caller's, to be released; NULL for SERVE_END */
     int             status; /* as of HTTP */
     bool            last;   /* the request is done */
@@ -69,7 +70,7 @@ MUST_CHECK enum err_code serve_ask(struct serve *s, enum serve_method method, co
                                    void *user, int64_t *id, struct err *e);
 /* An error reply that did not come from a body: a line that is no JSON, a request that finds no place. */
 json_t *serve_error(const char *message, const char *type, const char *pointer, int status);
-/* No more replies come of it; the work stops with the next step. Unknown ids are nothing. */
+/* No more replies come of it, those not taken yet included; the work stops with the next step. Unknown ids are nothing. */
 void serve_cancel(struct serve *s, int64_t id);
 bool serve_busy(const struct serve *s);
 int64_t serve_waiting(const struct serve *s); /* requests of which no part has begun */

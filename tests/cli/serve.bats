@@ -83,6 +83,8 @@ chat() # ID BODY
     jq -es '[.[] | select(.id == "long")] | map(.type) | sort == ["cancelled", "error"]' out
     jq -es '.[] | select(.id == "c") | .body.found == true' out
     jq -es '.[] | select(.id == "d") | .body.found == false' out
+    ask '{"id":1,"method":"health"}' '{"id":"c","method":"cancel","body":{"id":1}}' # its reply is ready, and nobody took it
+    jq -es 'map(.id) | sort == [1, "c"]' out
 }
 
 @test "hostile lines: long, not UTF-8, empty, many" {

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+# http.bats - chimere-serve-stdio --listen: what curl and the real openai client see.
+
+load common
+
+serve() # OPTION...: starts the server; its address is in $url, its process in $server
+{
+    chimere-serve-stdio "$@" > served 2> served.err 3>&- &
+    server=$!
+    wait_for test -s served || { cat served.err; return 1; }
+    url=$(jq -r .url served)
+}
+# A build without the library says so, and nothing here can be tried.
+need_http()
+{
+    command -v curl > /dev/null || skip "curl is not installed"
+    no chimere-serve-stdio --listen unix:no/such/place 2> why
+    no grep -q 'without HTTP' why || skip "built without libmicrohttpd"
+}
+start()
+{
+    need_http
+    serve --listen 127.0.0.1:0 "$@"
+}
+teardown()
+{
+    [ -n "${server:-}" ] || return 0
+    kill -KILL "$server" 2> /dev/null || true
+    wait "$server" 2> /dev/null || true
+}
+post() # PATH BODY [OPTION OF curl ...]
+{
+    curl -sS "$url/v1/$1" -H 'Content-Type: application/json' -d "$2" "${@:3}"
+}
+status_of() # OPTION OF curl ...
+{
+    curl -sS -o body -w '%{http_code}' "$@"
+}
+metric()
+{
+    curl -sS "$url/metrics" | awk -v name="chimere_$1" '$1 == name { print $2 }'
+}
+stopped() # STATUS: what the server ends with
+{
+    local got=0
+    wait "$server" || got=$?
+    server=
+    [ "$got" -eq "$1" ]
+}
+long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
+
+@test "a completion, a chat, embeddings, models, health and metrics, as over stdin" {
+    start
+    post completions '{"prompt":"The kernel","max_tokens":6,"temperature":0}' > out
+    [ "$(jq -r '.choices[0].text' out)" = "$(chimere-run --raw -p 'The kernel' -n 6)" ]
+    post chat/completions '{"messages":[{"role":"user","content":"What is 347 + 58?"}],"temperature":0}' |
+        jq -e '.choices[0] | .message.content == "405" and .finish_reason == "stop"'
+    post embeddings '{"input":["one","two"]}' | jq -e '.data | length == 2'
+    curl -sS "$url/v1/models" | jq -e '.data[0].object == "model"'
+    curl -sS "$url/health" | jq -e '.status == "ok" and .waiting == 0'
+    curl -sS -I "$url/health" | grep -q '^HTTP/1.1 200'
+    [ "$(metric 'requests_total{method="completions"}')" -eq 1 ]
+    curl -sS -D - "$url/metrics" | grep -qi '^content-type: text/plain; version=0.0.4'
+}
+
+@test "a stream is server-sent events that add up to the whole answer" {
+    start
+    body='"messages":[{"role":"user","content":"What is 347 + 58?"}],"temperature":0'
+    post chat/completions "{$body}" > whole
+    post chat/completions "{$body,\"stream\":true,\"stream_options\":{\"include_usage\":true}}" -N -D head > events
+    grep -qi '^content-type: text/event-stream' head
+    [ "$(tail -n 2 events)" = "data: [DONE]" ]
+    [ "$(grep -c '^data: ' events)" -eq "$(grep -c . events)" ]
+    sed -n 's/^data: {/{/p' events > chunks
+    for part in content reasoning_content; do
+        [ "$(jq -rs "[.[].choices[0].delta.$part // \"\"] | add" chunks)" = "$(jq -r ".choices[0].message.$part" whole)" ]
+    done
+    diff <(jq -s '.[-1].usage | del(.prompt_tokens_details)' chunks) <(jq '.usage | del(.prompt_tokens_details)' whole)
+}
+
+@test "errors have OpenAI's form: 400, 403, 404, 405, 413" {
+    start --max-body 1000
+    for case in "404 $url/v1/nothing" "405 $url/v1/completions" "405 $url/health -d {}" "400 $url/v1/completions -d {" \
+        "400 $url/v1/completions -d []" "400 $url/v1/completions -d {\"prompt\":\"\"}" "403 $url/health -H Origin:http://a.example" \
+        "403 $url/health -H Host:a.example" "400 $url/v1/chat/completions -X POST" "404 $url/v1/completions/" "404 $url//health"; do
+        # shellcheck disable=SC2086
+        set -- $case
+        [ "$(status_of "${@:2}")" = "$1" ] || { echo "$case"; cat body; return 1; }
+        jq -e --argjson code "$1" '.error | .code == $code and (.message | length > 0) and .type == "invalid_request_error" and has("param")' body
+    done
+    curl -sS -i "$url/v1/completions" | grep -q '^Allow: POST'
+    head -c 5000 /dev/zero > zeros
+    [ "$(status_of --data-binary @zeros "$url/v1/completions")" = 413 ]
+    [ "$(status_of -H 'Transfer-Encoding: chunked' --data-binary @<(head -c 3000 zeros) "$url/v1/completions")" = 413 ]
+    jq -e '.error.code == 413' body
+    status_of -H 'Transfer-Encoding: chunked' --data-binary @zeros "$url/v1/completions" || true # cut off
+    post completions '{"prompt":"x","temperature":-1}' | jq -e '.error.param == "/temperature"'
+    curl -sS "$url/health" | jq -e '.status == "ok"'
+}
+
+@test "a client that leaves cancels its request, streamed or not" {
+    start
+    timeout 1 curl -sSN "$url/v1/completions" -d "$long" > part || true
+    [ -s part ]
+    timeout 1 curl -sS "$url/v1/completions" -d "${long/true\}/false\}}" || true
+    settled() { [ "$(metric cancelled_total)" -eq 2 ] && [ "$(metric requests_running)" -eq 0 ]; }
+    wait_for settled
+}
+
+@test "many at once, and a queue that is full" {
+    start --parallel 2 --max-queue 1
+    clients=()
+    asked() { [ "$(metric 'requests_total{method="completions"}')" -ge "$1" ]; }
+    for i in 1 2 3; do
+        curl -sSN "$url/v1/completions" -d "$long" > "long$i" &
+        clients+=($!)
+        wait_for asked "$i"
+    done
+    waiting() { [ "$(metric requests_waiting)" -ge 1 ]; }
+    wait_for waiting
+    [ "$(status_of -D head "$url/v1/completions" -d "$long")" = 429 ]
+    jq -e '.error.type == "rate_limit_error"' body
+    grep -q '^Retry-After: ' head
+    kill "${clients[@]}"
+    idle() { [ "$(metric requests_running)" -eq 0 ] && [ "$(metric requests_waiting)" -eq 0 ]; }
+    wait_for idle
+    for i in 1 2 3 4 5 6 7 8; do # a client that is refused tries again
+        curl -sS --retry 60 --retry-delay 1 "$url/v1/completions" -d "{\"prompt\":\"Chapter $i\",\"max_tokens\":8,\"seed\":$i}" -o "answer$i" &
+        clients[i]=$!
+    done
+    wait "${clients[@]:1}" || true
+    for i in 1 2 3 4 5 6 7 8; do
+        [ "$(jq -r '.choices[0].text' "answer$i")" = "$(post completions "{\"prompt\":\"Chapter $i\",\"max_tokens\":8,\"seed\":$i}" | jq -r '.choices[0].text')" ]
+    done
+}
+
+@test "keys: none, a wrong one, a part of one, the right one" {
+    need_http
+    printf 'secret-1\r\n\nsecret-2' > keys
+    serve --listen 127.0.0.1:0 --api-key-file keys
+    [ "$(status_of "$url/health")" = 200 ]
+    [ "$(status_of "$url/v1/models")" = 401 ]
+    jq -e '.error.type == "authentication_error"' body
+    for key in secret secret-3 secret-11 '' ' secret-1'; do
+        [ "$(status_of -H "Authorization: Bearer $key" "$url/v1/models")" = 401 ]
+    done
+    for key in secret-1 secret-2; do
+        [ "$(status_of -H "Authorization: Bearer $key" "$url/v1/models")" = 200 ]
+    done
+    [ "$(status_of -H "Authorization: Basic secret-1" "$url/v1/models")" = 401 ]
+    [ "$(status_of "$url/nothing")" = 401 ]
+    [ "$(status_of -H 'Host: a.example' -H 'Authorization: Bearer secret-1' "$url/v1/models")" = 200 ]
+}
+
+@test "pages of another origin, when asked for" {
+    start --cors http://a.example
+    [ "$(status_of -D head -H 'Origin: http://a.example' "$url/health")" = 200 ]
+    grep -q '^Access-Control-Allow-Origin: http://a.example' head
+    [ "$(status_of -H 'Origin: http://b.example' "$url/health")" = 403 ]
+    [ "$(status_of -H "Origin: $url" "$url/health")" = 200 ]
+    [ "$(status_of -D head -X OPTIONS -H 'Origin: http://a.example' "$url/v1/completions")" = 204 ]
+    grep -q '^Access-Control-Allow-Headers: Authorization' head
+}
+
+@test "SIGTERM: running answers end, new requests find nobody, status 0" {
+    start
+    post completions '{"prompt":"The kernel","max_tokens":200,"ignore_eos":true}' > out &
+    client=$!
+    running() { [ "$(metric requests_running)" -eq 1 ]; }
+    wait_for running
+    kill -TERM "$server"
+    no curl -sS --retry 0 "$url/health" 2> why || jq -e '.error' why
+    wait "$client"
+    jq -e '.usage.completion_tokens == 200' out
+    stopped 0
+}
+
+@test "SIGTERM: the drain is over before the answer is" {
+    start --drain 0
+    curl -sSN "$url/v1/completions" -d "$long" > out 2> why &
+    client=$!
+    wait_for test -s out
+    kill -TERM "$server"
+    stopped 0
+    no wait "$client"
+    no grep -q DONE out
+}
+
+@test "slow clients are cut off and take no place for ever" {
+    start --timeout 1 --connections 4
+    for i in 1 2 3 4; do
+        exec {fd}<> "/dev/tcp/127.0.0.1/${url##*:}"
+        printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{' >&"$fd"
+    done
+    healthy() { curl -sS -m 1 "$url/health" 2> /dev/null | jq -e '.status == "ok"'; }
+    wait_for healthy
+}
+
+@test "a Unix socket: for this user alone, an old one is replaced, other files are not" {
+    need_http
+    serve --listen "unix:$PWD/s"
+    [ "$(stat -c %a s)" = 700 ]
+    curl -sS --unix-socket s http://localhost/health | jq -e '.status == "ok"'
+    fails 1 'in use' chimere-serve-stdio --listen "unix:$PWD/s"
+    kill -KILL "$server"
+    no wait "$server"
+    [ -S s ]
+    rm -f served
+    serve --listen "unix:$PWD/s"
+    curl -sS --unix-socket s http://localhost/health | jq -e '.status == "ok"'
+    kill -TERM "$server"
+    stopped 0
+    [ ! -e s ]
+    echo mine > file
+    fails 1 'no socket' chimere-serve-stdio --listen "unix:$PWD/file"
+    [ "$(cat file)" = mine ]
+}
+
+@test "what --listen refuses before the model is opened" {
+    need_http
+    for bad in '' 8080 localhost 127.0.0.1: 127.0.0.1:x 127.0.0.1:99999 ::1:80 unix: fd:0 fd:x fd:77; do
+        fails 2 --listen chimere-serve-stdio --listen "$bad"
+    done
+    fails 2 '--api-key-file is needed' chimere-serve-stdio --listen 0.0.0.0:0
+    printf '\n\n' > empty
+    fails 3 'has no key' chimere-serve-stdio --listen 127.0.0.1:0 --api-key-file empty
+    fails 2 'exclude' chimere-serve-stdio --listen 127.0.0.1:0 --batch empty -o new
+    fails 2 'need --listen' chimere-serve-stdio --cors '*'
+}
