@@ -237,8 +237,9 @@ static int check_file(const char *path, struct err *e)
 
 int main(int argc, char **argv)
 {
-    static const struct cli cli = { "chimere-quantize", "[options] IN OUT",
-                                    "Writes a model in fewer bits; with --check FILE, checks one.", opts };
+    static const struct cli cli = { .name = "chimere-quantize", .synopsis = "[options] IN OUT",
+                                    .about = "Writes a model in fewer bits; with --check FILE, checks one.",
+                                    .opts = opts };
     struct err e = { 0 };
     int        first = cli_parse(&cli, argc, argv), status = EXIT_OK;
 
