@@ -45,11 +45,11 @@ fails() # STATUS TEXT COMMAND...: fails with that status, and one line that has 
     echo '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 20}, "n": {"type": "array",
         "items": {"type": "integer", "maximum": 999}, "maxItems": 5}}, "required": ["name", "n"]}' > schema.json
     for seed in 1 2 3; do
-        try 0 run_chat --schema schema.json -t 1.5 --seed $seed -p 'A record of a person.'
+        try 0 run_chat --schema schema.json --temp 1.5 --seed $seed -p 'A record of a person.'
         cp out plain
         chimere-run --check --schema schema.json < <(head -c -1 plain)
         for draft in ngram mtp; do
-            try 0 run_chat --schema schema.json -t 1.5 --seed $seed --draft $draft -p 'A record of a person.'
+            try 0 run_chat --schema schema.json --temp 1.5 --seed $seed --draft $draft -p 'A record of a person.'
             cmp out plain
         done
     done
