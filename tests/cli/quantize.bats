@@ -20,8 +20,8 @@ refuses()
 
 @test "the manual has every option of the program, with the same argument, and no other" {
     chimere-quantize --help-json | jq -r '.options[] | [.letter // "-", .name, .arg // "-"] | join(" ")' | sort > program
-    sed -n -e 's/^\.It Fl \([a-z]\) , Fl -\([a-z-]*\) Ar \(.*\)$/\1 \2 \3/p' \
-        -e 's/^\.It Fl \([a-z]\) , Fl -\([a-z-]*\)$/\1 \2 -/p' \
+    sed -n -e 's/^\.It Fl \([a-zA-Z]\) , Fl -\([a-z-]*\) Ar \(.*\)$/\1 \2 \3/p' \
+        -e 's/^\.It Fl \([a-zA-Z]\) , Fl -\([a-z-]*\)$/\1 \2 -/p' \
         -e 's/^\.It Fl -\([a-z-]*\) Ar \(.*\)$/- \1 \2/p' \
         -e 's/^\.It Fl -\([a-z-]*\)$/- \1 -/p' "$ROOT/man/chimere-quantize.1" | sort > manual
     diff program manual

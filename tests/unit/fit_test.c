@@ -1,303 +1,812 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fit_test.c - the encoders for files: their errors against ggml's, and against themselves.
- *
- * With GOLDENS set the golden weights are encoded; each type's error is printed beside that of
- * ggml's bytes and must not be larger, with importance (weighted error) and without. */
+/* fit_test.c - experts that stay on the host: the order in which they leave; models that are split compute what
+ * whole ones do; what a plan says is what is taken. The device under test is given a budget, also the CPU: then a
+ * second CPU device has the other experts, and not a byte may differ. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
+#include "base/rng.h"
+#include "golden.h"
+#include "model/forward.h"
+#include "model/place.h"
+#include "ops/ops.h"
+#include "program.h"
+#include "run/fit.h"
 
-#include "base/simd.h"
-#include "quant/quant.h"
-#include "sets.h"
+static const char *const nano = "share/models/chimere-nano-q5_k_m.gguf";
 
-enum { COLS = 512, ROWS = 8, BAR_ROWS = 64 };
+static void ok(enum err_code code, const struct err *e)
+{
+    if (code != ERR_OK)
+        fail_msg("%s", e->msg);
+}
 
-/* Root mean square errors of ggml with an importance of all ones, where they are known (0: not): on
- * weights.f32 and on bar_weights.f32. */
-static const struct known {
-    const char *name;
-    double      weights, bar;
-    double      search[3]; /* a near-exhaustive search: weights, bar, bar weighted by imatrix.f32 */
-} ones[] = {
-    { "q2_k", .17927, .009075, { .17086, .00866, .007434 } },
-    { "q3_k", .10194, .005130, { .09925, .005085, .004717 } },
-    { "q4_k", .04936, .002502, { .04761, .002433, .002143 } },
-    { "q5_k", .02422, .0012557, { .0229, .0011884, .0010545 } },
-    { "q6_k", .01155, .0006603, { .01088, .000625, .0005531 } },
-    { "iq3_xxs", .12086, .006528, { .11638, .006176, .005043 } },
-    { "iq3_s", .09626, .005083, { .08729, .00465, .003959 } },
-    { "iq4_xs", .05253, .002792, { .05042, .002712, .002478 } },
-    { "q4_0", 0, .0031750, { 0 } },        { "q4_1", 0, .0024536, { 0 } },      { "q5_0", 0, .0016095, { 0 } },
-    { "q5_1", 0, .0011915, { 0 } },        { "iq2_s", 0, .0096200, { 0 } },     { "iq4_nl", 0, .0027539, { 0 } },
+/* ---- placement ---- */
+
+enum { LAYERS = 7, EXPERTS = 12, USED = 3 };
+
+struct places {
+    struct model_place_layer layer[LAYERS];
+    uint64_t                 uses[LAYERS * EXPERTS];
+    uint64_t                 seed, at;
 };
 
-static float *read_floats(const char *dir, const char *name, size_t n)
+static uint32_t some(struct places *p, uint32_t n)
 {
-    char   path[4096];
-    float *v = malloc(n * sizeof *v);
-    FILE  *f;
+    uint32_t r[4];
 
-    snprintf(path, sizeof path, "%s/quants/%s", dir, name);
-    f = fopen(path, "rb");
+    rng_block(r, p->seed, 1, p->at++);
+    return r[0] % n;
+}
+
+static struct model_place *place_in(const struct places *p, bool uses, int64_t room)
+{
+    struct model_place *out;
+    struct err e = { 0 };
+
+    ok(model_place_make(&out, &(struct model_place_in){ LAYERS, EXPERTS, USED, p->layer, uses ? p->uses : NULL, room },
+                        &e), &e);
+    return out;
+}
+
+static int64_t bytes_of(const struct places *p, const struct model_place *m)
+{
+    int64_t bytes = 0;
+
+    for (int l = 0; l < LAYERS; l++) {
+        int n = 0;
+
+        for (int i = 0; i < EXPERTS; i++)
+            n += m->here[l * EXPERTS + i];
+        assert_int_equal(n, m->n_here[l]);
+        bytes += n > 0 ? p->layer[l].more_bytes + n * p->layer[l].expert_bytes : 0;
+    }
+    return bytes;
+}
+
+/* Never above the room, exact sums; with more room nothing leaves, and in each layer what left is used least. */
+static void check_rooms(struct places *p, bool uses)
+{
+    struct model_place *all = place_in(p, uses, INT64_MAX), *last = place_in(p, uses, -5);
+    int64_t total = bytes_of(p, all);
+
+    for (int l = 0; l < LAYERS; l++) {
+        assert_int_equal(all->n_here[l], p->layer[l].expert_bytes > 0 ? EXPERTS : 0);
+        assert_int_equal(last->n_here[l], 0);
+        assert_true(all->host_uses[l] == 0);
+        assert_float_equal(last->host_uses[l], p->layer[l].expert_bytes > 0 ? USED : 0, 1e-9);
+    }
+    assert_int_equal(last->device_bytes, 0);
+    for (int64_t room = 0; room <= total + 40; room += 1 + total / 97) {
+        struct model_place *m = place_in(p, uses, room);
+
+        assert_int_equal(m->device_bytes, bytes_of(p, m));
+        assert_true(m->device_bytes <= room);
+        for (int i = 0; i < LAYERS * EXPERTS; i++)
+            assert_true(m->here[i] || !last->here[i]);
+        for (int l = 0; l < LAYERS; l++)
+            for (int i = 0; i < EXPERTS * EXPERTS && uses; i++) {
+                int in = l * EXPERTS + i / EXPERTS, out = l * EXPERTS + i % EXPERTS;
+
+                if (m->here[in] && !m->here[out] && p->layer[l].expert_bytes > 0)
+                    assert_true(p->uses[in] >= p->uses[out]);
+            }
+        model_place_free(last);
+        last = m;
+    }
+    model_place_free(last);
+    last = place_in(p, uses, total);
+    assert_int_equal(last->device_bytes, total);
+    model_place_free(last);
+    model_place_free(all);
+}
+
+static void placement(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        struct places p = { .seed = seed };
+
+        for (int l = 0; l < LAYERS; l++)
+            p.layer[l] = (struct model_place_layer){ some(&p, 4) == 0 ? 0 : 1 + some(&p, 1000), some(&p, 50) };
+        p.layer[0].expert_bytes = 100;
+        for (int i = 0; i < LAYERS * EXPERTS; i++)
+            p.uses[i] = some(&p, 3) == 0 ? 0 : some(&p, 1u << (1 + some(&p, 20)));
+        check_rooms(&p, false);
+        check_rooms(&p, true);
+    }
+}
+
+/* Alike experts leave in turns, one of each layer, the last layer first, the highest number first. */
+static void alike_experts(void **state)
+{
+    struct places p = { .seed = 1 };
+
+    (void)state;
+    for (int l = 0; l < LAYERS; l++)
+        p.layer[l] = (struct model_place_layer){ 10, 1 };
+    for (int64_t room = LAYERS; room <= LAYERS * (1 + 10 * EXPERTS); room++) {
+        struct model_place *m = place_in(&p, false, room);
+        int64_t n = (room - LAYERS) / 10; /* experts that fit, as long as each layer has one */
+
+        for (int l = 0; l < LAYERS && n >= LAYERS; l++) {
+            assert_int_equal(m->n_here[l], n / LAYERS + (l < n % LAYERS));
+            for (int i = 0; i < EXPERTS; i++)
+                assert_int_equal(m->here[l * EXPERTS + i], i < m->n_here[l]);
+        }
+        model_place_free(m);
+    }
+}
+
+/* One expert in each layer is all that is used: the others leave first, everywhere. */
+static void hot_experts(void **state)
+{
+    struct places p = { .seed = 1 };
+    struct model_place *m;
+
+    (void)state;
+    for (int l = 0; l < LAYERS; l++) {
+        p.layer[l] = (struct model_place_layer){ 10, 0 };
+        p.uses[l * EXPERTS + (3 * l + 1) % EXPERTS] = 1000;
+    }
+    m = place_in(&p, true, 10 * LAYERS);
+    for (int l = 0; l < LAYERS; l++) {
+        assert_int_equal(m->n_here[l], 1);
+        assert_true(m->here[l * EXPERTS + (3 * l + 1) % EXPERTS]);
+        assert_true(m->host_uses[l] == 0);
+    }
+    model_place_free(m);
+}
+
+/* What the host would wait for weighs: a layer with hotter experts left behind keeps its next one rather than a layer
+ * with none. */
+static void shared_waits(void **state)
+{
+    struct places p = { .seed = 1 };
+    struct model_place *m;
+
+    (void)state;
+    for (int l = 0; l < 2; l++)
+        p.layer[l] = (struct model_place_layer){ 10, 0 };
+    for (int i = 0; i < EXPERTS; i++) {
+        p.uses[i] = i < 4 ? 80 : 110;           /* layer 0: four that are used less than any of layer 1, but together */
+        p.uses[EXPERTS + i] = 100;
+    }
+    m = place_in(&p, true, 10 * (2 * EXPERTS - 6));
+    assert_in_range(m->n_here[0], EXPERTS - 4, EXPERTS - 3);
+    assert_in_range(m->n_here[1], EXPERTS - 3, EXPERTS - 2);
+    model_place_free(m);
+}
+
+/* ---- split models ---- */
+
+static struct model_opts split_opts(void)
+{
+    return (struct model_opts){ .device = test_device(), .n_threads = 1, .acts = test_acts() };
+}
+
+/* A rig whose experts are where a plan says. */
+static void open_planned(struct rig *rig, const char *path, const struct run_opts *ro, bool count,
+                         const struct run_fit *fit)
+{
+    struct model_opts mo = split_opts();
+    struct err e = { 0 };
+
+    memset(rig, 0, sizeof *rig);
+    run_fit_apply(fit, &mo);
+    mo.count_sets = count;
+    ok(gguf_open(&rig->g, path, &e), &e);
+    ok(model_open(&rig->m, rig->g, &mo, &e), &e);
+    ok(run_open(&rig->r, rig->m, ro, &e), &e);
+    rig->n_vocab = model_info(rig->m)->n_vocab;
+}
+
+/* A rig whose experts have room for a share (in 64ths) of their bytes. */
+static bool open_split(struct rig *rig, const char *path, const struct run_opts *ro, int share, const uint64_t *uses,
+                       struct run_fit **fit)
+{
+    struct run_fit_opts o = { .model = split_opts(), .run = *ro, .uses = uses };
+    struct run_fit *whole;
+    struct err e = { 0 };
+    struct gguf *g;
+    int64_t experts;
+
+    ok(gguf_open(&g, path, &e), &e);
+    ok(run_fit_make(&whole, g, &o, &e), &e);
+    experts = whole->weights.device[MODEL_EXPERTS];
+    /* room for what sharing takes besides: found by asking for less and less */
+    o.budget_bytes = whole->total_bytes - 1 - experts * (63 - share) / 64;
+    *fit = NULL;
+    for (int i = 0; experts > 0 && i < 64 && *fit == NULL; i++, o.budget_bytes += experts / 32)
+        if (run_fit_make(fit, g, &o, &e) != ERR_OK)
+            assert_int_equal(e.code, ERR_LIMIT);
+    run_fit_free(whole);
+    gguf_close(g);
+    if (experts == 0)
+        return false;
+    assert_non_null(*fit);
+    open_planned(rig, path, ro, uses != NULL, *fit);
+    return true;
+}
+
+static int on_host(const struct run_fit *f)
+{
+    int n = 0;
+
+    for (int l = 0; f->place != NULL && l < f->n_layer; l++)
+        n += f->expert_bytes[l] > 0 ? f->n_expert - f->place->n_here[l] : 0;
+    return n;
+}
+
+static void run_program(struct rig *rig, struct rig *plain, uint64_t seed)
+{
+    struct program p = { .rig = rig, .seed = seed, .n_vocab = rig->n_vocab };
+
+    for (int q = 0; q < SEQS; q++)
+        run_clear(rig->r, q);
+    for (int i = 0; i < 9; i++)
+        switch (draw(&p, 6)) {
+        case 0: undo(&p); break;
+        case 1: fork_one(&p); break;
+        case 2: feed(&p, (int)draw(&p, SEQS), 1 + (int)draw(&p, 30)); break;
+        default: step(&p);
+        }
+    step(&p);
+    compare(&p, plain);
+}
+
+/* Uses that make some experts of every layer hot. */
+static uint64_t *some_uses(const struct run_fit *f)
+{
+    struct places p = { .seed = 99 };
+    uint64_t *v = calloc((size_t)f->n_layer * (size_t)f->n_expert + 1, sizeof *v);
+
     assert_non_null(v);
-    if (f == NULL || fread(v, sizeof *v, n, f) != n)
-        fail_msg("%s: cannot read %zu floats", path, n);
-    fclose(f);
+    for (int i = 0; i < f->n_layer * f->n_expert; i++)
+        v[i] = some(&p, 2) == 0 ? some(&p, 10) : 100 + some(&p, 1000);
     return v;
 }
 
-/* Root of the weighted mean of squares; w NULL: plain. */
-static double rmse(const float *x, const float *y, size_t n, const float *w)
+/* Random steps, undo and forks; then each sequence from its first token, all rows at once: bytes of the whole
+ * model on the host, of one split the same way elsewhere. */
+static void check_split(const char *path)
 {
-    double sum = 0, of = 0;
+    static const int shares[] = { 0, 20, 45, 63 };
+    const struct run_opts ro = { .ctx_tokens = LEN_MAX, .n_seq = SEQS, .rows_max = STEP_MAX, .undo_tokens = UNDO };
+    long programs = (program_count() + 99) / 100;
+    uint64_t *uses = NULL;
 
-    for (size_t i = 0; i < n; i++) {
-        double e = (double)x[i] - (double)y[i], v = w != NULL ? (double)w[i % COLS] : 1;
+    for (size_t i = 0; i < 2 * sizeof shares / sizeof shares[0]; i++) {
+        struct run_fit *fit;
+        struct rig rig, plain;
+        bool host = strcmp(test_device(), "cpu") == 0;
 
-        sum += v * e * e;
-        of += v;
+        if (!open_split(&rig, path, &ro, shares[i / 2], i % 2 == 0 ? NULL : uses, &fit))
+            return;
+        if (uses == NULL)
+            uses = some_uses(fit);
+        if (host)
+            rig_open(&plain, path, 1, &(struct run_opts){ .ctx_tokens = LEN_MAX });
+        else
+            open_planned(&plain, path, &ro, false, fit);
+        assert_true(on_host(fit) > 0);
+        for (long k = 0; k < programs; k++)
+            run_program(&rig, &plain, (uint64_t)k);
+        print_message("%s: %d experts on the host, %ld programs\n", path, on_host(fit), programs);
+        rig_close(&rig);
+        rig_close(&plain);
+        run_fit_free(fit);
     }
-    return sqrt(sum / of);
+    free(uses);
 }
 
-static double our_error(int type, int effort, const float *x, size_t rows, const float *w)
+static void split_models(void **state)
 {
-    size_t         bytes = (size_t)quant_row_bytes(type, COLS);
-    quant_fit_fn  *fit = quant_fitter(type, simd_features());
-    unsigned char *q = malloc(bytes);
-    float         *y = malloc(rows * COLS * sizeof *y);
-
-    assert_true(q != NULL && y != NULL);
-    for (size_t r = 0; r < rows; r++) {
-        fit(q, x + r * COLS, COLS, w, effort);
-        quant_types[type]->decode(y + r * COLS, q, COLS);
-    }
-    double e = rmse(x, y, rows * COLS, w);
-
-    free(q);
-    free(y);
-    return e;
-}
-
-/* The error of golden bytes; -1 where there are none. */
-static double their_error(const char *dir, int type, const char *kind, const float *x, const float *w)
-{
-    char           path[4096], name[32];
-    size_t         bytes = (size_t)quant_row_bytes(type, COLS);
-    unsigned char *q = malloc(bytes * ROWS);
-    float         *y = malloc(ROWS * COLS * sizeof *y);
-    double         e = -1;
-    int            i = 0;
-
-    for (const char *p = quant_types[type]->name; *p != '\0'; p++, i++)
-        name[i] = *p >= 'a' && *p <= 'z' ? (char)(*p - 'a' + 'A') : *p;
-    name[i] = '\0';
-    snprintf(path, sizeof path, "%s/quants/%s.%s.q", dir, name, kind);
-    FILE *f = fopen(path, "rb");
-
-    assert_true(q != NULL && y != NULL);
-    if (f != NULL) {
-        assert_int_equal(fread(q, bytes, ROWS, f), ROWS);
-        fclose(f);
-        for (size_t r = 0; r < ROWS; r++)
-            quant_types[type]->decode(y + r * COLS, q + r * bytes, COLS);
-        e = rmse(x, y, ROWS * COLS, w);
-    }
-    free(q);
-    free(y);
-    return e;
-}
-
-static const struct known *find_ones(const char *name)
-{
-    for (size_t i = 0; i < sizeof ones / sizeof *ones; i++)
-        if (strcmp(ones[i].name, name) == 0)
-            return &ones[i];
-    return NULL;
-}
-
-/* Types whose encoders are here: all with blocks and an encoder. */
-static quant_fit_fn *fitter_of(int type, unsigned set)
-{
-    return quant_types[type]->block_elems > 1 ? quant_fitter(type, set) : NULL;
-}
-
-static void golden_errors(void **state)
-{
-    const char *dir = getenv("GOLDENS");
-
     (void)state;
-    if (dir == NULL || *dir == '\0')
-        skip();
-    float *x = read_floats(dir, "weights.f32", ROWS * COLS), *w = read_floats(dir, "imatrix.f32", COLS);
-    float *bar = read_floats(dir, "bar_weights.f32", BAR_ROWS * COLS);
-    int    n = 0, worse = 0;
-
-    printf("type      plain: ours     ggml    ones | weighted: ours ggml | bar: ours   ones\n");
-    for (int type = 0; type < QUANT_N; type++) {
-        quant_fit_fn       *fit = fitter_of(type, simd_features());
-        const struct known *k = find_ones(quant_types[type]->name);
-
-        if (fit == NULL)
-            continue;
-        double plain = our_error(type, 0, x, ROWS, NULL), with = our_error(type, 0, x, ROWS, w);
-        double on_bar = our_error(type, 0, bar, BAR_ROWS, NULL);
-        double ggml = their_error(dir, type, "plain", x, NULL), imx = their_error(dir, type, "imx", x, w);
-
-        printf("%-8s %12.6f %8.6f %7.5f | %12.6f %8.6f | %8.7f %8.7f\n", quant_types[type]->name, plain, ggml,
-               k != NULL ? k->weights : 0, with, imx, on_bar, k != NULL ? k->bar : 0);
-        worse += plain > ggml || (imx > 0 && with > imx) || (k != NULL && ((k->weights > 0 && plain > k->weights) || on_bar > k->bar));
-        n++;
-    }
-    free(x);
-    free(w);
-    free(bar);
-    assert_int_equal(n, 23);
-    assert_int_equal(worse, 0);
+    each_model("tests/golden/models", check_split);
+    check_split(nano);
 }
 
-/* The highest effort is within 1.5 % of a near-exhaustive search, and no worse than the default. */
-static void highest_effort(void **state)
+static void split_goldens(void **state)
 {
-    const char *dir = getenv("GOLDENS");
-    int         worse = 0;
-
     (void)state;
-    if (dir == NULL || *dir == '\0')
-        skip();
-    float *x = read_floats(dir, "weights.f32", ROWS * COLS), *w = read_floats(dir, "imatrix.f32", COLS);
-    float *bar = read_floats(dir, "bar_weights.f32", BAR_ROWS * COLS);
-
-    printf("highest: ours / search  weights         bar             weighted bar\n");
-    for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
-        int          type = quant_find_name((struct str){ ones[i].name, strlen(ones[i].name) });
-        const float *of[3] = { x, bar, bar }, *by[3] = { NULL, NULL, w };
-
-        printf("%-8s             ", ones[i].name);
-        for (int j = 0; j < 3; j++) {
-            size_t rows = j == 0 ? ROWS : BAR_ROWS;
-            double ours = our_error(type, 1, of[j], rows, by[j]), less = our_error(type, 0, of[j], rows, by[j]);
-            double search = ones[i].search[j];
-
-            printf("%10.7f %6.4f", ours, search > 0 ? ours / search : 0);
-            worse += (search > 0 && ours > 1.015 * search) || ours > less * 1.0001;
-        }
-        printf("\n");
-    }
-    free(x);
-    free(w);
-    free(bar);
-    assert_int_equal(worse, 0);
+    each_golden(check_split);
 }
 
-static uint64_t rng_state = 7;
-
-static float normal(void)
+/* The same tokens in steps of any size, one row included, whole and split. */
+static void steps_alike(struct rig *rig)
 {
-    float s = 0;
+    enum { N = 40 };
+    int32_t tokens[N];
+    size_t bytes = (size_t)rig->n_vocab * sizeof(float);
+    float *all;
 
-    for (int i = 0; i < 12; i++) {
-        rng_state = rng_state * 6364136223846793005u + 1442695040888963407u;
-        s += (float)(rng_state >> 40) * 0x1p-24f;
-    }
-    return s - 6;
-}
+    for (int i = 0; i < N; i++)
+        tokens[i] = 300 + 7 * i;
+    all = logits_of(rig, tokens, N, N);
+    for (int most = 1; most <= STEP_MAX; most++) {
+        run_clear(rig->r, 0);
+        for (int i = 0, n; i < N; i += n) {
+            struct run_row rows[STEP_MAX];
+            struct err e = { 0 };
 
-/* A row with hard parts: zeros, one large value, tiny and huge ones, what is not finite. */
-static void hard_row(float *x, int kind)
-{
-    for (int i = 0; i < COLS; i++) {
-        x[i] = normal() * 0.02f;
-        if (kind == 1)
-            x[i] = 0;
-        if (kind == 2)
-            x[i] *= i % 97 == 5 ? 1e4f : 1;
-        if (kind == 3)
-            x[i] *= 1e-36f;
-        if (kind == 4)
-            x[i] *= 1e38f;
-        if (kind == 5)
-            x[i] = i % 31 == 0 ? NAN : i % 37 == 0 ? INFINITY : x[i];
-        if (kind == 6)
-            x[i] = 0.01f;
-        if (kind == 7)
-            x[i] = i < 256 ? 0.03f : -0.03f;
-    }
-}
-
-/* Every instruction set gives the same bytes, and what is decoded is finite. */
-static void same_bytes(void **state)
-{
-    static float x[COLS], w[COLS], y[COLS];
-
-    (void)state;
-    for (int i = 0; i < COLS; i++)
-        w[i] = i % 50 == 3 ? 0 : (float)(i % 17) * (i % 5 == 0 ? 100.0f : 1.0f);
-    for (int type = 0; type < QUANT_N; type++) {
-        quant_fit_fn *scalar = fitter_of(type, 0);
-
-        for (int kind = 0; kind < 16 && scalar != NULL; kind++) {
-            _Alignas(8) unsigned char a[1024], b[1024];
-            const float              *imp = kind >= 8 ? w : NULL;
-            size_t                    bytes = (size_t)quant_row_bytes(type, COLS);
-
-            hard_row(x, kind % 8);
-            scalar(a, x, COLS, imp, kind & 1);
-            for (int set = 0; set < 2; set++) {
-                unsigned bit = set == 0 ? SIMD_AVX2 : SIMD_AVX512;
-
-                if ((simd_features() & bit) == 0)
-                    continue;
-                memset(b, 0xaa, sizeof b);
-                quant_fitter(type, bit)(b, x, COLS, imp, kind & 1);
-                if (memcmp(a, b, bytes) != 0)
-                    fail_msg("%s: row %d differs with %s", quant_types[type]->name, kind, set == 0 ? "avx2" : "avx512");
-            }
-            quant_types[type]->decode(y, a, COLS);
-            for (int i = 0; i < COLS; i++)
-                if (!isfinite(y[i]) || (kind % 8 == 1 && y[i] != 0))
-                    fail_msg("%s: row %d: element %d is %g", quant_types[type]->name, kind, i, (double)y[i]);
+            n = N - i < most ? N - i : most;
+            for (int j = 0; j < n; j++)
+                rows[j] = (struct run_row){ tokens[i + j], 0, true, false };
+            ok(run_step(rig->r, rows, n, &e), &e);
+            for (int j = 0; j < n; j++)
+                if (memcmp(run_logits(rig->r, j), all + (int64_t)(i + j) * rig->n_vocab, bytes) != 0)
+                    fail_msg("position %d differs in steps of %d", i + j, most);
         }
     }
+    free(all);
 }
 
-/* What a format can hold exactly comes back exactly, whatever the order of rows around it. */
-static void exact_rows(void **state)
+static void steps_of_any_size(void **state)
 {
-    static float x[COLS], y[COLS];
-    unsigned char q[1024];
+    const struct run_opts ro = { .ctx_tokens = 64, .rows_max = STEP_MAX };
+    struct run_fit *fit;
+    struct rig rig;
 
     (void)state;
-    for (int type = 0; type < QUANT_N; type++) {
-        quant_fit_fn *fit = fitter_of(type, simd_features());
+    rig_open(&rig, nano, 1, &ro);
+    steps_alike(&rig);
+    rig_close(&rig);
+    assert_true(open_split(&rig, nano, &ro, 30, NULL, &fit));
+    steps_alike(&rig);
+    rig_close(&rig);
+    run_fit_free(fit);
+}
 
-        if (fit == NULL || strncmp(quant_types[type]->name, "q", 1) != 0)
-            continue;
-        for (int i = 0; i < COLS; i++)
-            x[i] = i % 16 == 0 ? 0.5f : i % 16 == 1 ? 0.0f : i % 2 ? 0.0f : 0.5f;
-        fit(q, x, COLS, NULL, 0);
-        quant_types[type]->decode(y, q, COLS);
-        if (rmse(x, y, COLS, NULL) > 1e-3)
-            fail_msg("%s: two values come back with an error of %g", quant_types[type]->name,
-                     rmse(x, y, COLS, NULL));
+/* Logits of a split model are near those of the whole one, wherever the experts are. */
+static void near_the_whole(void **state)
+{
+    enum { N = 40 };
+    const struct run_opts ro = { .ctx_tokens = 256 };
+    int32_t tokens[N];
+    struct run_fit *fit;
+    struct rig split, whole;
+    double off = 0, size = 0;
+    float *a, *b;
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        tokens[i] = 300 + 7 * i;
+    assert_true(open_split(&split, nano, &ro, 30, NULL, &fit));
+    rig_open(&whole, nano, 1, &ro);
+    a = logits_of(&split, tokens, N, N);
+    b = logits_of(&whole, tokens, N, N);
+    for (int64_t i = 0; i < (int64_t)N * whole.n_vocab; i++) {
+        off += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        size += (double)b[i] * (double)b[i];
     }
+    print_message("difference %.1e of the size\n", sqrt(off / size));
+    const double most = test_acts() == QUANT_ACTS_I8 ? 0.1 : 0.02; /* measured on an H200: 0.029, 0.0052 */
+    assert_true(off <= most * most * size);
+    free(a);
+    free(b);
+    rig_close(&split);
+    rig_close(&whole);
+    run_fit_free(fit);
+}
+
+/* Every use of an expert is counted once, on the device or not. */
+static void counted_uses(void **state)
+{
+    enum { N = 50 };
+    const struct run_opts ro = { .ctx_tokens = 256, .rows_max = 7 };
+    struct err e = { 0 };
+    struct run_fit *fit, *again;
+    struct rig rig;
+    int32_t tokens[N];
+    uint64_t *uses, *zero;
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        tokens[i] = 300 + 7 * i;
+    assert_true(open_split(&rig, nano, &ro, 30, NULL, &fit));
+    zero = calloc((size_t)fit->n_layer * (size_t)fit->n_expert, sizeof *zero);
+    rig_close(&rig);
+    assert_true(open_split(&rig, nano, &ro, 30, zero, &again)); /* without any use: as without counts */
+    assert_memory_equal(fit->place->here, again->place->here, (size_t)fit->n_layer * (size_t)fit->n_expert);
+    run_fit_free(again);
+    uses = calloc((size_t)fit->n_layer * (size_t)fit->n_expert, sizeof *uses);
+    assert_non_null(uses);
+    assert_int_equal(model_n_expert(rig.m), fit->n_expert);
+    ok(run_feed(rig.r, 0, tokens, N, 0, NULL, NULL, NULL, &e), &e);
+    model_uses(rig.m, uses);
+    for (int l = 0; l < fit->n_layer; l++) {
+        uint64_t all = 0;
+
+        for (int i = 0; i < fit->n_expert; i++)
+            all += uses[l * fit->n_expert + i];
+        assert_int_equal(all, fit->expert_bytes[l] > 0 ? N * fit->n_used : 0);
+    }
+    rig_close(&rig);
+    /* what was used most is there */
+    assert_true(open_split(&rig, nano, &ro, 30, uses, &again));
+    double host = 0, blind = 0;
+    for (int l = 0; l < fit->n_layer; l++)
+        for (int i = 0; i < fit->n_expert; i++) {
+            host += again->place->here[l * fit->n_expert + i] ? 0 : (double)uses[l * fit->n_expert + i];
+            blind += fit->place->here[l * fit->n_expert + i] ? 0 : (double)uses[l * fit->n_expert + i];
+        }
+    assert_true(host < blind);
+    rig_close(&rig);
+    run_fit_free(fit);
+    run_fit_free(again);
+    free(uses);
+    free(zero);
+}
+
+/* Uses of each expert by some random tokens of a stream, computed on the CPU; of so many sets. */
+static uint64_t *uses_of(uint64_t stream, int sets)
+{
+    const struct run_opts ro = { .ctx_tokens = RUN_FIT_TOKENS };
+    const struct model_opts mo = { .device = "cpu", .n_threads = 1, .count_sets = sets };
+    int32_t tokens[RUN_FIT_TOKENS];
+    struct err e = { 0 };
+    struct model *m;
+    struct gguf *g;
+    struct run *r;
+    uint64_t *uses;
+
+    ok(gguf_open(&g, nano, &e), &e);
+    ok(model_open(&m, g, &mo, &e), &e);
+    ok(run_open(&r, m, &ro, &e), &e);
+    for (int i = 0; i < RUN_FIT_TOKENS; i++)
+        tokens[i] = (int32_t)(rng_unit(stream, 0, (uint64_t)i) * model_info(m)->n_vocab);
+    ok(run_feed(r, 0, tokens, RUN_FIT_TOKENS, 0, NULL, NULL, NULL, &e), &e);
+    uses = calloc((size_t)model_info(m)->n_layer * (size_t)model_n_expert(m), sizeof *uses);
+    assert_non_null(uses);
+    model_uses(m, uses);
+    run_close(r);
+    model_close(m);
+    gguf_close(g);
+    return uses;
+}
+
+/* Of 16 experts a row uses 4. Those are counted once in the first set, once in the second, with the next 4; a third would
+ * be too large. */
+static void sets(void **state)
+{
+    uint64_t *one = uses_of(1, 1), *two = uses_of(1, 2), *three = uses_of(1, 3), all[2] = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 8 * 16; i++) {
+        assert_in_range(two[i], 2 * one[i], one[i] + RUN_FIT_TOKENS);
+        assert_int_equal(two[i], three[i]);
+        all[0] += one[i];
+        all[1] += two[i];
+    }
+    assert_int_equal(all[0], 8 * 4 * RUN_FIT_TOKENS);
+    assert_int_equal(all[1], 8 * (4 + 8) * RUN_FIT_TOKENS);
+    free(one);
+    free(two);
+    free(three);
+}
+
+/* Without counted uses as many experts of each layer are there as planned, but those that are used most; that follows
+ * from the model alone, and holds for other tokens, too. */
+static void measured_uses(void **state)
+{
+    const struct run_opts ro = { .ctx_tokens = 256, .rows_max = 7 };
+    struct run_fit *fit[2];
+    uint64_t *uses = uses_of(1, RUN_FIT_SETS), *others = uses_of(2, 1), blind = 0, host = 0;
+    struct err e = { 0 };
+    struct rig rig;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_true(open_split(&rig, nano, &ro, 30, NULL, &fit[i]));
+        assert_false(fit[i]->measured);
+        for (int l = 0; l < fit[0]->n_layer * fit[0]->n_expert && i == 1; l++)
+            blind += fit[1]->place->here[l] ? 0 : others[l];
+        ok(run_fit_measure(fit[i], rig.g, 1 + 2 * i, &e), &e);
+        assert_true(fit[i]->measured);
+        rig_close(&rig);
+    }
+    for (int l = 0; l < fit[0]->n_layer; l++) {
+        const bool *here = fit[0]->place->here + l * fit[0]->n_expert;
+        uint64_t least = UINT64_MAX, most = 0, away = 0, all = 0;
+        int n = 0;
+
+        for (int i = 0; i < fit[0]->n_expert; i++) {
+            uint64_t u = uses[l * fit[0]->n_expert + i];
+
+            assert_int_equal(here[i], fit[1]->place->here[l * fit[0]->n_expert + i]);
+            n += here[i];
+            least = here[i] && u < least ? u : least;
+            most = !here[i] && u > most ? u : most;
+            away += here[i] ? 0 : u;
+            all += u;
+            host += here[i] ? 0 : others[l * fit[0]->n_expert + i];
+        }
+        assert_int_equal(n, fit[0]->place->n_here[l]);
+        assert_true(least >= most);
+        assert_true(fabs(fit[0]->place->host_uses[l] - (double)away / (double)all * fit[0]->n_used) < 1e-9);
+    }
+    assert_true(host < blind);
+    print_message("other tokens: %.2f uses each on the host instead of %.2f\n", (double)host / RUN_FIT_TOKENS,
+                  (double)blind / RUN_FIT_TOKENS);
+    for (int i = 0; i < 2; i++)
+        run_fit_free(fit[i]);
+    free(uses);
+    free(others);
+}
+
+/* ---- plans ---- */
+
+static int64_t parts(const struct run_fit *f)
+{
+    int64_t n = f->fixed_bytes + f->kv_bytes + f->state_bytes + f->logits_bytes + f->scratch_bytes;
+
+    for (int c = 0; c < MODEL_N_CLASSES; c++)
+        n += f->weights.device[c];
+    return n;
+}
+
+static int64_t all_weights(const struct run_fit *f, const bool device)
+{
+    int64_t n = 0;
+
+    for (int c = 0; c < MODEL_N_CLASSES; c++)
+        n += device ? f->weights.device[c] : f->weights.host[c];
+    return n;
+}
+
+/* What is taken when the plan is followed is what it says. */
+static void check_taken(const struct gguf *g, const struct run_fit_opts *o, const struct run_fit *f)
+{
+    struct model_opts mo = o->model;
+    struct model *m = NULL;
+    struct run *r = NULL;
+    struct err e = { 0 };
+    struct run_opts ro = o->run;
+    const int32_t token = 5;
+
+    run_fit_apply(f, &mo);
+    run_fit_apply_run(f, &ro);
+    ok(model_open(&m, g, &mo, &e), &e);
+    ok(run_open(&r, m, &ro, &e), &e);
+    assert_int_equal((int64_t)dev_held(model_dev(m)), f->total_bytes - f->fixed_bytes);
+    ok(run_feed(r, 0, &token, 1, 1, NULL, NULL, NULL, &e), &e);
+    assert_int_equal((int64_t)dev_held(model_dev(m)), f->total_bytes - f->fixed_bytes);
+    assert_int_equal(model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m)),
+                     f->host_scratch_bytes + f->weights.copied);
+    run_close(r);
+    model_close(m);
+}
+
+static void check_plans(const char *path)
+{
+    struct run_fit_opts o = { .model = { .device = test_device(), .n_threads = 2 },
+                              .run = { .ctx_tokens = 700, .n_seq = 2, .rows_max = 100, .undo_tokens = 3 } };
+    struct run_fit *f, *whole;
+    struct gguf *g;
+    struct err e = { 0 };
+    int64_t least, last = 0;
+
+    ok(gguf_open(&g, path, &e), &e);
+    ok(run_fit_make(&whole, g, &o, &e), &e);
+    assert_null(whole->place);
+    assert_int_equal(parts(whole), whole->total_bytes);
+    assert_int_equal(all_weights(whole, false), whole->weights.host[MODEL_EMBEDDING]);
+    check_taken(g, &o, whole);
+
+    o.budget_bytes = whole->total_bytes; /* exactly enough */
+    ok(run_fit_make(&f, g, &o, &e), &e);
+    assert_null(f->place);
+    assert_int_equal(f->total_bytes, whole->total_bytes);
+    run_fit_free(f);
+
+    o.budget_bytes = 1;
+    assert_int_equal(run_fit_make(&f, g, &o, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.msg, "too little"));
+    if (whole->weights.device[MODEL_EXPERTS] == 0) {
+        o.budget_bytes = whole->total_bytes - 1;
+        assert_int_equal(run_fit_make(&f, g, &o, &e), ERR_LIMIT);
+        run_fit_free(whole);
+        gguf_close(g);
+        return;
+    }
+    /* the least: found by bisection, then every budget up to all */
+    int64_t lo = 1, hi = 2 * whole->total_bytes;
+    while (hi - lo > 1) {
+        o.budget_bytes = lo + (hi - lo) / 2;
+        if (run_fit_make(&f, g, &o, &e) == ERR_OK) {
+            hi = o.budget_bytes;
+            run_fit_free(f);
+        } else
+            lo = o.budget_bytes;
+    }
+    least = hi;
+    for (int i = 0; i <= 16; i++) {
+        o.budget_bytes = least + (whole->total_bytes + 1000 - least) * i / 16;
+        ok(run_fit_make(&f, g, &o, &e), &e);
+        assert_int_equal(parts(f), f->total_bytes);
+        assert_true(f->total_bytes <= o.budget_bytes);
+        assert_true(f->kv_fallback || f->weights.device[MODEL_EXPERTS] >= last);
+        /* nothing is forgotten: less only by what a device adds to each tensor */
+        assert_true(all_weights(f, true) + all_weights(f, false) + (int64_t)f->n_layer * 3 * 320 >=
+                    all_weights(whole, true));
+        last = f->kv_fallback ? 0 : f->weights.device[MODEL_EXPERTS];
+        check_taken(g, &o, f);
+        run_fit_free(f);
+    }
+    run_fit_free(whole);
+    gguf_close(g);
+}
+
+static void plans(void **state)
+{
+    (void)state;
+    each_model("tests/golden/models", check_plans);
+    check_plans(nano);
+}
+
+/* Where all fits but for large steps, steps are smaller; experts stay. Where they do not, steps are smaller still. */
+static void smaller_steps(void **state)
+{
+    struct run_fit_opts o = { .model = { .device = "cuda" }, .run = { .ctx_tokens = 8192 },
+                              .budget_bytes = (int64_t)8 << 30, .absent = true };
+    struct model_opts mo = { 0 };
+    struct run_fit *f;
+    struct gguf *g;
+    struct err e = { 0 };
+
+    (void)state;
+    ok(gguf_open(&g, nano, &e), &e);
+    ok(run_fit_make(&f, g, &o, &e), &e);
+    assert_int_equal(f->rows_max, RUN_FIT_ROWS);
+    o.budget_bytes = f->total_bytes - 1;
+    run_fit_free(f);
+    ok(run_fit_make(&f, g, &o, &e), &e);
+    assert_int_equal(f->rows_max, 2048);
+    assert_null(f->place);
+    run_fit_apply(f, &mo);
+    assert_int_equal(mo.step_rows, 0);
+    o.budget_bytes = f->total_bytes - 1;
+    run_fit_free(f);
+    ok(run_fit_make(&f, g, &o, &e), &e);
+    assert_int_equal(f->rows_max, 1024);
+    assert_true(on_host(f) > 0 && f->total_bytes <= o.budget_bytes);
+    run_fit_free(f);
+    gguf_close(g);
+}
+
+/* Keys and values are f16 on a GPU while there is a plan with that; then q8_0, then q8_0 and q4_0. Types that
+ * are asked for stay. */
+static void kv_types(void **state)
+{
+    struct run_fit_opts o = { .model = { .device = "cuda" }, .run = { .ctx_tokens = 65536, .rows_max = 64 },
+                              .budget_bytes = (int64_t)8 << 30, .absent = true };
+    static const char *const types[][2] = { { "f16", "f16" }, { "q8_0", "q8_0" }, { "q8_0", "q4_0" } };
+    struct run_opts ro = { .ctx_tokens = 1 };
+    struct run_fit *f;
+    struct gguf *g;
+    struct err e = { 0 };
+    int64_t least[3], kv[3];
+
+    (void)state;
+    ok(gguf_open(&g, nano, &e), &e);
+    for (int i = 0; i < 3; i++) { /* the smallest budget for each */
+        int64_t lo = 0, hi = o.budget_bytes;
+
+        o.run.kv_k = types[i][0];
+        o.run.kv_v = types[i][1];
+        while (hi - lo > 4096) {
+            o.budget_bytes = lo + (hi - lo) / 2;
+            if (run_fit_make(&f, g, &o, &e) == ERR_OK) {
+                hi = o.budget_bytes;
+                kv[i] = f->kv_bytes;
+                assert_false(f->kv_fallback);
+                run_fit_free(f);
+            } else
+                lo = o.budget_bytes;
+        }
+        least[i] = hi;
+        o.budget_bytes = (int64_t)8 << 30;
+    }
+    assert_true(least[0] > least[1] && least[1] > least[2] && kv[0] > kv[1] && kv[1] > kv[2]);
+    o.run.kv_k = o.run.kv_v = NULL;
+    for (int i = 0; i < 6; i++) {
+        int want = i / 2;
+
+        o.budget_bytes = i % 2 == 1 ? least[want] : want == 0 ? (int64_t)8 << 30 : least[want - 1] - 4096;
+        ok(run_fit_make(&f, g, &o, &e), &e);
+        assert_string_equal(f->kv_k, types[want][0]);
+        assert_string_equal(f->kv_v, types[want][1]);
+        assert_int_equal(f->kv_bytes, kv[want]);
+        assert_int_equal(f->kv_fallback, want > 0);
+        ro.kv_k = ro.kv_v = NULL;
+        run_fit_apply_run(f, &ro);
+        assert_ptr_equal(ro.kv_v, f->kv_v);
+        run_fit_free(f);
+    }
+    o.budget_bytes = least[2] - 4096;
+    assert_int_equal(run_fit_make(&f, g, &o, &e), ERR_LIMIT);
+    o.budget_bytes = least[0] - 4096;
+    o.run.kv_k = o.run.kv_v = "f16";
+    assert_int_equal(run_fit_make(&f, g, &o, &e), ERR_LIMIT);
+    o = (struct run_fit_opts){ .run = { .ctx_tokens = 64 } };
+    ok(run_fit_make(&f, g, &o, &e), &e);
+    assert_string_equal(f->kv_k, "f32");
+    run_fit_free(f);
+    gguf_close(g);
+}
+
+/* What a program without CUDA plans for a GPU is what one with CUDA plans, within a hundredth. */
+static void same_without_cuda(const char *path)
+{
+    struct run_fit_opts o = { .model = { .device = "cuda" }, .budget_bytes = (int64_t)8 << 30, .absent = true };
+    struct run_fit *real, *estimate;
+    struct gguf *g;
+    struct err e = { 0 };
+
+    ok(gguf_open(&g, path, &e), &e);
+    for (int rows = 16; rows <= 4096; rows *= 16)
+        for (int64_t ctx = 512; ctx <= 32768; ctx *= 8) {
+            o.run = (struct run_opts){ .ctx_tokens = ctx, .rows_max = rows };
+            o.model.device = "cuda";
+            ok(run_fit_make(&real, g, &o, &e), &e);
+            o.model.device = "absent";
+            ok(run_fit_make(&estimate, g, &o, &e), &e);
+            assert_false(estimate->own_scratch || estimate->present || estimate->is_host);
+            assert_int_equal(estimate->kv_bytes, real->kv_bytes);
+            assert_int_equal(estimate->state_bytes, real->state_bytes);
+            assert_int_equal(all_weights(estimate, true), all_weights(real, true));
+            assert_int_equal(all_weights(estimate, false), all_weights(real, false));
+            if (llabs(estimate->total_bytes - real->total_bytes) > real->total_bytes / 100 + (4 << 20))
+                fail_msg("%s: %d rows, context %lld: %lld bytes of scratch, really %lld", path, rows, (long long)ctx,
+                         (long long)estimate->scratch_bytes, (long long)real->scratch_bytes);
+            run_fit_free(real);
+            run_fit_free(estimate);
+        }
+    gguf_close(g);
+}
+
+static void without_cuda(void **state)
+{
+    (void)state;
+    each_model("tests/golden/models", same_without_cuda);
+    same_without_cuda(nano);
+}
+
+/* A device that is not there is planned for only when asked to, and given a size. */
+static void absent(void **state)
+{
+    struct run_fit_opts o = { .model = { .device = "cuda" }, .run = { .ctx_tokens = 64 },
+                              .budget_bytes = (int64_t)8 << 30, .absent = true };
+    struct run_fit *f;
+    struct gguf *g;
+    struct err e = { 0 };
+
+    (void)state;
+    ok(gguf_open(&g, nano, &e), &e);
+    ok(run_fit_make(&f, g, &o, &e), &e);
+    assert_null(f->place);
+    assert_true(f->fixed_bytes > 0 && f->total_bytes < o.budget_bytes);
+    assert_int_equal(parts(f), f->total_bytes);
+    o.budget_bytes = f->total_bytes - f->weights.device[MODEL_EXPERTS] / 2;
+    run_fit_free(f);
+    ok(run_fit_make(&f, g, &o, &e), &e);
+    assert_true(on_host(f) > 0 && f->total_bytes <= o.budget_bytes);
+    run_fit_free(f);
+    o.budget_bytes = RUN_FIT_FIXED / 4;
+    assert_int_equal(run_fit_make(&f, g, &o, &e), ERR_LIMIT);
+    gguf_close(g);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_errors),
-        cmocka_unit_test(highest_effort),
-        cmocka_unit_test(same_bytes),
-        cmocka_unit_test(exact_rows),
+        cmocka_unit_test(placement),    cmocka_unit_test(alike_experts), cmocka_unit_test(hot_experts),
+        cmocka_unit_test(shared_waits), cmocka_unit_test(split_models),  cmocka_unit_test(split_goldens),
+        cmocka_unit_test(steps_of_any_size),
+        cmocka_unit_test(near_the_whole), cmocka_unit_test(counted_uses), cmocka_unit_test(sets), cmocka_unit_test(measured_uses),
+        cmocka_unit_test(plans),        cmocka_unit_test(absent),        cmocka_unit_test(smaller_steps),
+        cmocka_unit_test(kv_types),     cmocka_unit_test(without_cuda),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("fit", tests, NULL, NULL);
 }
