@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "base/io.h"
 #include "chat/reader.h"
+#include "chat/tool_grammar.h"
 #include "cli/fit.h"
 #include "cli/table.h"
 #include "gguf/gguf.h"
@@ -29,7 +30,8 @@ static const struct opt opts[] = {
     STRING('s', "system", "text", "system message", &o.system),
     PATH(0, "messages", "file", "JSON: chat messages to go on from", &o.messages),
     PATH(0, "tools", "file", "JSON: tools the model may call", &o.tools),
-    CHOICE("tool-choice", "auto|none", "may the model call tools? (default auto)", &o.tool_choice),
+    STRING(0, "tool-choice", "choice", "auto, none, required, or a tool to call (default auto)",
+           &o.tool_choice),
     PATH(0, "template", "file", "chat template (Jinja) instead of the model's", &o.template_file),
     STRING(0, "chat-kwargs", "json", "an object: more variables of the template", &o.kwargs),
     CHOICE("think", "on|off", "reason before the answer (default on)", &o.think),
@@ -98,6 +100,12 @@ static void check_stdin(char *const *files)
         cli_usage("only one of the prompt, --messages, --tools, --template and --tokens can be standard input");
 }
 
+/* A call must come. */
+static bool call_is_due(void)
+{
+    return o.tool_choice != NULL && strcmp(o.tool_choice, "auto") != 0 && strcmp(o.tool_choice, "none") != 0;
+}
+
 static void check_usage(char *const *files)
 {
     bool input = o.prompt != NULL || *files != NULL;
@@ -116,12 +124,14 @@ static void check_usage(char *const *files)
         cli_usage("--vars and --now need --render");
     if (o.render.template_path && !o.render.vars_path)
         cli_usage("--render needs --vars");
-    if (o.raw && (o.template_file || o.kwargs || o.tool_choice != 0))
+    if (o.raw && (o.template_file || o.kwargs || o.tool_choice))
         cli_usage("--template, --chat-kwargs and --tool-choice belong to a chat: not with --raw");
     if (o.engram_thinking && o.engrams.n == 0)
         cli_usage("--engram-thinking needs --engram");
     if (grammars > 1)
         cli_usage("only one of --schema, --grammar and --regex");
+    if (grammars > 0 && call_is_due())
+        cli_usage("--tool-choice asks for a call: no --schema, --grammar or --regex with it");
     if (o.check && grammars == 0)
         cli_usage("--check needs --schema, --grammar or --regex");
     if (grammars > 0 && actions > 0 && !o.check)
@@ -240,6 +250,21 @@ static enum err_code open_draft(struct opened *s, struct err *e)
     return draft_open(&s->draft, &d, e);
 }
 
+/* Calls of tools, wherever the model begins one, or as --tool-choice asks. */
+static enum err_code open_tool_grammar(struct opened *s, struct err *e)
+{
+    struct chat_tool_opts t = { .tools = s->tools, .choice = o.tool_choice != NULL ? o.tool_choice : "auto",
+                                .reasoning = s->thinking };
+
+    if (s->tools == NULL || s->open.text == NULL || s->format == NULL)
+        return call_is_due() ? err_set(e, ERR_ARG, "--tool-choice %s: there are no tools", o.tool_choice) : ERR_OK;
+    t.parser = o.parser != NULL ? o.parser : chat_reader_find(chat_template(s->format));
+    if (grammar_vocab_open(&s->vocab, s->open.text, e))
+        return e->code;
+    t.vocab = s->vocab;
+    return chat_tool_grammar(&s->grammar, &t, e);
+}
+
 /* What the answer has to be; after the reasoning, where there is some. */
 static enum err_code open_grammar(struct opened *s, struct err *e)
 {
@@ -247,7 +272,7 @@ static enum err_code open_grammar(struct opened *s, struct err *e)
     const int32_t mark = s->open.text != NULL ? text_info(s->open.text)->think_close : -1;
 
     if (o.grammar.schema == NULL && o.grammar.grammar == NULL && o.grammar.regex == NULL)
-        return ERR_OK;
+        return open_tool_grammar(s, e);
     if (s->open.text == NULL)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no tokenizer, so no grammar", s->open.path);
     if (grammar_vocab_open(&s->vocab, s->open.text, e) || cli_open_grammar(&s->grammar, s->vocab, &o.grammar, e))

@@ -22,7 +22,7 @@ struct run_options {
     struct cli_model_opts model;
     const char *prompt, *system, *messages, *tools, *tokens, *session, *logits, *parser;
     const char *template_file, *kwargs;
-    int         tool_choice; /* 1: none */
+    const char *tool_choice; /* NULL: auto */
     bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool        verbose, quiet, stream, check, engram_thinking;
     int         think, reasoning; /* index of the choice; think 0: on; reasoning -1: by terminal */

@@ -61,7 +61,7 @@ enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e
     }
     if (s->chat) {
         const struct cli_chat c = { .system = o.system, .messages = o.messages, .tools = o.tools, .prompt = o.prompt,
-                                    .files = files, .kwargs = o.kwargs, .no_tools = o.tool_choice == 1,
+                                    .files = files, .kwargs = o.kwargs, .no_tools = o.tool_choice != NULL && strcmp(o.tool_choice, "none") == 0,
                                     .think = o.think == 0 && o.budget != 0, .follows = s->prompt.n > 0 };
 
         return open_format(s, e) ? e->code

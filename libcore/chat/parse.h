@@ -55,6 +55,9 @@ bool       chat_parse_is_number(struct str s, bool *whole);
 const json_t *chat_parse_schema(const json_t *tools, struct str name);
 /* Text that stands for a value, as JSON of the type that the schema declares for the parameter; a
  * string where it does not fit, or is declared to be one. */
+enum chat_text { CHAT_NO_STRING, CHAT_ANY_TYPE, CHAT_ONLY_STRING };
+/* Whether text that stands for a value of schema `of` is taken as a string. */
+enum chat_text chat_parse_text_is(const json_t *root, const json_t *of);
 void          chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key,
                          struct str text, unsigned syntax);
 
@@ -138,7 +141,10 @@ struct chat_syntax {
     unsigned values;                /* CHAT_PYTHON... */
     enum chat_step (*call)(struct chat_reader *r);
     const void *conf;               /* for `call`: one of these */
+    const char *before, *between, *after; /* JSON calls as the family writes them: around the
+                                             objects of one block; NULL: not known, or no JSON */
 };
+const struct chat_syntax *chat_parse_syntax(const char *name); /* NULL: there is none */
 
 struct chat_xml {
     const char *call, *call_name_end;          /* NULL: the name begins at once, a space ends it */

@@ -198,6 +198,14 @@ static bool add_value(struct text_buf *out, unsigned kinds, struct str text, uns
     return false;
 }
 
+enum chat_text chat_parse_text_is(const json_t *root, const json_t *of)
+{
+    struct schemas in = {.root = root, .left = SCHEMAS_MAX};
+    const unsigned kinds = kinds_of(of, &in, 0);
+
+    return kinds == IS_STRING ? CHAT_ONLY_STRING : kinds & IS_STRING ? CHAT_ANY_TYPE : CHAT_NO_STRING;
+}
+
 void chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key, struct str text,
                 unsigned syntax)
 {

@@ -483,6 +483,14 @@ static enum err_code check_tools(const json_t *tools, struct err *e)
     return ERR_OK;
 }
 
+const struct chat_syntax *chat_parse_syntax(const char *name)
+{
+    for (size_t i = 0; i < N_SYNTAXES; i++)
+        if (strcmp(syntaxes[i].name, name) == 0)
+            return &syntaxes[i];
+    return NULL;
+}
+
 static enum err_code no_parser(const char *name, struct err *e)
 {
     char known[400] = "";
@@ -496,15 +504,13 @@ static enum err_code no_parser(const char *name, struct err *e)
 enum err_code chat_reader_open(struct chat_reader **out, const struct chat_reader_opts *o,
                                struct err *e)
 {
-    const struct chat_syntax *s = syntaxes;
+    const struct chat_syntax *s = chat_parse_syntax(o->parser);
     enum err_code rc = check_tools(o->tools, e);
     struct chat_reader *r;
 
     if (rc != ERR_OK)
         return rc;
-    while (s < syntaxes + N_SYNTAXES && strcmp(s->name, o->parser) != 0)
-        s++;
-    if (s == syntaxes + N_SYNTAXES)
+    if (s == NULL)
         return no_parser(o->parser, e);
     r = calloc(1, sizeof *r);
     if (r == NULL)

@@ -63,6 +63,28 @@ MUST_CHECK enum err_code grammar_open_schema(struct grammar **out, const struct 
  * afterwards. */
 MUST_CHECK enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *inner,
                                              struct str begin, struct str end, struct err *e);
+/* A sequence of parts; groups hold alternatives, within each other 16 deep at most. */
+enum grammar_part_kind {
+    GRAMMAR_PART_TEXT,  /* `text`; control tokens may spell it */
+    GRAMMAR_PART_REGEX, /* what `text` matches as a whole */
+    GRAMMAR_PART_VALUE, /* JSON by `schema`, at `path` ("#/a") of `root`, to which references refer */
+    GRAMMAR_PART_UNTIL, /* any characters until `text`, of ASCII, is complete */
+    GRAMMAR_PART_FREE,  /* the same of any tokens, but no end */
+    GRAMMAR_PART_GROUP,
+    GRAMMAR_PART_OR,
+    GRAMMAR_PART_CLOSE, /* of a group */
+};
+struct grammar_part {
+    enum grammar_part_kind kind;
+    struct str text;
+    const json_t *schema, *root;
+    const char *path;
+    bool maybe, many; /* CLOSE: the group may be missing; may come again and again */
+};
+/* What the parts name must live until this returns. ERR_ARG: groups are not closed; else as above. */
+MUST_CHECK enum err_code grammar_open_parts(struct grammar **out, const struct grammar_vocab *v,
+                                            const struct grammar_part *part, size_t n,
+                                            struct err *e);
 void grammar_close(struct grammar *g); /* NULL is allowed */
 
 MUST_CHECK enum err_code grammar_begin(struct grammar_place **out, const struct grammar *g,

@@ -154,6 +154,10 @@ void grammar_exprs_free(struct grammar_exprs *x);
 void grammar_expr_emit(struct grammar_exprs *x, uint32_t at, uint32_t from, uint32_t to,
                        enum grammar_spell spell);
 
+/* tagged.c: back[i], i <= mark.n: the longest proper end of mark[0 .. i) that is its beginning. */
+enum { GRAMMAR_MARK_MAX = 256 };
+void grammar_find_backs(struct str mark, uint32_t *back);
+
 /* unicode.c: `runs` is an expression of PCRE2 for one or more characters of a property. */
 void grammar_property(struct grammar_build *b, const char *runs, struct grammar_ranges *to);
 

@@ -413,7 +413,8 @@ static enum err_code make_free(struct grammar *g, struct grammar_place *p, struc
         w.t = &v->control;
         p->n_frames = 1;
         walk_config(&w, (struct grammar_config){s, 0, true});
-        g->free_at[s] = count(mask, v->n_words) == v->n_trie + v->n_control;
+        g->free_at[s] = (g->flag[s] & GRAMMAR_ACC) != 0 &&
+                        count(mask, v->n_words) == v->n_trie + v->n_control;
     }
     free(mask);
     return ERR_OK;

@@ -460,7 +460,7 @@ static void write_rule(struct schema *x, struct schema_rule r)
     free(choices);
 }
 
-static void schema_free(struct schema *x)
+void schema_free(struct schema *x)
 {
     for (uint32_t i = 0; i < x->n_rule; i++)
         free(x->rule[i].v);
@@ -473,24 +473,31 @@ static void schema_free(struct schema *x)
     free(x->made);
 }
 
+uint32_t schema_write(struct schema *x, const json_t *s, const char *path)
+{
+    struct schema_all *all = calloc(1, sizeof *all);
+    uint32_t root = 0;
+
+    if (all == NULL) {
+        grammar_fail(x->b, ERR_NOMEM, "out of memory");
+    } else {
+        all->v[all->n++] = (struct schema_item){s, path, false, -1};
+        root = schema_rule_of(x, all);
+    }
+    free(all);
+    while (x->done < x->n_rule && x->b->code == ERR_OK)
+        write_rule(x, x->rule[x->done++]);
+    return root;
+}
+
 enum err_code grammar_open_schema(struct grammar **out, const struct grammar_vocab *v,
                                   const json_t *s, struct err *e)
 {
     struct err own = {0};
     struct grammar_build b = {.e = e == NULL ? &own : e};
     struct schema x = {.b = &b, .root = s};
-    struct schema_all *all = calloc(1, sizeof *all);
-    uint32_t root = 0;
+    const uint32_t root = schema_write(&x, s, "#");
 
-    if (all == NULL) {
-        grammar_fail(&b, ERR_NOMEM, "out of memory");
-    } else {
-        all->v[all->n++] = (struct schema_item){s, "#", false, -1};
-        root = schema_rule_of(&x, all);
-    }
-    free(all);
-    while (x.done < x.n_rule && b.code == ERR_OK)
-        write_rule(&x, x.rule[x.done++]);
     if (grammar_compile(out, v, &b, root) != ERR_OK && b.e->msg[0] != '#')
         err_wrap(b.e, "%s", x.hint != NULL ? x.hint : "#");
     schema_free(&x);

@@ -67,6 +67,9 @@ struct schema {
 };
 
 /* schema.c */
+/* The rules of a value; x has its builder and root. Paths and names live until schema_free(). */
+uint32_t schema_write(struct schema *x, const json_t *s, const char *path);
+void schema_free(struct schema *x);
 const char *schema_path(struct schema *x, const char *base, const char *key,
                         int64_t index); /* index -1: none */
 void schema_fail(struct schema *x, enum err_code code, const char *path, const char *key,

@@ -10,8 +10,6 @@
 #include <string.h>
 #include "grammar/tables.h"
 
-enum { MARK_MAX = 256 };
-
 /* The rules of a compiled grammar, back in a builder; their number is that in rule_at. */
 static void add_rules(struct grammar_build *b, const struct grammar *g)
 {
@@ -48,8 +46,7 @@ static void add_rules(struct grammar_build *b, const struct grammar *g)
     free(rule_of);
 }
 
-/* back[i]: the longest proper end of mark[0 .. i) that is also its beginning. */
-static void find_backs(struct str mark, uint32_t *back)
+void grammar_find_backs(struct str mark, uint32_t *back)
 {
     back[0] = back[1] = 0;
     for (size_t i = 1; i < mark.n; i++) {
@@ -65,9 +62,9 @@ static void find_backs(struct str mark, uint32_t *back)
 static void add_free(struct grammar_build *b, struct str mark, uint32_t free_at, uint32_t found,
                      uint32_t end)
 {
-    uint32_t back[MARK_MAX + 1];
+    uint32_t back[GRAMMAR_MARK_MAX + 1];
 
-    find_backs(mark, back);
+    grammar_find_backs(mark, back);
     for (uint32_t k = 0; k < mark.n && b->code == ERR_OK; k++) {
         b->flag[free_at + k] |= GRAMMAR_FREE;
         grammar_eps(b, free_at + k, end);
@@ -89,8 +86,8 @@ enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *in
     struct grammar_build b = {.e = e};
     uint32_t root, free_at, found, at;
 
-    if (begin.n == 0 || begin.n > MARK_MAX || end.n > MARK_MAX)
-        return err_set(e, ERR_ARG, "a mark has 1 to %d bytes", MARK_MAX);
+    if (begin.n == 0 || begin.n > GRAMMAR_MARK_MAX || end.n > GRAMMAR_MARK_MAX)
+        return err_set(e, ERR_ARG, "a mark has 1 to %d bytes", GRAMMAR_MARK_MAX);
     add_rules(&b, inner);
     root = grammar_rule_add(&b, STR("tagged text"));
     free_at = b.n_state;
