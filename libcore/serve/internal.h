@@ -27,7 +27,7 @@ struct wish {
     json_t   *kwargs;              /* of the template; owned; NULL: none */
     json_t   *prompt, *input;      /* borrowed */
     json_t   *schema;              /* owned: what the answer has to be; NULL: anything */
-    const char *tool_choice;       /* "auto", "none", "required", or a name */
+    const char *tool_choice;       /* "auto" or "none" */
     bool      parallel_calls;
     bool      stream, usage;       /* usage: a stream ends with it */
     bool      echo, seeded;
@@ -40,6 +40,8 @@ struct wish {
 };
 bool serve_read_body(struct wish *w, enum serve_method method, const json_t *body, bool lenient, int32_t n_vocab,
                      struct fault *f);
+/* The pointer of a member: "/" and the name, in which ~ and / are escaped (RFC 6901). */
+void serve_point_to(char out[POINTER_BYTES], const char *key);
 void serve_wish_free(struct wish *w);
 
 /* One answer of a request. */
@@ -85,6 +87,7 @@ struct serve_count {
 };
 struct serve {
     struct serve_opts o;
+    json_t           *model;   /* the name, as a string of valid UTF-8 */
     struct job       *jobs;
     int64_t           next_id, turn;
     int32_t           n_vocab;

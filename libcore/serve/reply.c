@@ -110,7 +110,9 @@ static json_t *logprobs_of(const struct job *j, json_t *list)
 {
     if (j->w.top < 0)
         return json_null();
-    return j->method == SERVE_CHAT ? json_pack("{s:O}", "content", list) : columns(list);
+    if (j->method != SERVE_CHAT)
+        return columns(list);
+    return json_pack("{s:o}", "content", list != NULL ? json_incref(list) : json_array()); /* reasoning alone has none */
 }
 
 json_t *serve_usage(const struct job *j)
@@ -179,8 +181,8 @@ static json_t *head(const struct serve *s, const struct job *j, const char *obje
 
     (void)snprintf(id, sizeof id, "%s-%08llx%08llx", j->method == SERVE_CHAT ? "chatcmpl" : "cmpl",
                    (unsigned long long)j->created_s & 0xffffffffu, (unsigned long long)j->id);
-    return json_pack("{s:s, s:s, s:I, s:s}", "id", id, "object", object, "created", (json_int_t)j->created_s, "model",
-                     s->o.model);
+    return json_pack("{s:s, s:s, s:I, s:O}", "id", id, "object", object, "created", (json_int_t)j->created_s, "model",
+                     s->model);
 }
 
 static json_t *whole_embedding(const struct serve *s, const struct job *j)
@@ -193,7 +195,7 @@ static json_t *whole_embedding(const struct serve *s, const struct job *j)
             json_decref(data);
             data = NULL;
         }
-    return json_pack("{s:s, s:o, s:s, s:o}", "object", "list", "data", data, "model", s->o.model, "usage", serve_usage(j));
+    return json_pack("{s:s, s:o, s:O, s:o}", "object", "list", "data", data, "model", s->model, "usage", serve_usage(j));
 }
 
 json_t *serve_whole(const struct serve *s, const struct job *j)
@@ -259,7 +261,7 @@ json_t *serve_usage_chunk(const struct serve *s, const struct job *j)
 
 json_t *serve_error(const char *message, const char *type, const char *pointer, int status)
 {
-    json_t *param = pointer != NULL && pointer[0] != '\0' ? json_string(pointer) : json_null();
+    json_t *param = pointer != NULL && pointer[0] != '\0' ? json_bytes(str_of(pointer)) : json_null();
 
     return json_pack("{s:{s:o, s:s, s:o, s:i}}", "error", "message", json_bytes(str_of(message)), "type", type, "param", param,
                      "code", status);

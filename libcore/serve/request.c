@@ -115,11 +115,11 @@ static bool read_tool_choice(struct reading *r, const json_t *v)
     const char *s = json_string_value(v);
     const char *name = json_string_value(json_object_get(json_object_get(v, "function"), "name"));
 
-    if (s != NULL && strcmp(s, "auto") != 0 && strcmp(s, "none") != 0 && strcmp(s, "required") != 0)
-        return wrong(r, "not auto, none, required, or a function");
-    if (s == NULL && name == NULL)
-        return wrong(r, "not auto, none, required, or {\"type\": \"function\", \"function\": {\"name\": ...}}");
-    r->w->tool_choice = s != NULL ? s : name;
+    if (name != NULL || (s != NULL && strcmp(s, "required") == 0))
+        return wrong(r, "a call cannot be forced here: auto or none");
+    if (s == NULL || (strcmp(s, "auto") != 0 && strcmp(s, "none") != 0))
+        return wrong(r, "not auto or none");
+    r->w->tool_choice = s;
     return true;
 }
 
@@ -161,6 +161,7 @@ static bool read_stream_options(struct reading *r, const json_t *v)
 
     if (!json_is_object(v))
         return wrong(r, "not an object");
+    r->at = "/stream_options/include_usage";
     return is_null(usage) || flag(r, usage, &r->w->usage);
 }
 
@@ -244,7 +245,7 @@ static bool read_bias(struct reading *r, const json_t *v)
         char *end;
         const long id = strtol(key, &end, 10);
 
-        if (*key == '\0' || *end != '\0' || id < 0 || id >= r->n_vocab)
+        if (*key < '0' || *key > '9' || *end != '\0' || id >= r->n_vocab)
             return wrong(r, "a key is no token id of this model");
         if (!json_is_number(value) || fabs(json_number_value(value)) > 100)
             return wrong(r, "a bias is not a number from -100 to 100");
@@ -306,11 +307,6 @@ static bool read_predict(struct reading *r, const json_t *v)
     return integer(r, v, 0, INT64_MAX, &r->w->q.predict_max);
 }
 
-static bool read_budget(struct reading *r, const json_t *v)
-{
-    return integer(r, v, -1, INT64_MAX, &r->w->budget);
-}
-
 static bool read_ignore_eos(struct reading *r, const json_t *v)
 {
     return flag(r, v, &r->w->q.ignore_eos);
@@ -337,6 +333,13 @@ static bool set_kwarg(struct reading *r, const char *key, json_t *value)
         r->w->kwargs = json_object();
     return (r->w->kwargs != NULL && value != NULL && json_object_set_new(r->w->kwargs, key, value) == 0) ||
            wrong(r, "out of memory");
+}
+
+static bool read_budget(struct reading *r, const json_t *v)
+{
+    if (!integer(r, v, -1, INT64_MAX, &r->w->budget))
+        return false;
+    return r->w->budget != 0 || set_kwarg(r, "enable_thinking", json_false());
 }
 
 static bool read_kwargs(struct reading *r, const json_t *v)
@@ -424,8 +427,7 @@ static const struct {
     { "store", BOTH, read_nothing },
 };
 
-/* The pointer of a member: "/" and the name, in which ~ and / are escaped (RFC 6901). */
-static void point_to(char out[POINTER_BYTES], const char *key)
+void serve_point_to(char out[POINTER_BYTES], const char *key)
 {
     size_t n = 0;
 
@@ -463,7 +465,7 @@ bool serve_read_body(struct wish *w, enum serve_method method, const json_t *bod
         return serve_fault(f, 400, "", "the body is not an object");
     json_object_foreach((json_t *)(uintptr_t)body, key, value)
     {
-        point_to(pointer, key);
+        serve_point_to(pointer, key);
         if (!read_member(&r, method, key, value, lenient))
             return false;
     }
@@ -473,8 +475,6 @@ bool serve_read_body(struct wish *w, enum serve_method method, const json_t *bod
         return serve_fault(f, 400, "/prompt", "prompt: missing");
     if (method == SERVE_EMBEDDING && w->input == NULL)
         return serve_fault(f, 400, "/input", "input: missing");
-    if (w->tools == NULL && strcmp(w->tool_choice, "auto") != 0 && strcmp(w->tool_choice, "none") != 0)
-        return serve_fault(f, 400, "/tool_choice", "tool_choice: there are no tools");
     w->q.sample.n_top = w->top > 0 ? w->top : 0;
     return true;
 }

@@ -31,6 +31,11 @@ enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct 
         return no_memory(e);
     s->o = *o;
     s->n_vocab = text_info(o->text)->n_tokens;
+    s->model = json_bytes(str_of(o->model));
+    if (s->model == NULL) {
+        free(s);
+        return no_memory(e);
+    }
     *out = s;
     return ERR_OK;
 }
@@ -68,6 +73,7 @@ void serve_close(struct serve *s)
     for (size_t i = s->told; i < s->n_replies; i++)
         json_decref(s->reply[i].body);
     free(s->reply);
+    json_decref(s->model);
     free(s);
 }
 
@@ -320,6 +326,8 @@ static enum err_code take_piece(struct serve *s, struct job *j, struct choice *c
     json_t *delta = NULL, *call;
 
     if (p->part == CHAT_TOOL) {
+        if (!j->w.parallel_calls && json_array_size(c->calls) > 0)
+            return ERR_OK;
         const struct chat_call k = chat_reader_call(c->reader, p->call);
 
         call = json_pack("{s:o, s:s, s:{s:o, s:o}}", "id", json_bytes(k.id), "type", "function", "function", "name",

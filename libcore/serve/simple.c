@@ -27,7 +27,7 @@ static bool known(const json_t *body, const char *a, const char *b, bool lenient
         return serve_fault(f, 400, "", "the body is not an object");
     json_object_foreach((json_t *)(uintptr_t)body, key, value)
         if (!lenient && strcmp(key, a) != 0 && strcmp(key, b) != 0 && strcmp(key, "model") != 0) {
-            (void)snprintf(pointer, sizeof pointer, "/%s", key);
+            serve_point_to(pointer, key);
             return serve_fault(f, 400, pointer, "%s: not a member of this request", key);
         }
     return true;
@@ -179,7 +179,7 @@ json_t *serve_simple(struct serve *s, enum serve_method m, const json_t *body, s
     char *text;
 
     if (m == SERVE_MODELS)
-        return json_pack("{s:s, s:[{s:s, s:s, s:I, s:s, s:I}]}", "object", "list", "data", "id", s->o.model, "object", "model",
+        return json_pack("{s:s, s:[{s:O, s:s, s:I, s:s, s:I}]}", "object", "list", "data", "id", s->model, "object", "model",
                          "created", (json_int_t)s->o.created_s, "owned_by", "chimere", "context_length",
                          (json_int_t)s->o.ctx_tokens);
     if (m == SERVE_HEALTH)

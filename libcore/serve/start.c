@@ -226,6 +226,10 @@ enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struc
         serve_fault(f, 400, "/echo", "echo: not together with logprobs");
         return ERR_OK;
     }
+    if (j->w.echo && j->w.stream) {
+        serve_fault(f, 400, "/echo", "echo: not together with stream");
+        return ERR_OK;
+    }
     if (j->method == SERVE_EMBEDDING && !s->o.embeddings) {
         serve_fault(f, 400, "", "embeddings are not offered here");
         return ERR_OK;

@@ -77,6 +77,12 @@ chat() # ID BODY
     printf '%s\n' '{"id":3,"method":"completions","body":{"prompt":"x","max_tokens":1,"foo":1}}' | chimere-serve-stdio --lenient | jq -e '.type == "response"'
 }
 
+@test "reasoning: none, a little" {
+    ask "$(chat r '0,"reasoning_budget":0')" "$(chat p '0,"reasoning_budget":3')"
+    jq -es '.[] | select(.id == "r") | .body.choices[0].message | has("reasoning_content") == false and (.content | length > 0)' out
+    jq -es '.[] | select(.id == "p") | .body.choices[0].message.reasoning_content | length | . > 0 and . < 40' out
+}
+
 @test "cancel, and an id that is in use" {
     ask '{"id":"long","method":"completions","body":{"prompt":"x","max_tokens":3000,"ignore_eos":true}}' \
         '{"id":"long","method":"health"}' '{"id":"c","method":"cancel","body":{"id":"long"}}' '{"id":"d","method":"cancel","body":{"id":"none"}}'
@@ -94,6 +100,71 @@ chat() # ID BODY
     yes 'x' | head -n 20000 | chimere-serve-stdio > out
     [ "$(wc -l < out)" -eq 20000 ]
     printf '{"id":1,"method":"health"}' | chimere-serve-stdio | jq -e '.body.status == "ok"' # no newline at the end
+}
+
+# hostile STATUS METHOD BODY: the server says that status and goes on; 200 is a response or a stream that ends.
+hostile()
+{
+    cases+=("$1")
+    printf '{"id":%d,"method":"%s","body":%s}\n' "${#cases[@]}" "$2" "$3" >> lines
+}
+talk() # MEMBERS [STATUS]
+{
+    hostile "${2:-400}" chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":2,$1}"
+}
+go_on()
+{
+    hostile "${2:-400}" completions "{\"prompt\":\"x\",\"max_tokens\":2,$1}"
+}
+
+@test "hostile bodies: each has its reply, and the server goes on" {
+    cases=()
+    local key tool='{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}'
+    printf -v key '%0159d\xc3\xa9\xc3\xa9' 0 # the pointer ends within a character
+    go_on "\"$key\":1"
+    go_on "\"$(printf '~%.0s' {1..200})\":1"
+    talk '"tools":[1]'
+    talk '"tools":[{"type":"function","function":{"name":5}}]'
+    talk "\"tools\":[$tool],\"tool_choice\":\"required\""
+    talk "\"tools\":[$tool],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}"
+    talk "\"tools\":[$tool,$tool],\"tool_choice\":\"none\",\"parallel_tool_calls\":false" 200
+    talk '"logprobs":true,"top_logprobs":3' 200 # the answer ends in its reasoning, which has none
+    talk '"logprobs":true,"top_logprobs":3,"stream":true,"n":2' 200
+    hostile 400 chat/completions '{"messages":[1]}'
+    talk '"response_format":{"type":"json_schema","json_schema":{"schema":{"$ref":"#"}}}'
+    talk '"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"string","pattern":"["}}}'
+    talk '"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"array","minItems":1000000000000}}}'
+    talk '"response_format":{"type":"json_schema","json_schema":{"schema":false}}'
+    talk '"response_format":[]'
+    talk '"chat_template_kwargs":{"messages":[],"tools":5,"bos_token":{"a":[]},"":1}' 200
+    talk '"reasoning_effort":5'
+    talk '"stream":true,"stream_options":{"include_usage":1}'
+    hostile 400 completions '{"prompt":[[]]}'
+    hostile 400 completions '{"prompt":["x",1]}'
+    hostile 400 completions '{"prompt":[-1]}'
+    hostile 400 completions '{"prompt":[null]}'
+    go_on '"n":0'
+    go_on '"n":64' 200
+    go_on '"stop":["","x"]'
+    go_on '"logit_bias":{"1":1e308}'
+    go_on '"logit_bias":{"+1":1}'
+    go_on '"logit_bias":{" 1":1}'
+    go_on '"logit_bias":{"99999999999999999999":1}'
+    hostile 400 completions '{"prompt":"x","max_tokens":-1}'
+    go_on '"temperature":1e-30,"typical_p":1e-9,"repeat_penalty":0.001,"frequency_penalty":100' 200
+    go_on '"echo":true,"stream":true'
+    go_on '"logprobs":21'
+    hostile 400 embeddings '{"input":["x",""]}'
+    hostile 200 embeddings '{"input":[[1,2],"x"]}'
+    hostile 400 detokenize '{"tokens":[1.5]}'
+    hostile 400 tokenize '[]'
+    chimere-serve-stdio --alias "$(printf 'm\xff')" < lines > out
+    [ "${#cases[@]}" -ge 30 ]
+    for i in "${!cases[@]}"; do
+        jq -es --argjson id $((i + 1)) --argjson status "${cases[i]}" '[.[] | select(.id == $id)] | length > 0 and
+            (.[-1] | if $status == 200 then .type == "end" or .type == "response" else .type == "error" and .status == $status end)' \
+            out > /dev/null || { sed -n "$((i + 1))p" lines; grep "\"id\":$((i + 1))," out; return 1; }
+    done
 }
 
 batch()
