@@ -30,7 +30,7 @@ static const struct opt opts[] = {
     STRING('s', "system", "text", "system message", &o.system),
     PATH(0, "messages", "file", "JSON: chat messages to go on from", &o.messages),
     PATH(0, "tools", "file", "JSON: tools the model may call", &o.tools),
-    STRING(0, "tool-choice", "choice", "auto, none, required, or a tool to call (default auto)",
+    STRING(0, "tool-choice", "choice", "auto, none, required, or a tool (default auto)",
            &o.tool_choice),
     PATH(0, "template", "file", "chat template (Jinja) instead of the model's", &o.template_file),
     STRING(0, "chat-kwargs", "json", "an object: more variables of the template", &o.kwargs),
@@ -98,6 +98,12 @@ static void check_stdin(char *const *files)
         operand = operand || is_stdin(*files);
     if (operand + is_stdin(o.messages) + is_stdin(o.tools) + is_stdin(o.template_file) + is_stdin(o.tokens) > 1)
         cli_usage("only one of the prompt, --messages, --tools, --template and --tokens can be standard input");
+}
+
+/* The answer is held to a form by an option. */
+static bool has_form(void)
+{
+    return o.grammar.schema != NULL || o.grammar.grammar != NULL || o.grammar.regex != NULL;
 }
 
 /* A call must come. */
@@ -271,7 +277,7 @@ static enum err_code open_grammar(struct opened *s, struct err *e)
     struct grammar *after;
     const int32_t mark = s->open.text != NULL ? text_info(s->open.text)->think_close : -1;
 
-    if (o.grammar.schema == NULL && o.grammar.grammar == NULL && o.grammar.regex == NULL)
+    if (!has_form())
         return open_tool_grammar(s, e);
     if (s->open.text == NULL)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no tokenizer, so no grammar", s->open.path);
@@ -477,7 +483,7 @@ static enum err_code open_answer(struct opened *s, struct err *e)
         ao.reasoning = (enum answer_reasoning)o.reasoning;
     ao.parser = o.parser != NULL || s->format == NULL ? o.parser : chat_reader_find(chat_template(s->format));
     ao.tools = s->tools;
-    if (s->grammar != NULL && o.parser == NULL) { /* what it holds to a form is text, whatever it looks like */
+    if (has_form() && o.parser == NULL) { /* what it holds to a form is text, whatever it looks like */
         ao.parser = s->format == NULL || s->thinking ? ao.parser : "plain";
         ao.tools = NULL;
     }
