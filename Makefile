@@ -125,11 +125,11 @@ SHARE   = $(DESTDIR)$(PREFIX)/share
 install: all ## programs, manuals, completions, embedded model, task sets, recipes: PREFIX, DESTDIR
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/chimere/models $(SHARE)/chimere/eval $(SHARE)/man/man1 \
 	    $(SHARE)/man/man5 $(SHARE)/man/man7 $(SHARE)/bash-completion/completions \
-	    $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d $(SHARE)/chimere/pipelines $(SHARE)/chimere/recipes
+	    $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d $(SHARE)/chimere/pipelines $(SHARE)/chimere/recipes $(SHARE)/chimere/systemd
 	install -m 755 $(PROGS) $(DESTDIR)$(PREFIX)/bin
 	@set -e; for m in man/*.[157]; do test ! -f $$m || install -m 644 $$m $(SHARE)/man/man$${m##*.}; done
 	install -m 644 share/models/*.gguf share/models/*.md $(SHARE)/chimere/models; install -m 644 share/recipes/* $(SHARE)/chimere/recipes
-	install -m 644 share/eval/* $(SHARE)/chimere/eval && install -m 755 share/pipelines/* $(SHARE)/chimere/pipelines
+	install -m 644 share/eval/* $(SHARE)/chimere/eval && install -m 755 share/pipelines/* $(SHARE)/chimere/pipelines && install -m 644 share/systemd/* $(SHARE)/chimere/systemd
 	@set -e; for p in $(NAMES); do \
 	    $(BIN)/$$p --completion bash > $(SHARE)/bash-completion/completions/$$p; \
 	    $(BIN)/$$p --completion zsh > $(SHARE)/zsh/site-functions/_$$p; \

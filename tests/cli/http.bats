@@ -216,6 +216,21 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
     [ "$(cat file)" = mine ]
 }
 
+@test "a socket that was handed down" {
+    need_http
+    python3 -c 'import os, socket, sys
+s = socket.create_server(("127.0.0.1", 0))
+os.dup2(s.fileno(), 3)
+os.set_inheritable(3, True)
+os.execvp("chimere-serve-stdio", ["chimere-serve-stdio", "--listen", "fd:3"])' > served 2> served.err 3>&- &
+    server=$!
+    wait_for test -s served
+    url=$(jq -r .url served)
+    curl -sS "$url/health" | jq -e '.status == "ok"'
+    kill -TERM "$server"
+    stopped 0
+}
+
 @test "what --listen refuses before the model is opened" {
     need_http
     for bad in '' 8080 localhost 127.0.0.1: 127.0.0.1:x 127.0.0.1:99999 ::1:80 unix: fd:0 fd:x fd:77; do

@@ -195,6 +195,11 @@ batch()
     batch 10 > in.jsonl
     for i in 1 2 3; do chimere-serve-stdio --batch in.jsonl -o "out$i" --shard "$i/3"; done
     [ "$(cat out1 out2 out3 | jq -r .custom_id | sort -u | wc -l)" -eq 10 ]
+    for i in 1 2; do
+        SLURM_ARRAY_TASK_ID=$i SLURM_ARRAY_TASK_COUNT=2 SLURM_CPUS_PER_TASK=1 \
+            bash "$ROOT/share/pipelines/batch-slurm.sh" in.jsonl job
+    done
+    [ "$(cat job.[0-9] | jq -r .custom_id | sort -u | wc -l)" -eq 10 ]
     { batch 2; batch 1; } > twice.jsonl
     fails 3 'custom_id "q1" comes a second time' chimere-serve-stdio --batch twice.jsonl -o new
     [ ! -e new ]

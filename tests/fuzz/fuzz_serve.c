@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuzz_serve.c - the body of a request, as JSON after a byte that says the method: it is understood, or refused with
+ * a message, a status and a pointer that can be sent as an error. Run from the repository's root. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include "fuzz/fuzz.h"
+#include "serve/internal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    struct wish w = { 0 };
+    struct fault f = { 0 };
+    json_t *body = NULL, *error;
+    char *text;
+
+    if (n < 1 || json_parse(&body, (struct str){ (const char *)data + 1, n - 1 }, "body", NULL))
+        return 0;
+    if (serve_read_body(&w, (enum serve_method)(data[0] % 3), body, data[0] & 8, 4096, &f)) {
+        assert(f.status == 0 && w.n >= 1 && w.n <= CHOICES_MAX && w.top <= TOP_MAX && w.q.n_stops <= STOPS_MAX);
+        assert(w.messages != NULL || w.prompt != NULL || w.input != NULL);
+    } else {
+        assert(f.status >= 400 && f.message[0] != '\0');
+        error = serve_fault_body(&f);
+        assert(error != NULL && (text = json_dumps(error, JSON_COMPACT)) != NULL);
+        free(text);
+        json_decref(error);
+    }
+    serve_wish_free(&w);
+    json_decref(body);
+    return 0;
+}
