@@ -136,7 +136,7 @@ go_on()
     talk '"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"array","minItems":1000000000000}}}'
     talk '"response_format":{"type":"json_schema","json_schema":{"schema":false}}'
     talk '"response_format":[]'
-    talk '"chat_template_kwargs":{"messages":[],"tools":5,"bos_token":{"a":[]},"":1}' 200
+    talk '"chat_template_kwargs":{"messages":[],"tools":5,"bos_token":{"a":[]},"":1}'
     talk '"reasoning_effort":5'
     talk '"stream":true,"stream_options":{"include_usage":1}'
     hostile 400 completions '{"prompt":[[]]}'
