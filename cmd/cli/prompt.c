@@ -96,7 +96,9 @@ static enum err_code read_messages(json_t *all, json_t **tools, const struct cli
         return e->code;
     while (in.n > 0 && in.p[in.n - 1] == '\n') /* the end of a file is not part of a question */
         in.n--;
-    code = add_message(all, "user", (struct str){ in.p, in.n }, false, e);
+    code = in.n == 0 || strspn(in.p, " \t\r\n") >= in.n
+               ? err_set(e, ERR_ARG, "the prompt is empty")
+               : add_message(all, "user", (struct str){ in.p, in.n }, false, e);
     cli_buf_free(&in);
     return code;
 }

@@ -71,7 +71,12 @@ enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e
     if (o.system || o.messages || o.tools)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no messages or tools",
                        s->open.path);
-    return cli_read_prompt(&s->rendered, o.prompt, files, e);
+    if (cli_read_prompt(&s->rendered, o.prompt, files, e))
+        return e->code;
+    /* A raw session may go on without new text, but not because a pipe was empty. */
+    if (s->rendered.n == 0 && !o.tokenize && !o.detokenize && (o.prompt == NULL || s->prompt.n == 0))
+        return err_set(e, ERR_ARG, "the prompt is empty");
+    return ERR_OK;
 }
 
 enum err_code cli_run_tokenize(struct opened *s, struct err *e)

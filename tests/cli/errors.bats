@@ -140,6 +140,33 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     fails 1 "the prompt has 9 tokens, the context 8" chimere-run --tokens nine.json --ctx 8
 }
 
+@test "an empty prompt is never answered" {
+    : > empty
+    printf ' \n\t\n' > blank
+    echo '[{"role": "user", "content": ""}]' > m.json
+    for file in empty blank /dev/null; do
+        fails 2 "the prompt is empty" chimere-run < $file
+        fails 2 "the prompt is empty" chimere-run $file
+        fails 2 "the prompt is empty" chimere-run --session s < $file
+        fails 2 "the prompt is empty" chimere-run --messages m.json - < $file
+        [ ! -e s ]
+    done
+    fails 2 "the prompt is empty" chimere-run -p ''
+    fails 2 "the prompt is empty" chimere-run --raw < empty
+    fails 2 "the prompt is empty" chimere-run --session s -p ''
+    [ ! -e s ]
+    chimere-run --session s -n 2 -p hi > /dev/null 2>&1
+    cp s before
+    fails 2 "the prompt is empty" chimere-run --session s < empty
+    cmp s before
+    chimere-run --raw --session r -n 2 -p hi > /dev/null
+    cp r before
+    fails 2 "the prompt is empty" chimere-run --raw --session r < empty
+    cmp r before
+    try 0 chimere-run --raw --session r -n 2 -p ''
+    try 0 chimere-run --messages m.json --think off -n 2
+}
+
 @test "JSON input" {
     echo '[1, 2' > broken.json
     fails 3 "broken.json" chimere-run --tokens broken.json
