@@ -268,7 +268,12 @@ static enum err_code open_tool_grammar(struct opened *s, struct err *e)
     if (grammar_vocab_open(&s->vocab, s->open.text, e))
         return e->code;
     t.vocab = s->vocab;
-    return chat_tool_grammar(&s->grammar, &t, e);
+    if (chat_tool_grammar(&s->grammar, &t, e) == ERR_OK)
+        return ERR_OK;
+    if (call_is_due() || e->code == ERR_NOMEM)
+        return e->code;
+    cli_note("tools    calls are not held to a form: %s", e->msg); /* a help, not what was asked for */
+    return ERR_OK;
 }
 
 /* What the answer has to be; after the reasoning, where there is some. */
