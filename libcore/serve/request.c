@@ -115,11 +115,11 @@ static bool read_tool_choice(struct reading *r, const json_t *v)
     const char *s = json_string_value(v);
     const char *name = json_string_value(json_object_get(json_object_get(v, "function"), "name"));
 
-    if (name != NULL || (s != NULL && strcmp(s, "required") == 0))
-        return wrong(r, "a call cannot be forced here: auto or none");
-    if (s == NULL || (strcmp(s, "auto") != 0 && strcmp(s, "none") != 0))
-        return wrong(r, "not auto or none");
-    r->w->tool_choice = s;
+    if (s != NULL && strcmp(s, "auto") != 0 && strcmp(s, "none") != 0 && strcmp(s, "required") != 0)
+        return wrong(r, "not auto, none, required, or a function");
+    if (s == NULL && (name == NULL || strcmp(name, "auto") == 0 || strcmp(name, "none") == 0 || strcmp(name, "required") == 0))
+        return wrong(r, "not auto, none, required, or {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    r->w->tool_choice = s != NULL ? s : name;
     return true;
 }
 
@@ -475,6 +475,8 @@ bool serve_read_body(struct wish *w, enum serve_method method, const json_t *bod
         return serve_fault(f, 400, "/prompt", "prompt: missing");
     if (method == SERVE_EMBEDDING && w->input == NULL)
         return serve_fault(f, 400, "/input", "input: missing");
+    if (w->tools == NULL && strcmp(w->tool_choice, "auto") != 0 && strcmp(w->tool_choice, "none") != 0)
+        return serve_fault(f, 400, "/tool_choice", "tool_choice: there are no tools");
     w->q.sample.n_top = w->top > 0 ? w->top : 0;
     return true;
 }

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/rng.h"
+#include "chat/tool_grammar.h"
 #include "serve/internal.h"
 
 /* What the engine, the template or a grammar says of a request becomes a fault; memory and devices are errors. */
@@ -101,6 +102,32 @@ static int count_prompts(const json_t *v)
 
 /* ---- grammars ---- */
 
+static const char *parser_of(const struct serve *s)
+{
+    return s->o.parser != NULL ? s->o.parser : chat_reader_find(chat_template(s->o.chat));
+}
+
+/* A call must come. */
+static bool call_is_due(const struct wish *w)
+{
+    return strcmp(w->tool_choice, "auto") != 0 && strcmp(w->tool_choice, "none") != 0;
+}
+
+/* Calls of tools, wherever the model begins one, or as tool_choice asks. */
+static enum err_code make_tool_grammar(struct serve *s, struct job *j, bool thinking, struct fault *f, struct err *e)
+{
+    const struct chat_tool_opts t = { .parser = parser_of(s), .vocab = s->o.vocab, .tools = j->w.tools,
+                                      .choice = j->w.tool_choice, .reasoning = thinking, .one = !j->w.parallel_calls };
+    struct grammar *g;
+    struct err why = { 0 };
+
+    if (chat_tool_grammar(&g, &t, &why) == ERR_OK)
+        j->grammar = g;
+    else if (why.code == ERR_NOMEM || call_is_due(&j->w)) /* with auto a grammar is a help, not what was asked for */
+        return blame(f, why.code == ERR_ARG ? "/tool_choice" : "/tools", &why, e);
+    return ERR_OK;
+}
+
 /* What the answer has to be: the schema, after the reasoning if there is any. */
 static enum err_code make_grammar(struct serve *s, struct job *j, bool thinking, struct fault *f, struct err *e)
 {
@@ -108,6 +135,12 @@ static enum err_code make_grammar(struct serve *s, struct job *j, bool thinking,
     struct grammar *g, *after;
     const int32_t mark = text_info(s->o.text)->think_close;
 
+    if (j->w.schema != NULL && call_is_due(&j->w)) {
+        serve_fault(f, 400, "/tool_choice", "tool_choice asks for a call: no response_format with it");
+        return ERR_OK;
+    }
+    if (j->w.schema == NULL && j->method == SERVE_CHAT && j->w.tools != NULL && strcmp(j->w.tool_choice, "none") != 0)
+        return make_tool_grammar(s, j, thinking, f, e);
     if (j->w.schema == NULL)
         return ERR_OK;
     if (grammar_open_schema(&g, s->o.vocab, j->w.schema, &why))
@@ -130,9 +163,7 @@ static enum err_code open_reader(struct serve *s, struct job *j, struct choice *
     const bool held = j->w.schema != NULL; /* the answer is text, whatever it looks like */
     const bool tools = j->w.tools != NULL && strcmp(j->w.tool_choice, "none") != 0 && !held;
     const struct chat_reader_opts ro = {
-        .parser = held && !thinking     ? "plain"
-                  : s->o.parser != NULL ? s->o.parser
-                                        : chat_reader_find(chat_template(s->o.chat)),
+        .parser = held && !thinking ? "plain" : parser_of(s),
         .tools = tools ? j->w.tools : NULL, .reasoning = thinking,
     };
     struct err why = { 0 };

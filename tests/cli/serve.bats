@@ -125,8 +125,11 @@ go_on()
     go_on "\"$(printf '~%.0s' {1..200})\":1"
     talk '"tools":[1]'
     talk '"tools":[{"type":"function","function":{"name":5}}]'
-    talk "\"tools\":[$tool],\"tool_choice\":\"required\""
-    talk "\"tools\":[$tool],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}"
+    talk "\"tools\":[$tool],\"tool_choice\":\"required\"" 200
+    talk "\"tools\":[$tool],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}" 200
+    talk "\"tools\":[$tool],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}"
+    talk "\"tools\":[$tool],\"tool_choice\":\"required\",\"response_format\":{\"type\":\"json_object\"}"
+    talk '"tool_choice":"required"'
     talk "\"tools\":[$tool,$tool],\"tool_choice\":\"none\",\"parallel_tool_calls\":false" 200
     talk '"logprobs":true,"top_logprobs":3' 200 # the answer ends in its reasoning, which has none
     talk '"logprobs":true,"top_logprobs":3,"stream":true,"n":2' 200
@@ -209,4 +212,17 @@ batch()
     echo '{"custom_id":"a","url":"/v1/files","body":{}}' > odd.jsonl
     fails 3 'url is not' chimere-serve-stdio --batch odd.jsonl -o new
     fails 2 '--batch needs --output' chimere-serve-stdio --batch in.jsonl
+}
+
+@test "tool_choice: a call comes where one is asked for" {
+    local tools i
+    tools=$(jq -c . "$ROOT/share/demo/tools.json")
+    for i in 1 2 3 4 5 6; do
+        printf '{"id":%d,"method":"chat/completions","body":{"messages":[{"role":"user","content":"Hello."}],"tools":%s,"tool_choice":"required","temperature":1.5,"seed":%d,"max_tokens":900,"chat_template_kwargs":{"enable_thinking":%s}}}\n' \
+            $i "$tools" $i "$([ $((i % 2)) = 0 ] && echo true || echo false)"
+    done > lines
+    chimere-serve-stdio < lines > out
+    jq -es 'length == 6 and all(.[].body.choices[0]; .finish_reason == "length" or (.finish_reason == "tool_calls" and
+        (.message.tool_calls | length >= 1 and all(.[]; .function.arguments | fromjson | type == "object"))))' out
+    jq -es 'any(.[].body.choices[0]; .finish_reason == "tool_calls")' out
 }
