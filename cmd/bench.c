@@ -23,7 +23,7 @@ static const struct opt opts[] = {
     STRING(0, "depth", "list", "after so many tokens (default 0,1024)", &o.depths),
     STRING(0, "rows", "list", "rows in a step (default 1,2,4,8,16)", &o.rows),
     STRING(0, "seqs", "list", "sequences in a step (default 1,2,4,8)", &o.seqs),
-    INT32("drafts", "n", "room for so many draft rows (see --rows)", &o.drafts, 1, 64),
+    INT32("drafts", "n", "room for this many draft rows (see --rows)", &o.drafts, 1, 64),
     INT32("tokens", "n", "decoded for one measurement (default 32)", &o.decode_tokens, 1, 1 << 20),
     INT32("reps", "n", "measurements of each kind (default 5)", &o.reps, 1, 1000),
     REAL(0, "bandwidth", "gb/s", "of memory, instead of measuring it", &o.bandwidth),

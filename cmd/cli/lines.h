@@ -13,7 +13,7 @@ struct cli_lines {
     bool           skipping, eof;
     int64_t        n;        /* lines given out or skipped */
 };
-/* Waits up to wait_ms (-1: for ever) for bytes and takes what is there; a signal ends the wait. */
+/* Waits up to wait_ms (-1: for ever) for bytes and takes those that have come; a signal ends the wait. */
 MUST_CHECK enum err_code cli_lines_read(struct cli_lines *l, int wait_ms, struct err *e);
 enum cli_line { CLI_LINE_NONE, CLI_LINE, CLI_LINE_TOO_LONG };
 /* The next whole line, without its newline; the last one at the end of the file needs none. Valid until the
