@@ -54,11 +54,11 @@ static void *take(size_t n)
 
 enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e)
 {
-    if (text.n >= 3 && memcmp(text.p, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark says nothing about UTF-8 */
-        text = (struct str){ text.p + 3, text.n - 3 };
-    }
     if (text.n > TEXT_BYTES_MAX) {
         return err_set(e, ERR_LIMIT, "%s: longer than %d MiB", what, TEXT_BYTES_MAX >> 20);
+    }
+    if (text.n >= 3 && memcmp(text.p, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark says nothing about UTF-8 */
+        text = (struct str){ text.p + 3, text.n - 3 };
     }
     enum err_code rc = check_depth(text, what, e);
     if (rc != ERR_OK) {

@@ -558,8 +558,8 @@ static void check_two(int type, const unsigned char *rows, const float *x, const
 static void products_are_the_stated_sums(void **state)
 {
     static const int64_t lengths[] = { 0, 256, 512, 768, N_MAX };
-    unsigned char       *rows = malloc((size_t)ROWS * BLOCKS * BYTES_MAX);
     const unsigned       set = set_or_skip(state);
+    unsigned char       *rows = malloc((size_t)ROWS * BLOCKS * BYTES_MAX);
     float                x[N_MAX], z[N_MAX];
 
     assert_non_null(rows);

@@ -165,6 +165,8 @@ static void kv_types(void **state)
     int64_t n = 0;
     int32_t *ids = prompt("a", &n);
     float *ref = alone(model_k, 2, 512, "f32", ids, n);
+    /* Rounding activations to 8 bits makes small differences in the cache larger. */
+    const double least = test_acts() == QUANT_ACTS_I8 ? 1e-3 : 0;
 
     (void)state;
     for (size_t t = 0; t < sizeof type / sizeof type[0]; t++) {
@@ -186,7 +188,7 @@ static void kv_types(void **state)
             }
         }
         print_message("KV %s: mean KL %.2e\n", type[t].kv, sum / (double)n);
-        assert_true(sum / (double)n < type[t].limit);
+        assert_true(sum / (double)n < fmax(type[t].limit, least));
         assert_true(memcmp(ref, got, (size_t)n * 512 * sizeof *ref) != 0);
         free(got);
         free(cut);
