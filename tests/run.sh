@@ -238,6 +238,7 @@ export CHIMERE_TEST_PROGRAMS=100
 if wanted asan && build "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests; then
     units asan "$BUILD/asan/test"
     corpora asan-corpus "$BUILD/asan"
+    ln -sfn "$(pwd)/share" "$BUILD/asan/share" # programs look for recipes beside bin
     export CHIMERE_MODEL=$PWD/share/models/chimere-nano-q5_k_m.gguf
     # the manuals' examples run what the other scripts run
     BIN="$BUILD/asan/bin" without=figures scripts asan-cli $(printf '%s\n' tests/cli/*.bats | grep -v /examples.bats)
