@@ -116,11 +116,12 @@ check: deps ## build, run every test, print the count; GOLDENS=DIR runs a whole 
 GPU_TESTS = golden run want state kv fit copy ops_gpu few_gpu dev check
 check-gpu: $(GPU_TESTS:%=$(BUILD)/test/%_test) ## the tests of the models and operations, on a GPU (CUDA_DEVICE=cuda:N)
 	@set -e; for a in i16 i8; do for t in $^; do CHIMERE_TEST_ACTS=$$a CHIMERE_TEST_DEVICE=$(or $(CUDA_DEVICE),cuda) GOLDENS='$(GOLDENS)' $$t; done; done
-LINT_C   = $(LIB_C) $(CLI_C) $(wildcard cmd/*.c cmd/bench/*.c)
 lint: ## advisory: clang-tidy with the checks of .clang-tidy, where it is installed
 	@command -v clang-tidy > /dev/null || { echo 'lint: clang-tidy is not installed'; exit 0; }; \
-	    printf '%s\n' $(LINT_C) | xargs -P $$(nproc) -n 8 sh -c \
+	    printf '%s\n' $(LIB_C) $(wildcard cmd/*.c cmd/*/*.c) | xargs -P $$(nproc) -n 8 sh -c \
 	    'clang-tidy --quiet "$$@" -- -std=c11 $(subst ','\'',$(CPPFLAGS))' lint 2> /dev/null
+editor: ## write compile_flags.txt, which clangd reads
+	@printf '%s\n' -std=c11 $(CPPFLAGS) -Itests > compile_flags.txt
 SHARE   = $(DESTDIR)$(PREFIX)/share
 install: all ## programs, manuals, completions, embedded model, task sets, recipes: PREFIX, DESTDIR
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/chimere/models $(SHARE)/chimere/eval $(SHARE)/man/man1 \
@@ -136,8 +137,7 @@ install: all ## programs, manuals, completions, embedded model, task sets, recip
 	    $(BIN)/$$p --completion fish > $(SHARE)/fish/vendor_completions.d/$$p.fish; done
 uninstall: ## remove what install put there
 	cd $(DESTDIR)$(PREFIX)/bin && rm -f $(NAMES)
-	cd $(SHARE) && rm -rf chimere $(patsubst man/%.1,man/man1/%.1,$(wildcard man/*.1)) \
-	    $(patsubst man/%.5,man/man5/%.5,$(wildcard man/*.5)) $(patsubst man/%.7,man/man7/%.7,$(wildcard man/*.7)) \
+	cd $(SHARE) && rm -rf chimere $(foreach m,$(wildcard man/*.[157]),man/man$(subst .,,$(suffix $m))/$(notdir $m)) \
 	    $(NAMES:%=bash-completion/completions/%) $(NAMES:%=zsh/site-functions/_%) $(NAMES:%=fish/vendor_completions.d/%.fish)
 clean: ## remove build/ and bin/
 	rm -rf build bin $(DATA) tests/fuzz/corpus/gguf
@@ -146,5 +146,5 @@ clean: ## remove build/ and bin/
 #? one test      make tests, then build/test/NAME_test or BIN=bin bats -f NAME tests/cli/FILE.bats
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 } sub(/^#[?] /, "")' $(firstword $(MAKEFILE_LIST))
-.PHONY: all tests unit check-gpu fuzz deps demo check lint install uninstall clean help always
+.PHONY: all tests unit check-gpu fuzz deps demo check lint editor install uninstall clean help always
 .SECONDARY:

@@ -20,7 +20,7 @@ static const struct opt opts[] = {
     ROW_CTX(o.model, "window (default 512); speed, synth: at least"),
     SECTION("Speed"),
     STRING(0, "prompt", "list", "lengths of prompts (default 512)", &o.prompts),
-    STRING(0, "depth", "list", "after so many tokens (default 0,1024)", &o.depths),
+    STRING(0, "depth", "list", "after this many tokens (default 0,1024)", &o.depths),
     STRING(0, "rows", "list", "rows in a step (default 1,2,4,8,16)", &o.rows),
     STRING(0, "seqs", "list", "sequences in a step (default 1,2,4,8)", &o.seqs),
     INT32("drafts", "n", "room for this many draft rows (see --rows)", &o.drafts, 1, 64),

@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, T == 1 ? 2 : 1) attend_pages(
     page_ring in = { t, a, a.pg.page + (int64_t)seq * a.pg.stride, (uint64_t *)shared, slots, h, b, 1, b + 1,
                      pos[here - 1] + 1, 0, 0, 0, 0 };
 
-    const int old = a.r.pos[s.row] - b * OP_KV_PAGE; /* so many positions were there before this step */
+    const int old = a.r.pos[s.row] - b * OP_KV_PAGE; /* positions of this page from before this step */
     auto ask_first = [&](bool before) {
 #pragma unroll 1
         for (int i = 0; i < min(t.slots, t.key_chunks + t.value_chunks); i++)

@@ -3,7 +3,7 @@
  * apart, normalised, turned, rotated, the new key and value stored, pages, their merge, gate, rounding. Every sum has
  * the order of the separate launches (elem.cu, hadamard.cuh, attn.cuh, matvec.cuh).
  *
- * A block has some query heads of a KV head and every so many pages. Their keys and values come by bulk copies, which
+ * A block has some query heads of a KV head and every n-th page, n being the blocks of that head. Their keys and values come by bulk copies, which
  * begin before the launch before has ended, as only the newest position is of this step; that one goes through `fresh`.
  * Where a row has few pages its blocks are a cluster, which merges them: each gives the others what they have to merge.
  * Warps 0 .. 7 prepare a query each, the next two the new key and value. The others meanwhile go once through what
@@ -259,7 +259,7 @@ static __device__ __forceinline__ void round_output(const block_of &b, float *ou
                     real ? a.kv.n_head * a.group * dim / 64 : 4, v, i / 8, i % 8, sharers(a.eight), a.eight);
 }
 
-/* Gates come to the first-level cache, by 64 threads of which this is number i. */
+/* Gates come to the first-level cache, by 64 threads; i is the calling one's number. */
 static __device__ __forceinline__ void bring_gates(const block_of &b, int i)
 {
     const attn_args &a = b.t.a;

@@ -415,7 +415,7 @@ static int beside_bytes(const few_args &f, int rows, int row_bytes)
     return BESIDE_BUF + rows * row_bytes + min(f.nx, (int)BESIDE_COLS) * (int)x_row_bytes(f.k);
 }
 
-/* Whether blocks of those beside, of so many rows, find room. */
+/* Whether blocks of the jobs beside, of `rows` rows each, find room. */
 static bool beside_fits_in(struct cuda *c, const struct few_args *f, int rows, int row_bytes)
 {
     const int most = cuda_attn_smem(c) - OTHER_SMEM;

@@ -12,7 +12,7 @@ struct few_job {
     int64_t        y_stride;
     bool           boxed; /* set by the launch: there is box[] of it */
     int            row_bytes, n_rows, type, first; /* first: its first task, or beside others its first block, of such */
-    int            longer; /* set by the launch: so many of its tasks, the first, have a strip more */
+    int            longer; /* set by the launch: how many tasks, from the first on, have one strip more */
 };
 
 /* Columns are rows of x. */

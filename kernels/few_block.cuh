@@ -91,7 +91,7 @@ static __device__ __forceinline__ void put_scales(float *scales, const strip<TYP
     __syncwarp();
 }
 
-/* Sums of M strips of 16 rows and NT times four columns over the units of a block, of which so many exist. */
+/* Sums of M strips of 16 rows and NT times four columns over the units of a block, of which `units` exist. */
 template <int TYPE, int NT, int M>
 static __device__ __forceinline__ void block_times(float S[M][NT][2], const strip<TYPE> s[M], const uint8_t *x,
                                                    const columns<NT> &col, int units, float *scales,
@@ -236,7 +236,7 @@ static __device__ __forceinline__ uint32_t column_at(int i, int pitch)
     return (uint32_t)(i * pitch + (i & 2) / 2 * ASIDE);
 }
 
-/* Bytes between columns of so many pairs of units. */
+/* Bytes between columns of `pairs` pairs of units. */
 static inline int column_pitch(int pairs)
 {
     return (int)round_up((size_t)pairs * X_PAIR + ASIDE, 128) + 16;
@@ -248,7 +248,7 @@ static __host__ __device__ inline int columns_bytes(int nt, int pitch)
     return (nt * GROUP * pitch + BOX_ALIGN - 1) / BOX_ALIGN * BOX_ALIGN;
 }
 
-/* A lane's part of so many columns. */
+/* A lane's part of `cols` columns. */
 template <int TYPE, int NT, bool EIGHT>
 static __device__ __forceinline__ void find_columns(columns<NT> &col, int cols, int pitch)
 {

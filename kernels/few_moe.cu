@@ -133,7 +133,7 @@ static __device__ __forceinline__ void finish_up(const up_args &a, const up_task
     }
 }
 
-/* One of SHARE tasks, the first of which has its results there, the next ones so many floats further. */
+/* One of SHARE tasks, the first of which has its results there, the next ones `floats` floats further each. */
 static __device__ __forceinline__ void round_eight(const up_args &a, const up_task &t, const float *first, int floats)
 {
     const int lane = threadIdx.x & 31;
@@ -615,7 +615,7 @@ static void launch_up_of(struct cuda *c, struct up_args *a)
     const size_t most = most_smem(c) - tables, two = BLOCK_SMEM - tables; /* so that there are two */
     const size_t sums = (size_t)task_floats(a->k, sides) * sizeof(float);
     int at_once = 1;
-    const auto bytes = [&](int each) { /* of a block with so many tasks of a group */
+    const auto bytes = [&](int each) { /* of a block with `each` tasks of a group */
         const int warps = at_once * sides * a->ways;
 
         return (size_t)(rows_room(at_once, a->k) + warps * warp_bytes<TYPE>()) + (size_t)(at_once * each) * sums;

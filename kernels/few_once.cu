@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(ONCE_WARPS * 32, 1) few_once(const __grid_cons
         once_times<NT, BESIDE, 1, EIGHT, true>(f, t, at, &tables);
 }
 
-/* Blocks of a job, so many sets of M strips each; of a format beside TYPE, of one strip each. */
+/* Blocks of a job, with `sets` sets of M strips each; for a format other than TYPE, of one strip each. */
 template <int TYPE, int M>
 static int once_blocks(const struct few_args *f, const struct few_job &j, int sets)
 {
@@ -179,7 +179,7 @@ static int once_blocks(const struct few_args *f, const struct few_job &j, int se
                                      : ceil_div(j.n_rows, sets * STRIP * (j.type == TYPE ? M : 1)) * f->spans);
 }
 
-/* A launch with M strips a warp, if all of it finds room: so many sets a block that a multiprocessor has few warps. */
+/* A launch with M strips a warp, if all of it finds room; a block has as many sets as leave a multiprocessor few warps. */
 template <int NT, int TYPE, int M>
 static bool launch_strips(struct cuda *c, struct few_args *f)
 {

@@ -21,7 +21,7 @@
 
 template <int TYPE> struct frag;
 
-/* TIMES of odd units are two to the power of so many those of even ones. */
+/* TIMES of odd units are those of even ones times 2 to this power. */
 static __host__ __device__ constexpr int odd_bits(int type)
 {
     return type == QUANT_q4_k ? 4 : 0;

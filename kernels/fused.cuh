@@ -129,7 +129,7 @@ bool cuda_attn_row_fits(const struct cuda *c, const struct node *attn);
 /* Returns where the rounded rows are. */
 const uint8_t *cuda_attn_row(struct cuda *c, const struct fused_heads *f, const struct node *attn);
 
-/* n bytes, by so many threads of which this is number t. */
+/* Prefetches n bytes. All `threads` threads call it; t is the calling one's number. */
 static __device__ __forceinline__ void prefetch(const uint8_t *w, int n, int t, int threads)
 {
 #pragma unroll 1
@@ -155,7 +155,8 @@ static __device__ __forceinline__ void wait_for_inputs(void)
     only_wait_for_inputs();
 }
 
-/* By so many threads of which this is number t. A column's thread reads all that it will overwrite. */
+/* Moves a convolution's kept inputs on. All `threads` threads call it; t is the calling one's number. The thread of a
+ * channel reads all that it will overwrite. */
 static __device__ __forceinline__ void move_past(const past_move &m, int t, int threads)
 {
     enum { KEPT = FUSED_TAPS - 1, AT_ONCE = 4 };

@@ -29,7 +29,7 @@ static __device__ __forceinline__ void bring(uint8_t *to, const uint8_t *from, i
     bulk_copy(to, from - before, (unsigned)(before + n + 15) & ~15u, bar);
 }
 
-/* The best so many; a lane has EACH of the keys. */
+/* The `many` experts with the best keys; a lane has EACH of the keys. */
 template <int EACH>
 static __device__ __forceinline__ void pick(const uint32_t *keys, int n, int many, int *expert)
 {
@@ -70,7 +70,7 @@ static __device__ __noinline__ void soften(float *prob, int n, float *divisor)
         *divisor = sum;
 }
 
-/* One block; the choice and the order of operations of route.cu: the best so many. keeps: it also tells what they are, which the
+/* One block; the choice and the order of operations of route.cu: the `many` best experts. keeps: it also tells what they are, which the
  * next launch reads before it waits, and makes their weights, all of them; !real: of zeros, which goes nowhere. */
 static __device__ __forceinline__ void choose(const fused_up &f, int *expert, int many, bool keeps, bool real)
 {

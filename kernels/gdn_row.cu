@@ -73,7 +73,8 @@ struct block_space {
     int      n_seq, slot[SEQS], first[SEQS + 1], draft[SEQS], again[SEQS + 1], row[FEW_ROWS];
 };
 
-/* Shared memory: S and convolutions' memories of so many sequences, block, rows, rows that are computed again. */
+/* The parts of shared memory, in this order: each sequence's S and kept inputs of its convolution, what the block knows,
+ * rows that are computed again, rows of this step. */
 template <int DIM, int COLS> struct spaces {
     seq_state<DIM, COLS> *states;
     seq_past<DIM, COLS>  *pasts;

@@ -84,7 +84,7 @@ static __device__ __forceinline__ uint32_t bytes_of(int n, int a, int b, int c, 
     return __byte_perm(__byte_perm((uint32_t)a, (uint32_t)b, two), __byte_perm((uint32_t)c, (uint32_t)d, two), 0x5410);
 }
 
-/* 8 elements of a pair of units, rounded, into a row of so many pairs; 8 neighbouring threads make a pair, those of
+/* 8 elements of a pair of units, rounded, into a row of `pairs` pairs; 8 neighbouring threads make a pair, those of
  * `mask` go together, at least the sharers (all of a warp: fewer instructions). !there: nothing is written. */
 static __device__ __forceinline__ void quantise_values(uint8_t *row, int pairs, const float v[8], int pair, int part,
                                                        unsigned mask, bool eight, bool there = true)
@@ -125,7 +125,7 @@ static __device__ __forceinline__ uint32_t unit_top(float v)
     return __reduce_max_sync(0xffffffffu, size_of(v));
 }
 
-/* Unit u of a row of so many, by a warp: v is the lane's element, top the largest of those that share a scale. The last
+/* Unit u of a row of `units`, by a warp: v is the lane's element, top the largest of those that share a scale. The last
  * unit fills the row up with zeros. */
 static __device__ __forceinline__ void round_unit(uint8_t *row, int units, float v, int u, uint32_t top, bool eight)
 {

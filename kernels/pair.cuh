@@ -54,7 +54,7 @@ template <int TYPE> struct lane_x {
     float    all[strip_x<TYPE>::GROUPS];
 };
 
-/* Of a block whose activations begin so far behind the first ones, and of which so many units exist. */
+/* Of a block whose activations begin so far behind the first ones, and of which `units` units exist. */
 template <int TYPE>
 static __device__ __forceinline__ void load_lane_x(lane_x<TYPE> &a, const lane_own<TYPE> &o, uint32_t x, int units)
 {
@@ -75,7 +75,7 @@ static __device__ __forceinline__ void load_lane_x(lane_x<TYPE> &a, const lane_o
     }
 }
 
-/* Values V of the units of a block, of which so many exist, from their sums; v: where it begins, from the first block. As
+/* Values V of the units of a block, of which `units` exist, from their sums; v: where it begins, from the first block. As
  * strip_times(). EIGHT: of formats whose units do not meet in whole numbers (row.cuh: is_grouped()). */
 template <int TYPE, bool EIGHT>
 static __device__ __forceinline__ void put_values(const strip<TYPE> &s, const int sum[strip_x<TYPE>::GROUPS][4],
@@ -201,7 +201,7 @@ static __host__ __device__ inline int row_bytes_in(int k)
     return x_pairs(k) * X_PAIR + (x_pairs(k) + 7) / 8 * 64; /* scales, too */
 }
 
-/* Rounded rows of so many warps that share one, before what belongs to warps. */
+/* Bytes for `rows` rounded rows that warps share, before what belongs to single warps. */
 static __host__ __device__ inline int rows_room(int rows, int k)
 {
     return (rows * row_bytes_in(k) + BOX_ALIGN - 1) / BOX_ALIGN * BOX_ALIGN;

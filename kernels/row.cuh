@@ -13,7 +13,7 @@
 #include "kernels/frag.cuh"
 #include "kernels/product.cuh"
 
-/* Of values in shared memory: rows and segments (of all rows) are so many floats apart, for the banks' sake. */
+/* Of values in shared memory: V_PITCH floats from row to row, V_SEGMENT from segment to segment (of all rows), to keep banks apart. */
 enum { STRIP = 16, V_PITCH = 20, V_SEGMENT = STRIP * V_PITCH + 8 };
 
 static __host__ __device__ inline int row_segments(int64_t k)

@@ -46,7 +46,7 @@ static __device__ __forceinline__ void bring_box(uint32_t to, const CUtensorMap 
     box_copy(to, map, (segment * S::BYTES & ~15) / 4, row, matrix, ROWS * S::BOX, bar);
 }
 
-/* Of matrices with so many rows, which come ROWS_BOXED, ROWS at a time. */
+/* Describes matrices of `rows` rows to the copy engine, for copies of ROWS_BOXED, ROWS rows at a time. */
 template <int TYPE, int ROWS = STRIP>
 static void make_box(struct cuda *c, CUtensorMap *box, const void *w, int64_t row_bytes, int64_t matrix_bytes, int rows)
 {

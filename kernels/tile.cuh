@@ -65,7 +65,7 @@ static __device__ __forceinline__ void mma_half(int d[4], uint32_t h, uint32_t l
         : "r"(h), "r"(l), "r"(w), "r"(WHOLE));
 }
 
-/* N floats, 2, 4 or 8, at a multiple of so many bytes. */
+/* N floats, 2, 4 or 8, at an address aligned to 2 (N = 2) or 4 floats. */
 template <int N>
 static __device__ __forceinline__ void load_floats(float *to, const float *from)
 {

@@ -271,7 +271,7 @@ static __device__ __forceinline__ unsigned key_of(float v)
 /* The key of the smallest finite value; only -inf has a greater one. */
 #define LEAST 0xff7fffffu
 
-/* The k-th smallest key of the blocks' largest (the largest of all when there are not so many). */
+/* The k-th smallest key of the blocks' largest (the largest of all when there are fewer). */
 static __device__ unsigned edge_of(const unsigned *keys, int n_blocks, int k)
 {
     unsigned key = 0;

@@ -23,7 +23,7 @@ static __host__ __device__ constexpr int wide_subs(int type)
 {
     return type == QUANT_q4_k || type == QUANT_iq3_s ? 2 : 1;
 }
-/* Fills in base, columns and job[].block, for blocks of so many rows and columns at most; returns how many blocks stay. */
+/* Fills in base, columns and job[].block, for blocks of at most `rows` rows and `columns` columns; returns how many blocks stay. */
 unsigned cuda_wide_grid(const struct cuda *c, struct tile_args *a, int64_t n, int rows, int columns);
 void cuda_wide_k(struct cuda *c, const struct tile_args *a, unsigned blocks);
 void cuda_wide_i(struct cuda *c, const struct tile_args *a, unsigned blocks);

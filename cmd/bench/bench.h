@@ -87,7 +87,7 @@ struct bench_spread {
 };
 struct bench_spread cli_bench_spread(double *v, int n);
 
-/* Bytes in a second that a device reads from a buffer of so many bytes (model_read_speed); r has reps. */
+/* Bytes in a second that a device reads from a buffer of `bytes` bytes (model_read_speed); r has reps. */
 int64_t cli_bench_read_bytes(const struct bench *b); /* a buffer that caches hold little of */
 MUST_CHECK enum err_code cli_bench_read_speed(struct bench_spread *out, struct model_reads *r,
                                               const struct model_opts *o, int64_t bytes, struct err *e);

@@ -23,7 +23,7 @@ struct speed {
     struct run *run;
     struct eval_traffic traffic;
     struct bench_spread read; /* bytes per second of this machine */
-    int64_t read_bytes;       /* of a buffer of so many; 0: given, not measured */
+    int64_t read_bytes;       /* of the buffer that was read; 0: given, not measured */
     int32_t n_vocab;
     uint64_t drawn;
     struct bench_list prompts, depths, rows, seqs;

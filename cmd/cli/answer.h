@@ -19,7 +19,7 @@ struct answer_opts {
     enum answer_form      form;
     enum answer_reasoning reasoning; /* ANSWER_PLAIN: where it goes */
     const struct text    *text;      /* NULL: a model without a tokenizer; ids are all there is */
-    bool                  chat;      /* reasoning, text and tool calls are told apart, by the model's marks */
+    bool                  chat;      /* separate reasoning, text and tool calls by the model's marks */
     const char           *parser;    /* a chat: of chat_reader_name() */
     const json_t         *tools;     /* that the model was offered; NULL: calls are text */
     bool                  thinking;  /* the prompt has opened the reasoning already */

@@ -36,5 +36,5 @@
     CHOICE("repack", "auto|off", "lay rows of copies out where that is faster", &(m).repack)
 #define ROWS_PLAN(m) \
     OUTPUT(0, "expert-profile", "file", "uses of experts: read, and added to", &(m).profile), \
-    FLAG(0, "plan", "print what would lie where, run nothing", &(m).plan)
+    FLAG(0, "plan", "print what goes to GPU and host; run nothing", &(m).plan)
 #endif

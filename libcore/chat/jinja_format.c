@@ -572,7 +572,7 @@ static bool put_percent(struct percent *x, struct spec *f, char c, struct sbuf *
     if (v.kind == VAL_FLOAT && !chat_int_of_double(j, v.u.f, &v))
         return false;
     f->type = whole ? 'd' : c;
-    if (f->precision > 0) { /* at least so many digits */
+    if (f->precision > 0) { /* the least number of digits */
         struct spec digits = {.fill = "0",
                               .fill_bytes = 1,
                               .align = '=',

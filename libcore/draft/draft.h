@@ -3,9 +3,9 @@
  * room: draft (base gguf text model run gen)
  *
  * A drafter may be wrong and may be slow, and it can change no byte of an answer. Several may be
- * open. For each sequence and step the one is asked that promises the most tokens for the time,
- * from what was kept of its guesses so far, what they cost and what steps of so many rows cost; or
- * none, when guesses do not pay.
+ * open. For each sequence and step the drafter is asked that promises the most tokens for the time.
+ * That follows from three measurements: how many of its guesses were right so far, how long it takes
+ * to make them, and how long a step takes by its number of rows. When guesses do not pay, none is asked.
  *
  *   draft_open; draft_taps into run_opts.tap_layers; run_open; draft_attach;
  *   gen_open with drafter = &draft_hook and drafter_of = the draft;

@@ -2,8 +2,8 @@
 /* width.c - how many guesses of which drafter are worth their rows.
  *
  * k guesses give 1 + q1 + q1 q2 + ... tokens a step (q1 .. qk), where qi is the share of guesses at
- * place i that are right when those before them are. A step with so many rows has a measured cost,
- * and so has making guesses; what counts is tokens for the time of the whole step. Before guesses
+ * place i that are right when those before them are. The time of a step is measured by its number
+ * of rows, and so is that of making guesses; what counts is tokens for the time of the whole step. Before guesses
  * are made, qi is what the drafter's places had in this sequence; when they are there, what guesses
  * had of which the drafter was as sure. Both are moving averages.
  *
@@ -24,7 +24,7 @@ enum {
     PLAIN = 4,         /* first steps without guesses, to learn what they cost */
     PLAIN_EVERY = 256, /* steps with guesses: one without, to learn whether that has changed */
     TRIES = 2,         /* of a drafter, at first */
-    PRIOR = 4,         /* what other sequences showed counts as so many guesses */
+    PRIOR = 4,         /* what other sequences showed counts as this number of guesses */
     MEMORY_SEQ = 16,   /* guesses that an average goes back */
     MEMORY_ALL = 256,
 };
@@ -42,7 +42,7 @@ struct share {
 struct known {
     struct share all;
     struct share sure; /* by class; SURES is GEN_DRAFT_MAX */
-    float        ms[GEN_DRAFT_MAX + 1]; /* of a call for so many guesses; 0: not known */
+    float        ms[GEN_DRAFT_MAX + 1]; /* [n]: of a call for n guesses; 0: not known */
     int          tries;  /* still to come */
 };
 
@@ -57,7 +57,7 @@ struct draft_width {
     double       *asked_ms;      /* [n_type] of guess_ms */
     int           rows;
     bool          plain;         /* without guesses */
-    int           left[COSTS];   /* by answers: steps until a plain one; < 0: so many plain ones */
+    int           left[COSTS];   /* by answers: steps until a plain one; < 0: minus the plain ones to come */
 };
 _Static_assert((int)SURES == (int)GEN_DRAFT_MAX, "struct share serves both");
 
@@ -173,7 +173,7 @@ void draft_width_again(struct draft_width *w, int n)
     w->tokens = n;
 }
 
-/* Tokens a millisecond, with so many more rows and tokens and more time for guesses. */
+/* Tokens a millisecond of a step, when this sequence adds `rows` rows, `tokens` tokens and `ms` of guessing. */
 static double rate(const struct draft_width *w, int rows, double tokens, double ms)
 {
     const int n = w->rows + rows;

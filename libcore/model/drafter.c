@@ -283,7 +283,7 @@ enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps
 
 /* ---- memory ---- */
 
-/* What a device step of n rows and so many guesses takes, at the end of a context. */
+/* The memory that a device step of n rows and n_ask guesses takes, at the end of a context. */
 static void measure(struct model_drafter *d, int n, int n_ask)
 {
     const struct model_taps t = { .rows_max = n };
@@ -310,7 +310,7 @@ static enum err_code reserve_scratch(struct model_drafter *d, struct err *e)
     return dev_reserve(dev, dev_scratch_peak(dev), e);
 }
 
-/* Arrays on the host for so many rows. */
+/* Allocates the arrays on the host for `rows` rows. */
 static bool host_arrays(struct model_drafter *d, size_t rows)
 {
     struct arena *a = &d->net.arena;

@@ -187,7 +187,7 @@ enum err_code model_forward(const struct model *m, struct state *s, const struct
     return dev_end(m->dev, e);
 }
 
-/* What a step of n rows takes, of so many sequences; the first has all but one of the others each, and ends where the
+/* The memory that a step of n rows of n_seq sequences takes; the first has all but one of the others each, and ends where the
  * context does. */
 static void measure(struct step *step, struct op_seq *seq, int n_seq, int n, int n_pick)
 {

@@ -26,8 +26,8 @@ struct model_opts {
     int         n_threads; /* 0: as many as there are processors */
     enum quant_acts_type acts; /* dev_opts */
     bool        sketch, absent; /* dev_opts: to learn what it takes (run/fit.h), not to run */
-    /* model_uses() counts of each row the experts that it uses, and these again with as many that would be next, with
-     * twice as many, up to so many sets: few rows show that way, too, who is used least. 1: uses; 0: nothing. */
+    /* What model_uses() counts for each row. 0: nothing; 1: the k experts that it uses; n: the k first in the router's
+     * order, and again the 2k first, up to the n k first, so that few rows show, too, which experts are used least. */
     int         count_sets;
     /* Routed experts that are not here stay where the file is mapped; the CPU computes them. NULL: all are. */
     const struct model_place *place;
@@ -91,7 +91,7 @@ uint64_t model_launches(const struct model *m); /* kernels launched in that time
 /* Steps that the device recorded to launch them as a whole when the like comes again; 0 on the CPU. */
 uint64_t model_graphs(const struct model *m);
 
-/* How fast the device of o reads memory: bytes per second of `reps` measurements with a buffer of so many bytes,
+/* How fast the device of o reads memory: bytes per second of `reps` measurements with a buffer of `bytes` bytes,
  * rounded down to whole units of 256 (at least one). Opens the device for as long as that takes. */
 struct model_reads {
     double *bytes_per_s;  /* [reps], of the caller */

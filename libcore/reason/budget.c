@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* budget.c - reasoning ends after so many tokens, with the mark that the model itself would write.   room: reason */
+/* budget.c - ends reasoning at a budget of tokens, with the mark that the model itself would write.   room: reason */
 #include <stdlib.h>
 
 #include "reason/reason.h"

@@ -82,7 +82,7 @@ static enum err_code look(struct run_fit *f, const struct gguf *g, const struct 
     return code;
 }
 
-/* Where experts go when there is room for so many bytes of them. */
+/* Chooses which experts go to the device when it has room for `room` bytes of them. */
 static enum err_code place(struct model_place **out, const struct run_fit *f, const uint64_t *uses, int64_t room,
                            struct err *e)
 {
@@ -113,7 +113,7 @@ static enum err_code too_small(const struct run_fit *f, struct err *e)
                    (double)f->fixed_bytes / 1e9);
 }
 
-/* Replaces f's placement by one with room for so many bytes of experts, and counts. */
+/* Replaces f's placement by one for `room` bytes of experts, and adds up what it takes. */
 static enum err_code try_room(struct run_fit *f, const struct gguf *g, const struct run_fit_opts *o, int64_t room,
                               struct err *e)
 {
@@ -172,7 +172,7 @@ static enum err_code find_device(struct run_fit *f, const struct run_fit_opts *o
     return code;
 }
 
-/* Of the host's memory, when so many bytes more are taken. */
+/* Whether the host has memory left after taking `bytes` more. */
 static bool leaves_enough(int64_t bytes)
 {
     int64_t left = memory_left("");

@@ -59,10 +59,10 @@ struct run_fit {
  * that, q8_0 is tried, then q8_0 for keys and q4_0 for values. */
 MUST_CHECK enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const struct run_fit_opts *o,
                                       struct err *e);
-/* Where experts are shared and nobody measured their uses: keeps as many of each layer on the device as before, but
- * those that RUN_FIT_TOKENS random tokens use most, or nearly (model_opts.count_sets). Computed on the CPU with activations as they are by default, whose
- * bytes are the same on every machine, so what lies where follows from the file and the plan alone. Reads all of the
- * model; takes what a prompt of so many tokens takes there. Else does nothing. */
+/* Where a layer's experts are on both devices and nobody measured their uses: keeps as many of each layer on the GPU as
+ * before, but chooses those that RUN_FIT_TOKENS random tokens use most, or nearly use (model_opts.count_sets). The CPU
+ * computes this with activations rounded as they are by default. Its bytes are the same on every machine, so the choice
+ * follows from the file and the plan alone. Reads the whole model once. Else does nothing. */
 enum { RUN_FIT_TOKENS = 256, RUN_FIT_SETS = 3 };
 MUST_CHECK enum err_code run_fit_measure(struct run_fit *f, const struct gguf *g, int n_threads, struct err *e);
 void run_fit_free(struct run_fit *f); /* NULL is allowed */

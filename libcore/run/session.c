@@ -178,7 +178,7 @@ struct group {
     struct record  tokens, blob;
     bool           has_tokens, has_blob;
     uint64_t       n;         /* records */
-    uint64_t       from, to;  /* the tokens from here on are replaced, and there are so many then */
+    uint64_t       from, to;  /* tokens from `from` on are replaced; then there are `to` */
     uint64_t       kv_to;     /* KV rows so far */
 };
 
