@@ -42,7 +42,7 @@ static const struct opt opts[] = {
     PATH(0, "tokens", "file", "JSON: token ids as the prompt, as they are", &o.tokens),
     OUTPUT(0, "session", "file", "keep the conversation in a file, go on from it", &o.session),
     SECTION("Answer"),
-    INT64('n', "predict", "tokens", "of the answer at most; -1: no limit, 0: none", &o.predict_max, -1),
+    INT64('n', "predict", "tokens", "longest answer; -1: no limit, 0: none", &o.predict_max, -1),
     PATH(0, "schema", "file", "the answer is JSON that this schema allows", &o.grammar.schema),
     PATH(0, "grammar", "file", "the answer is what this grammar (GBNF) allows", &o.grammar.grammar),
     STRING(0, "regex", "expr", "the answer is what this expression matches", &o.grammar.regex),

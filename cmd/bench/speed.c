@@ -411,7 +411,7 @@ static enum err_code report_gen(struct speed *s, int n, double *plain, double *g
     cli_bench_real(r, "tps", n * 1e3 / v.median);
     cli_bench_real(r, "engine_ratio", p.median / v.median);
     cli_bench_int(r, "reps", reps);
-    cli_bench_line(s->b, "engine    %2d at %6lld  %9.3f ms a step [%.3f, %.3f]  %8.1f tokens/s  %.2f of the steps alone", n,
+    cli_bench_line(s->b, "engine    %2d at %6lld  %9.3f ms a step [%.3f, %.3f]  %8.1f tokens/s  plain steps take %.2f of it", n,
                    (long long)s->depths.v[0], v.median, v.min, v.max, n * 1e3 / v.median, p.median / v.median);
     return cli_bench_done(s->b, r, e);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* batch.h - a file of requests, answered into another one, which can be gone on with.      room: cmd (cli_)
+/* batch.h - a file of requests, answered into another one; a killed run can be continued.  room: cmd (cli_)
  *
  * The file has lines of OpenAI's batch form: {"custom_id", "method": "POST", "url", "body"}. Each answer is appended
  * as one line in one write, so a killed run loses at most the answers in progress; the next run takes up what is

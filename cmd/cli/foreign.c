@@ -8,7 +8,7 @@ enum { NAME_MAX_BYTES = 32 };
 
 static const struct {
     const char *name, *ours; /* ours: the option that it is another name of, in programs that have it */
-    const char *say;
+    const char *say;         /* an answer, where it applies() */
 } longs[] = {
     { "ctx-size", "ctx", NULL },
     { "n-predict", "predict", NULL },
@@ -24,7 +24,7 @@ static const struct {
     { "grammar-file", "grammar", NULL },
     { "json-schema-file", "schema", NULL },
     { "prompt-cache", "session", NULL },
-    { "reasoning-format", NULL, "see --reasoning" },
+    { "reasoning-format", NULL, "use --reasoning" },
     { "draft-n", "draft-max", NULL },
     { "n-gen", "tokens", NULL },
     { "n-depth", "depth", NULL },
@@ -49,12 +49,13 @@ static const struct {
     { "single-turn", NULL, "one turn is what the program does" },
     { "interactive", NULL, "use --session FILE, a turn at a time" },
     { "interactive-first", NULL, "use --session FILE, a turn at a time" },
-    { "jinja", NULL, "the model's chat template is always used" },
-    { "chat-template", NULL, "the model's own template is used" },
-    { "chat-template-file", NULL, "the model's own template is used" },
+    { "jinja", NULL, "chat templates are always rendered" },
+    { "chat-template", NULL, "use --template FILE, or none for the model's own" },
+    { "chat-template-file", "template", NULL },
+    { "chat-template-kwargs", "chat-kwargs", NULL },
     { "no-display-prompt", NULL, "the prompt is never written" },
     { "flash-attn", NULL, "there is nothing to switch: attention is always computed in one pass" },
-    { "no-warmup", NULL, "there is no warm-up" },
+    { "no-warmup", NULL, "the warm-up on a GPU cannot be switched off" },
     { "mlock", NULL, "use --no-mmap to copy the weights" },
     { "json-schema", NULL, "use --schema FILE" },
     { "hf-repo", NULL, "models are not fetched: use -m FILE" },
@@ -149,11 +150,28 @@ static int foreign(const char *name, size_t n)
     return -1;
 }
 
+/* Whether the program has the option that the answer names first; without one: whether it opens models. */
+static bool applies(const struct cli *cli, const char *say)
+{
+    const char *at = strstr(say, "--");
+    char        name[NAME_MAX_BYTES + 1] = "device";
+
+    if (at != NULL) {
+        size_t n = strspn(at + 2, "abcdefghijklmnopqrstuvwxyz-");
+
+        if (n >= sizeof name)
+            return false;
+        memcpy(name, at + 2, n);
+        name[n] = '\0';
+    }
+    return option(cli, name) != NULL;
+}
+
 static const struct opt *answer(const struct cli *cli, const char *from, const char *word, size_t n, int row)
 {
     const struct opt *o = longs[row].ours ? option(cli, longs[row].ours) : NULL;
 
-    if (o == NULL && longs[row].say != NULL && option(cli, "device") != NULL)
+    if (o == NULL && longs[row].say != NULL && applies(cli, longs[row].say))
         cli_usage("%s%.*s: %s", from, (int)n, word, longs[row].say);
     if (o == NULL)
         cli_usage("unknown option %s%.*s", from, (int)n, word);

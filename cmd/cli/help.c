@@ -66,6 +66,7 @@ static void print_topics(const struct cli *cli)
 {
     const struct opt *o;
     int               column = printf("\nOne part of this: --help=TOPIC:");
+    bool              first = true;
 
     for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
         if (o->kind != OPT_SECTION)
@@ -73,7 +74,8 @@ static void print_topics(const struct cli *cli)
         if (column + (int)strlen(o->help) + 2 > 78)
             column = printf(",\n    ") - 2;
         else
-            column += printf("%s ", column > 34 ? "," : "");
+            column += printf("%s ", first ? "" : ",");
+        first = false;
         column += printf("%s", o->help);
     }
     putchar('\n');

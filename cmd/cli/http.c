@@ -240,7 +240,8 @@ static enum MHD_Result take_head(struct request *r, const char *path, const char
     return MHD_YES;
 }
 
-/* A part of the body. One that is too long is read on for a while, for an answer in the middle of it is lost. */
+/* Takes a part of the body. One that is too long is still read for a while: an answer sent in the middle of it would be
+ * lost. */
 static enum MHD_Result take_body(struct request *r, struct str part)
 {
     const size_t most = (size_t)r->h->o.body_bytes_max;

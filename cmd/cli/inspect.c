@@ -159,10 +159,13 @@ static void print_text(struct str s)
 
 static void print_number(const struct gguf_kv *kv, uint64_t i)
 {
-    int64_t n;
-    double  x;
+    int64_t  n;
+    uint64_t u;
+    double   x;
 
-    if (kv->elem_kind != GGUF_F32 && kv->elem_kind != GGUF_F64 && gguf_kv_i64(kv, i, &n)) {
+    if (kv->elem_kind == GGUF_U64 && gguf_kv_u64(kv, i, &u)) {
+        printf("%" PRIu64, u);
+    } else if (kv->elem_kind != GGUF_F32 && kv->elem_kind != GGUF_F64 && gguf_kv_i64(kv, i, &n)) {
         if (kv->elem_kind == GGUF_BOOL)
             fputs(n ? "true" : "false", stdout);
         else
@@ -227,11 +230,17 @@ static void inspect_text(const struct gguf *g, const struct sums *s)
 
 static json_t *json_item(const struct gguf_kv *kv, uint64_t i)
 {
-    int64_t n;
-    double  x;
+    int64_t  n;
+    uint64_t u;
+    double   x;
+    char     digits[24];
 
     if (kv->elem_kind == GGUF_BOOL && gguf_kv_i64(kv, i, &n))
         return json_boolean(n != 0);
+    if (kv->elem_kind == GGUF_U64 && gguf_kv_u64(kv, i, &u) && u > INT64_MAX) {
+        (void)snprintf(digits, sizeof digits, "%" PRIu64, u);
+        return json_string(digits);
+    }
     if (kv->elem_kind != GGUF_F32 && kv->elem_kind != GGUF_F64 && gguf_kv_i64(kv, i, &n))
         return json_integer(n);
     return gguf_kv_f64(kv, i, &x) ? cli_json_real(x) : json_null();

@@ -16,8 +16,7 @@
 
 static volatile sig_atomic_t shown, waiting;
 static double last_ms;
-/* The line of a wait that has begun, which a timer shows should the next call come too late: it is made beforehand, as
- * a handler may only write(2). */
+/* The line to show if a wait takes too long. It is formatted beforehand, because the timer's handler may only write(2). */
 static char   line[LINE_BYTES];
 static size_t line_bytes;
 

@@ -28,7 +28,7 @@
 #define ROWS_RUNNING(m) \
     { OPT_I32, 't', "threads", "n", "default: one for each processor", &(m).n_threads, 1, 512 }, \
     STRING(0, "device", "name", "what computes: cpu (default), cuda, auto", &(m).device), \
-    STRING(0, "vram", "size", "of a GPU's memory (default: what is free)", &(m).vram), \
+    STRING(0, "vram", "size", "GPU memory to use (default: what is free)", &(m).vram), \
     STRING(0, "kv", "k,v", "KV cache (default f32; on a GPU f16)", &(m).kv), \
     INT32("chunk", "n", "rows in one step (default 512; on a GPU 4096)", &(m).chunk, 1, 65536), \
     CHOICE("acts", "i16|i8|f32", "activations (default i16; f32: not rounded)", &(m).acts), \

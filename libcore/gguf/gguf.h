@@ -80,6 +80,7 @@ const struct gguf_kv *gguf_kv_find(const struct gguf *g, const char *key); /* NU
 
 /* Element i of a value of numeric or bool kind, converted; false when it does not convert without
  * loss or i >= n. A scalar is its own element 0. */
+bool gguf_kv_u64(const struct gguf_kv *kv, uint64_t i, uint64_t *out);
 bool gguf_kv_i64(const struct gguf_kv *kv, uint64_t i, int64_t *out);
 bool gguf_kv_f64(const struct gguf_kv *kv, uint64_t i, double *out);
 

@@ -103,15 +103,8 @@ static const struct gguf_kv *scalar(const struct gguf *g, const char *key)
 bool gguf_u64(const struct gguf *g, const char *key, uint64_t *out)
 {
     const struct gguf_kv *kv = scalar(g, key);
-    struct num x;
 
-    if (kv == NULL)
-        return false;
-    x = whole(load(kv, 0));
-    if (x.form != NUM_U64)
-        return false;
-    *out = x.u;
-    return true;
+    return kv != NULL && gguf_kv_u64(kv, 0, out);
 }
 
 bool gguf_u32(const struct gguf *g, const char *key, uint32_t *out)
@@ -157,6 +150,16 @@ bool gguf_str(const struct gguf *g, const char *key, struct str *out)
     struct gguf_strs it = gguf_strs(kv);
 
     return gguf_strs_next(&it, out);
+}
+
+bool gguf_kv_u64(const struct gguf_kv *kv, uint64_t i, uint64_t *out)
+{
+    struct num x = whole(load(kv, i));
+
+    if (x.form != NUM_U64)
+        return false;
+    *out = x.u;
+    return true;
 }
 
 bool gguf_kv_i64(const struct gguf_kv *kv, uint64_t i, int64_t *out)

@@ -5,7 +5,7 @@
 #   batch-parallel.sh BATCH.jsonl OUT.jsonl MACHINE ...
 #
 # The machines (":" is this one) have the program, the model ($CHIMERE_MODEL there) and this directory, shared.
-# What is killed goes on with the same command.
+# The same command continues a run that was killed. Requests that were refused are in OUT.jsonl.N.errors.
 set -euo pipefail
 [ $# -ge 3 ] || { sed -n 's/^# \{0,1\}//; 3,8p' "$0" >&2; exit 2; }
 batch=$1 out=$2

@@ -45,6 +45,7 @@ run_examples()
 }
 
 @test "chimere-run(1)" { run_examples chimere-run.1; }
+@test "chimere-serve-stdio(1)" { run_examples chimere-serve-stdio.1; }
 @test "chimere-bench(1)" { run_examples chimere-bench.1; }
 @test "chimere-jsonl(5)" { run_examples chimere-jsonl.5; }
 @test "chimere(7)" { run_examples chimere.7; }
