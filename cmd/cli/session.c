@@ -111,7 +111,7 @@ enum err_code cli_session_load(struct cli_session *s, struct run *r, uint64_t to
                                const struct text_tokens *prompt, int64_t n_logits, struct err *e)
 {
     const char *slash = strrchr(model, '/');
-    struct run_session_id id = { tokenizer, slash ? slash + 1 : model };
+    struct run_session_id id = { tokenizer, slash ? slash + 1 : model, 0 };
     int64_t n = prompt->n - n_logits + 1; /* a match leaves the last one */
 
     if (run_session_attach(s->file, r, &id, e) ||

@@ -111,7 +111,7 @@ static const struct dev_table table = {
     DEV_OPS(X)
 #undef X
     .matmuls = cpu_matmuls, .matmuls_need = cpu_matmuls_need, .matmul_need = cpu_matmul_need, .attn_need = cpu_attn_need, .moe_need = cpu_moe_need,
-    .route_need = cpu_route_need, .scan_need = cpu_scan_need, .top_need = cpu_top_need,
+    .route_need = cpu_route_need, .scan_need = cpu_scan_need, .adapt_need = cpu_adapt_need, .top_need = cpu_top_need,
     .weights = weights, .weights_some = weights_some, .weights_copy = cpu_weights_copy,
     .reserve_weights = reserve_weights,
     .held = held, .memory = memory, .is_host = true, .begin = begin, .awake = awake, .end = end,

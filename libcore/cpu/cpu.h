@@ -153,6 +153,23 @@ void   cpu_route(void *ctx, int32_t *expert, struct tensor weight, struct tensor
 size_t cpu_route_need(void *ctx, struct tensor logits);
 size_t cpu_top_need(void *ctx, struct tensor logits);
 void   cpu_top(void *ctx, void *out, struct tensor logits, const struct op_top *a);
+struct cpu_adapt_rows {
+    float *const       *h, *const *y;
+    const float *const *x;
+    int                 n; /* at most CPU_ADAPT_ROWS */
+};
+enum { CPU_ADAPT_ROWS = 24 };
+void   cpu_adapt(void *ctx, const struct op_adapt *a, int n, struct tensor x, const int32_t *token,
+                 const struct op_terms *t);
+size_t cpu_adapt_need(void *ctx, const struct op_adapt *a, int n, const struct op_terms *t);
+/* The two halves for rows x[i], i < n, whose lists are that of row `row`, in matrix mat. h[i]: a x of all terms, one
+ * after the other, scaled: numbers from .. to - 1 of them. Then outputs at .. at + n_y - 1 of y[i] get theirs. */
+void   cpu_adapt_in(const struct cpu *c, const struct op_adapt *a, const struct op_terms *t, int64_t row, int64_t mat,
+                    struct cpu_adapt_rows v, int64_t n_in, int from, int to);
+void   cpu_adapt_out(const struct cpu *c, const struct op_adapt *a, const struct op_terms *t, int64_t row, int64_t mat,
+                     struct cpu_adapt_rows v, int64_t at, int64_t n_y);
+/* How many such numbers a row has: the ranks of its terms that have this matrix. */
+int    cpu_adapt_floats(const struct op_adapt *a, const struct op_terms *t, int64_t row);
 void   cpu_moe(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a);
 void   cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct op_moe *a);
 void   cpu_moe_sum(void *ctx, struct tensor y, struct tensor out, struct tensor weight);

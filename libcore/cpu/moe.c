@@ -29,6 +29,8 @@ struct moe {
     float               *buf;    /* decoded panels, one for each worker */
     struct cpu_share     up, down;
     atomic_int          *left;   /* [active] rows of the first products that are not done; DONE: the second may begin */
+    int64_t             *pair;   /* [pairs, listed] its number */
+    float               *h;      /* [pairs, listed][3][adapters' floats] a x of gate, up and down */
 };
 enum { DONE = -1 };
 
@@ -50,6 +52,63 @@ static const char *rows_at(const struct moe *m, struct tensor w, const struct cp
     return (const char *)w.data + (m->active[p->of] * w.pitch + p->row) * quant_row_bytes(w.type, w.ne[0]);
 }
 
+/* ---- adapters ---- */
+
+enum { OF_GATE, OF_UP, OF_DOWN };
+
+static const struct op_adapt *adapt_of(const struct moe *m, int which)
+{
+    const struct op_moe_adapt *a = m->a->adapt;
+    const struct op_adapt *all[3];
+
+    if (a == NULL)
+        return NULL;
+    all[OF_GATE] = &a->gate;
+    all[OF_UP] = &a->up;
+    all[OF_DOWN] = &a->down;
+    return all[which]->pair != NULL ? all[which] : NULL;
+}
+
+static float *h_of(const struct moe *m, int32_t p, int which)
+{
+    return m->h + ((int64_t)p * 3 + which) * m->a->adapt->terms->floats;
+}
+
+/* What adapters make of the input x of a listed pair. */
+static void adapt_in(const struct moe *m, int32_t p, int which, const float *x, int64_t n_in)
+{
+    const struct op_adapt *a = adapt_of(m, which);
+    const struct op_terms *t = m->a->adapt->terms;
+    const int64_t row = m->pair[p] / m->a->n_used;
+    float *h = h_of(m, p, which);
+
+    if (a != NULL)
+        cpu_adapt_in(m->c, a, t, row, m->a->expert[m->pair[p]], (struct cpu_adapt_rows){ &h, NULL, &x, 1 }, n_in, 0,
+                     t->floats);
+}
+
+/* And what that adds to its outputs at .. at + n - 1. */
+static void adapt_out(const struct moe *m, int32_t p, int which, float *y, int64_t at, int64_t n)
+{
+    const struct op_adapt *a = adapt_of(m, which);
+    float *h;
+
+    if (a == NULL)
+        return;
+    h = h_of(m, p, which);
+    cpu_adapt_out(m->c, a, m->a->adapt->terms, m->pair[p] / m->a->n_used, m->a->expert[m->pair[p]],
+                  (struct cpu_adapt_rows){ &h, &y, NULL, 1 }, at, n);
+}
+
+static void adapt_in_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct moe *m = ctx;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        adapt_in(m, (int32_t)(i / 2), i % 2 == 0 ? OF_GATE : OF_UP, m->in[i / 2], m->x.ne[0]);
+}
+
 static void up_piece(const struct moe *m, const struct cpu_piece *at, const struct cpu_piece *next, float *buf)
 {
     const struct op_moe *a = m->a;
@@ -65,6 +124,10 @@ static void up_piece(const struct moe *m, const struct cpu_piece *at, const stru
     cpu_product(m->c, up, a->up, e, at->row, at->n, buf);
     if (a->gate.data != NULL)
         cpu_product(m->c, gate, a->gate, e, at->row, at->n, buf);
+    for (int32_t p = p0; p < p0 + np && a->adapt != NULL; p++) {
+        adapt_out(m, p, OF_UP, m->hid[p], at->row, at->n);
+        adapt_out(m, p, OF_GATE, m->gate[p], at->row, at->n);
+    }
     for (int32_t p = p0; p < p0 + np; p++)
         cpu_act(m->c, m->hid[p] + at->row, a->gate.data != NULL ? m->gate[p] + at->row : NULL, m->hid[p] + at->row,
                 at->n, a->act);
@@ -72,6 +135,8 @@ static void up_piece(const struct moe *m, const struct cpu_piece *at, const stru
         return;
     for (int32_t p = p0; p < p0 + np && m->hid_acts != NULL; p++) /* the last to come rounds them */
         cpu_round(m->c, m->hid_acts[p], m->hid[p], a->down.ne[0], a->down.type);
+    for (int32_t p = p0; p < p0 + np && a->adapt != NULL; p++)
+        adapt_in(m, p, OF_DOWN, m->hid[p], a->down.ne[0]);
     atomic_store(&m->left[at->of], DONE);
 }
 
@@ -86,6 +151,8 @@ static void down_piece(const struct moe *m, const struct cpu_piece *at, const st
         if (i > 1000)
             sched_yield(); /* who computes it may need the processor */
     cpu_product(m->c, v, m->a->down, e, at->row, at->n, buf);
+    for (int32_t p = p0; p < p0 + v.n && m->a->adapt != NULL; p++)
+        adapt_out(m, p, OF_DOWN, m->out[p], at->row, at->n);
 }
 
 /* All that is left, by one worker. */
@@ -135,6 +202,7 @@ static void list_pairs(struct moe *m, float *hid, float *gate)
         m->hid[at] = hid + at * ff;
         m->gate[at] = gate + at * ff;
         m->out[at] = cpu_row(m->pair_out, p);
+        m->pair[at] = p;
     }
     for (int32_t e = n_expert; e > 0; e--)
         m->first[e] = m->first[e - 1];
@@ -175,15 +243,20 @@ static size_t pair_acts_need(const struct cpu *c, int type, int64_t n, int64_t p
            cpu_acts_need(c, type, n, k);
 }
 
+static size_t h_bytes(const struct op_moe *a, size_t pairs)
+{
+    return a->adapt == NULL ? 0 : pairs * 3 * (size_t)a->adapt->terms->floats * sizeof(float);
+}
+
 size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
 {
     const struct cpu *c = ctx;
     size_t pairs = (size_t)(x.ne[1] * a->n_used), f = sizeof(float);
 
     return 2 * ((size_t)a->up.ne[2] + 1) * sizeof(int32_t) + 4 * pairs * sizeof(void *) +
-           pairs * (2 * (size_t)a->up.ne[1] + (size_t)y.ne[0]) * f +
+           pairs * sizeof(int64_t) + h_bytes(a, pairs) + pairs * (2 * (size_t)a->up.ne[1] + (size_t)y.ne[0]) * f +
            (size_t)pool_size(c->pool) * (size_t)panel_floats(c, a) * f + 2 * cpu_share_bytes(c) +
-           (size_t)a->up.ne[2] * sizeof(atomic_int) + (size_t)(16 * 64) +
+           (size_t)a->up.ne[2] * sizeof(atomic_int) + (size_t)(18 * 64) +
            pair_acts_need(c, a->up.type, x.ne[1], (int64_t)pairs, x.ne[0]) +
            pair_acts_need(c, a->gate.type, x.ne[1], (int64_t)pairs, x.ne[0]) +
            cpu_acts_need(c, a->down.type, (int64_t)pairs, a->down.ne[0]);
@@ -202,6 +275,9 @@ static void run(struct moe *m)
     for (int32_t i = 0; i < m->n_active; i++)
         atomic_init(&m->left[i], (int)ff);
     m->hid_acts = cpu_acts_room(c, m->a->down.type, m->n_listed, ff);
+    if (m->a->adapt != NULL)
+        pool_for(c->pool, 2 * m->n_listed, cpu_grain(c, 2 * m->n_listed, 2 * m->x.ne[0] * m->a->adapt->terms->floats, 1),
+                 adapt_in_piece, m);
     pool_for(c->pool, workers, cpu_grain(c, workers, 2 * products / workers, 1), work, m);
 }
 
@@ -219,6 +295,8 @@ void cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct o
         .hid = dev_scratch_bytes(d, pairs * sizeof(float *)),
         .gate = dev_scratch_bytes(d, pairs * sizeof(float *)),
         .out = dev_scratch_bytes(d, pairs * sizeof(float *)),
+        .pair = dev_scratch_bytes(d, pairs * sizeof(int64_t)),
+        .h = dev_scratch_bytes(d, h_bytes(a, pairs)),
         .buf = dev_scratch_bytes(d, (size_t)pool_size(c->pool) * (size_t)panel_floats(c, a) * f),
     };
     float *hid = dev_scratch_bytes(d, pairs * ff * f), *gate = dev_scratch_bytes(d, pairs * ff * f);

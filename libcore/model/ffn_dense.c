@@ -17,13 +17,13 @@ void model_glu(const struct step *s, const struct dense_weights *w, struct tenso
 
     if (w->gate.data != NULL) {
         gate = dev_scratch(d, w->up.ne[1], x.ne[1]);
-        op_matmuls(d, (const struct op_product[]){ { up, w->up }, { gate, w->gate } }, 2, x);
+        model_muls(s, (const struct op_product[]){ { up, w->up }, { gate, w->gate } }, 2, x);
         op_glu(d, up, gate, up);
     } else {
-        op_matmul(d, up, w->up, x);
+        model_mul(s, up, w->up, x);
         op_relu2(d, up);
     }
-    op_matmul(d, y, w->down, up);
+    model_mul(s, y, w->down, up);
 }
 
 void model_ffn_dense(const struct step *s, int layer, struct tensor y, struct tensor x)

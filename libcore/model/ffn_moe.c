@@ -8,6 +8,7 @@ static void cut_in_two(struct tensor both, int64_t n_ff, struct tensor *gate, st
 {
     both.ne[1] = n_ff;
     *gate = *up = both;
+    up->from += n_ff;
     if (both.data != NULL)
         up->data = (unsigned char *)both.data + n_ff * quant_row_bytes(both.type, both.ne[0]);
 }
@@ -80,7 +81,7 @@ static struct shared shared_start(const struct step *s, const struct moe_weights
     if (w->sh_router.data == NULL)
         return sh;
     sh.open = dev_scratch(d, 1, x.ne[1]);
-    op_matmul(d, sh.open, w->sh_router, x);
+    model_mul(s, sh.open, w->sh_router, x);
     return sh;
 }
 
@@ -98,14 +99,17 @@ static struct shared split_experts(const struct step *s, const struct moe_weight
 {
     struct dev *d = s->d;
     struct tensor out = dev_scratch(d, y.ne[0], in.ne[1] * moe->n_used);
+    struct moe_adapters adapt;
+    struct op_hand hand = *w->hand;
     struct shared sh = { 0 };
 
-    op_hand_out(d, in, moe->expert, w->hand);
+    hand.moe.adapt = model_adapt_moe(s, &hand.moe, true, &adapt);
+    op_hand_out(d, in, moe->expert, hand.moe.adapt != NULL ? &hand : w->hand);
     if (w->n_here > 0)
         op_moe_pairs(d, out, in, moe);
     if (s->m->plan.moe.n_ff_shared > 0)
         sh = shared_start(s, w, x);
-    op_hand_in(d, out, in, moe->expert, w->hand);
+    op_hand_in(d, out, in, moe->expert, hand.moe.adapt != NULL ? &hand : w->hand);
     op_moe_sum(d, y, out, moe->weight);
     return sh;
 }
@@ -145,26 +149,28 @@ void model_ffn_moe(const struct step *s, int layer, struct tensor y, struct tens
     int64_t n = x.ne[1];
     struct tensor logits = dev_scratch(d, m->n_expert, n), weight = dev_scratch(d, m->n_used, n);
     int32_t *expert = dev_scratch_bytes(d, (size_t)n * (size_t)m->n_used * sizeof *expert);
-    const struct op_moe moe = { m->n_used, expert, weight, w->gate, w->up, w->down,
-                                s->m->plan.relu2 ? OP_RELU2 : OP_SILU, w->slot };
+    struct op_moe moe = { m->n_used, expert, weight, w->gate, w->up, w->down,
+                          s->m->plan.relu2 ? OP_RELU2 : OP_SILU, w->slot, NULL };
+    struct moe_adapters adapt;
     struct tensor in = x, mixed = y;
     struct shared sh = { 0 };
 
-    op_matmul(d, logits, w->router, x);
+    moe.adapt = model_adapt_moe(s, &moe, false, &adapt);
+    model_mul(s, logits, w->router, x);
     op_route(d, expert, weight, logits, &route);
     if (s->m->uses != NULL)
         count(s, layer, logits, &route, expert);
     if (m->n_latent > 0) {
         in = dev_scratch(d, m->n_latent, n);
         mixed = dev_scratch(d, m->n_latent, n);
-        op_matmul(d, in, w->latent_down, x);
+        model_mul(s, in, w->latent_down, x);
     }
     if (w->hand == NULL)
         op_moe(d, mixed, in, &moe);
     else
         sh = split_experts(s, w, mixed, in, x, &moe);
     if (m->n_latent > 0)
-        op_matmul(d, y, w->latent_up, mixed);
+        model_mul(s, y, w->latent_up, mixed);
     if (m->n_ff_shared == 0)
         return;
     if (w->hand == NULL)

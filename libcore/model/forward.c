@@ -104,6 +104,8 @@ static void walk(const struct step *s, const struct model_step *st)
     float *hidden = st->hidden;
 
     op_embed(d, x, m->embd, st->rows->token, NULL, m->plan.embd_scale);
+    if (s->adapt != NULL)
+        model_adapt_embd(s, x, st->rows->token);
     hidden = note(d, st, hidden, x);
     for (int i = 0; i < m->plan.n_layer; i++) {
         size_t mark = dev_mark(d);
@@ -135,6 +137,8 @@ static void walk(const struct step *s, const struct model_step *st)
     op_rms_norm(d, last, x, m->out_norm, n_embd, 0, m->plan.norm_eps);
     struct tensor logits = rows_at(st->logits, m->plan.n_vocab, st->n_pick);
     op_matmul(d, logits, m->head, last);
+    if (s->adapt != NULL)
+        model_adapt(s, &s->adapt->picked, &(struct op_product){ logits, m->head }, 1, last);
     if (m->plan.logit_scale != 1.0f)
         op_scale(d, logits, m->plan.logit_scale);
     if (st->top != NULL)
@@ -174,7 +178,7 @@ static void cut_parts(struct step *s, struct op_seq *seq)
 
 enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st, struct err *e)
 {
-    struct step step = { .m = m, .d = m->dev, .state = s, .rows = st->rows };
+    struct step step = { .m = m, .d = m->dev, .state = s, .rows = st->rows, .adapt = st->adapt };
 
     dev_begin(m->dev);
     model_fold(&step);
@@ -218,10 +222,12 @@ static void measure_both(struct step *step, struct op_seq *seq, int n, int n_pic
         measure(step, seq, n_seq < n ? n_seq : n, n, n_pick);
 }
 
-enum err_code model_reserve(const struct model *m, struct state *s, int rows, int logits, struct err *e)
+enum err_code model_reserve(const struct model *m, struct state *s, int rows, int logits, int adapt_rank, struct err *e)
 {
     enum { EACH = 64 }; /* small steps may take more than large ones: kernels share work otherwise */
-    struct step step = { .m = m, .d = m->dev, .state = s };
+    const struct op_terms terms = { .max = 1, .floats = adapt_rank };
+    const struct model_adapt adapt = { NULL, terms, terms };
+    struct step step = { .m = m, .d = m->dev, .state = s, .adapt = adapt_rank > 0 ? &adapt : NULL };
     struct op_seq *seq = calloc((size_t)state_slots(s), sizeof *seq);
 
     if (seq == NULL)

@@ -3,12 +3,9 @@
 #ifndef MODEL_FORWARD_H
 #define MODEL_FORWARD_H
 #include "base/base.h"
+#include "ops/ops.h"
 
-struct dev;
 struct model;
-struct op_rows;
-struct op_seq;
-struct op_top;
 struct plan;
 struct state;
 
@@ -26,6 +23,14 @@ struct model_taps {
     float     *rows;     /* [n][rows_max][n_embd] on the device */
 };
 
+/* Adapters of a step's rows: lists of numbers in `of`, for its rows and for those whose logits are wanted. To measure,
+ * `of` is NULL, and only rows.floats counts. */
+struct model_adapter;
+struct model_adapt {
+    const struct model_adapter *const *of; /* [rows.n] */
+    struct op_terms rows, picked;
+};
+
 /* What one step computes. Rows of a sequence are consecutive; the caller has checked tokens and limits, and set
  * op_seq.again and .drafts. */
 struct model_step {
@@ -39,6 +44,7 @@ struct model_step {
     struct op_seq        *parts;  /* room for 2 * rows->n_seq */
     float                *hidden; /* NULL, or [n_layer + 2][rows][n_embd]: see run_trace_hidden() */
     const struct model_taps *taps; /* NULL: none */
+    const struct model_adapt *adapt; /* NULL: none */
 };
 MUST_CHECK enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st,
                                        struct err *e);
@@ -47,6 +53,8 @@ MUST_CHECK enum err_code model_forward(const struct model *m, struct state *s, c
 MUST_CHECK enum err_code model_undo(const struct model *m, struct state *s, int slot, int64_t n, struct err *e);
 /* Recurrent layers take in the rows that they only logged: before state_rec_read(). */
 MUST_CHECK enum err_code model_commit(const struct model *m, struct state *s, int slot, struct err *e);
-/* Reserves scratch for steps of up to `rows` rows, `logits` of them with logits, and for undo. */
-MUST_CHECK enum err_code model_reserve(const struct model *m, struct state *s, int rows, int logits, struct err *e);
+/* Reserves scratch for steps of up to `rows` rows, `logits` of them with logits, with adapters of up to adapt_rank ranks
+ * in all for a row (0: none), and for undo. */
+MUST_CHECK enum err_code model_reserve(const struct model *m, struct state *s, int rows, int logits, int adapt_rank,
+                                       struct err *e);
 #endif

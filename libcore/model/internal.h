@@ -103,6 +103,7 @@ struct model {
     const float          *rope_freq; /* [n_rot / 2] */
     struct layer_weights *layer;     /* [n_layer] */
     struct nextn_weights *nextn;     /* NULL: none, or not asked for */
+    bool                 *multiplied; /* [tensors of the file] matrices of products, and the token embedding */
     struct model_weights  bytes;
     uint64_t             *uses;      /* [n_layer][n_expert] on the device; NULL: not counted */
     int                   count_sets; /* model_opts */
@@ -120,6 +121,7 @@ struct binder {
     int                   n_layer;
     bool                  copy, as_stored; /* model_opts.copy_weights, .as_stored */
     bool                 *used;  /* [tensors of the file] */
+    bool                 *multiplied; /* struct model; NULL: not a model's file */
     const bool           *here;  /* [n_expert] of the layer: the routed experts that go to dev; NULL: all */
     struct model_weights *bytes;
 };
@@ -167,7 +169,22 @@ struct step {
      * keeps, first those rows beyond (no rows of others), then the rest, with the base moved up in between. */
     int                   n_part;
     struct op_rows        part[2];
+    const struct model_adapt *adapt; /* forward.h; NULL: none */
 };
+
+/* op_matmul(), op_matmuls(), and what the step's adapters add. */
+void model_mul(const struct step *s, struct tensor y, struct tensor w, struct tensor x);
+void model_muls(const struct step *s, const struct op_product *p, int n, struct tensor x);
+/* That alone, for these rows' lists; and for rows of the token embedding. The step has adapters. */
+void model_adapt(const struct step *s, const struct op_terms *t, const struct op_product *p, int n, struct tensor x);
+void model_adapt_embd(const struct step *s, struct tensor x, const int32_t *token);
+/* What they add to these experts, for op_moe.adapt; NULL: nothing. on_host: for a device whose memory is the host's. */
+struct moe_adapters {
+    struct op_moe_adapt a;
+    struct op_pair      gate[OP_ADAPTERS_MAX], up[OP_ADAPTERS_MAX], down[OP_ADAPTERS_MAX];
+};
+const struct op_moe_adapt *model_adapt_moe(const struct step *s, const struct op_moe *moe, bool on_host,
+                                           struct moe_adapters *room);
 
 /* Recurrent layers: in holds everything that the rows add to the layer's memory (plan_input_floats()).
  * model_scan_X() computes o from it, for the rows of one part, on the given memory. */

@@ -36,13 +36,13 @@ void model_mix_attn(const struct step *s, int layer, struct tensor y, struct ten
         struct tensor qg = dev_scratch(d, 2 * n_q, n);
 
         gate = dev_scratch(d, n_q, n);
-        op_matmul(d, qg, w->q, x);
+        model_mul(s, qg, w->q, x);
         op_heads_pick(d, q, qg, a->dim_k, (int64_t)2 * a->dim_k, 0);
         op_heads_pick(d, gate, qg, a->dim_k, (int64_t)2 * a->dim_k, a->dim_k);
     } else {
-        op_matmul(d, q, w->q, x);
+        model_mul(s, q, w->q, x);
     }
-    op_matmuls(d, (const struct op_product[]){ { k, w->k }, { v, w->v } }, 2, x);
+    model_muls(s, (const struct op_product[]){ { k, w->k }, { v, w->v } }, 2, x);
     if (a->qk_norm) {
         op_rms_norm(d, q, q, w->q_norm, a->dim_k, a->dim_k, p->norm_eps);
         op_rms_norm(d, k, k, w->k_norm, a->dim_k, a->dim_k, p->norm_eps);
@@ -59,5 +59,5 @@ void model_mix_attn(const struct step *s, int layer, struct tensor y, struct ten
     op_attn(d, o, q, kv, a->scale, s->rows);
     if (a->gated)
         op_sigmoid_mul(d, o, gate);
-    op_matmul(d, y, w->o, o);
+    model_mul(s, y, w->o, o);
 }

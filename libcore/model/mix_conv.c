@@ -29,9 +29,9 @@ void model_mix_conv(const struct step *s, int layer, struct tensor y, struct ten
     struct tensor bcx = dev_scratch(d, 3 * width, n), o = dev_scratch(d, width, n);
     struct tensor in = op_cols(bcx, 2 * width, width);
 
-    op_matmul(d, bcx, w->in, x);
+    model_mul(s, bcx, w->in, x);
     op_mul(d, in, op_cols(bcx, 0, width));
     model_scan(s, layer, model_scan_conv, o, in);
     op_mul(d, o, op_cols(bcx, width, width));
-    op_matmul(d, y, w->out, o);
+    model_mul(s, y, w->out, o);
 }

@@ -59,15 +59,15 @@ void model_mix_gdn(const struct step *s, int layer, struct tensor y, struct tens
         int64_t each = g->n_v / g->n_k;
 
         made[2] = (struct op_product){ ba, w->ba };
-        op_matmuls(d, made, 3, x);
+        model_muls(s, made, 3, x);
         op_heads_pick(d, beta, ba, each, 2 * each, 0);
         op_heads_pick(d, alpha, ba, each, 2 * each, each);
     } else {
         made[2] = (struct op_product){ alpha, w->alpha };
         made[3] = (struct op_product){ beta, w->beta };
-        op_matmuls(d, made, 4, x);
+        model_muls(s, made, 4, x);
     }
     model_scan(s, layer, model_scan_gdn, o, in);
     op_rms_norm_gated(d, o, o, z, w->norm, g->dim_v, g->dim_v, p->norm_eps);
-    op_matmul(d, y, w->out, o);
+    model_mul(s, y, w->out, o);
 }

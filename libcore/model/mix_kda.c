@@ -50,16 +50,16 @@ void model_mix_kda(const struct step *s, int layer, struct tensor y, struct tens
     struct tensor low = dev_scratch(d, dim, n), gate = dev_scratch(d, inner, n);
     struct tensor o = dev_scratch(d, inner, n);
 
-    op_matmuls(d, (const struct op_product[]){ { op_cols(in, 0, inner), w->q }, { op_cols(in, inner, inner), w->k },
+    model_muls(s, (const struct op_product[]){ { op_cols(in, 0, inner), w->q }, { op_cols(in, inner, inner), w->k },
                                                { op_cols(in, 2 * inner, inner), w->v }, { low, w->f_a } }, 4, x);
-    op_matmul(d, op_cols(in, 3 * inner, inner), w->f_b, low);
-    op_matmul(d, op_cols(in, 4 * inner, p->gdn.n_v), w->beta, x);
+    model_mul(s, op_cols(in, 3 * inner, inner), w->f_b, low);
+    model_mul(s, op_cols(in, 4 * inner, p->gdn.n_v), w->beta, x);
     model_scan(s, layer, model_scan_kda, o, in);
     op_rms_norm(d, o, o, w->norm, dim, dim, p->norm_eps);
-    op_matmul(d, low, w->g_a, x);
-    op_matmul(d, gate, w->g_b, low);
+    model_mul(s, low, w->g_a, x);
+    model_mul(s, gate, w->g_b, low);
     op_sigmoid_mul(d, o, gate);
-    op_matmul(d, y, w->out, o);
+    model_mul(s, y, w->out, o);
 }
 
 void model_bind_mla(struct layer_weights *l, const struct plan *p, struct binder *b)
@@ -88,11 +88,11 @@ void model_mix_mla(const struct step *s, int layer, struct tensor y, struct tens
     struct tensor row = dev_scratch(d, key, n), low = op_cols(row, 0, m->rank);
     struct tensor o = dev_scratch(d, heads * m->rank, n), v = dev_scratch(d, heads * m->dim_v, n);
 
-    op_matmul(d, q, w->q, x);
-    op_matmul(d, row, w->kv_a, x);
+    model_mul(s, q, w->q, x);
+    model_mul(s, row, w->kv_a, x);
     op_rms_norm(d, low, low, w->kv_norm, m->rank, 0, p->norm_eps);
     for (int h = 0; h < heads; h++) {
-        op_matmul(d, op_cols(wide, h * key, m->rank), op_matrix(w->k_b, h), op_cols(q, h * part, m->dim_nope));
+        model_mul(s, op_cols(wide, h * key, m->rank), op_matrix(w->k_b, h), op_cols(q, h * part, m->dim_nope));
         op_heads_pick(d, op_cols(wide, h * key + m->rank, m->dim_rope),
                       op_cols(q, h * part + m->dim_nope, m->dim_rope), m->dim_rope, m->dim_rope, 0);
     }
@@ -106,7 +106,7 @@ void model_mix_mla(const struct step *s, int layer, struct tensor y, struct tens
     op_kv_store(d, row, low, kv, s->rows);
     op_attn(d, o, wide, kv, p->attn.scale, s->rows);
     for (int h = 0; h < heads; h++)
-        op_matmul(d, op_cols(v, (int64_t)h * m->dim_v, m->dim_v), op_matrix(w->v_b, h),
+        model_mul(s, op_cols(v, (int64_t)h * m->dim_v, m->dim_v), op_matrix(w->v_b, h),
                   op_cols(o, (int64_t)h * m->rank, m->rank));
-    op_matmul(d, y, w->o, v);
+    model_mul(s, y, w->o, v);
 }

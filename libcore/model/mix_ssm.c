@@ -82,16 +82,16 @@ void model_mix_ssm1(const struct step *s, int layer, struct tensor y, struct ten
     struct tensor small = dev_scratch(d, w->x.ne[1], n), o = dev_scratch(d, m->inner, n);
     struct tensor rank = op_cols(small, 0, m->dt_rank);
 
-    op_matmul(d, xz, w->in, x);
+    model_mul(s, xz, w->in, x);
     op_heads_pick(d, i.x, xz, m->inner, (int64_t)2 * m->inner, 0);
     for (int part = 0; part < s->n_part; part++) {
         ssm1_conv(s, layer, &s->part[part], &live, mixed, i.x);
         model_part_done(s, layer, part, true, false);
     }
-    op_matmul(d, small, w->x, op_slice(mixed, 0, n));
+    model_mul(s, small, w->x, op_slice(mixed, 0, n));
     if (m->norm || w->dt_norm != NULL)
         op_rms_norm(d, rank, rank, w->dt_norm, m->dt_rank, 0, p->norm_eps);
-    op_matmul(d, i.dt, w->dt, rank);
+    model_mul(s, i.dt, w->dt, rank);
     op_heads_pick(d, i.b, op_cols(small, m->dt_rank, m->n_state), m->n_state, m->n_state, 0);
     op_heads_pick(d, i.c, op_cols(small, (int64_t)m->dt_rank + m->n_state, m->n_state), m->n_state,
                   m->n_state, 0);
@@ -104,7 +104,7 @@ void model_mix_ssm1(const struct step *s, int layer, struct tensor y, struct ten
         model_part_done(s, layer, part, false, true);
     }
     op_glu(d, o, op_cols(xz, m->inner, m->inner), o);
-    op_matmul(d, y, w->out, o);
+    model_mul(s, y, w->out, o);
 }
 
 void model_bind_ssm2(struct layer_weights *l, const struct plan *p, struct binder *b)
@@ -149,10 +149,10 @@ void model_mix_ssm2(const struct step *s, int layer, struct tensor y, struct ten
     int64_t n = x.ne[1];
     struct tensor all = dev_scratch(d, w->in.ne[1], n), o = dev_scratch(d, m->inner, n);
 
-    op_matmul(d, all, w->in, x); /* z, then the inputs */
+    model_mul(s, all, w->in, x); /* z, then the inputs */
     model_scan(s, layer, model_scan_ssm2, o, op_cols(all, m->inner, plan_input_floats(p, layer)));
     op_glu(d, o, op_cols(all, 0, m->inner), o);
     if (w->norm != NULL) /* group by group, after the gate */
         op_rms_norm(d, o, o, w->norm, m->inner, m->inner / m->n_group, p->norm_eps);
-    op_matmul(d, y, w->out, o);
+    model_mul(s, y, w->out, o);
 }

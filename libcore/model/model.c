@@ -92,14 +92,16 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
     const struct plan *p = &m->plan;
     struct binder b = { .g = g, .arena = &m->arena, .e = e, .dev = m->dev, .host = m->host, .layer = -1,
                         .n_layer = p->n_layer, .copy = o->copy_weights, .as_stored = o->as_stored, .bytes = &m->bytes,
-                        .used = arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)) };
+                        .used = arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)),
+                        .multiplied = arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)) };
     float *freq;
 
     e->code = ERR_OK;
     m->layer = arena_array(&m->arena, (size_t)p->n_layer, sizeof *m->layer);
     freq = arena_array(&m->arena, (size_t)p->attn.n_rot / 2 + 1, sizeof *freq);
-    if (m->layer == NULL || freq == NULL || b.used == NULL)
+    if (m->layer == NULL || freq == NULL || b.used == NULL || b.multiplied == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
+    m->multiplied = b.multiplied;
     for (int i = 0; i < p->attn.n_rot / 2; i++)
         freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
     m->rope_freq = bind_own(&b, "rope_freqs", freq, p->attn.n_rot / 2 + 1);

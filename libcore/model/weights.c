@@ -52,6 +52,18 @@ static const struct gguf_tensor *need_shape(struct binder *b, const char *name, 
     return NULL;
 }
 
+/* Which of the model's tensors a matrix is, as struct tensor says it; products are made with it. Those of a drafter's
+ * own file have no numbers. */
+static int number_of(struct binder *b, const struct gguf_tensor *t)
+{
+    const int64_t i = t - gguf_tensor_at(b->g, 0);
+
+    if (b->multiplied == NULL)
+        return 0;
+    b->multiplied[i] = true;
+    return (int)(1 + i);
+}
+
 /* Weights on the host or the device; laid NULL: they are not in the file. */
 static const void *put(struct binder *b, struct dev *d, const struct dev_pieces *v, int64_t *bytes, bool *laid)
 {
@@ -108,7 +120,7 @@ struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t 
     if (b->copy && p != t->data)
         gguf_drop(b->g, t);
     return (struct tensor){ .type = t->type, .ne = { ne0, ne1, ne2 }, .stride = ne0, .pitch = ne1,
-                            .data = (void *)(uintptr_t)p, .laid = laid }; /* operations never write weights */
+                            .data = (void *)(uintptr_t)p, .laid = laid, .of = number_of(b, t) }; /* never written */
 }
 
 struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1)
@@ -131,7 +143,7 @@ struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t
     b->bytes->device[class] += (int64_t)more;
     b->bytes->host[class] += more == 0 ? (int64_t)t->size_bytes : 0;
     return (struct tensor){ .type = t->type, .ne = { ne0, ne1, 1 }, .stride = ne0, .pitch = ne1,
-                            .data = (void *)(uintptr_t)p };
+                            .data = (void *)(uintptr_t)p, .of = number_of(b, t) };
 }
 
 /* Experts that stay on the host, where the file is mapped or in memory of their own. */
@@ -180,7 +192,8 @@ struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int6
     if (t == NULL)
         return (struct tensor){ .type = QUANT_f32 };
     n_here = count(b->here, n_expert);
-    all = (struct tensor){ .type = t->type, .ne = { ne0, ne1, n_expert }, .stride = ne0, .pitch = ne1 };
+    all = (struct tensor){ .type = t->type, .ne = { ne0, ne1, n_expert }, .stride = ne0, .pitch = ne1,
+                           .of = number_of(b, t) };
     all.data = (void *)(uintptr_t)experts_on_host(b, t, n_expert, n_here, &all.laid);
     *host = all;
     all.laid = false;

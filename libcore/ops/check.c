@@ -475,31 +475,73 @@ static void check_route(void *ctx, int32_t *expert, struct tensor weight, struct
         memcpy(want, got, n * sizeof *got);
 }
 
-static struct op_moe experts_of(struct check *c, const struct op_moe *a)
+/* The same adapters of one product, in the mirror: pair has room for all of a step. */
+static struct op_adapt adapt_of(struct check *c, const struct op_adapt *a, const struct op_terms *t, struct op_pair *pair)
 {
-    return (struct op_moe){ a->n_used, P(a->expert), T(a->weight), T(a->gate), T(a->up), T(a->down), a->act,
-                            P(a->slot) };
+    struct op_adapt m = *a;
+
+    m.y = T(a->y);
+    m.pair = a->pair != NULL ? pair : NULL;
+    for (int i = 0; a->pair != NULL && i < t->n; i++)
+        pair[i] = (struct op_pair){ P(a->pair[i].a), P(a->pair[i].b), a->pair[i].rank, a->pair[i].scale };
+    return m;
+}
+
+/* The arguments of an operation with experts, in the mirror. */
+struct experts {
+    struct op_moe       moe;
+    struct op_moe_adapt adapt;
+    struct op_pair      pair[3][OP_ADAPTERS_MAX];
+};
+
+static const struct op_moe *experts_of(struct check *c, const struct op_moe *a, struct experts *m)
+{
+    m->moe = (struct op_moe){ a->n_used, P(a->expert), T(a->weight), T(a->gate), T(a->up), T(a->down), a->act,
+                              P(a->slot), NULL };
+    if (a->adapt == NULL)
+        return &m->moe;
+    m->adapt = (struct op_moe_adapt){ adapt_of(c, &a->adapt->gate, a->adapt->terms, m->pair[0]),
+                                      adapt_of(c, &a->adapt->up, a->adapt->terms, m->pair[1]),
+                                      adapt_of(c, &a->adapt->down, a->adapt->terms, m->pair[2]), a->adapt->terms };
+    m->moe.adapt = &m->adapt;
+    return &m->moe;
+}
+
+static void check_adapt(void *ctx, const struct op_adapt *a, int n, struct tensor x, const int32_t *token,
+                        const struct op_terms *t)
+{
+    BEGIN(adapt, a[0].y, x);
+    struct op_pair  pair[OP_PRODUCTS_MAX][OP_ADAPTERS_MAX];
+    struct op_adapt m[OP_PRODUCTS_MAX];
+
+    for (int i = 0; i < n; i++)
+        m[i] = adapt_of(c, &a[i], t, pair[i]);
+    NEED(op_adapt(d_, a, n, x, token, t));
+    op_adapt(c->tested, a, n, x, token, t);
+    op_adapt(c->spec, m, n, T(x), token, t);
+    for (int i = 0; i < n; i++)
+        dev_check_rows(c, &k, a[i].y);
 }
 
 static void check_moe(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
 {
     BEGIN(moe, y, x);
-    const struct op_moe m = experts_of(c, a);
+    struct experts m;
 
     NEED(op_moe(d_, y, x, a));
     op_moe(c->tested, y, x, a);
-    op_moe(c->spec, T(y), T(x), &m);
+    op_moe(c->spec, T(y), T(x), experts_of(c, a, &m));
     dev_check_rows(c, &k, y);
 }
 
 static void check_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct op_moe *a)
 {
     BEGIN(moe_pairs, out, x);
-    const struct op_moe m = experts_of(c, a);
+    struct experts m;
 
     NEED(op_moe_pairs(d_, out, x, a));
     op_moe_pairs(c->tested, out, x, a);
-    op_moe_pairs(c->spec, T(out), T(x), &m);
+    op_moe_pairs(c->spec, T(out), T(x), experts_of(c, a, &m));
     dev_check_rows(c, &k, out);
 }
 
@@ -583,6 +625,12 @@ static void check_top(void *ctx, void *out, struct tensor logits, const struct o
 }
 
 /* ---- the device ---- */
+
+static size_t adapt_need(void *ctx, const struct op_adapt *a, int n, const struct op_terms *t)
+{
+    (void)ctx, (void)a, (void)n, (void)t;
+    return 0;
+}
 
 static size_t matmul_need(void *ctx, struct tensor y, struct tensor w, struct tensor x)
 {
@@ -668,7 +716,7 @@ static enum err_code check_read_speed(void *ctx, size_t n, double *bytes_per_s, 
 #define REST(host) \
     DEV_OPS(X) \
     .matmul_need = matmul_need, .attn_need = attn_need, .route_need = rows_need, .top_need = rows_need, \
-    .moe_need = moe_need, .scan_need = scan_need, .weights = check_weights, \
+    .moe_need = moe_need, .adapt_need = adapt_need, .scan_need = scan_need, .weights = check_weights, \
     .weights_rows = check_weights_rows, \
     .weights_some = check_weights_some, .weights_copy = check_weights_copy, \
     .reserve_weights = check_reserve_weights, .held = check_held, .memory = check_memory, .is_host = host, \

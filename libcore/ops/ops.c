@@ -220,6 +220,11 @@ bool dev_is_host(const struct dev *d)
     return d->impl.table->is_host;
 }
 
+bool dev_adapts(const struct dev *d)
+{
+    return d->impl.table->adapt != NULL;
+}
+
 void *dev_alloc(struct dev *d, size_t n)
 {
     return d->impl.table->alloc(d->impl.ctx, n);
@@ -411,6 +416,7 @@ struct tensor op_matrix(struct tensor w, int64_t i)
 {
     assert(i >= 0 && i < w.ne[2]);
     w.ne[2] = 1;
+    w.from += i * w.pitch;
     if (w.data != NULL)
         w.data = (unsigned char *)w.data + i * w.pitch * quant_row_bytes(w.type, w.ne[0]);
     return w;
@@ -711,6 +717,19 @@ void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tenso
         note(d, d->impl.table->route_need(d->impl.ctx, logits));
     else
         RUN(route, expert, weight, logits, a);
+}
+
+void op_adapt(struct dev *d, const struct op_adapt *a, int n, struct tensor x, const int32_t *token,
+              const struct op_terms *t)
+{
+    assert(n > 0 && n <= OP_PRODUCTS_MAX && t->n <= OP_ADAPTERS_MAX && t->max <= OP_TERMS_MAX);
+    for (int i = 0; i < n; i++)
+        assert(a[i].y.type == QUANT_f32 && (x.ne[1] == a[i].y.ne[1] || token != NULL) &&
+               a[i].first + a[i].y.ne[0] <= a[i].n_out);
+    if (asked(d))
+        note(d, d->impl.table->adapt_need(d->impl.ctx, a, n, t));
+    else
+        RUN(adapt, a, n, x, token, t);
 }
 
 static void check_experts(struct tensor x, const struct op_moe *a, int64_t width)

@@ -28,6 +28,8 @@ struct tensor {
     int64_t pitch;   /* weights: rows from one matrix to the next, ne[1] unless a view */
     void   *data;    /* on the device; weights are never written */
     bool    laid;    /* weights: laid out by the device (dev_weights_copy()) */
+    int     of;      /* weights: 1 + the number of the model's tensor that has these rows; 0: not said */
+    int64_t from;    /* and the first of them there, where all matrices' rows follow each other */
 };
 
 /* Rows of a step, grouped by sequence: seq[i] covers rows row .. row + n - 1, which append n tokens
@@ -151,6 +153,8 @@ struct dev_memory {
 struct dev_memory dev_memory(const struct dev *d);
 /* The device's memory is the host's: pointers into it may be read directly. */
 bool dev_is_host(const struct dev *d);
+/* It has op_adapt(). */
+bool dev_adapts(const struct dev *d);
 
 /* Memory of the device, zeroed, 64-byte aligned, taken from the system as it is touched; NULL when it
  * cannot be had. */
@@ -400,6 +404,44 @@ struct op_route {
 };
 void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tensor logits,
               const struct op_route *a);
+/* Adapters (Hu et al. 2021, "LoRA"): each row of a step has its own list of them, which add low-rank products to those
+ * with the weights. All are float32. */
+enum { OP_ADAPTERS_MAX = 64, OP_TERMS_MAX = 8 }; /* of a step; of a row */
+/* What an adapter has for the matrices of one tensor. */
+struct op_pair {
+    const float *a;     /* on the device: [matrices][rank][n_in]; NULL: it leaves them alone */
+    const float *b;     /* likewise: [matrices][rank][n_out] */
+    int          rank;
+    float        scale;
+};
+/* The rows' lists: of row r which[r * max + i], i ascending until one is -1, numbers of the step's adapters, and the
+ * scale of each. On the host. */
+struct op_terms {
+    int            n;      /* adapters of the step */
+    int            max;    /* <= OP_TERMS_MAX */
+    const int32_t *which;
+    const float   *scale;
+    int            floats; /* at least the sum of the ranks of any row's list */
+};
+/* y[r][o] += sum over the terms of row r, in order, of scale * pair.scale * <b column, a x[r]>. In detail
+ *   h[j] = <a[mat][j], x[r]> in the order of sums of quant_dot(), times (scale * pair.scale);
+ *   y[r][o] = fmaf(h[j], b[mat][j][first + o], y[r][o]) for j = 0 .. rank - 1 in turn.
+ * With `token` there is no x: h[j] begins as a[token[r] * rank + j]. n products with the same x. */
+struct op_adapt {
+    struct tensor         y;
+    const struct op_pair *pair;  /* [terms.n], on the host */
+    int64_t               n_out; /* of a matrix */
+    int64_t               mat, first;
+};
+void op_adapt(struct dev *d, const struct op_adapt *a, int n, struct tensor x, const int32_t *token,
+              const struct op_terms *t);
+/* The same inside of op_moe(), where an expert's number is the matrix: gate and up from x[r], before they are
+ * activated; down from what they became. y and mat are unused; pair NULL: none has any. */
+struct op_moe_adapt {
+    struct op_adapt        gate, up, down;
+    const struct op_terms *terms; /* of x's rows */
+};
+
 /* y[r] = sum_k weight[r][k] * down[e](act(gate[e] x[r]) * (up[e] x[r])), e = expert[r][k], k ascending. */
 struct op_moe {
     int            n_used;
@@ -408,6 +450,7 @@ struct op_moe {
     struct tensor  gate, up, down; /* ne[2] = experts; gate.data NULL: none (act(up)) */
     enum op_act    act;
     const int32_t *slot;    /* op_moe_pairs: [experts], the matrix of each, -1: not here; NULL: its number */
+    const struct op_moe_adapt *adapt; /* NULL: none */
 };
 void op_moe(struct dev *d, struct tensor y, struct tensor x, const struct op_moe *a);
 

@@ -7,7 +7,8 @@
 #define DEV_OPS(X) \
     X(embed) X(matmul) X(rms_norm) X(rms_norm_gated) X(add) X(add_gated) X(glu) X(relu2) X(sigmoid_mul) \
     X(mul) X(scale) X(rows_pick) X(heads_pick) X(rope) X(hadamard) X(kv_store) X(attn) X(conv) X(gdn) \
-    X(kda) X(ssm1) X(ssm2) X(route) X(moe) X(moe_pairs) X(moe_sum) X(hand_out) X(hand_in) X(tally) X(top)
+    X(kda) X(ssm1) X(ssm2) X(route) X(moe) X(moe_pairs) X(moe_sum) X(hand_out) X(hand_in) X(tally) X(top) \
+    X(adapt)
 
 enum dev_op {
 #define X(name) DEV_OP_##name,
@@ -62,6 +63,8 @@ struct dev_table {
                     const struct op_hand *h);
     void (*tally)(void *c, uint64_t *count, int n_expert, const int32_t *expert, int64_t n);
     void (*top)(void *c, void *out, struct tensor logits, const struct op_top *a);
+    void (*adapt)(void *c, const struct op_adapt *a, int n, struct tensor x, const int32_t *token,
+                  const struct op_terms *t); /* NULL: it has no adapters */
 
     /* Measuring: either the device is told, and called as if to compute (data are NULL), and notes what it will need
      * of its own memory, which reserve() takes (false: there is none); or measure is NULL, and these give the bytes
@@ -75,6 +78,7 @@ struct dev_table {
     size_t (*scan_need)(void *c, const struct op_rec *rec, int64_t block); /* of gdn, kda, ssm1, ssm2 */
     size_t (*route_need)(void *c, struct tensor logits);
     size_t (*top_need)(void *c, struct tensor logits);
+    size_t (*adapt_need)(void *c, const struct op_adapt *a, int n, const struct op_terms *t);
     size_t (*moe_need)(void *c, struct tensor y, struct tensor x, const struct op_moe *a);
 
     const void *(*weights)(void *c, const void *host, size_t n);

@@ -34,6 +34,22 @@ struct run_cache {
     struct rung   *rungs;
 };
 
+/* A sequence's adapters, without those of scale 0. */
+struct run_list {
+    int                n;
+    struct run_adapter v[RUN_ADAPTERS_MAX];
+    uint64_t           key[RUN_ADAPTERS_MAX]; /* model_adapter_key() when its first token came */
+};
+
+struct run_adapt {
+    int                         rank;  /* run_opts.adapter_rank; 0: no more than `list` */
+    struct run_list            *list;  /* [n_seq] */
+    const struct model_adapter *of[RUN_ADAPTERS_STEP];
+    struct model_adapt          step;
+    int32_t                    *which, *which_picked; /* [rows_max], [logits_max] of RUN_ADAPTERS_MAX */
+    float                      *scale, *scale_picked;
+};
+
 struct run {
     struct model    *m;
     struct state    *state;
@@ -52,6 +68,7 @@ struct run {
     struct model_taps taps;    /* n 0: none */
     int              tap_layer[RUN_TAPS_MAX];
     size_t           tap_bytes;
+    struct run_adapt adapt;
     /* the step in hand, [rows_max] each; rows are sorted by sequence, order kept */
     int32_t         *token, *pos, *pick;
     int             *logits_of; /* caller's row -> row of logits, -1: not asked for */
@@ -78,6 +95,15 @@ const struct op_top *run_want_begin(struct run *r, const struct logits_want *wan
 /* taps.c */
 MUST_CHECK enum err_code run_taps_open(struct run *r, const struct run_opts *o, struct err *e);
 void   run_taps_close(struct run *r);
+
+/* adapt.c */
+MUST_CHECK enum err_code run_adapt_open(struct run *r, const struct run_opts *o, struct err *e);
+void   run_adapt_close(struct run *r);
+/* That the sequences which get rows (r->count) can have their adapters in this step. */
+MUST_CHECK enum err_code run_adapt_check(struct run *r, struct err *e);
+/* The lists of the step's sorted rows; NULL: none has any. */
+const struct model_adapt *run_adapt_begin(struct run *r);
+uint64_t run_adapt_hash(const struct run *r, int seq); /* run_adapters_hash() of what it has */
 
 /* cache.c */
 MUST_CHECK enum err_code run_cache_open(struct run *r, int64_t bytes, struct err *e);

@@ -100,7 +100,8 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
     r->type_k = so.type_k;
     r->type_v = so.type_v;
     if (state_open(&r->state, model_dev(m), p, &so, e) || alloc_all(r, e) || run_want_open(r, e) ||
-        run_taps_open(r, o, e) || run_cache_open(r, o->checkpoint_bytes, e) || model_reserve(m, r->state, r->rows_max, r->logits_max, e)) {
+        run_taps_open(r, o, e) || run_cache_open(r, o->checkpoint_bytes, e) || run_adapt_open(r, o, e) ||
+        model_reserve(m, r->state, r->rows_max, r->logits_max, r->adapt.rank, e)) {
         enum err_code code = e->code;
 
         run_close(r);
@@ -117,6 +118,7 @@ void run_close(struct run *r)
     run_cache_close(r);
     run_want_close(r);
     run_taps_close(r);
+    run_adapt_close(r);
     if (r->fetched != r->logits)
         free(r->fetched);
     dev_free(model_dev(r->m), r->logits, r->logits_bytes);
@@ -173,6 +175,8 @@ static enum err_code check(struct run *r, const struct run_row *rows, int n, str
             return err_set(e, ERR_LIMIT, "the context of %lld tokens is full", (long long)r->ctx);
     for (int q = 0; q < r->n_seq; q++)
         r->grow[q] = r->count[q];
+    if (run_adapt_check(r, e))
+        return e->code;
     return check_room(r, e);
 }
 
@@ -245,7 +249,7 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
     const struct op_top *top = run_want_begin(r, want, masks, ctx, &digest, &answer);
     const struct model_step st = { .rows = &in, .pick = r->pick, .n_pick = r->n_pick, .logits = r->logits, .top = top,
                                    .digest = digest, .answer = answer, .parts = r->seq + r->n_seq, .hidden = r->hidden,
-                                   .taps = r->taps.n > 0 ? &r->taps : NULL };
+                                   .taps = r->taps.n > 0 ? &r->taps : NULL, .adapt = run_adapt_begin(r) };
     if (model_forward(r->m, r->state, &st, e) != ERR_OK)
         return e->code;
     for (int i = 0; i < in.n_seq; i++)
@@ -411,6 +415,7 @@ enum err_code run_fork(struct run *r, int dst, int src, struct err *e)
     if (r->draft[src] > 0)
         return err_set(e, ERR_ARG, "sequence %d has draft rows that are not settled", src);
     r->draft[dst] = 0;
+    r->adapt.list[dst] = r->adapt.list[src];
     state_fork(r->state, dst, src);
     run_cache_fork(r, dst, src);
     return ERR_OK;

@@ -27,6 +27,7 @@ struct run_opts {
     int64_t     checkpoint_bytes; /* for snapshots of the recurrent layers, of all sequences; 0: none */
     const int  *tap_layers;  /* [n_taps] a step's rows of the residual stream after these layers, 0 .. n_layer - 1, stay on */
     int         n_taps;      /* the device for a drafter; n_layer: after the final norm. At most RUN_TAPS_MAX. */
+    int         adapter_rank; /* ranks of all adapters that a sequence may have at a time, summed; 0: it has none */
 };
 
 enum { RUN_TAPS_MAX = 16 };
@@ -117,6 +118,27 @@ MUST_CHECK enum err_code run_fork(struct run *r, int dst, int src, struct err *e
 int64_t run_state_bytes(const struct run *r);    /* reserved for all sequences */
 /* The tokens of a sequence, run_pos() of them; valid until the sequence changes. */
 const int32_t *run_tokens(const struct run *r, int seq);
+
+/* ---- adapters (model/adapter.h) ----
+ *
+ * Each sequence has a list of adapters, empty at first, which its rows take; rows of one step may have any lists, and
+ * have the bytes they have alone. The weights are read once for all. A scale of 0 is as if the adapter were not there. */
+struct model_adapter;
+struct run_adapter {
+    const struct model_adapter *adapter;
+    float                       scale;
+};
+enum { RUN_ADAPTERS_MAX = 8 }; /* of a sequence */
+enum { RUN_ADAPTERS_STEP = 64 }; /* different ones in a step: more are ERR_ARG */
+/* The sequence takes these from now on (n 0: none), in this order; they stay open as long. Where it had others it is
+ * cleared: what it holds was made with those. The same list, made by the same floats, changes nothing. run_clear() and
+ * run_match() leave it, run_fork() copies it. ERR_ARG: too many, their ranks sum up to more than adapter_rank, a scale
+ * that is not finite. */
+MUST_CHECK enum err_code run_set_adapters(struct run *r, int seq, const struct run_adapter *a, int n, struct err *e);
+/* Whether the sequence has this list, and its floats are as they were. */
+bool run_has_adapters(const struct run *r, int seq, const struct run_adapter *a, int n);
+/* Lists with one hash do the same. 0: none of them has an effect. */
+uint64_t run_adapters_hash(const struct run_adapter *a, int n);
 
 /* ---- checkpoints ----
  *

@@ -642,11 +642,14 @@ enum err_code run_session_attach(struct run_session *s, struct run *r, const str
         .rec_bytes = state_rec_bytes(r->state), .shapes = shapes_of(r),
     };
 
+    if (id->adapters != 0) /* what is computed is another model */
+        h.model = io_hash(h.model, &id->adapters, sizeof id->adapters);
     copy_text(h.arch, sizeof h.arch, model_info(r->m)->arch);
     copy_text(h.name, sizeof h.name, id->name == NULL ? "" : id->name);
     if (s->fd >= 0 && check_same(s, &h, e) != ERR_OK)
         return e->code;
     s->h = h;
+    s->adapters = id->adapters;
     s->raw_bytes = (size_t)(h.kv_bytes * OP_KV_PAGE > h.rec_bytes ? h.kv_bytes * OP_KV_PAGE : h.rec_bytes);
     s->packed_bytes = ZSTD_compressBound(s->raw_bytes);
     s->raw = malloc(s->raw_bytes + 1);
@@ -725,6 +728,8 @@ enum err_code run_session_load(struct run_session *s, struct run *r, int seq, in
 {
     if (!s->attached || seq < 0 || seq >= r->n_seq || n < 0)
         return err_set(e, ERR_ARG, "%lld tokens of a session for sequence %d", (long long)n, seq);
+    if (run_adapt_hash(r, seq) != s->adapters)
+        return err_set(e, ERR_ARG, "%s: sequence %d has other adapters", s->path, seq);
     run_clear(r, seq);
     if (load_state(s, r, seq, n, e) != ERR_OK) {
         state_clear(r->state, seq);

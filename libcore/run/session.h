@@ -22,7 +22,8 @@ struct run_session;
 /* Whose session it is. */
 struct run_session_id {
     uint64_t    tokenizer; /* a hash of the vocabulary; 0: none */
-    const char *name;      /* of the model, for messages; up to 127 bytes are kept */
+    const char *name;      /* of the model and its adapters, for messages; up to 127 bytes are kept */
+    uint64_t    adapters;  /* run_adapters_hash() of the sequences that are loaded and saved */
 };
 
 enum { RUN_SESSION_BLOB_MAX = 1 << 16 };
@@ -37,7 +38,7 @@ const void    *run_session_blob(const struct run_session *s, size_t *n);
 /* Names of the types of keys and values it was made with, for run_opts; NULL: a new session. */
 void run_session_kv(const struct run_session *s, const char **k, const char **v);
 
-/* Once, before what follows. ERR_FORMAT: the file is of another model or tokenizer. ERR_ARG: the types of keys
+/* Once, before what follows. ERR_FORMAT: the file is of another model or tokenizer, or other adapters. ERR_ARG: the types of keys
  * and values differ. Reserves the memory for reading and writing. */
 MUST_CHECK enum err_code run_session_attach(struct run_session *s, struct run *r, const struct run_session_id *id,
                                             struct err *e);

@@ -46,6 +46,7 @@ struct run_session {
     int                   fd;      /* -1: there is no file, or an empty one */
     struct session_header h;       /* of the file; of the run once attached */
     bool                  attached;
+    uint64_t              adapters; /* run_session_id */
     /* up to the last commit */
     int32_t              *token;
     int64_t               n, cap;

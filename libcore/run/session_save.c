@@ -285,6 +285,8 @@ enum err_code run_session_save(struct run_session *s, struct run *r, int seq, co
         return err_set(e, ERR_ARG, "%zu bytes of sequence %d for a session", n, seq);
     if (r->draft[seq] > 0)
         return err_set(e, ERR_ARG, "sequence %d has draft rows that are not settled", seq);
+    if (run_adapt_hash(r, seq) != s->adapters)
+        return err_set(e, ERR_ARG, "%s: sequence %d has other adapters", s->path, seq);
     v.to = run_pos(r, seq);
     m = run_cache_compare(s->token, s->n, run_tokens(r, seq), v.to);
     v.from = m.common;

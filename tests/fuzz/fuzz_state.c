@@ -15,7 +15,7 @@
 #include "run/session.h"
 
 enum { HEADER = 256, RECORD = 64 };
-static const struct run_session_id me = { 1, "fuzz" };
+static const struct run_session_id me = { 1, "fuzz", 0 };
 static struct run *run;
 static unsigned char header[HEADER];
 static char path[64];

@@ -10,7 +10,7 @@
 
 #define MODEL "tests/golden/models/qwen35moe-a.gguf"
 
-static const struct run_session_id me = { 77, "tiny" };
+static const struct run_session_id me = { 77, "tiny", 0 };
 static char dir[256], path[300];
 
 static inline int make_dir(void **state)

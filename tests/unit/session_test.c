@@ -156,10 +156,10 @@ static void of_another(void **state)
     rig_open(&rig, MODEL, 1, &(struct run_opts){ .ctx_tokens = 128, .kv_k = "f16", .kv_v = "q8_0" });
     feed_to(&rig, tokens, 0, 100);
     save(&rig, NULL, 0);
-    refused(&rig, &(struct run_session_id){ 78, "tiny" }, ERR_FORMAT, "another tokenizer");
+    refused(&rig, &(struct run_session_id){ 78, "tiny", 0 }, ERR_FORMAT, "another tokenizer");
     rig_open(&other, OTHER, 1, &(struct run_opts){ .ctx_tokens = 128 });
-    refused(&other, &(struct run_session_id){ 77, "other" }, ERR_FORMAT, "a session of the model 'tiny' (qwen35moe,");
-    refused(&other, &(struct run_session_id){ 77, "other" }, ERR_FORMAT, "not of 'other' (granitehybrid,");
+    refused(&other, &(struct run_session_id){ 77, "other", 0 }, ERR_FORMAT, "a session of the model 'tiny' (qwen35moe,");
+    refused(&other, &(struct run_session_id){ 77, "other", 0 }, ERR_FORMAT, "not of 'other' (granitehybrid,");
     rig_close(&other);
     rig_open(&other, MODEL, 1, &(struct run_opts){ .ctx_tokens = 128 });
     refused(&other, &me, ERR_ARG, "keys and values of types f16,q8_0, not f32,f32");

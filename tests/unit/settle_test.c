@@ -130,7 +130,7 @@ static void match(struct drafting *d)
 /* Sequence `from` is saved, and restored, or the first part of it, as `to`. */
 static void save_and_load(struct program *p)
 {
-    static const struct run_session_id id = {78, "settle"};
+    static const struct run_session_id id = {78, "settle", 0};
     int from = (int)draw(p, SEQS), to = (int)draw(p, SEQS);
     uint32_t most = (uint32_t)p->seq[from].n;
     int64_t n = draw(p, 2) == 0 ? most : draw(p, most + 1);
