@@ -132,7 +132,7 @@ static void rows_ints(const struct cpu *c, struct cpu_rows v, int64_t at, struct
         c->int_two[w.type]((float *const[]){ v.y[0] + at, v.y[1] + at }, w.rows, (int)w.n, v.acts, w.k);
         return;
     }
-    if (follow && c->int_tile[w.type] != NULL && v.n <= QUANT_TILE_VECTORS) { /* with more a panel is faster (bench/cpu.md) */
+    if (follow && c->int_tile[w.type] != NULL && v.n <= QUANT_TILE_VECTORS) { /* with more a panel is faster */
         c->ints->rows(v.y, at, &(struct cpu_ints_rows){ c->int_tile[w.type], w.rows, w.row_bytes, (int)w.n, p.n_min }, v.acts,
                       v.n, w.k);
         return;

@@ -79,7 +79,7 @@ __attribute__((target("avx512f"))) static uint64_t read_avx512(const unsigned ch
     return x;
 }
 
-/* Intel's servers, which AMX tells, read one stream that is fetched ahead a tenth faster than four (bench/cpu.md). */
+/* Intel's servers, which AMX tells, read one stream that is fetched ahead a tenth faster than four. */
 __attribute__((target("avx512f"))) static uint64_t read_ahead(const unsigned char *p, size_t n)
 {
     enum { AHEAD = 2048 };

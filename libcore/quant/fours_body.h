@@ -11,7 +11,7 @@ enum { FOURS_SOME = 4, FOURS_AHEAD = 6144 };
 /* Rows of so many bytes do come from memory: to the second-level cache, and earlier; fewer may lie in a cache. */
 enum { FAR_FROM = 2 << 20, FAR_AHEAD = 8192 };
 /* On Intel's servers, which AMX tells, rows fetched as far ahead as that come slower: there all of them so far, to the
- * second-level cache (bench/cpu.md, Granite Rapids). */
+ * second-level cache. */
 enum { NEAR_AHEAD = 3072 };
 
 X86_VBMI void fours_some(struct quant_codes *u, const BLOCK *b, int n)
