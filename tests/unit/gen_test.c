@@ -259,14 +259,8 @@ static void own_families(void **state)
 
 static void all_families(void **state)
 {
-    const char *dir = getenv("GOLDENS");
-    char models[2048];
-
     (void)state;
-    if (dir == NULL)
-        skip();
-    (void)snprintf(models, sizeof models, "%s/models", dir);
-    each_model_but(models, "tests/golden/models", check_family);
+    each_golden(check_family);
 }
 
 /* ---- one request with scripted hooks ---- */
