@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn.c - gated softmax attention over each sequence: its weights are computed again in the backward pass from their
+ * logarithmic sum, a row at a time (Dao et al. 2022). */
+#include <math.h>
+#include <string.h>
+
+#include "base/pool.h"
+#include "grad/internal.h"
+
+static int64_t n_q(const struct plan *p)
+{
+    return (int64_t)p->attn.n_head * p->attn.dim_k;
+}
+
+static int64_t n_kv(const struct plan *p)
+{
+    return (int64_t)p->attn.n_head_kv * p->attn.dim_k;
+}
+
+void grad_attn_take(struct pass *p, struct attn_acts *a)
+{
+    const struct plan *pl = &p->g->plan;
+
+    a->qg = grad_take(&p->stack, p->n * 2 * n_q(pl));
+    a->k = grad_take(&p->stack, p->n * n_kv(pl));
+    a->v = grad_take(&p->stack, p->n * n_kv(pl));
+    a->q_turned = grad_take(&p->stack, p->n * n_q(pl));
+    a->k_turned = grad_take(&p->stack, p->n * n_kv(pl));
+    a->peak = grad_take(&p->stack, p->n * pl->attn.n_head);
+    a->o = grad_take(&p->stack, p->n * n_q(pl));
+    a->gated = grad_take(&p->stack, p->n * n_q(pl));
+}
+
+/* Turns the heads of every row by its position, or back. */
+struct turn {
+    const struct pass *p;
+    float             *x;
+    int                n_head;
+    float              sign;
+};
+
+static void turn_rows(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct turn *t = ctx;
+    const struct attn_plan *a = &t->p->g->plan.attn;
+    int half = a->n_rot / 2;
+
+    (void)worker;
+    for (int64_t s = begin; s < end; s++)
+        for (int64_t r = t->p->first[s]; r < t->p->first[s + 1]; r++)
+            for (int i = 0; i < half; i++) {
+                float angle = (float)(r - t->p->first[s]) * t->p->g->rope_freq[i];
+                float c = cosf(angle), d = t->sign * sinf(angle);
+
+                for (int h = 0; h < t->n_head; h++) {
+                    float *x = t->x + (r * t->n_head + h) * a->dim_k + i, u = x[0], v = x[half];
+
+                    x[0] = u * c - v * d;
+                    x[half] = u * d + v * c;
+                }
+            }
+}
+
+static void turn(const struct pass *p, float *x, int n_head, float sign)
+{
+    pool_for(p->g->pool, p->b->n_seq, 1, turn_rows, &(struct turn){ p, x, n_head, sign });
+}
+
+struct heads {
+    const struct pass      *p;
+    const struct attn_acts *a;
+    float                  *scores; /* [workers][longest] */
+    int64_t                 longest;
+    const float            *d_o;
+    float                  *dq, *dk, *dv;
+};
+
+static int64_t longest(const struct pass *p)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < p->b->n_seq; i++)
+        n = p->first[i + 1] - p->first[i] > n ? p->first[i + 1] - p->first[i] : n;
+    return n;
+}
+
+/* Scores of a query with the keys up to it. */
+static void score(const struct heads *h, float *s, const float *q, const float *k, int64_t n)
+{
+    const struct attn_plan *a = &h->p->g->plan.attn;
+
+    for (int64_t j = 0; j < n; j++)
+        s[j] = a->scale * h->p->loops->dot(q, k + j * n_kv(&h->p->g->plan), a->dim_k);
+}
+
+static void attend(const struct heads *h, int64_t first, int64_t row, int head, float *s)
+{
+    const struct plan *p = &h->p->g->plan;
+    int64_t d = p->attn.dim_k, n = row - first + 1, kv = head / (p->attn.n_head / p->attn.n_head_kv) * d;
+    float *o = h->a->o + row * n_q(p) + head * d, top = -INFINITY, sum = 0.0f;
+
+    score(h, s, h->a->q_turned + row * n_q(p) + head * d, h->a->k_turned + first * n_kv(p) + kv, n);
+    for (int64_t j = 0; j < n; j++)
+        top = s[j] > top ? s[j] : top;
+    for (int64_t j = 0; j < n; j++)
+        sum += expf(s[j] - top);
+    h->a->peak[row * p->attn.n_head + head] = top + logf(sum);
+    memset(o, 0, (size_t)d * sizeof *o);
+    for (int64_t j = 0; j < n; j++)
+        h->p->loops->axpy(o, h->a->v + (first + j) * n_kv(p) + kv, expf(s[j] - top) / sum, d);
+}
+
+/* Items: sequence and KV head, so that gradients of keys and values are one worker's. */
+static void attend_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct heads *h = ctx;
+    const struct attn_plan *a = &h->p->g->plan.attn;
+    int group = a->n_head / a->n_head_kv;
+    float *s = h->scores + (int64_t)worker * h->longest;
+
+    for (int64_t i = begin; i < end; i++) {
+        int64_t seq = i / a->n_head_kv, first = h->p->first[seq];
+
+        for (int64_t row = first; row < h->p->first[seq + 1]; row++)
+            for (int g = 0; g < group; g++)
+                attend(h, first, row, (int)(i % a->n_head_kv) * group + g, s);
+    }
+}
+
+struct gates {
+    const struct pass      *p;
+    const struct attn_acts *a;
+    float                  *dgated, *dqg;
+};
+
+static void gate_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct gates *g = ctx;
+    int64_t d = g->p->g->plan.attn.dim_k;
+
+    (void)worker;
+    for (int64_t i = begin * d; i < end * d; i += d)
+        for (int64_t j = 0; j < d; j++)
+            g->a->gated[i + j] = g->a->o[i + j] * grad_sigmoid(g->a->qg[2 * i + d + j]);
+}
+
+/* The query's half of each head. */
+static void queries(const struct pass *p, float *q, const float *qg)
+{
+    int64_t d = p->g->plan.attn.dim_k;
+
+    for (int64_t i = 0; i < p->n * p->g->plan.attn.n_head; i++)
+        memcpy(q + i * d, qg + 2 * i * d, (size_t)d * sizeof *q);
+}
+
+static struct heads heads_of(struct pass *p, const struct attn_acts *a)
+{
+    struct heads h = { .p = p, .a = a, .longest = longest(p) };
+
+    h.scores = grad_take(&p->stack, h.longest * pool_size(p->g->pool));
+    return h;
+}
+
+void grad_attn_forward(struct pass *p, const struct attn_at *w, const struct attn_acts *a, float *y, const float *x)
+{
+    const struct plan *pl = &p->g->plan;
+    int64_t d = pl->attn.dim_k, n_heads = p->n * pl->attn.n_head, n_heads_kv = p->n * pl->attn.n_head_kv;
+    int64_t mark = p->stack.used;
+    struct heads h = heads_of(p, a);
+
+    p->stack.used = mark;
+    if (p->stack.base == NULL)
+        return;
+    grad_mat_forward(p, (struct at){ w->q, 0, NULL }, a->qg, x, p->n);
+    grad_mat_forward(p, (struct at){ w->k, 0, NULL }, a->k, x, p->n);
+    grad_mat_forward(p, (struct at){ w->v, 0, NULL }, a->v, x, p->n);
+    queries(p, a->q_turned, a->qg);
+    grad_norm(p, a->q_turned, a->q_turned, w->q_norm, d, n_heads);
+    grad_norm(p, a->k_turned, a->k, w->k_norm, d, n_heads_kv);
+    turn(p, a->q_turned, pl->attn.n_head, 1.0f);
+    turn(p, a->k_turned, pl->attn.n_head_kv, 1.0f);
+    pool_for(p->g->pool, (int64_t)p->b->n_seq * pl->attn.n_head_kv, 1, attend_piece, &h);
+    pool_for(p->g->pool, n_heads, grad_grain(d * 8), gate_piece, &(struct gates){ p, a, NULL, NULL });
+    grad_mat_forward(p, (struct at){ w->o, 0, NULL }, y, a->gated, p->n);
+}
+
+static void attend_back(const struct heads *h, int64_t first, int64_t row, int head, float *s)
+{
+    const struct plan *p = &h->p->g->plan;
+    const struct grad_loops *l = h->p->loops;
+    int64_t d = p->attn.dim_k, n = row - first + 1, kv = head / (p->attn.n_head / p->attn.n_head_kv) * d;
+    int64_t at = row * n_q(p) + head * d, base = first * n_kv(p) + kv, step = n_kv(p);
+    const float *q = h->a->q_turned + at, *d_o = h->d_o + at;
+    float peak = h->a->peak[row * p->attn.n_head + head], mean = l->dot(d_o, h->a->o + at, d);
+
+    score(h, s, q, h->a->k_turned + base, n);
+    for (int64_t j = 0; j < n; j++) {
+        float weight = expf(s[j] - peak);
+        float ds = p->attn.scale * weight * (l->dot(d_o, h->a->v + base + j * step, d) - mean);
+
+        l->axpy(h->dv + base + j * step, d_o, weight, d);
+        l->axpy(h->dk + base + j * step, q, ds, d);
+        l->axpy(h->dq + at, h->a->k_turned + base + j * step, ds, d);
+    }
+}
+
+static void back_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct heads *h = ctx;
+    const struct attn_plan *a = &h->p->g->plan.attn;
+    int group = a->n_head / a->n_head_kv;
+    float *s = h->scores + (int64_t)worker * h->longest;
+
+    for (int64_t i = begin; i < end; i++) {
+        int64_t seq = i / a->n_head_kv, first = h->p->first[seq];
+
+        for (int64_t row = first; row < h->p->first[seq + 1]; row++)
+            for (int g = 0; g < group; g++)
+                attend_back(h, first, row, (int)(i % a->n_head_kv) * group + g, s);
+    }
+}
+
+/* dgated to d_o in its place, and the gates' part of dqg. */
+static void gate_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct gates *g = ctx;
+    int64_t d = g->p->g->plan.attn.dim_k;
+
+    (void)worker;
+    for (int64_t i = begin * d; i < end * d; i += d)
+        for (int64_t j = 0; j < d; j++) {
+            float open = grad_sigmoid(g->a->qg[2 * i + d + j]);
+
+            g->dqg[2 * i + d + j] = g->dgated[i + j] * g->a->o[i + j] * open * (1.0f - open);
+            g->dgated[i + j] *= open;
+        }
+}
+
+/* dqg's queries: the norm's backward pass, for which a->qg has the queries at twice the pitch. */
+static void query_norm_back(const struct pass *p, const struct attn_at *w, const struct attn_acts *a, float *dqg,
+                            const float *dq, float *q, float *draw)
+{
+    int64_t d = p->g->plan.attn.dim_k, n = p->n * p->g->plan.attn.n_head;
+
+    queries(p, q, a->qg);
+    memset(draw, 0, (size_t)(n * d) * sizeof *draw);
+    grad_norm_back(p, draw, dq, q, w->q_norm, d, n);
+    for (int64_t i = 0; i < n; i++)
+        memcpy(dqg + 2 * i * d, draw + i * d, (size_t)d * sizeof *draw);
+}
+
+void grad_attn_backward(struct pass *p, const struct attn_at *w, const struct attn_acts *a, float *dx, const float *dy,
+                        const float *x)
+{
+    const struct plan *pl = &p->g->plan;
+    int64_t d = pl->attn.dim_k, nq = p->n * n_q(pl), nkv = p->n * n_kv(pl), mark = p->stack.used;
+    float *dgated = grad_zeros(&p->stack, nq), *dqg = grad_take(&p->stack, 2 * nq), *dq = grad_zeros(&p->stack, nq);
+    float *dk = grad_zeros(&p->stack, nkv), *dv = grad_zeros(&p->stack, nkv), *dk_raw = grad_zeros(&p->stack, nkv);
+    float *q = grad_take(&p->stack, nq), *draw = grad_take(&p->stack, nq);
+    struct heads h = heads_of(p, a);
+
+    p->stack.used = mark;
+    if (p->stack.base == NULL)
+        return;
+    grad_mat_backward(p, (struct at){ w->o, 0, NULL }, dgated, dy, a->gated, p->n);
+    pool_for(p->g->pool, p->n * pl->attn.n_head, grad_grain(d * 8), gate_back_piece, &(struct gates){ p, a, dgated, dqg });
+    h.d_o = dgated;
+    h.dq = dq;
+    h.dk = dk;
+    h.dv = dv;
+    pool_for(p->g->pool, (int64_t)p->b->n_seq * pl->attn.n_head_kv, 1, back_piece, &h);
+    turn(p, dq, pl->attn.n_head, -1.0f);
+    turn(p, dk, pl->attn.n_head_kv, -1.0f);
+    query_norm_back(p, w, a, dqg, dq, q, draw);
+    grad_norm_back(p, dk_raw, dk, a->k, w->k_norm, d, p->n * pl->attn.n_head_kv);
+    grad_mat_backward(p, (struct at){ w->q, 0, NULL }, dx, dqg, x, p->n);
+    grad_mat_backward(p, (struct at){ w->k, 0, NULL }, dx, dk_raw, x, p->n);
+    grad_mat_backward(p, (struct at){ w->v, 0, NULL }, dx, dv, x, p->n);
+}

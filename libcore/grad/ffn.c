@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ffn.c - feed-forwards: gated, dense or of experts. Pairs of a row and an expert that it uses are sorted by expert. */
+#include <string.h>
+
+#include "base/pool.h"
+#include "grad/internal.h"
+
+struct glu_job {
+    const struct glu_acts *a;
+    const float           *dh;
+    float                 *dgate, *dup;
+};
+
+static void glu_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct glu_job *j = ctx;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        j->a->h[i] = j->a->gate[i] * grad_sigmoid(j->a->gate[i]) * j->a->up[i];
+}
+
+static void glu_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct glu_job *j = ctx;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        float g = j->a->gate[i], s = grad_sigmoid(g);
+
+        j->dup[i] = j->dh[i] * g * s;
+        j->dgate[i] = j->dh[i] * j->a->up[i] * s * (1.0f + g * (1.0f - s));
+    }
+}
+
+void grad_glu_take(struct pass *p, struct glu_acts *a, int64_t n, int64_t n_ff)
+{
+    a->gate = grad_take(&p->stack, n * n_ff);
+    a->up = grad_take(&p->stack, n * n_ff);
+    a->h = grad_take(&p->stack, n * n_ff);
+    a->out = grad_take(&p->stack, n * p->g->plan.n_embd);
+}
+
+static struct at with(struct at at, int matrix)
+{
+    at.matrix = matrix;
+    return at;
+}
+
+void grad_glu_forward(struct pass *p, const struct glu_at *w, struct at at, const struct glu_acts *a, const float *x, int64_t n)
+{
+    int64_t n_ff = p->g->mat[w->up].n_out;
+
+    if (p->stack.base == NULL || n == 0)
+        return;
+    grad_mat_forward(p, with(at, w->gate), a->gate, x, n);
+    grad_mat_forward(p, with(at, w->up), a->up, x, n);
+    pool_for(p->g->pool, n * n_ff, grad_grain(8), glu_piece, &(struct glu_job){ .a = a });
+    grad_mat_forward(p, with(at, w->down), a->out, a->h, n);
+}
+
+void grad_glu_backward(struct pass *p, const struct glu_at *w, struct at at, const struct glu_acts *a, float *dx,
+                       const float *dout, const float *x, int64_t n)
+{
+    int64_t n_ff = p->g->mat[w->up].n_out, mark = p->stack.used;
+    float *dh = grad_zeros(&p->stack, n * n_ff), *dgate = grad_take(&p->stack, n * n_ff);
+    float *dup = grad_take(&p->stack, n * n_ff);
+
+    p->stack.used = mark;
+    if (p->stack.base == NULL || n == 0)
+        return;
+    grad_mat_backward(p, with(at, w->down), dh, dout, a->h, n);
+    pool_for(p->g->pool, n * n_ff, grad_grain(16), glu_back_piece, &(struct glu_job){ a, dh, dgate, dup });
+    grad_mat_backward(p, with(at, w->gate), dx, dgate, x, n);
+    grad_mat_backward(p, with(at, w->up), dx, dup, x, n);
+}
+
+void grad_moe_take(struct pass *p, struct moe_acts *a)
+{
+    const struct moe_plan *m = &p->g->plan.moe;
+    struct stack *s = &p->stack;
+    int64_t n = p->n, pairs = n * m->n_used;
+
+    a->logits = grad_take(s, n * m->n_expert);
+    a->prob = grad_take(s, n * m->n_expert);
+    a->weight = grad_take(s, pairs);
+    a->expert = grad_take_ints(s, pairs);
+    a->row = grad_take_ints(s, pairs);
+    a->place = grad_take_ints(s, pairs);
+    a->first = grad_take_longs(s, m->n_expert + 1);
+    a->x = grad_take(s, pairs * p->g->plan.n_embd);
+    grad_glu_take(p, &a->routed, pairs, m->n_ff);
+    if (m->n_ff_shared == 0)
+        return;
+    grad_glu_take(p, &a->shared, n, m->n_ff_shared);
+    a->open = grad_take(s, n);
+}
+
+struct moe_job {
+    const struct pass     *p;
+    const struct moe_at   *w;
+    const struct moe_acts *a;
+    float                 *y;        /* forward */
+    const float           *dy;       /* backward */
+    float                 *dout, *dlogits, *dweight, *dshared, *dopen, *dx, *dpair;
+};
+
+static void best(const float *logits, int32_t *expert, int n_expert, int n_used)
+{
+    for (int k = 0; k < n_used; k++) {
+        int top = -1;
+
+        for (int e = 0; e < n_expert; e++) {
+            bool taken = false;
+
+            for (int i = 0; i < k; i++)
+                taken |= expert[i] == e;
+            /* what is not a number is greater than nothing: any expert will do */
+            if (!taken && (top < 0 || logits[e] > logits[top]))
+                top = e;
+        }
+        expert[k] = top;
+    }
+}
+
+static void route_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct moe_job *j = ctx;
+    const struct moe_plan *m = &j->p->g->plan.moe;
+
+    (void)worker;
+    for (int64_t r = begin; r < end; r++) {
+        const float *l = j->a->logits + r * m->n_expert;
+        float *prob = j->a->prob + r * m->n_expert, *weight = j->a->weight + r * m->n_used, top = l[0], sum = 0.0f;
+        int32_t *expert = j->a->expert + r * m->n_used;
+
+        for (int e = 1; e < m->n_expert; e++)
+            top = l[e] > top ? l[e] : top;
+        for (int e = 0; e < m->n_expert; e++)
+            sum += prob[e] = expf(l[e] - top);
+        for (int e = 0; e < m->n_expert; e++)
+            prob[e] /= sum;
+        best(l, expert, m->n_expert, m->n_used);
+        sum = 0.0f;
+        for (int k = 0; k < m->n_used; k++)
+            sum += weight[k] = prob[expert[k]];
+        for (int k = 0; k < m->n_used; k++)
+            weight[k] *= m->scale / (!m->normalise ? 1.0f : sum > 0x1p-14f ? sum : 0x1p-14f);
+    }
+}
+
+/* Pairs by expert, rows ascending. */
+static void sort_pairs(const struct pass *p, const struct moe_acts *a)
+{
+    const struct moe_plan *m = &p->g->plan.moe;
+    int64_t pairs = p->n * m->n_used, at = 0;
+
+    memset(a->first, 0, (size_t)(m->n_expert + 1) * sizeof *a->first);
+    for (int64_t i = 0; i < pairs; i++)
+        a->first[a->expert[i] + 1]++;
+    for (int e = 0; e < m->n_expert; e++)
+        a->first[e + 1] += a->first[e];
+    for (int64_t i = 0; i < pairs; i++) {
+        at = a->first[a->expert[i]]++;
+        a->row[at] = (int32_t)(i / m->n_used);
+        a->place[i] = (int32_t)at;
+    }
+    for (int e = m->n_expert; e > 0; e--)
+        a->first[e] = a->first[e - 1];
+    a->first[0] = 0;
+}
+
+static void sum_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct moe_job *j = ctx;
+    const struct moe_plan *m = &j->p->g->plan.moe;
+    int64_t d = j->p->g->plan.n_embd;
+
+    (void)worker;
+    for (int64_t r = begin; r < end; r++) {
+        float *y = j->y + r * d;
+
+        memset(y, 0, (size_t)d * sizeof *y);
+        for (int64_t i = r * m->n_used; i < (r + 1) * m->n_used; i++)
+            j->p->loops->axpy(y, j->a->routed.out + j->a->place[i] * d, j->a->weight[i], d);
+        if (m->n_ff_shared > 0)
+            j->p->loops->axpy(y, j->a->shared.out + r * d, m->shared_gate ? grad_sigmoid(j->a->open[r]) : 1.0f, d);
+    }
+}
+
+/* The part of the pairs' memory that one expert has. */
+static struct glu_acts part(const struct glu_acts *a, int64_t first, int64_t n_ff, int64_t n_embd)
+{
+    return (struct glu_acts){ a->gate + first * n_ff, a->up + first * n_ff, a->h + first * n_ff, a->out + first * n_embd };
+}
+
+static int64_t row_grain(const struct pass *p)
+{
+    return grad_grain(p->g->plan.n_embd * p->g->plan.moe.n_used);
+}
+
+void grad_moe_forward(struct pass *p, const struct moe_at *w, const struct moe_acts *a, float *y, const float *x)
+{
+    const struct moe_plan *m = &p->g->plan.moe;
+    int64_t d = p->g->plan.n_embd;
+    struct moe_job j = { .p = p, .w = w, .a = a, .y = y };
+
+    if (p->stack.base == NULL)
+        return;
+    grad_mat_forward(p, (struct at){ w->router, 0, NULL }, a->logits, x, p->n);
+    pool_for(p->g->pool, p->n, grad_grain(m->n_expert * (m->n_used + 8)), route_piece, &j);
+    sort_pairs(p, a);
+    for (int64_t i = 0; i < p->n * m->n_used; i++)
+        memcpy(a->x + i * d, x + a->row[i] * d, (size_t)d * sizeof *x);
+    for (int e = 0; e < m->n_expert; e++) {
+        struct glu_acts g = part(&a->routed, a->first[e], m->n_ff, d);
+
+        grad_glu_forward(p, &w->routed, (struct at){ 0, e, a->row + a->first[e] }, &g, a->x + a->first[e] * d,
+                         a->first[e + 1] - a->first[e]);
+    }
+    if (m->n_ff_shared > 0)
+        grad_glu_forward(p, &w->shared, (struct at){ 0, 0, NULL }, &a->shared, x, p->n);
+    if (m->n_ff_shared > 0 && m->shared_gate)
+        grad_mat_forward(p, (struct at){ w->shared_router, 0, NULL }, a->open, x, p->n);
+    pool_for(p->g->pool, p->n, row_grain(p), sum_piece, &j);
+}
+
+/* Gradients of the pairs' outputs, of the router's logits, of the shared expert's output and gate. */
+static void sum_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct moe_job *j = ctx;
+    const struct moe_plan *m = &j->p->g->plan.moe;
+    const struct moe_acts *a = j->a;
+    int64_t d = j->p->g->plan.n_embd;
+
+    (void)worker;
+    for (int64_t r = begin; r < end; r++) {
+        const float *dy = j->dy + r * d, *prob = a->prob + r * m->n_expert;
+        float *dl = j->dlogits + r * m->n_expert, *dw = j->dweight + r * m->n_used, sum = 0.0f, mean = 0.0f, along = 0.0f;
+
+        memset(dl, 0, (size_t)m->n_expert * sizeof *dl);
+        for (int k = 0; k < m->n_used; k++) {
+            int64_t i = r * m->n_used + k, at = a->place[i] * d;
+
+            dw[k] = j->p->loops->dot(dy, a->routed.out + at, d);
+            for (int64_t c = 0; c < d; c++)
+                j->dout[at + c] = a->weight[i] * dy[c];
+            sum += prob[a->expert[i]];
+            along += dw[k] * a->weight[i];
+        }
+        sum = !m->normalise ? 1.0f : sum > 0x1p-14f ? sum : 0x1p-14f;
+        for (int k = 0; k < m->n_used; k++) { /* weight = scale * prob / sum */
+            float dp = (dw[k] * m->scale - (m->normalise && sum > 0x1p-14f ? along : 0.0f)) / sum;
+
+            dl[a->expert[r * m->n_used + k]] = dp;
+            mean += dp * prob[a->expert[r * m->n_used + k]];
+        }
+        for (int e = 0; e < m->n_expert; e++)
+            dl[e] = prob[e] * (dl[e] - mean);
+        if (m->n_ff_shared > 0) {
+            float open = m->shared_gate ? grad_sigmoid(a->open[r]) : 1.0f;
+
+            for (int64_t c = 0; c < d; c++)
+                j->dshared[r * d + c] = open * dy[c];
+            j->dopen[r] = j->p->loops->dot(dy, a->shared.out + r * d, d) * open * (1.0f - open);
+        }
+    }
+}
+
+static void gather_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct moe_job *j = ctx;
+    int64_t d = j->p->g->plan.n_embd, used = j->p->g->plan.moe.n_used;
+
+    (void)worker;
+    for (int64_t i = begin * used; i < end * used; i++)
+        j->p->loops->axpy(j->dx + i / used * d, j->dpair + j->a->place[i] * d, 1.0f, d);
+}
+
+void grad_moe_backward(struct pass *p, const struct moe_at *w, const struct moe_acts *a, float *dx, const float *dy,
+                       const float *x)
+{
+    const struct moe_plan *m = &p->g->plan.moe;
+    struct stack *s = &p->stack;
+    int64_t d = p->g->plan.n_embd, pairs = p->n * m->n_used, mark = s->used;
+    struct moe_job j = { .p = p, .w = w, .a = a, .dy = dy, .dx = dx };
+
+    j.dout = grad_take(s, pairs * d);
+    j.dpair = grad_zeros(s, pairs * d);
+    j.dlogits = grad_take(s, p->n * m->n_expert);
+    j.dweight = grad_take(s, pairs);
+    j.dshared = grad_take(s, p->n * d);
+    j.dopen = grad_take(s, p->n);
+    if (s->base != NULL)
+        pool_for(p->g->pool, p->n, row_grain(p), sum_back_piece, &j);
+    for (int e = 0; e < m->n_expert && s->base != NULL; e++) {
+        int64_t first = a->first[e];
+        struct glu_acts g = part(&a->routed, first, m->n_ff, d);
+
+        grad_glu_backward(p, &w->routed, (struct at){ 0, e, a->row + first }, &g, j.dpair + first * d, j.dout + first * d,
+                          a->x + first * d, a->first[e + 1] - first);
+    }
+    if (s->base == NULL) /* all rows may use one expert */
+        grad_glu_backward(p, &w->routed, (struct at){ 0, 0, NULL }, &a->routed, NULL, NULL, NULL, p->n);
+    else
+        pool_for(p->g->pool, p->n, row_grain(p), gather_back_piece, &j);
+    if (m->n_ff_shared > 0)
+        grad_glu_backward(p, &w->shared, (struct at){ 0, 0, NULL }, &a->shared, dx, j.dshared, x, p->n);
+    s->used = mark;
+    if (s->base == NULL)
+        return;
+    if (m->n_ff_shared > 0 && m->shared_gate)
+        grad_mat_backward(p, (struct at){ w->shared_router, 0, NULL }, dx, j.dopen, x, p->n);
+    grad_mat_backward(p, (struct at){ w->router, 0, NULL }, dx, j.dlogits, x, p->n);
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* grad.h - the gradient of a loss through a frozen model.                  room: grad (base quant gguf arch)
+ *
+ * A forward and a backward pass in float32 through the weights as they are stored: each is decoded to float, a few rows
+ * of a matrix at a time, whenever it is used, and never changes. What can be trained are adapters beside the matrices
+ * (LoRA, Hu et al. 2021):
+ *     y = W x + scale * b (a x)
+ * and every matrix can be watched: its inputs x and the gradients dy of its outputs, row by row, for measures of
+ * sensitivity (second moments of both: Martens & Grosse 2015; Theis et al. 2018).
+ *
+ * Families: what arch/qwen.c makes, qwen35moe, qwen35 and qwen3next: gated attention, gated delta nets (Yang et al.
+ * 2024), routed experts with a shared one, or dense feed-forwards. The choice of experts counts as a constant; the
+ * gradient flows through their weights. Multi-token-prediction blocks take no part.
+ *
+ * Memory: of the whole pass only the inputs of layers are kept, and of one layer everything; the layer is computed again
+ * before its backward pass (Chen et al. 2016). grad_bytes() says how much.
+ * Numbers: every sum has an order that depends neither on threads nor on the processor's instruction set; a row's results
+ * in the forward pass do not depend on the other rows.
+ * Threads: one caller at a time; the work is shared by a pool of the grad's own.
+ */
+#ifndef GRAD_GRAD_H
+#define GRAD_GRAD_H
+#include "base/base.h"
+
+struct gguf;
+struct grad;
+
+/* n_threads 0: as many as there are processors. ERR_UNSUPPORTED for other families, ERR_FORMAT where tensors are missing or
+ * have another shape. The gguf must outlive it. */
+MUST_CHECK enum err_code grad_open(struct grad **out, const struct gguf *g, int n_threads, struct err *e);
+void grad_close(struct grad *g); /* NULL is allowed */
+int32_t grad_n_vocab(const struct grad *g);
+int     grad_n_layer(const struct grad *g);
+
+/* The matrices in the order of layers; token_embd.weight is the first, the output's the last (the same one again, where
+ * the model has one for both). */
+struct grad_matrix {
+    const char *name;      /* "blk.0.attn_qkv.weight" */
+    int64_t     n_in, n_out;
+    int64_t     n_expert;  /* 1: not experts */
+    int         layer;     /* -1: none */
+    int         type;      /* row of quant_types[] */
+    const void *data;      /* [n_expert][n_out] stored rows */
+};
+int grad_n_matrices(const struct grad *g);
+const struct grad_matrix *grad_matrix_at(const struct grad *g, int i);
+int grad_matrix_find(const struct grad *g, struct str name); /* -1: none */
+
+/* An adapter of one matrix, not token_embd.weight. It adds to the rows of the sequences from .. to - 1, so that several
+ * adapters can be tried side by side in one pass. Several may be at one matrix: they add up. */
+struct grad_adapter {
+    int          matrix, rank;
+    float        scale;
+    const float *a;      /* [n_expert][rank][n_in] */
+    const float *b;      /* [n_expert][n_out][rank] */
+    float       *da, *db; /* their gradients are added to these; NULL: not wanted */
+    int          from, to;
+};
+
+/* Rows i with target[i] >= 0 have a loss, weight * -log p(target[i]); each sequence is on its own from position 0. */
+struct grad_seq {
+    const int32_t *token, *target; /* [n] ids; a target less than n_vocab */
+    int            n;
+    float          weight;
+};
+/* Instead of -log p: the loss of one row from its logits, which become the gradient of that loss with respect to them.
+ * Called from any thread, rows in any order. */
+typedef double grad_loss_fn(void *ctx, int seq, int row, float *logits, int32_t n_vocab);
+/* After the products of a matrix (of one expert) with n rows: x [n][n_in], dy [n][n_out], and which of the batch's rows they
+ * are, counted through its sequences. x is NULL for token_embd.weight, whose dy are the gradients of its chosen rows. */
+typedef void grad_trace_fn(void *ctx, int matrix, int expert, int64_t n, const float *x, const float *dy,
+                           const int32_t *row);
+
+struct grad_batch {
+    const struct grad_seq     *seq;
+    int                        n_seq;
+    const struct grad_adapter *adapter;
+    int                        n_adapter;
+    grad_loss_fn              *loss;  /* NULL: -log p of the target */
+    void                      *loss_ctx;
+    grad_trace_fn             *trace; /* NULL: none */
+    void                      *trace_ctx;
+    double                    *seq_loss; /* [n_seq] the loss of each sequence; NULL: not wanted */
+};
+/* *loss: the sum over rows, in double, rows in order. Not finite: as it is, and no error. ERR_ARG: a token, target or adapter
+ * that the model does not have, or no rows. ERR_NOMEM. */
+MUST_CHECK enum err_code grad_forward(struct grad *g, const struct grad_batch *b, double *loss, struct err *e);
+/* Also adds gradients to the adapters' da and db, and calls trace. */
+MUST_CHECK enum err_code grad_backward(struct grad *g, const struct grad_batch *b, double *loss, struct err *e);
+
+/* Bytes that a pass takes beside the file's mapping and the caller's own, at most: n_rows rows in all, adapters of up to
+ * this rank. */
+int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank);
+
+/* For others that train: c[i][j] (+)= scale * sum over k of a[i * a_row + k * a_k] * b[k * b_k + j * b_col], one of b_k and
+ * b_col is 1; k in ascending order by fused multiply-adds in blocks of 512, whose sums are added up. */
+struct grad_product {
+    int64_t      m, n, k;
+    const float *a, *b;
+    int64_t      a_row, a_k, b_k, b_col;
+    float       *c;      /* [m][c_row] */
+    int64_t      c_row;
+    float        scale;
+    bool         add;
+};
+struct pool;
+/* scratch: grad_product_floats() for a pool of so many threads. */
+void   grad_product(struct pool *p, const struct grad_product *g, float *scratch);
+size_t grad_product_floats(int n_threads);
+#endif

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* open.c - finds the matrices and vectors of a model and checks their shapes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/pool.h"
+#include "base/simd.h"
+#include "gguf/gguf.h"
+#include "grad/internal.h"
+#include "quant/quant.h"
+
+/* The first failure is kept in *e. */
+struct finder {
+    struct grad *g;
+    struct err  *e;
+    int          layer; /* -1: names without "blk.N." */
+};
+
+static const struct gguf_tensor *need(struct finder *f, const char *name, char full[128])
+{
+    const struct gguf_tensor *t;
+
+    if (f->layer < 0)
+        (void)snprintf(full, 128, "%s", name);
+    else
+        (void)snprintf(full, 128, "blk.%d.%s", f->layer, name);
+    if (f->e->code != ERR_OK)
+        return NULL;
+    t = gguf_find(f->g->gguf, full);
+    if (t == NULL)
+        err_set(f->e, ERR_FORMAT, "%s: tensor %s is missing", gguf_path(f->g->gguf), full);
+    return t;
+}
+
+static int mat(struct finder *f, const char *name, int64_t n_in, int64_t n_out, int64_t n_expert)
+{
+    char full[128];
+    struct grad *g = f->g;
+    const struct gguf_tensor *t = need(f, name, full);
+    char *kept;
+    int64_t tile;
+
+    if (t == NULL)
+        return -1;
+    if (t->ne[0] != n_in || t->ne[1] != n_out || t->ne[2] != n_expert || t->ne[3] != 1) {
+        err_set(f->e, ERR_FORMAT, "%s: tensor %s is %lld x %lld x %lld, not %lld x %lld x %lld", gguf_path(g->gguf), full,
+                (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)n_in, (long long)n_out,
+                (long long)n_expert);
+        return -1;
+    }
+    kept = arena_strdup(&g->arena, str_of(full));
+    if (kept == NULL) {
+        err_set(f->e, ERR_NOMEM, "out of memory");
+        return -1;
+    }
+    g->mat[g->n_mat] = (struct grad_matrix){ kept, n_in, n_out, n_expert, f->layer, t->type, t->data };
+    tile = grad_tile_rows(&g->mat[g->n_mat]) * n_in;
+    g->tile = tile > g->tile ? tile : g->tile;
+    return g->n_mat++;
+}
+
+static const float *vec(struct finder *f, const char *name, int64_t n)
+{
+    char full[128];
+    const struct gguf_tensor *t = need(f, name, full);
+    int64_t rows = t == NULL ? 0 : t->ne[1] * t->ne[2] * t->ne[3];
+    float *v;
+
+    if (t == NULL)
+        return NULL;
+    if (t->ne[0] * rows != n) {
+        err_set(f->e, ERR_FORMAT, "%s: tensor %s has %lld elements, not %lld", gguf_path(f->g->gguf), full,
+                (long long)(t->ne[0] * rows), (long long)n);
+        return NULL;
+    }
+    v = arena_array(&f->g->arena, (size_t)n, sizeof *v);
+    if (v == NULL)
+        err_set(f->e, ERR_NOMEM, "out of memory");
+    for (int64_t r = 0; v != NULL && r < rows; r++)
+        quant_types[t->type]->decode(v + r * t->ne[0], (const unsigned char *)t->data + r * quant_row_bytes(t->type, t->ne[0]),
+                                     t->ne[0]);
+    return v;
+}
+
+static void find_attn(struct finder *f, struct attn_at *w)
+{
+    const struct plan *p = &f->g->plan;
+    const struct attn_plan *a = &p->attn;
+    int64_t nq = (int64_t)a->n_head * a->dim_k, nkv = (int64_t)a->n_head_kv * a->dim_k;
+
+    w->q = mat(f, "attn_q.weight", p->n_embd, 2 * nq, 1);
+    w->k = mat(f, "attn_k.weight", p->n_embd, nkv, 1);
+    w->v = mat(f, "attn_v.weight", p->n_embd, nkv, 1);
+    w->o = mat(f, "attn_output.weight", nq, p->n_embd, 1);
+    w->q_norm = vec(f, "attn_q_norm.weight", a->dim_k);
+    w->k_norm = vec(f, "attn_k_norm.weight", a->dim_k);
+}
+
+static void find_gdn(struct finder *f, struct gdn_at *w)
+{
+    const struct plan *p = &f->g->plan;
+    const struct gdn_plan *d = &p->gdn;
+    int64_t inner = (int64_t)d->n_v * d->dim_v, channels = (int64_t)2 * d->n_k * d->dim + inner;
+
+    w->qkv = mat(f, "attn_qkv.weight", p->n_embd, channels, 1);
+    w->z = mat(f, "attn_gate.weight", p->n_embd, inner, 1);
+    w->ba = w->alpha = w->beta = -1;
+    if (d->ba_fused) {
+        w->ba = mat(f, "ssm_ba.weight", p->n_embd, (int64_t)2 * d->n_v, 1);
+    } else {
+        w->alpha = mat(f, "ssm_alpha.weight", p->n_embd, d->n_v, 1);
+        w->beta = mat(f, "ssm_beta.weight", p->n_embd, d->n_v, 1);
+    }
+    w->out = mat(f, "ssm_out.weight", inner, p->n_embd, 1);
+    w->conv = vec(f, "ssm_conv1d.weight", p->taps * channels);
+    w->dt_bias = vec(f, "ssm_dt.bias", d->n_v);
+    w->a = vec(f, "ssm_a", d->n_v);
+    w->norm = vec(f, "ssm_norm.weight", d->dim_v);
+}
+
+static void find_moe(struct finder *f, struct moe_at *w)
+{
+    const struct plan *p = &f->g->plan;
+    const struct moe_plan *m = &p->moe;
+
+    w->router = mat(f, "ffn_gate_inp.weight", p->n_embd, m->n_expert, 1);
+    w->routed.gate = mat(f, "ffn_gate_exps.weight", p->n_embd, m->n_ff, m->n_expert);
+    w->routed.up = mat(f, "ffn_up_exps.weight", p->n_embd, m->n_ff, m->n_expert);
+    w->routed.down = mat(f, "ffn_down_exps.weight", m->n_ff, p->n_embd, m->n_expert);
+    if (m->n_ff_shared == 0)
+        return;
+    if (m->shared_gate)
+        w->shared_router = mat(f, "ffn_gate_inp_shexp.weight", p->n_embd, 1, 1);
+    w->shared.gate = mat(f, "ffn_gate_shexp.weight", p->n_embd, m->n_ff_shared, 1);
+    w->shared.up = mat(f, "ffn_up_shexp.weight", p->n_embd, m->n_ff_shared, 1);
+    w->shared.down = mat(f, "ffn_down_shexp.weight", m->n_ff_shared, p->n_embd, 1);
+}
+
+static void find_layer(struct finder *f, int i)
+{
+    struct grad *g = f->g;
+    const struct layer_plan *l = &g->plan.layer[i];
+    struct layer_at *w = &g->layer[i];
+
+    f->layer = i;
+    w->mix_norm = vec(f, "attn_norm.weight", g->plan.n_embd);
+    w->ffn_norm = vec(f, g->plan.ffn_norm, g->plan.n_embd);
+    if (l->mixers == MIX_ATTN)
+        find_attn(f, &w->attn);
+    else
+        find_gdn(f, &w->gdn);
+    if (l->ffn == FFN_MOE) {
+        find_moe(f, &w->moe);
+        return;
+    }
+    w->dense.gate = mat(f, "ffn_gate.weight", g->plan.n_embd, l->n_ff, 1);
+    w->dense.up = mat(f, "ffn_up.weight", g->plan.n_embd, l->n_ff, 1);
+    w->dense.down = mat(f, "ffn_down.weight", l->n_ff, g->plan.n_embd, 1);
+}
+
+/* What the formulas of this room hold for. */
+static bool supported(const struct plan *p)
+{
+    bool ok = p->attn.gated && p->attn.qk_norm && p->attn.rope == ROPE_HALVES && p->attn.dim_k == p->attn.dim_v && !p->relu2 &&
+              p->embd_scale == 1.0f && p->residual_scale == 1.0f && p->logit_scale == 1.0f;
+
+    for (int i = 0; i < p->n_layer; i++)
+        ok = ok && (p->layer[i].mixers == MIX_ATTN || p->layer[i].mixers == MIX_GDN) && p->layer[i].ffn != FFN_NONE &&
+             (p->layer[i].ffn != FFN_MOE ||
+              (!p->moe.sigmoid && !p->moe.bias && p->moe.n_group <= 1 && p->moe.n_latent == 0));
+    return ok;
+}
+
+static enum err_code find_all(struct grad *g, struct err *e)
+{
+    enum { OF_LAYER = 16 };
+    const struct plan *p = &g->plan;
+    struct finder f = { g, e, -1 };
+
+    e->code = ERR_OK;
+    g->mat = arena_array(&g->arena, (size_t)p->n_layer * OF_LAYER + 2, sizeof *g->mat);
+    g->layer = arena_array(&g->arena, (size_t)p->n_layer, sizeof *g->layer);
+    g->rope_freq = arena_array(&g->arena, (size_t)p->attn.n_rot / 2 + 1, sizeof *g->rope_freq);
+    if (g->mat == NULL || g->layer == NULL || g->rope_freq == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (int i = 0; i < p->attn.n_rot / 2; i++)
+        g->rope_freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
+    g->embd = mat(&f, "token_embd.weight", p->n_embd, p->n_vocab, 1);
+    g->out_norm = vec(&f, p->out_norm, p->n_embd);
+    for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++)
+        find_layer(&f, i);
+    f.layer = -1;
+    g->head = mat(&f, gguf_find(g->gguf, "output.weight") != NULL ? "output.weight" : "token_embd.weight", p->n_embd,
+                  p->n_vocab, 1);
+    return e->code;
+}
+
+enum err_code grad_open(struct grad **out, const struct gguf *gguf, int n_threads, struct err *e)
+{
+    struct grad *g = calloc(1, sizeof *g);
+
+    if (g == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    g->gguf = gguf;
+    g->simd = simd_features();
+    e->code = ERR_OK;
+    if (plan_make(&g->plan, gguf, e) == ERR_OK && !supported(&g->plan))
+        err_set(e, ERR_UNSUPPORTED, "%s: gradients of architecture '%s' are not supported", gguf_path(gguf),
+                g->plan.arch->name);
+    if (e->code != ERR_OK || pool_open(&g->pool, n_threads > 0 ? n_threads : pool_cpus(), e) || find_all(g, e)) {
+        enum err_code code = e->code;
+
+        grad_close(g);
+        return code;
+    }
+    *out = g;
+    return ERR_OK;
+}
+
+void grad_close(struct grad *g)
+{
+    if (g == NULL)
+        return;
+    pool_close(g->pool);
+    arena_free(&g->arena);
+    free(g->memory);
+    free(g);
+}
+
+int32_t grad_n_vocab(const struct grad *g)
+{
+    return g->plan.n_vocab;
+}
+
+int grad_n_layer(const struct grad *g)
+{
+    return g->plan.n_layer;
+}
+
+int grad_n_matrices(const struct grad *g)
+{
+    return g->n_mat;
+}
+
+const struct grad_matrix *grad_matrix_at(const struct grad *g, int i)
+{
+    return &g->mat[i];
+}
+
+int grad_matrix_find(const struct grad *g, struct str name)
+{
+    for (int i = 0; i < g->n_mat; i++)
+        if (str_is(name, g->mat[i].name))
+            return i;
+    return -1;
+}
