@@ -41,6 +41,8 @@ static const struct opt opts[] = {
     FLAG(0, "plain", "raw: special tokens spelled out are text", &o.plain),
     PATH(0, "tokens", "file", "JSON: token ids as the prompt, as they are", &o.tokens),
     OUTPUT(0, "session", "file", "keep the conversation in a file, go on from it", &o.session),
+    FLAG(0, "session-ro", "the session is only read, this turn not kept", &o.session_ro),
+    FLAG(0, "drop-oldest", "a full context loses the session's oldest turns", &o.drop_oldest),
     SECTION("Answer"),
     INT64('n', "predict", "tokens", "longest answer; -1: no limit, 0: none", &o.predict_max, -1),
     PATH(0, "schema", "file", "the answer is JSON that this schema allows", &o.grammar.schema),
@@ -71,6 +73,7 @@ static const struct opt opts[] = {
     PATH(0, "render", "file", "print a chat template made of --vars; no model", &o.render.template_path),
     PATH(0, "vars", "file", "with --render: a JSON object, the variables", &o.render.vars_path),
     STRING(0, "now", "time", "with --render: 2026-01-15T09:05:07 (default: now)", &o.render.now),
+    FLAG(0, "show", "print the conversation that --session holds", &o.show),
     FLAG(0, "inspect", "print what is in the model file", &o.inspect),
     FLAG(0, "check", "is stdin what --schema, --grammar, --regex allow?", &o.check),
     STRING(0, "parse", "format", "read an answer on stdin, print it as JSON", &o.parse.format),
@@ -92,7 +95,7 @@ static bool is_stdin(const char *path)
 static void check_stdin(char *const *files)
 {
     bool alone = o.prompt == NULL && *files == NULL && o.messages == NULL && o.tokens == NULL;
-    bool operand = alone && !o.inspect && !o.model.plan && o.render.template_path == NULL;
+    bool operand = alone && !o.inspect && !o.show && !o.model.plan && o.render.template_path == NULL;
 
     for (; *files != NULL; files++)
         operand = operand || is_stdin(*files);
@@ -115,15 +118,21 @@ static bool call_is_due(void)
 static void check_usage(char *const *files)
 {
     bool input = o.prompt != NULL || *files != NULL;
-    int  actions = o.tokenize + o.detokenize + o.show_prompt + o.inspect + o.model.plan + o.check + (o.parse.format != NULL) +
+    int  actions = o.tokenize + o.detokenize + o.show_prompt + o.show + o.inspect + o.model.plan + o.check + (o.parse.format != NULL) +
                    (o.render.template_path != NULL);
     int  grammars = (o.grammar.schema != NULL) + (o.grammar.grammar != NULL) + (o.grammar.regex != NULL);
 
     if (actions > 1)
-        cli_usage("only one of --tokenize, --detokenize, --show-prompt, --inspect, --plan, --check, "
+        cli_usage("only one of --tokenize, --detokenize, --show-prompt, --show, --inspect, --plan, --check, "
                   "--parse and --render");
     if ((o.inspect || o.model.plan) && input)
         cli_usage("--inspect and --plan take no prompt");
+    if (o.show && (input || o.raw || o.system || o.messages || o.tools || o.tokens))
+        cli_usage("--show takes no prompt");
+    if ((o.show || o.session_ro || o.drop_oldest) && !o.session)
+        cli_usage("--show, --session-ro and --drop-oldest need --session");
+    if (o.drop_oldest && (o.raw || o.messages || o.tokens || o.show || o.session_ro))
+        cli_usage("--drop-oldest belongs to a chat that goes on from a session");
     if ((o.check || o.parse.format || o.render.template_path) && input)
         cli_usage("--check, --parse and --render take no prompt");
     if ((o.render.vars_path || o.render.now) && !o.render.template_path)
@@ -147,7 +156,7 @@ static void check_usage(char *const *files)
     cli_open_check(&o.model);
     if (o.json && o.jsonl)
         cli_usage("--json or --jsonl, not both");
-    if (actions && (o.jsonl || o.logits || o.session || (o.json && !o.inspect && !o.model.plan)))
+    if (actions && (o.jsonl || o.logits || (o.session && !o.show) || (o.json && !o.inspect && !o.model.plan && !o.show)))
         cli_usage("--json, --jsonl, --logits and --session belong to a run of the model");
     if (o.tokens && (input || o.raw || o.system || o.messages || o.tools || actions))
         cli_usage("--tokens is the whole prompt: no text, messages or other action with it");
@@ -198,8 +207,9 @@ static enum err_code check_prompt(const struct opened *s, int64_t ctx, struct er
     if (s->prompt.n > ctx)
         return err_set(e, ERR_LIMIT,
                        "the prompt has %" PRId64 " tokens, the context %" PRId64
-                       " (--ctx sets it; the model was trained for %" PRId64 ")",
-                       s->prompt.n, ctx, model_info(s->open.model)->ctx_train);
+                       " (--ctx sets it; the model was trained for %" PRId64 "%s)",
+                       s->prompt.n, ctx, model_info(s->open.model)->ctx_train,
+                       s->chat && s->kept.begun ? "; --drop-oldest goes on without the oldest turns" : "");
     for (int64_t i = 0; i < s->prompt.n; i++) {
         if (s->prompt.v[i] >= n_vocab)
             return err_set(e, ERR_FORMAT,
@@ -314,6 +324,8 @@ static enum err_code open_run(struct opened *s, struct err *e)
 
     s->open.nextn = !drafts_are_off();
     if (open_grammar(s, e) || cli_open_model(&s->open, e) || open_engram(s, e) || open_draft(s, e))
+        return e->code;
+    if (o.drop_oldest && cli_run_drop_oldest(s, choose_ctx(s), e))
         return e->code;
     ro = run_options(s);
     if (check_prompt(s, ro.ctx_tokens, e) || cli_open_run(&s->run, &s->open, &ro, e))
@@ -444,6 +456,23 @@ static enum err_code show(struct opened *s, const struct gen_event *ev, struct e
     return ERR_OK;
 }
 
+/* The reader went away, or the disk is full: the answer ends there, and a session still gets what there is of it. */
+static enum err_code show_or_lose(struct opened *s, const struct gen_event *ev, struct err *e)
+{
+    if (s->lost.code == ERR_OK) {
+        if (show(s, ev, e) == ERR_OK || e->code != ERR_IO || o.session == NULL)
+            return e->code;
+        s->lost = *e;
+        *e = (struct err){ 0 };
+        return ERR_OK;
+    }
+    if (ev->kind == GEN_TOKEN)
+        return text_tokens_push(&s->answer.ids, ev->pick.token, e);
+    if (ev->kind == GEN_END && ev->end == GEN_FAILED)
+        *e = ev->err;
+    return e->code;
+}
+
 static enum err_code generate(struct opened *s, struct err *e)
 {
     struct gen_event ev;
@@ -453,12 +482,12 @@ static enum err_code generate(struct opened *s, struct err *e)
     s->from_ms = cli_now_ms();
     show_prompt_status(s, run_pos(s->run, 0));
     while (gen_busy(s->gen)) {
-        if (cli_interrupted())
+        if (cli_interrupted() || s->lost.code != ERR_OK)
             gen_cancel(s->gen, 1);
         if (gen_step(s->gen, e))
             return e->code;
         while (gen_next(s->gen, &ev)) {
-            if (show(s, &ev, e))
+            if (show_or_lose(s, &ev, e))
                 return e->code;
         }
     }
@@ -514,10 +543,16 @@ static enum err_code answer(struct opened *s, struct err *e)
         return e->code;
     s->started = o.jsonl;
     cli_catch_interrupts();
+    if (o.session != NULL)
+        cli_catch_broken_pipe();
     if (cli_verbosity() > 0 && strcmp(model_info(s->open.model)->device, "cpu") == 0)
         model_time(s->open.model, true); /* on a GPU the answer would be slower for it */
     if (generate(s, e) || (o.session && keep(s, e)) || cli_open_save_uses(&s->open, e))
         return e->code;
+    if (s->lost.code != ERR_OK) {
+        *e = s->lost;
+        return e->code;
+    }
     if ((o.json || o.jsonl) && cli_run_print_end(s, e))
         return e->code;
     cli_run_note_times(s);
@@ -534,8 +569,10 @@ static enum err_code run(struct opened *s, char *const *files, struct err *e)
         return print_plan(s, e);
     if (cli_open_text(&s->open, o.tokens == NULL, e))
         return e->code;
-    if (o.session != NULL && cli_session_open(&s->kept, o.session, e))
+    if (o.session != NULL && cli_session_open(&s->kept, o.session, o.session_ro || o.show, e))
         return e->code;
+    if (o.show)
+        return cli_run_show(s, e);
     if (cli_run_prompt(s, files, e))
         return e->code;
     if (o.tokenize)
@@ -595,8 +632,8 @@ int main(int argc, char **argv)
         return cli_close_stdout(status);
     }
     if (run(&s, argv + first, &e)) {
-        status = cli_fail(&e);
-        if (s.started && cli_json_line(json_pack("{s:s, s:o, s:i}", "type", "error", "message",
+        status = cli_broken_pipe() ? EXIT_FAILED : cli_fail(&e);
+        if (s.started && !cli_broken_pipe() && cli_json_line(json_pack("{s:s, s:o, s:i}", "type", "error", "message",
                                                  json_bytes(str_of(e.msg)), "status", status),
                                        &e))
             cli_fail(&e);

@@ -126,8 +126,11 @@ MUST_CHECK enum err_code cli_flush_stdout(struct err *e);
 /* From now on: SIGBUS says that the file changed and exits with EXIT_DATA; SIGUSR1 asks for a line
  * of status. */
 void cli_signals(const char *file);
-/* From now on the first SIGINT or SIGTERM only sets a mark; the second one kills. */
+/* From now on the first SIGINT, SIGTERM or SIGHUP only sets a mark; the second one kills. */
 void cli_catch_interrupts(void);
+/* From now on a reader that goes away sets the mark, too, and the write fails. */
+void cli_catch_broken_pipe(void);
+bool cli_broken_pipe(void); /* it was that which set the mark */
 bool cli_interrupted(void);
 /* Ends by the signal that came, if one did; else returns. */
 void cli_reraise(void);
@@ -189,6 +192,8 @@ struct cli_chat {
 };
 MUST_CHECK enum err_code cli_render_chat(struct text_tokens *out, struct cli_buf *text, bool *thinking,
                                          json_t **offered, const struct chat *format, const struct cli_chat *c, struct err *e);
+/* What --think and --chat-kwargs set of a template's variables; the caller has the reference. */
+MUST_CHECK enum err_code cli_chat_extra(json_t **out, bool think, const char *kwargs, struct err *e);
 /* The local time as seconds since 1970: what a template's date comes from. */
 int64_t cli_local_s(void);
 /* A JSON array of token ids. */

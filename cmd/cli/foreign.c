@@ -24,6 +24,7 @@ static const struct {
     { "grammar-file", "grammar", NULL },
     { "json-schema-file", "schema", NULL },
     { "prompt-cache", "session", NULL },
+    { "prompt-cache-ro", "session-ro", NULL },
     { "reasoning-format", NULL, "use --reasoning" },
     { "draft-n", "draft-max", NULL },
     { "n-gen", "tokens", NULL },

@@ -148,11 +148,25 @@ static enum err_code add_kwargs(json_t *extra, const char *text, struct err *e)
     return ok ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 }
 
+enum err_code cli_chat_extra(json_t **out, bool think, const char *kwargs, struct err *e)
+{
+    json_t *extra = json_pack("{s:b}", "enable_thinking", (int)think);
+
+    if (extra == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    if (add_kwargs(extra, kwargs, e)) {
+        json_decref(extra);
+        return e->code;
+    }
+    *out = extra;
+    return ERR_OK;
+}
+
 enum err_code cli_render_chat(struct text_tokens *out, struct cli_buf *text, bool *thinking, json_t **offered,
                               const struct chat *format, const struct cli_chat *c, struct err *e)
 {
-    json_t       *all = json_array(), *tools = NULL, *extra = json_pack("{s:b}", "enable_thinking", (int)c->think);
-    enum err_code code = all && extra ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    json_t       *all = json_array(), *tools = NULL, *extra = NULL;
+    enum err_code code = all ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 
     if (code == ERR_OK)
         code = read_messages(all, &tools, c, e);
@@ -168,7 +182,7 @@ enum err_code cli_render_chat(struct text_tokens *out, struct cli_buf *text, boo
         tools = NULL;
     }
     if (code == ERR_OK)
-        code = add_kwargs(extra, c->kwargs, e);
+        code = cli_chat_extra(&extra, c->think, c->kwargs, e);
     if (code == ERR_OK)
         code = render(out, text, thinking, format,
                       &(struct chat_prompt){ .messages = all,

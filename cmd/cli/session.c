@@ -3,13 +3,14 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/io.h"
 #include "chat/chat.h"
 #include "cli/session.h"
 #include "run/session.h"
 
 enum { AROUND = 6 }; /* tokens shown on each side of a difference */
 
-/* The program's part of the file: {"chat": bool, "waiting": [ids]}. */
+/* The program's part of the file: {"chat": bool, "waiting": [ids], "system": "hexadecimal hash"}. */
 static enum err_code read_blob(struct cli_session *s, struct err *e)
 {
     size_t      n;
@@ -19,6 +20,8 @@ static enum err_code read_blob(struct cli_session *s, struct err *e)
     enum err_code code = ERR_OK;
 
     s->chat = json_is_true(json_object_get(o, "chat"));
+    if (json_is_string(json_object_get(o, "system")))
+        s->system = strtoull(json_string_value(json_object_get(o, "system")), NULL, 16);
     json_array_foreach(ids, i, id)
     {
         json_int_t v = json_is_integer(id) ? json_integer_value(id) : -1;
@@ -32,13 +35,13 @@ static enum err_code read_blob(struct cli_session *s, struct err *e)
     return code;
 }
 
-enum err_code cli_session_open(struct cli_session *s, const char *path, struct err *e)
+enum err_code cli_session_open(struct cli_session *s, const char *path, bool shared, struct err *e)
 {
     const int32_t *v;
     int64_t        n;
 
-    *s = (struct cli_session){ .path = path };
-    if (run_session_open(&s->file, path, e))
+    *s = (struct cli_session){ .path = path, .shared = shared };
+    if (shared ? run_session_open_shared(&s->file, path, e) : run_session_open(&s->file, path, e))
         return e->code;
     v = run_session_tokens(s->file, &n);
     for (int64_t i = 0; i < n; i++) {
@@ -72,12 +75,36 @@ static bool inside_thinking(const struct text *t, const struct text_tokens *v)
     return false;
 }
 
+static uint64_t hash_of(const char *text)
+{
+    return io_hash(0, text, strlen(text)) | 1;
+}
+
+void cli_session_set_system(struct cli_session *s, const char *text)
+{
+    s->system = text != NULL ? hash_of(text) : 0;
+}
+
+bool cli_session_same_system(const struct cli_session *s, const char *text)
+{
+    return s->system == hash_of(text);
+}
+
+enum err_code cli_session_close_reasoning(const struct text *t, struct text_tokens *v, struct err *e)
+{
+    char       close[256];
+    struct str mark;
+
+    if (!inside_thinking(t, v))
+        return ERR_OK;
+    mark = text_piece(t, text_info(t)->think_close);
+    snprintf(close, sizeof close, "\n%.*s\n\n", STR_ARG(mark));
+    return text_encode(t, str_of(close), TEXT_SPECIAL, v, e);
+}
+
 enum err_code cli_session_prefix(const struct cli_session *s, const struct text *t, bool chat,
                                  struct text_tokens *prompt, struct err *e)
 {
-    char          close[256];
-    struct str    mark;
-
     if (!s->begun)
         return ERR_OK;
     if (chat != s->chat)
@@ -88,11 +115,7 @@ enum err_code cli_session_prefix(const struct cli_session *s, const struct text 
         if (text_tokens_push(prompt, s->held.v[i], e))
             return e->code;
     }
-    if (!chat || !inside_thinking(t, &s->held))
-        return ERR_OK;
-    mark = text_piece(t, text_info(t)->think_close);
-    snprintf(close, sizeof close, "\n%.*s\n\n", STR_ARG(mark));
-    return text_encode(t, str_of(close), TEXT_SPECIAL, prompt, e);
+    return chat ? cli_session_close_reasoning(t, prompt, e) : ERR_OK;
 }
 
 void cli_session_kv(const struct cli_session *s, const char **k, const char **v)
@@ -142,13 +165,18 @@ enum err_code cli_session_save(struct cli_session *s, struct run *r, bool chat, 
                                int64_t prompt_tokens, struct err *e)
 {
     json_t *ids = json_array(), *o;
-    char   *blob;
+    char   *blob, system[24];
     bool    ok = ids != NULL;
     enum err_code code;
 
+    if (s->shared) {
+        json_decref(ids);
+        return ERR_OK;
+    }
     for (int64_t i = run_pos(r, 0) - prompt_tokens; i >= 0 && i < chosen->n && ok; i++)
         ok = json_array_append_new(ids, json_integer(chosen->v[i])) == 0;
-    o = json_pack("{s:b, s:o}", "chat", (int)chat, "waiting", ids);
+    snprintf(system, sizeof system, "%016" PRIx64, s->system);
+    o = json_pack("{s:b, s:o, s:s*}", "chat", (int)chat, "waiting", ids, "system", s->system != 0 ? system : NULL);
     blob = ok && o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (blob == NULL)

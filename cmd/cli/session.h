@@ -18,14 +18,21 @@ struct cli_session {
     const char         *path;
     struct text_tokens  held;    /* what it had when it was opened, tokens that wait included */
     bool                begun;   /* it had something */
+    uint64_t            system;  /* a hash of the system message that it began with; 0: none */
+    bool                shared;  /* --session-ro: it is only read */
     bool                chat;
     bool                loaded;
     struct run_match    match;
 };
 
-MUST_CHECK enum err_code cli_session_open(struct cli_session *s, const char *path, struct err *e);
+MUST_CHECK enum err_code cli_session_open(struct cli_session *s, const char *path, bool shared, struct err *e);
 void cli_session_close(struct cli_session *s);
 
+/* The system message of a session that begins, NULL: none; and whether it is the one of a session that has begun. */
+void cli_session_set_system(struct cli_session *s, const char *text);
+bool cli_session_same_system(const struct cli_session *s, const char *text);
+/* Ends the reasoning that the tokens of a chat break off in, if they do. */
+MUST_CHECK enum err_code cli_session_close_reasoning(const struct text *t, struct text_tokens *v, struct err *e);
 /* For a prompt that goes on: the session's tokens to *prompt, and the end of reasoning that a chat broke off in.
  * ERR_ARG when one is a chat and the other is not. */
 MUST_CHECK enum err_code cli_session_prefix(const struct cli_session *s, const struct text *t, bool chat,
@@ -38,7 +45,7 @@ MUST_CHECK enum err_code cli_session_load(struct cli_session *s, struct run *r, 
                                           struct err *e);
 /* Where the last message of a prompt ends, or its last token where that is not known. format: NULL: no chat. */
 int64_t cli_session_border(const struct chat *format, const struct text_tokens *prompt);
-/* chosen: tokens of the answer, those at its end perhaps not evaluated. */
+/* chosen: tokens of the answer, those at its end perhaps not evaluated. Does nothing for a session that is only read. */
 MUST_CHECK enum err_code cli_session_save(struct cli_session *s, struct run *r, bool chat,
                                           const struct text_tokens *chosen, int64_t prompt_tokens, struct err *e);
 

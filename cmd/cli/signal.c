@@ -57,19 +57,34 @@ void cli_signals(const char *file)
     sigaction(SIGUSR1, &usr, NULL);
 }
 
-void cli_catch_interrupts(void)
+/* What nohup(1) or a shell's background job ignores stays ignored. */
+static void catch(int sig, int flags)
 {
-    static const int sigs[] = { SIGINT, SIGTERM };
     struct sigaction sa = { 0 }, old;
 
     sa.sa_handler = on_interrupt;
-    sa.sa_flags = SA_RESTART | (int)SA_RESETHAND; /* the second one finds the default: it kills */
+    sa.sa_flags = flags;
     sigemptyset(&sa.sa_mask);
-    for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) {
-        /* What nohup(1) or a shell's background job ignores stays ignored. */
-        if (sigaction(sigs[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-            sigaction(sigs[i], &sa, NULL);
-    }
+    if (sigaction(sig, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+        sigaction(sig, &sa, NULL);
+}
+
+void cli_catch_interrupts(void)
+{
+    static const int sigs[] = { SIGINT, SIGTERM, SIGHUP };
+
+    for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++)
+        catch(sigs[i], SA_RESTART | (int)SA_RESETHAND); /* the second one finds the default: it kills */
+}
+
+void cli_catch_broken_pipe(void)
+{
+    catch(SIGPIPE, 0);
+}
+
+bool cli_broken_pipe(void)
+{
+    return interrupted == SIGPIPE;
 }
 
 bool cli_interrupted(void)

@@ -25,6 +25,7 @@ struct run_options {
     const char *tool_choice; /* NULL: auto */
     bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool        verbose, quiet, stream, check, engram_thinking;
+    bool        show, session_ro, drop_oldest;
     int         think, reasoning; /* index of the choice; think 0: on; reasoning -1: by terminal */
     int64_t     predict_max, logits_last, budget; /* -1: not given */
     int32_t     draft_max;
@@ -57,6 +58,7 @@ struct opened {
     struct answer      answer;
     bool               started; /* --jsonl: events have begun */
     bool               read;    /* the prompt, to its end */
+    struct err         lost;    /* why the answer could not be written, where the session is kept all the same */
     enum gen_end       finish;
     struct gen_stats   stats;
     double             from_ms, prompt_ms, decode_ms;
@@ -67,6 +69,14 @@ MUST_CHECK enum err_code cli_run_prompt(struct opened *s, char *const *files, st
 MUST_CHECK enum err_code cli_run_encode(struct opened *s, struct err *e);
 MUST_CHECK enum err_code cli_run_tokenize(struct opened *s, struct err *e);
 MUST_CHECK enum err_code cli_run_detokenize(struct opened *s, struct err *e);
+
+/* The template is the model's, or that of --template. */
+MUST_CHECK enum err_code cli_run_format(struct opened *s, struct err *e);
+
+/* kept.c: what a session holds */
+MUST_CHECK enum err_code cli_run_show(struct opened *s, struct err *e); /* --show */
+/* --drop-oldest: the prompt without its oldest turns, where it leaves less than a quarter of the context. */
+MUST_CHECK enum err_code cli_run_drop_oldest(struct opened *s, int64_t ctx_tokens, struct err *e);
 
 /* report.c: what is told of an answer */
 MUST_CHECK enum err_code cli_run_print_start(const struct opened *s, struct err *e); /* the first event of --jsonl */

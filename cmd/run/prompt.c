@@ -33,12 +33,13 @@ static enum err_code read_tokens_file(struct opened *s, struct err *e)
     return code;
 }
 
-/* The template is the model's, or that of --template. */
-static enum err_code open_format(struct opened *s, struct err *e)
+enum err_code cli_run_format(struct opened *s, struct err *e)
 {
     struct cli_buf b = { 0 };
     enum err_code  code = ERR_OK;
 
+    if (s->format != NULL)
+        return ERR_OK;
     if (o.template_file != NULL)
         code = cli_read_prompt(&b, NULL, (char *const[]){ (char *)(uintptr_t)o.template_file, NULL }, e);
     if (code == ERR_OK)
@@ -54,19 +55,22 @@ enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e
         return read_tokens_file(s, e);
     s->chat = !o.raw && !o.tokenize && !o.detokenize && (o.template_file != NULL || text_info(s->open.text)->chat_template.n > 0);
     if (s->kept.begun && o.messages == NULL) {
-        if (o.system)
-            return err_set(e, ERR_ARG, "%s: the session has begun: too late for --system", o.session);
+        if (o.system != NULL && !cli_session_same_system(&s->kept, o.system))
+            return err_set(e, ERR_ARG, "%s: the session has begun with another system message: too late for this --system",
+                           o.session);
         if (cli_session_prefix(&s->kept, s->open.text, s->chat, &s->prompt, e))
             return e->code;
     }
+    if (!s->kept.begun || o.messages != NULL)
+        cli_session_set_system(&s->kept, o.system);
     if (s->chat) {
-        const struct cli_chat c = { .system = o.system, .messages = o.messages, .tools = o.tools, .prompt = o.prompt,
+        const struct cli_chat c = { .system = s->prompt.n > 0 ? NULL : o.system, .messages = o.messages, .tools = o.tools, .prompt = o.prompt,
                                     .files = files, .kwargs = o.kwargs, .no_tools = o.tool_choice != NULL && strcmp(o.tool_choice, "none") == 0,
                                     .think = o.think == 0 && o.budget != 0, .follows = s->prompt.n > 0 };
 
-        return open_format(s, e) ? e->code
-                                 : cli_render_chat(&s->prompt, o.show_prompt ? &s->rendered : NULL, &s->thinking, &s->tools,
-                                                   s->format, &c, e);
+        if (cli_run_format(s, e))
+            return e->code;
+        return cli_render_chat(&s->prompt, o.show_prompt ? &s->rendered : NULL, &s->thinking, &s->tools, s->format, &c, e);
     }
     if (o.system || o.messages || o.tools)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no messages or tools",

@@ -458,11 +458,11 @@ static enum err_code try_lock(struct run_session *s, bool *same, struct err *e)
 {
     struct stat st, at_path;
 
-    s->fd = open(s->path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    s->fd = open(s->path, (s->shared ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK);
     if (s->fd < 0)
         return err_errno(e, ERR_IO, errno, "%s: cannot open", s->path);
     /* Where there are no locks, sessions work without. */
-    if (flock(s->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    if (flock(s->fd, (s->shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return err_set(e, ERR_IO, "%s: another process has this session open", s->path);
     *same = fstat(s->fd, &st) != 0 || stat(s->path, &at_path) != 0 ||
             (st.st_ino == at_path.st_ino && st.st_dev == at_path.st_dev);
@@ -508,7 +508,7 @@ static enum err_code probe(const char *path, struct err *e)
     return ERR_OK;
 }
 
-enum err_code run_session_open(struct run_session **out, const char *path, struct err *e)
+static enum err_code open_session(struct run_session **out, const char *path, bool shared, struct err *e)
 {
     struct run_session *s = calloc(1, sizeof *s);
     struct stat st;
@@ -517,15 +517,18 @@ enum err_code run_session_open(struct run_session **out, const char *path, struc
     if (s == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     s->fd = -1;
+    s->shared = shared;
     s->path = strdup(path);
     if (s->path == NULL)
         code = err_set(e, ERR_NOMEM, "out of memory");
     else if (stat(path, &st) != 0)
-        code = errno == ENOENT ? probe(path, e) : err_errno(e, ERR_IO, errno, "%s: cannot open", path);
+        code = errno == ENOENT && !shared ? probe(path, e) : err_errno(e, ERR_IO, errno, "%s: cannot open", path);
     else if (!S_ISREG(st.st_mode))
         code = err_set(e, ERR_IO, S_ISDIR(st.st_mode) ? "%s: is a directory" : "%s: is not a regular file", path);
     else if (st.st_size > 0)
         code = run_session_reopen(s, e);
+    else if (shared)
+        code = ERR_OK;
     else /* an empty file is a session that has not begun */
         code = probe(path, e);
     if (code != ERR_OK) {
@@ -534,6 +537,16 @@ enum err_code run_session_open(struct run_session **out, const char *path, struc
     }
     *out = s;
     return ERR_OK;
+}
+
+enum err_code run_session_open(struct run_session **out, const char *path, struct err *e)
+{
+    return open_session(out, path, false, e);
+}
+
+enum err_code run_session_open_shared(struct run_session **out, const char *path, struct err *e)
+{
+    return open_session(out, path, true, e);
 }
 
 void run_session_close(struct run_session *s)
@@ -563,6 +576,11 @@ const void *run_session_blob(const struct run_session *s, size_t *n)
 {
     *n = s->n_blob;
     return s->blob;
+}
+
+struct run_session_id run_session_of(const struct run_session *s)
+{
+    return (struct run_session_id){ .tokenizer = s->h.tokenizer, .name = s->fd >= 0 ? s->h.name : NULL };
 }
 
 static const char *type_name(uint32_t id)

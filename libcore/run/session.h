@@ -31,10 +31,15 @@ enum { RUN_SESSION_BLOB_MAX = 1 << 16 };
 /* Reads the tokens of a session, or finds that the file does not exist and could be created (else ERR_IO), or
  * is empty. ERR_FORMAT when the file is damaged, but for the end of a save that was not completed. */
 MUST_CHECK enum err_code run_session_open(struct run_session **out, const char *path, struct err *e);
+/* A session that is only read, by any number of processes at a time; the file must exist, and run_session_save() is
+ * ERR_ARG. */
+MUST_CHECK enum err_code run_session_open_shared(struct run_session **out, const char *path, struct err *e);
 void run_session_close(struct run_session *s); /* NULL is allowed */
 /* What the file holds; for a new session: none, NULL, 0. Valid until the next save. */
 const int32_t *run_session_tokens(const struct run_session *s, int64_t *n);
 const void    *run_session_blob(const struct run_session *s, size_t *n);
+/* Whose session the file is, adapters aside, which it only has a hash with the model's of; name NULL: a new session. */
+struct run_session_id run_session_of(const struct run_session *s);
 /* Names of the types of keys and values it was made with, for run_opts; NULL: a new session. */
 void run_session_kv(const struct run_session *s, const char **k, const char **v);
 

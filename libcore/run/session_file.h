@@ -44,6 +44,7 @@ struct records {
 struct run_session {
     char                 *path;
     int                   fd;      /* -1: there is no file, or an empty one */
+    bool                  shared;  /* only read */
     struct session_header h;       /* of the file; of the run once attached */
     bool                  attached;
     uint64_t              adapters; /* run_session_id */

@@ -281,7 +281,7 @@ enum err_code run_session_save(struct run_session *s, struct run *r, int seq, co
     struct run_match m;
     enum session_path at_path;
 
-    if (!s->attached || seq < 0 || seq >= r->n_seq || n > RUN_SESSION_BLOB_MAX)
+    if (!s->attached || s->shared || seq < 0 || seq >= r->n_seq || n > RUN_SESSION_BLOB_MAX)
         return err_set(e, ERR_ARG, "%zu bytes of sequence %d for a session", n, seq);
     if (r->draft[seq] > 0)
         return err_set(e, ERR_ARG, "sequence %d has draft rows that are not settled", seq);

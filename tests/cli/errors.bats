@@ -37,7 +37,7 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
 }
 
 @test "names that are ambiguous, nearly right, or of llama.cpp" {
-    fails 2 "--se: ambiguous: --session, --seed" chimere-run --se 5 --raw -p hi -n 1
+    fails 2 "--se: ambiguous: --session, --session-ro, --seed" chimere-run --se 5 --raw -p hi -n 1
     [ ! -e 5 ]
     for word in --dry --top --th --m --t; do fails 2 "$word: ambiguous" chimere-run $word 1 -p x; done
     try 0 chimere-run --tokeni -p x

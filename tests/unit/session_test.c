@@ -181,6 +181,36 @@ static void of_another(void **state)
     rig_close(&rig);
 }
 
+static void only_read(void **state)
+{
+    int32_t tokens[60];
+    struct err e = { 0 };
+    struct run_session *a, *b, *c;
+    struct rig rig;
+
+    (void)state;
+    fill(tokens, 60, 3);
+    assert_int_equal(run_session_open_shared(&a, path, &e), ERR_IO);
+    rig_open(&rig, MODEL, 1, &(struct run_opts){ .ctx_tokens = 128 });
+    feed_to(&rig, tokens, 0, 40);
+    save(&rig, NULL, 0);
+    ok(run_session_open_shared(&a, path, &e), &e);
+    ok(run_session_open_shared(&b, path, &e), &e);
+    assert_string_equal(run_session_of(b).name, me.name);
+    assert_int_equal(run_session_of(b).tokenizer, me.tokenizer);
+    assert_int_equal(run_session_open(&c, path, &e), ERR_IO);
+    says(&e, "another process");
+    ok(run_session_attach(b, rig.r, &me, &e), &e);
+    run_clear(rig.r, 0);
+    ok(run_session_load(b, rig.r, 0, INT64_MAX, &e), &e);
+    assert_int_equal(run_pos(rig.r, 0), 40);
+    feed_to(&rig, tokens, 40, 60);
+    assert_int_equal(run_session_save(b, rig.r, 0, NULL, 0, &e), ERR_ARG);
+    run_session_close(a);
+    run_session_close(b);
+    rig_close(&rig);
+}
+
 /* Version 1 stored keys in blocks as they were; the other types are the same in both. */
 static void older_version(void **state)
 {
@@ -500,7 +530,7 @@ int main(void)
         cmocka_unit_test(hash), IN_DIR(fingerprints), IN_DIR(blobs), IN_DIR(of_another),
         IN_DIR(not_a_session),  IN_DIR(one_at_a_time), IN_DIR(costs), IN_DIR(rows_of_no_use),
         IN_DIR(old_marks),      IN_DIR(any_chunking),  IN_DIR(own_families), IN_DIR(all_families),
-        IN_DIR(older_version),
+        IN_DIR(older_version),  IN_DIR(only_read),
     };
 
     return cmocka_run_group_tests_name("session", tests, NULL, NULL);
