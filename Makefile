@@ -27,12 +27,15 @@ SAN_fuzz  = -fsanitize=fuzzer-no-link,address,undefined
 SANFLAGS  = $(SAN_$(SAN))
 $(if $(filter-out asan tsan ubsan fuzz,$(SAN)),$(error SAN=$(SAN): asan, tsan or ubsan))
 CFLAGS  ?= $(if $(filter asan ubsan,$(SAN)),-O1,-O2) $(if $(SAN),-g1 -fno-omit-frame-pointer,-g)
-HTTP    := $(or $(HTTP),$(shell $(CC) -include microhttpd.h -E -x c /dev/null > /dev/null 2>&1 && echo 1))
-CPPFLAGS += $(if $(filter 1,$(HTTP)),-DCHIMERE_HTTP) -Ilibcore -Icmd -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L -DCHIMERE_VERSION='"$(VERSION)"'
+# Libraries that a build does without where the compiler finds no header.
+found    = $(shell $(CC) -include $1 -E -x c /dev/null > /dev/null 2>&1 && echo 1)
+HTTP    := $(or $(HTTP),$(call found,microhttpd.h))
+BLAS    := $(or $(BLAS),$(call found,openblas_config.h))
+CPPFLAGS += $(if $(filter 1,$(HTTP)),-DCHIMERE_HTTP) $(if $(filter 1,$(BLAS)),-DCHIMERE_BLAS) -Ilibcore -Icmd -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L -DCHIMERE_VERSION='"$(VERSION)"'
 # What gcc alone has: its last two optimisations would turn sums and their operands around until registers spill.
 GCC     := $(if $(findstring clang,$(shell $(CC) --version)),,-fvect-cost-model=dynamic -fno-tree-reassoc -fno-tree-ter)
 ALLFLAGS = -std=c11 -pedantic -ftree-vectorize -ffp-contract=off $(GCC) -pthread $(WARN) $(SANFLAGS) $(CPPFLAGS) $(CFLAGS)
-LDLIBS   = -ljansson -lpcre2-8 -lzstd $(if $(filter 1,$(HTTP)),-lmicrohttpd) $(CUDA_LIB) -lm -pthread
+LDLIBS   = -Wl,--as-needed -ljansson -lpcre2-8 -lzstd $(if $(filter 1,$(HTTP)),-lmicrohttpd) $(if $(filter 1,$(BLAS)),-lopenblas) $(CUDA_LIB) -lm -pthread
 
 LIB_C    = $(wildcard libcore/*/*.c)
 CLI_C    = $(wildcard cmd/cli/*.c)
@@ -66,10 +69,8 @@ $(BUILD)/test/fuzz_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/tests/fuzz
 $(BUILD)/test/libfuzzer_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/libchimere.a
 	$(CC) $(SANFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(UNITS) $(FUZZ): | $(DATA)
-%.gguf: %.gguf.zst
-	@zstd -dqf $< -o $@
-tests/fuzz/corpus/gguf.expect: tests/fuzz/make_gguf_corpus.py
-	@python3 $<
+%.gguf: %.gguf.zst ; @zstd -dqf $< -o $@
+tests/fuzz/corpus/gguf.expect: tests/fuzz/make_gguf_corpus.py ; @python3 $<
 $(SHIM): tests/fault/shim.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -g -fPIC -shared -o $@ $< -ldl
@@ -98,8 +99,7 @@ unit: $(UNITS) ## the unit tests alone
 FUZZ_TARGET ?= gguf
 fuzz: ## run a libFuzzer target (needs clang): FUZZ_TARGET=gguf FUZZ_ARGS=-max_total_time=60
 	@$(MAKE) --no-print-directory -s CC=clang SAN=fuzz BUILD=build/fuzz build/fuzz/test/libfuzzer_$(FUZZ_TARGET) $(DATA)
-	@mkdir -p build/fuzz/new-$(FUZZ_TARGET)
-	build/fuzz/test/libfuzzer_$(FUZZ_TARGET) $(FUZZ_ARGS) build/fuzz/new-$(FUZZ_TARGET) tests/fuzz/corpus/$(FUZZ_TARGET)
+	mkdir -p build/fuzz/new-$(FUZZ_TARGET) && build/fuzz/test/libfuzzer_$(FUZZ_TARGET) $(FUZZ_ARGS) build/fuzz/new-$(FUZZ_TARGET) tests/fuzz/corpus/$(FUZZ_TARGET)
 
 deps: ## install missing Debian packages (for building and testing)
 	@CC='$(CC)' sh share/deps.sh build check

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attend.c - attention of blocks over their contexts and themselves, and its gradient.
+ *
+ * A piece of work is a text and a head of keys: nobody else writes to the gradients of these keys.
+ * Rows of its blocks come up to TRAIN_ATTEND_ROWS at a time, in whole blocks. With P a row's weights,
+ * S its scores and D = dO . O:
+ *   dV += P^T dO;  dS = P (dO V^T - D);  dQ = scale dS K;  dK += scale dS^T Q */
+#include <math.h>
+#include <string.h>
+
+#include "base/pool.h"
+#include "train/work.h"
+
+/* Rows of some blocks of a text, for one head. */
+struct some {
+    const struct train_text *text;
+    int     first, n;  /* blocks */
+    int64_t row, rows; /* of the batch */
+    int64_t seen;      /* context rows that the last one sees, at most */
+    int     head, of;  /* of queries; of keys */
+    float  *s, *d;     /* [rows][seen]: weights, and gradients of scores */
+};
+
+static struct train_matrix matrix(const float *v, int64_t ld, bool turned)
+{
+    return (struct train_matrix){ v, ld, turned };
+}
+
+static float dot(const float *x, const float *y, int64_t n)
+{
+    float sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i] * y[i];
+    return sum;
+}
+
+static void axpy(float *y, float a, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] += a * x[i];
+}
+
+static const struct train_block *block_of(const struct train_attend *a, int64_t row, int *i)
+{
+    while (row >= a->b->block[*i].row + a->b->block[*i].n)
+        ++*i;
+    return &a->b->block[*i];
+}
+
+static int64_t q_ld(const struct train_attend *a)
+{
+    return (int64_t)a->s->n_head * a->s->head_dim;
+}
+
+static int64_t k_ld(const struct train_attend *a)
+{
+    return (int64_t)a->s->n_head_kv * a->s->head_dim;
+}
+
+/* Where a row's head begins. */
+static int64_t at_q(const struct train_attend *a, int64_t row, int head)
+{
+    return row * q_ld(a) + (int64_t)head * a->s->head_dim;
+}
+
+static int64_t at_k(const struct train_attend *a, int64_t row, int head)
+{
+    return row * k_ld(a) + (int64_t)head * a->s->head_dim;
+}
+
+/* Scores of the context: s = q kc^T. */
+static void context_scores(const struct train_attend *a, const struct some *m)
+{
+    train_gemm_one(m->rows, m->seen, a->s->head_dim, matrix(a->q + at_q(a, m->row, m->head), q_ld(a), false),
+                   matrix(a->kc + at_k(a, m->text->context, m->of), k_ld(a), true), 0, m->s, m->seen);
+}
+
+static float scale_of(const struct train_attend *a)
+{
+    return 1.0f / sqrtf((float)a->s->head_dim);
+}
+
+/* Scores of a row's own block. */
+static void own_scores(const struct train_attend *a, const struct some *m, const struct train_block *b, int64_t row,
+                       float own[TRAIN_BLOCK_MAX])
+{
+    for (int j = 0; j < b->n; j++)
+        own[j] = scale_of(a) * dot(a->q + at_q(a, row, m->head), a->k + at_k(a, b->row + j, m->of), a->s->head_dim);
+}
+
+/* Weights of one row in place of its scores; what it does not see is 0. */
+static void weigh(const struct train_attend *a, const struct some *m, const struct train_block *b, int64_t row)
+{
+    float own[TRAIN_BLOCK_MAX], *s = m->s + (row - m->row) * m->seen, *o = a->o + at_q(a, row, m->head);
+    const float scale = scale_of(a);
+    float max = -INFINITY, sum = 0;
+
+    own_scores(a, m, b, row, own);
+    for (int j = 0; j < b->n; j++)
+        max = own[j] > max ? own[j] : max;
+    for (int64_t t = 0; t < b->start; t++) {
+        s[t] *= scale;
+        max = s[t] > max ? s[t] : max;
+    }
+    for (int64_t t = 0; t < b->start; t++) {
+        s[t] = expf(s[t] - max);
+        sum += s[t];
+    }
+    for (int j = 0; j < b->n; j++) {
+        own[j] = expf(own[j] - max);
+        sum += own[j];
+    }
+    for (int64_t t = 0; t < b->start; t++)
+        s[t] /= sum;
+    memset(s + b->start, 0, (size_t)(m->seen - b->start) * sizeof *s);
+    memset(o, 0, (size_t)a->s->head_dim * sizeof *o);
+    for (int j = 0; j < b->n; j++)
+        axpy(o, own[j] / sum, a->v + at_k(a, b->row + j, m->of), a->s->head_dim);
+    a->lse[row * a->s->n_head + m->head] = max + logf(sum);
+}
+
+static void attend(const struct train_attend *a, const struct some *m)
+{
+    int i = m->first;
+
+    context_scores(a, m);
+    for (int64_t r = m->row; r < m->row + m->rows; r++)
+        weigh(a, m, block_of(a, r, &i), r);
+    train_gemm_one(m->rows, a->s->head_dim, m->seen, matrix(m->s, m->seen, false),
+                   matrix(a->vc + at_k(a, m->text->context, m->of), k_ld(a), false), 1,
+                   a->o + at_q(a, m->row, m->head), q_ld(a));
+}
+
+/* One row: weights in m->s and gradients of scores in m->d, which holds dO Vc^T; its own block's part at once. */
+static void row_back(const struct train_attend *a, const struct some *m, const struct train_block *b, int64_t row)
+{
+    float own[TRAIN_BLOCK_MAX], *s = m->s + (row - m->row) * m->seen, *d = m->d + (row - m->row) * m->seen;
+    const float scale = scale_of(a), lse = a->lse[row * a->s->n_head + m->head];
+    const float *d_o = a->d_o + at_q(a, row, m->head), *q = a->q + at_q(a, row, m->head);
+    const float sum = dot(d_o, a->o + at_q(a, row, m->head), a->s->head_dim);
+    float *dq = a->dq + at_q(a, row, m->head);
+
+    for (int64_t t = 0; t < b->start; t++) {
+        s[t] = expf(s[t] * scale - lse);
+        d[t] = s[t] * (d[t] - sum) * scale;
+    }
+    memset(s + b->start, 0, (size_t)(m->seen - b->start) * sizeof *s);
+    memset(d + b->start, 0, (size_t)(m->seen - b->start) * sizeof *d);
+    memset(dq, 0, (size_t)a->s->head_dim * sizeof *dq);
+    own_scores(a, m, b, row, own);
+    for (int j = 0; j < b->n; j++) {
+        const int64_t at = at_k(a, b->row + j, m->of);
+        const float p = expf(own[j] - lse), ds = p * (dot(d_o, a->v + at, a->s->head_dim) - sum) * scale;
+
+        axpy(a->dv + at, p, d_o, a->s->head_dim);
+        axpy(a->dk + at, ds, q, a->s->head_dim);
+        axpy(dq, ds, a->k + at, a->s->head_dim);
+    }
+}
+
+static void attend_back(const struct train_attend *a, const struct some *m)
+{
+    const struct train_matrix q = matrix(a->q + at_q(a, m->row, m->head), q_ld(a), false);
+    const struct train_matrix d_o = matrix(a->d_o + at_q(a, m->row, m->head), q_ld(a), false);
+    const int64_t at = at_k(a, m->text->context, m->of), dim = a->s->head_dim;
+    int i = m->first;
+
+    context_scores(a, m);
+    train_gemm_one(m->rows, m->seen, dim, d_o, matrix(a->vc + at, k_ld(a), true), 0, m->d, m->seen);
+    for (int64_t r = m->row; r < m->row + m->rows; r++)
+        row_back(a, m, block_of(a, r, &i), r);
+    train_gemm_one(m->rows, dim, m->seen, matrix(m->d, m->seen, false), matrix(a->kc + at, k_ld(a), false), 1,
+                   a->dq + at_q(a, m->row, m->head), q_ld(a));
+    train_gemm_one(m->seen, dim, m->rows, matrix(m->d, m->seen, true), q, 1, a->dkc + at, k_ld(a));
+    train_gemm_one(m->seen, dim, m->rows, matrix(m->s, m->seen, true), d_o, 1, a->dvc + at, k_ld(a));
+}
+
+/* ---- all texts and heads ---- */
+
+struct all {
+    const struct train_attend *a;
+    void (*fn)(const struct train_attend *a, const struct some *m);
+};
+
+static void one_head(const struct all *x, struct some *m)
+{
+    const struct train_text *t = m->text;
+    const struct train_block *block = x->a->b->block;
+
+    for (m->first = t->first; m->first < t->first + t->n; m->first += m->n) {
+        m->row = block[m->first].row;
+        m->rows = m->seen = 0;
+        for (m->n = 0; m->first + m->n < t->first + t->n; m->n++) {
+            const struct train_block *b = &block[m->first + m->n];
+
+            if (m->rows + b->n > TRAIN_ATTEND_ROWS)
+                break;
+            m->rows += b->n;
+            m->seen = b->start > m->seen ? b->start : m->seen;
+        }
+        x->fn(x->a, m);
+    }
+}
+
+static void piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct all *x = ctx;
+    const struct train_shape *s = x->a->s;
+    const int each = s->n_head / s->n_head_kv;
+    float *scratch = x->a->scratch + worker * x->a->part;
+
+    for (int64_t i = begin; i < end; i++) {
+        struct some m = { .text = &x->a->text[i / s->n_head_kv], .of = (int)(i % s->n_head_kv),
+                          .s = scratch, .d = scratch + x->a->part / 2 };
+
+        for (m.head = m.of * each; m.head < (m.of + 1) * each; m.head++)
+            one_head(x, &m);
+    }
+}
+
+void train_attend(struct pool *pool, const struct train_attend *a, int n_text)
+{
+    struct all x = { a, attend };
+
+    pool_for(pool, (int64_t)n_text * a->s->n_head_kv, 1, piece, &x);
+}
+
+void train_attend_back(struct pool *pool, const struct train_attend *a, int n_text)
+{
+    struct all x = { a, attend_back };
+
+    pool_for(pool, (int64_t)n_text * a->s->n_head_kv, 1, piece, &x);
+}

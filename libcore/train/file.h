@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* file.h - block networks in GGUF files, and what they take from their target's.        room: train
+ *
+ * Files of architecture "dflash", as model/drafter.h reads them and llama.cpp's conversion names
+ * them: matrices in BF16, norms in F32, the target's tokenizer.
+ */
+#ifndef TRAIN_FILE_H
+#define TRAIN_FILE_H
+#include "train/net.h"
+
+struct gguf;
+
+/* The target's embedding and head: t->ctx and t->head are owned by it. model outlives it. ERR_FORMAT: the file has no
+ * such tensors of n_embd columns; ERR_NOMEM: no memory for the head in float32. */
+struct train_frozen {
+    struct train_target t;
+    struct train_embed *embed;
+    float              *head;
+};
+MUST_CHECK enum err_code train_frozen_open(struct train_frozen *f, const struct gguf *model, int n_embd, struct err *e);
+void train_frozen_close(struct train_frozen *f);
+
+/* The shape in a file. ERR_FORMAT, ERR_UNSUPPORTED: not of such a network that can be trained. ctx_tokens is as it was. */
+MUST_CHECK enum err_code train_shape_read(struct train_shape *s, const struct gguf *g, struct err *e);
+/* Its weights into a network of that shape. ERR_FORMAT: a tensor is missing, has another shape or a number that is none. */
+MUST_CHECK enum err_code train_net_read(struct train_net *net, const struct gguf *g, struct err *e);
+/* Complete or not at all (base/io.h). */
+MUST_CHECK enum err_code train_net_write(const struct train_net *net, const struct gguf *model, const char *path,
+                                         struct err *e);
+/* The weights as a file has them: matrices rounded to BF16. */
+void train_net_round(struct train_net *net);
+bool train_net_finite(const struct train_net *net); /* all weights are numbers */
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm.h - products of float matrices for training.                               room: train
+ *
+ * Matrices are row-major; ld is the distance of rows in floats. Where the build found OpenBLAS
+ * (-DCHIMERE_BLAS) its sgemm computes them, else loops of our own. Sums have no stated order here:
+ * what is trained may differ in the last bits from machine to machine.
+ */
+#ifndef TRAIN_GEMM_H
+#define TRAIN_GEMM_H
+#include "base/base.h"
+
+struct pool;
+
+struct train_matrix {
+    const float *v;
+    int64_t      ld;
+    bool         turned; /* its transpose is meant */
+};
+/* c[m][n] = a[m][k] b[k][n] + beta c, beta 0 or 1, in this thread. With beta 0, c is not read. */
+void train_gemm_one(int64_t m, int64_t n, int64_t k, struct train_matrix a, struct train_matrix b, float beta,
+                    float *c, int64_t ld);
+/* The same by all threads of a pool. */
+void train_gemm(struct pool *pool, int64_t m, int64_t n, int64_t k, struct train_matrix a, struct train_matrix b,
+                float beta, float *c, int64_t ld);
+/* What computes them: "openblas" or "loops". Called once before the first product. */
+const char *train_gemm_open(void);
+#endif

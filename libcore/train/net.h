@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* net.h - the DFlash block network with its gradient.                        room: train
+ *
+ * The formulas of model/dflash.c, in float32, for many blocks at once: what a block sees of its
+ * context is cut at its own start, so blocks of one text share the context's keys and values.
+ * With f a context row's features, x the embedding of a block's tokens:
+ *   g = RMS(fc f, enc.output_norm)
+ *   each layer: a = RMS(x, attn_norm);  x += Wo attention(a, g);  m = RMS(x, ffn_norm)
+ *               x += down(silu(gate m) * (up m))
+ *   logits = head RMS(x, output_norm)
+ * (block diffusion drafting: arXiv 2602.06036.) Embedding and head are the target's and frozen.
+ * The backward pass computes attention's weights anew from the stored log of their sum (Chen et
+ * al., arXiv 1604.06174; Dao et al., arXiv 2205.14135); everything else that it needs is kept.
+ */
+#ifndef TRAIN_NET_H
+#define TRAIN_NET_H
+#include "base/base.h"
+
+struct pool;
+
+enum { TRAIN_TAPS_MAX = 16, TRAIN_BLOCK_MAX = 16 };
+
+struct train_shape {
+    int     n_layer, n_embd, n_ff, n_head, n_head_kv, head_dim;
+    int     n_tap, tap[TRAIN_TAPS_MAX]; /* output rows of these layers of the target, in this order */
+    int     block;                      /* tokens of the largest block, <= TRAIN_BLOCK_MAX */
+    int64_t ctx_tokens;                 /* positions that may occur */
+    int32_t mask;                       /* the token of a place to be guessed */
+    float   rope_base, eps;
+};
+
+struct train_tensor {
+    char    name[64];
+    int64_t n_in, n_out; /* n_out 1: a norm's weights */
+    int64_t at;          /* in net.w: [n_out][n_in] */
+};
+
+/* Rows of a block: its newest token, then masks; they see the first `start` rows of a context. */
+struct train_block {
+    int64_t row;     /* first of its rows in the batch */
+    int     n;       /* rows, <= shape.block */
+    int64_t context; /* first row of its text in the batch; blocks of one text follow each other */
+    int64_t start;   /* rows that it sees; its rows' positions are start, start + 1 ... */
+};
+
+struct train_batch {
+    int64_t                   n_context; /* rows */
+    const uint16_t           *feature;   /* [n_context][n_tap * n_embd] BF16 */
+    const int32_t            *pos;       /* [n_context] of a row in its text */
+    int                       n_block;
+    const struct train_block *block;
+    int64_t                   n_row;
+    const int32_t            *token;  /* [n_row] what goes in */
+    const int32_t            *want;   /* [n_row] what should come out; -1: anything */
+    const float              *weight; /* [n_row] of the loss at this row */
+};
+
+struct train_net {
+    struct train_shape   s;
+    struct train_tensor *tensor;
+    int                  n_tensor;
+    int64_t              n_params;
+    float               *w, *grad; /* [n_params] */
+    struct pool         *pool;     /* not owned */
+    struct train_work   *work;     /* memory of a pass */
+};
+
+/* The target's embedding and head, frozen. */
+struct train_target {
+    int64_t      n_vocab;
+    const float *head; /* [n_vocab][n_embd] */
+    void       (*embed)(const void *ctx, int32_t token, float *row);
+    const void  *ctx;
+};
+
+/* All weights are 0. The pool is not owned. ERR_NOMEM. */
+MUST_CHECK enum err_code train_net_open(struct train_net *net, const struct train_shape *s, struct pool *pool,
+                                        struct err *e);
+void train_net_close(struct train_net *net); /* zeros are allowed */
+/* Norms are 1; a matrix is normal noise of variance 1 / (4 n_in), those that write to the residual stream with 1 / (2
+ * n_layer) of that. */
+void train_net_init(struct train_net *net, uint64_t seed);
+struct train_tensor *train_net_find(const struct train_net *net, const char *name); /* NULL: none */
+
+struct train_loss {
+    double  sum, weight;  /* of weighted cross entropy, in nats, and of the weights */
+    int64_t right, n;     /* guesses that are, and all that count */
+};
+/* Both take memory for a batch that is larger than those before: ERR_NOMEM. */
+/* net.grad = the gradient of sum / weight. Some row of the batch must count. */
+MUST_CHECK enum err_code train_net_step(struct train_net *net, const struct train_target *t, const struct train_batch *b,
+                                        struct train_loss *loss, struct err *e);
+/* best [n_row]: the most likely token of each row; want and weight are not looked at. logits [n_row][n_vocab]: for tests;
+ * NULL: not wanted. again: the contexts are those of the last pass. */
+MUST_CHECK enum err_code train_net_guess(struct train_net *net, const struct train_target *t, const struct train_batch *b,
+                                         bool again, int32_t *best, float *logits, struct err *e);
+/* Bytes that a pass over so many rows takes at most. */
+int64_t train_net_bytes(const struct train_shape *s, int64_t n_context, int64_t n_row, int64_t n_vocab, int threads);
+#endif

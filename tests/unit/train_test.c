@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train_test.c - the block network that is trained: its products, its forward pass against reference data, its
+ * gradient against differences of the loss. */
+#include <math.h>
+
+#include "base/json.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "golden.h"
+#include "quant/quant.h"
+#include "run/run.h"
+#include "train/file.h"
+#include "train/gemm.h"
+#include "train/net.h"
+
+static struct pool *pool_of(int n)
+{
+    struct pool *p;
+    struct err e = { 0 };
+
+    if (pool_open(&p, n, &e))
+        fail_msg("%s", e.msg);
+    return p;
+}
+
+/* ---- products ---- */
+
+static float *noise(int64_t n, uint64_t seed)
+{
+    float *v = malloc((size_t)n * sizeof *v);
+
+    assert_non_null(v);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = rng_gauss(seed, 7, (uint64_t)i);
+    return v;
+}
+
+static void check_product(struct pool *pool, int64_t m, int64_t n, int64_t k, bool turn_a, bool turn_b, float beta)
+{
+    const int64_t lda = (turn_a ? m : k) + 3, ldb = (turn_b ? k : n) + 1, ldc = n + 2;
+    float *a = noise((turn_a ? k : m) * lda, 1), *b = noise((turn_b ? n : k) * ldb, 2), *c = noise(m * ldc, 3);
+    float *was = noise(m * ldc, 3);
+
+    train_gemm(pool, m, n, k, (struct train_matrix){ a, lda, turn_a }, (struct train_matrix){ b, ldb, turn_b }, beta, c,
+               ldc);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < ldc; j++) {
+            double sum = j < n ? (double)(beta * was[i * ldc + j]) : (double)was[i * ldc + j];
+
+            for (int64_t l = 0; j < n && l < k; l++)
+                sum += (double)a[turn_a ? l * lda + i : i * lda + l] * (double)b[turn_b ? j * ldb + l : l * ldb + j];
+            if (fabs(sum - (double)c[i * ldc + j]) > 1e-4)
+                fail_msg("%lld x %lld x %lld, %d %d: %g, not %g", (long long)m, (long long)n, (long long)k, turn_a,
+                         turn_b, (double)c[i * ldc + j], sum);
+        }
+    free(was);
+    free(a);
+    free(b);
+    free(c);
+}
+
+static void test_products(void **state)
+{
+    struct pool *pool = pool_of(3);
+
+    (void)state;
+    (void)train_gemm_open();
+    for (int t = 0; t < 8; t++) {
+        check_product(pool, 1, 1, 1, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
+        check_product(pool, 5, 131, 67, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
+        check_product(pool, 200, 33, 130, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
+        check_product(pool, 40, 300, 70, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
+    }
+    pool_close(pool);
+}
+
+/* ---- against reference data ---- */
+
+/* Features of a text, as a run's taps have them, in BF16 as the trainer keeps them, or exactly in two halves. */
+struct text_rows {
+    uint16_t *feature;
+    int32_t  *pos, *ids;
+    int64_t   n;
+};
+
+static void read_features(struct text_rows *t, const char *model, const struct train_shape *s, const int32_t *ids,
+                          int64_t n)
+{
+    const struct model_opts mo = { .device = "cpu", .n_threads = 2, .acts = QUANT_ACTS_F32 };
+    struct run_opts ro = { .ctx_tokens = 640, .rows_max = 640, .tap_layers = s->tap, .n_taps = s->n_tap };
+    const int64_t d = s->n_embd;
+    float *row = malloc((size_t)d * sizeof *row);
+    struct err e = { 0 };
+    struct rig rig = { 0 };
+
+    if (gguf_open(&rig.g, model, &e) || model_open(&rig.m, rig.g, &mo, &e) || run_open(&rig.r, rig.m, &ro, &e) ||
+        run_feed(rig.r, 0, ids, n, 1, NULL, NULL, NULL, &e))
+        fail_msg("%s", e.msg);
+    *t = (struct text_rows){ calloc((size_t)(n * d * s->n_tap), 2), calloc((size_t)n, 4), NULL, n };
+    assert_true(t->feature != NULL && t->pos != NULL && row != NULL);
+    for (int64_t i = 0; i < n; i++) {
+        t->pos[i] = (int32_t)i;
+        for (int k = 0; k < s->n_tap; k++) {
+            assert_true(run_tap(rig.r, k, (int)i, row));
+            quant_types[QUANT_bf16]->encode(t->feature + (i * s->n_tap + k) * d, row, d, NULL);
+        }
+    }
+    free(row);
+    rig_close(&rig);
+}
+
+/* Logits of a block, with features rounded to BF16: what that rounding may do is allowed. */
+static void check_golden(const char *dir, const char *name, const json_t *about)
+{
+    static const char *const file[] = { "block16.logits.f32", "block8.logits.f32" };
+    const json_t *starts = json_object_get(about, "starts");
+    struct train_shape s = { .ctx_tokens = 640 };
+    struct pool *pool = pool_of(2);
+    char path[4096], model[4096];
+    struct train_frozen frozen;
+    struct train_net net;
+    struct gguf *g, *target;
+    struct err e = { 0 };
+    struct text_rows t;
+    int64_t n = 0, n_ref = 0;
+
+    (void)snprintf(model, sizeof model, "%s/%s", dir, json_string_value(json_object_get(about, "target")));
+    (void)snprintf(path, sizeof path, "%s/%s", dir, json_string_value(json_object_get(about, "drafter")));
+    if (gguf_open(&g, path, &e) || train_shape_read(&s, g, &e) || train_net_open(&net, &s, pool, &e) ||
+        train_net_read(&net, g, &e) || gguf_open(&target, model, &e) || train_frozen_open(&frozen, target, s.n_embd, &e))
+        fail_msg("%s", e.msg);
+    (void)snprintf(path, sizeof path, "%s/%s/ids.i32", dir, name);
+    int32_t *ids = words_of(path, &n);
+    assert_non_null(ids);
+    read_features(&t, model, &s, ids, n);
+    for (int f = 0; f < 2; f++) {
+        const int size = f == 0 ? 16 : 8, blocks = (int)json_array_size(starts);
+        struct train_block block[8];
+        int32_t token[8 * 16], best[8 * 16];
+        float *logits = calloc((size_t)(blocks * size) * (size_t)frozen.t.n_vocab, sizeof *logits);
+        double worst = 0;
+
+        (void)snprintf(path, sizeof path, "%s/%s/%s", dir, name, file[f]);
+        float *ref = words_of(path, &n_ref);
+        assert_true(logits != NULL && blocks <= 8 && (ref != NULL || f == 1));
+        if (ref == NULL) {
+            free(logits);
+            continue;
+        }
+        for (int i = 0; i < blocks; i++) {
+            block[i] = (struct train_block){ i * size, size, 0,
+                                             json_integer_value(json_array_get(starts, (size_t)i)) };
+            for (int j = 0; j < size; j++)
+                token[i * size + j] = j == 0 ? ids[block[i].start] : s.mask;
+        }
+        const struct train_batch b = { t.n, t.feature, t.pos, blocks, block, blocks * size, token, NULL, NULL };
+
+        for (int again = 0; again < 2; again++) {
+            if (train_net_guess(&net, &frozen.t, &b, again == 1, best, logits, &e))
+                fail_msg("%s", e.msg);
+            for (int64_t i = 0; i < n_ref; i++) {
+                const double diff = fabs((double)ref[i] - (double)logits[i]);
+
+                worst = diff > worst ? diff : worst;
+                if (!(diff < 0.04))
+                    fail_msg("%s: logit %lld is %f, reference %f", path, (long long)i, (double)logits[i], (double)ref[i]);
+            }
+        }
+        print_message("%s, block of %d: %.1e\n", name, size, worst);
+        free(ref);
+        free(logits);
+    }
+    free(ids);
+    free(t.feature);
+    free(t.pos);
+    train_frozen_close(&frozen);
+    train_net_close(&net);
+    gguf_close(g);
+    gguf_close(target);
+    pool_close(pool);
+}
+
+static void test_golden(void **state)
+{
+    const char *all = getenv("GOLDENS");
+    char dir[1024], path[1100];
+    const char *name;
+    json_t *manifest, *about;
+
+    (void)state;
+    (void)snprintf(dir, sizeof dir, all == NULL || all[0] == '\0' ? "tests/golden/draft" : "%s/draft", all);
+    (void)snprintf(path, sizeof path, "%s/manifest.json", dir);
+    manifest = json_load_file(path, 0, NULL);
+    assert_non_null(manifest);
+    json_object_foreach(json_object_get(manifest, "dflash"), name, about)
+        check_golden(dir, name, about);
+    json_decref(manifest);
+}
+
+/* ---- the gradient ---- */
+
+enum { VOCAB = 40, EMBD = 12, CONTEXT = 30 };
+
+struct small {
+    struct train_net    net;
+    struct train_target target;
+    struct pool        *pool;
+    float              *embd, *head;
+    uint16_t           *feature;
+    int32_t             pos[CONTEXT], token[64], want[64];
+    float               weight[64];
+    struct train_block  block[8];
+    struct train_batch  batch;
+};
+
+static void embed_small(const void *ctx, int32_t token, float *row)
+{
+    memcpy(row, (const float *)ctx + token * EMBD, EMBD * sizeof *row);
+}
+
+/* Two texts of 20 and 10 rows; blocks of different sizes. */
+static void small_open(struct small *m)
+{
+    static const int starts[] = { 3, 20, 11, 1, 10, 7 }, sizes[] = { 5, 5, 3, 2, 5, 4 };
+    const struct train_shape s = { .n_layer = 2, .n_embd = EMBD, .n_ff = 17, .n_head = 4, .n_head_kv = 2, .head_dim = 6,
+                                   .n_tap = 2, .tap = { 0, 1 }, .block = 5, .ctx_tokens = CONTEXT, .mask = 0,
+                                   .rope_base = 100, .eps = 1e-5f };
+    struct err e = { 0 };
+    float *f = noise(CONTEXT * 2 * EMBD, 4);
+    int64_t row = 0;
+
+    *m = (struct small){ .pool = pool_of(2), .embd = noise(VOCAB * EMBD, 5), .head = noise(VOCAB * EMBD, 6) };
+    m->target = (struct train_target){ VOCAB, m->head, embed_small, m->embd };
+    m->feature = calloc(CONTEXT * 2 * EMBD, sizeof *m->feature);
+    assert_non_null(m->feature);
+    quant_types[QUANT_bf16]->encode(m->feature, f, CONTEXT * 2 * EMBD, NULL);
+    free(f);
+    if (train_net_open(&m->net, &s, m->pool, &e))
+        fail_msg("%s", e.msg);
+    train_net_init(&m->net, 1);
+    for (int i = 0; i < m->net.n_tensor; i++) /* norms that are not 1 */
+        for (int64_t j = 0; m->net.tensor[i].n_out == 1 && j < m->net.tensor[i].n_in; j++)
+            m->net.w[m->net.tensor[i].at + j] += 0.3f * rng_gauss(9, (uint64_t)i, (uint64_t)j);
+    for (int i = 0; i < CONTEXT; i++)
+        m->pos[i] = i < 20 ? i : i - 20;
+    for (int i = 0; i < 6; i++) {
+        m->block[i] = (struct train_block){ row, sizes[i], i < 3 ? 0 : 20, starts[i] };
+        for (int j = 0; j < sizes[i]; j++, row++) {
+            m->token[row] = j == 0 ? (int32_t)(row * 7 % VOCAB) : 0;
+            m->want[row] = j == 0 || row % 6 == 5 ? -1 : (int32_t)(row * 11 % VOCAB);
+            m->weight[row] = 1.0f / (float)(1 + j);
+        }
+    }
+    m->batch = (struct train_batch){ CONTEXT, m->feature, m->pos, 6, m->block, row, m->token, m->want, m->weight };
+}
+
+static void small_close(struct small *m)
+{
+    train_net_close(&m->net);
+    pool_close(m->pool);
+    free(m->embd);
+    free(m->head);
+    free(m->feature);
+}
+
+static double loss_of(struct small *m)
+{
+    struct train_loss loss;
+    struct err e = { 0 };
+
+    if (train_net_step(&m->net, &m->target, &m->batch, &loss, &e))
+        fail_msg("%s", e.msg);
+    return loss.sum / loss.weight;
+}
+
+/* Along a random direction in each tensor the loss changes as its gradient says. */
+static void test_gradient(void **state)
+{
+    const double eps = 2e-2;
+    struct small m;
+    float *grad, *w;
+
+    (void)state;
+    small_open(&m);
+    const size_t bytes = (size_t)m.net.n_params * sizeof *grad;
+
+    (void)loss_of(&m);
+    grad = malloc(bytes);
+    w = malloc(bytes);
+    assert_true(grad != NULL && w != NULL);
+    memcpy(grad, m.net.grad, bytes);
+    memcpy(w, m.net.w, bytes);
+    for (int i = 0; i < m.net.n_tensor; i++) {
+        const struct train_tensor *t = &m.net.tensor[i];
+        const int64_t n = t->n_in * t->n_out;
+
+        for (int d = 0; d < 3; d++) {
+            double slope = 0, size = 0, loss[2];
+
+            for (int64_t j = 0; j < n; j++) {
+                const double z = (double)rng_gauss(20 + (uint64_t)d, (uint64_t)i, (uint64_t)j);
+
+                slope += z * (double)grad[t->at + j];
+                size += z * z;
+            }
+            for (int side = 0; side < 2; side++) {
+                for (int64_t j = 0; j < n; j++) {
+                    const double z = (double)rng_gauss(20 + (uint64_t)d, (uint64_t)i, (uint64_t)j) / sqrt(size);
+
+                    m.net.w[t->at + j] = w[t->at + j] + (float)((side == 0 ? eps : -eps) * z);
+                }
+                loss[side] = loss_of(&m);
+            }
+            memcpy(m.net.w, w, bytes);
+            slope /= sqrt(size);
+            if (fabs((loss[0] - loss[1]) / (2 * eps) - slope) > 3e-3 * (0.03 + fabs(slope)))
+                fail_msg("%s: the loss falls by %g, its gradient says %g", t->name, (loss[0] - loss[1]) / (2 * eps), slope);
+        }
+    }
+    free(w);
+    free(grad);
+    small_close(&m);
+}
+
+/* More threads change the last bits at most; blocks alone give what they give among others. */
+static void test_blocks_are_apart(void **state)
+{
+    struct err e = { 0 };
+    struct small m;
+    float all[64 * VOCAB], one[8 * VOCAB];
+    int32_t best[64];
+
+    (void)state;
+    small_open(&m);
+    if (train_net_guess(&m.net, &m.target, &m.batch, false, best, all, &e))
+        fail_msg("%s", e.msg);
+    for (int i = 0; i < 6; i++) {
+        const struct train_block *k = &m.block[i];
+        struct train_block alone = { 0, k->n, 0, k->start };
+        const struct train_batch b = { k->start, m.feature + k->context * 2 * EMBD, m.pos, 1, &alone, k->n,
+                                       m.token + k->row, NULL, NULL };
+
+        if (train_net_guess(&m.net, &m.target, &b, false, best, one, &e))
+            fail_msg("%s", e.msg);
+        for (int64_t j = 0; j < (int64_t)k->n * VOCAB; j++)
+            assert_true(fabsf(one[j] - all[k->row * VOCAB + j]) < 1e-4f);
+    }
+    small_close(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_gradient),
+        cmocka_unit_test(test_blocks_are_apart),
+        cmocka_unit_test(test_golden),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
