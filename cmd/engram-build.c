@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "base/io.h"
 #include "base/pool.h"
 #include "cli/table.h"
 #include "engram-build/program.h"
@@ -113,7 +114,7 @@ static enum err_code build(char *const *files, bool add, struct err *e)
     struct engram_build_opts bo = { .day = o.day, .order = o.order, .add = add,
                                     .memory_bytes = (uint64_t)o.memory_bytes };
     struct engram_builder *b = NULL;
-    struct engram_lock *lock = NULL;
+    struct io_lock *lock = NULL;
     struct cli_opened x = { 0 };
     const double from = cli_now_ms();
     enum err_code code;
@@ -122,7 +123,7 @@ static enum err_code build(char *const *files, bool add, struct err *e)
     if (code == ERR_OK)
         code = pool_open(&bo.pool, o.model.n_threads > 0 ? o.model.n_threads : pool_cpus(), e);
     if (code == ERR_OK)
-        code = engram_lock(&lock, o.out, e);
+        code = io_lock(&lock, o.out, e);
     if (code == ERR_OK) {
         bo.tokenizer = text_fingerprint(x.gguf);
         code = engram_build_open(&b, o.out, &bo, e);
@@ -134,7 +135,7 @@ static enum err_code build(char *const *files, bool add, struct err *e)
     else
         engram_build_abort(b);
     cli_progress_end();
-    engram_unlock(lock);
+    io_unlock(lock);
     pool_close(bo.pool);
     cli_opened_close(&x);
     if (code == ERR_OK)

@@ -161,6 +161,9 @@ MUST_CHECK enum err_code cli_model_path(const char *given, char *buf, size_t buf
 /* The recipe that came with the program under this name, in any case of letters; false if there is none. */
 bool cli_recipe_path(const char *name, char *buf, size_t buf_bytes);
 
+/* The directory of the task sets that came with the program; false if there is none. */
+bool cli_eval_path(char *buf, size_t buf_bytes);
+
 /* Prints what is in a model file, from its header alone. */
 MUST_CHECK enum err_code cli_inspect(const struct gguf *g, bool json, struct err *e);
 

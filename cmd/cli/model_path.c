@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_path.c - files that came with the program: the model, recipes.       room: cmd (cli_) */
+/* model_path.c - files that came with the program: the model, recipes, task sets.     room: cmd (cli_) */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -74,6 +74,20 @@ bool cli_recipe_path(const char *name, char *buf, size_t buf_bytes)
         return false;
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         int n = snprintf(buf, buf_bytes, "%s/%s/%s.recipe", root, shares[i], file);
+
+        if (n > 0 && (size_t)n < buf_bytes && access(buf, R_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool cli_eval_path(char *buf, size_t buf_bytes)
+{
+    static const char *const shares[] = { "share/chimere/eval", "share/eval" };
+    char root[3072];
+
+    for (size_t i = 0; program_root(root, sizeof root) && i < sizeof shares / sizeof *shares; i++) {
+        int n = snprintf(buf, buf_bytes, "%s/%s", root, shares[i]);
 
         if (n > 0 && (size_t)n < buf_bytes && access(buf, R_OK) == 0)
             return true;

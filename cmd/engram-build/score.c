@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/io.h"
 #include "base/pool.h"
 #include "cli/engram.h"
 #include "engram-build/program.h"
@@ -156,7 +157,7 @@ static enum err_code walk(const struct build_options *o, struct cli_opened *x, c
 enum err_code cli_engram_score(const struct build_options *o, char *const *files, bool fit, struct err *e)
 {
     const char *const *tables = fit ? &o->out : o->tables.v;
-    struct engram_lock *lock = NULL;
+    struct io_lock *lock = NULL;
     struct cli_opened x = { 0 };
     struct texts t = { 0 };
     struct score s = { 0 };
@@ -165,7 +166,7 @@ enum err_code cli_engram_score(const struct build_options *o, char *const *files
 
     code = cli_open(&x, &o->model, e) || cli_open_text(&x, true, e) || cli_open_model(&x, e) ? e->code : ERR_OK;
     if (code == ERR_OK && fit)
-        code = engram_lock(&lock, o->out, e) || engram_fit_open(&s.fit, e) ? e->code : ERR_OK;
+        code = io_lock(&lock, o->out, e) || engram_fit_open(&s.fit, e) ? e->code : ERR_OK;
     if (code == ERR_OK)
         code = pool_open(&pool, o->model.n_threads > 0 ? o->model.n_threads : pool_cpus(), e);
     if (code == ERR_OK)
@@ -185,7 +186,7 @@ enum err_code cli_engram_score(const struct build_options *o, char *const *files
     free(s.window_n);
     engram_fit_close(s.fit);
     cli_engram_close(&s.table);
-    engram_unlock(lock);
+    io_unlock(lock);
     cli_opened_close(&x);
     return code;
 }

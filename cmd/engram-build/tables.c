@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "cli/engram.h"
+#include "base/io.h"
 #include "engram-build/program.h"
 #include "gguf/gguf.h"
 #include "text/text.h"
@@ -75,7 +76,7 @@ enum err_code cli_engram_merge(const struct build_options *o, char *const *files
 {
     const struct progress progress = cli_engram_progress();
     struct sources *s = calloc(1, sizeof *s);
-    struct engram_lock *lock = NULL;
+    struct io_lock *lock = NULL;
     struct engram *g = NULL;
     enum err_code code;
 
@@ -83,7 +84,7 @@ enum err_code cli_engram_merge(const struct build_options *o, char *const *files
         return err_set(e, ERR_NOMEM, "out of memory");
     code = find_sources(s, files, o->out, e);
     if (code == ERR_OK)
-        code = engram_lock(&lock, o->out, e);
+        code = io_lock(&lock, o->out, e);
     if (code == ERR_OK)
         code = engram_open(&g, s->name, s->n, &(struct engram_opts){ 0, o->day }, e);
     if (code == ERR_OK) {
@@ -98,7 +99,7 @@ enum err_code cli_engram_merge(const struct build_options *o, char *const *files
     }
     cli_progress_end();
     engram_close(g);
-    engram_unlock(lock);
+    io_unlock(lock);
     free(s);
     return code;
 }

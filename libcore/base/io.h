@@ -41,6 +41,11 @@ MUST_CHECK enum err_code io_out_commit_new(struct io_out *o, struct err *e);
 void     io_out_abort(struct io_out *o); /* NULL is allowed; nothing remains on disk */
 uint64_t io_out_pos(const struct io_out *o); /* bytes written so far */
 
+/* One writer of a file: ERR_IO when another one has it. FILE.lock stands beside it meanwhile. */
+struct io_lock;
+MUST_CHECK enum err_code io_lock(struct io_lock **out, const char *path, struct err *e);
+void io_unlock(struct io_lock *l); /* NULL is allowed */
+
 /* XXH64: for checksums and fingerprints, not against an adversary. */
 uint64_t io_hash(uint64_t seed, const void *data, size_t n);
 #endif

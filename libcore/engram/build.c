@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -447,55 +446,4 @@ void engram_build_abort(struct engram_builder *b)
     free(b->token);
     free(b->path);
     free(b);
-}
-
-/* ---- one writer ---- */
-
-struct engram_lock {
-    char *name;
-    int   fd;
-};
-
-/* A file beside the table, which its holder removes: who got the lock of a removed one tries again. */
-enum err_code engram_lock(struct engram_lock **out, const char *path, struct err *e)
-{
-    struct engram_lock *l = calloc(1, sizeof *l);
-    struct stat held, named;
-
-    if (l == NULL || (l->name = malloc(strlen(path) + 6)) == NULL) {
-        free(l);
-        return err_set(e, ERR_NOMEM, "out of memory");
-    }
-    memcpy(l->name, path, strlen(path));
-    memcpy(l->name + strlen(path), ".lock", 6);
-    for (;;) {
-        l->fd = open(l->name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (l->fd < 0)
-            err_errno(e, ERR_IO, errno, "%s: cannot open", l->name);
-        else if (flock(l->fd, LOCK_EX | LOCK_NB) != 0)
-            err_set(e, ERR_IO, "%s: another program is writing it", path);
-        else if (fstat(l->fd, &held) == 0 && stat(l->name, &named) == 0 && held.st_ino == named.st_ino &&
-                 held.st_dev == named.st_dev) {
-            *out = l;
-            return ERR_OK;
-        } else {
-            close(l->fd);
-            continue;
-        }
-        if (l->fd >= 0)
-            close(l->fd);
-        free(l->name);
-        free(l);
-        return ERR_IO;
-    }
-}
-
-void engram_unlock(struct engram_lock *l)
-{
-    if (l == NULL)
-        return;
-    unlink(l->name);
-    close(l->fd);
-    free(l->name);
-    free(l);
 }

@@ -148,9 +148,4 @@ struct engram_merge_opts {
 /* All epochs of all files of g into one epoch of a new file. The first file's weights are kept. */
 MUST_CHECK enum err_code engram_merge(const struct engram *g, const char *path, const struct engram_merge_opts *o,
                                       const struct progress *p, struct err *e);
-
-/* One writer for each file: ERR_IO when another one has it. */
-struct engram_lock;
-MUST_CHECK enum err_code engram_lock(struct engram_lock **out, const char *path, struct err *e);
-void engram_unlock(struct engram_lock *l); /* NULL is allowed */
 #endif

@@ -63,3 +63,11 @@ bool run_tap(struct run *r, int tap, int i, float *out)
     dev_copy(model_dev(r->m), out, r->taps.rows + row * width, width * sizeof *out);
     return true;
 }
+
+void run_tap_rows(const struct run *r, int tap, int row, int n, float *out)
+{
+    const size_t width = (size_t)model_plan(r->m)->n_embd;
+    const size_t from = (size_t)tap * (size_t)r->rows_max + (size_t)row;
+
+    dev_copy(model_dev(r->m), out, r->taps.rows + from * width, (size_t)n * width * sizeof *out);
+}

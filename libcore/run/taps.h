@@ -12,4 +12,6 @@ struct run;
 const struct model_taps *run_taps(const struct run *r);
 /* Where the rows of a sequence begin; -1: it had none in the last step. */
 int run_first_row(const struct run *r, int seq);
+/* Copies n rows from `row` on, where they lie, of tap number `tap` to the host: [n][n_embd]. */
+void run_tap_rows(const struct run *r, int tap, int row, int n, float *out);
 #endif

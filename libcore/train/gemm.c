@@ -8,6 +8,7 @@
 #endif
 
 #include "base/pool.h"
+#include "base/simd.h"
 
 static int64_t smaller(int64_t a, int64_t b)
 {
@@ -21,6 +22,13 @@ static const float *at(struct train_matrix m, int64_t i, int64_t j)
 }
 
 #ifdef CHIMERE_BLAS
+
+const char *train_gemm_core(unsigned simd)
+{
+    if (strcmp(openblas_get_corename(), "Prescott") != 0) /* what an unknown one is taken for */
+        return NULL;
+    return simd & SIMD_AVX512 ? "SkylakeX" : simd & SIMD_AVX2 ? "Haswell" : NULL;
+}
 
 /* Threads are ours: each calls for a part of the product. */
 const char *train_gemm_open(void)
@@ -41,6 +49,12 @@ void train_gemm_one(int64_t m, int64_t n, int64_t k, struct train_matrix a, stru
 #else
 
 enum { ROWS = 4, DEPTH = 64, COLUMNS = 128 };
+
+const char *train_gemm_core(unsigned simd)
+{
+    (void)simd;
+    return NULL;
+}
 
 const char *train_gemm_open(void)
 {

@@ -22,6 +22,9 @@ void train_gemm_one(int64_t m, int64_t n, int64_t k, struct train_matrix a, stru
 /* The same by all threads of a pool. */
 void train_gemm(struct pool *pool, int64_t m, int64_t n, int64_t k, struct train_matrix a, struct train_matrix b,
                 float beta, float *c, int64_t ld);
+/* OpenBLAS takes the slowest kernels where it was loaded on a processor that is newer than itself: what its environment
+ * variable OPENBLAS_CORETYPE should say for the next start, by base/simd.h. NULL: it knows the processor. */
+const char *train_gemm_core(unsigned simd);
 /* What computes them: "openblas" or "loops". Called once before the first product. */
 const char *train_gemm_open(void);
 #endif

@@ -467,15 +467,15 @@ static void test_fit(void **state)
 
 static void test_lock(void **state)
 {
-    struct engram_lock *a, *b;
+    struct io_lock *a, *b;
     struct err e = { 0 };
 
     (void)state;
-    must(engram_lock(&a, in("t"), &e), &e);
-    assert_int_equal(engram_lock(&b, in("t"), &e), ERR_IO);
-    engram_unlock(a);
-    must(engram_lock(&b, in("t"), &e), &e);
-    engram_unlock(b);
+    must(io_lock(&a, in("t"), &e), &e);
+    assert_int_equal(io_lock(&b, in("t"), &e), ERR_IO);
+    io_unlock(a);
+    must(io_lock(&b, in("t"), &e), &e);
+    io_unlock(b);
     assert_int_not_equal(access(in("t.lock"), F_OK), 0);
 }
 

@@ -1,0 +1,628 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dflash.c - the command dflash: texts are written, a drafter learns from them, the better one stays.  room: cmd (cli_) */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/io.h"
+#include "base/memory.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "draft-train/program.h"
+#include "gguf/gguf.h"
+#include "train/dflash.h"
+#include "train/gate.h"
+#include "train/gemm.h"
+#include "train/writer.h"
+
+enum { ANCHORS = 16, WARM = 100, N_SIZES = 3 };
+#define P_MAX       0.05 /* of the gate */
+#define GEN_SHARE   0.3  /* of a round in which texts are written */
+#define ROUND_S     600.0
+#define ROUNDS_MIN  3
+#define TEST_SHARE  0.1  /* of the time, for the last test, until it is known what a test takes */
+#define TESTS_TAKE  3.0  /* times as long as that the last one takes, of all sizes of blocks */
+#define ASK_SHARE   0.2  /* of the time, at most, for texts to test on */
+#define HOT         0.8f /* temperature of a prompt that comes again */
+#define REPORT_MS   1000.0
+
+struct job {
+    const struct train_options *o;
+    const struct cli     *cli;
+    struct cli_opened     x;
+    struct train_data     data;
+    struct train_report   report;
+    struct train_shape    shape;
+    struct io_lock       *lock;
+    struct pool          *pool;
+    struct run           *run;
+    struct gguf          *old;      /* the drafter that serves; NULL: none */
+    bool                  same;     /* it has the shape that is trained */
+    struct train_writer  *writer;
+    struct train_texts    texts, tests;
+    struct train_dflash   d;
+    int64_t              *steps[1 + N_SIZES]; /* [tests.n]: of the old one; of the new one by block size */
+    char                 *fresh, *half; /* paths of what is new, and of what was interrupted */
+    char                  name[160];    /* of the job */
+    double                from_ms, stop_ms; /* of what is going on */
+    double                before_s;     /* spent before this process */
+    /* prompts in some order, again and again */
+    int64_t *order, at, pass;
+    int64_t  asked; /* tests */
+    double   whole_s; /* when steps end */
+};
+
+static double spent_s(const struct job *j)
+{
+    return j->before_s + (cli_now_ms() - j->from_ms) / 1e3;
+}
+
+/* ---- opening ---- */
+
+static enum err_code read_list(const char *text, int n_layer, struct train_shape *s, struct err *e)
+{
+    const char *at = text;
+
+    for (s->n_tap = 0;; at++) {
+        char *end;
+        const long v = strtol(at, &end, 10);
+
+        if (end == at || v < 0 || v >= n_layer || s->n_tap == TRAIN_TAPS_MAX)
+            return err_set(e, ERR_ARG, "--taps %s: up to %d layers in 0 .. %d, as 1,3,5", text, TRAIN_TAPS_MAX, n_layer - 1);
+        s->tap[s->n_tap++] = (int)v;
+        if (*end == '\0')
+            return ERR_OK;
+        if (*end != ',')
+            return err_set(e, ERR_ARG, "--taps %s: numbers with commas between", text);
+        at = end;
+    }
+}
+
+static int at_most(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* A new drafter: as wide as the model, heads of 64; five layers from the second to the last but one, evenly apart. */
+static enum err_code new_shape(struct job *j, struct err *e)
+{
+    enum { TAPS = 5, HEAD = 64 };
+    const struct model_info *m = model_info(j->x.model);
+    const struct text_info *t = text_info(j->x.text);
+    struct train_shape *s = &j->shape;
+    const int last = m->n_layer > 2 ? m->n_layer - 2 : m->n_layer - 1, first = last > 1 ? 1 : 0;
+
+    *s = (struct train_shape){ .n_layer = j->o->n_layer, .n_embd = m->n_embd, .block = j->o->block,
+                               .n_ff = j->o->n_ff > 0 ? j->o->n_ff : 3 * m->n_embd, .rope_base = 10000, .eps = 1e-6f,
+                               .ctx_tokens = j->o->model.ctx_tokens, .head_dim = m->n_embd >= 2 * HEAD ? HEAD : 16 };
+    s->n_head = m->n_embd / s->head_dim > 0 ? m->n_embd / s->head_dim : 1;
+    s->n_head_kv = s->n_head % 4 == 0 && s->n_head > 4 ? s->n_head / 4 : s->n_head % 2 == 0 ? s->n_head / 2 : s->n_head;
+    s->mask = t->pad >= 0 ? t->pad : t->eos >= 0 ? t->eos : 0;
+    if (j->o->taps != NULL)
+        return read_list(j->o->taps, m->n_layer, s, e);
+    s->n_tap = at_most(TAPS, last - first + 1);
+    for (int i = 0; i < s->n_tap; i++)
+        s->tap[i] = s->n_tap == 1 ? first : first + (2 * i * (last - first) + s->n_tap - 1) / (2 * (s->n_tap - 1));
+    return ERR_OK;
+}
+
+static bool shape_asked(const struct job *j)
+{
+    return cli_given(j->cli, "layers") || cli_given(j->cli, "ff") || cli_given(j->cli, "block") ||
+           cli_given(j->cli, "taps");
+}
+
+static bool same_shape(struct train_shape a, struct train_shape b)
+{
+    bool same = a.n_layer == b.n_layer && a.n_embd == b.n_embd && a.n_ff == b.n_ff && a.n_head == b.n_head &&
+                a.n_head_kv == b.n_head_kv && a.head_dim == b.head_dim && a.n_tap == b.n_tap && a.block == b.block &&
+                a.mask == b.mask && a.rope_base >= b.rope_base && a.rope_base <= b.rope_base && a.eps >= b.eps &&
+                a.eps <= b.eps;
+
+    for (int i = 0; same && i < a.n_tap; i++)
+        same = a.tap[i] == b.tap[i];
+    return same;
+}
+
+/* What is at --out, if anything: a drafter for this model, or it is not replaced. */
+static enum err_code open_old(struct job *j, struct train_shape *s, struct err *e)
+{
+    const struct model_info *m = model_info(j->x.model);
+
+    *s = (struct train_shape){ .ctx_tokens = j->o->model.ctx_tokens };
+    if (access(j->o->out, F_OK) != 0)
+        return ERR_OK;
+    if (gguf_open(&j->old, j->o->out, e) || train_shape_read(s, j->old, e) || text_same_tokens(j->old, j->x.gguf, e))
+        return err_wrap(e, "what is there would be replaced");
+    if (s->n_embd != m->n_embd)
+        return err_set(e, ERR_FORMAT, "%s: drafts for rows of %d elements, and the model's have %d", j->o->out, s->n_embd,
+                       m->n_embd);
+    for (int i = 0; i < s->n_tap; i++)
+        if (s->tap[i] >= m->n_layer)
+            return err_set(e, ERR_FORMAT, "%s: reads layer %d, and the model has %d", j->o->out, s->tap[i], m->n_layer);
+    return s->mask < m->n_vocab ? ERR_OK : err_set(e, ERR_FORMAT, "%s: its mask is not a token of the model", j->o->out);
+}
+
+static enum err_code choose_shape(struct job *j, struct err *e)
+{
+    struct train_shape old;
+
+    if (open_old(j, &old, e) || new_shape(j, e))
+        return e->code;
+    if (j->old != NULL && !shape_asked(j))
+        j->shape = old;
+    j->same = j->old != NULL && same_shape(old, j->shape);
+    if (j->old == NULL || j->same)
+        return ERR_OK;
+    for (int i = 0; i < old.n_tap; i++) /* both are tested on the same rows */
+        if (old.n_tap != j->shape.n_tap || old.tap[i] != j->shape.tap[i])
+            return err_set(e, ERR_ARG, "%s reads other layers: a drafter that reads others needs another --out", j->o->out);
+    cli_warn("%s has another shape: the new drafter begins with random weights", j->o->out);
+    return ERR_OK;
+}
+
+static char *beside(const char *path, const char *end)
+{
+    const size_t n = strlen(path), m = strlen(end) + 1;
+    char *s = malloc(n + m);
+
+    if (s != NULL) {
+        memcpy(s, path, n);
+        memcpy(s + n, end, m);
+    }
+    return s;
+}
+
+/* ---- memory ---- */
+
+static int64_t width_of(const struct job *j)
+{
+    return (int64_t)j->shape.n_tap * j->shape.n_embd;
+}
+
+/* Tokens that the texts may have. */
+static int64_t text_room(const struct job *j)
+{
+    return j->o->memory_bytes / train_texts_bytes(1, width_of(j));
+}
+
+/* What it takes at most, said before anything is taken. */
+static enum err_code bound_memory(const struct job *j, struct err *e)
+{
+    const struct model_info *m = model_info(j->x.model);
+    const struct train_dflash_opts to = { .n_text = j->o->n_text, .n_anchor = ANCHORS };
+    const int64_t ctx = j->shape.ctx_tokens, tests = (j->data.test.n * ctx + 1) * train_texts_bytes(1, width_of(j));
+    const int64_t texts = text_room(j) * train_texts_bytes(1, width_of(j));
+    const int64_t writer = train_writer_bytes(j->o->n_seq, ctx, width_of(j)) + run_state_bytes(j->run);
+    const int64_t net = train_dflash_bytes(&j->shape, &to, m->n_vocab, pool_size(j->pool)) +
+                        (int64_t)m->n_vocab * m->n_embd * (int64_t)sizeof(float);
+    const int64_t all = texts + tests + writer + net, left = memory_left("");
+
+    cli_warn("memory: at most %" PRId64 " MiB beside the model's %" PRId64 ": texts %" PRId64 ", tests %" PRId64
+             ", sequences %" PRId64 ", network %" PRId64, all >> 20, m->weight_bytes >> 20, texts >> 20, tests >> 20,
+             writer >> 20, net >> 20);
+    if (left >= 0 && all > left)
+        return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of memory are left: a smaller --memory, --batch, --ctx or --sequences "
+                       "takes less", left >> 20);
+    if (text_room(j) < 2 * ctx)
+        return err_set(e, ERR_ARG, "--memory holds %" PRId64 " tokens of texts: too few for texts of %" PRId64,
+                       text_room(j), ctx);
+    return ERR_OK;
+}
+
+static enum err_code open_all(struct job *j, char *const *files, struct err *e)
+{
+    const struct train_options *o = j->o;
+    const int threads = o->model.n_threads > 0 ? o->model.n_threads : pool_cpus();
+    struct run_opts ro = { .ctx_tokens = o->model.ctx_tokens, .n_seq = o->n_seq };
+    const struct train_dflash_opts to = { o->n_text, ANCHORS, o->rate, WARM, (uint64_t)o->seed };
+
+    if (io_lock(&j->lock, o->out, e) || cli_train_report_open(&j->report, o, e) || cli_open(&j->x, &o->model, e) ||
+        cli_open_text(&j->x, true, e) || cli_open_model(&j->x, e) || choose_shape(j, e) ||
+        cli_train_read(&j->data, o, files, j->x.text, j->shape.ctx_tokens - 8, e))
+        return e->code;
+    ro.rows_max = o->model.chunk;
+    ro.tap_layers = j->shape.tap;
+    ro.n_taps = j->shape.n_tap;
+    if (cli_open_run(&j->run, &j->x, &ro, e) || pool_open(&j->pool, threads, e) || bound_memory(j, e) ||
+        train_texts_open(&j->texts, text_room(j), width_of(j), e) ||
+        train_texts_open(&j->tests, j->data.test.n * j->shape.ctx_tokens + 1, width_of(j), e) ||
+        train_writer_open(&j->writer, j->run, j->x.text, j->shape.n_tap, o->n_predict, e) ||
+        train_dflash_open(&j->d, &j->shape, j->x.gguf, j->pool, &to, e))
+        return e->code;
+    j->order = calloc((size_t)j->data.train.n, sizeof *j->order);
+    j->fresh = beside(o->out, ".new");
+    j->half = beside(o->out, ".train");
+    for (int i = 0; i <= N_SIZES; i++)
+        j->steps[i] = calloc((size_t)j->data.test.n, sizeof *j->steps[i]);
+    if (j->order == NULL || j->fresh == NULL || j->half == NULL || j->steps[N_SIZES] == NULL || j->steps[0] == NULL ||
+        j->steps[1] == NULL || j->steps[2] == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    snprintf(j->name, sizeof j->name, "%016" PRIx64 " layers %d ff %d block %d taps %d first %d ctx %" PRId64 " time %.0f",
+             model_fingerprint(j->x.model), j->shape.n_layer, j->shape.n_ff, j->shape.block, j->shape.n_tap,
+             j->shape.tap[0], j->shape.ctx_tokens, o->time_s);
+    return ERR_OK;
+}
+
+static void close_all(struct job *j)
+{
+    for (int i = 0; i <= N_SIZES; i++)
+        free(j->steps[i]);
+    free(j->order);
+    free(j->fresh);
+    free(j->half);
+    train_dflash_close(&j->d);
+    train_writer_close(j->writer);
+    train_texts_close(&j->texts);
+    train_texts_close(&j->tests);
+    run_close(j->run);
+    pool_close(j->pool);
+    gguf_close(j->old);
+    cli_train_data_free(&j->data);
+    cli_opened_close(&j->x);
+    io_unlock(j->lock);
+}
+
+/* ---- texts ---- */
+
+static enum err_code interrupted(struct err *e)
+{
+    return err_set(e, ERR_CANCEL, "interrupted");
+}
+
+static bool next_test(void *ctx, struct train_ask *ask)
+{
+    struct job *j = ctx;
+
+    if (j->asked == j->data.test.n)
+        return false;
+    const struct train_prompt *p = &j->data.test.v[j->asked];
+
+    *ask = (struct train_ask){ .prompt = p->token.v, .n_prompt = p->token.n, .of = p->of, .source = (int)j->asked };
+    j->asked++;
+    return true;
+}
+
+static bool tests_go_on(void *ctx)
+{
+    const struct job *j = ctx;
+
+    cli_progress("texts to test on: %" PRId64 " of %" PRId64, j->tests.n, j->data.test.n);
+    return !cli_interrupted() && (j->tests.n == 0 || cli_now_ms() < j->stop_ms);
+}
+
+static int by_source(const void *a, const void *b)
+{
+    return ((const struct train_text_entry *)a)->source - ((const struct train_text_entry *)b)->source;
+}
+
+/* What the model says to prompts that nobody trains on, the most likely tokens; in the prompts' order. */
+static enum err_code write_tests(struct job *j, struct err *e)
+{
+    j->stop_ms = cli_now_ms() + ASK_SHARE * j->o->time_s * 1e3;
+    if (train_writer_run(j->writer, &j->tests, next_test, tests_go_on, j, e))
+        return e->code;
+    if (cli_interrupted())
+        return interrupted(e);
+    if (j->tests.n < j->data.test.n)
+        cli_warn("%" PRId64 " of %" PRId64 " prompts are tested on: there is no time to write more, or the model says nothing",
+                 j->tests.n, j->data.test.n);
+    if (j->tests.n == 0)
+        return err_set(e, ERR_FORMAT, "the model says nothing to the prompts that are held out");
+    qsort(j->tests.v, (size_t)j->tests.n, sizeof *j->tests.v, by_source);
+    return ERR_OK;
+}
+
+/* Prompts in a new order each time round: first with the most likely tokens, then with others. */
+static bool next_prompt(void *ctx, struct train_ask *ask)
+{
+    struct job *j = ctx;
+    const int64_t n = j->data.train.n;
+
+    if (j->at == 0)
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t k = (int64_t)(rng_unit((uint64_t)j->o->seed, 7 + (uint64_t)j->pass, (uint64_t)i) * (double)(i + 1));
+
+            j->order[i] = j->order[k];
+            j->order[k] = i;
+        }
+    const int64_t i = j->order[j->at];
+    const struct train_prompt *p = &j->data.train.v[i];
+
+    *ask = (struct train_ask){ .prompt = p->token.v, .n_prompt = p->token.n, .of = p->of, .source = (int)i,
+                               .temp = j->pass > 0 ? HOT : 0, .seed = (uint64_t)j->o->seed + (uint64_t)j->pass,
+                               .stream = (uint64_t)i };
+    if (++j->at == n) {
+        j->at = 0;
+        j->pass++;
+    }
+    return true;
+}
+
+/* Until the round's share of time is over, and there is something to learn from. */
+static bool texts_go_on(void *ctx)
+{
+    const struct job *j = ctx;
+    char clock[32];
+
+    cli_progress("writing: %" PRId64 " texts, %" PRId64 " tokens, %s left", j->texts.n, train_writer_tokens(j->writer),
+                 cli_train_clock(j->o->time_s - spent_s(j), clock));
+    return !cli_interrupted() && (cli_now_ms() < j->stop_ms || j->texts.n < j->o->n_text);
+}
+
+/* ---- training ---- */
+
+static void note_step(struct job *j, const struct train_loss *sum, double *last_ms, double part)
+{
+    char clock[32];
+    const double loss = sum->sum / sum->weight, right = (double)sum->right / (double)sum->n;
+
+    *last_ms = cli_now_ms();
+    cli_train_point(&j->report, loss);
+    cli_train_event(&j->report, "step",
+                    json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)j->d.adam.step, "loss", loss, "right", right,
+                              "rate", train_rate((double)j->o->rate, j->d.adam.step, WARM, part), "eta_seconds",
+                              j->o->time_s - spent_s(j)));
+    cli_progress("step %" PRId64 ", loss %.3f, %.1f %% right, %s left", j->d.adam.step, loss, 100 * right,
+                 cli_train_clock(j->o->time_s - spent_s(j), clock));
+}
+
+/* Steps until the round is over. */
+static enum err_code learn(struct job *j, double until_s, struct err *e)
+{
+    struct train_loss sum = { 0 }, loss;
+    double last_ms = cli_now_ms();
+
+    while (spent_s(j) < until_s) {
+        const double part = spent_s(j) / j->whole_s;
+
+        if (cli_interrupted())
+            return interrupted(e);
+        if (train_dflash_step(&j->d, &j->texts, part, &loss, e))
+            return e->code;
+        sum.sum += loss.sum;
+        sum.weight += loss.weight;
+        sum.right += loss.right;
+        sum.n += loss.n;
+        if (cli_now_ms() - last_ms < REPORT_MS)
+            continue;
+        note_step(j, &sum, &last_ms, part);
+        sum = (struct train_loss){ 0 };
+    }
+    return ERR_OK;
+}
+
+static enum err_code save(struct job *j, struct err *e)
+{
+    j->d.spent_s = spent_s(j);
+    return train_dflash_save(&j->d, j->half, str_of(j->name), e);
+}
+
+static bool walk_tick(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)ctx;
+    cli_progress("test: %llu of %llu texts", (unsigned long long)done, (unsigned long long)total);
+    return !cli_interrupted();
+}
+
+/* How it does so far, which also says when the last test has to begin. */
+static enum err_code test_now(struct job *j, struct err *e)
+{
+    const struct progress progress = { walk_tick, NULL };
+    const double from_ms = cli_now_ms();
+    int64_t tokens = 0, steps = 0;
+
+    if (train_walk(&j->d.net, &j->d.frozen.t, &j->tests, j->shape.block, j->steps[1], &progress, e))
+        return e->code;
+    for (int64_t i = 0; i < j->tests.n; i++) {
+        tokens += train_walk_tokens(&j->tests.v[i]);
+        steps += j->steps[1][i];
+    }
+    cli_train_event(&j->report, "round", json_pack("{s:I, s:f}", "step", (json_int_t)j->d.adam.step, "tokens_per_step",
+                                                   (double)tokens / (double)steps));
+    cli_note("%.0f s, %" PRId64 " steps: %.2f tokens per step", spent_s(j), j->d.adam.step, (double)tokens / (double)steps);
+    j->whole_s = j->o->time_s - TESTS_TAKE * (cli_now_ms() - from_ms) / 1e3;
+    return ERR_OK;
+}
+
+/* A part of the time for writing, the rest for steps; again, until it is over. */
+static enum err_code rounds(struct job *j, struct err *e)
+{
+    const int most = (int)(j->o->time_s / ROUND_S) + 1, n = most > ROUNDS_MIN ? most : ROUNDS_MIN;
+    const double each_s = j->o->time_s / n;
+
+    j->whole_s = j->o->time_s * (1 - TEST_SHARE);
+    while (spent_s(j) < j->whole_s) {
+        const double from_s = spent_s(j), next_s = ((int)(from_s / each_s) + 1) * each_s;
+        const double end_s = next_s < j->whole_s ? next_s : j->whole_s;
+
+        j->stop_ms = cli_now_ms() + (end_s - from_s) * GEN_SHARE * 1e3;
+        if (train_writer_run(j->writer, &j->texts, next_prompt, texts_go_on, j, e))
+            return e->code;
+        if (cli_interrupted())
+            return interrupted(e);
+        if (j->texts.n == 0)
+            return err_set(e, ERR_FORMAT, "the model says nothing to the prompts");
+        cli_train_event(&j->report, "texts", json_pack("{s:I, s:I}", "texts", (json_int_t)j->texts.n, "written_tokens",
+                                                       (json_int_t)train_writer_tokens(j->writer)));
+        if (learn(j, end_s, e))
+            return e->code;
+        if (end_s < j->whole_s && (test_now(j, e) || save(j, e)))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+/* The weights to begin with. */
+static enum err_code begin(struct job *j, struct err *e)
+{
+    if (access(j->half, F_OK) == 0) {
+        if (train_dflash_load(&j->d, j->half, str_of(j->name), e))
+            return e->code;
+        j->before_s = j->d.spent_s;
+        j->pass = j->d.adam.step + 1;
+        cli_warn("goes on after %.0f s and %" PRId64 " steps", j->before_s, j->d.adam.step);
+        return ERR_OK;
+    }
+    return j->same && !j->o->scratch ? train_net_read(&j->d.net, j->old, e) : ERR_OK;
+}
+
+/* ---- the test ---- */
+
+/* How the drafter that serves does, or none: a token a step. */
+static enum err_code test_old(struct job *j, struct err *e)
+{
+    const struct progress progress = { walk_tick, NULL };
+    struct train_shape s = { .ctx_tokens = j->shape.ctx_tokens };
+    struct train_net net;
+    enum err_code code;
+
+    for (int64_t i = 0; i < j->tests.n; i++)
+        j->steps[0][i] = train_walk_tokens(&j->tests.v[i]);
+    if (j->old == NULL)
+        return ERR_OK;
+    if (train_shape_read(&s, j->old, e) || train_net_open(&net, &s, j->pool, e))
+        return e->code;
+    code = train_net_read(&net, j->old, e);
+    if (code == ERR_OK)
+        code = train_walk(&net, &j->d.frozen.t, &j->tests, s.block, j->steps[0], &progress, e);
+    train_net_close(&net);
+    return code;
+}
+
+static int size_at(const struct job *j, int i)
+{
+    return j->shape.block >> i;
+}
+
+static enum err_code test_new(struct job *j, struct err *e)
+{
+    const struct progress progress = { walk_tick, NULL };
+
+    train_net_round(&j->d.net);
+    for (int i = 0; i < N_SIZES && size_at(j, i) >= 2; i++)
+        if (train_walk(&j->d.net, &j->d.frozen.t, &j->tests, size_at(j, i), j->steps[1 + i], &progress, e))
+            return e->code;
+    return ERR_OK;
+}
+
+/* Sums over the texts of a class; -1: all. */
+static void print_class(struct job *j, int of, const char *name)
+{
+    int64_t n = 0, tokens = 0, steps[1 + N_SIZES] = { 0 };
+    double rate[1 + N_SIZES];
+
+    for (int64_t i = 0; i < j->tests.n; i++) {
+        if (of >= 0 && j->tests.v[i].of != of)
+            continue;
+        n++;
+        tokens += train_walk_tokens(&j->tests.v[i]);
+        for (int k = 0; k <= N_SIZES; k++)
+            steps[k] += j->steps[k][i];
+    }
+    if (n == 0)
+        return;
+    for (int k = 0; k <= N_SIZES; k++)
+        rate[k] = steps[k] > 0 ? (double)tokens / (double)steps[k] : 0;
+    if (!j->o->quiet) {
+        FILE *to = j->report.events == stdout ? stderr : stdout;
+
+        fprintf(to, "%-20.20s %6" PRId64 " %8" PRId64, name, n, tokens);
+        for (int k = N_SIZES; k > 0; k--)
+            fprintf(to, " %7.2f", rate[k]);
+        fprintf(to, " %7.2f\n", rate[0]);
+    }
+    cli_train_event(&j->report, "test", json_pack("{s:s, s:I, s:I, s:f, s:f}", "class", name, "texts", (json_int_t)n,
+                                                  "tokens", (json_int_t)tokens, "tokens_per_step", rate[1],
+                                                  "tokens_per_step_before", rate[0]));
+}
+
+static void print_table(struct job *j)
+{
+    FILE *to = j->report.events == stdout ? stderr : stdout;
+
+    if (!j->o->quiet) {
+        fprintf(to, "tokens per step of the target\n%-20s %6s %8s", "class", "texts", "tokens");
+        for (int i = N_SIZES - 1; i >= 0; i--)
+            fprintf(to, "    B=%-2d", size_at(j, i));
+        fprintf(to, "  before\n");
+    }
+    for (int i = 0; i < j->data.test.n_name; i++)
+        print_class(j, i, j->data.test.name[i]);
+    print_class(j, -1, "all");
+}
+
+/* The exit status: published, or the old one stays. */
+static enum err_code decide(struct job *j, int *status, struct err *e)
+{
+    double *gain = calloc((size_t)j->tests.n, sizeof *gain), p;
+
+    if (gain == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (int64_t i = 0; i < j->tests.n; i++)
+        gain[i] = (double)(j->steps[0][i] - j->steps[1][i]);
+    p = train_gate(gain, j->tests.n, (uint64_t)j->o->seed);
+    free(gain);
+    *status = p < P_MAX ? EXIT_OK : EXIT_NO;
+    cli_train_event(&j->report, "end", json_pack("{s:b, s:f, s:I}", "published", *status == EXIT_OK, "p", p, "steps",
+                                                 (json_int_t)j->d.adam.step));
+    if (*status == EXIT_OK && train_publish(j->o->out, j->fresh, j->o->keep, e))
+        return e->code;
+    if (*status == EXIT_OK)
+        cli_warn("%s is written: fewer steps than %s (p = %.2g)", j->o->out, j->old != NULL ? "before" : "without", p);
+    else {
+        unlink(j->fresh);
+        cli_warn("%s: not better than %s (p = %.2g, %g is the limit)", j->o->out,
+                 j->old != NULL ? "the old one, which stays" : "no drafter: nothing is written", p, P_MAX);
+    }
+    unlink(j->half);
+    return ERR_OK;
+}
+
+static enum err_code train(struct job *j, int *status, struct err *e)
+{
+    if (begin(j, e) || write_tests(j, e) || test_old(j, e))
+        return e->code;
+    cli_train_event(&j->report, "begin", json_pack("{s:s, s:I, s:I, s:I, s:s}", "command", "dflash", "prompts",
+                                                   (json_int_t)j->data.train.n, "tests", (json_int_t)j->tests.n,
+                                                   "parameters", (json_int_t)j->d.net.n_params, "products",
+                                                   train_gemm_open()));
+    cli_note("%" PRId64 " prompts to train on, %" PRId64 " texts to test on, %" PRId64 " weights, products by %s",
+             j->data.train.n, j->tests.n, j->d.net.n_params, train_gemm_open());
+    if (rounds(j, e)) {
+        struct err ignored;
+
+        if (e->code == ERR_CANCEL && j->d.adam.step > 0 && save(j, &ignored) == ERR_OK)
+            cli_warn("%s keeps what was learnt in %.0f s: the same command goes on from there", j->half, spent_s(j));
+        return e->code;
+    }
+    if (train_net_write(&j->d.net, j->x.gguf, j->fresh, e))
+        return e->code;
+    if (test_new(j, e)) {
+        unlink(j->fresh);
+        return e->code;
+    }
+    cli_progress_end();
+    print_table(j);
+    return decide(j, status, e);
+}
+
+int cli_train_dflash(const struct train_options *o, const struct cli *cli, char *const *files)
+{
+    struct job j = { .o = o, .cli = cli, .from_ms = cli_now_ms() };
+    struct err e = { 0 }, late = { 0 };
+    int status = EXIT_OK;
+    enum err_code code = open_all(&j, files, &e);
+
+    if (code == ERR_OK)
+        code = train(&j, &status, &e);
+    cli_progress_end();
+    if (cli_train_report_close(&j.report, &late) != ERR_OK && code == ERR_OK) {
+        e = late;
+        code = e.code;
+    }
+    if (code != ERR_OK)
+        status = cli_fail(&e);
+    close_all(&j);
+    return status;
+}

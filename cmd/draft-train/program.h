@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* program.h - inside chimere-draft-train: its options, prompts that come in, what it reports.    room: cmd (cli_) */
+#ifndef DRAFT_TRAIN_PROGRAM_H
+#define DRAFT_TRAIN_PROGRAM_H
+#include "chat/chat.h"
+#include "cli/cli.h"
+#include "cli/open.h"
+#include "text/text.h"
+
+struct train_options {
+    struct cli_model_opts model;
+    const char *out, *time, *events, *plot, *taps;
+    struct cli_list held_out;
+    int32_t     n_layer, n_ff, block, n_tests, n_text, keep, n_seq;
+    int64_t     memory_bytes, n_predict, seed;
+    float       rate;
+    bool        scratch, rollback, lines, quiet, verbose;
+    double      time_s; /* of `time` */
+};
+
+/* "90s", "30m", "2h", "1d" in seconds; exits with EXIT_USAGE otherwise. */
+double cli_train_time(const char *text);
+
+/* ---- prompts.c ---- */
+
+struct train_prompt {
+    struct text_tokens token;
+    int      of;     /* class: place of its file's name */
+    int64_t  document;
+    uint64_t hash;
+};
+struct train_prompts {
+    struct train_prompt *v; /* [n] */
+    int64_t n, cap, n_document, n_long, n_same; /* documents so far; left out: too long, held out as well */
+    char  **name;           /* [n_name] of classes */
+    int     n_name;
+};
+struct train_data {
+    struct train_prompts train, test; /* they share no document and no prompt */
+};
+/* Prompts of files, or of the task sets that came with the program; which are held out. ERR_FORMAT says what is wrong with
+ * a file. */
+MUST_CHECK enum err_code cli_train_read(struct train_data *d, const struct train_options *o, char *const *files,
+                                        const struct text *text, int64_t tokens_max, struct err *e);
+void cli_train_data_free(struct train_data *d);
+
+/* ---- report.c ---- */
+
+/* Events as JSON lines (--jsonl) and points of a picture of the loss (--plot). */
+struct train_report {
+    const struct train_options *o;
+    FILE   *events;
+    double  from_ms;
+    double *point; /* [n][2]: seconds, loss */
+    int64_t n, cap;
+    bool    failed;
+};
+MUST_CHECK enum err_code cli_train_report_open(struct train_report *r, const struct train_options *o, struct err *e);
+/* Takes the reference of `fields`, which get "event" and "seconds". */
+void cli_train_event(struct train_report *r, const char *event, json_t *fields);
+void cli_train_point(struct train_report *r, double loss);
+/* Writes the picture; ERR_IO when that, or an event, could not be written. Frees what r has. */
+MUST_CHECK enum err_code cli_train_report_close(struct train_report *r, struct err *e);
+
+/* "1:02:03" in buf. */
+const char *cli_train_clock(double seconds, char buf[32]);
+
+/* ---- the commands: the exit status, or cli_fail()'s ---- */
+
+/* cli: whether a shape was asked for. */
+int cli_train_dflash(const struct train_options *o, const struct cli *cli, char *const *files);
+#endif

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prompts.c - prompts to train and to test on, from files.                   room: cmd (cli_) */
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/io.h"
+#include "draft-train/program.h"
+
+/* Of plain text: a prompt of so many tokens begins every WINDOW tokens. */
+enum { OPENING = 64, WINDOW = 256 };
+#define FILE_BYTES_MAX ((size_t)1 << 30)
+
+struct reading {
+    const struct train_options *o;
+    const struct text *text;
+    struct chat       *format; /* opened when a chat comes */
+    int64_t            tokens_max;
+    struct train_prompts *to;
+    int                of;
+};
+
+static enum err_code no_memory(struct err *e)
+{
+    return err_set(e, ERR_NOMEM, "out of memory");
+}
+
+/* Takes the tokens. */
+static enum err_code add(struct reading *r, struct text_tokens token, struct err *e)
+{
+    struct train_prompts *p = r->to;
+
+    if (token.n < 1 || token.n > r->tokens_max) {
+        p->n_long += token.n > r->tokens_max;
+        text_tokens_free(&token);
+        return ERR_OK;
+    }
+    if (p->n == p->cap) {
+        const int64_t cap = p->cap > 0 ? 2 * p->cap : 256;
+        struct train_prompt *v = realloc(p->v, (size_t)cap * sizeof *v);
+
+        if (v == NULL) {
+            text_tokens_free(&token);
+            return no_memory(e);
+        }
+        p->v = v;
+        p->cap = cap;
+    }
+    p->v[p->n++] = (struct train_prompt){ token, r->of, p->n_document,
+                                          io_hash(0, token.v, (size_t)token.n * sizeof *token.v) };
+    return ERR_OK;
+}
+
+static enum err_code add_text(struct reading *r, struct str s, struct err *e)
+{
+    struct text_tokens all = { 0 };
+    enum err_code code = text_encode(r->text, s, TEXT_ADD, &all, e);
+
+    for (int64_t i = 0; code == ERR_OK && i < all.n; i += WINDOW) {
+        struct text_tokens part = { 0 };
+
+        for (int64_t j = i; code == ERR_OK && j < all.n && j < i + OPENING; j++)
+            code = text_tokens_push(&part, all.v[j], e);
+        if (code == ERR_OK)
+            code = add(r, part, e);
+        else
+            text_tokens_free(&part);
+    }
+    text_tokens_free(&all);
+    r->to->n_document += code == ERR_OK;
+    return code;
+}
+
+static enum err_code add_chat(struct reading *r, const json_t *o, struct err *e)
+{
+    const json_t *think = json_object_get(o, "enable_thinking");
+    json_t *extra = json_object();
+    struct text_tokens token = { 0 };
+    bool thinking;
+    enum err_code code = ERR_OK;
+
+    if (extra == NULL || (think != NULL && json_object_set(extra, "enable_thinking", (json_t *)(uintptr_t)think)))
+        code = no_memory(e);
+    if (code == ERR_OK && r->format == NULL)
+        code = chat_open(&r->format, r->text, (struct str){ 0 }, e);
+    if (code == ERR_OK)
+        code = chat_render(r->format, &(struct chat_prompt){ .messages = json_object_get(o, "messages"),
+                                                             .tools = json_object_get(o, "tools"), .extra = extra,
+                                                             .generate = true, .now_s = cli_local_s() },
+                           &token, &thinking, e);
+    json_decref(extra);
+    if (code == ERR_OK)
+        code = add(r, token, e);
+    else
+        text_tokens_free(&token);
+    r->to->n_document += code == ERR_OK;
+    return code;
+}
+
+/* {"messages"} is a chat, {"text"} a document, {"prompt"} a text to go on with. */
+static enum err_code add_line(struct reading *r, const char *path, int64_t number, struct str line, struct err *e)
+{
+    struct text_tokens token = { 0 };
+    char what[300];
+    struct str s;
+    json_t *o;
+    enum err_code code;
+
+    snprintf(what, sizeof what, "%.200s: line %lld", path, (long long)number);
+    if (json_parse(&o, line, what, e))
+        return e->code;
+    if (json_is_array(json_object_get(o, "messages")))
+        code = add_chat(r, o, e) ? err_wrap(e, "%s", what) : ERR_OK;
+    else if (json_get_str(o, "text", &s))
+        code = add_text(r, s, e);
+    else if (json_get_str(o, "prompt", &s)) {
+        code = text_encode(r->text, s, TEXT_ADD, &token, e);
+        if (code == ERR_OK)
+            code = add(r, token, e);
+        r->to->n_document += code == ERR_OK;
+    } else
+        code = err_set(e, ERR_FORMAT, "%s: neither messages nor text nor a prompt", what);
+    json_decref(o);
+    return code;
+}
+
+static bool blank(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (strchr(" \t\r", s.p[i]) == NULL)
+            return false;
+    return true;
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+
+    return n > m && strcmp(name + (n - m), end) == 0;
+}
+
+static enum err_code add_lines(struct reading *r, const char *path, struct str all, bool jsonl, struct err *e)
+{
+    int64_t number = 0;
+
+    for (size_t at = 0; at < all.n;) {
+        const char *end = memchr(all.p + at, '\n', all.n - at);
+        const struct str line = { all.p + at, end != NULL ? (size_t)(end - all.p) - at : all.n - at };
+
+        at += line.n + 1;
+        number++;
+        if (!blank(line) && (jsonl ? add_line(r, path, number, line, e) : add_text(r, line, e)))
+            return e->code;
+        if (cli_interrupted())
+            return err_set(e, ERR_CANCEL, "interrupted");
+    }
+    return ERR_OK;
+}
+
+/* Its name without directory and .jsonl is its class. */
+static enum err_code name_class(struct reading *r, const char *path, struct err *e)
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    const size_t n = strlen(name) - (ends_in(name, ".jsonl") ? 6 : 0);
+    struct train_prompts *p = r->to;
+    char **v;
+
+    for (r->of = 0; r->of < p->n_name; r->of++)
+        if (strncmp(p->name[r->of], name, n) == 0 && p->name[r->of][n] == '\0')
+            return ERR_OK;
+    v = realloc(p->name, (size_t)(p->n_name + 1) * sizeof *v);
+    if (v == NULL)
+        return no_memory(e);
+    p->name = v;
+    if ((v[p->n_name] = strndup(name, n)) == NULL)
+        return no_memory(e);
+    p->n_name++;
+    return ERR_OK;
+}
+
+static enum err_code read_file(struct reading *r, const char *path, struct err *e)
+{
+    const bool jsonl = ends_in(path, ".jsonl");
+    char *data;
+    size_t n;
+    enum err_code code;
+
+    if (name_class(r, strcmp(path, "-") == 0 ? "stdin" : path, e) || io_read_all(&data, &n, path, FILE_BYTES_MAX, e))
+        return e->code;
+    code = jsonl || r->o->lines ? add_lines(r, path, (struct str){ data, n }, jsonl, e)
+                                : add_text(r, (struct str){ data, n }, e);
+    free(data);
+    return code;
+}
+
+/* ---- which are held out ---- */
+
+static void free_prompts(struct train_prompts *p)
+{
+    for (int64_t i = 0; i < p->n; i++)
+        text_tokens_free(&p->v[i].token);
+    for (int i = 0; i < p->n_name; i++)
+        free(p->name[i]);
+    free(p->v);
+    free(p->name);
+    *p = (struct train_prompts){ 0 };
+}
+
+void cli_train_data_free(struct train_data *d)
+{
+    free_prompts(&d->train);
+    free_prompts(&d->test);
+}
+
+/* At most n_tests prompts of each class stay, spread over it. */
+static enum err_code thin(struct train_prompts *p, int64_t n_tests, struct err *e)
+{
+    int64_t *all = calloc(3 * (size_t)p->n_name + 1, sizeof *all), *seen = all + p->n_name, *kept = seen + p->n_name;
+    int64_t n = 0;
+
+    if (all == NULL)
+        return no_memory(e);
+    for (int64_t j = 0; j < p->n; j++)
+        all[p->v[j].of]++;
+    for (int64_t j = 0; j < p->n; j++) {
+        const int of = p->v[j].of;
+        const int64_t every = all[of] > n_tests ? all[of] / n_tests : 1;
+
+        if (seen[of]++ % every == 0 && kept[of] < n_tests) {
+            kept[of]++;
+            p->v[n++] = p->v[j];
+        } else
+            text_tokens_free(&p->v[j].token);
+    }
+    p->n = n;
+    free(all);
+    return ERR_OK;
+}
+
+/* Of each class one document of ten is held out, at most n_tests, spread over it. */
+static bool is_held_out(int64_t i, int64_t all, int64_t n_tests)
+{
+    const int64_t most = all / 10 < 1 ? 1 : all / 10, n = most < n_tests ? most : n_tests;
+
+    return all > 1 && i % (all / n) == 0 && i / (all / n) < n;
+}
+
+static enum err_code split(struct train_data *d, int64_t n_tests, struct err *e)
+{
+    struct train_prompts *p = &d->train, *t = &d->test;
+    int64_t n = 0;
+
+    t->v = calloc((size_t)p->n + 1, sizeof *t->v);
+    t->name = calloc((size_t)p->n_name + 1, sizeof *t->name);
+    if (t->v == NULL || t->name == NULL)
+        return no_memory(e);
+    for (; t->n_name < p->n_name; t->n_name++)
+        if ((t->name[t->n_name] = strdup(p->name[t->n_name])) == NULL)
+            return no_memory(e);
+    for (int64_t i = 0, k; i < p->n; i += k) { /* a class: its documents follow each other */
+        const int64_t first = p->v[i].document;
+
+        for (k = 0; i + k < p->n && p->v[i + k].of == p->v[i].of; k++)
+            ;
+        const int64_t all = p->v[i + k - 1].document - first + 1;
+
+        for (int64_t j = i; j < i + k; j++)
+            if (is_held_out(p->v[j].document - first, all, n_tests))
+                t->v[t->n++] = p->v[j];
+            else
+                p->v[n++] = p->v[j];
+    }
+    p->n = n;
+    return ERR_OK;
+}
+
+static int by_hash(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* What is tested on is not trained on, whatever file it came from. */
+static enum err_code drop_tests(struct train_data *d, struct err *e)
+{
+    uint64_t *hash = calloc((size_t)d->test.n + 1, sizeof *hash);
+    int64_t n = 0;
+
+    if (hash == NULL)
+        return no_memory(e);
+    for (int64_t i = 0; i < d->test.n; i++)
+        hash[i] = d->test.v[i].hash;
+    qsort(hash, (size_t)d->test.n, sizeof *hash, by_hash);
+    for (int64_t i = 0; i < d->train.n; i++) {
+        struct train_prompt *p = &d->train.v[i];
+
+        if (bsearch(&p->hash, hash, (size_t)d->test.n, sizeof *hash, by_hash) == NULL)
+            d->train.v[n++] = *p;
+        else
+            text_tokens_free(&p->token);
+    }
+    d->train.n_same = d->train.n - n;
+    d->train.n = n;
+    free(hash);
+    return ERR_OK;
+}
+
+/* ---- all files ---- */
+
+static int is_set(const struct dirent *d)
+{
+    return ends_in(d->d_name, ".jsonl");
+}
+
+static enum err_code read_sets(struct reading *r, struct err *e)
+{
+    struct dirent **list = NULL;
+    char dir[4096], path[4400];
+    enum err_code code = ERR_OK;
+    int n = cli_eval_path(dir, sizeof dir) ? scandir(dir, &list, is_set, alphasort) : -1;
+
+    if (n <= 0)
+        code = err_set(e, ERR_ARG, "no prompts: name files; the task sets that come with the program are not there");
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%.255s", dir, list[i]->d_name);
+        if (code == ERR_OK)
+            code = read_file(r, path, e);
+        free(list[i]);
+    }
+    free(list);
+    return code;
+}
+
+static enum err_code read_all(struct reading *r, struct train_data *d, char *const *files, struct err *e)
+{
+    r->to = &d->test;
+    for (size_t i = 0; i < r->o->held_out.n; i++)
+        if (read_file(r, r->o->held_out.v[i], e))
+            return e->code;
+    if (thin(&d->test, r->o->n_tests, e))
+        return e->code;
+    r->to = &d->train;
+    if (*files == NULL && read_sets(r, e))
+        return e->code;
+    for (; *files != NULL; files++)
+        if (read_file(r, *files, e))
+            return e->code;
+    if (r->o->held_out.n == 0 && split(d, r->o->n_tests, e))
+        return e->code;
+    return drop_tests(d, e);
+}
+
+enum err_code cli_train_read(struct train_data *d, const struct train_options *o, char *const *files,
+                             const struct text *text, int64_t tokens_max, struct err *e)
+{
+    struct reading r = { .o = o, .text = text, .tokens_max = tokens_max };
+    enum err_code code = read_all(&r, d, files, e);
+
+    chat_close(r.format);
+    if (code == ERR_OK && d->test.n == 0)
+        return err_set(e, ERR_FORMAT, "no prompts to test on: two documents are needed at least, or --held-out files");
+    if (code == ERR_OK && d->train.n == 0)
+        return err_set(e, ERR_FORMAT, "no prompts to train on: all of them are held out, too long, or empty");
+    if (code == ERR_OK && d->train.n_long + d->test.n_long > 0)
+        cli_warn("%lld prompts of more than %lld tokens are left out (-c: a longer context)",
+                 (long long)(d->train.n_long + d->test.n_long), (long long)tokens_max);
+    return code;
+}

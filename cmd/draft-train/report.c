@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report.c - events of a training as JSON lines, its loss as a picture.       room: cmd (cli_) */
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/io.h"
+#include "draft-train/program.h"
+
+double cli_train_time(const char *text)
+{
+    char *end;
+    const double v = strtod(text, &end);
+    const double unit = *end == 's' ? 1 : *end == 'm' ? 60 : *end == 'h' ? 3600 : *end == 'd' ? 86400 : 0;
+
+    if (end == text || unit == 0 || end[1] != '\0' || !(v > 0) || v * unit > 365.0 * 86400)
+        cli_usage("--time %s: not a time such as 90s, 30m or 2h", text);
+    return v * unit;
+}
+
+const char *cli_train_clock(double seconds, char buf[32])
+{
+    const long long s = seconds > 0 ? (long long)seconds : 0;
+
+    if (s >= 3600)
+        snprintf(buf, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(buf, 32, "%lld:%02lld", s / 60, s % 60);
+    return buf;
+}
+
+enum err_code cli_train_report_open(struct train_report *r, const struct train_options *o, struct err *e)
+{
+    *r = (struct train_report){ .o = o, .from_ms = cli_now_ms() };
+    if (o->events == NULL)
+        return ERR_OK;
+    r->events = strcmp(o->events, "-") == 0 ? stdout : fopen(o->events, "a");
+    return r->events != NULL ? ERR_OK : err_errno(e, ERR_IO, errno, "%s: cannot open", o->events);
+}
+
+void cli_train_event(struct train_report *r, const char *event, json_t *fields)
+{
+    if (r->events != NULL && fields != NULL) {
+        json_t *o = json_object();
+
+        r->failed |= !cli_json_set(o, "event", json_string(event)) ||
+                     !cli_json_set(o, "seconds", json_real((cli_now_ms() - r->from_ms) / 1e3)) ||
+                     json_object_update(o, fields) != 0 ||
+                     json_dumpf(o, r->events, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0 ||
+                     putc('\n', r->events) == EOF || fflush(r->events) != 0;
+        json_decref(o);
+    }
+    json_decref(fields);
+}
+
+void cli_train_point(struct train_report *r, double loss)
+{
+    if (r->o->plot == NULL || !isfinite(loss))
+        return;
+    if (r->n == r->cap) {
+        const int64_t cap = r->cap > 0 ? 2 * r->cap : 1024;
+        double *v = realloc(r->point, (size_t)cap * 2 * sizeof *v);
+
+        if (v == NULL)
+            return;
+        r->point = v;
+        r->cap = cap;
+    }
+    r->point[2 * r->n] = (cli_now_ms() - r->from_ms) / 1e3;
+    r->point[2 * r->n++ + 1] = loss;
+}
+
+/* ---- the picture ---- */
+
+enum { WIDTH = 640, HEIGHT = 360, LEFT = 60, RIGHT = 20, TOP = 20, BOTTOM = 40, LINES = 5 };
+
+static enum err_code add(struct cli_buf *b, struct err *e, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+
+static enum err_code add(struct cli_buf *b, struct err *e, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return cli_buf_add(b, str_of(text), e);
+}
+
+static double x_of(const struct train_report *r, double seconds)
+{
+    const double last = r->point[2 * (r->n - 1)];
+
+    return LEFT + (WIDTH - LEFT - RIGHT) * (last > 0 ? seconds / last : 0);
+}
+
+static double y_of(double loss, double most)
+{
+    return TOP + (HEIGHT - TOP - BOTTOM) * (1 - loss / most);
+}
+
+static enum err_code axes(const struct train_report *r, struct cli_buf *b, double most, struct err *e)
+{
+    const double last = r->point[2 * (r->n - 1)];
+    char clock[32];
+
+    if (add(b, e, "<svg xmlns=\"%s%s\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n",
+            "http:", "//www.w3.org/2000/svg", WIDTH, HEIGHT) ||
+        add(b, e, "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"))
+        return e->code;
+    for (int i = 0; i <= LINES; i++) {
+        const double y = y_of(most * i / LINES, most), x = x_of(r, last * i / LINES);
+
+        if (add(b, e, "<path d=\"M%d %.1fH%d\" stroke=\"#ccc\"/>\n", LEFT, y, WIDTH - RIGHT) ||
+            add(b, e, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.2f</text>\n", LEFT - 6, y + 4, most * i / LINES) ||
+            add(b, e, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x, HEIGHT - BOTTOM + 18,
+                cli_train_clock(last * i / LINES, clock)))
+            return e->code;
+    }
+    return add(b, e, "<text x=\"%d\" y=\"%d\">loss, nats; time</text>\n", LEFT + 8, HEIGHT - 6);
+}
+
+static enum err_code draw(const struct train_report *r, struct cli_buf *b, struct err *e)
+{
+    double most = 0;
+
+    for (int64_t i = 0; i < r->n; i++)
+        most = r->point[2 * i + 1] > most ? r->point[2 * i + 1] : most;
+    if (axes(r, b, most > 0 ? most : 1, e) || add(b, e, "<path fill=\"none\" stroke=\"#06c\" d=\""))
+        return e->code;
+    for (int64_t i = 0; i < r->n; i++)
+        if (add(b, e, "%c%.1f %.1f", i == 0 ? 'M' : 'L', x_of(r, r->point[2 * i]),
+                y_of(r->point[2 * i + 1], most > 0 ? most : 1)))
+            return e->code;
+    return add(b, e, "\"/>\n</svg>\n");
+}
+
+static enum err_code write_plot(const struct train_report *r, struct err *e)
+{
+    struct cli_buf b = { 0 };
+    struct io_out *out;
+    enum err_code code = draw(r, &b, e);
+
+    if (code == ERR_OK)
+        code = io_out_open(&out, r->o->plot, e);
+    if (code == ERR_OK) {
+        code = io_out_write(out, b.p, b.n, e);
+        if (code == ERR_OK)
+            code = io_out_commit(out, e);
+        else
+            io_out_abort(out);
+    }
+    cli_buf_free(&b);
+    return code;
+}
+
+enum err_code cli_train_report_close(struct train_report *r, struct err *e)
+{
+    enum err_code code = ERR_OK;
+
+    if (r->o == NULL) /* never opened */
+        return ERR_OK;
+    if (r->o->plot != NULL && r->n > 0)
+        code = write_plot(r, e);
+    if (r->events != NULL && r->events != stdout)
+        r->failed |= fclose(r->events) != 0;
+    if (code == ERR_OK && r->failed)
+        code = err_set(e, ERR_IO, "%s: events could not be written", r->o->events);
+    free(r->point);
+    *r = (struct train_report){ 0 };
+    return code;
+}

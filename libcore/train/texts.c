@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* texts.c - texts of a model with what its layers gave for each token. */
+#include "train/texts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int64_t train_texts_bytes(int64_t cap, int64_t width)
+{
+    return cap * ((int64_t)sizeof(int32_t) + width * (int64_t)sizeof(uint16_t));
+}
+
+enum err_code train_texts_open(struct train_texts *t, int64_t cap, int64_t width, struct err *e)
+{
+    *t = (struct train_texts){ .cap = cap, .width = width };
+    t->token = malloc((size_t)cap * sizeof *t->token);
+    t->feature = malloc((size_t)(cap * width) * sizeof *t->feature);
+    if (t->token != NULL && t->feature != NULL)
+        return ERR_OK;
+    train_texts_close(t);
+    return err_set(e, ERR_NOMEM, "out of memory: %lld MiB for texts", (long long)(train_texts_bytes(cap, width) >> 20));
+}
+
+void train_texts_close(struct train_texts *t)
+{
+    free(t->token);
+    free(t->feature);
+    free(t->v);
+    *t = (struct train_texts){ 0 };
+}
+
+/* Texts from the oldest on that lie in the n tokens from `at` on go. */
+static void make_room(struct train_texts *t, int64_t at, int64_t n)
+{
+    int64_t gone = 0;
+
+    while (gone < t->n && t->v[gone].at < at + n && at < t->v[gone].at + t->v[gone].n)
+        gone++;
+    t->n -= gone;
+    if (gone > 0)
+        memmove(t->v, t->v + gone, (size_t)t->n * sizeof *t->v);
+}
+
+enum err_code train_texts_add(struct train_texts *t, struct train_text_entry text, const int32_t *token,
+                              const uint16_t *feature, struct err *e)
+{
+    if (text.n > t->cap)
+        return ERR_OK;
+    if (t->n == t->cap_v) {
+        const int64_t cap = t->cap_v > 0 ? 2 * t->cap_v : 256;
+        struct train_text_entry *v = realloc(t->v, (size_t)cap * sizeof *v);
+
+        if (v == NULL)
+            return err_set(e, ERR_NOMEM, "out of memory: texts");
+        t->v = v;
+        t->cap_v = cap;
+    }
+    if (t->at + text.n > t->cap) { /* what is left at the end is the oldest, and not enough */
+        make_room(t, t->at, t->cap - t->at);
+        t->at = 0;
+    }
+    make_room(t, t->at, text.n);
+    text.at = t->at;
+    memcpy(t->token + t->at, token, (size_t)text.n * sizeof *token);
+    memcpy(t->feature + t->at * t->width, feature, (size_t)((text.n - 1) * t->width) * sizeof *feature);
+    memset(t->feature + (t->at + text.n - 1) * t->width, 0, (size_t)t->width * sizeof *feature);
+    t->v[t->n++] = text;
+    t->at += text.n;
+    return ERR_OK;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* texts.h - texts of a model with what its layers gave for each token, in memory of a fixed size.      room: train
+ *
+ * A text is a prompt and what the model wrote after it. Where there is no more room the oldest texts go. */
+#ifndef TRAIN_TEXTS_H
+#define TRAIN_TEXTS_H
+#include "base/base.h"
+
+struct train_text_entry {
+    int64_t at;       /* of its first token in token[] and feature[] */
+    int64_t n_prompt; /* tokens that the model did not write */
+    int64_t n;        /* all tokens; the last one has no features, which nobody sees */
+    int     of;       /* a number of the caller's: its class */
+    int     source;   /* another one: its prompt */
+};
+struct train_texts {
+    int64_t   cap, width;  /* tokens; features of a token */
+    int32_t  *token;       /* [cap] */
+    uint16_t *feature;     /* [cap][width] BF16 */
+    struct train_text_entry *v; /* [n], oldest first */
+    int64_t   n, cap_v, at;
+};
+/* ERR_NOMEM. */
+MUST_CHECK enum err_code train_texts_open(struct train_texts *t, int64_t cap, int64_t width, struct err *e);
+void train_texts_close(struct train_texts *t);
+/* Copies a text; one that is longer than cap is left out. text.at is not looked at. ERR_NOMEM. */
+MUST_CHECK enum err_code train_texts_add(struct train_texts *t, struct train_text_entry text, const int32_t *token,
+                                         const uint16_t *feature, struct err *e);
+int64_t train_texts_bytes(int64_t cap, int64_t width);
+#endif

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* writer.c - the model writes: texts to train on, with what its layers gave for each token.
+ *
+ * The rows are taken where a drafter takes them: the recorder is a drafter that never guesses. */
+#include "train/writer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "gen/gen.h"
+#include "quant/quant.h"
+#include "run/run.h"
+#include "run/taps.h"
+#include "text/text.h"
+
+/* What a sequence holds. */
+struct record {
+    int32_t  *token;   /* [ctx] */
+    uint16_t *feature; /* [ctx][width] */
+    int64_t   n;
+};
+
+struct answer {
+    struct train_ask ask; /* its prompt lies in token */
+    int64_t          id, n, cap;
+    int32_t         *token; /* prompt and answer */
+    bool             busy;
+};
+
+struct train_writer {
+    struct gen        *gen;
+    struct run        *run;
+    const struct text *text;
+    struct record     *record; /* [n_seq] */
+    struct answer     *answer; /* [n_seq] */
+    float             *row;    /* [n_embd] */
+    int                n_seq, n_tap, n_embd;
+    int64_t            ctx, n_predict, n_written;
+};
+
+/* ---- the recorder ---- */
+
+static int64_t common(const struct record *r, const int32_t *token, int64_t n)
+{
+    int64_t i = 0;
+
+    n = n < r->n ? n : r->n;
+    while (i < n && r->token[i] == token[i])
+        i++;
+    return i;
+}
+
+static int64_t width_of(const struct train_writer *w)
+{
+    return (int64_t)w->n_tap * w->n_embd;
+}
+
+/* The sequence holds n tokens, its own or another's, whose rows are known. */
+static void begin(void *of, int seq, const int32_t *token, int64_t n)
+{
+    struct train_writer *w = of;
+    struct record *to = &w->record[seq];
+    const struct record *from = to;
+    int64_t same = common(to, token, n);
+
+    for (int s = 0; s < w->n_seq && same < n; s++)
+        if (common(&w->record[s], token, n) > same) {
+            from = &w->record[s];
+            same = common(from, token, n);
+        }
+    if (from != to) {
+        memcpy(to->token, from->token, (size_t)same * sizeof *token);
+        memcpy(to->feature, from->feature, (size_t)(same * width_of(w)) * sizeof *to->feature);
+    }
+    to->n = same;
+}
+
+static enum err_code guess(void *of, struct gen_guess *g, int n, const float *cost_ms, struct err *e)
+{
+    (void)of;
+    (void)cost_ms;
+    (void)e;
+    for (int i = 0; i < n; i++)
+        g[i].n = 0;
+    return ERR_OK;
+}
+
+static void settle(void *of, int seq, const int32_t *token, int n, int n_guessed, int n_kept)
+{
+    struct train_writer *w = of;
+    struct record *r = &w->record[seq];
+    const int first = run_first_row(w->run, seq);
+
+    (void)n_guessed;
+    (void)n_kept;
+    for (int i = 0; i < n && r->n < w->ctx; i++) {
+        for (int t = 0; t < w->n_tap; t++) {
+            run_tap_rows(w->run, t, first + i, 1, w->row);
+            quant_types[QUANT_bf16]->encode(r->feature + r->n * width_of(w) + (int64_t)t * w->n_embd, w->row, w->n_embd,
+                                            NULL);
+        }
+        r->token[r->n++] = token[i];
+    }
+}
+
+static const struct gen_drafter recorder = { begin, guess, settle };
+
+/* ---- opening ---- */
+
+int64_t train_writer_bytes(int n_seq, int64_t ctx_tokens, int64_t width)
+{
+    return n_seq * train_texts_bytes(ctx_tokens, width);
+}
+
+void train_writer_close(struct train_writer *w)
+{
+    if (w == NULL)
+        return;
+    gen_close(w->gen);
+    for (int i = 0; i < w->n_seq; i++) {
+        if (w->record != NULL) {
+            free(w->record[i].token);
+            free(w->record[i].feature);
+        }
+        if (w->answer != NULL)
+            free(w->answer[i].token);
+    }
+    free(w->record);
+    free(w->answer);
+    free(w->row);
+    free(w);
+}
+
+static bool alloc_all(struct train_writer *w)
+{
+    bool all = true;
+
+    w->record = calloc((size_t)w->n_seq, sizeof *w->record);
+    w->answer = calloc((size_t)w->n_seq, sizeof *w->answer);
+    w->row = calloc((size_t)w->n_embd, sizeof *w->row);
+    for (int i = 0; w->record != NULL && i < w->n_seq; i++) {
+        w->record[i].token = malloc((size_t)w->ctx * sizeof *w->record[i].token);
+        w->record[i].feature = malloc((size_t)(w->ctx * width_of(w)) * sizeof *w->record[i].feature);
+        all &= w->record[i].token != NULL && w->record[i].feature != NULL;
+    }
+    return all && w->record != NULL && w->answer != NULL && w->row != NULL;
+}
+
+enum err_code train_writer_open(struct train_writer **out, struct run *run, const struct text *text, int n_tap,
+                                int64_t n_predict, struct err *e)
+{
+    struct train_writer *w = calloc(1, sizeof *w);
+    const struct gen_opts o = { .run = run, .text = text, .drafter = &recorder, .drafter_of = w };
+
+    if (w == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    w->run = run;
+    w->text = text;
+    w->n_seq = run_n_seq(run);
+    w->n_tap = n_tap;
+    w->n_embd = run_n_embd(run);
+    w->ctx = run_ctx(run);
+    w->n_predict = n_predict;
+    if (!alloc_all(w))
+        err_set(e, ERR_NOMEM, "out of memory: rows of %d texts", w->n_seq);
+    else if (gen_open(&w->gen, &o, e) == ERR_OK) {
+        *out = w;
+        return ERR_OK;
+    }
+    train_writer_close(w);
+    return e->code;
+}
+
+int64_t train_writer_tokens(const struct train_writer *w)
+{
+    return w->n_written;
+}
+
+/* ---- writing ---- */
+
+static enum err_code submit(struct train_writer *w, struct answer *a, const struct train_ask *ask, struct err *e)
+{
+    const int64_t most = ask->n_prompt + w->n_predict, cap = most < w->ctx ? most : w->ctx;
+    struct gen_request q = gen_defaults();
+
+    if (cap + 1 > a->cap) {
+        int32_t *token = realloc(a->token, (size_t)(cap + 1) * sizeof *token);
+
+        if (token == NULL)
+            return err_set(e, ERR_NOMEM, "out of memory");
+        a->token = token;
+        a->cap = cap + 1;
+    }
+    a->ask = *ask;
+    memcpy(a->token, ask->prompt, (size_t)ask->n_prompt * sizeof *a->token);
+    a->n = ask->n_prompt;
+    q.prompt = a->token;
+    q.n_prompt = ask->n_prompt;
+    q.predict_max = cap - ask->n_prompt;
+    q.ignore_eos = true; /* the end token is part of the text */
+    q.sample.temp = ask->temp;
+    q.sample.seed = ask->seed;
+    q.sample.stream = ask->stream;
+    q.user = a;
+    a->busy = true;
+    return gen_submit(w->gen, &q, &a->id, e);
+}
+
+/* The text is whole: before its sequence is given to another one. */
+static enum err_code keep(struct train_writer *w, struct answer *a, int seq, struct train_texts *to, struct err *e)
+{
+    const struct record *r = &w->record[seq];
+    const struct train_text_entry text = { 0, a->ask.n_prompt, a->n, a->ask.of, a->ask.source };
+    const int64_t n_written = a->n - a->ask.n_prompt;
+
+    a->busy = false;
+    w->n_written += n_written;
+    if (n_written < 2 || common(r, a->token, a->n - 1) < a->n - 1)
+        return ERR_OK;
+    return train_texts_add(to, text, a->token, r->feature, e);
+}
+
+static enum err_code hear(struct train_writer *w, const struct gen_event *ev, struct train_texts *to, struct err *e)
+{
+    struct answer *a = ev->user;
+
+    if (!a->busy || a->id != ev->id)
+        return ERR_OK; /* the end of one that was kept */
+    if (ev->kind == GEN_TOKEN) {
+        a->token[a->n++] = ev->pick.token;
+        if (!text_is_end(w->text, ev->pick.token))
+            return ERR_OK;
+        gen_cancel(w->gen, a->id);
+        return keep(w, a, ev->seq, to, e);
+    }
+    if (ev->kind != GEN_END)
+        return ERR_OK;
+    if (ev->end == GEN_FAILED) {
+        *e = ev->err;
+        return e->code;
+    }
+    return keep(w, a, ev->seq, to, e);
+}
+
+static bool any_busy(const struct train_writer *w)
+{
+    for (int i = 0; i < w->n_seq; i++)
+        if (w->answer[i].busy)
+            return true;
+    return false;
+}
+
+enum err_code train_writer_run(struct train_writer *w, struct train_texts *to, train_next *next,
+                               bool (*go_on)(void *ctx), void *ctx, struct err *e)
+{
+    struct gen_event ev;
+    struct train_ask ask;
+    bool more = true;
+
+    while (go_on(ctx)) {
+        for (int i = 0; more && i < w->n_seq; i++) {
+            if (w->answer[i].busy)
+                continue;
+            more = next(ctx, &ask);
+            if (more && submit(w, &w->answer[i], &ask, e))
+                return e->code;
+        }
+        if (!any_busy(w))
+            return ERR_OK;
+        if (gen_step(w->gen, e))
+            return e->code;
+        while (gen_next(w->gen, &ev))
+            if (hear(w, &ev, to, e))
+                return e->code;
+    }
+    return ERR_OK;
+}

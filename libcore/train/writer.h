@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* writer.h - the model writes: texts to train on, with what its layers gave for each token.      room: train
+ *
+ * Features are those of the model that serves, as it is stored and computed: rows of the residual
+ * stream that its own run leaves (run/taps.h). A writer owns the engine of a run while it is open;
+ * answers that are in progress wait between two calls of train_writer_run(). One thread. */
+#ifndef TRAIN_WRITER_H
+#define TRAIN_WRITER_H
+#include "train/texts.h"
+
+struct run;
+struct text;
+struct train_writer;
+
+struct train_ask {
+    const int32_t *prompt; /* [n_prompt], copied */
+    int64_t        n_prompt;
+    int            of, source; /* train_text_entry */
+    float          temp;       /* 0: greedy */
+    uint64_t       seed, stream;
+};
+/* The next one; false: none for now. Prompts are shorter than the run's context. */
+typedef bool train_next(void *ctx, struct train_ask *ask);
+
+/* run taps `n_tap` layers. n_predict: tokens of an answer at most; one that ends earlier has its end token. ERR_NOMEM. */
+MUST_CHECK enum err_code train_writer_open(struct train_writer **out, struct run *run, const struct text *text,
+                                           int n_tap, int64_t n_predict, struct err *e);
+void train_writer_close(struct train_writer *w); /* NULL is allowed */
+/* Writes until go_on says no, or until next has none and every answer is there. What is written joins `to`; texts of
+ * fewer than two written tokens do not. go_on is asked before each step. */
+MUST_CHECK enum err_code train_writer_run(struct train_writer *w, struct train_texts *to, train_next *next,
+                                          bool (*go_on)(void *ctx), void *ctx, struct err *e);
+int64_t train_writer_tokens(const struct train_writer *w); /* written so far */
+int64_t train_writer_bytes(int n_seq, int64_t ctx_tokens, int64_t width);
+#endif
