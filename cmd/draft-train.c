@@ -25,18 +25,19 @@ static const struct opt opts[] = {
     STRING(0, "taps", "list", "layers of the model that it reads: 1,3,5", &o.taps),
     FLAG(0, "scratch", "do not begin with the weights of the old drafter", &o.scratch),
     SECTION("Prompts"),
-    LIST("held-out", "file", "prompts to test on (default: a tenth); repeatable", &o.held_out),
+    LIST("held-out", "file", "to test on (default: a tenth of all); repeatable", &o.held_out),
     INT32("tests", "n", "at most so many of each file (default 20)", &o.n_tests, 1, 1 << 20),
     FLAG(0, "lines", "each line of a text is a document, not each file", &o.lines),
     INT64('n', "predict", "tokens", "of an answer at most (default 320)", &o.n_predict, 8),
     SECTION("Training"),
     STRING(0, "time", "time", "for all of it: 90s, 30m (default), 2h", &o.time),
-    INT64(0, "memory", "bytes", "for texts and what layers gave (default 1G)", &o.memory_bytes, 1 << 20),
+    INT64(0, "steps", "n", "end after so many steps, if the time is not over", &o.steps, 1),
+    INT64(0, "memory", "bytes", "for texts with their rows of layers (default 1G)", &o.memory_bytes, 1 << 20),
     INT32("batch", "n", "texts in a step, with 16 blocks each (default 8)", &o.n_text, 1, 1024),
     REAL(0, "rate", "x", "largest step size (default 0.002)", &o.rate),
     INT64(0, "seed", "n", "of random numbers (default 1)", &o.seed, 0),
     SECTION("Versions"),
-    INT32("keep-versions", "n", "old drafters that stay: FILE.1, FILE.2 (default 2)", &o.keep, 0, 100),
+    INT32("keep-versions", "n", "old ones that stay: FILE.1, FILE.2 (default 2)", &o.keep, 0, 100),
     FLAG(0, "rollback", "put FILE.1 in the place of FILE; train nothing", &o.rollback),
     SECTION("Running"),
     INT32("sequences", "n", "texts written side by side (default 16)", &o.n_seq, 1, 256),
@@ -52,7 +53,7 @@ static const struct opt opts[] = {
 
 enum { DFLASH = 1 };
 static const struct cli_command commands[] = {
-    { "dflash", "dflash -o file [options] [prompts ...]", "A DFlash drafter, which guesses a block of tokens at once.",
+    { "dflash", "dflash -o file [options] [prompts ...]", "A DFlash drafter, which guesses blocks of tokens.",
       DFLASH },
     { NULL, NULL, NULL, 0 },
 };
@@ -65,7 +66,7 @@ static const struct cli cli = {
 
 static void check_usage(int n_files)
 {
-    static const char *const alone[] = { "model", "layers", "ff", "block", "taps", "scratch", "held-out", "tests", "lines",
+    static const char *const alone[] = { "model", "layers", "ff", "block", "taps", "scratch", "held-out", "tests", "lines", "steps",
                                          "predict", "time", "memory", "batch", "rate", "seed", "keep-versions", "sequences",
                                          "ctx", "threads", "device", "vram", "kv", "chunk", "acts", "no-mmap", "repack",
                                          "jsonl", "plot" };
@@ -103,13 +104,24 @@ static int rollback(void)
     return status;
 }
 
+static void run_again(char **argv)
+{
+    char path[4096];
+    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    if (n <= 0)
+        return;
+    path[n] = '\0';
+    execv(path, argv);
+}
+
 /* OpenBLAS chooses its kernels as it is loaded: told which, where it does not know the processor, by a new start. */
 static void choose_kernels(char **argv)
 {
     const char *core = train_gemm_core(simd_features());
 
     if (core != NULL && getenv("OPENBLAS_CORETYPE") == NULL && setenv("OPENBLAS_CORETYPE", core, 1) == 0)
-        execv("/proc/self/exe", argv);
+        run_again(argv);
 }
 
 int main(int argc, char **argv)

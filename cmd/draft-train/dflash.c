@@ -367,14 +367,27 @@ static void note_step(struct job *j, const struct train_loss *sum, double *last_
                  cli_train_clock(j->o->time_s - spent_s(j), clock));
 }
 
+static bool enough(const struct job *j)
+{
+    return j->o->steps > 0 && j->d.adam.step >= j->o->steps;
+}
+
+/* How much of the job is done: by time, or by steps where those end it sooner. */
+static double part_done(const struct job *j)
+{
+    const double time = spent_s(j) / j->whole_s, steps = j->o->steps > 0 ? (double)j->d.adam.step / (double)j->o->steps : 0;
+
+    return time > steps ? time : steps;
+}
+
 /* Steps until the round is over. */
 static enum err_code learn(struct job *j, double until_s, struct err *e)
 {
     struct train_loss sum = { 0 }, loss;
     double last_ms = cli_now_ms();
 
-    while (spent_s(j) < until_s) {
-        const double part = spent_s(j) / j->whole_s;
+    while (spent_s(j) < until_s && !enough(j)) {
+        const double part = part_done(j);
 
         if (cli_interrupted())
             return interrupted(e);
@@ -432,7 +445,7 @@ static enum err_code rounds(struct job *j, struct err *e)
     const double each_s = j->o->time_s / n;
 
     j->whole_s = j->o->time_s * (1 - TEST_SHARE);
-    while (spent_s(j) < j->whole_s) {
+    while (spent_s(j) < j->whole_s && !enough(j)) {
         const double from_s = spent_s(j), next_s = ((int)(from_s / each_s) + 1) * each_s;
         const double end_s = next_s < j->whole_s ? next_s : j->whole_s;
 
@@ -447,7 +460,7 @@ static enum err_code rounds(struct job *j, struct err *e)
                                                        (json_int_t)train_writer_tokens(j->writer)));
         if (learn(j, end_s, e))
             return e->code;
-        if (end_s < j->whole_s && (test_now(j, e) || save(j, e)))
+        if (end_s < j->whole_s && !enough(j) && (test_now(j, e) || save(j, e)))
             return e->code;
     }
     return ERR_OK;
@@ -495,12 +508,18 @@ static int size_at(const struct job *j, int i)
     return j->shape.block >> i;
 }
 
+/* Sizes of blocks that are tested. */
+static int n_sizes(const struct job *j)
+{
+    return j->shape.block >= 16 ? 3 : j->shape.block >= 8 ? 2 : 1;
+}
+
 static enum err_code test_new(struct job *j, struct err *e)
 {
     const struct progress progress = { walk_tick, NULL };
 
     train_net_round(&j->d.net);
-    for (int i = 0; i < N_SIZES && size_at(j, i) >= 2; i++)
+    for (int i = 0; i < n_sizes(j); i++)
         if (train_walk(&j->d.net, &j->d.frozen.t, &j->tests, size_at(j, i), j->steps[1 + i], &progress, e))
             return e->code;
     return ERR_OK;
@@ -528,7 +547,7 @@ static void print_class(struct job *j, int of, const char *name)
         FILE *to = j->report.events == stdout ? stderr : stdout;
 
         fprintf(to, "%-20.20s %6" PRId64 " %8" PRId64, name, n, tokens);
-        for (int k = N_SIZES; k > 0; k--)
+        for (int k = n_sizes(j); k > 0; k--)
             fprintf(to, " %7.2f", rate[k]);
         fprintf(to, " %7.2f\n", rate[0]);
     }
@@ -543,7 +562,7 @@ static void print_table(struct job *j)
 
     if (!j->o->quiet) {
         fprintf(to, "tokens per step of the target\n%-20s %6s %8s", "class", "texts", "tokens");
-        for (int i = N_SIZES - 1; i >= 0; i--)
+        for (int i = n_sizes(j) - 1; i >= 0; i--)
             fprintf(to, "    B=%-2d", size_at(j, i));
         fprintf(to, "  before\n");
     }

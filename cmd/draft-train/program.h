@@ -12,7 +12,7 @@ struct train_options {
     const char *out, *time, *events, *plot, *taps;
     struct cli_list held_out;
     int32_t     n_layer, n_ff, block, n_tests, n_text, keep, n_seq;
-    int64_t     memory_bytes, n_predict, seed;
+    int64_t     memory_bytes, n_predict, seed, steps;
     float       rate;
     bool        scratch, rollback, lines, quiet, verbose;
     double      time_s; /* of `time` */
@@ -56,7 +56,7 @@ struct train_report {
     bool    failed;
 };
 MUST_CHECK enum err_code cli_train_report_open(struct train_report *r, const struct train_options *o, struct err *e);
-/* Takes the reference of `fields`, which get "event" and "seconds". */
+/* Takes the reference of `fields`, which get "type" and "seconds". */
 void cli_train_event(struct train_report *r, const char *event, json_t *fields);
 void cli_train_point(struct train_report *r, double loss);
 /* Writes the picture; ERR_IO when that, or an event, could not be written. Frees what r has. */

@@ -44,7 +44,7 @@ void cli_train_event(struct train_report *r, const char *event, json_t *fields)
     if (r->events != NULL && fields != NULL) {
         json_t *o = json_object();
 
-        r->failed |= !cli_json_set(o, "event", json_string(event)) ||
+        r->failed |= !cli_json_set(o, "type", json_string(event)) ||
                      !cli_json_set(o, "seconds", json_real((cli_now_ms() - r->from_ms) / 1e3)) ||
                      json_object_update(o, fields) != 0 ||
                      json_dumpf(o, r->events, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0 ||

@@ -9,9 +9,12 @@
 #include "golden.h"
 #include "quant/quant.h"
 #include "run/run.h"
+#include "train/adam.h"
 #include "train/file.h"
+#include "train/gate.h"
 #include "train/gemm.h"
 #include "train/net.h"
+#include "train/texts.h"
 
 static struct pool *pool_of(int n)
 {
@@ -348,12 +351,131 @@ static void test_blocks_are_apart(void **state)
     small_close(&m);
 }
 
+/* A few steps on one batch: the loss falls, and a gradient that is no number changes nothing. */
+static void test_learns(void **state)
+{
+    struct train_adam adam;
+    struct err e = { 0 };
+    struct small m;
+    double first, last = 0;
+
+    (void)state;
+    small_open(&m);
+    if (train_adam_open(&adam, m.net.n_params, &e))
+        fail_msg("%s", e.msg);
+    first = loss_of(&m);
+    for (int i = 0; i < 60; i++) {
+        last = loss_of(&m);
+        assert_true(train_adam_step(&adam, m.pool, &train_adam_usual, 1e-2f, m.net.w, m.net.grad, NULL) > 0);
+    }
+    if (!(last < 0.2 * first))
+        fail_msg("the loss falls from %g to %g", first, last);
+    const float was = m.net.w[0];
+
+    m.net.grad[3] = NAN;
+    assert_true(isnan(train_adam_step(&adam, m.pool, &train_adam_usual, 1e-2f, m.net.w, m.net.grad, NULL)));
+    assert_true(m.net.w[0] >= was && m.net.w[0] <= was && adam.step == 60);
+    train_adam_close(&adam);
+    small_close(&m);
+}
+
+/* AdamW's first steps, by hand. */
+static void test_adam(void **state)
+{
+    const struct train_adam_opts o = { 0.9f, 0.99f, 0, 0.1f, 100 };
+    const unsigned char decayed[2] = { 1, 0 };
+    struct pool *pool = pool_of(1);
+    float w[2] = { 1, 1 }, grad[2] = { 0.5f, -2 };
+    struct train_adam a;
+    struct err e = { 0 };
+
+    (void)state;
+    if (train_adam_open(&a, 2, &e))
+        fail_msg("%s", e.msg);
+    assert_true(fabs(train_adam_step(&a, pool, &o, 0.1f, w, grad, decayed) - sqrt(4.25)) < 1e-6);
+    assert_true(fabsf(w[0] - (1 - 0.1f * (1 + 0.1f))) < 1e-6f && fabsf(w[1] - 1.1f) < 1e-6f);
+    grad[0] = -0.5f; /* m = 0.9 * 0.05 - 0.05, unbiased by 0.19; v = 0.25 */
+    (void)train_adam_step(&a, pool, &o, 0.1f, w, grad, decayed);
+    assert_true(fabs((double)w[0] - (0.89 - 0.1 * (-0.005 / 0.19 / 0.5 + 0.1 * 0.89))) < 1e-5);
+    assert_true(fabs(train_rate(1, 0, 10, 0) - 0.1) < 1e-9 && fabs(train_rate(1, 99, 10, 0.5) - 0.5) < 1e-9 &&
+                fabs(train_rate(1, 99, 10, 2)) < 1e-9);
+    train_adam_close(&a);
+    pool_close(pool);
+}
+
+/* The gate finds a gain, and lets nothing through at 5 % much oftener than that. */
+static void test_gate(void **state)
+{
+    double gain[200];
+    int passed = 0;
+
+    (void)state;
+    for (int i = 0; i < 200; i++)
+        gain[i] = (double)rng_gauss(1, 1, (uint64_t)i) + 0.4;
+    assert_true(train_gate(gain, 200, 1) < 0.001);
+    for (int i = 0; i < 200; i++)
+        gain[i] = -gain[i];
+    assert_true(train_gate(gain, 200, 1) > 0.99);
+    memset(gain, 0, sizeof gain);
+    assert_true(train_gate(gain, 200, 1) >= 1);
+    gain[0] = gain[1] = gain[2] = 1; /* 1 of 8 */
+    assert_true(fabs(train_gate(gain, 200, 1) - 0.125) < 0.01);
+    for (int t = 0; t < 40; t++) {
+        for (int i = 0; i < 50; i++)
+            gain[i] = (double)rng_gauss(2, (uint64_t)t, (uint64_t)i);
+        passed += train_gate(gain, 50, (uint64_t)t) < 0.05;
+    }
+    assert_true(passed <= 6);
+}
+
+/* The oldest texts make room; the others are as they came. */
+static void test_texts(void **state)
+{
+    enum { CAP = 100, WIDTH = 3 };
+    struct train_texts t;
+    struct err e = { 0 };
+
+    (void)state;
+    if (train_texts_open(&t, CAP, WIDTH, &e))
+        fail_msg("%s", e.msg);
+    for (int i = 0; i < 300; i++) {
+        const int n = 2 + i * 7 % 23;
+        int32_t token[32];
+        uint16_t feature[32 * WIDTH];
+        int64_t all = 0;
+
+        for (int j = 0; j < 32 * WIDTH; j++)
+            feature[j] = (uint16_t)(i * 100 + j);
+        for (int j = 0; j < n; j++)
+            token[j] = i * 100 + j;
+        if (train_texts_add(&t, (struct train_text_entry){ 0, 1, n, i, i }, token, feature, &e))
+            fail_msg("%s", e.msg);
+        for (int64_t k = 0; k < t.n; k++) {
+            const struct train_text_entry *v = &t.v[k];
+
+            all += v->n;
+            assert_int_equal(v->of, i - (int)(t.n - 1 - k));
+            assert_true(v->at >= 0 && v->at + v->n <= CAP);
+            for (int j = 0; j < v->n; j++)
+                assert_int_equal(t.token[v->at + j], v->of * 100 + j);
+            for (int j = 0; j < (v->n - 1) * WIDTH; j++)
+                assert_int_equal(t.feature[v->at * WIDTH + j], (uint16_t)(v->of * 100 + j));
+        }
+        assert_true(all <= CAP && (i < 20 || all > CAP / 3));
+    }
+    train_texts_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_blocks_are_apart),
+        cmocka_unit_test(test_learns),
+        cmocka_unit_test(test_adam),
+        cmocka_unit_test(test_gate),
+        cmocka_unit_test(test_texts),
         cmocka_unit_test(test_golden),
     };
 

@@ -1,0 +1,115 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# chimere-draft-train: a drafter from nothing, the gate, versions, what it refuses. Seconds, on a tiny model.
+load common
+
+prompts() # FIRST LAST
+{
+    local i
+    for ((i = $1; i <= $2; i++)); do printf '{"prompt": "a text number %d that says %d"}\n' $i $((i * i)); done
+}
+
+small=(--layers 1 --ff 32 --block 4 --predict 24 --ctx 96 --sequences 4 --batch 4 --memory 4M --threads 2)
+train() # OPTION...
+{
+    chimere-draft-train dflash -m "$TINY" "${small[@]}" --held-out t.jsonl "$@" p.jsonl
+}
+
+@test "draft-train: the manual has every option, and -h fits 80 columns" {
+    chimere-draft-train --help-json | jq -r '.options[] | [.letter // "-", .name, .arg // "-"] | join(" ")' | sort > program
+    sed -n -e 's/^\.It Fl \([A-Za-z]\) , Fl -\([a-z-]*\) Ar \(.*\)$/\1 \2 \3/p' \
+        -e 's/^\.It Fl \([A-Za-z]\) , Fl -\([a-z-]*\)$/\1 \2 -/p' \
+        -e 's/^\.It Fl -\([a-z-]*\) Ar \(.*\)$/- \1 \2/p' \
+        -e 's/^\.It Fl -\([a-z-]*\)$/- \1 -/p' "$ROOT/man/chimere-draft-train.1" | sort > manual
+    diff program manual
+    [ "$(chimere-draft-train -h | awk 'length > 80' | wc -l)" -eq 0 ]
+}
+
+@test "draft-train: a drafter that chimere-run takes, events, a picture; an old one that is as good stays" {
+    local status=0
+    head -n 50 "$ROOT/share/eval/math.jsonl" > p.jsonl
+    sed -n 41,60p "$ROOT/share/eval/math.jsonl" > t.jsonl
+    nano=(--layers 1 --ff 128 --block 8 --predict 64 --ctx 128 --batch 4 --memory 16M --threads 2 --held-out t.jsonl)
+    chimere-draft-train dflash -o d.gguf "${nano[@]}" --time 30s --steps 40 --rate 0.01 --jsonl e.jsonl --plot loss.svg p.jsonl \
+        > table 2> err || status=$?
+    [ $status -eq 0 ] || { cat err table; false; }
+    grep -q '^all ' table
+    jq -se 'map(.type) | .[0] == "begin" and .[-1] == "end" and any(. == "test")' e.jsonl
+    jq -se '.[0].prompts == 40 and (.[-1] | .published and .p < 0.05 and .steps == 40)' e.jsonl # 10 are tested on
+    jq -se 'map(select(.type == "test" and .class == "all")) | .[0].tokens_per_step > 1' e.jsonl
+    grep -q '<svg ' loss.svg
+    [ ! -e d.gguf.train ] && [ ! -e d.gguf.new ] && [ ! -e d.gguf.lock ] && [ ! -e d.gguf.1 ]
+    chimere-run -n 24 -p 'What is 51 + 292?' > plain
+    chimere-run -n 24 --draft d.gguf -p 'What is 51 + 292?' | cmp - plain
+    # from its weights, with a step so small that nothing changes
+    cp d.gguf was
+    chimere-draft-train dflash -o d.gguf "${nano[@]}" --time 10s --steps 1 --rate 1e-12 p.jsonl > table 2> err || status=$?
+    [ $status -eq 4 ] || { cat err table; false; }
+    cmp d.gguf was
+    [ ! -e d.gguf.1 ] && [ ! -e d.gguf.new ] && [ ! -e d.gguf.train ]
+}
+
+@test "draft-train: interrupted, it keeps what it learnt, and the same command goes on" {
+    local pid
+    prompts 1 20 > p.jsonl
+    prompts 21 30 > t.jsonl
+    chimere-draft-train dflash -m "$TINY" -o d.gguf "${small[@]}" --held-out t.jsonl --time 60s --jsonl e.jsonl p.jsonl \
+        > table 2> err &
+    pid=$!
+    for _ in {1..300}; do ! grep -q '"type":"step"' e.jsonl 2> /dev/null || break; sleep 0.1; done
+    fails 1 'another program' chimere-draft-train dflash -m "$TINY" -o d.gguf p.jsonl
+    kill -TERM $pid
+    no wait $pid
+    [ -s d.gguf.train ] && [ ! -e d.gguf ] && [ ! -e d.gguf.lock ]
+    grep -q 'goes on from there' err
+    try 3 chimere-draft-train dflash -m "$TINY" -o d.gguf "${small[@]}" --layers 2 --time 60s p.jsonl
+    grep -q 'other settings' err
+    [ -s d.gguf.train ]
+    train -o d.gguf --time 60s --steps 1 > table 2> err || [ $? -eq 4 ]
+    grep -q 'goes on after' err
+    [ ! -e d.gguf.train ]
+}
+
+@test "draft-train: a full disk" {
+    prompts 1 20 > p.jsonl
+    prompts 21 30 > t.jsonl
+    (
+        ulimit -f 8 # blocks of 1 KiB
+        trap '' XFSZ
+        try 1 train -o d.gguf --time 10s --steps 3
+    )
+    [ ! -e d.gguf ] && [ ! -e d.gguf.new ] && [ ! -e d.gguf.lock ]
+}
+
+@test "draft-train: --rollback goes round the versions" {
+    echo new > d; echo old > d.1; echo older > d.2
+    chimere-draft-train dflash -o d --rollback -q
+    [ "$(cat d d.1 d.2 | tr '\n' ' ')" = "old older new " ]
+    chimere-draft-train dflash -o d --rollback -q
+    chimere-draft-train dflash -o d --rollback -q
+    [ "$(cat d d.1 d.2 | tr '\n' ' ')" = "new old older " ]
+    fails 1 'no version before it' chimere-draft-train dflash -o other --rollback
+}
+
+@test "draft-train: what it refuses; what was there stays" {
+    prompts 1 20 > p.jsonl
+    fails 2 '--out' chimere-draft-train dflash
+    fails 2 'not one of' chimere-draft-train lorax
+    fails 2 'not with --time' chimere-draft-train dflash -o d --rollback --time 2h
+    fails 2 'not a time' chimere-draft-train dflash -o d --time 2
+    cp p.jsonl mine.jsonl
+    fails 3 'would be replaced' chimere-draft-train dflash -m "$TINY" -o mine.jsonl p.jsonl
+    cmp p.jsonl mine.jsonl
+    cp "$ROOT/tests/golden/draft/dflash-a.gguf" other.gguf
+    fails 3 'other.gguf' chimere-draft-train dflash -m "$TINY" -o other.gguf p.jsonl
+    cmp other.gguf "$ROOT/tests/golden/draft/dflash-a.gguf"
+    : > empty.jsonl
+    try 3 chimere-draft-train dflash -m "$TINY" -o d --held-out empty.jsonl p.jsonl
+    grep -q 'no prompts to test on' err
+    echo '{"a": 1}' > bad.jsonl
+    fails 3 'bad.jsonl: line 1' chimere-draft-train dflash -m "$TINY" -o d bad.jsonl
+    head -n 1 p.jsonl > one.jsonl
+    try 3 chimere-draft-train dflash -m "$TINY" -o d one.jsonl
+    [ ! -e d ] && [ ! -e d.lock ]
+    fails 2 '--predict' chimere-draft-train dflash -m "$TINY" -o d -n 200 -c 100 p.jsonl
+}
