@@ -457,8 +457,8 @@ static void attention(void **state)
             attn_once(types[k], types[v], 64, 32, 2, 6);
     attn_once(QUANT_f32, QUANT_f32, 20, 12, 1, 1);
     attn_once(QUANT_f16, QUANT_f16, 37, 41, 2, 18);
-    attn_once(QUANT_q8_0, QUANT_q4_0, 256, 256, 2, 16);
-    attn_once(QUANT_q8_0, QUANT_q4_0, 576, 512, 1, 8);
+    attn_once(QUANT_q8_0, QUANT_q4_0, 256, 256, 2, SANITIZED ? 4 : 16);
+    attn_once(QUANT_q8_0, QUANT_q4_0, 576, 512, 1, SANITIZED ? 1 : 8);
 }
 
 /* ---- layers with memory ---- */

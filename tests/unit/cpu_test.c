@@ -10,6 +10,7 @@
 #include "cpu/kernels.h"
 #include "cpu/scans.h"
 #include "cpu_rig.h"
+#include "part.h"
 #include "sets.h"
 
 /* ---- kernel sets ---- */
@@ -433,10 +434,10 @@ static void every_bytes(size_t s, bool lay)
             quant_rounder(0)(a, v, BYTE_X * 256 * blocks, 127);
             for (int j = 0; j < BYTE_X; j++)
                 x[j] = a + j * blocks;
-            for (int nx = 1; !lay && nx <= BYTE_X; nx += nx < 9 ? 1 : nx < 29 ? 5 : nx < 43 ? 7 : 107)
+            for (int nx = 1; !lay && nx <= BYTE_X; nx += nx < 9 && !SANITIZED ? 1 : nx < 29 ? 5 : nx < 43 ? 7 : 107)
                 for (int64_t n = nx == 3 || nx == 29 ? 1 : BYTE_ROWS; n <= BYTE_ROWS; n += n < 6 ? 1 : 11)
                     bytes_once(s, lay, w, n, x, nx);
-            for (int nx = 1; nx <= BYTE_X; nx += nx < 28 ? 1 : nx < 43 ? 7 : 107)
+            for (int nx = 1; nx <= BYTE_X; nx += nx < 28 ? 1 + 4 * SANITIZED : nx < 43 ? 7 : 107)
                 bytes_once(s, lay, w, nx % 2 == 0 ? QUANT_LAID : BYTE_LAID, x, nx);
             free(v);
             free(w.data);
