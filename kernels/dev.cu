@@ -581,6 +581,7 @@ static void close_cuda(void *ctx)
 static struct dev_table make_table(void)
 {
     struct dev_table t = {};
+    constexpr decltype(nullptr) op_adapt_ = nullptr; /* it has no adapters */
 
 #define X(name) t.name = op_##name##_;
     DEV_OPS(X)

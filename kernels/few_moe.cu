@@ -752,7 +752,7 @@ static struct down_args down_of(const struct op_moe &m, struct tensor w, const u
 static void up_unlike(struct cuda *c, const struct space &s, const struct op_moe &m, int rows)
 {
     const int64_t ff = m.up.ne[1], pairs = (int64_t)rows * m.n_used;
-    const struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s.hid, false };
+    const struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s.hid, false, 0, 0 };
 
     for (int i = 0; i < 2; i++) {
         struct down_args d = down_of(m, i == 0 ? m.gate : m.up, s.xq);

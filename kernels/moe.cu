@@ -353,7 +353,7 @@ void cuda_moe(struct cuda *c, const struct node *v)
     const struct tensor &y = v->t[0], &x = v->t[1];
     struct space s = cut(v, c->ws);
     int64_t pairs = x.ne[1] * a.n_used, ff = a.up.ne[1];
-    struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s.hid, false };
+    struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s.hid, false, 0, 0 };
     bool gated = a.gate.data != NULL, sum = v->op == DEV_OP_moe;
 
     s.wide = s.wide && c->wide;
