@@ -16,6 +16,7 @@ static const struct opt opts[] = {
     ROW_MODEL(o.model),
     STRING(0, "shape", "spec", "random weights: NAME[,layers=N,experts=N,vocab=N]", &o.shape),
     STRING(0, "mix", "name", "their types: q4_k_m (default), ramp, q8_0 ...", &o.mix),
+    ROW_LORA(o.model),
     ROWS_RUNNING(o.model),
     ROW_CTX(o.model, "window (default 512); speed, synth: at least"),
     SECTION("Speed"),
@@ -79,7 +80,7 @@ static command_fn *const runs[] = {
 
 /* An option that a command would ignore is a mistake. */
 static const struct cli_of of[] = {
-    { "model", RUNS }, { "shape", SPEED | SYNTH | STATE }, { "mix", SPEED | SYNTH | STATE },
+    { "model", RUNS }, { "lora", RUNS }, { "shape", SPEED | SYNTH | STATE }, { "mix", SPEED | SYNTH | STATE },
     { "threads", COMPUTES }, { "device", COMPUTES | SYNTH }, { "vram", PLANS }, { "kv", PLANS }, { "chunk", PLANS },
     { "acts", RUNS }, { "no-mmap", PLANS }, { "repack", RUNS }, { "ctx", SPEED | PPL | KL | EVAL | SYNTH },
     { "prompt", SPEED }, { "depth", SPEED | STATE }, { "rows", SPEED }, { "seqs", SPEED }, { "tokens", SPEED },
@@ -102,6 +103,8 @@ static void check_usage(unsigned bit)
         cli_usage("--shape or --model, not both");
     if (bit & (SPEED | STATE) && o.shape == NULL && (cli_given(&cli, "mix") || cli_given(&cli, "seed")))
         cli_usage("--mix and --seed are of random weights: with --shape");
+    if (o.shape != NULL && o.model.loras.n > 0)
+        cli_usage("--lora is for a model in a file: not with --shape");
     if (bit & SYNTH && o.shape == NULL && (o.write != NULL || o.model.vram != NULL))
         cli_usage("synth: --write and --vram need a --shape");
     if (bit & SYNTH && o.model.no_mmap && o.model.vram == NULL)
@@ -173,6 +176,7 @@ int main(int argc, char **argv)
     cli_bench_close(&b);
     json_decref(b.against);
     free(b.command);
+    free(o.model.loras.v);
     status = cli_close_stdout(status);
     cli_reraise();
     return status;

@@ -32,6 +32,7 @@ static const struct opt opts[] = {
     PATH(0, "tools", "file", "JSON: tools the model may call", &o.tools),
     STRING(0, "tool-choice", "choice", "auto, none, required, or a tool (default auto)",
            &o.tool_choice),
+    ROW_LORA(o.model),
     PATH(0, "template", "file", "chat template (Jinja) instead of the model's", &o.template_file),
     STRING(0, "chat-kwargs", "json", "an object: more variables of the template", &o.kwargs),
     CHOICE("think", "on|off", "reason before the answer (default on)", &o.think),
@@ -156,6 +157,8 @@ static void check_usage(char *const *files)
     cli_open_check(&o.model);
     if (o.json && o.jsonl)
         cli_usage("--json or --jsonl, not both");
+    if (o.model.loras.n > 0 && actions > o.model.plan)
+        cli_usage("--lora changes what the model computes: not with options that do not run it");
     if (actions && (o.jsonl || o.logits || (o.session && !o.show) || (o.json && !o.inspect && !o.model.plan && !o.show)))
         cli_usage("--json, --jsonl, --logits and --session belong to a run of the model");
     if (o.tokens && (input || o.raw || o.system || o.messages || o.tools || actions))
@@ -332,7 +335,7 @@ static enum err_code open_run(struct opened *s, struct err *e)
         return e->code;
     from = cli_now_ms();
     if (o.session != NULL &&
-        cli_session_load(&s->kept, s->run, text_fingerprint(s->open.gguf), s->open.path, &s->prompt,
+        cli_session_load(&s->kept, s->run, text_fingerprint(s->open.gguf), s->open.path, &s->open.adapters, &s->prompt,
                          wanted_logits(s), e))
         return e->code;
     if (s->draft != NULL && draft_attach(s->draft, s->run, e))
@@ -345,7 +348,8 @@ static enum err_code open_run(struct opened *s, struct err *e)
 
 static enum err_code submit(struct opened *s, struct err *e)
 {
-    struct gen_opts    go = { .run = s->run, .text = s->open.text, .end_token = -1 };
+    struct gen_opts    go = { .run = s->run, .text = s->open.text, .end_token = -1,
+                               .adapters = s->open.adapters.list, .n_adapters = s->open.adapters.n };
     struct gen_request q = gen_defaults();
     struct reason_opts budget = { s->open.text, o.budget };
     int64_t            border = o.session ? cli_session_border(s->format, &s->prompt) : 0, id;
@@ -641,6 +645,7 @@ int main(int argc, char **argv)
     close_all(&s);
     free(o.stops.v);
     free(o.engrams.v);
+    free(o.model.loras.v);
     cli_sampling_free(&o.sampling);
     status = cli_close_stdout(status);
     cli_reraise();

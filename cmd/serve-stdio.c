@@ -33,6 +33,7 @@ static struct {
 static const struct opt opts[] = {
     SECTION("Model"),
     ROW_MODEL(o.model),
+    ROW_LORA(o.model),
     STRING(0, "alias", "name", "what replies call the model (default: its file)", &o.name),
     PATH(0, "template", "file", "chat template instead of the model's (Jinja)", &o.template_file),
     STRING(0, "parser", "name", "how answers are read (default: by the template)", &o.parser),
@@ -110,7 +111,8 @@ static enum err_code open_all(struct server *s, struct err *e)
     ro.tap_layers = &last;
     ro.n_taps = 1;
     if (cli_open_run(&s->run, &s->open, &ro, e) ||
-        gen_open(&s->gen, &(struct gen_opts){ .run = s->run, .text = s->open.text }, e))
+        gen_open(&s->gen, &(struct gen_opts){ .run = s->run, .text = s->open.text, .adapters = s->open.adapters.list,
+                                              .n_adapters = s->open.adapters.n }, e))
         return e->code;
     slash = strrchr(s->open.path, '/');
     const struct serve_opts so = {
@@ -118,7 +120,7 @@ static enum err_code open_all(struct server *s, struct err *e)
         .model = o.name != NULL ? o.name : slash != NULL ? slash + 1 : s->open.path,
         .created_s = stat(s->open.path, &st) == 0 ? (int64_t)st.st_mtime : 0,
         .ctx_tokens = run_ctx(s->run), .n_embd = model_info(s->open.model)->n_embd, .embeddings = true,
-        .lenient = o.lenient, .predict_max = o.predict_max,
+        .adapters = s->open.adapters.list, .n_adapters = s->open.adapters.n, .lenient = o.lenient, .predict_max = o.predict_max,
     };
     return serve_open(&s->serve, &so, e);
 }
@@ -356,6 +358,7 @@ int main(int argc, char **argv)
     if (run(&s, &e))
         status = cli_fail(&e);
     close_all(&s);
+    free(o.model.loras.v);
     status = cli_close_stdout(status);
     if (o.batch != NULL)
         cli_reraise(); /* a server that was asked to end has ended well */

@@ -87,12 +87,15 @@ enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e)
         if (cli_open(&b->open, &b->o->model, e))
             return e->code;
         name = strrchr(b->open.path, '/');
-        snprintf(b->label, sizeof b->label, "%.250s", name ? name + 1 : b->open.path);
+        snprintf(b->label, sizeof b->label, "%.120s%s", name ? name + 1 : b->open.path,
+                 b->open.adapters.name);
     }
     if (cli_open_model(&b->open, e) || (with_text && cli_open_text(&b->open, true, e)))
         return e->code;
     note_device(b);
     b->fingerprint = model_fingerprint(b->open.model);
+    if (b->open.adapters.n > 0)
+        b->fingerprint = io_hash(b->fingerprint, &b->open.adapters.hash, sizeof b->open.adapters.hash);
     return ERR_OK;
 }
 

@@ -373,7 +373,9 @@ static enum err_code gen_turn(struct speed *s, int n_seq, int64_t depth, double 
     struct gen_request q = gen_defaults();
     int32_t *v = calloc((size_t)depth + 1, sizeof *v);
     struct gen *g = NULL;
-    enum err_code code = v ? gen_open(&g, &(struct gen_opts){.run = s->run, .end_token = -1}, e)
+    enum err_code code = v ? gen_open(&g, &(struct gen_opts){.run = s->run, .end_token = -1,
+                                                                    .adapters = s->b->open.adapters.list,
+                                                                    .n_adapters = s->b->open.adapters.n}, e)
                            : err_set(e, ERR_NOMEM, "out of memory");
     int64_t id, steps_max = depth + 2 * n_seq;
 

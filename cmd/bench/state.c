@@ -94,7 +94,7 @@ static enum err_code save(struct costs *c, const char *what, struct err *e)
 
 static enum err_code open_session(struct costs *c, struct err *e)
 {
-    const struct run_session_id id = { 0, c->b->label, 0 };
+    const struct run_session_id id = { 0, c->b->label, run_adapters_hash(c->b->open.adapters.list, c->b->open.adapters.n) };
 
     run_session_close(c->session);
     c->session = NULL;

@@ -482,7 +482,9 @@ static enum err_code ask(struct tasks *ts, struct err *e)
         code = cli_bench_run(&run, ts->b, ro, e);
     if (code == ERR_OK)
         code = gen_open(&g, &(struct gen_opts){.run = run, .text = ts->b->open.text,
-                                               .prompt_rows = ro.rows_max}, e);
+                                               .prompt_rows = ro.rows_max,
+                                               .adapters = ts->b->open.adapters.list,
+                                               .n_adapters = ts->b->open.adapters.n}, e);
     if (code == ERR_OK)
         code = answer_all(ts, g, asked, e);
     gen_close(g);

@@ -98,6 +98,9 @@ bool cli_completion(const struct cli *cli, const char *shell);
 
 /* files.c: at the start, opens descriptors 0 to 2 where they are closed. */
 void cli_open_standard(void);
+/* "FILE:NUMBER": the file's name to buf, the number to x. What follows the last colon is a part of the name where it has
+ * other letters than a number; then x is as it was. */
+enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, float *x, struct err *e);
 /* Exits with EXIT_USAGE when an OPT_OUT is also another file of the command line, the default model, or a standard
  * descriptor. */
 void cli_check_outputs(const struct cli *cli, char *const *operands);

@@ -13,21 +13,13 @@ enum { PATH_BYTES = 4096 };
 enum err_code cli_engram_weighted(const char *arg, char *buf, size_t buf_bytes, float *weight, float most,
                                   struct err *e)
 {
-    const char *colon = strrchr(arg, ':');
+    float w = 0;
 
-    if (colon != NULL && colon[1] != '\0' && strspn(colon + 1, "0123456789.") == strlen(colon + 1)) {
-        char *end;
-        const float w = strtof(colon + 1, &end);
-
-        if (*end != '\0' || !(w >= 0 && w <= most))
-            return err_set(e, ERR_ARG, "%s: a weight is from 0 to %g", arg, (double)most);
-        *weight = w;
-    } else
-        colon = arg + strlen(arg);
-    if ((size_t)(colon - arg) >= buf_bytes)
-        return err_set(e, ERR_ARG, "%.40s...: the name is too long", arg);
-    memcpy(buf, arg, (size_t)(colon - arg));
-    buf[colon - arg] = '\0';
+    if (cli_file_number(arg, buf, buf_bytes, &w, e))
+        return e->code;
+    if (strcmp(buf, arg) != 0 && !(w >= 0 && w <= most))
+        return err_set(e, ERR_ARG, "%s: a weight is from 0 to %g", arg, (double)most);
+    *weight = strcmp(buf, arg) != 0 ? w : *weight;
     return ERR_OK;
 }
 

@@ -2,6 +2,7 @@
 /* files.c - files of the command line: none takes a standard descriptor, no output is in use as something else.
  * room: cmd (cli_) */
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +18,25 @@ void cli_open_standard(void)
         if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) /* the lower ones are open: it is this one or none */
             _exit(EXIT_FAILED);
     }
+}
+
+enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, float *x, struct err *e)
+{
+    const char *colon = strrchr(arg, ':');
+    const size_t n = colon != NULL ? strlen(colon + 1) : 0;
+    char *end;
+
+    if (n > 0 && strspn(colon + 1, "0123456789.+-eE") == n) {
+        *x = strtof(colon + 1, &end);
+        if (*end != '\0')
+            return err_set(e, ERR_ARG, "%s: what follows the colon is not a number", arg);
+    } else
+        colon = arg + strlen(arg);
+    if ((size_t)(colon - arg) >= buf_bytes)
+        return err_set(e, ERR_ARG, "%.40s...: the name is too long", arg);
+    memcpy(buf, arg, (size_t)(colon - arg));
+    buf[colon - arg] = '\0';
+    return ERR_OK;
 }
 
 /* st: of the output, if it is a regular file. */

@@ -128,6 +128,8 @@ void cli_fit_text(const struct run_fit *f, cli_fit_line *line, void *ctx)
     if (!f->own_scratch)
         put(&w, "  scratch is an estimate: this program was built without CUDA");
     put_weights(f, &w);
+    if (f->adapter_bytes > 0)
+        put(&w, "  %-14s %s", "adapters", amount(f->adapter_bytes).text);
     put(&w, "  %-14s %s, %s,%s: %" PRId64 " tokens of %d sequence%s", "kv",
         amount(f->kv_bytes).text, f->kv_k, f->kv_v, f->ctx_tokens, f->n_seq,
         f->n_seq > 1 ? "s" : "");

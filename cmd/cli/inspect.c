@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inspect.c - what is in a model file, from its header alone.              room: cmd (cli_)
  *
- * No weight is read, so it takes as long for 35 billion parameters as for 35 million. What the file
- * says goes to a terminal only with control characters made visible.
+ * No weight of a model is read, so it takes as long for 35 billion parameters as for 35 million; an adapter is, to say
+ * whether it can be used. What the file says goes to a terminal only with control characters made visible.
  */
 #include <inttypes.h>
 #include <string.h>
+#include "adapt/adapt.h"
 #include "cli/cli.h"
 #include "gguf/gguf.h"
 #include "quant/quant.h"
@@ -201,9 +202,27 @@ static void print_sum(const char *name, const struct sum *s)
                s->tensors, s->elements, s->bytes, bits((double)s->bytes, s->elements));
 }
 
+static bool is_adapter(const struct gguf *g)
+{
+    struct str type = STR("");
+
+    return gguf_str(g, "general.type", &type) && str_is(type, "adapter");
+}
+
 static void inspect_text(const struct gguf *g, const struct sums *s)
 {
-    printf("file %s, %zu bytes\n\nmetadata: %zu\n", gguf_path(g), gguf_file_bytes(g), gguf_n_kv(g));
+    struct adapter *a;
+    struct err      why;
+
+    printf("file %s, %zu bytes\n", gguf_path(g), gguf_file_bytes(g));
+    if (is_adapter(g) && adapter_open(&a, gguf_path(g), &why) == ERR_OK) {
+        printf("a LoRA adapter for models of architecture %s: rank %d, alpha %g, %zu matrices, %" PRId64 " numbers\n",
+               a->arch, adapter_rank(a), (double)a->alpha, a->n, adapter_floats(a));
+        adapter_close(a);
+    } else if (is_adapter(g)) {
+        printf("an adapter that cannot be used: %s\n", why.msg);
+    }
+    printf("\nmetadata: %zu\n", gguf_n_kv(g));
     for (size_t i = 0; i < gguf_n_kv(g); i++)
         print_kv(gguf_kv_at(g, i));
     printf("\ntensors: %zu\n", gguf_n_tensors(g));
@@ -326,6 +345,22 @@ static bool fill_json(json_t *meta, json_t *tensors, json_t *types, json_t *uses
     return ok;
 }
 
+/* What it is, or why it cannot be used. */
+static json_t *json_adapter(const struct gguf *g)
+{
+    struct adapter *a;
+    struct err      why;
+    json_t         *o;
+
+    if (adapter_open(&a, gguf_path(g), &why))
+        return json_pack("{s:o}", "error", json_bytes(str_of(why.msg)));
+    o = json_pack("{s:s, s:o, s:i, s:f, s:I, s:I}", "kind", "lora", "architecture", json_bytes(str_of(a->arch)), "rank",
+                  adapter_rank(a), "alpha", (double)a->alpha, "matrices", (json_int_t)a->n, "numbers",
+                  (json_int_t)adapter_floats(a));
+    adapter_close(a);
+    return o;
+}
+
 static enum err_code inspect_json(const struct gguf *g, const struct sums *s, struct err *e)
 {
     json_t *top = json_object(), *meta = json_object(), *tensors = json_array();
@@ -334,6 +369,7 @@ static enum err_code inspect_json(const struct gguf *g, const struct sums *s, st
               cli_json_set(top, "type", json_string("inspect")) &&
               cli_json_set(top, "file", json_bytes(str_of(gguf_path(g)))) &&
               cli_json_set(top, "file_bytes", json_integer((json_int_t)gguf_file_bytes(g))) &&
+              (!is_adapter(g) || cli_json_set(top, "adapter", json_adapter(g))) &&
               cli_json_set(top, "total", json_sum(&s->all)) &&
               cli_json_set(top, "metadata", json_incref(meta)) &&
               cli_json_set(top, "tensors", json_incref(tensors)) &&

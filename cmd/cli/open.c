@@ -53,15 +53,27 @@ enum err_code cli_open(struct cli_opened *x, const struct cli_model_opts *o, str
     if (cli_model_path(o->file, x->path, sizeof x->path, e))
         return e->code;
     cli_signals(x->path);
-    if (gguf_open(&x->gguf, x->path, e))
+    if (gguf_open(&x->gguf, x->path, e) || cli_adapters_open(&x->adapters, &o->loras, x->gguf, e))
         return e->code;
     x->load_ms += cli_now_ms() - from;
+    return ERR_OK;
+}
+
+static enum err_code check_kind(const struct cli_opened *x, struct err *e)
+{
+    struct str type = STR("");
+
+    if (gguf_str(x->gguf, "general.type", &type) && str_is(type, "adapter"))
+        return err_set(e, ERR_FORMAT, "%s: is an adapter: name it with --lora, and its model with -m", x->path);
     return ERR_OK;
 }
 
 enum err_code cli_open_text(struct cli_opened *x, bool need, struct err *e)
 {
     double from = cli_now_ms();
+
+    if (check_kind(x, e))
+        return e->code;
 
     if (text_open(&x->text, x->gguf, e)) {
         if (need || e->code != ERR_UNSUPPORTED)
@@ -81,6 +93,8 @@ enum err_code cli_open_model(struct cli_opened *x, struct err *e)
 {
     double from = cli_now_ms();
 
+    if (check_kind(x, e))
+        return e->code;
     x->mo = cli_open_model_opts(&x->o);
     x->mo.nextn = x->nextn;
     x->sketch = planned(&x->o);
@@ -134,6 +148,8 @@ static enum err_code plan_for(struct cli_opened *x, const char *device, const st
     struct run_fit_opts fo = { .model = x->mo, .run = *ro, .uses = x->uses };
 
     fo.model.device = device;
+    fo.run.adapter_rank = x->adapters.rank;
+    fo.adapter_bytes = x->adapters.bytes;
     fo.absent = x->o.plan && x->o.vram != NULL;
     if (x->o.vram != NULL && strcmp(device, "cpu") != 0 &&
         read_size(&fo.budget_bytes, x->o.vram, "vram", e))
@@ -197,9 +213,10 @@ enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct 
     cli_open_kv(&x->o, &ro, kv);
     if (x->fit != NULL)
         run_fit_apply_run(x->fit, &ro);
+    ro.adapter_rank = x->adapters.rank;
     if (run_open(&run, x->model, &ro, e))
         return e->code;
-    if (run_warm_up(run, e)) {
+    if (cli_adapters_set(&x->adapters, x->model, run, e) || run_warm_up(run, e)) {
         run_close(run);
         return e->code;
     }
@@ -218,6 +235,7 @@ enum err_code cli_open_save_uses(const struct cli_opened *x, struct err *e)
 void cli_opened_close(struct cli_opened *x)
 {
     text_close(x->text);
+    cli_adapters_close(&x->adapters);
     model_close(x->model);
     run_fit_free(x->fit);
     free(x->uses);

@@ -2,7 +2,7 @@
 /* open.h - from options to an open model and its run.                       room: cmd (cli_)
  *
  *     struct cli_opened x = { 0 };
- *     cli_open(&x, &opts, e)            the file: x.path, x.gguf
+ *     cli_open(&x, &opts, e)            the file and adapters: x.path, x.gguf, x.adapters
  *     cli_open_text(&x, need, e)        its tokenizer and template: x.text
  *     cli_open_model(&x, e)             the model: x.model
  *     cli_open_run(&run, &x, &ro, e)    a run of it
@@ -16,6 +16,7 @@
 #ifndef CLI_OPEN_H
 #define CLI_OPEN_H
 #include "cli/cli.h"
+#include "cli/adapters.h"
 #include "model/model.h"
 #include "run/run.h"
 
@@ -34,6 +35,7 @@ struct cli_model_opts {
     int         repack;        /* CLI_REPACK_... */
     int32_t     n_threads, chunk;
     int64_t     ctx_tokens;
+    struct cli_list loras;     /* --lora; freed by cli_opened_close() of who opened with it */
 };
 
 /* Mistakes in the options: exits with EXIT_USAGE. */
@@ -51,6 +53,7 @@ struct cli_opened {
     char            path[4096];
     struct gguf    *gguf;
     struct text    *text;   /* NULL: none */
+    struct cli_adapters adapters;
     struct model   *model;
     bool            nextn;  /* set before cli_open_model(): the multi-token-prediction block is wanted */
     bool            sketch; /* model is a sketch, until the first cli_open_run() */

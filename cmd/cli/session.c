@@ -131,12 +131,15 @@ void cli_session_kv(const struct cli_session *s, const char **k, const char **v)
 }
 
 enum err_code cli_session_load(struct cli_session *s, struct run *r, uint64_t tokenizer, const char *model,
-                               const struct text_tokens *prompt, int64_t n_logits, struct err *e)
+                               const struct cli_adapters *adapters, const struct text_tokens *prompt, int64_t n_logits,
+                               struct err *e)
 {
     const char *slash = strrchr(model, '/');
-    struct run_session_id id = { tokenizer, slash ? slash + 1 : model, 0 };
+    char name[256];
+    struct run_session_id id = { tokenizer, name, run_adapters_hash(adapters->list, adapters->n) };
     int64_t n = prompt->n - n_logits + 1; /* a match leaves the last one */
 
+    (void)snprintf(name, sizeof name, "%.127s%s", slash ? slash + 1 : model, adapters->name);
     if (run_session_attach(s->file, r, &id, e) ||
         run_session_match(s->file, r, 0, prompt->v, n, &s->match, e))
         return e->code;

@@ -6,6 +6,7 @@
  * not evaluated again; or it goes on from the session: see cli_session_prefix(). */
 #ifndef CLI_SESSION_H
 #define CLI_SESSION_H
+#include "cli/adapters.h"
 #include "cli/cli.h"
 #include "run/run.h"
 #include "text/text.h"
@@ -41,8 +42,8 @@ MUST_CHECK enum err_code cli_session_prefix(const struct cli_session *s, const s
 void cli_session_kv(const struct cli_session *s, const char **k, const char **v);
 /* The run holds as much of the prompt as the session can give, but not its last n_logits tokens. */
 MUST_CHECK enum err_code cli_session_load(struct cli_session *s, struct run *r, uint64_t tokenizer,
-                                          const char *model, const struct text_tokens *prompt, int64_t n_logits,
-                                          struct err *e);
+                                          const char *model, const struct cli_adapters *adapters,
+                                          const struct text_tokens *prompt, int64_t n_logits, struct err *e);
 /* Where the last message of a prompt ends, or its last token where that is not known. format: NULL: no chat. */
 int64_t cli_session_border(const struct chat *format, const struct text_tokens *prompt);
 /* chosen: tokens of the answer, those at its end perhaps not evaluated. Does nothing for a session that is only read. */

@@ -24,6 +24,7 @@
 /* Rows that set m, a struct cli_model_opts. */
 #define ROW_MODEL(m) \
     PATH('m', "model", "file", "GGUF model (see MODELS in the manual)", &(m).file)
+#define ROW_LORA(m) LIST("lora", "file[:x]", "adapter, times x (default 1); repeatable", &(m).loras)
 #define ROW_CTX(m, help) INT64('c', "ctx", "tokens", help, &(m).ctx_tokens, 1)
 #define ROWS_RUNNING(m) \
     { OPT_I32, 't', "threads", "n", "default: one for each processor", &(m).n_threads, 1, 512 }, \

@@ -47,13 +47,19 @@ struct start {
     int     into; /* sequence to use; -1: none is free */
 };
 
+/* What a sequence holds is what the request's own rows would be. */
+static bool same_adapters(const struct gen *g, const struct request *q, int seq)
+{
+    return run_has_adapters(g->o.run, seq, q->q.adapters, q->q.n_adapters);
+}
+
 static struct start find_start(const struct gen *g, const struct request *q)
 {
     struct start s = { -1, 0, -1 };
     int other = -1; /* least recently used besides `from` */
 
     for (int i = 0; i < g->n_seq; i++) {
-        const int64_t kept = run_kept(g->o.run, i, q->token, reusable(q) + 1);
+        const int64_t kept = same_adapters(g, q, i) ? run_kept(g->o.run, i, q->token, reusable(q) + 1) : 0;
         const bool idle = g->at[i] == NULL;
 
         if (kept > s.kept && (idle || kept >= FORK_MIN)) {
@@ -82,7 +88,7 @@ static bool read_by_another(struct gen *g, const struct request *q, int64_t kept
         struct request *r = g->at[i];
         int64_t most, common = 0;
 
-        if (r == NULL || !reading(r))
+        if (r == NULL || !reading(r) || !same_adapters(g, q, i))
             continue;
         most = reusable(q) < r->n_read - 1 ? reusable(q) : r->n_read - 1;
         while (common < most && q->token[common] == r->token[common])
@@ -133,6 +139,8 @@ static enum err_code take_sequence(struct gen *g, struct request *q, struct star
     if (s.from < 0)
         run_clear(g->o.run, s.into);
     else if (s.from != s.into && run_fork(g->o.run, s.into, s.from, e))
+        return e->code;
+    if (run_set_adapters(g->o.run, s.into, q->q.adapters, q->q.n_adapters, e))
         return e->code;
     if (run_match(g->o.run, s.into, q->token, reusable(q) + 1, &m, e))
         return e->code;

@@ -33,6 +33,14 @@ static enum err_code alloc_all(struct gen *g, struct err *e)
     return ERR_OK;
 }
 
+/* A list that was checked becomes our own. */
+static void keep_adapters(struct run_adapter room[RUN_ADAPTERS_MAX], const struct run_adapter **list, int n)
+{
+    if (n > 0)
+        memcpy(room, *list, (size_t)n * sizeof *room);
+    *list = room;
+}
+
 enum err_code gen_open(struct gen **out, const struct gen_opts *o, struct err *e)
 {
     const int n_seq = run_n_seq(o->run);
@@ -42,10 +50,13 @@ enum err_code gen_open(struct gen **out, const struct gen_opts *o, struct err *e
         return err_set(e, ERR_ARG, "%d of %d sequences are kept for probes: none is left for requests", o->n_spare, n_seq);
     if (o->prompt_rows < 0 || o->wait_max < 0)
         return err_set(e, ERR_ARG, "prompt_rows and wait_max are not below 0");
+    if (run_check_adapters(o->run, o->adapters, o->n_adapters, e))
+        return e->code;
     g = calloc(1, sizeof *g);
     if (g == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     g->o = *o;
+    keep_adapters(g->adapters, &g->o.adapters, g->o.n_adapters);
     g->n_seq = n_seq - o->n_spare;
     g->n_spare = o->n_spare;
     g->n_vocab = run_n_vocab(o->run);
@@ -92,7 +103,8 @@ void gen_close(struct gen *g)
 
 struct gen_request gen_defaults(void)
 {
-    return (struct gen_request){ .predict_max = -1, .text_max = -1, .draft_max = -1, .sample = sample_defaults() };
+    return (struct gen_request){ .predict_max = -1, .text_max = -1, .draft_max = -1, .n_adapters = -1,
+                                 .sample = sample_defaults() };
 }
 
 static enum err_code check(const struct gen *g, const struct gen_request *q, struct err *e)
@@ -112,6 +124,8 @@ static enum err_code check(const struct gen *g, const struct gen_request *q, str
         return err_set(e, ERR_UNSUPPORTED, "stop texts and chats need a tokenizer");
     if (q->pool && !run_taps_last(g->o.run))
         return err_set(e, ERR_UNSUPPORTED, "hidden rows are not kept here");
+    if (q->n_adapters >= 0 && run_check_adapters(g->o.run, q->adapters, q->n_adapters, e))
+        return e->code;
     if (g->o.wait_max > 0 && g->n_waiting >= g->o.wait_max)
         return err_set(e, ERR_LIMIT, "%lld requests wait already", (long long)g->n_waiting);
     return ERR_OK;
@@ -185,6 +199,11 @@ enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id
         return err_set(e, ERR_NOMEM, "out of memory");
     r->q = *q;
     r->seq = -1;
+    if (q->n_adapters < 0) {
+        r->q.adapters = g->o.adapters;
+        r->q.n_adapters = g->o.n_adapters;
+    }
+    keep_adapters(r->adapters, &r->q.adapters, r->q.n_adapters);
     if (!copy_all(r))
         err_set(e, ERR_NOMEM, "out of memory");
     else if (q->governor == NULL || q->governor->begin(&r->governor, q->governor_opts, q->thinking, e) == ERR_OK)

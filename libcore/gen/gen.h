@@ -11,7 +11,7 @@
  *
  * A request begins at the longest prefix of its prompt that any sequence holds. Requests whose prompts begin
  * alike read that part once: the later one waits until the first has read it. An ended request leaves its
- * sequence as it is, for the next one that can go on from it.
+ * sequence as it is, for the next one that can go on from it. What was made with other adapters is never used.
  *
  * One thread. gen_submit() copies the request; steps allocate only while the text of an event is longer than
  * any before.
@@ -20,10 +20,10 @@
 #define GEN_GEN_H
 #include "base/base.h"
 #include "gen/hooks.h"
+#include "run/run.h"
 #include "sample/sample.h"
 
 struct gen;
-struct run;
 struct text;
 
 struct gen_opts {
@@ -35,6 +35,8 @@ struct gen_opts {
     int                n_spare;     /* sequences of the run kept for probes, not for requests */
     int                prompt_rows; /* prompt rows in a step while somebody answers; 0: a quarter of the run's rows */
     int64_t            wait_max;    /* requests that may wait; 0: any number */
+    const struct run_adapter *adapters; /* [n_adapters] of requests that name none; copied */
+    int                n_adapters;
 };
 
 struct gen_request {
@@ -64,6 +66,8 @@ struct gen_request {
     const void    *memory_of;       /* its object; outlives the request */
     const struct gen_governor *governor; /* NULL: none */
     const void    *governor_opts;   /* used by gen_submit() only */
+    const struct run_adapter *adapters; /* [n_adapters] run_set_adapters(); open as long as g, since sequences keep them */
+    int            n_adapters;      /* -1: those of gen_opts */
     void          *user;
 };
 /* No limit, greedy, everything else off. */

@@ -16,6 +16,7 @@ enum request_state {
  * token[0 .. fed), the others are pending. */
 struct request {
     struct gen_request q;       /* what it points to is ours, but rules, memory_of */
+    struct run_adapter adapters[RUN_ADAPTERS_MAX]; /* of q */
     int64_t            id;
     struct request    *next;    /* in the queue */
     enum request_state state;
@@ -71,6 +72,7 @@ struct event {
 
 struct gen {
     struct gen_opts  o;
+    struct run_adapter adapters[RUN_ADAPTERS_MAX]; /* of o */
     int              n_seq, n_spare; /* sequences for requests come first */
     int32_t          n_vocab;
     int64_t          ctx;

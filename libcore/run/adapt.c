@@ -20,6 +20,8 @@ enum err_code run_adapt_open(struct run *r, const struct run_opts *o, struct err
 
     if (o->adapter_rank < 0 || o->adapter_rank > MAX * ADAPTER_RANK_MAX)
         return err_set(e, ERR_ARG, "adapters of %d ranks are not in 0 .. %d", o->adapter_rank, MAX * ADAPTER_RANK_MAX);
+    if (o->adapter_rank > 0 && !dev_adapts(model_dev(r->m)))
+        return err_set(e, ERR_UNSUPPORTED, "device %s computes no adapters", dev_name(model_dev(r->m)));
     a->list = calloc((size_t)r->n_seq, sizeof *a->list);
     a->rank = o->adapter_rank;
     if (a->rank > 0) {
@@ -49,14 +51,14 @@ static enum err_code make_list(const struct run *r, struct run_list *l, const st
     int ranks = 0;
 
     l->n = 0;
+    if (n < 0 || n > MAX)
+        return err_set(e, ERR_ARG, "%d adapters: a sequence has at most %d", n, MAX);
     for (int i = 0; i < n; i++) {
         if (!isfinite(a[i].scale))
             return err_set(e, ERR_ARG, "%s: an adapter with scale %g", model_adapter_from(a[i].adapter)->path,
                            (double)a[i].scale);
         if (a[i].scale == 0.0f)
             continue;
-        if (l->n == MAX)
-            return err_set(e, ERR_ARG, "a sequence has at most %d adapters", MAX);
         ranks += adapter_rank(model_adapter_from(a[i].adapter));
         l->key[l->n] = model_adapter_key(a[i].adapter);
         l->v[l->n++] = a[i];
@@ -81,6 +83,13 @@ bool run_has_adapters(const struct run *r, int seq, const struct run_adapter *a,
     struct err e;
 
     return make_list(r, &l, a, n, &e) == ERR_OK && same(&l, &r->adapt.list[seq]);
+}
+
+enum err_code run_check_adapters(const struct run *r, const struct run_adapter *a, int n, struct err *e)
+{
+    struct run_list l;
+
+    return make_list(r, &l, a, n, e);
 }
 
 enum err_code run_set_adapters(struct run *r, int seq, const struct run_adapter *a, int n, struct err *e)

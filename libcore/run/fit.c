@@ -74,7 +74,8 @@ static enum err_code look(struct run_fit *f, const struct gguf *g, const struct 
             f->scratch_bytes = all - weights - state_bytes(r->state) - f->logits_bytes + weights -
                                sum(f->weights.device, MODEL_N_CLASSES);
             f->host_scratch_bytes = model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m)) - on_host;
-            f->total_bytes = f->fixed_bytes + all;
+            f->adapter_bytes = o->adapter_bytes;
+            f->total_bytes = f->fixed_bytes + all + f->adapter_bytes;
         }
     }
     run_close(r);

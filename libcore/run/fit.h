@@ -26,6 +26,7 @@ struct run_fit_opts {
     struct run_opts   run;
     int64_t           budget_bytes; /* of the device's memory, all included; 0: what is free less RUN_FIT_MARGIN, and
                                      * no limit where the device's memory is the host's */
+    int64_t           adapter_bytes; /* of the device, that model_adapter_open() will take */
     bool              absent; /* plan also for a device that is not there; then budget_bytes > 0 */
     const uint64_t   *uses;   /* model_place_in.uses */
 };
@@ -39,6 +40,7 @@ struct run_fit {
     int64_t total_bytes;    /* the sum of those that follow, on the device */
     int64_t fixed_bytes;
     struct model_weights weights;
+    int64_t adapter_bytes;
     int64_t kv_bytes, state_bytes, logits_bytes;
     int64_t scratch_bytes;  /* of operations, and what rounding up takes */
     int64_t host_scratch_bytes; /* on the host, for experts there */

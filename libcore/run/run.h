@@ -135,6 +135,8 @@ enum { RUN_ADAPTERS_STEP = 64 }; /* different ones in a step: more are ERR_ARG *
  * run_match() leave it, run_fork() copies it. ERR_ARG: too many, their ranks sum up to more than adapter_rank, a scale
  * that is not finite. */
 MUST_CHECK enum err_code run_set_adapters(struct run *r, int seq, const struct run_adapter *a, int n, struct err *e);
+/* What that would say of the list, whatever the sequence. */
+MUST_CHECK enum err_code run_check_adapters(const struct run *r, const struct run_adapter *a, int n, struct err *e);
 /* Whether the sequence has this list, and its floats are as they were. */
 bool run_has_adapters(const struct run *r, int seq, const struct run_adapter *a, int n);
 /* Lists with one hash do the same. 0: none of them has an effect. */

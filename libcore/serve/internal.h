@@ -37,6 +37,8 @@ struct wish {
     bool      base64;              /* embeddings */
     struct str stops[STOPS_MAX];
     struct sample_bias *bias;      /* owned */
+    json_t   *lora;                /* borrowed: an array; NULL: the adapters of the server */
+    struct run_adapter adapters[RUN_ADAPTERS_MAX]; /* made of it */
 };
 bool serve_read_body(struct wish *w, enum serve_method method, const json_t *body, bool lenient, int32_t n_vocab,
                      struct fault *f);
@@ -87,6 +89,7 @@ struct serve_count {
 };
 struct serve {
     struct serve_opts o;
+    struct run_adapter adapters[RUN_ADAPTERS_MAX];
     json_t           *model;   /* the name, as a string of valid UTF-8 */
     struct job       *jobs;
     int64_t           next_id, turn;

@@ -368,6 +368,27 @@ static bool read_effort(struct reading *r, const json_t *v)
     return wrong(r, "not none, minimal, low, medium, high or xhigh");
 }
 
+/* Which adapters there are serve_start() knows. */
+static bool read_lora(struct reading *r, const json_t *v)
+{
+    size_t i;
+    json_t *one;
+
+    if (!json_is_array(v))
+        return wrong(r, "not an array of {\"id\": 0, \"scale\": 1.0}");
+    json_array_foreach(v, i, one)
+    {
+        const json_t *id = json_object_get(one, "id"), *scale = json_object_get(one, "scale");
+
+        if (!json_is_integer(id) || !json_is_number(scale) || json_object_size(one) != 2)
+            return wrong(r, "an entry is not {\"id\": 0, \"scale\": 1.0}");
+        if (fabs(json_number_value(scale)) > 1e6)
+            return wrong(r, "a scale is not a number from -1e6 to 1e6");
+    }
+    r->w->lora = (json_t *)(uintptr_t)v;
+    return true;
+}
+
 static bool read_encoding(struct reading *r, const json_t *v)
 {
     const char *s = json_string_value(v);
@@ -418,6 +439,7 @@ static const struct {
     { "ignore_eos", BOTH, read_ignore_eos },
     { "priority", BOTH, read_priority },
     { "echo", TEXT, read_echo },
+    { "lora", ALL, read_lora },
     /* they say something of the caller, or to other services */
     { "user", ALL, read_string },
     { "safety_identifier", ALL, read_string },

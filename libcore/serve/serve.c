@@ -30,6 +30,9 @@ enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct 
     if (s == NULL)
         return no_memory(e);
     s->o = *o;
+    for (int i = 0; i < o->n_adapters && i < RUN_ADAPTERS_MAX; i++)
+        s->adapters[i] = o->adapters[i];
+    s->o.adapters = s->adapters;
     s->n_vocab = text_info(o->text)->n_tokens;
     s->model = json_bytes(str_of(o->model));
     if (s->model == NULL) {

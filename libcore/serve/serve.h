@@ -15,6 +15,7 @@
 
 struct chat;
 struct gen;
+struct run_adapter;
 struct grammar_vocab;
 struct serve;
 struct text;
@@ -31,6 +32,9 @@ struct serve_opts {
     int32_t            n_embd;
     bool               embeddings; /* the run keeps the last hidden rows */
     bool               lenient;    /* unknown members of a body are ignored */
+    const struct run_adapter *adapters; /* [n_adapters] that requests may name by their place, and the scales of those
+                                         * that name none; copied */
+    int                n_adapters;  /* at most RUN_ADAPTERS_MAX */
     int64_t            predict_max; /* tokens of an answer that names no limit; -1: until the context is full */
 };
 MUST_CHECK enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e);

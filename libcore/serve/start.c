@@ -184,6 +184,32 @@ static uint64_t fresh_seed(const struct serve *s, const struct job *j)
     return block[0];
 }
 
+/* The server's adapters with the scales that a request gives them, those that it does not name without effect. */
+static bool name_adapters(const struct serve *s, struct wish *w, struct fault *f)
+{
+    bool named[RUN_ADAPTERS_MAX] = { false };
+    size_t i;
+    json_t *one;
+
+    for (int a = 0; a < s->o.n_adapters; a++)
+        w->adapters[a] = (struct run_adapter){ s->adapters[a].adapter, 0 };
+    json_array_foreach(w->lora, i, one)
+    {
+        const json_int_t id = json_integer_value(json_object_get(one, "id"));
+
+        if (id < 0 || id >= s->o.n_adapters)
+            return serve_fault(f, 400, "/lora", "lora: there is no adapter %lld, the server has %d", (long long)id,
+                               s->o.n_adapters);
+        if (named[id])
+            return serve_fault(f, 400, "/lora", "lora: adapter %lld is named twice", (long long)id);
+        named[id] = true;
+        w->adapters[id].scale = (float)json_number_value(json_object_get(one, "scale"));
+    }
+    w->q.adapters = w->adapters;
+    w->q.n_adapters = s->o.n_adapters;
+    return true;
+}
+
 static enum err_code submit(struct serve *s, struct job *j, struct choice *c, bool thinking, struct fault *f, struct err *e)
 {
     struct gen_request q = j->w.q;
@@ -265,6 +291,8 @@ enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struc
         serve_fault(f, 400, "", "embeddings are not offered here");
         return ERR_OK;
     }
+    if (j->w.lora != NULL && !name_adapters(s, &j->w, f))
+        return ERR_OK;
     j->n_choices = j->n_prompts * j->w.n;
     j->choice = calloc((size_t)j->n_choices, sizeof *j->choice);
     if (j->choice == NULL)

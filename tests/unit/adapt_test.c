@@ -7,7 +7,7 @@
 #include "adapt/adapt.h"
 #include "arch/arch.h"
 #include "base/rng.h"
-#include "golden.h"
+#include "gen_rig.h"
 #include "model/adapter.h"
 #include "part.h"
 #include "run/session.h"
@@ -544,6 +544,95 @@ static void sessions_keep_to_their_adapters(void **state)
     rig_close(&rig);
 }
 
+/* Requests through the engine: prompts that begin alike, in a few sequences, with different adapters. Each has the
+ * answer that it has alone, and what it did not read again was made with its own adapters. */
+enum { REQUESTS = 24, SHARED = 40 };
+
+static void requests_with_their_adapters(void **state)
+{
+    const struct run_opts o = { .ctx_tokens = CTX, .n_seq = 6, .rows_max = 48, .adapter_rank = 2 * RANK,
+                                .checkpoint_bytes = 8 << 20 };
+    const struct run_opts one = { .ctx_tokens = CTX, .adapter_rank = 2 * RANK };
+    struct rig rig, alone;
+    struct adapter *a[2];
+    struct model_adapter *b[2];
+    struct run_adapter list[2];
+    struct ask_for *asks = calloc(REQUESTS, sizeof *asks);
+    struct answered want;
+    int64_t id, cached = 0;
+    struct gen_event ev;
+    struct gen *g;
+    struct err e;
+    int n_answer[REQUESTS] = { 0 }, ended = 0;
+    int32_t answer[REQUESTS][ANSWER_MAX];
+
+    (void)state;
+    assert_non_null(asks);
+    open_model(&rig, "tests/golden/models/qwen35moe-a.gguf", &o);
+    alone = rig;
+    MUST(run_open(&alone.r, rig.m, &one, &e));
+    for (int i = 0; i < 2; i++) {
+        a[i] = for_all(rig.m, rig.g, (uint64_t)(10 + i));
+        MUST(model_adapter_open(&b[i], rig.m, a[i], &e));
+    }
+    const int n_default = list_of(1, b, list);
+    MUST(gen_open(&g, &(struct gen_opts){ .run = rig.r, .end_token = -1, .adapters = list, .n_adapters = n_default }, &e));
+    for (int i = 0; i < REQUESTS; i++) {
+        struct ask_for *k = &asks[i];
+        struct gen_request q;
+
+        k->n_prompt = SHARED + (i < 8 ? 0 : i % 5);
+        k->predict_max = 4 + i % 4;
+        k->sample = sample_defaults();
+        k->sample.temp = 1;
+        k->sample.seed = (uint64_t)i;
+        some_ids(k->prompt, SHARED, rig.n_vocab, 30);
+        some_ids(k->prompt + SHARED, k->n_prompt - SHARED, rig.n_vocab, (uint64_t)(31 + i));
+        q = request_of(k);
+        q.user = k;
+        q.n_adapters = list_of(i % 4, b, list);
+        q.adapters = list;
+        if (i % 8 == 1) /* those of gen_opts */
+            q.n_adapters = -1;
+        MUST(gen_submit(g, &q, &id, &e));
+    }
+    struct gen_request bad = request_of(&asks[0]);
+    bad.n_adapters = RUN_ADAPTERS_MAX + 1;
+    bad.adapters = (struct run_adapter[RUN_ADAPTERS_MAX + 1]){ { b[0], 1 } };
+    assert_int_equal(gen_submit(g, &bad, &id, &e), ERR_ARG);
+    while (gen_busy(g)) {
+        MUST(gen_step(g, &e));
+        while (gen_next(g, &ev)) {
+            const int i = (int)((struct ask_for *)ev.user - asks);
+
+            if (ev.kind == GEN_TOKEN)
+                answer[i][n_answer[i]++] = ev.pick.token;
+            if (ev.kind == GEN_BEGIN)
+                cached += ev.stats.cached_tokens;
+            ended += ev.kind == GEN_END && ev.end == GEN_LENGTH;
+        }
+    }
+    assert_int_equal(ended, REQUESTS);
+    print_message("%lld tokens were there\n", (long long)cached);
+    assert_true(cached > 8 * SHARED / 2);
+    for (int i = 0; i < REQUESTS; i++) {
+        MUST(run_set_adapters(alone.r, 0, list, list_of(i % 4, b, list), &e));
+        answer_alone(&alone, &asks[i], &want);
+        assert_int_equal(n_answer[i], want.n - asks[i].n_prompt);
+        assert_memory_equal(answer[i], want.token + asks[i].n_prompt, (size_t)n_answer[i] * sizeof(int32_t));
+    }
+    gen_close(g);
+    run_close(alone.r);
+    run_close(rig.r);
+    rig.r = NULL;
+    for (int i = 0; i < 2; i++) {
+        model_adapter_close(b[i]);
+        adapter_close(a[i]);
+    }
+    free(asks);
+    rig_close(&rig);
+}
+
 /* ---- the reference ---- */
 
 struct set {
@@ -678,6 +767,7 @@ int main(void)
         cmocka_unit_test(as_the_scalar_code),
         cmocka_unit_test(sequences_keep_to_their_adapters),
         cmocka_unit_test(sessions_keep_to_their_adapters),
+        cmocka_unit_test(requests_with_their_adapters),
         cmocka_unit_test(reference_logits),
         cmocka_unit_test(invalid_ones_are_refused),
     };

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* adapters.h - the adapters of --lora.                                       room: cmd (cli_) */
+#ifndef CLI_ADAPTERS_H
+#define CLI_ADAPTERS_H
+#include "cli/cli.h"
+#include "model/adapter.h"
+#include "run/run.h"
+
+struct gguf;
+
+struct cli_adapters {
+    int                   n;
+    char                  name[128];  /* what sessions call them: " + r4.gguf:0.5" for each */
+    int                   rank;       /* of all: run_opts.adapter_rank */
+    int64_t               bytes;      /* that they take of a device */
+    uint64_t              hash;       /* of contents and scales; 0: there are none */
+    struct adapter       *file[RUN_ADAPTERS_MAX];
+    struct model_adapter *on[RUN_ADAPTERS_MAX]; /* of the model; NULL: not yet */
+    struct run_adapter    list[RUN_ADAPTERS_MAX]; /* by then */
+};
+
+/* Reads the files, FILE[:SCALE] each, which must be for this model. */
+MUST_CHECK enum err_code cli_adapters_open(struct cli_adapters *x, const struct cli_list *names, const struct gguf *g,
+                                           struct err *e);
+/* Every sequence of the run takes them. The first time they go to the model's device. */
+MUST_CHECK enum err_code cli_adapters_set(struct cli_adapters *x, const struct model *m, struct run *r, struct err *e);
+void cli_adapters_close(struct cli_adapters *x); /* after the runs, before the model */
+#endif
