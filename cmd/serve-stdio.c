@@ -9,12 +9,13 @@
 #include "cli/batch.h"
 #include "cli/cli.h"
 #include "cli/http.h"
-#include "cli/lines.h"
 #include "cli/table.h"
+#include "cli/talk.h"
 #include "gen/gen.h"
 #include "grammar/grammar.h"
 #include "model/model.h"
 #include "run/run.h"
+#include "serve/mcp.h"
 #include "serve/serve.h"
 #include "text/text.h"
 
@@ -23,7 +24,7 @@ enum { LINE_MAX_BYTES = 16 << 20, PARALLEL = 4, CTX_DEFAULT = 8192 };
 static struct {
     struct cli_model_opts model;
     const char *parser, *template_file, *name, *batch, *out, *errors, *shard;
-    bool        lenient, verbose, quiet;
+    bool        lenient, mcp, verbose, quiet;
     int32_t     parallel, max_queue;
     int64_t     predict_max, kv_tokens, checkpoint_bytes;
     struct cli_http_opts http;
@@ -41,6 +42,7 @@ static const struct opt opts[] = {
     INT32("parallel", "n", "answers side by side (default 4)", &o.parallel, 1, 1024),
     INT64('n', "predict", "tokens", "longest answer if the request sets no limit", &o.predict_max, -1),
     INT32("max-queue", "n", "requests that may wait (default 1024)", &o.max_queue, 1, 1 << 20),
+    FLAG(0, "mcp", "speak the Model Context Protocol instead", &o.mcp),
     FLAG(0, "lenient", "ignore members of requests that are not known", &o.lenient),
     SECTION("Batch"),
     PATH(0, "batch", "file", "answer the requests of a batch file, then end", &o.batch),
@@ -74,6 +76,7 @@ struct server {
     struct gen           *gen;
     struct serve         *serve;
     struct cli_http      *http;
+    struct serve_mcp     *mcp;
     struct asked         *asked; /* requests without their last reply */
 };
 
@@ -217,8 +220,9 @@ static enum err_code ask(struct server *s, json_t *id, const char *method, const
     return serve_ask(s->serve, m, body, str_of(client), a, &a->serve_id, e);
 }
 
-static enum err_code take_line(struct server *s, struct str line, int64_t number, struct err *e)
+static enum err_code take_line(void *of, struct str line, int64_t number, struct err *e)
 {
+    struct server *s = of;
     struct err why = { 0 };
     json_t *o_line = NULL, *id, *null = json_null();
     const char *method, *client;
@@ -253,8 +257,9 @@ static enum err_code take_line(struct server *s, struct str line, int64_t number
     return code;
 }
 
-static enum err_code tell(struct server *s, const struct serve_reply *r, struct err *e)
+static enum err_code tell(void *of, struct serve_reply *r, struct err *e)
 {
+    struct server *s = of;
     struct asked *a = r->user;
     enum err_code code;
 
@@ -271,33 +276,46 @@ static enum err_code tell(struct server *s, const struct serve_reply *r, struct 
     return code;
 }
 
-/* Lines in, lines out, until the input ends and everything is answered. A signal: no more lines are taken. */
-static enum err_code serve_lines(struct server *s, struct err *e)
+static enum err_code line_too_long(void *of, int64_t bytes_max, struct err *e)
 {
-    struct cli_lines in = { .fd = STDIN_FILENO, .line_max = LINE_MAX_BYTES };
-    struct serve_reply r;
-    enum err_code code = ERR_OK;
+    char message[64];
 
-    while (code == ERR_OK) {
-        const bool full = serve_waiting(s->serve) >= o.max_queue, stop = cli_interrupted();
-        enum cli_line got;
-        struct str line;
+    (void)of;
+    (void)snprintf(message, sizeof message, "the line is longer than %" PRId64 " MiB", bytes_max >> 20);
+    return say_error(json_null(), message, NULL, 413, e);
+}
 
-        if (!full && !stop)
-            code = cli_lines_read(&in, serve_busy(s->serve) ? 0 : -1, e);
-        while (code == ERR_OK && !stop && serve_waiting(s->serve) < o.max_queue &&
-               (got = cli_lines_next(&in, &line)) != CLI_LINE_NONE)
-            code = got == CLI_LINE ? take_line(s, line, in.n, e)
-                                   : say_error(json_null(), "the line is longer than 16 MiB", NULL, 413, e);
-        if (code == ERR_OK && serve_busy(s->serve))
-            code = serve_step(s->serve, e);
-        while (code == ERR_OK && serve_next(s->serve, &r))
-            code = tell(s, &r, e);
-        if ((stop || (in.eof && in.at == in.b.n)) && !serve_busy(s->serve))
-            break;
-    }
-    cli_lines_free(&in);
-    return code;
+/* ---- the Model Context Protocol ---- */
+
+static enum err_code say_message(void *of, json_t *message, struct err *e)
+{
+    (void)of;
+    return cli_json_line(message, e);
+}
+
+static enum err_code take_message(void *of, struct str line, int64_t number, struct err *e)
+{
+    (void)number;
+    return serve_mcp_line(of, line, e);
+}
+
+static enum err_code message_too_long(void *of, int64_t bytes_max, struct err *e)
+{
+    return serve_mcp_too_long(of, bytes_max, e);
+}
+
+static enum err_code tell_message(void *of, struct serve_reply *r, struct err *e)
+{
+    return serve_mcp_reply(of, r, e);
+}
+
+static enum err_code serve_mcp(struct server *s, struct err *e)
+{
+    if (serve_mcp_open(&s->mcp, s->serve, say_message, NULL, e))
+        return e->code;
+    const struct cli_talk talk = { s->mcp, take_message, message_too_long, tell_message, .leaves = true };
+
+    return cli_talk(&talk, s->serve, o.max_queue, e);
 }
 
 /* ---- the program ---- */
@@ -307,6 +325,7 @@ static void close_all(struct server *s)
     while (s->asked != NULL)
         forget(s, s->asked);
     cli_http_close(s->http);
+    serve_mcp_close(s->mcp);
     serve_close(s->serve);
     gen_close(s->gen);
     run_close(s->run);
@@ -318,6 +337,7 @@ static void close_all(struct server *s)
 static enum err_code run(struct server *s, struct err *e)
 {
     const struct cli_batch_opts bo = { o.batch, o.out, o.errors, o.shard };
+    const struct cli_talk talk = { s, take_line, line_too_long, tell, .leaves = false };
 
     if (o.batch != NULL && cli_batch_check(&bo, e))
         return e->code;
@@ -330,7 +350,8 @@ static enum err_code run(struct server *s, struct err *e)
     cli_catch_interrupts();
     return o.batch != NULL   ? cli_batch_run(&bo, s->serve, e)
            : s->http != NULL ? cli_http_run(s->http, s->serve, e)
-                             : serve_lines(s, e);
+           : o.mcp           ? serve_mcp(s, e)
+                             : cli_talk(&talk, s->serve, o.max_queue, e);
 }
 
 int main(int argc, char **argv)
@@ -354,6 +375,8 @@ int main(int argc, char **argv)
         cli_usage("--batch and --listen exclude each other");
     if (o.http.listen == NULL && (o.http.api_key_file || o.http.cors))
         cli_usage("--api-key-file and --cors need --listen");
+    if (o.mcp && (o.batch != NULL || o.http.listen != NULL || o.lenient))
+        cli_usage("--mcp goes without --batch, --listen and --lenient");
     cli_open_check(&o.model);
     if (run(&s, &e))
         status = cli_fail(&e);

@@ -116,10 +116,13 @@ json_t *serve_usage(const struct job *j);
 json_t *serve_usage_chunk(const struct serve *s, const struct job *j);
 const char *serve_finish(const struct job *j, const struct choice *c);
 json_t *serve_logprob(const struct serve *s, const struct sample_pick *pick, int n_top);
+/* The same of a token that was given, from the row before it; logits NULL: nothing stands before it. */
+json_t *serve_row_logprob(const struct serve *s, int32_t token, const float *logits, int n_top);
 bool serve_add(struct serve_buf *b, struct str s);
 /* simple.c: what needs no engine */
 json_t *serve_simple(struct serve *s, enum serve_method m, const json_t *body, struct fault *f);
 /* start.c: a wish to requests */
 MUST_CHECK enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struct err *e);
 void serve_counted(struct serve_count *c, double ms);
+double serve_now_ms(void);
 #endif

@@ -79,6 +79,42 @@ json_t *serve_logprob(const struct serve *s, const struct sample_pick *pick, int
     return NULL;
 }
 
+/* The n best tokens of a row, best first, the lower id on ties. */
+static int best_of(const float *logits, int32_t n_vocab, struct sample_top *top, int n)
+{
+    int k = 0;
+
+    for (int32_t t = 0; t < n_vocab; t++) {
+        int at = k < n ? k++ : n;
+
+        if (at == n && !(n > 0 && logits[t] > top[n - 1].logprob))
+            continue;
+        for (at = at == n ? n - 1 : at; at > 0 && logits[t] > top[at - 1].logprob; at--)
+            top[at] = top[at - 1];
+        top[at] = (struct sample_top){ t, logits[t] };
+    }
+    return k;
+}
+
+json_t *serve_row_logprob(const struct serve *s, int32_t token, const float *logits, int n_top)
+{
+    struct sample_top top[TOP_MAX];
+    struct sample_pick pick = { .token = token, .logprob = NAN, .top = top };
+    double sum = 0, max = -INFINITY;
+
+    for (int32_t t = 0; logits != NULL && t < s->n_vocab; t++)
+        max = logits[t] > max ? logits[t] : max;
+    for (int32_t t = 0; logits != NULL && t < s->n_vocab; t++)
+        sum += logits[t] > -INFINITY ? exp(logits[t] - max) : 0; /* a NaN counts as -inf, as it does in samplers */
+    if (sum > 0) {
+        pick.logprob = (float)(logits[token] - max - log(sum));
+        pick.n_top = best_of(logits, s->n_vocab, top, n_top);
+        for (int i = 0; i < pick.n_top; i++)
+            top[i].logprob = (float)(top[i].logprob - max - log(sum));
+    }
+    return serve_logprob(s, &pick, n_top);
+}
+
 /* Completions have columns instead: tokens, token_logprobs, top_logprobs. */
 static json_t *columns(const json_t *logprobs)
 {
@@ -88,7 +124,8 @@ static json_t *columns(const json_t *logprobs)
 
     json_array_foreach(logprobs, i, entry)
     {
-        json_t *top = json_object();
+        const bool first = json_is_null(json_object_get(entry, "logprob")); /* nothing stands before it */
+        json_t *top = first ? json_null() : json_object();
 
         ok = ok && top != NULL;
         json_array_foreach(json_object_get(entry, "top_logprobs"), k, t)

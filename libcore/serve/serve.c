@@ -8,7 +8,7 @@
 
 #include "serve/internal.h"
 
-static double now_ms(void)
+double serve_now_ms(void)
 {
     struct timespec t;
 
@@ -155,7 +155,7 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, const json_t 
     j->id = ++s->next_id;
     j->created_s = (int64_t)time(NULL);
     j->client = hash_of(client);
-    j->from_ms = now_ms();
+    j->from_ms = serve_now_ms();
     j->body = json_deep_copy(body);
     while (*link != NULL)
         link = &(*link)->next;
@@ -403,7 +403,7 @@ static enum err_code take_text(struct serve *s, struct job *j, struct choice *c,
 static enum err_code take_token(struct serve *s, struct job *j, struct choice *c, const struct gen_event *ev, struct err *e)
 {
     json_t *logprobs = NULL, *one = NULL;
-    const double now = now_ms();
+    const double now = serve_now_ms();
 
     if (j->last_ms > 0)
         serve_counted(&s->between, now - j->last_ms);
@@ -424,6 +424,17 @@ static enum err_code take_token(struct serve *s, struct job *j, struct choice *c
         }
     }
     return take_text(s, j, c, ev->text, false, logprobs, e);
+}
+
+/* What the row of one token of an echoed prompt says of the next one. */
+static enum err_code take_row(struct serve *s, struct job *j, struct choice *c, const struct gen_event *ev, struct err *e)
+{
+    json_t *one;
+
+    if (ev->done + 1 >= c->prompt.n)
+        return ERR_OK;
+    one = serve_row_logprob(s, c->prompt.v[ev->done + 1], ev->logits, j->w.top);
+    return one == NULL || json_array_append_new(c->logprobs, one) ? no_memory(e) : ERR_OK;
 }
 
 /* Unit length, as the interface has it. */
@@ -519,15 +530,16 @@ static enum err_code hear(struct serve *s, const struct gen_event *ev, struct er
     switch (ev->kind) {
     case GEN_BEGIN:
         if (!j->begun)
-            serve_counted(&s->queue, now_ms() - j->from_ms);
+            serve_counted(&s->queue, serve_now_ms() - j->from_ms);
         j->begun = true;
         return ERR_OK;
+    case GEN_ROW:
+        return j->over || j->dropped ? ERR_OK : take_row(s, j, c, ev, e);
     case GEN_TOKEN:
         return j->over || j->dropped ? ERR_OK : take_token(s, j, c, ev, e);
     case GEN_END:
         return end_choice(s, j, c, ev, e);
     case GEN_PROMPT:
-    case GEN_ROW:
         break;
     }
     return ERR_OK;

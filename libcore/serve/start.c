@@ -240,6 +240,12 @@ static enum err_code submit(struct serve *s, struct job *j, struct choice *c, bo
         q.pool = true;
         q.predict_max = 0;
     }
+    if (j->w.echo && j->w.top >= 0) { /* the prompt's tokens have theirs, too */
+        q.n_rows = c->prompt.n > 1 ? c->prompt.n : 0;
+        c->logprobs = json_pack("[o]", serve_row_logprob(s, c->prompt.v[0], NULL, j->w.top));
+        if (c->logprobs == NULL)
+            return err_set(e, ERR_NOMEM, "out of memory");
+    }
     if (gen_submit(s->o.gen, &q, &c->id, &why))
         return blame(f, j->method == SERVE_CHAT ? "/messages" : j->method == SERVE_COMPLETION ? "/prompt" : "/input", &why, e);
     j->n_left++;
@@ -277,10 +283,6 @@ enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struc
     j->n_prompts = j->method == SERVE_CHAT ? 1 : count_prompts(j->method == SERVE_EMBEDDING ? j->w.input : j->w.prompt);
     if (j->n_prompts > PROMPTS_MAX) {
         serve_fault(f, 400, j->method == SERVE_EMBEDDING ? "/input" : "/prompt", "more than %d prompts", PROMPTS_MAX);
-        return ERR_OK;
-    }
-    if (j->w.echo && j->w.top >= 0) {
-        serve_fault(f, 400, "/echo", "echo: not together with logprobs");
         return ERR_OK;
     }
     if (j->w.echo && j->w.stream) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# clients.bats - the real openai package against chimere-serve-stdio --listen. It is installed from PyPI into the build
-# directory, once; where that cannot be reached the tests are skipped.
+# clients.bats - the real openai, llm and mcp packages against chimere-serve-stdio. They are installed from PyPI into the
+# build directory, once; where that cannot be reached the tests are skipped.
 
 load common
 
@@ -9,20 +9,28 @@ setup_file()
     local root
     root=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
     export CLIENTS=$root/${BUILD:-build}/clients
-    [ -e "$CLIENTS/installed" ] && return 0
+    [ -e "$CLIENTS/all-installed" ] && return 0
     rm -rf "$CLIENTS"
     python3 -m venv "$CLIENTS" > /dev/null 2>&1 &&
-        timeout 100 "$CLIENTS/bin/pip" install -q --retries 1 --timeout 10 openai > /dev/null 2>&1 &&
-        touch "$CLIENTS/installed"
+        timeout 200 "$CLIENTS/bin/pip" install -q --retries 1 --timeout 10 openai llm mcp > /dev/null 2>&1 &&
+        touch "$CLIENTS/all-installed"
     return 0
 }
 
-check() # NAME [ARGUMENT]
+need_clients()
 {
-    [ -e "$CLIENTS/installed" ] || skip "pip cannot install openai into $CLIENTS"
+    [ -e "$CLIENTS/all-installed" ] || skip "pip cannot install openai, llm and mcp into $CLIENTS"
+}
+listen()
+{
+    need_clients
     chimere-serve-stdio --listen 127.0.0.1:0 --parallel 8 > served 2> served.err 3>&- &
     server=$!
     wait_for test -s served || { grep -q 'without HTTP' served.err && skip "built without libmicrohttpd"; }
+}
+check() # NAME [ARGUMENT]
+{
+    listen
     env -u OPENAI_API_KEY -u OPENAI_BASE_URL NO_PROXY='*' timeout 60 "$CLIENTS/bin/python" \
         "$ROOT/tests/clients/openai_client.py" "$(jq -r .url served)" "$@" 2>&1
 }
@@ -41,3 +49,28 @@ teardown()
 @test "openai: errors" { check errors; }
 @test "openai: cancel by leaving" { check cancel; }
 @test "openai: eight at once" { check threads; }
+
+@test "llm: streams, whole answers, schemas, tools" {
+    listen
+    export LLM_USER_PATH=$PWD/llm NO_PROXY='*'
+    mkdir llm
+    printf -- '- model_id: chimere\n  model_name: chimere\n  api_base: %s/v1\n  supports_tools: true\n  supports_schema: true\n' \
+        "$(jq -r .url served)" > llm/extra-openai-models.yaml
+    llm() { timeout 60 "$CLIENTS/bin/llm" -m chimere -o temperature 0 "$@"; }
+    [ "$(llm 'What is 347 + 58?')" = 405 ]
+    [ "$(llm --no-stream 'What is 347 + 58?')" = 405 ]
+    llm --schema 'n int' 'What is 347 + 58?' | jq -e '.n | type == "number"'
+    llm --td --functions 'def convert_currency(amount: float, from_currency: str, to_currency: str) -> str:
+    "Convert an amount of money from one currency to another."
+    return "370 EUR"' 'Convert 400 USD to EUR.' > answer 2> calls
+    grep -q 'convert_currency' calls
+    grep -q . answer
+}
+
+@test "mcp: the handshake of 2025-11-25, 2026-07-28 found out, 2026-07-28 at once" {
+    need_clients
+    for mode in "legacy 2025-11-25" "auto 2026-07-28" "2026-07-28 2026-07-28"; do
+        # shellcheck disable=SC2086
+        timeout 60 "$CLIENTS/bin/python" "$ROOT/tests/clients/mcp_client.py" $mode 2>&1
+    done
+}

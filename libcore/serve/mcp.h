@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mcp.h - the Model Context Protocol: lines of JSON-RPC in, messages out.    room: serve
+ *
+ * A server with two tools, generate and score, for clients of two revisions (modelcontextprotocol.io/specification):
+ * 2026-07-28, where each request says its version in params._meta and nothing is kept between requests, and
+ * 2025-11-25, which begins with initialize. A request is of the former if its _meta has a version, else of the latter.
+ * Batches are part of neither. It reads and writes nothing itself.
+ *
+ *   serve_mcp_open; serve_mcp_line ...; while (serve_busy(s)) { serve_step; while (serve_next(s, &r)) serve_mcp_reply }
+ */
+#ifndef SERVE_MCP_H
+#define SERVE_MCP_H
+#include "serve/serve.h"
+
+struct serve_mcp;
+
+/* Sends one message, whose reference it takes; NULL: memory was out. Its error ends what called it. */
+typedef enum err_code serve_mcp_say(void *ctx, json_t *message, struct err *e);
+
+/* serve: not owned, asked by nobody else. */
+MUST_CHECK enum err_code serve_mcp_open(struct serve_mcp **out, struct serve *serve, serve_mcp_say *say, void *ctx,
+                                        struct err *e);
+void serve_mcp_close(struct serve_mcp *m); /* NULL is allowed; what is in progress is cancelled */
+/* A line, without its newline, of any bytes: what is wrong with it is said to the client. */
+MUST_CHECK enum err_code serve_mcp_line(struct serve_mcp *m, struct str line, struct err *e);
+/* A line that was not kept, being longer than `bytes`. */
+MUST_CHECK enum err_code serve_mcp_too_long(struct serve_mcp *m, int64_t bytes, struct err *e);
+/* Every reply of serve_next(); takes its body. */
+MUST_CHECK enum err_code serve_mcp_reply(struct serve_mcp *m, struct serve_reply *r, struct err *e);
+#endif
