@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chimere-quantize - write a model in fewer bits. See chimere-quantize(1). */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "adapt/adapt.h"
 #include "base/io.h"
 #include "base/pool.h"
 #include "base/simd.h"
@@ -18,7 +20,7 @@
 
 static struct {
     const char     *type, *recipe, *imatrix;
-    struct cli_list tensors;
+    struct cli_list tensors, merge;
     bool            pure, again, force, dry_run, check, verbose, quiet;
     int             effort;
     int32_t         n_threads;
@@ -31,6 +33,7 @@ static const struct opt opts[] = {
     LIST("tensor", "regex=type", "a rule before all others; repeatable", &o.tensors),
     FLAG(0, "pure", "--type is one type for all, not a mix", &o.pure),
     PATH(0, "imatrix", "file", "importance of columns (GGUF of llama-imatrix)", &o.imatrix),
+    LIST("merge-lora", "file[:x]", "an adapter, times x, into the weights; repeatable", &o.merge),
     CHOICE("effort", "default|highest", "highest: less error, much slower", &o.effort),
     FLAG(0, "allow-requantize", "take tensors that are quantized already", &o.again),
     SECTION("Running"),
@@ -59,7 +62,7 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
 static void check_usage(int n_operands)
 {
     if (o.check) {
-        if (o.type || o.recipe || o.tensors.n > 0 || o.imatrix || o.dry_run || o.force || o.pure || o.again)
+        if (o.type || o.recipe || o.tensors.n > 0 || o.merge.n > 0 || o.imatrix || o.dry_run || o.force || o.pure || o.again)
             cli_usage("--check takes a file and no other option");
         if (n_operands != 1)
             cli_usage("--check takes one file");
@@ -67,8 +70,10 @@ static void check_usage(int n_operands)
     }
     if (o.type && o.recipe)
         cli_usage("--type or --recipe, not both");
-    if (!o.type && !o.recipe && o.tensors.n == 0)
+    if (!o.type && !o.recipe && o.tensors.n == 0 && o.merge.n == 0)
         cli_usage("no types: --type, --recipe or --tensor");
+    if (o.merge.n > RAMP_MERGE_MAX)
+        cli_usage("--merge-lora: at most %d times", RAMP_MERGE_MAX);
     if (o.pure && !o.type)
         cli_usage("--pure needs --type");
     if (o.dry_run ? n_operands < 1 || n_operands > 2 : n_operands != 2)
@@ -121,7 +126,7 @@ static bool same_file(const struct stat *a, const char *path)
 }
 
 /* OUT is none of the inputs, and does not exist or may be replaced. */
-static enum err_code check_output(const struct gguf *g, const char *out, struct err *e)
+static enum err_code check_output(const struct gguf *g, const struct ramp_merge *m, const char *out, struct err *e)
 {
     struct stat st;
     const char *in;
@@ -131,6 +136,9 @@ static enum err_code check_output(const struct gguf *g, const char *out, struct 
     for (size_t i = 0; (in = gguf_part_path(g, i)) != NULL; i++)
         if (same_file(&st, in))
             return err_set(e, ERR_ARG, "%s: is the input, and will not be replaced", out);
+    for (int i = 0; i < m->n; i++)
+        if (same_file(&st, m->adapter[i]->path))
+            return err_set(e, ERR_ARG, "%s: is an input, and will not be replaced", out);
     if ((o.imatrix && same_file(&st, o.imatrix)) || (o.recipe && same_file(&st, o.recipe)))
         return err_set(e, ERR_ARG, "%s: is an input, and will not be replaced", out);
     if (!o.force)
@@ -159,14 +167,15 @@ static void print_totals(FILE *to, const struct ramp_plan *p)
 }
 
 static enum err_code write_model(const struct gguf *g, const struct ramp_plan *p, const struct ramp_recipe *r,
-                                 const struct ramp_importance *im, const char *out, struct err *e)
+                                 const struct ramp_importance *im, const struct ramp_merge *merge, const char *out,
+                                 struct err *e)
 {
     struct pool    *pool;
     struct ramp_job job = { .g = g, .plan = p, .importance = im, .recipe = ramp_recipe_text(r),
-                            .version = CHIMERE_VERSION, .simd = simd_features(), .effort = o.effort,
+                            .version = CHIMERE_VERSION, .simd = simd_features(), .effort = o.effort, .merge = merge->n > 0 ? merge : NULL,
                             .progress = { tick, NULL } };
 
-    if (check_output(g, out, e) || pool_open(&pool, o.n_threads > 0 ? o.n_threads : pool_cpus(), e))
+    if (check_output(g, merge, out, e) || pool_open(&pool, o.n_threads > 0 ? o.n_threads : pool_cpus(), e))
         return e->code;
     job.pool = pool;
     started_ms = cli_now_ms();
@@ -181,12 +190,32 @@ static enum err_code write_model(const struct gguf *g, const struct ramp_plan *p
     return rc;
 }
 
+/* The adapters of --merge-lora. */
+static enum err_code open_merge(struct ramp_merge *m, const struct gguf *g, struct err *e)
+{
+    for (size_t i = 0; i < o.merge.n; i++) {
+        struct adapter *a;
+        char            path[4096];
+
+        m->scale[i] = 1;
+        if (cli_file_number(o.merge.v[i], path, sizeof path, &m->scale[i], e) || adapter_open(&a, path, e))
+            return e->code;
+        m->adapter[m->n++] = a;
+        if (!isfinite(m->scale[i]))
+            return err_set(e, ERR_ARG, "--merge-lora %s: the scale is not finite", o.merge.v[i]);
+        if (adapter_check(a, g, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
 static enum err_code quantize(const char *in, const char *out, struct err *e)
 {
     struct gguf            *g = NULL;
     struct ramp_recipe     *r = NULL;
     struct ramp_importance *im = NULL;
     struct ramp_plan        p = { 0 };
+    struct ramp_merge       merge = { .n = 0 };
     enum err_code           rc = ramp_recipe_open(&r, e);
 
     if (rc == ERR_OK)
@@ -196,16 +225,22 @@ static enum err_code quantize(const char *in, const char *out, struct err *e)
     if (rc == ERR_OK && o.imatrix)
         rc = ramp_importance_open(&im, o.imatrix, e);
     if (rc == ERR_OK)
+        rc = open_merge(&merge, g, e);
+    if (rc == ERR_OK)
         rc = ramp_plan_open(&p, r, g, im != NULL, o.again, e);
+    if (rc == ERR_OK)
+        rc = ramp_plan_merge(&p, g, &merge, o.again, e);
     if (rc == ERR_OK && o.dry_run) {
         print_plan(stdout, g, &p);
         print_totals(stdout, &p);
     } else if (rc == ERR_OK) {
         if (o.verbose)
             print_plan(stderr, g, &p);
-        rc = write_model(g, &p, r, im, out, e);
+        rc = write_model(g, &p, r, im, &merge, out, e);
     }
     ramp_plan_close(&p);
+    for (int i = 0; i < merge.n; i++)
+        adapter_close((struct adapter *)(uintptr_t)merge.adapter[i]);
     ramp_importance_close(im);
     gguf_close(g);
     ramp_recipe_close(r);

@@ -135,6 +135,27 @@ enum err_code adapter_check(const struct adapter *a, const struct gguf *model, s
     return ERR_OK;
 }
 
+const struct adapter_mat *adapter_find(const struct adapter *a, struct str name)
+{
+    for (size_t i = 0; i < a->n; i++)
+        if (str_is(name, a->mat[i].name))
+            return &a->mat[i];
+    return NULL;
+}
+
+void adapter_merge_row(const struct adapter *a, const struct adapter_mat *m, int64_t r, float scale, float *w)
+{
+    const float s = scale * (a->alpha / (float)m->rank);
+    const float *in = m->a + r / m->n_out * m->rank * m->n_in; /* of r's matrix */
+
+    for (int j = 0; j < m->rank; j++) {
+        const float out = s * (m->rows ? m->a : m->b)[r * m->rank + j];
+
+        for (int64_t i = 0; i < m->n_in; i++)
+            w[i] += out * (m->rows ? m->b[i * m->rank + j] : in[j * m->n_in + i]);
+    }
+}
+
 uint64_t adapter_fingerprint(const struct adapter *a)
 {
     uint64_t h = io_hash(0, a->arch, strlen(a->arch));

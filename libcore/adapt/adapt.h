@@ -60,6 +60,12 @@ int     adapter_rank(const struct adapter *a); /* the largest */
  * names the first that does not fit. */
 MUST_CHECK enum err_code adapter_check(const struct adapter *a, const struct gguf *model, struct err *e);
 
+/* What it has for a tensor of the model; NULL: nothing. */
+const struct adapter_mat *adapter_find(const struct adapter *a, struct str name);
+/* Row r of the tensor that m is for (rows of its matrices follow each other), n_in floats, becomes that of the merged
+ * one: w += scale * (alpha / rank) * (b a)[r], rank by rank, in float32. */
+void adapter_merge_row(const struct adapter *a, const struct adapter_mat *m, int64_t r, float scale, float *w);
+
 /* Writes it, whole or not at all (gguf_write_open()). type: "f32", "f16" or "q8_0"; of q8_0 those tensors whose rows
  * are no multiple of 32 (b of a smaller rank) become f16. ERR_ARG for another type, and for a number that is not finite
  * in it. */

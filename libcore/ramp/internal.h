@@ -12,6 +12,11 @@ struct ramp_model {
     bool    importance;
 };
 
+/* merge.c: whether they change a tensor; a row of one; what goes into the file, malloc'ed, NULL: out of memory. */
+bool  ramp_merges(const struct ramp_merge *m, struct str name);
+void  ramp_merge_row(const struct ramp_merge *m, const struct gguf_tensor *t, int64_t r, float *w);
+char *ramp_merge_text(const struct ramp_merge *m);
+
 size_t  ramp_rules(const struct ramp_recipe *r);
 int     ramp_rule_type(const struct ramp_recipe *r, size_t i);
 int     ramp_recipe_default(const struct ramp_recipe *r); /* -1: none */

@@ -154,6 +154,12 @@ static bool is_float(int type)
     return type == QUANT_f32 || type == QUANT_f16 || type == QUANT_bf16;
 }
 
+/* No rule and no default: types stay as they are. */
+static bool is_empty(const struct ramp_recipe *r)
+{
+    return ramp_rules(r) == 0 && ramp_recipe_default(r) < 0;
+}
+
 static enum err_code settle(struct ramp_plan *p, const struct ramp_recipe *r, const struct gguf *g, bool again,
                             struct err *e)
 {
@@ -163,7 +169,7 @@ static enum err_code settle(struct ramp_plan *p, const struct ramp_recipe *r, co
         uint64_t                  elems = (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
 
         if (!c->kept && c->type < 0)
-            c->type = ramp_recipe_default(r);
+            c->type = is_empty(r) ? t->type : ramp_recipe_default(r);
         if (!c->kept && c->type < 0)
             return err_set(e, ERR_ARG, "%.*s: no rule has a type for it, and there is no default", STR_ARG(t->name));
         if (!c->kept && quant_row_bytes(c->type, t->ne[0]) < 0) {
@@ -189,7 +195,10 @@ enum err_code ramp_plan_open(struct ramp_plan *out, const struct ramp_recipe *r,
     struct ramp_plan  p = { .n = gguf_n_tensors(g), .file_type = ramp_recipe_file_type(r) };
     struct places    *places = malloc(sizeof *places);
     enum err_code     rc = ERR_OK;
+    uint32_t          was;
 
+    if (is_empty(r) && gguf_u32(g, "general.file_type", &was))
+        p.file_type = was;
     p.v = calloc(p.n + 1, sizeof *p.v);
     if (p.v == NULL || places == NULL)
         rc = err_set(e, ERR_NOMEM, "out of memory");
@@ -205,6 +214,25 @@ enum err_code ramp_plan_open(struct ramp_plan *out, const struct ramp_recipe *r,
         return rc;
     }
     *out = p;
+    return ERR_OK;
+}
+
+enum err_code ramp_plan_merge(struct ramp_plan *p, const struct gguf *g, const struct ramp_merge *m, bool again,
+                              struct err *e)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+
+        if (!ramp_merges(m, t->name))
+            continue;
+        p->v[i].kept = false;
+        if (!is_float(t->type) && !again)
+            return err_set(e, ERR_UNSUPPORTED, "%.*s: is %s already, and would be rounded twice", STR_ARG(t->name),
+                           quant_types[t->type]->name);
+        if (quant_fitter(p->v[i].type, 0) == NULL)
+            return err_set(e, ERR_UNSUPPORTED, "%.*s: %s is a type that is only read", STR_ARG(t->name),
+                           quant_types[p->v[i].type]->name);
+    }
     return ERR_OK;
 }
 

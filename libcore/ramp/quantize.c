@@ -63,6 +63,7 @@ static void encode_rows(void *ctx, int64_t begin, int64_t end, int worker)
 
     for (int64_t i = begin; i < end; i++) {
         decode(x, (const char *)k->t->data + (size_t)(k->first + i) * k->in_bytes, n);
+        ramp_merge_row(k->job->merge, k->t, k->first + i, x);
         k->bad[i] = !all_finite(x, n);
         fit(k->out + (size_t)i * k->row_bytes, x, n, k->weights, k->job->effort);
     }
@@ -141,6 +142,16 @@ static bool is_dropped(struct str key)
            str_is(key, "general.quantization_version");
 }
 
+static enum err_code write_merged(struct work *k, struct err *e)
+{
+    char         *text = ramp_merge_text(k->job->merge);
+    enum err_code rc = text == NULL ? err_set(e, ERR_NOMEM, "out of memory")
+                                    : gguf_write_str(k->w, "chimere.quantize.merged", str_of(text), e);
+
+    free(text);
+    return rc;
+}
+
 static enum err_code write_head(struct work *k, struct err *e)
 {
     const struct ramp_job *job = k->job;
@@ -157,6 +168,8 @@ static enum err_code write_head(struct work *k, struct err *e)
         rc = gguf_write_str(k->w, "chimere.quantize.version", str_of(job->version), e);
     if (rc == ERR_OK)
         rc = gguf_write_str(k->w, "chimere.quantize.recipe", str_of(job->recipe), e);
+    if (rc == ERR_OK && job->merge != NULL)
+        rc = write_merged(k, e);
     if (rc == ERR_OK)
         rc = gguf_write_arr(k->w, KEY_HASHES, GGUF_U64, k->hashes, job->plan->n, e);
     for (size_t i = 0; i < job->plan->n && rc == ERR_OK; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ramp.h - mixes of types for a model, and models written in them.          room: ramp (base, quant, gguf)
+/* ramp.h - mixes of types for a model, and models written in them.          room: ramp (base, quant, gguf, adapt)
  *
  * A recipe is a list of rules, chimere-recipe(5): which tensors get which type. A plan is what a
  * recipe makes of one model. ramp_quantize() writes the model by a plan. One thread calls; only
@@ -9,6 +9,7 @@
 #define RAMP_RAMP_H
 #include "gguf/gguf.h"
 
+struct adapter;
 struct pool;
 
 /* Rules in the order they were added; the first that fits a tensor gives its type. */
@@ -32,12 +33,24 @@ struct ramp_plan {
     uint64_t            bytes, elems; /* of the tensors' data, without padding */
     int64_t             file_type;    /* general.file_type, -1: not known */
 };
-/* Kept are vectors, norms, routers, small convolutions and position tables, whatever the recipe says, and tensors that
+/* Without any rule and default all is kept. Kept are vectors, norms, routers, small convolutions and position tables, whatever the recipe says, and tensors that
  * have the type already. A tensor that is not f32, f16 or bf16 is ERR_UNSUPPORTED without `again`: its errors would add
  * up. importance: there will be some, for rules that ask. */
 MUST_CHECK enum err_code ramp_plan_open(struct ramp_plan *out, const struct ramp_recipe *r, const struct gguf *g,
                                         bool importance, bool again, struct err *e);
 void ramp_plan_close(struct ramp_plan *p);
+
+/* Adapters that become a part of the weights, each times its scale, before those are encoded. */
+enum { RAMP_MERGE_MAX = 8 };
+struct ramp_merge {
+    int                   n;
+    const struct adapter *adapter[RAMP_MERGE_MAX]; /* adapter_check()ed against the model */
+    float                 scale[RAMP_MERGE_MAX];
+};
+/* Tensors of the plan that they change are not copied. ERR_UNSUPPORTED: one would keep a type in which it is encoded
+ * already, without `again`; or this build does not write its type. */
+MUST_CHECK enum err_code ramp_plan_merge(struct ramp_plan *p, const struct gguf *g, const struct ramp_merge *m, bool again,
+                                         struct err *e);
 
 /* Mean squares of the inputs of matrices, llama.cpp's imatrix files in GGUF form: for each weight the
  * tensors NAME.in_sum2 [inputs, matrices] and NAME.counts [1, matrices]. */
@@ -49,6 +62,7 @@ struct ramp_job {
     const struct gguf            *g;
     const struct ramp_plan       *plan;
     const struct ramp_importance *importance; /* or NULL: all columns count alike */
+    const struct ramp_merge      *merge;      /* or NULL; the plan knows of it */
     const char                   *recipe;     /* text, goes into the file */
     const char                   *version;    /* of the program, likewise */
     struct pool                  *pool;
@@ -58,6 +72,7 @@ struct ramp_job {
 };
 /* Writes job->g to path (gguf_write_open() and its promises) with its metadata and, beside these,
  *     chimere.quantize.version, .recipe   strings
+ *     chimere.quantize.merged             with adapters: their files and scales, "r4.gguf:0.5 ..."
  *     chimere.quantize.hashes             u64 for each tensor: h = 0; for each row h = XXH64(row, seed h)
  * Peak memory beside the mappings is some MiB for each thread and the longest row; what was read is given back.
  * ERR_FORMAT: a weight or an importance is not finite. */

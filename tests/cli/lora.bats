@@ -94,3 +94,34 @@ answer()
     try 0 chimere-bench kl --ctx 16 --reference "$CHIMERE_MODEL" --lora a.gguf:0 --json t
     jq -es '.[-1].kl_mean_nats < 1e-9' out
 }
+
+@test "merged into the weights it does the same" {
+    local base=$MODELS/qwen35moe-a.gguf
+    python3 "$ROOT/tests/cli/make_lora.py" a.gguf qwen35moe 4 2 1 blk.2.attn_q.weight:64:384 blk.0.ffn_up_exps.weight:64:32:9
+    echo '[1, 2, 3, 5, 8, 13]' > ids
+    logits() { chimere-run --tokens ids --logits "$1" -n 0 -q --acts f32 "${@:2}" > /dev/null; }
+    off() # A B: the largest difference
+    {
+        python3 -c 'import sys
+x, y = (memoryview(open(f, "rb").read()).cast("f") for f in sys.argv[1:3])
+print(max(abs(a - b) for a, b in zip(x, y)))' "$1" "$2"
+    }
+    logits plain -m "$base"
+    logits with -m "$base" --lora a.gguf:0.5
+    try 0 chimere-quantize -q --merge-lora a.gguf:0.5 --type f32 --pure "$base" m.gguf
+    logits merged -m m.gguf
+    echo "$(off plain with) $(off merged with)"
+    awk "BEGIN { exit !($(off plain with) > 0.1 && $(off merged with) < 1e-3) }"
+    try 0 chimere-quantize --check m.gguf
+    chimere-run -m m.gguf --inspect | grep -q 'chimere.quantize.merged = a.gguf:0.5'
+    try 0 chimere-quantize -q --merge-lora a.gguf "$base" same.gguf # types as they were
+    [ "$(chimere-run -m same.gguf --inspect --json | jq -c .by_quant)" = "$(chimere-run -m "$base" --inspect --json | jq -c .by_quant)" ]
+    try 0 chimere-quantize -q --merge-lora a.gguf:0 "$base" none.gguf
+    logits none -m none.gguf
+    cmp none plain
+    try 3 chimere-quantize --merge-lora a.gguf "$TINY" x.gguf
+    try 2 chimere-quantize --merge-lora a.gguf -f "$base" a.gguf
+    grep -q 'is an input' err
+    try 2 chimere-quantize --check --merge-lora a.gguf m.gguf
+    [ ! -e x.gguf ]
+}
