@@ -12,14 +12,17 @@
 #include "gguf/gguf.h"
 #include "train/dflash.h"
 #include "train/gate.h"
-#include "train/gemm.h"
 #include "train/writer.h"
 
 enum { ANCHORS = 16, WARM = 100, N_SIZES = 3 };
 #define P_MAX       0.05 /* of the gate */
-#define GEN_SHARE   0.3  /* of a round in which texts are written */
-#define ROUND_S     600.0
-#define ROUNDS_MIN  3
+#define GEN_SHARE   0.3  /* of a round in which texts are written, at most */
+#define TEXTS_MIN   256  /* that are written before others than new ones are taken */
+#define FRESH       0.5  /* new texts for each one that a step takes, if there is time */
+#define ROUND_S     60.0 /* a round, at most, */
+#define ROUND_SHARE 0.05 /* and of the time */
+#define TEST_S      600.0 /* between tests, at most, */
+#define TESTS       3    /* and so many in the time */
 #define TEST_SHARE  0.1  /* of the time, for the last test, until it is known what a test takes */
 #define TESTS_TAKE  3.0  /* times as long as that the last one takes, of all sizes of blocks */
 #define ASK_SHARE   0.2  /* of the time, at most, for texts to test on */
@@ -47,7 +50,7 @@ struct job {
     double                from_ms, stop_ms; /* of what is going on */
     double                before_s;     /* spent before this process */
     /* prompts in some order, again and again */
-    int64_t *order, at, pass;
+    int64_t *order, at, pass, pass_first;
     int64_t  asked; /* tests */
     double   whole_s; /* when steps end */
 };
@@ -339,15 +342,19 @@ static bool next_prompt(void *ctx, struct train_ask *ask)
     return true;
 }
 
-/* Until the round's share of time is over, and there is something to learn from. */
+/* Until the round's share of time is over, and there is something to learn from, or hardly will be. */
 static bool texts_go_on(void *ctx)
 {
+    enum { TRIES = 8 };
     const struct job *j = ctx;
+    const bool few = j->texts.n < j->o->n_text && j->pass < j->pass_first + TRIES;
     char clock[32];
 
     cli_progress("writing: %" PRId64 " texts, %" PRId64 " tokens, %s left", j->texts.n, train_writer_tokens(j->writer),
                  cli_train_clock(j->o->time_s - spent_s(j), clock));
-    return !cli_interrupted() && (cli_now_ms() < j->stop_ms || j->texts.n < j->o->n_text);
+    const double wanted = TEXTS_MIN + FRESH * (double)(j->d.adam.step * j->o->n_text);
+
+    return !cli_interrupted() && ((cli_now_ms() < j->stop_ms && (double)j->texts.added < wanted) || few);
 }
 
 /* ---- training ---- */
@@ -438,18 +445,22 @@ static enum err_code test_now(struct job *j, struct err *e)
     return ERR_OK;
 }
 
-/* A part of the time for writing, the rest for steps; again, until it is over. */
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* Some texts, then steps; again, until the time is over. */
 static enum err_code rounds(struct job *j, struct err *e)
 {
-    const int most = (int)(j->o->time_s / ROUND_S) + 1, n = most > ROUNDS_MIN ? most : ROUNDS_MIN;
-    const double each_s = j->o->time_s / n;
+    const double each_s = smaller(ROUND_S, ROUND_SHARE * j->o->time_s), test_s = smaller(TEST_S, j->o->time_s / TESTS);
+    double tested_s = spent_s(j);
 
     j->whole_s = j->o->time_s * (1 - TEST_SHARE);
     while (spent_s(j) < j->whole_s && !enough(j)) {
-        const double from_s = spent_s(j), next_s = ((int)(from_s / each_s) + 1) * each_s;
-        const double end_s = next_s < j->whole_s ? next_s : j->whole_s;
+        const double end_s = smaller(spent_s(j) + each_s, j->whole_s);
 
-        j->stop_ms = cli_now_ms() + (end_s - from_s) * GEN_SHARE * 1e3;
+        j->stop_ms = cli_now_ms() + each_s * GEN_SHARE * 1e3;
         if (train_writer_run(j->writer, &j->texts, next_prompt, texts_go_on, j, e))
             return e->code;
         if (cli_interrupted())
@@ -460,8 +471,11 @@ static enum err_code rounds(struct job *j, struct err *e)
                                                        (json_int_t)train_writer_tokens(j->writer)));
         if (learn(j, end_s, e))
             return e->code;
-        if (end_s < j->whole_s && !enough(j) && (test_now(j, e) || save(j, e)))
+        if (spent_s(j) < tested_s + test_s || enough(j))
+            continue;
+        if (test_now(j, e) || save(j, e))
             return e->code;
+        tested_s = spent_s(j);
     }
     return ERR_OK;
 }
@@ -473,7 +487,7 @@ static enum err_code begin(struct job *j, struct err *e)
         if (train_dflash_load(&j->d, j->half, str_of(j->name), e))
             return e->code;
         j->before_s = j->d.spent_s;
-        j->pass = j->d.adam.step + 1;
+        j->pass = j->pass_first = j->d.adam.step + 1;
         cli_warn("goes on after %.0f s and %" PRId64 " steps", j->before_s, j->d.adam.step);
         return ERR_OK;
     }
@@ -605,10 +619,10 @@ static enum err_code train(struct job *j, int *status, struct err *e)
     cli_train_event(&j->report, "begin", json_pack("{s:s, s:I, s:I, s:I, s:s}", "command", "dflash", "prompts",
                                                    (json_int_t)j->data.train.n, "tests", (json_int_t)j->tests.n,
                                                    "parameters", (json_int_t)j->d.net.n_params, "products",
-                                                   train_gemm_open()));
+                                                   j->d.net.gemms.name));
     cli_note("%" PRId64 " prompts to train on, %" PRId64 " texts to test on, %" PRId64 " weights, products by %s",
-             j->data.train.n, j->tests.n, j->d.net.n_params, train_gemm_open());
-    if (rounds(j, e)) {
+             j->data.train.n, j->tests.n, j->d.net.n_params, j->d.net.gemms.name);
+    if (rounds(j, e) || save(j, e)) {
         struct err ignored;
 
         if (e->code == ERR_CANCEL && j->d.adam.step > 0 && save(j, &ignored) == ERR_OK)

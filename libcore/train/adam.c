@@ -51,13 +51,39 @@ static void update(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
+enum { SUMS = 64 };
+
+struct squares {
+    const float *grad;
+    int64_t      n;
+    double       sum[SUMS];
+};
+
+static void add_squares(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    struct squares *s = ctx;
+
+    (void)worker;
+    for (int64_t k = begin; k < end; k++) {
+        double lane[8] = { 0 };
+
+        for (int64_t i = k * s->n / SUMS; i < (k + 1) * s->n / SUMS; i++)
+            lane[i % 8] += (double)s->grad[i] * (double)s->grad[i];
+        s->sum[k] = 0;
+        for (int j = 0; j < 8; j++)
+            s->sum[k] += lane[j];
+    }
+}
+
 double train_adam_step(struct train_adam *a, struct pool *pool, const struct train_adam_opts *o, float rate, float *w,
                        const float *grad, const unsigned char *decayed)
 {
+    struct squares s = { .grad = grad, .n = a->n };
     double norm = 0;
 
-    for (int64_t i = 0; i < a->n; i++)
-        norm += (double)grad[i] * (double)grad[i];
+    pool_for(pool, SUMS, 1, add_squares, &s);
+    for (int k = 0; k < SUMS; k++)
+        norm += s.sum[k];
     norm = sqrt(norm);
     if (!isfinite(norm))
         return norm;

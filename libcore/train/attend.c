@@ -72,7 +72,7 @@ static int64_t at_k(const struct train_attend *a, int64_t row, int head)
 /* Scores of the context: s = q kc^T. */
 static void context_scores(const struct train_attend *a, const struct some *m)
 {
-    train_gemm_one(m->rows, m->seen, a->s->head_dim, matrix(a->q + at_q(a, m->row, m->head), q_ld(a), false),
+    train_gemm_one(a->gemms, m->rows, m->seen, a->s->head_dim, matrix(a->q + at_q(a, m->row, m->head), q_ld(a), false),
                    matrix(a->kc + at_k(a, m->text->context, m->of), k_ld(a), true), 0, m->s, m->seen);
 }
 
@@ -127,7 +127,7 @@ static void attend(const struct train_attend *a, const struct some *m)
     context_scores(a, m);
     for (int64_t r = m->row; r < m->row + m->rows; r++)
         weigh(a, m, block_of(a, r, &i), r);
-    train_gemm_one(m->rows, a->s->head_dim, m->seen, matrix(m->s, m->seen, false),
+    train_gemm_one(a->gemms, m->rows, a->s->head_dim, m->seen, matrix(m->s, m->seen, false),
                    matrix(a->vc + at_k(a, m->text->context, m->of), k_ld(a), false), 1,
                    a->o + at_q(a, m->row, m->head), q_ld(a));
 }
@@ -167,13 +167,13 @@ static void attend_back(const struct train_attend *a, const struct some *m)
     int i = m->first;
 
     context_scores(a, m);
-    train_gemm_one(m->rows, m->seen, dim, d_o, matrix(a->vc + at, k_ld(a), true), 0, m->d, m->seen);
+    train_gemm_one(a->gemms, m->rows, m->seen, dim, d_o, matrix(a->vc + at, k_ld(a), true), 0, m->d, m->seen);
     for (int64_t r = m->row; r < m->row + m->rows; r++)
         row_back(a, m, block_of(a, r, &i), r);
-    train_gemm_one(m->rows, dim, m->seen, matrix(m->d, m->seen, false), matrix(a->kc + at, k_ld(a), false), 1,
+    train_gemm_one(a->gemms, m->rows, dim, m->seen, matrix(m->d, m->seen, false), matrix(a->kc + at, k_ld(a), false), 1,
                    a->dq + at_q(a, m->row, m->head), q_ld(a));
-    train_gemm_one(m->seen, dim, m->rows, matrix(m->d, m->seen, true), q, 1, a->dkc + at, k_ld(a));
-    train_gemm_one(m->seen, dim, m->rows, matrix(m->s, m->seen, true), d_o, 1, a->dvc + at, k_ld(a));
+    train_gemm_one(a->gemms, m->seen, dim, m->rows, matrix(m->d, m->seen, true), q, 1, a->dkc + at, k_ld(a));
+    train_gemm_one(a->gemms, m->seen, dim, m->rows, matrix(m->s, m->seen, true), d_o, 1, a->dvc + at, k_ld(a));
 }
 
 /* ---- all texts and heads ---- */

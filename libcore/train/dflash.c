@@ -20,7 +20,7 @@ struct train_draw {
     float              *weight;
     struct train_block *block;
     double             *sum; /* [n_sum] */
-    int64_t             n_sum, cap_sum, n_row, n_context, cap_context;
+    int64_t             n_sum, cap_sum, summed, n_row, n_context, cap_context;
     int                 n_block;
     uint64_t            drawn; /* random numbers of this step */
 };
@@ -110,6 +110,8 @@ static enum err_code add_up(struct train_draw *w, const struct train_texts *t, s
 {
     double sum = 0;
 
+    if (w->summed == t->added)
+        return ERR_OK;
     if (t->n > w->cap_sum) {
         double *v = realloc(w->sum, (size_t)t->n * sizeof *v);
 
@@ -121,6 +123,7 @@ static enum err_code add_up(struct train_draw *w, const struct train_texts *t, s
     for (int64_t i = 0; i < t->n; i++)
         w->sum[i] = sum += pow((double)(t->v[i].n - t->v[i].n_prompt), 0.75);
     w->n_sum = t->n;
+    w->summed = t->added;
     return ERR_OK;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/pool.h"
 #include "base/simd.h"
+#include "grad/loops.h"
 
 static int64_t smaller(int64_t a, int64_t b)
 {
@@ -31,15 +32,16 @@ const char *train_gemm_core(unsigned simd)
 }
 
 /* Threads are ours: each calls for a part of the product. */
-const char *train_gemm_open(void)
+struct train_gemms train_gemm_open(struct pool *pool)
 {
     openblas_set_num_threads(1);
-    return "openblas";
+    return (struct train_gemms){ pool, NULL, "openblas" };
 }
 
-void train_gemm_one(int64_t m, int64_t n, int64_t k, struct train_matrix a, struct train_matrix b, float beta,
-                    float *c, int64_t ld)
+void train_gemm_one(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct train_matrix a,
+                    struct train_matrix b, float beta, float *c, int64_t ld)
 {
+    (void)g;
     if (m > 0 && n > 0)
         cblas_sgemm(CblasRowMajor, a.turned ? CblasTrans : CblasNoTrans, b.turned ? CblasTrans : CblasNoTrans,
                     (blasint)m, (blasint)n, (blasint)k, 1.0f, a.v, (blasint)a.ld, b.v, (blasint)b.ld, beta, c,
@@ -48,54 +50,65 @@ void train_gemm_one(int64_t m, int64_t n, int64_t k, struct train_matrix a, stru
 
 #else
 
-enum { ROWS = 4, DEPTH = 64, COLUMNS = 128 };
-
 const char *train_gemm_core(unsigned simd)
 {
     (void)simd;
     return NULL;
 }
 
-const char *train_gemm_open(void)
+struct train_gemms train_gemm_open(struct pool *pool)
 {
-    return "loops";
+    const struct grad_loops *loops = &grad_loops_scalar;
+#if defined(__x86_64__)
+    const unsigned simd = simd_features();
+
+    loops = simd & SIMD_AVX512 ? &grad_loops_avx512 : simd & SIMD_AVX2 ? &grad_loops_avx2 : loops;
+#endif
+    return (struct train_gemms){ pool, loops, "loops" };
 }
 
-/* c[rows][n] += a[rows][depth] b[depth][n], for parts that lie close in memory. */
-static void part(int64_t rows, int64_t n, int64_t depth, const float a[ROWS][DEPTH], const float b[DEPTH][COLUMNS],
-                 float *c, int64_t ld)
-{
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t l = 0; l < depth; l++) {
-            const float x = a[i][l];
+enum { DEPTH = 256, PANELS = 4 };
 
-            for (int64_t j = 0; j < n; j++)
-                c[i * ld + j] += x * b[l][j];
-        }
+/* n columns of b from j on, k from .. from + depth, side by side in panels; zeros past the end. */
+static void pack(float *to, struct train_matrix b, int64_t from, int64_t depth, int64_t j, int64_t n)
+{
+    for (int64_t p = 0; p < n; p += GRAD_COLS)
+        for (int64_t l = 0; l < depth; l++)
+            for (int64_t x = 0; x < GRAD_COLS; x++)
+                *to++ = p + x < n ? *at(b, from + l, j + p + x) : 0.0f;
 }
 
-void train_gemm_one(int64_t m, int64_t n, int64_t k, struct train_matrix a, struct train_matrix b, float beta,
-                    float *c, int64_t ld)
+/* Rows i of c, n columns from j on, get what `depth` elements from `from` on give. */
+static void add_rows(const struct train_gemms *g, const float *packed, struct train_matrix a, int64_t i, int64_t rows,
+                     int64_t from, int64_t depth, int64_t n, float *c, int64_t ld)
 {
-    float left[ROWS][DEPTH], right[DEPTH][COLUMNS];
+    const float *row[GRAD_ROWS_MAX];
+    float sums[GRAD_ROWS_MAX * GRAD_COLS];
+
+    for (int r = 0; r < g->loops->rows; r++)
+        row[r] = at(a, i + (r < rows ? r : 0), from);
+    for (int64_t p = 0; p < n; p += GRAD_COLS) {
+        g->loops->panel(sums, row, a.turned ? a.ld : 1, packed + p * depth, depth);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t x = 0; x < GRAD_COLS && p + x < n; x++)
+                c[r * ld + p + x] += sums[r * GRAD_COLS + x];
+    }
+}
+
+void train_gemm_one(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct train_matrix a,
+                    struct train_matrix b, float beta, float *c, int64_t ld)
+{
+    float packed[DEPTH * PANELS * GRAD_COLS];
 
     for (int64_t i = 0; beta == 0.0f && i < m; i++)
         memset(c + i * ld, 0, (size_t)n * sizeof *c);
     for (int64_t l = 0; l < k; l += DEPTH)
-        for (int64_t j = 0; j < n; j += COLUMNS) {
-            const int64_t depth = smaller(DEPTH, k - l), columns = smaller(COLUMNS, n - j);
+        for (int64_t j = 0; j < n; j += PANELS * GRAD_COLS) {
+            const int64_t depth = smaller(DEPTH, k - l), columns = smaller(PANELS * GRAD_COLS, n - j);
 
-            for (int64_t x = 0; x < depth; x++)
-                for (int64_t y = 0; y < columns; y++)
-                    right[x][y] = *at(b, l + x, j + y);
-            for (int64_t i = 0; i < m; i += ROWS) {
-                const int64_t rows = smaller(ROWS, m - i);
-
-                for (int64_t x = 0; x < rows; x++)
-                    for (int64_t y = 0; y < depth; y++)
-                        left[x][y] = *at(a, i + x, l + y);
-                part(rows, columns, depth, left, right, c + i * ld + j, ld);
-            }
+            pack(packed, b, l, depth, j, columns);
+            for (int64_t i = 0; i < m; i += g->loops->rows)
+                add_rows(g, packed, a, i, smaller(g->loops->rows, m - i), l, depth, columns, c + i * ld + j, ld);
         }
 }
 
@@ -104,6 +117,7 @@ void train_gemm_one(int64_t m, int64_t n, int64_t k, struct train_matrix a, stru
 /* ---- by all threads ---- */
 
 struct product {
+    const struct train_gemms *g;
     int64_t             m, n, k, step; /* rows of c in a part, or columns */
     struct train_matrix a, b;
     float               beta, *c;
@@ -119,7 +133,7 @@ static void rows_of(void *ctx, int64_t begin, int64_t end, int worker)
         struct train_matrix a = p->a;
 
         a.v = at(p->a, i, 0);
-        train_gemm_one(smaller(p->step, p->m - i), p->n, p->k, a, p->b, p->beta, p->c + i * p->ld, p->ld);
+        train_gemm_one(p->g, smaller(p->step, p->m - i), p->n, p->k, a, p->b, p->beta, p->c + i * p->ld, p->ld);
     }
 }
 
@@ -132,19 +146,19 @@ static void columns_of(void *ctx, int64_t begin, int64_t end, int worker)
         struct train_matrix b = p->b;
 
         b.v = at(p->b, 0, j);
-        train_gemm_one(p->m, smaller(p->step, p->n - j), p->k, p->a, b, p->beta, p->c + j, p->ld);
+        train_gemm_one(p->g, p->m, smaller(p->step, p->n - j), p->k, p->a, b, p->beta, p->c + j, p->ld);
     }
 }
 
-void train_gemm(struct pool *pool, int64_t m, int64_t n, int64_t k, struct train_matrix a, struct train_matrix b,
-                float beta, float *c, int64_t ld)
+void train_gemm(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct train_matrix a,
+                struct train_matrix b, float beta, float *c, int64_t ld)
 {
     enum { SMALL = 1 << 18, UNIT = 16 };
     const bool by_rows = m >= n;
-    const int64_t size = by_rows ? m : n, threads = m * n * k < SMALL ? 1 : pool_size(pool);
+    const int64_t size = by_rows ? m : n, threads = m * n * k < SMALL ? 1 : pool_size(g->pool);
     const int64_t step = ((size + threads - 1) / threads + UNIT - 1) / UNIT * UNIT;
-    struct product p = { m, n, k, step, a, b, beta, c, ld };
+    struct product p = { g, m, n, k, step, a, b, beta, c, ld };
 
     if (m > 0 && n > 0)
-        pool_for(pool, (size + step - 1) / step, 1, by_rows ? rows_of : columns_of, &p);
+        pool_for(g->pool, (size + step - 1) / step, 1, by_rows ? rows_of : columns_of, &p);
 }

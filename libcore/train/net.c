@@ -215,8 +215,7 @@ enum err_code train_net_open(struct train_net *net, const struct train_shape *s,
 {
     const int64_t positions = s->ctx_tokens + s->block;
 
-    *net = (struct train_net){ .s = *s, .pool = pool };
-    (void)train_gemm_open();
+    *net = (struct train_net){ .s = *s, .pool = pool, .gemms = train_gemm_open(pool) };
     net->tensor = calloc((size_t)(FIRST_LAYER + EACH * s->n_layer), sizeof *net->tensor);
     net->work = calloc(1, sizeof *net->work);
     if (net->tensor != NULL && net->work != NULL) {

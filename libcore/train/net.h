@@ -14,9 +14,7 @@
  */
 #ifndef TRAIN_NET_H
 #define TRAIN_NET_H
-#include "base/base.h"
-
-struct pool;
+#include "train/gemm.h"
 
 enum { TRAIN_TAPS_MAX = 16, TRAIN_BLOCK_MAX = 16 };
 
@@ -62,6 +60,7 @@ struct train_net {
     int64_t              n_params;
     float               *w, *grad; /* [n_params] */
     struct pool         *pool;     /* not owned */
+    struct train_gemms   gemms;
     struct train_work   *work;     /* memory of a pass */
 };
 

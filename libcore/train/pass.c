@@ -38,7 +38,7 @@ static void product(const struct train_net *net, int layer, int which, float *y,
 {
     const struct train_tensor *t = tensor_of(net, layer, which);
 
-    train_gemm(net->pool, rows, t->n_out, t->n_in, rows_of(x, t->n_in), columns_of(net->w + t->at, t->n_in), 0, y,
+    train_gemm(&net->gemms, rows, t->n_out, t->n_in, rows_of(x, t->n_in), columns_of(net->w + t->at, t->n_in), 0, y,
                t->n_out);
 }
 
@@ -49,9 +49,9 @@ static void product_back(const struct train_net *net, int layer, int which, floa
     const struct train_tensor *t = tensor_of(net, layer, which);
 
     if (dx != NULL)
-        train_gemm(net->pool, rows, t->n_in, t->n_out, rows_of(dy, t->n_out), rows_of(net->w + t->at, t->n_in),
+        train_gemm(&net->gemms, rows, t->n_in, t->n_out, rows_of(dy, t->n_out), rows_of(net->w + t->at, t->n_in),
                    add ? 1 : 0, dx, t->n_in);
-    train_gemm(net->pool, t->n_out, t->n_in, rows, columns_of(dy, t->n_out), rows_of(x, t->n_in), 1,
+    train_gemm(&net->gemms, t->n_out, t->n_in, rows, columns_of(dy, t->n_out), rows_of(x, t->n_in), 1,
                net->grad + t->at, t->n_in);
 }
 
@@ -115,7 +115,7 @@ static struct train_attend attention_of(const struct train_net *net, const struc
     const struct train_work *w = net->work;
     const struct train_layer *l = &w->layer[i];
 
-    return (struct train_attend){ .s = &net->s, .b = b, .text = w->text, .q = l->q, .k = l->k, .v = l->v,
+    return (struct train_attend){ .s = &net->s, .gemms = &net->gemms, .b = b, .text = w->text, .q = l->q, .k = l->k, .v = l->v,
                                   .kc = l->kc, .vc = l->vc, .o = l->o, .lse = l->lse, .d_o = w->d1, .dq = w->dq,
                                   .dk = w->dk, .dv = w->dv, .dkc = w->dkc, .dvc = w->dvc,
                                   .scratch = w->attend, .part = w->attend_part };
@@ -187,7 +187,7 @@ static void logits_of(const struct train_net *net, const struct train_target *t,
 {
     const int64_t d = net->s.n_embd;
 
-    train_gemm(net->pool, rows, t->n_vocab, d, rows_of(y, d), columns_of(t->head, d), 0, logits, t->n_vocab);
+    train_gemm(&net->gemms, rows, t->n_vocab, d, rows_of(y, d), columns_of(t->head, d), 0, logits, t->n_vocab);
 }
 
 enum err_code train_net_guess(struct train_net *net, const struct train_target *t, const struct train_batch *b,
@@ -234,7 +234,7 @@ static void head_back(struct train_net *net, const struct train_target *t, const
         logits_of(net, t, w->picked + i * d, k, w->logits);
         train_cross_entropy(net->pool, w->logits, w->want + i, w->weight + i, loss->weight, w->loss + i, w->best + i, k,
                             t->n_vocab);
-        train_gemm(net->pool, k, d, t->n_vocab, rows_of(w->logits, t->n_vocab), rows_of(t->head, d), 0,
+        train_gemm(&net->gemms, k, d, t->n_vocab, rows_of(w->logits, t->n_vocab), rows_of(t->head, d), 0,
                    w->d_picked + i * d, d);
     }
     memset(w->dx, 0, (size_t)b->n_row * bytes);

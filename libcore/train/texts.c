@@ -66,5 +66,6 @@ enum err_code train_texts_add(struct train_texts *t, struct train_text_entry tex
     memset(t->feature + (t->at + text.n - 1) * t->width, 0, (size_t)t->width * sizeof *feature);
     t->v[t->n++] = text;
     t->at += text.n;
+    t->added++;
     return ERR_OK;
 }

@@ -19,6 +19,7 @@ struct train_texts {
     uint16_t *feature;     /* [cap][width] BF16 */
     struct train_text_entry *v; /* [n], oldest first */
     int64_t   n, cap_v, at;
+    int64_t   added;    /* texts so far: what follows from them changes with it */
 };
 /* ERR_NOMEM. */
 MUST_CHECK enum err_code train_texts_open(struct train_texts *t, int64_t cap, int64_t width, struct err *e);

@@ -29,6 +29,7 @@ struct train_text {
 /* What attention needs of both directions; d...: gradients. */
 struct train_attend {
     const struct train_shape *s;
+    const struct train_gemms *gemms;
     const struct train_batch *b;
     const struct train_text  *text;
     const float *q, *k, *v, *kc, *vc;

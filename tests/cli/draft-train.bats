@@ -30,7 +30,7 @@ train() # OPTION...
     head -n 50 "$ROOT/share/eval/math.jsonl" > p.jsonl
     sed -n 41,60p "$ROOT/share/eval/math.jsonl" > t.jsonl
     nano=(--layers 1 --ff 128 --block 8 --predict 64 --ctx 128 --batch 4 --memory 16M --threads 2 --held-out t.jsonl)
-    chimere-draft-train dflash -o d.gguf "${nano[@]}" --time 30s --steps 40 --rate 0.01 --jsonl e.jsonl --plot loss.svg p.jsonl \
+    chimere-draft-train dflash -o d.gguf "${nano[@]}" --time 200s --steps 40 --rate 0.01 --jsonl e.jsonl --plot loss.svg p.jsonl \
         > table 2> err || status=$?
     [ $status -eq 0 ] || { cat err table; false; }
     grep -q '^all ' table
@@ -43,7 +43,7 @@ train() # OPTION...
     chimere-run -n 24 --draft d.gguf -p 'What is 51 + 292?' | cmp - plain
     # from its weights, with a step so small that nothing changes
     cp d.gguf was
-    chimere-draft-train dflash -o d.gguf "${nano[@]}" --time 10s --steps 1 --rate 1e-12 p.jsonl > table 2> err || status=$?
+    chimere-draft-train dflash -o d.gguf "${nano[@]}" --time 100s --steps 1 --rate 1e-12 p.jsonl > table 2> err || status=$?
     [ $status -eq 4 ] || { cat err table; false; }
     cmp d.gguf was
     [ ! -e d.gguf.1 ] && [ ! -e d.gguf.new ] && [ ! -e d.gguf.train ]
@@ -76,9 +76,17 @@ train() # OPTION...
     (
         ulimit -f 8 # blocks of 1 KiB
         trap '' XFSZ
-        try 1 train -o d.gguf --time 10s --steps 3
+        try 1 train -o d.gguf --time 60s --steps 3
     )
     [ ! -e d.gguf ] && [ ! -e d.gguf.new ] && [ ! -e d.gguf.lock ]
+}
+
+@test "draft-train: steps that blow the weights up are an error, and write nothing" {
+    prompts 1 20 > p.jsonl
+    prompts 21 30 > t.jsonl
+    try 1 train -o d.gguf --time 60s --rate 1e30
+    grep -q 'not a number' err
+    [ ! -e d.gguf ] && [ ! -e d.gguf.new ]
 }
 
 @test "draft-train: --rollback goes round the versions" {

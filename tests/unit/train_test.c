@@ -38,13 +38,13 @@ static float *noise(int64_t n, uint64_t seed)
     return v;
 }
 
-static void check_product(struct pool *pool, int64_t m, int64_t n, int64_t k, bool turn_a, bool turn_b, float beta)
+static void check_product(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, bool turn_a, bool turn_b, float beta)
 {
     const int64_t lda = (turn_a ? m : k) + 3, ldb = (turn_b ? k : n) + 1, ldc = n + 2;
     float *a = noise((turn_a ? k : m) * lda, 1), *b = noise((turn_b ? n : k) * ldb, 2), *c = noise(m * ldc, 3);
     float *was = noise(m * ldc, 3);
 
-    train_gemm(pool, m, n, k, (struct train_matrix){ a, lda, turn_a }, (struct train_matrix){ b, ldb, turn_b }, beta, c,
+    train_gemm(g, m, n, k, (struct train_matrix){ a, lda, turn_a }, (struct train_matrix){ b, ldb, turn_b }, beta, c,
                ldc);
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < ldc; j++) {
@@ -67,12 +67,13 @@ static void test_products(void **state)
     struct pool *pool = pool_of(3);
 
     (void)state;
-    (void)train_gemm_open();
+    const struct train_gemms g = train_gemm_open(pool);
+
     for (int t = 0; t < 8; t++) {
-        check_product(pool, 1, 1, 1, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
-        check_product(pool, 5, 131, 67, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
-        check_product(pool, 200, 33, 130, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
-        check_product(pool, 40, 300, 70, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
+        check_product(&g, 1, 1, 1, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
+        check_product(&g, 5, 131, 67, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
+        check_product(&g, 200, 33, 130, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
+        check_product(&g, 40, 300, 70, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
     }
     pool_close(pool);
 }
