@@ -31,11 +31,12 @@ CFLAGS  ?= $(if $(filter asan ubsan,$(SAN)),-O1,-O2) $(if $(SAN),-g1 -fno-omit-f
 found    = $(shell $(CC) -include $1 -E -x c /dev/null > /dev/null 2>&1 && echo 1)
 HTTP    := $(or $(HTTP),$(call found,microhttpd.h))
 BLAS    := $(or $(BLAS),$(call found,openblas_config.h))
-CPPFLAGS += $(if $(filter 1,$(HTTP)),-DCHIMERE_HTTP) $(if $(filter 1,$(BLAS)),-DCHIMERE_BLAS) -Ilibcore -Icmd -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L -DCHIMERE_VERSION='"$(VERSION)"'
+EDIT    := $(or $(EDIT),$(call found,histedit.h))
+CPPFLAGS += $(if $(filter 1,$(HTTP)),-DCHIMERE_HTTP) $(if $(filter 1,$(BLAS)),-DCHIMERE_BLAS) $(if $(filter 1,$(EDIT)),-DCHIMERE_EDIT) -Ilibcore -Icmd -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L -DCHIMERE_VERSION='"$(VERSION)"'
 # What gcc alone has: its last two optimisations would turn sums and their operands around until registers spill.
 GCC     := $(if $(findstring clang,$(shell $(CC) --version)),,-fvect-cost-model=dynamic -fno-tree-reassoc -fno-tree-ter)
 ALLFLAGS = -std=c11 -pedantic -ftree-vectorize -ffp-contract=off $(GCC) -pthread $(WARN) $(SANFLAGS) $(CPPFLAGS) $(CFLAGS)
-LDLIBS   = -Wl,--as-needed -ljansson -lpcre2-8 -lzstd $(if $(filter 1,$(HTTP)),-lmicrohttpd) $(if $(filter 1,$(BLAS)),-lopenblas) $(CUDA_LIB) -lm -pthread
+LDLIBS   = -Wl,--as-needed -ljansson -lpcre2-8 -lzstd $(if $(filter 1,$(HTTP)),-lmicrohttpd) $(if $(filter 1,$(BLAS)),-lopenblas) $(if $(filter 1,$(EDIT)),-ledit) $(CUDA_LIB) -lm -pthread
 
 LIB_C    = $(wildcard libcore/*/*.c)
 CLI_C    = $(wildcard cmd/cli/*.c)
@@ -43,7 +44,6 @@ NAMES    = $(patsubst cmd/%.c,chimere-%,$(wildcard cmd/*.c))
 PROGS    = $(addprefix $(BIN)/,$(NAMES))
 UNITS    = $(patsubst tests/unit/%.c,$(BUILD)/test/%,$(wildcard tests/unit/*_test.c))
 FUZZ     = $(patsubst tests/fuzz/%.c,$(BUILD)/test/%,$(wildcard tests/fuzz/fuzz_*.c))
-SHIM     = $(BUILD)/test/fault-shim.so
 # Data of tests that the checkout has in another form.
 DATA     = $(patsubst %.zst,%,$(wildcard tests/golden/models/*.zst)) tests/fuzz/corpus/gguf.expect
 # With STEPS=N a compilation shows its number among N instead of its command.
@@ -71,7 +71,7 @@ $(BUILD)/test/libfuzzer_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/libch
 $(UNITS) $(FUZZ): | $(DATA)
 %.gguf: %.gguf.zst ; @zstd -dqf $< -o $@
 tests/fuzz/corpus/gguf.expect: tests/fuzz/make_gguf_corpus.py ; @python3 $<
-$(SHIM): tests/fault/shim.c
+$(BUILD)/test/fault-shim.so: tests/fault/shim.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -g -fPIC -shared -o $@ $< -ldl
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
@@ -93,7 +93,7 @@ $(BUILD)/commit $(BUILD)/flags: always
 	@mkdir -p $(@D); t='$(subst ','\'',$(TEXT))'; printf '%s\n' "$$t" | cmp -s - $@ || printf '%s\n' "$$t" > $@
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
-tests: $(PROGS) $(UNITS) $(FUZZ) $(SHIM) ## build everything that `make check` runs, run nothing
+tests: $(PROGS) $(UNITS) $(FUZZ) $(BUILD)/test/fault-shim.so ## build everything that `make check` runs, run nothing
 unit: $(UNITS) ## the unit tests alone
 	@set -e; for t in $(UNITS); do $$t; done
 FUZZ_TARGET ?= gguf

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chimere-run - answer a prompt: answer on stdout, the rest on stderr. See chimere-run(1). */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +19,8 @@
 #include "text/text.h"
 
 #define CTX_ROOM      8192 /* tokens for an answer without -n */
+#define TALK_ROOM     16384 /* tokens for a conversation */
+#define TALK_RUNGS    4     /* snapshots of its past */
 #define CHUNK_LEAST 512    /* rows in one step unless the prompt is shorter */
 
 struct run_options o = { .reasoning = -1, .predict_max = -1, .logits_last = -1, .budget = -1, .draft_max = -1,
@@ -38,6 +41,7 @@ static const struct opt opts[] = {
     CHOICE("think", "on|off", "reason before the answer (default on)", &o.think),
     INT64(0, "reasoning-budget", "tokens", "then the reasoning is closed (-1: no limit)", &o.budget, -1),
     STRING(0, "parser", "name", "how the answer is read (default: by the template)", &o.parser),
+    FLAG('i', "interactive", "a conversation on this terminal", &o.interactive),
     FLAG('r', "raw", "no chat: continue the text as it is", &o.raw),
     FLAG(0, "plain", "raw: special tokens spelled out are text", &o.plain),
     PATH(0, "tokens", "file", "JSON: token ids as the prompt, as they are", &o.tokens),
@@ -116,6 +120,18 @@ static bool call_is_due(void)
     return o.tool_choice != NULL && strcmp(o.tool_choice, "auto") != 0 && strcmp(o.tool_choice, "none") != 0;
 }
 
+static void check_talk(int actions)
+{
+    if (o.drop_oldest && !o.session && !o.interactive)
+        cli_usage("--drop-oldest needs --session or -i");
+    if (!o.interactive)
+        return;
+    if (actions || o.raw || o.tokens || o.tools || o.json || o.jsonl || o.logits || has_form())
+        cli_usage("-i is a chat of messages and text: no other prompt, tools, form or output with it");
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
+        cli_usage("-i needs a terminal as standard input and output");
+}
+
 static void check_usage(char *const *files)
 {
     bool input = o.prompt != NULL || *files != NULL;
@@ -130,10 +146,11 @@ static void check_usage(char *const *files)
         cli_usage("--inspect and --plan take no prompt");
     if (o.show && (input || o.raw || o.system || o.messages || o.tools || o.tokens))
         cli_usage("--show takes no prompt");
-    if ((o.show || o.session_ro || o.drop_oldest) && !o.session)
-        cli_usage("--show, --session-ro and --drop-oldest need --session");
+    if ((o.show || o.session_ro) && !o.session)
+        cli_usage("--show and --session-ro need --session");
+    check_talk(actions);
     if (o.drop_oldest && (o.raw || o.messages || o.tokens || o.show || o.session_ro))
-        cli_usage("--drop-oldest belongs to a chat that goes on from a session");
+        cli_usage("--drop-oldest belongs to a chat that goes on");
     if ((o.check || o.parse.format || o.render.template_path) && input)
         cli_usage("--check, --parse and --render take no prompt");
     if ((o.render.vars_path || o.render.now) && !o.render.template_path)
@@ -192,7 +209,7 @@ static int64_t wanted_logits(const struct opened *s)
 static int64_t choose_ctx(const struct opened *s)
 {
     int64_t train = model_info(s->open.model)->ctx_train;
-    int64_t more = o.predict_max >= 0 && o.predict_max < INT32_MAX ? o.predict_max : CTX_ROOM;
+    int64_t more = o.interactive ? TALK_ROOM : o.predict_max >= 0 && o.predict_max < INT32_MAX ? o.predict_max : CTX_ROOM;
     int64_t ctx = s->prompt.n + more + (s->thinking && o.predict_max >= 0 ? CTX_ROOM : 0);
 
     if (o.model.ctx_tokens > 0)
@@ -231,11 +248,13 @@ static struct run_opts run_options(struct opened *s)
         ro.tap_layers = s->taps;
         ro.n_taps = draft_taps(s->draft, s->taps);
     }
-    if (s->draft == NULL && s->prompt.n > 0 && s->prompt.n < (o.model.chunk > 0 ? o.model.chunk : CHUNK_LEAST))
+    if (s->draft == NULL && !o.interactive && s->prompt.n > 0 && s->prompt.n < (o.model.chunk > 0 ? o.model.chunk : CHUNK_LEAST))
         ro.rows_max = (int)s->prompt.n;
     cli_session_kv(&s->kept, &ro.kv_k, &ro.kv_v);
     if (o.session != NULL)
         ro.checkpoint_bytes = run_snapshot_bytes(s->open.model); /* where the last message ends */
+    if (o.interactive)
+        ro.checkpoint_bytes = TALK_RUNGS * run_snapshot_bytes(s->open.model); /* for what is taken back */
     return ro;
 }
 
@@ -320,7 +339,7 @@ static enum err_code open_engram(struct opened *s, struct err *e)
                            model_info(s->open.model)->n_vocab, e);
 }
 
-static enum err_code open_run(struct opened *s, struct err *e)
+enum err_code cli_run_open(struct opened *s, struct err *e)
 {
     struct run_opts ro;
     double          from;
@@ -328,7 +347,7 @@ static enum err_code open_run(struct opened *s, struct err *e)
     s->open.nextn = !drafts_are_off();
     if (open_grammar(s, e) || cli_open_model(&s->open, e) || open_engram(s, e) || open_draft(s, e))
         return e->code;
-    if (o.drop_oldest && cli_run_drop_oldest(s, choose_ctx(s), e))
+    if (o.drop_oldest && !o.interactive && cli_run_drop_oldest(s, choose_ctx(s), e))
         return e->code;
     ro = run_options(s);
     if (check_prompt(s, ro.ctx_tokens, e) || cli_open_run(&s->run, &s->open, &ro, e))
@@ -352,7 +371,7 @@ static enum err_code submit(struct opened *s, struct err *e)
                                .adapters = s->open.adapters.list, .n_adapters = s->open.adapters.n };
     struct gen_request q = gen_defaults();
     struct reason_opts budget = { s->open.text, o.budget };
-    int64_t            border = o.session ? cli_session_border(s->format, &s->prompt) : 0, id;
+    int64_t            border = o.session || o.interactive ? cli_session_border(s->format, &s->prompt) : 0;
     uint32_t           eos;
 
     if (s->draft != NULL) {
@@ -385,7 +404,9 @@ static enum err_code submit(struct opened *s, struct err *e)
     q.marks = &border;
     q.n_marks = border > 0;
     q.n_rows = o.logits != NULL ? wanted_logits(s) : 0;
-    return gen_open(&s->gen, &go, e) ? e->code : gen_submit(s->gen, &q, &id, e);
+    if (s->gen == NULL && gen_open(&s->gen, &go, e))
+        return e->code;
+    return gen_submit(s->gen, &q, &s->request, e);
 }
 
 static void show_prompt_status(const struct opened *s, int64_t done)
@@ -477,7 +498,7 @@ static enum err_code show_or_lose(struct opened *s, const struct gen_event *ev, 
     return e->code;
 }
 
-static enum err_code generate(struct opened *s, struct err *e)
+enum err_code cli_run_generate(struct opened *s, struct err *e)
 {
     struct gen_event ev;
 
@@ -487,7 +508,7 @@ static enum err_code generate(struct opened *s, struct err *e)
     show_prompt_status(s, run_pos(s->run, 0));
     while (gen_busy(s->gen)) {
         if (cli_interrupted() || s->lost.code != ERR_OK)
-            gen_cancel(s->gen, 1);
+            gen_cancel(s->gen, s->request);
         if (gen_step(s->gen, e))
             return e->code;
         while (gen_next(s->gen, &ev)) {
@@ -506,11 +527,12 @@ static enum err_code generate(struct opened *s, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code open_answer(struct opened *s, struct err *e)
+enum err_code cli_run_open_answer(struct opened *s, struct err *e)
 {
     struct answer_opts ao = { .text = s->open.text, .chat = s->chat, .thinking = s->thinking };
 
-    s->stops = calloc(o.stops.n + 1, sizeof *s->stops);
+    if (s->stops == NULL)
+        s->stops = calloc(o.stops.n + 1, sizeof *s->stops);
     if (s->stops == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     for (size_t i = 0; i < o.stops.n; i++)
@@ -532,7 +554,7 @@ static enum err_code open_answer(struct opened *s, struct err *e)
 
 /* Writes the session. A turn that was not read to its end is no part of a conversation; of a prompt that comes
  * whole the next time, what was read is worth keeping. */
-static enum err_code keep(struct opened *s, struct err *e)
+enum err_code cli_run_keep(struct opened *s, struct err *e)
 {
     if (!s->read && o.messages == NULL && o.tokens == NULL)
         return ERR_OK;
@@ -543,7 +565,7 @@ static enum err_code keep(struct opened *s, struct err *e)
 static enum err_code answer(struct opened *s, struct err *e)
 {
     cli_run_note_machine(s);
-    if (open_answer(s, e) || (o.jsonl && cli_run_print_start(s, e)))
+    if (cli_run_open_answer(s, e) || (o.jsonl && cli_run_print_start(s, e)))
         return e->code;
     s->started = o.jsonl;
     cli_catch_interrupts();
@@ -551,7 +573,7 @@ static enum err_code answer(struct opened *s, struct err *e)
         cli_catch_broken_pipe();
     if (cli_verbosity() > 0 && strcmp(model_info(s->open.model)->device, "cpu") == 0)
         model_time(s->open.model, true); /* on a GPU the answer would be slower for it */
-    if (generate(s, e) || (o.session && keep(s, e)) || cli_open_save_uses(&s->open, e))
+    if (cli_run_generate(s, e) || (o.session && cli_run_keep(s, e)) || cli_open_save_uses(&s->open, e))
         return e->code;
     if (s->lost.code != ERR_OK) {
         *e = s->lost;
@@ -577,6 +599,8 @@ static enum err_code run(struct opened *s, char *const *files, struct err *e)
         return e->code;
     if (o.show)
         return cli_run_show(s, e);
+    if (o.interactive)
+        return cli_run_talk(s, files, e);
     if (cli_run_prompt(s, files, e))
         return e->code;
     if (o.tokenize)
@@ -589,7 +613,7 @@ static enum err_code run(struct opened *s, char *const *files, struct err *e)
     }
     if (o.tokens == NULL && !s->chat && cli_run_encode(s, e))
         return e->code;
-    if (open_run(s, e))
+    if (cli_run_open(s, e))
         return e->code;
     return answer(s, e);
 }
@@ -636,8 +660,8 @@ int main(int argc, char **argv)
         return cli_close_stdout(status);
     }
     if (run(&s, argv + first, &e)) {
-        status = cli_broken_pipe() ? EXIT_FAILED : cli_fail(&e);
-        if (s.started && !cli_broken_pipe() && cli_json_line(json_pack("{s:s, s:o, s:i}", "type", "error", "message",
+        status = cli_signal() == SIGPIPE ? EXIT_FAILED : cli_fail(&e);
+        if (s.started && cli_signal() != SIGPIPE && cli_json_line(json_pack("{s:s, s:o, s:i}", "type", "error", "message",
                                                  json_bytes(str_of(e.msg)), "status", status),
                                        &e))
             cli_fail(&e);

@@ -4,7 +4,8 @@
 # install what is missing (as root, or through sudo). Says nothing and does nothing when all is there.
 # Anything found counts, wherever it came from: this asks for headers and programs, not for packages.
 # Status 1 only when the compiler or a library is missing at the end; a missing test tool is named,
-# and the tests that need it are skipped. Without libmicrohttpd the server has no HTTP, without OpenBLAS training is slow.
+# and the tests that need it are skipped. Without libmicrohttpd the server has no HTTP, without OpenBLAS training is slow,
+# without libedit lines typed on a terminal have no history.
 cc=${CC:-cc}
 
 has_lib() # HEADER LIBRARY [LINE BEFORE]: compiles and links
@@ -24,7 +25,8 @@ missing() # prints the Debian packages that are needed and not there
             has_lib pcre2.h pcre2-8 '#define PCRE2_CODE_UNIT_WIDTH 8' || echo libpcre2-dev
             has_lib zstd.h zstd || echo libzstd-dev
             has_lib microhttpd.h microhttpd || echo libmicrohttpd-dev
-            has_lib openblas_config.h openblas || echo libopenblas-dev ;;
+            has_lib openblas_config.h openblas || echo libopenblas-dev
+            has_lib histedit.h edit || echo libedit-dev ;;
         check)
             has_lib cmocka.h cmocka '#include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +72,7 @@ if [ $tried = yes ]; then
 fi
 for p in $need; do
     case $p in
-    libmicrohttpd-dev|libopenblas-dev) ;;
+    libmicrohttpd-dev|libopenblas-dev|libedit-dev) ;;
     gcc*|lib*) exit 1 ;;
     esac
 done

@@ -133,7 +133,10 @@ void cli_signals(const char *file);
 void cli_catch_interrupts(void);
 /* From now on a reader that goes away sets the mark, too, and the write fails. */
 void cli_catch_broken_pipe(void);
-bool cli_broken_pipe(void); /* it was that which set the mark */
+/* The same signals as cli_catch_interrupts(), while somebody types: reading the terminal fails with EINTR. */
+void cli_await_signals(void);
+int  cli_signal(void); /* the one that set the mark; 0: none did */
+void cli_forget_signal(void);
 bool cli_interrupted(void);
 /* Ends by the signal that came, if one did; else returns. */
 void cli_reraise(void);

@@ -45,11 +45,10 @@ static const struct {
     { "threads-batch", NULL, "--threads is for prompts, too" },
     { "file", NULL, "name files without an option" },
     { "system-prompt-file", NULL, "use --system \"$(cat FILE)\"" },
-    { "conversation", NULL, "a prompt is a chat unless --raw is given; --session FILE goes on with it" },
+    { "conversation", "interactive", NULL },
     { "no-conversation", NULL, "use --raw" },
     { "single-turn", NULL, "one turn is what the program does" },
-    { "interactive", NULL, "use --session FILE, a turn at a time" },
-    { "interactive-first", NULL, "use --session FILE, a turn at a time" },
+    { "interactive-first", "interactive", NULL },
     { "jinja", NULL, "chat templates are always rendered" },
     { "chat-template", NULL, "use --template FILE, or none for the model's own" },
     { "chat-template-file", "template", NULL },
@@ -87,7 +86,7 @@ static const struct {
     { "tb", "threads-batch" }, { "ub", "ubatch-size" }, { "md", "model-draft" },
     { "mg", "main-gpu" }, { "sm", "split-mode" }, { "ts", "tensor-split" },
     { "ncmoe", "n-cpu-moe" }, { "cmoe", "cpu-moe" }, { "if", "interactive-first" },
-    { "co", "color" }, { "f", "file" }, { "i", "interactive" }, { "b", "batch-size" },
+    { "co", "color" }, { "f", "file" }, { "b", "batch-size" },
     { "d", "n-depth" }, { "pg", "n-prompt" },
 };
 

@@ -82,9 +82,22 @@ void cli_catch_broken_pipe(void)
     catch(SIGPIPE, 0);
 }
 
-bool cli_broken_pipe(void)
+void cli_await_signals(void)
 {
-    return interrupted == SIGPIPE;
+    static const int sigs[] = { SIGINT, SIGTERM, SIGHUP };
+
+    for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++)
+        catch(sigs[i], 0);
+}
+
+int cli_signal(void)
+{
+    return interrupted;
+}
+
+void cli_forget_signal(void)
+{
+    interrupted = 0;
 }
 
 bool cli_interrupted(void)

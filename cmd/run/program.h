@@ -25,7 +25,7 @@ struct run_options {
     const char *tool_choice; /* NULL: auto */
     bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool        verbose, quiet, stream, check, engram_thinking;
-    bool        show, session_ro, drop_oldest;
+    bool        show, session_ro, drop_oldest, interactive;
     int         think, reasoning; /* index of the choice; think 0: on; reasoning -1: by terminal */
     int64_t     predict_max, logits_last, budget; /* -1: not given */
     int32_t     draft_max;
@@ -53,6 +53,7 @@ struct opened {
     int                taps[DRAFT_TAPS_MAX];
     struct run        *run;
     struct gen        *gen;
+    int64_t            request; /* of it */
     struct str        *stops;
     struct io_out     *logits;  /* --logits */
     struct answer      answer;
@@ -77,6 +78,15 @@ MUST_CHECK enum err_code cli_run_format(struct opened *s, struct err *e);
 MUST_CHECK enum err_code cli_run_show(struct opened *s, struct err *e); /* --show */
 /* --drop-oldest: the prompt without its oldest turns, where it leaves less than a quarter of the context. */
 MUST_CHECK enum err_code cli_run_drop_oldest(struct opened *s, int64_t ctx_tokens, struct err *e);
+
+/* run.c: a run of the model, and in it an answer after the other; a session is kept after each */
+MUST_CHECK enum err_code cli_run_open(struct opened *s, struct err *e);
+MUST_CHECK enum err_code cli_run_open_answer(struct opened *s, struct err *e);
+MUST_CHECK enum err_code cli_run_generate(struct opened *s, struct err *e);
+MUST_CHECK enum err_code cli_run_keep(struct opened *s, struct err *e);
+
+/* talk.c: -i */
+MUST_CHECK enum err_code cli_run_talk(struct opened *s, char *const *files, struct err *e);
 
 /* report.c: what is told of an answer */
 MUST_CHECK enum err_code cli_run_print_start(const struct opened *s, struct err *e); /* the first event of --jsonl */

@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* talk.c - a conversation on a terminal: lines typed, answers shown, commands that begin with '/'.     room: cmd (cli_)
+ *
+ * The conversation is its tokens: a turn's prompt is all of them and the new message, so that the model only reads what
+ * is new. What messages they are is found again where it is asked for (cli/transcript.h). */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/io.h"
+#include "cli/transcript.h"
+#include "model/model.h"
+#include "run/edit.h"
+#include "run/program.h"
+#include "run/run.h"
+#include "run/session.h"
+#include "text/text.h"
+
+enum { FILE_MAX = 64 << 20 };
+
+struct talk {
+    struct opened     *s;
+    struct cli_edit   *edit;
+    struct text_tokens held;    /* the conversation: prompts and answers */
+    struct cli_buf     message; /* what is typed and read of the next one */
+    struct cli_buf     system;  /* n 0: none */
+    bool               ends;
+};
+
+/* A command went wrong: the conversation goes on. */
+static void complain(const struct err *e)
+{
+    fprintf(stderr, "%s\n", e->msg);
+}
+
+/* ---- a turn ---- */
+
+static enum err_code copy_tokens(struct text_tokens *to, const struct text_tokens *from, struct err *e)
+{
+    to->n = 0;
+    for (int64_t i = 0; i < from->n; i++)
+        if (text_tokens_push(to, from->v[i], e))
+            return e->code;
+    return ERR_OK;
+}
+
+/* The prompt of a message. An error is about the message: nothing has changed. */
+static enum err_code make_prompt(struct talk *t, struct err *e)
+{
+    struct opened        *s = t->s;
+    char *const           none[] = { NULL };
+    const struct cli_chat c = { .system = t->held.n == 0 && t->system.n > 0 ? t->system.p : NULL,
+                                .messages = t->held.n == 0 ? o.messages : NULL,
+                                .prompt = t->message.p,
+                                .files = none,
+                                .kwargs = o.kwargs,
+                                .think = o.think == 0 && o.budget != 0,
+                                .follows = t->held.n > 0 };
+    const int64_t         ctx = run_ctx(s->run);
+
+    if (copy_tokens(&s->prompt, &t->held, e) || cli_session_close_reasoning(s->open.text, &s->prompt, e) ||
+        cli_render_chat(&s->prompt, NULL, &s->thinking, &s->tools, s->format, &c, e) ||
+        (o.drop_oldest && cli_run_drop_oldest(s, ctx, e)))
+        return e->code;
+    if (s->prompt.n < ctx)
+        return ERR_OK;
+    return err_set(e, ERR_LIMIT, "the conversation has %" PRId64 " tokens with this message, the context %" PRId64
+                                 ": /undo, /clear, or begin with a larger --ctx or --drop-oldest", s->prompt.n, ctx);
+}
+
+/* Answers the prompt; an error is the end of the program. */
+static enum err_code answer(struct talk *t, struct err *e)
+{
+    struct opened *s = t->s;
+
+    cli_answer_close(&s->answer);
+    s->read = false;
+    if (cli_run_open_answer(s, e))
+        return e->code;
+    cli_catch_interrupts();
+    if (cli_run_generate(s, e))
+        return e->code;
+    if (!s->read) {
+        fprintf(stderr, "stopped before the message was read: it is not part of the conversation\n");
+        return ERR_OK;
+    }
+    if (copy_tokens(&t->held, &s->prompt, e))
+        return e->code;
+    for (int64_t i = 0; i < s->answer.ids.n; i++)
+        if (text_tokens_push(&t->held, s->answer.ids.v[i], e))
+            return e->code;
+    if (o.session != NULL && cli_run_keep(s, e))
+        return e->code;
+    return cli_open_save_uses(&s->open, e);
+}
+
+/* Sends the message. */
+static enum err_code turn(struct talk *t, struct err *e)
+{
+    struct err    own = { 0 };
+    enum err_code code = ERR_OK;
+
+    if (make_prompt(t, &own))
+        complain(&own);
+    else
+        code = answer(t, e);
+    t->message.n = 0;
+    return code;
+}
+
+/* The session holds the conversation as it is now, without an answer. */
+static enum err_code settle(struct talk *t, struct err *e)
+{
+    const int64_t had = o.predict_max;
+    enum err_code code;
+
+    if (o.session == NULL || t->held.n == 0)
+        return ERR_OK;
+    o.predict_max = 0;
+    code = copy_tokens(&t->s->prompt, &t->held, e) ? e->code : answer(t, e);
+    o.predict_max = had;
+    return code;
+}
+
+/* ---- commands: each is given the rest of its line ---- */
+
+static enum err_code do_clear(struct talk *t, const char *arg, struct err *e)
+{
+    (void)arg;
+    (void)e;
+    t->held.n = 0;
+    t->message.n = 0;
+    return ERR_OK;
+}
+
+/* Takes the last message of the user and its answer away, and gives the message to *said. */
+static enum err_code undo(struct talk *t, struct cli_buf *said, struct err *e)
+{
+    struct cli_transcript x;
+    const json_t         *m;
+    size_t                i, n_user = 0, last = 0;
+    enum err_code         code = ERR_OK;
+
+    if (cli_transcript_read(&x, t->s->format, t->s->open.text, &t->held, e))
+        return e->code;
+    json_array_foreach(x.messages, i, m)
+    {
+        if (strcmp(json_string_value(json_object_get(m, "role")), "user") == 0) {
+            n_user++;
+            last = i;
+        }
+    }
+    if (n_user == 0)
+        code = err_set(e, ERR_ARG, "there is no message yet");
+    else if (said != NULL)
+        code = cli_buf_add(said, str_of(json_string_value(json_object_get(json_array_get(x.messages, last), "content"))), e);
+    if (code == ERR_OK)
+        t->held.n = n_user > 1 ? x.from[last] : 0;
+    cli_transcript_free(&x);
+    return code;
+}
+
+static enum err_code do_undo(struct talk *t, const char *arg, struct err *e)
+{
+    struct err own = { 0 };
+
+    (void)arg;
+    if (undo(t, NULL, &own) == ERR_OK)
+        return settle(t, e);
+    complain(&own);
+    return ERR_OK;
+}
+
+static enum err_code do_regen(struct talk *t, const char *arg, struct err *e)
+{
+    struct err own = { 0 };
+
+    (void)arg;
+    t->message.n = 0;
+    if (!(o.sampling.o.temp > 0)) {
+        fprintf(stderr, "the temperature is 0: the answer would be the same\n");
+    } else if (undo(t, &t->message, &own)) {
+        complain(&own);
+    } else {
+        o.sampling.o.seed++;
+        return turn(t, e);
+    }
+    return ERR_OK;
+}
+
+static enum err_code do_read(struct talk *t, const char *arg, struct err *e)
+{
+    char         *data;
+    size_t        n;
+    struct err    own = { 0 };
+    enum err_code code = ERR_OK;
+
+    if (*arg == '\0') {
+        fprintf(stderr, "/read needs the name of a file\n");
+        return ERR_OK;
+    }
+    if (io_read_all(&data, &n, arg, FILE_MAX, &own)) {
+        complain(&own);
+        return ERR_OK;
+    }
+    if (strlen(data) != n)
+        fprintf(stderr, "%s: not a text\n", arg);
+    else if ((code = cli_buf_add(&t->message, (struct str){ data, n }, e)) == ERR_OK &&
+             (n == 0 || data[n - 1] == '\n' || (code = cli_buf_add(&t->message, STR("\n"), e)) == ERR_OK))
+        printf("%s: %zu bytes, in front of the next message\n", arg, n);
+    free(data);
+    return code;
+}
+
+static enum err_code do_system(struct talk *t, const char *arg, struct err *e)
+{
+    if (*arg == '\0') {
+        puts(t->system.n > 0 ? t->system.p : "there is no system message");
+        return ERR_OK;
+    }
+    if (t->held.n > 0) {
+        fprintf(stderr, "the conversation has begun: /clear begins another\n");
+        return ERR_OK;
+    }
+    t->system.n = 0;
+    cli_session_set_system(&t->s->kept, arg);
+    return cli_buf_add(&t->system, str_of(arg), e);
+}
+
+static enum err_code do_think(struct talk *t, const char *arg, struct err *e)
+{
+    char     *end;
+    long long n = strtoll(arg, &end, 10);
+
+    (void)t;
+    (void)e;
+    if (strcmp(arg, "on") == 0 || strcmp(arg, "off") == 0) {
+        o.think = strcmp(arg, "off") == 0;
+        o.budget = -1;
+    } else if (end != arg && *end == '\0' && n >= 0) {
+        o.think = n == 0;
+        o.budget = n > 0 ? n : -1;
+    } else {
+        fprintf(stderr, "/think on, /think off, or the most tokens of reasoning\n");
+    }
+    return ERR_OK;
+}
+
+/* The messages to a file that was not there. */
+static enum err_code save(const struct talk *t, const char *path, struct err *e)
+{
+    struct cli_transcript x;
+    struct io_out        *out;
+    char                 *text;
+    enum err_code         code;
+
+    if (access(path, F_OK) == 0)
+        return err_set(e, ERR_IO, "%s: exists already, and stays as it is", path);
+    if (cli_transcript_read(&x, t->s->format, t->s->open.text, &t->held, e))
+        return e->code;
+    text = json_dumps(x.messages, JSON_INDENT(2));
+    cli_transcript_free(&x);
+    if (text == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    code = io_out_open(&out, path, e);
+    if (code == ERR_OK) {
+        code = io_out_write(out, text, strlen(text), e) ? e->code : io_out_write(out, "\n", 1, e);
+        if (code == ERR_OK)
+            code = io_out_commit_new(out, e);
+        else
+            io_out_abort(out);
+    }
+    free(text);
+    return code;
+}
+
+static enum err_code do_save(struct talk *t, const char *arg, struct err *e)
+{
+    struct err own = { 0 };
+
+    (void)e;
+    if (*arg == '\0')
+        fprintf(stderr, "/save needs the name of a file\n");
+    else if (save(t, arg, &own))
+        complain(&own);
+    return ERR_OK;
+}
+
+static enum err_code do_stats(struct talk *t, const char *arg, struct err *e)
+{
+    const struct opened *s = t->s;
+    const int64_t        n = s->answer.ids.n, read = s->prompt.n - s->stats.cached_tokens;
+
+    (void)arg;
+    (void)e;
+    printf("conversation  %" PRId64 " of %" PRId64 " tokens\n", t->held.n, run_ctx(s->run));
+    if (s->prompt_ms > 0)
+        printf("last prompt   %" PRId64 " tokens read, %" PRId64 " kept, %.1f tokens/s\n", read, s->stats.cached_tokens,
+               (double)read * 1e3 / s->prompt_ms);
+    if (n > 1 && s->decode_ms > 0)
+        printf("last answer   %" PRId64 " tokens, %.1f tokens/s\n", n, (double)(n - 1) * 1e3 / s->decode_ms);
+    if (o.session != NULL) {
+        const struct run_session_stat st = run_session_stat(s->kept.file);
+
+        printf("session       %.1f MB, of which the last turn wrote %.1f MB\n", (double)st.file_bytes / 1e6,
+               (double)st.written_bytes / 1e6);
+    }
+    return ERR_OK;
+}
+
+static enum err_code do_quit(struct talk *t, const char *arg, struct err *e)
+{
+    (void)arg;
+    (void)e;
+    t->ends = true;
+    return ERR_OK;
+}
+
+static enum err_code do_help(struct talk *t, const char *arg, struct err *e);
+
+static const struct {
+    const char *name, *arg, *help;
+    enum err_code (*run)(struct talk *t, const char *arg, struct err *e);
+} commands[] = {
+    { "help", "", "this list", do_help },
+    { "clear", "", "begin another conversation; the system message stays", do_clear },
+    { "undo", "", "take the last message and its answer back", do_undo },
+    { "regen", "", "another answer to the last message, where --temp is above 0", do_regen },
+    { "read", " FILE", "put a file's text in front of the next message", do_read },
+    { "system", " TEXT", "the system message, before the conversation begins; alone: show it", do_system },
+    { "think", " on|off|N", "reason before the answer, or not, or for N tokens at most", do_think },
+    { "save", " FILE", "write the messages to a new file, JSON for --messages", do_save },
+    { "stats", "", "how long the conversation is, how fast the answer came", do_stats },
+    { "quit", "", "end; ^D does so, too", do_quit },
+    { "exit", "", "the same", do_quit },
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static enum err_code do_help(struct talk *t, const char *arg, struct err *e)
+{
+    (void)t;
+    (void)arg;
+    (void)e;
+    for (int i = 0; i < N_COMMANDS; i++)
+        printf("/%s%-*s%s\n", commands[i].name, (int)(18 - strlen(commands[i].name)), commands[i].arg, commands[i].help);
+    puts("A message of several lines begins and ends with \"\"\". ^C stops an answer. A blank in front of / is no command.");
+    return ERR_OK;
+}
+
+static enum err_code command(struct talk *t, const char *line, struct err *e)
+{
+    size_t n = strcspn(line, " \t");
+    char   arg[4096];
+
+    snprintf(arg, sizeof arg, "%s", line + n + strspn(line + n, " \t"));
+    for (size_t end = strlen(arg); end > 0 && strchr(" \t", arg[end - 1]) != NULL;)
+        arg[--end] = '\0';
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strlen(commands[i].name) != n - 1 || strncmp(line + 1, commands[i].name, n - 1) != 0)
+            continue;
+        if (commands[i].arg[0] == '\0' && arg[0] != '\0') {
+            fprintf(stderr, "/%s takes nothing after it\n", commands[i].name);
+            return ERR_OK;
+        }
+        return commands[i].run(t, arg, e);
+    }
+    fprintf(stderr, "%.*s: no such command; /help lists them, a blank in front makes it a message\n", (int)n, line);
+    return ERR_OK;
+}
+
+/* ---- the loop ---- */
+
+/* Lines up to one that ends with the quotes; false: the message was given up. */
+static bool read_block(struct talk *t, const char *line, struct err *e)
+{
+    static const char quotes[] = "\"\"\"";
+    enum cli_typed    typed = TYPED_LINE;
+
+    for (line += 3; typed == TYPED_LINE; typed = cli_edit_line(t->edit, "... ", &line)) {
+        size_t n = strlen(line);
+        bool   last = n >= 3 && strcmp(line + n - 3, quotes) == 0;
+
+        if (cli_buf_add(&t->message, (struct str){ line, last ? n - 3 : n }, e) || cli_buf_add(&t->message, STR("\n"), e))
+            return false;
+        if (last)
+            return true;
+    }
+    t->message.n = 0;
+    return false;
+}
+
+static enum err_code take_line(struct talk *t, const char *line, struct err *e)
+{
+    if (line[0] == '/')
+        return command(t, line, e);
+    if (strncmp(line, "\"\"\"", 3) == 0) {
+        if (!read_block(t, line, e))
+            return e->code;
+    } else if (line[strspn(line, " \t")] == '\0') {
+        return ERR_OK;
+    } else if (cli_buf_add(&t->message, str_of(line), e)) {
+        return e->code;
+    }
+    return turn(t, e);
+}
+
+static enum err_code loop(struct talk *t, struct err *e)
+{
+    const char *line;
+
+    while (!t->ends) {
+        switch (cli_edit_line(t->edit, "> ", &line)) {
+        case TYPED_LINE:
+            if (take_line(t, line, e))
+                return e->code;
+            break;
+        case TYPED_SIGNAL:
+            t->message.n = 0;
+            break;
+        case TYPED_END:
+            t->ends = true;
+            break;
+        }
+        /* ^C stops an answer or drops a line; other signals end the program, which has saved what there was. */
+        if (cli_signal() != 0 && cli_signal() != SIGINT)
+            return ERR_OK;
+        cli_forget_signal();
+    }
+    return ERR_OK;
+}
+
+/* What a session has of it, and its system message. */
+static enum err_code go_on(struct talk *t, struct err *e)
+{
+    struct opened        *s = t->s;
+    struct cli_transcript x;
+    const json_t         *first;
+    struct err            own;
+    const char           *text = o.system != NULL ? o.system : "";
+    enum err_code         code;
+
+    if (o.session == NULL || !s->kept.begun) {
+        cli_session_set_system(&s->kept, o.system);
+        return cli_buf_add(&t->system, str_of(text), e);
+    }
+    if (o.system != NULL && !cli_session_same_system(&s->kept, o.system))
+        return err_set(e, ERR_ARG, "%s: the session has begun with another system message: too late for this --system",
+                       o.session);
+    if (cli_session_prefix(&s->kept, s->open.text, true, &t->held, e))
+        return e->code;
+    if (o.system != NULL || cli_transcript_read(&x, s->format, s->open.text, &t->held, &own))
+        return cli_buf_add(&t->system, str_of(text), e);
+    first = json_array_get(x.messages, 0);
+    if (first != NULL && strcmp(json_string_value(json_object_get(first, "role")), "system") == 0)
+        text = json_string_value(json_object_get(first, "content"));
+    code = cli_buf_add(&t->system, str_of(text), e);
+    cli_transcript_free(&x);
+    return code;
+}
+
+/* The model, and the session's state in it. */
+static enum err_code open_all(struct talk *t, struct err *e)
+{
+    struct opened *s = t->s;
+
+    s->chat = true;
+    if (cli_run_format(s, e) || go_on(t, e) || copy_tokens(&s->prompt, &t->held, e))
+        return e->code;
+    /* A match leaves the last token of a prompt to be evaluated: one that stands for the next message. */
+    if (text_tokens_push(&s->prompt, 0, e) || cli_run_open(s, e))
+        return e->code;
+    cli_run_note_machine(s);
+    return cli_edit_open(&t->edit, e);
+}
+
+static enum err_code first_message(struct talk *t, char *const *files, struct err *e)
+{
+    if (o.prompt == NULL && *files == NULL)
+        return ERR_OK;
+    cli_buf_free(&t->message);
+    return cli_read_prompt(&t->message, o.prompt, files, e) ? e->code : turn(t, e);
+}
+
+enum err_code cli_run_talk(struct opened *s, char *const *files, struct err *e)
+{
+    struct talk   t = { .s = s };
+    enum err_code code = ERR_OK;
+
+    if (o.template_file == NULL && text_info(s->open.text)->chat_template.n == 0)
+        return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no conversation: use --template", s->open.path);
+    code = open_all(&t, e);
+    if (code == ERR_OK && !o.quiet)
+        printf("%s, %" PRId64 " tokens of context; /help lists the commands, ^D ends\n", s->open.path, run_ctx(s->run));
+    if (code == ERR_OK)
+        code = first_message(&t, files, e);
+    if (code == ERR_OK)
+        code = loop(&t, e);
+    cli_edit_close(t.edit);
+    text_tokens_free(&t.held);
+    cli_buf_free(&t.message);
+    cli_buf_free(&t.system);
+    return code;
+}

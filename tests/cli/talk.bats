@@ -1,0 +1,136 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# chimere-run -i: a conversation on a terminal.
+load common
+
+setup_file()
+{
+    export TERM=dumb NO_COLOR=1 CHIMERE_HISTORY=
+}
+
+# talk STATUS ARGUMENT ... < STEPS: what the terminal showed is in ./shown
+talk()
+{
+    local want=$1 got=0
+    shift
+    command -v python3 > /dev/null || skip "python3 is not installed"
+    python3 "$ROOT/tests/cli/terminal.py" chimere-run -i "$@" > shown || got=$?
+    [ $got -eq "$want" ] || { echo "status $got"; head -c 3000 shown; return 1; }
+}
+
+# An answer that never ends: of the letter Q.
+endless()
+{
+    talk "$1" --think off --ignore-eos --logit-bias "$(chimere-run --tokenize -p Q | jq '.[0]')=10000" "${@:2}"
+}
+
+messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
+
+@test "never without a terminal on both ends, and never beside what cannot be a conversation" {
+    fails 2 '-i needs a terminal' chimere-run -i
+    fails 2 '-i needs a terminal' chimere-run --conversation
+    fails 2 '-i needs a terminal' chimere-run -cnv -p x
+    for with in --raw --json --jsonl --tokenize --inspect '--tokens x' '--schema x' '--tools x' '--logits x'; do
+        # shellcheck disable=SC2086
+        fails 2 'is a chat of messages and text' chimere-run -i $with
+    done
+    fails 2 '--drop-oldest needs' chimere-run --drop-oldest -p x
+}
+
+@test "turn by turn it is what --session is, and the session has it" {
+    printf '%s\n' '/think off' 'Now add 5 to that.' '~ 50' /quit | talk 0 --session s -s 'Be terse.' -p 'What is 347 + 58?'
+    chimere-run --session t -s 'Be terse.' -p 'What is 347 + 58?' > first
+    chimere-run --session t --think off -p 'Now add 5 to that.' > second
+    [ "$(messages s)" = "$(messages t)" ]
+    grep -qF "$(cat first)" shown
+    grep -qF "$(cat second)" shown
+    # It goes on there, and reads only what is new.
+    printf '%s\n' 'And 6?' '/stats' '^D' | talk 0 --session s --think off
+    chimere-run --session t --think off -p 'And 6?' > third
+    [ "$(messages s)" = "$(messages t)" ]
+    grep -qE '^last prompt +[12][0-9] tokens read, 1[0-9][0-9] kept' shown
+    grep -qE '^session +[0-9.]+ MB, of which' shown
+}
+
+@test "^C stops an answer or drops a line; the conversation goes on" {
+    printf '%s\n' 'Say it.' '~ QQQ' '^C' 'And again.' '~ QQQ' '^C' '/quit' | endless 0 --session s
+    [ "$(messages s | jq -c 'map(.role)')" = '["user","assistant","user","assistant"]' ]
+    messages s | jq -e '.[1].content | test("^Q+$")'
+    printf '%s\n' '^C' '/stats' '~ conversation' '^D' | talk 0
+    # Twice while one answer is made: an end by the signal.
+    printf '%s\n' 'Say it.' '~ QQQ' 'kill 15' | endless 143 --session t
+    messages t | jq -e '.[1].content | test("^Q+$")'
+    printf '%s\n' '/stats' '~ conversation' 'kill 1' | talk 129
+}
+
+@test "undo, clear, regen" {
+    printf '%s\n' 'What is 2 + 2?' 'Now add 5 to that.' /undo 'Now add 7 to that.' /undo /undo /undo 'What is 3 + 4?' /regen /quit |
+        talk 0 --session s --think off -s 'Be terse.'
+    chimere-run --session t --think off -s 'Be terse.' -p 'What is 3 + 4?' > want
+    [ "$(messages s)" = "$(messages t)" ]
+    grep -q 'there is no message yet' shown
+    grep -q 'the temperature is 0' shown
+    printf '%s\n' 'What is 2 + 2?' 'Now add 5 to that.' /undo 'Now add 7 to that.' /quit | talk 0 --session u --think off
+    for p in 'What is 2 + 2?' 'Now add 7 to that.'; do chimere-run --session v --think off -p "$p" > want; done
+    [ "$(messages u)" = "$(messages v)" ]
+    # What was taken back is out of the file at once.
+    printf '%s\n' /undo /quit | talk 0 --session u
+    messages u | jq -e 'length == 2 and .[0].content == "What is 2 + 2?"'
+    printf '%s\n' 'Tell me something.' /regen /regen /quit | talk 0 --session r --think off --temp 5 --seed 1 -n 6
+    messages r | jq -e 'length == 2'
+    [ "$(grep -A1 -E '^> (Tell|/regen)' shown | grep -v '^>' | grep -v '^--' | sort -u | wc -l)" -ge 3 ]
+    printf '%s\n' 'What is 2 + 2?' /clear 'What is 3 + 4?' /quit | talk 0 --session s --think off
+    messages s | jq -e 'length == 3 and .[0].content == "Be terse." and .[1].content == "What is 3 + 4?"'
+}
+
+@test "files, several lines, a system message, thinking, saving" {
+    printf 'first line\nsecond line' > notes
+    printf 'a\0b' > binary
+    printf '%s\n' /system '/system Be terse.' '/read notes' '/read binary' '/read none' '/read' 'Which is first?' '/system Other' /system \
+        '"""two' 'lines"""' '/save chat.json' '/save chat.json' '/think 4' '/think maybe' 'What is 2 + 2?' '/nonsense' ' /tmp' /quit |
+        talk 0 --session s --think off -n 4
+    messages s | jq -e '.[0].content == "Be terse." and .[1].content == "first line\nsecond line\nWhich is first?" and
+        .[3].content == "two\nlines" and (.[6].reasoning_content | length > 0) and .[7].content == "/tmp"'
+    jq -c . chat.json > saved
+    [ "$(cat saved)" = "$(messages s | jq -c '.[:5]')" ]
+    chimere-run --messages chat.json --show-prompt -p x | grep -q 'Be terse'
+    for says in 'there is no system message' 'notes: 22 bytes' 'binary: not a text' 'none: cannot open' '/read needs' \
+        'the conversation has begun' 'chat.json: exists' '/think on, /think off' '/nonsense: no such command'; do
+        grep -qF -e "$says" shown
+    done
+}
+
+@test "the manual has every command" {
+    printf '%s\n' /help /quit | talk 0
+    grep -oE '^/[a-z]+( |$)' shown | tr -d ' ' | sort -u > program
+    sed -n '/^\.Sh CONVERSATION/,/^\.Sh MODELS/s/^\.It Ic \(\/[a-z]*\).*/\1/p' "$ROOT/man/chimere-run.1" | sort -u > manual
+    [ "$(wc -l < program)" -ge 10 ]
+    diff program manual
+}
+
+@test "a full context: a message, or the oldest turns" {
+    printf '%s\n' 'What is 1 + 2?' 'What is 2 + 2?' 'What is 3 + 2?' /stats '~ conversation' /quit | talk 0 --think off -c 64
+    grep -q 'the conversation has .* tokens with this message, the context 64: /undo' shown
+    printf '%s\n' 'What is 1 + 2?' 'What is 2 + 2?' 'What is 3 + 2?' /stats '~ conversation' /quit |
+        talk 0 --think off -c 64 --drop-oldest --session s
+    grep -q 'the context is full: the oldest turn' shown
+    messages s | jq -e '.[-2].content == "What is 3 + 2?" and length < 6'
+}
+
+@test "the history: a file for this user, without lines that begin with a blank" {
+    grep -q CHIMERE_EDIT "$ROOT/${BUILD:-build}/flags" || grep -q CHIMERE_EDIT "${BUILD:-build}/flags" || skip "no libedit"
+    printf '%s\n' '/think off' ' /hidden' /quit | XDG_STATE_HOME=$PWD/state CHIMERE_HISTORY='' talk 0
+    [ ! -e state ]
+    unset CHIMERE_HISTORY
+    printf '%s\n' '/think off' ' What is 2 + 2?' '/thínk' /quit | XDG_STATE_HOME=$PWD/state talk 0
+    [ "$(cat state/chimere/history)" = $'/think off\n/thínk\n/quit' ]
+    [ "$(stat -c %a state/chimere/history)" = 600 ]
+    # The line before, and again; a long file becomes short.
+    { seq 5000; echo /stats; } > h
+    printf '%s\n' $'\x10' '~ conversation' /quit | CHIMERE_HISTORY=$PWD/h talk 0
+    [ "$(grep -c /stats h)" -eq 2 ]
+    [ "$(wc -l < h)" -lt 1010 ]
+    # One that cannot be written is left out.
+    printf '%s\n' /quit | CHIMERE_HISTORY=/proc/x/h talk 0
+    printf '%s\n' /quit | CHIMERE_HISTORY=/dev/full talk 0
+}
