@@ -9,6 +9,7 @@
 #include "chat/reader.h"
 #include "chat/tool_grammar.h"
 #include "cli/fit.h"
+#include "cli/shelf.h"
 #include "cli/table.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
@@ -142,8 +143,12 @@ static void check_usage(char *const *files)
     if (actions > 1)
         cli_usage("only one of --tokenize, --detokenize, --show-prompt, --show, --inspect, --plan, --check, "
                   "--parse and --render");
-    if ((o.inspect || o.model.plan) && input)
+    if ((o.inspect || o.model.plan) && o.prompt)
         cli_usage("--inspect and --plan take no prompt");
+    if ((o.inspect || o.model.plan) && *files && (o.model.file || (o.model.plan && files[1])))
+        cli_usage(o.model.file ? "the model is named twice: by -m, and without an option" : "--plan takes one model");
+    if ((o.inspect || o.model.plan) && *files)
+        o.model.file = *files;
     if (o.show && (input || o.raw || o.system || o.messages || o.tools || o.tokens))
         cli_usage("--show takes no prompt");
     if ((o.show || o.session_ro) && !o.session)
@@ -643,6 +648,7 @@ int main(int argc, char **argv)
                                     .about = "Answer a prompt: from -p, files, or stdin, to stdout.", .opts = opts,
                                     .env = "CHIMERE_OPTS" };
     struct opened s = { .finish = GEN_LENGTH };
+    char *const  *files;
     struct err     e = { 0 };
     int            first, status = EXIT_OK;
 
@@ -650,6 +656,9 @@ int main(int argc, char **argv)
     first = cli_parse(&cli, argc, argv);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     check_usage(argv + first);
+    files = argv + first;
+    if (o.inspect && *files != NULL && files[1] != NULL)
+        return cli_close_stdout(cli_shelf(files, o.json, &status, &e) ? cli_fail(&e) : status);
     if (o.check)
         return cli_close_stdout(cli_check(&o.grammar));
     if (o.render.template_path != NULL)
@@ -659,7 +668,7 @@ int main(int argc, char **argv)
         status = cli_parse_answer(&o.parse, &e) ? cli_fail(&e) : EXIT_OK;
         return cli_close_stdout(status);
     }
-    if (run(&s, argv + first, &e)) {
+    if (run(&s, files, &e)) {
         status = cli_signal() == SIGPIPE ? EXIT_FAILED : cli_fail(&e);
         if (s.started && cli_signal() != SIGPIPE && cli_json_line(json_pack("{s:s, s:o, s:i}", "type", "error", "message",
                                                  json_bytes(str_of(e.msg)), "status", status),

@@ -45,7 +45,7 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     fails 2 "did you mean --top-k?" chimere-run --topk 5
     fails 2 "-t 0.8: -t is the number of threads; did you mean --temp 0.8?" chimere-run -t 0.8 -p x
     fails 2 "-s 42: did you mean --seed 42?" chimere-run -s 42 -p x
-    for word in -st -cnv -no-cnv --no-conversation --flash-attn; do fails 2 "$word: " chimere-run $word -p x; done
+    for word in -st -no-cnv --no-conversation --flash-attn; do fails 2 "$word: " chimere-run $word -p x; done
     for word in -ngl -ctk -ctv -hf -f; do fails 2 "$word: " chimere-run $word q8_0 -p x; done
     fails 2 "unknown option -p" chimere-bench speed -p 512 < /dev/null || grep -q "chimere-bench: unknown option -p" err
     chimere-run --raw -p 'The kernel' -n 4 --temp 0 > want

@@ -67,3 +67,50 @@ load common
     try 0 chimere-run -m escape.gguf --inspect --json
     jq -e '.metadata.k.value == "\u001b[2J\ntwo\u0000x"' out
 }
+
+@test "several files: a table, and a line of JSON for each" {
+    cp "$CHIMERE_MODEL" a.gguf
+    cp "$TINY" 'b c.gguf'
+    head -c 100000 a.gguf > cut.gguf
+    echo text > none.gguf
+    sed 's/qwen35moe/qwen99moe/' a.gguf > other.gguf
+    try 3 chimere-run --inspect ./*.gguf
+    [ ! -s err ]
+    [[ "$(grep '^a.gguf' out)" =~ ^a.gguf\ +qwen35moe\ +yes\ +q5_k,q6_k\ +26.3\ MB\ +4096\ +qwen3.5\ +mtp\ +yes ]]
+    [[ "$(grep '^b c.gguf' out)" =~ ^b\ c.gguf\ +qwen35moe\ +yes\ +iq3_s,q6_k\ +[0-9.]+\ MB\ +4096\ +-\ +-\ +yes ]]
+    grep -A1 '^cut.gguf ' out | grep -q '^    ./cut.gguf: offset'
+    grep -A1 '^none.gguf ' out | grep -q 'not a GGUF file'
+    grep -A1 '^other.gguf  *qwen99moe  *no ' out | grep -q "architecture 'qwen99moe' is not known"
+    [ "$(awk 'length > 100 && !/^    /' out | wc -l)" -eq 0 ]
+    try 3 chimere-run --inspect --json ./*.gguf
+    [ "$(wc -l < out)" -eq 5 ]
+    jq -se 'map(.type == "model") | all' out
+    jq -se '.[0] | .runs and .fits and .ctx_tokens == 4096 and .chat == "qwen3.5" and .drafter == "mtp" and .error == null and
+            .need_bytes > .file_bytes and (.quant_bytes | keys_unsorted[0]) == "q5_k"' out
+    jq -se '[.[] | select(.error)] | map(.file) | sort == ["./cut.gguf", "./none.gguf", "./other.gguf"]' out
+    sed -n 1p out | jq -r 'keys[]' | sort | diff - <(awk '/^\.S[sh]/ { on = $2 == "model" } on && /^\.It Li/ { print $3 }' \
+        "$ROOT/man/chimere-jsonl.5" | sort)
+    # Files that run make a status of 0, one that is not there 1.
+    try 0 chimere-run --inspect a.gguf 'b c.gguf'
+    try 1 chimere-run --inspect a.gguf nowhere.gguf
+    grep -q 'nowhere.gguf: cannot open' out
+    # All parts of a split file are one row.
+    for i in 1 2 3; do : > "p-0000$i-of-00003.gguf"; done
+    try 3 chimere-run --inspect a.gguf p-*
+    [ "$(grep -c '^p-' out)" -eq 1 ]
+}
+
+@test "one file is the model, with -m and without" {
+    cp "$TINY" t.gguf
+    chimere-run --inspect t.gguf > got
+    chimere-run --inspect -m t.gguf | cmp - got
+    chimere-run --plan t.gguf > got
+    chimere-run --plan -m t.gguf | cmp - got
+    fails 2 'named twice' chimere-run --inspect -m t.gguf t.gguf
+    fails 2 'takes one model' chimere-run --plan t.gguf t.gguf
+}
+
+@test "a prompt in the place of a file" {
+    fails 2 "'What is 2 + 2?': no such file; a prompt is given by -p 'TEXT'" chimere-run 'What is 2 + 2?'
+    fails 1 'none: cannot open' chimere-run none
+}
