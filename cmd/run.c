@@ -596,6 +596,8 @@ static enum err_code run(struct opened *s, char *const *files, struct err *e)
         return e->code;
     if (o.inspect)
         return cli_inspect(s->open.gguf, o.json, e);
+    if (cli_sampling_of_model(&o.sampling, s->open.gguf, s->cli, e))
+        return e->code;
     if (o.model.plan)
         return print_plan(s, e);
     if (cli_open_text(&s->open, o.tokens == NULL, e))
@@ -642,12 +644,26 @@ static void close_all(struct opened *s)
     cli_opened_close(&s->open);
 }
 
+/* Options of the file beside the model, where it is used to answer. */
+static void read_defaults(const struct cli *cli)
+{
+    char       path[4096 + 8];
+    struct err e;
+
+    if (o.inspect || o.check || o.parse.format != NULL || o.render.template_path != NULL ||
+        cli_model_path(o.model.file, path, sizeof path - 8, &e))
+        return;
+    strcat(path, ".opts");
+    cli_defaults(cli, path);
+    cli_set_verbosity(o.quiet ? -1 : o.verbose);
+}
+
 int main(int argc, char **argv)
 {
     static const struct cli cli = { .name = "chimere-run", .synopsis = "[options] [file ...]",
                                     .about = "Answer a prompt: from -p, files, or stdin, to stdout.", .opts = opts,
                                     .env = "CHIMERE_OPTS" };
-    struct opened s = { .finish = GEN_LENGTH };
+    struct opened s = { .cli = &cli, .finish = GEN_LENGTH };
     char *const  *files;
     struct err     e = { 0 };
     int            first, status = EXIT_OK;
@@ -655,6 +671,7 @@ int main(int argc, char **argv)
     o.sampling.o = sample_defaults();
     first = cli_parse(&cli, argc, argv);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
+    read_defaults(&cli);
     check_usage(argv + first);
     files = argv + first;
     if (o.inspect && *files != NULL && files[1] != NULL)

@@ -73,6 +73,9 @@ struct cli {
  * reordered so that operands come last. Exits after -h, --version, --help-json and --completion,
  * and with EXIT_USAGE after a mistake. */
 int cli_parse(const struct cli *cli, int argc, char **argv);
+/* Options of a file, if it exists, where the command line and the environment give none: words as in the environment,
+ * and lines that begin with # are comments. Told with -v. Mistakes exit with EXIT_USAGE. */
+void cli_defaults(const struct cli *cli, const char *path);
 bool cli_given(const struct cli *cli, const char *name); /* whether an option was given, by its long name */
 const struct cli_command *cli_command_of(const struct cli *cli, const char *word); /* NULL: no command */
 
@@ -159,8 +162,9 @@ MUST_CHECK enum err_code cli_json_file(json_t **out, const char *path, struct er
 bool cli_json_set(json_t *o, const char *key, json_t *v);
 json_t *cli_json_real(double v); /* null when not finite */
 
-/* Which model: given, or $CHIMERE_MODEL, or the one that came with the program. Copies the path to
- * buf. ERR_ARG names the places that were tried. */
+/* Which model: given, or $CHIMERE_MODEL, or the one that came with the program. A name without a slash that is no file
+ * here is looked for in the directories of $CHIMERE_MODELS, as it is and with .gguf after it. Copies the path to buf.
+ * ERR_ARG names the places that were tried. */
 MUST_CHECK enum err_code cli_model_path(const char *given, char *buf, size_t buf_bytes,
                                         struct err *e);
 

@@ -72,6 +72,8 @@ static void check_one(const struct cli *cli, const struct opt *o, const char *ou
             continue;
         snprintf(what, sizeof what, "the file of --%s", p->name);
         check_output(o->name, out, is, file_of(p), what);
+        if (strcmp(p->name, "model") == 0 && cli_model_path(file_of(p), path, sizeof path, &e) == ERR_OK)
+            check_output(o->name, out, is, path, what);
     }
     for (; *operands != NULL; operands++)
         check_output(o->name, out, is, *operands, "a file that is read");

@@ -25,6 +25,24 @@ static bool program_root(char *buf, size_t buf_bytes)
     return true;
 }
 
+/* A name in a directory of $CHIMERE_MODELS, which are between colons. */
+static bool on_shelf(const char *name, char *buf, size_t buf_bytes)
+{
+    static const char *const ends[] = { "", ".gguf" };
+    const char *dirs = getenv("CHIMERE_MODELS");
+
+    for (size_t n; dirs != NULL && *dirs != '\0'; dirs += n, dirs += *dirs == ':') {
+        n = strcspn(dirs, ":");
+        for (size_t i = 0; n > 0 && i < 2; i++) {
+            int used = snprintf(buf, buf_bytes, "%.*s/%s%s", (int)n, dirs, name, ends[i]);
+
+            if (used > 0 && (size_t)used < buf_bytes && access(buf, F_OK) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
 enum err_code cli_model_path(const char *given, char *buf, size_t buf_bytes, struct err *e)
 {
     static const char *const shares[] = {
@@ -37,6 +55,8 @@ enum err_code cli_model_path(const char *given, char *buf, size_t buf_bytes, str
 
     if (given == NULL && env != NULL && env[0] != '\0')
         given = env;
+    if (given != NULL && strchr(given, '/') == NULL && access(given, F_OK) != 0 && on_shelf(given, buf, buf_bytes))
+        return ERR_OK;
     if (given != NULL) {
         n = snprintf(buf, buf_bytes, "%s", given);
         if (n < 0 || (size_t)n >= buf_bytes)

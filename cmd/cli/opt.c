@@ -5,9 +5,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include "base/io.h"
 #include "cli/cli.h"
 
 #define OPTS_MAX 128
+#define DEFAULTS_MAX (1 << 16) /* bytes of a file of them */
 
 enum { BUILTIN_HELP, BUILTIN_VERSION, BUILTIN_HELP_JSON, BUILTIN_COMPLETION };
 
@@ -57,7 +60,9 @@ struct parsing {
     int               argc, at; /* the word at hand */
 };
 
-static bool given[OPTS_MAX]; /* by place in the table */
+/* By place in the table. Defaults of a file do not count against an option of the command line. */
+static enum { NOT_GIVEN, AS_DEFAULT, GIVEN } given[OPTS_MAX];
+static bool are_defaults; /* what is parsed now */
 
 static void run_builtin(const struct parsing *p, const struct opt *o, const char *arg)
 {
@@ -169,11 +174,24 @@ static void add_to_list(struct cli_list *l, const char *arg)
     l->v[l->n++] = arg;
 }
 
+/* Whether a file of defaults may set the option now. What a file beside a model says must not write files, or name
+ * another model. */
+static bool may_default(const struct parsing *p, const struct opt *o, size_t at)
+{
+    if (o->kind == OPT_OUT || o->kind == OPT_BUILTIN || strcmp(o->name, "model") == 0)
+        cli_usage("%s--%s does not belong into a file of defaults", p->from, o->name);
+    return given[at] != GIVEN;
+}
+
 static void apply(const struct parsing *p, const struct opt *o, const char *name, const char *arg)
 {
-    for (size_t i = 0; p->cli->opts[i].kind != OPT_END; i++)
-        if (&p->cli->opts[i] == o)
-            given[i] = true;
+    size_t at = 0;
+
+    while (p->cli->opts[at].kind != OPT_END && &p->cli->opts[at] != o)
+        at++;
+    if (are_defaults && !may_default(p, o, at))
+        return;
+    given[at] = are_defaults ? AS_DEFAULT : GIVEN;
     if (arg != NULL)
         cli_foreign_value(o, name, arg);
     switch (o->kind) {
@@ -216,7 +234,7 @@ static void apply(const struct parsing *p, const struct opt *o, const char *name
 bool cli_given(const struct cli *cli, const char *name)
 {
     for (size_t i = 0; cli->opts[i].kind != OPT_END; i++)
-        if (given[i] && strcmp(cli->opts[i].name, name) == 0)
+        if (given[i] != NOT_GIVEN && strcmp(cli->opts[i].name, name) == 0)
             return true;
     return false;
 }
@@ -345,35 +363,30 @@ static int take_words(struct parsing *p, int first)
     return used;
 }
 
-/* Options in the environment: words between blanks; quotes and backslashes keep blanks. The copy stays, options
- * point into it. */
-static void take_environment(const struct cli *cli)
+/* Options as text: words between blanks; quotes and backslashes keep blanks. The copy stays, options point into it.
+ * from: where it is from, for messages. */
+static void take_text(const struct cli *cli, const char *text, const char *from)
 {
-    const char *env = cli->env ? getenv(cli->env) : NULL;
-    char *to = env ? malloc(strlen(env) + 1) : NULL, **words = env ? calloc(strlen(env) / 2 + 2, sizeof *words) : NULL;
-    char from[64], quote = 0;
+    char *to = malloc(strlen(text) + 1), **words = calloc(strlen(text) / 2 + 2, sizeof *words), quote = 0;
     struct parsing p = { cli, from, words, 0, 0 };
     bool in_word = false;
 
-    if (env == NULL)
-        return;
     if (to == NULL || words == NULL)
         exit(cli_fail(&(struct err){ ERR_NOMEM, "out of memory" }));
-    snprintf(from, sizeof from, "%s: ", cli->env);
-    for (; *env != '\0'; env++) {
-        bool blank = quote == 0 && strchr(" \t\n", *env) != NULL;
+    for (; *text != '\0'; text++) {
+        bool blank = quote == 0 && strchr(" \t\r\n", *text) != NULL;
 
         if (blank && in_word)
             *to++ = '\0';
         if (!blank && !in_word)
             words[p.argc++] = to;
         in_word = !blank;
-        if (*env == quote || (quote == 0 && (*env == '"' || *env == '\'')))
-            quote = quote ? 0 : *env;
-        else if (*env == '\\' && quote != '\'' && env[1] != '\0')
-            *to++ = *++env;
+        if (*text == quote || (quote == 0 && (*text == '"' || *text == '\'')))
+            quote = quote ? 0 : *text;
+        else if (*text == '\\' && quote != '\'' && text[1] != '\0')
+            *to++ = *++text;
         else if (!blank)
-            *to++ = *env;
+            *to++ = *text;
     }
     *to = '\0';
     if (quote != 0)
@@ -381,6 +394,40 @@ static void take_environment(const struct cli *cli)
     if (take_words(&p, 0) < p.argc)
         cli_usage("%s%s: only options", from, p.argv[p.argc - 1]);
     free(words);
+}
+
+static void take_environment(const struct cli *cli)
+{
+    const char *env = cli->env ? getenv(cli->env) : NULL;
+    char        from[64];
+
+    if (env == NULL)
+        return;
+    snprintf(from, sizeof from, "%s: ", cli->env);
+    take_text(cli, env, from);
+}
+
+void cli_defaults(const struct cli *cli, const char *path)
+{
+    char      *text, from[4400];
+    size_t     n;
+    struct err e;
+
+    if (access(path, F_OK) != 0)
+        return;
+    if (io_read_all(&text, &n, path, DEFAULTS_MAX, &e))
+        exit(cli_fail(&e));
+    for (char *line = text; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n')
+        if (*line == '#')
+            memset(line, ' ', strcspn(line, "\n"));
+    snprintf(from, sizeof from, "%s: ", path);
+    are_defaults = true;
+    take_text(cli, text, from);
+    are_defaults = false;
+    for (size_t i = 0; cli->opts[i].kind != OPT_END; i++)
+        if (given[i] == AS_DEFAULT)
+            cli_note("options  --%s is from %s", cli->opts[i].name, path);
+    free(text);
 }
 
 /* The command, and that the options given belong to it. */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "gguf/gguf.h"
 #include "text/text.h"
 
 /* What the sampler refuses, by the options' names: "top_p: 2 is not ..." is "--top-p: 2 is not ...". */
@@ -25,6 +26,45 @@ static void check_ranges(const struct sample_opts *o)
         cli_usage("--%s", e.msg);
     }
     sample_close(s);
+}
+
+enum err_code cli_sampling_of_model(struct cli_sampling *s, const struct gguf *g, const struct cli *cli, struct err *e)
+{
+    struct sample_opts *const o = &s->o;
+    const struct {
+        const char *key, *option;
+        float      *real;
+        int32_t    *whole;
+    } rows[] = {
+        { "general.sampling.temp", "temp", &o->temp, NULL },
+        { "general.sampling.top_k", "top-k", NULL, &o->top_k },
+        { "general.sampling.top_p", "top-p", &o->top_p, NULL },
+        { "general.sampling.min_p", "min-p", &o->min_p, NULL },
+        { "general.sampling.penalty_repeat", "repeat-penalty", &o->repeat_penalty, NULL },
+        { "general.sampling.penalty_last_n", "penalty-last-n", NULL, &o->penalty_last_n },
+    };
+    struct sampler *try;
+    double          x;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct gguf_kv *kv = gguf_kv_find(g, rows[i].key);
+
+        if (kv == NULL || cli_given(cli, rows[i].option))
+            continue;
+        if (kv->kind == GGUF_ARR || kv->kind == GGUF_STR || !gguf_kv_f64(kv, 0, &x) || !(x >= -1 && x <= INT32_MAX))
+            return err_set(e, ERR_FORMAT, "%s: %s is no number in range", gguf_path(g), rows[i].key);
+        if (rows[i].real != NULL)
+            *rows[i].real = (float)x;
+        else
+            *rows[i].whole = (int32_t)x;
+        cli_note("options  --%s %g is from the model's file", rows[i].option, x);
+    }
+    if (sample_open(&try, o, 1, e)) {
+        e->code = e->code == ERR_ARG ? ERR_FORMAT : e->code;
+        return err_wrap(e, "%s: general.sampling", gguf_path(g));
+    }
+    sample_close(try);
+    return ERR_OK;
 }
 
 void cli_sampling_check(const struct cli_sampling *s)

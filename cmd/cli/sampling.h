@@ -17,6 +17,9 @@ void cli_sampling_check(const struct cli_sampling *s);
 /* Completes s->o: the seed, tokens of --logit-bias and --dry-breaker. t may be NULL: a model without a tokenizer. */
 MUST_CHECK enum err_code cli_sampling_make(struct cli_sampling *s, const struct text *t, int32_t n_vocab,
                                            struct err *e);
+/* What the model's file recommends (general.sampling.*), for options that were not given. ERR_FORMAT: out of range. */
+MUST_CHECK enum err_code cli_sampling_of_model(struct cli_sampling *s, const struct gguf *g, const struct cli *cli,
+                                               struct err *e);
 void cli_sampling_free(struct cli_sampling *s);
 
 /* Rows of the option table; s is a struct cli_sampling (table.h has the short names). */

@@ -23,7 +23,7 @@
 
 /* Rows that set m, a struct cli_model_opts. */
 #define ROW_MODEL(m) \
-    PATH('m', "model", "file", "GGUF model (see MODELS in the manual)", &(m).file)
+    PATH('m', "model", "file", "GGUF model, or its name (MODELS in the manual)", &(m).file)
 #define ROW_LORA(m) LIST("lora", "file[:x]", "adapter, times x (default 1); repeatable", &(m).loras)
 #define ROW_CTX(m, help) INT64('c', "ctx", "tokens", help, &(m).ctx_tokens, 1)
 #define ROWS_RUNNING(m) \

@@ -39,6 +39,7 @@ extern struct run_options o;
 
 /* All that is open, in the order of opening. */
 struct opened {
+    const struct cli  *cli;
     struct cli_opened  open; /* no text: --tokens and a file without a tokenizer */
     struct cli_session kept; /* --session */
     bool               chat, thinking;

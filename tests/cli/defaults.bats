@@ -1,0 +1,101 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Defaults: models by name, options in a file beside the model, what the model's file recommends.
+load common
+
+# with_keys FROM TO KEY=VALUE ...: a copy of a model file with more numbers in its metadata.
+with_keys()
+{
+    python3 - "$@" << 'END'
+import struct, sys
+data = bytearray(open(sys.argv[1], 'rb').read())
+def kv(key, kind, value): return struct.pack('<Q', len(key)) + key.encode() + struct.pack('<I', kind) + value
+more = b''
+for word in sys.argv[3:]:
+    key, value = word.split('=')
+    more += kv(key, 6, struct.pack('<f', float(value))) if '.' in value else \
+        kv(key, 5, struct.pack('<i', int(value))) if value.lstrip('-').isdigit() else \
+        kv(key, 8, struct.pack('<Q', len(value)) + value.encode())
+fill = -(len(more) + len(kv('x.fill', 8, bytes(8)))) % 32 # the data stay aligned
+more += kv('x.fill', 8, struct.pack('<Q', fill) + b' ' * fill)
+data[16:24] = struct.pack('<Q', struct.unpack_from('<Q', data, 16)[0] + len(sys.argv) - 2)
+open(sys.argv[2], 'wb').write(data[:24] + more + data[24:])
+END
+}
+
+@test "a model by its name" {
+    mkdir -p one two
+    cp "$CHIMERE_MODEL" two/nano.gguf
+    cp "$TINY" one/tiny
+    chimere-run --raw -n 3 -p 'The kernel' > want
+    export CHIMERE_MODELS=none:one::two
+    chimere-run -m nano --raw -n 3 -p 'The kernel' | cmp - want
+    chimere-run -m nano.gguf --raw -n 3 -p 'The kernel' | cmp - want
+    CHIMERE_MODEL=nano chimere-run --raw -n 3 -p 'The kernel' | cmp - want
+    [ "$(chimere-run -m tiny --inspect --json | jq -r .file)" = one/tiny ]
+    [ "$(chimere-run --inspect nano tiny --json | jq -c .runs)" = $'true\ntrue' ]
+    fails 1 'three: cannot open' chimere-run -m three -p x
+    fails 1 './nano: cannot open' chimere-run -m ./nano -p x
+    # A file here comes first.
+    cp "$TINY" nano
+    [ "$(chimere-run -m nano --inspect --json | jq -r .file)" = nano ]
+    rm nano
+    fails 2 'is also the file of --model' chimere-run -m nano -p x -n 1 --raw --logits two/nano.gguf
+    cmp two/nano.gguf "${CHIMERE_MODEL}"
+    echo '{"id": 1, "method": "tokenize", "body": {"text": "The kernel"}}' | chimere-serve-stdio -m nano | jq -e '.body.tokens | length > 1'
+}
+
+@test "options in a file beside the model: the command line and the environment win" {
+    cp "$CHIMERE_MODEL" m.gguf
+    chimere-run --raw -n 4 -p 'The kernel' > want
+    printf '# defaults\n--raw -n 2\n--stop "a b" # not a comment here\n' > m.gguf.opts
+    fails 2 'm.gguf.opts: here: only options' chimere-run -m m.gguf -p x
+    printf '# defaults\r\n--raw -n 2\r\n#--nonsense\n\n--system-prompt "x y"\n' > m.gguf.opts
+    fails 2 'make a chat' chimere-run -m m.gguf -p x
+    printf '# defaults\n--raw -n 2 --n-predict 3\n' > m.gguf.opts
+    chimere-run -m m.gguf -n 4 -p 'The kernel' | cmp - want
+    CHIMERE_OPTS='-n 4' chimere-run -m m.gguf -p 'The kernel' | cmp - want
+    CHIMERE_MODEL=m.gguf try 0 chimere-run -p 'The kernel' --json -v
+    jq -e '.usage.completion_tokens == 3' out
+    grep -q '^options  --predict is from m.gguf.opts' err
+    chimere-run -m m.gguf -q --raw -p x -n 1 > out 2> err
+    [ ! -s err ]
+    # It is no part of looking at the model, and writes nothing.
+    echo '--nonsense' > m.gguf.opts
+    try 0 chimere-run -m m.gguf --inspect
+    fails 2 'm.gguf.opts: --nonsense' chimere-run -m m.gguf -p x
+    for bad in '--logits x' '--session x' '-m other.gguf' -h --version; do
+        echo "$bad" > m.gguf.opts
+        fails 2 'does not belong into a file of defaults' chimere-run -m m.gguf -p x
+    done
+    [ ! -e x ]
+    echo '-n many' > m.gguf.opts
+    fails 2 'm.gguf.opts: -n many: not a number' chimere-run -m m.gguf -p x
+    printf '%070000d' 0 > m.gguf.opts
+    fails 1 'm.gguf.opts' chimere-run -m m.gguf -p x
+    : > m.gguf.opts
+    try 0 chimere-run -m m.gguf -p x -n 1
+}
+
+@test "what the model's file recommends, unless options say otherwise" {
+    S=general.sampling
+    with_keys "$CHIMERE_MODEL" m.gguf $S.temp=0.9 $S.top_k=30 $S.top_p=0.8 $S.min_p=0.01 $S.penalty_repeat=1.1 $S.penalty_last_n=32
+    run_both() { chimere-run --raw -n 12 -p 'The kernel' --seed 5 "$@"; }
+    chimere-run --raw -n 12 -p 'The kernel' --seed 5 --temp 0.9 --top-k 30 --top-p 0.8 --min-p 0.01 --repeat-penalty 1.1 \
+        --penalty-last-n 32 > want
+    run_both -m m.gguf -v 2> notes | cmp - want
+    grep -q "^options  --temp 0.9 is from the model's file" notes
+    [ "$(grep -c 'from the model' notes)" -eq 6 ]
+    run_both > greedy
+    no cmp -s want greedy
+    run_both -m m.gguf --temp 0 --top-k 0 --top-p 1 --min-p 0 --repeat-penalty 1 | cmp - greedy
+    # The file beside it comes before the file itself.
+    echo '--temp 0 --repeat-penalty 1' > m.gguf.opts
+    run_both -m m.gguf | cmp - greedy
+    rm m.gguf.opts
+    for bad in temp=-0.5 top_p=7.5 penalty_repeat=0.0 top_k=hot temp=1e99.; do
+        with_keys "$CHIMERE_MODEL" bad.gguf "$S.$bad" 2> err || continue
+        fails 3 "bad.gguf: $S" chimere-run -m bad.gguf -p x -n 1
+        try 0 chimere-run -m bad.gguf --inspect
+    done
+}
