@@ -87,6 +87,7 @@ void cli_version(const struct cli *cli);
 /* foreign.c: names of llama.cpp's programs. For an unknown "--name" the option that it is an alias of; else exits, and
  * says what to use here, or which name is near. n: bytes of the word that count. */
 const struct opt *cli_foreign(const struct cli *cli, const char *from, const char *word, size_t n);
+bool cli_is_foreign(const struct cli *cli, const char *name, size_t n); /* "name" is one that it has an answer for */
 /* The same for "-ngl" and its like; NULL for a word that is not one of them. */
 const struct opt *cli_foreign_short(const struct cli *cli, const char *from, const char *word);
 /* Values that show that another program's option was meant: exits. */

@@ -73,6 +73,36 @@ static const struct {
     { "top-nsigma", NULL, "not supported" },
     { "samplers", NULL, "the order is fixed: see SAMPLING in the manual" },
     { "n-batch", "chunk", NULL },
+    { "device", "device", NULL },
+    { "alias", "alias", NULL },
+    { "host", NULL, "use --listen ADDRESS:PORT" },
+    { "host", NULL, "chimere-serve-stdio answers over HTTP" },
+    { "port", NULL, "use --listen ADDRESS:PORT" },
+    { "port", NULL, "chimere-serve-stdio answers over HTTP" },
+    { "api-key", NULL, "use --api-key-file FILE" },
+    { "slots", NULL, "use --parallel N for answers side by side" },
+    { "np", "parallel", NULL },
+    { "parallel", NULL, "chimere-serve-stdio answers side by side" },
+    { "cont-batching", NULL, "there is nothing to switch: requests always share steps" },
+    { "no-cont-batching", NULL, "requests always share steps" },
+    { "metrics", NULL, "there is nothing to switch: /metrics is always there" },
+    { "embeddings", NULL, "there is nothing to switch: /v1/embeddings is always there" },
+    { "cache-reuse", NULL, "there is nothing to switch: what prompts share is kept" },
+    { "no-context-shift", NULL, "there is nothing to switch: contexts are never shifted" },
+    { "override-kv", NULL, "not supported" },
+    { "override-tensor", NULL, "use --vram SIZE: it chooses the experts that stay on the CPU" },
+    { "mmproj", NULL, "images are not read" },
+    { "image", NULL, "images are not read" },
+    { "numa", NULL, "not supported: use numactl(8)" },
+    { "cpu-mask", NULL, "not supported: use taskset(1)" },
+    { "prio", NULL, "not supported: use nice(1)" },
+    { "escape", NULL, "use the shell's $'...\\n'" },
+    { "dynatemp-range", NULL, "not supported" },
+    { "rope-freq-base", NULL, "not supported: the file says it" },
+    { "control-vector", NULL, "not supported" },
+    { "reasoning-effort", NULL, "use --chat-kwargs '{\"reasoning_effort\": \"low\"}'" },
+    { "list-devices", NULL, "use --device auto: it takes a GPU where there is one" },
+    { "cache-list", NULL, "use --inspect FILE ... on the files that you have" },
 };
 
 /* Words with one dash; those of one letter only where the letter is free. */
@@ -87,7 +117,10 @@ static const struct {
     { "mg", "main-gpu" }, { "sm", "split-mode" }, { "ts", "tensor-split" },
     { "ncmoe", "n-cpu-moe" }, { "cmoe", "cpu-moe" }, { "if", "interactive-first" },
     { "co", "color" }, { "f", "file" }, { "b", "batch-size" },
-    { "d", "n-depth" }, { "pg", "n-prompt" },
+    { "d", "n-depth" }, { "pg", "n-prompt" }, { "np", "np" }, { "cb", "cont-batching" }, { "nocb", "no-cont-batching" },
+    { "ot", "override-tensor" }, { "mm", "mmproj" }, { "C", "cpu-mask" }, { "e", "escape" }, { "jf", "json-schema-file" },
+    { "cl", "cache-list" }, { "dev", "device" },
+    { "a", "alias" },
 };
 
 static const struct opt *option(const struct cli *cli, const char *name)
@@ -142,15 +175,6 @@ static const char *nearest(const struct cli *cli, const char *name, size_t n)
     return best;
 }
 
-/* The row of longs[], or -1. */
-static int foreign(const char *name, size_t n)
-{
-    for (int i = 0; i < (int)(sizeof longs / sizeof *longs); i++)
-        if (strlen(longs[i].name) == n && memcmp(longs[i].name, name, n) == 0)
-            return i;
-    return -1;
-}
-
 /* Whether the program has the option that the answer names first; without one: whether it opens models. */
 static bool applies(const struct cli *cli, const char *say)
 {
@@ -168,6 +192,21 @@ static bool applies(const struct cli *cli, const char *say)
     return option(cli, name) != NULL;
 }
 
+/* The row of longs[] that says something for this program, else any of that name; -1: none. */
+static int foreign(const struct cli *cli, const char *name, size_t n)
+{
+    int found = -1;
+
+    for (int i = 0; i < (int)(sizeof longs / sizeof *longs); i++) {
+        if (strlen(longs[i].name) != n || memcmp(longs[i].name, name, n) != 0)
+            continue;
+        if (longs[i].ours != NULL ? option(cli, longs[i].ours) != NULL : applies(cli, longs[i].say))
+            return i;
+        found = i;
+    }
+    return found;
+}
+
 static const struct opt *answer(const struct cli *cli, const char *from, const char *word, size_t n, int row)
 {
     const struct opt *o = longs[row].ours ? option(cli, longs[row].ours) : NULL;
@@ -179,9 +218,16 @@ static const struct opt *answer(const struct cli *cli, const char *from, const c
     return o;
 }
 
+bool cli_is_foreign(const struct cli *cli, const char *name, size_t n)
+{
+    int row = foreign(cli, name, n);
+
+    return row >= 0 && (longs[row].ours == NULL ? applies(cli, longs[row].say) : option(cli, longs[row].ours) != NULL);
+}
+
 const struct opt *cli_foreign(const struct cli *cli, const char *from, const char *word, size_t n)
 {
-    int         row = foreign(word + 2, n - 2);
+    int         row = foreign(cli, word + 2, n - 2);
     const char *near = nearest(cli, word + 2, n - 2);
 
     if (row >= 0)
@@ -200,7 +246,7 @@ const struct opt *cli_foreign_short(const struct cli *cli, const char *from, con
             return NULL;
     for (size_t i = 0; i < sizeof shorts / sizeof *shorts; i++)
         if (strcmp(shorts[i].word, word + 1) == 0)
-            return answer(cli, from, word, strlen(word), foreign(shorts[i].name, strlen(shorts[i].name)));
+            return answer(cli, from, word, strlen(word), foreign(cli, shorts[i].name, strlen(shorts[i].name)));
     return NULL;
 }
 

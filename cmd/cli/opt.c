@@ -267,6 +267,8 @@ static const struct opt *by_name(const struct parsing *p, const char *word, size
         n_found++;
         snprintf(names + used, sizeof names - used, "%s --%s", n_found > 1 ? "," : "", o->name);
     }
+    if (cli_is_foreign(p->cli, word, n)) /* no abbreviation: it has a meaning of its own */
+        return NULL;
     if (n_found > 1 && n > 0)
         cli_usage("%s--%.*s: ambiguous:%s", p->from, (int)n, word, names);
     return n_found == 1 && n > 0 ? found : NULL;
