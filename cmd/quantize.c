@@ -14,17 +14,12 @@
 #include "cli/table.h"
 #include "gguf/gguf.h"
 #include "quant/quant.h"
+#include "quantize/program.h"
 #include "ramp/ramp.h"
 
 #define RECIPE_MAX_BYTES ((size_t)16 << 20)
 
-static struct {
-    const char     *type, *recipe, *imatrix;
-    struct cli_list tensors, merge;
-    bool            pure, again, force, dry_run, check, verbose, quiet;
-    int             effort;
-    int32_t         n_threads;
-} o;
+static struct quantize_options o = { .tokens = 2048, .seed = 1, .probes = "q3_k" };
 
 static const struct opt opts[] = {
     SECTION("Types"),
@@ -35,7 +30,21 @@ static const struct opt opts[] = {
     PATH(0, "imatrix", "file", "importance of columns (GGUF of llama-imatrix)", &o.imatrix),
     LIST("merge-lora", "file[:x]", "an adapter, times x, into the weights; repeatable", &o.merge),
     CHOICE("effort", "default|highest", "highest: less error, much slower", &o.effort),
+    FLAG(0, "unbiased", "blocks keep their length (see manual)", &o.unbiased),
     FLAG(0, "allow-requantize", "take tensors that are quantized already", &o.again),
+    SECTION("Budgets"),
+    OUTPUT(0, "measure", "file", "what types cost this model: read, and completed", &o.measure),
+    LIST("budget", "what=size", "size=, token-bytes=, vram=,ctx=; repeatable", &o.budgets),
+    CHOICE("search", "exact|evo", "how the best mix is found (default exact)", &o.search),
+    OUTPUT(0, "save-recipe", "file", "write the mix as a recipe", &o.save_recipe),
+    SECTION("Measuring"),
+    PATH(0, "data", "file", "on this text (default: the model's own)", &o.data),
+    FLAG(0, "random", "on random tokens", &o.random),
+    INT64(0, "tokens", "n", "in 16 sequences (default 2048)", &o.tokens, 32),
+    STRING(0, "probes", "type,...", "types that are run (default q3_k)", &o.probes),
+    CHOICE("group", "tensor|layer|class", "what is probed at once (default tensor)", &o.group),
+    STRING(0, "device", "name", "what runs the model: cpu (default), cuda", &o.device),
+    INT64(0, "seed", "n", "of text and evolution (default 1)", &o.seed, 0),
     SECTION("Running"),
     FLAG(0, "dry-run", "print tensors, types and sizes, write nothing", &o.dry_run),
     FLAG(0, "check", "compare a file with the hashes stored in it", &o.check),
@@ -46,6 +55,10 @@ static const struct opt opts[] = {
     FLAG('q', "quiet", "errors only", &o.quiet),
     END,
 };
+
+static const struct cli program = { .name = "chimere-quantize", .synopsis = "[options] IN OUT",
+                                    .about = "Writes a model in fewer bits; with --check FILE, checks one.",
+                                    .opts = opts };
 
 static double started_ms;
 
@@ -61,26 +74,53 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
 
 static void check_usage(int n_operands)
 {
+    bool measures = cli_given(&program, "tokens") || cli_given(&program, "probes") || cli_given(&program, "group") ||
+                    o.data || o.random || o.device;
+
     if (o.check) {
-        if (o.type || o.recipe || o.tensors.n > 0 || o.merge.n > 0 || o.imatrix || o.dry_run || o.force || o.pure || o.again)
+        if (o.type || o.recipe || o.tensors.n > 0 || o.merge.n > 0 || o.imatrix || o.dry_run || o.force || o.pure || o.again || o.unbiased ||
+            o.measure || o.budgets.n > 0)
             cli_usage("--check takes a file and no other option");
         if (n_operands != 1)
             cli_usage("--check takes one file");
         return;
     }
+    if (o.budgets.n > 0 && !o.measure)
+        cli_usage("--budget needs --measure FILE, which has or gets what types cost");
+    if (!o.measure && (measures || cli_given(&program, "seed")))
+        cli_usage("--data, --random, --tokens, --probes, --group, --device and --seed are for --measure");
+    if (o.budgets.n == 0 && (o.save_recipe || cli_given(&program, "search")))
+        cli_usage("--save-recipe and --search need --budget");
+    if (o.merge.n > 0 && o.measure)
+        cli_usage("--measure is of the model as it is: merge adapters first, into a file of its own");
+    if (o.data && o.random)
+        cli_usage("--data or --random, not both");
+    if (o.type && (o.measure || o.budgets.n > 0))
+        cli_usage("--type gives all tensors types: not with --measure");
+    if (o.measure && o.budgets.n == 0) {
+        if (o.recipe || o.tensors.n > 0 || o.imatrix || o.dry_run || o.force || o.unbiased)
+            cli_usage("--measure without --budget only measures: no rules, no output");
+        if (n_operands != 1)
+            cli_usage("--measure without --budget takes one file, IN");
+        return;
+    }
+    if (o.unbiased && o.budgets.n > 0)
+        cli_usage("a mix for a --budget is always --unbiased");
     if (o.type && o.recipe)
         cli_usage("--type or --recipe, not both");
-    if (!o.type && !o.recipe && o.tensors.n == 0 && o.merge.n == 0)
-        cli_usage("no types: --type, --recipe or --tensor");
+    if (!o.type && !o.recipe && o.tensors.n == 0 && o.budgets.n == 0 && o.merge.n == 0)
+        cli_usage("no types: --type, --recipe, --tensor or --budget");
     if (o.merge.n > RAMP_MERGE_MAX)
         cli_usage("--merge-lora: at most %d times", RAMP_MERGE_MAX);
     if (o.pure && !o.type)
         cli_usage("--pure needs --type");
-    if (o.dry_run ? n_operands < 1 || n_operands > 2 : n_operands != 2)
-        cli_usage(o.dry_run ? "--dry-run takes IN, or IN and OUT" : "two files are needed: IN and OUT");
+    if (o.dry_run ? n_operands < 1 || n_operands > 2 : o.save_recipe ? n_operands < 1 || n_operands > 2 : n_operands != 2)
+        cli_usage(o.dry_run       ? "--dry-run takes IN, or IN and OUT"
+                  : o.save_recipe ? "--save-recipe takes IN, or IN and OUT"
+                                  : "two files are needed: IN and OUT");
 }
 
-static enum err_code add_file(struct ramp_recipe *r, const char *path, struct err *e)
+enum err_code cli_quantize_rules(struct ramp_recipe *r, const char *path, struct err *e)
 {
     char         *text;
     size_t        n;
@@ -104,12 +144,14 @@ static enum err_code read_rules(struct ramp_recipe *r, struct err *e)
                 e->code = ERR_ARG;
             return e->code;
         }
+    if (o.unbiased && ramp_recipe_add(r, STR("unbiased"), "--unbiased", e))
+        return e->code;
     if (o.recipe)
-        return add_file(r, o.recipe, e);
+        return cli_quantize_rules(r, o.recipe, e);
     if (!o.type)
         return ERR_OK;
     if (!o.pure && cli_recipe_path(o.type, path, sizeof path))
-        return add_file(r, path, e);
+        return cli_quantize_rules(r, path, e);
     if (strlen(o.type) > 32 || quant_find_name(str_of(o.type)) < 0)
         return err_set(e, ERR_ARG, "--type: %.40s: neither a tensor type nor a mix", o.type);
     snprintf(line, sizeof line, "default %s", o.type);
@@ -172,12 +214,15 @@ static enum err_code write_model(const struct gguf *g, const struct ramp_plan *p
 {
     struct pool    *pool;
     struct ramp_job job = { .g = g, .plan = p, .importance = im, .recipe = ramp_recipe_text(r),
-                            .version = CHIMERE_VERSION, .simd = simd_features(), .effort = o.effort, .merge = merge->n > 0 ? merge : NULL,
+                            .version = CHIMERE_VERSION,
+                            .coder = { .simd = simd_features(), .effort = o.effort,
+                                       .unbiased = ramp_recipe_unbiased(r) },
+                            .merge = merge->n > 0 ? merge : NULL,
                             .progress = { tick, NULL } };
 
-    if (check_output(g, merge, out, e) || pool_open(&pool, o.n_threads > 0 ? o.n_threads : pool_cpus(), e))
+    if (pool_open(&pool, o.n_threads > 0 ? o.n_threads : pool_cpus(), e))
         return e->code;
-    job.pool = pool;
+    job.coder.pool = pool;
     started_ms = cli_now_ms();
     enum err_code rc = ramp_quantize(&job, out, e);
 
@@ -209,11 +254,50 @@ static enum err_code open_merge(struct ramp_merge *m, const struct gguf *g, stru
     return ERR_OK;
 }
 
+static enum err_code save_recipe(const char *text, struct err *e)
+{
+    struct io_out *out;
+
+    if (io_out_open(&out, o.save_recipe, e))
+        return e->code;
+    if (io_out_write(out, text, strlen(text), e) == ERR_OK)
+        return io_out_commit(out, e);
+    io_out_abort(out);
+    return e->code;
+}
+
+/* Rules for the best mix, after those there are, which they obey. */
+static enum err_code find_mix(struct ramp_recipe **r, const struct gguf *g, const struct ramp_losses *l, struct err *e)
+{
+    struct ramp_recipe *mix = NULL;
+    char               *text = NULL;
+    enum err_code       rc = cli_quantize_mix(&text, &o, g, l, *r, e);
+
+    if (rc == ERR_OK && o.save_recipe)
+        rc = save_recipe(text, e);
+    if (rc == ERR_OK && !o.quiet) /* the lines with what is predicted */
+        for (const char *p = text; *p == '#'; p = strchr(p, '\n') + 1)
+            fprintf(o.dry_run ? stdout : stderr, "%.*s\n", (int)strcspn(p, "\n"), p);
+    if (rc == ERR_OK)
+        rc = ramp_recipe_open(&mix, e);
+    if (rc == ERR_OK)
+        rc = ramp_recipe_add(mix, str_of(text), "the mix", e);
+    free(text);
+    if (rc) {
+        ramp_recipe_close(mix);
+        return rc;
+    }
+    ramp_recipe_close(*r);
+    *r = mix;
+    return ERR_OK;
+}
+
 static enum err_code quantize(const char *in, const char *out, struct err *e)
 {
     struct gguf            *g = NULL;
     struct ramp_recipe     *r = NULL;
     struct ramp_importance *im = NULL;
+    struct ramp_losses      l = { 0 };
     struct ramp_plan        p = { 0 };
     struct ramp_merge       merge = { .n = 0 };
     enum err_code           rc = ramp_recipe_open(&r, e);
@@ -226,14 +310,20 @@ static enum err_code quantize(const char *in, const char *out, struct err *e)
         rc = ramp_importance_open(&im, o.imatrix, e);
     if (rc == ERR_OK)
         rc = open_merge(&merge, g, e);
-    if (rc == ERR_OK)
+    if (rc == ERR_OK && out != NULL && !o.dry_run)
+        rc = check_output(g, &merge, out, e); /* before hours of measuring */
+    if (rc == ERR_OK && o.measure)
+        rc = cli_quantize_measure(&l, &o, g, e);
+    if (rc == ERR_OK && o.budgets.n > 0)
+        rc = find_mix(&r, g, &l, e);
+    if (rc == ERR_OK && (!o.measure || o.budgets.n > 0))
         rc = ramp_plan_open(&p, r, g, im != NULL, o.again, e);
     if (rc == ERR_OK)
         rc = ramp_plan_merge(&p, g, &merge, o.again, e);
     if (rc == ERR_OK && o.dry_run) {
         print_plan(stdout, g, &p);
         print_totals(stdout, &p);
-    } else if (rc == ERR_OK) {
+    } else if (rc == ERR_OK && out != NULL) {
         if (o.verbose)
             print_plan(stderr, g, &p);
         rc = write_model(g, &p, r, im, &merge, out, e);
@@ -241,6 +331,7 @@ static enum err_code quantize(const char *in, const char *out, struct err *e)
     ramp_plan_close(&p);
     for (int i = 0; i < merge.n; i++)
         adapter_close((struct adapter *)(uintptr_t)merge.adapter[i]);
+    ramp_losses_close(&l);
     ramp_importance_close(im);
     gguf_close(g);
     ramp_recipe_close(r);
@@ -272,11 +363,8 @@ static int check_file(const char *path, struct err *e)
 
 int main(int argc, char **argv)
 {
-    static const struct cli cli = { .name = "chimere-quantize", .synopsis = "[options] IN OUT",
-                                    .about = "Writes a model in fewer bits; with --check FILE, checks one.",
-                                    .opts = opts };
     struct err e = { 0 };
-    int        first = cli_parse(&cli, argc, argv), status = EXIT_OK;
+    int        first = cli_parse(&program, argc, argv), status = EXIT_OK;
 
     check_usage(argc - first);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);

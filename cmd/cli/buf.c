@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* buf.c - growing bytes, and arrays of token ids.                          room: cmd (cli_) */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/cli.h"
@@ -57,5 +58,24 @@ enum err_code cli_read_ids(struct text_tokens *out, struct str json, const char 
     }
     json_decref(a);
     *out = ids;
+    return ERR_OK;
+}
+
+enum err_code cli_size(int64_t *out, const char *s, const char *option, struct err *e)
+{
+    char  *end;
+    double v = strtod(s, &end);
+    int    shift = *end == 'k' || *end == 'K' ? 10
+                 : *end == 'M'                ? 20
+                 : *end == 'G'                ? 30
+                 : *end == 'T'                ? 40
+                                              : 0;
+
+    if (shift > 0)
+        end++;
+    v = ldexp(v, shift);
+    if (end == s || *end != '\0' || !(v >= 1 && v < 0x1p62))
+        return err_set(e, ERR_ARG, "--%s %s: not a size such as 512M or 16G", option, s);
+    *out = (int64_t)v;
     return ERR_OK;
 }

@@ -186,6 +186,9 @@ struct cli_buf {
 MUST_CHECK enum err_code cli_buf_add(struct cli_buf *b, struct str s, struct err *e);
 void cli_buf_free(struct cli_buf *b);
 
+/* "512M", "15.5G": powers of 1024. ERR_ARG names the option. */
+MUST_CHECK enum err_code cli_size(int64_t *out, const char *s, const char *option, struct err *e);
+
 /* Where the prompt comes from: -p TEXT, then the files named ("-" is stdin), or stdin when there
  * is neither. */
 MUST_CHECK enum err_code cli_read_prompt(struct cli_buf *out, const char *text,

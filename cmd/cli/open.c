@@ -109,26 +109,6 @@ enum err_code cli_open_model(struct cli_opened *x, struct err *e)
 
 /* ---- the plan ---- */
 
-/* "512M", "15.5G": powers of 1024. */
-static enum err_code read_size(int64_t *out, const char *s, const char *option, struct err *e)
-{
-    char  *end;
-    double v = strtod(s, &end);
-    int    shift = *end == 'k' || *end == 'K' ? 10
-                 : *end == 'M'                ? 20
-                 : *end == 'G'                ? 30
-                 : *end == 'T'                ? 40
-                                              : 0;
-
-    if (shift > 0)
-        end++;
-    v = ldexp(v, shift);
-    if (end == s || *end != '\0' || !(v >= 1 && v < 0x1p62))
-        return err_set(e, ERR_ARG, "--%s %s: not a size such as 512M or 16G", option, s);
-    *out = (int64_t)v;
-    return ERR_OK;
-}
-
 /* Reads the profile, which must be of this model. */
 static enum err_code read_profile(struct cli_opened *x, struct err *e)
 {
@@ -152,7 +132,7 @@ static enum err_code plan_for(struct cli_opened *x, const char *device, const st
     fo.adapter_bytes = x->adapters.bytes;
     fo.absent = x->o.plan && x->o.vram != NULL;
     if (x->o.vram != NULL && strcmp(device, "cpu") != 0 &&
-        read_size(&fo.budget_bytes, x->o.vram, "vram", e))
+        cli_size(&fo.budget_bytes, x->o.vram, "vram", e))
         return e->code;
     return run_fit_make(&x->fit, x->gguf, &fo, e);
 }

@@ -48,6 +48,7 @@ struct gguf {
     struct gguf_tensor *tensors;
     uint32_t *order; /* of the tensors, by name */
     size_t n_tensors;
+    bool lent;           /* all but tensors is another's */
 };
 
 /* A reading position in one part. */

@@ -233,10 +233,33 @@ enum err_code gguf_parse(struct gguf **out, const char *name, const void *data, 
     return ERR_OK;
 }
 
+enum err_code gguf_with(struct gguf **out, const struct gguf *g, const struct gguf_tensor *tensors, struct err *e)
+{
+    struct gguf *v = malloc(sizeof *v);
+
+    if (v != NULL) {
+        *v = *g;
+        v->lent = true;
+        v->tensors = malloc((g->n_tensors + 1) * sizeof *v->tensors);
+    }
+    if (v == NULL || v->tensors == NULL) {
+        free(v);
+        return err_set(e, ERR_NOMEM, "%s: out of memory", g->path);
+    }
+    memcpy(v->tensors, tensors, g->n_tensors * sizeof *v->tensors);
+    *out = v;
+    return ERR_OK;
+}
+
 void gguf_close(struct gguf *g)
 {
     if (g == NULL)
         return;
+    if (g->lent) {
+        free(g->tensors);
+        free(g);
+        return;
+    }
     for (size_t i = 0; i < g->n_parts; i++) {
         if (g->parts[i].mapped)
             io_map_close(&g->parts[i].map);

@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "quant/quant.h"
 #include "ramp/internal.h"
 
-enum { LAYERS_MAX = 65536 };
+enum { LAYERS_MAX = 65536, SAMPLE_BYTES = 256 };
 
 /* Parts of names of tensors that stay as they are: small, or read as floats. */
 static const char *const kept_parts[] = {
@@ -26,7 +27,7 @@ static bool has_part(struct str name, const char *part)
     return false;
 }
 
-static bool is_kept(const struct gguf_tensor *t)
+bool ramp_is_kept(const struct gguf_tensor *t)
 {
     if (t->ne[1] * t->ne[2] * t->ne[3] == 1) /* a vector, whatever it is stored as */
         return true;
@@ -36,6 +37,22 @@ static bool is_kept(const struct gguf_tensor *t)
         if (has_part(t->name, kept_parts[i]))
             return true;
     return false;
+}
+
+uint64_t ramp_fingerprint(const struct gguf *g)
+{
+    uint64_t h = 0;
+
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        size_t                    n = t->size_bytes < SAMPLE_BYTES ? t->size_bytes : SAMPLE_BYTES;
+
+        h = io_hash(h, t->name.p, t->name.n);
+        h = io_hash(h, t->ne, sizeof t->ne);
+        h = io_hash(h, quant_types[t->type]->name, strlen(quant_types[t->type]->name));
+        h = io_hash(h, (const char *)t->data + (t->size_bytes - n) / 2, n);
+    }
+    return h;
 }
 
 /* The number after "blk.", or -1. */
@@ -91,7 +108,7 @@ static enum err_code find_places(struct places *p, const struct ramp_recipe *r, 
         int64_t                   layer = layer_of(t->name);
         bool                      fits;
 
-        if (layer < 0 || p->has[layer] || is_kept(t))
+        if (layer < 0 || p->has[layer] || ramp_is_kept(t))
             continue;
         if (ramp_rule_names(r, rule, t->name, &fits, e))
             return e->code;
@@ -128,25 +145,46 @@ static int fallback(int type, int64_t ne0)
     return QUANT_f16;
 }
 
-/* Gives every tensor that rule `rule` is the first to fit its type. */
-static enum err_code apply(struct ramp_plan *p, const struct ramp_recipe *r, size_t rule, const struct gguf *g,
+/* Gives every tensor that rule `rule` is the first of its kind to fit its type. */
+static enum err_code apply(struct ramp_ruled *p, const struct ramp_recipe *r, size_t rule, const struct gguf *g,
                            const struct ramp_model *m, struct places *places, struct err *e)
 {
     enum err_code rc = find_places(places, r, rule, g, e);
 
-    for (size_t i = 0; i < p->n && rc == ERR_OK; i++) {
+    for (size_t i = 0; i < gguf_n_tensors(g) && rc == ERR_OK; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
         int64_t                   layer = layer_of(t->name);
+        int                      *to = ramp_rule_floor(r, rule) ? &p[i].floor : &p[i].type;
         bool                      fits = false;
 
-        if (p->v[i].kept || p->v[i].type >= 0)
+        if (ramp_is_kept(t) || *to >= 0)
             continue;
         rc = ramp_rule_names(r, rule, t->name, &fits, e);
         if (rc == ERR_OK && fits &&
             ramp_rule_holds(r, rule, m, layer >= 0 ? place_of(places, layer) : 0, layer >= 0 ? places->n : 1))
-            p->v[i].type = ramp_rule_type(r, rule);
+            *to = ramp_rule_type(r, rule);
     }
     return rc;
+}
+
+enum err_code ramp_rules_apply(struct ramp_ruled *out, const struct ramp_recipe *r, const struct gguf *g, bool importance,
+                               struct err *e)
+{
+    struct ramp_model m = model_of(g, importance);
+    struct places    *places = malloc(sizeof *places);
+    enum err_code     rc = places != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+
+    for (size_t i = 0; i < gguf_n_tensors(g); i++)
+        out[i] = (struct ramp_ruled){ -1, -1 };
+    for (size_t i = 0; rc == ERR_OK && i < ramp_rules(r); i++)
+        rc = apply(out, r, i, g, &m, places, e);
+    free(places);
+    return rc;
+}
+
+int ramp_fitting(int type, int64_t ne0)
+{
+    return quant_row_bytes(type, ne0) < 0 ? fallback(type, ne0) : type;
 }
 
 static bool is_float(int type)
@@ -160,28 +198,36 @@ static bool is_empty(const struct ramp_recipe *r)
     return ramp_rules(r) == 0 && ramp_recipe_default(r) < 0;
 }
 
-static enum err_code settle(struct ramp_plan *p, const struct ramp_recipe *r, const struct gguf *g, bool again,
-                            struct err *e)
+enum err_code ramp_once(const struct gguf_tensor *t, int type, bool again, struct err *e)
+{
+    if (type == t->type || again || is_float(t->type))
+        return ERR_OK;
+    return err_set(e, ERR_UNSUPPORTED, "%.*s: is %s already, and would be rounded twice", STR_ARG(t->name),
+                   quant_types[t->type]->name);
+}
+
+static enum err_code settle(struct ramp_plan *p, const struct ramp_ruled *by, const struct ramp_recipe *r,
+                            const struct gguf *g, bool again, struct err *e)
 {
     for (size_t i = 0; i < p->n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
         struct ramp_choice       *c = &p->v[i];
         uint64_t                  elems = (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
+        int                       wanted = by[i].type >= 0 ? by[i].type : ramp_recipe_default(r), floor;
 
-        if (!c->kept && c->type < 0)
-            c->type = is_empty(r) ? t->type : ramp_recipe_default(r);
-        if (!c->kept && c->type < 0)
+        if (wanted < 0 && is_empty(r))
+            wanted = t->type;
+        c->kept = ramp_is_kept(t);
+        if (!c->kept && wanted < 0)
             return err_set(e, ERR_ARG, "%.*s: no rule has a type for it, and there is no default", STR_ARG(t->name));
-        if (!c->kept && quant_row_bytes(c->type, t->ne[0]) < 0) {
-            c->type = fallback(c->type, t->ne[0]);
-            c->replaced = true;
-        }
+        c->type = c->kept ? t->type : ramp_fitting(wanted, t->ne[0]);
+        c->replaced = !c->kept && c->type != wanted;
+        floor = !c->kept && by[i].floor >= 0 ? ramp_fitting(by[i].floor, t->ne[0]) : -1;
+        if (floor >= 0 && quant_row_bytes(floor, t->ne[0]) > quant_row_bytes(c->type, t->ne[0]))
+            c->type = floor;
         c->kept |= c->type == t->type;
-        if (c->kept)
-            c->type = t->type;
-        if (!c->kept && !is_float(t->type) && !again)
-            return err_set(e, ERR_UNSUPPORTED, "%.*s: is %s already, and would be rounded twice", STR_ARG(t->name),
-                           quant_types[t->type]->name);
+        if (ramp_once(t, c->type, again, e))
+            return e->code;
         p->bytes += (uint64_t)quant_row_bytes(c->type, t->ne[0]) * (elems / (uint64_t)t->ne[0]);
         p->elems += elems;
     }
@@ -191,24 +237,21 @@ static enum err_code settle(struct ramp_plan *p, const struct ramp_recipe *r, co
 enum err_code ramp_plan_open(struct ramp_plan *out, const struct ramp_recipe *r, const struct gguf *g, bool importance,
                              bool again, struct err *e)
 {
-    struct ramp_model m = model_of(g, importance);
-    struct ramp_plan  p = { .n = gguf_n_tensors(g), .file_type = ramp_recipe_file_type(r) };
-    struct places    *places = malloc(sizeof *places);
-    enum err_code     rc = ERR_OK;
-    uint32_t          was;
+    struct ramp_plan   p = { .n = gguf_n_tensors(g), .file_type = ramp_recipe_file_type(r) };
+    struct ramp_ruled *by = malloc((p.n + 1) * sizeof *by);
+    enum err_code      rc = ERR_OK;
+    uint32_t           was;
 
     if (is_empty(r) && gguf_u32(g, "general.file_type", &was))
         p.file_type = was;
     p.v = calloc(p.n + 1, sizeof *p.v);
-    if (p.v == NULL || places == NULL)
+    if (p.v == NULL || by == NULL)
         rc = err_set(e, ERR_NOMEM, "out of memory");
-    for (size_t i = 0; rc == ERR_OK && i < p.n; i++)
-        p.v[i] = (struct ramp_choice){ .type = -1, .kept = is_kept(gguf_tensor_at(g, i)) };
-    for (size_t i = 0; rc == ERR_OK && i < ramp_rules(r); i++)
-        rc = apply(&p, r, i, g, &m, places, e);
     if (rc == ERR_OK)
-        rc = settle(&p, r, g, again, e);
-    free(places);
+        rc = ramp_rules_apply(by, r, g, importance, e);
+    if (rc == ERR_OK)
+        rc = settle(&p, by, r, g, again, e);
+    free(by);
     if (rc) {
         ramp_plan_close(&p);
         return rc;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quantize.c - a model written by a plan, tensor by tensor, in batches of rows.    room: ramp */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,19 +16,10 @@ struct work {
     const struct ramp_job    *job;
     struct gguf_writer       *w;
     unsigned char            *out;        /* a batch of rows */
-    size_t                    out_bytes;
-    float                    *rows;       /* one for each thread */
     float                    *importance; /* of one matrix */
-    int64_t                   longest;    /* row */
     uint64_t                 *hashes;
     uint64_t                  done, total; /* elements */
-    /* The batch. */
-    const struct gguf_tensor *t;
-    const float              *weights;
-    int                       type;
-    int64_t                   first;
-    size_t                    in_bytes, row_bytes;
-    unsigned char            *bad;        /* a row of the batch has what is not finite */
+    struct ramp_encoding      batch;
 };
 
 static uint64_t hash_rows(uint64_t h, const unsigned char *p, size_t row_bytes, int64_t n)
@@ -44,31 +34,6 @@ static int64_t rows_of(const struct gguf_tensor *t)
     return t->ne[1] * t->ne[2] * t->ne[3];
 }
 
-static bool all_finite(const float *x, int64_t n)
-{
-    bool finite = true;
-
-    for (int64_t i = 0; i < n; i++)
-        finite &= fabsf(x[i]) < INFINITY;
-    return finite;
-}
-
-static void encode_rows(void *ctx, int64_t begin, int64_t end, int worker)
-{
-    struct work     *k = ctx;
-    const int64_t    n = k->t->ne[0];
-    float           *x = k->rows + worker * k->longest;
-    quant_fit_fn    *fit = quant_fitter(k->type, k->job->simd);
-    quant_decode_fn *decode = quant_decoder(k->t->type, k->job->simd);
-
-    for (int64_t i = begin; i < end; i++) {
-        decode(x, (const char *)k->t->data + (size_t)(k->first + i) * k->in_bytes, n);
-        ramp_merge_row(k->job->merge, k->t, k->first + i, x);
-        k->bad[i] = !all_finite(x, n);
-        fit(k->out + (size_t)i * k->row_bytes, x, n, k->weights, k->job->effort);
-    }
-}
-
 static enum err_code tick(struct work *k, uint64_t elems, struct err *e)
 {
     k->done += elems;
@@ -78,40 +43,35 @@ static enum err_code tick(struct work *k, uint64_t elems, struct err *e)
 }
 
 /* Rows [first, first + n) of the tensor, all of one matrix. */
-static enum err_code write_batch(struct work *k, int64_t n, uint64_t *hash, struct err *e)
+static enum err_code write_batch(struct work *k, int64_t first, int64_t n, uint64_t *hash, struct err *e)
 {
-    pool_for(k->job->pool, n, 1 + 16384 / k->t->ne[0], encode_rows, k);
-    for (int64_t i = 0; i < n; i++)
-        if (k->bad[i])
-            return err_set(e, ERR_FORMAT, "%s: %.*s: row %lld has a value that is not finite", gguf_path(k->job->g),
-                           STR_ARG(k->t->name), (long long)(k->first + i));
-    *hash = hash_rows(*hash, k->out, k->row_bytes, n);
-    if (gguf_write_data(k->w, k->out, (size_t)n * k->row_bytes, e))
+    size_t row_bytes = (size_t)quant_row_bytes(k->batch.type, k->batch.t->ne[0]);
+
+    if (ramp_encode(&k->batch, k->out, first, 1, n, e))
+        return err_wrap(e, "%s", gguf_path(k->job->g));
+    *hash = hash_rows(*hash, k->out, row_bytes, n);
+    if (gguf_write_data(k->w, k->out, (size_t)n * row_bytes, e))
         return e->code;
-    return tick(k, (uint64_t)(n * k->t->ne[0]), e);
+    return tick(k, (uint64_t)(n * k->batch.t->ne[0]), e);
 }
 
 static enum err_code write_new(struct work *k, uint64_t *hash, struct err *e)
 {
-    const struct gguf_tensor *t = k->t;
+    const struct gguf_tensor *t = k->batch.t;
     int64_t                   most = t->ne[0] < BATCH_ELEMS ? BATCH_ELEMS / t->ne[0] : 1;
     enum err_code             rc = ERR_OK;
 
-    k->in_bytes = (size_t)quant_row_bytes(t->type, t->ne[0]);
-    k->row_bytes = (size_t)quant_row_bytes(k->type, t->ne[0]);
     for (int64_t m = 0; m < t->ne[2] * t->ne[3] && rc == ERR_OK; m++) {
-        rc = ramp_importance_of(k->job->importance, t, m, k->importance, &k->weights, e);
-        for (int64_t i = 0; i < t->ne[1] && rc == ERR_OK; i += most) {
-            k->first = m * t->ne[1] + i;
-            rc = write_batch(k, t->ne[1] - i < most ? t->ne[1] - i : most, hash, e);
-        }
+        rc = ramp_importance_of(k->job->importance, t, m, k->importance, &k->batch.weights, e);
+        for (int64_t i = 0; i < t->ne[1] && rc == ERR_OK; i += most)
+            rc = write_batch(k, m * t->ne[1] + i, t->ne[1] - i < most ? t->ne[1] - i : most, hash, e);
     }
     return rc;
 }
 
 static enum err_code write_same(struct work *k, uint64_t *hash, struct err *e)
 {
-    const struct gguf_tensor *t = k->t;
+    const struct gguf_tensor *t = k->batch.t;
     const unsigned char      *p = t->data;
     size_t                    row_bytes = (size_t)quant_row_bytes(t->type, t->ne[0]);
     int64_t                   n = rows_of(t), most = t->ne[0] < BATCH_ELEMS ? BATCH_ELEMS / t->ne[0] : 1;
@@ -180,26 +140,56 @@ static enum err_code write_head(struct work *k, struct err *e)
     return rc;
 }
 
+/* What a key takes: its name, kind, and of arrays kind and number of elements. */
+static uint64_t key_bytes(size_t name, bool array)
+{
+    return 8 + name + 4 + (array ? 4 + 8 : 0);
+}
+
+uint64_t ramp_file_bytes(const struct gguf *g, const int *type, size_t recipe_bytes, const char *version)
+{
+    uint64_t n = 24, data = 0;
+    uint32_t align = 32;
+
+    (void)gguf_u32(g, "general.alignment", &align);
+    for (size_t i = 0; i < gguf_n_kv(g); i++) {
+        const struct gguf_kv *kv = gguf_kv_at(g, i);
+
+        if (!is_dropped(kv->key))
+            n += key_bytes(kv->key.n, kv->kind == GGUF_ARR) + kv->size_bytes;
+    }
+    n += key_bytes(strlen("general.quantization_version"), false) + 4;
+    n += key_bytes(strlen("chimere.quantize.version"), false) + 8 + strlen(version);
+    n += key_bytes(strlen("chimere.quantize.recipe"), false) + 8 + recipe_bytes;
+    n += key_bytes(strlen(KEY_HASHES), true) + gguf_n_tensors(g) * 8;
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+
+        n += 8 + t->name.n + 4 + 8 * (uint64_t)t->n_dims + 4 + 8;
+        data = (data + align - 1) / align * align;
+        data += (uint64_t)(quant_row_bytes(type[i], t->ne[0]) * rows_of(t));
+    }
+    return (n + align - 1) / align * align + (data + align - 1) / align * align;
+}
+
 static enum err_code make_room(struct work *k, struct err *e)
 {
-    size_t most = BATCH_ELEMS;
+    int64_t longest = 0;
 
     for (size_t i = 0; i < k->job->plan->n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(k->job->g, i);
 
         k->total += (uint64_t)(rows_of(t) * t->ne[0]);
-        if (t->ne[0] > k->longest && !k->job->plan->v[i].kept)
-            k->longest = t->ne[0];
+        if (t->ne[0] > longest && !k->job->plan->v[i].kept)
+            longest = t->ne[0];
     }
-    k->longest = (k->longest + 15) / 16 * 16;
-    most = (size_t)k->longest > most ? (size_t)k->longest : most;
-    k->out_bytes = most * sizeof(float); /* no type that is written takes more */
-    k->out = malloc(k->out_bytes);
-    k->bad = malloc(BATCH_ELEMS);
-    k->rows = calloc((size_t)k->longest * (size_t)pool_size(k->job->pool) + 1, sizeof *k->rows);
-    k->importance = calloc((size_t)k->longest + 1, sizeof *k->importance);
+    if (ramp_encoding_open(&k->batch, longest, BATCH_ELEMS, &k->job->coder, e))
+        return e->code;
+    k->batch.merge = k->job->merge;
+    k->out = malloc((size_t)(longest > BATCH_ELEMS ? longest : BATCH_ELEMS) * sizeof(float)); /* no type takes more */
+    k->importance = calloc((size_t)longest + 1, sizeof *k->importance);
     k->hashes = calloc(k->job->plan->n + 1, sizeof *k->hashes);
-    if (k->out == NULL || k->bad == NULL || k->rows == NULL || k->importance == NULL || k->hashes == NULL)
+    if (k->out == NULL || k->importance == NULL || k->hashes == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     return ERR_OK;
 }
@@ -209,10 +199,10 @@ static enum err_code write_all(struct work *k, struct err *e)
     enum err_code rc = write_head(k, e);
 
     for (size_t i = 0; i < k->job->plan->n && rc == ERR_OK; i++) {
-        k->t = gguf_tensor_at(k->job->g, i);
-        k->type = k->job->plan->v[i].type;
+        k->batch.t = gguf_tensor_at(k->job->g, i);
+        k->batch.type = k->job->plan->v[i].type;
         rc = (k->job->plan->v[i].kept ? write_same : write_new)(k, &k->hashes[i], e);
-        gguf_drop(k->job->g, k->t);
+        gguf_drop(k->job->g, k->batch.t);
     }
     if (rc == ERR_OK && k->job->plan->n > 0)
         rc = gguf_write_again(k->w, KEY_HASHES, k->hashes, k->job->plan->n * sizeof *k->hashes, e);
@@ -233,9 +223,8 @@ enum err_code ramp_quantize(const struct ramp_job *job, const char *path, struct
         else
             gguf_write_abort(k.w);
     }
+    ramp_encoding_close(&k.batch);
     free(k.out);
-    free(k.bad);
-    free(k.rows);
     free(k.importance);
     free(k.hashes);
     return rc;

@@ -19,6 +19,7 @@ void ramp_recipe_close(struct ramp_recipe *r); /* NULL is allowed */
 /* Lines of a recipe after those there are; `from` names them in messages: ERR_FORMAT "FROM:LINE: what is wrong".
  * A default or file type that is given again replaces the earlier one. */
 MUST_CHECK enum err_code ramp_recipe_add(struct ramp_recipe *r, struct str text, const char *from, struct err *e);
+bool ramp_recipe_unbiased(const struct ramp_recipe *r); /* for ramp_coder */
 /* The rules as lines, NUL-terminated; lives as long as the recipe and until rules are added. */
 const char *ramp_recipe_text(const struct ramp_recipe *r);
 
@@ -58,6 +59,18 @@ struct ramp_importance;
 MUST_CHECK enum err_code ramp_importance_open(struct ramp_importance **out, const char *path, struct err *e);
 void ramp_importance_close(struct ramp_importance *im); /* NULL is allowed */
 
+/* How rows are written in another type. */
+struct ramp_coder {
+    struct pool *pool;
+    unsigned     simd;
+    int          effort;   /* enum quant_effort */
+    /* The least squared error makes a block shorter than it was, by the part that is lost: products are too small by that
+     * part, in all layers alike, which costs a model more than the error itself. With this each block's scales are raised
+     * until its product with the weights it stands for is what it was; the error grows by the same part. For types whose
+     * blocks have scales in f16, all but iq1_m, tq1_0, tq2_0, mxfp4, nvfp4. */
+    bool         unbiased;
+};
+
 struct ramp_job {
     const struct gguf            *g;
     const struct ramp_plan       *plan;
@@ -65,9 +78,7 @@ struct ramp_job {
     const struct ramp_merge      *merge;      /* or NULL; the plan knows of it */
     const char                   *recipe;     /* text, goes into the file */
     const char                   *version;    /* of the program, likewise */
-    struct pool                  *pool;
-    unsigned                      simd;
-    int                           effort; /* enum quant_effort */
+    struct ramp_coder             coder;
     struct progress               progress; /* of elements */
 };
 /* Writes job->g to path (gguf_write_open() and its promises) with its metadata and, beside these,
@@ -78,7 +89,29 @@ struct ramp_job {
  * ERR_FORMAT: a weight or an importance is not finite. */
 MUST_CHECK enum err_code ramp_quantize(const struct ramp_job *job, const char *path, struct err *e);
 
+/* Bytes of the file that it writes of a plan without file_type, with type[i] for tensor i and a recipe of so many bytes. */
+uint64_t ramp_file_bytes(const struct gguf *g, const int *type, size_t recipe_bytes, const char *version);
+
 /* Are all tensors as their hashes say? ERR_FORMAT if the file has no hashes; *bad is the first tensor that differs, or
  * n_tensors. */
 MUST_CHECK enum err_code ramp_check(const struct gguf *g, const struct progress *p, size_t *bad, struct err *e);
+
+/* ---- what types cost ---- */
+
+/* A tensor that stays as it is whatever a recipe says. */
+bool ramp_is_kept(const struct gguf_tensor *t);
+/* The type, or what takes its place where rows of ne0 elements are no whole blocks of it. */
+int ramp_fitting(int type, int64_t ne0);
+/* ERR_UNSUPPORTED: the tensor is not f32, f16 or bf16 and would be rounded twice, unless `again`. */
+MUST_CHECK enum err_code ramp_once(const struct gguf_tensor *t, int type, bool again, struct err *e);
+/* Of names, shapes, types and samples of the bytes: the same for the same model in any number of parts. */
+uint64_t ramp_fingerprint(const struct gguf *g);
+
+/* The bytes of a tensor in another type that its rows can have and that is written, free() them; all columns count
+ * alike. ERR_FORMAT: a value is not finite. */
+MUST_CHECK enum err_code ramp_recode(void **data, const struct gguf_tensor *t, const struct ramp_coder *c, int type,
+                                     struct err *e);
+/* Squared error of the type over the squares of the weights, on rows of about 2^18 elements, evenly spread. */
+MUST_CHECK enum err_code ramp_error(double *out, const struct gguf_tensor *t, const struct ramp_coder *c, int type,
+                                    struct err *e);
 #endif

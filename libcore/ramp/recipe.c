@@ -3,7 +3,9 @@
  *
  *     default TYPE
  *     file-type N
+ *     unbiased
  *     REGEX = TYPE [if CONDITION ...]
+ *     REGEX >= TYPE [if CONDITION ...]
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -40,6 +42,7 @@ static const struct {
 struct rule {
     pcre2_code      *code;
     int              type, n;
+    bool             floor;
     struct condition v[CONDITIONS_MAX];
 };
 
@@ -48,6 +51,7 @@ struct ramp_recipe {
     size_t               n, cap;
     int                  type; /* default */
     int64_t              file_type;
+    bool                 unbiased;
     char                *text; /* NUL-terminated lines */
     size_t               text_bytes;
     pcre2_match_data    *data;
@@ -92,6 +96,11 @@ const char *ramp_recipe_text(const struct ramp_recipe *r)
     return r->text;
 }
 
+bool ramp_recipe_unbiased(const struct ramp_recipe *r)
+{
+    return r->unbiased;
+}
+
 size_t ramp_rules(const struct ramp_recipe *r)
 {
     return r->n;
@@ -100,6 +109,11 @@ size_t ramp_rules(const struct ramp_recipe *r)
 int ramp_rule_type(const struct ramp_recipe *r, size_t i)
 {
     return r->v[i].type;
+}
+
+bool ramp_rule_floor(const struct ramp_recipe *r, size_t i)
+{
+    return r->v[i].floor;
 }
 
 int ramp_recipe_default(const struct ramp_recipe *r)
@@ -216,9 +230,9 @@ static enum err_code room_for_rule(struct ramp_recipe *r, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code add_rule(struct ramp_recipe *r, struct str regex, struct str rest, struct err *e)
+static enum err_code add_rule(struct ramp_recipe *r, struct str regex, bool floor, struct str rest, struct err *e)
 {
-    struct rule rule = { 0 };
+    struct rule rule = { .floor = floor };
     struct str       word;
     enum err_code    rc = read_type(&rule.type, next_word(&rest), e);
 
@@ -257,13 +271,21 @@ static enum err_code add_line(struct ramp_recipe *r, struct str line, struct err
             return err_set(e, ERR_FORMAT, "a number is expected after \"file-type\"");
         return ERR_OK;
     }
+    if (str_is(word, "unbiased")) {
+        r->unbiased = true;
+        return next_word(&rest).n == 0 ? ERR_OK : err_set(e, ERR_FORMAT, "more than \"unbiased\"");
+    }
     if (eq == NULL)
-        return err_set(e, ERR_FORMAT, "neither a rule, REGEX = TYPE, nor \"default\" or \"file-type\"");
+        return err_set(e, ERR_FORMAT, "neither a rule, REGEX = TYPE or REGEX >= TYPE, nor a setting");
     struct str regex = { line.p, (size_t)(eq - line.p) };
 
+    /* ">=" after a space; without one the sign may belong to the expression. */
+    bool floor = regex.n > 1 && regex.p[regex.n - 1] == '>' && is_space(regex.p[regex.n - 2]);
+
+    regex.n -= floor;
     while (regex.n > 0 && is_space(regex.p[regex.n - 1]))
         regex.n--;
-    return add_rule(r, regex, (struct str){ eq + 1, line.n - (size_t)(eq + 1 - line.p) }, e);
+    return add_rule(r, regex, floor, (struct str){ eq + 1, line.n - (size_t)(eq + 1 - line.p) }, e);
 }
 
 /* UTF-8 without control characters but tabs. */

@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* measure.c - what types cost the tensors of a model, into a file that grows.       room: cmd (cli_) */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/memory.h"
+#include "base/pool.h"
+#include "base/simd.h"
+#include "measure/measure.h"
+#include "model/model.h"
+#include "quant/quant.h"
+#include "quantize/program.h"
+#include "text/text.h"
+
+#define LOSSES_MAX ((size_t)64 << 20)
+
+enum { SEQUENCES = 16, PROBES_MAX = 8 };
+
+/* Types that a search may choose from; the second list where rows are no multiple of 256, the third where they are none
+ * of 32. */
+static const int wide[] = { QUANT_iq1_s, QUANT_iq2_xxs, QUANT_iq2_xs, QUANT_iq2_s, QUANT_q2_k, QUANT_iq3_xxs,
+                            QUANT_q3_k, QUANT_iq3_s, QUANT_iq4_xs, QUANT_q4_k, QUANT_q5_k, QUANT_q6_k, QUANT_q8_0 };
+static const int narrow[] = { QUANT_q4_0, QUANT_iq4_nl, QUANT_q4_1, QUANT_q5_0, QUANT_q5_1, QUANT_q8_0 };
+static const int odd[] = { QUANT_f16 };
+/* All tensors in one of these: how losses add up. */
+static const int wholes[] = { QUANT_iq2_xxs, QUANT_q2_k, QUANT_iq3_xxs, QUANT_q3_k, QUANT_q4_k, QUANT_q5_k, QUANT_q6_k,
+                              QUANT_q8_0 };
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+struct job {
+    const struct quantize_options *o;
+    const struct gguf             *g;
+    struct ramp_losses             l;
+    struct model_opts              mo;
+    struct ramp_coder              coder;
+    struct measure                *m;
+    struct measure_text            text;
+    struct gguf_tensor            *with;  /* [tensors] as they are, but for those that are probed */
+    bool                          *wanted; /* [tensors] to be measured */
+    int                           *group;  /* [tensors] */
+    double                       (*error)[QUANT_N]; /* [tensors] of a group at work */
+    int                            probe[PROBES_MAX];
+    int                            n_probes, n_layer, fd;
+    int64_t                        done, todo; /* runs of the model */
+    double                         from_ms;
+    char                           doing[80];
+};
+
+static bool tick(void *ctx, uint64_t done, uint64_t total)
+{
+    const struct job *j = ctx;
+    double part = (double)j->done + (total > 0 ? (double)done / (double)total : 0), s = (cli_now_ms() - j->from_ms) / 1e3;
+
+    if (j->todo == 0)
+        cli_progress("%s", j->doing);
+    else if (part > 0)
+        cli_progress("%s: run %lld of %lld, %.0f s, %.0f s left", j->doing, (long long)j->done + 1, (long long)j->todo, s,
+                     s / part * ((double)j->todo - part));
+    return !cli_interrupted();
+}
+
+static struct progress progress_of(struct job *j, const char *doing, struct str name)
+{
+    snprintf(j->doing, sizeof j->doing, "%s%.*s", doing, (int)(name.n < 50 ? name.n : 50), name.p);
+    return (struct progress){ tick, j };
+}
+
+/* ---- the file ---- */
+
+static enum err_code append(struct job *j, char *line, struct err *e)
+{
+    enum err_code rc;
+
+    if (line == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    size_t n = strlen(line);
+
+    line[n] = '\n'; /* in the place of the NUL: one write for a whole line */
+    rc = io_write_all(j->fd, line, n + 1, e);
+    free(line);
+    if (rc == ERR_OK && fdatasync(j->fd) != 0 && errno != EINVAL)
+        rc = err_errno(e, ERR_IO, errno, "cannot sync");
+    return rc ? err_wrap(e, "%s", j->o->measure) : ERR_OK;
+}
+
+static enum err_code read_file(struct job *j, struct err *e)
+{
+    char         *text = NULL;
+    size_t        n = 0;
+    enum err_code rc = ERR_OK;
+
+    if (access(j->o->measure, F_OK) == 0)
+        rc = io_read_all(&text, &n, j->o->measure, LOSSES_MAX, e);
+    if (rc == ERR_OK)
+        rc = ramp_losses_open(&j->l, (struct str){ text, n }, j->o->measure, j->g, e);
+    free(text);
+    return rc;
+}
+
+/* Opens the file for more lines, after those that are whole. */
+static enum err_code open_file(struct job *j, struct err *e)
+{
+    j->fd = open(j->o->measure, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (j->fd < 0)
+        return err_errno(e, ERR_IO, errno, "%s: cannot open", j->o->measure);
+    if (flock(j->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return err_set(e, ERR_IO, "%s: another process measures into it", j->o->measure);
+    /* What another process added between reading and locking would be lost: read again. */
+    ramp_losses_close(&j->l);
+    if (read_file(j, e))
+        return e->code;
+    if (ftruncate(j->fd, (off_t)j->l.good_bytes) != 0 || lseek(j->fd, 0, SEEK_END) < 0)
+        return err_errno(e, ERR_IO, errno, "%s: cannot write", j->o->measure);
+    return ERR_OK;
+}
+
+/* ---- what is to be done ---- */
+
+static enum err_code read_probes(struct job *j, const char *list, struct err *e)
+{
+    while (*list != '\0') {
+        size_t n = strcspn(list, ",");
+        int    type = quant_find_name((struct str){ list, n });
+
+        if (type < 0 || quant_fitter(type, 0) == NULL || j->n_probes == PROBES_MAX)
+            return err_set(e, ERR_ARG, "--probes %.60s: not a list of up to %d types that are written", list, PROBES_MAX);
+        j->probe[j->n_probes++] = type;
+        list += n + (list[n] == ',');
+    }
+    return j->n_probes > 0 ? ERR_OK : err_set(e, ERR_ARG, "--probes: no type");
+}
+
+/* The number of the group that a tensor is measured with: of the first tensor of its kind. */
+static int group_of(const struct job *j, size_t i)
+{
+    const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
+    enum model_class          c = model_class_of(t->name, j->n_layer);
+
+    for (size_t k = 0; k < i && j->o->group != GROUP_TENSOR; k++) {
+        const struct gguf_tensor *u = gguf_tensor_at(j->g, k);
+        const char               *dot = memchr(t->name.p + 4, '.', t->name.n > 4 ? t->name.n - 4 : 0);
+        size_t                    n = dot != NULL ? (size_t)(dot - t->name.p) : t->name.n; /* "blk.7" */
+
+        if (j->wanted[k] && model_class_of(u->name, j->n_layer) == c &&
+            (j->o->group == GROUP_CLASS || (u->name.n >= n && memcmp(u->name.p, t->name.p, n) == 0 && u->name.p[n] == '.')))
+            return j->group[k];
+    }
+    return (int)i;
+}
+
+static enum err_code list_tensors(struct job *j, struct err *e)
+{
+    struct model     *sketch;
+    struct model_opts mo = j->mo;
+
+    mo.sketch = true;
+    if (model_open(&sketch, j->g, &mo, e))
+        return e->code;
+    j->n_layer = model_info(sketch)->n_layer;
+    model_close(sketch);
+    for (size_t i = 0; i < gguf_n_tensors(j->g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
+
+        j->with[i] = *t;
+        j->wanted[i] = !ramp_is_kept(t) && model_class_of(t->name, j->n_layer) != MODEL_MTP;
+        if (j->wanted[i] && ramp_once(t, QUANT_N, j->o->again, e))
+            return e->code;
+        j->group[i] = group_of(j, i);
+    }
+    return ERR_OK;
+}
+
+/* ---- text ---- */
+
+static enum err_code own_text(struct job *j, struct err *e)
+{
+    struct text    *text;
+    struct progress p = progress_of(j, "text of the model's own", STR(""));
+    int32_t         first;
+
+    if (text_open(&text, j->g, e)) {
+        if (e->code == ERR_UNSUPPORTED)
+            err_wrap(e, "no text to begin with (--random needs none)");
+        return e->code;
+    }
+    first = text_find(text, "<|endoftext|>"); /* what stands between documents; else what begins or ends them */
+    if (first < 0)
+        first = text_info(text)->bos;
+    if (first < 0)
+        first = text_info(text)->eos;
+    text_close(text);
+    if (first < 0)
+        return err_set(e, ERR_UNSUPPORTED, "the model has no token to begin a text with: use --data or --random");
+    return measure_write(&j->text, j->g, &j->mo, first, (uint64_t)j->o->seed, &p, e);
+}
+
+static enum err_code text_of_file(struct job *j, struct err *e)
+{
+    struct text_tokens tokens = { 0 };
+    struct text       *text = NULL;
+    char              *data = NULL;
+    size_t             n = 0;
+    enum err_code      rc = text_open(&text, j->g, e);
+
+    if (rc == ERR_OK)
+        rc = io_read_all(&data, &n, j->o->data, (size_t)1 << 30, e);
+    if (rc == ERR_OK)
+        rc = text_encode(text, (struct str){ data, n }, 0, &tokens, e);
+    if (rc == ERR_OK && measure_cut(&j->text, tokens.v, tokens.n, e)) {
+        rc = err_wrap(e, "%s", j->o->data);
+        if (rc == ERR_ARG)
+            rc = e->code = ERR_FORMAT;
+    }
+    free(data);
+    text_tokens_free(&tokens);
+    text_close(text);
+    return rc;
+}
+
+static enum err_code random_text(struct job *j, struct err *e)
+{
+    struct model     *sketch;
+    struct model_opts mo = j->mo;
+    int32_t           n_vocab;
+
+    mo.sketch = true;
+    if (model_open(&sketch, j->g, &mo, e))
+        return e->code;
+    n_vocab = model_info(sketch)->n_vocab;
+    model_close(sketch);
+    return measure_random(&j->text, n_vocab, (uint64_t)j->o->seed, e);
+}
+
+/* The text, and a head for the file; or the file's head, of the same text. */
+static enum err_code begin(struct job *j, struct err *e)
+{
+    const char             *kind = j->o->data != NULL ? "file" : j->o->random ? "random" : "own";
+    struct ramp_losses_head h = { .model = ramp_fingerprint(j->g), .method = "probe" };
+
+    snprintf(h.text, sizeof h.text, "%s", kind);
+    snprintf(h.effort, sizeof h.effort, "%s", j->o->effort ? "highest" : "default");
+    snprintf(h.probes, sizeof h.probes, "%s", j->o->probes);
+    j->text = (struct measure_text){ .n_seq = SEQUENCES, .n_tokens = j->o->tokens / SEQUENCES };
+    if (j->o->data != NULL ? text_of_file(j, e) : j->o->random ? random_text(j, e) : own_text(j, e))
+        return e->code;
+    h.n_seq = j->text.n_seq;
+    h.n_tokens = j->text.n_tokens;
+    h.text_hash = io_hash(0, j->text.v, (size_t)h.n_seq * (size_t)h.n_tokens * sizeof *j->text.v);
+    if (j->l.good_bytes == 0) {
+        j->l.head = h;
+        return append(j, ramp_losses_head_line(&h), e);
+    }
+    if (strcmp(h.text, j->l.head.text) != 0 || h.text_hash != j->l.head.text_hash ||
+        strcmp(h.effort, j->l.head.effort) != 0 || strcmp(h.probes, j->l.head.probes) != 0)
+        return err_set(e, ERR_FORMAT,
+                       "%s: was begun with other options: %s text, %d x %lld tokens, probes %s, effort %s; give the "
+                       "same, or name another file",
+                       j->o->measure, j->l.head.text, j->l.head.n_seq, (long long)j->l.head.n_tokens, j->l.head.probes,
+                       j->l.head.effort);
+    return ERR_OK;
+}
+
+/* ---- runs ---- */
+
+static void put_back(struct job *j, size_t i)
+{
+    const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
+
+    if (j->with[i].data != t->data)
+        free((void *)(uintptr_t)j->with[i].data);
+    j->with[i] = *t;
+}
+
+/* The members of a group (-1: all wanted tensors) in a type, and what that does. */
+static enum err_code run_with(struct job *j, int group, int type, struct eval_mean *out, struct err *e)
+{
+    enum err_code   rc = ERR_OK;
+    struct gguf    *with = NULL;
+    struct progress p = { tick, j };
+
+    for (size_t i = 0; i < j->l.n && rc == ERR_OK; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
+        int                       to = ramp_fitting(type, t->ne[0]);
+        void                     *data;
+
+        if (!j->wanted[i] || (group >= 0 && j->group[i] != group) || to == t->type)
+            continue;
+        rc = ramp_recode(&data, t, &j->coder, to, e);
+        if (rc == ERR_OK) {
+            j->with[i].data = data;
+            j->with[i].type = to;
+            j->with[i].size_bytes = (size_t)(quant_row_bytes(to, t->ne[0]) * t->ne[1] * t->ne[2] * t->ne[3]);
+        }
+    }
+    if (rc == ERR_OK)
+        rc = gguf_with(&with, j->g, j->with, e);
+    if (rc == ERR_OK)
+        rc = measure_kl(j->m, with, out, &p, e);
+    gguf_close(with);
+    for (size_t i = 0; i < j->l.n; i++)
+        put_back(j, i);
+    j->done++;
+    return rc;
+}
+
+static const int *types_of(const struct gguf_tensor *t, size_t *n)
+{
+    *n = t->ne[0] % 256 == 0 ? COUNT(wide) : t->ne[0] % 32 == 0 ? COUNT(narrow) : COUNT(odd);
+    return t->ne[0] % 256 == 0 ? wide : t->ne[0] % 32 == 0 ? narrow : odd;
+}
+
+/* The loss of a type from runs in others: the logarithm of losses over that of errors is a line between two runs, and
+ * rises as the errors do outside. */
+static double between(const double *error, const double *kl, int n, double at)
+{
+    double lo_e = 0, lo_k = 0, hi_e = INFINITY, hi_k = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (error[i] <= at && error[i] > lo_e) {
+            lo_e = error[i];
+            lo_k = kl[i];
+        }
+        if (error[i] > at && error[i] < hi_e) {
+            hi_e = error[i];
+            hi_k = kl[i];
+        }
+    }
+    if (lo_e <= 0)
+        return hi_e < INFINITY ? hi_k * at / hi_e : 0;
+    if (hi_e == INFINITY)
+        return lo_k * at / lo_e;
+    if (!(lo_k > 0 && hi_k > 0))
+        return lo_k + (hi_k - lo_k) * (at - lo_e) / (hi_e - lo_e);
+    return exp(log(lo_k) + (log(hi_k) - log(lo_k)) * (log(at) - log(lo_e)) / (log(hi_e) - log(lo_e)));
+}
+
+/* Relative errors of the types of a tensor, and of what is probed. */
+static enum err_code errors_of(struct job *j, size_t i, struct err *e)
+{
+    const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
+    size_t                    n;
+    const int                *type = types_of(t, &n);
+
+    for (int k = 0; k < QUANT_N; k++)
+        j->error[i][k] = NAN;
+    for (size_t k = 0; k < n + (size_t)j->n_probes; k++) {
+        int to = k < n ? type[k] : ramp_fitting(j->probe[k - n], t->ne[0]);
+
+        if (to == t->type || !isnan(j->error[i][to]))
+            continue;
+        if (ramp_error(&j->error[i][to], t, &j->coder, to, e))
+            return e->code;
+        if (!tick(j, 0, 1))
+            return err_set(e, ERR_CANCEL, "interrupted");
+    }
+    return ERR_OK;
+}
+
+static double elems(const struct gguf_tensor *t)
+{
+    return (double)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
+}
+
+/* A group's loss is shared out by the members' errors and sizes. */
+static enum err_code measure_group(struct job *j, int group, struct err *e)
+{
+    double kl[PROBES_MAX], sum[PROBES_MAX] = { 0 };
+
+    for (size_t i = 0; i < j->l.n; i++)
+        if (j->wanted[i] && j->group[i] == group) {
+            const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
+
+            if (errors_of(j, i, e))
+                return e->code;
+            for (int k = 0; k < j->n_probes; k++) {
+                int to = ramp_fitting(j->probe[k], t->ne[0]);
+
+                sum[k] += to == t->type ? 0 : j->error[i][to] * elems(t);
+            }
+        }
+    for (int k = 0; k < j->n_probes; k++) {
+        struct eval_mean got;
+
+        if (run_with(j, group, j->probe[k], &got, e))
+            return e->code;
+        kl[k] = got.mean;
+    }
+    for (size_t i = 0; i < j->l.n; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
+        double                    error[PROBES_MAX], share[PROBES_MAX];
+        int                       n_probes = 0;
+
+        if (!j->wanted[i] || j->group[i] != group || j->l.measured[i])
+            continue;
+        for (int k = 0; k < j->n_probes; k++) {
+            int to = ramp_fitting(j->probe[k], t->ne[0]);
+
+            if (to == t->type)
+                continue;
+            error[n_probes] = j->error[i][to];
+            share[n_probes] = sum[k] > 0 ? kl[k] * error[n_probes] * elems(t) / sum[k] : 0;
+            n_probes++;
+        }
+        for (int k = 0; k < QUANT_N; k++)
+            j->l.kl[i][k] = isnan(j->error[i][k]) ? NAN : between(error, share, n_probes, j->error[i][k]);
+        if (append(j, ramp_losses_tensor_line(t->name, j->l.kl[i]), e))
+            return e->code;
+        j->l.measured[i] = true;
+    }
+    return ERR_OK;
+}
+
+/* Whether all tensors in a type would be in memory at once. */
+static bool has_room(const struct job *j, int type)
+{
+    double  bytes = 0;
+    int64_t left = memory_left("");
+
+    for (size_t i = 0; i < j->l.n; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
+
+        if (j->wanted[i])
+            bytes += elems(t) / (double)t->ne[0] * (double)quant_row_bytes(ramp_fitting(type, t->ne[0]), t->ne[0]);
+    }
+    return left < 0 || bytes < .8 * (double)left;
+}
+
+static bool whole_missing(const struct job *j, int type)
+{
+    return isnan(j->l.whole[type]) && has_room(j, type);
+}
+
+static enum err_code measure_whole(struct job *j, int type, struct err *e)
+{
+    struct eval_mean got;
+
+    if (run_with(j, -1, type, &got, e))
+        return e->code;
+    j->l.whole[type] = got.mean;
+    j->l.whole_se[type] = got.se;
+    return append(j, ramp_losses_whole_line(type, got.mean, got.se), e);
+}
+
+static int64_t count_runs(const struct job *j)
+{
+    int64_t n = 0;
+
+    for (size_t i = 0; i < j->l.n; i++) {
+        bool first = j->wanted[i] && !j->l.measured[i];
+
+        for (size_t k = 0; first && k < i; k++)
+            first = !(j->wanted[k] && !j->l.measured[k] && j->group[k] == j->group[i]);
+        n += first ? j->n_probes : 0;
+    }
+    for (size_t k = 0; k < COUNT(wholes); k++)
+        n += whole_missing(j, wholes[k]);
+    return n;
+}
+
+static enum err_code measure_all(struct job *j, struct err *e)
+{
+    struct progress p = progress_of(j, "the model as it is", STR(""));
+    enum err_code   rc;
+
+    /* Runs in the order of the groups' first tensors, then all tensors in one type. */
+    rc = measure_open(&j->m, j->g, &j->mo, &j->text, &p, e);
+    j->todo = count_runs(j);
+    j->from_ms = cli_now_ms();
+    for (size_t i = 0; i < j->l.n && rc == ERR_OK; i++)
+        if (j->wanted[i] && !j->l.measured[i]) {
+            progress_of(j, "", gguf_tensor_at(j->g, i)->name);
+            rc = measure_group(j, j->group[i], e);
+        }
+    for (size_t k = 0; k < COUNT(wholes) && rc == ERR_OK; k++)
+        if (whole_missing(j, wholes[k])) {
+            progress_of(j, "all in ", str_of(quant_types[wholes[k]]->name));
+            rc = measure_whole(j, wholes[k], e);
+        }
+    return rc;
+}
+
+static enum err_code measure_missing(struct job *j, struct err *e)
+{
+    enum err_code rc = open_file(j, e);
+
+    if (rc == ERR_OK && count_runs(j) == 0)
+        return ERR_OK;
+    if (rc == ERR_OK)
+        rc = pool_open(&j->coder.pool, j->o->n_threads > 0 ? j->o->n_threads : pool_cpus(), e);
+    if (rc == ERR_OK)
+        rc = begin(j, e);
+    if (rc == ERR_OK)
+        rc = measure_all(j, e);
+    cli_progress_end();
+    measure_close(j->m);
+    free(j->text.v);
+    pool_close(j->coder.pool);
+    return rc;
+}
+
+enum err_code cli_quantize_measure(struct ramp_losses *out, const struct quantize_options *o, const struct gguf *g,
+                                   struct err *e)
+{
+    const size_t  n = gguf_n_tensors(g);
+    struct job    j = { .o = o, .g = g, .fd = -1, .coder = { .simd = simd_features(), .effort = o->effort, .unbiased = true },
+                        .mo = { .device = o->device != NULL ? o->device : "cpu", .n_threads = o->n_threads } };
+    enum err_code rc = read_probes(&j, o->probes, e);
+
+    j.with = malloc((n + 1) * sizeof *j.with);
+    j.wanted = calloc(n + 1, sizeof *j.wanted);
+    j.group = malloc((n + 1) * sizeof *j.group);
+    j.error = malloc((n + 1) * sizeof *j.error);
+    if (rc == ERR_OK && (j.with == NULL || j.wanted == NULL || j.group == NULL || j.error == NULL))
+        rc = err_set(e, ERR_NOMEM, "out of memory");
+    if (rc == ERR_OK)
+        rc = list_tensors(&j, e);
+    if (rc == ERR_OK)
+        rc = read_file(&j, e);
+    if (rc == ERR_OK && count_runs(&j) > 0)
+        rc = measure_missing(&j, e);
+    if (j.fd >= 0)
+        close(j.fd);
+    free(j.with);
+    free(j.wanted);
+    free(j.group);
+    free(j.error);
+    if (rc)
+        ramp_losses_close(&j.l);
+    else
+        *out = j.l;
+    return rc;
+}

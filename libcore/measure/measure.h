@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* measure.h - what other tensors do to a model's answers.          room: measure (base gguf model run eval)
+ *
+ * A measurement keeps the logits of the unchanged model on some sequences of tokens. A probe is the same model with
+ * other bytes for some tensors, opened and run on the same sequences: the divergence of its answers is what these bytes
+ * cost. Works for every model and device that a run works for. One thread calls.
+ */
+#ifndef MEASURE_MEASURE_H
+#define MEASURE_MEASURE_H
+#include "base/base.h"
+#include "eval/eval.h"
+
+struct gguf;
+struct measure;
+struct model_opts;
+
+/* Sequences of the same length, one after the other; freed with free(v). */
+struct measure_text {
+    int32_t *v;      /* [n_seq][n_tokens] */
+    int      n_seq;
+    int64_t  n_tokens; /* at least 2 */
+};
+
+/* Text that the model writes by itself: n_seq sequences drawn at temperature 1, all after the token `first`, which
+ * begins each. A sequence that repeats itself (fewer different tokens than an eighth of it) is drawn again, three
+ * times at most. A function of the model and the seed. out->n_seq and n_tokens are set by the caller. */
+MUST_CHECK enum err_code measure_write(struct measure_text *out, const struct gguf *g, const struct model_opts *o,
+                                       int32_t first, uint64_t seed, const struct progress *progress, struct err *e);
+/* Tokens drawn evenly from the vocabulary of n_vocab. */
+MUST_CHECK enum err_code measure_random(struct measure_text *out, int32_t n_vocab, uint64_t seed, struct err *e);
+/* n_seq pieces of a longer text, evenly spread. ERR_ARG when it is shorter than one. Fewer pieces where the text is
+ * short: out->n_seq is set. */
+MUST_CHECK enum err_code measure_cut(struct measure_text *out, const int32_t *tokens, int64_t n, struct err *e);
+
+/* Runs the unchanged model. Takes a copy of the text; g and what o points to must outlive it. Memory: 2 bytes for each
+ * token and entry of the vocabulary. */
+MUST_CHECK enum err_code measure_open(struct measure **out, const struct gguf *g, const struct model_opts *o,
+                                      const struct measure_text *text, const struct progress *progress, struct err *e);
+void measure_close(struct measure *m); /* NULL is allowed */
+/* Mean KL, in nats per token, of `changed` (gguf_with() of the same model) from the unchanged model; the standard
+ * error takes sequences as independent. */
+MUST_CHECK enum err_code measure_kl(struct measure *m, const struct gguf *changed, struct eval_mean *out,
+                                    const struct progress *progress, struct err *e);
+#endif

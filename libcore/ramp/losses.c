@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* losses.c - files of losses (losses.h), and what they say of a mix.               room: ramp */
+#include "ramp/losses.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "ramp/internal.h"
+
+#define FORMAT "chimere-losses 1"
+
+/* ---- reading ---- */
+
+static enum err_code word(char *out, size_t room, const json_t *o, const char *key, struct err *e)
+{
+    struct str s;
+
+    if (!json_get_str(o, key, &s) || s.n >= room)
+        return err_set(e, ERR_FORMAT, "\"%s\" is missing or no word", key);
+    memcpy(out, s.p, s.n);
+    out[s.n] = '\0';
+    return ERR_OK;
+}
+
+static enum err_code hash(uint64_t *out, const json_t *o, const char *key, struct err *e)
+{
+    char     text[RAMP_WORD];
+    char    *end;
+    uint64_t v;
+
+    if (word(text, sizeof text, o, key, e))
+        return e->code;
+    v = strtoull(text, &end, 16);
+    if (end == text || *end != '\0')
+        return err_set(e, ERR_FORMAT, "\"%s\" is no hexadecimal number", key);
+    *out = v;
+    return ERR_OK;
+}
+
+static enum err_code whole_number(int64_t *out, const json_t *o, const char *key, int64_t most, struct err *e)
+{
+    const json_t *v = json_object_get(o, key);
+
+    if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > most)
+        return err_set(e, ERR_FORMAT, "\"%s\" is not a number from 1 to %" PRId64, key, most);
+    *out = json_integer_value(v);
+    return ERR_OK;
+}
+
+/* At least 0 and finite. */
+static enum err_code loss(double *out, const json_t *v, const char *what, struct err *e)
+{
+    double x = json_is_number(v) ? json_number_value(v) : -1;
+
+    if (!(x >= 0 && x < INFINITY))
+        return err_set(e, ERR_FORMAT, "\"%s\" is not a number of at least 0", what);
+    *out = x;
+    return ERR_OK;
+}
+
+static enum err_code read_head(struct ramp_losses_head *h, const json_t *o, const struct gguf *g, struct err *e)
+{
+    struct str format;
+    int64_t    n_seq;
+
+    if (!json_get_str(o, "format", &format) || !str_is(format, FORMAT))
+        return err_set(e, ERR_FORMAT, "not a file of losses: its first line has no \"format\": \"" FORMAT "\"");
+    if (hash(&h->model, o, "model", e) || word(h->method, sizeof h->method, o, "method", e) ||
+        word(h->text, sizeof h->text, o, "text", e) || hash(&h->text_hash, o, "text_hash", e) ||
+        whole_number(&n_seq, o, "sequences", 1 << 20, e) || whole_number(&h->n_tokens, o, "tokens", 1 << 30, e) ||
+        word(h->effort, sizeof h->effort, o, "effort", e) || word(h->probes, sizeof h->probes, o, "probes", e))
+        return e->code;
+    h->n_seq = (int)n_seq;
+    if (h->model != ramp_fingerprint(g))
+        return err_set(e, ERR_FORMAT, "measured on another model than %s", gguf_path(g));
+    return ERR_OK;
+}
+
+static int type_named(const char *name)
+{
+    return strlen(name) < RAMP_WORD ? quant_find_name(str_of(name)) : -1;
+}
+
+static enum err_code read_tensor(struct ramp_losses *l, const json_t *o, const struct gguf *g, struct err *e)
+{
+    char                      name[128];
+    const struct gguf_tensor *t;
+    json_t                   *kl = json_object_get(o, "kl"), *v;
+    const char               *key;
+    size_t                    at = 0;
+
+    if (word(name, sizeof name, o, "tensor", e))
+        return e->code;
+    t = gguf_find(g, name);
+    if (t == NULL)
+        return err_set(e, ERR_FORMAT, "%.64s: the model has no such tensor", name);
+    while (gguf_tensor_at(g, at) != t)
+        at++;
+    if (l->measured[at])
+        return err_set(e, ERR_FORMAT, "%.64s: has a line already", name);
+    if (!json_is_object(kl) || json_object_size(kl) == 0)
+        return err_set(e, ERR_FORMAT, "%.64s: \"kl\" is no object with types", name);
+    json_object_foreach(kl, key, v) {
+        int type = type_named(key);
+
+        if (type < 0)
+            return err_set(e, ERR_FORMAT, "%.32s: not a tensor type", key);
+        if (loss(&l->kl[at][type], v, key, e))
+            return e->code;
+    }
+    l->measured[at] = true;
+    return ERR_OK;
+}
+
+static enum err_code read_whole(struct ramp_losses *l, const json_t *o, struct err *e)
+{
+    char name[RAMP_WORD];
+    int  type;
+
+    if (word(name, sizeof name, o, "whole", e))
+        return e->code;
+    type = type_named(name);
+    if (type < 0)
+        return err_set(e, ERR_FORMAT, "%.32s: not a tensor type", name);
+    if (!isnan(l->whole[type]))
+        return err_set(e, ERR_FORMAT, "%.32s: has a line already", name);
+    return loss(&l->whole_se[type], json_object_get(o, "se"), "se", e)
+               ? e->code
+               : loss(&l->whole[type], json_object_get(o, "kl"), "kl", e);
+}
+
+static enum err_code read_line(struct ramp_losses *l, struct str line, size_t no, const struct gguf *g, struct err *e)
+{
+    json_t       *o = NULL;
+    enum err_code rc = json_parse(&o, line, "JSON", e);
+
+    if (rc == ERR_OK && !json_is_object(o))
+        rc = err_set(e, ERR_FORMAT, "not an object");
+    if (rc == ERR_OK)
+        rc = no == 1                                    ? read_head(&l->head, o, g, e)
+             : json_object_get(o, "tensor") != NULL     ? read_tensor(l, o, g, e)
+             : json_object_get(o, "whole") != NULL      ? read_whole(l, o, e)
+                                                        : err_set(e, ERR_FORMAT, "neither \"tensor\" nor \"whole\"");
+    json_decref(o);
+    return rc;
+}
+
+enum err_code ramp_losses_open(struct ramp_losses *out, struct str text, const char *from, const struct gguf *g,
+                               struct err *e)
+{
+    struct ramp_losses l = { .g = g, .n = gguf_n_tensors(g) };
+    size_t             no = 0;
+    const char        *nl;
+
+    l.kl = malloc((l.n + 1) * sizeof *l.kl);
+    l.measured = calloc(l.n + 1, sizeof *l.measured);
+    if (l.kl == NULL || l.measured == NULL) {
+        ramp_losses_close(&l);
+        return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    for (int t = 0; t < QUANT_N; t++) {
+        l.whole[t] = l.whole_se[t] = NAN;
+        for (size_t i = 0; i < l.n; i++)
+            l.kl[i][t] = NAN;
+    }
+    while ((nl = text.n > 0 ? memchr(text.p, '\n', text.n) : NULL) != NULL) {
+        struct str line = { text.p, (size_t)(nl - text.p) };
+
+        if (read_line(&l, line, ++no, g, e)) {
+            ramp_losses_close(&l);
+            return err_wrap(e, "%s:%zu", from, no);
+        }
+        l.good_bytes += line.n + 1;
+        text.p += line.n + 1;
+        text.n -= line.n + 1;
+    }
+    /* The beginning of a first line that was cut off, or something else altogether. */
+    if (no == 0 && text.n > 0 && (text.n < 10 || memcmp(text.p, "{\"format\":", 10) != 0)) {
+        ramp_losses_close(&l);
+        return err_set(e, ERR_FORMAT, "%s: not a file of losses", from);
+    }
+    *out = l;
+    return ERR_OK;
+}
+
+void ramp_losses_close(struct ramp_losses *l)
+{
+    free(l->kl);
+    free(l->measured);
+    *l = (struct ramp_losses){ 0 };
+}
+
+/* ---- writing ---- */
+
+static char *dump(json_t *o, bool good)
+{
+    char *text = good && o != NULL ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(7)) : NULL;
+
+    json_decref(o);
+    return text;
+}
+
+static bool set_hash(json_t *o, const char *key, uint64_t v)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%016" PRIx64, v);
+    return json_object_set_new(o, key, json_string(text)) == 0;
+}
+
+char *ramp_losses_head_line(const struct ramp_losses_head *h)
+{
+    json_t *o = json_object();
+    bool    good = json_object_set_new(o, "format", json_string(FORMAT)) == 0 && set_hash(o, "model", h->model) &&
+                json_object_set_new(o, "method", json_string(h->method)) == 0 &&
+                json_object_set_new(o, "text", json_string(h->text)) == 0 && set_hash(o, "text_hash", h->text_hash) &&
+                json_object_set_new(o, "sequences", json_integer(h->n_seq)) == 0 &&
+                json_object_set_new(o, "tokens", json_integer(h->n_tokens)) == 0 &&
+                json_object_set_new(o, "effort", json_string(h->effort)) == 0 &&
+                json_object_set_new(o, "probes", json_string(h->probes)) == 0;
+
+    return dump(o, good);
+}
+
+char *ramp_losses_tensor_line(struct str name, const double kl[QUANT_N])
+{
+    json_t *o = json_object(), *types = json_object();
+    bool    good = json_object_set_new(o, "tensor", json_bytes(name)) == 0;
+
+    for (int t = 0; t < QUANT_N; t++)
+        if (!isnan(kl[t]))
+            good &= json_object_set_new(types, quant_types[t]->name, json_real(kl[t])) == 0;
+    good &= json_object_set_new(o, "kl", types) == 0;
+    return dump(o, good);
+}
+
+char *ramp_losses_whole_line(int type, double kl, double se)
+{
+    json_t *o = json_object();
+    bool    good = json_object_set_new(o, "whole", json_string(quant_types[type]->name)) == 0 &&
+                json_object_set_new(o, "kl", json_real(kl)) == 0 && json_object_set_new(o, "se", json_real(se)) == 0;
+
+    return dump(o, good);
+}
+
+/* ---- prediction ---- */
+
+/* The model in one type: the sum of its tensors' losses, logarithms of that and of the ratio of what was measured. */
+struct anchor {
+    double at, ratio, se;
+};
+
+static bool anchor_of(struct anchor *a, const struct ramp_losses *l, int type)
+{
+    double sum = 0;
+
+    if (!(l->whole[type] > 0))
+        return false;
+    for (size_t i = 0; i < l->n; i++)
+        if (l->measured[i])
+            sum += l->kl[i][ramp_fitting(type, gguf_tensor_at(l->g, i)->ne[0])]; /* NAN: not measured in that */
+    if (!(sum > 0))
+        return false;
+    *a = (struct anchor){ log(sum), log(l->whole[type] / sum), l->whole_se[type] / l->whole[type] };
+    return true;
+}
+
+double ramp_predict(const struct ramp_losses *l, double sum, double *se)
+{
+    struct anchor below = { .at = -INFINITY }, above = { .at = INFINITY }, a;
+    double        x = log(sum), ratio, error;
+
+    *se = 0;
+    if (!(sum > 0))
+        return 0;
+    for (int t = 0; t < QUANT_N; t++) {
+        if (!anchor_of(&a, l, t))
+            continue;
+        if (a.at <= x && a.at > below.at)
+            below = a;
+        if (a.at > x && a.at < above.at)
+            above = a;
+    }
+    if (below.at == -INFINITY && above.at == INFINITY)
+        return sum; /* nothing is known of how they add up: no error either */
+    if (below.at == -INFINITY)
+        below = above;
+    if (above.at == INFINITY)
+        above = below;
+    double part = above.at > below.at ? (x - below.at) / (above.at - below.at) : 0;
+
+    ratio = (1 - part) * below.ratio + part * above.ratio;
+    error = fmax(below.se, above.se) + fabs(above.ratio - below.ratio) / 2;
+    *se = sum * exp(ratio) * error;
+    return sum * exp(ratio);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* losses.h - what types cost the tensors of a model, as lines of a file, and mixes that lose least.   room: ramp
+ *
+ * A file of losses (chimere-quantize(1)) is lines of JSON: the first says of which model and how it was measured, each of
+ * the others what one tensor loses in some types, or what the model loses when all tensors have one type. It grows while
+ * somebody measures, so that what is missing is what is left to do; an unfinished last line does not count.
+ */
+#ifndef RAMP_LOSSES_H
+#define RAMP_LOSSES_H
+#include "quant/quant.h"
+#include "ramp/ramp.h"
+
+enum { RAMP_WORD = 32 };
+
+/* How it was measured. Words are NUL-terminated, lower case. */
+struct ramp_losses_head {
+    uint64_t model;              /* ramp_fingerprint() */
+    char     method[RAMP_WORD];  /* "probe", ... */
+    char     text[RAMP_WORD];    /* "own", "random", "file" */
+    uint64_t text_hash;          /* XXH64 of the tokens, 4 bytes each */
+    int      n_seq;
+    int64_t  n_tokens;           /* of each sequence */
+    char     effort[RAMP_WORD];  /* of the encoders */
+    char     probes[128];        /* types that were run, "q3_k,q5_k"; others follow from their errors */
+};
+
+struct ramp_losses {
+    struct ramp_losses_head head;
+    const struct gguf *g;        /* the model, which must outlive this */
+    size_t   n;                  /* its tensors */
+    double (*kl)[QUANT_N];       /* [n] nats per token; NAN: not measured */
+    bool    *measured;           /* [n] has a line */
+    double   whole[QUANT_N], whole_se[QUANT_N]; /* all tensors that have lines in this type; NAN: not measured */
+    size_t   good_bytes;         /* of the file: whole lines */
+};
+/* text: the whole file; from names it in messages. ERR_FORMAT: a line is wrong, or of another model. */
+MUST_CHECK enum err_code ramp_losses_open(struct ramp_losses *out, struct str text, const char *from, const struct gguf *g,
+                                          struct err *e);
+void ramp_losses_close(struct ramp_losses *l);
+/* Lines of such a file, without their end; json_dumps() style text, free() it. NULL: out of memory. */
+char *ramp_losses_head_line(const struct ramp_losses_head *h);
+/* kl[type], NAN: not there */
+char *ramp_losses_tensor_line(struct str name, const double kl[QUANT_N]);
+char *ramp_losses_whole_line(int type, double kl, double se);
+
+/* What a mix will lose whose tensors' losses sum up to `sum`. Losses of single tensors do not add up exactly: where all
+ * tensors were measured in one type, too, the ratio of that to their sum says how far, and between two such types
+ * the ratio's logarithm is interpolated over the sum's. *se: of the measured ratios, and half their step. */
+double ramp_predict(const struct ramp_losses *l, double sum, double *se);
+
+/* ---- mixes ---- */
+
+/* A limit on the bytes of tensors. */
+struct ramp_budget {
+    const char   *name;   /* for messages: "size=14G" */
+    double        limit;  /* bytes */
+    double        fixed;  /* that count beside tensors */
+    const double *part;   /* [n] of a tensor's bytes, that count; NULL: all of all */
+    uint32_t      pad;    /* tensors take whole units of so many bytes; 0: 1 */
+};
+
+struct ramp_mix_ask {
+    const struct gguf        *g;
+    const struct ramp_losses *losses;
+    const struct ramp_recipe *rules;    /* tensors that they name have that type; floors */
+    const struct ramp_plan   *unseen;   /* types of tensors that nobody measured; NULL: there are none */
+    const struct ramp_budget *budgets;
+    int                       n_budgets; /* 1 .. RAMP_BUDGETS_MAX */
+    bool                      importance, again; /* ramp_plan_open() */
+    bool                      evolve;   /* ramp_search_evo() */
+    uint64_t                  seed;     /* of that */
+    struct progress           progress;
+};
+struct ramp_mix {
+    int   *type;   /* [n] row of quant_types[]; of kept tensors their own */
+    size_t n;
+    double sum, bound; /* of losses; what no mix is below, 0: not known */
+};
+/* ERR_LIMIT: a budget cannot be kept, with the least that it would have to be. */
+MUST_CHECK enum err_code ramp_mix_open(struct ramp_mix *out, const struct ramp_mix_ask *a, struct err *e);
+void ramp_mix_close(struct ramp_mix *m);
+/* "unbiased" and a rule for each tensor that is not kept, with its loss and bytes as a comment; free() it. NULL: out of memory. */
+char *ramp_mix_text(const struct ramp_mix *m, const struct gguf *g, const struct ramp_losses *l);
+#endif

@@ -1,0 +1,142 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# chimere-quantize: what types cost a model, measured, and mixes for budgets.
+load common
+
+setup_file()
+{
+    # One measurement for all tests: the golden model's rows of 64 and 32, on random tokens.
+    export LOSSES=$BATS_FILE_TMPDIR/losses.jsonl BATS_TEST_TMPDIR=$BATS_FILE_TMPDIR
+    setup
+    chimere-quantize --measure "$LOSSES" --random --tokens 64 "$MODELS/qwen35moe-a.gguf"
+}
+
+source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
+
+# refuses STATUS TEXT COMMAND...: that status, one line with TEXT on stderr, nothing on stdout.
+refuses()
+{
+    local want=$1 text=$2
+    shift 2
+    try "$want" "$@" < /dev/null || return 1
+    [ ! -s out ] && [ "$(wc -l < err)" -eq 1 ] && grep -q '^chimere-quantize: ' err && grep -qF -e "$text" err && return
+    echo "$*: wanted one line with '$text', got:"
+    cat out err
+    return 1
+}
+
+@test "a measurement has a line for each matrix that a step reads, and is complete after it" {
+    [ "$(grep -c '"tensor"' "$LOSSES")" -eq "$(chimere-quantize -t q8_0 --dry-run "$(source_model)" | grep -cv -e kept -e tensors,)" ]
+    [ "$(grep -c '"whole"' "$LOSSES")" -eq 8 ]
+    jq -es '.[0].sequences == 16 and (.[1].kl.q8_0 < .[1].kl.q4_0)' "$LOSSES"
+    cp "$LOSSES" l
+    try 0 chimere-quantize --measure l "$(source_model)"
+    cmp l "$LOSSES"
+}
+
+@test "a measurement that was cut off goes on, and ends the same" {
+    head -c 3000 "$LOSSES" > l
+    [ "$(tail -c 1 l)" != "" ]
+    try 0 chimere-quantize --measure l --random --tokens 64 "$(source_model)"
+    cmp l "$LOSSES"
+    head -c 3000 "$LOSSES" > l
+    refuses 3 "begun with other options" chimere-quantize --measure l --random --tokens 32 "$(source_model)"
+    : > l
+    try 0 chimere-quantize --measure l --random --tokens 64 --group class "$(source_model)"
+    [ "$(wc -l < l)" -eq "$(wc -l < "$LOSSES")" ]
+}
+
+@test "size: the file has what was said, within 0.1 %, and the recipe makes it again" {
+    try 0 chimere-quantize --measure "$LOSSES" --budget size=700000 --save-recipe r "$(source_model)" a.gguf
+    grep -q '^# predicted: KL .* on random text' err
+    local size
+    size=$(stat -c %s a.gguf)
+    [ "$size" -le 700000 ] && [ "$size" -ge 699300 ]
+    grep -q "^# file: $size bytes" r
+    try 0 chimere-quantize --recipe r "$(source_model)" b.gguf
+    cmp a.gguf b.gguf
+    try 0 chimere-quantize --measure "$LOSSES" --budget size=700000 --save-recipe r2 -q "$(source_model)"
+    cmp r r2
+    try 0 chimere-run -m a.gguf -n 3 --raw -p 'a b c' --ignore-eos
+}
+
+@test "several budgets hold at once, and evolution finds nothing better" {
+    try 0 chimere-quantize --measure "$LOSSES" --budget size=620000 --budget token-bytes=330000 \
+        --budget vram=500M,ctx=512 --save-recipe r "$(source_model)"
+    [ "$(grep -c '^# budget .* bytes, [0-9.]* %$' r)" -eq 3 ]
+    awk '/^# budget/ && $(NF - 1) > 100 { bad = 1 } END { exit bad }' r
+    try 0 chimere-quantize --measure "$LOSSES" --budget size=620000 --save-recipe exact "$(source_model)"
+    try 0 chimere-quantize --measure "$LOSSES" --budget size=620000 --search evo --save-recipe evo "$(source_model)"
+    awk '/sum of losses/ { v[FILENAME] = $5 + 0 } END { exit !(v["exact"] <= v["evo"]) }' exact evo
+}
+
+@test "rules and floors are kept by the search" {
+    printf '%s\n' 'attn_k\.weight = q8_0' 'ssm_out\.weight >= q5_1' > rules
+    try 0 chimere-quantize --measure "$LOSSES" --recipe rules --tensor 'token_embd=q4_0' --budget size=650000 \
+        --save-recipe r "$(source_model)"
+    grep attn_k r | grep -qv ' q8_0 ' && false
+    grep -q 'token_embd.* = q4_0' r
+    awk '/ssm_out/ && $3 !~ /^(q5_1|q8_0|f32)$/ { bad = 1 } END { exit bad }' r
+    # a floor without a search
+    printf '%s\n' 'ssm_out\.weight >= q8_0' 'default q4_0' > rules
+    try 0 chimere-quantize --recipe rules --dry-run "$(source_model)"
+    awk '/ssm_out/ && $3 != "q8_0" || /attn_q\./ && $3 != "q4_0" { bad = 1 } END { exit bad }' out
+}
+
+@test "a line that is missing is measured before the search" {
+    grep -v 'blk.1.ffn_up_shexp' "$LOSSES" > l
+    try 0 chimere-quantize --measure l --random --tokens 64 --budget size=700000 --save-recipe r "$(source_model)"
+    [ "$(wc -l < l)" -eq "$(wc -l < "$LOSSES")" ]
+}
+
+@test "unbiased blocks: other bytes, of the same types, and the recipe says so" {
+    try 0 chimere-quantize -t q4_0 "$(source_model)" a.gguf
+    try 0 chimere-quantize -t q4_0 --unbiased "$(source_model)" b.gguf
+    no cmp -s a.gguf b.gguf
+    printf '%s\n' unbiased 'default q4_0' > r
+    try 0 chimere-quantize --recipe r "$(source_model)" c.gguf
+    cmp <(chimere-run -m b.gguf --inspect | grep blk) <(chimere-run -m c.gguf --inspect | grep blk)
+    chimere-run -m b.gguf --inspect | grep -q 'quantize.recipe = unbiased'
+}
+
+@test "budgets that cannot be, and files that are wrong" {
+    local m=("--measure" "$LOSSES")
+    refuses 1 "size=300k: cannot be kept: " chimere-quantize "${m[@]}" --budget size=300k --dry-run "$(source_model)"
+    refuses 1 "vram=1M,ctx=64: cannot be kept" chimere-quantize "${m[@]}" --budget vram=1M,ctx=64 --dry-run "$(source_model)"
+    refuses 2 "there is one already" chimere-quantize "${m[@]}" --budget size=1M --budget size=2M --dry-run "$(source_model)"
+    refuses 2 "not size=BYTES" chimere-quantize "${m[@]}" --budget weight=1M --dry-run "$(source_model)"
+    refuses 2 "not a size" chimere-quantize "${m[@]}" --budget size=big --dry-run "$(source_model)"
+    refuses 2 "say for what context" chimere-quantize "${m[@]}" --budget vram=1G --dry-run "$(source_model)"
+    refuses 2 "only vram has" chimere-quantize "${m[@]}" --budget size=1G,ctx=5 --dry-run "$(source_model)"
+    refuses 2 "not a number of tokens" chimere-quantize "${m[@]}" --budget vram=1G,ctx=x --dry-run "$(source_model)"
+    refuses 2 "--budget needs --measure" chimere-quantize --budget size=1M a b
+    refuses 2 "need --budget" chimere-quantize -t q8_0 --search evo a b
+    refuses 2 "are for --measure" chimere-quantize -t q8_0 --random a b
+    refuses 2 "not both" chimere-quantize "${m[@]}" --random --data x a
+    refuses 2 "not with --measure" chimere-quantize "${m[@]}" -t q8_0 a b
+    refuses 2 "only measures" chimere-quantize "${m[@]}" --dry-run a
+    refuses 2 "--probes" chimere-quantize --measure new --probes q9 "$(source_model)"
+    refuses 3 "too short to measure" chimere-quantize --measure new --data /dev/null "$MODELS/../../../share/models/"*q5_k_m.gguf \
+        --allow-requantize
+    refuses 3 "measured on another model" chimere-quantize "${m[@]}" --budget size=1M --dry-run "$MODELS/kimilinear-a.gguf"
+    local line text
+    while IFS='|' read -r line text; do
+        { head -1 "$LOSSES"; printf '%s\n' "$line"; } > l
+        refuses 3 "l:2: $text" chimere-quantize --measure l --budget size=1M --dry-run "$(source_model)"
+    done <<'LINES'
+nonsense|JSON
+[]|not an object
+{}|neither "tensor" nor "whole"
+{"tensor":"none","kl":{"q8_0":1}}|none: the model has no such tensor
+{"tensor":"output.weight","kl":{}}|output.weight: "kl" is no object
+{"tensor":"output.weight","kl":{"q9":1}}|q9: not a tensor type
+{"tensor":"output.weight","kl":{"q8_0":-1}}|"q8_0" is not a number
+{"tensor":"output.weight","kl":{"q8_0":"x"}}|"q8_0" is not a number
+{"whole":"q8_0","kl":1}|"se" is not a number
+LINES
+    echo "a recipe" > l
+    refuses 3 "JSON" chimere-quantize --measure l --budget size=1M --dry-run "$(source_model)"
+    printf 'no newline' > l
+    refuses 3 "not a file of losses" chimere-quantize --measure l --budget size=1M --dry-run "$(source_model)"
+    [ "$(cat l)" = "no newline" ]
+}
