@@ -35,7 +35,7 @@ struct cli_model_opts {
     int         repack;        /* CLI_REPACK_... */
     int32_t     n_threads, chunk;
     int64_t     ctx_tokens;
-    struct cli_list loras;     /* --lora; freed by cli_opened_close() of who opened with it */
+    struct cli_list loras;     /* --lora; the program frees its array */
 };
 
 /* Mistakes in the options: exits with EXIT_USAGE. */
