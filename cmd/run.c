@@ -344,17 +344,32 @@ static enum err_code open_engram(struct opened *s, struct err *e)
                            model_info(s->open.model)->n_vocab, e);
 }
 
+/* The weights and the drafters. The plan has to know what drafters need, so they are opened with the sketch of the
+ * model first, and with the model when it is there. */
+static enum err_code load(struct opened *s, struct run_opts *ro, struct err *e)
+{
+    if (open_draft(s, e))
+        return e->code;
+    *ro = run_options(s);
+    if (!s->open.sketch || s->draft == NULL)
+        return ERR_OK;
+    draft_close(s->draft);
+    s->draft = NULL;
+    return cli_open_load(&s->open, ro, e) ? e->code : open_draft(s, e);
+}
+
 enum err_code cli_run_open(struct opened *s, struct err *e)
 {
     struct run_opts ro;
     double          from;
 
     s->open.nextn = !drafts_are_off();
-    if (open_grammar(s, e) || cli_open_model(&s->open, e) || open_engram(s, e) || open_draft(s, e))
+    if (open_grammar(s, e) || cli_open_model(&s->open, e) || open_engram(s, e))
         return e->code;
     if (o.drop_oldest && !o.interactive && cli_run_drop_oldest(s, choose_ctx(s), e))
         return e->code;
-    ro = run_options(s);
+    if (load(s, &ro, e))
+        return e->code;
     if (check_prompt(s, ro.ctx_tokens, e) || cli_open_run(&s->run, &s->open, &ro, e))
         return e->code;
     from = cli_now_ms();

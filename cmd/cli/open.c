@@ -100,6 +100,7 @@ enum err_code cli_open_model(struct cli_opened *x, struct err *e)
     x->sketch = planned(&x->o);
     const struct model_opts sketch = { .device = "cpu",
                                        .n_threads = x->o.n_threads,
+                                       .nextn = x->nextn,
                                        .sketch = true };
     if (model_open(&x->model, x->gguf, x->sketch ? &sketch : &x->mo, e))
         return e->code;
@@ -172,6 +173,24 @@ enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, s
     return ERR_OK;
 }
 
+enum err_code cli_open_load(struct cli_opened *x, const struct run_opts *ro, struct err *e)
+{
+    double from;
+
+    if (cli_open_plan(x, ro, e))
+        return e->code;
+    if (!x->sketch)
+        return ERR_OK;
+    from = cli_now_ms();
+    model_close(x->model);
+    x->model = NULL;
+    x->sketch = false;
+    if (model_open(&x->model, x->gguf, &x->mo, e))
+        return e->code;
+    x->load_ms += cli_now_ms() - from;
+    return ERR_OK;
+}
+
 enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct run_opts *opts,
                            struct err *e)
 {
@@ -180,16 +199,9 @@ enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct 
     char            kv[CLI_KV_BYTES];
     double          from;
 
-    if (cli_open_plan(x, opts, e))
+    if (cli_open_load(x, opts, e))
         return e->code;
     from = cli_now_ms();
-    if (x->sketch) {
-        model_close(x->model);
-        x->model = NULL;
-        x->sketch = false;
-        if (model_open(&x->model, x->gguf, &x->mo, e))
-            return e->code;
-    }
     cli_open_kv(&x->o, &ro, kv);
     if (x->fit != NULL)
         run_fit_apply_run(x->fit, &ro);

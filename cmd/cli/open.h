@@ -10,7 +10,7 @@
  *
  * All programs open models this way. Where there is something to plan (a GPU, --plan,
  * --expert-profile), cli_open_model() opens a sketch of the model, which knows its shape and has no
- * weights. The first cli_open_run() makes the plan and loads the weights by it, because only then
+ * weights. The first cli_open_load() or cli_open_run() makes the plan and loads the weights by it, because only then
  * it is known how much memory the run takes beside them.
  */
 #ifndef CLI_OPEN_H
@@ -74,7 +74,10 @@ MUST_CHECK enum err_code cli_open_model(struct cli_opened *x, struct err *e);
  * plan already. "auto" is settled: the CPU when there is no usable GPU. */
 MUST_CHECK enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *ro,
                                        struct err *e);
-/* --kv overrides the types in ro. Close runs with run_close(), before x. */
+/* The weights, by the plan for a run with these options: x->model is another one afterwards if it was a sketch, and
+ * whatever was opened with the sketch must have been closed. Does nothing when they are there. */
+MUST_CHECK enum err_code cli_open_load(struct cli_opened *x, const struct run_opts *ro, struct err *e);
+/* cli_open_load(), then a run. --kv overrides the types in ro. Close runs with run_close(), before x. */
 MUST_CHECK enum err_code cli_open_run(struct run **out, struct cli_opened *x,
                                       const struct run_opts *ro, struct err *e);
 /* --expert-profile: writes what it had and the uses since the model was opened. */

@@ -95,6 +95,15 @@ EOF
     jq -e '.type == "function" and .function.name == "import_lesson"' out
 }
 
+@test "guesses where there is a plan: the drafters are those of the model that is loaded" {
+    try 0 chimere-run -p "$SUM" -n 12 --json
+    jq -c .token_ids out > plain
+    for draft in mtp ngram "$CHIMERE_MODEL"; do
+        try 0 chimere-run --device auto --draft "$draft" -p "$SUM" -n 12 --json
+        jq -c .token_ids out | diff plain -
+    done
+}
+
 @test "keys of --json are the documented ones" {
     try 0 chimere-run -p "$SUM" -n 12 --json --logprobs 2 --draft ngram
     [ "$(wc -l < out)" -eq 1 ]
