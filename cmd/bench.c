@@ -8,7 +8,7 @@
 static struct bench_opts o = {
     .mix = "q4_k_m", .prompts = "512", .depths = "0,1024", .rows = "1,2,4,8,16",
     .seqs = "1,2,4,8", .reps = 5, .decode_tokens = 32, .samples = 1, .parallel = 16, .predict_max = 600,
-    .top_p = 1,
+    .top_p = 1, .draft_max = "16",
 };
 
 static const struct opt opts[] = {
@@ -44,6 +44,12 @@ static const struct opt opts[] = {
     INT64(0, "seed", "n", "of sampling and of random weights (default 0)", &o.seed, 0),
     CHOICE("think", "on|off", "items that do not say (default on)", &o.think),
     FLAG(0, "compare", "two files of answers: the paired difference", &o.compare),
+    SECTION("Guesses"),
+    LIST("draft", "name", "as in chimere-run; a,b: together; repeatable", &o.drafts_of),
+    STRING(0, "draft-max", "list", "guesses in a step at most (default 16)", &o.draft_max),
+    STRING(0, "oracle", "shares", "known answers, with this share right", &o.oracle),
+    FLAG(0, "fixed", "as many in every step as there can be", &o.fixed),
+    FLAG(0, "quote", "answers say their prompts' second half again", &o.quote),
     SECTION("Shapes"),
     OUTPUT(0, "write", "file", "synth: write the model", &o.write),
     SECTION("Output"),
@@ -58,8 +64,9 @@ static const struct opt opts[] = {
 
 /* Bits of the commands. */
 enum {
-    SPEED = 1, BANDWIDTH = 2, PPL = 4, KL = 8, EVAL = 16, SYNTH = 32, PLOT = 64, STATE = 128, TEXTS = PPL | KL,
-    RUNS = SPEED | PPL | KL | EVAL | STATE, PLANS = RUNS | SYNTH, COMPUTES = RUNS | BANDWIDTH,
+    SPEED = 1, BANDWIDTH = 2, PPL = 4, KL = 8, EVAL = 16, SYNTH = 32, PLOT = 64, STATE = 128, SPECULATE = 256, TEXTS = PPL | KL,
+    RUNS = SPEED | PPL | KL | EVAL | STATE | SPECULATE, PLANS = RUNS | SYNTH, COMPUTES = RUNS | BANDWIDTH,
+    SHAPED = SPEED | STATE | SPECULATE, ASKS = EVAL | SPECULATE,
 };
 static const struct cli_command commands[] = {
     { "speed", "speed [options]", "Tokens per second: prompts, decoding, rows.", SPEED },
@@ -70,24 +77,28 @@ static const struct cli_command commands[] = {
     { "synth", "synth [options]", "What a model of a known shape weighs.", SYNTH },
     { "plot", "plot -o picture.svg records ...", "A picture of records, by gnuplot.", PLOT },
     { "state", "state [options]", "What a conversation in a file costs.", STATE },
+    { "speculate", "speculate [options] [file ...]", "What guesses of drafters are worth.", SPECULATE },
     { NULL, NULL, NULL, 0 },
 };
 typedef enum err_code command_fn(struct bench *b, struct err *e);
 static command_fn *const runs[] = {
     cli_bench_cmd_speed, cli_bench_cmd_bandwidth, cli_bench_cmd_ppl,  cli_bench_cmd_kl,
     cli_bench_cmd_eval,  cli_bench_cmd_synth,     cli_bench_cmd_plot, cli_bench_cmd_state,
+    cli_bench_cmd_speculate,
 };
 
 /* An option that a command would ignore is a mistake. */
 static const struct cli_of of[] = {
-    { "model", RUNS }, { "lora", RUNS }, { "shape", SPEED | SYNTH | STATE }, { "mix", SPEED | SYNTH | STATE },
+    { "model", RUNS }, { "lora", RUNS }, { "shape", SHAPED | SYNTH }, { "mix", SHAPED | SYNTH },
     { "threads", COMPUTES }, { "device", COMPUTES | SYNTH }, { "vram", PLANS }, { "kv", PLANS }, { "chunk", PLANS },
-    { "acts", RUNS }, { "no-mmap", PLANS }, { "repack", RUNS }, { "ctx", SPEED | PPL | KL | EVAL | SYNTH },
-    { "prompt", SPEED }, { "depth", SPEED | STATE }, { "rows", SPEED }, { "seqs", SPEED }, { "tokens", SPEED },
-    { "drafts", SPEED }, { "reps", SPEED | BANDWIDTH | STATE }, { "bandwidth", SPEED | SYNTH }, { "size", BANDWIDTH },
+    { "acts", RUNS }, { "no-mmap", PLANS }, { "repack", RUNS }, { "ctx", SPEED | PPL | KL | ASKS | SYNTH },
+    { "prompt", SPEED | SPECULATE }, { "depth", SPEED | STATE }, { "rows", SPEED }, { "seqs", SPEED }, { "tokens", SPEED },
+    { "drafts", SPEED }, { "reps", SHAPED | BANDWIDTH }, { "bandwidth", SPEED | SYNTH }, { "size", BANDWIDTH },
     { "stride", TEXTS }, { "windows", TEXTS }, { "reference", KL }, { "save", KL },
-    { "limit", EVAL }, { "predict", EVAL }, { "samples", EVAL }, { "parallel", EVAL }, { "temp", EVAL },
-    { "top-p", EVAL }, { "seed", EVAL | SPEED | SYNTH | STATE }, { "think", EVAL }, { "compare", EVAL },
+    { "limit", ASKS }, { "predict", ASKS }, { "samples", EVAL }, { "parallel", EVAL }, { "temp", ASKS },
+    { "top-p", ASKS }, { "seed", EVAL | SHAPED | SYNTH }, { "think", ASKS }, { "compare", EVAL },
+    { "draft", SPECULATE }, { "draft-max", SPECULATE }, { "oracle", SPECULATE }, { "fixed", SPECULATE },
+    { "quote", SPECULATE },
     { "write", SYNTH }, { "out", EVAL | PLOT }, { "against", ~(unsigned)PLOT },
     { NULL, 0 },
 };
@@ -101,16 +112,24 @@ static void check_usage(unsigned bit)
 {
     if (o.shape != NULL && o.model.file != NULL)
         cli_usage("--shape or --model, not both");
-    if (bit & (SPEED | STATE) && o.shape == NULL && (cli_given(&cli, "mix") || cli_given(&cli, "seed")))
+    if (bit & SHAPED && o.shape == NULL &&
+        (cli_given(&cli, "mix") || (bit != SPECULATE && cli_given(&cli, "seed"))))
         cli_usage("--mix and --seed are of random weights: with --shape");
     if (o.shape != NULL && o.model.loras.n > 0)
         cli_usage("--lora is for a model in a file: not with --shape");
+    if (bit & SPECULATE && o.drafts_of.n == 0 && o.oracle == NULL)
+        cli_usage("speculate: --draft or --oracle says who guesses");
+    if (o.fixed && o.drafts_of.n == 0)
+        cli_usage("speculate: --fixed is for a --draft; an oracle always is");
     if (bit & SYNTH && o.shape == NULL && (o.write != NULL || o.model.vram != NULL))
         cli_usage("synth: --write and --vram need a --shape");
     if (bit & SYNTH && o.model.no_mmap && o.model.vram == NULL)
         cli_usage("synth: --no-mmap only matters with --vram");
     if (bit & EVAL && o.temp <= 0 && (cli_given(&cli, "top-p") || cli_given(&cli, "seed")))
         cli_usage("eval: --top-p and --seed need a --temp above 0");
+    if (bit & SPECULATE && o.temp <= 0 &&
+        (cli_given(&cli, "top-p") || (o.shape == NULL && o.oracle == NULL && cli_given(&cli, "seed"))))
+        cli_usage("speculate: --top-p and --seed need a --temp above 0");
     for (size_t i = 0; o.compare && of[i].option != NULL; i++)
         if (of[i].commands & EVAL && of[i].commands != ~(unsigned)PLOT && strcmp(of[i].option, "compare") != 0 &&
             cli_given(&cli, of[i].option))
@@ -159,11 +178,11 @@ int main(int argc, char **argv)
     size_t       command = 0, n = sizeof runs / sizeof *runs;
 
     if (first == argc)
-        cli_usage("no command: one of speed, bandwidth, ppl, kl, eval, synth, state, plot");
+        cli_usage("no command: one of speed, bandwidth, ppl, kl, eval, synth, state, speculate, plot");
     while (command < n && strcmp(argv[first], commands[command].name) != 0)
         command++;
     if (command == n)
-        cli_usage("%s: not one of speed, bandwidth, ppl, kl, eval, synth, state, plot", argv[first]);
+        cli_usage("%s: not one of speed, bandwidth, ppl, kl, eval, synth, state, speculate, plot", argv[first]);
     check_usage(commands[command].bit);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     b.operands = argv + first + 1;

@@ -12,6 +12,7 @@
 #include "eval/eval.h"
 #include "text/text.h"
 
+struct chat;
 struct model_opts;
 struct model_reads;
 
@@ -20,7 +21,9 @@ struct bench_opts {
     const char *shape, *mix, *write, *out, *against;
     const char *prompts, *depths, *rows, *seqs;
     const char *reference, *save;
-    bool    json, table, verbose, quiet, compare;
+    const char *draft_max, *oracle;
+    struct cli_list drafts_of; /* --draft */
+    bool    json, table, verbose, quiet, compare, fixed, quote;
     int     think; /* index of the choice: 0 on */
     int32_t drafts, reps, decode_tokens, samples, parallel;
     int64_t stride, windows, limit, predict_max, seed, size_bytes;
@@ -50,6 +53,7 @@ enum err_code cli_bench_cmd_eval(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_state(struct bench *b, struct err *e);
+enum err_code cli_bench_cmd_speculate(struct bench *b, struct err *e);
 
 /* Opens b's model: --model, or --shape with random weights in memory. with_text: its tokenizer too. */
 MUST_CHECK enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e);
@@ -102,6 +106,11 @@ struct bench_texts {
 };
 MUST_CHECK enum err_code cli_bench_texts(struct bench_texts *out, const struct bench *b, struct err *e);
 void cli_bench_texts_free(struct bench_texts *t);
+/* A set of tasks is called as its file, without directory and .jsonl; in buf. The prompt of an item of it, as tokens;
+ * the item gets enable_thinking if it has none. */
+const char *cli_bench_set_name(const char *path, char buf[128]);
+MUST_CHECK enum err_code cli_bench_prompt(const struct bench *b, struct chat *format, json_t *item,
+                                          struct text_tokens *out, struct err *e);
 struct eval_window_opts cli_bench_windows(const struct bench *b);
 /* Progress: b's command name and n of m; stops on an interrupt. */
 struct progress cli_bench_progress(const char *what);

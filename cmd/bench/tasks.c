@@ -44,7 +44,7 @@ static enum err_code no_memory(struct err *e)
 
 /* ---- reading ---- */
 
-static const char *set_name(const char *path, char buf[128])
+const char *cli_bench_set_name(const char *path, char buf[128])
 {
     const char *slash = strrchr(path, '/');
     size_t n;
@@ -59,27 +59,26 @@ static const char *set_name(const char *path, char buf[128])
 /* What templates take for today, 2026-01-01: answers of another day are to be compared. */
 #define EVAL_DATE_S 1767225600
 
-/* The prompt of an item, as tokens; the item gets enable_thinking if it has none. */
-static enum err_code make_prompt(struct tasks *ts, struct task *t, struct err *e)
+enum err_code cli_bench_prompt(const struct bench *b, struct chat *format, json_t *item, struct text_tokens *out,
+                               struct err *e)
 {
-    const json_t *think = json_object_get(t->item, "enable_thinking");
+    const json_t *think = json_object_get(item, "enable_thinking");
     json_t *extra;
     enum err_code code;
     bool thinking;
 
-    if (think == NULL &&
-        json_object_set_new(t->item, "enable_thinking", json_boolean(ts->b->o->think == 0)))
+    if (think == NULL && json_object_set_new(item, "enable_thinking", json_boolean(b->o->think == 0)))
         return no_memory(e);
-    extra = json_pack("{s:O}", "enable_thinking", json_object_get(t->item, "enable_thinking"));
+    extra = json_pack("{s:O}", "enable_thinking", json_object_get(item, "enable_thinking"));
     if (extra == NULL)
         return no_memory(e);
-    code = chat_render(ts->format,
-                       &(struct chat_prompt){.messages = json_object_get(t->item, "messages"),
-                                             .tools = json_object_get(t->item, "tools"),
+    code = chat_render(format,
+                       &(struct chat_prompt){.messages = json_object_get(item, "messages"),
+                                             .tools = json_object_get(item, "tools"),
                                              .extra = extra,
                                              .generate = true,
                                              .now_s = EVAL_DATE_S},
-                       &t->prompt, &thinking, e);
+                       out, &thinking, e);
     json_decref(extra);
     return code;
 }
@@ -103,7 +102,7 @@ static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, s
         return no_memory(e);
     snprintf(t->hash, sizeof t->hash, "%016" PRIx64, io_hash(0, text, strlen(text)));
     free(text);
-    if (make_prompt(ts, t, e))
+    if (cli_bench_prompt(ts->b, ts->format, t->item, &t->prompt, e))
         return e->code;
     snprintf(t->asked, sizeof t->asked, "%016" PRIx64, io_hash(0, t->prompt.v, (size_t)t->prompt.n * sizeof *t->prompt.v));
     return ERR_OK;
@@ -112,7 +111,7 @@ static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, s
 static enum err_code read_set(struct tasks *ts, const char *path, struct err *e)
 {
     json_t *all;
-    char buf[128], *set = strdup(set_name(path, buf)); /* release() frees it */
+    char buf[128], *set = strdup(cli_bench_set_name(path, buf)); /* release() frees it */
     enum err_code code = set ? cli_bench_load(&all, path, e) : no_memory(e);
     size_t n;
 

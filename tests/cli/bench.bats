@@ -283,6 +283,42 @@ brief() # a speed run of a moment
     jq -es 'map(select(.written_bytes)) | length == 2 and .[0].written_bytes > 100000' out
 }
 
+@test "speculate: places, shares, quotes; ways beside each other" {
+    local math=$ROOT/share/eval/math.jsonl
+    chimere-bench speculate --draft ngram --draft ngram,mtp --oracle 1,0 --draft-max 2,3 --fixed --limit 2 -n 24 \
+        --reps 2 "$math" <(text) > out
+    # every set and all: without guesses, two names and two shares of two widths
+    jq -es 'length == 27 and (map(.set) | unique | length) == 3 and (map(select(.draft == "off")) | length) == 3' out
+    jq -es '.[] | select(.set == "math" and .draft == "off") | .speedup == 1 and .drafted == 0 and .tokens_per_step == 1' out
+    jq -es '[.[] | select(.set == "math" and .draft == "oracle:1")] |
+        all(.[]; .kept == .drafted and .tokens_per_step > .draft_max and .by_place[0].kept == .by_place[0].tried)' out
+    jq -es '[.[] | select(.draft == "oracle:0")] | all(.[]; .kept == 0 and .drafted > 0 and .tokens_per_step == 1)' out
+    jq -es '[.[] | select(.set == "math" and .draft == "ngram,mtp")] |
+        all(.[]; .kept > 0 and (.by_place | length) == .draft_max and (.by_place | map(.kept) | add) == .kept)' out
+    # random weights in random order say again what they are held to: n-grams find it
+    chimere-bench speculate --shape qwen3.5-0.8b,layers=4,vocab=256 --draft ngram --fixed --quote --prompt 60 -n 24 --limit 2 \
+        --reps 1 > out
+    jq -es '.[1] | .set == "random" and .tokens_per_step > 2 and .tokens == 46' out
+    chimere-bench speculate --oracle 0.5 --temp 1 --seed 3 --prompt 20 --draft-max 4 -n 12 --limit 2 --reps 1 --table > out
+    grep -q '^random *oracle:0.5 *4 ' out
+}
+
+@test "speculate refuses what it cannot measure" {
+    refuses 2 "who guesses" chimere-bench speculate
+    refuses 2 "shares from 0 to 1" chimere-bench speculate --oracle 1.5
+    refuses 2 "shares from 0 to 1" chimere-bench speculate --oracle 0.5x
+    refuses 2 "draft-max" chimere-bench speculate --oracle 1 --draft-max 17
+    refuses 2 "one length" chimere-bench speculate --oracle 1 --prompt 4,5 "$ROOT/share/eval/math.jsonl"
+    refuses 2 "is for a --draft" chimere-bench speculate --oracle 1 --fixed
+    refuses 2 "need a --temp" chimere-bench speculate --draft ngram --seed 1
+    refuses 2 "--draft does not belong to eval" chimere-bench eval --draft ngram x
+    refuses 3 "no text" chimere-bench speculate --oracle 1 /dev/null
+    refuses 1 "nowhere" chimere-bench speculate --oracle 1 nowhere
+    echo '{"messages": 1}' > bad.jsonl
+    refuses 3 "bad.jsonl: item 1 has no messages" chimere-bench speculate --oracle 1 bad.jsonl
+    refuses 3 "another tokenizer" chimere-bench speculate --draft "$ROOT/tests/golden/draft/dflash-a.gguf" --prompt 4
+}
+
 @test "eval -o: what is no file of answers stays as it is" {
     printf 'my notes\nlast line without newline' > notes
     printf 'one line without newline' > one
