@@ -105,7 +105,7 @@ options_of_manual()
     grep -q -e '--depth' out
     no grep -q -e '--stride' out
     try 0 chimere-bench -h
-    for c in speed bandwidth ppl kl eval synth plot state; do grep -qE "^  $c  +[A-Z]" out; done
+    for c in speed bandwidth ppl kl eval synth plot state speculate; do grep -qE "^  $c  +[A-Z]" out; done
     [ "$(awk 'length > 80' out | wc -l)" -eq 0 ]
     try 0 chimere-run -V
     chimere-run --version | cmp - out
@@ -116,7 +116,7 @@ options_of_manual()
     bash -n c
     # shellcheck disable=SC1091
     source ./c
-    COMP_WORDS=(chimere-bench sp) COMP_CWORD=1
+    COMP_WORDS=(chimere-bench spee) COMP_CWORD=1
     _chimere_bench
     [ "${COMPREPLY[*]}" = speed ]
     COMP_WORDS=(chimere-bench eval --think = o) COMP_CWORD=4
