@@ -402,8 +402,7 @@ static enum err_code ask_others(struct draft *d, const struct gen_guess *g, int 
         if (best->type >= 0 && !d->drafter[best->type].type->free)
             put_ask(&d->drafter[best->type], g[j].seq, best->n);
         if (!d->o.always)
-            draft_width_take(d->width, best, g[j].seq,
-                             best->type < 0 || !d->drafter[best->type].type->free);
+            draft_width_take(d->width, best, g[j].seq, true);
     }
     for (int i = 0; i < d->n_drafter; i++)
         if (!d->drafter[i].type->free && ask(d, i, e) != ERR_OK)

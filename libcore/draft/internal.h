@@ -75,6 +75,7 @@ struct draft_choice {
     double rate;   /* tokens a millisecond of the whole step */
     double tokens; /* expected, beside the one that is certain */
     double ms;     /* of guessing */
+    double loss;   /* of a trial: milliseconds that it is expected to cost */
 };
 struct draft_choice draft_width_none(const struct draft_width *w);
 /* *best becomes as many of these guesses as pay, if that is better. */

@@ -8,9 +8,10 @@
  * had of which the drafter was as sure. Both are moving averages.
  *
  * The first guesses of a drafter are as many as it can make: that shows what they and their rows
- * cost. A sequence for which no drafter pays asks one all the same after 128 steps, and, as long as
- * that changes nothing, after twice as many each time: texts change. Nothing here can change a byte
- * of an answer. */
+ * cost. Later every drafter has its turn to be asked although it does not pay, or for more guesses than
+ * pay: texts change, and what was measured while the machine was busy is wrong. Such a trial costs time;
+ * the next one comes when what it cost is one part in a hundred of the time since. Nothing here can
+ * change a byte of an answer. */
 #include <stdlib.h>
 
 #include "draft/internal.h"
@@ -18,9 +19,8 @@
 enum {
     COSTS = 64,        /* rows of steps whose cost is known */
     SURES = 16,        /* classes of how sure a drafter is */
-    PAUSE = 128,       /* steps */
+    PAUSE = 16,        /* steps from one trial to the next, at least and at most */
     PAUSE_MAX = 1024,
-    PAUSE_WIDE = 512,  /* from then on it is asked for as many as it can make */
     PLAIN = 4,         /* first steps without guesses, to learn what they cost */
     PLAIN_EVERY = 256, /* steps with guesses: one without, to learn whether that has changed */
     TRIES = 2,         /* of a drafter, at first */
@@ -31,6 +31,7 @@ enum {
 /* Of a step with one row, while nothing else is known: to be tried out. */
 static const float row_cost = 0.05f;
 static const double margin = 1.03;   /* what pays less than this is not worth a change */
+static const double trials = 0.01;   /* of the time */
 
 /* The shares of guesses at each place that were right. */
 struct share {
@@ -50,12 +51,12 @@ struct draft_width {
     int           n_type, n_seq;
     struct known *type;          /* [n_type] */
     struct share *seq;           /* [n_seq][n_type] */
-    int          *rest, *pause;  /* [n_seq] steps until one is asked that does not pay; at first */
+    int          *rest, *turn;   /* [n_seq] steps until the next trial; the trials there were */
     /* the step that is being put together */
     double        cost[COSTS];
     double        tokens, guess_ms;
     double       *asked_ms;      /* [n_type] of guess_ms */
-    int           rows;
+    int           rows, n;       /* so far; answers */
     bool          plain;         /* without guesses */
     int           left[COSTS];   /* by answers: steps until a plain one; < 0: minus the plain ones to come */
 };
@@ -79,10 +80,10 @@ enum err_code draft_width_open(struct draft_width **out, int n_type, int n_seq, 
         w->type = calloc(types, sizeof *w->type);
         w->seq = calloc(seqs * types, sizeof *w->seq);
         w->rest = calloc(seqs, sizeof *w->rest);
-        w->pause = calloc(seqs, sizeof *w->pause);
+        w->turn = calloc(seqs, sizeof *w->turn);
         w->asked_ms = calloc(types, sizeof *w->asked_ms);
     }
-    if (w == NULL || w->type == NULL || w->seq == NULL || w->rest == NULL || w->pause == NULL ||
+    if (w == NULL || w->type == NULL || w->seq == NULL || w->rest == NULL || w->turn == NULL ||
         w->asked_ms == NULL) {
         draft_width_close(w);
         return err_set(e, ERR_NOMEM, "out of memory");
@@ -97,7 +98,7 @@ enum err_code draft_width_open(struct draft_width **out, int n_type, int n_seq, 
         w->left[i] = -PLAIN;
     for (int s = 0; s < n_seq; s++) {
         draft_width_begin(w, s);
-        w->rest[s] = w->pause[s] = PAUSE;
+        w->rest[s] = PAUSE;
     }
     *out = w;
     return ERR_OK;
@@ -110,7 +111,7 @@ void draft_width_close(struct draft_width *w)
     free(w->type);
     free(w->seq);
     free(w->rest);
-    free(w->pause);
+    free(w->turn);
     free(w->asked_ms);
     free(w);
 }
@@ -154,6 +155,7 @@ void draft_width_step(struct draft_width *w, const float *cost_ms, int n)
     int *left;
 
     fill(w->cost, COSTS, cost_ms, (double)row_cost);
+    w->n = n;
     w->rows = n < COSTS ? n : COSTS - 1;
     w->tokens = n;
     w->guess_ms = 0;
@@ -227,8 +229,42 @@ void draft_width_made(const struct draft_width *w, int type, const struct draft_
         tokens += right;
         const double r = rate(w, i + 1, tokens, 0);
         if (r > best->rate)
-            *best = (struct draft_choice){ type, i + 1, false, r, tokens, 0 };
+            *best = (struct draft_choice){ type, i + 1, false, r, tokens, 0, 0 };
     }
+}
+
+/* Guesses to ask for when n are wanted. */
+static int fit(const struct draft_type *t, const void *of, int n, int n_max)
+{
+    const int asked = t->fit != NULL ? t->fit(of, n) : n;
+
+    return asked < n_max ? asked : n_max;
+}
+
+/* Makes what is best of a drafter a trial when it is time for one: as many guesses as it can make at first; later those
+ * that would be best although they do not pay, and every other time, or where they do, twice as many. `rate` is the
+ * step's without it. */
+static void make_trial(const struct draft_width *w, const struct draft_type *t, const void *of, int seq, int n_max,
+                       double rate, bool pays, struct draft_choice *c)
+{
+    const struct share *s = &w->seq[seq * w->n_type + c->type];
+    double right = 1, tokens = w->tokens;
+    int n = n_max, rows;
+
+    if (w->type[c->type].tries < TRIES && (w->rest[seq] > 0 || w->turn[seq] % w->n_type != c->type))
+        return;
+    if (w->type[c->type].tries == 0) {
+        n = pays || w->turn[seq] / w->n_type % 2 > 0 ? fit(t, of, 2 * c->n, n_max) : c->n;
+        if (pays && n <= c->n)
+            return;
+    }
+    for (int i = 0; i < n; i++)
+        tokens += right *= (double)s->kept[i];
+    rows = w->rows + n < COSTS ? w->rows + n : COSTS - 1;
+    c->trial = true;
+    c->n = n;
+    if (w->type[c->type].tries == 0) /* those to come are soon */
+        c->loss = w->cost[rows] + w->guess_ms + guess_cost(&w->type[c->type], n) - tokens / rate;
 }
 
 void draft_width_promise(const struct draft_width *w, int type, const struct draft_type *t,
@@ -239,45 +275,42 @@ void draft_width_promise(const struct draft_width *w, int type, const struct dra
     double right = 1, tokens = 0;
 
     for (int i = 0; i < n_max && !w->plain; i++) {
-        int asked = t->fit != NULL ? t->fit(of, i + 1) : i + 1;
-        double ms;
+        const int asked = fit(t, of, i + 1, n_max);
+        double ms = guess_cost(&w->type[type], asked) - w->asked_ms[type];
 
-        asked = asked < n_max ? asked : n_max;
-        ms = guess_cost(&w->type[type], asked) - w->asked_ms[type];
         ms = ms > 0 ? ms : 0;
         right *= (double)s->kept[i];
         tokens += right;
         const double r = rate(w, i + 1, tokens, ms);
         if (r > mine.rate)
-            mine = (struct draft_choice){ type, asked, false, r, tokens, ms };
+            mine = (struct draft_choice){ type, asked, false, r, tokens, ms, 0 };
     }
-    if (mine.type >= 0 && w->type[type].tries > 0 && !best->trial) {
-        mine.trial = true;
-        mine.n = n_max;
-    } else if (mine.type >= 0 && mine.rate <= best->rate && best->type < 0 && w->rest[seq] <= 0) {
-        mine.trial = true;
-        mine.n = w->pause[seq] >= PAUSE_WIDE ? n_max : t->fit != NULL ? t->fit(of, 1) : 1;
-        mine.n = mine.n < n_max ? mine.n : n_max;
-    }
+    if (mine.type >= 0 && !best->trial)
+        make_trial(w, t, of, seq, n_max, best->rate > mine.rate ? best->rate : mine.rate, mine.rate > best->rate,
+                   &mine);
     if (mine.type >= 0 && (mine.rate > best->rate || mine.trial))
         *best = mine;
 }
 
 void draft_width_take(struct draft_width *w, const struct draft_choice *c, int seq, bool asked)
 {
+    double pause;
+
     w->tokens += c->tokens;
     w->rows += c->n;
     w->guess_ms += c->ms;
     if (!asked)
         return;
-    if (c->type < 0) {
-        w->rest[seq] -= w->rest[seq] > 0;
+    w->rest[seq] -= w->rest[seq] > 0;
+    w->turn[seq] += w->rest[seq] == 0; /* whether there was one to try or not */
+    if (c->type < 0)
         return;
-    }
     w->asked_ms[c->type] += c->ms;
     w->type[c->type].tries -= w->type[c->type].tries > 0;
-    w->pause[seq] = !c->trial ? PAUSE : w->pause[seq] < PAUSE_MAX ? 2 * w->pause[seq] : PAUSE_MAX;
-    w->rest[seq] = w->pause[seq];
+    if (!c->trial)
+        return;
+    pause = c->loss / (trials * w->cost[w->n < COSTS ? w->n : COSTS - 1]) * w->n;
+    w->rest[seq] = pause < PAUSE ? PAUSE : pause > PAUSE_MAX ? PAUSE_MAX : (int)pause;
 }
 
 /* ---- learning ---- */

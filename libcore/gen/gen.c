@@ -303,19 +303,25 @@ static float now_ms(void)
     return (float)t.tv_sec * 1e3f + (float)t.tv_nsec / 1e6f;
 }
 
-/* What a step with few rows costs, for the drafter's choice of how many to guess. A step that took very long, since the
- * machine did something else, counts no more than one that took a little longer. */
+/* What a step with few rows costs on average, for the drafter's choice of how many to guess. The first one is more
+ * than that on a GPU, which records it. A step that took very long, since the machine did something else, counts for
+ * no more than four. It must not be what a step costs when all is well: on a busy machine one with a row often comes
+ * through undisturbed, one with many hardly ever. */
 static void note_cost(struct gen *g, float ms)
 {
+    enum { MEMORY = 16, WORST = 4 };
     float *c;
+    uint8_t *seen;
 
     if (g->n_rows >= (int)(sizeof g->cost_ms / sizeof g->cost_ms[0]))
         return;
     c = &g->cost_ms[g->n_rows];
-    if (*c <= 0 || ms < 0.5f * *c)
-        *c = ms;
+    seen = &g->cost_seen[g->n_rows];
+    if (*seen < 2)
+        *c = *seen == 0 || ms < *c ? ms : *c;
     else
-        *c += ms > 1.1f * *c ? 0.05f * *c : 0.5f * (ms - *c);
+        *c += ((ms < WORST * *c ? ms : WORST * *c) - *c) / (float)*seen;
+    *seen = (uint8_t)(*seen < MEMORY ? *seen + 1 : MEMORY);
 }
 
 /* Runs while a GPU computes. */

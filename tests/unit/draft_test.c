@@ -593,15 +593,21 @@ static int one_by_one(const void *of, int n)
 
 static const struct draft_type costly = { .name = "costly", .fit = one_by_one };
 
-/* Steps of one sequence, in which k rows cost base + slope k, guesses of a drafter cost each_ms,
- * and it is right with the share `right`. How many guesses it was asked for, over all steps. */
-static int asked_for(float slope, double each_ms, double right, int steps)
+/* Steps of one sequence, in which k rows cost 1 + slope (k - 1), guesses of a drafter cost each_ms,
+ * and it is right with the share `right`, from step `late` on with the share 0.95. How many guesses it was asked for,
+ * over all steps, and how many times as long it took as the tokens that came of it take without guesses. */
+struct spent {
+    int    asked, asked_late;
+    double times;
+};
+static struct spent spend(float slope, double each_ms, double right, int steps, int late)
 {
     struct draft_width *w;
     struct err e = { 0 };
     float cost[64], p[GEN_DRAFT_MAX];
     uint32_t r[4];
-    int asked = 0;
+    struct spent s = { 0 };
+    double tokens = 0, ms = 0;
 
     for (int i = 0; i < 64; i++)
         cost[i] = i == 0 ? 0 : 1.0f + slope * (float)(i - 1);
@@ -610,13 +616,17 @@ static int asked_for(float slope, double each_ms, double right, int steps)
         struct draft_choice c;
         int kept = 0;
 
+        right = i >= late ? 0.95 : right;
         draft_width_step(w, cost, 1);
         c = draft_width_none(w);
         draft_width_promise(w, 0, &costly, NULL, 0, GEN_DRAFT_MAX, &c);
         draft_width_take(w, &c, 0, true);
+        tokens += 1;
+        ms += (double)cost[c.type < 0 ? 1 : 1 + c.n] + (c.type < 0 ? 0 : c.n * each_ms);
         if (c.type < 0)
             continue;
-        asked += c.n;
+        s.asked += c.n;
+        s.asked_late += i >= late ? c.n : 0;
         draft_width_spent(w, 0, c.n, c.n * each_ms);
         rng_block(r, 1, 2, (uint64_t)i);
         for (uint64_t j = 0; kept < c.n; j++, kept++) {
@@ -624,27 +634,39 @@ static int asked_for(float slope, double each_ms, double right, int steps)
             if (r[0] >= right * 4294967296.0)
                 break;
         }
+        tokens += kept;
         for (int j = 0; j < c.n; j++)
             p[j] = (float)right;
         draft_width_learn(w, 0, 0, p, c.n, c.n, kept);
     }
     draft_width_close(w);
-    return asked;
+    s.times = ms / tokens;
+    return s;
 }
 
 static void widths(void **state)
 {
+    const struct { float slope; double each_ms, right; } bad[] = {
+        { 1, 0, 0.9 },       /* rows that cost what a step costs never pay */
+        { 0.01f, 1, 0.9 },   /* guesses that cost too much */
+        { 0.05f, 0.05, 0.02 }, { 0.3f, 0, 0 }, { 0.3f, 0.02, 0.3 }, /* guesses that are wrong */
+    };
+
     (void)state;
     /* rows that cost next to nothing: as many as can be right; the fewer the worse they are */
-    assert_true(asked_for(0.01f, 0, 0.95, 400) > 400 * 12);
-    assert_true(asked_for(0.01f, 0, 0.5, 400) < 400 * 7);
-    /* rows that cost what a step costs never pay: it is tried, and tried again ever more seldom */
-    assert_true(asked_for(1, 0, 0.9, 1000) < 60);
-    assert_true(asked_for(1, 0, 0.9, 1000) > 2 * GEN_DRAFT_MAX);
-    /* guesses that cost too much */
-    assert_true(asked_for(0.01f, 2, 0.9, 1000) < 60);
-    /* guesses that are wrong */
-    assert_true(asked_for(0.05f, 0.05, 0.02, 1000) < 120);
+    assert_true(spend(0.01f, 0, 0.95, 400, 400).asked > 400 * 12);
+    assert_true(spend(0.01f, 0, 0.5, 400, 400).asked < 400 * 8);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const struct spent s = spend(bad[i].slope, bad[i].each_ms, bad[i].right, 4000, 4000);
+
+        print_message("slope %g, %g ms, %g right: %d asked, %.4f times\n", (double)bad[i].slope, bad[i].each_ms,
+                      bad[i].right, s.asked, s.times);
+        assert_true(s.asked > 2 * GEN_DRAFT_MAX); /* tried again */
+        assert_true(s.times < 1.02);
+    }
+    /* a text that can be foreseen after one that could not is found out */
+    assert_true(spend(0.05f, 0.05, 0.02, 4000, 2000).asked_late > 2000 * 8);
+    assert_true(spend(0.05f, 0.05, 0.02, 4000, 2000).times < 0.6);
 }
 
 int main(void)
