@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* draft.c - several drafters behind one: texts of the sequences, who is asked, what came of it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "draft/internal.h"
 #include "gguf/gguf.h"
@@ -104,12 +106,33 @@ static enum err_code add_file(struct draft *d, const char *path, struct err *e)
     return add(d, str_is(arch, "dflash") ? &draft_type_dflash : &draft_type_model, g, e);
 }
 
+/* A DFlash drafter in the model's directory: of a/some-model-q4_k.gguf it is a/some-model-dflash.gguf, or a/some-dflash.gguf:
+ * what quantisations of a model have in common. */
+static bool beside(char *path, size_t path_bytes, const char *model)
+{
+    const char *slash = strrchr(model, '/'), *name = slash != NULL ? slash + 1 : model;
+
+    for (const char *end = name + strlen(name); end > name; end--) {
+        if (*end != '-' && *end != '.')
+            continue;
+        const int n = snprintf(path, path_bytes, "%.*s-dflash.gguf", (int)(end - model), model);
+
+        if (n > 0 && (size_t)n < path_bytes && access(path, R_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
 static enum err_code add_named(struct draft *d, const char *name, struct err *e)
 {
+    char path[4096];
+
     if (strcmp(name, "auto") == 0) {
         if (add(d, &draft_type_ngram, NULL, e) != ERR_OK)
             return e->code;
-        return model_info(d->o.model)->n_nextn > 0 ? add(d, &draft_type_mtp, NULL, e) : ERR_OK;
+        if (model_info(d->o.model)->n_nextn > 0 && add(d, &draft_type_mtp, NULL, e) != ERR_OK)
+            return e->code;
+        return beside(path, sizeof path, gguf_path(d->o.gguf)) ? add_file(d, path, e) : ERR_OK;
     }
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (strcmp(types[i]->name, name) == 0)

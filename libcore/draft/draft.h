@@ -29,8 +29,9 @@ struct draft_opts {
     struct model      *model;     /* whose tokens are guessed; not owned; "mtp": model_opts.nextn */
     const struct gguf *gguf;      /* its file */
     /* Each is a row of drafters.def that needs no file ("ngram", "mtp"), a GGUF file (a DFlash
-     * drafter for this model, or a small model with the same tokens), or "auto": ngram, and mtp
-     * where the model has it. */
+     * drafter for this model, or a small model with the same tokens), or "auto": ngram, mtp
+     * where the model has it, and a DFlash drafter beside its file: for NAME-q4_k.gguf that is
+     * NAME-dflash.gguf. */
     const char *const *names;     /* [n_names] */
     int                n_names;
     int                n_max;     /* guesses for a sequence in a step; 0: GEN_DRAFT_MAX */

@@ -583,6 +583,45 @@ static void bad_files(void **state)
     refused(model, "no such drafter", ERR_IO, "no such drafter");
 }
 
+/* "auto" takes a DFlash drafter that lies beside the model and is called like it. */
+static void auto_finds(void **state)
+{
+    static const struct { const char *model, *drafter; bool found; } names[] = {
+        { "a-model-q4_k.gguf", "a-model-dflash.gguf", true },
+        { "a-model-q4_k.gguf", "a-dflash.gguf", true },
+        { "a.model.gguf", "a.model-dflash.gguf", true },
+        { "a-model-q4_k.gguf", "a-mode-dflash.gguf", false },
+        { "a-model-q4_k.gguf", "another-dflash.gguf", false },
+        { "model", "model-dflash.gguf", false },
+    };
+    const char *name = "auto";
+    const struct draft_opts o = { .names = &name, .n_names = 1 };
+    char dir[] = "/tmp/chimere-draft-XXXXXX", here[1024], target[2048], model[256], drafter[256];
+    struct err e = { 0 };
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_non_null(getcwd(here, sizeof here));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct draft_stats st[DRAFT_OPEN_MAX];
+        struct desk k;
+
+        (void)snprintf(model, sizeof model, "%s/%s", dir, names[i].model);
+        (void)snprintf(drafter, sizeof drafter, "%s/%s", dir, names[i].drafter);
+        (void)snprintf(target, sizeof target, "%s/tests/golden/models/qwen35moe-a.gguf", here);
+        assert_int_equal(symlink(target, model), 0);
+        (void)snprintf(target, sizeof target, "%s/tests/golden/draft/dflash-a.gguf", here);
+        assert_int_equal(symlink(target, drafter), 0);
+        must(desk_open(&k, model, &o, test_acts(), &e), &e);
+        assert_int_equal(draft_stats(k.d, st, DRAFT_OPEN_MAX), names[i].found ? 2 : 1);
+        assert_string_equal(st[names[i].found].name, names[i].found ? drafter : "ngram");
+        desk_close(&k);
+        (void)unlink(model);
+        (void)unlink(drafter);
+    }
+    (void)rmdir(dir);
+}
+
 /* ---- how many guesses ---- */
 
 static int one_by_one(const void *of, int n)
@@ -673,6 +712,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(widths),
+        cmocka_unit_test(auto_finds),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(dflash_counts),
         cmocka_unit_test(mtp_and_ngram_counts),
