@@ -18,8 +18,8 @@ measure() # COMMAND OPTIONS...
     [ $status -eq 0 ] || echo "speculate-gpu.sh: $*: status $status (124: the time of a part, PART_S, was over)" >&2
 }
 
-measure speculate "${shape[@]}" --oracle 0.9,0.7 --draft-max 1,2,3,5,7,11,15 --prompt 512 -n 256 --limit 2 --reps 3
+measure speculate "${shape[@]}" --oracle 0.9,0.7 --draft-max 1,2,3,5,7,11,15 --chunk 512 --prompt 512 -n 256 --limit 2 --reps 3
 measure speculate "${shape[@]}" --draft ngram --quote --prompt 16k -n 512 --limit 1 --reps 3
-measure speculate --draft mtp --draft ngram --draft auto ${DRAFTER:+--draft "$DRAFTER"} --limit 5 --reps 3 \
+measure speculate --chunk 512 --draft mtp --draft ngram --draft auto ${DRAFTER:+--draft "$DRAFTER"} --limit 5 --reps 3 \
     "$eval/math.jsonl" "$eval/code.jsonl" "$eval/tools.jsonl" "$eval/facts.jsonl" "$eval/facts-context.jsonl"
 measure speed "${shape[@]}" --prompt '' --depth 0 --rows 1,8,16,17,24,32,48,64 --seqs 1,8,16 --reps 3
