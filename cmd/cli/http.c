@@ -14,6 +14,7 @@
 
 #include "base/io.h"
 #include "cli/listen.h"
+#include "cli/page.h"
 #include "serve/serve.h"
 
 enum {
@@ -185,6 +186,10 @@ static const struct route {
     { "/v1/models", "GET", false },
     { "/health", "GET", true },
     { "/metrics", "GET", false },
+    { "/", "GET", true },
+    { "/chat.css", "GET", true },
+    { "/show.js", "GET", true },
+    { "/chat.js", "GET", true },
 };
 
 static const struct route *find_route(const char *path)
@@ -207,6 +212,20 @@ static enum MHD_Result preflight(struct request *r)
         m = NULL;
     }
     return queue(r, m, 204, "text/plain");
+}
+
+/* A part of the page to chat with. */
+static enum MHD_Result show(struct request *r, const struct cli_page *page)
+{
+    struct MHD_Response *m =
+        MHD_create_response_from_buffer(strlen(page->text), (void *)(uintptr_t)page->text, MHD_RESPMEM_PERSISTENT);
+
+    r->over = true;
+    if (m != NULL && (!header(m, "Content-Security-Policy", CLI_PAGE_POLICY) || !header(m, "Referrer-Policy", "no-referrer"))) {
+        MHD_destroy_response(m);
+        m = NULL;
+    }
+    return queue(r, m, 200, page->type);
 }
 
 /* What the head of a request says; the reply is queued when that is enough to refuse it. */
@@ -236,6 +255,8 @@ static enum MHD_Result take_head(struct request *r, const char *path, const char
     }
     if (length != NULL && (strlen(length) > 18 || atoll(length) > r->h->o.body_bytes_max))
         return refuse(r, 413, "the body is too large (--max-body)");
+    if (cli_page(path) != NULL)
+        return show(r, cli_page(path));
     (void)serve_method(&r->method, str_of(to->path));
     return MHD_YES;
 }

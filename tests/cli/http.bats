@@ -242,3 +242,32 @@ os.execvp("chimere-serve-stdio", ["chimere-serve-stdio", "--listen", "fd:3"])' >
     fails 2 'exclude' chimere-serve-stdio --listen 127.0.0.1:0 --batch empty -o new
     fails 2 'need --listen' chimere-serve-stdio --cors '*'
 }
+
+@test "the page: parts of the program, with a policy that lets nothing else in; it needs no key" {
+    need_http
+    echo secret > keys
+    serve --listen 127.0.0.1:0 --api-key-file keys
+    curl -sS -D head "$url/" > page
+    grep -q '^HTTP/1.1 200' head
+    grep -qi '^content-type: text/html; charset=utf-8' head
+    grep -qi "^content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'" head
+    grep -qi '^x-content-type-options: nosniff' head
+    no grep -qE '(https?:)?//' page
+    [ "$(grep -oE "(src|href)='[^']*'" page | cut -d"'" -f2 | sort | tr '\n' ' ')" = "chat.css chat.js show.js " ]
+    for part in chat.css show.js chat.js; do
+        [ "$(status_of "$url/$part")" = 200 ]
+        no grep -qE 'https?://|innerHTML|eval\(' body
+    done
+    [ "$(status_of "$url/" -X POST -d '')" = 405 ]
+    [ "$(status_of "$url/chat.html")" = 401 ]
+}
+
+@test "the page in Chromium: a chat, a tool, an answer that is stopped" {
+    local chromium
+    chromium=$(command -v chromium-headless-shell chromium chromium-browser google-chrome | head -n 1) || true
+    [ -n "$chromium" ] || skip "no Chromium is installed"
+    start
+    NO_PROXY='*' timeout 60 python3 "$ROOT/tests/clients/page.py" "$chromium" "$url"
+    settled() { [ "$(metric cancelled_total)" -eq 1 ] && [ "$(metric requests_running)" -eq 0 ]; }
+    wait_for settled
+}
