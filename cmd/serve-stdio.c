@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "chat/chat.h"
 #include "cli/batch.h"
+#include "cli/cache.h"
 #include "cli/cli.h"
 #include "cli/http.h"
 #include "cli/table.h"
@@ -23,12 +24,12 @@ enum { LINE_MAX_BYTES = 16 << 20, PARALLEL = 4, CTX_DEFAULT = 8192 };
 
 static struct {
     struct cli_model_opts model;
-    const char *parser, *template_file, *name, *batch, *out, *errors, *shard;
+    const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *cache_dir;
     bool        lenient, mcp, verbose, quiet;
     int32_t     parallel, max_queue;
-    int64_t     predict_max, kv_tokens, checkpoint_bytes;
+    int64_t     predict_max, kv_tokens, checkpoint_bytes, cache_bytes;
     struct cli_http_opts http;
-} o = { .parallel = PARALLEL, .max_queue = 1024, .predict_max = -1, .checkpoint_bytes = -1,
+} o = { .parallel = PARALLEL, .max_queue = 1024, .predict_max = -1, .checkpoint_bytes = -1, .cache_bytes = 1 << 30,
         .http = { .body_bytes_max = LINE_MAX_BYTES, .timeout_s = 60, .drain_s = 30, .connections_max = 64 } };
 
 static const struct opt opts[] = {
@@ -61,6 +62,8 @@ static const struct opt opts[] = {
     ROW_CTX(o.model, "longest prompt and answer (default 8192)"),
     INT64(0, "kv-tokens", "tokens", "KV cache for all requests (0: --ctx for each)", &o.kv_tokens, 0),
     INT64(0, "checkpoints", "bytes", "memory for states to resume from (default 64M)", &o.checkpoint_bytes, 0),
+    PATH(0, "cache-dir", "directory", "keep conversations there, go on from them", &o.cache_dir),
+    INT64(0, "cache-size", "bytes", "of all of them, at most (default 1G)", &o.cache_bytes, 0),
     ROWS_RUNNING(o.model),
     SECTION("Messages"),
     FLAG('v', "verbose", "say what runs", &o.verbose),
@@ -74,6 +77,7 @@ struct server {
     struct grammar_vocab *vocab;
     struct run           *run;
     struct gen           *gen;
+    struct cli_cache     *cache;
     struct serve         *serve;
     struct cli_http      *http;
     struct serve_mcp     *mcp;
@@ -117,13 +121,17 @@ static enum err_code open_all(struct server *s, struct err *e)
         gen_open(&s->gen, &(struct gen_opts){ .run = s->run, .text = s->open.text, .adapters = s->open.adapters.list,
                                               .n_adapters = s->open.adapters.n }, e))
         return e->code;
+    if (o.cache_dir != NULL &&
+        cli_cache_open(&s->cache, o.cache_dir, o.cache_bytes, &s->open, s->run, s->gen, e))
+        return e->code;
     slash = strrchr(s->open.path, '/');
     const struct serve_opts so = {
         .gen = s->gen, .text = s->open.text, .chat = s->chat, .vocab = s->vocab, .parser = o.parser,
         .model = o.name != NULL ? o.name : slash != NULL ? slash + 1 : s->open.path,
         .created_s = stat(s->open.path, &st) == 0 ? (int64_t)st.st_mtime : 0,
         .ctx_tokens = run_ctx(s->run), .n_embd = model_info(s->open.model)->n_embd, .embeddings = true,
-        .adapters = s->open.adapters.list, .n_adapters = s->open.adapters.n, .lenient = o.lenient, .predict_max = o.predict_max,
+        .adapters = s->open.adapters.list, .n_adapters = s->open.adapters.n, .lenient = o.lenient,
+        .keeper = s->cache != NULL ? &cli_cache_keeper : NULL, .keeper_of = s->cache, .predict_max = o.predict_max,
     };
     return serve_open(&s->serve, &so, e);
 }
@@ -327,6 +335,7 @@ static void close_all(struct server *s)
     cli_http_close(s->http);
     serve_mcp_close(s->mcp);
     serve_close(s->serve);
+    cli_cache_close(s->cache);
     gen_close(s->gen);
     run_close(s->run);
     grammar_vocab_close(s->vocab);
@@ -377,6 +386,8 @@ int main(int argc, char **argv)
         cli_usage("--api-key-file and --cors need --listen");
     if (o.mcp && (o.batch != NULL || o.http.listen != NULL || o.lenient))
         cli_usage("--mcp goes without --batch, --listen and --lenient");
+    if (o.cache_dir == NULL && cli_given(&cli, "cache-size"))
+        cli_usage("--cache-size needs --cache-dir");
     cli_open_check(&o.model);
     if (run(&s, &e))
         status = cli_fail(&e);

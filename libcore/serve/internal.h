@@ -60,6 +60,7 @@ struct choice {
     json_t             *calls, *logprobs; /* arrays */
     struct gen_stats    stats;
     enum gen_end        end;
+    int64_t             border;    /* of the prompt: where its last message ends; 0: not known */
     bool                said_role;
     json_t             *embedding;
 };

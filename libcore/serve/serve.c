@@ -497,6 +497,13 @@ static enum err_code end_choice(struct serve *s, struct job *j, struct choice *c
     c->end = ev->end;
     c->stats = ev->stats;
     j->n_left--;
+    if (s->o.keeper != NULL && ev->seq >= 0 && j->method != SERVE_EMBEDDING && ev->end != GEN_FAILED) {
+        struct gen_request q = j->w.q;
+
+        q.marks = &c->border;
+        q.n_marks = c->border > 0;
+        s->o.keeper->after(s->o.keeper_of, ev->seq, &q, c->prompt.n);
+    }
     s->prompt_tokens += (uint64_t)ev->stats.prompt_tokens;
     s->cached_tokens += (uint64_t)ev->stats.cached_tokens;
     s->tokens += (uint64_t)ev->stats.tokens;
@@ -552,6 +559,8 @@ enum err_code serve_step(struct serve *s, struct err *e)
     struct err why = { 0 };
 
     drop_finished(s);
+    if (s->o.keeper != NULL && !gen_busy(s->o.gen))
+        s->o.keeper->idle(s->o.keeper_of);
     if (start_jobs(s, e))
         return e->code;
     code = gen_busy(s->o.gen) ? gen_step(s->o.gen, &why) : ERR_OK;

@@ -20,6 +20,17 @@ struct grammar_vocab;
 struct serve;
 struct text;
 
+struct gen_request;
+
+/* Who keeps what sequences hold, beyond their use. */
+struct serve_keeper {
+    /* A request is about to be given to the engine: an idle sequence may be made to hold what its prompt begins with. */
+    void (*before)(void *of, const struct gen_request *q);
+    /* Request q, its prompt of n_prompt tokens no longer there, has ended; the sequence is left as it is for now. */
+    void (*after)(void *of, int seq, const struct gen_request *q, int64_t n_prompt);
+    void (*idle)(void *of); /* nothing is to be done */
+};
+
 struct serve_opts {
     struct gen        *gen;        /* not owned, none of the four */
     const struct text *text;
@@ -35,6 +46,8 @@ struct serve_opts {
     const struct run_adapter *adapters; /* [n_adapters] that requests may name by their place, and the scales of those
                                          * that name none; copied */
     int                n_adapters;  /* at most RUN_ADAPTERS_MAX */
+    const struct serve_keeper *keeper; /* NULL: none */
+    void              *keeper_of;
     int64_t            predict_max; /* tokens of an answer that names no limit; -1: until the context is full */
 };
 MUST_CHECK enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e);

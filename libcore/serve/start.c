@@ -226,6 +226,7 @@ static enum err_code submit(struct serve *s, struct job *j, struct choice *c, bo
         q.thinking = thinking;
         q.marks = border;
         q.n_marks = chat_borders(s->o.chat, c->prompt.v, c->prompt.n, border, (int)(sizeof border / sizeof border[0]));
+        c->border = q.n_marks > 0 ? border[q.n_marks - 1] : 0;
         j->reason = (struct reason_opts){ s->o.text, j->w.budget };
         if (j->w.budget > 0 && thinking) {
             q.governor = &reason_governor;
@@ -246,6 +247,8 @@ static enum err_code submit(struct serve *s, struct job *j, struct choice *c, bo
         if (c->logprobs == NULL)
             return err_set(e, ERR_NOMEM, "out of memory");
     }
+    if (s->o.keeper != NULL)
+        s->o.keeper->before(s->o.keeper_of, &q);
     if (gen_submit(s->o.gen, &q, &c->id, &why))
         return blame(f, j->method == SERVE_CHAT ? "/messages" : j->method == SERVE_COMPLETION ? "/prompt" : "/input", &why, e);
     j->n_left++;
