@@ -226,3 +226,8 @@ batch()
         (.message.tool_calls | length >= 1 and all(.[]; .function.arguments | fromjson | type == "object"))))' out
     jq -es 'any(.[].body.choices[0]; .finish_reason == "tool_calls")' out
 }
+
+@test "mixed requests at 16 sequences, some cancelled: each answer is the one alone" {
+    timeout 120 python3 "$ROOT/tests/clients/soak.py" 200 16 30 > soaked
+    jq -e '.requests == 200 and .cancelled > 0' soaked
+}
