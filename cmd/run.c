@@ -2,8 +2,11 @@
 /* chimere-run - answer a prompt: answer on stdout, the rest on stderr. See chimere-run(1). */
 #include <inttypes.h>
 #include <signal.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
 #include "chat/reader.h"
@@ -581,6 +584,25 @@ enum err_code cli_run_keep(struct opened *s, struct err *e)
     return cli_session_save(&s->kept, s->run, s->chat, &s->answer.ids, s->prompt.n, e);
 }
 
+/* Something waits on the standard input, which -p leaves alone. Asked when the answer is there: what a pipe brings may
+ * take its time. */
+static void tell_unread(char *const *files)
+{
+    struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
+    struct stat   st;
+    int           n = 0;
+
+    if (o.prompt == NULL || *files != NULL || is_stdin(o.messages) || is_stdin(o.tools) || is_stdin(o.template_file) ||
+        fstat(STDIN_FILENO, &st) != 0)
+        return;
+    if (S_ISREG(st.st_mode))
+        n = st.st_size > lseek(STDIN_FILENO, 0, SEEK_CUR);
+    else if (S_ISFIFO(st.st_mode) && poll(&in, 1, 0) == 1 && ioctl(STDIN_FILENO, FIONREAD, &n) != 0)
+        n = 0;
+    if (n > 0)
+        cli_warn("the standard input is not read with -p: add '-' to append it");
+}
+
 /* The model is ready: prompt in, answer out. */
 static enum err_code answer(struct opened *s, struct err *e)
 {
@@ -613,6 +635,7 @@ static enum err_code run(struct opened *s, char *const *files, struct err *e)
         return cli_inspect(s->open.gguf, o.json, e);
     if (cli_sampling_of_model(&o.sampling, s->open.gguf, s->cli, e))
         return e->code;
+    cli_run_check_cuts(s->cli);
     if (o.model.plan)
         return print_plan(s, e);
     if (cli_open_text(&s->open, o.tokens == NULL, e))
@@ -637,7 +660,10 @@ static enum err_code run(struct opened *s, char *const *files, struct err *e)
         return e->code;
     if (cli_run_open(s, e))
         return e->code;
-    return answer(s, e);
+    if (answer(s, e))
+        return e->code;
+    tell_unread(files);
+    return ERR_OK;
 }
 
 static void close_all(struct opened *s)
@@ -688,6 +714,7 @@ int main(int argc, char **argv)
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     read_defaults(&cli);
     check_usage(argv + first);
+    cli_run_check_effect(&cli);
     files = argv + first;
     if (o.inspect && *files != NULL && files[1] != NULL)
         return cli_close_stdout(cli_shelf(files, o.json, &status, &e) ? cli_fail(&e) : status);

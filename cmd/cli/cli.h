@@ -77,6 +77,7 @@ int cli_parse(const struct cli *cli, int argc, char **argv);
  * and lines that begin with # are comments. Told with -v. Mistakes exit with EXIT_USAGE. */
 void cli_defaults(const struct cli *cli, const char *path);
 bool cli_given(const struct cli *cli, const char *name); /* whether an option was given, by its long name */
+bool cli_typed(const struct cli *cli, const char *name); /* on the command line itself, not in the environment or a file */
 const struct cli_command *cli_command_of(const struct cli *cli, const char *word); /* NULL: no command */
 
 /* help.c: print. topic: the beginning of a section's title, or NULL; a command among the words makes the help its own. */

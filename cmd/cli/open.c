@@ -15,6 +15,8 @@ void cli_open_check(const struct cli_model_opts *o)
 {
     if (o->vram != NULL && strcmp(cli_open_device(o), "cpu") == 0)
         cli_usage("--vram limits a GPU's memory: not with --device cpu");
+    if (o->device != NULL && strncmp(o->device, "cpu:", 4) == 0)
+        cli_usage("--device %s: there is one device cpu", o->device);
 }
 
 const char *cli_open_device(const struct cli_model_opts *o)

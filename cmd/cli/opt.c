@@ -61,8 +61,8 @@ struct parsing {
 };
 
 /* By place in the table. Defaults of a file do not count against an option of the command line. */
-static enum { NOT_GIVEN, AS_DEFAULT, GIVEN } given[OPTS_MAX];
-static bool are_defaults; /* what is parsed now */
+static enum given { NOT_GIVEN, AS_DEFAULT, IN_ENVIRONMENT, TYPED } given[OPTS_MAX];
+static enum given now; /* what is parsed */
 
 static void run_builtin(const struct parsing *p, const struct opt *o, const char *arg)
 {
@@ -180,7 +180,7 @@ static bool may_default(const struct parsing *p, const struct opt *o, size_t at)
 {
     if (o->kind == OPT_OUT || o->kind == OPT_BUILTIN || strcmp(o->name, "model") == 0)
         cli_usage("%s--%s does not belong into a file of defaults", p->from, o->name);
-    return given[at] != GIVEN;
+    return given[at] <= AS_DEFAULT;
 }
 
 static void apply(const struct parsing *p, const struct opt *o, const char *name, const char *arg)
@@ -189,9 +189,9 @@ static void apply(const struct parsing *p, const struct opt *o, const char *name
 
     while (p->cli->opts[at].kind != OPT_END && &p->cli->opts[at] != o)
         at++;
-    if (are_defaults && !may_default(p, o, at))
+    if (now == AS_DEFAULT && !may_default(p, o, at))
         return;
-    given[at] = are_defaults ? AS_DEFAULT : GIVEN;
+    given[at] = now;
     if (arg != NULL)
         cli_foreign_value(o, name, arg);
     switch (o->kind) {
@@ -235,6 +235,14 @@ bool cli_given(const struct cli *cli, const char *name)
 {
     for (size_t i = 0; cli->opts[i].kind != OPT_END; i++)
         if (given[i] != NOT_GIVEN && strcmp(cli->opts[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+bool cli_typed(const struct cli *cli, const char *name)
+{
+    for (size_t i = 0; cli->opts[i].kind != OPT_END; i++)
+        if (given[i] == TYPED && strcmp(cli->opts[i].name, name) == 0)
             return true;
     return false;
 }
@@ -406,6 +414,7 @@ static void take_environment(const struct cli *cli)
     if (env == NULL)
         return;
     snprintf(from, sizeof from, "%s: ", cli->env);
+    now = IN_ENVIRONMENT;
     take_text(cli, env, from);
 }
 
@@ -423,9 +432,8 @@ void cli_defaults(const struct cli *cli, const char *path)
         if (*line == '#')
             memset(line, ' ', strcspn(line, "\n"));
     snprintf(from, sizeof from, "%s: ", path);
-    are_defaults = true;
+    now = AS_DEFAULT;
     take_text(cli, text, from);
-    are_defaults = false;
     for (size_t i = 0; cli->opts[i].kind != OPT_END; i++)
         if (given[i] == AS_DEFAULT)
             cli_note("options  --%s is from %s", cli->opts[i].name, path);
@@ -458,6 +466,7 @@ int cli_parse(const struct cli *cli, int argc, char **argv)
     cli_open_standard();
     cli_set_name(cli->name);
     take_environment(cli);
+    now = TYPED;
     first = take_words(&p, 1);
     check_command(cli, argv[first]);
     cli_check_outputs(cli, argv + first);

@@ -89,6 +89,11 @@ MUST_CHECK enum err_code cli_run_keep(struct opened *s, struct err *e);
 /* talk.c: -i */
 MUST_CHECK enum err_code cli_run_talk(struct opened *s, char *const *files, struct err *e);
 
+/* effect.c: options of the command line that can have no effect: exits; and, where the temperature is known, those that
+ * need one */
+void cli_run_check_effect(const struct cli *cli);
+void cli_run_check_cuts(const struct cli *cli);
+
 /* report.c: what is told of an answer */
 MUST_CHECK enum err_code cli_run_print_start(const struct opened *s, struct err *e); /* the first event of --jsonl */
 MUST_CHECK enum err_code cli_run_print_end(const struct opened *s, struct err *e);   /* --json, or the last event */

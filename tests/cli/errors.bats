@@ -51,7 +51,7 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     chimere-run --raw -p 'The kernel' -n 4 --temp 0 > want
     chimere-run --raw -p 'The kernel' --n-predict 4 --temperature 0 --ctx-size 64 --seed -1 > got
     cmp want got
-    chimere-run --raw -p 'The kernel' -n 4 --repeat-last-n 8 -t 1 | cmp - want
+    chimere-run --raw -p 'The kernel' -n 4 --repeat-penalty 1 --repeat-last-n 8 -t 1 | cmp - want
     chimere-run --think -p 'What is 2 + 2?' --show-prompt > got
     chimere-run --think on -p 'What is 2 + 2?' --show-prompt | cmp - got
 }
@@ -85,6 +85,60 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     fails 2 "make a chat" chimere-run --raw --system x -p x
     fails 2 "belong to a run" chimere-run --tokenize --json -p x
     fails 2 "--stop: the text is empty" chimere-run --stop '' -p x
+}
+
+@test "an option that can have no effect is refused, where it was typed" {
+    while IFS='|' read -r says words; do
+        # shellcheck disable=SC2086
+        fails 2 "$says" chimere-run $words
+    done << 'END'
+--plain has no effect in a chat|--plain -p x
+--plain has no effect with --show-prompt|--plain --show-prompt -p x
+--think has no effect with --raw|--raw --think off -p x
+--reasoning has no effect with --raw|--raw --reasoning none -p x
+--reasoning-budget has no effect with --raw|--raw --reasoning-budget 3 -p x
+--predict has no effect with --tokenize|--tokenize -n 3 -p x
+--temp has no effect with --tokenize|--tokenize --temp 1 -p x
+--stop has no effect with --detokenize|--detokenize --stop a
+--logit-bias has no effect with --show-prompt|--show-prompt --logit-bias 1=1 -p x
+--kv has no effect with --tokenize|--tokenize --kv nonsense -p x
+--kv has no effect with --inspect|--inspect --kv nonsense
+--predict has no effect with --inspect|--inspect -n 3
+--ctx has no effect where no model answers|--parse hermes -c 100
+--think has no effect with --tokens|--tokens x --think off
+--stream has no effect with --json|--json --stream -p x
+--dry-base has no effect without --dry-multiplier|--dry-base 2 -p x
+--penalty-last-n has no effect without --repeat-penalty|--penalty-last-n 8 -p x
+--draft-max has no effect without --draft|--draft-max 3 -p x
+--top-p has no effect at temperature 0|--top-p 0.9 --seed 1 -p x
+--top-k has no effect at temperature 0|--top-k 9 -p x
+--min-p has no effect at temperature 0|--min-p 0.1 -p x
+--typical has no effect at temperature 0|--typical 0.9 -p x
+--device cpu:1: there is one device cpu|--device cpu:1 -p x
+END
+    # What stands in the environment is for all kinds of calls, and --temp 0 switches cuts off on purpose.
+    CHIMERE_OPTS='--think off --kv f16 --top-p 0.9 -n 2' try 0 chimere-run --tokenize -p x
+    CHIMERE_OPTS='--temp 0.8 --top-p 0.9' try 0 chimere-run --raw --temp 0 -n 1 -p x
+    try 0 chimere-run --raw --seed 7 -n 1 -p x < /dev/null
+    [ "$(cat err)" = 'chimere-run: --seed has no effect at temperature 0: it needs --temp' ]
+}
+
+@test "what waits on the standard input beside -p is used or told" {
+    echo 'The capital of Atlantis is Poseidonia.' > notes
+    for how in 'cat notes |' ''; do
+        if [ -n "$how" ]; then cat notes | try 0 chimere-run --raw -n 1 -p 'x'; else try 0 chimere-run --raw -n 1 -p 'x' < notes; fi
+        [ "$(cat err)" = "chimere-run: the standard input is not read with -p: add '-' to append it" ]
+    done
+    (sleep 0.3; echo late) | chimere-run --raw -n 1 -p x 2> err > out # its writer may be slow: told or not
+    [ "$(wc -l < err)" -le 1 ]
+    cat notes | try 0 chimere-run --raw -n 1 -p x -
+    [ ! -s err ]
+    cat notes | try 0 chimere-run -q --raw -n 1 -p x
+    [ ! -s err ]
+    try 0 chimere-run --raw -n 1 -p x < /dev/null
+    [ ! -s err ]
+    : | try 0 chimere-run --raw -n 1 -p x
+    [ ! -s err ]
 }
 
 @test "values that the sampler or the run refuses" {

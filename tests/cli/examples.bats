@@ -10,6 +10,7 @@ prepare()
     printf 'What is 12 + 30?\nWhat is the meaning of clotted?\n' > questions.txt
     printf 'a = 16\nb = 41\na, b = b, a\nprint(a, b)\n' > swap.py
     cp "$ROOT/share/eval/math.jsonl" .
+    cp "$CHIMERE_MODEL" nano.gguf
     cat > tools.json <<'EOF'
 [{"type": "function", "function": {"name": "get_weather", "description": "Get the current weather for a city.",
   "parameters": {"type": "object", "properties": {"city": {"type": "string", "description": "Name of the city"}},
