@@ -409,6 +409,7 @@ static enum err_code submit(struct opened *s, struct err *e)
     *(s->chat && o.predict_max > 0 ? &q.text_max : &q.predict_max) = o.predict_max;
     q.ignore_eos = o.ignore_eos;
     q.chat = s->chat;
+    q.in_parts = o.session != NULL;
     q.thinking = s->thinking;
     q.spell = s->chat; /* for the reader of the model's marks */
     q.constraint = s->grammar != NULL ? &gen_grammar : NULL;

@@ -21,7 +21,11 @@ enum err_code gen_begin_text(struct gen *g, struct request *q, struct err *e)
 {
     if (g->o.text == NULL || q->probe_of != NULL)
         return ERR_OK;
-    return begin_part(g, q, q->q.chat && q->q.thinking, e);
+    if (begin_part(g, q, q->q.chat && q->q.thinking, e))
+        return e->code;
+    if (q->q.in_parts && !q->q.chat)
+        text_stream_follows(q->stream, q->q.prompt, q->q.n_prompt);
+    return ERR_OK;
 }
 
 static bool is_end(const struct gen *g, const struct request *q, int32_t token)
@@ -153,6 +157,8 @@ enum err_code gen_finish(struct gen *g, struct request *q, struct err *e)
     } else {
         if (q->probing)
             drop_probe(g, q);
+        if (q->stream != NULL && q->q.in_parts && !q->q.chat)
+            text_stream_leave(q->stream);
         if (q->stream != NULL && q->end_by != GEN_STOP_STRING)
             w.text = text_stream_flush(q->stream);
         if (q->pooled != NULL && q->seq >= 0 && q->end_by == GEN_LENGTH)

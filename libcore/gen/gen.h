@@ -50,6 +50,8 @@ struct gen_request {
     bool           thinking;        /* chat: the prompt ends inside reasoning */
     bool           spell;           /* control tokens are part of the text, as they are spelled: for a reader of the
                                      * model's own marks (chat/reader.h) */
+    bool           in_parts;        /* not chat: the text goes on from the prompt's, and another request may go on from it: a
+                                     * character that one ends within comes whole with the next */
     bool           pool;            /* GEN_END has the mean of the prompt's last hidden rows, all of which are evaluated;
                                      * the run taps n_layer */
     int            priority;        /* higher ones first; equal ones in the order they came */

@@ -153,3 +153,22 @@ struct str text_stream_flush(struct text_stream *s)
     s->given = s->text.n;
     return s->given > 0 ? (struct str){s->text.p, s->given} : none;
 }
+
+void text_stream_follows(struct text_stream *s, const int32_t *v, int64_t n)
+{
+    char last[4]; /* the last bytes before */
+    size_t at = sizeof last;
+
+    for (; n > 0 && at > 0 && !text_is_control(s->t, v[n - 1]); n--) {
+        struct str piece = text_piece(s->t, v[n - 1]);
+        while (piece.n > 0 && at > 0)
+            last[--at] = piece.p[--piece.n];
+    }
+    s->n_tail = text_utf8_tail((struct str){last + at, sizeof last - at});
+    memcpy(s->tail, last + sizeof last - s->n_tail, s->n_tail);
+}
+
+void text_stream_leave(struct text_stream *s)
+{
+    s->n_tail = 0;
+}

@@ -80,5 +80,9 @@ MUST_CHECK enum err_code text_stream_push(struct text_stream *s, int32_t id, str
                                           bool *stopped, struct err *e);
 /* What was held back, at the end of generation. */
 struct str text_stream_flush(struct text_stream *s);
+/* A text that comes in parts. At the beginning of a stream: tokens went before, which may end within a character; it is
+ * completed here. Before the flush: the character that the stream ends within is left to the next part. */
+void text_stream_follows(struct text_stream *s, const int32_t *v, int64_t n);
+void text_stream_leave(struct text_stream *s);
 
 #endif

@@ -102,6 +102,24 @@ whole()
     [ "${first%.}${second%.}$third" = "$all" ]
 }
 
+@test "a text that is cut within a character loses nothing of it" {
+    # Four tokens that are the bytes of one character, f0 9f 98 80, and one that is a letter.
+    bytes=$(for b in 172 253 246 222; do printf -- '--logit-bias %s=%s ' $b $((16000 - (b == 253) * 4000 - (b == 246) * 8000 - (b == 222) * 12000)); done)
+    forced() { chimere-run --raw $bytes --presence-penalty 1000000 --penalty-last-n -1 "$@"; } # shellcheck disable=SC2086
+    [ "$(forced -p hi -n 4)" = $'\xf0\x9f\x98\x80' ]
+    for first in 1 2 3; do
+        rm -f s
+        one=$(forced -p hi -n $first --session s; echo .)
+        [ "$one" = . ]
+        two=$(forced -p '' -n $((4 - first)) --session s)
+        [ "$two" = $'\xf0\x9f\x98\x80' ]
+    done
+    rm -f s
+    forced -p hi -n 2 --session s --json | jq -e '.text == ""'
+    # Without a session there is nothing that could complete it.
+    forced -p hi -n 2 | cmp - <(printf '\xef\xbf\xbd\xef\xbf\xbd')
+}
+
 @test "the session's types of keys and values are the default" {
     chimere-run --raw -n 5 -p 'The kernel' --session s --kv f16,q8_0 > /dev/null
     try 0 chimere-run --raw -n 5 -p ' keeps' --session s
