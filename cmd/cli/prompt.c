@@ -69,6 +69,44 @@ static enum err_code add_message(json_t *a, const char *role, struct str text, b
     return ERR_OK;
 }
 
+/* Members of a request of OpenAI's interface that would change the answer: options say that here. */
+static void tell_members(const json_t *request, const char *path)
+{
+    static const char *const left_out[] = { "temperature", "top_p", "max_tokens", "max_completion_tokens", "stop", "seed", "n",
+                                            "response_format", "tool_choice", "logprobs", "logit_bias", "presence_penalty",
+                                            "frequency_penalty", "reasoning_effort" };
+    char names[256] = "";
+
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
+        size_t used = strlen(names);
+
+        if (json_object_get(request, left_out[i]) != NULL)
+            snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", left_out[i]);
+    }
+    if (names[0] != '\0')
+        cli_warn("%s: only messages and tools are taken of it, not %s: options say that", path, names);
+}
+
+/* The role that newer clients give to system messages, where the template does not know it. */
+static enum err_code rename_developer(json_t *all, struct str template_text, struct err *e)
+{
+    static const char role[] = "developer";
+    size_t  i;
+    json_t *m;
+
+    for (size_t k = 0; k + sizeof role - 1 <= template_text.n; k++)
+        if (memcmp(template_text.p + k, role, sizeof role - 1) == 0)
+            return ERR_OK;
+    json_array_foreach(all, i, m)
+    {
+        const char *is = json_string_value(json_object_get(m, "role"));
+
+        if (is != NULL && strcmp(is, role) == 0 && json_object_set_new(m, "role", json_string("system")))
+            return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    return ERR_OK;
+}
+
 /* The messages of a chat: --messages, then what the user says. *tools may be set. */
 static enum err_code read_messages(json_t *all, json_t **tools, const struct cli_chat *c,
                                    struct err *e)
@@ -86,6 +124,7 @@ static enum err_code read_messages(json_t *all, json_t **tools, const struct cli
                            c->messages);
         else
             code = json_array_extend(all, list) ? err_set(e, ERR_NOMEM, "out of memory") : ERR_OK;
+        tell_members(file, c->messages);
         *tools = json_is_object(file) ? json_incref(json_object_get(file, "tools")) : NULL;
         json_decref(file);
         if (code)
@@ -172,7 +211,7 @@ enum err_code cli_render_chat(struct text_tokens *out, struct cli_buf *text, boo
     enum err_code code = all ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 
     if (code == ERR_OK)
-        code = read_messages(all, &tools, c, e);
+        code = read_messages(all, &tools, c, e) ? e->code : rename_developer(all, chat_template(format), e);
     if (code == ERR_OK && c->tools != NULL) {
         json_decref(tools);
         tools = NULL;

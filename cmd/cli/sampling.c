@@ -153,6 +153,8 @@ enum err_code cli_sampling_make(struct cli_sampling *s, const struct text *t, in
     if (s->seed < 0)
         s->seed = s->o.temp > 0 ? (int64_t)fresh_seed() : 0;
     s->o.seed = (uint64_t)s->seed;
+    if (s->logprobs > n_vocab)
+        return err_set(e, ERR_ARG, "--logprobs %" PRId32 ": the model has %" PRId32 " tokens", s->logprobs, n_vocab);
     s->o.n_top = s->logprobs > 0 ? s->logprobs : 0;
     if (s->o.dry_multiplier != 0 && find_breakers(s, t, e))
         return e->code;

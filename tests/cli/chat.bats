@@ -109,3 +109,19 @@ fails() # STATUS TEXT COMMAND...: fails with that status, and one line that has 
     fails 1 'No space left on device' bash -c 'chimere-run --render t.jinja --vars vars > /dev/full'
     fails 1 'No space left on device' bash -c 'chimere-run --inspect --json > /dev/full'
 }
+
+@test "a request saved for another program: what is not taken is told; the role developer" {
+    echo '{"messages":[{"role":"user","content":"hi"}],"temperature":1,"max_tokens":3,"response_format":{"type":"json_object"}}' > r.json
+    try 0 chimere-run --messages r.json --think off -n 2
+    [ "$(cat err)" = 'chimere-run: r.json: only messages and tools are taken of it, not temperature, max_tokens, response_format: options say that' ]
+    echo '{"messages":[{"role":"user","content":"hi"}],"model":"x","stream":true}' > r.json
+    try 0 chimere-run --messages r.json --think off -n 2
+    [ ! -s err ]
+    for role in developer system; do
+        printf '[{"role":"%s","content":"Be terse."},{"role":"user","content":"hi"}]' $role > m.json
+        chimere-run --messages m.json --show-prompt > $role
+    done
+    cmp developer system
+    echo "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}{# developer #}" > t.jinja
+    chimere-run --messages <(sed 's/system/developer/' m.json) --template t.jinja --show-prompt | grep -q '^developer:'
+}

@@ -61,6 +61,7 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     fails 2 "--logits '': the name is empty" chimere-run --logits '' -p x
     fails 2 "--repeat-penalty" chimere-run --repeat-penalty 0 -p x
     fails 2 "--top-p" chimere-run --top-p 2 --temp 1 -p x
+    fails 2 "--logprobs 5000: the model has 4096 tokens" chimere-run --raw --logprobs 5000 --json -p x -n 1
     fails 2 "--temp" chimere-run --temp=-1 -p x
 }
 
