@@ -302,3 +302,10 @@ END
     done
     grep -qE '^prompt: [0-9]+ of 2496 tokens, [0-9.]+/s, [0-9]+:[0-9][0-9] left$' lines
 }
+
+@test "an answer that goes to a file is counted on the terminal" {
+    command -v script > /dev/null || skip "script is not installed"
+    script -qec "exec chimere-run --reasoning none --think off --ignore-eos -n 1500 -p hi > answer" typescript > /dev/null < /dev/null
+    [ -s answer ]
+    tr '\r' '\n' < typescript | sed 's/\x1b\[K//' | grep -qE '^[0-9]+ tokens, [0-9.]+/s$'
+}

@@ -503,6 +503,44 @@ static void test_stream(void **state)
     text_close(t);
 }
 
+/* A text of bytes as tokens, cut at every place: the parts add up to it, and each is whole characters. */
+static void test_stream_in_parts(void **state)
+{
+    static const char text[] = "a\xC3\xA9\xE6\xBC\xA2\xF0\x9F\x98\x80z";
+    struct text *t = open_text(HERE, "tiny-qwen35.gguf");
+    int32_t ids[sizeof text];
+    const int64_t n = sizeof text - 1;
+
+    (void)state;
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = t->byte_id[(unsigned char)text[i]];
+    for (int64_t cut = 0; cut <= n; cut++) {
+        char out[sizeof text] = "";
+        size_t used = 0;
+
+        for (int part = 0; part < 2; part++) {
+            struct text_stream *st;
+            struct err e = {0};
+            struct str ready;
+            bool stopped;
+
+            assert_int_equal(text_stream_open(&st, t, NULL, 0, &e), ERR_OK);
+            text_stream_follows(st, ids, part * cut);
+            for (int64_t i = part * cut; i < (part ? n : cut); i++) {
+                assert_int_equal(text_stream_push(st, ids[i], &ready, &stopped, &e), ERR_OK);
+                assert_true(used + ready.n < sizeof out);
+                memcpy(out + used, ready.p, ready.n);
+                used += ready.n;
+            }
+            text_stream_leave(st);
+            assert_int_equal(text_stream_flush(st).n, 0);
+            text_stream_close(st);
+        }
+        assert_string_equal(out, text);
+    }
+    text_close(t);
+}
+
 static void test_stream_bad_bytes(void **state)
 {
     static const struct {
@@ -823,6 +861,7 @@ int main(void)
         cmocka_unit_test(test_spm_rules),
         cmocka_unit_test(test_hostile_vocabularies),
         cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_stream_in_parts),
         cmocka_unit_test(test_stream_bad_bytes),
     };
 
