@@ -13,6 +13,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 if [ -n "${DEBS:-}" ]; then
     root=$PWD/build/debs
+    mkdir -p "$root"
     for deb in "$DEBS"/*.deb; do dpkg -x "$deb" "$root" || exit 1; done
     lib=$root/usr/lib/$(gcc -dumpmachine)
     export CPATH=$root/usr/include LIBRARY_PATH=$lib LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} PATH=$PATH:$root/usr/bin

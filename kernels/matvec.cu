@@ -256,8 +256,36 @@ static void whole_jobs(struct cuda *c, struct mv_args *m, uint8_t *rows, struct 
     tile_jobs(c, &whole, wide ? cuda_broad : cuda_whole, wide ? 1 : TILE_COLUMNS);
 }
 
+static struct tensor some_rows(struct tensor x, int64_t from, int64_t n)
+{
+    x.data = (float *)x.data + from * x.stride;
+    x.ne[1] = n;
+    return x;
+}
+
+/* A few more rows than a launch of few rows takes go in slices of equal size: a tile would be mostly empty. */
+static bool matmul_in_slices(struct cuda *c, const struct job *job, int n, struct tensor x)
+{
+    const int64_t slices = cuda_slices(x.ne[1]);
+    struct job some[JOBS];
+
+    for (int i = 0; i < n; i++)
+        if (is_plain(job[i].w.type) || !cuda_is_fused(job[i].w.type, FEW_ROWS, x.ne[0]))
+            return false;
+    for (int64_t s = 0; s < slices; s++) {
+        const int64_t from = x.ne[1] * s / slices, to = x.ne[1] * (s + 1) / slices;
+
+        for (int i = 0; i < n; i++)
+            some[i] = (struct job){ job[i].w, some_rows(job[i].y, from, to - from) };
+        cuda_matmul(c, some, n, some_rows(x, from, to - from));
+    }
+    return slices > 0;
+}
+
 void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
 {
+    if (matmul_in_slices(c, job, n, x))
+        return;
     const bool many = x.ne[1] > FEW_ROWS, most = c->wide && x.ne[1] >= WIDE_LEAST;
     struct mv_args a = {}, wide = {};
     bool quantised = false;

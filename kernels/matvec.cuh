@@ -176,5 +176,11 @@ void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x);
 bool cuda_is_common(int type);
 enum { FUSED_LONGEST = 8192 };
 bool cuda_is_fused(int type, int64_t rows, int64_t k);
+/* Into how many slices of at most FEW_ROWS rows so many go; 0: they are few as they are, or enough for tiles. */
+enum { SLICED_ROWS = 48 }; /* with 64, tiles were faster for two of three mixes */
+static inline int64_t cuda_slices(int64_t rows)
+{
+    return rows > FEW_ROWS && rows <= SLICED_ROWS ? (rows + FEW_ROWS - 1) / FEW_ROWS : 0;
+}
 void cuda_rare(struct cuda *c, struct tensor w, struct tensor y, const uint8_t *x, int nx); /* mv_rare.cu */
 #endif

@@ -205,7 +205,7 @@ size_t cuda_moe_ws(const struct node *v)
 {
     const size_t few = cuda_few_moe_ws(v), many = cut(v, NULL).bytes;
 
-    return v->t[1].ne[1] <= FEW_ROWS && few > many ? few : many;
+    return v->t[1].ne[1] <= SLICED_ROWS && few > many ? few : many;
 }
 
 static void product(struct cuda *c, const struct space *s, const struct node *v, struct tensor w, struct tensor x,
@@ -343,8 +343,42 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
     one_product(c, s, &a, m.down, out, out_stride);
 }
 
+/* Rows from, from + 1 .. of a mixture. */
+static struct node some_rows(const struct node *v, int64_t from, int64_t n)
+{
+    struct node some = *v;
+
+    for (int i = 0; i < 2; i++) {
+        const int64_t each = i == 0 && v->op == DEV_OP_moe_pairs ? v->moe.n_used : 1;
+
+        some.t[i].data = (float *)v->t[i].data + from * each * v->t[i].stride;
+        some.t[i].ne[1] = n * each;
+    }
+    some.moe.expert += from * v->moe.n_used;
+    some.moe.weight.data = (float *)v->moe.weight.data + from * v->moe.weight.stride;
+    some.moe.weight.ne[1] = n;
+    return some;
+}
+
+static bool moe_in_slices(struct cuda *c, const struct node *v)
+{
+    const int64_t rows = v->t[1].ne[1], slices = cuda_slices(rows);
+
+    for (int64_t s = 0; s < slices; s++) {
+        const int64_t from = rows * s / slices;
+        const struct node some = some_rows(v, from, rows * (s + 1) / slices - from);
+
+        if (!cuda_moe_is_few(&some))
+            return false;
+        cuda_moe_few(c, &some);
+    }
+    return slices > 0;
+}
+
 void cuda_moe(struct cuda *c, const struct node *v)
 {
+    if (moe_in_slices(c, v))
+        return;
     if (cuda_moe_is_few(v)) {
         cuda_moe_few(c, v);
         return;

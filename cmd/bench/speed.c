@@ -367,7 +367,8 @@ static enum err_code gen_steps(struct gen *g, int n_steps, double *ms, struct er
     return cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : ERR_OK;
 }
 
-/* A turn of n_seq sampled answers, after prompts of depth + 1 tokens. */
+/* A turn of n_seq greedy answers, after prompts of depth + 1 tokens. (Random weights repeat rows of the head: with the
+ * logits that are equal then, a sampler would have to see whole rows.) */
 static enum err_code gen_turn(struct speed *s, int n_seq, int64_t depth, double *ms, struct err *e)
 {
     struct gen_request q = gen_defaults();
@@ -381,11 +382,9 @@ static enum err_code gen_turn(struct speed *s, int n_seq, int64_t depth, double 
 
     q.prompt = v;
     q.n_prompt = depth + 1;
-    q.sample.temp = 1;
     for (int i = 0; i < n_seq && code == ERR_OK; i++) {
         for (int64_t j = 0; j <= depth; j++)
             v[j] = random_token(s);
-        q.sample.stream = (uint64_t)i;
         code = gen_submit(g, &q, &id, e);
     }
     for (int64_t i = 0; i < steps_max && code == ERR_OK && gen_reading(g) > 0; i++)
