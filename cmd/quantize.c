@@ -212,6 +212,7 @@ static enum err_code write_model(const struct gguf *g, const struct ramp_plan *p
                                  const struct ramp_importance *im, const struct ramp_merge *merge, const char *out,
                                  struct err *e)
 {
+    size_t          had = 0;
     struct pool    *pool;
     struct ramp_job job = { .g = g, .plan = p, .importance = im, .recipe = ramp_recipe_text(r),
                             .version = CHIMERE_VERSION,
@@ -223,6 +224,7 @@ static enum err_code write_model(const struct gguf *g, const struct ramp_plan *p
     if (pool_open(&pool, o.n_threads > 0 ? o.n_threads : pool_cpus(), e))
         return e->code;
     job.coder.pool = pool;
+    job.had = &had;
     started_ms = cli_now_ms();
     enum err_code rc = ramp_quantize(&job, out, e);
 
@@ -231,6 +233,8 @@ static enum err_code write_model(const struct gguf *g, const struct ramp_plan *p
     if (rc == ERR_OK && !o.quiet) {
         fprintf(stderr, "%s: %.1f s, ", out, (cli_now_ms() - started_ms) / 1e3);
         print_totals(stderr, p);
+        if (had > 0)
+            fprintf(stderr, "%zu tensors were there, of a run that was killed\n", had);
     }
     return rc;
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -207,6 +208,7 @@ struct io_out {
     int      dir_fd;   /* -1 until open */
     int      fd;       /* -1 until open and after closing */
     bool     made;     /* temp exists in the directory */
+    bool     part;     /* locked: stays open until it has its name */
     bool     failed;   /* a write failed: the contents have a hole */
     uint64_t pos;      /* bytes accepted, those in buf included */
     size_t   n_buf;
@@ -281,7 +283,43 @@ static enum err_code open_temp(struct io_out *o, mode_t mode, struct err *e)
     return err_errno(e, ERR_IO, errno, "%s: cannot create", o->path);
 }
 
-enum err_code io_out_open(struct io_out **out, const char *path, struct err *e)
+/* The file that an earlier process left, or a new one; locked, and still the one under its name. */
+static enum err_code open_part(struct io_out *o, mode_t mode, struct err *e)
+{
+    struct stat st, now;
+    o->part = true;
+    snprintf(o->temp, sizeof o->temp, ".%.200s.part", base_name(o->target));
+    for (int i = 0; i < TEMP_TRIES_MAX; i++) {
+        o->fd = openat(o->dir_fd, o->temp, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (o->fd < 0 && errno == EINTR) {
+            continue;
+        }
+        if (o->fd < 0) {
+            break;
+        }
+        if (flock(o->fd, LOCK_EX | LOCK_NB) != 0) {
+            return errno == EWOULDBLOCK ? err_set(e, ERR_IO, "%s: another process is writing it", o->path)
+                                        : err_errno(e, ERR_IO, errno, "%s: cannot lock its temporary file", o->path);
+        }
+        if (fstat(o->fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_nlink > 1) {
+            return err_set(e, ERR_IO, "%s: %s is in the way", o->path, o->temp);
+        }
+        if (fstatat(o->dir_fd, o->temp, &now, AT_SYMLINK_NOFOLLOW) == 0 && now.st_ino == st.st_ino &&
+            now.st_dev == st.st_dev) {
+            o->made = true;
+            if (mode != 0 && fchmod(o->fd, mode) != 0) {
+                return err_errno(e, ERR_IO, errno, "%s: cannot set its mode", o->path);
+            }
+            return ERR_OK;
+        }
+        close(o->fd); /* another process has finished or removed it meanwhile */
+        o->fd = -1;
+    }
+    return err_errno(e, ERR_IO, errno, "%s: cannot create", o->path);
+}
+
+static enum err_code open_out(struct io_out **out, const char *path,
+                              enum err_code (*temp)(struct io_out *, mode_t, struct err *), struct err *e)
 {
     struct io_out *o = calloc(1, sizeof *o);
     if (o == NULL) {
@@ -298,7 +336,7 @@ enum err_code io_out_open(struct io_out **out, const char *path, struct err *e)
         rc = open_dir(o, e);
     }
     if (rc == ERR_OK) {
-        rc = open_temp(o, mode, e);
+        rc = temp(o, mode, e);
     }
     if (rc != ERR_OK) {
         io_out_abort(o);
@@ -306,6 +344,34 @@ enum err_code io_out_open(struct io_out **out, const char *path, struct err *e)
     }
     *out = o;
     return ERR_OK;
+}
+
+enum err_code io_out_open(struct io_out **out, const char *path, struct err *e)
+{
+    return open_out(out, path, open_temp, e);
+}
+
+enum err_code io_out_open_part(struct io_out **out, const char *path, struct err *e)
+{
+    return open_out(out, path, open_part, e);
+}
+
+bool io_out_old(struct io_out *o, uint64_t offset, void *data, size_t n)
+{
+    char *p = data;
+    while (n > 0) {
+        ssize_t got = pread(o->fd, p, min_size(n, CHUNK_BYTES_MAX), (off_t)offset);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return false;
+        }
+        p += got;
+        n -= (size_t)got;
+        offset += (uint64_t)got;
+    }
+    return true;
 }
 
 static enum err_code write_through(struct io_out *o, const void *data, size_t n, struct err *e)
@@ -368,6 +434,22 @@ enum err_code io_out_skip(struct io_out *o, uint64_t n, struct err *e)
     return ERR_OK;
 }
 
+enum err_code io_out_keep(struct io_out *o, uint64_t n, struct err *e)
+{
+    enum err_code rc = check_whole(o, e);
+    if (rc == ERR_OK) {
+        rc = flush(o, e);
+    }
+    if (rc == ERR_OK && lseek(o->fd, (off_t)(o->pos + n), SEEK_SET) < 0) {
+        o->failed = true;
+        rc = err_errno(e, ERR_IO, errno, "%s: cannot seek", o->path);
+    }
+    if (rc == ERR_OK) {
+        o->pos += n;
+    }
+    return rc;
+}
+
 enum err_code io_out_patch(struct io_out *o, uint64_t offset, const void *data, size_t n,
                            struct err *e)
 {
@@ -410,8 +492,14 @@ static enum err_code settle(struct io_out *o, struct err *e)
     if (rc != ERR_OK) {
         return rc;
     }
+    if (ftruncate(o->fd, (off_t)o->pos) != 0) { /* what an earlier process left may be longer */
+        return err_errno(e, ERR_IO, errno, "%s: cannot cut it to its length", o->path);
+    }
     if (sync_retry(o->fd) != 0) {
         return err_errno(e, ERR_IO, errno, "%s: cannot sync", o->path);
+    }
+    if (o->part) {
+        return ERR_OK;
     }
     int fd = o->fd;
     o->fd = -1;
@@ -476,11 +564,11 @@ void io_out_abort(struct io_out *o)
     if (o == NULL) {
         return;
     }
-    if (o->fd >= 0) {
-        close(o->fd);
-    }
     if (o->made) {
         unlinkat(o->dir_fd, o->temp, 0);
+    }
+    if (o->fd >= 0) { /* and with it the lock */
+        close(o->fd);
     }
     if (o->dir_fd >= 0) {
         close(o->dir_fd);

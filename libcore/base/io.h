@@ -29,6 +29,14 @@ MUST_CHECK enum err_code io_write_all(int fd, const void *data, size_t n, struct
  * and abort ends it (abort after a failed commit is done inside). One thread. */
 struct io_out;
 MUST_CHECK enum err_code io_out_open(struct io_out **out, const char *path, struct err *e);
+/* The same with a temporary file that has a name of its own, ".NAME.part", and stays when the process is killed: what it had
+ * written is there until it is overwritten, and can be looked at first (io_out_old) and kept (io_out_keep). ERR_IO: another
+ * process writes it now, or it is not a plain file of this user's. Abort removes it. */
+MUST_CHECK enum err_code io_out_open_part(struct io_out **out, const char *path, struct err *e);
+/* n bytes that an earlier process left at `offset`, which are not overwritten by now. False: there are none. */
+bool io_out_old(struct io_out *o, uint64_t offset, void *data, size_t n);
+/* The next n bytes stay as an earlier process left them: io_out_old() has seen them. */
+MUST_CHECK enum err_code io_out_keep(struct io_out *o, uint64_t n, struct err *e);
 MUST_CHECK enum err_code io_out_write(struct io_out *o, const void *data, size_t n, struct err *e);
 /* n zeros that take no room where the file system knows holes. */
 MUST_CHECK enum err_code io_out_skip(struct io_out *o, uint64_t n, struct err *e);

@@ -115,6 +115,10 @@ MUST_CHECK enum err_code gguf_with(struct gguf **out, const struct gguf *g, cons
  * only commit (which then fails) or abort may follow. */
 struct gguf_writer;
 MUST_CHECK enum err_code gguf_write_open(struct gguf_writer **out, const char *path, struct err *e);
+/* The same with io_out_open_part(): what a killed process wrote can be looked at and kept. */
+MUST_CHECK enum err_code gguf_write_open_part(struct gguf_writer **out, const char *path, struct err *e);
+/* n bytes that it left, from `skip` bytes after what is written now; false: there are none. */
+bool gguf_write_old(struct gguf_writer *w, uint64_t skip, void *data, size_t n);
 MUST_CHECK enum err_code gguf_write_u32(struct gguf_writer *w, const char *key, uint32_t v,
                                         struct err *e);
 MUST_CHECK enum err_code gguf_write_f32(struct gguf_writer *w, const char *key, float v,
@@ -137,6 +141,8 @@ MUST_CHECK enum err_code gguf_write_tensor(struct gguf_writer *w, struct str nam
 /* data NULL: n zeros, a hole in the file. */
 MUST_CHECK enum err_code gguf_write_data(struct gguf_writer *w, const void *data, size_t n,
                                          struct err *e);
+/* In the place of gguf_write_data() for a whole tensor: its bytes are those that were left there. */
+MUST_CHECK enum err_code gguf_write_keep(struct gguf_writer *w, struct err *e);
 /* Other elements for an array of numbers that was written under this key, as many: what is known only
  * after the data. At any time before commit. */
 MUST_CHECK enum err_code gguf_write_again(struct gguf_writer *w, const char *key, const void *v,

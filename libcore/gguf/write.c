@@ -163,7 +163,8 @@ static enum err_code check_unique(struct gguf_writer *w, const struct items *l, 
     return code;
 }
 
-enum err_code gguf_write_open(struct gguf_writer **out, const char *path, struct err *e)
+static enum err_code open_with(struct gguf_writer **out, const char *path,
+                               enum err_code (*open)(struct io_out **, const char *, struct err *), struct err *e)
 {
     struct gguf_writer *w = calloc(1, sizeof *w);
     size_t n = strlen(path) + 1;
@@ -175,7 +176,7 @@ enum err_code gguf_write_open(struct gguf_writer **out, const char *path, struct
     }
     memcpy(w->path, path, n);
     w->align = GGUF_ALIGN_DEFAULT;
-    code = io_out_open(&w->o, path, e);
+    code = open(&w->o, path, e);
     if (code == ERR_OK)
         code = put_u32(w, GGUF_MAGIC, e);
     if (code == ERR_OK)
@@ -190,6 +191,21 @@ enum err_code gguf_write_open(struct gguf_writer **out, const char *path, struct
     }
     *out = w;
     return ERR_OK;
+}
+
+enum err_code gguf_write_open(struct gguf_writer **out, const char *path, struct err *e)
+{
+    return open_with(out, path, io_out_open, e);
+}
+
+enum err_code gguf_write_open_part(struct gguf_writer **out, const char *path, struct err *e)
+{
+    return open_with(out, path, io_out_open_part, e);
+}
+
+bool gguf_write_old(struct gguf_writer *w, uint64_t skip, void *data, size_t n)
+{
+    return io_out_old(w->o, io_out_pos(w->o) + skip, data, n);
 }
 
 static enum err_code check_align(struct gguf_writer *w, const struct gguf_kv *kv, struct err *e)
@@ -423,6 +439,21 @@ enum err_code gguf_write_data(struct gguf_writer *w, const void *data, size_t n,
             code = put_pad(w, e); /* after the last one too: other readers count on it */
         }
     }
+    return code;
+}
+
+enum err_code gguf_write_keep(struct gguf_writer *w, struct err *e)
+{
+    enum err_code code = w->phase == IN_DATA ? ERR_OK : begin_data(w, e);
+
+    assert(w->at < w->tensors.n && w->at_done == 0);
+    if (code == ERR_OK)
+        code = io_out_keep(w->o, w->tensors.v[w->at].size_bytes, e);
+    w->at++;
+    if (code == ERR_OK)
+        code = put_pad(w, e);
+    if (code)
+        w->failed = true;
     return code;
 }
 

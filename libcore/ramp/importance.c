@@ -45,6 +45,11 @@ void ramp_importance_close(struct ramp_importance *im)
     free(im);
 }
 
+const char *ramp_importance_path(const struct ramp_importance *im)
+{
+    return gguf_path(im->g);
+}
+
 static const struct gguf_tensor *find(const struct ramp_importance *im, const struct gguf_tensor *t, const char *what)
 {
     char name[128];

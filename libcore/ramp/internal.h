@@ -16,6 +16,8 @@ struct ramp_model {
 bool  ramp_merges(const struct ramp_merge *m, struct str name);
 void  ramp_merge_row(const struct ramp_merge *m, const struct gguf_tensor *t, int64_t r, float *w);
 char *ramp_merge_text(const struct ramp_merge *m);
+/* Files and scales. */
+void  ramp_merge_hash(const struct ramp_merge *m, uint64_t *h, void (*file)(uint64_t *h, const char *path));
 
 size_t  ramp_rules(const struct ramp_recipe *r);
 int     ramp_rule_type(const struct ramp_recipe *r, size_t i);
@@ -58,6 +60,7 @@ void ramp_encoding_close(struct ramp_encoding *c);
 MUST_CHECK enum err_code ramp_encode(struct ramp_encoding *c, void *out, int64_t first, int64_t step, int64_t n,
                                      struct err *e);
 
+const char *ramp_importance_path(const struct ramp_importance *im);
 /* Weights of the columns of matrix `at` of a tensor, or NULL; ERR_FORMAT when the shapes differ. buf: ne[0] floats. */
 MUST_CHECK enum err_code ramp_importance_of(const struct ramp_importance *im, const struct gguf_tensor *t, int64_t at,
                                             float *buf, const float **out, struct err *e);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "adapt/adapt.h"
+#include "base/io.h"
 #include "ramp/internal.h"
 
 bool ramp_merges(const struct ramp_merge *m, struct str name)
@@ -38,4 +39,12 @@ char *ramp_merge_text(const struct ramp_merge *m)
                               (double)m->scale[i]);
     }
     return text;
+}
+
+void ramp_merge_hash(const struct ramp_merge *m, uint64_t *h, void (*file)(uint64_t *h, const char *path))
+{
+    for (int i = 0; i < m->n; i++) {
+        file(h, m->adapter[i]->path);
+        *h = io_hash(*h, &m->scale[i], sizeof m->scale[i]);
+    }
 }

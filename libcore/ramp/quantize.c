@@ -2,6 +2,7 @@
 /* quantize.c - a model written by a plan, tensor by tensor, in batches of rows.    room: ramp */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/io.h"
 #include "base/pool.h"
@@ -17,7 +18,11 @@ struct work {
     struct gguf_writer       *w;
     unsigned char            *out;        /* a batch of rows */
     float                    *importance; /* of one matrix */
+    /* Of tensors that are written; of others the job's number, by which a file that was begun is known as this job's. The last
+     * one keeps it until all are there. */
     uint64_t                 *hashes;
+    uint64_t                  id;
+    size_t                    had;         /* tensors that are written, of a process that was killed */
     uint64_t                  done, total; /* elements */
     struct ramp_encoding      batch;
 };
@@ -40,6 +45,82 @@ static enum err_code tick(struct work *k, uint64_t elems, struct err *e)
     if (!progress_tick(&k->job->progress, k->done, k->total))
         return err_set(e, ERR_CANCEL, "interrupted");
     return ERR_OK;
+}
+
+/* ---- a job that was killed goes on ---- */
+
+/* What a key takes: its name, kind, and of arrays kind and number of elements. */
+static uint64_t key_bytes(size_t name, bool array)
+{
+    return 8 + name + 4 + (array ? 4 + 8 : 0);
+}
+
+static void hash_file(uint64_t *h, const char *path)
+{
+    struct stat st;
+
+    if (stat(path, &st) == 0) {
+        uint64_t v[4] = { (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec, (uint64_t)st.st_ino };
+
+        *h = io_hash(*h, v, sizeof v);
+    }
+}
+
+/* The same job has the same inputs, by their sizes and times, the same rules and the same encoders. */
+static uint64_t job_id(const struct ramp_job *job)
+{
+    int         how[2] = { job->coder.effort, job->coder.unbiased };
+    uint64_t    h = io_hash(0, how, sizeof how);
+    const char *path;
+
+    h = io_hash(h, job->version, strlen(job->version));
+    h = io_hash(h, job->recipe, strlen(job->recipe));
+    for (size_t i = 0; (path = gguf_part_path(job->g, i)) != NULL; i++)
+        hash_file(&h, path);
+    for (size_t i = 0; i < job->plan->n; i++)
+        h = io_hash(h, &job->plan->v[i].type, sizeof job->plan->v[i].type);
+    if (job->importance != NULL)
+        hash_file(&h, ramp_importance_path(job->importance));
+    if (job->merge != NULL)
+        ramp_merge_hash(job->merge, &h, hash_file);
+    return h | 1; /* never 0 */
+}
+
+/* The hashes that lie where they are written next: those of the tensors that are there, the job's number for the rest. */
+static void look_back(struct work *k, uint64_t skip)
+{
+    const size_t n = k->job->plan->n;
+    size_t       had = 0;
+
+    if (n == 0 || !gguf_write_old(k->w, skip, k->hashes, n * sizeof *k->hashes))
+        had = n; /* no */
+    while (had < n && k->hashes[had] != k->id)
+        had++;
+    k->had = had < n ? had : 0;
+    for (size_t i = had; i < n; i++)
+        if (k->hashes[i] != k->id)
+            k->had = 0;
+    for (size_t i = k->had; i < n; i++)
+        k->hashes[i] = k->id;
+}
+
+/* Whether the bytes of the tensor that comes next are there as their hash says, so that they can stay. */
+static bool is_there(struct work *k, size_t at)
+{
+    size_t   row_bytes = (size_t)quant_row_bytes(k->batch.type, k->batch.t->ne[0]);
+    int64_t  rows = rows_of(k->batch.t), most = k->batch.t->ne[0] < BATCH_ELEMS ? BATCH_ELEMS / k->batch.t->ne[0] : 1;
+    uint64_t h = 0;
+
+    if (at >= k->had)
+        return false;
+    for (int64_t i = 0; i < rows; i += most) {
+        int64_t n = rows - i < most ? rows - i : most;
+
+        if (!gguf_write_old(k->w, (uint64_t)i * row_bytes, k->out, (size_t)n * row_bytes))
+            return false;
+        h = hash_rows(h, k->out, row_bytes, n);
+    }
+    return h == k->hashes[at];
 }
 
 /* Rows [first, first + n) of the tensor, all of one matrix. */
@@ -130,6 +211,7 @@ static enum err_code write_head(struct work *k, struct err *e)
         rc = gguf_write_str(k->w, "chimere.quantize.recipe", str_of(job->recipe), e);
     if (rc == ERR_OK && job->merge != NULL)
         rc = write_merged(k, e);
+    look_back(k, key_bytes(strlen(KEY_HASHES), true));
     if (rc == ERR_OK)
         rc = gguf_write_arr(k->w, KEY_HASHES, GGUF_U64, k->hashes, job->plan->n, e);
     for (size_t i = 0; i < job->plan->n && rc == ERR_OK; i++) {
@@ -138,12 +220,6 @@ static enum err_code write_head(struct work *k, struct err *e)
         rc = gguf_write_tensor(k->w, t->name, job->plan->v[i].type, t->n_dims, t->ne, e);
     }
     return rc;
-}
-
-/* What a key takes: its name, kind, and of arrays kind and number of elements. */
-static uint64_t key_bytes(size_t name, bool array)
-{
-    return 8 + name + 4 + (array ? 4 + 8 : 0);
 }
 
 uint64_t ramp_file_bytes(const struct gguf *g, const int *type, size_t recipe_bytes, const char *version)
@@ -194,14 +270,39 @@ static enum err_code make_room(struct work *k, struct err *e)
     return ERR_OK;
 }
 
+/* One more tensor is there, for a process that goes on if this one is killed. */
+static enum err_code note_hash(struct work *k, size_t at, uint64_t hash, struct err *e)
+{
+    k->hashes[at] = hash;
+    if (at + 1 == k->job->plan->n)
+        return ERR_OK; /* with it the file would be complete, and of no known job */
+    return gguf_write_again(k->w, KEY_HASHES, k->hashes, k->job->plan->n * sizeof *k->hashes, e);
+}
+
 static enum err_code write_all(struct work *k, struct err *e)
 {
     enum err_code rc = write_head(k, e);
 
+    if (k->job->had != NULL)
+        *k->job->had = 0;
+    if (rc == ERR_OK && k->job->plan->n > 0)
+        rc = gguf_write_data(k->w, NULL, 0, e); /* up to the first tensor */
     for (size_t i = 0; i < k->job->plan->n && rc == ERR_OK; i++) {
+        uint64_t hash = 0;
+
         k->batch.t = gguf_tensor_at(k->job->g, i);
         k->batch.type = k->job->plan->v[i].type;
-        rc = (k->job->plan->v[i].kept ? write_same : write_new)(k, &k->hashes[i], e);
+        if (is_there(k, i)) {
+            rc = gguf_write_keep(k->w, e);
+            if (rc == ERR_OK)
+                rc = tick(k, (uint64_t)(rows_of(k->batch.t) * k->batch.t->ne[0]), e);
+            if (k->job->had != NULL)
+                ++*k->job->had;
+            continue;
+        }
+        rc = (k->job->plan->v[i].kept ? write_same : write_new)(k, &hash, e);
+        if (rc == ERR_OK)
+            rc = note_hash(k, i, hash, e);
         gguf_drop(k->job->g, k->batch.t);
     }
     if (rc == ERR_OK && k->job->plan->n > 0)
@@ -211,11 +312,11 @@ static enum err_code write_all(struct work *k, struct err *e)
 
 enum err_code ramp_quantize(const struct ramp_job *job, const char *path, struct err *e)
 {
-    struct work   k = { .job = job };
+    struct work   k = { .job = job, .id = job_id(job) };
     enum err_code rc = make_room(&k, e);
 
     if (rc == ERR_OK)
-        rc = gguf_write_open(&k.w, path, e);
+        rc = gguf_write_open_part(&k.w, path, e);
     if (rc == ERR_OK) {
         rc = write_all(&k, e);
         if (rc == ERR_OK)

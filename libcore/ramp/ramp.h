@@ -80,12 +80,15 @@ struct ramp_job {
     const char                   *version;    /* of the program, likewise */
     struct ramp_coder             coder;
     struct progress               progress; /* of elements */
+    size_t                       *had;      /* NULL, or how many tensors a killed process had written */
 };
 /* Writes job->g to path (gguf_write_open() and its promises) with its metadata and, beside these,
  *     chimere.quantize.version, .recipe   strings
  *     chimere.quantize.merged             with adapters: their files and scales, "r4.gguf:0.5 ..."
  *     chimere.quantize.hashes             u64 for each tensor: h = 0; for each row h = XXH64(row, seed h)
  * Peak memory beside the mappings is some MiB for each thread and the longest row; what was read is given back.
+ * A process that was killed leaves what it wrote as ".NAME.part" beside the output: the same job goes on from there, with the
+ * same bytes, after it has compared the tensors that are there with their hashes. An error or interrupt removes that file.
  * ERR_FORMAT: a weight or an importance is not finite. */
 MUST_CHECK enum err_code ramp_quantize(const struct ramp_job *job, const char *path, struct err *e);
 

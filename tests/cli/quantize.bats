@@ -216,3 +216,29 @@ EOF
     refuses 3 "not an imatrix" chimere-quantize -t q4_0 --pure --imatrix "$in" "$in" b.gguf
     [ ! -e b.gguf ]
 }
+
+@test "a run that was killed at any moment goes on, with the same bytes" {
+    local wait=0.02 had=0
+    run_it() { chimere-quantize -t q3_k --effort highest --allow-requantize --threads 1 "$TINY" "$@"; }
+    run_it -q whole.gguf
+    for ((i = 0; i < 6; i++)); do
+        rm -f a.gguf
+        timeout -s KILL "$wait" env bash -c "exec chimere-quantize -q -t q3_k --effort highest --allow-requantize --threads 1 '$TINY' a.gguf" || true
+        [ ! -e .a.gguf.part ] || had=1
+        run_it -f a.gguf 2> err
+        cmp a.gguf whole.gguf
+        [ ! -e .a.gguf.part ]
+        wait=$(awk "BEGIN { print $wait * 1.8 }")
+    done
+    [ $had -eq 1 ]
+    # tensors that are there stay, but those of another job or with other bytes do not
+    cp whole.gguf .b.gguf.part
+    run_it b.gguf
+    cmp b.gguf whole.gguf
+    head -c 60000 /dev/urandom > .c.gguf.part
+    run_it c.gguf
+    cmp c.gguf whole.gguf
+    ln -s whole.gguf .d.gguf.part
+    try 1 run_it d.gguf
+    cmp b.gguf whole.gguf
+}
