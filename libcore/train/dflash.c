@@ -34,7 +34,8 @@ static int64_t rows_max(const struct train_shape *s, const struct train_dflash_o
 
 int64_t train_dflash_bytes(const struct train_shape *s, const struct train_dflash_opts *o, int64_t n_vocab, int threads)
 {
-    const int64_t context = o->n_text * s->ctx_tokens, d = s->n_embd;
+    const int64_t texts = o->n_text > TRAIN_WALK_TEXTS ? o->n_text : TRAIN_WALK_TEXTS; /* steps, or a test */
+    const int64_t context = texts * s->ctx_tokens, d = s->n_embd;
     const int64_t each = d * (2 * s->n_head + 2 * s->n_head_kv) * s->head_dim + 3 * d * s->n_ff;
     const int64_t params = s->n_layer * each + s->n_tap * d * d;
 
@@ -176,7 +177,8 @@ static enum err_code context_room(struct train_dflash *d, int64_t n, struct err 
 
     if (w->n_context + n <= w->cap_context)
         return ERR_OK;
-    const int64_t cap = 2 * (w->n_context + n);
+    const int64_t most = d->o.n_text * d->net.s.ctx_tokens, wanted = 2 * (w->n_context + n);
+    const int64_t cap = wanted < most ? wanted : most;
     uint16_t *feature = realloc(w->feature, (size_t)(cap * width) * sizeof *feature);
 
     w->feature = feature != NULL ? feature : w->feature;

@@ -49,6 +49,7 @@ MUST_CHECK enum err_code train_dflash_save(const struct train_dflash *d, const c
 /* ERR_FORMAT: the file is of another job, or damaged. */
 MUST_CHECK enum err_code train_dflash_load(struct train_dflash *d, const char *path, struct str job, struct err *e);
 
+enum { TRAIN_WALK_TEXTS = 16 }; /* that are tested at once */
 /* Drafting of text[i] as it would go: a block after each place where the last one ended, B tokens with its anchor.
  * steps[i]: of the target; its pass over the prompt and the token from that are not counted. A step gives the accepted
  * guesses and the one token that the target adds, but none after the last one. tick: after each group of texts. */

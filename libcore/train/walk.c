@@ -5,7 +5,7 @@
 
 #include "train/dflash.h"
 
-enum { GROUP = 16 /* texts at once */ };
+enum { GROUP = TRAIN_WALK_TEXTS };
 
 struct walk {
     struct train_net          *net;
