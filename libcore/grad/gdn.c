@@ -66,20 +66,16 @@ static float silu_slope(float x)
     return s * (1.0f + x * (1.0f - s));
 }
 
-/* The convolution before its SiLU, at row r of a sequence that begins at row first. */
-static float conv_at(const struct job *j, int64_t first, int64_t r, int64_t c)
+/* pre: the convolution before its SiLU, at row r of a sequence that begins at row first. */
+static void conv_at(const struct job *j, float *pre, int64_t first, int64_t r)
 {
     int taps = j->p->g->plan.taps;
     int64_t n = channels(&j->p->g->plan);
-    float sum = 0.0f;
 
-    for (int t = 0; t < taps; t++) {
-        int64_t from = r - taps + 1 + t;
-
-        if (from >= first)
-            sum = fmaf(j->w->conv[c * taps + t], j->a->qkv[from * n + c], sum);
-    }
-    return sum;
+    memset(pre, 0, (size_t)n * sizeof *pre);
+    for (int t = 0; t < taps; t++)
+        if (r - taps + 1 + t >= first)
+            j->p->loops->times_add(pre, j->a->qkv + (r - taps + 1 + t) * n, j->w->conv + t * n, n);
 }
 
 /* y = scale * x / sqrt(sum x^2 + eps), for each head of a row */
@@ -124,10 +120,13 @@ static void conv_piece(void *ctx, int64_t begin, int64_t end, int worker)
     (void)worker;
     for (int64_t s = begin; s < end; s++)
         for (int64_t r = j->p->first[s]; r < j->p->first[s + 1]; r++) {
+            float *mixed = j->a->mixed + r * n;
+
+            conv_at(j, mixed, j->p->first[s], r);
             for (int64_t c = 0; c < n; c++)
-                j->a->mixed[r * n + c] = silu(conv_at(j, j->p->first[s], r, c));
-            unit(j, j->a->q + r * keys(p), j->a->mixed + r * n, q_scale(p));
-            unit(j, j->a->k + r * keys(p), j->a->mixed + r * n + keys(p), 1.0f);
+                mixed[c] = silu(mixed[c]);
+            unit(j, j->a->q + r * keys(p), mixed, q_scale(p));
+            unit(j, j->a->k + r * keys(p), mixed + keys(p), 1.0f);
         }
 }
 
@@ -348,7 +347,7 @@ static void conv_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
     const struct job *j = ctx;
     const struct plan *p = &j->p->g->plan;
     int64_t n = channels(p), taps = p->taps;
-    float *sum = j->scratch + worker * j->each;
+    float *sum = j->scratch + worker * j->each, *pre = sum + keys(p);
 
     for (int64_t s = begin; s < end; s++) {
         int64_t first = j->p->first[s];
@@ -358,13 +357,12 @@ static void conv_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
 
             unit_back_row(j, r, sum, j->dq, j->a->mixed + r * n, dm, q_scale(p));
             unit_back_row(j, r, sum, j->dk, j->a->mixed + r * n + keys(p), dm + keys(p), 1.0f);
-            for (int64_t c = 0; c < n; c++) {
-                float d = dm[c] * silu_slope(conv_at(j, first, r, c));
-
-                for (int64_t t = 0; t < taps; t++)
-                    if (r - taps + 1 + t >= first)
-                        j->dqkv[(r - taps + 1 + t) * n + c] += j->w->conv[c * taps + t] * d;
-            }
+            conv_at(j, pre, first, r);
+            for (int64_t c = 0; c < n; c++)
+                pre[c] = dm[c] * silu_slope(pre[c]);
+            for (int64_t t = 0; t < taps; t++)
+                if (r - taps + 1 + t >= first)
+                    j->p->loops->times_add(j->dqkv + (r - taps + 1 + t) * n, pre, j->w->conv + t * n, n);
         }
     }
 }
@@ -384,7 +382,7 @@ void grad_gdn_backward(struct pass *p, const struct gdn_at *w, const struct gdn_
     const struct plan *pl = &p->g->plan;
     struct stack *s = &p->stack;
     int64_t mark = s->used, n = p->n, n_v = pl->gdn.n_v;
-    struct job j = { .p = p, .w = w, .a = a, .each = states_floats(pl, rows_longest(p)) + keys(pl) };
+    struct job j = { .p = p, .w = w, .a = a, .each = states_floats(pl, rows_longest(p)) + keys(pl) + channels(pl) };
 
     j.scratch = grad_take(s, j.each * pool_size(p->g->pool));
     j.dgated = grad_zeros(s, n * inner(pl));

@@ -81,6 +81,7 @@ struct grad_batch {
     grad_trace_fn             *trace; /* NULL: none */
     void                      *trace_ctx;
     double                    *seq_loss; /* [n_seq] the loss of each sequence; NULL: not wanted */
+    bool                       keep;  /* everything of all layers stays until the backward pass: more memory, less time */
 };
 /* *loss: the sum over rows, in double, rows in order. Not finite: as it is, and no error. ERR_ARG: a token, target or adapter
  * that the model does not have, or no rows. ERR_NOMEM. */
@@ -89,8 +90,8 @@ MUST_CHECK enum err_code grad_forward(struct grad *g, const struct grad_batch *b
 MUST_CHECK enum err_code grad_backward(struct grad *g, const struct grad_batch *b, double *loss, struct err *e);
 
 /* Bytes that a pass takes beside the file's mapping and the caller's own, at most: n_rows rows in all, adapters of up to
- * this rank. */
-int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank);
+ * this rank; keep: as in the batch. */
+int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank, bool keep);
 
 /* For others that train: c[i][j] (+)= scale * sum over k of a[i * a_row + k * a_k] * b[k * b_k + j * b_col], one of b_k and
  * b_col is 1; k in ascending order by fused multiply-adds in blocks of 512, whose sums are added up. */
@@ -104,7 +105,11 @@ struct grad_product {
     bool         add;
 };
 struct pool;
-/* scratch: grad_product_floats() for a pool of so many threads. */
-void   grad_product(struct pool *p, const struct grad_product *g, float *scratch);
+struct grad_tools {
+    struct pool *pool;
+    unsigned     simd;    /* simd_features() */
+    float       *scratch; /* grad_product_floats() for a pool of so many threads */
+};
+void   grad_product(const struct grad_tools *t, const struct grad_product *g);
 size_t grad_product_floats(int n_threads);
 #endif

@@ -20,7 +20,7 @@ struct attn_at {
 };
 struct gdn_at {
     int qkv, z, alpha, beta, ba, out;
-    const float *conv;            /* [channels][taps] */
+    const float *conv;            /* [taps][channels] */
     const float *dt_bias, *a;     /* [n_v] */
     const float *norm;            /* [dim_v] */
 };
@@ -39,6 +39,8 @@ struct layer_at {
     struct moe_at  moe;
 };
 
+struct layer_acts;
+
 struct grad {
     const struct gguf  *gguf;
     struct pool        *pool;
@@ -49,6 +51,7 @@ struct grad {
     int                 n_mat, embd, head;
     const float        *out_norm;
     struct layer_at    *layer;
+    struct layer_acts  *kept;      /* [n_layer], for grad_batch.keep */
     float              *rope_freq; /* [n_rot / 2] */
     int64_t             tile;      /* floats of the largest tile */
     float              *memory;    /* of passes, kept from one to the next */
@@ -74,12 +77,13 @@ struct pass {
     int64_t                  n;        /* rows */
     const int64_t           *first;    /* [n_seq + 1] first row of each sequence */
     const int32_t           *all_rows; /* 0, 1, 2 ... */
-    float                   *tile, *packed; /* decoded rows; panels of each worker */
+    float                   *tile;     /* decoded rows */
+    struct grad_tools        tools;
     float                   *low;      /* adapters' narrow rows and their gradients: [2][rows][rank] */
     int                      lowest;   /* layers below need no gradients */
 };
 
-const struct grad_loops *grad_loops(void);
+const struct grad_loops *grad_loops(unsigned simd);
 
 /* Which matrix, and the rows of the batch that it is for, ascending; NULL: all. */
 struct at {

@@ -20,6 +20,9 @@ struct grad_loops {
     int rows; /* of `panel` */
     /* out[i][j] = sum over t < n of a[i][t * a_k] * b[t * GRAD_COLS + j], t ascending, fused */
     void (*panel)(float *out, const float *const *a, int64_t a_k, const float *b, int64_t n);
+    /* c = scale * sums, GRAD_COLS of them, or added to what is there */
+    void (*put)(float *c, const float *sums, float scale, bool add);
+    void (*times_add)(float *y, const float *x, const float *w, int64_t n); /* y[i] += w[i] x[i] */
     /* 16 running sums, element i to sum i % 16, folded by halves */
     float (*dot)(const float *x, const float *y, int64_t n);
     void (*axpy)(float *y, const float *x, float s, int64_t n); /* y += s x */

@@ -11,10 +11,11 @@ TARGET static float fold(const float sum[16])
 
     for (int i = 0; i < 16; i++)
         s[i] = sum[i];
-    for (int half = 8; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            s[i] += s[i + half];
-    return s[0];
+    for (int i = 0; i < 8; i++)
+        s[i] += s[i + 8];
+    for (int i = 0; i < 4; i++)
+        s[i] += s[i + 4];
+    return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
 TARGET static float dot(const float *restrict x, const float *restrict y, int64_t n)
@@ -34,6 +35,22 @@ TARGET static void axpy(float *restrict y, const float *restrict x, float s, int
 {
     for (int64_t i = 0; i < n; i++)
         y[i] = fmaf(s, x[i], y[i]);
+}
+
+TARGET static void put(float *restrict c, const float *restrict sums, float scale, bool add)
+{
+    if (add)
+        for (int j = 0; j < GRAD_COLS; j++)
+            c[j] += scale * sums[j];
+    else
+        for (int j = 0; j < GRAD_COLS; j++)
+            c[j] = scale * sums[j];
+}
+
+TARGET static void times_add(float *restrict y, const float *restrict x, const float *restrict w, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = fmaf(w[i], x[i], y[i]);
 }
 
 /* error_j = v_j - g * sum over i of S_ij k_i */
@@ -139,5 +156,6 @@ TARGET static void delta_back(float *dS, const float *from, const float *dy, flo
 
 #define GRAD_LOOPS(set, n_rows) \
     const struct grad_loops grad_loops_##set = { \
-        .rows = (n_rows), .panel = panel, .dot = dot, .axpy = axpy, .delta = delta, .delta_back = delta_back, \
+        .rows = (n_rows), .panel = panel, .put = put, .dot = dot, .axpy = axpy, .times_add = times_add, .delta = delta, \
+        .delta_back = delta_back, \
     }

@@ -97,6 +97,19 @@ static void find_attn(struct finder *f, struct attn_at *w)
     w->k_norm = vec(f, "attn_k_norm.weight", a->dim_k);
 }
 
+/* [channels][taps] to [taps][channels] */
+static const float *across(struct finder *f, const float *v, int64_t taps, int64_t channels)
+{
+    float *to = v == NULL ? NULL : arena_array(&f->g->arena, (size_t)(taps * channels), sizeof *to);
+
+    if (to == NULL && f->e->code == ERR_OK)
+        err_set(f->e, ERR_NOMEM, "out of memory");
+    for (int64_t c = 0; to != NULL && c < channels; c++)
+        for (int64_t t = 0; t < taps; t++)
+            to[t * channels + c] = v[c * taps + t];
+    return to;
+}
+
 static void find_gdn(struct finder *f, struct gdn_at *w)
 {
     const struct plan *p = &f->g->plan;
@@ -113,7 +126,7 @@ static void find_gdn(struct finder *f, struct gdn_at *w)
         w->beta = mat(f, "ssm_beta.weight", p->n_embd, d->n_v, 1);
     }
     w->out = mat(f, "ssm_out.weight", inner, p->n_embd, 1);
-    w->conv = vec(f, "ssm_conv1d.weight", p->taps * channels);
+    w->conv = across(f, vec(f, "ssm_conv1d.weight", p->taps * channels), p->taps, channels);
     w->dt_bias = vec(f, "ssm_dt.bias", d->n_v);
     w->a = vec(f, "ssm_a", d->n_v);
     w->norm = vec(f, "ssm_norm.weight", d->dim_v);
@@ -181,8 +194,9 @@ static enum err_code find_all(struct grad *g, struct err *e)
     e->code = ERR_OK;
     g->mat = arena_array(&g->arena, (size_t)p->n_layer * OF_LAYER + 2, sizeof *g->mat);
     g->layer = arena_array(&g->arena, (size_t)p->n_layer, sizeof *g->layer);
+    g->kept = arena_array(&g->arena, (size_t)p->n_layer, sizeof *g->kept);
     g->rope_freq = arena_array(&g->arena, (size_t)p->attn.n_rot / 2 + 1, sizeof *g->rope_freq);
-    if (g->mat == NULL || g->layer == NULL || g->rope_freq == NULL)
+    if (g->mat == NULL || g->layer == NULL || g->kept == NULL || g->rope_freq == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     for (int i = 0; i < p->attn.n_rot / 2; i++)
         g->rope_freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));

@@ -8,13 +8,12 @@
 #include "grad/internal.h"
 #include "quant/quant.h"
 
-const struct grad_loops *grad_loops(void)
+const struct grad_loops *grad_loops(unsigned simd)
 {
 #if defined(__x86_64__)
-    unsigned simd = simd_features();
-
     return simd & SIMD_AVX512 ? &grad_loops_avx512 : simd & SIMD_AVX2 ? &grad_loops_avx2 : &grad_loops_scalar;
 #else
+    (void)simd;
     return &grad_loops_scalar;
 #endif
 }
@@ -193,25 +192,26 @@ static void embed(const struct pass *p, float *x)
 static double walk(struct pass *p, bool backward)
 {
     const struct plan *pl = &p->g->plan;
+    const bool real = p->stack.base != NULL, keep = backward && p->b->keep;
     int64_t size = p->n * pl->n_embd, step = backward ? size : 0, mark, inner;
     float *x = grad_take(&p->stack, size + step * pl->n_layer), *dx = NULL;
-    struct layer_acts a;
-    bool real = p->stack.base != NULL;
+    struct layer_acts *kept = p->g->kept, a;
     double loss;
 
     if (real)
         embed(p, x);
-    mark = p->stack.used;
     for (int i = 0; i < pl->n_layer; i++) {
         float *out = real ? x + (i + 1) * step : NULL;
 
-        take_layer(p, i, &a);
+        mark = p->stack.used;
+        take_layer(p, i, keep ? &kept[i] : &a);
         if (!backward)
             out = grad_take(&p->stack, size);
-        layer_forward(p, i, &a, out, real ? x + i * step : NULL);
+        layer_forward(p, i, keep ? &kept[i] : &a, out, real ? x + i * step : NULL);
         if (real && !backward)
             memcpy(x, out, (size_t)size * sizeof *x);
-        p->stack.used = mark;
+        if (!keep)
+            p->stack.used = mark;
     }
     if (backward)
         dx = grad_zeros(&p->stack, size);
@@ -220,9 +220,11 @@ static double walk(struct pass *p, bool backward)
         const float *in = real ? x + i * step : NULL;
 
         inner = p->stack.used;
-        take_layer(p, i, &a);
-        layer_forward(p, i, &a, grad_take(&p->stack, size), in);
-        layer_backward(p, i, &a, dx, in);
+        if (!keep) {
+            take_layer(p, i, &a);
+            layer_forward(p, i, &a, grad_take(&p->stack, size), in);
+        }
+        layer_backward(p, i, keep ? &kept[i] : &a, dx, in);
         p->stack.used = inner;
     }
     if (real && backward && p->b->trace != NULL)
@@ -237,7 +239,8 @@ static void begin(struct pass *p, int rank)
     int32_t *rows = grad_take_ints(&p->stack, p->n);
 
     p->tile = grad_take(&p->stack, p->g->tile);
-    p->packed = grad_take(&p->stack, (int64_t)grad_product_floats(pool_size(p->g->pool)));
+    p->tools = (struct grad_tools){ p->g->pool, p->g->simd,
+                                    grad_take(&p->stack, (int64_t)grad_product_floats(pool_size(p->g->pool))) };
     p->low = grad_take(&p->stack, 2 * p->n * rank);
     if (p->stack.base == NULL)
         return;
@@ -252,17 +255,17 @@ static void begin(struct pass *p, int rank)
 
 static int64_t count(struct grad *g, const struct grad_batch *b, const int64_t *first, int64_t n, int rank, bool backward)
 {
-    struct pass p = { .g = g, .b = b, .loops = grad_loops(), .n = n, .first = first };
+    struct pass p = { .g = g, .b = b, .loops = grad_loops(g->simd), .n = n, .first = first };
 
     begin(&p, rank);
     (void)walk(&p, backward);
     return p.stack.top;
 }
 
-int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank)
+int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank, bool keep)
 {
     const int64_t first[2] = { 0, n_rows };
-    const struct grad_batch one = { .n_seq = 1 };
+    const struct grad_batch one = { .n_seq = 1, .keep = keep };
 
     return count((struct grad *)(uintptr_t)g, &one, first, n_rows, rank, true) * (int64_t)sizeof(float);
 }
@@ -295,7 +298,7 @@ static enum err_code check(const struct grad *g, const struct grad_batch *b, int
 
 static enum err_code run(struct grad *g, const struct grad_batch *b, bool backward, double *loss, struct err *e)
 {
-    struct pass p = { .g = g, .b = b, .loops = grad_loops() };
+    struct pass p = { .g = g, .b = b, .loops = grad_loops(g->simd) };
     int64_t *first, need;
     int rank;
 

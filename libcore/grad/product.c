@@ -46,16 +46,21 @@ static void pack(float *to, const struct grad_product *g, int64_t first, int64_t
     }
 }
 
-static void put(const struct grad_product *g, const float *sums, int64_t row, int64_t rows, int64_t col, bool add)
+/* Sums of some rows and up to GRAD_COLS columns. */
+static void put(const struct job *j, const float *sums, int64_t row, int64_t rows, int64_t col, bool add)
 {
+    const struct grad_product *g = j->g;
     int64_t n = g->n - col < GRAD_COLS ? g->n - col : GRAD_COLS;
 
     for (int64_t i = 0; i < rows; i++) {
         float *c = g->c + (row + i) * g->c_row + col;
         const float *s = sums + i * GRAD_COLS;
 
-        for (int64_t j = 0; j < n; j++)
-            c[j] = add ? c[j] + g->scale * s[j] : g->scale * s[j];
+        if (n == GRAD_COLS)
+            j->loops->put(c, s, g->scale, add);
+        else
+            for (int64_t k = 0; k < n; k++)
+                c[k] = add ? c[k] + g->scale * s[k] : g->scale * s[k];
     }
 }
 
@@ -73,7 +78,7 @@ static void multiply(const struct job *j, const float *packed, int64_t row, int6
             a[i] = g->a + (row + (i < n ? i : n - 1)) * g->a_row + k0 * g->a_k;
         for (int p = 0; p < PANELS && col + p * GRAD_COLS < g->n; p++) {
             j->loops->panel(sums, a, g->a_k, packed + p * k * GRAD_COLS, k);
-            put(g, sums, row, n, col + p * GRAD_COLS, g->add || k0 > 0);
+            put(j, sums, row, n, col + p * GRAD_COLS, g->add || k0 > 0);
         }
     }
 }
@@ -96,12 +101,12 @@ static void piece(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-void grad_product(struct pool *p, const struct grad_product *g, float *scratch)
+void grad_product(const struct grad_tools *t, const struct grad_product *g)
 {
-    struct job j = { g, grad_loops(), scratch, (g->n + WIDE - 1) / WIDE };
+    struct job j = { g, grad_loops(t->simd), t->scratch, (g->n + WIDE - 1) / WIDE };
 
     if (g->m > 0)
-        pool_for(p, j.n_wide * ((g->m + ROWS - 1) / ROWS), 1, piece, &j);
+        pool_for(t->pool, j.n_wide * ((g->m + ROWS - 1) / ROWS), 1, piece, &j);
 }
 
 /* Rows of a stored matrix to floats. */
@@ -185,8 +190,8 @@ static bool adapter_at(const struct pass *p, const struct grad_adapter *ad, stru
 /* p->low = x a^T, [n][rank] */
 static void go_low(const struct pass *p, const struct grad_adapter *ad, const struct spot *s, const float *x)
 {
-    grad_product(p->g->pool, &(struct grad_product){ s->n, ad->rank, s->m->n_in, x + s->begin * s->m->n_in, s->a,
-                             s->m->n_in, 1, 1, s->m->n_in, p->low, ad->rank, 1.0f, false }, p->packed);
+    grad_product(&p->tools, &(struct grad_product){ s->n, ad->rank, s->m->n_in, x + s->begin * s->m->n_in, s->a,
+                             s->m->n_in, 1, 1, s->m->n_in, p->low, ad->rank, 1.0f, false });
 }
 
 void grad_mat_forward(const struct pass *p, struct at at, float *y, const float *x, int64_t n)
@@ -199,8 +204,8 @@ void grad_mat_forward(const struct pass *p, struct at at, float *y, const float 
         int64_t rows = m->n_out - o < tile ? m->n_out - o : tile;
         const float *w = decode(p, m, at.expert * m->n_out + o, rows);
 
-        grad_product(p->g->pool, &(struct grad_product){ n, rows, m->n_in, x, w, m->n_in, 1, 1, m->n_in, y + o, m->n_out,
-                                 1.0f, false }, p->packed);
+        grad_product(&p->tools, &(struct grad_product){ n, rows, m->n_in, x, w, m->n_in, 1, 1, m->n_in, y + o, m->n_out,
+                                 1.0f, false });
     }
     for (int i = 0; i < p->b->n_adapter; i++) {
         const struct grad_adapter *ad = &p->b->adapter[i];
@@ -208,8 +213,8 @@ void grad_mat_forward(const struct pass *p, struct at at, float *y, const float 
         if (!adapter_at(p, ad, at, n, &s))
             continue;
         go_low(p, ad, &s, x);
-        grad_product(p->g->pool, &(struct grad_product){ s.n, m->n_out, ad->rank, p->low, s.b, ad->rank, 1, 1, ad->rank,
-                                 y + s.begin * m->n_out, m->n_out, ad->scale, true }, p->packed);
+        grad_product(&p->tools, &(struct grad_product){ s.n, m->n_out, ad->rank, p->low, s.b, ad->rank, 1, 1, ad->rank,
+                                 y + s.begin * m->n_out, m->n_out, ad->scale, true });
     }
 }
 
@@ -223,17 +228,16 @@ static void adapter_back(const struct pass *p, const struct grad_adapter *ad, co
     x += s->begin * n_in;
     if (ad->db != NULL) {
         go_low(p, ad, &(struct spot){ s->m, s->a, s->b, s->expert, 0, s->n }, x);
-        grad_product(p->g->pool, &(struct grad_product){ n_out, r, s->n, dy, p->low, 1, n_out, r, 1,
-                                 ad->db + s->expert * r * n_out, r, ad->scale, true }, p->packed);
+        grad_product(&p->tools, &(struct grad_product){ n_out, r, s->n, dy, p->low, 1, n_out, r, 1,
+                                 ad->db + s->expert * r * n_out, r, ad->scale, true });
     }
-    grad_product(p->g->pool, &(struct grad_product){ s->n, r, n_out, dy, s->b, n_out, 1, r, 1, dlow, r, ad->scale, false },
-                 p->packed);
+    grad_product(&p->tools, &(struct grad_product){ s->n, r, n_out, dy, s->b, n_out, 1, r, 1, dlow, r, ad->scale, false });
     if (ad->da != NULL)
-        grad_product(p->g->pool, &(struct grad_product){ r, n_in, s->n, dlow, x, 1, r, n_in, 1,
-                                 ad->da + s->expert * r * n_in, n_in, 1.0f, true }, p->packed);
+        grad_product(&p->tools, &(struct grad_product){ r, n_in, s->n, dlow, x, 1, r, n_in, 1,
+                                 ad->da + s->expert * r * n_in, n_in, 1.0f, true });
     if (dx != NULL)
-        grad_product(p->g->pool, &(struct grad_product){ s->n, n_in, r, dlow, s->a, r, 1, n_in, 1, dx + s->begin * n_in,
-                                 n_in, 1.0f, true }, p->packed);
+        grad_product(&p->tools, &(struct grad_product){ s->n, n_in, r, dlow, s->a, r, 1, n_in, 1, dx + s->begin * n_in,
+                                 n_in, 1.0f, true });
 }
 
 void grad_mat_backward(const struct pass *p, struct at at, float *dx, const float *dy, const float *x, int64_t n)
@@ -248,8 +252,8 @@ void grad_mat_backward(const struct pass *p, struct at at, float *dx, const floa
         int64_t rows = m->n_out - o < tile ? m->n_out - o : tile;
         const float *w = decode(p, m, at.expert * m->n_out + o, rows);
 
-        grad_product(p->g->pool, &(struct grad_product){ n, m->n_in, rows, dy + o, w, m->n_out, 1, m->n_in, 1, dx, m->n_in,
-                                 1.0f, true }, p->packed);
+        grad_product(&p->tools, &(struct grad_product){ n, m->n_in, rows, dy + o, w, m->n_out, 1, m->n_in, 1, dx, m->n_in,
+                                 1.0f, true });
     }
     for (int i = 0; i < p->b->n_adapter; i++)
         if (adapter_at(p, &p->b->adapter[i], at, n, &s))
