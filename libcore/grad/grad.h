@@ -24,6 +24,7 @@
 
 struct gguf;
 struct grad;
+struct pool;
 
 /* n_threads 0: as many as there are processors. ERR_UNSUPPORTED for other families, ERR_FORMAT where tensors are missing or
  * have another shape. The gguf must outlive it. */
@@ -31,6 +32,7 @@ MUST_CHECK enum err_code grad_open(struct grad **out, const struct gguf *g, int 
 void grad_close(struct grad *g); /* NULL is allowed */
 int32_t grad_n_vocab(const struct grad *g);
 int     grad_n_layer(const struct grad *g);
+struct pool *grad_pool(const struct grad *g); /* between passes others may use it */
 
 /* The matrices in the order of layers; token_embd.weight is the first, the output's the last (the same one again, where
  * the model has one for both). */
@@ -104,7 +106,6 @@ struct grad_product {
     float        scale;
     bool         add;
 };
-struct pool;
 struct grad_tools {
     struct pool *pool;
     unsigned     simd;    /* simd_features() */

@@ -252,6 +252,11 @@ int grad_n_layer(const struct grad *g)
     return g->plan.n_layer;
 }
 
+struct pool *grad_pool(const struct grad *g)
+{
+    return g->pool;
+}
+
 int grad_n_matrices(const struct grad *g)
 {
     return g->n_mat;

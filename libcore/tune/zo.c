@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zo.c - training by forward passes alone. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapt/adapt.h"
+#include "base/rng.h"
+#include "grad/grad.h"
+#include "tune/lora.h"
+#include "tune/zo.h"
+
+enum err_code tune_zo_open(struct tune_zo **out, struct tune_lora *l, const struct tune_zo_opts *o, struct err *e)
+{
+    struct tune_zo *z = calloc(1, sizeof *z);
+
+    if (z == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    z->o = *o;
+    z->l = l;
+    z->o.side = o->side > 1 && o->side < 2 * o->samples ? o->side / 2 * 2 : 2 * o->samples;
+    z->u = o->beta > 0 ? calloc((size_t)l->n_params, sizeof *z->u) : NULL;
+    z->moved = calloc((size_t)(z->o.side * l->n_params), sizeof *z->moved);
+    z->note = calloc((size_t)o->samples, sizeof *z->note);
+    z->g = calloc((size_t)o->samples, sizeof *z->g);
+    if ((o->beta > 0 && z->u == NULL) || z->moved == NULL || z->note == NULL || z->g == NULL) {
+        tune_zo_close(z);
+        return err_set(e, ERR_NOMEM, "out of memory: %d copies of %lld parameters", o->side, (long long)l->n_params);
+    }
+    *out = z;
+    return ERR_OK;
+}
+
+void tune_zo_close(struct tune_zo *z)
+{
+    if (z == NULL)
+        return;
+    free(z->u);
+    free(z->moved);
+    free(z->note);
+    free(z->g);
+    free(z);
+}
+
+void tune_normals(float *z, int64_t n, uint64_t seed, uint32_t tensor, uint32_t step, uint32_t sample)
+{
+    const double turn = 6.283185307179586;
+
+    for (int64_t i = 0; i < n; i += 4) {
+        uint32_t w[4];
+        double v[4];
+
+        rng_block(w, seed, (uint64_t)sample << 32 | step, (uint64_t)tensor << 32 | (uint32_t)(i / 4));
+        for (int k = 0; k < 4; k += 2) {
+            double r = sqrt(-2.0 * log(((double)w[k] + 0.5) * 0x1p-32)), a = turn * ((double)w[k + 1] + 0.5) * 0x1p-32;
+
+            v[k] = r * cos(a);
+            v[k + 1] = r * sin(a);
+        }
+        for (int k = 0; k < 4 && i + k < n; k++)
+            z[i + k] = (float)v[k];
+    }
+}
+
+/* The noise of all tensors. */
+static void noise(const struct tune_lora *l, float *z, uint64_t seed, uint32_t step, uint32_t sample)
+{
+    uint32_t tensor = 0;
+
+    for (int i = 0; i < l->n; i++) {
+        const int64_t n[2] = { adapter_a_floats(&l->file->mat[i]), adapter_b_floats(&l->file->mat[i]) };
+
+        for (int k = 0; k < 2; k++, tensor++) {
+            tune_normals(z, n[k], seed, tensor, step, sample);
+            z += n[k];
+        }
+    }
+}
+
+/* theta + eps z in one copy, theta - eps z in the next. */
+static void move(struct tune_zo *z, float *plus, uint32_t step, uint32_t sample, double eps)
+{
+    const struct tune_lora *l = z->l;
+    float *minus = plus + l->n_params, size = (float)eps;
+
+    noise(l, plus, z->o.seed, step, sample);
+    for (int64_t i = 0; i < l->n_params; i++) {
+        float d = size * plus[i];
+
+        plus[i] = l->theta[i] + d;
+        minus[i] = l->theta[i] - d;
+    }
+}
+
+/* Losses of n copies of the parameters side by side: the batch once for each of them. */
+static enum err_code losses(struct tune_zo *z, const struct grad_seq *seq, int n_seq, int n, double *loss, struct err *e)
+{
+    struct tune_lora *l = z->l;
+    struct grad_seq *all = calloc((size_t)(n * n_seq), sizeof *all);
+    struct grad_adapter *a = calloc((size_t)(n * l->n), sizeof *a);
+    double *each = calloc((size_t)(n * n_seq), sizeof *each), sum;
+    enum err_code code = ERR_OK;
+
+    if (all == NULL || a == NULL || each == NULL)
+        code = err_set(e, ERR_NOMEM, "out of memory");
+    for (int i = 0; i < n && code == ERR_OK; i++) {
+        memcpy(all + i * n_seq, seq, (size_t)n_seq * sizeof *seq);
+        tune_lora_at(l, z->moved + i * l->n_params, NULL, i * n_seq, (i + 1) * n_seq, a + i * l->n);
+    }
+    if (code == ERR_OK)
+        code = grad_forward(l->g, &(struct grad_batch){ .seq = all, .n_seq = n * n_seq, .adapter = a, .n_adapter = n * l->n,
+                                                        .seq_loss = each }, &sum, e);
+    for (int i = 0; i < n && code == ERR_OK; i++) {
+        loss[i] = 0.0;
+        for (int s = 0; s < n_seq; s++)
+            loss[i] += each[i * n_seq + s];
+        if (!isfinite(loss[i]))
+            code = err_set(e, ERR_FORMAT, "the loss is not a number");
+    }
+    free(all);
+    free(a);
+    free(each);
+    return code;
+}
+
+/* theta by the notes of a step. moved is scratch. */
+static void apply(struct tune_zo *z)
+{
+    struct tune_lora *l = z->l;
+
+    for (int64_t i = 0; z->u != NULL && i < l->n_params; i++)
+        z->u[i] *= z->o.beta;
+    for (int k = 0; k < z->o.samples; k++) {
+        float *to = z->u != NULL ? z->u : l->theta, part = z->u != NULL ? z->note[k].part : -z->note[k].part;
+
+        noise(l, z->moved, z->o.seed, z->note[k].step, z->note[k].sample);
+        for (int64_t i = 0; i < l->n_params; i++)
+            to[i] += part * z->moved[i];
+    }
+    for (int64_t i = 0; z->u != NULL && i < l->n_params; i++)
+        l->theta[i] -= z->u[i];
+    z->step++;
+}
+
+enum err_code tune_zo_step(struct tune_zo *z, const struct grad_seq *seq, int n_seq, double *loss, struct err *e)
+{
+    double each[2], *got = calloc((size_t)z->o.side, sizeof *got), sum = 0.0;
+    const int k_all = z->o.samples, pairs = z->o.side / 2;
+    enum err_code code = got == NULL ? err_set(e, ERR_NOMEM, "out of memory") : ERR_OK;
+
+    for (int k = 0; k < k_all && code == ERR_OK; k += pairs) {
+        const int n = k_all - k < pairs ? k_all - k : pairs;
+
+        for (int i = 0; i < n; i++)
+            move(z, z->moved + 2 * i * z->l->n_params, z->step, (uint32_t)(k + i), z->o.eps);
+        code = losses(z, seq, n_seq, 2 * n, got, e);
+        for (int i = 0; i < n && code == ERR_OK; i++) {
+            each[0] = got[2 * i];
+            each[1] = got[2 * i + 1];
+            z->g[k + i] = (each[0] - each[1]) / (2.0 * z->o.eps);
+            z->note[k + i] = (struct tune_zo_note){ z->step, (uint32_t)(k + i), (float)(z->o.rate * z->g[k + i] / k_all) };
+            sum += each[0] + each[1];
+        }
+    }
+    free(got);
+    if (code != ERR_OK)
+        return code;
+    apply(z);
+    *loss = sum / (2.0 * k_all);
+    return ERR_OK;
+}
+
+enum err_code tune_zo_again(struct tune_zo *z, const struct tune_zo_note *note, struct err *e)
+{
+    for (int k = 0; k < z->o.samples; k++)
+        if (note[k].step != z->step || note[k].sample != (uint32_t)k || !isfinite(note[k].part))
+            return err_set(e, ERR_FORMAT, "the log is not that of this training after step %u", (unsigned)z->step);
+    memcpy(z->note, note, (size_t)z->o.samples * sizeof *note);
+    apply(z);
+    return ERR_OK;
+}
+
+/* Directions of a measurement are of no step. */
+#define MEASURE 0xffffffffu
+
+enum err_code tune_zo_measure(struct tune_zo *z, const struct grad_seq *seq, int n_seq, int tries, struct err *e)
+{
+    enum { RUNGS = 10 };
+    double apart[RUNGS] = { 0 }, size[RUNGS] = { 0 }, curve[RUNGS] = { 0 }, got[2], at, before;
+    int best = -1;
+
+    memcpy(z->moved, z->l->theta, (size_t)z->l->n_params * sizeof *z->moved);
+    if (losses(z, seq, n_seq, 1, &at, e))
+        return e->code;
+    for (int t = 0; t < tries; t++) {
+        before = 0.0;
+        for (int r = 0; r < RUNGS; r++) {
+            const double eps = ldexp(1.0, r - 13);
+            double slope;
+
+            move(z, z->moved, MEASURE, (uint32_t)t, eps);
+            if (losses(z, seq, n_seq, 2, got, e))
+                return e->code;
+            slope = (got[0] - got[1]) / (2.0 * eps);
+            curve[r] += (got[0] + got[1] - 2.0 * at) / (eps * eps) / tries;
+            if (r > 0) { /* of the rung below */
+                apart[r - 1] += (slope - before) * (slope - before);
+                size[r - 1] += slope * slope + before * before;
+            }
+            before = slope;
+        }
+    }
+    for (int r = 0; r + 1 < RUNGS; r++)
+        if (size[r] > 0 && (best < 0 || apart[r] * size[best] < apart[best] * size[r]))
+            best = r;
+    if (best < 0)
+        return ERR_OK;
+    z->o.eps = ldexp(1.0, best - 13);
+    if (curve[best] > 0)
+        z->o.rate = z->o.samples * (1.0 - (double)z->o.beta) / curve[best];
+    return ERR_OK;
+}

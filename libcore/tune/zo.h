@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zo.h - training by forward passes alone.                                            room: tune
+ *
+ * Simultaneous perturbation (Spall 1992) with the noise made again instead of kept (MeZO, Malladi et al. 2023): for sample k
+ * of step s, z = normals(s, k) and
+ *     g_k = (loss(theta + eps z) - loss(theta - eps z)) / (2 eps)
+ *     u = beta u + sum over k of float(rate g_k / K) z_k,   theta -= u
+ * All samples of a step see the same theta, and theta +- eps z are formed from it in float32.
+ *
+ * The noise: Philox4x32-10 (Salmon et al. 2011) with counter (block, tensor, step, sample) and key seed; a block gives four
+ * normals by Box and Muller. A step is thus known by its numbers alone: a log of them has 12 bytes for each, and theta
+ * comes again from its beginning, to the bit. */
+#ifndef TUNE_ZO_H
+#define TUNE_ZO_H
+#include "base/base.h"
+
+struct grad_seq;
+struct tune_lora;
+
+struct tune_zo_opts {
+    uint64_t seed;
+    double   eps, rate;
+    int      samples;  /* K */
+    float    beta;     /* 0: no momentum */
+    int      side;     /* perturbed copies in one pass, at most; 0: all 2 K */
+};
+/* What a sample did: the log's entry, little-endian as here. */
+struct tune_zo_note {
+    uint32_t step, sample;
+    float    part; /* float(rate g / K) */
+};
+struct tune_zo {
+    struct tune_zo_opts o;
+    struct tune_lora   *l;      /* not owned */
+    uint32_t            step;
+    float              *u;      /* [n_params]; NULL without momentum */
+    float              *moved;  /* [side][n_params] */
+    struct tune_zo_note *note;  /* [samples] of the last step */
+    double             *g;      /* [samples], the same */
+};
+MUST_CHECK enum err_code tune_zo_open(struct tune_zo **out, struct tune_lora *l, const struct tune_zo_opts *o, struct err *e);
+void tune_zo_close(struct tune_zo *z); /* NULL is allowed */
+
+/* Normals of one tensor (number in the order of theta: a, b, a, b ...), step and sample. */
+void tune_normals(float *z, int64_t n, uint64_t seed, uint32_t tensor, uint32_t step, uint32_t sample);
+
+/* One step on a batch, whose loss is that of grad_forward(). *loss: the mean over the samples of loss+ and loss-. ERR_FORMAT:
+ * a loss is not finite, and nothing has changed. */
+MUST_CHECK enum err_code tune_zo_step(struct tune_zo *z, const struct grad_seq *seq, int n_seq, double *loss, struct err *e);
+/* The step of these notes again: [samples], all of one step, which is the next. ERR_FORMAT: they are not. */
+MUST_CHECK enum err_code tune_zo_again(struct tune_zo *z, const struct tune_zo_note *note, struct err *e);
+
+/* Measures on a batch what eps and rate should be, by the noise of `tries` directions. eps: of a ladder of powers of 2, where
+ * slopes at eps and 2 eps agree best (a smaller one meets rounding and routers that choose otherwise, a larger one
+ * curvature). rate: K (1 - beta) / the mean of z' H z at that eps, an estimate of the trace of the Hessian H: for K far below
+ * the number of parameters the step whose expected loss is least. Either stays what it was where nothing can be measured. */
+MUST_CHECK enum err_code tune_zo_measure(struct tune_zo *z, const struct grad_seq *seq, int n_seq, int tries, struct err *e);
+#endif
