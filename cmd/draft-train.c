@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chimere-draft-train - drafters for a model, trained on what it writes. See chimere-draft-train(1). */
+/* chimere-draft-train - drafters for a model and adapters of it, trained. See chimere-draft-train(1). */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,17 +13,31 @@
 static struct train_options o = {
     .time = "30m", .block = 16, .n_tests = 20, .n_text = 8, .keep = 2, .n_seq = 16, .n_layer = 4,
     .memory_bytes = (int64_t)1 << 30, .n_predict = 320, .seed = 1, .rate = 2e-3f,
+    .targets = "attention,recurrent,shared_expert", .rank = 8, .epochs = 12, .samples = 4, .keep_batch = 8,
+    .keep_weight = 1.0f, .forget = 0.05f,
 };
 
 static const struct opt opts[] = {
     SECTION("Drafter"),
     ROW_MODEL(o.model),
-    OUTPUT('o', "out", "file", "the drafter (GGUF)", &o.out),
+    OUTPUT('o', "out", "file", "the drafter or adapter (GGUF)", &o.out),
     INT32("layers", "n", "of a new drafter (default 4)", &o.n_layer, 1, 64),
     INT32("ff", "n", "its feed-forward width (default: 3 model widths)", &o.n_ff, 1, 65536),
     INT32("block", "n", "tokens it drafts at once, with their anchor (16)", &o.block, 4, 16),
     STRING(0, "taps", "list", "layers of the model that it reads: 1,3,5", &o.taps),
-    FLAG(0, "scratch", "do not begin with the weights of the old drafter", &o.scratch),
+    FLAG(0, "scratch", "do not begin with the weights of the old file", &o.scratch),
+    SECTION("Adapter"),
+    INT32("rank", "n", "of a new adapter (default 8)", &o.rank, 1, 256),
+    REAL(0, "alpha", "x", "its alpha (default: twice the rank)", &o.alpha),
+    STRING(0, "targets", "list", "kinds of matrices that it changes", &o.targets),
+    CHOICE("method", "first|zo", "with gradients, or by forward passes alone", &o.method),
+    INT32("epochs", "n", "passes over the items at most (default 12)", &o.epochs, 1, 1 << 20),
+    INT32("samples", "n", "zo: directions in a step (default 4)", &o.samples, 1, 64),
+    REAL(0, "momentum", "x", "zo: of steps, below 1 (default 0)", &o.momentum),
+    LIST("keep", "file", "what must not be forgotten; repeatable", &o.keep_files),
+    INT32("keep-batch", "n", "of that in each step (default 8)", &o.keep_batch, 0, 1024),
+    REAL(0, "keep-weight", "x", "its weight in the loss (default 1)", &o.keep_weight),
+    REAL(0, "forget", "nats", "what it may lose, a token (default 0.05)", &o.forget),
     SECTION("Prompts"),
     LIST("held-out", "file", "to test on (default: a tenth of all); repeatable", &o.held_out),
     INT32("tests", "n", "at most so many of each file (default 20)", &o.n_tests, 1, 1 << 20),
@@ -32,9 +46,9 @@ static const struct opt opts[] = {
     SECTION("Training"),
     STRING(0, "time", "time", "for all of it: 90s, 30m (default), 2h", &o.time),
     INT64(0, "steps", "n", "end after so many steps, if the time is not over", &o.steps, 1),
-    INT64(0, "memory", "bytes", "for texts with their rows of layers (default 1G)", &o.memory_bytes, 1 << 20),
-    INT32("batch", "n", "texts in a step, with 16 blocks each (default 8)", &o.n_text, 1, 1024),
-    REAL(0, "rate", "x", "largest step size (default 0.002)", &o.rate),
+    INT64(0, "memory", "bytes", "for texts with their layers, or passes (default 1G)", &o.memory_bytes, 1 << 20),
+    INT32("batch", "n", "texts or items in a step (default 8; lora 16)", &o.n_text, 1, 1024),
+    REAL(0, "rate", "x", "largest step size (default 0.002; lora 0.003)", &o.rate),
     INT64(0, "seed", "n", "of random numbers (default 1)", &o.seed, 0),
     SECTION("Versions"),
     INT32("keep-versions", "n", "old ones that stay: FILE.1, FILE.2 (default 2)", &o.keep, 0, 100),
@@ -51,25 +65,59 @@ static const struct opt opts[] = {
     END,
 };
 
-enum { DFLASH = 1 };
+enum { DFLASH = 1, LORA = 2 };
 static const struct cli_command commands[] = {
     { "dflash", "dflash -o file [options] [prompts ...]", "A DFlash drafter, which guesses blocks of tokens.",
       DFLASH },
+    { "lora", "lora -o file [options] items ...", "An adapter (LoRA), which learns answers.", LORA },
     { NULL, NULL, NULL, 0 },
 };
-static const struct cli_of of[] = { { NULL, 0 } };
+static const struct cli_of of[] = {
+    { "layers", DFLASH }, { "ff", DFLASH }, { "block", DFLASH }, { "taps", DFLASH }, { "tests", DFLASH },
+    { "lines", DFLASH }, { "predict", DFLASH }, { "sequences", DFLASH }, { "device", DFLASH }, { "vram", DFLASH },
+    { "kv", DFLASH }, { "chunk", DFLASH }, { "acts", DFLASH }, { "no-mmap", DFLASH }, { "repack", DFLASH },
+    { "rank", LORA }, { "alpha", LORA }, { "targets", LORA }, { "method", LORA }, { "epochs", LORA },
+    { "samples", LORA }, { "momentum", LORA }, { "keep", LORA }, { "keep-batch", LORA }, { "keep-weight", LORA },
+    { "forget", LORA }, { NULL, 0 },
+};
 static const struct cli cli = {
     .name = "chimere-draft-train", .synopsis = "command [options] [prompts ...]",
-    .about = "Trains drafters on what their model writes, and keeps what is better.", .opts = opts,
+    .about = "Trains drafters and adapters of a model, and keeps what is better.", .opts = opts,
     .commands = commands, .of = of,
 };
 
-static void check_usage(int n_files)
+/* What the options of an adapter must be, and their defaults. */
+static void check_lora(int n_files)
 {
-    static const char *const alone[] = { "model", "layers", "ff", "block", "taps", "scratch", "held-out", "tests", "lines", "steps",
-                                         "predict", "time", "memory", "batch", "rate", "seed", "keep-versions", "sequences",
+    static const char *const zo[] = { "samples", "momentum" }, *const keep[] = { "keep-batch", "keep-weight" };
+
+    for (size_t i = 0; i < 2; i++) {
+        if (o.method != TRAIN_ZO && cli_given(&cli, zo[i]))
+            cli_usage("--%s is for --method zo", zo[i]);
+        if (o.keep_files.n == 0 && cli_given(&cli, keep[i]))
+            cli_usage("--%s is for --keep", keep[i]);
+    }
+    if (!o.rollback && n_files == 0)
+        cli_usage("lora: no file with items is named");
+    if (!(o.momentum >= 0 && o.momentum < 1))
+        cli_usage("--momentum: from 0 to below 1");
+    if (o.alpha < 0 || (cli_given(&cli, "alpha") && !(o.alpha > 0)))
+        cli_usage("--alpha: above 0");
+    if (!(o.keep_weight > 0) || !(o.forget >= 0))
+        cli_usage("--keep-weight: above 0; --forget: not below 0");
+    if (!cli_given(&cli, "rate"))
+        o.rate = 3e-3f;
+    if (!cli_given(&cli, "batch"))
+        o.n_text = 16;
+}
+
+static void check_usage(unsigned bit, int n_files)
+{
+    static const char *const alone[] = { "model", "layers", "ff", "block", "taps", "scratch", "held-out", "tests", "lines",
+                                         "predict", "steps", "time", "memory", "batch", "rate", "seed", "keep-versions", "sequences",
                                          "ctx", "threads", "device", "vram", "kv", "chunk", "acts", "no-mmap", "repack",
-                                         "jsonl", "plot" };
+                                         "jsonl", "plot", "rank", "alpha", "targets", "method", "epochs", "samples",
+                                         "momentum", "keep", "keep-batch", "keep-weight", "forget" };
 
     if (o.out == NULL)
         cli_usage("--out names the file that is trained");
@@ -82,11 +130,13 @@ static void check_usage(int n_files)
         cli_usage("--rate: above 0");
     if (o.block != 4 && o.block != 8 && o.block != 16)
         cli_usage("--block: 4, 8 or 16");
+    if (bit == LORA)
+        check_lora(n_files);
     cli_open_check(&o.model);
     o.time_s = cli_train_time(o.time);
     if (o.model.ctx_tokens == 0)
         o.model.ctx_tokens = 1024;
-    if (o.n_predict >= o.model.ctx_tokens)
+    if (bit == DFLASH && o.n_predict >= o.model.ctx_tokens)
         cli_usage("--predict is below --ctx");
 }
 
@@ -132,15 +182,18 @@ int main(int argc, char **argv)
     int first = cli_parse(&cli, argc, argv), status;
 
     if (first == argc)
-        cli_usage("no command: dflash");
+        cli_usage("no command: dflash or lora");
     command = cli_command_of(&cli, argv[first]);
     if (command == NULL)
-        cli_usage("%s: not one of dflash", argv[first]);
-    check_usage(argc - first - 1);
+        cli_usage("%s: not one of dflash, lora", argv[first]);
+    check_usage(command->bit, argc - first - 1);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     cli_catch_interrupts();
-    status = o.rollback ? rollback() : cli_train_dflash(&o, &cli, argv + first + 1);
+    status = o.rollback             ? rollback()
+             : command->bit == LORA ? cli_train_lora(&o, &cli, argv + first + 1)
+                                    : cli_train_dflash(&o, &cli, argv + first + 1);
     free(o.held_out.v);
+    free(o.keep_files.v);
     status = cli_close_stdout(status);
     cli_reraise();
     return status;

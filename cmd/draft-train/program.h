@@ -7,13 +7,20 @@
 #include "cli/open.h"
 #include "text/text.h"
 
+enum { TRAIN_FIRST, TRAIN_ZO }; /* struct train_options.method */
+
 struct train_options {
     struct cli_model_opts model;
     const char *out, *time, *events, *plot, *taps;
-    struct cli_list held_out;
+    struct cli_list held_out, keep_files;
     int32_t     n_layer, n_ff, block, n_tests, n_text, keep, n_seq;
     int64_t     memory_bytes, n_predict, seed, steps;
     float       rate;
+    /* lora */
+    const char *targets;
+    int         method;
+    int32_t     rank, epochs, samples, keep_batch;
+    float       alpha, keep_weight, forget, momentum;
     bool        scratch, rollback, lines, quiet, verbose;
     double      time_s; /* of `time` */
 };
@@ -69,4 +76,5 @@ const char *cli_train_clock(double seconds, char buf[32]);
 
 /* cli: whether a shape was asked for. */
 int cli_train_dflash(const struct train_options *o, const struct cli *cli, char *const *files);
+int cli_train_lora(const struct train_options *o, const struct cli *cli, char *const *files);
 #endif

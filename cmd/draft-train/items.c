@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* items.c - questions with answers, and texts, for adapters.                  room: cmd (cli_) */
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/io.h"
+#include "draft-train/lora.h"
+
+#define FILE_BYTES_MAX ((size_t)1 << 30)
+
+struct reading {
+    const struct text  *text;
+    struct chat        *format;
+    int64_t             tokens_max;
+    struct train_items *to;
+};
+
+static enum err_code no_memory(struct err *e)
+{
+    return err_set(e, ERR_NOMEM, "out of memory");
+}
+
+void cli_train_items_free(struct train_items *s)
+{
+    for (int64_t i = 0; i < s->n; i++) {
+        text_tokens_free(&s->v[i].token);
+        free(s->v[i].target);
+    }
+    free(s->v);
+    *s = (struct train_items){ 0 };
+}
+
+/* Takes the tokens; the first n_prompt of them are given. */
+static enum err_code add(struct reading *r, struct text_tokens token, int64_t n_prompt, struct err *e)
+{
+    struct train_items *s = r->to;
+    struct train_item item = { token, NULL, (int)(token.n - n_prompt) };
+
+    if (n_prompt < 1 || token.n > r->tokens_max || token.n <= n_prompt) {
+        s->n_out++;
+        text_tokens_free(&token);
+        return ERR_OK;
+    }
+    if (s->n == s->cap) {
+        const int64_t cap = s->cap > 0 ? 2 * s->cap : 256;
+        struct train_item *v = realloc(s->v, (size_t)cap * sizeof *v);
+
+        if (v != NULL) {
+            s->v = v;
+            s->cap = cap;
+        }
+    }
+    item.target = s->n < s->cap ? calloc((size_t)token.n, sizeof *item.target) : NULL;
+    if (item.target == NULL) {
+        text_tokens_free(&token);
+        return no_memory(e);
+    }
+    for (int64_t i = 0; i < token.n; i++)
+        item.target[i] = i + 1 >= n_prompt && i + 1 < token.n ? token.v[i + 1] : -1;
+    s->v[s->n++] = item;
+    return ERR_OK;
+}
+
+/* The token that ends a turn: what the template writes after an answer. */
+static enum err_code end_turn(const struct reading *r, struct text_tokens *token, struct err *e)
+{
+    int32_t end = text_find(r->text, "<|im_end|>");
+
+    if (end < 0 || !text_is_end(r->text, end))
+        end = text_info(r->text)->eos;
+    return end >= 0 ? text_tokens_push(token, end, e) : ERR_OK;
+}
+
+static enum err_code add_chat(struct reading *r, const json_t *messages, const json_t *tools, struct str answer, struct err *e)
+{
+    json_t *extra = json_pack("{s:b}", "enable_thinking", 0);
+    struct text_tokens token = { 0 };
+    int64_t n_prompt = 0;
+    bool thinking;
+    enum err_code code = extra == NULL ? no_memory(e) : ERR_OK;
+
+    if (code == ERR_OK && r->format == NULL)
+        code = chat_open(&r->format, r->text, (struct str){ 0 }, e);
+    if (code == ERR_OK)
+        code = chat_render(r->format, &(struct chat_prompt){ .messages = messages, .tools = tools, .extra = extra,
+                                                             .generate = true, .now_s = cli_local_s() },
+                           &token, &thinking, e);
+    n_prompt = token.n;
+    if (code == ERR_OK)
+        code = text_encode(r->text, answer, 0, &token, e);
+    if (code == ERR_OK)
+        code = end_turn(r, &token, e);
+    json_decref(extra);
+    if (code == ERR_OK)
+        return add(r, token, n_prompt, e);
+    text_tokens_free(&token);
+    return code;
+}
+
+static enum err_code add_text(struct reading *r, struct str s, struct err *e)
+{
+    struct text_tokens all = { 0 };
+    enum err_code code = text_encode(r->text, s, TEXT_ADD, &all, e);
+
+    for (int64_t i = 0, n; code == ERR_OK && i + 1 < all.n; i += n) {
+        struct text_tokens part = { 0 };
+
+        n = all.n - i < r->tokens_max ? all.n - i : r->tokens_max;
+        for (int64_t j = 0; code == ERR_OK && j < n; j++)
+            code = text_tokens_push(&part, all.v[i + j], e);
+        if (code == ERR_OK)
+            code = add(r, part, 1, e);
+        else
+            text_tokens_free(&part);
+    }
+    text_tokens_free(&all);
+    return code;
+}
+
+/* Messages that end with the assistant's are a question and its answer. */
+static enum err_code add_messages(struct reading *r, const json_t *o, const char *what, struct err *e)
+{
+    const json_t *messages = json_object_get(o, "messages"), *last;
+    json_t *asked;
+    struct str answer, role;
+    enum err_code code;
+
+    if (json_get_str(o, "answer", &answer))
+        return add_chat(r, messages, json_object_get(o, "tools"), answer, e);
+    if (json_object_get(o, "answer") != NULL) { /* of another kind: tool calls */
+        r->to->n_out++;
+        return ERR_OK;
+    }
+    last = json_array_get(messages, json_array_size(messages) - 1);
+    if (!json_get_str(last, "role", &role) || !str_is(role, "assistant") || !json_get_str(last, "content", &answer))
+        return err_set(e, ERR_FORMAT, "%s: neither an answer nor a last message of the assistant", what);
+    asked = json_copy((json_t *)(uintptr_t)messages);
+    if (asked == NULL || json_array_remove(asked, json_array_size(asked) - 1) != 0)
+        code = no_memory(e);
+    else
+        code = add_chat(r, asked, json_object_get(o, "tools"), answer, e);
+    json_decref(asked);
+    return code;
+}
+
+static enum err_code add_prompt(struct reading *r, struct str prompt, struct str answer, struct err *e)
+{
+    json_t *messages = json_pack("[{s:s, s:s%}]", "role", "user", "content", prompt.p, prompt.n);
+    enum err_code code = messages == NULL ? no_memory(e) : add_chat(r, messages, NULL, answer, e);
+
+    json_decref(messages);
+    return code;
+}
+
+static enum err_code add_line(struct reading *r, const char *path, int64_t number, struct str line, struct err *e)
+{
+    char what[300];
+    struct str s, answer;
+    json_t *o;
+    enum err_code code;
+
+    (void)snprintf(what, sizeof what, "%.200s: line %lld", path, (long long)number);
+    if (json_parse(&o, line, what, e))
+        return e->code;
+    if (json_is_array(json_object_get(o, "messages")))
+        code = add_messages(r, o, what, e);
+    else if (json_get_str(o, "prompt", &s) && json_get_str(o, "answer", &answer))
+        code = add_prompt(r, s, answer, e);
+    else if (json_get_str(o, "text", &s))
+        code = add_text(r, s, e);
+    else
+        code = err_set(e, ERR_FORMAT, "%s: no messages, no prompt with an answer, no text", what);
+    json_decref(o);
+    return code;
+}
+
+static enum err_code read_file(struct reading *r, const char *path, struct err *e)
+{
+    struct str all;
+    char *data;
+    int64_t number = 0;
+    enum err_code code = ERR_OK;
+
+    if (io_read_all(&data, &all.n, path, FILE_BYTES_MAX, e))
+        return e->code;
+    for (size_t at = 0; at < all.n && code == ERR_OK;) {
+        const char *end = memchr(data + at, '\n', all.n - at);
+        const struct str line = { data + at, end != NULL ? (size_t)(end - data) - at : all.n - at };
+
+        at += line.n + 1;
+        number++;
+        if (strspn(line.p, " \t\r") < line.n)
+            code = add_line(r, path, number, line, e);
+        if (code == ERR_OK && cli_interrupted())
+            code = err_set(e, ERR_CANCEL, "interrupted");
+    }
+    free(data);
+    return code;
+}
+
+enum err_code cli_train_items(struct train_items *to, const struct text *text, int64_t tokens_max, const char *const *files,
+                              size_t n, struct err *e)
+{
+    struct reading r = { .text = text, .tokens_max = tokens_max, .to = to };
+    enum err_code code = ERR_OK;
+
+    for (size_t i = 0; i < n && code == ERR_OK; i++)
+        code = read_file(&r, files[i], e);
+    chat_close(r.format);
+    return code;
+}
+
+static int is_set(const struct dirent *d)
+{
+    const size_t n = strlen(d->d_name);
+
+    return n > 6 && strcmp(d->d_name + n - 6, ".jsonl") == 0;
+}
+
+enum err_code cli_train_item_sets(struct train_items *to, const struct text *text, int64_t tokens_max, struct err *e)
+{
+    struct dirent **list = NULL;
+    char dir[4096], path[4400];
+    const char *one = path;
+    enum err_code code = ERR_OK;
+    int n = cli_eval_path(dir, sizeof dir) ? scandir(dir, &list, is_set, alphasort) : -1;
+
+    for (int i = 0; i < n; i++) {
+        (void)snprintf(path, sizeof path, "%s/%.255s", dir, list[i]->d_name);
+        if (code == ERR_OK)
+            code = cli_train_items(to, text, tokens_max, &one, 1, e);
+        free(list[i]);
+    }
+    free(list);
+    return code;
+}
+
+/* Every n-th of an order that depends on nothing goes to `out`, at most `most`. */
+enum err_code cli_train_items_split(struct train_items *s, struct train_items *out, int64_t every, int64_t most, struct err *e)
+{
+    int64_t n = 0;
+
+    out->v = calloc((size_t)(s->n / every) + 1, sizeof *out->v);
+    if (out->v == NULL)
+        return no_memory(e);
+    out->cap = s->n / every + 1;
+    for (int64_t i = 0; i < s->n; i++)
+        if (i % every == every - 1 && out->n < most)
+            out->v[out->n++] = s->v[i];
+        else
+            s->v[n++] = s->v[i];
+    s->n = n;
+    return ERR_OK;
+}
