@@ -114,7 +114,8 @@ static void check_lora(int n_files)
 static void check_usage(unsigned bit, int n_files)
 {
     static const char *const alone[] = { "model", "layers", "ff", "block", "taps", "scratch", "held-out", "tests", "lines",
-                                         "predict", "steps", "time", "memory", "batch", "rate", "seed", "keep-versions", "sequences",
+                                         "predict", "steps", "time", "memory", "batch", "rate", "seed", "keep-versions",
+                                         "sequences",
                                          "ctx", "threads", "device", "vram", "kv", "chunk", "acts", "no-mmap", "repack",
                                          "jsonl", "plot", "rank", "alpha", "targets", "method", "epochs", "samples",
                                          "momentum", "keep", "keep-batch", "keep-weight", "forget" };

@@ -81,6 +81,8 @@ static enum err_code add_chat(struct reading *r, const json_t *messages, const j
 
     if (code == ERR_OK && r->format == NULL)
         code = chat_open(&r->format, r->text, (struct str){ 0 }, e);
+    if (code == ERR_UNSUPPORTED)
+        err_set(e, code, "the model has no chat template: it can learn lines with \"text\" alone");
     if (code == ERR_OK)
         code = chat_render(r->format, &(struct chat_prompt){ .messages = messages, .tools = tools, .extra = extra,
                                                              .generate = true, .now_s = cli_local_s() },

@@ -18,7 +18,7 @@
 #include "tune/lora.h"
 #include "tune/zo.h"
 
-enum { WARM = 10, TRIES = 8, TESTS_MAX = 400, LEAST_TESTS = 5 };
+enum { WARM = 10, TRIES = 4, TESTS_MAX = 400, LEAST_TESTS = 5 };
 #define P_MAX     0.05  /* of the gate */
 #define SAVE_MS   60e3
 #define REPORT_MS 1000.0
@@ -122,6 +122,20 @@ static enum err_code open_adapter(struct job *j, struct err *e)
     return tune_lora_new(&j->lora, j->g, &to, e);
 }
 
+/* Without --keep: items of the task sets that came with the program, spread over them. */
+static enum err_code known_sets(struct job *j, int64_t tokens_max, struct err *e)
+{
+    struct train_items all = { 0 };
+    enum err_code code = cli_train_item_sets(&all, j->x.text, tokens_max, e);
+
+    if (code == ERR_UNSUPPORTED) /* without a chat template the model knows none of them */
+        code = ERR_OK;
+    else if (code == ERR_OK && all.n > 0)
+        code = cli_train_items_split(&all, &j->kept, all.n / TESTS_MAX > 1 ? all.n / TESTS_MAX : 1, TESTS_MAX, e);
+    cli_train_items_free(&all);
+    return code;
+}
+
 static enum err_code read_items(struct job *j, char *const *files, struct err *e)
 {
     const struct train_options *o = j->o;
@@ -136,23 +150,13 @@ static enum err_code read_items(struct job *j, char *const *files, struct err *e
         return e->code;
     if (o->held_out.n == 0 && cli_train_items_split(&j->items, &j->tests, 10, TESTS_MAX, e))
         return e->code;
-    if (o->keep_files.n > 0 ? cli_train_items_split(&j->keep, &j->kept, 5, TESTS_MAX, e)
-                            : cli_train_item_sets(&j->kept, j->x.text, most, e))
-        return e->code;
-    if (o->keep_files.n == 0 && j->kept.n > TESTS_MAX) { /* spread over the sets */
-        struct train_items all = j->kept;
-
-        j->kept = (struct train_items){ 0 };
-        enum err_code code = cli_train_items_split(&all, &j->kept, all.n / TESTS_MAX, TESTS_MAX, e);
-        cli_train_items_free(&all);
-        if (code != ERR_OK)
-            return code;
-    }
     if (j->items.n + j->tests.n == 0)
         return err_set(e, ERR_FORMAT, "there is nothing to learn: no item of at most %" PRId64 " tokens", most);
     if (j->items.n == 0 || j->tests.n < LEAST_TESTS)
         return err_set(e, ERR_FORMAT, "%" PRId64 " items to learn and %" PRId64 " to test on are too few: at least 1 and %d "
                        "(--held-out names a file to test on)", j->items.n, j->tests.n, LEAST_TESTS);
+    if (o->keep_files.n > 0 ? cli_train_items_split(&j->keep, &j->kept, 5, TESTS_MAX, e) : known_sets(j, most, e))
+        return e->code;
     if (j->kept.n < LEAST_TESTS)
         cli_warn("what is forgotten is not tested: --keep names a file of what the model knows");
     if (j->items.n_out + j->tests.n_out > 0)

@@ -185,7 +185,7 @@ enum err_code tune_zo_again(struct tune_zo *z, const struct tune_zo_note *note, 
 
 enum err_code tune_zo_measure(struct tune_zo *z, const struct grad_seq *seq, int n_seq, int tries, struct err *e)
 {
-    enum { RUNGS = 10 };
+    enum { RUNGS = 7, FIRST = -12 }; /* eps of 2^-12 to 2^-6 */
     double apart[RUNGS] = { 0 }, size[RUNGS] = { 0 }, curve[RUNGS] = { 0 }, got[2], at, before;
     int best = -1;
 
@@ -195,7 +195,7 @@ enum err_code tune_zo_measure(struct tune_zo *z, const struct grad_seq *seq, int
     for (int t = 0; t < tries; t++) {
         before = 0.0;
         for (int r = 0; r < RUNGS; r++) {
-            const double eps = ldexp(1.0, r - 13);
+            const double eps = ldexp(1.0, r + FIRST);
             double slope;
 
             move(z, z->moved, MEASURE, (uint32_t)t, eps);
@@ -215,7 +215,7 @@ enum err_code tune_zo_measure(struct tune_zo *z, const struct grad_seq *seq, int
             best = r;
     if (best < 0)
         return ERR_OK;
-    z->o.eps = ldexp(1.0, best - 13);
+    z->o.eps = ldexp(1.0, best + FIRST);
     if (curve[best] > 0)
         z->o.rate = z->o.samples * (1.0 - (double)z->o.beta) / curve[best];
     return ERR_OK;

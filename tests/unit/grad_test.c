@@ -140,7 +140,7 @@ struct set {
     struct grad_seq      seq[2];
     int32_t              target[2][32], token[2][32];
 };
-enum { RANK = 2, LONG = 30, SHORT = 7 };
+enum { RANK = 2, LONG = 18, SHORT = 7 };
 
 static int64_t size_a(const struct tape *t, const struct grad_adapter *a)
 {

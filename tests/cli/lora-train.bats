@@ -1,0 +1,126 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# chimere-draft-train lora: the gate, what is forgotten, interruptions, what it refuses. Facts on the embedded model once,
+# else texts on a tiny one.
+load common
+
+setup_texts()
+{
+    local i
+    for i in {1..8}; do printf '{"text": "the answer to %d is the same as that of %d"}\n' $i $((i * i)); done > items.jsonl
+    for i in {11..20}; do printf '{"text": "the answer to %d is the same as that of %d"}\n' $i $((i * i)); done > test.jsonl
+    for i in {1..25}; do printf '{"text": "%s"}\n' "$(printf '%d, ' $((i * 7)) $((i * 11)) $((i * 13)) $((i * 17)))"; done > known.jsonl
+}
+
+small=(--held-out test.jsonl --keep known.jsonl --threads 2 --rank 4 --batch 8 --memory 256M)
+train() # OPTION...
+{
+    chimere-draft-train lora -m "$TINY" "${small[@]}" "$@" items.jsonl
+}
+
+@test "lora: questions in a chat are learnt; an adapter, events, a picture; an old one that is as good stays" {
+    local i status=0
+    for i in {1..6}; do
+        printf '{"prompt": "What is zq%d?", "answer": "it is %d"}\n' $((i * 7)) $((i * i)) >&3
+        printf '{"messages": [{"role": "user", "content": "Explain zq%d."}], "answer": "it is %d"}\n' $((i * 7)) $((i * i))
+    done 3> items.jsonl > test.jsonl
+    grep -v '"enable_thinking": true' "$ROOT/share/eval/facts.jsonl" | head -n 25 > known.jsonl
+    chimere-draft-train lora -o a.gguf "${small[@]}" --keep-batch 2 --steps 5 --rate 0.01 --jsonl e.jsonl --plot l.svg items.jsonl \
+        > table 2> err || status=$?
+    [ $status -eq 0 ] || { cat err table; false; }
+    grep -q '^held out ' table
+    grep -q '^kept ' table
+    grep -q 'memory: at most' err
+    jq -se '.[0] | .items == 6 and .tests == 6 and .keep == 20 and .kept == 5' e.jsonl
+    jq -se '(.[-1] | .published and .p < 0.05 and .p_kept < 0.05 and .steps == 5) and
+            (map(select(.set == "held out"))[0] | .loss < .loss_before)' e.jsonl
+    grep -q '<svg ' l.svg
+    [ "$(head -c 4 a.gguf)" = GGUF ]
+    [ ! -e a.gguf.train ] && [ ! -e a.gguf.new ] && [ ! -e a.gguf.1 ] && [ ! -e a.gguf.lock ]
+    # from there, with a step so small that nothing changes
+    cp a.gguf was
+    chimere-draft-train lora -o a.gguf "${small[@]}" --steps 1 --rate 1e-12 items.jsonl > table 2> err || status=$?
+    [ $status -eq 4 ] || { cat err table; false; }
+    cmp a.gguf was
+}
+
+@test "lora: what knows more and forgets is not published, unless that is allowed; --rollback" {
+    setup_texts
+    more=(--steps 25 --epochs 25 --rate 0.03)
+    try 0 chimere-draft-train lora -m "$TINY" -o a.gguf --held-out known.jsonl --keep known.jsonl --threads 2 --rank 4 \
+        --batch 25 "${more[@]}" known.jsonl
+    cp a.gguf was
+    try 4 train -o a.gguf --keep-batch 0 "${more[@]}"
+    grep -q 'it forgets' err
+    cmp a.gguf was
+    [ ! -e a.gguf.1 ] && [ ! -e a.gguf.new ]
+    try 0 train -o a.gguf --keep-batch 0 --forget 20 "${more[@]}"
+    cmp a.gguf.1 was
+    try 0 chimere-draft-train lora -o a.gguf --rollback
+    cmp a.gguf was
+}
+
+@test "lora: interrupted or killed, the same command goes on, to the same bytes" {
+    local pid method status
+    setup_texts
+    for method in first zo; do
+        long=(--method $method --steps 60 --epochs 60 --batch 4 --keep-batch 2 --threads 1)
+        [ $method = first ] || long+=(--samples 1 --momentum 0.5)
+        status=0
+        train -o whole.gguf "${long[@]}" --jsonl whole.$method 2> err || status=$?
+        [ $status -eq 0 ] || [ $status -eq 4 ]
+        chimere-draft-train lora -m "$TINY" "${small[@]}" -o part.gguf "${long[@]}" --jsonl part.$method items.jsonl \
+            > table 2> err &
+        pid=$!
+        for _ in {1..300}; do ! grep -q '"type":"step"' part.$method 2> /dev/null || break; sleep 0.02; done
+        if [ $method = first ]; then kill -TERM $pid; else kill -KILL $pid; fi
+        no wait $pid
+        [ -s part.gguf.train ] && [ ! -e part.gguf ]
+        [ $method = first ] || printf 'half' >> part.gguf.train # of an entry
+        try 2 train -o part.gguf "${long[@]}" --rate 0.5
+        grep -q 'another training' err
+        status=0
+        train -o part.gguf "${long[@]}" --jsonl part.$method 2> err || status=$?
+        grep -q 'goes on after' err
+        [ ! -e part.gguf.train ]
+        jq -c 'select(.type == "test") | [.set, .loss, .exact]' whole.$method > a
+        jq -c 'select(.type == "test") | [.set, .loss, .exact]' part.$method | cmp - a
+        rm -f whole.gguf* part.gguf*
+    done
+}
+
+@test "lora: what it refuses; what was there stays" {
+    setup_texts
+    fails 2 'no file' chimere-draft-train lora -m "$TINY" -o a.gguf
+    fails 2 '--method zo' train -o a.gguf --samples 2
+    fails 2 'is for --keep' chimere-draft-train lora -m "$TINY" -o a.gguf --keep-weight 2 items.jsonl
+    fails 2 'taps' train -o a.gguf --taps 1
+    fails 2 'router' train -o a.gguf --targets attention,router
+    cp items.jsonl mine.jsonl
+    fails 3 'would be replaced' train -o mine.jsonl
+    cmp items.jsonl mine.jsonl
+    : > empty.jsonl
+    fails 3 'nothing to learn' chimere-draft-train lora -m "$TINY" -o a.gguf empty.jsonl
+    head -n 2 items.jsonl > two.jsonl
+    fails 3 'too few' chimere-draft-train lora -m "$TINY" --keep known.jsonl -o a.gguf two.jsonl
+    echo '{"prompt": "a"}' > bad.jsonl
+    fails 3 'bad.jsonl: line 1' chimere-draft-train lora -m "$TINY" -o a.gguf bad.jsonl
+    echo '{"prompt": "a", "answer": "b"}' > chat.jsonl
+    fails 3 'no chat template' chimere-draft-train lora -m "$TINY" -o a.gguf chat.jsonl
+    fails 3 "'lfm2moe' are not supported" chimere-draft-train lora -m "$MODELS/lfm2moe-a.gguf" -o a.gguf items.jsonl
+    try 2 train -o a.gguf --memory 1M
+    grep -q 'too small' err
+    try 3 train -o a.gguf --rate 1e30
+    grep -q 'not a number' err
+    [ ! -e a.gguf ] && [ ! -e a.gguf.new ] && [ ! -e a.gguf.lock ]
+}
+
+@test "lora: a full disk" {
+    setup_texts
+    (
+        ulimit -f 8 # blocks of 1 KiB
+        trap '' XFSZ
+        try 1 train -o a.gguf --steps 1
+    )
+    [ ! -e a.gguf ] && [ ! -e a.gguf.new ]
+}
