@@ -545,14 +545,22 @@ static enum err_code resume(struct job *j, struct err *e)
     return code;
 }
 
+static bool measure_tick(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)ctx;
+    cli_progress("measuring: %llu of %llu", (unsigned long long)done, (unsigned long long)total);
+    return !cli_interrupted();
+}
+
 /* The log of zo: new with its measured sizes, or cut to whole steps. */
 static enum err_code open_log(struct job *j, struct grad_seq *seq, struct err *e)
 {
+    const struct progress progress = { measure_tick, NULL };
     struct half h = { .n_params = j->lora->n_params };
     const size_t each = (size_t)j->o->samples * sizeof(struct tune_zo_note);
     bool ok;
 
-    if (j->step == 0 && tune_zo_measure(j->zo, seq, batch(j, seq), TRIES, e))
+    if (j->step == 0 && tune_zo_measure(j->zo, seq, batch(j, seq), TRIES, &progress, e))
         return e->code;
     if (cli_given(j->cli, "rate"))
         j->zo->o.rate = (double)j->o->rate;

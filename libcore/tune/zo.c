@@ -183,7 +183,8 @@ enum err_code tune_zo_again(struct tune_zo *z, const struct tune_zo_note *note, 
 /* Directions of a measurement are of no step. */
 #define MEASURE 0xffffffffu
 
-enum err_code tune_zo_measure(struct tune_zo *z, const struct grad_seq *seq, int n_seq, int tries, struct err *e)
+enum err_code tune_zo_measure(struct tune_zo *z, const struct grad_seq *seq, int n_seq, int tries,
+                               const struct progress *progress, struct err *e)
 {
     enum { RUNGS = 7, FIRST = -12 }; /* eps of 2^-12 to 2^-6 */
     double apart[RUNGS] = { 0 }, size[RUNGS] = { 0 }, curve[RUNGS] = { 0 }, got[2], at, before;
@@ -198,6 +199,8 @@ enum err_code tune_zo_measure(struct tune_zo *z, const struct grad_seq *seq, int
             const double eps = ldexp(1.0, r + FIRST);
             double slope;
 
+            if (!progress_tick(progress, (uint64_t)(t * RUNGS + r), (uint64_t)(tries * RUNGS)))
+                return err_set(e, ERR_CANCEL, "interrupted");
             move(z, z->moved, MEASURE, (uint32_t)t, eps);
             if (losses(z, seq, n_seq, 2, got, e))
                 return e->code;

@@ -54,5 +54,6 @@ MUST_CHECK enum err_code tune_zo_again(struct tune_zo *z, const struct tune_zo_n
  * slopes at eps and 2 eps agree best (a smaller one meets rounding and routers that choose otherwise, a larger one
  * curvature). rate: K (1 - beta) / the mean of z' H z at that eps, an estimate of the trace of the Hessian H: for K far below
  * the number of parameters the step whose expected loss is least. Either stays what it was where nothing can be measured. */
-MUST_CHECK enum err_code tune_zo_measure(struct tune_zo *z, const struct grad_seq *seq, int n_seq, int tries, struct err *e);
+MUST_CHECK enum err_code tune_zo_measure(struct tune_zo *z, const struct grad_seq *seq, int n_seq, int tries,
+                                         const struct progress *progress, struct err *e);
 #endif

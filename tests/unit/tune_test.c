@@ -172,7 +172,7 @@ static void test_zo_again(void **state)
     for (int s = 0; s < STEPS; s++)
         assert_int_equal(tune_zo_again(z[2], notes[s], &e), ERR_OK);
     assert_memory_equal(b[0].l->theta, b[2].l->theta, bytes);
-    assert_int_equal(tune_zo_measure(z[0], b[0].seq, 2, 2, &e), ERR_OK);
+    assert_int_equal(tune_zo_measure(z[0], b[0].seq, 2, 2, NULL, &e), ERR_OK);
     assert_true(z[0]->o.eps > 1e-5 && z[0]->o.eps < 0.1 && z[0]->o.rate > 0);
     for (int i = 0; i < 3; i++) {
         tune_zo_close(z[i]);
