@@ -64,7 +64,7 @@ train() # OPTION...
     local pid method status
     setup_texts
     for method in first zo; do
-        long=(--method $method --steps 60 --epochs 60 --batch 4 --keep-batch 2 --threads 1)
+        long=(--method $method --steps 150 --epochs 150 --batch 4 --keep-batch 2 --threads 1)
         [ $method = first ] || long+=(--samples 1 --momentum 0.5)
         status=0
         train -o whole.gguf "${long[@]}" --jsonl whole.$method 2> err || status=$?
@@ -72,7 +72,7 @@ train() # OPTION...
         chimere-draft-train lora -m "$TINY" "${small[@]}" -o part.gguf "${long[@]}" --jsonl part.$method items.jsonl \
             > table 2> err &
         pid=$!
-        for _ in {1..300}; do ! grep -q '"type":"step"' part.$method 2> /dev/null || break; sleep 0.02; done
+        for _ in {1..600}; do ! grep -q '"type":"step"' part.$method 2> /dev/null || break; sleep 0.05; done
         if [ $method = first ]; then kill -TERM $pid; else kill -KILL $pid; fi
         no wait $pid
         [ -s part.gguf.train ] && [ ! -e part.gguf ]
