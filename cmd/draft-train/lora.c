@@ -52,7 +52,8 @@ struct job {
     int64_t             *order;    /* [items.n] */
     int64_t              rows_max, step, steps, keep_at;
     bool                 keep_layers;
-    double               from_ms, before_s, test_s;
+    int64_t              step_first; /* of this process */
+    double               from_ms, before_s, test_s, learn_from_s;
 };
 
 static double spent_s(const struct job *j)
@@ -427,12 +428,27 @@ static enum err_code first_order(struct job *j, const struct grad_seq *seq, int 
     return ERR_OK;
 }
 
+/* When steps end at the latest: the last test has to follow. */
+static double limit_s(const struct job *j)
+{
+    const double s = j->o->time_s - 1.2 * j->test_s;
+
+    return s > 1 ? s : 1;
+}
+
+/* The part of the training that is done: of its steps, so that it can be repeated; of its time where that will not do for
+ * all of them. */
 static double part_done(const struct job *j)
 {
-    const double steps = (double)j->step / (double)j->steps;
-    const double time = spent_s(j) / (j->o->time_s - 1.2 * j->test_s > 1 ? j->o->time_s - 1.2 * j->test_s : 1);
+    const double steps = (double)j->step / (double)j->steps, now = spent_s(j);
+    const int64_t taken = j->step - j->step_first;
+    const double each = taken > 0 ? (now - j->learn_from_s) / (double)taken : 0;
 
-    return steps > time ? steps : time;
+    if (now >= limit_s(j))
+        return 1;
+    if (taken < WARM || now + each * (double)(j->steps - j->step) <= limit_s(j) || steps >= now / limit_s(j))
+        return steps;
+    return now / limit_s(j);
 }
 
 static enum err_code one_step(struct job *j, struct grad_seq *seq, double *loss, struct err *e)
@@ -582,6 +598,8 @@ static enum err_code learn(struct job *j, struct err *e)
 
     if (code == ERR_OK && j->zo != NULL)
         code = open_log(j, seq, e);
+    j->step_first = j->step;
+    j->learn_from_s = spent_s(j);
     while (code == ERR_OK && part_done(j) < 1) {
         code = cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : one_step(j, seq, &loss, e);
         if (code != ERR_OK)
