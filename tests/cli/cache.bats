@@ -61,12 +61,16 @@ more() # MESSAGES: with the answer and another question
     head -c 3000 keep > "$file" # cut
     answer dir "$first"
     [ "$(jq -c .body.choices out)" = "$want" ]
+    touch dir/.chimere-1.session.77-0.tmp dir/.mine.tmp
+    touch -d '2 hours ago' dir/.chimere-2.session.77-0.tmp dir/.mine.tmp
     echo mine > dir/notes
     mkdir dir/chimere-0000000000000000.session
     ln -s /dev/zero dir/chimere-0000000000000001.session
     answer dir "$second"
     answer dir "$second" --cache-size 1
     [ "$(cat dir/notes)" = mine ]
+    [ "$(ls -A dir | grep -c 'tmp$')" -eq 2 ] # an old one of ours is gone
+    [ ! -e dir/.chimere-2.session.77-0.tmp ]
     [ "$(find dir -type f -name '*.session' | wc -l)" -eq 0 ]
     fails 1 'not a directory' chimere-serve-stdio --cache-dir dir/notes
     fails 2 'needs --cache-dir' chimere-serve-stdio --cache-size 5M
