@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chimere-engram-build - tables of n-grams from text, and what they are worth to a model. See chimere-engram-build(1). */
+/* chimere-engram-build - tables of n-grams from text and what they are worth to a model, indexes of texts. See chimere-engram-build(1). */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -10,16 +10,24 @@
 #include "gguf/gguf.h"
 #include "text/text.h"
 
-static struct build_options o = { .order = ENGRAM_ORDER_MAX, .memory_bytes = (int64_t)1 << 30 };
+static struct build_options o = { .order = ENGRAM_ORDER_MAX, .memory_bytes = (int64_t)1 << 30, .layer = -1, .nearest = 5 };
 
 static const struct opt opts[] = {
     SECTION("Table"),
-    OUTPUT('o', "out", "file", "the table that is written", &o.out),
+    OUTPUT('o', "out", "file", "the table or index that is written", &o.out),
     INT32("order", "n", "longest context in tokens (default 8)", &o.order, 1, ENGRAM_ORDER_MAX),
     STRING(0, "day", "date", "of the write, 2026-01-15 (default: today)", &o.date),
     INT64(0, "size", "bytes", "prune: largest size of the table", &o.size_bytes, 1),
     REAL(0, "min-count", "n", "merge, decay, prune: rarer rows are left out", &o.count_min),
     LIST("engram", "file[:w]", "score: the table, at most this weight; repeatable", &o.tables),
+    SECTION("Index of texts"),
+    STRING('p', "prompt", "text", "query: the question (default: lines of stdin)", &o.prompt),
+    { OPT_I32, 'k', "nearest", "n", "query: texts that are printed (default 5)", &o.nearest, 1, 1000 },
+    FLAG(0, "bm25", "query: by words; the model does not run", &o.bm25),
+    FLAG(0, "hybrid", "query: by words and by vectors", &o.hybrid),
+    FLAG(0, "rerank", "query: the model says which of them answer", &o.rerank),
+    FLAG(0, "flat", "query: compare every vector, use no graph", &o.flat),
+    INT32("layer", "n", "index: whose rows make the vectors", &o.layer, 0, 9999),
     SECTION("Text"),
     ROW_MODEL(o.model),
     FLAG(0, "lines", "each line is a document (default: each file)", &o.lines),
@@ -38,8 +46,9 @@ static const struct opt opts[] = {
 /* Bits of the commands. */
 enum {
     BUILD = 1, ADD = 2, MERGE = 4, DECAY = 8, PRUNE = 16, DUMP = 32, STATS = 64, CHECK = 128, FIT = 256, SCORE = 512,
-    COUNTS = BUILD | ADD, MODEL = FIT | SCORE, TEXTS = COUNTS | MODEL, MERGES = MERGE | DECAY | PRUNE,
-    WRITES = COUNTS | FIT | MERGES,
+    INDEX = 1024, QUERY = 2048,
+    COUNTS = BUILD | ADD, MODEL = FIT | SCORE | INDEX | QUERY, TEXTS = COUNTS | FIT | SCORE | INDEX,
+    MERGES = MERGE | DECAY | PRUNE, WRITES = COUNTS | FIT | MERGES | INDEX,
 };
 static const struct cli_command commands[] = {
     { "build", "build -o table [options] [text ...]", "A table of texts.", BUILD },
@@ -50,21 +59,24 @@ static const struct cli_command commands[] = {
     { "decay", "decay -o table [options] table", "Old counts are halved or left out.", DECAY },
     { "prune", "prune -o table [options] table", "The rarest rows are left out.", PRUNE },
     { "dump", "dump [options] table", "The rows as JSON lines.", DUMP },
-    { "stats", "stats [options] table ...", "What is in tables.", STATS },
-    { "check", "check [options] table ...", "Are tables whole?", CHECK },
+    { "stats", "stats [options] file ...", "What is in tables and indexes.", STATS },
+    { "index", "index -o index [options] [text ...]", "Texts that can be found again.", INDEX },
+    { "query", "query [options] index", "The nearest texts, as JSON lines.", QUERY },
+    { "check", "check [options] file ...", "Are tables and indexes whole?", CHECK },
     { NULL, NULL, NULL, 0 },
 };
 /* An option that a command would ignore is a mistake. */
 static const struct cli_of of[] = {
     { "out", WRITES }, { "order", COUNTS }, { "day", COUNTS | DECAY }, { "size", PRUNE }, { "min-count", MERGES },
-    { "engram", SCORE }, { "model", TEXTS | DUMP }, { "lines", TEXTS }, { "jsonl", TEXTS }, { "memory", COUNTS },
-    { "ctx", MODEL }, { "threads", TEXTS }, { "device", MODEL }, { "vram", MODEL }, { "kv", MODEL },
+    { "engram", SCORE }, { "model", TEXTS | DUMP | QUERY }, { "lines", TEXTS }, { "jsonl", TEXTS }, { "memory", COUNTS },
+    { "prompt", QUERY }, { "nearest", QUERY }, { "bm25", QUERY }, { "hybrid", QUERY }, { "rerank", QUERY },
+    { "flat", QUERY }, { "layer", INDEX }, { "ctx", FIT | SCORE }, { "threads", TEXTS | QUERY }, { "device", MODEL }, { "vram", MODEL }, { "kv", MODEL },
     { "chunk", MODEL }, { "acts", MODEL }, { "no-mmap", MODEL }, { "repack", MODEL }, { "json", STATS | SCORE },
     { NULL, 0 },
 };
 static const struct cli cli = {
     .name = "chimere-engram-build", .synopsis = "command [options] [file ...]",
-    .about = "Tables of n-grams: from text, and what they are worth.", .opts = opts, .commands = commands, .of = of,
+    .about = "Memory from text: tables of n-grams, indexes of texts.", .opts = opts, .commands = commands, .of = of,
 };
 
 static void check_usage(unsigned bit, const char *command, char *const *files)
@@ -74,11 +86,13 @@ static void check_usage(unsigned bit, const char *command, char *const *files)
     if (bit & SCORE && o.tables.n == 0)
         cli_usage("score: --engram names the table");
     if (!(bit & TEXTS) && *files == NULL)
-        cli_usage("%s: no table is named", command);
-    if (bit & (DECAY | PRUNE | DUMP) && files[1] != NULL)
-        cli_usage("%s takes one table", command);
+        cli_usage("%s: no %s is named", command, bit & QUERY ? "index" : "table");
+    if (bit & (DECAY | PRUNE | DUMP | QUERY) && files[1] != NULL)
+        cli_usage("%s takes one %s", command, bit & QUERY ? "index; the question is --prompt, or on standard input" : "table");
     if (bit & PRUNE && o.size_bytes == 0 && o.count_min <= 0)
         cli_usage("prune needs --size or --min-count");
+    if (o.bm25 && (o.hybrid || o.flat))
+        cli_usage("--bm25 uses no vectors: no --hybrid or --flat with it");
     if (o.lines && o.jsonl)
         cli_usage("--lines or --jsonl, not both");
     if (o.count_min < 0)
@@ -101,11 +115,11 @@ static bool parse_day(const char *s, int64_t *day)
     return *day >= 0;
 }
 
-static enum err_code take(void *ctx, const int32_t *token, int64_t n, bool end, struct err *e)
+static enum err_code take(void *ctx, const struct cli_engram_piece *p, struct err *e)
 {
-    if (engram_build_tokens(ctx, token, n, e))
+    if (engram_build_tokens(ctx, p->token, p->n, e))
         return e->code;
-    return end ? engram_build_end(ctx, e) : ERR_OK;
+    return p->end ? engram_build_end(ctx, e) : ERR_OK;
 }
 
 static enum err_code build(char *const *files, bool add, struct err *e)
@@ -156,6 +170,10 @@ static enum err_code run(unsigned bit, char *const *files, struct err *e)
         return cli_engram_dump(&o, files, e);
     case STATS:
         return cli_engram_stats(&o, files, e);
+    case INDEX:
+        return cli_engram_index(&o, files, e);
+    case QUERY:
+        return cli_engram_query(&o, files[0], e);
     case CHECK:
         return cli_engram_check(&o, files, e);
     default:
@@ -170,10 +188,10 @@ int main(int argc, char **argv)
     int first = cli_parse(&cli, argc, argv), status = EXIT_OK;
 
     if (first == argc)
-        cli_usage("no command: one of build, add, fit, score, merge, decay, prune, dump, stats, check");
+        cli_usage("no command: one of build, add, fit, score, merge, decay, prune, dump, stats, index, query, check");
     command = cli_command_of(&cli, argv[first]);
     if (command == NULL)
-        cli_usage("%s: not one of build, add, fit, score, merge, decay, prune, dump, stats, check", argv[first]);
+        cli_usage("%s: not one of build, add, fit, score, merge, decay, prune, dump, stats, index, query, check", argv[first]);
     check_usage(command->bit, command->name, argv + first + 1);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     o.day = (int64_t)time(NULL) / 86400;

@@ -46,6 +46,7 @@ static const struct opt opts[] = {
     INT64(0, "reasoning-budget", "tokens", "then the reasoning is closed (-1: no limit)", &o.budget, -1),
     STRING(0, "parser", "name", "how the answer is read (default: by the template)", &o.parser),
     FLAG('i', "interactive", "a conversation on this terminal", &o.interactive),
+    PATH(0, "examples", "index[:n]", "put texts of an index before the prompt", &o.examples),
     FLAG('r', "raw", "no chat: continue the text as it is", &o.raw),
     FLAG(0, "plain", "raw: special tokens spelled out are text", &o.plain),
     PATH(0, "tokens", "file", "JSON: token ids as the prompt, as they are", &o.tokens),
@@ -165,8 +166,8 @@ static void check_usage(char *const *files)
         cli_usage("--vars and --now need --render");
     if (o.render.template_path && !o.render.vars_path)
         cli_usage("--render needs --vars");
-    if (o.raw && (o.template_file || o.kwargs || o.tool_choice))
-        cli_usage("--template, --chat-kwargs and --tool-choice belong to a chat: not with --raw");
+    if (o.raw && (o.template_file || o.kwargs || o.tool_choice || o.examples))
+        cli_usage("--template, --chat-kwargs, --tool-choice and --examples belong to a chat: not with --raw");
     if (o.engram_thinking && o.engrams.n == 0)
         cli_usage("--engram-thinking needs --engram");
     if (grammars > 1)
@@ -186,12 +187,12 @@ static void check_usage(char *const *files)
         cli_usage("--lora changes what the model computes: not with options that do not run it");
     if (actions && (o.jsonl || o.logits || (o.session && !o.show) || (o.json && !o.inspect && !o.model.plan && !o.show)))
         cli_usage("--json, --jsonl, --logits and --session belong to a run of the model");
-    if (o.tokens && (input || o.raw || o.system || o.messages || o.tools || actions))
+    if (o.tokens && (input || o.raw || o.system || o.messages || o.tools || o.examples || actions))
         cli_usage("--tokens is the whole prompt: no text, messages or other action with it");
     if (o.raw && o.parser)
         cli_usage("--parser reads the answer of a chat: not with --raw");
-    if ((o.raw || o.tokenize || o.detokenize) && (o.system || o.messages || o.tools))
-        cli_usage("--system, --messages and --tools make a chat, which --raw, --tokenize and "
+    if ((o.raw || o.tokenize || o.detokenize) && (o.system || o.messages || o.tools || o.examples))
+        cli_usage("--system, --messages, --tools and --examples make a chat, which --raw, --tokenize and "
                   "--detokenize do not");
     if (o.logits_last > 0 && !o.logits)
         cli_usage("--logits-last needs --logits");
@@ -675,6 +676,7 @@ static void close_all(struct opened *s)
     gen_close(s->gen);
     draft_close(s->draft);
     cli_engram_close(&s->engram);
+    cli_notes_close(&s->notes);
     grammar_close(s->grammar);
     grammar_vocab_close(s->vocab);
     json_decref(s->tools);

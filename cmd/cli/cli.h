@@ -15,6 +15,7 @@ struct chat;
 struct gguf;
 struct text;
 struct text_tokens;
+struct cli_notes;
 
 enum { EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_DATA, EXIT_NO };
 
@@ -207,6 +208,7 @@ struct cli_chat {
     const char  *kwargs;  /* a JSON object: more variables of the template; NULL: none */
     bool         no_tools; /* tools are not offered */
     bool         follows; /* an answer that was given stands before */
+    const struct cli_notes *notes; /* NULL: none */
 };
 MUST_CHECK enum err_code cli_render_chat(struct text_tokens *out, struct cli_buf *text, bool *thinking,
                                          json_t **offered, const struct chat *format, const struct cli_chat *c, struct err *e);

@@ -7,6 +7,7 @@
 #include "base/io.h"
 #include "chat/chat.h"
 #include "cli/cli.h"
+#include "cli/recall.h"
 #include "text/text.h"
 
 #define PROMPT_MAX (1U << 30) /* bytes */
@@ -212,6 +213,8 @@ enum err_code cli_render_chat(struct text_tokens *out, struct cli_buf *text, boo
 
     if (code == ERR_OK)
         code = read_messages(all, &tools, c, e) ? e->code : rename_developer(all, chat_template(format), e);
+    if (code == ERR_OK && c->notes != NULL)
+        code = cli_notes_add(c->notes, all, e);
     if (code == ERR_OK && c->tools != NULL) {
         json_decref(tools);
         tools = NULL;

@@ -33,6 +33,7 @@ struct piece {
     struct cli_buf     s;
     struct text_tokens token;
     bool               end; /* of the document */
+    bool               line;
     struct err         err;
 };
 
@@ -44,6 +45,7 @@ struct input {
     void              *ctx;
     struct piece       piece[BATCH];
     int                n;
+    bool               lines; /* of the source that is read */
     uint64_t           read_bytes, all_bytes, tokens; /* all_bytes 0: not known */
     double             from_ms;
 };
@@ -145,7 +147,7 @@ static enum err_code flush(struct input *in, struct err *e)
             *e = p->err;
             return e->code;
         }
-        if (in->sink(in->ctx, p->token.v, p->token.n, p->end, e))
+        if (in->sink(in->ctx, &(struct cli_engram_piece){ { p->s.p, p->s.n }, p->token.v, p->token.n, p->end, p->line }, e))
             return e->code;
         in->tokens += (uint64_t)p->token.n;
     }
@@ -159,6 +161,7 @@ static enum err_code add_piece(struct input *in, struct str s, bool end, struct 
 
     p->s.n = 0;
     p->end = end;
+    p->line = in->lines;
     if (cli_buf_add(&p->s, s, e))
         return e->code;
     in->n++;
@@ -261,6 +264,7 @@ static enum err_code read_source(struct input *in, struct source *s, struct err 
     bool more = true;
     enum err_code code = ERR_OK;
 
+    in->lines = lines;
     while (code == ERR_OK && more) {
         code = cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : take(s, in, &b, &more, e);
         if (code == ERR_OK && b.n > 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* program.h - inside chimere-engram-build: its options, texts that come in.    room: cmd (cli_) */
+/* program.h - inside chimere-engram-build: its options, texts that come in.     room: cmd (cli_) */
 #ifndef ENGRAM_BUILD_PROGRAM_H
 #define ENGRAM_BUILD_PROGRAM_H
 #include "cli/cli.h"
@@ -15,13 +15,23 @@ struct build_options {
     int64_t     memory_bytes, size_bytes;
     float       count_min;
     struct cli_list tables;
+    const char *prompt;
+    int32_t     layer, nearest;
+    bool        bm25, hybrid, rerank, flat;
     bool        lines, jsonl, json, quiet, verbose;
     int64_t     day; /* of date, or today */
 };
 
 /* input.c: documents of the files ("-": stdin; none: stdin) as tokens, in order. Text comes in pieces that a
  * tokenizer cannot tell from the whole; end: the document ends with them. */
-typedef enum err_code cli_engram_sink(void *ctx, const int32_t *token, int64_t n, bool end, struct err *e);
+struct cli_engram_piece {
+    struct str     text;
+    const int32_t *token; /* [n] */
+    int64_t        n;
+    bool           end;
+    bool           line; /* the document is a line, or an object of JSON lines */
+};
+typedef enum err_code cli_engram_sink(void *ctx, const struct cli_engram_piece *p, struct err *e);
 MUST_CHECK enum err_code cli_engram_read(const struct build_options *o, char *const *files, const struct text *text,
                                          struct pool *pool, cli_engram_sink *sink, void *ctx, struct err *e);
 
@@ -33,6 +43,9 @@ MUST_CHECK enum err_code cli_engram_stats(const struct build_options *o, char *c
 MUST_CHECK enum err_code cli_engram_check(const struct build_options *o, char *const *files, struct err *e);
 /* "contexts written" on a terminal; false after an interrupt. */
 struct progress cli_engram_progress(void);
+/* index.c: texts into an index; the nearest ones of an index as JSON lines */
+MUST_CHECK enum err_code cli_engram_index(const struct build_options *o, char *const *files, struct err *e);
+MUST_CHECK enum err_code cli_engram_query(const struct build_options *o, const char *path, struct err *e);
 /* score.c: a model's perplexity on texts without and with tables; fit: writes the weights that help into o->out */
 MUST_CHECK enum err_code cli_engram_score(const struct build_options *o, char *const *files, bool fit, struct err *e);
 #endif

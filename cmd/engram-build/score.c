@@ -32,15 +32,15 @@ struct score {
     int64_t *window_n;
 };
 
-static enum err_code take(void *ctx, const int32_t *token, int64_t n, bool end, struct err *e)
+static enum err_code take(void *ctx, const struct cli_engram_piece *p, struct err *e)
 {
     struct texts *t = ctx;
     struct eval_tokens *v;
 
-    for (int64_t i = 0; i < n; i++)
-        if (text_tokens_push(&t->open, token[i], e))
+    for (int64_t i = 0; i < p->n; i++)
+        if (text_tokens_push(&t->open, p->token[i], e))
             return e->code;
-    if (!end || t->open.n < 2)
+    if (!p->end || t->open.n < 2)
         return ERR_OK;
     v = realloc(t->v, (t->n + 1) * sizeof *v);
     if (v == NULL)

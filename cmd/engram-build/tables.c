@@ -8,6 +8,7 @@
 #include "base/io.h"
 #include "engram-build/program.h"
 #include "gguf/gguf.h"
+#include "recall/recall.h"
 #include "text/text.h"
 
 static bool tick(void *ctx, uint64_t done, uint64_t total)
@@ -104,7 +105,43 @@ enum err_code cli_engram_merge(const struct build_options *o, char *const *files
     return code;
 }
 
-/* ---- looking at tables ---- */
+/* ---- looking at tables and indexes ---- */
+
+static bool is_index(const char *path)
+{
+    char begin[8] = "";
+    FILE *f = fopen(path, "rb");
+    const size_t n = f != NULL ? fread(begin, 1, sizeof begin, f) : 0;
+
+    if (f != NULL)
+        fclose(f);
+    return n == sizeof begin && memcmp(begin, RECALL_MAGIC, sizeof begin) == 0;
+}
+
+static enum err_code look_at_index(const struct build_options *o, const char *path, bool print, struct err *e)
+{
+    struct recall *r;
+    enum err_code code = ERR_OK;
+
+    if (recall_open(&r, path, e))
+        return e->code;
+    const struct recall_info i = recall_info(r);
+
+    if (!print)
+        cli_note("%s: %lld texts, all sums right", path, (long long)i.n_texts);
+    else if (o->json)
+        code = cli_json_line(json_pack("{s:s, s:o, s:I, s:I, s:i, s:i, s:b, s:I}", "type", "index", "file",
+                                       json_bytes(str_of(path)), "texts", (json_int_t)i.n_texts, "words",
+                                       (json_int_t)i.n_words, "dims", i.dims, "layer", i.layer, "graph", (int)i.graph,
+                                       "bytes", (json_int_t)i.bytes), e);
+    else {
+        printf("%s: %lld texts, %lld words, vectors of %d from layer %d%s, %lld bytes\n", path, (long long)i.n_texts,
+               (long long)i.n_words, i.dims, i.layer, i.graph ? ", with a graph" : "", (long long)i.bytes);
+        code = cli_flush_stdout(e);
+    }
+    recall_close(r);
+    return code;
+}
 
 static enum err_code open_one(struct engram **g, const struct build_options *o, const char *path, struct err *e)
 {
@@ -211,6 +248,11 @@ enum err_code cli_engram_stats(const struct build_options *o, char *const *files
         struct engram *g;
         enum err_code code = ERR_OK;
 
+        if (is_index(*files)) {
+            if (look_at_index(o, *files, true, e))
+                return e->code;
+            continue;
+        }
         if (open_one(&g, o, *files, e))
             return e->code;
         for (int i = 0; code == ERR_OK && i < engram_n_epochs(g, 0); i++) {
@@ -230,6 +272,11 @@ enum err_code cli_engram_check(const struct build_options *o, char *const *files
     for (; *files != NULL; files++) {
         struct engram *g;
 
+        if (is_index(*files)) {
+            if (look_at_index(o, *files, false, e))
+                return e->code;
+            continue;
+        }
         if (open_one(&g, o, *files, e))
             return e->code;
         cli_note("%s: %d epochs, all sums right", *files, engram_n_epochs(g, 0));

@@ -9,6 +9,7 @@
 #include "cli/engram.h"
 #include "cli/open.h"
 #include "cli/parse.h"
+#include "cli/recall.h"
 #include "cli/render.h"
 #include "cli/sampling.h"
 #include "cli/session.h"
@@ -21,7 +22,7 @@ struct io_out;
 struct run_options {
     struct cli_model_opts model;
     const char *prompt, *system, *messages, *tools, *tokens, *session, *logits, *parser;
-    const char *template_file, *kwargs;
+    const char *template_file, *kwargs, *examples;
     const char *tool_choice; /* NULL: auto */
     bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool        verbose, quiet, stream, check, engram_thinking;
@@ -51,6 +52,7 @@ struct opened {
     struct grammar    *grammar;
     struct draft      *draft;
     struct cli_engram  engram;
+    struct cli_notes   notes; /* --examples */
     int                taps[DRAFT_TAPS_MAX];
     struct run        *run;
     struct gen        *gen;

@@ -20,10 +20,10 @@ text()
 @test "engram: the manual has every option, and -h fits 80 columns" {
     chimere-engram-build --help-json | jq -r '.options[] | [.letter // "-", .name, .arg // "-"] | join(" ")' |
         sort > program
-    sed -n -e 's/^\.It Fl \([A-Za-z]\) , Fl -\([a-z-]*\) Ar \(.*\)$/\1 \2 \3/p' \
-        -e 's/^\.It Fl \([A-Za-z]\) , Fl -\([a-z-]*\)$/\1 \2 -/p' \
-        -e 's/^\.It Fl -\([a-z-]*\) Ar \(.*\)$/- \1 \2/p' \
-        -e 's/^\.It Fl -\([a-z-]*\)$/- \1 -/p' "$ROOT/man/chimere-engram-build.1" | sort > manual
+    sed -n -e 's/^\.It Fl \([A-Za-z]\) , Fl -\([a-z0-9-]*\) Ar \(.*\)$/\1 \2 \3/p' \
+        -e 's/^\.It Fl \([A-Za-z]\) , Fl -\([a-z0-9-]*\)$/\1 \2 -/p' \
+        -e 's/^\.It Fl -\([a-z0-9-]*\) Ar \(.*\)$/- \1 \2/p' \
+        -e 's/^\.It Fl -\([a-z0-9-]*\)$/- \1 -/p' "$ROOT/man/chimere-engram-build.1" | sort > manual
     [ "$(wc -l < program)" -gt 15 ]
     diff program manual
     [ "$(chimere-engram-build -h | awk 'length > 80' | wc -l)" -eq 0 ]
@@ -173,4 +173,66 @@ text()
     jq -e '.ppl_engram < .ppl and .change_hi_percent < 0' after
     chimere-engram-build score -j --engram a:0 a.txt | jq -e '.ppl_engram == .ppl'
     fails_build 2 "--engram names" score a.txt
+}
+
+facts()
+{
+    printf 'zorbl: a tool that counts green parrots\nqvixt: removes the last line of a file\nplonkd: the daemon of bells\n'
+}
+
+@test "engram: texts are found by words, by vectors, by both" {
+    facts > f.txt
+    chimere-engram-build index -v --lines -o f.index f.txt 2> err
+    grep -q '3 texts' err
+    chimere-engram-build check f.index
+    chimere-engram-build stats -j f.index | jq -e '.type == "index" and .texts == 3 and .words > 10 and (.graph | not)'
+    for how in --bm25 "" --flat --hybrid --rerank; do
+        chimere-engram-build query $how -k 2 -p "removes the last line of a file" f.index > hits
+        jq -se 'length == 2 and map(.rank) == [1, 2] and .[0].score >= .[1].score' hits
+        [ "$how" = --rerank ] || jq -se '.[0].id == 1 and (.[0].text | startswith("qvixt: "))' hits
+    done
+    printf 'green parrots\nbells\n' | chimere-engram-build query --bm25 -k 1 f.index > hits
+    [ "$(jq -c '[.query, .id]' hits | tr '\n' ' ')" = "[0,0] [1,2] " ]
+    # the same texts in another form give the same file; paragraphs are texts
+    jq -Rc '{text: .}' f.txt > f.jsonl
+    chimere-engram-build index -o g.index f.jsonl
+    sed 's/$/\n/' f.txt | chimere-engram-build index --threads 3 -o h.index
+    cmp f.index g.index
+    cmp f.index h.index
+}
+
+@test "engram: texts of an index are put before a question that they belong to" {
+    facts > f.txt
+    chimere-engram-build index --lines -o f.index f.txt
+    show() { chimere-run --show-prompt --think off "$@"; }
+    show --examples f.index -p "What is qvixt for?" > with
+    show -p "$(printf 'Use these notes.\nqvixt: removes the last line of a file\n\nWhat is qvixt for?')" | cmp with -
+    show --examples f.index:1 -p "What is 2 + 2?" > with
+    show -p "What is 2 + 2?" | cmp with -
+    [ "$(chimere-run -q --think off --examples f.index -p "What does qvixt do?")" = "removes the last line of a file" ]
+    jq -n '[{role: "user", content: "What does qvixt do?"}]' > m.json
+    [ "$(chimere-run -q --think off --examples f.index --messages m.json)" = "removes the last line of a file" ]
+    fails 2 "belong to a chat" chimere-run --raw --examples f.index -p x
+    fails 2 "1 to 100 texts" chimere-run --examples f.index:0 -p x
+    fails 3 "not an index" chimere-run --examples f.txt -p x
+    fails 1 "cannot open" chimere-run --examples nothing.index -p x
+}
+
+@test "engram: what is no index is refused, and nothing is lost" {
+    facts > f.txt
+    chimere-engram-build index --lines -o f.index f.txt
+    cp f.index kept
+    head -c 2000 f.index > cut
+    fails_build 3 "cut" check cut
+    fails_build 3 "not an index" query -p x f.txt
+    fails_build 3 "another tokenizer" query -m "$TINY" --bm25 -p x f.index
+    fails_build 2 "no index" query -p x
+    fails_build 2 "uses no vectors" query --bm25 --hybrid -p x f.index
+    fails_build 2 "does not belong to" index --bm25 -o f.index f.txt
+    fails_build 2 "--layer 99" index --layer 99 -o f.index f.txt
+    fails_build 2 "the index would be empty" index -o f.index
+    fails_build 1 "cannot open" index -o f.index nothing.txt
+    fails_build 3 "has no text" index -o f.index --jsonl <(echo '{}')
+    cmp f.index kept
+    [ -z "$(ls | grep -E 'lock|part|tmp')" ]
 }

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recall.c - texts of an index, as notes in front of what a user says.       room: cmd (cli_) */
+#include "cli/recall.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/text.h"
+
+/* A text is a note when it has half of what the question asks for (recall_hit.share): others would mislead. */
+#define SHARE_LEAST 0.5F
+
+static bool has(struct str s, struct str part)
+{
+    for (size_t i = 0; i + part.n <= s.n; i++)
+        if (memcmp(s.p + i, part.p, part.n) == 0)
+            return true;
+    return false;
+}
+
+enum err_code cli_notes_check(const struct recall *r, const char *path, const struct gguf *g, struct err *e)
+{
+    if (recall_info(r).tokenizer != text_fingerprint(g))
+        return err_set(e, ERR_FORMAT, "%s: was made with another tokenizer than the model's", path);
+    return ERR_OK;
+}
+
+enum err_code cli_notes_open(struct cli_notes *x, const char *arg, const struct gguf *g, const struct text *text,
+                             struct err *e)
+{
+    const char *colon = strrchr(arg, ':');
+    char path[4096];
+    int n = CLI_NOTES;
+
+    if (colon != NULL && colon[1] != '\0' && strspn(colon + 1, "0123456789") == strlen(colon + 1)) {
+        const long v = strtol(colon + 1, NULL, 10);
+
+        if (v < 1 || v > CLI_NOTES_MAX)
+            return err_set(e, ERR_ARG, "--examples %s: 1 to %d texts", arg, CLI_NOTES_MAX);
+        n = (int)v;
+    } else
+        colon = arg + strlen(arg);
+    if ((size_t)(colon - arg) >= sizeof path)
+        return err_set(e, ERR_ARG, "%.40s...: the name is too long", arg);
+    memcpy(path, arg, (size_t)(colon - arg));
+    path[colon - arg] = '\0';
+    x->n = n;
+    x->text = text;
+    return recall_open(&x->r, path, e) || cli_notes_check(x->r, path, g, e) ? e->code : ERR_OK;
+}
+
+void cli_notes_close(struct cli_notes *x)
+{
+    recall_close(x->r);
+    *x = (struct cli_notes){ 0 };
+}
+
+enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct err *e)
+{
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1), *content;
+    struct recall_hit hits[CLI_NOTES_MAX];
+    struct cli_buf b = { 0 };
+    struct str role, question;
+    enum err_code code = ERR_OK;
+    int n;
+
+    if (!json_get_str(last, "role", &role) || !str_is(role, "user") || !json_get_str(last, "content", &question))
+        return ERR_OK;
+    if (recall_words(x->r, x->text, question, x->n, hits, &n, e))
+        return e->code;
+    for (int i = 0; code == ERR_OK && i < n; i++) {
+        if (hits[i].share < SHARE_LEAST || has(question, recall_text(x->r, hits[i].text)))
+            continue;
+        code = cli_buf_add(&b, b.n == 0 ? STR("Use these notes.\n") : STR(""), e);
+        if (code == ERR_OK)
+            code = cli_buf_add(&b, recall_text(x->r, hits[i].text), e);
+        if (code == ERR_OK)
+            code = cli_buf_add(&b, STR("\n"), e);
+    }
+    if (code == ERR_OK && b.n > 0) {
+        code = cli_buf_add(&b, STR("\n"), e) || cli_buf_add(&b, question, e) ? e->code : ERR_OK;
+        content = code == ERR_OK ? json_bytes((struct str){ b.p, b.n }) : NULL;
+        if (code == ERR_OK && (content == NULL || json_object_set_new(last, "content", content) != 0))
+            code = err_set(e, ERR_NOMEM, "out of memory");
+    }
+    cli_buf_free(&b);
+    return code;
+}

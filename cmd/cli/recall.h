@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recall.h - an index of texts beside a model: notes for what a user says.   room: cmd (cli_) */
+#ifndef CLI_RECALL_H
+#define CLI_RECALL_H
+#include "cli/cli.h"
+#include "recall/recall.h"
+
+struct gguf;
+
+enum { CLI_NOTES = 3 /* texts when nothing is said */, CLI_NOTES_MAX = 100 };
+
+struct cli_notes {
+    struct recall     *r;
+    const struct text *text; /* not owned */
+    int                n;    /* texts at most */
+};
+/* arg: "FILE" or "FILE:n". ERR_FORMAT: not an index, or one of another tokenizer than g's. */
+MUST_CHECK enum err_code cli_notes_open(struct cli_notes *x, const char *arg, const struct gguf *g,
+                                        const struct text *text, struct err *e);
+void cli_notes_close(struct cli_notes *x); /* {0} is allowed */
+/* Puts the texts that share the rare words of the last message in front of it, if that is the user's. */
+MUST_CHECK enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct err *e);
+/* ERR_FORMAT: the index was made with another tokenizer than g's. */
+MUST_CHECK enum err_code cli_notes_check(const struct recall *r, const char *path, const struct gguf *g, struct err *e);
+#endif

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* build.c - texts and vectors into an index.                                  room: recall */
+#include <stdlib.h>
+#include <string.h>
+
+#include "recall/internal.h"
+
+/* A word in one text. */
+struct use {
+    uint64_t at;   /* of the word's bytes, in words */
+    uint32_t text;
+    uint8_t  n;
+};
+/* Bytes that grow. */
+struct heap {
+    void  *p;
+    size_t n, cap;
+};
+struct recall_builder {
+    struct recall_build_opts o;
+    uint64_t    stride, n;
+    struct heap vector, text_end, text, length, use, words; /* words: of all uses */
+};
+
+static enum err_code grow(struct heap *h, size_t more, struct err *e)
+{
+    if (h->cap - h->n < more) {
+        const size_t cap = h->cap + h->cap / 2 + more + 4096;
+        void *p = realloc(h->p, cap);
+
+        if (p == NULL)
+            return err_set(e, ERR_NOMEM, "out of memory: %zu bytes", cap);
+        h->p = p;
+        h->cap = cap;
+    }
+    return ERR_OK;
+}
+
+static enum err_code push(struct heap *h, const void *p, size_t n, struct err *e)
+{
+    if (grow(h, n, e))
+        return e->code;
+    if (n > 0)
+        memcpy((char *)h->p + h->n, p, n);
+    h->n += n;
+    return ERR_OK;
+}
+
+enum err_code recall_build_open(struct recall_builder **out, const struct recall_build_opts *o, struct err *e)
+{
+    struct recall_builder *b;
+
+    if (o->dims < 1 || o->dims > RECALL_DIMS_MAX || o->layer < 0)
+        return err_set(e, ERR_ARG, "vectors of %d numbers, of layer %d", o->dims, o->layer);
+    b = calloc(1, sizeof *b);
+    if (b == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    b->o = *o;
+    b->stride = recall_stride((uint64_t)o->dims);
+    *out = b;
+    return ERR_OK;
+}
+
+void recall_build_abort(struct recall_builder *b)
+{
+    if (b == NULL)
+        return;
+    free(b->vector.p);
+    free(b->text_end.p);
+    free(b->text.p);
+    free(b->length.p);
+    free(b->use.p);
+    free(b->words.p);
+    free(b);
+}
+
+enum err_code recall_build_add(struct recall_builder *b, struct str text, const float *v, struct err *e)
+{
+    char word[WORD_BYTES_MAX];
+    uint64_t end = b->text.n + text.n;
+    uint32_t length = 0;
+    size_t at = 0, n;
+
+    if (text.n > RECALL_TEXT_BYTES_MAX || b->n == RECALL_TEXTS_MAX)
+        return err_set(e, ERR_LIMIT, "text %llu: more than %d bytes, or more than %d texts", (unsigned long long)b->n,
+                       RECALL_TEXT_BYTES_MAX, RECALL_TEXTS_MAX);
+    while ((n = recall_word(text, &at, word)) > 0) {
+        const struct use u = { b->words.n, (uint32_t)b->n, (uint8_t)n };
+
+        if (push(&b->words, word, n, e) || push(&b->use, &u, sizeof u, e))
+            return e->code;
+        length++;
+    }
+    if (push(&b->text, text.p, text.n, e) || push(&b->text_end, &end, sizeof end, e) ||
+        push(&b->length, &length, sizeof length, e) || grow(&b->vector, b->stride * sizeof *v, e))
+        return e->code;
+    memset((char *)b->vector.p + b->vector.n, 0, b->stride * sizeof *v);
+    memcpy((char *)b->vector.p + b->vector.n, v, (size_t)b->o.dims * sizeof *v);
+    b->vector.n += b->stride * sizeof *v;
+    b->n++;
+    return ERR_OK;
+}
+
+/* ---- the lists of words ---- */
+
+struct sorted {
+    const char *words;
+    struct use  u;
+};
+
+static int by_word(const void *a, const void *b)
+{
+    const struct sorted *x = a, *y = b;
+    const int cmp = memcmp(x->words + x->u.at, y->words + y->u.at, x->u.n < y->u.n ? x->u.n : y->u.n);
+
+    if (cmp != 0)
+        return cmp;
+    if (x->u.n != y->u.n)
+        return x->u.n < y->u.n ? -1 : 1;
+    return (x->u.text > y->u.text) - (x->u.text < y->u.text);
+}
+
+struct lists {
+    struct heap word_end, word, posting_end, posting;
+};
+
+static enum err_code make_lists(const struct recall_builder *b, struct lists *l, struct err *e)
+{
+    const struct use *use = b->use.p;
+    const size_t n = b->use.n / sizeof *use;
+    struct sorted *v = malloc((n + 1) * sizeof *v);
+    enum err_code code = v != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory: %zu words", n);
+
+    for (size_t i = 0; code == ERR_OK && i < n; i++)
+        v[i] = (struct sorted){ b->words.p, use[i] };
+    if (code == ERR_OK)
+        qsort(v, n, sizeof *v, by_word);
+    for (size_t i = 0, end; code == ERR_OK && i < n; i = end) {
+        const char *word = v[i].words + v[i].u.at;
+
+        for (end = i; code == ERR_OK && end < n && v[end].u.n == v[i].u.n &&
+                      memcmp(v[end].words + v[end].u.at, word, v[i].u.n) == 0;) {
+            struct posting p = { v[end].u.text, 0 };
+
+            for (; end < n && v[end].u.text == p.text && v[end].u.n == v[i].u.n &&
+                   memcmp(v[end].words + v[end].u.at, word, v[i].u.n) == 0; end++)
+                p.count++;
+            code = push(&l->posting, &p, sizeof p, e);
+        }
+        const uint64_t n_posting = l->posting.n / sizeof(struct posting);
+
+        if (code == ERR_OK)
+            code = push(&l->word, word, v[i].u.n, e);
+        const uint64_t n_word = l->word.n;
+
+        if (code == ERR_OK && (push(&l->word_end, &n_word, sizeof n_word, e) || push(&l->posting_end, &n_posting, sizeof n_posting, e)))
+            code = e->code;
+    }
+    free(v);
+    return code;
+}
+
+/* ---- the file ---- */
+
+/* The mean of all, taken away from each. */
+static enum err_code center(struct recall_builder *b, float *mean, struct err *e)
+{
+    const uint64_t dims = (uint64_t)b->o.dims;
+    float *v = b->vector.p;
+    double *sum = calloc((size_t)dims, sizeof *sum);
+
+    if (sum == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (uint64_t i = 0; i < b->n; i++)
+        for (uint64_t d = 0; d < dims; d++)
+            sum[d] += (double)v[i * b->stride + d];
+    for (uint64_t d = 0; d < dims && b->n > 1; d++) /* one text has no direction from the mean */
+        mean[d] = (float)(sum[d] / (double)b->n);
+    free(sum);
+    for (uint64_t i = 0; i < b->n; i++)
+        recall_direct(v + i * b->stride, mean, dims);
+    return ERR_OK;
+}
+
+static enum err_code write_parts(const char *path, const struct sizes *s, const struct part raw[ARRAYS], struct err *e)
+{
+    static const unsigned char zeros[ALIGN_BYTES];
+    unsigned char head[HEAD_BYTES] = { 0 };
+    uint64_t bytes[ARRAYS];
+    struct io_out *out;
+    enum err_code code;
+    uint64_t sum = 0;
+
+    recall_array_bytes(bytes, s);
+    if (io_out_open(&out, path, e))
+        return e->code;
+    code = io_out_write(out, head, sizeof head, e);
+    for (int i = 0; code == ERR_OK && i < ARRAYS; i++) {
+        const size_t pad = (size_t)(bytes[i] - raw[i].bytes);
+        char *all = malloc((size_t)bytes[i] + 1); /* the sum is of an array and its padding */
+
+        if (all == NULL) {
+            code = err_set(e, ERR_NOMEM, "out of memory: %llu bytes", (unsigned long long)bytes[i]);
+            break;
+        }
+        if (raw[i].bytes > 0)
+            memcpy(all, raw[i].p, (size_t)raw[i].bytes);
+        memcpy(all + raw[i].bytes, zeros, pad);
+        sum = io_hash(sum, all, (size_t)bytes[i]);
+        code = io_out_write(out, all, (size_t)bytes[i], e);
+        free(all);
+    }
+    recall_put_head(head, s, sum);
+    if (code == ERR_OK)
+        code = io_out_patch(out, 0, head, sizeof head, e);
+    if (code == ERR_OK)
+        return io_out_commit(out, e);
+    io_out_abort(out);
+    return code;
+}
+
+static enum err_code commit(struct recall_builder *b, struct lists *l, struct graph *g, float *mean, const char *path,
+                            const struct progress *p, struct err *e)
+{
+    const bool graph = b->n > 1 && (b->o.graph || b->n > RECALL_FLAT_MAX);
+
+    if (make_lists(b, l, e) || center(b, mean, e))
+        return e->code;
+    *g = (struct graph){ .dot = recall_dot_best(), .vector = b->vector.p, .n = b->n, .stride = b->stride };
+    if (graph && recall_graph_make(g, p, e))
+        return e->code;
+    const struct sizes s = { b->o.tokenizer, b->o.model, b->n, (uint64_t)b->o.dims, (uint64_t)b->o.layer, b->text.n,
+                             l->word_end.n / 8, l->word.n, l->posting.n / 8, g->n_upper, graph };
+    const struct part raw[ARRAYS] = {
+        { mean, 4 * b->stride }, { b->vector.p, b->vector.n }, { b->text_end.p, b->text_end.n },
+        { b->text.p, b->text.n }, { b->length.p, b->length.n }, { l->word_end.p, l->word_end.n },
+        { l->word.p, l->word.n }, { l->posting_end.p, l->posting_end.n }, { l->posting.p, l->posting.n },
+        { g->level, graph ? b->n : 0 }, { g->link, graph ? 8 * LINKS * b->n : 0 },
+        { g->upper, 4 * LINKS * g->n_upper },
+    };
+
+    return write_parts(path, &s, raw, e);
+}
+
+enum err_code recall_build_commit(struct recall_builder *b, const char *path, const struct progress *p, struct err *e)
+{
+    struct lists l = { 0 };
+    struct graph g = { 0 };
+    float *mean = calloc((size_t)b->stride, sizeof *mean);
+    enum err_code code;
+
+    code = mean != NULL ? commit(b, &l, &g, mean, path, p, e) : err_set(e, ERR_NOMEM, "out of memory");
+    free(mean);
+    free(l.word_end.p);
+    free(l.word.p);
+    free(l.posting_end.p);
+    free(l.posting.p);
+    recall_graph_free(&g);
+    recall_build_abort(b);
+    return code;
+}

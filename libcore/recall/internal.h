@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* internal.h - the file of an index as it is mapped.                          room: recall
+ *
+ * A head and arrays, each at a multiple of 64 bytes. Numbers are little-endian. */
+#ifndef RECALL_INTERNAL_H
+#define RECALL_INTERNAL_H
+#include "base/io.h"
+#include "recall/recall.h"
+
+enum {
+    FORMAT = 1,
+    HEAD_BYTES = 512,
+    ALIGN_BYTES = 64,
+    LANES = 16,         /* a vector in the file has a multiple of so many floats */
+    WORD_BYTES_MAX = 64, /* longer words end there */
+    LINKS = 16,         /* of a text in the graph's upper levels; twice as many in the lowest */
+    LEVELS_MAX = 16,
+    WIDTH = 128,        /* candidates that are kept while the graph is searched */
+};
+#define NO_LINK UINT32_MAX
+
+struct posting {
+    uint32_t text, count;
+};
+
+enum array {
+    ARRAY_MEAN,        /* float [stride] of all vectors, before they were normalised */
+    ARRAY_VECTOR,      /* float [n_texts][stride], length 1 or 0, the mean taken away */
+    ARRAY_TEXT_END,    /* uint64 [n_texts] */
+    ARRAY_TEXT,        /* bytes */
+    ARRAY_LENGTH,      /* uint32 [n_texts] words of a text */
+    ARRAY_WORD_END,    /* uint64 [n_words] */
+    ARRAY_WORD,        /* bytes; words ascend */
+    ARRAY_POSTING_END, /* uint64 [n_words] */
+    ARRAY_POSTING,     /* struct posting, ascending under one word */
+    ARRAY_LEVEL,       /* uint8 [n_texts]: the highest level that a text is in; absent without a graph */
+    ARRAY_LINK,        /* uint32 [n_texts][2 LINKS]: neighbours in the lowest level, NO_LINK behind them */
+    ARRAY_UPPER,       /* uint32 [sum of levels][LINKS]: in levels 1 and up, text by text */
+    ARRAYS,
+};
+
+struct sizes {
+    uint64_t tokenizer, model, n_texts, dims, layer, text_bytes, n_words, word_bytes, n_postings, n_upper, graph;
+};
+
+/* n: a multiple of LANES */
+typedef float recall_dot(const float *a, const float *b, uint64_t n);
+
+struct recall {
+    recall_dot     *dot;
+    struct io_map   map;
+    struct sizes    s;
+    uint64_t        stride;
+    const float    *mean, *vector;
+    const uint64_t *text_end, *word_end, *posting_end;
+    const char     *text, *word;
+    const uint32_t *length, *link, *upper;
+    const struct posting *posting;
+    const uint8_t  *level;
+    uint64_t       *upper_at; /* [n_texts] in rows of LINKS; NULL without a graph */
+    uint64_t        entry;    /* where a search of the graph begins */
+    double          length_mean;
+};
+
+struct part {
+    const void *p;
+    uint64_t    bytes;
+};
+
+/* open.c */
+uint64_t recall_stride(uint64_t dims);
+void     recall_array_bytes(uint64_t bytes[ARRAYS], const struct sizes *s);
+void     recall_put_head(unsigned char head[HEAD_BYTES], const struct sizes *s, uint64_t sum);
+/* Of the arrays, one after the other. */
+uint64_t recall_sum(const struct part part[ARRAYS]);
+
+/* words.c: the next word of s at or after *at, in lower case; its bytes, 0: there is none. */
+size_t recall_word(struct str s, size_t *at, char word[WORD_BYTES_MAX]);
+
+/* near.c */
+recall_dot *recall_dot_best(void); /* of this processor; the sum is the same on all */
+/* Takes the mean away and makes the length 1, or all 0. */
+void  recall_direct(float *v, const float *mean, uint64_t dims);
+/* Puts a hit into hits[0 .. *n), sorted, of at most k. */
+void  recall_keep(struct recall_hit *hits, int *n, int k, struct recall_hit h);
+
+/* graph.c: a hierarchy of small worlds (Malkov and Yashunin 2016) */
+struct graph {
+    recall_dot  *dot;
+    const float *vector; /* [n][stride] */
+    uint64_t  n, stride, entry;
+    uint8_t  *level;     /* [n] */
+    uint32_t *link, *upper;
+    uint64_t *upper_at, n_upper;
+};
+MUST_CHECK enum err_code recall_graph_make(struct graph *g, const struct progress *p, struct err *e);
+void recall_graph_free(struct graph *g);
+MUST_CHECK enum err_code recall_graph_search(const struct graph *g, const float *v, int k, struct recall_hit *hits,
+                                             int *n, struct err *e);
+#endif

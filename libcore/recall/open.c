@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* open.c - opens an index: maps it, checks its sum, bounds and order.         room: recall */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "recall/internal.h"
+
+enum { WORD_SIZES = 2, WORD_SUM = WORD_SIZES + (int)(sizeof(struct sizes) / 8), WORD_HASH = HEAD_BYTES / 8 - 1 };
+
+uint64_t recall_stride(uint64_t dims)
+{
+    return (dims + LANES - 1) / LANES * LANES;
+}
+
+void recall_array_bytes(uint64_t bytes[ARRAYS], const struct sizes *s)
+{
+    const uint64_t row = 4 * recall_stride(s->dims), graph = s->graph;
+    const uint64_t raw[ARRAYS] = { row, s->n_texts * row, 8 * s->n_texts, s->text_bytes, 4 * s->n_texts, 8 * s->n_words,
+                                   s->word_bytes, 8 * s->n_words, 8 * s->n_postings, graph * s->n_texts,
+                                   graph * 8 * LINKS * s->n_texts, graph * 4 * LINKS * s->n_upper };
+
+    for (int i = 0; i < ARRAYS; i++)
+        bytes[i] = (raw[i] + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+void recall_put_head(unsigned char head[HEAD_BYTES], const struct sizes *s, uint64_t sum)
+{
+    const uint64_t format = FORMAT;
+    uint64_t hash;
+
+    memset(head, 0, HEAD_BYTES);
+    memcpy(head, RECALL_MAGIC, 8);
+    memcpy(head + 8, &format, 8);
+    memcpy(head + 8 * WORD_SIZES, s, sizeof *s);
+    memcpy(head + 8 * WORD_SUM, &sum, 8);
+    hash = io_hash(0, head, HEAD_BYTES - 8);
+    memcpy(head + 8 * WORD_HASH, &hash, 8);
+}
+
+uint64_t recall_sum(const struct part part[ARRAYS])
+{
+    uint64_t sum = 0;
+
+    for (int i = 0; i < ARRAYS; i++)
+        sum = io_hash(sum, part[i].p, (size_t)part[i].bytes);
+    return sum;
+}
+
+/* ---- what the arrays say ---- */
+
+static enum err_code check_ends(const uint64_t *end, uint64_t n, uint64_t all, uint64_t most, const char *what, struct err *e)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        const uint64_t from = i > 0 ? end[i - 1] : 0;
+
+        if (end[i] < from || end[i] > all || end[i] - from > most)
+            return err_set(e, ERR_FORMAT, "%s %" PRIu64 ": out of bounds", what, i);
+    }
+    return (n > 0 ? end[n - 1] : 0) == all ? ERR_OK : err_set(e, ERR_FORMAT, "%ss do not fill their array", what);
+}
+
+static enum err_code check_words(const struct recall *r, struct err *e)
+{
+    uint64_t length = 0;
+
+    for (uint64_t w = 0; w < r->s.n_words; w++) {
+        const uint64_t from = w > 0 ? r->posting_end[w - 1] : 0, at = w > 0 ? r->word_end[w - 1] : 0;
+
+        if (w > 0) {
+            const uint64_t before = w > 1 ? r->word_end[w - 2] : 0, n = at - before, m = r->word_end[w] - at;
+            const int cmp = memcmp(r->word + before, r->word + at, (size_t)(n < m ? n : m));
+
+            if (cmp > 0 || (cmp == 0 && n >= m))
+                return err_set(e, ERR_FORMAT, "word %" PRIu64 ": out of order", w);
+        }
+        for (uint64_t i = from; i < r->posting_end[w]; i++)
+            if (r->posting[i].text >= r->s.n_texts || r->posting[i].count == 0 ||
+                (i > from && r->posting[i].text <= r->posting[i - 1].text))
+                return err_set(e, ERR_FORMAT, "word %" PRIu64 ": its texts are out of order", w);
+    }
+    for (uint64_t i = 0; i < r->s.n_texts; i++)
+        length += r->length[i];
+    return length < UINT64_C(1) << 40 ? ERR_OK : err_set(e, ERR_FORMAT, "texts are longer than they can be");
+}
+
+static enum err_code check_vectors(const struct recall *r, struct err *e)
+{
+    const uint64_t n = (r->s.n_texts + 1) * r->stride;
+
+    for (uint64_t i = 0; i < n; i++) {
+        const float x = i < r->stride ? r->mean[i] : r->vector[i - r->stride];
+
+        if (!(fabsf(x) <= (i < r->stride ? 3e38F : 1.001F)))
+            return err_set(e, ERR_FORMAT, "a vector has a number that it cannot have");
+    }
+    return ERR_OK;
+}
+
+static enum err_code check_links(const struct recall *r, const uint32_t *link, int n, uint64_t text, uint64_t level, struct err *e)
+{
+    for (int k = 0; k < n; k++)
+        if (link[k] != NO_LINK && (link[k] >= r->s.n_texts || r->level[link[k]] < level))
+            return err_set(e, ERR_FORMAT, "text %" PRIu64 ": linked to what is not there", text);
+    return ERR_OK;
+}
+
+/* Where links of the upper levels begin, and where a search begins. */
+static enum err_code open_graph(struct recall *r, struct err *e)
+{
+    uint64_t n_upper = 0;
+
+    if (r->s.graph == 0 || r->s.n_texts == 0)
+        return ERR_OK;
+    r->upper_at = malloc((size_t)r->s.n_texts * sizeof *r->upper_at);
+    if (r->upper_at == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (uint64_t i = 0; i < r->s.n_texts; i++) {
+        if (r->level[i] >= LEVELS_MAX)
+            return err_set(e, ERR_FORMAT, "text %" PRIu64 ": level %d", i, r->level[i]);
+        r->upper_at[i] = n_upper;
+        n_upper += r->level[i];
+        r->entry = r->level[i] > r->level[r->entry] ? i : r->entry;
+    }
+    if (n_upper != r->s.n_upper)
+        return err_set(e, ERR_FORMAT, "links that belong to no text");
+    for (uint64_t i = 0; i < r->s.n_texts; i++) {
+        if (check_links(r, r->link + i * 2 * LINKS, 2 * LINKS, i, 0, e))
+            return e->code;
+        for (uint64_t l = 1; l <= r->level[i]; l++)
+            if (check_links(r, r->upper + (r->upper_at[i] + l - 1) * LINKS, LINKS, i, l, e))
+                return e->code;
+    }
+    return ERR_OK;
+}
+
+/* ---- the file ---- */
+
+static enum err_code place(struct recall *r, struct part part[ARRAYS], struct err *e)
+{
+    const struct sizes *s = &r->s;
+    const uint64_t left = r->map.size - HEAD_BYTES, most = left / 4;
+    uint64_t bytes[ARRAYS], at = HEAD_BYTES;
+
+    /* None of the products below is near 2^64. */
+    if (s->n_texts > RECALL_TEXTS_MAX || s->dims > RECALL_DIMS_MAX || s->text_bytes > left || s->n_words > most ||
+        s->word_bytes > left || s->n_postings > most || s->n_upper > most || s->graph > 1 || s->layer > INT32_MAX)
+        return err_set(e, ERR_FORMAT, "is larger than the file, or than an index can be");
+    recall_array_bytes(bytes, s);
+    for (int i = 0; i < ARRAYS; i++) {
+        part[i] = (struct part){ r->map.data + at, bytes[i] };
+        at += bytes[i];
+    }
+    return at == r->map.size ? ERR_OK : err_set(e, ERR_FORMAT, "its parts do not add up to its size: cut?");
+}
+
+static enum err_code open_arrays(struct recall *r, const struct part part[ARRAYS], struct err *e)
+{
+    r->stride = recall_stride(r->s.dims);
+    r->mean = part[ARRAY_MEAN].p;
+    r->vector = part[ARRAY_VECTOR].p;
+    r->text_end = part[ARRAY_TEXT_END].p;
+    r->text = part[ARRAY_TEXT].p;
+    r->length = part[ARRAY_LENGTH].p;
+    r->word_end = part[ARRAY_WORD_END].p;
+    r->word = part[ARRAY_WORD].p;
+    r->posting_end = part[ARRAY_POSTING_END].p;
+    r->posting = part[ARRAY_POSTING].p;
+    r->level = part[ARRAY_LEVEL].p;
+    r->link = part[ARRAY_LINK].p;
+    r->upper = part[ARRAY_UPPER].p;
+    if (check_ends(r->text_end, r->s.n_texts, r->s.text_bytes, RECALL_TEXT_BYTES_MAX, "text", e) ||
+        check_ends(r->word_end, r->s.n_words, r->s.word_bytes, WORD_BYTES_MAX, "word", e) ||
+        check_ends(r->posting_end, r->s.n_words, r->s.n_postings, RECALL_TEXTS_MAX, "list", e) ||
+        check_words(r, e) || check_vectors(r, e))
+        return e->code;
+    for (uint64_t i = 0; i < r->s.n_texts; i++)
+        r->length_mean += (double)r->length[i] / (double)r->s.n_texts;
+    r->length_mean = r->length_mean > 1 ? r->length_mean : 1;
+    return open_graph(r, e);
+}
+
+static enum err_code open_map(struct recall *r, struct err *e)
+{
+    struct part part[ARRAYS];
+    uint64_t word[HEAD_BYTES / 8];
+
+    if (r->map.size < HEAD_BYTES || memcmp(r->map.data, RECALL_MAGIC, 8) != 0)
+        return err_set(e, ERR_FORMAT, "not an index of texts");
+    memcpy(word, r->map.data, sizeof word);
+    if (word[1] != FORMAT)
+        return err_set(e, ERR_UNSUPPORTED, "version %" PRIu64 " of the format; this program knows %d", word[1], FORMAT);
+    if (word[WORD_HASH] != io_hash(0, r->map.data, HEAD_BYTES - 8))
+        return err_set(e, ERR_FORMAT, "wrong checksum of the head");
+    memcpy(&r->s, word + WORD_SIZES, sizeof r->s);
+    if (place(r, part, e))
+        return e->code;
+    if (word[WORD_SUM] != recall_sum(part))
+        return err_set(e, ERR_FORMAT, "wrong checksum");
+    return open_arrays(r, part, e);
+}
+
+enum err_code recall_open(struct recall **out, const char *path, struct err *e)
+{
+    struct recall *r = calloc(1, sizeof *r);
+    enum err_code code;
+
+    if (r == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    r->dot = recall_dot_best();
+    code = io_map_open(&r->map, path, e);
+    if (code == ERR_OK && open_map(r, e))
+        code = err_wrap(e, "%s", path);
+    if (code == ERR_OK)
+        *out = r;
+    else
+        recall_close(r);
+    return code;
+}
+
+void recall_close(struct recall *r)
+{
+    if (r == NULL)
+        return;
+    io_map_close(&r->map);
+    free(r->upper_at);
+    free(r);
+}
+
+struct recall_info recall_info(const struct recall *r)
+{
+    return (struct recall_info){ r->s.tokenizer, r->s.model, (int64_t)r->s.n_texts, (int)r->s.dims, (int)r->s.layer,
+                                 (int64_t)r->s.n_words, (int64_t)r->map.size, r->upper_at != NULL };
+}
+
+struct str recall_text(const struct recall *r, int64_t i)
+{
+    const uint64_t from = i > 0 ? r->text_end[i - 1] : 0;
+
+    return (struct str){ r->text + from, (size_t)(r->text_end[i] - from) };
+}

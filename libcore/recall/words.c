@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* words.c - words of a text, and texts by words.                              room: recall
+ *
+ * BM25 (Robertson and Zaragoza 2009) over lists of the texts that have a word. Its idf knows only the texts of the index:
+ * in a list of definitions "what" is as rare as the word that is asked for. How many tokens a word has is a second
+ * opinion, of all that the tokenizer was trained on. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "recall/internal.h"
+#include "text/text.h"
+
+#define K1 1.2
+#define B  0.75
+
+/* ---- words ---- */
+
+static uint32_t decode(const char *p, size_t n)
+{
+    const unsigned char *u = (const unsigned char *)p;
+
+    return n == 2 ? (u[0] & 31U) << 6 | (u[1] & 63U)
+           : n == 3 ? (u[0] & 15U) << 12 | (u[1] & 63U) << 6 | (u[2] & 63U)
+           : n == 4 ? (u[0] & 7U) << 18 | (u[1] & 63U) << 12 | (u[2] & 63U) << 6 | (u[3] & 63U) : u[0];
+}
+
+static bool is_word(uint32_t c)
+{
+    if (c < 0x80)
+        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+    return c >= 0xAA && c != 0xAB && c != 0xBB && c != 0xBF && c != 0xD7 && c != 0xF7 &&
+           !(c >= 0x2000 && c <= 0x206F) && !(c >= 0x3000 && c <= 0x303F) && !(c >= 0xFF00 && c <= 0xFF0F);
+}
+
+/* Scripts that write no spaces between words: each character is taken for one. */
+static bool is_alone(uint32_t c)
+{
+    return c >= 0x2E80 && !(c >= 0xAC00 && c <= 0xD7FF);
+}
+
+/* Latin-1, Greek and Cyrillic capitals, which keep their length in UTF-8 but for those of 0x400 and 0x420. */
+static uint32_t lower(uint32_t c)
+{
+    if ((c >= 'A' && c <= 'Z') || (c >= 0xC0 && c <= 0xDE) || (c >= 0x391 && c <= 0x3A9) || (c >= 0x410 && c <= 0x42F))
+        return c + 0x20;
+    return c >= 0x400 && c <= 0x40F ? c + 0x50 : c;
+}
+
+size_t recall_word(struct str s, size_t *at, char word[WORD_BYTES_MAX])
+{
+    size_t n = 0, len;
+
+    for (; *at < s.n; *at += len) {
+        len = str_utf8((struct str){ s.p + *at, s.n - *at });
+        const uint32_t c = len > 0 ? decode(s.p + *at, len) : ' ', l = lower(c);
+
+        len = len > 0 ? len : 1;
+        if (!is_word(c) || (is_alone(c) && n > 0)) {
+            if (n > 0)
+                return n;
+            continue;
+        }
+        if (n + len <= WORD_BYTES_MAX) {
+            if (len == 2) {
+                word[n] = (char)(0xC0 | l >> 6);
+                word[n + 1] = (char)(0x80 | (l & 63));
+            } else
+                memcpy(word + n, len == 1 ? (char[1]){ (char)l } : s.p + *at, len);
+            n += len;
+        }
+        if (is_alone(c)) {
+            *at += len;
+            return n;
+        }
+    }
+    return n;
+}
+
+/* ---- BM25 ---- */
+
+/* The place of a word; n_words: it is in no text. */
+static uint64_t find(const struct recall *r, const char *word, size_t n)
+{
+    uint64_t lo = 0, hi = r->s.n_words;
+
+    while (lo < hi) {
+        const uint64_t mid = lo + (hi - lo) / 2, from = mid > 0 ? r->word_end[mid - 1] : 0;
+        const size_t have = (size_t)(r->word_end[mid] - from);
+        int cmp = memcmp(r->word + from, word, have < n ? have : n);
+
+        if (cmp == 0)
+            cmp = (have > n) - (have < n);
+        if (cmp == 0)
+            return mid;
+        *(cmp < 0 ? &lo : &hi) = cmp < 0 ? mid + 1 : mid;
+    }
+    return r->s.n_words;
+}
+
+static enum err_code weight(const struct recall *r, const struct text *t, const char *word, size_t n, uint64_t df,
+                            double *out, struct err *e)
+{
+    /* What no text has is taken to be as rare as what one has. */
+    const double have = df > 0 ? (double)df : 1, idf = log1p(fmax((double)r->s.n_texts - have + 0.5, 0.5) / (have + 0.5));
+    char spaced[WORD_BYTES_MAX + 1] = " ";
+    struct text_tokens ids = { 0 };
+    enum err_code code;
+
+    memcpy(spaced + 1, word, n);
+    code = text_encode(t, (struct str){ spaced, n + 1 }, 0, &ids, e);
+    *out = idf * idf * (double)(ids.n * ids.n);
+    text_tokens_free(&ids);
+    return code;
+}
+
+struct sums {
+    float *score, *share; /* [n_texts] */
+};
+
+static void add_postings(const struct recall *r, uint64_t w, double weight_of, const struct sums *s)
+{
+    for (uint64_t i = w > 0 ? r->posting_end[w - 1] : 0; i < r->posting_end[w]; i++) {
+        const struct posting *p = &r->posting[i];
+        const double tf = (double)p->count, norm = K1 * (1 - B + B * (double)r->length[p->text] / r->length_mean);
+
+        s->score[p->text] += (float)(weight_of * tf * (K1 + 1) / (tf + norm));
+        s->share[p->text] += (float)weight_of;
+    }
+}
+
+/* Whether the query has the word before `end`, too. */
+static bool was_before(struct str query, size_t end, const char *word, size_t n)
+{
+    char other[WORD_BYTES_MAX];
+    size_t at = 0, got;
+
+    while (at < end && (got = recall_word((struct str){ query.p, end }, &at, other)) > 0)
+        if (got == n && memcmp(other, word, n) == 0)
+            return true;
+    return false;
+}
+
+static enum err_code score(const struct recall *r, const struct text *t, struct str query, const struct sums *s,
+                           double *all, struct err *e)
+{
+    enum { WORDS = 1000 }; /* of a query; what follows is left out */
+    char word[WORD_BYTES_MAX];
+    size_t at = 0, n;
+
+    for (int i = 0; i < WORDS && (n = recall_word(query, &at, word)) > 0; i++) {
+        const uint64_t w = find(r, word, n), before = w > 0 && w < r->s.n_words ? r->posting_end[w - 1] : 0;
+        double weight_of;
+
+        if (was_before(query, at - n, word, n))
+            continue;
+        if (weight(r, t, word, n, w < r->s.n_words ? r->posting_end[w] - before : 0, &weight_of, e))
+            return e->code;
+        *all += weight_of;
+        if (w < r->s.n_words)
+            add_postings(r, w, weight_of, s);
+    }
+    return ERR_OK;
+}
+
+enum err_code recall_words(const struct recall *r, const struct text *t, struct str query, int k,
+                           struct recall_hit *hits, int *n, struct err *e)
+{
+    const size_t n_texts = (size_t)r->s.n_texts;
+    struct sums s = { calloc(n_texts + 1, sizeof(float)), calloc(n_texts + 1, sizeof(float)) };
+    enum err_code code;
+    double all = 0;
+
+    code = s.score != NULL && s.share != NULL ? score(r, t, query, &s, &all, e)
+                                              : err_set(e, ERR_NOMEM, "out of memory");
+    *n = 0;
+    for (size_t i = 0; code == ERR_OK && i < n_texts; i++)
+        if (s.score[i] > 0)
+            recall_keep(hits, n, k, (struct recall_hit){ (int64_t)i, s.score[i], (float)((double)s.share[i] / all) });
+    free(s.score);
+    free(s.share);
+    return code;
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recall_test.c - indexes of texts against slow searches of the same texts; files that are no indexes. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/pool.h"
+#include "gguf/gguf.h"
+#include "recall/internal.h"
+#include "text/text.h"
+
+enum { N = 2500, DIMS = 37, K = 10, ASKED = 100 };
+static char dir[] = "/tmp/recall_test.XXXXXX";
+static float vectors[N][DIMS];
+static struct text *tokens;
+
+static const char *in(const char *name)
+{
+    static char path[4][128];
+    static int  turn;
+
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
+    return path[turn];
+}
+
+static void must(enum err_code code, const struct err *e)
+{
+    if (code != ERR_OK)
+        fail_msg("%s", e->msg);
+}
+
+static uint32_t next(uint64_t *s)
+{
+    *s = *s * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*s >> 33);
+}
+
+/* Around some centres, far from zero, so that the mean counts. */
+static void make_vectors(void)
+{
+    uint64_t s = 7;
+    float centre[50][DIMS];
+
+    for (int c = 0; c < 50; c++)
+        for (int d = 0; d < DIMS; d++)
+            centre[c][d] = 3 + (float)(next(&s) % 1000) / 500;
+    for (int i = 0; i < N; i++)
+        for (int d = 0; d < DIMS; d++)
+            vectors[i][d] = centre[i % 50][d] + (float)(next(&s) % 1000) / 2000;
+}
+
+static void text_of(int i, char *buf, size_t size)
+{
+    snprintf(buf, size, "Text %d says: common word%d, ODD%d; common \xc3\x84rger %s", i, i % 7, i % 311,
+             i % 13 == 0 ? "thirteen thirteen" : "");
+}
+
+static void build(const char *path, int n, bool graph)
+{
+    const struct recall_build_opts o = { .tokenizer = 5, .model = 6, .dims = DIMS, .layer = 2, .graph = graph };
+    struct recall_builder *b;
+    struct err e = { 0 };
+    char buf[200];
+
+    must(recall_build_open(&b, &o, &e), &e);
+    for (int i = 0; i < n; i++) {
+        text_of(i, buf, sizeof buf);
+        must(recall_build_add(b, str_of(buf), vectors[i], &e), &e);
+    }
+    must(recall_build_commit(b, path, NULL, &e), &e);
+}
+
+static struct recall *open_index(const char *path)
+{
+    struct recall *r = NULL;
+    struct err e = { 0 };
+
+    must(recall_open(&r, path, &e), &e);
+    return r;
+}
+
+static void what_is_kept(void **state)
+{
+    struct recall *r;
+    struct recall_info i;
+    char buf[200];
+
+    (void)state;
+    build(in("a"), N, false);
+    r = open_index(in("a"));
+    i = recall_info(r);
+    assert_int_equal(i.n_texts, N);
+    assert_int_equal(i.tokenizer, 5);
+    assert_int_equal(i.model, 6);
+    assert_int_equal(i.dims, DIMS);
+    assert_int_equal(i.layer, 2);
+    assert_false(i.graph);
+    for (int k = 0; k < N; k += 97) {
+        text_of(k, buf, sizeof buf);
+        assert_true(str_is(recall_text(r, k), buf));
+    }
+    recall_close(r);
+}
+
+static void all_vectors_are_compared(void **state)
+{
+    struct recall *r;
+    struct pool *pool;
+    struct err e = { 0 };
+    double mean[DIMS] = { 0 };
+
+    (void)state;
+    build(in("a"), N, false);
+    r = open_index(in("a"));
+    must(pool_open(&pool, 2, &e), &e);
+    for (int i = 0; i < N; i++)
+        for (int d = 0; d < DIMS; d++)
+            mean[d] += (double)vectors[i][d] / N;
+    for (int q = 0; q < ASKED; q++) {
+        const float *v = vectors[(q * 31) % N];
+        struct recall_hit one[K], two[K];
+        int n_one, n_two;
+
+        must(recall_near(r, v, K, true, NULL, one, &n_one, &e), &e);
+        must(recall_near(r, v, K, true, pool, two, &n_two, &e), &e);
+        assert_int_equal(n_one, K);
+        assert_int_equal(n_two, K);
+        assert_memory_equal(one, two, sizeof one);
+        assert_int_equal(one[0].text, (q * 31) % N);
+        for (int k = 0; k < K; k++) {
+            double dot = 0, a = 0, b = 0;
+
+            for (int d = 0; d < DIMS; d++) {
+                const double x = (double)v[d] - mean[d], y = (double)vectors[one[k].text][d] - mean[d];
+
+                dot += x * y;
+                a += x * x;
+                b += y * y;
+            }
+            assert_true(fabs((double)one[k].score - dot / sqrt(a * b)) < 1e-4);
+            assert_true(k == 0 || one[k].score <= one[k - 1].score);
+        }
+    }
+    pool_close(pool);
+    recall_close(r);
+}
+
+static void a_graph_finds_the_same(void **state)
+{
+    struct recall *r;
+    struct err e = { 0 };
+    int same = 0;
+
+    (void)state;
+    build(in("g"), N, true);
+    build(in("h"), N, true);
+    r = open_index(in("g"));
+    assert_true(recall_info(r).graph);
+    for (int q = 0; q < ASKED; q++) {
+        struct recall_hit near[K], all[K];
+        float v[DIMS];
+        int n_near, n_all;
+
+        for (int d = 0; d < DIMS; d++)
+            v[d] = vectors[q][d] + vectors[(q + 50) % N][d] / 2; /* none of the file */
+        must(recall_near(r, v, K, false, NULL, near, &n_near, &e), &e);
+        must(recall_near(r, v, K, true, NULL, all, &n_all, &e), &e);
+        for (int i = 0; i < n_near; i++)
+            for (int k = 0; k < n_all; k++)
+                same += near[i].text == all[k].text && near[i].score == all[k].score;
+    }
+    assert_in_range(same, ASKED * K * 95 / 100, ASKED * K);
+    recall_close(r);
+    char *a, *b;
+    size_t n_a, n_b;
+
+    must(io_read_all(&a, &n_a, in("g"), 1 << 30, &e), &e);
+    must(io_read_all(&b, &n_b, in("h"), 1 << 30, &e), &e);
+    assert_int_equal(n_a, n_b);
+    assert_memory_equal(a, b, n_a);
+    free(a);
+    free(b);
+}
+
+static void texts_are_found_by_words(void **state)
+{
+    struct recall *r;
+    struct err e = { 0 };
+    struct recall_hit hits[RECALL_HITS_MAX];
+    int n;
+
+    (void)state;
+    build(in("a"), N, false);
+    r = open_index(in("a"));
+    must(recall_words(r, tokens, STR("which says odd17, please?"), 20, hits, &n, &e), &e);
+    assert_int_equal(n, 20);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(hits[i].text % 311, 17); /* 17, 328 ... 2194 are all that have it */
+    assert_true(hits[7].share > hits[8].share && hits[0].share <= 1);
+    must(recall_words(r, tokens, STR("\xc3\xa4RGER"), 5, hits, &n, &e), &e);
+    assert_int_equal(n, 5); /* the case of letters does not count, beyond ASCII too */
+    must(recall_words(r, tokens, STR("thirteen"), RECALL_HITS_MAX, hits, &n, &e), &e);
+    assert_int_equal(n, (N + 12) / 13);
+    const float once = hits[0].score;
+
+    must(recall_words(r, tokens, STR("thirteen thirteen"), 5, hits, &n, &e), &e);
+    assert_true(hits[0].score == once); /* a word counts once in a question */
+    must(recall_words(r, tokens, STR("nothing of that"), 5, hits, &n, &e), &e);
+    assert_int_equal(n, 0);
+    must(recall_words(r, tokens, STR(""), 5, hits, &n, &e), &e);
+    assert_int_equal(n, 0);
+    recall_close(r);
+}
+
+static void words_of_scripts(void **state)
+{
+    static const char text[] = "A-b c_1 \xd0\x96\xd0\xb8 \xe6\x97\xa5\xe6\x9c\xac \xff""end";
+    static const char *const want[] = { "a", "b", "c_1", "\xd0\xb6\xd0\xb8", "\xe6\x97\xa5", "\xe6\x9c\xac", "end" };
+    char word[WORD_BYTES_MAX], longer[200];
+    size_t at = 0, n;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        n = recall_word(STR(text), &at, word);
+        assert_int_equal(n, strlen(want[i]));
+        assert_memory_equal(word, want[i], n);
+    }
+    assert_int_equal(recall_word(STR(text), &at, word), 0);
+    memset(longer, 'x', sizeof longer);
+    at = 0;
+    assert_int_equal(recall_word((struct str){ longer, sizeof longer }, &at, word), WORD_BYTES_MAX);
+    assert_int_equal(recall_word((struct str){ longer, sizeof longer }, &at, word), 0);
+}
+
+static void lists_are_fused_by_rank(void **state)
+{
+    const struct recall_hit a[] = { { 4, 9, 0.5F }, { 1, 8, 0.1F }, { 2, 7, 0.1F } }, b[] = { { 2, 0.9F, 0 }, { 3, 0.1F, 0 } };
+    struct recall_hit hits[3];
+    struct err e = { 0 };
+    int n;
+
+    (void)state;
+    must(recall_fuse(a, 3, b, 2, 3, hits, &n, &e), &e);
+    assert_int_equal(n, 3);
+    assert_int_equal(hits[0].text, 2);
+    assert_int_equal(hits[1].text, 4);
+    assert_int_equal(hits[2].text, 1); /* of equal ones the first text */
+    assert_true(fabs((double)hits[0].score - (1.0 / 10 + 1.0 / 12)) < 1e-6 && hits[0].share == 0.1F);
+}
+
+/* Every byte that is changed, and every length that is cut, is seen. */
+static void damage_is_seen(void **state)
+{
+    struct recall *r = NULL;
+    struct err e = { 0 };
+    char *data;
+    size_t n;
+
+    (void)state;
+    build(in("a"), 40, true);
+    must(io_read_all(&data, &n, in("a"), 1 << 30, &e), &e);
+    for (size_t i = 0; i < n; i += i < 700 ? 1 : 61) {
+        FILE *f = fopen(in("bad"), "wb");
+
+        data[i] ^= 4;
+        assert_int_equal(fwrite(data, 1, n, f), n);
+        fclose(f);
+        data[i] ^= 4;
+        assert_int_not_equal(recall_open(&r, in("bad"), &e), ERR_OK);
+        f = fopen(in("bad"), "wb");
+        assert_int_equal(fwrite(data, 1, i, f), i);
+        fclose(f);
+        assert_int_not_equal(recall_open(&r, in("bad"), &e), ERR_OK);
+    }
+    assert_null(r);
+    free(data);
+}
+
+static void few_texts(void **state)
+{
+    struct recall_hit hits[K];
+    struct err e = { 0 };
+
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        struct recall *r;
+        int got;
+
+        build(in("few"), n, true);
+        r = open_index(in("few"));
+        must(recall_near(r, vectors[0], K, false, NULL, hits, &got, &e), &e);
+        assert_int_equal(got, n);
+        must(recall_words(r, tokens, STR("common"), K, hits, &got, &e), &e);
+        assert_int_equal(got, n);
+        recall_close(r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_kept),
+        cmocka_unit_test(all_vectors_are_compared),
+        cmocka_unit_test(a_graph_finds_the_same),
+        cmocka_unit_test(texts_are_found_by_words),
+        cmocka_unit_test(words_of_scripts),
+        cmocka_unit_test(lists_are_fused_by_rank),
+        cmocka_unit_test(damage_is_seen),
+        cmocka_unit_test(few_texts),
+    };
+    struct gguf *g = NULL;
+    struct err e = { 0 };
+
+    if (mkdtemp(dir) == NULL || gguf_open(&g, "tests/golden/models/qwen35moe-k.iq3_s.gguf", &e) || text_open(&tokens, g, &e)) {
+        fprintf(stderr, "recall_test: %s\n", e.msg);
+        return 1;
+    }
+    gguf_close(g);
+    make_vectors();
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+
+    text_close(tokens);
+    for (const char *const *name = (const char *const[]){ "a", "g", "h", "bad", "few", NULL }; *name != NULL; name++)
+        unlink(in(*name));
+    rmdir(dir);
+    return failed;
+}
