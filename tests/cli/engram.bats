@@ -236,3 +236,36 @@ facts()
     cmp f.index kept
     [ -z "$(ls | grep -E 'lock|part|tmp')" ]
 }
+
+# nightly ARGUMENT...
+nightly()
+{
+    bash "$ROOT/share/pipelines/engram-nightly.sh" "$@"
+}
+
+@test "engram: scored answers become tables each night, unless that hurts; the last tables come back" {
+    for i in 1 2 3 4 5 6; do text; done > held.txt
+    jq -Rsc '{text: ., score: 5, domain: "tools"}, {text: "nothing", score: 2, domain: "low"}, {text: "a word", score: "5"}' \
+        held.txt > scored.jsonl
+    nightly tables held.txt scored.jsonl > out
+    grep -q '^tools: 1 texts' out
+    [ "$(ls tables)" = tools.engram ]
+    cp tables/tools.engram first
+    nightly tables held.txt scored.jsonl | wc -l | grep -qx 0 # a line counts once
+    cmp first tables/tools.engram
+    # other words in the same places
+    for i in $(seq 20); do text | sed 's/file/wall/; s/line/door/; s/reads/paints/'; done |
+        jq -Rsc '{text: ., score: 4, domain: "tools"}' > worse.jsonl
+    try 4 nightly tables held.txt worse.jsonl
+    grep -q 'not published' err
+    cmp first tables/tools.engram
+    echo '{"text": "The tool reads one file.\n", "score": 4.5, "domain": "tools"}' > more.jsonl
+    nightly tables held.txt more.jsonl
+    cmp first tables/tools.engram.1
+    no cmp -s first tables/tools.engram
+    nightly -r tools tables
+    cmp first tables/tools.engram
+    try 1 nightly -r tools tables
+    try 2 nightly tables
+    [ -z "$(find tables -name '.work*')" ]
+}
