@@ -46,9 +46,9 @@ static const struct opt opts[] = {
 /* Bits of the commands. */
 enum {
     BUILD = 1, ADD = 2, MERGE = 4, DECAY = 8, PRUNE = 16, DUMP = 32, STATS = 64, CHECK = 128, FIT = 256, SCORE = 512,
-    INDEX = 1024, QUERY = 2048,
-    COUNTS = BUILD | ADD, MODEL = FIT | SCORE | INDEX | QUERY, TEXTS = COUNTS | FIT | SCORE | INDEX,
-    MERGES = MERGE | DECAY | PRUNE, WRITES = COUNTS | FIT | MERGES | INDEX,
+    INDEX = 1024, QUERY = 2048, IMPORT = 4096,
+    COUNTS = BUILD | ADD, MODEL = FIT | SCORE | INDEX | QUERY, TEXTS = COUNTS | FIT | SCORE | INDEX | IMPORT,
+    MERGES = MERGE | DECAY | PRUNE, WRITES = COUNTS | FIT | MERGES | INDEX | IMPORT,
 };
 static const struct cli_command commands[] = {
     { "build", "build -o table [options] [text ...]", "A table of texts.", BUILD },
@@ -60,6 +60,7 @@ static const struct cli_command commands[] = {
     { "prune", "prune -o table [options] table", "The rarest rows are left out.", PRUNE },
     { "dump", "dump [options] table", "The rows as JSON lines.", DUMP },
     { "stats", "stats [options] file ...", "What is in tables and indexes.", STATS },
+    { "import", "import -o table [options] old.engr [text ...]", "A table of an old .engr table.", IMPORT },
     { "index", "index -o index [options] [text ...]", "Texts that can be found again.", INDEX },
     { "query", "query [options] index", "The nearest texts, as JSON lines.", QUERY },
     { "check", "check [options] file ...", "Are tables and indexes whole?", CHECK },
@@ -67,7 +68,7 @@ static const struct cli_command commands[] = {
 };
 /* An option that a command would ignore is a mistake. */
 static const struct cli_of of[] = {
-    { "out", WRITES }, { "order", COUNTS }, { "day", COUNTS | DECAY }, { "size", PRUNE }, { "min-count", MERGES },
+    { "out", WRITES }, { "order", COUNTS }, { "day", COUNTS | DECAY | IMPORT }, { "size", PRUNE }, { "min-count", MERGES },
     { "engram", SCORE }, { "model", TEXTS | DUMP | QUERY }, { "lines", TEXTS }, { "jsonl", TEXTS }, { "memory", COUNTS },
     { "prompt", QUERY }, { "nearest", QUERY }, { "bm25", QUERY }, { "hybrid", QUERY }, { "rerank", QUERY },
     { "flat", QUERY }, { "layer", INDEX }, { "ctx", FIT | SCORE }, { "threads", TEXTS | QUERY }, { "device", MODEL }, { "vram", MODEL }, { "kv", MODEL },
@@ -85,7 +86,7 @@ static void check_usage(unsigned bit, const char *command, char *const *files)
         cli_usage("%s: --out names the table that is written", command);
     if (bit & SCORE && o.tables.n == 0)
         cli_usage("score: --engram names the table");
-    if (!(bit & TEXTS) && *files == NULL)
+    if ((bit & IMPORT || !(bit & TEXTS)) && *files == NULL)
         cli_usage("%s: no %s is named", command, bit & QUERY ? "index" : "table");
     if (bit & (DECAY | PRUNE | DUMP | QUERY) && files[1] != NULL)
         cli_usage("%s takes one %s", command, bit & QUERY ? "index; the question is --prompt, or on standard input" : "table");
@@ -157,6 +158,39 @@ static enum err_code build(char *const *files, bool add, struct err *e)
     return code;
 }
 
+static enum err_code take_import(void *ctx, const struct cli_engram_piece *p, struct err *e)
+{
+    return engram_import_text(ctx, p->token, p->n, e);
+}
+
+static enum err_code import(char *const *files, struct err *e)
+{
+    struct engram_import *old = NULL;
+    struct io_lock *lock = NULL;
+    struct cli_opened x = { 0 };
+    struct pool *pool = NULL;
+    uint64_t found = 0, all = 0;
+    enum err_code code;
+
+    code = engram_import_open(&old, files[0], e) || cli_open(&x, &o.model, e) || cli_open_text(&x, true, e) ||
+                   pool_open(&pool, o.model.n_threads > 0 ? o.model.n_threads : pool_cpus(), e) ||
+                   io_lock(&lock, o.out, e) || cli_engram_read(&o, files + 1, x.text, pool, take_import, old, e)
+               ? e->code : ERR_OK;
+    if (code == ERR_OK) {
+        engram_import_stat(old, &found, &all);
+        code = found > 0 ? engram_import_write(old, o.out, text_fingerprint(x.gguf), o.day, e)
+                         : err_set(e, ERR_FORMAT, "%s: the texts have none of its contexts", files[0]);
+    }
+    if (code == ERR_OK && found < all)
+        cli_warn("%s: %llu of its %llu contexts were found; more texts that it was made of would give more", files[0],
+                 (unsigned long long)found, (unsigned long long)all);
+    io_unlock(lock);
+    pool_close(pool);
+    engram_import_close(old);
+    cli_opened_close(&x);
+    return code;
+}
+
 static enum err_code run(unsigned bit, char *const *files, struct err *e)
 {
     switch (bit) {
@@ -170,6 +204,8 @@ static enum err_code run(unsigned bit, char *const *files, struct err *e)
         return cli_engram_dump(&o, files, e);
     case STATS:
         return cli_engram_stats(&o, files, e);
+    case IMPORT:
+        return import(files, e);
     case INDEX:
         return cli_engram_index(&o, files, e);
     case QUERY:
@@ -188,10 +224,10 @@ int main(int argc, char **argv)
     int first = cli_parse(&cli, argc, argv), status = EXIT_OK;
 
     if (first == argc)
-        cli_usage("no command: one of build, add, fit, score, merge, decay, prune, dump, stats, index, query, check");
+        cli_usage("no command: one of build, add, fit, score, merge, decay, prune, dump, stats, index, query, import, check");
     command = cli_command_of(&cli, argv[first]);
     if (command == NULL)
-        cli_usage("%s: not one of build, add, fit, score, merge, decay, prune, dump, stats, index, query, check", argv[first]);
+        cli_usage("%s: not one of build, add, fit, score, merge, decay, prune, dump, stats, index, query, import, check", argv[first]);
     check_usage(command->bit, command->name, argv + first + 1);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     o.day = (int64_t)time(NULL) / 86400;

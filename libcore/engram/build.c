@@ -170,6 +170,8 @@ struct runs {
     int          order;
     struct list  list[ENGRAM_ORDER_MAX];
     uint64_t     hash[ENGRAM_ORDER_MAX + 1]; /* of the open contexts; hash[0]: of none */
+    const int32_t *before; /* the place before, with `open` contexts */
+    int          open;
 };
 
 static int by_token(const void *a, const void *b)
@@ -233,60 +235,95 @@ static enum err_code end_runs(struct runs *r, const int32_t *token, int open, in
     return ERR_OK;
 }
 
+/* The next place: *at came `count` times after the `length` tokens before it. */
+static enum err_code take_place(struct runs *r, const int32_t *at, int length, double count, struct err *e)
+{
+    const struct entry x = { *at, 0, 0, count };
+    int same = 0;
+
+    while (same < length && same < r->open && at[-1 - same] == r->before[-1 - same])
+        same++;
+    if (end_runs(r, r->before, r->open, same, e))
+        return e->code;
+    for (int l = same; l < length; l++)
+        r->hash[l + 1] = engram_hash(r->hash[l], (uint32_t)at[-1 - l]);
+    r->before = at;
+    r->open = length;
+    return length > 0 ? push(&r->list[length - 1], &x, e) : ERR_OK;
+}
+
+/* Ends what is open, also after an error. */
+static enum err_code close_runs(struct runs *r, enum err_code code, struct err *e)
+{
+    if (code == ERR_OK)
+        code = end_runs(r, r->before, r->open, 0, e);
+    for (int l = 0; l < r->order; l++)
+        free(r->list[l].v);
+    return code;
+}
+
 static enum err_code emit_runs(const struct engram_builder *b, size_t n, struct emit *m, struct err *e)
 {
     struct runs r = { .m = m, .order = b->o.order };
-    const int32_t *before = NULL;
-    int open = 0; /* contexts of the place before */
     enum err_code code = ERR_OK;
 
     for (size_t i = 0; code == ERR_OK && i < n; i++) {
         const int32_t *at = b->token + b->place[i];
-        const struct entry x = { *at, 0, 0, 1 };
-        int length = 0, same = 0;
+        int length = 0;
 
         while (length < r.order && at[-1 - length] != BORDER)
             length++;
-        while (same < length && same < open && at[-1 - same] == before[-1 - same])
-            same++;
-        code = end_runs(&r, before, open, same, e);
-        for (int l = same; l < length; l++)
-            r.hash[l + 1] = engram_hash(r.hash[l], (uint32_t)at[-1 - l]);
-        if (code == ERR_OK && length > 0)
-            code = push(&r.list[length - 1], &x, e);
-        before = at;
-        open = length;
+        code = take_place(&r, at, length, 1, e);
     }
-    if (code == ERR_OK)
-        code = end_runs(&r, before, open, 0, e);
-    for (int l = 0; l < r.order; l++)
-        free(r.list[l].v);
-    return code;
+    return close_runs(&r, code, e);
 }
 
 /* ---- parts ---- */
 
-static enum err_code write_file(struct engram_builder *b, struct emit *m, const char *path, bool add, struct err *e)
+struct epoch_of {
+    uint64_t tokenizer, tokens, documents;
+    int64_t  day;
+};
+
+static enum err_code write_file(const struct epoch_of *ep, struct emit *m, const char *path, bool add, struct err *e)
 {
     unsigned char head[HEAD_BYTES];
     struct io_out *out;
     struct io_map old = { NULL, 0 };
     enum err_code code;
 
-    engram_put_head(head, b->o.tokenizer, NULL);
+    engram_put_head(head, ep->tokenizer, NULL);
     if (add && io_map_open(&old, path, e))
         return e->code;
     code = io_out_open(&out, path, e);
     if (code == ERR_OK) {
         code = add ? io_out_write(out, old.data, old.size, e) : io_out_write(out, head, sizeof head, e);
         if (code == ERR_OK)
-            code = engram_emit_write(m, out, b->o.day, b->tokens, b->documents, e);
+            code = engram_emit_write(m, out, ep->day, ep->tokens, ep->documents, e);
         if (code == ERR_OK)
             code = io_out_commit(out, e);
         else
             io_out_abort(out);
     }
     io_map_close(&old);
+    return code;
+}
+
+enum err_code engram_write_rows(const char *path, const struct engram_row_at *row, size_t n, int order,
+                                uint64_t tokenizer, int64_t day, uint64_t tokens, struct err *e)
+{
+    struct runs r = { .order = order };
+    enum err_code code;
+
+    if (engram_emit_open(&r.m, path, order, e))
+        return e->code;
+    code = ERR_OK;
+    for (size_t i = 0; code == ERR_OK && i < n; i++)
+        code = take_place(&r, row[i].at, order, row[i].count, e);
+    code = close_runs(&r, code, e);
+    if (code == ERR_OK)
+        code = write_file(&(struct epoch_of){ tokenizer, tokens, 1, day }, r.m, path, false, e);
+    engram_emit_close(r.m);
     return code;
 }
 
@@ -322,7 +359,7 @@ static enum err_code spill(struct engram_builder *b, struct err *e)
     if (code == ERR_OK)
         code = sort_into(b, m, e);
     if (code == ERR_OK)
-        code = write_file(b, m, name, false, e);
+        code = write_file(&(const struct epoch_of){ b->o.tokenizer, b->tokens, b->documents, b->o.day }, m, name, false, e);
     if (code == ERR_OK) {
         code = engram_map(&b->part[b->n_parts], name, b->o.tokenizer, e);
         unlink(name);
@@ -422,7 +459,7 @@ static enum err_code commit(struct engram_builder *b, const struct progress *p, 
     if (code == ERR_OK)
         code = b->n_parts > 0 ? engram_merge_into(m, b->part, b->n_parts, &rule, p, e) : sort_into(b, m, e);
     if (code == ERR_OK)
-        code = write_file(b, m, b->path, b->o.add, e);
+        code = write_file(&(const struct epoch_of){ b->o.tokenizer, b->tokens, b->documents, b->o.day }, m, b->path, b->o.add, e);
     engram_emit_close(m);
     return code;
 }

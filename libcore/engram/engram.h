@@ -148,4 +148,15 @@ struct engram_merge_opts {
 /* All epochs of all files of g into one epoch of a new file. The first file's weights are kept. */
 MUST_CHECK enum err_code engram_merge(const struct engram *g, const char *path, const struct engram_merge_opts *o,
                                       const struct progress *p, struct err *e);
+
+/* Tables of an earlier format, ".engr" version 1, which have hashes in the place of contexts: those that occur in the
+ * texts are found, and those that follow from them. ERR_FORMAT, ERR_UNSUPPORTED: what path is not. */
+struct engram_import;
+MUST_CHECK enum err_code engram_import_open(struct engram_import **out, const char *path, struct err *e);
+void engram_import_close(struct engram_import *x); /* NULL is allowed */
+MUST_CHECK enum err_code engram_import_text(struct engram_import *x, const int32_t *token, int64_t n, struct err *e);
+void engram_import_stat(const struct engram_import *x, uint64_t *found, uint64_t *all); /* contexts */
+/* What was found becomes a table; shorter contexts get the sums of longer ones. */
+MUST_CHECK enum err_code engram_import_write(const struct engram_import *x, const char *path, uint64_t tokenizer,
+                                             int64_t day, struct err *e);
 #endif

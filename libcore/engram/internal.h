@@ -89,6 +89,15 @@ uint64_t engram_hash(uint64_t before, uint32_t token); /* of a context with one 
 void     engram_filter_add(uint32_t *filter, uint64_t n_blocks, uint64_t hash);
 bool     engram_filter_has(const uint32_t *filter, uint64_t n_blocks, uint64_t hash);
 
+/* build.c: a table of rows, sorted by the context, its newest token first, then by the next token. */
+struct engram_row_at {
+    const int32_t *at; /* the next token; at[-1 - k] are those before it */
+    int            order;
+    double         count; /* whole */
+};
+MUST_CHECK enum err_code engram_write_rows(const char *path, const struct engram_row_at *row, size_t n, int order,
+                                           uint64_t tokenizer, int64_t day, uint64_t tokens, struct err *e);
+
 /* emit.c: writes an epoch, contexts after those that continue them, siblings by token. */
 struct emit;
 struct entry {

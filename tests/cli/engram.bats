@@ -269,3 +269,55 @@ nightly()
     try 2 nightly tables
     [ -z "$(find tables -name '.work*')" ]
 }
+
+# old_table TOKENS ORDER OUT: a table of the old format, of a JSON array of token ids.
+old_table()
+{
+    python3 - "$@" <<'END'
+import json, struct, sys
+
+ids, n, rows = json.load(open(sys.argv[1])), int(sys.argv[2]), {}
+for i in range(len(ids) - n):
+    after = rows.setdefault(tuple(ids[i:i + n]), {})
+    after[ids[i + n]] = after.get(ids[i + n], 0) + 1
+size = 16
+while size < 2 * len(rows):
+    size *= 2
+slots, data = [(0, 0, 0)] * size, b''
+for context, after in rows.items():
+    h = 0xcbf29ce484222325
+    for b in struct.pack('<%dI' % n, *context):
+        h = (h ^ b) * 0x100000001b3 % 2**64
+    s = h % size
+    while slots[s][0]:
+        s = (s + 1) % size
+    slots[s] = h, len(data), sum(after.values())
+    data += struct.pack('<I', len(after)) + b''.join(struct.pack('<II', *x) for x in after.items())
+head = struct.pack('<5I', 0x454E4752, 1, n, size, len(rows))
+open(sys.argv[3], 'wb').write(head + b''.join(struct.pack('<QII', *s) for s in slots) + data)
+END
+}
+
+@test "engram: a table of the old format is found again from some of its text" {
+    for i in $(seq 60); do echo "Line $i of $((i * 7919 % 101)) parrots, and $((i * 31 % 17)) more."; done > a.txt
+    chimere-run --raw --tokenize a.txt > ids
+    old_table ids 5 old.engr
+    head -n 2 a.txt | chimere-engram-build import -o a old.engr
+    chimere-engram-build check a
+    chimere-engram-build build --order 5 -o b a.txt
+    for t in a b; do
+        chimere-engram-build dump $t | jq -c 'select(.context | length == 5) | [.context, .next, .count]' | sort > rows.$t
+    done
+    [ "$(wc -l < rows.a)" -gt 500 ]
+    cmp rows.a rows.b
+    chimere-engram-build dump a | jq -se 'map(.context | length) | unique == [1, 2, 3, 4, 5]'
+    cp a kept
+    echo "Other words." > other.txt
+    fails_build 3 "none of its contexts" import -o a old.engr other.txt
+    fails_build 3 "not an .engr table" import -o a a.txt a.txt
+    head -c 3000 old.engr > cut
+    fails_build 3 "after the file" import -o a cut a.txt
+    fails_build 2 "no table is named" import -o a
+    cmp a kept
+    [ -z "$(ls | grep -E 'lock|part|tmp')" ]
+}

@@ -67,6 +67,32 @@ static void use(const uint8_t *file, size_t n_file, const uint8_t *data, size_t 
     engram_close(g);
 }
 
+/* The same bytes as a table of the old format. */
+static void use_old(const uint8_t *data, size_t n)
+{
+    struct engram_import *x;
+    struct engram *g;
+    struct err e = { 0 };
+    const char *name = merged;
+    int32_t token[64];
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+    assert(fd >= 0 && io_write_all(fd, data, n, NULL) == ERR_OK);
+    close(fd);
+    if (engram_import_open(&x, path, &e) != ERR_OK) {
+        assert(strncmp(e.msg, path, strlen(path)) == 0 && strchr(e.msg, '\n') == NULL);
+        return;
+    }
+    for (int i = 0; i < 64; i++)
+        token[i] = i % 4;
+    if (engram_import_text(x, token, 64, &e) == ERR_OK && engram_import_write(x, merged, 7, 20000, &e) == ERR_OK) {
+        assert(engram_open(&g, &name, 1, &(struct engram_opts){ .day = 20000 }, &e) == ERR_OK);
+        engram_close(g);
+        unlink(merged);
+    }
+    engram_import_close(x);
+}
+
 /* The first bytes say how many contexts and rows there are, the rest are the arrays. */
 static void make(const uint8_t *data, size_t n)
 {
@@ -103,6 +129,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     snprintf(path, sizeof path, "/tmp/fuzz_engram.%ld", (long)getpid());
     snprintf(merged, sizeof merged, "%s.m", path);
     use(data, n, data, n);
+    use_old(data, n);
     make(data, n);
     unlink(path);
     return 0;
