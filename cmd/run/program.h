@@ -76,6 +76,7 @@ MUST_CHECK enum err_code cli_run_detokenize(struct opened *s, struct err *e);
 
 /* The template is the model's, or that of --template. */
 MUST_CHECK enum err_code cli_run_format(struct opened *s, struct err *e);
+MUST_CHECK enum err_code cli_run_notes(struct opened *s, struct err *e); /* opens what --examples names, once */
 
 /* kept.c: what a session holds */
 MUST_CHECK enum err_code cli_run_show(struct opened *s, struct err *e); /* --show */

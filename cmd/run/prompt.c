@@ -48,6 +48,13 @@ enum err_code cli_run_format(struct opened *s, struct err *e)
     return code;
 }
 
+enum err_code cli_run_notes(struct opened *s, struct err *e)
+{
+    if (o.examples == NULL || s->notes.r != NULL)
+        return ERR_OK;
+    return cli_notes_open(&s->notes, o.examples, s->open.gguf, s->open.text, e);
+}
+
 /* What the model will see: tokens of a chat or a file, or else text (s->rendered). */
 enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e)
 {
@@ -65,8 +72,7 @@ enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e
         cli_session_set_system(&s->kept, o.system);
     if (o.examples != NULL && !s->chat)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no --examples", s->open.path);
-    if (o.examples != NULL && s->notes.r == NULL &&
-        cli_notes_open(&s->notes, o.examples, s->open.gguf, s->open.text, e))
+    if (cli_run_notes(s, e))
         return e->code;
     if (s->chat) {
         const struct cli_chat c = { .system = s->prompt.n > 0 ? NULL : o.system, .messages = o.messages, .tools = o.tools, .prompt = o.prompt,

@@ -56,10 +56,11 @@ static enum err_code make_prompt(struct talk *t, struct err *e)
                                 .files = none,
                                 .kwargs = o.kwargs,
                                 .think = o.think == 0 && o.budget != 0,
-                                .follows = t->held.n > 0 };
+                                .follows = t->held.n > 0,
+                                .notes = o.examples != NULL ? &s->notes : NULL };
     const int64_t         ctx = run_ctx(s->run);
 
-    if (copy_tokens(&s->prompt, &t->held, e) || cli_session_close_reasoning(s->open.text, &s->prompt, e) ||
+    if (cli_run_notes(s, e) || copy_tokens(&s->prompt, &t->held, e) || cli_session_close_reasoning(s->open.text, &s->prompt, e) ||
         cli_render_chat(&s->prompt, NULL, &s->thinking, &s->tools, s->format, &c, e) ||
         (o.drop_oldest && cli_run_drop_oldest(s, ctx, e)))
         return e->code;
