@@ -248,9 +248,16 @@ static enum err_code check_prompt(const struct opened *s, int64_t ctx, struct er
     return ERR_OK;
 }
 
+static bool reading; /* a prompt that nothing is kept of when it is given up */
+
+static bool give_up(void)
+{
+    return reading && cli_interrupted();
+}
+
 static struct run_opts run_options(struct opened *s)
 {
-    struct run_opts ro = { .n_seq = 1, .ctx_tokens = choose_ctx(s), .rows_max = o.model.chunk };
+    struct run_opts ro = { .n_seq = 1, .ctx_tokens = choose_ctx(s), .rows_max = o.model.chunk, .stop = give_up };
 
     if (s->draft != NULL) {
         ro.draft_max = o.draft_max >= 0 ? o.draft_max : GEN_DRAFT_MAX;
@@ -534,8 +541,15 @@ enum err_code cli_run_generate(struct opened *s, struct err *e)
     while (gen_busy(s->gen)) {
         if (cli_interrupted() || s->lost.code != ERR_OK)
             gen_cancel(s->gen, s->request);
-        if (gen_step(s->gen, e))
-            return e->code;
+        reading = !s->read && o.session == NULL && !o.interactive;
+        if (gen_step(s->gen, e)) {
+            if (e->code != ERR_CANCEL)
+                return e->code;
+            *e = (struct err){ 0 };
+            if (show_end(s, &(struct gen_event){ .kind = GEN_END, .end = GEN_CANCELLED }, e))
+                return e->code;
+            break;
+        }
         while (gen_next(s->gen, &ev)) {
             if (show_or_lose(s, &ev, e))
                 return e->code;

@@ -95,7 +95,8 @@ static bool picks_all(const struct model_step *st)
     return i == st->rows->n;
 }
 
-static void walk(const struct step *s, const struct model_step *st)
+/* False: the step was given up. */
+static bool walk(const struct step *s, const struct model_step *st)
 {
     const struct model *m = s->m;
     struct dev *d = s->d;
@@ -110,6 +111,8 @@ static void walk(const struct step *s, const struct model_step *st)
     for (int i = 0; i < m->plan.n_layer; i++) {
         size_t mark = dev_mark(d);
 
+        if (st->stop != NULL && dev_is_host(d) && st->stop())
+            return false;
         model_layer(s, i, x);
         hidden = note(d, st, hidden, x);
         keep_taps(d, st, i, x);
@@ -128,7 +131,7 @@ static void walk(const struct step *s, const struct model_step *st)
             op_rms_norm(d, to, x, m->out_norm, n_embd, 0, m->plan.norm_eps);
     }
     if (st->n_pick == 0)
-        return;
+        return true;
     last.ne[1] = st->n_pick;
     if (!picks_all(st)) {
         op_rows_pick(d, last, x, st->pick);
@@ -145,6 +148,7 @@ static void walk(const struct step *s, const struct model_step *st)
         op_top(d, st->digest, logits, st->top);
     if (st->answer != NULL)
         dev_fetch(d, st->answer, st->digest, (size_t)st->n_pick * op_top_bytes(st->top));
+    return true;
 }
 
 /* Where rows can be undone, all that recurrent layers are not to take into their base are logged, and they take the
@@ -185,7 +189,11 @@ enum err_code model_forward(const struct model *m, struct state *s, const struct
     for (int i = 0; i < st->rows->n_seq; i++)
         state_prepare(s, st->rows->seq[i].slot, st->rows->seq[i].n);
     cut_parts(&step, st->parts);
-    walk(&step, st);
+    if (!walk(&step, st)) {
+        if (dev_end(m->dev, e))
+            return e->code;
+        return err_set(e, ERR_CANCEL, "interrupted");
+    }
     for (int i = 0; i < st->rows->n_seq; i++)
         state_advance(s, st->rows->seq[i].slot, st->rows->seq[i].n, st->rows->seq[i].drafts);
     return dev_end(m->dev, e);
@@ -209,7 +217,7 @@ static void measure(struct step *step, struct op_seq *seq, int n_seq, int n, int
     step->n_part = 2;
     step->part[0] = step->part[1] = r;
     dev_begin(step->d);
-    walk(step, &st);
+    (void)walk(step, &st);
 }
 
 /* Rows that are computed again take room by sequence. */

@@ -45,7 +45,9 @@ struct model_step {
     float                *hidden; /* NULL, or [n_layer + 2][rows][n_embd]: see run_trace_hidden() */
     const struct model_taps *taps; /* NULL: none */
     const struct model_adapt *adapt; /* NULL: none */
+    bool                (*stop)(void); /* run_opts.stop */
 };
+/* ERR_CANCEL: st->stop() said so, and sequences of the step have to be cleared. */
 MUST_CHECK enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st,
                                        struct err *e);
 /* Forgets the newest n rows of a sequence: n <= state_undoable(). Where its recurrent layers have taken them in, the

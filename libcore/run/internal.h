@@ -55,6 +55,7 @@ struct run {
     struct state    *state;
     int64_t          ctx;
     int              n_seq, rows_max, logits_max, draft_max;
+    bool           (*stop)(void); /* run_opts.stop */
     int             *draft;    /* [n_seq] draft rows that are not settled */
     int32_t          n_vocab;
     struct run_cache cache;

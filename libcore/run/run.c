@@ -93,6 +93,7 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
     r->m = m;
     r->ctx = so.ctx_tokens;
     r->n_seq = so.n_seq;
+    r->stop = o->stop;
     r->rows_max = o->rows_max > 0 ? o->rows_max : rows_default(m, r->ctx);
     r->draft_max = o->draft_max;
     r->n_vocab = p->n_vocab;
@@ -249,9 +250,13 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
     const struct op_top *top = run_want_begin(r, want, masks, ctx, &digest, &answer);
     const struct model_step st = { .rows = &in, .pick = r->pick, .n_pick = r->n_pick, .logits = r->logits, .top = top,
                                    .digest = digest, .answer = answer, .parts = r->seq + r->n_seq, .hidden = r->hidden,
-                                   .taps = r->taps.n > 0 ? &r->taps : NULL, .adapt = run_adapt_begin(r) };
-    if (model_forward(r->m, r->state, &st, e) != ERR_OK)
+                                   .taps = r->taps.n > 0 ? &r->taps : NULL, .adapt = run_adapt_begin(r),
+                                   .stop = r->stop };
+    if (model_forward(r->m, r->state, &st, e) != ERR_OK) {
+        for (int i = 0; e->code == ERR_CANCEL && i < in.n_seq; i++)
+            run_clear(r, r->seq[i].slot);
         return e->code;
+    }
     for (int i = 0; i < in.n_seq; i++)
         run_cache_append(r, r->seq[i].slot, r->seq[i].pos, r->token + r->seq[i].row, r->seq[i].n);
     for (int i = 0; i < in.n_seq; i++)

@@ -234,6 +234,47 @@ static void cleared_sequence_is_new(void **state)
     free(ids);
 }
 
+static int asked, layers_to_go;
+
+static bool stop_soon(void)
+{
+    asked++;
+    return layers_to_go-- == 0;
+}
+
+/* A step that is given up between layers empties its sequences, and what they read then has the bytes it always has. */
+static void given_up(void **state)
+{
+    static const char *const models[] = { "tests/golden/models/qwen35moe-a.gguf", "tests/golden/models/bamba-a.gguf" };
+    int64_t n = 0;
+    int32_t *ids = prompt("a", &n);
+    struct err e = { 0 };
+
+    (void)state;
+    for (int m = 0; m < 2; m++) {
+        struct rig rig;
+        float *ref = alone(models[m], 1, 64, NULL, ids, n);
+
+        layers_to_go = -1; /* never */
+        rig_open(&rig, models[m], 1, &(struct run_opts){ .ctx_tokens = 512, .rows_max = 64, .stop = stop_soon });
+        assert_int_equal(run_feed(rig.r, 0, ids, 8, 0, NULL, NULL, NULL, &e), ERR_OK);
+        layers_to_go = 2;
+        asked = 0;
+        const enum err_code code = run_feed(rig.r, 0, ids + 8, 8, 0, NULL, NULL, NULL, &e);
+        assert_int_equal(code, asked > 0 ? ERR_CANCEL : ERR_OK); /* a GPU computes later and does not ask */
+        if (asked > 0)
+            assert_int_equal(run_pos(rig.r, 0), 0);
+        run_clear(rig.r, 0);
+        layers_to_go = -1;
+        float *got = logits_of(&rig, ids, n, n);
+        same(ref, got, n * 512, models[m]);
+        free(got);
+        free(ref);
+        rig_close(&rig);
+    }
+    free(ids);
+}
+
 static void refusals_change_nothing(void **state)
 {
     struct err e = { 0 };
@@ -284,7 +325,7 @@ int main(void)
         cmocka_unit_test(same_bytes_warmed_up), cmocka_unit_test(same_bytes_beside_others), cmocka_unit_test(same_bytes_beside_others_all),
         cmocka_unit_test(kv_types),
         cmocka_unit_test(cleared_sequence_is_new), cmocka_unit_test(refusals_change_nothing),
-        cmocka_unit_test(options_out_of_range),
+        cmocka_unit_test(options_out_of_range), cmocka_unit_test(given_up),
     };
 
     return cmocka_run_group_tests_name("run", tests, NULL, NULL);
