@@ -46,7 +46,7 @@ static const struct opt opts[] = {
     SECTION("Training"),
     STRING(0, "time", "time", "for all of it: 90s, 30m (default), 2h", &o.time),
     INT64(0, "steps", "n", "end after so many steps, if the time is not over", &o.steps, 1),
-    INT64(0, "memory", "bytes", "for texts with their layers, or passes (default 1G)", &o.memory_bytes, 1 << 20),
+    INT64(0, "memory", "bytes", "for texts and passes (default 1G)", &o.memory_bytes, 1 << 20),
     INT32("batch", "n", "texts or items in a step (default 8; lora 16)", &o.n_text, 1, 1024),
     REAL(0, "rate", "x", "largest step size (default 0.002; lora 0.003)", &o.rate),
     INT64(0, "seed", "n", "of random numbers (default 1)", &o.seed, 0),
