@@ -69,7 +69,7 @@ static const struct opt opts[] = {
     SECTION("Sampling"),
     ROWS_SAMPLING(o.sampling),
     SECTION("Running"),
-    LIST("draft", "name", "guess ahead: auto, ngram, mtp, file; repeatable", &o.drafts),
+    LIST("draft", "name|file", "guess ahead: auto, ngram, mtp, file; repeatable", &o.drafts),
     INT32("draft-max", "n", "guesses in a step at most (default 16)", &o.draft_max, 0, GEN_DRAFT_MAX),
     LIST("engram", "file[:w]", "n-grams beside the model, of weight w; repeatable", &o.engrams),
     FLAG(0, "engram-thinking", "tables count in reasoning, too", &o.engram_thinking),
@@ -238,7 +238,7 @@ static enum err_code check_prompt(const struct opened *s, int64_t ctx, struct er
                        "the prompt has %" PRId64 " tokens, the context %" PRId64
                        " (--ctx sets it; the model was trained for %" PRId64 "%s)",
                        s->prompt.n, ctx, model_info(s->open.model)->ctx_train,
-                       s->chat && s->kept.begun ? "; --drop-oldest goes on without the oldest turns" : "");
+                       s->chat && s->kept.begun && !o.drop_oldest ? "; --drop-oldest goes on without the oldest turns" : "");
     for (int64_t i = 0; i < s->prompt.n; i++) {
         if (s->prompt.v[i] >= n_vocab)
             return err_set(e, ERR_FORMAT,

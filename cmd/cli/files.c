@@ -56,6 +56,25 @@ static const char *file_of(const struct opt *o)
     return o->kind == OPT_FILE || o->kind == OPT_OUT ? *(const char *const *)o->to : NULL;
 }
 
+/* A value that names a file, as it is and without a number after a colon. */
+static void check_value(const char *name, const char *out, const struct stat *st, const char *value, const char *what)
+{
+    const char *colon = strrchr(value, ':');
+    char        path[4096];
+
+    check_output(name, out, st, value, what);
+    if (colon != NULL && (size_t)(colon - value) < sizeof path) {
+        snprintf(path, sizeof path, "%.*s", (int)(colon - value), value);
+        check_output(name, out, st, path, what);
+    }
+}
+
+/* Lists that name files say so. */
+static const struct cli_list *list_of(const struct opt *o)
+{
+    return o->kind == OPT_LIST && strstr(o->arg, "file") != NULL ? o->to : NULL;
+}
+
 static void check_one(const struct cli *cli, const struct opt *o, const char *out, char *const *operands)
 {
     static const char *const streams[] = { "standard input", "standard output", "standard error" };
@@ -68,10 +87,14 @@ static void check_one(const struct cli *cli, const struct opt *o, const char *ou
         if (fstat(fd, &stream) == 0 && stream.st_dev == st.st_dev && stream.st_ino == st.st_ino)
             cli_usage("--%s %s: is also %s", o->name, out, streams[fd]);
     for (const struct opt *p = cli->opts; p->kind != OPT_END; p++) {
+        const struct cli_list *list = list_of(p);
+
+        snprintf(what, sizeof what, "the file of --%s", p->name);
+        for (size_t i = 0; list != NULL && i < list->n; i++)
+            check_value(o->name, out, is, list->v[i], what);
         if (p == o || file_of(p) == NULL)
             continue;
-        snprintf(what, sizeof what, "the file of --%s", p->name);
-        check_output(o->name, out, is, file_of(p), what);
+        check_value(o->name, out, is, file_of(p), what);
         if (strcmp(p->name, "model") == 0 && cli_model_path(file_of(p), path, sizeof path, &e) == ERR_OK)
             check_output(o->name, out, is, path, what);
     }

@@ -302,7 +302,7 @@ static void take_long(struct parsing *p, const char *word)
     size_t n = strcspn(word + 2, "=");
     const char *value = word[2 + n] == '=' ? word + 3 + n : NULL;
     const struct opt *o = by_name(p, word + 2, n);
-    char name[64];
+    char name[4400 + 64];
 
     if (o == NULL)
         o = cli_foreign(p->cli, p->from, word, n + 2);
@@ -316,7 +316,7 @@ static void take_long(struct parsing *p, const char *word)
 static void take_short(struct parsing *p, const char *word)
 {
     const struct opt *o = cli_foreign_short(p->cli, p->from, word);
-    char name[64];
+    char name[4400 + 64];
 
     if (o != NULL) { /* llama.cpp's words of several letters */
         apply(p, o, word, o->arg != NULL ? argument(p, o, word) : NULL);

@@ -103,6 +103,11 @@ static void look_at(struct item *it)
         snprintf(it->arch, sizeof it->arch, "%.*s", (int)(s.n < 31 ? s.n : 31), s.p);
     it->drafts = strcmp(it->arch, "dflash") == 0;
     find_formats(it, g);
+    if (gguf_str(g, "general.type", &s) && str_is(s, "adapter")) {
+        (void)err_set(&it->why, ERR_UNSUPPORTED, "a LoRA adapter, for --lora");
+        gguf_close(g);
+        return;
+    }
     if (gguf_str(g, "tokenizer.chat_template", &s) && s.n > 0)
         it->chat = chat_reader_find(s);
     look_at_model(it, g);

@@ -90,8 +90,8 @@ static enum err_code render_again(struct opened *s, const json_t *messages, stru
     if (cli_chat_extra(&extra, o.think == 0 && o.budget != 0, o.kwargs, e))
         return e->code;
     code = chat_render(s->format,
-                       &(struct chat_prompt){ .messages = messages, .tools = s->tools, .extra = extra, .generate = true,
-                                              .now_s = cli_local_s() },
+                       &(struct chat_prompt){ .messages = messages, .extra = extra, .generate = true,
+                                              .now_s = cli_local_s() }, /* the system message has the tools already */
                        out, &s->thinking, e);
     json_decref(extra);
     return code ? cli_as_data(e) : ERR_OK;
@@ -120,8 +120,8 @@ enum err_code cli_run_drop_oldest(struct opened *s, int64_t ctx_tokens, struct e
     } while (code == ERR_OK && v.n > ctx_tokens / 2); /* so that not every turn has to */
     cli_transcript_free(&x);
     if (dropped > 0 && code == ERR_OK) {
-        cli_warn("%s: the context is full: the oldest %s left out", s->kept.path,
-                 dropped == 1 ? "turn is" : "turns are");
+        cli_warn("%s%sthe context is full: the oldest %s left out", o.session != NULL ? o.session : "",
+                 o.session != NULL ? ": " : "", dropped == 1 ? "turn is" : "turns are");
         text_tokens_free(&s->prompt);
         s->prompt = v;
         return ERR_OK;

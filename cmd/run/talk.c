@@ -351,23 +351,25 @@ static enum err_code do_help(struct talk *t, const char *arg, struct err *e)
 
 static enum err_code command(struct talk *t, const char *line, struct err *e)
 {
-    size_t n = strcspn(line, " \t");
-    char   arg[4096];
+    size_t        n = strcspn(line, " \t");
+    char         *arg = strdup(line + n + strspn(line + n, " \t"));
+    enum err_code code = ERR_OK;
+    int           i = 0;
 
-    snprintf(arg, sizeof arg, "%s", line + n + strspn(line + n, " \t"));
+    if (arg == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
     for (size_t end = strlen(arg); end > 0 && strchr(" \t", arg[end - 1]) != NULL;)
         arg[--end] = '\0';
-    for (int i = 0; i < N_COMMANDS; i++) {
-        if (strlen(commands[i].name) != n - 1 || strncmp(line + 1, commands[i].name, n - 1) != 0)
-            continue;
-        if (commands[i].arg[0] == '\0' && arg[0] != '\0') {
-            fprintf(stderr, "/%s takes nothing after it\n", commands[i].name);
-            return ERR_OK;
-        }
-        return commands[i].run(t, arg, e);
-    }
-    fprintf(stderr, "%.*s: no such command; /help lists them, a blank in front makes it a message\n", (int)n, line);
-    return ERR_OK;
+    while (i < N_COMMANDS && (strlen(commands[i].name) != n - 1 || strncmp(line + 1, commands[i].name, n - 1) != 0))
+        i++;
+    if (i == N_COMMANDS)
+        fprintf(stderr, "%.*s: no such command; /help lists them, a blank in front makes it a message\n", (int)n, line);
+    else if (commands[i].arg[0] == '\0' && arg[0] != '\0')
+        fprintf(stderr, "/%s takes nothing after it\n", commands[i].name);
+    else
+        code = commands[i].run(t, arg, e);
+    free(arg);
+    return code;
 }
 
 /* ---- the loop ---- */
@@ -411,6 +413,10 @@ static enum err_code loop(struct talk *t, struct err *e)
     const char *line;
 
     while (!t->ends) {
+        /* ^C stops an answer or drops a line; other signals end the program, which has saved what there was. */
+        if (cli_signal() != 0 && cli_signal() != SIGINT)
+            return ERR_OK;
+        cli_forget_signal();
         switch (cli_edit_line(t->edit, "> ", &line)) {
         case TYPED_LINE:
             if (take_line(t, line, e))
@@ -423,10 +429,6 @@ static enum err_code loop(struct talk *t, struct err *e)
             t->ends = true;
             break;
         }
-        /* ^C stops an answer or drops a line; other signals end the program, which has saved what there was. */
-        if (cli_signal() != 0 && cli_signal() != SIGINT)
-            return ERR_OK;
-        cli_forget_signal();
     }
     return ERR_OK;
 }
@@ -441,6 +443,8 @@ static enum err_code go_on(struct talk *t, struct err *e)
     const char           *text = o.system != NULL ? o.system : "";
     enum err_code         code;
 
+    if (o.messages != NULL && s->kept.begun)
+        return err_set(e, ERR_ARG, "%s: the session has begun: too late for --messages", o.session);
     if (o.session == NULL || !s->kept.begun) {
         cli_session_set_system(&s->kept, o.system);
         return cli_buf_add(&t->system, str_of(text), e);

@@ -16,6 +16,15 @@ le() # BYTES NUMBER
 text() { le 8 ${#1}; printf %s "$1"; }
 header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
 
+@test "an output is no file that another option names in a list" {
+    cp "$ROOT/tests/golden/draft/dflash-a.gguf" d.gguf
+    cp d.gguf l.gguf
+    fails 2 'is also the file of --draft' chimere-run --draft d.gguf --logits d.gguf -p x
+    fails 2 'is also the file of --lora' chimere-run --lora l.gguf:0.5 --logits l.gguf -p x
+    cmp d.gguf l.gguf
+    cmp d.gguf "$ROOT/tests/golden/draft/dflash-a.gguf"
+}
+
 @test "usage" {
     fails 2 "unknown option --nonsense" chimere-run --nonsense
     fails 2 "unknown option -Z" chimere-run -Z

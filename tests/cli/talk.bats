@@ -56,7 +56,10 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
     printf '%s\n' 'Say it.' '~ QQQ' '^C' 'And again.' '~ QQQ' '^C' '/quit' | endless 0 --session s
     [ "$(messages s | jq -c 'map(.role)')" = '["user","assistant","user","assistant"]' ]
     messages s | jq -e '.[1].content | test("^Q+$")'
-    printf '%s\n' '^C' '/stats' '~ conversation' '^D' | talk 0
+    printf '%s\n' '~ > ' '^C' '/stats' '~ conversation' '^D' | talk 0
+    # Signals during the answer to -p, too.
+    printf '%s\n' '~ QQQ' '^C' '/stats' '~ conversation' '/quit' | endless 0 -p 'Say it.'
+    printf '%s\n' '~ QQQ' 'kill 15' | endless 143 -p 'Say it.'
     # Twice while one answer is made: an end by the signal.
     printf '%s\n' 'Say it.' '~ QQQ' 'kill 15' | endless 143 --session t
     messages t | jq -e '.[1].content | test("^Q+$")'

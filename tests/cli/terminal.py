@@ -3,7 +3,7 @@
 """terminal.py PROGRAM [ARGUMENT ...] < STEPS - runs a program on a terminal of its own and types STEPS.
 
 A step is a line: "TEXT" is typed once the program asks for a line; "~ TEXT" waits until TEXT is shown; "^C" and "^D" are
-typed at once; "kill N" sends signal N. What was shown goes to stdout, the status is the program's. Ten seconds without
+typed at once; "kill N" sends signal N. What was shown goes to stdout, the status is the program's. A minute without
 what a step waits for end it with 99.
 """
 import os, pty, select, signal, sys, time
@@ -33,7 +33,7 @@ def main():
         return bool(data)
 
     for step in steps:
-        until = time.time() + 10
+        until = time.time() + 60
         if step in ("^C", "^D"):
             os.write(fd, b"\x03" if step == "^C" else b"\x04")
         elif step.startswith("kill "):
@@ -48,7 +48,7 @@ def main():
                 pass
             seen = len(shown)
             os.write(fd, step.encode() + b"\n")
-    while more(time.time() + 10):
+    while more(time.time() + 60):
         pass
     sys.stdout.write(shown.decode(errors="replace").replace("\r\n", "\n"))
     status = os.waitpid(pid, 0)[1]
