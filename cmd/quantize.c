@@ -74,6 +74,8 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
 
 static void check_usage(int n_operands)
 {
+    if (o.tokens > 1 << 24)
+        cli_usage("--tokens %lld: at most 16777216", (long long)o.tokens);
     bool measures = cli_given(&program, "tokens") || cli_given(&program, "probes") || cli_given(&program, "group") ||
                     o.data || o.random || o.device;
 

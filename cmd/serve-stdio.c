@@ -382,8 +382,10 @@ int main(int argc, char **argv)
         cli_usage("--batch needs --output");
     if (o.batch != NULL && o.http.listen != NULL)
         cli_usage("--batch and --listen exclude each other");
-    if (o.http.listen == NULL && (o.http.api_key_file || o.http.cors))
-        cli_usage("--api-key-file and --cors need --listen");
+    static const char *const http_only[] = { "api-key-file", "cors", "max-body", "connections", "timeout", "drain" };
+    for (size_t i = 0; o.http.listen == NULL && i < sizeof http_only / sizeof *http_only; i++)
+        if (cli_given(&cli, http_only[i]))
+            cli_usage("--%s needs --listen", http_only[i]);
     if (o.mcp && (o.batch != NULL || o.http.listen != NULL || o.lenient))
         cli_usage("--mcp goes without --batch, --listen and --lenient");
     if (o.cache_dir == NULL && cli_given(&cli, "cache-size"))

@@ -55,7 +55,7 @@ struct cli_cache {
     const struct cli_adapters *adapters;
     uint64_t      tokenizer;
     const char   *model;
-    char          made[128];  /* what the numbers in a file depend on, besides the model */
+    char          made[160];  /* what the numbers in a file depend on */
     struct entry *entry;
     size_t        n_entries;
     struct place *place;      /* [run_n_seq] */
@@ -312,7 +312,7 @@ static void load(struct cli_cache *c, struct entry *x, int seq, const struct gen
     if (run_set_adapters(c->run, seq, p->adapters, p->n_adapters, &e) || run_session_attach(s, c->run, &id, &e) ||
         run_session_match(s, c->run, seq, q->prompt, q->n_prompt, &m, &e)) {
         run_clear(c->run, seq);
-        x->useless = true;
+        x->useless = e.code == ERR_FORMAT;
         if (e.code == ERR_NOMEM || e.code == ERR_IO)
             warn(c, &e);
     } else if (m.kept > 0) {
@@ -333,10 +333,11 @@ static void before(void *of, const struct gen_request *q)
     int64_t held = 0, most = 0;
     struct place want = { .dirty = false };
 
+    for (int i = 0; i < run_n_seq(c->run); i++) /* one of them is taken now */
+        save(c, i);
     if (seq < 0 || q->pool || q->n_rows > 1)
         return;
     adapters_of(c, q, &want);
-    save(c, seq); /* this place is the next that is taken */
     for (int i = 0; i < run_n_seq(c->run); i++) {
         const int64_t kept =
             run_has_adapters(c->run, i, want.adapters, want.n_adapters) ? run_kept(c->run, i, q->prompt, q->n_prompt) : 0;
@@ -406,8 +407,9 @@ enum err_code cli_cache_open(struct cli_cache **out, const char *dir, int64_t by
     c->tokenizer = text_fingerprint(model->gguf);
     c->model = slash != NULL ? slash + 1 : model->path;
     run_kv(r, &k, &v);
-    (void)snprintf(c->made, sizeof c->made, "%s, acts %d, kv %s %s, %.32s", CHIMERE_VERSION, model->o.acts, k != NULL ? k : "-",
-                   v != NULL ? v : "-", cli_open_device(&model->o));
+    (void)snprintf(c->made, sizeof c->made, "%s, model %016" PRIx64 ", acts %d, kv %s %s, %.32s", CHIMERE_VERSION,
+                   model_fingerprint(model->model), model->o.acts, k != NULL ? k : "-", v != NULL ? v : "-",
+                   cli_open_device(&model->o));
     for (char *p = c->made; *p != '\0'; p++) /* it stands in a JSON string */
         if (*p == '"' || *p == '\\' || (unsigned char)*p < ' ')
             *p = '.';

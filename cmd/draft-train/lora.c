@@ -158,11 +158,14 @@ static enum err_code read_items(struct job *j, char *const *files, struct err *e
                        "(--held-out names a file to test on)", j->items.n, j->tests.n, LEAST_TESTS);
     if (o->keep_files.n > 0 ? cli_train_items_split(&j->keep, &j->kept, 5, TESTS_MAX, e) : known_sets(j, most, e))
         return e->code;
+    if (o->keep_files.n > 0 && j->kept.n < LEAST_TESTS)
+        return err_set(e, ERR_FORMAT, "--keep: too few items to test what is forgotten: a fifth of them, and at least %d",
+                       LEAST_TESTS);
     if (j->kept.n < LEAST_TESTS)
         cli_warn("what is forgotten is not tested: --keep names a file of what the model knows");
-    if (j->items.n_out + j->tests.n_out > 0)
+    if (j->items.n_out + j->tests.n_out + j->keep.n_out > 0)
         cli_warn("%" PRId64 " items are left out: more than %" PRId64 " tokens, no text or no answer",
-                 j->items.n_out + j->tests.n_out, most);
+                 j->items.n_out + j->tests.n_out + j->keep.n_out, most);
     return ERR_OK;
 }
 

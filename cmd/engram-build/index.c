@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "base/pool.h"
 #include "chat/chat.h"
+#include "base/io.h"
 #include "cli/recall.h"
 #include "engram-build/program.h"
 #include "gguf/gguf.h"
@@ -16,7 +17,7 @@ enum {
     CTX_RERANK = 4096,
     BATCH = 16,        /* texts in a step */
     LINE_BYTES = 1 << 20,
-    DEPTH = 100,       /* texts of each list that are fused */
+    DEPTH = 64,        /* texts of each list that are fused; of more a graph is not asked */
     JUDGED = 20,       /* texts that --rerank asks the model about */
 };
 
@@ -228,12 +229,15 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
     struct indexing *x = calloc(1, sizeof *x);
     struct pool *pool = NULL;
     const double from = cli_now_ms();
+    struct io_lock *lock = NULL;
     enum err_code code;
 
     if (x == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    code = cli_open(&x->m.x, &o->model, e) || cli_open_text(&x->m.x, true, e) || embed_open(&x->m, o, o->layer, CTX, e)
-               ? e->code : ERR_OK;
+    code = io_lock(&lock, o->out, e);
+    if (code == ERR_OK && (cli_open(&x->m.x, &o->model, e) || cli_open_text(&x->m.x, true, e) ||
+                           embed_open(&x->m, o, o->layer, CTX, e)))
+        code = e->code;
     if (code == ERR_OK)
         code = pool_open(&pool, o->model.n_threads > 0 ? o->model.n_threads : pool_cpus(), e);
     if (code == ERR_OK) {
@@ -263,6 +267,7 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
     for (int i = 0; i < BATCH; i++)
         cli_buf_free(&x->text[i]);
     embed_close(&x->m);
+    io_unlock(lock);
     free(x);
     return code;
 }

@@ -337,7 +337,7 @@ static enum err_code search_until_it_fits(struct mixer *x, const struct ramp_rec
 static enum err_code describe(char **out, struct mixer *x, struct err *e)
 {
     struct cli_buf b = { 0 };
-    char           line[600];
+    char           line[4096]; /* its parts are bounded: four budgets, and three lines */
     double         se, kl = ramp_predict(x->l, x->mix.sum, &se);
     size_t         at = 0;
     int64_t        elems = 0;

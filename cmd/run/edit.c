@@ -2,6 +2,7 @@
 /* edit.c - lines typed on a terminal (edit.h).                                room: cmd (cli_) */
 #include "run/edit.h"
 #include <errno.h>
+#include <poll.h>
 #include <fcntl.h>
 #include <locale.h>
 #include <stdio.h>
@@ -152,12 +153,19 @@ static int read_char(EditLine *el, wchar_t *c)
 
     (void)el;
     for (;;) {
-        ssize_t n = read(STDIN_FILENO, &byte, 1);
-        size_t  got;
+        struct pollfd fd = { .fd = STDIN_FILENO, .events = POLLIN };
+        ssize_t       n;
+        size_t        got;
 
+        /* A signal that comes before poll() waits must not be lost: it is looked at again soon. */
+        if (cli_interrupted())
+            return -1;
+        if (poll(&fd, 1, 100) <= 0)
+            continue;
+        n = read(STDIN_FILENO, &byte, 1);
         if (n == 0)
             return 0;
-        if (n < 0 && errno == EINTR && !cli_interrupted())
+        if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return -1;

@@ -32,6 +32,8 @@ enum err_code io_lock(struct io_lock **out, const char *path, struct err *e)
             err_errno(e, ERR_IO, errno, "%s: cannot open", l->name);
         else if (flock(l->fd, LOCK_EX | LOCK_NB) != 0)
             err_set(e, ERR_IO, "%s: another program is writing it", path);
+        else if (fstat(l->fd, &held) == 0 && held.st_size > 0)
+            err_set(e, ERR_IO, "%s: is no lock, but somebody's file, and would be removed", l->name);
         else if (fstat(l->fd, &held) == 0 && stat(l->name, &named) == 0 && held.st_ino == named.st_ino &&
                  held.st_dev == named.st_dev) {
             *out = l;

@@ -132,7 +132,11 @@ static enum err_code add_named(struct draft *d, const char *name, struct err *e)
             return e->code;
         if (model_info(d->o.model)->n_nextn > 0 && add(d, &draft_type_mtp, NULL, e) != ERR_OK)
             return e->code;
-        return beside(path, sizeof path, gguf_path(d->o.gguf)) ? add_file(d, path, e) : ERR_OK;
+        /* A file with such a name may be another model's, and nobody asked for it. */
+        if (beside(path, sizeof path, gguf_path(d->o.gguf)) && add_file(d, path, e) == ERR_NOMEM)
+            return e->code;
+        *e = (struct err){ 0 };
+        return ERR_OK;
     }
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (strcmp(types[i]->name, name) == 0)

@@ -148,11 +148,15 @@ static enum err_code score(const struct recall *r, const struct text *t, struct 
     char word[WORD_BYTES_MAX];
     size_t at = 0, n;
 
-    for (int i = 0; i < WORDS && (n = recall_word(query, &at, word)) > 0; i++) {
+    for (int i = 0; i < WORDS; i++) {
+        const size_t from = at; /* a long word is cut: where it begins is not where it ends less its length */
+
+        if ((n = recall_word(query, &at, word)) == 0)
+            break;
         const uint64_t w = find(r, word, n), before = w > 0 && w < r->s.n_words ? r->posting_end[w - 1] : 0;
         double weight_of;
 
-        if (was_before(query, at - n, word, n))
+        if (was_before(query, from, word, n))
             continue;
         if (weight(r, t, word, n, w < r->s.n_words ? r->posting_end[w] - before : 0, &weight_of, e))
             return e->code;

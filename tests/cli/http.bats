@@ -240,7 +240,8 @@ os.execvp("chimere-serve-stdio", ["chimere-serve-stdio", "--listen", "fd:3"])' >
     printf '\n\n' > empty
     fails 3 'has no key' chimere-serve-stdio --listen 127.0.0.1:0 --api-key-file empty
     fails 2 'exclude' chimere-serve-stdio --listen 127.0.0.1:0 --batch empty -o new
-    fails 2 'need --listen' chimere-serve-stdio --cors '*'
+    fails 2 '--cors needs --listen' chimere-serve-stdio --cors '*'
+    fails 2 '--drain needs --listen' chimere-serve-stdio --drain 3
 }
 
 @test "the page: parts of the program, with a policy that lets nothing else in; it needs no key" {

@@ -223,7 +223,10 @@ EOF
     run_it -q whole.gguf
     for ((i = 0; i < 6; i++)); do
         rm -f a.gguf
-        timeout -s KILL "$wait" env bash -c "exec chimere-quantize -q -t q3_k --effort highest --allow-requantize --threads 1 '$TINY' a.gguf" || true
+        chimere-quantize -q -t q3_k --effort highest --allow-requantize --threads 1 "$TINY" a.gguf &
+        sleep "$wait"
+        kill -KILL $! || true
+        wait $! || true # only then is its lock gone
         [ ! -e .a.gguf.part ] || had=1
         run_it -f a.gguf 2> err
         cmp a.gguf whole.gguf

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """terminal.py PROGRAM [ARGUMENT ...] < STEPS - runs a program on a terminal of its own and types STEPS.
 
-A step is a line: "TEXT" is typed once the program asks for a line; "~ TEXT" waits until TEXT is shown; "^C" and "^D" are
+A step is a line: "TEXT" and "^D" are typed once the program asks for a line; "~ TEXT" waits until TEXT is shown; "^C" is
 typed at once; "kill N" sends signal N. What was shown goes to stdout, the status is the program's. A minute without
 what a step waits for end it with 99.
 """
@@ -34,8 +34,8 @@ def main():
 
     for step in steps:
         until = time.time() + 60
-        if step in ("^C", "^D"):
-            os.write(fd, b"\x03" if step == "^C" else b"\x04")
+        if step == "^C":
+            os.write(fd, b"\x03")
         elif step.startswith("kill "):
             os.kill(pid, int(step[5:]))
         elif step.startswith("~ "):
@@ -47,7 +47,7 @@ def main():
             while not (len(shown) > seen and bytes(shown).endswith(PROMPTS)) and more(until):
                 pass
             seen = len(shown)
-            os.write(fd, step.encode() + b"\n")
+            os.write(fd, b"\x04" if step == "^D" else step.encode() + b"\n")
     while more(time.time() + 60):
         pass
     sys.stdout.write(shown.decode(errors="replace").replace("\r\n", "\n"))
