@@ -240,9 +240,9 @@ if wanted asan && build "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BU
     corpora asan-corpus "$BUILD/asan"
     ln -sfn "$(pwd)/share" "$BUILD/asan/share" # programs look for recipes beside bin
     export CHIMERE_MODEL=$PWD/share/models/chimere-nano-q5_k_m.gguf
-    # the manuals' examples run what the other scripts run; training and measuring would take minutes each
+    # the manuals' examples run what the other scripts run; training, measuring and Python's clients would take minutes
     BIN="$BUILD/asan/bin" without=figures scripts asan-cli \
-        $(printf '%s\n' tests/cli/*.bats | grep -vE '/(examples|budget|draft-train|lora-train|llama)\.bats')
+        $(printf '%s\n' tests/cli/*.bats | grep -vE '/(examples|budget|draft-train|lora-train|llama|clients|tool_loop)\.bats')
     BIN="$BUILD/asan/bin" CHIMERE_FAULT_PER_KIND=6 scripts asan-fault tests/fault/*.bats
     unset CHIMERE_MODEL
 fi
