@@ -45,7 +45,7 @@ static const struct opt opts[] = {
     CHOICE("think", "on|off", "items that do not say (default on)", &o.think),
     FLAG(0, "compare", "two files of answers: the paired difference", &o.compare),
     SECTION("Guesses"),
-    LIST("draft", "name|file", "as in chimere-run; a,b: together; repeatable", &o.drafts_of),
+    LIST("draft", "name", "as in chimere-run; a,b: together; repeatable", &o.drafts_of),
     STRING(0, "draft-max", "list", "guesses in a step at most (default 16)", &o.draft_max),
     STRING(0, "oracle", "shares", "known answers, with this share right", &o.oracle),
     FLAG(0, "fixed", "as many in every step as there can be", &o.fixed),

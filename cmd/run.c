@@ -69,7 +69,7 @@ static const struct opt opts[] = {
     SECTION("Sampling"),
     ROWS_SAMPLING(o.sampling),
     SECTION("Running"),
-    LIST("draft", "name|file", "guess ahead: auto, ngram, mtp, file; repeatable", &o.drafts),
+    LIST("draft", "name", "guess ahead: auto, ngram, mtp, file; repeatable", &o.drafts),
     INT32("draft-max", "n", "guesses in a step at most (default 16)", &o.draft_max, 0, GEN_DRAFT_MAX),
     LIST("engram", "file[:w]", "n-grams beside the model, of weight w; repeatable", &o.engrams),
     FLAG(0, "engram-thinking", "tables count in reasoning, too", &o.engram_thinking),

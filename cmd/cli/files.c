@@ -69,10 +69,10 @@ static void check_value(const char *name, const char *out, const struct stat *st
     }
 }
 
-/* Lists that name files say so. */
+/* Lists that name files say so; a drafter's name may be a file's, too. */
 static const struct cli_list *list_of(const struct opt *o)
 {
-    return o->kind == OPT_LIST && strstr(o->arg, "file") != NULL ? o->to : NULL;
+    return o->kind == OPT_LIST && (strstr(o->arg, "file") != NULL || strcmp(o->name, "draft") == 0) ? o->to : NULL;
 }
 
 static void check_one(const struct cli *cli, const struct opt *o, const char *out, char *const *operands)
