@@ -241,9 +241,15 @@ static enum err_code open_all(struct job *j, char *const *files, struct err *e)
     if (j->order == NULL || j->fresh == NULL || j->half == NULL || j->steps[N_SIZES] == NULL || j->steps[0] == NULL ||
         j->steps[1] == NULL || j->steps[2] == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    snprintf(j->name, sizeof j->name, "%016" PRIx64 " layers %d ff %d block %d taps %d first %d ctx %" PRId64 " time %.0f",
-             model_fingerprint(j->x.model), j->shape.n_layer, j->shape.n_ff, j->shape.block, j->shape.n_tap,
-             j->shape.tap[0], j->shape.ctx_tokens, o->time_s);
+    /* What a training that was stopped can go on with: the same network, prompts and settings. */
+    const double rest[] = { (double)o->seed, (double)o->rate, (double)o->n_text };
+    uint64_t h = io_hash(model_fingerprint(j->x.model), rest, sizeof rest);
+
+    h = io_hash(h, j->shape.tap, (size_t)j->shape.n_tap * sizeof *j->shape.tap);
+    for (int64_t i = 0; i < j->data.train.n; i++)
+        h = io_hash(h, &j->data.train.v[i].hash, sizeof j->data.train.v[i].hash);
+    snprintf(j->name, sizeof j->name, "%016" PRIx64 " layers %d ff %d block %d ctx %" PRId64 " time %.0f", h, j->shape.n_layer,
+             j->shape.n_ff, j->shape.block, j->shape.ctx_tokens, o->time_s);
     return ERR_OK;
 }
 

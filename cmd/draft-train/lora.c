@@ -235,6 +235,8 @@ static void name_job(struct job *j)
         h = io_hash(h, m->data, 64 < m->n_in ? 64 : (size_t)m->n_in);
     }
     h = io_hash(h, j->lora->theta, (size_t)j->lora->n_params * sizeof(float));
+    const double rest[] = { (double)o->seed, (double)o->momentum, (double)o->keep_batch, (double)o->keep_weight };
+    h = io_hash(h, rest, sizeof rest);
     (void)snprintf(j->name, sizeof j->name, "%016" PRIx64 " %s rank %d batch %d steps %" PRId64 " rate %g samples %d time %.0f", h,
                    o->method == TRAIN_FIRST ? "first" : "zo", j->lora->rank, o->n_text, j->steps, (double)o->rate,
                    o->samples, o->time_s);

@@ -42,12 +42,13 @@ if [ -n "$back" ]; then
 fi
 held_out=$2
 shift 2
+rm -rf "$tables"/.work.* # of a night that was killed
 work=$(mktemp -d "$tables/.work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 # Texts by domain, sorted: lines that are the same count once.
-jq -c --argjson least "$least" 'select((.score | type) == "number" and .score >= $least and (.text | type) == "string") |
-    {domain: (.domain // "general" | tostring | gsub("[^A-Za-z0-9_-]"; "_")), text}' "$@" | LC_ALL=C sort -u > "$work/all"
+jq -cR --argjson least "$least" 'fromjson? | objects | select((.score | type) == "number" and .score >= $least and (.text | type) == "string") |
+    {domain: (.domain // "general" | tostring | gsub("[^A-Za-z0-9_-]"; "_") | if . == "" then "general" else . end), text}' "$@" | LC_ALL=C sort -u > "$work/all"
 jq -r .domain "$work/all" | sort -u > "$work/domains"
 
 perplexity() { chimere-engram-build score -q -j --engram "$1" "$held_out" | jq .ppl_engram; }
