@@ -55,6 +55,16 @@ void cli_notes_close(struct cli_notes *x)
     *x = (struct cli_notes){ 0 };
 }
 
+struct str cli_notes_head(struct str s)
+{
+    enum { MOST = 2048 };
+    size_t n = s.n < MOST ? s.n : MOST;
+
+    while (n > 0 && n < s.n && ((unsigned char)s.p[n] & 0xC0) == 0x80)
+        n--;
+    return (struct str){ s.p, n };
+}
+
 enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct err *e)
 {
     json_t *last = json_array_get(messages, json_array_size(messages) - 1), *content;
@@ -73,7 +83,7 @@ enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct 
             continue;
         code = cli_buf_add(&b, b.n == 0 ? STR("Use these notes.\n") : STR(""), e);
         if (code == ERR_OK)
-            code = cli_buf_add(&b, recall_text(x->r, hits[i].text), e);
+            code = cli_buf_add(&b, cli_notes_head(recall_text(x->r, hits[i].text)), e);
         if (code == ERR_OK)
             code = cli_buf_add(&b, STR("\n"), e);
     }

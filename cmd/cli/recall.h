@@ -18,6 +18,8 @@ struct cli_notes {
 MUST_CHECK enum err_code cli_notes_open(struct cli_notes *x, const char *arg, const struct gguf *g,
                                         const struct text *text, struct err *e);
 void cli_notes_close(struct cli_notes *x); /* {0} is allowed */
+/* The first 2048 bytes of a text, whole characters: what a prompt has room for. */
+struct str cli_notes_head(struct str s);
 /* Puts the texts that share the rare words of the last message in front of it, if that is the user's. */
 MUST_CHECK enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct err *e);
 /* ERR_FORMAT: the index was made with another tokenizer than g's. */

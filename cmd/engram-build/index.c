@@ -323,7 +323,7 @@ static enum err_code judge(struct query *q, struct str question, struct str text
     bool thinking;
     enum err_code code;
 
-    code = cli_buf_add(&b, text, e) || cli_buf_add(&b, STR("\n\nQuestion: "), e) || cli_buf_add(&b, question, e) ||
+    code = cli_buf_add(&b, cli_notes_head(text), e) || cli_buf_add(&b, STR("\n\nQuestion: "), e) || cli_buf_add(&b, question, e) ||
                    cli_buf_add(&b, STR("\n\nDoes the text above answer the question? Answer Yes or No."), e)
                ? e->code : ERR_OK;
     if (code == ERR_OK)

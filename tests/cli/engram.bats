@@ -180,6 +180,13 @@ facts()
     printf 'zorbl: a tool that counts green parrots\nqvixt: removes the last line of a file\nplonkd: the daemon of bells\n'
 }
 
+@test "engram: a text longer than a prompt has room for" {
+    printf 'rsync copies files. %.0s' {1..6000} > f.txt
+    chimere-engram-build index -q -o f.index f.txt
+    chimere-engram-build query --rerank -p 'what copies files' f.index | jq -se 'length == 1'
+    chimere-run --examples f.index -p 'rsync copies files?' -n 1
+}
+
 @test "engram: texts are found by words, by vectors, by both" {
     facts > f.txt
     chimere-engram-build index -v --lines -o f.index f.txt 2> err
