@@ -675,7 +675,7 @@ enum err_code cli_bench_cmd_speculate(struct bench *b, struct err *e)
     code = add_ways(s, e);
     if (code == ERR_OK)
         code = cli_bench_open(b, *b->operands != NULL, e);
-    if (code == ERR_OK && b->o->shape == NULL)
+    if (code == ERR_OK && b->o->shape == NULL && b->open.text == NULL)
         code = cli_open_text(&b->open, false, e);
     if (code == ERR_OK)
         code = read_items(s, e);

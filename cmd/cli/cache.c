@@ -35,7 +35,8 @@ struct entry {
     bool     useless; /* of another model, damaged, ... */
     bool     busy;    /* it was being written */
     int32_t *token;
-    int64_t  n;
+    int64_t  n, border; /* as a place's */
+    uint64_t adapters;  /* run_adapters_hash() of those it was made with */
 };
 
 /* What is known of a sequence. */
@@ -102,7 +103,11 @@ static void look_into(struct cli_cache *c, struct entry *x)
     token = run_session_tokens(s, &x->n);
     if (made != NULL && strcmp(made, c->made) == 0 && x->n > 0 &&
         (x->token = malloc((size_t)x->n * sizeof *x->token)) != NULL) {
+        const char *adapters = json_string_value(json_object_get(o, "adapters"));
+
         memcpy(x->token, token, (size_t)x->n * sizeof *x->token);
+        x->border = json_integer_value(json_object_get(o, "border"));
+        x->adapters = adapters != NULL ? strtoull(adapters, NULL, 16) : 0;
         x->useless = false;
     }
     json_decref(o);
@@ -218,13 +223,28 @@ static void new_name(struct cli_cache *c, char out[NAME_BYTES])
                    (unsigned long)t.tv_nsec, (unsigned long)getpid(), ++c->n_names, ends);
 }
 
+/* The file of the conversation that a sequence goes on with, whatever place it had; NULL: there is none. */
+static const struct entry *continued(const struct cli_cache *c, int seq, uint64_t adapters)
+{
+    const struct entry *best = NULL;
+
+    for (size_t i = 0; i < c->n_entries; i++) {
+        const struct entry *x = &c->entry[i];
+
+        if (!x->useless && x->adapters == adapters && x->border > 0 && (best == NULL || x->border > best->border) &&
+            common_of(x->token, x->n, run_tokens(c->run, seq), run_pos(c->run, seq)) >= x->border)
+            best = x;
+    }
+    return best;
+}
+
 static enum err_code write_file(struct cli_cache *c, int seq, bool other, bool *again, struct err *e)
 {
     struct place *p = &c->place[seq];
     struct run_session_id id = { c->tokenizer, c->model, run_adapters_hash(p->adapters, p->n_adapters) };
     const struct run *r = c->run;
     struct run_session *s = NULL;
-    char path[PATH_BYTES], blob[256];
+    char path[PATH_BYTES], blob[320];
     int64_t n = 0, border;
     size_t n_blob = 0;
     const int32_t *had;
@@ -232,6 +252,12 @@ static enum err_code write_file(struct cli_cache *c, int seq, bool other, bool *
     json_t *o;
     enum err_code code;
 
+    if (!other) {
+        look(c);
+        const struct entry *x = continued(c, seq, id.adapters);
+        if (x != NULL)
+            memcpy(p->name, x->name, sizeof p->name);
+    }
     if (p->name[0] == '\0' || other)
         new_name(c, p->name);
     path_of(c, p->name, path);
@@ -251,7 +277,8 @@ static enum err_code write_file(struct cli_cache *c, int seq, bool other, bool *
         *again = !other;
         return *again ? err_set(e, ERR_IO, "%s: holds another conversation", path) : ERR_OK;
     }
-    (void)snprintf(blob, sizeof blob, "{\"made\":\"%s\",\"border\":%" PRId64 "}", c->made, p->border);
+    (void)snprintf(blob, sizeof blob, "{\"made\":\"%s\",\"border\":%" PRId64 ",\"adapters\":\"%016" PRIx64 "\"}", c->made,
+                   p->border, id.adapters);
     code = run_session_attach(s, c->run, &id, e);
     if (code == ERR_OK)
         code = run_session_save(s, c->run, seq, blob, strlen(blob), e);
@@ -346,10 +373,13 @@ static void before(void *of, const struct gen_request *q)
     }
     if (held + GAIN_MIN >= q->n_prompt)
         return;
+    const uint64_t adapters = run_adapters_hash(want.adapters, want.n_adapters);
+
     look(c);
     for (size_t i = 0; i < c->n_entries; i++) {
         struct entry *x = &c->entry[i];
-        const int64_t common = x->useless ? 0 : common_of(x->token, x->n, q->prompt, q->n_prompt);
+        const bool mine = !x->useless && x->adapters == adapters;
+        const int64_t common = !mine ? 0 : common_of(x->token, x->n, q->prompt, q->n_prompt);
 
         if (common > most) {
             most = common;

@@ -377,12 +377,14 @@ static int take_words(struct parsing *p, int first)
  * from: where it is from, for messages. */
 static void take_text(const struct cli *cli, const char *text, const char *from)
 {
+    static char *copies[2]; /* of the environment and of a file: what options point into */
     char *to = malloc(strlen(text) + 1), **words = calloc(strlen(text) / 2 + 2, sizeof *words), quote = 0;
     struct parsing p = { cli, from, words, 0, 0 };
     bool in_word = false;
 
     if (to == NULL || words == NULL)
         exit(cli_fail(&(struct err){ ERR_NOMEM, "out of memory" }));
+    copies[copies[0] != NULL] = to;
     for (; *text != '\0'; text++) {
         bool blank = quote == 0 && strchr(" \t\r\n", *text) != NULL;
 
