@@ -76,7 +76,7 @@ static void path_of(const struct cli_cache *c, const char *name, char out[PATH_B
     (void)snprintf(out, PATH_BYTES, "%.4000s/%s", c->dir, name);
 }
 
-/* ---- what is there ---- */
+/* ---- the files of the directory ---- */
 
 static void look_into(struct cli_cache *c, struct entry *x)
 {

@@ -22,7 +22,7 @@ enum { ANCHORS = 16, WARM = 100, N_SIZES = 3 };
 #define ROUND_S     60.0 /* a round, at most, */
 #define ROUND_SHARE 0.05 /* and of the time */
 #define TEST_S      600.0 /* between tests, at most, */
-#define TESTS       3    /* and so many in the time */
+#define TESTS       3    /* tests on the held-out prompts during a training */
 #define TEST_SHARE  0.1  /* of the time, for the last test, until it is known what a test takes */
 #define TESTS_TAKE  3.0  /* times as long as that the last one takes, of all sizes of blocks */
 #define ASK_SHARE   0.2  /* of the time, at most, for texts to test on */
@@ -136,7 +136,7 @@ static enum err_code open_old(struct job *j, struct train_shape *s, struct err *
     if (access(j->o->out, F_OK) != 0)
         return ERR_OK;
     if (gguf_open(&j->old, j->o->out, e) || train_shape_read(s, j->old, e) || text_same_tokens(j->old, j->x.gguf, e))
-        return err_wrap(e, "what is there would be replaced");
+        return err_wrap(e, "cannot replace the file of --out");
     if (s->n_embd != m->n_embd)
         return err_set(e, ERR_FORMAT, "%s: drafts for rows of %d elements, and the model's have %d", j->o->out, s->n_embd,
                        m->n_embd);
@@ -649,19 +649,13 @@ static enum err_code train(struct job *j, int *status, struct err *e)
 int cli_train_dflash(const struct train_options *o, const struct cli *cli, char *const *files)
 {
     struct job j = { .o = o, .cli = cli, .from_ms = cli_now_ms() };
-    struct err e = { 0 }, late = { 0 };
+    struct err e = { 0 };
     int status = EXIT_OK;
     enum err_code code = open_all(&j, files, &e);
 
     if (code == ERR_OK)
         code = train(&j, &status, &e);
-    cli_progress_end();
-    if (cli_train_report_close(&j.report, &late) != ERR_OK && code == ERR_OK) {
-        e = late;
-        code = e.code;
-    }
-    if (code != ERR_OK)
-        status = cli_fail(&e);
+    status = cli_train_end(&j.report, code, status, &e);
     close_all(&j);
     return status;
 }

@@ -116,7 +116,7 @@ static enum err_code open_adapter(struct job *j, struct err *e)
     if (access(o->out, F_OK) == 0) {
         if (adapter_open(&j->old, o->out, e) || adapter_check(j->old, j->x.gguf, e) ||
             tune_lora_of(&j->champion, j->g, j->old, e))
-            return err_wrap(e, "what is there would be replaced");
+            return err_wrap(e, "cannot replace the file of --out");
         if (!o->scratch)
             return tune_lora_of(&j->lora, j->g, j->old, e);
     }
@@ -739,19 +739,13 @@ static enum err_code train(struct job *j, int *status, struct err *e)
 int cli_train_lora(const struct train_options *o, const struct cli *cli, char *const *files)
 {
     struct job j = { .o = o, .cli = cli, .from_ms = cli_now_ms() };
-    struct err e = { 0 }, late = { 0 };
+    struct err e = { 0 };
     int status = EXIT_OK;
     enum err_code code = open_all(&j, files, &e);
 
     if (code == ERR_OK)
         code = train(&j, &status, &e);
-    cli_progress_end();
-    if (cli_train_report_close(&j.report, &late) != ERR_OK && code == ERR_OK) {
-        e = late;
-        code = e.code;
-    }
-    if (code != ERR_OK)
-        status = cli_fail(&e);
+    status = cli_train_end(&j.report, code, status, &e);
     close_all(&j);
     return status;
 }

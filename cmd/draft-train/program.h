@@ -66,8 +66,9 @@ MUST_CHECK enum err_code cli_train_report_open(struct train_report *r, const str
 /* Takes the reference of `fields`, which get "type" and "seconds". */
 void cli_train_event(struct train_report *r, const char *event, json_t *fields);
 void cli_train_point(struct train_report *r, double loss);
-/* Writes the picture; ERR_IO when that, or an event, could not be written. Frees what r has. */
-MUST_CHECK enum err_code cli_train_report_close(struct train_report *r, struct err *e);
+/* The end of a training, whether or not the report was opened: writes the picture, frees what r has, says what failed, here
+ * or before (code, *e), and returns the program's exit status. */
+int cli_train_end(struct train_report *r, enum err_code code, int status, struct err *e);
 
 /* "1:02:03" in buf. */
 const char *cli_train_clock(double seconds, char buf[32]);

@@ -156,7 +156,7 @@ static enum err_code write_plot(const struct train_report *r, struct err *e)
     return code;
 }
 
-enum err_code cli_train_report_close(struct train_report *r, struct err *e)
+static enum err_code close_report(struct train_report *r, struct err *e)
 {
     enum err_code code = ERR_OK;
 
@@ -171,4 +171,16 @@ enum err_code cli_train_report_close(struct train_report *r, struct err *e)
     free(r->point);
     *r = (struct train_report){ 0 };
     return code;
+}
+
+int cli_train_end(struct train_report *r, enum err_code code, int status, struct err *e)
+{
+    struct err late = { 0 };
+
+    cli_progress_end();
+    if (close_report(r, &late) != ERR_OK && code == ERR_OK) {
+        *e = late;
+        code = late.code;
+    }
+    return code != ERR_OK ? cli_fail(e) : status;
 }

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # chimere-quantize: what types cost a model, measured, and mixes for budgets.
 load common
+load quantize
 
 setup_file()
 {
@@ -12,18 +13,6 @@ setup_file()
 }
 
 source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
-
-# refuses STATUS TEXT COMMAND...: that status, one line with TEXT on stderr, nothing on stdout.
-refuses()
-{
-    local want=$1 text=$2
-    shift 2
-    try "$want" "$@" < /dev/null || return 1
-    [ ! -s out ] && [ "$(wc -l < err)" -eq 1 ] && grep -q '^chimere-quantize: ' err && grep -qF -e "$text" err && return
-    echo "$*: wanted one line with '$text', got:"
-    cat out err
-    return 1
-}
 
 @test "a measurement has a line for each matrix that a step reads, and is complete after it" {
     [ "$(grep -c '"tensor"' "$LOSSES")" -eq "$(chimere-quantize -t q8_0 --dry-run "$(source_model)" | grep -cv -e kept -e tensors,)" ]

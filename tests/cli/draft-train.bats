@@ -106,7 +106,7 @@ train() # OPTION...
     fails 2 'not with --time' chimere-draft-train dflash -o d --rollback --time 2h
     fails 2 'not a time' chimere-draft-train dflash -o d --time 2
     cp p.jsonl mine.jsonl
-    fails 3 'would be replaced' chimere-draft-train dflash -m "$TINY" -o mine.jsonl p.jsonl
+    fails 3 'cannot replace' chimere-draft-train dflash -m "$TINY" -o mine.jsonl p.jsonl
     cmp p.jsonl mine.jsonl
     cp "$ROOT/tests/golden/draft/dflash-a.gguf" other.gguf
     fails 3 'other.gguf' chimere-draft-train dflash -m "$TINY" -o other.gguf p.jsonl

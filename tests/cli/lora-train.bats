@@ -97,7 +97,7 @@ train() # OPTION...
     fails 2 'taps' train -o a.gguf --taps 1
     fails 2 'router' train -o a.gguf --targets attention,router
     cp items.jsonl mine.jsonl
-    fails 3 'would be replaced' train -o mine.jsonl
+    fails 3 'cannot replace' train -o mine.jsonl
     cmp items.jsonl mine.jsonl
     : > empty.jsonl
     fails 3 'nothing to learn' chimere-draft-train lora -m "$TINY" -o a.gguf empty.jsonl

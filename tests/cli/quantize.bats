@@ -2,21 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # chimere-quantize: types, recipes, what is written and what is refused.
 load common
+load quantize
 
 # The golden model with bf16 or f32 matrices, rows of 64 and 256.
 source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
-
-# refuses STATUS TEXT COMMAND...: that status, one line with TEXT on stderr, nothing on stdout.
-refuses()
-{
-    local want=$1 text=$2
-    shift 2
-    try "$want" "$@" < /dev/null || return 1
-    [ ! -s out ] && [ "$(wc -l < err)" -eq 1 ] && grep -q '^chimere-quantize: ' err && grep -qF -e "$text" err && return
-    echo "$*: wanted one line with '$text', got:"
-    cat out err
-    return 1
-}
 
 @test "the manual has every option of the program, with the same argument, and no other" {
     chimere-quantize --help-json | jq -r '.options[] | [.letter // "-", .name, .arg // "-"] | join(" ")' | sort > program
