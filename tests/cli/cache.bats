@@ -41,6 +41,23 @@ more() # MESSAGES: with the answer and another question
     [ "$(jq -c .body.choices out)" = "$want" ]
 }
 
+@test "a conversation through one server is one file, others have their own" {
+    coproc SERVER { chimere-serve-stdio --cache-dir dir --parallel 2 2> err; }
+    local in=${SERVER[1]} from=${SERVER[0]} server=$SERVER_PID line messages
+    for about in one two; do
+        messages=$(conversation $about)
+        for turn in 1 2 3; do
+            jq -nc --argjson m "$messages" '{id: 1, method: "chat/completions", body: {messages: $m, temperature: 0, max_tokens: 60}}' >&"$in"
+            read -r -u "$from" line
+            echo "$line" > out
+            messages=$(more "$messages")
+        done
+    done
+    exec {in}>&-
+    wait "$server"
+    [ "$(ls dir | wc -l)" -eq 2 ]
+}
+
 @test "what the directory holds is not trusted: damage, other options, other files, no room" {
     first=$(conversation one)
     answer dir "$first" && want=$(jq -c .body.choices out)
