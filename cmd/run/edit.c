@@ -151,7 +151,6 @@ static int read_char(EditLine *el, wchar_t *c)
     mbstate_t st = { 0 };
     char      byte;
 
-    (void)el;
     for (;;) {
         struct pollfd fd = { .fd = STDIN_FILENO, .events = POLLIN };
         ssize_t       n;
@@ -169,6 +168,10 @@ static int read_char(EditLine *el, wchar_t *c)
             continue;
         if (n < 0)
             return -1;
+        /* A ^D that was typed before libedit changed the terminal's mode has become a zero. */
+        const LineInfo *typed = el_line(el);
+        if (byte == '\0' && typed->lastchar == typed->buffer)
+            byte = 'D' & 31;
         got = mbrtowc(c, &byte, 1, &st);
         if (got == (size_t)-2)
             continue;
