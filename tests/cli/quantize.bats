@@ -206,6 +206,7 @@ EOF
     [ ! -e b.gguf ]
 }
 
+# bats test_tags=slow
 @test "a run that was killed at any moment goes on, with the same bytes" {
     local wait=0.02 had=0
     run_it() { chimere-quantize -t q3_k --effort highest --allow-requantize --threads 1 "$TINY" "$@"; }

@@ -454,10 +454,11 @@ static void attention(void **state)
     (void)state;
     for (int k = 0; k < 4; k++)
         for (int v = 0; v < 4; v++)
-            attn_once(types[k], types[v], 64, 32, 2, 6);
+            if (!SANITIZED || v == k || v == 3 - k)
+                attn_once(types[k], types[v], 64, 32, 2, SANITIZED ? 2 : 6);
     attn_once(QUANT_f32, QUANT_f32, 20, 12, 1, 1);
     attn_once(QUANT_f16, QUANT_f16, 37, 41, 2, 18);
-    attn_once(QUANT_q8_0, QUANT_q4_0, 256, 256, 2, SANITIZED ? 4 : 16);
+    attn_once(QUANT_q8_0, QUANT_q4_0, 256, 256, SANITIZED ? 1 : 2, SANITIZED ? 1 : 16);
     attn_once(QUANT_q8_0, QUANT_q4_0, 576, 512, 1, SANITIZED ? 1 : 8);
 }
 
