@@ -248,7 +248,7 @@ if wanted asan && build "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BU
 fi
 if wanted tsan; then
     threads=()
-    for t in base base_pool cpu cpu_ops run; do [ -e "tests/unit/${t}_test.c" ] && threads+=("$t"); done
+    for t in base base_pool cpu_ops run; do [ -e "tests/unit/${t}_test.c" ] && threads+=("$t"); done
     targets=("${threads[@]/#/$BUILD/tsan/test/}")
     if build "tsan build" $MAKE SAN=tsan BUILD="$BUILD/tsan" BIN="$BUILD/tsan/bin" "${targets[@]/%/_test}"; then
         units tsan "$BUILD/tsan/test" "${threads[@]}"

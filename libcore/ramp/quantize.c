@@ -11,7 +11,8 @@
 
 #define KEY_HASHES "chimere.quantize.hashes"
 
-enum { BATCH_ELEMS = 1 << 19 };
+/* A batch is what a signal waits for: the slowest types encode a quarter of a million elements a second and thread. */
+enum { BATCH_ELEMS_EACH = 1 << 16, BATCH_ELEMS_MOST = 1 << 19 };
 
 struct work {
     const struct ramp_job    *job;
@@ -25,7 +26,14 @@ struct work {
     size_t                    had;         /* tensors that are written, of a process that was killed */
     uint64_t                  done, total; /* elements */
     struct ramp_encoding      batch;
+    int64_t                   batch_elems; /* at least a row */
 };
+
+/* Rows of n elements in a batch. */
+static int64_t batch_rows(const struct work *k, int64_t n)
+{
+    return n < k->batch_elems ? k->batch_elems / n : 1;
+}
 
 static uint64_t hash_rows(uint64_t h, const unsigned char *p, size_t row_bytes, int64_t n)
 {
@@ -108,7 +116,7 @@ static void look_back(struct work *k, uint64_t skip)
 static bool is_there(struct work *k, size_t at)
 {
     size_t   row_bytes = (size_t)quant_row_bytes(k->batch.type, k->batch.t->ne[0]);
-    int64_t  rows = rows_of(k->batch.t), most = k->batch.t->ne[0] < BATCH_ELEMS ? BATCH_ELEMS / k->batch.t->ne[0] : 1;
+    int64_t  rows = rows_of(k->batch.t), most = batch_rows(k, k->batch.t->ne[0]);
     uint64_t h = 0;
 
     if (at >= k->had)
@@ -139,7 +147,7 @@ static enum err_code write_batch(struct work *k, int64_t first, int64_t n, uint6
 static enum err_code write_new(struct work *k, uint64_t *hash, struct err *e)
 {
     const struct gguf_tensor *t = k->batch.t;
-    int64_t                   most = t->ne[0] < BATCH_ELEMS ? BATCH_ELEMS / t->ne[0] : 1;
+    int64_t                   most = batch_rows(k, t->ne[0]);
     enum err_code             rc = ERR_OK;
 
     for (int64_t m = 0; m < t->ne[2] * t->ne[3] && rc == ERR_OK; m++) {
@@ -155,7 +163,7 @@ static enum err_code write_same(struct work *k, uint64_t *hash, struct err *e)
     const struct gguf_tensor *t = k->batch.t;
     const unsigned char      *p = t->data;
     size_t                    row_bytes = (size_t)quant_row_bytes(t->type, t->ne[0]);
-    int64_t                   n = rows_of(t), most = t->ne[0] < BATCH_ELEMS ? BATCH_ELEMS / t->ne[0] : 1;
+    int64_t                   n = rows_of(t), most = batch_rows(k, t->ne[0]);
     enum err_code             rc = ERR_OK;
 
     for (int64_t i = 0; i < n && rc == ERR_OK; i += most) {
@@ -259,10 +267,13 @@ static enum err_code make_room(struct work *k, struct err *e)
         if (t->ne[0] > longest && !k->job->plan->v[i].kept)
             longest = t->ne[0];
     }
-    if (ramp_encoding_open(&k->batch, longest, BATCH_ELEMS, &k->job->coder, e))
+    k->batch_elems = (int64_t)BATCH_ELEMS_EACH * pool_size(k->job->coder.pool);
+    if (k->batch_elems > BATCH_ELEMS_MOST)
+        k->batch_elems = BATCH_ELEMS_MOST;
+    if (ramp_encoding_open(&k->batch, longest, k->batch_elems, &k->job->coder, e))
         return e->code;
     k->batch.merge = k->job->merge;
-    k->out = malloc((size_t)(longest > BATCH_ELEMS ? longest : BATCH_ELEMS) * sizeof(float)); /* no type takes more */
+    k->out = malloc((size_t)(longest > k->batch_elems ? longest : k->batch_elems) * sizeof(float)); /* no type takes more */
     k->importance = calloc((size_t)longest + 1, sizeof *k->importance);
     k->hashes = calloc(k->job->plan->n + 1, sizeof *k->hashes);
     if (k->out == NULL || k->importance == NULL || k->hashes == NULL)

@@ -283,6 +283,7 @@ brief() # a speed run of a moment
     jq -es 'map(select(.written_bytes)) | length == 2 and .[0].written_bytes > 100000' out
 }
 
+# bats test_tags=slow
 @test "speculate: places, shares, quotes; ways beside each other" {
     local math=$ROOT/share/eval/math.jsonl
     chimere-bench speculate --draft ngram --draft ngram,mtp --oracle 1,0 --draft-max 2,3 --fixed --limit 2 -n 24 \
