@@ -80,9 +80,9 @@ static void check_usage(int n_operands)
                     o.data || o.random || o.device;
 
     if (o.check) {
-        if (o.type || o.recipe || o.tensors.n > 0 || o.merge.n > 0 || o.imatrix || o.dry_run || o.force || o.pure || o.again || o.unbiased ||
-            o.measure || o.budgets.n > 0)
-            cli_usage("--check takes a file and no other option");
+        for (const struct opt *p = opts; p->kind != OPT_END; p++)
+            if (p->kind != OPT_SECTION && p->to != &o.check && p->to != &o.quiet && cli_typed(&program, p->name))
+                cli_usage("--check takes a file and no other option but --quiet");
         if (n_operands != 1)
             cli_usage("--check takes one file");
         return;
@@ -99,13 +99,18 @@ static void check_usage(int n_operands)
         cli_usage("--data or --random, not both");
     if (o.type && (o.measure || o.budgets.n > 0))
         cli_usage("--type gives all tensors types: not with --measure");
+    o.said.text = o.data || o.random || cli_typed(&program, "tokens") || (cli_typed(&program, "seed") && o.search == 0);
+    o.said.probes = cli_typed(&program, "probes");
+    o.said.effort = cli_typed(&program, "effort") && o.budgets.n == 0;
     if (o.measure && o.budgets.n == 0) {
-        if (o.recipe || o.tensors.n > 0 || o.imatrix || o.dry_run || o.force || o.unbiased)
+        if (o.recipe || o.tensors.n > 0 || o.imatrix || o.dry_run || o.force || o.unbiased || o.pure)
             cli_usage("--measure without --budget only measures: no rules, no output");
         if (n_operands != 1)
             cli_usage("--measure without --budget takes one file, IN");
         return;
     }
+    if (o.dry_run && o.save_recipe)
+        cli_usage("--dry-run writes nothing: not with --save-recipe");
     if (o.unbiased && o.budgets.n > 0)
         cli_usage("a mix for a --budget is always --unbiased");
     if (o.type && o.recipe)

@@ -65,6 +65,15 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
     return !cli_interrupted();
 }
 
+/* Of what is a small part of a run. */
+static bool go_on(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)ctx;
+    (void)done;
+    (void)total;
+    return !cli_interrupted();
+}
+
 static struct progress progress_of(struct job *j, const char *doing, struct str name)
 {
     snprintf(j->doing, sizeof j->doing, "%s%.*s", doing, (int)(name.n < 50 ? name.n : 50), name.p);
@@ -237,8 +246,8 @@ static enum err_code random_text(struct job *j, struct err *e)
     return measure_random(&j->text, n_vocab, (uint64_t)j->o->seed, e);
 }
 
-/* The text, and a head for the file; or the file's head, of the same text. */
-static enum err_code begin(struct job *j, struct err *e)
+/* The head of a file with these options; its text is made, too. */
+static enum err_code head_of(struct job *j, struct ramp_losses_head *out, struct err *e)
 {
     const char             *kind = j->o->data != NULL ? "file" : j->o->random ? "random" : "own";
     struct ramp_losses_head h = { .model = ramp_fingerprint(j->g), .method = "probe" };
@@ -252,18 +261,57 @@ static enum err_code begin(struct job *j, struct err *e)
     h.n_seq = j->text.n_seq;
     h.n_tokens = j->text.n_tokens;
     h.text_hash = io_hash(0, j->text.v, (size_t)h.n_seq * (size_t)h.n_tokens * sizeof *j->text.v);
-    if (j->l.good_bytes == 0) {
-        j->l.head = h;
-        return append(j, ramp_losses_head_line(&h), e);
-    }
-    if (strcmp(h.text, j->l.head.text) != 0 || h.text_hash != j->l.head.text_hash ||
-        strcmp(h.effort, j->l.head.effort) != 0 || strcmp(h.probes, j->l.head.probes) != 0)
-        return err_set(e, ERR_FORMAT,
+    *out = h;
+    return ERR_OK;
+}
+
+static bool same_text(const struct ramp_losses_head *a, const struct ramp_losses_head *b)
+{
+    return strcmp(a->text, b->text) == 0 && a->text_hash == b->text_hash;
+}
+
+static enum err_code check_same(const struct job *j, bool same, struct err *e)
+{
+    return same ? ERR_OK
+                : err_set(e, ERR_FORMAT,
                        "%s: was begun with other options: %s text, %d x %lld tokens, probes %s, effort %s; give the "
                        "same, or name another file",
                        j->o->measure, j->l.head.text, j->l.head.n_seq, (long long)j->l.head.n_tokens, j->l.head.probes,
                        j->l.head.effort);
-    return ERR_OK;
+}
+
+/* The text, and a head for the file; or the file's head, of the same text. */
+static enum err_code begin(struct job *j, struct err *e)
+{
+    struct ramp_losses_head h;
+
+    if (head_of(j, &h, e))
+        return e->code;
+    if (j->l.good_bytes == 0) {
+        j->l.head = h;
+        return append(j, ramp_losses_head_line(&h), e);
+    }
+    return check_same(j, same_text(&h, &j->l.head) && strcmp(h.effort, j->l.head.effort) == 0 &&
+                      strcmp(h.probes, j->l.head.probes) == 0, e);
+}
+
+/* What was said of a measurement must be so, even where nothing is left to be measured. */
+static enum err_code check_complete(struct job *j, struct err *e)
+{
+    const struct ramp_losses_head *h = &j->l.head;
+    bool same = (!j->o->said.probes || strcmp(j->o->probes, h->probes) == 0) &&
+                (!j->o->said.effort || strcmp(j->o->effort ? "highest" : "default", h->effort) == 0);
+
+    if (j->o->said.text && same) {
+        struct ramp_losses_head now;
+
+        if (head_of(j, &now, e))
+            return e->code;
+        same = same_text(&now, h);
+    }
+    if (check_same(j, same, e) == ERR_OK && j->o->budgets.n == 0 && !j->o->quiet)
+        fprintf(stderr, "%s: is complete, nothing was measured\n", j->o->measure);
+    return e->code;
 }
 
 /* ---- runs ---- */
@@ -282,7 +330,7 @@ static enum err_code run_with(struct job *j, int group, int type, struct eval_me
 {
     enum err_code   rc = ERR_OK;
     struct gguf    *with = NULL;
-    struct progress p = { tick, j };
+    struct progress p = { tick, j }, encoding = { go_on, NULL };
 
     for (size_t i = 0; i < j->l.n && rc == ERR_OK; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
@@ -291,7 +339,7 @@ static enum err_code run_with(struct job *j, int group, int type, struct eval_me
 
         if (!j->wanted[i] || (group >= 0 && j->group[i] != group) || to == t->type)
             continue;
-        rc = ramp_recode(&data, t, &j->coder, to, e);
+        rc = ramp_recode(&data, t, &j->coder, to, &encoding, e);
         if (rc == ERR_OK) {
             j->with[i].data = data;
             j->with[i].type = to;
@@ -431,15 +479,21 @@ static bool has_room(const struct job *j, int type)
     return left < 0 || bytes < .8 * (double)left;
 }
 
+/* Whether a file is complete must not depend on the memory that is free when it is read: what was left out has a line. */
 static bool whole_missing(const struct job *j, int type)
 {
-    return isnan(j->l.whole[type]) && has_room(j, type);
+    return isnan(j->l.whole[type]) && !j->l.left_out[type];
 }
 
 static enum err_code measure_whole(struct job *j, int type, struct err *e)
 {
     struct eval_mean got;
 
+    if (!has_room(j, type)) {
+        j->l.left_out[type] = true;
+        j->done++;
+        return append(j, ramp_losses_whole_line(type, NAN, NAN), e);
+    }
     if (run_with(j, -1, type, &got, e))
         return e->code;
     j->l.whole[type] = got.mean;
@@ -497,9 +551,7 @@ static enum err_code measure_missing(struct job *j, struct err *e)
         rc = begin(j, e);
     if (rc == ERR_OK)
         rc = measure_all(j, e);
-    cli_progress_end();
     measure_close(j->m);
-    free(j->text.v);
     pool_close(j->coder.pool);
     return rc;
 }
@@ -522,8 +574,14 @@ enum err_code cli_quantize_measure(struct ramp_losses *out, const struct quantiz
         rc = list_tensors(&j, e);
     if (rc == ERR_OK)
         rc = read_file(&j, e);
-    if (rc == ERR_OK && count_runs(&j) > 0)
+    if (rc == ERR_OK && count_runs(&j) == 0)
+        rc = check_complete(&j, e);
+    else if (rc == ERR_OK && o->dry_run)
+        rc = err_set(e, ERR_ARG, "%s: is not complete, and --dry-run measures nothing", o->measure);
+    else if (rc == ERR_OK)
         rc = measure_missing(&j, e);
+    cli_progress_end();
+    free(j.text.v);
     if (j.fd >= 0)
         close(j.fd);
     free(j.with);

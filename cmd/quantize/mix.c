@@ -198,15 +198,15 @@ static enum err_code planned(double *out, const struct mixer *x, int64_t ctx_tok
     return rc;
 }
 
-/* Bytes of rules as a file has them: without comments. */
-static enum err_code recipe_bytes(size_t *out, const char *text, struct err *e)
+/* Bytes of the file with the mix's rules in it. */
+static enum err_code set_file_bytes(struct mixer *x, struct err *e)
 {
     struct ramp_recipe *r;
 
     if (ramp_recipe_open(&r, e))
         return e->code;
-    if (ramp_recipe_add(r, str_of(text), "the mix", e) == ERR_OK)
-        *out = strlen(ramp_recipe_text(r));
+    if (ramp_recipe_add(r, str_of(x->text), "the mix", e) == ERR_OK)
+        x->file_bytes = ramp_file_bytes(x->g, x->mix.type, r, CHIMERE_VERSION);
     ramp_recipe_close(r);
     return e->code;
 }
@@ -279,20 +279,16 @@ static enum err_code search(struct mixer *x, const struct ramp_recipe *rules, st
                                 .importance = x->o->imatrix != NULL, .again = x->o->again, .evolve = x->o->search == 1,
                                 .seed = (uint64_t)x->o->seed, .progress = { tick, NULL },
                                 .unseen = x->unseen.v != NULL ? &x->unseen : NULL };
-    size_t              n = 0;
 
     ramp_mix_close(&x->mix);
     free(x->text);
     x->text = NULL;
     if (ramp_mix_open(&x->mix, &ask, e))
         return e->code;
-    x->text = ramp_mix_text(&x->mix, x->g, x->l);
+    x->text = ramp_mix_text(&x->mix, &ask);
     if (x->text == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    if (recipe_bytes(&n, x->text, e))
-        return e->code;
-    x->file_bytes = ramp_file_bytes(x->g, x->mix.type, n, CHIMERE_VERSION);
-    return ERR_OK;
+    return set_file_bytes(x, e);
 }
 
 /* What counts beside tensors depends a little on the mix: the recipe is in the file, a device lays types out in its own

@@ -20,6 +20,9 @@ struct quantize_options {
     bool            random;
     int64_t         tokens, seed;
     int             group;
+    struct {
+        bool text, probes, effort; /* was said, and is held against what a complete file was measured with */
+    } said;
     /* searching */
     struct cli_list budgets;
     int             search; /* 1: by evolution */

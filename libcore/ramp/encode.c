@@ -8,7 +8,8 @@
 #include "quant/quant.h"
 #include "ramp/internal.h"
 
-enum { SAMPLE_ELEMS = 1 << 18, BATCH_ROWS = 4096 };
+/* The slowest types encode a quarter of a million elements a second and thread. */
+enum { SAMPLE_ELEMS = 1 << 18, BATCH_ELEMS_EACH = 1 << 16, BATCH_ELEMS_MOST = 1 << 19 };
 #define LENGTHEN_MOST 2.0
 
 enum err_code ramp_encoding_open(struct ramp_encoding *c, int64_t longest, int64_t rows_max,
@@ -23,6 +24,14 @@ enum err_code ramp_encoding_open(struct ramp_encoding *c, int64_t longest, int64
         return ERR_OK;
     ramp_encoding_close(c);
     return err_set(e, ERR_NOMEM, "out of memory");
+}
+
+int64_t ramp_batch_rows(const struct ramp_coder *by, int64_t n)
+{
+    int64_t elems = (int64_t)BATCH_ELEMS_EACH * pool_size(by->pool);
+
+    elems = elems < BATCH_ELEMS_MOST ? elems : BATCH_ELEMS_MOST;
+    return n < elems ? elems / n : 1;
 }
 
 void ramp_encoding_close(struct ramp_encoding *c)
@@ -127,9 +136,10 @@ enum err_code ramp_encode(struct ramp_encoding *c, void *out, int64_t first, int
     return ERR_OK;
 }
 
-enum err_code ramp_recode(void **data, const struct gguf_tensor *t, const struct ramp_coder *c, int type, struct err *e)
+enum err_code ramp_recode(void **data, const struct gguf_tensor *t, const struct ramp_coder *c, int type,
+                          const struct progress *progress, struct err *e)
 {
-    int64_t              rows = t->ne[1] * t->ne[2] * t->ne[3], batch = rows < BATCH_ROWS ? rows : BATCH_ROWS;
+    int64_t              rows = t->ne[1] * t->ne[2] * t->ne[3], batch = ramp_batch_rows(c, t->ne[0]);
     size_t               bytes = (size_t)quant_row_bytes(type, t->ne[0]);
     struct ramp_encoding k = { 0 };
     unsigned char       *to = aligned_alloc(64, ((size_t)rows * bytes + 63) / 64 * 64);
@@ -140,8 +150,11 @@ enum err_code ramp_recode(void **data, const struct gguf_tensor *t, const struct
     rc = ramp_encoding_open(&k, t->ne[0], batch, c, e);
     k.t = t;
     k.type = type;
-    for (int64_t i = 0; i < rows && rc == ERR_OK; i += batch)
+    for (int64_t i = 0; i < rows && rc == ERR_OK; i += batch) {
         rc = ramp_encode(&k, to + (size_t)i * bytes, i, 1, rows - i < batch ? rows - i : batch, e);
+        if (rc == ERR_OK && !progress_tick(progress, (uint64_t)i, (uint64_t)rows))
+            rc = err_set(e, ERR_CANCEL, "interrupted");
+    }
     ramp_encoding_close(&k);
     if (rc)
         free(to);

@@ -126,8 +126,11 @@ static enum err_code read_whole(struct ramp_losses *l, const json_t *o, struct e
     type = type_named(name);
     if (type < 0)
         return err_set(e, ERR_FORMAT, "%.32s: not a tensor type", name);
-    if (!isnan(l->whole[type]))
+    if (!isnan(l->whole[type]) || l->left_out[type])
         return err_set(e, ERR_FORMAT, "%.32s: has a line already", name);
+    l->left_out[type] = json_is_true(json_object_get(o, "left_out"));
+    if (l->left_out[type])
+        return ERR_OK;
     return loss(&l->whole_se[type], json_object_get(o, "se"), "se", e)
                ? e->code
                : loss(&l->whole[type], json_object_get(o, "kl"), "kl", e);
@@ -241,9 +244,12 @@ char *ramp_losses_tensor_line(struct str name, const double kl[QUANT_N])
 char *ramp_losses_whole_line(int type, double kl, double se)
 {
     json_t *o = json_object();
-    bool    good = json_object_set_new(o, "whole", json_string(quant_types[type]->name)) == 0 &&
-                json_object_set_new(o, "kl", json_real(kl)) == 0 && json_object_set_new(o, "se", json_real(se)) == 0;
+    bool    good = json_object_set_new(o, "whole", json_string(quant_types[type]->name)) == 0;
 
+    if (isnan(kl))
+        good &= json_object_set_new(o, "left_out", json_true()) == 0;
+    else
+        good &= json_object_set_new(o, "kl", json_real(kl)) == 0 && json_object_set_new(o, "se", json_real(se)) == 0;
     return dump(o, good);
 }
 

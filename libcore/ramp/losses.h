@@ -31,6 +31,7 @@ struct ramp_losses {
     double (*kl)[QUANT_N];       /* [n] nats per token; NAN: not measured */
     bool    *measured;           /* [n] has a line */
     double   whole[QUANT_N], whole_se[QUANT_N]; /* all tensors that have lines in this type; NAN: not measured */
+    bool     left_out[QUANT_N];  /* that was not measured because memory had no room for it */
     size_t   good_bytes;         /* of the file: whole lines */
 };
 /* text: the whole file; from names it in messages. ERR_FORMAT: a line is wrong, or of another model. */
@@ -41,6 +42,7 @@ void ramp_losses_close(struct ramp_losses *l);
 char *ramp_losses_head_line(const struct ramp_losses_head *h);
 /* kl[type], NAN: not there */
 char *ramp_losses_tensor_line(struct str name, const double kl[QUANT_N]);
+/* kl NAN: memory has no room for it */
 char *ramp_losses_whole_line(int type, double kl, double se);
 
 /* What a mix will lose whose tensors' losses sum up to `sum`. Losses of single tensors do not add up exactly: where all
@@ -79,6 +81,7 @@ struct ramp_mix {
 /* ERR_LIMIT: a budget cannot be kept, with the least that it would have to be. */
 MUST_CHECK enum err_code ramp_mix_open(struct ramp_mix *out, const struct ramp_mix_ask *a, struct err *e);
 void ramp_mix_close(struct ramp_mix *m);
-/* "unbiased" and a rule for each tensor that is not kept, with its loss and bytes as a comment; free() it. NULL: out of memory. */
-char *ramp_mix_text(const struct ramp_mix *m, const struct gguf *g, const struct ramp_losses *l);
+/* "unbiased", the file type of the rules, and a rule for each tensor that is not kept, with its loss and bytes as a
+ * comment; free() it. NULL: out of memory. */
+char *ramp_mix_text(const struct ramp_mix *m, const struct ramp_mix_ask *a);
 #endif

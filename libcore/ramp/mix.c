@@ -214,9 +214,11 @@ static void quoted(char out[280], struct str name)
     out[n] = '\0';
 }
 
-char *ramp_mix_text(const struct ramp_mix *m, const struct gguf *g, const struct ramp_losses *l)
+char *ramp_mix_text(const struct ramp_mix *m, const struct ramp_mix_ask *a)
 {
-    size_t room = 32, at = 0;
+    const struct gguf *g = a->g;
+    const int64_t      file_type = a->rules != NULL ? ramp_recipe_file_type(a->rules) : -1;
+    size_t room = 64, at = 0;
     char  *text;
 
     for (size_t i = 0; i < m->n; i++)
@@ -224,10 +226,12 @@ char *ramp_mix_text(const struct ramp_mix *m, const struct gguf *g, const struct
     text = calloc(room, 1);
     if (text != NULL) /* as it was measured */
         at += (size_t)snprintf(text, room, "unbiased\n");
+    if (text != NULL && file_type >= 0)
+        at += (size_t)snprintf(text + at, room - at, "file-type %lld\n", (long long)file_type);
     for (size_t i = 0; text != NULL && i < m->n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
         char                      name[280], loss[32] = "not measured";
-        double                    kl = m->type[i] == t->type ? 0 : l->kl[i][m->type[i]];
+        double                    kl = m->type[i] == t->type ? 0 : a->losses->kl[i][m->type[i]];
 
         if (ramp_is_kept(t))
             continue;

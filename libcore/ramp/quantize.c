@@ -11,9 +11,6 @@
 
 #define KEY_HASHES "chimere.quantize.hashes"
 
-/* A batch is what a signal waits for: the slowest types encode a quarter of a million elements a second and thread. */
-enum { BATCH_ELEMS_EACH = 1 << 16, BATCH_ELEMS_MOST = 1 << 19 };
-
 struct work {
     const struct ramp_job    *job;
     struct gguf_writer       *w;
@@ -26,13 +23,12 @@ struct work {
     size_t                    had;         /* tensors that are written, of a process that was killed */
     uint64_t                  done, total; /* elements */
     struct ramp_encoding      batch;
-    int64_t                   batch_elems; /* at least a row */
 };
 
-/* Rows of n elements in a batch. */
-static int64_t batch_rows(const struct work *k, int64_t n)
+/* Rows of the tensor at hand in a batch. */
+static int64_t batch_rows(const struct work *k)
 {
-    return n < k->batch_elems ? k->batch_elems / n : 1;
+    return ramp_batch_rows(&k->job->coder, k->batch.t->ne[0]);
 }
 
 static uint64_t hash_rows(uint64_t h, const unsigned char *p, size_t row_bytes, int64_t n)
@@ -116,7 +112,7 @@ static void look_back(struct work *k, uint64_t skip)
 static bool is_there(struct work *k, size_t at)
 {
     size_t   row_bytes = (size_t)quant_row_bytes(k->batch.type, k->batch.t->ne[0]);
-    int64_t  rows = rows_of(k->batch.t), most = batch_rows(k, k->batch.t->ne[0]);
+    int64_t  rows = rows_of(k->batch.t), most = batch_rows(k);
     uint64_t h = 0;
 
     if (at >= k->had)
@@ -147,7 +143,7 @@ static enum err_code write_batch(struct work *k, int64_t first, int64_t n, uint6
 static enum err_code write_new(struct work *k, uint64_t *hash, struct err *e)
 {
     const struct gguf_tensor *t = k->batch.t;
-    int64_t                   most = batch_rows(k, t->ne[0]);
+    int64_t                   most = batch_rows(k);
     enum err_code             rc = ERR_OK;
 
     for (int64_t m = 0; m < t->ne[2] * t->ne[3] && rc == ERR_OK; m++) {
@@ -163,7 +159,7 @@ static enum err_code write_same(struct work *k, uint64_t *hash, struct err *e)
     const struct gguf_tensor *t = k->batch.t;
     const unsigned char      *p = t->data;
     size_t                    row_bytes = (size_t)quant_row_bytes(t->type, t->ne[0]);
-    int64_t                   n = rows_of(t), most = batch_rows(k, t->ne[0]);
+    int64_t                   n = rows_of(t), most = batch_rows(k);
     enum err_code             rc = ERR_OK;
 
     for (int64_t i = 0; i < n && rc == ERR_OK; i += most) {
@@ -230,7 +226,7 @@ static enum err_code write_head(struct work *k, struct err *e)
     return rc;
 }
 
-uint64_t ramp_file_bytes(const struct gguf *g, const int *type, size_t recipe_bytes, const char *version)
+uint64_t ramp_file_bytes(const struct gguf *g, const int *type, const struct ramp_recipe *r, const char *version)
 {
     uint64_t n = 24, data = 0;
     uint32_t align = 32;
@@ -244,7 +240,9 @@ uint64_t ramp_file_bytes(const struct gguf *g, const int *type, size_t recipe_by
     }
     n += key_bytes(strlen("general.quantization_version"), false) + 4;
     n += key_bytes(strlen("chimere.quantize.version"), false) + 8 + strlen(version);
-    n += key_bytes(strlen("chimere.quantize.recipe"), false) + 8 + recipe_bytes;
+    n += key_bytes(strlen("chimere.quantize.recipe"), false) + 8 + strlen(ramp_recipe_text(r));
+    if (ramp_recipe_file_type(r) >= 0)
+        n += key_bytes(strlen("general.file_type"), false) + 4;
     n += key_bytes(strlen(KEY_HASHES), true) + gguf_n_tensors(g) * 8;
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
@@ -258,7 +256,7 @@ uint64_t ramp_file_bytes(const struct gguf *g, const int *type, size_t recipe_by
 
 static enum err_code make_room(struct work *k, struct err *e)
 {
-    int64_t longest = 0;
+    int64_t longest = 0, elems = ramp_batch_rows(&k->job->coder, 1);
 
     for (size_t i = 0; i < k->job->plan->n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(k->job->g, i);
@@ -267,13 +265,10 @@ static enum err_code make_room(struct work *k, struct err *e)
         if (t->ne[0] > longest && !k->job->plan->v[i].kept)
             longest = t->ne[0];
     }
-    k->batch_elems = (int64_t)BATCH_ELEMS_EACH * pool_size(k->job->coder.pool);
-    if (k->batch_elems > BATCH_ELEMS_MOST)
-        k->batch_elems = BATCH_ELEMS_MOST;
-    if (ramp_encoding_open(&k->batch, longest, k->batch_elems, &k->job->coder, e))
+    if (ramp_encoding_open(&k->batch, longest, elems, &k->job->coder, e))
         return e->code;
     k->batch.merge = k->job->merge;
-    k->out = malloc((size_t)(longest > k->batch_elems ? longest : k->batch_elems) * sizeof(float)); /* no type takes more */
+    k->out = malloc((size_t)(longest > elems ? longest : elems) * sizeof(float)); /* no type takes more */
     k->importance = calloc((size_t)longest + 1, sizeof *k->importance);
     k->hashes = calloc(k->job->plan->n + 1, sizeof *k->hashes);
     if (k->out == NULL || k->importance == NULL || k->hashes == NULL)

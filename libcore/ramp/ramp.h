@@ -92,8 +92,8 @@ struct ramp_job {
  * ERR_FORMAT: a weight or an importance is not finite. */
 MUST_CHECK enum err_code ramp_quantize(const struct ramp_job *job, const char *path, struct err *e);
 
-/* Bytes of the file that it writes of a plan without file_type, with type[i] for tensor i and a recipe of so many bytes. */
-uint64_t ramp_file_bytes(const struct gguf *g, const int *type, size_t recipe_bytes, const char *version);
+/* Bytes of the file that it writes with type[i] for tensor i and this recipe. */
+uint64_t ramp_file_bytes(const struct gguf *g, const int *type, const struct ramp_recipe *r, const char *version);
 
 /* Are all tensors as their hashes say? ERR_FORMAT if the file has no hashes; *bad is the first tensor that differs, or
  * n_tensors. */
@@ -111,9 +111,9 @@ MUST_CHECK enum err_code ramp_once(const struct gguf_tensor *t, int type, bool a
 uint64_t ramp_fingerprint(const struct gguf *g);
 
 /* The bytes of a tensor in another type that its rows can have and that is written, free() them; all columns count
- * alike. ERR_FORMAT: a value is not finite. */
+ * alike. progress: of rows; NULL: none. ERR_FORMAT: a value is not finite. */
 MUST_CHECK enum err_code ramp_recode(void **data, const struct gguf_tensor *t, const struct ramp_coder *c, int type,
-                                     struct err *e);
+                                     const struct progress *progress, struct err *e);
 /* Squared error of the type over the squares of the weights, on rows of about 2^18 elements, evenly spread. */
 MUST_CHECK enum err_code ramp_error(double *out, const struct gguf_tensor *t, const struct ramp_coder *c, int type,
                                     struct err *e);

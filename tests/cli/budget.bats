@@ -21,6 +21,27 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     cp "$LOSSES" l
     try 0 chimere-quantize --measure l "$(source_model)"
     cmp l "$LOSSES"
+    grep -q 'l: is complete, nothing was measured' err
+    try 0 chimere-quantize --measure l --random --tokens 64 --probes q3_k --effort default "$(source_model)"
+    echo some text > t
+    local other
+    for other in "--random --tokens 80" "--tokens 64 --random --seed 2" "--probes q2_k" "--effort highest" \
+        "--probes q2_k --budget size=700000 --save-recipe r"; do
+        # shellcheck disable=SC2086
+        refuses 3 "begun with other options" chimere-quantize --measure l $other "$(source_model)"
+    done
+    cmp l "$LOSSES"
+}
+
+@test "a type that memory had no room for is left out, and the file is complete" {
+    sed 's/"whole":"q8_0".*/"whole":"q8_0","left_out":true}/' "$LOSSES" > l
+    cp l before
+    try 0 chimere-quantize --measure l --budget size=700000 --save-recipe r "$(source_model)"
+    cmp l before
+    grep -v '"whole":"q8_0"' "$LOSSES" > l
+    refuses 2 "is not complete" chimere-quantize --measure l --budget size=700000 --dry-run "$(source_model)"
+    try 0 chimere-quantize --measure l --random --tokens 64 "$(source_model)"
+    cmp <(sort l) <(sort "$LOSSES")
 }
 
 @test "a measurement that was cut off goes on, and ends the same" {
@@ -60,9 +81,12 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
 }
 
 @test "rules and floors are kept by the search" {
-    printf '%s\n' 'attn_k\.weight = q8_0' 'ssm_out\.weight >= q5_1' > rules
+    printf '%s\n' 'attn_k\.weight = q8_0' 'ssm_out\.weight >= q5_1' 'file-type 17' > rules
     try 0 chimere-quantize --measure "$LOSSES" --recipe rules --tensor 'token_embd=q4_0' --budget size=650000 \
-        --save-recipe r "$(source_model)"
+        --save-recipe r "$(source_model)" a.gguf
+    grep -qx 'file-type 17' r
+    grep -q "^# file: $(stat -c %s a.gguf) bytes" r
+    chimere-run -m a.gguf --inspect | grep -q 'general.file_type = 17'
     grep attn_k r | grep -qv ' q8_0 ' && false
     grep -q 'token_embd.* = q4_0' r
     awk '/ssm_out/ && $3 !~ /^(q5_1|q8_0|f32)$/ { bad = 1 } END { exit bad }' r
@@ -104,6 +128,8 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     refuses 2 "not both" chimere-quantize "${m[@]}" --random --data x a
     refuses 2 "not with --measure" chimere-quantize "${m[@]}" -t q8_0 a b
     refuses 2 "only measures" chimere-quantize "${m[@]}" --dry-run a
+    refuses 2 "not with --save-recipe" chimere-quantize "${m[@]}" --budget size=1M --dry-run --save-recipe r a
+    refuses 2 "no other option" chimere-quantize --check --threads 2 a
     refuses 2 "--probes" chimere-quantize --measure new --probes q9 "$(source_model)"
     refuses 3 "too short to measure" chimere-quantize --measure new --data /dev/null "$MODELS/../../../share/models/"*q5_k_m.gguf \
         --allow-requantize
