@@ -4,8 +4,8 @@ PREFIX  ?= /usr/local
 BUILD   ?= build$(if $(SAN),/$(SAN))
 BIN     ?= $(if $(SAN),$(BUILD)/bin,bin)
 CC      ?= cc
-# The CUDA device: where there are kernels and a compiler; sanitizers go without. Code of the first architecture serves all but w*, few, few_many, few_once.
-KERNELS  = $(wildcard kernels/*.cu)
+# The CUDA device: where there are kernels and a compiler; sanitizers go without. Files that name sm_90a are compiled for each GPU.
+KERNELS  = $(wildcard kernels/*/*.cu)
 CUDA    ?= $(if $(SAN),0,$(if $(KERNELS),$(if $(shell command -v nvcc),1,0),0))
 CUDA_ARCHS ?= 90 120
 NVCC       ?= nvcc
@@ -85,7 +85,7 @@ $(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(shell 
 $(BUILD)/obj/cmd/bench/record.o: $(BUILD)/commit
 $(BUILD)/obj/%.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(STEP)$(NVCC) $(NVFLAGS) $(if $(filter kernels/w% $(addprefix kernels/,few.cu few_many.cu few_once.cu),$<),$(subst _90,_90a,$(gencode)),$(call gencode,$(firstword $(CUDA_ARCHS)))) -MMD -MP -c -o $@ $<
+	$(STEP)$(NVCC) $(NVFLAGS) $(if $(shell grep -l sm_90a $<),$(subst _90,_90a,$(gencode)),$(call gencode,$(firstword $(CUDA_ARCHS)))) -MMD -MP -c -o $@ $<
 # Another commit than last time, or other flags: what depends on them is compiled again.
 $(BUILD)/commit: private TEXT = $(or $(shell GIT_OPTIONAL_LOCKS=0 git describe --always --dirty --exclude '*' 2>/dev/null),unknown)
 $(BUILD)/flags: private TEXT = $(CC) $(ALLFLAGS)

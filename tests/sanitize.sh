@@ -3,7 +3,7 @@
 # sanitize.sh - the tests of operations on a GPU under NVIDIA's compute-sanitizer, in parts side by side; a line for each part, its
 # log if anything was reported, and at the end "N clean, M not". A part that has not ended after LIMIT_S seconds (status 124) is not.
 # usage: bash tests/sanitize.sh [PROGRAM...]   (few_gpu_test ops_gpu_test check_test golden_test of BUILD)
-# Built with -DRACECHECK (kernels/bulk.cuh), for racecheck: make BUILD=build/sanitize NVCC_APPEND_FLAGS=-DRACECHECK \
+# Built with -DRACECHECK (kernels/common/tma.cuh), for racecheck: make BUILD=build/sanitize NVCC_APPEND_FLAGS=-DRACECHECK \
 #     build/sanitize/test/{few_gpu,ops_gpu,check,golden}_test && BUILD=build/sanitize bash tests/sanitize.sh
 # In the environment: BUILD; TOOLS (memcheck initcheck racecheck), ACTS (i16 i8), PARTS of a program (16), ONLY, which of them
 # (all), JOBS at a time (8), LIMIT_S (1200), SANITIZER, LOGS, a directory, for what was printed; for the tests

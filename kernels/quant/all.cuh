@@ -38,6 +38,7 @@
 #define CUDA_RARE(X) \
     X(q4_0) X(q4_1) X(q5_0) X(q5_1) X(q2_k) X(q3_k) X(iq1_s) X(iq1_m) X(iq2_xxs) X(iq2_xs) X(iq2_s) X(iq3_xxs) \
     X(iq4_nl) X(mxfp4) X(nvfp4) X(tq1_0) X(tq2_0) X(q1_0) X(q2_0) X(iq2_k) X(iq3_k) X(iq4_k) X(iq4_ks) X(iq5_k)
-/* Of those, what one row has launches of its own for: formats of small files and of rows that are no multiple of 256. */
+/* Of those, what one row has launches of its own for: formats of small files and of rows that are no multiple of
+ * 256. */
 #define CUDA_ONE_ROW(X) X(q5_0) X(q5_1) X(q2_k) X(q3_k) X(iq2_xxs) X(iq2_xs) X(iq2_s) X(iq3_xxs) X(iq4_nl) X(mxfp4)
 #endif

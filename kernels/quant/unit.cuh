@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unit.cuh - stored weights as whole numbers.                        room: kernels (base quant ops)
+/* unit.cuh - stored weights as whole numbers.   room: kernels (base quant ops)
  *
  * 32 consecutive elements of a row are a unit, two units a pair. A format gives a unit as signed bytes, in order, and
- * for each half of 16 a scale and, where it has them, a minimum: element = d * w - m, the value that the decoder of
- * the same name in libcore/quant gives (product.cuh: is_whole()). wq<TYPE>::load() fetches what a pair needs, unpack() spreads it:
- * between them other loads may be in flight. Loads may read up to 3 bytes past a row's end. */
+ * for each half of 16 a scale and, where it has them, a minimum: element = d * w - m, the value that the decoder of the
+ * same name in libcore/quant gives (gemm/sums.cuh: is_whole()). wq<TYPE>::load() fetches what a pair needs, unpack()
+ * spreads it: between them other loads may be in flight. Loads may read up to 3 bytes past a row's end. */
 #ifndef KERNELS_QUANT_UNIT_CUH
 #define KERNELS_QUANT_UNIT_CUH
 #include <cuda_fp16.h>
-#include "kernels/cuda.h"
+#include "kernels/device/cuda.h"
 
 struct unit {
     int   w[8];

@@ -2,7 +2,7 @@
 /* absent.c - a sketch of a GPU for programs that were built without one.    room: ops (base, quant)
  *
  * Plans are made for cards that are elsewhere, also by programs without CUDA. Weights, KV rows,
- * state, logits and the tensors of a step are counted as kernels/mem.cu counts them. Only the
+ * state, logits and the tensors of a step are counted as kernels/device/memory.cu counts them. Only the
  * working memory of the operations themselves is an estimate, from the shapes that take most:
  * activations as the kernels for many rows store them, and what experts write. fit_test.c holds it
  * against the real sketch where there is one. */

@@ -5,7 +5,7 @@
 #include "ops/ops.h"
 #include "run/internal.h"
 
-enum { STEPS = 3 }; /* the third one of the same shape is captured as a graph (kernels/step.cu) */
+enum { STEPS = 3 }; /* the third one of the same shape is captured as a graph (kernels/device/step.cu) */
 
 enum err_code run_warm_up(struct run *r, struct err *e)
 {

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cpu_experts.cuh - a hand-over to the CPU, as kernels see it (cpu_experts.cu).   room: kernels (base quant ops) */
+#ifndef KERNELS_DEVICE_CPU_EXPERTS_CUH
+#define KERNELS_DEVICE_CPU_EXPERTS_CUH
+#include "kernels/device/cuda.h"
+
+/* In pinned memory, each in a line of its own. */
+struct hand_flags {
+    uint32_t out, pad0[31]; /* turn whose rows are there */
+    uint32_t in, pad1[31];  /* turn whose results are there */
+    uint32_t failed;
+};
+
+/* The device's own: the turn; the last one with something for the host, and the last that was seen to be back; of the
+ * blocks that take rows out, how many have, and 2^32 for each that had some. What others wait at is in a line of its
+ * own. */
+struct hand_turns {
+    uint32_t           now, given;
+    unsigned long long taken;
+    uint32_t           pad0[28];
+    uint32_t           back, pad1[31];
+};
+
+/* Pinned memory as the device sees it, and the turns. */
+struct hand_over {
+    volatile struct hand_flags *f;
+    float                      *x;
+    int                        *ids;
+    const float                *out;
+    struct hand_turns          *turn;
+};
+struct hand_over cuda_hand_over(struct cuda *c);
+
+/* One whole block: some of these experts are not here. */
+static __device__ __forceinline__ bool hand_any(const int *expert, int n, const int *slot)
+{
+    bool away = false;
+
+    for (int i = threadIdx.x; i < n; i += blockDim.x)
+        away |= slot[expert[i]] < 0;
+    return __syncthreads_or(away);
+}
+
+/* One whole block: a row that has something for the host, before its turn. */
+static __device__ __forceinline__ void hand_row(const hand_over &h, int64_t row, const float *x, int width)
+{
+    for (int i = threadIdx.x; i < width; i += blockDim.x)
+        h.x[row * width + i] = x[i];
+}
+
+/* One whole block, when such rows are on their way: the experts of all rows, then the turn. */
+static __device__ __forceinline__ void hand_give(const hand_over &h, const int *expert, int n)
+{
+    for (int i = threadIdx.x; i < n; i += blockDim.x)
+        h.ids[i] = expert[i];
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0)
+        h.f->out = h.turn->given = ++h.turn->now;
+}
+
+/* One thread: this turn has nothing for the host, and is not awaited. The host learns it from the next turn with
+ * something, or the end: a word across the bus would hold up the end of the launch. */
+static __device__ __forceinline__ void hand_pass(const hand_over &h)
+{
+    ++h.turn->now;
+}
+
+/* One thread of a block, until the host's results of this turn are there. One block looks across the bus, the others
+ * at what that has seen. The host is certain to answer; should it not, the step fails. */
+static __device__ __forceinline__ void hand_await(const hand_over &h, bool looks)
+{
+    const unsigned long long patience_ns = 30000000000ull;
+    const uint32_t turn = h.turn->now;
+    volatile uint32_t *back = &h.turn->back;
+    unsigned long long now, start = 0;
+
+    while (looks ? h.f->in != turn : *back != turn) {
+        if (!looks) {
+            __nanosleep(100);
+            continue;
+        }
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+        start = start == 0 ? now : start;
+        if (now - start > patience_ns) {
+            h.f->failed = 1;
+            break;
+        }
+    }
+    __threadfence_system();
+    if (looks)
+        *back = turn;
+}
+#endif

@@ -1,0 +1,697 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch.cu - turns recorded nodes into launches: one to one, or fused where a pattern matches. */
+#include <string.h>
+
+#include "kernels/gemm/gemm_r2_16.cuh"
+#include "kernels/device/fused.cuh"
+
+size_t cuda_route_ws(const struct node *v);
+
+size_t cuda_ws(const struct node *v)
+{
+    switch (v->op) {
+    case DEV_OP_matmul: return cuda_matmul_ws(v->t[1].ne[0], v->t[2].ne[1]);
+    case DEV_OP_moe:
+    case DEV_OP_moe_pairs: return cuda_moe_ws(v);
+    case DEV_OP_attn: return cuda_attn_ws(v);
+    case DEV_OP_route: return cuda_route_ws(v);
+    case DEV_OP_top: return cuda_top_ws(v);
+    default: return cuda_rec_ws(v);
+    }
+}
+
+static bool overlap(struct tensor a, struct tensor b)
+{
+    const char *a0 = (const char *)a.data, *b0 = (const char *)b.data;
+    const char *a1 = a0 + ((a.ne[1] - 1) * a.stride + a.ne[0]) * (int64_t)sizeof(float);
+    const char *b1 = b0 + ((b.ne[1] - 1) * b.stride + b.ne[0]) * (int64_t)sizeof(float);
+
+    return a0 < b1 && b0 < a1;
+}
+
+/* Products of the same activations that follow each other go together. Returns how many. */
+static int matmuls(struct cuda *c, const struct node *v, int n)
+{
+    struct job job[JOBS];
+    int k = 0;
+
+    while (k < n && k < JOBS && v[k].op == DEV_OP_matmul && memcmp(&v[k].t[2], &v[0].t[2], sizeof v->t[2]) == 0) {
+        job[k] = (struct job){ v[k].t[1], v[k].t[0] };
+        k++;
+        if (overlap(v[k - 1].t[0], v[0].t[2]))
+            break;
+    }
+    cuda_matmul(c, job, k, v[0].t[2]);
+    return k;
+}
+
+/* ---- one row, or few: nodes that go together ---- */
+
+static bool same(struct tensor a, struct tensor b)
+{
+    return a.data == b.data && a.ne[0] == b.ne[0] && a.ne[1] == b.ne[1];
+}
+
+static bool in_place(int op)
+{
+    return op == DEV_OP_add || op == DEV_OP_add_gated || op == DEV_OP_relu2 || op == DEV_OP_sigmoid_mul ||
+           op == DEV_OP_mul || op == DEV_OP_scale || op == DEV_OP_rope || op == DEV_OP_kv_store;
+}
+
+/* Bytes of an array that nothing has overwritten yet: a few pieces. */
+struct span {
+    const char *from, *to;
+};
+struct left {
+    struct span part[3 * FEW_ROWS];
+    int         n;
+};
+
+static bool touches(const struct left *l, struct span s)
+{
+    for (int i = 0; i < l->n; i++)
+        if (s.from < l->part[i].to && l->part[i].from < s.to)
+            return true;
+    return false;
+}
+
+static void overwrite(struct left *l, struct span s)
+{
+    for (int i = l->n - 1; i >= 0; i--) {
+        struct span *p = &l->part[i];
+
+        if (s.to <= p->from || p->to <= s.from)
+            continue;
+        if (s.from <= p->from && p->to <= s.to) {
+            *p = l->part[--l->n];
+        } else if (s.from <= p->from) {
+            p->from = s.to;
+        } else if (p->to <= s.to) {
+            p->to = s.from;
+        } else if (l->n < (int)(sizeof l->part / sizeof *l->part)) { /* else: as if it were not overwritten */
+            l->part[l->n++] = (struct span){ s.to, p->to };
+            p->to = s.from;
+        }
+    }
+}
+
+static struct span span_of(struct tensor t, int64_t row)
+{
+    const float *p = (const float *)t.data + row * t.stride;
+
+    return (struct span){ (const char *)p, (const char *)(p + t.ne[0]) };
+}
+
+static bool touches_rows(const struct left *l, struct tensor t)
+{
+    for (int64_t r = 0; t.data != NULL && r < t.ne[1]; r++)
+        if (touches(l, span_of(t, r)))
+            return true;
+    return false;
+}
+
+/* Some node from v on reads what is in x, up to FEW_ROWS rows or rows without gaps, now. Only rows of floats are asked
+ * about. */
+static bool read_later(const struct node *v, int n, struct tensor x)
+{
+    struct left left = {};
+
+    if (x.stride == x.ne[0]) {
+        left.part[left.n++] = span_of(x, 0);
+        left.part[0].to += (x.ne[1] - 1) * x.stride * (int64_t)sizeof(float);
+    } else {
+        for (int64_t r = 0; r < x.ne[1]; r++)
+            left.part[left.n++] = span_of(x, r);
+    }
+    for (; n > 0 && left.n > 0; n--, v++) {
+        if (v->op == NODE_DONE)
+            continue;
+        if (v->op == NODE_COPY) {
+            const char *from = (const char *)v->p[0];
+
+            if (touches(&left, (struct span){ from, from + v->n }))
+                return true;
+            continue;
+        }
+        for (int i = in_place(v->op) ? 0 : 1; i < 5; i++) {
+            bool weights = i == 1 && (v->op == DEV_OP_matmul || v->op == DEV_OP_embed);
+
+            if (!weights && touches_rows(&left, v->t[i]))
+                return true;
+        }
+        if (v->op == DEV_OP_moe && touches_rows(&left, v->moe.weight))
+            return true;
+        if (v->op == DEV_OP_moe_pairs) /* some rows; the hand_in after it brings the others, and counts for both */
+            continue;
+        for (int64_t r = 0; v->t[0].data != NULL && r < v->t[0].ne[1]; r++)
+            overwrite(&left, span_of(v->t[0], r));
+    }
+    return false;
+}
+
+/* Whether x is multiplied with w by launches that take several nodes' places. */
+static bool fits(struct tensor w, struct tensor x)
+{
+    return w.type == QUANT_f32 || cuda_is_fused(w.type, x.ne[1], x.ne[0]);
+}
+
+static bool fits_k(int64_t k)
+{
+    return k % 32 == 0 && k <= FUSED_K;
+}
+
+/* Rows that may be read 16 bytes at a time. */
+static bool in_quads(struct tensor x)
+{
+    return (uintptr_t)x.data % 16 == 0 && (x.ne[1] == 1 || x.stride % 4 == 0);
+}
+
+static void add_job(struct fused_args *f, struct tensor w, struct tensor y)
+{
+    f->a.job[f->a.n++] = (struct mv_job){ (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data,
+                                          y.stride, (int)w.ne[1], w.type, 0 };
+}
+
+/* x: the activations, as large as they are. */
+static void start_args(struct cuda *c, struct fused_args *f, struct tensor x)
+{
+    memset(f, 0, sizeof *f);
+    f->a.k = (int)x.ne[0];
+    f->a.nx = (int)x.ne[1];
+    f->a.eight = c->eight;
+    f->a.tab = c->tab;
+    f->rounded = c->ws;
+}
+
+static void take_input(struct fused_args *f, enum input mode, struct tensor x)
+{
+    f->mode = mode;
+    f->x = (const float *)x.data;
+    f->x_stride = x.stride;
+}
+
+static bool whole_norm(const struct node *v)
+{
+    return v->op == DEV_OP_rms_norm && v->i[1] == v->t[1].ne[0] && v->p[0] != NULL && v->i[1] > WARP_NORM &&
+           fits_k(v->i[1]) && in_quads(v->t[0]) && in_quads(v->t[1]) && (uintptr_t)v->p[0] % 16 == 0;
+}
+
+static void norm_args(struct cuda *c, struct fused_args *f, const struct node *v)
+{
+    start_args(c, f, v->t[1]);
+    take_input(f, IN_NORM, v->t[1]);
+    f->w = (const float *)v->p[0];
+    f->eps = v->f[0];
+    f->floats = v->t[0].data == v->t[1].data ? NULL : (float *)v->t[0].data;
+    f->floats_stride = v->t[0].stride;
+}
+
+static bool product_of(const struct node *v, struct tensor x)
+{
+    return v->op == DEV_OP_matmul && same(v->t[2], x) && fits(v->t[1], x);
+}
+
+/* Floats are multiplied where they lie. */
+static bool floats_there(const struct node *v, bool written)
+{
+    return v->t[1].type != QUANT_f32 || written;
+}
+
+/* A norm and the products of its output. */
+static int fuse_norm(struct cuda *c, const struct node *v, int n)
+{
+    struct fused_args f;
+    int k = 1;
+
+    if (!whole_norm(v))
+        return 0;
+    norm_args(c, &f, v);
+    while (k < n && f.a.n < JOBS && product_of(&v[k], v->t[0]) && floats_there(&v[k], f.floats != NULL)) {
+        add_job(&f, v[k].t[1], v[k].t[0]);
+        k++;
+    }
+    if (k == 1 || (f.floats == NULL && read_later(v + k, n - k, v->t[0])))
+        return 0;
+    cuda_fused_matvec(c, &f);
+    return k;
+}
+
+/* A product and the addition of its output to the residual stream. */
+static int product_and_add(struct cuda *c, struct fused_args *f, const struct node *v, int n)
+{
+    bool add = n > 1 && v[1].op == DEV_OP_add && same(v[1].t[1], v[0].t[0]);
+
+    add_job(f, v[0].t[1], v[0].t[0]);
+    if (add) {
+        f->res = (float *)v[1].t[0].data;
+        f->res_stride = v[1].t[0].stride;
+        f->scale = v[1].f[0];
+    }
+    cuda_fused_matvec(c, f);
+    return 1 + add;
+}
+
+/* glu or sigmoid_mul, the product of its output, the addition. */
+static int fuse_gate(struct cuda *c, const struct node *v, int n)
+{
+    struct fused_args f;
+
+    if ((v->op != DEV_OP_glu && v->op != DEV_OP_sigmoid_mul) || n < 2 || !fits_k(v->t[0].ne[0]) ||
+        !product_of(v + 1, v->t[0]) || !floats_there(v + 1, false) || read_later(v + 2, n - 2, v->t[0]) ||
+        !in_quads(v->t[0]) || !in_quads(v->t[1]) || (v->op == DEV_OP_glu && !in_quads(v->t[2])))
+        return 0;
+    const struct tensor &z = v->t[v->op == DEV_OP_glu ? 2 : 1];
+    start_args(c, &f, v->t[0]);
+    take_input(&f, v->op == DEV_OP_glu ? IN_GLU : IN_SIGMOID, v->t[v->op == DEV_OP_glu]);
+    f.z = (const float *)z.data;
+    f.z_stride = z.stride;
+    return 1 + product_and_add(c, &f, v + 1, n - 1);
+}
+
+/* Convolution, delta rule, gated norm, product, of one row with the addition. */
+static int fuse_gdn(struct cuda *c, const struct node *v, int n)
+{
+    const struct node *norm = v + 2, *out = v + 3;
+    struct fused_args f;
+
+    if (n < 4 || v->op != DEV_OP_conv || v[1].op != DEV_OP_gdn || v[1].t[1].data != v->t[0].data ||
+        v->r.n > FEW_ROWS || read_later(v + 2, n - 2, v->t[0]))
+        return 0;
+    const struct tensor o = v[1].t[0];
+    if (norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != o.data || !fits_k(norm->t[0].ne[0]) ||
+        !product_of(out, norm->t[0]) || out->t[1].type == QUANT_f32 || read_later(out + 1, n - 4, o) ||
+        read_later(out + 1, n - 4, norm->t[0]) || !cuda_fused_gdn(c, v, c->ws))
+        return 0;
+    start_args(c, &f, norm->t[0]);
+    f.mode = IN_ROUNDED;
+    f.a.x = c->ws;
+    const struct op_log &log = v->conv.rec.log;
+    const int channels = (int)v->t[1].ne[0];
+    f.past = (struct past_move){ v->conv.rec.data, (const float *)v->t[1].data, v->r.seq, v->conv.rec.floats,
+                                 v->t[1].stride, channels, v->r.logs ? (int)log.width : channels, v->r.n_seq, log };
+    return 3 + product_and_add(c, &f, out, n - 3);
+}
+
+/* A mixture of experts as it is recorded; NULL: not there. */
+struct mixture {
+    const struct node *norm, *router, *route, *tally, *out, *moe;
+    const struct node *up, *gate, *glu, *down, *open; /* of the shared expert */
+    const struct node *in, *sum, *join, *add;         /* join: of the shared expert's output */
+    int                n;
+};
+
+/* The shared expert, if there is one; false: it is not of the kind that goes along. */
+static bool find_shared(struct mixture *m, const struct node *v, int n)
+{
+    const struct tensor &x = m->norm->t[0];
+
+    if (n < 1 || v->op != DEV_OP_matmul)
+        return true;
+    if (n < 5 || !product_of(v, x) || !product_of(v + 1, x) || v[2].op != DEV_OP_glu || v[3].op != DEV_OP_matmul ||
+        !same(v[2].t[1], v[1].t[0]) || !same(v[2].t[2], v[0].t[0]) || !same(v[3].t[2], v[2].t[0]) ||
+        v[0].t[1].type == QUANT_f32 || v[1].t[1].type == QUANT_f32 || v[3].t[1].type == QUANT_f32 ||
+        !fits(v[3].t[1], v[2].t[0]) ||
+        !fits_k(v[3].t[1].ne[0]) || !in_quads(v[2].t[0]))
+        return false;
+    m->up = v;
+    m->gate = v + 1;
+    m->glu = v + 2;
+    m->down = v + 3;
+    m->n += 4;
+    if (v[4].op == DEV_OP_matmul && product_of(v + 4, x)) {
+        m->open = v + 4;
+        m->n++;
+    }
+    return true;
+}
+
+/* The addition of its output to y. */
+static bool find_join(struct mixture *m, const struct node *v, int n, struct tensor y)
+{
+    if (m->down == NULL)
+        return true;
+    if (n < 1 || v->op != (m->open != NULL ? DEV_OP_add_gated : DEV_OP_add) || !same(v->t[0], y) ||
+        !same(v->t[1], m->down->t[0]) || (m->open == NULL && v->f[0] != 1.0f) ||
+        read_later(v + 1, n - 1, m->up->t[0]) || read_later(v + 1, n - 1, m->gate->t[0]) ||
+        read_later(v + 1, n - 1, m->glu->t[0]) || read_later(v + 1, n - 1, m->down->t[0]))
+        return false;
+    m->join = v;
+    m->n++;
+    return true;
+}
+
+static bool take(const struct node **out, struct mixture *m, const struct node *v, int n, int op)
+{
+    if (m->n >= n || v[m->n].op != op)
+        return false;
+    *out = v + m->n++;
+    return true;
+}
+
+/* Norm, router, experts (all here, or some on the host), shared expert, addition. */
+static bool find_mixture(struct mixture *m, const struct node *v, int n)
+{
+    *m = (struct mixture){};
+    m->norm = v;
+    m->n = 1;
+    if (!whole_norm(v) || v->t[0].data == v->t[1].data || !take(&m->router, m, v, n, DEV_OP_matmul) ||
+        !product_of(m->router, v->t[0]) || !take(&m->route, m, v, n, DEV_OP_route))
+        return false;
+    (void)take(&m->tally, m, v, n, DEV_OP_tally);
+    bool split = take(&m->out, m, v, n, DEV_OP_hand_out);
+    (void)take(&m->moe, m, v, n, split ? DEV_OP_moe_pairs : DEV_OP_moe);
+    if ((split ? !same(m->out->t[1], v->t[0]) : m->moe == NULL) || (m->moe != NULL && !same(m->moe->t[1], v->t[0])) ||
+        !find_shared(m, v + m->n, n - m->n))
+        return false;
+    if (split && (!take(&m->in, m, v, n, DEV_OP_hand_in) || !take(&m->sum, m, v, n, DEV_OP_moe_sum) ||
+                  m->sum->t[2].data != m->route->t[0].data))
+        return false;
+    struct tensor y = split ? m->sum->t[0] : m->moe->t[0];
+    if (!find_join(m, v + m->n, n - m->n, y))
+        return false;
+    if (m->n < n && v[m->n].op == DEV_OP_add && same(v[m->n].t[1], y))
+        m->add = v + m->n++;
+    return true;
+}
+
+static struct expert_matrix matrix_of(struct tensor w)
+{
+    int64_t bytes = w.data == NULL ? 0 : quant_row_bytes(w.type, w.ne[0]);
+
+    return (struct expert_matrix){ (const uint8_t *)w.data, bytes, w.pitch * bytes, w.type };
+}
+
+static void fused_up_args(struct cuda *c, struct fused_up *u, const struct mixture *x, const struct op_moe &m)
+{
+    u->logits = (const float *)x->router->t[0].data;
+    u->r = x->route->route;
+    u->expert = (int *)x->route->out;
+    u->weight = (float *)x->route->t[0].data;
+    u->x = c->ws;
+    u->k = (int)m.up.ne[0];
+    u->routed = (struct expert_up){ matrix_of(m.gate), matrix_of(m.up), (int)m.up.ne[1], m.act,
+                                    (float *)(c->ws + cuda_matmul_ws(u->k, 1)) };
+    if (x->down != NULL)
+        u->sh = (struct expert_up){ matrix_of(x->gate->t[1]), matrix_of(x->up->t[1]), (int)x->up->t[1].ne[1], OP_SILU,
+                                    (float *)x->glu->t[0].data };
+    u->eight = c->eight;
+    u->tab = c->tab;
+}
+
+static void fused_down_args(struct cuda *c, struct fused_down *d, const struct mixture *x, const struct op_moe &m)
+{
+    d->routed = matrix_of(m.down);
+    d->n_used = m.n_used;
+    d->ff = (int)m.down.ne[0];
+    d->n = (int)m.down.ne[1];
+    d->y = (float *)(x->sum != NULL ? x->sum->t[0].data : x->moe->t[0].data);
+    d->res = x->add != NULL ? (float *)x->add->t[0].data : NULL;
+    d->scale = x->add != NULL ? x->add->f[0] : 0.0f;
+    if (x->down != NULL) {
+        d->sh = matrix_of(x->down->t[1]);
+        d->sh_ff = (int)x->down->t[1].ne[0];
+        d->sh_hid = (const float *)x->glu->t[0].data;
+        d->sh_open = x->open != NULL ? (const float *)x->open->t[0].data : NULL;
+    }
+    d->eight = c->eight;
+    d->tab = c->tab;
+}
+
+/* A mixture of experts, several rows. */
+static int few_moe(struct cuda *c, const struct mixture *x)
+{
+    const struct few_moe m = { x->route, x->moe, x->gate, x->up, x->down, x->open, x->add, x->out, x->sum };
+    struct fused_args f;
+
+    if (x->moe == NULL || !cuda_few_moe_fits(x->route, x->moe) || !fits_k(x->moe->moe.down.ne[0]) ||
+        !fits_k(x->moe->moe.up.ne[0]))
+        return 0;
+    if (x->glu != NULL && (x->gate->t[0].stride != x->up->t[0].stride || x->glu->t[0].ne[0] > x->moe->moe.up.ne[0] ||
+                           x->down->t[1].ne[1] % 32 != 0))
+        return 0;
+    norm_args(c, &f, x->norm);
+    add_job(&f, x->router->t[1], x->router->t[0]);
+    if (x->open != NULL)
+        add_job(&f, x->open->t[1], x->open->t[0]);
+    if (x->glu != NULL) {
+        add_job(&f, x->gate->t[1], x->gate->t[0]);
+        add_job(&f, x->up->t[1], x->up->t[0]);
+    }
+    cuda_fused_matvec(c, &f);
+    cuda_few_moe(c, &m);
+    if (x->tally != NULL)
+        cuda_tally(c, x->tally);
+    return x->n;
+}
+
+static int fuse_moe(struct cuda *c, const struct node *v, int n)
+{
+    struct fused_args f;
+    struct mixture x;
+
+    if (!find_mixture(&x, v, n))
+        return 0;
+    const struct op_hand *hand = x.in != NULL ? (const struct op_hand *)x.in->p[1] : NULL;
+    const struct op_moe &m = x.moe != NULL ? x.moe->moe : hand->moe; /* of the latter, only what experts are like */
+    const struct op_route &r = x.route->route;
+    if (v->t[0].ne[1] > 1)
+        return few_moe(c, &x);
+    if (r.n_expert > 512 || r.n_used > FUSED_USED || r.n_group > 1 || !fits_k(m.down.ne[0]) || !fits_k(m.up.ne[0]))
+        return 0;
+    struct fused_up u = {};
+    struct fused_down d = {};
+    fused_up_args(c, &u, &x, m);
+    fused_down_args(c, &d, &x, m);
+    if (!cuda_fused_up_fits(&u) || !cuda_fused_down_fits(&d))
+        return 0;
+    norm_args(c, &f, v);
+    add_job(&f, x.router->t[1], x.router->t[0]);
+    if (x.open != NULL)
+        add_job(&f, x.open->t[1], x.open->t[0]);
+    cuda_fused_matvec(c, &f);
+
+    if (hand != NULL) {
+        u.slot = hand->here;
+        u.hand = cuda_hand_over(c);
+        u.floats = f.floats;
+    }
+    cuda_fused_up(c, &u);
+
+    d.expert = u.expert;
+    d.weight = u.weight;
+    d.hid = u.routed.hid;
+    d.slot = u.slot;
+    d.n_expert = r.n_expert;
+    d.hand = u.hand;
+    cuda_fused_down(c, &d);
+    if (x.tally != NULL)
+        cuda_tally(c, x.tally);
+    return x.n;
+}
+
+/* Attention as it is recorded; gate.data NULL: none; norms, turns, rotations: of queries, then of keys; or NULL. */
+struct attention {
+    const struct node *q, *key, *value, *norms, *turns, *rotations, *store, *attn, *out;
+    struct tensor      qt, gate;
+    int                n;
+};
+
+/* The next two nodes, if they are of this kind and work on queries and keys in place. */
+static void take_pair(const struct node **out, struct attention *x, const struct node *v, int n, int op)
+{
+    const struct tensor q = x->qt, k = x->key->t[0];
+
+    if (x->n + 1 >= n || v[x->n].op != op || v[x->n + 1].op != op)
+        return;
+    const struct node *a = v + x->n, *b = a + 1;
+    if (!same(a->t[0], q) || !same(b->t[0], k) ||
+        (op != DEV_OP_rope && (!same(a->t[1], q) || !same(b->t[1], k))))
+        return;
+    *out = a;
+    x->n += 2;
+}
+
+/* Norm, products for queries (and their gates), keys and values. */
+static bool find_heads(struct attention *x, const struct node *v, int n)
+{
+    if (n < 6 || !whole_norm(v) || v->t[0].data == v->t[1].data || !product_of(v + 1, v->t[0]))
+        return false;
+    x->q = v + 1;
+    x->qt = x->q->t[0];
+    x->n = 2;
+    if (v[2].op == DEV_OP_heads_pick) {
+        if (v[3].op != DEV_OP_heads_pick || v[2].t[1].data != x->qt.data || v[3].t[1].data != x->qt.data ||
+            v[2].i[1] != 2 * v[2].i[0] || v[2].i[2] != 0 || v[3].i[2] != v[3].i[0] || v[3].i[0] != v[2].i[0] ||
+            v[3].i[1] != v[2].i[1])
+            return false;
+        x->qt = v[2].t[0];
+        x->gate = v[3].t[0];
+        x->n = 4;
+    }
+    x->key = v + x->n;
+    x->value = v + x->n + 1;
+    x->n += 2;
+    return product_of(x->key, v->t[0]) && product_of(x->value, v->t[0]);
+}
+
+/* The norms, turns and rotations are those of heads of this width. */
+static bool heads_fit(const struct attention *x, int dim)
+{
+    const struct node *v = x->norms;
+
+    if (v != NULL && (v[0].i[0] != dim || v[1].i[0] != dim || v[0].i[1] != dim || v[1].i[1] != dim ||
+                      v[0].p[0] == NULL || v[1].p[0] == NULL || v[0].f[0] != v[1].f[0]))
+        return false;
+    v = x->turns;
+    if (v != NULL && (v[0].rope.dim != dim || memcmp(&v[0].rope, &v[1].rope, sizeof v[0].rope) != 0))
+        return false;
+    v = x->rotations;
+    return v == NULL || (v[0].i[0] == dim && v[1].i[0] == dim && op_hadamard_block(dim) >= 32);
+}
+
+/* From the norm to the product of what attention gives; nobody else reads what lies between. */
+static bool find_attention(const struct cuda *c, struct attention *x, const struct node *v, int n)
+{
+    const struct node *open = NULL;
+
+    *x = (struct attention){};
+    if (!find_heads(x, v, n))
+        return false;
+    take_pair(&x->norms, x, v, n, DEV_OP_rms_norm);
+    take_pair(&x->turns, x, v, n, DEV_OP_rope);
+    take_pair(&x->rotations, x, v, n, DEV_OP_hadamard);
+    const bool gated = x->gate.data != NULL;
+    if (x->n + 3 + gated > n)
+        return false;
+    x->store = v + x->n++;
+    x->attn = v + x->n++;
+    open = gated ? v + x->n++ : NULL;
+    x->out = v + x->n++;
+    const struct op_kv &kv = x->attn->kv;
+    const struct tensor y = x->attn->t[0];
+    return x->store->op == DEV_OP_kv_store && same(x->store->t[0], x->key->t[0]) &&
+           same(x->store->t[1], x->value->t[0]) && x->store->kv.pages == kv.pages && x->attn->op == DEV_OP_attn &&
+           same(x->attn->t[1], x->qt) && cuda_attn_row_fits(c, x->attn) && heads_fit(x, kv.dim_k) &&
+           (!gated || (open->op == DEV_OP_sigmoid_mul && same(open->t[0], y) && same(open->t[1], x->gate) &&
+                       v[2].i[0] == kv.dim_k && kv.dim_v == kv.dim_k)) &&
+           product_of(x->out, y) && x->out->t[1].type != QUANT_f32 && fits_k(y.ne[0]) &&
+           !read_later(v + x->n, n - x->n, x->qt) && !read_later(v + x->n, n - x->n, x->key->t[0]) &&
+           !read_later(v + x->n, n - x->n, y) && (!gated || !read_later(v + x->n, n - x->n, x->gate));
+}
+
+/* What lies between attention's first products and its last; where the rounded rows are. */
+static const uint8_t *attend(struct cuda *c, const struct attention *x)
+{
+    struct fused_heads h = {};
+
+    h.qg = (const float *)x->q->t[0].data;
+    h.k = (const float *)x->key->t[0].data;
+    h.v = (const float *)x->value->t[0].data;
+    h.qg_stride = (int)x->q->t[0].stride;
+    h.k_stride = (int)x->key->t[0].stride;
+    h.v_stride = (int)x->value->t[0].stride;
+    h.gated = x->gate.data != NULL;
+    if (x->norms != NULL) {
+        h.q_norm = (const float *)x->norms[0].p[0];
+        h.k_norm = (const float *)x->norms[1].p[0];
+        h.eps = x->norms[0].f[0];
+    }
+    if (x->turns != NULL)
+        h.rope = x->turns->rope;
+    h.hadamard = x->rotations != NULL ? op_hadamard_block(x->rotations->i[0]) : 0;
+    return cuda_attn_row(c, &h, x->attn);
+}
+
+/* Attention: norm, products, heads, pages, gate, product, of one row with the addition. */
+static int fuse_attn(struct cuda *c, const struct node *v, int n)
+{
+    struct fused_args f;
+    struct attention x;
+
+    if (v->t[0].ne[1] > FEW_ROWS || !find_attention(c, &x, v, n))
+        return 0;
+    norm_args(c, &f, v);
+    add_job(&f, x.q->t[1], x.q->t[0]);
+    add_job(&f, x.key->t[1], x.key->t[0]);
+    add_job(&f, x.value->t[1], x.value->t[0]);
+    cuda_fused_matvec(c, &f);
+    const uint8_t *rounded = attend(c, &x);
+    start_args(c, &f, x.attn->t[0]);
+    f.mode = IN_ROUNDED;
+    f.a.x = rounded;
+    return x.n - 1 + product_and_add(c, &f, x.out, n - x.n + 1);
+}
+
+static int fuse_plain(struct cuda *c, const struct node *v, int n)
+{
+    struct fused_args f;
+
+    if (n < 2 || v->op != DEV_OP_matmul || v[1].op != DEV_OP_add ||
+        !same(v[1].t[1], v->t[0]) || !fits(v->t[1], v->t[2]) || !fits_k(v->t[1].ne[0]) || !in_quads(v->t[2]))
+        return 0;
+    start_args(c, &f, v->t[2]);
+    take_input(&f, IN_PLAIN, v->t[2]);
+    return product_and_add(c, &f, v, n);
+}
+
+/* Launches the first nodes together; how many, or 0. */
+static int fuse(struct cuda *c, const struct node *v, int n)
+{
+    int k = 0;
+
+    if ((v->op == DEV_OP_conv ? v->r.n : v->t[0].ne[1]) > FEW_ROWS)
+        return 0;
+    switch (v->op) {
+    case DEV_OP_rms_norm:
+        k = fuse_moe(c, v, n);
+        k = k > 0 ? k : fuse_attn(c, v, n);
+        return k > 0 ? k : fuse_norm(c, v, n);
+    case DEV_OP_glu:
+    case DEV_OP_sigmoid_mul: return fuse_gate(c, v, n);
+    case DEV_OP_conv: return fuse_gdn(c, v, n);
+    case DEV_OP_matmul: return fuse_plain(c, v, n);
+    default: return 0;
+    }
+}
+
+/* Launches the first nodes as they are; how many. */
+static int launch(struct cuda *c, const struct node *v, int n)
+{
+    switch (v->op) {
+    case DEV_OP_matmul: return matmuls(c, v, n);
+    case DEV_OP_embed: cuda_embed(c, v); break;
+    case DEV_OP_kv_store: cuda_kv_store(c, v); break;
+    case DEV_OP_attn: cuda_attn(c, v); break;
+    case DEV_OP_conv:
+    case DEV_OP_gdn:
+    case DEV_OP_kda:
+    case DEV_OP_ssm1:
+    case DEV_OP_ssm2: cuda_rec(c, v); break;
+    case DEV_OP_route: cuda_route(c, v); break;
+    case DEV_OP_moe:
+    case DEV_OP_moe_pairs: cuda_moe(c, v); break;
+    case DEV_OP_moe_sum: cuda_moe_sum(c, v); break;
+    case DEV_OP_hand_out: cuda_hand_out(c, v); break;
+    case DEV_OP_hand_in: cuda_hand_in(c, v); break;
+    case DEV_OP_tally: cuda_tally(c, v); break;
+    case DEV_OP_top: cuda_top(c, v); break;
+    case NODE_COPY:
+    case NODE_DONE: return cuda_copy(c, v, n);
+    case NODE_SEND: cuda_send(c, v); break;
+    case NODE_ZERO: cuda_fail(c, cudaMemsetAsync(v->out, 0, v->n, c->stream), "zero"); break;
+    default: cuda_elem(c, v); break;
+    }
+    return 1;
+}
+
+void cuda_exec(struct cuda *c, const struct node *node, int n, bool captured)
+{
+    if (c->clock.on)
+        cuda_clock_mark(c, node, 0, captured);
+    for (int i = 0, k; i < n && c->bad == cudaSuccess; i += k) {
+        k = c->fuse ? fuse(c, &node[i], n - i) : 0;
+        k = k > 0 ? k : launch(c, &node[i], n - i);
+        if (c->clock.on)
+            cuda_clock_mark(c, &node[i], k, captured);
+    }
+}

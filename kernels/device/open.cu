@@ -1,0 +1,755 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* open.cu - opens the CUDA device; turns each operation into a recorded node; the table of operations. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/device/cuda.h"
+extern "C" {
+#include "quant/iq_grids.h"
+}
+
+enum { STACK = 256 }; /* bytes of each thread */
+
+void cuda_fail(struct cuda *c, cudaError_t e, const char *where)
+{
+    if (e == cudaSuccess || c->bad != cudaSuccess)
+        return;
+    c->bad = e;
+    c->bad_at = where;
+}
+
+/* On the device's own stream: no other waits for it, so that a cudaMemcpy() or cudaMemset(), which may return before
+ * its bytes have arrived, could be overtaken by the kernels that read them. */
+static void cuda_move(struct cuda *c, void *to, const void *from, size_t n)
+{
+    TRY(c, cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, c->stream));
+    TRY(c, cudaStreamSynchronize(c->stream));
+}
+
+static void begin(void *ctx)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    (void)cudaSetDevice(c->id);
+    cuda_flush(c);
+    c->in_step = true;
+}
+
+static enum err_code end(void *ctx, struct err *e)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    cuda_flush(c);
+    c->in_step = false;
+    if (c->bad == cudaSuccess)
+        return ERR_OK;
+    return err_set(e, c->bad == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO, "cuda:%d: %s (%s)", c->id,
+                   cudaGetErrorString(c->bad), c->bad_at);
+}
+
+static bool on_device(const void *p)
+{
+    cudaPointerAttributes a;
+
+    if (cudaPointerGetAttributes(&a, p) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    return a.type == cudaMemoryTypeDevice;
+}
+
+static void zero(void *ctx, void *p, size_t n)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    if (c->sketch)
+        return;
+    struct node *v = cuda_record(c, NODE_ZERO);
+    v->out = p;
+    v->n = n;
+    cuda_recorded(c);
+}
+
+static void copy(void *ctx, void *to, const void *from, size_t n)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    if (c->sketch)
+        return;
+    (void)cudaSetDevice(c->id);
+    if (on_device(to) && on_device(from)) {
+        struct node *v = cuda_record(c, NODE_COPY);
+
+        v->out = to;
+        v->p[0] = from;
+        v->n = n;
+        cuda_recorded(c);
+        return;
+    }
+    cuda_flush(c);
+    if (c->bad == cudaSuccess)
+        cuda_move(c, to, from, n);
+}
+
+static void fetch(void *ctx, void *to, const void *from, size_t n)
+{
+    if (!cuda_fetch((struct cuda *)ctx, to, from, n))
+        copy(ctx, to, from, n);
+}
+
+/* ---- operations ---- */
+
+/* Field by field: bytes between fields stay zero, so that nodes compare as memory. */
+static void set(struct tensor *d, struct tensor s)
+{
+    d->type = s.type;
+    for (int i = 0; i < 3; i++)
+        d->ne[i] = s.ne[i];
+    d->stride = s.stride;
+    d->pitch = s.pitch;
+    d->data = s.data;
+}
+
+static struct node *rec1(struct cuda *c, int op, struct tensor y)
+{
+    struct node *v = cuda_record(c, op);
+
+    set(&v->t[0], y);
+    return v;
+}
+
+static struct node *rec2(struct cuda *c, int op, struct tensor y, struct tensor x)
+{
+    struct node *v = rec1(c, op, y);
+
+    set(&v->t[1], x);
+    return v;
+}
+
+static void set_rec(struct op_rec *d, struct op_rec s)
+{
+    d->data = s.data;
+    d->floats = s.floats;
+    d->log.data = s.log.data;
+    d->log.floats = s.log.floats;
+    d->log.width = s.log.width;
+    d->log.rows = s.log.rows;
+    d->log.most = s.log.most;
+}
+
+static void op_embed_(void *ctx, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
+                      float scale)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    bool gather = cuda_is_lookup(c, w.data);
+
+    if (gather && ids != NULL) {
+        cuda_fail(c, cudaErrorInvalidValue, "embed: a matrix on the host, ids on the device");
+        return;
+    }
+    if (gather)
+        w.data = cuda_look_up(c, w.data, (size_t)quant_row_bytes(w.type, w.ne[0]), token, y.ne[1]);
+    struct node *v = rec2(c, DEV_OP_embed, y, w);
+    v->p[0] = gather ? NULL : cuda_stage(c, AS_TOKENS, token, (size_t)y.ne[1] * sizeof *token);
+    v->p[1] = ids != NULL ? ids->at : NULL;
+    v->n = ids != NULL ? (size_t)ids->stride : 0;
+    v->f[0] = scale;
+    cuda_recorded(c);
+}
+
+static void op_matmul_(void *ctx, struct tensor y, struct tensor w, struct tensor x)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    set(&rec2(c, DEV_OP_matmul, y, w)->t[2], x);
+    cuda_recorded(c);
+}
+
+static void op_rms_norm_(void *ctx, struct tensor y, struct tensor x, const float *w, int64_t n_w, int64_t group,
+                         float eps)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = rec2(c, DEV_OP_rms_norm, y, x);
+
+    v->p[0] = w;
+    v->i[0] = (int)n_w;
+    v->i[1] = (int)group;
+    v->f[0] = eps;
+    cuda_recorded(c);
+}
+
+static void op_rms_norm_gated_(void *ctx, struct tensor y, struct tensor x, struct tensor z, const float *w,
+                               int64_t n_w, int64_t group, float eps)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = rec2(c, DEV_OP_rms_norm_gated, y, x);
+
+    set(&v->t[2], z);
+    v->p[0] = w;
+    v->i[0] = (int)n_w;
+    v->i[1] = (int)group;
+    v->f[0] = eps;
+    cuda_recorded(c);
+}
+
+static void op_add_(void *ctx, struct tensor y, struct tensor x, float s)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    rec2(c, DEV_OP_add, y, x)->f[0] = s;
+    cuda_recorded(c);
+}
+
+static void op_add_gated_(void *ctx, struct tensor y, struct tensor x, struct tensor g)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    set(&rec2(c, DEV_OP_add_gated, y, x)->t[2], g);
+    cuda_recorded(c);
+}
+
+static void op_glu_(void *ctx, struct tensor y, struct tensor gate, struct tensor up)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    set(&rec2(c, DEV_OP_glu, y, gate)->t[2], up);
+    cuda_recorded(c);
+}
+
+static void op_relu2_(void *ctx, struct tensor y)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    rec1(c, DEV_OP_relu2, y);
+    cuda_recorded(c);
+}
+
+static void op_sigmoid_mul_(void *ctx, struct tensor y, struct tensor g)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    rec2(c, DEV_OP_sigmoid_mul, y, g);
+    cuda_recorded(c);
+}
+
+static void op_mul_(void *ctx, struct tensor y, struct tensor x)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    rec2(c, DEV_OP_mul, y, x);
+    cuda_recorded(c);
+}
+
+static void op_scale_(void *ctx, struct tensor y, float s)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    rec1(c, DEV_OP_scale, y)->f[0] = s;
+    cuda_recorded(c);
+}
+
+static void op_rows_pick_(void *ctx, struct tensor y, struct tensor x, const int32_t *row)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = rec2(c, DEV_OP_rows_pick, y, x);
+
+    v->p[0] = cuda_stage(c, AS_PICKS, row, (size_t)y.ne[1] * sizeof *row);
+    cuda_recorded(c);
+}
+
+static void op_heads_pick_(void *ctx, struct tensor y, struct tensor x, int64_t dim, int64_t pitch, int64_t first)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = rec2(c, DEV_OP_heads_pick, y, x);
+
+    v->i[0] = (int)dim;
+    v->i[1] = (int)pitch;
+    v->i[2] = (int)first;
+    cuda_recorded(c);
+}
+
+static void op_rope_(void *ctx, struct tensor x, const struct op_rope *a, const struct op_rows *r)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = rec1(c, DEV_OP_rope, x);
+
+    v->rope.dim = a->dim;
+    v->rope.n_rot = a->n_rot;
+    v->rope.freq = a->freq;
+    v->rope.pairs = a->pairs;
+    v->r = cuda_stage_rows(c, r);
+    cuda_recorded(c);
+}
+
+static void op_hadamard_(void *ctx, struct tensor y, struct tensor x, int64_t dim)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    rec2(c, DEV_OP_hadamard, y, x)->i[0] = (int)dim;
+    cuda_recorded(c);
+}
+
+static void set_kv(struct cuda *c, struct node *v, const struct op_kv *kv, const struct op_rows *r)
+{
+    v->kv.type_k = kv->type_k;
+    v->kv.type_v = kv->type_v;
+    v->kv.n_head = kv->n_head;
+    v->kv.dim_k = kv->dim_k;
+    v->kv.dim_v = kv->dim_v;
+    v->kv.pages = kv->pages;
+    v->kv.page_bytes = kv->page_bytes;
+    v->r = cuda_stage_rows(c, r);
+    v->pg = cuda_stage_pages(c, kv, r);
+}
+
+static void op_kv_store_(void *ctx, struct tensor k, struct tensor v, const struct op_kv *kv, const struct op_rows *r)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    set_kv(c, rec2(c, DEV_OP_kv_store, k, v), kv, r);
+    cuda_recorded(c);
+}
+
+static void op_attn_(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
+                     const struct op_rows *r)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = rec2(c, DEV_OP_attn, y, q);
+
+    v->f[0] = scale;
+    set_kv(c, v, kv, r);
+    cuda_recorded(c);
+}
+
+static void op_conv_(void *ctx, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = rec2(c, DEV_OP_conv, y, x);
+
+    v->conv.taps = a->taps;
+    v->conv.w = a->w;
+    v->conv.bias = a->bias;
+    v->conv.silu = a->silu;
+    set_rec(&v->conv.rec, a->rec);
+    v->r = cuda_stage_rows(c, r);
+    cuda_recorded(c);
+}
+
+static void op_gdn_(void *ctx, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
+                    const struct op_gdn *a, const struct op_rows *r)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = rec2(c, DEV_OP_gdn, y, qkv);
+
+    set(&v->t[2], alpha);
+    set(&v->t[3], beta);
+    v->gdn.n_k = a->n_k;
+    v->gdn.n_v = a->n_v;
+    v->gdn.dim = a->dim;
+    v->gdn.dim_v = a->dim_v;
+    v->gdn.k_grouped = a->k_grouped;
+    v->gdn.eps = a->eps;
+    v->gdn.a = a->a;
+    v->gdn.dt_bias = a->dt_bias;
+    set_rec(&v->gdn.rec, a->rec);
+    v->r = cuda_stage_rows(c, r);
+    cuda_recorded(c);
+}
+
+static void op_kda_(void *ctx, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
+                    const struct op_kda *a, const struct op_rows *r)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = rec2(c, DEV_OP_kda, y, qkv);
+
+    set(&v->t[2], decay);
+    set(&v->t[3], beta);
+    v->kda.n_head = a->n_head;
+    v->kda.dim = a->dim;
+    v->kda.eps = a->eps;
+    v->kda.a = a->a;
+    v->kda.dt_bias = a->dt_bias;
+    set_rec(&v->kda.rec, a->rec);
+    v->r = cuda_stage_rows(c, r);
+    cuda_recorded(c);
+}
+
+static void op_ssm1_(void *ctx, struct tensor y, struct tensor x, struct tensor dt, struct tensor b, struct tensor cc,
+                     const struct op_ssm1 *a, const struct op_rows *r)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = rec2(c, DEV_OP_ssm1, y, x);
+
+    set(&v->t[2], dt);
+    set(&v->t[3], b);
+    set(&v->t[4], cc);
+    v->ssm1.n_state = a->n_state;
+    v->ssm1.a = a->a;
+    v->ssm1.d = a->d;
+    v->ssm1.dt_bias = a->dt_bias;
+    set_rec(&v->ssm1.rec, a->rec);
+    v->r = cuda_stage_rows(c, r);
+    cuda_recorded(c);
+}
+
+static void op_ssm2_(void *ctx, struct tensor y, struct tensor xbc, struct tensor dt, const struct op_ssm2 *a,
+                     const struct op_rows *r)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = rec2(c, DEV_OP_ssm2, y, xbc);
+
+    set(&v->t[2], dt);
+    v->ssm2.n_head = a->n_head;
+    v->ssm2.dim = a->dim;
+    v->ssm2.n_group = a->n_group;
+    v->ssm2.n_state = a->n_state;
+    v->ssm2.a = a->a;
+    v->ssm2.d = a->d;
+    v->ssm2.dt_bias = a->dt_bias;
+    set_rec(&v->ssm2.rec, a->rec);
+    v->r = cuda_stage_rows(c, r);
+    cuda_recorded(c);
+}
+
+static void op_route_(void *ctx, int32_t *expert, struct tensor weight, struct tensor logits, const struct op_route *a)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = rec2(c, DEV_OP_route, weight, logits);
+
+    v->out = expert;
+    v->route.n_expert = a->n_expert;
+    v->route.n_used = a->n_used;
+    v->route.normalise = a->normalise;
+    v->route.scale = a->scale;
+    v->route.sigmoid = a->sigmoid;
+    v->route.bias = a->bias;
+    v->route.n_group = a->n_group;
+    v->route.n_group_used = a->n_group_used;
+    cuda_recorded(c);
+}
+
+static void set_moe(struct node *v, const struct op_moe *a)
+{
+    v->moe.n_used = a->n_used;
+    v->moe.expert = a->expert;
+    set(&v->moe.weight, a->weight);
+    set(&v->moe.gate, a->gate);
+    set(&v->moe.up, a->up);
+    set(&v->moe.down, a->down);
+    v->moe.act = a->act;
+    v->moe.slot = a->slot;
+}
+
+static void op_top_(void *ctx, void *out, struct tensor logits, const struct op_top *a)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    size_t rows = (size_t)logits.ne[1];
+
+    if (a->mask != NULL)
+        cuda_masks_record(c, a, logits.ne[1], logits.ne[0]);
+    struct node *v = cuda_record(c, DEV_OP_top);
+    set(&v->t[1], logits);
+    v->out = out;
+    v->i[0] = a->k;
+    v->i[1] = a->n_ids;
+    v->i[2] = a->mask != NULL;
+    v->n = op_top_bytes(a);
+    v->p[0] = a->n_ids > 0 ? cuda_stage(c, AS_IDS, a->ids, rows * (size_t)a->n_ids * sizeof *a->ids) : NULL;
+    v->p[1] = cuda_stage(c, AS_TEMPS, a->inv_temp, rows * sizeof *a->inv_temp);
+    cuda_recorded(c);
+}
+
+static void op_moe_(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    set_moe(rec2(c, DEV_OP_moe, y, x), a);
+    cuda_recorded(c);
+}
+
+static void op_moe_pairs_(void *ctx, struct tensor out, struct tensor x, const struct op_moe *a)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    set_moe(rec2(c, DEV_OP_moe_pairs, out, x), a);
+    cuda_recorded(c);
+}
+
+static void op_moe_sum_(void *ctx, struct tensor y, struct tensor out, struct tensor weight)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    set(&rec2(c, DEV_OP_moe_sum, y, out)->t[2], weight);
+    cuda_recorded(c);
+}
+
+static void op_hand_out_(void *ctx, struct tensor x, const int32_t *expert, const struct op_hand *h)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = cuda_record(c, DEV_OP_hand_out);
+
+    set(&v->t[1], x);
+    v->p[0] = expert;
+    v->p[1] = h;
+    cuda_recorded(c);
+}
+
+static void op_hand_in_(void *ctx, struct tensor out, struct tensor x, const int32_t *expert, const struct op_hand *h)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = rec2(c, DEV_OP_hand_in, out, x);
+
+    v->p[0] = expert;
+    v->p[1] = h;
+    if (c->measuring)
+        cuda_hand_need(c, x.ne[1], h->moe.n_used, x.ne[0], out.ne[0]);
+    else
+        c->hand.helper = h->dev;
+    cuda_recorded(c);
+}
+
+static void op_tally_(void *ctx, uint64_t *count, int, const int32_t *expert, int64_t n)
+{
+    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = cuda_record(c, DEV_OP_tally);
+
+    v->out = count;
+    v->p[0] = expert;
+    v->n = (size_t)n;
+    cuda_recorded(c);
+}
+
+static void measure(void *ctx, bool on)
+{
+    ((struct cuda *)ctx)->measuring = on;
+}
+
+static const char *simd(void *ctx)
+{
+    return ((struct cuda *)ctx)->about;
+}
+
+static int threads(void *)
+{
+    return 1;
+}
+
+static void close_cuda(void *ctx)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    if (c->sketch) {
+        free(c);
+        return;
+    }
+    (void)cudaSetDevice(c->id);
+    if (c->stream != NULL)
+        (void)cudaStreamSynchronize(c->stream);
+    cuda_drop_graphs(c);
+    cuda_hand_close(c);
+    cuda_masks_close(c);
+    cuda_lookup_close(c);
+    cuda_clock_free(c);
+    for (int i = 0; i < CHUNKS; i++) {
+        (void)cudaFreeHost(c->chunk[i].host);
+        (void)cudaFree(c->chunk[i].dev);
+    }
+    while (c->weights != NULL) {
+        struct weight_block *b = c->weights;
+
+        c->weights = b->next;
+        (void)cudaFree(b->p);
+        free(b);
+    }
+    for (int i = 0; i < 2; i++) {
+        (void)cudaFreeHost(c->bounce[i]);
+        if (c->bounce_done[i] != NULL)
+            (void)cudaEventDestroy(c->bounce_done[i]);
+    }
+    (void)cudaFreeHost(c->fetch.pinned);
+    (void)cudaFree(c->fetch.turn);
+    (void)cudaFree(c->handed);
+    (void)cudaFree(c->ws);
+    (void)cudaFree(c->tab);
+    if (c->stream != NULL)
+        (void)cudaStreamDestroy(c->stream);
+    free(c->node);
+    free(c);
+}
+
+static struct dev_table make_table(void)
+{
+    struct dev_table t = {};
+    constexpr decltype(nullptr) op_adapt_ = nullptr; /* it has no adapters */
+
+#define X(name) t.name = op_##name##_;
+    DEV_OPS(X)
+#undef X
+    t.measure = measure;
+    t.reserve = cuda_reserve;
+    t.weights = cuda_weights;
+    t.weights_rows = cuda_weights_rows;
+    t.weights_some = cuda_weights_some;
+    t.reserve_weights = cuda_reserve_weights;
+    t.held = cuda_held;
+    t.memory = cuda_memory;
+    t.is_host = false;
+    t.alloc = cuda_alloc;
+    t.free = cuda_release;
+    t.begin = begin;
+    t.submit = cuda_submit;
+    t.end = end;
+    t.zero = zero;
+    t.copy = copy;
+    t.fetch = fetch;
+    t.close = close_cuda;
+    t.simd = simd;
+    t.threads = threads;
+    t.read_speed = cuda_read_speed;
+    t.time = cuda_time;
+    t.time_ns = cuda_time_ns;
+    t.launches = cuda_launches;
+    t.graphs = cuda_graphs;
+    return t;
+}
+
+/* Code books with a byte an element. */
+static uint2 octet(uint16_t entry, const uint8_t value[4])
+{
+    uint32_t w[2] = { 0, 0 };
+
+    for (int k = 0; k < 8; k++)
+        w[k / 4] |= (uint32_t)value[entry >> 2 * k & 3] << k % 4 * 8;
+    return make_uint2(w[0], w[1]);
+}
+
+static void spread_tables(struct tables *t)
+{
+    static const uint8_t magnitude[4] = { 8, 25, 43, 0 }, digit8[4] = { 0, 8, 16, 24 };
+    static const uint8_t quad[8] = { 4, 12, 20, 28, 36, 44, 52, 62 };
+
+    for (int i = 0; i < 512; i++) {
+        t->iq3s[i] = 0;
+        for (int k = 0; k < 4; k++)
+            t->iq3s[i] |= (uint32_t)(2 * (quant_iq3s_grid[i] >> 4 * k & 7) + 1) << 8 * k;
+        t->iq2xs[i] = octet(quant_iq2xs_grid[i], magnitude);
+    }
+    for (int i = 0; i < 256; i++) {
+        t->iq3xxs[i] = 0;
+        for (int k = 0; k < 4; k++)
+            t->iq3xxs[i] |= (uint32_t)quad[quant_iq3xxs_grid[i] >> 4 * k & 7] << 8 * k;
+        t->iq2xxs[i] = octet(quant_iq2xxs_grid[i], magnitude);
+    }
+    for (int i = 0; i < 1024; i++)
+        t->iq2s[i] = octet(quant_iq2s_grid[i], magnitude);
+    for (int i = 0; i < 2048; i++)
+        t->iq1s[i] = octet(quant_iq1s_grid[i], digit8);
+}
+
+__global__ void probe(void)
+{
+}
+
+static enum err_code check_device(int id, char *about, size_t n, struct err *e)
+{
+    cudaDeviceProp p;
+    cudaFuncAttributes f;
+    int count = 0;
+    cudaError_t bad = cudaGetDeviceCount(&count);
+
+    if (bad == cudaErrorInsufficientDriver)
+        return err_set(e, ERR_UNSUPPORTED, "no usable CUDA device: the NVIDIA driver is missing or too old");
+    if (bad != cudaSuccess || count == 0)
+        return err_set(e, ERR_UNSUPPORTED, "no usable CUDA device: %s",
+                       bad == cudaSuccess ? "none found" : cudaGetErrorString(bad));
+    if (id >= count)
+        return err_set(e, ERR_ARG, "there is no CUDA device %d: there are %d", id, count);
+    bad = cudaSetDevice(id);
+    if (bad == cudaSuccess) /* by default memory is taken for 1,024 bytes of every thread */
+        bad = cudaDeviceSetLimit(cudaLimitStackSize, STACK);
+    if (bad == cudaSuccess)
+        bad = cudaGetDeviceProperties(&p, id);
+    if (bad == cudaSuccess && cudaFuncGetAttributes(&f, probe) != cudaSuccess)
+        return err_set(e, ERR_UNSUPPORTED, "%s has compute capability %d.%d: this program has no kernels for it",
+                       p.name, p.major, p.minor);
+    if (bad != cudaSuccess)
+        return err_set(e, ERR_UNSUPPORTED, "CUDA device %d: %s", id, cudaGetErrorString(bad));
+    (void)snprintf(about, n, "%s, sm_%d%d", p.name, p.major, p.minor);
+    return ERR_OK;
+}
+
+static bool set_up(struct cuda *c)
+{
+    struct tables *t = (struct tables *)malloc(sizeof *t);
+
+    if (t == NULL)
+        return false;
+    spread_tables(t);
+    int major = 0;
+    TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->id));
+    TRY(c, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->id));
+    c->wide = major == 9;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    TRY(c, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&c->encode, 12000, cudaEnableDefault,
+                                            &found));
+    if (found != cudaDriverEntryPointSuccess)
+        cuda_fail(c, cudaErrorInsufficientDriver, "cuTensorMapEncodeTiled");
+    TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
+    TRY(c, cudaMalloc((void **)&c->tab, sizeof *t));
+    TRY(c, cudaMalloc((void **)&c->handed, sizeof *c->handed));
+    TRY(c, cudaMallocHost((void **)&c->fetch.pinned, FETCH_BYTES + sizeof(uint32_t)));
+    TRY(c, cudaMalloc((void **)&c->fetch.turn, sizeof *c->fetch.turn));
+    if (c->bad == cudaSuccess) {
+        memset(c->fetch.pinned + FETCH_BYTES, 0, sizeof(uint32_t));
+        TRY(c, cudaMemsetAsync(c->fetch.turn, 0, sizeof *c->fetch.turn, c->stream));
+    }
+    for (int i = 0; i < 2; i++) {
+        TRY(c, cudaMallocHost((void **)&c->bounce[i], BOUNCE));
+        TRY(c, cudaEventCreateWithFlags(&c->bounce_done[i], cudaEventDisableTiming));
+    }
+    if (c->bad == cudaSuccess)
+        cuda_move(c, c->tab, t, sizeof *t);
+    free(t);
+    return c->bad == cudaSuccess;
+}
+
+/* A sketch asks no more of the device than how much memory it has, and of one that is absent not even that. */
+static void set_up_sketch(struct cuda *c, bool present)
+{
+    c->sketch = true;
+    c->mem = (struct dev_memory){ false, -1, -1, -1, false };
+    if (present)
+        cuda_look(c);
+}
+
+extern "C" enum err_code cuda_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o,
+                                       struct err *e)
+{
+    static const struct dev_table table = make_table();
+    struct cuda *c;
+    char about[288] = "absent";
+    bool present = check_device(dev_unit(dev), about, sizeof about, e) == ERR_OK;
+
+    if (!present && !(o->sketch && o->absent))
+        return e->code;
+    c = (struct cuda *)calloc(1, sizeof *c);
+    if (c == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    c->dev = dev;
+    c->id = dev_unit(dev);
+    c->fuse = true;
+    c->eight = o->acts == QUANT_ACTS_I8;
+    memcpy(c->about, about, sizeof about);
+    if (o->sketch) {
+        set_up_sketch(c, present);
+    } else if (!set_up(c)) {
+        enum err_code code = err_set(e, ERR_UNSUPPORTED, "CUDA device %d: %s", c->id, cudaGetErrorString(c->bad));
+
+        close_cuda(c);
+        return code;
+    }
+    out->table = &table;
+    out->ctx = c;
+    return ERR_OK;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_r17_mma_rare.cu - GEMM for 17 and more tokens: instances for the other formats. */
+#include "kernels/quant/all.cuh"
+#include "kernels/gemm/gemm_r17_mma.cuh"
+
+/* gemm/gemm_r17_mma.cuh has no place for minima of halves. */
+template <int TYPE> static constexpr bool fits = !(wq<TYPE>::HALF && wq<TYPE>::MIN);
+
+bool cuda_is_tiled(int type)
+{
+    switch (type) {
+#define X(name) case QUANT_##name: return fits<QUANT_##name>;
+        CUDA_RARE(X)
+#undef X
+    default: return cuda_is_common(type);
+    }
+}
+
+void cuda_tile_rare(struct cuda *c, const struct tile_args *a, dim3 grid)
+{
+    switch (a->job[0].type) {
+#define X(name) \
+    case QUANT_##name: \
+        if constexpr (fits<QUANT_##name>) \
+            launch_tile<QUANT_##name>(c, a, grid); \
+        break;
+        CUDA_RARE(X)
+#undef X
+    default: break;
+    }
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_r2_16.cuh - GEMM for 2 to 16 tokens: what its three kernels are called with.   room: kernels (base quant ops) */
+#ifndef KERNELS_GEMM_GEMM_R2_16_CUH
+#define KERNELS_GEMM_GEMM_R2_16_CUH
+#include "kernels/device/fused.cuh"
+#include "kernels/moe/moe_r17.cuh"
+
+/* A matrix. Of type f32 only where few_args.floats are there. */
+struct few_job {
+    const uint8_t *w;
+    float         *y, *res;       /* [column] rows; res += scale times y, or NULL */
+    int64_t        y_stride;
+    bool           boxed; /* set by the launch: there is box[] of it */
+    int            row_bytes, n_rows, type, first; /* first: its first task, or beside others its first block, of such */
+    int            longer; /* set by the launch: how many tasks, from the first on, have one strip more */
+};
+
+/* Columns are rows of x. */
+struct few_args {
+    CUtensorMap          box[JOBS]; /* of jobs whose rows come to a stage so (gemm/weights_smem.cuh) */
+    struct few_job       job[JOBS];
+    int                  n, n_beside, k, nx; /* jobs, then those beside them */
+    const uint8_t       *x;           /* rounded */
+    const float         *floats;      /* not rounded */
+    int64_t              floats_stride, res_stride;
+    float                scale;
+    struct past_move     past;
+    const struct tables *tab;
+    int                  held; /* blocks of the launch before, which still have their room when these look for theirs */
+    /* set by the launch: tasks are so many strips of a matrix, some one more, times one of the spans of columns;
+     * blocks: that have tasks; before them those beside, of so many rows; pitch: of a column in shared memory */
+    int                  tasks, blocks, beside, beside_rows, strips, spans, pitch;
+    bool                 paired; /* two blocks, a cluster, have the same columns, of which each brings half to both */
+    bool                 staged; /* weights go through shared memory */
+    bool                 eight;  /* how x is rounded */
+};
+/* The jobs of a; res: what the first one's output is added to. */
+void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a, float *res);
+
+/* Such jobs of one format, with nt times four columns a block, if their shapes are the kernel's; false: nothing is
+ * launched. */
+bool cuda_few_many(struct cuda *c, struct few_args *f, int nt, int type);
+bool cuda_few_once(struct cuda *c, struct few_args *f, int nt, int type);
+
+int cuda_attn_smem(struct cuda *c); /* attn/attn_r2_16.cu: bytes of shared memory that a block can have */
+
+/* Experts of up to FEW_ROWS rows, but of more than one: formats and shapes for which cuda_moe_few() is there. */
+enum { FEW_MOE_K = 16384 };
+bool cuda_moe_is_few(const struct node *v);
+size_t cuda_few_moe_ws(const struct node *v);
+void cuda_moe_few(struct cuda *c, const struct node *v);
+/* hid = act(gate) hid, or act(hid), for pairs of a mixture. */
+void cuda_activate(struct cuda *c, float *hid, const float *gate, int64_t pairs, const struct op_moe &m);
+
+/* Such rows from the router's logits and the shared expert's first products on (sh_down NULL: it has none): choice,
+ * products, sums, the addition (or NULL). Rounded rows are where cuda_ws() of the mixture begins. */
+struct few_moe {
+    const struct node *route, *moe, *sh_gate, *sh_up, *sh_down, *open, *add;
+    const struct node *out, *sum; /* some experts are the host's, and the sum is there; NULL: all are here */
+};
+bool cuda_few_moe_fits(const struct node *route, const struct node *moe);
+void cuda_few_moe(struct cuda *c, const struct few_moe *m);
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_r64_a16_wgmma_i.cu - GEMM for 64 and more tokens, 16-bit activations: instances for 8-bit and codebook formats.
+ * Needs sm_90a: only it has wgmma. */
+#include "kernels/quant/all.cuh"
+#include "kernels/gemm/gemm_r64_a16_wgmma.cuh"
+
+void cuda_wide_i(struct cuda *c, const struct tile_args *a, unsigned blocks)
+{
+    switch (a->job[0].type) {
+    case QUANT_q8_0: launch_wide<QUANT_q8_0>(c, a, blocks); break;
+    case QUANT_iq3_s: launch_wide<QUANT_iq3_s>(c, a, blocks); break;
+    case QUANT_iq4_xs: launch_wide<QUANT_iq4_xs>(c, a, blocks); break;
+    default: break;
+    }
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* moe_r17.cuh - grouped products with the matrices of experts.   room: kernels (base quant ops)
+ *
+ * A pair is one use of an expert by a row: pair = row * n_used + k. Pairs are sorted by expert and cut into chunks that
+ * share the reads of the expert's weights. */
+#ifndef KERNELS_MOE_MOE_R17_CUH
+#define KERNELS_MOE_MOE_R17_CUH
+#include "kernels/gemm/pick.cuh"
+
+struct expert_chunk {
+    int expert, first, n; /* pairs list[first ...] */
+};
+/* y[pair] = matrix of the pair's expert times x[pair / div] */
+struct expert_args {
+    const uint8_t             *w;
+    int64_t                    row_bytes, expert_bytes;
+    int                        n_rows, k, type;
+    const uint8_t             *x;      /* rounded, or floats for plain formats */
+    int64_t                    x_bytes;
+    int                        div;
+    float                     *y;
+    int64_t                    y_stride;
+    const int                 *list;   /* NULL: pair i is chunk i, expert id[i] */
+    const int                 *id, *slot, *n_chunk; /* slot: op_moe.slot */
+    const struct expert_chunk *chunk;
+    const struct tables       *tab;
+    int                        base, most; /* first chunk, and how many, of a launch */
+    bool                       eight;      /* how x is rounded */
+};
+
+static __device__ __forceinline__ bool chunk_of(const expert_args &a, int i, expert_chunk &c)
+{
+    if (a.list == NULL) {
+        c.expert = a.slot == NULL ? a.id[i] : a.slot[a.id[i]];
+        c.first = i;
+        c.n = 1;
+        return c.expert >= 0;
+    }
+    if (i >= *a.n_chunk)
+        return false;
+    c = a.chunk[i];
+    return true;
+}
+
+template <int TYPE, int TT>
+__global__ void __launch_bounds__(256) expert_rows(const __grid_constant__ expert_args a)
+{
+    __shared__ __align__(16) float buf[8][2 * AT_ONCE * TT * BUF_PITCH];
+    int warp = threadIdx.x / 32, r0 = ((int)blockIdx.x * 8 + warp) * warp_rows(a.k);
+    const uint8_t *x[TT];
+    int pair[TT];
+    expert_chunk c;
+
+    if (r0 >= a.n_rows || !chunk_of(a, a.base + (int)blockIdx.y, c))
+        return;
+#pragma unroll
+    for (int t = 0; t < TT; t++) {
+        int i = c.first + (t < c.n ? t : 0);
+
+        pair[t] = a.list == NULL ? i : a.list[i];
+        x[t] = a.x + pair[t] / a.div * a.x_bytes;
+    }
+    rows_times<TYPE, TT>(a.w + c.expert * a.expert_bytes, a.row_bytes, r0, a.n_rows, a.k, x, c.n, a.eight, a.tab,
+                         buf[warp],
+                         [&](int row, int t, float v) {
+                             int p = pair[0];
+#pragma unroll
+                             for (int i = 1; i < TT; i++)
+                                 p = t == i ? pair[i] : p;
+                             a.y[p * a.y_stride + row] = v;
+                         });
+}
+
+void cuda_expert_common(struct cuda *c, const expert_args *a, int tt); /* tt: 1 or 4, the most pairs of a chunk */
+void cuda_expert_rare(struct cuda *c, const expert_args *a);           /* 4 */
+
+static inline dim3 expert_grid(const expert_args *a)
+{
+    return dim3((unsigned)ceil_div(a->n_rows, 8 * warp_rows(a->k)), (unsigned)a->most);
+}
+#endif
