@@ -58,7 +58,7 @@ static const struct opt opts[] = {
     ROW_CTX(o.model, "longest text (default 1024)"),
     ROWS_RUNNING(o.model),
     SECTION("Output"),
-    STRING(0, "jsonl", "file", "append events as JSON lines; - is stdout", &o.events),
+    OUTPUT_OR_STDOUT("jsonl", "file", "append events as JSON lines; - is stdout", &o.events),
     OUTPUT(0, "plot", "file", "a picture of the loss (SVG)", &o.plot),
     FLAG('v', "verbose", "say what was done", &o.verbose),
     FLAG('q', "quiet", "errors only", &o.quiet),

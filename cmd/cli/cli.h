@@ -42,7 +42,7 @@ struct opt {
     const char   *arg;    /* what help and manual call the argument; NULL: takes none */
     const char   *help;   /* one line, lower case, no full stop */
     void         *to;
-    int64_t       lo, hi; /* OPT_I64, OPT_I32 */
+    int64_t       lo, hi; /* OPT_I64, OPT_I32; lo of OPT_OUT 1: "-" is standard output */
 };
 
 struct cli_list {

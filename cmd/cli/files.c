@@ -109,9 +109,11 @@ void cli_check_outputs(const struct cli *cli, char *const *operands)
     for (const struct opt *o = cli->opts; o->kind != OPT_END; o++) {
         const char *out = o->kind == OPT_OUT ? file_of(o) : NULL;
 
-        if (out != NULL && strcmp(out, "-") == 0)
+        const bool stream = out != NULL && strcmp(out, "-") == 0;
+
+        if (stream && o->lo == 0)
             cli_usage("--%s -: needs the name of a file", o->name);
-        if (out != NULL)
+        if (out != NULL && !stream)
             check_one(cli, o, out, operands);
     }
 }

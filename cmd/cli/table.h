@@ -13,6 +13,8 @@
 #define STRING(letter, name, arg, help, to) { OPT_STR, letter, name, arg, help, to, 0, 0 }
 #define PATH(letter, name, arg, help, to) { OPT_FILE, letter, name, arg, help, to, 0, 0 }
 #define OUTPUT(letter, name, arg, help, to) { OPT_OUT, letter, name, arg, help, to, 0, 0 }
+/* Of which "-" is standard output. */
+#define OUTPUT_OR_STDOUT(name, arg, help, to) { OPT_OUT, 0, name, arg, help, to, 1, 0 }
 #define REAL(letter, name, arg, help, to) { OPT_F32, letter, name, arg, help, to, 0, 0 }
 #define LIST(name, arg, help, to) { OPT_LIST, 0, name, arg, help, to, 0, 0 }
 #define CHOICE(name, words, help, to) { OPT_CHOICE, 0, name, words, help, to, 0, 0 }

@@ -45,7 +45,7 @@ struct job {
     struct train_texts    texts, tests;
     struct train_dflash   d;
     int64_t              *steps[1 + N_SIZES]; /* [tests.n]: of the old one; of the new one by block size */
-    char                 *fresh, *half; /* paths of what is new, and of what was interrupted */
+    char                 *fresh, *half; /* paths of what is new (NULL: nothing yet), and of what was interrupted */
     char                  name[160];    /* of the job */
     double                from_ms, stop_ms; /* of what is going on */
     double                before_s;     /* spent before this process */
@@ -164,18 +164,6 @@ static enum err_code choose_shape(struct job *j, struct err *e)
     return ERR_OK;
 }
 
-static char *beside(const char *path, const char *end)
-{
-    const size_t n = strlen(path), m = strlen(end) + 1;
-    char *s = malloc(n + m);
-
-    if (s != NULL) {
-        memcpy(s, path, n);
-        memcpy(s + n, end, m);
-    }
-    return s;
-}
-
 /* ---- memory ---- */
 
 static int64_t width_of(const struct job *j)
@@ -234,11 +222,10 @@ static enum err_code open_all(struct job *j, char *const *files, struct err *e)
         train_dflash_open(&j->d, &j->shape, j->x.gguf, j->pool, &to, e))
         return e->code;
     j->order = calloc((size_t)j->data.train.n, sizeof *j->order);
-    j->fresh = beside(o->out, ".new");
-    j->half = beside(o->out, ".train");
+    j->half = cli_train_beside(o->out, ".train");
     for (int i = 0; i <= N_SIZES; i++)
         j->steps[i] = calloc((size_t)j->data.test.n, sizeof *j->steps[i]);
-    if (j->order == NULL || j->fresh == NULL || j->half == NULL || j->steps[N_SIZES] == NULL || j->steps[0] == NULL ||
+    if (j->order == NULL || j->half == NULL || j->steps[N_SIZES] == NULL || j->steps[0] == NULL ||
         j->steps[1] == NULL || j->steps[2] == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     /* What a training that was stopped can go on with: the same network, prompts and settings. */
@@ -258,7 +245,7 @@ static void close_all(struct job *j)
     for (int i = 0; i <= N_SIZES; i++)
         free(j->steps[i]);
     free(j->order);
-    free(j->fresh);
+    cli_train_drop(&j->fresh);
     free(j->half);
     train_dflash_close(&j->d);
     train_writer_close(j->writer);
@@ -610,7 +597,7 @@ static enum err_code decide(struct job *j, int *status, struct err *e)
     if (*status == EXIT_OK)
         cli_warn("%s is written: fewer steps than %s (p = %.2g)", j->o->out, j->old != NULL ? "before" : "without", p);
     else {
-        unlink(j->fresh);
+        cli_train_drop(&j->fresh);
         cli_warn("%s: not better than %s (p = %.2g, %g is the limit)", j->o->out,
                  j->old != NULL ? "the old one, which stays" : "no drafter: nothing is written", p, P_MAX);
     }
@@ -635,12 +622,8 @@ static enum err_code train(struct job *j, int *status, struct err *e)
             cli_warn("%s keeps what was learnt in %.0f s: the same command goes on from there", j->half, spent_s(j));
         return e->code;
     }
-    if (train_net_write(&j->d.net, j->x.gguf, j->fresh, e))
+    if (cli_train_fresh(&j->fresh, j->o->out, e) || train_net_write(&j->d.net, j->x.gguf, j->fresh, e) || test_new(j, e))
         return e->code;
-    if (test_new(j, e)) {
-        unlink(j->fresh);
-        return e->code;
-    }
     cli_progress_end();
     print_table(j);
     return decide(j, status, e);

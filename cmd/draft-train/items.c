@@ -3,10 +3,7 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/io.h"
 #include "draft-train/lora.h"
-
-#define FILE_BYTES_MAX ((size_t)1 << 30)
 
 struct reading {
     const struct text  *text;
@@ -120,7 +117,7 @@ static enum err_code add_text(struct reading *r, struct str s, struct err *e)
 }
 
 /* Messages that end with the assistant's are a question and its answer. */
-static enum err_code add_messages(struct reading *r, const json_t *o, const char *what, struct err *e)
+static enum err_code add_messages(struct reading *r, const json_t *o, struct err *e)
 {
     const json_t *messages = json_object_get(o, "messages"), *last;
     json_t *asked;
@@ -135,7 +132,7 @@ static enum err_code add_messages(struct reading *r, const json_t *o, const char
     }
     last = json_array_get(messages, json_array_size(messages) - 1);
     if (!json_get_str(last, "role", &role) || !str_is(role, "assistant") || !json_get_str(last, "content", &answer))
-        return err_set(e, ERR_FORMAT, "%s: neither an answer nor a last message of the assistant", what);
+        return err_set(e, ERR_FORMAT, "neither an answer nor a last message of the assistant");
     asked = json_copy((json_t *)(uintptr_t)messages);
     if (asked == NULL || json_array_remove(asked, json_array_size(asked) - 1) != 0)
         code = no_memory(e);
@@ -154,24 +151,23 @@ static enum err_code add_prompt(struct reading *r, struct str prompt, struct str
     return code;
 }
 
-static enum err_code add_line(struct reading *r, const char *path, int64_t number, struct str line, struct err *e)
+static enum err_code add_line(void *ctx, struct str line, struct err *e)
 {
-    char what[300];
+    struct reading *r = ctx;
     struct str s, answer;
     json_t *o;
     enum err_code code;
 
-    (void)snprintf(what, sizeof what, "%.200s: line %lld", path, (long long)number);
-    if (json_parse(&o, line, what, e))
+    if (json_parse(&o, line, "JSON", e))
         return e->code;
     if (json_is_array(json_object_get(o, "messages")))
-        code = add_messages(r, o, what, e);
+        code = add_messages(r, o, e);
     else if (json_get_str(o, "prompt", &s) && json_get_str(o, "answer", &answer))
         code = add_prompt(r, s, answer, e);
     else if (json_get_str(o, "text", &s))
         code = add_text(r, s, e);
     else
-        code = err_set(e, ERR_FORMAT, "%s: no messages, no prompt with an answer, no text", what);
+        code = err_set(e, ERR_FORMAT, "no messages, no prompt with an answer, no text");
     json_decref(o);
     return code;
 }
@@ -180,22 +176,12 @@ static enum err_code read_file(struct reading *r, const char *path, struct err *
 {
     struct str all;
     char *data;
-    int64_t number = 0;
-    enum err_code code = ERR_OK;
+    enum err_code code;
 
-    if (io_read_all(&data, &all.n, path, FILE_BYTES_MAX, e))
+    if (cli_train_file(&data, &all.n, path, e))
         return e->code;
-    for (size_t at = 0; at < all.n && code == ERR_OK;) {
-        const char *end = memchr(data + at, '\n', all.n - at);
-        const struct str line = { data + at, end != NULL ? (size_t)(end - data) - at : all.n - at };
-
-        at += line.n + 1;
-        number++;
-        if (strspn(line.p, " \t\r") < line.n)
-            code = add_line(r, path, number, line, e);
-        if (code == ERR_OK && cli_interrupted())
-            code = err_set(e, ERR_CANCEL, "interrupted");
-    }
+    all.p = data;
+    code = cli_train_lines(path, all, add_line, r, e);
     free(data);
     return code;
 }

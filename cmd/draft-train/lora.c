@@ -47,7 +47,7 @@ struct job {
     struct grad_adapter *adapters; /* [lora->n] */
     struct tune_zo      *zo;
     FILE                *log;      /* of zo */
-    char                *fresh, *half; /* paths of what is new, of what was interrupted */
+    char                *fresh, *half; /* paths of what is new (NULL: nothing yet), of what was interrupted */
     char                 name[200];
     int64_t             *order;    /* [items.n] */
     int64_t              rows_max, step, steps, keep_at;
@@ -64,18 +64,6 @@ static double spent_s(const struct job *j)
 static enum err_code no_memory(struct err *e)
 {
     return err_set(e, ERR_NOMEM, "out of memory");
-}
-
-static char *beside(const char *path, const char *end)
-{
-    const size_t n = strlen(path), m = strlen(end) + 1;
-    char *s = malloc(n + m);
-
-    if (s != NULL) {
-        memcpy(s, path, n);
-        memcpy(s + n, end, m);
-    }
-    return s;
 }
 
 /* ---- opening ---- */
@@ -100,6 +88,39 @@ static enum err_code read_classes(const char *text, unsigned *classes, struct er
     return ERR_OK;
 }
 
+static bool same_shape(const struct adapter *a, const struct adapter *b)
+{
+    bool same = a->n == b->n && a->alpha >= b->alpha && a->alpha <= b->alpha;
+
+    for (size_t i = 0; same && i < a->n; i++)
+        same = strcmp(a->mat[i].name, b->mat[i].name) == 0 && a->mat[i].rank == b->mat[i].rank;
+    return same;
+}
+
+/* Training goes on with the adapter that is there: what was asked of a new one has to be so already. */
+static enum err_code check_shape(struct job *j, const struct tune_lora_opts *new, struct err *e)
+{
+    struct tune_lora_opts to = *new;
+    struct tune_lora *asked;
+    bool same;
+
+    if (!cli_given(j->cli, "rank") && !cli_given(j->cli, "alpha") && !cli_given(j->cli, "targets"))
+        return ERR_OK;
+    if (!cli_given(j->cli, "rank"))
+        to.rank = adapter_rank(j->old);
+    if (!cli_given(j->cli, "alpha"))
+        to.alpha = j->old->alpha;
+    if (tune_lora_new(&asked, j->g, &to, e))
+        return e->code;
+    same = !cli_given(j->cli, "targets") ? asked->rank == adapter_rank(j->old) && asked->file->alpha >= j->old->alpha &&
+                                               asked->file->alpha <= j->old->alpha
+                                         : same_shape(asked->file, j->old);
+    tune_lora_close(asked);
+    return same ? ERR_OK : err_set(e, ERR_ARG, "%s has rank %d, alpha %g and %zu matrices, and training goes on with it: another "
+                                   "--rank, --alpha or --targets needs --scratch", j->o->out, adapter_rank(j->old),
+                                   (double)j->old->alpha, j->old->n);
+}
+
 static enum err_code open_adapter(struct job *j, struct err *e)
 {
     const struct train_options *o = j->o;
@@ -118,7 +139,7 @@ static enum err_code open_adapter(struct job *j, struct err *e)
             tune_lora_of(&j->champion, j->g, j->old, e))
             return err_wrap(e, "cannot replace the file of --out");
         if (!o->scratch)
-            return tune_lora_of(&j->lora, j->g, j->old, e);
+            return check_shape(j, &to, e) ? e->code : tune_lora_of(&j->lora, j->g, j->old, e);
     }
     return tune_lora_new(&j->lora, j->g, &to, e);
 }
@@ -195,7 +216,7 @@ static enum err_code bound_memory(struct job *j, struct err *e)
 
     for (int i = 0; i < 4; i++)
         most = need[i] > most ? need[i] : most;
-    j->keep_layers = grad_bytes(j->g, 4 * most, j->lora->rank, true) <= room;
+    j->keep_layers = j->o->method == TRAIN_FIRST && grad_bytes(j->g, 4 * most, j->lora->rank, true) <= room;
     while (lo < hi) {
         const int64_t mid = (lo + hi + 1) / 2;
 
@@ -235,7 +256,8 @@ static void name_job(struct job *j)
         h = io_hash(h, m->data, 64 < m->n_in ? 64 : (size_t)m->n_in);
     }
     h = io_hash(h, j->lora->theta, (size_t)j->lora->n_params * sizeof(float));
-    const double rest[] = { (double)o->seed, (double)o->momentum, (double)o->keep_batch, (double)o->keep_weight };
+    const double rest[] = { (double)o->seed, (double)o->momentum, (double)o->keep_batch, (double)o->keep_weight,
+                            (double)j->lora->file->alpha };
     h = io_hash(h, rest, sizeof rest);
     (void)snprintf(j->name, sizeof j->name, "%016" PRIx64 " %s rank %d batch %d steps %" PRId64 " rate %g samples %d time %.0f", h,
                    o->method == TRAIN_FIRST ? "first" : "zo", j->lora->rank, o->n_text, j->steps, (double)o->rate,
@@ -258,16 +280,15 @@ static enum err_code open_all(struct job *j, char *const *files, struct err *e)
         j->before[i] = calloc((size_t)set[i]->n + 1, sizeof **j->before);
         j->after[i] = calloc((size_t)set[i]->n + 1, sizeof **j->after);
     }
-    j->fresh = beside(o->out, ".new");
-    j->half = beside(o->out, ".train");
+    j->half = cli_train_beside(o->out, ".train");
     j->order = calloc((size_t)j->items.n, sizeof *j->order);
     j->adapters = calloc((size_t)j->lora->n, sizeof *j->adapters);
-    if (j->after[1] == NULL || j->after[0] == NULL || j->before[1] == NULL || j->before[0] == NULL || j->fresh == NULL ||
+    if (j->after[1] == NULL || j->after[0] == NULL || j->before[1] == NULL || j->before[0] == NULL ||
         j->half == NULL || j->order == NULL || j->adapters == NULL)
         return no_memory(e);
     if (o->method == TRAIN_ZO)
         return tune_zo_open(&j->zo, j->lora, &(struct tune_zo_opts){ (uint64_t)o->seed, 1e-2, (double)o->rate, o->samples,
-                                                                    o->momentum, 0 }, e);
+                                                                    o->momentum, j->rows_max }, e);
     j->gradient = calloc((size_t)j->lora->n_params, sizeof *j->gradient);
     return j->gradient == NULL ? no_memory(e) : train_adam_open(&j->adam, j->lora->n_params, e);
 }
@@ -285,7 +306,7 @@ static void close_all(struct job *j)
     free(j->gradient);
     free(j->adapters);
     free(j->order);
-    free(j->fresh);
+    cli_train_drop(&j->fresh);
     free(j->half);
     cli_train_items_free(&j->items);
     cli_train_items_free(&j->tests);
@@ -592,6 +613,8 @@ static enum err_code open_log(struct job *j, struct grad_seq *seq, struct err *e
     j->log = fopen(j->half, j->step == 0 ? "wb" : "r+b");
     ok = j->log != NULL && (j->step > 0 || fwrite(&h, sizeof h, 1, j->log) == 1) &&
          fseek(j->log, (long)(sizeof h + (size_t)j->step * each), SEEK_SET) == 0 && fflush(j->log) == 0;
+    if (!ok && j->step == 0) /* there is nothing to go on from */
+        unlink(j->half);
     return ok ? ERR_OK : err_set(e, ERR_IO, "%s: cannot write", j->half);
 }
 
@@ -679,7 +702,7 @@ static enum err_code decide(struct job *j, int *status, struct err *e)
         cli_warn("%s is written: it knows more than %s (p = %.2g)", j->o->out,
                  j->old != NULL ? "the one before" : "the model alone", p);
     else {
-        unlink(j->fresh);
+        cli_train_drop(&j->fresh);
         cli_warn("%s: %s (p = %.2g, %g is the limit)%s", j->o->out,
                  !better ? "not better on what is held out" : "it forgets what is kept", better ? p_kept : p, P_MAX,
                  j->old != NULL ? ": the old one stays" : ": nothing is written");
@@ -693,16 +716,16 @@ static enum err_code test_fresh(struct job *j, struct err *e)
 {
     struct adapter *a = NULL;
     struct tune_lora *l = NULL;
-    enum err_code code = tune_lora_write(j->lora, j->fresh, "f16", e);
+    enum err_code code = cli_train_fresh(&j->fresh, j->o->out, e);
 
+    if (code == ERR_OK)
+        code = tune_lora_write(j->lora, j->fresh, "f16", e);
     if (code == ERR_OK)
         code = adapter_open(&a, j->fresh, e);
     if (code == ERR_OK)
         code = tune_lora_of(&l, j->g, a, e);
     if (code == ERR_OK)
         code = test_both(j, l, j->after, e);
-    if (code != ERR_OK)
-        unlink(j->fresh);
     tune_lora_close(l);
     adapter_close(a);
     return code;

@@ -28,6 +28,19 @@ struct train_options {
 /* "90s", "30m", "2h", "1d" in seconds; exits with EXIT_USAGE otherwise. */
 double cli_train_time(const char *text);
 
+/* ---- files.c ---- */
+
+/* A whole file ("-": standard input), malloc'ed; while it waits for the writer of a FIFO, ^C is ERR_CANCEL. */
+MUST_CHECK enum err_code cli_train_file(char **data, size_t *n, const char *path, struct err *e);
+/* Each line that is not blank; an error gets the file's name and the line's number. */
+typedef enum err_code cli_train_line_fn(void *ctx, struct str line, struct err *e);
+MUST_CHECK enum err_code cli_train_lines(const char *path, struct str all, cli_train_line_fn *fn, void *ctx, struct err *e);
+/* The name with more at its end, malloc'ed; NULL: out of memory. */
+char *cli_train_beside(const char *path, const char *end);
+/* An empty file beside `out` that nobody else has: what is new is written to it until it is published. */
+MUST_CHECK enum err_code cli_train_fresh(char **fresh, const char *out, struct err *e);
+void cli_train_drop(char **fresh); /* removes the file and forgets its name; NULL is allowed */
+
 /* ---- prompts.c ---- */
 
 struct train_prompt {
@@ -66,8 +79,8 @@ MUST_CHECK enum err_code cli_train_report_open(struct train_report *r, const str
 /* Takes the reference of `fields`, which get "type" and "seconds". */
 void cli_train_event(struct train_report *r, const char *event, json_t *fields);
 void cli_train_point(struct train_report *r, double loss);
-/* The end of a training, whether or not the report was opened: writes the picture, frees what r has, says what failed, here
- * or before (code, *e), and returns the program's exit status. */
+/* The end of a training, whether or not the report was opened: writes the picture, frees what r has, says what failed, and
+ * returns the program's exit status: of the training (code, *e), which a picture that fails does not change. */
 int cli_train_end(struct train_report *r, enum err_code code, int status, struct err *e);
 
 /* "1:02:03" in buf. */

@@ -8,7 +8,6 @@
 
 /* Of plain text: a prompt of so many tokens begins every WINDOW tokens. */
 enum { OPENING = 64, WINDOW = 256 };
-#define FILE_BYTES_MAX ((size_t)1 << 30)
 
 struct reading {
     const struct train_options *o;
@@ -97,19 +96,18 @@ static enum err_code add_chat(struct reading *r, const json_t *o, struct err *e)
 }
 
 /* {"messages"} is a chat, {"text"} a document, {"prompt"} a text to go on with. */
-static enum err_code add_line(struct reading *r, const char *path, int64_t number, struct str line, struct err *e)
+static enum err_code add_object(void *ctx, struct str line, struct err *e)
 {
+    struct reading *r = ctx;
     struct text_tokens token = { 0 };
-    char what[300];
     struct str s;
     json_t *o;
     enum err_code code;
 
-    snprintf(what, sizeof what, "%.200s: line %lld", path, (long long)number);
-    if (json_parse(&o, line, what, e))
+    if (json_parse(&o, line, "JSON", e))
         return e->code;
     if (json_is_array(json_object_get(o, "messages")))
-        code = add_chat(r, o, e) ? err_wrap(e, "%s", what) : ERR_OK;
+        code = add_chat(r, o, e);
     else if (json_get_str(o, "text", &s))
         code = add_text(r, s, e);
     else if (json_get_str(o, "prompt", &s)) {
@@ -118,17 +116,14 @@ static enum err_code add_line(struct reading *r, const char *path, int64_t numbe
             code = add(r, token, e);
         r->to->n_document += code == ERR_OK;
     } else
-        code = err_set(e, ERR_FORMAT, "%s: neither messages nor text nor a prompt", what);
+        code = err_set(e, ERR_FORMAT, "neither messages nor text nor a prompt");
     json_decref(o);
     return code;
 }
 
-static bool blank(struct str s)
+static enum err_code add_document(void *ctx, struct str line, struct err *e)
 {
-    for (size_t i = 0; i < s.n; i++)
-        if (strchr(" \t\r", s.p[i]) == NULL)
-            return false;
-    return true;
+    return add_text(ctx, line, e);
 }
 
 static bool ends_in(const char *name, const char *end)
@@ -136,24 +131,6 @@ static bool ends_in(const char *name, const char *end)
     const size_t n = strlen(name), m = strlen(end);
 
     return n > m && strcmp(name + (n - m), end) == 0;
-}
-
-static enum err_code add_lines(struct reading *r, const char *path, struct str all, bool jsonl, struct err *e)
-{
-    int64_t number = 0;
-
-    for (size_t at = 0; at < all.n;) {
-        const char *end = memchr(all.p + at, '\n', all.n - at);
-        const struct str line = { all.p + at, end != NULL ? (size_t)(end - all.p) - at : all.n - at };
-
-        at += line.n + 1;
-        number++;
-        if (!blank(line) && (jsonl ? add_line(r, path, number, line, e) : add_text(r, line, e)))
-            return e->code;
-        if (cli_interrupted())
-            return err_set(e, ERR_CANCEL, "interrupted");
-    }
-    return ERR_OK;
 }
 
 /* Its name without directory and .jsonl is its class. */
@@ -184,10 +161,12 @@ static enum err_code read_file(struct reading *r, const char *path, struct err *
     size_t n;
     enum err_code code;
 
-    if (name_class(r, strcmp(path, "-") == 0 ? "stdin" : path, e) || io_read_all(&data, &n, path, FILE_BYTES_MAX, e))
+    if (name_class(r, strcmp(path, "-") == 0 ? "stdin" : path, e) || cli_train_file(&data, &n, path, e))
         return e->code;
-    code = jsonl || r->o->lines ? add_lines(r, path, (struct str){ data, n }, jsonl, e)
-                                : add_text(r, (struct str){ data, n }, e);
+    if (jsonl || r->o->lines)
+        code = cli_train_lines(path, (struct str){ data, n }, jsonl ? add_object : add_document, r, e);
+    else
+        code = add_text(r, (struct str){ data, n }, e);
     free(data);
     return code;
 }

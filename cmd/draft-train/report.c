@@ -32,7 +32,14 @@ const char *cli_train_clock(double seconds, char buf[32])
 
 enum err_code cli_train_report_open(struct train_report *r, const struct train_options *o, struct err *e)
 {
+    struct io_out *out;
+
     *r = (struct train_report){ .o = o, .from_ms = cli_now_ms() };
+    if (o->plot != NULL) { /* said now, and not after hours */
+        if (io_out_open(&out, o->plot, e))
+            return e->code;
+        io_out_abort(out);
+    }
     if (o->events == NULL)
         return ERR_OK;
     r->events = strcmp(o->events, "-") == 0 ? stdout : fopen(o->events, "a");
@@ -178,9 +185,7 @@ int cli_train_end(struct train_report *r, enum err_code code, int status, struct
     struct err late = { 0 };
 
     cli_progress_end();
-    if (close_report(r, &late) != ERR_OK && code == ERR_OK) {
-        *e = late;
-        code = late.code;
-    }
+    if (close_report(r, &late) != ERR_OK && code == ERR_OK)
+        (void)cli_fail(&late);
     return code != ERR_OK ? cli_fail(e) : status;
 }

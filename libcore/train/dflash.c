@@ -249,7 +249,7 @@ enum err_code train_dflash_step(struct train_dflash *d, const struct train_texts
     if (isfinite(norm) && isfinite(loss->sum))
         d->bad = 0;
     else if (++d->bad >= BAD_MAX)
-        return err_set(e, ERR_LIMIT, "the loss is not a number in %d steps in a row: a smaller step size (--rate) may help",
+        return err_set(e, ERR_FORMAT, "the loss is not a number in %d steps in a row: a smaller step size (--rate) may help",
                        BAD_MAX);
     else
         d->adam.step++; /* another batch */
@@ -308,8 +308,8 @@ enum err_code train_dflash_load(struct train_dflash *d, const char *path, struct
     if (gguf_open(&g, path, e))
         return e->code;
     if (!gguf_str(g, "train.job", &of) || !str_eq(of, job))
-        code = err_set(e, ERR_FORMAT, "%s: an interrupted training of another model or with other settings: go on with "
-                       "those, or remove the file", path);
+        code = err_set(e, ERR_ARG, "%s: an interrupted training of another model or with other prompts or settings: go on "
+                       "with those, or remove the file", path);
     else if (!gguf_u32(g, "train.step", &step) || !gguf_f32(g, "train.seconds", &spent) || !(spent >= 0) ||
              !read_floats(g, "weights", d->net.w, d->net.n_params) ||
              !read_floats(g, "moment1", d->adam.m, d->net.n_params) ||

@@ -40,13 +40,13 @@ void train_dflash_close(struct train_dflash *d);
 int64_t train_dflash_bytes(const struct train_shape *s, const struct train_dflash_opts *o, int64_t n_vocab, int threads);
 
 /* One step of AdamW at this part of the whole job, 0 .. 1. There is some text. A gradient that is no number changes
- * nothing; after 20 in a row: ERR_LIMIT. */
+ * nothing; after 20 in a row: ERR_FORMAT. */
 MUST_CHECK enum err_code train_dflash_step(struct train_dflash *d, const struct train_texts *t, double part,
                                            struct train_loss *loss, struct err *e);
 
 /* Weights, moments and time spent in a file, complete or not at all; `job` says what it is of. */
 MUST_CHECK enum err_code train_dflash_save(const struct train_dflash *d, const char *path, struct str job, struct err *e);
-/* ERR_FORMAT: the file is of another job, or damaged. */
+/* ERR_ARG: the file is of another job. ERR_FORMAT: it is damaged. */
 MUST_CHECK enum err_code train_dflash_load(struct train_dflash *d, const char *path, struct str job, struct err *e);
 
 enum { TRAIN_WALK_TEXTS = 16 }; /* that are tested at once */

@@ -18,14 +18,14 @@ enum err_code tune_zo_open(struct tune_zo **out, struct tune_lora *l, const stru
         return err_set(e, ERR_NOMEM, "out of memory");
     z->o = *o;
     z->l = l;
-    z->o.side = o->side > 1 && o->side < 2 * o->samples ? o->side / 2 * 2 : 2 * o->samples;
     z->u = o->beta > 0 ? calloc((size_t)l->n_params, sizeof *z->u) : NULL;
-    z->moved = calloc((size_t)(z->o.side * l->n_params), sizeof *z->moved);
+    z->moved = calloc(2 * (size_t)o->samples * (size_t)l->n_params, sizeof *z->moved);
     z->note = calloc((size_t)o->samples, sizeof *z->note);
     z->g = calloc((size_t)o->samples, sizeof *z->g);
     if ((o->beta > 0 && z->u == NULL) || z->moved == NULL || z->note == NULL || z->g == NULL) {
         tune_zo_close(z);
-        return err_set(e, ERR_NOMEM, "out of memory: %d copies of %lld parameters", o->side, (long long)l->n_params);
+        return err_set(e, ERR_NOMEM, "out of memory: %d copies of %lld parameters", 2 * o->samples,
+                       (long long)l->n_params);
     }
     *out = z;
     return ERR_OK;
@@ -92,6 +92,30 @@ static void move(struct tune_zo *z, float *plus, uint32_t step, uint32_t sample,
     }
 }
 
+/* A pass over some of the sequences of n copies, beginning with `first`: as many as rows_max allows. Returns how many. */
+static int take(const struct tune_zo *z, const struct grad_seq *seq, int n_seq, int n, int first, struct grad_batch *b,
+                struct grad_seq *all, struct grad_adapter *a)
+{
+    const struct tune_lora *l = z->l;
+    int64_t rows = 0;
+    int some = 0;
+
+    for (; first + some < n * n_seq; some++) {
+        rows += seq[(first + some) % n_seq].n;
+        if (some > 0 && z->o.rows_max > 0 && rows > z->o.rows_max)
+            break;
+        all[some] = seq[(first + some) % n_seq];
+    }
+    *b = (struct grad_batch){ .seq = all, .n_seq = some, .adapter = a };
+    for (int copy = first / n_seq; copy * n_seq < first + some; copy++) {
+        const int from = copy * n_seq - first, to = from + n_seq;
+
+        tune_lora_at(l, z->moved + copy * l->n_params, NULL, from > 0 ? from : 0, to < some ? to : some, a + b->n_adapter);
+        b->n_adapter += l->n;
+    }
+    return some;
+}
+
 /* Losses of n copies of the parameters side by side: the batch once for each of them. */
 static enum err_code losses(struct tune_zo *z, const struct grad_seq *seq, int n_seq, int n, double *loss, struct err *e)
 {
@@ -103,13 +127,14 @@ static enum err_code losses(struct tune_zo *z, const struct grad_seq *seq, int n
 
     if (all == NULL || a == NULL || each == NULL)
         code = err_set(e, ERR_NOMEM, "out of memory");
-    for (int i = 0; i < n && code == ERR_OK; i++) {
-        memcpy(all + i * n_seq, seq, (size_t)n_seq * sizeof *seq);
-        tune_lora_at(l, z->moved + i * l->n_params, NULL, i * n_seq, (i + 1) * n_seq, a + i * l->n);
+    for (int first = 0; first < n * n_seq && code == ERR_OK;) {
+        struct grad_batch b;
+        const int some = take(z, seq, n_seq, n, first, &b, all, a);
+
+        b.seq_loss = each + first;
+        code = grad_forward(l->g, &b, &sum, e);
+        first += some;
     }
-    if (code == ERR_OK)
-        code = grad_forward(l->g, &(struct grad_batch){ .seq = all, .n_seq = n * n_seq, .adapter = a, .n_adapter = n * l->n,
-                                                        .seq_loss = each }, &sum, e);
     for (int i = 0; i < n && code == ERR_OK; i++) {
         loss[i] = 0.0;
         for (int s = 0; s < n_seq; s++)
@@ -144,29 +169,24 @@ static void apply(struct tune_zo *z)
 
 enum err_code tune_zo_step(struct tune_zo *z, const struct grad_seq *seq, int n_seq, double *loss, struct err *e)
 {
-    double each[2], *got = calloc((size_t)z->o.side, sizeof *got), sum = 0.0;
-    const int k_all = z->o.samples, pairs = z->o.side / 2;
+    const int n = z->o.samples;
+    double *got = calloc(2 * (size_t)n, sizeof *got), sum = 0.0;
     enum err_code code = got == NULL ? err_set(e, ERR_NOMEM, "out of memory") : ERR_OK;
 
-    for (int k = 0; k < k_all && code == ERR_OK; k += pairs) {
-        const int n = k_all - k < pairs ? k_all - k : pairs;
-
-        for (int i = 0; i < n; i++)
-            move(z, z->moved + 2 * i * z->l->n_params, z->step, (uint32_t)(k + i), z->o.eps);
+    for (int k = 0; k < n && code == ERR_OK; k++)
+        move(z, z->moved + 2 * k * z->l->n_params, z->step, (uint32_t)k, z->o.eps);
+    if (code == ERR_OK)
         code = losses(z, seq, n_seq, 2 * n, got, e);
-        for (int i = 0; i < n && code == ERR_OK; i++) {
-            each[0] = got[2 * i];
-            each[1] = got[2 * i + 1];
-            z->g[k + i] = (each[0] - each[1]) / (2.0 * z->o.eps);
-            z->note[k + i] = (struct tune_zo_note){ z->step, (uint32_t)(k + i), (float)(z->o.rate * z->g[k + i] / k_all) };
-            sum += each[0] + each[1];
-        }
+    for (int k = 0; k < n && code == ERR_OK; k++) {
+        z->g[k] = (got[2 * k] - got[2 * k + 1]) / (2.0 * z->o.eps);
+        z->note[k] = (struct tune_zo_note){ z->step, (uint32_t)k, (float)(z->o.rate * z->g[k] / n) };
+        sum += got[2 * k] + got[2 * k + 1];
     }
     free(got);
     if (code != ERR_OK)
         return code;
     apply(z);
-    *loss = sum / (2.0 * k_all);
+    *loss = sum / (2.0 * n);
     return ERR_OK;
 }
 

@@ -22,7 +22,7 @@ struct tune_zo_opts {
     double   eps, rate;
     int      samples;  /* K */
     float    beta;     /* 0: no momentum */
-    int      side;     /* perturbed copies in one pass, at most; 0: all 2 K */
+    int64_t  rows_max; /* rows of a pass, at most, but a sequence at least; 0: all 2 K copies side by side */
 };
 /* What a sample did: the log's entry, little-endian as here. */
 struct tune_zo_note {
@@ -34,7 +34,7 @@ struct tune_zo {
     struct tune_lora   *l;      /* not owned */
     uint32_t            step;
     float              *u;      /* [n_params]; NULL without momentum */
-    float              *moved;  /* [side][n_params] */
+    float              *moved;  /* [2 K][n_params] */
     struct tune_zo_note *note;  /* [samples] of the last step */
     double             *g;      /* [samples], the same */
 };

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* files.c - files that a training reads and writes.                          room: cmd (cli_) */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/io.h"
+#include "draft-train/program.h"
+
+#define FILE_BYTES_MAX ((size_t)1 << 30)
+
+/* Opening a FIFO waits for its writer, and would go on waiting after ^C. *fd keeps it open once there is one. */
+static enum err_code wait_for_writer(int *fd, const char *path, struct err *e)
+{
+    enum { EACH_MS = 200 };
+    struct stat st;
+    struct pollfd p = { .events = POLLIN };
+
+    *fd = -1;
+    if (strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISFIFO(st.st_mode))
+        return ERR_OK;
+    p.fd = *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (*fd < 0)
+        return err_errno(e, ERR_IO, errno, "%s: cannot open", path);
+    while (poll(&p, 1, EACH_MS) <= 0)
+        if (cli_interrupted())
+            return err_set(e, ERR_CANCEL, "interrupted");
+    return ERR_OK;
+}
+
+enum err_code cli_train_file(char **data, size_t *n, const char *path, struct err *e)
+{
+    int fd;
+    enum err_code code = wait_for_writer(&fd, path, e);
+
+    if (code == ERR_OK)
+        code = io_read_all(data, n, path, FILE_BYTES_MAX, e);
+    if (fd >= 0)
+        close(fd);
+    return code;
+}
+
+enum err_code cli_train_lines(const char *path, struct str all, cli_train_line_fn *fn, void *ctx, struct err *e)
+{
+    long long number = 0;
+
+    for (size_t at = 0; at < all.n;) {
+        const char *end = memchr(all.p + at, '\n', all.n - at);
+        const struct str line = { all.p + at, end != NULL ? (size_t)(end - all.p) - at : all.n - at };
+
+        at += line.n + 1;
+        number++;
+        if (strspn(line.p, " \t\r") < line.n && fn(ctx, line, e))
+            return err_wrap(e, "%.200s: line %lld", path, number);
+        if (cli_interrupted())
+            return err_set(e, ERR_CANCEL, "interrupted");
+    }
+    return ERR_OK;
+}
+
+char *cli_train_beside(const char *path, const char *end)
+{
+    const size_t n = strlen(path), m = strlen(end) + 1;
+    char *s = malloc(n + m);
+
+    if (s != NULL) {
+        memcpy(s, path, n);
+        memcpy(s + n, end, m);
+    }
+    return s;
+}
+
+enum err_code cli_train_fresh(char **fresh, const char *out, struct err *e)
+{
+    char *path = cli_train_beside(out, ".new.XXXXXX");
+    const int fd = path == NULL ? -1 : mkstemp(path);
+
+    if (fd < 0) {
+        if (path == NULL)
+            err_set(e, ERR_NOMEM, "out of memory");
+        else
+            err_errno(e, ERR_IO, errno, "%s.new: cannot write", out);
+        free(path);
+        return e->code;
+    }
+    close(fd);
+    *fresh = path;
+    return ERR_OK;
+}
+
+void cli_train_drop(char **fresh)
+{
+    if (*fresh != NULL)
+        unlink(*fresh);
+    free(*fresh);
+    *fresh = NULL;
+}
