@@ -73,6 +73,7 @@ static const struct opt opts[] = {
     INT32("draft-max", "n", "guesses in a step at most (default 16)", &o.draft_max, 0, GEN_DRAFT_MAX),
     LIST("engram", "file[:w]", "n-grams beside the model, of weight w; repeatable", &o.engrams),
     FLAG(0, "engram-thinking", "tables count in reasoning, too", &o.engram_thinking),
+    FLAG(0, "engram-drafts", "tables guess ahead, as --draft does", &o.engram_drafts),
     ROW_CTX(o.model, "longest prompt and answer together"),
     ROWS_RUNNING(o.model),
     ROWS_PLAN(o.model),
@@ -168,8 +169,6 @@ static void check_usage(char *const *files)
         cli_usage("--render needs --vars");
     if (o.raw && (o.template_file || o.kwargs || o.tool_choice || o.examples))
         cli_usage("--template, --chat-kwargs, --tool-choice and --examples belong to a chat: not with --raw");
-    if (o.engram_thinking && o.engrams.n == 0)
-        cli_usage("--engram-thinking needs --engram");
     if (grammars > 1)
         cli_usage("only one of --schema, --grammar and --regex");
     if (grammars > 0 && call_is_due())
@@ -284,8 +283,15 @@ static enum err_code print_plan(struct opened *s, struct err *e)
     return cli_open_plan(&s->open, &ro, e) ? e->code : cli_fit_print(s->open.fit, o.json, e);
 }
 
+static bool tables_guess(void)
+{
+    return o.engram_drafts && o.engrams.n > 0;
+}
+
 static bool drafts_are_off(void)
 {
+    if (tables_guess())
+        return false;
     for (size_t i = 0; i < o.drafts.n; i++)
         if (strcmp(o.drafts.v[i], "off") != 0)
             return false;
@@ -295,12 +301,18 @@ static bool drafts_are_off(void)
 /* Guesses may change the speed and nothing else. */
 static enum err_code open_draft(struct opened *s, struct err *e)
 {
-    const struct draft_opts d = { .model = s->open.model, .gguf = s->open.gguf, .names = o.drafts.v,
-                                  .n_names = (int)o.drafts.n, .n_max = o.draft_max > 0 ? o.draft_max : 0,
-                                  .n_threads = o.model.n_threads };
+    const char *names[DRAFT_OPEN_MAX + 2];
+    struct draft_opts d = { .model = s->open.model, .gguf = s->open.gguf, .names = names,
+                            .n_max = o.draft_max > 0 ? o.draft_max : 0, .n_threads = o.model.n_threads,
+                            .tables = o.engrams.n > 0 ? &s->engram.mix : NULL };
 
     if (drafts_are_off() || o.draft_max == 0)
         return ERR_OK;
+    for (size_t i = 0; i < o.drafts.n && d.n_names <= DRAFT_OPEN_MAX; i++)
+        if (strcmp(o.drafts.v[i], "off") != 0)
+            names[d.n_names++] = o.drafts.v[i];
+    if (tables_guess())
+        names[d.n_names++] = "engram";
     return draft_open(&s->draft, &d, e);
 }
 

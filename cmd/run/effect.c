@@ -54,6 +54,8 @@ static const struct {
     { "draft", RUNS },
     { "draft-max", RUNS },
     { "engram", ANSWERS },
+    { "engram-thinking", ANSWERS },
+    { "engram-drafts", ANSWERS },
     { "ctx", RUNS },
     { "device", RUNS },
     { "vram", RUNS },
@@ -74,7 +76,9 @@ static const struct {
     { "dry-last-n", { "dry-multiplier" } },
     { "dry-breaker", { "dry-multiplier" } },
     { "penalty-last-n", { "repeat-penalty", "presence-penalty", "frequency-penalty" } },
-    { "draft-max", { "draft" } },
+    { "draft-max", { "draft", "engram-drafts" } },
+    { "engram-thinking", { "engram" } },
+    { "engram-drafts", { "engram" } },
 };
 
 static unsigned what_it_does(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* draft.h - guesses of what sequences say next, for the model to check.
- * room: draft (base gguf text model run gen)
+ * room: draft (base gguf text model run gen engram)
  *
  * A drafter may be wrong and may be slow, and it can change no byte of an answer. Several may be
  * open. For each sequence and step the drafter is asked that promises the most tokens for the time.
@@ -19,6 +19,7 @@
 #include "gen/hooks.h"
 
 struct draft;
+struct engram_mix;
 struct gguf;
 struct model;
 struct run;
@@ -28,12 +29,13 @@ enum { DRAFT_OPEN_MAX = 8 /* drafters at once */, DRAFT_TAPS_MAX = 16 };
 struct draft_opts {
     struct model      *model;     /* whose tokens are guessed; not owned; "mtp": model_opts.nextn */
     const struct gguf *gguf;      /* its file */
-    /* Each is a row of drafters.def that needs no file ("ngram", "mtp"), a GGUF file (a DFlash
+    /* Each is a row of drafters.def that needs no file ("ngram", "mtp", "engram"), a GGUF file (a DFlash
      * drafter for this model, or a small model with the same tokens), or "auto": ngram, mtp
      * where the model has it, and a DFlash drafter beside its file: for NAME-q4_k.gguf that is
      * NAME-dflash.gguf. */
     const char *const *names;     /* [n_names] */
     int                n_names;
+    const struct engram_mix *tables; /* "engram" guesses from them; not owned. NULL: there are none */
     int                n_max;     /* guesses for a sequence in a step; 0: GEN_DRAFT_MAX */
     bool               always;    /* in every step all that the first drafter with any has */
     const char        *device;    /* of a small model; NULL: "cpu" */

@@ -209,6 +209,17 @@ static const int32_t *context_with_guesses(struct request *q, int n_guessed, int
     return q->token;
 }
 
+/* Whether the token after the first n guesses belongs to the reasoning, if they are right. */
+static bool reasons_after(const struct gen *g, const struct request *q, int n)
+{
+    const int32_t close = g->o.text != NULL ? text_info(g->o.text)->think_close : -1;
+    bool reasons = q->in_reasoning;
+
+    for (int i = 0; i < n && q->q.chat; i++)
+        reasons = reasons && q->guess[i] != close;
+    return reasons;
+}
+
 /* What the sampler of this row wants to know, as if the guesses before it were right. */
 static enum err_code fill_want(struct gen *g, struct ask *a, struct err *e)
 {
@@ -220,7 +231,8 @@ static enum err_code fill_want(struct gen *g, struct ask *a, struct err *e)
         const int32_t *token = context_with_guesses(q, a->n_guessed, &n);
 
         a->mix = (struct sample_mix){ a->mix_token, a->mix_q, 0, 0 };
-        q->q.memory->look(q->q.memory_of, token, n, q->in_reasoning, a->mix_token, a->mix_q, &a->mix.n, &a->evidence);
+        q->q.memory->look(q->q.memory_of, token, n, reasons_after(g, q, a->n_guessed), a->mix_token, a->mix_q, &a->mix.n,
+                          &a->evidence);
     }
     *w = (struct logits_want){ .n_top = 0 };
     if (g->ids == NULL || (reading(q) && q->q.n_rows > 0 && q->stats.tokens == 0))

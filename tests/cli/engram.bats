@@ -159,6 +159,22 @@ text()
     no cmp -s plain thought
 }
 
+@test "engram: a table guesses ahead, and the answer stays the same" {
+    ask() { chimere-run -q -p "What is 24 * 37?" --reasoning stdout -n 30 "$@"; }
+    ask > plain
+    chimere-engram-build build -o a plain
+    for how in "--engram a:0 --engram-drafts" "--engram a:0 --draft engram --draft off"; do
+        ask $how | cmp - plain
+    done
+    ask --engram a --engram-thinking > mixed
+    ask --engram a --engram-thinking --engram-drafts --draft auto --temp 0.5 --seed 1 > with
+    ask --engram a --engram-thinking --temp 0.5 --seed 1 | cmp - with
+    chimere-run -p "What is 24 * 37?" -n 30 --engram a:0 --engram-drafts --json | jq -e '.drafts.drafters[0].name == "engram"'
+    fails 2 "no effect without --engram" chimere-run --engram-drafts -p x
+    fails 2 "no effect with --tokenize" chimere-run --tokenize --engram a --engram-drafts -p x
+    fails 2 "tables of n-grams" chimere-run --draft engram -p x
+}
+
 @test "engram: score and fit" {
     for i in 1 2 3 4 5 6 7 8 9; do text; echo "zorbl $i counts green parrots and blue parrots."; done > a.txt
     text > other.txt

@@ -9,6 +9,8 @@
 #include "gen_rig.h"
 #include "chat/chat.h"
 #include "base/json.h"
+#include "base/pool.h"
+#include "engram/engram.h"
 #include "model/drafter.h"
 #include "text/text.h"
 
@@ -365,9 +367,123 @@ static void same_answers(void **state)
     }
 }
 
-/* ---- every family ---- */
+/* ---- a table of n-grams, which guesses, or takes part in the choice ---- */
 
-enum { ASKED = 7 };
+enum { ASKED = 7, SAID = 200 };
+static char table_path[] = "/tmp/chimere-draft-XXXXXX";
+static int32_t said[ASKED + 1][SAID]; /* what the last answers were, with the end of their prompts */
+static int     n_said[ASKED + 1];
+
+static void say(int64_t id, const int32_t *token, int n)
+{
+    for (int i = 0; i < n && n_said[id] < SAID; i++)
+        said[id][n_said[id]++] = token[i];
+}
+
+/* A table of what was said. */
+static void open_table(struct engram_mix *mix, struct engram **table)
+{
+    struct engram_build_opts o = { .tokenizer = 1, .order = 8, .memory_bytes = 1 << 20 };
+    const char *path = table_path;
+    struct engram_builder *b;
+    struct err e = { 0 };
+
+    must(pool_open(&o.pool, 1, &e), &e);
+    must(engram_build_open(&b, table_path, &o, &e), &e);
+    for (int id = 1; id <= ASKED; id++) {
+        for (int i = 0; i < n_said[id]; i++)
+            must(engram_build_tokens(b, &said[id][i], 1, &e), &e);
+        must(engram_build_end(b, &e), &e);
+    }
+    must(engram_build_commit(b, NULL, &e), &e);
+    pool_close(o.pool);
+    must(engram_open(table, &path, 1, &(struct engram_opts){ 0 }, &e), &e);
+    *mix = (struct engram_mix){ .table = *table, .ceiling = { 0.95f }, .n_vocab = INT32_MAX, .space = -1 };
+}
+
+/* Chat answers that reason. Hash of all tokens. Without a table the third token behind the reasoning is not noted as
+ * said. */
+static uint64_t chat_answers(struct desk *k, const struct engram_mix *mix, int64_t *kept, int64_t *reasons)
+{
+    uint64_t all = 0;
+    struct err e = { 0 };
+    struct gen *g;
+
+    *kept = *reasons = 0;
+    must(gen_open(&g, &(struct gen_opts){ .run = k->r, .text = k->text, .drafter = k->d != NULL ? &draft_hook : NULL,
+                                          .drafter_of = k->d }, &e), &e);
+    for (int i = 0; i < 4; i++) {
+        struct gen_request q = gen_defaults();
+        struct text_tokens p = { 0 };
+        struct gen_event ev;
+        int behind = 0;
+        int64_t id;
+
+        prompt_of(k, i < 2 ? "math" : "facts", i % 2, &p);
+        q.prompt = p.v;
+        q.n_prompt = p.n;
+        q.predict_max = 160;
+        q.chat = q.thinking = true;
+        q.memory = mix != NULL ? &engram_memory : NULL;
+        q.memory_of = mix;
+        must(gen_submit(g, &q, &id, &e), &e);
+        if (mix == NULL) {
+            n_said[id] = 0;
+            say(id, p.v + p.n - 8, 8);
+        }
+        text_tokens_free(&p);
+        while (gen_busy(g)) {
+            must(gen_step(g, &e), &e);
+            while (gen_next(g, &ev)) {
+                if (ev.kind == GEN_TOKEN) {
+                    all = (all ^ (uint64_t)(uint32_t)ev.pick.token) * 0x100000001b3u;
+                    *reasons += ev.closes;
+                    behind += ev.closes || behind > 0;
+                    if (mix == NULL && behind != 4)
+                        say(id, &ev.pick.token, 1);
+                }
+                *kept += ev.kind == GEN_END ? ev.stats.kept : 0;
+            }
+        }
+    }
+    gen_close(g);
+    return all;
+}
+
+/* Guesses may go beyond the end of the reasoning, where a table begins to count, and changes what is said. */
+static void same_with_table(void **state)
+{
+    static const char *const name[] = { "ngram", "mtp", "engram" };
+    struct engram *other;
+    struct engram_mix mix;
+    struct err e = { 0 };
+    struct desk k;
+    uint64_t plain, mixed;
+    int64_t kept, reasons;
+
+    (void)state;
+    memset(n_said, 0, sizeof n_said);
+    must(desk_open(&k, NANO, &(struct draft_opts){ .n_names = 0 }, test_acts(), &e), &e);
+    plain = chat_answers(&k, NULL, &kept, &reasons);
+    assert_true(reasons >= 2);
+    open_table(&mix, &other);
+    mixed = chat_answers(&k, &mix, &kept, &reasons);
+    assert_true(mixed != plain);
+    desk_close(&k);
+    for (int i = 0; i < 3; i++) {
+        const struct draft_opts o = { .names = name + i, .n_names = 1, .tables = &mix, .always = true };
+
+        must(desk_open(&k, NANO, &o, test_acts(), &e), &e);
+        if (chat_answers(&k, &mix, &kept, &reasons) != mixed)
+            fail_msg("answers with a table are others with %s", name[i]);
+        print_message("%s beside a table: %lld kept\n", name[i], (long long)kept);
+        assert_true(kept > 0);
+        desk_close(&k);
+    }
+    engram_close(other);
+}
+
+/* ---- every family ---- */
 
 /* Answers to prompts that begin alike or not, some of them sampled. Hash of all tokens. */
 static uint64_t family_answers(struct desk *k, int64_t *kept)
@@ -401,6 +517,8 @@ static uint64_t family_answers(struct desk *k, int64_t *kept)
         q.sample.seed = 11;
         q.sample.stream = (uint64_t)i;
         must(gen_submit(g, &q, &id, &e), &e);
+        n_said[id] = 0;
+        say(id, ids + q.n_prompt - 2, 2);
         free(ids);
     }
     while (gen_busy(g)) {
@@ -410,6 +528,8 @@ static uint64_t family_answers(struct desk *k, int64_t *kept)
         while (gen_next(g, &ev)) {
             if (ev.kind == GEN_TOKEN)
                 hash[ev.id] = (hash[ev.id] ^ (uint64_t)(uint32_t)ev.pick.token) * 0x100000001b3u;
+            if (ev.kind == GEN_TOKEN)
+                say(ev.id, &ev.pick.token, 1);
             *kept += ev.kind == GEN_END ? ev.stats.kept : 0;
         }
     }
@@ -419,10 +539,12 @@ static uint64_t family_answers(struct desk *k, int64_t *kept)
     return all;
 }
 
-/* A model that guesses for itself; n-grams; a drafter with random weights, where it fits. */
+/* A model that guesses for itself; n-grams; a table of its answers; a drafter with random weights, where it fits. */
 static void family(const char *path)
 {
-    const char *names[] = { path, "ngram", "tests/golden/draft/dflash-a.gguf" };
+    const char *names[] = { path, "engram", "ngram", "tests/golden/draft/dflash-a.gguf" };
+    struct engram *table;
+    struct engram_mix mix;
     struct err e = { 0 };
     struct desk k;
     int64_t kept;
@@ -431,19 +553,21 @@ static void family(const char *path)
     must(desk_open(&k, path, &(struct draft_opts){ .n_names = 0 }, test_acts(), &e), &e);
     plain = family_answers(&k, &kept);
     desk_close(&k);
-    for (int i = 0; i < 3; i++) {
-        const struct draft_opts o = { .names = names + i, .n_names = 1, .always = true };
+    open_table(&mix, &table);
+    for (int i = 0; i < 4; i++) {
+        const struct draft_opts o = { .names = names + i, .n_names = 1, .always = true, .tables = &mix };
 
         if (desk_open(&k, path, &o, test_acts(), &e) == ERR_OK) {
             if (family_answers(&k, &kept) != plain)
                 fail_msg("%s: answers are others with %s", path, names[i]);
             print_message("%-50s %-40s %lld kept\n", path, names[i], (long long)kept);
-            assert_true(i > 0 || kept > 0);
-        } else if (i < 2) {
+            assert_true(i > 1 || kept > 0);
+        } else if (i < 3) {
             fail_msg("%s", e.msg);
         }
         desk_close(&k);
     }
+    engram_close(table);
 }
 
 static void families(void **state)
@@ -580,6 +704,7 @@ static void bad_files(void **state)
     refused(NANO, from, ERR_FORMAT, "another tokenizer");
     refused(model, "mtp", ERR_UNSUPPORTED, "multi-token-prediction");
     refused(model, "dflash", ERR_ARG, "path");
+    refused(model, "engram", ERR_ARG, "tables");
     refused(model, "no such drafter", ERR_IO, "no such drafter");
 }
 
@@ -717,8 +842,15 @@ int main(void)
         cmocka_unit_test(dflash_counts),
         cmocka_unit_test(mtp_and_ngram_counts),
         cmocka_unit_test(same_answers),
+        cmocka_unit_test(same_with_table),
         cmocka_unit_test(families),
     };
+    const int fd = mkstemp(table_path);
+    int failed;
 
-    return cmocka_run_group_tests_name("draft", tests, NULL, NULL);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    failed = cmocka_run_group_tests_name("draft", tests, NULL, NULL);
+    (void)unlink(table_path);
+    return failed;
 }
