@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "chat/chat.h"
 #include "cli/batch.h"
+#include "cli/beside.h"
 #include "cli/cache.h"
 #include "cli/cli.h"
 #include "cli/http.h"
@@ -24,8 +25,9 @@ enum { LINE_MAX_BYTES = 16 << 20, PARALLEL = 4, CTX_DEFAULT = 8192 };
 
 static struct {
     struct cli_model_opts model;
-    const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *cache_dir;
-    bool        lenient, mcp, verbose, quiet;
+    const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *cache_dir, *examples;
+    struct cli_list engrams;
+    bool        lenient, mcp, verbose, quiet, engram_thinking;
     int32_t     parallel, max_queue;
     int64_t     predict_max, kv_tokens, checkpoint_bytes, cache_bytes;
     struct cli_http_opts http;
@@ -36,6 +38,8 @@ static const struct opt opts[] = {
     SECTION("Model"),
     ROW_MODEL(o.model),
     ROW_LORA(o.model),
+    ROWS_ENGRAM(&o.engrams, &o.engram_thinking),
+    ROW_EXAMPLES(&o.examples),
     STRING(0, "alias", "name", "what replies call the model (default: its file)", &o.name),
     PATH(0, "template", "file", "chat template instead of the model's (Jinja)", &o.template_file),
     STRING(0, "parser", "name", "how answers are read (default: by the template)", &o.parser),
@@ -78,6 +82,7 @@ struct server {
     struct run           *run;
     struct gen           *gen;
     struct cli_cache     *cache;
+    struct cli_beside    *beside;
     struct serve         *serve;
     struct cli_http      *http;
     struct serve_mcp     *mcp;
@@ -95,6 +100,8 @@ static enum err_code open_chat(struct server *s, struct err *e)
         code = cli_read_prompt(&b, NULL, (char *const[]){ (char *)(uintptr_t)o.template_file, NULL }, e);
     if (code == ERR_OK && (o.template_file != NULL || text_info(s->open.text)->chat_template.n > 0))
         code = chat_open(&s->chat, s->open.text, (struct str){ b.p, b.n }, e);
+    if (code == ERR_OK && o.examples != NULL && s->chat == NULL)
+        code = err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no --examples", s->open.path);
     cli_buf_free(&b);
     return code;
 }
@@ -102,6 +109,7 @@ static enum err_code open_chat(struct server *s, struct err *e)
 static enum err_code open_all(struct server *s, struct err *e)
 {
     struct run_opts ro = { .n_seq = o.parallel, .rows_max = o.model.chunk, .kv_tokens = o.kv_tokens };
+    const struct cli_beside_opts bo = { &o.engrams, o.engram_thinking, o.examples };
     struct stat st;
     const char *slash;
     int last;
@@ -118,8 +126,8 @@ static enum err_code open_all(struct server *s, struct err *e)
     ro.tap_layers = &last;
     ro.n_taps = 1;
     if (cli_open_run(&s->run, &s->open, &ro, e) ||
-        gen_open(&s->gen, &(struct gen_opts){ .run = s->run, .text = s->open.text, .adapters = s->open.adapters.list,
-                                              .n_adapters = s->open.adapters.n }, e))
+        gen_open(&s->gen, &(struct gen_opts){ .run = s->run, .text = s->open.text }, e) ||
+        cli_beside_open(&s->beside, &bo, &s->open, s->run, e))
         return e->code;
     if (o.cache_dir != NULL &&
         cli_cache_open(&s->cache, o.cache_dir, o.cache_bytes, &s->open, s->run, s->gen, e))
@@ -130,7 +138,7 @@ static enum err_code open_all(struct server *s, struct err *e)
         .model = o.name != NULL ? o.name : slash != NULL ? slash + 1 : s->open.path,
         .created_s = stat(s->open.path, &st) == 0 ? (int64_t)st.st_mtime : 0,
         .ctx_tokens = run_ctx(s->run), .n_embd = model_info(s->open.model)->n_embd, .embeddings = true,
-        .adapters = s->open.adapters.list, .n_adapters = s->open.adapters.n, .lenient = o.lenient,
+        .beside = cli_beside_now(s->beside), .lenient = o.lenient,
         .keeper = s->cache != NULL ? &cli_cache_keeper : NULL, .keeper_of = s->cache, .predict_max = o.predict_max,
     };
     return serve_open(&s->serve, &so, e);
@@ -323,7 +331,7 @@ static enum err_code serve_mcp(struct server *s, struct err *e)
         return e->code;
     const struct cli_talk talk = { s->mcp, take_message, message_too_long, tell_message, .leaves = true };
 
-    return cli_talk(&talk, s->serve, o.max_queue, e);
+    return cli_talk(&talk, s->serve, s->beside, o.max_queue, e);
 }
 
 /* ---- the program ---- */
@@ -338,6 +346,7 @@ static void close_all(struct server *s)
     cli_cache_close(s->cache);
     gen_close(s->gen);
     run_close(s->run);
+    cli_beside_close(s->beside);
     grammar_vocab_close(s->vocab);
     chat_close(s->chat);
     cli_opened_close(&s->open);
@@ -357,10 +366,12 @@ static enum err_code run(struct server *s, struct err *e)
         return e->code;
     cli_note("serving %s, %d answers side by side, context of %" PRId64 " tokens", s->open.path, o.parallel, run_ctx(s->run));
     cli_catch_interrupts();
+    if (o.batch == NULL)
+        cli_catch_hangups();
     return o.batch != NULL   ? cli_batch_run(&bo, s->serve, e)
-           : s->http != NULL ? cli_http_run(s->http, s->serve, e)
+           : s->http != NULL ? cli_http_run(s->http, s->serve, s->beside, e)
            : o.mcp           ? serve_mcp(s, e)
-                             : cli_talk(&talk, s->serve, o.max_queue, e);
+                             : cli_talk(&talk, s->serve, s->beside, o.max_queue, e);
 }
 
 int main(int argc, char **argv)
@@ -390,11 +401,14 @@ int main(int argc, char **argv)
         cli_usage("--mcp goes without --batch, --listen and --lenient");
     if (o.cache_dir == NULL && cli_given(&cli, "cache-size"))
         cli_usage("--cache-size needs --cache-dir");
+    if (o.engram_thinking && o.engrams.n == 0)
+        cli_usage("--engram-thinking needs --engram");
     cli_open_check(&o.model);
     if (run(&s, &e))
         status = cli_fail(&e);
     close_all(&s);
     free(o.model.loras.v);
+    free(o.engrams.v);
     status = cli_close_stdout(status);
     if (o.batch != NULL)
         cli_reraise(); /* a server that was asked to end has ended well */

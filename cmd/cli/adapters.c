@@ -45,13 +45,20 @@ enum err_code cli_adapters_open(struct cli_adapters *x, const struct cli_list *n
     return ERR_OK;
 }
 
-enum err_code cli_adapters_set(struct cli_adapters *x, const struct model *m, struct run *r, struct err *e)
+enum err_code cli_adapters_load(struct cli_adapters *x, const struct model *m, struct err *e)
 {
     for (int i = 0; i < x->n; i++) {
         if (x->on[i] == NULL && model_adapter_open(&x->on[i], m, x->file[i], e))
             return e->code;
         x->list[i].adapter = x->on[i];
     }
+    return ERR_OK;
+}
+
+enum err_code cli_adapters_set(struct cli_adapters *x, const struct model *m, struct run *r, struct err *e)
+{
+    if (cli_adapters_load(x, m, e))
+        return e->code;
     for (int q = 0; x->n > 0 && q < run_n_seq(r); q++)
         if (run_set_adapters(r, q, x->list, x->n, e))
             return e->code;

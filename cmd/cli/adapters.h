@@ -22,7 +22,9 @@ struct cli_adapters {
 /* Reads the files, FILE[:SCALE] each, which must be for this model. */
 MUST_CHECK enum err_code cli_adapters_open(struct cli_adapters *x, const struct cli_list *names, const struct gguf *g,
                                            struct err *e);
-/* Every sequence of the run takes them. The first time they go to the model's device. */
+/* To the model's device, once. */
+MUST_CHECK enum err_code cli_adapters_load(struct cli_adapters *x, const struct model *m, struct err *e);
+/* Every sequence of the run takes them; they are loaded if they are not. */
 MUST_CHECK enum err_code cli_adapters_set(struct cli_adapters *x, const struct model *m, struct run *r, struct err *e);
 void cli_adapters_close(struct cli_adapters *x); /* after the runs, before the model */
 #endif

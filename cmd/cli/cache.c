@@ -44,8 +44,7 @@ struct place {
     char    name[NAME_BYTES]; /* its file; "": none */
     int64_t border;           /* tokens of it that the next turn begins with, too */
     bool    dirty;            /* holds what is in no file */
-    struct run_adapter adapters[RUN_ADAPTERS_MAX];
-    int     n_adapters;
+    uint64_t adapters;        /* run_adapters_hash() of those it was made with */
 };
 
 struct cli_cache {
@@ -53,7 +52,6 @@ struct cli_cache {
     int64_t       bytes_max;
     struct run   *run;
     struct gen   *gen;
-    const struct cli_adapters *adapters;
     uint64_t      tokenizer;
     const char   *model;
     char          made[160];  /* what the numbers in a file depend on */
@@ -241,7 +239,7 @@ static const struct entry *continued(const struct cli_cache *c, int seq, uint64_
 static enum err_code write_file(struct cli_cache *c, int seq, bool other, bool *again, struct err *e)
 {
     struct place *p = &c->place[seq];
-    struct run_session_id id = { c->tokenizer, c->model, run_adapters_hash(p->adapters, p->n_adapters) };
+    struct run_session_id id = { c->tokenizer, c->model, p->adapters };
     const struct run *r = c->run;
     struct run_session *s = NULL;
     char path[PATH_BYTES], blob[320];
@@ -311,15 +309,6 @@ static void save(struct cli_cache *c, int seq)
 
 /* ---- loading ---- */
 
-static void adapters_of(const struct cli_cache *c, const struct gen_request *q, struct place *p)
-{
-    const struct run_adapter *a = q->n_adapters >= 0 ? q->adapters : c->adapters->list;
-
-    p->n_adapters = q->n_adapters >= 0 ? q->n_adapters : c->adapters->n;
-    for (int i = 0; i < p->n_adapters; i++)
-        p->adapters[i] = a[i];
-}
-
 static void load(struct cli_cache *c, struct entry *x, int seq, const struct gen_request *q)
 {
     struct place *p = &c->place[seq];
@@ -329,14 +318,14 @@ static void load(struct cli_cache *c, struct entry *x, int seq, const struct gen
     char path[PATH_BYTES];
 
     path_of(c, x->name, path);
-    adapters_of(c, q, p);
-    struct run_session_id id = { c->tokenizer, c->model, run_adapters_hash(p->adapters, p->n_adapters) };
+    p->adapters = run_adapters_hash(q->adapters, q->n_adapters);
+    struct run_session_id id = { c->tokenizer, c->model, p->adapters };
 
     run_clear(c->run, seq);
     p->name[0] = '\0';
     if (run_session_open_shared(&s, path, &e))
         return;
-    if (run_set_adapters(c->run, seq, p->adapters, p->n_adapters, &e) || run_session_attach(s, c->run, &id, &e) ||
+    if (run_set_adapters(c->run, seq, q->adapters, q->n_adapters, &e) || run_session_attach(s, c->run, &id, &e) ||
         run_session_match(s, c->run, seq, q->prompt, q->n_prompt, &m, &e)) {
         run_clear(c->run, seq);
         x->useless = e.code == ERR_FORMAT;
@@ -358,22 +347,20 @@ static void before(void *of, const struct gen_request *q)
     const int seq = gen_idle(c->gen);
     struct entry *best = NULL;
     int64_t held = 0, most = 0;
-    struct place want = { .dirty = false };
 
     for (int i = 0; i < run_n_seq(c->run); i++) /* one of them is taken now */
         save(c, i);
     if (seq < 0 || q->pool || q->n_rows > 1)
         return;
-    adapters_of(c, q, &want);
     for (int i = 0; i < run_n_seq(c->run); i++) {
         const int64_t kept =
-            run_has_adapters(c->run, i, want.adapters, want.n_adapters) ? run_kept(c->run, i, q->prompt, q->n_prompt) : 0;
+            run_has_adapters(c->run, i, q->adapters, q->n_adapters) ? run_kept(c->run, i, q->prompt, q->n_prompt) : 0;
 
         held = kept > held ? kept : held;
     }
     if (held + GAIN_MIN >= q->n_prompt)
         return;
-    const uint64_t adapters = run_adapters_hash(want.adapters, want.n_adapters);
+    const uint64_t adapters = run_adapters_hash(q->adapters, q->n_adapters);
 
     look(c);
     for (size_t i = 0; i < c->n_entries; i++) {
@@ -395,7 +382,7 @@ static void after(void *of, int seq, const struct gen_request *q, int64_t n_prom
     struct cli_cache *c = of;
     struct place *p = &c->place[seq];
 
-    adapters_of(c, q, p);
+    p->adapters = run_adapters_hash(q->adapters, q->n_adapters);
     p->border = q->n_marks > 0 ? q->marks[q->n_marks - 1] : n_prompt;
     p->dirty = true;
 }
@@ -433,7 +420,6 @@ enum err_code cli_cache_open(struct cli_cache **out, const char *dir, int64_t by
     c->bytes_max = bytes_max;
     c->run = r;
     c->gen = g;
-    c->adapters = &model->adapters;
     c->tokenizer = text_fingerprint(model->gguf);
     c->model = slash != NULL ? slash + 1 : model->path;
     run_kv(r, &k, &v);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "cli/beside.h"
 #include "cli/listen.h"
 #include "cli/page.h"
 #include "serve/serve.h"
@@ -544,7 +545,7 @@ static enum err_code turn(struct cli_http *h, struct err *e)
     return wait_some(h, e);
 }
 
-enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct err *e)
+enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_beside *beside, struct err *e)
 {
     double until_ms = 0;
     enum err_code code;
@@ -559,6 +560,7 @@ enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct err *e)
             until_ms = cli_now_ms() + (double)h->o.drain_s * 1e3;
             (void)MHD_quiesce_daemon(h->daemon);
         }
+        cli_beside_turn(beside, s);
         code = turn(h, e);
     } while (code == ERR_OK && !(h->draining && (h->requests == NULL || cli_now_ms() > until_ms)));
     return code;
@@ -616,10 +618,11 @@ enum err_code cli_http_open(struct cli_http **out, const struct cli_http_opts *o
     return err_set(e, ERR_UNSUPPORTED, "--listen: %s: this program was built without HTTP (libmicrohttpd)", o->listen);
 }
 
-enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct err *e)
+enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_beside *beside, struct err *e)
 {
     (void)h;
     (void)s;
+    (void)beside;
     return err_set(e, ERR_UNSUPPORTED, "this program was built without HTTP");
 }
 

@@ -7,6 +7,7 @@
 
 static volatile sig_atomic_t interrupted; /* the signal's number */
 static volatile sig_atomic_t status_asked;
+static volatile sig_atomic_t hung_up;
 
 /* The message is made beforehand: a handler may only write(2). */
 static char   bus_message[4400];
@@ -21,6 +22,12 @@ static void on_status(int sig)
 {
     (void)sig;
     status_asked = 1;
+}
+
+static void on_hangup(int sig)
+{
+    (void)sig;
+    hung_up = 1;
 }
 
 static void on_bus(int sig, siginfo_t *info, void *context)
@@ -58,11 +65,11 @@ void cli_signals(const char *file)
 }
 
 /* What nohup(1) or a shell's background job ignores stays ignored. */
-static void catch(int sig, int flags)
+static void catch(int sig, void (*handler)(int), int flags)
 {
     struct sigaction sa = { 0 }, old;
 
-    sa.sa_handler = on_interrupt;
+    sa.sa_handler = handler;
     sa.sa_flags = flags;
     sigemptyset(&sa.sa_mask);
     if (sigaction(sig, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
@@ -74,12 +81,25 @@ void cli_catch_interrupts(void)
     static const int sigs[] = { SIGINT, SIGTERM, SIGHUP };
 
     for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++)
-        catch(sigs[i], SA_RESTART | (int)SA_RESETHAND); /* the second one finds the default: it kills */
+        catch(sigs[i], on_interrupt, SA_RESTART | (int)SA_RESETHAND); /* the second one finds the default: it kills */
+}
+
+void cli_catch_hangups(void)
+{
+    catch(SIGHUP, on_hangup, SA_RESTART);
+}
+
+bool cli_hung_up(void)
+{
+    const bool was = hung_up != 0;
+
+    hung_up = 0;
+    return was;
 }
 
 void cli_catch_broken_pipe(void)
 {
-    catch(SIGPIPE, 0);
+    catch(SIGPIPE, on_interrupt, 0);
 }
 
 void cli_await_signals(void)
@@ -87,7 +107,7 @@ void cli_await_signals(void)
     static const int sigs[] = { SIGINT, SIGTERM, SIGHUP };
 
     for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++)
-        catch(sigs[i], 0);
+        catch(sigs[i], on_interrupt, 0);
 }
 
 int cli_signal(void)

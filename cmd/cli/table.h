@@ -27,6 +27,9 @@
 #define ROW_MODEL(m) \
     PATH('m', "model", "file", "GGUF model, or its name (MODELS in the manual)", &(m).file)
 #define ROW_LORA(m) LIST("lora", "file[:x]", "adapter, times x (default 1); repeatable", &(m).loras)
+#define ROWS_ENGRAM(list, thinking) \
+    LIST("engram", "file[:w]", "n-grams beside the model, of weight w; repeatable", list), \
+    FLAG(0, "engram-thinking", "tables count in reasoning, too", thinking)
 #define ROW_CTX(m, help) INT64('c', "ctx", "tokens", help, &(m).ctx_tokens, 1)
 #define ROWS_RUNNING(m) \
     { OPT_I32, 't', "threads", "n", "default: one for each processor", &(m).n_threads, 1, 512 }, \
@@ -37,6 +40,7 @@
     CHOICE("acts", "i16|i8|f32", "activations (default i16; f32: not rounded)", &(m).acts), \
     FLAG(0, "no-mmap", "copy the weights that the CPU computes with", &(m).no_mmap), \
     CHOICE("repack", "auto|off", "lay rows of copies out where that is faster", &(m).repack)
+#define ROW_EXAMPLES(to) PATH(0, "examples", "index[:n]", "put texts of an index before the prompt", to)
 #define ROWS_PLAN(m) \
     OUTPUT(0, "expert-profile", "file", "uses of experts: read, and added to", &(m).profile), \
     FLAG(0, "plan", "print what goes to GPU and host; run nothing", &(m).plan)

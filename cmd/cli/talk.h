@@ -2,6 +2,7 @@
 /* talk.h - requests as lines on stdin, replies to stdout, many in progress.  room: cmd (cli_) */
 #ifndef CLI_TALK_H
 #define CLI_TALK_H
+#include "cli/beside.h"
 #include "cli/cli.h"
 #include "serve/serve.h"
 
@@ -14,5 +15,6 @@ struct cli_talk {
     bool leaves; /* the end of the input or a signal ends everything; else what was asked is answered first */
 };
 /* Until the input ends or a signal comes. While max_queue requests wait, no line is taken. */
-MUST_CHECK enum err_code cli_talk(const struct cli_talk *t, struct serve *s, int32_t max_queue, struct err *e);
+MUST_CHECK enum err_code cli_talk(const struct cli_talk *t, struct serve *s, struct cli_beside *beside, int32_t max_queue,
+                                  struct err *e);
 #endif

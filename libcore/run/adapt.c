@@ -106,6 +106,21 @@ enum err_code run_set_adapters(struct run *r, int seq, const struct run_adapter 
     return ERR_OK;
 }
 
+void run_forget_adapter(struct run *r, const struct model_adapter *a)
+{
+    for (int q = 0; q < r->n_seq; q++) {
+        struct run_list *l = &r->adapt.list[q];
+        bool has = false;
+
+        for (int i = 0; i < l->n; i++)
+            has = has || l->v[i].adapter == a;
+        if (!has)
+            continue;
+        run_clear(r, q);
+        l->n = 0;
+    }
+}
+
 static uint64_t add_hash(uint64_t h, uint64_t key, float scale)
 {
     h = io_hash(h, &key, sizeof key);

@@ -141,6 +141,8 @@ MUST_CHECK enum err_code run_set_adapters(struct run *r, int seq, const struct r
 MUST_CHECK enum err_code run_check_adapters(const struct run *r, const struct run_adapter *a, int n, struct err *e);
 /* Whether the sequence has this list, and its floats are as they were. */
 bool run_has_adapters(const struct run *r, int seq, const struct run_adapter *a, int n);
+/* The adapter is about to be closed: sequences that have it are cleared, and have none. */
+void run_forget_adapter(struct run *r, const struct model_adapter *a);
 /* Lists with one hash do the same. 0: none of them has an effect. */
 uint64_t run_adapters_hash(const struct run_adapter *a, int n);
 

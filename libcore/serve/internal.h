@@ -4,6 +4,7 @@
 #define SERVE_INTERNAL_H
 #include "chat/chat.h"
 #include "chat/reader.h"
+#include "engram/engram.h"
 #include "gen/gen.h"
 #include "grammar/grammar.h"
 #include "reason/reason.h"
@@ -38,7 +39,10 @@ struct wish {
     struct str stops[STOPS_MAX];
     struct sample_bias *bias;      /* owned */
     json_t   *lora;                /* borrowed: an array; NULL: the adapters of the server */
-    struct run_adapter adapters[RUN_ADAPTERS_MAX]; /* made of it */
+    struct run_adapter adapters[RUN_ADAPTERS_MAX]; /* made of it, or the server's */
+    float     engram;              /* what tables may weigh; -1: as the server says */
+    int       examples;            /* texts of the index before the last message; -1: as the server says */
+    bool      asks_engram, asks_examples; /* there have to be some */
 };
 bool serve_read_body(struct wish *w, enum serve_method method, const json_t *body, bool lenient, int32_t n_vocab,
                      struct fault *f);
@@ -71,6 +75,7 @@ struct job {
     void             *user;
     int64_t           id, created_s;
     struct wish       w;
+    const struct serve_beside *beside; /* NULL: not started */
     json_t           *body;      /* ours */
     struct choice    *choice;    /* [n_choices] */
     int               n_choices, n_prompts, n_left;
@@ -81,6 +86,7 @@ struct job {
     uint64_t          client;    /* a hash */
     double            from_ms, last_ms;
     struct grammar   *grammar;   /* owned */
+    struct engram_mix mix;       /* with the weight of the request */
     struct reason_opts reason;
 };
 
@@ -90,7 +96,7 @@ struct serve_count {
 };
 struct serve {
     struct serve_opts o;
-    struct run_adapter adapters[RUN_ADAPTERS_MAX];
+    const struct serve_beside *beside; /* of requests that are started */
     json_t           *model;   /* the name, as a string of valid UTF-8 */
     struct job       *jobs;
     int64_t           next_id, turn;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* request.c - bodies of OpenAI's interface: each member is known, checked and noted, or refused with its JSON pointer.
  * room: serve */
-#include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -389,6 +389,28 @@ static bool read_lora(struct reading *r, const json_t *v)
     return true;
 }
 
+/* true: as the server says; false: no; or a weight. Whether there are tables serve_start() knows. */
+static bool read_engram(struct reading *r, const json_t *v)
+{
+    if (json_is_boolean(v))
+        r->w->engram = json_is_true(v) ? -1 : 0;
+    else if (!number(r, v, 0, 1, &r->w->engram))
+        return false;
+    r->w->asks_engram = r->w->engram != 0;
+    return true;
+}
+
+static bool read_examples(struct reading *r, const json_t *v)
+{
+    int64_t n = json_is_true(v) ? -1 : 0;
+
+    if (!json_is_boolean(v) && !integer(r, v, 0, INT_MAX, &n))
+        return false;
+    r->w->examples = (int)n;
+    r->w->asks_examples = n != 0;
+    return true;
+}
+
 static bool read_encoding(struct reading *r, const json_t *v)
 {
     const char *s = json_string_value(v);
@@ -440,6 +462,8 @@ static const struct {
     { "priority", BOTH, read_priority },
     { "echo", TEXT, read_echo },
     { "lora", ALL, read_lora },
+    { "engram", BOTH, read_engram },
+    { "examples", CHAT, read_examples },
     /* they say something of the caller, or to other services */
     { "user", ALL, read_string },
     { "safety_identifier", ALL, read_string },
@@ -481,7 +505,8 @@ bool serve_read_body(struct wish *w, enum serve_method method, const json_t *bod
     const char *key;
     json_t *value;
 
-    *w = (struct wish){ .q = gen_defaults(), .n = 1, .top = -1, .budget = -1, .parallel_calls = true, .tool_choice = "auto" };
+    *w = (struct wish){ .q = gen_defaults(), .n = 1, .top = -1, .budget = -1, .parallel_calls = true, .tool_choice = "auto",
+                        .engram = -1, .examples = -1 };
     w->q.sample.temp = 1; /* as the interface says */
     if (!json_is_object(body))
         return serve_fault(f, 400, "", "the body is not an object");

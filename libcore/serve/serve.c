@@ -23,6 +23,8 @@ static enum err_code no_memory(struct err *e)
 
 /* ---- opening ---- */
 
+static const struct serve_beside nothing;
+
 enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e)
 {
     struct serve *s = calloc(1, sizeof *s);
@@ -30,9 +32,7 @@ enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct 
     if (s == NULL)
         return no_memory(e);
     s->o = *o;
-    for (int i = 0; i < o->n_adapters && i < RUN_ADAPTERS_MAX; i++)
-        s->adapters[i] = o->adapters[i];
-    s->o.adapters = s->adapters;
+    s->beside = o->beside != NULL ? o->beside : &nothing;
     s->n_vocab = text_info(o->text)->n_tokens;
     s->model = json_bytes(str_of(o->model));
     if (s->model == NULL) {
@@ -78,6 +78,20 @@ void serve_close(struct serve *s)
     free(s->reply);
     json_decref(s->model);
     free(s);
+}
+
+void serve_exchange(struct serve *s, const struct serve_beside *b)
+{
+    s->beside = b;
+}
+
+bool serve_uses(const struct serve *s, const struct serve_beside *b)
+{
+    bool uses = s->beside == b;
+
+    for (const struct job *j = s->jobs; j != NULL && !uses; j = j->next)
+        uses = j->beside == b;
+    return uses;
 }
 
 /* ---- replies ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve.h - requests in the form of OpenAI's interface, and their replies.
- * room: serve (base text run gen reason grammar chat)
+ * room: serve (base text run gen reason grammar chat engram)
  *
  * Bodies go in as JSON values and come out as JSON values, so the same code stands behind lines on stdin, a batch
  * file and a socket. It reads no file and writes none. The engine answers (gen/gen.h): serve says what is asked of
@@ -14,6 +14,7 @@
 #include "base/json.h"
 
 struct chat;
+struct engram_mix;
 struct gen;
 struct run_adapter;
 struct grammar_vocab;
@@ -31,6 +32,19 @@ struct serve_keeper {
     void (*idle)(void *of); /* nothing is to be done */
 };
 
+/* What stands beside the model. A request keeps what there was when it was started, until it is over. */
+struct serve_beside {
+    const struct run_adapter *adapters; /* [n_adapters] that requests may name by their place, and the scales of those
+                                         * that name none */
+    int                       n_adapters; /* at most RUN_ADAPTERS_MAX */
+    const struct engram_mix  *engram;     /* tables of n-grams; NULL: none */
+    /* Puts texts in front of the last message of a chat, at most n, -1: as many as the server says; NULL: there are none.
+     * ERR_NOMEM, and what is wrong with the messages. */
+    enum err_code           (*notes)(const void *of, json_t *messages, int n, struct err *e);
+    const void               *notes_of;
+    int                       notes_max;
+};
+
 struct serve_opts {
     struct gen        *gen;        /* not owned, none of the four */
     const struct text *text;
@@ -43,15 +57,18 @@ struct serve_opts {
     int32_t            n_embd;
     bool               embeddings; /* the run keeps the last hidden rows */
     bool               lenient;    /* unknown members of a body are ignored */
-    const struct run_adapter *adapters; /* [n_adapters] that requests may name by their place, and the scales of those
-                                         * that name none; copied */
-    int                n_adapters;  /* at most RUN_ADAPTERS_MAX */
+    const struct serve_beside *beside; /* not owned; NULL: nothing */
     const struct serve_keeper *keeper; /* NULL: none */
     void              *keeper_of;
     int64_t            predict_max; /* tokens of an answer that names no limit; -1: until the context is full */
 };
 MUST_CHECK enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e);
 void serve_close(struct serve *s); /* NULL is allowed */
+
+/* Requests that are started from now on have this beside the model; the others keep what they have. */
+void serve_exchange(struct serve *s, const struct serve_beside *b);
+/* Whether there are requests that have it, those to come included. */
+bool serve_uses(const struct serve *s, const struct serve_beside *b);
 
 enum serve_method {
     SERVE_CHAT,       /* chat/completions */

@@ -184,30 +184,56 @@ static uint64_t fresh_seed(const struct serve *s, const struct job *j)
     return block[0];
 }
 
-/* The server's adapters with the scales that a request gives them, those that it does not name without effect. */
-static bool name_adapters(const struct serve *s, struct wish *w, struct fault *f)
+/* The server's adapters with their scales, or those that a request gives them: what it does not name is without effect. */
+static bool name_adapters(const struct serve_beside *b, struct wish *w, struct fault *f)
 {
     bool named[RUN_ADAPTERS_MAX] = { false };
     size_t i;
     json_t *one;
 
-    for (int a = 0; a < s->o.n_adapters; a++)
-        w->adapters[a] = (struct run_adapter){ s->adapters[a].adapter, 0 };
+    for (int a = 0; a < b->n_adapters; a++)
+        w->adapters[a] = (struct run_adapter){ b->adapters[a].adapter, w->lora != NULL ? 0 : b->adapters[a].scale };
     json_array_foreach(w->lora, i, one)
     {
         const json_int_t id = json_integer_value(json_object_get(one, "id"));
 
-        if (id < 0 || id >= s->o.n_adapters)
+        if (id < 0 || id >= b->n_adapters)
             return serve_fault(f, 400, "/lora", "lora: there is no adapter %lld, the server has %d", (long long)id,
-                               s->o.n_adapters);
+                               b->n_adapters);
         if (named[id])
             return serve_fault(f, 400, "/lora", "lora: adapter %lld is named twice", (long long)id);
         named[id] = true;
         w->adapters[id].scale = (float)json_number_value(json_object_get(one, "scale"));
     }
     w->q.adapters = w->adapters;
-    w->q.n_adapters = s->o.n_adapters;
+    w->q.n_adapters = b->n_adapters;
     return true;
+}
+
+/* What the request asks of the rest that stands beside the model. */
+static enum err_code take_beside(struct job *j, struct fault *f, struct err *e)
+{
+    const struct serve_beside *b = j->beside;
+    struct err why = { 0 };
+
+    if (j->w.asks_engram && b->engram == NULL)
+        serve_fault(f, 400, "/engram", "engram: the server has no tables (--engram)");
+    else if (j->w.asks_examples && b->notes == NULL)
+        serve_fault(f, 400, "/examples", "examples: the server has no index (--examples)");
+    else if (j->w.examples > b->notes_max && b->notes != NULL)
+        serve_fault(f, 400, "/examples", "examples: at most %d texts", b->notes_max);
+    if (f->status != 0)
+        return ERR_OK;
+    if (b->engram != NULL && j->w.engram != 0 && j->method != SERVE_EMBEDDING) {
+        j->mix = *b->engram;
+        for (int i = 0; j->w.engram > 0 && i < ENGRAM_FILES_MAX; i++)
+            j->mix.ceiling[i] = j->w.engram;
+        j->w.q.memory = &engram_memory;
+        j->w.q.memory_of = &j->mix;
+    }
+    if (b->notes != NULL && j->method == SERVE_CHAT && b->notes(b->notes_of, j->w.messages, j->w.examples, &why))
+        return blame(f, "/messages", &why, e);
+    return ERR_OK;
 }
 
 static enum err_code submit(struct serve *s, struct job *j, struct choice *c, bool thinking, struct fault *f, struct err *e)
@@ -283,6 +309,7 @@ enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struc
 {
     bool thinking = false;
 
+    j->beside = s->beside;
     j->n_prompts = j->method == SERVE_CHAT ? 1 : count_prompts(j->method == SERVE_EMBEDDING ? j->w.input : j->w.prompt);
     if (j->n_prompts > PROMPTS_MAX) {
         serve_fault(f, 400, j->method == SERVE_EMBEDDING ? "/input" : "/prompt", "more than %d prompts", PROMPTS_MAX);
@@ -296,8 +323,10 @@ enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struc
         serve_fault(f, 400, "", "embeddings are not offered here");
         return ERR_OK;
     }
-    if (j->w.lora != NULL && !name_adapters(s, &j->w, f))
+    if (!name_adapters(j->beside, &j->w, f))
         return ERR_OK;
+    if (take_beside(j, f, e) || f->status != 0)
+        return e->code;
     j->n_choices = j->n_prompts * j->w.n;
     j->choice = calloc((size_t)j->n_choices, sizeof *j->choice);
     if (j->choice == NULL)

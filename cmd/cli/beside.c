@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* beside.c - files beside a model, which are exchanged (beside.h).           room: cmd (cli_) */
+#include "cli/beside.h"
+
+#include <stdlib.h>
+
+#include "cli/engram.h"
+#include "cli/open.h"
+#include "cli/recall.h"
+
+enum { SETS_MAX = 4 }; /* that requests have: with more the adapters of a step would be too many (RUN_ADAPTERS_STEP) */
+_Static_assert((int)SETS_MAX * (int)RUN_ADAPTERS_MAX <= (int)RUN_ADAPTERS_STEP, "a step takes those of all sets");
+
+/* What stood beside the model at a time. A kind that was not exchanged is the same object in several sets. */
+struct set {
+    struct set          *older;
+    struct serve_beside  s;
+    struct cli_adapters *adapters;
+    struct cli_engram   *engram; /* NULL: none */
+    struct cli_notes    *notes;  /* NULL: none */
+};
+
+struct cli_beside {
+    struct cli_beside_opts o;
+    struct cli_opened     *model;
+    struct run            *run;
+    struct set            *now;
+    bool                   due; /* a SIGHUP that is not answered */
+};
+
+/* ---- kinds ---- */
+
+static void close_adapters(struct cli_beside *b, struct cli_adapters *x)
+{
+    for (int i = 0; b->run != NULL && i < x->n; i++)
+        run_forget_adapter(b->run, x->on[i]);
+    cli_adapters_close(x);
+    if (x != &b->model->adapters)
+        free(x);
+}
+
+static enum err_code open_adapters(struct cli_beside *b, struct cli_adapters **out, struct err *e)
+{
+    struct cli_adapters *x = calloc(1, sizeof *x);
+
+    if (x == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    if (cli_adapters_open(x, &b->model->o.loras, b->model->gguf, e) || cli_adapters_load(x, b->model->model, e) ||
+        run_check_adapters(b->run, x->list, x->n, e)) {
+        cli_adapters_close(x);
+        free(x);
+        return e->code;
+    }
+    *out = x;
+    return ERR_OK;
+}
+
+static void close_engram(struct cli_engram *x)
+{
+    if (x != NULL)
+        cli_engram_close(x);
+    free(x);
+}
+
+static enum err_code open_engram(const struct cli_beside *b, struct cli_engram **out, struct err *e)
+{
+    struct cli_engram *x;
+
+    if (b->o.engrams->n == 0)
+        return ERR_OK;
+    x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    if (cli_engram_open(x, b->o.engrams->v, b->o.engrams->n, b->o.engram_thinking, b->model->gguf, b->model->text,
+                        model_info(b->model->model)->n_vocab, e)) {
+        close_engram(x);
+        return e->code;
+    }
+    *out = x;
+    return ERR_OK;
+}
+
+static void close_notes(struct cli_notes *x)
+{
+    if (x != NULL)
+        cli_notes_close(x);
+    free(x);
+}
+
+static enum err_code open_notes(const struct cli_beside *b, struct cli_notes **out, struct err *e)
+{
+    struct cli_notes *x;
+
+    if (b->o.examples == NULL)
+        return ERR_OK;
+    x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    if (cli_notes_open(x, b->o.examples, b->model->gguf, b->model->text, e)) {
+        close_notes(x);
+        return e->code;
+    }
+    *out = x;
+    return ERR_OK;
+}
+
+static enum err_code add_notes(const void *of, json_t *messages, int n, struct err *e)
+{
+    struct cli_notes x = *(const struct cli_notes *)of;
+
+    x.n = n >= 0 ? n : x.n;
+    return x.n > 0 ? cli_notes_add(&x, messages, e) : ERR_OK;
+}
+
+/* ---- sets ---- */
+
+static void make(struct set *x)
+{
+    x->s = (struct serve_beside){ .adapters = x->adapters->list, .n_adapters = x->adapters->n };
+    if (x->engram != NULL)
+        x->s.engram = &x->engram->mix;
+    if (x->notes != NULL) {
+        x->s.notes = add_notes;
+        x->s.notes_of = x->notes;
+        x->s.notes_max = CLI_NOTES_MAX;
+    }
+}
+
+enum err_code cli_beside_open(struct cli_beside **out, const struct cli_beside_opts *o, struct cli_opened *model, struct run *r,
+                              struct err *e)
+{
+    struct cli_beside *b = calloc(1, sizeof *b);
+
+    if (b == NULL || (b->now = calloc(1, sizeof *b->now)) == NULL) {
+        free(b);
+        return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    b->o = *o;
+    b->model = model;
+    b->run = r;
+    b->now->adapters = &model->adapters;
+    if (open_engram(b, &b->now->engram, e) || open_notes(b, &b->now->notes, e)) {
+        cli_beside_close(b);
+        return e->code;
+    }
+    make(b->now);
+    *out = b;
+    return ERR_OK;
+}
+
+const struct serve_beside *cli_beside_now(const struct cli_beside *b)
+{
+    return &b->now->s;
+}
+
+/* The set before this one, which no other set's owner is left of, goes with what only it has. */
+static void close_set(struct cli_beside *b, struct set *x)
+{
+    bool adapters = false, engram = false, notes = false; /* another set has them */
+
+    for (const struct set *y = b->now; y != NULL; y = y->older) {
+        adapters = adapters || y->adapters == x->adapters;
+        engram = engram || y->engram == x->engram;
+        notes = notes || y->notes == x->notes;
+    }
+    if (!adapters)
+        close_adapters(b, x->adapters);
+    if (!engram)
+        close_engram(x->engram);
+    if (!notes)
+        close_notes(x->notes);
+    free(x);
+}
+
+static int sweep(struct cli_beside *b, const struct serve *s)
+{
+    struct set **link = &b->now->older, *x;
+    int n = 1;
+
+    while ((x = *link) != NULL) {
+        if (serve_uses(s, &x->s)) {
+            link = &x->older;
+            n++;
+            continue;
+        }
+        *link = x->older;
+        close_set(b, x);
+    }
+    return n;
+}
+
+static void stays(const char *option, const struct err *e)
+{
+    cli_warn("SIGHUP: %s: %s; what was there stays", option, e->msg);
+}
+
+/* Opens what the options name. What cannot be used, and adapters that are what they were, leave the old ones. */
+static void reopen(struct cli_beside *b, struct serve *s)
+{
+    struct set *x = calloc(1, sizeof *x);
+    struct cli_adapters *adapters = NULL;
+    struct err e = { 0 };
+
+    if (x == NULL) {
+        cli_warn("SIGHUP: out of memory; what was there stays");
+        return;
+    }
+    *x = *b->now;
+    if (b->model->o.loras.n > 0 && open_adapters(b, &adapters, &e))
+        stays("--lora", &e);
+    if (adapters != NULL && adapters->hash == x->adapters->hash)
+        close_adapters(b, adapters);
+    else if (adapters != NULL)
+        x->adapters = adapters;
+    if (open_engram(b, &x->engram, &e))
+        stays("--engram", &e);
+    if (open_notes(b, &x->notes, &e))
+        stays("--examples", &e);
+    make(x);
+    x->older = b->now;
+    b->now = x;
+    serve_exchange(s, &x->s);
+    cli_note("SIGHUP: files beside the model were opened again");
+}
+
+void cli_beside_turn(struct cli_beside *b, struct serve *s)
+{
+    b->due = cli_hung_up() || b->due;
+    if (!b->due && b->now->older == NULL)
+        return;
+    if (sweep(b, s) < SETS_MAX && b->due) {
+        b->due = false;
+        reopen(b, s);
+    }
+}
+
+void cli_beside_close(struct cli_beside *b)
+{
+    if (b == NULL)
+        return;
+    b->run = NULL; /* closed */
+    while (b->now != NULL) {
+        struct set *x = b->now;
+
+        b->now = x->older;
+        close_set(b, x);
+    }
+    free(b);
+}

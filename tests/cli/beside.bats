@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+# beside.bats - what stands beside the model of chimere-serve-stdio: tables and an index in requests, and files that are
+# opened again on SIGHUP.
+
+load common
+
+adapter() # OUT SEED
+{
+    python3 "$ROOT/tests/cli/make_lora.py" "$1" qwen35moe 4 2 "$2" blk.3.attn_output.weight:256:256 output.weight:256:4096
+}
+table() # OUT TEXT
+{
+    printf 'zorbl - %s\n' "$2" > text
+    chimere-engram-build build --lines -o "$1" text
+}
+index() # OUT TEXT
+{
+    printf 'qvixt: %s\n' "$2" > text
+    chimere-engram-build index --lines -o "$1" text
+}
+raw() # ID PROMPT [MEMBERS]
+{
+    printf '{"id":"%s","method":"completions","body":{"prompt":"%s","max_tokens":12,"temperature":%s}}\n' "$1" "$2" "${TEMP:-0}${3:-}"
+}
+talk() # ID [MEMBERS]
+{
+    printf '{"id":"%s","method":"chat/completions","body":{"messages":[{"role":"user","content":"What does qvixt do?"}],"max_tokens":12,"temperature":0,"chat_template_kwargs":{"enable_thinking":false}%s}}\n' "$1" "${2:-}"
+}
+said() # ID
+{
+    jq -j "select(.id == \"$1\") | .body.choices[0] | .text // .message.content" out
+}
+same() # ID COMMAND...: that command writes what the answer is, whose last line it ends
+{
+    [ "$(said "$1")" = "$("${@:2}" < /dev/null)" ] || { said "$1"; return 1; }
+}
+
+# A server on lines, its answers in ./out: started by `start OPTION...`, asked by writing to $in.
+start()
+{
+    mkfifo lines
+    chimere-serve-stdio "$@" < lines > out 2> err 3>&- &
+    server=$!
+    exec {in}> lines
+}
+stop()
+{
+    exec {in}>&-
+    wait "$server"
+    server=
+}
+ended() { jq -es --arg id "$1" 'any(.[]; .id == $id and (.type == "response" or .type == "end" or .type == "error"))' out > /dev/null; }
+ask() # LINE: and waits for its end
+{
+    printf '%s\n' "$1" >&"$in"
+    wait_for ended "$(jq -r .id <<< "$1")"
+}
+hang_up()
+{
+    kill -HUP "$server"
+}
+teardown()
+{
+    [ -z "${server:-}" ] || kill -KILL "$server" 2> /dev/null || true
+}
+
+@test "tables and texts of an index: a request has the bytes of chimere-run, and can do without" {
+    table a 'a tool that counts green parrots'
+    index f 'removes the last line of a file'
+    {
+      raw with 'zorbl -'; raw without 'zorbl -' ',"engram":false'; raw weighed 'zorbl -' ',"engram":0.4'; TEMP=1 raw all 'zorbl -' ',"engram":true,"seed":3'
+      talk note; talk none ',"examples":false'; talk one ',"examples":1,"engram":false'
+      raw odd x ',"engram":2'; talk bad ',"examples":101'; raw text x ',"examples":1'; } > lines
+    chimere-serve-stdio --engram a --examples f < lines > out
+    same with chimere-run -rq -n 12 --engram a -p 'zorbl -'
+    said with | grep -q 'counts green parrots'
+    same without chimere-run -rq -n 12 -p 'zorbl -'
+    same weighed chimere-run -rq -n 12 --engram a:0.4 -p 'zorbl -'
+    same all chimere-run -rq -n 12 --engram a --temp 1 --seed 3 -p 'zorbl -'
+    same note chimere-run -q -n 12 --think off --engram a --examples f -p 'What does qvixt do?'
+    [ "$(said note)" = 'removes the last line of a file' ]
+    same none chimere-run -q -n 12 --think off --engram a -p 'What does qvixt do?'
+    same one chimere-run -q -n 12 --think off --examples f:1 -p 'What does qvixt do?'
+    jq -es '[.[] | select(.type == "error") | .error.param] == ["/engram", "/examples", "/examples"]' out
+    { raw no x ',"engram":0.5'; talk neither ',"examples":true'; raw off x ',"engram":false'; } | chimere-serve-stdio > out
+    jq -es '[.[] | select(.type == "error") | .error.param] == ["/engram", "/examples"] and length == 3' out
+    fails 2 'needs --engram' chimere-serve-stdio --engram-thinking
+    fails 3 'another tokenizer' chimere-serve-stdio -m "$TINY" --engram a
+    fails 3 'not an index' chimere-serve-stdio --examples text
+}
+
+@test "SIGHUP: requests under way keep the old files, later ones have the new" {
+    adapter a1 1; adapter a2 2; cp a1 a
+    table t 'a tool that counts green parrots'
+    index f 'removes the last line of a file'
+    long='{"id":"long","method":"completions","body":{"prompt":"The","max_tokens":300,"temperature":0,"ignore_eos":true,"stream":true,"engram":false}}'
+    start --lora a --engram t --examples f --parallel 2
+    ask "$(raw first 'The' ',"engram":false')"
+    ask "$(raw green 'zorbl -' ',"lora":[]')"
+    same green chimere-run -rq -n 12 --engram t -p 'zorbl -'
+    table t2 'a bird that sings at night'
+    index f2 'adds a line to a file'
+    printf '%s\n' "$long" >&"$in"
+    wait_for grep -q chunk out
+    cp a2 new; mv new a; mv t2 t; mv f2 f
+    hang_up
+    ask "$(raw second 'The' ',"engram":false')"
+    ask "$(raw blue 'zorbl -' ',"lora":[]')"
+    ask "$(talk note ',"lora":[],"engram":false')"
+    wait_for ended long
+    [ "$(jq -rs 'map(select(.type != "chunk") | .id) | index("second") < index("long")' out)" = true ]
+    same first chimere-run -rq -n 12 --lora a1 -p The
+    same second chimere-run -rq -n 12 --lora a2 -p The
+    no cmp -s <(said first) <(said second)
+    same blue chimere-run -rq -n 12 --engram t -p 'zorbl -'
+    no cmp -s <(said green) <(said blue)
+    same note chimere-run -q -n 12 --think off --examples f -p 'What does qvixt do?'
+    jq -j 'select(.id == "long" and .type == "chunk") | .body.choices[0].text' out |
+        cmp - <(chimere-run -rq -n 300 --ignore-eos --lora a1 -p The)
+    ask "$(raw third 'The' ',"engram":false')"
+    cmp <(said second) <(said third)
+    stop
+    [ ! -s err ]
+}
+
+@test "SIGHUP: what cannot be opened is told, and the old stays" {
+    adapter a 1
+    table t 'a tool that counts green parrots'
+    index f 'removes the last line of a file'
+    start --lora a:0.5 --engram t --examples f --cache-dir kept
+    ask "$(raw first 'zorbl -')"
+    ask "$(talk one)"
+    for i in 1 2 3 4 5 6; do
+        rm a; echo no > new; mv new t; echo no > new; mv new f
+        hang_up
+        ask "$(raw "again$i" 'zorbl -')"
+        ask "$(talk "two$i")"
+        cmp <(said first) <(said "again$i")
+        cmp <(said one) <(said "two$i")
+        [ "$(grep -c 'what was there stays' err)" -eq $((3 * i)) ]
+        : > a
+    done
+    grep -q -e '--lora: a: ' err && grep -q -e '--engram: t: ' err && grep -q -e '--examples: f: ' err
+    python3 "$ROOT/tests/cli/make_lora.py" a qwen35moe 4 64 1 output.weight:256:4096 # more ranks than the run has room for
+    table new 'a bird that sings at night'; mv new t
+    hang_up
+    ask "$(raw last 'zorbl -')"
+    no cmp -s <(said first) <(said last)
+    grep -q 'adapters of 64 ranks' err
+    kill -TERM "$server"
+    wait "$server"
+    server=
+}
+
+@test "SIGHUP: over HTTP, without files, and of a server that ignores it" {
+    chimere-serve-stdio --listen unix:s > served 2> err 3>&- &
+    server=$!
+    wait_for test -s served || { grep -q 'without HTTP' err && skip "built without libmicrohttpd"; }
+    for i in 1 2 3; do kill -HUP "$server"; done
+    curl -fsS --unix-socket s http://localhost/health | jq -e '.status == "ok"'
+    kill -TERM "$server"
+    wait "$server"
+    server=
+    printf '{"custom_id":"a","method":"POST","url":"/v1/completions","body":{"prompt":"x","max_tokens":3000,"ignore_eos":true}}\n' > in.jsonl
+    chimere-serve-stdio --batch in.jsonl -o answers 3>&- & # a batch ends by it
+    server=$!
+    wait_for test -e answers
+    sleep 0.3
+    kill -HUP "$server"
+    local got=0
+    wait "$server" || got=$?
+    server=
+    [ "$got" -eq 129 ]
+}
