@@ -8,8 +8,8 @@
 #define CPU_CPU_H
 #include "base/pool.h"
 #include "base/softmax.h"
-#include "cpu/bytes.h"
-#include "cpu/ints.h"
+#include "cpu/acts8.h"
+#include "cpu/acts16.h"
 #include "cpu/kernels.h"
 #include "cpu/scans.h"
 #include "ops/table.h"

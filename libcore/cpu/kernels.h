@@ -2,7 +2,7 @@
 /* kernels.h - the inner loops of the CPU device, one set per instruction set.   room: cpu (base quant ops)
  *
  * Every set gives the same bytes: sums run in a stated order with fused multiply-add, lanes are
- * independent of each other, and exp is our own polynomial. kern_scalar.c is the specification.
+ * independent of each other, and exp is our own polynomial. f32_scalar.c is the specification.
  * All arrays are float, unaligned, of n elements unless said otherwise; outputs do not overlap
  * inputs unless said so.
  */

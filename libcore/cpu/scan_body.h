@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scan_body.h - the loops of scans.h, the same text for every instruction set: see kern_body.h. */
+/* scan_body.h - the loops of scans.h, the same text for every instruction set: see f32_body.h. */
 #include <string.h>
 
 #include "cpu/exp_loop.h"

@@ -81,7 +81,7 @@ struct quant_bytes {
     int8_t sub[16];
     int8_t pad[16];    /* to a multiple of 64 */
 };
-/* And as panels of bytes begin (cpu/bytes.h), in the order of the row or in steps: then element i lies at quant_step_place(i),
+/* And as panels of bytes begin (cpu/acts8.h), in the order of the row or in steps: then element i lies at quant_step_place(i),
  * more by the type's `low` where its span is no more than 128. */
 struct quant_codes {
     int8_t  code[256];
@@ -131,7 +131,7 @@ typedef void quant_codes_fn(struct quant_codes *u, const void *row, int64_t n, b
 /* Two rows of n blocks of 256, codes more by 128 unless `low` is 0. Steps of both lie side by side, 64 bytes: of block i the first four
  * in u[i], the others in u[n + i], and what else there is where each row's block is. */
 typedef void quant_pair_fn(struct quant_codes *u, const void *row, const void *next, int64_t n);
-/* 16 rows of n_row blocks of 256 as columns (cpu/bytes_amx.c), each of these for group g of block b at [g * n_row + b]: codes as they
+/* 16 rows of n_row blocks of 256 as columns (cpu/acts8_amx.c), each of these for group g of block b at [g * n_row + b]: codes as they
  * are, four elements of a row side by side, and floats of quant_codes by rows; a minimum of all 32 is the first half's. */
 struct quant_columns {
     int8_t  (*code)[8][16][4];
@@ -165,7 +165,7 @@ struct quant_laid {
 };
 typedef void quant_laid_fn(const struct quant_laid *p);
 /* 16 rows, laid out, by more than QUANT_LAID_VECTORS and up to 16 vectors, packed for tiles of AMX, which are configured
- * (cpu/bytes_amx.c): of each group of 32 of each block, the same group of all blocks first, 32 bytes of all vectors, their
+ * (cpu/acts8_amx.c): of each group of 32 of each block, the same group of all blocks first, 32 bytes of all vectors, their
  * scales and sums of what minima are for. */
 struct quant_tiles {
     const char  *rows;

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # headers.sh - a header includes what it needs: each compiles alone as C11, and those that kernels/ sees
 # (base, quant, ops) also inside extern "C" as C++17, where there is a C++ compiler.
-# Files named *_body.h and kern_*.h are bodies of code compiled several times, not headers; x86.h, x86_fours.h and x86_columns.h are for
+# Files named *_body.h and f32_*.h are bodies of code compiled several times, not headers; x86.h, x86_fours.h and x86_columns.h are for
 # this processor's own C and no business of a GPU.
 cd "$(dirname "$0")/../.." || exit 1
 set -u
 cc=${CC:-cc}
 bad=0
-for h in $(find libcore cmd -name '*.h' ! -name '*_body.h' ! -name 'kern_*.h' | sort); do
+for h in $(find libcore cmd -name '*.h' ! -name '*_body.h' ! -name 'f32_*.h' | sort); do
     printf '#include "%s"\n' "${h#*/}" |
         $cc -std=c11 -pedantic -Wall -Wextra -Werror -D_POSIX_C_SOURCE=200809L -Ilibcore -Icmd \
             -fsyntax-only -x c - || { echo "$h: does not compile alone as C11"; bad=1; }

@@ -5,8 +5,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cpu/bytes.h"
-#include "cpu/ints.h"
+#include "cpu/acts8.h"
+#include "cpu/acts16.h"
 #include "cpu/kernels.h"
 #include "cpu/scans.h"
 #include "cpu_rig.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes_scalar.c - products with activations of 8 bits in plain C: what quant_dot_ints() says, row by row. */
+/* acts8_scalar.c - GEMV and GEMM with 8-bit activations in plain C: what quant_dot_ints() says, row by row. */
 #include <math.h>
 
-#include "cpu/bytes.h"
+#include "cpu/acts8.h"
 
 static float fold(float sum[QUANT_INT_LANES])
 {

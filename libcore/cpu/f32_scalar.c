@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kern_scalar.c - the specification of the CPU kernels, in plain C. */
+/* f32_scalar.c - the specification of the CPU kernels, in plain C. */
 #include <math.h>
 #include <string.h>
 
 #include "cpu/kernels.h"
 
 #define TARGET
-#include "cpu/kern_body.h"
+#include "cpu/f32_body.h"
 
 static float dot(const float *w, const float *x, int64_t k)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ints_vnni.c - integer products for AVX-512 with VNNI. */
-#include "cpu/ints.h"
+/* acts16_vnni.c - GEMV and GEMM with 16-bit activations, for AVX-512 with VNNI. */
+#include "cpu/acts16.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -11,7 +11,7 @@
 #define STEPS(COLS) \
     STEP_4(COLS, 32) STEP_4(COLS, 64) STEP_4(COLS, 96) STEP_4(COLS, 128) \
     STEP_4(COLS, 160) STEP_4(COLS, 192) STEP_4(COLS, 224)
-#include "cpu/ints_body.h"
+#include "cpu/acts16_body.h"
 
 const struct cpu_ints cpu_ints_vnni = { .name = "vnni", .dots = dots };
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ints.h - integer products of the CPU device, one set per instruction set.      room: cpu (base quant ops)
+/* acts16.h - integer products of the CPU device, one set per instruction set.      room: cpu (base quant ops)
  *
- * Every set gives the bytes of quant_dot_ints(); ints_scalar.c is the specification.
+ * Every set gives the bytes of quant_dot_ints(); acts16_scalar.c is the specification.
  */
-#ifndef CPU_INTS_H
-#define CPU_INTS_H
+#ifndef CPU_ACTS16_H
+#define CPU_ACTS16_H
 #include "quant/quant.h"
 
 /* n rows of weights as whole numbers, one after the other. */

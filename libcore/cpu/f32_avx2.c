@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kern_avx2.c - CPU kernels for AVX2 with FMA: the bytes of kern_scalar.c. The 16 running sums of a
+/* f32_avx2.c - float kernels for AVX2 with FMA: the bytes of f32_scalar.c. The 16 running sums of a
  * product are the lanes of two registers. */
 #include "cpu/kernels.h"
 
@@ -18,8 +18,8 @@
 #define V_FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define V_MUL(a, b)    _mm256_mul_ps(a, b)
 #define V_SUB(a, b)    _mm256_sub_ps(a, b)
-#include "cpu/kern_body.h"
-#include "cpu/kern_vec.h"
+#include "cpu/f32_body.h"
+#include "cpu/f32_vec.h"
 
 /* The last, partial group of 8: lanes past the end are neither read nor changed. */
 #define PART(p)           _mm256_maskload_ps(p, mask)

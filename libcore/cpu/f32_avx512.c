@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kern_avx512.c - CPU kernels for AVX-512: the bytes of kern_scalar.c. The 16 running sums of a product
+/* f32_avx512.c - float kernels for AVX-512: the bytes of f32_scalar.c. The 16 running sums of a product
  * are the lanes of one register. */
 #include "cpu/kernels.h"
 
@@ -18,9 +18,9 @@
 #define V_FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define V_MUL(a, b)    _mm512_mul_ps(a, b)
 #define V_SUB(a, b)    _mm512_sub_ps(a, b)
-#include "cpu/kern_body.h"
-#include "cpu/kern_vec.h"
-#include "cpu/kern_fold.h"
+#include "cpu/f32_body.h"
+#include "cpu/f32_vec.h"
+#include "cpu/f32_fold.h"
 
 /* The last, partial group of 16: lanes past the end are neither read nor changed. */
 #define PART(p)         _mm512_maskz_loadu_ps(mask, p)

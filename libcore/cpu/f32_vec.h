@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kern_vec.h - loops with accumulators in registers, for x86 vectors of any length.
+/* f32_vec.h - loops with accumulators in registers, for x86 vectors of any length.
  *
- * Included after kern_body.h by a file that defines VEC (the type), LANES, V_LOAD(p), V_STORE(p, v),
+ * Included after f32_body.h by a file that defines VEC (the type), LANES, V_LOAD(p), V_STORE(p, v),
  * V_SET(f), V_ZERO, V_FMA(a, b, c), V_MUL(a, b) and V_SUB(a, b). Columns are independent of each other,
- * so taking four vectors of them at a time gives the bytes of the loops in kern_scalar.c. */
+ * so taking four vectors of them at a time gives the bytes of the loops in f32_scalar.c. */
 
 #define V_COLS (4 * LANES)
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes_amx.c - products with activations of 8 bits by AMX: up to 16 vectors by 16 rows of weights.
+/* acts8_amx.c - GEMV and GEMM with 8-bit activations by AMX: up to 16 vectors by 16 rows of weights.
  *
  * A tile of sums is 32 products deep, for then scales come in: a group of 32 of one block, or with halves that have scales
  * two tiles of 16. It goes through memory to the vector units, which meanwhile add what an earlier tile gave. Blocks of one
  * group follow each other, so that 16 registers hold the sums of its lane. Vectors are the tile's rows, so that fewer of
  * them cost less, and weights its columns: their scales are a register, and so are 16 results of a vector. */
-#include "cpu/bytes.h"
+#include "cpu/acts8.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kern_body.h - the loops that are the same text for every instruction set; each kern_*.c includes it
+/* f32_body.h - the loops that are the same text for every instruction set; each f32_*.c includes it
  * with TARGET set, and the compiler vectorises them. Lanes are independent and fmaf is exact, so the
  * bytes are the same everywhere. */
 #include "cpu/exp_loop.h"

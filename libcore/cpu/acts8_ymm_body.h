@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes_ymm_body.h - products with activations of 8 bits for AVX2 with VNNI: as bytes_avx2.c has them, but 32 products are
+/* acts8_ymm_body.h - products with activations of 8 bits for AVX2 with VNNI: as acts8_avx2.c has them, but 32 products are
  * added up by one instruction, whatever the codes.
  *
  * Included by files that define TARGET and DP(a, b, c), a plus the sums by fours of products of bytes b, without signs,
  * and c, with. */
 #include <immintrin.h>
 
-#include "cpu/bytes.h"
+#include "cpu/acts8.h"
 #include "quant/x86.h"
 
 enum { LANES = QUANT_INT_LANES };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes.h - products with activations of 8 bits, of several vectors.             room: cpu (base quant ops)
+/* acts8.h - products with activations of 8 bits, of several vectors.             room: cpu (base quant ops)
  *
- * Every set gives the bytes of quant_dot_ints() with QUANT_ACTS_I8; bytes_scalar.c is the specification.
+ * Every set gives the bytes of quant_dot_ints() with QUANT_ACTS_I8; acts8_scalar.c is the specification.
  */
-#ifndef CPU_BYTES_H
-#define CPU_BYTES_H
+#ifndef CPU_ACTS8_H
+#define CPU_ACTS8_H
 #include "quant/quant.h"
 
 /* n rows of weights as they are stored, row_bytes apart, or laid out (quant_lay_fn), which vnni and amx take. */
@@ -54,7 +54,7 @@ extern const struct cpu_bytes cpu_bytes_scalar, cpu_bytes_avx2, cpu_bytes_avxvnn
 /* Asks the system for tiles, for all threads that this one starts; cpu_bytes_amx needs that. */
 bool cpu_bytes_amx_allowed(void);
 
-/* What x86 sets share (bytes_avx2.c): rows come apart a panel at a time, vectors pass it a few at a time. A panel has
+/* What x86 sets share (acts8_avx2.c): rows come apart a panel at a time, vectors pass it a few at a time. A panel has
  * multiples of CPU_BYTES_FOUR rows (the last one again), which are multiplied in strips, blocks
  * CPU_BYTES_DEPTH at a time; of vnni whole rows. */
 enum { CPU_BYTES_VECTORS = 4, CPU_BYTES_FOUR = 4, CPU_BYTES_STRIP = 16, CPU_BYTES_DEPTH = 8 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kern_fold.h - the fold of 16 running sums (kernels.h), AVX-512, several at once. Included by files that
+/* f32_fold.h - the fold of 16 running sums (kernels.h), AVX-512, several at once. Included by files that
  * define TARGET. */
 
 /* The first two steps of the fold (sum[j] += sum[j + 8], then 4) for four registers at once: four sums

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes_vnni.c - products with activations of 8 bits for AVX-512 with VNNI, VBMI and GFNI. As bytes_avx2.c has them, with two
+/* acts8_vnni.c - GEMV and GEMM with 8-bit activations for AVX-512 with VNNI, VBMI and GFNI. As acts8_avx2.c has them, with two
  * rows side by side in a register, and two such registers of each step: a vector's bytes are loaded, to both halves, once
  * for four rows. */
-#include "cpu/bytes.h"
+#include "cpu/acts8.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -12,7 +12,7 @@
 
 #define TARGET TARGET_VNNI
 
-#include "cpu/kern_fold.h"
+#include "cpu/f32_fold.h"
 
 #define TWICE(p)        _mm512_broadcast_i32x8(x86_load32(p))
 #define TWICE_FLOATS(p) _mm512_broadcast_f32x8(_mm256_load_ps(p))

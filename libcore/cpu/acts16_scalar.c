@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ints_scalar.c - integer products in plain C: what quant_dot_ints() says, of weights taken apart before. */
+/* acts16_scalar.c - GEMV and GEMM with 16-bit activations in plain C: what quant_dot_ints() says, of weights taken apart before. */
 #include <math.h>
 
-#include "cpu/ints.h"
+#include "cpu/acts16.h"
 
 static float fold(float sum[QUANT_INT_LANES])
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ints_avx2.c - integer products for AVX2 with FMA. A tile is one row by up to 8 vectors: the row's words are
+/* acts16_avx2.c - GEMV and GEMM with 16-bit activations, for AVX2 with FMA. A tile is one row by up to 8 vectors: the row's words are
  * loaded once, the vectors' are operands in memory, so that 16 products take little more than a
  * multiplication and an addition. Tiles go a few blocks deep, as far as the vectors stay in the first-level
  * cache, for all rows; their sums are in memory meanwhile. */
-#include "cpu/ints.h"
+#include "cpu/acts16.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -15,7 +15,7 @@
 
 enum { LANES = QUANT_INT_LANES, VECTORS = 8, DEPTH = 3, ROWS = 16, BAND = 64 };
 
-#include "cpu/kern_lanes.h"
+#include "cpu/f32_lanes.h"
 
 #define LOAD(p) _mm256_load_si256((const void *)(p))
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ints_avx512.c - integer products for AVX-512 without VNNI. */
-#include "cpu/ints.h"
+/* acts16_avx512.c - GEMV and GEMM with 16-bit activations, for AVX-512 without VNNI. */
+#include "cpu/acts16.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -12,7 +12,7 @@
     for (int i = 32; i < 256; i += 32) { \
         STEP_4(COLS, i) \
     }
-#include "cpu/ints_body.h"
+#include "cpu/acts16_body.h"
 
 const struct cpu_ints cpu_ints_avx512 = { .name = "avx512", .dots = dots };
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ints_body.h - integer products for AVX-512, with or without VNNI.
+/* acts16_body.h - integer products for AVX-512, with or without VNNI.
  *
  * Included by files that define TARGET; DP(a, b, c), a plus the sums of pairs of products of 16-bit
  * numbers; and STEPS(COLS), which is STEP_4(COLS, i) for i = 32, 64 ... 224. A block's products are 16
@@ -7,7 +7,7 @@
  * holds side by side. Tiles of rows by vectors: int ROW VECTOR; sum and less ROWS VECTOR, of rows 0 and 1
  * and of rows 2 and 3. */
 
-#include "cpu/kern_fold.h"
+#include "cpu/f32_fold.h"
 
 #define COLS_1(F, r) F(r, 0)
 #define COLS_2(F, r) F(r, 0) F(r, 1)

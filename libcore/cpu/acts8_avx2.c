@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes_avx2.c - products with activations of 8 bits for AVX2 with FMA. Rows come apart to bytes, four elements of each of
+/* acts8_avx2.c - GEMV and GEMM with 8-bit activations for AVX2 with FMA. Rows come apart to bytes, four elements of each of
  * the 8 groups of a block side by side, so that a register's 8 numbers of 32 bits are the sums of the 8 lanes and nothing
  * has to be added across. Codes of a row's block stay in 8 registers while up to 4 vectors pass as operands in memory. */
-#include "cpu/bytes.h"
+#include "cpu/acts8.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -14,7 +14,7 @@
 
 enum { LANES = QUANT_INT_LANES, VECTORS = CPU_BYTES_VECTORS, DEPTH = CPU_BYTES_DEPTH, ROWS = CPU_BYTES_STRIP };
 
-#include "cpu/kern_lanes.h"
+#include "cpu/f32_lanes.h"
 
 #define LOAD(p) _mm256_load_si256((const void *)(p))
 #define ONES    _mm256_set1_epi16(1)
