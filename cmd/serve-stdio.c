@@ -134,7 +134,7 @@ static enum err_code open_all(struct server *s, struct err *e)
         return e->code;
     slash = strrchr(s->open.path, '/');
     const struct serve_opts so = {
-        .gen = s->gen, .text = s->open.text, .chat = s->chat, .vocab = s->vocab, .parser = o.parser,
+        .gen = s->gen, .run = s->run, .text = s->open.text, .chat = s->chat, .vocab = s->vocab, .parser = o.parser,
         .model = o.name != NULL ? o.name : slash != NULL ? slash + 1 : s->open.path,
         .created_s = stat(s->open.path, &st) == 0 ? (int64_t)st.st_mtime : 0,
         .ctx_tokens = run_ctx(s->run), .n_embd = model_info(s->open.model)->n_embd, .embeddings = true,
@@ -256,7 +256,10 @@ static enum err_code take_line(void *of, struct str line, int64_t number, struct
             *e = why;
             return e->code;
         }
-        return say_error(null, why.msg, NULL, 400, e);
+        id = serve_line_id(line);
+        code = say_error(id != NULL ? id : null, why.msg, NULL, 400, e);
+        json_decref(id);
+        return code;
     }
     id = json_object_get(o_line, "id");
     method = json_string_value(json_object_get(o_line, "method"));

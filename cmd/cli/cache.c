@@ -59,7 +59,7 @@ struct cli_cache {
     size_t        n_entries;
     struct place *place;      /* [run_n_seq] */
     uint64_t      n_names;
-    bool          warned;
+    bool          warned, told_size;
 };
 
 static void warn(struct cli_cache *c, const struct err *e)
@@ -178,7 +178,15 @@ static void look(struct cli_cache *c)
     c->n_entries = n;
 }
 
-/* Removes files until the rest is small enough, those first that were used longest ago. */
+/* Whether file a is to go before file b. */
+static bool precedes(const struct cli_cache *c, const struct entry *a, const struct entry *b)
+{
+    const bool a_large = a->bytes > c->bytes_max, b_large = b->bytes > c->bytes_max;
+
+    return a_large != b_large ? a_large : a->used_ns < b->used_ns;
+}
+
+/* Removes files until the rest is small enough: those that have no room alone, then those that were used longest ago. */
 static void make_room(struct cli_cache *c)
 {
     int64_t sum = 0;
@@ -191,8 +199,12 @@ static void make_room(struct cli_cache *c)
         struct entry *oldest = c->entry;
 
         for (size_t i = 1; i < c->n_entries; i++)
-            if (c->entry[i].used_ns < oldest->used_ns)
+            if (precedes(c, &c->entry[i], oldest))
                 oldest = &c->entry[i];
+        if (oldest->bytes > c->bytes_max && !c->told_size) {
+            cli_warn("--cache-size %" PRId64 ": a conversation takes %" PRId64 " bytes, and is not kept", c->bytes_max, oldest->bytes);
+            c->told_size = true;
+        }
         path_of(c, oldest->name, path);
         (void)unlink(path);
         sum -= oldest->bytes;

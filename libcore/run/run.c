@@ -343,6 +343,11 @@ int64_t run_ctx(const struct run *r)
     return r->ctx;
 }
 
+int64_t run_kv_rows(const struct run *r)
+{
+    return state_kv_rows(r->state);
+}
+
 int64_t run_kv_left(const struct run *r)
 {
     return state_kv_left(r->state);

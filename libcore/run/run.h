@@ -101,6 +101,7 @@ int64_t run_ctx(const struct run *r);            /* ctx_tokens in force */
 /* KV rows are taken in pages of 256 positions, as sequences need them. Forked sequences share pages; one that
  * writes to a shared page takes another first. run_clear(), run_undo() and run_match() give back what they can. */
 enum { RUN_KV_PAGE = 256 };
+int64_t run_kv_rows(const struct run *r);        /* rows of all pages */
 int64_t run_kv_left(const struct run *r);        /* rows in pages that are free */
 int64_t run_kv_need(const struct run *r, int seq, int64_t n); /* rows of them that n more tokens of a sequence take */
 int     run_rows_max(const struct run *r);       /* rows in a step */

@@ -11,6 +11,7 @@
 #include "serve/serve.h"
 #include "text/text.h"
 
+enum { BUCKETS = 20 /* of a histogram: up to 1, 2, 4 ... ms, 524 s */ };
 enum { STOPS_MAX = 16, CHOICES_MAX = 64, PROMPTS_MAX = 64, TOP_MAX = 20, POINTER_BYTES = 160 };
 
 /* What is wrong with a request. */
@@ -91,7 +92,7 @@ struct job {
 };
 
 struct serve_count {
-    uint64_t      n, bucket[16];
+    uint64_t      n, bucket[BUCKETS + 1]; /* the last one: longer */
     double        sum;
 };
 struct serve {

@@ -425,7 +425,11 @@ enum err_code serve_mcp_line(struct serve_mcp *m, struct str line, struct err *e
     if (json_parse(&o, line, "the line", &why)) {
         if (why.code == ERR_NOMEM)
             return err_set(e, ERR_NOMEM, "%s", why.msg);
-        return say_error(m, json_null(), PARSE_ERROR, why.msg, NULL, e);
+        json_t *id = serve_line_id(line);
+
+        code = say_error(m, id != NULL ? id : json_null(), PARSE_ERROR, why.msg, NULL, e);
+        json_decref(id);
+        return code;
     }
     code = message(m, o, e);
     json_decref(o);
@@ -491,15 +495,17 @@ static json_t *generated(const struct call *c)
     return with_content(o, text_of(&c->text));
 }
 
-static json_t *scored(const struct call *c, const json_t *body)
+/* NULL: memory is out, or *n is 0, nothing has a probability. */
+static json_t *scored(const struct call *c, const json_t *body, size_t *n)
 {
     const json_t *v = json_object_get(json_array_get(json_object_get(body, "choices"), 0), "logprobs");
     const json_t *values = json_object_get(v, "token_logprobs"), *texts = json_object_get(v, "tokens");
     json_t *tokens = json_array(), *list = json_array(), *o = NULL, *line = NULL;
     bool ok = tokens != NULL && list != NULL;
     double sum = 0;
-    size_t n = 0;
     char *dump;
+
+    *n = 0;
 
     for (size_t i = (size_t)c->first; i < json_array_size(values) && ok; i++) {
         json_t *one = json_array_get(values, i);
@@ -508,17 +514,26 @@ static json_t *scored(const struct call *c, const json_t *body)
             continue;
         ok = json_array_append(list, one) == 0 && json_array_append(tokens, json_array_get(texts, i)) == 0;
         sum += json_number_value(one);
-        n++;
+        ++*n;
     }
-    if (ok)
-        o = json_pack("{s:f, s:f, s:O, s:O}", "logprob", sum, "perplexity", n > 0 ? exp(-sum / (double)n) : 1, "tokens", tokens,
+    if (ok && *n > 0)
+        o = json_pack("{s:f, s:f, s:O, s:O}", "logprob", sum, "perplexity", exp(-sum / (double)*n), "tokens", tokens,
                       "token_logprobs", list);
     json_decref(tokens);
     json_decref(list);
     dump = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     line = dump != NULL ? json_string(dump) : NULL;
     free(dump);
-    return with_content(o, line);
+    return o != NULL ? with_content(o, line) : NULL;
+}
+
+static enum err_code say_score(struct serve_mcp *m, const struct call *c, const json_t *body, struct err *e)
+{
+    size_t n = 0;
+    json_t *result = scored(c, body, &n);
+
+    return n > 0 ? say_result(m, c->id, c->modern, result, e)
+                 : say_failed(m, c->id, c->modern, "text: one token, before which nothing stands, has no probability: give a context", e);
 }
 
 enum err_code serve_mcp_reply(struct serve_mcp *m, struct serve_reply *r, struct err *e)
@@ -532,7 +547,7 @@ enum err_code serve_mcp_reply(struct serve_mcp *m, struct serve_reply *r, struct
     else if (r->kind == SERVE_END)
         code = say_result(m, c->id, c->modern, generated(c), e);
     else if (r->kind == SERVE_BODY)
-        code = say_result(m, c->id, c->modern, scored(c, r->body), e);
+        code = say_score(m, c, r->body, e);
     else if (r->status >= 500)
         code = say_error(m, c->id, INTERNAL, json_string_value(json_object_get(error, "message")), NULL, e);
     else

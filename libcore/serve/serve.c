@@ -315,7 +315,7 @@ void serve_counted(struct serve_count *c, double ms)
 {
     int i = 0;
 
-    while (i < 15 && ms > (double)(1 << i))
+    while (i < BUCKETS && ms > (double)(1 << i))
         i++;
     c->bucket[i]++;
     c->n++;

@@ -18,6 +18,7 @@ struct engram_mix;
 struct gen;
 struct run_adapter;
 struct grammar_vocab;
+struct run;
 struct serve;
 struct text;
 
@@ -46,7 +47,8 @@ struct serve_beside {
 };
 
 struct serve_opts {
-    struct gen        *gen;        /* not owned, none of the four */
+    struct gen        *gen;        /* not owned, none of the five */
+    const struct run  *run;        /* the gen's, for metrics; NULL: they leave out what it holds */
     const struct text *text;
     const struct chat *chat;       /* NULL: the model has no chat template */
     const struct grammar_vocab *vocab;
@@ -109,6 +111,8 @@ void serve_cancel(struct serve *s, int64_t id);
 bool serve_busy(const struct serve *s);
 int64_t serve_waiting(const struct serve *s); /* requests of which no part has begun */
 MUST_CHECK enum err_code serve_step(struct serve *s, struct err *e); /* an error is the device's: all have ended */
+/* The member "id" of a line that json_parse() refuses for a \u0000 somewhere; a new reference, NULL: there is none. */
+json_t *serve_line_id(struct str line);
 bool serve_next(struct serve *s, struct serve_reply *r); /* in the order they happened; false: none left */
 /* Metrics as Prometheus text, malloc'ed; NULL when memory is out. */
 char *serve_metrics(const struct serve *s);

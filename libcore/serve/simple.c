@@ -5,7 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "run/run.h"
 #include "serve/internal.h"
+
+/* ---- lines ---- */
+
+json_t *serve_line_id(struct str line)
+{
+    json_t *o = json_loadb(line.p, line.n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL), *id = json_object_get(o, "id");
+
+    id = json_is_string(id) || json_is_integer(id) ? json_incref(id) : NULL;
+    json_decref(o);
+    return id;
+}
 
 /* ---- tokens ---- */
 
@@ -133,12 +145,26 @@ static void histogram(struct page *p, const char *name, const char *help, const 
     uint64_t sum = 0;
 
     print(p, "# HELP chimere_%s %s\n# TYPE chimere_%s histogram\n", name, help, name);
-    for (int i = 0; i < 15; i++) {
+    for (int i = 0; i < BUCKETS; i++) {
         sum += c->bucket[i];
         print(p, "chimere_%s_bucket{le=\"%g\"} %llu\n", name, (double)(1 << i) / 1e3, (unsigned long long)sum);
     }
     print(p, "chimere_%s_bucket{le=\"+Inf\"} %llu\nchimere_%s_sum %.6f\nchimere_%s_count %llu\n", name, (unsigned long long)c->n,
           name, c->sum / 1e3, name, (unsigned long long)c->n);
+}
+
+/* What the sequences of the engine hold. */
+static void holdings(struct page *p, const struct run *r)
+{
+    int64_t tokens = 0;
+
+    for (int i = 0; i < run_n_seq(r); i++)
+        tokens += run_pos(r, i);
+    gauge(p, "sequences", "Answers side by side, at most.", run_n_seq(r));
+    gauge(p, "held_tokens", "Tokens that sequences hold, those of ended requests, from which later ones go on, included.", tokens);
+    gauge(p, "kv_size_tokens", "Room for keys and values, of all sequences together.", run_kv_rows(r));
+    gauge(p, "kv_used_tokens", "Of it, what is taken, in whole pages.", run_kv_rows(r) - run_kv_left(r));
+    gauge(p, "kv_page_tokens", "Tokens of a page.", RUN_KV_PAGE);
 }
 
 char *serve_metrics(const struct serve *s)
@@ -162,6 +188,8 @@ char *serve_metrics(const struct serve *s)
         running += j->begun && !j->over && !j->dropped;
     gauge(&p, "requests_running", "Requests with a sequence.", running);
     gauge(&p, "requests_waiting", "Requests without one.", serve_waiting(s));
+    if (s->o.run != NULL)
+        holdings(&p, s->o.run);
     histogram(&p, "first_token_seconds", "From a request to its first token.", &s->first_token);
     histogram(&p, "between_tokens_seconds", "From one token of a request to the next.", &s->between);
     histogram(&p, "queue_seconds", "From a request to its sequence.", &s->queue);

@@ -84,7 +84,9 @@ more() # MESSAGES: with the answer and another question
     mkdir dir/chimere-0000000000000000.session
     ln -s /dev/zero dir/chimere-0000000000000001.session
     answer dir "$second"
-    answer dir "$second" --cache-size 1
+    answer dir "$second"
+    answer dir "$(conversation three)" --cache-size 1
+    grep -q -e '--cache-size 1: a conversation takes [0-9]* bytes, and is not kept' err && [ "$(wc -l < err)" -eq 1 ]
     [ "$(cat dir/notes)" = mine ]
     [ "$(ls -A dir | grep -c 'tmp$')" -eq 2 ] # an old one of ours is gone
     [ ! -e dir/.chimere-2.session.77-0.tmp ]

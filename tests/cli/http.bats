@@ -63,6 +63,35 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
     curl -sS -D - "$url/metrics" | grep -qi '^content-type: text/plain; version=0.0.4'
 }
 
+@test "metrics add up" {
+    start
+    for i in 1 2 3; do
+        post chat/completions '{"messages":[{"role":"user","content":"What is 347 + 58?"}],"temperature":0,"max_tokens":30}' > "out$i"
+    done
+    post completions '{"prompt":""}' > /dev/null
+    post embeddings '{"input":"one"}' > /dev/null
+    curl -sS "$url/metrics" > text
+    value() { awk -v name="chimere_$1" '$1 == name { print $2 }' text; }
+    [ "$(value prompt_tokens_total)" -eq "$(($(jq -s 'map(.usage.prompt_tokens) | add' out[123]) + 1))" ]
+    [ "$(value cached_tokens_total)" -eq "$(jq -s 'map(.usage.prompt_tokens_details.cached_tokens) | add' out[123])" ]
+    [ "$(value cached_tokens_total)" -gt 10 ]
+    [ "$(value completion_tokens_total)" -eq 90 ]
+    [ "$(value errors_total)" -eq 1 ] && [ "$(value requests_running)" -eq 0 ] && [ "$(value requests_waiting)" -eq 0 ]
+    [ "$(value held_tokens)" -ge 30 ] && [ "$(value kv_used_tokens)" -ge "$(value kv_page_tokens)" ]
+    [ "$(value kv_used_tokens)" -le "$(value kv_size_tokens)" ] && [ $(($(value kv_used_tokens) % $(value kv_page_tokens))) -eq 0 ]
+    [ "$(value first_token_seconds_count)" -eq 3 ] && [ "$(value between_tokens_seconds_count)" -eq 87 ]
+    [ "$(value queue_seconds_count)" -eq 4 ]
+    for h in first_token between_tokens queue; do # buckets grow up to the count; 0 < sum
+        awk -v name="chimere_${h}_seconds" 'index($1, name "_bucket{") == 1 { bad += $2 < last; last = $2 }
+            $1 == name "_count" { ok = $2 == last } $1 == name "_sum" { sum = $2 } END { exit !(ok && !bad && sum > 0) }' text
+    done
+    # every metric has its help, its type and a line in the manual
+    sed -n 's/^# TYPE chimere_\([a-z_]*\) .*/\1/p' text | sort > names
+    [ "$(wc -l < names)" -gt 15 ]
+    sed -n 's/^# HELP chimere_\([a-z_]*\) .*/\1/p' text | sort | diff names -
+    sed -n '/^\.Ss Metrics/,/^\.Ss Model Context/p' "$ROOT/man/chimere-serve-stdio.1" | grep -o 'chimere_[a-z_]*' | sed s/chimere_// | sort -u | diff names -
+}
+
 @test "a stream is server-sent events that add up to the whole answer" {
     start
     body='"messages":[{"role":"user","content":"What is 347 + 58?"}],"temperature":0'

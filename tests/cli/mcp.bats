@@ -76,6 +76,8 @@ SUM='"name":"generate","arguments":{"prompt":"What is 347 + 58?","temperature":0
         '{"jsonrpc":"2.0","id":5,"result":{}}' '{"jsonrpc":"2.0","method":"no/such"}' '{"jsonrpc":"2.0","method":"notifications/cancelled"}' \
         '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}' "$(printf 'x\xff')"
     jq -es '[.[].error.code] == [-32700, -32600, -32600, -32600, -32600, -32600, -32600, -32600, -32602, -32700]' out
+    say 1 '{"jsonrpc":"2.0","id":9,"method":"ping\u0000"}'
+    jq -es '.[0] | .id == 9 and .error.code == -32700' out
     set -- '{}' '{"prompt":"x","messages":[]}' '{"prompt":5}' '{"prompt":"x","temperature":-1}' '{"prompt":"x","stop":[""]}' \
         '{"prompt":"x","model":"y"}' '{"prompt":"x","raw":1}' '{"prompt":"x","raw":true,"system":"y"}' '{"messages":[]}' \
         '{"messages":[{"role":"user","content":"x"}],"system":"y"}' '{"prompt":"x","schema":{"type":"strange"}}' \
@@ -83,7 +85,8 @@ SUM='"name":"generate","arguments":{"prompt":"What is 347 + 58?","temperature":0
     lines=()
     for i in $(seq 1 $#); do lines+=("$(modern "$i" tools/call "\"name\":\"generate\",\"arguments\":${!i}")"); done
     lines+=("$(modern 90 tools/call '"name":"score","arguments":{"text":""}')" "$(modern 91 tools/call '"name":"score","arguments":{"text":"a","context":1}')"
-        "$(modern 92 tools/call '"name":"score"')" "$(modern 93 tools/call '"name":"score","arguments":{"text":"x","top":1}')")
+        "$(modern 92 tools/call '"name":"score"')" "$(modern 93 tools/call '"name":"score","arguments":{"text":"x","top":1}')"
+        "$(modern 94 tools/call '"name":"score","arguments":{"text":"x"}')") # one token, before which nothing stands
     say $((${#lines[@]} + 3)) "${lines[@]}" "$(modern 100 tools/call '"name":"none"')" "$(modern 101 tools/call '"arguments":{}')" \
         "$(modern 102 tools/call '"name":"score","arguments":[]')"
     jq -es '[.[] | select(.id >= 100) | .error.code] == [-32602, -32602, -32602]' out

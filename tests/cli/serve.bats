@@ -97,6 +97,8 @@ chat() # ID BODY
     { head -c 20000000 /dev/zero | tr '\0' a; echo; printf '\xff\xfe\n\n  \n'; echo '{"id":1,"method":"health"}'; } | chimere-serve-stdio > out
     [ "$(wc -l < out)" -eq 3 ]
     jq -es '[.[] | select(.type == "error")] | length == 2 and .[0].status == 413' out
+    printf '%s\n' '{"id":"a\u0000b","method":"health"}' '{"id":7,"method":"tokenize","body":{"text":"\u0000"}}' | chimere-serve-stdio |
+        jq -ces '[.[] | [.id, .type]] == [["a\u0000b", "error"], [7, "error"]]'
     yes 'x' | head -n 20000 | chimere-serve-stdio > out
     [ "$(wc -l < out)" -eq 20000 ]
     printf '{"id":1,"method":"health"}' | chimere-serve-stdio | jq -e '.body.status == "ok"' # no newline at the end
