@@ -136,7 +136,7 @@ static void check_usage(unsigned bit)
             cli_usage("eval --compare: only reads two files of answers: without --%s", of[i].option);
     if (cli_given(&cli, "bandwidth") && !(o.bandwidth > 0))
         cli_usage("--bandwidth %g: must be above 0; leave it out to measure it", (double)o.bandwidth);
-    cli_open_check(&o.model);
+    cli_open_check(&cli, &o.model);
     if (o.json && o.table)
         cli_usage("--json or --table, not both");
 }

@@ -133,7 +133,7 @@ static void check_usage(unsigned bit, int n_files)
         cli_usage("--block: 4, 8 or 16");
     if (bit == LORA)
         check_lora(n_files);
-    cli_open_check(&o.model);
+    cli_open_check(&cli, &o.model);
     o.time_s = cli_train_time(o.time);
     if (o.model.ctx_tokens == 0)
         o.model.ctx_tokens = 1024;

@@ -98,7 +98,7 @@ static void check_usage(unsigned bit, const char *command, char *const *files)
         cli_usage("--lines or --jsonl, not both");
     if (o.count_min < 0)
         cli_usage("--min-count: not below 0");
-    cli_open_check(&o.model);
+    cli_open_check(&cli, &o.model);
 }
 
 /* Days from 1970-01-01 (proleptic Gregorian), for "YYYY-MM-DD". */

@@ -137,7 +137,7 @@ static void check_talk(int actions)
         cli_usage("-i needs a terminal as standard input and output");
 }
 
-static void check_usage(char *const *files)
+static void check_usage(const struct cli *cli, char *const *files)
 {
     bool input = o.prompt != NULL || *files != NULL;
     int  actions = o.tokenize + o.detokenize + o.show_prompt + o.show + o.inspect + o.model.plan + o.check + (o.parse.format != NULL) +
@@ -178,7 +178,7 @@ static void check_usage(char *const *files)
         cli_usage("--schema, --grammar and --regex limit an answer: there is none");
     if (o.parse.reasoning && !o.parse.format)
         cli_usage("--reasoning-open needs --parse");
-    cli_open_check(&o.model);
+    cli_open_check(cli, &o.model);
     if (o.json && o.jsonl)
         cli_usage("--json or --jsonl, not both");
     if (o.model.loras.n > 0 && actions > o.model.plan)
@@ -714,16 +714,10 @@ static void close_all(struct opened *s)
 }
 
 /* Options of the file beside the model, where it is used to answer. */
-static void read_defaults(const struct cli *cli)
+static void read_defaults(const struct cli *cli, char *const *files)
 {
-    char       path[4096 + 8];
-    struct err e;
-
-    if (o.inspect || o.check || o.parse.format != NULL || o.render.template_path != NULL ||
-        cli_model_path(o.model.file, path, sizeof path - 8, &e))
-        return;
-    strcat(path, ".opts");
-    cli_defaults(cli, path);
+    if (!o.inspect && !o.check && o.parse.format == NULL && o.render.template_path == NULL)
+        cli_model_defaults(cli, o.model.plan && *files != NULL ? *files : o.model.file);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
 }
 
@@ -740,8 +734,10 @@ int main(int argc, char **argv)
     o.sampling.o = sample_defaults();
     first = cli_parse(&cli, argc, argv);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
-    read_defaults(&cli);
-    check_usage(argv + first);
+    read_defaults(&cli, argv + first);
+    cli_run_leave_aside(&cli);
+    cli_check_outputs(&cli, argv + first);
+    check_usage(&cli, argv + first);
     cli_run_check_effect(&cli);
     files = argv + first;
     if (o.inspect && *files != NULL && files[1] != NULL)

@@ -11,6 +11,7 @@
 #include "cli/cache.h"
 #include "cli/cli.h"
 #include "cli/http.h"
+#include "cli/sampling.h"
 #include "cli/table.h"
 #include "cli/talk.h"
 #include "gen/gen.h"
@@ -25,13 +26,14 @@ enum { LINE_MAX_BYTES = 16 << 20, PARALLEL = 4, CTX_DEFAULT = 8192 };
 
 static struct {
     struct cli_model_opts model;
+    struct cli_sampling sampling;
     const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *cache_dir, *examples;
     struct cli_list engrams;
     bool        lenient, mcp, verbose, quiet, engram_thinking;
     int32_t     parallel, max_queue;
     int64_t     predict_max, kv_tokens, checkpoint_bytes, cache_bytes;
     struct cli_http_opts http;
-} o = { .parallel = PARALLEL, .max_queue = 1024, .predict_max = -1, .checkpoint_bytes = -1, .cache_bytes = 1 << 30,
+} o = { .parallel = PARALLEL, .max_queue = 1024, .predict_max = -1, .sampling = { .seed = -1, .logprobs = -1 }, .checkpoint_bytes = -1, .cache_bytes = 1 << 30,
         .http = { .body_bytes_max = LINE_MAX_BYTES, .timeout_s = 60, .drain_s = 30, .connections_max = 64 } };
 
 static const struct opt opts[] = {
@@ -49,6 +51,9 @@ static const struct opt opts[] = {
     INT32("max-queue", "n", "requests that may wait (default 1024)", &o.max_queue, 1, 1 << 20),
     FLAG(0, "mcp", "speak the Model Context Protocol instead", &o.mcp),
     FLAG(0, "lenient", "ignore members of requests that are not known", &o.lenient),
+    SECTION("Sampling"),
+    REAL(0, "temp", "t", "temperature if a request names none (default 1)", &o.sampling.o.temp),
+    ROWS_CHAIN(o.sampling),
     SECTION("Batch"),
     PATH(0, "batch", "file", "answer the requests of a batch file, then end", &o.batch),
     OUTPUT('o', "output", "file", "answers of a batch; an existing file is continued", &o.out),
@@ -76,6 +81,7 @@ static const struct opt opts[] = {
 };
 
 struct server {
+    const struct cli     *cli;
     struct cli_opened     open;
     struct chat          *chat;
     struct grammar_vocab *vocab;
@@ -115,7 +121,9 @@ static enum err_code open_all(struct server *s, struct err *e)
     int last;
 
     if (cli_open(&s->open, &o.model, e) || cli_open_text(&s->open, true, e) || open_chat(s, e) ||
-        grammar_vocab_open(&s->vocab, s->open.text, e) || cli_open_model(&s->open, e))
+        grammar_vocab_open(&s->vocab, s->open.text, e) || cli_open_model(&s->open, e) ||
+        cli_sampling_of_model(&o.sampling, s->open.gguf, s->cli, e) ||
+        cli_sampling_make(&o.sampling, s->open.text, text_info(s->open.text)->n_tokens, e))
         return e->code;
     const struct model_info *info = model_info(s->open.model);
 
@@ -140,6 +148,7 @@ static enum err_code open_all(struct server *s, struct err *e)
         .ctx_tokens = run_ctx(s->run), .n_embd = model_info(s->open.model)->n_embd, .embeddings = true,
         .beside = cli_beside_now(s->beside), .lenient = o.lenient,
         .keeper = s->cache != NULL ? &cli_cache_keeper : NULL, .keeper_of = s->cache, .predict_max = o.predict_max,
+        .sample = &o.sampling.o,
     };
     return serve_open(&s->serve, &so, e);
 }
@@ -377,41 +386,58 @@ static enum err_code run(struct server *s, struct err *e)
                              : cli_talk(&talk, s->serve, s->beside, o.max_queue, e);
 }
 
+/* An option that works with another one only. */
+static void need(const struct cli *cli, const char *option, bool has, const char *what)
+{
+    if (has)
+        return;
+    if (cli_typed(cli, option))
+        cli_usage("--%s needs %s", option, what);
+    cli_leave_aside(cli, option);
+}
+
 int main(int argc, char **argv)
 {
     static const struct cli cli = { .name = "chimere-serve-stdio", .synopsis = "[options]",
                                     .about = "Answer requests as JSON lines, from stdin to stdout, side by side.",
                                     .opts = opts, .env = "CHIMERE_OPTS" };
-    struct server s = { .asked = NULL };
+    struct server s = { .cli = &cli };
     struct err    e = { 0 };
     int           first, status = EXIT_OK;
 
+    o.sampling.o = sample_defaults();
+    o.sampling.o.temp = 1; /* as the interface says */
     first = cli_parse(&cli, argc, argv);
+    cli_set_verbosity(o.quiet ? -1 : o.verbose);
+    cli_model_defaults(&cli, o.model.file);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     if (argv[first] != NULL)
         cli_usage("%s: takes no operands", argv[first]);
-    if (o.batch == NULL && (o.out || o.errors || o.shard))
-        cli_usage("--output, --errors and --shard need --batch");
+    static const char *const batch_only[] = { "output", "errors", "shard" };
+    for (size_t i = 0; i < sizeof batch_only / sizeof *batch_only; i++)
+        need(&cli, batch_only[i], o.batch != NULL, "--batch");
     if (o.batch != NULL && o.out == NULL)
         cli_usage("--batch needs --output");
     if (o.batch != NULL && o.http.listen != NULL)
         cli_usage("--batch and --listen exclude each other");
     static const char *const http_only[] = { "api-key-file", "cors", "max-body", "connections", "timeout", "drain" };
-    for (size_t i = 0; o.http.listen == NULL && i < sizeof http_only / sizeof *http_only; i++)
-        if (cli_given(&cli, http_only[i]))
-            cli_usage("--%s needs --listen", http_only[i]);
+    for (size_t i = 0; i < sizeof http_only / sizeof *http_only; i++)
+        need(&cli, http_only[i], o.http.listen != NULL, "--listen");
+    if (o.mcp && !cli_typed(&cli, "lenient"))
+        cli_leave_aside(&cli, "lenient");
     if (o.mcp && (o.batch != NULL || o.http.listen != NULL || o.lenient))
         cli_usage("--mcp goes without --batch, --listen and --lenient");
-    if (o.cache_dir == NULL && cli_given(&cli, "cache-size"))
-        cli_usage("--cache-size needs --cache-dir");
-    if (o.engram_thinking && o.engrams.n == 0)
-        cli_usage("--engram-thinking needs --engram");
-    cli_open_check(&o.model);
+    need(&cli, "cache-size", o.cache_dir != NULL, "--cache-dir");
+    need(&cli, "engram-thinking", o.engrams.n > 0, "--engram");
+    cli_open_check(&cli, &o.model);
+    cli_sampling_check(&o.sampling);
+    cli_check_outputs(&cli, argv + first);
     if (run(&s, &e))
         status = cli_fail(&e);
     close_all(&s);
     free(o.model.loras.v);
     free(o.engrams.v);
+    cli_sampling_free(&o.sampling);
     status = cli_close_stdout(status);
     if (o.batch != NULL)
         cli_reraise(); /* a server that was asked to end has ended well */

@@ -71,12 +71,16 @@ struct cli {
 };
 
 /* Sets what the options point to and returns the index of the first operand in argv, which is
- * reordered so that operands come last. Exits after -h, --version, --help-json and --completion,
+ * reordered so that operands come last. A program that reads a variable calls cli_check_outputs() when all its options
+ * are known; for others that is done here. Exits after -h, --version, --help-json and --completion,
  * and with EXIT_USAGE after a mistake. */
 int cli_parse(const struct cli *cli, int argc, char **argv);
-/* Options of a file, if it exists, where the command line and the environment give none: words as in the environment,
- * and lines that begin with # are comments. Told with -v. Mistakes exit with EXIT_USAGE. */
-void cli_defaults(const struct cli *cli, const char *path);
+/* Options of the file MODEL.opts beside the model, if it exists, where the command line and the environment give none:
+ * words as in the environment, and lines that begin with # are comments. model: as cli_model_path() takes it. Told with
+ * -v. Mistakes exit with EXIT_USAGE. */
+void cli_model_defaults(const struct cli *cli, const char *model);
+/* An option of the environment or such a file has no effect here: it is as if it had not been given. */
+void cli_leave_aside(const struct cli *cli, const char *name);
 bool cli_given(const struct cli *cli, const char *name); /* whether an option was given, by its long name */
 bool cli_typed(const struct cli *cli, const char *name); /* on the command line itself, not in the environment or a file */
 const struct cli_command *cli_command_of(const struct cli *cli, const char *word); /* NULL: no command */
@@ -92,6 +96,9 @@ const struct opt *cli_foreign(const struct cli *cli, const char *from, const cha
 bool cli_is_foreign(const struct cli *cli, const char *name, size_t n); /* "name" is one that it has an answer for */
 /* The same for "-ngl" and its like; NULL for a word that is not one of them. */
 const struct opt *cli_foreign_short(const struct cli *cli, const char *from, const char *word);
+/* Whether a word is an option of another program that reads the same variable, and whether the next word (or NULL) is its
+ * argument. */
+bool cli_elsewhere(const struct cli *cli, const char *word, const char *next, bool *takes);
 /* Values that show that another program's option was meant: exits. */
 void cli_foreign_value(const struct opt *o, const char *name, const char *arg);
 
@@ -135,7 +142,7 @@ MUST_CHECK enum err_code cli_flush_stdout(struct err *e);
 /* From now on: SIGBUS says that the file changed and exits with EXIT_DATA; SIGUSR1 asks for a line
  * of status. */
 void cli_signals(const char *file);
-/* From now on the first SIGINT, SIGTERM or SIGHUP only sets a mark; the second one kills. */
+/* From now on the first SIGINT, SIGTERM or SIGHUP only sets a mark; the next one, of whichever kind, kills. */
 void cli_catch_interrupts(void);
 /* From now on SIGHUP is no interrupt: it sets a mark of its own. */
 void cli_catch_hangups(void);

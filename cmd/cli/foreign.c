@@ -123,6 +123,32 @@ static const struct {
     { "a", "alias" },
 };
 
+/* Options of one of chimere-run and chimere-serve-stdio only. Both read the same variable and the same file beside a
+ * model, and each leaves aside what is the other's. */
+static const struct {
+    const char *name;
+    char        letter;
+    bool        takes; /* an argument; of "think" it may be left out */
+} elsewhere[] = {
+    { "alias", 0, true }, { "api-key-file", 0, true }, { "batch", 0, true }, { "cache-dir", 0, true },
+    { "cache-size", 0, true }, { "chat-kwargs", 0, true }, { "check", 0, false }, { "checkpoints", 0, true },
+    { "connections", 0, true }, { "cors", 0, true }, { "detokenize", 0, false }, { "draft", 0, true },
+    { "draft-max", 0, true }, { "drain", 0, true }, { "drop-oldest", 0, false }, { "engram-drafts", 0, false },
+    { "errors", 0, true }, { "expert-profile", 0, true },
+    { "grammar", 0, true }, { "ignore-eos", 0, false }, { "inspect", 0, false }, { "interactive", 'i', false },
+    { "json", 'j', false }, { "jsonl", 0, false }, { "kv-tokens", 0, true }, { "lenient", 0, false },
+    { "listen", 0, true }, { "logit-bias", 0, true }, { "logits", 0, true }, { "logits-last", 0, true },
+    { "logprobs", 0, true }, { "max-body", 0, true }, { "max-queue", 0, true }, { "mcp", 0, false },
+    { "messages", 0, true }, { "now", 0, true }, { "output", 'o', true }, { "parallel", 0, true }, { "parse", 0, true },
+    { "plain", 0, false }, { "plan", 0, false }, { "prompt", 'p', true }, { "raw", 'r', false },
+    { "reasoning", 0, true }, { "reasoning-budget", 0, true }, { "reasoning-open", 0, false }, { "regex", 0, true },
+    { "render", 0, true }, { "schema", 0, true }, { "seed", 0, true }, { "session", 0, true },
+    { "session-ro", 0, false }, { "shard", 0, true }, { "show", 0, false }, { "show-prompt", 0, false },
+    { "stop", 0, true }, { "stream", 0, false }, { "system", 's', true }, { "think", 0, true },
+    { "timeout", 0, true }, { "tokenize", 0, false }, { "tokens", 0, true }, { "tool-choice", 0, true },
+    { "tools", 0, true }, { "vars", 0, true },
+};
+
 static const struct opt *option(const struct cli *cli, const char *name)
 {
     const struct opt *o;
@@ -235,6 +261,27 @@ const struct opt *cli_foreign(const struct cli *cli, const char *from, const cha
     if (near != NULL)
         cli_usage("unknown option %s%.*s: did you mean --%s?", from, (int)n, word, near);
     cli_usage("unknown option %s%.*s", from, (int)n, word);
+}
+
+bool cli_elsewhere(const struct cli *cli, const char *word, const char *next, bool *takes)
+{
+    const bool   is_long = word[1] == '-';
+    const size_t n = is_long ? strcspn(word + 2, "=") : 0;
+    const int    row = is_long ? foreign(cli, word + 2, n) : -1;
+
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
+        const char *name = elsewhere[i].name;
+        const bool  same = is_long ? (strlen(name) == n && strncmp(name, word + 2, n) == 0) ||
+                                         (row >= 0 && longs[row].ours != NULL && strcmp(longs[row].ours, name) == 0)
+                                   : elsewhere[i].letter == word[1];
+
+        if (!same || option(cli, name) != NULL)
+            continue;
+        *takes = elsewhere[i].takes && next != NULL && word[is_long ? n + 2 : 2] == '\0' &&
+                 (strcmp(name, "think") != 0 || next[0] != '-');
+        return true;
+    }
+    return false;
 }
 
 const struct opt *cli_foreign_short(const struct cli *cli, const char *from, const char *word)

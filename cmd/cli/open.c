@@ -11,8 +11,10 @@
 #include "run/fit.h"
 #include "text/text.h"
 
-void cli_open_check(const struct cli_model_opts *o)
+void cli_open_check(const struct cli *cli, const struct cli_model_opts *o)
 {
+    if (o->vram != NULL && strcmp(cli_open_device(o), "cpu") == 0)
+        cli_leave_aside(cli, cli_typed(cli, "vram") ? "device" : "vram");
     if (o->vram != NULL && strcmp(cli_open_device(o), "cpu") == 0)
         cli_usage("--vram limits a GPU's memory: not with --device cpu");
     if (o->device != NULL && strncmp(o->device, "cpu:", 4) == 0)

@@ -39,7 +39,7 @@ struct cli_model_opts {
 };
 
 /* Mistakes in the options: exits with EXIT_USAGE. */
-void cli_open_check(const struct cli_model_opts *o);
+void cli_open_check(const struct cli *cli, const struct cli_model_opts *o);
 /* The device that is meant: --device, else "cuda" with --vram, else "cpu". */
 const char *cli_open_device(const struct cli_model_opts *o);
 /* What the options say of a model, before there is a plan. */

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
 #include "cli/cli.h"
@@ -63,6 +65,68 @@ struct parsing {
 /* By place in the table. Defaults of a file do not count against an option of the command line. */
 static enum given { NOT_GIVEN, AS_DEFAULT, IN_ENVIRONMENT, TYPED } given[OPTS_MAX];
 static enum given now; /* what is parsed */
+
+/* What options point to before any is taken, by place in the table. */
+static union value {
+    bool            flag;
+    const char     *text;
+    int64_t         i64;
+    int32_t         i32;
+    float           real;
+    int             choice;
+    struct cli_list list;
+} initial[OPTS_MAX];
+
+static size_t value_bytes(const struct opt *o)
+{
+    switch (o->kind) {
+    case OPT_FLAG:
+        return sizeof(bool);
+    case OPT_STR:
+    case OPT_FILE:
+    case OPT_OUT:
+        return sizeof(const char *);
+    case OPT_LIST:
+        return sizeof(struct cli_list);
+    case OPT_I64:
+        return sizeof(int64_t);
+    case OPT_I32:
+        return sizeof(int32_t);
+    case OPT_F32:
+        return sizeof(float);
+    case OPT_CHOICE:
+        return sizeof(int);
+    case OPT_BUILTIN:
+    case OPT_SECTION:
+    case OPT_END:
+        break;
+    }
+    return 0;
+}
+
+static void note_initial(const struct cli *cli)
+{
+    for (size_t i = 0; cli->opts[i].kind != OPT_END; i++)
+        if (value_bytes(&cli->opts[i]) > 0)
+            memcpy(&initial[i], cli->opts[i].to, value_bytes(&cli->opts[i]));
+}
+
+void cli_leave_aside(const struct cli *cli, const char *name)
+{
+    for (size_t i = 0; cli->opts[i].kind != OPT_END; i++) {
+        const struct opt *o = &cli->opts[i];
+
+        if (o->kind == OPT_SECTION || strcmp(o->name, name) != 0 || given[i] == NOT_GIVEN || given[i] == TYPED)
+            continue;
+        cli_note("options  --%s of %s is left aside: it has no effect here", name,
+                 given[i] == IN_ENVIRONMENT ? cli->env : "the model's file of options");
+        if (o->kind == OPT_LIST)
+            ((struct cli_list *)o->to)->n = 0; /* what it holds is freed with the program's options */
+        else
+            memcpy(o->to, &initial[i], value_bytes(o));
+        given[i] = NOT_GIVEN;
+    }
+}
 
 static void run_builtin(const struct parsing *p, const struct opt *o, const char *arg)
 {
@@ -296,14 +360,29 @@ static const char *argument(struct parsing *p, const struct opt *o, const char *
     return next;
 }
 
+/* An option of another program of ours, in options that are for all: it and its argument are left out. */
+static bool is_elsewhere(struct parsing *p, const char *word)
+{
+    bool takes;
+
+    if (now == TYPED || !cli_elsewhere(p->cli, word, p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL, &takes))
+        return false;
+    cli_note("options  %s%s is left aside: it is of another program", p->from, word);
+    p->at += takes;
+    return true;
+}
+
 /* "--name", "--name=value". */
 static void take_long(struct parsing *p, const char *word)
 {
     size_t n = strcspn(word + 2, "=");
     const char *value = word[2 + n] == '=' ? word + 3 + n : NULL;
-    const struct opt *o = by_name(p, word + 2, n);
+    const struct opt *o;
     char name[4400 + 64];
 
+    if (is_elsewhere(p, word)) /* before it could be the beginning of a name here */
+        return;
+    o = by_name(p, word + 2, n);
     if (o == NULL)
         o = cli_foreign(p->cli, p->from, word, n + 2);
     snprintf(name, sizeof name, "%s%.*s", p->from, (int)(n + 2), word);
@@ -325,6 +404,8 @@ static void take_short(struct parsing *p, const char *word)
     for (const char *c = word + 1; *c != '\0'; c++) {
         o = by_letter(p->cli, *c);
         snprintf(name, sizeof name, "%s-%c", p->from, *c);
+        if (o == NULL && c == word + 1 && is_elsewhere(p, word))
+            return;
         if (o == NULL)
             cli_usage("unknown option %s%s%s", name, word[2] != '\0' ? " in " : "", word[2] != '\0' ? word : "");
         if (o->arg != NULL) {
@@ -420,16 +501,36 @@ static void take_environment(const struct cli *cli)
     take_text(cli, env, from);
 }
 
-void cli_defaults(const struct cli *cli, const char *path)
+/* A small text file as a string; NULL: there is none. Anything else of that name is a mistake, and is not waited for. */
+static char *read_defaults(const char *path)
 {
-    char      *text, from[4400];
-    size_t     n;
+    char       *text = NULL;
+    size_t      n = 0;
+    struct stat st;
+    struct err  e = { 0 };
+
+    if (stat(path, &st) != 0 && (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG))
+        return NULL;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        (void)err_set(&e, ERR_IO, "%s: is not a regular file", path);
+    else if (io_read_all(&text, &n, path, DEFAULTS_MAX, &e) == ERR_OK && strlen(text) != n)
+        (void)err_set(&e, ERR_FORMAT, "%s: not a text", path);
+    if (e.code != ERR_OK)
+        exit(cli_fail(&e));
+    return text;
+}
+
+void cli_model_defaults(const struct cli *cli, const char *model)
+{
+    char      *text, path[4096 + 8], from[4400];
     struct err e;
 
-    if (access(path, F_OK) != 0)
+    if (cli_model_path(model, path, sizeof path - 8, &e))
+        return; /* said when the model is opened */
+    strcat(path, ".opts");
+    text = read_defaults(path);
+    if (text == NULL)
         return;
-    if (io_read_all(&text, &n, path, DEFAULTS_MAX, &e))
-        exit(cli_fail(&e));
     for (char *line = text; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n')
         if (*line == '#')
             memset(line, ' ', strcspn(line, "\n"));
@@ -467,10 +568,12 @@ int cli_parse(const struct cli *cli, int argc, char **argv)
 
     cli_open_standard();
     cli_set_name(cli->name);
+    note_initial(cli);
     take_environment(cli);
     now = TYPED;
     first = take_words(&p, 1);
     check_command(cli, argv[first]);
-    cli_check_outputs(cli, argv + first);
+    if (cli->env == NULL) /* else more options may come, and some may go */
+        cli_check_outputs(cli, argv + first);
     return first;
 }

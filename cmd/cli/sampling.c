@@ -111,7 +111,23 @@ static enum err_code find_breakers(struct cli_sampling *s, const struct text *t,
     return ERR_OK;
 }
 
-/* "--logit-bias ID=X". */
+/* "ID=X", and as llama.cpp has it "ID+X" and "ID-X". */
+static bool parse_bias(struct sample_bias *b, const char *word, int32_t n_vocab)
+{
+    char *end, *end2 = NULL;
+    long  id = strtol(word, &end, 10);
+
+    if (*word < '0' || *word > '9' || id >= n_vocab || *end == '\0' || strchr("=+-", *end) == NULL)
+        return false;
+    const char *number = *end == '=' ? end + 1 : end;
+
+    if (*end != '=' && strchr("+-", end[1]) != NULL) /* strtof() would take neither "+-1" nor the end of "5+" */
+        return false;
+    b->token = (int32_t)id;
+    b->bias = strtof(number, &end2);
+    return end2 != number && *end2 == '\0' && !isnan(b->bias);
+}
+
 static enum err_code parse_biases(struct cli_sampling *s, int32_t n_vocab, struct err *e)
 {
     struct sample_bias *v = calloc(s->biases.n + 1, sizeof *v);
@@ -119,19 +135,12 @@ static enum err_code parse_biases(struct cli_sampling *s, int32_t n_vocab, struc
     if (v == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     for (size_t i = 0; i < s->biases.n; i++) {
-        const char *word = s->biases.v[i];
-        char       *end, *end2;
-        long        id = strtol(word, &end, 10);
-
-        v[i].bias = *end == '=' ? strtof(end + 1, &end2) : 0;
-        if (end == word || *end != '=' || end2 == end + 1 || *end2 != '\0' || isnan(v[i].bias) ||
-            id < 0 || id >= n_vocab) {
+        if (!parse_bias(&v[i], s->biases.v[i], n_vocab)) {
             free(v);
             return err_set(e, ERR_ARG,
-                           "--logit-bias %s: not ID=NUMBER with a token id below %" PRId32, word,
-                           n_vocab);
+                           "--logit-bias %s: not ID=NUMBER, ID+NUMBER or ID-NUMBER with a token id below %" PRId32,
+                           s->biases.v[i], n_vocab);
         }
-        v[i].token = (int32_t)id;
     }
     s->o.bias = v;
     s->o.n_bias = s->biases.n;

@@ -25,6 +25,11 @@ void cli_sampling_free(struct cli_sampling *s);
 /* Rows of the option table; s is a struct cli_sampling (table.h has the short names). */
 #define ROWS_SAMPLING(s) \
     REAL(0, "temp", "t", "temperature (default 0: the most likely)", &(s).o.temp), \
+    ROWS_CHAIN(s), \
+    LIST("logit-bias", "id=x", "add x to a token's logit; repeatable", &(s).biases), \
+    INT64(0, "seed", "n", "of the random numbers (-1, default: a new one)", &(s).seed, -1)
+/* What comes between the temperature and a choice. */
+#define ROWS_CHAIN(s) \
     INT32("top-k", "n", "keep the n most likely (0: off)", &(s).o.top_k, 0, INT32_MAX), \
     REAL(0, "top-p", "p", "keep the most likely that sum to p (1: off)", &(s).o.top_p), \
     REAL(0, "min-p", "p", "keep p times as likely as the best (0: off)", &(s).o.min_p), \
@@ -44,7 +49,5 @@ void cli_sampling_free(struct cli_sampling *s);
           &(s).o.dry_allowed_length, 1, INT32_MAX), \
     INT32("dry-last-n", "n", "tokens looked back at (default -1: all)", &(s).o.dry_last_n, -1, \
           INT32_MAX), \
-    LIST("dry-breaker", "text", "ends a repetition; repeatable", &(s).breakers), \
-    LIST("logit-bias", "id=x", "add x to a token's logit; repeatable", &(s).biases), \
-    INT64(0, "seed", "n", "of the random numbers (-1, default: a new one)", &(s).seed, -1)
+    LIST("dry-breaker", "text", "ends a repetition; repeatable", &(s).breakers)
 #endif

@@ -6,6 +6,8 @@
 #include "cli/cli.h"
 
 static volatile sig_atomic_t interrupted; /* the signal's number */
+static volatile sig_atomic_t asked_to_end; /* by SIGINT, SIGTERM or SIGHUP, */
+static volatile sig_atomic_t next_kills;   /* after which any of them kills */
 static volatile sig_atomic_t status_asked;
 static volatile sig_atomic_t hung_up;
 
@@ -14,6 +16,17 @@ static char   bus_message[4400];
 static size_t bus_message_bytes;
 
 static void on_interrupt(int sig)
+{
+    if (asked_to_end && next_kills) {
+        signal(sig, SIG_DFL);
+        raise(sig);
+        return;
+    }
+    asked_to_end = 1;
+    interrupted = sig;
+}
+
+static void on_broken_pipe(int sig)
 {
     interrupted = sig;
 }
@@ -76,12 +89,18 @@ static void catch(int sig, void (*handler)(int), int flags)
         sigaction(sig, &sa, NULL);
 }
 
-void cli_catch_interrupts(void)
+static void catch_ends(int flags)
 {
     static const int sigs[] = { SIGINT, SIGTERM, SIGHUP };
 
     for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++)
-        catch(sigs[i], on_interrupt, SA_RESTART | (int)SA_RESETHAND); /* the second one finds the default: it kills */
+        catch(sigs[i], on_interrupt, flags);
+}
+
+void cli_catch_interrupts(void)
+{
+    next_kills = 1;
+    catch_ends(SA_RESTART);
 }
 
 void cli_catch_hangups(void)
@@ -99,15 +118,13 @@ bool cli_hung_up(void)
 
 void cli_catch_broken_pipe(void)
 {
-    catch(SIGPIPE, on_interrupt, 0);
+    catch(SIGPIPE, on_broken_pipe, 0);
 }
 
 void cli_await_signals(void)
 {
-    static const int sigs[] = { SIGINT, SIGTERM, SIGHUP };
-
-    for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++)
-        catch(sigs[i], on_interrupt, 0);
+    next_kills = 0;
+    catch_ends(0);
 }
 
 int cli_signal(void)
@@ -117,6 +134,7 @@ int cli_signal(void)
 
 void cli_forget_signal(void)
 {
+    asked_to_end = 0;
     interrupted = 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* effect.c - an option of the command line that can have no effect is a mistake, and said so. Options of the environment
- * and of files are not looked at: they are there for all kinds of calls.       room: cmd (cli_) */
+/* effect.c - an option of the command line that can have no effect is a mistake, and said so. Those of the environment
+ * and of files are there for all kinds of calls: where they have no effect they are left aside.      room: cmd (cli_) */
 #include <string.h>
 #include "run/program.h"
 
@@ -14,27 +14,52 @@ enum {
     DETOKENIZE = 1 << 5,
     SHOW_PROMPT = 1 << 6,
     PLAN = 1 << 7,
-    OTHER = 1 << 8,      /* --inspect, --show, --check, --parse, --render */
+    INSPECT = 1 << 8,
+    SHOW = 1 << 9,
+    CHECK = 1 << 10,
+    PARSE = 1 << 11,
+    RENDER = 1 << 12,
+    ONE = CHAT | RAW | IDS, /* one answer, written or as JSON */
     TEXTS = CHAT | TALK | RAW,
+    MESSAGES = CHAT | TALK | SHOW_PROMPT,
     ANSWERS = TEXTS | IDS,
     RUNS = ANSWERS | PLAN,
 };
 
-/* Where options have an effect; those without a row everywhere, or their own check says where. */
+/* Where options have an effect; those without a row are what the call does, or messages of the program. */
 static const struct {
     const char *option;
     unsigned    where;
 } rows[] = {
-    { "think", CHAT | TALK | SHOW_PROMPT },
-    { "reasoning-budget", CHAT | TALK | SHOW_PROMPT },
-    { "reasoning", CHAT | TALK },
+    { "model", ~(unsigned)(CHECK | PARSE | RENDER) },
+    { "prompt", TEXTS | TOKENIZE | DETOKENIZE | SHOW_PROMPT },
+    { "system", MESSAGES },
+    { "messages", MESSAGES },
+    { "tools", CHAT | SHOW_PROMPT | PARSE },
+    { "tool-choice", CHAT | SHOW_PROMPT },
+    { "lora", RUNS },
+    { "template", MESSAGES | SHOW },
+    { "chat-kwargs", MESSAGES },
+    { "think", MESSAGES },
+    { "reasoning-budget", MESSAGES },
     { "parser", CHAT | TALK },
-    { "plain", RAW | TOKENIZE | DETOKENIZE },
+    { "examples", MESSAGES },
     { "raw", RAW | TOKENIZE | SHOW_PROMPT },
+    { "plain", RAW | TOKENIZE | DETOKENIZE },
+    { "session", ANSWERS | SHOW },
+    { "session-ro", ONE },
+    { "drop-oldest", CHAT | TALK },
     { "predict", RUNS },
+    { "schema", ONE | CHECK },
+    { "grammar", ONE | CHECK },
+    { "regex", ONE | CHECK },
     { "stop", TEXTS },
     { "ignore-eos", ANSWERS },
-    { "stream", ANSWERS },
+    { "reasoning", CHAT | TALK },
+    { "stream", ONE },
+    { "json", ONE | PLAN | INSPECT | SHOW },
+    { "jsonl", ONE },
+    { "logprobs", ONE },
     { "temp", ANSWERS },
     { "top-k", ANSWERS },
     { "top-p", ANSWERS },
@@ -54,9 +79,10 @@ static const struct {
     { "draft", RUNS },
     { "draft-max", RUNS },
     { "engram", ANSWERS },
-    { "engram-thinking", ANSWERS },
+    { "engram-thinking", CHAT | TALK },
     { "engram-drafts", ANSWERS },
     { "ctx", RUNS },
+    { "threads", RUNS },
     { "device", RUNS },
     { "vram", RUNS },
     { "kv", RUNS },
@@ -65,6 +91,11 @@ static const struct {
     { "no-mmap", RUNS },
     { "repack", RUNS },
     { "expert-profile", RUNS },
+    { "vars", RENDER },
+    { "now", RENDER },
+    { "reasoning-open", PARSE },
+    { "logits", ONE },
+    { "logits-last", ONE },
 };
 
 /* Options that change how others work. */
@@ -79,35 +110,94 @@ static const struct {
     { "draft-max", { "draft", "engram-drafts" } },
     { "engram-thinking", { "engram" } },
     { "engram-drafts", { "engram" } },
+    { "tool-choice", { "tools", "messages" } },
+    { "session-ro", { "session" } },
+    { "drop-oldest", { "session", "interactive" } },
+    { "logprobs", { "json", "jsonl" } },
+    { "logits-last", { "logits" } },
+};
+
+/* Options that exclude each other: what was typed counts, else the first. */
+static const struct {
+    const char *one, *other;
+} pairs[] = {
+    { "raw", "system" },      { "raw", "messages" },    { "raw", "tools" },        { "raw", "examples" },
+    { "raw", "template" },    { "raw", "chat-kwargs" }, { "raw", "tool-choice" },  { "raw", "interactive" },
+    { "raw", "drop-oldest" }, { "json", "jsonl" },      { "schema", "grammar" },   { "schema", "regex" },
+    { "grammar", "regex" },   { "json", "stream" },     { "jsonl", "stream" },     { "messages", "drop-oldest" },
+    { "session-ro", "drop-oldest" },
 };
 
 static unsigned what_it_does(void)
 {
-    if (o.inspect || o.show || o.check || o.parse.format != NULL || o.render.template_path != NULL)
-        return OTHER;
-    return o.tokenize      ? TOKENIZE
-           : o.detokenize  ? DETOKENIZE
-           : o.show_prompt ? SHOW_PROMPT
-           : o.model.plan  ? PLAN
-           : o.interactive ? TALK
-           : o.tokens      ? IDS
-           : o.raw         ? RAW
-                           : CHAT;
+    return o.inspect                        ? INSPECT
+           : o.show                         ? SHOW
+           : o.check                        ? CHECK
+           : o.parse.format != NULL         ? PARSE
+           : o.render.template_path != NULL ? RENDER
+           : o.tokenize                     ? TOKENIZE
+           : o.detokenize                   ? DETOKENIZE
+           : o.show_prompt                  ? SHOW_PROMPT
+           : o.model.plan                   ? PLAN
+           : o.interactive                  ? TALK
+           : o.tokens                       ? IDS
+           : o.raw                          ? RAW
+                                            : CHAT;
 }
 
 static const char *called(unsigned what)
 {
-    return what == TOKENIZE      ? "with --tokenize"
-           : what == DETOKENIZE  ? "with --detokenize"
-           : what == SHOW_PROMPT ? "with --show-prompt"
-           : what == PLAN        ? "with --plan"
-           : what == TALK        ? "with -i"
-           : what == IDS         ? "with --tokens"
-           : what == RAW         ? "with --raw"
-           : what == CHAT        ? "in a chat"
-           : o.inspect           ? "with --inspect"
-           : o.show              ? "with --show"
-                                 : "where no model answers";
+    switch (what) {
+    case INSPECT:
+        return "with --inspect";
+    case SHOW:
+        return "with --show";
+    case CHECK:
+        return "with --check";
+    case PARSE:
+        return "with --parse";
+    case RENDER:
+        return "with --render";
+    case TOKENIZE:
+        return "with --tokenize";
+    case DETOKENIZE:
+        return "with --detokenize";
+    case SHOW_PROMPT:
+        return "with --show-prompt";
+    case PLAN:
+        return "with --plan";
+    case TALK:
+        return "with -i";
+    case IDS:
+        return "with --tokens";
+    case RAW:
+        return "with --raw";
+    default:
+        return "in a chat";
+    }
+}
+
+static bool has_one(const struct cli *cli, const char *const others[3])
+{
+    for (int k = 0; k < 3 && others[k] != NULL; k++)
+        if (cli_given(cli, others[k]))
+            return true;
+    return false;
+}
+
+void cli_run_leave_aside(const struct cli *cli)
+{
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (cli_given(cli, pairs[i].one) && cli_given(cli, pairs[i].other))
+            cli_leave_aside(cli, cli_typed(cli, pairs[i].other) ? pairs[i].one : pairs[i].other);
+    const unsigned what = what_it_does();
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!(rows[i].where & what))
+            cli_leave_aside(cli, rows[i].option);
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (!has_one(cli, needs[i].others))
+            cli_leave_aside(cli, needs[i].option);
 }
 
 void cli_run_check_effect(const struct cli *cli)
@@ -117,16 +207,13 @@ void cli_run_check_effect(const struct cli *cli)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!(rows[i].where & what) && cli_typed(cli, rows[i].option))
             cli_usage("--%s has no effect %s", rows[i].option, called(what));
-    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
-        bool has = false;
-
-        for (int k = 0; k < 3 && needs[i].others[k] != NULL; k++)
-            has = has || cli_given(cli, needs[i].others[k]);
-        if (!has && cli_typed(cli, needs[i].option))
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (!has_one(cli, needs[i].others) && cli_typed(cli, needs[i].option))
             cli_usage("--%s has no effect without --%s", needs[i].option, needs[i].others[0]);
-    }
     if (o.stream && (o.json || o.jsonl) && cli_typed(cli, "stream"))
         cli_usage("--stream has no effect with --json and --jsonl");
+    if (o.think != 0 && o.budget != 0 && cli_typed(cli, "think") && cli_typed(cli, "reasoning-budget"))
+        cli_usage("--reasoning-budget has no effect with --think off");
 }
 
 void cli_run_check_cuts(const struct cli *cli)

@@ -92,8 +92,9 @@ MUST_CHECK enum err_code cli_run_keep(struct opened *s, struct err *e);
 /* talk.c: -i */
 MUST_CHECK enum err_code cli_run_talk(struct opened *s, char *const *files, struct err *e);
 
-/* effect.c: options of the command line that can have no effect: exits; and, where the temperature is known, those that
- * need one */
+/* effect.c: options of the environment and of files that can have no effect are forgotten; those of the command line are
+ * mistakes: exits; and, where the temperature is known, those that need one */
+void cli_run_leave_aside(const struct cli *cli);
 void cli_run_check_effect(const struct cli *cli);
 void cli_run_check_cuts(const struct cli *cli);
 

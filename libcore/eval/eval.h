@@ -47,7 +47,8 @@ struct eval_tokens {
 /* stride_tokens == 0: windows of ctx_tokens lie side by side, what remains at the end is left out,
  * and in each the tokens after position ctx_tokens / 2 are scored: the convention of llama.cpp's
  * perplexity tool. Otherwise windows begin stride_tokens apart, and every token of a text but its
- * first is scored once, with as much of the window before it as there is. bos >= 0 stands in place
+ * first is scored once, with as much of the window before it as there is; windows as far apart as they
+ * are long have nothing that predicts their first tokens, which are not scored. bos >= 0 stands in place
  * of a window's first token. */
 struct eval_window_opts {
     int64_t ctx_tokens;

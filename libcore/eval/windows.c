@@ -26,8 +26,8 @@ static bool window_at(struct window *w, const struct eval_tokens *t,
     }
     w->at = i * o->stride_tokens;
     w->n = t->n - w->at < o->ctx_tokens ? t->n - w->at : o->ctx_tokens;
-    w->first = done - w->at;
-    return done < t->n;
+    w->first = done > w->at ? done - w->at : 1; /* side by side, nothing predicts a window's first */
+    return w->first < w->n;
 }
 
 /* 0: not among those asked for; 1: is; -1: past them. */
@@ -104,8 +104,8 @@ enum err_code eval_windows(struct run *r, const struct eval_tokens *texts, size_
     int32_t *copy;
     enum err_code code = ERR_OK;
 
-    if (o->ctx_tokens < 4 || o->stride_tokens < 0 || o->stride_tokens >= o->ctx_tokens)
-        return err_set(e, ERR_ARG, "windows of %lld tokens, %lld apart, make no sense",
+    if (o->ctx_tokens < 4 || o->stride_tokens < 0 || o->stride_tokens > o->ctx_tokens)
+        return err_set(e, ERR_ARG, "windows of %lld tokens, %lld apart: they have 4 tokens at least, and no gaps",
                        (long long)o->ctx_tokens, (long long)o->stride_tokens);
     total = eval_window_count(texts, n_texts, o);
     if (total == 0)

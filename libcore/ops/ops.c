@@ -70,6 +70,20 @@ static enum err_code open_any(struct dev **out, const struct dev_opts *o, struct
     return code;
 }
 
+/* Says which names there are. */
+static enum err_code no_such_device(const char *name, struct err *e)
+{
+    char names[128] = "";
+
+    for (size_t i = 0, n = 0; i < sizeof devs / sizeof devs[0] && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s, ", devs[i].name);
+#ifdef CHIMERE_CUDA
+    return err_set(e, ERR_ARG, "no device named '%s'; there are %sauto (a GPU where there is one)", name, names);
+#else
+    return err_set(e, ERR_ARG, "no device named '%s'; there are %sauto; this program was built without CUDA", name, names);
+#endif
+}
+
 /* N of ":N", 0 of nothing, -1 of anything else. */
 static int unit_of(const char *s)
 {
@@ -140,7 +154,7 @@ enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts
     if (strncmp(name, "cuda", 4) == 0)
         return err_set(e, ERR_UNSUPPORTED, "device '%s': this program was built without CUDA", name);
 #endif
-    return err_set(e, ERR_ARG, "no device named '%s'", name);
+    return no_such_device(name, e);
 }
 
 void dev_close(struct dev *d)

@@ -45,8 +45,7 @@ struct wish {
     int       examples;            /* texts of the index before the last message; -1: as the server says */
     bool      asks_engram, asks_examples; /* there have to be some */
 };
-bool serve_read_body(struct wish *w, enum serve_method method, const json_t *body, bool lenient, int32_t n_vocab,
-                     struct fault *f);
+bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method method, const json_t *body, struct fault *f);
 /* The pointer of a member: "/" and the name, in which ~ and / are escaped (RFC 6901). */
 void serve_point_to(char out[POINTER_BYTES], const char *key);
 void serve_wish_free(struct wish *w);

@@ -497,23 +497,24 @@ static bool read_member(struct reading *r, enum serve_method method, const char 
     return lenient || wrong(r, "not a member of this request (--lenient ignores such)");
 }
 
-bool serve_read_body(struct wish *w, enum serve_method method, const json_t *body, bool lenient, int32_t n_vocab,
-                     struct fault *f)
+bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method method, const json_t *body, struct fault *f)
 {
     char pointer[POINTER_BYTES];
-    struct reading r = { w, n_vocab, pointer, f };
+    struct reading r = { w, s->n_vocab, pointer, f };
     const char *key;
     json_t *value;
 
     *w = (struct wish){ .q = gen_defaults(), .n = 1, .top = -1, .budget = -1, .parallel_calls = true, .tool_choice = "auto",
                         .engram = -1, .examples = -1 };
     w->q.sample.temp = 1; /* as the interface says */
+    if (s->o.sample != NULL)
+        w->q.sample = *s->o.sample;
     if (!json_is_object(body))
         return serve_fault(f, 400, "", "the body is not an object");
     json_object_foreach((json_t *)(uintptr_t)body, key, value)
     {
         serve_point_to(pointer, key);
-        if (!read_member(&r, method, key, value, lenient))
+        if (!read_member(&r, method, key, value, s->o.lenient))
             return false;
     }
     if (method == SERVE_CHAT && w->messages == NULL)

@@ -184,7 +184,7 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, const json_t 
         j->started = true;
         return f.status != 0 ? refuse(s, j, &f, e) : serve_push(s, j, SERVE_BODY, reply, 200, true, e);
     }
-    if (!serve_read_body(&j->w, method, j->body, s->o.lenient, s->n_vocab, &f)) {
+    if (!serve_read_body(&j->w, s, method, j->body, &f)) {
         j->started = true;
         return refuse(s, j, &f, e);
     }

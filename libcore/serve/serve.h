@@ -23,6 +23,7 @@ struct serve;
 struct text;
 
 struct gen_request;
+struct sample_opts;
 
 /* Who keeps what sequences hold, beyond their use. */
 struct serve_keeper {
@@ -63,6 +64,7 @@ struct serve_opts {
     const struct serve_keeper *keeper; /* NULL: none */
     void              *keeper_of;
     int64_t            predict_max; /* tokens of an answer that names no limit; -1: until the context is full */
+    const struct sample_opts *sample; /* for what a request does not say; NULL: temperature 1, the rest off. Not owned */
 };
 MUST_CHECK enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e);
 void serve_close(struct serve *s); /* NULL is allowed */

@@ -116,6 +116,9 @@ brief() # a speed run of a moment
     chimere-bench ppl --ctx 64 --windows 3 text.txt > half
     jq -e '.n_scored == 3 * 31 and .n_windows == 3 and .ppl > 1 and .ppl_se > 0 and .ppl_windows_se > 0' half
     chimere-bench ppl --ctx 64 --stride 32 --windows 3 text.txt | jq -e '.n_scored == 63 + 32 + 32'
+    # Side by side: all but the first token of each window.
+    chimere-bench ppl --ctx 64 --stride 64 --windows 3 text.txt | jq -e '.n_scored == 3 * 63'
+    refuses 2 '64 tokens, 65 apart' chimere-bench ppl --ctx 64 --stride 65 text.txt
     text | head -n 20 | jq -R '{text: .}' | jq -c . > documents.jsonl
     chimere-bench ppl --ctx 8 documents.jsonl | jq -e '.n_windows > 3'
     # the same numbers whatever the step and the threads

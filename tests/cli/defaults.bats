@@ -51,7 +51,8 @@ END
     printf '# defaults\n--raw -n 2\n--stop "a b" # not a comment here\n' > m.gguf.opts
     fails 2 'm.gguf.opts: here: only options' chimere-run -m m.gguf -p x
     printf '# defaults\r\n--raw -n 2\r\n#--nonsense\n\n--system-prompt "x y"\n' > m.gguf.opts
-    fails 2 'make a chat' chimere-run -m m.gguf -p x
+    try 0 chimere-run -m m.gguf -p x
+    fails 2 'make a chat' chimere-run --raw -s x -m m.gguf -p x
     printf '# defaults\n--raw -n 2 --n-predict 3\n' > m.gguf.opts
     chimere-run -m m.gguf -n 4 -p 'The kernel' | cmp - want
     CHIMERE_OPTS='-n 4' chimere-run -m m.gguf -p 'The kernel' | cmp - want
@@ -75,6 +76,58 @@ END
     fails 1 'm.gguf.opts' chimere-run -m m.gguf -p x
     : > m.gguf.opts
     try 0 chimere-run -m m.gguf -p x -n 1
+}
+
+@test "a file of options is a text, or told; a plan takes it, too" {
+    ln -s "$CHIMERE_MODEL" m.gguf
+    mkfifo m.gguf.opts
+    fails 1 'm.gguf.opts: is not a regular file' timeout 10 chimere-run -m m.gguf -p x
+    fails 1 'm.gguf.opts: is not a regular file' timeout 10 chimere-serve-stdio -m m.gguf
+    rm m.gguf.opts
+    for other in /dev/zero /dev/null /proc /dev/stdin; do
+        ln -sfn $other m.gguf.opts
+        fails 1 'm.gguf.opts: ' timeout 10 chimere-run -m m.gguf -p x
+    done
+    ln -sfn nowhere m.gguf.opts
+    try 0 chimere-run -m m.gguf --raw -n 1 -p x
+    ln -sfn m.gguf.opts m.gguf.opts
+    fails 1 'm.gguf.opts: ' chimere-run -m m.gguf -p x
+    rm m.gguf.opts
+    # Its files are held against outputs.
+    echo '--template m.jinja' > m.gguf.opts
+    echo x > m.jinja
+    fails 2 'is also the file of --template' chimere-run -m m.gguf -p x -n 1 --logits m.jinja
+    [ "$(cat m.jinja)" = x ]
+    printf -- '--raw\0--nonsense' > m.gguf.opts
+    fails 3 'm.gguf.opts: not a text' chimere-run -m m.gguf -p x
+    printf -- '-c 128 --kv q8_0\n-s x --temp 1 --alias y --listen z --drain 3\n' > m.gguf.opts
+    for how in '--plan m.gguf' '-m m.gguf --plan'; do
+        # shellcheck disable=SC2086
+        chimere-run $how --json | jq -es '.[0].ctx_tokens == 128 and .[0].kv == "q8_0,q8_0"'
+    done
+}
+
+@test "a server has the defaults of its model, and requests their own" {
+    S=general.sampling
+    with_keys "$CHIMERE_MODEL" m.gguf $S.temp=0.9 $S.top_k=30 $S.penalty_repeat=1.1
+    text() { jq -r 'select(.id == "a") | .body.choices[0].text'; }
+    ask() # MEMBERS ARGUMENTS
+    {
+        echo '{"id": "a", "method": "completions", "body": {"prompt": "The kernel", "max_tokens": 8, "seed": 5'"$1"'}}' |
+            chimere-serve-stdio "${@:2}" | text
+    }
+    want=$(ask ', "temperature": 0.9, "top_k": 30, "repeat_penalty": 1.1')
+    [ "$(ask '' -m m.gguf)" = "$want" ]
+    [ "$(ask '' --temp 0.9 --top-k 30 --repeat-penalty 1.1)" = "$want" ]
+    greedy=$(ask ', "temperature": 0')
+    [ "$greedy" != "$want" ]
+    [ "$(ask ', "temperature": 0, "repeat_penalty": 1' -m m.gguf)" = "$greedy" ]
+    [ "$(ask '' -m m.gguf --temp 0 --repeat-penalty 1)" = "$greedy" ]
+    echo '--temp 0 --raw --repeat-penalty 1 -p x' > m.gguf.opts
+    [ "$(ask '' -m m.gguf)" = "$greedy" ]
+    [ "$(ask ', "temperature": 0.9, "repeat_penalty": 1.1' -m m.gguf)" = "$want" ]
+    echo '--top-p 2' > m.gguf.opts
+    fails 2 'top-p' chimere-serve-stdio -m m.gguf
 }
 
 @test "what the model's file recommends, unless options say otherwise" {

@@ -114,7 +114,23 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
 --kv has no effect with --tokenize|--tokenize --kv nonsense -p x
 --kv has no effect with --inspect|--inspect --kv nonsense
 --predict has no effect with --inspect|--inspect -n 3
---ctx has no effect where no model answers|--parse hermes -c 100
+--ctx has no effect with --parse|--parse hermes -c 100
+--model has no effect with --parse|--parse hermes -m x
+--model has no effect with --check|--check --regex a -m x
+--raw has no effect with --inspect|--inspect --raw
+--threads has no effect with --tokenize|--tokenize -t 2 -p x
+--threads has no effect with --inspect|--inspect -t 2
+--system has no effect with --inspect|--inspect -s x
+--tool-choice has no effect with --inspect|--inspect --tool-choice none
+--template has no effect with --plan|--plan --template x
+--parser has no effect with --show-prompt|--show-prompt --parser hermes -p x
+--engram has no effect with --detokenize|--detokenize --engram x
+--chat-kwargs has no effect with --show|--show --session s --chat-kwargs {}
+--session-ro has no effect with --show|--show --session s --session-ro
+--draft has no effect with --show|--show --session s --draft ngram
+--reasoning-budget has no effect with --think off|--think off --reasoning-budget 9 -p x
+--tool-choice has no effect without --tools|--tool-choice none -p x
+--engram-thinking has no effect with --raw|--raw --engram e --engram-thinking -p x
 --think has no effect with --tokens|--tokens x --think off
 --stream has no effect with --json|--json --stream -p x
 --dry-base has no effect without --dry-multiplier|--dry-base 2 -p x
@@ -126,8 +142,7 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
 --typical has no effect at temperature 0|--typical 0.9 -p x
 --device cpu:1: there is one device cpu|--device cpu:1 -p x
 END
-    # What stands in the environment is for all kinds of calls, and --temp 0 switches cuts off on purpose.
-    CHIMERE_OPTS='--think off --kv f16 --top-p 0.9 -n 2' try 0 chimere-run --tokenize -p x
+    # --temp 0 switches cuts off on purpose.
     CHIMERE_OPTS='--temp 0.8 --top-p 0.9' try 0 chimere-run --raw --temp 0 -n 1 -p x
     try 0 chimere-run --raw --seed 7 -n 1 -p x < /dev/null
     [ "$(cat err)" = 'chimere-run: --seed has no effect at temperature 0: it needs --temp' ]
@@ -151,13 +166,73 @@ END
     [ ! -s err ]
 }
 
+@test "options of the environment that have no effect are left aside" {
+    all='--raw --system s --messages m --tools t --tool-choice required --template t --chat-kwargs x --think off --reasoning-budget 5
+        --parser hermes --examples e --plain --session s --session-ro --drop-oldest -n 1 --schema s --grammar g --regex r --stop x
+        --ignore-eos --reasoning none --stream --json --jsonl --logprobs 3 --temp 1 --top-k 3 --top-p 0.5 --min-p 0.1 --typical 0.5
+        --repeat-penalty 2 --penalty-last-n 3 --dry-multiplier 1 --dry-base 2 --logit-bias 1=1 --seed 2 --draft mtp --draft-max 3
+        --engram e --engram-thinking -c 64 -t 1 --vram 8G --kv nonsense --chunk 4 --acts i8 --no-mmap --repack off
+        --expert-profile p --vars v --now x --reasoning-open --logits l --logits-last 3 --lora l'
+    aside() { CHIMERE_OPTS=$all try 0 chimere-run "$@"; }
+    chimere-run --raw --tokenize -p 'The kernel' > want
+    aside --tokenize -p 'The kernel'
+    cmp out want
+    aside --detokenize want
+    [ "$(cat out)" = 'The kernel' ]
+    aside --inspect
+    jq -e '.type == "inspect"' out
+    printf 12 > twelve
+    echo '{"type": "integer"}' > s
+    CHIMERE_OPTS=${all/--grammar g --regex r/} try 0 chimere-run --check < twelve
+    CHIMERE_OPTS=${all/--tools t/} try 0 chimere-run --parse hermes < twelve
+    CHIMERE_OPTS='--raw --session s --logits l' try 0 chimere-run --show-prompt -p 'The kernel'
+    echo 'Hi {{ x }}' > hi
+    echo '{"x": 1}' > v
+    CHIMERE_OPTS=${all/--now x/} try 0 chimere-run --render hi
+    [ "$(cat out)" = 'Hi 1' ]
+    # What was typed excludes the other.
+    chimere-run -s 'Be terse.' --think off -n 3 -p 'What is 2 + 2?' > want
+    CHIMERE_OPTS='--raw --plain' chimere-run -s 'Be terse.' --think off -n 3 -p 'What is 2 + 2?' | cmp - want
+    chimere-run --raw -n 3 -p 'The kernel' > want
+    CHIMERE_OPTS='-s x --chat-kwargs {} --tool-choice none --vram 8G' chimere-run --device cpu --raw -n 3 -p 'The kernel' | cmp - want
+    CHIMERE_OPTS='--jsonl --stream --logprobs 2' chimere-run --json --raw -n 3 -p 'The kernel' | jq -e '.type == "completion" and (.logprobs | length == 3)'
+    CHIMERE_OPTS='--logprobs 2 --logits-last 3 --draft-max 2' chimere-run --raw -n 3 -p 'The kernel' | cmp - want
+    CHIMERE_OPTS='--json --jsonl' try 0 chimere-run --raw -n 3 -p 'The kernel'
+    jq -e '.type == "completion"' out
+    [ ! -e l ]
+    [ ! -e p ]
+    fails 2 '--nonsense' env CHIMERE_OPTS='--nonsense' chimere-run --inspect
+}
+
+@test "chimere-run and chimere-serve-stdio leave each other's options aside" {
+    words_of() { "$1" --help-json | jq -r '.options[] | select(.name | test("^(help|version|completion)") | not) |
+        "--" + .name + if .arg == null then "" elif .arg | test("\\|") then " " + (.arg | split("|")[0]) else " 1" end'; }
+    words_of chimere-run > run
+    words_of chimere-serve-stdio > serve
+    CHIMERE_OPTS=$(comm -13 <(sort serve) <(sort run) | tr '\n' ' ') try 0 chimere-serve-stdio < /dev/null
+    CHIMERE_OPTS="$(comm -23 <(sort serve) <(sort run) | tr '\n' ' ')" try 0 chimere-run --inspect
+    CHIMERE_OPTS='-r -p x -jnonsense --think --system-prompt=x --n-predict 3 -s y' try 0 chimere-serve-stdio < /dev/null
+    CHIMERE_OPTS='--nonsense' fails 2 'CHIMERE_OPTS: --nonsense' chimere-serve-stdio
+    fails 2 'unknown option --raw' chimere-serve-stdio --raw
+    # Where one of them needs another one, as well.
+    CHIMERE_OPTS='--drain 3 --cors x --cache-size 5 --lenient --errors x --shard 1/2 --vram 8G' try 0 chimere-serve-stdio --device cpu < /dev/null
+    fails 2 '--drain needs --listen' chimere-serve-stdio --drain 3
+}
+
 @test "values that the sampler or the run refuses" {
     fails 2 "top" chimere-run -p x -n 1 --top-p 2
     fails 2 "temp" chimere-run -p x -n 1 --temp=-1
     fails 2 "--logit-bias 5: not" chimere-run -p x -n 1 --logit-bias 5
-    fails 2 "--logit-bias 99999=1: not" chimere-run -p x -n 1 --logit-bias 99999=1
+    for bias in 99999=1 5+ 5- 5+-1 5=1x 5nan +5=1 -5=1 5=nan ''; do
+        fails 2 "--logit-bias $bias: not ID=NUMBER" chimere-run --raw -p x -n 1 --logit-bias="$bias"
+    done
+    for bias in 72=50 72+50 72=+5e1; do [ "$(chimere-run --raw -p x -n 1 --json --logit-bias $bias | jq -c .token_ids)" = '[72]' ]; done
+    first=$(chimere-run --raw -p x -n 1 --json | jq '.token_ids[0]')
+    for bias in $first-50 $first-inf $first=-inf; do
+        [ "$(chimere-run --raw -p x -n 1 --json --logit-bias "$bias" | jq '.token_ids[0]')" -ne "$first" ]
+    done
     fails 2 "f33" chimere-run -p x -n 1 --kv f33
-    fails 2 "nothing" chimere-run -p x -n 1 --device nothing
+    fails 2 "no device named 'gpu'; there are cpu, " chimere-run -p x -n 1 --device gpu
 }
 
 @test "model files" {

@@ -21,7 +21,7 @@ try_rows()
     [ "$(wc -l < rows)" -ge "$3" ]
     "$1" --help-json | jq -r '.options[].name' > names
     while IFS=$'\t' read -r form name; do
-        read -ra words <<< "$(sed -e 's/ N$/ 1/; s/ X$/ 0.5/; s/=X$/=0.5/; s/ FILE$/ some.file/; s/ TEXT$/ word/; s/ T$/ q8_0/' <<< "$form")"
+        read -ra words <<< "$(sed -e 's/ N$/ 1/; s/ X$/ 0.5/; s/+X$/+0.5/; s/ FILE$/ some.file/; s/ TEXT$/ word/; s/ T$/ q8_0/' <<< "$form")"
         if [ -n "$name" ]; then
             grep -qxF -e "${name#-}" names || { echo "$form: no option -$name"; bad=1; }
             "$1" "${words[@]}" -h > out 2> err || { echo "$form: refused: $(cat err)"; bad=1; }

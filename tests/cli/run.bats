@@ -293,6 +293,25 @@ EOF
     [ ! -s err ]
 }
 
+@test "a second signal of whichever kind kills" {
+    mkfifo f
+    for pair in TERM:HUP HUP:TERM; do
+        chimere-run --raw --jsonl --logprobs 99 --ignore-eos -n 100000 -p 'The kernel' > f 9>&- & # until nobody reads what it writes
+        pid=$!
+        exec 9< f
+        read -r -u 9 line
+        wait_for grep -q pipe "/proc/$pid/wchan" || sleep 2
+        kill -${pair%:*} $pid
+        sleep 0.3
+        [ -e /proc/$pid/exe ]
+        kill -${pair#*:} $pid
+        status=0
+        wait $pid || status=$?
+        exec 9<&-
+        [ $status -eq $((128 + $(kill -l ${pair#*:}))) ]
+    done
+}
+
 @test "SIGUSR1 asks how far it is" {
     chimere-run --raw -p 'The kernel' --ignore-eos --ctx 100k > out 2> err &
     pid=$!

@@ -11,12 +11,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct wish w = { 0 };
     struct fault f = { 0 };
+    struct serve s = { .n_vocab = 4096 };
     json_t *body = NULL, *error;
     char *text;
 
     if (n < 1 || json_parse(&body, (struct str){ (const char *)data + 1, n - 1 }, "body", NULL))
         return 0;
-    if (serve_read_body(&w, (enum serve_method)(data[0] % 3), body, data[0] & 8, 4096, &f)) {
+    s.o.lenient = data[0] & 8;
+    if (serve_read_body(&w, &s, (enum serve_method)(data[0] % 3), body, &f)) {
         assert(f.status == 0 && w.n >= 1 && w.n <= CHOICES_MAX && w.top <= TOP_MAX && w.q.n_stops <= STOPS_MAX);
         assert(w.messages != NULL || w.prompt != NULL || w.input != NULL);
     } else {

@@ -294,7 +294,17 @@ static void test_sliding_windows(void **state)
     }
     assert_int_equal(s.window[44], s.window[43] + 1);
     assert_int_equal(s.token[44], v[6]);
-    w.stride_tokens = 16;
+    w.stride_tokens = 16; /* side by side: 45 are 16, 16 and 13, without the first of each */
+    s.n = 0;
+    assert_int_equal(eval_windows(o.r, text, 2, &w, note, &s, NULL, &e), ERR_OK);
+    assert_int_equal(s.n, 15 + 15 + 12 + 9);
+    assert_int_equal(s.n, eval_scored_count(text, 2, &w));
+    assert_int_equal(s.token[15], v[17]);
+    near(s.logprob[15], plain(o.r, v, 16, 17, -1), 1e-6);
+    text[0].n = 33; /* a last window of one token has nothing to score */
+    assert_int_equal(eval_scored_count(text, 1, &w), 30);
+    assert_int_equal(eval_window_count(text, 1, &w), 2);
+    w.stride_tokens = 17;
     assert_int_equal(eval_windows(o.r, text, 2, &w, note, &s, NULL, &e), ERR_ARG);
     close_tiny(&o);
 }
