@@ -27,7 +27,7 @@ static const struct opt opts[] = {
     PATH(0, "recipe", "file", "rules: which tensors get which type", &o.recipe),
     LIST("tensor", "regex=type", "a rule before all others; repeatable", &o.tensors),
     FLAG(0, "pure", "--type is one type for all, not a mix", &o.pure),
-    PATH(0, "imatrix", "file", "importance of columns (GGUF of llama-imatrix)", &o.imatrix),
+    PATH(0, "imatrix", "file", "importance of columns; with --measure: written", &o.imatrix),
     LIST("merge-lora", "file[:x]", "an adapter, times x, into the weights; repeatable", &o.merge),
     CHOICE("effort", "default|highest", "highest: less error, much slower", &o.effort),
     FLAG(0, "unbiased", "blocks keep their length (see manual)", &o.unbiased),
@@ -42,6 +42,7 @@ static const struct opt opts[] = {
     FLAG(0, "random", "on random tokens", &o.random),
     INT64(0, "tokens", "n", "in 16 sequences (default 2048)", &o.tokens, 32),
     STRING(0, "probes", "type,...", "types that are run (default q3_k)", &o.probes),
+    CHOICE("method", "probes|fisher", "runs of the model, or one gradient (default probes)", &o.method),
     CHOICE("group", "tensor|layer|class", "what is probed at once (default tensor)", &o.group),
     STRING(0, "device", "name", "what runs the model: cpu (default), cuda", &o.device),
     INT64(0, "seed", "n", "of text and evolution (default 1)", &o.seed, 0),
@@ -77,7 +78,7 @@ static void check_usage(int n_operands)
     if (o.tokens > 1 << 24)
         cli_usage("--tokens %lld: at most 16777216", (long long)o.tokens);
     bool measures = cli_given(&program, "tokens") || cli_given(&program, "probes") || cli_given(&program, "group") ||
-                    o.data || o.random || o.device;
+                    cli_given(&program, "method") || o.data || o.random || o.device;
 
     if (o.check) {
         for (const struct opt *p = opts; p->kind != OPT_END; p++)
@@ -90,7 +91,7 @@ static void check_usage(int n_operands)
     if (o.budgets.n > 0 && !o.measure)
         cli_usage("--budget needs --measure FILE, which has or gets what types cost");
     if (!o.measure && (measures || cli_given(&program, "seed")))
-        cli_usage("--data, --random, --tokens, --probes, --group, --device and --seed are for --measure");
+        cli_usage("--data, --random, --tokens, --method, --probes, --group, --device and --seed are for --measure");
     if (o.budgets.n == 0 && (o.save_recipe || cli_given(&program, "search")))
         cli_usage("--save-recipe and --search need --budget");
     if (o.merge.n > 0 && o.measure)
@@ -100,10 +101,15 @@ static void check_usage(int n_operands)
     if (o.type && (o.measure || o.budgets.n > 0))
         cli_usage("--type gives all tensors types: not with --measure");
     o.said.text = o.data || o.random || cli_typed(&program, "tokens") || (cli_typed(&program, "seed") && o.search == 0);
+    if (o.method != METHOD_PROBES && (cli_typed(&program, "probes") || cli_typed(&program, "group")))
+        cli_usage("--probes and --group are for --method probes");
+    o.said.method = cli_typed(&program, "method");
     o.said.probes = cli_typed(&program, "probes");
     o.said.effort = cli_typed(&program, "effort") && o.budgets.n == 0;
     if (o.measure && o.budgets.n == 0) {
-        if (o.recipe || o.tensors.n > 0 || o.imatrix || o.dry_run || o.force || o.unbiased || o.pure)
+        o.save_imatrix = o.imatrix;
+        o.imatrix = NULL;
+        if (o.recipe || o.tensors.n > 0 || o.dry_run || (o.force && !o.save_imatrix) || o.unbiased || o.pure)
             cli_usage("--measure without --budget only measures: no rules, no output");
         if (n_operands != 1)
             cli_usage("--measure without --budget takes one file, IN");
@@ -188,8 +194,11 @@ static enum err_code check_output(const struct gguf *g, const struct ramp_merge 
     for (int i = 0; i < m->n; i++)
         if (same_file(&st, m->adapter[i]->path))
             return err_set(e, ERR_ARG, "%s: is an input, and will not be replaced", out);
-    if ((o.imatrix && same_file(&st, o.imatrix)) || (o.recipe && same_file(&st, o.recipe)))
-        return err_set(e, ERR_ARG, "%s: is an input, and will not be replaced", out);
+    const char *const others[] = { o.imatrix, o.recipe, o.measure, o.data };
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i] != NULL && same_file(&st, others[i]))
+            return err_set(e, ERR_ARG, "%s: is an input, and will not be replaced", out);
     if (!o.force)
         return err_set(e, ERR_ARG, "%s: exists (-f replaces it)", out);
     return ERR_OK;
@@ -323,6 +332,8 @@ static enum err_code quantize(const char *in, const char *out, struct err *e)
         rc = open_merge(&merge, g, e);
     if (rc == ERR_OK && out != NULL && !o.dry_run)
         rc = check_output(g, &merge, out, e); /* before hours of measuring */
+    if (rc == ERR_OK && o.save_imatrix)
+        rc = check_output(g, &merge, o.save_imatrix, e);
     if (rc == ERR_OK && o.measure)
         rc = cli_quantize_measure(&l, &o, g, e);
     if (rc == ERR_OK && o.budgets.n > 0)

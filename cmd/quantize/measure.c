@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/pool.h"
 #include "base/simd.h"
+#include "grad/grad.h"
 #include "measure/measure.h"
 #include "model/model.h"
 #include "quant/quant.h"
@@ -31,6 +32,7 @@ static const int odd[] = { QUANT_f16 };
 /* All tensors in one of these: how losses add up. */
 static const int wholes[] = { QUANT_iq2_xxs, QUANT_q2_k, QUANT_iq3_xxs, QUANT_q3_k, QUANT_q4_k, QUANT_q5_k, QUANT_q6_k,
                               QUANT_q8_0 };
+static const char *const methods[] = { [METHOD_PROBES] = "probe", [METHOD_FISHER] = "fisher" };
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 struct job {
@@ -41,6 +43,7 @@ struct job {
     struct ramp_coder              coder;
     struct measure                *m;
     struct measure_text            text;
+    struct measure_moments        *moments;
     struct gguf_tensor            *with;  /* [tensors] as they are, but for those that are probed */
     bool                          *wanted; /* [tensors] to be measured */
     int                           *group;  /* [tensors] */
@@ -250,11 +253,12 @@ static enum err_code random_text(struct job *j, struct err *e)
 static enum err_code head_of(struct job *j, struct ramp_losses_head *out, struct err *e)
 {
     const char             *kind = j->o->data != NULL ? "file" : j->o->random ? "random" : "own";
-    struct ramp_losses_head h = { .model = ramp_fingerprint(j->g), .method = "probe" };
+    struct ramp_losses_head h = { .model = ramp_fingerprint(j->g), .method = "" };
 
     snprintf(h.text, sizeof h.text, "%s", kind);
     snprintf(h.effort, sizeof h.effort, "%s", j->o->effort ? "highest" : "default");
-    snprintf(h.probes, sizeof h.probes, "%s", j->o->probes);
+    snprintf(h.method, sizeof h.method, "%s", methods[j->o->method]);
+    snprintf(h.probes, sizeof h.probes, "%s", j->o->method == METHOD_PROBES ? j->o->probes : "");
     j->text = (struct measure_text){ .n_seq = SEQUENCES, .n_tokens = j->o->tokens / SEQUENCES };
     if (j->o->data != NULL ? text_of_file(j, e) : j->o->random ? random_text(j, e) : own_text(j, e))
         return e->code;
@@ -274,9 +278,9 @@ static enum err_code check_same(const struct job *j, bool same, struct err *e)
 {
     return same ? ERR_OK
                 : err_set(e, ERR_FORMAT,
-                       "%s: was begun with other options: %s text, %d x %lld tokens, probes %s, effort %s; give the "
-                       "same, or name another file",
-                       j->o->measure, j->l.head.text, j->l.head.n_seq, (long long)j->l.head.n_tokens, j->l.head.probes,
+                       "%s: was begun with other options: method %s, %s text, %d x %lld tokens, probes %s, effort %s; "
+                       "give the same, or name another file",
+                       j->o->measure, j->l.head.method, j->l.head.text, j->l.head.n_seq, (long long)j->l.head.n_tokens, j->l.head.probes,
                        j->l.head.effort);
 }
 
@@ -291,15 +295,16 @@ static enum err_code begin(struct job *j, struct err *e)
         j->l.head = h;
         return append(j, ramp_losses_head_line(&h), e);
     }
-    return check_same(j, same_text(&h, &j->l.head) && strcmp(h.effort, j->l.head.effort) == 0 &&
-                      strcmp(h.probes, j->l.head.probes) == 0, e);
+    return check_same(j, same_text(&h, &j->l.head) && strcmp(h.method, j->l.head.method) == 0 &&
+                      strcmp(h.effort, j->l.head.effort) == 0 && strcmp(h.probes, j->l.head.probes) == 0, e);
 }
 
 /* What was said of a measurement must be so, even where nothing is left to be measured. */
 static enum err_code check_complete(struct job *j, struct err *e)
 {
     const struct ramp_losses_head *h = &j->l.head;
-    bool same = (!j->o->said.probes || strcmp(j->o->probes, h->probes) == 0) &&
+    bool same = (!j->o->said.method || strcmp(methods[j->o->method], h->method) == 0) &&
+                (!j->o->said.probes || strcmp(j->o->probes, h->probes) == 0) &&
                 (!j->o->said.effort || strcmp(j->o->effort ? "highest" : "default", h->effort) == 0);
 
     if (j->o->said.text && same) {
@@ -464,6 +469,23 @@ static enum err_code measure_group(struct job *j, int group, struct err *e)
     return ERR_OK;
 }
 
+/* From second moments, one tensor at a time. */
+static enum err_code weigh_tensor(struct job *j, size_t i, struct err *e)
+{
+    const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
+    struct progress           encoding = { go_on, NULL };
+    size_t                    n;
+    const int                *type = types_of(t, &n);
+
+    if (cli_quantize_fisher(j->l.kl[i], j->moments, t, &j->coder, type, n, &encoding, e) ||
+        append(j, ramp_losses_tensor_line(t->name, j->l.kl[i]), e))
+        return e->code;
+    tick(j, 0, 1);
+    j->done++;
+    j->l.measured[i] = true;
+    return ERR_OK;
+}
+
 /* Whether all tensors in a type would be in memory at once. */
 static bool has_room(const struct job *j, int type)
 {
@@ -508,13 +530,54 @@ static int64_t count_runs(const struct job *j)
     for (size_t i = 0; i < j->l.n; i++) {
         bool first = j->wanted[i] && !j->l.measured[i];
 
-        for (size_t k = 0; first && k < i; k++)
+        for (size_t k = 0; first && j->o->method == METHOD_PROBES && k < i; k++)
             first = !(j->wanted[k] && !j->l.measured[k] && j->group[k] == j->group[i]);
-        n += first ? j->n_probes : 0;
+        n += !first ? 0 : j->o->method == METHOD_PROBES ? j->n_probes : 1;
     }
     for (size_t k = 0; k < COUNT(wholes); k++)
         n += whole_missing(j, wholes[k]);
     return n;
+}
+
+static bool any_tensor_missing(const struct job *j)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < j->l.n; i++)
+        any |= j->wanted[i] && !j->l.measured[i];
+    return any;
+}
+
+static enum err_code open_moments(struct job *j, struct err *e)
+{
+    struct progress p = progress_of(j, "gradients", STR(""));
+
+    return measure_moments_open(&j->moments, j->g, j->o->n_threads, &j->text, (uint64_t)j->o->seed, &p, e);
+}
+
+/* Whether there will be one, before anything is run or written. */
+static enum err_code check_gradient(const struct job *j, struct err *e)
+{
+    struct grad *grad;
+
+    if (j->o->method != METHOD_FISHER && j->o->save_imatrix == NULL)
+        return ERR_OK;
+    if (grad_open(&grad, j->g, 1, e))
+        return e->code;
+    grad_close(grad);
+    return ERR_OK;
+}
+
+/* The inputs of the text that was measured with. */
+static enum err_code save_imatrix(struct job *j, struct err *e)
+{
+    struct ramp_losses_head h;
+
+    if (j->text.v == NULL && head_of(j, &h, e) == ERR_OK)
+        (void)check_same(j, same_text(&h, &j->l.head), e);
+    if (e->code == ERR_OK && j->moments == NULL)
+        (void)open_moments(j, e);
+    return e->code ? e->code : measure_imatrix_write(j->moments, j->o->save_imatrix, j->l.head.text, e);
 }
 
 static enum err_code measure_all(struct job *j, struct err *e)
@@ -524,12 +587,14 @@ static enum err_code measure_all(struct job *j, struct err *e)
 
     /* Runs in the order of the groups' first tensors, then all tensors in one type. */
     rc = measure_open(&j->m, j->g, &j->mo, &j->text, &p, e);
+    if (rc == ERR_OK && j->o->method == METHOD_FISHER && any_tensor_missing(j))
+        rc = open_moments(j, e);
     j->todo = count_runs(j);
     j->from_ms = cli_now_ms();
     for (size_t i = 0; i < j->l.n && rc == ERR_OK; i++)
         if (j->wanted[i] && !j->l.measured[i]) {
             progress_of(j, "", gguf_tensor_at(j->g, i)->name);
-            rc = measure_group(j, j->group[i], e);
+            rc = j->o->method == METHOD_FISHER ? weigh_tensor(j, i, e) : measure_group(j, j->group[i], e);
         }
     for (size_t k = 0; k < COUNT(wholes) && rc == ERR_OK; k++)
         if (whole_missing(j, wholes[k])) {
@@ -573,6 +638,8 @@ enum err_code cli_quantize_measure(struct ramp_losses *out, const struct quantiz
     if (rc == ERR_OK)
         rc = list_tensors(&j, e);
     if (rc == ERR_OK)
+        rc = check_gradient(&j, e);
+    if (rc == ERR_OK)
         rc = read_file(&j, e);
     if (rc == ERR_OK && count_runs(&j) == 0)
         rc = check_complete(&j, e);
@@ -580,7 +647,10 @@ enum err_code cli_quantize_measure(struct ramp_losses *out, const struct quantiz
         rc = err_set(e, ERR_ARG, "%s: is not complete, and --dry-run measures nothing", o->measure);
     else if (rc == ERR_OK)
         rc = measure_missing(&j, e);
+    if (rc == ERR_OK && o->save_imatrix != NULL)
+        rc = save_imatrix(&j, e);
     cli_progress_end();
+    measure_moments_close(j.moments);
     free(j.text.v);
     if (j.fd >= 0)
         close(j.fd);

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure.h - what other tensors do to a model's answers.          room: measure (base gguf model run eval)
+/* measure.h - what other tensors do to a model's answers.          room: measure (base quant gguf model run eval grad)
  *
  * A measurement keeps the logits of the unchanged model on some sequences of tokens. A probe is the same model with
  * other bytes for some tensors, opened and run on the same sequences: the divergence of its answers is what these bytes
- * cost. Works for every model and device that a run works for. One thread calls.
+ * cost. Works for every model and device that a run works for.
+ *
+ * Second moments say it from one backward pass, for the families of room grad: with labels drawn from the model's own
+ * output the squares of gradients are the diagonal of its Fisher information, and half of that times the squares of what
+ * changes is the divergence to second order (Amari 1998; factors for inputs and outputs: Martens & Grosse 2015).
+ * One thread calls.
  */
 #ifndef MEASURE_MEASURE_H
 #define MEASURE_MEASURE_H
@@ -41,4 +46,30 @@ void measure_close(struct measure *m); /* NULL is allowed */
  * error takes sequences as independent. */
 MUST_CHECK enum err_code measure_kl(struct measure *m, const struct gguf *changed, struct eval_mean *out,
                                     const struct progress *progress, struct err *e);
+
+/* Of a matrix, each expert apart. */
+struct measure_moment {
+    char    *name;      /* of the tensor */
+    int64_t  n_in, n_out, n_expert;
+    bool     embedding; /* rows that are looked up, the first of the list */
+    int64_t *rows;      /* [n_expert] tokens that used it */
+    /* Sums over these tokens of the squares of inputs, and of the gradients of outputs. Of the embedding: of the gradients
+     * of the rows that were looked up, and how often each was. */
+    float   *in;        /* [n_expert][n_in] */
+    float   *out;       /* [n_expert][n_out] */
+};
+struct measure_moments {
+    struct measure_moment *v; /* a matrix that is embedding and output is there twice */
+    int                    n;
+    struct measure_text    text; /* its shape */
+};
+/* The loss is -log p of a label for each token, drawn from the model's output: a function of model, text and seed, the
+ * same for any number of threads (0: all processors). ERR_UNSUPPORTED: no gradient of this family. */
+MUST_CHECK enum err_code measure_moments_open(struct measure_moments **out, const struct gguf *g, int n_threads,
+                                              const struct measure_text *text, uint64_t seed,
+                                              const struct progress *progress, struct err *e);
+void measure_moments_close(struct measure_moments *m); /* NULL is allowed */
+/* The inputs' sums as an imatrix file of llama.cpp's GGUF form (ramp_importance_open()); text: what they are of. */
+MUST_CHECK enum err_code measure_imatrix_write(const struct measure_moments *m, const char *path, const char *text,
+                                               struct err *e);
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "measure/internal.h"
 #include "measure/measure.h"
 #include "model/model.h"
 #include "run/run.h"
@@ -17,8 +18,7 @@ static enum err_code make_room(struct measure_text *t, struct err *e)
     return t->v != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 }
 
-/* A token at temperature 1. */
-static int32_t draw(const float *logits, int32_t n, double u)
+int32_t measure_draw(const float *logits, int32_t n, double u)
 {
     double sum = 0, at = 0;
     float  max = logits[0];
@@ -79,7 +79,7 @@ static enum err_code write_wanted(struct measure_text *t, struct run *r, const b
             const float *logits = run_logits(r, k);
 
             t->v[s * t->n_tokens + i + 1] =
-                draw(logits, run_n_vocab(r), rng_unit(seed, (uint64_t)s, (uint64_t)i));
+                measure_draw(logits, run_n_vocab(r), rng_unit(seed, (uint64_t)s, (uint64_t)i));
         }
     }
     free(rows);

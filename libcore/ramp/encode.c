@@ -9,7 +9,7 @@
 #include "ramp/internal.h"
 
 /* The slowest types encode a quarter of a million elements a second and thread. */
-enum { SAMPLE_ELEMS = 1 << 18, BATCH_ELEMS_EACH = 1 << 16, BATCH_ELEMS_MOST = 1 << 19 };
+enum { SAMPLE_ELEMS = 1 << 18, WEIGHTED_ELEMS = 1 << 18, BATCH_ELEMS_EACH = 1 << 16, BATCH_ELEMS_MOST = 1 << 19 };
 #define LENGTHEN_MOST 2.0
 
 enum err_code ramp_encoding_open(struct ramp_encoding *c, int64_t longest, int64_t rows_max,
@@ -103,6 +103,11 @@ static void lengthen(unsigned char *row, int type, const float *x, float *q, int
     }
 }
 
+static int64_t row_at(const struct ramp_encoding *c, int64_t i)
+{
+    return c->pick != NULL ? c->pick[c->first + i * c->step] : c->first + i * c->step;
+}
+
 static void encode_rows(void *ctx, int64_t begin, int64_t end, int worker)
 {
     struct ramp_encoding *c = ctx;
@@ -113,8 +118,10 @@ static void encode_rows(void *ctx, int64_t begin, int64_t end, int worker)
     quant_decode_fn      *decode = quant_decoder(c->t->type, c->simd);
 
     for (int64_t i = begin; i < end; i++) {
-        decode(x, (const char *)c->t->data + (size_t)(c->first + i * c->step) * in_bytes, n);
-        ramp_merge_row(c->merge, c->t, c->first + i * c->step, x);
+        int64_t row = row_at(c, i);
+
+        decode(x, (const char *)c->t->data + (size_t)row * in_bytes, n);
+        ramp_merge_row(c->merge, c->t, row, x);
         c->bad[i] = !all_finite(x, n);
         fit(c->out + (size_t)i * bytes, x, n, c->weights, c->effort);
         if (c->unbiased && !c->bad[i])
@@ -132,7 +139,7 @@ enum err_code ramp_encode(struct ramp_encoding *c, void *out, int64_t first, int
     for (int64_t i = 0; i < n; i++)
         if (c->bad[i])
             return err_set(e, ERR_FORMAT, "%.*s: row %lld has a value that is not finite", STR_ARG(c->t->name),
-                           (long long)(first + i * step));
+                           (long long)row_at(c, i));
     return ERR_OK;
 }
 
@@ -200,5 +207,123 @@ enum err_code ramp_error(double *out, const struct gguf_tensor *t, const struct 
     free(to);
     if (rc == ERR_OK)
         *out = of > 0 ? error / of : 0;
+    return rc;
+}
+
+/* ---- errors that are weighted by what they do ---- */
+
+struct weighing {
+    const struct gguf_tensor *t;
+    const float              *rows, *columns; /* [matrices][ne1], [matrices][ne0] */
+    int64_t                  *pick;
+    int64_t                   n_pick;
+    double                    scale;          /* from the rows that were picked to all */
+    unsigned char            *to;
+    float                    *x, *y;
+};
+
+/* A row's weight times the weighted square of v. */
+static double weighed(const struct weighing *k, int64_t row, const float *v)
+{
+    const float *c = k->columns + row / k->t->ne[1] * k->t->ne[0];
+    double       sum = 0;
+
+    for (int64_t i = 0; i < k->t->ne[0]; i++)
+        sum += (double)c[i] * (double)v[i] * (double)v[i];
+    return (double)k->rows[row] * sum;
+}
+
+/* Rows that count, or some of them, evenly spread. */
+static enum err_code pick_rows(struct weighing *k, const struct ramp_coder *c, const struct progress *progress, struct err *e)
+{
+    const int64_t    n = k->t->ne[0], all = k->t->ne[1] * k->t->ne[2] * k->t->ne[3], some = WEIGHTED_ELEMS / n + 1;
+    quant_decode_fn *decode = quant_decoder(k->t->type, c->simd);
+    int64_t          used = 0;
+    double           of_all = 0, of_picked = 0;
+
+    k->pick = malloc(((size_t)all + 1) * sizeof *k->pick);
+    if (k->pick == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (int64_t r = 0; r < all; r++)
+        if (k->rows[r] > 0.0f)
+            k->pick[used++] = r;
+    k->n_pick = used < some ? used : some;
+    k->scale = 1;
+    for (int64_t i = 0, at = 0; used > some && i < used; i++) {
+        double w;
+
+        decode(k->x, (const char *)k->t->data + k->pick[i] * quant_row_bytes(k->t->type, n), n);
+        w = weighed(k, k->pick[i], k->x);
+        of_all += w;
+        if (i != at * used / some) /* each place is at or before the one that is read next */
+            continue;
+        of_picked += w;
+        k->pick[at++] = k->pick[i];
+        if (!progress_tick(progress, (uint64_t)i, (uint64_t)used))
+            return err_set(e, ERR_CANCEL, "interrupted");
+    }
+    if (of_picked > 0)
+        k->scale = of_all / of_picked;
+    return ERR_OK;
+}
+
+static enum err_code weighed_error(double *out, struct weighing *k, struct ramp_encoding *by, const struct ramp_coder *c,
+                                   const struct progress *progress, struct err *e)
+{
+    const int64_t n = k->t->ne[0], batch = ramp_batch_rows(c, n);
+    size_t        bytes = (size_t)quant_row_bytes(by->type, n);
+    double        sum = 0;
+
+    by->pick = k->pick;
+    for (int64_t i = 0; i < k->n_pick; i += batch) {
+        int64_t m = k->n_pick - i < batch ? k->n_pick - i : batch;
+
+        if (ramp_encode(by, k->to, i, 1, m, e))
+            return e->code;
+        for (int64_t r = 0; r < m; r++) {
+            int64_t row = k->pick[i + r];
+
+            quant_decoder(k->t->type, c->simd)(k->x, (const char *)k->t->data + row * quant_row_bytes(k->t->type, n), n);
+            quant_decoder(by->type, c->simd)(k->y, k->to + (size_t)r * bytes, n);
+            for (int64_t j = 0; j < n; j++)
+                k->y[j] -= k->x[j];
+            sum += weighed(k, row, k->y);
+        }
+        if (!progress_tick(progress, (uint64_t)(i + m), (uint64_t)k->n_pick))
+            return err_set(e, ERR_CANCEL, "interrupted");
+    }
+    *out = sum * k->scale;
+    return ERR_OK;
+}
+
+enum err_code ramp_weighted_errors(double out[], const struct gguf_tensor *t, const struct ramp_coder *c,
+                                   const int *types, size_t n_types, const float *rows, const float *columns,
+                                   const struct progress *progress, struct err *e)
+{
+    const int64_t        n = t->ne[0], batch = ramp_batch_rows(c, n);
+    struct weighing      k = { .t = t, .rows = rows, .columns = columns };
+    struct ramp_encoding by = { 0 };
+    enum err_code        rc = ERR_OK;
+
+    k.x = malloc((size_t)n * sizeof *k.x);
+    k.y = malloc((size_t)n * sizeof *k.y);
+    k.to = malloc((size_t)(n * batch) * sizeof(float)); /* no type takes more */
+    if (k.x == NULL || k.y == NULL || k.to == NULL)
+        rc = err_set(e, ERR_NOMEM, "out of memory");
+    if (rc == ERR_OK)
+        rc = pick_rows(&k, c, progress, e);
+    if (rc == ERR_OK)
+        rc = ramp_encoding_open(&by, n, batch, c, e);
+    by.t = t;
+    for (size_t i = 0; i < n_types && rc == ERR_OK; i++) {
+        by.type = types[i];
+        if (types[i] != t->type)
+            rc = weighed_error(&out[types[i]], &k, &by, c, progress, e);
+    }
+    ramp_encoding_close(&by);
+    free(k.pick);
+    free(k.x);
+    free(k.y);
+    free(k.to);
     return rc;
 }

@@ -49,6 +49,7 @@ struct ramp_encoding {
     bool                      unbiased;
     float                    *rows;    /* two for each thread */
     int64_t                   longest, rows_max, first, step;
+    const int64_t            *pick;    /* rows instead of first, first + step ...; NULL: none */
     unsigned char            *bad;     /* [rows_max] a row has what is not finite */
     unsigned char            *out;
 };

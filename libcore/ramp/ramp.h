@@ -117,4 +117,11 @@ MUST_CHECK enum err_code ramp_recode(void **data, const struct gguf_tensor *t, c
 /* Squared error of the type over the squares of the weights, on rows of about 2^18 elements, evenly spread. */
 MUST_CHECK enum err_code ramp_error(double *out, const struct gguf_tensor *t, const struct ramp_coder *c, int type,
                                     struct err *e);
+/* out[type], for each of the types but the tensor's own: the sum of rows[o] * columns[i] * (what the type changes at o, i)^2
+ * over all matrices of the tensor; rows [matrices][ne1] and columns [matrices][ne0] at least 0. Of large tensors on rows
+ * of about 2^18 elements, evenly spread among those that have a weight, and scaled up by what all rows have of the same sum
+ * over the weights themselves. progress: of one of the steps. */
+MUST_CHECK enum err_code ramp_weighted_errors(double out[], const struct gguf_tensor *t, const struct ramp_coder *c,
+                                              const int *types, size_t n_types, const float *rows, const float *columns,
+                                              const struct progress *progress, struct err *e);
 #endif

@@ -44,6 +44,31 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     cmp <(sort l) <(sort "$LOSSES")
 }
 
+@test "a gradient says what types cost, too, and its inputs are an importance" {
+    try 0 chimere-quantize --measure f --method fisher --random --tokens 64 --imatrix im "$(source_model)"
+    [ "$(wc -l < f)" -eq "$(wc -l < "$LOSSES")" ]
+    jq -es '.[0].method == "fisher" and (.[1].kl.q8_0 < .[1].kl.q4_0)' f
+    # where losses are small, both methods say the same, roughly
+    local of='select(.tensor == "output.weight").kl.q4_0'
+    awk -v a="$(jq -e "$of" f)" -v b="$(jq -e "$of" "$LOSSES")" 'BEGIN { exit !(a > b / 2 && a < b * 2) }'
+    try 0 chimere-quantize --measure f --budget size=700000 --imatrix im "$(source_model)" m.gguf
+    try 0 chimere-run -m m.gguf -n 3 --raw -p 'a b c' --ignore-eos
+    # once more, from the complete file: the same importance, and it is replaced when that is said
+    refuses 2 "exists" chimere-quantize --measure f --imatrix im "$(source_model)"
+    refuses 2 "is the input" chimere-quantize --measure f --imatrix "$(source_model)" -f "$(source_model)"
+    refuses 2 "is also the file of" chimere-quantize --measure f --imatrix f -f "$(source_model)"
+    cp im before
+    try 0 chimere-quantize --measure f --random --tokens 64 --imatrix im -f "$(source_model)"
+    cmp im before
+    refuses 3 "begun with other options" chimere-quantize --measure f --imatrix new --random "$(source_model)"
+    [ ! -e new ]
+    refuses 3 "begun with other options" chimere-quantize --measure f --method probes "$(source_model)"
+    refuses 2 "are for --method probes" chimere-quantize --measure f --method fisher --group class "$(source_model)"
+    refuses 3 "gradients of architecture" chimere-quantize --measure k --method fisher --random "$MODELS/kimilinear-a.gguf"
+    refuses 3 "gradients of architecture" chimere-quantize --measure k --tokens 32 --random --imatrix new "$MODELS/kimilinear-a.gguf"
+    [ ! -e k ] && [ ! -e new ]
+}
+
 @test "a measurement that was cut off goes on, and ends the same" {
     head -c 3000 "$LOSSES" > l
     [ "$(tail -c 1 l)" != "" ]
