@@ -232,8 +232,8 @@ static enum err_code ask(struct server *s, json_t *id, const char *method, const
     if (strcmp(method, "cancel") == 0)
         return cancel(s, id, body, e);
     if (!serve_method(&m, str_of(method)))
-        return say_error(id, "method: not chat/completions, completions, embeddings, models, tokenize, detokenize, health, "
-                         "metrics or cancel", "/method", 404, e);
+        return say_error(id, "method: not chat/completions, completions, embeddings, responses, models, tokenize, "
+                         "detokenize, health, metrics or cancel", "/method", 404, e);
     if (*find(s, id) != NULL)
         return say_error(id, "id: a request with this id is in progress", "/id", 409, e);
     a = calloc(1, sizeof *a);

@@ -184,6 +184,7 @@ static const struct route {
     { "/v1/chat/completions", "POST", false },
     { "/v1/completions", "POST", false },
     { "/v1/embeddings", "POST", false },
+    { "/v1/responses", "POST", false },
     { "/v1/models", "GET", false },
     { "/health", "GET", true },
     { "/metrics", "GET", false },
@@ -297,7 +298,7 @@ static enum MHD_Result ask(struct request *r)
     struct err why = { 0 };
     json_t *body = NULL;
     const char *client;
-    const bool post = r->method <= SERVE_EMBEDDING;
+    const bool post = r->method <= SERVE_RESPONSE;
     enum err_code code;
 
     if (r->too_long)
@@ -364,6 +365,7 @@ static enum MHD_Result answer(struct request *r)
 static enum err_code add_event(struct request *r, const json_t *body, struct err *e)
 {
     char *text = body != NULL ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    const char *type = json_string_value(json_object_get(body, "type")); /* events of responses have one */
     enum err_code code = ERR_OK;
 
     if (r->at > r->body.n / 2) { /* what went out makes room */
@@ -373,7 +375,10 @@ static enum err_code add_event(struct request *r, const json_t *body, struct err
     }
     if (body != NULL && text == NULL)
         return no_memory(e);
-    if (cli_buf_add(&r->body, STR("data: "), e) || cli_buf_add(&r->body, text != NULL ? str_of(text) : STR("[DONE]"), e) ||
+    if (type != NULL && (cli_buf_add(&r->body, STR("event: "), e) || cli_buf_add(&r->body, str_of(type), e) ||
+                         cli_buf_add(&r->body, STR("\n"), e)))
+        code = e->code;
+    else if (cli_buf_add(&r->body, STR("data: "), e) || cli_buf_add(&r->body, text != NULL ? str_of(text) : STR("[DONE]"), e) ||
         cli_buf_add(&r->body, STR("\n\n"), e))
         code = e->code;
     free(text);

@@ -66,6 +66,9 @@ struct choice {
     enum gen_end        end;
     int64_t             border;    /* of the prompt: where its last message ends; 0: not known */
     bool                said_role;
+    json_t             *items;     /* of a response: those that are complete; NULL: it has not begun */
+    enum item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE } open; /* whose text is `text` */
+    int64_t             n_events;
     json_t             *embedding;
 };
 
@@ -77,6 +80,7 @@ struct job {
     struct wish       w;
     const struct serve_beside *beside; /* NULL: not started */
     json_t           *body;      /* ours */
+    json_t           *asked;     /* of a response: its body, of which `body` was made; NULL: it is none */
     struct choice    *choice;    /* [n_choices] */
     int               n_choices, n_prompts, n_left;
     bool              started;   /* its requests are the engine's */
@@ -126,6 +130,13 @@ json_t *serve_logprob(const struct serve *s, const struct sample_pick *pick, int
 /* The same of a token that was given, from the row before it; logits NULL: nothing stands before it. */
 json_t *serve_row_logprob(const struct serve *s, int32_t token, const float *logits, int n_top);
 bool serve_add(struct serve_buf *b, struct str s);
+/* responses.c: the body of a chat with that meaning, NULL with a fault; its faults in the words of the request; the parts of
+ * an answer, and its end. */
+json_t *serve_response_body(const json_t *body, struct fault *f);
+void serve_response_fault(struct fault *f);
+MUST_CHECK enum err_code serve_response_piece(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p,
+                                              struct err *e);
+MUST_CHECK enum err_code serve_response_end(struct serve *s, struct job *j, struct choice *c, struct err *e);
 /* simple.c: what needs no engine */
 json_t *serve_simple(struct serve *s, enum serve_method m, const json_t *body, struct fault *f);
 /* start.c: a wish to requests */

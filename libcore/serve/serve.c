@@ -55,11 +55,13 @@ static void free_job(struct job *j)
         json_decref(c->calls);
         json_decref(c->logprobs);
         json_decref(c->embedding);
+        json_decref(c->items);
     }
     free(j->choice);
     serve_wish_free(&j->w);
     grammar_close(j->grammar);
     json_decref(j->body);
+    json_decref(j->asked);
     free(j);
 }
 
@@ -138,8 +140,10 @@ static void stop_choices(struct serve *s, struct job *j)
             gen_cancel(s->o.gen, j->choice[i].id);
 }
 
-static enum err_code refuse(struct serve *s, struct job *j, const struct fault *f, struct err *e)
+static enum err_code refuse(struct serve *s, struct job *j, struct fault *f, struct err *e)
 {
+    if (j->asked != NULL && j->body != NULL) /* the chat that was made of it is at fault */
+        serve_response_fault(f);
     s->errors++;
     stop_choices(s, j);
     return serve_push(s, j, SERVE_ERROR, serve_fault_body(f), f->status, true, e);
@@ -178,13 +182,18 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, const json_t 
     s->requests[method]++;
     if (body != NULL && j->body == NULL)
         return no_memory(e);
-    if (method > SERVE_EMBEDDING) {
+    if (method > SERVE_RESPONSE) {
         json_t *reply = serve_simple(s, method, j->body, &f);
 
         j->started = true;
         return f.status != 0 ? refuse(s, j, &f, e) : serve_push(s, j, SERVE_BODY, reply, 200, true, e);
     }
-    if (!serve_read_body(&j->w, s, method, j->body, &f)) {
+    if (method == SERVE_RESPONSE) {
+        j->asked = j->body;
+        j->body = serve_response_body(j->asked, &f);
+        j->method = SERVE_CHAT;
+    }
+    if (f.status != 0 || !serve_read_body(&j->w, s, j->method, j->body, &f)) {
         j->started = true;
         return refuse(s, j, &f, e);
     }
@@ -348,6 +357,8 @@ static enum err_code take_piece(struct serve *s, struct job *j, struct choice *c
 {
     json_t *delta = NULL, *call;
 
+    if (j->asked != NULL)
+        return serve_response_piece(s, j, c, p, e);
     if (p->part == CHAT_TOOL) {
         if (!j->w.parallel_calls && json_array_size(c->calls) > 0)
             return ERR_OK;
@@ -541,6 +552,8 @@ static enum err_code end_choice(struct serve *s, struct job *j, struct choice *c
         return no_memory(e);
     if (j->method != SERVE_EMBEDDING && take_text(s, j, c, ev->text, true, NULL, e))
         return e->code;
+    if (j->asked != NULL)
+        return serve_response_end(s, j, c, e);
     if (j->w.stream &&
         serve_push(s, j, SERVE_CHUNK,
                    serve_chunk(s, j, c, j->method == SERVE_CHAT ? json_object() : json_string(""), NULL, serve_finish(j, c)), 200,

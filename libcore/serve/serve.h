@@ -78,6 +78,7 @@ enum serve_method {
     SERVE_CHAT,       /* chat/completions */
     SERVE_COMPLETION, /* completions */
     SERVE_EMBEDDING,  /* embeddings */
+    SERVE_RESPONSE,   /* responses; the last one with a body to answer */
     SERVE_MODELS,     /* models */
     SERVE_TOKENIZE,   /* {"text", "special"} to {"tokens"} */
     SERVE_DETOKENIZE, /* {"tokens", "special"} to {"text"} */

@@ -169,8 +169,8 @@ static void holdings(struct page *p, const struct run *r)
 
 char *serve_metrics(const struct serve *s)
 {
-    static const char *const names[SERVE_N_METHODS] = { "chat_completions", "completions", "embeddings", "models", "tokenize",
-                                                        "detokenize", "health", "metrics" };
+    static const char *const names[SERVE_N_METHODS] = { "chat_completions", "completions", "embeddings", "responses", "models",
+                                                        "tokenize", "detokenize", "health", "metrics" };
     struct page p = { .ok = true };
     int64_t running = 0;
 
@@ -225,8 +225,8 @@ json_t *serve_simple(struct serve *s, enum serve_method m, const json_t *body, s
 
 bool serve_method(enum serve_method *out, struct str name)
 {
-    static const char *const names[SERVE_N_METHODS] = { "chat/completions", "completions", "embeddings", "models", "tokenize",
-                                                        "detokenize", "health", "metrics" };
+    static const char *const names[SERVE_N_METHODS] = { "chat/completions", "completions", "embeddings", "responses", "models",
+                                                        "tokenize", "detokenize", "health", "metrics" };
 
     if (name.n > 4 && memcmp(name.p, "/v1/", 4) == 0)
         name = (struct str){ name.p + 4, name.n - 4 };

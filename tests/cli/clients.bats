@@ -44,6 +44,7 @@ teardown()
 @test "openai: streams" { check streaming; }
 @test "openai: choices, embeddings, models" { check choices; }
 @test "openai: tools" { check tools "$ROOT/share/eval/tools.jsonl"; }
+@test "openai: responses" { check responses "$ROOT/share/eval/tools.jsonl"; }
 @test "openai: structured output" { check structured; }
 @test "openai: log-probabilities" { check logprobs; }
 @test "openai: errors" { check errors; }

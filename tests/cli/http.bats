@@ -63,6 +63,18 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
     curl -sS -D - "$url/metrics" | grep -qi '^content-type: text/plain; version=0.0.4'
 }
 
+@test "responses: whole, and as events with names" {
+    start
+    local body='{"input":"What is 347 + 58?","temperature":0,"max_output_tokens":200'
+    post responses "$body}" | jq -e '.object == "response" and .output[-1].content[0].text == "405" and .status == "completed"'
+    post responses "$body,\"stream\":true}" > out
+    [ "$(grep -c '^event: response.output_text.delta$' out)" -ge 1 ]
+    [ "$(grep -c '^event: ' out)" -eq "$(($(grep -c '^data: ' out) - 1))" ] # the last one is [DONE]
+    [ "$(sed -n 's/^data: //p' out | grep -v DONE | jq -rs '.[-1].response.output[-1].content[0].text')" = 405 ]
+    [ "$(post responses '{"input":5}' | jq -r .error.param)" = /input ]
+    [ "$(metric 'requests_total{method="responses"}')" -eq 3 ]
+}
+
 @test "metrics add up" {
     start
     for i in 1 2 3; do

@@ -143,6 +143,58 @@ def errors():
     assert client.completions.create(model="x", prompt="a", max_tokens=1).choices
 
 
+def responses():
+    whole = client.responses.create(model="x", input=SUM, temperature=0)
+    chat = client.chat.completions.create(model="x", messages=SUM, temperature=0)
+    assert whole.output_text == "405" == chat.choices[0].message.content and whole.status == "completed"
+    assert [o.type for o in whole.output] == ["reasoning", "message"]
+    assert whole.output[0].content[0].text == chat.choices[0].message.reasoning_content
+    assert whole.usage.output_tokens == chat.usage.completion_tokens
+    events = list(client.responses.create(model="x", input=SUM, temperature=0, stream=True))
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    assert [e.type.split(".", 1)[1] for e in events if ".delta" not in e.type] == [
+        "created", "in_progress", "output_item.added", "content_part.added", "reasoning_text.done", "content_part.done",
+        "output_item.done", "output_item.added", "content_part.added", "output_text.done", "content_part.done",
+        "output_item.done", "completed"]
+    assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == "405"
+    assert events[-1].response.output_text == "405" and events[-1].response.usage.output_tokens == whole.usage.output_tokens
+    with client.responses.stream(model="x", input=SUM, temperature=0) as stream:
+        assert [e.type for e in stream][-1] == "response.completed" and stream.get_final_response().output_text == "405"
+    # the next turn sends the items of this one; what was evaluated for it is not evaluated again
+    more = SUM + [o.model_dump(exclude_none=True) for o in whole.output] + [{"role": "user", "content": "And 12 + 30?"}]
+    assert client.responses.create(model="x", input=more, max_output_tokens=5).usage.input_tokens_details.cached_tokens > 15
+    short = client.responses.create(model="x", input="Hello", instructions="Be brief.", max_output_tokens=5)
+    assert short.status == "incomplete" and short.incomplete_details.reason == "max_output_tokens"
+    item = json.loads(open(sys.argv[3], encoding="utf-8").readline())
+    known = [{"type": "function", **t["function"]} for t in item["tools"]]
+    for stream in (False, True):
+        got = client.responses.create(model="x", input=item["messages"], tools=known, temperature=0, stream=stream)
+        got = [e for e in got][-1].response if stream else got
+        calls = [o for o in got.output if o.type == "function_call"]
+        assert [{"name": c.name, "arguments": json.loads(c.arguments)} for c in calls] == item["answer"]
+    back = item["messages"] + [o.model_dump(exclude_none=True) for o in got.output] + [
+        {"type": "function_call_output", "call_id": calls[0].call_id, "output": '{"ok": true}'}]
+    assert client.responses.create(model="x", input=back, tools=known, temperature=0).output_text
+    must = client.responses.create(model="x", input="Hello.", tools=known, tool_choice={"type": "function", "name": known[0]["name"]},
+                                   temperature=0, reasoning={"effort": "none"})
+    assert must.output[-1].name == known[0]["name"]
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+    held = client.responses.create(model="x", input=SUM, temperature=0, reasoning={"effort": "none"},
+                                   text={"format": {"type": "json_schema", "name": "sum", "schema": schema, "strict": True}})
+    assert type(json.loads(held.output_text)["n"]) is int
+    for param, more in [("/previous_response_id", {"previous_response_id": "resp_1"}), ("/tools", {"tools": [{"type": "web_search"}]}),
+                        ("/max_output_tokens", {"max_output_tokens": -1}), ("/temperature", {"temperature": -1}),
+                        ("/background", {"background": True}), ("/messages", {"extra_body": {"messages": []}}),
+                        ("/input", {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}),
+                        ("/text", {"text": {"format": {"type": "strange"}}}), ("/reasoning", {"reasoning": {"effort": "huge"}})]:
+        try:
+            client.responses.create(model="x", **{"input": "x", **more})
+        except openai.BadRequestError as e:
+            assert e.body["param"] == param, (param, e.body)
+        else:
+            raise AssertionError(f"{param} was taken")
+
+
 def cancel():
     before = metric("cancelled_total")
     stream = client.completions.create(model="x", prompt="The", max_tokens=3000, stream=True, extra_body=LONG)

@@ -12,13 +12,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct wish w = { 0 };
     struct fault f = { 0 };
     struct serve s = { .n_vocab = 4096 };
-    json_t *body = NULL, *error;
+    json_t *body = NULL, *chat = NULL, *error;
     char *text;
+    enum serve_method method;
+    bool good;
 
     if (n < 1 || json_parse(&body, (struct str){ (const char *)data + 1, n - 1 }, "body", NULL))
         return 0;
     s.o.lenient = data[0] & 8;
-    if (serve_read_body(&w, &s, (enum serve_method)(data[0] % 3), body, &f)) {
+    method = (enum serve_method)(data[0] % 4);
+    if (method == SERVE_RESPONSE) { /* is turned into a chat */
+        chat = serve_response_body(body, &f);
+        assert((chat == NULL) == (f.status != 0));
+        good = chat != NULL && serve_read_body(&w, &s, SERVE_CHAT, chat, &f);
+        if (chat != NULL && !good)
+            serve_response_fault(&f);
+    } else {
+        good = serve_read_body(&w, &s, method, body, &f);
+    }
+    if (good) {
         assert(f.status == 0 && w.n >= 1 && w.n <= CHOICES_MAX && w.top <= TOP_MAX && w.q.n_stops <= STOPS_MAX);
         assert(w.messages != NULL || w.prompt != NULL || w.input != NULL);
     } else {
@@ -29,6 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         json_decref(error);
     }
     serve_wish_free(&w);
+    json_decref(chat);
     json_decref(body);
     return 0;
 }

@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* responses.c - OpenAI's Responses interface: a body becomes that of a chat, an answer becomes items and events.
+ * room: serve
+ *
+ * Nothing is kept between requests: who goes on with a conversation sends all of its items. */
+#include <stdio.h>
+#include <string.h>
+
+#include "serve/internal.h"
+
+/* ---- a body to that of a chat ---- */
+
+/* Members that the chat calls otherwise; "" of those that it takes under another shape. */
+static const struct {
+    const char *ours, *theirs;
+} renamed[] = {
+    { "max_completion_tokens", "max_output_tokens" },
+    { "messages", "input" },
+    { "response_format", "text" },
+    { "reasoning_effort", "reasoning" },
+};
+
+static bool wrong(struct fault *f, const char *pointer, const char *what)
+{
+    return serve_fault(f, 400, pointer, "%s: %s", pointer + 1, what);
+}
+
+static bool no_room(struct fault *f)
+{
+    return serve_fault(f, 500, "", "out of memory");
+}
+
+static bool is_type(const json_t *o, const char *type)
+{
+    const char *s = json_string_value(json_object_get(o, "type"));
+
+    return s != NULL && strcmp(s, type) == 0;
+}
+
+/* A text, or parts of one; "" for NULL. */
+static json_t *text_of_parts(const json_t *v, struct fault *f)
+{
+    struct serve_buf all = { NULL, 0, 0 };
+    json_t *part, *text = NULL;
+    size_t i;
+
+    if (json_is_string(v))
+        return json_incref((json_t *)(uintptr_t)v);
+    if (v != NULL && !json_is_array(v) && !json_is_null(v)) {
+        wrong(f, "/input", "a content is neither a text nor an array of parts");
+        return NULL;
+    }
+    json_array_foreach(v, i, part)
+    {
+        const json_t *t = json_object_get(part, is_type(part, "refusal") ? "refusal" : "text");
+
+        if (!json_is_string(t)) {
+            wrong(f, "/input", "a part is no text: the model reads text alone");
+            break;
+        }
+        if (!serve_add(&all, (struct str){ json_string_value(t), json_string_length(t) })) {
+            no_room(f);
+            break;
+        }
+    }
+    if (f->status == 0 && (text = json_stringn(all.p != NULL ? all.p : "", all.n)) == NULL)
+        no_room(f);
+    free(all.p);
+    return text;
+}
+
+/* The assistant's message that is the last one so far; NULL: another's is. */
+static json_t *open_turn(const json_t *messages)
+{
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+
+    return role != NULL && strcmp(role, "assistant") == 0 ? last : NULL;
+}
+
+static json_t *add_message(json_t *messages, const char *role)
+{
+    json_t *m = json_pack("{s:s}", "role", role);
+
+    if (m == NULL || json_array_append_new(messages, m))
+        return NULL;
+    return m;
+}
+
+static bool add_call(json_t *messages, const json_t *item, struct fault *f)
+{
+    json_t *name = json_object_get(item, "name"), *arguments = json_object_get(item, "arguments");
+    json_t *id = json_object_get(item, "call_id"), *turn = open_turn(messages), *calls;
+
+    if (!json_is_string(name) || !json_is_string(arguments) || !json_is_string(id))
+        return wrong(f, "/input", "a function_call has no name, arguments or call_id");
+    if (turn == NULL && ((turn = add_message(messages, "assistant")) == NULL || json_object_set_new(turn, "content", json_string(""))))
+        return no_room(f);
+    calls = json_object_get(turn, "tool_calls");
+    if (calls == NULL && (json_object_set_new(turn, "tool_calls", json_array()) || (calls = json_object_get(turn, "tool_calls")) == NULL))
+        return no_room(f);
+    return json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function", "function", "name",
+                                                  name, "arguments", arguments)) == 0 || no_room(f);
+}
+
+/* What the model thought, its text and its calls are items of one turn. */
+static bool add_item(json_t *messages, const json_t *item, struct fault *f)
+{
+    const char *role = json_string_value(json_object_get(item, "role"));
+    const bool thought = is_type(item, "reasoning"), output = is_type(item, "function_call_output");
+    json_t *content, *turn;
+
+    if (is_type(item, "function_call"))
+        return add_call(messages, item, f);
+    if (!json_is_object(item) || (json_object_get(item, "type") != NULL && !thought && !output && !is_type(item, "message")))
+        return wrong(f, "/input", "an item is no message, function_call, function_call_output or reasoning");
+    if (!thought && !output && role == NULL)
+        return wrong(f, "/input", "a message has no role");
+    content = text_of_parts(json_object_get(item, output ? "output" : "content"), f);
+    if (content == NULL)
+        return false;
+    if (thought && json_string_length(content) == 0) { /* a summary alone, or one that only its maker can read */
+        json_decref(content);
+        return true;
+    }
+    if (output) {
+        turn = add_message(messages, "tool");
+        if (turn == NULL || json_object_set(turn, "tool_call_id", json_object_get(item, "call_id")))
+            no_room(f);
+    } else if (thought) {
+        turn = add_message(messages, "assistant");
+    } else if (strcmp(role, "assistant") == 0 && (turn = open_turn(messages)) != NULL &&
+               json_string_length(json_object_get(turn, "content")) == 0 && json_object_get(turn, "tool_calls") == NULL) {
+        ;
+    } else {
+        turn = add_message(messages, strcmp(role, "developer") == 0 ? "system" : role);
+    }
+    if (turn == NULL || json_object_set(turn, thought ? "reasoning_content" : "content", content) ||
+        (thought && json_object_set_new(turn, "content", json_string(""))))
+        no_room(f);
+    json_decref(content);
+    return f->status == 0;
+}
+
+static json_t *messages_of(const json_t *body, struct fault *f)
+{
+    json_t *input = json_object_get(body, "input"), *instructions = json_object_get(body, "instructions"), *item;
+    json_t *messages = json_array();
+    size_t i;
+
+    if (messages == NULL) {
+        no_room(f);
+        return NULL;
+    }
+    if (instructions != NULL && !json_is_null(instructions) && !json_is_string(instructions))
+        wrong(f, "/instructions", "not a text");
+    else if (json_is_string(instructions) &&
+             json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "system", "content", instructions)))
+        no_room(f);
+    if (f->status == 0 && json_is_string(input)) {
+        if (json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "user", "content", input)))
+            no_room(f);
+    } else if (f->status == 0 && (!json_is_array(input) || json_array_size(input) == 0)) {
+        wrong(f, "/input", "missing, or neither a text nor an array with items");
+    }
+    json_array_foreach(input, i, item)
+        if (f->status != 0 || !add_item(messages, item, f))
+            break;
+    if (f->status == 0)
+        return messages;
+    json_decref(messages);
+    return NULL;
+}
+
+/* Tools without the object around the function's members. */
+static bool take_tools(json_t *chat, const json_t *tools, struct fault *f)
+{
+    json_t *list = json_array(), *tool;
+    size_t i;
+
+    if (list == NULL || json_object_set_new(chat, "tools", list))
+        return no_room(f);
+    if (!json_is_array(tools))
+        return wrong(f, "/tools", "not an array");
+    json_array_foreach(tools, i, tool)
+    {
+        json_t *function = json_is_object(tool) ? json_copy(tool) : NULL;
+
+        if (!is_type(tool, "function")) {
+            json_decref(function);
+            return wrong(f, "/tools", "a tool is no function: there are no others here");
+        }
+        if (function == NULL || json_object_del(function, "type") ||
+            json_array_append_new(list, json_pack("{s:s, s:o}", "type", "function", "function", function)))
+            return no_room(f);
+    }
+    return true;
+}
+
+static bool take_choice(json_t *chat, json_t *v, struct fault *f)
+{
+    json_t *name = json_object_get(v, "name");
+
+    if (is_type(v, "function") && json_is_string(name))
+        return json_object_set_new(chat, "tool_choice", json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name",
+                                                                  name)) == 0 || no_room(f);
+    if (!json_is_string(v))
+        return wrong(f, "/tool_choice", "not auto, none, required, or {\"type\": \"function\", \"name\": ...}");
+    return json_object_set(chat, "tool_choice", v) == 0 || no_room(f);
+}
+
+static bool take_format(json_t *chat, const json_t *text, struct fault *f)
+{
+    json_t *format = json_object_get(text, "format");
+
+    if (!json_is_object(text))
+        return wrong(f, "/text", "not an object");
+    if (format == NULL || json_is_null(format))
+        return true;
+    if (!is_type(format, "json_schema"))
+        return json_object_set(chat, "response_format", format) == 0 || no_room(f);
+    return json_object_set_new(chat, "response_format",
+                               json_pack("{s:s, s:O}", "type", "json_schema", "json_schema", format)) == 0 || no_room(f);
+}
+
+static bool take_reasoning(json_t *chat, const json_t *v, struct fault *f)
+{
+    json_t *effort = json_object_get(v, "effort");
+
+    if (!json_is_object(v))
+        return wrong(f, "/reasoning", "not an object");
+    return effort == NULL || json_is_null(effort) || json_object_set(chat, "reasoning_effort", effort) == 0 || no_room(f);
+}
+
+static bool take_member(json_t *chat, const char *key, json_t *v, struct fault *f)
+{
+    static const char *const without_effect[] = { "input", "instructions", "include", "truncation", "background",
+                                                  "max_tool_calls", "stream_options", "previous_response_id" };
+    char pointer[POINTER_BYTES];
+    const char *s = json_string_value(v);
+
+    if (json_is_null(v))
+        return true;
+    if (strcmp(key, "previous_response_id") == 0)
+        return wrong(f, "/previous_response_id", "answers are not kept: send all items of the conversation");
+    if (strcmp(key, "truncation") == 0 && (s == NULL || strcmp(s, "disabled") != 0))
+        return wrong(f, "/truncation", "not disabled: nothing is left out of a conversation");
+    if (strcmp(key, "background") == 0 && !json_is_false(v))
+        return wrong(f, "/background", "not false");
+    for (size_t i = 0; i < sizeof without_effect / sizeof without_effect[0]; i++)
+        if (strcmp(key, without_effect[i]) == 0)
+            return true;
+    if (strcmp(key, "tools") == 0)
+        return take_tools(chat, v, f);
+    if (strcmp(key, "tool_choice") == 0)
+        return take_choice(chat, v, f);
+    if (strcmp(key, "text") == 0)
+        return take_format(chat, v, f);
+    if (strcmp(key, "reasoning") == 0)
+        return take_reasoning(chat, v, f);
+    if (strcmp(key, "max_output_tokens") == 0)
+        key = "max_completion_tokens";
+    else
+        for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
+            if (strcmp(key, renamed[i].ours) == 0) {
+                serve_point_to(pointer, key);
+                return serve_fault(f, 400, pointer, "%s: not a member of this request, which has %s", key, renamed[i].theirs);
+            }
+    if (strcmp(key, "n") == 0 || strcmp(key, "logprobs") == 0 || strcmp(key, "top_logprobs") == 0) {
+        serve_point_to(pointer, key);
+        return (json_is_integer(v) && json_integer_value(v) == (*key == 'n')) || json_is_false(v) ||
+               wrong(f, pointer, "one answer, without log-probabilities: ask for chat/completions");
+    }
+    return json_object_set(chat, key, v) == 0 || no_room(f);
+}
+
+json_t *serve_response_body(const json_t *body, struct fault *f)
+{
+    json_t *chat, *v;
+    const char *key;
+
+    if (!json_is_object(body)) {
+        serve_fault(f, 400, "", "the body is not an object");
+        return NULL;
+    }
+    chat = json_object();
+    if (chat == NULL)
+        no_room(f);
+    json_object_foreach((json_t *)(uintptr_t)body, key, v)
+        if (f->status != 0 || !take_member(chat, key, v, f))
+            break;
+    v = f->status == 0 ? messages_of(body, f) : NULL;
+    if (v != NULL && json_object_set_new(chat, "messages", v))
+        no_room(f);
+    if (f->status == 0)
+        return chat;
+    json_decref(chat);
+    return NULL;
+}
+
+void serve_response_fault(struct fault *f)
+{
+    for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++) {
+        const size_t n = strlen(renamed[i].ours);
+
+        if (strncmp(f->pointer + (f->pointer[0] != '\0'), renamed[i].ours, n) == 0)
+            (void)snprintf(f->pointer, sizeof f->pointer, "/%s", renamed[i].theirs);
+        if (strncmp(f->message, renamed[i].ours, n) == 0 && (f->message[n] == ':' || f->message[n] == '/')) {
+            char rest[sizeof f->message];
+
+            (void)snprintf(rest, sizeof rest, "%s", f->message + n);
+            (void)snprintf(f->message, sizeof f->message, "%s%.300s", renamed[i].theirs, rest);
+        }
+    }
+}
+
+/* ---- an answer to items and events ---- */
+
+static enum err_code no_memory(struct err *e)
+{
+    return err_set(e, ERR_NOMEM, "out of memory");
+}
+
+static void name_item(const struct job *j, const struct choice *c, const char *kind, char out[48])
+{
+    (void)snprintf(out, 48, "%s_%08llx%08llx_%zu", kind, (unsigned long long)j->created_s & 0xffffffffu,
+                   (unsigned long long)j->id, json_array_size(c->items));
+}
+
+static json_t *or_null(const json_t *body, const char *key)
+{
+    json_t *v = json_object_get(body, key);
+
+    return v != NULL ? json_incref(v) : json_null();
+}
+
+/* The whole of it as it is now; items NULL: it has just begun. */
+static json_t *response(const struct serve *s, const struct job *j, const char *status, const char *cut, json_t *items)
+{
+    char id[40];
+    json_t *o, *usage = NULL;
+
+    (void)snprintf(id, sizeof id, "resp_%08llx%08llx", (unsigned long long)j->created_s & 0xffffffffu, (unsigned long long)j->id);
+    o = json_pack("{s:s, s:s, s:I, s:s, s:n, s:o, s:O, s:b, s:b, s:n, s:s}", "id", id, "object", "response", "created_at",
+                  (json_int_t)j->created_s, "status", status, "error", "incomplete_details",
+                  cut != NULL ? json_pack("{s:s}", "reason", cut) : json_null(), "model", s->model, "parallel_tool_calls",
+                  j->w.parallel_calls, "store", 0, "previous_response_id", "truncation", "disabled");
+    if (items != NULL) {
+        json_t *chat = serve_usage(j);
+
+        usage = json_pack("{s:O, s:O, s:O, s:O, s:O}", "input_tokens", json_object_get(chat, "prompt_tokens"), "output_tokens",
+                          json_object_get(chat, "completion_tokens"), "total_tokens", json_object_get(chat, "total_tokens"),
+                          "input_tokens_details", json_object_get(chat, "prompt_tokens_details"), "output_tokens_details",
+                          json_object_get(chat, "completion_tokens_details"));
+        json_decref(chat);
+        if (usage == NULL) {
+            json_decref(o);
+            return NULL;
+        }
+    }
+    static const char *const echoed[] = { "instructions", "max_output_tokens", "metadata", "reasoning", "temperature", "top_p",
+                                          "user" };
+    bool ok = o != NULL && json_object_set_new(o, "usage", usage != NULL ? usage : json_null()) == 0 &&
+              json_object_set_new(o, "output", items != NULL ? json_incref(items) : json_array()) == 0;
+    const json_t *text = json_object_get(j->asked, "text"), *tools = json_object_get(j->asked, "tools");
+    const json_t *choice = json_object_get(j->asked, "tool_choice");
+
+    for (size_t i = 0; i < sizeof echoed / sizeof echoed[0] && ok; i++)
+        ok = json_object_set_new(o, echoed[i], or_null(j->asked, echoed[i])) == 0;
+    ok = ok && json_object_set_new(o, "text", json_is_object(text) ? json_deep_copy(text)
+                                              : json_pack("{s:{s:s}}", "format", "type", "text")) == 0 &&
+         json_object_set_new(o, "tools", json_is_array(tools) ? json_deep_copy(tools) : json_array()) == 0 &&
+         json_object_set_new(o, "tool_choice", choice != NULL && !json_is_null(choice) ? json_deep_copy(choice)
+                                                                                       : json_string("auto")) == 0;
+    if (ok)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
+/* An event of a stream, whose members o has; it is taken. Nothing without a stream. */
+static enum err_code event(struct serve *s, struct job *j, struct choice *c, const char *type, json_t *o, struct err *e)
+{
+    if (!j->w.stream) {
+        json_decref(o);
+        return ERR_OK;
+    }
+    if (o == NULL || json_object_set_new(o, "type", json_string(type)) ||
+        json_object_set_new(o, "sequence_number", json_integer(c->n_events++))) {
+        json_decref(o);
+        return no_memory(e);
+    }
+    return serve_push(s, j, SERVE_CHUNK, o, 200, false, e);
+}
+
+/* Of an item: which, and what more. */
+static json_t *of_item(const struct choice *c, const char *id, const char *key, json_t *value)
+{
+    json_t *o = json_pack("{s:I, s:s}", "output_index", (json_int_t)json_array_size(c->items), "item_id", id);
+
+    if (json_object_set_new(o, key, value) == 0)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
+/* Of its content. */
+static json_t *of_content(const struct choice *c, const char *id, const char *key, json_t *value)
+{
+    json_t *o = of_item(c, id, key, value);
+
+    if (json_object_set_new(o, "content_index", json_integer(0)) == 0)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
+static json_t *part_of(const struct choice *c, const char *text, size_t n)
+{
+    const struct str s = { text, n };
+
+    return c->open == ITEM_REASONING
+               ? json_pack("{s:s, s:o}", "type", "reasoning_text", "text", json_bytes(s))
+               : json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text", json_bytes(s), "annotations", "logprobs");
+}
+
+/* part NULL: the content is still to come. */
+static json_t *item_of(const struct choice *c, const char *id, json_t *part, const char *status)
+{
+    json_t *content = part != NULL ? json_pack("[o]", part) : json_array();
+
+    return c->open == ITEM_REASONING
+               ? json_pack("{s:s, s:s, s:s, s:[], s:o}", "id", id, "type", "reasoning", "status", status, "summary", "content", content)
+               : json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status", status, "role", "assistant",
+                           "content", content);
+}
+
+static enum err_code begin(struct serve *s, struct job *j, struct choice *c, struct err *e)
+{
+    if (c->items != NULL)
+        return ERR_OK;
+    if ((c->items = json_array()) == NULL)
+        return no_memory(e);
+    if (!j->w.stream)
+        return ERR_OK;
+    return event(s, j, c, "response.created", json_pack("{s:o}", "response", response(s, j, "in_progress", NULL, NULL)), e) ||
+                   event(s, j, c, "response.in_progress",
+                         json_pack("{s:o}", "response", response(s, j, "in_progress", NULL, NULL)), e)
+               ? e->code : ERR_OK;
+}
+
+/* Ends the item that is open: its text is whole. */
+static enum err_code close_item(struct serve *s, struct job *j, struct choice *c, const char *status, struct err *e)
+{
+    const bool thought = c->open == ITEM_REASONING;
+    const char *text = c->text.p != NULL ? c->text.p : "";
+    char id[48];
+    json_t *item;
+
+    if (c->open == ITEM_NONE)
+        return ERR_OK;
+    name_item(j, c, thought ? "rs" : "msg", id);
+    item = item_of(c, id, part_of(c, text, c->text.n), status);
+    if (item == NULL)
+        return no_memory(e);
+    if (event(s, j, c, thought ? "response.reasoning_text.done" : "response.output_text.done",
+              of_content(c, id, "text", json_bytes((struct str){ text, c->text.n })), e) ||
+        event(s, j, c, "response.content_part.done", of_content(c, id, "part", part_of(c, text, c->text.n)), e) ||
+        event(s, j, c, "response.output_item.done", of_item(c, id, "item", json_incref(item)), e)) {
+        json_decref(item);
+        return e->code;
+    }
+    c->open = ITEM_NONE;
+    c->text.n = 0;
+    return json_array_append_new(c->items, item) ? no_memory(e) : ERR_OK;
+}
+
+static enum err_code open_item(struct serve *s, struct job *j, struct choice *c, enum item_kind kind, char id[48], struct err *e)
+{
+    if (c->open != kind && close_item(s, j, c, "completed", e))
+        return e->code;
+    name_item(j, c, kind == ITEM_REASONING ? "rs" : "msg", id);
+    if (c->open == kind)
+        return ERR_OK;
+    c->open = kind;
+    return event(s, j, c, "response.output_item.added", of_item(c, id, "item", item_of(c, id, NULL, "in_progress")), e) ||
+                   event(s, j, c, "response.content_part.added", of_content(c, id, "part", part_of(c, "", 0)), e)
+               ? e->code : ERR_OK;
+}
+
+static enum err_code take_call(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p, struct err *e)
+{
+    const struct chat_call k = chat_reader_call(c->reader, p->call);
+    char id[48];
+    json_t *item, *begun;
+    enum err_code code;
+
+    if (!j->w.parallel_calls && p->call > 0)
+        return ERR_OK;
+    if (close_item(s, j, c, "completed", e))
+        return e->code;
+    name_item(j, c, "fc", id);
+    item = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "id", id, "type", "function_call", "status", "completed", "call_id",
+                     json_bytes(k.id), "name", json_bytes(p->name), "arguments", json_bytes(p->text));
+    begun = item != NULL ? json_copy(item) : NULL;
+    if (begun == NULL || json_object_set_new(begun, "arguments", json_string("")) ||
+        json_object_set_new(begun, "status", json_string("in_progress"))) {
+        json_decref(item);
+        json_decref(begun);
+        return no_memory(e);
+    }
+    code = event(s, j, c, "response.output_item.added", of_item(c, id, "item", begun), e);
+    if (code == ERR_OK)
+        code = event(s, j, c, "response.function_call_arguments.delta", of_item(c, id, "delta", json_bytes(p->text)), e);
+    if (code == ERR_OK)
+        code = event(s, j, c, "response.function_call_arguments.done", of_item(c, id, "arguments", json_bytes(p->text)), e);
+    if (code == ERR_OK)
+        code = event(s, j, c, "response.output_item.done", of_item(c, id, "item", json_incref(item)), e);
+    if (code == ERR_OK && json_array_append(c->items, item))
+        code = no_memory(e);
+    json_decref(item);
+    return code;
+}
+
+enum err_code serve_response_piece(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p, struct err *e)
+{
+    const bool thought = p->part == CHAT_REASONING;
+    char id[48];
+    json_t *o;
+
+    if (begin(s, j, c, e))
+        return e->code;
+    if (p->part == CHAT_TOOL)
+        return take_call(s, j, c, p, e);
+    if (p->text.n == 0)
+        return ERR_OK;
+    if (open_item(s, j, c, thought ? ITEM_REASONING : ITEM_MESSAGE, id, e))
+        return e->code;
+    if (!serve_add(&c->text, p->text))
+        return no_memory(e);
+    if (!j->w.stream)
+        return ERR_OK;
+    o = of_content(c, id, "delta", json_bytes(p->text));
+    if (o != NULL && !thought && json_object_set_new(o, "logprobs", json_array())) {
+        json_decref(o);
+        o = NULL;
+    }
+    return event(s, j, c, thought ? "response.reasoning_text.delta" : "response.output_text.delta", o, e);
+}
+
+enum err_code serve_response_end(struct serve *s, struct job *j, struct choice *c, struct err *e)
+{
+    const bool cut = strcmp(serve_finish(j, c), "length") == 0;
+    const char *status = cut ? "incomplete" : "completed";
+    json_t *whole;
+
+    if (begin(s, j, c, e) || close_item(s, j, c, status, e))
+        return e->code;
+    whole = response(s, j, status, cut ? "max_output_tokens" : NULL, c->items);
+    if (!j->w.stream)
+        return serve_push(s, j, SERVE_BODY, whole, 200, true, e);
+    return event(s, j, c, cut ? "response.incomplete" : "response.completed", json_pack("{s:o}", "response", whole), e) ||
+                   serve_push(s, j, SERVE_END, NULL, 200, true, e)
+               ? e->code : ERR_OK;
+}
