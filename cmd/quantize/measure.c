@@ -32,7 +32,7 @@ static const int odd[] = { QUANT_f16 };
 /* All tensors in one of these: how losses add up. */
 static const int wholes[] = { QUANT_iq2_xxs, QUANT_q2_k, QUANT_iq3_xxs, QUANT_q3_k, QUANT_q4_k, QUANT_q5_k, QUANT_q6_k,
                               QUANT_q8_0 };
-static const char *const methods[] = { [METHOD_PROBES] = "probe", [METHOD_FISHER] = "fisher" };
+static const char *const methods[] = { [METHOD_PROBES] = "probe", [METHOD_FISHER] = "fisher", [METHOD_NSDS] = "nsds" };
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 struct job {
@@ -44,6 +44,7 @@ struct job {
     struct measure                *m;
     struct measure_text            text;
     struct measure_moments        *moments;
+    double                        *score; /* [tensors] ramp_nsds() times the logarithm of the size */
     struct gguf_tensor            *with;  /* [tensors] as they are, but for those that are probed */
     bool                          *wanted; /* [tensors] to be measured */
     int                           *group;  /* [tensors] */
@@ -486,6 +487,50 @@ static enum err_code weigh_tensor(struct job *j, size_t i, struct err *e)
     return ERR_OK;
 }
 
+/* Scores of all tensors, which say nothing but how they compare. */
+static enum err_code score_all(struct job *j, struct err *e)
+{
+    double       *rank = malloc((j->l.n + 1) * sizeof *rank), mean = 0;
+    size_t        n = 0;
+    enum err_code rc = ERR_OK;
+
+    j->score = malloc((j->l.n + 1) * sizeof *j->score);
+    if (rank == NULL || j->score == NULL)
+        rc = err_set(e, ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < j->l.n && rc == ERR_OK; i++)
+        if (j->wanted[i]) {
+            const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
+
+            progress_of(j, "", t->name);
+            rc = tick(j, 0, 1) ? ramp_spread(&j->score[n], &rank[n], t, j->coder.simd, e)
+                               : err_set(e, ERR_CANCEL, "interrupted");
+            mean += elems(t);
+            n++;
+        }
+    if (rc == ERR_OK)
+        rc = ramp_nsds(j->score, rank, n, e);
+    mean /= n > 0 ? (double)n : 1;
+    for (size_t i = j->l.n; i-- > 0 && rc == ERR_OK;) /* from their order to the tensors' places */
+        if (j->wanted[i])
+            j->score[i] = j->score[--n] * log1p(elems(gguf_tensor_at(j->g, i)) / mean);
+    free(rank);
+    return rc;
+}
+
+/* From its score and the errors of types. */
+static enum err_code score_tensor(struct job *j, size_t i, struct err *e)
+{
+    if (errors_of(j, i, e))
+        return e->code;
+    for (int k = 0; k < QUANT_N; k++)
+        j->l.kl[i][k] = j->score[i] * j->error[i][k]; /* NAN: not wanted */
+    if (append(j, ramp_losses_tensor_line(gguf_tensor_at(j->g, i)->name, j->l.kl[i]), e))
+        return e->code;
+    j->done++;
+    j->l.measured[i] = true;
+    return ERR_OK;
+}
+
 /* Whether all tensors in a type would be in memory at once. */
 static bool has_room(const struct job *j, int type)
 {
@@ -594,7 +639,9 @@ static enum err_code measure_all(struct job *j, struct err *e)
     for (size_t i = 0; i < j->l.n && rc == ERR_OK; i++)
         if (j->wanted[i] && !j->l.measured[i]) {
             progress_of(j, "", gguf_tensor_at(j->g, i)->name);
-            rc = j->o->method == METHOD_FISHER ? weigh_tensor(j, i, e) : measure_group(j, j->group[i], e);
+            rc = j->o->method == METHOD_PROBES   ? measure_group(j, j->group[i], e)
+                 : j->o->method == METHOD_FISHER ? weigh_tensor(j, i, e)
+                                                 : score_tensor(j, i, e);
         }
     for (size_t k = 0; k < COUNT(wholes) && rc == ERR_OK; k++)
         if (whole_missing(j, wholes[k])) {
@@ -645,13 +692,16 @@ enum err_code cli_quantize_measure(struct ramp_losses *out, const struct quantiz
         rc = check_complete(&j, e);
     else if (rc == ERR_OK && o->dry_run)
         rc = err_set(e, ERR_ARG, "%s: is not complete, and --dry-run measures nothing", o->measure);
-    else if (rc == ERR_OK)
+    else if (rc == ERR_OK && (o->method != METHOD_NSDS || score_all(&j, e) == ERR_OK))
         rc = measure_missing(&j, e);
+    else if (rc == ERR_OK)
+        rc = e->code;
     if (rc == ERR_OK && o->save_imatrix != NULL)
         rc = save_imatrix(&j, e);
     cli_progress_end();
     measure_moments_close(j.moments);
     free(j.text.v);
+    free(j.score);
     if (j.fd >= 0)
         close(j.fd);
     free(j.with);

@@ -9,7 +9,7 @@
 #include "ramp/ramp.h"
 
 enum { GROUP_TENSOR, GROUP_LAYER, GROUP_CLASS };
-enum { METHOD_PROBES, METHOD_FISHER };
+enum { METHOD_PROBES, METHOD_FISHER, METHOD_NSDS };
 
 struct quantize_options {
     const char     *type, *recipe, *imatrix;

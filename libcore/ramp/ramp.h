@@ -117,6 +117,14 @@ MUST_CHECK enum err_code ramp_recode(void **data, const struct gguf_tensor *t, c
 /* Squared error of the type over the squares of the weights, on rows of about 2^18 elements, evenly spread. */
 MUST_CHECK enum err_code ramp_error(double *out, const struct gguf_tensor *t, const struct ramp_coder *c, int type,
                                     struct err *e);
+/* Of a tensor's weights: excess kurtosis, at most 1000, and the sum of singular values times e to the power of the entropy
+ * of their shares, a mean over matrices. Of at most 16 matrices of at most 2048 rows each, evenly spread. ERR_UNSUPPORTED: a
+ * build without OpenBLAS. */
+MUST_CHECK enum err_code ramp_spread(double *kurtosis, double *rank, const struct gguf_tensor *t, unsigned simd,
+                                     struct err *e);
+/* The score of n tensors from these, in the place of the first: each goes through a sigmoid of its distance from the median
+ * in robust standard deviations, and the score is 1 - (1 - a)(1 - b), at most .999. */
+MUST_CHECK enum err_code ramp_nsds(double *kurtosis, double *rank, size_t n, struct err *e);
 /* out[type], for each of the types but the tensor's own: the sum of rows[o] * columns[i] * (what the type changes at o, i)^2
  * over all matrices of the tensor; rows [matrices][ne1] and columns [matrices][ne0] at least 0. Of large tensors on rows
  * of about 2^18 elements, evenly spread among those that have a weight, and scaled up by what all rows have of the same sum

@@ -69,6 +69,19 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     [ ! -e k ] && [ ! -e new ]
 }
 
+@test "weights alone have scores, where this build has OpenBLAS" {
+    if ldd "$(type -P chimere-quantize)" | grep -q openblas; then
+        try 0 chimere-quantize --measure n --method nsds --random --tokens 64 "$(source_model)"
+        [ "$(wc -l < n)" -eq "$(wc -l < "$LOSSES")" ]
+        try 0 chimere-quantize --measure n --budget size=700000 --save-recipe r "$(source_model)"
+        # the predictions of all methods are of the same runs in one type
+        cmp <(grep whole n) <(grep whole "$LOSSES")
+    else
+        refuses 3 "which this build lacks" chimere-quantize --measure n --method nsds --random "$(source_model)"
+        [ ! -e n ]
+    fi
+}
+
 @test "a measurement that was cut off goes on, and ends the same" {
     head -c 3000 "$LOSSES" > l
     [ "$(tail -c 1 l)" != "" ]

@@ -220,6 +220,43 @@ static void test_divergence(void **state)
     gguf_close(g);
 }
 
+/* Kurtosis and singular values of matrices that are known: a multiple of the unit matrix has n equal ones. */
+static void test_spread(void **state)
+{
+    enum { N = 64 };
+    static float       x[2 * N * N];
+    struct gguf_tensor t = { .name = STR("t"), .type = QUANT_f32, .n_dims = 3, .ne = { N, N, 2, 1 }, .data = x };
+    struct err         e = { 0 };
+    double             kurtosis, rank, part = 1.0 / N;
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        x[i * N + i] = x[N * N + i * N + i] = 3.0f;
+    if (ramp_spread(&kurtosis, &rank, &t, simd_features(), &e) == ERR_UNSUPPORTED)
+        skip();
+    assert_int_equal(e.code, ERR_OK);
+    assert_true(fabs(rank - 3.0 * N * N) < 1e-3 * rank);
+    /* one of N elements is not 0 */
+    assert_true(fabs(kurtosis - ((1 - 4 * part + 6 * part * part - 3 * part * part * part) / (part * (1 - part) * (1 - part)) - 3)) < 1e-6);
+    for (int i = 0; i < N * N; i++)
+        x[i] = x[N * N + i] = i % 2 == 0 ? 1.0f : -1.0f;
+    t.ne[1] = N / 2; /* more columns than rows, four matrices of rank 1 */
+    t.ne[2] = 4;
+    assert_int_equal(ramp_spread(&kurtosis, &rank, &t, simd_features(), &e), ERR_OK);
+    assert_true(fabs(kurtosis + 2) < 1e-6 && fabs(rank / sqrt(N * N / 2.0) - 1) < 2e-2);
+}
+
+static void test_scores(void **state)
+{
+    struct err e = { 0 };
+    double     a[5] = { 1, 2, 3, 4, 1000 }, b[5] = { 7, 7, 7, 7, 7 };
+
+    (void)state;
+    assert_int_equal(ramp_nsds(a, b, 5, &e), ERR_OK);
+    assert_true(fabs(a[2] - .75) < 1e-12 && a[0] < a[1] && a[1] < a[2] && a[2] < a[3] && a[3] < a[4] && a[4] == .999);
+    assert_true(fabs(a[1] - (1 - .5 * (1 - 1 / (1 + exp(1 / 1.4826))))) < 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +264,8 @@ int main(void)
         cmocka_unit_test(test_imatrix),
         cmocka_unit_test(test_weighted_errors),
         cmocka_unit_test(test_divergence),
+        cmocka_unit_test(test_spread),
+        cmocka_unit_test(test_scores),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
