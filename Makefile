@@ -109,9 +109,9 @@ demo: ## install what is missing, build (with CUDA=1 for a GPU, too), and ask th
 	@$(MAKE) --no-print-directory -s CUDA=$(CUDA) all STEPS=$$($(MAKE) -n CUDA=$(CUDA) all | grep -c -e ' -c -o ')
 	@BIN='$(BIN)' bash share/demo.sh
 # A make inside make: packages first, then the builds, which depend on them.
-check: deps ## build, run every test, print the count; GOLDENS=DIR runs a whole set of golden vectors
+check check-fast: deps ## build, run every test, print the count; check-fast: a minute's choice; GOLDENS=DIR: all golden vectors
 	@$(MAKE) --no-print-directory -s tests
-	@MAKE='$(MAKE) --no-print-directory -s' BUILD='$(BUILD)' BIN='$(BIN)' CC='$(CC)' \
+	@MAKE='$(MAKE) --no-print-directory -s' BUILD='$(BUILD)' BIN='$(BIN)' CC='$(CC)' FAST=$(filter check-fast,$@) \
 	    GOLDENS='$(if $(GOLDENS),$(abspath $(GOLDENS)))' bash tests/run.sh
 GPU_TESTS = settle gen draft golden few_gpu check fit copy run want state kv ops_gpu dev drafter
 check-gpu: $(GPU_TESTS:%=$(BUILD)/test/%_test) ## the tests of the models and operations, on a GPU (CUDA_DEVICE=cuda:N)
@@ -120,14 +120,14 @@ lint: ## advisory: clang-tidy with the checks of .clang-tidy, where it is instal
 	@command -v clang-tidy > /dev/null || { echo 'lint: clang-tidy is not installed'; exit 0; }; \
 	    printf '%s\n' $(LIB_C) $(wildcard cmd/*.c cmd/*/*.c) | xargs -P $$(nproc) -n 8 sh -c \
 	    'clang-tidy --quiet "$$@" -- -std=c11 $(subst ','\'',$(CPPFLAGS))' lint 2> /dev/null
-editor: ## write compile_flags.txt, which clangd reads
-	@printf '%s\n' -std=c11 $(CPPFLAGS) -Itests > compile_flags.txt
+editor compile_commands.json: ## write compile_flags.txt and compile_commands.json, which clangd and clang-tidy read
+	@printf '%s\n' -std=c11 $(CPPFLAGS) -Itests > compile_flags.txt; $(MAKE) -nB all tests | bash tests/compile_commands.sh > compile_commands.json
 SHARE   = $(DESTDIR)$(PREFIX)/share
 install: all ## programs, manuals, completions, embedded model, task sets, recipes: PREFIX, DESTDIR
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/chimere/models $(SHARE)/chimere/eval $(SHARE)/man/man1 \
 	    $(SHARE)/man/man5 $(SHARE)/man/man7 $(SHARE)/bash-completion/completions \
 	    $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d $(SHARE)/chimere/pipelines $(SHARE)/chimere/recipes $(SHARE)/chimere/systemd
-	install -m 755 $(PROGS) $(DESTDIR)$(PREFIX)/bin
+	install -s -m 755 $(PROGS) $(DESTDIR)$(PREFIX)/bin
 	@set -e; for m in man/*.[157]; do test ! -f $$m || install -m 644 $$m $(SHARE)/man/man$${m##*.}; done
 	install -m 644 share/models/*.gguf share/models/*.md $(SHARE)/chimere/models; install -m 644 share/recipes/* $(SHARE)/chimere/recipes
 	install -m 644 share/eval/* $(SHARE)/chimere/eval && install -m 755 share/pipelines/* $(SHARE)/chimere/pipelines && install -m 644 share/systemd/* $(SHARE)/chimere/systemd
@@ -146,5 +146,5 @@ clean: ## remove build/ and bin/
 #? one test      make tests, then build/test/NAME_test or BIN=bin bats -f NAME tests/cli/FILE.bats
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 } sub(/^#[?] /, "")' $(firstword $(MAKEFILE_LIST))
-.PHONY: all tests unit check-gpu fuzz deps demo check lint editor install uninstall clean help always
+.PHONY: all tests unit check-gpu fuzz deps demo check check-fast lint editor compile_commands.json install uninstall clean help always
 .SECONDARY:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh - every test there is, suites side by side; one line for each in the order of this file, the output of what
 # failed, and at the end "N passed, M failed" (", K skipped" when something was). Called by `make check`, which has built all.
-# In the environment: MAKE, CC, BUILD, BIN, GOLDENS (a directory, or empty).
+# In the environment: MAKE, CC, BUILD, BIN, GOLDENS (a directory, or empty), FAST (not empty: only what takes a minute).
 # Given names, runs only the suites whose names begin with one of them.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -22,8 +22,13 @@ trap 'exit 1' INT TERM
 passed=0 failed=0 skipped=0
 names=() told=0 bad=0
 
+# What takes more than a few seconds, which a fast check leaves out.
+slow=" $(printf 'unit %s ' cache check draft fit gen reader session session_harm settle state) \
+$(printf 'cli %s ' bench budget cache clients draft-train engram examples fit http llama lora-train quantize serve session talk tool_loop) "
+
 wanted() # NAME
 {
+    [[ -n ${FAST:-} && $slow == *" $1 "* ]] && return 1
     [ ${#want[@]} -eq 0 ] && return 0
     local w
     for w in "${want[@]}"; do [[ $1 == "$w"* ]] && return 0; done
@@ -127,6 +132,17 @@ skip() # NAME WHY
     printf 'skip %-28s %s\n' "$1" "$2"
 }
 
+# The last line, and the end.
+result()
+{
+    local tail=""
+
+    finish
+    [ $skipped -eq 0 ] || tail=", $skipped skipped"
+    echo "$passed passed, $failed failed$tail"
+    exit $((failed > 0))
+}
+
 # Random programs that write files take long: fewer of them than the 1,000 that the tests run alone.
 units() # PREFIX DIRECTORY [ROOM...]: unit tests built in DIRECTORY, run by the emulator $emulator if there is one
 {
@@ -179,6 +195,7 @@ fi
 units unit "$BUILD/test"
 corpora corpus "$BUILD"
 scripts cli tests/cli/*.bats
+[ -z "${FAST:-}" ] || result
 scripts fault tests/fault/*.bats
 
 # Unit tests with no more than one instruction set (those that go through all sets themselves are above); skipped
@@ -234,7 +251,7 @@ for simd in none avx2 avx512 vnni; do in_set "acts=i8 " $simd cpu_ops golden; do
 unset CHIMERE_TEST_ACTS
 
 # Sanitizers look for what a plain run survives.
-export CHIMERE_TEST_PROGRAMS=100
+export CHIMERE_TEST_PROGRAMS=40
 if wanted asan && build "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests; then
     units asan "$BUILD/asan/test"
     corpora asan-corpus "$BUILD/asan"
@@ -255,8 +272,4 @@ if wanted tsan; then
     fi
 fi
 
-finish
-tail=""
-[ $skipped -eq 0 ] || tail=", $skipped skipped"
-echo "$passed passed, $failed failed$tail"
-[ $failed -eq 0 ]
+result
