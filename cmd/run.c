@@ -26,6 +26,7 @@
 #define TALK_ROOM     16384 /* tokens for a conversation */
 #define TALK_RUNGS    4     /* snapshots of its past */
 #define CHUNK_LEAST 512    /* rows in one step unless the prompt is shorter */
+#define RECITAL_WEIGHT 0.9F /* of a text that the prompt names */
 
 struct run_options o = { .reasoning = -1, .predict_max = -1, .logits_last = -1, .budget = -1, .draft_max = -1,
                          .sampling = { .seed = -1, .logprobs = -1 } };
@@ -47,6 +48,7 @@ static const struct opt opts[] = {
     STRING(0, "parser", "name", "how the answer is read (default: by the template)", &o.parser),
     FLAG('i', "interactive", "a conversation on this terminal", &o.interactive),
     ROW_EXAMPLES(&o.examples),
+    PATH(0, "recite", "index[:n]", "a text that the prompt names is the answer", &o.recite),
     FLAG('r', "raw", "no chat: continue the text as it is", &o.raw),
     FLAG(0, "plain", "raw: special tokens spelled out are text", &o.plain),
     PATH(0, "tokens", "file", "JSON: token ids as the prompt, as they are", &o.tokens),
@@ -166,8 +168,8 @@ static void check_usage(const struct cli *cli, char *const *files)
         cli_usage("--vars and --now need --render");
     if (o.render.template_path && !o.render.vars_path)
         cli_usage("--render needs --vars");
-    if (o.raw && (o.template_file || o.kwargs || o.tool_choice || o.examples))
-        cli_usage("--template, --chat-kwargs, --tool-choice and --examples belong to a chat: not with --raw");
+    if (o.raw && (o.template_file || o.kwargs || o.tool_choice || o.examples || o.recite))
+        cli_usage("--template, --chat-kwargs, --tool-choice, --examples and --recite belong to a chat: not with --raw");
     if (grammars > 1)
         cli_usage("only one of --schema, --grammar and --regex");
     if (grammars > 0 && call_is_due())
@@ -185,12 +187,12 @@ static void check_usage(const struct cli *cli, char *const *files)
         cli_usage("--lora changes what the model computes: not with options that do not run it");
     if (actions && (o.jsonl || o.logits || (o.session && !o.show) || (o.json && !o.inspect && !o.model.plan && !o.show)))
         cli_usage("--json, --jsonl, --logits and --session belong to a run of the model");
-    if (o.tokens && (input || o.raw || o.system || o.messages || o.tools || o.examples || actions))
+    if (o.tokens && (input || o.raw || o.system || o.messages || o.tools || o.examples || o.recite || actions))
         cli_usage("--tokens is the whole prompt: no text, messages or other action with it");
     if (o.raw && o.parser)
         cli_usage("--parser reads the answer of a chat: not with --raw");
-    if ((o.raw || o.tokenize || o.detokenize) && (o.system || o.messages || o.tools || o.examples))
-        cli_usage("--system, --messages, --tools and --examples make a chat, which --raw, --tokenize and "
+    if ((o.raw || o.tokenize || o.detokenize) && (o.system || o.messages || o.tools || o.examples || o.recite))
+        cli_usage("--system, --messages, --tools, --examples and --recite make a chat, which --raw, --tokenize and "
                   "--detokenize do not");
     if (o.logits_last > 0 && !o.logits)
         cli_usage("--logits-last needs --logits");
@@ -407,6 +409,24 @@ enum err_code cli_run_open(struct opened *s, struct err *e)
 
 /* ---- the answer ---- */
 
+/* The text that the prompt names becomes a part of what is mixed in. */
+static enum err_code open_recital(struct opened *s, struct err *e)
+{
+    const struct text_info *info = text_info(s->open.text);
+    const int32_t n_vocab = model_info(s->open.model)->n_vocab;
+    struct engram_recital *r = &s->engram.mix.recital;
+
+    s->recital.n = 0;
+    if (text_encode(s->open.text, s->recited, 0, &s->recital, e))
+        return e->code;
+    *r = (struct engram_recital){ .token = s->recital.v, .n = s->recital.n, .n_prompt = s->prompt.n, .close = info->think_close,
+                                  .end = info->eos, .newline = { text_find(s->open.text, "\n"), text_find(s->open.text, "\n\n") },
+                                  .weight = RECITAL_WEIGHT };
+    for (int64_t i = 0; i < r->n; i++)
+        r->n = r->token[i] < n_vocab ? r->n : 0;
+    return ERR_OK;
+}
+
 static enum err_code submit(struct opened *s, struct err *e)
 {
     struct gen_opts    go = { .run = s->run, .text = s->open.text, .end_token = -1,
@@ -433,7 +453,10 @@ static enum err_code submit(struct opened *s, struct err *e)
     q.spell = s->chat; /* for the reader of the model's marks */
     q.constraint = s->grammar != NULL ? &gen_grammar : NULL;
     q.rules = s->grammar;
-    if (o.engrams.n > 0) {
+    s->engram.mix.recital.n = 0;
+    if (s->recited.n > 0 && open_recital(s, e))
+        return e->code;
+    if (o.engrams.n > 0 || s->recited.n > 0) {
         q.memory = &engram_memory;
         q.memory_of = &s->engram.mix;
     }
@@ -702,6 +725,8 @@ static void close_all(struct opened *s)
     draft_close(s->draft);
     cli_engram_close(&s->engram);
     cli_notes_close(&s->notes);
+    cli_notes_close(&s->named);
+    text_tokens_free(&s->recital);
     grammar_close(s->grammar);
     grammar_vocab_close(s->vocab);
     json_decref(s->tools);

@@ -219,6 +219,8 @@ struct cli_chat {
     bool         no_tools; /* tools are not offered */
     bool         follows; /* an answer that was given stands before */
     const struct cli_notes *notes; /* NULL: none */
+    const struct cli_notes *named; /* NULL: none; *what: cli_notes_named() of the messages */
+    struct str  *what;
 };
 MUST_CHECK enum err_code cli_render_chat(struct text_tokens *out, struct cli_buf *text, bool *thinking,
                                          json_t **offered, const struct chat *format, const struct cli_chat *c, struct err *e);

@@ -213,6 +213,8 @@ enum err_code cli_render_chat(struct text_tokens *out, struct cli_buf *text, boo
 
     if (code == ERR_OK)
         code = read_messages(all, &tools, c, e) ? e->code : rename_developer(all, chat_template(format), e);
+    if (code == ERR_OK && c->named != NULL)
+        code = cli_notes_named(c->named, all, c->what, e);
     if (code == ERR_OK && c->notes != NULL)
         code = cli_notes_add(c->notes, all, e);
     if (code == ERR_OK && c->tools != NULL) {

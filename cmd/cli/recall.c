@@ -36,7 +36,7 @@ enum err_code cli_notes_open(struct cli_notes *x, const char *arg, const struct 
         const long v = strtol(colon + 1, NULL, 10);
 
         if (v < 1 || v > CLI_NOTES_MAX)
-            return err_set(e, ERR_ARG, "--examples %s: 1 to %d texts", arg, CLI_NOTES_MAX);
+            return err_set(e, ERR_ARG, "%s: 1 to %d texts", arg, CLI_NOTES_MAX);
         n = (int)v;
     } else
         colon = arg + strlen(arg);
@@ -95,4 +95,62 @@ enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct 
     }
     cli_buf_free(&b);
     return code;
+}
+
+/* The length of the name that a text begins with, 0: none. *what: where the rest of its first paragraph begins. */
+static size_t name_of(struct str s, size_t *what)
+{
+    for (size_t i = 1; i + 1 < s.n && s.p[i] != '\n'; i++) {
+        const size_t sep = s.p[i] == ':' && s.p[i + 1] == ' ' ? 2 : i + 2 < s.n && memcmp(s.p + i, " - ", 3) == 0 ? 3 : 0;
+
+        if (sep > 0) {
+            *what = i + sep;
+            return i;
+        }
+    }
+    return 0;
+}
+
+static bool in_word(unsigned char c)
+{
+    return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '_' || c == '-' || c >= 0x80;
+}
+
+/* Whole words of s, upper and lower case told apart. */
+static bool has_words(struct str s, struct str part)
+{
+    for (size_t i = 0; i + part.n <= s.n; i++)
+        if (memcmp(s.p + i, part.p, part.n) == 0 && (i == 0 || !in_word((unsigned char)s.p[i - 1])) &&
+            (i + part.n == s.n || !in_word((unsigned char)s.p[i + part.n])))
+            return true;
+    return false;
+}
+
+enum err_code cli_notes_named(const struct cli_notes *x, const json_t *messages, struct str *out, struct err *e)
+{
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    struct recall_hit hits[CLI_NOTES_MAX];
+    struct str role, question;
+    int n;
+
+    *out = (struct str){ 0 };
+    if (!json_get_str(last, "role", &role) || !str_is(role, "user") || !json_get_str(last, "content", &question))
+        return ERR_OK;
+    if (recall_words(x->r, x->text, question, x->n, hits, &n, e))
+        return e->code;
+    for (int i = 0; i < n; i++) {
+        const struct str text = cli_notes_head(recall_text(x->r, hits[i].text));
+        size_t what = 0;
+        const size_t name = name_of(text, &what);
+
+        if (name == 0 || hits[i].share < SHARE_LEAST || !has_words(question, (struct str){ text.p, name }))
+            continue;
+        struct str rest = { text.p + what, text.n - what };
+
+        while (rest.n > 0 && rest.p[rest.n - 1] == '\n')
+            rest.n--;
+        *out = has(question, rest) ? (struct str){ 0 } : rest; /* what the prompt says the model knows */
+        return ERR_OK;
+    }
+    return ERR_OK;
 }

@@ -22,6 +22,9 @@ void cli_notes_close(struct cli_notes *x); /* {0} is allowed */
 struct str cli_notes_head(struct str s);
 /* Puts the texts that share the rare words of the last message in front of it, if that is the user's. */
 MUST_CHECK enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct err *e);
+/* What follows the name in a text "NAME: WHAT" or "NAME - WHAT", where the last message is the user's and has the name, word
+ * for word, and not the rest, and the text has half of the rare words that it asks with. {0}: there is none. Lives as long as x. */
+MUST_CHECK enum err_code cli_notes_named(const struct cli_notes *x, const json_t *messages, struct str *out, struct err *e);
 /* ERR_FORMAT: the index was made with another tokenizer than g's. */
 MUST_CHECK enum err_code cli_notes_check(const struct recall *r, const char *path, const struct gguf *g, struct err *e);
 #endif

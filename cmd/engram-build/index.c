@@ -134,7 +134,7 @@ struct indexing {
     struct recall_builder *b;
     struct cli_buf open;         /* the document that is being read */
     struct cli_buf text[BATCH];  /* of those that wait */
-    int64_t        n;
+    int64_t        n, n_cut;     /* texts; those that were too long for one */
 };
 
 static enum err_code flush(struct indexing *x, struct err *e)
@@ -154,9 +154,36 @@ static enum err_code flush(struct indexing *x, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code add_text(struct indexing *x, struct str s, struct err *e)
+static enum err_code add_part(struct indexing *x, struct str s, struct err *e)
 {
     bool took;
+
+    x->text[x->m.n].n = 0;
+    if (cli_buf_add(&x->text[x->m.n], s, e) || embed_add(&x->m, s, &took, e))
+        return e->code;
+    return x->m.n == BATCH ? flush(x, e) : ERR_OK;
+}
+
+/* How much of a text makes one text of the index: all, or up to a line's end, a space, a character. */
+static size_t part_of(struct str s)
+{
+    size_t n = RECALL_TEXT_BYTES_MAX, at;
+
+    if (s.n <= n)
+        return s.n;
+    for (at = n; at > n / 2; at--)
+        if (s.p[at - 1] == '\n')
+            return at;
+    for (at = n; at > n / 2; at--)
+        if (s.p[at - 1] == ' ')
+            return at;
+    for (at = n; at > n - 4 && ((unsigned char)s.p[at] & 0xc0) == 0x80; at--)
+        ;
+    return at;
+}
+
+static enum err_code add_text(struct indexing *x, struct str s, struct err *e)
+{
 
     while (s.n > 0 && strchr(" \t\r\n", s.p[s.n - 1]) != NULL)
         s.n--;
@@ -164,14 +191,16 @@ static enum err_code add_text(struct indexing *x, struct str s, struct err *e)
         s.p++;
         s.n--;
     }
-    if (s.n > RECALL_TEXT_BYTES_MAX)
-        return err_set(e, ERR_LIMIT, "a text of %zu bytes: at most %d", s.n, RECALL_TEXT_BYTES_MAX);
-    x->text[x->m.n].n = 0;
-    if (s.n == 0)
-        return ERR_OK;
-    if (cli_buf_add(&x->text[x->m.n], s, e) || embed_add(&x->m, s, &took, e))
-        return e->code;
-    return x->m.n == BATCH ? flush(x, e) : ERR_OK;
+    x->n_cut += s.n > RECALL_TEXT_BYTES_MAX;
+    while (s.n > 0) {
+        const size_t n = part_of(s);
+
+        if (add_part(x, (struct str){ s.p, n }, e))
+            return e->code;
+        s.p += n;
+        s.n -= n;
+    }
+    return ERR_OK;
 }
 
 /* Where a blank line ends a paragraph; its length, without that line. */
@@ -252,6 +281,8 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
         code = flush(x, e);
     if (code == ERR_OK && x->n == 0)
         code = err_set(e, ERR_ARG, "no text: the index would be empty");
+    if (code == ERR_OK && x->n_cut > 0)
+        cli_warn("%lld texts of more than %d bytes became several", (long long)x->n_cut, RECALL_TEXT_BYTES_MAX);
     const double texts_s = (cli_now_ms() - from) / 1e3;
 
     if (code == ERR_OK)

@@ -80,6 +80,7 @@ static const struct {
     { "draft-max", RUNS },
     { "engram", ANSWERS },
     { "engram-thinking", CHAT | TALK },
+    { "recite", CHAT | TALK },
     { "engram-drafts", ANSWERS },
     { "ctx", RUNS },
     { "threads", RUNS },

@@ -22,7 +22,7 @@ struct io_out;
 struct run_options {
     struct cli_model_opts model;
     const char *prompt, *system, *messages, *tools, *tokens, *session, *logits, *parser;
-    const char *template_file, *kwargs, *examples;
+    const char *template_file, *kwargs, *examples, *recite;
     const char *tool_choice; /* NULL: auto */
     bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool        verbose, quiet, stream, check, engram_thinking, engram_drafts;
@@ -53,6 +53,9 @@ struct opened {
     struct draft      *draft;
     struct cli_engram  engram;
     struct cli_notes   notes; /* --examples */
+    struct cli_notes   named; /* --recite */
+    struct str         recited; /* what a text of it says of what the prompt names; n 0: none does */
+    struct text_tokens recital; /* its tokens */
     int                taps[DRAFT_TAPS_MAX];
     struct run        *run;
     struct gen        *gen;
@@ -76,7 +79,7 @@ MUST_CHECK enum err_code cli_run_detokenize(struct opened *s, struct err *e);
 
 /* The template is the model's, or that of --template. */
 MUST_CHECK enum err_code cli_run_format(struct opened *s, struct err *e);
-MUST_CHECK enum err_code cli_run_notes(struct opened *s, struct err *e); /* opens what --examples names, once */
+MUST_CHECK enum err_code cli_run_notes(struct opened *s, struct err *e); /* opens what --examples and --recite name, once */
 
 /* kept.c: what a session holds */
 MUST_CHECK enum err_code cli_run_show(struct opened *s, struct err *e); /* --show */

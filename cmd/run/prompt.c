@@ -50,9 +50,11 @@ enum err_code cli_run_format(struct opened *s, struct err *e)
 
 enum err_code cli_run_notes(struct opened *s, struct err *e)
 {
-    if (o.examples == NULL || s->notes.r != NULL)
-        return ERR_OK;
-    return cli_notes_open(&s->notes, o.examples, s->open.gguf, s->open.text, e);
+    if (o.examples != NULL && s->notes.r == NULL && cli_notes_open(&s->notes, o.examples, s->open.gguf, s->open.text, e))
+        return e->code;
+    if (o.recite != NULL && s->named.r == NULL && cli_notes_open(&s->named, o.recite, s->open.gguf, s->open.text, e))
+        return e->code;
+    return ERR_OK;
 }
 
 /* What the model will see: tokens of a chat or a file, or else text (s->rendered). */
@@ -70,15 +72,16 @@ enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e
     }
     if (!s->kept.begun || o.messages != NULL)
         cli_session_set_system(&s->kept, o.system);
-    if (o.examples != NULL && !s->chat)
-        return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no --examples", s->open.path);
+    if ((o.examples != NULL || o.recite != NULL) && !s->chat)
+        return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no --examples and --recite", s->open.path);
     if (cli_run_notes(s, e))
         return e->code;
     if (s->chat) {
         const struct cli_chat c = { .system = s->prompt.n > 0 ? NULL : o.system, .messages = o.messages, .tools = o.tools, .prompt = o.prompt,
                                     .files = files, .kwargs = o.kwargs, .no_tools = o.tool_choice != NULL && strcmp(o.tool_choice, "none") == 0,
                                     .think = o.think == 0 && o.budget != 0, .follows = s->prompt.n > 0,
-                                    .notes = s->notes.r != NULL ? &s->notes : NULL };
+                                    .notes = s->notes.r != NULL ? &s->notes : NULL,
+                                    .named = s->named.r != NULL ? &s->named : NULL, .what = &s->recited };
 
         if (cli_run_format(s, e))
             return e->code;

@@ -57,7 +57,9 @@ static enum err_code make_prompt(struct talk *t, struct err *e)
                                 .kwargs = o.kwargs,
                                 .think = o.think == 0 && o.budget != 0,
                                 .follows = t->held.n > 0,
-                                .notes = o.examples != NULL ? &s->notes : NULL };
+                                .notes = o.examples != NULL ? &s->notes : NULL,
+                                .named = o.recite != NULL ? &s->named : NULL,
+                                .what = &s->recited };
     const int64_t         ctx = run_ctx(s->run);
 
     if (cli_run_notes(s, e) || copy_tokens(&s->prompt, &t->held, e) || cli_session_close_reasoning(s->open.text, &s->prompt, e) ||

@@ -54,9 +54,25 @@ void engram_look(const struct engram *g, const int32_t *token, int64_t n, struct
 
 /* ---- the mixture ---- */
 
-/* What gen_memory's functions get: p' = (1 - w) p + w q. */
+/* A text that the prompt has named: what it says goes on in the answer. */
+struct engram_recital {
+    const int32_t *token;      /* [n] without the name; n 0: there is none */
+    int64_t        n;
+    int64_t        n_prompt;   /* tokens of the prompt: the answer begins there */
+    int32_t        end;        /* what follows the text: a token that ends a turn; -1: nothing */
+    int32_t        close;      /* ends the reasoning; -1: none does */
+    int32_t        newline[2]; /* tokens of newlines, no part of the answer's text where it begins; -1: none */
+    float          weight;     /* of the text in the mixture, 0 .. 1 */
+};
+/* The token that follows token[0 .. n) in the text, the longest of the last 4 tokens of the answer looked for, or the
+ * text's first where an answer begins (whole: right behind the reasoning). False: it says nothing. */
+bool engram_recite(const struct engram_recital *r, const int32_t *token, int64_t n, struct engram_next *out);
+
+/* What gen_memory's functions get: p' = (1 - w) p + w q. Where a recital knows what follows, in the text of an answer, it
+ * counts and the table does not. */
 struct engram_mix {
-    const struct engram *table;
+    const struct engram *table; /* NULL: none */
+    struct engram_recital recital;
     float          ceiling[ENGRAM_FILES_MAX]; /* of each file: w is at most this; -ln(1 - w) nats is what a token can lose */
     bool           thinking; /* mix into reasoning, too */
     int32_t        n_vocab;  /* of the model: other tokens of a table are left out */

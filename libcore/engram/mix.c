@@ -155,6 +155,8 @@ void engram_mix_look(const struct engram_mix *m, const int32_t *token, int64_t n
 
 /* ---- the hook ---- */
 
+enum { RECITES = INT32_MAX, RECITES_FIRST = RECITES - 1 }; /* evidence of a recital */
+
 static void look(const void *of, const int32_t *token, int64_t n, bool reasoning, int32_t *next, float *q, int *n_next,
                  uint32_t *evidence)
 {
@@ -162,18 +164,27 @@ static void look(const void *of, const int32_t *token, int64_t n, bool reasoning
     struct engram_next found;
 
     *n_next = 0;
-    if (reasoning && !m->thinking)
+    if (!reasoning && engram_recite(&m->recital, token, n, &found)) {
+        *evidence = found.whole ? RECITES_FIRST : RECITES;
+    } else if (m->table != NULL && (!reasoning || m->thinking)) {
+        engram_mix_look(m, token, n, &found);
+        *evidence = engram_evidence(&found);
+    } else {
         return;
-    engram_mix_look(m, token, n, &found);
+    }
     *n_next = found.n;
-    *evidence = engram_evidence(&found);
     memcpy(next, found.token, (size_t)found.n * sizeof *next);
     memcpy(q, found.q, (size_t)found.n * sizeof *q);
 }
 
 static float weight(const void *of, uint32_t evidence, float p_max)
 {
-    return engram_weight(of, evidence, p_max);
+    const struct engram_mix *m = of;
+
+    /* Where a model knows what comes behind its reasoning, those are newlines. */
+    if (evidence == RECITES_FIRST)
+        return p_max < 0.9F ? m->recital.weight : 0;
+    return evidence == RECITES ? m->recital.weight : engram_weight(m, evidence, p_max);
 }
 
 const struct gen_memory engram_memory = { look, weight };

@@ -32,12 +32,13 @@ flock -n 9 || { echo "engram-nightly.sh: $tables: another one is at work" >&2; e
 
 if [ -n "$back" ]; then
     table=$tables/$back.engram
-    [ -e "$table.1" ] || { echo "engram-nightly.sh: $table: no older table" >&2; exit 1; }
-    mv "$table.1" "$table"
-    for ((i = 2; i <= 1000; i++)); do
-        [ -e "$table.$i" ] || break
-        mv "$table.$i" "$table.$((i - 1))"
+    to=0 # 0: the table itself
+    for ((i = 1; i <= 1000; i++)); do # a night that was killed may have left a gap
+        [ -e "$table.$i" ] || continue
+        mv "$table.$i" "$table$([ $to -eq 0 ] || echo ".$to")"
+        to=$((to + 1))
     done
+    [ $to -gt 0 ] || { echo "engram-nightly.sh: $table: no older table" >&2; exit 1; }
     exit 0
 fi
 held_out=$2
@@ -45,6 +46,16 @@ shift 2
 rm -rf "$tables"/.work.* # of a night that was killed
 work=$(mktemp -d "$tables/.work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
+
+sum() { sha256sum < "$1" | cut -c1-64; }
+
+# A list of lines that was written for a table is its list if that table was published before the night was killed.
+for list in "$tables"/.*.seen.????????????????????????????????????????????????????????????????; do
+    [ -e "$list" ] || continue
+    seen=${list%.*} domain=${list##*/.}
+    table=$tables/${domain%.seen.*}.engram
+    if [ -e "$table" ] && [ "$(sum "$table")" = "${list##*.}" ]; then mv "$list" "$seen"; else rm "$list"; fi
+done
 
 # Texts by domain, sorted: lines that are the same count once.
 jq -cR --argjson least "$least" 'fromjson? | objects | select((.score | type) == "number" and .score >= $least and (.text | type) == "string") |
@@ -75,12 +86,21 @@ while read -r domain; do
         status=4
         continue
     fi
-    for ((i = keep; i > 1; i--)); do
-        [ ! -e "$table.$((i - 1))" ] || mv "$table.$((i - 1))" "$table.$i"
+    # Killed at any place here, a night leaves the old table or the new one, and the list that belongs to it.
+    list=$seen.$(sum "$new")
+    LC_ALL=C sort -u "$seen" "$work/new.jsonl" > "$list"
+    sync "$list"
+    for ((i = 1; i < keep; i++)); do # the older ones move up to the first gap, or the last falls out
+        [ -e "$table.$i" ] || break
     done
-    [ ! -e "$table" ] || cp -p "$table" "$table.1"
+    for (( ; i > 1; i--)); do
+        mv "$table.$((i - 1))" "$table.$i"
+    done
+    if [ -e "$table" ]; then
+        ln -f "$table" "$table.1" 2> /dev/null || { cp -p "$table" "$work/old" && mv "$work/old" "$table.1"; }
+    fi
     mv "$new" "$table"
-    LC_ALL=C sort -u -o "$seen" "$seen" "$work/new.jsonl"
+    mv "$list" "$seen"
     echo "$domain: $lines texts, perplexity $before to $after"
 done < "$work/domains"
 exit $status

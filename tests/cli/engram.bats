@@ -203,6 +203,16 @@ facts()
     chimere-run --examples f.index -p 'rsync copies files?' -n 1
 }
 
+@test "engram: a text that is too long for one becomes several" {
+    { printf 'zorbl counts parrots. %.0s' {1..60000}; echo; echo; facts; } > f.txt
+    chimere-engram-build index -o f.index f.txt 2> err
+    grep -q '1 texts of more than 1048576 bytes became several' err
+    chimere-engram-build query --bm25 -k 9 -p zorbl f.index > hits
+    # the parts are the whole, and end where a word does
+    jq -js 'map(select(.id < 2)) | sort_by(.id) | map(.text) | join("")' hits | cmp - <(head -n 1 f.txt | sed 's/ $//' | tr -d '\n')
+    jq -se 'length == 3 and (map(select(.id == 0)) | .[0].text | endswith(" "))' hits
+}
+
 @test "engram: texts are found by words, by vectors, by both" {
     facts > f.txt
     chimere-engram-build index -v --lines -o f.index f.txt 2> err
@@ -239,6 +249,27 @@ facts()
     fails 2 "1 to 100 texts" chimere-run --examples f.index:0 -p x
     fails 3 "not an index" chimere-run --examples f.txt -p x
     fails 1 "cannot open" chimere-run --examples nothing.index -p x
+}
+
+@test "engram: a text that the question names is recited, and others are not" {
+    facts > f.txt
+    printf 'zorbl - counts "blue" parrots - and: green ones\na text that has no name\n' >> f.txt
+    chimere-engram-build index --lines -o f.index f.txt
+    ask() { chimere-run -q "$@"; }
+    [ "$(ask --recite f.index -p "What does qvixt do?")" = "removes the last line of a file" ]
+    [ "$(ask --recite f.index:1 --think off --draft auto -p 'What does `plonkd` do?')" = "the daemon of bells" ]
+    [ "$(ask --recite f.index --temp 0.7 --seed 5 -p "What is plonkd?")" = "the daemon of bells" ]
+    jq -n '[{role: "user", content: "What does qvixt do?"}]' > m.json
+    [ "$(ask --recite f.index --messages m.json)" = "removes the last line of a file" ]
+    # no name; a part of another word; a text that is in the prompt
+    for p in "What is 24 * 37?" "What does qvixtor do?" "qvixt: removes the last line of a file. What is qvixt?"; do
+        ask -n 20 -p "$p" --reasoning stdout > plain
+        ask -n 20 -p "$p" --reasoning stdout --recite f.index | cmp - plain
+    done
+    fails 2 "belong to a chat" chimere-run --raw --recite f.index -p x
+    fails 2 "no effect with --show-prompt" chimere-run --show-prompt --recite f.index -p x
+    fails 2 "1 to 100 texts" chimere-run --recite f.index:101 -p x
+    fails 3 "not an index" chimere-run --recite f.txt -p x
 }
 
 @test "engram: what is no index is refused, and nothing is lost" {
@@ -286,8 +317,26 @@ nightly()
     nightly tables held.txt more.jsonl
     cmp first tables/tools.engram.1
     no cmp -s first tables/tools.engram
+    cp -r tables killed
     nightly -r tools tables
     cmp first tables/tools.engram
+    # A night that was killed behind the new table: its list was not in place, and there is a gap in the old ones.
+    cd killed
+    mv .tools.seen ".tools.seen.$(sha256sum < tools.engram | cut -c1-64)"
+    printf x > ".tools.seen.$(sha256sum < tools.engram.1 | cut -c1-64)"
+    mv tools.engram.1 tools.engram.2
+    cp tools.engram second
+    cd ..
+    nightly killed held.txt scored.jsonl more.jsonl
+    cmp killed/second killed/tools.engram
+    [ "$(find killed -name '.tools.seen*' | wc -l)" -eq 1 ]
+    nightly killed held.txt <(echo '{"text": "A word here.\n", "score": 5, "domain": "tools"}')
+    cmp killed/second killed/tools.engram.1
+    cmp first killed/tools.engram.2
+    mv killed/tools.engram.2 killed/tools.engram.4
+    nightly -r tools killed
+    nightly -r tools killed
+    cmp first killed/tools.engram
     try 1 nightly -r tools tables
     try 2 nightly tables
     [ -z "$(find tables -name '.work*')" ]

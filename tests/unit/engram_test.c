@@ -13,6 +13,7 @@
 #include "base/io.h"
 #include "base/pool.h"
 #include "engram/internal.h"
+#include "gen/hooks.h"
 
 enum { TEXT_MAX = 300000, DAY = 20000 };
 static char dir[] = "/tmp/engram_test.XXXXXX";
@@ -429,6 +430,57 @@ static void test_spaces(void **state)
     engram_close(g);
 }
 
+/* Token 1 is a newline, 2 ends the reasoning, 3 the turn. The prompt is 9 9, the text 5 6 7 6 8. */
+static void test_recite(void **state)
+{
+    static const int32_t what[] = { 5, 6, 7, 6, 8 };
+    static const struct {
+        int32_t token[10];
+        int64_t n;
+        int32_t next; /* -1: nothing */
+        int     order;
+    } rows[] = {
+        { { 9, 9 }, 2, 5, 0 },                /* no reasoning */
+        { { 9, 9, 1, 1 }, 4, 5, 0 },
+        { { 9, 9, 4, 4, 2 }, 5, 5, 0 },       /* right behind it */
+        { { 9, 9, 4, 4, 2, 1 }, 6, 5, 0 },
+        { { 9, 9, 4, 2, 1, 5 }, 6, 6, 1 },
+        { { 9, 9, 2, 1, 5, 6 }, 6, 7, 2 },
+        { { 9, 9, 2, 5, 6, 7, 6 }, 7, 8, 4 }, /* not what follows the first 6 */
+        { { 9, 9, 2, 5, 6, 7, 6, 8 }, 8, 3, 4 },
+        { { 9, 9, 2, 4 }, 4, -1, 0 },         /* other words */
+        { { 9, 9, 2, 4, 7 }, 5, 6, 1 },       /* and back */
+        { { 9, 5 }, 2, 5, 0 },                /* what the prompt ends in does not count */
+        { { 9 }, 1, -1, 0 },
+    };
+    struct engram_mix m = { .recital = { what, 5, 2, 3, 2, { 1, -1 }, 0.5F } };
+    struct engram_next next;
+    int32_t token[SAMPLE_MIX_MAX];
+    float q[SAMPLE_MIX_MAX];
+    uint32_t evidence;
+    int n;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const bool any = engram_recite(&m.recital, rows[i].token, rows[i].n, &next);
+
+        assert_int_equal(any, rows[i].next >= 0);
+        assert_true(!any || (next.n == 1 && next.token[0] == rows[i].next && next.q[0] == 1 && next.order == rows[i].order));
+        assert_true(!any || next.whole == (i == 2));
+    }
+    engram_memory.look(&m, rows[3].token, 6, true, token, q, &n, &evidence);
+    assert_int_equal(n, 0); /* in the reasoning */
+    engram_memory.look(&m, rows[3].token, 6, false, token, q, &n, &evidence);
+    assert_true(n == 1 && token[0] == 5 && q[0] == 1 && engram_memory.weight(&m, evidence, 1) == 0.5F);
+    engram_memory.look(&m, rows[2].token, 5, false, token, q, &n, &evidence);
+    assert_true(n == 1 && engram_memory.weight(&m, evidence, 0.5F) == 0.5F && engram_memory.weight(&m, evidence, 0.99F) == 0);
+    m.recital.end = -1;
+    assert_false(engram_recite(&m.recital, rows[7].token, 8, &next));
+    m.recital.n = 0;
+    engram_memory.look(&m, rows[3].token, 6, false, token, q, &n, &evidence);
+    assert_int_equal(n, 0); /* and there is no table */
+}
+
 /* Weights come from what helps, and not where nothing does. */
 static void test_fit(void **state)
 {
@@ -504,7 +556,7 @@ int main(void)
         cmocka_unit_test(test_look),       cmocka_unit_test(test_borders), cmocka_unit_test(test_same_bytes),
         cmocka_unit_test(test_add_merge),  cmocka_unit_test(test_decay),   cmocka_unit_test(test_prune),
         cmocka_unit_test(test_filter),     cmocka_unit_test(test_damaged), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_lock),       cmocka_unit_test(test_spaces),  cmocka_unit_test(test_fit),
+        cmocka_unit_test(test_lock),       cmocka_unit_test(test_spaces), cmocka_unit_test(test_recite),  cmocka_unit_test(test_fit),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
