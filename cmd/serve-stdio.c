@@ -374,12 +374,12 @@ static enum err_code run(struct server *s, struct err *e)
     o.http.max_queue = o.max_queue;
     if (o.http.listen != NULL && cli_http_open(&s->http, &o.http, e))
         return e->code;
+    if (o.batch == NULL)
+        cli_catch_hangups();
     if (open_all(s, e))
         return e->code;
     cli_note("serving %s, %d answers side by side, context of %" PRId64 " tokens", s->open.path, o.parallel, run_ctx(s->run));
     cli_catch_interrupts();
-    if (o.batch == NULL)
-        cli_catch_hangups();
     return o.batch != NULL   ? cli_batch_run(&bo, s->serve, e)
            : s->http != NULL ? cli_http_run(s->http, s->serve, s->beside, e)
            : o.mcp           ? serve_mcp(s, e)

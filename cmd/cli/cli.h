@@ -144,7 +144,7 @@ MUST_CHECK enum err_code cli_flush_stdout(struct err *e);
 void cli_signals(const char *file);
 /* From now on the first SIGINT, SIGTERM or SIGHUP only sets a mark; the next one, of whichever kind, kills. */
 void cli_catch_interrupts(void);
-/* From now on SIGHUP is no interrupt: it sets a mark of its own. */
+/* From now on SIGHUP is no interrupt, whatever is called later: it sets a mark of its own. */
 void cli_catch_hangups(void);
 bool cli_hung_up(void); /* true once for each SIGHUP */
 /* From now on a reader that goes away sets the mark, too, and the write fails. */

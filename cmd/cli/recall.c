@@ -67,14 +67,19 @@ struct str cli_notes_head(struct str s)
 
 enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct err *e)
 {
-    json_t *last = json_array_get(messages, json_array_size(messages) - 1), *content;
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1), *parts = json_object_get(last, "content"), *content;
+    json_t *part = json_array_get(parts, json_array_size(parts) - 1); /* of a message in parts the last one */
+    const char *key = part != NULL ? "text" : "content";
     struct recall_hit hits[CLI_NOTES_MAX];
     struct cli_buf b = { 0 };
     struct str role, question;
     enum err_code code = ERR_OK;
     int n;
 
-    if (!json_get_str(last, "role", &role) || !str_is(role, "user") || !json_get_str(last, "content", &question))
+    if (!json_get_str(last, "role", &role) || !str_is(role, "user"))
+        return ERR_OK;
+    last = part != NULL ? part : last;
+    if (!json_get_str(last, key, &question))
         return ERR_OK;
     if (recall_words(x->r, x->text, question, x->n, hits, &n, e))
         return e->code;
@@ -90,7 +95,7 @@ enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct 
     if (code == ERR_OK && b.n > 0) {
         code = cli_buf_add(&b, STR("\n"), e) || cli_buf_add(&b, question, e) ? e->code : ERR_OK;
         content = code == ERR_OK ? json_bytes((struct str){ b.p, b.n }) : NULL;
-        if (code == ERR_OK && (content == NULL || json_object_set_new(last, "content", content) != 0))
+        if (code == ERR_OK && (content == NULL || json_object_set_new(last, key, content) != 0))
             code = err_set(e, ERR_NOMEM, "out of memory");
     }
     cli_buf_free(&b);

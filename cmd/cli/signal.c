@@ -77,7 +77,7 @@ void cli_signals(const char *file)
     sigaction(SIGUSR1, &usr, NULL);
 }
 
-/* What nohup(1) or a shell's background job ignores stays ignored. */
+/* What nohup(1) or a shell's background job ignores stays ignored, and a hangup that has a mark of its own keeps it. */
 static void catch(int sig, void (*handler)(int), int flags)
 {
     struct sigaction sa = { 0 }, old;
@@ -85,7 +85,7 @@ static void catch(int sig, void (*handler)(int), int flags)
     sa.sa_handler = handler;
     sa.sa_flags = flags;
     sigemptyset(&sa.sa_mask);
-    if (sigaction(sig, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+    if (sigaction(sig, NULL, &old) == 0 && old.sa_handler != SIG_IGN && old.sa_handler != on_hangup)
         sigaction(sig, &sa, NULL);
 }
 

@@ -392,6 +392,8 @@ static bool read_lora(struct reading *r, const json_t *v)
 /* true: as the server says; false: no; or a weight. Whether there are tables serve_start() knows. */
 static bool read_engram(struct reading *r, const json_t *v)
 {
+    if (!json_is_boolean(v) && !json_is_number(v))
+        return wrong(r, "not true, false, or a number from 0 to 1");
     if (json_is_boolean(v))
         r->w->engram = json_is_true(v) ? -1 : 0;
     else if (!number(r, v, 0, 1, &r->w->engram))

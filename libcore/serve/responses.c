@@ -10,11 +10,12 @@
 
 /* ---- a body to that of a chat ---- */
 
-/* Members that the chat calls otherwise; "" of those that it takes under another shape. */
+/* Members that the chat calls otherwise. */
 static const struct {
     const char *ours, *theirs;
 } renamed[] = {
     { "max_completion_tokens", "max_output_tokens" },
+    { "max_tokens", "max_output_tokens" },
     { "messages", "input" },
     { "response_format", "text" },
     { "reasoning_effort", "reasoning" },
@@ -116,6 +117,8 @@ static bool add_item(json_t *messages, const json_t *item, struct fault *f)
         return wrong(f, "/input", "an item is no message, function_call, function_call_output or reasoning");
     if (!thought && !output && role == NULL)
         return wrong(f, "/input", "a message has no role");
+    if (output && !json_is_string(json_object_get(item, "call_id")))
+        return wrong(f, "/input", "a function_call_output has no call_id");
     content = text_of_parts(json_object_get(item, output ? "output" : "content"), f);
     if (content == NULL)
         return false;

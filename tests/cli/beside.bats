@@ -70,6 +70,7 @@ teardown()
     {
       raw with 'zorbl -'; raw without 'zorbl -' ',"engram":false'; raw weighed 'zorbl -' ',"engram":0.4'; TEMP=1 raw all 'zorbl -' ',"engram":true,"seed":3'
       talk note; talk none ',"examples":false'; talk one ',"examples":1,"engram":false'
+      talk parts | sed 's/"What does qvixt do?"/[{"type":"text","text":"What does qvixt do?"}]/'
       raw odd x ',"engram":2'; talk bad ',"examples":101'; raw text x ',"examples":1'; } > lines
     chimere-serve-stdio --engram a --examples f < lines > out
     same with chimere-run -rq -n 12 --engram a -p 'zorbl -'
@@ -79,6 +80,7 @@ teardown()
     same all chimere-run -rq -n 12 --engram a --temp 1 --seed 3 -p 'zorbl -'
     same note chimere-run -q -n 12 --think off --engram a --examples f -p 'What does qvixt do?'
     [ "$(said note)" = 'removes the last line of a file' ]
+    [ "$(said parts)" = "$(said note)" ]
     same none chimere-run -q -n 12 --think off --engram a -p 'What does qvixt do?'
     same one chimere-run -q -n 12 --think off --examples f:1 -p 'What does qvixt do?'
     jq -es '[.[] | select(.type == "error") | .error.param] == ["/engram", "/examples", "/examples"]' out

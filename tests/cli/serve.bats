@@ -166,6 +166,8 @@ go_on()
     hostile 400 responses '{"input":[1]}'
     hostile 400 responses '{"input":[{"type":"function_call","name":"f"}]}'
     hostile 400 responses '{"input":[{"type":"function_call_output","output":{}}]}'
+    hostile 400 responses '{"input":[{"type":"function_call_output","output":"x"}]}'
+    hostile 400 responses '{"input":"x","max_tokens":1}'
     hostile 400 responses '{"input":[{"role":5,"content":"x"}]}'
     hostile 400 responses '{"input":"x","instructions":[]}'
     hostile 400 responses '{"input":"x","tools":{}}'
