@@ -20,6 +20,7 @@
 #include "run/fit.h"
 #include "run/program.h"
 #include "run/run.h"
+#include "run/session.h"
 #include "text/text.h"
 
 #define CTX_ROOM      8192 /* tokens for an answer without -n */
@@ -248,6 +249,13 @@ static enum err_code check_prompt(const struct opened *s, int64_t ctx, struct er
     return ERR_OK;
 }
 
+/* The session's next prompt has all of the conversation again, and may leave out what the model reasoned: it goes on from
+ * where the last message ends, or from the end of the answer. Else turns are added, always at the end. */
+static bool comes_whole(void)
+{
+    return o.session != NULL && !o.interactive && (o.messages != NULL || o.tokens != NULL);
+}
+
 static bool reading; /* a prompt that nothing is kept of when it is given up */
 
 static bool give_up(void)
@@ -267,7 +275,7 @@ static struct run_opts run_options(struct opened *s)
     if (s->draft == NULL && !o.interactive && s->prompt.n > 0 && s->prompt.n < (o.model.chunk > 0 ? o.model.chunk : CHUNK_LEAST))
         ro.rows_max = (int)s->prompt.n;
     cli_session_kv(&s->kept, &ro.kv_k, &ro.kv_v);
-    if (o.session != NULL)
+    if (comes_whole())
         ro.checkpoint_bytes = run_snapshot_bytes(s->open.model); /* where the last message ends */
     if (o.interactive)
         ro.checkpoint_bytes = TALK_RUNGS * run_snapshot_bytes(s->open.model); /* for what is taken back */
@@ -433,7 +441,7 @@ static enum err_code submit(struct opened *s, struct err *e)
                                .adapters = s->open.adapters.list, .n_adapters = s->open.adapters.n };
     struct gen_request q = gen_defaults();
     struct reason_opts budget = { s->open.text, o.budget };
-    int64_t            border = o.session || o.interactive ? cli_session_border(s->format, &s->prompt) : 0;
+    int64_t            border = comes_whole() || o.interactive ? cli_session_border(s->format, &s->prompt) : 0;
     uint32_t           eos;
 
     if (s->draft != NULL) {
@@ -694,6 +702,8 @@ static enum err_code run(struct opened *s, char *const *files, struct err *e)
         return e->code;
     if (o.show)
         return cli_run_show(s, e);
+    if (o.session != NULL && !comes_whole())
+        run_session_ends(s->kept.file);
     if (o.interactive)
         return cli_run_talk(s, files, e);
     if (cli_run_prompt(s, files, e))

@@ -45,6 +45,7 @@ struct run_session {
     char                 *path;
     int                   fd;      /* -1: there is no file, or an empty one */
     bool                  shared;  /* only read */
+    bool                  ends;    /* run_session_ends() */
     struct session_header h;       /* of the file; of the run once attached */
     bool                  attached;
     uint64_t              adapters; /* run_session_id */

@@ -107,7 +107,7 @@ static enum err_code put_snapshots(struct writer *w, const struct saving *v, int
 
     if (w->s->h.rec_bytes == 0 || v->to <= after)
         return ERR_OK;
-    mark = run_cache_mark(v->r, v->seq, after < v->from ? v->from - 1 : after, v->to, &at);
+    mark = w->s->ends ? NULL : run_cache_mark(v->r, v->seq, after < v->from ? v->from - 1 : after, v->to, &at);
     if (mark != NULL && put_snapshot(w, at, mark, e) != ERR_OK)
         return e->code;
     if (model_commit(v->r->m, v->r->state, v->seq, e) != ERR_OK)
@@ -134,13 +134,20 @@ static enum err_code put_commit(struct writer *w, const struct saving *v, struct
 
 /* ---- a new file ---- */
 
-/* Snapshots of the old file that the new one keeps: of those not beyond `to`, every second one is left out
- * until there is room for two more. */
-static bool keeps(size_t i, size_t n)
+/* Snapshots that are of use. */
+static size_t snaps_kept(const struct run_session *s)
 {
+    return s->ends ? 2 : SNAPS_KEPT;
+}
+
+/* Snapshots of the old file that the new one keeps: of those not beyond `to`, every second one is left out
+ * until there is room for those of this save. */
+static bool keeps(const struct run_session *s, size_t i, size_t n)
+{
+    const size_t new = s->ends ? 1 : 2;
     size_t step = 1;
 
-    while ((n + step - 1) / step > SNAPS_KEPT - 2)
+    while ((n + step - 1) / step > snaps_kept(s) - new)
         step *= 2;
     return (n - 1 - i) % step == 0;
 }
@@ -163,7 +170,7 @@ static enum err_code copy_snapshots(struct writer *w, int64_t to, int64_t *last,
     for (size_t i = 0; i < n; i++) {
         struct record r = s->snap.v[i];
 
-        if (!keeps(i, n))
+        if (!keeps(s, i, n))
             continue;
         if (run_session_read(s, r.offset, s->packed, (size_t)r.stored, e) != ERR_OK)
             return e->code;
@@ -262,16 +269,21 @@ static enum err_code append(struct run_session *s, const struct saving *v, struc
 static bool worn(const struct run_session *s, const struct saving *v)
 {
     uint64_t live = 0, rows = (uint64_t)(v->to - v->from);
-    size_t n = snaps_to(s, v->from);
+    size_t n = snaps_to(s, v->from), kept = snaps_kept(s);
 
     for (size_t i = 0; i < s->kv.n && s->kv.v[i].at < (uint64_t)v->from; i++) {
         live += s->kv.v[i].stored / s->kv.v[i].n * run_session_live(s, i);
         rows += s->kv.v[i].n;
     }
-    for (size_t i = n > SNAPS_KEPT ? n - SNAPS_KEPT : 0; i < n; i++)
+    for (size_t i = n > kept ? n - kept : 0; i < n; i++)
         live += s->snap.v[i].stored;
     live += 4 * (uint64_t)v->from;
     return rows > run_session_rows_max(v->to) / 2 || (s->end > DEAD_MIN && s->end - live > s->end / 2);
+}
+
+void run_session_ends(struct run_session *s)
+{
+    s->ends = true;
 }
 
 enum err_code run_session_save(struct run_session *s, struct run *r, int seq, const void *blob, size_t n,
