@@ -136,6 +136,8 @@ static void check_talk(int actions)
         return;
     if (actions || o.raw || o.tokens || o.tools || o.json || o.jsonl || o.logits || has_form())
         cli_usage("-i is a chat of messages and text: no other prompt, tools, form or output with it");
+    if (is_stdin(o.messages) || is_stdin(o.template_file))
+        cli_usage("-i reads lines of the standard input: --messages and --template need files");
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         cli_usage("-i needs a terminal as standard input and output");
 }

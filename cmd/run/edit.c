@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <wchar.h>
@@ -17,7 +18,7 @@
 #include <histedit.h>
 #endif
 
-enum { KEPT_LINES = 1000, FILE_BYTES_MAX = 4 << 20 };
+enum { KEPT_LINES = 1000, FILE_BYTES_MAX = 4 << 20, LOCK_TRIES = 8 };
 
 struct cli_edit {
     const char *prompt;
@@ -25,7 +26,7 @@ struct cli_edit {
 #ifdef CHIMERE_EDIT
     EditLine   *el;
     History    *history;
-    int         fd; /* of the history's file, to append to; -1: none */
+    char       *path; /* of the history's file; NULL: none */
 #else
     char       *typed;
     size_t      cap;
@@ -70,69 +71,148 @@ static void remember(struct cli_edit *x, const char *line)
     history(x->history, &ev, H_ENTER, line);
 }
 
-/* The last lines of the file; where it has grown long, only they stay in it. */
-static void load_history(struct cli_edit *x, const char *path)
+/* Lines are not kept from here on, and the reason is told: where the user named the file, in any case. */
+static void give_up(struct cli_edit *x, const struct err *e)
 {
-    char      *data, *from;
-    size_t     n, lines = 0;
-    struct io_out *out;
-    struct err e;
+    if (getenv("CHIMERE_HISTORY") != NULL)
+        cli_warn("history: %s; lines are not kept", e->msg);
+    else
+        cli_note("history  %s; lines are not kept", e->msg);
+    free(x->path);
+    x->path = NULL;
+}
 
-    if (io_read_all(&data, &n, path, FILE_BYTES_MAX, &e))
-        return;
+/* The file, for this program alone until it is closed: another one may write it, or put a shorter one in its place. */
+static enum err_code open_locked(int *fd, struct stat *st, const char *path, struct err *e)
+{
+    struct stat at_path;
+
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        *fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
+        if (*fd < 0)
+            return err_errno(e, ERR_IO, errno, "%s: cannot open", path);
+        if (fstat(*fd, st) == 0 && S_ISREG(st->st_mode) && flock(*fd, LOCK_EX) == 0 && fstat(*fd, st) == 0 &&
+            stat(path, &at_path) == 0 && st->st_ino == at_path.st_ino && st->st_dev == at_path.st_dev)
+            return ERR_OK;
+        close(*fd);
+        if (!S_ISREG(st->st_mode))
+            return err_set(e, ERR_IO, "%s: not a regular file", path);
+    }
+    return err_set(e, ERR_IO, "%s: is replaced again and again", path);
+}
+
+/* The end of the file, from the beginning of a line, as a string. */
+static enum err_code read_end(char **data, size_t *n, int fd, const struct stat *st, const char *path, struct err *e)
+{
+    const off_t from = st->st_size > FILE_BYTES_MAX ? st->st_size - FILE_BYTES_MAX : 0;
+    size_t      want = (size_t)(st->st_size - from);
+    ssize_t     got = 0;
+    char       *line;
+
+    *n = 0;
+    *data = calloc(want + 1, 1); /* the caller's in any case */
+    if (*data == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    while (*n < want && (got = pread(fd, *data + *n, want - *n, from + (off_t)*n)) > 0)
+        *n += (size_t)got;
+    if (got < 0)
+        return err_errno(e, ERR_IO, errno, "%s: cannot read", path);
+    line = from > 0 ? memchr(*data, '\n', *n) : NULL;
+    if (line != NULL) {
+        *n -= (size_t)(line + 1 - *data);
+        memmove(*data, line + 1, *n);
+        (*data)[*n] = '\0';
+    }
+    return ERR_OK;
+}
+
+/* The last lines of the file; where it has grown long, only they stay in it. */
+static enum err_code load_history(struct cli_edit *x, struct err *e)
+{
+    char       *data = NULL, *from;
+    size_t      n, lines = 0;
+    int         fd;
+    struct stat st;
+    struct io_out *out;
+
+    if (open_locked(&fd, &st, x->path, e))
+        return e->code;
+    if (read_end(&data, &n, fd, &st, x->path, e)) {
+        free(data);
+        close(fd);
+        return e->code;
+    }
     for (from = data + n; from > data && lines <= KEPT_LINES; from--)
         lines += from[-1] == '\n';
     if (lines > KEPT_LINES)
         from = strchr(from, '\n') + 1;
-    if (from > data + n / 2 && io_out_open(&out, path, &e) == ERR_OK) {
-        if (io_out_write(out, from, (size_t)(data + n - from), &e))
-            io_out_abort(out);
-        else if (io_out_commit(out, &e))
-            cli_note("history  %s", e.msg);
+    if (from > data + n / 2 || st.st_size > FILE_BYTES_MAX) {
+        struct err own = { 0 };
+
+        if (io_out_open(&out, x->path, &own) == ERR_OK) {
+            if (io_out_write(out, from, (size_t)(data + n - from), &own))
+                io_out_abort(out);
+            else if (io_out_commit(out, &own))
+                cli_note("history  %s", own.msg); /* it stays long */
+        }
     }
-    for (char *end; (end = strchr(from, '\n')) != NULL; from = end + 1) {
-        *end = '\0';
-        if (*from != '\0')
+    while (*from != '\0') {
+        const size_t len = strcspn(from, "\n");
+        const bool   last = from[len] == '\0';
+
+        from[len] = '\0';
+        if (len > 0)
             remember(x, from);
+        from += len + !last;
     }
     free(data);
+    close(fd);
+    return ERR_OK;
 }
 
 static void open_history(struct cli_edit *x)
 {
-    char path[4096];
-    struct stat st;
+    char       path[4096];
+    struct err e = { 0 };
 
     if (!history_path(path, sizeof path))
         return;
-    x->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
-    if (x->fd < 0 || fstat(x->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        cli_note("history  %s: not a file that can be written", path);
-        return;
-    }
-    close(x->fd);
-    load_history(x, path);
-    x->fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    x->path = strdup(path);
+    if (x->path != NULL && load_history(x, &e))
+        give_up(x, &e);
 }
 
-/* One write for a line: programs side by side do not mix theirs. */
+/* A line at the end of the file, in one write; one that another program left unfinished is ended first. */
+static enum err_code append(const char *path, const char *line, struct err *e)
+{
+    const size_t n = strlen(line);
+    char        *copy = malloc(n + 3), last = '\n';
+    int          fd = -1;
+    struct stat  st;
+
+    if (copy == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    if (open_locked(&fd, &st, path, e) == ERR_OK) {
+        if (st.st_size > 0 && pread(fd, &last, 1, st.st_size - 1) != 1)
+            last = '\n';
+        (void)snprintf(copy, n + 3, "%s%s\n", last != '\n' ? "\n" : "", line);
+        if (io_write_all(fd, copy, strlen(copy), e))
+            err_wrap(e, "%s", path);
+        close(fd);
+    }
+    free(copy);
+    return e->code;
+}
+
 static void keep(struct cli_edit *x, const char *line)
 {
-    char *copy;
-    size_t n = strlen(line);
-    struct err e;
+    struct err e = { 0 };
 
-    if (n == 0 || line[0] == ' ')
+    if (line[0] == '\0' || line[0] == ' ')
         return;
     remember(x, line);
-    copy = x->fd >= 0 ? malloc(n + 2) : NULL;
-    if (copy == NULL)
-        return;
-    memcpy(copy, line, n);
-    memcpy(copy + n, "\n", 2);
-    if (io_write_all(x->fd, copy, n + 1, &e))
-        cli_note("history  %s", e.msg);
-    free(copy);
+    if (x->path != NULL && append(x->path, line, &e))
+        give_up(x, &e);
 }
 
 /* ---- libedit ---- */
@@ -189,7 +269,6 @@ static enum err_code open_libedit(struct cli_edit *x, struct err *e)
     setlocale(LC_CTYPE, "");
     if (MB_CUR_MAX < 4)
         setlocale(LC_CTYPE, "C.UTF-8");
-    x->fd = -1;
     x->history = history_init();
     x->el = el_init(cli_name(), stdin, stdout, stderr);
     if (x->history == NULL || x->el == NULL)
@@ -223,8 +302,7 @@ static void close_libedit(struct cli_edit *x)
         el_end(x->el);
     if (x->history != NULL)
         history_end(x->history);
-    if (x->fd >= 0)
-        close(x->fd);
+    free(x->path);
 }
 #else
 static enum err_code open_libedit(struct cli_edit *x, struct err *e)

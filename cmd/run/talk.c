@@ -118,8 +118,14 @@ static enum err_code settle(struct talk *t, struct err *e)
     const int64_t had = o.predict_max;
     enum err_code code;
 
-    if (o.session == NULL || t->held.n == 0)
+    if (o.session == NULL)
         return ERR_OK;
+    if (t->held.n == 0) { /* one that has not begun */
+        run_clear(t->s->run, 0);
+        t->s->answer.ids.n = t->s->prompt.n = 0;
+        t->s->read = true;
+        return cli_run_keep(t->s, e);
+    }
     o.predict_max = 0;
     code = copy_tokens(&t->s->prompt, &t->held, e) ? e->code : answer(t, e);
     o.predict_max = had;
@@ -466,13 +472,32 @@ static enum err_code go_on(struct talk *t, struct err *e)
     return code;
 }
 
+/* What options name is looked at before the first message is typed: a prompt is made, and an answer begun. */
+static enum err_code rehearse(struct talk *t, struct err *e)
+{
+    struct opened        *s = t->s;
+    struct text_tokens    prompt = { 0 };
+    char *const           none[] = { NULL };
+    const struct cli_chat c = { .messages = o.messages, .prompt = "x", .files = none, .kwargs = o.kwargs, .think = true };
+    enum err_code         code;
+
+    if (o.messages != NULL && t->held.n > 0)
+        return err_set(e, ERR_ARG, "%s: the session has begun: too late for --messages", o.session);
+    code = cli_run_notes(s, e) ? e->code
+                               : cli_render_chat(&prompt, NULL, &s->thinking, &s->tools, s->format, &c, e);
+    text_tokens_free(&prompt);
+    json_decref(s->tools);
+    s->tools = NULL;
+    return code ? code : cli_run_open_answer(s, e);
+}
+
 /* The model, and the session's state in it. */
 static enum err_code open_all(struct talk *t, struct err *e)
 {
     struct opened *s = t->s;
 
     s->chat = true;
-    if (cli_run_format(s, e) || go_on(t, e) || copy_tokens(&s->prompt, &t->held, e))
+    if (cli_run_format(s, e) || go_on(t, e) || rehearse(t, e) || copy_tokens(&s->prompt, &t->held, e))
         return e->code;
     /* A match leaves the last token of a prompt to be evaluated: one that stands for the next message. */
     if (text_tokens_push(&s->prompt, 0, e) || cli_run_open(s, e))

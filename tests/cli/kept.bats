@@ -48,6 +48,20 @@ load common
     fails 2 'another system message' chimere-run --session t -s 'Be long.' -p x
 }
 
+@test "a turn costs one snapshot, and a prompt that comes whole two" {
+    snapshots() { chimere-run --session "$1" --show --json | jq .n_snapshots; }
+    for i in 1 2 3; do chimere-run --session s --think off -n 2 -p "What is $i + 2?" > answer; done
+    [ "$(snapshots s)" -eq 3 ]
+    state=$(chimere-run --plan --json -c 64 | jq .state_bytes)
+    try 0 chimere-run --session s --think off -n 2 -p 'What is 4 + 2?' --json
+    jq -e --argjson s "$state" '.cache.written_bytes < 1.2 * $s' out
+    for i in 5 6 7 8; do chimere-run --session s --think off -n 2 -p "What is $i + 2?" > answer; done
+    [ "$(snapshots s)" -le 5 ] # now and then it is written anew
+    chimere-run --session s --show --json > shown
+    chimere-run --session w --messages shown --think off -n 2 -p 'What is 9 + 2?' > answer
+    [ "$(snapshots w)" -eq 2 ]
+}
+
 @test "a prefix that several read at once, and none writes" {
     chimere-run --session s -s 'Be terse.' --think off -p 'What is 2 + 2?' > answer
     chmod 400 s

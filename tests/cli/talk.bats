@@ -35,6 +35,18 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
         fails 2 'is a chat of messages and text' chimere-run -i $with
     done
     fails 2 '--drop-oldest needs' chimere-run --drop-oldest -p x
+    # What options name is looked at before the first message.
+    for with in '--examples none' '--messages none' '--template none' '--engram none' '--lora none'; do
+        # shellcheck disable=SC2086
+        talk 1 $with < /dev/null
+        grep -q 'none: cannot open' shown
+    done
+    talk 2 --parser none < /dev/null
+    grep -q "no parser is called 'none'" shown
+    talk 3 --chat-kwargs '[' < /dev/null
+    grep -q -e '--chat-kwargs: line 1' shown
+    talk 2 -p x --messages - < /dev/null
+    grep -q -e '--messages and --template need files' shown
 }
 
 @test "turn by turn it is what --session is, and the session has it" {
@@ -79,6 +91,13 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
     # What was taken back is out of the file at once.
     printf '%s\n' /undo /quit | talk 0 --session u
     messages u | jq -e 'length == 2 and .[0].content == "What is 2 + 2?"'
+    printf '%s\n' /undo /quit | talk 0 --session u
+    [ "$(messages u)" = '[]' ]
+    chimere-run --session u --think off -p 'What is 2 + 2?' > again
+    messages u | jq -e 'length == 2'
+    messages u > m.json
+    talk 2 --session u --messages m.json < /dev/null
+    grep -q 'too late for --messages' shown
     printf '%s\n' 'Tell me something.' /regen /regen /quit | talk 0 --session r --think off --temp 5 --seed 1 -n 6
     messages r | jq -e 'length == 2'
     [ "$(grep -A1 -E '^> (Tell|/regen)' shown | grep -v '^>' | grep -v '^--' | sort -u | wc -l)" -ge 3 ]
@@ -133,7 +152,24 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
     printf '%s\n' $'\x10' '~ conversation' /quit | CHIMERE_HISTORY=$PWD/h talk 0
     [ "$(grep -c /stats h)" -eq 2 ]
     [ "$(wc -l < h)" -lt 1010 ]
-    # One that cannot be written is left out.
-    printf '%s\n' /quit | CHIMERE_HISTORY=/proc/x/h talk 0
-    printf '%s\n' /quit | CHIMERE_HISTORY=/dev/full talk 0
+    # What cannot be used is told, left out, and stays as it is.
+    mkdir d
+    mkfifo f
+    for other in /proc/x/h /dev/full d f; do
+        printf '%s\n' /stats /quit | CHIMERE_HISTORY=$other talk 0
+        grep -q "history: $other: .*; lines are not kept" shown
+    done
+    # A line without an end stays one; a very long file is read from its end.
+    printf 'one\ntwo' > h
+    printf '%s\n' $'\x10' '^C' /quit | CHIMERE_HISTORY=$PWD/h talk 0
+    [ "$(cat h)" = $'one\ntwo\n/quit' ]
+    { yes nothing | head -c 5000000; echo; echo /stats; } > h
+    printf '%s\n' $'\x10' '~ conversation' /quit | CHIMERE_HISTORY=$PWD/h talk 0
+    [ "$(wc -c < h)" -lt 10000 ]
+    # A second program may shorten it meanwhile: nobody's lines are lost.
+    { seq 5000; echo /stats; } > h
+    printf '%s\n' '/think off' /stats '~ conversation' /quit | CHIMERE_HISTORY=$PWD/h talk 0 &
+    printf '%s\n' '/think on' /system /quit | (mkdir -p other; cd other; CHIMERE_HISTORY=$PWD/../h talk 0)
+    wait $!
+    [ "$(grep -cE '^/(think o|system|stats|quit)' h)" -eq 7 ]
 }
