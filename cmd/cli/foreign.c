@@ -117,7 +117,7 @@ static const struct {
     { "mg", "main-gpu" }, { "sm", "split-mode" }, { "ts", "tensor-split" },
     { "ncmoe", "n-cpu-moe" }, { "cmoe", "cpu-moe" }, { "if", "interactive-first" },
     { "co", "color" }, { "f", "file" }, { "b", "batch-size" },
-    { "d", "n-depth" }, { "pg", "n-prompt" }, { "np", "np" }, { "cb", "cont-batching" }, { "nocb", "no-cont-batching" },
+    { "d", "n-depth" }, { "p", "n-prompt" }, { "pg", "n-prompt" }, { "np", "np" }, { "cb", "cont-batching" }, { "nocb", "no-cont-batching" },
     { "ot", "override-tensor" }, { "mm", "mmproj" }, { "C", "cpu-mask" }, { "e", "escape" }, { "jf", "json-schema-file" },
     { "cl", "cache-list" }, { "dev", "device" },
     { "a", "alias" },

@@ -59,8 +59,10 @@ static enum err_code check_ranges(const struct sample_opts *o, int32_t n_vocab, 
     };
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
         if (!(checks[i].value >= checks[i].min && checks[i].value <= checks[i].max)) {
-            return err_set(e, ERR_ARG, "%s: %g is not between %g and %g", checks[i].name,
-                           checks[i].value, checks[i].min, checks[i].max);
+            if (checks[i].max >= INT32_MAX)
+                return err_set(e, ERR_ARG, "%s: %g is below %g", checks[i].name, checks[i].value, checks[i].min);
+            return err_set(e, ERR_ARG, "%s: %g is not between %g and %g", checks[i].name, checks[i].value, checks[i].min,
+                           checks[i].max);
         }
     }
     return ERR_OK;

@@ -137,7 +137,7 @@ enum err_code state_open(struct state **out, struct dev *d, const struct plan *p
         return e->code;
     if (o->ctx_tokens < 1 || o->ctx_tokens > ARCH_CTX_MAX || o->n_seq < 1 || o->n_seq > 4096 ||
         seq_pages * o->n_seq > INT32_MAX)
-        return err_set(e, ERR_ARG, "context of %lld tokens for %d sequences is out of range",
+        return err_set(e, ERR_ARG, "context of %lld tokens for %d sequences is out of range (--ctx)",
                        (long long)o->ctx_tokens, o->n_seq);
     if (o->undo_tokens < 0 || o->undo_tokens > 4096)
         return err_set(e, ERR_ARG, "undo of %d tokens is not in 0 .. 4096", o->undo_tokens);

@@ -111,6 +111,7 @@ load common
 }
 
 @test "a prompt in the place of a file" {
+    for word in help version; do fails 2 "did you mean --$word?" chimere-run $word; done
     fails 2 "'What is 2 + 2?': no such file; a prompt is given by -p 'TEXT'" chimere-run 'What is 2 + 2?'
     fails 1 'none: cannot open' chimere-run none
 }

@@ -1,0 +1,198 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What users of other engines have reported, and odd uses beside: each case has the right behaviour here.
+load common
+
+ids() { jq -c .token_ids; }
+
+# changed FROM TO PYTHON: a copy of a model file with its bytes d changed; at(KEY) is where the value of a key begins.
+changed()
+{
+    python3 - "$@" << 'END_OF'
+import struct, sys
+d = bytearray(open(sys.argv[1], 'rb').read())
+def at(key):
+    k = struct.pack('<Q', len(key)) + key.encode()
+    assert d.count(k) == 1
+    return d.index(k) + len(k) + 4
+exec(sys.argv[3])
+open(sys.argv[2], 'wb').write(d)
+END_OF
+}
+
+@test "answers of -n tokens, stop texts over tokens, and bytes that are no text" {
+    for n in 0 1 2 3; do [ "$(chimere-run --raw -p 'The kernel' -n $n --json | jq '.token_ids | length')" -eq $n ]; done
+    # The bytes a to h, one token each.
+    bias='' x=60
+    for c in a b c d e f g h; do
+        bias+=" --logit-bias $(chimere-run --tokenize -p $c | jq '.[0]')=$((x -= 4))000"
+    done
+    forced() { chimere-run --raw -p Q -n 8 $bias --presence-penalty 1000000 --penalty-last-n -1 "$@"; } # shellcheck disable=SC2086
+    [ "$(forced)" = abcdefgh ]
+    for stop in 'de abc' 'defx abcdefgh' 'gh abcdef' 'a ' 'h abcdefg'; do [ "$(forced --stop "${stop% *}")" = "${stop#* }" ]; done
+    [ "$(forced --stop bc --stop abc)" = '' ]
+    [ "$(forced --stop fx --stop e --stream)" = abcd ]
+    [ "$(forced --stop gh --json | jq -r '.text + .finish_reason')" = abcdefstop_string ]
+    # A byte that begins a character, three times.
+    forced() { chimere-run --raw -p hi -n 3 --logit-bias 172=10000 "$@"; }
+    [ "$(forced)" = $'\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd' ]
+    [ "$(forced --json | jq -r .text)" = $'\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd' ]
+    forced --jsonl | jq -es 'length > 3'
+    # Bytes that only the end makes a text complete the stop, too, and the answer has stopped.
+    forced --json --stop $'\xef\xbf\xbd' | jq -e '.text == "" and (.finish_reason | startswith("stop"))'
+}
+
+@test "files by other programs: byte order, alignment, parts, names" {
+    cp "$TINY" t.gguf
+    chimere-run -m t.gguf --tokens <(echo '[1,2,3]') -n 3 > want
+    changed t.gguf big.gguf 'd[4:8] = struct.pack(">I", 3)'
+    fails 3 'big-endian' chimere-run -m big.gguf --inspect
+    changed t.gguf bad.gguf 'd[4:8] = struct.pack("<I", 9)'
+    fails 3 'bad.gguf: offset 4' chimere-run -m bad.gguf --inspect
+    changed t.gguf bad.gguf 'd[8:16] = struct.pack("<Q", 1 << 60)'
+    fails 3 'bad.gguf: ' chimere-run -m bad.gguf --inspect
+    changed t.gguf bad.gguf 'd[16:24] = struct.pack("<Q", 1 << 60)'
+    fails 3 'bad.gguf: ' chimere-run -m bad.gguf --inspect
+    for alignment in 0 24 1073741824; do
+        { printf GGUF; printf '\3\0\0\0'; printf '\0%.0s' {1..8}; printf '\1\0\0\0\0\0\0\0'; printf '\21\0\0\0\0\0\0\0general.alignment\4\0\0\0'
+          python3 -c "import sys, struct; sys.stdout.buffer.write(struct.pack('<I', $alignment))"; } > a.gguf
+        fails 3 'alignment' chimere-run -m a.gguf --inspect
+    done
+    head -c 700000 t.gguf > cut.gguf
+    fails 3 'an incomplete download?' chimere-run -m cut.gguf --inspect
+    # A link, a name that is no UTF-8, a FIFO and a device.
+    mkdir "$(printf 'd\xff\n x')"
+    ln -s ../t.gguf "$(printf 'd\xff\n x/\xfe.gguf')"
+    chimere-run -m "$(printf 'd\xff\n x/\xfe.gguf')" --tokens <(echo '[1,2,3]') -n 3 | cmp - want
+    chimere-run -m "$(printf 'd\xff\n x/\xfe.gguf')" --inspect --json | jq -e .file
+    mkfifo f.gguf
+    for other in f.gguf /dev/zero /dev/null .; do
+        got=0
+        timeout 10 chimere-run -m $other -p x > out 2> err < /dev/null || got=$?
+        [ $got -eq 1 ] || [ $got -eq 3 ]
+        [ "$(wc -l < err)" -eq 1 ]
+    done
+    fails 2 'too long' chimere-run -m "$(printf '%05000d' 0)" -p x
+}
+
+@test "long words and odd texts take linear time and come back" {
+    for c in a ' ' 5 '<' 'é'; do
+        python3 -c "print(200000 * '$c', end='')" > text
+        timeout 20 chimere-run --tokenize text > ids
+        chimere-run --detokenize ids | cmp - text
+    done
+    printf 'a\0b\xe2\x80\xa8c \xef\xbc\xa1 e\xcc\x81\r\n' > text
+    chimere-run --tokenize text | chimere-run --detokenize | cmp - text
+    head -c 20000 "$CHIMERE_MODEL" > bytes
+    chimere-run --tokenize bytes | chimere-run --detokenize > text
+    iconv -f UTF-8 -t UTF-8 text > /dev/null
+    # A byte order mark and lines of Windows are text.
+    printf '\xef\xbb\xbfWhat is 2 + 2?\r\n' | try 0 chimere-run --think off
+    [ "$(cat out)" = 4 ]
+}
+
+@test "contexts, limits and numbers at their edges" {
+    echo '[5, 6, 7, 8]' > ids.json
+    fails 1 'the prompt has 4 tokens, the context 3' chimere-run --tokens ids.json -c 3
+    for c in 4 5 7; do
+        chimere-run --tokens ids.json -c $c --ignore-eos --json | jq -e --argjson n $((c - 3)) '(.token_ids | length) == $n and .finish_reason == "context"'
+    done
+    chimere-run --tokens ids.json -n 9223372036854775807 -c 8 --ignore-eos --json | jq -e '.token_ids | length == 5'
+    for c in 100000000 9223372036854775807; do fails 2 '--ctx' chimere-run --tokens ids.json -c $c; done
+    for with in '--temp 1e-40' '--temp 1e38' '--temp 1 --top-p 0' '--temp 1 --min-p 1' '--temp 1 --typical 0' '--temp 1 --top-k 1'; do
+        # shellcheck disable=SC2086
+        [ "$(chimere-run --tokens ids.json -n 2 --ignore-eos --json $with | jq '.token_ids | length')" -eq 2 ]
+    done
+    for kv in 'f16,' ',f16' 'f16,f16,f16' F16 ''; do fails 2 '' chimere-run --tokens ids.json --kv "$kv"; done
+    # Nothing is left to choose from.
+    jq -nr '[range(512) | "--logit-bias \(.)=-inf"] | join(" ")' > all
+    # shellcheck disable=SC2046
+    for with in '' '--temp 1 --typical 0.5' '--temp 1 --top-p 0.1'; do
+        fails 2 'every token' chimere-run -m "$TINY" --tokens ids.json -n 1 $with $(cat all)
+    done
+    # The same seed, from JSON again; sums of probabilities; any number of threads.
+    chimere-run --tokens ids.json -n 8 --temp 1 --json > one
+    chimere-run --tokens ids.json -n 8 --temp 1 --json --seed "$(jq .seed one)" | ids | cmp - <(ids < one)
+    chimere-run -m "$TINY" --tokens ids.json -n 1 --json --logprobs 512 | jq -e '.logprobs[0].top | length == 512 and (map(.logprob | exp) | add - 1 | fabs < 1e-4) and
+        ([.[].logprob] | . == (sort | reverse))'
+    for t in 1 64; do chimere-run --tokens ids.json -n 8 -t $t | cmp - <(chimere-run --tokens ids.json -n 8); done
+    # The decimal comma of a locale is none of ours.
+    LC_ALL=tr_TR.UTF-8 chimere-run --tokens ids.json -n 8 --temp 0.5 --seed 3 --json | jq -e '.timings.prompt_ms'
+}
+
+@test "messages by other programs" {
+    say() { chimere-run --messages <(printf '%s' "$1") --show-prompt; }
+    say '[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]' | grep -q ab
+    # The last message of the assistant is a turn of its own.
+    say '[{"role":"user","content":"q"},{"role":"assistant","content":"The answer"}]' | tail -n 3 | grep -q assistant
+    for bad in '[]' '{}' '5' 'null' '[5]' '[null]' '[{}]' '[{"role":5,"content":"x"}]' '[{"role":"user","content":5}]' \
+        '[{"role":"user","content":NaN}]' '[{"role":"user","content":"x"}' '[{"role":"user","content":"x"}] x' \
+        '[{"role":"user","content":"\ud800"}]' '[{"role":"user","role":"user","content":"x"}]' "$(printf '[%.0s' {1..5000})"; do
+        got=0
+        chimere-run --messages <(printf '%s' "$bad") -n 1 > out 2> err < /dev/null || got=$?
+        [ $got -eq 3 ] || [ $got -eq 2 ] || { echo "$bad: $got"; false; }
+        [ ! -s out ]
+        [ "$(wc -l < err)" -eq 1 ]
+    done
+    for bad in '[1.5]' '[1e3]' '[true]' '["1"]' '[[1]]' '[1,]' '[1] 2' '[-1]' '[99999999999999999999]' '{"a":1}' '"x"' 'null' ''; do
+        got=0
+        chimere-run --tokens <(printf '%s' "$bad") -n 1 > out 2> err < /dev/null || got=$?
+        [ $got -eq 3 ] || [ $got -eq 2 ] || { echo "$bad: $got"; false; }
+        [ "$(wc -l < err)" -eq 1 ]
+    done
+}
+
+@test "words in any order, and files in any place" {
+    echo ' keeps' > more
+    chimere-run --raw -n 4 -p 'The kernel' more > want
+    chimere-run more -rp 'The kernel' -n4 | cmp - want
+    chimere-run --raw more -n 4 '-pThe kernel' | cmp - want
+    chimere-run --raw -n 4 '--prompt=The kernel' -- more | cmp - want
+    echo ' x' > -n
+    chimere-run --raw -n 4 -p 'The kernel' -- -n > got
+    POSIXLY_CORRECT=1 fails 1 '--raw: ' chimere-run -n 4 more --raw
+    # Sessions and logits: devices, links and long names.
+    echo '[5, 6, 7, 8]' > ids.json
+    for other in /dev/null /dev/zero /dev/full; do fails 1 'not a regular file' chimere-run --tokens ids.json -n 1 --session $other; done
+    ln -s nowhere link
+    fails 1 'leads nowhere' chimere-run --raw -n 1 -p x --session link
+    : > nowhere
+    chimere-run --raw -n 1 -p x --session link > out
+    [ -L link ]
+    [ -s nowhere ]
+    name=$(printf '%0200d' 0)
+    chimere-run --tokens ids.json -n 1 --session "$name" > out
+    [ -s "$name" ]
+    fails 1 'too long' chimere-run --tokens ids.json -n 1 --session "$(printf '%0256d' 0)"
+    # Logits beside a session are those without one.
+    echo '[5, 6, 7, 8, 9, 10]' > more.json
+    chimere-run --tokens ids.json -n 1 --session t > out
+    chimere-run --tokens more.json -n 0 --logits a.f32
+    for last in '' '--logits-last 1'; do
+        cp t u
+        # shellcheck disable=SC2086
+        chimere-run --tokens more.json -n 0 --session u --logits b.f32 $last
+        tail -c "$(stat -c %s b.f32)" a.f32 | cmp - b.f32
+    done
+    # Limits of the system: one line, and what was there stays.
+    cp t before
+    got=0
+    (ulimit -f 64; trap '' XFSZ; chimere-run --tokens more.json -n 1 --session t > out 2> err) || got=$?
+    [ $got -eq 1 ]
+    [ "$(wc -l < err)" -eq 1 ]
+    cmp t before
+}
+
+@test "measurements: the same figures, and none of what was not measured" {
+    head -c 4000 "$ROOT/share/eval/math.jsonl" > text
+    for with in '--chunk 1' '--chunk 7' '--chunk 512 -t 1'; do
+        # shellcheck disable=SC2086
+        chimere-bench ppl -c 64 --windows 2 $with text | jq -c '[.ppl, .n_scored]' > got
+        [ -e want ] || cp got want
+        cmp got want
+    done
+    [ "$(jq '.[1]' want)" -gt 10 ]
+    : > empty
+    fails 2 'shorter than a window' chimere-bench ppl -c 64 empty
+    fails 2 'limit' chimere-bench eval --compare a b --limit 3
+}
