@@ -44,8 +44,8 @@ NAMES    = $(patsubst cmd/%.c,chimere-%,$(wildcard cmd/*.c))
 PROGS    = $(addprefix $(BIN)/,$(NAMES))
 UNITS    = $(patsubst tests/unit/%.c,$(BUILD)/test/%,$(wildcard tests/unit/*_test.c))
 FUZZ     = $(patsubst tests/fuzz/%.c,$(BUILD)/test/%,$(wildcard tests/fuzz/fuzz_*.c))
-# Data of tests that the checkout has in another form.
-DATA     = $(patsubst %.zst,%,$(wildcard tests/golden/models/*.zst)) tests/fuzz/corpus/gguf.expect
+# Data of tests that the checkout has in another form: compressed, as a description that is drawn from, or made by a script.
+DATA     = $(patsubst %.zst,%,$(wildcard tests/golden/models/*.zst)) $(patsubst %.draw,%.gguf,$(wildcard tests/golden/models/*.draw)) tests/fuzz/corpus/gguf.expect
 # With STEPS=N a compilation shows its number among N instead of its command.
 STEP     = $(if $(STEPS),@echo >> $(BUILD)/steps; printf '[%3d/%d] %s\n' $$(wc -l < $(BUILD)/steps) $(STEPS) $<; )
 
@@ -62,14 +62,14 @@ OWN_O    = $(addprefix $(BUILD)/obj/,$(addsuffix .o,$(basename $(wildcard cmd/$*
 $(BIN)/chimere-%: $(BUILD)/obj/cmd/%.o $$(OWN_O) $(CLI_C:%.c=$(BUILD)/obj/%.o) $(BUILD)/libchimere.a
 	@mkdir -p $(@D)
 	$(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
-$(BUILD)/test/%_test: $(BUILD)/test/tests/unit/%_test.o $(BUILD)/test/libchimere.a
-	$(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) -lcmocka $(LDLIBS)
+$(BUILD)/test/%_test: $(BUILD)/test/tests/unit/%_test.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) -lcmocka $(LDLIBS)
 $(BUILD)/test/fuzz_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/tests/fuzz/driver.o $(BUILD)/test/libchimere.a
 	$(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
-$(BUILD)/test/libfuzzer_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/libchimere.a
-	$(CC) $(SANFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDFLAGS) $(LDLIBS)
+$(BUILD)/test/draw: $(BUILD)/test/tests/golden/draw.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
+$(BUILD)/test/libfuzzer_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(UNITS) $(FUZZ): | $(DATA)
 %.gguf: %.gguf.zst ; @zstd -dqf $< -o $@
+%.gguf: %.draw tests/golden/draw.c | $(BUILD)/test/draw ; @$(BUILD)/test/draw $< $@
 tests/fuzz/corpus/gguf.expect: tests/fuzz/make_gguf_corpus.py ; @python3 $<
 $(BUILD)/test/fault-shim.so: tests/fault/shim.c
 	@mkdir -p $(@D)
@@ -93,7 +93,7 @@ $(BUILD)/commit $(BUILD)/flags: always
 	@mkdir -p $(@D); t='$(subst ','\'',$(TEXT))'; printf '%s\n' "$$t" | cmp -s - $@ || printf '%s\n' "$$t" > $@
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
-tests: $(PROGS) $(UNITS) $(FUZZ) $(BUILD)/test/fault-shim.so ## build everything that `make check` runs, run nothing
+tests: $(PROGS) $(DATA) $(UNITS) $(FUZZ) $(BUILD)/test/fault-shim.so ## build everything that `make check` runs, run nothing
 unit: $(UNITS) ## the unit tests alone
 	@set -e; for t in $(UNITS); do $$t; done
 FUZZ_TARGET ?= gguf
