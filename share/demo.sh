@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # demo.sh - asks the embedded model three things it can do: a sum that it thinks about, a fact that it
 # knows, a call of a tool. Shows what was asked, the reasoning (dim on a terminal), the answer, tokens per
-# second and the five operations that took most of the time. Greedy: the same answer every time.
+# second and the five operations that took most of the time. Greedy: the same answer every time. Last, what guesses of its
+# drafter are worth: two sums without and with, tokens for each step of the model.
 set -eu
 cd "$(dirname "$0")/.."
 run=${BIN:-bin}/chimere-run
@@ -41,5 +42,9 @@ ask() # TITLE OPTIONS...
 ask "a sum, thinking" --think=on -p "What is 388266 + 620280 + 3753?"
 ask "a fact, at once" --think=off -p "What does the C function strtod do?"
 ask "a tool" --think=on --tools share/demo/tools.json -p "Can you convert 315 GBP to EUR?"
+drafter=share/models/chimere-nano-dflash.gguf
+printf '\n%s== two sums, plain and with guesses: the same text in fewer steps%s\n' "$bold" "$plain"
+printf '$ chimere-bench speculate --draft %s --fixed --limit 2 --reps 1 --table share/eval/math.jsonl\n\n' "$drafter"
+"${BIN:-bin}/chimere-bench" speculate --draft "$drafter" --fixed --limit 2 --reps 1 --table share/eval/math.jsonl < /dev/null
 printf '\n'
 cat "$files/machine"

@@ -104,6 +104,20 @@ EOF
     done
 }
 
+@test "guesses: auto finds the embedded model's drafter, and not a byte changes; it is worth several tokens a step" {
+    local file=$ROOT/share/models/chimere-nano-dflash.gguf
+    try 0 chimere-run --think=on -p "$SUM" -n 48 --json
+    jq -c .token_ids out > plain
+    try 0 chimere-run -v --think=on --draft auto -p "$SUM" -n 48 --json
+    grep -q "  $file  .* kept" err
+    jq -c .token_ids out | diff plain -
+    cp "$CHIMERE_MODEL" alone-q5_k_m.gguf # nothing beside it
+    try 0 chimere-run -v -m alone-q5_k_m.gguf --draft auto -p "$SUM" -n 2
+    no grep -q dflash err
+    chimere-bench speculate --draft "$file" --fixed --limit 1 -n 48 --reps 1 "$ROOT/share/eval/math.jsonl" > out
+    jq -es 'map(select(.draft != "off")) | .[0].tokens_per_step > 8' out
+}
+
 @test "keys of --json are the documented ones" {
     try 0 chimere-run -p "$SUM" -n 12 --json --logprobs 2 --draft ngram
     [ "$(wc -l < out)" -eq 1 ]
