@@ -250,7 +250,7 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
 
     if (run_pos(s->run, 0) > depth)
         run_clear(s->run, 0);
-    if (code == ERR_OK) /* what is there of a shallower depth stays */
+    if (code == ERR_OK) /* the records of shallower depths stay */
         code = feed(s, 0, depth - run_pos(s->run, 0), NULL, e);
     if (code == ERR_OK)
         code = steps(s, WARM_STEPS, 1, 1, &ms, e);

@@ -6,7 +6,7 @@
 #include "base/io.h"
 #include "draft-train/program.h"
 
-/* Of plain text: a prompt of so many tokens begins every WINDOW tokens. */
+/* In plain text a prompt begins every WINDOW tokens; this is its length. */
 enum { OPENING = 64, WINDOW = 256 };
 
 struct reading {

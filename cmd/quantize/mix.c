@@ -232,7 +232,7 @@ static bool any_unseen(const struct mixer *x)
     return false;
 }
 
-/* The plan of the mix whose tensors are nearest to so many bytes. */
+/* The plan of the mix whose tensors are nearest in size to `bytes`. */
 static enum err_code nearest(struct mixer *x, double bytes, struct err *e)
 {
     double best = INFINITY;

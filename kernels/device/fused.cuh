@@ -203,7 +203,7 @@ static __device__ __forceinline__ void move_past(const past_move &m, int t, int 
 
 enum { SMEM_UNASKED = 24 << 10 }; /* dynamic shared memory, beside what a kernel has of its own */
 
-/* So many blocks, neighbours in the grid's x or y, are a cluster. */
+/* The number of blocks, neighbours in the grid's x or y, in a cluster. */
 template <class... P, class... A>
 static void launch_clusters(struct cuda *c, const char *name, void (*kernel)(P...), dim3 cluster, dim3 grid,
                             unsigned threads, size_t smem, A... args)

@@ -300,7 +300,7 @@ struct mixture {
     int                n;
 };
 
-/* The shared expert, if there is one; false: it is not of the kind that goes along. */
+/* The shared expert, if there is one; false: it cannot share a launch with the routed experts. */
 static bool find_shared(struct mixture *m, const struct node *v, int n)
 {
     const struct tensor &x = m->norm->t[0];

@@ -238,7 +238,7 @@ static __device__ __forceinline__ void strips_times(const few_args &f, const tas
 
 enum { AHEAD = 16 };
 
-/* So many of a lane's elements, every 32nd, from number i of n on. */
+/* N of a lane's elements, every 32nd, from number i of n on. */
 static __device__ __forceinline__ void load_floats(float v[AHEAD], const float *from, int i, int n)
 {
 #pragma unroll

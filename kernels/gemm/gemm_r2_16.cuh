@@ -27,8 +27,8 @@ struct few_args {
     struct past_move     past;
     const struct tables *tab;
     int                  held; /* blocks of the launch before, which still have their room when these look for theirs */
-    /* set by the launch: tasks are so many strips of a matrix, some one more, times one of the spans of columns;
-     * blocks: that have tasks; before them those beside, of so many rows; pitch: of a column in shared memory */
+    /* set by the launch: tasks: the number of strips of a matrix in each, some have one more, times one of the spans of columns;
+     * blocks: that have tasks; before them those of small matrices, and their rows; pitch: of a column in shared memory */
     int                  tasks, blocks, beside, beside_rows, strips, spans, pitch;
     bool                 paired; /* two blocks, a cluster, have the same columns, of which each brings half to both */
     bool                 staged; /* weights go through shared memory */

@@ -27,7 +27,7 @@ static __device__ __forceinline__ void wait_once(const few_args &f, bool &waited
     waited = true;
 }
 
-/* Columns in shared memory: which span of them, so many segments from `round` on, or -1; and stages of warps, with the
+/* Columns in shared memory: which span of them, how many segments from `round` on, or -1; and stages of warps, with the
  * phase that is waited for. */
 struct near {
     uint8_t  *x, *stage;

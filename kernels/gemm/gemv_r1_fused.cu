@@ -101,7 +101,7 @@ static __device__ __forceinline__ void make_input(const ARGS &f, int k, bool eig
     __syncthreads();
 }
 
-/* How a launch is cut: a block has so many strips of a job (of type f32: a row a warp; beside others: one strip). Its
+/* How a launch is cut: how many strips of a job a block has (of type f32: a row a warp; beside others: one strip). Its
  * warps are `sets`, each of which has all blocks of a strip: `set` and `first`, the first block, of each warp, then
  * every `step`. A warp takes `each` strips between barriers, a set's are `sets` apart: a turn. handed: blocks have
  * turns of a single job, two each, then as they come, by this counter: where there are many, even shares end when the

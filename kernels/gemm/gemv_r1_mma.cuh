@@ -58,7 +58,7 @@ template <int TYPE> struct strip<TYPE, false> {
     int            unit, n; /* its first unit of the row; of two how many there are */
 };
 
-/* Rows w ... (so many of 16, at least 1), of which `units` from the block on exist; none: zeros, but with ANY, which is
+/* Rows w ... (at least 1 of 16), of which `units` from the block on exist; none: zeros, but with ANY, which is
  * as of frag<TYPE>, there are some. */
 template <int TYPE, bool ANY = false>
 static __device__ __forceinline__ void load_strip(strip<TYPE> &s, const uint8_t *w, uint32_t row_bytes, int rows,

@@ -177,7 +177,7 @@ void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x);
 bool cuda_is_common(int type);
 enum { FUSED_LONGEST = 8192 };
 bool cuda_is_fused(int type, int64_t rows, int64_t k);
-/* Into how many slices of at most FEW_ROWS rows so many go; 0: they are few as they are, or enough for tiles. */
+/* How many slices of at most FEW_ROWS rows these rows make; 0: none, they fit one launch or are enough for tiles. */
 enum { SLICED_ROWS = 48 }; /* with 64, tiles were faster for two of three mixes */
 static inline int64_t cuda_slices(int64_t rows)
 {

@@ -121,7 +121,7 @@ static __device__ __forceinline__ void put_values(const strip<TYPE> &s, const in
     }
 }
 
-/* Values of N blocks side by side, one after the other in a stage, of the last of which so many units exist. */
+/* Values of N blocks side by side, one after the other in a stage, the last of which has `units` units. */
 template <int TYPE, bool EIGHT, int N, class TABLES>
 static __device__ __forceinline__ void blocks_values(const uint8_t *r0, const uint8_t *r8, const lane_own<TYPE> &o, uint32_t x,
                                                      uint32_t v, int units, const TABLES *tab)

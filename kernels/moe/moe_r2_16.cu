@@ -165,7 +165,7 @@ static __device__ __forceinline__ void choose(const up_args &a, choice_space &s,
     }
 }
 
-/* The choices of rows, where they belong: by a block, every so many rows. What else it did would end last. */
+/* Stores the rows' choices of experts: one block for every few rows. What else it did would end last. */
 static __device__ __forceinline__ void keep_choices(const up_args &a, choice_space &s, int *chosen)
 {
 #pragma unroll 1
@@ -414,7 +414,7 @@ static __device__ __forceinline__ down_task find_down(const down_args &a, int e)
              (routed ? a.x : a.sh_x) + (routed && !a.alike ? pair : row) * x_row_bytes(k) };
 }
 
-/* grid: so many strips of the matrices, row of activations. A warp has an expert. As up_pairs. EVEN: only one, of whose
+/* grid: groups of strips of the matrices, row of activations. A warp has an expert. As up_pairs. EVEN: only one, of whose
  * strips each is a whole segment, and all experts' rows are of one length. */
 template <int TYPE, bool EIGHT, bool EVEN>
 __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __grid_constant__ down_args a)
@@ -807,7 +807,7 @@ bool cuda_few_moe_fits(const struct node *route, const struct node *moe)
            cuda_moe_is_few(moe) && gates_alike(moe->moe);
 }
 
-/* The shared expert goes along where its format is that of the others. */
+/* The shared expert is computed in the same launch if its format is that of the others. */
 static void second_products(struct cuda *c, const struct few_moe *m, const struct space &s, int rows)
 {
     const struct op_moe &a = m->moe->moe;

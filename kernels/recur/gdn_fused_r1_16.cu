@@ -571,7 +571,7 @@ static void map_S(struct cuda *c, row_args *a, int heads)
         cuda_fail(c, cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
 }
 
-/* So many sequences a block that all blocks are there at once, `parts` times the heads' clusters, if there is room for
+/* The number of sequences a block that keeps all blocks resident at once, `parts` times the heads' clusters, if there is room for
  * their memories. */
 template <int DIM, int COLS>
 static bool launch_cols(struct cuda *c, row_args *a, const struct rows &r, int heads, int parts)

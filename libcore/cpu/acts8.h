@@ -40,7 +40,7 @@ struct cpu_bytes {
 };
 
 /* Of rows laid out by vnni: as many at a time as stay in the second-level cache while all vectors pass; one vector's are
- * fetched so many bytes ahead, of several the next 16. */
+ * prefetched this many bytes ahead, of several the next 16. */
 void cpu_bytes_laid(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf, int64_t ahead);
 
 extern const struct cpu_bytes cpu_bytes_scalar, cpu_bytes_avx2, cpu_bytes_avxvnni, cpu_bytes_vnni_ymm, cpu_bytes_vnni, cpu_bytes_amx;
@@ -54,7 +54,7 @@ extern const struct cpu_bytes cpu_bytes_scalar, cpu_bytes_avx2, cpu_bytes_avxvnn
 /* Asks the system for tiles, for all threads that this one starts; cpu_bytes_amx needs that. */
 bool cpu_bytes_amx_allowed(void);
 
-/* What x86 sets share (acts8_avx2.c): rows come apart a panel at a time, vectors pass it a few at a time. A panel has
+/* What x86 sets share (acts8_avx2.c): rows are unpacked a panel at a time, vectors pass it a few at a time. A panel has
  * multiples of CPU_BYTES_FOUR rows (the last one again), which are multiplied in strips, blocks
  * CPU_BYTES_DEPTH at a time; of vnni whole rows. */
 enum { CPU_BYTES_VECTORS = 4, CPU_BYTES_FOUR = 4, CPU_BYTES_STRIP = 16, CPU_BYTES_DEPTH = 8 };

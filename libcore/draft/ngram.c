@@ -2,7 +2,7 @@
 /* ngram.c - guesses from the sequence's own text: what followed the same tokens before.
  *
  * For every 3 and every 2 tokens in a row a table has the last place after them. A place that was
- * found stays in use as long as the text repeats what is there, so a long quotation costs one
+ * found stays in use as long as the text repeats itself, so a long quotation costs one
  * look-up; else the last place of the longest of the two is taken. Constant time for a token.
  * Entries are checked against the text when they are used: nothing has to be removed when a text
  * changes. */

@@ -109,7 +109,7 @@ struct grad_product {
 struct grad_tools {
     struct pool *pool;
     unsigned     simd;    /* simd_features() */
-    float       *scratch; /* grad_product_floats() for a pool of so many threads */
+    float       *scratch; /* grad_product_floats() for a pool of n threads */
 };
 void   grad_product(const struct grad_tools *t, const struct grad_product *g);
 size_t grad_product_floats(int n_threads);

@@ -20,7 +20,7 @@ struct grad_loops {
     int rows; /* of `panel` */
     /* out[i][j] = sum over t < n of a[i][t * a_k] * b[t * GRAD_COLS + j], t ascending, fused */
     void (*panel)(float *out, const float *const *a, int64_t a_k, const float *b, int64_t n);
-    /* c = scale * sums, GRAD_COLS of them, or added to what is there */
+    /* c = scale * sums, GRAD_COLS of them, or added to c */
     void (*put)(float *c, const float *sums, float scale, bool add);
     void (*times_add)(float *y, const float *x, const float *w, int64_t n); /* y[i] += w[i] x[i] */
     /* 16 running sums, element i to sum i % 16, folded by halves */

@@ -7,9 +7,9 @@
 #include "quant/quant.h"
 
 enum {
-    PANELS   = 4,                  /* a piece has so many panels of columns */
+    PANELS   = 4,                  /* panels of columns in a piece */
     WIDE     = PANELS * GRAD_COLS,
-    ROWS     = 240,                /* and so many rows */
+    ROWS     = 240,                /* and rows in it */
     DEEP     = 512,                /* of k at a time */
     TILE     = 1 << 19,            /* floats of a decoded part of a matrix */
 };

@@ -4,7 +4,7 @@
  * Everything else must be there. An expert that stays on the host costs its uses, but while a layer's device computes
  * the experts it has, the host computes some for nothing; the more of a layer's uses are on the host, the more of a use
  * is waited for. So every layer leaves some, and none leaves many. Experts leave the device in one order, the cheapest
- * for their bytes first, until what is left fits: what is there with little memory is there with more. In numbers: with
+ * for their bytes first, until what is left fits: an expert placed with little memory is placed with more, too. In numbers: with
  * the experts of a layer from the least used to the most, one of u uses for each token costs u (MODEL_FREE + the uses
  * of those before it), divided by its bytes. Among equals the last layer goes first, and the highest number in it.
  * Without measured uses all are alike, so they leave in turns, one of each layer. */

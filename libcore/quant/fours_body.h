@@ -6,9 +6,9 @@
  *     fours_scale(u, b): scales and minima of struct quant_codes, sub_f; or, with SCALES_45 defined, nothing
  *     fours_codes(v, b): codes, 128 more unless LOW is 0; or, with FOURS_PAIR defined, of two blocks fours_pair(v, b, b1) */
 
-/* So many blocks give their scales at once. Rows are fetched so far ahead, to the first-level cache, that memory has answered. */
+/* Blocks whose scales are decoded at once. Rows are prefetched far enough ahead to be in the first-level cache in time. */
 enum { FOURS_SOME = 4, FOURS_AHEAD = 6144 };
-/* Rows of so many bytes do come from memory: to the second-level cache, and earlier; fewer may lie in a cache. */
+/* Rows of at least this many bytes come from memory: prefetched to the second-level cache, and earlier. */
 enum { FAR_FROM = 2 << 20, FAR_AHEAD = 8192 };
 /* On Intel's servers, which AMX tells, rows fetched as far ahead as that come slower: there all of them so far, to the
  * second-level cache. */

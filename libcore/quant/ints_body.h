@@ -76,7 +76,7 @@ TARGET_DOTS static inline __m256 block_avx2(__m256 sum, const BLOCK *b, const st
     __m256i dots = _mm256_setzero_si256(), v[2], w[2], p;
     __m256  scale = _mm256_mul_ps(_mm256_broadcast_ss(&t->scale), _mm256_load_ps(a->scale));
 
-    /* The next group comes apart before one is multiplied: what waits for it is then not in its way. */
+    /* The next group is unpacked before one is multiplied, so that its latency is hidden. */
 #define MUL(v, g) \
     p = _mm256_add_epi32(_mm256_madd_epi16(v[0], x86_load32(a->q + PLACE(g))), \
                          _mm256_madd_epi16(v[1], x86_load32(a->q + PLACE(g) + 32))); \

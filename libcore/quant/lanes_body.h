@@ -52,7 +52,7 @@ X86_WORDS __m256i lanes_part(const struct x86_book *t, const BLOCK *b, const str
 enum { LANES_SUMS = 2 };
 #endif
 
-/* Sums by one vector or two: a group comes apart once for both. */
+/* Sums by one vector or two: a group is unpacked once for both. */
 X86_WORDS void lanes_sums(__m256i sums[2][2], const struct x86_book *t, const BLOCK *b, const struct quant_acts *x,
                           const struct quant_acts *z, bool two)
 {

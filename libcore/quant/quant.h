@@ -138,7 +138,7 @@ struct quant_columns {
     float   (*scale)[16];
     float   (*min)[2][16], (*sub)[2][16];
     int64_t n_row;
-    /* Meanwhile so many lines of what comes next are fetched to the second-level cache with every 512 bytes; `next` moves on. */
+    /* Meanwhile, with every 512 bytes, this many cache lines of what comes next are prefetched to the second-level cache; `next` moves on. */
     const char *next;
     int         lines;
 };
@@ -198,10 +198,10 @@ typedef void quant_round_fn(struct quant_acts *a, const float *x, int64_t n, int
  * quant_row_bytes(). */
 typedef void quant_int_dots_fn(float *y, const void *rows, int64_t row_bytes, int n_rows,
                                const struct quant_acts *a, int64_t n);
-/* The same by two vectors of 8 bits, so that a row comes apart once for both. */
+/* The same by two vectors of 8 bits, so that a row is unpacked once for both. */
 typedef void quant_int_two_fn(float *const y[2], const void *rows, int n_rows, const struct quant_acts *const a[2],
                               int64_t n);
-/* Stored rows by several vectors, so that a row comes apart once for all. Blocks of 256 from `first` on are added, of
+/* Stored rows by several vectors, so that a row is unpacked once for all. Blocks of 256 from `first` on are added, of
  * each row and vector, to sum[row][vector][lane] and to less, which is not touched without minima. */
 enum { QUANT_TILE_VECTORS = 8, QUANT_TILE_BLOCKS = 8 };
 struct quant_int_tile {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* x86_columns.h - 16 rows of blocks turned to columns, for tiles of AMX (struct quant_columns).   room: quant (base)
  *
- * A register has the same four bytes of all 16 rows. Stored bytes are turned before they come apart: a byte that has bits of
+ * A register has the same four bytes of all 16 rows. Packed bytes are transposed before they are unpacked: a byte that has bits of
  * several elements is turned once, and a scale is computed for 16 rows at a time.
  */
 #ifndef QUANT_X86_COLUMNS_H

@@ -58,7 +58,7 @@ struct ramp_budget {
     double        limit;  /* bytes */
     double        fixed;  /* that count beside tensors */
     const double *part;   /* [n] of a tensor's bytes, that count; NULL: all of all */
-    uint32_t      pad;    /* tensors take whole units of so many bytes; 0: 1 */
+    uint32_t      pad;    /* tensors are padded to a multiple of this; 0: 1 */
 };
 
 struct ramp_mix_ask {

@@ -11,7 +11,7 @@ enum {
     FORMAT = 1,
     HEAD_BYTES = 512,
     ALIGN_BYTES = 64,
-    LANES = 16,         /* a vector in the file has a multiple of so many floats */
+    LANES = 16,         /* a vector in the file is padded to a multiple of this many floats */
     WORD_BYTES_MAX = 64, /* longer words end there */
     LINKS = 16,         /* of a text in the graph's upper levels; twice as many in the lowest */
     LEVELS_MAX = 16,

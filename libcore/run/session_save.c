@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session_save.c - writing session files: at the end of what is there, or a new file in its place. */
+/* session_save.c - writing session files: appending to the old one, or a new file in its place. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

@@ -129,7 +129,7 @@ enum err_code serve_mcp_too_long(struct serve_mcp *m, int64_t bytes, struct err 
 
 static const char generate_tool[] =
     "{\"name\":\"generate\",\"title\":\"Generate text\",\"description\":\"Asks a local language model. Give a prompt, or "
-    "messages of a conversation. The answer is the text; reasoning comes apart from it.\",\"inputSchema\":{\"type\":\"object\","
+    "messages of a conversation. The answer is the text; reasoning is a field of its own.\",\"inputSchema\":{\"type\":\"object\","
     "\"properties\":{"
     "\"prompt\":{\"type\":\"string\",\"description\":\"What the user says; with raw, a text to go on from\"},"
     "\"messages\":{\"type\":\"array\",\"items\":{\"type\":\"object\"},\"description\":\"A conversation, as objects with role "

@@ -93,6 +93,6 @@ MUST_CHECK enum err_code train_net_step(struct train_net *net, const struct trai
  * NULL: not wanted. again: the contexts are those of the last pass. */
 MUST_CHECK enum err_code train_net_guess(struct train_net *net, const struct train_target *t, const struct train_batch *b,
                                          bool again, int32_t *best, float *logits, struct err *e);
-/* Bytes that a pass over so many rows takes at most. */
+/* Bytes that a pass over n rows takes at most. */
 int64_t train_net_bytes(const struct train_shape *s, int64_t n_context, int64_t n_row, int64_t n_vocab, int threads);
 #endif

@@ -35,6 +35,8 @@ among() { printf '%s\n' "$sources" | grep -E "$1"; echo /dev/null; }
         grep -nIE '"[^"]*[a-z]+://[a-z]' $(among '^(libcore|cmd|kernels)/'))
     complain "no SPDX line" < <(grep -LE 'SPDX-License-Identifier: Apache-2\.0' \
         $(among '^(libcore|cmd|kernels|tests)/.*\.(c|h|cu|cuh|sh)$') | grep -v '^/dev/null$')
+    complain "a phrase that hides what is meant: give the number, the name or the usual word" < <(
+        grep -nIiE '(^|[^a-z])so many|comes? apart|goes along' $(among '^(libcore|cmd|kernels)/') $(printf '%s\n' "$text" | grep -E '^man/'))
     complain "white space at the end of a line" < <(grep -nIE '[[:space:]]+$' $(among '\.(c|h|cu|cuh|sh)$'))
     complain "a tab (four spaces)" < <(grep -nP '\t' $(among '\.(c|h|cu|cuh)$'))
 }
