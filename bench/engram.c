@@ -85,6 +85,7 @@ static void mix(struct desk *d, const struct seat *s)
     int32_t token[ENGRAM_NEXT_MAX];
     float q[ENGRAM_NEXT_MAX], w, most = d->row[largest(d->row, d->n_vocab)];
     uint32_t evidence;
+    const bool ends = text_is_end(d->text, largest(d->row, d->n_vocab));
     double total = 0;
     int n;
 
@@ -97,7 +98,7 @@ static void mix(struct desk *d, const struct seat *s)
     engram_memory.look(&d->engram.mix, s->token, s->n, s->reasoning, token, q, &n, &evidence);
     if (n == 0)
         return;
-    w = engram_memory.weight(&d->engram.mix, evidence, (float)(1 / total));
+    w = engram_memory.weight(&d->engram.mix, evidence, (float)(1 / total), ends);
     for (int32_t i = 0; i < d->n_vocab; i++)
         d->row[i] *= 1 - w;
     for (int i = 0; i < n; i++)
@@ -117,7 +118,7 @@ static void print(const struct desk *d, const struct seat *s)
         (void)fwrite(p.p, 1, p.n, f);
     }
     (void)fclose(f);
-    line = json_pack("{s:O, s:o}", "id", json_object_get(s->item, "id"), "text", json_stringn_nocheck(out, bytes));
+    line = json_pack("{s:O, s:o}", "id", json_object_get(s->item, "id"), "text", json_bytes((struct str){ out, bytes }));
     if (json_dumpf(line, stdout, JSON_COMPACT) == 0)
         putchar('\n');
     json_decref(line);

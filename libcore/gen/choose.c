@@ -8,6 +8,20 @@
 
 /* ---- one row ---- */
 
+/* Whether the likeliest token of a row ends the turn of a chat. */
+static bool would_end(const struct gen *g, const struct ask *a, const struct logits_digest *d, const uint32_t *mask)
+{
+    const float *row = d == NULL ? run_logits(g->o.run, a->row) : NULL;
+    int32_t best = d != NULL && d->n_top > 0 ? d->top[0].token : -1;
+
+    if (!a->q->q.chat || g->o.text == NULL)
+        return false;
+    for (int32_t i = 0; row != NULL && i < g->n_vocab; i++)
+        if ((mask == NULL || mask[i / 32] >> i % 32 & 1) && (best < 0 || row[i] > row[best]))
+            best = i;
+    return best >= 0 && text_is_end(g->o.text, best);
+}
+
 /* Chooses from a row. The digest does, or the row has to come. */
 static enum err_code choose_row(struct gen *g, struct ask *a, struct sample_pick *pick, struct gen_seen *seen,
                                 struct err *e)
@@ -27,7 +41,7 @@ static enum err_code choose_row(struct gen *g, struct ask *a, struct sample_pick
         seen->entropy = (float)(log(d.total) - d.weighted / d.total);
     }
     if (mix != NULL)
-        a->mix.weight = q->q.memory->weight(q->q.memory_of, a->evidence, seen->p_max);
+        a->mix.weight = q->q.memory->weight(q->q.memory_of, a->evidence, seen->p_max, would_end(g, a, digest ? &d : NULL, mask));
     if (digest && sample_next_digest(q->sampler, &d, mix, o->shun, o->n_shun, pick, &enough, e))
         return e->code;
     if (enough)

@@ -60,8 +60,9 @@ struct gen_memory {
      * number of its own for weight(). */
     void  (*look)(const void *m, const int32_t *token, int64_t n, bool reasoning, int32_t *next, float *q, int *n_next,
                   uint32_t *evidence);
-    /* Weight of that in the mixture, 0 .. 1, when the model's own row is known: p_max is its largest probability. */
-    float (*weight)(const void *m, uint32_t evidence, float p_max);
+    /* Weight of that in the mixture, 0 .. 1, when the model's own row is known: p_max is its largest probability. ends: that
+     * is of a token that ends the turn of a chat. */
+    float (*weight)(const void *m, uint32_t evidence, float p_max, bool ends);
 };
 
 /* ---- governor: one for an answer; thinking under control ---- */

@@ -159,6 +159,15 @@ text()
     no cmp -s plain thought
 }
 
+@test "engram: a table does not go on where the model ends its answer" {
+    ask() { chimere-run -q --think off -n 60 -p "What is funzip used for on Linux?" "$@"; }
+    ask > plain
+    [ "$(wc -w < plain)" -gt 8 ]
+    { cat plain; echo "and more words follow it here."; } > a.txt
+    chimere-engram-build build -o a a.txt
+    ask --engram a:1 | cmp - plain
+}
+
 @test "engram: a table guesses ahead, and the answer stays the same" {
     ask() { chimere-run -q -p "What is 24 * 37?" --reasoning stdout -n 30 "$@"; }
     ask > plain

@@ -471,9 +471,9 @@ static void test_recite(void **state)
     engram_memory.look(&m, rows[3].token, 6, true, token, q, &n, &evidence);
     assert_int_equal(n, 0); /* in the reasoning */
     engram_memory.look(&m, rows[3].token, 6, false, token, q, &n, &evidence);
-    assert_true(n == 1 && token[0] == 5 && q[0] == 1 && engram_memory.weight(&m, evidence, 1) == 0.5F);
+    assert_true(n == 1 && token[0] == 5 && q[0] == 1 && engram_memory.weight(&m, evidence, 1, true) == 0.5F);
     engram_memory.look(&m, rows[2].token, 5, false, token, q, &n, &evidence);
-    assert_true(n == 1 && engram_memory.weight(&m, evidence, 0.5F) == 0.5F && engram_memory.weight(&m, evidence, 0.99F) == 0);
+    assert_true(n == 1 && engram_memory.weight(&m, evidence, 0.5F, false) == 0.5F && engram_memory.weight(&m, evidence, 0.99F, false) == 0);
     m.recital.end = -1;
     assert_false(engram_recite(&m.recital, rows[7].token, 8, &next));
     m.recital.n = 0;
@@ -496,7 +496,7 @@ static void test_fit(void **state)
     build(&t, in("t"), plain(2));
     must(engram_fit_open(&f, &e), &e);
     for (int i = 0; i < 200; i++) {
-        must(engram_fit_add(f, engram_evidence(&good), 0.3F, 0.1F, i % 10 < 8 ? 1 : 0, 1, i & 1, &e), &e);
+        must(engram_fit_add(f, engram_evidence(&good), 0.3F, 0.1F, i % 10 < 6 ? 1 : 0, 1, i & 1, &e), &e);
         must(engram_fit_add(f, engram_evidence(&low), 0.3F, 0.1F, 1, 1, i & 1, &e), &e);
         must(engram_fit_add(f, engram_evidence(&bad), 0.3F, 0.1F, i % 20 == 0 ? 1 : 0, 1, i & 1, &e), &e);
     }
@@ -507,8 +507,8 @@ static void test_fit(void **state)
     struct engram_mix m = { .table = g, .ceiling = { 1 }, .n_vocab = 9, .space = -1 };
 
     assert_true(engram_fitted(g, 0));
-    /* Without the two misses: ((1 - w) 0.1 + w)^160 ((1 - w) 0.1)^40 is largest at w = 0.7778. */
-    assert_true(fabsf(engram_weight(&m, engram_evidence(&good), 0.3F) - 0.7778F) < 0.02F);
+    /* Without the two misses: ((1 - w) 0.1 + w)^120 ((1 - w) 0.1)^80 is largest at w = 0.5556. */
+    assert_true(fabsf(engram_weight(&m, engram_evidence(&good), 0.3F) - 0.5556F) < 0.02F);
     assert_true(engram_weight(&m, engram_evidence(&bad), 0.3F) == 0);
     assert_true(engram_weight(&m, engram_evidence(&low), 0.3F) == 0); /* every text has such */
     assert_true(engram_weight(&m, engram_evidence(&good), 0.95F) == 0); /* never seen */

@@ -129,9 +129,10 @@ static inline void next_look(const void *m, const int32_t *token, int64_t n, boo
     }
 }
 
-static inline float next_weight(const void *m, uint32_t evidence, float p_max)
+static inline float next_weight(const void *m, uint32_t evidence, float p_max, bool ends)
 {
     (void)m;
+    (void)ends;
     return (0.5f + (float)(evidence % 4) / 20) * (1 - p_max);
 }
 
@@ -187,7 +188,7 @@ static inline void answer_alone(struct rig *rig, const struct ask_for *a, struct
 
             a->memory->look(a->memory_of, out->token, n, false, next, q, &n_next, &evidence);
             mix.n = n_next;
-            mix.weight = a->memory->weight(a->memory_of, evidence, p_max_of(x, place != NULL ? mask : NULL, rig->n_vocab));
+            mix.weight = a->memory->weight(a->memory_of, evidence, p_max_of(x, place != NULL ? mask : NULL, rig->n_vocab), false);
         }
         must(sample_next_row(s, x, place != NULL ? mask : NULL, mix.n > 0 ? &mix : NULL, NULL, 0, &pick, &e), &e);
         out->token[n++] = pick.token;
