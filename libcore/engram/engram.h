@@ -64,7 +64,7 @@ struct engram_recital {
     int32_t        newline[2]; /* tokens of newlines, no part of the answer's text where it begins; -1: none */
     float          weight;     /* of the text in the mixture, 0 .. 1 */
 };
-/* The token that follows token[0 .. n) in the text, the longest of the last 4 tokens of the answer looked for, or the
+/* The token that follows token[0 .. n) in the text, the longest of the last 8 tokens of the answer looked for, or the
  * text's first where an answer begins (whole: right behind the reasoning). False: it says nothing. */
 bool engram_recite(const struct engram_recital *r, const int32_t *token, int64_t n, struct engram_next *out);
 

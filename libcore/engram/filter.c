@@ -36,6 +36,11 @@ void engram_filter_add(uint32_t *filter, uint64_t n_blocks, uint64_t hash)
         word[i] |= 1U << ((uint32_t)hash * SALT[i] >> 27);
 }
 
+void engram_filter_fetch(const uint32_t *filter, uint64_t n_blocks, uint64_t hash)
+{
+    __builtin_prefetch(filter + block_of(n_blocks, hash) * FILTER_WORDS);
+}
+
 bool engram_filter_has(const uint32_t *filter, uint64_t n_blocks, uint64_t hash)
 {
     const uint32_t *word = filter + block_of(n_blocks, hash) * FILTER_WORDS;

@@ -87,6 +87,7 @@ float engram_guess(int kind);
 uint64_t engram_filter_blocks(uint64_t n);
 uint64_t engram_hash(uint64_t before, uint32_t token); /* of a context with one older token; 0: of none */
 void     engram_filter_add(uint32_t *filter, uint64_t n_blocks, uint64_t hash);
+void     engram_filter_fetch(const uint32_t *filter, uint64_t n_blocks, uint64_t hash); /* will be asked soon */
 bool     engram_filter_has(const uint32_t *filter, uint64_t n_blocks, uint64_t hash);
 
 /* build.c: a table of rows, sorted by the context, its newest token first, then by the next token. */

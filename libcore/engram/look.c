@@ -23,20 +23,22 @@ static uint64_t find(const uint32_t *token, struct range r, uint32_t wanted)
     return UINT64_MAX;
 }
 
-/* The longest context of an epoch with something behind it: its order, 0 for none, and place. */
-static int longest(const struct epoch *ep, const int32_t *end, int64_t n, uint64_t *place)
+/* The longest context of an epoch with something behind it: its order, 0 for none, and place. hash: of the contexts of
+ * each order that end here. */
+static int longest(const struct epoch *ep, const int32_t *end, int64_t n, const uint64_t *hash, uint64_t *place)
 {
     struct range r = { 0, ep->level[0].n };
-    uint64_t hash = 0;
     int found = 0;
 
+    /* Whether a context is there depends on nothing but its hash: all orders are waited for at once. */
+    for (int l = 0; l < ep->order && l < n; l++)
+        engram_filter_fetch(ep->level[l].filter, ep->level[l].n_blocks, hash[l]);
     for (int l = 0; l < ep->order && l < n; l++) {
         const struct level *v = &ep->level[l];
         const uint32_t token = (uint32_t)end[-1 - l];
         uint64_t k;
 
-        hash = engram_hash(hash, token);
-        if (!engram_filter_has(v->filter, v->n_blocks, hash) || (k = find(v->token, r, token)) == UINT64_MAX)
+        if (!engram_filter_has(v->filter, v->n_blocks, hash[l]) || (k = find(v->token, r, token)) == UINT64_MAX)
             break;
         const struct range next = engram_nexts(ep, l, k);
 
@@ -52,9 +54,16 @@ static int longest(const struct epoch *ep, const int32_t *end, int64_t n, uint64
 struct held {
     int32_t token[HELD_MAX];
     double  count[HELD_MAX];
-    int     n;
+    int     n, epochs; /* that these are from */
     double  total, of_file[ENGRAM_FILES_MAX];
 };
+
+static void forget(struct held *h)
+{
+    h->n = h->epochs = 0;
+    h->total = 0;
+    memset(h->of_file, 0, sizeof h->of_file);
+}
 
 static void hold(struct held *h, const struct epoch *ep, int l, uint64_t place, double scale, int file)
 {
@@ -62,10 +71,11 @@ static void hold(struct held *h, const struct epoch *ep, int l, uint64_t place, 
     const struct range r = engram_nexts(ep, l, place);
     const double total = (double)v->total[place] * scale;
 
+    h->epochs++;
     h->total += total;
     h->of_file[file] += total;
     for (uint64_t i = r.begin; i < r.end && i < r.begin + ENGRAM_NEXT_MAX; i++) {
-        int at = 0;
+        int at = h->epochs == 1 ? h->n : 0; /* an epoch has each token once */
 
         while (at < h->n && h->token[at] != (int32_t)v->next[i])
             at++;
@@ -83,12 +93,13 @@ static void hold(struct held *h, const struct epoch *ep, int l, uint64_t place, 
 /* The commonest of them, ties by token. */
 static void tell(const struct held *h, struct engram_next *out)
 {
-    bool taken[HELD_MAX] = { false };
+    bool taken[HELD_MAX];
 
+    memset(taken, 0, (size_t)h->n * sizeof *taken);
     for (out->n = 0; out->n < ENGRAM_NEXT_MAX && out->n < h->n; out->n++) {
-        int best = -1;
+        int best = h->epochs == 1 ? out->n : -1; /* as the rows of an epoch are sorted */
 
-        for (int i = 0; i < h->n; i++)
+        for (int i = 0; h->epochs > 1 && i < h->n; i++)
             if (!taken[i] && (best < 0 || h->count[i] > h->count[best] ||
                               (h->count[i] == h->count[best] && h->token[i] < h->token[best])))
                 best = i;
@@ -100,17 +111,22 @@ static void tell(const struct held *h, struct engram_next *out)
 
 void engram_look(const struct engram *g, const int32_t *token, int64_t n, struct engram_next *out)
 {
-    struct held h = { .n = 0 };
+    uint64_t hash[ENGRAM_ORDER_MAX], before = 0;
+    struct held h;
     int order = 0;
+
+    forget(&h);
+    for (int l = 0; l < ENGRAM_ORDER_MAX && l < n; l++)
+        before = hash[l] = engram_hash(before, (uint32_t)token[n - 1 - l]);
 
     for (int f = 0; f < g->n_files; f++)
         for (int i = 0; i < g->file[f].n_epochs; i++) {
             const struct epoch *ep = &g->file[f].epoch[i];
             uint64_t place = 0;
-            const int found = longest(ep, token + n, n, &place);
+            const int found = longest(ep, token + n, n, hash, &place);
 
             if (found > order) {
-                memset(&h, 0, sizeof h);
+                forget(&h);
                 order = found;
             }
             if (found > 0 && found == order)

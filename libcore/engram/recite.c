@@ -7,7 +7,7 @@
 
 #include "engram/internal.h"
 
-enum { BACK = 4 /* tokens of the answer that are looked for, at most */ };
+enum { BACK = 8 /* tokens of the answer that are looked for, at most */ };
 
 /* Where the text of the answer begins: behind the prompt, or the reasoning, and the newlines there. */
 static int64_t text_from(const struct engram_recital *r, const int32_t *token, int64_t n)

@@ -447,7 +447,7 @@ static void test_recite(void **state)
         { { 9, 9, 4, 2, 1, 5 }, 6, 6, 1 },
         { { 9, 9, 2, 1, 5, 6 }, 6, 7, 2 },
         { { 9, 9, 2, 5, 6, 7, 6 }, 7, 8, 4 }, /* not what follows the first 6 */
-        { { 9, 9, 2, 5, 6, 7, 6, 8 }, 8, 3, 4 },
+        { { 9, 9, 2, 5, 6, 7, 6, 8 }, 8, 3, 5 },
         { { 9, 9, 2, 4 }, 4, -1, 0 },         /* other words */
         { { 9, 9, 2, 4, 7 }, 5, 6, 1 },       /* and back */
         { { 9, 5 }, 2, 5, 0 },                /* what the prompt ends in does not count */
