@@ -94,8 +94,8 @@ $(BUILD)/commit $(BUILD)/flags: always
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
 tests: $(PROGS) $(DATA) $(UNITS) $(FUZZ) $(BUILD)/test/fault-shim.so ## build everything that `make check` runs, run nothing
-unit: $(UNITS) ## the unit tests alone
-	@set -e; for t in $(UNITS); do $$t; done
+unit: $(UNITS) ; @set -e; for t in $(UNITS); do $$t; done ## the unit tests alone
+picture: ; bash bench/picture.sh README.md > bench/speed.svg ## draw the README's table of speeds
 FUZZ_TARGET ?= gguf
 fuzz: ## run a libFuzzer target (needs clang): FUZZ_TARGET=gguf FUZZ_ARGS=-max_total_time=60
 	@$(MAKE) --no-print-directory -s CC=clang SAN=fuzz BUILD=build/fuzz build/fuzz/test/libfuzzer_$(FUZZ_TARGET) $(DATA)
@@ -146,5 +146,5 @@ clean: ## remove build/ and bin/
 #? one test      make tests, then build/test/NAME_test or BIN=bin bats -f NAME tests/cli/FILE.bats
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 } sub(/^#[?] /, "")' $(firstword $(MAKEFILE_LIST))
-.PHONY: all tests unit check-gpu fuzz deps demo check check-fast lint editor compile_commands.json install uninstall clean help always
+.PHONY: all tests unit picture check-gpu fuzz deps demo check check-fast lint editor compile_commands.json install uninstall clean help always
 .SECONDARY:

@@ -127,3 +127,9 @@ options_of_manual()
     _chimere_bench
     [ "${COMPREPLY[*]}" = file ]
 }
+
+@test "the picture of speeds is that of the README's table" {
+    bash "$ROOT/bench/picture.sh" "$ROOT/README.md" > picture
+    [ "$(grep -c '<rect x' picture)" -ge 10 ]
+    cmp picture "$ROOT/bench/speed.svg"
+}
