@@ -101,8 +101,7 @@ fuzz: ## run a libFuzzer target (needs clang): FUZZ_TARGET=gguf FUZZ_ARGS=-max_t
 	@$(MAKE) --no-print-directory -s CC=clang SAN=fuzz BUILD=build/fuzz build/fuzz/test/libfuzzer_$(FUZZ_TARGET) $(DATA)
 	mkdir -p build/fuzz/new-$(FUZZ_TARGET) && build/fuzz/test/libfuzzer_$(FUZZ_TARGET) $(FUZZ_ARGS) build/fuzz/new-$(FUZZ_TARGET) tests/fuzz/corpus/$(FUZZ_TARGET)
 
-deps: ## install missing Debian packages (for building and testing)
-	@CC='$(CC)' sh share/deps.sh build check
+deps: ; @CC='$(CC)' sh share/deps.sh build check ## install missing Debian packages (for building and testing)
 demo: private CUDA := $(if $(filter file,$(origin CUDA)),$(if $(shell grep -s CHIMERE_CUDA $(BUILD)/flags),1,0),$(CUDA))
 demo: ## install what is missing, build (with CUDA=1 for a GPU, too), and ask the embedded model
 	@CC='$(CC)' sh share/deps.sh build; rm -f $(BUILD)/steps
@@ -122,6 +121,7 @@ lint: ## advisory: clang-tidy with the checks of .clang-tidy, where it is instal
 	    'clang-tidy --quiet "$$@" -- -std=c11 $(subst ','\'',$(CPPFLAGS))' lint 2> /dev/null
 editor compile_commands.json: ## write compile_flags.txt and compile_commands.json, which clangd and clang-tidy read
 	@printf '%s\n' -std=c11 $(CPPFLAGS) -Itests > compile_flags.txt; $(MAKE) -nB all tests | bash tests/compile_commands.sh > compile_commands.json
+bench-quant: all ; @BIN='$(BIN)' nice -n 19 bash bench/quant.sh $(MODEL) $(TEXT) ## KL by size for mixes of chimere-quantize, hours: MODEL TEXT
 SHARE   = $(DESTDIR)$(PREFIX)/share
 install: all ## programs, manuals, completions, embedded model, task sets, recipes: PREFIX, DESTDIR
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/chimere/models $(SHARE)/chimere/eval $(SHARE)/man/man1 \
@@ -146,5 +146,5 @@ clean: ## remove build/ and bin/
 #? one test      make tests, then build/test/NAME_test or BIN=bin bats -f NAME tests/cli/FILE.bats
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 } sub(/^#[?] /, "")' $(firstword $(MAKEFILE_LIST))
-.PHONY: all tests unit picture check-gpu fuzz deps demo check check-fast lint editor compile_commands.json install uninstall clean help always
+.PHONY: all tests unit picture check-gpu fuzz deps demo check check-fast lint editor compile_commands.json bench-quant install uninstall clean help always
 .SECONDARY:
