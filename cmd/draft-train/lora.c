@@ -347,7 +347,7 @@ static double judge(void *ctx, int seq, int row, float *logits, int32_t n)
 
 static struct grad_seq seq_of(const struct train_item *item, double weight)
 {
-    return (struct grad_seq){ item->token.v, item->target, (int)item->token.n, (float)weight };
+    return (struct grad_seq){ item->token.v, item->target, (int)item->token.n, (float)weight, NULL };
 }
 
 /* Items first .. that fit a pass. */

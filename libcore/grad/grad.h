@@ -10,7 +10,8 @@
  *
  * Families: what arch/qwen.c makes, qwen35moe, qwen35 and qwen3next: gated attention, gated delta nets (Yang et al.
  * 2024), routed experts with a shared one, or dense feed-forwards. The choice of experts counts as a constant; the
- * gradient flows through their weights. Multi-token-prediction blocks take no part.
+ * gradient flows through their weights. A multi-token-prediction block takes no part, but has a grad of its own: its
+ * inputs are rows of the main stack (grad_seq.hidden), which count as constants.
  *
  * Memory: of the whole pass only the inputs of layers are kept, and of one layer everything; the layer is computed again
  * before its backward pass (Chen et al. 2016). grad_bytes() says how much.
@@ -29,18 +30,24 @@ struct pool;
 /* n_threads 0: as many as there are processors. ERR_UNSUPPORTED for other families, ERR_FORMAT where tensors are missing or
  * have another shape. The gguf must outlive it. */
 MUST_CHECK enum err_code grad_open(struct grad **out, const struct gguf *g, int n_threads, struct err *e);
+/* Of the model's first multi-token-prediction block (model/drafter.h), as if it were a model of one layer. ERR_UNSUPPORTED:
+ * there is none. */
+MUST_CHECK enum err_code grad_open_nextn(struct grad **out, const struct gguf *g, int n_threads, struct err *e);
+/* Of a block's grad: n rows that the main stack's last layer gave become those that its output matrix multiplies. */
+void grad_hidden(const struct grad *g, float *rows, int64_t n);
 void grad_close(struct grad *g); /* NULL is allowed */
+int     grad_n_embd(const struct grad *g);
 int32_t grad_n_vocab(const struct grad *g);
-int     grad_n_layer(const struct grad *g);
+int     grad_n_layer(const struct grad *g); /* of the main stack */
 struct pool *grad_pool(const struct grad *g); /* between passes others may use it */
 
-/* The matrices in the order of layers; token_embd.weight is the first, the output's the last (the same one again, where
+/* The matrices in the order of layers; token_embd.weight is the first (of a block after eh_proj), the output's the last (the same one again, where
  * the model has one for both). */
 struct grad_matrix {
     const char *name;      /* "blk.0.attn_qkv.weight" */
     int64_t     n_in, n_out;
     int64_t     n_expert;  /* 1: not experts */
-    int         layer;     /* -1: none */
+    int         layer;     /* of the pass; -1: none */
     int         type;      /* row of quant_types[] */
     const void *data;      /* [n_expert][n_out] stored rows */
 };
@@ -64,6 +71,8 @@ struct grad_seq {
     const int32_t *token, *target; /* [n] ids; a target less than n_vocab */
     int            n;
     float          weight;
+    const float   *hidden; /* of a block: [n][n_embd], what the output matrix multiplies for the token before each
+                              (grad_hidden); NULL: of the main stack */
 };
 /* Instead of -log p: the loss of one row from its logits, which become the gradient of that loss with respect to them.
  * Called from any thread, rows in any order. */

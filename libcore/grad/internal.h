@@ -50,6 +50,9 @@ struct grad {
     struct grad_matrix *mat;
     int                 n_mat, embd, head;
     const float        *out_norm;
+    int                 n_trunk;   /* layers of the main stack */
+    int                 mix;       /* of a multi-token-prediction block: eh_proj; -1: this is the main stack */
+    const float        *embd_norm, *hidden_norm, *trunk_norm; /* the same; trunk_norm: the main stack's last */
     struct layer_at    *layer;
     struct layer_acts  *kept;      /* [n_layer], for grad_batch.keep */
     float              *rope_freq; /* [n_rot / 2] */
@@ -79,6 +82,7 @@ struct pass {
     const int32_t           *all_rows; /* 0, 1, 2 ... */
     float                   *tile;     /* decoded rows */
     struct grad_tools        tools;
+    float                   *both;     /* with a mix: [rows][2 n_embd] that it multiplies */
     float                   *low;      /* adapters' narrow rows and their gradients: [2][rows][rank] */
     int                      lowest;   /* layers below need no gradients */
 };

@@ -15,6 +15,7 @@ struct finder {
     struct grad *g;
     struct err  *e;
     int          layer; /* -1: names without "blk.N." */
+    int          first; /* N of layer 0 of a pass */
 };
 
 static const struct gguf_tensor *need(struct finder *f, const char *name, char full[128])
@@ -54,7 +55,8 @@ static int mat(struct finder *f, const char *name, int64_t n_in, int64_t n_out, 
         err_set(f->e, ERR_NOMEM, "out of memory");
         return -1;
     }
-    g->mat[g->n_mat] = (struct grad_matrix){ kept, n_in, n_out, n_expert, f->layer, t->type, t->data };
+    g->mat[g->n_mat] = (struct grad_matrix){ kept, n_in, n_out, n_expert,
+                                         f->layer < 0 ? -1 : f->layer - f->first, t->type, t->data };
     tile = grad_tile_rows(&g->mat[g->n_mat]) * n_in;
     g->tile = tile > g->tile ? tile : g->tile;
     return g->n_mat++;
@@ -156,7 +158,7 @@ static void find_layer(struct finder *f, int i)
     const struct layer_plan *l = &g->plan.layer[i];
     struct layer_at *w = &g->layer[i];
 
-    f->layer = i;
+    f->layer = f->first + i;
     w->mix_norm = vec(f, "attn_norm.weight", g->plan.n_embd);
     w->ffn_norm = vec(f, g->plan.ffn_norm, g->plan.n_embd);
     if (l->mixers == MIX_ATTN)
@@ -170,6 +172,33 @@ static void find_layer(struct finder *f, int i)
     w->dense.gate = mat(f, "ffn_gate.weight", g->plan.n_embd, l->n_ff, 1);
     w->dense.up = mat(f, "ffn_up.weight", g->plan.n_embd, l->n_ff, 1);
     w->dense.down = mat(f, "ffn_down.weight", l->n_ff, g->plan.n_embd, 1);
+}
+
+static bool has(const struct finder *f, const char *name)
+{
+    char full[128];
+
+    (void)snprintf(full, sizeof full, "blk.%d.%s", f->layer, name);
+    return gguf_find(f->g->gguf, full) != NULL;
+}
+
+/* What goes into a multi-token-prediction block, and its last norm. */
+static void find_mix(struct finder *f)
+{
+    struct grad *g = f->g;
+    const struct plan *p = &g->plan;
+
+    g->trunk_norm = vec(f, p->out_norm, p->n_embd);
+    f->layer = f->first;
+    g->mix = mat(f, "nextn.eh_proj.weight", (int64_t)2 * p->n_embd, p->n_embd, 1);
+    g->embd_norm = vec(f, "nextn.enorm.weight", p->n_embd);
+    g->hidden_norm = vec(f, "nextn.hnorm.weight", p->n_embd);
+    g->out_norm = has(f, "nextn.shared_head_norm.weight") ? vec(f, "nextn.shared_head_norm.weight", p->n_embd)
+                                                         : g->trunk_norm;
+    if (!has(f, "nextn.embed_tokens.weight"))
+        f->layer = -1;
+    g->embd = mat(f, f->layer < 0 ? "token_embd.weight" : "nextn.embed_tokens.weight", p->n_embd, p->n_vocab, 1);
+    f->layer = -1;
 }
 
 /* What the formulas of this room hold for. */
@@ -189,7 +218,7 @@ static enum err_code find_all(struct grad *g, struct err *e)
 {
     enum { OF_LAYER = 16 };
     const struct plan *p = &g->plan;
-    struct finder f = { g, e, -1 };
+    struct finder f = { g, e, -1, g->plan.n_layer == g->n_trunk ? 0 : g->n_trunk };
 
     e->code = ERR_OK;
     g->mat = arena_array(&g->arena, (size_t)p->n_layer * OF_LAYER + 2, sizeof *g->mat);
@@ -200,17 +229,51 @@ static enum err_code find_all(struct grad *g, struct err *e)
         return err_set(e, ERR_NOMEM, "out of memory");
     for (int i = 0; i < p->attn.n_rot / 2; i++)
         g->rope_freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
-    g->embd = mat(&f, "token_embd.weight", p->n_embd, p->n_vocab, 1);
-    g->out_norm = vec(&f, p->out_norm, p->n_embd);
+    if (f.first > 0)
+        find_mix(&f);
+    else {
+        g->embd = mat(&f, "token_embd.weight", p->n_embd, p->n_vocab, 1);
+        g->out_norm = vec(&f, p->out_norm, p->n_embd);
+    }
     for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++)
         find_layer(&f, i);
+    f.layer = f.first;
+    if (f.first > 0 && has(&f, "nextn.shared_head_head.weight")) {
+        g->head = mat(&f, "nextn.shared_head_head.weight", p->n_embd, p->n_vocab, 1);
+        return e->code;
+    }
     f.layer = -1;
     g->head = mat(&f, gguf_find(g->gguf, "output.weight") != NULL ? "output.weight" : "token_embd.weight", p->n_embd,
                   p->n_vocab, 1);
     return e->code;
 }
 
-enum err_code grad_open(struct grad **out, const struct gguf *gguf, int n_threads, struct err *e)
+/* The plan of the block alone: one layer, of the kind that model/mtp.c has. */
+static enum err_code plan_nextn(struct grad *g, struct err *e)
+{
+    const struct layer_plan like = g->plan.layer[g->n_trunk - 1];
+
+    if (g->plan.n_nextn == 0)
+        return err_set(e, ERR_UNSUPPORTED, "%s has no multi-token-prediction block", gguf_path(g->gguf));
+    g->plan.n_layer = 1;
+    g->plan.layer[0] = (struct layer_plan){ MIX_ATTN, like.ffn, like.n_ff };
+    return ERR_OK;
+}
+
+static enum err_code plan(struct grad *g, bool nextn, struct err *e)
+{
+    if (plan_make(&g->plan, g->gguf, e))
+        return e->code;
+    g->n_trunk = g->plan.n_layer;
+    if (nextn && plan_nextn(g, e))
+        return e->code;
+    if (!supported(&g->plan))
+        return err_set(e, ERR_UNSUPPORTED, "%s: gradients of architecture '%s' are not supported", gguf_path(g->gguf),
+                       g->plan.arch->name);
+    return ERR_OK;
+}
+
+static enum err_code open_grad(struct grad **out, const struct gguf *gguf, int n_threads, bool nextn, struct err *e)
 {
     struct grad *g = calloc(1, sizeof *g);
 
@@ -218,11 +281,9 @@ enum err_code grad_open(struct grad **out, const struct gguf *gguf, int n_thread
         return err_set(e, ERR_NOMEM, "out of memory");
     g->gguf = gguf;
     g->simd = simd_features();
+    g->mix = -1;
     e->code = ERR_OK;
-    if (plan_make(&g->plan, gguf, e) == ERR_OK && !supported(&g->plan))
-        err_set(e, ERR_UNSUPPORTED, "%s: gradients of architecture '%s' are not supported", gguf_path(gguf),
-                g->plan.arch->name);
-    if (e->code != ERR_OK || pool_open(&g->pool, n_threads > 0 ? n_threads : pool_cpus(), e) || find_all(g, e)) {
+    if (plan(g, nextn, e) || pool_open(&g->pool, n_threads > 0 ? n_threads : pool_cpus(), e) || find_all(g, e)) {
         enum err_code code = e->code;
 
         grad_close(g);
@@ -230,6 +291,16 @@ enum err_code grad_open(struct grad **out, const struct gguf *gguf, int n_thread
     }
     *out = g;
     return ERR_OK;
+}
+
+enum err_code grad_open(struct grad **out, const struct gguf *gguf, int n_threads, struct err *e)
+{
+    return open_grad(out, gguf, n_threads, false, e);
+}
+
+enum err_code grad_open_nextn(struct grad **out, const struct gguf *gguf, int n_threads, struct err *e)
+{
+    return open_grad(out, gguf, n_threads, true, e);
 }
 
 void grad_close(struct grad *g)
@@ -247,9 +318,14 @@ int32_t grad_n_vocab(const struct grad *g)
     return g->plan.n_vocab;
 }
 
+int grad_n_embd(const struct grad *g)
+{
+    return g->plan.n_embd;
+}
+
 int grad_n_layer(const struct grad *g)
 {
-    return g->plan.n_layer;
+    return g->n_trunk;
 }
 
 struct pool *grad_pool(const struct grad *g)

@@ -189,6 +189,24 @@ static void embed(const struct pass *p, float *x)
                    (const unsigned char *)m->data + p->b->seq[s].token[i] * quant_row_bytes(m->type, m->n_in), m->n_in);
 }
 
+/* x = mix [ RMS(embedding) ; RMS(hidden) ] (model/mtp.c) */
+static void mix_in(struct pass *p, float *x)
+{
+    const struct grad *g = p->g;
+    const int64_t n = g->plan.n_embd;
+
+    embed(p, x);
+    grad_norm(p, x, x, g->embd_norm, n, p->n);
+    for (int64_t r = 0; r < p->n; r++)
+        memcpy(p->both + 2 * r * n, x + r * n, (size_t)n * sizeof *x);
+    for (int s = 0; s < p->b->n_seq; s++)
+        memcpy(x + p->first[s] * n, p->b->seq[s].hidden, (size_t)(p->b->seq[s].n * n) * sizeof *x);
+    grad_norm(p, x, x, g->hidden_norm, n, p->n);
+    for (int64_t r = 0; r < p->n; r++)
+        memcpy(p->both + (2 * r + 1) * n, x + r * n, (size_t)n * sizeof *x);
+    grad_mat_forward(p, (struct at){ g->mix, 0, NULL }, x, p->both, p->n);
+}
+
 static double walk(struct pass *p, bool backward)
 {
     const struct plan *pl = &p->g->plan;
@@ -198,7 +216,11 @@ static double walk(struct pass *p, bool backward)
     struct layer_acts *kept = p->g->kept, a;
     double loss;
 
-    if (real)
+    if (p->g->mix >= 0)
+        p->both = grad_take(&p->stack, 2 * size);
+    if (real && p->g->mix >= 0)
+        mix_in(p, x);
+    else if (real)
         embed(p, x);
     for (int i = 0; i < pl->n_layer; i++) {
         float *out = real ? x + (i + 1) * step : NULL;
@@ -227,7 +249,10 @@ static double walk(struct pass *p, bool backward)
         layer_backward(p, i, keep ? &kept[i] : &a, dx, in);
         p->stack.used = inner;
     }
-    if (real && backward && p->b->trace != NULL)
+    if (real && backward && p->g->mix >= 0) { /* what goes into the block has no gradient */
+        if (p->lowest == 0)
+            grad_mat_backward(p, (struct at){ p->g->mix, 0, NULL }, NULL, dx, p->both, p->n);
+    } else if (real && backward && p->b->trace != NULL)
         p->b->trace(p->b->trace_ctx, p->g->embd, 0, p->n, NULL, dx, p->all_rows);
     return loss;
 }
@@ -262,6 +287,13 @@ static int64_t count(struct grad *g, const struct grad_batch *b, const int64_t *
     return p.stack.top;
 }
 
+void grad_hidden(const struct grad *g, float *rows, int64_t n)
+{
+    const struct pass p = { .g = (struct grad *)(uintptr_t)g, .loops = grad_loops(g->simd) };
+
+    grad_norm(&p, rows, rows, g->trunk_norm, g->plan.n_embd, n);
+}
+
 int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank, bool keep)
 {
     const int64_t first[2] = { 0, n_rows };
@@ -278,6 +310,8 @@ static enum err_code check(const struct grad *g, const struct grad_batch *b, int
     for (int s = 0; s < b->n_seq; s++) {
         if (b->seq[s].n < 1)
             return err_set(e, ERR_ARG, "sequence %d is empty", s);
+        if ((b->seq[s].hidden != NULL) != (g->mix >= 0))
+            return err_set(e, ERR_ARG, "sequence %d: hidden rows are for a multi-token-prediction block", s);
         *n += b->seq[s].n;
         for (int i = 0; i < b->seq[s].n; i++)
             if (b->seq[s].token[i] < 0 || b->seq[s].token[i] >= g->plan.n_vocab || b->seq[s].target[i] >= g->plan.n_vocab)

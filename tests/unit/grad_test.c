@@ -25,6 +25,15 @@ static void tape_open(struct tape *t, const char *path, int threads)
         fail_msg("%s", e.msg);
 }
 
+/* The model's multi-token-prediction block. */
+static void tape_open_nextn(struct tape *t, const char *path)
+{
+    struct err e = { 0 };
+
+    if (gguf_open(&t->gguf, path, &e) || grad_open_nextn(&t->g, t->gguf, 2, &e))
+        fail_msg("%s", e.msg);
+}
+
 static void tape_close(struct tape *t)
 {
     grad_close(t->g);
@@ -76,7 +85,7 @@ static bool logits_close(const char *path)
         (void)snprintf(file, sizeof file, "%s/%s.logits.f32", stem, prompts[i]);
         float *ref = words_of(file, &n_ref);
         if (ids != NULL && ref != NULL) {
-            const struct grad_seq seq = { ids, ids, (int)n, 1.0f };
+            const struct grad_seq seq = { ids, ids, (int)n, 1.0f, NULL };
             struct logits got = { calloc((size_t)(n * n_vocab), sizeof(float)), n_vocab };
             const struct grad_batch b = { .seq = &seq, .n_seq = 1, .loss = keep, .loss_ctx = &got };
             double loss = 0, worst = 0;
@@ -158,16 +167,18 @@ static int64_t size_b(const struct tape *t, const struct grad_adapter *a)
 
 static void set_make(struct set *s, const struct tape *t)
 {
-    int last = strcmp(grad_matrix_at(t->g, grad_n_matrices(t->g) - 1)->name, "token_embd.weight") == 0;
-
     noise = 5 * 100000;
-    s->n = grad_n_matrices(t->g) - 1 - last;
-    s->a = calloc((size_t)s->n, sizeof *s->a);
+    s->n = 0;
+    s->a = calloc((size_t)grad_n_matrices(t->g), sizeof *s->a);
     assert_non_null(s->a);
-    for (int i = 0; i < s->n; i++) {
-        struct grad_adapter *a = &s->a[i];
+    for (int i = 0; i < grad_n_matrices(t->g); i++) {
+        struct grad_adapter *a = &s->a[s->n];
 
-        *a = (struct grad_adapter){ .matrix = i + 1, .rank = RANK, .scale = 0.5f, .to = 2 };
+        if (strstr(grad_matrix_at(t->g, i)->name, "embd.weight") != NULL ||
+            strstr(grad_matrix_at(t->g, i)->name, "embed_tokens") != NULL)
+            continue;
+        s->n++;
+        *a = (struct grad_adapter){ .matrix = i, .rank = RANK, .scale = 0.5f, .to = 2 };
         a->a = random_floats((size_t)size_a(t, a), 0.3f);
         a->b = random_floats((size_t)size_b(t, a), 0.1f);
         a->da = calloc((size_t)size_a(t, a), sizeof(float));
@@ -176,7 +187,7 @@ static void set_make(struct set *s, const struct tape *t)
         assert_non_null(a->db);
     }
     for (int q = 0; q < 2; q++) {
-        s->seq[q] = (struct grad_seq){ s->token[q], s->target[q], q == 0 ? SHORT : LONG, 0.1f };
+        s->seq[q] = (struct grad_seq){ s->token[q], s->target[q], q == 0 ? SHORT : LONG, 0.1f, NULL };
         for (int i = 0; i < s->seq[q].n; i++) {
             s->token[q][i] = (int32_t)(512.0 * rng_unit(1, 0, noise++));
             s->target[q][i] = i % 3 == 0 ? -1 : (int32_t)(512.0 * rng_unit(1, 0, noise++));
@@ -245,15 +256,21 @@ static void check_slope(struct tape *t, struct set *s, const char *what, const f
     free(along);
 }
 
-static void check_slopes(const char *path)
+static void check_slopes(const char *path, bool nextn)
 {
     struct tape t;
     struct set s;
     struct err e = { 0 };
     double loss = 0, again = 0;
+    float *hidden[2] = { NULL };
 
-    tape_open(&t, path, 1);
+    if (nextn)
+        tape_open_nextn(&t, path);
+    else
+        tape_open(&t, path, 1);
     set_make(&s, &t);
+    for (int i = 0; nextn && i < 2; i++)
+        s.seq[i].hidden = hidden[i] = random_floats((size_t)(s.seq[i].n * grad_n_embd(t.g)), 1.0f);
     const struct grad_batch b = batch_of(&s);
     assert_int_equal(grad_backward(t.g, &b, &loss, &e), ERR_OK);
     assert_int_equal(grad_forward(t.g, &b, &again, &e), ERR_OK);
@@ -267,6 +284,8 @@ static void check_slopes(const char *path)
         check_slope(&t, &s, m->name, &s.a[i].a, s.a[i].da, size_a(&t, &s.a[i]));
         check_slope(&t, &s, m->name, &s.a[i].b, s.a[i].db, size_b(&t, &s.a[i]));
     }
+    free(hidden[0]);
+    free(hidden[1]);
     set_free(&s);
     tape_close(&t);
 }
@@ -274,8 +293,54 @@ static void check_slopes(const char *path)
 static void test_finite_differences(void **state)
 {
     (void)state;
-    check_slopes("tests/golden/models/qwen35moe-a.gguf");
-    check_slopes("tests/golden/models/qwen3next-a.gguf");
+    check_slopes("tests/golden/models/qwen35moe-a.gguf", false);
+    check_slopes("tests/golden/models/qwen3next-a.gguf", false);
+    check_slopes("share/models/chimere-nano-q5_k_m.gguf", true);
+}
+
+/* Entries of a block's context against the reference; mtp-b has an embedding and a head of its own. */
+static void test_nextn_logits(void **state)
+{
+    static const char *const names[] = { "mtp-a", "mtp-b" };
+    const char *goldens = getenv("GOLDENS");
+    char path[2 * PATH_BYTES];
+
+    (void)state;
+    if (goldens == NULL || *goldens == '\0')
+        skip();
+    for (int i = 0; i < 2; i++) {
+        struct tape t;
+        struct err e = { 0 };
+        int64_t n = 0, n_h = 0, n_ref = 0;
+        double loss = 0, worst = 0;
+
+        (void)snprintf(path, sizeof path, "%s/draft/%s.gguf", goldens, names[i]);
+        tape_open_nextn(&t, path);
+        (void)snprintf(path, sizeof path, "%s/draft/%s/ids.i32", goldens, names[i]);
+        int32_t *ids = words_of(path, &n);
+        (void)snprintf(path, sizeof path, "%s/draft/%s/trunk_h.f32", goldens, names[i]);
+        float *h = words_of(path, &n_h);
+        (void)snprintf(path, sizeof path, "%s/draft/%s/prefill.logits.f32", goldens, names[i]);
+        float *ref = words_of(path, &n_ref);
+        const int32_t v = grad_n_vocab(t.g);
+        struct logits got = { calloc((size_t)(n * v), sizeof(float)), v };
+        struct grad_seq seq = { ids + 1, ids + 1, (int)n - 1, 1.0f, h };
+        const struct grad_batch b = { .seq = &seq, .n_seq = 1, .loss = keep, .loss_ctx = &got };
+
+        assert_true(n_h == n * grad_n_embd(t.g) && n_ref == 4 * v && got.v != NULL);
+        assert_int_equal(grad_forward(t.g, &b, &loss, &e), ERR_OK);
+        for (int64_t j = 0; j < n_ref; j++)
+            worst = fmax(worst, fabs((double)ref[j] - (double)got.v[(n - 5) * v + j]));
+        print_message("%s: %.2e\n", names[i], worst);
+        assert_true(worst < 2e-4);
+        seq.hidden = NULL;
+        assert_int_equal(grad_forward(t.g, &b, &loss, &e), ERR_ARG);
+        free(ids);
+        free(h);
+        free(ref);
+        free(got.v);
+        tape_close(&t);
+    }
 }
 
 /* Nor does it matter whether layers are kept or computed again. */
@@ -531,7 +596,7 @@ static void check_case(const char *goldens, const struct zo_case *c)
     for (int s = 0; s < 3; s++)
         answers += c->n[s] - c->answer[s];
     for (int s = 0; s < 3; s++) {
-        seq[s] = (struct grad_seq){ c->ids[s], target[s], c->n[s], 1.0f / (float)answers };
+        seq[s] = (struct grad_seq){ c->ids[s], target[s], c->n[s], 1.0f / (float)answers, NULL };
         for (int i = 0; i < c->n[s]; i++)
             target[s][i] = i + 1 >= c->answer[s] && i + 1 < c->n[s] ? c->ids[s][i + 1] : -1;
     }
@@ -679,6 +744,7 @@ int main(void)
         cmocka_unit_test(test_logits_goldens),
         cmocka_unit_test(test_other_families),
         cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_nextn_logits),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_trace),
         cmocka_unit_test(test_side_by_side),
