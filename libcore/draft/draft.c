@@ -74,9 +74,11 @@ static enum err_code add(struct draft *d, const struct draft_type *t, struct ggu
     struct drafter *r = &d->drafter[d->n_drafter];
     enum err_code code;
 
-    if (!t->file && is_open(d, t))
+    if (!t->file && is_open(d, t) && file == NULL)
         return ERR_OK;
-    if (d->n_drafter == DRAFT_OPEN_MAX)
+    if (!t->file && is_open(d, t))
+        code = err_set(e, ERR_ARG, "%s: drafts of the model's block are there already: name its adapter first", gguf_path(file));
+    else if (d->n_drafter == DRAFT_OPEN_MAX)
         code = err_set(e, ERR_ARG, "more than %d drafters", DRAFT_OPEN_MAX);
     else
         code = t->open(&r->of, &s, e);
@@ -94,10 +96,12 @@ static enum err_code add(struct draft *d, const struct draft_type *t, struct ggu
 static enum err_code add_file(struct draft *d, const char *path, struct err *e)
 {
     struct gguf *g;
-    struct str arch = { 0 };
+    struct str arch = { 0 }, kind = { 0 };
 
     if (gguf_open(&g, path, e) != ERR_OK)
         return e->code;
+    if (gguf_str(g, "general.type", &kind) && str_is(kind, "adapter"))
+        return add(d, &draft_type_mtp, g, e);
     if (text_same_tokens(g, d->o.gguf, e) != ERR_OK) {
         gguf_close(g);
         return e->code;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapt/adapt.h"
 #include "model/drafter_internal.h"
 
 static const struct op_top best = { .k = 1 };
@@ -22,6 +23,8 @@ void model_drafter_close(struct model_drafter *d)
         dev_free(dev, d->saved[i], (size_t)d->n_saved * row);
     dev_free(dev, d->last, n * (size_t)d->net.plan.n_embd * sizeof(float));
     dev_free(dev, d->digest, n * MODEL_GUESSES_MAX * op_top_bytes(&best));
+    model_adapter_close(d->adapter);
+    adapter_close(d->changes);
     state_close(d->state);
     arena_free(&d->net.arena);
     free(d);
@@ -310,6 +313,20 @@ static enum err_code reserve_scratch(struct model_drafter *d, struct err *e)
     return dev_reserve(dev, dev_scratch_peak(dev), e);
 }
 
+/* Lists of adapters: all rows have the one there is. */
+static bool adapter_lists(struct model_drafter *d, size_t rows)
+{
+    int32_t *which = arena_array(&d->net.arena, rows, sizeof *which);
+    float *scale = arena_array(&d->net.arena, rows, sizeof *scale);
+
+    for (size_t i = 0; scale != NULL && i < rows; i++)
+        scale[i] = 1.0f;
+    d->adapt.of = (const struct model_adapter *const *)&d->adapter;
+    d->adapt.rows = d->adapt.picked = (struct op_terms){ .n = 1, .max = 1, .which = which, .scale = scale,
+                                                         .floats = adapter_rank(d->changes) };
+    return which != NULL && scale != NULL;
+}
+
 /* Allocates the arrays on the host for `rows` rows. */
 static bool host_arrays(struct model_drafter *d, size_t rows)
 {
@@ -359,7 +376,7 @@ enum err_code model_drafter_reserve(struct model_drafter *d, int n_seq, int64_t 
     d->digest = dev_alloc(dev, n * MODEL_GUESSES_MAX * op_top_bytes(&best));
     for (int i = 0; i < 2; i++)
         d->saved[i] = dev_alloc(dev, (size_t)n_saved * (size_t)d->width * sizeof(float));
-    if (!host_arrays(d, rows) || d->last == NULL || d->digest == NULL || d->saved[0] == NULL ||
+    if (!host_arrays(d, rows) || (d->adapter != NULL && !adapter_lists(d, rows)) || d->last == NULL || d->digest == NULL || d->saved[0] == NULL ||
         d->saved[1] == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: rows of a drafter");
     return reserve_scratch(d, e);

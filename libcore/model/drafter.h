@@ -25,9 +25,10 @@ struct model_taps; /* model/forward.h */
 
 enum { MODEL_TAPS_MAX = 16, MODEL_GUESSES_MAX = 16 };
 
-/* The block of the model's own file, opened with model_opts.nextn. ERR_UNSUPPORTED: none. */
+/* The block of the model's own file, opened with model_opts.nextn. adapter: a file of changes to its
+ * matrices (adapt/adapt.h); NULL: none. ERR_UNSUPPORTED: no block, or the file has another matrix. */
 MUST_CHECK enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *m,
-                                           struct err *e);
+                                           const char *adapter, struct err *e);
 /* A file of architecture "dflash"; it and m outlive the drafter. ERR_FORMAT: it is damaged, or not
  * one for this model: the message says why. ERR_UNSUPPORTED: another architecture, or a tensor that
  * is not of this one. */

@@ -2,6 +2,7 @@
 /* drafter_internal.h - inside the room model: what both kinds of drafters share. */
 #ifndef MODEL_DRAFTER_INTERNAL_H
 #define MODEL_DRAFTER_INTERNAL_H
+#include "model/adapter.h"
 #include "model/drafter.h"
 #include "model/forward.h"
 #include "model/internal.h"
@@ -47,6 +48,9 @@ struct model_drafter {
     int64_t                   width;    /* floats of a row of all taps */
     int                       n_seq, n_saved;
     float *saved[2]; /* [n_saved][width] on the device; the first one is in use */
+    struct adapter           *changes;  /* MTP: of the block; NULL: none */
+    struct model_adapter     *adapter;  /* the same on the device */
+    struct model_adapt        adapt;    /* every row has it */
     float *last; /* MTP: [n_seq][n_embd] on the device: outputs that the next guesses come from */
     /* of n_seq * MODEL_GUESSES_MAX guesses: on the device, on the host */
     unsigned char            *digest, *answer;

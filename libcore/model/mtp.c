@@ -8,14 +8,19 @@
  *   y = RMS(layer(u), shared_head_norm);  logits = head y
  * The next guess has y for h, and the guess for the token. Rows of guesses are forgotten when all
  * are made. */
+#include <string.h>
+
+#include "adapt/adapt.h"
 #include "gguf/gguf.h"
+#include "model/class.h"
 #include "model/drafter_internal.h"
 
 /* Rows of h and the tokens after them, in d->batch; y: what the layer makes of them. */
 static struct tensor pass(struct model_drafter *d, struct tensor h)
 {
     const struct op_rows rows = model_draft_rows(d, AS_STORED);
-    const struct step s = { .m = &d->net, .d = d->net.dev, .state = d->state, .rows = &rows };
+    const struct step s = { .m = &d->net, .d = d->net.dev, .state = d->state, .rows = &rows,
+                            .adapt = d->adapter != NULL ? &d->adapt : NULL };
     const int64_t n_embd = d->net.plan.n_embd;
     const float eps = d->net.plan.norm_eps;
     struct tensor both = dev_scratch(s.d, 2 * n_embd, h.ne[1]);
@@ -25,7 +30,7 @@ static struct tensor pass(struct model_drafter *d, struct tensor h)
     op_embed(s.d, token, d->embd, rows.token, NULL, 1.0f);
     op_rms_norm(s.d, token, token, d->embd_norm, n_embd, 0, eps);
     op_rms_norm(s.d, op_cols(both, n_embd, n_embd), h, d->hidden_norm, n_embd, 0, eps);
-    op_matmul(s.d, y, d->mix, both);
+    model_mul(&s, y, d->mix, both);
     model_layer(&s, 0, y);
     return y;
 }
@@ -173,7 +178,20 @@ static void measure(struct model_drafter *d, int n_ask)
 
 static const struct draft_kind mtp = { take, guess, finish, measure };
 
-enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *m, struct err *e)
+/* Changes to matrices that only the block has: the main stack's answers stay as they are. */
+static enum err_code open_changes(struct model_drafter *d, const char *path, struct err *e)
+{
+    if (adapter_open(&d->changes, path, e) != ERR_OK)
+        return e->code;
+    for (size_t i = 0; i < d->changes->n; i++)
+        if (model_class_of(str_of(d->changes->mat[i].name), d->target->plan.n_layer) != MODEL_MTP ||
+            strstr(d->changes->mat[i].name, "shared_head") != NULL)
+            return err_set(e, ERR_UNSUPPORTED, "%s: changes %s: not an adapter of the multi-token-prediction block alone",
+                           path, d->changes->mat[i].name);
+    return model_adapter_open(&d->adapter, d->target, d->changes, e);
+}
+
+enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *m, const char *adapter, struct err *e)
 {
     const struct nextn_weights *w = m->nextn;
     const struct layer_plan *like = &m->plan.layer[m->plan.n_layer - 1];
@@ -186,6 +204,10 @@ enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *
         return err_set(e, ERR_ARG, "the model was opened without its multi-token-prediction block");
     if (model_draft_open(&d, m, &mtp, e) != ERR_OK)
         return e->code;
+    if (adapter != NULL && open_changes(d, adapter, e) != ERR_OK) {
+        model_drafter_close(d);
+        return e->code;
+    }
     d->net.plan = m->plan;
     d->net.plan.n_layer = 1;
     d->net.plan.layer[0] = (struct layer_plan){ MIX_ATTN, like->ffn, like->n_ff };

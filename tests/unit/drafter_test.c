@@ -36,7 +36,7 @@ static void bench_open(struct bench *b, const char *model, const char *file)
     b->rig.n_vocab = model_info(b->rig.m)->n_vocab;
     b->n_embd = model_info(b->rig.m)->n_embd;
     if (file == NULL
-            ? model_drafter_mtp(&b->d, b->rig.m, &e)
+            ? model_drafter_mtp(&b->d, b->rig.m, NULL, &e)
             : gguf_open(&b->file, file, &e) || model_drafter_dflash(&b->d, b->rig.m, b->file, &e))
         fail_msg("%s", e.msg);
     ro.tap_layers = model_drafter_info(b->d)->tap;
