@@ -65,18 +65,19 @@ static const struct opt opts[] = {
     END,
 };
 
-enum { DFLASH = 1, LORA = 2 };
+enum { DFLASH = 1, LORA = 2, MTP = 4, DRAFTERS = DFLASH | MTP, ADAPTERS = LORA | MTP };
 static const struct cli_command commands[] = {
     { "dflash", "dflash -o file [options] [prompts ...]", "A DFlash drafter, which guesses blocks of tokens.",
       DFLASH },
+    { "mtp", "mtp -o file [options] [prompts ...]", "An adapter of the model's own block of guesses (MTP).", MTP },
     { "lora", "lora -o file [options] items ...", "An adapter (LoRA), which learns answers.", LORA },
     { NULL, NULL, NULL, 0 },
 };
 static const struct cli_of of[] = {
-    { "layers", DFLASH }, { "ff", DFLASH }, { "block", DFLASH }, { "taps", DFLASH }, { "tests", DFLASH },
-    { "lines", DFLASH }, { "predict", DFLASH }, { "sequences", DFLASH }, { "device", DFLASH }, { "vram", DFLASH },
-    { "kv", DFLASH }, { "chunk", DFLASH }, { "acts", DFLASH }, { "no-mmap", DFLASH }, { "repack", DFLASH },
-    { "rank", LORA }, { "alpha", LORA }, { "targets", LORA }, { "method", LORA }, { "epochs", LORA },
+    { "layers", DFLASH }, { "ff", DFLASH }, { "block", DFLASH }, { "taps", DFLASH }, { "tests", DRAFTERS },
+    { "lines", DRAFTERS }, { "predict", DRAFTERS }, { "sequences", DRAFTERS }, { "device", DRAFTERS }, { "vram", DRAFTERS },
+    { "kv", DRAFTERS }, { "chunk", DRAFTERS }, { "acts", DRAFTERS }, { "no-mmap", DRAFTERS }, { "repack", DRAFTERS },
+    { "rank", ADAPTERS }, { "alpha", ADAPTERS }, { "targets", LORA }, { "method", LORA }, { "epochs", LORA },
     { "samples", LORA }, { "momentum", LORA }, { "keep", LORA }, { "keep-batch", LORA }, { "keep-weight", LORA },
     { "forget", LORA }, { NULL, 0 },
 };
@@ -101,8 +102,6 @@ static void check_lora(int n_files)
         cli_usage("lora: no file with items is named");
     if (!(o.momentum >= 0 && o.momentum < 1))
         cli_usage("--momentum: from 0 to below 1");
-    if (o.alpha < 0 || (cli_given(&cli, "alpha") && !(o.alpha > 0)))
-        cli_usage("--alpha: above 0");
     if (!(o.keep_weight > 0) || !(o.forget >= 0))
         cli_usage("--keep-weight: above 0; --forget: not below 0");
     if (!cli_given(&cli, "rate"))
@@ -131,13 +130,17 @@ static void check_usage(unsigned bit, int n_files)
         cli_usage("--rate: above 0");
     if (o.block != 4 && o.block != 8 && o.block != 16)
         cli_usage("--block: 4, 8 or 16");
+    if (o.alpha < 0 || (cli_given(&cli, "alpha") && !(o.alpha > 0)))
+        cli_usage("--alpha: above 0");
+    if (bit == MTP && !cli_given(&cli, "rate"))
+        o.rate = 1e-3f;
     if (bit == LORA)
         check_lora(n_files);
     cli_open_check(&cli, &o.model);
     o.time_s = cli_train_time(o.time);
     if (o.model.ctx_tokens == 0)
         o.model.ctx_tokens = 1024;
-    if (bit == DFLASH && o.n_predict >= o.model.ctx_tokens)
+    if (bit != LORA && o.n_predict >= o.model.ctx_tokens)
         cli_usage("--predict is below --ctx");
 }
 
@@ -183,14 +186,15 @@ int main(int argc, char **argv)
     int first = cli_parse(&cli, argc, argv), status;
 
     if (first == argc)
-        cli_usage("no command: dflash or lora");
+        cli_usage("no command: dflash, mtp or lora");
     command = cli_command_of(&cli, argv[first]);
     if (command == NULL)
-        cli_usage("%s: not one of dflash, lora", argv[first]);
+        cli_usage("%s: not one of dflash, mtp, lora", argv[first]);
     check_usage(command->bit, argc - first - 1);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     cli_catch_interrupts();
     status = o.rollback             ? rollback()
+             : command->bit == MTP  ? cli_train_mtp(&o, &cli, argv + first + 1)
              : command->bit == LORA ? cli_train_lora(&o, &cli, argv + first + 1)
                                     : cli_train_dflash(&o, &cli, argv + first + 1);
     free(o.held_out.v);

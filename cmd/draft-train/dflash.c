@@ -1,66 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dflash.c - the command dflash: texts are written, a drafter learns from them, the better one stays.  room: cmd (cli_) */
-#include <inttypes.h>
+/* dflash.c - the command dflash: a block drafter.                            room: cmd (cli_) */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/io.h"
-#include "base/memory.h"
-#include "base/pool.h"
-#include "base/rng.h"
-#include "draft-train/program.h"
+#include "draft-train/drafter.h"
 #include "gguf/gguf.h"
 #include "train/dflash.h"
-#include "train/gate.h"
-#include "train/writer.h"
 
-enum { ANCHORS = 16, WARM = 100, N_SIZES = 3 };
-#define P_MAX       0.05 /* of the gate */
-#define GEN_SHARE   0.3  /* of a round in which texts are written, at most */
-#define TEXTS_MIN   256  /* that are written before others than new ones are taken */
-#define FRESH       0.5  /* new texts for each one that a step takes, if there is time */
-#define ROUND_S     60.0 /* a round, at most, */
-#define ROUND_SHARE 0.05 /* and of the time */
-#define TEST_S      600.0 /* between tests, at most, */
-#define TESTS       3    /* tests on the held-out prompts during a training */
-#define TEST_SHARE  0.1  /* of the time, for the last test, until it is known what a test takes */
-#define TESTS_TAKE  3.0  /* times as long as that the last one takes, of all sizes of blocks */
-#define ASK_SHARE   0.2  /* of the time, at most, for texts to test on */
-#define HOT         0.8f /* temperature of a prompt that comes again */
-#define REPORT_MS   1000.0
+enum { ANCHORS = 16, WARM = 100 };
 
-struct job {
-    const struct train_options *o;
-    const struct cli     *cli;
-    struct cli_opened     x;
-    struct train_data     data;
-    struct train_report   report;
-    struct train_shape    shape;
-    struct io_lock       *lock;
-    struct pool          *pool;
-    struct run           *run;
-    struct gguf          *old;      /* the drafter that serves; NULL: none */
-    bool                  same;     /* it has the shape that is trained */
-    struct train_writer  *writer;
-    struct train_texts    texts, tests;
-    struct train_dflash   d;
-    int64_t              *steps[1 + N_SIZES]; /* [tests.n]: of the old one; of the new one by block size */
-    char                 *fresh, *half; /* paths of what is new (NULL: nothing yet), and of what was interrupted */
-    char                  name[160];    /* of the job */
-    double                from_ms, stop_ms; /* of what is going on */
-    double                before_s;     /* spent before this process */
-    /* prompts in some order, again and again */
-    int64_t *order, at, pass, pass_first;
-    int64_t  asked; /* tests */
-    double   whole_s; /* when steps end */
+struct dflash {
+    struct train_drafter d;
+    struct gguf         *old;  /* the drafter that serves; NULL: none */
+    bool                 same; /* it has the shape that is trained */
+    struct train_shape   shape, old_shape;
+    struct train_dflash  net;
 };
-
-static double spent_s(const struct job *j)
-{
-    return j->before_s + (cli_now_ms() - j->from_ms) / 1e3;
-}
-
-/* ---- opening ---- */
 
 static enum err_code read_list(const char *text, int n_layer, struct train_shape *s, struct err *e)
 {
@@ -87,32 +42,32 @@ static int at_most(int a, int b)
 }
 
 /* A new drafter: as wide as the model, heads of 64; five layers from the second to the last but one, evenly apart. */
-static enum err_code new_shape(struct job *j, struct err *e)
+static enum err_code new_shape(struct dflash *j, struct err *e)
 {
     enum { TAPS = 5, HEAD = 64 };
-    const struct model_info *m = model_info(j->x.model);
-    const struct text_info *t = text_info(j->x.text);
+    const struct model_info *m = model_info(j->d.x.model);
+    const struct text_info *t = text_info(j->d.x.text);
     struct train_shape *s = &j->shape;
     const int last = m->n_layer > 2 ? m->n_layer - 2 : m->n_layer - 1, first = last > 1 ? 1 : 0;
 
-    *s = (struct train_shape){ .n_layer = j->o->n_layer, .n_embd = m->n_embd, .block = j->o->block,
-                               .n_ff = j->o->n_ff > 0 ? j->o->n_ff : 3 * m->n_embd, .rope_base = 10000, .eps = 1e-6f,
-                               .ctx_tokens = j->o->model.ctx_tokens, .head_dim = m->n_embd >= 2 * HEAD ? HEAD : 16 };
+    *s = (struct train_shape){ .n_layer = j->d.o->n_layer, .n_embd = m->n_embd, .block = j->d.o->block,
+                               .n_ff = j->d.o->n_ff > 0 ? j->d.o->n_ff : 3 * m->n_embd, .rope_base = 10000, .eps = 1e-6f,
+                               .ctx_tokens = j->d.o->model.ctx_tokens, .head_dim = m->n_embd >= 2 * HEAD ? HEAD : 16 };
     s->n_head = m->n_embd / s->head_dim > 0 ? m->n_embd / s->head_dim : 1;
     s->n_head_kv = s->n_head % 4 == 0 && s->n_head > 4 ? s->n_head / 4 : s->n_head % 2 == 0 ? s->n_head / 2 : s->n_head;
     s->mask = t->pad >= 0 ? t->pad : t->eos >= 0 ? t->eos : 0;
-    if (j->o->taps != NULL)
-        return read_list(j->o->taps, m->n_layer, s, e);
+    if (j->d.o->taps != NULL)
+        return read_list(j->d.o->taps, m->n_layer, s, e);
     s->n_tap = at_most(TAPS, last - first + 1);
     for (int i = 0; i < s->n_tap; i++)
         s->tap[i] = s->n_tap == 1 ? first : first + (2 * i * (last - first) + s->n_tap - 1) / (2 * (s->n_tap - 1));
     return ERR_OK;
 }
 
-static bool shape_asked(const struct job *j)
+static bool shape_asked(const struct dflash *j)
 {
-    return cli_given(j->cli, "layers") || cli_given(j->cli, "ff") || cli_given(j->cli, "block") ||
-           cli_given(j->cli, "taps");
+    return cli_given(j->d.cli, "layers") || cli_given(j->d.cli, "ff") || cli_given(j->d.cli, "block") ||
+           cli_given(j->d.cli, "taps");
 }
 
 static bool same_shape(struct train_shape a, struct train_shape b)
@@ -128,517 +83,172 @@ static bool same_shape(struct train_shape a, struct train_shape b)
 }
 
 /* What is at --out, if anything: a drafter for this model, or it is not replaced. */
-static enum err_code open_old(struct job *j, struct train_shape *s, struct err *e)
+static enum err_code open_old(struct dflash *j, struct train_shape *s, struct err *e)
 {
-    const struct model_info *m = model_info(j->x.model);
+    const struct model_info *m = model_info(j->d.x.model);
 
-    *s = (struct train_shape){ .ctx_tokens = j->o->model.ctx_tokens };
-    if (access(j->o->out, F_OK) != 0)
+    *s = (struct train_shape){ .ctx_tokens = j->d.o->model.ctx_tokens };
+    if (access(j->d.o->out, F_OK) != 0)
         return ERR_OK;
-    if (gguf_open(&j->old, j->o->out, e) || train_shape_read(s, j->old, e) || text_same_tokens(j->old, j->x.gguf, e))
+    if (gguf_open(&j->old, j->d.o->out, e) || train_shape_read(s, j->old, e) || text_same_tokens(j->old, j->d.x.gguf, e))
         return err_wrap(e, "cannot replace the file of --out");
     if (s->n_embd != m->n_embd)
-        return err_set(e, ERR_FORMAT, "%s: drafts for rows of %d elements, and the model's have %d", j->o->out, s->n_embd,
+        return err_set(e, ERR_FORMAT, "%s: drafts for rows of %d elements, and the model's have %d", j->d.o->out, s->n_embd,
                        m->n_embd);
     for (int i = 0; i < s->n_tap; i++)
         if (s->tap[i] >= m->n_layer)
-            return err_set(e, ERR_FORMAT, "%s: reads layer %d, and the model has %d", j->o->out, s->tap[i], m->n_layer);
-    return s->mask < m->n_vocab ? ERR_OK : err_set(e, ERR_FORMAT, "%s: its mask is not a token of the model", j->o->out);
+            return err_set(e, ERR_FORMAT, "%s: reads layer %d, and the model has %d", j->d.o->out, s->tap[i], m->n_layer);
+    return s->mask < m->n_vocab ? ERR_OK : err_set(e, ERR_FORMAT, "%s: its mask is not a token of the model", j->d.o->out);
 }
 
-static enum err_code choose_shape(struct job *j, struct err *e)
+static enum err_code choose(struct train_drafter *d, struct err *e)
 {
-    struct train_shape old;
+    struct dflash *j = (struct dflash *)d;
+    const struct train_shape *old = &j->old_shape;
 
-    if (open_old(j, &old, e) || new_shape(j, e))
+    if (open_old(j, &j->old_shape, e) || new_shape(j, e))
         return e->code;
     if (j->old != NULL && !shape_asked(j))
-        j->shape = old;
-    j->same = j->old != NULL && same_shape(old, j->shape);
+        j->shape = *old;
+    j->same = j->old != NULL && same_shape(*old, j->shape);
+    d->had = j->old != NULL;
+    d->n_tap = j->shape.n_tap;
+    memcpy(d->tap, j->shape.tap, sizeof d->tap);
+    d->ctx_tokens = j->shape.ctx_tokens;
     if (j->old == NULL || j->same)
         return ERR_OK;
-    for (int i = 0; i < old.n_tap; i++) /* both are tested on the same rows */
-        if (old.n_tap != j->shape.n_tap || old.tap[i] != j->shape.tap[i])
-            return err_set(e, ERR_ARG, "%s reads other layers: a drafter that reads others needs another --out", j->o->out);
-    cli_warn("%s has another shape: the new drafter begins with random weights", j->o->out);
+    for (int i = 0; i < old->n_tap; i++) /* both are tested on the same rows */
+        if (old->n_tap != j->shape.n_tap || old->tap[i] != j->shape.tap[i])
+            return err_set(e, ERR_ARG, "%s reads other layers: a drafter that reads others needs another --out", d->o->out);
+    cli_warn("%s has another shape: the new drafter begins with random weights", d->o->out);
     return ERR_OK;
 }
 
-/* ---- memory ---- */
-
-static int64_t width_of(const struct job *j)
+static struct train_dflash_opts opts_of(const struct train_drafter *d)
 {
-    return (int64_t)j->shape.n_tap * j->shape.n_embd;
+    return (struct train_dflash_opts){ d->o->n_text, ANCHORS, d->o->rate, WARM, (uint64_t)d->o->seed };
 }
 
-/* Tokens that the texts may have. */
-static int64_t text_room(const struct job *j)
+static int64_t bytes(const struct train_drafter *d)
 {
-    return j->o->memory_bytes / train_texts_bytes(1, width_of(j));
+    const struct dflash *j = (const struct dflash *)d;
+    const struct train_dflash_opts to = opts_of(d);
+    const struct model_info *m = model_info(d->x.model);
+
+    return train_dflash_bytes(&j->shape, &to, m->n_vocab, pool_size(d->pool)) +
+           (int64_t)m->n_vocab * m->n_embd * (int64_t)sizeof(float);
 }
 
-/* What it takes at most, said before anything is taken. */
-static enum err_code bound_memory(const struct job *j, struct err *e)
+static enum err_code open_net(struct train_drafter *d, struct err *e)
 {
-    const struct model_info *m = model_info(j->x.model);
-    const struct train_dflash_opts to = { .n_text = j->o->n_text, .n_anchor = ANCHORS };
-    const int64_t ctx = j->shape.ctx_tokens, tests = (j->data.test.n * ctx + 1) * train_texts_bytes(1, width_of(j));
-    const int64_t texts = text_room(j) * train_texts_bytes(1, width_of(j));
-    const int64_t writer = train_writer_bytes(j->o->n_seq, ctx, width_of(j)) + run_state_bytes(j->run);
-    const int64_t net = train_dflash_bytes(&j->shape, &to, m->n_vocab, pool_size(j->pool)) +
-                        (int64_t)m->n_vocab * m->n_embd * (int64_t)sizeof(float);
-    const int64_t all = texts + tests + writer + net, left = memory_left("");
+    struct dflash *j = (struct dflash *)d;
+    const struct train_dflash_opts to = opts_of(d);
 
-    cli_warn("memory: at most %" PRId64 " MiB beside the model's %" PRId64 ": texts %" PRId64 ", tests %" PRId64
-             ", sequences %" PRId64 ", network %" PRId64, all >> 20, m->weight_bytes >> 20, texts >> 20, tests >> 20,
-             writer >> 20, net >> 20);
-    if (left >= 0 && all > left)
-        return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of memory are left: a smaller --memory, --batch, --ctx or --sequences "
-                       "takes less", left >> 20);
-    if (text_room(j) < 2 * ctx)
-        return err_set(e, ERR_ARG, "--memory holds %" PRId64 " tokens of texts: too few for texts of %" PRId64,
-                       text_room(j), ctx);
-    return ERR_OK;
+    return train_dflash_open(&j->net, &j->shape, d->x.gguf, d->pool, &to, e);
 }
 
-static enum err_code open_all(struct job *j, char *const *files, struct err *e)
+static void close_net(struct train_drafter *d)
 {
-    const struct train_options *o = j->o;
-    const int threads = o->model.n_threads > 0 ? o->model.n_threads : pool_cpus();
-    struct run_opts ro = { .ctx_tokens = o->model.ctx_tokens, .n_seq = o->n_seq };
-    const struct train_dflash_opts to = { o->n_text, ANCHORS, o->rate, WARM, (uint64_t)o->seed };
+    struct dflash *j = (struct dflash *)d;
 
-    if (io_lock(&j->lock, o->out, e) || cli_train_report_open(&j->report, o, e) || cli_open(&j->x, &o->model, e) ||
-        cli_open_text(&j->x, true, e) || cli_open_model(&j->x, e) || choose_shape(j, e) ||
-        cli_train_read(&j->data, o, files, j->x.text, j->shape.ctx_tokens - 8, e))
-        return e->code;
-    ro.rows_max = o->model.chunk;
-    ro.tap_layers = j->shape.tap;
-    ro.n_taps = j->shape.n_tap;
-    if (cli_open_run(&j->run, &j->x, &ro, e) || pool_open(&j->pool, threads, e) || bound_memory(j, e) ||
-        train_texts_open(&j->texts, text_room(j), width_of(j), e) ||
-        train_texts_open(&j->tests, j->data.test.n * j->shape.ctx_tokens + 1, width_of(j), e) ||
-        train_writer_open(&j->writer, j->run, j->x.text, j->shape.n_tap, o->n_predict, e) ||
-        train_dflash_open(&j->d, &j->shape, j->x.gguf, j->pool, &to, e))
-        return e->code;
-    j->order = calloc((size_t)j->data.train.n, sizeof *j->order);
-    j->half = cli_train_beside(o->out, ".train");
-    for (int i = 0; i <= N_SIZES; i++)
-        j->steps[i] = calloc((size_t)j->data.test.n, sizeof *j->steps[i]);
-    if (j->order == NULL || j->half == NULL || j->steps[N_SIZES] == NULL || j->steps[0] == NULL ||
-        j->steps[1] == NULL || j->steps[2] == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
-    /* What a training that was stopped can go on with: the same network, prompts and settings. */
-    const double rest[] = { (double)o->seed, (double)o->rate, (double)o->n_text };
-    uint64_t h = io_hash(model_fingerprint(j->x.model), rest, sizeof rest);
-
-    h = io_hash(h, j->shape.tap, (size_t)j->shape.n_tap * sizeof *j->shape.tap);
-    for (int64_t i = 0; i < j->data.train.n; i++)
-        h = io_hash(h, &j->data.train.v[i].hash, sizeof j->data.train.v[i].hash);
-    snprintf(j->name, sizeof j->name, "%016" PRIx64 " layers %d ff %d block %d ctx %" PRId64 " time %.0f", h, j->shape.n_layer,
-             j->shape.n_ff, j->shape.block, j->shape.ctx_tokens, o->time_s);
-    return ERR_OK;
-}
-
-static void close_all(struct job *j)
-{
-    for (int i = 0; i <= N_SIZES; i++)
-        free(j->steps[i]);
-    free(j->order);
-    cli_train_drop(&j->fresh);
-    free(j->half);
-    train_dflash_close(&j->d);
-    train_writer_close(j->writer);
-    train_texts_close(&j->texts);
-    train_texts_close(&j->tests);
-    run_close(j->run);
-    pool_close(j->pool);
+    train_dflash_close(&j->net);
     gguf_close(j->old);
-    cli_train_data_free(&j->data);
-    cli_opened_close(&j->x);
-    io_unlock(j->lock);
 }
 
-/* ---- texts ---- */
-
-static enum err_code interrupted(struct err *e)
+static void note(const struct train_drafter *d, char *text, size_t n)
 {
-    return err_set(e, ERR_CANCEL, "interrupted");
+    const struct train_shape *s = &((const struct dflash *)d)->shape;
+
+    (void)snprintf(text, n, "layers %d ff %d block %d", s->n_layer, s->n_ff, s->block);
 }
 
-static bool next_test(void *ctx, struct train_ask *ask)
+static enum err_code begin(struct train_drafter *d, bool resumed, struct err *e)
 {
-    struct job *j = ctx;
+    struct dflash *j = (struct dflash *)d;
 
-    if (j->asked == j->data.test.n)
-        return false;
-    const struct train_prompt *p = &j->data.test.v[j->asked];
-
-    *ask = (struct train_ask){ .prompt = p->token.v, .n_prompt = p->token.n, .of = p->of, .source = (int)j->asked };
-    j->asked++;
-    return true;
-}
-
-static bool tests_go_on(void *ctx)
-{
-    const struct job *j = ctx;
-
-    cli_progress("texts to test on: %" PRId64 " of %" PRId64, j->tests.n, j->data.test.n);
-    return !cli_interrupted() && (j->tests.n == 0 || cli_now_ms() < j->stop_ms);
-}
-
-static int by_source(const void *a, const void *b)
-{
-    return ((const struct train_text_entry *)a)->source - ((const struct train_text_entry *)b)->source;
-}
-
-/* What the model says to prompts that nobody trains on, the most likely tokens; in the prompts' order. */
-static enum err_code write_tests(struct job *j, struct err *e)
-{
-    j->stop_ms = cli_now_ms() + ASK_SHARE * j->o->time_s * 1e3;
-    if (train_writer_run(j->writer, &j->tests, next_test, tests_go_on, j, e))
+    if (!resumed)
+        return j->same && !d->o->scratch ? train_net_read(&j->net.net, j->old, e) : ERR_OK;
+    if (train_dflash_load(&j->net, d->half, str_of(d->name), e))
         return e->code;
-    if (cli_interrupted())
-        return interrupted(e);
-    if (j->tests.n < j->data.test.n)
-        cli_warn("%" PRId64 " of %" PRId64 " prompts are tested on: there is no time to write more, or the model says nothing",
-                 j->tests.n, j->data.test.n);
-    if (j->tests.n == 0)
-        return err_set(e, ERR_FORMAT, "the model says nothing to the prompts that are held out");
-    qsort(j->tests.v, (size_t)j->tests.n, sizeof *j->tests.v, by_source);
+    d->before_s = j->net.spent_s;
     return ERR_OK;
 }
 
-/* Prompts in a new order each time round: first with the most likely tokens, then with others. */
-static bool next_prompt(void *ctx, struct train_ask *ask)
+static enum err_code step(struct train_drafter *d, double part, struct train_loss *loss, struct err *e)
 {
-    struct job *j = ctx;
-    const int64_t n = j->data.train.n;
-
-    if (j->at == 0)
-        for (int64_t i = 0; i < n; i++) {
-            const int64_t k = (int64_t)(rng_unit((uint64_t)j->o->seed, 7 + (uint64_t)j->pass, (uint64_t)i) * (double)(i + 1));
-
-            j->order[i] = j->order[k];
-            j->order[k] = i;
-        }
-    const int64_t i = j->order[j->at];
-    const struct train_prompt *p = &j->data.train.v[i];
-
-    *ask = (struct train_ask){ .prompt = p->token.v, .n_prompt = p->token.n, .of = p->of, .source = (int)i,
-                               .temp = j->pass > 0 ? HOT : 0, .seed = (uint64_t)j->o->seed + (uint64_t)j->pass,
-                               .stream = (uint64_t)i };
-    if (++j->at == n) {
-        j->at = 0;
-        j->pass++;
-    }
-    return true;
+    return train_dflash_step(&((struct dflash *)d)->net, &d->texts, part, loss, e);
 }
 
-/* Until the round's share of time is over, and there is something to learn from, or hardly will be. */
-static bool texts_go_on(void *ctx)
+static int64_t steps(const struct train_drafter *d)
 {
-    enum { TRIES = 8 };
-    const struct job *j = ctx;
-    const bool few = j->texts.n < j->o->n_text && j->pass < j->pass_first + TRIES;
-    char clock[32];
-
-    cli_progress("writing: %" PRId64 " texts, %" PRId64 " tokens, %s left", j->texts.n, train_writer_tokens(j->writer),
-                 cli_train_clock(j->o->time_s - spent_s(j), clock));
-    const double wanted = TEXTS_MIN + FRESH * (double)(j->d.adam.step * j->o->n_text);
-
-    return !cli_interrupted() && ((cli_now_ms() < j->stop_ms && (double)j->texts.added < wanted) || few);
+    return ((const struct dflash *)d)->net.adam.step;
 }
 
-/* ---- training ---- */
-
-static void note_step(struct job *j, const struct train_loss *sum, double *last_ms, double part)
+/* Whole blocks, halves and quarters. */
+static int size_at(const struct train_drafter *d, int i)
 {
-    char clock[32];
-    const double loss = sum->sum / sum->weight, right = (double)sum->right / (double)sum->n;
+    const int block = ((const struct dflash *)d)->shape.block;
 
-    *last_ms = cli_now_ms();
-    cli_train_point(&j->report, loss);
-    cli_train_event(&j->report, "step",
-                    json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)j->d.adam.step, "loss", loss, "right", right,
-                              "rate", train_rate((double)j->o->rate, j->d.adam.step, WARM, part), "eta_seconds",
-                              j->o->time_s - spent_s(j)));
-    cli_progress("step %" PRId64 ", loss %.3f, %.1f %% right, %s left", j->d.adam.step, loss, 100 * right,
-                 cli_train_clock(j->o->time_s - spent_s(j), clock));
+    return block >> i >= 4 ? block >> i : 0;
 }
 
-static bool enough(const struct job *j)
+static enum err_code walk_old(struct dflash *j, int64_t *to, const struct progress *progress, struct err *e)
 {
-    return j->o->steps > 0 && j->d.adam.step >= j->o->steps;
-}
-
-/* How much of the job is done: by time, or by steps where those end it sooner. */
-static double part_done(const struct job *j)
-{
-    const double time = spent_s(j) / j->whole_s, steps = j->o->steps > 0 ? (double)j->d.adam.step / (double)j->o->steps : 0;
-
-    return time > steps ? time : steps;
-}
-
-/* Steps until the round is over. */
-static enum err_code learn(struct job *j, double until_s, struct err *e)
-{
-    struct train_loss sum = { 0 }, loss;
-    double last_ms = cli_now_ms();
-
-    while (spent_s(j) < until_s && !enough(j)) {
-        const double part = part_done(j);
-
-        if (cli_interrupted())
-            return interrupted(e);
-        if (train_dflash_step(&j->d, &j->texts, part, &loss, e))
-            return e->code;
-        sum.sum += loss.sum;
-        sum.weight += loss.weight;
-        sum.right += loss.right;
-        sum.n += loss.n;
-        if (cli_now_ms() - last_ms < REPORT_MS)
-            continue;
-        note_step(j, &sum, &last_ms, part);
-        sum = (struct train_loss){ 0 };
-    }
-    return ERR_OK;
-}
-
-static enum err_code save(struct job *j, struct err *e)
-{
-    j->d.spent_s = spent_s(j);
-    return train_dflash_save(&j->d, j->half, str_of(j->name), e);
-}
-
-static bool walk_tick(void *ctx, uint64_t done, uint64_t total)
-{
-    (void)ctx;
-    cli_progress("test: %llu of %llu texts", (unsigned long long)done, (unsigned long long)total);
-    return !cli_interrupted();
-}
-
-/* How it does so far, which also says when the last test has to begin. */
-static enum err_code test_now(struct job *j, struct err *e)
-{
-    const struct progress progress = { walk_tick, NULL };
-    const double from_ms = cli_now_ms();
-    int64_t tokens = 0, steps = 0;
-
-    if (train_walk(&j->d.net, &j->d.frozen.t, &j->tests, j->shape.block, j->steps[1], &progress, e))
-        return e->code;
-    for (int64_t i = 0; i < j->tests.n; i++) {
-        tokens += train_walk_tokens(&j->tests.v[i]);
-        steps += j->steps[1][i];
-    }
-    cli_train_event(&j->report, "round", json_pack("{s:I, s:f}", "step", (json_int_t)j->d.adam.step, "tokens_per_step",
-                                                   (double)tokens / (double)steps));
-    cli_note("%.0f s, %" PRId64 " steps: %.2f tokens per step", spent_s(j), j->d.adam.step, (double)tokens / (double)steps);
-    j->whole_s = j->o->time_s - TESTS_TAKE * (cli_now_ms() - from_ms) / 1e3;
-    return ERR_OK;
-}
-
-static double smaller(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-/* Some texts, then steps; again, until the time is over. */
-static enum err_code rounds(struct job *j, struct err *e)
-{
-    const double each_s = smaller(ROUND_S, ROUND_SHARE * j->o->time_s), test_s = smaller(TEST_S, j->o->time_s / TESTS);
-    double tested_s = spent_s(j);
-
-    j->whole_s = j->o->time_s * (1 - TEST_SHARE);
-    while (spent_s(j) < j->whole_s && !enough(j)) {
-        const double end_s = smaller(spent_s(j) + each_s, j->whole_s);
-
-        j->stop_ms = cli_now_ms() + each_s * GEN_SHARE * 1e3;
-        if (train_writer_run(j->writer, &j->texts, next_prompt, texts_go_on, j, e))
-            return e->code;
-        if (cli_interrupted())
-            return interrupted(e);
-        if (j->texts.n == 0)
-            return err_set(e, ERR_FORMAT, "the model says nothing to the prompts");
-        cli_train_event(&j->report, "texts", json_pack("{s:I, s:I}", "texts", (json_int_t)j->texts.n, "written_tokens",
-                                                       (json_int_t)train_writer_tokens(j->writer)));
-        if (learn(j, end_s, e))
-            return e->code;
-        if (spent_s(j) < tested_s + test_s || enough(j))
-            continue;
-        if (test_now(j, e) || save(j, e))
-            return e->code;
-        tested_s = spent_s(j);
-    }
-    return ERR_OK;
-}
-
-/* The weights to begin with. */
-static enum err_code begin(struct job *j, struct err *e)
-{
-    if (access(j->half, F_OK) == 0) {
-        if (train_dflash_load(&j->d, j->half, str_of(j->name), e))
-            return e->code;
-        j->before_s = j->d.spent_s;
-        j->pass = j->pass_first = j->d.adam.step + 1;
-        cli_warn("goes on after %.0f s and %" PRId64 " steps", j->before_s, j->d.adam.step);
-        return ERR_OK;
-    }
-    return j->same && !j->o->scratch ? train_net_read(&j->d.net, j->old, e) : ERR_OK;
-}
-
-/* ---- the test ---- */
-
-/* How the drafter that serves does, or none: a token a step. */
-static enum err_code test_old(struct job *j, struct err *e)
-{
-    const struct progress progress = { walk_tick, NULL };
-    struct train_shape s = { .ctx_tokens = j->shape.ctx_tokens };
     struct train_net net;
     enum err_code code;
 
-    for (int64_t i = 0; i < j->tests.n; i++)
-        j->steps[0][i] = train_walk_tokens(&j->tests.v[i]);
-    if (j->old == NULL)
-        return ERR_OK;
-    if (train_shape_read(&s, j->old, e) || train_net_open(&net, &s, j->pool, e))
+    if (train_net_open(&net, &j->old_shape, j->d.pool, e))
         return e->code;
     code = train_net_read(&net, j->old, e);
     if (code == ERR_OK)
-        code = train_walk(&net, &j->d.frozen.t, &j->tests, s.block, j->steps[0], &progress, e);
+        code = train_walk(&net, &j->net.frozen.t, &j->d.tests, j->old_shape.block, to, progress, e);
     train_net_close(&net);
     return code;
 }
 
-static int size_at(const struct job *j, int i)
+static enum err_code walk(struct train_drafter *d, bool old, int size, int64_t *to, const struct progress *progress,
+                          struct err *e)
 {
-    return j->shape.block >> i;
+    struct dflash *j = (struct dflash *)d;
+
+    return old ? walk_old(j, to, progress, e)
+               : train_walk(&j->net.net, &j->net.frozen.t, &d->tests, size, to, progress, e);
 }
 
-/* Sizes of blocks that are tested. */
-static int n_sizes(const struct job *j)
+static enum err_code save(struct train_drafter *d, struct err *e)
 {
-    return j->shape.block >= 16 ? 3 : j->shape.block >= 8 ? 2 : 1;
+    struct dflash *j = (struct dflash *)d;
+
+    j->net.spent_s = cli_train_spent_s(d);
+    return train_dflash_save(&j->net, d->half, str_of(d->name), e);
 }
 
-static enum err_code test_new(struct job *j, struct err *e)
+static enum err_code write_net(struct train_drafter *d, struct err *e)
 {
-    const struct progress progress = { walk_tick, NULL };
+    struct dflash *j = (struct dflash *)d;
 
-    train_net_round(&j->d.net);
-    for (int i = 0; i < n_sizes(j); i++)
-        if (train_walk(&j->d.net, &j->d.frozen.t, &j->tests, size_at(j, i), j->steps[1 + i], &progress, e))
-            return e->code;
+    if (train_net_write(&j->net.net, d->x.gguf, d->fresh, e))
+        return e->code;
+    train_net_round(&j->net.net);
     return ERR_OK;
 }
 
-/* Sums over the texts of a class; -1: all. */
-static void print_class(struct job *j, int of, const char *name)
+static const char *products(const struct train_drafter *d)
 {
-    int64_t n = 0, tokens = 0, steps[1 + N_SIZES] = { 0 };
-    double rate[1 + N_SIZES];
-
-    for (int64_t i = 0; i < j->tests.n; i++) {
-        if (of >= 0 && j->tests.v[i].of != of)
-            continue;
-        n++;
-        tokens += train_walk_tokens(&j->tests.v[i]);
-        for (int k = 0; k <= N_SIZES; k++)
-            steps[k] += j->steps[k][i];
-    }
-    if (n == 0)
-        return;
-    for (int k = 0; k <= N_SIZES; k++)
-        rate[k] = steps[k] > 0 ? (double)tokens / (double)steps[k] : 0;
-    if (!j->o->quiet) {
-        FILE *to = j->report.events == stdout ? stderr : stdout;
-
-        fprintf(to, "%-20.20s %6" PRId64 " %8" PRId64, name, n, tokens);
-        for (int k = n_sizes(j); k > 0; k--)
-            fprintf(to, " %7.2f", rate[k]);
-        fprintf(to, " %7.2f\n", rate[0]);
-    }
-    cli_train_event(&j->report, "test", json_pack("{s:s, s:I, s:I, s:f, s:f}", "class", name, "texts", (json_int_t)n,
-                                                  "tokens", (json_int_t)tokens, "tokens_per_step", rate[1],
-                                                  "tokens_per_step_before", rate[0]));
+    return ((const struct dflash *)d)->net.net.gemms.name;
 }
 
-static void print_table(struct job *j)
+static int64_t n_params(const struct train_drafter *d)
 {
-    FILE *to = j->report.events == stdout ? stderr : stdout;
-
-    if (!j->o->quiet) {
-        fprintf(to, "tokens per step of the target\n%-20s %6s %8s", "class", "texts", "tokens");
-        for (int i = n_sizes(j) - 1; i >= 0; i--)
-            fprintf(to, "    B=%-2d", size_at(j, i));
-        fprintf(to, "  before\n");
-    }
-    for (int i = 0; i < j->data.test.n_name; i++)
-        print_class(j, i, j->data.test.name[i]);
-    print_class(j, -1, "all");
+    return ((const struct dflash *)d)->net.net.n_params;
 }
 
-/* The exit status: published, or the old one stays. */
-static enum err_code decide(struct job *j, int *status, struct err *e)
-{
-    double *gain = calloc((size_t)j->tests.n, sizeof *gain), p;
-
-    if (gain == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
-    for (int64_t i = 0; i < j->tests.n; i++)
-        gain[i] = (double)(j->steps[0][i] - j->steps[1][i]);
-    p = train_gate(gain, j->tests.n, (uint64_t)j->o->seed);
-    free(gain);
-    *status = p < P_MAX ? EXIT_OK : EXIT_NO;
-    cli_train_event(&j->report, "end", json_pack("{s:b, s:f, s:I}", "published", *status == EXIT_OK, "p", p, "steps",
-                                                 (json_int_t)j->d.adam.step));
-    if (*status == EXIT_OK && train_publish(j->o->out, j->fresh, j->o->keep, e))
-        return e->code;
-    if (*status == EXIT_OK)
-        cli_warn("%s is written: fewer steps than %s (p = %.2g)", j->o->out, j->old != NULL ? "before" : "without", p);
-    else {
-        cli_train_drop(&j->fresh);
-        cli_warn("%s: not better than %s (p = %.2g, %g is the limit)", j->o->out,
-                 j->old != NULL ? "the old one, which stays" : "no drafter: nothing is written", p, P_MAX);
-    }
-    unlink(j->half);
-    return ERR_OK;
-}
-
-static enum err_code train(struct job *j, int *status, struct err *e)
-{
-    if (begin(j, e) || write_tests(j, e) || test_old(j, e))
-        return e->code;
-    cli_train_event(&j->report, "begin", json_pack("{s:s, s:I, s:I, s:I, s:s}", "command", "dflash", "prompts",
-                                                   (json_int_t)j->data.train.n, "tests", (json_int_t)j->tests.n,
-                                                   "parameters", (json_int_t)j->d.net.n_params, "products",
-                                                   j->d.net.gemms.name));
-    cli_note("%" PRId64 " prompts to train on, %" PRId64 " texts to test on, %" PRId64 " weights, products by %s",
-             j->data.train.n, j->tests.n, j->d.net.n_params, j->d.net.gemms.name);
-    if (rounds(j, e) || save(j, e)) {
-        struct err ignored;
-
-        if (e->code == ERR_CANCEL && j->d.adam.step > 0 && save(j, &ignored) == ERR_OK)
-            cli_warn("%s keeps what was learnt in %.0f s: the same command goes on from there", j->half, spent_s(j));
-        return e->code;
-    }
-    if (cli_train_fresh(&j->fresh, j->o->out, e) || train_net_write(&j->d.net, j->x.gguf, j->fresh, e) || test_new(j, e))
-        return e->code;
-    cli_progress_end();
-    print_table(j);
-    return decide(j, status, e);
-}
+static const struct train_kind kind = { "dflash", choose, bytes, open_net, close_net, note, begin, step, steps, size_at, walk, save,
+                                        write_net, products, n_params };
 
 int cli_train_dflash(const struct train_options *o, const struct cli *cli, char *const *files)
 {
-    struct job j = { .o = o, .cli = cli, .from_ms = cli_now_ms() };
-    struct err e = { 0 };
-    int status = EXIT_OK;
-    enum err_code code = open_all(&j, files, &e);
+    struct dflash j = { .d.kind = &kind };
 
-    if (code == ERR_OK)
-        code = train(&j, &status, &e);
-    status = cli_train_end(&j.report, code, status, &e);
-    close_all(&j);
-    return status;
+    return cli_train_drafter(&j.d, o, cli, files);
 }

@@ -75,20 +75,28 @@ char *cli_train_beside(const char *path, const char *end)
 
 enum err_code cli_train_fresh(char **fresh, const char *out, struct err *e)
 {
-    char *path = cli_train_beside(out, ".new.XXXXXX");
-    const int fd = path == NULL ? -1 : mkstemp(path);
+    enum { TRIES = 1000 };
+    char end[32];
 
-    if (fd < 0) {
+    for (int i = 0; i < TRIES; i++) {
+        char *path;
+        int fd;
+
+        (void)snprintf(end, sizeof end, ".new.%d", i);
+        path = cli_train_beside(out, end);
         if (path == NULL)
-            err_set(e, ERR_NOMEM, "out of memory");
-        else
-            err_errno(e, ERR_IO, errno, "%s.new: cannot write", out);
+            return err_set(e, ERR_NOMEM, "out of memory");
+        fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0) {
+            close(fd);
+            *fresh = path;
+            return ERR_OK;
+        }
         free(path);
-        return e->code;
+        if (errno != EEXIST)
+            break;
     }
-    close(fd);
-    *fresh = path;
-    return ERR_OK;
+    return err_errno(e, ERR_IO, errno, "%s%s: cannot write", out, end);
 }
 
 void cli_train_drop(char **fresh)

@@ -90,5 +90,6 @@ const char *cli_train_clock(double seconds, char buf[32]);
 
 /* cli: whether a shape was asked for. */
 int cli_train_dflash(const struct train_options *o, const struct cli *cli, char *const *files);
+int cli_train_mtp(const struct train_options *o, const struct cli *cli, char *const *files);
 int cli_train_lora(const struct train_options *o, const struct cli *cli, char *const *files);
 #endif

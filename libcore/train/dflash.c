@@ -8,19 +8,17 @@
 
 #include "base/pool.h"
 #include "base/rng.h"
-#include "gguf/gguf.h"
-#include "quant/quant.h"
+#include "train/half.h"
 
 enum { BAD_MAX = 20 };
 
-/* Memory for a batch, and sums to draw texts by. */
+/* Memory for a batch. */
 struct train_draw {
     uint16_t           *feature;
     int32_t            *pos, *token, *want;
     float              *weight;
     struct train_block *block;
-    double             *sum; /* [n_sum] */
-    int64_t             n_sum, cap_sum, summed, n_row, n_context, cap_context;
+    int64_t             n_row, n_context, cap_context;
     int                 n_block;
     uint64_t            drawn; /* random numbers of this step */
 };
@@ -90,7 +88,6 @@ void train_dflash_close(struct train_dflash *d)
         free(d->draw->want);
         free(d->draw->weight);
         free(d->draw->block);
-        free(d->draw->sum);
     }
     free(d->draw);
     free(d->decayed);
@@ -105,44 +102,6 @@ void train_dflash_close(struct train_dflash *d)
 static double draw(struct train_dflash *d)
 {
     return rng_unit(d->o.seed, 1000 + (uint64_t)d->adam.step, d->draw->drawn++);
-}
-
-static enum err_code add_up(struct train_draw *w, const struct train_texts *t, struct err *e)
-{
-    double sum = 0;
-
-    if (w->summed == t->added)
-        return ERR_OK;
-    if (t->n > w->cap_sum) {
-        double *v = realloc(w->sum, (size_t)t->n * sizeof *v);
-
-        if (v == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
-        w->sum = v;
-        w->cap_sum = t->n;
-    }
-    for (int64_t i = 0; i < t->n; i++)
-        w->sum[i] = sum += pow((double)(t->v[i].n - t->v[i].n_prompt), 0.75);
-    w->n_sum = t->n;
-    w->summed = t->added;
-    return ERR_OK;
-}
-
-static const struct train_text_entry *draw_text(struct train_dflash *d, const struct train_texts *t)
-{
-    const struct train_draw *w = d->draw;
-    const double at = draw(d) * w->sum[w->n_sum - 1];
-    int64_t lo = 0, hi = w->n_sum - 1;
-
-    while (lo < hi) {
-        const int64_t mid = (lo + hi) / 2;
-
-        if (w->sum[mid] > at)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return &t->v[lo];
 }
 
 static int draw_size(struct train_dflash *d)
@@ -207,19 +166,19 @@ static enum err_code add_context(struct train_dflash *d, const struct train_text
     return ERR_OK;
 }
 
-static enum err_code make_batch(struct train_dflash *d, const struct train_texts *t, struct err *e)
+static enum err_code make_batch(struct train_dflash *d, struct train_texts *t, struct err *e)
 {
     struct train_draw *w = d->draw;
 
     w->n_row = w->n_context = w->n_block = 0;
     w->drawn = 0;
-    if (add_up(w, t, e))
-        return e->code;
     for (int i = 0; i < d->o.n_text; i++) {
-        const struct train_text_entry *text = draw_text(d, t);
+        const struct train_text_entry *text;
         const int first = w->n_block;
         int64_t seen = 0;
 
+        if (train_texts_draw(t, draw(d), &text, e))
+            return e->code;
         for (int a = 0; a < d->o.n_anchor; a++)
             add_block(d, t->token + text->at, text, w->n_context);
         for (int k = first; k < w->n_block; k++)
@@ -230,7 +189,7 @@ static enum err_code make_batch(struct train_dflash *d, const struct train_texts
     return ERR_OK;
 }
 
-enum err_code train_dflash_step(struct train_dflash *d, const struct train_texts *t, double part,
+enum err_code train_dflash_step(struct train_dflash *d, struct train_texts *t, double part,
                                 struct train_loss *loss, struct err *e)
 {
     const struct train_draw *w = d->draw;
@@ -258,67 +217,27 @@ enum err_code train_dflash_step(struct train_dflash *d, const struct train_texts
 
 /* ---- a job in a file ---- */
 
-static enum err_code write_tensors(struct gguf_writer *w, const struct train_dflash *d, struct err *e)
+static struct train_half half_of(const struct train_dflash *d)
 {
-    const float *const v[] = { d->net.w, d->adam.m, d->adam.v };
-    static const char *const name[] = { "weights", "moment1", "moment2" };
-
-    for (int i = 0; i < 3; i++)
-        if (gguf_write_tensor(w, str_of(name[i]), QUANT_f32, 1, &d->net.n_params, e))
-            return e->code;
-    for (int i = 0; i < 3; i++)
-        if (gguf_write_data(w, v[i], (size_t)d->net.n_params * sizeof(float), e))
-            return e->code;
-    return ERR_OK;
+    return (struct train_half){ d->net.n_params, d->net.w, d->adam.m, d->adam.v, (uint32_t)d->adam.step, d->spent_s };
 }
 
 enum err_code train_dflash_save(const struct train_dflash *d, const char *path, struct str job, struct err *e)
 {
-    struct gguf_writer *w;
+    const struct train_half h = half_of(d);
 
-    if (gguf_write_open(&w, path, e))
-        return e->code;
-    if (gguf_write_str(w, "general.architecture", STR("dflash-training"), e) || gguf_write_str(w, "train.job", job, e) ||
-        gguf_write_u32(w, "train.step", (uint32_t)d->adam.step, e) ||
-        gguf_write_f32(w, "train.seconds", (float)d->spent_s, e) || write_tensors(w, d, e)) {
-        gguf_write_abort(w);
-        return e->code;
-    }
-    return gguf_write_commit(w, e);
-}
-
-static bool read_floats(const struct gguf *g, const char *name, float *to, int64_t n)
-{
-    const struct gguf_tensor *t = gguf_find(g, name);
-
-    if (t == NULL || t->type != QUANT_f32 || t->ne[0] != n || t->size_bytes != (size_t)n * sizeof *to)
-        return false;
-    memcpy(to, t->data, t->size_bytes);
-    return true;
+    return train_half_write(&h, path, job, e);
 }
 
 enum err_code train_dflash_load(struct train_dflash *d, const char *path, struct str job, struct err *e)
 {
-    struct str of = { 0 };
-    uint32_t step = 0;
-    float spent = 0;
-    struct gguf *g;
-    enum err_code code = ERR_OK;
+    struct train_half h = half_of(d);
 
-    if (gguf_open(&g, path, e))
+    if (train_half_read(&h, path, job, e))
         return e->code;
-    if (!gguf_str(g, "train.job", &of) || !str_eq(of, job))
-        code = err_set(e, ERR_ARG, "%s: an interrupted training of another model or with other prompts or settings: go on "
-                       "with those, or remove the file", path);
-    else if (!gguf_u32(g, "train.step", &step) || !gguf_f32(g, "train.seconds", &spent) || !(spent >= 0) ||
-             !read_floats(g, "weights", d->net.w, d->net.n_params) ||
-             !read_floats(g, "moment1", d->adam.m, d->net.n_params) ||
-             !read_floats(g, "moment2", d->adam.v, d->net.n_params) || !train_net_finite(&d->net))
-        code = err_set(e, ERR_FORMAT, "%s: not a whole training: remove the file", path);
-    gguf_close(g);
-    if (code != ERR_OK)
-        return code;
-    d->adam.step = step;
-    d->spent_s = (double)spent;
+    if (!train_net_finite(&d->net))
+        return err_set(e, ERR_FORMAT, "%s: a weight is not a number: remove the file", path);
+    d->adam.step = h.step;
+    d->spent_s = h.spent_s;
     return ERR_OK;
 }

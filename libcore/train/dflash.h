@@ -41,7 +41,7 @@ int64_t train_dflash_bytes(const struct train_shape *s, const struct train_dflas
 
 /* One step of AdamW at this part of the whole job, 0 .. 1. There is some text. A gradient that is no number changes
  * nothing; after 20 in a row: ERR_FORMAT. */
-MUST_CHECK enum err_code train_dflash_step(struct train_dflash *d, const struct train_texts *t, double part,
+MUST_CHECK enum err_code train_dflash_step(struct train_dflash *d, struct train_texts *t, double part,
                                            struct train_loss *loss, struct err *e);
 
 /* Weights, moments and time spent in a file, complete or not at all; `job` says what it is of. */

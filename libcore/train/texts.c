@@ -2,6 +2,7 @@
 /* texts.c - texts of a model with what its layers gave for each token. */
 #include "train/texts.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ void train_texts_close(struct train_texts *t)
     free(t->token);
     free(t->feature);
     free(t->v);
+    free(t->sum);
     *t = (struct train_texts){ 0 };
 }
 
@@ -67,5 +69,44 @@ enum err_code train_texts_add(struct train_texts *t, struct train_text_entry tex
     t->v[t->n++] = text;
     t->at += text.n;
     t->added++;
+    return ERR_OK;
+}
+
+static enum err_code add_up(struct train_texts *t, struct err *e)
+{
+    double sum = 0;
+
+    if (t->summed == t->added)
+        return ERR_OK;
+    if (t->n > t->cap_sum) {
+        double *v = realloc(t->sum, (size_t)t->n * sizeof *v);
+
+        if (v == NULL)
+            return err_set(e, ERR_NOMEM, "out of memory");
+        t->sum = v;
+        t->cap_sum = t->n;
+    }
+    for (int64_t i = 0; i < t->n; i++)
+        t->sum[i] = sum += pow((double)(t->v[i].n - t->v[i].n_prompt), 0.75);
+    t->summed = t->added;
+    return ERR_OK;
+}
+
+enum err_code train_texts_draw(struct train_texts *t, double at, const struct train_text_entry **text, struct err *e)
+{
+    int64_t lo = 0, hi = t->n - 1;
+
+    if (add_up(t, e))
+        return e->code;
+    at *= t->sum[t->n - 1];
+    while (lo < hi) {
+        const int64_t mid = (lo + hi) / 2;
+
+        if (t->sum[mid] > at)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    *text = &t->v[lo];
     return ERR_OK;
 }

@@ -20,6 +20,8 @@ struct train_texts {
     struct train_text_entry *v; /* [n], oldest first */
     int64_t   n, cap_v, at;
     int64_t   added;    /* texts so far: what follows from them changes with it */
+    double   *sum;      /* of train_texts_draw() */
+    int64_t   cap_sum, summed;
 };
 /* ERR_NOMEM. */
 MUST_CHECK enum err_code train_texts_open(struct train_texts *t, int64_t cap, int64_t width, struct err *e);
@@ -27,5 +29,7 @@ void train_texts_close(struct train_texts *t);
 /* Copies a text; one that is longer than cap is left out. text.at is not looked at. ERR_NOMEM. */
 MUST_CHECK enum err_code train_texts_add(struct train_texts *t, struct train_text_entry text, const int32_t *token,
                                          const uint16_t *feature, struct err *e);
+/* One of the texts, which there are, by a random number 0 <= at < 1: in proportion to (tokens written)^0.75. ERR_NOMEM. */
+MUST_CHECK enum err_code train_texts_draw(struct train_texts *t, double at, const struct train_text_entry **text, struct err *e);
 int64_t train_texts_bytes(int64_t cap, int64_t width);
 #endif

@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* drafter.c - texts are written, a drafter learns from them, the better one stays.        room: cmd (cli_) */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/memory.h"
+#include "base/rng.h"
+#include "draft-train/drafter.h"
+#include "train/dflash.h"
+#include "train/gate.h"
+
+enum { WARM = 100 };
+#define P_MAX       0.05 /* of the gate */
+#define GEN_SHARE   0.3  /* of a round in which texts are written, at most */
+#define TEXTS_MIN   256  /* that are written before others than new ones are taken */
+#define FRESH       0.5  /* new texts for each one that a step takes, if there is time */
+#define ROUND_S     60.0 /* a round, at most, */
+#define ROUND_SHARE 0.05 /* and of the time */
+#define TEST_S      600.0 /* between tests, at most, */
+#define TESTS       3    /* tests on the held-out prompts during a training */
+#define TEST_SHARE  0.1  /* of the time, for the last test, until it is known what a test takes */
+#define TESTS_TAKE  3.0  /* times as long as that the last one takes, of all sizes of blocks */
+#define ASK_SHARE   0.2  /* of the time, at most, for texts to test on */
+#define HOT         0.8f /* temperature of a prompt that comes again */
+#define REPORT_MS   1000.0
+
+
+double cli_train_spent_s(const struct train_drafter *j)
+{
+    return j->before_s + (cli_now_ms() - j->from_ms) / 1e3;
+}
+
+/* ---- opening ---- */
+
+static int64_t width_of(const struct train_drafter *j)
+{
+    return (int64_t)j->n_tap * model_info(j->x.model)->n_embd;
+}
+
+/* Tokens that the texts may have. */
+static int64_t text_room(const struct train_drafter *j)
+{
+    return j->o->memory_bytes / train_texts_bytes(1, width_of(j));
+}
+
+/* What it takes at most, said before anything is taken. */
+static enum err_code bound_memory(const struct train_drafter *j, struct err *e)
+{
+    const struct model_info *m = model_info(j->x.model);
+    const int64_t ctx = j->ctx_tokens, tests = (j->data.test.n * ctx + 1) * train_texts_bytes(1, width_of(j));
+    const int64_t texts = text_room(j) * train_texts_bytes(1, width_of(j));
+    const int64_t writer = train_writer_bytes(j->o->n_seq, ctx, width_of(j)) + run_state_bytes(j->run);
+    const int64_t net = j->kind->bytes(j);
+    const int64_t all = texts + tests + writer + net, left = memory_left("");
+
+    cli_warn("memory: at most %" PRId64 " MiB beside the model's %" PRId64 ": texts %" PRId64 ", tests %" PRId64
+             ", sequences %" PRId64 ", network %" PRId64, all >> 20, m->weight_bytes >> 20, texts >> 20, tests >> 20,
+             writer >> 20, net >> 20);
+    if (left >= 0 && all > left)
+        return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of memory are left: a smaller --memory, --batch, --ctx or --sequences "
+                       "takes less", left >> 20);
+    if (text_room(j) < 2 * ctx)
+        return err_set(e, ERR_ARG, "--memory holds %" PRId64 " tokens of texts: too few for texts of %" PRId64,
+                       text_room(j), ctx);
+    return ERR_OK;
+}
+
+static enum err_code open_arrays(struct train_drafter *j, struct err *e)
+{
+    j->order = calloc((size_t)j->data.train.n, sizeof *j->order);
+    j->half = cli_train_beside(j->o->out, ".train");
+    for (int i = 0; i <= TRAIN_SIZES; i++)
+        j->steps[i] = calloc((size_t)j->data.test.n, sizeof *j->steps[i]);
+    return j->order == NULL || j->half == NULL || j->steps[3] == NULL || j->steps[0] == NULL || j->steps[1] == NULL ||
+                   j->steps[2] == NULL
+               ? err_set(e, ERR_NOMEM, "out of memory")
+               : ERR_OK;
+}
+
+/* What a training that was stopped can go on with: the same network, prompts and settings. */
+static void name_job(struct train_drafter *j)
+{
+    const double rest[] = { (double)j->o->seed, (double)j->o->rate, (double)j->o->n_text };
+    uint64_t h = io_hash(model_fingerprint(j->x.model), rest, sizeof rest);
+    char shape[80] = "";
+
+    h = io_hash(h, j->tap, (size_t)j->n_tap * sizeof *j->tap);
+    for (int64_t i = 0; i < j->data.train.n; i++)
+        h = io_hash(h, &j->data.train.v[i].hash, sizeof j->data.train.v[i].hash);
+    j->kind->note(j, shape, sizeof shape);
+    snprintf(j->name, sizeof j->name, "%016" PRIx64 " %s %s ctx %" PRId64 " time %.0f", h, j->kind->command, shape,
+             j->ctx_tokens, j->o->time_s);
+}
+
+static enum err_code open_all(struct train_drafter *j, char *const *files, struct err *e)
+{
+    const struct train_options *o = j->o;
+    const int threads = o->model.n_threads > 0 ? o->model.n_threads : pool_cpus();
+    struct run_opts ro = { .ctx_tokens = o->model.ctx_tokens, .n_seq = o->n_seq };
+
+    if (io_lock(&j->lock, o->out, e) || cli_train_report_open(&j->report, o, e) || cli_open(&j->x, &o->model, e) ||
+        cli_open_text(&j->x, true, e) || cli_open_model(&j->x, e) || j->kind->choose(j, e) ||
+        cli_train_read(&j->data, o, files, j->x.text, j->ctx_tokens - 8, e))
+        return e->code;
+    ro.rows_max = o->model.chunk;
+    ro.tap_layers = j->tap;
+    ro.n_taps = j->n_tap;
+    if (cli_open_run(&j->run, &j->x, &ro, e) || pool_open(&j->pool, threads, e) || bound_memory(j, e) ||
+        train_texts_open(&j->texts, text_room(j), width_of(j), e) ||
+        train_texts_open(&j->tests, j->data.test.n * j->ctx_tokens + 1, width_of(j), e) ||
+        train_writer_open(&j->writer, j->run, j->x.text, j->n_tap, o->n_predict, e) || j->kind->open(j, e) ||
+        open_arrays(j, e))
+        return e->code;
+    name_job(j);
+    return ERR_OK;
+}
+
+static void close_all(struct train_drafter *j)
+{
+    for (int i = 0; i <= TRAIN_SIZES; i++)
+        free(j->steps[i]);
+    free(j->order);
+    cli_train_drop(&j->fresh);
+    free(j->half);
+    j->kind->close(j);
+    train_writer_close(j->writer);
+    train_texts_close(&j->texts);
+    train_texts_close(&j->tests);
+    run_close(j->run);
+    pool_close(j->pool);
+    cli_train_data_free(&j->data);
+    cli_opened_close(&j->x);
+    io_unlock(j->lock);
+}
+
+/* ---- texts ---- */
+
+static enum err_code interrupted(struct err *e)
+{
+    return err_set(e, ERR_CANCEL, "interrupted");
+}
+
+static bool next_test(void *ctx, struct train_ask *ask)
+{
+    struct train_drafter *j = ctx;
+
+    if (j->asked == j->data.test.n)
+        return false;
+    const struct train_prompt *p = &j->data.test.v[j->asked];
+
+    *ask = (struct train_ask){ .prompt = p->token.v, .n_prompt = p->token.n, .of = p->of, .source = (int)j->asked };
+    j->asked++;
+    return true;
+}
+
+static bool tests_go_on(void *ctx)
+{
+    const struct train_drafter *j = ctx;
+
+    cli_progress("texts to test on: %" PRId64 " of %" PRId64, j->tests.n, j->data.test.n);
+    return !cli_interrupted() && (j->tests.n == 0 || cli_now_ms() < j->stop_ms);
+}
+
+static int by_source(const void *a, const void *b)
+{
+    return ((const struct train_text_entry *)a)->source - ((const struct train_text_entry *)b)->source;
+}
+
+/* What the model says to prompts that nobody trains on, the most likely tokens; in the prompts' order. */
+static enum err_code write_tests(struct train_drafter *j, struct err *e)
+{
+    j->stop_ms = cli_now_ms() + ASK_SHARE * j->o->time_s * 1e3;
+    if (train_writer_run(j->writer, &j->tests, next_test, tests_go_on, j, e))
+        return e->code;
+    if (cli_interrupted())
+        return interrupted(e);
+    if (j->tests.n < j->data.test.n)
+        cli_warn("%" PRId64 " of %" PRId64 " prompts are tested on: there is no time to write more, or the model says nothing",
+                 j->tests.n, j->data.test.n);
+    if (j->tests.n == 0)
+        return err_set(e, ERR_FORMAT, "the model says nothing to the prompts that are held out");
+    qsort(j->tests.v, (size_t)j->tests.n, sizeof *j->tests.v, by_source);
+    return ERR_OK;
+}
+
+/* Prompts in a new order each time round: first with the most likely tokens, then with others. */
+static bool next_prompt(void *ctx, struct train_ask *ask)
+{
+    struct train_drafter *j = ctx;
+    const int64_t n = j->data.train.n;
+
+    if (j->at == 0)
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t k = (int64_t)(rng_unit((uint64_t)j->o->seed, 7 + (uint64_t)j->pass, (uint64_t)i) * (double)(i + 1));
+
+            j->order[i] = j->order[k];
+            j->order[k] = i;
+        }
+    const int64_t i = j->order[j->at];
+    const struct train_prompt *p = &j->data.train.v[i];
+
+    *ask = (struct train_ask){ .prompt = p->token.v, .n_prompt = p->token.n, .of = p->of, .source = (int)i,
+                               .temp = j->pass > 0 ? HOT : 0, .seed = (uint64_t)j->o->seed + (uint64_t)j->pass,
+                               .stream = (uint64_t)i };
+    if (++j->at == n) {
+        j->at = 0;
+        j->pass++;
+    }
+    return true;
+}
+
+/* Until the round's share of time is over, and there is something to learn from, or hardly will be. */
+static bool texts_go_on(void *ctx)
+{
+    enum { TRIES = 8 };
+    const struct train_drafter *j = ctx;
+    const bool few = j->texts.n < j->o->n_text && j->pass < j->pass_first + TRIES;
+    char clock[32];
+
+    cli_progress("writing: %" PRId64 " texts, %" PRId64 " tokens, %s left", j->texts.n, train_writer_tokens(j->writer),
+                 cli_train_clock(j->o->time_s - cli_train_spent_s(j), clock));
+    const double wanted = TEXTS_MIN + FRESH * (double)(j->kind->steps(j) * j->o->n_text);
+
+    return !cli_interrupted() && ((cli_now_ms() < j->stop_ms && (double)j->texts.added < wanted) || few);
+}
+
+/* ---- training ---- */
+
+static void note_step(struct train_drafter *j, const struct train_loss *sum, double *last_ms, double part)
+{
+    char clock[32];
+    const double loss = sum->sum / sum->weight, right = (double)sum->right / (double)sum->n;
+
+    *last_ms = cli_now_ms();
+    cli_train_point(&j->report, loss);
+    cli_train_event(&j->report, "step",
+                    json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)j->kind->steps(j), "loss", loss, "right", right,
+                              "rate", train_rate((double)j->o->rate, j->kind->steps(j), WARM, part), "eta_seconds",
+                              j->o->time_s - cli_train_spent_s(j)));
+    cli_progress("step %" PRId64 ", loss %.3f, %.1f %% right, %s left", j->kind->steps(j), loss, 100 * right,
+                 cli_train_clock(j->o->time_s - cli_train_spent_s(j), clock));
+}
+
+static bool enough(const struct train_drafter *j)
+{
+    return j->o->steps > 0 && j->kind->steps(j) >= j->o->steps;
+}
+
+/* How much of the job is done: by time, or by steps where those end it sooner. */
+static double part_done(const struct train_drafter *j)
+{
+    const double time = cli_train_spent_s(j) / j->whole_s, steps = j->o->steps > 0 ? (double)j->kind->steps(j) / (double)j->o->steps : 0;
+
+    return time > steps ? time : steps;
+}
+
+/* Steps until the round is over. */
+static enum err_code learn(struct train_drafter *j, double until_s, struct err *e)
+{
+    struct train_loss sum = { 0 }, loss;
+    double last_ms = cli_now_ms();
+
+    while (cli_train_spent_s(j) < until_s && !enough(j)) {
+        const double part = part_done(j);
+
+        if (cli_interrupted())
+            return interrupted(e);
+        if (j->kind->step(j, part, &loss, e))
+            return e->code;
+        sum.sum += loss.sum;
+        sum.weight += loss.weight;
+        sum.right += loss.right;
+        sum.n += loss.n;
+        if (cli_now_ms() - last_ms < REPORT_MS)
+            continue;
+        note_step(j, &sum, &last_ms, part);
+        sum = (struct train_loss){ 0 };
+    }
+    return ERR_OK;
+}
+
+static bool walk_tick(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)ctx;
+    cli_progress("test: %llu of %llu texts", (unsigned long long)done, (unsigned long long)total);
+    return !cli_interrupted();
+}
+
+/* How it does so far, which also says when the last test has to begin. */
+static enum err_code test_now(struct train_drafter *j, struct err *e)
+{
+    const struct progress progress = { walk_tick, NULL };
+    const double from_ms = cli_now_ms();
+    int64_t tokens = 0, steps = 0;
+
+    if (j->kind->walk(j, false, j->kind->size_at(j, 0), j->steps[1], &progress, e))
+        return e->code;
+    for (int64_t i = 0; i < j->tests.n; i++) {
+        tokens += train_walk_tokens(&j->tests.v[i]);
+        steps += j->steps[1][i];
+    }
+    cli_train_event(&j->report, "round", json_pack("{s:I, s:f}", "step", (json_int_t)j->kind->steps(j), "tokens_per_step",
+                                                   (double)tokens / (double)steps));
+    cli_note("%.0f s, %" PRId64 " steps: %.2f tokens per step", cli_train_spent_s(j), j->kind->steps(j), (double)tokens / (double)steps);
+    j->whole_s = j->o->time_s - TESTS_TAKE * (cli_now_ms() - from_ms) / 1e3;
+    return ERR_OK;
+}
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* Some texts, then steps; again, until the time is over. */
+static enum err_code rounds(struct train_drafter *j, struct err *e)
+{
+    const double each_s = smaller(ROUND_S, ROUND_SHARE * j->o->time_s), test_s = smaller(TEST_S, j->o->time_s / TESTS);
+    double tested_s = cli_train_spent_s(j);
+
+    j->whole_s = j->o->time_s * (1 - TEST_SHARE);
+    while (cli_train_spent_s(j) < j->whole_s && !enough(j)) {
+        const double end_s = smaller(cli_train_spent_s(j) + each_s, j->whole_s);
+
+        j->stop_ms = cli_now_ms() + each_s * GEN_SHARE * 1e3;
+        if (train_writer_run(j->writer, &j->texts, next_prompt, texts_go_on, j, e))
+            return e->code;
+        if (cli_interrupted())
+            return interrupted(e);
+        if (j->texts.n == 0)
+            return err_set(e, ERR_FORMAT, "the model says nothing to the prompts");
+        cli_train_event(&j->report, "texts", json_pack("{s:I, s:I}", "texts", (json_int_t)j->texts.n, "written_tokens",
+                                                       (json_int_t)train_writer_tokens(j->writer)));
+        if (learn(j, end_s, e))
+            return e->code;
+        if (cli_train_spent_s(j) < tested_s + test_s || enough(j))
+            continue;
+        if (test_now(j, e) || j->kind->save(j, e))
+            return e->code;
+        tested_s = cli_train_spent_s(j);
+    }
+    return ERR_OK;
+}
+
+/* The weights to begin with. */
+static enum err_code begin(struct train_drafter *j, struct err *e)
+{
+    const bool resumed = access(j->half, F_OK) == 0;
+
+    if (j->kind->begin(j, resumed, e))
+        return e->code;
+    if (resumed) {
+        j->pass = j->pass_first = j->kind->steps(j) + 1;
+        cli_warn("goes on after %.0f s and %" PRId64 " steps", j->before_s, j->kind->steps(j));
+    }
+    return ERR_OK;
+}
+
+/* ---- the test ---- */
+
+/* How the drafter that serves does, or none: a token a step. */
+static enum err_code test_old(struct train_drafter *j, struct err *e)
+{
+    const struct progress progress = { walk_tick, NULL };
+
+    for (int64_t i = 0; i < j->tests.n; i++)
+        j->steps[0][i] = train_walk_tokens(&j->tests.v[i]);
+    return j->had ? j->kind->walk(j, true, 0, j->steps[0], &progress, e) : ERR_OK;
+}
+
+/* Sizes of blocks that are tested. */
+static int n_sizes(const struct train_drafter *j)
+{
+    int n = 0;
+
+    while (n < TRAIN_SIZES && j->kind->size_at(j, n) > 0)
+        n++;
+    return n;
+}
+
+static enum err_code test_new(struct train_drafter *j, struct err *e)
+{
+    const struct progress progress = { walk_tick, NULL };
+
+    for (int i = 0; i < n_sizes(j); i++)
+        if (j->kind->walk(j, false, j->kind->size_at(j, i), j->steps[1 + i], &progress, e))
+            return e->code;
+    return ERR_OK;
+}
+
+/* Sums over the texts of a class; -1: all. */
+static void print_class(struct train_drafter *j, int of, const char *name)
+{
+    int64_t n = 0, tokens = 0, steps[1 + TRAIN_SIZES] = { 0 };
+    double rate[1 + TRAIN_SIZES];
+
+    for (int64_t i = 0; i < j->tests.n; i++) {
+        if (of >= 0 && j->tests.v[i].of != of)
+            continue;
+        n++;
+        tokens += train_walk_tokens(&j->tests.v[i]);
+        for (int k = 0; k <= TRAIN_SIZES; k++)
+            steps[k] += j->steps[k][i];
+    }
+    if (n == 0)
+        return;
+    for (int k = 0; k <= TRAIN_SIZES; k++)
+        rate[k] = steps[k] > 0 ? (double)tokens / (double)steps[k] : 0;
+    if (!j->o->quiet) {
+        FILE *to = j->report.events == stdout ? stderr : stdout;
+
+        fprintf(to, "%-20.20s %6" PRId64 " %8" PRId64, name, n, tokens);
+        for (int k = n_sizes(j); k > 0; k--)
+            fprintf(to, " %7.2f", rate[k]);
+        fprintf(to, " %7.2f\n", rate[0]);
+    }
+    cli_train_event(&j->report, "test", json_pack("{s:s, s:I, s:I, s:f, s:f}", "class", name, "texts", (json_int_t)n,
+                                                  "tokens", (json_int_t)tokens, "tokens_per_step", rate[1],
+                                                  "tokens_per_step_before", rate[0]));
+}
+
+static void print_table(struct train_drafter *j)
+{
+    FILE *to = j->report.events == stdout ? stderr : stdout;
+
+    if (!j->o->quiet) {
+        fprintf(to, "tokens per step of the target\n%-20s %6s %8s", "class", "texts", "tokens");
+        for (int i = n_sizes(j) - 1; i >= 0; i--)
+            fprintf(to, "    B=%-2d", j->kind->size_at(j, i));
+        fprintf(to, "  before\n");
+    }
+    for (int i = 0; i < j->data.test.n_name; i++)
+        print_class(j, i, j->data.test.name[i]);
+    print_class(j, -1, "all");
+}
+
+/* The exit status: published, or the old one stays. */
+static enum err_code decide(struct train_drafter *j, int *status, struct err *e)
+{
+    double *gain = calloc((size_t)j->tests.n, sizeof *gain), p;
+
+    if (gain == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (int64_t i = 0; i < j->tests.n; i++)
+        gain[i] = (double)(j->steps[0][i] - j->steps[1][i]);
+    p = train_gate(gain, j->tests.n, (uint64_t)j->o->seed);
+    free(gain);
+    *status = p < P_MAX ? EXIT_OK : EXIT_NO;
+    cli_train_event(&j->report, "end", json_pack("{s:b, s:f, s:I}", "published", *status == EXIT_OK, "p", p, "steps",
+                                                 (json_int_t)j->kind->steps(j)));
+    if (*status == EXIT_OK && train_publish(j->o->out, j->fresh, j->o->keep, e))
+        return e->code;
+    if (*status == EXIT_OK)
+        cli_warn("%s is written: fewer steps than %s (p = %.2g)", j->o->out, j->had ? "before" : "without", p);
+    else {
+        cli_train_drop(&j->fresh);
+        cli_warn("%s: not better than %s (p = %.2g, %g is the limit)", j->o->out,
+                 j->had ? "the old one, which stays" : "no drafter: nothing is written", p, P_MAX);
+    }
+    unlink(j->half);
+    return ERR_OK;
+}
+
+static enum err_code train(struct train_drafter *j, int *status, struct err *e)
+{
+    if (begin(j, e) || write_tests(j, e) || test_old(j, e))
+        return e->code;
+    cli_train_event(&j->report, "begin", json_pack("{s:s, s:I, s:I, s:I, s:s}", "command", j->kind->command, "prompts",
+                                                   (json_int_t)j->data.train.n, "tests", (json_int_t)j->tests.n,
+                                                   "parameters", (json_int_t)j->kind->n_params(j), "products",
+                                                   j->kind->products(j)));
+    cli_note("%" PRId64 " prompts to train on, %" PRId64 " texts to test on, %" PRId64 " weights, products by %s",
+             j->data.train.n, j->tests.n, j->kind->n_params(j), j->kind->products(j));
+    if (rounds(j, e) || j->kind->save(j, e)) {
+        struct err ignored;
+
+        if (e->code == ERR_CANCEL && j->kind->steps(j) > 0 && j->kind->save(j, &ignored) == ERR_OK)
+            cli_warn("%s keeps what was learnt in %.0f s: the same command goes on from there", j->half, cli_train_spent_s(j));
+        return e->code;
+    }
+    if (cli_train_fresh(&j->fresh, j->o->out, e) || j->kind->write(j, e) || test_new(j, e))
+        return e->code;
+    cli_progress_end();
+    print_table(j);
+    return decide(j, status, e);
+}
+
+int cli_train_drafter(struct train_drafter *j, const struct train_options *o, const struct cli *cli, char *const *files)
+{
+    struct err e = { 0 };
+    int status = EXIT_OK;
+    enum err_code code;
+
+    j->o = o;
+    j->cli = cli;
+    j->from_ms = cli_now_ms();
+    code = open_all(j, files, &e);
+    if (code == ERR_OK)
+        code = train(j, &status, &e);
+    status = cli_train_end(&j->report, code, status, &e);
+    close_all(j);
+    return status;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mtp.h - an adapter of a model's multi-token-prediction block learns from texts of the model.      room: train
+ *
+ * The block makes from a token's hidden row, and the token after it, a guess of the one that follows (model/mtp.c). What is
+ * trained are low-rank changes to its matrices (adapt/adapt.h): its weights and the model stay as they are stored. Loss: cross
+ * entropy of the tokens that the model wrote, from the second on, each guessed from rows of the model itself; a chain of
+ * guesses feeds the block its own rows, which is not trained. Texts of a step are drawn as those of train/dflash.h. */
+#ifndef TRAIN_MTP_H
+#define TRAIN_MTP_H
+#include "train/adam.h"
+#include "train/net.h"
+#include "train/texts.h"
+
+struct grad;
+struct grad_adapter;
+struct grad_seq;
+struct tune_lora;
+
+struct train_mtp_opts {
+    int      n_text;    /* texts in a step */
+    float    rate;      /* the largest step size */
+    int      n_warm;    /* steps before it */
+    uint64_t seed;
+    int64_t  rows_max;  /* of a pass, no fewer than the longest text has tokens */
+};
+/* Features of the texts: one row for each token, of the main stack's last layer. */
+struct train_mtp {
+    struct train_mtp_opts o;
+    struct grad          *g;    /* grad_open_nextn(); not owned */
+    struct tune_lora     *lora; /* of g; not owned */
+    struct train_adam     adam;
+    float                *gradient; /* [n_params] */
+    struct grad_adapter  *adapter;  /* [lora->n] */
+    double                spent_s;  /* time that went into it so far */
+    /* of a pass */
+    struct grad_seq      *seq;      /* [rows_max] */
+    float                *hidden;   /* [rows_max][n_embd] */
+    int32_t              *target;   /* [rows_max] */
+    unsigned char        *right;    /* [rows_max] the likeliest token is the target */
+    int64_t              *first;    /* [rows_max] first row of a sequence */
+    const struct train_text_entry **text; /* [n_text] */
+};
+/* ERR_NOMEM. */
+MUST_CHECK enum err_code train_mtp_open(struct train_mtp *t, struct grad *g, struct tune_lora *lora,
+                                        const struct train_mtp_opts *o, struct err *e);
+void train_mtp_close(struct train_mtp *t);
+/* Bytes that it takes at most, without the grad's file. */
+int64_t train_mtp_bytes(const struct grad *g, const struct tune_lora *lora, int64_t rows_max);
+
+/* One step of AdamW at this part of the whole job, 0 .. 1; some text has three tokens. ERR_FORMAT: the loss is not a
+ * number, and nothing has changed. */
+MUST_CHECK enum err_code train_mtp_step(struct train_mtp *t, struct train_texts *texts, double part, struct train_loss *loss,
+                                        struct err *e);
+/* steps [texts->n]: of the model, with one guess in each, to the end of the text; lora NULL: the block as it is. A step gives
+ * the guess, if it is right, and one more token (train_walk_tokens() in all). */
+MUST_CHECK enum err_code train_mtp_walk(struct train_mtp *t, const struct tune_lora *lora, const struct train_texts *texts,
+                                        int64_t *steps, const struct progress *progress, struct err *e);
+/* Adapter, moments and time spent in a file: train/half.h. */
+MUST_CHECK enum err_code train_mtp_save(const struct train_mtp *t, const char *path, struct str job, struct err *e);
+MUST_CHECK enum err_code train_mtp_load(struct train_mtp *t, const char *path, struct str job, struct err *e);
+#endif

@@ -1,0 +1,58 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# chimere-draft-train mtp: the block of the embedded model learns some facts that the model knows; what it refuses.
+load common
+
+# Sixteen words, each asked in two ways and tested in a third.
+setup_words()
+{
+    local w
+    for w in asset attacker retailer inflow rajah overt warehousing bimolecular shoelace roughneck entice clotted fumes \
+        reassurance strenuously flowing; do
+        printf '{"messages": [{"role": "user", "content": "%s %s%s"}], "enable_thinking": false}\n' \
+            'What is the meaning of' $w '?' Define $w . >&3
+        printf '{"messages": [{"role": "user", "content": "Tell me the meaning of the word %s."}], "enable_thinking": false}\n' $w
+    done 3> p.jsonl > t.jsonl
+}
+
+small=(--held-out t.jsonl --predict 32 --ctx 96 --memory 8M --threads 2)
+
+kept() # DRAFTER: of 100 guesses, in the answers to three of the words
+{
+    local w
+    for w in retailer rajah shoelace; do
+        chimere-run --draft "$1" --draft-max 1 -v -p "Tell me the meaning of the word $w." 2>&1 > /dev/null
+    done | awk '/^drafts / { right += $2; all += $4 } END { print all ? int(100 * right / all) : 0 }'
+}
+
+# bats test_tags=slow
+@test "mtp: the block learns; chimere-run drafts with the adapter, to the same bytes; an old one that is as good stays" {
+    local status=0
+    setup_words
+    chimere-draft-train mtp -o a.gguf "${small[@]}" --batch 4 --time 100s --steps 50 --rate 0.005 --jsonl e.jsonl p.jsonl \
+        > table 2> err || status=$?
+    [ $status -eq 0 ] || { cat err table; false; }
+    grep -q '^all ' table
+    jq -se '(.[-1] | .published and .p < 0.05) and
+            (map(select(.class == "all"))[0] | .tokens_per_step > .tokens_per_step_before)' e.jsonl
+    [ "$(echo a.gguf*)" = a.gguf ]
+    chimere-run -n 24 -p 'Define rajah.' > plain
+    chimere-run -n 24 --draft a.gguf -p 'Define rajah.' | cmp - plain
+    [ "$(kept a.gguf)" -gt "$(kept mtp)" ]
+    try 2 chimere-run --draft mtp --draft a.gguf -p a
+    cp a.gguf was
+    try 4 chimere-draft-train mtp -o a.gguf "${small[@]}" --steps 1 --rate 1e-12 p.jsonl
+    cmp a.gguf was
+    fails 2 'needs --scratch' chimere-draft-train mtp -o a.gguf --rank 4 p.jsonl
+    fails 3 'cannot be trained' chimere-draft-train lora -o a.gguf p.jsonl
+}
+
+@test "mtp: what it refuses; what was there stays" {
+    setup_words
+    fails 3 'no multi-token-prediction block' chimere-draft-train mtp -m "$TINY" -o a.gguf p.jsonl
+    fails 2 'targets' chimere-draft-train mtp -o a.gguf --targets attention p.jsonl
+    cp p.jsonl mine.jsonl
+    fails 3 'cannot replace' chimere-draft-train mtp -o mine.jsonl p.jsonl
+    cmp p.jsonl mine.jsonl
+    [ ! -e a.gguf ]
+}
