@@ -394,9 +394,12 @@ static void take_long(struct parsing *p, const char *word)
 /* "-r", "-rp TEXT", "-n5". */
 static void take_short(struct parsing *p, const char *word)
 {
-    const struct opt *o = cli_foreign_short(p->cli, p->from, word);
+    const struct opt *o;
     char name[4400 + 64];
 
+    if (is_elsewhere(p, word))
+        return;
+    o = cli_foreign_short(p->cli, p->from, word);
     if (o != NULL) { /* llama.cpp's words of several letters */
         apply(p, o, word, o->arg != NULL ? argument(p, o, word) : NULL);
         return;
@@ -404,8 +407,6 @@ static void take_short(struct parsing *p, const char *word)
     for (const char *c = word + 1; *c != '\0'; c++) {
         o = by_letter(p->cli, *c);
         snprintf(name, sizeof name, "%s-%c", p->from, *c);
-        if (o == NULL && c == word + 1 && is_elsewhere(p, word))
-            return;
         if (o == NULL)
             cli_usage("unknown option %s%s%s", name, word[2] != '\0' ? " in " : "", word[2] != '\0' ? word : "");
         if (o->arg != NULL) {
