@@ -69,7 +69,7 @@ enum { DFLASH = 1, LORA = 2, MTP = 4, DRAFTERS = DFLASH | MTP, ADAPTERS = LORA |
 static const struct cli_command commands[] = {
     { "dflash", "dflash -o file [options] [prompts ...]", "A DFlash drafter, which guesses blocks of tokens.",
       DFLASH },
-    { "mtp", "mtp -o file [options] [prompts ...]", "An adapter of the model's own block of guesses (MTP).", MTP },
+    { "mtp", "mtp -o file [options] [prompts ...]", "An adapter of the model's MTP block.", MTP },
     { "lora", "lora -o file [options] items ...", "An adapter (LoRA), which learns answers.", LORA },
     { NULL, NULL, NULL, 0 },
 };

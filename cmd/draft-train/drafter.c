@@ -277,6 +277,8 @@ static enum err_code learn(struct train_drafter *j, double until_s, struct err *
         note_step(j, &sum, &last_ms, part);
         sum = (struct train_loss){ 0 };
     }
+    if (sum.n > 0) /* a quick training has a picture, too */
+        note_step(j, &sum, &last_ms, part_done(j));
     return ERR_OK;
 }
 
