@@ -5,10 +5,13 @@
  * so EAGAIN is never reported.
  */
 #include <assert.h>
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -262,15 +265,74 @@ static enum err_code open_dir(struct io_out *o, struct err *e)
                           : err_errno(e, ERR_IO, errnum, "%s: cannot open its directory", o->path);
 }
 
+/* The process of a temporary file's name, "PID-N.tmp" after the prefix; 0: it is not such a name. */
+static pid_t process_of(const char *name, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    char *end;
+    long pid;
+    if (strncmp(name, prefix, n) != 0 || !isdigit((unsigned char)name[n])) {
+        return 0;
+    }
+    errno = 0;
+    pid = strtol(name + n, &end, 10);
+    if (errno != 0 || pid <= 0 || pid > INT_MAX || end[0] != '-' || !isdigit((unsigned char)end[1])) {
+        return 0;
+    }
+    end += 1 + strspn(end + 1, "0123456789");
+    return strcmp(end, ".tmp") == 0 ? (pid_t)pid : 0;
+}
+
+/* A writer holds a lock on its file, which also a process that is not seen from here does (another container). */
+static bool is_left(int dir_fd, const char *name, pid_t pid)
+{
+    struct stat st;
+    bool left = false;
+    if (kill(pid, 0) == 0 || errno != ESRCH) {
+        return false;
+    }
+    int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0) {
+        left = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0;
+        close(fd);
+    }
+    return left;
+}
+
+/* Removes what processes that were killed left of this file. */
+static void remove_left(const struct io_out *o)
+{
+    char prefix[256];
+    struct dirent *d;
+    int fd = openat(o->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (dir == NULL) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return;
+    }
+    snprintf(prefix, sizeof prefix, ".%.200s.", base_name(o->target));
+    while ((d = readdir(dir)) != NULL) {
+        pid_t pid = process_of(d->d_name, prefix);
+        if (pid > 0 && is_left(o->dir_fd, d->d_name, pid)) {
+            unlinkat(o->dir_fd, d->d_name, 0);
+        }
+    }
+    closedir(dir);
+}
+
 /* O_EXCL and a name with our process id: neither another process nor a planted link gets in. */
 static enum err_code open_temp(struct io_out *o, mode_t mode, struct err *e)
 {
+    remove_left(o);
     for (int i = 0; i < TEMP_TRIES_MAX; i++) {
         snprintf(o->temp, sizeof o->temp, ".%.200s.%ld-%d.tmp", base_name(o->target),
                  (long)getpid(), i);
         o->fd = openat(o->dir_fd, o->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (o->fd >= 0) {
             o->made = true;
+            (void)flock(o->fd, LOCK_EX | LOCK_NB); /* where there are no locks the process id alone tells */
             if (mode != 0 && fchmod(o->fd, mode) != 0) {
                 return err_errno(e, ERR_IO, errno, "%s: cannot set its mode", o->path);
             }

@@ -25,7 +25,8 @@ MUST_CHECK enum err_code io_read_all(char **data, size_t *n, const char *path, s
 MUST_CHECK enum err_code io_write_all(int fd, const void *data, size_t n, struct err *e);
 
 /* A file that appears under its name complete, or not at all: writes go to a temporary in the
- * same directory; commit does fsync, rename, fsync of the directory. Exactly one of the commits
+ * same directory; commit does fsync, rename, fsync of the directory. A process that is killed leaves
+ * its temporary, ".NAME.PID-N.tmp", which the next io_out_open() of the name removes. Exactly one of the commits
  * and abort ends it (abort after a failed commit is done inside). One thread. */
 struct io_out;
 MUST_CHECK enum err_code io_out_open(struct io_out **out, const char *path, struct err *e);

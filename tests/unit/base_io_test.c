@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -435,11 +436,13 @@ static void test_out_rename_fails(void **state)
     assert_int_equal(rmdir(path), 0);
 }
 
-/* A process that dies before commit leaves the old file; what it may leave beside it is hidden. */
+/* A process that dies before commit leaves the old file; what it leaves beside it the next writer removes, and nothing else. */
 static void test_out_killed(void **state)
 {
     (void)state;
-    char path[512], command[600];
+    char path[512], left[600], others[4][600];
+    struct io_out *next = NULL;
+    struct stat st;
     put_file(in_dir(path, "f"), "old");
     pid_t child = fork();
     if (child == 0) {
@@ -453,8 +456,22 @@ static void test_out_killed(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));
     assert_file(path, "old");
-    snprintf(command, sizeof command, "%s/.f.%ld-0.tmp", dir, (long)child);
-    assert_int_equal(unlink(command), 0);
+    snprintf(left, sizeof left, "%s/.f.%ld-0.tmp", dir, (long)child);
+    assert_int_equal(stat(left, &st), 0);
+    snprintf(others[0], sizeof others[0], "%s/.f.%ld-7.tmp", dir, (long)getppid());
+    snprintf(others[1], sizeof others[1], "%s/.f.%ld-0.tmp.tmp", dir, (long)child);
+    snprintf(others[2], sizeof others[2], "%s/.g.%ld-0.tmp", dir, (long)child);
+    snprintf(others[3], sizeof others[3], "%s/.f.%ld-1.tmp", dir, (long)child); /* whose lock somebody has */
+    for (int i = 0; i < 4; i++)
+        put_file(others[i], "mine");
+    int held = open(others[3], O_RDONLY);
+    assert_int_equal(flock(held, LOCK_EX), 0);
+    assert_int_equal(io_out_open(&next, path, NULL), ERR_OK);
+    io_out_abort(next);
+    assert_int_equal(stat(left, &st), -1);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(unlink(others[i]), 0);
+    close(held);
     unlink(path);
 }
 
