@@ -72,8 +72,7 @@ static const struct opt opts[] = {
     SECTION("Sampling"),
     ROWS_SAMPLING(o.sampling),
     SECTION("Running"),
-    LIST("draft", "name", "guess ahead: auto, ngram, mtp, file; repeatable", &o.drafts),
-    INT32("draft-max", "n", "guesses in a step at most (default 16)", &o.draft_max, 0, GEN_DRAFT_MAX),
+    ROWS_DRAFT(&o.drafts, &o.draft_max),
     ROWS_ENGRAM(&o.engrams, &o.engram_thinking),
     FLAG(0, "engram-drafts", "tables guess ahead, as --draft does", &o.engram_drafts),
     ROW_CTX(o.model, "longest prompt and answer together"),
@@ -265,16 +264,11 @@ static bool give_up(void)
     return reading && cli_interrupted();
 }
 
-static struct run_opts run_options(struct opened *s)
+static struct run_opts run_options(struct opened *s, bool plain)
 {
     struct run_opts ro = { .n_seq = 1, .ctx_tokens = choose_ctx(s), .rows_max = o.model.chunk, .stop = give_up };
 
-    if (s->draft != NULL) {
-        ro.draft_max = o.draft_max >= 0 ? o.draft_max : GEN_DRAFT_MAX;
-        ro.tap_layers = s->taps;
-        ro.n_taps = draft_taps(s->draft, s->taps);
-    }
-    if (s->draft == NULL && !o.interactive && s->prompt.n > 0 && s->prompt.n < (o.model.chunk > 0 ? o.model.chunk : CHUNK_LEAST))
+    if (plain && !o.interactive && s->prompt.n > 0 && s->prompt.n < (o.model.chunk > 0 ? o.model.chunk : CHUNK_LEAST))
         ro.rows_max = (int)s->prompt.n;
     cli_session_kv(&s->kept, &ro.kv_k, &ro.kv_v);
     if (comes_whole())
@@ -290,7 +284,7 @@ static enum err_code print_plan(struct opened *s, struct err *e)
 
     if (cli_open_model(&s->open, e))
         return e->code;
-    ro = run_options(s);
+    ro = run_options(s, true);
     return cli_open_plan(&s->open, &ro, e) ? e->code : cli_fit_print(s->open.fit, o.json, e);
 }
 
@@ -299,32 +293,9 @@ static bool tables_guess(void)
     return o.engram_drafts && o.engrams.n > 0;
 }
 
-static bool drafts_are_off(void)
+static struct cli_guess guess(const struct opened *s)
 {
-    if (tables_guess())
-        return false;
-    for (size_t i = 0; i < o.drafts.n; i++)
-        if (strcmp(o.drafts.v[i], "off") != 0)
-            return false;
-    return true;
-}
-
-/* Guesses may change the speed and nothing else. */
-static enum err_code open_draft(struct opened *s, struct err *e)
-{
-    const char *names[DRAFT_OPEN_MAX + 2];
-    struct draft_opts d = { .model = s->open.model, .gguf = s->open.gguf, .names = names,
-                            .n_max = o.draft_max > 0 ? o.draft_max : 0, .n_threads = o.model.n_threads,
-                            .tables = o.engrams.n > 0 ? &s->engram.mix : NULL };
-
-    if (drafts_are_off() || o.draft_max == 0)
-        return ERR_OK;
-    for (size_t i = 0; i < o.drafts.n && d.n_names <= DRAFT_OPEN_MAX; i++)
-        if (strcmp(o.drafts.v[i], "off") != 0)
-            names[d.n_names++] = o.drafts.v[i];
-    if (tables_guess())
-        names[d.n_names++] = "engram";
-    return draft_open(&s->draft, &d, e);
+    return (struct cli_guess){ &o.drafts, o.draft_max, tables_guess(), o.engrams.n > 0 ? &s->engram.mix : NULL };
 }
 
 /* Calls of tools, wherever the model begins one, or as --tool-choice asks. */
@@ -378,31 +349,19 @@ static enum err_code open_engram(struct opened *s, struct err *e)
                            model_info(s->open.model)->n_vocab, e);
 }
 
-/* The weights and the drafters. The plan has to know what drafters need, so they are opened with the sketch of the
- * model first, and with the model when it is there. */
-static enum err_code load(struct opened *s, struct run_opts *ro, struct err *e)
-{
-    if (open_draft(s, e))
-        return e->code;
-    *ro = run_options(s);
-    if (!s->open.sketch || s->draft == NULL)
-        return ERR_OK;
-    draft_close(s->draft);
-    s->draft = NULL;
-    return cli_open_load(&s->open, ro, e) ? e->code : open_draft(s, e);
-}
-
 enum err_code cli_run_open(struct opened *s, struct err *e)
 {
+    const struct cli_guess g = guess(s);
     struct run_opts ro;
     double          from;
 
-    s->open.nextn = !drafts_are_off();
+    s->open.nextn = !cli_guess_off(&g);
     if (open_grammar(s, e) || cli_open_model(&s->open, e) || open_engram(s, e))
         return e->code;
     if (o.drop_oldest && !o.interactive && cli_run_drop_oldest(s, choose_ctx(s), e))
         return e->code;
-    if (load(s, &ro, e))
+    ro = run_options(s, cli_guess_off(&g));
+    if (cli_guess_open(&s->draft, &g, &s->open, &ro, s->taps, e))
         return e->code;
     if (check_prompt(s, ro.ctx_tokens, e) || cli_open_run(&s->run, &s->open, &ro, e))
         return e->code;

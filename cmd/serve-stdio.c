@@ -10,6 +10,7 @@
 #include "cli/beside.h"
 #include "cli/cache.h"
 #include "cli/cli.h"
+#include "cli/guess.h"
 #include "cli/http.h"
 #include "cli/sampling.h"
 #include "cli/table.h"
@@ -28,12 +29,12 @@ static struct {
     struct cli_model_opts model;
     struct cli_sampling sampling;
     const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *cache_dir, *examples;
-    struct cli_list engrams;
+    struct cli_list engrams, drafts;
     bool        lenient, mcp, verbose, quiet, engram_thinking;
-    int32_t     parallel, max_queue;
+    int32_t     parallel, max_queue, draft_max;
     int64_t     predict_max, kv_tokens, checkpoint_bytes, cache_bytes;
     struct cli_http_opts http;
-} o = { .parallel = PARALLEL, .max_queue = 1024, .predict_max = -1, .sampling = { .seed = -1, .logprobs = -1 }, .checkpoint_bytes = -1, .cache_bytes = 1 << 30,
+} o = { .parallel = PARALLEL, .draft_max = -1, .max_queue = 1024, .predict_max = -1, .sampling = { .seed = -1, .logprobs = -1 }, .checkpoint_bytes = -1, .cache_bytes = 1 << 30,
         .http = { .body_bytes_max = LINE_MAX_BYTES, .timeout_s = 60, .drain_s = 30, .connections_max = 64 } };
 
 static const struct opt opts[] = {
@@ -74,6 +75,7 @@ static const struct opt opts[] = {
     PATH(0, "cache-dir", "directory", "keep conversations there, go on from them", &o.cache_dir),
     INT64(0, "cache-size", "bytes", "of all of them, at most (default 1G)", &o.cache_bytes, 0),
     ROWS_RUNNING(o.model),
+    ROWS_DRAFT(&o.drafts, &o.draft_max),
     SECTION("Messages"),
     FLAG('v', "verbose", "say what runs", &o.verbose),
     FLAG('q', "quiet", "errors only", &o.quiet),
@@ -86,6 +88,8 @@ struct server {
     struct chat          *chat;
     struct grammar_vocab *vocab;
     struct run           *run;
+    struct draft         *draft; /* NULL: none */
+    int                   taps[RUN_TAPS_MAX];
     struct gen           *gen;
     struct cli_cache     *cache;
     struct cli_beside    *beside;
@@ -116,10 +120,12 @@ static enum err_code open_all(struct server *s, struct err *e)
 {
     struct run_opts ro = { .n_seq = o.parallel, .rows_max = o.model.chunk, .kv_tokens = o.kv_tokens };
     const struct cli_beside_opts bo = { &o.engrams, o.engram_thinking, o.examples };
+    const struct cli_guess guess = { &o.drafts, o.draft_max, false, NULL };
     struct stat st;
     const char *slash;
     int last;
 
+    s->open.nextn = !cli_guess_off(&guess);
     if (cli_open(&s->open, &o.model, e) || cli_open_text(&s->open, true, e) || open_chat(s, e) ||
         grammar_vocab_open(&s->vocab, s->open.text, e) || cli_open_model(&s->open, e) ||
         cli_sampling_of_model(&o.sampling, s->open.gguf, s->cli, e) ||
@@ -133,8 +139,10 @@ static enum err_code open_all(struct server *s, struct err *e)
     ro.checkpoint_bytes = o.checkpoint_bytes >= 0 ? o.checkpoint_bytes : 64 << 20;
     ro.tap_layers = &last;
     ro.n_taps = 1;
-    if (cli_open_run(&s->run, &s->open, &ro, e) ||
-        gen_open(&s->gen, &(struct gen_opts){ .run = s->run, .text = s->open.text }, e) ||
+    if (cli_guess_open(&s->draft, &guess, &s->open, &ro, s->taps, e) || cli_open_run(&s->run, &s->open, &ro, e) ||
+        (s->draft != NULL && draft_attach(s->draft, s->run, e)) ||
+        gen_open(&s->gen, &(struct gen_opts){ .run = s->run, .text = s->open.text,
+                                              .drafter = s->draft != NULL ? &draft_hook : NULL, .drafter_of = s->draft }, e) ||
         cli_beside_open(&s->beside, &bo, &s->open, s->run, e))
         return e->code;
     if (o.cache_dir != NULL &&
@@ -357,6 +365,7 @@ static void close_all(struct server *s)
     serve_close(s->serve);
     cli_cache_close(s->cache);
     gen_close(s->gen);
+    draft_close(s->draft);
     run_close(s->run);
     cli_beside_close(s->beside);
     grammar_vocab_close(s->vocab);
@@ -428,6 +437,7 @@ int main(int argc, char **argv)
     if (o.mcp && (o.batch != NULL || o.http.listen != NULL || o.lenient))
         cli_usage("--mcp goes without --batch, --listen and --lenient");
     need(&cli, "cache-size", o.cache_dir != NULL, "--cache-dir");
+    need(&cli, "draft-max", o.drafts.n > 0, "--draft");
     need(&cli, "engram-thinking", o.engrams.n > 0, "--engram");
     cli_open_check(&cli, &o.model);
     cli_sampling_check(&o.sampling);
@@ -437,6 +447,7 @@ int main(int argc, char **argv)
     close_all(&s);
     free(o.model.loras.v);
     free(o.engrams.v);
+    free(o.drafts.v);
     cli_sampling_free(&o.sampling);
     status = cli_close_stdout(status);
     if (o.batch != NULL)

@@ -30,6 +30,9 @@
 #define ROWS_ENGRAM(list, thinking) \
     LIST("engram", "file[:w]", "n-grams beside the model, of weight w; repeatable", list), \
     FLAG(0, "engram-thinking", "tables count in reasoning, too", thinking)
+#define ROWS_DRAFT(names, max) \
+    LIST("draft", "name", "guess ahead: auto, ngram, mtp, file; repeatable", names), \
+    INT32("draft-max", "n", "guesses in a step at most (default 16)", max, 0, GEN_DRAFT_MAX)
 #define ROW_CTX(m, help) INT64('c', "ctx", "tokens", help, &(m).ctx_tokens, 1)
 #define ROWS_RUNNING(m) \
     { OPT_I32, 't', "threads", "n", "default: one for each processor", &(m).n_threads, 1, 512 }, \

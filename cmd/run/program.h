@@ -13,7 +13,7 @@
 #include "cli/render.h"
 #include "cli/sampling.h"
 #include "cli/session.h"
-#include "draft/draft.h"
+#include "cli/guess.h"
 #include "gen/gen.h"
 #include "grammar/grammar.h"
 

@@ -248,3 +248,11 @@ batch()
     timeout 120 python3 "$ROOT/tests/clients/soak.py" 200 16 30 > soaked
     jq -e '.requests == 200 and .cancelled > 0' soaked
 }
+
+# How many guesses are made depends on what they cost, so none are counted here.
+@test "guesses ahead change the speed alone" {
+    timeout 120 python3 "$ROOT/tests/clients/soak.py" 60 8 10 --draft auto > soaked
+    jq -e '.requests == 60' soaked
+    fails 2 "needs --draft" chimere-serve-stdio --draft-max 2
+    fails 3 "another tokenizer" chimere-serve-stdio --draft "$TINY"
+}

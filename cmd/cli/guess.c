@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* guess.c - from --draft and --draft-max to drafters (guess.h).                                     room: cmd (cli_) */
+#include <string.h>
+
+#include "cli/guess.h"
+
+bool cli_guess_off(const struct cli_guess *g)
+{
+    if (g->max == 0)
+        return true;
+    if (g->tables_guess)
+        return false;
+    for (size_t i = 0; i < g->names->n; i++)
+        if (strcmp(g->names->v[i], "off") != 0)
+            return false;
+    return true;
+}
+
+static enum err_code open_draft(struct draft **out, const struct cli_guess *g, const struct cli_opened *x, struct err *e)
+{
+    const char *names[DRAFT_OPEN_MAX + 2];
+    struct draft_opts d = { .model = x->model, .gguf = x->gguf, .names = names, .n_max = g->max > 0 ? g->max : 0,
+                            .n_threads = x->o.n_threads, .tables = g->tables };
+
+    for (size_t i = 0; i < g->names->n && d.n_names <= DRAFT_OPEN_MAX; i++)
+        if (strcmp(g->names->v[i], "off") != 0)
+            names[d.n_names++] = g->names->v[i];
+    if (g->tables_guess)
+        names[d.n_names++] = "engram";
+    return draft_open(out, &d, e);
+}
+
+/* Layers that the drafters read, behind those that the run keeps anyway. */
+static enum err_code add_taps(struct run_opts *ro, int layers[RUN_TAPS_MAX], const struct draft *d, struct err *e)
+{
+    int mine[DRAFT_TAPS_MAX];
+    const int n = draft_taps(d, mine);
+
+    if (ro->n_taps > 0)
+        memmove(layers, ro->tap_layers, (size_t)ro->n_taps * sizeof *layers);
+    ro->tap_layers = layers;
+    for (int i = 0; i < n; i++) {
+        int at = 0;
+
+        while (at < ro->n_taps && layers[at] != mine[i])
+            at++;
+        if (at == RUN_TAPS_MAX)
+            return err_set(e, ERR_UNSUPPORTED, "drafters read more than %d layers", RUN_TAPS_MAX);
+        layers[at] = mine[i];
+        ro->n_taps = at == ro->n_taps ? at + 1 : ro->n_taps;
+    }
+    return ERR_OK;
+}
+
+enum err_code cli_guess_open(struct draft **out, const struct cli_guess *g, struct cli_opened *x, struct run_opts *ro,
+                             int layers[RUN_TAPS_MAX], struct err *e)
+{
+    *out = NULL;
+    if (cli_guess_off(g))
+        return ERR_OK;
+    if (open_draft(out, g, x, e))
+        return e->code;
+    ro->draft_max = g->max > 0 ? g->max : GEN_DRAFT_MAX;
+    if (add_taps(ro, layers, *out, e))
+        return e->code;
+    if (!x->sketch)
+        return ERR_OK;
+    draft_close(*out);
+    *out = NULL;
+    return cli_open_load(x, ro, e) ? e->code : open_draft(out, g, x, e);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* guess.h - from --draft and --draft-max to drafters and the run that they need.             room: cmd (cli_)
+ *
+ *     cli_guess_open(&draft, &g, &x, e)      after cli_open_model(): also loads the weights where they were planned
+ *     cli_open_run(&run, &x, &ro, e)         ro from cli_guess_open()
+ *     draft_attach(draft, run, e)
+ */
+#ifndef CLI_GUESS_H
+#define CLI_GUESS_H
+#include "cli/open.h"
+#include "draft/draft.h"
+
+struct cli_guess {
+    const struct cli_list   *names;  /* --draft */
+    int32_t                  max;    /* --draft-max; -1: not given */
+    bool                     tables_guess; /* the tables are a drafter, too */
+    const struct engram_mix *tables; /* NULL: none */
+};
+/* Nothing is to guess; else x.nextn should be set before cli_open_model(). */
+bool cli_guess_off(const struct cli_guess *g);
+/* *out: the drafters, NULL: none. Draft rows and the layers that drafters read come to *ro, behind its own layers; they are
+ * kept in layers. The plan has to know what drafters need, so they are opened with the sketch of the
+ * model first, and with the model when it is there. Close *out after the gen and before the run. */
+MUST_CHECK enum err_code cli_guess_open(struct draft **out, const struct cli_guess *g, struct cli_opened *x, struct run_opts *ro,
+                                        int layers[RUN_TAPS_MAX], struct err *e);
+#endif
