@@ -32,7 +32,7 @@ static struct measure_moments *moments_of(const struct gguf *g, int threads, uin
 {
     struct err              e = { 0 };
     struct measure_text     text = { .n_seq = SEQUENCES, .n_tokens = TOKENS };
-    struct measure_moments *m;
+    struct measure_moments *m = NULL;
 
     if (measure_random(&text, 256, 1, &e) || measure_moments_open(&m, g, threads, &text, seed, NULL, &e))
         fail_msg("%s", e.msg);
@@ -179,7 +179,7 @@ static void test_divergence(void **state)
     struct gguf            *g = model_of("qwen35moe-a"), *with;
     struct err              e = { 0 };
     struct measure_text     text = { .n_seq = 16, .n_tokens = 32 };
-    struct measure_moments *m;
+    struct measure_moments *m = NULL;
     struct measure         *run;
     struct eval_mean        kl;
     const struct gguf_tensor *t = gguf_find(g, "output.weight");
