@@ -74,6 +74,7 @@ static const struct opt opts[] = {
     SECTION("Running"),
     ROWS_DRAFT(&o.drafts, &o.draft_max),
     ROWS_ENGRAM(&o.engrams, &o.engram_thinking),
+    PATH(0, "context-table", "file", "a text whose n-grams count, for this run", &o.context_table),
     FLAG(0, "engram-drafts", "tables guess ahead, as --draft does", &o.engram_drafts),
     ROW_CTX(o.model, "longest prompt and answer together"),
     ROWS_RUNNING(o.model),
@@ -288,14 +289,19 @@ static enum err_code print_plan(struct opened *s, struct err *e)
     return cli_open_plan(&s->open, &ro, e) ? e->code : cli_fit_print(s->open.fit, o.json, e);
 }
 
+static bool has_tables(void)
+{
+    return o.engrams.n > 0 || o.context_table != NULL;
+}
+
 static bool tables_guess(void)
 {
-    return o.engram_drafts && o.engrams.n > 0;
+    return o.engram_drafts && has_tables();
 }
 
 static struct cli_guess guess(const struct opened *s)
 {
-    return (struct cli_guess){ &o.drafts, o.draft_max, tables_guess(), o.engrams.n > 0 ? &s->engram.mix : NULL };
+    return (struct cli_guess){ &o.drafts, o.draft_max, tables_guess(), has_tables() ? &s->engram.mix : NULL };
 }
 
 /* Calls of tools, wherever the model begins one, or as --tool-choice asks. */
@@ -341,12 +347,26 @@ static enum err_code open_grammar(struct opened *s, struct err *e)
 
 static enum err_code open_engram(struct opened *s, struct err *e)
 {
-    if (o.engrams.n == 0)
+    const char *names[ENGRAM_FILES_MAX + 1];
+    char made[CLI_ENGRAM_MADE_BYTES] = "";
+    size_t n = 0;
+    enum err_code code = ERR_OK;
+
+    if (!has_tables())
         return ERR_OK;
     if (s->open.text == NULL)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no tokenizer, so no tables", s->open.path);
-    return cli_engram_open(&s->engram, o.engrams.v, o.engrams.n, o.engram_thinking, s->open.gguf, s->open.text,
-                           model_info(s->open.model)->n_vocab, e);
+    for (; n < o.engrams.n && n < ENGRAM_FILES_MAX; n++)
+        names[n] = o.engrams.v[n];
+    if (o.context_table != NULL) {
+        code = cli_engram_make(made, o.context_table, s->open.gguf, s->open.text, o.model.n_threads, e);
+        names[n++] = made;
+    }
+    if (code == ERR_OK)
+        code = cli_engram_open(&s->engram, names, n + (o.engrams.n > ENGRAM_FILES_MAX), o.engram_thinking, s->open.gguf,
+                               s->open.text, model_info(s->open.model)->n_vocab, e);
+    cli_engram_unmake(made);
+    return code;
 }
 
 enum err_code cli_run_open(struct opened *s, struct err *e)
@@ -425,7 +445,7 @@ static enum err_code submit(struct opened *s, struct err *e)
     s->engram.mix.recital.n = 0;
     if (s->recited.n > 0 && open_recital(s, e))
         return e->code;
-    if (o.engrams.n > 0 || s->recited.n > 0) {
+    if (has_tables() || s->recited.n > 0) {
         q.memory = &engram_memory;
         q.memory_of = &s->engram.mix;
     }

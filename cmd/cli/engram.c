@@ -2,13 +2,19 @@
 /* engram.c - opens tables of n-grams for a model.                           room: cmd (cli_) */
 #include "cli/engram.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/io.h"
+#include "base/pool.h"
 #include "text/text.h"
 
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096, CONTEXT_BYTES_MAX = 256 << 20, CONTEXT_MEMORY = 64 << 20 };
 
 enum err_code cli_engram_weighted(const char *arg, char *buf, size_t buf_bytes, float *weight, float most,
                                   struct err *e)
@@ -120,4 +126,65 @@ void cli_engram_close(struct cli_engram *x)
     free(x->parts);
     free(x->spaced);
     *x = (struct cli_engram){ 0 };
+}
+
+static enum err_code build(const char *path, const char *file, const struct gguf *g, const struct text *text, struct pool *pool,
+                           struct err *e)
+{
+    const struct engram_build_opts bo = { .tokenizer = text_fingerprint(g), .day = (int64_t)time(NULL) / 86400,
+                                          .order = ENGRAM_ORDER_MAX, .memory_bytes = CONTEXT_MEMORY, .pool = pool };
+    struct engram_builder *b = NULL;
+    struct text_tokens ids = { 0 };
+    char *said = NULL;
+    size_t n = 0;
+
+    if (io_read_all(&said, &n, file, CONTEXT_BYTES_MAX, e))
+        return e->code;
+    if (n == 0)
+        e->code = err_set(e, ERR_FORMAT, "%s: is empty", file);
+    else if (text_encode(text, (struct str){ said, n }, 0, &ids, e) == ERR_OK && engram_build_open(&b, path, &bo, e) == ERR_OK) {
+        if (engram_build_tokens(b, ids.v, ids.n, e) || engram_build_end(b, e))
+            engram_build_abort(b);
+        else
+            e->code = engram_build_commit(b, NULL, e);
+    }
+    text_tokens_free(&ids);
+    free(said);
+    return e->code;
+}
+
+enum err_code cli_engram_make(char path[CLI_ENGRAM_MADE_BYTES], const char *file, const struct gguf *g, const struct text *text,
+                              int n_threads, struct err *e)
+{
+    const char *dir = getenv("TMPDIR");
+    struct pool *pool = NULL;
+
+    *e = (struct err){ 0 };
+    (void)snprintf(path, CLI_ENGRAM_MADE_BYTES - 16, "%s/chimere-XXXXXX",
+                   dir != NULL && *dir != '\0' ? dir : access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    if (mkdtemp(path) == NULL) {
+        err_errno(e, ERR_IO, errno, "%s: cannot make a directory for the table", path);
+        *path = '\0';
+        return e->code;
+    }
+    strcat(path, "/table");
+    enum err_code code = pool_open(&pool, n_threads > 0 ? n_threads : pool_cpus(), e);
+    if (code == ERR_OK)
+        code = build(path, file, g, text, pool, e);
+    pool_close(pool);
+    if (code != ERR_OK)
+        cli_engram_unmake(path);
+    return code;
+}
+
+void cli_engram_unmake(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    if (slash == NULL)
+        return;
+    unlink(path);
+    *slash = '\0';
+    rmdir(path);
+    *path = '\0';
 }

@@ -18,6 +18,13 @@ MUST_CHECK enum err_code cli_engram_open(struct cli_engram *x, const char *const
                                          const struct gguf *g, const struct text *text, int32_t n_vocab, struct err *e);
 void cli_engram_close(struct cli_engram *x); /* {0} is allowed */
 
+/* A table of the text in a file, in a directory of its own: unmake removes both, also while the table is open. path is "" after
+ * an error. ERR_FORMAT: the text is empty; ERR_LIMIT: it has more than 256 MiB. */
+enum { CLI_ENGRAM_MADE_BYTES = 4096 };
+MUST_CHECK enum err_code cli_engram_make(char path[CLI_ENGRAM_MADE_BYTES], const char *file, const struct gguf *g,
+                                         const struct text *text, int n_threads, struct err *e);
+void cli_engram_unmake(char *path);
+
 /* "FILE:weight" or "FILE": the path to buf. ERR_ARG: the weight is no number from 0 to most. */
 MUST_CHECK enum err_code cli_engram_weighted(const char *arg, char *buf, size_t buf_bytes, float *weight, float most,
                                              struct err *e);

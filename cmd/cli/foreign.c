@@ -132,7 +132,7 @@ static const struct {
 } elsewhere[] = {
     { "alias", 0, true }, { "api-key-file", 0, true }, { "batch", 0, true }, { "cache-dir", 0, true },
     { "cache-size", 0, true }, { "chat-kwargs", 0, true }, { "check", 0, false }, { "checkpoints", 0, true },
-    { "connections", 0, true }, { "cors", 0, true }, { "detokenize", 0, false },
+    { "connections", 0, true }, { "context-table", 0, true }, { "cors", 0, true }, { "detokenize", 0, false },
     { "drain", 0, true }, { "drop-oldest", 0, false }, { "engram-drafts", 0, false },
     { "errors", 0, true }, { "expert-profile", 0, true },
     { "grammar", 0, true }, { "ignore-eos", 0, false }, { "inspect", 0, false }, { "interactive", 'i', false },

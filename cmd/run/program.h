@@ -22,7 +22,7 @@ struct io_out;
 struct run_options {
     struct cli_model_opts model;
     const char *prompt, *system, *messages, *tools, *tokens, *session, *logits, *parser;
-    const char *template_file, *kwargs, *examples, *recite;
+    const char *template_file, *kwargs, *examples, *recite, *context_table;
     const char *tool_choice; /* NULL: auto */
     bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool        verbose, quiet, stream, check, engram_thinking, engram_drafts;

@@ -402,3 +402,22 @@ END
     cmp a kept
     [ -z "$(ls | grep -E 'lock|part|tmp')" ]
 }
+
+@test "--context-table: a text counts in one run, without room in the prompt, and nothing of it stays" {
+    mkdir tmp
+    export TMPDIR=$PWD/tmp
+    printf 'Notes of the house. The code of the back door is 48151623.\nThe cat is called Mirabelle Okonkwo-Strand.\n' > notes
+    ask() { chimere-run --raw --temp 0 -n 9 --context-table "$@" -p 'The code of the back door is'; }
+    [[ $(ask notes) == *48151623* ]]
+    [[ $(ask <(cat notes)) == *48151623* ]]
+    [[ $(chimere-run --raw --temp 0 -n 9 -p 'The code of the back door is') != *48151623* ]]
+    [ "$(ask notes --json | jq .usage.prompt_tokens)" -eq "$(chimere-run --raw -n 1 --json -p 'The code of the back door is' | jq .usage.prompt_tokens)" ]
+    ask notes > a
+    ask notes --engram-drafts | cmp - a
+    [ -z "$(ls tmp)" ]
+    fails 3 "is empty" chimere-run --context-table /dev/null -p a
+    fails 1 "nowhere" chimere-run --context-table nowhere -p a
+    fails 2 "no effect" chimere-run --context-table notes --tokenize -p a
+    TMPDIR=/nowhere fails 1 "directory for the table" chimere-run --context-table notes -p a
+    [ -z "$(ls tmp)" ]
+}
