@@ -160,9 +160,9 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
         grep -q "history: $other: .*; lines are not kept" shown
     done
     # A line without an end stays one; a very long file is read from its end.
-    printf 'one\ntwo' > h
-    printf '%s\n' $'\x10' '^C' /quit | CHIMERE_HISTORY=$PWD/h talk 0
-    [ "$(cat h)" = $'one\ntwo\n/quit' ]
+    printf 'one\n/stats' > h
+    printf '%s\n' $'\x10' '~ conversation' /quit | CHIMERE_HISTORY=$PWD/h talk 0
+    [ "$(cat h)" = $'one\n/stats\n/stats\n/quit' ]
     { yes nothing | head -c 5000000; echo; echo /stats; } > h
     printf '%s\n' $'\x10' '~ conversation' /quit | CHIMERE_HISTORY=$PWD/h talk 0
     [ "$(wc -c < h)" -lt 10000 ]
