@@ -92,8 +92,8 @@ static __device__ __forceinline__ void bulk_go(void *to, const void *from, unsig
     bulk_go(shared_at(to), from, n, shared_at(bar));
 }
 
-/* The same to the same place in both blocks of a cluster, whose barriers at the same place are told. Of other
- * processors than sm_90 none is asked to: there it may be slow. */
+/* The same by TMA multicast: the copy lands at one offset in the shared memory of both blocks of a cluster, and completes
+ * both blocks' mbarriers at one offset. Only on sm_90a: multicast may be slow on other GPUs. */
 static __device__ __forceinline__ void bulk_go_both(void *to, const void *from, unsigned n, uint64_t *bar)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

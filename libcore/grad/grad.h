@@ -35,6 +35,8 @@ MUST_CHECK enum err_code grad_open(struct grad **out, const struct gguf *g, int 
 MUST_CHECK enum err_code grad_open_nextn(struct grad **out, const struct gguf *g, int n_threads, struct err *e);
 /* Of a block's grad: n rows that the main stack's last layer gave become those that its output matrix multiplies. */
 void grad_hidden(const struct grad *g, float *rows, int64_t n);
+/* weight times -log p of the target in a row of n logits, which become its gradient, weight * (p - [target]). */
+double grad_cross_entropy(float *logits, int32_t n, int32_t target, float weight);
 void grad_close(struct grad *g); /* NULL is allowed */
 int     grad_n_embd(const struct grad *g);
 int32_t grad_n_vocab(const struct grad *g);

@@ -22,8 +22,7 @@ static int64_t rows_at_a_time(const struct pass *p)
     return n < p->n ? n : p->n;
 }
 
-/* -log p of the target; logits become weight * (p - [target]) */
-static double cross_entropy(float *logits, int32_t n, int32_t target, float weight)
+double grad_cross_entropy(float *logits, int32_t n, int32_t target, float weight)
 {
     float top = logits[0], at, f;
     double sum = 0.0;
@@ -55,7 +54,7 @@ static void loss_piece(void *ctx, int64_t begin, int64_t end, int worker)
         float *logits = j->logits + i * n;
 
         j->loss[i] = b->loss != NULL ? b->loss(b->loss_ctx, s, at, logits, n)
-                                     : cross_entropy(logits, n, b->seq[s].target[at], b->seq[s].weight);
+                                     : grad_cross_entropy(logits, n, b->seq[s].target[at], b->seq[s].weight);
     }
 }
 

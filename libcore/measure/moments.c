@@ -26,21 +26,9 @@ static double own_label(void *ctx, int seq, int row, float *logits, int32_t n)
 {
     const struct pass *p = ctx;
     int32_t            label = measure_draw(logits, n, rng_unit(p->seed ^ labels, (uint64_t)p->seq, (uint64_t)row));
-    float              top = logits[0], at;
-    double             sum = 0;
 
     (void)seq;
-    for (int32_t i = 1; i < n; i++)
-        top = logits[i] > top ? logits[i] : top;
-    at = logits[label] - top;
-    for (int32_t i = 0; i < n; i++) {
-        logits[i] = expf(logits[i] - top);
-        sum += (double)logits[i];
-    }
-    for (int32_t i = 0; i < n; i++)
-        logits[i] = (float)((double)logits[i] / sum);
-    logits[label] -= 1.0f;
-    return log(sum) - (double)at;
+    return grad_cross_entropy(logits, n, label, 1);
 }
 
 static void add_squares(float *sum, const float *v, int64_t n, int64_t rows)

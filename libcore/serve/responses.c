@@ -337,7 +337,7 @@ static json_t *or_null(const json_t *body, const char *key)
     return v != NULL ? json_incref(v) : json_null();
 }
 
-/* The whole of it as it is now; items NULL: it has just begun. */
+/* The response object in its present state. items NULL: nothing is written yet. */
 static json_t *response(const struct serve *s, const struct job *j, const char *status, const char *cut, json_t *items)
 {
     char id[40];
