@@ -38,7 +38,7 @@ GCC     := $(if $(findstring clang,$(shell $(CC) --version)),,-fvect-cost-model=
 ALLFLAGS = -std=c11 -pedantic -ftree-vectorize -ffp-contract=off $(GCC) -pthread $(WARN) $(SANFLAGS) $(CPPFLAGS) $(CFLAGS)
 LDLIBS   = -Wl,--as-needed -ljansson -lpcre2-8 -lzstd $(if $(filter 1,$(HTTP)),-lmicrohttpd) $(if $(filter 1,$(BLAS)),-lopenblas) $(if $(filter 1,$(EDIT)),-ledit) $(CUDA_LIB) -lm -pthread
 
-LIB_C    = $(wildcard libcore/*/*.c)
+LIB_C    = $(wildcard libcore/*/*.c libcore/*/*/*.c)
 CLI_C    = $(wildcard cmd/cli/*.c)
 NAMES    = $(patsubst cmd/%.c,chimere-%,$(wildcard cmd/*.c))
 PROGS    = $(addprefix $(BIN)/,$(NAMES))

@@ -20,6 +20,19 @@ enum {
     SIMD_AVX512_VBMI = 1 << 7,
 };
 
+/* Attributes of functions for these sets. All but TARGET_AVX2 and TARGET_AVX512 have FMA. */
+#if defined(__x86_64__)
+#define TARGET_AVX2   __attribute__((target("avx2,f16c")))
+#define TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c")))
+#define TARGET_VNNI \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")))
+#define TARGET_VBMI \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")))
+#define TARGET_AMX \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c,amx-tile,amx-int8")))
+#define TARGET_DOTS   __attribute__((target("avx2,fma,f16c")))
+#endif
+
 /* In test builds only, the environment variable CHIMERE_TEST_SIMD ("none", "avx2", "avx512",
  * "vnni", "vbmi", "all") masks the answer from above. CPUID is slow under a hypervisor: ask once and keep
  * the answer. */

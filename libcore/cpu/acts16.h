@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* acts16.h - integer products of the CPU device, one set per instruction set.      room: cpu (base quant ops)
  *
- * Every set gives the bytes of quant_dot_ints(); acts16_scalar.c is the specification.
+ * Every set gives the bytes of cpu_dot_ints(); acts16_scalar.c is the specification.
  */
 #ifndef CPU_ACTS16_H
 #define CPU_ACTS16_H
-#include "quant/quant.h"
+#include "cpu/format.h"
 
 /* n rows of weights as whole numbers, one after the other. */
 struct cpu_ints_panel {
-    struct quant_ints *u;
+    struct cpu_int_block *u;
     int                n;
     int                n_min;  /* as the type has it */
     bool               groups; /* a scale for each 32 */
@@ -17,7 +17,7 @@ struct cpu_ints_panel {
 
 /* n rows as they are stored, and the code for their type. */
 struct cpu_ints_rows {
-    quant_int_tile_fn *tile;
+    cpu_int_tile_fn *tile;
     const void        *rows;
     int64_t            row_bytes;
     int                n, n_min;
@@ -26,10 +26,10 @@ struct cpu_ints_rows {
 struct cpu_ints {
     const char *name;
     /* y[j][at + i] = <w_i, x_j> for i < w->n, j < nx; k elements, a multiple of 256 */
-    void (*dots)(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *const *x,
+    void (*dots)(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct cpu_act_block *const *x,
                  int nx, int64_t k);
     /* The same straight from stored rows; AVX2 alone has it. */
-    void (*rows)(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct quant_acts *const *x,
+    void (*rows)(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct cpu_act_block *const *x,
                  int nx, int64_t k);
 };
 

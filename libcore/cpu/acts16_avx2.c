@@ -9,11 +9,11 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "quant/x86.h"
+#include "cpu/formats/x86.h"
 
 #define TARGET __attribute__((target("avx2,fma")))
 
-enum { LANES = QUANT_INT_LANES, VECTORS = 8, DEPTH = 3, ROWS = 16, BAND = 64 };
+enum { LANES = CPU_INT_LANES, VECTORS = 8, DEPTH = 3, ROWS = 16, BAND = 64 };
 
 #include "cpu/f32_lanes.h"
 
@@ -24,13 +24,13 @@ static const _Alignas(64) float zeros[VECTORS * LANES];
 
 /* Some blocks of some rows, and vectors from block `first` on. */
 struct part {
-    const struct quant_ints        *w;     /* rows, n_row blocks apart */
-    const struct quant_acts *const *x;
+    const struct cpu_int_block        *w;     /* rows, n_row blocks apart */
+    const struct cpu_act_block *const *x;
     int64_t                         n_row, first, n_blocks;
     int                             rows, n_min;
 };
 
-#define VECTOR(j) const struct quant_acts *x##j = p->x[j] + p->first;
+#define VECTOR(j) const struct cpu_act_block *x##j = p->x[j] + p->first;
 
 /* Both halves of a line of memory in turn: the same half of many lines, one after the other, takes some
  * processors twice as long. */
@@ -59,7 +59,7 @@ TARGET static void name(float *sum, const struct part *p) \
 { \
     EACH_##n(VECTOR) \
     for (int i = 0; i < p->rows; i++, sum += LANES * (n)) { \
-        const struct quant_ints *w = p->w + i * p->n_row + p->first; \
+        const struct cpu_int_block *w = p->w + i * p->n_row + p->first; \
         const float *old = p->first == 0 ? zeros : sum; \
 \
         for (int64_t b = 0; b < p->n_blocks; b++, w++, old = sum) { \
@@ -110,7 +110,7 @@ TARGET static void less_##n(float *sum, const struct part *p) \
 { \
     EACH_##n(VECTOR) \
     for (int i = 0; i < p->rows; i++, sum += LANES * (n)) { \
-        const struct quant_ints *w = p->w + i * p->n_row; \
+        const struct cpu_int_block *w = p->w + i * p->n_row; \
 \
         EACH_##n(LESS) \
         for (int64_t b = 0; b < p->n_blocks; b++, w++) { \
@@ -143,7 +143,7 @@ static tile_fn *const less[VECTORS] = { TILES(LESS_NAME) };
 
 /* Up to ROWS rows from the panel's row r on, n vectors. */
 TARGET static void strip(float *const *y, int64_t at, const struct cpu_ints_panel *w, int r,
-                         const struct quant_acts *const *x, int n, int64_t k)
+                         const struct cpu_act_block *const *x, int n, int64_t k)
 {
     _Alignas(64) float sum[ROWS * VECTORS * LANES]; /* folded by fours: rows that are not there, too */
     int     rows = w->n - r < ROWS ? w->n - r : ROWS;
@@ -166,7 +166,7 @@ TARGET static void strip(float *const *y, int64_t at, const struct cpu_ints_pane
     put(y, at + r, sum, rows, n, pitch);
 }
 
-static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *const *x,
+static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct cpu_act_block *const *x,
                  int nx, int64_t k)
 {
     for (int j = 0; j < nx; j += VECTORS)
@@ -176,18 +176,18 @@ static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, co
 
 /* Up to VECTORS vectors by up to ROWS rows, a few blocks deep: vectors stay in the first-level cache meanwhile. */
 TARGET static void some_rows(float *const *y, int64_t at, const struct cpu_ints_rows *w,
-                             const struct quant_acts *const *x, int nx, int64_t k, int64_t ahead)
+                             const struct cpu_act_block *const *x, int nx, int64_t k, int64_t ahead)
 {
     enum { L1_BYTES = 24576, READ = 896 };
     _Alignas(64) float       sum[ROWS * VECTORS * LANES], minima[ROWS * VECTORS * LANES];
-    const struct quant_acts *even[VECTORS];
+    const struct cpu_act_block *even[VECTORS];
     int                      n = (nx + 1) / 2 * 2, most = L1_BYTES / (n * READ);
     int64_t                  n_blocks = k / 256, pitch = (int64_t)n * LANES;
-    struct quant_int_tile    t = { .rows = w->rows, .row_bytes = w->row_bytes, .ahead = ahead, .n_rows = w->n, .n = n,
+    struct cpu_int_tile    t = { .rows = w->rows, .row_bytes = w->row_bytes, .ahead = ahead, .n_rows = w->n, .n = n,
                                    .x = even, .sum = sum, .less = minima };
     size_t                   bytes = (size_t)((w->n + 3) / 4 * 4 * pitch) * sizeof *sum;
 
-    most = most < QUANT_TILE_BLOCKS ? most : QUANT_TILE_BLOCKS;
+    most = most < CPU_TILE_BLOCKS ? most : CPU_TILE_BLOCKS;
     for (int j = 0; j < n; j++)
         even[j] = x[j < nx ? j : nx - 1];
     memset(sum, 0, bytes);
@@ -202,7 +202,7 @@ TARGET static void some_rows(float *const *y, int64_t at, const struct cpu_ints_
 }
 
 /* BAND rows pass all vectors, ROWS at a time; with the first of them, what is as many rows further on is fetched. */
-static void rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct quant_acts *const *x, int nx,
+static void rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct cpu_act_block *const *x, int nx,
                  int64_t k)
 {
     int band = nx > VECTORS ? BAND : ROWS;

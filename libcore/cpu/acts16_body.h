@@ -18,7 +18,7 @@
 #define TWO_ROWS(a, b) \
     _mm512_add_epi32(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_shuffle_i64x2(a, b, 0xee))
 
-#define VECTOR(r, j)    const struct quant_acts *x##j = x[j];
+#define VECTOR(r, j)    const struct cpu_act_block *x##j = x[j];
 #define NEXT(r, j)      x##j++;
 #define ZERO(r, j) \
     __m512 sum01##j = _mm512_setzero_ps(), sum23##j = sum01##j, less01##j = sum01##j, less23##j = sum01##j;
@@ -53,10 +53,10 @@ TARGET static inline __m128 fold_4(__m512 a, __m512 b)
     w = _mm512_load_si512(w2->w + i); COLS(STEP, 2) \
     w = _mm512_load_si512(w3->w + i); COLS(STEP, 3)
 #define TILE_4(COLS, name) \
-TARGET static void name(float *const *y, int64_t out, const struct quant_ints *const row[4], \
-                        const struct quant_acts *const *x, int64_t k, int n_min) \
+TARGET static void name(float *const *y, int64_t out, const struct cpu_int_block *const row[4], \
+                        const struct cpu_act_block *const *x, int64_t k, int n_min) \
 { \
-    const struct quant_ints *w0 = row[0], *w1 = row[1], *w2 = row[2], *w3 = row[3]; \
+    const struct cpu_int_block *w0 = row[0], *w1 = row[1], *w2 = row[2], *w3 = row[3]; \
     COLS(VECTOR, 0) \
     COLS(ZERO, 0) \
     for (int64_t b = 0; b < k / 256; b++, w0++, w1++, w2++, w3++) { \
@@ -103,12 +103,12 @@ TILE_4(COLS_3, tile_4x3)
     f = _mm512_permutex2var_ps(s0, _mm512_add_epi32(place, _mm512_set1_epi32(i / 32 + (g))), s1); \
     GROUP_ADD(0, which, half) \
     GROUP_ADD(1, which, half)
-TARGET static void group_tile(float *const *y, int64_t out, const struct quant_ints *const row[4],
-                              const struct quant_acts *const *x, int64_t k)
+TARGET static void group_tile(float *const *y, int64_t out, const struct cpu_int_block *const row[4],
+                              const struct cpu_act_block *const *x, int64_t k)
 {
     const __m512i place = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 16, 16, 16, 16, 16, 16, 16, 16);
-    const struct quant_ints *w0 = row[0], *w1 = row[1];
-    const struct quant_acts *x0 = x[0], *x1 = x[1];
+    const struct cpu_int_block *w0 = row[0], *w1 = row[1];
+    const struct cpu_act_block *x0 = x[0], *x1 = x[1];
     __m512 sum0 = _mm512_setzero_ps(), sum1 = sum0;
 
     for (int64_t b = 0; b < k / 256; b++, w0++, w1++, x0++, x1++) {
@@ -132,11 +132,11 @@ TARGET static void group_tile(float *const *y, int64_t out, const struct quant_i
 }
 
 /* Four rows (or two) from the panel's row i on by up to three vectors (two), into part[vector][row]. */
-TARGET static void tile(float part[3][4], const struct cpu_ints_panel *w, int i, const struct quant_acts *const *x, int n,
+TARGET static void tile(float part[3][4], const struct cpu_ints_panel *w, int i, const struct cpu_act_block *const *x, int n,
                         int64_t k)
 {
-    const struct quant_ints *row[4];
-    const struct quant_acts *const two[2] = { x[0], x[n - 1] };
+    const struct cpu_int_block *row[4];
+    const struct cpu_act_block *const two[2] = { x[0], x[n - 1] };
     float *const             to[3] = { part[0], part[1], part[2] };
 
     for (int r = 0; r < 4; r++)
@@ -147,7 +147,7 @@ TARGET static void tile(float part[3][4], const struct cpu_ints_panel *w, int i,
         (n == 3 ? tile_4x3 : n == 2 ? tile_4x2 : tile_4x1)(to, 0, row, x, k, w->n_min);
 }
 
-TARGET static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct quant_acts *const *x,
+TARGET static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct cpu_act_block *const *x,
                         int nx, int64_t k)
 {
     int rows = w->groups ? 2 : 4, vectors = w->groups ? 2 : 3;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* acts8.h - products with activations of 8 bits, of several vectors.             room: cpu (base quant ops)
  *
- * Every set gives the bytes of quant_dot_ints() with QUANT_ACTS_I8; acts8_scalar.c is the specification.
+ * Every set gives the bytes of cpu_dot_ints() with QUANT_ACTS_I8; acts8_scalar.c is the specification.
  */
 #ifndef CPU_ACTS8_H
 #define CPU_ACTS8_H
-#include "quant/quant.h"
+#include "cpu/format.h"
 
-/* n rows of weights as they are stored, row_bytes apart, or laid out (quant_lay_fn), which vnni and amx take. */
+/* n rows of weights as they are stored, row_bytes apart, or laid out (cpu_lay_fn), which vnni and amx take. */
 struct cpu_bytes_rows {
-    const struct quant_type *type;
+    const struct cpu_format *format;
     const char              *rows;
     int64_t                  row_bytes;
     int64_t                  n;
@@ -19,14 +19,14 @@ struct cpu_bytes_rows {
 
 /* What `buf` has of vectors since the last call, if nobody else has written there and they are the same: x NULL for nothing. */
 struct cpu_bytes_kept {
-    const struct quant_acts *const *x;
+    const struct cpu_act_block *const *x;
     int                             n, n_min;
 };
 /* n vectors; their products with the rows are y[j][at ...]. */
 struct cpu_bytes_vectors {
     float *const                   *y;
     int64_t                         at;
-    const struct quant_acts *const *x;
+    const struct cpu_act_block *const *x;
     int                             n;
     struct cpu_bytes_kept          *kept; /* or NULL */
 };
@@ -61,8 +61,8 @@ enum { CPU_BYTES_VECTORS = 4, CPU_BYTES_FOUR = 4, CPU_BYTES_STRIP = 16, CPU_BYTE
 
 /* Some rows and, where a tile gets it, the blocks of them that it takes. */
 struct cpu_bytes_part {
-    const struct quant_codes       *w;     /* n_row blocks apart, as take() leaves them */
-    const struct quant_acts *const *x;
+    const struct cpu_code_block       *w;     /* n_row blocks apart, as take() leaves them */
+    const struct cpu_act_block *const *x;
     int64_t                         n_row, first, n_blocks;
     int                             rows, low, n_min; /* low: what codes are more by than weights' */
     const char                     *next;            /* stored rows to fetch to the second-level cache meanwhile */
@@ -70,23 +70,23 @@ struct cpu_bytes_part {
 };
 struct cpu_bytes_code {
     /* n rows of n_row blocks from `rows` on, and after them the last again until they are a multiple of CPU_BYTES_FOUR */
-    void (*take)(struct quant_codes *to, const struct quant_type *t, const char *rows, int64_t row_bytes, int64_t n,
+    void (*take)(struct cpu_code_block *to, const struct cpu_format *t, const char *rows, int64_t row_bytes, int64_t n,
                  int64_t n_row);
-    int (*low)(const struct quant_type *t);
+    int (*low)(const struct cpu_format *t);
     /* Up to CPU_BYTES_STRIP rows by n vectors: y[j][at ...] */
-    void (*strip)(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct quant_type *t, int n);
+    void (*strip)(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct cpu_format *t, int n);
     int few; /* vectors, for which rows stay in the first-level cache; of more, in the second */
 };
 void   cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,
-                      struct quant_codes *buf);
+                      struct cpu_code_block *buf);
 size_t cpu_bytes_need(int64_t k);
 
 /* Of AVX2: n rows of n_row blocks taken apart, to the order of the row or to steps (codes_avx2). */
-void cpu_bytes_codes(struct quant_codes *to, struct cpu_bytes_rows w, int64_t n_row, bool steps);
+void cpu_bytes_codes(struct cpu_code_block *to, struct cpu_bytes_rows w, int64_t n_row, bool steps);
 /* Rows taken apart to a panel; a strip by a tile, which adds sums of its blocks to sum[row][vector][lane], those of repeated
  * rows, too, and begins them at block 0. */
 typedef void cpu_bytes_tile_fn(float *sum, const struct cpu_bytes_part *p);
-void cpu_bytes_take(struct quant_codes *to, const struct quant_type *t, const char *rows, int64_t row_bytes, int64_t n,
+void cpu_bytes_take(struct cpu_code_block *to, const struct cpu_format *t, const char *rows, int64_t row_bytes, int64_t n,
                     int64_t n_row);
 void cpu_bytes_strip(float *const *y, int64_t at, struct cpu_bytes_part *p, cpu_bytes_tile_fn *tile, int n);
 #endif

@@ -12,16 +12,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "quant/x86_columns.h"
+#include "cpu/formats/acts8_columns.h"
 
 #define TARGET TARGET_AMX
 
 /* Rows and vectors of a tile; vectors for which taking rows apart to columns does not pay; steps that tiles are ahead, and
  * buffers for their sums; blocks taken apart at a time by pairs of rows. */
 enum { SIDE = 16, FEW = 24, AHEAD = 2, RING = 4, SOME = 2 };
-enum { FETCHED = 3072 }; /* bytes ahead, as one vector's rows (quant/fours_body.h) */
+enum { FETCHED = 3072 }; /* bytes ahead, as one vector's rows (cpu/formats/acts8_vbmi_body.h) */
 
-/* 32 elements of 16 vectors: the same group of all blocks, then the next group, as in struct quant_columns. */
+/* 32 elements of 16 vectors: the same group of all blocks, then the next group, as in struct cpu_columns. */
 typedef int8_t columns[8][SIDE][4];
 typedef int8_t vectors[SIDE][32];
 /* Numbers of those groups of rows or vectors; halves: of their first 16 elements, then of the others. */
@@ -36,7 +36,7 @@ struct packed {
 };
 
 struct part {
-    struct quant_columns w;
+    struct cpu_columns w;
     struct packed        x;
     int                  n_min;
     int64_t              each; /* lines of w.next that a step fetches */
@@ -178,10 +178,10 @@ TARGET static inline void turn_8(void *to, size_t step, const void *const from[S
 }
 
 /* n vectors, the last one again where they are not 16. */
-TARGET static void pack(struct packed to, const struct quant_acts *const *x, int n, int64_t n_row, int n_min)
+TARGET static void pack(struct packed to, const struct cpu_act_block *const *x, int n, int64_t n_row, int n_min)
 {
     for (int64_t b = 0; b < n_row; b++) {
-        const struct quant_acts *a[SIDE];
+        const struct cpu_act_block *a[SIDE];
         const void              *from[SIDE];
 
         for (int j = 0; j < SIDE; j++) {
@@ -206,10 +206,10 @@ TARGET static void pack(struct packed to, const struct quant_acts *const *x, int
 }
 
 /* Block b of 16 rows that were taken apart by pairs, `pitch` blocks of each. */
-TARGET static void take_block(const struct quant_columns *to, int64_t b, const struct quant_codes *u, int64_t pitch,
-                              const struct quant_type *t)
+TARGET static void take_block(const struct cpu_columns *to, int64_t b, const struct cpu_code_block *u, int64_t pitch,
+                              const struct cpu_format *t)
 {
-    const struct quant_codes *row[SIDE];
+    const struct cpu_code_block *row[SIDE];
     const void               *from[SIDE];
     const __m512i             less = _mm512_set1_epi8(t->low > 0 ? -128 : 0);
     __m512i                   v[8];
@@ -219,7 +219,7 @@ TARGET static void take_block(const struct quant_columns *to, int64_t b, const s
         row[columns_second(p)] = u + (2 * p + 1) * pitch;
     }
     for (int s = 0; s < 8; s++) {
-        const struct quant_codes *const *of = row + s / 4 * (columns_second(0) - columns_first(0));
+        const struct cpu_code_block *const *of = row + s / 4 * (columns_second(0) - columns_first(0));
 
 #define CODES(p) v[p] = _mm512_xor_si512(_mm512_load_si512(of[columns_first(p)]->code + s % 4 * 64), less);
         EACH_8(CODES)
@@ -252,29 +252,29 @@ TARGET static void take_block(const struct quant_columns *to, int64_t b, const s
 }
 
 /* Up to 16 rows, the last one again where they are fewer. */
-TARGET static void take(struct quant_columns *to, struct cpu_bytes_rows w)
+TARGET static void take(struct cpu_columns *to, struct cpu_bytes_rows w)
 {
-    _Alignas(64) struct quant_codes u[SIDE * SOME];
-    const int64_t block = 256 / w.type->block_elems * w.type->block_bytes;
+    _Alignas(64) struct cpu_code_block u[SIDE * SOME];
+    const int64_t block = quant_row_bytes(w.format->type, 256);
     const char   *row[SIDE];
 
     if (w.laid) {
-        w.type->columns_laid(to, w.rows);
+        w.format->columns_laid(to, w.rows);
         return;
     }
     for (int r = 0; r < SIDE; r++)
         row[r] = w.rows + (r < w.n ? r : w.n - 1) * w.row_bytes;
-    if (w.type->columns_vbmi != NULL) {
-        w.type->columns_vbmi(to, row);
+    if (w.format->columns_vbmi != NULL) {
+        w.format->columns_vbmi(to, row);
         return;
     }
     for (int64_t b = 0; b < to->n_row; b += SOME) {
         const int64_t m = to->n_row - b < SOME ? to->n_row - b : SOME;
 
         for (int p = 0; p < 8; p++)
-            w.type->pair_vbmi(u + 2 * p * m, row[columns_first(p)] + b * block, row[columns_second(p)] + b * block, m);
+            w.format->pair_vbmi(u + 2 * p * m, row[columns_first(p)] + b * block, row[columns_second(p)] + b * block, m);
         for (int64_t i = 0; i < m; i++)
-            take_block(to, b + i, u + i, m, w.type);
+            take_block(to, b + i, u + i, m, w.format);
     }
 }
 
@@ -315,7 +315,7 @@ TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
 {
     _Alignas(64) float sum[8 * SIDE * SIDE];
     const int64_t      n = 8 * n_row, tiles = (v.n + SIDE - 1) / SIDE;
-    struct part        p = { .w = { .n_row = n_row }, .n_min = w.type->n_min };
+    struct part        p = { .w = { .n_row = n_row }, .n_min = w.format->n_min };
     int                configured = 0;
 
     p.w.code = (void *)buf;
@@ -332,18 +332,18 @@ TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
 
         p.w.next = w.rows + (r + rows) * w.row_bytes;
         p.w.lines = rest > 0 ? 4 : 0; /* half of them; steps fetch the others */
-        take(&p.w, (struct cpu_bytes_rows){ w.type, w.rows + r * w.row_bytes, w.row_bytes, rows, w.laid, NULL });
+        take(&p.w, (struct cpu_bytes_rows){ w.format, w.rows + r * w.row_bytes, w.row_bytes, rows, w.laid, NULL });
         p.each = (w.rows + (r + rows + rest) * w.row_bytes - p.w.next + 64 * n * tiles - 1) / (64 * n * tiles);
         for (int j = 0; j < v.n; j += SIDE) {
             const int m = v.n - j < SIDE ? v.n - j : SIDE, fours = (m + 3) / 4;
 
             if (fours != configured)
-                configure(4 * fours, w.type->sub_16);
+                configure(4 * fours, w.format->sub_16);
             configured = fours;
             p.x = packed_at(buf + j / SIDE * n * PACKED_BYTES, n);
             for (int i = j; i < j + m; i++)
                 _mm_prefetch((const char *)(v.y[i] + v.at + r), _MM_HINT_T0);
-            lanes[w.type->sub_16][fours - 1](sum, &p);
+            lanes[w.format->sub_16][fours - 1](sum, &p);
             put(v.y + j, v.at + r, sum, rows, m);
         }
     }
@@ -354,16 +354,16 @@ TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
 TARGET static void few_laid(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t n_row, char *buf)
 {
     _Alignas(64) float  sum[8 * SIDE * SIDE];
-    const struct packed x = packed_at(buf + n_row * QUANT_LAID_BUF, 8 * n_row);
+    const struct packed x = packed_at(buf + n_row * CPU_LAID_BUF, 8 * n_row);
     const int           twos = (v.n + 1) / 2;
 
-    if (!is_kept(v, w.type->n_min))
-        pack(x, v.x, v.n, n_row, w.type->n_min);
-    configure(2 * twos, w.type->sub_16);
+    if (!is_kept(v, w.format->n_min))
+        pack(x, v.x, v.n, n_row, w.format->n_min);
+    configure(2 * twos, w.format->sub_16);
     for (int64_t r = 0; r < w.n; r += SIDE) {
         const char *rows = w.rows + r * w.row_bytes, *next = r + SIDE < w.n ? rows + SIDE * w.row_bytes : w.next;
 
-        w.type->tiles_laid(&(struct quant_tiles){ rows, n_row, (const int8_t(*)[SIDE][32])x.q, (const float(*)[SIDE])x.scale,
+        w.format->tiles_laid(&(struct cpu_tiles){ rows, n_row, (const int8_t(*)[SIDE][32])x.q, (const float(*)[SIDE])x.scale,
                                                   (const float(*)[2][SIDE])x.sum, twos, buf, sum, next });
         put(v.y, v.at + r, sum, SIDE, v.n);
     }
@@ -372,7 +372,7 @@ TARGET static void few_laid(struct cpu_bytes_rows w, struct cpu_bytes_vectors v,
 
 static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
-    if (w.laid && v.n > QUANT_LAID_VECTORS && v.n <= SIDE) {
+    if (w.laid && v.n > CPU_LAID_VECTORS && v.n <= SIDE) {
         few_laid(w, v, k / 256, buf);
         return;
     }
@@ -392,7 +392,7 @@ static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,
 static size_t need(int64_t k)
 {
     const int64_t n_row = (k + 255) / 256;
-    /* few_laid() takes less than `many`: QUANT_LAID_BUF and one of its four or more packs of vectors */
+    /* few_laid() takes less than `many`: CPU_LAID_BUF and one of its four or more packs of vectors */
     const size_t few = cpu_bytes_vnni.need(k), many = (size_t)(8 * n_row * (ROWS_BYTES + most(n_row) / SIDE * PACKED_BYTES));
 
     return few > many ? few : many;

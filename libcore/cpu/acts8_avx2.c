@@ -8,18 +8,18 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "quant/x86.h"
+#include "cpu/formats/x86.h"
 
 #define TARGET TARGET_DOTS
 
-enum { LANES = QUANT_INT_LANES, VECTORS = CPU_BYTES_VECTORS, DEPTH = CPU_BYTES_DEPTH, ROWS = CPU_BYTES_STRIP };
+enum { LANES = CPU_INT_LANES, VECTORS = CPU_BYTES_VECTORS, DEPTH = CPU_BYTES_DEPTH, ROWS = CPU_BYTES_STRIP };
 
 #include "cpu/f32_lanes.h"
 
 #define LOAD(p) _mm256_load_si256((const void *)(p))
 #define ONES    _mm256_set1_epi16(1)
 
-#define VECTOR(j)    const struct quant_acts *x##j = p->x[j] + p->first;
+#define VECTOR(j)    const struct cpu_act_block *x##j = p->x[j] + p->first;
 #define SUM(j)       __m256 s##j = p->first == 0 ? _mm256_setzero_ps() : _mm256_load_ps(sum + LANES * (j));
 #define PUT(j)       _mm256_store_ps(sum + LANES * (j), s##j);
 #define CODES(i)     const __m256i w##i = LOAD(w->code + 32 * (i));
@@ -74,7 +74,7 @@ TARGET static void kind##_##n(float *sum, const struct cpu_bytes_part *p) \
 { \
     EACH_##n(VECTOR) \
     for (int i = 0; i < p->rows; i++, sum += LANES * (n)) { \
-        const struct quant_codes *w = p->w + i * p->n_row + p->first; \
+        const struct cpu_code_block *w = p->w + i * p->n_row + p->first; \
 \
         EACH_##n(SUM) \
         for (int64_t b = 0; b < p->n_blocks; b++, w++) { \
@@ -114,7 +114,7 @@ TARGET static void less_##n(float *sum, const struct cpu_bytes_part *p) \
 { \
     EACH_##n(VECTOR) \
     for (int i = 0; i < p->rows; i += 2, sum += 2 * LANES * (n)) { \
-        const struct quant_codes *w = p->w + i * p->n_row, *v = w + p->n_row; \
+        const struct cpu_code_block *w = p->w + i * p->n_row, *v = w + p->n_row; \
         float *next = sum + LANES * (n); \
 \
         EACH_##n(LESS) \
@@ -140,7 +140,7 @@ LESS_TILE(3)
 LESS_TILE(4)
 static cpu_bytes_tile_fn *const minima[VECTORS] = { less_1, less_2, less_3, less_4 };
 
-static cpu_bytes_tile_fn *const *tiles(const struct quant_type *t)
+static cpu_bytes_tile_fn *const *tiles(const struct cpu_format *t)
 {
     if (t->sub_16)
         return t->span <= 32 ? halves_8 : t->span <= 64 ? halves_4 : halves_2;
@@ -168,7 +168,7 @@ TARGET void cpu_bytes_strip(float *const *y, int64_t at, struct cpu_bytes_part *
 static int panel_rows(int64_t k, bool few)
 {
     enum { L1_BYTES = 16384, L2_BYTES = 196608 };
-    int64_t row = (k > 0 ? (k + 255) / 256 : 1) * (int64_t)sizeof(struct quant_codes);
+    int64_t row = (k > 0 ? (k + 255) / 256 : 1) * (int64_t)sizeof(struct cpu_code_block);
     int64_t n = (few ? L1_BYTES : L2_BYTES) / row;
 
     return n < 4 ? 4 : n > 3 * ROWS ? 3 * ROWS : (int)n / 4 * 4;
@@ -187,16 +187,16 @@ static void fetch_by(struct cpu_bytes_part *p, int64_t n, const char *at, int64_
 }
 
 void cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,
-                    struct quant_codes *buf)
+                    struct cpu_code_block *buf)
 {
-    struct cpu_bytes_part p = { .n_row = k / 256, .low = code->low(w.type), .n_min = w.type->n_min };
+    struct cpu_bytes_part p = { .n_row = k / 256, .low = code->low(w.format), .n_min = w.format->n_min };
     int panel = panel_rows(k, v.n <= code->few);
 
     for (int64_t r = 0; r < w.n; r += panel) {
         int64_t n = w.n - r < panel ? w.n - r : panel, bytes = w.row_bytes;
         const char *at = w.rows + r * bytes;
 
-        code->take(buf, w.type, at, bytes, n, p.n_row);
+        code->take(buf, w.format, at, bytes, n, p.n_row);
         fetch_by(&p, (n + ROWS - 1) / ROWS * ((v.n + VECTORS - 1) / VECTORS), at, n * bytes, w.rows + w.n * bytes);
         for (int j = 0; j < v.n; j += VECTORS)
             for (int64_t i = 0; i < n; i += ROWS) {
@@ -207,7 +207,7 @@ void cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, 
                 p.rows = n - i < ROWS ? (int)(n - i) : ROWS;
                 for (int l = j; l < j + m; l++)
                     _mm_prefetch((const char *)(v.y[l] + v.at + r + i), _MM_HINT_T0);
-                code->strip(v.y + j, v.at + r + i, &p, w.type, m);
+                code->strip(v.y + j, v.at + r + i, &p, w.format, m);
                 p.next += p.n_next;
             }
     }
@@ -215,18 +215,18 @@ void cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w, 
 
 size_t cpu_bytes_need(int64_t k)
 {
-    return (size_t)panel_rows(k, false) * (size_t)((k + 255) / 256) * sizeof(struct quant_codes);
+    return (size_t)panel_rows(k, false) * (size_t)((k + 255) / 256) * sizeof(struct cpu_code_block);
 }
 
-void cpu_bytes_codes(struct quant_codes *to, struct cpu_bytes_rows w, int64_t n_row, bool steps)
+void cpu_bytes_codes(struct cpu_code_block *to, struct cpu_bytes_rows w, int64_t n_row, bool steps)
 {
-    bool follow = w.row_bytes == n_row * 256 / w.type->block_elems * w.type->block_bytes; /* each other */
+    bool follow = w.row_bytes == quant_row_bytes(w.format->type, n_row * 256); /* each other */
 
     for (int64_t i = 0, m = follow ? w.n : 1; i < w.n; i += m)
-        w.type->codes_avx2(to + i * n_row, w.rows + i * w.row_bytes, m * n_row * 256, steps);
+        w.format->codes_avx2(to + i * n_row, w.rows + i * w.row_bytes, m * n_row * 256, steps);
 }
 
-void cpu_bytes_take(struct quant_codes *to, const struct quant_type *t, const char *rows, int64_t row_bytes, int64_t n,
+void cpu_bytes_take(struct cpu_code_block *to, const struct cpu_format *t, const char *rows, int64_t row_bytes, int64_t n,
                     int64_t n_row)
 {
     cpu_bytes_codes(to, (struct cpu_bytes_rows){ t, rows, row_bytes, n, false, NULL }, n_row, true);
@@ -234,12 +234,12 @@ void cpu_bytes_take(struct quant_codes *to, const struct quant_type *t, const ch
         memcpy(to + i * n_row, to + (n - 1) * n_row, (size_t)n_row * sizeof *to);
 }
 
-static int low(const struct quant_type *t)
+static int low(const struct cpu_format *t)
 {
     return tiles(t) == signs ? 0 : t->low;
 }
 
-static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct quant_type *t, int n)
+static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct cpu_format *t, int n)
 {
     cpu_bytes_strip(y, at, p, tiles(t)[n - 1], n);
 }

@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "quant/x86_fours.h"
+#include "cpu/formats/acts8_vbmi.h"
 
 #define TARGET TARGET_VNNI
 
@@ -27,7 +27,7 @@
 #define STEP(r, s) _mm512_load_si512(ROW((r) + (s) / 4)->code + (s) % 4 * 64)
 
 /* Of vector j: sums of rows 0 and 1, of rows 2 and 3, what they lose, and whole numbers of a block. */
-#define VECTOR(j) const struct quant_acts *x##j = p->x[j];
+#define VECTOR(j) const struct cpu_act_block *x##j = p->x[j];
 #define SUMS(j)   __m512 s##j = _mm512_setzero_ps(), t##j = s##j;
 #define LESS(j)   __m512 l##j = _mm512_setzero_ps(), m##j = l##j;
 #define DOTS(j)   __m512i a##j, c##j;
@@ -172,7 +172,7 @@ TARGET static void kind##_##n(float *const *y, int64_t at, const struct cpu_byte
     (void)high; \
     EACH_##n(VECTOR) \
     for (int i = 0; i < p->rows; i += 4) { \
-        const struct quant_codes *w = p->w + i * n_row; \
+        const struct cpu_code_block *w = p->w + i * n_row; \
 \
         EACH_4(SUMS) \
         BEGIN_##kind(n) \
@@ -199,24 +199,24 @@ TILES(minima)
 TILES(halves)
 TILES(halves_minima)
 
-static tile_fn *const *tiles(const struct quant_type *t)
+static tile_fn *const *tiles(const struct cpu_format *t)
 {
     if (t->sub_16)
         return t->n_min > 0 ? halves_minima : halves;
     return t->n_min > 0 ? minima : whole;
 }
 
-static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct quant_type *t, int n)
+static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct cpu_format *t, int n)
 {
     tiles(t)[n - 1](y, at, p);
 }
 
-static int low(const struct quant_type *t)
+static int low(const struct cpu_format *t)
 {
     return t->low > 0 ? 128 : 0;
 }
 
-static void take(struct quant_codes *to, const struct quant_type *t, const char *rows, int64_t row_bytes, int64_t n,
+static void take(struct cpu_code_block *to, const struct cpu_format *t, const char *rows, int64_t row_bytes, int64_t n,
                  int64_t n_row)
 {
     for (int64_t i = 0; i < n || i % CPU_BYTES_FOUR != 0; i += 2) {
@@ -229,17 +229,17 @@ static void take(struct quant_codes *to, const struct quant_type *t, const char 
 void cpu_bytes_laid(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf, int64_t ahead)
 {
     enum { L2_BYTES = 196608 };
-    const int64_t some = QUANT_LAID * (L2_BYTES / (QUANT_LAID * w.row_bytes) + 1), rows = v.n > QUANT_LAID_VECTORS ? some : w.n;
+    const int64_t some = CPU_LAID * (L2_BYTES / (CPU_LAID * w.row_bytes) + 1), rows = v.n > CPU_LAID_VECTORS ? some : w.n;
 
     for (int64_t r = 0; r < w.n; r += rows)
-        for (int j = 0; j < v.n; j += QUANT_LAID_VECTORS)
-            w.type->dots_laid(&(struct quant_laid){ .rows = w.rows + r * w.row_bytes,
+        for (int j = 0; j < v.n; j += CPU_LAID_VECTORS)
+            w.format->dots_laid(&(struct cpu_laid){ .rows = w.rows + r * w.row_bytes,
                                                     .n_rows = w.n - r < rows ? w.n - r : rows,
                                                     .n_row = k / 256,
                                                     .x = v.x + j,
                                                     .y = v.y + j,
                                                     .at = v.at + r,
-                                                    .n = v.n - j < QUANT_LAID_VECTORS ? v.n - j : QUANT_LAID_VECTORS,
+                                                    .n = v.n - j < CPU_LAID_VECTORS ? v.n - j : CPU_LAID_VECTORS,
                                                     .buf = buf,
                                                     .ahead = j > 0 ? 0 : ahead,
                                                     .next = r + rows < w.n ? w.rows + (r + rows) * w.row_bytes : w.next });
@@ -248,7 +248,7 @@ void cpu_bytes_laid(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t
 static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
     static const struct cpu_bytes_code code = { take, low, strip, 16 };
-    enum { AHEAD = 6144 }; /* as one vector's rows (quant/fours_body.h) */
+    enum { AHEAD = 6144 }; /* as one vector's rows (cpu/formats/acts8_vbmi_body.h) */
 
     if (w.laid) {
         cpu_bytes_laid(w, v, k, buf, AHEAD);
@@ -259,7 +259,7 @@ static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,
 
 static size_t need(int64_t k)
 {
-    const size_t panel = cpu_bytes_need(k), laid = (size_t)((k + 255) / 256) * QUANT_LAID_BUF;
+    const size_t panel = cpu_bytes_need(k), laid = (size_t)((k + 255) / 256) * CPU_LAID_BUF;
 
     return panel > laid ? panel : laid;
 }

@@ -7,12 +7,12 @@
 #include <immintrin.h>
 
 #include "cpu/acts8.h"
-#include "quant/x86.h"
+#include "cpu/formats/x86.h"
 
-enum { LANES = QUANT_INT_LANES };
+enum { LANES = CPU_INT_LANES };
 
 #define LOAD(p)   _mm256_load_si256((const void *)(p))
-#define VECTOR(j) const struct quant_acts *x##j = p->x[j] + p->first;
+#define VECTOR(j) const struct cpu_act_block *x##j = p->x[j] + p->first;
 #define SUM(j)    __m256 s##j = p->first == 0 ? _mm256_setzero_ps() : _mm256_load_ps(sum + LANES * (j));
 #define PUT(j)    _mm256_store_ps(sum + LANES * (j), s##j);
 
@@ -61,7 +61,7 @@ TARGET static void kind##_##n(float *sum, const struct cpu_bytes_part *p) \
     (void)less_second; \
     EACH_##n(VECTOR) \
     for (int i = 0; i < p->rows; i++, sum += LANES * (n)) { \
-        const struct quant_codes *w = p->w + i * p->n_row + p->first; \
+        const struct cpu_code_block *w = p->w + i * p->n_row + p->first; \
 \
         EACH_##n(SUM) \
         for (int64_t b = 0; b < p->n_blocks; b++, w++) { \
@@ -82,24 +82,24 @@ TILES(more, MORE)
 TILES(halves, PLAIN)
 
 /* Whether codes come with signs (codes_avx2). */
-static bool with_signs(const struct quant_type *t)
+static bool with_signs(const struct cpu_format *t)
 {
     return !t->sub_16 && t->span > 128;
 }
 
-static int low(const struct quant_type *t)
+static int low(const struct cpu_format *t)
 {
     return with_signs(t) ? 128 : t->low;
 }
 
-static cpu_bytes_tile_fn *const *tiles(const struct quant_type *t)
+static cpu_bytes_tile_fn *const *tiles(const struct cpu_format *t)
 {
     if (t->sub_16)
         return halves;
     return with_signs(t) ? more : whole;
 }
 
-static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct quant_type *t, int n)
+static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct cpu_format *t, int n)
 {
     cpu_bytes_strip(y, at, p, tiles(t)[n - 1], n);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* copy.c - weights in memory of their own.
  *
- * Pieces are where they are in what is copied, and so are 16 rows of them that are laid out side by side (quant.h). Pages that
+ * Pieces are where they are in what is copied, and so are 16 rows of them that are laid out side by side (format.h). Pages that
  * hold nothing wanted are never touched, and take no memory. */
 #include <stdlib.h>
 #include <string.h>
@@ -22,14 +22,14 @@ struct copying {
     const unsigned char *from;
     size_t               piece_bytes, all_bytes;
     const bool          *keep; /* [pieces]; NULL: all */
-    quant_lay_fn        *lay;  /* NULL: rows stay as they are */
+    cpu_lay_fn        *lay;  /* NULL: rows stay as they are */
     int64_t              row_bytes, ne0;
     size_t               slice_bytes; /* of whole rows that are laid out together */
 };
 
 static void copy_some(const struct copying *c, size_t at, size_t end)
 {
-    const size_t rows = (size_t)(QUANT_LAID * c->row_bytes);
+    const size_t rows = (size_t)(CPU_LAID * c->row_bytes);
 
     if (c->lay == NULL)
         memcpy(c->to + at, c->from + at, end - at);
@@ -76,8 +76,8 @@ static void *pages(size_t n, bool whole)
 /* Whether rows are laid out: where matrices have twice 16, so that halves of one may be taken alone. */
 static bool lays(const struct cpu *c, const struct dev_pieces *v)
 {
-    return c->lays && v->ne0 > 0 && v->ne0 % QUANT_INT_BLOCK == 0 && quant_types[v->type]->lay != NULL &&
-           v->ne1 % (2 * QUANT_LAID) == 0;
+    return c->lays && v->ne0 > 0 && v->ne0 % CPU_INT_BLOCK == 0 && cpu_format_of(v->type)->lay != NULL &&
+           v->ne1 % (2 * CPU_LAID) == 0;
 }
 
 const void *cpu_weights_copy(void *ctx, const struct dev_pieces *v, bool *laid)
@@ -102,10 +102,10 @@ const void *cpu_weights_copy(void *ctx, const struct dev_pieces *v, bool *laid)
         *one = (struct cpu_copy){ c->copies, a.to, a.all_bytes };
         c->copies = one;
         if (*laid) {
-            a.lay = quant_types[v->type]->lay;
+            a.lay = cpu_format_of(v->type)->lay;
             a.row_bytes = quant_row_bytes(v->type, v->ne0);
             a.ne0 = v->ne0;
-            a.slice_bytes = (size_t)(QUANT_LAID * a.row_bytes) * (1 + SLICE_BYTES / (size_t)(QUANT_LAID * a.row_bytes));
+            a.slice_bytes = (size_t)(CPU_LAID * a.row_bytes) * (1 + SLICE_BYTES / (size_t)(CPU_LAID * a.row_bytes));
         }
         pool_for(c->pool, (int64_t)((a.all_bytes + a.slice_bytes - 1) / a.slice_bytes), 1, copy_slices, &a);
         host = a.to;

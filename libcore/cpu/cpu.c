@@ -148,14 +148,14 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
     c->lays = vbmi && o->acts == QUANT_ACTS_I8;
     c->acts = o->acts;
     c->sketch = o->sketch;
-    c->round = quant_rounder(features);
+    c->round = cpu_rounder(features);
     c->soft = softmax_kernels_for(features);
     for (int i = 0; i < QUANT_N; i++) {
-        c->decode[i] = quant_decoder(i, features);
-        c->int_decode[i] = o->acts == QUANT_ACTS_F32 ? NULL : quant_int_decoder(i, features);
-        c->int_dots[i] = quant_int_dotter(i, o->acts, features);
-        c->int_two[i] = quant_int_twos(i, o->acts, features);
-        c->int_tile[i] = quant_int_tiler(i, o->acts, features);
+        c->decode[i] = cpu_decoder(i, features);
+        c->int_decode[i] = o->acts == QUANT_ACTS_F32 ? NULL : cpu_int_decoder(i, features);
+        c->int_dots[i] = cpu_int_dotter(i, o->acts, features);
+        c->int_two[i] = cpu_int_twos(i, o->acts, features);
+        c->int_tile[i] = cpu_int_tiler(i, o->acts, features);
     }
     enum err_code code = pool_open(&c->pool, o->n_threads > 0 ? o->n_threads : pool_cpus(), e);
     if (code != ERR_OK) {

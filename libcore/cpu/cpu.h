@@ -24,12 +24,12 @@ struct cpu {
     const struct cpu_ints    *ints;
     const struct cpu_bytes   *bytes;               /* with activations of 8 bits */
     bool                      lays;                /* which take rows laid out */
-    quant_ints_fn            *int_decode[QUANT_N]; /* NULL: products of floats */
-    quant_int_dots_fn        *int_dots[QUANT_N];   /* NULL: through a panel */
-    quant_int_two_fn         *int_two[QUANT_N];    /* NULL: likewise */
-    quant_int_tile_fn        *int_tile[QUANT_N];   /* NULL: likewise */
+    cpu_ints_fn            *int_decode[QUANT_N]; /* NULL: products of floats */
+    cpu_int_dots_fn        *int_dots[QUANT_N];   /* NULL: through a panel */
+    cpu_int_two_fn         *int_two[QUANT_N];    /* NULL: likewise */
+    cpu_int_tile_fn        *int_tile[QUANT_N];   /* NULL: likewise */
     enum quant_acts_type      acts;
-    quant_round_fn           *round;
+    cpu_round_fn           *round;
     size_t                    held; /* dev_held() */
     bool                      sketch; /* dev_opts */
     struct cpu_copy          *copies; /* of weights */
@@ -88,19 +88,19 @@ int64_t cpu_grain(const struct cpu *c, int64_t items, int64_t item_cost, int64_t
 /* weight rows decoded at a time: as floats, as whole numbers */
 enum { CPU_PANEL = 16, CPU_INT_PANEL = 48 };
 const float *cpu_weights(const struct cpu *c, struct tensor w, int64_t e, int64_t w0, int n, float *buf);
-/* Rows x[j], j < n, of k elements rounded for a product with weights of this type (quant.h); NULL where it
+/* Rows x[j], j < n, of k elements rounded for a product with weights of this type (format.h); NULL where it
  * takes floats. In scratch: cpu_acts_need() bytes. */
-const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *const *x, int64_t n, int64_t k);
+const struct cpu_act_block **cpu_acts(const struct cpu *c, int type, const float *const *x, int64_t n, int64_t k);
 size_t cpu_acts_need(const struct cpu *c, int type, int64_t n, int64_t k);
 /* The same without the rounding, of which cpu_round() does a row. */
-struct quant_acts **cpu_acts_room(const struct cpu *c, int type, int64_t n, int64_t k);
-void cpu_round(const struct cpu *c, struct quant_acts *a, const float *x, int64_t k, int type);
+struct cpu_act_block **cpu_acts_room(const struct cpu *c, int type, int64_t n, int64_t k);
+void cpu_round(const struct cpu *c, struct cpu_act_block *a, const float *x, int64_t k, int type);
 /* y[j][r] = <row r of w (expert e), x[j]> for at <= r < at + n, j < nx; buf: cpu_panel_floats(c, ne[0]), 64-byte aligned */
 int64_t cpu_panel_floats(const struct cpu *c, int64_t k);
 struct cpu_rows {
     float *const       *y;
     const float *const *x;
-    const struct quant_acts *const *acts; /* of x, for the type of w */
+    const struct cpu_act_block *const *acts; /* of x, for the type of w */
     int                 n;
     const char         *next; /* weights that are multiplied after these, where that is known */
     struct cpu_bytes_kept *kept; /* of the worker's buf, or NULL */

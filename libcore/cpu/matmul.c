@@ -51,30 +51,30 @@ static int int_panel_rows(int64_t bytes, int nx)
 
 size_t cpu_acts_need(const struct cpu *c, int type, int64_t n, int64_t k)
 {
-    if (c->int_decode[type] == NULL || !quant_int_row(k))
+    if (c->int_decode[type] == NULL || !cpu_int_row(k))
         return 0;
-    return (size_t)n * (sizeof(void *) + (size_t)(quant_int_whole(k) / 256) * sizeof(struct quant_acts)) + 128;
+    return (size_t)n * (sizeof(void *) + (size_t)(cpu_int_whole(k) / 256) * sizeof(struct cpu_act_block)) + 128;
 }
 
-void cpu_round(const struct cpu *c, struct quant_acts *a, const float *x, int64_t k, int type)
+void cpu_round(const struct cpu *c, struct cpu_act_block *a, const float *x, int64_t k, int type)
 {
     int64_t rest = k % 256;
     float last[256] = { 0 };
 
-    c->round(a, x, k - rest, quant_acts_top(type, c->acts));
+    c->round(a, x, k - rest, cpu_acts_top(type, c->acts));
     if (rest == 0)
         return;
     memcpy(last, x + k - rest, (size_t)rest * sizeof *last);
-    c->round(a + k / 256, last, 256, quant_acts_top(type, c->acts));
+    c->round(a + k / 256, last, 256, cpu_acts_top(type, c->acts));
 }
 
-struct quant_acts **cpu_acts_room(const struct cpu *c, int type, int64_t n, int64_t k)
+struct cpu_act_block **cpu_acts_room(const struct cpu *c, int type, int64_t n, int64_t k)
 {
-    if (c->int_decode[type] == NULL || !quant_int_row(k))
+    if (c->int_decode[type] == NULL || !cpu_int_row(k))
         return NULL;
-    int64_t blocks = quant_int_whole(k) / 256;
-    struct quant_acts **rows = dev_scratch_bytes(c->dev, (size_t)n * sizeof *rows);
-    struct quant_acts *acts = dev_scratch_bytes(c->dev, (size_t)(n * blocks) * sizeof *acts);
+    int64_t blocks = cpu_int_whole(k) / 256;
+    struct cpu_act_block **rows = dev_scratch_bytes(c->dev, (size_t)n * sizeof *rows);
+    struct cpu_act_block *acts = dev_scratch_bytes(c->dev, (size_t)(n * blocks) * sizeof *acts);
 
     for (int64_t j = 0; j < n; j++)
         rows[j] = acts + j * blocks;
@@ -84,7 +84,7 @@ struct quant_acts **cpu_acts_room(const struct cpu *c, int type, int64_t n, int6
 struct rounding {
     const struct cpu   *c;
     const float *const *x;
-    struct quant_acts **acts;
+    struct cpu_act_block **acts;
     int64_t             k;
     int                 type;
 };
@@ -98,13 +98,13 @@ static void round_piece(void *ctx, int64_t begin, int64_t end, int worker)
         cpu_round(a->c, a->acts[j], a->x[j], a->k, a->type);
 }
 
-const struct quant_acts **cpu_acts(const struct cpu *c, int type, const float *const *x, int64_t n, int64_t k)
+const struct cpu_act_block **cpu_acts(const struct cpu *c, int type, const float *const *x, int64_t n, int64_t k)
 {
     struct rounding a = { c, x, cpu_acts_room(c, type, n, k), k, type };
 
     if (a.acts != NULL)
         pool_for(c->pool, n, cpu_grain(c, n, 2 * k, 1), round_piece, &a);
-    return (const struct quant_acts **)a.acts;
+    return (const struct cpu_act_block **)a.acts;
 }
 
 /* Rows of k elements, a multiple of 256, that begin row_bytes apart. */
@@ -118,10 +118,11 @@ struct int_rows {
 /* y[j][at + i] = <row i, x_j>, in whole numbers. */
 static void rows_ints(const struct cpu *c, struct cpu_rows v, int64_t at, struct int_rows w, float *buf)
 {
-    const struct quant_type *t = quant_types[w.type];
+    const struct cpu_format *f = cpu_format_of(w.type);
     bool follow = w.row_bytes == quant_row_bytes(w.type, w.k); /* each other */
     int panel = int_panel_rows(5 * w.k / 2, v.n);
-    struct cpu_ints_panel p = { .u = (void *)buf, .n_min = t->n_min, .groups = t->block_elems == 32 };
+    struct cpu_ints_panel p = { .u = (void *)buf, .n_min = f->n_min,
+                                .groups = quant_types[w.type]->block_elems == 32 };
 
     if (v.n == 1 && !w.laid && c->int_dots[w.type] != NULL) { /* straight from the stored rows */
         for (int64_t i = 0, m = follow ? w.n : 1; i < w.n; i += m)
@@ -132,13 +133,13 @@ static void rows_ints(const struct cpu *c, struct cpu_rows v, int64_t at, struct
         c->int_two[w.type]((float *const[]){ v.y[0] + at, v.y[1] + at }, w.rows, (int)w.n, v.acts, w.k);
         return;
     }
-    if (follow && c->int_tile[w.type] != NULL && v.n <= QUANT_TILE_VECTORS) { /* with more a panel is faster */
+    if (follow && c->int_tile[w.type] != NULL && v.n <= CPU_TILE_VECTORS) { /* with more a panel is faster */
         c->ints->rows(v.y, at, &(struct cpu_ints_rows){ c->int_tile[w.type], w.rows, w.row_bytes, (int)w.n, p.n_min }, v.acts,
                       v.n, w.k);
         return;
     }
     if (c->acts == QUANT_ACTS_I8) {
-        c->bytes->dots((struct cpu_bytes_rows){ t, w.rows, w.row_bytes, w.n, w.laid, v.next },
+        c->bytes->dots((struct cpu_bytes_rows){ f, w.rows, w.row_bytes, w.n, w.laid, v.next },
                        (struct cpu_bytes_vectors){ v.y, at, v.acts, v.n, v.kept }, w.k, buf);
         return;
     }
@@ -153,7 +154,7 @@ static void rows_ints(const struct cpu *c, struct cpu_rows v, int64_t at, struct
 /* Floats from where in a buffer a row may lie that is made up to a multiple of 256: none takes more bytes than q8_0. */
 static int64_t whole_at(const struct cpu *c, int64_t k)
 {
-    int64_t ints = (int64_t)sizeof(struct quant_ints) / 4 * CPU_INT_PANEL * ((k + 255) / 256), floats = CPU_PANEL * k;
+    int64_t ints = (int64_t)sizeof(struct cpu_int_block) / 4 * CPU_INT_PANEL * ((k + 255) / 256), floats = CPU_PANEL * k;
     int64_t bytes = (int64_t)(c->bytes->need(k) + 63) / 64 * 16;
 
     floats = (ints > floats ? ints : floats) + 15;
@@ -162,9 +163,9 @@ static int64_t whole_at(const struct cpu *c, int64_t k)
 
 int64_t cpu_panel_floats(const struct cpu *c, int64_t k)
 {
-    bool whole = k % 256 == 0 || !quant_int_row(k);
+    bool whole = k % 256 == 0 || !cpu_int_row(k);
 
-    return whole_at(c, k) + (whole ? 0 : (quant_row_bytes(QUANT_q8_0, quant_int_whole(k)) + 63) / 64 * 16);
+    return whole_at(c, k) + (whole ? 0 : (quant_row_bytes(QUANT_q8_0, cpu_int_whole(k)) + 63) / 64 * 16);
 }
 
 /* cpu_product in whole numbers. A row that ends within a block of 256 is read on into the next one, whose elements meet
@@ -172,7 +173,7 @@ int64_t cpu_panel_floats(const struct cpu *c, int64_t k)
 static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at,
                          int64_t n, float *buf)
 {
-    int64_t k = w.ne[0], row_bytes = quant_row_bytes(w.type, k), whole = quant_int_whole(k);
+    int64_t k = w.ne[0], row_bytes = quant_row_bytes(w.type, k), whole = cpu_int_whole(k);
     struct int_rows rows = { (const char *)w.data + (e * w.pitch + at) * row_bytes, row_bytes, n, whole, w.type,
                              w.laid };
     bool last = k != whole && at + n == w.ne[1];
@@ -250,7 +251,7 @@ bool cpu_same_acts(const struct cpu *c, int a, int b)
 {
     if (c->int_decode[a] == NULL || c->int_decode[b] == NULL)
         return c->int_decode[a] == c->int_decode[b];
-    return quant_acts_top(a, c->acts) == quant_acts_top(b, c->acts);
+    return cpu_acts_top(a, c->acts) == cpu_acts_top(b, c->acts);
 }
 
 /* Products with the same x, rows of all matrices in one list of panels. */
@@ -310,7 +311,7 @@ size_t cpu_matmul_need(void *ctx, struct tensor y, struct tensor w, struct tenso
 }
 
 /* x rounded for product i: once for all that take the same. */
-static const struct quant_acts *const *acts_for(const struct products *a, int i, int64_t k)
+static const struct cpu_act_block *const *acts_for(const struct products *a, int i, int64_t k)
 {
     for (int j = 0; j < i; j++)
         if (cpu_same_acts(a->c, a->p[i].w.type, a->p[j].w.type))

@@ -24,8 +24,8 @@ struct moe {
     int64_t              n_listed;
     const float        **in;     /* [pairs, listed] input row */
     float              **hid, **gate, **out; /* [pairs, listed] up or activated; gate; expert's output */
-    const struct quant_acts **in_up, **in_gate; /* [pairs, listed] rounded; NULL: floats are taken */
-    struct quant_acts      **hid_acts;
+    const struct cpu_act_block **in_up, **in_gate; /* [pairs, listed] rounded; NULL: floats are taken */
+    struct cpu_act_block      **hid_acts;
     float               *buf;    /* decoded panels, one for each worker */
     struct cpu_share     up, down;
     atomic_int          *left;   /* [active] rows of the first products that are not done; DONE: the second may begin */
@@ -34,7 +34,7 @@ struct moe {
 };
 enum { DONE = -1 };
 
-static const struct quant_acts *const *acts_at(const struct quant_acts *const *a, int32_t p)
+static const struct cpu_act_block *const *acts_at(const struct cpu_act_block *const *a, int32_t p)
 {
     return a == NULL ? NULL : a + p;
 }
@@ -143,7 +143,7 @@ static void up_piece(const struct moe *m, const struct cpu_piece *at, const stru
 static void down_piece(const struct moe *m, const struct cpu_piece *at, const struct cpu_piece *next, float *buf)
 {
     int32_t e = m->active[at->of], p0 = m->first[e];
-    const struct quant_acts *const *acts = (const struct quant_acts *const *)m->hid_acts;
+    const struct cpu_act_block *const *acts = (const struct cpu_act_block *const *)m->hid_acts;
     struct cpu_rows v = { m->out + p0, (const float *const *)(m->hid + p0), acts_at(acts, p0), m->first[e + 1] - p0,
                           rows_at(m, m->a->down, next), NULL };
 
@@ -216,13 +216,13 @@ static int64_t row_of(const struct moe *m, int32_t p)
 }
 
 /* The rows of x that pairs take, rounded for weights of this type, for each pair; NULL where those take floats. */
-static const struct quant_acts **pair_acts(const struct moe *m, int type)
+static const struct cpu_act_block **pair_acts(const struct moe *m, int type)
 {
     const struct cpu *c = m->c;
     int64_t n = m->x.ne[1], pairs = n * m->a->n_used, used = 0;
     const float **rows = dev_scratch_bytes(c->dev, (size_t)n * sizeof *rows);
     int32_t *at = dev_scratch_bytes(c->dev, (size_t)n * sizeof *at); /* where a row is among those; -1: not yet */
-    const struct quant_acts **out = dev_scratch_bytes(c->dev, (size_t)pairs * sizeof *out);
+    const struct cpu_act_block **out = dev_scratch_bytes(c->dev, (size_t)pairs * sizeof *out);
 
     for (int64_t r = 0; r < n; r++)
         at[r] = -1;
@@ -231,7 +231,7 @@ static const struct quant_acts **pair_acts(const struct moe *m, int type)
             at[row_of(m, p)] = (int32_t)used;
             rows[used++] = m->in[p];
         }
-    const struct quant_acts **acts = cpu_acts(c, type, rows, used, m->x.ne[0]);
+    const struct cpu_act_block **acts = cpu_acts(c, type, rows, used, m->x.ne[0]);
     for (int32_t p = 0; acts != NULL && p < m->n_listed; p++)
         out[p] = acts[at[row_of(m, p)]];
     return acts == NULL ? NULL : out;

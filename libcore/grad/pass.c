@@ -5,6 +5,7 @@
 
 #include "base/pool.h"
 #include "base/simd.h"
+#include "cpu/format.h"
 #include "grad/internal.h"
 #include "quant/quant.h"
 
@@ -181,7 +182,7 @@ static void layer_backward(struct pass *p, int layer, struct layer_acts *a, floa
 static void embed(const struct pass *p, float *x)
 {
     const struct grad_matrix *m = &p->g->mat[p->g->embd];
-    quant_decode_fn *decode = quant_decoder(m->type, p->g->simd);
+    quant_decode_fn *decode = cpu_decoder(m->type, p->g->simd);
 
     for (int s = 0; s < p->b->n_seq; s++)
         for (int i = 0; i < p->b->seq[s].n; i++)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/pool.h"
+#include "cpu/format.h"
 #include "grad/internal.h"
 #include "quant/quant.h"
 
@@ -138,7 +139,7 @@ int64_t grad_tile_rows(const struct grad_matrix *m)
 static const float *decode(const struct pass *p, const struct grad_matrix *m, int64_t row, int64_t n)
 {
     struct decode d = { p->tile, m->data, m->n_in, quant_row_bytes(m->type, m->n_in),
-                        quant_decoder(m->type, p->g->simd) };
+                        cpu_decoder(m->type, p->g->simd) };
 
     if (m->type == QUANT_f32)
         return (const float *)m->data + row * m->n_in;

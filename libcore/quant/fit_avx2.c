@@ -3,7 +3,7 @@
 #include "quant/fit.h"
 
 #if defined(__x86_64__)
-#include "quant/x86.h"
+#include "base/simd.h"
 
 #define FIT       TARGET_AVX2 static
 #define FIT_TABLE quant_fit_avx2

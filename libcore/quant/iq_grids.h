@@ -17,23 +17,6 @@ extern const uint16_t quant_iq2s_grid[1024];
 extern const uint16_t quant_iq3xxs_grid[256];
 extern const uint16_t quant_iq3s_grid[512];
 
-/* The entries as magnitudes, a byte each. */
-extern const uint64_t quant_iq2xxs_bytes[256];
-extern const uint64_t quant_iq2xs_bytes[512];
-extern const uint64_t quant_iq2s_bytes[1024];
-extern const uint32_t quant_iq3xxs_bytes[256];
-extern const uint32_t quant_iq3s_bytes[512];
-
-/* The low bytes of entries, then the high ones. */
-extern const uint8_t quant_iq2xxs_halves[2 * 256];
-extern const uint8_t quant_iq2xs_halves[2 * 512];
-extern const uint8_t quant_iq2s_halves[2 * 1024];
-
-/* Entries of 12 bits, 3 a digit: their low bytes, then the high 4 bits of the first half of them as low nibbles, those of
- * the other half as high nibbles. */
-extern const uint8_t quant_iq3xxs_packed[256 + 128];
-extern const uint8_t quant_iq3s_packed[512 + 256];
-
 /* Values of codes; the ik formats have a second half, the shifted values. */
 extern const int8_t quant_fp4_values[16]; /* twice the value of a 4-bit float E2M1 */
 extern const int8_t quant_iq4nl_values[16];

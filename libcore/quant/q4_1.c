@@ -4,7 +4,6 @@
 
 #include "quant/half.h"
 #include "quant/quant.h"
-#include "quant/x86.h"
 
 static void decode(float *y, const void *row, int64_t n)
 {
@@ -20,26 +19,10 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-#if defined(__x86_64__)
-TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
-{
-    const struct quant_q4_1 *b = row;
-
-    for (int64_t i = 0; i < n / 32; i++, b++, y += 32) {
-        __m256  d = _mm256_set1_ps(_cvtsh_ss(b->d)), less = _mm256_set1_ps(-_cvtsh_ss(b->m));
-        __m256i v = x86_nibbles(b->qs);
-
-        x86_scale_min(y, _mm256_castsi256_si128(v), d, less);
-        x86_scale_min(y + 16, _mm256_extracti128_si256(v, 1), d, less);
-    }
-}
-#endif
-
 const struct quant_type quant_type_q4_1 = {
     .name = "q4_1",
     .id = 3,
     .block_elems = 32,
     .block_bytes = sizeof(struct quant_q4_1),
     .decode = decode,
-    X86_DECODER
 };

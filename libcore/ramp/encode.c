@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/pool.h"
+#include "cpu/format.h"
 #include "quant/quant.h"
 #include "ramp/internal.h"
 
@@ -115,7 +116,7 @@ static void encode_rows(void *ctx, int64_t begin, int64_t end, int worker)
     size_t                in_bytes = (size_t)quant_row_bytes(c->t->type, n), bytes = (size_t)quant_row_bytes(c->type, n);
     float                *x = c->rows + worker * c->longest;
     quant_fit_fn         *fit = quant_fitter(c->type, c->simd);
-    quant_decode_fn      *decode = quant_decoder(c->t->type, c->simd);
+    quant_decode_fn      *decode = cpu_decoder(c->t->type, c->simd);
 
     for (int64_t i = begin; i < end; i++) {
         int64_t row = row_at(c, i);
@@ -126,7 +127,7 @@ static void encode_rows(void *ctx, int64_t begin, int64_t end, int worker)
         fit(c->out + (size_t)i * bytes, x, n, c->weights, c->effort);
         if (c->unbiased && !c->bad[i])
             lengthen(c->out + (size_t)i * bytes, c->type, x, c->rows + (pool_size(c->pool) + worker) * c->longest, n, c->weights,
-                     quant_decoder(c->type, c->simd));
+                     cpu_decoder(c->type, c->simd));
     }
 }
 
@@ -192,8 +193,8 @@ enum err_code ramp_error(double *out, const struct gguf_tensor *t, const struct 
     if (rc == ERR_OK)
         rc = ramp_encode(&k, to, 0, step, some, e);
     for (int64_t i = 0; rc == ERR_OK && i < some; i++) {
-        quant_decoder(t->type, c->simd)(x, (const char *)t->data + i * step * quant_row_bytes(t->type, n), n);
-        quant_decoder(type, c->simd)(y, to + (size_t)i * bytes, n);
+        cpu_decoder(t->type, c->simd)(x, (const char *)t->data + i * step * quant_row_bytes(t->type, n), n);
+        cpu_decoder(type, c->simd)(y, to + (size_t)i * bytes, n);
         for (int64_t j = 0; j < n; j++) {
             double d = (double)y[j] - (double)x[j];
 
@@ -237,7 +238,7 @@ static double weighed(const struct weighing *k, int64_t row, const float *v)
 static enum err_code pick_rows(struct weighing *k, const struct ramp_coder *c, const struct progress *progress, struct err *e)
 {
     const int64_t    n = k->t->ne[0], all = k->t->ne[1] * k->t->ne[2] * k->t->ne[3], some = WEIGHTED_ELEMS / n + 1;
-    quant_decode_fn *decode = quant_decoder(k->t->type, c->simd);
+    quant_decode_fn *decode = cpu_decoder(k->t->type, c->simd);
     int64_t          used = 0;
     double           of_all = 0, of_picked = 0;
 
@@ -283,8 +284,8 @@ static enum err_code weighed_error(double *out, struct weighing *k, struct ramp_
         for (int64_t r = 0; r < m; r++) {
             int64_t row = k->pick[i + r];
 
-            quant_decoder(k->t->type, c->simd)(k->x, (const char *)k->t->data + row * quant_row_bytes(k->t->type, n), n);
-            quant_decoder(by->type, c->simd)(k->y, k->to + (size_t)r * bytes, n);
+            cpu_decoder(k->t->type, c->simd)(k->x, (const char *)k->t->data + row * quant_row_bytes(k->t->type, n), n);
+            cpu_decoder(by->type, c->simd)(k->y, k->to + (size_t)r * bytes, n);
             for (int64_t j = 0; j < n; j++)
                 k->y[j] -= k->x[j];
             sum += weighed(k, row, k->y);

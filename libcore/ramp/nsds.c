@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/format.h"
 #include "quant/quant.h"
 #include "ramp/internal.h"
 
@@ -34,7 +35,7 @@ struct spread {
 static void take_rows(struct spread *s, int64_t m)
 {
     const int64_t    n = s->t->ne[0];
-    quant_decode_fn *decode = quant_decoder(s->t->type, s->simd);
+    quant_decode_fn *decode = cpu_decoder(s->t->type, s->simd);
 
     for (int64_t r = 0; r < s->rows; r++) {
         int64_t row = m * s->t->ne[1] + r * s->t->ne[1] / s->rows;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/simd.h"
+#include "cpu/format.h"
 #include "gguf/gguf.h"
 #include "quant/quant.h"
 
@@ -28,7 +29,7 @@ static void embed_row(const void *ctx, int32_t token, float *row)
 
 static struct train_embed rows_of(const struct gguf_tensor *t)
 {
-    return (struct train_embed){ t, quant_decoder(t->type, simd_features()), quant_row_bytes(t->type, t->ne[0]) };
+    return (struct train_embed){ t, cpu_decoder(t->type, simd_features()), quant_row_bytes(t->type, t->ne[0]) };
 }
 
 void train_frozen_close(struct train_frozen *f)

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # headers.sh - a header includes what it needs: each compiles alone as C11, and those that kernels/ sees
 # (base, quant, ops) also inside extern "C" as C++17, where there is a C++ compiler.
-# Files named *_body.h and f32_*.h are bodies of code compiled several times, not headers; x86.h, x86_fours.h and x86_columns.h are for
-# this processor's own C and no business of a GPU.
+# Files named *_body.h and f32_*.h are bodies of code compiled several times, not headers.
 cd "$(dirname "$0")/../.." || exit 1
 set -u
 cc=${CC:-cc}
@@ -15,7 +14,7 @@ for h in $(find libcore cmd -name '*.h' ! -name '*_body.h' ! -name 'f32_*.h' | s
 done
 if command -v g++ > /dev/null; then
     for h in libcore/{base,quant,ops}/*.h; do
-        case $h in *_body.h | */x86.h | */x86_fours.h | */x86_columns.h | *'*.h') continue ;; esac
+        case $h in *_body.h | *'*.h') continue ;; esac
         printf 'extern "C" {\n#include "%s"\n}\n' "${h#*/}" |
             g++ -std=c++17 -Wall -Wextra -Ilibcore -fsyntax-only -x c++ - ||
             { echo "$h: does not compile as C++17"; bad=1; }

@@ -15,12 +15,12 @@ never="exit _exit _Exit quick_exit abort printf vprintf fprintf vfprintf dprintf
     stdout stderr stdin getenv secure_getenv setenv environ system popen fork signal sigaction strcpy strcat sprintf
     vsprintf atoi atol atoll atof strtok gets rand srand random strerror localtime gmtime setlocale"
 
-objects=$(for c in libcore/*/*.c; do echo "$obj/${c%.c}.o"; done)
+objects=$(for c in libcore/*/*.c libcore/*/*/*.c; do echo "$obj/${c%.c}.o"; done)
 # shellcheck disable=SC2086
 {
     ls $objects > /dev/null || { echo "run make first"; exit 1; }
     nm -A -P $objects | awk -v never="$never" '
-        function room_of(path,    n, part) { n = split(path, part, "/"); return part[n - 1] }
+        function room_of(path,    part) { split(path, part, "/"); return part[2] }
         BEGIN { n = split(never, word, /[ \n]+/); for (i = 1; i <= n; i++) banned[word[i]] = 1 }
         FILENAME == "libcore/ROOMS" {
             if (/^[a-z]/) { split($0, col, "|"); gsub(/[ \t]/, "", col[1]); prefixes[col[1]] = col[2] }

@@ -246,7 +246,7 @@ static struct tensor copied(struct dev *d, struct tensor w)
                                   w.ne[0], w.ne[1] };
     const unsigned simd = SIMD_AVX512_VNNI | SIMD_AVX512_VBMI;
     const bool lays = (simd_features() & simd) == simd && test_acts() == QUANT_ACTS_I8 &&
-                      quant_types[w.type]->lay != NULL && w.ne[0] % 256 == 0 && w.ne[1] % (2 * QUANT_LAID) == 0;
+                      cpu_format_of(w.type)->lay != NULL && w.ne[0] % 256 == 0 && w.ne[1] % (2 * CPU_LAID) == 0;
 
     w.data = (void *)(uintptr_t)dev_weights_copy(d, &v, &w.laid);
     assert_non_null(w.data);
@@ -264,13 +264,13 @@ static void matmul_once(int type, int64_t k, int64_t n_out, int64_t n)
     for (int64_t r = 0; r < n; r++)
         for (int64_t o = 0; o < n_out; o++) {
             const float *xr = (float *)x.data + r * x.stride;
-            bool ints = rounded() && quant_types[type]->ints != NULL && quant_int_row(k);
-            float dot = ints ? quant_dot_ints(type, test_acts(), row_at(w, o), xr, k) : quant_dot(type, row_at(w, o), xr, k);
+            bool ints = rounded() && cpu_format_of(type)->ints != NULL && cpu_int_row(k);
+            float dot = ints ? cpu_dot_ints(type, test_acts(), row_at(w, o), xr, k) : cpu_dot(type, row_at(w, o), xr, k);
             float got = at(y, r, o);
             double size, want = dot_ref(w, o, xr, &size);
 
             if (memcmp(&dot, &got, sizeof dot) != 0)
-                fail_msg("matmul %s: %a, quant_dot %a", quant_types[type]->name, (double)got,
+                fail_msg("matmul %s: %a, cpu_dot %a", quant_types[type]->name, (double)got,
                          (double)dot);
             if (!(fabs((double)got - want) <=
                   size * (double)(k / 16 + 5) * 0x1p-24 + dot_slack(w, o, xr)))
@@ -297,11 +297,11 @@ static void test_matmul(void **state)
         matmul_once(t, block, 1, 1);
         matmul_once(t, block * (block < 256 ? 9 : 2), 37, 1);
         matmul_once(t, block * (block < 256 ? 5 : 1), 19, 7);
-        if (quant_types[t]->ints != NULL)
+        if (cpu_format_of(t)->ints != NULL)
             matmul_once(t, 5 * block, 21, 15); /* every kind of tile */
     }
     for (int t = 0; t < QUANT_N; t++) /* rows that are laid out */
-        for (int n = 1; quant_types[t]->lay != NULL && n <= 33; n += n < 20 ? 3 : 11) {
+        for (int n = 1; cpu_format_of(t)->lay != NULL && n <= 33; n += n < 20 ? 3 : 11) {
             matmul_once(t, 256, 32, n);
             matmul_once(t, 768, 96, n);
         }

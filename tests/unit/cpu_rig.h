@@ -15,6 +15,7 @@
 
 #include "acts.h"
 #include "base/rng.h"
+#include "cpu/format.h"
 #include "ops/ops.h"
 #include "quant/quant.h"
 
@@ -213,21 +214,21 @@ static const void *row_at(struct tensor w, int64_t r)
 }
 
 /* What a product of row r may differ by from dot_ref() because activations were rounded: each by a step of the
- * largest of its 32 (quant.h), so of its 256 too. Weights with a minimum are the difference of two numbers. */
+ * largest of its 32 (cpu/format.h), so of its 256 too. Weights with a minimum are the difference of two numbers. */
 static inline double dot_slack(struct tensor w, int64_t r, const float *x)
 {
-    const struct quant_type *q = quant_types[w.type];
+    const struct cpu_format *f = cpu_format_of(w.type);
     int64_t k = w.ne[0];
     double sum = 0;
 
-    if (!rounded() || q->ints == NULL || !quant_int_row(k))
+    if (!rounded() || f->ints == NULL || !cpu_int_row(k))
         return 0;
-    int64_t whole = quant_int_whole(k);
-    struct quant_ints *u = need((size_t)(whole / 256) * sizeof *u);
+    int64_t whole = cpu_int_whole(k);
+    struct cpu_int_block *u = need((size_t)(whole / 256) * sizeof *u);
     char *row = need((size_t)quant_row_bytes(w.type, whole));
     memset(row, 0, (size_t)quant_row_bytes(w.type, whole));
     memcpy(row, row_at(w, r), (size_t)quant_row_bytes(w.type, k));
-    q->ints(u, row, whole);
+    f->ints(u, row, whole);
     free(row);
     for (int64_t b = 0; b < whole / 256; b++) {
         double top = 0;
@@ -235,9 +236,9 @@ static inline double dot_slack(struct tensor w, int64_t r, const float *x)
         for (int64_t i = 256 * b; i < 256 * b + 256 && i < k; i++)
             top = fmax(top, fabs((double)x[i]));
         for (int i = 0; i < 256; i++)
-            sum += top / (1.98 * quant_acts_top(w.type, test_acts())) *
-                   (fabs((double)u[b].scale[q->block_elems == 32 ? i / 32 : 0] * u[b].w[quant_int_place(i)]) +
-                    (q->n_min > 0 ? fabs((double)u[b].min[i * q->n_min / 256]) : 0));
+            sum += top / (1.98 * cpu_acts_top(w.type, test_acts())) *
+                   (fabs((double)u[b].scale[quant_types[w.type]->block_elems == 32 ? i / 32 : 0] * u[b].w[cpu_int_place(i)]) +
+                    (f->n_min > 0 ? fabs((double)u[b].min[i * f->n_min / 256]) : 0));
     }
     free(u);
     return sum;

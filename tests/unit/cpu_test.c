@@ -267,7 +267,7 @@ static void *need_64(size_t bytes)
 }
 
 /* Blocks with the largest numbers there are among them. */
-static void random_ints(struct quant_ints *u, struct quant_acts *a, int n)
+static void random_ints(struct cpu_int_block *u, struct cpu_act_block *a, int n)
 {
     seed_of_next++;
     for (int b = 0; b < n; b++) {
@@ -290,7 +290,7 @@ static void random_ints(struct quant_ints *u, struct quant_acts *a, int n)
     }
 }
 
-static void ints_once(size_t set, const struct cpu_ints_panel *p, const struct quant_acts *const *x, int nx,
+static void ints_once(size_t set, const struct cpu_ints_panel *p, const struct cpu_act_block *const *x, int nx,
                       int blocks)
 {
     enum { LDY = 2 * GUARD + INT_ROWS };
@@ -314,9 +314,9 @@ static void ints_once(size_t set, const struct cpu_ints_panel *p, const struct q
 
 static void test_ints(void **state)
 {
-    struct quant_ints *u = need_64(INT_ROWS * INT_BLOCKS * sizeof *u);
-    struct quant_acts *a = need_64(INT_ROWS * INT_BLOCKS * sizeof *a);
-    const struct quant_acts *x[16];
+    struct cpu_int_block *u = need_64(INT_ROWS * INT_BLOCKS * sizeof *u);
+    struct cpu_act_block *a = need_64(INT_ROWS * INT_BLOCKS * sizeof *a);
+    const struct cpu_act_block *x[16];
     const unsigned needs = set_or_skip(state);
     size_t s = 1;
 
@@ -376,10 +376,10 @@ static float *floats_at_edge(int64_t n, void **map, size_t *bytes)
 static char *laid(struct tensor w, int64_t n)
 {
     int64_t row_bytes = quant_row_bytes(w.type, w.ne[0]);
-    char *to = n % QUANT_LAID == 0 && quant_types[w.type]->lay != NULL ? need((size_t)(n * row_bytes)) : NULL;
+    char *to = n % CPU_LAID == 0 && cpu_format_of(w.type)->lay != NULL ? need((size_t)(n * row_bytes)) : NULL;
 
-    for (int64_t r = 0; to != NULL && r < n; r += QUANT_LAID)
-        quant_types[w.type]->lay(to + r * row_bytes, (char *)w.data + r * row_bytes, row_bytes, w.ne[0]);
+    for (int64_t r = 0; to != NULL && r < n; r += CPU_LAID)
+        cpu_format_of(w.type)->lay(to + r * row_bytes, (char *)w.data + r * row_bytes, row_bytes, w.ne[0]);
     return to;
 }
 
@@ -389,7 +389,7 @@ static bool takes_laid(size_t s)
 }
 
 /* n rows of one type by nx vectors, by a set and the scalar code, of stored rows or of laid out ones. */
-static void bytes_once(size_t set, bool lay, struct tensor w, int64_t n, const struct quant_acts *const *x, int nx)
+static void bytes_once(size_t set, bool lay, struct tensor w, int64_t n, const struct cpu_act_block *const *x, int nx)
 {
     int64_t row_bytes = quant_row_bytes(w.type, w.ne[0]), ldy = GUARD + n, all = nx * ldy;
     char *side_by_side = lay ? laid(w, n) : NULL;
@@ -402,7 +402,7 @@ static void bytes_once(size_t set, bool lay, struct tensor w, int64_t n, const s
 
     for (int i = 0; i < 2; i++) {
         const struct cpu_bytes *code = byte_sets[i == 0 ? 0 : set].bytes;
-        const struct cpu_bytes_rows rows = {quant_types[w.type], i == 1 && lay ? side_by_side : w.data, row_bytes, n,
+        const struct cpu_bytes_rows rows = {cpu_format_of(w.type), i == 1 && lay ? side_by_side : w.data, row_bytes, n,
                                             i == 1 && lay, NULL};
         float *to = i == 0 ? want : got;
         void *buf = need_64(code->need(w.ne[0]));
@@ -413,7 +413,7 @@ static void bytes_once(size_t set, bool lay, struct tensor w, int64_t n, const s
         code->dots(rows, (struct cpu_bytes_vectors){y, GUARD, x, nx, NULL}, w.ne[0], buf);
         for (int j = 0; j < nx; j++)
             assert_poison(y[j], GUARD);
-        same(rows.type->name, code->name, want, to, all);
+        same(quant_types[w.type]->name, code->name, want, to, all);
         free(buf);
     }
     free(side_by_side);
@@ -423,22 +423,22 @@ static void bytes_once(size_t set, bool lay, struct tensor w, int64_t n, const s
 
 static void every_bytes(size_t s, bool lay)
 {
-    struct quant_acts *a = need_64(BYTE_X * BYTE_BLOCKS * sizeof *a);
-    const struct quant_acts *x[BYTE_X];
+    struct cpu_act_block *a = need_64(BYTE_X * BYTE_BLOCKS * sizeof *a);
+    const struct cpu_act_block *x[BYTE_X];
 
     for (int t = 0; t < QUANT_N; t++)
-        for (int blocks = 1; quant_types[t]->codes_avx2 != NULL && blocks <= BYTE_BLOCKS; blocks += blocks < 2 ? 1 : 7) {
+        for (int blocks = 1; cpu_format_of(t)->codes_avx2 != NULL && blocks <= BYTE_BLOCKS; blocks += blocks < 2 ? 1 : 7) {
             float *v = floats(BYTE_X * 256 * blocks, 1.0f);
             struct tensor w = weights_of(t, 256 * blocks, BYTE_ROWS, 1);
 
-            quant_rounder(0)(a, v, BYTE_X * 256 * blocks, 127);
+            cpu_rounder(0)(a, v, BYTE_X * 256 * blocks, 127);
             for (int j = 0; j < BYTE_X; j++)
                 x[j] = a + j * blocks;
             for (int nx = 1; !lay && nx <= BYTE_X; nx += nx < 9 && !SANITIZED ? 1 : nx < 29 ? 5 : nx < 43 ? 7 : 107)
                 for (int64_t n = nx == 3 || nx == 29 ? 1 : BYTE_ROWS; n <= BYTE_ROWS; n += n < 6 ? 1 : 11)
                     bytes_once(s, lay, w, n, x, nx);
             for (int nx = 1; nx <= BYTE_X; nx += nx < 28 ? 1 + 4 * SANITIZED : nx < 43 ? 7 : 107)
-                bytes_once(s, lay, w, nx % 2 == 0 ? QUANT_LAID : BYTE_LAID, x, nx);
+                bytes_once(s, lay, w, nx % 2 == 0 ? CPU_LAID : BYTE_LAID, x, nx);
             free(v);
             free(w.data);
         }
@@ -546,9 +546,9 @@ enum { BENCH_K = 2048, BENCH_ROWS = 16, BENCH_X = 48 };
 
 static void bench_tiles(void)
 {
-    struct quant_ints *u = need_64(BENCH_ROWS * BENCH_K / 256 * sizeof *u);
-    struct quant_acts *a = need_64(BENCH_X * BENCH_K / 256 * sizeof *a);
-    const struct quant_acts *x[BENCH_X];
+    struct cpu_int_block *u = need_64(BENCH_ROWS * BENCH_K / 256 * sizeof *u);
+    struct cpu_act_block *a = need_64(BENCH_X * BENCH_K / 256 * sizeof *a);
+    const struct cpu_act_block *x[BENCH_X];
     float *y[BENCH_X], *out = floats(BENCH_X * BENCH_ROWS, 1.0f);
 
     random_ints(u, a, BENCH_ROWS * BENCH_K / 256);
@@ -577,17 +577,17 @@ static void bench_tiles(void)
 /* One vector by stored rows, from the first-level cache; bytes are the rows'. */
 static void bench_rows(void)
 {
-    struct quant_acts *a = need_64(BENCH_K / 256 * sizeof *a);
+    struct cpu_act_block *a = need_64(BENCH_K / 256 * sizeof *a);
     float *x = floats(BENCH_K, 1.0f), y[BENCH_ROWS];
 
     for (int c = 0; c < 2 * QUANT_N; c++) {
         int t = c / 2;
         enum quant_acts_type acts = c % 2 == 0 ? QUANT_ACTS_I16 : QUANT_ACTS_I8;
-        quant_int_dots_fn *dots = quant_int_dotter(t, acts, simd_features());
+        cpu_int_dots_fn *dots = cpu_int_dotter(t, acts, simd_features());
 
         if (dots == NULL)
             continue;
-        quant_rounder(0)(a, x, BENCH_K, quant_acts_top(t, acts));
+        cpu_rounder(0)(a, x, BENCH_K, cpu_acts_top(t, acts));
         struct tensor w = weights_of(t, BENCH_K, BENCH_ROWS, 1);
         int64_t bytes = quant_row_bytes(t, BENCH_K);
         double best = 0;
@@ -610,16 +610,16 @@ static void bench_rows(void)
 static void bench_bytes(size_t s, int t, bool lay)
 {
     static const int counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 32, 128};
-    struct quant_acts *a = need_64(128 * BENCH_K / 256 * sizeof *a);
-    const struct quant_acts *x[128];
+    struct cpu_act_block *a = need_64(128 * BENCH_K / 256 * sizeof *a);
+    const struct cpu_act_block *x[128];
     struct tensor w = weights_of(t, BENCH_K, 128, 1);
     char *side_by_side = lay ? laid(w, 128) : NULL;
-    const struct cpu_bytes_rows rows = {quant_types[t], lay ? side_by_side : w.data, quant_row_bytes(t, BENCH_K), 128,
+    const struct cpu_bytes_rows rows = {cpu_format_of(t), lay ? side_by_side : w.data, quant_row_bytes(t, BENCH_K), 128,
                                         lay, NULL};
     float *v = floats(128 * BENCH_K, 1.0f), *y[128], *out = floats(128 * 128, 1.0f);
     void *buf = need_64(byte_sets[s].bytes->need(BENCH_K));
 
-    quant_rounder(0)(a, v, 128 * BENCH_K, 127);
+    cpu_rounder(0)(a, v, 128 * BENCH_K, 127);
     for (int j = 0; j < 128; j++) {
         x[j] = a + j * BENCH_K / 256;
         y[j] = out + j * 128;
@@ -672,9 +672,9 @@ static int bench(void)
     bench_rows();
     for (int t = 0; t < QUANT_N; t++)
         for (size_t s = 1; s < N_BYTE_SETS; s++)
-            if (quant_types[t]->codes_avx2 != NULL && bytes_usable(s)) {
+            if (cpu_format_of(t)->codes_avx2 != NULL && bytes_usable(s)) {
                 bench_bytes(s, t, false);
-                if (quant_types[t]->lay != NULL && takes_laid(s))
+                if (cpu_format_of(t)->lay != NULL && takes_laid(s))
                     bench_bytes(s, t, true);
             }
     return 0;

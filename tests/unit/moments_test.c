@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/simd.h"
+#include "cpu/format.h"
 #include "golden.h"
 #include "gguf/gguf.h"
 #include "measure/measure.h"
@@ -145,7 +146,7 @@ static void weighted(const struct ramp_coder *c, int64_t n, int64_t rows, int64_
     assert_int_equal(ramp_weighted_errors(got, &t, c, &type, 1, r, k, NULL, &e), ERR_OK);
     assert_int_equal(ramp_recode(&data, &t, c, type, NULL, &e), ERR_OK);
     for (int64_t o = 0; o < all; o++) {
-        quant_decoder(type, 0)(y, (const char *)data + o * quant_row_bytes(type, n), n);
+        cpu_decoder(type, 0)(y, (const char *)data + o * quant_row_bytes(type, n), n);
         for (int64_t i = 0; i < n; i++) {
             double d = (double)y[i] - (double)x[o * n + i];
 

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "quant/quant.h"
+#include "cpu/format.h"
 #include "sets.h"
 
 enum { N_MAX = 2048, BLOCKS = N_MAX / 256, ROWS = 5, BYTES_MAX = 272 /* q8_0: of 256 elements */ };
@@ -40,9 +40,9 @@ static void *aligned(size_t bytes)
 /* Blocks of any bytes, where `finite` of values below 1e18. */
 static void fill(int type, unsigned char *row, int64_t n, bool finite)
 {
-    const struct quant_type *t = quant_types[type];
+    const struct cpu_format *t = cpu_format_of(type);
 
-    int bytes = 256 / t->block_elems * t->block_bytes;
+    int bytes = 256 / quant_types[t->type]->block_elems * quant_types[t->type]->block_bytes;
 
     for (int64_t i = 0; i < n; i += 256, row += bytes) {
         bool good = false;
@@ -52,7 +52,7 @@ static void fill(int type, unsigned char *row, int64_t n, bool finite)
 
             for (int k = 0; k < bytes; k++)
                 row[k] = (unsigned char)(256.0 * rng_unit(4, 0, turn++));
-            t->decode(y, row, 256);
+            quant_types[t->type]->decode(y, row, 256);
             good = true;
             for (int k = 0; finite && k < 256; k++)
                 good = good && fabsf(y[k]) < 1e18f;
@@ -66,7 +66,7 @@ static void types_with_whole_numbers_have_blocks_of_256_or_32(void **state)
 
     (void)state;
     for (int i = 0; i < QUANT_N; i++) {
-        const struct quant_type *t = quant_types[i];
+        const struct cpu_format *t = cpu_format_of(i);
 
         n += t->ints != NULL;
         if (t->ints == NULL)
@@ -74,123 +74,123 @@ static void types_with_whole_numbers_have_blocks_of_256_or_32(void **state)
                         t->dots_i8_avx2 == NULL && t->dots_vnni == NULL && t->dots_i8_vbmi == NULL &&
                         t->bytes == NULL && t->codes_avx2 == NULL);
         else
-            assert_true((t->block_elems == 256 || (t->block_elems == 32 && t->n_min == 0 && !t->wide)) && t->head_bytes == 0);
-        assert_ptr_equal(quant_int_decoder(i, 0), t->ints);
+            assert_true((quant_types[t->type]->block_elems == 256 || (quant_types[t->type]->block_elems == 32 && t->n_min == 0 && !t->wide)) && quant_types[t->type]->head_bytes == 0);
+        assert_ptr_equal(cpu_int_decoder(i, 0), t->ints);
         assert_true((t->ints == NULL) == (t->bytes == NULL));
         assert_true((t->ints_avx2 == NULL) == (t->dots_avx2 == NULL));
         if (t->ints_avx2 != NULL) {
-            assert_ptr_equal(quant_int_decoder(i, SIMD_AVX2), t->ints_avx2);
-            assert_ptr_equal(quant_int_decoder(i, SIMD_AVX2 | SIMD_AVX512),
+            assert_ptr_equal(cpu_int_decoder(i, SIMD_AVX2), t->ints_avx2);
+            assert_ptr_equal(cpu_int_decoder(i, SIMD_AVX2 | SIMD_AVX512),
                              t->ints_avx512 != NULL ? t->ints_avx512 : t->ints_avx2);
         }
     }
     assert_true(n >= 15);
-    assert_int_equal(sizeof(struct quant_ints) % 64, 0);
-    assert_int_equal(sizeof(struct quant_bytes) % 64, 0);
-    assert_int_equal(sizeof(struct quant_codes) % 64, 0);
-    assert_int_equal(sizeof(struct quant_acts) % 64, 0);
+    assert_int_equal(sizeof(struct cpu_int_block) % 64, 0);
+    assert_int_equal(sizeof(struct cpu_byte_block) % 64, 0);
+    assert_int_equal(sizeof(struct cpu_code_block) % 64, 0);
+    assert_int_equal(sizeof(struct cpu_act_block) % 64, 0);
 }
 
 /* scale w - min is the weight, to the last bits of float. */
 static void whole_numbers_are_the_weights(void **state)
 {
-    struct quant_ints *u = aligned(BLOCKS * sizeof(*u));
+    struct cpu_int_block *u = aligned(BLOCKS * sizeof(*u));
     unsigned char      row[BLOCKS * BYTES_MAX];
     float              y[N_MAX];
 
     (void)state;
     for (int i = 0; i < QUANT_N; i++) {
-        const struct quant_type *t = quant_types[i];
+        const struct cpu_format *t = cpu_format_of(i);
 
         for (int times = 0; t->ints != NULL && times < 50; times++) {
             fill(i, row, N_MAX, true);
             t->ints(u, row, N_MAX);
-            t->decode(y, row, N_MAX);
+            quant_types[t->type]->decode(y, row, N_MAX);
             for (int j = 0; j < N_MAX; j++) {
-                const struct quant_ints *b = u + j / 256;
-                int    whole = b->w[quant_int_place(j % 256)];
-                double w = (double)b->scale[t->block_elems == 32 ? j % 256 / 32 : j % 16] * whole;
+                const struct cpu_int_block *b = u + j / 256;
+                int    whole = b->w[cpu_int_place(j % 256)];
+                double w = (double)b->scale[quant_types[t->type]->block_elems == 32 ? j % 256 / 32 : j % 16] * whole;
                 double min = t->n_min > 0 ? (double)b->min[j % 256 * t->n_min / 256] : 0.0;
 
                 assert_true(abs(whole) <= (t->wide ? 4096 : 2048));
                 if (!(fabs(w - min - (double)y[j]) <= 0x1p-22 * (fabs(w) + fabs(min))))
-                    fail_msg("%s: value %d is %g, not %g", t->name, j, w - min, (double)y[j]);
+                    fail_msg("%s: value %d is %g, not %g", quant_types[t->type]->name, j, w - min, (double)y[j]);
             }
         }
     }
     free(u);
 }
 
-static float min_of(const struct quant_type *t, const struct quant_bytes *b, int i)
+static float min_of(const struct cpu_format *t, const struct cpu_byte_block *b, int i)
 {
     return t->n_min == 0 ? 0.0f : b->min[t->n_min == 8 ? i / 32 : i / 16 % 2 * 8 + i / 32];
 }
 
 static void bytes_are_the_weights(void **state)
 {
-    struct quant_bytes *u = aligned(BLOCKS * sizeof(*u));
+    struct cpu_byte_block *u = aligned(BLOCKS * sizeof(*u));
     unsigned char       row[BLOCKS * BYTES_MAX];
     float               y[N_MAX];
 
     (void)state;
     for (int i = 0; i < QUANT_N; i++) {
-        const struct quant_type *t = quant_types[i];
+        const struct cpu_format *t = cpu_format_of(i);
 
         for (int times = 0; t->bytes != NULL && times < 50; times++) {
             fill(i, row, N_MAX, true);
             t->bytes(u, row, N_MAX);
-            t->decode(y, row, N_MAX);
+            quant_types[t->type]->decode(y, row, N_MAX);
             for (int j = 0; j < N_MAX; j++) {
-                const struct quant_bytes *b = u + j / 256;
+                const struct cpu_byte_block *b = u + j / 256;
                 int    k = j % 256, whole = b->sub[k / 16] * b->code[k];
                 double w = (double)b->scale[k / 32] * whole, min = (double)min_of(t, b, k);
 
                 assert_true(abs(whole) <= 4096 && (t->sub_16 || b->sub[k / 16] == b->sub[k / 32 * 2]));
                 if (!(fabs(w - min - (double)y[j]) <= 0x1p-22 * (fabs(w) + fabs(min))))
-                    fail_msg("%s: value %d is %g, not %g", t->name, j, w - min, (double)y[j]);
+                    fail_msg("%s: value %d is %g, not %g", quant_types[t->type]->name, j, w - min, (double)y[j]);
             }
         }
     }
     free(u);
 }
 
-static void check_codes(const struct quant_type *t, const struct quant_bytes *want, const struct quant_codes *got, bool steps)
+static void check_codes(const struct cpu_format *t, const struct cpu_byte_block *want, const struct cpu_code_block *got, bool steps)
 {
     int more = steps && t->span <= 128 ? t->low : 0;
 
     for (int b = 0; b < BLOCKS; b++, want++, got++) {
         for (int i = 0; i < 256; i++) {
             assert_in_range(want->code[i] + t->low, 0, t->span);
-            if (got->code[steps ? quant_step_place(i) : i] != want->code[i] + more)
-                fail_msg("%s: code %d differs", t->name, i);
+            if (got->code[steps ? cpu_step_place(i) : i] != want->code[i] + more)
+                fail_msg("%s: code %d differs", quant_types[t->type]->name, i);
         }
         for (int g = 0; g < 8; g++) {
             float scale = t->sub_16 ? want->scale[g] : want->scale[g] * (float)want->sub[2 * g];
 
             if (!same_float(scale, got->scale[g]))
-                fail_msg("%s: scale %d", t->name, g);
+                fail_msg("%s: scale %d", quant_types[t->type]->name, g);
         }
         for (int i = 0; t->sub_16 && i < 16; i++)
             assert_int_equal((uint32_t)got->sub[i], (uint16_t)want->sub[i % 8 * 2 + i / 8] * 0x10001u);
         for (int i = 0; i < t->n_min; i++)
             if (!same_float(want->min[i], got->min[i]))
-                fail_msg("%s: minimum %d", t->name, i);
+                fail_msg("%s: minimum %d", quant_types[t->type]->name, i);
     }
 }
 
 static void fast_code_gives_the_same_bytes(void **state)
 {
-    struct quant_bytes *want = aligned(BLOCKS * sizeof(*want));
-    struct quant_codes *got = aligned(BLOCKS * sizeof(*got));
+    struct cpu_byte_block *want = aligned(BLOCKS * sizeof(*want));
+    struct cpu_code_block *got = aligned(BLOCKS * sizeof(*got));
     unsigned char       row[BLOCKS * BYTES_MAX];
 
     set_or_skip(state);
     for (int i = 0; i < QUANT_N; i++)
-        for (int times = 0; quant_types[i]->codes_avx2 != NULL && times < 100; times++) {
+        for (int times = 0; cpu_format_of(i)->codes_avx2 != NULL && times < 100; times++) {
             fill(i, row, N_MAX, false);
-            quant_types[i]->bytes(want, row, N_MAX);
-            quant_types[i]->codes_avx2(got, row, N_MAX, times % 2 == 0);
-            check_codes(quant_types[i], want, got, times % 2 == 0);
+            cpu_format_of(i)->bytes(want, row, N_MAX);
+            cpu_format_of(i)->codes_avx2(got, row, N_MAX, times % 2 == 0);
+            check_codes(cpu_format_of(i), want, got, times % 2 == 0);
         }
     free(want);
     free(got);
@@ -198,13 +198,13 @@ static void fast_code_gives_the_same_bytes(void **state)
 
 static void fast_code_gives_the_same_whole_numbers(void **state)
 {
-    struct quant_ints *want = aligned(BLOCKS * sizeof(*want)), *got = aligned(BLOCKS * sizeof(*got));
+    struct cpu_int_block *want = aligned(BLOCKS * sizeof(*want)), *got = aligned(BLOCKS * sizeof(*got));
     unsigned char      row[BLOCKS * BYTES_MAX];
     unsigned            set = set_or_skip(state);
 
     for (int i = 0; i < QUANT_N; i++) {
-        const struct quant_type *t = quant_types[i];
-        quant_ints_fn           *f = (set & SIMD_AVX512) != 0 ? t->ints_avx512 : t->ints_avx2;
+        const struct cpu_format *t = cpu_format_of(i);
+        cpu_ints_fn           *f = (set & SIMD_AVX512) != 0 ? t->ints_avx512 : t->ints_avx2;
 
         for (int times = 0; f != NULL && times < 100; times++) {
             fill(i, row, N_MAX, false);
@@ -214,10 +214,10 @@ static void fast_code_gives_the_same_whole_numbers(void **state)
             f(got, row, N_MAX);
             for (int b = 0; b < BLOCKS; b++) {
                 if (memcmp(want[b].w, got[b].w, sizeof(want[b].w)) != 0)
-                    fail_msg("%s: whole numbers differ", t->name);
+                    fail_msg("%s: whole numbers differ", quant_types[t->type]->name);
                 for (int j = 0; j < 16; j++)
                     if (!same_float(want[b].scale[j], got[b].scale[j]) || !same_float(want[b].min[j], got[b].min[j]))
-                        fail_msg("%s: scale or minimum %d", t->name, j);
+                        fail_msg("%s: scale or minimum %d", quant_types[t->type]->name, j);
             }
         }
     }
@@ -263,9 +263,9 @@ static void fill_x(float *x, int64_t n, bool odd, int top)
     }
 }
 
-static int rounded_at(const struct quant_acts *a, int i, int top)
+static int rounded_at(const struct cpu_act_block *a, int i, int top)
 {
-    return top == 127 ? a->b[i] : a->q[quant_int_place(i)];
+    return top == 127 ? a->b[i] : a->q[cpu_int_place(i)];
 }
 
 static void every_element_has_a_place(void **state)
@@ -274,29 +274,29 @@ static void every_element_has_a_place(void **state)
 
     (void)state;
     for (int i = 0; i < 256; i++) {
-        int p = quant_int_place(i);
+        int p = cpu_int_place(i);
 
         assert_true(p >= 0 && p < 256 && !taken[p]);
         taken[p] = true;
         assert_int_equal(p % 16 / 2, lane_of(i, 32767));
-        assert_int_equal(quant_step_place(i), 32 * (i / 4 % 8) + 4 * (i / 32) + i % 4);
-        assert_int_equal(quant_fours_place(i) % 64 / 4, i / 16);
-        assert_int_equal(quant_fours_place(i) / 64 * 4 + quant_fours_place(i) % 4, i % 16);
+        assert_int_equal(cpu_step_place(i), 32 * (i / 4 % 8) + 4 * (i / 32) + i % 4);
+        assert_int_equal(cpu_fours_place(i) % 64 / 4, i / 16);
+        assert_int_equal(cpu_fours_place(i) / 64 * 4 + cpu_fours_place(i) % 4, i % 16);
     }
 }
 
 /* Sums of 16 of 8 bits, halves of groups apart; and all orders of bytes. */
-static void check_byte_sums(const struct quant_acts *a)
+static void check_byte_sums(const struct cpu_act_block *a)
 {
     for (int i = 0; i < 256; i++) {
-        assert_int_equal(a->half[quant_half_place(i)], a->b[i]);
-        assert_int_equal(a->step[quant_step_place(i)], a->b[i]);
+        assert_int_equal(a->half[cpu_half_place(i)], a->b[i]);
+        assert_int_equal(a->step[cpu_step_place(i)], a->b[i]);
     }
     for (int g = 0; g < 16; g++) {
         int sum = 0;
 
         for (int i = 0; i < 16; i++) {
-            assert_int_equal(a->fours[quant_fours_place(16 * g + i)], a->b[16 * g + i]);
+            assert_int_equal(a->fours[cpu_fours_place(16 * g + i)], a->b[16 * g + i]);
             sum += a->b[16 * g + i];
         }
         assert_int_equal(a->whole[g], sum);
@@ -307,7 +307,7 @@ static void check_byte_sums(const struct quant_acts *a)
         assert_true(same_float(a->sum_32[g], a->scale[g] * (float)(a->whole[2 * g] + a->whole[2 * g + 1])));
 }
 
-static void check_word_sums(const struct quant_acts *a)
+static void check_word_sums(const struct cpu_act_block *a)
 {
     for (int g = 0; g < 16; g++) {
         float t[4];
@@ -316,7 +316,7 @@ static void check_word_sums(const struct quant_acts *a)
             int four = 0;
 
             for (int i = 0; i < 4; i++)
-                four += a->q[quant_int_place(16 * g + 4 * l + i)];
+                four += a->q[cpu_int_place(16 * g + 4 * l + i)];
             t[l] = a->scale[lane_of(16 * g + 4 * l, 32767)] * (float)four;
         }
         float sum = (t[0] + t[2]) + (t[1] + t[3]);
@@ -327,7 +327,7 @@ static void check_word_sums(const struct quant_acts *a)
         assert_true(same_float(a->sum[2 * g] + a->sum[2 * g + 1], a->sum_32[g]));
 }
 
-static void check_rounded(const struct quant_acts *a, const float *x, int top)
+static void check_rounded(const struct cpu_act_block *a, const float *x, int top)
 {
     for (int l = 0; l < 8; l++) {
         float max = 0.0f;
@@ -359,8 +359,8 @@ static void check_rounded(const struct quant_acts *a, const float *x, int top)
 
 static void check_rounding(unsigned set, const float *x, int top)
 {
-    quant_round_fn    *f[2] = { quant_rounder(0), quant_rounder(set) };
-    struct quant_acts *a = aligned(BLOCKS * sizeof(*a)), *first = aligned(BLOCKS * sizeof(*a));
+    cpu_round_fn    *f[2] = { cpu_rounder(0), cpu_rounder(set) };
+    struct cpu_act_block *a = aligned(BLOCKS * sizeof(*a)), *first = aligned(BLOCKS * sizeof(*a));
 
     for (int k = 0; k < 2; k++) {
         memset(a, 0x55, BLOCKS * sizeof(*a));
@@ -394,7 +394,7 @@ static void activations_are_rounded_as_stated(void **state)
 }
 
 /* Where a group of 32 has a scale. */
-static void add_groups(float s[8], const struct quant_ints *u, const struct quant_acts *a)
+static void add_groups(float s[8], const struct cpu_int_block *u, const struct cpu_act_block *a)
 {
     for (int j = 0; j < 8; j++) {
         float t = 0;
@@ -404,7 +404,7 @@ static void add_groups(float s[8], const struct quant_ints *u, const struct quan
 
             for (int i = 32 * g; i < 32 * g + 32; i++)
                 if (lane_of(i, 32767) == j)
-                    dot += u->w[quant_int_place(i)] * a->q[quant_int_place(i)];
+                    dot += u->w[cpu_int_place(i)] * a->q[cpu_int_place(i)];
             t = fmaf(u->scale[g], (float)dot, t);
         }
         s[j] = fmaf(a->scale[j], t, s[j]);
@@ -412,8 +412,8 @@ static void add_groups(float s[8], const struct quant_ints *u, const struct quan
 }
 
 /* Of 8 bits. */
-static void add_bytes(float s[8], float less[8], const struct quant_type *t, const struct quant_bytes *u,
-                      const struct quant_acts *a)
+static void add_bytes(float s[8], float less[8], const struct cpu_format *t, const struct cpu_byte_block *u,
+                      const struct cpu_act_block *a)
 {
     for (int g = 0; g < 8; g++) {
         float scale = t->sub_16 ? u->scale[g] : u->scale[g] * (float)u->sub[2 * g];
@@ -428,10 +428,10 @@ static void add_bytes(float s[8], float less[8], const struct quant_type *t, con
     }
 }
 
-static void add_ints(float s[8], float less[8], const struct quant_type *t, const struct quant_ints *u,
-                     const struct quant_acts *a)
+static void add_ints(float s[8], float less[8], const struct cpu_format *t, const struct cpu_int_block *u,
+                     const struct cpu_act_block *a)
 {
-    if (t->block_elems == 32) {
+    if (quant_types[t->type]->block_elems == 32) {
         add_groups(s, u, a);
         return;
     }
@@ -440,7 +440,7 @@ static void add_ints(float s[8], float less[8], const struct quant_type *t, cons
 
         for (int i = 0; i < 256; i++)
             if (lane_of(i, 32767) == j)
-                dot += u->w[quant_int_place(i)] * a->q[quant_int_place(i)];
+                dot += u->w[cpu_int_place(i)] * a->q[cpu_int_place(i)];
         assert_true(dot >= INT32_MIN && dot <= INT32_MAX);
         if (t->n_min == 8)
             less[j] = fmaf(u->min[j], a->sum_32[j], less[j]);
@@ -450,17 +450,17 @@ static void add_ints(float s[8], float less[8], const struct quant_type *t, cons
     }
 }
 
-/* The product as quant.h states it, from plain arrays. */
-static float dot_as_stated(const struct quant_type *t, int top, const unsigned char *row, const float *x, int64_t n)
+/* The product as cpu/format.h states it, from plain arrays. */
+static float dot_as_stated(const struct cpu_format *t, int top, const unsigned char *row, const float *x, int64_t n)
 {
-    struct quant_ints  *u = aligned(BLOCKS * sizeof(*u));
-    struct quant_bytes *v = aligned(BLOCKS * sizeof(*v));
-    struct quant_acts  *a = aligned(BLOCKS * sizeof(*a));
+    struct cpu_int_block  *u = aligned(BLOCKS * sizeof(*u));
+    struct cpu_byte_block *v = aligned(BLOCKS * sizeof(*v));
+    struct cpu_act_block  *a = aligned(BLOCKS * sizeof(*a));
     float               s[8] = { 0 }, less[8] = { 0 };
 
     t->ints(u, row, n);
     t->bytes(v, row, n);
-    quant_rounder(0)(a, x, n, top);
+    cpu_rounder(0)(a, x, n, top);
     for (int64_t b = 0; b < n / 256; b++)
         if (top == 127)
             add_bytes(s, less, t, v + b, a + b);
@@ -479,16 +479,16 @@ static float dot_as_stated(const struct quant_type *t, int top, const unsigned c
 
 /* What the product may differ by from that of the weights with x, in exact arithmetic: activations
  * moved by half a step, floats rounded. */
-static double allowed(const struct quant_type *t, int top, const unsigned char *row, const float *x, int64_t n)
+static double allowed(const struct cpu_format *t, int top, const unsigned char *row, const float *x, int64_t n)
 {
-    struct quant_ints *u = aligned(BLOCKS * sizeof(*u));
+    struct cpu_int_block *u = aligned(BLOCKS * sizeof(*u));
     double             sum = 1e-30;
 
     t->ints(u, row, n);
     for (int64_t i = 0; i < n; i++) {
-        const struct quant_ints *b = u + i / 256;
-        int    s = t->block_elems == 32 ? (int)(i % 256 / 32) : 0;
-        double w = fabs((double)b->scale[s] * b->w[quant_int_place((int)(i % 256))]), max = 0;
+        const struct cpu_int_block *b = u + i / 256;
+        int    s = quant_types[t->type]->block_elems == 32 ? (int)(i % 256 / 32) : 0;
+        double w = fabs((double)b->scale[s] * b->w[cpu_int_place((int)(i % 256))]), max = 0;
         double min = t->n_min > 0 ? fabs((double)b->min[i % 256 * t->n_min / 256]) : 0;
 
         for (int j = 0; j < 256; j++)
@@ -505,29 +505,29 @@ static double allowed(const struct quant_type *t, int top, const unsigned char *
 /* Rows by x: a set's code gives what the scalar one does, which is near the product of the weights. */
 static void check_products(unsigned set, int type, enum quant_acts_type acts, const unsigned char *rows, const float *x, int64_t n)
 {
-    const struct quant_type *t = quant_types[type];
-    struct quant_acts       *a = aligned(BLOCKS * sizeof(*a));
-    quant_int_dots_fn       *f = quant_int_dotter(type, acts, set);
+    const struct cpu_format *t = cpu_format_of(type);
+    struct cpu_act_block       *a = aligned(BLOCKS * sizeof(*a));
+    cpu_int_dots_fn       *f = cpu_int_dotter(type, acts, set);
     int64_t                  bytes = quant_row_bytes(type, n);
-    int                      top = quant_acts_top(type, acts);
+    int                      top = cpu_acts_top(type, acts);
     float                    w[N_MAX], y[ROWS];
 
-    quant_rounder(0)(a, x, n, top);
+    cpu_rounder(0)(a, x, n, top);
     if (f != NULL)
         f(y, rows, bytes, ROWS, a, n);
     for (int r = 0; r < ROWS; r++, rows += bytes) {
-        float  got = quant_dot_ints(type, acts, rows, x, n);
+        float  got = cpu_dot_ints(type, acts, rows, x, n);
         double sum = 0;
 
-        t->decode(w, rows, n);
+        quant_types[t->type]->decode(w, rows, n);
         for (int64_t j = 0; j < n; j++)
             sum += (double)w[j] * (double)x[j];
         if (!same_float(got, dot_as_stated(t, top, rows, x, n)))
-            fail_msg("%s, %d elements, top %d: not the stated order", t->name, (int)n, top);
+            fail_msg("%s, %d elements, top %d: not the stated order", quant_types[t->type]->name, (int)n, top);
         if (f != NULL && !same_float(got, y[r]))
-            fail_msg("%s, %d elements, top %d, row %d: %a, not %a", t->name, (int)n, top, r, (double)y[r], (double)got);
+            fail_msg("%s, %d elements, top %d, row %d: %a, not %a", quant_types[t->type]->name, (int)n, top, r, (double)y[r], (double)got);
         if (!(fabs((double)got - sum) <= allowed(t, top, rows, x, n)))
-            fail_msg("%s, %d elements, top %d: %g is not %g", t->name, (int)n, top, (double)got, sum);
+            fail_msg("%s, %d elements, top %d: %g is not %g", quant_types[t->type]->name, (int)n, top, (double)got, sum);
     }
     free(a);
 }
@@ -535,17 +535,17 @@ static void check_products(unsigned set, int type, enum quant_acts_type acts, co
 /* Rows by two vectors at a time: as by each. */
 static void check_two(int type, const unsigned char *rows, const float *x, const float *z, int64_t n)
 {
-    quant_int_two_fn  *two = quant_int_twos(type, QUANT_ACTS_I8, SIMD_AVX2);
-    struct quant_acts *a[2] = { aligned(BLOCKS * sizeof(**a)), aligned(BLOCKS * sizeof(**a)) };
+    cpu_int_two_fn  *two = cpu_int_twos(type, QUANT_ACTS_I8, SIMD_AVX2);
+    struct cpu_act_block *a[2] = { aligned(BLOCKS * sizeof(**a)), aligned(BLOCKS * sizeof(**a)) };
     const float       *from[2] = { x, z };
     float              y[2][ROWS];
 
     for (int v = 0; v < 2; v++)
-        quant_rounder(0)(a[v], from[v], n, 127);
-    two((float *const[]){ y[0], y[1] }, rows, ROWS, (const struct quant_acts *const *)a, n);
+        cpu_rounder(0)(a[v], from[v], n, 127);
+    two((float *const[]){ y[0], y[1] }, rows, ROWS, (const struct cpu_act_block *const *)a, n);
     for (int v = 0; v < 2; v++)
         for (int r = 0; r < ROWS; r++) {
-            float want = quant_dot_ints(type, QUANT_ACTS_I8, rows + r * quant_row_bytes(type, n), from[v], n);
+            float want = cpu_dot_ints(type, QUANT_ACTS_I8, rows + r * quant_row_bytes(type, n), from[v], n);
 
             if (!same_float(want, y[v][r]))
                 fail_msg("%s, %d elements, row %d by vector %d of two: %a, not %a", quant_types[type]->name, (int)n, r, v,
@@ -564,7 +564,7 @@ static void products_are_the_stated_sums(void **state)
 
     assert_non_null(rows);
     for (int i = 0; i < QUANT_N; i++)
-        for (size_t k = 0; quant_types[i]->ints != NULL && k < sizeof(lengths) / sizeof(*lengths); k++) {
+        for (size_t k = 0; cpu_format_of(i)->ints != NULL && k < sizeof(lengths) / sizeof(*lengths); k++) {
             int64_t n = lengths[k];
 
             fill_x(x, n, false, 127);
@@ -588,7 +588,7 @@ static void sums_of_bytes_fit(void **state)
     float                      x[256], w[256];
 
     for (int i = 0; i < QUANT_N; i++)
-        for (size_t k = 0; quant_types[i]->ints != NULL && k < 4 * sizeof(bytes); k++) {
+        for (size_t k = 0; cpu_format_of(i)->ints != NULL && k < 4 * sizeof(bytes); k++) {
             int size = (int)quant_row_bytes(i, 256);
 
             fill(i, rows, 256, true);
@@ -625,28 +625,28 @@ static float folded(float *sum, const float *less, bool minima)
 }
 
 /* ROWS rows of a type by n vectors, `part` blocks at a time. */
-static void check_tile(int type, quant_int_tile_fn *tile, const unsigned char *rows, const float *want,
-                       const struct quant_acts *const *a, int n)
+static void check_tile(int type, cpu_int_tile_fn *tile, const unsigned char *rows, const float *want,
+                       const struct cpu_act_block *const *a, int n)
 {
-    const struct quant_type *t = quant_types[type];
+    const struct cpu_format *t = cpu_format_of(type);
     int64_t                  bytes = quant_row_bytes(type, N_MAX);
     size_t                   size = (size_t)(ROWS * n * 8) * sizeof(float);
     float                   *sum = aligned(size), *less = aligned(size);
 
     memset(sum, 0, size);
     memset(less, 0, size);
-    for (int first = 0, part = n % 4 == 0 ? QUANT_TILE_BLOCKS : 3; first < BLOCKS; first += part) {
+    for (int first = 0, part = n % 4 == 0 ? CPU_TILE_BLOCKS : 3; first < BLOCKS; first += part) {
         int blocks = BLOCKS - first < part ? BLOCKS - first : part;
 
-        tile(&(struct quant_int_tile){ rows, bytes, 0, first, blocks, ROWS, n, a, sum, less });
+        tile(&(struct cpu_int_tile){ rows, bytes, 0, first, blocks, ROWS, n, a, sum, less });
     }
     for (int r = 0; r < ROWS; r++)
         for (int j = 0; j < n; j++) {
             float got = folded(sum + (r * n + j) * 8, less + (r * n + j) * 8, t->n_min > 0);
 
-            if (!same_float(got, want[r * QUANT_TILE_VECTORS + j]))
-                fail_msg("%s, row %d by vector %d of %d: %a, not %a", t->name, r, j, n, (double)got,
-                         (double)want[r * QUANT_TILE_VECTORS + j]);
+            if (!same_float(got, want[r * CPU_TILE_VECTORS + j]))
+                fail_msg("%s, row %d by vector %d of %d: %a, not %a", quant_types[t->type]->name, r, j, n, (double)got,
+                         (double)want[r * CPU_TILE_VECTORS + j]);
         }
     free(sum);
     free(less);
@@ -654,25 +654,25 @@ static void check_tile(int type, quant_int_tile_fn *tile, const unsigned char *r
 
 static void check_tiles(unsigned set, int type, enum quant_acts_type acts)
 {
-    quant_int_tile_fn       *tile = quant_int_tiler(type, acts, set);
-    static float             x[QUANT_TILE_VECTORS][N_MAX];
+    cpu_int_tile_fn       *tile = cpu_int_tiler(type, acts, set);
+    static float             x[CPU_TILE_VECTORS][N_MAX];
     unsigned char           *rows = malloc((size_t)ROWS * BLOCKS * BYTES_MAX);
-    struct quant_acts       *a = aligned(QUANT_TILE_VECTORS * BLOCKS * sizeof(*a));
-    const struct quant_acts *at[QUANT_TILE_VECTORS];
-    float                    want[ROWS * QUANT_TILE_VECTORS];
+    struct cpu_act_block       *a = aligned(CPU_TILE_VECTORS * BLOCKS * sizeof(*a));
+    const struct cpu_act_block *at[CPU_TILE_VECTORS];
+    float                    want[ROWS * CPU_TILE_VECTORS];
 
     assert_non_null(rows);
     for (int r = 0; r < ROWS; r++)
         fill(type, rows + r * quant_row_bytes(type, N_MAX), N_MAX, true);
-    for (int j = 0; j < QUANT_TILE_VECTORS; j++) {
+    for (int j = 0; j < CPU_TILE_VECTORS; j++) {
         at[j] = a + j * BLOCKS;
         fill_x(x[j], N_MAX, false, 127);
-        quant_rounder(0)(a + j * BLOCKS, x[j], N_MAX, quant_acts_top(type, acts));
+        cpu_rounder(0)(a + j * BLOCKS, x[j], N_MAX, cpu_acts_top(type, acts));
         for (int r = 0; r < ROWS; r++)
-            want[r * QUANT_TILE_VECTORS + j] =
-                quant_dot_ints(type, acts, rows + r * quant_row_bytes(type, N_MAX), x[j], N_MAX);
+            want[r * CPU_TILE_VECTORS + j] =
+                cpu_dot_ints(type, acts, rows + r * quant_row_bytes(type, N_MAX), x[j], N_MAX);
     }
-    for (int n = 2; tile != NULL && n <= QUANT_TILE_VECTORS; n += 2)
+    for (int n = 2; tile != NULL && n <= CPU_TILE_VECTORS; n += 2)
         check_tile(type, tile, rows, want, at, n);
     free(rows);
     free(a);
@@ -683,7 +683,7 @@ static void tiles_give_the_same_products(void **state)
     const unsigned set = set_or_skip(state);
 
     for (int i = 0; i < QUANT_N; i++)
-        if (quant_types[i]->ints != NULL) {
+        if (cpu_format_of(i)->ints != NULL) {
             check_tiles(set, i, QUANT_ACTS_I16);
             check_tiles(set, i, QUANT_ACTS_I8);
         }
@@ -692,23 +692,23 @@ static void tiles_give_the_same_products(void **state)
 /* The largest sums there can be: no lane leaves an int32. */
 static void the_largest_sums_fit(void **state)
 {
-    struct quant_ints *u = aligned(sizeof(*u));
+    struct cpu_int_block *u = aligned(sizeof(*u));
     unsigned char      row[BYTES_MAX];
     float              x[256];
 
     (void)state;
     for (int i = 0; i < QUANT_N; i++)
-        for (int times = 0; quant_types[i]->ints != NULL && times < 1000; times++) {
+        for (int times = 0; cpu_format_of(i)->ints != NULL && times < 1000; times++) {
             int largest = 0;
 
             fill(i, row, 256, false);
             if (times < 2)
                 memset(row, times == 0 ? 0 : 255, sizeof(row));
-            quant_types[i]->ints(u, row, 256);
+            cpu_format_of(i)->ints(u, row, 256);
             for (int j = 0; j < 256; j++)
                 largest = abs(u->w[j]) > largest ? abs(u->w[j]) : largest;
             assert_true(quant_types[i]->block_elems == 32 ||
-                        largest * (int64_t)quant_acts_top(i, QUANT_ACTS_I16) * 32 <= INT32_MAX);
+                        largest * (int64_t)cpu_acts_top(i, QUANT_ACTS_I16) * 32 <= INT32_MAX);
         }
     for (int j = 0; j < 256; j++)
         x[j] = 1.0f;
@@ -716,7 +716,7 @@ static void the_largest_sums_fit(void **state)
     for (int g = 0; g < 16; g++)
         row[192 + g] = 0x80; /* every scale -128 */
     row[209] = 0x3c;         /* 1.0 */
-    assert_true(fabsf(quant_dot_ints(QUANT_q6_k, QUANT_ACTS_I16, row, x, 256) - 256.0f * 4096.0f) < 1.0f);
+    assert_true(fabsf(cpu_dot_ints(QUANT_q6_k, QUANT_ACTS_I16, row, x, 256) - 256.0f * 4096.0f) < 1.0f);
     free(u);
 }
 

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "quant/quant.h"
+#include "cpu/format.h"
 #include "sets.h"
 
 #define HERE "tests/golden/quants/"
@@ -78,9 +78,11 @@ static bool same_value(float a, float b)
 }
 
 /* A type's decoder of one instruction set, or NULL. */
-static quant_decode_fn *decoder_of(const struct quant_type *t, unsigned set)
+static quant_decode_fn *decoder_of(int type, unsigned set)
 {
-    return (set & SIMD_AVX512) != 0 ? t->decode_avx512 : (set & SIMD_AVX2) != 0 ? t->decode_avx2 : t->decode;
+    const struct cpu_format *f = cpu_format_of(type);
+
+    return (set & SIMD_AVX512) != 0 ? f->decode_avx512 : (set & SIMD_AVX2) != 0 ? f->decode_avx2 : quant_types[type]->decode;
 }
 
 /* One line of vectors.tsv. */
@@ -222,16 +224,15 @@ static void row_bytes_counts_or_refuses(void **state)
 
 static void the_fastest_decoder_is_chosen(void **state)
 {
-    const struct quant_type *t = quant_types[QUANT_q4_k];
+    const struct cpu_format *f = cpu_format_of(QUANT_q4_k);
 
     (void)state;
-    assert_ptr_equal(quant_decoder(QUANT_q4_k, 0), t->decode);
-    if (t->decode_avx2 != NULL) {
-        assert_ptr_equal(quant_decoder(QUANT_q4_k, SIMD_AVX2), t->decode_avx2);
-        assert_ptr_equal(quant_decoder(QUANT_q4_k, SIMD_AVX2 | SIMD_AVX512), t->decode_avx512);
+    assert_ptr_equal(cpu_decoder(QUANT_q4_k, 0), quant_types[QUANT_q4_k]->decode);
+    if (f->decode_avx2 != NULL) {
+        assert_ptr_equal(cpu_decoder(QUANT_q4_k, SIMD_AVX2), f->decode_avx2);
+        assert_ptr_equal(cpu_decoder(QUANT_q4_k, SIMD_AVX2 | SIMD_AVX512), f->decode_avx512);
     }
-    t = quant_types[QUANT_f64];
-    assert_ptr_equal(quant_decoder(QUANT_f64, SIMD_AVX2 | SIMD_AVX512), t->decode);
+    assert_ptr_equal(cpu_decoder(QUANT_f64, SIMD_AVX2 | SIMD_AVX512), quant_types[QUANT_f64]->decode);
 }
 
 static void decodes_as_the_reference(void **state)
@@ -243,7 +244,7 @@ static void decodes_as_the_reference(void **state)
         const struct quant_type *t = quant_types[i];
         const struct plain      *p = find_plain(t->name);
         struct vector            v = { .id = 0 };
-        quant_decode_fn         *f = decoder_of(t, set);
+        quant_decode_fn         *f = decoder_of(i, set);
         char                     file[64];
 
         if (f == NULL)
@@ -280,7 +281,7 @@ static bool run_golden(const char *dir, int type, unsigned set, const char *vari
     static float             y[N_MAX];
     const struct quant_type *t = quant_types[type];
     char                     upper[32] = { 0 }, file[80];
-    quant_decode_fn         *f = decoder_of(t, set);
+    quant_decode_fn         *f = decoder_of(type, set);
 
     for (size_t k = 0; t->name[k] != '\0'; k++)
         upper[k] = (char)(t->name[k] >= 'a' && t->name[k] <= 'z' ? t->name[k] - 32 : t->name[k]);
@@ -429,7 +430,7 @@ static void fast_decoders_give_the_same_bytes(void **state)
     assert_non_null(row);
     for (int i = 0; i < QUANT_N; i++) {
         const struct quant_type *t = quant_types[i];
-        quant_decode_fn         *f = decoder_of(t, set);
+        quant_decode_fn         *f = decoder_of(i, set);
 
         for (int turn = 0; f != NULL && turn < 60; turn++) {
             int64_t n = turn < 40 ? turn * t->block_elems : (turn - 39) * 256;
@@ -463,7 +464,7 @@ static void fast_decoders_of_halves_agree_on_all_values(void **state)
     for (int i = 0; i < 65536 + 3; i++)
         h[i] = (uint16_t)i;
     for (int i = 0; i < 2; i++) {
-        quant_decode_fn *f = decoder_of(quant_types[types[i]], set);
+        quant_decode_fn *f = decoder_of(types[i], set);
 
         assert_non_null(f);
         quant_types[types[i]]->decode(want, h, 65536 + 3);
@@ -583,7 +584,7 @@ static void dot_is_the_stated_sum(void **state)
                 sum += (double)w[j] * (double)x[j];
                 size += fabs((double)w[j] * (double)x[j]);
             }
-            float got = quant_dot(i, row, x, n);
+            float got = cpu_dot(i, row, x, n);
 
             assert_int_equal(bits_of(got), bits_of(dot_as_stated(w, x, n)));
             if (!(fabs((double)got - sum) <= ((double)n / 16 + 4) * 0x1p-24 * size + 1e-38))

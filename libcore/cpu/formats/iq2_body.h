@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* iq2_body.h - what iq2_s and iq2_xs give ints_body.h. Their files define BLOCK, places() and entries() and include
+/* iq2_body.h - what iq2_s and iq2_xs give acts16_256_body.h. Their files define BLOCK, places() and entries() and include
  * both. */
 X86_WORDS __m128i odd_scales(const BLOCK *b)
 {

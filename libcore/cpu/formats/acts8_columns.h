@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* x86_columns.h - 16 rows of blocks turned to columns, for tiles of AMX (struct quant_columns).   room: quant (base)
+/* acts8_columns.h - 16 rows of blocks turned to columns, for tiles of AMX (struct cpu_columns).   room: cpu (base quant ops)
  *
  * A register has the same four bytes of all 16 rows. Packed bytes are transposed before they are unpacked: a byte that has bits of
  * several elements is turned once, and a scale is computed for 16 rows at a time.
  */
-#ifndef QUANT_X86_COLUMNS_H
-#define QUANT_X86_COLUMNS_H
-#include "quant/quant.h"
-#include "quant/x86_fours.h"
+#ifndef CPU_FORMATS_ACTS8_COLUMNS_H
+#define CPU_FORMATS_ACTS8_COLUMNS_H
+#include "cpu/format.h"
+#include "cpu/formats/acts8_vbmi.h"
 
 #if defined(__x86_64__)
 /* Dwords 0 to 3 of each quarter of four registers, so that quarter q of v[i] has dword i of quarters q. */
@@ -59,8 +59,8 @@ X86_VBMI void columns_32(__m512i v[8], const char *const row[16], int64_t at)
     columns_turn(v);
 }
 
-/* What comes next (struct quant_columns), once for each columns_32() of codes. */
-X86_VBMI void columns_fetch(struct quant_columns *to)
+/* What comes next (struct cpu_columns), once for each columns_32() of codes. */
+X86_VBMI void columns_fetch(struct cpu_columns *to)
 {
     for (int i = 0; i < to->lines; i++, to->next += 64)
         _mm_prefetch(to->next, _MM_HINT_T1);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* laid_body.h - products of one format's rows, laid out 16 side by side (quant_lay_fn), with activations of 8 bits, by AVX-512.
+/* acts8_laid_body.h - products of one format's rows, laid out 16 side by side (cpu_lay_fn), with activations of 8 bits, by AVX-512.
  *
  * Included by the file of a format that defines BLOCK (the struct), IN_256 (how many have 256 elements), N_MIN (0 or 8), SUB_16,
- * LOW (codes_body.h) and, of 256 elements of 16 rows,
+ * LOW (acts8_codes_body.h) and, of 256 elements of 16 rows,
  *     HEAD, PARTS, PART: bytes that all groups of 32 need; how many parts the others have, one after the other; their bytes
  *     lay_block(head, part, row, at): lays out what begins `at` bytes from the rows' beginnings
  *     columns_numbers(to, head): scales, minima and sub-scales
  *     columns_code(head, part, g, odd, i, more): the i-th four codes of group g or, odd, g + 1, g even; more: by 128, unless
  *         LOW is 0
  * A register has a lane for each row. Of several vectors the same group of all blocks comes before the next group, so that its sums
- * stay in registers: that reads 16 rows in parts, and they have to be there before (quant_laid.ahead). One vector takes blocks as
+ * stay in registers: that reads 16 rows in parts, and they have to be there before (cpu_laid.ahead). One vector takes blocks as
  * they lie. */
 
-enum { LAID_BYTES = QUANT_LAID * IN_256 * (int)sizeof(BLOCK) };
+enum { LAID_BYTES = CPU_LAID * IN_256 * (int)sizeof(BLOCK) };
 static_assert(HEAD + PARTS * PART == LAID_BYTES, "all of 16 blocks");
 
 /* Numbers of 16 rows. */
@@ -46,7 +46,7 @@ X86_VBMI void laid_next(const char *next, int i, int parts)
         LAID_FETCH(next, i, parts, _MM_HINT_T1);
 }
 
-#define LAID_X(j)     const struct quant_acts *const x##j = a->x[j];
+#define LAID_X(j)     const struct cpu_act_block *const x##j = a->x[j];
 #define LAID_ZERO(j)  __m512 s##j = _mm512_setzero_ps(), l##j = s##j;
 #define LAID_DWORD(p) _mm512_set1_epi32(x86_dword(p))
 #if SUB_16
@@ -86,7 +86,7 @@ X86_VBMI void laid_next(const char *next, int i, int parts)
 
 /* Group `pair` or, odd, the next one of all blocks of a panel by n vectors. */
 #define LAID_TILE(n) \
-X86_VBMI void laid_group_##n(__m512 sum[n], const struct quant_laid *a, const struct columns_numbers *u, const char *rows, \
+X86_VBMI void laid_group_##n(__m512 sum[n], const struct cpu_laid *a, const struct columns_numbers *u, const char *rows, \
                              const char *next, int pair, const int odd) \
 { \
     const int    g = pair + odd; \
@@ -116,12 +116,12 @@ X86_VBMI void laid_group_##n(__m512 sum[n], const struct quant_laid *a, const st
     EACH_##n(LAID_PUT) \
 } \
 \
-TARGET_VBMI static void laid_##n(const struct quant_laid *a, const struct columns_numbers *u) \
+TARGET_VBMI static void laid_##n(const struct cpu_laid *a, const struct columns_numbers *u) \
 { \
     const char *rows = a->rows; \
 \
-    for (int64_t r = 0; r < a->n_rows; r += QUANT_LAID, rows += a->n_row * LAID_BYTES) { \
-        const char   *next = a->ahead == 0 ? NULL : r + QUANT_LAID < a->n_rows ? rows + a->n_row * LAID_BYTES : a->next; \
+    for (int64_t r = 0; r < a->n_rows; r += CPU_LAID, rows += a->n_row * LAID_BYTES) { \
+        const char   *next = a->ahead == 0 ? NULL : r + CPU_LAID < a->n_rows ? rows + a->n_row * LAID_BYTES : a->next; \
         const int64_t each = next != NULL ? a->n_row * (LAID_BYTES / 8) : 0; /* bytes with a group */ \
         __m512        sum[8][n]; \
 \
@@ -172,14 +172,14 @@ LAID_TILE(8)
               "m"(*(const int32_t *)(const void *)(x->b + 32 * (g) + 4 * (i))));
 #define LAID_ONE_TAKE(g) s##g = N_MIN > 0 ? _mm512_sub_ps(s##g, l##g) : s##g;
 
-TARGET_VBMI static void laid_1(const struct quant_laid *a, const struct columns_numbers *u)
+TARGET_VBMI static void laid_1(const struct cpu_laid *a, const struct columns_numbers *u)
 {
     const int64_t ahead = a->ahead;
     const char   *laid = a->rows;
 
     (void)u;
-    for (int64_t r = 0; r < a->n_rows; r += QUANT_LAID) {
-        const struct quant_acts *x = a->x[0];
+    for (int64_t r = 0; r < a->n_rows; r += CPU_LAID) {
+        const struct cpu_act_block *x = a->x[0];
 
         EACH_8(LAID_ZERO)
         for (int64_t b = 0; b < a->n_row; b++, x++, laid += LAID_BYTES) {
@@ -193,9 +193,9 @@ TARGET_VBMI static void laid_1(const struct quant_laid *a, const struct columns_
     }
 }
 
-TARGET_VBMI static void dots_laid(const struct quant_laid *a)
+TARGET_VBMI static void dots_laid(const struct cpu_laid *a)
 {
-    static void (*const by[QUANT_LAID_VECTORS])(const struct quant_laid *, const struct columns_numbers *) = {
+    static void (*const by[CPU_LAID_VECTORS])(const struct cpu_laid *, const struct columns_numbers *) = {
         laid_1, laid_2, laid_3, laid_4, laid_5, laid_6, laid_7, laid_8
     };
     const struct columns_numbers u = numbers_at(a->buf, a->n_row);
@@ -217,7 +217,7 @@ struct tiles_room {
 };
 
 /* Codes of the next step, if there is one. */
-X86_VBMI void tiles_code(struct tiles_room *r, const struct quant_tiles *a)
+X86_VBMI void tiles_code(struct tiles_room *r, const struct cpu_tiles *a)
 {
     const int   g = r->g;
     const char *head = a->rows + r->b * LAID_BYTES, *part = head + HEAD + g * PARTS / 8 * PART;
@@ -250,7 +250,7 @@ X86_VBMI void tiles_code(struct tiles_room *r, const struct quant_tiles *a)
     _tile_dpbssd(sums, vectors, weights); \
     _tile_stored(sums, r->dot[t % TILES_RING][half], 64);
 
-TARGET_AMX __attribute__((always_inline)) static inline void tiles_dots(struct tiles_room *r, const struct quant_tiles *a, int64_t t)
+TARGET_AMX __attribute__((always_inline)) static inline void tiles_dots(struct tiles_room *r, const struct cpu_tiles *a, int64_t t)
 {
     TILES_ONE(0, 4, 6, 0)
 #if SUB_16
@@ -274,7 +274,7 @@ TARGET_AMX __attribute__((always_inline)) static inline void tiles_dots(struct t
 
 #define LAID_TILES(n) \
 /* A group's minima, from step t on. */ \
-TARGET_AMX static void tiles_less_##n(float *out, const struct quant_tiles *a, const struct columns_numbers *u, int64_t t) \
+TARGET_AMX static void tiles_less_##n(float *out, const struct cpu_tiles *a, const struct columns_numbers *u, int64_t t) \
 { \
     EACH_##n(TILES_ZERO) \
     for (int64_t end = t + a->n_row; t < end; t++) { \
@@ -286,7 +286,7 @@ TARGET_AMX static void tiles_less_##n(float *out, const struct quant_tiles *a, c
     EACH_##n(TILES_TAKE) \
 } \
 \
-TARGET_AMX static void tiles_##n(const struct quant_tiles *a, const struct columns_numbers *u) \
+TARGET_AMX static void tiles_##n(const struct cpu_tiles *a, const struct columns_numbers *u) \
 { \
     enum { vectors = n }; \
     struct tiles_room room, *const r = &room; \
@@ -329,17 +329,17 @@ LAID_TILES(12)
 LAID_TILES(14)
 LAID_TILES(16)
 
-TARGET_VBMI static void tiles_laid(const struct quant_tiles *a)
+TARGET_VBMI static void tiles_laid(const struct cpu_tiles *a)
 {
-    static void (*const by[])(const struct quant_tiles *, const struct columns_numbers *) = { tiles_10, tiles_12, tiles_14, tiles_16 };
+    static void (*const by[])(const struct cpu_tiles *, const struct columns_numbers *) = { tiles_10, tiles_12, tiles_14, tiles_16 };
     const struct columns_numbers u = numbers_at(a->buf, a->n_row);
 
     take_numbers(&u, a->rows, a->n_row);
-    by[a->twos - QUANT_LAID_VECTORS / 2 - 1](a, &u);
+    by[a->twos - CPU_LAID_VECTORS / 2 - 1](a, &u);
 }
 
 /* Block b, laid out. */
-X86_VBMI void columns_block(struct quant_columns *to, const char *laid, int64_t b)
+X86_VBMI void columns_block(struct cpu_columns *to, const char *laid, int64_t b)
 {
     columns_numbers(&(struct columns_numbers){ to->scale + b, to->min + b, to->sub + b, to->n_row }, laid);
     for (int g = 0; g < 8; g += 2) {
@@ -354,13 +354,13 @@ X86_VBMI void columns_block(struct quant_columns *to, const char *laid, int64_t 
     }
 }
 
-TARGET_VBMI static void columns_laid(struct quant_columns *to, const char *rows)
+TARGET_VBMI static void columns_laid(struct cpu_columns *to, const char *rows)
 {
     for (int64_t b = 0; b < to->n_row; b++)
         columns_block(to, rows + b * LAID_BYTES, b);
 }
 
-TARGET_VBMI static void columns_vbmi(struct quant_columns *to, const char *const row[16])
+TARGET_VBMI static void columns_vbmi(struct cpu_columns *to, const char *const row[16])
 {
     for (int64_t b = 0; b < to->n_row; b++) {
         _Alignas(64) char laid[LAID_BYTES];
@@ -373,10 +373,10 @@ TARGET_VBMI static void columns_vbmi(struct quant_columns *to, const char *const
 TARGET_VBMI static void lay(void *to, const void *rows, int64_t row_bytes, int64_t n)
 {
     const int64_t n_row = n / 256;
-    const char   *row[QUANT_LAID];
+    const char   *row[CPU_LAID];
     char         *laid = to;
 
-    for (int r = 0; r < QUANT_LAID; r++)
+    for (int r = 0; r < CPU_LAID; r++)
         row[r] = (const char *)rows + r * row_bytes;
     for (int64_t b = 0; b < n_row; b++)
         lay_block(laid + b * LAID_BYTES, laid + b * LAID_BYTES + HEAD, row, b * IN_256 * (int64_t)sizeof(BLOCK));

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* x86.h - what the AVX2 and AVX-512 decoders share.                             room: quant (base)
+/* x86.h - what the AVX2 and AVX-512 decoders share.                             room: cpu (base quant ops)
  *
- * The targets leave out FMA and the code is built without contraction, so a product and a
+ * TARGET_AVX2 and TARGET_AVX512 (base/simd.h) leave out FMA and the code is built without contraction, so a product and a
  * difference stay two roundings, as in the scalar code.
  */
-#ifndef QUANT_X86_H
-#define QUANT_X86_H
+#ifndef CPU_FORMATS_X86_H
+#define CPU_FORMATS_X86_H
+
+#include "base/simd.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -13,17 +15,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#define TARGET_AVX2   __attribute__((target("avx2,f16c")))
-#define TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c")))
-#define TARGET_VNNI \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")))
-#define TARGET_VBMI \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")))
-#define TARGET_AMX \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c,amx-tile,amx-int8")))
 #define X86_DECODER   .decode_avx2 = decode_avx2,
 #define X86_DECODERS  X86_DECODER .decode_avx512 = decode_avx512,
-#define TARGET_DOTS   __attribute__((target("avx2,fma,f16c")))
 #define X86_INTS_AVX2 \
     .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2,
 #define X86_LANES \
@@ -203,7 +196,7 @@ struct x86_book {
     uint8_t signs[32];
 };
 
-/* What ints_body.h takes of a block once: whole scales (of groups of 32 or 16); minima. */
+/* What acts16_256_body.h takes of a block once: whole scales (of groups of 32 or 16); minima. */
 struct x86_taken {
     struct x86_book book;
     int32_t s[16];
@@ -247,11 +240,11 @@ X86_WORDS void x86_places(uint16_t at[32], __m256i bytes)
     _mm256_storeu_si256((void *)(at + 16), _mm256_cvtepu8_epi16(_mm256_extracti128_si256(bytes, 1)));
 }
 
-/* Tiles (struct quant_int_tile) from the code for 2, 4, 6 and 8 vectors: ROW(n) takes the blocks of one row from b on,
+/* Tiles (struct cpu_int_tile) from the code for 2, 4, 6 and 8 vectors: ROW(n) takes the blocks of one row from b on,
  * vectors x0 ... */
-#define TILE_VECTOR(j) const struct quant_acts *x##j = p->x[j] + p->first;
+#define TILE_VECTOR(j) const struct cpu_act_block *x##j = p->x[j] + p->first;
 #define TILE_OF(TARGET, name, ROW, n, row_blocks) \
-    TARGET static void name##_##n(const struct quant_int_tile *p) \
+    TARGET static void name##_##n(const struct cpu_int_tile *p) \
     { \
         float *sum = p->sum, *less = p->less; \
 \
@@ -267,14 +260,14 @@ X86_WORDS void x86_places(uint16_t at[32], __m256i bytes)
     TILE_OF(TARGET, name, ROW, 4, row_blocks) \
     TILE_OF(TARGET, name, ROW, 6, row_blocks) \
     TILE_OF(TARGET, name, ROW, 8, row_blocks) \
-    static void name(const struct quant_int_tile *p) \
+    static void name(const struct cpu_int_tile *p) \
     { \
-        static quant_int_tile_fn *const by_n[] = { name##_2, name##_4, name##_6, name##_8 }; \
+        static cpu_int_tile_fn *const by_n[] = { name##_2, name##_4, name##_6, name##_8 }; \
 \
         by_n[p->n / 2 - 1](p); \
     }
 
-/* The sum of a row's lanes as quant_dot_ints() has it. */
+/* The sum of a row's lanes as cpu_dot_ints() has it. */
 TARGET_DOTS static inline float x86_fold(__m256 a)
 {
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -429,8 +422,8 @@ X86_WORDS float x86_take_45(struct x86_taken *t, __m256 *min, const void *p)
     return _mm_cvtss_f32(d);
 }
 
-/* What lanes_body.h takes of 256 elements: scales of groups (or, where halves have whole ones, of the block), minima as
- * in quant_bytes; scales of halves as numbers of 32 bits, the first ones of groups 0 to 3, their second ones, those of
+/* What acts8_avx2_body.h takes of 256 elements: scales of groups (or, where halves have whole ones, of the block), minima as
+ * in cpu_byte_block; scales of halves as numbers of 32 bits, the first ones of groups 0 to 3, their second ones, those of
  * groups 4 to 7, and as words in the order of the row, times what codes are more by. */
 struct x86_lanes {
     __m256  scale, min[2];
@@ -576,7 +569,7 @@ X86_WORDS void x86_half_scales(struct x86_lanes *t, const void *p, size_t step)
     t->scale = _mm256_cvtph_ps(x86_words_8(p, step));
 }
 
-/* A block of 256 as whole numbers, 32 to a register, in the order of quant_int_place(), and its minima. */
+/* A block of 256 as whole numbers, 32 to a register, in the order of cpu_int_place(), and its minima. */
 struct x86_ints {
     __m512i w[8];
     __m512  min; /* of 8, the low half */
@@ -663,7 +656,7 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_LAID
 #endif
 
-/* From the places(), magnitudes() and signs() of a format with a code book: words() and pairs(), as ints_body.h wants
+/* From the places(), magnitudes() and signs() of a format with a code book: words() and pairs(), as acts16_256_body.h wants
  * them, and codes(), a block's 256 as signed bytes. */
 #define X86_CODE_BOOK(block) \
     X86_WORDS __m256i entries(const struct x86_book *t, const block *b, int g) \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fours_body.h - products of one format with activations of 8 bits, by AVX-512 (x86_fours.h).
+/* acts8_vbmi_body.h - products of one format with activations of 8 bits, by AVX-512 (acts8_vbmi.h).
  *
  * Included by the file of a format that defines BLOCK (the struct), IN_256 (how many have 256
- * elements), N_MIN, SUB_16, LOW (codes_body.h) and, of 256 elements,
- *     fours_scale(u, b): scales and minima of struct quant_codes, sub_f; or, with SCALES_45 defined, nothing
+ * elements), N_MIN, SUB_16, LOW (acts8_codes_body.h) and, of 256 elements,
+ *     fours_scale(u, b): scales and minima of struct cpu_code_block, sub_f; or, with SCALES_45 defined, nothing
  *     fours_codes(v, b): codes, 128 more unless LOW is 0; or, with FOURS_PAIR defined, of two blocks fours_pair(v, b, b1) */
 
 /* Blocks whose scales are decoded at once. Rows are prefetched far enough ahead to be in the first-level cache in time. */
@@ -14,7 +14,7 @@ enum { FAR_FROM = 2 << 20, FAR_AHEAD = 8192 };
  * second-level cache. */
 enum { NEAR_AHEAD = 3072 };
 
-X86_VBMI void fours_some(struct quant_codes *u, const BLOCK *b, int n)
+X86_VBMI void fours_some(struct cpu_code_block *u, const BLOCK *b, int n)
 {
 #ifdef SCALES_45
     fours_scales_45(u, b, sizeof(*b), n);
@@ -35,11 +35,11 @@ X86_VBMI void fours_two(__m512i v[2][4], const BLOCK *b, const BLOCK *b1)
 #endif
 }
 
-/* quant_pair_fn: even dwords are of the first half of a group, whose steps come first. */
-TARGET_VBMI static void pair_vbmi(struct quant_codes *u, const void *row, const void *next, int64_t n)
+/* cpu_pair_fn: even dwords are of the first half of a group, whose steps come first. */
+TARGET_VBMI static void pair_vbmi(struct cpu_code_block *u, const void *row, const void *next, int64_t n)
 {
     const BLOCK *b = row, *b1 = next;
-    struct quant_codes *u1 = u + n;
+    struct cpu_code_block *u1 = u + n;
 
     for (int64_t i = 0; i < n; i++, b += IN_256, b1 += IN_256) {
         __m512i v[2][4];
@@ -63,14 +63,14 @@ TARGET_VBMI static void pair_vbmi(struct quant_codes *u, const void *row, const 
 
 /* The lanes of rows whose blocks follow each other; x: of the next block. */
 struct fours_run {
-    const struct quant_acts *a, *end, *x;
+    const struct cpu_act_block *a, *end, *x;
     float *y; /* of its row */
     __m256 sum, less;
 };
 
-X86_VBMI void fours_add(struct fours_run *r, const struct quant_codes *u, __m256 dots)
+X86_VBMI void fours_add(struct fours_run *r, const struct cpu_code_block *u, __m256 dots)
 {
-    const struct quant_acts *x = r->x;
+    const struct cpu_act_block *x = r->x;
 
     r->sum = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(u->scale), _mm256_load_ps(x->scale)),
                              dots, r->sum);
@@ -87,7 +87,7 @@ X86_VBMI void fours_add(struct fours_run *r, const struct quant_codes *u, __m256
     r->x = r->a;
 }
 
-X86_VBMI void fours_dots(float *y, const void *rows, int n_rows, const struct quant_acts *a, int64_t n, bool near)
+X86_VBMI void fours_dots(float *y, const void *rows, int n_rows, const struct cpu_act_block *a, int64_t n, bool near)
 {
     struct fours_run r = { a, a + n / 256, a, y, _mm256_setzero_ps(), _mm256_setzero_ps() };
     const BLOCK *b = rows;
@@ -97,12 +97,12 @@ X86_VBMI void fours_dots(float *y, const void *rows, int n_rows, const struct qu
     for (int i = 0; all == 0 && i < n_rows; i++)
         y[i] = 0.0f;
     for (; all > 0; all -= FOURS_SOME) {
-        _Alignas(64) struct quant_codes u[FOURS_SOME];
+        _Alignas(64) struct cpu_code_block u[FOURS_SOME];
         int m = all < FOURS_SOME ? (int)all : FOURS_SOME;
 
         fours_some(u, b, m);
         for (int j = 0; j < m; j += 2, b += 2 * IN_256) {
-            const struct quant_codes *u1 = u + j + (j + 1 < m);
+            const struct cpu_code_block *u1 = u + j + (j + 1 < m);
             __m512i v[2][4];
 
             for (size_t k = 0; k < 2 * IN_256 * sizeof(BLOCK); k += 64)
@@ -126,14 +126,14 @@ X86_VBMI void fours_dots(float *y, const void *rows, int n_rows, const struct qu
 }
 
 TARGET_VBMI static void dots_i8_vbmi(float *y, const void *rows, int64_t row_bytes, int n_rows,
-                                     const struct quant_acts *a, int64_t n)
+                                     const struct cpu_act_block *a, int64_t n)
 {
     (void)row_bytes;
     fours_dots(y, rows, n_rows, a, n, false);
 }
 
 TARGET_VBMI static void dots_i8_near(float *y, const void *rows, int64_t row_bytes, int n_rows,
-                                     const struct quant_acts *a, int64_t n)
+                                     const struct cpu_act_block *a, int64_t n)
 {
     (void)row_bytes;
     fours_dots(y, rows, n_rows, a, n, true);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ints32_body.h - integer products of one format with blocks of 32, on x86, from the code that takes a block apart.
+/* acts16_32_body.h - integer products of one format with blocks of 32, on x86, from the code that takes a block apart.
  *
  * Included by the file of a format that defines BLOCK (the struct) and
  *     float scale_32(b): the block's scale
  *     words(w, b): its even and its odd elements */
 
-/* Where block g of 8 lies in quant_ints and quant_acts; 32 further on are its odd elements. */
+/* Where block g of 8 lies in cpu_int_block and cpu_act_block; 32 further on are its odd elements. */
 #define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
 
 enum { AHEAD = 1024 }; /* bytes: a row is followed by the next, but pages stop the processor */
 
-TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t n)
+TARGET_AVX2 static void ints_avx2(struct cpu_int_block *u, const void *row, int64_t n)
 {
     const BLOCK *b = row;
 
@@ -38,7 +38,7 @@ TARGET_DOTS static inline __m256 block_avx2(__m256 t, const BLOCK *b, const int1
     return _mm256_fmadd_ps(_mm256_set1_ps(scale_32(b)), _mm256_cvtepi32_ps(w[0]), t);
 }
 
-X86_DOTS float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n)
+X86_DOTS float row_avx2(const BLOCK *b, const struct cpu_act_block *a, int64_t n)
 {
     __m256 sum = _mm256_setzero_ps();
 
@@ -62,7 +62,7 @@ X86_DOTS float row_avx2(const BLOCK *b, const struct quant_acts *a, int64_t n)
     return x86_fold(sum);
 }
 
-TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct quant_acts *a,
+TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct cpu_act_block *a,
                                   int64_t n)
 {
     for (int r = 0; r < n_rows; r++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* codes_body.h - blocks of one format as bytes (struct quant_codes), by AVX2.
+/* acts8_codes_body.h - blocks of one format as bytes (struct cpu_code_block), by AVX2.
  *
- * Included after lanes_body.h, and with what that takes, by the file of a format that also defines LOW and SPAN (struct
+ * Included after acts8_avx2_body.h, and with what that takes, by the file of a format that also defines LOW and SPAN (struct
  * quant_type). */
 
 /* The codes of a block, more by MORE where that is defined: of groups; with HALVES of the first halves of groups g and g + 4,
@@ -60,7 +60,7 @@ X86_WORDS void codes_order(__m256i v[8])
     (void)v;
 }
 
-TARGET_AVX2 static void codes_avx2(struct quant_codes *u, const void *row, int64_t n, bool steps)
+TARGET_AVX2 static void codes_avx2(struct cpu_code_block *u, const void *row, int64_t n, bool steps)
 {
     const BLOCK *b = row;
 #ifdef SCALES_45

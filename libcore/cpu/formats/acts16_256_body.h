@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ints_body.h - integer products of one format on x86, from the code that takes its blocks apart.
+/* acts16_256_body.h - integer products of one format on x86, from the code that takes its blocks apart.
  *
  * Included by the file of a format that defines BLOCK (the struct), N_MIN, SCALES (of a block: 8 or 16) and
  *     float take(t, min, b): struct x86_taken, the scale of the whole block returned; minima, 8 a register
@@ -7,7 +7,7 @@
  * and, unless NO_AVX512 is defined,
  *     float whole(u, b): struct x86_ints */
 
-/* Where group g lies in quant_ints and quant_acts; 32 further on are its odd elements. */
+/* Where group g lies in cpu_int_block and cpu_act_block; 32 further on are its odd elements. */
 #define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
 
 /* What the 8 pairs of words of group g are multiplied with: s[g], or s[2 g] four times, then s[2 g + 1]. */
@@ -33,7 +33,7 @@ TARGET_AVX2 static inline void pair_scales(struct x86_taken *t)
     }
 }
 
-TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t n)
+TARGET_AVX2 static void ints_avx2(struct cpu_int_block *u, const void *row, int64_t n)
 {
     const BLOCK *b = row;
 
@@ -71,7 +71,7 @@ TARGET_AVX2 static void ints_avx2(struct quant_ints *u, const void *row, int64_t
 enum { TAKEN = 8 };
 
 TARGET_DOTS static inline __m256 block_avx2(__m256 sum, const BLOCK *b, const struct x86_taken *t,
-                                            const struct quant_acts *a)
+                                            const struct cpu_act_block *a)
 {
     __m256i dots = _mm256_setzero_si256(), v[2], w[2], p;
     __m256  scale = _mm256_mul_ps(_mm256_broadcast_ss(&t->scale), _mm256_load_ps(a->scale));
@@ -98,7 +98,7 @@ TARGET_DOTS static inline __m256 block_avx2(__m256 sum, const BLOCK *b, const st
 }
 
 /* Minima of a block added up. */
-TARGET_DOTS static inline __m256 add_minima(__m256 less, const __m256 min[2], const struct quant_acts *a)
+TARGET_DOTS static inline __m256 add_minima(__m256 less, const __m256 min[2], const struct cpu_act_block *a)
 {
     if (N_MIN == 8)
         return _mm256_fmadd_ps(min[0], _mm256_load_ps(a->sum_32), less);
@@ -107,12 +107,12 @@ TARGET_DOTS static inline __m256 add_minima(__m256 less, const __m256 min[2], co
 }
 
 /* Rows follow each other without gaps, so that blocks are taken ahead across their ends. */
-TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct quant_acts *a,
+TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct cpu_act_block *a,
                                   int64_t n)
 {
     const BLOCK             *b = rows;
     __m256                   sum = _mm256_setzero_ps(), less = _mm256_setzero_ps();
-    const struct quant_acts *x = a;
+    const struct cpu_act_block *x = a;
     int64_t                  all = n / 256 * n_rows;
 
     (void)row_bytes;
@@ -148,7 +148,7 @@ TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes,
 }
 
 /* The scales and minima of a tile's blocks. */
-X86_DOTS void take_row(struct x86_taken *t, const BLOCK *b, const struct quant_int_tile *p)
+X86_DOTS void take_row(struct x86_taken *t, const BLOCK *b, const struct cpu_int_tile *p)
 {
     for (int i = 0; i < p->n_blocks; i++) {
         __m256 min[2];
@@ -191,7 +191,7 @@ X86_DOTS void take_row(struct x86_taken *t, const BLOCK *b, const struct quant_i
         EACH_##n(LESS) \
     }
 #define TILE_ROW(n) \
-    struct x86_taken t[QUANT_TILE_BLOCKS]; \
+    struct x86_taken t[CPU_TILE_BLOCKS]; \
 \
     take_row(t, b, p); \
     for (int i = 0; i < p->n_blocks; i++) { \
@@ -206,7 +206,7 @@ X86_DOTS void take_row(struct x86_taken *t, const BLOCK *b, const struct quant_i
 X86_TILES(TARGET_DOTS, tile_avx2, TILE_ROW, 1)
 
 #ifndef NO_AVX512
-TARGET_AVX512 static void ints_avx512(struct quant_ints *u, const void *row, int64_t n)
+TARGET_AVX512 static void ints_avx512(struct cpu_int_block *u, const void *row, int64_t n)
 {
     const BLOCK *b = row;
 
@@ -230,7 +230,7 @@ TARGET_AVX512 static void ints_avx512(struct quant_ints *u, const void *row, int
     }
 }
 
-TARGET_VNNI static float row_vnni(const BLOCK *b, const struct quant_acts *a, int64_t n)
+TARGET_VNNI static float row_vnni(const BLOCK *b, const struct cpu_act_block *a, int64_t n)
 {
     __m256 sum = _mm256_setzero_ps(), less = _mm256_setzero_ps();
 
@@ -263,7 +263,7 @@ TARGET_VNNI static float row_vnni(const BLOCK *b, const struct quant_acts *a, in
 }
 
 TARGET_VNNI static void dots_vnni(float *y, const void *rows, int64_t row_bytes, int n_rows,
-                                  const struct quant_acts *a, int64_t n)
+                                  const struct cpu_act_block *a, int64_t n)
 {
     for (int r = 0; r < n_rows; r++)
         y[r] = row_vnni((const void *)((const char *)rows + r * row_bytes), a, n);

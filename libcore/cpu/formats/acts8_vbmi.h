@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* x86_fours.h - products with activations of 8 bits by AVX-512 with VNNI, VBMI and GFNI.
- *                                                                               room: quant (base)
+/* acts8_vbmi.h - products with activations of 8 bits by AVX-512 with VNNI, VBMI and GFNI.
+ *                                                                               room: cpu (base quant ops)
  * In each 64 bytes of codes and of activations dword j is of the 16 elements from 16 j on, so that
  * four vpdpbusd give the sums of these 16 without moving anything. The file of a format takes its
  * blocks apart with what is here, to codes that are 128 more where any may be negative;
- * fours_body.h makes of them the products of a row, and for several vectors pairs of rows in steps.
+ * acts8_vbmi_body.h makes of them the products of a row, and for several vectors pairs of rows in steps.
  * Bits of codes move by matrices (GFNI) and as fields of qwords (VBMI), entries of code books are
  * found by permutations of 64 bytes.
  */
-#ifndef QUANT_FOURS_H
-#define QUANT_FOURS_H
-#include "quant/quant.h"
-#include "quant/x86.h"
+#ifndef CPU_FORMATS_ACTS8_VBMI_H
+#define CPU_FORMATS_ACTS8_VBMI_H
+#include "cpu/format.h"
+#include "cpu/formats/x86.h"
 
 #if defined(__x86_64__)
 #define X86_VBMI TARGET_VBMI __attribute__((always_inline)) static inline
 
 /* Sums of 16 products each; more: codes are 128 more. */
-X86_VBMI __m512i fours_products(const __m512i v[4], const struct quant_acts *x, bool more)
+X86_VBMI __m512i fours_products(const __m512i v[4], const struct cpu_act_block *x, bool more)
 {
     __m512i d = more ? _mm512_load_si512(x->less) : _mm512_setzero_si512();
 
@@ -90,20 +90,20 @@ X86_VBMI __m512i fours_blend(__m512i a, __m512i b, __m512i mask)
 }
 
 /* All scales d, and the sub-scales. */
-X86_VBMI void fours_subs(struct quant_codes *u, float d, __m128i sub)
+X86_VBMI void fours_subs(struct cpu_code_block *u, float d, __m128i sub)
 {
     _mm256_store_ps(u->scale, _mm256_set1_ps(d));
     _mm512_store_ps(u->sub_f, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sub)));
 }
 
 /* Scales d times s, 8 numbers. */
-X86_VBMI void fours_scales(struct quant_codes *u, float d, __m256i s)
+X86_VBMI void fours_scales(struct cpu_code_block *u, float d, __m256i s)
 {
     _mm256_store_ps(u->scale, _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(s)));
 }
 
 /* Scales and minima of up to four blocks that begin as those of x86_take_45(). */
-X86_VBMI void fours_scales_45(struct quant_codes *u, const void *row, int64_t bytes, int n)
+X86_VBMI void fours_scales_45(struct cpu_code_block *u, const void *row, int64_t bytes, int n)
 {
     const __m512i at = _mm512_set4_epi32(0x0f0e0d0c, 0x0b0a0908, 0x0f0e0d0c, 0x07060504);
     const __m512i up = _mm512_set4_epi32(0x0b0a0908, -1, 0x07060504, -1);

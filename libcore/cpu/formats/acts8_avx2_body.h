@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lanes_body.h - products of one format with activations of 8 bits, by AVX2, from the code that takes its blocks apart.
+/* acts8_avx2_body.h - products of one format with activations of 8 bits, by AVX2, from the code that takes its blocks apart.
  *
  * Included by the file of a format that defines BLOCK (the struct), IN_256 (how many have 256 elements), N_MIN, SUMS
  * and
@@ -26,7 +26,7 @@ X86_WORDS __m256i lanes_words(__m256i code, __m256i x)
 
 /* What is added up: products of groups g and g + 4, or of group g. */
 #ifdef HALVES
-X86_WORDS __m256i lanes_part(const struct x86_book *t, const BLOCK *b, const struct quant_acts *x, int g)
+X86_WORDS __m256i lanes_part(const struct x86_book *t, const BLOCK *b, const struct cpu_act_block *x, int g)
 {
     __m256i p = lanes_words(lane_codes(b, g, 0), x86_load32(x->half + 64 * g));
     __m256i q = lanes_words(lane_codes(b, g, 1), x86_load32(x->half + 64 * g + 32));
@@ -37,7 +37,7 @@ X86_WORDS __m256i lanes_part(const struct x86_book *t, const BLOCK *b, const str
 #define ADD_UP x86_sum_8
 enum { LANES_SUMS = 1 }; /* registers: of all groups, or of groups 0 to 3, then 4 to 7 */
 #else
-X86_WORDS __m256i lanes_part(const struct x86_book *t, const BLOCK *b, const struct quant_acts *x, int g)
+X86_WORDS __m256i lanes_part(const struct x86_book *t, const BLOCK *b, const struct cpu_act_block *x, int g)
 {
     __m256i bytes = x86_load32(x->b + 32 * g);
 
@@ -53,8 +53,8 @@ enum { LANES_SUMS = 2 };
 #endif
 
 /* Sums by one vector or two: a group is unpacked once for both. */
-X86_WORDS void lanes_sums(__m256i sums[2][2], const struct x86_book *t, const BLOCK *b, const struct quant_acts *x,
-                          const struct quant_acts *z, bool two)
+X86_WORDS void lanes_sums(__m256i sums[2][2], const struct x86_book *t, const BLOCK *b, const struct cpu_act_block *x,
+                          const struct cpu_act_block *z, bool two)
 {
 #define BOTH(g) \
     __m256i p##g = lanes_part(t, b, x, first + g), q##g = two ? lanes_part(t, b, z, first + g) : p##g;
@@ -74,7 +74,7 @@ X86_WORDS void lanes_sums(__m256i sums[2][2], const struct x86_book *t, const BL
 }
 
 /* The dots of 8 lanes. */
-X86_WORDS __m256i lanes_dots(const __m256i sums[2], const struct x86_lanes *t, const struct quant_acts *x)
+X86_WORDS __m256i lanes_dots(const __m256i sums[2], const struct x86_lanes *t, const struct cpu_act_block *x)
 {
     __m256i dots = sums[0];
 
@@ -97,14 +97,14 @@ X86_WORDS __m256i lanes_dots(const __m256i sums[2], const struct x86_lanes *t, c
     return dots;
 }
 
-X86_DOTS __m256 lanes_add(__m256 sum, const __m256i sums[2], const struct x86_lanes *t, const struct quant_acts *x)
+X86_DOTS __m256 lanes_add(__m256 sum, const __m256i sums[2], const struct x86_lanes *t, const struct cpu_act_block *x)
 {
     __m256 scale = _mm256_mul_ps(t->scale, _mm256_load_ps(x->scale));
 
     return _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(lanes_dots(sums, t, x)), sum);
 }
 
-X86_DOTS __m256 lanes_less(__m256 less, const struct x86_lanes *t, const struct quant_acts *x)
+X86_DOTS __m256 lanes_less(__m256 less, const struct x86_lanes *t, const struct cpu_act_block *x)
 {
     less = _mm256_fmadd_ps(t->min[0], _mm256_load_ps(N_MIN == 8 ? x->sum_32 : x->sum), less);
     return N_MIN == 16 ? _mm256_fmadd_ps(t->min[1], _mm256_load_ps(x->sum + 8), less) : less;
@@ -124,7 +124,7 @@ struct lanes_some {
 
 /* One vector or two, and where they are; they begin again where the first comes to its end. */
 struct lanes_vectors {
-    const struct quant_acts *a[2], *end, *x[2];
+    const struct cpu_act_block *a[2], *end, *x[2];
 };
 
 X86_WORDS void lanes_next(struct lanes_vectors *v, bool two)
@@ -196,14 +196,14 @@ X86_DOTS void lanes_rows(float *const *y, const BLOCK *b, int n_rows, struct lan
 }
 
 TARGET_DOTS static void dots_i8_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows,
-                                     const struct quant_acts *a, int64_t n)
+                                     const struct cpu_act_block *a, int64_t n)
 {
     (void)row_bytes;
     lanes_rows(&y, rows, n_rows, (struct lanes_vectors){ { a }, a + n / 256, { a } }, n, false);
 }
 
 TARGET_DOTS static void two_i8_avx2(float *const y[2], const void *rows, int n_rows,
-                                    const struct quant_acts *const a[2], int64_t n)
+                                    const struct cpu_act_block *const a[2], int64_t n)
 {
     lanes_rows(y, rows, n_rows, (struct lanes_vectors){ { a[0], a[1] }, a[0] + n / 256, { a[0], a[1] } }, n, true);
 }

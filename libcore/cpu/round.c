@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* round.c - activations as numbers of 16 bits, 15 or 8, for integer products (quant.h). */
-#include <math.h>
-
+/* round.c - activations as numbers of 16 bits, 15 or 8, for integer products (format.h). */
 #include "base/simd.h"
+#include "cpu/format.h"
+#include "cpu/formats/x86.h"
 #include "quant/half.h"
-#include "quant/quant.h"
-#include "quant/x86.h"
+
+#include <math.h>
 
 enum { BYTE_TOP = 127, INFINITE = 0x7f800000, TINY = (127 - 100) << 23, MAGNITUDE = 0x7fffffff };
 
@@ -44,7 +44,7 @@ static void scales_of(float scale[8], float inverse[8], const float *x, float to
 }
 
 /* 8 bits: a lane is a group of 32. */
-static void round_bytes(struct quant_acts *a, const float *x)
+static void round_bytes(struct cpu_act_block *a, const float *x)
 {
     for (int g = 0; g < 8; g++, x += 32) {
         int8_t  *b = a->b + 32 * g;
@@ -60,9 +60,9 @@ static void round_bytes(struct quant_acts *a, const float *x)
         a->scale[g] = scale_of(max, BYTE_TOP, &by);
         for (int i = 0; i < 32; i++) {
             b[i] = (int8_t)nearest(x[i], by);
-            a->half[quant_half_place(32 * g + i)] = b[i];
-            a->step[quant_step_place(32 * g + i)] = b[i];
-            a->fours[quant_fours_place(32 * g + i)] = b[i];
+            a->half[cpu_half_place(32 * g + i)] = b[i];
+            a->step[cpu_step_place(32 * g + i)] = b[i];
+            a->fours[cpu_fours_place(32 * g + i)] = b[i];
             half[i / 16] += b[i];
         }
         for (int h = 0; h < 2; h++) {
@@ -74,18 +74,18 @@ static void round_bytes(struct quant_acts *a, const float *x)
     }
 }
 
-static void round_words(struct quant_acts *a, const float *x, int top)
+static void round_words(struct cpu_act_block *a, const float *x, int top)
 {
     float inverse[8];
 
     scales_of(a->scale, inverse, x, (float)top);
     for (int i = 0; i < 256; i++)
-        a->q[quant_int_place(i)] = (int16_t)nearest(x[i], inverse[i % 32 / 4]);
+        a->q[cpu_int_place(i)] = (int16_t)nearest(x[i], inverse[i % 32 / 4]);
     for (int g = 0; g < 16; g++) {
         float t[4];
 
         for (int l = 0; l < 4; l++) {
-            const int16_t *q = a->q + quant_int_place(16 * g + 4 * l);
+            const int16_t *q = a->q + cpu_int_place(16 * g + 4 * l);
 
             t[l] = a->scale[g % 2 * 4 + l] * (float)(q[0] + q[1] + q[32] + q[33]);
         }
@@ -95,7 +95,7 @@ static void round_words(struct quant_acts *a, const float *x, int top)
         a->sum_32[g] = a->sum[2 * g] + a->sum[2 * g + 1];
 }
 
-static void round_scalar(struct quant_acts *a, const float *x, int64_t n, int top)
+static void round_scalar(struct cpu_act_block *a, const float *x, int64_t n, int top)
 {
     for (int64_t b = 0; b < n / 256; b++, x += 256, a++)
         if (top == BYTE_TOP)
@@ -183,7 +183,7 @@ TARGET_AVX2 static inline __m256i fours(__m256i v)
     return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), v), _mm256_set1_epi16(1));
 }
 
-TARGET_AVX2 static void bytes_block(struct quant_acts *a, const float *x)
+TARGET_AVX2 static void bytes_block(struct cpu_act_block *a, const float *x)
 {
     __m256i m = _mm256_inserti128_si256(_mm256_castsi128_si256(group_maxima(x)), group_maxima(x + 128), 1);
     __m256i f[8], bytes[8];
@@ -198,8 +198,8 @@ TARGET_AVX2 static void bytes_block(struct quant_acts *a, const float *x)
         __m256i b = bytes[g] = as_bytes(v);
 
         _mm256_storeu_si256((void *)(a->b + 32 * g), b);
-        _mm_storeu_si128((void *)(a->half + quant_half_place(32 * g)), _mm256_castsi256_si128(b));
-        _mm_storeu_si128((void *)(a->half + quant_half_place(32 * g + 16)), _mm256_extracti128_si256(b, 1));
+        _mm_storeu_si128((void *)(a->half + cpu_half_place(32 * g)), _mm256_castsi256_si128(b));
+        _mm_storeu_si128((void *)(a->half + cpu_half_place(32 * g + 16)), _mm256_extracti128_si256(b, 1));
         f[g] = fours(b);
         /* dwords 0 4 1 5 2 6 3 7 are four times 8 bytes side by side */
         b = _mm256_permutevar8x32_epi32(b, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
@@ -229,7 +229,7 @@ TARGET_AVX2 static void bytes_block(struct quant_acts *a, const float *x)
     _mm256_storeu_ps(a->sum_32, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(_mm256_add_epi32(first, second))));
 }
 
-TARGET_AVX2 static void words_block(struct quant_acts *a, const float *x, int top_number)
+TARGET_AVX2 static void words_block(struct cpu_act_block *a, const float *x, int top_number)
 {
     const __m256  top = _mm256_set1_ps((float)top_number);
     const __m256i turn = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), one = _mm256_set1_epi16(1);
@@ -263,7 +263,7 @@ TARGET_AVX2 static void words_block(struct quant_acts *a, const float *x, int to
     }
 }
 
-TARGET_AVX2 static void round_avx2(struct quant_acts *a, const float *x, int64_t n, int top)
+TARGET_AVX2 static void round_avx2(struct cpu_act_block *a, const float *x, int64_t n, int top)
 {
     for (int64_t b = 0; b < n / 256; b++, x += 256, a++)
         if (top == BYTE_TOP)
@@ -272,12 +272,12 @@ TARGET_AVX2 static void round_avx2(struct quant_acts *a, const float *x, int64_t
             words_block(a, x, top);
 }
 
-quant_round_fn *quant_rounder(unsigned simd)
+cpu_round_fn *cpu_rounder(unsigned simd)
 {
     return (simd & SIMD_AVX2) != 0 ? round_avx2 : round_scalar;
 }
 #else
-quant_round_fn *quant_rounder(unsigned simd)
+cpu_round_fn *cpu_rounder(unsigned simd)
 {
     (void)simd;
     return round_scalar;
