@@ -6,10 +6,12 @@
 
 #include "draft/internal.h"
 #include "part.h"
+#include "adapt/adapt.h"
 #include "gen_rig.h"
 #include "chat/chat.h"
 #include "base/json.h"
 #include "base/pool.h"
+#include "base/rng.h"
 #include "engram/engram.h"
 #include "model/drafter.h"
 #include "text/text.h"
@@ -274,6 +276,35 @@ static void mtp_and_ngram_counts(void **state)
         skip(); /* same_answers() drafts with both, too */
     assert_int_equal((int)(100 * tokens_a_step("mtp", 4, "facts", 40) + 0.5), 199);
     assert_int_equal((int)(100 * tokens_a_step("ngram", 15, "facts", 40) + 0.5), 106);
+}
+
+/* An adapter of the block is what guesses: one that adds nothing leaves the counts as they are, one that adds noise to
+ * what the block is given makes nearly every guess wrong. */
+static void mtp_adapter_counts(void **state)
+{
+    enum { RANK = 4, IN = 512, OUT = 256, ITEMS = 5 };
+    const struct adapter_mat eh_proj = { .name = "blk.8.nextn.eh_proj.weight", .n_in = IN, .n_out = OUT, .n_mat = 1, .rank = RANK };
+    char path[] = "/tmp/chimere-draft-XXXXXX";
+    const int fd = mkstemp(path);
+    struct adapter *a;
+    struct err e = { 0 };
+    double alone;
+
+    (void)state;
+    assert_true(fd >= 0 && close(fd) == 0);
+    must(adapter_make(&a, "qwen35moe", RANK, &eh_proj, 1, &e), &e);
+    for (int i = 0; i < RANK * IN; i++)
+        a->mat[0].a[i] = rng_gauss(1, 0, (uint64_t)i);
+    must(adapter_write(a, path, "f32", &e), &e);
+    alone = tokens_a_step("mtp", 4, "facts", ITEMS);
+    assert_true(alone > 1.5);
+    assert_float_equal(tokens_a_step(path, 4, "facts", ITEMS), alone, 0);
+    for (int i = 0; i < RANK * OUT; i++)
+        a->mat[0].b[i] = rng_gauss(2, 0, (uint64_t)i);
+    must(adapter_write(a, path, "f32", &e), &e);
+    assert_true(tokens_a_step(path, 4, "facts", ITEMS) < 1.1);
+    adapter_close(a);
+    unlink(path);
 }
 
 /* ---- the same answers ---- */
@@ -840,6 +871,7 @@ int main(void)
         cmocka_unit_test(bad_files),
         cmocka_unit_test(dflash_counts),
         cmocka_unit_test(mtp_and_ngram_counts),
+        cmocka_unit_test(mtp_adapter_counts),
         cmocka_unit_test(same_answers),
         cmocka_unit_test(same_with_table),
         cmocka_unit_test(families),
