@@ -27,7 +27,6 @@
 #define TALK_ROOM     16384 /* tokens for a conversation */
 #define TALK_RUNGS    4     /* snapshots of its past */
 #define CHUNK_LEAST 512    /* rows in one step unless the prompt is shorter */
-#define RECITAL_WEIGHT 0.9F /* of a text that the prompt names */
 
 struct run_options o = { .reasoning = -1, .predict_max = -1, .logits_last = -1, .budget = -1, .draft_max = -1,
                          .sampling = { .seed = -1, .logprobs = -1 } };
@@ -49,7 +48,7 @@ static const struct opt opts[] = {
     STRING(0, "parser", "name", "how the answer is read (default: by the template)", &o.parser),
     FLAG('i', "interactive", "a conversation on this terminal", &o.interactive),
     ROW_EXAMPLES(&o.examples),
-    PATH(0, "recite", "index[:n]", "a text that the prompt names is the answer", &o.recite),
+    ROW_RECITE(&o.recite),
     FLAG('r', "raw", "no chat: continue the text as it is", &o.raw),
     FLAG(0, "plain", "raw: special tokens spelled out are text", &o.plain),
     PATH(0, "tokens", "file", "JSON: token ids as the prompt, as they are", &o.tokens),
@@ -74,7 +73,7 @@ static const struct opt opts[] = {
     SECTION("Running"),
     ROWS_DRAFT(&o.drafts, &o.draft_max),
     ROWS_ENGRAM(&o.engrams, &o.engram_thinking),
-    PATH(0, "context-table", "file", "a text whose n-grams count, for this run", &o.context_table),
+    ROW_CONTEXT_TABLE(&o.context_table),
     FLAG(0, "engram-drafts", "tables guess ahead, as --draft does", &o.engram_drafts),
     ROW_CTX(o.model, "longest prompt and answer together"),
     ROWS_RUNNING(o.model),
@@ -347,26 +346,11 @@ static enum err_code open_grammar(struct opened *s, struct err *e)
 
 static enum err_code open_engram(struct opened *s, struct err *e)
 {
-    const char *names[ENGRAM_FILES_MAX + 1];
-    char made[CLI_ENGRAM_MADE_BYTES] = "";
-    size_t n = 0;
-    enum err_code code = ERR_OK;
-
     if (!has_tables())
         return ERR_OK;
     if (s->open.text == NULL)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no tokenizer, so no tables", s->open.path);
-    for (; n < o.engrams.n && n < ENGRAM_FILES_MAX; n++)
-        names[n] = o.engrams.v[n];
-    if (o.context_table != NULL) {
-        code = cli_engram_make(made, o.context_table, s->open.gguf, s->open.text, o.model.n_threads, e);
-        names[n++] = made;
-    }
-    if (code == ERR_OK)
-        code = cli_engram_open(&s->engram, names, n + (o.engrams.n > ENGRAM_FILES_MAX), o.engram_thinking, s->open.gguf,
-                               s->open.text, model_info(s->open.model)->n_vocab, e);
-    cli_engram_unmake(made);
-    return code;
+    return cli_engram_open_all(&s->engram, &o.engrams, o.context_table, o.engram_thinking, &s->open, e);
 }
 
 enum err_code cli_run_open(struct opened *s, struct err *e)
@@ -401,18 +385,11 @@ enum err_code cli_run_open(struct opened *s, struct err *e)
 /* The text that the prompt names becomes a part of what is mixed in. */
 static enum err_code open_recital(struct opened *s, struct err *e)
 {
-    const struct text_info *info = text_info(s->open.text);
-    const int32_t n_vocab = model_info(s->open.model)->n_vocab;
     struct engram_recital *r = &s->engram.mix.recital;
 
-    s->recital.n = 0;
-    if (text_encode(s->open.text, s->recited, 0, &s->recital, e))
+    if (cli_notes_recital(s->recited, s->open.text, model_info(s->open.model)->n_vocab, &s->recital, r, e))
         return e->code;
-    *r = (struct engram_recital){ .token = s->recital.v, .n = s->recital.n, .n_prompt = s->prompt.n, .close = info->think_close,
-                                  .end = info->eos, .newline = { text_find(s->open.text, "\n"), text_find(s->open.text, "\n\n") },
-                                  .weight = RECITAL_WEIGHT };
-    for (int64_t i = 0; i < r->n; i++)
-        r->n = r->token[i] < n_vocab ? r->n : 0;
+    r->n_prompt = s->prompt.n;
     return ERR_OK;
 }
 

@@ -28,7 +28,7 @@ enum { LINE_MAX_BYTES = 16 << 20, PARALLEL = 4, CTX_DEFAULT = 8192 };
 static struct {
     struct cli_model_opts model;
     struct cli_sampling sampling;
-    const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *cache_dir, *examples;
+    const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *cache_dir, *examples, *recite, *context_table;
     struct cli_list engrams, drafts;
     bool        lenient, mcp, verbose, quiet, engram_thinking;
     int32_t     parallel, max_queue, draft_max;
@@ -42,7 +42,9 @@ static const struct opt opts[] = {
     ROW_MODEL(o.model),
     ROW_LORA(o.model),
     ROWS_ENGRAM(&o.engrams, &o.engram_thinking),
+    ROW_CONTEXT_TABLE(&o.context_table),
     ROW_EXAMPLES(&o.examples),
+    ROW_RECITE(&o.recite),
     STRING(0, "alias", "name", "what replies call the model (default: its file)", &o.name),
     PATH(0, "template", "file", "chat template instead of the model's (Jinja)", &o.template_file),
     STRING(0, "parser", "name", "how answers are read (default: by the template)", &o.parser),
@@ -110,8 +112,8 @@ static enum err_code open_chat(struct server *s, struct err *e)
         code = cli_read_prompt(&b, NULL, (char *const[]){ (char *)(uintptr_t)o.template_file, NULL }, e);
     if (code == ERR_OK && (o.template_file != NULL || text_info(s->open.text)->chat_template.n > 0))
         code = chat_open(&s->chat, s->open.text, (struct str){ b.p, b.n }, e);
-    if (code == ERR_OK && o.examples != NULL && s->chat == NULL)
-        code = err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no --examples", s->open.path);
+    if (code == ERR_OK && (o.examples != NULL || o.recite != NULL) && s->chat == NULL)
+        code = err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no --examples and --recite", s->open.path);
     cli_buf_free(&b);
     return code;
 }
@@ -119,7 +121,7 @@ static enum err_code open_chat(struct server *s, struct err *e)
 static enum err_code open_all(struct server *s, struct err *e)
 {
     struct run_opts ro = { .n_seq = o.parallel, .rows_max = o.model.chunk, .kv_tokens = o.kv_tokens };
-    const struct cli_beside_opts bo = { &o.engrams, o.engram_thinking, o.examples };
+    const struct cli_beside_opts bo = { &o.engrams, o.engram_thinking, o.context_table, o.examples, o.recite };
     const struct cli_guess guess = { &o.drafts, o.draft_max, false, NULL };
     struct stat st;
     const char *slash;
@@ -438,7 +440,6 @@ int main(int argc, char **argv)
         cli_usage("--mcp goes without --batch, --listen and --lenient");
     need(&cli, "cache-size", o.cache_dir != NULL, "--cache-dir");
     need(&cli, "draft-max", o.drafts.n > 0, "--draft");
-    need(&cli, "engram-thinking", o.engrams.n > 0, "--engram");
     cli_open_check(&cli, &o.model);
     cli_sampling_check(&o.sampling);
     cli_check_outputs(&cli, argv + first);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "cli/engram.h"
+#include "cli/made.h"
 #include "cli/open.h"
 #include "cli/recall.h"
 
@@ -18,6 +19,12 @@ struct set {
     struct cli_adapters *adapters;
     struct cli_engram   *engram; /* NULL: none */
     struct cli_notes    *notes;  /* NULL: none */
+    struct named        *named;  /* NULL: none */
+};
+/* An index whose texts are recited. */
+struct named {
+    struct cli_notes notes;
+    int32_t          n_vocab;
 };
 
 struct cli_beside {
@@ -25,6 +32,7 @@ struct cli_beside {
     struct cli_opened     *model;
     struct run            *run;
     struct set            *now;
+    struct cli_made       *made;
     bool                   due; /* a SIGHUP that is not answered */
 };
 
@@ -66,13 +74,12 @@ static enum err_code open_engram(const struct cli_beside *b, struct cli_engram *
 {
     struct cli_engram *x;
 
-    if (b->o.engrams->n == 0)
+    if (b->o.engrams->n == 0 && b->o.context_table == NULL)
         return ERR_OK;
     x = calloc(1, sizeof *x);
     if (x == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    if (cli_engram_open(x, b->o.engrams->v, b->o.engrams->n, b->o.engram_thinking, b->model->gguf, b->model->text,
-                        model_info(b->model->model)->n_vocab, e)) {
+    if (cli_engram_open_all(x, b->o.engrams, b->o.context_table, b->o.engram_thinking, b->model, e)) {
         close_engram(x);
         return e->code;
     }
@@ -112,17 +119,59 @@ static enum err_code add_notes(const void *of, json_t *messages, int n, struct e
     return x.n > 0 ? cli_notes_add(&x, messages, e) : ERR_OK;
 }
 
+static void close_named(struct named *x)
+{
+    if (x != NULL)
+        cli_notes_close(&x->notes);
+    free(x);
+}
+
+static enum err_code open_named(const struct cli_beside *b, struct named **out, struct err *e)
+{
+    struct named *x;
+
+    if (b->o.recite == NULL)
+        return ERR_OK;
+    x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    x->n_vocab = model_info(b->model->model)->n_vocab;
+    if (cli_notes_open(&x->notes, b->o.recite, b->model->gguf, b->model->text, e)) {
+        close_named(x);
+        return e->code;
+    }
+    *out = x;
+    return ERR_OK;
+}
+
+static enum err_code recite(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
+                            struct engram_recital *out, struct err *e)
+{
+    const struct named *named = of;
+    struct cli_notes x = named->notes;
+    struct str what;
+
+    x.n = n >= 0 ? n : x.n;
+    if (cli_notes_named(&x, messages, &what, e))
+        return e->code;
+    return what.n > 0 ? cli_notes_recital(what, x.text, named->n_vocab, tokens, out, e) : ERR_OK;
+}
+
 /* ---- sets ---- */
 
-static void make(struct set *x)
+static void make(const struct cli_beside *b, struct set *x)
 {
-    x->s = (struct serve_beside){ .adapters = x->adapters->list, .n_adapters = x->adapters->n };
+    x->s = (struct serve_beside){ .adapters = x->adapters->list, .n_adapters = x->adapters->n, .notes_max = CLI_NOTES_MAX,
+                                  .table = cli_made_table, .drop_table = cli_made_drop, .tables_of = b->made };
     if (x->engram != NULL)
         x->s.engram = &x->engram->mix;
     if (x->notes != NULL) {
         x->s.notes = add_notes;
         x->s.notes_of = x->notes;
-        x->s.notes_max = CLI_NOTES_MAX;
+    }
+    if (x->named != NULL) {
+        x->s.recite = recite;
+        x->s.recite_of = x->named;
     }
 }
 
@@ -139,11 +188,12 @@ enum err_code cli_beside_open(struct cli_beside **out, const struct cli_beside_o
     b->model = model;
     b->run = r;
     b->now->adapters = &model->adapters;
-    if (open_engram(b, &b->now->engram, e) || open_notes(b, &b->now->notes, e)) {
+    if (open_engram(b, &b->now->engram, e) || open_notes(b, &b->now->notes, e) || open_named(b, &b->now->named, e) ||
+        cli_made_open(&b->made, model, o->engram_thinking, e)) {
         cli_beside_close(b);
         return e->code;
     }
-    make(b->now);
+    make(b, b->now);
     *out = b;
     return ERR_OK;
 }
@@ -156,12 +206,13 @@ const struct serve_beside *cli_beside_now(const struct cli_beside *b)
 /* The set before this one, which no other set's owner is left of, goes with what only it has. */
 static void close_set(struct cli_beside *b, struct set *x)
 {
-    bool adapters = false, engram = false, notes = false; /* another set has them */
+    bool adapters = false, engram = false, notes = false, named = false; /* another set has them */
 
     for (const struct set *y = b->now; y != NULL; y = y->older) {
         adapters = adapters || y->adapters == x->adapters;
         engram = engram || y->engram == x->engram;
         notes = notes || y->notes == x->notes;
+        named = named || y->named == x->named;
     }
     if (!adapters)
         close_adapters(b, x->adapters);
@@ -169,6 +220,8 @@ static void close_set(struct cli_beside *b, struct set *x)
         close_engram(x->engram);
     if (!notes)
         close_notes(x->notes);
+    if (!named)
+        close_named(x->named);
     free(x);
 }
 
@@ -189,7 +242,7 @@ static int sweep(struct cli_beside *b, const struct serve *s)
     return n;
 }
 
-static void stays(const char *option, const struct err *e)
+void cli_beside_stays(const char *option, const struct err *e)
 {
     cli_warn("SIGHUP: %s: %s; what was there stays", option, e->msg);
 }
@@ -207,31 +260,36 @@ static void reopen(struct cli_beside *b, struct serve *s)
     }
     *x = *b->now;
     if (b->model->o.loras.n > 0 && open_adapters(b, &adapters, &e))
-        stays("--lora", &e);
+        cli_beside_stays("--lora", &e);
     if (adapters != NULL && adapters->hash == x->adapters->hash)
         close_adapters(b, adapters);
     else if (adapters != NULL)
         x->adapters = adapters;
     if (open_engram(b, &x->engram, &e))
-        stays("--engram", &e);
+        cli_beside_stays(b->o.engrams->n > 0 ? "--engram" : "--context-table", &e);
     if (open_notes(b, &x->notes, &e))
-        stays("--examples", &e);
-    make(x);
+        cli_beside_stays("--examples", &e);
+    if (open_named(b, &x->named, &e))
+        cli_beside_stays("--recite", &e);
+    make(b, x);
     x->older = b->now;
     b->now = x;
     serve_exchange(s, &x->s);
     cli_note("SIGHUP: files beside the model were opened again");
 }
 
-void cli_beside_turn(struct cli_beside *b, struct serve *s)
+bool cli_beside_turn(struct cli_beside *b, struct serve *s)
 {
-    b->due = cli_hung_up() || b->due;
-    if (!b->due && b->now->older == NULL)
-        return;
-    if (sweep(b, s) < SETS_MAX && b->due) {
-        b->due = false;
-        reopen(b, s);
+    const bool came = cli_hung_up();
+
+    b->due = came || b->due;
+    if (b->due || b->now->older != NULL) {
+        if (sweep(b, s) < SETS_MAX && b->due) {
+            b->due = false;
+            reopen(b, s);
+        }
     }
+    return came;
 }
 
 void cli_beside_close(struct cli_beside *b)
@@ -245,5 +303,6 @@ void cli_beside_close(struct cli_beside *b)
         b->now = x->older;
         close_set(b, x);
     }
+    cli_made_close(b->made);
     free(b);
 }

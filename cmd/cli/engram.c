@@ -12,9 +12,15 @@
 
 #include "base/io.h"
 #include "base/pool.h"
+#include "cli/open.h"
 #include "text/text.h"
 
 enum { PATH_BYTES = 4096, CONTEXT_BYTES_MAX = 256 << 20, CONTEXT_MEMORY = 64 << 20 };
+
+int64_t cli_engram_today(void)
+{
+    return (int64_t)time(NULL) / 86400;
+}
 
 enum err_code cli_engram_weighted(const char *arg, char *buf, size_t buf_bytes, float *weight, float most,
                                   struct err *e)
@@ -95,7 +101,7 @@ static enum err_code map_spaces(struct cli_engram *x, const struct text *text, i
 enum err_code cli_engram_open(struct cli_engram *x, const char *const *names, size_t n, bool thinking,
                               const struct gguf *g, const struct text *text, int32_t n_vocab, struct err *e)
 {
-    const struct engram_opts o = { text_fingerprint(g), (int64_t)time(NULL) / 86400 };
+    const struct engram_opts o = { text_fingerprint(g), cli_engram_today() };
     const char *path[ENGRAM_FILES_MAX];
     char *buf = malloc((size_t)ENGRAM_FILES_MAX * PATH_BYTES);
     enum err_code code = ERR_OK;
@@ -109,7 +115,7 @@ enum err_code cli_engram_open(struct cli_engram *x, const char *const *names, si
         x->mix.ceiling[i] = CLI_ENGRAM_WEIGHT;
         code = cli_engram_weighted(names[i], buf + i * PATH_BYTES, PATH_BYTES, &x->mix.ceiling[i], 1, e);
     }
-    if (code == ERR_OK)
+    if (code == ERR_OK && n > 0)
         code = engram_open(&x->table, path, (int)n, &o, e);
     if (code == ERR_OK)
         code = map_spaces(x, text, n_vocab, e);
@@ -128,32 +134,25 @@ void cli_engram_close(struct cli_engram *x)
     *x = (struct cli_engram){ 0 };
 }
 
-static enum err_code build(const char *path, const char *file, const struct gguf *g, const struct text *text, struct pool *pool,
+static enum err_code build(const char *path, struct str said, const struct gguf *g, const struct text *text, struct pool *pool,
                            struct err *e)
 {
-    const struct engram_build_opts bo = { .tokenizer = text_fingerprint(g), .day = (int64_t)time(NULL) / 86400,
+    const struct engram_build_opts bo = { .tokenizer = text_fingerprint(g), .day = cli_engram_today(),
                                           .order = ENGRAM_ORDER_MAX, .memory_bytes = CONTEXT_MEMORY, .pool = pool };
     struct engram_builder *b = NULL;
     struct text_tokens ids = { 0 };
-    char *said = NULL;
-    size_t n = 0;
 
-    if (io_read_all(&said, &n, file, CONTEXT_BYTES_MAX, e))
-        return e->code;
-    if (n == 0)
-        e->code = err_set(e, ERR_FORMAT, "%s: is empty", file);
-    else if (text_encode(text, (struct str){ said, n }, 0, &ids, e) == ERR_OK && engram_build_open(&b, path, &bo, e) == ERR_OK) {
+    if (text_encode(text, said, 0, &ids, e) == ERR_OK && engram_build_open(&b, path, &bo, e) == ERR_OK) {
         if (engram_build_tokens(b, ids.v, ids.n, e) || engram_build_end(b, e))
             engram_build_abort(b);
         else
             e->code = engram_build_commit(b, NULL, e);
     }
     text_tokens_free(&ids);
-    free(said);
     return e->code;
 }
 
-enum err_code cli_engram_make(char path[CLI_ENGRAM_MADE_BYTES], const char *file, const struct gguf *g, const struct text *text,
+enum err_code cli_engram_make(char path[CLI_ENGRAM_MADE_BYTES], struct str said, const struct gguf *g, const struct text *text,
                               int n_threads, struct err *e)
 {
     const char *dir = getenv("TMPDIR");
@@ -170,7 +169,7 @@ enum err_code cli_engram_make(char path[CLI_ENGRAM_MADE_BYTES], const char *file
     strcat(path, "/table");
     enum err_code code = pool_open(&pool, n_threads > 0 ? n_threads : pool_cpus(), e);
     if (code == ERR_OK)
-        code = build(path, file, g, text, pool, e);
+        code = build(path, said, g, text, pool, e);
     pool_close(pool);
     if (code != ERR_OK)
         cli_engram_unmake(path);
@@ -187,4 +186,41 @@ void cli_engram_unmake(char *path)
     *slash = '\0';
     rmdir(path);
     *path = '\0';
+}
+
+static enum err_code make_of(char path[CLI_ENGRAM_MADE_BYTES], const char *file, const struct gguf *g, const struct text *text,
+                             int n_threads, struct err *e)
+{
+    char *said = NULL;
+    size_t n = 0;
+
+    *path = '\0';
+    if (io_read_all(&said, &n, file, CONTEXT_BYTES_MAX, e))
+        return e->code;
+    const enum err_code code = n == 0 ? err_set(e, ERR_FORMAT, "%s: is empty", file)
+                                      : cli_engram_make(path, (struct str){ said, n }, g, text, n_threads, e);
+
+    free(said);
+    return code;
+}
+
+enum err_code cli_engram_open_all(struct cli_engram *x, const struct cli_list *engrams, const char *context_table, bool thinking,
+                                  const struct cli_opened *model, struct err *e)
+{
+    const char *names[ENGRAM_FILES_MAX + 1];
+    char made[CLI_ENGRAM_MADE_BYTES] = "";
+    size_t n = 0;
+    enum err_code code = ERR_OK;
+
+    for (; n < engrams->n && n < ENGRAM_FILES_MAX; n++)
+        names[n] = engrams->v[n];
+    if (context_table != NULL) {
+        code = make_of(made, context_table, model->gguf, model->text, model->o.n_threads, e);
+        names[n++] = made;
+    }
+    if (code == ERR_OK)
+        code = cli_engram_open(x, names, n + (engrams->n > ENGRAM_FILES_MAX), thinking, model->gguf, model->text,
+                               model_info(model->model)->n_vocab, e);
+    cli_engram_unmake(made);
+    return code;
 }

@@ -7,21 +7,29 @@
 
 #define CLI_ENGRAM_WEIGHT 0.95F /* what a table may weigh when nothing is said */
 
+struct cli_opened;
+
 struct cli_engram {
     struct engram    *table;
     struct engram_mix mix;
     int32_t         (*parts)[ENGRAM_PARTS], *spaced; /* of the mix */
 };
-/* names: "FILE" or "FILE:weight", which is the mixture's ceiling for that file, 0 to 1. ERR_FORMAT: not a table, or one of
+/* names: "FILE" or "FILE:weight", which is the mixture's ceiling for that file, 0 to 1; none: x->table is NULL. ERR_FORMAT: not a table, or one of
  * another tokenizer than g's. */
 MUST_CHECK enum err_code cli_engram_open(struct cli_engram *x, const char *const *names, size_t n, bool thinking,
                                          const struct gguf *g, const struct text *text, int32_t n_vocab, struct err *e);
 void cli_engram_close(struct cli_engram *x); /* {0} is allowed */
+int64_t cli_engram_today(void); /* days since 1970 */
 
-/* A table of the text in a file, in a directory of its own: unmake removes both, also while the table is open. path is "" after
- * an error. ERR_FORMAT: the text is empty; ERR_LIMIT: it has more than 256 MiB. */
+/* Those of --engram and one of the text in a file, NULL: none. ERR_FORMAT also: the text is empty; ERR_LIMIT: it has more than
+ * 256 MiB. */
+MUST_CHECK enum err_code cli_engram_open_all(struct cli_engram *x, const struct cli_list *engrams, const char *context_table,
+                                             bool thinking, const struct cli_opened *model, struct err *e);
+
+/* A table of a text, in a directory of its own: unmake removes both, also while the table is open. path is "" after an
+ * error. */
 enum { CLI_ENGRAM_MADE_BYTES = 4096 };
-MUST_CHECK enum err_code cli_engram_make(char path[CLI_ENGRAM_MADE_BYTES], const char *file, const struct gguf *g,
+MUST_CHECK enum err_code cli_engram_make(char path[CLI_ENGRAM_MADE_BYTES], struct str said, const struct gguf *g,
                                          const struct text *text, int n_threads, struct err *e);
 void cli_engram_unmake(char *path);
 

@@ -132,7 +132,7 @@ static const struct {
 } elsewhere[] = {
     { "alias", 0, true }, { "api-key-file", 0, true }, { "batch", 0, true }, { "cache-dir", 0, true },
     { "cache-size", 0, true }, { "chat-kwargs", 0, true }, { "check", 0, false }, { "checkpoints", 0, true },
-    { "connections", 0, true }, { "context-table", 0, true }, { "cors", 0, true }, { "detokenize", 0, false },
+    { "connections", 0, true }, { "cors", 0, true }, { "detokenize", 0, false },
     { "drain", 0, true }, { "drop-oldest", 0, false }, { "engram-drafts", 0, false },
     { "errors", 0, true }, { "expert-profile", 0, true },
     { "grammar", 0, true }, { "ignore-eos", 0, false }, { "inspect", 0, false }, { "interactive", 'i', false },
@@ -142,7 +142,7 @@ static const struct {
     { "messages", 0, true }, { "now", 0, true }, { "output", 'o', true }, { "parallel", 0, true }, { "parse", 0, true },
     { "plain", 0, false }, { "plan", 0, false }, { "prompt", 'p', true }, { "raw", 'r', false },
     { "reasoning", 0, true }, { "reasoning-budget", 0, true }, { "reasoning-open", 0, false },
-    { "recite", 0, true }, { "regex", 0, true },
+    { "regex", 0, true },
     { "render", 0, true }, { "schema", 0, true }, { "seed", 0, true }, { "session", 0, true },
     { "session-ro", 0, false }, { "shard", 0, true }, { "show", 0, false }, { "show-prompt", 0, false },
     { "stop", 0, true }, { "stream", 0, false }, { "system", 's', true }, { "think", 0, true },

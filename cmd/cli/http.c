@@ -550,9 +550,33 @@ static enum err_code turn(struct cli_http *h, struct err *e)
     return wait_some(h, e);
 }
 
+/* The keys of the file, in the place of those there were. */
+static enum err_code read_keys(struct cli_http *h, struct err *e)
+{
+    char *keys;
+    size_t n;
+    bool any = false;
+
+    if (h->o.api_key_file == NULL)
+        return ERR_OK;
+    if (io_read_all(&keys, &n, h->o.api_key_file, KEYS_BYTES_MAX, e))
+        return e->code;
+    for (size_t i = 0; !any && i < n; i++)
+        any = keys[i] != '\n' && keys[i] != '\r';
+    if (!any) {
+        free(keys);
+        return err_set(e, ERR_FORMAT, "%s: has no key", h->o.api_key_file);
+    }
+    free(h->keys);
+    h->keys = keys;
+    h->keys_bytes = n;
+    return ERR_OK;
+}
+
 enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_beside *beside, struct err *e)
 {
     double until_ms = 0;
+    struct err why;
     enum err_code code;
 
     h->serve = s;
@@ -565,22 +589,11 @@ enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_besid
             until_ms = cli_now_ms() + (double)h->o.drain_s * 1e3;
             (void)MHD_quiesce_daemon(h->daemon);
         }
-        cli_beside_turn(beside, s);
+        if (cli_beside_turn(beside, s) && read_keys(h, &why))
+            cli_beside_stays("--api-key-file", &why);
         code = turn(h, e);
     } while (code == ERR_OK && !(h->draining && (h->requests == NULL || cli_now_ms() > until_ms)));
     return code;
-}
-
-static enum err_code read_keys(struct cli_http *h, struct err *e)
-{
-    if (h->o.api_key_file == NULL)
-        return ERR_OK;
-    if (io_read_all(&h->keys, &h->keys_bytes, h->o.api_key_file, KEYS_BYTES_MAX, e))
-        return e->code;
-    for (size_t i = 0; i < h->keys_bytes; i++)
-        if (h->keys[i] != '\n' && h->keys[i] != '\r')
-            return ERR_OK;
-    return err_set(e, ERR_FORMAT, "%s: has no key", h->o.api_key_file);
 }
 
 enum err_code cli_http_open(struct cli_http **out, const struct cli_http_opts *o, struct err *e)

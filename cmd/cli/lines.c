@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lines.c - lines from a descriptor (lines.h).                               room: cmd (cli_) */
+#define _GNU_SOURCE /* POLLRDHUP */
 #include "cli/lines.h"
 
 #include <errno.h>
@@ -33,6 +34,13 @@ enum err_code cli_lines_read(struct cli_lines *l, int wait_ms, struct err *e)
         l->at = 0;
     }
     return cli_buf_add(&l->b, (struct str){ chunk, (size_t)n }, e);
+}
+
+bool cli_lines_ended(const struct cli_lines *l)
+{
+    struct pollfd p = { .fd = l->fd, .events = POLLRDHUP };
+
+    return l->eof || (poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0);
 }
 
 enum cli_line cli_lines_next(struct cli_lines *l, struct str *line)

@@ -15,6 +15,8 @@ struct cli_lines {
 };
 /* Waits up to wait_ms (-1: for ever) for bytes and takes those that have come; a signal ends the wait. */
 MUST_CHECK enum err_code cli_lines_read(struct cli_lines *l, int wait_ms, struct err *e);
+/* Nobody writes to it any more, whatever is still to be read. */
+bool cli_lines_ended(const struct cli_lines *l);
 enum cli_line { CLI_LINE_NONE, CLI_LINE, CLI_LINE_TOO_LONG };
 /* The next whole line, without its newline; the last one at the end of the file needs none. Valid until the
  * next cli_lines_read(). */

@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engram/engram.h"
 #include "text/text.h"
 
 /* A text is a note when it has half of what the question asks for (recall_hit.share): others would mislead. */
 #define SHARE_LEAST 0.5F
+#define RECITAL_WEIGHT 0.9F /* of a text that the prompt names */
 
 static bool has(struct str s, struct str part)
 {
@@ -157,5 +159,20 @@ enum err_code cli_notes_named(const struct cli_notes *x, const json_t *messages,
         *out = has(question, rest) ? (struct str){ 0 } : rest; /* what the prompt says the model knows */
         return ERR_OK;
     }
+    return ERR_OK;
+}
+
+enum err_code cli_notes_recital(struct str what, const struct text *text, int32_t n_vocab, struct text_tokens *tokens,
+                                struct engram_recital *out, struct err *e)
+{
+    const struct text_info *info = text_info(text);
+
+    tokens->n = 0;
+    if (text_encode(text, what, 0, tokens, e))
+        return e->code;
+    *out = (struct engram_recital){ .token = tokens->v, .n = tokens->n, .close = info->think_close, .end = info->eos,
+                                    .newline = { text_find(text, "\n"), text_find(text, "\n\n") }, .weight = RECITAL_WEIGHT };
+    for (int64_t i = 0; i < out->n; i++)
+        out->n = out->token[i] < n_vocab ? out->n : 0;
     return ERR_OK;
 }

@@ -5,7 +5,9 @@
 #include "cli/cli.h"
 #include "recall/recall.h"
 
+struct engram_recital;
 struct gguf;
+struct text_tokens;
 
 enum { CLI_NOTES = 3 /* texts when nothing is said */, CLI_NOTES_MAX = 100 };
 
@@ -25,6 +27,10 @@ MUST_CHECK enum err_code cli_notes_add(const struct cli_notes *x, json_t *messag
 /* What follows the name in a text "NAME: WHAT" or "NAME - WHAT", where the last message is the user's and has the name, word
  * for word, and not the rest, and the text has half of the rare words that it asks with. {0}: there is none. Lives as long as x. */
 MUST_CHECK enum err_code cli_notes_named(const struct cli_notes *x, const json_t *messages, struct str *out, struct err *e);
+/* What a text says becomes a recital, but for where the answer begins; its tokens, which are kept in *tokens, are below n_vocab
+ * or there is none: out->n 0. */
+MUST_CHECK enum err_code cli_notes_recital(struct str what, const struct text *text, int32_t n_vocab, struct text_tokens *tokens,
+                                           struct engram_recital *out, struct err *e);
 /* ERR_FORMAT: the index was made with another tokenizer than g's. */
 MUST_CHECK enum err_code cli_notes_check(const struct recall *r, const char *path, const struct gguf *g, struct err *e);
 #endif

@@ -44,6 +44,8 @@
     FLAG(0, "no-mmap", "copy the weights that the CPU computes with", &(m).no_mmap), \
     CHOICE("repack", "auto|off", "lay rows of copies out where that is faster", &(m).repack)
 #define ROW_EXAMPLES(to) PATH(0, "examples", "index[:n]", "put texts of an index before the prompt", to)
+#define ROW_CONTEXT_TABLE(to) PATH(0, "context-table", "file", "a text whose n-grams count, for this run", to)
+#define ROW_RECITE(to) PATH(0, "recite", "index[:n]", "a text that the prompt names is the answer", to)
 #define ROWS_PLAN(m) \
     OUTPUT(0, "expert-profile", "file", "uses of experts: read, and added to", &(m).profile), \
     FLAG(0, "plan", "print what goes to GPU and host; run nothing", &(m).plan)

@@ -22,7 +22,7 @@ enum err_code cli_talk(const struct cli_talk *t, struct serve *s, struct cli_bes
 
         if (!full && !stop)
             code = cli_lines_read(&in, serve_busy(s) ? 0 : WAIT_MS, e);
-        cli_beside_turn(beside, s);
+        (void)cli_beside_turn(beside, s);
         while (code == ERR_OK && !stop && serve_waiting(s) < max_queue && (got = cli_lines_next(&in, &line)) != CLI_LINE_NONE)
             code = got == CLI_LINE ? t->take(t->of, line, in.n, e) : t->too_long(t->of, LINE_BYTES_MAX, e);
         if (code == ERR_OK && serve_busy(s))
@@ -30,6 +30,8 @@ enum err_code cli_talk(const struct cli_talk *t, struct serve *s, struct cli_bes
         while (code == ERR_OK && serve_next(s, &r))
             code = t->tell(t->of, &r, e);
         if ((stop || (in.eof && in.at == in.b.n)) && (t->leaves || !serve_busy(s)))
+            break;
+        if (full && t->leaves && cli_lines_ended(&in)) /* its last lines are not waited for */
             break;
     }
     cli_lines_free(&in);

@@ -38,6 +38,8 @@ struct engram_opts {
  * are one table. */
 MUST_CHECK enum err_code engram_open(struct engram **out, const char *const *paths, int n_paths,
                                      const struct engram_opts *o, struct err *e);
+/* The files of both, first's first, as one table: they stay theirs and have to outlive it. ERR_ARG: they are too many. */
+MUST_CHECK enum err_code engram_join(struct engram **out, const struct engram *first, const struct engram *second, struct err *e);
 void engram_close(struct engram *g); /* NULL is allowed */
 
 struct engram_next {
@@ -119,6 +121,7 @@ struct engram_epoch_stat {
 };
 int      engram_n_epochs(const struct engram *g, int file);
 struct engram_epoch_stat engram_epoch_stat(const struct engram *g, int file, int epoch);
+int      engram_n_files(const struct engram *g);
 uint64_t engram_file_bytes(const struct engram *g, int file);
 uint64_t engram_tokenizer(const struct engram *g, int file);
 

@@ -57,6 +57,7 @@ struct engram {
     struct file file[ENGRAM_FILES_MAX];
     int         n_files;
     int64_t     day;
+    bool        borrowed; /* the files are those of others */
 };
 
 struct range {

@@ -321,16 +321,39 @@ enum err_code engram_open(struct engram **out, const char *const *paths, int n_p
     return ERR_OK;
 }
 
+enum err_code engram_join(struct engram **out, const struct engram *first, const struct engram *second, struct err *e)
+{
+    const int n = first->n_files + second->n_files;
+    struct engram *g;
+
+    if (n > ENGRAM_FILES_MAX)
+        return err_set(e, ERR_ARG, "1 to %d tables, not %d", ENGRAM_FILES_MAX, n);
+    g = malloc(sizeof *g);
+    if (g == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    *g = *first;
+    memcpy(g->file + first->n_files, second->file, (size_t)second->n_files * sizeof *g->file);
+    g->n_files = n;
+    g->borrowed = true;
+    *out = g;
+    return ERR_OK;
+}
+
 void engram_close(struct engram *g)
 {
     if (g == NULL)
         return;
-    for (int i = 0; i < g->n_files; i++)
+    for (int i = 0; !g->borrowed && i < g->n_files; i++)
         engram_unmap(&g->file[i]);
     free(g);
 }
 
 /* ---- what is in a file ---- */
+
+int engram_n_files(const struct engram *g)
+{
+    return g->n_files;
+}
 
 int engram_n_epochs(const struct engram *g, int file)
 {

@@ -43,7 +43,9 @@ struct wish {
     struct run_adapter adapters[RUN_ADAPTERS_MAX]; /* made of it, or the server's */
     float     engram;              /* what tables may weigh; -1: as the server says */
     int       examples;            /* texts of the index before the last message; -1: as the server says */
-    bool      asks_engram, asks_examples; /* there have to be some */
+    int       recite;              /* texts to look for a name in; -1: as the server says */
+    struct str context_table;      /* borrowed: a text to make a table of; p NULL: none */
+    bool      asks_engram, asks_examples, asks_recite; /* there have to be some */
 };
 bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method method, const json_t *body, struct fault *f);
 /* The pointer of a member: "/" and the name, in which ~ and / are escaped (RFC 6901). */
@@ -91,6 +93,8 @@ struct job {
     double            from_ms, last_ms;
     struct grammar   *grammar;   /* owned */
     struct engram_mix mix;       /* with the weight of the request */
+    struct text_tokens recital;  /* of the mix */
+    void             *made;      /* a table; NULL: none */
     struct reason_opts reason;
 };
 

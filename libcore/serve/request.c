@@ -402,14 +402,33 @@ static bool read_engram(struct reading *r, const json_t *v)
     return true;
 }
 
-static bool read_examples(struct reading *r, const json_t *v)
+/* Texts of an index. true: as the server says; false: none; or their number. */
+static bool texts(struct reading *r, const json_t *v, int *n_texts, bool *asks)
 {
     int64_t n = json_is_true(v) ? -1 : 0;
 
     if (!json_is_boolean(v) && !integer(r, v, 0, INT_MAX, &n))
         return false;
-    r->w->examples = (int)n;
-    r->w->asks_examples = n != 0;
+    *n_texts = (int)n;
+    *asks = n != 0;
+    return true;
+}
+
+static bool read_examples(struct reading *r, const json_t *v)
+{
+    return texts(r, v, &r->w->examples, &r->w->asks_examples);
+}
+
+static bool read_recite(struct reading *r, const json_t *v)
+{
+    return texts(r, v, &r->w->recite, &r->w->asks_recite);
+}
+
+static bool read_context_table(struct reading *r, const json_t *v)
+{
+    if (!json_is_string(v) || json_string_length(v) == 0)
+        return wrong(r, "not a text");
+    r->w->context_table = (struct str){ json_string_value(v), json_string_length(v) };
     return true;
 }
 
@@ -465,7 +484,9 @@ static const struct {
     { "echo", TEXT, read_echo },
     { "lora", ALL, read_lora },
     { "engram", BOTH, read_engram },
+    { "context_table", BOTH, read_context_table },
     { "examples", CHAT, read_examples },
+    { "recite", CHAT, read_recite },
     /* they say something of the caller, or to other services */
     { "user", ALL, read_string },
     { "safety_identifier", ALL, read_string },
@@ -507,7 +528,7 @@ bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method me
     json_t *value;
 
     *w = (struct wish){ .q = gen_defaults(), .n = 1, .top = -1, .budget = -1, .parallel_calls = true, .tool_choice = "auto",
-                        .engram = -1, .examples = -1 };
+                        .engram = -1, .examples = -1, .recite = -1 };
     w->q.sample.temp = 1; /* as the interface says */
     if (s->o.sample != NULL)
         w->q.sample = *s->o.sample;

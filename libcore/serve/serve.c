@@ -45,6 +45,9 @@ enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct 
 
 static void free_job(struct job *j)
 {
+    if (j->made != NULL)
+        j->beside->drop_table(j->beside->tables_of, j->made);
+    text_tokens_free(&j->recital);
     for (int i = 0; j->choice != NULL && i < j->n_choices; i++) {
         struct choice *c = &j->choice[i];
 

@@ -15,12 +15,14 @@
 
 struct chat;
 struct engram_mix;
+struct engram_recital;
 struct gen;
 struct run_adapter;
 struct grammar_vocab;
 struct run;
 struct serve;
 struct text;
+struct text_tokens;
 
 struct gen_request;
 struct sample_opts;
@@ -45,6 +47,18 @@ struct serve_beside {
     enum err_code           (*notes)(const void *of, json_t *messages, int n, struct err *e);
     const void               *notes_of;
     int                       notes_max;
+    /* The text that the last message of a chat names becomes a recital, but for where the answer begins; its tokens go to
+     * *tokens. Looked for in n texts, -1: as many as the server says, at most notes_max. out->n 0: there is none. NULL: there is
+     * no index. */
+    enum err_code           (*recite)(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
+                                      struct engram_recital *out, struct err *e);
+    const void               *recite_of;
+    /* A table of a text, and of `with` if that is not NULL, becomes what is mixed in, for as long as *made is not given
+     * back. ERR_NOMEM, ERR_IO, and what is wrong with the text. NULL: tables are not made. */
+    enum err_code           (*table)(void *of, struct str text, const struct engram_mix *with, struct engram_mix *out,
+                                     void **made, struct err *e);
+    void                    (*drop_table)(void *of, void *made);
+    void                     *tables_of;
 };
 
 struct serve_opts {

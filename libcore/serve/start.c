@@ -210,28 +210,67 @@ static bool name_adapters(const struct serve_beside *b, struct wish *w, struct f
     return true;
 }
 
+/* Whether what the request asks for stands beside the model. */
+static bool is_there(const struct job *j, struct fault *f)
+{
+    const struct serve_beside *b = j->beside;
+    const bool tables = b->engram != NULL || j->w.context_table.p != NULL;
+
+    if (j->w.context_table.p != NULL && b->table == NULL)
+        return serve_fault(f, 400, "/context_table", "context_table: tables are not made here");
+    if (j->w.asks_engram && !tables)
+        return serve_fault(f, 400, "/engram", "engram: the server has no tables (--engram)");
+    if (j->w.asks_examples && b->notes == NULL)
+        return serve_fault(f, 400, "/examples", "examples: the server has no index (--examples)");
+    if (j->w.asks_recite && b->recite == NULL)
+        return serve_fault(f, 400, "/recite", "recite: the server has no index (--recite)");
+    if (j->w.examples > b->notes_max && b->notes != NULL)
+        return serve_fault(f, 400, "/examples", "examples: at most %d texts", b->notes_max);
+    if (j->w.recite > b->notes_max && b->recite != NULL)
+        return serve_fault(f, 400, "/recite", "recite: at most %d texts", b->notes_max);
+    return true;
+}
+
+/* The tables of the server that the request wants, and one of its own text. */
+static enum err_code take_tables(struct job *j, struct fault *f, struct err *e)
+{
+    const struct serve_beside *b = j->beside;
+    const struct engram_mix *with = j->w.engram != 0 ? b->engram : NULL;
+    struct err why = { 0 };
+
+    if (j->w.context_table.p != NULL) {
+        if (b->table(b->tables_of, j->w.context_table, with, &j->mix, &j->made, &why))
+            return blame(f, "/context_table", &why, e);
+    } else if (with != NULL)
+        j->mix = *with;
+    else
+        return ERR_OK;
+    for (int i = 0; j->w.engram > 0 && i < ENGRAM_FILES_MAX; i++)
+        j->mix.ceiling[i] = j->w.engram;
+    j->w.q.memory = &engram_memory;
+    return ERR_OK;
+}
+
 /* What the request asks of the rest that stands beside the model. */
 static enum err_code take_beside(struct job *j, struct fault *f, struct err *e)
 {
     const struct serve_beside *b = j->beside;
     struct err why = { 0 };
 
-    if (j->w.asks_engram && b->engram == NULL)
-        serve_fault(f, 400, "/engram", "engram: the server has no tables (--engram)");
-    else if (j->w.asks_examples && b->notes == NULL)
-        serve_fault(f, 400, "/examples", "examples: the server has no index (--examples)");
-    else if (j->w.examples > b->notes_max && b->notes != NULL)
-        serve_fault(f, 400, "/examples", "examples: at most %d texts", b->notes_max);
-    if (f->status != 0)
+    if (!is_there(j, f) || j->method == SERVE_EMBEDDING)
         return ERR_OK;
-    if (b->engram != NULL && j->w.engram != 0 && j->method != SERVE_EMBEDDING) {
-        j->mix = *b->engram;
-        for (int i = 0; j->w.engram > 0 && i < ENGRAM_FILES_MAX; i++)
-            j->mix.ceiling[i] = j->w.engram;
-        j->w.q.memory = &engram_memory;
-        j->w.q.memory_of = &j->mix;
+    if (take_tables(j, f, e) || f->status != 0)
+        return e->code;
+    j->w.q.memory_of = &j->mix;
+    if (j->method != SERVE_CHAT)
+        return ERR_OK;
+    if (b->recite != NULL && j->w.recite != 0) {
+        if (b->recite(b->recite_of, j->w.messages, j->w.recite, &j->recital, &j->mix.recital, &why))
+            return blame(f, "/messages", &why, e);
+        if (j->mix.recital.n > 0)
+            j->w.q.memory = &engram_memory;
     }
-    if (b->notes != NULL && j->method == SERVE_CHAT && b->notes(b->notes_of, j->w.messages, j->w.examples, &why))
+    if (b->notes != NULL && b->notes(b->notes_of, j->w.messages, j->w.examples, &why))
         return blame(f, "/messages", &why, e);
     return ERR_OK;
 }
@@ -248,6 +287,7 @@ static enum err_code submit(struct serve *s, struct job *j, struct choice *c, bo
     q.sample.stream = (uint64_t)c->index;
     q.predict_max = q.predict_max < 0 ? s->o.predict_max : q.predict_max;
     if (j->method == SERVE_CHAT) {
+        j->mix.recital.n_prompt = c->prompt.n;
         q.chat = q.spell = true;
         q.thinking = thinking;
         q.marks = border;

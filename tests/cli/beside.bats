@@ -86,9 +86,51 @@ teardown()
     jq -es '[.[] | select(.type == "error") | .error.param] == ["/engram", "/examples", "/examples"]' out
     { raw no x ',"engram":0.5'; talk neither ',"examples":true'; raw off x ',"engram":false'; } | chimere-serve-stdio > out
     jq -es '[.[] | select(.type == "error") | .error.param] == ["/engram", "/examples"] and length == 3' out
-    fails 2 'needs --engram' chimere-serve-stdio --engram-thinking
     fails 3 'another tokenizer' chimere-serve-stdio -m "$TINY" --engram a
     fails 3 'not an index' chimere-serve-stdio --examples text
+}
+
+@test "a table of a request's text, and a text that is recited: the bytes of chimere-run, and what is wrong is told" {
+    table a 'a tool that counts green parrots'
+    index f 'removes the last line of a file'
+    printf 'vumpf - a bird that sings at night\n' > doc
+    own=',"context_table":"vumpf - a bird that sings at night\n"'
+    {
+      raw own 'vumpf -' "$own"; raw again 'vumpf -' "$own"; raw both 'zorbl -' "$own"; raw alone 'zorbl -' "$own,\"engram\":false"
+      raw less 'vumpf -' "$own,\"engram\":0.3"; raw none 'vumpf -'; talk named; talk many ',"recite":5'; talk off ',"recite":false'
+      talk table "$own"; talk quoted | sed 's/What does qvixt do?/& It removes the last line of a file./'
+      talk two ',"n":2'; raw empty x ',"context_table":""'; raw number x ',"context_table":1'; talk bad ',"recite":101'
+      raw text x ',"recite":true'
+      printf '{"id":"big","method":"completions","body":{"prompt":"x","context_table":"%s"}}\n' "$(head -c 1048577 /dev/zero | tr '\0' y)"; } > lines
+    chimere-serve-stdio --engram a --recite f --parallel 2 < lines > out
+    same own chimere-run -rq -n 12 --engram a --context-table doc -p 'vumpf -'
+    said own | grep -q 'sings at night'
+    cmp <(said own) <(said again)
+    same both chimere-run -rq -n 12 --engram a --context-table doc -p 'zorbl -'
+    same alone chimere-run -rq -n 12 --context-table doc -p 'zorbl -'
+    same none chimere-run -rq -n 12 --engram a -p 'vumpf -'
+    no cmp -s <(said own) <(said less)
+    same named chimere-run -q -n 12 --think off --engram a --recite f -p 'What does qvixt do?'
+    [ "$(said named)" = 'removes the last line of a file' ]
+    cmp <(said named) <(said many)
+    cmp <(said named) <(said table)
+    [ "$(said two)" = "$(said named)" ]
+    same off chimere-run -q -n 12 --think off --engram a -p 'What does qvixt do?'
+    same quoted chimere-run -q -n 12 --think off --engram a --recite f -p 'What does qvixt do? It removes the last line of a file.'
+    jq -es '[.[] | select(.type == "error") | [.id, .error.param]] | sort ==
+        [["bad", "/recite"], ["big", "/context_table"], ["empty", "/context_table"], ["number", "/context_table"], ["text", "/recite"]]' out
+    { raw own 'vumpf -' "$own"; raw weighed 'vumpf -' "$own,\"engram\":0.3"; talk no ',"recite":true'; } | chimere-serve-stdio > out
+    same own chimere-run -rq -n 12 --context-table doc -p 'vumpf -'
+    jq -es '[.[] | select(.type == "error") | .error.param] == ["/recite"] and length == 3' out
+    raw file 'vumpf -' | chimere-serve-stdio --context-table doc > out
+    same file chimere-run -rq -n 12 --context-table doc -p 'vumpf -'
+    for i in $(seq 17); do echo --engram a; done > many
+    { raw full 'vumpf -' "$own"; raw works 'zorbl -'; } | chimere-serve-stdio $(head -n 16 many) > out # shellcheck disable=SC2046
+    jq -es 'map(.type) | sort == ["error", "response"]' out
+    : > nothing
+    fails 3 'is empty' chimere-serve-stdio --context-table nothing
+    fails 3 'not an index' chimere-serve-stdio --recite doc
+    [ -z "$(find "${TMPDIR:-/dev/shm}" -maxdepth 1 -name 'chimere-*' -user "$(id -u)" -newer doc 2> /dev/null)" ]
 }
 
 @test "SIGHUP: requests under way keep the old files, later ones have the new" {
@@ -129,20 +171,21 @@ teardown()
     adapter a 1
     table t 'a tool that counts green parrots'
     index f 'removes the last line of a file'
-    start --lora a:0.5 --engram t --examples f --cache-dir kept
+    cp f g
+    start --lora a:0.5 --engram t --examples f --recite g --cache-dir kept
     ask "$(raw first 'zorbl -')"
     ask "$(talk one)"
     for i in 1 2 3 4 5 6; do
-        rm a; echo no > new; mv new t; echo no > new; mv new f
+        rm a; echo no > new; mv new t; echo no > new; mv new f; echo no > new; mv new g
         hang_up
         ask "$(raw "again$i" 'zorbl -')"
         ask "$(talk "two$i")"
         cmp <(said first) <(said "again$i")
         cmp <(said one) <(said "two$i")
-        [ "$(grep -c 'what was there stays' err)" -eq $((3 * i)) ]
+        [ "$(grep -c 'what was there stays' err)" -eq $((4 * i)) ]
         : > a
     done
-    grep -q -e '--lora: a: ' err && grep -q -e '--engram: t: ' err && grep -q -e '--examples: f: ' err
+    grep -q -e '--lora: a: ' err && grep -q -e '--engram: t: ' err && grep -q -e '--examples: f: ' err && grep -q -e '--recite: g: ' err
     python3 "$ROOT/tests/cli/make_lora.py" a qwen35moe 4 64 1 output.weight:256:4096 # more ranks than the run has room for
     table new 'a bird that sings at night'; mv new t
     hang_up

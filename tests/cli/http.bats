@@ -191,6 +191,21 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
     [ "$(status_of -H "Authorization: Basic secret-1" "$url/v1/models")" = 401 ]
     [ "$(status_of "$url/nothing")" = 401 ]
     [ "$(status_of -H 'Host: a.example' -H 'Authorization: Bearer secret-1' "$url/v1/models")" = 200 ]
+    # SIGHUP: the file counts as it is now; a file without keys is none, and the old keys stay.
+    has() { [ "$(status_of -H "Authorization: Bearer $1" "$url/v1/models")" = "$2" ]; }
+    echo secret-9 > keys
+    has secret-9 401 && has secret-1 200
+    kill -HUP "$server"
+    wait_for has secret-9 200
+    has secret-1 401
+    : > keys
+    kill -HUP "$server"
+    wait_for grep -q -e '--api-key-file: keys: has no key; what was there stays' served.err
+    has secret-9 200 && has '' 401
+    rm keys
+    kill -HUP "$server"
+    wait_for grep -q -e '--api-key-file: .*No such file' served.err
+    has secret-9 200
 }
 
 @test "pages of another origin, when asked for" {

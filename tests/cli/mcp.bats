@@ -107,6 +107,9 @@ SUM='"name":"generate","arguments":{"prompt":"What is 347 + 58?","temperature":0
         ([.[].progress] | . == (unique))' out
     jq -es '[.[] | select(.id == 1)] | length == 2 and .[0].error.code == -32600 and (.[1].result.tools | length == 2)' out
     jq -es '[.[] | select(.id == 2)] == []' out
+    # With a full queue no line is read; the end of the input is seen all the same.
+    for i in 1 2 3 4; do modern $i tools/call "${long/400/4000}"; echo; done | timeout 20 chimere-serve-stdio --mcp --parallel 1 --max-queue 1 > out
+    [ ! -s out ]
     head -c 17000000 /dev/zero | tr '\0' a | chimere-serve-stdio --mcp | jq -e '.id == null and .error.code == -32600'
     fails 2 'goes without' chimere-serve-stdio --mcp --lenient
     fails 2 'goes without' chimere-serve-stdio --mcp --batch x -o y

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* made.c - tables of texts in requests (made.h).                             room: cmd (cli_) */
+#include "cli/made.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/open.h"
+
+enum { TEXT_BYTES_MAX = 1 << 20 };
+#define KEPT_BYTES_MAX ((uint64_t)256 << 20) /* of tables that nobody uses */
+
+/* A table and its text, in a list with the one that was asked for last in front. */
+struct kept {
+    struct kept   *next;
+    struct engram *table;
+    char          *text;
+    size_t         n;
+    int            users;
+};
+struct use {
+    struct kept   *kept;
+    struct engram *joined; /* with others; NULL: alone */
+};
+struct cli_made {
+    const struct cli_opened *model;
+    bool              thinking, spaces_known;
+    struct cli_engram spaces; /* without a table */
+    struct kept      *first;
+};
+
+enum err_code cli_made_open(struct cli_made **out, const struct cli_opened *model, bool thinking, struct err *e)
+{
+    struct cli_made *m = calloc(1, sizeof *m);
+
+    if (m == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    m->model = model;
+    m->thinking = thinking;
+    *out = m;
+    return ERR_OK;
+}
+
+static void close_kept(struct kept *k)
+{
+    engram_close(k->table);
+    free(k->text);
+    free(k);
+}
+
+void cli_made_close(struct cli_made *m)
+{
+    if (m == NULL)
+        return;
+    while (m->first != NULL) {
+        struct kept *k = m->first;
+
+        m->first = k->next;
+        close_kept(k);
+    }
+    cli_engram_close(&m->spaces);
+    free(m);
+}
+
+/* Of those that nobody uses the oldest go. */
+static void trim(struct cli_made *m)
+{
+    uint64_t bytes = 0;
+
+    for (struct kept **link = &m->first, *k; (k = *link) != NULL;) {
+        bytes += k->users == 0 ? engram_file_bytes(k->table, 0) + k->n : 0;
+        if (k->users > 0 || bytes <= KEPT_BYTES_MAX) {
+            link = &k->next;
+            continue;
+        }
+        *link = k->next;
+        close_kept(k);
+    }
+}
+
+static enum err_code make(struct cli_made *m, struct str text, struct kept **out, struct err *e)
+{
+    const struct cli_opened *x = m->model;
+    const char *path[1];
+    char made[CLI_ENGRAM_MADE_BYTES];
+    struct kept *k = calloc(1, sizeof *k);
+
+    if (k == NULL || (k->text = malloc(text.n)) == NULL) {
+        free(k);
+        return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    memcpy(k->text, text.p, text.n);
+    k->n = text.n;
+    path[0] = made;
+    enum err_code code = cli_engram_make(made, text, x->gguf, x->text, x->o.n_threads, e);
+    if (code == ERR_OK)
+        code = engram_open(&k->table, path, 1, &(struct engram_opts){ 0, cli_engram_today() }, e);
+    cli_engram_unmake(made);
+    if (code != ERR_OK) {
+        close_kept(k);
+        return code;
+    }
+    *out = k;
+    return ERR_OK;
+}
+
+/* The table of this text, in front of the list. */
+static enum err_code find(struct cli_made *m, struct str text, struct kept **out, struct err *e)
+{
+    struct kept **link = &m->first;
+
+    while (*link != NULL && !((*link)->n == text.n && memcmp((*link)->text, text.p, text.n) == 0))
+        link = &(*link)->next;
+    *out = *link;
+    if (*link != NULL)
+        *link = (*link)->next;
+    else if (make(m, text, out, e))
+        return e->code;
+    (*out)->next = m->first;
+    m->first = *out;
+    return ERR_OK;
+}
+
+enum err_code cli_made_table(void *made, struct str text, const struct engram_mix *with, struct engram_mix *out, void **use,
+                             struct err *e)
+{
+    struct cli_made *m = made;
+    struct use *u;
+
+    *e = (struct err){ 0 };
+    if (text.n > TEXT_BYTES_MAX)
+        return err_set(e, ERR_LIMIT, "context_table: more than %d MiB of text", TEXT_BYTES_MAX >> 20);
+    if (with == NULL && !m->spaces_known) {
+        if (cli_engram_open(&m->spaces, NULL, 0, m->thinking, m->model->gguf, m->model->text, model_info(m->model->model)->n_vocab, e)) {
+            cli_engram_close(&m->spaces);
+            return e->code;
+        }
+        m->spaces_known = true;
+    }
+    u = calloc(1, sizeof *u);
+    if (u == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    if (find(m, text, &u->kept, e) || (with != NULL && engram_join(&u->joined, with->table, u->kept->table, e))) {
+        free(u);
+        trim(m);
+        return e->code;
+    }
+    u->kept->users++;
+    trim(m);
+    *out = with != NULL ? *with : m->spaces.mix;
+    out->table = u->joined != NULL ? u->joined : u->kept->table;
+    out->ceiling[engram_n_files(out->table) - 1] = CLI_ENGRAM_WEIGHT;
+    *use = u;
+    return ERR_OK;
+}
+
+void cli_made_drop(void *made, void *use)
+{
+    struct use *u = use;
+
+    engram_close(u->joined);
+    u->kept->users--;
+    free(u);
+    trim(made);
+}

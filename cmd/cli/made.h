@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* made.h - tables of n-grams that are made of a request's text.              room: cmd (cli_)
+ *
+ * Those of the last requests are kept for a while: who goes on with a conversation sends its document again.
+ */
+#ifndef CLI_MADE_H
+#define CLI_MADE_H
+#include "cli/engram.h"
+
+struct cli_made;
+struct cli_opened;
+
+/* model: not owned, with its text. thinking: tables count in reasoning, too. */
+MUST_CHECK enum err_code cli_made_open(struct cli_made **out, const struct cli_opened *model, bool thinking, struct err *e);
+void cli_made_close(struct cli_made *m); /* all are given back; NULL is allowed */
+
+/* Tables of `with`, NULL: none, and one of the text: *out is valid until *use is given back and while `with` is. ERR_LIMIT: more
+ * than a MiB of text; ERR_ARG: too many tables. */
+MUST_CHECK enum err_code cli_made_table(void *made, struct str text, const struct engram_mix *with, struct engram_mix *out,
+                                        void **use, struct err *e);
+void cli_made_drop(void *made, void *use);
+#endif
