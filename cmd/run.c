@@ -11,13 +11,13 @@
 #include "base/io.h"
 #include "chat/reader.h"
 #include "chat/tool_grammar.h"
-#include "cli/fit.h"
+#include "cli/placement.h"
 #include "cli/shelf.h"
 #include "cli/table.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "reason/reason.h"
-#include "run/fit.h"
+#include "run/placement.h"
 #include "run/program.h"
 #include "run/run.h"
 #include "run/session.h"
@@ -285,7 +285,7 @@ static enum err_code print_plan(struct opened *s, struct err *e)
     if (cli_open_model(&s->open, e))
         return e->code;
     ro = run_options(s, true);
-    return cli_open_plan(&s->open, &ro, e) ? e->code : cli_fit_print(s->open.fit, o.json, e);
+    return cli_open_plan(&s->open, &ro, e) ? e->code : cli_placement_print(s->open.placement, o.json, e);
 }
 
 static bool has_tables(void)

@@ -23,8 +23,8 @@ passed=0 failed=0 skipped=0
 names=() told=0 bad=0
 
 # What takes more than a few seconds, which a fast check leaves out.
-slow=" $(printf 'unit %s ' cache check draft fit gen reader session session_harm settle state) \
-$(printf 'cli %s ' bench budget cache clients draft-train engram examples fit http llama lora-train quantize serve session talk tool_loop) "
+slow=" $(printf 'unit %s ' cache check draft gen placement reader session session_harm settle state) \
+$(printf 'cli %s ' bench budget cache clients draft-train engram examples http llama lora-train placement quantize serve session talk tool_loop) "
 
 wanted() # NAME
 {

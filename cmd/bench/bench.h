@@ -61,7 +61,7 @@ void cli_bench_close(struct bench *b);
 /* A run of the model: cli_open_run(), and the plan with -v. */
 MUST_CHECK enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts ro,
                                        struct err *e);
-void     cli_bench_show(void *bench, const char *line); /* a cli_fit_line: a line of the table */
+void     cli_bench_show(void *bench, const char *line); /* a cli_placement_line: a line of the table */
 double   cli_bench_kv_bytes(const char *k, const char *v); /* of one element, the mean of both types */
 
 /* Records: r takes what is particular to one; done adds the rest, prints (as JSON, or `line` as text),

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include "base/io.h"
 #include "bench/bench.h"
-#include "cli/fit.h"
+#include "cli/placement.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "quant/quant.h"
@@ -111,13 +111,13 @@ void cli_bench_show(void *ctx, const char *line)
 
 enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts ro, struct err *e)
 {
-    bool planned = b->open.fit != NULL;
+    bool planned = b->open.placement != NULL;
     const char *k, *v;
 
     if (cli_open_plan(&b->open, &ro, e))
         return e->code;
-    if (b->o->verbose && b->open.fit != NULL && !planned)
-        cli_fit_text(b->open.fit, cli_bench_show, b);
+    if (b->o->verbose && b->open.placement != NULL && !planned)
+        cli_placement_text(b->open.placement, cli_bench_show, b);
     if (cli_open_run(out, &b->open, &ro, e))
         return e->code;
     note_device(b);

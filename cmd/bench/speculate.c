@@ -384,7 +384,7 @@ static enum err_code open_way(struct way *w, int64_t ctx, struct err *e)
         ro.n_taps = draft_taps(w->draft, taps);
         ro.tap_layers = taps;
     }
-    if (s->b->open.sketch && w->draft != NULL) { /* the plan knows now what it needs */
+    if (s->b->open.dry_run && w->draft != NULL) { /* the plan knows now what it needs */
         draft_close(w->draft);
         w->draft = NULL;
         if (cli_open_load(&s->b->open, &ro, e) || open_drafters(w, e))

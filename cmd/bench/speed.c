@@ -13,7 +13,7 @@
 #include "gen/gen.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
-#include "run/fit.h"
+#include "run/placement.h"
 #include "run/run.h"
 
 enum { OPS_MAX = 64, WARM_STEPS = 2, TURN_STEPS = 4, LISTS_MAX = 32 };
@@ -497,7 +497,7 @@ static enum err_code measure_read(struct speed *s, struct err *e)
 /* A device's memory after all that: what was planned, what is taken. */
 static enum err_code report_memory(struct speed *s, struct err *e)
 {
-    const struct run_fit *f = s->b->open.fit;
+    const struct run_placement *f = s->b->open.placement;
     int64_t used = model_device_used(s->b->open.model);
     json_t *r;
 

@@ -6,10 +6,10 @@
 #include <unistd.h>
 #include "base/pool.h"
 #include "bench/bench.h"
-#include "cli/fit.h"
+#include "cli/placement.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
-#include "run/fit.h"
+#include "run/placement.h"
 #include "shape/shape.h"
 
 #define RESERVE_BYTES ((int64_t)512 << 20) /* of this machine's memory: for activations and others */
@@ -39,8 +39,8 @@ static double kv_bytes(const struct bench *b)
     char kv[CLI_KV_BYTES];
 
     cli_open_kv(&b->o->model, &ro, kv);
-    if (b->open.fit != NULL)
-        return cli_bench_kv_bytes(b->open.fit->kv_k, b->open.fit->kv_v);
+    if (b->open.placement != NULL)
+        return cli_bench_kv_bytes(b->open.placement->kv_k, b->open.placement->kv_v);
     return cli_bench_kv_bytes(ro.kv_k, ro.kv_v);
 }
 
@@ -146,9 +146,9 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
         s.r = cli_bench_record("synth", what, "weight_bytes", "lower");
         cli_bench_real(s.r, "noise", 0);
         describe(&s);
-        if (b->open.fit != NULL) {
-            cli_fit_text(b->open.fit, cli_bench_show, b);
-            json_object_set_new(s.r, "plan", cli_fit_json(b->open.fit));
+        if (b->open.placement != NULL) {
+            cli_placement_text(b->open.placement, cli_bench_show, b);
+            json_object_set_new(s.r, "plan", cli_placement_json(b->open.placement));
         }
     }
     if (code == ERR_OK && b->o->write != NULL) {

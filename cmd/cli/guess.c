@@ -63,7 +63,7 @@ enum err_code cli_guess_open(struct draft **out, const struct cli_guess *g, stru
     ro->draft_max = g->max > 0 ? g->max : GEN_DRAFT_MAX;
     if (add_taps(ro, layers, *out, e))
         return e->code;
-    if (!x->sketch)
+    if (!x->dry_run)
         return ERR_OK;
     draft_close(*out);
     *out = NULL;

@@ -19,7 +19,7 @@ struct cli_guess {
 /* Nothing is to guess; else x.nextn should be set before cli_open_model(). */
 bool cli_guess_off(const struct cli_guess *g);
 /* *out: the drafters, NULL: none. Draft rows and the layers that drafters read come to *ro, behind its own layers; they are
- * kept in layers. The plan has to know what drafters need, so they are opened with the sketch of the
+ * kept in layers. The plan has to know what drafters need, so they are opened with the dry run of the
  * model first, and with the model when it is there. Close *out after the gen and before the run. */
 MUST_CHECK enum err_code cli_guess_open(struct draft **out, const struct cli_guess *g, struct cli_opened *x, struct run_opts *ro,
                                         int layers[RUN_TAPS_MAX], struct err *e);

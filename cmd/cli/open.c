@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/profile.h"
+#include "cli/uses.h"
 #include "gguf/gguf.h"
-#include "run/fit.h"
+#include "run/placement.h"
 #include "text/text.h"
 
 void cli_open_check(const struct cli *cli, const struct cli_model_opts *o)
@@ -31,8 +31,8 @@ struct model_opts cli_open_model_opts(const struct cli_model_opts *o)
     return (struct model_opts){ .device = cli_open_device(o),
                                 .n_threads = o->n_threads,
                                 .acts = (enum quant_acts_type)o->acts,
-                                .copy_weights = o->no_mmap,
-                                .as_stored = o->repack == CLI_REPACK_OFF };
+                                .placement.copy_weights = o->no_mmap,
+                                .placement.as_stored = o->repack == CLI_REPACK_OFF };
 }
 
 void cli_open_kv(const struct cli_model_opts *o, struct run_opts *ro, char buf[CLI_KV_BYTES])
@@ -101,12 +101,12 @@ enum err_code cli_open_model(struct cli_opened *x, struct err *e)
         return e->code;
     x->mo = cli_open_model_opts(&x->o);
     x->mo.nextn = x->nextn;
-    x->sketch = planned(&x->o);
-    const struct model_opts sketch = { .device = "cpu",
-                                       .n_threads = x->o.n_threads,
-                                       .nextn = x->nextn,
-                                       .sketch = true };
-    if (model_open(&x->model, x->gguf, x->sketch ? &sketch : &x->mo, e))
+    x->dry_run = planned(&x->o);
+    const struct model_opts dry = { .device = "cpu",
+                                    .n_threads = x->o.n_threads,
+                                    .nextn = x->nextn,
+                                    .placement.dry_run = true };
+    if (model_open(&x->model, x->gguf, x->dry_run ? &dry : &x->mo, e))
         return e->code;
     x->load_ms += cli_now_ms() - from;
     return ERR_OK;
@@ -123,14 +123,14 @@ static enum err_code read_profile(struct cli_opened *x, struct err *e)
         return ERR_OK;
     if (n_expert == 0)
         return err_set(e, ERR_UNSUPPORTED, "--expert-profile: the model has no routed experts");
-    return cli_profile_read(&x->uses, x->o.profile, model_fingerprint(x->model),
-                            model_info(x->model)->n_layer, n_expert, e);
+    return cli_uses_read(&x->uses, x->o.profile, model_fingerprint(x->model),
+                         model_info(x->model)->n_layer, n_expert, e);
 }
 
 static enum err_code plan_for(struct cli_opened *x, const char *device, const struct run_opts *ro,
                               struct err *e)
 {
-    struct run_fit_opts fo = { .model = x->mo, .run = *ro, .uses = x->uses };
+    struct run_placement_opts fo = { .model = x->mo, .run = *ro, .uses = x->uses };
 
     fo.model.device = device;
     fo.run.adapter_rank = x->adapters.rank;
@@ -139,7 +139,7 @@ static enum err_code plan_for(struct cli_opened *x, const char *device, const st
     if (x->o.vram != NULL && strcmp(device, "cpu") != 0 &&
         cli_size(&fo.budget_bytes, x->o.vram, "vram", e))
         return e->code;
-    return run_fit_make(&x->fit, x->gguf, &fo, e);
+    return run_placement_make(&x->placement, x->gguf, &fo, e);
 }
 
 enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, struct err *e)
@@ -151,7 +151,7 @@ enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, s
     char            kv[CLI_KV_BYTES];
     enum err_code   code;
 
-    if (!planned(&x->o) || x->fit != NULL)
+    if (!planned(&x->o) || x->placement != NULL)
         return ERR_OK;
     cli_open_kv(&x->o, &ro, kv);
     if (read_profile(x, e))
@@ -165,14 +165,14 @@ enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, s
     }
     if (code != ERR_OK)
         return code;
-    if (!x->o.plan && run_fit_measure(x->fit, x->gguf, x->o.n_threads, e))
+    if (!x->o.plan && run_placement_measure(x->placement, x->gguf, x->o.n_threads, e))
         return e->code;
-    if (x->fit->kv_fallback)
+    if (x->placement->kv_fallback)
         cli_warn("keys and values are kept as %s,%s: there is no room for f16, which is more exact",
-                 x->fit->kv_k, x->fit->kv_v);
+                 x->placement->kv_k, x->placement->kv_v);
     x->mo.device = device;
-    x->mo.count_sets = x->o.profile != NULL;
-    run_fit_apply(x->fit, &x->mo);
+    x->mo.placement.count_sets = x->o.profile != NULL;
+    run_placement_apply(x->placement, &x->mo);
     x->load_ms += cli_now_ms() - from;
     return ERR_OK;
 }
@@ -183,12 +183,12 @@ enum err_code cli_open_load(struct cli_opened *x, const struct run_opts *ro, str
 
     if (cli_open_plan(x, ro, e))
         return e->code;
-    if (!x->sketch)
+    if (!x->dry_run)
         return ERR_OK;
     from = cli_now_ms();
     model_close(x->model);
     x->model = NULL;
-    x->sketch = false;
+    x->dry_run = false;
     if (model_open(&x->model, x->gguf, &x->mo, e))
         return e->code;
     x->load_ms += cli_now_ms() - from;
@@ -207,8 +207,8 @@ enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct 
         return e->code;
     from = cli_now_ms();
     cli_open_kv(&x->o, &ro, kv);
-    if (x->fit != NULL)
-        run_fit_apply_run(x->fit, &ro);
+    if (x->placement != NULL)
+        run_placement_apply_run(x->placement, &ro);
     ro.adapter_rank = x->adapters.rank;
     if (run_open(&run, x->model, &ro, e))
         return e->code;
@@ -225,7 +225,7 @@ enum err_code cli_open_save_uses(const struct cli_opened *x, struct err *e)
 {
     if (x->o.profile == NULL)
         return ERR_OK;
-    return cli_profile_write(x->o.profile, model_fingerprint(x->model), x->uses, x->model, e);
+    return cli_uses_write(x->o.profile, model_fingerprint(x->model), x->uses, x->model, e);
 }
 
 void cli_opened_close(struct cli_opened *x)
@@ -233,7 +233,7 @@ void cli_opened_close(struct cli_opened *x)
     text_close(x->text);
     cli_adapters_close(&x->adapters);
     model_close(x->model);
-    run_fit_free(x->fit);
+    run_placement_free(x->placement);
     free(x->uses);
     gguf_close(x->gguf);
     *x = (struct cli_opened){ 0 };

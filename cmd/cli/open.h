@@ -9,7 +9,7 @@
  *     cli_opened_close(&x)              after its runs; also when one of the above failed
  *
  * All programs open models this way. Where there is something to plan (a GPU, --plan,
- * --expert-profile), cli_open_model() opens a sketch of the model, which knows its shape and has no
+ * --expert-profile), cli_open_model() makes a dry run of the model, which knows its shape and has no
  * weights. The first cli_open_load() or cli_open_run() makes the plan and loads the weights by it, because only then
  * it is known how much memory the run takes beside them.
  */
@@ -20,7 +20,7 @@
 #include "model/model.h"
 #include "run/run.h"
 
-struct run_fit;
+struct run_placement;
 
 enum { CLI_REPACK_AUTO, CLI_REPACK_OFF };
 /* As the options set it (table.h has their rows); all zero: none was given. */
@@ -56,8 +56,8 @@ struct cli_opened {
     struct cli_adapters adapters;
     struct model   *model;
     bool            nextn;  /* set before cli_open_model(): the multi-token-prediction block is wanted */
-    bool            sketch; /* model is a sketch, until the first cli_open_run() */
-    struct run_fit *fit;    /* the plan; NULL: nothing was planned */
+    bool            dry_run; /* model is one, until the first cli_open_run() */
+    struct run_placement *placement;    /* the plan; NULL: nothing was planned */
     double          load_ms; /* the sum of what these calls took */
     /* open.c's own */
     struct model_opts mo;
@@ -74,8 +74,8 @@ MUST_CHECK enum err_code cli_open_model(struct cli_opened *x, struct err *e);
  * plan already. "auto" is settled: the CPU when there is no usable GPU. */
 MUST_CHECK enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *ro,
                                        struct err *e);
-/* The weights, by the plan for a run with these options: x->model is another one afterwards if it was a sketch, and
- * whatever was opened with the sketch must have been closed. Does nothing when they are there. */
+/* The weights, by the plan for a run with these options: x->model is another one afterwards if it was a dry run, and
+ * whatever was opened with the dry run must have been closed. Does nothing when they are there. */
 MUST_CHECK enum err_code cli_open_load(struct cli_opened *x, const struct run_opts *ro, struct err *e);
 /* cli_open_load(), then a run. --kv overrides the types in ro. Close runs with run_close(), before x. */
 MUST_CHECK enum err_code cli_open_run(struct run **out, struct cli_opened *x,

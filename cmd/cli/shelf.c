@@ -11,7 +11,7 @@
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "quant/quant.h"
-#include "run/fit.h"
+#include "run/placement.h"
 #include "text/text.h"
 
 enum { N_COLUMNS = 9, CELL_BYTES = 64, FORMATS_SHOWN = 2, CTX_TOKENS = 8192 };
@@ -55,19 +55,19 @@ static void find_formats(struct item *it, const struct gguf *g)
 static bool fits(struct item *it, const struct gguf *g, const char *device)
 {
     const int64_t       ctx = it->ctx_tokens > 0 && it->ctx_tokens < CTX_TOKENS ? it->ctx_tokens : CTX_TOKENS;
-    struct run_fit_opts fo = { .model = { .device = device }, .run = { .n_seq = 1, .ctx_tokens = ctx } };
-    struct run_fit     *f;
+    struct run_placement_opts fo = { .model = { .device = device }, .run = { .n_seq = 1, .ctx_tokens = ctx } };
+    struct run_placement     *f;
     struct err          e;
     bool                ok;
 
-    if (run_fit_make(&f, g, &fo, &e))
+    if (run_placement_make(&f, g, &fo, &e))
         return false;
     ok = true;
     if (f->is_host) {
         it->need_bytes = f->total_bytes;
         ok = f->total_bytes <= memory_left("");
     }
-    run_fit_free(f);
+    run_placement_free(f);
     return ok;
 }
 
@@ -76,7 +76,7 @@ static void look_at_model(struct item *it, const struct gguf *g)
     struct model *m;
     struct text  *t;
 
-    if (model_open(&m, g, &(struct model_opts){ .sketch = true }, &it->why))
+    if (model_open(&m, g, &(struct model_opts){ .placement.dry_run = true }, &it->why))
         return;
     it->runs = true;
     it->ctx_tokens = model_info(m)->ctx_train;

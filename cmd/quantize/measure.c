@@ -169,14 +169,14 @@ static int group_of(const struct job *j, size_t i)
 
 static enum err_code list_tensors(struct job *j, struct err *e)
 {
-    struct model     *sketch;
+    struct model     *dry;
     struct model_opts mo = j->mo;
 
-    mo.sketch = true;
-    if (model_open(&sketch, j->g, &mo, e))
+    mo.placement.dry_run = true;
+    if (model_open(&dry, j->g, &mo, e))
         return e->code;
-    j->n_layer = model_info(sketch)->n_layer;
-    model_close(sketch);
+    j->n_layer = model_info(dry)->n_layer;
+    model_close(dry);
     for (size_t i = 0; i < gguf_n_tensors(j->g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
 
@@ -238,15 +238,15 @@ static enum err_code text_of_file(struct job *j, struct err *e)
 
 static enum err_code random_text(struct job *j, struct err *e)
 {
-    struct model     *sketch;
+    struct model     *dry;
     struct model_opts mo = j->mo;
     int32_t           n_vocab;
 
-    mo.sketch = true;
-    if (model_open(&sketch, j->g, &mo, e))
+    mo.placement.dry_run = true;
+    if (model_open(&dry, j->g, &mo, e))
         return e->code;
-    n_vocab = model_info(sketch)->n_vocab;
-    model_close(sketch);
+    n_vocab = model_info(dry)->n_vocab;
+    model_close(dry);
     return measure_random(&j->text, n_vocab, (uint64_t)j->o->seed, e);
 }
 

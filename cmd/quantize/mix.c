@@ -9,7 +9,7 @@
 #include "quant/quant.h"
 #include "quantize/program.h"
 #include "ramp/search.h"
-#include "run/fit.h"
+#include "run/placement.h"
 
 enum { ROUNDS = 12 };
 
@@ -95,13 +95,13 @@ static enum err_code read_wishes(struct mixer *x, struct err *e)
 
 static enum err_code read_model(struct mixer *x, struct err *e)
 {
-    struct model *sketch;
+    struct model *dry;
 
-    if (model_open(&sketch, x->g, &(struct model_opts){ .device = "cpu", .sketch = true }, e))
+    if (model_open(&dry, x->g, &(struct model_opts){ .device = "cpu", .placement.dry_run = true }, e))
         return e->code;
-    x->n_layer = model_info(sketch)->n_layer;
-    x->n_expert = model_n_expert(sketch);
-    model_close(sketch);
+    x->n_layer = model_info(dry)->n_layer;
+    x->n_expert = model_n_expert(dry);
+    model_close(dry);
     x->tied = gguf_find(x->g, "output.weight") == NULL;
     if (x->n_expert > 0) {
         struct str arch;
@@ -173,11 +173,11 @@ static double linear(const struct mixer *x, int k)
 /* The runtime's plan for a GPU with room for all of the model. */
 static enum err_code planned(double *out, const struct mixer *x, int64_t ctx_tokens, struct err *e)
 {
-    struct run_fit_opts fo = { .model = { .device = "cuda" }, .run = { .ctx_tokens = ctx_tokens },
+    struct run_placement_opts fo = { .model = { .device = "cuda" }, .run = { .ctx_tokens = ctx_tokens },
                                .budget_bytes = (int64_t)1 << 50, .absent = true };
     struct gguf_tensor *t = malloc((x->l->n + 1) * sizeof *t);
     struct gguf        *with = NULL;
-    struct run_fit     *fit = NULL;
+    struct run_placement     *placement = NULL;
     enum err_code       rc;
 
     if (t == NULL)
@@ -189,10 +189,10 @@ static enum err_code planned(double *out, const struct mixer *x, int64_t ctx_tok
     }
     rc = gguf_with(&with, x->g, t, e);
     if (rc == ERR_OK)
-        rc = run_fit_make(&fit, with, &fo, e);
+        rc = run_placement_make(&placement, with, &fo, e);
     if (rc == ERR_OK)
-        *out = (double)fit->total_bytes;
-    run_fit_free(fit);
+        *out = (double)placement->total_bytes;
+    run_placement_free(placement);
     gguf_close(with);
     free(t);
     return rc;

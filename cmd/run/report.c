@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cli/fit.h"
+#include "cli/placement.h"
 #include "model/model.h"
-#include "run/fit.h"
+#include "run/placement.h"
 #include "run/program.h"
 #include "run/run.h"
 
@@ -101,7 +101,7 @@ static bool set_kv(json_t *top, const struct opened *s)
     run_kv(s->run, &k, &v);
     snprintf(kv, sizeof kv, "%s,%s", k, v);
     return cli_json_set(top, "kv", json_string(kv)) &&
-           cli_json_set(top, "kv_fallback", json_boolean(s->open.fit != NULL && s->open.fit->kv_fallback));
+           cli_json_set(top, "kv_fallback", json_boolean(s->open.placement != NULL && s->open.placement->kv_fallback));
 }
 
 /* The object of --json, or the last event of --jsonl. */
@@ -165,7 +165,7 @@ void cli_run_note_machine(const struct opened *s)
              quant_acts_name((enum quant_acts_type)o.model.acts));
     cli_note("memory   context of %" PRId64 " tokens, keys and values %s,%s, %.1f MB of state", run_ctx(s->run), k, v,
              (double)run_state_bytes(s->run) / 1e6);
-    cli_fit_note(s->open.fit);
+    cli_placement_note(s->open.placement);
     cli_note("seed     %" PRId64, o.sampling.seed);
 }
 

@@ -103,7 +103,7 @@ void cuda_hand_reserve(struct cuda *c)
     size_t x = round_up(h->x_need, 4096), ids = round_up(h->ids_need, 4096), out = round_up(h->out_need, 4096);
     size_t all = 4096 + x + ids + out;
 
-    if (h->out_need == 0 || all <= h->cap || c->sketch)
+    if (h->out_need == 0 || all <= h->cap || c->dry_run)
         return;
     TRY(c, cudaStreamSynchronize(c->stream));
     cuda_drop_graphs(c);

@@ -171,7 +171,7 @@ struct cuda {
     bool                 in_step;
     bool                 under_way; /* something was launched and not waited for */
     bool                 sent;      /* the next launch begins when the step's data is there: see cuda_send() */
-    bool                 sketch;    /* nothing is taken, nothing runs */
+    bool                 dry_run;   /* nothing is taken, nothing runs */
     bool                 measuring; /* nodes are looked at, not kept */
     struct node          probe;     /* the one looked at */
     struct hand          hand;

@@ -2,7 +2,7 @@
 /* memory.cu - device memory, and how much of it is taken.
  *
  * The driver allocates in pieces of 2 MiB, and that is how memory is counted. Weights go into one allocation if their
- * sum is known before (cuda_reserve_weights). A sketch (dry run) counts the same and allocates nothing. */
+ * sum is known before (cuda_reserve_weights). A dry run counts the same and allocates nothing. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -41,7 +41,7 @@ void *cuda_alloc(void *ctx, size_t n)
     struct cuda *c = (struct cuda *)ctx;
     void *p;
 
-    if (c->sketch) { /* an address that stands for it */
+    if (c->dry_run) { /* an address that stands for it */
         p = mmap(NULL, n + 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         p = p == MAP_FAILED ? NULL : p;
     } else {
@@ -59,7 +59,7 @@ void cuda_release(void *ctx, void *p, size_t n)
     struct cuda *c = (struct cuda *)ctx;
 
     cuda_count(c, n, false);
-    if (c->sketch) {
+    if (c->dry_run) {
         (void)munmap(p, n + 1);
         return;
     }
@@ -96,7 +96,7 @@ bool cuda_reserve_weights(void *ctx, size_t n)
 {
     struct cuda *c = (struct cuda *)ctx;
 
-    if (c->sketch)
+    if (c->dry_run)
         return true;
     if (!new_block(c, n))
         return false;
@@ -148,7 +148,7 @@ const void *cuda_weights_some(void *ctx, const void *host, size_t piece_bytes, i
     for (int64_t i = 0; i < n; i++)
         all += keep == NULL || keep[i] ? piece_bytes : 0;
     c->held += place_bytes(all);
-    if (c->sketch)
+    if (c->dry_run)
         return host;
     unsigned char *p = place(c, all), *to = p;
     for (int64_t i = 0; p != NULL && i < n;) { /* neighbours go together */
@@ -210,7 +210,7 @@ void cuda_lookup_reserve(struct cuda *c)
     if (l->cap > 0)
         cuda_count(c, l->cap, false);
     cuda_count(c, l->need, true);
-    if (!c->sketch) {
+    if (!c->dry_run) {
         TRY(c, cudaStreamSynchronize(c->stream));
         cuda_drop_graphs(c);
         cuda_lookup_close(c);
@@ -274,7 +274,7 @@ struct dev_memory cuda_memory(void *ctx)
     struct cuda *c = (struct cuda *)ctx;
     size_t left = 0, total = 0;
 
-    if (c->sketch)
+    if (c->dry_run)
         return c->mem;
     TRY(c, cudaMemGetInfo(&left, &total));
     return (struct dev_memory){ true, (int64_t)total, (int64_t)left, -1, false };

@@ -63,7 +63,7 @@ static void zero(void *ctx, void *p, size_t n)
 {
     struct cuda *c = (struct cuda *)ctx;
 
-    if (c->sketch)
+    if (c->dry_run)
         return;
     struct node *v = cuda_record(c, NODE_ZERO);
     v->out = p;
@@ -75,7 +75,7 @@ static void copy(void *ctx, void *to, const void *from, size_t n)
 {
     struct cuda *c = (struct cuda *)ctx;
 
-    if (c->sketch)
+    if (c->dry_run)
         return;
     (void)cudaSetDevice(c->id);
     if (on_device(to) && on_device(from)) {
@@ -539,7 +539,7 @@ static void close_cuda(void *ctx)
 {
     struct cuda *c = (struct cuda *)ctx;
 
-    if (c->sketch) {
+    if (c->dry_run) {
         free(c);
         return;
     }
@@ -714,10 +714,10 @@ static bool set_up(struct cuda *c)
     return c->bad == cudaSuccess;
 }
 
-/* A sketch asks no more of the device than how much memory it has, and of one that is absent not even that. */
+/* A dry run asks no more of the device than how much memory it has, and of one that is absent not even that. */
 static void set_up_sketch(struct cuda *c, bool present)
 {
-    c->sketch = true;
+    c->dry_run = true;
     c->mem = (struct dev_memory){ false, -1, -1, -1, false };
     if (present)
         cuda_look(c);
@@ -731,7 +731,7 @@ extern "C" enum err_code cuda_dev_open(struct dev_impl *out, struct dev *dev, co
     char about[288] = "absent";
     bool present = check_device(dev_unit(dev), about, sizeof about, e) == ERR_OK;
 
-    if (!present && !(o->sketch && o->absent))
+    if (!present && !(o->dry_run && o->absent))
         return e->code;
     c = (struct cuda *)calloc(1, sizeof *c);
     if (c == NULL)
@@ -741,7 +741,7 @@ extern "C" enum err_code cuda_dev_open(struct dev_impl *out, struct dev *dev, co
     c->fuse = true;
     c->eight = o->acts == QUANT_ACTS_I8;
     memcpy(c->about, about, sizeof about);
-    if (o->sketch) {
+    if (o->dry_run) {
         set_up_sketch(c, present);
     } else if (!set_up(c)) {
         enum err_code code = err_set(e, ERR_UNSUPPORTED, "CUDA device %d: %s", c->id, cudaGetErrorString(c->bad));

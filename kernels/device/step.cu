@@ -240,7 +240,7 @@ static void ensure_ws(struct cuda *c, size_t n)
     if (c->ws_cap > 0)
         cuda_count(c, c->ws_cap, false);
     c->ws_cap = 0;
-    if (!c->sketch) {
+    if (!c->dry_run) {
         serve(c);
         TRY(c, cudaStreamSynchronize(c->stream));
         cuda_drop_graphs(c);

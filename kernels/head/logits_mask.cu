@@ -107,7 +107,7 @@ void cuda_masks_reserve(struct cuda *c)
 {
     struct masks *m = &c->masks;
 
-    if (m->need <= m->cap || c->sketch)
+    if (m->need <= m->cap || c->dry_run)
         return;
     TRY(c, cudaStreamSynchronize(c->stream));
     cuda_drop_graphs(c);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* arch.h - what a model family is: data, not code.                        room: arch (base gguf)
  *
- * plan_make() reads a file's metadata into a plan: the shapes of every layer. A family is one file with
+ * arch_plan_make() reads a file's metadata into a plan: the shapes of every layer. A family is one file with
  * one function, and one line in archs.def. Every number is checked against the limits below, so
  * that products of a few of them cannot overflow and nothing a file says can ask for absurd memory.
  */
@@ -93,7 +93,7 @@ struct moe_plan {
     int   n_latent;          /* experts work in a space of this width; 0: that of the model */
 };
 
-struct plan {
+struct arch_plan {
     const struct arch *arch;
     int                n_layer;  /* of the main stack */
     int                n_nextn;  /* multi-token-prediction blocks after it */
@@ -115,22 +115,22 @@ struct plan {
 
 struct arch {
     const char *name; /* general.architecture */
-    enum err_code (*make)(struct plan *p, const struct gguf *g, struct err *e);
+    enum err_code (*make)(struct arch_plan *p, const struct gguf *g, struct err *e);
 };
 
 /* ERR_UNSUPPORTED for an unknown architecture, ERR_FORMAT for a missing or impossible value; the
  * message names the key. */
-MUST_CHECK enum err_code plan_make(struct plan *p, const struct gguf *g, struct err *e);
+MUST_CHECK enum err_code arch_plan_make(struct arch_plan *p, const struct gguf *g, struct err *e);
 
 /* Floats of fixed memory that a layer keeps for each sequence: inputs of its convolution, recurrent
  * state. */
-int64_t plan_conv_channels(const struct plan *p, int layer);
-int64_t plan_conv_floats(const struct plan *p, int layer);
-int64_t plan_rec_floats(const struct plan *p, int layer);
+int64_t arch_plan_conv_channels(const struct arch_plan *p, int layer);
+int64_t arch_plan_conv_floats(const struct arch_plan *p, int layer);
+int64_t arch_plan_rec_floats(const struct arch_plan *p, int layer);
 /* Width of a recurrent layer's scan output. */
-int64_t plan_scan_floats(const struct plan *p, int layer);
+int64_t arch_plan_scan_floats(const struct arch_plan *p, int layer);
 /* Floats that one row adds to a recurrent layer's memory: enough to compute the step again. */
-int64_t plan_input_floats(const struct plan *p, int layer);
+int64_t arch_plan_input_floats(const struct arch_plan *p, int layer);
 
 /* For families: metadata under "ARCH.key". The first failure is kept in *e; later reads give 0. */
 struct arch_keys {
@@ -153,9 +153,9 @@ enum err_code arch_bad(struct arch_keys *k, const char *what); /* "FILE: what", 
 bool  arch_has_tensor(const struct arch_keys *k, const char *name, int layer); /* layer < 0: no "blk.N." */
 
 /* Parts that families share; each checks what it reads. */
-void arch_attn(struct plan *p, struct arch_keys *k, int n_head_kv, enum rope rope);
-void arch_gdn(struct plan *p, struct arch_keys *k);
-void arch_ssm1(struct plan *p, struct arch_keys *k);
-void arch_ssm2(struct plan *p, struct arch_keys *k);
-void arch_moe(struct plan *p, struct arch_keys *k);
+void arch_attn(struct arch_plan *p, struct arch_keys *k, int n_head_kv, enum rope rope);
+void arch_gdn(struct arch_plan *p, struct arch_keys *k);
+void arch_ssm1(struct arch_plan *p, struct arch_keys *k);
+void arch_ssm2(struct arch_plan *p, struct arch_keys *k);
+void arch_moe(struct arch_plan *p, struct arch_keys *k);
 #endif

@@ -151,7 +151,7 @@ bool arch_has_tensor(const struct arch_keys *k, const char *name, int layer)
     return gguf_find(k->g, full) != NULL;
 }
 
-static enum err_code make_common(struct plan *p, const struct gguf *g, struct err *e)
+static enum err_code make_common(struct arch_plan *p, const struct gguf *g, struct err *e)
 {
     struct arch_keys k = { g, p->arch->name, e };
     int blocks = arch_int(&k, "block_count", 1, ARCH_LAYERS_MAX);
@@ -183,7 +183,7 @@ static enum err_code make_common(struct plan *p, const struct gguf *g, struct er
     return ERR_OK;
 }
 
-enum err_code plan_make(struct plan *p, const struct gguf *g, struct err *e)
+enum err_code arch_plan_make(struct arch_plan *p, const struct gguf *g, struct err *e)
 {
     struct str name = { 0 };
 

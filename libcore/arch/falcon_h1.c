@@ -3,7 +3,7 @@
  * multipliers are folded into the file's matrices. */
 #include "arch/arch.h"
 
-static enum err_code make(struct plan *p, const struct gguf *g, struct err *e)
+static enum err_code make(struct arch_plan *p, const struct gguf *g, struct err *e)
 {
     struct arch_keys k = { g, "falcon-h1", e };
     int n_ff = arch_int(&k, "feed_forward_length", 1, ARCH_WIDTH_MAX);

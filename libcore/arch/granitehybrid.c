@@ -3,7 +3,7 @@
  * with an ungated shared one; embedding, residual, score and logit multipliers. */
 #include "arch/arch.h"
 
-static enum err_code make(struct plan *p, const struct gguf *g, struct err *e)
+static enum err_code make(struct arch_plan *p, const struct gguf *g, struct err *e)
 {
     struct arch_keys k = { g, "granitehybrid", e };
     int kv[ARCH_LAYERS_MAX] = { 0 };

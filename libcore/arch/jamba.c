@@ -3,7 +3,7 @@
  * experts by turns, as the file's tensors say. */
 #include "arch/arch.h"
 
-static enum err_code make(struct plan *p, const struct gguf *g, struct err *e)
+static enum err_code make(struct arch_plan *p, const struct gguf *g, struct err *e)
 {
     struct arch_keys k = { g, "jamba", e };
     int kv[ARCH_LAYERS_MAX] = { 0 };

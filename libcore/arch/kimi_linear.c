@@ -6,7 +6,7 @@
 #include "arch/arch.h"
 
 /* Attention reads one compressed row per position: a query head is taken into the compressed space. */
-static void make_mla(struct plan *p, struct arch_keys *k)
+static void make_mla(struct arch_plan *p, struct arch_keys *k)
 {
     struct attn_plan *a = &p->attn;
     int heads = arch_int(k, "attention.head_count", 1, ARCH_HEADS_MAX);
@@ -25,7 +25,7 @@ static void make_mla(struct plan *p, struct arch_keys *k)
     a->scale = 1.0f / sqrtf((float)(key > 0 ? key : 1));
 }
 
-static enum err_code make(struct plan *p, const struct gguf *g, struct err *e)
+static enum err_code make(struct arch_plan *p, const struct gguf *g, struct err *e)
 {
     struct arch_keys k = { g, "kimi-linear", e };
     int kv[ARCH_LAYERS_MAX] = { 0 };

@@ -2,7 +2,7 @@
 /* mamba.c - Mamba, FalconMamba and Mamba-2: nothing but selective scans. */
 #include "arch/arch.h"
 
-static enum err_code make_mamba(struct plan *p, const struct gguf *g, struct err *e)
+static enum err_code make_mamba(struct arch_plan *p, const struct gguf *g, struct err *e)
 {
     struct arch_keys k = { g, "mamba", e };
 
@@ -12,7 +12,7 @@ static enum err_code make_mamba(struct plan *p, const struct gguf *g, struct err
     return e->code;
 }
 
-static enum err_code make_mamba2(struct plan *p, const struct gguf *g, struct err *e)
+static enum err_code make_mamba2(struct arch_plan *p, const struct gguf *g, struct err *e)
 {
     struct arch_keys k = { g, "mamba2", e };
 

@@ -2,7 +2,7 @@
 /* mixers.c - the fixed memory that each way of mixing positions needs in a layer. */
 #include "arch/arch.h"
 
-int64_t plan_conv_channels(const struct plan *p, int layer)
+int64_t arch_plan_conv_channels(const struct arch_plan *p, int layer)
 {
     unsigned mixers = p->layer[layer].mixers;
 
@@ -15,12 +15,12 @@ int64_t plan_conv_channels(const struct plan *p, int layer)
     return mixers & MIX_CONV ? p->n_embd : 0;
 }
 
-int64_t plan_conv_floats(const struct plan *p, int layer)
+int64_t arch_plan_conv_floats(const struct arch_plan *p, int layer)
 {
-    return plan_conv_channels(p, layer) * (p->taps - 1);
+    return arch_plan_conv_channels(p, layer) * (p->taps - 1);
 }
 
-int64_t plan_rec_floats(const struct plan *p, int layer)
+int64_t arch_plan_rec_floats(const struct arch_plan *p, int layer)
 {
     unsigned mixers = p->layer[layer].mixers;
 
@@ -29,7 +29,7 @@ int64_t plan_rec_floats(const struct plan *p, int layer)
     return mixers & (MIX_SSM1 | MIX_SSM2) ? (int64_t)p->ssm.inner * p->ssm.n_state : 0;
 }
 
-int64_t plan_scan_floats(const struct plan *p, int layer)
+int64_t arch_plan_scan_floats(const struct arch_plan *p, int layer)
 {
     unsigned mixers = p->layer[layer].mixers;
 
@@ -40,10 +40,10 @@ int64_t plan_scan_floats(const struct plan *p, int layer)
     return mixers & MIX_CONV ? p->n_embd : 0;
 }
 
-int64_t plan_input_floats(const struct plan *p, int layer)
+int64_t arch_plan_input_floats(const struct arch_plan *p, int layer)
 {
     unsigned mixers = p->layer[layer].mixers;
-    int64_t conv = plan_conv_channels(p, layer);
+    int64_t conv = arch_plan_conv_channels(p, layer);
 
     if (mixers & MIX_GDN) /* and alpha, beta */
         return conv + (int64_t)2 * p->gdn.n_v;

@@ -3,7 +3,7 @@
  * or a squared-ReLU feed-forward (dense, or routed by sigmoids with a correction bias). */
 #include "arch/arch.h"
 
-static enum err_code make(struct plan *p, struct arch_keys *k, bool moe)
+static enum err_code make(struct arch_plan *p, struct arch_keys *k, bool moe)
 {
     int kv[ARCH_LAYERS_MAX] = { 0 }, ff[ARCH_LAYERS_MAX] = { 0 };
 
@@ -29,14 +29,14 @@ static enum err_code make(struct plan *p, struct arch_keys *k, bool moe)
     return k->e->code;
 }
 
-static enum err_code make_dense(struct plan *p, const struct gguf *g, struct err *e)
+static enum err_code make_dense(struct arch_plan *p, const struct gguf *g, struct err *e)
 {
     struct arch_keys k = { g, "nemotron_h", e };
 
     return make(p, &k, false);
 }
 
-static enum err_code make_moe(struct plan *p, const struct gguf *g, struct err *e)
+static enum err_code make_moe(struct arch_plan *p, const struct gguf *g, struct err *e)
 {
     struct arch_keys k = { g, "nemotron_h_moe", e };
 

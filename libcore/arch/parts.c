@@ -15,7 +15,7 @@ static void check_scaling(struct arch_keys *k, const char *key)
         err_set(k->e, ERR_UNSUPPORTED, "%s: %s '%.*s' is not supported", gguf_path(k->g), key, STR_ARG(type));
 }
 
-void arch_attn(struct plan *p, struct arch_keys *k, int n_head_kv, enum rope rope)
+void arch_attn(struct arch_plan *p, struct arch_keys *k, int n_head_kv, enum rope rope)
 {
     struct attn_plan *a = &p->attn;
     int heads[ARCH_LAYERS_MAX];
@@ -53,7 +53,7 @@ void arch_attn(struct plan *p, struct arch_keys *k, int n_head_kv, enum rope rop
     check_scaling(k, key);
 }
 
-void arch_gdn(struct plan *p, struct arch_keys *k)
+void arch_gdn(struct arch_plan *p, struct arch_keys *k)
 {
     struct gdn_plan *d = &p->gdn;
     int inner = arch_int(k, "ssm.inner_size", 1, ARCH_WIDTH_MAX);
@@ -71,7 +71,7 @@ void arch_gdn(struct plan *p, struct arch_keys *k)
         (void)arch_bad(k, "ssm.inner_size does not divide into ssm.time_step_rank heads");
 }
 
-void arch_ssm1(struct plan *p, struct arch_keys *k)
+void arch_ssm1(struct arch_plan *p, struct arch_keys *k)
 {
     struct ssm_plan *s = &p->ssm;
 
@@ -83,7 +83,7 @@ void arch_ssm1(struct plan *p, struct arch_keys *k)
     s->n_head = s->n_group = 1;
 }
 
-void arch_ssm2(struct plan *p, struct arch_keys *k)
+void arch_ssm2(struct arch_plan *p, struct arch_keys *k)
 {
     struct ssm_plan *s = &p->ssm;
 
@@ -98,7 +98,7 @@ void arch_ssm2(struct plan *p, struct arch_keys *k)
         (void)arch_bad(k, "ssm.time_step_rank is not a multiple of ssm.group_count");
 }
 
-void arch_moe(struct plan *p, struct arch_keys *k)
+void arch_moe(struct arch_plan *p, struct arch_keys *k)
 {
     struct moe_plan *m = &p->moe;
 

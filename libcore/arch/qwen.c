@@ -8,7 +8,7 @@
 
 /* Sections share the rotated pairs between time, height and width, interleaved; for text the three
  * positions are one, so only their sum matters. */
-static void check_sections(const struct plan *p, struct arch_keys *k, const char *key)
+static void check_sections(const struct arch_plan *p, struct arch_keys *k, const char *key)
 {
     const struct gguf_kv *sections = gguf_kv_find(k->g, key);
     int64_t pairs = 0;
@@ -24,7 +24,7 @@ static void check_sections(const struct plan *p, struct arch_keys *k, const char
         (void)arch_bad(k, "rope.dimension_sections do not add up to rope.dimension_count / 2");
 }
 
-static enum err_code make(struct plan *p, struct arch_keys *k, const struct gguf_kv *recurrent, bool moe)
+static enum err_code make(struct arch_plan *p, struct arch_keys *k, const struct gguf_kv *recurrent, bool moe)
 {
     int period = arch_int_or(k, "full_attention_interval", 1, ARCH_LAYERS_MAX, 4);
     int n_ff = moe ? 0 : arch_int(k, "feed_forward_length", 1, ARCH_WIDTH_MAX);
@@ -51,7 +51,7 @@ static enum err_code make(struct plan *p, struct arch_keys *k, const struct gguf
     return ERR_OK;
 }
 
-static enum err_code make_qwen35moe(struct plan *p, const struct gguf *g, struct err *e)
+static enum err_code make_qwen35moe(struct arch_plan *p, const struct gguf *g, struct err *e)
 {
     struct arch_keys k = { g, "qwen35moe", e };
 
@@ -60,7 +60,7 @@ static enum err_code make_qwen35moe(struct plan *p, const struct gguf *g, struct
     return e->code;
 }
 
-static enum err_code make_qwen35(struct plan *p, const struct gguf *g, struct err *e)
+static enum err_code make_qwen35(struct arch_plan *p, const struct gguf *g, struct err *e)
 {
     struct arch_keys k = { g, "qwen35", e };
 
@@ -69,7 +69,7 @@ static enum err_code make_qwen35(struct plan *p, const struct gguf *g, struct er
     return e->code;
 }
 
-static enum err_code make_qwen3next(struct plan *p, const struct gguf *g, struct err *e)
+static enum err_code make_qwen3next(struct arch_plan *p, const struct gguf *g, struct err *e)
 {
     struct arch_keys k = { g, "qwen3next", e };
 

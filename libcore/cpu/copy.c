@@ -91,7 +91,7 @@ const void *cpu_weights_copy(void *ctx, const struct dev_pieces *v, bool *laid)
     for (int64_t i = 0; i < v->n; i++)
         kept += v->keep == NULL || v->keep[i];
     *laid = kept > 0 && lays(c, v);
-    if (!c->sketch && kept > 0 && v->bytes > 0) {
+    if (!c->dry_run && kept > 0 && v->bytes > 0) {
         struct cpu_copy *one = malloc(sizeof *one);
 
         a.to = one == NULL ? NULL : pages(a.all_bytes, kept == v->n);

@@ -147,7 +147,7 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
                                                                           : &cpu_bytes_scalar;
     c->lays = vbmi && o->acts == QUANT_ACTS_I8;
     c->acts = o->acts;
-    c->sketch = o->sketch;
+    c->dry_run = o->dry_run;
     c->round = cpu_rounder(features);
     c->soft = softmax_kernels_for(features);
     for (int i = 0; i < QUANT_N; i++) {

@@ -31,7 +31,7 @@ struct cpu {
     enum quant_acts_type      acts;
     cpu_round_fn           *round;
     size_t                    held; /* dev_held() */
-    bool                      sketch; /* dev_opts */
+    bool                      dry_run;/* dev_opts */
     struct cpu_copy          *copies; /* of weights */
     const struct softmax_kernels *soft;
 };

@@ -8,10 +8,10 @@
 #include "eval/eval.h"
 #include "gguf/gguf.h"
 
-static void add_memory(struct eval_traffic *t, const struct plan *p)
+static void add_memory(struct eval_traffic *t, const struct arch_plan *p)
 {
     for (int i = 0; i < p->n_layer; i++) {
-        t->state_bytes += (plan_conv_floats(p, i) + plan_rec_floats(p, i)) * (int64_t)sizeof(float);
+        t->state_bytes += (arch_plan_conv_floats(p, i) + arch_plan_rec_floats(p, i)) * (int64_t)sizeof(float);
         if (p->layer[i].mixers & (MIX_ATTN | MIX_MLA))
             t->kv_floats += (int64_t)p->attn.n_head_kv * (p->attn.dim_k + p->attn.dim_v);
     }
@@ -19,12 +19,12 @@ static void add_memory(struct eval_traffic *t, const struct plan *p)
 
 enum err_code eval_traffic(struct eval_traffic *t, const struct gguf *g, struct err *e)
 {
-    struct plan *p = malloc(sizeof *p);
+    struct arch_plan *p = malloc(sizeof *p);
     enum err_code code;
 
     if (p == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    code = plan_make(p, g, e);
+    code = arch_plan_make(p, g, e);
     if (code == ERR_OK) {
         *t = (struct eval_traffic){
             .tied = gguf_find(g, "output.weight") == NULL,

@@ -7,19 +7,19 @@
 #include "base/pool.h"
 #include "grad/internal.h"
 
-static int64_t n_q(const struct plan *p)
+static int64_t n_q(const struct arch_plan *p)
 {
     return (int64_t)p->attn.n_head * p->attn.dim_k;
 }
 
-static int64_t n_kv(const struct plan *p)
+static int64_t n_kv(const struct arch_plan *p)
 {
     return (int64_t)p->attn.n_head_kv * p->attn.dim_k;
 }
 
 void grad_attn_take(struct pass *p, struct attn_acts *a)
 {
-    const struct plan *pl = &p->g->plan;
+    const struct arch_plan *pl = &p->g->plan;
 
     a->qg = grad_take(&p->stack, p->n * 2 * n_q(pl));
     a->k = grad_take(&p->stack, p->n * n_kv(pl));
@@ -95,7 +95,7 @@ static void score(const struct heads *h, float *s, const float *q, const float *
 
 static void attend(const struct heads *h, int64_t first, int64_t row, int head, float *s)
 {
-    const struct plan *p = &h->p->g->plan;
+    const struct arch_plan *p = &h->p->g->plan;
     int64_t d = p->attn.dim_k, n = row - first + 1, kv = head / (p->attn.n_head / p->attn.n_head_kv) * d;
     float *o = h->a->o + row * n_q(p) + head * d, top = -INFINITY, sum = 0.0f;
 
@@ -163,7 +163,7 @@ static struct heads heads_of(struct pass *p, const struct attn_acts *a)
 
 void grad_attn_forward(struct pass *p, const struct attn_at *w, const struct attn_acts *a, float *y, const float *x)
 {
-    const struct plan *pl = &p->g->plan;
+    const struct arch_plan *pl = &p->g->plan;
     int64_t d = pl->attn.dim_k, n_heads = p->n * pl->attn.n_head, n_heads_kv = p->n * pl->attn.n_head_kv;
     int64_t mark = p->stack.used;
     struct heads h = heads_of(p, a);
@@ -186,7 +186,7 @@ void grad_attn_forward(struct pass *p, const struct attn_at *w, const struct att
 
 static void attend_back(const struct heads *h, int64_t first, int64_t row, int head, float *s)
 {
-    const struct plan *p = &h->p->g->plan;
+    const struct arch_plan *p = &h->p->g->plan;
     const struct grad_loops *l = h->p->loops;
     int64_t d = p->attn.dim_k, n = row - first + 1, kv = head / (p->attn.n_head / p->attn.n_head_kv) * d;
     int64_t at = row * n_q(p) + head * d, base = first * n_kv(p) + kv, step = n_kv(p);
@@ -252,7 +252,7 @@ static void query_norm_back(const struct pass *p, const struct attn_at *w, const
 void grad_attn_backward(struct pass *p, const struct attn_at *w, const struct attn_acts *a, float *dx, const float *dy,
                         const float *x)
 {
-    const struct plan *pl = &p->g->plan;
+    const struct arch_plan *pl = &p->g->plan;
     int64_t d = pl->attn.dim_k, nq = p->n * n_q(pl), nkv = p->n * n_kv(pl), mark = p->stack.used;
     float *dgated = grad_zeros(&p->stack, nq), *dqg = grad_take(&p->stack, 2 * nq), *dq = grad_zeros(&p->stack, nq);
     float *dk = grad_zeros(&p->stack, nkv), *dv = grad_zeros(&p->stack, nkv), *dk_raw = grad_zeros(&p->stack, nkv);

@@ -8,29 +8,29 @@
 
 enum { CHUNK = 32 };
 
-static int64_t inner(const struct plan *p)
+static int64_t inner(const struct arch_plan *p)
 {
     return (int64_t)p->gdn.n_v * p->gdn.dim_v;
 }
 
-static int64_t keys(const struct plan *p)
+static int64_t keys(const struct arch_plan *p)
 {
     return (int64_t)p->gdn.n_k * p->gdn.dim;
 }
 
-static int64_t channels(const struct plan *p)
+static int64_t channels(const struct arch_plan *p)
 {
     return 2 * keys(p) + inner(p);
 }
 
-static int key_head(const struct plan *p, int h)
+static int key_head(const struct arch_plan *p, int h)
 {
     return p->gdn.k_grouped ? h / (p->gdn.n_v / p->gdn.n_k) : h % p->gdn.n_k;
 }
 
 void grad_gdn_take(struct pass *p, struct gdn_acts *a)
 {
-    const struct plan *pl = &p->g->plan;
+    const struct arch_plan *pl = &p->g->plan;
 
     a->qkv = grad_take(&p->stack, p->n * channels(pl));
     a->mixed = grad_take(&p->stack, p->n * channels(pl));
@@ -81,7 +81,7 @@ static void conv_at(const struct job *j, float *pre, int64_t first, int64_t r)
 /* y = scale * x / sqrt(sum x^2 + eps), for each head of a row */
 static void unit(const struct job *j, float *y, const float *x, float scale)
 {
-    const struct plan *p = &j->p->g->plan;
+    const struct arch_plan *p = &j->p->g->plan;
 
     for (int h = 0; h < p->gdn.n_k; h++, x += p->gdn.dim, y += p->gdn.dim) {
         float f = scale / sqrtf(j->p->loops->dot(x, x, p->gdn.dim) + p->norm_eps);
@@ -93,7 +93,7 @@ static void unit(const struct job *j, float *y, const float *x, float scale)
 
 static void unit_back(const struct job *j, float *dx, const float *dy, const float *x, float scale)
 {
-    const struct plan *p = &j->p->g->plan;
+    const struct arch_plan *p = &j->p->g->plan;
     int n = p->gdn.dim;
 
     for (int h = 0; h < p->gdn.n_k; h++, x += n, dx += n, dy += n) {
@@ -105,7 +105,7 @@ static void unit_back(const struct job *j, float *dx, const float *dy, const flo
     }
 }
 
-static float q_scale(const struct plan *p)
+static float q_scale(const struct arch_plan *p)
 {
     return 1.0f / sqrtf((float)p->gdn.dim);
 }
@@ -114,7 +114,7 @@ static float q_scale(const struct plan *p)
 static void conv_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct job *j = ctx;
-    const struct plan *p = &j->p->g->plan;
+    const struct arch_plan *p = &j->p->g->plan;
     int64_t n = channels(p);
 
     (void)worker;
@@ -137,7 +137,7 @@ static float softplus(float x)
 
 static struct grad_delta token(const struct job *j, int64_t r, int h)
 {
-    const struct plan *p = &j->p->g->plan;
+    const struct arch_plan *p = &j->p->g->plan;
     int64_t at = r * p->gdn.n_v + h, k = r * keys(p) + (int64_t)key_head(p, h) * p->gdn.dim;
 
     return (struct grad_delta){
@@ -151,7 +151,7 @@ static struct grad_delta token(const struct job *j, int64_t r, int h)
 static void scan_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct job *j = ctx;
-    const struct plan *p = &j->p->g->plan;
+    const struct arch_plan *p = &j->p->g->plan;
     int64_t size = (int64_t)p->gdn.dim * p->gdn.dim_v;
     float *now = j->scratch + worker * j->each, *next = now + size, *tmp = next + size;
 
@@ -175,7 +175,7 @@ static void scan_piece(void *ctx, int64_t begin, int64_t end, int worker)
 static void gated_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct job *j = ctx;
-    const struct plan *p = &j->p->g->plan;
+    const struct arch_plan *p = &j->p->g->plan;
     int64_t d = p->gdn.dim_v;
 
     (void)worker;
@@ -191,7 +191,7 @@ static void gated_piece(void *ctx, int64_t begin, int64_t end, int worker)
 static void gated_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct job *j = ctx;
-    const struct plan *p = &j->p->g->plan;
+    const struct arch_plan *p = &j->p->g->plan;
     int64_t d = p->gdn.dim_v;
 
     (void)worker;
@@ -223,14 +223,14 @@ static void split_ba(const struct pass *p, float *ba, float *beta, float *alpha,
         }
 }
 
-static int64_t state_floats(const struct plan *p)
+static int64_t state_floats(const struct arch_plan *p)
 {
     return (int64_t)p->gdn.dim * p->gdn.dim_v;
 }
 
 void grad_gdn_forward(struct pass *p, const struct gdn_at *w, const struct gdn_acts *a, float *y, const float *x)
 {
-    const struct plan *pl = &p->g->plan;
+    const struct arch_plan *pl = &p->g->plan;
     int64_t mark = p->stack.used;
     struct job j = { .p = p, .w = w, .a = a, .each = 2 * state_floats(pl) + pl->gdn.dim_v };
 
@@ -259,7 +259,7 @@ struct states {
     float *begin, *before, *grad, *tmp;
 };
 
-static int64_t states_floats(const struct plan *p, int64_t rows)
+static int64_t states_floats(const struct arch_plan *p, int64_t rows)
 {
     return (rows / CHUNK + 1 + CHUNK + 1) * state_floats(p) + 5 * p->gdn.dim_v;
 }
@@ -278,7 +278,7 @@ static struct states states_of(const struct job *j, int worker)
 /* Tokens of a chunk, backwards. */
 static void chunk_back(const struct job *j, const struct states *m, int64_t r, int n, int h)
 {
-    const struct plan *p = &j->p->g->plan;
+    const struct arch_plan *p = &j->p->g->plan;
     int64_t size = state_floats(p);
 
     for (int t = 0; t + 1 < n; t++) {
@@ -303,7 +303,7 @@ static void chunk_back(const struct job *j, const struct states *m, int64_t r, i
 static void scan_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct job *j = ctx;
-    const struct plan *p = &j->p->g->plan;
+    const struct arch_plan *p = &j->p->g->plan;
     struct states m = states_of(j, worker);
     int64_t size = state_floats(p);
     size_t bytes = (size_t)size * sizeof(float);
@@ -333,7 +333,7 @@ static void scan_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
 /* Gradients of value heads that share a key head are added; then through the unit length. */
 static void unit_back_row(const struct job *j, int64_t r, float *sum, const float *each, const float *x, float *dx, float scale)
 {
-    const struct plan *p = &j->p->g->plan;
+    const struct arch_plan *p = &j->p->g->plan;
 
     memset(sum, 0, (size_t)keys(p) * sizeof *sum);
     for (int h = 0; h < p->gdn.n_v; h++)
@@ -345,7 +345,7 @@ static void unit_back_row(const struct job *j, int64_t r, float *sum, const floa
 static void conv_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct job *j = ctx;
-    const struct plan *p = &j->p->g->plan;
+    const struct arch_plan *p = &j->p->g->plan;
     int64_t n = channels(p), taps = p->taps;
     float *sum = j->scratch + worker * j->each, *pre = sum + keys(p);
 
@@ -379,7 +379,7 @@ static int64_t rows_longest(const struct pass *p)
 void grad_gdn_backward(struct pass *p, const struct gdn_at *w, const struct gdn_acts *a, float *dx, const float *dy,
                        const float *x)
 {
-    const struct plan *pl = &p->g->plan;
+    const struct arch_plan *pl = &p->g->plan;
     struct stack *s = &p->stack;
     int64_t mark = s->used, n = p->n, n_v = pl->gdn.n_v;
     struct job j = { .p = p, .w = w, .a = a, .each = states_floats(pl, rows_longest(p)) + keys(pl) + channels(pl) };

@@ -46,7 +46,7 @@ struct grad {
     struct pool        *pool;
     unsigned            simd;
     struct arena        arena;
-    struct plan         plan;
+    struct arch_plan         plan;
     struct grad_matrix *mat;
     int                 n_mat, embd, head;
     const float        *out_norm;

@@ -87,7 +87,7 @@ static const float *vec(struct finder *f, const char *name, int64_t n)
 
 static void find_attn(struct finder *f, struct attn_at *w)
 {
-    const struct plan *p = &f->g->plan;
+    const struct arch_plan *p = &f->g->plan;
     const struct attn_plan *a = &p->attn;
     int64_t nq = (int64_t)a->n_head * a->dim_k, nkv = (int64_t)a->n_head_kv * a->dim_k;
 
@@ -114,7 +114,7 @@ static const float *across(struct finder *f, const float *v, int64_t taps, int64
 
 static void find_gdn(struct finder *f, struct gdn_at *w)
 {
-    const struct plan *p = &f->g->plan;
+    const struct arch_plan *p = &f->g->plan;
     const struct gdn_plan *d = &p->gdn;
     int64_t inner = (int64_t)d->n_v * d->dim_v, channels = (int64_t)2 * d->n_k * d->dim + inner;
 
@@ -136,7 +136,7 @@ static void find_gdn(struct finder *f, struct gdn_at *w)
 
 static void find_moe(struct finder *f, struct moe_at *w)
 {
-    const struct plan *p = &f->g->plan;
+    const struct arch_plan *p = &f->g->plan;
     const struct moe_plan *m = &p->moe;
 
     w->router = mat(f, "ffn_gate_inp.weight", p->n_embd, m->n_expert, 1);
@@ -186,7 +186,7 @@ static bool has(const struct finder *f, const char *name)
 static void find_mix(struct finder *f)
 {
     struct grad *g = f->g;
-    const struct plan *p = &g->plan;
+    const struct arch_plan *p = &g->plan;
 
     g->trunk_norm = vec(f, p->out_norm, p->n_embd);
     f->layer = f->first;
@@ -202,7 +202,7 @@ static void find_mix(struct finder *f)
 }
 
 /* What the formulas of this room hold for. */
-static bool supported(const struct plan *p)
+static bool supported(const struct arch_plan *p)
 {
     bool ok = p->attn.gated && p->attn.qk_norm && p->attn.rope == ROPE_HALVES && p->attn.dim_k == p->attn.dim_v && !p->relu2 &&
               p->embd_scale == 1.0f && p->residual_scale == 1.0f && p->logit_scale == 1.0f;
@@ -217,7 +217,7 @@ static bool supported(const struct plan *p)
 static enum err_code find_all(struct grad *g, struct err *e)
 {
     enum { OF_LAYER = 16 };
-    const struct plan *p = &g->plan;
+    const struct arch_plan *p = &g->plan;
     struct finder f = { g, e, -1, g->plan.n_layer == g->n_trunk ? 0 : g->n_trunk };
 
     e->code = ERR_OK;
@@ -262,7 +262,7 @@ static enum err_code plan_nextn(struct grad *g, struct err *e)
 
 static enum err_code plan(struct grad *g, bool nextn, struct err *e)
 {
-    if (plan_make(&g->plan, g->gguf, e))
+    if (arch_plan_make(&g->plan, g->gguf, e))
         return e->code;
     g->n_trunk = g->plan.n_layer;
     if (nextn && plan_nextn(g, e))

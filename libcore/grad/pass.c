@@ -104,7 +104,7 @@ void grad_norm_back(const struct pass *p, float *dx, const float *dy, const floa
 
 static void take_layer(struct pass *p, int layer, struct layer_acts *a)
 {
-    const struct plan *pl = &p->g->plan;
+    const struct arch_plan *pl = &p->g->plan;
     int64_t n = p->n * pl->n_embd;
 
     a->normed = grad_take(&p->stack, n);
@@ -127,7 +127,7 @@ static void add(const struct pass *p, float *y, const float *x)
 
 static void layer_forward(struct pass *p, int layer, struct layer_acts *a, float *out, const float *x)
 {
-    const struct plan *pl = &p->g->plan;
+    const struct arch_plan *pl = &p->g->plan;
     const struct layer_at *w = &p->g->layer[layer];
     bool real = p->stack.base != NULL;
 
@@ -156,7 +156,7 @@ static void layer_forward(struct pass *p, int layer, struct layer_acts *a, float
 /* dx: of the layer's output, then of its input */
 static void layer_backward(struct pass *p, int layer, struct layer_acts *a, float *dx, const float *x)
 {
-    const struct plan *pl = &p->g->plan;
+    const struct arch_plan *pl = &p->g->plan;
     const struct layer_at *w = &p->g->layer[layer];
     int64_t mark = p->stack.used, n = p->n * pl->n_embd;
     float *d = grad_zeros(&p->stack, n);
@@ -210,7 +210,7 @@ static void mix_in(struct pass *p, float *x)
 
 static double walk(struct pass *p, bool backward)
 {
-    const struct plan *pl = &p->g->plan;
+    const struct arch_plan *pl = &p->g->plan;
     const bool real = p->stack.base != NULL, keep = backward && p->b->keep;
     int64_t size = p->n * pl->n_embd, step = backward ? size : 0, mark, inner;
     float *x = grad_take(&p->stack, size + step * pl->n_layer), *dx = NULL;

@@ -87,7 +87,7 @@ static void attend(struct model_drafter *d, int i, struct tensor y, struct tenso
 /* The rows of d->batch through all layers. */
 static struct tensor pass(struct model_drafter *d)
 {
-    const struct plan *p = &d->net.plan;
+    const struct arch_plan *p = &d->net.plan;
     struct dev *dev = d->net.dev;
     const struct step s = { .m = &d->net, .d = dev };
     struct tensor x = dev_scratch(dev, p->n_embd, d->batch.n);
@@ -172,7 +172,7 @@ static const struct draft_kind dflash = { take, guess, finish, measure };
 
 static void read_plan(struct model_drafter *d, struct arch_keys *k)
 {
-    struct plan *p = &d->net.plan;
+    struct arch_plan *p = &d->net.plan;
 
     p->n_layer = arch_int(k, "block_count", 1, ARCH_LAYERS_MAX);
     p->n_embd = arch_int(k, "embedding_length", 1, ARCH_WIDTH_MAX);
@@ -259,7 +259,7 @@ static void read_window(struct model_drafter *d, struct arch_keys *k)
 static enum err_code bind(struct model_drafter *d, const struct gguf *g, struct err *e)
 {
     struct model_weights bytes = { { 0 }, { 0 }, 0, 0 };
-    const struct plan *p = &d->net.plan;
+    const struct arch_plan *p = &d->net.plan;
     struct arena *arena = &d->net.arena;
     struct binder b = { .g = g,
                         .arena = arena,

@@ -2,7 +2,7 @@
 /* ffn_dense.c - the plain feed-forward: gated SiLU, or squared ReLU without a gate. */
 #include "model/internal.h"
 
-void model_bind_dense(struct dense_weights *w, const struct plan *p, int n_ff, struct binder *b)
+void model_bind_dense(struct dense_weights *w, const struct arch_plan *p, int n_ff, struct binder *b)
 {
     if (!p->relu2)
         w->gate = bind_mat(b, "ffn_gate.weight", p->n_embd, n_ff, 1);

@@ -13,7 +13,7 @@ static void cut_in_two(struct tensor both, int64_t n_ff, struct tensor *gate, st
         up->data = (unsigned char *)both.data + n_ff * quant_row_bytes(both.type, both.ne[0]);
 }
 
-static void bind_routed(struct moe_weights *w, const struct plan *p, int64_t width, struct binder *b)
+static void bind_routed(struct moe_weights *w, const struct arch_plan *p, int64_t width, struct binder *b)
 {
     const struct moe_plan *m = &p->moe;
     struct op_moe host = { .n_used = m->n_used, .act = p->relu2 ? OP_RELU2 : OP_SILU };
@@ -44,7 +44,7 @@ static void bind_routed(struct moe_weights *w, const struct plan *p, int64_t wid
         err_set(b->e, ERR_NOMEM, "out of memory");
 }
 
-void model_bind_moe(struct moe_weights *w, const struct plan *p, struct binder *b)
+void model_bind_moe(struct moe_weights *w, const struct arch_plan *p, struct binder *b)
 {
     const struct moe_plan *m = &p->moe;
     int64_t width = m->n_latent > 0 ? m->n_latent : p->n_embd;

@@ -6,13 +6,13 @@
 #include "ops/ops.h"
 
 struct model;
-struct plan;
+struct arch_plan;
 struct state;
 
 struct dev        *model_dev(const struct model *m);
 struct dev        *model_host(const struct model *m); /* of experts on the host; NULL: none are */
-int                model_step_rows(const struct model *m); /* model_opts.step_rows */
-const struct plan *model_plan(const struct model *m);
+int                model_step_rows(const struct model *m); /* model_placement.step_rows */
+const struct arch_plan *model_plan(const struct model *m);
 int64_t            model_expert_bytes(const struct model *m, int layer); /* of one, routed; 0: none in this layer */
 
 /* What a step leaves on the device of its residual stream, for a drafter: row i of the step at row i of each of `rows`'s

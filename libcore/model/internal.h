@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* internal.h - inside the room model: bound weights and the parts of the forward pass.
  *
- * Matrices stay where the file is mapped (or are copied to the device, or with model_opts.copy_weights to memory of
+ * Matrices stay where the file is mapped (or are copied to the device, or with model_placement.copy_weights to memory of
  * their own); vectors (norms, biases, convolution taps) are widened to float once, in the model's arena. */
 #ifndef MODEL_INTERNAL_H
 #define MODEL_INTERNAL_H
@@ -96,7 +96,7 @@ struct model {
     struct dev           *dev;
     struct dev           *host;      /* computes experts that stay on the host; NULL: there are none */
     struct arena          arena;
-    struct plan           plan;
+    struct arch_plan           plan;
     struct model_info     info;
     struct tensor         embd, head;
     const float          *out_norm;
@@ -106,8 +106,8 @@ struct model {
     bool                 *multiplied; /* [tensors of the file] matrices of products, and the token embedding */
     struct model_weights  bytes;
     uint64_t             *uses;      /* [n_layer][n_expert] on the device; NULL: not counted */
-    int                   count_sets; /* model_opts */
-    int                   step_rows; /* model_opts */
+    int                   count_sets; /* model_placement */
+    int                   step_rows; /* model_placement */
 };
 
 /* Finds and checks tensors; the first failure is kept in *e. */
@@ -119,7 +119,7 @@ struct binder {
     struct dev           *host;
     int                   layer; /* -1: names without "blk.N." */
     int                   n_layer;
-    bool                  copy, as_stored; /* model_opts.copy_weights, .as_stored */
+    bool                  copy, as_stored; /* model_placement */
     bool                 *used;  /* [tensors of the file] */
     bool                 *multiplied; /* struct model; NULL: not a model's file */
     const bool           *here;  /* [n_expert] of the layer: the routed experts that go to dev; NULL: all */
@@ -149,15 +149,15 @@ const float  *bind_transposed(struct binder *b, const char *const *names, int n,
 /* ERR_UNSUPPORTED: a tensor of the file was not asked for. */
 enum err_code bind_all_used(const struct binder *b);
 
-void model_bind_attn(struct layer_weights *l, const struct plan *p, struct binder *b);
-void model_bind_mla(struct layer_weights *l, const struct plan *p, struct binder *b);
-void model_bind_gdn(struct layer_weights *l, const struct plan *p, struct binder *b);
-void model_bind_kda(struct layer_weights *l, const struct plan *p, struct binder *b);
-void model_bind_ssm1(struct layer_weights *l, const struct plan *p, struct binder *b);
-void model_bind_ssm2(struct layer_weights *l, const struct plan *p, struct binder *b);
-void model_bind_conv(struct layer_weights *l, const struct plan *p, struct binder *b);
-void model_bind_dense(struct dense_weights *w, const struct plan *p, int n_ff, struct binder *b);
-void model_bind_moe(struct moe_weights *w, const struct plan *p, struct binder *b);
+void model_bind_attn(struct layer_weights *l, const struct arch_plan *p, struct binder *b);
+void model_bind_mla(struct layer_weights *l, const struct arch_plan *p, struct binder *b);
+void model_bind_gdn(struct layer_weights *l, const struct arch_plan *p, struct binder *b);
+void model_bind_kda(struct layer_weights *l, const struct arch_plan *p, struct binder *b);
+void model_bind_ssm1(struct layer_weights *l, const struct arch_plan *p, struct binder *b);
+void model_bind_ssm2(struct layer_weights *l, const struct arch_plan *p, struct binder *b);
+void model_bind_conv(struct layer_weights *l, const struct arch_plan *p, struct binder *b);
+void model_bind_dense(struct dense_weights *w, const struct arch_plan *p, int n_ff, struct binder *b);
+void model_bind_moe(struct moe_weights *w, const struct arch_plan *p, struct binder *b);
 
 /* One step of the forward pass and what it works on. */
 struct step {
@@ -186,7 +186,7 @@ struct moe_adapters {
 const struct op_moe_adapt *model_adapt_moe(const struct step *s, const struct op_moe *moe, bool on_host,
                                            struct moe_adapters *room);
 
-/* Recurrent layers: in holds everything that the rows add to the layer's memory (plan_input_floats()).
+/* Recurrent layers: in holds everything that the rows add to the layer's memory (arch_plan_input_floats()).
  * model_scan_X() computes o from it, for the rows of one part, on the given memory. */
 struct state_rec;
 typedef void model_scan_fn(const struct step *s, int layer, const struct op_rows *part,

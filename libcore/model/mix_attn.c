@@ -3,7 +3,7 @@
 #include "model/internal.h"
 #include "state/state.h"
 
-void model_bind_attn(struct layer_weights *l, const struct plan *p, struct binder *b)
+void model_bind_attn(struct layer_weights *l, const struct arch_plan *p, struct binder *b)
 {
     struct attn_weights *w = &l->attn;
     const struct attn_plan *a = &p->attn;
@@ -21,7 +21,7 @@ void model_bind_attn(struct layer_weights *l, const struct plan *p, struct binde
 
 void model_mix_attn(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
-    const struct plan *p = &s->m->plan;
+    const struct arch_plan *p = &s->m->plan;
     const struct attn_plan *a = &p->attn;
     const struct attn_weights *w = &s->m->layer[layer].attn;
     const struct op_kv *kv = state_kv(s->state, layer);

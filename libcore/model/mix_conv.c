@@ -3,7 +3,7 @@
 #include "model/internal.h"
 #include "state/state.h"
 
-void model_bind_conv(struct layer_weights *l, const struct plan *p, struct binder *b)
+void model_bind_conv(struct layer_weights *l, const struct arch_plan *p, struct binder *b)
 {
     struct conv_weights *w = &l->conv;
 

@@ -3,7 +3,7 @@
 #include "model/internal.h"
 #include "state/state.h"
 
-void model_bind_gdn(struct layer_weights *l, const struct plan *p, struct binder *b)
+void model_bind_gdn(struct layer_weights *l, const struct arch_plan *p, struct binder *b)
 {
     struct gdn_weights *w = &l->gdn;
     const struct gdn_plan *g = &p->gdn;
@@ -28,7 +28,7 @@ void model_bind_gdn(struct layer_weights *l, const struct plan *p, struct binder
 void model_scan_gdn(const struct step *s, int layer, const struct op_rows *part,
                     const struct state_rec *mem, struct tensor o, struct tensor in)
 {
-    const struct plan *p = &s->m->plan;
+    const struct arch_plan *p = &s->m->plan;
     const struct gdn_plan *g = &p->gdn;
     const struct gdn_weights *w = &s->m->layer[layer].gdn;
     const struct op_conv conv = { p->taps, w->conv, NULL, true, mem->conv };
@@ -43,12 +43,12 @@ void model_scan_gdn(const struct step *s, int layer, const struct op_rows *part,
 
 void model_mix_gdn(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
-    const struct plan *p = &s->m->plan;
+    const struct arch_plan *p = &s->m->plan;
     const struct gdn_plan *g = &p->gdn;
     const struct gdn_weights *w = &s->m->layer[layer].gdn;
     struct dev *d = s->d;
     int64_t n = x.ne[1], inner = (int64_t)g->n_v * g->dim_v, channels = w->qkv.ne[1];
-    struct tensor in = dev_scratch(d, plan_input_floats(p, layer), n);
+    struct tensor in = dev_scratch(d, arch_plan_input_floats(p, layer), n);
     struct tensor alpha = op_cols(in, channels, g->n_v), beta = op_cols(in, channels + g->n_v, g->n_v);
     struct tensor z = dev_scratch(d, inner, n), o = dev_scratch(d, inner, n);
 

@@ -4,7 +4,7 @@
 #include "model/internal.h"
 #include "state/state.h"
 
-void model_bind_kda(struct layer_weights *l, const struct plan *p, struct binder *b)
+void model_bind_kda(struct layer_weights *l, const struct arch_plan *p, struct binder *b)
 {
     struct kda_weights *w = &l->kda;
     int64_t dim = p->gdn.dim, inner = p->gdn.n_v * dim;
@@ -29,7 +29,7 @@ void model_bind_kda(struct layer_weights *l, const struct plan *p, struct binder
 void model_scan_kda(const struct step *s, int layer, const struct op_rows *part,
                     const struct state_rec *mem, struct tensor o, struct tensor in)
 {
-    const struct plan *p = &s->m->plan;
+    const struct arch_plan *p = &s->m->plan;
     const struct kda_weights *w = &s->m->layer[layer].kda;
     const struct op_conv conv = { p->taps, w->conv, NULL, true, mem->conv };
     const struct op_kda rule = { p->gdn.n_v, p->gdn.dim, p->norm_eps, w->a, w->dt_bias, mem->rec };
@@ -42,11 +42,11 @@ void model_scan_kda(const struct step *s, int layer, const struct op_rows *part,
 
 void model_mix_kda(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
-    const struct plan *p = &s->m->plan;
+    const struct arch_plan *p = &s->m->plan;
     const struct kda_weights *w = &s->m->layer[layer].kda;
     struct dev *d = s->d;
     int64_t n = x.ne[1], dim = p->gdn.dim, inner = p->gdn.n_v * dim;
-    struct tensor in = dev_scratch(d, plan_input_floats(p, layer), n);
+    struct tensor in = dev_scratch(d, arch_plan_input_floats(p, layer), n);
     struct tensor low = dev_scratch(d, dim, n), gate = dev_scratch(d, inner, n);
     struct tensor o = dev_scratch(d, inner, n);
 
@@ -62,7 +62,7 @@ void model_mix_kda(const struct step *s, int layer, struct tensor y, struct tens
     model_mul(s, y, w->out, o);
 }
 
-void model_bind_mla(struct layer_weights *l, const struct plan *p, struct binder *b)
+void model_bind_mla(struct layer_weights *l, const struct arch_plan *p, struct binder *b)
 {
     struct mla_weights *w = &l->mla;
     const struct mla_plan *m = &p->mla;
@@ -78,7 +78,7 @@ void model_bind_mla(struct layer_weights *l, const struct plan *p, struct binder
 
 void model_mix_mla(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
-    const struct plan *p = &s->m->plan;
+    const struct arch_plan *p = &s->m->plan;
     const struct mla_plan *m = &p->mla;
     const struct mla_weights *w = &s->m->layer[layer].mla;
     const struct op_kv *kv = state_kv(s->state, layer);

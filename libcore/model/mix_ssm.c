@@ -3,7 +3,7 @@
 #include "model/internal.h"
 #include "state/state.h"
 
-void model_bind_ssm1(struct layer_weights *l, const struct plan *p, struct binder *b)
+void model_bind_ssm1(struct layer_weights *l, const struct arch_plan *p, struct binder *b)
 {
     struct ssm_weights *w = &l->ssm;
     const struct ssm_plan *m = &p->ssm;
@@ -69,13 +69,13 @@ void model_scan_ssm1(const struct step *s, int layer, const struct op_rows *part
 /* dt, b and c come out of the convolved x, so the two halves of the scan stand apart here. */
 void model_mix_ssm1(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
-    const struct plan *p = &s->m->plan;
+    const struct arch_plan *p = &s->m->plan;
     const struct ssm_plan *m = &p->ssm;
     const struct ssm_weights *w = &s->m->layer[layer].ssm;
     const struct state_rec live = state_live(s->state, layer);
     struct dev *d = s->d;
     int64_t n = x.ne[1];
-    struct tensor in = dev_scratch(d, plan_input_floats(p, layer), n);
+    struct tensor in = dev_scratch(d, arch_plan_input_floats(p, layer), n);
     struct ssm1_inputs i = ssm1_cut(in, m);
     struct tensor xz = dev_scratch(d, (int64_t)2 * m->inner, n);
     struct tensor mixed = model_mixed(s, &live.conv, s->rows, m->inner);
@@ -107,7 +107,7 @@ void model_mix_ssm1(const struct step *s, int layer, struct tensor y, struct ten
     model_mul(s, y, w->out, o);
 }
 
-void model_bind_ssm2(struct layer_weights *l, const struct plan *p, struct binder *b)
+void model_bind_ssm2(struct layer_weights *l, const struct arch_plan *p, struct binder *b)
 {
     struct ssm_weights *w = &l->ssm;
     const struct ssm_plan *m = &p->ssm;
@@ -127,13 +127,13 @@ void model_bind_ssm2(struct layer_weights *l, const struct plan *p, struct binde
 void model_scan_ssm2(const struct step *s, int layer, const struct op_rows *part,
                      const struct state_rec *mem, struct tensor o, struct tensor in)
 {
-    const struct plan *p = &s->m->plan;
+    const struct arch_plan *p = &s->m->plan;
     const struct ssm_plan *m = &p->ssm;
     const struct ssm_weights *w = &s->m->layer[layer].ssm;
     const struct op_conv conv = { p->taps, w->conv, w->conv_bias, true, mem->conv };
     const struct op_ssm2 rule = { m->n_head, m->inner / m->n_head, m->n_group, m->n_state, w->a, w->d,
                                   w->dt_bias, mem->rec };
-    int64_t channels = plan_conv_channels(p, layer);
+    int64_t channels = arch_plan_conv_channels(p, layer);
     struct tensor mixed = model_mixed(s, &mem->conv, part, channels);
 
     op_conv(s->d, mixed, op_cols(in, 0, channels), &conv, part);
@@ -142,7 +142,7 @@ void model_scan_ssm2(const struct step *s, int layer, const struct op_rows *part
 
 void model_mix_ssm2(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
-    const struct plan *p = &s->m->plan;
+    const struct arch_plan *p = &s->m->plan;
     const struct ssm_plan *m = &p->ssm;
     const struct ssm_weights *w = &s->m->layer[layer].ssm;
     struct dev *d = s->d;
@@ -150,7 +150,7 @@ void model_mix_ssm2(const struct step *s, int layer, struct tensor y, struct ten
     struct tensor all = dev_scratch(d, w->in.ne[1], n), o = dev_scratch(d, m->inner, n);
 
     model_mul(s, all, w->in, x); /* z, then the inputs */
-    model_scan(s, layer, model_scan_ssm2, o, op_cols(all, m->inner, plan_input_floats(p, layer)));
+    model_scan(s, layer, model_scan_ssm2, o, op_cols(all, m->inner, arch_plan_input_floats(p, layer)));
     op_glu(d, o, op_cols(all, 0, m->inner), o);
     if (w->norm != NULL) /* group by group, after the gate */
         op_rms_norm(d, o, o, w->norm, m->inner, m->inner / m->n_group, p->norm_eps);

@@ -8,12 +8,12 @@
 #include "gguf/gguf.h"
 #include "model/forward.h"
 #include "model/internal.h"
-#include "model/place.h"
+#include "model/placement.h"
 #include "quant/quant.h"
 
 #define MODEL_LEAVES ((int64_t)256 << 20) /* of free memory, beside copies of weights: for what a run takes */
 
-typedef void bind_fn(struct layer_weights *l, const struct plan *p, struct binder *b);
+typedef void bind_fn(struct layer_weights *l, const struct arch_plan *p, struct binder *b);
 static const struct {
     enum mixer bit;
     bind_fn   *bind;
@@ -23,7 +23,7 @@ static const struct {
     { MIX_CONV, model_bind_conv },
 };
 
-static void bind_layer(struct model *m, struct binder *b, const struct model_place *place, int i)
+static void bind_layer(struct model *m, struct binder *b, const struct model_experts *place, int i)
 {
     struct layer_weights *w = &m->layer[i];
     const struct layer_plan *l = &m->plan.layer[i];
@@ -89,9 +89,10 @@ static void bind_nextns(struct model *m, struct binder *b, bool wanted)
 
 static enum err_code bind_all(struct model *m, const struct gguf *g, const struct model_opts *o, struct err *e)
 {
-    const struct plan *p = &m->plan;
+    const struct arch_plan *p = &m->plan;
     struct binder b = { .g = g, .arena = &m->arena, .e = e, .dev = m->dev, .host = m->host, .layer = -1,
-                        .n_layer = p->n_layer, .copy = o->copy_weights, .as_stored = o->as_stored, .bytes = &m->bytes,
+                        .n_layer = p->n_layer, .copy = o->placement.copy_weights,
+                        .as_stored = o->placement.as_stored, .bytes = &m->bytes,
                         .used = arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)),
                         .multiplied = arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)) };
     float *freq;
@@ -111,11 +112,11 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
     } else {
         b.as_stored = true; /* its rows are read, too */
         m->head = m->embd = bind_mat(&b, "token_embd.weight", p->n_embd, p->n_vocab, 1);
-        b.as_stored = o->as_stored;
+        b.as_stored = o->placement.as_stored;
     }
     m->out_norm = bind_vec(&b, p->out_norm, p->n_embd);
     for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++)
-        bind_layer(m, &b, o->place, i);
+        bind_layer(m, &b, o->placement.experts, i);
     bind_nextns(m, &b, o->nextn);
     return bind_all_used(&b);
 }
@@ -143,7 +144,8 @@ static void fill_info(struct model *m, const struct gguf *g)
 
 static enum err_code open_dev(struct dev **out, const char *name, const struct model_opts *o, struct err *e)
 {
-    const struct dev_opts dev_opts = { .n_threads = o->n_threads, .acts = o->acts, .sketch = o->sketch, .absent = o->absent };
+    const struct dev_opts dev_opts = { .n_threads = o->n_threads, .acts = o->acts, .dry_run = o->placement.dry_run,
+                                       .absent = o->placement.absent };
 
     return dev_open(out, name == NULL ? "cpu" : name, &dev_opts, e);
 }
@@ -152,34 +154,34 @@ static enum err_code open_devices(struct model *m, const struct model_opts *o, s
 {
     bool split = false;
 
-    m->step_rows = o->step_rows;
-    for (int i = 0; o->place != NULL && i < o->place->n_layer; i++)
-        split |= m->plan.layer[i].ffn == FFN_MOE && o->place->n_here[i] < o->place->n_expert;
+    m->step_rows = o->placement.step_rows;
+    for (int i = 0; o->placement.experts != NULL && i < o->placement.experts->n_layer; i++)
+        split |= m->plan.layer[i].ffn == FFN_MOE && o->placement.experts->n_here[i] < o->placement.experts->n_expert;
     if (open_dev(&m->dev, o->device, o, e) || (split && open_dev(&m->host, "cpu", o, e)))
         return e->code;
-    if (o->weight_bytes > 0 && !dev_reserve_weights(m->dev, (size_t)o->weight_bytes))
+    if (o->placement.weight_bytes > 0 && !dev_reserve_weights(m->dev, (size_t)o->placement.weight_bytes))
         return err_set(e, ERR_NOMEM, "out of memory: %.2f GB of weights do not fit device %s",
-                       (double)o->weight_bytes / 1e9, dev_name(m->dev));
+                       (double)o->placement.weight_bytes / 1e9, dev_name(m->dev));
     return ERR_OK;
 }
 
-/* Copies take memory as they are filled: that it is not there has to be found out before. A sketch says how much. */
+/* Copies take memory as they are filled: that it is not there has to be found out before. A dry run says how much. */
 static enum err_code check_room(const struct model *m, const struct gguf *g, const struct model_opts *o, struct err *e)
 {
     struct model_opts look = *o;
-    struct model *sketch;
-    int64_t left = o->copy_weights && !o->sketch ? memory_left("") : -1, bytes;
+    struct model *dry;
+    int64_t left = o->placement.copy_weights && !o->placement.dry_run ? memory_left("") : -1, bytes;
 
     if (left < 0 || (!dev_is_host(m->dev) && m->host == NULL))
         return ERR_OK;
-    look.sketch = true;
+    look.placement.dry_run = true;
     look.n_threads = 1;
-    look.count_sets = 0;
-    look.weight_bytes = 0;
-    if (model_open(&sketch, g, &look, e))
+    look.placement.count_sets = 0;
+    look.placement.weight_bytes = 0;
+    if (model_open(&dry, g, &look, e))
         return e->code;
-    bytes = sketch->bytes.copied;
-    model_close(sketch);
+    bytes = dry->bytes.copied;
+    model_close(dry);
     if (bytes > left - MODEL_LEAVES)
         return err_set(e, ERR_NOMEM, "out of memory: a copy of %.2f GB of weights, and %.2f GB are free",
                        (double)bytes / 1e9, (double)left / 1e9);
@@ -201,8 +203,8 @@ enum err_code model_open(struct model **out, const struct gguf *g, const struct 
 
     if (m == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    m->count_sets = o->count_sets;
-    if (plan_make(&m->plan, g, e) || open_devices(m, o, e) || (o->count_sets > 0 && count_uses(m, e)) ||
+    m->count_sets = o->placement.count_sets;
+    if (arch_plan_make(&m->plan, g, e) || open_devices(m, o, e) || (o->placement.count_sets > 0 && count_uses(m, e)) ||
         check_room(m, g, o, e) || bind_all(m, g, o, e)) {
         enum err_code code = e->code;
 
@@ -258,7 +260,7 @@ int model_step_rows(const struct model *m)
     return m->step_rows;
 }
 
-const struct plan *model_plan(const struct model *m)
+const struct arch_plan *model_plan(const struct model *m)
 {
     return &m->plan;
 }

@@ -11,13 +11,13 @@
 #define MODEL_MODEL_H
 #include "base/base.h"
 #include "model/class.h"
+#include "model/placement.h"
 #include "quant/quant.h"
 
 struct gguf;
 struct model;
-struct model_place;
 struct dev;
-struct plan;
+struct arch_plan;
 struct state;
 struct op_rows;
 
@@ -25,20 +25,8 @@ struct model_opts {
     const char *device;    /* "cpu" (NULL: the same) */
     int         n_threads; /* 0: as many as there are processors */
     enum quant_acts_type acts; /* dev_opts */
-    bool        sketch, absent; /* dev_opts: to learn what it takes (run/fit.h), not to run */
-    /* What model_uses() counts for each row. 0: nothing; 1: the k experts that it uses; n: the k first in the router's
-     * order, and again the 2k first, up to the n k first, so that few rows show, too, which experts are used least. */
-    int         count_sets;
-    /* Routed experts that are not here stay where the file is mapped; the CPU computes them. NULL: all are. */
-    const struct model_place *place;
-    /* What the CPU computes with is copied, as the model is opened, from the file's mapping to memory of its own, which
-     * it may read faster; so much must be free (ERR_NOMEM), and no other process shares it. A matrix of which only rows
-     * are read stays. */
-    bool        copy_weights;
-    bool        as_stored;    /* the copy too; else its rows are laid out where that is faster */
-    int64_t     weight_bytes; /* of memory on the device, from a sketch; 0: not known */
-    bool        nextn;        /* the multi-token-prediction block, if there is one, can be used: model/drafter.h */
-    int         step_rows;    /* rows in one step on a GPU, for runs that do not say; 0: run.h's */
+    bool        nextn;     /* the multi-token-prediction block, if there is one, can be used: model/drafter.h */
+    struct model_placement placement; /* all zero: all on the device, the CPU's weights in the mapping */
 };
 
 MUST_CHECK enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o,
@@ -70,7 +58,7 @@ const struct model_weights *model_weights(const struct model *m);
 /* Of the device's memory, what is taken now, by whomever; -1: not known. */
 int64_t model_device_used(const struct model *m);
 
-/* How often each routed expert was used since open, [n_layer][n_expert]; count_sets must have been set. */
+/* How often each routed expert was used since open, [n_layer][n_expert]; placement.count_sets must have been set. */
 int  model_n_expert(const struct model *m); /* 0: none are routed */
 void model_uses(const struct model *m, uint64_t *out);
 void model_forget_uses(struct model *m); /* they count from now on */

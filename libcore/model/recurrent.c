@@ -61,8 +61,8 @@ static void replay(const struct step *s, int slot, int64_t pos, int n, bool on_b
             continue;
         struct state_rec mem = on_base ? state_base(s->state, i) : state_live(s->state, i);
         mem.conv.log.most = mem.rec.log.most = state_log_rows(s->state);
-        scan(s, i, &rows, &mem, dev_scratch(s->d, plan_scan_floats(&s->m->plan, i), 0),
-             dev_scratch(s->d, plan_input_floats(&s->m->plan, i), 0));
+        scan(s, i, &rows, &mem, dev_scratch(s->d, arch_plan_scan_floats(&s->m->plan, i), 0),
+             dev_scratch(s->d, arch_plan_input_floats(&s->m->plan, i), 0));
         dev_release(s->d, mark);
     }
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* absent.c - a sketch of a GPU for programs that were built without one.    room: ops (base, quant)
+/* absent.c - dry runs of a GPU for programs that were built without one.    room: ops (base, quant)
  *
  * Plans are made for cards that are elsewhere, also by programs without CUDA. Weights, KV rows,
  * state, logits and the tensors of a step are counted as kernels/device/memory.cu counts them. Only the
  * working memory of the operations themselves is an estimate, from the shapes that take most:
- * activations as the kernels for many rows store them, and what experts write. fit_test.c holds it
- * against the real sketch where there is one. */
+ * activations as the kernels for many rows store them, and what experts write. placement_test.c holds it
+ * against the dry run of a GPU where there is one. */
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -199,7 +199,7 @@ static void release(void *ctx, void *p, size_t n)
     (void)munmap(p, n + 1);
 }
 
-/* ---- what a sketch does not do ---- */
+/* ---- what a dry run does not do ---- */
 
 static void begin(void *ctx)
 {

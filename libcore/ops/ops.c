@@ -115,7 +115,7 @@ static enum err_code open_check(struct dev **out, const char *name, const struct
     return ERR_OK;
 }
 
-/* A sketch of a GPU that this program has no code for. */
+/* Dry runs of a GPU that this program has no code for. */
 static enum err_code open_absent(struct dev **out, const char *name, struct err *e)
 {
     struct dev *d = calloc(1, sizeof *d);
@@ -146,10 +146,10 @@ enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts
         if (unit >= 0)
             return open_one(out, i, unit, o, e);
     }
-    if (strcmp(name, "absent") == 0 && o->sketch && o->absent)
+    if (strcmp(name, "absent") == 0 && o->dry_run && o->absent)
         return open_absent(out, name, e);
 #ifndef CHIMERE_CUDA
-    if (strncmp(name, "cuda", 4) == 0 && unit_of(name + 4) >= 0 && o->sketch && o->absent)
+    if (strncmp(name, "cuda", 4) == 0 && unit_of(name + 4) >= 0 && o->dry_run && o->absent)
         return open_absent(out, "cuda", e);
     if (strncmp(name, "cuda", 4) == 0)
         return err_set(e, ERR_UNSUPPORTED, "device '%s': this program was built without CUDA", name);

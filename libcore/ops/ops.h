@@ -96,14 +96,14 @@ enum op_act { OP_SILU, OP_RELU2 };
 struct dev_opts {
     int n_threads; /* cpu: 0 for as many as there are processors */
     enum quant_acts_type acts; /* what activations are rounded to (quant.h); the GPU has 8 bits, and 16 for the others */
-    bool sketch;     /* only to learn what things take (dev_held): nothing is taken from the device; steps can be
+    bool dry_run;    /* only to learn what things take (dev_held): nothing is taken from the device; steps can be
                       * measured, not computed */
-    bool absent;     /* a sketch of a device that is not there will do, of "cuda" also in programs built without it */
+    bool absent;     /* a dry run of a device that is not there will do, of "cuda" also in programs built without it */
     bool scalar;     /* cpu: the plain code that defines the right answer, whatever the processor can do */
 };
 /* name: a row of devs.def, "NAME" or "NAME:N" ("cpu", "cuda:1"), or "auto": the GPU where there is a usable
  * one, else the CPU. ERR_ARG for another; ERR_UNSUPPORTED when the machine has no such device, or the program was built
- * without it. "absent" is the sketch that programs without CUDA have of a GPU, for any program to compare with.
+ * without it. "absent" is what programs without CUDA have for dry runs of a GPU, for any program to compare with.
  *
  * "check:" before such a name: a device that computes everything on that one and on the scalar CPU, each operation
  * from the same inputs. It stops at the first result that is further off than the operation allows (check.c; the
@@ -127,7 +127,7 @@ const void *dev_weights_some(struct dev *d, const void *host, size_t piece_bytes
 /* The same in memory of the device's own in any case. On the host that is in large pages where
  * the system has some and all are kept, and in small ones, of which only those that are filled take memory, where not
  * all are. It is asked for as it is filled: whether the machine has so much is for the caller to know (base/memory.h).
- * A sketch only counts. Where rows may be laid out, and the processor then multiplies faster, *laid comes true, and operations
+ * A dry run only counts. Where rows may be laid out, and the processor then multiplies faster, *laid comes true, and operations
  * have to be told (struct tensor). */
 struct dev_pieces {
     const void *host;
@@ -138,14 +138,14 @@ struct dev_pieces {
     int64_t     ne0, ne1; /* rows may be laid out; ne0 0: they may not */
 };
 const void *dev_weights_copy(struct dev *d, const struct dev_pieces *v, bool *laid);
-/* n bytes at once for all weights to come, as dev_held() of a sketch counted them; false when there is no room. */
+/* n bytes at once for all weights to come, as dev_held() of a dry run counted them; false when there is no room. */
 bool dev_reserve_weights(struct dev *d, size_t n);
 /* Bytes of its memory that the device has given out: weights as it lays them out (the host's own memory counts,
  * where it is used in place), and the rest as dev_alloc() takes it. */
 size_t dev_held(const struct dev *d);
 /* Of the whole device, now. Where its memory is the host's, only fixed_bytes is known. */
 struct dev_memory {
-    bool    present;     /* false: a sketch of a device that is not there */
+    bool    present;     /* false: a dry run of a device that is not there */
     int64_t total_bytes, free_bytes; /* -1: not known */
     int64_t fixed_bytes; /* what it takes before anything is asked of it; -1: not known */
     bool    estimate;    /* the program was built without the device: operations' own memory is estimated */

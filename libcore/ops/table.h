@@ -125,7 +125,7 @@ typedef enum err_code dev_opener(struct dev_impl *out, struct dev *dev, const st
 /* check.c: the device "check:" before the name of the one to test. */
 MUST_CHECK enum err_code dev_check_open(struct dev_impl *out, const char *name, const struct dev_opts *o,
                                         struct err *e);
-/* absent.c: a sketch of a GPU, of which the program has no code. */
+/* absent.c: dry runs of a GPU, of which the program has no code. */
 MUST_CHECK enum err_code dev_absent_open(struct dev_impl *out, struct err *e);
 #ifdef CHIMERE_TEST
 struct dev_impl *dev_test_impl(struct dev *d);   /* for a test to break */

@@ -18,11 +18,11 @@ static int64_t ceil_div(int64_t a, int64_t b)
 
 int64_t run_snapshot_bytes(const struct model *m)
 {
-    const struct plan *p = model_plan(m);
+    const struct arch_plan *p = model_plan(m);
     int64_t floats = 0;
 
     for (int i = 0; i < p->n_layer; i++)
-        floats += plan_conv_floats(p, i) + plan_rec_floats(p, i);
+        floats += arch_plan_conv_floats(p, i) + arch_plan_rec_floats(p, i);
     return floats * (int64_t)sizeof(float);
 }
 

@@ -74,7 +74,7 @@ static int logits_rows(const struct run_opts *o, int n_seq, int rows_max, int32_
 
 enum err_code run_open(struct run **out, struct model *m, const struct run_opts *o, struct err *e)
 {
-    const struct plan *p = model_plan(m);
+    const struct arch_plan *p = model_plan(m);
     struct state_opts so = { o->ctx_tokens > 0 ? o->ctx_tokens : p->ctx_train, o->n_seq > 0 ? o->n_seq : 1,
                              0, 0, o->undo_tokens, o->draft_max, o->kv_tokens };
     const char *kv = dev_is_host(model_dev(m)) ? "f32" : "f16";

@@ -18,7 +18,7 @@ struct run_opts {
     int64_t     ctx_tokens; /* longest sequence; 0: what the model was trained for */
     int64_t     kv_tokens;  /* KV rows for all sequences, in whole pages; 0: ctx_tokens for each */
     int         n_seq;      /* sequences, >= 1 (0 means 1) */
-    int         rows_max;   /* rows in one step; 0: 512, on a GPU up to 2048, or run/fit.h's; 1024 if experts are shared */
+    int         rows_max;   /* rows in one step; 0: 512, on a GPU up to 2048, or run/placement.h's; 1024 if experts are shared */
     int         logits_max; /* of them with logits; 0: as many as 64 MB hold, but n_seq at least */
     const char *kv_k;       /* "f32", "f16", "q8_0", "q4_0"; NULL: f32 where the device's memory is the host's, else f16 */
     const char *kv_v;
@@ -64,7 +64,7 @@ const float *run_logits(struct run *r, int i);
  * of a fork. It keeps the first `keep` of its draft rows, and what follows has the bytes it would have had without
  * the others. Launches nothing and copies nothing, unless a checkpoint is due: KV rows beyond are overwritten, and
  * recurrent layers compute the kept rows again when the next step begins. Does nothing when there are no draft rows.
- * Memory: for each sequence and draft row its inputs of every recurrent layer (plan_input_floats()). */
+ * Memory: for each sequence and draft row its inputs of every recurrent layer (arch_plan_input_floats()). */
 void run_settle(struct run *r, int seq, int keep);
 int  run_drafts(const struct run *r, int seq); /* draft rows that wait for it; run_pos() counts them */
 

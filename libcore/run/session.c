@@ -607,14 +607,14 @@ struct run_session_stat run_session_stat(const struct run_session *s)
 
 static uint64_t shapes_of(const struct run *r)
 {
-    const struct plan *p = model_plan(r->m);
+    const struct arch_plan *p = model_plan(r->m);
     uint64_t h = 0;
 
     for (int i = 0; i < p->n_layer; i++) {
         unsigned char v[16];
 
         put(v, state_kv(r->state, i)->page_bytes / OP_KV_PAGE, 8);
-        put(v + 8, (uint64_t)(plan_conv_floats(p, i) + plan_rec_floats(p, i)) * sizeof(float), 8);
+        put(v + 8, (uint64_t)(arch_plan_conv_floats(p, i) + arch_plan_rec_floats(p, i)) * sizeof(float), 8);
         h = io_hash(h, v, sizeof v);
     }
     return h;

@@ -11,7 +11,7 @@
 
 enum err_code run_taps_open(struct run *r, const struct run_opts *o, struct err *e)
 {
-    const struct plan *p = model_plan(r->m);
+    const struct arch_plan *p = model_plan(r->m);
 
     if (o->n_taps < 0 || o->n_taps > RUN_TAPS_MAX)
         return err_set(e, ERR_ARG, "%d taps are not in 0 .. %d", o->n_taps, RUN_TAPS_MAX);

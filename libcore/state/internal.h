@@ -7,7 +7,7 @@
 
 struct layer_memory {
     struct op_kv     kv;
-    struct state_rec live, base;  /* with one log, [n_seq][log_rows][plan_input_floats()] */
+    struct state_rec live, base;  /* with one log, [n_seq][log_rows][arch_plan_input_floats()] */
 };
 
 /* A sequence. The live blocks are those of position stored, the base blocks (or, without, nothing) of position base;
@@ -19,7 +19,7 @@ struct slot {
 
 struct state {
     struct dev          *dev;
-    const struct plan   *plan;
+    const struct arch_plan   *plan;
     int                  n_seq, undo, drafts;
     int                  log_rows;  /* drafts + 2 undo */
     int64_t              seq_pages; /* of each sequence */

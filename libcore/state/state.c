@@ -11,7 +11,7 @@ static size_t aligned(size_t n)
     return (n + 63) / 64 * 64;
 }
 
-static bool has_kv(const struct plan *p, int layer)
+static bool has_kv(const struct arch_plan *p, int layer)
 {
     return (p->layer[layer].mixers & (MIX_ATTN | MIX_MLA)) != 0;
 }
@@ -37,9 +37,9 @@ static float *take(unsigned char **at, size_t *bytes, size_t n_seq, int64_t n)
 /* Lays out layer i from *at (NULL: counts bytes only). */
 static void lay_out(struct state *s, const struct state_opts *o, int i, unsigned char **at, size_t *bytes)
 {
-    const struct plan *p = s->plan;
+    const struct arch_plan *p = s->plan;
     struct layer_memory *l = &s->layer[i];
-    int64_t conv = plan_conv_floats(p, i), rec = plan_rec_floats(p, i);
+    int64_t conv = arch_plan_conv_floats(p, i), rec = arch_plan_rec_floats(p, i);
     size_t n_seq = (size_t)s->n_seq;
 
     if (has_kv(p, i)) {
@@ -53,12 +53,12 @@ static void lay_out(struct state *s, const struct state_opts *o, int i, unsigned
     l->live.rec = (struct op_rec){ .data = take(at, bytes, n_seq, rec), .floats = rec };
     if (s->log_rows == 0 || conv == 0)
         return;
-    struct op_log log = { .width = plan_input_floats(p, i), .rows = s->log_rows, .most = s->drafts };
+    struct op_log log = { .width = arch_plan_input_floats(p, i), .rows = s->log_rows, .most = s->drafts };
     log.floats = log.rows * log.width;
     log.data = take(at, bytes, n_seq, log.floats);
     l->live.conv.log = l->live.rec.log = log;
     if (log.data != NULL)
-        l->live.rec.log.data += plan_conv_channels(p, i);
+        l->live.rec.log.data += arch_plan_conv_channels(p, i);
     if (s->undo == 0)
         return;
     l->base = l->live;
@@ -78,7 +78,7 @@ static void link_pages(struct state *s)
     }
 }
 
-static enum err_code check_kv(const struct plan *p, int type, int dim, const char *what, struct err *e)
+static enum err_code check_kv(const struct arch_plan *p, int type, int dim, const char *what, struct err *e)
 {
     if (quant_types[type]->encode == NULL)
         return err_set(e, ERR_ARG, "%s cannot be stored as %s", what, quant_types[type]->name);
@@ -116,7 +116,7 @@ static bool alloc_all(struct state *s, const struct state_opts *o)
 }
 
 /* Pages of all sequences. Without KV rows they cost nothing, and there are enough. */
-static int32_t pages_of_all(const struct plan *p, const struct state_opts *o, int64_t seq_pages)
+static int32_t pages_of_all(const struct arch_plan *p, const struct state_opts *o, int64_t seq_pages)
 {
     int64_t most = seq_pages * o->n_seq, asked = o->kv_tokens / OP_KV_PAGE + (o->kv_tokens % OP_KV_PAGE > 0);
     bool kv = false;
@@ -126,7 +126,7 @@ static int32_t pages_of_all(const struct plan *p, const struct state_opts *o, in
     return (int32_t)(kv && o->kv_tokens > 0 && asked < most ? asked : most);
 }
 
-enum err_code state_open(struct state **out, struct dev *d, const struct plan *p,
+enum err_code state_open(struct state **out, struct dev *d, const struct arch_plan *p,
                          const struct state_opts *o, struct err *e)
 {
     int64_t seq_pages = (o->ctx_tokens + OP_KV_PAGE - 1) / OP_KV_PAGE;

@@ -16,7 +16,7 @@
 #include "base/base.h"
 #include "ops/ops.h"
 
-struct plan;
+struct arch_plan;
 struct state;
 
 struct state_opts {
@@ -30,7 +30,7 @@ struct state_opts {
 };
 
 /* Reserves on d everything this state will ever use; memory is taken as it is touched. */
-MUST_CHECK enum err_code state_open(struct state **out, struct dev *d, const struct plan *p,
+MUST_CHECK enum err_code state_open(struct state **out, struct dev *d, const struct arch_plan *p,
                                     const struct state_opts *o, struct err *e);
 void    state_close(struct state *s); /* NULL is allowed */
 int64_t state_bytes(const struct state *s); /* reserved */

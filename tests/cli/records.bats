@@ -57,7 +57,7 @@ described()
     [ "$(wc -l < have)" -gt 100 ]
     awk 'NR == FNR { known[$0]; next } !($0 in known) && !("record " $2 in known)' all have > unknown
     diff /dev/null unknown
-    # and the reverse, but for what other models, devices and plans with counts have (fit.bats); x_unit is a manner of
+    # and the reverse, but for what other models, devices and plans with counts have (placement.bats); x_unit is a manner of
     # speaking
     awk 'NR == FNR { have[$0]; key[$2]; type[$1]; next }
         ($1 == "record" && !($2 in key)) || ($1 in type && !($0 in have) && !("record " $2 in have)) { print }' \

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* copy_test.c - weights in memory of the CPU's own: the copy is whole, is counted and given back; a sketch makes none;
+/* copy_test.c - weights in memory of the CPU's own: the copy is whole, is counted and given back; a dry run makes none;
  * a model computes the same with it, and never reads its file again. */
 #include "base/memory.h"
 #include "gguf/parse.h"
 #include "golden.h"
 #include "model/forward.h"
 #include "ops/ops.h"
-#include "run/fit.h"
+#include "run/placement.h"
 #include "shape/shape.h"
 
 #include <fcntl.h>
@@ -29,9 +29,9 @@ static void ok(enum err_code code, const struct err *e)
 
 enum { PIECE = 300007, PIECES = 41 }; /* 12.3 MB: several slices, borders anywhere */
 
-static struct dev *open_cpu(bool sketch)
+static struct dev *open_cpu(bool dry_run)
 {
-    const struct dev_opts o = { .n_threads = 3, .sketch = sketch };
+    const struct dev_opts o = { .n_threads = 3, .dry_run = dry_run };
     struct err e = { 0 };
     struct dev *d;
 
@@ -134,8 +134,8 @@ static void memory_of_copies(void **state)
     free(host);
 }
 
-/* A sketch counts; more than there can be, and at an address where nothing is. */
-static void sketches(void **state)
+/* A dry run counts; more than there can be, and at an address where nothing is. */
+static void dry_runs(void **state)
 {
     const void *nowhere = (const void *)(uintptr_t)4096;
     const size_t piece = (size_t)1 << 42;
@@ -173,7 +173,7 @@ static const struct run_opts run_opts = { .ctx_tokens = 64, .rows_max = 16 };
 
 static struct model_opts opts(bool copy)
 {
-    return (struct model_opts){ .device = test_device(), .n_threads = 2, .acts = test_acts(), .copy_weights = copy };
+    return (struct model_opts){ .device = test_device(), .n_threads = 2, .acts = test_acts(), .placement.copy_weights = copy };
 }
 
 static void open_rig(struct rig *rig, const char *path, const struct model_opts *mo)
@@ -206,24 +206,24 @@ static int64_t sum(const int64_t v[MODEL_N_CLASSES])
 }
 
 /* A plan by which about half of the experts stay on the host; NULL: the model has none. */
-static struct run_fit *half(const char *path, bool copy)
+static struct run_placement *half(const char *path, bool copy)
 {
-    struct run_fit_opts o = { .model = opts(copy), .run = run_opts };
-    struct run_fit *whole, *fit = NULL;
+    struct run_placement_opts o = { .model = opts(copy), .run = run_opts };
+    struct run_placement *whole, *placement = NULL;
     struct err e = { 0 };
     struct gguf *g;
 
     ok(gguf_open(&g, path, &e), &e);
-    ok(run_fit_make(&whole, g, &o, &e), &e);
+    ok(run_placement_make(&whole, g, &o, &e), &e);
     int64_t experts = whole->weights.device[MODEL_EXPERTS];
     o.budget_bytes = whole->total_bytes - experts / 2;
-    for (int i = 0; experts > 0 && i < 16 && fit == NULL; i++, o.budget_bytes += experts / 32)
-        if (run_fit_make(&fit, g, &o, &e) != ERR_OK)
+    for (int i = 0; experts > 0 && i < 16 && placement == NULL; i++, o.budget_bytes += experts / 32)
+        if (run_placement_make(&placement, g, &o, &e) != ERR_OK)
             assert_int_equal(e.code, ERR_LIMIT);
-    assert_true(experts == 0 || (fit != NULL && fit->place != NULL));
-    run_fit_free(whole);
+    assert_true(experts == 0 || (placement != NULL && placement->experts != NULL));
+    run_placement_free(whole);
     gguf_close(g);
-    return fit;
+    return placement;
 }
 
 /* A copy of the file whose bytes, but for rows that stay mapped, can be taken away. */
@@ -262,15 +262,15 @@ static void take_away(const struct gguf *g, const char *path)
 }
 
 /* With the same experts here: the same logits, and those also when the file has lost its weights meanwhile. */
-static void check_model(const char *path, const struct run_fit *fit)
+static void check_model(const char *path, const struct run_placement *placement)
 {
     struct model_opts mo = opts(false);
     struct rig rig;
     char file[512];
 
-    if (fit != NULL)
-        run_fit_apply(fit, &mo);
-    mo.copy_weights = false; /* whatever was planned */
+    if (placement != NULL)
+        run_placement_apply(placement, &mo);
+    mo.placement.copy_weights = false; /* whatever was planned */
     put_copy(file, path);
     open_rig(&rig, file, &mo);
     size_t bytes = (size_t)(TOKENS * rig.n_vocab) * sizeof(float);
@@ -280,14 +280,14 @@ static void check_model(const char *path, const struct run_fit *fit)
 
     assert_int_equal(model_weights(rig.m)->copied, 0);
     rig_close(&rig);
-    mo.copy_weights = true;
+    mo.placement.copy_weights = true;
     open_rig(&rig, file, &mo);
     const struct model_weights *w = model_weights(rig.m);
     assert_int_equal(sum(w->device) + sum(w->host), all);
     assert_int_equal(dev_held(model_dev(rig.m)), held);
     print_message("%s: %.3f of %.3f MB copied\n", path, (double)w->copied / 1e6, (double)all / 1e6);
     if (strcmp(mo.device, "cpu") != 0)
-        assert_int_equal(w->copied, fit == NULL ? 0 : w->host[MODEL_EXPERTS]);
+        assert_int_equal(w->copied, placement == NULL ? 0 : w->host[MODEL_EXPERTS]);
     else
         assert_in_range(w->copied, all / 2, all - 1); /* norms are floats of ours in any case */
     got = logits(&rig);
@@ -298,7 +298,7 @@ static void check_model(const char *path, const struct run_fit *fit)
     assert_memory_equal(got, want, bytes);
     free(got);
     rig_close(&rig);
-    mo.copy_weights = false; /* a mapped model has lost its weights */
+    mo.placement.copy_weights = false; /* a mapped model has lost its weights */
     open_rig(&rig, file, &mo);
     got = logits(&rig);
     assert_memory_not_equal(got, want, bytes);
@@ -310,12 +310,12 @@ static void check_model(const char *path, const struct run_fit *fit)
 
 static void check_both(const char *path)
 {
-    struct run_fit *fit = half(path, true);
+    struct run_placement *placement = half(path, true);
 
     check_model(path, NULL);
-    if (fit != NULL)
-        check_model(path, fit);
-    run_fit_free(fit);
+    if (placement != NULL)
+        check_model(path, placement);
+    run_placement_free(placement);
 }
 
 static void models(void **state)
@@ -329,42 +329,42 @@ static void models(void **state)
 /* Plans say the same with and without, and how much is copied; and that is what a run then takes. */
 static void check_plan(const char *path, bool split)
 {
-    struct run_fit *fit[2];
+    struct run_placement *placement[2];
     struct err e = { 0 };
     struct gguf *g;
 
     ok(gguf_open(&g, path, &e), &e);
     for (int copy = 0; copy < 2; copy++) {
-        struct run_fit_opts o = { .model = opts(copy != 0), .run = run_opts };
+        struct run_placement_opts o = { .model = opts(copy != 0), .run = run_opts };
         struct model *m;
         struct run *r;
 
         if (split)
-            fit[copy] = half(path, copy != 0);
+            placement[copy] = half(path, copy != 0);
         else
-            ok(run_fit_make(&fit[copy], g, &o, &e), &e);
-        run_fit_apply(fit[copy], &o.model);
+            ok(run_placement_make(&placement[copy], g, &o, &e), &e);
+        run_placement_apply(placement[copy], &o.model);
         ok(model_open(&m, g, &o.model, &e), &e);
         ok(run_open(&r, m, &run_opts, &e), &e);
-        assert_int_equal(model_weights(m)->copied, fit[copy]->weights.copied);
-        assert_int_equal((int64_t)dev_held(model_dev(m)), fit[copy]->total_bytes - fit[copy]->fixed_bytes);
+        assert_int_equal(model_weights(m)->copied, placement[copy]->weights.copied);
+        assert_int_equal((int64_t)dev_held(model_dev(m)), placement[copy]->total_bytes - placement[copy]->fixed_bytes);
         if (split)
             assert_int_equal((int64_t)dev_held(model_host(m)),
-                             fit[copy]->host_scratch_bytes +
-                                 (fit[copy]->weights.copied > 0 ? fit[copy]->weights.host[MODEL_EXPERTS] : 0));
+                             placement[copy]->host_scratch_bytes +
+                                 (placement[copy]->weights.copied > 0 ? placement[copy]->weights.host[MODEL_EXPERTS] : 0));
         run_close(r);
         model_close(m);
     }
     /* beside a GPU unasked */
-    assert_int_equal(fit[0]->weights.copied, split && !fit[0]->is_host ? fit[0]->weights.host[MODEL_EXPERTS] : 0);
-    assert_true(fit[1]->weights.copied > 0 || (!split && strcmp(test_device(), "cpu") != 0));
+    assert_int_equal(placement[0]->weights.copied, split && !placement[0]->is_host ? placement[0]->weights.host[MODEL_EXPERTS] : 0);
+    assert_true(placement[1]->weights.copied > 0 || (!split && strcmp(test_device(), "cpu") != 0));
     /* what the device takes for itself is measured each time, and another program's first memory counts for it */
-    assert_int_equal(fit[0]->total_bytes - fit[0]->fixed_bytes, fit[1]->total_bytes - fit[1]->fixed_bytes);
-    assert_int_equal(fit[0]->host_scratch_bytes, fit[1]->host_scratch_bytes);
-    assert_memory_equal(fit[0]->weights.device, fit[1]->weights.device, sizeof fit[0]->weights.device);
-    assert_memory_equal(fit[0]->weights.host, fit[1]->weights.host, sizeof fit[0]->weights.host);
-    run_fit_free(fit[0]);
-    run_fit_free(fit[1]);
+    assert_int_equal(placement[0]->total_bytes - placement[0]->fixed_bytes, placement[1]->total_bytes - placement[1]->fixed_bytes);
+    assert_int_equal(placement[0]->host_scratch_bytes, placement[1]->host_scratch_bytes);
+    assert_memory_equal(placement[0]->weights.device, placement[1]->weights.device, sizeof placement[0]->weights.device);
+    assert_memory_equal(placement[0]->weights.host, placement[1]->weights.host, sizeof placement[0]->weights.host);
+    run_placement_free(placement[0]);
+    run_placement_free(placement[1]);
     gguf_close(g);
 }
 
@@ -396,7 +396,7 @@ static void too_large(void **state)
 {
     const rlim_t some = (rlim_t)4 << 30;
     struct rlimit before;
-    struct model_opts mo = { .device = "cpu", .n_threads = 2, .copy_weights = true };
+    struct model_opts mo = { .device = "cpu", .n_threads = 2, .placement.copy_weights = true };
     struct err e = { 0 };
     struct shape *s;
     struct gguf *g;
@@ -418,11 +418,11 @@ static void too_large(void **state)
     assert_int_equal(model_open(&m, g, &mo, &e), ERR_NOMEM);
     print_message("%s\n", e.msg);
     assert_non_null(strstr(e.msg, "GB of weights"));
-    mo.sketch = true;
+    mo.placement.dry_run = true;
     ok(model_open(&m, g, &mo, &e), &e);
     assert_true((double)model_weights(m)->copied > 7e12);
     model_close(m);
-    mo.sketch = mo.copy_weights = false;
+    mo.placement.dry_run = mo.placement.copy_weights = false;
     ok(model_open(&m, g, &mo, &e), &e);
     model_close(m);
     gguf_close(g);
@@ -432,7 +432,7 @@ static void too_large(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies),  cmocka_unit_test(memory_of_copies), cmocka_unit_test(sketches),
+        cmocka_unit_test(copies),  cmocka_unit_test(memory_of_copies), cmocka_unit_test(dry_runs),
         cmocka_unit_test(models),  cmocka_unit_test(plans),            cmocka_unit_test(checked),
         cmocka_unit_test(too_large),
     };

@@ -2,7 +2,7 @@
 /* kv_test.c - KV rows that all sequences share: pages are taken as they are used, a step without room
  * changes nothing, and what was computed has the bytes that it has with memory for everything. */
 #include "ops/ops.h"
-#include "run/fit.h"
+#include "run/placement.h"
 #include "session_rig.h"
 
 enum { PAGE = OP_KV_PAGE };
@@ -386,22 +386,22 @@ static void session_in_part(void **state)
 /* A plan counts the rows there will be. */
 static void planned(void **state)
 {
-    struct run_fit_opts o = { .run = { .ctx_tokens = 65536, .n_seq = 32 } };
-    struct run_fit *all, *pool;
+    struct run_placement_opts o = { .run = { .ctx_tokens = 65536, .n_seq = 32 } };
+    struct run_placement *all, *pool;
     struct gguf *g;
     struct err e = { 0 };
 
     (void)state;
     ok(gguf_open(&g, MODEL, &e), &e);
-    ok(run_fit_make(&all, g, &o, &e), &e);
+    ok(run_placement_make(&all, g, &o, &e), &e);
     o.run.kv_tokens = 65536;
-    ok(run_fit_make(&pool, g, &o, &e), &e);
+    ok(run_placement_make(&pool, g, &o, &e), &e);
     assert_int_equal(all->kv_tokens, 32 * 65536);
     assert_int_equal(pool->kv_tokens, 65536);
     assert_int_equal(all->kv_bytes, 32 * pool->kv_bytes);
     assert_int_equal(all->total_bytes - pool->total_bytes, all->kv_bytes - pool->kv_bytes);
-    run_fit_free(all);
-    run_fit_free(pool);
+    run_placement_free(all);
+    run_placement_free(pool);
     gguf_close(g);
 }
 

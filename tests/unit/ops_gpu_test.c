@@ -7,7 +7,7 @@
 #include "acts.h"
 #include "base/rng.h"
 #include "golden.h"
-#include "model/place.h"
+#include "model/placement.h"
 #include "ops/ops.h"
 #include "part.h"
 #include "quant/quant.h"
@@ -245,31 +245,31 @@ static void row_bytes(void **state)
 
 enum { LAYERS = 16, EXPERTS = 64 };
 struct split {
-    struct model_place place;
-    bool               here[LAYERS * EXPERTS];
-    int                n_here[LAYERS];
+    struct model_experts experts;
+    bool                 here[LAYERS * EXPERTS];
+    int                  n_here[LAYERS];
 };
 
 /* In turns layers with no experts on the device, a third of them, all, and all but one. */
-static const struct model_place *split_of(struct split *s, const struct gguf *g)
+static const struct model_experts *split_of(struct split *s, const struct gguf *g)
 {
     struct model *m = NULL;
     struct err e = { 0 };
 
-    if (model_open(&m, g, &(struct model_opts){ .device = "cpu", .sketch = true }, &e))
+    if (model_open(&m, g, &(struct model_opts){ .device = "cpu", .placement.dry_run = true }, &e))
         fail_msg("%s", e.msg);
-    *s = (struct split){ .place = { .n_layer = model_info(m)->n_layer, .n_expert = model_n_expert(m), .here = s->here,
-                                    .n_here = s->n_here } };
+    *s = (struct split){ .experts = { .n_layer = model_info(m)->n_layer, .n_expert = model_n_expert(m), .here = s->here,
+                                      .n_here = s->n_here } };
     model_close(m);
-    assert_true(s->place.n_layer <= LAYERS && s->place.n_expert <= EXPERTS);
-    for (int l = 0; l < s->place.n_layer; l++)
-        for (int i = 0; i < s->place.n_expert; i++) {
+    assert_true(s->experts.n_layer <= LAYERS && s->experts.n_expert <= EXPERTS);
+    for (int l = 0; l < s->experts.n_layer; l++)
+        for (int i = 0; i < s->experts.n_expert; i++) {
             bool on = l % 4 == 0 ? false : l % 4 == 1 ? i % 3 == 1 : l % 4 == 2 || i != 5;
 
-            s->here[l * s->place.n_expert + i] = on;
+            s->here[l * s->experts.n_expert + i] = on;
             s->n_here[l] += on;
         }
-    return &s->place;
+    return &s->experts;
 }
 
 /* Logits of all rows of a model of true width: bytes the same in any chunks, close to the CPU's. */
@@ -294,7 +294,7 @@ static float *model_logits(const char *path, struct how how, const int32_t *ids,
     if (gguf_open(&g, path, &e))
         fail_msg("%s", e.msg);
     if (how.split)
-        mo.place = split_of(&split, g);
+        mo.placement.experts = split_of(&split, g);
     if (model_open(&m, g, &mo, &e) ||
         run_open(&r, m, &(struct run_opts){ .ctx_tokens = 1024, .rows_max = chunk, .kv_k = kv, .kv_v = kv }, &e))
         fail_msg("%s", e.msg);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fit.c - sketches of a model and its run, counted; experts placed in what is left. */
-#include "run/fit.h"
+/* placement.c - dry runs of a model and its run, counted; experts placed in what is left. */
+#include "run/placement.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,9 +28,9 @@ static int64_t held(const struct model *m)
     return (int64_t)dev_held(model_dev(m));
 }
 
-static void note_plan(struct run_fit *f, const struct model *m, const struct run *r)
+static void note_plan(struct run_placement *f, const struct model *m, const struct run *r)
 {
-    const struct plan *p = model_plan(m);
+    const struct arch_plan *p = model_plan(m);
 
     f->n_layer = p->n_layer;
     f->n_expert = p->moe.n_expert;
@@ -44,20 +44,20 @@ static void note_plan(struct run_fit *f, const struct model *m, const struct run
         f->expert_bytes[i] = model_expert_bytes(m, i);
 }
 
-/* Opens everything as a sketch with these experts there, and counts. */
-static enum err_code look(struct run_fit *f, const struct gguf *g, const struct run_fit_opts *o,
-                          const struct model_place *place, struct err *e)
+/* Opens everything as a dry run with these experts there, and counts. */
+static enum err_code look(struct run_placement *f, const struct gguf *g, const struct run_placement_opts *o,
+                          const struct model_experts *experts, struct err *e)
 {
     struct model_opts mo = o->model;
     struct model *m = NULL;
     struct run *r = NULL;
     enum err_code code;
 
-    mo.sketch = true;
-    mo.step_rows = f->step_rows;
-    mo.absent = o->absent;
-    mo.place = place;
-    mo.weight_bytes = 0;
+    mo.placement.dry_run = true;
+    mo.placement.step_rows = f->step_rows;
+    mo.placement.absent = o->absent;
+    mo.placement.experts = experts;
+    mo.placement.weight_bytes = 0;
     code = model_open(&m, g, &mo, e);
     if (code == ERR_OK) {
         int64_t weights = held(m), all, on_host = model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m));
@@ -84,25 +84,25 @@ static enum err_code look(struct run_fit *f, const struct gguf *g, const struct 
 }
 
 /* Chooses which experts go to the device when it has room for `room` bytes of them. */
-static enum err_code place(struct model_place **out, const struct run_fit *f, const uint64_t *uses, int64_t room,
-                           struct err *e)
+static enum err_code choose_experts(struct model_experts **out, const struct run_placement *f, const uint64_t *uses,
+                                    int64_t room, struct err *e)
 {
     enum { TENSORS = 3, ALIGN = 320 }; /* of a layer's experts; most that a device adds to each */
-    struct model_place_layer *layer = calloc((size_t)f->n_layer + 1, sizeof *layer);
+    struct model_experts_layer *layer = calloc((size_t)f->n_layer + 1, sizeof *layer);
     enum err_code code;
 
     if (layer == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     for (int i = 0; i < f->n_layer; i++)
         if (f->expert_bytes[i] > 0)
-            layer[i] = (struct model_place_layer){ f->expert_bytes[i], TENSORS * ALIGN };
-    code = model_place_make(out,
-                            &(struct model_place_in){ f->n_layer, f->n_expert, f->n_used, layer, uses, room }, e);
+            layer[i] = (struct model_experts_layer){ f->expert_bytes[i], TENSORS * ALIGN };
+    code = model_experts_place(out,
+                               &(struct model_experts_in){ f->n_layer, f->n_expert, f->n_used, layer, uses, room }, e);
     free(layer);
     return code;
 }
 
-static enum err_code too_small(const struct run_fit *f, struct err *e)
+static enum err_code too_small(const struct run_placement *f, struct err *e)
 {
     return err_set(e, ERR_LIMIT,
                    "%s: %.3f GB are too little: %s takes at least %.3f GB (weights %.3f GB, KV %.3f GB, state %.3f GB, "
@@ -115,20 +115,21 @@ static enum err_code too_small(const struct run_fit *f, struct err *e)
 }
 
 /* Replaces f's placement by one for `room` bytes of experts, and adds up what it takes. */
-static enum err_code try_room(struct run_fit *f, const struct gguf *g, const struct run_fit_opts *o, int64_t room,
-                              struct err *e)
+static enum err_code try_room(struct run_placement *f, const struct gguf *g, const struct run_placement_opts *o,
+                              int64_t room, struct err *e)
 {
-    struct model_place *p = NULL;
+    struct model_experts *p = NULL;
 
-    if (place(&p, f, o->uses, room, e))
+    if (choose_experts(&p, f, o->uses, room, e))
         return e->code;
-    model_place_free(f->place);
-    f->place = p;
+    model_experts_free(f->experts);
+    f->experts = p;
     return look(f, g, o, p, e);
 }
 
 /* Not all experts fit. */
-static enum err_code share(struct run_fit *f, const struct gguf *g, const struct run_fit_opts *o, struct err *e)
+static enum err_code share(struct run_placement *f, const struct gguf *g, const struct run_placement_opts *o,
+                           struct err *e)
 {
     int64_t room = f->weights.device[MODEL_EXPERTS] / 2; /* first some, to see what sharing takes */
 
@@ -147,9 +148,9 @@ static enum err_code share(struct run_fit *f, const struct gguf *g, const struct
 }
 
 /* The device's own facts: is it there, what does it take for itself, how much is left. */
-static enum err_code find_device(struct run_fit *f, const struct run_fit_opts *o, struct err *e)
+static enum err_code find_device(struct run_placement *f, const struct run_placement_opts *o, struct err *e)
 {
-    const struct dev_opts dev_opts = { .n_threads = 1, .sketch = true, .absent = o->absent };
+    const struct dev_opts dev_opts = { .n_threads = 1, .dry_run = true, .absent = o->absent };
     const char *name = o->model.device == NULL ? "cpu" : o->model.device;
     struct dev *d;
     struct dev_memory mem;
@@ -163,9 +164,9 @@ static enum err_code find_device(struct run_fit *f, const struct run_fit_opts *o
     f->is_host = dev_is_host(d);
     f->present = mem.present;
     f->own_scratch = !mem.estimate;
-    f->fixed_bytes = mem.fixed_bytes >= 0 ? mem.fixed_bytes : RUN_FIT_FIXED;
+    f->fixed_bytes = mem.fixed_bytes >= 0 ? mem.fixed_bytes : RUN_PLACEMENT_FIXED;
     if (f->budget_bytes == 0 && mem.free_bytes >= 0)
-        f->budget_bytes = f->fixed_bytes + mem.free_bytes - RUN_FIT_MARGIN;
+        f->budget_bytes = f->fixed_bytes + mem.free_bytes - RUN_PLACEMENT_MARGIN;
     else if (mem.free_bytes >= 0 && f->budget_bytes - f->fixed_bytes > mem.free_bytes)
         code = err_set(e, ERR_LIMIT, "%s: %.3f GB asked for, %.3f GB are free", dev_name(d),
                        (double)f->budget_bytes / 1e9, (double)(mem.free_bytes + f->fixed_bytes) / 1e9);
@@ -178,15 +179,16 @@ static bool leaves_enough(int64_t bytes)
 {
     int64_t left = memory_left("");
 
-    return left - bytes >= RUN_FIT_LEAVES && left - bytes >= left / 8;
+    return left - bytes >= RUN_PLACEMENT_LEAVES && left - bytes >= left / 8;
 }
 
 /* A plan with the types of keys and values that o has, or defaults. */
-static enum err_code plan_with(struct run_fit *f, const struct gguf *g, const struct run_fit_opts *o, struct err *e)
+static enum err_code plan_with(struct run_placement *f, const struct gguf *g, const struct run_placement_opts *o,
+                               struct err *e)
 {
-    model_place_free(f->place);
-    f->place = NULL;
-    f->step_rows = RUN_FIT_ROWS;
+    model_experts_free(f->experts);
+    f->experts = NULL;
+    f->step_rows = RUN_PLACEMENT_ROWS;
     if (look(f, g, o, NULL, e))
         return e->code;
     if (f->budget_bytes != 0 && f->total_bytes > f->budget_bytes) { /* smaller steps before fewer experts */
@@ -198,7 +200,7 @@ static enum err_code plan_with(struct run_fit *f, const struct gguf *g, const st
 }
 
 /* The first types of keys and values with which there is a plan. */
-static enum err_code plan_kv(struct run_fit *f, const struct gguf *g, struct run_fit_opts o, struct err *e)
+static enum err_code plan_kv(struct run_placement *f, const struct gguf *g, struct run_placement_opts o, struct err *e)
 {
     static const char *const smaller[][2] = { { "q8_0", "q8_0" }, { "q8_0", "q4_0" } };
     bool given = o.run.kv_k != NULL || o.run.kv_v != NULL;
@@ -213,15 +215,16 @@ static enum err_code plan_kv(struct run_fit *f, const struct gguf *g, struct run
     return code;
 }
 
-enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const struct run_fit_opts *o, struct err *e)
+enum err_code run_placement_make(struct run_placement **out, const struct gguf *g, const struct run_placement_opts *o,
+                                 struct err *e)
 {
-    struct run_fit *f = calloc(1, sizeof *f);
+    struct run_placement *f = calloc(1, sizeof *f);
     enum err_code code;
 
     if (f != NULL)
         f->expert_bytes = calloc(ARCH_LAYERS_MAX, sizeof *f->expert_bytes);
     if (f == NULL || f->expert_bytes == NULL) {
-        run_fit_free(f);
+        run_placement_free(f);
         return err_set(e, ERR_NOMEM, "out of memory");
     }
     code = find_device(f, o, e);
@@ -230,42 +233,43 @@ enum err_code run_fit_make(struct run_fit **out, const struct gguf *g, const str
     for (int64_t i = 0; o->uses != NULL && i < (int64_t)f->n_layer * f->n_expert; i++)
         f->measured |= o->uses[i] > 0;
     if (code != ERR_OK) {
-        run_fit_free(f);
+        run_placement_free(f);
         return code;
     }
-    if (f->place != NULL && !f->is_host && leaves_enough(f->weights.host[MODEL_EXPERTS]))
+    if (f->experts != NULL && !f->is_host && leaves_enough(f->weights.host[MODEL_EXPERTS]))
         f->weights.copied = f->weights.host[MODEL_EXPERTS];
     *out = f;
     return ERR_OK;
 }
 
-/* What RUN_FIT_TOKENS random tokens use, or nearly, added to uses. */
+/* What RUN_PLACEMENT_TOKENS random tokens use, or nearly, added to uses. */
 static enum err_code count_uses(uint64_t *uses, struct model *m, struct err *e)
 {
-    const struct run_opts ro = { .ctx_tokens = RUN_FIT_TOKENS, .rows_max = RUN_FIT_TOKENS };
-    int32_t token[RUN_FIT_TOKENS];
+    const struct run_opts ro = { .ctx_tokens = RUN_PLACEMENT_TOKENS, .rows_max = RUN_PLACEMENT_TOKENS };
+    int32_t token[RUN_PLACEMENT_TOKENS];
     struct run *r;
     enum err_code code;
 
     if (run_open(&r, m, &ro, e))
         return e->code;
-    for (int i = 0; i < RUN_FIT_TOKENS; i++)
+    for (int i = 0; i < RUN_PLACEMENT_TOKENS; i++)
         token[i] = (int32_t)(rng_unit(1, 0, (uint64_t)i) * model_info(m)->n_vocab);
-    code = run_feed(r, 0, token, RUN_FIT_TOKENS, 0, NULL, NULL, NULL, e);
+    code = run_feed(r, 0, token, RUN_PLACEMENT_TOKENS, 0, NULL, NULL, NULL, e);
     if (code == ERR_OK)
         model_uses(m, uses);
     run_close(r);
     return code;
 }
 
-enum err_code run_fit_measure(struct run_fit *f, const struct gguf *g, int n_threads, struct err *e)
+enum err_code run_placement_measure(struct run_placement *f, const struct gguf *g, int n_threads, struct err *e)
 {
-    const struct model_opts mo = { .device = "cpu", .n_threads = n_threads, .count_sets = RUN_FIT_SETS };
+    const struct model_opts mo = { .device = "cpu", .n_threads = n_threads,
+                                   .placement.count_sets = RUN_PLACEMENT_SETS };
     uint64_t *uses;
     struct model *m;
     enum err_code code;
 
-    if (f->place == NULL || f->measured)
+    if (f->experts == NULL || f->measured)
         return ERR_OK;
     uses = calloc((size_t)f->n_layer * (size_t)f->n_expert + 1, sizeof *uses);
     if (uses == NULL)
@@ -276,30 +280,30 @@ enum err_code run_fit_measure(struct run_fit *f, const struct gguf *g, int n_thr
         model_close(m);
     }
     if (code == ERR_OK)
-        code = model_place_choose(f->place, f->n_used, uses, e);
+        code = model_experts_choose(f->experts, f->n_used, uses, e);
     f->measured = code == ERR_OK;
     free(uses);
     return code;
 }
 
-void run_fit_free(struct run_fit *f)
+void run_placement_free(struct run_placement *f)
 {
     if (f == NULL)
         return;
-    model_place_free(f->place);
+    model_experts_free(f->experts);
     free(f->expert_bytes);
     free(f);
 }
 
-void run_fit_apply(const struct run_fit *f, struct model_opts *o)
+void run_placement_apply(const struct run_placement *f, struct model_opts *o)
 {
-    o->place = f->place;
-    o->weight_bytes = sum(f->weights.device, MODEL_N_CLASSES);
-    o->step_rows = f->step_rows;
-    o->copy_weights |= !f->is_host && f->weights.copied > 0;
+    o->placement.experts = f->experts;
+    o->placement.weight_bytes = sum(f->weights.device, MODEL_N_CLASSES);
+    o->placement.step_rows = f->step_rows;
+    o->placement.copy_weights |= !f->is_host && f->weights.copied > 0;
 }
 
-void run_fit_apply_run(const struct run_fit *f, struct run_opts *o)
+void run_placement_apply_run(const struct run_placement *f, struct run_opts *o)
 {
     if (o->kv_k != NULL || o->kv_v != NULL)
         return;

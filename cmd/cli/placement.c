@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fit.c - a plan for a device's memory, as text and JSON.                   room: cmd (cli_) */
-#include "cli/fit.h"
+/* placement.c - a plan for a device's memory, as text and JSON.                   room: cmd (cli_) */
+#include "cli/placement.h"
 
 #include <inttypes.h>
 #include <unistd.h>
 
-#include "run/fit.h"
+#include "run/placement.h"
 
 /* ---- as text ---- */
 
@@ -33,7 +33,7 @@ static int64_t sum(const int64_t v[MODEL_N_CLASSES])
 }
 
 struct writer {
-    cli_fit_line *line;
+    cli_placement_line *line;
     void         *ctx;
 };
 
@@ -54,23 +54,23 @@ static int64_t host_memory(void)
     return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
 }
 
-static bool fits_host(const struct run_fit *f)
+static bool fits_host(const struct run_placement *f)
 {
     return f->weights.host[MODEL_EXPERTS] + f->host_scratch_bytes < host_memory();
 }
 
-static int here(const struct run_fit *f, int layer)
+static int here(const struct run_placement *f, int layer)
 {
-    return f->expert_bytes[layer] == 0 ? 0 : f->place == NULL ? f->n_expert : f->place->n_here[layer];
+    return f->expert_bytes[layer] == 0 ? 0 : f->experts == NULL ? f->n_expert : f->experts->n_here[layer];
 }
 
-static bool alike(const struct run_fit *f, int a, int b)
+static bool alike(const struct run_placement *f, int a, int b)
 {
     return (f->expert_bytes[a] == 0) == (f->expert_bytes[b] == 0) && here(f, a) == here(f, b);
 }
 
 /* Layers with experts, those that are alike and follow each other in one line. */
-static void put_experts(const struct run_fit *f, const struct writer *w)
+static void put_experts(const struct run_placement *f, const struct writer *w)
 {
     double uses = 0, all = 0;
 
@@ -84,18 +84,18 @@ static void put_experts(const struct run_fit *f, const struct writer *w)
         snprintf(range, sizeof range, j - i > 1 ? "layers %d to %d" : "layer %d", i, j - 1);
         put(w, "  experts of %s: %d of %d on the device", range, here(f, i), f->n_expert);
         all += (double)(j - i) * f->n_used;
-        for (int k = i; k < j && f->place != NULL; k++)
-            uses += f->place->host_uses[k];
+        for (int k = i; k < j && f->experts != NULL; k++)
+            uses += f->experts->host_uses[k];
     }
-    if (f->place == NULL)
+    if (f->experts == NULL)
         return;
     put(w, "  of %g uses of experts for each token %.3g are expected on the host%s", all, uses,
         f->measured ? "" : ", fewer once the most used are kept");
     if (!f->measured)
-        put(w, "  which experts: those used most by %d tokens, measured before they are loaded", RUN_FIT_TOKENS);
+        put(w, "  which experts: those used most by %d tokens, measured before they are loaded", RUN_PLACEMENT_TOKENS);
 }
 
-static void put_weights(const struct run_fit *f, const struct writer *w)
+static void put_weights(const struct run_placement *f, const struct writer *w)
 {
     for (int i = 0; i < MODEL_N_CLASSES; i++) {
         const char *name = model_class_name((enum model_class)i);
@@ -110,13 +110,13 @@ static void put_weights(const struct run_fit *f, const struct writer *w)
     }
 }
 
-static void put_copied(const struct run_fit *f, const struct writer *w)
+static void put_copied(const struct run_placement *f, const struct writer *w)
 {
     if (f->weights.copied > 0)
         put(w, "  copied         %s of weights, to memory of the CPU's own", amount(f->weights.copied).text);
 }
 
-void cli_fit_text(const struct run_fit *f, cli_fit_line *line, void *ctx)
+void cli_placement_text(const struct run_placement *f, cli_placement_line *line, void *ctx)
 {
     const struct writer w = { line, ctx };
 
@@ -144,7 +144,7 @@ void cli_fit_text(const struct run_fit *f, cli_fit_line *line, void *ctx)
         put(&w, "  %-14s %s, context and code%s", "the device", amount(f->fixed_bytes).text,
             f->present ? "" : ": an allowance");
     put(&w, "  %-14s %s", "all", amount(f->total_bytes).text);
-    if (f->place != NULL)
+    if (f->experts != NULL)
         put(&w, "  the host       %s of experts, %s scratch%s",
             amount(f->weights.host[MODEL_EXPERTS]).text, amount(f->host_scratch_bytes).text,
             fits_host(f) ? "" : ": MORE than the memory of this machine");
@@ -166,21 +166,21 @@ static json_t *by_class(const int64_t v[MODEL_N_CLASSES])
     return o;
 }
 
-static bool add_ids(json_t *list, const struct run_fit *f, int layer)
+static bool add_ids(json_t *list, const struct run_placement *f, int layer)
 {
     for (int i = 0; i < f->n_expert && list != NULL; i++)
-        if (f->place->here[(int64_t)layer * f->n_expert + i] && json_array_append_new(list, json_integer(i)) != 0)
+        if (f->experts->here[(int64_t)layer * f->n_expert + i] && json_array_append_new(list, json_integer(i)) != 0)
             return false;
     return list != NULL;
 }
 
-static json_t *layer_json(const struct run_fit *f, int i)
+static json_t *layer_json(const struct run_placement *f, int i)
 {
     json_t *o = json_pack("{s:i, s:I, s:i, s:f}", "layer", i, "expert_bytes", (json_int_t)f->expert_bytes[i],
                           "device_experts", here(f, i), "host_uses",
-                          f->place == NULL ? 0.0 : f->place->host_uses[i]);
+                          f->experts == NULL ? 0.0 : f->experts->host_uses[i]);
 
-    if (o != NULL && f->place != NULL && f->measured && here(f, i) > 0 && here(f, i) < f->n_expert) {
+    if (o != NULL && f->experts != NULL && f->measured && here(f, i) > 0 && here(f, i) < f->n_expert) {
         json_t *ids = json_array();
 
         if (!add_ids(ids, f, i) || !cli_json_set(o, "device_expert_ids", json_incref(ids))) {
@@ -192,7 +192,7 @@ static json_t *layer_json(const struct run_fit *f, int i)
     return o;
 }
 
-static json_t *layers_json(const struct run_fit *f)
+static json_t *layers_json(const struct run_placement *f)
 {
     json_t *list = json_array();
 
@@ -204,7 +204,7 @@ static json_t *layers_json(const struct run_fit *f)
     return list;
 }
 
-json_t *cli_fit_json(const struct run_fit *f)
+json_t *cli_placement_json(const struct run_placement *f)
 {
     const struct {
         const char *key;
@@ -253,16 +253,16 @@ static void to_note(void *ctx, const char *line)
     cli_note("%s", line);
 }
 
-enum err_code cli_fit_print(const struct run_fit *f, bool json, struct err *e)
+enum err_code cli_placement_print(const struct run_placement *f, bool json, struct err *e)
 {
     if (json)
-        return cli_json_line(cli_fit_json(f), e);
-    cli_fit_text(f, to_stdout, NULL);
+        return cli_json_line(cli_placement_json(f), e);
+    cli_placement_text(f, to_stdout, NULL);
     return cli_flush_stdout(e);
 }
 
-void cli_fit_note(const struct run_fit *f)
+void cli_placement_note(const struct run_placement *f)
 {
     if (f != NULL)
-        cli_fit_text(f, to_note, NULL);
+        cli_placement_text(f, to_note, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* place.c - the order in which experts leave the device. */
-#include "model/place.h"
+/* placement.c - the order in which experts leave the device. */
+#include "model/placement.h"
 
 #include <stdlib.h>
 
@@ -45,7 +45,7 @@ static void sort_layer(struct leaving *v, int n, int n_used, const uint64_t *use
 }
 
 /* Uses of every expert of a layer for each token, and their prices. */
-static void price_layer(struct leaving *v, const struct model_place_in *in, int layer)
+static void price_layer(struct leaving *v, const struct model_experts_in *in, int layer)
 {
     double before = 0;
 
@@ -57,14 +57,14 @@ static void price_layer(struct leaving *v, const struct model_place_in *in, int 
     }
 }
 
-static int64_t layer_bytes(const struct model_place_layer *l, int n_here)
+static int64_t layer_bytes(const struct model_experts_layer *l, int n_here)
 {
     return n_here == 0 ? 0 : l->more_bytes + n_here * l->expert_bytes;
 }
 
-static void take_out(struct model_place *p, const struct model_place_in *in, const struct leaving *v)
+static void take_out(struct model_experts *p, const struct model_experts_in *in, const struct leaving *v)
 {
-    const struct model_place_layer *l = &in->layer[v->layer];
+    const struct model_experts_layer *l = &in->layer[v->layer];
     int *n = &p->n_here[v->layer];
 
     p->device_bytes -= layer_bytes(l, *n) - layer_bytes(l, *n - 1);
@@ -73,20 +73,20 @@ static void take_out(struct model_place *p, const struct model_place_in *in, con
     p->host_uses[v->layer] += v->uses;
 }
 
-enum err_code model_place_make(struct model_place **out, const struct model_place_in *in, struct err *e)
+enum err_code model_experts_place(struct model_experts **out, const struct model_experts_in *in, struct err *e)
 {
     size_t n = (size_t)in->n_layer * (size_t)in->n_expert, n_left = 0;
-    struct model_place *p = calloc(1, sizeof *p);
+    struct model_experts *p = calloc(1, sizeof *p);
     struct leaving *v = calloc(n + 1, sizeof *v);
 
     if (p != NULL) {
-        *p = (struct model_place){ in->n_layer, in->n_expert, 0, calloc(n + 1, sizeof *p->here),
+        *p = (struct model_experts){ in->n_layer, in->n_expert, 0, calloc(n + 1, sizeof *p->here),
                                    calloc((size_t)in->n_layer + 1, sizeof *p->n_here),
                                    calloc((size_t)in->n_layer + 1, sizeof *p->host_uses) };
     }
     if (p == NULL || v == NULL || p->here == NULL || p->n_here == NULL || p->host_uses == NULL) {
         free(v);
-        model_place_free(p);
+        model_experts_free(p);
         return err_set(e, ERR_NOMEM, "out of memory");
     }
     for (int i = 0; i < in->n_layer; i++) {
@@ -107,7 +107,7 @@ enum err_code model_place_make(struct model_place **out, const struct model_plac
     return ERR_OK;
 }
 
-enum err_code model_place_choose(struct model_place *p, int n_used, const uint64_t *uses, struct err *e)
+enum err_code model_experts_choose(struct model_experts *p, int n_used, const uint64_t *uses, struct err *e)
 {
     struct leaving *v = calloc((size_t)p->n_expert + 1, sizeof *v);
 
@@ -129,7 +129,7 @@ enum err_code model_place_choose(struct model_place *p, int n_used, const uint64
     return ERR_OK;
 }
 
-void model_place_free(struct model_place *p)
+void model_experts_free(struct model_experts *p)
 {
     if (p == NULL)
         return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* place.h - which routed experts lie on a device that has no room for all.          room: model
+/* placement.h - what of a model lies where; which routed experts, on a device that has no room for all.   room: model
  *
  * Everything else must be there. An expert that stays on the host costs its uses, but while a layer's device computes
  * the experts it has, the host computes some for nothing; the more of a layer's uses are on the host, the more of a use
@@ -8,15 +8,33 @@
  * the experts of a layer from the least used to the most, one of u uses for each token costs u (MODEL_FREE + the uses
  * of those before it), divided by its bytes. Among equals the last layer goes first, and the highest number in it.
  * Without measured uses all are alike, so they leave in turns, one of each layer. */
-#ifndef MODEL_PLACE_H
-#define MODEL_PLACE_H
+#ifndef MODEL_PLACEMENT_H
+#define MODEL_PLACEMENT_H
 #include "base/base.h"
 
 /* In uses of an expert. What a layer's first use on the host costs, beside what each use before another adds to that
  * one's price: little, as long as it is done before the device's own. */
 #define MODEL_FREE 0.25
 
-struct model_place {
+/* How a model is opened. run/placement.h makes one that fits a device. */
+struct model_experts;
+struct model_placement {
+    /* Routed experts that are not here stay where the file is mapped; the CPU computes them. NULL: all are. */
+    const struct model_experts *experts;
+    int64_t weight_bytes; /* of memory on the device, from a dry run; 0: not known */
+    int     step_rows;    /* rows in one step on a GPU, for runs that do not say; 0: run.h's */
+    /* What the CPU computes with is copied, as the model is opened, from the file's mapping to memory of its own, which
+     * it may read faster; so much must be free (ERR_NOMEM), and no other process shares it. A matrix of which only rows
+     * are read stays. */
+    bool    copy_weights;
+    bool    as_stored;    /* the copy too; else its rows are laid out where that is faster */
+    bool    dry_run, absent; /* dev_opts: to learn what the model takes, not to run */
+    /* What model_uses() counts for each row. 0: nothing; 1: the k experts that it uses; n: the k first in the router's
+     * order, and again the 2k first, up to the n k first, so that few rows show, too, which experts are used least. */
+    int     count_sets;
+};
+
+struct model_experts {
     int     n_layer, n_expert;
     int64_t device_bytes;  /* of the experts that are there */
     bool   *here;          /* [n_layer][n_expert] */
@@ -25,18 +43,19 @@ struct model_place {
 };
 
 /* Bytes of a layer on the device: those of the experts there, and `more` when there is one. */
-struct model_place_layer {
+struct model_experts_layer {
     int64_t expert_bytes;  /* 0: the layer has no routed experts */
     int64_t more_bytes;
 };
-struct model_place_in {
+struct model_experts_in {
     int     n_layer, n_expert, n_used;
-    const struct model_place_layer *layer; /* [n_layer] */
+    const struct model_experts_layer *layer; /* [n_layer] */
     const uint64_t *uses;                  /* [n_layer][n_expert] measured; NULL: none */
     int64_t room_bytes;                    /* for experts; below 0: as 0 */
 };
-MUST_CHECK enum err_code model_place_make(struct model_place **out, const struct model_place_in *in, struct err *e);
+MUST_CHECK enum err_code model_experts_place(struct model_experts **out, const struct model_experts_in *in,
+                                             struct err *e);
 /* As many of each layer as before, but those with the most uses, which are not NULL. */
-MUST_CHECK enum err_code model_place_choose(struct model_place *p, int n_used, const uint64_t *uses, struct err *e);
-void model_place_free(struct model_place *p); /* NULL is allowed */
+MUST_CHECK enum err_code model_experts_choose(struct model_experts *p, int n_used, const uint64_t *uses, struct err *e);
+void model_experts_free(struct model_experts *p); /* NULL is allowed */
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.c - uses of experts as a JSON object.                             room: cmd (cli_) */
-#include "cli/profile.h"
+/* uses.c - uses of experts as a JSON object.                             room: cmd (cli_) */
+#include "cli/uses.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static enum err_code take(uint64_t *uses, const json_t *o, const char *path, int
     return ERR_OK;
 }
 
-enum err_code cli_profile_read(uint64_t **uses, const char *path, uint64_t fingerprint, int n_layer, int n_expert,
+enum err_code cli_uses_read(uint64_t **uses, const char *path, uint64_t fingerprint, int n_layer, int n_expert,
                                struct err *e)
 {
     char          print[32];
@@ -108,7 +108,7 @@ static json_t *profile_of(const uint64_t *uses, uint64_t fingerprint, const stru
     return NULL;
 }
 
-enum err_code cli_profile_write(const char *path, uint64_t fingerprint, const uint64_t *had, const struct model *m,
+enum err_code cli_uses_write(const char *path, uint64_t fingerprint, const uint64_t *had, const struct model *m,
                                 struct err *e)
 {
     size_t         n = (size_t)model_n_expert(m) * (size_t)model_info(m)->n_layer;

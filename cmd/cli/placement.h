@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* placement.h - a plan for a device's memory (run/placement.h), printed.                room: cmd (cli_) */
+#ifndef CLI_PLACEMENT_H
+#define CLI_PLACEMENT_H
+#include "cli/cli.h"
+
+struct run_placement;
+
+/* The plan in lines of text, for --plan and -v. */
+typedef void cli_placement_line(void *ctx, const char *line);
+void    cli_placement_text(const struct run_placement *f, cli_placement_line *line, void *ctx);
+json_t *cli_placement_json(const struct run_placement *f); /* NULL when memory is out */
+/* Prints the plan to stdout. */
+MUST_CHECK enum err_code cli_placement_print(const struct run_placement *f, bool json, struct err *e);
+void cli_placement_note(const struct run_placement *f); /* with -v; NULL: nothing was planned */
+#endif
