@@ -257,16 +257,17 @@ static bool comes_whole(void)
     return o.session != NULL && !o.interactive && (o.messages != NULL || o.tokens != NULL);
 }
 
-static bool reading; /* a prompt that nothing is kept of when it is given up */
+static bool may_give_up; /* the step at hand */
 
 static bool give_up(void)
 {
-    return reading && cli_interrupted();
+    return may_give_up && cli_interrupted();
 }
 
 static struct run_opts run_options(struct opened *s, bool plain)
 {
-    struct run_opts ro = { .n_seq = 1, .ctx_tokens = choose_ctx(s), .rows_max = o.model.chunk, .stop = give_up };
+    struct run_opts ro = { .n_seq = 1, .ctx_tokens = choose_ctx(s), .rows_max = o.model.chunk, .stop = give_up,
+                           .stop_keeps = true };
 
     if (plain && !o.interactive && s->prompt.n > 0 && s->prompt.n < (o.model.chunk > 0 ? o.model.chunk : CHUNK_LEAST))
         ro.rows_max = (int)s->prompt.n;
@@ -541,15 +542,10 @@ enum err_code cli_run_generate(struct opened *s, struct err *e)
     while (gen_busy(s->gen)) {
         if (cli_interrupted() || s->lost.code != ERR_OK)
             gen_cancel(s->gen, s->request);
-        reading = !s->read && o.session == NULL && !o.interactive;
-        if (gen_step(s->gen, e)) {
-            if (e->code != ERR_CANCEL)
-                return e->code;
-            *e = (struct err){ 0 };
-            if (show_end(s, &(struct gen_event){ .kind = GEN_END, .end = GEN_CANCELLED }, e))
-                return e->code;
-            break;
-        }
+        /* Of an answer that goes on later the token at hand is worth its end. */
+        may_give_up = !s->read || (o.session == NULL && !o.interactive);
+        if (gen_step(s->gen, e))
+            return e->code;
         while (gen_next(s->gen, &ev)) {
             if (show_or_lose(s, &ev, e))
                 return e->code;

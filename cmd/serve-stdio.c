@@ -141,6 +141,7 @@ static enum err_code open_all(struct server *s, struct err *e)
     ro.checkpoint_bytes = o.checkpoint_bytes >= 0 ? o.checkpoint_bytes : 64 << 20;
     ro.tap_layers = &last;
     ro.n_taps = 1;
+    ro.stop = o.batch != NULL || o.mcp ? cli_interrupted : NULL; /* the others answer what was asked */
     if (cli_guess_open(&s->draft, &guess, &s->open, &ro, s->taps, e) || cli_open_run(&s->run, &s->open, &ro, e) ||
         (s->draft != NULL && draft_attach(s->draft, s->run, e)) ||
         gen_open(&s->gen, &(struct gen_opts){ .run = s->run, .text = s->open.text,

@@ -114,6 +114,7 @@ enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts r
     bool planned = b->open.placement != NULL;
     const char *k, *v;
 
+    ro.stop = cli_interrupted;
     if (cli_open_plan(&b->open, &ro, e))
         return e->code;
     if (b->o->verbose && b->open.placement != NULL && !planned)

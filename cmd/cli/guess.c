@@ -20,7 +20,7 @@ static enum err_code open_draft(struct draft **out, const struct cli_guess *g, c
 {
     const char *names[DRAFT_OPEN_MAX + 2];
     struct draft_opts d = { .model = x->model, .gguf = x->gguf, .names = names, .n_max = g->max > 0 ? g->max : 0,
-                            .n_threads = x->o.n_threads, .tables = g->tables };
+                            .n_threads = x->o.n_threads, .tables = g->tables, .stop = cli_interrupted };
 
     for (size_t i = 0; i < g->names->n && d.n_names <= DRAFT_OPEN_MAX; i++)
         if (strcmp(g->names->v[i], "off") != 0)

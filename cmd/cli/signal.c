@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* signal.c - interrupts, requests for status, files cut while mapped.      room: cmd (cli_) */
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 #include "cli/cli.h"
 
-static volatile sig_atomic_t interrupted; /* the signal's number */
+static atomic_int interrupted; /* the signal's number; threads that compute ask for it, too */
 static volatile sig_atomic_t asked_to_end; /* by SIGINT, SIGTERM or SIGHUP, */
 static volatile sig_atomic_t next_kills;   /* after which any of them kills */
 static volatile sig_atomic_t status_asked;

@@ -140,7 +140,7 @@ static enum err_code walk(const struct build_options *o, struct cli_opened *x, c
     s->window_n = calloc((size_t)n + 1, sizeof *s->window_n);
     if (s->window_gain == NULL || s->window_n == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    code = cli_open_run(&run, x, &(struct run_opts){ .ctx_tokens = ctx, .rows_max = o->model.chunk }, e);
+    code = cli_open_run(&run, x, &(struct run_opts){ .ctx_tokens = ctx, .rows_max = o->model.chunk, .stop = cli_interrupted }, e);
     if (code == ERR_OK)
         code = eval_windows(run, t->v, t->n, &w, add, s, &progress, e);
     cli_progress_end();

@@ -168,7 +168,7 @@ static void attend(const struct attn *t, struct piece *p, int n_rows)
     const struct op_kv *kv = t->kv;
     int64_t end = p->first + n_rows;
 
-    for (int64_t p0 = 0; p0 < end; p0 += OP_KV_PAGE) {
+    for (int64_t p0 = 0; p0 < end && !cpu_stopped(t->c); p0 += OP_KV_PAGE) {
         int n = end - p0 < OP_KV_PAGE ? (int)(end - p0) : OP_KV_PAGE, step = panel_step(kv->type_k);
         int q0 = p0 > p->first ? (int)(p0 - p->first) * t->heads : 0; /* rows before see nothing of it */
 
@@ -183,7 +183,7 @@ static void attend(const struct attn *t, struct piece *p, int n_rows)
         sum_values(t, p, p0, q0, n);
     }
     for (int j = 0; j < p->n; j++)
-        t->c->kern->scale(p->y[j], p->o[j], NULL, 1.0f / p->l[j], kv->dim_v);
+        t->c->kern->scale(p->y[j], p->o[j], NULL, p->l[j] > 0 ? 1.0f / p->l[j] : 0, kv->dim_v);
 }
 
 /* Rows row .. row + n_rows - 1 of sequence s; part: which query heads of KV head h. */

@@ -51,7 +51,26 @@ static struct dev_memory memory(void *ctx)
 
 static void begin(void *ctx)
 {
-    (void)ctx;
+    ((struct cpu *)ctx)->stopped = false;
+}
+
+static void may_stop(void *ctx, bool (*stop)(void))
+{
+    ((struct cpu *)ctx)->stop = stop;
+}
+
+bool cpu_stopped(const struct cpu *c)
+{
+    if (c->stop == NULL)
+        return false;
+    if (!c->stopped && c->stop())
+        ((struct cpu *)(uintptr_t)c)->stopped = true;
+    return c->stopped;
+}
+
+static bool stopped(void *ctx)
+{
+    return cpu_stopped(ctx);
 }
 
 static void awake(void *ctx, bool on)
@@ -114,7 +133,7 @@ static const struct dev_table table = {
     .route_need = cpu_route_need, .scan_need = cpu_scan_need, .adapt_need = cpu_adapt_need, .top_need = cpu_top_need,
     .weights = weights, .weights_some = weights_some, .weights_copy = cpu_weights_copy,
     .reserve_weights = reserve_weights,
-    .held = held, .memory = memory, .is_host = true, .begin = begin, .awake = awake, .end = end,
+    .held = held, .memory = memory, .is_host = true, .begin = begin, .awake = awake, .may_stop = may_stop, .stopped = stopped, .end = end,
     .alloc = alloc, .free = release, .zero = zero, .copy = copy, .close = close_cpu, .simd = simd,
     .threads = threads, .read_speed = cpu_read_speed,
 };

@@ -6,6 +6,7 @@
  */
 #ifndef CPU_CPU_H
 #define CPU_CPU_H
+#include <stdatomic.h>
 #include "base/pool.h"
 #include "base/softmax.h"
 #include "cpu/acts8.h"
@@ -31,10 +32,15 @@ struct cpu {
     enum quant_acts_type      acts;
     cpu_round_fn           *round;
     size_t                    held; /* dev_held() */
+    bool                    (*stop)(void); /* dev_may_stop() */
+    atomic_bool               stopped;
     bool                      dry_run;/* dev_opts */
     struct cpu_copy          *copies; /* of weights */
     const struct softmax_kernels *soft;
 };
+
+/* Whether the step was given up: what takes long asks now and then, and then only makes sure that numbers are finite. */
+bool cpu_stopped(const struct cpu *c);
 
 /* Row r of float rows. */
 static inline float *cpu_row(struct tensor t, int64_t r)

@@ -192,7 +192,7 @@ static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w
     rows_ints(c, v, at + n - 1, rows, buf);
 }
 
-void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
+static void product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
                  float *buf)
 {
     int64_t k = w.ne[0];
@@ -208,6 +208,31 @@ void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_
 
         for (int j = 0; j < v.n; j += block)
             c->kern->dots(v.y + j, r, wr, k, rows, v.x + j, v.n - j < block ? v.n - j : block, k);
+    }
+}
+
+/* Rows of a matrix between two questions whether to go on: some milliseconds. */
+static int64_t rows_between(const struct cpu *c, const struct cpu_rows *v, int64_t k, int64_t n)
+{
+    enum { ROWS = CPU_INT_PANEL, PRODUCTS = 1 << 28 };
+    int64_t most = PRODUCTS / (k * v->n + 1) / ROWS * ROWS;
+
+    return c->stop == NULL ? n : most < ROWS ? ROWS : most;
+}
+
+void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
+                 float *buf)
+{
+    int64_t most = rows_between(c, &v, w.ne[0], n);
+
+    for (int64_t i = 0; i < n; i += most) {
+        int64_t m = n - i < most ? n - i : most;
+
+        if (!cpu_stopped(c))
+            product(c, v, w, e, at + i, m, buf);
+        else
+            for (int j = 0; j < v.n; j++)
+                memset(v.y[j] + at + i, 0, (size_t)m * sizeof(float));
     }
 }
 

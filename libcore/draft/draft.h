@@ -41,6 +41,7 @@ struct draft_opts {
     bool               always;    /* in every step all that the first drafter with any has */
     const char        *device;    /* of a small model; NULL: "cpu" */
     int                n_threads; /* of it */
+    bool             (*stop)(void); /* NULL, or asked while it reads (run_opts.stop). True: it guesses nothing */
 };
 
 /* ERR_ARG: an unknown name; ERR_UNSUPPORTED, ERR_FORMAT: the drafter does not fit the model: the

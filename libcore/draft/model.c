@@ -12,6 +12,7 @@ struct small {
     struct model            *model;
     struct run              *run;
     const struct draft_text *text;  /* [n_seq] */
+    bool                   (*stop)(void); /* draft_opts.stop */
     int32_t                  n_vocab; /* of the large model */
     struct run_row          *row;   /* [n_seq] */
     struct logits_want      *want;  /* [n_seq] */
@@ -29,6 +30,7 @@ static enum err_code open_small(void **out, const struct draft_source *s, struct
         return e->code;
     }
     m->n_vocab = model_info(s->opts->model)->n_vocab;
+    m->stop = s->opts->stop;
     *out = m;
     return ERR_OK;
 }
@@ -50,7 +52,8 @@ static enum err_code attach(void *of, const struct draft_env *env, struct err *e
     const struct run_opts ro = { .ctx_tokens = run_ctx(env->run) + GEN_DRAFT_MAX,
                                  .n_seq = run_n_seq(env->run),
                                  .undo_tokens = 2 * GEN_DRAFT_MAX,
-                                 .logits_max = run_n_seq(env->run) };
+                                 .logits_max = run_n_seq(env->run),
+                                 .stop = m->stop };
 
     m->text = env->text;
     m->row = calloc((size_t)ro.n_seq, sizeof *m->row);
@@ -148,11 +151,14 @@ static enum err_code guess(void *of, struct draft_ask *ask, int n, bool *late, s
     int n_row = n;
 
     *late = false;
-    if (catch_up(m, ask, n, late, e) != ERR_OK)
-        return e->code;
-    for (int depth = 0; n_row > 0 && depth < GEN_DRAFT_MAX; depth++)
-        if (deeper(m, ask, n, depth, &n_row, e) != ERR_OK)
-            return e->code;
+    enum err_code code = catch_up(m, ask, n, late, e);
+    for (int depth = 0; code == ERR_OK && n_row > 0 && depth < GEN_DRAFT_MAX; depth++)
+        code = deeper(m, ask, n, depth, &n_row, e);
+    if (code != ERR_CANCEL)
+        return code;
+    for (int i = 0; i < n; i++)
+        ask[i].n = 0;
+    *e = (struct err){ 0 };
     return ERR_OK;
 }
 

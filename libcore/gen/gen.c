@@ -330,6 +330,26 @@ static void fill_masks(void *g)
     gen_fill_masks(g);
 }
 
+/* The run was told to stop within a step, which is as if it had not been: who lost its sequence by it begins it again. */
+static enum err_code given_up(struct gen *g, struct err *e)
+{
+    for (int i = 0; i < g->n_seq + g->n_spare; i++) {
+        struct request *q = g->at[i];
+
+        if (q == NULL || q->n_new == 0 || run_pos(g->o.run, i) == q->fed)
+            continue;
+        if (q->probe_of == NULL) {
+            gen_requeue(g, q);
+            continue;
+        }
+        gen_end(q, GEN_LENGTH); /* as far as it came */
+        if (gen_finish(g, q, e))
+            return e->code;
+    }
+    *e = (struct err){ 0 };
+    return ERR_OK;
+}
+
 /* What one step does, up to the events. */
 static enum err_code step(struct gen *g, struct err *e)
 {
@@ -341,7 +361,7 @@ static enum err_code step(struct gen *g, struct err *e)
         return ERR_OK;
     from = now_ms();
     if (run_step_want(g->o.run, g->row, g->want, g->n_rows, fill_masks, g, e))
-        return e->code;
+        return e->code == ERR_CANCEL ? given_up(g, e) : e->code;
     note_cost(g, now_ms() - from);
     return gen_choose(g, e);
 }

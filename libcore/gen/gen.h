@@ -130,7 +130,8 @@ int64_t gen_waiting(const struct gen *g); /* requests without a sequence */
 int64_t gen_reading(const struct gen *g); /* requests that have no answer yet: they wait, or read their prompts */
 /* A sequence that no request uses, the least recently used one: a program may load a session into it. -1: none. */
 int  gen_idle(const struct gen *g);
-/* One step. An error is the run's: every request has ended with GEN_FAILED, and g can only be closed. */
+/* One step. An error is the run's: every request has ended with GEN_FAILED, and g can only be closed. One that the run gave
+ * up (run_opts.stop) is none: nothing has happened, and what is not cancelled goes on with the next step. */
 MUST_CHECK enum err_code gen_step(struct gen *g, struct err *e);
 /* In the order they happened; false: none left. What an event points to is valid until the next gen_step(), and
  * logits until the next gen_next(). */

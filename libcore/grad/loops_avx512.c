@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loops_avx512.c - the inner loops for AVX-512: the bytes of loops_scalar.c. */
+#include "grad/loops.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 

@@ -111,7 +111,7 @@ static bool walk(const struct step *s, const struct model_step *st)
     for (int i = 0; i < m->plan.n_layer; i++) {
         size_t mark = dev_mark(d);
 
-        if (st->stop != NULL && dev_is_host(d) && st->stop())
+        if (dev_stopped(d))
             return false;
         model_layer(s, i, x);
         hidden = note(d, st, hidden, x);
@@ -131,7 +131,7 @@ static bool walk(const struct step *s, const struct model_step *st)
             op_rms_norm(d, to, x, m->out_norm, n_embd, 0, m->plan.norm_eps);
     }
     if (st->n_pick == 0)
-        return true;
+        return !dev_stopped(d);
     last.ne[1] = st->n_pick;
     if (!picks_all(st)) {
         op_rows_pick(d, last, x, st->pick);
@@ -148,7 +148,7 @@ static bool walk(const struct step *s, const struct model_step *st)
         op_top(d, st->digest, logits, st->top);
     if (st->answer != NULL)
         dev_fetch(d, st->answer, st->digest, (size_t)st->n_pick * op_top_bytes(st->top));
-    return true;
+    return !dev_stopped(d);
 }
 
 /* Where rows can be undone, all that recurrent layers are not to take into their base are logged, and they take the
@@ -189,7 +189,10 @@ enum err_code model_forward(const struct model *m, struct state *s, const struct
     for (int i = 0; i < st->rows->n_seq; i++)
         state_prepare(s, st->rows->seq[i].slot, st->rows->seq[i].n);
     cut_parts(&step, st->parts);
-    if (!walk(&step, st)) {
+    dev_may_stop(m->dev, st->stop);
+    const bool whole = walk(&step, st);
+    dev_may_stop(m->dev, NULL);
+    if (!whole) {
         if (dev_end(m->dev, e))
             return e->code;
         return err_set(e, ERR_CANCEL, "interrupted");

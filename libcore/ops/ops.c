@@ -353,6 +353,17 @@ void dev_release(struct dev *d, size_t mark)
     d->used = mark;
 }
 
+void dev_may_stop(struct dev *d, bool (*stop)(void))
+{
+    if (d->impl.table->may_stop != NULL)
+        d->impl.table->may_stop(d->impl.ctx, stop);
+}
+
+bool dev_stopped(struct dev *d)
+{
+    return d->impl.table->stopped != NULL && d->impl.table->stopped(d->impl.ctx);
+}
+
 void dev_awake(struct dev *d, bool on)
 {
     if (d->impl.table->awake != NULL)

@@ -182,6 +182,12 @@ void         *dev_scratch_bytes(struct dev *d, size_t n);           /* 64-byte a
 size_t dev_mark(const struct dev *d);
 void   dev_release(struct dev *d, size_t mark);
 
+/* What is asked for from now on may be given up where the device computes at once (the CPU): any of its threads asks stop()
+ * on the way, and once that was true, what it computes is without meaning and soon done, until the next step begins. NULL:
+ * never, as at first. */
+void dev_may_stop(struct dev *d, bool (*stop)(void));
+bool dev_stopped(struct dev *d); /* asks, too */
+
 /* On: work is near, and threads of the device that sleep are woken; they wait for it awake until it is off. */
 void dev_awake(struct dev *d, bool on);
 

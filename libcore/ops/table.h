@@ -95,6 +95,8 @@ struct dev_table {
     void (*begin)(void *c);
     void (*submit)(void *c);         /* NULL: it does not record */
     void (*awake)(void *c, bool on); /* NULL: no threads */
+    void (*may_stop)(void *c, bool (*stop)(void)); /* NULL: never */
+    bool (*stopped)(void *c);
     enum err_code (*end)(void *c, struct err *e);
     void (*zero)(void *c, void *p, size_t n);
     void (*copy)(void *c, void *to, const void *from, size_t n);

@@ -63,7 +63,9 @@ enum err_code run_cache_open(struct run *r, int64_t bytes, struct err *e)
     c->shared = calloc(n + 1, sizeof *c->shared);
     c->spare = calloc(n + 1, sizeof *c->spare);
     c->blocks = malloc(n * c->rec_bytes + 1);
-    if (c->track == NULL || c->tokens == NULL || c->rungs == NULL || c->shared == NULL || c->spare == NULL ||
+    c->has_before = calloc(n_seq, sizeof *c->has_before);
+    c->before = r->stop_keeps ? malloc(n_seq * c->rec_bytes + 1) : NULL;
+    if (c->has_before == NULL || (c->before == NULL && r->stop_keeps) || c->track == NULL || c->tokens == NULL || c->rungs == NULL || c->shared == NULL || c->spare == NULL ||
         c->blocks == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for %zu checkpoints", n * c->rec_bytes >> 20, n);
     for (int q = 0; q < r->n_seq; q++)
@@ -82,6 +84,8 @@ void run_cache_close(struct run *r)
     free(r->cache.shared);
     free(r->cache.spare);
     free(r->cache.blocks);
+    free(r->cache.before);
+    free(r->cache.has_before);
 }
 
 static unsigned char *block_at(const struct run_cache *c, int block)
@@ -227,6 +231,35 @@ static void restore(struct run *r, int seq, int64_t pos)
         state_rec_write(r->state, seq, t->rung[t->n - 1].pos, block_at(c, t->rung[t->n - 1].block));
     else
         state_clear(r->state, seq);
+}
+
+enum err_code run_cache_before(struct run *r, const struct run_row *rows, int n, struct err *e)
+{
+    struct run_cache *c = &r->cache;
+
+    memset(r->grow, 0, (size_t)r->n_seq * sizeof *r->grow);
+    for (int i = 0; i < n; i++)
+        r->grow[rows[i].seq] += !rows[i].draft;
+    for (int q = 0; q < r->n_seq && c->before != NULL; q++) {
+        c->has_before[q] = r->grow[q] > 1;
+        if (!c->has_before[q])
+            continue;
+        if (model_commit(r->m, r->state, q, e))
+            return e->code;
+        state_rec_read(r->state, q, c->before + (size_t)q * c->rec_bytes);
+    }
+    return ERR_OK;
+}
+
+void run_cache_back(struct run *r, int seq)
+{
+    struct run_cache *c = &r->cache;
+
+    r->draft[seq] = 0;
+    if (c->has_before[seq])
+        state_rec_write(r->state, seq, run_pos(r, seq), c->before + (size_t)seq * c->rec_bytes);
+    else
+        run_clear(r, seq);
 }
 
 struct run_match run_cache_compare(const int32_t *had, int64_t n_had, const int32_t *given, int64_t n_given)

@@ -29,6 +29,8 @@ struct run_cache {
     int           *shared;    /* [n_seq * per_seq] rungs that hold the block */
     int           *spare;     /* stack of blocks that nobody holds */
     int            n_spare;
+    unsigned char *before;    /* [n_seq][rec_bytes] before a step that may be given up; NULL: none may */
+    bool          *has_before; /* [n_seq] it is of the step in hand */
     struct track  *track;     /* [n_seq] */
     int32_t       *tokens;
     struct rung   *rungs;
@@ -55,7 +57,8 @@ struct run {
     struct state    *state;
     int64_t          ctx;
     int              n_seq, rows_max, logits_max, draft_max;
-    bool           (*stop)(void); /* run_opts.stop */
+    bool           (*stop)(void); /* run_opts */
+    bool             stop_keeps;
     int             *draft;    /* [n_seq] draft rows that are not settled */
     int32_t          n_vocab;
     struct run_cache cache;
@@ -107,6 +110,10 @@ const struct model_adapt *run_adapt_begin(struct run *r);
 uint64_t run_adapt_hash(const struct run *r, int seq); /* run_adapters_hash() of what it has */
 
 /* cache.c */
+/* Of a step with these rows that may be given up: what it changes is kept where several rows of a sequence would have to be
+ * read again, and comes back. */
+MUST_CHECK enum err_code run_cache_before(struct run *r, const struct run_row *rows, int n, struct err *e);
+void run_cache_back(struct run *r, int seq);
 MUST_CHECK enum err_code run_cache_open(struct run *r, int64_t bytes, struct err *e);
 void    run_cache_close(struct run *r);
 /* n tokens were appended to a sequence. */

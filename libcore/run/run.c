@@ -94,6 +94,7 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
     r->ctx = so.ctx_tokens;
     r->n_seq = so.n_seq;
     r->stop = o->stop;
+    r->stop_keeps = o->stop != NULL && o->stop_keeps && dev_is_host(model_dev(m));
     r->rows_max = o->rows_max > 0 ? o->rows_max : rows_default(m, r->ctx);
     r->draft_max = o->draft_max;
     r->n_vocab = p->n_vocab;
@@ -235,7 +236,7 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
     void *digest = NULL, *answer = NULL;
 
     if (check(r, rows, n, e) != ERR_OK || check_drafts(r, rows, n, e) != ERR_OK ||
-        run_want_check(r, rows, want, n, e) != ERR_OK)
+        run_want_check(r, rows, want, n, e) != ERR_OK || run_cache_before(r, rows, n, e) != ERR_OK)
         return e->code;
     struct op_rows in = { n, r->token, r->pos, sort_rows(r, rows, n), r->seq };
     r->n_pick = 0;
@@ -254,7 +255,7 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
                                    .stop = r->stop };
     if (model_forward(r->m, r->state, &st, e) != ERR_OK) {
         for (int i = 0; e->code == ERR_CANCEL && i < in.n_seq; i++)
-            run_clear(r, r->seq[i].slot);
+            run_cache_back(r, r->seq[i].slot);
         return e->code;
     }
     for (int i = 0; i < in.n_seq; i++)

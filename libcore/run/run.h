@@ -27,8 +27,10 @@ struct run_opts {
     int64_t     checkpoint_bytes; /* for snapshots of the recurrent layers, of all sequences; 0: none */
     const int  *tap_layers;  /* [n_taps] a step's rows of the residual stream after these layers, 0 .. n_layer - 1, stay on */
     int         n_taps;      /* the device for a drafter; n_layer: after the final norm. At most RUN_TAPS_MAX. */
-    bool      (*stop)(void); /* NULL, or asked between layers where the device computes at once (the CPU). True: the step ends
-                              * with ERR_CANCEL, and the sequences that had rows in it are empty. */
+    bool      (*stop)(void); /* NULL, or asked within a step by any thread (dev_may_stop()). True: it ends with ERR_CANCEL, and
+                              * the sequences that had rows in it are empty; */
+    bool        stop_keeps;  /* those that had more than one, besides guesses, are as they were instead, but nothing can be
+                              * undone. Costs a snapshot for each sequence, and a copy of it before such steps. */
     int         adapter_rank; /* ranks of all adapters that a sequence may have at a time, summed; 0: it has none */
 };
 

@@ -196,3 +196,48 @@ END_OF
     fails 2 'shorter than a window' chimere-bench ppl -c 64 empty
     fails 2 'limit' chimere-bench eval --compare a b --limit 3
 }
+
+# held SESSION: tokens that it has
+held() { if [ -s "$1" ]; then chimere-run --session "$1" --show --json | jq .n_tokens; else echo 0; fi; }
+
+@test "a signal is obeyed within the rows of a long prompt, and what was there stays" {
+    seq 5 1404 | jq -cs . > ids.json
+    jq -c '.[:40]' ids.json > first.json
+    for how in '' '--session s' '--session t' '--session-ro --session u' "--draft $CHIMERE_MODEL"; do
+        rm -f s
+        for f in t u; do [ -e $f ] || chimere-run --tokens first.json -n 0 --session $f > out; done
+        # shellcheck disable=SC2086
+        chimere-run --tokens ids.json -n 1 -t 1 --chunk 4096 --json -v $how > out 2> err &
+        pid=$!
+        wait_for grep -q '^device ' err # all rows in one step, which has begun
+        sleep 0.1
+        from=$(date +%s%N)
+        kill -TERM $pid
+        status=0
+        wait $pid || status=$?
+        [ $status -eq 143 ]
+        jq -e '.finish_reason == "interrupted" and .token_ids == []' out
+        echo "$how: $((($(date +%s%N) - from) / 1000000)) ms"
+        [ "$(held s)" -eq 0 ]
+        [ "$(held t)" -eq 40 ]
+    done
+    # Measurements, too: this one would take a minute.
+    chimere-bench speed -t 1 --prompt 4000 --chunk 4096 --reps 20 --depth 0 --rows '' --seqs '' > out 2> err &
+    pid=$!
+    sleep 0.5
+    from=$(date +%s%N)
+    kill -TERM $pid
+    status=0
+    wait $pid || status=$?
+    [ $status -eq 143 ]
+    [ $((($(date +%s%N) - from) / 1000000)) -lt 1500 ]
+    # What was read of a prompt that comes whole in several steps is kept, and goes on as if nothing had been.
+    chimere-run --tokens ids.json -n 4 > want
+    chimere-run --tokens ids.json -n 4 -t 1 --chunk 256 --session s > out &
+    pid=$!
+    sleep 0.4
+    kill -TERM $pid
+    wait $pid || true
+    chimere-run --tokens ids.json -n 4 --session s | cmp - want
+    chimere-run --tokens ids.json -n 4 --session t | cmp - want
+}

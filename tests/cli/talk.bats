@@ -78,6 +78,17 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
     printf '%s\n' '/stats' '~ conversation' 'kill 1' | talk 129
 }
 
+@test "^C within the rows of a long message: the conversation is as it was" {
+    head -c 9000 "$ROOT/LICENSE" > notes
+    printf '%s\n' '/think off' 'What is 2 + 2?' '/read notes' 'Well?' '~ prompt: ' '^C' '~ not part' /stats '~ conversation' 'Now add 5 to that.' /quit |
+        talk 0 --session s -t 1 --chunk 4096
+    for p in 'What is 2 + 2?' 'Now add 5 to that.'; do chimere-run --session t --think off -p "$p" > want; done
+    [ "$(messages s)" = "$(messages t)" ]
+    grep -qE '^conversation +[2-4][0-9] of' shown
+    printf '%s\n' '/think off' 'What is 2 + 2?' '/read notes' 'Well?' '~ prompt: ' 'kill 15' | talk 143 --session s -t 1 --chunk 4096
+    [ "$(messages s | jq length)" -eq 6 ]
+}
+
 @test "undo, clear, regen" {
     printf '%s\n' 'What is 2 + 2?' 'Now add 5 to that.' /undo 'Now add 7 to that.' /undo /undo /undo 'What is 3 + 4?' /regen /quit |
         talk 0 --session s --think off -s 'Be terse.'
