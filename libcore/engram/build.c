@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* build.c - tokens into an epoch.                                            room: engram
  *
- * All places of a text are sorted by the tokens before them, newest first, then by the token there (multikey
- * quicksort: Bentley and Sedgewick 1997): the contexts of every order are runs of that one order. When memory is
- * full, what was sorted becomes a table beside the file; at the end those tables are merged.
+ * All places of a text are sorted by the tokens before them, newest first, then by the token there: the contexts of
+ * every order are runs of that one order. Many places are split by one token (multikey quicksort: Bentley and Sedgewick
+ * 1997), few by as many tokens as a number of 64 bits holds, byte by byte, so that each place is read once for several
+ * tokens. When memory is full, what was sorted becomes a table beside the file; at the end those tables are merged.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,7 @@
 #include "base/pool.h"
 #include "engram/internal.h"
 
-enum { BORDER = -1, MEMORY_LEAST = 1 << 20, SMALL = 12, PLACE_BYTES = 12 };
+enum { BORDER = -1, MEMORY_LEAST = 1 << 20, SMALL = 32, PLACE_BYTES = 12, PACKED = 16384, AHEAD = 16 };
 
 struct engram_builder {
     struct engram_build_opts o;
@@ -33,10 +34,17 @@ struct engram_builder {
 
 /* ---- sorting ---- */
 
+/* A place and some columns of its key. */
+struct packed {
+    uint64_t key;
+    uint32_t place;
+};
 struct sort {
     const int32_t *token;
     uint32_t      *place;
     int            order;
+    int            bits;    /* of a column in a key */
+    struct packed *scratch; /* [workers][2][PACKED] */
 };
 
 /* Column c of the key of a place: tokens before it, newest first, then itself. Behind a BORDER there is nothing. */
@@ -45,28 +53,97 @@ static int32_t column(const struct sort *s, uint32_t place, int c)
     return c < s->order ? s->token[place - 1 - (uint32_t)c] : s->token[place];
 }
 
-static int compare(const struct sort *s, uint32_t a, uint32_t b, int c)
+/* Columns c .. c + n - 1, as one number. */
+static uint64_t pack(const struct sort *s, uint32_t place, int c, int n)
 {
-    for (; c < s->order; c++) {
-        const int32_t x = column(s, a, c), y = column(s, b, c);
+    uint64_t key = 0;
+    bool ends = false;
 
-        if (x != y)
-            return x < y ? -1 : 1;
-        if (x == BORDER)
-            break;
+    for (int i = c; i < c + n; i++) {
+        const int32_t x = ends && i < s->order ? BORDER : column(s, place, i);
+
+        ends = ends || x == BORDER;
+        key = key << s->bits | (uint64_t)(x + 1);
     }
-    return (s->token[a] > s->token[b]) - (s->token[a] < s->token[b]);
+    return key;
 }
 
-static void insert(const struct sort *s, uint32_t *v, size_t n, int c)
+/* Sorts v by its keys; t has room for as many. The result is in v. */
+static void sort_keys(struct packed *v, struct packed *t, size_t n)
 {
-    for (size_t i = 1; i < n; i++) {
-        const uint32_t x = v[i];
-        size_t j = i;
+    uint32_t count[8][256];
+    struct packed *from = v;
 
-        for (; j > 0 && compare(s, v[j - 1], x, c) > 0; j--)
-            v[j] = v[j - 1];
-        v[j] = x;
+    if (n <= SMALL) {
+        for (size_t i = 1; i < n; i++) {
+            const struct packed x = v[i];
+            size_t j = i;
+
+            for (; j > 0 && v[j - 1].key > x.key; j--)
+                v[j] = v[j - 1];
+            v[j] = x;
+        }
+        return;
+    }
+    memset(count, 0, sizeof count);
+    for (size_t i = 0; i < n; i++)
+        for (int d = 0; d < 8; d++)
+            count[d][v[i].key >> 8 * d & 255]++;
+    for (int d = 0; d < 8; d++) {
+        uint32_t *const at = count[d], sum = 0;
+
+        if (at[from[0].key >> 8 * d & 255] == n)
+            continue; /* all have the same */
+        for (int i = 0; i < 256; i++) {
+            const uint32_t x = at[i];
+
+            at[i] = sum;
+            sum += x;
+        }
+        for (size_t i = 0; i < n; i++)
+            t[at[from[i].key >> 8 * d & 255]++] = from[i];
+        struct packed *const old = from;
+
+        from = t;
+        t = old;
+    }
+    if (from != v)
+        memcpy(v, from, n * sizeof *v);
+}
+
+/* The column to go on with. */
+static int after_border(const struct sort *s, uint32_t place, int c)
+{
+    for (int i = 0; i < c && i < s->order; i++)
+        if (column(s, place, i) == BORDER)
+            return c > s->order ? c : s->order;
+    return c;
+}
+
+/* n <= PACKED places that are equal in the columns before c. */
+static void sort_packed(const struct sort *s, uint32_t *v, size_t n, int c, struct packed *t)
+{
+    const int left = s->order + 1 - c, k = left < 64 / s->bits ? left : 64 / s->bits;
+
+    if (n < 2 || left <= 0)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        if (i + AHEAD < n)
+            __builtin_prefetch(s->token + v[i + AHEAD] - 4);
+        t[i] = (struct packed){ pack(s, v[i], c, k), v[i] };
+    }
+    sort_keys(t, t + PACKED, n);
+    for (size_t i = 0; i < n; i++)
+        v[i] = t[i].place;
+    if (k == left)
+        return;
+    for (size_t i = 0, end; i < n; i = end) {
+        /* The keys are gone once a run was sorted: those of the rest are made again. */
+        const uint64_t key = pack(s, v[i], c, k);
+
+        for (end = i + 1; end < n && pack(s, v[end], c, k) == key; end++)
+            ;
+        sort_packed(s, v + i, end - i, after_border(s, v[i], c + k), t);
     }
 }
 
@@ -90,9 +167,9 @@ static int32_t median(int32_t a, int32_t b, int32_t c)
 }
 
 /* The places v[0 .. n) are equal in the columns before c. Deep recursion only into halves and columns. */
-static void sort_places(const struct sort *s, uint32_t *v, size_t n, int c)
+static void sort_places(const struct sort *s, uint32_t *v, size_t n, int c, struct packed *t)
 {
-    while (n > SMALL && c <= s->order) {
+    while (n > PACKED && c <= s->order) {
         const int32_t pivot = median(column(s, v[0], c), column(s, v[n / 2], c), column(s, v[n - 1], c));
         size_t less = 0, at = 0, more = n;
 
@@ -113,13 +190,12 @@ static void sort_places(const struct sort *s, uint32_t *v, size_t n, int c)
 
         for (int i = 0; i < 3; i++)
             if (i != largest)
-                sort_places(s, begin[i], size[i], i == 1 ? deeper : c);
+                sort_places(s, begin[i], size[i], i == 1 ? deeper : c, t);
         v = begin[largest];
         n = size[largest];
         c = largest == 1 ? deeper : c;
     }
-    if (c <= s->order)
-        insert(s, v, n, c);
+    sort_packed(s, v, n, c, t);
 }
 
 struct sort_job {
@@ -131,9 +207,10 @@ static void sort_groups(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct sort_job *j = ctx;
 
-    (void)worker;
+    struct packed *scratch = j->s.scratch + (size_t)worker * 2 * PACKED;
+
     for (int64_t t = begin > 0 ? begin : 1; t < end; t++)
-        sort_places(&j->s, j->s.place + j->start[t], j->start[t + 1] - j->start[t], 1);
+        sort_places(&j->s, j->s.place + j->start[t], j->start[t + 1] - j->start[t], 1, scratch);
 }
 
 /* Groups by the newest token, then each group by the rest. Group 0, behind a BORDER, has no contexts. */
@@ -141,10 +218,16 @@ static enum err_code sort_all(struct engram_builder *b, size_t *n_places, struct
 {
     const size_t groups = (size_t)b->token_max + 2;
     uint32_t *start = calloc(groups + 2, sizeof *start);
-    struct sort_job j = { { b->token, b->place, b->o.order }, start };
+    struct packed *scratch = malloc((size_t)(b->o.pool != NULL ? pool_size(b->o.pool) : 1) * 2 * PACKED * sizeof *scratch);
+    struct sort_job j = { { b->token, b->place, b->o.order, 1, scratch }, start };
 
-    if (start == NULL)
+    if (start == NULL || scratch == NULL) {
+        free(start);
+        free(scratch);
         return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    while (j.s.bits < 31 && (b->token_max + 1) >> j.s.bits != 0)
+        j.s.bits++;
     for (size_t i = b->first; i < b->n; i++)
         if (b->token[i] != BORDER)
             start[b->token[i - 1] + 3]++;
@@ -156,6 +239,7 @@ static enum err_code sort_all(struct engram_builder *b, size_t *n_places, struct
     *n_places = start[groups];
     pool_for(b->o.pool, (int64_t)groups, 64, sort_groups, &j);
     free(start);
+    free(scratch);
     return ERR_OK;
 }
 
@@ -186,7 +270,7 @@ static void join(struct list *l)
     size_t kept = 0;
 
     if (l->n > 1)
-        qsort(l->v, l->n, sizeof *l->v, by_token);
+        engram_sort_entries(l->v, l->n, by_token);
     for (size_t i = 0; i < l->n; i++) {
         if (kept > 0 && l->v[kept - 1].token == l->v[i].token)
             l->v[kept - 1].count += l->v[i].count; /* whole numbers: exact in any order */
@@ -271,6 +355,8 @@ static enum err_code emit_runs(const struct engram_builder *b, size_t n, struct 
         const int32_t *at = b->token + b->place[i];
         int length = 0;
 
+        if (i + AHEAD < n)
+            __builtin_prefetch(b->token + b->place[i + AHEAD] - 4);
         while (length < r.order && at[-1 - length] != BORDER)
             length++;
         code = take_place(&r, at, length, 1, e);

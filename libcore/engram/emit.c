@@ -12,38 +12,62 @@
 #include "engram/internal.h"
 
 enum { PART_TOKEN, PART_CHILD, PART_END, PART_TOTAL, PART_HASH, PART_NEXT, PART_COUNT, PART_AGE };
-enum { BUFFER_BYTES = 1 << 16 };
+enum { BUFFER_BYTES = 1 << 16, FEW = 24 /* entries that are sorted by insertion */, AHEAD = 16 /* keys under way to a filter */ };
 
+/* An array that grows: its bytes so far, of which the last n are not in the file yet. */
+struct part {
+    int            fd; /* -1: closed */
+    size_t         n;
+    unsigned char *buf; /* [BUFFER_BYTES] */
+};
 struct emit {
-    int      order;
-    bool     dry;
-    uint64_t n[ENGRAM_ORDER_MAX], n_next[ENGRAM_ORDER_MAX];
-    FILE    *part[ENGRAM_ORDER_MAX][PARTS];
+    int         order;
+    bool        dry;
+    uint64_t    n[ENGRAM_ORDER_MAX], n_next[ENGRAM_ORDER_MAX];
+    struct part part[ENGRAM_ORDER_MAX][PARTS];
 };
 
-static enum err_code open_part(FILE **out, const char *path, struct err *e)
+static enum err_code open_part(struct part *out, const char *path, struct err *e)
 {
     char *name = malloc(strlen(path) + 8);
-    FILE *f = NULL;
-    int fd;
 
-    if (name == NULL)
+    out->buf = malloc(BUFFER_BYTES);
+    if (name == NULL || out->buf == NULL) {
+        free(name);
         return err_set(e, ERR_NOMEM, "out of memory");
+    }
     memcpy(name, path, strlen(path));
     memcpy(name + strlen(path), ".XXXXXX", 8);
-    fd = mkstemp(name);
-    if (fd >= 0) {
+    out->fd = mkstemp(name);
+    if (out->fd >= 0)
         unlink(name);
-        f = fdopen(fd, "w+b");
-        if (f == NULL)
-            close(fd);
-    }
+    else
+        err_errno(e, ERR_IO, errno, "%s: cannot make a temporary file beside it", path);
     free(name);
-    if (f == NULL)
-        return err_errno(e, ERR_IO, errno, "%s: cannot make a temporary file beside it", path);
-    (void)setvbuf(f, NULL, _IOFBF, BUFFER_BYTES);
-    *out = f;
-    return ERR_OK;
+    return out->fd >= 0 ? ERR_OK : e->code;
+}
+
+/* What waits goes to the file. */
+static bool drain(struct part *p)
+{
+    for (size_t at = 0; at < p->n;) {
+        const ssize_t n = write(p->fd, p->buf + at, p->n - at);
+
+        if (n < 0 && errno != EINTR)
+            return false;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    p->n = 0;
+    return true;
+}
+
+static inline bool put(struct part *p, const void *v, size_t n)
+{
+    if (p->n + n > BUFFER_BYTES && !drain(p))
+        return false;
+    memcpy(p->buf + p->n, v, n);
+    p->n += n;
+    return true;
 }
 
 enum err_code engram_emit_open(struct emit **out, const char *path, int order, struct err *e)
@@ -54,6 +78,9 @@ enum err_code engram_emit_open(struct emit **out, const char *path, int order, s
         return err_set(e, ERR_NOMEM, "out of memory");
     m->order = order;
     m->dry = path == NULL;
+    for (int l = 0; l < order; l++)
+        for (int i = 0; i < PARTS; i++)
+            m->part[l][i].fd = -1;
     for (int l = 0; !m->dry && l < order; l++)
         for (int i = 0; i < PARTS; i++)
             if (open_part(&m->part[l][i], path, e)) {
@@ -69,15 +96,29 @@ void engram_emit_close(struct emit *m)
     if (m == NULL)
         return;
     for (int l = 0; l < m->order; l++)
-        for (int i = 0; i < PARTS; i++)
-            if (m->part[l][i] != NULL)
-                fclose(m->part[l][i]);
+        for (int i = 0; i < PARTS; i++) {
+            if (m->part[l][i].fd >= 0)
+                close(m->part[l][i].fd);
+            free(m->part[l][i].buf);
+        }
     free(m);
 }
 
-static bool put(FILE *f, const void *v, size_t n)
+/* Most contexts have few entries. */
+void engram_sort_entries(struct entry *v, size_t n, int (*order)(const void *, const void *))
 {
-    return fwrite(v, 1, n, f) == n;
+    if (n > FEW) {
+        qsort(v, n, sizeof *v, order);
+        return;
+    }
+    for (size_t i = 1; i < n; i++) {
+        const struct entry x = v[i];
+        size_t j = i;
+
+        for (; j > 0 && order(&v[j - 1], &x) > 0; j--)
+            v[j] = v[j - 1];
+        v[j] = x;
+    }
 }
 
 static int by_count(const void *a, const void *b)
@@ -92,7 +133,7 @@ static int by_count(const void *a, const void *b)
 enum err_code engram_emit(struct emit *m, int level, uint32_t token, uint64_t hash, struct entry *v, size_t n,
                           struct err *e)
 {
-    FILE *const *part = m->part[level];
+    struct part *part = m->part[level];
     const uint64_t child_end = level + 1 < m->order ? m->n[level + 1] : 0;
     double total = 0;
     bool ok = true;
@@ -104,19 +145,19 @@ enum err_code engram_emit(struct emit *m, int level, uint32_t token, uint64_t ha
     for (size_t i = 0; i < n; i++) /* in the file's precision, so that equal ones are ordered by token */
         v[i].count = (double)(float)v[i].count;
     if (n > 1)
-        qsort(v, n, sizeof *v, by_count);
+        engram_sort_entries(v, n, by_count);
     for (size_t i = 0; i < n; i++) {
         const float count = (float)v[i].count;
         const uint16_t age = (uint16_t)(v[i].age < AGE_MAX ? v[i].age : AGE_MAX);
 
         total += v[i].count;
-        ok = ok && put(part[PART_NEXT], &v[i].token, 4) && put(part[PART_COUNT], &count, 4) &&
-             put(part[PART_AGE], &age, 2);
+        ok = ok && put(&part[PART_NEXT], &v[i].token, 4) && put(&part[PART_COUNT], &count, 4) &&
+             put(&part[PART_AGE], &age, 2);
     }
     const float sum = (float)total;
 
-    ok = ok && put(part[PART_TOKEN], &token, 4) && put(part[PART_CHILD], &child_end, 8) &&
-         put(part[PART_END], &m->n_next[level], 8) && put(part[PART_TOTAL], &sum, 4) && put(part[PART_HASH], &hash, 8);
+    ok = ok && put(&part[PART_TOKEN], &token, 4) && put(&part[PART_CHILD], &child_end, 8) &&
+         put(&part[PART_END], &m->n_next[level], 8) && put(&part[PART_TOTAL], &sum, 4) && put(&part[PART_HASH], &hash, 8);
     return ok ? ERR_OK : err_errno(e, ERR_IO, errno, "a temporary file: cannot write");
 }
 
@@ -199,39 +240,72 @@ static enum err_code add(struct writer *w, const void *data, size_t n, struct er
     return ERR_OK;
 }
 
-static enum err_code copy_part(struct writer *w, FILE *f, uint64_t padded, struct err *e)
+/* From the start again: the next bytes, at most BUFFER_BYTES, 0 at the end. */
+static enum err_code rewind_part(struct part *p, struct err *e)
 {
-    unsigned char buf[4096];
+    if (!drain(p) || lseek(p->fd, 0, SEEK_SET) != 0)
+        return err_errno(e, ERR_IO, errno, "a temporary file: cannot write");
+    return ERR_OK;
+}
+
+static enum err_code next_bytes(struct part *p, size_t *n, struct err *e)
+{
+    ssize_t got;
+
+    for (*n = 0; *n < BUFFER_BYTES; *n += (size_t)got) {
+        got = read(p->fd, p->buf + *n, BUFFER_BYTES - *n);
+        if (got == 0)
+            break;
+        if (got < 0 && errno != EINTR)
+            return err_errno(e, ERR_IO, errno, "a temporary file: cannot read");
+        got = got > 0 ? got : 0;
+    }
+    return ERR_OK;
+}
+
+static enum err_code copy_part(struct writer *w, struct part *p, uint64_t padded, struct err *e)
+{
     uint64_t done = 0;
     size_t got;
 
-    if (fflush(f) != 0 || fseek(f, 0, SEEK_SET) != 0)
-        return err_errno(e, ERR_IO, errno, "a temporary file: cannot write");
-    while (done < padded && (got = fread(buf, 1, sizeof buf, f)) > 0) {
-        done += got;
-        if (add(w, buf, got, e))
+    if (rewind_part(p, e))
+        return e->code;
+    do {
+        if (next_bytes(p, &got, e) || add(w, p->buf, got, e))
             return e->code;
-    }
-    if (ferror(f))
-        return err_errno(e, ERR_IO, errno, "a temporary file: cannot read");
+        done += got;
+    } while (got > 0 && done < padded);
     return add(w, NULL, (size_t)(padded - done), e);
 }
 
-static enum err_code write_filter(struct writer *w, FILE *hashes, uint64_t n_blocks, struct err *e)
+static uint64_t hash_at(const struct part *p, size_t i)
+{
+    uint64_t v;
+
+    memcpy(&v, p->buf + i * sizeof v, sizeof v);
+    return v;
+}
+
+static enum err_code write_filter(struct writer *w, struct part *hashes, uint64_t n_blocks, struct err *e)
 {
     uint32_t *filter = calloc(n_blocks, FILTER_WORDS * sizeof *filter);
-    uint64_t hash;
+    size_t got = 1;
 
     if (filter == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: a filter of %llu bytes", (unsigned long long)n_blocks * 32);
-    enum err_code code = fflush(hashes) != 0 || fseek(hashes, 0, SEEK_SET) != 0
-                             ? err_errno(e, ERR_IO, errno, "a temporary file: cannot write")
-                             : ERR_OK;
+    enum err_code code = rewind_part(hashes, e);
 
-    while (code == ERR_OK && fread(&hash, sizeof hash, 1, hashes) == 1)
-        engram_filter_add(filter, n_blocks, hash);
-    if (code == ERR_OK && ferror(hashes))
-        code = err_errno(e, ERR_IO, errno, "a temporary file: cannot read");
+    while (code == ERR_OK && got > 0) {
+        code = next_bytes(hashes, &got, e);
+        const size_t n = code == ERR_OK ? got / sizeof(uint64_t) : 0;
+
+        for (size_t i = 0; i < n + AHEAD; i++) {
+            if (i < n)
+                engram_filter_fetch(filter, n_blocks, hash_at(hashes, i));
+            if (i >= AHEAD)
+                engram_filter_add(filter, n_blocks, hash_at(hashes, i - AHEAD));
+        }
+    }
     if (code == ERR_OK)
         code = add(w, filter, (size_t)n_blocks * FILTER_WORDS * sizeof *filter, e);
     const size_t odd = (size_t)(n_blocks * FILTER_WORDS * sizeof *filter % ALIGN_BYTES);
@@ -242,17 +316,17 @@ static enum err_code write_filter(struct writer *w, FILE *hashes, uint64_t n_blo
     return code;
 }
 
-static enum err_code write_level(struct writer *w, const struct emit *m, int l, uint64_t n_blocks, struct err *e)
+static enum err_code write_level(struct writer *w, struct emit *m, int l, uint64_t n_blocks, struct err *e)
 {
-    FILE *const *part = m->part[l];
+    struct part *part = m->part[l];
     uint64_t bytes[PARTS];
 
     engram_part_bytes(bytes, m->n[l], m->n_next[l], n_blocks, l + 1 == m->order);
-    if (copy_part(w, part[PART_TOKEN], bytes[0], e) ||
-        (bytes[1] > 0 && copy_part(w, part[PART_CHILD], bytes[1], e)) || copy_part(w, part[PART_END], bytes[2], e) ||
-        copy_part(w, part[PART_TOTAL], bytes[3], e) || write_filter(w, part[PART_HASH], n_blocks, e) ||
-        copy_part(w, part[PART_NEXT], bytes[5], e) || copy_part(w, part[PART_COUNT], bytes[6], e) ||
-        copy_part(w, part[PART_AGE], bytes[7], e))
+    if (copy_part(w, &part[PART_TOKEN], bytes[0], e) ||
+        (bytes[1] > 0 && copy_part(w, &part[PART_CHILD], bytes[1], e)) || copy_part(w, &part[PART_END], bytes[2], e) ||
+        copy_part(w, &part[PART_TOTAL], bytes[3], e) || write_filter(w, &part[PART_HASH], n_blocks, e) ||
+        copy_part(w, &part[PART_NEXT], bytes[5], e) || copy_part(w, &part[PART_COUNT], bytes[6], e) ||
+        copy_part(w, &part[PART_AGE], bytes[7], e))
         return e->code;
     return ERR_OK;
 }

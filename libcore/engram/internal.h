@@ -114,6 +114,7 @@ void engram_emit_close(struct emit *m); /* NULL is allowed */
 /* A context of the level; entries in any order of different tokens, which this sorts. hash: of the context. */
 MUST_CHECK enum err_code engram_emit(struct emit *m, int level, uint32_t token, uint64_t hash, struct entry *v,
                                      size_t n, struct err *e);
+void engram_sort_entries(struct entry *v, size_t n, int (*order)(const void *, const void *));
 uint64_t engram_emit_contexts(const struct emit *m);
 uint64_t engram_emit_bytes(const struct emit *m); /* of the epoch */
 MUST_CHECK enum err_code engram_emit_write(struct emit *m, struct io_out *out, int64_t day, uint64_t tokens,
