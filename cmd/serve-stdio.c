@@ -234,7 +234,7 @@ static enum err_code cancel(struct server *s, json_t *id, const json_t *body, st
     return say(id, "response", "body", json_pack("{s:o}", "found", found), 200, e);
 }
 
-static enum err_code ask(struct server *s, json_t *id, const char *method, const json_t *body, const char *client,
+static enum err_code ask(struct server *s, json_t *id, const char *method, json_t *body, const char *client,
                          struct err *e)
 {
     enum serve_method m;

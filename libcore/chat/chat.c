@@ -363,7 +363,7 @@ enum err_code chat_render(const struct chat *c, const struct chat_prompt *p,
     enum err_code rc = chat_write(c, p, &t, e);
 
     if (rc == ERR_OK)
-        rc = text_encode_marked(c->text, (struct str){t.p, t.n}, t.mark, out, e);
+        rc = text_encode_marked(c->text, (struct str){t.p, t.n}, t.mark, p->memo, out, e);
     if (rc == ERR_OK)
         *thinking = ends_inside(c, &t);
     chat_text_free(&t);

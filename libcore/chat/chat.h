@@ -36,6 +36,7 @@ struct chat_prompt {
     /* More variables of the template, as "enable_thinking": an object, or NULL. They override those
      * that are set otherwise; "messages" and "tools" are ERR_ARG. */
     const json_t *extra;
+    struct text_memo *memo; /* of earlier prompts (text/text.h); NULL: none */
     bool generate; /* the prompt ends where an answer begins */
     bool follows; /* the messages follow an answer that was given: only what comes after its text is
                      made */

@@ -106,6 +106,7 @@ struct serve {
     struct serve_opts o;
     const struct serve_beside *beside; /* of requests that are started */
     json_t           *model;   /* the name, as a string of valid UTF-8 */
+    struct text_memo *memo;    /* of prompts of chats */
     struct job       *jobs;
     int64_t           next_id, turn;
     int32_t           n_vocab;

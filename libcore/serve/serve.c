@@ -35,8 +35,8 @@ enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct 
     s->beside = o->beside != NULL ? o->beside : &nothing;
     s->n_vocab = text_info(o->text)->n_tokens;
     s->model = json_bytes(str_of(o->model));
-    if (s->model == NULL) {
-        free(s);
+    if (s->model == NULL || text_memo_open(&s->memo, e)) {
+        serve_close(s);
         return no_memory(e);
     }
     *out = s;
@@ -82,6 +82,7 @@ void serve_close(struct serve *s)
         json_decref(s->reply[i].body);
     free(s->reply);
     json_decref(s->model);
+    text_memo_close(s->memo);
     free(s);
 }
 
@@ -163,7 +164,7 @@ static uint64_t hash_of(struct str s)
     return h;
 }
 
-enum err_code serve_ask(struct serve *s, enum serve_method method, const json_t *body, struct str client, void *user,
+enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body, struct str client, void *user,
                         int64_t *id, struct err *e)
 {
     struct job *j = calloc(1, sizeof *j), **link = &s->jobs;
@@ -177,14 +178,12 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, const json_t 
     j->created_s = (int64_t)time(NULL);
     j->client = hash_of(client);
     j->from_ms = serve_now_ms();
-    j->body = json_deep_copy(body);
+    j->body = json_incref(body);
     while (*link != NULL)
         link = &(*link)->next;
     *link = j;
     *id = j->id;
     s->requests[method]++;
-    if (body != NULL && j->body == NULL)
-        return no_memory(e);
     if (method > SERVE_RESPONSE) {
         json_t *reply = serve_simple(s, method, j->body, &f);
 

@@ -117,9 +117,10 @@ struct serve_reply {
     int             status; /* as of HTTP */
     bool            last;   /* the request is done */
 };
-/* Asks. Everything comes as replies, also what is wrong with the body, which is only read. client: requests of one
+/* Asks. Everything comes as replies, also what is wrong with the body, of which serve takes a reference and which may change:
+ * the caller has no more use for it. client: requests of one
  * client take turns with those of others; "" is one, too. *id is for serve_cancel(). ERR_NOMEM only. */
-MUST_CHECK enum err_code serve_ask(struct serve *s, enum serve_method method, const json_t *body, struct str client,
+MUST_CHECK enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body, struct str client,
                                    void *user, int64_t *id, struct err *e);
 /* An error reply that did not come from a body: a line that is no JSON, a request that finds no place. */
 json_t *serve_error(const char *message, const char *type, const char *pointer, int status);

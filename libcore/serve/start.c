@@ -33,7 +33,7 @@ static enum err_code render(struct serve *s, struct job *j, struct text_tokens *
 {
     const bool tools = j->w.tools != NULL && strcmp(j->w.tool_choice, "none") != 0;
     const struct chat_prompt p = { .messages = j->w.messages, .tools = tools ? j->w.tools : NULL, .extra = j->w.kwargs,
-                                   .generate = true, .now_s = local_s() };
+                                   .memo = s->memo, .generate = true, .now_s = local_s() };
     struct err why = { 0 };
 
     if (s->o.chat == NULL) {

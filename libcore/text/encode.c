@@ -63,14 +63,30 @@ static int32_t special_at(const struct text *t, bool control, struct str s, cons
     return id;
 }
 
-/* mark: NULL, or for each byte of s whether it may be part of a control token. */
-static enum err_code encode_all(struct text_enc *x, struct str s, bool control, const unsigned char *mark)
+static enum err_code add_cut(struct text_enc *x, size_t byte, int64_t token)
+{
+    struct text_cuts *c = x->cuts;
+
+    if (c->n == c->cap) {
+        const size_t cap = c->cap > 0 ? 2 * c->cap : 64;
+        struct text_cut *v = realloc(c->v, cap * sizeof *v);
+
+        if (v == NULL)
+            return err_set(x->e, ERR_NOMEM, "out of memory");
+        c->v = v;
+        c->cap = cap;
+    }
+    c->v[c->n++] = (struct text_cut){byte, token};
+    return ERR_OK;
+}
+
+/* From byte `begin` on. mark: NULL, or for each byte of s whether it may be part of a control token. */
+static enum err_code encode_all(struct text_enc *x, struct str s, size_t begin, bool control, const unsigned char *mark)
 {
     const struct text *t = x->t;
-    size_t begin = 0;
     enum err_code rc = ERR_OK;
 
-    for (size_t i = 0; i < s.n && rc == ERR_OK;) {
+    for (size_t i = begin; i < s.n && rc == ERR_OK;) {
         int32_t id = special_at(t, control, s, mark, i);
         if (id < 0) {
             i++;
@@ -83,12 +99,14 @@ static enum err_code encode_all(struct text_enc *x, struct str s, bool control, 
         while (t->tok[id].rstrip && i < s.n && is_blank(s.p[i]))
             i++;
         begin = i;
+        if (rc == ERR_OK && x->cuts != NULL)
+            rc = add_cut(x, i, x->out->n);
     }
     return rc == ERR_OK ? encode_plain(x, (struct str){s.p + begin, s.n - begin}) : rc;
 }
 
-static enum err_code encode(const struct text *t, struct str s, unsigned flags, const unsigned char *mark,
-                            struct text_tokens *out, struct err *e)
+enum err_code text_encode(const struct text *t, struct str s, unsigned flags,
+                          struct text_tokens *out, struct err *e)
 {
     struct text_enc x = {.t = t, .out = out, .e = e};
     int64_t n0 = out->n;
@@ -98,7 +116,7 @@ static enum err_code encode(const struct text *t, struct str s, unsigned flags, 
     if (flags & TEXT_ADD && t->info.add_bos && t->info.bos >= 0)
         rc = text_tokens_push(out, t->info.bos, e);
     if (rc == ERR_OK)
-        rc = encode_all(&x, s, flags & TEXT_SPECIAL, mark);
+        rc = encode_all(&x, s, 0, flags & TEXT_SPECIAL, NULL);
     if (rc == ERR_OK && flags & TEXT_ADD && t->info.add_eos && t->info.eos >= 0)
         rc = text_tokens_push(out, t->info.eos, e);
     if (rc != ERR_OK)
@@ -108,16 +126,39 @@ static enum err_code encode(const struct text *t, struct str s, unsigned flags, 
     return rc;
 }
 
-enum err_code text_encode(const struct text *t, struct str s, unsigned flags,
-                          struct text_tokens *out, struct err *e)
+static enum err_code push_known(struct text_tokens *out, const struct text_known *known, int64_t n, struct err *e)
 {
-    return encode(t, s, flags, NULL, out, e);
+    for (int64_t i = 0; i < n; i++)
+        if (text_tokens_push(out, known->token[i], e))
+            return e->code;
+    return ERR_OK;
 }
 
-enum err_code text_encode_marked(const struct text *t, struct str s, const unsigned char *mark,
+enum err_code text_encode_marked(const struct text *t, struct str s, const unsigned char *mark, struct text_memo *memo,
                                  struct text_tokens *out, struct err *e)
 {
-    return encode(t, s, TEXT_SPECIAL, mark, out, e);
+    struct text_tokens own = {0};
+    struct text_cuts cuts = {0};
+    struct text_enc x = {.t = t, .out = &own, .e = e, .cuts = memo != NULL ? &cuts : NULL};
+    struct text_known known = {0};
+    struct text_cut from = {0};
+
+    if (memo != NULL)
+        from = text_memo_find(memo, s, mark, &known);
+    text_words_open(&x, s.n - from.byte);
+    enum err_code rc = push_known(&own, &known, from.token, e);
+
+    if (rc == ERR_OK)
+        rc = encode_all(&x, s, from.byte, true, mark);
+    if (rc == ERR_OK && memo != NULL)
+        text_memo_keep(memo, s, mark, own.v, own.n, &cuts, &known);
+    for (int64_t i = 0; rc == ERR_OK && i < own.n; i++)
+        rc = text_tokens_push(out, own.v[i], e);
+    text_tokens_free(&own);
+    free(cuts.v);
+    free(x.words);
+    free(x.scratch);
+    return rc;
 }
 
 struct str text_piece(const struct text *t, int32_t id)

@@ -51,9 +51,14 @@ enum {
  * that it encodes), SentencePiece as a byte. */
 MUST_CHECK enum err_code text_encode(const struct text *t, struct str s, unsigned flags,
                                      struct text_tokens *out, struct err *e);
+/* The last long texts, at most 64 MiB of them: one that begins like another is encoded from there on, as the prompt of a
+ * conversation's next turn is. The tokens are the same. Of one tokenizer and one thread. */
+struct text_memo;
+MUST_CHECK enum err_code text_memo_open(struct text_memo **out, struct err *e);
+void text_memo_close(struct text_memo *m); /* NULL is allowed */
 /* The same with TEXT_SPECIAL for text of mixed origin: mark has a byte for each of s, and control tokens are found
- * where all of theirs are not 0. */
-MUST_CHECK enum err_code text_encode_marked(const struct text *t, struct str s, const unsigned char *mark,
+ * where all of theirs are not 0. memo: NULL: none. */
+MUST_CHECK enum err_code text_encode_marked(const struct text *t, struct str s, const unsigned char *mark, struct text_memo *memo,
                                             struct text_tokens *out, struct err *e);
 
 /* The bytes a token stands for (may be half a character); control tokens give their spelling.

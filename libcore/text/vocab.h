@@ -78,6 +78,29 @@ struct text {
     struct arena mem;
 };
 
+/* The end of a special token: a byte of the text, and how many tokens there are up to it. */
+struct text_cut {
+    size_t  byte;
+    int64_t token;
+};
+struct text_cuts {
+    struct text_cut *v;
+    size_t           n, cap;
+};
+/* memo.c. What a text that was kept says of another one: its first n_cuts cuts, and the tokens up to them. */
+struct text_known {
+    int                    at;   /* in the memo */
+    size_t                 same; /* bytes that both begin with */
+    size_t                 n_cuts; /* 0: nothing */
+    const int32_t         *token;
+    const struct text_cut *cut;
+};
+/* Where to go on from: the last of those cuts; {0}: from the beginning. *known is valid until the next call. */
+struct text_cut text_memo_find(struct text_memo *m, struct str s, const unsigned char *mark, struct text_known *known);
+/* Keeps a text and what it became, or not. cuts: those behind known's. */
+void text_memo_keep(struct text_memo *m, struct str s, const unsigned char *mark, const int32_t *token, int64_t n_tokens,
+                    const struct text_cuts *cuts, const struct text_known *known);
+
 /* One text_encode call. */
 struct text_enc {
     const struct text *t;
@@ -85,6 +108,7 @@ struct text_enc {
     struct err *e;
     struct text_word *words; /* recently seen words (words.c); NULL for short texts */
     unsigned word_bits, word_age;
+    struct text_cuts *cuts; /* NULL: not wanted */
     void *scratch; /* for merging */
     size_t scratch_bytes;
 };
