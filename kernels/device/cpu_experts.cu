@@ -12,6 +12,7 @@
  * With one token the hand-over needs no kernel of its own: the expert kernels send and wait (moe/moe_r1.cu). With 2 to
  * 16 tokens the last expert kernel waits (moe/moe_r2_16.cu). If no token uses an expert of the CPU, only the counter
  * advances: the GPU goes on at once, and the CPU learns it from a later hand-over or from the end of the step. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/device/fused.cuh"
@@ -84,6 +85,48 @@ void cuda_hand_need(struct cuda *c, int64_t n, int n_used, int64_t width, int64_
     h->x_need = x > h->x_need ? x : h->x_need;
     h->ids_need = ids > h->ids_need ? ids : h->ids_need;
     h->out_need = out > h->out_need ? out : h->out_need;
+}
+
+const struct op_hand *cuda_hand_keep(struct cuda *c, const struct op_hand *h)
+{
+    struct hand *to = &c->hand;
+    const struct op_moe_adapt *a = h->moe.adapt;
+
+    if (to->n_adapted == to->cap_adapted) {
+        const int cap = to->cap_adapted + 64;
+        struct hand_adapted **more = (struct hand_adapted **)realloc(to->adapted, (size_t)cap * sizeof *more);
+
+        if (more == NULL) {
+            cuda_fail(c, cudaErrorMemoryAllocation, "hand-over");
+            return NULL;
+        }
+        memset(more + to->cap_adapted, 0, 64 * sizeof *more);
+        to->adapted = more;
+        to->cap_adapted = cap;
+    }
+    struct hand_adapted *&k = to->adapted[to->n_adapted];
+    k = k != NULL ? k : (struct hand_adapted *)malloc(sizeof *k);
+    if (k == NULL) {
+        cuda_fail(c, cudaErrorMemoryAllocation, "hand-over");
+        return NULL;
+    }
+    to->n_adapted++;
+    k->hand = *h;
+    k->adapt = *a;
+    k->hand.moe.adapt = &k->adapt;
+    struct op_adapt *const part[3] = { &k->adapt.gate, &k->adapt.up, &k->adapt.down };
+    for (int i = 0; i < 3; i++) {
+        if (part[i]->pair == NULL)
+            continue;
+        memcpy(k->pair[i], part[i]->pair, (size_t)a->terms->n * sizeof *k->pair[i]);
+        part[i]->pair = k->pair[i];
+    }
+    return &k->hand;
+}
+
+const struct op_hand *cuda_hand_kept(const struct cuda *c)
+{
+    return c->hand.n_adapted > 0 ? &c->hand.adapted[c->hand.n_adapted - 1]->hand : NULL;
 }
 
 void cuda_hand_close(struct cuda *c)

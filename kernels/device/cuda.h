@@ -75,7 +75,7 @@ struct chunk {
 };
 /* What is staged is found again by the next node that needs it. Another kind is never taken for it: where a step's data
  * lie does not depend on what they are. */
-enum staged_as { AS_TOKENS, AS_PICKS, AS_IDS, AS_TEMPS, AS_SEQS, AS_POSITIONS, AS_SEQ_OF_ROW, AS_PAGES };
+enum staged_as { AS_TOKENS, AS_PICKS, AS_IDS, AS_TEMPS, AS_SEQS, AS_POSITIONS, AS_SEQ_OF_ROW, AS_PAGES, AS_LISTS, AS_PAIRS };
 struct staged {
     uint64_t hash;
     enum staged_as as;
@@ -107,6 +107,12 @@ struct fetch {
 
 /* Hand-overs to the host (device/cpu_experts.cu); need: what measured steps ask for. */
 enum { DUE = 4 };
+/* A hand-over with adapters, which the caller has only while it is recorded. */
+struct hand_adapted {
+    struct op_hand      hand;
+    struct op_moe_adapt adapt;
+    struct op_pair      pair[3][OP_ADAPTERS_MAX];
+};
 struct hand {
     struct dev    *helper; /* who computes experts of the recorded step on the host; NULL: nobody */
     unsigned char *pinned; /* flags, then: */
@@ -120,6 +126,8 @@ struct hand {
     int            n_due;
     struct hand_turns *turn; /* on the device */
     uint32_t       turns;
+    struct hand_adapted **adapted; /* [cap_adapted], of which the step has used n_adapted: a node finds its own again */
+    int            n_adapted, cap_adapted;
 };
 
 /* Masks of op_top(), which the host fills while the device computes (head/logits_mask.cu); need: bytes that measured
@@ -242,6 +250,8 @@ bool         cuda_reserve(void *ctx);        /* what measured nodes need */
 /* device/cpu_experts.cu */
 void cuda_hand_need(struct cuda *c, int64_t n, int n_used, int64_t width, int64_t out_width);
 void cuda_hand_reserve(struct cuda *c);
+const struct op_hand *cuda_hand_keep(struct cuda *c, const struct op_hand *h); /* a copy, with adapters; NULL: failed */
+const struct op_hand *cuda_hand_kept(const struct cuda *c);                    /* the last one */
 void cuda_hand_close(struct cuda *c);
 void cuda_hand_out(struct cuda *c, const struct node *v);
 void cuda_hand_in(struct cuda *c, const struct node *v);

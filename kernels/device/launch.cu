@@ -4,6 +4,7 @@
 
 #include "kernels/gemm/gemm_r2_16.cuh"
 #include "kernels/device/fused.cuh"
+#include "kernels/adapt/adapt.cuh"
 
 size_t cuda_route_ws(const struct node *v);
 
@@ -55,7 +56,7 @@ static bool same(struct tensor a, struct tensor b)
 static bool in_place(int op)
 {
     return op == DEV_OP_add || op == DEV_OP_add_gated || op == DEV_OP_relu2 || op == DEV_OP_sigmoid_mul ||
-           op == DEV_OP_mul || op == DEV_OP_scale || op == DEV_OP_rope || op == DEV_OP_kv_store;
+           op == DEV_OP_mul || op == DEV_OP_scale || op == DEV_OP_rope || op == DEV_OP_kv_store || op == DEV_OP_adapt;
 }
 
 /* Bytes of an array that nothing has overwritten yet: a few pieces. */
@@ -360,6 +361,8 @@ static bool find_mixture(struct mixture *m, const struct node *v, int n)
     (void)take(&m->tally, m, v, n, DEV_OP_tally);
     bool split = take(&m->out, m, v, n, DEV_OP_hand_out);
     (void)take(&m->moe, m, v, n, split ? DEV_OP_moe_pairs : DEV_OP_moe);
+    if (m->moe != NULL && adapted(m->moe))
+        return false;
     if ((split ? !same(m->out->t[1], v->t[0]) : m->moe == NULL) || (m->moe != NULL && !same(m->moe->t[1], v->t[0])) ||
         !find_shared(m, v + m->n, n - m->n))
         return false;
@@ -659,6 +662,7 @@ static int launch(struct cuda *c, const struct node *v, int n)
 {
     switch (v->op) {
     case DEV_OP_matmul: return matmuls(c, v, n);
+    case DEV_OP_adapt: return cuda_adapt(c, v, n);
     case DEV_OP_embed: cuda_embed(c, v); break;
     case DEV_OP_kv_store: cuda_kv_store(c, v); break;
     case DEV_OP_attn: cuda_attn(c, v); break;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/device/cuda.h"
+#include "kernels/adapt/adapt.cuh"
 extern "C" {
 #include "quant/iq_grids.h"
 }
@@ -429,6 +429,67 @@ static void op_route_(void *ctx, int32_t *expert, struct tensor weight, struct t
     cuda_recorded(c);
 }
 
+static int power_of_two(int n)
+{
+    int p = 1;
+
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+/* The lists of a node's rows, and what the step's adapters have for `parts` matrices, pair NULL: nothing. Sizes are
+ * rounded up, so that few graphs serve all steps. */
+static void set_adapters(struct cuda *c, struct node *v, const struct op_terms *t, int64_t rows,
+                         const struct op_adapt *const *part, int parts)
+{
+    const int n = power_of_two(t->n), max = power_of_two(t->max);
+
+    v->i[0] = max;
+    v->i[1] = n;
+    v->i[2] = t->floats;
+    if (c->measuring)
+        return;
+    struct adapt_term *list = (struct adapt_term *)malloc((size_t)(rows * max) * sizeof *list);
+    struct op_pair *pair = (struct op_pair *)calloc((size_t)(parts * n), sizeof *pair);
+    if (list == NULL || pair == NULL) {
+        cuda_fail(c, cudaErrorMemoryAllocation, "adapters");
+    } else {
+        for (int64_t r = 0; r < rows; r++)
+            for (int i = 0; i < max; i++)
+                list[r * max + i] = i < t->max ? (struct adapt_term){ t->which[r * t->max + i], t->scale[r * t->max + i] }
+                                               : (struct adapt_term){ -1, 0.0f };
+        for (int k = 0; k < parts; k++) {
+            if (part[k]->pair == NULL)
+                continue;
+            memcpy(pair + k * n, part[k]->pair, (size_t)t->n * sizeof *pair);
+            v->i[3] |= 1 << k;
+        }
+        v->p[0] = cuda_stage(c, AS_PAIRS, pair, (size_t)(parts * n) * sizeof *pair);
+        v->p[3] = cuda_stage(c, AS_LISTS, list, (size_t)(rows * max) * sizeof *list);
+    }
+    free(list);
+    free(pair);
+}
+
+static void op_adapt_(void *ctx, const struct op_adapt *a, int n, struct tensor x, const int32_t *token,
+                      const struct op_terms *t)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    for (int i = 0; i < n; i++) {
+        const struct op_adapt *part = &a[i];
+        const int64_t rows = part->y.ne[1];
+        struct node *v = token == NULL ? rec2(c, DEV_OP_adapt, part->y, x) : rec1(c, DEV_OP_adapt, part->y);
+
+        v->t[2].pitch = part->n_out;
+        v->t[2].from = part->mat * part->n_out + part->first;
+        v->p[1] = token != NULL ? cuda_stage(c, AS_TOKENS, token, (size_t)rows * sizeof *token) : NULL;
+        set_adapters(c, v, t, rows, &part, 1);
+        cuda_recorded(c);
+    }
+}
+
 static void set_moe(struct node *v, const struct op_moe *a)
 {
     v->moe.n_used = a->n_used;
@@ -439,6 +500,18 @@ static void set_moe(struct node *v, const struct op_moe *a)
     set(&v->moe.down, a->down);
     v->moe.act = a->act;
     v->moe.slot = a->slot;
+}
+
+static void set_moe_adapters(struct cuda *c, struct node *v, const struct op_moe *a, int64_t rows)
+{
+    if (a->adapt == NULL)
+        return;
+    const struct op_adapt *const part[3] = { &a->adapt->gate, &a->adapt->up, &a->adapt->down };
+    struct tensor *const w[3] = { &v->moe.gate, &v->moe.up, &v->moe.down };
+
+    for (int i = 0; i < 3; i++)
+        w[i]->from = part[i]->first;
+    set_adapters(c, v, a->adapt->terms, rows, part, 3);
 }
 
 static void op_top_(void *ctx, void *out, struct tensor logits, const struct op_top *a)
@@ -464,7 +537,10 @@ static void op_moe_(void *ctx, struct tensor y, struct tensor x, const struct op
 {
     struct cuda *c = (struct cuda *)ctx;
 
-    set_moe(rec2(c, DEV_OP_moe, y, x), a);
+    struct node *v = rec2(c, DEV_OP_moe, y, x);
+
+    set_moe(v, a);
+    set_moe_adapters(c, v, a, x.ne[1]);
     cuda_recorded(c);
 }
 
@@ -472,7 +548,10 @@ static void op_moe_pairs_(void *ctx, struct tensor out, struct tensor x, const s
 {
     struct cuda *c = (struct cuda *)ctx;
 
-    set_moe(rec2(c, DEV_OP_moe_pairs, out, x), a);
+    struct node *v = rec2(c, DEV_OP_moe_pairs, out, x);
+
+    set_moe(v, a);
+    set_moe_adapters(c, v, a, x.ne[1]);
     cuda_recorded(c);
 }
 
@@ -491,7 +570,7 @@ static void op_hand_out_(void *ctx, struct tensor x, const int32_t *expert, cons
 
     set(&v->t[1], x);
     v->p[0] = expert;
-    v->p[1] = h;
+    v->p[1] = h->moe.adapt != NULL && !c->measuring ? cuda_hand_keep(c, h) : h;
     cuda_recorded(c);
 }
 
@@ -501,7 +580,7 @@ static void op_hand_in_(void *ctx, struct tensor out, struct tensor x, const int
     struct node *v = rec2(c, DEV_OP_hand_in, out, x);
 
     v->p[0] = expert;
-    v->p[1] = h;
+    v->p[1] = h->moe.adapt != NULL && !c->measuring ? cuda_hand_kept(c) : h;
     if (c->measuring)
         cuda_hand_need(c, x.ne[1], h->moe.n_used, x.ne[0], out.ne[0]);
     else
@@ -548,6 +627,9 @@ static void close_cuda(void *ctx)
         (void)cudaStreamSynchronize(c->stream);
     cuda_drop_graphs(c);
     cuda_hand_close(c);
+    for (int i = 0; i < c->hand.cap_adapted; i++)
+        free(c->hand.adapted[i]);
+    free(c->hand.adapted);
     cuda_masks_close(c);
     cuda_lookup_close(c);
     cuda_clock_free(c);
@@ -581,7 +663,6 @@ static void close_cuda(void *ctx)
 static struct dev_table make_table(void)
 {
     struct dev_table t = {};
-    constexpr decltype(nullptr) op_adapt_ = nullptr; /* it has no adapters */
 
 #define X(name) t.name = op_##name##_;
     DEV_OPS(X)

@@ -85,7 +85,7 @@ void *cuda_stage(struct cuda *c, enum staged_as as, const void *data, size_t n)
     uint64_t hash = hash_bytes(data, n, n);
     size_t size = round_up(n, 64);
 
-    for (int i = 0; i < c->n_staged; i++) {
+    for (int i = 0; i < c->n_staged && as != AS_PAIRS; i++) {
         const struct staged *s = &c->staged[i];
 
         if (s->as == as && s->hash == hash && s->n == n && memcmp(c->chunk[s->chunk].host + s->at, data, n) == 0)
@@ -95,7 +95,7 @@ void *cuda_stage(struct cuda *c, enum staged_as as, const void *data, size_t n)
     if (k == NULL)
         return NULL;
     memcpy(k->host + k->used, data, n);
-    if (c->n_staged < STAGED)
+    if (c->n_staged < STAGED && as != AS_PAIRS) /* no two tensors have the same */
         c->staged[c->n_staged++] = (struct staged){ hash, as, n, (int)(k - c->chunk), k->used };
     k->used += size;
     return k->dev + k->used - size;
@@ -441,6 +441,7 @@ void cuda_flush(struct cuda *c)
     c->fetch.n = 0;
     c->fetch.used = 0;
     c->n_staged = 0;
+    c->hand.n_adapted = 0;
     c->lookup.used = c->lookup.sent = 0;
     for (int i = 0; i < CHUNKS; i++)
         c->chunk[i].used = c->chunk[i].sent = 0;

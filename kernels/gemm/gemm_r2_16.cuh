@@ -49,8 +49,11 @@ enum { FEW_MOE_K = 16384 };
 bool cuda_moe_is_few(const struct node *v);
 size_t cuda_few_moe_ws(const struct node *v);
 void cuda_moe_few(struct cuda *c, const struct node *v);
-/* hid = act(gate) hid, or act(hid), for pairs of a mixture. */
-void cuda_activate(struct cuda *c, float *hid, const float *gate, int64_t pairs, const struct op_moe &m);
+/* hid of pairs: act(gate) hid, or without a gate act(hid), when adapters have added to both; what they add to the pairs'
+ * outputs. */
+void cuda_activate(struct cuda *c, const struct node *moe, float *hid, float *gate);
+void cuda_mix(struct cuda *c, struct tensor y, struct tensor weight, const float *out, int64_t stride); /* op_moe_sum() */
+void cuda_adapt_down(struct cuda *c, const struct node *moe, float *out, int64_t stride, const float *hid);
 
 /* Such rows from the router's logits and the shared expert's first products on (sh_down NULL: it has none): choice,
  * products, sums, the addition (or NULL). Rounded rows are where cuda_ws() of the mixture begins. */

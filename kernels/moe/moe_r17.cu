@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* moe_r17.cu - mixture of experts for 17 and more tokens: sorts (expert, token) pairs by expert, then grouped GEMM. */
+#include "kernels/adapt/adapt.cuh"
 #include "kernels/gemm/acts_a8_wgmma.cuh"
 #include "kernels/gemm/gemm_r2_16.cuh"
 #include "kernels/device/fused.cuh"
@@ -120,12 +121,26 @@ __global__ void activate(float *hid, const float *gate, int64_t n, int act, cons
     hid[i] = act == OP_SILU ? __fmul_rn(silu(in), up) : __fmul_rn(__fmul_rn(pos, pos), up);
 }
 
-void cuda_activate(struct cuda *c, float *hid, const float *gate, int64_t pairs, const struct op_moe &m)
+void cuda_activate(struct cuda *c, const struct node *moe, float *hid, float *gate)
 {
-    const int64_t ff = m.up.ne[1];
+    const struct op_moe &m = moe->moe;
+    const struct tensor &x = moe->t[1];
+    const int64_t ff = m.up.ne[1], pairs = x.ne[1] * m.n_used;
+    const struct adapt_experts added = { { gate, hid, NULL }, ff, ff, x.ne[0], x.stride, (const float *)x.data, m.n_used };
 
+    if (adapted(moe))
+        cuda_adapt_experts(c, moe, &added);
     LAUNCH(c, activate, (unsigned)ceil_div(pairs * ff, 256), 256, 0, hid, gate, pairs * ff, (int)m.act, m.expert,
            m.slot, (int)ff);
+}
+
+void cuda_adapt_down(struct cuda *c, const struct node *moe, float *out, int64_t stride, const float *hid)
+{
+    const int64_t ff = moe->moe.up.ne[1];
+    const struct adapt_experts added = { { NULL, NULL, out }, stride, moe->moe.down.ne[1], ff, ff, hid, 1 };
+
+    if (adapted(moe))
+        cuda_adapt_experts(c, moe, &added);
 }
 
 __global__ void mix_experts(float *y, int64_t ys, const float *weight, int64_t ws, const float *out, int64_t os,
@@ -229,7 +244,7 @@ static void product(struct cuda *c, const struct space *s, const struct node *v,
     }
 }
 
-static void mix(struct cuda *c, struct tensor y, struct tensor weight, const float *out, int64_t stride)
+void cuda_mix(struct cuda *c, struct tensor y, struct tensor weight, const float *out, int64_t stride)
 {
     LAUNCH(c, mix_experts, dim3((unsigned)y.ne[1], (unsigned)ceil_div(y.ne[0], 256)), 256, 0, (float *)y.data,
            y.stride, (const float *)weight.data, weight.stride, out, stride, (int)weight.ne[0], (int)y.ne[0]);
@@ -237,7 +252,7 @@ static void mix(struct cuda *c, struct tensor y, struct tensor weight, const flo
 
 void cuda_moe_sum(struct cuda *c, const struct node *v)
 {
-    mix(c, v->t[0], v->t[2], (const float *)v->t[1].data, v->t[1].stride);
+    cuda_mix(c, v->t[0], v->t[2], (const float *)v->t[1].data, v->t[1].stride);
 }
 
 static struct mv_job matrix(struct tensor w, float *y, int64_t y_stride)
@@ -278,9 +293,9 @@ static void round_for(struct cuda *c, const struct space *s, uint8_t *to, int ty
 
 /* What first products give: those of gate and up together can be activated, and rounded where a tile has all that share
  * a scale, which are more of 8 bits. */
-static enum tile_out first_products(const struct cuda *c, const struct space *s, const struct op_moe &m)
+static enum tile_out first_products(const struct cuda *c, const struct space *s, const struct op_moe &m, bool adapters)
 {
-    if (m.gate.data != NULL && (m.gate.type != m.up.type || m.gate.pitch != m.up.pitch))
+    if (adapters || (m.gate.data != NULL && (m.gate.type != m.up.type || m.gate.pitch != m.up.pitch)))
         return TILE_FLOATS;
     if (!c->eight)
         return TILE_ACT_ROUNDED;
@@ -303,7 +318,7 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
     const struct op_moe &m = v->moe;
     const int64_t pairs = v->t[1].ne[1] * m.n_used, ff = m.up.ne[1];
     const bool gated = m.gate.data != NULL;
-    const enum tile_out first = first_products(c, s, m);
+    const enum tile_out first = first_products(c, s, m, adapted(v));
     struct tile_args a = {};
 
     round_for(c, s, s->xq, m.up.type, v->t[1], NULL, NULL);
@@ -331,7 +346,7 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
             round_for(c, s, s->xq, m.gate.type, v->t[1], NULL, NULL);
         if (gated)
             one_product(c, s, &a, m.gate, s->gate, ff);
-        cuda_activate(c, s->hid, gated ? s->gate : NULL, pairs, m);
+        cuda_activate(c, v, s->hid, gated ? s->gate : NULL);
     }
     a.gather = first != TILE_ACT_ROUNDED;
     if (a.gather)
@@ -341,6 +356,7 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
     a.x_bytes = x_row_bytes(a.k);
     a.div = 1;
     one_product(c, s, &a, m.down, out, out_stride);
+    cuda_adapt_down(c, v, out, out_stride, s->hid);
 }
 
 /* Rows from, from + 1 .. of a mixture. */
@@ -354,6 +370,8 @@ static struct node some_rows(const struct node *v, int64_t from, int64_t n)
         some.t[i].data = (float *)v->t[i].data + from * each * v->t[i].stride;
         some.t[i].ne[1] = n * each;
     }
+    if (adapted(v))
+        some.p[3] = (const struct adapt_term *)v->p[3] + from * v->i[0];
     some.moe.expert += from * v->moe.n_used;
     some.moe.weight.data = (float *)v->moe.weight.data + from * v->moe.weight.stride;
     some.moe.weight.ne[1] = n;
@@ -408,11 +426,12 @@ void cuda_moe(struct cuda *c, const struct node *v)
         if (gated)
             product(c, &s, v, a.gate, x, s.xq, a.n_used, s.gate, ff);
         product(c, &s, v, a.up, x, s.xq, a.n_used, s.hid, ff);
-        cuda_activate(c, s.hid, gated ? s.gate : NULL, pairs, a);
+        cuda_activate(c, v, s.hid, gated ? s.gate : NULL);
         if (!is_plain(a.down.type))
             cuda_quantise(c, s.hq, hid);
         product(c, &s, v, a.down, hid, s.hq, 1, out, out_stride);
+        cuda_adapt_down(c, v, out, out_stride, s.hid);
     }
     if (sum)
-        mix(c, y, a.weight, out, out_stride);
+        cuda_mix(c, y, a.weight, out, out_stride);
 }

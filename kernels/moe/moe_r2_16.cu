@@ -9,6 +9,7 @@
  * elements than a task has: if a group does not hold all of them, a kernel in between quantises. In common shapes
  * (EVEN) a warp has one whole segment of each strip, which keeps its loop short: the kernel is bound by
  * instructions. */
+#include "kernels/adapt/adapt.cuh"
 #include "kernels/moe/pick_experts_block.cuh"
 #include "kernels/gemm/gemm_r2_16.cuh"
 #include "kernels/moe/gemv_pair.cuh"
@@ -533,16 +534,23 @@ __global__ void __launch_bounds__(UP_WARPS * 32) choose_rows(const __grid_consta
 /* ---- host ---- */
 
 /* Working memory, cut up; shared: the shared expert's rounded rows, no longer than those of x; gate where the formats
- * of both differ, hid then or where it is rounded by another launch. */
+ * of both differ or adapters
+ * come between, hid then or where it is rounded by another launch; out of a sum with adapters. */
 struct space {
     uint8_t *xq, *hq, *shared;
-    float   *gate, *hid;
+    float   *gate, *hid, *out;
     size_t   bytes;
 };
 
 static bool gates_alike(const struct op_moe &m)
 {
     return m.gate.data == NULL || m.gate.type == m.up.type;
+}
+
+/* First products go to memory before they are activated. */
+static bool first_apart(const struct node *v)
+{
+    return !gates_alike(v->moe) || adapted(v);
 }
 
 static struct space cut(const struct node *v, uint8_t *at)
@@ -561,8 +569,10 @@ static struct space cut(const struct node *v, uint8_t *at)
     s.hq = take((size_t)(x_row_bytes(ff) * pairs));
     s.shared = take((size_t)(x_row_bytes(a.up.ne[0]) * n));
     s.hid = (float *)take((size_t)(pairs * ff) * sizeof(float));
-    if (!gates_alike(a))
+    if (first_apart(v))
         s.gate = (float *)take((size_t)(pairs * ff) * sizeof(float));
+    if (adapted(v) && v->op == DEV_OP_moe)
+        s.out = (float *)take((size_t)(pairs * a.down.ne[1]) * sizeof(float));
     return s;
 }
 
@@ -748,13 +758,14 @@ static struct down_args down_of(const struct op_moe &m, struct tensor w, const u
     return d;
 }
 
-/* First products of the routed experts, formats that differ. */
-static void up_unlike(struct cuda *c, const struct space &s, const struct op_moe &m, int rows)
+/* First products of the routed experts, where formats differ or adapters come between. */
+static void up_apart(struct cuda *c, const struct space &s, const struct node *v, int rows)
 {
+    const struct op_moe &m = v->moe;
     const int64_t ff = m.up.ne[1], pairs = (int64_t)rows * m.n_used;
     const struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s.hid, false, 0, 0 };
 
-    for (int i = 0; i < 2; i++) {
+    for (int i = m.gate.data == NULL; i < 2; i++) {
         struct down_args d = down_of(m, i == 0 ? m.gate : m.up, s.xq);
 
         d.alike = true;
@@ -762,7 +773,7 @@ static void up_unlike(struct cuda *c, const struct space &s, const struct op_moe
         d.os = ff;
         launch_down(c, &d, rows);
     }
-    cuda_activate(c, s.hid, s.gate, pairs, m);
+    cuda_activate(c, v, s.hid, m.gate.data != NULL ? s.gate : NULL);
     cuda_quantise(c, s.hq, hid);
 }
 
@@ -782,21 +793,27 @@ void cuda_moe_few(struct cuda *c, const struct node *v)
     const int rows = (int)x.ne[1];
 
     cuda_quantise(c, s.xq, x);
-    if (gates_alike(m)) {
+    if (!first_apart(v)) {
         struct up_args up = up_of(m, s, rows);
 
         launch_up(c, &up);
     } else {
-        up_unlike(c, s, m, rows);
+        up_apart(c, s, v, rows);
     }
     struct down_args down = down_of(m, m.down, s.hq);
-    if (v->op == DEV_OP_moe) {
+    const bool sum = v->op == DEV_OP_moe;
+    if (sum && !adapted(v)) {
         sum_of(&down, y, m.weight);
     } else {
-        down.out = (float *)y.data;
-        down.os = y.stride;
+        down.out = sum ? s.out : (float *)y.data;
+        down.os = sum ? y.ne[0] : y.stride;
     }
     launch_down(c, &down, rows);
+    if (!adapted(v))
+        return;
+    cuda_adapt_down(c, v, down.out, down.os, s.hid);
+    if (sum)
+        cuda_mix(c, y, m.weight, s.out, y.ne[0]);
 }
 
 bool cuda_few_moe_fits(const struct node *route, const struct node *moe)

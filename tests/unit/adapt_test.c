@@ -4,11 +4,9 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "adapt/adapt.h"
+#include "adapters.h"
 #include "arch/arch.h"
-#include "base/rng.h"
 #include "gen_rig.h"
-#include "model/adapter.h"
 #include "part.h"
 #include "run/session.h"
 
@@ -24,29 +22,7 @@ static const char *temporary(const char *name)
     return made;
 }
 
-#define MUST(call) \
-    do { \
-        if ((call) != ERR_OK) \
-            fail_msg("%s", e.msg); \
-    } while (0)
-
 /* ---- files ---- */
-
-/* Numbers that no rounding of f16 changes, different ones for each seed. */
-static void fill(struct adapter *a, uint64_t seed, double size)
-{
-    uint64_t at = 0;
-
-    for (size_t i = 0; i < a->n; i++) {
-        const struct adapter_mat *m = &a->mat[i];
-        const double in = size / sqrt((double)(m->rows ? m->rank : m->n_in));
-
-        for (int64_t k = 0; k < adapter_a_floats(m); k++)
-            m->a[k] = (float)(floor((2 * rng_unit(seed, 0, at++) - 1) * 512) / 512 * ldexp(1, (int)floor(log2(in))));
-        for (int64_t k = 0; k < adapter_b_floats(m); k++)
-            m->b[k] = (float)(floor((2 * rng_unit(seed, 0, at++) - 1) * 512) / 512);
-    }
-}
 
 static struct adapter *small(void)
 {
@@ -57,7 +33,7 @@ static struct adapter *small(void)
     struct err e;
 
     MUST(adapter_make(&a, "qwen35moe", 7.5f, mats, 3, &e));
-    fill(a, 1, 1);
+    adapter_fill(a, 1, 1);
     return a;
 }
 
@@ -223,42 +199,6 @@ static void some_ids(int32_t *ids, int n, int32_t n_vocab, uint64_t seed)
         ids[i] = (int32_t)(rng_unit(seed, 0, (uint64_t)i) * n_vocab);
 }
 
-/* An adapter for every matrix that the model takes one for. */
-static struct adapter *for_all(const struct model *m, const struct gguf *g, uint64_t seed)
-{
-    struct adapter_mat *mat = calloc(gguf_n_tensors(g), sizeof *mat);
-    char (*name)[80] = calloc(gguf_n_tensors(g), sizeof *name);
-    struct adapter *a;
-    size_t n = 0, not_one = 0;
-    struct err e;
-
-    assert_non_null(mat);
-    assert_non_null(name);
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        struct model_adapter *b;
-
-        (void)snprintf(name[n], sizeof name[n], "%.*s", STR_ARG(t->name));
-        mat[n] = (struct adapter_mat){ name[n], t->ne[0], t->ne[1], t->ne[2], RANK, strcmp(name[n], "token_embd.weight") == 0,
-                                       NULL, NULL };
-        MUST(adapter_make(&a, model_info(m)->arch, 3.0f, &mat[n], 1, &e));
-        if (model_adapter_open(&b, m, a, &e) == ERR_OK) {
-            model_adapter_close(b);
-            n++;
-        } else {
-            assert_non_null(strstr(e.msg, "not a matrix"));
-            not_one++;
-        }
-        adapter_close(a);
-    }
-    assert_true(n > 4 && not_one > 4);
-    MUST(adapter_make(&a, model_info(m)->arch, 3.0f, mat, n, &e));
-    fill(a, seed, 0.5);
-    free(name);
-    free(mat);
-    return a;
-}
-
 /* Row r of a tensor of the model, and what the adapter does to it: float32, sums in double. */
 static void merged_row(float *row, const struct gguf_tensor *t, int64_t r, const struct adapter *a, double scale)
 {
@@ -331,7 +271,7 @@ static void check_against_merged(const char *path)
     struct err e;
 
     open_model(&base, path, &o);
-    struct adapter *a = for_all(base.m, base.g, 3);
+    struct adapter *a = adapter_for_all(base.m, base.g, RANK, 3);
     const int64_t n = (int64_t)N_IDS * base.n_vocab;
     some_ids(ids, N_IDS, base.n_vocab, 5);
     MUST(model_adapter_open(&b, base.m, a, &e));
@@ -389,7 +329,7 @@ static void check_side_by_side(const char *path)
     open_model(&rig, path, &o);
     open_model(&plain, path, &none);
     for (int i = 0; i < 2; i++) {
-        a[i] = for_all(rig.m, rig.g, (uint64_t)(10 + i));
+        a[i] = adapter_for_all(rig.m, rig.g, RANK, (uint64_t)(10 + i));
         MUST(model_adapter_open(&b[i], rig.m, a[i], &e));
     }
     const size_t width = (size_t)rig.n_vocab * sizeof(float);
@@ -452,7 +392,7 @@ static void sequences_keep_to_their_adapters(void **state)
 
     (void)state;
     open_model(&rig, "tests/golden/models/qwen35moe-a.gguf", &o);
-    a = for_all(rig.m, rig.g, 20);
+    a = adapter_for_all(rig.m, rig.g, RANK, 20);
     MUST(model_adapter_open(&b, rig.m, a, &e));
     some_ids(ids, N_IDS, rig.n_vocab, 8);
     const int64_t n = (int64_t)N_IDS * rig.n_vocab;
@@ -511,7 +451,7 @@ static void sessions_keep_to_their_adapters(void **state)
 
     (void)state;
     open_model(&rig, "tests/golden/models/qwen35moe-a.gguf", &o);
-    a = for_all(rig.m, rig.g, 20);
+    a = adapter_for_all(rig.m, rig.g, RANK, 20);
     MUST(model_adapter_open(&b, rig.m, a, &e));
     some_ids(ids, N_IDS, rig.n_vocab, 8);
     const struct run_adapter list = { b, 0.5f }, other = { b, 0.75f };
@@ -572,7 +512,7 @@ static void requests_with_their_adapters(void **state)
     alone = rig;
     MUST(run_open(&alone.r, rig.m, &one, &e));
     for (int i = 0; i < 2; i++) {
-        a[i] = for_all(rig.m, rig.g, (uint64_t)(10 + i));
+        a[i] = adapter_for_all(rig.m, rig.g, RANK, (uint64_t)(10 + i));
         MUST(model_adapter_open(&b[i], rig.m, a[i], &e));
     }
     const int n_default = list_of(1, b, list);

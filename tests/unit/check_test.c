@@ -729,6 +729,95 @@ static void routers(void **state)
 }
 
 /* The first 131 of each row again and again, as vocabularies have equal rows that were never trained. */
+/* ---- adapters ---- */
+
+enum { PAIRS = 3 };
+
+/* Two products, of parts of two matrices, of rows with lists of their own: none, one, two terms, in turns or, in blocks,
+ * ten rows one list; then each row alone. */
+struct adapt_case {
+    int64_t n_in, n_out;
+    int     rows, rank;
+    bool    blocks, tokens, split; /* split: x is not at multiples of 16 bytes */
+};
+
+static void adapt_once(struct adapt_case v)
+{
+    enum { MAX = 2, FIRST = 3, VOCAB = 50, MATS = 2 };
+    const int64_t all = v.n_out + FIRST + 1, rank = v.rank;
+    const int64_t n_a = MATS * (rank + PAIRS) * (v.tokens ? VOCAB : v.n_in), n_b = MATS * (rank + PAIRS) * all;
+    const struct tensor none = { .data = NULL }, y = put_rows(v.n_out, v.rows, 5, 2), z = put_rows(v.n_out, v.rows, 0, 2);
+    struct tensor x = v.tokens ? none : put_rows(v.n_in, v.rows, v.split ? 3 : 4, 2);
+    const size_t bytes = (size_t)(y.stride * v.rows + GUARD) * sizeof(float), row = (size_t)v.n_out * sizeof(float);
+    struct op_pair pair[2][PAIRS] = { 0 };
+    int32_t *which = need((size_t)(v.rows * MAX) * sizeof *which), *token = need((size_t)v.rows * sizeof *token);
+    float *scale = need((size_t)(v.rows * MAX) * sizeof *scale), *before = need(bytes), *got = need(bytes), *alone = need(row);
+
+    for (int i = 0; i < PAIRS; i++)
+        for (int j = 0; j < 2 && (i < 2 || j == 0); j++) /* one has nothing for the second */
+            pair[j][i] = (struct op_pair){ put_floats(n_a, 1.0f), put_floats(n_b, 1.0f), (int)rank + i, 0.5f + (float)i };
+    for (int r = 0; r < v.rows; r++) {
+        const int kind = v.blocks ? r / 10 % 4 : r % 4;
+
+        token[r] = r * 7 % VOCAB;
+        which[r * MAX] = kind == 0 ? -1 : kind - 1;
+        which[r * MAX + 1] = kind == 2 ? 2 : -1;
+        scale[r * MAX] = kind == 3 ? -0.25f : 1.5f;
+        scale[r * MAX + 1] = 0.75f;
+    }
+    const struct op_terms t = { PAIRS, MAX, which, scale, 2 * (int)rank + 2 * PAIRS };
+    const struct op_adapt a[2] = { { y, pair[0], all, v.tokens ? 0 : 1, FIRST }, { z, pair[1], all, 0, 0 } };
+    dev_copy(dut, before, y.data, bytes);
+    begin();
+    op_adapt(dut, a, v.tokens ? 1 : 2, x, v.tokens ? token : NULL, &t);
+    end("adapt");
+    dev_copy(dut, got, y.data, bytes);
+    for (int r = 0; r < v.rows; r++) {
+        const struct op_terms one = { PAIRS, MAX, which + r * MAX, scale + r * MAX, t.floats };
+        struct op_adapt its = a[0];
+
+        its.y = op_slice(y, r, 1);
+        dev_copy(dut, its.y.data, before + r * y.stride, row);
+        begin();
+        op_adapt(dut, &its, 1, v.tokens ? none : op_slice(x, r, 1), v.tokens ? token + r : NULL, &one);
+        end("adapt, alone");
+        dev_copy(dut, alone, its.y.data, row);
+        assert_memory_equal(alone, got + r * y.stride, row);
+        assert_int_equal(memcmp(alone, before + r * y.stride, row) == 0, which[r * MAX] < 0);
+    }
+    for (int i = 0; i < PAIRS; i++)
+        for (int j = 0; j < 2; j++) {
+            dev_free(dut, (void *)(uintptr_t)pair[j][i].a, (size_t)n_a * sizeof(float));
+            dev_free(dut, (void *)(uintptr_t)pair[j][i].b, (size_t)n_b * sizeof(float));
+        }
+    drop(y);
+    drop(z);
+    if (!v.tokens)
+        drop(x);
+    free(which);
+    free(token);
+    free(scale);
+    free(before);
+    free(got);
+    free(alone);
+}
+
+static void adapters(void **state)
+{
+    static const struct adapt_case cases[] = {
+        { 1, 1, 1, 1, false, false, false },       { 37, 5, 3, 2, false, false, false },
+        { 256, 300, 4, 16, false, false, false },  { 2048, 2100, 1, 16, false, false, false },
+        { 100, 33, 40, 7, true, false, false },    { 512, 260, 45, 16, true, false, true },
+        { 512, 64, 33, 40, true, false, false },   { 64, 70, 17, 260, true, false, false },
+        { 40, 20, 2, 1024, false, false, true },   { 0, 96, 20, 12, false, true, false },
+        { 0, 2500, 50, 4, true, true, false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        adapt_once(cases[i]);
+}
+
 static void repeat(struct tensor x)
 {
     float *v = need((size_t)(x.stride * x.ne[1]) * sizeof *v);
@@ -821,7 +910,8 @@ int main(void)
         cmocka_unit_test(names),      cmocka_unit_test(names_the_operation), cmocka_unit_test(elementwise),
         cmocka_unit_test(norms),      cmocka_unit_test(copies),              cmocka_unit_test(rotations),
         cmocka_unit_test(embeddings), cmocka_unit_test(attention),           cmocka_unit_test(scans),
-        cmocka_unit_test(routers),    cmocka_unit_test(best_logits),         cmocka_unit_test(first_of_all),
+        cmocka_unit_test(routers),    cmocka_unit_test(adapters),            cmocka_unit_test(best_logits),
+        cmocka_unit_test(first_of_all),
     };
     enum { N = sizeof tests / sizeof tests[0] };
     struct CMUnitTest mine[N];

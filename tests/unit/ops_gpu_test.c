@@ -5,8 +5,7 @@
 #include <unistd.h>
 
 #include "acts.h"
-#include "base/rng.h"
-#include "golden.h"
+#include "adapters.h"
 #include "model/placement.h"
 #include "ops/ops.h"
 #include "part.h"
@@ -277,6 +276,7 @@ struct how {
     const char *device, *kv;
     int         chunk;
     bool        split;
+    int         rank; /* of an adapter for all matrices; 0: none */
 };
 static float *model_logits(const char *path, struct how how, const int32_t *ids, int n)
 {
@@ -290,20 +290,32 @@ static float *model_logits(const char *path, struct how how, const int32_t *ids,
     struct split split;
     const char *kv = how.kv;
     int chunk = how.chunk;
+    struct adapter *a = NULL;
+    struct run_adapter list = { NULL, 0.5f };
+    struct model_adapter *on = NULL;
 
     if (gguf_open(&g, path, &e))
         fail_msg("%s", e.msg);
     if (how.split)
         mo.placement.experts = split_of(&split, g);
     if (model_open(&m, g, &mo, &e) ||
-        run_open(&r, m, &(struct run_opts){ .ctx_tokens = 1024, .rows_max = chunk, .kv_k = kv, .kv_v = kv }, &e))
+        run_open(&r, m, &(struct run_opts){ .ctx_tokens = 1024, .rows_max = chunk, .kv_k = kv, .kv_v = kv,
+                                            .adapter_rank = how.rank }, &e))
         fail_msg("%s", e.msg);
+    if (how.rank > 0) {
+        a = adapter_for_all(m, g, how.rank, 3);
+        MUST(model_adapter_open(&on, m, a, &e));
+        list.adapter = on;
+        MUST(run_set_adapters(r, 0, &list, 1, &e));
+    }
     out.width = model_info(m)->n_vocab;
     out.v = calloc((size_t)(out.width * n), sizeof *out.v);
     assert_non_null(out.v);
     if (run_feed(r, 0, ids, n, n, rows_sink, &out, NULL, &e) != ERR_OK)
         fail_msg("%s", e.msg);
     run_close(r);
+    model_adapter_close(on);
+    adapter_close(a);
     model_close(m);
     gguf_close(g);
     return out.v;
@@ -346,7 +358,7 @@ static void check_logits(const char *path, const char *what, struct how how, con
     free(b);
 }
 
-static void check_shape(const char *spec, const char *mix, const char *kv)
+static void check_shape(const char *spec, const char *mix, const char *kv, int rank)
 {
     char path[] = "/tmp/chimere-gpu-XXXXXX", what[100];
     int32_t ids[N];
@@ -370,11 +382,11 @@ static void check_shape(const char *spec, const char *mix, const char *kv)
     shape_close(s);
     for (int i = 0; i < N; i++)
         ids[i] = (int32_t)((i * 97 + 13) % 512);
-    (void)snprintf(what, sizeof what, "%s %s %s", spec, mix, kv);
-    float *a = model_logits(path, (struct how){ "cpu", kv, 64, false }, ids, N);
+    (void)snprintf(what, sizeof what, "%s %s %s %s", spec, mix, kv, rank > 0 ? "adapted" : "");
+    float *a = model_logits(path, (struct how){ "cpu", kv, 64, false, rank }, ids, N);
     for (int h = 0; h < hows; h++)
         if (any[h])
-            check_logits(path, what, (struct how){ test_device(), kv, 0, h == 1 }, ids, a, mine[h]);
+            check_logits(path, what, (struct how){ test_device(), kv, 0, h == 1, rank }, ids, a, mine[h]);
     unlink(path);
     free(a);
 }
@@ -384,12 +396,12 @@ static void models(void **state)
     (void)state;
     if (gpu == NULL)
         skip();
-    check_shape("qwen3.6-35b-a3b,layers=4,experts=32,vocab=512", "q4k", "f32");
-    check_shape("qwen3.6-35b-a3b,layers=4,experts=32,vocab=512", "ramp", "q8_0");
-    check_shape("qwen3.5-0.8b,layers=4,vocab=512", "q8", "f16");
-    check_shape("nemotron-3-nano-30b-a3b,layers=9,experts=16,vocab=512", "q4_k_m", "f16");
-    check_shape("granite-4-h-tiny,layers=6,experts=16,vocab=512", "q5k", "q4_0");
-    check_shape("falcon-h1-1.5b,layers=2,vocab=512", "q4_k_m", "f16");
+    check_shape("qwen3.6-35b-a3b,layers=4,experts=32,vocab=512", "q4k", "f32", 0);
+    check_shape("qwen3.6-35b-a3b,layers=4,experts=32,vocab=512", "ramp", "q8_0", 0);
+    check_shape("qwen3.5-0.8b,layers=4,vocab=512", "q8", "f16", 0);
+    check_shape("nemotron-3-nano-30b-a3b,layers=9,experts=16,vocab=512", "q4_k_m", "f16", 0);
+    check_shape("granite-4-h-tiny,layers=6,experts=16,vocab=512", "q5k", "q4_0", 0);
+    check_shape("falcon-h1-1.5b,layers=2,vocab=512", "q4_k_m", "f16", 0);
 }
 
 /* Formats that have launches of their own for one row, but not for a few: experts, shared ones, and all else. */
@@ -402,13 +414,27 @@ static void other_formats(void **state)
     if (gpu == NULL)
         skip();
     for (size_t i = 0; i < sizeof mixes / sizeof mixes[0]; i++)
-        check_shape("qwen3.6-35b-a3b,layers=2,experts=16,vocab=512", mixes[i], "q8_0");
+        check_shape("qwen3.6-35b-a3b,layers=2,experts=16,vocab=512", mixes[i], "q8_0", 0);
+}
+
+/* With an adapter for every matrix, among them the experts'. */
+static void adapted_models(void **state)
+{
+    (void)state;
+    if (gpu == NULL)
+        skip();
+    check_shape("qwen3.6-35b-a3b,layers=4,experts=16,vocab=512", "q4k", "f16", 16);
+    check_shape("qwen3.6-35b-a3b,layers=4,experts=16,vocab=512", "ramp", "q8_0", 5);
+    check_shape("nemotron-3-nano-30b-a3b,layers=9,experts=16,vocab=512", "q4_k_m", "f16", 8);
+    check_shape("granite-4-h-tiny,layers=6,experts=16,vocab=512", "q5k", "f16", 16);
+    check_shape("qwen3.5-0.8b,layers=4,vocab=512", "q8", "f16", 40);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(products), cmocka_unit_test(row_bytes),
-                                        cmocka_unit_test(models), cmocka_unit_test(other_formats) };
+                                        cmocka_unit_test(models), cmocka_unit_test(other_formats),
+                                        cmocka_unit_test(adapted_models) };
     struct err e = { 0 };
     int failed;
 
