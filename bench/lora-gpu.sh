@@ -24,7 +24,7 @@ for kind in ${KINDS:-none mixers dense all}; do
         '.tensors[] | select((.name | test($r)) and (.name | test("inp|norm") | not)) | [.name] + (.ne | map(tostring)) | join(":")' |
         TYPE=f16 xargs python3 "$root/tests/cli/make_lora.py" "$dir/$kind.gguf" qwen35moe 0.001 "${RANK:-16}" 1
 done
-for round in $(seq "${ROUNDS:-3}"); do
+for round in $(seq 1 "${ROUNDS:-3}"); do
     for kind in ${KINDS:-none mixers dense all}; do
         timeout --foreground -s INT "${PART_S:-100}" "$bin/chimere-bench" speed -m "$model" --device "$device" --kv f16 --json "${options[@]}" \
             $([ "$kind" = none ] || printf -- '--lora %s' "$dir/$kind.gguf") | jq -c --arg k "$kind" --argjson r "$round" '. + {adapter: $k, round: $r}'
