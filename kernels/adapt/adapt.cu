@@ -69,15 +69,22 @@ static __device__ __forceinline__ void dot_part(float sum[T], const float *w, co
         sum[t] = warp_sum(sum[t]);
 }
 
-/* h[t][at + j] = scale * <a[j], x[t]> in all blocks of the cluster, which share the ranks j. */
-template <int T>
-static __device__ __forceinline__ void inputs(const adapt_args &a, const op_pair &p, int64_t mat, float scale, int64_t row,
-                                              int n, int at, float *h)
+/* n rows of inputs. */
+struct some_inputs {
+    const float *x;
+    int64_t      stride;
+    int          width, n;
+};
+
+/* scale * <a[j], x[t]>: the blocks of the cluster share the ranks j. give(t, j, of, v) is called for each block `of`, by
+ * threads of the one that has j. */
+template <int T, class F>
+static __device__ __forceinline__ void inputs(const op_pair &p, int64_t mat, float scale, const some_inputs &in, F give)
 {
     __shared__ float part[RANKS][PARTS][T];
     const int mine = blockIdx.x % CLUSTER, warp = threadIdx.x / 32;
-    const float *w = p.a + mat * p.rank * a.n_in, *x = a.x + row / a.per_x * a.x_stride;
-    const bool fours = ((uintptr_t)w | (uintptr_t)x) % 16 == 0 && a.n_in % 4 == 0 && (n == 1 || a.x_stride % 4 == 0);
+    const float *w = p.a + mat * p.rank * in.width;
+    const bool fours = ((uintptr_t)w | (uintptr_t)in.x) % 16 == 0 && in.width % 4 == 0 && (in.n == 1 || in.stride % 4 == 0);
 
 #pragma unroll 1
     for (int first = mine; first < p.rank; first += CLUSTER * RANKS) {
@@ -85,7 +92,7 @@ static __device__ __forceinline__ void inputs(const adapt_args &a, const op_pair
         float sum[T];
 
         if (j < p.rank) {
-            dot_part<T>(sum, w + (int64_t)j * a.n_in, x, a.x_stride, a.n_in, warp % PARTS, n, fours);
+            dot_part<T>(sum, w + (int64_t)j * in.width, in.x, in.stride, in.width, warp % PARTS, in.n, fours);
 #pragma unroll
             for (int t = 0; t < T; t++)
                 if (threadIdx.x % 32 == 0)
@@ -96,13 +103,13 @@ static __device__ __forceinline__ void inputs(const adapt_args &a, const op_pair
             const int to = threadIdx.x % CLUSTER, t = threadIdx.x / CLUSTER % T, of = threadIdx.x / CLUSTER / T;
             const int rank = first + of * CLUSTER;
 
-            if (rank < p.rank && t < n) {
+            if (rank < p.rank && t < in.n) {
                 float v = part[of][0][t];
 
 #pragma unroll
                 for (int q = 1; q < PARTS; q++)
                     v = __fadd_rn(v, part[of][q][t]);
-                cluster_store(cluster_at(h + t * a.floats + at + rank, to), __fmul_rn(v, scale));
+                give(t, rank, to, __fmul_rn(v, scale));
             }
         }
         __syncthreads();
@@ -147,6 +154,7 @@ static __device__ __forceinline__ void some_rows(const adapt_args &a, const adap
 {
     const adapt_term *list = a.list + row / a.per_list * a.max;
     const int64_t mat = matrix_of(a, job, row);
+    const some_inputs in = { a.x + row / a.per_x * a.x_stride, a.x_stride, a.n_in, n };
     const bool has = o < job.n;
     float v[T], early[EARLY];
     bool first = true;
@@ -174,7 +182,9 @@ static __device__ __forceinline__ void some_rows(const adapt_args &a, const adap
         if (a.token != NULL)
             looked_up(a, p, scale, row, n, at, h);
         else
-            inputs<T>(a, p, mat, scale, row, n, at, h);
+            inputs<T>(p, mat, scale, in, [&](int t, int rank, int to, float y) {
+                cluster_store(cluster_at(h + t * a.floats + at + rank, to), y);
+            });
         at += p.rank;
     }
     cluster_given();
@@ -268,6 +278,114 @@ __global__ void __launch_bounds__(THREADS) adapt_rows(const __grid_constant__ ad
     }
 }
 
+/* ---- one row: between an expert's first products and its second ---- */
+
+/* v with what the lists' terms add to output o of a matrix, whose ranks' inputs are at h. */
+static __device__ __forceinline__ float plus(float v, const adapt_middle &a, const adapt_part &part, int64_t mat, int o,
+                                             const float *h)
+{
+#pragma unroll 1
+    for (int i = 0; part.pair != NULL && i < a.max && a.list[i].which >= 0; i++) {
+        const op_pair p = part.pair[a.list[i].which];
+        const float *b = p.b + (mat * p.rank) * part.n_out + part.first + o;
+
+        if (p.a == NULL)
+            continue;
+#pragma unroll 8
+        for (int j = 0; j < p.rank; j++)
+            v = __fmaf_rn(h[j], b[j * part.n_out], v);
+        h += p.rank;
+    }
+    return v;
+}
+
+template <class F>
+static __device__ __forceinline__ void all_inputs(const adapt_middle &a, const adapt_part &part, int64_t mat,
+                                                  const some_inputs &in, F give)
+{
+    int at = 0;
+
+#pragma unroll 1
+    for (int i = 0; part.pair != NULL && i < a.max && a.list[i].which >= 0; i++) {
+        const op_pair p = part.pair[a.list[i].which];
+
+        if (p.a == NULL)
+            continue;
+        inputs<1>(p, mat, __fmul_rn(a.list[i].scale, p.scale), in,
+                  [&](int, int rank, int to, float y) { give(at + rank, to, y); });
+        at += p.rank;
+    }
+}
+
+/* Asks for what this block will read of the first term: its ranks of a, and outputs from .. end - 1 of b; from -1: none. */
+static __device__ __forceinline__ void ask_between(const adapt_middle &a, const adapt_part &part, int64_t mat, int width, int from,
+                                                   int end)
+{
+    enum { LINE = 32 /* floats */ };
+    const int which = part.pair != NULL ? a.list[0].which : -1, lines = (end - from + LINE - 1) / LINE;
+
+    if (which < 0)
+        return;
+    const op_pair p = part.pair[which];
+#pragma unroll 1
+    for (int j = blockIdx.x % CLUSTER; p.a != NULL && j < p.rank; j += CLUSTER)
+        prefetch((const uint8_t *)(p.a + (mat * p.rank + j) * width), width * (int)sizeof(float), threadIdx.x, THREADS);
+#pragma unroll 1
+    for (int i = threadIdx.x; p.a != NULL && from >= 0 && lines > 0 && i < p.rank * lines; i += THREADS)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(p.b + (mat * p.rank + i / lines) * part.n_out + part.first + from +
+                                                      i % lines * LINE));
+}
+
+/* grid: a cluster for each expert. */
+__global__ void __launch_bounds__(THREADS) adapt_between(const __grid_constant__ adapt_middle a)
+{
+    extern __shared__ float h[]; /* [gate, up][floats] */
+    const int k = (int)(blockIdx.x / CLUSTER), mine = (int)(blockIdx.x % CLUSTER);
+    const bool routed = k < a.routed;
+    const adapt_expert &e = routed ? a.e[0] : a.e[1];
+    const int each = (e.ff + CLUSTER * 32 - 1) / (CLUSTER * 32) * 32, end = min((mine + 1) * each, e.ff);
+    float *gate = e.gate + (routed ? (int64_t)k * e.ff : 0), *hid = e.hid + (routed ? (int64_t)k * e.ff : 0);
+
+    cluster_here();
+    let_next_begin();
+    /* the launch before this one has told who was chosen before this began (moe/moe_r1.cu) */
+    const int likely = routed ? __ldcg(a.expert + k) : 0;
+    if (!routed || a.slot == NULL || a.slot[likely] >= 0)
+        for (int i = 0; i < 3; i++)
+            ask_between(a, e.part[i], likely + e.part[i].mat, i < 2 ? a.n_in : e.ff, i < 2 ? mine * each : -1, end);
+    only_wait_for_inputs();
+    cluster_wait();
+    const int64_t expert = routed ? a.expert[k] : 0;
+    if (routed && a.slot != NULL && a.slot[expert] < 0)
+        return;
+    const some_inputs in = { a.x, 0, a.n_in, 1 };
+#pragma unroll 1
+    for (int i = 0; i < 2; i++)
+        all_inputs(a, e.part[i], expert + e.part[i].mat, in,
+                   [&](int at, int to, float y) { cluster_store(cluster_at(h + i * a.floats + at, to), y); });
+    __syncwarp();
+    cluster_given();
+    cluster_wait();
+#pragma unroll 1
+    for (int o = mine * each + (int)threadIdx.x; o < end; o += THREADS) {
+        float up = plus(hid[o], a, e.part[1], expert + e.part[1].mat, o, h + a.floats), v = up;
+
+        if (e.gate != NULL)
+            v = plus(gate[o], a, e.part[0], expert + e.part[0].mat, o, h);
+        up = e.gate != NULL ? up : 1.0f;
+        const float pos = fmaxf(v, 0.0f);
+        hid[o] = a.act == OP_SILU || !routed ? __fmul_rn(silu(v), up) : __fmul_rn(__fmul_rn(pos, pos), up);
+    }
+    __syncwarp();
+    cluster_given(); /* hid of the others */
+    cluster_wait();
+    const some_inputs its = { hid, 0, e.ff, 1 };
+    all_inputs(a, e.part[2], expert + e.part[2].mat, its, [&](int at, int to, float y) {
+        if (to == 0)
+            a.h[(int64_t)(routed ? k : a.used) * a.floats + at] = y;
+    });
+}
+
 /* ---- host ---- */
 
 static void launch(struct cuda *c, struct adapt_args *a, int jobs)
@@ -283,8 +401,8 @@ static void launch(struct cuda *c, struct adapt_args *a, int jobs)
     for (a->first = 0; a->first < a->rows; a->first += GRID_Y * each) {
         const int64_t left = ceil_div(a->rows - a->first, each);
 
-        launch_clusters(c, "adapt_rows", together ? adapt_rows<TOGETHER> : adapt_rows<1>, dim3(CLUSTER),
-                        dim3(clusters * CLUSTER, (unsigned)(left < GRID_Y ? left : GRID_Y)), THREADS,
+        launch_clusters(c, "adapt_rows", together ? adapt_rows<(int)TOGETHER> : adapt_rows<1>, dim3(CLUSTER),
+                        dim3(clusters * CLUSTER, (unsigned)(left < (int)GRID_Y ? left : (int)GRID_Y)), THREADS,
                         (size_t)(each * a->floats) * sizeof(float), *a);
     }
 }
@@ -312,6 +430,23 @@ static struct adapt_job job_of(const void *pairs, int number, int adapters, stru
 static bool alike(const struct node *v, const struct node *w)
 {
     return w->op == DEV_OP_adapt && w->p[1] == v->p[1] && w->p[3] == v->p[3] && memcmp(&w->t[1], &v->t[1], sizeof v->t[1]) == 0;
+}
+
+struct adapt_part cuda_adapt_part(const struct node *v, int number)
+{
+    const struct tensor w[3] = { v->moe.gate, v->moe.up, v->moe.down };
+    const struct adapt_job j = v->op == DEV_OP_adapt ? job_of(v->p[0], 0, v->i[1], v->t[0], v->t[2])
+                                                     : job_of(v->p[0], number, v->i[1], v->t[0], w[number]);
+
+    if (v->op != DEV_OP_adapt && !(v->i[3] >> number & 1))
+        return {};
+    return { j.pair, j.n_out, v->op == DEV_OP_adapt ? j.mat : 0, j.first };
+}
+
+void cuda_adapt_between(struct cuda *c, const struct adapt_middle *a, int experts)
+{
+    launch_clusters(c, "adapt_between", adapt_between, dim3(CLUSTER), dim3((unsigned)(experts * CLUSTER)), THREADS,
+                    (size_t)(2 * a->floats) * sizeof(float), *a);
 }
 
 int cuda_adapt(struct cuda *c, const struct node *v, int n)

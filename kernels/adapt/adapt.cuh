@@ -40,4 +40,68 @@ struct adapt_experts {
     int          per_x;
 };
 void cuda_adapt_experts(struct cuda *c, const struct node *v, const struct adapt_experts *e);
+
+/* Of one row, between experts' first products and their second: what adapters add to both of the first, these activated, and
+ * what of the second does not depend on its outputs: h[expert of the launch][floats], for adapted_down(). */
+struct adapt_part {
+    const op_pair *pair; /* [adapters]; NULL: none */
+    int64_t        n_out, mat; /* mat: of the first expert */
+    int            first;
+};
+struct adapt_expert {
+    float            *gate, *hid; /* rows of ff; gate NULL: there is none */
+    int               ff;
+    struct adapt_part part[3];    /* of gate, up, down */
+};
+struct adapt_middle {
+    struct adapt_expert       e[2];   /* the routed ones, rows of each; the shared one */
+    const struct adapt_term  *list;
+    int                       max, floats, routed, used, n_in, act; /* routed: that are adapted; used: that there are */
+    const int                *expert, *slot;
+    const float              *x;
+    float                    *h;
+};
+/* What is added to output o of the second product of expert `of` of the launch, matrix `mat`. list NULL: nothing. */
+struct adapt_down {
+    struct adapt_part        part[2]; /* of routed experts, of the shared one */
+    const struct adapt_term *list;
+    const float             *h;
+    int                      max, floats;
+};
+/* Asks for what adapted_down() will read of rank j, and every `step`th after it; expert -1: the shared one. */
+static __device__ __noinline__ void adapted_ask(const adapt_down &a, int expert, int o, int j, int step)
+{
+    const adapt_part &part = a.part[expert < 0];
+    const int which = a.list[0].which;
+
+    if (part.pair == NULL || which < 0)
+        return;
+    const op_pair p = part.pair[which];
+    const float *b = p.b + ((expert < 0 ? 0 : expert) + part.mat) * p.rank * part.n_out + part.first + o;
+#pragma unroll 1
+    for (; p.a != NULL && j < p.rank; j += step)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(b + j * part.n_out));
+}
+
+static __device__ __noinline__ float adapted_down(const adapt_down &a, float v, int of, bool routed, int64_t mat, int o)
+{
+    const adapt_part &part = a.part[!routed];
+    const float *h = a.h + (int64_t)of * a.floats;
+
+#pragma unroll 1
+    for (int i = 0; part.pair != NULL && i < a.max && a.list[i].which >= 0; i++) {
+        const op_pair p = part.pair[a.list[i].which];
+        const float *b = p.b + (mat + part.mat) * p.rank * part.n_out + part.first + o;
+
+        if (p.a == NULL)
+            continue;
+#pragma unroll 8
+        for (int j = 0; j < p.rank; j++)
+            v = __fmaf_rn(h[j], b[j * part.n_out], v);
+        h += p.rank;
+    }
+    return v;
+}
+struct adapt_part cuda_adapt_part(const struct node *v, int number); /* number: 0 gate, 1 up, 2 down; of an adapt node all */
+void cuda_adapt_between(struct cuda *c, const struct adapt_middle *a, int experts); /* experts: with the shared one */
 #endif

@@ -255,6 +255,8 @@ static __device__ __forceinline__ void round_output(const block_of &b, float *ou
     for (int j = 0; j < 8; j++) {
         v[j] = __fdiv_rn(out[8 * t + j], b.s.factor[k]);
         v[j] = a.open != NULL ? __fmul_rn(v[j], sigmoid(gate[j])) : v[j];
+        if (a.both && real)
+            a.y[b.row * a.ys + i * 8 + j] = v[j];
     }
     quantise_values(real ? a.rounded + b.row * a.rounded_stride : (uint8_t *)out,
                     real ? a.kv.n_head * a.group * dim / 64 : 4, v, i / 8, i % 8, sharers(a.eight), a.eight);
@@ -336,6 +338,8 @@ static __device__ __forceinline__ void merge_units(const block_of &b, int pages,
         o = __fdiv_rn(o, __fmul_rn(l, __fmul_rn(1024.0f, value_scale(known<V>(a.kv.type_v)))));
         if (a.open != NULL)
             o = __fmul_rn(o, sigmoid(gate));
+        if (a.both && there && real)
+            a.y[b.row * a.ys + b.head * dim + unit * UNIT + lane] = o;
         uint32_t top = unit_top(o);
         if (a.eight) {
             const uint32_t *tops = b.s.tops + own / SHARED * SHARED;
@@ -546,7 +550,7 @@ static void attend_one(struct cuda *c, row_args t)
         cuda_merge_pages(c, &t.a);
 }
 
-const uint8_t *cuda_attn_row(struct cuda *c, const fused_heads *f, const struct node *v)
+const uint8_t *cuda_attn_row(struct cuda *c, const fused_heads *f, const struct node *v, bool both)
 {
     row_args t = {};
 
@@ -555,6 +559,7 @@ const uint8_t *cuda_attn_row(struct cuda *c, const fused_heads *f, const struct 
     t.a.rounded = c->ws + cuda_ws(v) - cuda_attn_row_ws(v);
     t.a.rounded_stride = (int)x_row_bytes(v->t[0].ne[0]);
     t.a.eight = c->eight;
+    t.a.both = both;
     t.a.open = f->gated ? f->qg + t.a.kv.dim_k : NULL;
     t.a.open_pitch = 2 * t.a.kv.dim_k;
     t.a.open_stride = f->qg_stride;

@@ -48,9 +48,12 @@ static __device__ __forceinline__ void round_heads(const attn_args &a, const flo
         }
 #pragma unroll
         for (int j = 0; j < SHARED; j++)
-            if (j < share)
+            if (j < share) {
                 round_unit(a.rounded + (row + i) * a.rounded_stride, a.kv.n_head * a.group * dim / 32, y[j],
                            ((head + k) * dim + d) / 32 + j, top, a.eight);
+                if (a.both)
+                    a.y[(row + i) * a.ys + (head + k) * dim + d + j * 32 + lane] = y[j];
+            }
     }
 }
 
@@ -275,11 +278,10 @@ __global__ void __launch_bounds__(MERGE) merge_pages(const __grid_constant__ att
         o = __fdiv_rn(o, __fmul_rn(l, __fmul_rn(1024.0f, value_scale(a.kv.type_v))));
         if (a.open != NULL)
             o = __fmul_rn(o, sigmoid(open));
-        if (a.rounded == NULL) {
-            if (real && t < dims && d < a.kv.dim_v)
-                a.y[row * a.ys + (int64_t)head * a.kv.dim_v + d] = o;
+        if ((a.rounded == NULL || a.both) && real && t < dims && d < a.kv.dim_v)
+            a.y[row * a.ys + (int64_t)head * a.kv.dim_v + d] = o;
+        if (a.rounded == NULL)
             continue;
-        }
         uint32_t top = unit_top(o);
         if (a.eight) {
             if (t < dims)

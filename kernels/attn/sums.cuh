@@ -43,6 +43,7 @@ struct attn_args {
     uint8_t      *rounded;    /* of few rows: where the rounded output goes instead of y; or NULL */
     int           rounded_stride;
     bool          eight;      /* how it is rounded (gemm/sums.cuh) */
+    bool          both;       /* it goes to y, too */
     const float  *open;       /* then: gates of query head h from open + h * open_pitch; or NULL */
     int           open_pitch, open_stride; /* from head to head, from row to row */
 };

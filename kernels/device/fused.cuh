@@ -6,6 +6,7 @@
  * device/launch.cu recognises the nodes. */
 #ifndef KERNELS_DEVICE_FUSED_CUH
 #define KERNELS_DEVICE_FUSED_CUH
+#include "kernels/adapt/adapt.cuh"
 #include "kernels/device/cpu_experts.cuh"
 #include "kernels/common/math.cuh"
 #include "kernels/gemm/pick.cuh"
@@ -57,9 +58,9 @@ static inline bool beside_fits(const struct mv_args *a)
 /* f->rounded gets the rows, f->floats, unless NULL, what they are before. */
 void cuda_fused_round(struct cuda *c, const struct fused_args *f);
 
-/* Up to FEW_ROWS rows: v, convolution; delta rule; gated norm, here rounded. The memory of the convolution is to be
- * moved by a launch after it, which logs the inputs. false: not of these shapes, nothing is launched. */
-bool cuda_fused_gdn(struct cuda *c, const struct node *v, uint8_t *rounded);
+/* Up to FEW_ROWS rows: v, convolution; delta rule; gated norm, here rounded; both: its output is floats, too. The memory
+ * of the convolution is to be moved by a launch after it, which logs the inputs. false: not of these shapes, nothing is launched. */
+bool cuda_fused_gdn(struct cuda *c, const struct node *v, uint8_t *rounded, bool both);
 
 /* Matrices of experts; w NULL: there is none. */
 struct expert_matrix {
@@ -68,11 +69,13 @@ struct expert_matrix {
     int            type;
 };
 
-/* First products: act(gate x) up x, or act(up x) without a gate, [ff] for each expert. */
+/* First products: act(gate x) up x, or act(up x) without a gate, [ff] for each expert; raw: up x, and gate x in `gates`. */
 struct expert_up {
     struct expert_matrix gate, up;
     int                  ff, act;
     float               *hid;
+    bool                 raw;
+    float               *gates;
 };
 enum { FUSED_USED = 10 };
 
@@ -97,7 +100,7 @@ bool cuda_fused_up_fits(const struct fused_up *f); /* whether there is a kernel 
 void cuda_fused_up(struct cuda *c, struct fused_up *f);
 
 /* The experts' second products, their sum, the shared expert's, and the residual. The launch before it has to be
- * cuda_fused_up(), which tells it `expert` early. What the host has computed is awaited after the device's own
+ * cuda_fused_up(), which tells it `expert` early, or cuda_adapt_between() after that. What the host has computed is awaited after the device's own
  * products. */
 struct fused_down {
     const int           *expert;
@@ -112,6 +115,7 @@ struct fused_down {
     struct hand_over     hand;
     bool                 eight;        /* how hidden rows are to be rounded */
     int                  near_at, space; /* as in fused_up; where what is brought begins */
+    struct adapt_down    added;
     const struct tables *tab;
 };
 bool cuda_fused_down_fits(const struct fused_down *f);
@@ -128,8 +132,8 @@ struct fused_heads {
     int            hadamard;    /* columns of a block; 0: not rotated */
 };
 bool cuda_attn_row_fits(const struct cuda *c, const struct node *attn);
-/* Returns where the rounded rows are. */
-const uint8_t *cuda_attn_row(struct cuda *c, const struct fused_heads *f, const struct node *attn);
+/* Returns where the rounded rows are; both: the node's output is floats, too. */
+const uint8_t *cuda_attn_row(struct cuda *c, const struct fused_heads *f, const struct node *attn, bool both);
 
 /* Prefetches n bytes. All `threads` threads call it; t is the calling one's number. */
 static __device__ __forceinline__ void prefetch(const uint8_t *w, int n, int t, int threads)

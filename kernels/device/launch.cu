@@ -4,7 +4,6 @@
 
 #include "kernels/gemm/gemm_r2_16.cuh"
 #include "kernels/device/fused.cuh"
-#include "kernels/adapt/adapt.cuh"
 
 size_t cuda_route_ws(const struct node *v);
 
@@ -269,6 +268,12 @@ static int fuse_gate(struct cuda *c, const struct node *v, int n)
     return 1 + product_and_add(c, &f, v + 1, n - 1);
 }
 
+/* The node adds adapters to y, of x unless that is NULL. */
+static bool adds_to(const struct node *v, int n, struct tensor y, const struct tensor *x)
+{
+    return n > 0 && v->op == DEV_OP_adapt && same(v->t[0], y) && (x == NULL || same(v->t[1], *x));
+}
+
 /* Convolution, delta rule, gated norm, product, of one row with the addition. */
 static int fuse_gdn(struct cuda *c, const struct node *v, int n)
 {
@@ -280,8 +285,11 @@ static int fuse_gdn(struct cuda *c, const struct node *v, int n)
         return 0;
     const struct tensor o = v[1].t[0];
     if (norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != o.data || !fits_k(norm->t[0].ne[0]) ||
-        !product_of(out, norm->t[0]) || out->t[1].type == QUANT_f32 || read_later(out + 1, n - 4, o) ||
-        read_later(out + 1, n - 4, norm->t[0]) || !cuda_fused_gdn(c, v, c->ws))
+        !product_of(out, norm->t[0]) || out->t[1].type == QUANT_f32)
+        return 0;
+    const bool both = adds_to(out + 1, n - 4, out->t[0], &norm->t[0]); /* who takes floats */
+    if (read_later(out + 1 + both, n - 4 - both, o) || read_later(out + 1 + both, n - 4 - both, norm->t[0]) ||
+        !cuda_fused_gdn(c, v, c->ws, both))
         return 0;
     start_args(c, &f, norm->t[0]);
     f.mode = IN_ROUNDED;
@@ -297,6 +305,7 @@ static int fuse_gdn(struct cuda *c, const struct node *v, int n)
 struct mixture {
     const struct node *norm, *router, *route, *tally, *out, *moe;
     const struct node *up, *gate, *glu, *down, *open; /* of the shared expert */
+    const struct node *added[3];                      /* its adapters, of gate, up, down */
     const struct node *in, *sum, *join, *add;         /* join: of the shared expert's output */
     int                n;
 };
@@ -308,21 +317,27 @@ static bool find_shared(struct mixture *m, const struct node *v, int n)
 
     if (n < 1 || v->op != DEV_OP_matmul)
         return true;
-    if (n < 5 || !product_of(v, x) || !product_of(v + 1, x) || v[2].op != DEV_OP_glu || v[3].op != DEV_OP_matmul ||
-        !same(v[2].t[1], v[1].t[0]) || !same(v[2].t[2], v[0].t[0]) || !same(v[3].t[2], v[2].t[0]) ||
-        v[0].t[1].type == QUANT_f32 || v[1].t[1].type == QUANT_f32 || v[3].t[1].type == QUANT_f32 ||
-        !fits(v[3].t[1], v[2].t[0]) ||
-        !fits_k(v[3].t[1].ne[0]) || !in_quads(v[2].t[0]))
+    if (n < 5 || !product_of(v, x) || !product_of(v + 1, x))
         return false;
     m->up = v;
     m->gate = v + 1;
-    m->glu = v + 2;
-    m->down = v + 3;
-    m->n += 4;
-    if (v[4].op == DEV_OP_matmul && product_of(v + 4, x)) {
-        m->open = v + 4;
-        m->n++;
-    }
+    int k = 2;
+    for (int i = 1; i >= 0; i--)
+        if (adds_to(v + k, n - k, v[1 - i].t[0], &x))
+            m->added[i] = v + k++;
+    if (n < k + 3 || v[k].op != DEV_OP_glu || v[k + 1].op != DEV_OP_matmul || !same(v[k].t[1], v[1].t[0]) ||
+        !same(v[k].t[2], v[0].t[0]) || !same(v[k + 1].t[2], v[k].t[0]))
+        return false;
+    m->glu = v + k++;
+    m->down = v + k++;
+    if (v[0].t[1].type == QUANT_f32 || v[1].t[1].type == QUANT_f32 || m->down->t[1].type == QUANT_f32 ||
+        !fits(m->down->t[1], m->glu->t[0]) || !fits_k(m->down->t[1].ne[0]) || !in_quads(m->glu->t[0]))
+        return false;
+    if (adds_to(v + k, n - k, m->down->t[0], &m->glu->t[0]))
+        m->added[2] = v + k++;
+    if (k < n && product_of(v + k, x))
+        m->open = v + k++;
+    m->n += k;
     return true;
 }
 
@@ -361,8 +376,6 @@ static bool find_mixture(struct mixture *m, const struct node *v, int n)
     (void)take(&m->tally, m, v, n, DEV_OP_tally);
     bool split = take(&m->out, m, v, n, DEV_OP_hand_out);
     (void)take(&m->moe, m, v, n, split ? DEV_OP_moe_pairs : DEV_OP_moe);
-    if (m->moe != NULL && adapted(m->moe))
-        return false;
     if ((split ? !same(m->out->t[1], v->t[0]) : m->moe == NULL) || (m->moe != NULL && !same(m->moe->t[1], v->t[0])) ||
         !find_shared(m, v + m->n, n - m->n))
         return false;
@@ -420,13 +433,60 @@ static void fused_down_args(struct cuda *c, struct fused_down *d, const struct m
     d->tab = c->tab;
 }
 
+static bool has_adapters(const struct mixture *x)
+{
+    return (x->moe != NULL && adapted(x->moe)) || x->added[0] != NULL || x->added[1] != NULL || x->added[2] != NULL;
+}
+
+/* What comes between first and second products of one row with adapters, which leave them raw; false: there is no room. */
+static bool middle_args(struct cuda *c, struct adapt_middle *a, struct fused_up *u, struct fused_down *d,
+                        const struct mixture *x, const struct fused_args *f)
+{
+    const struct node *any = x->moe != NULL && adapted(x->moe) ? x->moe : x->added[0] != NULL ? x->added[0]
+                                                             : x->added[1] != NULL            ? x->added[1]
+                                                                                              : x->added[2];
+    const int n_used = u->r.n_used;
+    float *gates = u->routed.hid + (int64_t)n_used * u->routed.ff, *h = gates + (int64_t)n_used * u->routed.ff;
+
+    *a = (struct adapt_middle){};
+    a->list = (const struct adapt_term *)any->p[3];
+    a->max = any->i[0];
+    a->floats = any->i[2];
+    a->routed = any == x->moe ? n_used : 0;
+    a->used = n_used;
+    a->n_in = u->k;
+    a->act = u->routed.act;
+    a->expert = u->expert;
+    a->x = f->floats;
+    a->h = h;
+    if ((uint8_t *)(h + (int64_t)(n_used + 1) * a->floats) > c->ws + c->ws_cap)
+        return false;
+    if (any == x->moe) {
+        u->routed.raw = true;
+        u->routed.gates = gates;
+        a->e[0] = (struct adapt_expert){ u->routed.gate.w != NULL ? gates : NULL, u->routed.hid, u->routed.ff, {} };
+        for (int i = 0; i < 3; i++)
+            a->e[0].part[i] = cuda_adapt_part(x->moe, i);
+    }
+    if (x->added[0] != NULL || x->added[1] != NULL || x->added[2] != NULL) {
+        u->sh.raw = true;
+        u->sh.gates = (float *)x->gate->t[0].data;
+        a->e[1] = (struct adapt_expert){ u->sh.gates, u->sh.hid, u->sh.ff, {} };
+        for (int i = 0; i < 3; i++)
+            if (x->added[i] != NULL)
+                a->e[1].part[i] = cuda_adapt_part(x->added[i], i);
+    }
+    d->added = (struct adapt_down){ { a->e[0].part[2], a->e[1].part[2] }, a->list, a->h, a->max, a->floats };
+    return true;
+}
+
 /* A mixture of experts, several rows. */
 static int few_moe(struct cuda *c, const struct mixture *x)
 {
     const struct few_moe m = { x->route, x->moe, x->gate, x->up, x->down, x->open, x->add, x->out, x->sum };
     struct fused_args f;
 
-    if (x->moe == NULL || !cuda_few_moe_fits(x->route, x->moe) || !fits_k(x->moe->moe.down.ne[0]) ||
+    if (x->moe == NULL || has_adapters(x) || !cuda_few_moe_fits(x->route, x->moe) || !fits_k(x->moe->moe.down.ne[0]) ||
         !fits_k(x->moe->moe.up.ne[0]))
         return 0;
     if (x->glu != NULL && (x->gate->t[0].stride != x->up->t[0].stride || x->glu->t[0].ne[0] > x->moe->moe.up.ne[0] ||
@@ -468,6 +528,9 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     if (!cuda_fused_up_fits(&u) || !cuda_fused_down_fits(&d))
         return 0;
     norm_args(c, &f, v);
+    struct adapt_middle between;
+    if (has_adapters(&x) && (f.floats == NULL || !middle_args(c, &between, &u, &d, &x, &f)))
+        return 0;
     add_job(&f, x.router->t[1], x.router->t[0]);
     if (x.open != NULL)
         add_job(&f, x.open->t[1], x.open->t[0]);
@@ -479,6 +542,10 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
         u.floats = f.floats;
     }
     cuda_fused_up(c, &u);
+    if (has_adapters(&x)) {
+        between.slot = u.slot;
+        cuda_adapt_between(c, &between, between.routed + (u.sh.raw ? 1 : 0));
+    }
 
     d.expert = u.expert;
     d.weight = u.weight;
@@ -492,12 +559,22 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     return x.n;
 }
 
-/* Attention as it is recorded; gate.data NULL: none; norms, turns, rotations: of queries, then of keys; or NULL. */
+/* Attention as it is recorded; gate.data NULL: none; norms, turns, rotations: of queries, then of keys; or NULL. added: adapters
+ * of queries, keys and values; both: of the last product there are some, which take its input as floats. */
 struct attention {
-    const struct node *q, *key, *value, *norms, *turns, *rotations, *store, *attn, *out;
+    const struct node *q, *key, *value, *norms, *turns, *rotations, *store, *attn, *out, *added[3];
     struct tensor      qt, gate;
-    int                n;
+    int                width; /* of a head, where there are gates */
+    int                n, n_added;
+    bool               both;
 };
+
+/* The next node, if it adds adapters to y. */
+static void take_added(struct attention *x, const struct node *v, int n, struct tensor y)
+{
+    if (adds_to(v + x->n, n - x->n, y, NULL))
+        x->added[x->n_added++] = v + x->n++;
+}
 
 /* The next two nodes, if they are of this kind and work on queries and keys in place. */
 static void take_pair(const struct node **out, struct attention *x, const struct node *v, int n, int op)
@@ -522,19 +599,27 @@ static bool find_heads(struct attention *x, const struct node *v, int n)
     x->q = v + 1;
     x->qt = x->q->t[0];
     x->n = 2;
-    if (v[2].op == DEV_OP_heads_pick) {
-        if (v[3].op != DEV_OP_heads_pick || v[2].t[1].data != x->qt.data || v[3].t[1].data != x->qt.data ||
-            v[2].i[1] != 2 * v[2].i[0] || v[2].i[2] != 0 || v[3].i[2] != v[3].i[0] || v[3].i[0] != v[2].i[0] ||
-            v[3].i[1] != v[2].i[1])
+    take_added(x, v, n, x->qt);
+    const struct node *pick = v + x->n;
+    if (x->n + 3 < n && pick->op == DEV_OP_heads_pick) {
+        if (pick[1].op != DEV_OP_heads_pick || pick->t[1].data != x->qt.data || pick[1].t[1].data != x->qt.data ||
+            pick->i[1] != 2 * pick->i[0] || pick->i[2] != 0 || pick[1].i[2] != pick[1].i[0] || pick[1].i[0] != pick->i[0] ||
+            pick[1].i[1] != pick->i[1])
             return false;
-        x->qt = v[2].t[0];
-        x->gate = v[3].t[0];
-        x->n = 4;
+        x->qt = pick->t[0];
+        x->gate = pick[1].t[0];
+        x->n += 2;
+        x->width = pick->i[0];
     }
-    x->key = v + x->n;
-    x->value = v + x->n + 1;
-    x->n += 2;
-    return product_of(x->key, v->t[0]) && product_of(x->value, v->t[0]);
+    x->key = v + x->n++;
+    if (x->n + 1 >= n || !product_of(x->key, v->t[0]))
+        return false;
+    take_added(x, v, n, x->key->t[0]);
+    x->value = v + x->n++;
+    if (x->n >= n || !product_of(x->value, v->t[0]))
+        return false;
+    take_added(x, v, n, x->value->t[0]);
+    return true;
 }
 
 /* The norms, turns and rotations are those of heads of this width. */
@@ -572,14 +657,15 @@ static bool find_attention(const struct cuda *c, struct attention *x, const stru
     x->out = v + x->n++;
     const struct op_kv &kv = x->attn->kv;
     const struct tensor y = x->attn->t[0];
+    x->both = adds_to(v + x->n, n - x->n, x->out->t[0], &y);
     return x->store->op == DEV_OP_kv_store && same(x->store->t[0], x->key->t[0]) &&
            same(x->store->t[1], x->value->t[0]) && x->store->kv.pages == kv.pages && x->attn->op == DEV_OP_attn &&
            same(x->attn->t[1], x->qt) && cuda_attn_row_fits(c, x->attn) && heads_fit(x, kv.dim_k) &&
            (!gated || (open->op == DEV_OP_sigmoid_mul && same(open->t[0], y) && same(open->t[1], x->gate) &&
-                       v[2].i[0] == kv.dim_k && kv.dim_v == kv.dim_k)) &&
+                       x->width == kv.dim_k && kv.dim_v == kv.dim_k)) &&
            product_of(x->out, y) && x->out->t[1].type != QUANT_f32 && fits_k(y.ne[0]) &&
            !read_later(v + x->n, n - x->n, x->qt) && !read_later(v + x->n, n - x->n, x->key->t[0]) &&
-           !read_later(v + x->n, n - x->n, y) && (!gated || !read_later(v + x->n, n - x->n, x->gate));
+           !read_later(v + x->n + x->both, n - x->n - x->both, y) && (!gated || !read_later(v + x->n, n - x->n, x->gate));
 }
 
 /* What lies between attention's first products and its last; where the rounded rows are. */
@@ -602,7 +688,7 @@ static const uint8_t *attend(struct cuda *c, const struct attention *x)
     if (x->turns != NULL)
         h.rope = x->turns->rope;
     h.hadamard = x->rotations != NULL ? op_hadamard_block(x->rotations->i[0]) : 0;
-    return cuda_attn_row(c, &h, x->attn);
+    return cuda_attn_row(c, &h, x->attn, x->both);
 }
 
 /* Attention: norm, products, heads, pages, gate, product, of one row with the addition. */
@@ -618,6 +704,11 @@ static int fuse_attn(struct cuda *c, const struct node *v, int n)
     add_job(&f, x.key->t[1], x.key->t[0]);
     add_job(&f, x.value->t[1], x.value->t[0]);
     cuda_fused_matvec(c, &f);
+    struct node added[3];
+    for (int i = 0; i < x.n_added; i++)
+        added[i] = *x.added[i];
+    for (int i = 0; i < x.n_added;)
+        i += cuda_adapt(c, added + i, x.n_added - i);
     const uint8_t *rounded = attend(c, &x);
     start_args(c, &f, x.attn->t[0]);
     f.mode = IN_ROUNDED;

@@ -280,11 +280,18 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
     const bool up_groups = has_groups(m.up.type, EIGHT), gate_groups = has_groups(m.gate.type, EIGHT);
     float up = row_sum(values + at, dx, part, segments, up_groups);
     float in = gated ? row_sum(gates + at, dx, part, segments, gate_groups) : up;
+    const int64_t out = (int64_t)(shared ? 0 : use) * m.ff + r0 + row;
+    if (part > 0 || row >= rows)
+        return;
+    if (m.raw) {
+        m.hid[out] = up;
+        if (gated)
+            m.gates[out] = in;
+        return;
+    }
     up = gated ? up : 1.0f;
     float pos = fmaxf(in, 0.0f);
-    if (part == 0 && row < rows)
-        m.hid[(int64_t)(shared ? 0 : use) * m.ff + r0 + row] =
-            m.act == OP_SILU ? __fmul_rn(silu(in), up) : __fmul_rn(__fmul_rn(pos, pos), up);
+    m.hid[out] = m.act == OP_SILU ? __fmul_rn(silu(in), up) : __fmul_rn(__fmul_rn(pos, pos), up);
 }
 
 /* ---- kernels for one format or two; the one for all has code that comes late (gemm/gemv_r1_fused.cu) ---- */
@@ -499,6 +506,9 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
     if (!routed)
         prefetch(m.w + r0 * m.row_bytes, rows * (int)m.row_bytes, threadIdx.x & 63, 64);
     load_slots(slots, f.slot, f.n_expert);
+    if (f.added.list != NULL && threadIdx.x < blockDim.x / 64 * STRIP)
+        adapted_ask(f.added, threadIdx.x / STRIP < f.n_used ? far_int(f.expert + threadIdx.x / STRIP) : -1, r0,
+                    threadIdx.x % STRIP, STRIP);
     const int matrix = !routed ? 0 : f.slot == NULL ? expert : slots[expert];
     const bool away = matrix < 0;
     const uint8_t *w = m.w + matrix * m.expert_bytes + r0 * m.row_bytes;
@@ -546,6 +556,8 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
             sum = __fadd_rn(sum, segment_sum(v + i * V_SEGMENT, dx + i * 16, groups));
         if (far && row < rows)
             sum = __ldcv(f.hand.out + (int64_t)of * f.n + r0 + row);
+        if (f.added.list != NULL && !far && row < rows)
+            sum = adapted_down(f.added, sum, of, of < f.n_used, of < f.n_used ? f.expert[of] : 0, r0 + row);
         sums[of][row] = sum;
     }
     __syncthreads();

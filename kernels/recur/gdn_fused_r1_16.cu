@@ -34,10 +34,11 @@ struct row_args {
     const float  *z, *w;            /* gate and weights of the norm; w NULL: none */
     float        *state;
     uint8_t      *rounded;
+    float        *y;                /* the same, not rounded; or NULL */
     op_log        log;              /* of the inputs: channels, alphas, betas */
     const op_seq *seq;
     int64_t       past_floats, floats; /* of a sequence */
-    int           in_stride, alpha_stride, beta_stride, z_stride, rounded_stride; /* from row to row */
+    int           in_stride, alpha_stride, beta_stride, z_stride, rounded_stride, y_stride; /* from row to row */
     int           n_seq, each_seqs;    /* of a block */
     int           most;                /* rows of a sequence that are computed again, at most */
     int           channels, n_k, each; /* key head of h: h / each, or h % n_k where each is 0 */
@@ -498,6 +499,8 @@ static __device__ __forceinline__ void round_rows(const row_space<DIM, COLS> *ro
         }
         round_unit(a.rounded + b->row[i] * a.rounded_stride, gridDim.y * UNITS, own, blockIdx.y * UNITS + of_head,
                    __reduce_max_sync(0xffffffffu, top), EIGHT);
+        if (a.y != NULL)
+            a.y[(int64_t)b->row[i] * a.y_stride + (blockIdx.y * UNITS + of_head) * 32 + lane] = own;
     }
 }
 
@@ -619,7 +622,7 @@ static bool in_a_row(const row_args *a, int n_v)
            a->beta_stride == a->in_stride && a->log.width == a->channels + 2 * n_v;
 }
 
-bool cuda_fused_gdn(struct cuda *c, const struct node *v, uint8_t *rounded)
+bool cuda_fused_gdn(struct cuda *c, const struct node *v, uint8_t *rounded, bool both)
 {
     const struct node *conv = v, *gdn = v + 1, *norm = v + 2;
     const struct op_gdn &d = gdn->gdn;
@@ -654,6 +657,8 @@ bool cuda_fused_gdn(struct cuda *c, const struct node *v, uint8_t *rounded)
     a.norm_eps = norm->f[0];
     a.rounded = rounded;
     a.rounded_stride = (int)x_row_bytes(norm->t[0].ne[0]);
+    a.y = both ? (float *)norm->t[0].data : NULL;
+    a.y_stride = (int)norm->t[0].stride;
     if ((uintptr_t)a.state % 16 != 0 || a.floats % 4 != 0)
         return false;
     a.log = conv->conv.rec.log;
