@@ -229,17 +229,31 @@ static __device__ __forceinline__ void some_rows(const adapt_args &a, const adap
     }
 }
 
-/* What a block will read whatever the inputs are, before they are there: the ranks that it has. */
-static __device__ __forceinline__ void ask_early(const adapt_args &a, const adapt_job &job, int64_t row)
+/* Asks for what this block will read of a pair of matrices, whatever the inputs are: its ranks of a (width 0: none), and
+ * outputs from .. end - 1 of b. */
+static __device__ __forceinline__ void ask_pair(const op_pair &p, int64_t mat, int64_t n_out, int width, int from, int end)
 {
-    const adapt_term term = a.list[row / a.per_list * a.max];
+    enum { LINE = 32 /* floats */ };
+    const int lines = (end - from + LINE - 1) / LINE;
 
-    if (term.which < 0 || a.expert != NULL || a.token != NULL)
+    if (p.a == NULL)
         return;
-    const op_pair p = job.pair[term.which];
 #pragma unroll 1
-    for (int j = blockIdx.x % CLUSTER; p.a != NULL && j < p.rank; j += CLUSTER)
-        prefetch((const uint8_t *)(p.a + (job.mat * p.rank + j) * a.n_in), a.n_in * (int)sizeof(float), threadIdx.x, THREADS);
+    for (int j = blockIdx.x % CLUSTER; width > 0 && j < p.rank; j += CLUSTER)
+        prefetch((const uint8_t *)(p.a + (mat * p.rank + j) * width), width * (int)sizeof(float), threadIdx.x, THREADS);
+#pragma unroll 1
+    for (int i = threadIdx.x; lines > 0 && i < p.rank * lines; i += THREADS)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(p.b + (mat * p.rank + i / lines) * n_out + from + i % lines * LINE));
+}
+
+/* Before the inputs are there. */
+static __device__ __forceinline__ void ask_early(const adapt_args &a, const adapt_job &job, int64_t row, int o)
+{
+    const int which = a.list[row / a.per_list * a.max].which, from = o - (int)threadIdx.x;
+
+    if (which >= 0 && a.expert == NULL)
+        ask_pair(job.pair[which], job.mat, job.n_out, a.token == NULL ? a.n_in : 0, job.first + from,
+                 job.first + min(from + THREADS, job.n));
 }
 
 /* grid: clusters of outputs of the jobs; T rows each. */
@@ -258,7 +272,7 @@ __global__ void __launch_bounds__(THREADS) adapt_rows(const __grid_constant__ ad
 
     cluster_here();
     let_next_begin();
-    ask_early(a, job, row);
+    ask_early(a, job, row, o);
     only_wait_for_inputs();
     cluster_wait(); /* all have begun: their shared memory is there */
 #pragma unroll 1
@@ -317,23 +331,12 @@ static __device__ __forceinline__ void all_inputs(const adapt_middle &a, const a
     }
 }
 
-/* Asks for what this block will read of the first term: its ranks of a, and outputs from .. end - 1 of b; from -1: none. */
-static __device__ __forceinline__ void ask_between(const adapt_middle &a, const adapt_part &part, int64_t mat, int width, int from,
-                                                   int end)
+static __device__ __forceinline__ void ask_part(const adapt_middle &a, const adapt_part &part, int64_t mat, int width, int from, int end)
 {
-    enum { LINE = 32 /* floats */ };
-    const int which = part.pair != NULL ? a.list[0].which : -1, lines = (end - from + LINE - 1) / LINE;
+    const int which = a.list[0].which;
 
-    if (which < 0)
-        return;
-    const op_pair p = part.pair[which];
-#pragma unroll 1
-    for (int j = blockIdx.x % CLUSTER; p.a != NULL && j < p.rank; j += CLUSTER)
-        prefetch((const uint8_t *)(p.a + (mat * p.rank + j) * width), width * (int)sizeof(float), threadIdx.x, THREADS);
-#pragma unroll 1
-    for (int i = threadIdx.x; p.a != NULL && from >= 0 && lines > 0 && i < p.rank * lines; i += THREADS)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(p.b + (mat * p.rank + i / lines) * part.n_out + part.first + from +
-                                                      i % lines * LINE));
+    if (part.pair != NULL && which >= 0)
+        ask_pair(part.pair[which], mat, part.n_out, width, part.first + from, part.first + end);
 }
 
 /* grid: a cluster for each expert. */
@@ -352,7 +355,7 @@ __global__ void __launch_bounds__(THREADS) adapt_between(const __grid_constant__
     const int likely = routed ? __ldcg(a.expert + k) : 0;
     if (!routed || a.slot == NULL || a.slot[likely] >= 0)
         for (int i = 0; i < 3; i++)
-            ask_between(a, e.part[i], likely + e.part[i].mat, i < 2 ? a.n_in : e.ff, i < 2 ? mine * each : -1, end);
+            ask_part(a, e.part[i], likely + e.part[i].mat, i < 2 ? a.n_in : e.ff, mine * each, i < 2 ? end : mine * each);
     only_wait_for_inputs();
     cluster_wait();
     const int64_t expert = routed ? a.expert[k] : 0;

@@ -611,13 +611,12 @@ static bool find_heads(struct attention *x, const struct node *v, int n)
         x->n += 2;
         x->width = pick->i[0];
     }
-    x->key = v + x->n++;
-    if (x->n + 1 >= n || !product_of(x->key, v->t[0]))
+    x->key = v + x->n;
+    x->value = v + x->n + 1;
+    x->n += 2;
+    if (x->n >= n || !product_of(x->key, v->t[0]) || !product_of(x->value, v->t[0]))
         return false;
     take_added(x, v, n, x->key->t[0]);
-    x->value = v + x->n++;
-    if (x->n >= n || !product_of(x->value, v->t[0]))
-        return false;
     take_added(x, v, n, x->value->t[0]);
     return true;
 }

@@ -122,6 +122,14 @@ static size_t moe_need(void *ctx, struct tensor y, struct tensor x, const struct
     return need(ctx, rounded(a->up.ne[0], n) + rounded(ff, places) + 4 * floats);
 }
 
+static size_t adapt_need(void *ctx, const struct op_adapt *a, int n, const struct op_terms *t)
+{
+    (void)a;
+    (void)n;
+    (void)t;
+    return need(ctx, 0);
+}
+
 /* ---- memory ---- */
 
 static bool reserve(void *ctx)
@@ -226,6 +234,17 @@ static void copy(void *ctx, void *to, const void *from, size_t n)
     zero(ctx, to, n);
 }
 
+static void adapt(void *ctx, const struct op_adapt *a, int n, struct tensor x, const int32_t *token,
+                  const struct op_terms *t)
+{
+    (void)ctx;
+    (void)a;
+    (void)n;
+    (void)x;
+    (void)token;
+    (void)t;
+}
+
 static const char *simd(void *ctx)
 {
     (void)ctx;
@@ -257,6 +276,8 @@ enum err_code dev_absent_open(struct dev_impl *out, struct err *e)
         .scan_need = scan_need,
         .top_need = rows_need,
         .moe_need = moe_need,
+        .adapt = adapt,
+        .adapt_need = adapt_need,
         .weights = weights,
         .weights_rows = weights_rows,
         .weights_some = weights_some,

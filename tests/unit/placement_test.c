@@ -746,7 +746,7 @@ static void same_without_cuda(const char *path)
     ok(gguf_open(&g, path, &e), &e);
     for (int rows = 16; rows <= 4096; rows *= 16)
         for (int64_t ctx = 512; ctx <= 32768; ctx *= 8) {
-            o.run = (struct run_opts){ .ctx_tokens = ctx, .rows_max = rows };
+            o.run = (struct run_opts){ .ctx_tokens = ctx, .rows_max = rows, .adapter_rank = rows > 16 ? 16 : 0 };
             o.model.device = "cuda";
             ok(run_placement_make(&real, g, &o, &e), &e);
             o.model.device = "absent";
