@@ -662,12 +662,12 @@ static enum err_code run(struct opened *s, char *const *files, struct err *e)
         return cli_run_talk(s, files, e);
     if (cli_run_prompt(s, files, e))
         return e->code;
-    if (o.tokenize)
-        return cli_run_tokenize(s, e);
-    if (o.detokenize)
-        return cli_run_detokenize(s, e);
-    if (o.show_prompt) {
-        fwrite(s->rendered.p, 1, s->rendered.n, stdout);
+    if (o.tokenize || o.detokenize || o.show_prompt) {
+        if (o.show_prompt)
+            fwrite(s->rendered.p, 1, s->rendered.n, stdout);
+        else if (o.tokenize ? cli_run_tokenize(s, e) : cli_run_detokenize(s, e))
+            return e->code;
+        tell_unread(files);
         return cli_flush_stdout(e);
     }
     if (o.tokens == NULL && !s->chat && cli_run_encode(s, e))

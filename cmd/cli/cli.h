@@ -83,6 +83,8 @@ void cli_model_defaults(const struct cli *cli, const char *model);
 void cli_leave_aside(const struct cli *cli, const char *name);
 bool cli_given(const struct cli *cli, const char *name); /* whether an option was given, by its long name */
 bool cli_typed(const struct cli *cli, const char *name); /* on the command line itself, not in the environment or a file */
+/* For messages: how it was typed last, "-n" or "--pred"; "--NAME" if it was not. */
+const char *cli_as_typed(const struct cli *cli, const char *name);
 const struct cli_command *cli_command_of(const struct cli *cli, const char *word); /* NULL: no command */
 
 /* help.c: print. topic: the beginning of a section's title, or NULL; a command among the words makes the help its own. */
@@ -104,8 +106,8 @@ void cli_foreign_value(const struct opt *o, const char *name, const char *arg);
 
 /* opt.c to complete.c: every option in order, the built-in ones last. */
 const struct opt *cli_opt_at(const struct cli *cli, size_t i); /* NULL past the end */
-/* The words of an OPT_CHOICE: copies word i to buf, false past the last. */
-bool cli_choice(const struct opt *o, int i, char *buf, size_t buf_bytes);
+/* Word i of "one|two|three" to buf; false past the last. */
+bool cli_choice(const char *words, int i, char *buf, size_t buf_bytes);
 /* Prints the completion script for "bash", "zsh" or "fish"; false for another shell. */
 bool cli_completion(const struct cli *cli, const char *shell);
 

@@ -2,11 +2,63 @@
 /* complete.c - completion scripts for shells, from the table of options.   room: cmd (cli_) */
 #include <ctype.h>
 #include <string.h>
+#include "chat/reader.h"
 #include "cli/cli.h"
+#include "shape/shape.h"
 
+static const char *parser_at(size_t i)
+{
+    return chat_reader_name((int)i);
+}
+
+/* What options take that are no choice among words: the words that there are, and other values beside. */
+static const struct {
+    const char *option, *words;    /* between '|' */
+    const char *(*at)(size_t i);   /* or this; NULL past the last */
+} values[] = {
+    { "device", "cpu|cuda|auto", NULL },
+    { "kv", "f32|f16|q8_0|q8_0,q4_0|q4_0", NULL },
+    { "tool-choice", "auto|none|required", NULL },
+    { "draft", "auto|ngram|mtp|engram|off", NULL },
+    { "parser", NULL, parser_at },
+    { "parse", NULL, parser_at },
+    { "shape", NULL, shape_name_at },
+    { "mix", NULL, shape_mix_at },
+    { "type", "q8_0|q6_k|q5_k_m|q5_k_s|q4_k_m|q4_k_s|iq4_xs|q3_k_l|q3_k_m|q3_k_s|iq3_m|iq3_xs|iq3_xxs|q2_k|iq2_m|iq2_s|iq2_xs|iq2_xxs|"
+              "iq1_m|iq1_s", NULL },
+};
+
+static bool word_at(const struct opt *o, size_t i, char *buf, size_t buf_bytes)
+{
+    const char *word;
+
+    if (o->arg == NULL || (o->kind != OPT_STR && o->kind != OPT_LIST))
+        return (o->kind == OPT_CHOICE || o->kind == OPT_BUILTIN) && cli_choice(o->arg, (int)i, buf, buf_bytes);
+    for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+        if (strcmp(values[v].option, o->name) != 0)
+            continue;
+        if (values[v].at == NULL)
+            return cli_choice(values[v].words, (int)i, buf, buf_bytes);
+        word = values[v].at(i);
+        if (word != NULL)
+            snprintf(buf, buf_bytes, "%s", word);
+        return word != NULL;
+    }
+    return false;
+}
+
+static bool has_words(const struct opt *o)
+{
+    char word[64];
+
+    return word_at(o, 0, word, sizeof word);
+}
+
+/* Also "file[:x]", and a drafter. */
 static bool is_file(const struct opt *o)
 {
-    return o->kind == OPT_FILE || o->kind == OPT_OUT;
+    return o->kind == OPT_FILE || o->kind == OPT_OUT || (o->kind == OPT_LIST && strncmp(o->arg, "file", 4) == 0) ||
+           (o->kind == OPT_LIST && strcmp(o->name, "draft") == 0);
 }
 
 static void print_commands(const struct cli *cli)
@@ -37,15 +89,10 @@ static void print_quoted(const char *s, const char *escape)
 
 static void print_words(const struct opt *o)
 {
-    char word[32];
+    char word[64];
 
-    for (int i = 0; cli_choice(o, i, word, sizeof word); i++)
+    for (size_t i = 0; word_at(o, i, word, sizeof word); i++)
         printf("%s%s", i ? " " : "", word);
-}
-
-static bool has_words(const struct opt *o)
-{
-    return o->kind == OPT_CHOICE || (o->kind == OPT_BUILTIN && o->arg != NULL);
 }
 
 /* "-m|--model": what a case of bash matches. */
@@ -73,7 +120,7 @@ static void bash(const struct cli *cli)
         fputs("    ", stdout);
         print_pattern(o);
         if (has_words(o)) {
-            fputs(") mapfile -t COMPREPLY < <(compgen -W '", stdout);
+            printf(") mapfile -t COMPREPLY < <(compgen %s-W '", is_file(o) ? "-f " : "");
             print_words(o);
             fputs("' -- \"$cur\"); return;;\n", stdout);
         } else if (is_file(o)) {
@@ -127,13 +174,15 @@ static void zsh(const struct cli *cli)
             putchar(':');
             print_quoted(o->arg, "[]:\\");
             putchar(':');
-            if (has_words(o)) {
+            if (has_words(o) && is_file(o))
+                fputs("{_files; compadd ", stdout);
+            else if (has_words(o))
                 putchar('(');
-                print_words(o);
-                putchar(')');
-            } else if (is_file(o)) {
+            else if (is_file(o))
                 fputs("_files", stdout);
-            }
+            print_words(o);
+            if (has_words(o))
+                putchar(is_file(o) ? '}' : ')');
         }
         fputs("' \\\n", stdout);
     }
@@ -159,14 +208,12 @@ static void fish(const struct cli *cli)
         if (o->letter)
             printf(" -s %c", o->letter);
         printf(" -l %s", o->name);
-        if (is_file(o)) {
-            fputs(" -r -F", stdout);
-        } else if (has_words(o)) {
-            fputs(" -x -a '", stdout);
+        if (o->arg)
+            fputs(is_file(o) ? " -r -F" : " -x", stdout);
+        if (has_words(o)) {
+            fputs(" -a '", stdout);
             print_words(o);
             putchar('\'');
-        } else if (o->arg) {
-            fputs(" -x", stdout);
         }
         fputs(" -d '", stdout);
         for (const char *s = o->help; *s; s++) {

@@ -101,7 +101,7 @@ static const struct {
     { "rope-freq-base", NULL, "not supported: the file says it" },
     { "control-vector", NULL, "not supported" },
     { "reasoning-effort", NULL, "use --chat-kwargs '{\"reasoning_effort\": \"low\"}'" },
-    { "list-devices", NULL, "use --device auto: it takes a GPU where there is one" },
+    { "list-devices", NULL, "--version lists them" },
     { "cache-list", NULL, "use --inspect FILE ... on the files that you have" },
 };
 

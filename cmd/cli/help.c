@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/simd.h"
 #include "cli/cli.h"
+#include "model/model.h"
 
 #define HELP_WIDTH 31 /* columns before an option's text */
 
@@ -131,12 +132,34 @@ void cli_help_json(const struct cli *cli)
         exit(cli_fail(&e));
 }
 
+/* Libraries that a build does without. */
+static const char *const libraries[] = {
+#ifdef CHIMERE_HTTP
+    "libmicrohttpd",
+#endif
+#ifdef CHIMERE_EDIT
+    "libedit",
+#endif
+#ifdef CHIMERE_BLAS
+    "OpenBLAS",
+#endif
+    NULL,
+};
+
 void cli_version(const struct cli *cli)
 {
-    char names[128];
+    char       names[128], gpu[400];
+    struct err e = { 0 };
+    int        n = 0;
 
-    printf("%s %s\n", cli->name, CHIMERE_VERSION);
-    printf("devices: cpu\nprocessor: %s\njansson: %s\n",
-           simd_names(simd_features(), names, sizeof names), JANSSON_VERSION);
+    printf("%s %s\ndevices: cpu", cli->name, CHIMERE_VERSION);
+    for (; model_gpu(n, gpu, sizeof gpu, &e) == ERR_OK; n++)
+        printf(", cuda:%d (%s)", n, gpu);
+    if (n == 0)
+        printf("; %s", e.msg);
+    printf("\nprocessor: %s\nlibraries: jansson %s", simd_names(simd_features(), names, sizeof names), JANSSON_VERSION);
+    for (int i = 0; libraries[i] != NULL; i++)
+        printf(", %s", libraries[i]);
+    putchar('\n');
 }
 

@@ -39,9 +39,9 @@ const struct opt *cli_opt_at(const struct cli *cli, size_t i)
     return i - n < sizeof builtins / sizeof *builtins - 1 ? &builtins[i - n] : NULL;
 }
 
-bool cli_choice(const struct opt *o, int i, char *buf, size_t buf_bytes)
+bool cli_choice(const char *words, int i, char *buf, size_t buf_bytes)
 {
-    const char *at = o->arg;
+    const char *at = words;
 
     for (; i > 0 && at != NULL; i--) {
         at = strchr(at, '|');
@@ -65,6 +65,7 @@ struct parsing {
 /* By place in the table. Defaults of a file do not count against an option of the command line. */
 static enum given { NOT_GIVEN, AS_DEFAULT, IN_ENVIRONMENT, TYPED } given[OPTS_MAX];
 static enum given now; /* what is parsed */
+static char       as_typed[OPTS_MAX][32];
 
 /* What options point to before any is taken, by place in the table. */
 static union value {
@@ -209,7 +210,7 @@ static int choice_of(const struct opt *o, const char *arg)
 {
     char word[32];
 
-    for (int i = 0; cli_choice(o, i, word, sizeof word); i++)
+    for (int i = 0; cli_choice(o->arg, i, word, sizeof word); i++)
         if (strcmp(word, arg) == 0)
             return i;
     return -1;
@@ -256,6 +257,8 @@ static void apply(const struct parsing *p, const struct opt *o, const char *name
     if (now == AS_DEFAULT && !may_default(p, o, at))
         return;
     given[at] = now;
+    if (now == TYPED && o->kind != OPT_BUILTIN)
+        snprintf(as_typed[at], sizeof as_typed[at], "%s", name);
     if (arg != NULL)
         cli_foreign_value(o, name, arg);
     switch (o->kind) {
@@ -309,6 +312,17 @@ bool cli_typed(const struct cli *cli, const char *name)
         if (given[i] == TYPED && strcmp(cli->opts[i].name, name) == 0)
             return true;
     return false;
+}
+
+const char *cli_as_typed(const struct cli *cli, const char *name)
+{
+    size_t i = 0;
+
+    while (cli->opts[i].kind != OPT_END && (cli->opts[i].kind == OPT_SECTION || strcmp(cli->opts[i].name, name) != 0))
+        i++;
+    if (as_typed[i][0] == '\0')
+        snprintf(as_typed[i], sizeof as_typed[i], "--%s", name);
+    return as_typed[i];
 }
 
 static const struct opt *by_letter(const struct cli *cli, char letter)
@@ -551,7 +565,15 @@ static void check_command(const struct cli *cli, const char *word)
 
     for (const struct cli_of *of = cli->of; c != NULL && of->option != NULL; of++)
         if (!(of->commands & c->bit) && cli_given(cli, of->option))
-            cli_usage("--%s does not belong to %s", of->option, c->name);
+            cli_usage("%s does not belong to %s", cli_as_typed(cli, of->option), c->name);
+}
+
+/* Words that other programs take as commands. */
+static void check_operand(const struct cli *cli, const char *word)
+{
+    if (word != NULL && (strcmp(word, "help") == 0 || strcmp(word, "version") == 0) && access(word, F_OK) != 0 &&
+        cli_command_of(cli, word) == NULL)
+        cli_usage("%s: did you mean --%s?", word, word);
 }
 
 const struct cli_command *cli_command_of(const struct cli *cli, const char *word)
@@ -573,6 +595,7 @@ int cli_parse(const struct cli *cli, int argc, char **argv)
     take_environment(cli);
     now = TYPED;
     first = take_words(&p, 1);
+    check_operand(cli, argv[first]);
     check_command(cli, argv[first]);
     if (cli->env == NULL) /* else more options may come, and some may go */
         cli_check_outputs(cli, argv + first);

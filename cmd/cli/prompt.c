@@ -23,8 +23,6 @@ static enum err_code add_file(struct cli_buf *out, const char *path, struct err 
     if (io_read_all(&data, &n, path, PROMPT_MAX, e)) {
         const bool absent = access(path, F_OK) != 0;
 
-        if (absent && (strcmp(path, "help") == 0 || strcmp(path, "version") == 0))
-            return err_set(e, ERR_ARG, "%s: no such file; did you mean --%s?", path, path);
         if (absent && strpbrk(path, " ?\n") != NULL)
             return err_set(e, ERR_ARG, "'%.100s': no such file; a prompt is given by -p 'TEXT'", path);
         return e->code;

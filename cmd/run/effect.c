@@ -208,10 +208,10 @@ void cli_run_check_effect(const struct cli *cli)
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!(rows[i].where & what) && cli_typed(cli, rows[i].option))
-            cli_usage("--%s has no effect %s", rows[i].option, called(what));
+            cli_usage("%s has no effect %s", cli_as_typed(cli, rows[i].option), called(what));
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         if (!has_one(cli, needs[i].others) && cli_typed(cli, needs[i].option))
-            cli_usage("--%s has no effect without --%s", needs[i].option, needs[i].others[0]);
+            cli_usage("%s has no effect without --%s", cli_as_typed(cli, needs[i].option), needs[i].others[0]);
     if (o.stream && (o.json || o.jsonl) && cli_typed(cli, "stream"))
         cli_usage("--stream has no effect with --json and --jsonl");
     if (o.think != 0 && o.budget != 0 && cli_typed(cli, "think") && cli_typed(cli, "reasoning-budget"))

@@ -338,3 +338,18 @@ enum err_code model_read_speed(struct model_reads *r, const struct model_opts *o
     dev_close(d);
     return code;
 }
+
+enum err_code model_gpu(int i, char *buf, size_t buf_bytes, struct err *e)
+{
+    char name[32];
+    struct dev *d;
+
+    snprintf(name, sizeof name, "cuda:%d", i);
+    if (dev_open(&d, name, &(struct dev_opts){ .dry_run = true }, e) != ERR_OK)
+        return e->code;
+    const struct dev_memory m = dev_memory(d);
+
+    snprintf(buf, buf_bytes, "%s, %.1f GB", dev_simd(d), (double)m.total_bytes / 1e9);
+    dev_close(d);
+    return ERR_OK;
+}

@@ -65,6 +65,14 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     chimere-run --think on -p 'What is 2 + 2?' --show-prompt | cmp - got
 }
 
+@test "messages name options as they were typed" {
+    fails 2 '-n has no effect with --tokenize' chimere-run -n 5 --tokenize -p x
+    fails 2 '--pred has no effect with --tokenize' chimere-run --pred 5 --tokenize -p x
+    fails 2 '--n-predict has no effect with --tokenize' chimere-run --n-predict=5 --tokenize -p x
+    fails 2 '-n does not belong to speed' chimere-bench speed -n 5
+    fails 2 '--ctx: a context of 104857600 tokens for 1 sequence is not in 1 .. 16777216' chimere-run -c 100M -p x
+}
+
 @test "empty names, and numbers that cannot be" {
     fails 2 "-m '': the name is empty" chimere-run -m '' -p x
     fails 2 "--logits '': the name is empty" chimere-run --logits '' -p x
@@ -107,20 +115,20 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
 --think has no effect with --raw|--raw --think off -p x
 --reasoning has no effect with --raw|--raw --reasoning none -p x
 --reasoning-budget has no effect with --raw|--raw --reasoning-budget 3 -p x
---predict has no effect with --tokenize|--tokenize -n 3 -p x
+-n has no effect with --tokenize|--tokenize -n 3 -p x
 --temp has no effect with --tokenize|--tokenize --temp 1 -p x
 --stop has no effect with --detokenize|--detokenize --stop a
 --logit-bias has no effect with --show-prompt|--show-prompt --logit-bias 1=1 -p x
 --kv has no effect with --tokenize|--tokenize --kv nonsense -p x
 --kv has no effect with --inspect|--inspect --kv nonsense
---predict has no effect with --inspect|--inspect -n 3
---ctx has no effect with --parse|--parse hermes -c 100
---model has no effect with --parse|--parse hermes -m x
---model has no effect with --check|--check --regex a -m x
+-n has no effect with --inspect|--inspect -n 3
+-c has no effect with --parse|--parse hermes -c 100
+-m has no effect with --parse|--parse hermes -m x
+-m has no effect with --check|--check --regex a -m x
 --raw has no effect with --inspect|--inspect --raw
---threads has no effect with --tokenize|--tokenize -t 2 -p x
---threads has no effect with --inspect|--inspect -t 2
---system has no effect with --inspect|--inspect -s x
+-t has no effect with --tokenize|--tokenize -t 2 -p x
+-t has no effect with --inspect|--inspect -t 2
+-s has no effect with --inspect|--inspect -s x
 --tool-choice has no effect with --inspect|--inspect --tool-choice none
 --template has no effect with --plan|--plan --template x
 --parser has no effect with --show-prompt|--show-prompt --parser hermes -p x

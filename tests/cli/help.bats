@@ -42,7 +42,16 @@ options_of_manual()
 @test "--version" {
     try 0 chimere-run --version
     grep -qE '^chimere-run [0-9]+\.[0-9]+\.[0-9]+$' out
-    grep -q '^devices: ' out
+    grep -q '^devices: cpu' out
+    grep -q '^libraries: jansson ' out
+    grep -q '^devices: cpu; .*CUDA' out || grep -q '^devices: cpu, cuda:0 (' out
+    for p in "${PROGRAM%/*}"/chimere-*; do
+        "$p" -V > short
+        "$p" --version | cmp - short
+        fails 2 'help: did you mean --help?' "$p" help
+        fails 2 'version: did you mean --version?' "$p" version
+    done
+    fails 2 '--list-devices: --version lists them' chimere-run --list-devices
 }
 
 @test "completions: bash" {
@@ -63,12 +72,46 @@ options_of_manual()
     complete -p chimere-run
 }
 
+# words PROGRAM COMMAND-LINE...: what bash completes after it
+words()
+{
+    "$1" --completion bash > c
+    bash -c 'source ./c; shift 0; COMP_WORDS=("$@" ""); COMP_CWORD=$#; "_${1//-/_}"; echo "${COMPREPLY[*]}"' bash "$@"
+}
+
+# bats test_tags=slow
+@test "completions know what options take, and all of it is understood" {
+    [ "$(words chimere-bench chimere-bench)" = "speed bandwidth ppl kl eval synth plot state speculate" ]
+    [ "$(words chimere-run chimere-run --tool-choice)" = "auto none required" ]
+    for kv in $(words chimere-run chimere-run --kv); do try 0 chimere-run --raw -p x -n 1 --kv "$kv"; done
+    for device in $(words chimere-run chimere-run --device); do
+        [ "$device" = cuda ] || try 0 chimere-run --raw -p x -n 1 --device "$device"
+    done
+    for parser in $(words chimere-run chimere-run --parse); do echo x | chimere-run --parse "$parser" > out; done
+    touch drafter.gguf
+    for draft in $(words chimere-run chimere-run --draft); do
+        [ "$draft" = engram ] || [ "$draft" = drafter.gguf ] || [ "${draft%.gguf}" != "$draft" ] || [ -e "$draft" ] ||
+            try 0 chimere-run --raw -p x -n 1 --draft "$draft"
+    done
+    [[ " $(words chimere-run chimere-run --draft) " == *" drafter.gguf "* ]]
+    [[ " $(words chimere-run chimere-run --lora) " == *" drafter.gguf "* ]]
+    [ "$(words chimere-bench chimere-bench synth --shape | tr ' ' '\n')" = "$(chimere-bench synth | head -n "$(words chimere-bench chimere-bench synth --shape | wc -w)")" ]
+    for mix in $(words chimere-bench chimere-bench synth --mix); do
+        try 0 chimere-bench synth --shape qwen3.5-0.8b --mix "$mix"
+    done
+    for type in $(words chimere-quantize chimere-quantize --type); do
+        [ -e "$ROOT/share/recipes/$type.recipe" ] || { echo "$type"; false; }
+    done
+    no grep -q 'CHIMERE' c
+}
+
 @test "completions: zsh" {
     chimere-run --completion zsh > c
     [ "$(head -n 1 c)" = "#compdef chimere-run" ]
     [ "$(grep -c -- '--' c)" -ge 50 ]
     command -v zsh > /dev/null || skip "zsh is not installed"
     zsh -n c
+    grep -q -- "--device=\[.*\]:name:(cpu cuda auto)'" c
 }
 
 @test "completions: fish" {

@@ -26,6 +26,17 @@ load common
     [ "$(cat out)" = $'from -p\nfrom stdin' ]
 }
 
+@test "what waits on stdin beside -p is told, whatever is asked" {
+    for what in '-n 1 --raw' --tokenize --show-prompt; do
+        # shellcheck disable=SC2086
+        echo more | chimere-run $what -p x > out 2> err
+        [ "$(cat err)" = "chimere-run: the standard input is not read with -p: add '-' to append it" ]
+        # shellcheck disable=SC2086
+        chimere-run $what -p x < /dev/null 2> err
+        [ ! -s err ]
+    done
+}
+
 @test "files are put together as they are" {
     printf 'one\n' > a
     printf 'two' > b
