@@ -200,6 +200,7 @@ END_OF
 # held SESSION: tokens that it has
 held() { if [ -s "$1" ]; then chimere-run --session "$1" --show --json | jq .n_tokens; else echo 0; fi; }
 
+# bats test_tags=slow
 @test "a signal is obeyed within the rows of a long prompt, and what was there stays" {
     seq 5 1404 | jq -cs . > ids.json
     jq -c '.[:40]' ids.json > first.json
@@ -240,4 +241,89 @@ held() { if [ -s "$1" ]; then chimere-run --session "$1" --show --json | jq .n_t
     wait $pid || true
     chimere-run --tokens ids.json -n 4 --session s | cmp - want
     chimere-run --tokens ids.json -n 4 --session t | cmp - want
+}
+
+# bats test_tags=slow
+@test "a session has the penalties' history, and goes on after what stopped it" {
+    raw() { chimere-run --raw "$@"; }
+    for f in '--repeat-penalty 1.3' '--presence-penalty 2 --penalty-last-n -1' '--frequency-penalty 1 --penalty-last-n 20' \
+        '--dry-multiplier 2' '--temp 1 --seed 4 --top-k 40 --repeat-penalty 1.2'; do
+        rm -f s
+        # shellcheck disable=SC2086
+        { raw -p 'The kernel keeps' -n 17 $f --session s && raw -p '' -n 23 $f --session s; } | cmp - <(raw -p 'The kernel keeps' -n 40 $f)
+    done
+    # The stop text is in the session, though not in the answer: the next turn goes on behind it.
+    rm -f s
+    [ "$(raw -n 40 -p 'The kernel keeps' --stop list --session s; echo .)" = ' a .' ]
+    whole="The kernel keeps$(raw -n 20 -p 'The kernel keeps')"
+    raw -n 14 -p '' --session s > out
+    [[ "The kernel keeps a list$(cat out)" == "$whole"* ]] || [[ "$whole" == "The kernel keeps a list$(cat out)"* ]]
+}
+
+@test "calls with marks and escapes in their arguments, and marks that stand alone" {
+    cat > m.json << 'END'
+[{"role":"user","content":"t"},{"role":"assistant","tool_calls":[{"type":"function","function":{"name":"f",
+"arguments":"{\"a\": \"x: y \\u0041 \\ud83d\\ude00 \\\\u \\\"q\\\"\", \"b\": {\"c\": [1, \"d:e\"]}}"}}]},{"role":"tool","content":"noon"}]
+END
+    chimere-run --messages m.json --show-prompt > got
+    grep -qxF 'x: y A 😀 \u "q"' got
+    grep -qxF '{"c": [1, "d:e"]}' got
+    # A second end of the reasoning is text.
+    mark=$(chimere-run --tokenize -p '</think>' | jq '.[0]')
+    for think in on off; do
+        chimere-run --think $think -p hi -n 2 --logit-bias "$mark=100000" --json | jq -e '.text == "</think></think>" and (.reasoning // "") == ""'
+    done
+    # Tools that are none; odd ones that are allowed.
+    for bad in '5' '"x"' '{}' 'null' '[' ''; do fails 3 '' chimere-run --tools <(printf '%s' "$bad") -p x -n 1; done
+    for good in '[]' '[{"type":"function","function":{"name":"f"}}]'; do try 0 chimere-run --tools <(echo "$good") --think off -p x -n 1; done
+}
+
+# bats test_tags=slow
+@test "descriptors that are closed at start are no data file, and a pipe that is closed ends a program" {
+    head -3 "$ROOT/share/eval/math.jsonl" > m.jsonl
+    chimere-bench eval -o want m.jsonl -n 5 > record 2> err
+    head -c 2000 "$ROOT/share/eval/heldout-docs.txt" > text
+    chimere-bench kl -c 64 --windows 1 --save wanted text > record
+    for fds in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
+        rm -f a s l
+        bash -c "chimere-bench eval -o a m.jsonl -n 5 $fds" > out 2> err || [ $? -eq 1 ]
+        cmp <(jq -c '[.id, .text]' a | sort) <(jq -c '[.id, .text]' want | sort)
+        bash -c "chimere-run --raw -p x -n 1 --logits l --session s $fds" > out 2> err || [ $? -eq 1 ]
+        [ $(($(stat -c %s l) % 16384)) -eq 0 ]
+        [ "$(held s)" -ge 1 ]
+        bash -c "chimere-bench kl -c 64 --windows 1 --save k text $fds" > out 2> err || [ $? -eq 1 ]
+        cmp k wanted
+    done
+    # Its messages have no reader: as any program of Unix. What it would write is not half there.
+    rm -f s
+    (bash -c 'sleep 0.2; exec chimere-run --raw -v -p hi -n 2 --session s' 2>&1 > out || echo $? > status) | true
+    wait_for test -s status
+    [ "$(cat status)" -eq 141 ]
+    [ ! -e s ]
+    (bash -c 'sleep 0.2; exec chimere-run --raw -p hi -n 2' 2>&1 > out && echo 0 > status) | true
+    wait_for grep -qx 0 status
+    # A full disk, then room: the figure is that of one that was never interrupted.
+    (ulimit -f 1; trap '' XFSZ; chimere-bench eval -o b "$ROOT/share/eval/math.jsonl" --limit 8 -n 40 > out 2> err) && false
+    [ "$(wc -l < err)" -eq 1 ]
+    chimere-bench eval -o b "$ROOT/share/eval/math.jsonl" --limit 8 -n 40 2> err | jq .n_right > got
+    [ "$(wc -l < b)" -eq 8 ]
+    chimere-bench eval "$ROOT/share/eval/math.jsonl" --limit 8 -n 40 2> err | jq .n_right | cmp - got
+}
+
+@test "a session that may not be written, by another user" {
+    [ "$(id -u)" -eq 0 ] && command -v setpriv > /dev/null || skip "needs root and setpriv"
+    as() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
+    chmod 755 "$BATS_RUN_TMPDIR" "$BATS_RUN_TMPDIR"/* . 2> /dev/null || true
+    as test -x "$PROGRAM" -a -r "$CHIMERE_MODEL" -a -x . || skip "nobody may not read the tree"
+    chimere-run --raw -p x -n 1 --session s > out
+    cp s before
+    for mode in 444 600; do
+        chmod $mode s
+        try 1 as chimere-run --raw -p y -n 1 --session s
+        [ "$(wc -l < err)" -eq 1 ]
+        cmp s before
+    done
+    chmod 666 s # a file that may be written, in a directory where none may be made
+    try 0 as chimere-run --raw -p y -n 1 --session s
+    [ "$(held s)" -ge 3 ]
 }
