@@ -13,7 +13,7 @@
 static struct train_options o = {
     .time = "30m", .block = 16, .n_tests = 20, .n_text = 8, .keep = 2, .n_seq = 16, .n_layer = 4,
     .memory_bytes = (int64_t)1 << 30, .n_predict = 320, .seed = 1, .rate = 2e-3f,
-    .targets = "attention,recurrent,shared_expert", .rank = 8, .epochs = 12, .samples = 4, .keep_batch = 8,
+    .targets = "attention,recurrent,shared_expert", .rank = 8, .epochs = 12, .samples = 4, .keep_batch = 20, .rehearse = 2000,
     .keep_weight = 1.0f, .forget = 0.05f,
 };
 
@@ -34,6 +34,7 @@ static const struct opt opts[] = {
     INT32("epochs", "n", "passes over the items at most (default 12)", &o.epochs, 1, 1 << 20),
     INT32("samples", "n", "zo: directions in a step (default 4)", &o.samples, 1, 64),
     REAL(0, "momentum", "x", "zo: of steps, below 1 (default 0)", &o.momentum),
+    INT32("rehearse", "n", "own answers that it rehearses (default 2000)", &o.rehearse, 0, 1 << 20),
     LIST("keep", "file", "what must not be forgotten; repeatable", &o.keep_files),
     INT32("keep-batch", "n", "of that in each step (default 8)", &o.keep_batch, 0, 1024),
     REAL(0, "keep-weight", "x", "its weight in the loss (default 1)", &o.keep_weight),
@@ -75,11 +76,11 @@ static const struct cli_command commands[] = {
 };
 static const struct cli_of of[] = {
     { "layers", DFLASH }, { "ff", DFLASH }, { "block", DFLASH }, { "taps", DFLASH }, { "tests", DRAFTERS },
-    { "lines", DRAFTERS }, { "predict", DRAFTERS }, { "sequences", DRAFTERS }, { "device", DRAFTERS }, { "vram", DRAFTERS },
+    { "lines", DRAFTERS }, { "predict", DRAFTERS }, { "device", DRAFTERS }, { "vram", DRAFTERS },
     { "kv", DRAFTERS }, { "chunk", DRAFTERS }, { "acts", DRAFTERS }, { "no-mmap", DRAFTERS }, { "repack", DRAFTERS },
     { "rank", ADAPTERS }, { "alpha", ADAPTERS }, { "targets", LORA }, { "method", LORA }, { "epochs", LORA },
     { "samples", LORA }, { "momentum", LORA }, { "keep", LORA }, { "keep-batch", LORA }, { "keep-weight", LORA },
-    { "forget", LORA }, { NULL, 0 },
+    { "rehearse", LORA }, { "forget", LORA }, { NULL, 0 },
 };
 static const struct cli cli = {
     .name = "chimere-draft-train", .synopsis = "command [options] [prompts ...]",
@@ -95,8 +96,8 @@ static void check_lora(int n_files)
     for (size_t i = 0; i < 2; i++) {
         if (o.method != TRAIN_ZO && cli_given(&cli, zo[i]))
             cli_usage("--%s is for --method zo", zo[i]);
-        if (o.keep_files.n == 0 && cli_given(&cli, keep[i]))
-            cli_usage("--%s is for --keep", keep[i]);
+        if (o.keep_files.n == 0 && o.rehearse == 0 && cli_given(&cli, keep[i]))
+            cli_usage("--%s: nothing is rehearsed with --rehearse 0 and without --keep", keep[i]);
     }
     if (!o.rollback && n_files == 0)
         cli_usage("lora: no file with items is named");
@@ -117,7 +118,7 @@ static void check_usage(unsigned bit, int n_files)
                                          "sequences",
                                          "ctx", "threads", "device", "vram", "kv", "chunk", "acts", "no-mmap", "repack",
                                          "jsonl", "plot", "rank", "alpha", "targets", "method", "epochs", "samples",
-                                         "momentum", "keep", "keep-batch", "keep-weight", "forget" };
+                                         "momentum", "keep", "keep-batch", "keep-weight", "rehearse", "forget" };
 
     if (o.out == NULL)
         cli_usage("--out names the file that is trained");

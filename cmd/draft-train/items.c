@@ -9,6 +9,7 @@ struct reading {
     const struct text  *text;
     struct chat        *format;
     int64_t             tokens_max;
+    bool                open; /* questions without an answer are welcome */
     struct train_items *to;
 };
 
@@ -22,18 +23,20 @@ void cli_train_items_free(struct train_items *s)
     for (int64_t i = 0; i < s->n; i++) {
         text_tokens_free(&s->v[i].token);
         free(s->v[i].target);
+        free(s->v[i].said);
     }
     free(s->v);
+    json_decref(s->chats);
+    json_decref(s->open);
     *s = (struct train_items){ 0 };
 }
 
-/* Takes the tokens; the first n_prompt of them are given. */
-static enum err_code add(struct reading *r, struct text_tokens token, int64_t n_prompt, struct err *e)
+enum err_code cli_train_items_add(struct train_items *s, struct text_tokens token, int64_t n_prompt, int64_t tokens_max,
+                                  struct err *e)
 {
-    struct train_items *s = r->to;
-    struct train_item item = { token, NULL, (int)(token.n - n_prompt) };
+    struct train_item item = { token, NULL, (int)(token.n - n_prompt), NULL };
 
-    if (n_prompt < 1 || token.n > r->tokens_max || token.n <= n_prompt) {
+    if (n_prompt < 1 || token.n > tokens_max || token.n <= n_prompt) {
         s->n_out++;
         text_tokens_free(&token);
         return ERR_OK;
@@ -56,6 +59,20 @@ static enum err_code add(struct reading *r, struct text_tokens token, int64_t n_
         item.target[i] = i + 1 >= n_prompt && i + 1 < token.n ? token.v[i + 1] : -1;
     s->v[s->n++] = item;
     return ERR_OK;
+}
+
+static enum err_code add(struct reading *r, struct text_tokens token, int64_t n_prompt, struct err *e)
+{
+    return cli_train_items_add(r->to, token, n_prompt, r->tokens_max, e);
+}
+
+static enum err_code note_chat(json_t **list, const json_t *messages, const json_t *tools, struct err *e)
+{
+    json_t *chat = json_pack("{s:O, s:O*}", "messages", messages, "tools", tools);
+
+    if (*list == NULL)
+        *list = json_array();
+    return chat != NULL && json_array_append_new(*list, chat) == 0 ? ERR_OK : no_memory(e);
 }
 
 /* The token that ends a turn: what the template writes after an answer. */
@@ -85,6 +102,8 @@ static enum err_code add_chat(struct reading *r, const json_t *messages, const j
                                                              .generate = true, .now_s = cli_local_s() },
                            &token, &thinking, e);
     n_prompt = token.n;
+    if (code == ERR_OK)
+        code = note_chat(&r->to->chats, messages, tools, e);
     if (code == ERR_OK)
         code = text_encode(r->text, answer, 0, &token, e);
     if (code == ERR_OK)
@@ -131,6 +150,8 @@ static enum err_code add_messages(struct reading *r, const json_t *o, struct err
         return ERR_OK;
     }
     last = json_array_get(messages, json_array_size(messages) - 1);
+    if (r->open && json_get_str(last, "role", &role) && !str_is(role, "assistant"))
+        return note_chat(&r->to->open, messages, json_object_get(o, "tools"), e);
     if (!json_get_str(last, "role", &role) || !str_is(role, "assistant") || !json_get_str(last, "content", &answer))
         return err_set(e, ERR_FORMAT, "neither an answer nor a last message of the assistant");
     asked = json_copy((json_t *)(uintptr_t)messages);
@@ -142,10 +163,12 @@ static enum err_code add_messages(struct reading *r, const json_t *o, struct err
     return code;
 }
 
-static enum err_code add_prompt(struct reading *r, struct str prompt, struct str answer, struct err *e)
+/* answer NULL: there is none. */
+static enum err_code add_prompt(struct reading *r, struct str prompt, const struct str *answer, struct err *e)
 {
     json_t *messages = json_pack("[{s:s, s:s%}]", "role", "user", "content", prompt.p, prompt.n);
-    enum err_code code = messages == NULL ? no_memory(e) : add_chat(r, messages, NULL, answer, e);
+    enum err_code code = messages == NULL ? no_memory(e) : answer != NULL ? add_chat(r, messages, NULL, *answer, e)
+                                                                        : note_chat(&r->to->open, messages, NULL, e);
 
     json_decref(messages);
     return code;
@@ -162,8 +185,9 @@ static enum err_code add_line(void *ctx, struct str line, struct err *e)
         return e->code;
     if (json_is_array(json_object_get(o, "messages")))
         code = add_messages(r, o, e);
-    else if (json_get_str(o, "prompt", &s) && json_get_str(o, "answer", &answer))
-        code = add_prompt(r, s, answer, e);
+    else if (json_get_str(o, "prompt", &s) && (json_get_str(o, "answer", &answer) ||
+                                               (r->open && json_object_get(o, "answer") == NULL)))
+        code = add_prompt(r, s, json_object_get(o, "answer") != NULL ? &answer : NULL, e);
     else if (json_get_str(o, "text", &s))
         code = add_text(r, s, e);
     else
@@ -186,10 +210,10 @@ static enum err_code read_file(struct reading *r, const char *path, struct err *
     return code;
 }
 
-enum err_code cli_train_items(struct train_items *to, const struct text *text, int64_t tokens_max, const char *const *files,
-                              size_t n, struct err *e)
+enum err_code cli_train_items(struct train_items *to, const struct text *text, int64_t tokens_max, bool open,
+                              const char *const *files, size_t n, struct err *e)
 {
-    struct reading r = { .text = text, .tokens_max = tokens_max, .to = to };
+    struct reading r = { .text = text, .tokens_max = tokens_max, .open = open, .to = to };
     enum err_code code = ERR_OK;
 
     for (size_t i = 0; i < n && code == ERR_OK; i++)
@@ -216,7 +240,7 @@ enum err_code cli_train_item_sets(struct train_items *to, const struct text *tex
     for (int i = 0; i < n; i++) {
         (void)snprintf(path, sizeof path, "%s/%.255s", dir, list[i]->d_name);
         if (code == ERR_OK)
-            code = cli_train_items(to, text, tokens_max, &one, 1, e);
+            code = cli_train_items(to, text, tokens_max, false, &one, 1, e);
         free(list[i]);
     }
     free(list);

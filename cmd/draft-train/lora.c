@@ -20,6 +20,7 @@
 
 enum { WARM = 10, TRIES = 4, TESTS_MAX = 400, LEAST_TESTS = 5 };
 #define P_MAX     0.05  /* of the gate */
+#define OWN_SHARE 0.1   /* of the time, in which the model writes texts, and again answers */
 #define SAVE_MS   60e3
 #define REPORT_MS 1000.0
 
@@ -40,7 +41,7 @@ struct job {
     struct grad         *g;
     struct adapter      *old;      /* what serves; NULL: nothing */
     struct tune_lora    *champion, *lora;
-    struct train_items   items, tests, keep, kept;
+    struct train_items   items, tests, keep, kept, own; /* own: what the model wrote */
     struct score        *before[2], *after[2]; /* of tests, of kept */
     struct train_adam    adam;
     float               *gradient;
@@ -166,9 +167,9 @@ static enum err_code read_items(struct job *j, char *const *files, struct err *e
 
     while (files[n] != NULL)
         n++;
-    if (cli_train_items(&j->items, j->x.text, most, (const char *const *)files, n, e) ||
-        cli_train_items(&j->tests, j->x.text, most, o->held_out.v, o->held_out.n, e) ||
-        cli_train_items(&j->keep, j->x.text, most, o->keep_files.v, o->keep_files.n, e))
+    if (cli_train_items(&j->items, j->x.text, most, false, (const char *const *)files, n, e) ||
+        cli_train_items(&j->tests, j->x.text, most, false, o->held_out.v, o->held_out.n, e) ||
+        cli_train_items(&j->keep, j->x.text, most, true, o->keep_files.v, o->keep_files.n, e))
         return e->code;
     if (o->held_out.n == 0 && cli_train_items_split(&j->items, &j->tests, 10, TESTS_MAX, e))
         return e->code;
@@ -177,13 +178,8 @@ static enum err_code read_items(struct job *j, char *const *files, struct err *e
     if (j->items.n == 0 || j->tests.n < LEAST_TESTS)
         return err_set(e, ERR_FORMAT, "%" PRId64 " items to learn and %" PRId64 " to test on are too few: at least 1 and %d "
                        "(--held-out names a file to test on)", j->items.n, j->tests.n, LEAST_TESTS);
-    if (o->keep_files.n > 0 ? cli_train_items_split(&j->keep, &j->kept, 5, TESTS_MAX, e) : known_sets(j, most, e))
+    if (o->keep_files.n == 0 && known_sets(j, most, e))
         return e->code;
-    if (o->keep_files.n > 0 && j->kept.n < LEAST_TESTS)
-        return err_set(e, ERR_FORMAT, "--keep: too few items to test what is forgotten: a fifth of them, and at least %d",
-                       LEAST_TESTS);
-    if (j->kept.n < LEAST_TESTS)
-        cli_warn("what is forgotten is not tested: --keep names a file of what the model knows");
     if (j->items.n_out + j->tests.n_out + j->keep.n_out > 0)
         cli_warn("%" PRId64 " items are left out: more than %" PRId64 " tokens, no text or no answer",
                  j->items.n_out + j->tests.n_out + j->keep.n_out, most);
@@ -199,22 +195,36 @@ static int64_t longest(const struct train_items *s)
     return n;
 }
 
-/* Bytes of the parameters and what is kept beside them. */
+/* Tokens of a question and an answer that the model writes, at most. */
+static int64_t own_tokens(const struct job *j)
+{
+    const int64_t n = longest(&j->items), most = (n > TRAIN_OWN_TEXT ? n : TRAIN_OWN_TEXT) + TRAIN_OWN_ANSWER;
+
+    return most < j->o->model.ctx_tokens ? most : j->o->model.ctx_tokens;
+}
+
+/* Bytes of the parameters and what is kept beside them, and of what is rehearsed. */
 static int64_t own_bytes(const struct job *j)
 {
     const int64_t copies = j->o->method == TRAIN_FIRST ? 4 : 3 + 2 * j->o->samples;
+    const int64_t n = j->o->rehearse * 9 / 8 + (int64_t)json_array_size(j->keep.open);
+    int64_t rows = n * TRAIN_OWN_ANSWER;
 
-    return j->lora->n_params * (int64_t)sizeof(float) * (copies + (j->champion != NULL));
+    for (int64_t i = 0; i < j->keep.n; i++)
+        rows += j->keep.v[i].n_answer;
+    return j->lora->n_params * (int64_t)sizeof(float) * (copies + (j->champion != NULL)) +
+           rows * (int64_t)sizeof(struct grad_soft) + n * own_tokens(j) * 2 * (int64_t)sizeof(int32_t);
 }
 
 /* The rows of a pass that --memory allows; said before anything is taken. */
 static enum err_code bound_memory(struct job *j, struct err *e)
 {
-    const int64_t need[] = { longest(&j->items), longest(&j->tests), longest(&j->keep), longest(&j->kept) };
+    const int64_t need[] = { longest(&j->items), longest(&j->tests), longest(&j->keep), longest(&j->kept),
+                             j->o->rehearse > 0 || j->keep.open != NULL ? own_tokens(j) : 0 };
     const int64_t room = j->o->memory_bytes - own_bytes(j), left = memory_left("");
     int64_t most = 0, all, lo = 0, hi = 1 << 16;
 
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         most = need[i] > most ? need[i] : most;
     j->keep_layers = j->o->method == TRAIN_FIRST && grad_bytes(j->g, 4 * most, j->lora->rank, true) <= room;
     while (lo < hi) {
@@ -257,7 +267,7 @@ static void name_job(struct job *j)
     }
     h = io_hash(h, j->lora->theta, (size_t)j->lora->n_params * sizeof(float));
     const double rest[] = { (double)o->seed, (double)o->momentum, (double)o->keep_batch, (double)o->keep_weight,
-                            (double)j->lora->file->alpha };
+                            (double)o->rehearse, (double)j->lora->file->alpha };
     h = io_hash(h, rest, sizeof rest);
     (void)snprintf(j->name, sizeof j->name, "%016" PRIx64 " %s rank %d batch %d steps %" PRId64 " rate %g samples %d time %.0f", h,
                    o->method == TRAIN_FIRST ? "first" : "zo", j->lora->rank, o->n_text, j->steps, (double)o->rate,
@@ -267,7 +277,6 @@ static void name_job(struct job *j)
 static enum err_code open_all(struct job *j, char *const *files, struct err *e)
 {
     const struct train_options *o = j->o;
-    const struct train_items *set[] = { &j->tests, &j->kept };
 
     if (io_lock(&j->lock, o->out, e) || cli_train_report_open(&j->report, o, e) || cli_open(&j->x, &o->model, e) ||
         cli_open_text(&j->x, true, e) || grad_open(&j->g, j->x.gguf, o->model.n_threads, e) || open_adapter(j, e) ||
@@ -276,15 +285,10 @@ static enum err_code open_all(struct job *j, char *const *files, struct err *e)
     j->steps = (j->items.n + o->n_text - 1) / o->n_text * o->epochs;
     j->steps = o->steps > 0 && o->steps < j->steps ? o->steps : j->steps;
     name_job(j);
-    for (int i = 0; i < 2; i++) {
-        j->before[i] = calloc((size_t)set[i]->n + 1, sizeof **j->before);
-        j->after[i] = calloc((size_t)set[i]->n + 1, sizeof **j->after);
-    }
     j->half = cli_train_beside(o->out, ".train");
     j->order = calloc((size_t)j->items.n, sizeof *j->order);
     j->adapters = calloc((size_t)j->lora->n, sizeof *j->adapters);
-    if (j->after[1] == NULL || j->after[0] == NULL || j->before[1] == NULL || j->before[0] == NULL ||
-        j->half == NULL || j->order == NULL || j->adapters == NULL)
+    if (j->half == NULL || j->order == NULL || j->adapters == NULL)
         return no_memory(e);
     if (o->method == TRAIN_ZO)
         return tune_zo_open(&j->zo, j->lora, &(struct tune_zo_opts){ (uint64_t)o->seed, 1e-2, (double)o->rate, o->samples,
@@ -312,6 +316,7 @@ static void close_all(struct job *j)
     cli_train_items_free(&j->tests);
     cli_train_items_free(&j->keep);
     cli_train_items_free(&j->kept);
+    cli_train_items_free(&j->own);
     tune_lora_close(j->lora);
     tune_lora_close(j->champion);
     adapter_close(j->old);
@@ -347,7 +352,7 @@ static double judge(void *ctx, int seq, int row, float *logits, int32_t n)
 
 static struct grad_seq seq_of(const struct train_item *item, double weight)
 {
-    return (struct grad_seq){ item->token.v, item->target, (int)item->token.n, (float)weight, NULL };
+    return (struct grad_seq){ item->token.v, item->target, (int)item->token.n, (float)weight, NULL, item->said };
 }
 
 /* Items first .. that fit a pass. */
@@ -401,6 +406,84 @@ static enum err_code test_both(struct job *j, const struct tune_lora *l, struct 
     return test(j, &j->tests, l, score[0], e) || test(j, &j->kept, l, score[1], e) ? e->code : ERR_OK;
 }
 
+/* ---- what is rehearsed ---- */
+
+struct asking {
+    struct train_items *s;
+    int64_t             first; /* item of sequence 0 */
+};
+
+static double note_said(void *ctx, int seq, int row, float *logits, int32_t n)
+{
+    const struct asking *a = ctx;
+    struct train_item *item = &a->s->v[a->first + seq];
+
+    grad_soft_of(&item->said[row - (item->token.n - 1 - item->n_answer)], logits, n);
+    return 0;
+}
+
+/* Notes what the model says, with the old adapter where there is one. */
+static enum err_code ask(struct job *j, struct train_items *s, struct err *e)
+{
+    enum { MANY = 64 };
+    struct grad_seq seq[MANY];
+    const struct tune_lora *l = j->champion;
+    struct asking a = { s, 0 };
+    double sum;
+
+    for (int n; a.first < s->n; a.first += n) {
+        n = fitting(j, s, a.first, seq, MANY);
+        for (int i = 0; i < n; i++)
+            if ((s->v[a.first + i].said = calloc((size_t)s->v[a.first + i].n_answer, sizeof(struct grad_soft))) == NULL)
+                return no_memory(e);
+        if (l != NULL)
+            tune_lora_at(l, l->theta, NULL, 0, n, j->adapters);
+        cli_progress("asking the model: %" PRId64 " of %" PRId64, a.first, s->n);
+        if (cli_interrupted())
+            return err_set(e, ERR_CANCEL, "interrupted");
+        if (grad_forward(j->g, &(struct grad_batch){ .seq = seq, .n_seq = n, .adapter = j->adapters,
+                                                     .n_adapter = l == NULL ? 0 : l->n, .loss = note_said, .loss_ctx = &a },
+                         &sum, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+static enum err_code open_scores(struct job *j, struct err *e)
+{
+    const struct train_items *set[] = { &j->tests, &j->kept };
+
+    for (int i = 0; i < 2; i++) {
+        j->before[i] = calloc((size_t)set[i]->n + 1, sizeof **j->before);
+        j->after[i] = calloc((size_t)set[i]->n + 1, sizeof **j->after);
+        if (j->before[i] == NULL || j->after[i] == NULL)
+            return no_memory(e);
+    }
+    return ERR_OK;
+}
+
+/* What the model is to say as it does: what --keep names, of which a fifth is tested on, and what it writes itself. */
+static enum err_code rehearse(struct job *j, struct err *e)
+{
+    const struct train_options *o = j->o;
+    const struct train_own own = { .adapter = j->old != NULL ? o->out : NULL, .learn = &j->items, .known = j->keep.open,
+                                   .n_texts = (o->rehearse + 7) / 8, .n_answers = o->rehearse, .tokens_max = own_tokens(j),
+                                   .time_s = OWN_SHARE * o->time_s, .own = &j->own, .answers = &j->keep };
+
+    if ((o->rehearse > 0 || json_array_size(own.known) > 0) && cli_train_own(&own, o, j->x.text, e))
+        return e->code;
+    if (o->keep_files.n > 0 && cli_train_items_split(&j->keep, &j->kept, 5, TESTS_MAX, e))
+        return e->code;
+    if (o->keep_files.n > 0 && j->kept.n < LEAST_TESTS)
+        return err_set(e, ERR_FORMAT, "--keep: too few items to test what is forgotten: a fifth of them, and at least %d",
+                       LEAST_TESTS);
+    if (j->kept.n < LEAST_TESTS)
+        cli_warn("what is forgotten is not tested: --keep names a file of what the model knows");
+    if (ask(j, &j->own, e) || ask(j, &j->keep, e) || open_scores(j, e))
+        return e->code;
+    return ERR_OK;
+}
+
 /* ---- training ---- */
 
 /* Items of a step: some of an order that is new in every pass over the data. */
@@ -414,13 +497,22 @@ static void shuffle(struct job *j, int64_t pass)
     }
 }
 
-/* seq [n_text + keep_batch]; their losses' weights: of what is learnt the mean over its tokens, of what is kept
+/* What is rehearsed as number i of all steps: of --keep and of the model's own in turns. */
+static const struct train_item *rehearsed(const struct job *j, int64_t i)
+{
+    const bool own = j->keep.n == 0 || (j->own.n > 0 && i % 2 == 0);
+    const struct train_items *s = own ? &j->own : &j->keep;
+
+    return &s->v[(int64_t)(rng_unit((uint64_t)j->o->seed, 10, (uint64_t)i) * (double)s->n)];
+}
+
+/* seq [n_text + keep_batch]; their losses' weights: of what is learnt the mean over its tokens, of what is rehearsed
  * keep_weight times that. Rows of equal length are not needed. Returns how many. */
 static int batch(struct job *j, struct grad_seq *seq)
 {
     const int64_t each = (j->items.n + j->o->n_text - 1) / j->o->n_text, at = j->step % each * j->o->n_text;
-    int64_t tokens = 0, kept = 0;
-    int n = 0, n_keep = j->keep.n > 0 ? j->o->keep_batch : 0;
+    int64_t tokens = 0, said = 0;
+    int n = 0, n_keep = j->keep.n + j->own.n > 0 ? j->o->keep_batch : 0;
 
     shuffle(j, j->step / each);
     for (int64_t i = at; i < j->items.n && n < j->o->n_text; i++)
@@ -428,9 +520,9 @@ static int batch(struct job *j, struct grad_seq *seq)
     for (int i = 0; i < n; i++)
         seq[i] = seq_of(&j->items.v[j->order[at + i]], 1.0 / (double)tokens);
     for (int i = 0; i < n_keep; i++)
-        kept += j->keep.v[(j->step * n_keep + i) % j->keep.n].n_answer;
+        said += rehearsed(j, j->step * n_keep + i)->n_answer;
     for (int i = 0; i < n_keep; i++)
-        seq[n + i] = seq_of(&j->keep.v[(j->step * n_keep + i) % j->keep.n], (double)j->o->keep_weight / (double)kept);
+        seq[n + i] = seq_of(rehearsed(j, j->step * n_keep + i), (double)j->o->keep_weight / (double)said);
     return n + n_keep;
 }
 
@@ -733,17 +825,21 @@ static enum err_code test_fresh(struct job *j, struct err *e)
 
 static enum err_code train(struct job *j, int *status, struct err *e)
 {
-    const double from = cli_now_ms();
+    double from;
 
-    if (resume(j, e) || test_both(j, j->champion, j->before, e))
+    if (rehearse(j, e) || resume(j, e))
+        return e->code;
+    from = cli_now_ms();
+    if (test_both(j, j->champion, j->before, e))
         return e->code;
     j->test_s = (cli_now_ms() - from) / 1e3;
-    cli_train_event(&j->report, "begin", json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "command", "lora", "method",
+    cli_train_event(&j->report, "begin", json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "command", "lora", "method",
                                                    j->zo == NULL ? "first" : "zo", "items", (json_int_t)j->items.n, "tests",
                                                    (json_int_t)j->tests.n, "keep", (json_int_t)j->keep.n, "kept",
-                                                   (json_int_t)j->kept.n, "parameters", (json_int_t)j->lora->n_params));
-    cli_note("%" PRId64 " items to learn, %" PRId64 " to test on, %" PRId64 " to keep, %" PRId64 " of them to test on; %" PRId64
-             " parameters", j->items.n, j->tests.n, j->keep.n + j->kept.n, j->kept.n, j->lora->n_params);
+                                                   (json_int_t)j->kept.n, "own", (json_int_t)j->own.n, "parameters", (json_int_t)j->lora->n_params));
+    cli_note("%" PRId64 " items to learn, %" PRId64 " to test on, %" PRId64 " to keep, %" PRId64 " of them to test on, %" PRId64
+             " that the model wrote; %" PRId64 " parameters", j->items.n, j->tests.n, j->keep.n + j->kept.n, j->kept.n,
+             j->own.n, j->lora->n_params);
     if (learn(j, e)) {
         struct err ignored;
 

@@ -4,18 +4,23 @@
 #define DRAFT_TRAIN_LORA_H
 #include "draft-train/program.h"
 
+struct grad_soft;
+
 struct train_item {
     struct text_tokens token;
-    int32_t           *target;   /* [token.n] the next token of the answer; -1: given */
+    int32_t           *target;   /* [token.n] the next token of the answer, whose rows are the last but one; -1: given */
     int                n_answer; /* rows with a target */
+    struct grad_soft  *said;     /* [n_answer] what the model says there; NULL: the answer is what counts */
 };
 struct train_items {
     struct train_item *v; /* [n] */
     int64_t            n, cap, n_out; /* left out: too long, empty, or an answer that is no text */
+    json_t            *chats, *open; /* arrays of {messages, tools}: questions with and without an answer; NULL: none */
 };
 /* Adds what is in files of JSON lines: {"prompt", "answer"}, {"messages", "answer"}, {"messages"} with the assistant's last,
- * or {"text"}, which counts whole. ERR_FORMAT: file, line and what is wrong. */
-MUST_CHECK enum err_code cli_train_items(struct train_items *to, const struct text *text, int64_t tokens_max,
+ * or {"text"}, which counts whole; with `open` also questions without an answer. ERR_FORMAT: file, line and what is
+ * wrong. */
+MUST_CHECK enum err_code cli_train_items(struct train_items *to, const struct text *text, int64_t tokens_max, bool open,
                                          const char *const *files, size_t n, struct err *e);
 /* Those of the task sets that came with the program; none where they are not there. */
 MUST_CHECK enum err_code cli_train_item_sets(struct train_items *to, const struct text *text, int64_t tokens_max,
@@ -24,4 +29,23 @@ MUST_CHECK enum err_code cli_train_item_sets(struct train_items *to, const struc
 MUST_CHECK enum err_code cli_train_items_split(struct train_items *s, struct train_items *out, int64_t every, int64_t most,
                                                struct err *e);
 void cli_train_items_free(struct train_items *s);
+/* Takes the tokens; the first n_prompt of them are given. */
+MUST_CHECK enum err_code cli_train_items_add(struct train_items *s, struct text_tokens token, int64_t n_prompt,
+                                             int64_t tokens_max, struct err *e);
+
+/* What the model writes itself. */
+enum { TRAIN_OWN_TEXT = 128, TRAIN_OWN_ANSWER = 128 }; /* tokens at most */
+struct train_own {
+    const char               *adapter;   /* with which it writes; NULL: none */
+    const struct train_items *learn;     /* its questions are like these */
+    const json_t             *known;     /* questions that it answers as they are; NULL: none */
+    int64_t                   n_texts, n_answers; /* texts from nothing, answers to questions of its own, at most */
+    int64_t                   tokens_max; /* of a question and its answer */
+    double                    time_s;    /* for texts, and again for answers, at most */
+    struct train_items       *own, *answers; /* joined by what it wrote, and by answers to `known`; what it says there is
+                                                not noted yet */
+};
+/* A function of model, adapter, seed and questions where there was time for all. ERR_CANCEL after ^C. */
+MUST_CHECK enum err_code cli_train_own(const struct train_own *to, const struct train_options *o, const struct text *text,
+                                       struct err *e);
 #endif

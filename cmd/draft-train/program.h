@@ -19,7 +19,7 @@ struct train_options {
     /* lora */
     const char *targets;
     int         method;
-    int32_t     rank, epochs, samples, keep_batch;
+    int32_t     rank, epochs, samples, keep_batch, rehearse;
     float       alpha, keep_weight, forget, momentum;
     bool        scratch, rollback, lines, quiet, verbose;
     double      time_s; /* of `time` */

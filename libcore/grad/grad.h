@@ -37,6 +37,19 @@ MUST_CHECK enum err_code grad_open_nextn(struct grad **out, const struct gguf *g
 void grad_hidden(const struct grad *g, float *rows, int64_t n);
 /* weight times -log p of the target in a row of n logits, which become its gradient, weight * (p - [target]). */
 double grad_cross_entropy(float *logits, int32_t n, int32_t target, float weight);
+
+/* What a model says after a token: its likeliest tokens, one by one, and for the others only that they have the rest. */
+enum { GRAD_SOFT = 24 };
+struct grad_soft {
+    int32_t id[GRAD_SOFT]; /* -1: the vocabulary is smaller */
+    float   p[GRAD_SOFT];
+};
+void grad_soft_of(struct grad_soft *to, const float *logits, int32_t n);
+/* weight times the divergence of a row of n logits from what was said,
+ *     KL = sum over i of p[i] log(p[i] / q[i])
+ * where the others count as one token; the logits become its gradient. It keeps a model that learns something else as it
+ * was (Hinton et al. 2015; Li and Hoiem 2016). */
+double grad_divergence(const struct grad_soft *said, float *logits, int32_t n, float weight);
 void grad_close(struct grad *g); /* NULL is allowed */
 int     grad_n_embd(const struct grad *g);
 int32_t grad_n_vocab(const struct grad *g);
@@ -68,15 +81,17 @@ struct grad_adapter {
     int          from, to;
 };
 
-/* Rows i with target[i] >= 0 have a loss, weight * -log p(target[i]); each sequence is on its own from position 0. */
+/* Rows i with target[i] >= 0 have a loss, weight * -log p(target[i]), or the divergence from what was said there; each
+ * sequence is on its own from position 0. */
 struct grad_seq {
     const int32_t *token, *target; /* [n] ids; a target less than n_vocab */
     int            n;
     float          weight;
     const float   *hidden; /* of a block: [n][n_embd], what the output matrix multiplies for the token before each
                               (grad_hidden); NULL: of the main stack */
+    const struct grad_soft *said; /* of the rows with a target, one after the other; NULL: the target is what counts */
 };
-/* Instead of -log p: the loss of one row from its logits, which become the gradient of that loss with respect to them.
+/* Instead of these: the loss of one row from its logits, which become the gradient of that loss with respect to them.
  * Called from any thread, rows in any order. */
 typedef double grad_loss_fn(void *ctx, int seq, int row, float *logits, int32_t n_vocab);
 /* After the products of a matrix (of one expert) with n rows: x [n][n_in], dy [n][n_out], and which of the batch's rows they
@@ -89,7 +104,7 @@ struct grad_batch {
     int                        n_seq;
     const struct grad_adapter *adapter;
     int                        n_adapter;
-    grad_loss_fn              *loss;  /* NULL: -log p of the target */
+    grad_loss_fn              *loss;  /* NULL: as the sequences say */
     void                      *loss_ctx;
     grad_trace_fn             *trace; /* NULL: none */
     void                      *trace_ctx;

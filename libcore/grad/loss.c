@@ -41,6 +41,18 @@ double grad_cross_entropy(float *logits, int32_t n, int32_t target, float weight
     return (double)weight * (log(sum) - (double)at);
 }
 
+/* The loss that a sequence wants of its row `at`. */
+static double seq_loss(const struct grad_seq *s, int at, float *logits, int32_t n)
+{
+    int64_t before = 0;
+
+    if (s->said == NULL)
+        return grad_cross_entropy(logits, n, s->target[at], s->weight);
+    for (int i = 0; i < at; i++)
+        before += s->target[i] >= 0;
+    return grad_divergence(&s->said[before], logits, n, s->weight);
+}
+
 static void loss_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct job *j = ctx;
@@ -54,7 +66,7 @@ static void loss_piece(void *ctx, int64_t begin, int64_t end, int worker)
         float *logits = j->logits + i * n;
 
         j->loss[i] = b->loss != NULL ? b->loss(b->loss_ctx, s, at, logits, n)
-                                     : grad_cross_entropy(logits, n, b->seq[s].target[at], b->seq[s].weight);
+                                     : seq_loss(&b->seq[s], at, logits, n);
     }
 }
 

@@ -89,7 +89,7 @@ static void add(struct train_mtp *t, const struct train_texts *texts, const stru
     for (int64_t i = 0; i < n; i++)
         t->target[first + i] = i + 1 >= text->n_prompt ? token[i + 2] : -1;
     t->first[seq] = first;
-    t->seq[seq] = (struct grad_seq){ token + 1, t->target + first, (int)n, weight, to };
+    t->seq[seq] = (struct grad_seq){ token + 1, t->target + first, (int)n, weight, to, NULL };
 }
 
 /* text[from ..] that fit a pass; *next: the one after them. Returns how many have rows. */

@@ -12,7 +12,7 @@ setup_texts()
     for i in {1..25}; do printf '{"text": "%s"}\n' "$(printf '%d, ' $((i * 7)) $((i * 11)) $((i * 13)) $((i * 17)))"; done > known.jsonl
 }
 
-small=(--held-out test.jsonl --keep known.jsonl --threads 2 --rank 4 --batch 8 --memory 256M)
+small=(--held-out test.jsonl --keep known.jsonl --threads 2 --rank 4 --batch 8 --keep-batch 4 --memory 256M --rehearse 16)
 train() # OPTION...
 {
     chimere-draft-train lora -m "$TINY" "${small[@]}" "$@" items.jsonl
@@ -31,17 +31,24 @@ train() # OPTION...
     grep -q '^held out ' table
     grep -q '^kept ' table
     grep -q 'memory: at most' err
-    jq -se '.[0] | .items == 6 and .tests == 6 and .keep == 20 and .kept == 5' e.jsonl
+    jq -se '.[0] | .items == 6 and .tests == 6 and .keep == 20 and .kept == 5 and .own == 18' e.jsonl
     jq -se '(.[-1] | .published and .p < 0.05 and .p_kept < 0.05 and .steps == 5) and
             (map(select(.set == "held out"))[0] | .loss < .loss_before)' e.jsonl
     grep -q '<svg ' l.svg
     [ "$(head -c 4 a.gguf)" = GGUF ]
     [ "$(echo a.gguf*)" = a.gguf ]
-    # from there, with a step so small that nothing changes
+    # from there, with a step so small that nothing changes; what is to be kept are questions, which the model answers
     cp a.gguf was
-    chimere-draft-train lora -o a.gguf "${small[@]}" --steps 1 --rate 1e-12 items.jsonl > table 2> err || status=$?
+    jq -c 'del(.answer)' known.jsonl > asked.jsonl
+    mv asked.jsonl known.jsonl
+    chimere-draft-train lora -o a.gguf "${small[@]}" --steps 1 --rate 1e-12 --rehearse 0 --jsonl e2.jsonl items.jsonl > table \
+        2> err || status=$?
     [ $status -eq 4 ] || { cat err table; false; }
     cmp a.gguf was
+    jq -se '.[0] | .keep == 20 and .kept == 5 and .own == 0' e2.jsonl
+    jq -se '[.[] | select(.set == "kept")] | length == 1 and .[0].exact_before == 5' e2.jsonl # its own answers
+    fails 3 "known.jsonl: line 1" chimere-draft-train lora -o b.gguf --held-out \
+        known.jsonl items.jsonl
 }
 
 @test "lora: what knows more and forgets is not published, unless that is allowed; --rollback" {
@@ -69,6 +76,19 @@ train() # OPTION...
     fails 2 'needs --scratch' train -o a.gguf --rank 4 --targets output
     try 0 chimere-draft-train lora -o a.gguf --rollback
     cmp a.gguf was
+}
+
+@test "lora: what is rehearsed is forgotten less" {
+    local n
+    setup_texts
+    try 0 chimere-draft-train lora -m "$TINY" -o known.gguf --held-out known.jsonl --keep known.jsonl --threads 2 --rank 4 \
+        --batch 25 --steps 25 --epochs 25 --rate 0.03 --rehearse 0 known.jsonl
+    for n in 0 8; do
+        cp known.gguf a.gguf
+        try 0 train -o a.gguf --keep-batch $n --forget 20 --steps 25 --epochs 25 --rate 0.03 --jsonl e$n
+    done
+    jq -s '[.[] | select(.set == "kept") | .loss - .loss_before] | .[0] > 1.0 and .[1] < 0.75 * .[0]' e0 e8 > less
+    grep -q true less || { cat e0 e8; false; }
 }
 
 @test "lora: interrupted or killed, the same command goes on, to the same bytes" {
@@ -116,7 +136,7 @@ train() # OPTION...
     setup_texts
     fails 2 'no file' chimere-draft-train lora -m "$TINY" -o a.gguf
     fails 2 '--method zo' train -o a.gguf --samples 2
-    fails 2 'is for --keep' chimere-draft-train lora -m "$TINY" -o a.gguf --keep-weight 2 items.jsonl
+    fails 2 'nothing is rehearsed' chimere-draft-train lora -m "$TINY" -o a.gguf --rehearse 0 --keep-weight 2 items.jsonl
     fails 2 'taps' train -o a.gguf --taps 1
     fails 2 'router' train -o a.gguf --targets attention,router
     cp items.jsonl mine.jsonl

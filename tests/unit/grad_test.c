@@ -85,7 +85,7 @@ static bool logits_close(const char *path)
         (void)snprintf(file, sizeof file, "%s/%s.logits.f32", stem, prompts[i]);
         float *ref = words_of(file, &n_ref);
         if (ids != NULL && ref != NULL) {
-            const struct grad_seq seq = { ids, ids, (int)n, 1.0f, NULL };
+            const struct grad_seq seq = { ids, ids, (int)n, 1.0f, NULL, NULL };
             struct logits got = { calloc((size_t)(n * n_vocab), sizeof(float)), n_vocab };
             const struct grad_batch b = { .seq = &seq, .n_seq = 1, .loss = keep, .loss_ctx = &got };
             double loss = 0, worst = 0;
@@ -187,7 +187,7 @@ static void set_make(struct set *s, const struct tape *t)
         assert_non_null(a->db);
     }
     for (int q = 0; q < 2; q++) {
-        s->seq[q] = (struct grad_seq){ s->token[q], s->target[q], q == 0 ? SHORT : LONG, 0.1f, NULL };
+        s->seq[q] = (struct grad_seq){ s->token[q], s->target[q], q == 0 ? SHORT : LONG, 0.1f, NULL, NULL };
         for (int i = 0; i < s->seq[q].n; i++) {
             s->token[q][i] = (int32_t)(512.0 * rng_unit(1, 0, noise++));
             s->target[q][i] = i % 3 == 0 ? -1 : (int32_t)(512.0 * rng_unit(1, 0, noise++));
@@ -298,6 +298,114 @@ static void test_finite_differences(void **state)
     check_slopes("share/models/chimere-nano-q5_k_m.gguf", true);
 }
 
+enum { WIDE = 100 };
+
+/* The divergence in double, the tokens that are not in the list as one. */
+static double divergence(const struct grad_soft *said, const float *logits, int32_t n)
+{
+    double sum = 0, loss = 0, p_rest = 1, q_rest = 1;
+
+    for (int32_t i = 0; i < n; i++)
+        sum += exp((double)logits[i]);
+    for (int i = 0; i < GRAD_SOFT && said->id[i] >= 0; i++) {
+        const double p = (double)said->p[i], q = exp((double)logits[said->id[i]]) / sum;
+
+        loss += p * log(p / q);
+        p_rest -= p;
+        q_rest -= q;
+    }
+    return n > GRAD_SOFT ? loss + p_rest * log(p_rest / q_rest) : loss;
+}
+
+/* Of a vocabulary with others than the likeliest, and of one without: nothing for the same logits, and else the sum and
+ * its slopes. */
+static void test_divergence(void **state)
+{
+    (void)state;
+    for (int32_t n = 20; n <= WIDE; n += WIDE - 20) {
+        float a[WIDE], b[WIDE], got[WIDE], moved[WIDE];
+        struct grad_soft said;
+        int32_t best = 0;
+
+        for (int32_t i = 0; i < n; i++) {
+            a[i] = 2.0f * rng_gauss(1, 0, (uint64_t)i);
+            b[i] = a[i] + rng_gauss(1, 1, (uint64_t)i);
+            best = a[i] > a[best] ? i : best;
+        }
+        grad_soft_of(&said, a, n);
+        assert_int_equal(said.id[0], best);
+        for (int i = 1; i < GRAD_SOFT && i < n; i++)
+            assert_true(said.id[i] >= 0 && said.p[i] <= said.p[i - 1]);
+        assert_true(n > GRAD_SOFT || said.id[n] == -1);
+        memcpy(got, a, sizeof got);
+        assert_true(fabs(grad_divergence(&said, got, n, 1.0f)) < 1e-6);
+        for (int32_t i = 0; i < n; i++)
+            assert_true(fabsf(got[i]) < 1e-6f);
+        memcpy(got, b, sizeof got);
+        assert_true(fabs(grad_divergence(&said, got, n, 0.5f) - 0.5 * divergence(&said, b, n)) < 1e-6);
+        for (int32_t i = 0; i < n; i++) {
+            double up, down;
+
+            memcpy(moved, b, sizeof moved);
+            moved[i] = b[i] + 0x1p-7f;
+            up = divergence(&said, moved, n);
+            moved[i] = b[i] - 0x1p-7f;
+            down = divergence(&said, moved, n);
+            assert_true(fabs(0.5 * (up - down) / 0x1p-6 - (double)got[i]) < 1e-5);
+        }
+    }
+}
+
+/* Sequences with a target and with what was said, in one pass: each has the loss that it has alone; of what the model
+ * says itself it is none, and none for the adapter. */
+static void test_said(void **state)
+{
+    enum { ROWS = 6 };
+    int32_t token[ROWS] = { 5, 9, 2, 7, 1, 3 }, target[ROWS] = { -1, 2, -1, 1, 3, -1 };
+    struct grad_soft said[3];
+    struct grad_seq seq[2] = { { token, target, ROWS, 1.0f, NULL, NULL }, { token, target, ROWS, 0.3f, NULL, said } };
+    struct logits got;
+    struct err e = { 0 };
+    struct tape t;
+    double one, both, each[2];
+
+    (void)state;
+    tape_open(&t, "tests/golden/models/qwen35moe-a.gguf", 2);
+    got = (struct logits){ calloc((size_t)(ROWS * grad_n_vocab(t.g)), sizeof(float)), grad_n_vocab(t.g) };
+    const int matrix = grad_n_matrices(t.g) - 1;
+    const struct grad_matrix *m = grad_matrix_at(t.g, matrix);
+    float *a = calloc((size_t)(RANK * m->n_in), sizeof *a), *b = calloc((size_t)(RANK * m->n_out), sizeof *b);
+    float *da = calloc((size_t)(RANK * m->n_in), sizeof *da), *db = calloc((size_t)(RANK * m->n_out), sizeof *db);
+    struct grad_adapter ad = { matrix, RANK, 1.0f, a, b, da, db, 1, 2 };
+
+    for (int64_t i = 0; i < RANK * m->n_in; i++)
+        a[i] = rng_gauss(1, 0, (uint64_t)i);
+    assert_int_equal(grad_forward(t.g, &(struct grad_batch){ .seq = seq, .n_seq = 1, .loss = keep, .loss_ctx = &got }, &one,
+                                  &e), ERR_OK);
+    for (int i = 0, k = 0; i < ROWS; i++)
+        if (target[i] >= 0)
+            grad_soft_of(&said[k++], got.v + (int64_t)i * got.n_vocab, got.n_vocab);
+    assert_int_equal(grad_forward(t.g, &(struct grad_batch){ .seq = seq, .n_seq = 1 }, &one, &e), ERR_OK);
+    assert_int_equal(grad_backward(t.g, &(struct grad_batch){ .seq = seq, .n_seq = 2, .adapter = &ad, .n_adapter = 1,
+                                                              .seq_loss = each }, &both, &e), ERR_OK);
+    assert_float_equal(each[0], one, 0);
+    assert_true(fabs(each[1]) < 1e-5 && fabs(both - one) < 1e-5);
+    for (int64_t i = 0; i < RANK * m->n_out; i++)
+        assert_true(fabsf(db[i]) < 1e-4f);
+    for (int64_t i = 0; i < RANK * m->n_out; i++)
+        b[i] = rng_gauss(2, 0, (uint64_t)i);
+    assert_int_equal(grad_forward(t.g, &(struct grad_batch){ .seq = seq, .n_seq = 2, .adapter = &ad, .n_adapter = 1,
+                                                             .seq_loss = each }, &both, &e), ERR_OK);
+    assert_float_equal(each[0], one, 0);
+    assert_true(each[1] > 0.01);
+    free(a);
+    free(b);
+    free(da);
+    free(db);
+    free(got.v);
+    tape_close(&t);
+}
+
 /* Entries of a block's context against the reference; mtp-b has an embedding and a head of its own. */
 static void test_nextn_logits(void **state)
 {
@@ -324,7 +432,7 @@ static void test_nextn_logits(void **state)
         float *ref = words_of(path, &n_ref);
         const int32_t v = grad_n_vocab(t.g);
         struct logits got = { calloc((size_t)(n * v), sizeof(float)), v };
-        struct grad_seq seq = { ids + 1, ids + 1, (int)n - 1, 1.0f, h };
+        struct grad_seq seq = { ids + 1, ids + 1, (int)n - 1, 1.0f, h, NULL };
         const struct grad_batch b = { .seq = &seq, .n_seq = 1, .loss = keep, .loss_ctx = &got };
 
         assert_true(n_h == n * grad_n_embd(t.g) && n_ref == 4 * v && got.v != NULL);
@@ -596,7 +704,7 @@ static void check_case(const char *goldens, const struct zo_case *c)
     for (int s = 0; s < 3; s++)
         answers += c->n[s] - c->answer[s];
     for (int s = 0; s < 3; s++) {
-        seq[s] = (struct grad_seq){ c->ids[s], target[s], c->n[s], 1.0f / (float)answers, NULL };
+        seq[s] = (struct grad_seq){ c->ids[s], target[s], c->n[s], 1.0f / (float)answers, NULL, NULL };
         for (int i = 0; i < c->n[s]; i++)
             target[s][i] = i + 1 >= c->answer[s] && i + 1 < c->n[s] ? c->ids[s][i + 1] : -1;
     }
@@ -744,6 +852,8 @@ int main(void)
         cmocka_unit_test(test_logits_goldens),
         cmocka_unit_test(test_other_families),
         cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_divergence),
+        cmocka_unit_test(test_said),
         cmocka_unit_test(test_nextn_logits),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_trace),

@@ -33,7 +33,7 @@ static void bench_open(struct bench *b)
                                                              1u << MODEL_ATTENTION | 1u << MODEL_EXPERTS, 3 }, &e))
         fail_msg("%s", e.msg);
     for (int s = 0; s < 2; s++) {
-        b->seq[s] = (struct grad_seq){ b->token[s], b->target[s], 8, 1.0f / 8, NULL };
+        b->seq[s] = (struct grad_seq){ b->token[s], b->target[s], 8, 1.0f / 8, NULL, NULL };
         for (int i = 0; i < 8; i++)
             b->token[s][i] = (int32_t)(512 * rng_unit(1, (uint64_t)s, (uint64_t)i));
         for (int i = 0; i < 8; i++)
@@ -219,7 +219,7 @@ static void read_batch(const json_t *batch, struct grad_seq *seq, int32_t (*toke
             token[s][i] = (int32_t)json_integer_value(json_array_get(ids, (size_t)i));
         for (int i = 0; i < n; i++)
             target[s][i] = i + 1 >= from && i + 1 < n ? token[s][i + 1] : -1;
-        seq[s] = (struct grad_seq){ token[s], target[s], n, 1.0f, NULL };
+        seq[s] = (struct grad_seq){ token[s], target[s], n, 1.0f, NULL, NULL };
         answers += n - from;
     }
     for (size_t s = 0; s < json_array_size(batch); s++)

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* own.c - what a model rehearses while it learns, written by itself: texts from nothing, and answers to questions.
+ * room: cmd (cli_)
+ *
+ * The questions are those that it is going to learn, about something else: words that few of them share are replaced by
+ * words of its own texts. What is most in danger of being forgotten is what is asked in the same way. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/io.h"
+#include "base/rng.h"
+#include "draft-train/lora.h"
+#include "train/writer.h"
+
+enum {
+    WORD_LEAST = 3,    /* bytes of a word that is put into a question */
+    FEW        = 50,   /* a word is replaced that at most one in FEW questions has, */
+    FEW_LEAST  = 2,    /* or as few as that */
+};
+enum { OTHER, KNOWN }; /* what a text is: train_text_entry.of */
+#define THINKING 0.3 /* of the questions are answered after reasoning */
+
+struct words {
+    struct str *v; /* [n], each once */
+    size_t      n;
+};
+
+struct own {
+    const struct train_options *o;
+    const struct train_own     *to;
+    const struct text   *text;
+    struct cli_opened    x;
+    struct run          *run;
+    struct train_writer *writer;
+    struct train_texts   texts;
+    char                *all;    /* the texts as bytes, where the words lie */
+    struct words         words;
+    struct chat         *format;
+    uint64_t            *seen;   /* [n_seen] hashes of words of the questions to learn, ascending, one for each time */
+    size_t               n_seen, cap_seen;
+    struct text_tokens   prompt; /* of the newest question */
+    int64_t              asked;
+    double               stop_ms;
+    struct err           err;    /* of a question */
+};
+
+static enum err_code no_memory(struct err *e)
+{
+    return err_set(e, ERR_NOMEM, "out of memory");
+}
+
+/* A number from [0, 1) for the question that is asked now. */
+static double draw(const struct own *w, uint64_t what)
+{
+    return rng_unit((uint64_t)w->o->seed, 0x6f776e0000u + what, (uint64_t)w->asked);
+}
+
+/* ---- words ---- */
+
+static bool in_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '_' || c == '-' || (unsigned char)c >= 0x80;
+}
+
+/* The next word at or after *at; false: none. */
+static bool next_word(struct str s, size_t *at, struct str *word)
+{
+    while (*at < s.n && !in_word(s.p[*at]))
+        ++*at;
+    word->p = s.p + *at;
+    while (*at < s.n && in_word(s.p[*at]))
+        ++*at;
+    word->n = (size_t)(s.p + *at - word->p);
+    return word->n > 0;
+}
+
+static int by_word(const void *a, const void *b)
+{
+    const struct str *x = a, *y = b;
+    const int order = memcmp(x->p, y->p, x->n < y->n ? x->n : y->n);
+
+    return order != 0 ? order : (x->n > y->n) - (x->n < y->n);
+}
+
+/* The words of what the model wrote. */
+static enum err_code collect_words(struct own *w, struct err *e)
+{
+    struct words *to = &w->words;
+    struct str all = { 0 }, word;
+    size_t n = 0;
+
+    if (text_decode(w->text, w->texts.token, w->texts.at, 0, &w->all, &all.n, e))
+        return e->code;
+    all.p = w->all;
+    for (size_t at = 0; next_word(all, &at, &word);)
+        n += word.n >= WORD_LEAST;
+    to->v = calloc(n + 1, sizeof *to->v);
+    if (to->v == NULL)
+        return no_memory(e);
+    for (size_t at = 0; next_word(all, &at, &word);)
+        if (word.n >= WORD_LEAST)
+            to->v[to->n++] = word;
+    qsort(to->v, to->n, sizeof *to->v, by_word);
+    n = 0;
+    for (size_t i = 0; i < to->n; i++)
+        if (n == 0 || by_word(&to->v[n - 1], &to->v[i]) != 0)
+            to->v[n++] = to->v[i];
+    to->n = n;
+    return ERR_OK;
+}
+
+/* ---- questions ---- */
+
+/* fn for each text of the user's in a question. */
+typedef enum err_code content_fn(struct own *w, json_t *message, struct str content, struct err *e);
+
+static enum err_code each_content(struct own *w, const json_t *chat, content_fn *fn, struct err *e)
+{
+    json_t *message;
+    size_t i;
+
+    json_array_foreach(json_object_get(chat, "messages"), i, message) {
+        struct str role, content;
+
+        if (json_get_str(message, "role", &role) && str_is(role, "user") && json_get_str(message, "content", &content) &&
+            fn(w, message, content, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+static enum err_code note_words(struct own *w, json_t *message, struct str content, struct err *e)
+{
+    struct str word;
+
+    (void)message;
+    for (size_t at = 0; next_word(content, &at, &word);) {
+        if (w->n_seen == w->cap_seen) {
+            const size_t cap = w->cap_seen > 0 ? 2 * w->cap_seen : 1024;
+            uint64_t *v = realloc(w->seen, cap * sizeof *v);
+
+            if (v == NULL)
+                return no_memory(e);
+            w->seen = v;
+            w->cap_seen = cap;
+        }
+        w->seen[w->n_seen++] = io_hash(0, word.p, word.n);
+    }
+    return ERR_OK;
+}
+
+static int by_hash(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static enum err_code collect_seen(struct own *w, struct err *e)
+{
+    json_t *chat;
+    size_t i;
+
+    json_array_foreach(w->to->learn->chats, i, chat)
+        if (each_content(w, chat, note_words, e))
+            return e->code;
+    if (w->n_seen > 0)
+        qsort(w->seen, w->n_seen, sizeof *w->seen, by_hash);
+    return ERR_OK;
+}
+
+/* How often a word is in the questions to learn. */
+static size_t times(const struct own *w, struct str word)
+{
+    const uint64_t h = io_hash(0, word.p, word.n);
+    const uint64_t *at = bsearch(&h, w->seen, w->n_seen, sizeof h, by_hash);
+    size_t n = 0;
+
+    if (at == NULL)
+        return 0;
+    while (at > w->seen && at[-1] == h)
+        at--;
+    while (at + n < w->seen + w->n_seen && at[n] == h)
+        n++;
+    return n;
+}
+
+static bool rare(const struct own *w, struct str word)
+{
+    const size_t share = json_array_size(w->to->learn->chats) / FEW;
+
+    return times(w, word) <= (share > FEW_LEAST ? share : FEW_LEAST);
+}
+
+/* The share of words that few questions have. */
+static double rare_share(const struct own *w, struct str content)
+{
+    size_t n = 0, all = 0;
+    struct str word;
+
+    for (size_t at = 0; next_word(content, &at, &word); all++)
+        n += rare(w, word);
+    return all > 0 ? (double)n / (double)all : 0;
+}
+
+/* Other words in the place of those that few questions have, or of every second one, where they are the most. */
+static enum err_code replace_words(struct own *w, json_t *message, struct str content, struct err *e)
+{
+    const double chance = rare_share(w, content) > 0.5 ? 0.5 : 1;
+    size_t from = 0, n = 0;
+    uint64_t place = 2;
+    struct str word;
+    char *to = NULL;
+    FILE *f = open_memstream(&to, &n);
+    bool ok;
+
+    if (f == NULL)
+        return no_memory(e);
+    for (size_t at = 0; next_word(content, &at, &word); place += 2) {
+        if (!rare(w, word) || draw(w, place + 1) >= chance)
+            continue;
+        const struct str other = w->words.v[(size_t)(draw(w, place) * (double)w->words.n)];
+
+        fwrite(content.p + from, 1, (size_t)(word.p - content.p) - from, f);
+        fwrite(other.p, 1, other.n, f);
+        from = at;
+    }
+    fwrite(content.p + from, 1, content.n - from, f);
+    ok = fclose(f) == 0 && json_object_set_new(message, "content", json_stringn_nocheck(to, n)) == 0;
+    free(to);
+    return ok ? ERR_OK : no_memory(e);
+}
+
+/* w->prompt becomes one of the questions; of those to learn with other words. */
+static enum err_code make_question(struct own *w, const json_t *chat, bool change, struct err *e)
+{
+    json_t *mine = json_deep_copy(chat), *extra = json_pack("{s:b}", "enable_thinking", draw(w, 0) < THINKING);
+    bool thinking;
+    enum err_code code = mine == NULL || extra == NULL ? no_memory(e) : ERR_OK;
+
+    w->prompt.n = 0;
+    if (code == ERR_OK && change)
+        code = each_content(w, mine, replace_words, e);
+    if (code == ERR_OK)
+        code = chat_render(w->format, &(struct chat_prompt){ .messages = json_object_get(mine, "messages"),
+                                                             .tools = json_object_get(mine, "tools"), .extra = extra,
+                                                             .generate = true, .now_s = cli_local_s() },
+                           &w->prompt, &thinking, e);
+    json_decref(mine);
+    json_decref(extra);
+    return code;
+}
+
+/* ---- what is written ---- */
+
+/* A text begins where texts do. */
+static bool next_text(void *ctx, struct train_ask *ask)
+{
+    struct own *w = ctx;
+    const struct text_info *t = text_info(w->text);
+    int32_t first = t->bos >= 0 ? t->bos : text_find(w->text, "<|endoftext|>");
+
+    first = first >= 0 ? first : t->eos;
+    if (w->asked == w->to->n_texts || first < 0)
+        return false;
+    w->prompt.n = 0;
+    if (text_tokens_push(&w->prompt, first, &w->err))
+        return false;
+    *ask = (struct train_ask){ .prompt = w->prompt.v, .n_prompt = 1, .temp = 1.0f, .seed = (uint64_t)w->o->seed,
+                               .stream = (uint64_t)w->asked };
+    w->asked++;
+    return true;
+}
+
+/* The questions that were given, then one like those that are learnt. */
+static bool next_question(void *ctx, struct train_ask *ask)
+{
+    struct own *w = ctx;
+    const int64_t given = (int64_t)json_array_size(w->to->known), like = (int64_t)json_array_size(w->to->learn->chats);
+
+    while (w->asked < given + (like > 0 && w->words.n > 0 ? w->to->n_answers : 0)) {
+        const bool change = w->asked >= given;
+        const json_t *chat = change ? json_array_get(w->to->learn->chats, (size_t)(draw(w, 1) * (double)like))
+                                    : json_array_get(w->to->known, (size_t)w->asked);
+        const enum err_code code = make_question(w, chat, change, &w->err);
+
+        w->asked++;
+        if (code != ERR_OK)
+            return false;
+        if (w->prompt.n + TRAIN_OWN_ANSWER > w->to->tokens_max)
+            continue;
+        *ask = (struct train_ask){ .prompt = w->prompt.v, .n_prompt = w->prompt.n, .of = change ? OTHER : KNOWN };
+        return true;
+    }
+    return false;
+}
+
+static bool go_on(void *ctx)
+{
+    const struct own *w = ctx;
+
+    cli_progress("the model writes what it knows: %" PRId64 " texts", w->texts.n);
+    return !cli_interrupted() && w->err.code == ERR_OK && cli_now_ms() < w->stop_ms;
+}
+
+/* At most n texts, as long as there is time. */
+static enum err_code write_all(struct own *w, train_next *next, int64_t n, int64_t n_predict, struct err *e)
+{
+    w->asked = 0;
+    w->stop_ms = cli_now_ms() + w->to->time_s * 1e3;
+    train_writer_close(w->writer);
+    w->writer = NULL;
+    train_texts_close(&w->texts);
+    if (train_texts_open(&w->texts, n * w->to->tokens_max + 1, 0, e) ||
+        train_writer_open(&w->writer, w->run, w->text, 0, n_predict, e) ||
+        train_writer_run(w->writer, &w->texts, next, go_on, w, e))
+        return e->code;
+    if (cli_interrupted())
+        return err_set(e, ERR_CANCEL, "interrupted");
+    if (w->err.code)
+        *e = w->err;
+    return w->err.code;
+}
+
+static enum err_code take(const struct own *w, struct err *e)
+{
+    for (int64_t i = 0; i < w->texts.n; i++) {
+        const struct train_text_entry *t = &w->texts.v[i];
+        struct text_tokens copy = { 0 };
+
+        for (int64_t k = 0; k < t->n; k++)
+            if (text_tokens_push(&copy, w->texts.token[t->at + k], e)) {
+                text_tokens_free(&copy);
+                return e->code;
+            }
+        if (cli_train_items_add(t->of == KNOWN ? w->to->answers : w->to->own, copy, t->n_prompt, w->to->tokens_max, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+static enum err_code open_run(struct own *w, struct err *e)
+{
+    struct cli_model_opts mo = w->o->model;
+
+    mo.repack = CLI_REPACK_OFF; /* the weights stay where they are: no memory beside --memory */
+    mo.loras = (struct cli_list){ (const char **)(uintptr_t)&w->to->adapter, w->to->adapter != NULL, 1 };
+    if (cli_open(&w->x, &mo, e) || cli_open_model(&w->x, e))
+        return e->code;
+    for (int n_seq = w->o->n_seq;; n_seq /= 2) { /* as many side by side as memory has room for */
+        if (cli_open_run(&w->run, &w->x, &(struct run_opts){ .ctx_tokens = w->to->tokens_max, .n_seq = n_seq }, e))
+            return e->code;
+        if (n_seq == 1 || run_state_bytes(w->run) <= w->o->memory_bytes)
+            return ERR_OK;
+        run_close(w->run);
+        w->run = NULL;
+    }
+}
+
+static enum err_code write_questions(struct own *w, struct err *e)
+{
+    const int64_t n = (int64_t)json_array_size(w->to->known) + w->to->n_answers;
+
+    if (json_array_size(w->to->known) + json_array_size(w->to->learn->chats) == 0)
+        return ERR_OK;
+    if (collect_seen(w, e) || chat_open(&w->format, w->text, (struct str){ 0 }, e) ||
+        write_all(w, next_question, n, TRAIN_OWN_ANSWER, e))
+        return e->code;
+    return take(w, e);
+}
+
+enum err_code cli_train_own(const struct train_own *to, const struct train_options *o, const struct text *text, struct err *e)
+{
+    struct own w = { .o = o, .to = to, .text = text };
+    enum err_code code = open_run(&w, e);
+
+    if (code == ERR_OK)
+        code = write_all(&w, next_text, to->n_texts, TRAIN_OWN_TEXT, e);
+    if (code == ERR_OK)
+        code = collect_words(&w, e);
+    if (code == ERR_OK)
+        code = take(&w, e);
+    if (code == ERR_OK)
+        code = write_questions(&w, e);
+    chat_close(w.format);
+    text_tokens_free(&w.prompt);
+    free(w.words.v);
+    free(w.all);
+    free(w.seen);
+    train_writer_close(w.writer);
+    train_texts_close(&w.texts);
+    run_close(w.run);
+    cli_opened_close(&w.x);
+    return code;
+}
