@@ -78,12 +78,12 @@ static void foretell(const struct way *w, struct gen_guess *g)
     }
 }
 
-static enum err_code watch_guess(void *of, struct gen_guess *g, int n, const float *cost_ms, struct err *e)
+static enum err_code watch_guess(void *of, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e)
 {
     struct way *w = of;
 
     if (w->draft != NULL)
-        return draft_hook.guess(w->draft, g, n, cost_ms, e);
+        return draft_hook.guess(w->draft, g, n, cost, e);
     for (int i = 0; i < n; i++)
         foretell(w, &g[i]);
     return ERR_OK;

@@ -472,9 +472,11 @@ static void choose(struct draft *d, struct gen_guess *g, const struct draft_choi
     d->last[g->seq].who = -1;
     if (best.type >= 0 && best.n > 0)
         give(d, g, answer_of(&d->drafter[best.type], g->seq), best.type, best.n);
+    else if (!d->o.always && asked->type >= 0 && (a = answer_of(&d->drafter[asked->type], g->seq))->n > 0)
+        draft_width_learn(d->width, asked->type, g->seq, a->p, a->n, 0, 0);
 }
 
-static enum err_code guess(void *of, struct gen_guess *g, int n, const float *cost_ms,
+static enum err_code guess(void *of, struct gen_guess *g, int n, const struct gen_cost *cost,
                            struct err *e)
 {
     struct draft *d = of;
@@ -489,7 +491,7 @@ static enum err_code guess(void *of, struct gen_guess *g, int n, const float *co
             memcpy(t->token + fed, g[j].token + fed, (size_t)(end - fed) * sizeof *t->token);
         t->n = end;
     }
-    draft_width_step(d->width, cost_ms, n);
+    draft_width_step(d->width, cost, n);
     if (ask_free(d, g, n, e) != ERR_OK || ask_others(d, g, n, e) != ERR_OK)
         return e->code;
     draft_width_again(d->width, n);

@@ -62,9 +62,8 @@ void draft_width_close(struct draft_width *w); /* NULL is allowed */
 /* Another text: what was learnt from this sequence is forgotten. */
 void draft_width_begin(struct draft_width *w, int seq);
 
-/* A step with n answers is put together. cost_ms[k], k = 0 .. 63: of a step with k rows; 0: not
- * known. */
-void draft_width_step(struct draft_width *w, const float *cost_ms, int n);
+/* A step with n answers is put together; the one before has ended. */
+void draft_width_step(struct draft_width *w, const struct gen_cost *cost, int n);
 void draft_width_again(struct draft_width *w, int n); /* the same step, now that guesses are made */
 
 /* For one answer after the other: what is best, and how good that is. */
@@ -75,7 +74,6 @@ struct draft_choice {
     double rate;   /* tokens a millisecond of the whole step */
     double tokens; /* expected, beside the one that is certain */
     double ms;     /* of guessing */
-    double loss;   /* of a trial: milliseconds that it is expected to cost */
 };
 struct draft_choice draft_width_none(const struct draft_width *w);
 /* *best becomes as many of these guesses as pay, if that is better. */
@@ -90,7 +88,7 @@ void draft_width_take(struct draft_width *w, const struct draft_choice *c, int s
 /* A call of a drafter for at most n guesses of a sequence took so long. */
 void draft_width_spent(struct draft_width *w, int type, int n, double ms);
 /* A drafter made n_made guesses with these p for a sequence; n of them were checked, the first
- * n_kept were right. */
+ * n_kept were right. n 0: none was worth its row. */
 void draft_width_learn(struct draft_width *w, int type, int seq, const float *p, int n_made, int n,
                        int n_kept);
 #endif

@@ -3,35 +3,43 @@
  *
  * k guesses give 1 + q1 + q1 q2 + ... tokens a step (q1 .. qk), where qi is the share of guesses at
  * place i that are right when those before them are. The time of a step is measured by its number
- * of rows, and so is that of making guesses; what counts is tokens for the time of the whole step. Before guesses
- * are made, qi is what the drafter's places had in this sequence; when they are there, what guesses
+ * of rows (gen/cost.h), and so is that of making guesses; what counts is tokens for the time of the whole step. Before
+ * guesses are made, qi is what the drafter's places had in this sequence; when they are there, what guesses
  * had of which the drafter was as sure. Both are moving averages.
  *
- * The first guesses of a drafter are as many as it can make: that shows what they and their rows
+ * All that may lose time is paid from one purse: one part in a hundred of the time goes in, what guesses
+ * cost more than the tokens they brought would have cost comes out, and what they saved goes in, up to a
+ * small sum: what one text won is not lost on the next. While it is empty no guesses are made. So whatever is
+ * wrong of the above, or changes, costs little more than that hundredth, by the clock.
+ *
+ * At first a drafter is asked for few guesses: that shows what they and their rows
  * cost. Later every drafter has its turn to be asked although it does not pay, or for more guesses than
- * pay: texts change, and what was measured while the machine was busy is wrong. Such a trial costs time;
- * the next one comes when what it cost is one part in a hundred of the time since. Nothing here can
- * change a byte of an answer. */
+ * pay, when there is enough in the purse: texts change. Nothing here can change a byte of an answer. */
 #include <stdlib.h>
 
 #include "draft/internal.h"
+#include "gen/cost.h"
 
 enum {
-    COSTS = 64,        /* rows of steps whose cost is known */
     SURES = 16,        /* classes of how sure a drafter is */
-    PAUSE = 16,        /* steps from one trial to the next, at least and at most */
-    PAUSE_MAX = 1024,
-    PLAIN = 4,         /* first steps without guesses, to learn what they cost */
-    PLAIN_EVERY = 256, /* steps with guesses: one without, to learn whether that has changed */
+    PAUSE = 16,        /* steps from one trial to the next, at least */
+    PLAIN = 16,        /* first steps without guesses, to learn what they cost */
+    TURNS = 16,        /* steps with guesses and without, in turns, after them */
+    PLAIN_EVERY = 32,  /* later, steps with guesses from one without to the next */
+    WORST = 4,         /* times the mean: a call that took longer, since the machine did something else, counts so */
+    FIRST = 3,         /* guesses to ask for at first */
     TRIES = 2,         /* of a drafter, at first */
-    PRIOR = 4,         /* what other sequences showed counts as this number of guesses */
-    MEMORY_SEQ = 16,   /* guesses that an average goes back */
-    MEMORY_ALL = 256,
+    PRIOR = 2,         /* what other sequences showed counts as this number of guesses */
+    MEMORY_SEQ = 64,   /* guesses, or calls, that an average goes back */
+    MEMORY_ALL = 64,
+    PURSE = 12,        /* answers' plain steps that fit into the purse; there at first */
+    TRIAL = 2,         /* of them there must be for a trial */
 };
+
 /* Of a step with one row, while nothing else is known: to be tried out. */
 static const float row_cost = 0.05f;
 static const double margin = 1.03;   /* what pays less than this is not worth a change */
-static const double trials = 0.01;   /* of the time */
+static const double income = 0.01;   /* of the time, into the purse */
 
 /* The shares of guesses at each place that were right. */
 struct share {
@@ -43,7 +51,9 @@ struct share {
 struct known {
     struct share all;
     struct share sure; /* by class; SURES is GEN_DRAFT_MAX */
-    float        ms[GEN_DRAFT_MAX + 1]; /* [n]: of a call for n guesses; 0: not known */
+    /* Calls for n guesses: sums that fade, of their time and of that of a plain step's share when they were made, and
+     * how many. */
+    double       took[GEN_DRAFT_MAX + 1], base[GEN_DRAFT_MAX + 1], calls[GEN_DRAFT_MAX + 1];
     int          tries;  /* still to come */
 };
 
@@ -53,12 +63,17 @@ struct draft_width {
     struct share *seq;           /* [n_seq][n_type] */
     int          *rest, *turn;   /* [n_seq] steps until the next trial; the trials there were */
     /* the step that is being put together */
-    double        cost[COSTS];
+    double        cost[GEN_COSTS];
     double        tokens, guess_ms;
     double       *asked_ms;      /* [n_type] of guess_ms */
     int           rows, n;       /* so far; answers */
     bool          plain;         /* without guesses */
-    int           left[COSTS];   /* by answers: steps until a plain one; < 0: minus the plain ones to come */
+    double        worth;         /* of a token: the time that it takes without guesses */
+    double        purse;         /* milliseconds */
+    bool          started;
+    int           checked, right; /* guesses of the last step */
+    int           first[GEN_COSTS];  /* by answers: plain steps to come */
+    int           run, breaks;   /* steps with guesses since the last one without; how often one was put between */
 };
 _Static_assert((int)SURES == (int)GEN_DRAFT_MAX, "struct share serves both");
 
@@ -94,8 +109,8 @@ enum err_code draft_width_open(struct draft_width **out, int n_type, int n_seq, 
         for (int i = 0; i < SURES; i++)
             w->type[t].sure.kept[i] = ((float)i + 0.5f) / SURES;
     }
-    for (int i = 0; i < COSTS; i++)
-        w->left[i] = -PLAIN;
+    for (int i = 0; i < GEN_COSTS; i++)
+        w->first[i] = PLAIN;
     for (int s = 0; s < n_seq; s++) {
         draft_width_begin(w, s);
         w->rest[s] = PAUSE;
@@ -150,59 +165,90 @@ static void fill(double *out, int n, const float *known, double slope)
         out[j] = last < 0 ? 1 : out[last] + slope * (j - last);
 }
 
-void draft_width_step(struct draft_width *w, const float *cost_ms, int n)
+static double cost_of(const struct draft_width *w, int rows)
 {
-    int *left;
+    return rows < GEN_COSTS ? w->cost[rows] : w->cost[GEN_COSTS - 1] * rows / (GEN_COSTS - 1);
+}
 
-    fill(w->cost, COSTS, cost_ms, (double)row_cost);
+/* ms < 0 goes into the purse. */
+static void pay(struct draft_width *w, double ms)
+{
+    const double most = PURSE * w->worth;
+
+    w->purse = w->purse - ms < most ? w->purse - ms : most;
+}
+
+/* The step that had guesses is over: it took `last` times what was expected, and that is what is paid. */
+static void settle_up(struct draft_width *w, float last)
+{
+    if (w->checked > 0)
+        pay(w, cost_of(w, w->n + w->checked) * (double)last - cost_of(w, w->n) - w->right * w->worth);
+    w->breaks += w->checked == 0 && w->run > 0;
+    w->run = w->checked > 0 ? w->run + 1 : 0;
+    w->checked = w->right = 0;
+}
+
+/* Steps with guesses from one without to the next. They are compared in turns at first. */
+static int most_at_once(const struct draft_width *w)
+{
+    const int n = w->breaks - TURNS + 1;
+
+    return n < 1 ? 1 : n < PLAIN_EVERY ? n : PLAIN_EVERY;
+}
+
+void draft_width_step(struct draft_width *w, const struct gen_cost *cost, int n)
+{
+    settle_up(w, cost->last);
+    fill(w->cost, GEN_COSTS, cost->ms, (double)row_cost);
     w->n = n;
-    w->rows = n < COSTS ? n : COSTS - 1;
+    w->rows = n < GEN_COSTS ? n : GEN_COSTS - 1;
     w->tokens = n;
     w->guess_ms = 0;
-    left = &w->left[w->rows];
-    w->plain = *left <= 0 || cost_ms[w->rows] <= 0;
-    if (*left < -1)
-        ++*left;
-    else
-        *left = *left <= 0 ? PLAIN_EVERY : *left - 1;
+    w->worth = n > 0 ? w->cost[w->rows] / n : w->cost[1];
+    if (cost->ms[w->rows] > 0)
+        pay(w, w->started ? -income * w->cost[w->rows] : -PURSE * w->worth);
+    w->started |= cost->ms[w->rows] > 0;
+    w->plain = w->first[w->rows] > 0 || w->run >= most_at_once(w) || cost->ms[w->rows] <= 0 || w->purse < 0;
+    w->first[w->rows] -= w->first[w->rows] > 0;
     for (int t = 0; t < w->n_type; t++)
         w->asked_ms[t] = 0;
 }
 
 void draft_width_again(struct draft_width *w, int n)
 {
-    w->rows = n < COSTS ? n : COSTS - 1;
+    w->rows = n < GEN_COSTS ? n : GEN_COSTS - 1;
     w->tokens = n;
 }
 
 /* Tokens a millisecond of a step, when this sequence adds `rows` rows, `tokens` tokens and `ms` of guessing. */
 static double rate(const struct draft_width *w, int rows, double tokens, double ms)
 {
-    const int n = w->rows + rows;
-    const double cost = n < COSTS ? w->cost[n] : w->cost[COSTS - 1] * n / (COSTS - 1);
-
-    return (w->tokens + tokens) / (cost + w->guess_ms + ms);
+    return (w->tokens + tokens) / (cost_of(w, w->rows + rows) + w->guess_ms + ms);
 }
 
 /* Of asking for n guesses, from the nearest number that was asked for before. */
-static double guess_cost(const struct known *k, int n)
+static double guess_cost(const struct draft_width *w, int type, int n)
 {
+    const struct known *k = &w->type[type];
+
     for (int d = 0; d <= GEN_DRAFT_MAX; d++)
         for (int i = n - d; i <= n + d; i += d > 0 ? 2 * d : 1)
-            if (i >= 1 && i <= GEN_DRAFT_MAX && k->ms[i] > 0)
-                return (double)k->ms[i] * n / i;
+            if (i >= 1 && i <= GEN_DRAFT_MAX && k->calls[i] > 0)
+                return k->took[i] / k->base[i] * w->worth * n / i;
     return 0;
 }
 
 void draft_width_spent(struct draft_width *w, int type, int n, double ms)
 {
-    float *known = &w->type[type].ms[n];
-    const float now = (float)ms;
+    struct known *k = &w->type[type];
+    const double keep = k->calls[n] < MEMORY_SEQ ? 1 : 1 - 1.0 / MEMORY_SEQ;
+    const double worst = WORST * guess_cost(w, type, n);
 
-    if (*known <= 0 || now < 0.5f * *known)
-        *known = now;
-    else /* one long call says little */
-        *known += now > 1.25f * *known ? 0.05f * *known : 0.2f * (now - *known);
+    ms = k->calls[n] > 0 && ms > worst ? worst : ms;
+    pay(w, ms);
+    k->took[n] = k->took[n] * keep + ms;
+    k->base[n] = k->base[n] * keep + w->worth;
+    k->calls[n] = k->calls[n] * keep + 1;
 }
 
 /* ---- choosing ---- */
@@ -229,7 +275,7 @@ void draft_width_made(const struct draft_width *w, int type, const struct draft_
         tokens += right;
         const double r = rate(w, i + 1, tokens, 0);
         if (r > best->rate)
-            *best = (struct draft_choice){ type, i + 1, false, r, tokens, 0, 0 };
+            *best = (struct draft_choice){ type, i + 1, false, r, tokens, 0 };
     }
 }
 
@@ -241,30 +287,23 @@ static int fit(const struct draft_type *t, const void *of, int n, int n_max)
     return asked < n_max ? asked : n_max;
 }
 
-/* Makes what is best of a drafter a trial when it is time for one: as many guesses as it can make at first; later those
- * that would be best although they do not pay, and every other time, or where they do, twice as many. `rate` is the
- * step's without it. */
+/* Makes what is best of a drafter a trial when it is time for one: a few guesses at first; later those that would be
+ * best although they do not pay, and every other time, or where they do, twice as many. */
 static void make_trial(const struct draft_width *w, const struct draft_type *t, const void *of, int seq, int n_max,
-                       double rate, bool pays, struct draft_choice *c)
+                       bool pays, struct draft_choice *c)
 {
-    const struct share *s = &w->seq[seq * w->n_type + c->type];
-    double right = 1, tokens = w->tokens;
-    int n = n_max, rows;
+    const int tries = w->type[c->type].tries;
+    int n = fit(t, of, FIRST, n_max);
 
-    if (w->type[c->type].tries < TRIES && (w->rest[seq] > 0 || w->turn[seq] % w->n_type != c->type))
+    if (tries < TRIES && (w->rest[seq] > 0 || w->purse < TRIAL * w->worth || w->turn[seq] % w->n_type != c->type))
         return;
-    if (w->type[c->type].tries == 0) {
+    if (tries == 0) {
         n = pays || w->turn[seq] / w->n_type % 2 > 0 ? fit(t, of, 2 * c->n, n_max) : c->n;
         if (pays && n <= c->n)
             return;
     }
-    for (int i = 0; i < n; i++)
-        tokens += right *= (double)s->kept[i];
-    rows = w->rows + n < COSTS ? w->rows + n : COSTS - 1;
     c->trial = true;
     c->n = n;
-    if (w->type[c->type].tries == 0) /* those to come are soon */
-        c->loss = w->cost[rows] + w->guess_ms + guess_cost(&w->type[c->type], n) - tokens / rate;
 }
 
 void draft_width_promise(const struct draft_width *w, int type, const struct draft_type *t,
@@ -276,26 +315,23 @@ void draft_width_promise(const struct draft_width *w, int type, const struct dra
 
     for (int i = 0; i < n_max && !w->plain; i++) {
         const int asked = fit(t, of, i + 1, n_max);
-        double ms = guess_cost(&w->type[type], asked) - w->asked_ms[type];
+        double ms = guess_cost(w, type, asked) - w->asked_ms[type];
 
         ms = ms > 0 ? ms : 0;
         right *= (double)s->kept[i];
         tokens += right;
         const double r = rate(w, i + 1, tokens, ms);
         if (r > mine.rate)
-            mine = (struct draft_choice){ type, asked, false, r, tokens, ms, 0 };
+            mine = (struct draft_choice){ type, asked, false, r, tokens, ms };
     }
     if (mine.type >= 0 && !best->trial)
-        make_trial(w, t, of, seq, n_max, best->rate > mine.rate ? best->rate : mine.rate, mine.rate > best->rate,
-                   &mine);
+        make_trial(w, t, of, seq, n_max, mine.rate > best->rate, &mine);
     if (mine.type >= 0 && (mine.rate > best->rate || mine.trial))
         *best = mine;
 }
 
 void draft_width_take(struct draft_width *w, const struct draft_choice *c, int seq, bool asked)
 {
-    double pause;
-
     w->tokens += c->tokens;
     w->rows += c->n;
     w->guess_ms += c->ms;
@@ -307,10 +343,8 @@ void draft_width_take(struct draft_width *w, const struct draft_choice *c, int s
         return;
     w->asked_ms[c->type] += c->ms;
     w->type[c->type].tries -= w->type[c->type].tries > 0;
-    if (!c->trial)
-        return;
-    pause = c->loss / (trials * w->cost[w->n < COSTS ? w->n : COSTS - 1]) * w->n;
-    w->rest[seq] = pause < PAUSE ? PAUSE : pause > PAUSE_MAX ? PAUSE_MAX : (int)pause;
+    if (c->trial)
+        w->rest[seq] = PAUSE;
 }
 
 /* ---- learning ---- */
@@ -332,6 +366,8 @@ void draft_width_learn(struct draft_width *w, int type, int seq, const float *p,
         note(&k->all, i, i < n_kept, MEMORY_ALL);
         note(s, i, i < n_kept, MEMORY_SEQ);
     }
+    w->checked += n;
+    w->right += n_kept;
     if (n_kept < n || n >= n_made)
         return;
     /* A guess that was not worth its row is none that came of asking. */

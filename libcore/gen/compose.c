@@ -79,7 +79,7 @@ static enum err_code ask_drafter(struct gen *g, int n_writing, struct err *e)
         if (room > 0)
             g->guess[n++] = (struct gen_guess){ .seq = q->seq, .token = q->token, .n_token = q->n, .n_max = room };
     }
-    if (g->o.drafter->guess(g->o.drafter_of, g->guess, n, g->cost_ms, e))
+    if (g->o.drafter->guess(g->o.drafter_of, g->guess, n, &g->cost, e))
         return e->code;
     for (int i = 0; i < n; i++) {
         struct request *q = g->at[g->guess[i].seq];

@@ -295,33 +295,12 @@ static enum err_code end_some(struct gen *g, const struct err *all, struct err *
     return ERR_OK;
 }
 
-static float now_ms(void)
+static double now_ms(void)
 {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (float)t.tv_sec * 1e3f + (float)t.tv_nsec / 1e6f;
-}
-
-/* What a step with few rows costs on average, for the drafter's choice of how many to guess. The first one is more
- * than that on a GPU, which records it. A step that took very long, since the machine did something else, counts for
- * no more than four. It must not be what a step costs when all is well: on a busy machine one with a row often comes
- * through undisturbed, one with many hardly ever. */
-static void note_cost(struct gen *g, float ms)
-{
-    enum { MEMORY = 16, WORST = 4 };
-    float *c;
-    uint8_t *seen;
-
-    if (g->n_rows >= (int)(sizeof g->cost_ms / sizeof g->cost_ms[0]))
-        return;
-    c = &g->cost_ms[g->n_rows];
-    seen = &g->cost_seen[g->n_rows];
-    if (*seen < 2)
-        *c = *seen == 0 || ms < *c ? ms : *c;
-    else
-        *c += ((ms < WORST * *c ? ms : WORST * *c) - *c) / (float)*seen;
-    *seen = (uint8_t)(*seen < MEMORY ? *seen + 1 : MEMORY);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
 /* Runs while a GPU computes. */
@@ -353,7 +332,7 @@ static enum err_code given_up(struct gen *g, struct err *e)
 /* What one step does, up to the events. */
 static enum err_code step(struct gen *g, struct err *e)
 {
-    float from;
+    double from;
 
     if (end_some(g, NULL, e) || gen_admit(g, e) || gen_force(g, e) || gen_compose(g, e))
         return e->code;
@@ -362,7 +341,7 @@ static enum err_code step(struct gen *g, struct err *e)
     from = now_ms();
     if (run_step_want(g->o.run, g->row, g->want, g->n_rows, fill_masks, g, e))
         return e->code == ERR_CANCEL ? given_up(g, e) : e->code;
-    note_cost(g, now_ms() - from);
+    gen_cost_note(&g->cost, g->n_rows, (float)(now_ms() - from));
     return gen_choose(g, e);
 }
 

@@ -10,6 +10,7 @@
 #define GEN_HOOKS_H
 #include "base/base.h"
 #include "base/logits.h"
+#include "gen/cost.h"
 #include "sample/sample.h"
 
 enum {
@@ -31,8 +32,8 @@ struct gen_drafter {
     /* The sequence holds these tokens, evaluated, and nothing else. May be NULL. */
     void (*begin)(void *d, int seq, const int32_t *token, int64_t n);
     /* Fills all rows at once. Called before every step, also when n is 0: what the last step left of hidden rows is
-     * gone after it. cost_ms[k], k = 0 .. 63: what a step with k rows costs; 0: not known yet. */
-    enum err_code (*guess)(void *d, struct gen_guess *g, int n, const float *cost_ms, struct err *e);
+     * gone after it. cost: what steps cost by their rows (gen/cost.h). */
+    enum err_code (*guess)(void *d, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e);
     /* n tokens were evaluated and are certain now: token[0 .. n); n_kept of them had been guessed. The run's last
      * step still has its hidden rows. May be NULL. */
     void (*settle)(void *d, int seq, const int32_t *token, int n, int n_guessed, int n_kept);

@@ -95,8 +95,7 @@ struct gen {
     int              n_masks;
     size_t           mask_words;
     struct gen_guess *guess;    /* [n_seq] */
-    float            cost_ms[64];   /* by rows; 0: not known */
-    uint8_t          cost_seen[64]; /* how often that was measured, up to a few times */
+    struct gen_cost  cost;
     /* what is told */
     struct event    *event;
     size_t           n_events, events_cap, told;

@@ -75,10 +75,10 @@ static void begin(void *of, int seq, const int32_t *token, int64_t n)
     to->n = same;
 }
 
-static enum err_code guess(void *of, struct gen_guess *g, int n, const float *cost_ms, struct err *e)
+static enum err_code guess(void *of, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e)
 {
     (void)of;
-    (void)cost_ms;
+    (void)cost;
     (void)e;
     for (int i = 0; i < n; i++)
         g[i].n = 0;

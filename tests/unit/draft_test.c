@@ -36,10 +36,10 @@ static void count_begin(void *of, int seq, const int32_t *token, int64_t n)
     draft_hook.begin(c->d, seq, token, n);
 }
 
-static enum err_code count_guess(void *of, struct gen_guess *g, int n, const float *cost_ms,
+static enum err_code count_guess(void *of, struct gen_guess *g, int n, const struct gen_cost *cost,
                                  struct err *e)
 {
-    return draft_hook.guess(((struct counter *)of)->d, g, n, cost_ms, e);
+    return draft_hook.guess(((struct counter *)of)->d, g, n, cost, e);
 }
 
 static void count_settle(void *of, int seq, const int32_t *token, int n, int n_guessed, int n_kept)
@@ -777,96 +777,9 @@ static void auto_finds(void **state)
     (void)rmdir(dir);
 }
 
-/* ---- how many guesses ---- */
-
-static int one_by_one(const void *of, int n)
-{
-    (void)of;
-    return n;
-}
-
-static const struct draft_type costly = { .name = "costly", .fit = one_by_one };
-
-/* Steps of one sequence, in which k rows cost 1 + slope (k - 1), guesses of a drafter cost each_ms,
- * and it is right with the share `right`, from step `late` on with the share 0.95. How many guesses it was asked for,
- * over all steps, and how many times as long it took as the tokens that came of it take without guesses. */
-struct spent {
-    int    asked, asked_late;
-    double times;
-};
-static struct spent spend(float slope, double each_ms, double right, int steps, int late)
-{
-    struct draft_width *w;
-    struct err e = { 0 };
-    float cost[64], p[GEN_DRAFT_MAX];
-    uint32_t r[4];
-    struct spent s = { 0 };
-    double tokens = 0, ms = 0;
-
-    for (int i = 0; i < 64; i++)
-        cost[i] = i == 0 ? 0 : 1.0f + slope * (float)(i - 1);
-    must(draft_width_open(&w, 1, 1, &e), &e);
-    for (int i = 0; i < steps; i++) {
-        struct draft_choice c;
-        int kept = 0;
-
-        right = i >= late ? 0.95 : right;
-        draft_width_step(w, cost, 1);
-        c = draft_width_none(w);
-        draft_width_promise(w, 0, &costly, NULL, 0, GEN_DRAFT_MAX, &c);
-        draft_width_take(w, &c, 0, true);
-        tokens += 1;
-        ms += (double)cost[c.type < 0 ? 1 : 1 + c.n] + (c.type < 0 ? 0 : c.n * each_ms);
-        if (c.type < 0)
-            continue;
-        s.asked += c.n;
-        s.asked_late += i >= late ? c.n : 0;
-        draft_width_spent(w, 0, c.n, c.n * each_ms);
-        rng_block(r, 1, 2, (uint64_t)i);
-        for (uint64_t j = 0; kept < c.n; j++, kept++) {
-            rng_block(r, 1, (uint64_t)i, j);
-            if (r[0] >= right * 4294967296.0)
-                break;
-        }
-        tokens += kept;
-        for (int j = 0; j < c.n; j++)
-            p[j] = (float)right;
-        draft_width_learn(w, 0, 0, p, c.n, c.n, kept);
-    }
-    draft_width_close(w);
-    s.times = ms / tokens;
-    return s;
-}
-
-static void widths(void **state)
-{
-    const struct { float slope; double each_ms, right; } bad[] = {
-        { 1, 0, 0.9 },       /* rows that cost what a step costs never pay */
-        { 0.01f, 1, 0.9 },   /* guesses that cost too much */
-        { 0.05f, 0.05, 0.02 }, { 0.3f, 0, 0 }, { 0.3f, 0.02, 0.3 }, /* guesses that are wrong */
-    };
-
-    (void)state;
-    /* rows that cost next to nothing: as many as can be right; the fewer the worse they are */
-    assert_true(spend(0.01f, 0, 0.95, 400, 400).asked > 400 * 12);
-    assert_true(spend(0.01f, 0, 0.5, 400, 400).asked < 400 * 8);
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        const struct spent s = spend(bad[i].slope, bad[i].each_ms, bad[i].right, 4000, 4000);
-
-        print_message("slope %g, %g ms, %g right: %d asked, %.4f times\n", (double)bad[i].slope, bad[i].each_ms,
-                      bad[i].right, s.asked, s.times);
-        assert_true(s.asked > 2 * GEN_DRAFT_MAX); /* tried again */
-        assert_true(s.times < 1.02);
-    }
-    /* a text that can be foreseen after one that could not is found out */
-    assert_true(spend(0.05f, 0.05, 0.02, 4000, 2000).asked_late > 2000 * 8);
-    assert_true(spend(0.05f, 0.05, 0.02, 4000, 2000).times < 0.6);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(widths),
         cmocka_unit_test(auto_finds),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(dflash_counts),

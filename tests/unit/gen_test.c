@@ -48,11 +48,11 @@ static void oracle_begin(void *d, int seq, const int32_t *token, int64_t n)
     o->settled[seq] = 0;
 }
 
-static enum err_code oracle_guess(void *d, struct gen_guess *g, int n, const float *cost_ms, struct err *e)
+static enum err_code oracle_guess(void *d, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e)
 {
     struct oracle *o = d;
 
-    (void)cost_ms;
+    (void)cost;
     (void)e;
     for (int i = 0; i < n; i++) {
         const struct answered *a = find(o, g[i].token, g[i].n_token);
