@@ -4,16 +4,19 @@
 
 #include "cli/guess.h"
 
+/* The first name that counts: "off" takes back those before it, of CHIMERE_OPTS or of a file of defaults. */
+static size_t first_name(const struct cli_guess *g)
+{
+    size_t first = g->names->n;
+
+    while (first > 0 && strcmp(g->names->v[first - 1], "off") != 0)
+        first--;
+    return first;
+}
+
 bool cli_guess_off(const struct cli_guess *g)
 {
-    if (g->max == 0)
-        return true;
-    if (g->tables_guess)
-        return false;
-    for (size_t i = 0; i < g->names->n; i++)
-        if (strcmp(g->names->v[i], "off") != 0)
-            return false;
-    return true;
+    return g->max == 0 || (!g->tables_guess && first_name(g) == g->names->n);
 }
 
 static enum err_code open_draft(struct draft **out, const struct cli_guess *g, const struct cli_opened *x, struct err *e)
@@ -22,9 +25,8 @@ static enum err_code open_draft(struct draft **out, const struct cli_guess *g, c
     struct draft_opts d = { .model = x->model, .gguf = x->gguf, .names = names, .n_max = g->max > 0 ? g->max : 0,
                             .n_threads = x->o.n_threads, .tables = g->tables, .stop = cli_interrupted };
 
-    for (size_t i = 0; i < g->names->n && d.n_names <= DRAFT_OPEN_MAX; i++)
-        if (strcmp(g->names->v[i], "off") != 0)
-            names[d.n_names++] = g->names->v[i];
+    for (size_t i = first_name(g); i < g->names->n && d.n_names <= DRAFT_OPEN_MAX; i++)
+        names[d.n_names++] = g->names->v[i];
     if (g->tables_guess)
         names[d.n_names++] = "engram";
     return draft_open(out, &d, e);

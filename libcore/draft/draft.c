@@ -98,6 +98,9 @@ static enum err_code add_file(struct draft *d, const char *path, struct err *e)
     struct gguf *g;
     struct str arch = { 0 }, kind = { 0 };
 
+    for (int i = 0; i < d->n_drafter; i++)
+        if (d->drafter[i].file != NULL && strcmp(gguf_path(d->drafter[i].file), path) == 0)
+            return ERR_OK;
     if (gguf_open(&g, path, e) != ERR_OK)
         return e->code;
     if (gguf_str(g, "general.type", &kind) && str_is(kind, "adapter"))
@@ -147,6 +150,8 @@ static enum err_code add_named(struct draft *d, const char *name, struct err *e)
             return types[i]->file
                        ? err_set(e, ERR_ARG, "drafter '%s' is a file: give its path", name)
                        : add(d, types[i], NULL, e);
+    if (strchr(name, '/') == NULL && access(name, F_OK) != 0)
+        return err_set(e, ERR_ARG, "drafter '%s' is neither auto, ngram, mtp or engram nor a file here", name);
     return add_file(d, name, e);
 }
 

@@ -172,7 +172,7 @@ text()
     ask() { chimere-run -q -p "What is 24 * 37?" --reasoning stdout -n 30 "$@"; }
     ask > plain
     chimere-engram-build build -o a plain
-    for how in "--engram a:0 --engram-drafts" "--engram a:0 --draft engram --draft off"; do
+    for how in "--engram a:0 --engram-drafts" "--engram a:0 --draft off --draft engram"; do
         ask $how | cmp - plain
     done
     ask --engram a --engram-thinking > mixed

@@ -114,6 +114,13 @@ EOF
     cp "$CHIMERE_MODEL" alone-q5_k_m.gguf # nothing beside it
     try 0 chimere-run -v -m alone-q5_k_m.gguf --draft auto -p "$SUM" -n 2
     no grep -q dflash err
+    # "off" takes back what stood before it, as of a file of defaults; a drafter that is named twice is there once
+    CHIMERE_OPTS='--draft auto' try 0 chimere-run -v --draft off -p "$SUM" -n 2
+    no grep -q '^drafts' err
+    try 0 chimere-run --json --draft mtp --draft off --draft "$file" --draft "$file" -p "$SUM" -n 2
+    jq -e --arg file "$file" '[.drafts.drafters[].name] == [$file]' out
+    for name in nosuch '' ngram,mtp; do fails 2 "neither auto, ngram" chimere-run --draft "$name" -p x; done
+    fails 1 "cannot open" chimere-run --draft ./nosuch -p x
     chimere-bench speculate --draft "$file" --fixed --limit 1 -n 48 --reps 1 "$ROOT/share/eval/math.jsonl" > out
     jq -es 'map(select(.draft != "off")) | .[0].tokens_per_step > 8' out
 }
