@@ -323,7 +323,7 @@ static enum err_code add_oracles(struct speculate *s, const struct bench_list *w
     const char *at = s->b->o->oracle;
     char name[64], *end;
 
-    while (at != NULL && *at != '\0') {
+    for (bool more = at != NULL; more; more = *at != '\0') {
         const double right = strtod(at, &end);
 
         if (end == at || !(right >= 0 && right <= 1) || (*end != '\0' && *end != ','))
@@ -367,6 +367,8 @@ static enum err_code open_drafters(struct way *w, struct err *e)
             return err_set(e, ERR_ARG, "--draft: more than %d drafters", DRAFT_OPEN_MAX);
         names[n++] = at;
     }
+    if (n == 0)
+        return err_set(e, ERR_ARG, "--draft '%s' names no drafter", w->name);
     return draft_open(&w->draft, &(struct draft_opts){.model = b->open.model, .gguf = b->open.gguf, .names = names,
                       .n_names = n, .n_max = w->width, .always = b->o->fixed, .n_threads = b->o->model.n_threads}, e);
 }

@@ -311,6 +311,8 @@ brief() # a speed run of a moment
     refuses 2 "who guesses" chimere-bench speculate
     refuses 2 "shares from 0 to 1" chimere-bench speculate --oracle 1.5
     refuses 2 "shares from 0 to 1" chimere-bench speculate --oracle 0.5x
+    refuses 2 "shares from 0 to 1" chimere-bench speculate --oracle ''
+    refuses 2 "names no drafter" chimere-bench speculate --draft , --prompt 4
     refuses 2 "draft-max" chimere-bench speculate --oracle 1 --draft-max 17
     refuses 2 "one length" chimere-bench speculate --oracle 1 --prompt 4,5 "$ROOT/share/eval/math.jsonl"
     refuses 2 "is for a --draft" chimere-bench speculate --oracle 1 --fixed

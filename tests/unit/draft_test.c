@@ -735,7 +735,8 @@ static void bad_files(void **state)
     refused(model, "mtp", ERR_UNSUPPORTED, "multi-token-prediction");
     refused(model, "dflash", ERR_ARG, "path");
     refused(model, "engram", ERR_ARG, "tables");
-    refused(model, "no such drafter", ERR_IO, "no such drafter");
+    refused(model, "no such drafter", ERR_ARG, "neither auto");
+    refused(model, "./no such drafter", ERR_IO, "no such drafter");
 }
 
 /* "auto" takes a DFlash drafter that lies beside the model and is called like it. */
