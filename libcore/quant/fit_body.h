@@ -2,7 +2,7 @@
 /* fit_body.h - encoders for files, compiled once for each instruction set.      room: quant (base)
  *
  * The including file defines FIT (storage and target of a function) and FIT_TABLE (the table's
- * name). Sums have lanes of their own and nothing is fused, so every set gives the same bytes.
+ * name). Sums go in a fixed order and nothing is fused, so every set gives the same bytes.
  */
 #include <float.h>
 #include <math.h>
@@ -65,6 +65,43 @@ FIT void load_block(struct fit_block *b, const float *x, const float *importance
 
         b->w[j] = w > 1e-6f ? w : 1e-6f;
     }
+}
+
+#define FIT_INLINE FIT __attribute__((always_inline)) inline
+enum { LANES = 16 };
+#define EACH_LANE for (int k = 0; k < LANES; k++)
+
+/* Groups of a row side by side, each in a lane of its own: what is done with one is done with all. Sums go in the order of
+ * elements, so they do not depend on the instruction set. */
+struct strip {
+    int   n; /* elements of a group */
+    float x[256][LANES], w[256][LANES];
+};
+
+/* Blocks from `at`, while there are any (of them), in groups; zeros in lanes that are left over. */
+FIT void load_strip(struct strip *s, const float *x, const float *importance, int64_t at, int64_t of, int block, int group)
+{
+    struct fit_block t;
+    int              in_block = block / group;
+
+    s->n = group;
+    for (int k = 0; k < LANES; k += in_block, at++) {
+        if (at < of)
+            load_block(&t, x, importance, at, block);
+        for (int j = 0; j < block; j++) {
+            s->x[j % group][k + j / group] = at < of ? t.x[j] : 0.0f;
+            s->w[j % group][k + j / group] = at < of ? t.w[j] : 1.0f;
+        }
+    }
+}
+
+FIT float max_of(const float *x, int n)
+{
+    float max = 0.0f;
+
+    for (int i = 0; i < n; i++)
+        max = fabsf(x[i]) > fabsf(max) ? x[i] : max;
+    return max;
 }
 
 #include "quant/fit_levels_body.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fit_levels_body.h - encoders of types whose element is a scale times a level: body of fit_body.h.
  *
+ * All groups of a strip (fit_body.h) are searched at once, in lanes.
  * A scale is searched by mapping the largest magnitude to many points near the end of the levels;
  * each time the elements are rounded, least squares gives the scale, and the least error stays.
  * Where scales of groups are whole numbers times one f16, several f16 are tried, for each group the
@@ -15,115 +16,125 @@ struct levels {
     float value[16];
 };
 
-FIT void round_levels(float *l, const float *x, float inverse, int n, const struct levels *v)
+FIT_INLINE void round_lanes(float l[LANES], const float x[LANES], const float inverse[LANES], const struct levels *v)
 {
-    if (v->n == 0) {
-        for (int i = 0; i < n; i++) {
-            float q = x[i] * inverse;
+    float q[LANES];
 
-            q = q < v->lo ? v->lo : q;
-            q = q > v->hi ? v->hi : q;
-            l[i] = (q + 12582912.0f) - 12582912.0f; /* to whole numbers, ties to even */
+    EACH_LANE
+        q[k] = x[k] * inverse[k];
+    if (v->n == 0) {
+        EACH_LANE {
+            float t = q[k] < v->lo ? v->lo : q[k];
+
+            t = t > v->hi ? v->hi : t;
+            l[k] = (t + 12582912.0f) - 12582912.0f; /* to whole numbers, ties to even */
         }
         return;
     }
-    for (int i = 0; i < n; i++)
-        l[i] = v->value[0];
-    for (int k = 1; k < v->n; k++) {
-        float mid = 0.5f * (v->value[k - 1] + v->value[k]), value = v->value[k];
+    EACH_LANE
+        l[k] = v->value[0];
+    for (int i = 1; i < v->n; i++) {
+        float mid = 0.5f * (v->value[i - 1] + v->value[i]), value = v->value[i];
 
-        for (int i = 0; i < n; i++)
-            l[i] = x[i] * inverse > mid ? value : l[i];
+        EACH_LANE
+            l[k] = q[k] > mid ? value : l[k];
     }
 }
 
-FIT float fold_8(const float *s)
+FIT void inverse_lanes(float inverse[LANES], const float scale[LANES])
 {
-    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+    EACH_LANE
+        inverse[k] = scale[k] != 0.0f ? 1.0f / scale[k] : 0.0f;
 }
 
-FIT float error_of(const float *l, const float *x, const float *w, float scale, int n)
+/* The levels of all elements. */
+FIT void levels_of(float l[][LANES], const struct strip *s, const float scale[LANES], const struct levels *v)
 {
-    float s[8] = { 0 };
+    float inverse[LANES];
 
-    for (int i = 0; i < n; i += 8)
-        for (int j = 0; j < 8; j++) {
-            float e = x[i + j] - scale * l[i + j];
+    inverse_lanes(inverse, scale);
+    for (int i = 0; i < s->n; i++)
+        round_lanes(l[i], s->x[i], inverse, v);
+}
 
-            s[j] += w[i + j] * e * e;
+FIT void errors_of(float error[LANES], const struct strip *s, const float scale[LANES], const struct levels *v)
+{
+    float inverse[LANES], sum[LANES] = { 0 };
+
+    inverse_lanes(inverse, scale);
+    for (int i = 0; i < s->n; i++) {
+        float l[LANES];
+
+        round_lanes(l, s->x[i], inverse, v);
+        EACH_LANE {
+            float e = s->x[i][k] - scale[k] * l[k];
+
+            sum[k] += s->w[i][k] * e * e;
         }
-    return fold_8(s);
+    }
+    memcpy(error, sum, sizeof sum);
 }
 
-/* The best scale for levels that are given, by least squares; 0 if there is none. */
-FIT float scale_of(const float *l, const float *x, const float *w, int n)
+/* Rounds by scales. Errors with them, the scales that least squares gives for the levels (the same where there is none),
+ * and the errors with those. */
+FIT void try_scales(float error[LANES], float better[LANES], float then[LANES], const struct strip *s,
+                    const float scale[LANES], const struct levels *v)
 {
-    float lx[8] = { 0 }, ll[8] = { 0 };
+    float inverse[LANES], rr[LANES] = { 0 }, lr[LANES] = { 0 }, ll[LANES] = { 0 };
 
-    for (int i = 0; i < n; i += 8)
-        for (int j = 0; j < 8; j++) {
-            float t = w[i + j] * l[i + j];
+    inverse_lanes(inverse, scale);
+    for (int i = 0; i < s->n; i++) {
+        float l[LANES];
 
-            lx[j] += t * x[i + j];
-            ll[j] += t * l[i + j];
+        round_lanes(l, s->x[i], inverse, v);
+        EACH_LANE {
+            float r = s->x[i][k] - scale[k] * l[k], wr = s->w[i][k] * r;
+
+            rr[k] += wr * r;
+            lr[k] += wr * l[k];
+            ll[k] += s->w[i][k] * l[k] * l[k];
         }
-    float sum = fold_8(ll);
+    }
+    EACH_LANE {
+        float more = ll[k] > 0.0f ? lr[k] / ll[k] : 0.0f, e = rr[k] - more * lr[k];
 
-    return sum > 0.0f ? fold_8(lx) / sum : 0.0f;
-}
-
-FIT float inverse_of(float scale)
-{
-    return scale != 0.0f ? 1.0f / scale : 0.0f;
-}
-
-/* Rounds by this scale, refits it, and keeps it where the error is less. */
-FIT void try_scale(float *best, float *best_error, const float *x, const float *w, float scale, int n,
-                   const struct levels *v)
-{
-    float l[256];
-
-    round_levels(l, x, inverse_of(scale), n, v);
-    scale = scale_of(l, x, w, n);
-    float e = error_of(l, x, w, scale, n);
-
-    if (e < *best_error) {
-        *best_error = e;
-        *best = scale;
+        error[k] = rr[k];
+        better[k] = scale[k] + more;
+        then[k] = e > 0.0f ? e : 0.0f;
     }
 }
 
-FIT float max_of(const float *x, int n)
+FIT void search_scales(float best[LANES], const struct strip *s, const struct levels *v, int effort)
 {
-    float max = 0.0f;
+    float max[LANES] = { 0 }, least[LANES], scale[LANES], error[LANES], better[LANES], then[LANES];
+    float from = v->from, to = v->to, step = v->step;
+    bool  even = v->n == 0 && v->lo == -v->hi; /* a scale and its opposite do the same */
 
-    for (int i = 0; i < n; i++)
-        max = fabsf(x[i]) > fabsf(max) ? x[i] : max;
-    return max;
-}
-
-FIT float search_scale(const float *x, const float *w, int n, const struct levels *v, int effort)
-{
-    float max = max_of(x, n), best = 0.0f, error = FLT_MAX, from = v->from, to = v->to, step = v->step;
-
-    if (max == 0.0f)
-        return 0.0f;
+    for (int i = 0; i < s->n; i++)
+        EACH_LANE
+            max[k] = fabsf(s->x[i][k]) > fabsf(max[k]) ? s->x[i][k] : max[k];
     if (effort > 0) {
         from *= 0.9f;
         to *= 1.3f; /* large elements may count little */
         step *= 0.25f;
     }
-    int tries = (int)((to - from) / step + 0.5f);
+    int tries = (int)((to - from) / step + 0.5f) + 1, all = even ? tries : 2 * tries;
 
-    for (int i = 0; i <= tries; i++) {
-        float t = from + step * (float)i;
-
-        try_scale(&best, &error, x, w, -max / t, n, v);
-        try_scale(&best, &error, x, w, max / t, n, v);
+    EACH_LANE {
+        best[k] = 0.0f;
+        least[k] = FLT_MAX;
     }
-    for (int i = 0; i < 2; i++)
-        try_scale(&best, &error, x, w, best, n, v);
-    return best;
+    for (int i = 0; i < all + (effort > 0 ? 2 : 0); i++) {
+        float t = (i < tries ? 1.0f : -1.0f) * (from + step * (float)(i % tries));
+
+        EACH_LANE
+            scale[k] = i < all ? max[k] / t : best[k];
+        try_scales(error, better, then, s, scale, v);
+        EACH_LANE {
+            best[k] = then[k] < least[k] ? better[k] : best[k];
+            least[k] = then[k] < least[k] ? then[k] : least[k];
+        }
+    }
 }
 
 FIT float to_f16(float v)
@@ -135,111 +146,183 @@ FIT float to_f16(float v)
     return half_to_f32(h);
 }
 
-/* One f16 scale for n elements: returns it, and the levels. */
-FIT float fit_one(float *l, const float *x, const float *w, int n, const struct levels *v, int effort)
+/* Each lane's elements with one f16 scale: the scales, and the levels. */
+FIT void fit_ones(float d[LANES], float l[][LANES], const struct strip *s, const struct levels *v, int effort)
 {
-    float d = to_f16(search_scale(x, w, n, v, effort)), best = 0.0f, error = FLT_MAX, t[256];
+    float least[LANES], scale[LANES], error[LANES], better[LANES], then[LANES];
 
-    for (int i = 0; i < 3; i++) {
-        round_levels(t, x, inverse_of(d), n, v);
-        float e = error_of(t, x, w, d, n);
-
-        if (e < error) {
-            error = e;
-            best = d;
-            memcpy(l, t, (size_t)n * sizeof *l);
+    search_scales(better, s, v, effort);
+    EACH_LANE
+        least[k] = FLT_MAX;
+    for (int i = 0; i < (effort > 0 ? 3 : 2); i++) {
+        EACH_LANE
+            scale[k] = to_f16(better[k]);
+        try_scales(error, better, then, s, scale, v);
+        EACH_LANE {
+            d[k] = error[k] < least[k] ? scale[k] : d[k];
+            least[k] = error[k] < least[k] ? error[k] : least[k];
         }
-        d = to_f16(scale_of(t, x, w, n));
     }
-    return best;
+    levels_of(l, s, d, v);
 }
 
-/* 256 elements in groups whose scales are k[group] * d, lo <= k <= hi. */
+/* Blocks of 256 elements in groups, a lane each, whose scales are k * d, lo <= k <= hi. */
 struct sym {
-    int                  group, lo, hi, effort;
+    int                  in_block; /* lanes */
+    int                  lo, hi, effort;
     const struct levels *v;
-    const float         *x, *w;
-    float                scale[16]; /* the best of each group alone */
-    float                d, error;
-    int                  k[16];
-    float                l[256];
+    float                scale[LANES]; /* the best of each lane alone */
+    float                d[LANES], error[LANES]; /* the same for the lanes of a block */
+    float                k[LANES];
+    float                l[32][LANES];
 };
 
-FIT void sym_try(struct sym *s, float d)
+/* Sums over the lanes of each block, to all of them. */
+FIT void block_sums(float sum[LANES], int in_block)
 {
-    struct sym t = { .d = to_f16(d) };
-    int        around = s->effort > 0 ? 2 : 1;
+    for (int b = 0; b < LANES; b += in_block) {
+        float t = 0.0f;
 
-    if (t.d == 0.0f && s->error < FLT_MAX)
-        return;
-    for (int g = 0; g < 256 / s->group; g++) {
-        const float *x = s->x + g * s->group, *w = s->w + g * s->group;
-        float        near = t.d != 0.0f ? s->scale[g] / t.d : 0.0f, least = FLT_MAX, l[256];
-        int          mid = encode_round(near, (float)s->lo, (float)s->hi);
+        for (int k = b; k < b + in_block; k++)
+            t += sum[k];
+        for (int k = b; k < b + in_block; k++)
+            sum[k] = t;
+    }
+}
 
-        for (int k = mid - around; k <= mid + around; k++) {
-            if (k < s->lo || k > s->hi)
-                continue;
-            float scale = t.d * (float)k;
+FIT void f16_lanes(float d[LANES], const float wanted[LANES], int in_block)
+{
+    for (int b = 0; b < LANES; b += in_block) {
+        float t = to_f16(wanted[b]);
 
-            round_levels(l, x, inverse_of(scale), s->group, s->v);
-            float e = error_of(l, x, w, scale, s->group);
+        for (int k = b; k < b + in_block; k++)
+            d[k] = t;
+    }
+}
 
-            if (e < least) {
-                least = e;
-                t.k[g] = k;
-                memcpy(t.l + g * s->group, l, (size_t)s->group * sizeof *l);
-            }
+FIT void sym_try(struct sym *y, const struct strip *s, const float wanted[LANES])
+{
+    float d[LANES], mid[LANES], at[LANES] = { 0 }, least[LANES];
+    int   around = y->effort > 0 ? 2 : 1;
+    float lo = (float)y->lo, hi = (float)y->hi;
+
+    f16_lanes(d, wanted, y->in_block);
+    EACH_LANE {
+        float near = d[k] != 0.0f ? y->scale[k] / d[k] : 0.0f;
+
+        near = near < lo ? lo : near;
+        near = near > hi ? hi : near;
+        mid[k] = (near + 12582912.0f) - 12582912.0f;
+        least[k] = FLT_MAX;
+    }
+    for (int a = -around; a <= around; a++) {
+        float scale[LANES], error[LANES];
+
+        EACH_LANE
+            scale[k] = d[k] * (mid[k] + (float)a);
+        errors_of(error, s, scale, y->v);
+        EACH_LANE {
+            float v = mid[k] + (float)a;
+
+            error[k] = v < lo || v > hi ? FLT_MAX : error[k];
+            at[k] = error[k] < least[k] ? v : at[k];
+            least[k] = error[k] < least[k] ? error[k] : least[k];
         }
-        t.error += least;
     }
-    if (t.error < s->error) {
-        s->error = t.error;
-        s->d = t.d;
-        memcpy(s->k, t.k, sizeof s->k);
-        memcpy(s->l, t.l, sizeof s->l);
+    block_sums(least, y->in_block);
+    EACH_LANE {
+        bool better = least[k] < y->error[k] && (d[k] != 0.0f || y->error[k] >= FLT_MAX);
+
+        y->d[k] = better ? d[k] : y->d[k];
+        y->k[k] = better ? at[k] : y->k[k];
+        y->error[k] = better ? least[k] : y->error[k];
     }
 }
 
-FIT void sym_refit(struct sym *s)
+/* The d that least squares gives for the levels and whole numbers at hand. */
+FIT void sym_refit(struct sym *y, const struct strip *s)
 {
-    float t[256];
+    float lx[LANES] = { 0 }, ll[LANES] = { 0 }, scale[LANES], inverse[LANES];
 
-    for (int i = 0; i < 256; i++)
-        t[i] = s->l[i] * (float)s->k[i / s->group];
-    sym_try(s, scale_of(t, s->x, s->w, 256));
+    EACH_LANE
+        scale[k] = y->d[k] * y->k[k];
+    inverse_lanes(inverse, scale);
+    for (int i = 0; i < s->n; i++) {
+        float l[LANES];
+
+        round_lanes(l, s->x[i], inverse, y->v);
+        EACH_LANE {
+            lx[k] += s->w[i][k] * l[k] * s->x[i][k];
+            ll[k] += s->w[i][k] * l[k] * l[k];
+        }
+    }
+    EACH_LANE {
+        lx[k] *= y->k[k];
+        ll[k] *= y->k[k] * y->k[k];
+    }
+    block_sums(lx, y->in_block);
+    block_sums(ll, y->in_block);
+    EACH_LANE
+        scale[k] = ll[k] > 0.0f ? lx[k] / ll[k] : 0.0f;
+    sym_try(y, s, scale);
 }
 
-FIT void sym_fit(struct sym *s, int tries)
+FIT void sym_fit(struct sym *y, const struct strip *s, int tries)
 {
-    float max = 0.0f;
+    float max[LANES], wanted[LANES];
 
-    s->error = FLT_MAX;
-    s->d = 0.0f;
-    for (int g = 0; g < 256 / s->group; g++) {
-        s->scale[g] = search_scale(s->x + g * s->group, s->w + g * s->group, s->group, s->v,
-                                   s->effort);
-        max = fabsf(s->scale[g]) > fabsf(max) ? s->scale[g] : max;
+    y->in_block = 256 / s->n;
+    search_scales(y->scale, s, y->v, y->effort);
+    EACH_LANE {
+        y->error[k] = FLT_MAX;
+        y->d[k] = y->k[k] = 0.0f;
     }
-    for (int i = 0; i < (s->effort > 0 ? 12 : 1) * tries; i++) {
-        sym_try(s, max / (float)(s->lo + i));
-        sym_try(s, max / (float)(s->hi - i));
+    for (int b = 0; b < LANES; b += y->in_block) {
+        float t = 0.0f;
+
+        for (int k = b; k < b + y->in_block; k++)
+            t = fabsf(y->scale[k]) > fabsf(t) ? y->scale[k] : t;
+        for (int k = b; k < b + y->in_block; k++)
+            max[k] = t;
     }
-    for (int i = 0; i < 4 && s->effort > 0; i++) { /* between those, around the best */
-        sym_refit(s);
-        sym_try(s, s->d * (1.0f + 0.004f * (float)(i + 1)));
-        sym_try(s, s->d * (1.0f - 0.004f * (float)(i + 1)));
+    for (int i = 0; i < (y->effort > 0 ? 12 : 1) * tries; i++) {
+        EACH_LANE
+            wanted[k] = max[k] / (float)(y->lo + i);
+        sym_try(y, s, wanted);
+        EACH_LANE
+            wanted[k] = max[k] / (float)(y->hi - i);
+        sym_try(y, s, wanted);
     }
-    sym_refit(s);
-    sym_refit(s);
+    for (int i = 0; i < 8 && y->effort > 0; i++) { /* between those, around the best */
+        float by = 1.0f + (i % 2 == 0 ? 0.004f : -0.004f) * (float)(i / 2 + 1);
+
+        if (i % 2 == 0)
+            sym_refit(y, s);
+        EACH_LANE
+            wanted[k] = y->d[k] * by;
+        sym_try(y, s, wanted);
+    }
+    for (int i = 0; i < (y->effort > 0 ? 2 : 1); i++)
+        sym_refit(y, s);
+    EACH_LANE
+        wanted[k] = y->d[k] * y->k[k];
+    levels_of(y->l, s, wanted, y->v);
+}
+
+/* Of a block's lanes, from the first one: levels plus `add`, in the order of elements. */
+FIT void codes_of(uint8_t *code, float (*l)[LANES], int first, int in_block, int group, int add)
+{
+    for (int g = 0; g < in_block; g++)
+        for (int i = 0; i < group; i++)
+            code[g * group + i] = (uint8_t)((int)l[i][first + g] + add);
 }
 
 /* ---- the types ---- */
-static const struct levels levels_q4_0 = { -8, 7, 6.0f, 10.0f, 0.2f, 0, { 0 } };
-static const struct levels levels_q5_0 = { -16, 15, 13.5f, 18.0f, 0.25f, 0, { 0 } };
-static const struct levels levels_q8_0 = { -127, 127, 125.5f, 128.5f, 0.25f, 0, { 0 } };
-static const struct levels levels_q3_k = { -4, 3, 2.4f, 6.0f, 0.2f, 0, { 0 } };
-static const struct levels levels_q6_k = { -32, 31, 29.0f, 34.0f, 0.25f, 0, { 0 } };
+static const struct levels levels_q4_0 = { -8, 7, 6.5f, 9.5f, 0.5f, 0, { 0 } };
+static const struct levels levels_q5_0 = { -16, 15, 14.0f, 17.5f, 0.5f, 0, { 0 } };
+static const struct levels levels_q8_0 = { -127, 127, 127.0f, 127.0f, 0.25f, 0, { 0 } };
+static const struct levels levels_q3_k = { -4, 3, 3.0f, 5.0f, 0.5f, 0, { 0 } };
+static const struct levels levels_q6_k = { -32, 31, 30.0f, 33.0f, 0.5f, 0, { 0 } };
 static const struct levels levels_tern = { -1, 1, 0.75f, 16.0f, 0.25f, 0, { 0 } };
 static const struct levels levels_nl = { 0, 0, 88.0f, 152.0f, 4.0f, 16,
     { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 } };
@@ -249,32 +332,38 @@ static const struct levels levels_fp4 = { 0, 0, 0, 0, 1, 15,
 FIT void fit_q4_0(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_q4_0 *b = row;
-    struct fit_block   t;
-    float              l[32];
+    struct strip       s;
+    float              d[LANES], l[32][LANES];
 
-    for (int64_t i = 0; i < n / 32; i++, b++) {
-        load_block(&t, x, importance, i, 32);
-        b->d = half_of_f32(fit_one(l, t.x, t.w, 32, &levels_q4_0, effort));
-        for (int j = 0; j < 16; j++)
-            b->qs[j] = (uint8_t)(((int)l[j] + 8) | ((int)l[j + 16] + 8) << 4);
+    for (int64_t at = 0, of = n / 32; at < of; at += LANES) {
+        load_strip(&s, x, importance, at, of, 32, 32);
+        fit_ones(d, l, &s, &levels_q4_0, effort);
+        for (int k = 0; k < LANES && at + k < of; k++, b++) {
+            b->d = half_of_f32(d[k]);
+            for (int j = 0; j < 16; j++)
+                b->qs[j] = (uint8_t)(((int)l[j][k] + 8) | ((int)l[j + 16][k] + 8) << 4);
+        }
     }
 }
 
 FIT void fit_q5_0(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_q5_0 *b = row;
-    struct fit_block   t;
-    float              l[32];
+    struct strip       s;
+    float              d[LANES], l[32][LANES];
 
-    for (int64_t i = 0; i < n / 32; i++, b++) {
-        load_block(&t, x, importance, i, 32);
-        b->d = half_of_f32(fit_one(l, t.x, t.w, 32, &levels_q5_0, effort));
-        memset(b->qh, 0, sizeof b->qh);
-        for (int j = 0; j < 32; j++) {
-            int q = (int)l[j] + 16;
+    for (int64_t at = 0, of = n / 32; at < of; at += LANES) {
+        load_strip(&s, x, importance, at, of, 32, 32);
+        fit_ones(d, l, &s, &levels_q5_0, effort);
+        for (int k = 0; k < LANES && at + k < of; k++, b++) {
+            b->d = half_of_f32(d[k]);
+            memset(b->qh, 0, sizeof b->qh);
+            for (int j = 0; j < 32; j++) {
+                int q = (int)l[j][k] + 16;
 
-            b->qs[j % 16] = (uint8_t)(j < 16 ? q & 15 : b->qs[j % 16] | (q & 15) << 4);
-            b->qh[j / 8] = (uint8_t)(b->qh[j / 8] | (q >> 4) << j % 8);
+                b->qs[j % 16] = (uint8_t)(j < 16 ? q & 15 : b->qs[j % 16] | (q & 15) << 4);
+                b->qh[j / 8] = (uint8_t)(b->qh[j / 8] | (q >> 4) << j % 8);
+            }
         }
     }
 }
@@ -282,14 +371,17 @@ FIT void fit_q5_0(void *row, const float *x, int64_t n, const float *importance,
 FIT void fit_q8_0(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_q8_0 *b = row;
-    struct fit_block   t;
-    float              l[32];
+    struct strip       s;
+    float              d[LANES], l[32][LANES];
 
-    for (int64_t i = 0; i < n / 32; i++, b++) {
-        load_block(&t, x, importance, i, 32);
-        b->d = half_of_f32(fit_one(l, t.x, t.w, 32, &levels_q8_0, effort));
-        for (int j = 0; j < 32; j++)
-            b->qs[j] = (int8_t)l[j];
+    for (int64_t at = 0, of = n / 32; at < of; at += LANES) {
+        load_strip(&s, x, importance, at, of, 32, 32);
+        fit_ones(d, l, &s, &levels_q8_0, effort);
+        for (int k = 0; k < LANES && at + k < of; k++, b++) {
+            b->d = half_of_f32(d[k]);
+            for (int j = 0; j < 32; j++)
+                b->qs[j] = (int8_t)l[j][k];
+        }
     }
 }
 
@@ -305,14 +397,17 @@ FIT unsigned code_nl(float level)
 FIT void fit_iq4_nl(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_iq4_nl *b = row;
-    struct fit_block     t;
-    float                l[32];
+    struct strip         s;
+    float                d[LANES], l[32][LANES];
 
-    for (int64_t i = 0; i < n / 32; i++, b++) {
-        load_block(&t, x, importance, i, 32);
-        b->d = half_of_f32(fit_one(l, t.x, t.w, 32, &levels_nl, effort));
-        for (int j = 0; j < 16; j++)
-            b->qs[j] = (uint8_t)(code_nl(l[j]) | code_nl(l[j + 16]) << 4);
+    for (int64_t at = 0, of = n / 32; at < of; at += LANES) {
+        load_strip(&s, x, importance, at, of, 32, 32);
+        fit_ones(d, l, &s, &levels_nl, effort);
+        for (int k = 0; k < LANES && at + k < of; k++, b++) {
+            b->d = half_of_f32(d[k]);
+            for (int j = 0; j < 16; j++)
+                b->qs[j] = (uint8_t)(code_nl(l[j][k]) | code_nl(l[j + 16][k]) << 4);
+        }
     }
 }
 
@@ -328,34 +423,41 @@ FIT unsigned code_fp4(float level)
 FIT void fit_mxfp4(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_mxfp4 *b = row;
-    struct fit_block    t;
+    struct strip        s;
+    float               l[32][LANES];
 
     (void)effort; /* all scales that come into question are tried */
-    for (int64_t i = 0; i < n / 32; i++, b++) {
-        float l[32] = { 0 }, best[32] = { 0 }, least = FLT_MAX, max;
-        int   exp, up;
+    for (int64_t at = 0, of = n / 32; at < of; at += LANES) {
+        float max[LANES] = { 0 }, scale[LANES], error[LANES], least[LANES], best[LANES] = { 0 };
+        int   up[LANES];
 
-        load_block(&t, x, importance, i, 32);
-        max = frexpf(max_of(t.x, 32), &up);
-        for (int j = 0; j < 32; j++) /* exact: no square below is too small or too large */
-            t.x[j] = max != 0.0f ? ldexpf(t.x[j], -up) : 0.0f;
-        b->e = 0;
-        for (exp = -5; exp <= -1 && max != 0.0f; exp++) {
-            int e = exp + up + 128;
+        load_strip(&s, x, importance, at, of, 32, 32);
+        for (int i = 0; i < 32; i++)
+            EACH_LANE
+                max[k] = fabsf(s.x[i][k]) > max[k] ? fabsf(s.x[i][k]) : max[k];
+        EACH_LANE {
+            max[k] = frexpf(max[k], &up[k]);
+            least[k] = FLT_MAX;
+            for (int i = 0; i < 32; i++) /* exact: no square below is too small or too large */
+                s.x[i][k] = max[k] != 0.0f ? ldexpf(s.x[i][k], -up[k]) : 0.0f;
+        }
+        for (int exp = -5; exp <= -1; exp++) {
+            EACH_LANE
+                scale[k] = ldexpf(1.0f, exp);
+            errors_of(error, &s, scale, &levels_fp4);
+            EACH_LANE {
+                bool better = error[k] < least[k] && max[k] != 0.0f && exp + up[k] + 128 >= 0 && exp + up[k] + 128 <= 254;
 
-            if (e < 0 || e > 254)
-                continue;
-            round_levels(l, t.x, ldexpf(1.0f, -exp), 32, &levels_fp4);
-            float err = error_of(l, t.x, t.w, ldexpf(1.0f, exp), 32);
-
-            if (err < least) {
-                least = err;
-                b->e = (uint8_t)e;
-                memcpy(best, l, sizeof best);
+                best[k] = better ? scale[k] : best[k];
+                least[k] = better ? error[k] : least[k];
             }
         }
-        for (int j = 0; j < 16; j++)
-            b->qs[j] = (uint8_t)(code_fp4(best[j]) | code_fp4(best[j + 16]) << 4);
+        levels_of(l, &s, best, &levels_fp4);
+        for (int k = 0; k < LANES && at + k < of; k++, b++) {
+            b->e = (uint8_t)(best[k] > 0.0f ? ilogbf(best[k]) + up[k] + 128 : 0);
+            for (int j = 0; j < 16; j++)
+                b->qs[j] = (uint8_t)(code_fp4(l[j][k]) | code_fp4(l[j + 16][k]) << 4);
+        }
     }
 }
 
@@ -368,150 +470,175 @@ FIT float half_e4m3(int v)
 FIT void fit_nvfp4(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_nvfp4 *b = row;
-    struct fit_block    t;
+    struct strip        s;
+    float               l[16][LANES];
 
     (void)effort; /* all scales that come into question are tried */
-    for (int64_t i = 0; i < n / 64; i++, b++) {
-        load_block(&t, x, importance, i, 64);
-        for (int g = 0; g < 4; g++) {
-            float l[16], best[16] = { 0 }, least = FLT_MAX, max = fabsf(max_of(t.x + 16 * g, 16));
-            int   mid = 1;
+    for (int64_t at = 0, of = n / 64; at < of; at += LANES / 4) {
+        float scale[LANES], error[LANES], least[LANES], best[LANES] = { 0 };
+        int   mid[LANES], code[LANES] = { 0 };
 
-            while (mid < 126 && half_e4m3(mid) * 12.0f < max)
-                mid++;
-            b->d[g] = 0;
-            for (int v = mid > 11 ? mid - 10 : 1; v <= mid + 5 && v <= 126 && max > 0.0f; v++) {
-                float d = half_e4m3(v);
+        load_strip(&s, x, importance, at, of, 64, 16);
+        EACH_LANE {
+            float max = 0.0f;
 
-                round_levels(l, t.x + 16 * g, 1.0f / d, 16, &levels_fp4);
-                float err = error_of(l, t.x + 16 * g, t.w + 16 * g, d, 16);
-
-                if (err < least) {
-                    least = err;
-                    b->d[g] = (uint8_t)v;
-                    memcpy(best, l, sizeof best);
-                }
-            }
-            for (int j = 0; j < 8; j++)
-                b->qs[8 * g + j] = (uint8_t)(code_fp4(best[j]) | code_fp4(best[j + 8]) << 4);
+            for (int i = 0; i < 16; i++)
+                max = fabsf(s.x[i][k]) > max ? fabsf(s.x[i][k]) : max;
+            least[k] = max > 0.0f ? FLT_MAX : 0.0f;
+            mid[k] = 1;
+            while (mid[k] < 126 && half_e4m3(mid[k]) * 12.0f < max)
+                mid[k]++;
         }
+        for (int a = -10; a <= 5; a++) {
+            EACH_LANE
+                scale[k] = mid[k] + a >= 1 && mid[k] + a <= 126 ? half_e4m3(mid[k] + a) : 0.0f;
+            errors_of(error, &s, scale, &levels_fp4);
+            EACH_LANE {
+                bool better = scale[k] > 0.0f && error[k] < least[k];
+
+                code[k] = better ? mid[k] + a : code[k];
+                best[k] = better ? scale[k] : best[k];
+                least[k] = better ? error[k] : least[k];
+            }
+        }
+        levels_of(l, &s, best, &levels_fp4);
+        for (int k = 0; k < LANES && at + k / 4 < of; k++) {
+            b[k / 4].d[k % 4] = (uint8_t)code[k];
+            for (int j = 0; j < 8; j++)
+                b[k / 4].qs[8 * (k % 4) + j] = (uint8_t)(code_fp4(l[j][k]) | code_fp4(l[j + 8][k]) << 4);
+        }
+        b += LANES / 4;
     }
 }
 
 FIT void fit_tq2_0(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_tq2_0 *b = row;
-    struct fit_block    t;
-    float               l[256];
+    struct strip        s;
+    float               d[LANES], l[256][LANES];
+    uint8_t             code[256];
 
-    for (int64_t i = 0; i < n / 256; i++, b++) {
-        load_block(&t, x, importance, i, 256);
-        b->d = half_of_f32(fit_one(l, t.x, t.w, 256, &levels_tern, effort));
-        memset(b->qs, 0, sizeof b->qs);
-        for (int j = 0; j < 256; j++) {
-            uint8_t *q = &b->qs[j / 128 * 32 + j % 32];
-
-            *q = (uint8_t)(*q | ((int)l[j] + 1) << j / 32 % 4 * 2);
+    for (int64_t at = 0, of = n / 256; at < of; at += LANES) {
+        load_strip(&s, x, importance, at, of, 256, 256);
+        fit_ones(d, l, &s, &levels_tern, effort);
+        for (int k = 0; k < LANES && at + k < of; k++, b++) {
+            b->d = half_of_f32(d[k]);
+            memset(b->qs, 0, sizeof b->qs);
+            codes_of(code, l, k, 1, 256, 1);
+            for (int j = 0; j < 8; j++)
+                for (int i = 0; i < 32; i++)
+                    b->qs[j / 4 * 32 + i] = (uint8_t)(b->qs[j / 4 * 32 + i] | code[32 * j + i] << j % 4 * 2);
         }
     }
 }
 
 /* n digits, m apart, as a fraction in base 3 of 5 digits, scaled to 256 and rounded up. */
-FIT uint8_t ternary_byte(const float *l, int m, int n)
+FIT uint8_t ternary_byte(const float (*l)[LANES], int lane, int m, int n)
 {
     int v = 0;
 
-    for (int k = 0; k < 5; k++)
-        v = 3 * v + (k < n ? (int)l[k * m] + 1 : 0);
+    for (int i = 0; i < 5; i++)
+        v = 3 * v + (i < n ? (int)l[i * m][lane] + 1 : 0);
     return (uint8_t)((v * 256 + 242) / 243);
 }
 
 FIT void fit_tq1_0(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_tq1_0 *b = row;
-    struct fit_block    t;
-    float               l[256];
+    struct strip        s;
+    float               d[LANES], l[256][LANES];
 
-    for (int64_t i = 0; i < n / 256; i++, b++) {
-        load_block(&t, x, importance, i, 256);
-        b->d = half_of_f32(fit_one(l, t.x, t.w, 256, &levels_tern, effort));
-        for (int j = 0; j < 32; j++)
-            b->qs[j] = ternary_byte(l + j, 32, 5);
-        for (int j = 0; j < 16; j++)
-            b->qs[32 + j] = ternary_byte(l + 160 + j, 16, 5);
-        for (int j = 0; j < 4; j++)
-            b->qh[j] = ternary_byte(l + 240 + j, 4, 4);
+    for (int64_t at = 0, of = n / 256; at < of; at += LANES) {
+        load_strip(&s, x, importance, at, of, 256, 256);
+        fit_ones(d, l, &s, &levels_tern, effort);
+        for (int k = 0; k < LANES && at + k < of; k++, b++) {
+            const float (*t)[LANES] = (const float (*)[LANES])l;
+
+            b->d = half_of_f32(d[k]);
+            for (int j = 0; j < 32; j++)
+                b->qs[j] = ternary_byte(t + j, k, 32, 5);
+            for (int j = 0; j < 16; j++)
+                b->qs[32 + j] = ternary_byte(t + 160 + j, k, 16, 5);
+            for (int j = 0; j < 4; j++)
+                b->qh[j] = ternary_byte(t + 240 + j, k, 4, 4);
+        }
     }
 }
 
 FIT void fit_q3_k(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_q3_k *b = row;
-    struct fit_block   t;
-    struct sym         s = { .group = 16, .lo = -32, .hi = 31, .effort = effort, .v = &levels_q3_k, .x = t.x, .w = t.w };
+    struct strip       s;
+    struct sym         y = { .lo = -32, .hi = 31, .effort = effort, .v = &levels_q3_k };
+    uint8_t            code[256];
 
-    for (int64_t i = 0; i < n / 256; i++, b++) {
-        load_block(&t, x, importance, i, 256);
-        sym_fit(&s, 5);
+    for (int64_t at = 0; at < n / 256; at++, b++) {
+        load_strip(&s, x, importance, at, at + 1, 256, 16);
+        sym_fit(&y, &s, 1);
         memset(b, 0, sizeof *b);
-        b->d = half_of_f32(s.d);
+        b->d = half_of_f32(y.d[0]);
         for (int g = 0; g < 16; g++) {
-            int k = s.k[g] + 32;
+            int k = (int)y.k[g] + 32;
 
             b->sc[g % 8] = (uint8_t)(b->sc[g % 8] | (k & 15) << g / 8 * 4);
             b->sc[8 + g % 4] = (uint8_t)(b->sc[8 + g % 4] | (k >> 4) << g / 4 * 2);
         }
-        for (int j = 0; j < 256; j++) {
-            int      q = (int)s.l[j] + 4;
-            uint8_t *low = &b->qs[j / 128 * 32 + j % 32];
+        codes_of(code, y.l, 0, 16, 16, 4);
+        for (int j = 0; j < 8; j++)
+            for (int i = 0; i < 32; i++) {
+                uint8_t q = code[32 * j + i], *low = &b->qs[j / 4 * 32 + i];
 
-            *low = (uint8_t)(*low | (q & 3) << j / 32 % 4 * 2);
-            b->hmask[j % 32] = (uint8_t)(b->hmask[j % 32] | (q >> 2) << j / 32);
-        }
+                *low = (uint8_t)(*low | (q & 3) << j % 4 * 2);
+                b->hmask[i] = (uint8_t)(b->hmask[i] | (q >> 2) << j);
+            }
     }
 }
 
 FIT void fit_q6_k(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_q6_k *b = row;
-    struct fit_block   t;
-    struct sym         s = { .group = 16, .lo = -128, .hi = 127, .effort = effort, .v = &levels_q6_k, .x = t.x, .w = t.w };
+    struct strip       s;
+    struct sym         y = { .lo = -128, .hi = 127, .effort = effort, .v = &levels_q6_k };
+    uint8_t            code[256];
 
-    for (int64_t i = 0; i < n / 256; i++, b++) {
-        load_block(&t, x, importance, i, 256);
-        sym_fit(&s, 2);
+    for (int64_t at = 0; at < n / 256; at++, b++) {
+        load_strip(&s, x, importance, at, at + 1, 256, 16);
+        sym_fit(&y, &s, 2);
         memset(b, 0, sizeof *b);
-        b->d = half_of_f32(s.d);
+        b->d = half_of_f32(y.d[0]);
         for (int g = 0; g < 16; g++)
-            b->sc[g] = (int8_t)s.k[g];
-        for (int j = 0; j < 256; j++) {
-            int      q = (int)s.l[j] + 32;
-            uint8_t *low = &b->ql[j / 128 * 64 + j % 64], *high = &b->qh[j / 128 * 32 + j % 32];
+            b->sc[g] = (int8_t)y.k[g];
+        codes_of(code, y.l, 0, 16, 16, 32);
+        for (int j = 0; j < 8; j++)
+            for (int i = 0; i < 32; i++) {
+                uint8_t q = code[32 * j + i], *low = &b->ql[j / 4 * 64 + j % 2 * 32 + i], *high = &b->qh[j / 4 * 32 + i];
 
-            *low = (uint8_t)(*low | (q & 15) << j / 64 % 2 * 4);
-            *high = (uint8_t)(*high | (q >> 4) << j / 32 % 4 * 2);
-        }
+                *low = (uint8_t)(*low | (q & 15) << j % 4 / 2 * 4);
+                *high = (uint8_t)(*high | (q >> 4) << j % 4 * 2);
+            }
     }
 }
 
 FIT void fit_iq4_xs(void *row, const float *x, int64_t n, const float *importance, int effort)
 {
     struct quant_iq4_xs *b = row;
-    struct fit_block     t;
-    struct sym           s = { .group = 32, .lo = -32, .hi = 31, .effort = effort, .v = &levels_nl, .x = t.x, .w = t.w };
+    struct strip         s;
+    struct sym           y = { .lo = -32, .hi = 31, .effort = effort, .v = &levels_nl };
 
-    for (int64_t i = 0; i < n / 256; i++, b++) {
-        load_block(&t, x, importance, i, 256);
-        sym_fit(&s, 5);
-        memset(b, 0, sizeof *b);
-        b->d = half_of_f32(s.d);
-        for (int g = 0; g < 8; g++) {
-            int k = s.k[g] + 32;
+    for (int64_t at = 0, of = n / 256; at < of; at += 2) {
+        load_strip(&s, x, importance, at, of, 256, 32);
+        sym_fit(&y, &s, 5);
+        for (int h = 0; h < LANES && at + h / 8 < of; h += 8, b++) {
+            memset(b, 0, sizeof *b);
+            b->d = half_of_f32(y.d[h]);
+            for (int g = 0; g < 8; g++) {
+                int k = (int)y.k[h + g] + 32;
 
-            b->sl[g / 2] = (uint8_t)(b->sl[g / 2] | (k & 15) << g % 2 * 4);
-            b->sh = (uint16_t)(b->sh | (k >> 4) << 2 * g);
-            for (int j = 0; j < 16; j++)
-                b->qs[16 * g + j] = (uint8_t)(code_nl(s.l[32 * g + j]) | code_nl(s.l[32 * g + j + 16]) << 4);
+                b->sl[g / 2] = (uint8_t)(b->sl[g / 2] | (k & 15) << g % 2 * 4);
+                b->sh = (uint16_t)(b->sh | (k >> 4) << 2 * g);
+                for (int j = 0; j < 16; j++)
+                    b->qs[16 * g + j] = (uint8_t)(code_nl(y.l[j][h + g]) | code_nl(y.l[j + 16][h + g]) << 4);
+            }
         }
     }
 }
