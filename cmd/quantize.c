@@ -19,7 +19,7 @@
 
 #define RECIPE_MAX_BYTES ((size_t)16 << 20)
 
-static struct quantize_options o = { .tokens = 2048, .seed = 1, .probes = "q3_k" };
+static struct quantize_options o = { .tokens = 4096, .seed = 1, .probes = "q3_k" };
 
 static const struct opt opts[] = {
     SECTION("Types"),
@@ -40,9 +40,9 @@ static const struct opt opts[] = {
     SECTION("Measuring"),
     PATH(0, "data", "file", "on this text (default: the model's own)", &o.data),
     FLAG(0, "random", "on random tokens", &o.random),
-    INT64(0, "tokens", "n", "in 16 sequences (default 2048)", &o.tokens, 32),
+    INT64(0, "tokens", "n", "in 16 sequences (default 4096)", &o.tokens, 32),
     STRING(0, "probes", "type,...", "types that are run (default q3_k)", &o.probes),
-    CHOICE("method", "probes|fisher|nsds", "runs, a gradient, weights alone (default probes)", &o.method),
+    CHOICE("method", "probes|fisher|nsds", "runs, a gradient (default where there is one), weights", &o.method),
     CHOICE("group", "tensor|layer|class", "what is probed at once (default tensor)", &o.group),
     STRING(0, "device", "name", "what runs the model: cpu (default), cuda", &o.device),
     INT64(0, "seed", "n", "of text and evolution (default 1)", &o.seed, 0),
@@ -101,10 +101,12 @@ static void check_usage(int n_operands)
     if (o.type && (o.measure || o.budgets.n > 0))
         cli_usage("--type gives all tensors types: not with --measure");
     o.said.text = o.data || o.random || cli_typed(&program, "tokens") || (cli_typed(&program, "seed") && o.search == 0);
-    if (o.method != METHOD_PROBES && (cli_typed(&program, "probes") || cli_typed(&program, "group")))
+    bool probes = cli_typed(&program, "probes") || cli_typed(&program, "group");
+
+    if (o.method != METHOD_PROBES && probes)
         cli_usage("--probes and --group are for --method probes");
     o.said.method = cli_typed(&program, "method");
-    o.said.probes = cli_typed(&program, "probes");
+    o.said.probes = probes;
     o.said.effort = cli_typed(&program, "effort") && o.budgets.n == 0;
     if (o.measure && o.budgets.n == 0) {
         o.save_imatrix = o.imatrix;

@@ -5,8 +5,8 @@
 
 #include "quantize/program.h"
 
-/* Weights of rows and columns: of half the mean over all tokens of g^2 x^2 d^2, as the product of the means of g^2 and
- * x^2 over the tokens that use the matrix, and the part of the tokens that do. */
+/* Weights of rows and columns: of half the mean over the n_tokens that count of g^2 x^2 d^2, where the sum of g^2 x^2 over
+ * the tokens that use the matrix is taken as the sum of g^2 times the mean of x^2. */
 static void weigh(float *rows, float *columns, const struct measure_moment *at, double n_tokens)
 {
     for (int64_t k = 0; k < at->n_expert; k++) {
@@ -44,7 +44,7 @@ enum err_code cli_quantize_fisher(double kl[], const struct measure_moments *m, 
                                   const struct ramp_coder *c, const int *types, size_t n_types,
                                   const struct progress *progress, struct err *e)
 {
-    double n_tokens = (double)m->text.n_seq * (double)m->text.n_tokens;
+    double n_tokens = (double)m->text.n_seq * (double)(m->text.n_tokens - m->text.from);
     bool   any = false;
 
     for (size_t k = 0; k < n_types; k++)

@@ -50,7 +50,7 @@ struct job {
     int                           *group;  /* [tensors] */
     double                       (*error)[QUANT_N]; /* [tensors] of a group at work */
     int                            probe[PROBES_MAX];
-    int                            n_probes, n_layer, fd;
+    int                            method, n_probes, n_layer, fd;
     int64_t                        done, todo; /* runs of the model */
     double                         from_ms;
     char                           doing[80];
@@ -258,13 +258,16 @@ static enum err_code head_of(struct job *j, struct ramp_losses_head *out, struct
 
     snprintf(h.text, sizeof h.text, "%s", kind);
     snprintf(h.effort, sizeof h.effort, "%s", j->o->effort ? "highest" : "default");
-    snprintf(h.method, sizeof h.method, "%s", methods[j->o->method]);
-    snprintf(h.probes, sizeof h.probes, "%s", j->o->method == METHOD_PROBES ? j->o->probes : "");
+    snprintf(h.method, sizeof h.method, "%s", methods[j->method]);
+    snprintf(h.probes, sizeof h.probes, "%s", j->method == METHOD_PROBES ? j->o->probes : "");
+    free(j->text.v);
     j->text = (struct measure_text){ .n_seq = SEQUENCES, .n_tokens = j->o->tokens / SEQUENCES };
+    j->text.from = j->text.n_tokens / 2;
     if (j->o->data != NULL ? text_of_file(j, e) : j->o->random ? random_text(j, e) : own_text(j, e))
         return e->code;
     h.n_seq = j->text.n_seq;
     h.n_tokens = j->text.n_tokens;
+    h.from = j->text.from;
     h.text_hash = io_hash(0, j->text.v, (size_t)h.n_seq * (size_t)h.n_tokens * sizeof *j->text.v);
     *out = h;
     return ERR_OK;
@@ -272,7 +275,7 @@ static enum err_code head_of(struct job *j, struct ramp_losses_head *out, struct
 
 static bool same_text(const struct ramp_losses_head *a, const struct ramp_losses_head *b)
 {
-    return strcmp(a->text, b->text) == 0 && a->text_hash == b->text_hash;
+    return strcmp(a->text, b->text) == 0 && a->text_hash == b->text_hash && a->from == b->from;
 }
 
 static enum err_code check_same(const struct job *j, bool same, struct err *e)
@@ -304,7 +307,7 @@ static enum err_code begin(struct job *j, struct err *e)
 static enum err_code check_complete(struct job *j, struct err *e)
 {
     const struct ramp_losses_head *h = &j->l.head;
-    bool same = (!j->o->said.method || strcmp(methods[j->o->method], h->method) == 0) &&
+    bool same = (!j->o->said.method || strcmp(methods[j->method], h->method) == 0) &&
                 (!j->o->said.probes || strcmp(j->o->probes, h->probes) == 0) &&
                 (!j->o->said.effort || strcmp(j->o->effort ? "highest" : "default", h->effort) == 0);
 
@@ -575,9 +578,9 @@ static int64_t count_runs(const struct job *j)
     for (size_t i = 0; i < j->l.n; i++) {
         bool first = j->wanted[i] && !j->l.measured[i];
 
-        for (size_t k = 0; first && j->o->method == METHOD_PROBES && k < i; k++)
+        for (size_t k = 0; first && j->method == METHOD_PROBES && k < i; k++)
             first = !(j->wanted[k] && !j->l.measured[k] && j->group[k] == j->group[i]);
-        n += !first ? 0 : j->o->method == METHOD_PROBES ? j->n_probes : 1;
+        n += !first ? 0 : j->method == METHOD_PROBES ? j->n_probes : 1;
     }
     for (size_t k = 0; k < COUNT(wholes); k++)
         n += whole_missing(j, wholes[k]);
@@ -600,17 +603,28 @@ static enum err_code open_moments(struct job *j, struct err *e)
     return measure_moments_open(&j->moments, j->g, j->o->n_threads, &j->text, (uint64_t)j->o->seed, &p, e);
 }
 
-/* Whether there will be one, before anything is run or written. */
-static enum err_code check_gradient(const struct job *j, struct err *e)
+/* The method that was said, or else the file's, or else the gradient where there is one. Whether there will be one is known
+ * before anything is run or written. */
+static enum err_code choose_method(struct job *j, struct err *e)
 {
     struct grad *grad;
+    bool         free_choice = !j->o->said.method && !j->o->said.probes;
 
-    if (j->o->method != METHOD_FISHER && j->o->save_imatrix == NULL)
+    j->method = free_choice ? METHOD_FISHER : j->o->method;
+    for (int k = 0; free_choice && k < (int)COUNT(methods); k++)
+        if (strcmp(j->l.head.method, methods[k]) == 0) {
+            j->method = k;
+            free_choice = false;
+        }
+    if (j->method != METHOD_FISHER && j->o->save_imatrix == NULL)
         return ERR_OK;
-    if (grad_open(&grad, j->g, 1, e))
-        return e->code;
-    grad_close(grad);
-    return ERR_OK;
+    if (grad_open(&grad, j->g, 1, e) == ERR_OK) {
+        grad_close(grad);
+    } else if (e->code == ERR_UNSUPPORTED && free_choice && j->o->save_imatrix == NULL) {
+        j->method = METHOD_PROBES;
+        *e = (struct err){ 0 };
+    }
+    return e->code;
 }
 
 /* The inputs of the text that was measured with. */
@@ -622,7 +636,7 @@ static enum err_code save_imatrix(struct job *j, struct err *e)
         (void)check_same(j, same_text(&h, &j->l.head), e);
     if (e->code == ERR_OK && j->moments == NULL)
         (void)open_moments(j, e);
-    return e->code ? e->code : measure_imatrix_write(j->moments, j->o->save_imatrix, j->l.head.text, e);
+    return e->code ? e->code : measure_imatrix_write(j->moments, j->g, j->o->save_imatrix, j->l.head.text, e);
 }
 
 static enum err_code measure_all(struct job *j, struct err *e)
@@ -632,15 +646,15 @@ static enum err_code measure_all(struct job *j, struct err *e)
 
     /* Runs in the order of the groups' first tensors, then all tensors in one type. */
     rc = measure_open(&j->m, j->g, &j->mo, &j->text, &p, e);
-    if (rc == ERR_OK && j->o->method == METHOD_FISHER && any_tensor_missing(j))
+    if (rc == ERR_OK && j->method == METHOD_FISHER && any_tensor_missing(j))
         rc = open_moments(j, e);
     j->todo = count_runs(j);
     j->from_ms = cli_now_ms();
     for (size_t i = 0; i < j->l.n && rc == ERR_OK; i++)
         if (j->wanted[i] && !j->l.measured[i]) {
             progress_of(j, "", gguf_tensor_at(j->g, i)->name);
-            rc = j->o->method == METHOD_PROBES   ? measure_group(j, j->group[i], e)
-                 : j->o->method == METHOD_FISHER ? weigh_tensor(j, i, e)
+            rc = j->method == METHOD_PROBES   ? measure_group(j, j->group[i], e)
+                 : j->method == METHOD_FISHER ? weigh_tensor(j, i, e)
                                                  : score_tensor(j, i, e);
         }
     for (size_t k = 0; k < COUNT(wholes) && rc == ERR_OK; k++)
@@ -685,14 +699,14 @@ enum err_code cli_quantize_measure(struct ramp_losses *out, const struct quantiz
     if (rc == ERR_OK)
         rc = list_tensors(&j, e);
     if (rc == ERR_OK)
-        rc = check_gradient(&j, e);
-    if (rc == ERR_OK)
         rc = read_file(&j, e);
+    if (rc == ERR_OK)
+        rc = choose_method(&j, e);
     if (rc == ERR_OK && count_runs(&j) == 0)
         rc = check_complete(&j, e);
     else if (rc == ERR_OK && o->dry_run)
         rc = err_set(e, ERR_ARG, "%s: is not complete, and --dry-run measures nothing", o->measure);
-    else if (rc == ERR_OK && (o->method != METHOD_NSDS || score_all(&j, e) == ERR_OK))
+    else if (rc == ERR_OK && (j.method != METHOD_NSDS || score_all(&j, e) == ERR_OK))
         rc = measure_missing(&j, e);
     else if (rc == ERR_OK)
         rc = e->code;

@@ -19,11 +19,12 @@ struct gguf;
 struct measure;
 struct model_opts;
 
-/* Sequences of the same length, one after the other; freed with free(v). */
+/* Sequences of the same length, one after the other; freed with free(v). What is lost is counted from position `from` on:
+ * a model that has read little yet loses more than in the middle of a text. */
 struct measure_text {
     int32_t *v;      /* [n_seq][n_tokens] */
     int      n_seq;
-    int64_t  n_tokens; /* at least 2 */
+    int64_t  n_tokens, from; /* at least 2; less than that, and the caller's */
 };
 
 /* Text that the model writes by itself: n_seq sequences drawn at temperature 1, all after the token `first`, which
@@ -38,7 +39,7 @@ MUST_CHECK enum err_code measure_random(struct measure_text *out, int32_t n_voca
 MUST_CHECK enum err_code measure_cut(struct measure_text *out, const int32_t *tokens, int64_t n, struct err *e);
 
 /* Runs the unchanged model. Takes a copy of the text; g and what o points to must outlive it. Memory: 2 bytes for each
- * token and entry of the vocabulary. */
+ * token that counts and entry of the vocabulary. */
 MUST_CHECK enum err_code measure_open(struct measure **out, const struct gguf *g, const struct model_opts *o,
                                       const struct measure_text *text, const struct progress *progress, struct err *e);
 void measure_close(struct measure *m); /* NULL is allowed */
@@ -63,13 +64,14 @@ struct measure_moments {
     int                    n;
     struct measure_text    text; /* its shape */
 };
-/* The loss is -log p of a label for each token, drawn from the model's output: a function of model, text and seed, the
- * same for any number of threads (0: all processors). ERR_UNSUPPORTED: no gradient of this family. */
+/* The loss is -log p of a label for each token that counts, drawn from the model's output: a function of model, text and
+ * seed, the same for any number of threads (0: all processors). ERR_UNSUPPORTED: no gradient of this family. */
 MUST_CHECK enum err_code measure_moments_open(struct measure_moments **out, const struct gguf *g, int n_threads,
                                               const struct measure_text *text, uint64_t seed,
                                               const struct progress *progress, struct err *e);
 void measure_moments_close(struct measure_moments *m); /* NULL is allowed */
-/* The inputs' sums as an imatrix file of llama.cpp's GGUF form (ramp_importance_open()); text: what they are of. */
-MUST_CHECK enum err_code measure_imatrix_write(const struct measure_moments *m, const char *path, const char *text,
-                                               struct err *e);
+/* The inputs' sums as an imatrix file of llama.cpp's GGUF form (ramp_importance_open()); text: what they are of. Layers of the
+ * model that have no moments are in it, too, as used by no token. */
+MUST_CHECK enum err_code measure_imatrix_write(const struct measure_moments *m, const struct gguf *g, const char *path,
+                                               const char *text, struct err *e);
 #endif

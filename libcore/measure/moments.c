@@ -21,14 +21,18 @@ struct pass {
     int                     seq; /* of the text */
 };
 
-/* -log p of a label that is drawn from the row's own output, and its gradient: softmax less the label. */
+/* -log p of a label that is drawn from the row's own output, and its gradient: softmax less the label. Rows that do not
+ * count have none. */
 static double own_label(void *ctx, int seq, int row, float *logits, int32_t n)
 {
     const struct pass *p = ctx;
-    int32_t            label = measure_draw(logits, n, rng_unit(p->seed ^ labels, (uint64_t)p->seq, (uint64_t)row));
 
     (void)seq;
-    return grad_cross_entropy(logits, n, label, 1);
+    if (row < p->m->text.from) {
+        memset(logits, 0, (size_t)n * sizeof *logits);
+        return 0;
+    }
+    return grad_cross_entropy(logits, n, measure_draw(logits, n, rng_unit(p->seed ^ labels, (uint64_t)p->seq, (uint64_t)row)), 1);
 }
 
 static void add_squares(float *sum, const float *v, int64_t n, int64_t rows)
@@ -137,28 +141,53 @@ void measure_moments_close(struct measure_moments *m)
 
 /* ---- the inputs as a file ---- */
 
-static enum err_code write_shapes(struct gguf_writer *w, const struct measure_moments *m, struct err *e)
+/* Matrices of layers that no token went through here, such as a block of guesses: as used by none, which makes all their
+ * columns count alike. Without that the smallest types could not be written for them. */
+static bool unseen(const struct measure_moments *m, const struct gguf_tensor *t)
+{
+    bool seen = t->name.n < 4 || memcmp(t->name.p, "blk.", 4) != 0 || t->n_dims < 2;
+
+    for (int i = 0; i < m->n; i++)
+        seen |= str_is(t->name, m->v[i].name);
+    return !seen;
+}
+
+static enum err_code write_shape(struct gguf_writer *w, struct str of, int64_t n_in, int64_t n_expert, struct err *e)
 {
     char name[NAME_BYTES];
+    int  n = snprintf(name, sizeof name, "%.*s.in_sum2", STR_ARG(of));
 
-    for (int i = 0; i < m->n; i++) {
-        const struct measure_moment *at = &m->v[i];
-        int n;
+    if (gguf_write_tensor(w, (struct str){ name, (size_t)n }, QUANT_f32, 2, (const int64_t[]){ n_in, n_expert, 1, 1 }, e))
+        return e->code;
+    n = snprintf(name, sizeof name, "%.*s.counts", STR_ARG(of));
+    return gguf_write_tensor(w, (struct str){ name, (size_t)n }, QUANT_f32, 2, (const int64_t[]){ 1, n_expert, 1, 1 }, e);
+}
 
-        if (at->embedding)
-            continue;
-        n = snprintf(name, sizeof name, "%s.in_sum2", at->name);
-        if (gguf_write_tensor(w, (struct str){ name, (size_t)n }, QUANT_f32, 2, (const int64_t[]){ at->n_in, at->n_expert, 1, 1 },
-                              e))
+static enum err_code write_shapes(struct gguf_writer *w, const struct measure_moments *m, const struct gguf *g, struct err *e)
+{
+    for (int i = 0; i < m->n; i++)
+        if (!m->v[i].embedding && write_shape(w, str_of(m->v[i].name), m->v[i].n_in, m->v[i].n_expert, e))
             return e->code;
-        n = snprintf(name, sizeof name, "%s.counts", at->name);
-        if (gguf_write_tensor(w, (struct str){ name, (size_t)n }, QUANT_f32, 2, (const int64_t[]){ 1, at->n_expert, 1, 1 }, e))
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+
+        if (unseen(m, t) && write_shape(w, t->name, t->ne[0], t->ne[2] * t->ne[3], e))
             return e->code;
     }
     return ERR_OK;
 }
 
-static enum err_code write_sums(struct gguf_writer *w, const struct measure_moments *m, struct err *e)
+static enum err_code write_zeros(struct gguf_writer *w, int64_t n, struct err *e)
+{
+    static const float zero;
+
+    for (int64_t i = 0; i < n; i++)
+        if (gguf_write_data(w, &zero, sizeof zero, e))
+            return e->code;
+    return ERR_OK;
+}
+
+static enum err_code write_sums(struct gguf_writer *w, const struct measure_moments *m, const struct gguf *g, struct err *e)
 {
     for (int i = 0; i < m->n; i++) {
         const struct measure_moment *at = &m->v[i];
@@ -174,10 +203,18 @@ static enum err_code write_sums(struct gguf_writer *w, const struct measure_mome
                 return e->code;
         }
     }
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        int64_t                   n_expert = t->ne[2] * t->ne[3];
+
+        if (unseen(m, t) && (write_zeros(w, t->ne[0] * n_expert, e) || write_zeros(w, n_expert, e)))
+            return e->code;
+    }
     return ERR_OK;
 }
 
-enum err_code measure_imatrix_write(const struct measure_moments *m, const char *path, const char *text, struct err *e)
+enum err_code measure_imatrix_write(const struct measure_moments *m, const struct gguf *g, const char *path, const char *text,
+                                    struct err *e)
 {
     const struct str    from[1] = { str_of(text) };
     struct gguf_writer *w;
@@ -186,8 +223,8 @@ enum err_code measure_imatrix_write(const struct measure_moments *m, const char 
         return e->code;
     if (gguf_write_str(w, "general.type", STR("imatrix"), e) || gguf_write_strs(w, "imatrix.datasets", from, 1, e) ||
         gguf_write_u32(w, "imatrix.chunk_count", (uint32_t)m->text.n_seq, e) ||
-        gguf_write_u32(w, "imatrix.chunk_size", (uint32_t)m->text.n_tokens, e) || write_shapes(w, m, e) ||
-        write_sums(w, m, e)) {
+        gguf_write_u32(w, "imatrix.chunk_size", (uint32_t)m->text.n_tokens, e) || write_shapes(w, m, g, e) ||
+        write_sums(w, m, g, e)) {
         gguf_write_abort(w);
         return e->code;
     }

@@ -13,13 +13,14 @@ struct measure {
     struct model_opts   opts;
     struct measure_text text;
     int32_t             n_vocab;
-    uint16_t           *ref;  /* [n_seq][n_tokens][n_vocab], eval_pack_logits() */
+    int64_t             n_rows; /* that count, of a sequence */
+    uint16_t           *ref;    /* [n_seq][n_rows][n_vocab], eval_pack_logits() */
     float              *row;  /* one of them, unpacked */
     double             *sum;  /* [n_seq] of KL */
     int64_t            *count;
 };
 
-/* What is done with the logits of position i of sequence s. */
+/* What is done with the logits of a row that counts, the one at `at` of these. */
 struct pass {
     struct measure *m;
     int             seq;
@@ -31,9 +32,8 @@ static enum err_code take(void *ctx, int64_t pos, const float *logits, struct er
 {
     struct pass    *p = ctx;
     struct measure *m = p->m;
-    uint16_t       *ref = m->ref + ((size_t)p->seq * (size_t)m->text.n_tokens + (size_t)p->at) * (size_t)m->n_vocab;
+    uint16_t       *ref = m->ref + ((size_t)p->seq * (size_t)m->n_rows + (size_t)p->at) * (size_t)m->n_vocab;
 
-    (void)pos;
     if (p->keep) {
         eval_pack_logits(ref, logits, m->n_vocab);
     } else {
@@ -43,7 +43,7 @@ static enum err_code take(void *ctx, int64_t pos, const float *logits, struct er
         d = eval_kl(m->row, logits, m->n_vocab, 0);
         if (!isfinite(d.kl))
             return err_set(e, ERR_DEVICE, "sequence %d, token %lld: the divergence is not a number", p->seq,
-                           (long long)p->at);
+                           (long long)pos);
         m->sum[p->seq] += (double)d.kl;
         m->count[p->seq]++;
     }
@@ -59,7 +59,7 @@ static enum err_code run_all(struct measure *m, const struct gguf *g, bool keep,
     enum err_code rc = model_open(&model, g, &m->opts, e);
 
     if (rc == ERR_OK && keep) {
-        size_t n = (size_t)m->text.n_seq * (size_t)m->text.n_tokens;
+        size_t n = (size_t)m->text.n_seq * (size_t)m->n_rows;
 
         m->n_vocab = model_info(model)->n_vocab;
         m->ref = calloc(n, (size_t)m->n_vocab * sizeof *m->ref);
@@ -75,7 +75,7 @@ static enum err_code run_all(struct measure *m, const struct gguf *g, bool keep,
         run_clear(r, 0);
         m->sum[s] = 0;
         m->count[s] = 0;
-        rc = run_feed(r, 0, m->text.v + s * m->text.n_tokens, m->text.n_tokens, m->text.n_tokens, take, &p, NULL, e);
+        rc = run_feed(r, 0, m->text.v + s * m->text.n_tokens, m->text.n_tokens, m->n_rows, take, &p, NULL, e);
         if (rc == ERR_OK && !progress_tick(progress, (uint64_t)s + 1, (uint64_t)m->text.n_seq))
             rc = err_set(e, ERR_CANCEL, "interrupted");
     }
@@ -93,7 +93,7 @@ enum err_code measure_open(struct measure **out, const struct gguf *g, const str
 
     if (m == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    *m = (struct measure){ .g = g, .opts = *o, .text = *text };
+    *m = (struct measure){ .g = g, .opts = *o, .text = *text, .n_rows = text->n_tokens - text->from };
     m->text.v = malloc(n * sizeof *m->text.v);
     m->sum = calloc((size_t)text->n_seq, sizeof *m->sum);
     m->count = calloc((size_t)text->n_seq, sizeof *m->count);

@@ -8,7 +8,7 @@
  * Magnitudes come with signs: B is of |x|. Where the signs of a unit must be even in number and are
  * not, one element keeps the wrong sign, and the entry pays 2 w |x| g for it, the least in the unit.
  */
-enum { LIST_MAX = 16, BOOK_MAX = 2048 };
+enum { LIST_MAX = 16, SCANS = 4, BOOK_MAX = 2048 };
 
 enum book_kind { BOOK_OCTETS, BOOK_QUADS, BOOK_TERNARY };
 
@@ -264,8 +264,8 @@ FIT struct pick pick_lists(const struct unit *u, int n, float s, uint32_t *code)
     return sum;
 }
 
-/* The lists of a group for scales over the whole range; returns its best scale, the gain in *gain. */
-FIT float book_group(struct unit *u, const struct book *k, const float *x, const float *w, int shift, float *gain)
+/* The lists of a group for some scales over the whole range; returns its best scale, the gain in *gain. */
+FIT float book_group(struct unit *u, const struct book *k, const float *x, const float *w, int shift, int scans, float *gain)
 {
     struct costs c;
     float        max = fabsf(max_of(x, 8 * k->group)), best = 0.0f;
@@ -282,8 +282,8 @@ FIT float book_group(struct unit *u, const struct book *k, const float *x, const
             if (k->kind == BOOK_QUADS)
                 costs_magnitudes(c.a[1], c.b[1], c.f[1], k, x + 4, w + 4);
         }
-        for (int j = 0; j < LIST_MAX; j++) {
-            float at = k->lo + (k->hi - k->lo) * (float)j / (LIST_MAX - 1);
+        for (int j = 0; j < scans; j++) {
+            float at = k->lo + (k->hi - k->lo) * (float)j / (float)(scans - 1);
 
             list_add(&u[i], pick_unit(&c, k, odd, shift, at * max / k->top));
         }
@@ -357,7 +357,7 @@ FIT void book_refit(struct book_fit *f)
 
 FIT void book_fit(struct book_fit *f, const float *x, const float *w, int effort)
 {
-    int                tries = effort > 0 ? 32 : 8;
+    int                tries = effort > 0 ? 32 : 8, scans = effort > 0 ? LIST_MAX : SCANS;
     const struct book *k = f->book;
     float              max = 0.0f, gain, other;
 
@@ -366,9 +366,9 @@ FIT void book_fit(struct book_fit *f, const float *x, const float *w, int effort
         struct unit *u = f->units + g * k->group, down[4];
         const float *xg = x + 8 * g * k->group, *wg = w + 8 * g * k->group;
 
-        f->scale[g] = book_group(u, k, xg, wg, k->one_shift ? 0 : -1, &gain);
+        f->scale[g] = book_group(u, k, xg, wg, k->one_shift ? 0 : -1, scans, &gain);
         if (k->one_shift) {
-            float scale = book_group(down, k, xg, wg, 1, &other);
+            float scale = book_group(down, k, xg, wg, 1, scans, &other);
 
             if (other > gain) {
                 f->scale[g] = scale;

@@ -64,8 +64,9 @@ static enum err_code loss(double *out, const json_t *v, const char *what, struct
 
 static enum err_code read_head(struct ramp_losses_head *h, const json_t *o, const struct gguf *g, struct err *e)
 {
-    struct str format;
-    int64_t    n_seq;
+    struct str    format;
+    int64_t       n_seq;
+    const json_t *from = json_object_get(o, "from"); /* older files count all tokens, and have none */
 
     if (!json_get_str(o, "format", &format) || !str_is(format, FORMAT))
         return err_set(e, ERR_FORMAT, "not a file of losses: its first line has no \"format\": \"" FORMAT "\"");
@@ -75,6 +76,9 @@ static enum err_code read_head(struct ramp_losses_head *h, const json_t *o, cons
         word(h->effort, sizeof h->effort, o, "effort", e) || word(h->probes, sizeof h->probes, o, "probes", e))
         return e->code;
     h->n_seq = (int)n_seq;
+    h->from = from != NULL ? json_integer_value(from) : 0;
+    if (from != NULL && (!json_is_integer(from) || h->from < 0 || h->from >= h->n_tokens))
+        return err_set(e, ERR_FORMAT, "\"from\" is not a number from 0 to %" PRId64, h->n_tokens - 1);
     if (h->model != ramp_fingerprint(g))
         return err_set(e, ERR_FORMAT, "measured on another model than %s", gguf_path(g));
     return ERR_OK;
@@ -223,6 +227,7 @@ char *ramp_losses_head_line(const struct ramp_losses_head *h)
                 json_object_set_new(o, "text", json_string(h->text)) == 0 && set_hash(o, "text_hash", h->text_hash) &&
                 json_object_set_new(o, "sequences", json_integer(h->n_seq)) == 0 &&
                 json_object_set_new(o, "tokens", json_integer(h->n_tokens)) == 0 &&
+                json_object_set_new(o, "from", json_integer(h->from)) == 0 &&
                 json_object_set_new(o, "effort", json_string(h->effort)) == 0 &&
                 json_object_set_new(o, "probes", json_string(h->probes)) == 0;
 

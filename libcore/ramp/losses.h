@@ -19,7 +19,7 @@ struct ramp_losses_head {
     char     text[RAMP_WORD];    /* "own", "random", "file" */
     uint64_t text_hash;          /* XXH64 of the tokens, 4 bytes each */
     int      n_seq;
-    int64_t  n_tokens;           /* of each sequence */
+    int64_t  n_tokens, from;     /* of each sequence; the first that counts */
     char     effort[RAMP_WORD];  /* of the encoders */
     char     probes[128];        /* types that were run, "q3_k,q5_k"; others follow from their errors */
 };

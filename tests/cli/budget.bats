@@ -9,7 +9,7 @@ setup_file()
     # One measurement for all tests: the golden model's rows of 64 and 32, on random tokens.
     export LOSSES=$BATS_FILE_TMPDIR/losses.jsonl BATS_TEST_TMPDIR=$BATS_FILE_TMPDIR
     setup
-    chimere-quantize --measure "$LOSSES" --random --tokens 64 "$MODELS/qwen35moe-a.gguf"
+    chimere-quantize --measure "$LOSSES" --method probes --random --tokens 64 "$MODELS/qwen35moe-a.gguf"
 }
 
 source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
@@ -17,7 +17,7 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
 @test "a measurement has a line for each matrix that a step reads, and is complete after it" {
     [ "$(grep -c '"tensor"' "$LOSSES")" -eq "$(chimere-quantize -t q8_0 --dry-run "$(source_model)" | grep -cv -e kept -e tensors,)" ]
     [ "$(grep -c '"whole"' "$LOSSES")" -eq 8 ]
-    jq -es '.[0].sequences == 16 and (.[1].kl.q8_0 < .[1].kl.q4_0)' "$LOSSES"
+    jq -es '.[0].sequences == 16 and .[0].tokens == 4 and .[0].from == 2 and (.[1].kl.q8_0 < .[1].kl.q4_0)' "$LOSSES"
     cp "$LOSSES" l
     try 0 chimere-quantize --measure l "$(source_model)"
     cmp l "$LOSSES"
@@ -45,7 +45,8 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
 }
 
 @test "a gradient says what types cost, too, and its inputs are an importance" {
-    try 0 chimere-quantize --measure f --method fisher --random --tokens 64 --imatrix im "$(source_model)"
+    # the default where there is one; elsewhere probes
+    try 0 chimere-quantize --measure f --random --tokens 64 --imatrix im "$(source_model)"
     [ "$(wc -l < f)" -eq "$(wc -l < "$LOSSES")" ]
     jq -es '.[0].method == "fisher" and (.[1].kl.q8_0 < .[1].kl.q4_0)' f
     # where losses are small, both methods say the same, roughly
@@ -67,6 +68,8 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     refuses 3 "gradients of architecture" chimere-quantize --measure k --method fisher --random "$MODELS/kimilinear-a.gguf"
     refuses 3 "gradients of architecture" chimere-quantize --measure k --tokens 32 --random --imatrix new "$MODELS/kimilinear-a.gguf"
     [ ! -e k ] && [ ! -e new ]
+    try 0 chimere-quantize --measure k --tokens 32 --random "$MODELS/kimilinear-a.gguf"
+    jq -es '.[0].method == "probe"' k
 }
 
 @test "weights alone have scores, where this build has OpenBLAS" {
@@ -89,6 +92,8 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     cmp l "$LOSSES"
     head -c 3000 "$LOSSES" > l
     refuses 3 "begun with other options" chimere-quantize --measure l --random --tokens 32 "$(source_model)"
+    sed 's/"from":2/"from":4/' "$LOSSES" > l
+    refuses 3 '"from" is not a number from 0 to 3' chimere-quantize --measure l "$(source_model)"
     : > l
     try 0 chimere-quantize --measure l --random --tokens 64 --group class "$(source_model)"
     [ "$(wc -l < l)" -eq "$(wc -l < "$LOSSES")" ]

@@ -29,10 +29,10 @@ static struct gguf *model_of(const char *name)
     return g;
 }
 
-static struct measure_moments *moments_of(const struct gguf *g, int threads, uint64_t seed)
+static struct measure_moments *moments_of(const struct gguf *g, int threads, uint64_t seed, int64_t from)
 {
     struct err              e = { 0 };
-    struct measure_text     text = { .n_seq = SEQUENCES, .n_tokens = TOKENS };
+    struct measure_text     text = { .n_seq = SEQUENCES, .n_tokens = TOKENS, .from = from };
     struct measure_moments *m = NULL;
 
     if (measure_random(&text, 256, 1, &e) || measure_moments_open(&m, g, threads, &text, seed, NULL, &e))
@@ -53,7 +53,8 @@ static double sum_of(const float *v, int64_t n)
 static void test_moments(void **state)
 {
     struct gguf            *g = model_of("qwen35moe-a");
-    struct measure_moments *m = moments_of(g, 1, 1), *n = moments_of(g, 3, 1), *o = moments_of(g, 1, 2);
+    struct measure_moments *m = moments_of(g, 1, 1, 0), *n = moments_of(g, 3, 1, 0), *o = moments_of(g, 1, 2, 0);
+    struct measure_moments *h = moments_of(g, 1, 1, TOKENS - 3);
     uint32_t                used = 0;
     bool                    other = false;
 
@@ -77,19 +78,22 @@ static void test_moments(void **state)
             assert_true(sum_of(a->out, n_out) == SEQUENCES * TOKENS);
         else /* the inputs are those of the text, whatever labels are drawn */
             assert_memory_equal(a->in, o->v[i].in, (size_t)n_in * sizeof *a->in);
+        if (i == m->n - 1) /* nothing comes back to outputs of tokens that do not count */
+            assert_true(sum_of(h->v[i].out, n_out) < sum_of(a->out, n_out) && sum_of(h->v[i].in, n_in) == sum_of(a->in, n_in));
         other |= memcmp(a->out, o->v[i].out, (size_t)n_out * sizeof *a->out) != 0;
     }
     assert_true(other);
     measure_moments_close(m);
     measure_moments_close(n);
     measure_moments_close(o);
+    measure_moments_close(h);
     gguf_close(g);
 }
 
 static void test_imatrix(void **state)
 {
     struct gguf            *g = model_of("qwen35moe-a"), *f;
-    struct measure_moments *m = moments_of(g, 1, 1);
+    struct measure_moments *m = moments_of(g, 1, 1, 0);
     struct ramp_importance *im;
     struct err              e = { 0 };
     char                    path[] = "/tmp/moments_test.XXXXXX", name[300];
@@ -98,7 +102,7 @@ static void test_imatrix(void **state)
     (void)state;
     assert_true(fd >= 0);
     close(fd);
-    assert_int_equal(measure_imatrix_write(m, path, "random", &e), ERR_OK);
+    assert_int_equal(measure_imatrix_write(m, g, path, "random", &e), ERR_OK);
     assert_int_equal(ramp_importance_open(&im, path, &e), ERR_OK);
     ramp_importance_close(im);
     assert_int_equal(gguf_open(&f, path, &e), ERR_OK);
@@ -118,7 +122,23 @@ static void test_imatrix(void **state)
         for (int64_t k = 0; k < a->n_expert; k++)
             assert_true(((const float *)count->data)[k] == (float)a->rows[k]);
     }
-    assert_true(gguf_n_tensors(f) == 2 * (size_t)(m->n - 1));
+    /* and matrices of layers that are none of these, used by no token */
+    size_t others = 0;
+
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i), *count;
+        bool                      seen = t->n_dims < 2 || memcmp(t->name.p, "blk.", 4) != 0;
+
+        for (int k = 0; k < m->n; k++)
+            seen |= str_is(t->name, m->v[k].name);
+        if (seen)
+            continue;
+        snprintf(name, sizeof name, "%.*s.counts", STR_ARG(t->name));
+        count = gguf_find(f, name);
+        assert_true(count != NULL && count->ne[1] == t->ne[2] && ((const float *)count->data)[0] == 0.0f);
+        others++;
+    }
+    assert_true(others > 0 && gguf_n_tensors(f) == 2 * (size_t)(m->n - 1 + (int)others));
     gguf_close(f);
     unlink(path);
     measure_moments_close(m);
@@ -174,12 +194,13 @@ static void test_weighted_errors(void **state)
     pool_close(c.pool);
 }
 
-/* Half the weighted sum is the divergence of a small change: against a run with it, on the tokens of the gradient. */
+/* Half the weighted sum is the divergence of a small change: against a run with it, on the tokens of the gradient that
+ * count. */
 static void test_divergence(void **state)
 {
     struct gguf            *g = model_of("qwen35moe-a"), *with;
     struct err              e = { 0 };
-    struct measure_text     text = { .n_seq = 16, .n_tokens = 32 };
+    struct measure_text     text = { .n_seq = 16, .n_tokens = 48, .from = 16 };
     struct measure_moments *m = NULL;
     struct measure         *run;
     struct eval_mean        kl;
@@ -202,7 +223,7 @@ static void test_divergence(void **state)
             const struct measure_moment *a = &m->v[m->n - 1];
 
             w[o * t->ne[0] + i] += d;
-            want += .5 * (double)a->out[o] * (double)a->in[i] / (16 * 32.0 * 16 * 32.0) * (double)d * (double)d;
+            want += .5 * (double)a->out[o] * (double)a->in[i] / (16 * 32.0 * 16 * 48.0) * (double)d * (double)d;
         }
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         list[i] = *gguf_tensor_at(g, i);
