@@ -42,7 +42,7 @@ static const struct opt opts[] = {
     FLAG(0, "random", "on random tokens", &o.random),
     INT64(0, "tokens", "n", "in 16 sequences (default 4096)", &o.tokens, 32),
     STRING(0, "probes", "type,...", "types that are run (default q3_k)", &o.probes),
-    CHOICE("method", "probes|fisher|nsds", "runs, a gradient (default where there is one), weights", &o.method),
+    CHOICE("method", "probes|fisher|nsds", "runs, a gradient (default if any), weights", &o.method),
     CHOICE("group", "tensor|layer|class", "what is probed at once (default tensor)", &o.group),
     STRING(0, "device", "name", "what runs the model: cpu (default), cuda", &o.device),
     INT64(0, "seed", "n", "of text and evolution (default 1)", &o.seed, 0),
