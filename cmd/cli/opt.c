@@ -244,7 +244,7 @@ static void add_to_list(struct cli_list *l, const char *arg)
 static bool may_default(const struct parsing *p, const struct opt *o, size_t at)
 {
     if (o->kind == OPT_OUT || o->kind == OPT_BUILTIN || strcmp(o->name, "model") == 0)
-        cli_usage("%s--%s does not belong into a file of defaults", p->from, o->name);
+        cli_usage("%s--%s does not belong in a file of defaults", p->from, o->name);
     return given[at] <= AS_DEFAULT;
 }
 

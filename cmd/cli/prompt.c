@@ -48,17 +48,30 @@ static enum err_code add_prompt(struct cli_buf *b, const char *text, char *const
     return ERR_OK;
 }
 
+/* A text in another encoding makes a poor prompt, and nobody would know why. */
+static void tell_encoding(struct str s)
+{
+    size_t at = 0, n = 1;
+
+    for (; at < s.n && n > 0; at += n)
+        n = str_utf8((struct str){ s.p + at, s.n - at });
+    if (n == 0)
+        cli_warn("the text is not UTF-8, at byte %zu; iconv(1) converts other encodings", at);
+}
+
 enum err_code cli_read_prompt(struct cli_buf *out, const char *text, char *const *files,
                               struct err *e)
 {
     struct cli_buf b = { 0 };
     enum err_code  code = add_prompt(&b, text, files, e);
 
-    if (code)
+    if (code) {
         cli_buf_free(&b);
-    else
-        *out = b;
-    return code;
+        return code;
+    }
+    tell_encoding((struct str){ b.p, b.n });
+    *out = b;
+    return ERR_OK;
 }
 
 /* Adds {"role": role, "content": text} to a; at the front or at the end. */

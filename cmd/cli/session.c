@@ -102,15 +102,22 @@ enum err_code cli_session_close_reasoning(const struct text *t, struct text_toke
     return text_encode(t, str_of(close), TEXT_SPECIAL, v, e);
 }
 
+enum err_code cli_session_same_kind(const struct cli_session *s, bool chat, struct err *e)
+{
+    if (!s->begun || chat == s->chat)
+        return ERR_OK;
+    return err_set(e, ERR_ARG, s->chat ? "%s: the session is a chat: without --raw and --tokens"
+                                       : "%s: the session is no chat: go on with --raw or --tokens",
+                   s->path);
+}
+
 enum err_code cli_session_prefix(const struct cli_session *s, const struct text *t, bool chat,
                                  struct text_tokens *prompt, struct err *e)
 {
     if (!s->begun)
         return ERR_OK;
-    if (chat != s->chat)
-        return err_set(e, ERR_ARG, s->chat ? "%s: the session is a chat: without --raw"
-                                           : "%s: the session is no chat: go on with --raw",
-                       s->path);
+    if (cli_session_same_kind(s, chat, e))
+        return e->code;
     for (int64_t i = 0; i < s->held.n; i++) {
         if (text_tokens_push(prompt, s->held.v[i], e))
             return e->code;

@@ -151,10 +151,20 @@ static void fill(char row[N_COLUMNS][CELL_BYTES], const struct item *it)
         snprintf(row[8], CELL_BYTES, "%s%s", it->on_cpu ? "yes" : "no", it->on_gpu ? ", GPU too" : "");
 }
 
+/* Characters of UTF-8. */
+static int columns_of(const char *s)
+{
+    int n = 0;
+
+    for (; *s != '\0'; s++)
+        n += ((unsigned char)*s & 0xc0) != 0x80;
+    return n;
+}
+
 static void print_row(char row[N_COLUMNS][CELL_BYTES], const int width[N_COLUMNS])
 {
     for (int c = 0; c + 1 < N_COLUMNS; c++)
-        printf("%-*s  ", width[c], row[c]);
+        printf("%s%*s  ", row[c], width[c] - columns_of(row[c]), "");
     puts(row[N_COLUMNS - 1]);
 }
 
@@ -168,7 +178,7 @@ static void print_table(const struct item *v, size_t n)
     for (size_t i = 0; i < n; i++) {
         fill(row, &v[i]);
         for (int c = 0; c < N_COLUMNS; c++)
-            width[c] = (int)strlen(row[c]) > width[c] ? (int)strlen(row[c]) : width[c];
+            width[c] = columns_of(row[c]) > width[c] ? columns_of(row[c]) : width[c];
     }
     for (int c = 0; c < N_COLUMNS; c++)
         strcpy(row[c], titles[c]);

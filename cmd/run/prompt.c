@@ -61,7 +61,7 @@ enum err_code cli_run_notes(struct opened *s, struct err *e)
 enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e)
 {
     if (o.tokens != NULL)
-        return read_tokens_file(s, e);
+        return cli_session_same_kind(&s->kept, false, e) ? e->code : read_tokens_file(s, e);
     s->chat = !o.raw && !o.tokenize && !o.detokenize && (o.template_file != NULL || text_info(s->open.text)->chat_template.n > 0);
     if (s->kept.begun && o.messages == NULL) {
         if (o.system != NULL && !cli_session_same_system(&s->kept, o.system))
@@ -70,6 +70,8 @@ enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e
         if (cli_session_prefix(&s->kept, s->open.text, s->chat, &s->prompt, e))
             return e->code;
     }
+    if (o.messages != NULL && cli_session_same_kind(&s->kept, s->chat, e))
+        return e->code;
     if (!s->kept.begun || o.messages != NULL)
         cli_session_set_system(&s->kept, o.system);
     if ((o.examples != NULL || o.recite != NULL) && !s->chat)

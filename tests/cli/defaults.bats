@@ -34,7 +34,8 @@ END
     CHIMERE_MODEL=nano chimere-run --raw -n 3 -p 'The kernel' | cmp - want
     [ "$(chimere-run -m tiny --inspect --json | jq -r .file)" = one/tiny ]
     [ "$(chimere-run --inspect nano tiny --json | jq -c .runs)" = $'true\ntrue' ]
-    fails 1 'three: cannot open' chimere-run -m three -p x
+    fails 1 'three: cannot open: no such file here, nor in the directories of CHIMERE_MODELS' chimere-run -m three -p x
+    CHIMERE_MODELS='' fails 1 'three: cannot open: No such file' chimere-run -m three -p x
     fails 1 './nano: cannot open' chimere-run -m ./nano -p x
     # A file here comes first.
     cp "$TINY" nano
@@ -67,7 +68,7 @@ END
     fails 2 'm.gguf.opts: --nonsense' chimere-run -m m.gguf -p x
     for bad in '--logits x' '--session x' '-m other.gguf' -h --version; do
         echo "$bad" > m.gguf.opts
-        fails 2 'does not belong into a file of defaults' chimere-run -m m.gguf -p x
+        fails 2 'does not belong in a file of defaults' chimere-run -m m.gguf -p x
     done
     [ ! -e x ]
     echo '-n many' > m.gguf.opts

@@ -37,6 +37,22 @@ load common
     done
 }
 
+@test "a text in another encoding is told, once" {
+    printf 'Wie sp\xe4t ist es? \xe4' > latin
+    printf 'What is 2 + 2?' | iconv -t UTF-16 > wide
+    for text in latin wide; do
+        try 0 chimere-run --think off -n 1 $text
+        grep -qE '^chimere-run: the text is not UTF-8, at byte [0-9]+; iconv' err
+        [ "$(wc -l < err)" -eq 1 ]
+    done
+    grep -q 'byte 0;' err
+    try 0 chimere-run --think off -q -n 1 latin
+    [ ! -s err ]
+    iconv -f LATIN1 -t UTF-8 latin > text
+    try 0 chimere-run --think off -n 1 text
+    [ ! -s err ]
+}
+
 @test "files are put together as they are" {
     printf 'one\n' > a
     printf 'two' > b

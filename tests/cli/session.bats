@@ -130,16 +130,24 @@ whole()
 @test "a session is of one model, one kind, one place" {
     chimere-run -p "$SUM" --session s -n 3 > /dev/null
     cp s before
-    fails 3 "s: a session of the model 'chimere-nano-q5_k_m.gguf' (qwen35moe, fingerprint " \
-        chimere-run -m "$TINY" --tokens <(echo '[1,2]') -n 1 --session s
+    chimere-run --tokens <(echo '[1,2]') -n 1 --session q > /dev/null
+    fails 3 "q: a session of the model 'chimere-nano-q5_k_m.gguf' (qwen35moe, fingerprint " \
+        chimere-run -m "$TINY" --tokens <(echo '[1,2]') -n 1 --session q
     grep -q "not of 'qwen35moe-k.iq3_s.gguf'" err
     fails 2 's: the session is a chat' chimere-run --raw -p x --session s
     fails 2 's: the session has begun' chimere-run -p x -s 'Be brief.' --session s
     fails 2 'belong to a run' chimere-run --inspect --session s
     fails 1 'tokens, the context 10' chimere-run -p x --session s --ctx 10
+    # Also a prompt that comes whole does not take the place of a conversation of the other kind.
+    echo '[1, 2, 3]' > ids.json
+    echo '[{"role": "user", "content": "hi"}]' > m.json
+    fails 2 's: the session is a chat' chimere-run --tokens ids.json -n 1 --session s
     cmp s before
     chimere-run --raw -n 1 -p x --session r > /dev/null
+    cp r before
     fails 2 'r: the session is no chat' chimere-run -p x --session r
+    fails 2 'r: the session is no chat' chimere-run --messages m.json -n 1 --session r
+    cmp r before
     # Another name of the same model is the same model.
     cp "$CHIMERE_MODEL" other-name.gguf
     try 0 chimere-run -m other-name.gguf -p x -n 1 --session s
