@@ -115,7 +115,7 @@ check check-fast: deps ## build, run every test, print the count; check-fast: a 
 GPU_TESTS = settle gen draft golden few_gpu check adapt placement copy run want state kv ops_gpu dev drafter
 check-gpu: $(GPU_TESTS:%=$(BUILD)/test/%_test) ## the tests of the models and operations, on a GPU (CUDA_DEVICE=cuda:N)
 	@set -e; for a in i16 i8; do for t in $^; do CHIMERE_TEST_ACTS=$$a CHIMERE_TEST_DEVICE=$(or $(CUDA_DEVICE),cuda) GOLDENS='$(GOLDENS)' $$t; done; done
-lint: ## advisory: clang-tidy with the checks of .clang-tidy, where it is installed
+lint: ## clang-tidy with the checks of .clang-tidy, where it is installed; `make check` has it, too
 	@command -v clang-tidy > /dev/null || { echo 'lint: clang-tidy is not installed'; exit 0; }; \
 	    printf '%s\n' $(LIB_C) $(wildcard cmd/*.c cmd/*/*.c) | xargs -P $$(nproc) -n 8 sh -c \
 	    'clang-tidy --quiet "$$@" -- -std=c11 $(subst ','\'',$(CPPFLAGS))' lint 2> /dev/null

@@ -23,7 +23,7 @@ passed=0 failed=0 skipped=0
 names=() told=0 bad=0
 
 # What takes more than a few seconds, which a fast check leaves out.
-slow=" $(printf 'unit %s ' cache check draft gen placement reader session session_harm settle state) \
+slow=" $(printf 'unit %s ' cache check draft gen placement reader session session_harm settle state) lint \
 $(printf 'cli %s ' bench budget cache clients draft-train engram examples http llama lora-train placement quantize serve session talk tool_loop) "
 
 wanted() # NAME
@@ -183,6 +183,14 @@ scripts() # PREFIX FILE...: bats files; $without: a filter of tags, as bats take
     done
 }
 
+# Half a minute of processor time, which the time limit of CI leaves to tests.
+if [ -n "${CI:-}" ]; then
+    skip lint "left out of CI: make lint"
+elif command -v clang-tidy > /dev/null; then
+    check lint $MAKE CUDA=0 lint
+else
+    skip lint "clang-tidy is not installed"
+fi
 for s in tests/style/*.sh; do check "style $(basename "$s" .sh)" bash "$s"; done
 if command -v mandoc > /dev/null; then
     for m in man/*.[157]; do

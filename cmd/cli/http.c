@@ -375,10 +375,9 @@ static enum err_code add_event(struct request *r, const json_t *body, struct err
     }
     if (body != NULL && text == NULL)
         return no_memory(e);
-    if (type != NULL && (cli_buf_add(&r->body, STR("event: "), e) || cli_buf_add(&r->body, str_of(type), e) ||
-                         cli_buf_add(&r->body, STR("\n"), e)))
-        code = e->code;
-    else if (cli_buf_add(&r->body, STR("data: "), e) || cli_buf_add(&r->body, text != NULL ? str_of(text) : STR("[DONE]"), e) ||
+    if ((type != NULL && (cli_buf_add(&r->body, STR("event: "), e) || cli_buf_add(&r->body, str_of(type), e) ||
+                          cli_buf_add(&r->body, STR("\n"), e))) ||
+        cli_buf_add(&r->body, STR("data: "), e) || cli_buf_add(&r->body, text != NULL ? str_of(text) : STR("[DONE]"), e) ||
         cli_buf_add(&r->body, STR("\n\n"), e))
         code = e->code;
     free(text);

@@ -163,9 +163,9 @@ static double linear(const struct mixer *x, int k)
     for (size_t i = 0; i < x->l->n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(x->g, i);
         int64_t bytes = quant_row_bytes(x->mix.type[i], t->ne[0]) * t->ne[1] * t->ne[2] * t->ne[3];
-        int64_t pad = x->budget[k].pad > 0 ? x->budget[k].pad : 1;
+        int64_t pad = x->budget[k].pad > 0 ? x->budget[k].pad : 1, padded = (bytes + pad - 1) / pad * pad;
 
-        sum += x->wish[k].part[i] * (double)((bytes + pad - 1) / pad * pad);
+        sum += x->wish[k].part[i] * (double)padded;
     }
     return sum;
 }

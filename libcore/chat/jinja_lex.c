@@ -391,7 +391,7 @@ static enum err_code lex_operator(struct lex *x)
     static const char two[][3] = {"//", "**", "==", "!=", ">=", "<="};
     static const char one[] = "+-/*%~[](){}><=.:|,;", open[] = "([{", close[] = ")]}";
     char c = x->s.p[x->at];
-    int op = c;
+    int op = (unsigned char)c;
     size_t n = 1;
 
     for (size_t i = 0; i < sizeof two / sizeof two[0]; i++)

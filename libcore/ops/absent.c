@@ -50,9 +50,9 @@ static size_t need(struct absent *a, double bytes)
 /* Rounded activations: n rows of k. */
 static double rounded(int64_t k, int64_t n)
 {
-    int64_t tiled = (n + COLUMNS - 1) / COLUMNS * COLUMNS;
+    int64_t tiled = (n + COLUMNS - 1) / COLUMNS * COLUMNS, pairs = (k + 63) / 64 * 64;
 
-    return (double)((k + 63) / 64 * 64) * (n > MANY ? 4.25 * (double)tiled : 2.5 * (double)n);
+    return (double)pairs * (n > MANY ? 4.25 * (double)tiled : 2.5 * (double)n);
 }
 
 static size_t matmul_need(void *ctx, struct tensor y, struct tensor w, struct tensor x)
