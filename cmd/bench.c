@@ -121,6 +121,8 @@ static void check_usage(unsigned bit)
         cli_usage("speculate: --draft or --oracle says who guesses");
     if (o.fixed && o.drafts_of.n == 0)
         cli_usage("speculate: --fixed is for a --draft; an oracle always is");
+    cli_check_kind("write", o.write, STR("GGUF"), "GGUF file");
+    cli_check_kind("save", o.save, STR("CHIMLOG1"), "file of saved logits");
     if (bit & SYNTH && o.shape == NULL && (o.write != NULL || o.model.vram != NULL))
         cli_usage("synth: --write and --vram need a --shape");
     if (bit & SYNTH && o.model.no_mmap && o.model.vram == NULL)

@@ -84,6 +84,8 @@ static void check_usage(unsigned bit, const char *command, char *const *files)
 {
     if (bit & WRITES && o.out == NULL)
         cli_usage("%s: --out names the table that is written", command);
+    if (bit & WRITES && !(bit & (ADD | FIT)))
+        cli_check_kind("out", o.out, bit & INDEX ? STR("CHIMRECL") : STR("CHIMENGR"), bit & INDEX ? "index" : "table");
     if (bit & SCORE && o.tables.n == 0)
         cli_usage("score: --engram names the table");
     if ((bit & IMPORT || !(bit & TEXTS)) && *files == NULL)

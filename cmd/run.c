@@ -531,11 +531,24 @@ static enum err_code show_or_lose(struct opened *s, const struct gen_event *ev, 
     return e->code;
 }
 
+/* Logits have no mark that tells them from another file, but whole rows. */
+static enum err_code open_logits(struct opened *s, struct err *e)
+{
+    const int64_t row = model_info(s->open.model)->n_vocab * (int64_t)sizeof(float);
+    struct stat   st;
+
+    if (o.logits == NULL)
+        return ERR_OK;
+    if (stat(o.logits, &st) == 0 && S_ISREG(st.st_mode) && st.st_size % row != 0)
+        return err_set(e, ERR_ARG, "--logits %s: exists, is no file of logits of this model, and stays as it is", o.logits);
+    return io_out_open(&s->logits, o.logits, e);
+}
+
 enum err_code cli_run_generate(struct opened *s, struct err *e)
 {
     struct gen_event ev;
 
-    if (submit(s, e) || (o.logits != NULL && io_out_open(&s->logits, o.logits, e)))
+    if (submit(s, e) || open_logits(s, e))
         return e->code;
     s->from_ms = cli_now_ms();
     show_prompt_status(s, run_pos(s->run, 0));

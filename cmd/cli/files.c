@@ -117,3 +117,20 @@ void cli_check_outputs(const struct cli *cli, char *const *operands)
             check_one(cli, o, out, operands);
     }
 }
+
+void cli_check_kind(const char *option, const char *path, struct str magic, const char *what)
+{
+    char        head[16];
+    struct stat st;
+    int         fd;
+    bool        same;
+
+    if (path == NULL || strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
+        return; /* what cannot be written at all is said when it is opened */
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    same = fd >= 0 && magic.n <= sizeof head && read(fd, head, magic.n) == (ssize_t)magic.n && memcmp(head, magic.p, magic.n) == 0;
+    if (fd >= 0)
+        close(fd);
+    if (!same)
+        cli_usage("--%s %s: exists, is no %s, and stays as it is", option, path, what);
+}

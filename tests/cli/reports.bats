@@ -327,3 +327,29 @@ END
     try 0 as chimere-run --raw -p y -n 1 --session s
     [ "$(held s)" -ge 3 ]
 }
+
+@test "an output replaces a file of its own kind, and no other" {
+    head -c 3000 "$ROOT/share/eval/heldout-docs.txt" > text
+    # says COMMAND... OUT: the notes at OUT stay; a file that it wrote itself is replaced.
+    replaces()
+    {
+        local out=${!#}
+        rm -rf "$out"
+        "$@" > record
+        cp "$out" first
+        "$@" > record
+        cmp "$out" first
+        printf 'my notes\nlast line' > "$out"
+        fails 2 'and stays as it is' "$@"
+        printf 'my notes\nlast line' | cmp - "$out"
+        : > "$out"
+        "$@" > record
+        cmp "$out" first
+    }
+    replaces chimere-engram-build build --day 2026-01-15 text --out t.engram
+    replaces chimere-engram-build index text --out t.index
+    replaces chimere-bench kl -c 64 --windows 1 text --save t.logits
+    replaces chimere-bench synth --shape qwen3.5-0.8b,layers=1,vocab=256 --write t.gguf
+    replaces chimere-run --raw -p 'The kernel' -n 0 --logits t.f32
+    replaces chimere-engram-build merge t.engram --out m.engram
+}
