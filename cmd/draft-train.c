@@ -13,8 +13,8 @@
 static struct train_options o = {
     .time = "30m", .block = 16, .n_tests = 20, .n_text = 8, .keep = 2, .n_seq = 16, .n_layer = 4,
     .memory_bytes = (int64_t)1 << 30, .n_predict = 320, .seed = 1, .rate = 2e-3f,
-    .targets = "attention,recurrent,shared_expert", .rank = 8, .epochs = 12, .samples = 4, .keep_batch = 20, .rehearse = 2000,
-    .keep_weight = 1.0f, .forget = 0.05f,
+    .targets = "attention,recurrent,shared_expert", .rank = 8, .epochs = 8, .samples = 4, .keep_batch = 12, .rehearse = 1000,
+    .keep_weight = 3.0f, .forget = 0.05f, .shield = 0.03f,
 };
 
 static const struct opt opts[] = {
@@ -27,17 +27,18 @@ static const struct opt opts[] = {
     STRING(0, "taps", "list", "layers of the model that it reads: 1,3,5", &o.taps),
     FLAG(0, "scratch", "do not begin with the weights of the old file", &o.scratch),
     SECTION("Adapter"),
-    INT32("rank", "n", "of a new adapter (default 8)", &o.rank, 1, 256),
-    REAL(0, "alpha", "x", "its alpha (default: twice the rank)", &o.alpha),
+    INT32("rank", "n", "of a new adapter (default 8; lora 16)", &o.rank, 1, 256),
+    REAL(0, "alpha", "x", "its alpha (default: 2 ranks; lora 8 ranks)", &o.alpha),
     STRING(0, "targets", "list", "kinds of matrices that it changes", &o.targets),
     CHOICE("method", "first|zo", "with gradients, or by forward passes alone", &o.method),
-    INT32("epochs", "n", "passes over the items at most (default 12)", &o.epochs, 1, 1 << 20),
+    INT32("epochs", "n", "passes over the items at most (default 8)", &o.epochs, 1, 1 << 20),
     INT32("samples", "n", "zo: directions in a step (default 4)", &o.samples, 1, 64),
     REAL(0, "momentum", "x", "zo: of steps, below 1 (default 0)", &o.momentum),
-    INT32("rehearse", "n", "own answers that it rehearses (default 2000)", &o.rehearse, 0, 1 << 20),
+    INT32("rehearse", "n", "own answers that it rehearses (default 1000)", &o.rehearse, 0, 1 << 20),
     LIST("keep", "file", "what must not be forgotten; repeatable", &o.keep_files),
-    INT32("keep-batch", "n", "of that in each step (default 8)", &o.keep_batch, 0, 1024),
-    REAL(0, "keep-weight", "x", "its weight in the loss (default 1)", &o.keep_weight),
+    INT32("keep-batch", "n", "of that in each step (default 12)", &o.keep_batch, 0, 1024),
+    REAL(0, "keep-weight", "x", "its weight in the loss (default 3)", &o.keep_weight),
+    REAL(0, "shield", "x", "small: spare what old texts use (0.03; 0: off)", &o.shield),
     REAL(0, "forget", "nats", "what it may lose, a token (default 0.05)", &o.forget),
     SECTION("Prompts"),
     LIST("held-out", "file", "to test on (default: a tenth of all); repeatable", &o.held_out),
@@ -48,7 +49,7 @@ static const struct opt opts[] = {
     STRING(0, "time", "time", "for all of it: 90s, 30m (default), 2h", &o.time),
     INT64(0, "steps", "n", "stop after n steps, or when the time is over", &o.steps, 1),
     INT64(0, "memory", "bytes", "for texts and passes (default 1G)", &o.memory_bytes, 1 << 20),
-    INT32("batch", "n", "texts or items in a step (default 8; lora 16)", &o.n_text, 1, 1024),
+    INT32("batch", "n", "texts or items in a step (default 8; lora 12)", &o.n_text, 1, 1024),
     REAL(0, "rate", "x", "largest step size (default 0.002; lora 0.003)", &o.rate),
     INT64(0, "seed", "n", "of random numbers (default 1)", &o.seed, 0),
     SECTION("Versions"),
@@ -80,7 +81,7 @@ static const struct cli_of of[] = {
     { "kv", DRAFTERS }, { "chunk", DRAFTERS }, { "acts", DRAFTERS }, { "no-mmap", DRAFTERS }, { "repack", DRAFTERS },
     { "rank", ADAPTERS }, { "alpha", ADAPTERS }, { "targets", LORA }, { "method", LORA }, { "epochs", LORA },
     { "samples", LORA }, { "momentum", LORA }, { "keep", LORA }, { "keep-batch", LORA }, { "keep-weight", LORA },
-    { "rehearse", LORA }, { "forget", LORA }, { NULL, 0 },
+    { "rehearse", LORA }, { "shield", LORA }, { "forget", LORA }, { NULL, 0 },
 };
 static const struct cli cli = {
     .name = "chimere-draft-train", .synopsis = "command [options] [prompts ...]",
@@ -103,12 +104,16 @@ static void check_lora(int n_files)
         cli_usage("lora: no file with items is named");
     if (!(o.momentum >= 0 && o.momentum < 1))
         cli_usage("--momentum: from 0 to below 1");
-    if (!(o.keep_weight > 0) || !(o.forget >= 0))
-        cli_usage("--keep-weight: above 0; --forget: not below 0");
+    if (cli_given(&cli, "shield") && (o.method == TRAIN_ZO || (o.keep_files.n == 0 && o.rehearse == 0)))
+        cli_usage("--shield is for --method first, and for what is rehearsed");
+    if (!(o.keep_weight > 0) || !(o.forget >= 0) || !(o.shield >= 0))
+        cli_usage("--keep-weight: above 0; --forget, --shield: not below 0");
     if (!cli_given(&cli, "rate"))
         o.rate = 3e-3f;
     if (!cli_given(&cli, "batch"))
-        o.n_text = 16;
+        o.n_text = 12;
+    if (!cli_given(&cli, "rank"))
+        o.rank = 16;
 }
 
 static void check_usage(unsigned bit, int n_files)
@@ -118,7 +123,8 @@ static void check_usage(unsigned bit, int n_files)
                                          "sequences",
                                          "ctx", "threads", "device", "vram", "kv", "chunk", "acts", "no-mmap", "repack",
                                          "jsonl", "plot", "rank", "alpha", "targets", "method", "epochs", "samples",
-                                         "momentum", "keep", "keep-batch", "keep-weight", "rehearse", "forget" };
+                                         "momentum", "keep", "keep-batch", "keep-weight", "rehearse", "shield",
+                                         "forget" };
 
     if (o.out == NULL)
         cli_usage("--out names the file that is trained");

@@ -16,9 +16,10 @@
 #include "train/adam.h"
 #include "train/gate.h"
 #include "tune/lora.h"
+#include "tune/shield.h"
 #include "tune/zo.h"
 
-enum { WARM = 10, TRIES = 4, TESTS_MAX = 400, LEAST_TESTS = 5 };
+enum { WARM = 10, TRIES = 4, TESTS_MAX = 400, LEAST_TESTS = 5, SHIELD_ROWS = 10000, ALPHA = 2, ALPHA_SHIELD = 8 };
 #define P_MAX     0.05  /* of the gate */
 #define OWN_SHARE 0.1   /* of the time, in which the model writes texts, and again answers */
 #define SAVE_MS   60e3
@@ -39,20 +40,22 @@ struct job {
     struct train_report  report;
     struct io_lock      *lock;
     struct grad         *g;
-    struct adapter      *old;      /* what serves; NULL: nothing */
-    struct tune_lora    *champion, *lora;
+    struct train_begin   begin;    /* what serves */
+    struct tune_lora    *lora;     /* what learns: begin.lora */
     struct train_items   items, tests, keep, kept, own; /* own: what the model wrote */
     struct score        *before[2], *after[2]; /* of tests, of kept */
     struct train_adam    adam;
     float               *gradient;
     struct grad_adapter *adapters; /* [lora->n] */
+    struct tune_shield  *shield;   /* NULL: none */
+    float               *was;      /* [n_params] before a step, with a shield */
     struct tune_zo      *zo;
     FILE                *log;      /* of zo */
     char                *fresh, *half; /* paths of what is new (NULL: nothing yet), of what was interrupted */
     char                 name[200];
     int64_t             *order;    /* [items.n] */
     int64_t              rows_max, step, steps, keep_at;
-    bool                 keep_layers;
+    bool                 keep_layers, shielded;
     int64_t              step_first; /* of this process */
     double               from_ms, before_s, test_s, learn_from_s;
 };
@@ -69,80 +72,12 @@ static enum err_code no_memory(struct err *e)
 
 /* ---- opening ---- */
 
-static enum err_code read_classes(const char *text, unsigned *classes, struct err *e)
+static enum err_code begin(struct job *j, struct err *e)
 {
-    *classes = 0;
-    for (const char *at = text; at != NULL;) {
-        const char *end = strchr(at, ',');
-        const struct str word = { at, end != NULL ? (size_t)(end - at) : strlen(at) };
-        const unsigned had = *classes;
+    const enum err_code code = cli_train_begin(&j->begin, j->o, j->cli, j->x.gguf, j->g, e);
 
-        for (int c = 0; c < MODEL_N_CLASSES; c++)
-            if (str_is(word, model_class_name((enum model_class)c)) && c != MODEL_EMBEDDING && c != MODEL_ROUTER &&
-                c != MODEL_OTHER && c != MODEL_MTP)
-                *classes |= 1u << c;
-        if (*classes == had)
-            return err_set(e, ERR_ARG, "--targets %.*s: of attention, recurrent, feed_forward, shared_expert, experts, output",
-                           STR_ARG(word));
-        at = end != NULL ? end + 1 : NULL;
-    }
-    return ERR_OK;
-}
-
-static bool same_shape(const struct adapter *a, const struct adapter *b)
-{
-    bool same = a->n == b->n && a->alpha >= b->alpha && a->alpha <= b->alpha;
-
-    for (size_t i = 0; same && i < a->n; i++)
-        same = strcmp(a->mat[i].name, b->mat[i].name) == 0 && a->mat[i].rank == b->mat[i].rank;
-    return same;
-}
-
-/* Training goes on with the adapter that is there: what was asked of a new one has to be so already. */
-static enum err_code check_shape(struct job *j, const struct tune_lora_opts *new, struct err *e)
-{
-    struct tune_lora_opts to = *new;
-    struct tune_lora *asked;
-    bool same;
-
-    if (!cli_given(j->cli, "rank") && !cli_given(j->cli, "alpha") && !cli_given(j->cli, "targets"))
-        return ERR_OK;
-    if (!cli_given(j->cli, "rank"))
-        to.rank = adapter_rank(j->old);
-    if (!cli_given(j->cli, "alpha"))
-        to.alpha = j->old->alpha;
-    if (tune_lora_new(&asked, j->g, &to, e))
-        return e->code;
-    same = !cli_given(j->cli, "targets") ? asked->rank == adapter_rank(j->old) && asked->file->alpha >= j->old->alpha &&
-                                               asked->file->alpha <= j->old->alpha
-                                         : same_shape(asked->file, j->old);
-    tune_lora_close(asked);
-    return same ? ERR_OK : err_set(e, ERR_ARG, "%s has rank %d, alpha %g and %zu matrices, and training goes on with it: another "
-                                   "--rank, --alpha or --targets needs --scratch", j->o->out, adapter_rank(j->old),
-                                   (double)j->old->alpha, j->old->n);
-}
-
-static enum err_code open_adapter(struct job *j, struct err *e)
-{
-    const struct train_options *o = j->o;
-    struct tune_lora_opts to = { .rank = o->rank, .alpha = o->alpha > 0 ? o->alpha : 2.0f * (float)o->rank,
-                                 .seed = (uint64_t)o->seed };
-    char arch[64] = "";
-    struct str s = { 0 };
-
-    if (gguf_str(j->x.gguf, "general.architecture", &s))
-        (void)snprintf(arch, sizeof arch, "%.*s", (int)(s.n < 63 ? s.n : 63), s.p);
-    to.arch = arch;
-    if (read_classes(o->targets, &to.classes, e))
-        return e->code;
-    if (access(o->out, F_OK) == 0) {
-        if (adapter_open(&j->old, o->out, e) || adapter_check(j->old, j->x.gguf, e) ||
-            tune_lora_of(&j->champion, j->g, j->old, e))
-            return err_wrap(e, "cannot replace the file of --out");
-        if (!o->scratch)
-            return check_shape(j, &to, e) ? e->code : tune_lora_of(&j->lora, j->g, j->old, e);
-    }
-    return tune_lora_new(&j->lora, j->g, &to, e);
+    j->lora = j->begin.lora;
+    return code;
 }
 
 /* Without --keep: items of the task sets that came with the program, spread over them. */
@@ -203,17 +138,35 @@ static int64_t own_tokens(const struct job *j)
     return most < j->o->model.ctx_tokens ? most : j->o->model.ctx_tokens;
 }
 
-/* Bytes of the parameters and what is kept beside them, and of what is rehearsed. */
+/* Bytes of the parameters and what is kept beside them, of what is rehearsed and of the shield. */
 static int64_t own_bytes(const struct job *j)
 {
-    const int64_t copies = j->o->method == TRAIN_FIRST ? 4 : 3 + 2 * j->o->samples;
+    const int64_t copies = j->o->method == TRAIN_FIRST ? 4 + j->shielded : 3 + 2 * j->o->samples;
     const int64_t n = j->o->rehearse * 9 / 8 + (int64_t)json_array_size(j->keep.open);
-    int64_t rows = n * TRAIN_OWN_ANSWER;
+    int64_t rows = n * TRAIN_OWN_ANSWER, shield = j->shielded ? tune_shield_bytes(j->lora) : 0;
 
     for (int64_t i = 0; i < j->keep.n; i++)
         rows += j->keep.v[i].n_answer;
-    return j->lora->n_params * (int64_t)sizeof(float) * (copies + (j->champion != NULL)) +
-           rows * (int64_t)sizeof(struct grad_soft) + n * own_tokens(j) * 2 * (int64_t)sizeof(int32_t);
+    return j->lora->n_params * (int64_t)sizeof(float) * (copies + (j->begin.champion != NULL)) +
+           shield + rows * (int64_t)sizeof(struct grad_soft) + n * own_tokens(j) * 2 * (int64_t)sizeof(int32_t);
+}
+
+/* Whether there is a shield: where there is something to rehearse, and half of --memory is enough for it. */
+static enum err_code choose_shield(struct job *j, struct err *e)
+{
+    const struct train_options *o = j->o;
+    const int64_t bytes = tune_shield_bytes(j->lora);
+
+    j->shielded = o->method == TRAIN_FIRST && o->shield > 0 && (o->rehearse > 0 || o->keep_files.n > 0);
+    if (j->shielded && bytes > o->memory_bytes / 2) {
+        if (cli_given(j->cli, "shield"))
+            return err_set(e, ERR_ARG, "--shield takes %" PRId64 " MiB, and --memory has to be twice that", (bytes >> 20) + 1);
+        cli_warn("no shield: it takes %" PRId64 " MiB, more than half of --memory", (bytes >> 20) + 1);
+        j->shielded = false;
+    }
+    if (j->begin.fresh && o->alpha <= 0) /* behind a shield the same step does less */
+        j->lora->file->alpha = (j->shielded ? ALPHA_SHIELD : ALPHA) * (float)o->rank;
+    return ERR_OK;
 }
 
 /* The rows of a pass that --memory allows; said before anything is taken. */
@@ -267,7 +220,8 @@ static void name_job(struct job *j)
     }
     h = io_hash(h, j->lora->theta, (size_t)j->lora->n_params * sizeof(float));
     const double rest[] = { (double)o->seed, (double)o->momentum, (double)o->keep_batch, (double)o->keep_weight,
-                            (double)o->rehearse, (double)j->lora->file->alpha };
+                            (double)o->rehearse, (double)j->lora->file->alpha,
+                            j->shielded ? (double)o->shield : 0 };
     h = io_hash(h, rest, sizeof rest);
     (void)snprintf(j->name, sizeof j->name, "%016" PRIx64 " %s rank %d batch %d steps %" PRId64 " rate %g samples %d time %.0f", h,
                    o->method == TRAIN_FIRST ? "first" : "zo", j->lora->rank, o->n_text, j->steps, (double)o->rate,
@@ -279,8 +233,8 @@ static enum err_code open_all(struct job *j, char *const *files, struct err *e)
     const struct train_options *o = j->o;
 
     if (io_lock(&j->lock, o->out, e) || cli_train_report_open(&j->report, o, e) || cli_open(&j->x, &o->model, e) ||
-        cli_open_text(&j->x, true, e) || grad_open(&j->g, j->x.gguf, o->model.n_threads, e) || open_adapter(j, e) ||
-        read_items(j, files, e) || bound_memory(j, e))
+        cli_open_text(&j->x, true, e) || grad_open(&j->g, j->x.gguf, o->model.n_threads, e) || begin(j, e) ||
+        read_items(j, files, e) || choose_shield(j, e) || bound_memory(j, e))
         return e->code;
     j->steps = (j->items.n + o->n_text - 1) / o->n_text * o->epochs;
     j->steps = o->steps > 0 && o->steps < j->steps ? o->steps : j->steps;
@@ -307,6 +261,8 @@ static void close_all(struct job *j)
         fclose(j->log);
     tune_zo_close(j->zo);
     train_adam_close(&j->adam);
+    tune_shield_close(j->shield);
+    free(j->was);
     free(j->gradient);
     free(j->adapters);
     free(j->order);
@@ -317,9 +273,7 @@ static void close_all(struct job *j)
     cli_train_items_free(&j->keep);
     cli_train_items_free(&j->kept);
     cli_train_items_free(&j->own);
-    tune_lora_close(j->lora);
-    tune_lora_close(j->champion);
-    adapter_close(j->old);
+    cli_train_begin_close(&j->begin);
     grad_close(j->g);
     cli_opened_close(&j->x);
     io_unlock(j->lock);
@@ -427,7 +381,7 @@ static enum err_code ask(struct job *j, struct train_items *s, struct err *e)
 {
     enum { MANY = 64 };
     struct grad_seq seq[MANY];
-    const struct tune_lora *l = j->champion;
+    const struct tune_lora *l = j->begin.champion;
     struct asking a = { s, 0 };
     double sum;
 
@@ -462,11 +416,68 @@ static enum err_code open_scores(struct job *j, struct err *e)
     return ERR_OK;
 }
 
+/* What is rehearsed as number i of all steps: of --keep and of the model's own in turns. */
+static const struct train_item *rehearsed(const struct job *j, int64_t i)
+{
+    const bool own = j->keep.n == 0 || (j->own.n > 0 && i % 2 == 0);
+    const struct train_items *s = own ? &j->own : &j->keep;
+
+    return &s->v[(int64_t)(rng_unit((uint64_t)j->o->seed, 10, (uint64_t)i) * (double)s->n)];
+}
+
+static int64_t tokens_of(const struct train_items *s)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < s->n; i++)
+        n += s->v[i].token.n;
+    return n;
+}
+
+/* The shield of what is rehearsed, SHIELD_ROWS rows of it at most; a new adapter begins behind it. */
+static enum err_code open_shield(struct job *j, struct err *e)
+{
+    const int64_t there = tokens_of(&j->own) + tokens_of(&j->keep), want = there < SHIELD_ROWS ? there : SHIELD_ROWS;
+    int64_t rows = 0;
+
+    if (!j->shielded || there == 0)
+        return ERR_OK;
+    j->was = calloc((size_t)j->lora->n_params, sizeof *j->was);
+    if (j->was == NULL)
+        return no_memory(e);
+    if (tune_shield_open(&j->shield, j->lora, e))
+        return e->code;
+    for (int64_t i = -1; rows < want;) {
+        enum { MANY = 16 };
+        struct grad_seq seq[MANY];
+        int64_t some = 0;
+        int n = 0;
+
+        for (; n < MANY; n++, i--) {
+            seq[n] = seq_of(rehearsed(j, i), 1);
+            if (n > 0 && some + seq[n].n > j->rows_max)
+                break;
+            some += seq[n].n;
+        }
+        rows += some;
+        cli_progress("looking at what the model says: %" PRId64 " of %" PRId64 " tokens", rows, want);
+        if (cli_interrupted())
+            return err_set(e, ERR_CANCEL, "interrupted");
+        if (tune_shield_see(j->shield, seq, n, e))
+            return e->code;
+    }
+    if (tune_shield_raise(j->shield, (double)j->o->shield, e))
+        return e->code;
+    if (j->begin.fresh)
+        tune_shield_apply(j->shield, j->lora->theta);
+    return ERR_OK;
+}
+
 /* What the model is to say as it does: what --keep names, of which a fifth is tested on, and what it writes itself. */
 static enum err_code rehearse(struct job *j, struct err *e)
 {
     const struct train_options *o = j->o;
-    const struct train_own own = { .adapter = j->old != NULL ? o->out : NULL, .learn = &j->items, .known = j->keep.open,
+    const struct train_own own = { .adapter = j->begin.old != NULL ? o->out : NULL, .learn = &j->items, .known = j->keep.open,
                                    .n_texts = (o->rehearse + 7) / 8, .n_answers = o->rehearse, .tokens_max = own_tokens(j),
                                    .time_s = OWN_SHARE * o->time_s, .own = &j->own, .answers = &j->keep };
 
@@ -479,7 +490,7 @@ static enum err_code rehearse(struct job *j, struct err *e)
                        LEAST_TESTS);
     if (j->kept.n < LEAST_TESTS)
         cli_warn("what is forgotten is not tested: --keep names a file of what the model knows");
-    if (ask(j, &j->own, e) || ask(j, &j->keep, e) || open_scores(j, e))
+    if (ask(j, &j->own, e) || ask(j, &j->keep, e) || open_scores(j, e) || open_shield(j, e))
         return e->code;
     return ERR_OK;
 }
@@ -495,15 +506,6 @@ static void shuffle(struct job *j, int64_t pass)
         j->order[i] = j->order[k];
         j->order[k] = i;
     }
-}
-
-/* What is rehearsed as number i of all steps: of --keep and of the model's own in turns. */
-static const struct train_item *rehearsed(const struct job *j, int64_t i)
-{
-    const bool own = j->keep.n == 0 || (j->own.n > 0 && i % 2 == 0);
-    const struct train_items *s = own ? &j->own : &j->keep;
-
-    return &s->v[(int64_t)(rng_unit((uint64_t)j->o->seed, 10, (uint64_t)i) * (double)s->n)];
 }
 
 /* seq [n_text + keep_batch]; their losses' weights: of what is learnt the mean over its tokens, of what is rehearsed
@@ -569,6 +571,26 @@ static double part_done(const struct job *j)
     return now / limit_s(j);
 }
 
+/* A step of AdamW, behind the shield; false: the gradient is not a number. */
+static bool move(struct job *j, double rate)
+{
+    float *theta = j->lora->theta;
+
+    if (j->shield != NULL) {
+        tune_shield_apply(j->shield, j->gradient);
+        memcpy(j->was, theta, (size_t)j->lora->n_params * sizeof *theta);
+    }
+    if (!isfinite(train_adam_step(&j->adam, grad_pool(j->g), &adam, (float)rate, theta, j->gradient, NULL)))
+        return false;
+    for (int64_t i = 0; j->shield != NULL && i < j->lora->n_params; i++)
+        theta[i] -= j->was[i];
+    if (j->shield != NULL)
+        tune_shield_apply(j->shield, theta);
+    for (int64_t i = 0; j->shield != NULL && i < j->lora->n_params; i++)
+        theta[i] += j->was[i];
+    return true;
+}
+
 static enum err_code one_step(struct job *j, struct grad_seq *seq, double *loss, struct err *e)
 {
     const int n = batch(j, seq);
@@ -582,8 +604,7 @@ static enum err_code one_step(struct job *j, struct grad_seq *seq, double *loss,
             return err_set(e, ERR_IO, "%s: cannot write", j->half);
     } else if (first_order(j, seq, n, loss, e)) {
         return e->code;
-    } else if (!isfinite(*loss) || !isfinite(train_adam_step(&j->adam, grad_pool(j->g), &adam, (float)rate, j->lora->theta,
-                                                            j->gradient, NULL))) {
+    } else if (!isfinite(*loss) || !move(j, rate)) {
         return err_set(e, ERR_FORMAT, "step %" PRId64 ": the loss is not a number: a smaller --rate may help", j->step);
     }
     j->step++;
@@ -792,12 +813,12 @@ static enum err_code decide(struct job *j, int *status, struct err *e)
         return e->code;
     if (*status == EXIT_OK)
         cli_warn("%s is written: it knows more than %s (p = %.2g)", j->o->out,
-                 j->old != NULL ? "the one before" : "the model alone", p);
+                 j->begin.old != NULL ? "the one before" : "the model alone", p);
     else {
         cli_train_drop(&j->fresh);
         cli_warn("%s: %s (p = %.2g, %g is the limit)%s", j->o->out,
                  !better ? "not better on what is held out" : "it forgets what is kept", better ? p_kept : p, P_MAX,
-                 j->old != NULL ? ": the old one stays" : ": nothing is written");
+                 j->begin.old != NULL ? ": the old one stays" : ": nothing is written");
     }
     unlink(j->half);
     return ERR_OK;
@@ -830,13 +851,14 @@ static enum err_code train(struct job *j, int *status, struct err *e)
     if (rehearse(j, e) || resume(j, e))
         return e->code;
     from = cli_now_ms();
-    if (test_both(j, j->champion, j->before, e))
+    if (test_both(j, j->begin.champion, j->before, e))
         return e->code;
     j->test_s = (cli_now_ms() - from) / 1e3;
     cli_train_event(&j->report, "begin", json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "command", "lora", "method",
                                                    j->zo == NULL ? "first" : "zo", "items", (json_int_t)j->items.n, "tests",
                                                    (json_int_t)j->tests.n, "keep", (json_int_t)j->keep.n, "kept",
-                                                   (json_int_t)j->kept.n, "own", (json_int_t)j->own.n, "parameters", (json_int_t)j->lora->n_params));
+                                                   (json_int_t)j->kept.n, "own", (json_int_t)j->own.n, "parameters",
+                                                   (json_int_t)j->lora->n_params));
     cli_note("%" PRId64 " items to learn, %" PRId64 " to test on, %" PRId64 " to keep, %" PRId64 " of them to test on, %" PRId64
              " that the model wrote; %" PRId64 " parameters", j->items.n, j->tests.n, j->keep.n + j->kept.n, j->kept.n,
              j->own.n, j->lora->n_params);

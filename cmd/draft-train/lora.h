@@ -4,7 +4,11 @@
 #define DRAFT_TRAIN_LORA_H
 #include "draft-train/program.h"
 
+struct adapter;
+struct gguf;
+struct grad;
 struct grad_soft;
+struct tune_lora;
 
 struct train_item {
     struct text_tokens token;
@@ -32,6 +36,18 @@ void cli_train_items_free(struct train_items *s);
 /* Takes the tokens; the first n_prompt of them are given. */
 MUST_CHECK enum err_code cli_train_items_add(struct train_items *s, struct text_tokens token, int64_t n_prompt,
                                              int64_t tokens_max, struct err *e);
+
+/* What a training begins with. */
+struct train_begin {
+    struct adapter   *old;             /* the file of --out; NULL: there is none */
+    struct tune_lora *champion, *lora; /* of old, what serves; what learns, with its numbers or new */
+    bool              fresh;           /* lora is new */
+};
+/* ERR_ARG: a shape is asked for that the old one has not; else what adapter_open() and tune_lora_new() say. To be closed in
+ * any case, before g. */
+MUST_CHECK enum err_code cli_train_begin(struct train_begin *b, const struct train_options *o, const struct cli *cli,
+                                         const struct gguf *model, struct grad *g, struct err *e);
+void cli_train_begin_close(struct train_begin *b);
 
 /* What the model writes itself. */
 enum { TRAIN_OWN_TEXT = 128, TRAIN_OWN_ANSWER = 128 }; /* tokens at most */

@@ -137,6 +137,9 @@ train() # OPTION...
     fails 2 'no file' chimere-draft-train lora -m "$TINY" -o a.gguf
     fails 2 '--method zo' train -o a.gguf --samples 2
     fails 2 'nothing is rehearsed' chimere-draft-train lora -m "$TINY" -o a.gguf --rehearse 0 --keep-weight 2 items.jsonl
+    fails 2 'is for --method first' train -o a.gguf --method zo --shield 0.1
+    fails 2 'is for --method first' chimere-draft-train lora -m "$TINY" -o a.gguf --rehearse 0 --shield 0.1 items.jsonl
+    fails 2 'has to be twice' train -o a.gguf --shield 0.1 --memory 2M
     fails 2 'taps' train -o a.gguf --taps 1
     fails 2 'router' train -o a.gguf --targets attention,router
     cp items.jsonl mine.jsonl

@@ -11,6 +11,7 @@
 #include "grad/grad.h"
 #include "model/class.h"
 #include "tune/lora.h"
+#include "tune/shield.h"
 #include "tune/zo.h"
 
 static const char model[] = "tests/golden/models/qwen35moe-a.gguf";
@@ -306,11 +307,107 @@ static void test_zo_reference(void **state)
     free(text);
 }
 
+/* Sums of x x' of one matrix or expert. */
+struct sums {
+    int    matrix, expert;
+    double c[64 * 64];
+    bool   seen;
+};
+
+static void sum_inputs(void *ctx, int matrix, int expert, int64_t n, const float *x, const float *dy, const int32_t *row)
+{
+    struct sums *s = ctx;
+
+    (void)dy;
+    (void)row;
+    for (int64_t r = 0; r < n && matrix == s->matrix && expert == s->expert; r++) {
+        s->seen = true;
+        for (int i = 0; i < 64 * 64; i++)
+            s->c[i] += (double)x[r * 64 + i / 64] * (double)x[r * 64 + i % 64];
+    }
+}
+
+/* The row v times P is what solves w (C + rho I) = c v; rows of experts that no text came by, and b, stay. */
+static void check_shield(struct bench *b, const struct tune_shield *s, int mat, int expert, int64_t at, double rho, int *unseen)
+{
+    struct sums sums = { .matrix = b->l->matrix[mat], .expert = expert };
+    float *v = calloc((size_t)b->l->n_params, sizeof *v);
+    double loss, trace = 0, scale = 0;
+    struct err e = { 0 };
+
+    assert_non_null(v);
+    assert_int_equal(b->l->file->mat[mat].n_in, 64);
+    for (int64_t i = 0; i < b->l->n_params; i++)
+        v[i] = rng_gauss(5, 0, (uint64_t)i);
+    tune_shield_apply(s, v);
+    assert_int_equal(grad_backward(b->g, &(struct grad_batch){ .seq = b->seq, .n_seq = 2, .trace = sum_inputs,
+                                                               .trace_ctx = &sums }, &loss, &e), ERR_OK);
+    for (int i = 0; i < 64; i++)
+        trace += sums.c[i * 65];
+    *unseen += !sums.seen;
+    for (int i = 0; i < 64; i++) {
+        const double was = (double)rng_gauss(5, 0, (uint64_t)(at + i));
+        double sum = 0;
+
+        for (int k = 0; k < 64 && sums.seen; k++)
+            sum += (double)v[at + k] * (sums.c[k * 64 + i] * 64 / trace + (k == i ? rho : 0));
+        scale = i == 0 ? sum / was : scale;
+        if (sums.seen)
+            assert_true(fabs(sum - scale * was) < 1e-3 * fabs(scale) * (1 + fabs(was)));
+        else
+            assert_float_equal(v[at + i], was, 0);
+    }
+    assert_true(!sums.seen || scale > 0);
+    at += adapter_a_floats(&b->l->file->mat[mat]) - expert * b->l->file->mat[mat].rank * 64; /* b */
+    assert_float_equal(v[at], rng_gauss(5, 0, (uint64_t)at), 0);
+    free(v);
+}
+
+static void test_shield(void **state)
+{
+    const double rho = 0.1;
+    struct tune_shield *s;
+    struct err e = { 0 };
+    struct bench b;
+    int64_t at = 0;
+    int unseen = 0, n = 0;
+
+    (void)state;
+    bench_open(&b);
+    assert_int_equal(tune_shield_open(&s, b.l, &e), ERR_OK);
+    assert_int_equal(tune_shield_see(s, b.seq, 1, &e), ERR_OK);
+    assert_int_equal(tune_shield_see(s, b.seq + 1, 1, &e), ERR_OK);
+    assert_int_equal(tune_shield_raise(s, rho, &e), ERR_OK);
+    for (int i = 0; i < b.l->n; i++) {
+        const struct adapter_mat *m = &b.l->file->mat[i];
+
+        for (int x = 0; x < m->n_mat && m->n_in == 64; x++, n++)
+            check_shield(&b, s, i, x, at + x * m->rank * m->n_in, rho, &unseen);
+        at += adapter_a_floats(m) + adapter_b_floats(m);
+    }
+    assert_true(n > unseen && n > 4);
+    /* nothing was seen: P is I, and what is not a number is said */
+    tune_shield_close(s);
+    assert_int_equal(tune_shield_open(&s, b.l, &e), ERR_OK);
+    assert_int_equal(tune_shield_raise(s, rho, &e), ERR_OK);
+    float *v = calloc((size_t)b.l->n_params, sizeof *v), *w = calloc((size_t)b.l->n_params, sizeof *w);
+
+    for (int64_t i = 0; i < b.l->n_params; i++)
+        v[i] = w[i] = rng_gauss(6, 0, (uint64_t)i);
+    tune_shield_apply(s, v);
+    assert_memory_equal(v, w, (size_t)b.l->n_params * sizeof *v);
+    free(v);
+    free(w);
+    tune_shield_close(s);
+    bench_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_noise),       cmocka_unit_test(test_files),         cmocka_unit_test(test_first_order),
         cmocka_unit_test(test_zo_again),    cmocka_unit_test(test_zo_not_finite), cmocka_unit_test(test_zo_reference),
+        cmocka_unit_test(test_shield),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
