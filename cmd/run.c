@@ -107,10 +107,10 @@ static bool is_stdin(const char *path)
 static void check_stdin(char *const *files)
 {
     bool alone = o.prompt == NULL && *files == NULL && o.messages == NULL && o.tokens == NULL;
-    bool operand = alone && !o.inspect && !o.show && !o.model.plan && o.render.template_path == NULL;
+    int  operand = alone && !o.inspect && !o.show && !o.model.plan && o.render.template_path == NULL;
 
     for (; *files != NULL; files++)
-        operand = operand || is_stdin(*files);
+        operand += is_stdin(*files);
     if (operand + is_stdin(o.messages) + is_stdin(o.tools) + is_stdin(o.template_file) + is_stdin(o.tokens) > 1)
         cli_usage("only one of the prompt, --messages, --tools, --template and --tokens can be standard input");
 }

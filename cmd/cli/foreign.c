@@ -12,6 +12,10 @@ static const struct {
 } longs[] = {
     { "ctx-size", "ctx", NULL },
     { "n-predict", "predict", NULL },
+    { "max-tokens", "predict", NULL },
+    { "num-predict", "predict", NULL },
+    { "num-ctx", "ctx", NULL },
+    { "gpu", NULL, "use --device cuda" },
     { "temperature", "temp", NULL },
     { "repeat-last-n", "penalty-last-n", NULL },
     { "dry-penalty-last-n", "dry-last-n", NULL },
@@ -185,23 +189,6 @@ static int distance(const char *a, size_t n, const char *b)
     return d[n][m];
 }
 
-static const char *nearest(const struct cli *cli, const char *name, size_t n)
-{
-    const struct opt *o;
-    const char       *best = NULL;
-    int               least = n > 5 ? 3 : n > 2 ? 2 : 1; /* less than this is near */
-
-    for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
-        int d = o->kind == OPT_SECTION ? NAME_MAX_BYTES : distance(name, n, o->name);
-
-        if (d < least) {
-            least = d;
-            best = o->name;
-        }
-    }
-    return best;
-}
-
 /* Whether the program has the option that the answer names first; without one: whether it opens models. */
 static bool applies(const struct cli *cli, const char *say)
 {
@@ -217,6 +204,30 @@ static bool applies(const struct cli *cli, const char *say)
         name[n] = '\0';
     }
     return option(cli, name) != NULL;
+}
+
+/* Also among the names of llama.cpp that mean something here. */
+static const char *nearest(const struct cli *cli, const char *name, size_t n)
+{
+    const struct opt *o;
+    const char       *best = NULL;
+    int               least = n > 5 ? 3 : n > 2 ? 2 : 1, d; /* less than this is near */
+
+    for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
+        d = o->kind == OPT_SECTION ? NAME_MAX_BYTES : distance(name, n, o->name);
+        if (d < least) {
+            least = d;
+            best = o->name;
+        }
+    }
+    for (size_t i = 0; i < sizeof longs / sizeof *longs; i++) {
+        d = distance(name, n, longs[i].name);
+        if (d < least && (longs[i].ours != NULL ? option(cli, longs[i].ours) != NULL : applies(cli, longs[i].say))) {
+            least = d;
+            best = longs[i].ours != NULL ? longs[i].ours : longs[i].name;
+        }
+    }
+    return best;
 }
 
 /* The row of longs[] that says something for this program, else any of that name; -1: none. */

@@ -79,7 +79,7 @@ fails() # STATUS TEXT COMMAND...: fails with that status, and one line that has 
 }
 
 @test "the standard input is one thing" {
-    for options in '--messages - --tools -' '--template -' '--tools -' '--messages - -' '--parse hermes --tools -'; do
+    for options in '--messages - --tools -' '--template -' '--tools -' '--messages - -' '- -' '--parse hermes --tools -'; do
         # shellcheck disable=SC2086
         fails 2 'can be standard input' chimere-run $options < /dev/null
     done

@@ -52,6 +52,10 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     try 0 chimere-run --tokeni -p x
     fails 2 "did you mean --predict?" chimere-run --perdict 5
     fails 2 "did you mean --top-k?" chimere-run --topk 5
+    fails 2 "did you mean --predict?" chimere-run --n-predic 5
+    fails 2 "did you mean --system?" chimere-run --system_prompt x
+    fails 2 "did you mean --port?" chimere-serve-stdio --ports 5
+    fails 2 "--gpu: use --device cuda" chimere-run --gpu
     fails 2 "-t 0.8: -t is the number of threads; did you mean --temp 0.8?" chimere-run -t 0.8 -p x
     fails 2 "-s 42: did you mean --seed 42?" chimere-run -s 42 -p x
     for word in -st -no-cnv --no-conversation --flash-attn; do fails 2 "$word: " chimere-run $word -p x; done
