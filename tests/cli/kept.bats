@@ -26,6 +26,13 @@ load common
     cmp s before
 }
 
+@test "file(1) knows a session by the manual's line" {
+    command -v file > /dev/null || skip "file is not installed"
+    sed -n '/^0 string/p' "$ROOT/man/chimere-state.5" > magic
+    chimere-run --raw --session r -p 'The kernel' -n 1 > answer
+    [ "$(file -b -m magic r)" = 'chimere session' ]
+}
+
 @test "a session of plain text, and one that has not begun" {
     chimere-run --raw --session r -p 'The kernel' -n 3 > answer
     [ "$(chimere-run --session r --show)" = "The kernel$(cat answer)" ]

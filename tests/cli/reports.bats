@@ -60,6 +60,20 @@ END_OF
     done
     head -c 700000 t.gguf > cut.gguf
     fails 3 'an incomplete download?' chimere-run -m cut.gguf --inspect
+    # What no tool of ours writes, and none of them shows.
+    python3 - << 'END_OF'
+import struct
+text = lambda x: struct.pack('<Q', len(x)) + x
+head = lambda tensors, keys: b'GGUF' + struct.pack('<IQQ', 3, tensors, keys)
+tensor = lambda dims, kind: head(1, 0) + text(b't') + struct.pack('<I', len(dims)) + struct.pack('<%dQ' % len(dims), *dims) + struct.pack('<IQ', kind, 0) + bytes(64)
+open('nested.gguf', 'wb').write(head(0, 1) + text(b'a') + struct.pack('<IIQIQII', 9, 9, 1, 4, 2, 1, 2))
+open('kind.gguf', 'wb').write(tensor([32], 999))
+open('none.gguf', 'wb').write(tensor([], 0))
+open('five.gguf', 'wb').write(tensor([1] * 5, 0))
+END_OF
+    fails 3 'is an array of arrays' chimere-run --inspect nested.gguf
+    fails 3 'type id 999' chimere-run --inspect kind.gguf
+    for f in none five; do fails 3 'allowed are 1 to 4' chimere-run --inspect $f.gguf; done
     # A link, a name that is no UTF-8, a FIFO and a device.
     mkdir "$(printf 'd\xff\n x')"
     ln -s ../t.gguf "$(printf 'd\xff\n x/\xfe.gguf')"
