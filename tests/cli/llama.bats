@@ -21,7 +21,7 @@ try_rows()
     [ "$(wc -l < rows)" -ge "$3" ]
     "$1" --help-json | jq -r '.options[].name' > names
     while IFS=$'\t' read -r form name; do
-        read -ra words <<< "$(sed -e 's/ N$/ 1/; s/ X$/ 0.5/; s/+X$/+0.5/; s/ FILE$/ some.file/; s/ TEXT$/ word/; s/ T$/ q8_0/' <<< "$form")"
+        read -ra words <<< "$(tried "$form")"
         if [ -n "$name" ]; then
             grep -qxF -e "${name#-}" names || { echo "$form: no option -$name"; bad=1; }
             "$1" "${words[@]}" -h > out 2> err || { echo "$form: refused: $(cat err)"; bad=1; }
@@ -36,6 +36,26 @@ try_rows()
         fi
     done < rows
     [ $bad -eq 0 ]
+}
+
+# The words of a form, with a value that it takes in place of N and the like.
+tried() { sed -e 's/ N$/ 1/; s/ X$/ 0.5/; s/+X$/+0.5/; s/ FILE$/ some.file/; s/ TEXT$/ word/; s/ T$/ q8_0/' <<< "$1"; }
+
+@test "every name sets the option that the table names, and no other" {
+    ln -s "$CHIMERE_MODEL" m.gguf
+    rows 'llama-cli and chimere-run' | awk -F'\t' '$2 != ""' > rows
+    n=0
+    for name in $(cut -f 2 rows | sort -u); do
+        # No file may have these, or they decide what is told.
+        case ${name#-} in model | session | help | verbose | quiet) continue ;; esac
+        awk -F'\t' -v name="$name" '$2 == name { print $1 }' rows |
+            while IFS= read -r form; do tried "$form"; done > m.gguf.opts
+        echo x | chimere-run -v -m m.gguf --tokenize > out 2> err || true
+        sed -n 's/^options  --\(.*\) is from m.gguf.opts$/\1/p' err > got
+        [ "$(cat got)" = "${name#-}" ] || { echo "$name: $(cat got err)"; cat m.gguf.opts; false; }
+        n=$((n + 1))
+    done
+    [ $n -ge 30 ]
 }
 
 @test "llama-cli's options" {
