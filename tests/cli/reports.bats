@@ -367,3 +367,27 @@ END
     replaces chimere-run --raw -p 'The kernel' -n 0 --logits t.f32
     replaces chimere-engram-build merge t.engram --out m.engram
 }
+
+# bats test_tags=slow
+@test "limits of memory, a session at its end, task sets in odd forms, an evaluation that is killed" {
+    for kilobytes in 20000 40000 400000; do
+        got=0
+        (ulimit -v $kilobytes; exec chimere-run --raw -n 1 -p x) > out 2> err || got=$?
+        [ $got -eq 0 ] || { [ $got -eq 1 ] && [ "$(wc -l < err)" -eq 1 ]; }
+    done
+    for i in 1 2; do try 0 chimere-run --session s --raw -c 30 -n 20 -p ' w' --ignore-eos; done
+    fails 1 'the context 30' chimere-run --session s --raw -c 30 -p ' w'
+    try 0 chimere-run --session s --raw -c 60 -n 2 -p ' w'
+    math=$ROOT/share/eval/math.jsonl
+    head -2 "$math" | sed 's/$/\r/' > crlf.jsonl
+    { head -1 "$math"; echo; sed -n 2p "$math"; echo; } > lines.jsonl
+    head -2 "$math" | head -c -1 > last.jsonl
+    for set in crlf lines last; do chimere-bench eval $set.jsonl | jq -e '.n_items == 2 and .n_right == 2'; done
+    head -2 "$math" | chimere-bench eval - | jq -e '.n_items == 2'
+    head -2 "$math" | head -c -30 > cut.jsonl
+    fails 3 'cut.jsonl: line 2' chimere-bench eval cut.jsonl
+    for s in 0.1 0.3; do timeout -s KILL $s chimere-bench eval -o k "$math" --limit 6 > out 2>&1 || true; done
+    chimere-bench eval -o k "$math" --limit 6 | jq .n_right > got
+    [ "$(jq -c .id k | sort -u | wc -l)" -eq 6 ]
+    chimere-bench eval "$math" --limit 6 | jq .n_right | cmp - got
+}
