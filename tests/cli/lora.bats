@@ -23,6 +23,7 @@ answer()
     [ "$(answer --lora-scaled a.gguf:1)" = "$with" ]
     [ "$(answer --lora a.gguf:1 --lora a.gguf:-1)" = "$plain" ]
     [ "$(answer --lora a.gguf -t 1 --chunk 3)" = "$with" ]
+    chimere-run --plan --vram 1G --device cuda --lora a.gguf | grep -q 'adapters  '
 }
 
 @test "requests side by side have their own, and go on from their own alone" {

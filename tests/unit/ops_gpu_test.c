@@ -276,7 +276,7 @@ struct how {
     const char *device, *kv;
     int         chunk;
     bool        split;
-    int         rank; /* of an adapter for all matrices; 0: none */
+    int         rank; /* of an adapter for all matrices; 0: none; below 16: it is there twice */
 };
 static float *model_logits(const char *path, struct how how, const int32_t *ids, int n)
 {
@@ -291,7 +291,8 @@ static float *model_logits(const char *path, struct how how, const int32_t *ids,
     const char *kv = how.kv;
     int chunk = how.chunk;
     struct adapter *a = NULL;
-    struct run_adapter list = { NULL, 0.5f };
+    struct run_adapter list[2] = { { NULL, 0.5f }, { NULL, -0.25f } };
+    const int terms = how.rank < 16 ? 2 : 1;
     struct model_adapter *on = NULL;
 
     if (gguf_open(&g, path, &e))
@@ -300,13 +301,13 @@ static float *model_logits(const char *path, struct how how, const int32_t *ids,
         mo.placement.experts = split_of(&split, g);
     if (model_open(&m, g, &mo, &e) ||
         run_open(&r, m, &(struct run_opts){ .ctx_tokens = 1024, .rows_max = chunk, .kv_k = kv, .kv_v = kv,
-                                            .adapter_rank = how.rank }, &e))
+                                            .adapter_rank = terms * how.rank }, &e))
         fail_msg("%s", e.msg);
     if (how.rank > 0) {
         a = adapter_for_all(m, g, how.rank, 3);
         MUST(model_adapter_open(&on, m, a, &e));
-        list.adapter = on;
-        MUST(run_set_adapters(r, 0, &list, 1, &e));
+        list[0].adapter = list[1].adapter = on;
+        MUST(run_set_adapters(r, 0, list, terms, &e));
     }
     out.width = model_info(m)->n_vocab;
     out.v = calloc((size_t)(out.width * n), sizeof *out.v);
