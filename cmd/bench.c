@@ -64,7 +64,7 @@ static const struct opt opts[] = {
 
 /* Bits of the commands. */
 enum {
-    SPEED = 1, BANDWIDTH = 2, PPL = 4, KL = 8, EVAL = 16, SYNTH = 32, PLOT = 64, STATE = 128, SPECULATE = 256, TEXTS = PPL | KL,
+    SPEED = 1, BANDWIDTH = 2, PPL = 4, KL = 8, EVAL = 16, SYNTH = 32, PLOT = 64, STATE = 128, SPECULATE = 256, KERNELS = 512, TEXTS = PPL | KL,
     RUNS = SPEED | PPL | KL | EVAL | STATE | SPECULATE, PLANS = RUNS | SYNTH, COMPUTES = RUNS | BANDWIDTH,
     SHAPED = SPEED | STATE | SPECULATE, ASKS = EVAL | SPECULATE,
 };
@@ -78,22 +78,23 @@ static const struct cli_command commands[] = {
     { "plot", "plot -o picture.svg records ...", "A picture of records, by gnuplot.", PLOT },
     { "state", "state [options]", "What a conversation in a file costs.", STATE },
     { "speculate", "speculate [options] [file ...]", "What guesses of drafters are worth.", SPECULATE },
+    { "kernels", "kernels [options]", "Which GPU kernel multiplies what; their times.", KERNELS },
     { NULL, NULL, NULL, 0 },
 };
 typedef enum err_code command_fn(struct bench *b, struct err *e);
 static command_fn *const runs[] = {
     cli_bench_cmd_speed, cli_bench_cmd_bandwidth, cli_bench_cmd_ppl,  cli_bench_cmd_kl,
     cli_bench_cmd_eval,  cli_bench_cmd_synth,     cli_bench_cmd_plot, cli_bench_cmd_state,
-    cli_bench_cmd_speculate,
+    cli_bench_cmd_speculate, cli_bench_cmd_kernels,
 };
 
 /* An option that a command would ignore is a mistake. */
 static const struct cli_of of[] = {
     { "model", RUNS }, { "lora", RUNS }, { "shape", SHAPED | SYNTH }, { "mix", SHAPED | SYNTH },
-    { "threads", COMPUTES }, { "device", COMPUTES | SYNTH }, { "vram", PLANS }, { "kv", PLANS }, { "chunk", PLANS },
-    { "acts", RUNS }, { "no-mmap", PLANS }, { "repack", RUNS }, { "ctx", SPEED | PPL | KL | ASKS | SYNTH },
+    { "threads", COMPUTES }, { "device", COMPUTES | SYNTH | KERNELS }, { "vram", PLANS }, { "kv", PLANS }, { "chunk", PLANS },
+    { "acts", RUNS | KERNELS }, { "no-mmap", PLANS }, { "repack", RUNS }, { "ctx", SPEED | PPL | KL | ASKS | SYNTH },
     { "prompt", SPEED | SPECULATE }, { "depth", SPEED | STATE }, { "rows", SPEED }, { "seqs", SPEED }, { "tokens", SPEED },
-    { "drafts", SPEED }, { "reps", SHAPED | BANDWIDTH }, { "bandwidth", SPEED | SYNTH }, { "size", BANDWIDTH },
+    { "drafts", SPEED }, { "reps", SHAPED | BANDWIDTH | KERNELS }, { "bandwidth", SPEED | SYNTH }, { "size", BANDWIDTH },
     { "stride", TEXTS }, { "windows", TEXTS }, { "reference", KL }, { "save", KL },
     { "limit", ASKS }, { "predict", ASKS }, { "samples", EVAL }, { "parallel", EVAL }, { "temp", ASKS },
     { "top-p", ASKS }, { "seed", EVAL | SHAPED | SYNTH }, { "think", ASKS }, { "compare", EVAL },
@@ -107,6 +108,25 @@ static const struct cli cli = {
     .name = "chimere-bench", .synopsis = "command [options] [file ...]",
     .about = "Measure models and machines: speed, quality, answers.", .opts = opts, .commands = commands, .of = of,
 };
+
+/* kernels: a table, or with a GPU times. */
+static void check_kernels(void)
+{
+    static const char *const of_times[] = { "acts", "reps", "against" };
+
+    if (o.model.device != NULL && strncmp(o.model.device, "cuda", 4) != 0)
+        cli_leave_aside(&cli, "device");
+    if (o.model.device != NULL && strncmp(o.model.device, "cuda", 4) != 0)
+        cli_usage("kernels: --device %s: the table is of GPUs", o.model.device);
+    for (size_t i = 0; o.model.device == NULL && i < sizeof of_times / sizeof *of_times; i++) {
+        if (cli_given(&cli, of_times[i]))
+            cli_leave_aside(&cli, of_times[i]);
+        if (cli_given(&cli, of_times[i]))
+            cli_usage("kernels: --%s is of times: with --device", of_times[i]);
+    }
+    if (o.model.acts == QUANT_ACTS_F32)
+        cli_usage("kernels: --acts f32: a GPU rounds activations to 16 bits or 8");
+}
 
 static void check_usage(unsigned bit)
 {
@@ -136,6 +156,8 @@ static void check_usage(unsigned bit)
         if (of[i].commands & EVAL && of[i].commands != ~(unsigned)PLOT && strcmp(of[i].option, "compare") != 0 &&
             cli_given(&cli, of[i].option))
             cli_usage("eval --compare: only reads two files of answers: without --%s", of[i].option);
+    if (bit & KERNELS)
+        check_kernels();
     if (cli_given(&cli, "bandwidth") && !(o.bandwidth > 0))
         cli_usage("--bandwidth %g: must be above 0; leave it out to measure it", (double)o.bandwidth);
     cli_open_check(&cli, &o.model);
@@ -180,15 +202,15 @@ int main(int argc, char **argv)
     size_t       command = 0, n = sizeof runs / sizeof *runs;
 
     if (first == argc)
-        cli_usage("no command: one of speed, bandwidth, ppl, kl, eval, synth, state, speculate, plot");
+        cli_usage("no command: one of speed, bandwidth, ppl, kl, eval, synth, state, speculate, kernels, plot");
     while (command < n && strcmp(argv[first], commands[command].name) != 0)
         command++;
     if (command == n)
-        cli_usage("%s: not one of speed, bandwidth, ppl, kl, eval, synth, state, speculate, plot", argv[first]);
+        cli_usage("%s: not one of speed, bandwidth, ppl, kl, eval, synth, state, speculate, kernels, plot", argv[first]);
     check_usage(commands[command].bit);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     b.operands = argv + first + 1;
-    if (commands[command].bit & (SPEED | BANDWIDTH | SYNTH) && *b.operands != NULL)
+    if (commands[command].bit & (SPEED | BANDWIDTH | SYNTH | KERNELS) && *b.operands != NULL)
         cli_usage("%s takes no file", commands[command].name);
     if (run_command(&b, command, &e))
         status = cli_fail(&e);

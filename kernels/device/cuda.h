@@ -15,6 +15,7 @@
 #include <stdint.h>
 extern "C" {
 #include "base/base.h"
+#include "gemm/gemm.h"
 #include "ops/ops.h"
 #include "ops/table.h"
 #include "quant/quant.h"
@@ -189,6 +190,9 @@ struct cuda {
     size_t               held;
     bool                 fuse; /* nodes of steps with one row go together */
     bool                 wide; /* sm_90: many rows are multiplied by gemm/gemm_r64_a16_wgmma.cuh, blocks of few rows share columns (gemm/gemm_r2_16.cu) */
+    int                  sm;    /* compute capability: 90, 120 */
+    int                  only;  /* dev_opts.kernel */
+    uint64_t             used;  /* dev_kernels() */
     bool                 eight; /* activations are rounded to 8 bits (gemm/sums.cuh) */
     struct node         *node;
     int                  n_node, cap_node;

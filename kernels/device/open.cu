@@ -660,6 +660,11 @@ static void close_cuda(void *ctx)
     free(c);
 }
 
+static uint64_t used_kernels(void *ctx)
+{
+    return ((struct cuda *)ctx)->used;
+}
+
 static struct dev_table make_table(void)
 {
     struct dev_table t = {};
@@ -669,6 +674,7 @@ static struct dev_table make_table(void)
 #undef X
     t.measure = measure;
     t.reserve = cuda_reserve;
+    t.kernels = used_kernels;
     t.weights = cuda_weights;
     t.weights_rows = cuda_weights_rows;
     t.weights_some = cuda_weights_some;
@@ -771,6 +777,7 @@ static bool set_up(struct cuda *c)
     TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->id));
     TRY(c, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->id));
     c->wide = major == 9;
+    c->sm = 10 * major;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     TRY(c, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&c->encode, 12000, cudaEnableDefault,
                                             &found));
@@ -796,7 +803,7 @@ static bool set_up(struct cuda *c)
 }
 
 /* A dry run asks no more of the device than how much memory it has, and of one that is absent not even that. */
-static void set_up_sketch(struct cuda *c, bool present)
+static void set_up_dry_run(struct cuda *c, bool present)
 {
     c->dry_run = true;
     c->mem = (struct dev_memory){ false, -1, -1, -1, false };
@@ -821,9 +828,10 @@ extern "C" enum err_code cuda_dev_open(struct dev_impl *out, struct dev *dev, co
     c->id = dev_unit(dev);
     c->fuse = true;
     c->eight = o->acts == QUANT_ACTS_I8;
+    c->only = o->kernel;
     memcpy(c->about, about, sizeof about);
     if (o->dry_run) {
-        set_up_sketch(c, present);
+        set_up_dry_run(c, present);
     } else if (!set_up(c)) {
         enum err_code code = err_set(e, ERR_UNSUPPORTED, "CUDA device %d: %s", c->id, cudaGetErrorString(c->bad));
 

@@ -49,8 +49,6 @@ void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks);
 void cuda_tile_k(struct cuda *c, const struct tile_args *a, dim3 grid);
 void cuda_tile_i(struct cuda *c, const struct tile_args *a, dim3 grid);
 void cuda_tile_rare(struct cuda *c, const struct tile_args *a, dim3 grid);
-bool cuda_is_tiled(int type); /* whether it has a format */
-bool cuda_is_wide(int type);  /* whether gemm/gemm_r64_a16_wgmma.cuh has */
 
 static __device__ __forceinline__ void mma_unit(int d[4], const uint4 &x, uint32_t w0, uint32_t w1)
 {

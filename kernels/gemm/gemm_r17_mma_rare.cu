@@ -6,15 +6,20 @@
 /* gemm/gemm_r17_mma.cuh has no place for minima of halves. */
 template <int TYPE> static constexpr bool fits = !(wq<TYPE>::HALF && wq<TYPE>::MIN);
 
-bool cuda_is_tiled(int type)
+/* As the table has it. */
+static constexpr bool left_out(int type)
 {
     switch (type) {
-#define X(name) case QUANT_##name: return fits<QUANT_##name>;
-        CUDA_RARE(X)
+#define X(name) case QUANT_##name:
+        GEMM_HALF_MINIMA(X)
 #undef X
-    default: return cuda_is_common(type);
+        return true;
+    default: return false;
     }
 }
+#define X(name) static_assert(fits<QUANT_##name> != left_out(QUANT_##name), #name);
+GEMM_RARE(X)
+#undef X
 
 void cuda_tile_rare(struct cuda *c, const struct tile_args *a, dim3 grid)
 {
@@ -24,7 +29,7 @@ void cuda_tile_rare(struct cuda *c, const struct tile_args *a, dim3 grid)
         if constexpr (fits<QUANT_##name>) \
             launch_tile<QUANT_##name>(c, a, grid); \
         break;
-        CUDA_RARE(X)
+        GEMM_RARE(X)
 #undef X
     default: break;
     }

@@ -479,7 +479,7 @@ static void launch_few(struct cuda *c, struct few_args *f, int type, dim3 grid)
     switch (type) {
     case QUANT_f32: launch_early(c, "few_rows", few_rows<NT, QUANT_f32>, grid, WARPS * 32, other_bytes(f), *f); break;
 #define X(name) case QUANT_##name: launch_of<NT, QUANT_##name>(c, f, grid); break;
-        CUDA_COMMON(X)
+        GEMM_COMMON(X)
 #undef X
     default: break;
     }
@@ -500,8 +500,15 @@ static void one_format(struct cuda *c, struct few_args *f, int type)
         f->spans = (int)ceil_div(f->nx, 2 * GROUP);
     else
         nt = 1;
-    if (cuda_few_many(c, f, nt, type) || cuda_few_once(c, f, nt, type))
+    if (cuda_may(c, GEMM_R2_16_LARGE) && cuda_few_many(c, f, nt, type)) {
+        cuda_used(c, GEMM_R2_16_LARGE);
         return;
+    }
+    if (cuda_may(c, GEMM_R2_16_RESIDENT) && cuda_few_once(c, f, nt, type)) {
+        cuda_used(c, GEMM_R2_16_RESIDENT);
+        return;
+    }
+    cuda_used(c, GEMM_R2_16);
     const int most = row_segments(f->k) <= TURN ? ITEMS / segments : WARPS / segments;
     for (int strips = WARPS / segments;; strips++) {
         const int small = cut_beside(c, f, turn);

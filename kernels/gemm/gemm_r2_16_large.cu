@@ -139,7 +139,7 @@ bool cuda_few_many(struct cuda *c, struct few_args *f, int nt, int type)
     switch (type) {
 #define X(name) \
     case QUANT_##name: return nt == 1 ? launch_many<1, QUANT_##name>(c, f) : launch_many<2, QUANT_##name>(c, f);
-        CUDA_COMMON(X)
+        GEMM_COMMON(X)
 #undef X
     default: return false;
     }

@@ -7,15 +7,20 @@
 /* Of formats with two scales a unit, 16 products of 16 bits stay whole in a float if weights are 32 at most. */
 template <int TYPE> static constexpr bool fits = !wq<TYPE>::HALF || TYPE == QUANT_q3_k || TYPE == QUANT_nvfp4;
 
-bool cuda_is_wide(int type)
+/* As the table has it. */
+static constexpr bool left_out(int type)
 {
     switch (type) {
-#define X(name) case QUANT_##name: return fits<QUANT_##name>;
-        CUDA_RARE(X)
+#define X(name) case QUANT_##name:
+        GEMM_HALF_MINIMA(X) GEMM_HALF_LARGE(X)
 #undef X
-    default: return cuda_is_common(type);
+        return true;
+    default: return false;
     }
 }
+#define X(name) static_assert(fits<QUANT_##name> != left_out(QUANT_##name), #name);
+GEMM_RARE(X)
+#undef X
 
 void cuda_wide_rare(struct cuda *c, const struct tile_args *a, unsigned blocks)
 {
@@ -25,7 +30,7 @@ void cuda_wide_rare(struct cuda *c, const struct tile_args *a, unsigned blocks)
         if constexpr (fits<QUANT_##name>) \
             launch_wide<QUANT_##name>(c, a, blocks); \
         break;
-        CUDA_RARE(X)
+        GEMM_RARE(X)
 #undef X
     default: break;
     }

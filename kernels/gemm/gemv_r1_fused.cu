@@ -5,24 +5,6 @@
 #include "kernels/device/fused.cuh"
 #include "kernels/gemm/gemv_r1_mma.cuh"
 
-bool cuda_is_common(int type)
-{
-    return has_frag(type);
-}
-
-bool cuda_is_fused(int type, int64_t rows, int64_t k)
-{
-    if (rows > 1 || k > FUSED_LONGEST)
-        return cuda_is_common(type);
-    switch (type) {
-#define X(name) case QUANT_##name:
-        CUDA_ONE_ROW(X)
-#undef X
-        return true;
-    default: return cuda_is_common(type);
-    }
-}
-
 enum { THREADS = 256, WARPS = THREADS / 32, MOST_THREADS = 512 }; /* a norm's block has THREADS */
 
 /* 8 elements from i on; x is a multiple of 16 bytes. */
@@ -530,7 +512,7 @@ static void launch_matvec(struct cuda *c, const struct fused_args *f, const cut 
                               : fused_matvec<MODE, EIGHT, QUANT_##name>, \
                          grid, (unsigned)threads, smem, *f, a); \
         break;
-        CUDA_COMMON(X) CUDA_ONE_ROW(X)
+        GEMM_COMMON(X) GEMM_ONE_ROW(X)
 #undef X
     default: break;
     }
@@ -591,7 +573,7 @@ static void one_format(struct cuda *c, struct fused_args *f, int type, bool begu
 }
 
 /* Threads that share a row's sum are at most 16, a segment each; only rows that come rounded are longer. */
-enum { MOST_SEGMENTS = FUSED_LONGEST / 512 };
+enum { MOST_SEGMENTS = GEMM_FUSED_LONGEST / 512 };
 
 /* A launch for each format: of a kernel's code what lies beyond the first 64 KiB comes late, 10 cycles an
  * instruction. */
@@ -603,6 +585,7 @@ void cuda_fused_matvec(struct cuda *c, struct fused_args *f)
         several_rows(c, f);
         return;
     }
+    cuda_used(c, GEMM_R1_FUSED);
     bool stored = false;
     for (int i = 0; i < left.n; i++)
         stored |= left.job[i].type != QUANT_f32;

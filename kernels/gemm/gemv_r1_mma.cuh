@@ -42,7 +42,7 @@ static __host__ __device__ constexpr bool has_frag(int type)
 {
     switch (type) {
 #define X(name) case QUANT_##name:
-        CUDA_COMMON(X)
+        GEMM_COMMON(X)
 #undef X
         return true;
     default: return false;

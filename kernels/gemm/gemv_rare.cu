@@ -36,7 +36,7 @@ void cuda_rare(struct cuda *c, struct tensor w, struct tensor y, const uint8_t *
     case QUANT_##name: \
         LAUNCH(c, rare<QUANT_##name>, grid, 256, 0, job, k, x, x_row_bytes(k), nx, c->eight, c->tab); \
         break;
-        CUDA_RARE(X)
+        GEMM_RARE(X)
 #undef X
     default: break;
     }

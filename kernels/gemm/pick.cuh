@@ -12,7 +12,7 @@ struct mv_job {
     int64_t        y_stride;
     int            n_rows, type, block;
 };
-enum { FEW_ROWS = 16 }; /* of activations, for gemm/gemm_r2_16.cu; more are gemm/gemm_r17_mma.cuh's or gemm/gemm_r64_a16_wgmma.cuh's */
+enum { FEW_ROWS = GEMM_FEW_ROWS }; /* of activations */
 
 struct mv_args {
     struct mv_job        job[JOBS];
@@ -172,16 +172,26 @@ static __device__ __forceinline__ void quantise_part(uint8_t *row, const float *
 }
 
 void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x);
-/* gemm/gemv_r1_fused.cu: formats of most files; formats and rows of k elements that it and gemm/gemm_r2_16.cu are
- * for. */
-bool cuda_is_common(int type);
-enum { FUSED_LONGEST = 8192 };
+/* Formats of most files; formats and few rows of k elements for which there are launches that do more than the product. */
+static inline bool cuda_is_common(int type)
+{
+    return gemm_formats_have(GEMM_FORMATS_COMMON, type);
+}
 bool cuda_is_fused(int type, int64_t rows, int64_t k);
+/* Whether row i of gemm_kernels[] may be launched; and that it is. */
+static inline bool cuda_may(const struct cuda *c, int i)
+{
+    return c->only == 0 || c->only == i + 1;
+}
+static inline void cuda_used(struct cuda *c, int i)
+{
+    c->used |= (uint64_t)1 << i;
+}
 /* How many slices of at most FEW_ROWS rows these rows make; 0: none, they fit one launch or are enough for tiles. */
-enum { SLICED_ROWS = 48 }; /* with 64, tiles were faster for two of three mixes */
 static inline int64_t cuda_slices(int64_t rows)
 {
-    return rows > FEW_ROWS && rows <= SLICED_ROWS ? (rows + FEW_ROWS - 1) / FEW_ROWS : 0;
+    return rows > FEW_ROWS && rows <= GEMM_SLICED_ROWS ? (rows + FEW_ROWS - 1) / FEW_ROWS : 0;
 }
+void cuda_float(struct cuda *c, int kernel, struct tensor w, struct tensor y, struct tensor x); /* gemm/gemm_float.cu */
 void cuda_rare(struct cuda *c, struct tensor w, struct tensor y, const uint8_t *x, int nx); /* gemm/gemv_rare.cu */
 #endif

@@ -335,6 +335,6 @@ static __device__ __forceinline__ void plain_times(float sum[TT], const uint8_t 
 
 static inline bool is_plain(int type)
 {
-    return type <= QUANT_i64 || type == QUANT_iq6_k;
+    return gemm_formats_have(GEMM_FORMATS_FLOAT, type);
 }
 #endif

@@ -78,7 +78,7 @@ static void (*kernel_of(int type))(embed_args)
         return embed_plain;
     switch (type) {
 #define X(name) case QUANT_##name: return embed_units<QUANT_##name>;
-        CUDA_COMMON(X) CUDA_RARE(X)
+        GEMM_COMMON(X) GEMM_RARE(X)
 #undef X
     default: return embed_plain;
     }

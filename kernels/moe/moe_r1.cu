@@ -298,7 +298,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
 
 static constexpr int common[] = {
 #define X(name) QUANT_##name,
-    CUDA_COMMON(X)
+    GEMM_COMMON(X)
 #undef X
 };
 enum { COMMON = sizeof common / sizeof *common };
@@ -327,7 +327,7 @@ static auto kernel_of(unsigned types)
 {
 #define X(name) , QUANT_##name
     if constexpr (I == COMMON)
-        return all_of<KERNEL, EIGHT CUDA_COMMON(X)>();
+        return all_of<KERNEL, EIGHT GEMM_COMMON(X)>();
 #undef X
     else if constexpr (J == COMMON)
         return kernel_of<KERNEL, EIGHT, I + 1, I + 1>(types);
@@ -372,7 +372,7 @@ static auto kernel_for(const expert_matrix m[2], const expert_matrix sh[2])
     const int shared = sh[1].w != NULL ? sh[1].type : m[1].type;
     switch (m[1].type) {
 #define X(name) case QUANT_##name: return beside<KERNEL, EIGHT, QUANT_##name>(shared);
-        CUDA_ONE_ROW(X)
+        GEMM_ONE_ROW(X)
 #undef X
     default: return (decltype(other))NULL;
     }

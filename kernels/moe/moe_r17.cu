@@ -8,7 +8,6 @@
 #include "kernels/gemm/acts_a16_wgmma.cuh"
 
 enum { SHARE = 4, GRID_Y = 65535 }; /* pairs of a chunk, in other formats */
-enum { WIDE_PAIRS = 8 };                 /* of each expert, on average, from which gemm/gemm_r64_a16_wgmma.cuh pays */
 static_assert((int)WIDE_COLUMNS == (int)TILE_COLUMNS, "chunks serve both");
 
 /* Where the lists are. */
@@ -99,9 +98,9 @@ static void plain_product(struct cuda *c, const expert_args *a)
     dim3 grid((unsigned)ceil_div(a->n_rows, 8), (unsigned)a->most);
 
     switch (a->type) {
-#define P(name) case QUANT_##name: LAUNCH(c, expert_plain<QUANT_##name>, grid, 256, 0, *a); break;
-    P(f32) P(f16) P(bf16) P(f64) P(i8) P(i16) P(i32) P(i64) P(iq6_k)
-#undef P
+#define X(name) case QUANT_##name: LAUNCH(c, expert_plain<QUANT_##name>, grid, 256, 0, *a); break;
+        GEMM_FLOAT(X)
+#undef X
     default: break;
     }
 }
@@ -165,17 +164,30 @@ struct space {
     int           share, most; /* pairs of a chunk; most chunks */
     bool          wide;        /* rounded rows are those of gemm/gemm_r64_a16_wgmma.cuh, or of gemm/gemm_r64_a8_wgmma.cuh */
     size_t        bytes;
+    int           types[3];    /* of all matrices */
+    struct gemm_product product;
 };
 
-/* All products, or none: the chunks are as wide for all. */
-static bool all_of(const struct op_moe &a, bool is(int type))
+/* The kernel of a matrix of this type in a step of more than FEW_ROWS rows. */
+static int kernel_for(const struct space *s, int type)
 {
-    return is(a.up.type) && is(a.down.type) && (a.gate.data == NULL || is(a.gate.type));
+    struct gemm_product p = s->product;
+
+    p.type = type;
+    p.types = s->types;
+    return gemm_pick(&p, GEMM_EXPERTS_R64_A8_WGMMA);
+}
+
+/* All products, or none: the chunks are as wide for all. */
+static bool all_of(const struct op_moe &a, enum gemm_formats f)
+{
+    return gemm_formats_have(f, a.up.type) && gemm_formats_have(f, a.down.type) &&
+           (a.gate.data == NULL || gemm_formats_have(f, a.gate.type));
 }
 
 static bool on_tiles(const struct op_moe &a, int64_t rows)
 {
-    return rows > FEW_ROWS && all_of(a, cuda_is_tiled);
+    return rows > FEW_ROWS && all_of(a, GEMM_FORMATS_TILED);
 }
 
 /* n rows, rounded in any way; gemm/gemm_r64_a16_wgmma.cuh: as many as `places`. */
@@ -202,7 +214,7 @@ static struct space cut(const struct node *v, unsigned char *at)
 
     s.share = on_tiles(a, n) ? (int)TILE_COLUMNS : (int)SHARE;
     s.most = (int)(pairs < pairs / s.share + n_expert ? pairs : pairs / s.share + n_expert);
-    s.wide = s.share == WIDE_COLUMNS && pairs >= WIDE_PAIRS * n_expert && all_of(a, cuda_is_wide);
+    s.wide = s.share == WIDE_COLUMNS && pairs >= GEMM_WIDE_PAIRS * n_expert && all_of(a, GEMM_FORMATS_WIDE);
     s.xq = (uint8_t *)take(rounded_bytes(s.wide, a.up.ne[0], n, n));
     s.hq = (uint8_t *)take(rounded_bytes(s.wide, ff, pairs, (int64_t)s.most * WIDE_COLUMNS));
     s.gate = (float *)take((size_t)(pairs * ff) * sizeof(float));
@@ -213,6 +225,14 @@ static struct space cut(const struct node *v, unsigned char *at)
     s.to.n_chunk = (int *)take(sizeof(int));
     s.to.chunk = (expert_chunk *)take((size_t)(s.most + 1) * sizeof(expert_chunk));
     s.bytes = used;
+    s.types[s.product.n_types++] = a.up.type;
+    s.types[s.product.n_types++] = a.down.type;
+    if (a.gate.data != NULL)
+        s.types[s.product.n_types++] = a.gate.type;
+    s.product.of = GEMM_OF_EXPERTS;
+    s.product.rows = n;
+    s.product.pairs = pairs;
+    s.product.n_expert = n_expert;
     return s;
 }
 
@@ -220,7 +240,7 @@ size_t cuda_moe_ws(const struct node *v)
 {
     const size_t few = cuda_few_moe_ws(v), many = cut(v, NULL).bytes;
 
-    return v->t[1].ne[1] <= SLICED_ROWS && few > many ? few : many;
+    return v->t[1].ne[1] <= GEMM_SLICED_ROWS && few > many ? few : many;
 }
 
 static void product(struct cuda *c, const struct space *s, const struct node *v, struct tensor w, struct tensor x,
@@ -235,6 +255,7 @@ static void product(struct cuda *c, const struct space *s, const struct node *v,
     a.expert_bytes = w.pitch * a.row_bytes;
     for (a.base = 0; a.base < s->most; a.base += GRID_Y) {
         a.most = s->most - a.base < GRID_Y ? s->most - a.base : GRID_Y;
+        cuda_used(c, plain ? GEMM_EXPERTS_FLOAT : GEMM_EXPERTS_STORED);
         if (plain)
             plain_product(c, &a);
         else if (cuda_is_common(w.type))
@@ -263,32 +284,27 @@ static struct mv_job matrix(struct tensor w, float *y, int64_t y_stride)
 
 static void tiles(struct cuda *c, const struct space *s, struct tile_args *a)
 {
-    const bool whole = c->eight && is_whole(a->job[0].type);
+    const int kernel = kernel_for(s, a->job[0].type);
 
-    if (whole && s->wide)
-        cuda_broad(c, a, s->most);
-    else if (whole)
-        cuda_whole(c, a, s->most);
-    else if (s->wide)
-        cuda_wide(c, a, s->most);
-    else
-        cuda_tile(c, a, s->most);
+    cuda_used(c, kernel);
+    switch (kernel) {
+    case GEMM_EXPERTS_R64_A8_WGMMA: cuda_broad(c, a, s->most); break;
+    case GEMM_EXPERTS_R64_A16_WGMMA: cuda_wide(c, a, s->most); break;
+    case GEMM_EXPERTS_R17_A8_MMA: cuda_whole(c, a, s->most); break;
+    default: cuda_tile(c, a, s->most); break;
+    }
 }
 
 /* Rounds x for products with matrices of this type; id, slot: rows of pairs, some of which may not be there. */
 static void round_for(struct cuda *c, const struct space *s, uint8_t *to, int type, struct tensor x, const int *id,
                       const int *slot)
 {
-    const bool whole = c->eight && is_whole(type);
-
-    if (whole && s->wide)
-        cuda_round_broad(c, to, x, id, slot);
-    else if (whole)
-        cuda_round_whole(c, to, x);
-    else if (s->wide)
-        cuda_round_wide(c, to, x);
-    else
-        cuda_quantise(c, to, x);
+    switch (kernel_for(s, type)) {
+    case GEMM_EXPERTS_R64_A8_WGMMA: cuda_round_broad(c, to, x, id, slot); break;
+    case GEMM_EXPERTS_R64_A16_WGMMA: cuda_round_wide(c, to, x); break;
+    case GEMM_EXPERTS_R17_A8_MMA: cuda_round_whole(c, to, x); break;
+    default: cuda_quantise(c, to, x); break;
+    }
 }
 
 /* What first products give: those of gate and up together can be activated, and rounded where a tile has all that share
@@ -299,7 +315,7 @@ static enum tile_out first_products(const struct cuda *c, const struct space *s,
         return TILE_FLOATS;
     if (!c->eight)
         return TILE_ACT_ROUNDED;
-    return s->wide && is_whole(m.up.type) ? TILE_ACT : TILE_FLOATS;
+    return kernel_for(s, m.up.type) == GEMM_EXPERTS_R64_A8_WGMMA ? TILE_ACT : TILE_FLOATS;
 }
 
 static void one_product(struct cuda *c, const struct space *s, struct tile_args *a, struct tensor w, float *y,
@@ -342,7 +358,7 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
         tiles(c, s, &a);
     } else {
         one_product(c, s, &a, m.up, s->hid, ff);
-        if (gated && is_whole(m.gate.type) != is_whole(m.up.type))
+        if (gated && kernel_for(s, m.gate.type) != kernel_for(s, m.up.type))
             round_for(c, s, s->xq, m.gate.type, v->t[1], NULL, NULL);
         if (gated)
             one_product(c, s, &a, m.gate, s->gate, ff);
@@ -395,10 +411,10 @@ static bool moe_in_slices(struct cuda *c, const struct node *v)
 
 void cuda_moe(struct cuda *c, const struct node *v)
 {
-    if (moe_in_slices(c, v))
-        return;
-    if (cuda_moe_is_few(v)) {
-        cuda_moe_few(c, v);
+    if (cuda_may(c, GEMM_EXPERTS_R2_16) && (moe_in_slices(c, v) || cuda_moe_is_few(v))) {
+        if (cuda_slices(v->t[1].ne[1]) == 0)
+            cuda_moe_few(c, v);
+        cuda_used(c, GEMM_EXPERTS_R2_16);
         return;
     }
     const struct op_moe &a = v->moe;
@@ -408,8 +424,18 @@ void cuda_moe(struct cuda *c, const struct node *v)
     struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s.hid, false, 0, 0 };
     bool gated = a.gate.data != NULL, sum = v->op == DEV_OP_moe;
 
-    s.wide = s.wide && c->wide;
-    if (s.wide && c->eight && is_whole(a.up.type) && is_whole(a.down.type) && (!gated || is_whole(a.gate.type)))
+    s.product.eight = c->eight;
+    s.product.sm = c->sm;
+    s.product.only = c->only;
+    int on_a8 = 0;
+    s.wide = false;
+    for (int i = 0; i < s.product.n_types; i++) {
+        const int kernel = kernel_for(&s, s.types[i]);
+
+        on_a8 += kernel == GEMM_EXPERTS_R64_A8_WGMMA;
+        s.wide |= kernel == GEMM_EXPERTS_R64_A8_WGMMA || kernel == GEMM_EXPERTS_R64_A16_WGMMA;
+    }
+    if (on_a8 == s.product.n_types)
         s.share = BROAD_COLUMNS;
     float *out = sum ? s.out : (float *)y.data;
     int64_t out_stride = sum ? y.ne[0] : y.stride;

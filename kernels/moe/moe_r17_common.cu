@@ -13,7 +13,7 @@ void cuda_expert_common(struct cuda *c, const expert_args *a, int tt)
         else \
             LAUNCH(c, (expert_rows<QUANT_##name, 4>), expert_grid(a), 256, 0, *a); \
         break;
-        CUDA_COMMON(X)
+        GEMM_COMMON(X)
 #undef X
     default: break;
     }

@@ -679,7 +679,7 @@ static void launch_up(struct cuda *c, struct up_args *a)
     switch (a->m[0].type) {
 #define X(name) \
     case QUANT_##name: launch_up_of<QUANT_##name>(c, a); break;
-        CUDA_COMMON(X)
+        GEMM_COMMON(X)
 #undef X
     default: break;
     }
@@ -717,7 +717,7 @@ static void launch_down(struct cuda *c, struct down_args *a, int rows)
     switch (a->m[0].type) {
 #define X(name) \
     case QUANT_##name: launch_down_of<QUANT_##name>(c, a, rows); break;
-        CUDA_COMMON(X)
+        GEMM_COMMON(X)
 #undef X
     default: break;
     }

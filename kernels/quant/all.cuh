@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* all.cuh - every format that is decoded to whole numbers. CUDA_COMMON: those of most files, whose kernels may
- * serve several formats in one launch; CUDA_RARE: the others.          room: kernels (base quant ops) */
+/* all.cuh - every format that is decoded to whole numbers: GEMM_COMMON and GEMM_RARE of gemm/gemm.h.
+ *                                                                        room: kernels (base quant gemm ops) */
 #ifndef KERNELS_QUANT_ALL_CUH
 #define KERNELS_QUANT_ALL_CUH
 #include "kernels/quant/iq1_m.cuh"
@@ -33,12 +33,4 @@
 #include "kernels/quant/q8_0.cuh"
 #include "kernels/quant/tq1_0.cuh"
 #include "kernels/quant/tq2_0.cuh"
-
-#define CUDA_COMMON(X) X(q4_k) X(q5_k) X(q6_k) X(q8_0) X(iq3_s) X(iq4_xs)
-#define CUDA_RARE(X) \
-    X(q4_0) X(q4_1) X(q5_0) X(q5_1) X(q2_k) X(q3_k) X(iq1_s) X(iq1_m) X(iq2_xxs) X(iq2_xs) X(iq2_s) X(iq3_xxs) \
-    X(iq4_nl) X(mxfp4) X(nvfp4) X(tq1_0) X(tq2_0) X(q1_0) X(q2_0) X(iq2_k) X(iq3_k) X(iq4_k) X(iq4_ks) X(iq5_k)
-/* Of those, what one row has launches of its own for: formats of small files and of rows that are no multiple of
- * 256. */
-#define CUDA_ONE_ROW(X) X(q5_0) X(q5_1) X(q2_k) X(q3_k) X(iq2_xxs) X(iq2_xs) X(iq2_s) X(iq3_xxs) X(iq4_nl) X(mxfp4)
 #endif

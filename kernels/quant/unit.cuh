@@ -4,7 +4,12 @@
  * 32 consecutive elements of a row are a unit, two units a pair. A format gives a unit as signed bytes, in order, and
  * for each half of 16 a scale and, where it has them, a minimum: element = d * w - m, the value that the decoder of the
  * same name in libcore/quant gives (gemm/sums.cuh: is_whole()). wq<TYPE>::load() fetches what a pair needs, unpack()
- * spreads it: between them other loads may be in flight. Loads may read up to 3 bytes past a row's end. */
+ * spreads it: between them other loads may be in flight. Loads may read up to 3 bytes past a row's end.
+ *
+ * Most formats have this one decoder. The six of GEMM_COMMON have a second, frag<> (gemm/weights_regs.cuh), which gives four
+ * lanes the words of a row that an mma takes, and four of these (is_whole()) a third, group<> (gemm/weights_group128.cuh), from
+ * 128 elements in shared memory. The weights are the same, but they go to other threads: made from units, each byte would be
+ * moved once more, and products of a few rows wait for instructions as it is (bench/gpu.md). */
 #ifndef KERNELS_QUANT_UNIT_CUH
 #define KERNELS_QUANT_UNIT_CUH
 #include <cuda_fp16.h>

@@ -92,4 +92,17 @@ MUST_CHECK enum err_code model_read_speed(struct model_reads *r, const struct mo
 /* GPU number i of this machine to buf, "NAME, sm_90, 85.0 GB". ERR_ARG past the last; ERR_UNSUPPORTED: none can be used, and
  * why. */
 MUST_CHECK enum err_code model_gpu(int i, char *buf, size_t buf_bytes, struct err *e);
+
+/* How long a GPU's device takes for a product of random weights: of `rows` rows of k elements with n rows of weights, on row
+ * kernel - 1 of gemm_kernels[] (gemm/gemm.h) where that takes it. Opens the device for as long as that takes. */
+struct model_product {
+    int     type;         /* of the weights, a row of quant_types[] */
+    int64_t k, n, rows;
+    int     kernel;       /* 0: the first that takes it */
+    double *us;           /* [reps] microseconds of one product, with the rounding of activations; of the caller */
+    int     reps;
+    bool    launched;     /* the rest is filled in: whether that kernel took it */
+    char    device[16], kernels[288];
+};
+MUST_CHECK enum err_code model_product_time(struct model_product *p, const struct model_opts *o, struct err *e);
 #endif

@@ -2,6 +2,7 @@
 /* weights.c - finds a plan's tensors in the file and checks their shapes. */
 #include <stdio.h>
 
+#include "gemm/gemm.h"
 #include "gguf/gguf.h"
 #include "model/internal.h"
 #include "quant/quant.h"
@@ -44,6 +45,11 @@ static const struct gguf_tensor *need_shape(struct binder *b, const char *name, 
     char full[128];
     const struct gguf_tensor *t = need(b, name, full);
 
+    if (t != NULL && b->dev != NULL && !dev_is_host(b->dev) && !gemm_knows(t->type)) {
+        err_set(b->e, ERR_UNSUPPORTED, "%s: tensor %s is %s, for which device %s has no kernels", gguf_path(b->g), full,
+                quant_types[t->type]->name, dev_name(b->dev));
+        return NULL;
+    }
     if (t == NULL || (t->ne[0] == ne0 && t->ne[1] == ne1 && t->ne[2] == ne2 && t->ne[3] == 1))
         return t;
     err_set(b->e, ERR_FORMAT, "%s: tensor %s is %lld x %lld x %lld, not %lld x %lld x %lld",

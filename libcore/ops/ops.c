@@ -399,6 +399,11 @@ uint64_t dev_graphs(const struct dev *d)
     return d->impl.table->graphs != NULL ? d->impl.table->graphs(d->impl.ctx) : 0;
 }
 
+uint64_t dev_kernels(const struct dev *d)
+{
+    return d->impl.table->kernels != NULL ? d->impl.table->kernels(d->impl.ctx) : 0;
+}
+
 uint64_t dev_launches(const struct dev *d)
 {
     return d->impl.table->launches != NULL ? d->impl.table->launches(d->impl.ctx) : 0;

@@ -99,6 +99,8 @@ struct dev_opts {
     bool dry_run;    /* only to learn what things take (dev_held): nothing is taken from the device; steps can be
                       * measured, not computed */
     bool absent;     /* a dry run of a device that is not there will do, of "cuda" also in programs built without it */
+    int  kernel;     /* a GPU, for tests and measurements: 1 + the row of gemm_kernels[] (gemm/gemm.h) that products run on
+                      * where it takes them; 0: the first that does */
     bool scalar;     /* cpu: the plain code that defines the right answer, whatever the processor can do */
 };
 /* name: a row of devs.def, "NAME" or "NAME:N" ("cpu", "cuda:1"), or "auto": the GPU where there is a usable
@@ -204,6 +206,8 @@ int  dev_timings(const struct dev *d, struct dev_timing *out, int max);
 uint64_t dev_launches(const struct dev *d);
 /* Steps that were recorded to be launched as a whole when the like comes again, since it was opened. */
 uint64_t dev_graphs(const struct dev *d);
+/* Bits of the rows of gemm_kernels[] that were launched since it was opened; 0 on the CPU. */
+uint64_t dev_kernels(const struct dev *d);
 
 /* How fast the device reads its memory: known contents of n bytes (a multiple of DEV_READ_UNIT) are read over and
  * over, for 20 ms at least; bytes per second of each of `reps` measurements, after one to warm up. ERR_DEVICE when

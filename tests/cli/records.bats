@@ -27,6 +27,7 @@ measure_all()
     chimere-bench synth --shape qwen3.6-35b-a3b --vram 16G
     chimere-bench state --depth 10 --reps 1
     chimere-bench speculate --oracle 0.5 --draft-max 2 --prompt 8 -n 4 --limit 1 --reps 1
+    chimere-bench kernels
 }
 
 # "TYPE key" of each key of the records, those of objects in them too. by_op is keyed by operations; a plan within a
@@ -51,7 +52,7 @@ described()
 @test "chimere-jsonl(5) describes every key of the records of chimere-bench" {
     measure_all > records
     jq -r .type records | sort -u > types
-    printf '%s\n' answer bandwidth comparison eval eval_difference kl ppl speculate speed state synth | diff - types
+    printf '%s\n' answer bandwidth comparison eval eval_difference kernel kernel_choice kl ppl speculate speed state synth | diff - types
     printed > have
     described > all
     [ "$(wc -l < have)" -gt 100 ]

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_test.c - the table of GPU kernels: every format has one for any shape, on every GPU. On a GPU, with activations of 16
+ * bits, each row for matrices, forced, computes what the scalar CPU does (check.c, whose limits are those of 16 bits), with each
+ * of its formats. Kernels of 8 bits alone are compared by products of ops_gpu_test, those for experts by its models, where the
+ * table picks them. */
+#include <stdio.h>
+
+#include "cpu_rig.h"
+#include "gemm/gemm.h"
+#include "golden.h"
+#include "ops/table.h"
+#include "part.h"
+
+static const int known_sm[] = { 90, 120 };
+
+static struct gemm_product matrix(int type, int64_t rows, int64_t k, int64_t n, bool eight, int sm)
+{
+    return (struct gemm_product){ .of = GEMM_OF_MATRICES, .type = type, .rows = rows, .k = k, .n = n, .eight = eight, .sm = sm };
+}
+
+static void every_format_has_a_kernel(void **state)
+{
+    static const int64_t rows[] = { 1, 2, 16, 17, 48, 49, 63, 64, 4096, 100000 }, ks[] = { 32, 8192, 8224, 1 << 20 };
+
+    (void)state;
+    assert_false(gemm_knows(QUANT_N));
+    for (int type = 0; type < QUANT_N; type++)
+        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+            for (int i = 0; i < 4 * 2 * 2; i++) {
+                struct gemm_product p = matrix(type, rows[r], ks[i / 4], 1 + 4095 * (i / 2 % 2), i % 2 != 0, known_sm[i / 4 % 2]);
+                int kernel = gemm_pick(&p, 0);
+
+                assert_true(gemm_knows(type));
+                p.types = &type;
+                p.n_types = 1;
+                assert_in_range(kernel, 0, GEMM_STORED_ROWS);
+                while (kernel >= 0 && gemm_kernels[kernel].refuses) /* who may refuse is followed by who does not */
+                    kernel = gemm_pick(&p, kernel + 1);
+                assert_in_range(kernel, 0, GEMM_STORED_ROWS);
+                p.of = GEMM_OF_EXPERTS;
+                p.pairs = 2 * rows[r];
+                p.n_expert = 64;
+                kernel = gemm_pick(&p, GEMM_EXPERTS_R2_16 + 1);
+                assert_in_range(kernel, GEMM_EXPERTS_R2_16 + 1, GEMM_EXPERTS_FLOAT);
+            }
+}
+
+static const char *picked(int type, int64_t rows, bool eight, int sm)
+{
+    struct gemm_product p = matrix(type, rows, 2048, 4096, eight, sm);
+
+    p.types = &type;
+    p.n_types = 1;
+    return gemm_kernels[gemm_pick(&p, 0)].name;
+}
+
+static void the_first_that_takes_it(void **state)
+{
+    const int mixed[] = { QUANT_q4_k, QUANT_q4_0 };
+    struct gemm_product p = matrix(QUANT_q4_k, 32, 2048, 4096, false, 90);
+
+    (void)state;
+    assert_string_equal(picked(QUANT_q4_k, 1, false, 90), "gemv_r1_fused");
+    assert_string_equal(picked(QUANT_q4_k, 8, true, 90), "gemm_r2_16_large");
+    assert_string_equal(picked(QUANT_q4_k, 32, true, 120), "gemm_r2_16");
+    assert_string_equal(picked(QUANT_q4_k, 64, true, 90), "gemm_r64_a8_wgmma");
+    assert_string_equal(picked(QUANT_q4_k, 64, false, 90), "gemm_r64_a16_wgmma");
+    assert_string_equal(picked(QUANT_q8_0, 64, true, 90), "gemm_r64_a16_wgmma");
+    assert_string_equal(picked(QUANT_q4_k, 64, true, 120), "gemm_r17_a8_mma");
+    assert_string_equal(picked(QUANT_q4_0, 64, true, 120), "gemm_r17_mma");
+    assert_string_equal(picked(QUANT_q2_k, 64, false, 90), "gemv_rare");
+    assert_string_equal(picked(QUANT_iq1_s, 1, false, 90), "gemv_rare");
+    assert_string_equal(picked(QUANT_bf16, 64, true, 90), "gemm_float");
+    p.types = mixed; /* slices are for launches of which all matrices can be cut */
+    p.n_types = 1;
+    assert_int_equal(gemm_pick(&p, 0), GEMM_SLICES);
+    p.n_types = 2;
+    assert_int_equal(gemm_pick(&p, 0), GEMM_R17_MMA);
+    p.n_types = 1;
+    p.only = 1 + GEMM_R17_MMA;
+    assert_int_equal(gemm_pick(&p, 0), GEMM_R17_MMA);
+    p.n_types = 2;
+    p.only = 1 + GEMM_R1_FUSED; /* which is not for 32 rows */
+    assert_int_equal(gemm_pick(&p, 0), GEMM_R17_MMA);
+    p.type = QUANT_N;
+    assert_int_equal(gemm_pick(&p, 0), -1);
+}
+
+/* ---- on the device under test ---- */
+
+/* `rows` rows of k elements: a few, again and again, so that a large matrix is made quickly. */
+static struct tensor repeated(int type, int64_t k, int64_t rows, int64_t matrices)
+{
+    enum { FEW = 24 };
+    const size_t bytes = (size_t)quant_row_bytes(type, k);
+    struct tensor some = weights_of(type, k, FEW, 1);
+    unsigned char *p = need(bytes * (size_t)(rows * matrices));
+
+    for (int64_t r = 0; r < rows * matrices; r++)
+        memcpy(p + (size_t)r * bytes, (char *)some.data + (size_t)((r + r / 7) % FEW) * bytes, bytes);
+    free(some.data);
+    return (struct tensor){ .type = type, .ne = { k, rows, matrices }, .stride = k, .pitch = rows, .data = p };
+}
+
+/* Elements of a row: where rows begin at multiples of 16 bytes, for kernels that ask for it. */
+static int64_t width_of(int type)
+{
+    int64_t k = 512;
+
+    while (gemm_formats_have(GEMM_FORMATS_COMMON, type) && quant_row_bytes(type, k) % 16 != 0)
+        k *= 2;
+    return k;
+}
+
+static int sm_of(struct dev *d)
+{
+    const char *at = strstr(dev_simd(d), "sm_");
+
+    return at == NULL ? 0 : atoi(at + 3) / 10 * 10;
+}
+
+/* What a case has on a device: weights on the host, and memory of the device. */
+struct taken {
+    struct dev *d;
+    void       *weights[3];
+    void       *at[8];
+    size_t      bytes[8];
+    int         n_weights, n;
+};
+
+static void *put(struct taken *t, const void *from, size_t n)
+{
+    void *p = dev_alloc(t->d, n);
+
+    assert_non_null(p);
+    assert_true(t->n < 8);
+    dev_copy(t->d, p, from, n);
+    t->at[t->n] = p;
+    t->bytes[t->n++] = n;
+    return p;
+}
+
+static struct tensor put_rows(struct taken *t, int64_t ne0, int64_t ne1, float scale)
+{
+    struct tensor y = { .type = QUANT_f32, .ne = { ne0, ne1, 1 }, .stride = ne0 + 4 };
+    float *v = floats(y.stride * ne1, scale);
+
+    y.data = put(t, v, (size_t)(y.stride * ne1) * sizeof *v);
+    free(v);
+    return y;
+}
+
+static struct tensor put_weights(struct taken *t, struct tensor w)
+{
+    t->weights[t->n_weights++] = w.data;
+    w.data = (void *)(uintptr_t)dev_weights(t->d, w.data, (size_t)(quant_row_bytes(w.type, w.ne[0]) * w.ne[1] * w.ne[2]));
+    assert_non_null(w.data);
+    return w;
+}
+
+static void run_matrix(struct taken *t, const struct gemm_kernel *k, int type)
+{
+    enum { LARGE = 2 * 32 * 16 * 160 }; /* two turns of 16 warps on 160 multiprocessors, of up to two strips each */
+    const bool large = k == &gemm_kernels[GEMM_R2_16_LARGE];
+    const int64_t n = k->n_max == 1 ? 1 : large ? LARGE : 272, wide = width_of(type);
+    const int64_t rows = k->rows_min > 1 || k->rows_max == 1 ? k->rows_min + (k->rows_max > 64) : k->refuses ? 2 : 3;
+    const struct tensor w = put_weights(t, repeated(type, wide, n, 1));
+    const struct tensor y = put_rows(t, n, rows, 1), x = put_rows(t, wide, rows, 1);
+
+    dev_begin(t->d);
+    op_matmul(t->d, y, w, x);
+}
+
+/* With a device of its own, so that nothing but its kernel is launched. */
+static void forced(int i, int type, const char *name)
+{
+    const struct gemm_kernel *k = &gemm_kernels[i];
+    struct err e = { 0 };
+    struct taken t = { 0 };
+
+    if (dev_open(&t.d, name, &(struct dev_opts){ .n_threads = 2, .acts = test_acts(), .kernel = 1 + i }, &e) != ERR_OK ||
+        dev_reserve(t.d, (size_t)256 << 20, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    if (k->sm == 0 || k->sm == sm_of(dev_test_tested(t.d))) {
+        run_matrix(&t, k, type);
+        if (dev_end(t.d, &e) != ERR_OK)
+            fail_msg("%s (row %d) with %s: %s", k->name, i, quant_types[type]->name, e.msg);
+        if ((dev_kernels(dev_test_tested(t.d)) >> i & 1u) == 0)
+            fail_msg("%s (row %d) was not launched with %s, but %#llx", k->name, i, quant_types[type]->name,
+                     (unsigned long long)dev_kernels(dev_test_tested(t.d)));
+    }
+    for (int j = 0; j < t.n; j++)
+        dev_free(t.d, t.at[j], t.bytes[j]);
+    dev_close(t.d);
+    for (int j = 0; j < t.n_weights; j++)
+        free(t.weights[j]);
+}
+
+static void each_kernel_as_the_cpu(void **state)
+{
+    char name[64];
+    int n = 0;
+
+    (void)state;
+    if (strncmp(test_device(), "cuda", 4) != 0 || test_acts() == QUANT_ACTS_I8)
+        skip();
+    snprintf(name, sizeof name, "check:%s", test_device());
+    for (int i = 0; i < GEMM_N_KERNELS; i++)
+        for (int type = 0; type < QUANT_N; type++) {
+            if (gemm_kernels[i].of != GEMM_OF_MATRICES || (gemm_kernels[i].acts & GEMM_ACTS_16) == 0 ||
+                !gemm_formats_have(gemm_kernels[i].formats, type) || !test_mine())
+                continue;
+            forced(i, type, name);
+            n++;
+        }
+    print_message("%d kernels with a format each\n", n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_format_has_a_kernel),
+        cmocka_unit_test(the_first_that_takes_it),
+        cmocka_unit_test(each_kernel_as_the_cpu),
+    };
+
+    test_filter();
+    return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
+}
