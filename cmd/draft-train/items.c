@@ -34,7 +34,7 @@ void cli_train_items_free(struct train_items *s)
 enum err_code cli_train_items_add(struct train_items *s, struct text_tokens token, int64_t n_prompt, int64_t tokens_max,
                                   struct err *e)
 {
-    struct train_item item = { token, NULL, (int)(token.n - n_prompt), NULL };
+    struct train_item item = { token, NULL, (int)(token.n - n_prompt), NULL, 0 };
 
     if (n_prompt < 1 || token.n > tokens_max || token.n <= n_prompt) {
         s->n_out++;
@@ -229,24 +229,6 @@ static int is_set(const struct dirent *d)
     return n > 6 && strcmp(d->d_name + n - 6, ".jsonl") == 0;
 }
 
-enum err_code cli_train_item_sets(struct train_items *to, const struct text *text, int64_t tokens_max, struct err *e)
-{
-    struct dirent **list = NULL;
-    char dir[4096], path[4400];
-    const char *one = path;
-    enum err_code code = ERR_OK;
-    int n = cli_eval_path(dir, sizeof dir) ? scandir(dir, &list, is_set, alphasort) : -1;
-
-    for (int i = 0; i < n; i++) {
-        (void)snprintf(path, sizeof path, "%s/%.255s", dir, list[i]->d_name);
-        if (code == ERR_OK)
-            code = cli_train_items(to, text, tokens_max, false, &one, 1, e);
-        free(list[i]);
-    }
-    free(list);
-    return code;
-}
-
 /* Every n-th of an order that depends on nothing goes to `out`, at most `most`. */
 enum err_code cli_train_items_split(struct train_items *s, struct train_items *out, int64_t every, int64_t most, struct err *e)
 {
@@ -263,4 +245,32 @@ enum err_code cli_train_items_split(struct train_items *s, struct train_items *o
             s->v[n++] = s->v[i];
     s->n = n;
     return ERR_OK;
+}
+
+enum err_code cli_train_item_sets(struct train_items *to, int64_t most, const struct text *text, int64_t tokens_max, struct err *e)
+{
+    struct dirent **list = NULL;
+    struct train_items all = { 0 };
+    char dir[4096], path[4400];
+    const char *one = path;
+    enum err_code code = ERR_OK;
+    int n = cli_eval_path(dir, sizeof dir) ? scandir(dir, &list, is_set, alphasort) : -1;
+
+    for (int i = 0; i < n; i++) {
+        const int64_t before = all.n;
+
+        (void)snprintf(path, sizeof path, "%s/%.255s", dir, list[i]->d_name);
+        if (code == ERR_OK)
+            code = cli_train_items(&all, text, tokens_max, false, &one, 1, e);
+        for (int64_t k = before; k < all.n; k++)
+            all.v[k].set = i;
+        free(list[i]);
+    }
+    free(list);
+    if (code == ERR_UNSUPPORTED) /* without a chat template the model knows none of them */
+        code = ERR_OK;
+    else if (code == ERR_OK && all.n > 0)
+        code = cli_train_items_split(&all, to, all.n / most > 1 ? all.n / most : 1, most, e);
+    cli_train_items_free(&all);
+    return code;
 }

@@ -80,20 +80,6 @@ static enum err_code begin(struct job *j, struct err *e)
     return code;
 }
 
-/* Without --keep: items of the task sets that came with the program, spread over them. */
-static enum err_code known_sets(struct job *j, int64_t tokens_max, struct err *e)
-{
-    struct train_items all = { 0 };
-    enum err_code code = cli_train_item_sets(&all, j->x.text, tokens_max, e);
-
-    if (code == ERR_UNSUPPORTED) /* without a chat template the model knows none of them */
-        code = ERR_OK;
-    else if (code == ERR_OK && all.n > 0)
-        code = cli_train_items_split(&all, &j->kept, all.n / TESTS_MAX > 1 ? all.n / TESTS_MAX : 1, TESTS_MAX, e);
-    cli_train_items_free(&all);
-    return code;
-}
-
 static enum err_code read_items(struct job *j, char *const *files, struct err *e)
 {
     const struct train_options *o = j->o;
@@ -113,7 +99,7 @@ static enum err_code read_items(struct job *j, char *const *files, struct err *e
     if (j->items.n == 0 || j->tests.n < LEAST_TESTS)
         return err_set(e, ERR_FORMAT, "%" PRId64 " items to learn and %" PRId64 " to test on are too few: at least 1 and %d "
                        "(--held-out names a file to test on)", j->items.n, j->tests.n, LEAST_TESTS);
-    if (o->keep_files.n == 0 && known_sets(j, most, e))
+    if (o->keep_files.n == 0 && cli_train_item_sets(&j->kept, TESTS_MAX, j->x.text, most, e))
         return e->code;
     if (j->items.n_out + j->tests.n_out + j->keep.n_out > 0)
         cli_warn("%" PRId64 " items are left out: more than %" PRId64 " tokens, no text or no answer",
@@ -782,28 +768,45 @@ static void print_set(struct job *j, const char *name, const struct train_items 
                                                   (json_int_t)exact[0], "exact", (json_int_t)exact[1]));
 }
 
-/* p of: the items' losses have fallen (more: have not risen by as much as that). */
-static enum err_code p_of(const struct job *j, int which, int64_t n, double more, double *p, struct err *e)
+/* Of what is to be kept, what the user named counts, and of the task sets what was known: the rest may be what is learnt. */
+static bool counts(const struct job *j, int which, int64_t i, int set)
 {
+    return which == 0 || ((j->o->keep_files.n > 0 || j->before[1][i].exact) && (set < 0 || j->kept.v[i].set == set));
+}
+
+/* p of: the losses of the items of a set (-1: of all) have fallen (more: have not risen by as much as that); 0 where there are
+ * too few. */
+static enum err_code p_of(const struct job *j, int which, int set, double more, double *p, struct err *e)
+{
+    const int64_t n = which == 0 ? j->tests.n : j->kept.n;
     double *gain = calloc((size_t)n + 1, sizeof *gain);
+    int64_t m = 0;
 
     if (gain == NULL)
         return no_memory(e);
     for (int64_t i = 0; i < n; i++)
-        gain[i] = j->before[which][i].loss + more - j->after[which][i].loss;
-    *p = train_gate(gain, n, (uint64_t)j->o->seed);
+        if (counts(j, which, i, set))
+            gain[m++] = j->before[which][i].loss + more - j->after[which][i].loss;
+    *p = m < LEAST_TESTS ? 0 : train_gate(gain, m, (uint64_t)j->o->seed);
     free(gain);
     return ERR_OK;
 }
 
 static enum err_code decide(struct job *j, int *status, struct err *e)
 {
-    const bool seen = j->kept.n >= LEAST_TESTS;
-    double p, p_kept = 0;
+    int last = -1;
+    double p, p_kept = 0, one;
     bool better, keeps;
 
-    if (p_of(j, 0, j->tests.n, 0, &p, e) || (seen && p_of(j, 1, j->kept.n, (double)j->o->forget, &p_kept, e)))
+    for (int64_t i = 0; i < j->kept.n; i++)
+        last = j->kept.v[i].set > last ? j->kept.v[i].set : last;
+    if (p_of(j, 0, -1, 0, &p, e))
         return e->code;
+    for (int set = -1; set <= last; set++) {
+        if (p_of(j, 1, set, (double)j->o->forget, &one, e))
+            return e->code;
+        p_kept = one > p_kept ? one : p_kept;
+    }
     better = p < P_MAX;
     keeps = p_kept < P_MAX;
     *status = better && keeps ? EXIT_OK : EXIT_NO;

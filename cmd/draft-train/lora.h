@@ -15,6 +15,7 @@ struct train_item {
     int32_t           *target;   /* [token.n] the next token of the answer, whose rows are the last but one; -1: given */
     int                n_answer; /* rows with a target */
     struct grad_soft  *said;     /* [n_answer] what the model says there; NULL: the answer is what counts */
+    int                set;      /* of the task sets, from 0 on; 0 where there is one */
 };
 struct train_items {
     struct train_item *v; /* [n] */
@@ -26,8 +27,9 @@ struct train_items {
  * wrong. */
 MUST_CHECK enum err_code cli_train_items(struct train_items *to, const struct text *text, int64_t tokens_max, bool open,
                                          const char *const *files, size_t n, struct err *e);
-/* Those of the task sets that came with the program; none where they are not there. */
-MUST_CHECK enum err_code cli_train_item_sets(struct train_items *to, const struct text *text, int64_t tokens_max,
+/* To `to`, which is empty, at most `most` items of the task sets that came with the program, spread over them, each with its
+ * set; none where the sets are not there or the model has no chat template. */
+MUST_CHECK enum err_code cli_train_item_sets(struct train_items *to, int64_t most, const struct text *text, int64_t tokens_max,
                                              struct err *e);
 /* Moves every n-th item to `out`, which is empty, at most `most`. */
 MUST_CHECK enum err_code cli_train_items_split(struct train_items *s, struct train_items *out, int64_t every, int64_t most,
