@@ -2,6 +2,7 @@
 /* effect.c - an option of the command line that can have no effect is a mistake, and said so. Those of the environment
  * and of files are there for all kinds of calls: where they have no effect they are left aside.      room: cmd (cli_) */
 #include <string.h>
+#include <unistd.h>
 #include "run/program.h"
 
 /* What a call does. */
@@ -189,6 +190,8 @@ static bool has_one(const struct cli *cli, const char *const others[3])
 
 void cli_run_leave_aside(const struct cli *cli)
 {
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) /* a pipeline */
+        cli_leave_aside(cli, "interactive");
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (cli_given(cli, pairs[i].one) && cli_given(cli, pairs[i].other))
             cli_leave_aside(cli, cli_typed(cli, pairs[i].other) ? pairs[i].one : pairs[i].other);

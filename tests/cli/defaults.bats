@@ -56,7 +56,7 @@ END
     fails 2 'make a chat' chimere-run --raw -s x -m m.gguf -p x
     printf '# defaults\n--raw -n 2 --n-predict 3\n' > m.gguf.opts
     chimere-run -m m.gguf -n 4 -p 'The kernel' | cmp - want
-    CHIMERE_OPTS='-n 4' chimere-run -m m.gguf -p 'The kernel' | cmp - want
+    CHIMERE_OPTS='-n 4 -i' chimere-run -m m.gguf -p 'The kernel' | cmp - want
     CHIMERE_MODEL=m.gguf try 0 chimere-run -p 'The kernel' --json -v
     jq -e '.usage.completion_tokens == 3' out
     grep -q '^options  --predict is from m.gguf.opts' err
