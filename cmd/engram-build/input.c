@@ -17,7 +17,8 @@ enum {
     PIECE_BYTES = 1 << 16,     /* of plain text that is made into tokens at once, and what follows up to a line's end */
     PIECE_BYTES_MAX = 1 << 24, /* text without a place to cut */
     LINE_BYTES_MAX = 1 << 26,
-    BATCH = 256,               /* pieces */
+    BATCH = 256,               /* pieces at once, or BATCH_BYTES of text */
+    BATCH_BYTES = BATCH * PIECE_BYTES,
 };
 
 struct source {
@@ -45,6 +46,7 @@ struct input {
     void              *ctx;
     struct piece       piece[BATCH];
     int                n;
+    size_t             bytes; /* of the pieces */
     bool               lines; /* of the source that is read */
     uint64_t           read_bytes, all_bytes, tokens; /* all_bytes 0: not known */
     double             from_ms;
@@ -139,6 +141,7 @@ static enum err_code flush(struct input *in, struct err *e)
     const int n = in->n;
 
     in->n = 0;
+    in->bytes = 0;
     pool_for(in->pool, n, 1, encode, in);
     for (int i = 0; i < n; i++) {
         struct piece *p = &in->piece[i];
@@ -165,7 +168,8 @@ static enum err_code add_piece(struct input *in, struct str s, bool end, struct 
     if (cli_buf_add(&p->s, s, e))
         return e->code;
     in->n++;
-    return in->n == BATCH ? flush(in, e) : ERR_OK;
+    in->bytes += s.n;
+    return in->n == BATCH || in->bytes >= BATCH_BYTES ? flush(in, e) : ERR_OK;
 }
 
 /* ---- documents ---- */
