@@ -7,9 +7,9 @@ CC      ?= cc
 # The CUDA device: where there are kernels and a compiler; sanitizers go without. Files that name sm_90a are compiled for each GPU.
 KERNELS  = $(wildcard kernels/*/*.cu)
 CUDA    ?= $(if $(SAN),0,$(if $(KERNELS),$(if $(shell command -v nvcc),1,0),0))
-CUDA_ARCHS ?= 90 120
-NVCC       ?= nvcc
+NVCC    ?= nvcc
 ifeq ($(CUDA),1)
+CUDA_ARCHS := $(or $(CUDA_ARCHS),$(filter 90 120,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null | tr -d . | sort -u)),90 120)
 CPPFLAGS += -DCHIMERE_CUDA
 CUDA_O   := $(KERNELS:%.cu=$(BUILD)/obj/%.o)
 CUDA_LIB := -L$(abspath $(dir $(realpath $(shell command -v $(NVCC))))/../lib64) -lcudart_static -lstdc++ -ldl -lrt
@@ -142,7 +142,7 @@ uninstall: ## remove what install put there
 clean: ## remove build/ and bin/
 	rm -rf build bin $(DATA) tests/fuzz/corpus/gguf
 #? variables     CC CFLAGS SAN=asan|tsan|ubsan CUDA_ARCHS GOLDENS=DIR PREFIX DESTDIR
-#? CUDA=0        leaves the GPU out, as it is without nvcc: minutes instead of an hour
+#? CUDA=0        leaves the GPU out, as it is without nvcc; CUDA_ARCHS: for the GPUs that are here, else 90 120, each 7 minutes of 2 cores
 #? one test      make tests, then build/test/NAME_test or BIN=bin bats -f NAME tests/cli/FILE.bats
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 } sub(/^#[?] /, "")' $(firstword $(MAKEFILE_LIST))
