@@ -14,18 +14,31 @@ struct io_lock {
     int   fd;
 };
 
+/* FILE.lock, where a link to the file has the file's own. NULL: out of memory. */
+static char *name_of(const char *path)
+{
+    char *file = realpath(path, NULL), *name;
+    const size_t n = strlen(file != NULL ? file : path);
+
+    name = malloc(n + 6);
+    if (name != NULL) {
+        memcpy(name, file != NULL ? file : path, n);
+        memcpy(name + n, ".lock", 6);
+    }
+    free(file);
+    return name;
+}
+
 /* A file beside it, which its holder removes: who got the lock of a removed one tries again. */
 enum err_code io_lock(struct io_lock **out, const char *path, struct err *e)
 {
     struct io_lock *l = calloc(1, sizeof *l);
     struct stat held, named;
 
-    if (l == NULL || (l->name = malloc(strlen(path) + 6)) == NULL) {
+    if (l == NULL || (l->name = name_of(path)) == NULL) {
         free(l);
         return err_set(e, ERR_NOMEM, "out of memory");
     }
-    memcpy(l->name, path, strlen(path));
-    memcpy(l->name + strlen(path), ".lock", 6);
     for (;;) {
         l->fd = open(l->name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         if (l->fd < 0)

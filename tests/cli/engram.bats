@@ -123,6 +123,9 @@ text()
     exec 9> pipe
     wait_for test -e a.lock
     fails_build 1 "another program is writing it" add -o a a.txt
+    ln -s a link
+    fails_build 1 "another program is writing it" add -o link a.txt
+    rm link
     kill -TERM $!
     exec 9>&-
     local got=0
