@@ -5,13 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <signal.h>
 #include <unistd.h>
 #include "cli/cli.h"
 
 /* A descriptor that is closed gets one that cannot be used the way it is meant: reading 0 and writing 1 and 2 fail,
- * and no file that is opened later is taken for them. */
+ * and no file that is opened later is taken for them. Writing beyond the limit of a file's size fails, too, and does not kill. */
 void cli_open_standard(void)
 {
+    signal(SIGXFSZ, SIG_IGN);
     for (int fd = 0; fd <= 2; fd++) {
         if (fcntl(fd, F_GETFD) != -1)
             continue;

@@ -77,7 +77,6 @@ train() # OPTION...
     prompts 21 30 > t.jsonl
     (
         ulimit -f 8 # blocks of 1 KiB
-        trap '' XFSZ
         try 1 train -o d.gguf --time 60s --steps 3
     )
     [ ! -e d.gguf ] && [ ! -e d.gguf.new ] && [ ! -e d.gguf.lock ]

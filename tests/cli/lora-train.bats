@@ -165,7 +165,6 @@ train() # OPTION...
     setup_texts
     (
         ulimit -f 8 # blocks of 1 KiB
-        trap '' XFSZ
         try 1 train -o a.gguf --steps 1
         ulimit -f 0
         try 1 train -o a.gguf --method zo --steps 1

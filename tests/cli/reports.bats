@@ -191,7 +191,7 @@ END_OF
     # Limits of the system: one line, and what was there stays.
     cp t before
     got=0
-    (ulimit -f 64; trap '' XFSZ; chimere-run --tokens more.json -n 1 --session t > out 2> err) || got=$?
+    (ulimit -f 64; chimere-run --tokens more.json -n 1 --session t > out 2> err) || got=$?
     [ $got -eq 1 ]
     [ "$(wc -l < err)" -eq 1 ]
     cmp t before
@@ -317,7 +317,7 @@ END
     (bash -c 'sleep 0.2; exec chimere-run --raw -p hi -n 2' 2>&1 > out && echo 0 > status) | true
     wait_for grep -qx 0 status
     # A full disk, then room: the figure is that of one that was never interrupted.
-    (ulimit -f 1; trap '' XFSZ; chimere-bench eval -o b "$ROOT/share/eval/math.jsonl" --limit 8 -n 40 > out 2> err) && false
+    (ulimit -f 1; chimere-bench eval -o b "$ROOT/share/eval/math.jsonl" --limit 8 -n 40 > out 2> err) && false
     [ "$(wc -l < err)" -eq 1 ]
     chimere-bench eval -o b "$ROOT/share/eval/math.jsonl" --limit 8 -n 40 2> err | jq .n_right > got
     [ "$(wc -l < b)" -eq 8 ]
