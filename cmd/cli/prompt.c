@@ -103,26 +103,6 @@ static void tell_members(const json_t *request, const char *path)
         cli_warn("%s: only messages and tools are taken of it, not %s: options say that", path, names);
 }
 
-/* The role that newer clients give to system messages, where the template does not know it. */
-static enum err_code rename_developer(json_t *all, struct str template_text, struct err *e)
-{
-    static const char role[] = "developer";
-    size_t  i;
-    json_t *m;
-
-    for (size_t k = 0; k + sizeof role - 1 <= template_text.n; k++)
-        if (memcmp(template_text.p + k, role, sizeof role - 1) == 0)
-            return ERR_OK;
-    json_array_foreach(all, i, m)
-    {
-        const char *is = json_string_value(json_object_get(m, "role"));
-
-        if (is != NULL && strcmp(is, role) == 0 && json_object_set_new(m, "role", json_string("system")))
-            return err_set(e, ERR_NOMEM, "out of memory");
-    }
-    return ERR_OK;
-}
-
 /* The messages of a chat: --messages, then what the user says. *tools may be set. */
 static enum err_code read_messages(json_t *all, json_t **tools, const struct cli_chat *c,
                                    struct err *e)
@@ -227,7 +207,7 @@ enum err_code cli_render_chat(struct text_tokens *out, struct cli_buf *text, boo
     enum err_code code = all ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 
     if (code == ERR_OK)
-        code = read_messages(all, &tools, c, e) ? e->code : rename_developer(all, chat_template(format), e);
+        code = read_messages(all, &tools, c, e);
     if (code == ERR_OK && c->named != NULL)
         code = cli_notes_named(c->named, all, c->what, e);
     if (code == ERR_OK && c->notes != NULL)

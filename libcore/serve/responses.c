@@ -136,7 +136,7 @@ static bool add_item(json_t *messages, const json_t *item, struct fault *f)
                json_string_length(json_object_get(turn, "content")) == 0 && json_object_get(turn, "tool_calls") == NULL) {
         ;
     } else {
-        turn = add_message(messages, strcmp(role, "developer") == 0 ? "system" : role);
+        turn = add_message(messages, role);
     }
     if (turn == NULL || json_object_set(turn, thought ? "reasoning_content" : "content", content) ||
         (thought && json_object_set_new(turn, "content", json_string(""))))
