@@ -277,6 +277,22 @@ static void put_call(struct making *m, const json_t *root, bool any)
         put_object(m, root, any);
 }
 
+/* Parameters are the schema of an object, if any. */
+static void check_params(struct making *m, const json_t *root)
+{
+    const json_t *type = json_object_get(root, "type");
+    struct grammar *g = NULL;
+    struct err why = {0};
+
+    if (root == NULL)
+        return;
+    if (!json_is_object(root) || (type != NULL && (!json_is_string(type) || strcmp(json_string_value(type), "object") != 0)))
+        m->code = err_set(m->e, ERR_FORMAT, "tool %s: parameters: not the schema of an object", m->name);
+    else if (grammar_open_schema(&g, NULL, root, &why) == ERR_FORMAT)
+        m->code = err_set(m->e, ERR_FORMAT, "tool %s: parameters: %s", m->name, why.msg);
+    grammar_close(g);
+}
+
 /* One tool's call; whether it can be bound is tried by itself. */
 static void put_tool(struct making *m, const json_t *f)
 {
@@ -287,6 +303,10 @@ static void put_tool(struct making *m, const json_t *f)
     enum err_code code;
 
     m->name = json_string_value(json_object_get(f, "name"));
+    if (m->strict)
+        check_params(m, root);
+    if (m->code != ERR_OK)
+        return;
     put_call(m, root, false);
     if (m->code != ERR_OK || m->failed)
         return;

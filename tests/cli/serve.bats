@@ -132,6 +132,8 @@ go_on()
     talk "\"tools\":[$tool],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}"
     talk "\"tools\":[$tool],\"tool_choice\":\"required\",\"response_format\":{\"type\":\"json_object\"}"
     talk '"tool_choice":"required"'
+    talk '"tools":[{"type":"function","function":{"name":"f","parameters":{"type":7}}}],"tool_choice":"required"'
+    talk '"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"x":{"type":"strng"}}}}}],"tool_choice":"required"'
     talk "\"tools\":[$tool,$tool],\"tool_choice\":\"none\",\"parallel_tool_calls\":false" 200
     talk '"logprobs":true,"top_logprobs":3' 200 # the answer ends in its reasoning, which has none
     talk '"logprobs":true,"top_logprobs":3,"stream":true,"n":2' 200
