@@ -31,7 +31,7 @@ static enum err_code check_depth(struct str text, const char *what, struct err *
             in_string = true;
         } else if (c == '[' || c == '{') {
             if (++depth > DEPTH_MAX) {
-                return err_set(e, ERR_LIMIT, "%s: line %zu, column %zu: nested deeper than %d",
+                return err_set(e, ERR_FORMAT, "%s: line %zu, column %zu: nested deeper than %d",
                                what, line, i - line_start + 1, DEPTH_MAX);
             }
         } else if (c == ']' || c == '}') {

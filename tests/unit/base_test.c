@@ -392,11 +392,11 @@ static void test_json_limits(void **state)
     text[0] = '\n';
     assert_int_equal(parse(text, &e), ERR_FORMAT); /* 64 deep, one bracket too many at the end */
     text[0] = '[';
-    assert_int_equal(parse(text, &e), ERR_LIMIT);
+    assert_int_equal(parse(text, &e), ERR_FORMAT);
     assert_string_equal(e.msg, "in.json: line 1, column 65: nested deeper than 64");
     memset(text, '[', DEEP);
     text[DEEP] = '\0';
-    assert_int_equal(parse(text, &e), ERR_LIMIT);
+    assert_int_equal(parse(text, &e), ERR_FORMAT);
     free(text);
     json_t *v = NULL;
     struct str huge = { "", (64u << 20) + 1 }; /* refused by its size, before it is looked at */
