@@ -440,7 +440,7 @@ static void test_out_rename_fails(void **state)
 static void test_out_killed(void **state)
 {
     (void)state;
-    char path[512], left[600], others[4][600];
+    char path[512], left[600], part[600], others[4][600];
     struct io_out *next = NULL;
     struct stat st;
     put_file(in_dir(path, "f"), "old");
@@ -464,10 +464,13 @@ static void test_out_killed(void **state)
     snprintf(others[3], sizeof others[3], "%s/.f.%ld-1.tmp", dir, (long)child); /* whose lock somebody has */
     for (int i = 0; i < 4; i++)
         put_file(others[i], "mine");
+    snprintf(part, sizeof part, "%s/.f.%ld-2.part.%ld-0.tmp", dir, (long)child, (long)child);
+    put_file(part, "left");
     int held = open(others[3], O_RDONLY);
     assert_int_equal(flock(held, LOCK_EX), 0);
     assert_int_equal(io_out_open(&next, path, NULL), ERR_OK);
     io_out_abort(next);
+    assert_int_equal(stat(part, &st), -1);
     assert_int_equal(stat(left, &st), -1);
     for (int i = 0; i < 4; i++)
         assert_int_equal(unlink(others[i]), 0);
