@@ -106,10 +106,11 @@ static void check_usage(unsigned bit, const char *command, char *const *files)
 /* Days from 1970-01-01 (proleptic Gregorian), for "YYYY-MM-DD". */
 static bool parse_day(const char *s, int64_t *day)
 {
+    static const int days[] = { 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
     int y, m, d, used = 0;
 
     if (sscanf(s, "%4d-%2d-%2d%n", &y, &m, &d, &used) != 3 || s[used] != '\0' || y < 1970 || m < 1 || m > 12 ||
-        d < 1 || d > 31)
+        d < 1 || d > days[m - 1] || (m == 2 && d == 29 && (y % 4 != 0 || (y % 100 == 0 && y % 400 != 0))))
         return false;
     y -= m <= 2;
     const int64_t era = y / 400, of_era = y - era * 400, of_year = (153 * (m > 2 ? m - 3 : m + 9) + 2) / 5 + d - 1;
