@@ -19,6 +19,10 @@
 #endif
 
 enum { KEPT_LINES = 1000, FILE_BYTES_MAX = 4 << 20, LOCK_TRIES = 8 };
+#ifdef CHIMERE_EDIT
+/* The first line of a history: what begins otherwise is somebody's file and stays as it is. */
+static const char mark[] = "# history of chimere-run -i\n";
+#endif
 
 struct cli_edit {
     const char *prompt;
@@ -82,6 +86,21 @@ static void give_up(struct cli_edit *x, const struct err *e)
     x->path = NULL;
 }
 
+/* An empty file becomes a history. */
+static enum err_code check_mark(int fd, struct stat *st, const char *path, struct err *e)
+{
+    char begin[sizeof mark] = "";
+
+    if (st->st_size == 0) {
+        if (io_write_all(fd, mark, sizeof mark - 1, e))
+            return err_wrap(e, "%s", path), e->code;
+        st->st_size = sizeof mark - 1;
+    } else if (pread(fd, begin, sizeof mark - 1, 0) < 0 || strcmp(begin, mark) != 0) {
+        return err_set(e, ERR_FORMAT, "%s: is no history of chimere-run", path);
+    }
+    return ERR_OK;
+}
+
 /* The file, for this program alone until it is closed: another one may write it, or put a shorter one in its place. */
 static enum err_code open_locked(int *fd, struct stat *st, const char *path, struct err *e)
 {
@@ -92,8 +111,11 @@ static enum err_code open_locked(int *fd, struct stat *st, const char *path, str
         if (*fd < 0)
             return err_errno(e, ERR_IO, errno, "%s: cannot open", path);
         if (fstat(*fd, st) == 0 && S_ISREG(st->st_mode) && flock(*fd, LOCK_EX) == 0 && fstat(*fd, st) == 0 &&
-            stat(path, &at_path) == 0 && st->st_ino == at_path.st_ino && st->st_dev == at_path.st_dev)
-            return ERR_OK;
+            stat(path, &at_path) == 0 && st->st_ino == at_path.st_ino && st->st_dev == at_path.st_dev) {
+            if (check_mark(*fd, st, path, e))
+                close(*fd);
+            return e->code;
+        }
         close(*fd);
         if (!S_ISREG(st->st_mode))
             return err_set(e, ERR_IO, "%s: not a regular file", path);
@@ -150,12 +172,13 @@ static enum err_code load_history(struct cli_edit *x, struct err *e)
         struct err own = { 0 };
 
         if (io_out_open(&out, x->path, &own) == ERR_OK) {
-            if (io_out_write(out, from, (size_t)(data + n - from), &own))
+            if (io_out_write(out, mark, sizeof mark - 1, &own) || io_out_write(out, from, (size_t)(data + n - from), &own))
                 io_out_abort(out);
             else if (io_out_commit(out, &own))
                 cli_note("history  %s", own.msg); /* it stays long */
         }
     }
+    from += from == data && strncmp(from, mark, sizeof mark - 1) == 0 ? sizeof mark - 1 : 0;
     while (*from != '\0') {
         const size_t len = strcspn(from, "\n");
         const bool   last = from[len] == '\0';

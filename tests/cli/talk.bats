@@ -156,29 +156,34 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
     [ ! -e state ]
     unset CHIMERE_HISTORY
     printf '%s\n' '/think off' ' What is 2 + 2?' '/thínk' /quit | XDG_STATE_HOME=$PWD/state talk 0
-    [ "$(cat state/chimere/history)" = $'/think off\n/thínk\n/quit' ]
+    [ "$(tail -n +2 state/chimere/history)" = $'/think off\n/thínk\n/quit' ]
     [ "$(stat -c %a state/chimere/history)" = 600 ]
     # The line before, and again; a long file becomes short.
-    { seq 5000; echo /stats; } > h
+    local mark='# history of chimere-run -i'
+    { echo "$mark"; seq 5000; echo /stats; } > h
     printf '%s\n' $'\x10' '~ conversation' /quit | CHIMERE_HISTORY=$PWD/h talk 0
     [ "$(grep -c /stats h)" -eq 2 ]
     [ "$(wc -l < h)" -lt 1010 ]
     # What cannot be used is told, left out, and stays as it is.
     mkdir d
     mkfifo f
-    for other in /proc/x/h /dev/full d f; do
+    seq 5000 > notes
+    cp "$TINY" m.gguf
+    for other in /proc/x/h /dev/full d f notes m.gguf; do
         printf '%s\n' /stats /quit | CHIMERE_HISTORY=$other talk 0
         grep -q "history: $other: .*; lines are not kept" shown
     done
+    cmp "$TINY" m.gguf
+    seq 5000 | cmp - notes
     # A line without an end stays one; a very long file is read from its end.
-    printf 'one\n/stats' > h
+    printf '%s\none\n/stats' "$mark" > h
     printf '%s\n' $'\x10' '~ conversation' /quit | CHIMERE_HISTORY=$PWD/h talk 0
-    [ "$(cat h)" = $'one\n/stats\n/stats\n/quit' ]
-    { yes nothing | head -c 5000000; echo; echo /stats; } > h
+    [ "$(tail -n +2 h)" = $'one\n/stats\n/stats\n/quit' ]
+    { echo "$mark"; yes nothing | head -c 5000000; echo; echo /stats; } > h
     printf '%s\n' $'\x10' '~ conversation' /quit | CHIMERE_HISTORY=$PWD/h talk 0
     [ "$(wc -c < h)" -lt 10000 ]
     # A second program may shorten it meanwhile: nobody's lines are lost.
-    { seq 5000; echo /stats; } > h
+    { echo "$mark"; seq 5000; echo /stats; } > h
     printf '%s\n' '/think off' /stats '~ conversation' /quit | CHIMERE_HISTORY=$PWD/h talk 0 &
     printf '%s\n' '/think on' /system /quit | (mkdir -p other; cd other; CHIMERE_HISTORY=$PWD/../h talk 0)
     wait $!
