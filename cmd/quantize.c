@@ -391,6 +391,8 @@ int main(int argc, char **argv)
     int        first = cli_parse(&program, argc, argv), status = EXIT_OK;
 
     check_usage(argc - first);
+    if (argc - first > 1 && strcmp(argv[first + 1], "-") == 0)
+        cli_usage("-: a model is written to a file with a name, not to standard output");
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     cli_signals(argv[first]);
     cli_catch_interrupts();

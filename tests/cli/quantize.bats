@@ -136,6 +136,7 @@ EOF
 }
 
 @test "usage" {
+    refuses 2 "file with a name" chimere-quantize -t q4_k x.gguf -
     refuses 2 "two files" chimere-quantize -t q8_0 a
     refuses 2 "no types" chimere-quantize a b
     refuses 2 "not both" chimere-quantize -t q8_0 --recipe r a b
