@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* placement.h - what of a model lies where; which routed experts, on a device that has no room for all.   room: model
+/* placement.h - which weights are on the GPU and which on the CPU; experts by use where not all fit.   room: model
  *
  * Everything else must be there. An expert that stays on the host costs its uses, but while a layer's device computes
  * the experts it has, the host computes some for nothing; the more of a layer's uses are on the host, the more of a use

@@ -4,7 +4,7 @@
 cd "$(dirname "$0")/../.." || exit 1
 set -u
 bad=0
-for md in README.md CONTRIBUTING.md bench/*.md tests/golden/*.md share/*/*.md; do
+for md in README.md .github/CONTRIBUTING.md bench/*.md tests/golden/*.md share/*/*.md; do
     # in backquotes below results/, and targets of links
     for path in $(grep -oE '`(bench/)?results/[^` ]+`' "$md" | tr -d '`') \
         $(grep -oE '\]\([^)# ]+' "$md" | cut -c3- | grep -v '://'); do
