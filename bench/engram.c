@@ -5,7 +5,8 @@
  *
  * MODE: off; bias (logits of the table's tokens get 0.5 ln q, in the text only, as a program before this one did);
  * mixture (in the text only); thinking (mixture in the reasoning, too); recite: no table, what texts of INDEX say of what
- * a question names. bench/engram.sh builds this, runs it and judges the answers. */
+ * a question names; examples: no table, texts of INDEX before the question. THREADS of the environment compute (2).
+ * bench/engram.sh and bench/engram-facts.sh build this, run it and judge the answers. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +37,8 @@ static void must(enum err_code code)
 
 /* ---- answers ---- */
 
-enum mode { OFF, BIASED, MIXTURE, THINKING, RECITE, MODES };
-static const char *const mode_name[MODES] = { "off", "bias", "mixture", "thinking", "recite" };
+enum mode { OFF, BIASED, MIXTURE, THINKING, RECITE, EXAMPLES, MODES };
+static const char *const mode_name[MODES] = { "off", "bias", "mixture", "thinking", "recite", "examples" };
 
 struct seat {
     bool         busy, reasoning;
@@ -147,18 +148,20 @@ static int32_t choose(struct desk *d, const struct seat *s, const float *logits)
     memcpy(d->row, logits, (size_t)d->n_vocab * sizeof *d->row);
     if (d->mode == BIASED)
         bias(d, s);
-    else if (d->mode != OFF)
+    else if (d->mode != OFF && d->mode != EXAMPLES)
         mix(d, s);
     return largest(d->row, d->n_vocab);
 }
 
 static void sit(struct desk *d, struct seat *s, int seq, json_t *item)
 {
-    json_t *messages = json_object_get(item, "messages"), *extra;
+    json_t *messages = json_deep_copy(json_object_get(item, "messages")), *extra;
     struct text_tokens p = { 0 };
     struct str what = { 0 };
     bool thinking;
 
+    if (d->mode == EXAMPLES)
+        must(cli_notes_add(&d->notes, messages, &e));
     extra = json_pack("{s:O}", "enable_thinking", json_object_get(item, "enable_thinking"));
     must(chat_render(d->chat, &(struct chat_prompt){ .messages = messages, .tools = json_object_get(item, "tools"),
                                                      .extra = extra, .generate = true }, &p, &thinking, &e));
@@ -177,6 +180,7 @@ static void sit(struct desk *d, struct seat *s, int seq, json_t *item)
     must(run_feed(d->r, seq, p.v, p.n, 1, NULL, NULL, NULL, &e));
     take(d, s, choose(d, s, run_logits_last(d->r)));
     text_tokens_free(&p);
+    json_decref(messages);
 }
 
 static void answer(struct desk *d, FILE *in)
@@ -214,18 +218,18 @@ static void answer(struct desk *d, FILE *in)
 
 int main(int argc, char **argv)
 {
-    const char *model = getenv("CHIMERE_MODEL"), *table[1] = { argc > 3 ? argv[3] : NULL };
+    const char *model = getenv("CHIMERE_MODEL"), *threads = getenv("THREADS"), *table[1] = { argc > 3 ? argv[3] : NULL };
     struct desk d = { .mode = MODES };
 
     for (int i = 0; argc > 5 && i < MODES; i++)
         d.mode = strcmp(argv[2], mode_name[i]) == 0 ? (enum mode)i : d.mode;
     if (argc < 6 || strcmp(argv[1], "answers") != 0 || d.mode == MODES) {
-        fprintf(stderr, "usage: engram answers off|bias|mixture|thinking|recite TABLE INDEX SET.jsonl ...\n");
+        fprintf(stderr, "usage: engram answers off|bias|mixture|thinking|recite|examples TABLE INDEX SET.jsonl ...\n");
         return 2;
     }
     must(gguf_open(&d.g, model != NULL ? model : "share/models/chimere-nano-q5_k_m.gguf", &e));
     must(text_open(&d.text, d.g, &e));
-    must(model_open(&d.m, d.g, &(struct model_opts){ .n_threads = 2, .acts = QUANT_ACTS_I16 }, &e));
+    must(model_open(&d.m, d.g, &(struct model_opts){ .n_threads = threads != NULL ? atoi(threads) : 2, .acts = QUANT_ACTS_I16 }, &e));
     d.n_vocab = model_info(d.m)->n_vocab;
     d.row = malloc((size_t)d.n_vocab * sizeof *d.row);
     must(run_open(&d.r, d.m, &(struct run_opts){ .ctx_tokens = CTX + ANSWER_MAX, .n_seq = SEQS }, &e));

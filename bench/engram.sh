@@ -9,10 +9,8 @@ cd "$(dirname "$0")/.."
 PATH=$PWD/bin:$PATH
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-ar rcs "$work/cli.a" build/obj/cmd/cli/*.o
-gcc -O2 -std=c11 -Ilibcore -Icmd -D_GNU_SOURCE -o "$work/engram" bench/engram.c "$work/cli.a" build/libchimere.a \
-    -Wl,--as-needed -lzstd -ljansson -lpcre2-8 $(ldconfig -p | grep -oE 'lib(edit|openblas|microhttpd)\.so ' | sort -u |
-    sed 's/lib\(.*\)\.so /-l\1/') -lm -pthread
+. bench/engram-build.bash
+engram_program "$work/engram"
 mkdir "$work/asked"
 for set in share/eval/*.jsonl; do
     awk 'NR % 4 != 1' "$set" > "$work/asked/${set##*/}"
