@@ -30,6 +30,11 @@ small=(--held-out t.jsonl --predict 32 --ctx 96 --memory 8M --threads 2)
     [ "$(echo a.gguf*)" = a.gguf ]
     chimere-run -n 24 -p 'Define rajah.' > plain
     chimere-run -n 24 --draft a.gguf -p 'Define rajah.' | cmp - plain
+    chimere-run -n 24 --draft a.gguf --json -p 'Define rajah.' | jq -e '.drafts.drafters | map(.name) == ["a.gguf"]'
+    # the programs guess with it: of as many steps, more than the block alone
+    chimere-bench speculate --fixed --draft mtp --draft a.gguf --draft-max 1 -n 12 --reps 1 --json t.jsonl > guesses
+    jq -se 'map(select(.draft != "off")) | length == 2 and .[0].draft == "mtp" and
+            .[1].kept / .[1].drafted > .[0].kept / .[0].drafted + 0.1' guesses
     try 2 chimere-run --draft mtp --draft a.gguf -p a
     cp a.gguf was
     try 4 chimere-draft-train mtp -o a.gguf "${small[@]}" --steps 1 --rate 1e-12 p.jsonl
