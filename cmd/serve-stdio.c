@@ -90,6 +90,7 @@ struct server {
     struct chat          *chat;
     struct grammar_vocab *vocab;
     struct run           *run;
+    struct cli_guess      guess;
     struct draft         *draft; /* NULL: none */
     int                   taps[RUN_TAPS_MAX];
     struct gen           *gen;
@@ -121,13 +122,13 @@ static enum err_code open_chat(struct server *s, struct err *e)
 static enum err_code open_all(struct server *s, struct err *e)
 {
     struct run_opts ro = { .n_seq = o.parallel, .rows_max = o.model.chunk, .kv_tokens = o.kv_tokens };
-    const struct cli_beside_opts bo = { &o.engrams, o.engram_thinking, o.context_table, o.examples, o.recite };
-    const struct cli_guess guess = { &o.drafts, o.draft_max, false, NULL };
+    struct cli_beside_opts bo = { &o.engrams, o.engram_thinking, o.context_table, o.examples, o.recite, &s->guess, &s->draft, NULL };
     struct stat st;
     const char *slash;
     int last;
 
-    s->open.nextn = !cli_guess_off(&guess);
+    s->guess = (struct cli_guess){ &o.drafts, o.draft_max, false, NULL };
+    s->open.nextn = !cli_guess_off(&s->guess);
     if (cli_open(&s->open, &o.model, e) || cli_open_text(&s->open, true, e) || open_chat(s, e) ||
         grammar_vocab_open(&s->vocab, s->open.text, e) || cli_open_model(&s->open, e) ||
         cli_sampling_of_model(&o.sampling, s->open.gguf, s->cli, e) ||
@@ -142,11 +143,13 @@ static enum err_code open_all(struct server *s, struct err *e)
     ro.tap_layers = &last;
     ro.n_taps = 1;
     ro.stop = o.batch != NULL || o.mcp ? cli_interrupted : NULL; /* the others answer what was asked */
-    if (cli_guess_open(&s->draft, &guess, &s->open, &ro, s->taps, e) || cli_open_run(&s->run, &s->open, &ro, e) ||
+    if (cli_guess_open(&s->draft, &s->guess, &s->open, &ro, s->taps, e) || cli_open_run(&s->run, &s->open, &ro, e) ||
         (s->draft != NULL && draft_attach(s->draft, s->run, e)) ||
         gen_open(&s->gen, &(struct gen_opts){ .run = s->run, .text = s->open.text,
-                                              .drafter = s->draft != NULL ? &draft_hook : NULL, .drafter_of = s->draft }, e) ||
-        cli_beside_open(&s->beside, &bo, &s->open, s->run, e))
+                                              .drafter = s->draft != NULL ? &draft_hook : NULL, .drafter_of = s->draft }, e))
+        return e->code;
+    bo.gen = s->gen;
+    if (cli_beside_open(&s->beside, &bo, &s->open, s->run, e))
         return e->code;
     if (o.cache_dir != NULL &&
         cli_cache_open(&s->cache, o.cache_dir, o.cache_bytes, &s->open, s->run, s->gen, e))

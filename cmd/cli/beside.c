@@ -8,6 +8,7 @@
 #include "cli/made.h"
 #include "cli/open.h"
 #include "cli/recall.h"
+#include "gen/gen.h"
 
 enum { SETS_MAX = 4 }; /* that requests have: with more the adapters of a step would be too many (RUN_ADAPTERS_STEP) */
 _Static_assert((int)SETS_MAX * (int)RUN_ADAPTERS_MAX <= (int)RUN_ADAPTERS_STEP, "a step takes those of all sets");
@@ -247,6 +248,22 @@ void cli_beside_stays(const char *option, const struct err *e)
     cli_warn("SIGHUP: %s: %s; what was there stays", option, e->msg);
 }
 
+static void reopen_draft(const struct cli_beside *b)
+{
+    struct draft *fresh;
+    struct err e = { 0 };
+
+    if (*b->o.draft == NULL)
+        return;
+    if (cli_guess_again(&fresh, b->o.guess, b->model, b->run, &e)) {
+        cli_beside_stays("--draft", &e);
+        return;
+    }
+    gen_set_drafter(b->o.gen, fresh);
+    draft_close(*b->o.draft);
+    *b->o.draft = fresh;
+}
+
 /* Opens what the options name. What cannot be used, and adapters that are what they were, leave the old ones. */
 static void reopen(struct cli_beside *b, struct serve *s)
 {
@@ -272,6 +289,7 @@ static void reopen(struct cli_beside *b, struct serve *s)
     if (open_named(b, &x->named, &e))
         cli_beside_stays("--recite", &e);
     make(b, x);
+    reopen_draft(b);
     x->older = b->now;
     b->now = x;
     serve_exchange(s, &x->s);

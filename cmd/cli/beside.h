@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* beside.h - files that stand beside a model, opened anew on SIGHUP while requests go on.    room: cmd (cli_)
  *
- * Adapters, tables of n-grams and indexes of texts. When a signal comes, each of these kinds is opened from the same
- * names again. Requests that have begun keep what they have, those that begin later get the new ones; what no request has
- * any more is closed. Of a kind of which a file cannot be used, that is a warning, and the old ones stay.
+ * Adapters, tables of n-grams, indexes of texts and drafters. When a signal comes, each of these kinds is opened from the
+ * same names again. Requests that have begun keep what they have, those that begin later get the new ones; what no request
+ * has any more is closed. Drafters change no answer, so that all get the new ones with the next step. Of a kind of which a
+ * file cannot be used, that is a warning, and the old ones stay.
  */
 #ifndef CLI_BESIDE_H
 #define CLI_BESIDE_H
 #include "cli/cli.h"
+#include "cli/guess.h"
 #include "serve/serve.h"
 
 struct cli_beside;
@@ -19,6 +21,9 @@ struct cli_beside_opts { /* not copied */
     bool        engram_thinking;
     const char *context_table;       /* a text to make a table of; NULL: none */
     const char *examples, *recite;   /* "INDEX[:n]"; NULL: none */
+    const struct cli_guess *guess;
+    struct draft **draft;            /* *draft: what the gen guesses with, exchanged with it; NULL: nothing */
+    struct gen *gen;
 };
 /* The adapters are the model's, which cli_open_run() has loaded for r; the rest is opened here. What is passed is not
  * owned, and outlives it. */

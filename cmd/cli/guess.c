@@ -71,3 +71,15 @@ enum err_code cli_guess_open(struct draft **out, const struct cli_guess *g, stru
     *out = NULL;
     return cli_open_load(x, ro, e) ? e->code : open_draft(out, g, x, e);
 }
+
+enum err_code cli_guess_again(struct draft **out, const struct cli_guess *g, const struct cli_opened *x, struct run *r,
+                              struct err *e)
+{
+    if (open_draft(out, g, x, e))
+        return e->code;
+    if (draft_attach(*out, r, e) == ERR_OK)
+        return ERR_OK;
+    draft_close(*out);
+    *out = NULL;
+    return e->code;
+}

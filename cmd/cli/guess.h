@@ -23,4 +23,7 @@ bool cli_guess_off(const struct cli_guess *g);
  * model first, and with the model when it is there. Close *out after the gen and before the run. */
 MUST_CHECK enum err_code cli_guess_open(struct draft **out, const struct cli_guess *g, struct cli_opened *x, struct run_opts *ro,
                                         int layers[RUN_TAPS_MAX], struct err *e);
+/* The same drafters from their files as they are now, for a run that is open, with its layers. Close *out likewise. */
+MUST_CHECK enum err_code cli_guess_again(struct draft **out, const struct cli_guess *g, const struct cli_opened *x, struct run *r,
+                                         struct err *e);
 #endif

@@ -159,6 +159,14 @@ static enum err_code take_sequence(struct gen *g, struct request *q, struct star
     return gen_tell(g, &ev, &nothing, e);
 }
 
+void gen_set_drafter(struct gen *g, void *drafter_of)
+{
+    g->o.drafter_of = drafter_of;
+    for (int i = 0; i < g->n_seq + g->n_spare; i++)
+        if (g->at[i] != NULL && g->o.drafter != NULL && g->o.drafter->begin != NULL)
+            g->o.drafter->begin(drafter_of, i, g->at[i]->token, g->at[i]->fed);
+}
+
 void gen_enqueue(struct gen *g, struct request *q)
 {
     struct request **link = &g->queue;

@@ -123,6 +123,8 @@ MUST_CHECK enum err_code gen_open(struct gen **out, const struct gen_opts *o, st
 void gen_close(struct gen *g); /* NULL is allowed; requests end without events */
 /* *id counts from 1. ERR_LIMIT: too many wait, or the prompt exceeds the context. ERR_ARG: an option out of range. */
 MUST_CHECK enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id, struct err *e);
+/* From the next step on another object of the same kind guesses; where there are no guesses, there will be none. */
+void gen_set_drafter(struct gen *g, void *drafter_of);
 /* With the next step: GEN_END with GEN_CANCELLED. An unknown id does nothing. */
 void gen_cancel(struct gen *g, int64_t id);
 bool gen_busy(const struct gen *g); /* a request has not ended, or an event has not been taken */

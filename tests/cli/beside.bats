@@ -197,6 +197,30 @@ teardown()
     server=
 }
 
+@test "SIGHUP: drafters are exchanged under way, and no byte changes" {
+    guesser() { python3 "$ROOT/tests/cli/make_lora.py" "$1" qwen35moe 4 2 "$2" blk.8.attn_output.weight:256:256; }
+    guesser d 1
+    start --draft d --draft-max 2 --parallel 2
+    printf '{"id":"long","method":"completions","body":{"prompt":"The","max_tokens":400,"temperature":0,"ignore_eos":true,"stream":true}}\n' >&"$in"
+    wait_for grep -q chunk out
+    for i in 2 3; do
+        guesser new $i; mv new d
+        hang_up
+        ask "$(raw "short$i" 'The')"
+        same "short$i" chimere-run -rq -n 12 -p The
+    done
+    wait_for ended long
+    jq -j 'select(.id == "long" and .type == "chunk") | .body.choices[0].text' out |
+        cmp - <(chimere-run -rq -n 400 --ignore-eos -p The)
+    [ ! -s err ]
+    echo no > new; mv new d
+    hang_up
+    ask "$(raw last 'The')"
+    same last chimere-run -rq -n 12 -p The
+    grep -q -e '--draft: d: .*what was there stays' err
+    stop
+}
+
 @test "SIGHUP: over HTTP, without files, and of a server that ignores it" {
     chimere-serve-stdio --listen unix:s > served 2> err 3>&- &
     server=$!
