@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include "base/io.h"
 #include "bench/bench.h"
 
 enum panel { PANEL_SPEED, PANEL_KL, PANEL_ACCURACY, N_PANELS };
@@ -155,19 +156,34 @@ static void put_script(struct plot *p)
     fputs("unset multiplot\n", p->out);
 }
 
+static enum err_code write_script(struct plot *p, const char *path, struct err *e)
+{
+    char *text = NULL;
+    size_t n = 0;
+    struct io_out *out;
+    enum err_code code;
+
+    if (io_out_open(&out, path, e))
+        return e->code;
+    p->out = open_memstream(&text, &n);
+    if (p->out != NULL)
+        put_script(p);
+    code = p->out != NULL && fclose(p->out) == 0 ? io_out_write(out, text, n, e) : err_set(e, ERR_NOMEM, "out of memory");
+    free(text);
+    if (code == ERR_OK)
+        return io_out_commit(out, e);
+    io_out_abort(out);
+    return code;
+}
+
 static enum err_code draw(struct plot *p, struct err *e)
 {
     const char *path = p->b->o->out;
     size_t n = strlen(path);
     int status;
 
-    if (n > 3 && strcmp(path + n - 3, ".gp") == 0) { /* the script alone */
-        p->out = fopen(path, "w");
-        if (p->out == NULL)
-            return err_errno(e, ERR_IO, errno, "%s: cannot open", path);
-        put_script(p);
-        return fclose(p->out) == 0 ? ERR_OK : err_errno(e, ERR_IO, errno, "%s: cannot write", path);
-    }
+    if (n > 3 && strcmp(path + n - 3, ".gp") == 0) /* the script alone */
+        return write_script(p, path, e);
     fflush(stdout);
     if (system("command -v gnuplot > /dev/null") != 0)
         return err_set(e, ERR_IO, "plot: gnuplot is not installed; -o FILE.gp writes its script");

@@ -259,7 +259,7 @@ enum err_code cli_bench_load(json_t **out, const char *path, struct err *e)
 
     if (all == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    if (io_read_all(&data, &n, path, RECORDS_MAX, e)) {
+    if (io_read_all(&data, &n, path, RECORDS_MAX, cli_interrupted, e)) {
         json_decref(all);
         return e->code;
     }

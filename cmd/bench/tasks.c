@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tasks.c - answers to task sets, graded; comparison of two sets of answers.   room: cmd (cli_) */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -227,7 +226,7 @@ static bool begins_record(struct str line, bool after_others)
     return memcmp(line.p, head, line.n < n ? line.n : n) == 0;
 }
 
-/* Takes what earlier runs wrote. When all of it is ours, a line that a crash cut off is taken away. */
+/* Opens the file of answers, and takes what earlier runs wrote. When all of it is ours, a line that a crash cut off is taken away. */
 static enum err_code resume(struct tasks *ts, struct err *e)
 {
     const char *path = ts->b->o->out;
@@ -235,16 +234,14 @@ static enum err_code resume(struct tasks *ts, struct err *e)
     size_t n, from = 0, number = 0;
     enum err_code code = ERR_OK;
 
-    if (access(path, F_OK) != 0)
-        return ERR_OK;
-    if (io_read_all(&data, &n, path, (size_t)1 << 30, e))
+    if (io_open_own(&ts->out, path, e) || io_read_all(&data, &n, path, (size_t)1 << 30, cli_interrupted, e))
         return e->code;
     for (const char *end; code == ERR_OK && (end = memchr(data + from, '\n', n - from)) != NULL;
          from = (size_t)(end - data) + 1)
         code = take_line(ts, (struct str){data + from, (size_t)(end - data) - from}, ++number, e);
     if (code == ERR_OK && from < n && !begins_record((struct str){data + from, n - from}, number > 0))
         code = err_set(e, ERR_FORMAT, "%s: line %zu is no answer of a task: the file stays as it is", path, number + 1);
-    if (code == ERR_OK && from < n && truncate(path, (off_t)from) != 0)
+    if (code == ERR_OK && from < n && ftruncate(ts->out, (off_t)from) != 0)
         code = err_errno(e, ERR_IO, errno, "%s: cannot shorten", path);
     free(data);
     return code;
@@ -297,7 +294,7 @@ static enum err_code write_answer(struct tasks *ts, const struct task *t, int sa
     json_decref(r);
     if (line == NULL)
         return no_memory(e);
-    /* in one piece, as another process may write to the same file */
+    /* in one piece: what a kill cuts off is the end of the file */
     code = cli_buf_add(&b, str_of(line), e);
     if (code == ERR_OK)
         code = cli_buf_add(&b, STR("\n"), e);
@@ -521,10 +518,7 @@ static enum err_code prepare(struct tasks *ts, struct err *e)
     if (ts->b->o->out == NULL)
         return ERR_OK;
     settings_of(ts->b, ts->settings, sizeof ts->settings);
-    if (resume(ts, e))
-        return e->code;
-    ts->out = open(ts->b->o->out, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    return ts->out >= 0 ? ERR_OK : err_errno(e, ERR_IO, errno, "%s: cannot open", ts->b->o->out);
+    return resume(ts, e);
 }
 
 static void release(struct tasks *ts)

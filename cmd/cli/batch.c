@@ -3,11 +3,9 @@
 #include "cli/batch.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -227,19 +225,20 @@ static enum err_code take_output(struct batch *b, const char *path, int64_t *kee
     return code;
 }
 
-static enum err_code open_output(struct batch *b, int which, const char *path, int64_t keep_bytes, struct err *e)
+/* Takes what earlier runs wrote to an output, and opens it for more when `write` is true: another process cannot add to it
+ * between the two. */
+static enum err_code open_output(struct batch *b, int which, const char *path, bool write, struct err *e)
 {
     struct stat in, out;
-    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int64_t keep_bytes;
 
-    if (fd < 0)
-        return err_errno(e, ERR_IO, errno, "%s: cannot open", path);
-    b->fd[which] = fd;
-    if (fstat(fd, &out) == 0 && stat(b->o->in, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+    if (stat(path, &out) == 0 && stat(b->o->in, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
         return err_set(e, ERR_ARG, "%s: is the batch itself", path);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
-        return err_set(e, ERR_IO, "%s: another process writes it", path);
-    if (out.st_size > keep_bytes && ftruncate(fd, (off_t)keep_bytes) != 0)
+    if ((write && io_open_own(&b->fd[which], path, e)) || take_output(b, path, &keep_bytes, e))
+        return e->code;
+    if (!write)
+        return ERR_OK;
+    if (fstat(b->fd[which], &out) != 0 || (out.st_size > keep_bytes && ftruncate(b->fd[which], (off_t)keep_bytes) != 0))
         return err_errno(e, ERR_IO, errno, "%s: cannot shorten", path);
     return ERR_OK;
 }
@@ -263,17 +262,13 @@ static enum err_code parse_shard(struct batch *b, struct err *e)
 
 static enum err_code open_batch(struct batch *b, const struct cli_batch_opts *o, bool write, struct err *e)
 {
-    int64_t keep[2] = { 0, 0 };
-
     *b = (struct batch){ .o = o, .fd = { -1, -1 } };
     (void)snprintf(b->errors_path, sizeof b->errors_path, o->errors != NULL ? "%s" : "%s.errors",
                    o->errors != NULL ? o->errors : o->out);
-    if (parse_shard(b, e) || io_map_open(&b->in, o->in, e) || read_all(b, e) || take_output(b, o->out, &keep[0], e) ||
-        take_output(b, b->errors_path, &keep[1], e))
+    if (parse_shard(b, e) || io_map_open(&b->in, o->in, e) || read_all(b, e) ||
+        open_output(b, 0, o->out, write, e) || open_output(b, 1, b->errors_path, write, e))
         return e->code;
-    if (!write)
-        return ERR_OK;
-    return open_output(b, 0, o->out, keep[0], e) || open_output(b, 1, b->errors_path, keep[1], e) ? e->code : ERR_OK;
+    return ERR_OK;
 }
 
 enum err_code cli_batch_check(const struct cli_batch_opts *o, struct err *e)

@@ -16,7 +16,7 @@ static enum err_code open_gbnf(struct grammar **out, const struct grammar_vocab 
     size_t n;
     enum err_code code;
 
-    if (io_read_all(&data, &n, path, GRAMMAR_BYTES_MAX, e))
+    if (io_read_all(&data, &n, path, GRAMMAR_BYTES_MAX, cli_interrupted, e))
         return e->code;
     code = grammar_open_gbnf(out, v, (struct str){ data, n }, e);
     free(data);
@@ -80,7 +80,7 @@ int cli_check(const struct cli_grammar *from)
 
     if (cli_open_grammar(&g, NULL, from, &e))
         return cli_fail(&e);
-    if (io_read_all(&text, &n, "-", CHECK_BYTES_MAX, &e) || grammar_begin(&p, g, &e))
+    if (io_read_all(&text, &n, "-", CHECK_BYTES_MAX, cli_interrupted, &e) || grammar_begin(&p, g, &e))
         status = cli_fail(&e);
     else
         status = check_text(p, (struct str){ text, n });

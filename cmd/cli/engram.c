@@ -195,7 +195,7 @@ static enum err_code make_of(char path[CLI_ENGRAM_MADE_BYTES], const char *file,
     size_t n = 0;
 
     *path = '\0';
-    if (io_read_all(&said, &n, file, CONTEXT_BYTES_MAX, e))
+    if (io_read_all(&said, &n, file, CONTEXT_BYTES_MAX, cli_interrupted, e))
         return e->code;
     const enum err_code code = n == 0 ? err_set(e, ERR_FORMAT, "%s: is empty", file)
                                       : cli_engram_make(path, (struct str){ said, n }, g, text, n_threads, e);

@@ -558,7 +558,7 @@ static enum err_code read_keys(struct cli_http *h, struct err *e)
 
     if (h->o.api_key_file == NULL)
         return ERR_OK;
-    if (io_read_all(&keys, &n, h->o.api_key_file, KEYS_BYTES_MAX, e))
+    if (io_read_all(&keys, &n, h->o.api_key_file, KEYS_BYTES_MAX, cli_interrupted, e))
         return e->code;
     for (size_t i = 0; !any && i < n; i++)
         any = keys[i] != '\n' && keys[i] != '\r';

@@ -37,7 +37,7 @@ enum err_code cli_json_file(json_t **out, const char *path, struct err *e)
     size_t        n;
     enum err_code code;
 
-    if (io_read_all(&data, &n, path, JSON_FILE_MAX, e))
+    if (io_read_all(&data, &n, path, JSON_FILE_MAX, cli_interrupted, e))
         return cli_as_data(e);
     code = json_parse(out, (struct str){ data, n }, path, e);
     free(data);

@@ -528,7 +528,7 @@ static char *read_defaults(const char *path)
         return NULL;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         (void)err_set(&e, ERR_IO, "%s: is not a regular file", path);
-    else if (io_read_all(&text, &n, path, DEFAULTS_MAX, &e) == ERR_OK && strlen(text) != n)
+    else if (io_read_all(&text, &n, path, DEFAULTS_MAX, cli_interrupted, &e) == ERR_OK && strlen(text) != n)
         (void)err_set(&e, ERR_FORMAT, "%s: not a text", path);
     if (e.code != ERR_OK)
         exit(cli_fail(&e));

@@ -18,7 +18,7 @@ static enum err_code read_answer(json_t **out, struct chat_reader *r, struct err
     int           n_pieces;
     enum err_code code;
 
-    if (io_read_all(&data, &n, "-", CHAT_ANSWER_BYTES_MAX, e))
+    if (io_read_all(&data, &n, "-", CHAT_ANSWER_BYTES_MAX, cli_interrupted, e))
         return e->code;
     code = chat_read(r, (struct str){ data, n }, true, &pieces, &n_pieces, e);
     free(data);

@@ -20,7 +20,7 @@ static enum err_code add_file(struct cli_buf *out, const char *path, struct err 
 
     if (strcmp(path, "-") == 0 && isatty(STDIN_FILENO) && cli_verbosity() >= 0)
         fprintf(stderr, "%s: type the prompt; ^D on a line of its own ends it\n", cli_name());
-    if (io_read_all(&data, &n, path, PROMPT_MAX, e)) {
+    if (io_read_all(&data, &n, path, PROMPT_MAX, cli_interrupted, e)) {
         const bool absent = access(path, F_OK) != 0;
 
         if (absent && strpbrk(path, " ?\n") != NULL)

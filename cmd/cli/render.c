@@ -45,10 +45,10 @@ enum err_code cli_render(const struct cli_render_opts *o, struct err *e)
     if (o->now != NULL && read_now(o->now, &now_s, e))
         return e->code;
     enum err_code code =
-        io_read_all(&template, &template_bytes, o->template_path, TEMPLATE_BYTES_MAX, e);
+        io_read_all(&template, &template_bytes, o->template_path, TEMPLATE_BYTES_MAX, cli_interrupted, e);
 
     if (code == ERR_OK)
-        code = io_read_all(&vars, &vars_bytes, o->vars_path, VARS_BYTES_MAX, e);
+        code = io_read_all(&vars, &vars_bytes, o->vars_path, VARS_BYTES_MAX, cli_interrupted, e);
     if (code == ERR_OK)
         code = chat_template_render((struct str){template, template_bytes},
                                     (struct str){vars, vars_bytes}, now_s, &out, &n, e);

@@ -2,46 +2,11 @@
 /* files.c - files that a training reads and writes.                          room: cmd (cli_) */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
 #include "draft-train/program.h"
-
-#define FILE_BYTES_MAX ((size_t)1 << 30)
-
-/* Opening a FIFO waits for its writer, and would go on waiting after ^C. *fd keeps it open once there is one. */
-static enum err_code wait_for_writer(int *fd, const char *path, struct err *e)
-{
-    enum { EACH_MS = 200 };
-    struct stat st;
-    struct pollfd p = { .events = POLLIN };
-
-    *fd = -1;
-    if (strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISFIFO(st.st_mode))
-        return ERR_OK;
-    p.fd = *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (*fd < 0)
-        return err_errno(e, ERR_IO, errno, "%s: cannot open", path);
-    while (poll(&p, 1, EACH_MS) <= 0)
-        if (cli_interrupted())
-            return err_set(e, ERR_CANCEL, "interrupted");
-    return ERR_OK;
-}
-
-enum err_code cli_train_file(char **data, size_t *n, const char *path, struct err *e)
-{
-    int fd;
-    enum err_code code = wait_for_writer(&fd, path, e);
-
-    if (code == ERR_OK)
-        code = io_read_all(data, n, path, FILE_BYTES_MAX, e);
-    if (fd >= 0)
-        close(fd);
-    return code;
-}
 
 enum err_code cli_train_lines(const char *path, struct str all, cli_train_line_fn *fn, void *ctx, struct err *e)
 {

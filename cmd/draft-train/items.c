@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/io.h"
 #include "draft-train/lora.h"
 
 struct reading {
@@ -202,7 +203,7 @@ static enum err_code read_file(struct reading *r, const char *path, struct err *
     char *data;
     enum err_code code;
 
-    if (cli_train_file(&data, &all.n, path, e))
+    if (io_read_all(&data, &all.n, path, CLI_TRAIN_FILE_BYTES, cli_interrupted, e))
         return e->code;
     all.p = data;
     code = cli_train_lines(path, all, add_line, r, e);

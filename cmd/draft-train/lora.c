@@ -664,7 +664,7 @@ static enum err_code resume(struct job *j, struct err *e)
 
     if (access(j->half, F_OK) != 0)
         return ERR_OK;
-    if (io_read_all(&data, &bytes, j->half, (size_t)1 << 32, e))
+    if (io_read_all(&data, &bytes, j->half, (size_t)1 << 32, cli_interrupted, e))
         return e->code;
     if (bytes < sizeof h || (memcpy(&h, data, sizeof h), memcmp(h.name, j->name, sizeof h.name) != 0) ||
         h.n_params != j->lora->n_params || (j->zo == NULL && bytes != sizeof h + 3 * n))

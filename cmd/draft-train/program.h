@@ -30,8 +30,7 @@ double cli_train_time(const char *text);
 
 /* ---- files.c ---- */
 
-/* A whole file ("-": standard input), malloc'ed; while it waits for the writer of a FIFO, ^C is ERR_CANCEL. */
-MUST_CHECK enum err_code cli_train_file(char **data, size_t *n, const char *path, struct err *e);
+#define CLI_TRAIN_FILE_BYTES ((size_t)1 << 30) /* at most, of a file that is read whole */
 /* Each line that is not blank; an error gets the file's name and the line's number. */
 typedef enum err_code cli_train_line_fn(void *ctx, struct str line, struct err *e);
 MUST_CHECK enum err_code cli_train_lines(const char *path, struct str all, cli_train_line_fn *fn, void *ctx, struct err *e);

@@ -161,7 +161,8 @@ static enum err_code read_file(struct reading *r, const char *path, struct err *
     size_t n;
     enum err_code code;
 
-    if (name_class(r, strcmp(path, "-") == 0 ? "stdin" : path, e) || cli_train_file(&data, &n, path, e))
+    if (name_class(r, strcmp(path, "-") == 0 ? "stdin" : path, e) ||
+        io_read_all(&data, &n, path, CLI_TRAIN_FILE_BYTES, cli_interrupted, e))
         return e->code;
     if (jsonl || r->o->lines)
         code = cli_train_lines(path, (struct str){ data, n }, jsonl ? add_object : add_document, r, e);

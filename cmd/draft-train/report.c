@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/io.h"
 #include "draft-train/program.h"
 
@@ -33,6 +34,7 @@ const char *cli_train_clock(double seconds, char buf[32])
 enum err_code cli_train_report_open(struct train_report *r, const struct train_options *o, struct err *e)
 {
     struct io_out *out;
+    int fd;
 
     *r = (struct train_report){ .o = o, .from_ms = cli_now_ms() };
     if (o->plot != NULL) { /* said now, and not after hours */
@@ -42,8 +44,17 @@ enum err_code cli_train_report_open(struct train_report *r, const struct train_o
     }
     if (o->events == NULL)
         return ERR_OK;
-    r->events = strcmp(o->events, "-") == 0 ? stdout : fopen(o->events, "a");
-    return r->events != NULL ? ERR_OK : err_errno(e, ERR_IO, errno, "%s: cannot open", o->events);
+    if (strcmp(o->events, "-") == 0) {
+        r->events = stdout;
+        return ERR_OK;
+    }
+    if (io_open_append(&fd, o->events, cli_interrupted, e))
+        return e->code;
+    r->events = fdopen(fd, "a");
+    if (r->events != NULL)
+        return ERR_OK;
+    close(fd);
+    return err_set(e, ERR_NOMEM, "out of memory");
 }
 
 void cli_train_event(struct train_report *r, const char *event, json_t *fields)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "base/pool.h"
 #include "chat/chat.h"
+#include "cli/lines.h"
 #include "base/io.h"
 #include "cli/recall.h"
 #include "engram-build/program.h"
@@ -418,20 +419,24 @@ static enum err_code answer(struct query *q, struct str text, struct err *e)
 
 static enum err_code answer_lines(struct query *q, struct err *e)
 {
-    char *line = NULL;
-    size_t cap = 0;
-    ssize_t n;
+    enum { LOOK_MS = 200 };
+    struct cli_lines l = { .fd = STDIN_FILENO, .line_max = LINE_BYTES };
+    struct str line;
     enum err_code code = ERR_OK;
 
-    while (code == ERR_OK && (n = getline(&line, &cap, stdin)) > 0) {
-        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r'))
-            n--;
-        code = n > LINE_BYTES ? err_set(e, ERR_LIMIT, "a question of more than %d bytes", LINE_BYTES)
-                              : answer(q, (struct str){ line, (size_t)n }, e);
+    for (bool more = true; code == ERR_OK && more; more = !l.eof) {
+        enum cli_line got = CLI_LINE_NONE;
+
+        code = cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : cli_lines_read(&l, LOOK_MS, e);
+        while (code == ERR_OK && (got = cli_lines_next(&l, &line)) == CLI_LINE) {
+            while (line.n > 0 && line.p[line.n - 1] == '\r')
+                line.n--;
+            code = answer(q, line, e);
+        }
+        if (code == ERR_OK && got == CLI_LINE_TOO_LONG)
+            code = err_set(e, ERR_LIMIT, "a question of more than %d bytes", LINE_BYTES);
     }
-    if (code == ERR_OK && ferror(stdin))
-        code = err_set(e, ERR_IO, "standard input: cannot read");
-    free(line);
+    cli_lines_free(&l);
     return code;
 }
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* input.c - texts, plain or JSON lines, packed by zstd or not, into tokens.  room: cmd (cli_) */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -56,16 +54,13 @@ struct input {
 
 static enum err_code fill(struct source *s, struct input *in, struct err *e)
 {
-    ssize_t got;
+    size_t got;
 
-    do {
-        got = read(s->fd, s->raw, sizeof s->raw);
-    } while (got < 0 && errno == EINTR && !cli_interrupted());
-    if (got < 0)
-        return err_errno(e, ERR_IO, errno, "%s: cannot read", s->name);
-    s->in = (ZSTD_inBuffer){ s->raw, (size_t)got, 0 };
+    if (io_read_some(&got, s->fd, s->raw, sizeof s->raw, cli_interrupted, e))
+        return err_wrap(e, "%s", s->name);
+    s->in = (ZSTD_inBuffer){ s->raw, got, 0 };
     s->ended = got == 0;
-    in->read_bytes += (uint64_t)got;
+    in->read_bytes += got;
     return ERR_OK;
 }
 
@@ -289,9 +284,11 @@ static enum err_code read_file(struct input *in, const char *path, struct err *e
     if (s == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     s->name = is_stdin ? "standard input" : path;
-    s->fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    code = s->fd < 0 ? err_errno(e, ERR_IO, errno, "%s: cannot open", path) : read_source(in, s, e);
-    if (s->fd >= 0 && !is_stdin)
+    s->fd = STDIN_FILENO;
+    code = is_stdin ? ERR_OK : io_open_read(&s->fd, path, cli_interrupted, e);
+    if (code == ERR_OK)
+        code = read_source(in, s, e);
+    if (s->fd != STDIN_FILENO)
         close(s->fd);
     ZSTD_freeDStream(s->z);
     free(s);

@@ -109,13 +109,15 @@ enum err_code cli_engram_merge(const struct build_options *o, char *const *files
 
 static bool is_index(const char *path)
 {
-    char begin[8] = "";
-    FILE *f = fopen(path, "rb");
-    const size_t n = f != NULL ? fread(begin, 1, sizeof begin, f) : 0;
+    struct io_map m;
+    struct err ignored;
+    bool is;
 
-    if (f != NULL)
-        fclose(f);
-    return n == sizeof begin && memcmp(begin, RECALL_MAGIC, sizeof begin) == 0;
+    if (io_map_open(&m, path, &ignored))
+        return false;
+    is = m.size >= 8 && memcmp(m.data, RECALL_MAGIC, 8) == 0;
+    io_map_close(&m);
+    return is;
 }
 
 static enum err_code look_at_index(const struct build_options *o, const char *path, bool print, struct err *e)

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* measure.c - what types cost the tensors of a model, into a file that grows.       room: cmd (cli_) */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/io.h"
@@ -109,7 +107,7 @@ static enum err_code read_file(struct job *j, struct err *e)
     enum err_code rc = ERR_OK;
 
     if (access(j->o->measure, F_OK) == 0)
-        rc = io_read_all(&text, &n, j->o->measure, LOSSES_MAX, e);
+        rc = io_read_all(&text, &n, j->o->measure, LOSSES_MAX, cli_interrupted, e);
     if (rc == ERR_OK)
         rc = ramp_losses_open(&j->l, (struct str){ text, n }, j->o->measure, j->g, e);
     free(text);
@@ -119,11 +117,8 @@ static enum err_code read_file(struct job *j, struct err *e)
 /* Opens the file for more lines, after those that are whole. */
 static enum err_code open_file(struct job *j, struct err *e)
 {
-    j->fd = open(j->o->measure, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (j->fd < 0)
-        return err_errno(e, ERR_IO, errno, "%s: cannot open", j->o->measure);
-    if (flock(j->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return err_set(e, ERR_IO, "%s: another process measures into it", j->o->measure);
+    if (io_open_own(&j->fd, j->o->measure, e))
+        return e->code;
     /* What another process added between reading and locking would be lost: read again. */
     ramp_losses_close(&j->l);
     if (read_file(j, e))
@@ -222,7 +217,7 @@ static enum err_code text_of_file(struct job *j, struct err *e)
     enum err_code      rc = text_open(&text, j->g, e);
 
     if (rc == ERR_OK)
-        rc = io_read_all(&data, &n, j->o->data, (size_t)1 << 30, e);
+        rc = io_read_all(&data, &n, j->o->data, (size_t)1 << 30, cli_interrupted, e);
     if (rc == ERR_OK)
         rc = text_encode(text, (struct str){ data, n }, 0, &tokens, e);
     if (rc == ERR_OK && measure_cut(&j->text, tokens.v, tokens.n, e)) {

@@ -18,7 +18,7 @@ int cgroup_numbers(const char *path, int64_t v[2])
 {
     char *text;
     size_t n;
-    if (io_read_all(&text, &n, path, FILE_BYTES_MAX, NULL) != ERR_OK) {
+    if (io_read_all(&text, &n, path, FILE_BYTES_MAX, NULL, NULL) != ERR_OK) {
         return 0;
     }
     int got = 0;
@@ -42,7 +42,7 @@ int64_t cgroup_number_of(const char *path, const char *word)
     char *text;
     size_t n, len = strlen(word);
     int64_t v = -1;
-    if (io_read_all(&text, &n, path, FILE_BYTES_MAX, NULL) != ERR_OK) {
+    if (io_read_all(&text, &n, path, FILE_BYTES_MAX, NULL, NULL) != ERR_OK) {
         return -1;
     }
     for (char *line = text; line != NULL && v < 0;) {
@@ -120,7 +120,7 @@ int64_t cgroup_least(const char *root, const struct cgroup_limit *l)
     size_t n;
     int len = snprintf(name, sizeof name, "%s/proc/self/cgroup", root);
     if (len < 0 || (size_t)len >= sizeof name ||
-        io_read_all(&text, &n, name, FILE_BYTES_MAX, NULL) != ERR_OK) {
+        io_read_all(&text, &n, name, FILE_BYTES_MAX, NULL, NULL) != ERR_OK) {
         return -1;
     }
     int64_t limit = -1;

@@ -112,7 +112,7 @@ void io_map_drop(const struct io_map *m, const void *at, size_t n)
 /* Reads to the end into *buf, which holds cap > 0 bytes and grows to at most max_bytes + 1: the
  * byte more tells "exactly the limit" from "over it", and has room for the NUL otherwise. */
 static enum err_code read_to_end(char **buf, size_t cap, size_t *n, int fd, size_t max_bytes,
-                                 struct err *e)
+                                 bool (*stop)(void), struct err *e)
 {
     size_t used = 0;
     for (;;) {
@@ -127,21 +127,22 @@ static enum err_code read_to_end(char **buf, size_t cap, size_t *n, int fd, size
             }
             *buf = p;
         }
-        ssize_t got = read(fd, *buf + used, min_size(cap - used, CHUNK_BYTES_MAX));
+        size_t got;
+        enum err_code rc = io_read_some(&got, fd, *buf + used, min_size(cap - used, CHUNK_BYTES_MAX), stop, e);
+        if (rc != ERR_OK) {
+            return rc;
+        }
         if (got == 0) {
             (*buf)[used] = '\0';
             *n = used;
             return ERR_OK;
         }
-        if (got > 0) {
-            used += (size_t)got;
-        } else if (!again(fd, POLLIN)) {
-            return err_errno(e, ERR_IO, errno, "cannot read");
-        }
+        used += got;
     }
 }
 
-static enum err_code read_fd(char **data, size_t *n, int fd, size_t max_bytes, struct err *e)
+static enum err_code read_fd(char **data, size_t *n, int fd, size_t max_bytes, bool (*stop)(void),
+                             struct err *e)
 {
     struct stat st;
     size_t expected = READ_FIRST_BYTES;
@@ -160,7 +161,7 @@ static enum err_code read_fd(char **data, size_t *n, int fd, size_t max_bytes, s
     if (buf == NULL) {
         return err_set(e, ERR_NOMEM, "no memory for %zu bytes", cap);
     }
-    enum err_code rc = read_to_end(&buf, cap, n, fd, max_bytes, e);
+    enum err_code rc = read_to_end(&buf, cap, n, fd, max_bytes, stop, e);
     if (rc != ERR_OK) {
         free(buf);
         return rc;
@@ -170,14 +171,15 @@ static enum err_code read_fd(char **data, size_t *n, int fd, size_t max_bytes, s
 }
 
 enum err_code io_read_all(char **data, size_t *n, const char *path, size_t max_bytes,
-                          struct err *e)
+                          bool (*stop)(void), struct err *e)
 {
     bool is_stdin = strcmp(path, "-") == 0;
-    int fd = is_stdin ? STDIN_FILENO : open_retry(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return err_errno(e, ERR_IO, errno, "%s: cannot open", path);
+    int fd = STDIN_FILENO;
+    enum err_code rc = is_stdin ? ERR_OK : io_open_read(&fd, path, stop, e);
+    if (rc != ERR_OK) {
+        return rc;
     }
-    enum err_code rc = read_fd(data, n, fd, max_bytes, e);
+    rc = read_fd(data, n, fd, max_bytes, stop, e);
     if (!is_stdin) {
         close(fd);
     }

@@ -17,9 +17,21 @@ void io_map_close(struct io_map *m);
  * Who reads them all the same gets them from the file. */
 void io_map_drop(const struct io_map *m, const void *at, size_t n);
 
+/* Opens a file to read. A FIFO is open when it has a writer.
+ * Here and below a wait for another process (who opens the other end of a FIFO, who writes to a pipe) ends with
+ * ERR_CANCEL when stop() is true, which is asked five times a second; stop NULL: never. */
+MUST_CHECK enum err_code io_open_read(int *fd, const char *path, bool (*stop)(void), struct err *e);
+/* Opens a file to write at its end, and makes it where there is none. A FIFO is open when it has a reader. */
+MUST_CHECK enum err_code io_open_append(int *fd, const char *path, bool (*stop)(void), struct err *e);
+/* Opens a regular file to read and to write at its end, for this process alone until it is closed; makes it where there is none.
+ * ERR_IO: another process has it, or it is not a regular file. What it holds is to be read after this. */
+MUST_CHECK enum err_code io_open_own(int *fd, const char *path, struct err *e);
+/* The next 1 to max_bytes bytes, when there are some; 0 at the end. */
+MUST_CHECK enum err_code io_read_some(size_t *n, int fd, void *data, size_t max_bytes, bool (*stop)(void),
+                                      struct err *e);
 /* Whole file ("-" is stdin) into malloc'ed memory with one NUL after it; caller frees *data.
- * More than max_bytes is ERR_LIMIT. EINTR and short reads are handled. */
-MUST_CHECK enum err_code io_read_all(char **data, size_t *n, const char *path, size_t max_bytes,
+ * More than max_bytes is ERR_LIMIT. */
+MUST_CHECK enum err_code io_read_all(char **data, size_t *n, const char *path, size_t max_bytes, bool (*stop)(void),
                                      struct err *e);
 /* All n bytes to fd, or ERR_IO. */
 MUST_CHECK enum err_code io_write_all(int fd, const void *data, size_t n, struct err *e);

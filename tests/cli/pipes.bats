@@ -97,6 +97,44 @@ load common
     [ "$(chimere-run --raw -n 3 -p 'What is 347 + 58?' | tail -c 1 | od -An -c | tr -d ' ')" != '\n' ]
 }
 
+@test "a signal ends the wait for who writes to a pipe or reads from it" {
+    local i=0 pid=()
+    waits() { mkfifo f$((++i)); "$@" > out$i 2> err$i 0<&7 & pid+=($!); }
+    mkfifo silent
+    exec 7<> silent
+    : > none
+    for command in eval ppl 'eval --compare none' 'kl --save l' 'speed --against' 'plot -o p.gp'; do
+        # shellcheck disable=SC2086
+        waits chimere-bench $command f$((i + 1))
+    done
+    for command in eval ppl; do waits chimere-bench $command -; done
+    waits chimere-engram-build build f$((i + 1)) --out t
+    waits chimere-engram-build build - --out u
+    waits chimere-quantize --recipe f$((i + 1)) "$TINY" t.gguf
+    waits chimere-draft-train lora -m "$TINY" -o a.gguf f$((i + 1))
+    for command in '' --messages --tokens '--raw --grammar-file'; do
+        # shellcheck disable=SC2086
+        waits chimere-run $command f$((i + 1))
+    done
+    waits chimere-run
+    waits chimere-run --tokenize -
+    sleep 0.4
+    from=$(date +%s%N)
+    kill -TERM "${pid[@]}"
+    for p in "${pid[@]}"; do
+        got=0
+        wait "$p" || got=$?
+        [ $got -eq 143 ] || { tail err*; false; }
+    done
+    [ $((($(date +%s%N) - from) / 1000000)) -lt 2000 ]
+    exec 7>&-
+    # What cannot be read again is no file of answers; a prompt need not be.
+    fails 1 'f1: is not a regular file' chimere-bench eval -o f1 "$ROOT/share/eval/math.jsonl" --limit 1
+    echo '[{"role":"user","content":"2 + 2?"}]' > f2 &
+    try 0 chimere-run --think off --messages f2
+    [ "$(cat out)" = 4 ]
+}
+
 @test "a reader that goes away ends it quietly" {
     set +o pipefail
     chimere-run --raw --stream --ignore-eos -n 400 -p 'The kernel' 2> err | head -c 1 > out

@@ -386,8 +386,22 @@ END
     head -2 "$math" | chimere-bench eval - | jq -e '.n_items == 2'
     head -2 "$math" | head -c -30 > cut.jsonl
     fails 3 'cut.jsonl: line 2' chimere-bench eval cut.jsonl
-    for s in 0.1 0.3; do timeout -s KILL $s chimere-bench eval -o k "$math" --limit 6 > out 2>&1 || true; done
-    chimere-bench eval -o k "$math" --limit 6 | jq .n_right > got
-    [ "$(jq -c .id k | sort -u | wc -l)" -eq 6 ]
-    chimere-bench eval "$math" --limit 6 | jq .n_right | cmp - got
+    # An evaluation that is killed, and another one that would write to the same file: the bytes of one that ran alone.
+    asks() { chimere-bench eval -o "$1" "$math" --limit 6 --parallel 1 > out 2> err; }
+    asks whole
+    asks k &
+    pid=$!
+    wait_for test -s k
+    kill -KILL "$(pgrep -P $pid chimere-bench)"
+    wait $pid || true
+    [ "$(wc -l < k)" -lt 6 ]
+    cp k part
+    asks k &
+    pid=$!
+    wait_for no cmp -s k part
+    kill -STOP "$(pgrep -P $pid chimere-bench)"
+    fails 1 'k: another process writes it' chimere-bench eval -o k "$math" --limit 6 --parallel 1
+    kill -CONT "$(pgrep -P $pid chimere-bench)"
+    wait $pid
+    cmp k whole
 }

@@ -20,7 +20,7 @@ static bool run_file(const char *path, size_t *n_run)
     uint8_t *copy;
     size_t n;
 
-    if (io_read_all(&data, &n, path, INPUT_BYTES_MAX, &e)) {
+    if (io_read_all(&data, &n, path, INPUT_BYTES_MAX, NULL, &e)) {
         fprintf(stderr, "fuzz: %s\n", e.msg);
         return false;
     }

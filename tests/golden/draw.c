@@ -236,7 +236,7 @@ int main(int argc, char **argv)
 
     if (argc < 3)
         die("usage", "draw NAME.draw NAME.gguf [SEED]");
-    need(io_read_all(&text, &n_text, argv[1], (size_t)1 << 20, &e), &e);
+    need(io_read_all(&text, &n_text, argv[1], (size_t)1 << 20, NULL, &e), &e);
     need(gguf_write_open(&w, argv[2], &e), &e);
     for (char *line = text, *next; line != NULL && *line != '\0'; line = next) {
         char *word[MAX_WORDS], *rest = line;
@@ -276,7 +276,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < n_tensors; i++)
         draw(w, &tensors[i], seed);
     need(gguf_write_commit(w, &e), &e);
-    need(io_read_all(&out, &n_out, argv[2], (size_t)1 << 30, &e), &e);
+    need(io_read_all(&out, &n_out, argv[2], (size_t)1 << 30, NULL, &e), &e);
     const uint64_t got = io_hash(0, out, n_out);
     if (hash == 0 || argc > 3) {
         printf("hash %016" PRIx64 "\n", got);

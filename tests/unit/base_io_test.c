@@ -15,7 +15,7 @@ static void assert_file(const char *path, const char *want)
     char *data = NULL;
     size_t n = 0;
     struct err e;
-    assert_int_equal(io_read_all(&data, &n, path, 1 << 20, &e), ERR_OK);
+    assert_int_equal(io_read_all(&data, &n, path, 1 << 20, NULL, &e), ERR_OK);
     assert_int_equal(n, strlen(want));
     assert_string_equal(data, want);
     free(data);
@@ -55,6 +55,72 @@ static void test_map(void **state)
     unlink(path);
 }
 
+static int asked;
+
+static bool stop_at_the_third(void)
+{
+    return ++asked % 3 == 0;
+}
+
+/* Who waits for the other end of a FIFO, or for bytes, asks whether to go on. */
+static void test_cancel(void **state)
+{
+    (void)state;
+    char path[512], byte;
+    struct err e;
+    int fd = -1, other = -1, pipes[2];
+    size_t n;
+    assert_int_equal(mkfifo(in_dir(path, "fifo"), 0600), 0);
+    assert_int_equal(io_open_read(&fd, path, stop_at_the_third, &e), ERR_CANCEL);
+    assert_int_equal(io_open_append(&fd, path, stop_at_the_third, NULL), ERR_CANCEL);
+    assert_int_equal(io_open_own(&fd, path, &e), ERR_IO);
+    assert_says(&e, "not a regular file");
+    assert_int_equal(fd, -1);
+    assert_int_equal(pipe(pipes), 0);
+    assert_int_equal(io_read_some(&n, pipes[0], &byte, 1, stop_at_the_third, &e), ERR_CANCEL);
+    assert_int_equal(asked, 9);
+    assert_int_equal(write(pipes[1], "x", 1), 1);
+    assert_int_equal(io_read_some(&n, pipes[0], &byte, 1, stop_at_the_third, &e), ERR_OK);
+    assert_int_equal(n, 1);
+    close(pipes[1]);
+    assert_int_equal(io_read_some(&n, pipes[0], &byte, 1, stop_at_the_third, &e), ERR_OK);
+    assert_int_equal(n, 0);
+    close(pipes[0]);
+    /* With both ends it is open at once, and then waits. */
+    other = open(path, O_RDWR);
+    assert_int_equal(io_open_append(&fd, path, stop_at_the_third, &e), ERR_OK);
+    assert_int_equal(fcntl(fd, F_GETFL) & O_NONBLOCK, 0);
+    assert_int_equal(write(fd, "y", 1), 1);
+    close(fd);
+    assert_int_equal(io_open_read(&fd, path, stop_at_the_third, &e), ERR_OK);
+    assert_int_equal(fcntl(fd, F_GETFL) & O_NONBLOCK, 0);
+    assert_int_equal(io_read_some(&n, fd, &byte, 1, stop_at_the_third, &e), ERR_OK);
+    assert_int_equal(byte, 'y');
+    close(fd);
+    close(other);
+    assert_int_equal(asked, 9);
+    unlink(path);
+}
+
+static void test_own(void **state)
+{
+    (void)state;
+    char path[512];
+    struct err e;
+    int fd, second = -1;
+    assert_int_equal(io_open_own(&fd, in_dir(path, "own"), &e), ERR_OK);
+    assert_int_equal(io_open_own(&second, path, &e), ERR_IO);
+    assert_says(&e, "own: another process writes it");
+    assert_int_equal(second, -1);
+    assert_int_equal(write(fd, "ab", 2), 2);
+    close(fd);
+    assert_int_equal(io_open_own(&fd, path, &e), ERR_OK);
+    assert_int_equal(write(fd, "c", 1), 1);
+    close(fd);
+    assert_file(path, "abc");
+    unlink(path);
+}
+
 static void test_read_all(void **state)
 {
     (void)state;
@@ -63,28 +129,28 @@ static void test_read_all(void **state)
     char *data = NULL;
     size_t n = 99;
     put_file(in_dir(path, "f"), "12345");
-    assert_int_equal(io_read_all(&data, &n, path, 4, &e), ERR_LIMIT);
+    assert_int_equal(io_read_all(&data, &n, path, 4, NULL, &e), ERR_LIMIT);
     assert_says(&e, "longer than 4 bytes");
     assert_null(data);
     assert_int_equal(n, 99);
-    assert_int_equal(io_read_all(&data, &n, path, 5, &e), ERR_OK); /* exactly the limit */
+    assert_int_equal(io_read_all(&data, &n, path, 5, NULL, &e), ERR_OK); /* exactly the limit */
     assert_string_equal(data, "12345");
     free(data);
-    assert_int_equal(io_read_all(&data, &n, path, SIZE_MAX, &e), ERR_OK);
+    assert_int_equal(io_read_all(&data, &n, path, SIZE_MAX, NULL, &e), ERR_OK);
     assert_int_equal(n, 5);
     free(data);
     put_file(path, "");
-    assert_int_equal(io_read_all(&data, &n, path, 0, &e), ERR_OK);
+    assert_int_equal(io_read_all(&data, &n, path, 0, NULL, &e), ERR_OK);
     assert_int_equal(n, 0);
     assert_string_equal(data, "");
     free(data);
     unlink(path);
-    assert_int_equal(io_read_all(&data, &n, path, 9, &e), ERR_IO);
+    assert_int_equal(io_read_all(&data, &n, path, 9, NULL, &e), ERR_IO);
     assert_says(&e, "cannot open");
-    assert_int_equal(io_read_all(&data, &n, dir, 9, &e), ERR_IO);
+    assert_int_equal(io_read_all(&data, &n, dir, 9, NULL, &e), ERR_IO);
     assert_says(&e, "Is a directory");
-    assert_int_equal(io_read_all(&data, &n, dir, 9, NULL), ERR_IO);
-    assert_int_equal(io_read_all(&data, &n, "/dev/zero", 100000, &e), ERR_LIMIT);
+    assert_int_equal(io_read_all(&data, &n, dir, 9, NULL, NULL), ERR_IO);
+    assert_int_equal(io_read_all(&data, &n, "/dev/zero", 100000, NULL, &e), ERR_LIMIT);
 }
 
 enum { PIPED_BYTES = 300000 };
@@ -131,7 +197,7 @@ static void test_stdin_pipe(void **state)
     char *data = NULL;
     size_t n = 0;
     struct err e;
-    enum err_code rc = io_read_all(&data, &n, "-", 1 << 20, &e);
+    enum err_code rc = io_read_all(&data, &n, "-", 1 << 20, NULL, &e);
     void *failed = NULL;
     pthread_join(t, &failed);
     assert_int_equal(rc, ERR_OK);
@@ -160,12 +226,12 @@ static void test_stdin_file(void **state)
     char *data = NULL;
     size_t n = 0;
     struct err e;
-    enum err_code rc = io_read_all(&data, &n, "-", 6, &e);
+    enum err_code rc = io_read_all(&data, &n, "-", 6, NULL, &e);
     assert_int_equal(rc, ERR_OK);
     assert_string_equal(data, "456789");
     free(data);
     lseek(STDIN_FILENO, 0, SEEK_SET);
-    assert_int_equal(io_read_all(&data, &n, "-", 6, &e), ERR_LIMIT);
+    assert_int_equal(io_read_all(&data, &n, "-", 6, NULL, &e), ERR_LIMIT);
     assert_says(&e, "standard input: longer");
     dup2(saved, STDIN_FILENO);
     close(saved);
@@ -482,6 +548,8 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         WITH_DIR(test_map),
+        WITH_DIR(test_cancel),
+        WITH_DIR(test_own),
         WITH_DIR(test_read_all),
         cmocka_unit_test(test_stdin_pipe),
         WITH_DIR(test_stdin_file),

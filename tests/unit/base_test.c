@@ -244,7 +244,7 @@ static void test_simd_kernel(void **state)
     const char *preload = getenv("LD_PRELOAD");
     if (getenv("CHIMERE_TEST_SIMD") != NULL ||
         (preload != NULL && strstr(preload, "valgrind") != NULL) ||
-        io_read_all(&text, &n, "/proc/cpuinfo", 64 << 20, NULL) != ERR_OK) {
+        io_read_all(&text, &n, "/proc/cpuinfo", 64 << 20, NULL, NULL) != ERR_OK) {
         skip();
     }
     char *line = of_this_processor(text) ? strstr(text, "\nflags") : NULL;

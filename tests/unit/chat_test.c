@@ -58,7 +58,7 @@ static json_t *read_json(const char *path, bool shorten)
     json_t *v = NULL;
     struct err e = {0};
 
-    assert_int_equal(io_read_all(&data, &n, path, FILE_BYTES_MAX, &e), ERR_OK);
+    assert_int_equal(io_read_all(&data, &n, path, FILE_BYTES_MAX, NULL, &e), ERR_OK);
     if (shorten)
         shorten_numbers(data);
     if (json_parse(&v, str_of(data), path, &e) != ERR_OK)
@@ -173,7 +173,7 @@ static void check_chats(const char *dir, const char *name)
             want = json_string_value(json_object_get(one, "expected"));
         snprintf(path, sizeof path, "%s/%s", dir,
                  json_string_value(json_object_get(one, "template")));
-        assert_int_equal(io_read_all(&template, &bytes, path, FILE_BYTES_MAX, NULL), ERR_OK);
+        assert_int_equal(io_read_all(&template, &bytes, path, FILE_BYTES_MAX, NULL, NULL), ERR_OK);
         passed += case_passes(json_string_value(json_object_get(one, "name")),
                               (struct str){template, bytes}, vars, want);
         free(template);

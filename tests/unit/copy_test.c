@@ -234,7 +234,7 @@ static void put_copy(char *to, const char *path)
     char *all;
     size_t n;
 
-    ok(io_read_all(&all, &n, path, 1 << 30, &e), &e);
+    ok(io_read_all(&all, &n, path, 1 << 30, NULL, &e), &e);
     ok(io_out_open(&out, own_file(to), &e), &e);
     ok(io_out_write(out, all, n, &e), &e);
     ok(io_out_commit(out, &e), &e);

@@ -304,7 +304,7 @@ static void check_dir(const char *dir)
     json_t *all = NULL;
 
     (void)snprintf(path, sizeof path, "%s/manifest.json", dir);
-    if (io_read_all(&text, &n, path, 1 << 24, &e) ||
+    if (io_read_all(&text, &n, path, 1 << 24, NULL, &e) ||
         json_parse(&all, (struct str){ text, n }, path, &e))
         fail_msg("%s", e.msg);
     assert_true(check_all(dir, json_object_get(all, "mtp"), "model", check_mtp) > 0);

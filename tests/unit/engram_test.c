@@ -88,8 +88,8 @@ static void assert_same_files(const char *a, const char *b)
     size_t nx, ny;
     struct err e = { 0 };
 
-    must(io_read_all(&x, &nx, a, SIZE_MAX, &e), &e);
-    must(io_read_all(&y, &ny, b, SIZE_MAX, &e), &e);
+    must(io_read_all(&x, &nx, a, SIZE_MAX, NULL, &e), &e);
+    must(io_read_all(&y, &ny, b, SIZE_MAX, NULL, &e), &e);
     assert_int_equal(nx, ny);
     assert_memory_equal(x, y, nx);
     free(x);
@@ -231,12 +231,12 @@ static void test_add_merge(void **state)
     half = t;
     half.n = 1500;
     build(&half, in("a"), o);
-    must(io_read_all(&before, &n, in("a"), SIZE_MAX, &e), &e);
+    must(io_read_all(&before, &n, in("a"), SIZE_MAX, NULL, &e), &e);
     memmove(half.v, t.v + 1500, 1500 * sizeof *half.v);
     build(&half, in("b"), o);
     o.add = true;
     build(&half, in("a"), o);
-    must(io_read_all(&after, &n_after, in("a"), SIZE_MAX, &e), &e);
+    must(io_read_all(&after, &n_after, in("a"), SIZE_MAX, NULL, &e), &e);
     assert_true(n_after > n);
     assert_memory_equal(before, after, n); /* not a byte of it was written again */
     free(before);
@@ -354,7 +354,7 @@ static void test_damaged(void **state)
 
     (void)state;
     build(&t, in("t"), plain(3));
-    must(io_read_all(&data, &n, in("t"), SIZE_MAX, &e), &e);
+    must(io_read_all(&data, &n, in("t"), SIZE_MAX, NULL, &e), &e);
     for (size_t i = 0; i < n; i += 1 + (size_t)(i < HEAD_BYTES ? 7 : 0)) {
         data[i] ^= 0x10;
         put_file(path, data, n);

@@ -113,7 +113,7 @@ static void test_drop(void **state)
     (void)state;
     for (size_t i = 0; i < gguf_n_tensors(file); i++)
         t = gguf_tensor_at(file, i)->size_bytes > t->size_bytes ? gguf_tensor_at(file, i) : t;
-    assert_int_equal(io_read_all(&all, &n, model, 1 << 30, &e), ERR_OK);
+    assert_int_equal(io_read_all(&all, &n, model, 1 << 30, NULL, &e), ERR_OK);
     assert_int_equal(posix_memalign(&own, 1 << 16, n), 0); /* pages, as a mapping has */
     memcpy(own, all, n);
     assert_int_equal(gguf_parse(&parsed, "t", own, n, &e), ERR_OK);
@@ -148,7 +148,7 @@ static void test_corpus(void **state)
     struct err e;
 
     (void)state;
-    assert_int_equal(io_read_all(&text, &n, CORPUS ".expect", 1 << 20, &e), ERR_OK);
+    assert_int_equal(io_read_all(&text, &n, CORPUS ".expect", 1 << 20, NULL, &e), ERR_OK);
     for (line = text; *line != '\0'; line = next + 1) {
         char *code = strchr(line, '\t'), *message = strchr(code + 1, '\t');
         struct gguf *g = NULL;
@@ -666,7 +666,7 @@ static void read_seeds(struct seeds *s)
         char path[128], *text;
 
         snprintf(path, sizeof path, CORPUS "/%s.gguf", names[i]);
-        assert_int_equal(io_read_all(&text, &s->n[i], path, GUARDED_BYTES, NULL), ERR_OK);
+        assert_int_equal(io_read_all(&text, &s->n[i], path, GUARDED_BYTES, NULL, NULL), ERR_OK);
         memcpy(s->p[i], text, s->n[i]);
         free(text);
         s->count++;

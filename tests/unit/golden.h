@@ -60,7 +60,7 @@ static inline void *words_of(const char *path, int64_t *n)
     char *data = NULL;
     size_t bytes = 0;
 
-    if (io_read_all(&data, &bytes, path, (size_t)1 << 30, &e) != ERR_OK)
+    if (io_read_all(&data, &bytes, path, (size_t)1 << 30, NULL, &e) != ERR_OK)
         return NULL;
     *n = (int64_t)(bytes / 4);
     return data;
@@ -100,7 +100,8 @@ static inline bool same_file(const char *a, const char *b)
     char      *x = NULL, *y = NULL;
     size_t     n = 0, m = 0, most = (size_t)1 << 30;
     struct err e = { 0 };
-    bool       same = io_read_all(&x, &n, a, most, &e) == ERR_OK && io_read_all(&y, &m, b, most, &e) == ERR_OK &&
+    bool       same = io_read_all(&x, &n, a, most, NULL, &e) == ERR_OK &&
+                      io_read_all(&y, &m, b, most, NULL, &e) == ERR_OK &&
                 n == m && memcmp(x, y, n) == 0;
 
     free(x);

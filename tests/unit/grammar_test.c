@@ -147,7 +147,7 @@ static void check_file(struct counts *n, const char *dir, const char *file)
     size_t i;
 
     snprintf(path, sizeof path, "%s/grammar/%s", dir, file);
-    assert_int_equal(io_read_all(&data, &size, path, 64U << 20, NULL), ERR_OK);
+    assert_int_equal(io_read_all(&data, &size, path, 64U << 20, NULL, NULL), ERR_OK);
     assert_int_equal(json_parse(&root, (struct str){data, size}, file, NULL), ERR_OK);
     n->files++;
     json_array_foreach(json_object_get(root, "cases"), i, c) check_case(n, c);

@@ -334,7 +334,7 @@ static int check_file(const char *path)
     struct err e = {0};
     json_t *one;
 
-    if (io_read_all(&data, &n, path, FILE_BYTES_MAX, &e) != ERR_OK)
+    if (io_read_all(&data, &n, path, FILE_BYTES_MAX, NULL, &e) != ERR_OK)
         fail_msg("%s", e.msg);
     json_t *file = parse_quoted(data, path);
     free(data);

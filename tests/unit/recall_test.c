@@ -181,8 +181,8 @@ static void a_graph_finds_the_same(void **state)
     char *a, *b;
     size_t n_a, n_b;
 
-    must(io_read_all(&a, &n_a, in("g"), 1 << 30, &e), &e);
-    must(io_read_all(&b, &n_b, in("h"), 1 << 30, &e), &e);
+    must(io_read_all(&a, &n_a, in("g"), 1 << 30, NULL, &e), &e);
+    must(io_read_all(&b, &n_b, in("h"), 1 << 30, NULL, &e), &e);
     assert_int_equal(n_a, n_b);
     assert_memory_equal(a, b, n_a);
     free(a);
@@ -265,7 +265,7 @@ static void damage_is_seen(void **state)
 
     (void)state;
     build(in("a"), 40, true);
-    must(io_read_all(&data, &n, in("a"), 1 << 30, &e), &e);
+    must(io_read_all(&data, &n, in("a"), 1 << 30, NULL, &e), &e);
     for (size_t i = 0; i < n; i += i < 700 ? 1 : 61) {
         FILE *f = fopen(in("bad"), "wb");
 

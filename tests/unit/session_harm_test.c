@@ -246,7 +246,7 @@ static char *make_session(struct rig *rig, int saves, size_t *n)
         feed_to(rig, tokens, m.kept, len);
         save(rig, &k, sizeof k);
     }
-    ok(io_read_all(&data, n, path, 1 << 28, &e), &e);
+    ok(io_read_all(&data, n, path, 1 << 28, NULL, &e), &e);
     return data;
 }
 
@@ -356,7 +356,7 @@ static void other_file(void **state)
         put_file(path, other, sizeof other);
         assert_int_equal(run_session_save(s, rig.r, 0, NULL, 0, &e), ERR_IO);
         run_session_close(s);
-        ok(io_read_all(&data, &n, path, 1 << 20, &e), &e);
+        ok(io_read_all(&data, &n, path, 1 << 20, NULL, &e), &e);
         assert_int_equal(n, sizeof other);
         free(data);
     }
@@ -403,7 +403,7 @@ static void misplaced_records(void **state)
     first = st.st_size;
     feed_to(&rig, tokens, 20, 40);
     save(&rig, NULL, 0);
-    ok(io_read_all(&data, &n, path, 1 << 28, &e), &e);
+    ok(io_read_all(&data, &n, path, 1 << 28, NULL, &e), &e);
     /* The second save of another session of 20 tokens, behind the first of this one. */
     tokens[3]++;
     run_clear(rig.r, 0);

@@ -229,7 +229,7 @@ static void older_version(void **state)
         feed_to(&rig, &token, 0, 1);
         save(&rig, NULL, 0);
         rig_close(&rig);
-        ok(io_read_all(&data, &n, path, 1 << 28, &e), &e);
+        ok(io_read_all(&data, &n, path, 1 << 28, NULL, &e), &e);
         assert_int_equal(data[8], 2);
         data[8] = 1;
         uint64_t sum = io_hash(0, data, 248);
@@ -494,7 +494,7 @@ static void fingerprints(void **state)
     size_t n;
 
     (void)state;
-    ok(io_read_all(&data, &n, model, 1 << 28, &e), &e);
+    ok(io_read_all(&data, &n, model, 1 << 28, NULL, &e), &e);
     for (int i = 0; i < 3; i++) {
         struct rig rig;
 

@@ -43,7 +43,7 @@ static int read_table(char **data, char *rows[][COLUMNS], const char *dir, const
     int n = 0;
 
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    if (io_read_all(data, &n_bytes, path, FILE_BYTES_MAX, &e) != ERR_OK)
+    if (io_read_all(data, &n_bytes, path, FILE_BYTES_MAX, NULL, &e) != ERR_OK)
         fail_msg("%s", e.msg);
     for (char *line = strtok_r(*data, "\n", &save); line != NULL;
          line = strtok_r(NULL, "\n", &save)) {
@@ -271,9 +271,9 @@ static void check_published(const char *dir, const char *file)
     struct text *t = open_text(dir, file);
 
     snprintf(name, sizeof name, "%s/%s.inp", dir, file);
-    assert_int_equal(io_read_all(&in, &n, name, FILE_BYTES_MAX, &e), ERR_OK);
+    assert_int_equal(io_read_all(&in, &n, name, FILE_BYTES_MAX, NULL, &e), ERR_OK);
     snprintf(path, sizeof path, "%s/%s.out", dir, file);
-    assert_int_equal(io_read_all(&out, &n, path, FILE_BYTES_MAX, &e), ERR_OK);
+    assert_int_equal(io_read_all(&out, &n, path, FILE_BYTES_MAX, NULL, &e), ERR_OK);
     char *line = out;
     for (char *text = in; text != NULL;) {
         char *end = strstr(text, gap), *eol = strchr(line, '\n'), ids[16384] = "";

@@ -294,7 +294,7 @@ static void test_zo_reference(void **state)
     if (dir == NULL || *dir == '\0')
         skip();
     (void)snprintf(path, sizeof path, "%s/zo/manifest.json", dir);
-    assert_int_equal(io_read_all(&text, &n, path, (size_t)1 << 20, &e), ERR_OK);
+    assert_int_equal(io_read_all(&text, &n, path, (size_t)1 << 20, NULL, &e), ERR_OK);
     assert_int_equal(json_parse(&manifest, (struct str){ text, n }, path, &e), ERR_OK);
     (void)snprintf(path, sizeof path, "%s/models/qwen35moe-k.gguf", dir);
     if (gguf_open(&gguf, path, &e) || grad_open(&g, gguf, 2, &e))
