@@ -218,14 +218,44 @@ static void forget(struct server *s, struct asked *a)
     free(a);
 }
 
+/* The first member of an object that is none of `known`; NULL: there is none, or nobody minds. */
+static const char *unknown(const json_t *v, const char *const *known)
+{
+    const char *key;
+    json_t *member;
+
+    json_object_foreach((json_t *)(uintptr_t)v, key, member)
+    {
+        size_t i = 0;
+
+        while (known[i] != NULL && strcmp(known[i], key) != 0)
+            i++;
+        if (known[i] == NULL && !o.lenient)
+            return key;
+    }
+    return NULL;
+}
+
+static enum err_code say_unknown(json_t *id, const char *key, struct err *e)
+{
+    char pointer[SERVE_POINTER_BYTES], message[SERVE_POINTER_BYTES + 80];
+
+    (void)serve_point_to(pointer, 0, key);
+    (void)snprintf(message, sizeof message, "%s: not a member of this request (--lenient ignores such)", pointer + 1);
+    return say_error(id, message, pointer, 400, e);
+}
+
 static enum err_code cancel(struct server *s, json_t *id, const json_t *body, struct err *e)
 {
+    static const char *const known[] = { "id", NULL };
     const json_t *which = json_object_get(body, "id");
     struct asked **link = find(s, which);
     json_t *found = json_boolean(which != NULL && *link != NULL);
 
     if (which == NULL)
         return say_error(id, "cancel: the body has no id", "/id", 400, e);
+    if (unknown(body, known) != NULL)
+        return say_unknown(id, unknown(body, known), e);
     if (*link != NULL) {
         struct asked *a = *link;
 
@@ -261,6 +291,7 @@ static enum err_code ask(struct server *s, json_t *id, const char *method, json_
 
 static enum err_code take_line(void *of, struct str line, int64_t number, struct err *e)
 {
+    static const char *const known[] = { "id", "method", "body", "client", NULL };
     struct server *s = of;
     struct err why = { 0 };
     json_t *o_line = NULL, *id, *null = json_null();
@@ -286,15 +317,19 @@ static enum err_code take_line(void *of, struct str line, int64_t number, struct
     }
     id = json_object_get(o_line, "id");
     method = json_string_value(json_object_get(o_line, "method"));
-    client = json_string_value(json_object_get(o_line, "client"));
+    client = json_object_get(o_line, "client") != NULL ? json_string_value(json_object_get(o_line, "client")) : "";
     if (!json_is_object(o_line))
         code = say_error(null, "the line is not an object", NULL, 400, e);
     else if (id == NULL || !(json_is_string(id) || json_is_integer(id)))
         code = say_error(null, "id: missing, or neither a string nor a whole number", "/id", 400, e);
     else if (method == NULL)
         code = say_error(id, "method: missing", "/method", 400, e);
+    else if (client == NULL)
+        code = say_error(id, "client: not a text", "/client", 400, e);
+    else if (unknown(o_line, known) != NULL)
+        code = say_unknown(id, unknown(o_line, known), e);
     else
-        code = ask(s, id, method, json_object_get(o_line, "body"), client != NULL ? client : "", e);
+        code = ask(s, id, method, json_object_get(o_line, "body"), client, e);
     json_decref(o_line);
     return code;
 }

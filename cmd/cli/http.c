@@ -24,6 +24,14 @@ enum {
     WAIT_MS = 500,               /* at most without a look at signals and clocks */
 };
 
+/* A connection. While it has no request, one may be coming in, byte by byte. */
+struct line {
+    struct line           *next, **link;
+    struct MHD_Connection *connection;
+    double                 since_ms; /* it was opened, or its last request ended */
+    bool                   busy;     /* has a request */
+};
+
 struct request {
     struct request        *next, **link;
     struct cli_http       *h;
@@ -47,6 +55,7 @@ struct cli_http {
     size_t               keys_bytes;
     struct serve        *serve;
     struct MHD_Daemon   *daemon;
+    struct line         *lines;
     struct request      *requests; /* between their first byte and their last */
     bool                 draining;
     struct err           err;      /* of a callback */
@@ -231,7 +240,7 @@ static enum MHD_Result show(struct request *r, const struct cli_page *page)
 }
 
 /* What the head of a request says; the reply is queued when that is enough to refuse it. */
-static enum MHD_Result take_head(struct request *r, const char *path, const char *verb)
+static enum MHD_Result take_head(struct request *r, const char *path, const char *verb, const char *version)
 {
     const struct route *to = find_route(path);
     const char *length = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Length");
@@ -240,6 +249,8 @@ static enum MHD_Result take_head(struct request *r, const char *path, const char
 
     if (r->h->draining)
         return refuse(r, 503, "the server is about to end");
+    if (strcmp(version, "HTTP/1.1") == 0 && MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Host") == NULL)
+        return refuse(r, 400, "the request has no Host");
     if (!may_ask(r))
         return refuse(r, 403, "pages of this origin, or requests for this host, are not served (--cors, --api-key-file)");
     if (strcmp(verb, "OPTIONS") == 0 && r->h->o.cors != NULL && to != NULL)
@@ -414,14 +425,45 @@ static enum err_code deliver(struct serve_reply *reply, struct err *e)
 
 /* ---- libmicrohttpd's calls ---- */
 
+static struct line *line_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    return info != NULL ? info->socket_context : NULL;
+}
+
+static void notice(void *cls, struct MHD_Connection *connection, void **of, enum MHD_ConnectionNotificationCode what)
+{
+    struct cli_http *h = cls;
+    struct line *l = *of;
+
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        *of = l = calloc(1, sizeof *l); /* without memory nobody watches it, and no request begins */
+        if (l == NULL)
+            return;
+        *l = (struct line){ h->lines, &h->lines, connection, cli_now_ms(), false };
+        if (l->next != NULL)
+            l->next->link = &l->next;
+        h->lines = l;
+    } else if (l != NULL) {
+        *l->link = l->next;
+        if (l->next != NULL)
+            l->next->link = l->link;
+        free(l);
+        *of = NULL;
+    }
+}
+
 static void *begin(void *cls, const char *uri, struct MHD_Connection *connection)
 {
     struct cli_http *h = cls;
-    struct request *r = calloc(1, sizeof *r);
+    struct line *l = line_of(connection);
+    struct request *r = l != NULL ? calloc(1, sizeof *r) : NULL;
 
     (void)uri;
     if (r == NULL)
         return NULL;
+    l->busy = true;
     r->h = h;
     r->connection = connection;
     r->from_ms = cli_now_ms();
@@ -440,7 +482,6 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
 
     (void)cls;
     (void)connection;
-    (void)version;
     if (r == NULL || r->h->err.code)
         return MHD_NO;
     if (*n > 0) {
@@ -451,7 +492,7 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
     }
     if (r->stage == HEAD) {
         r->stage = BODY;
-        return take_head(r, path, verb);
+        return take_head(r, path, verb, version);
     }
     return r->stage == BODY ? ask(r) : answer(r);
 }
@@ -465,6 +506,8 @@ static void end(void *cls, struct MHD_Connection *connection, void **of, enum MH
     (void)why;
     if (r == NULL)
         return;
+    line_of(r->connection)->busy = false;
+    line_of(r->connection)->since_ms = cli_now_ms();
     if (r->id != 0 && !r->over)
         serve_cancel(r->h->serve, r->id);
     *r->link = r->next;
@@ -483,31 +526,35 @@ static enum err_code start(struct cli_http *h, struct err *e)
     h->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, handle, h, MHD_OPTION_LISTEN_SOCKET, h->listen.fd,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->o.connections_max, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->o.timeout_s,
-        MHD_OPTION_URI_LOG_CALLBACK, begin, h, MHD_OPTION_NOTIFY_COMPLETED, end, h, MHD_OPTION_END);
+        MHD_OPTION_URI_LOG_CALLBACK, begin, h, MHD_OPTION_NOTIFY_COMPLETED, end, h,
+        MHD_OPTION_NOTIFY_CONNECTION, notice, h, MHD_OPTION_END);
     if (h->daemon == NULL)
         return err_errno(e, ERR_IO, errno, "%s: cannot serve", h->listen.url);
     return ERR_OK;
 }
 
-static int socket_of(const struct request *r)
+static int socket_of(struct MHD_Connection *connection)
 {
-    return MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 }
 
 /* While a connection is suspended nobody else sees that its client has left. A request that takes too long to come in
  * is cut off, also one that comes byte by byte. */
 static void watch_clients(struct cli_http *h)
 {
-    const double now = cli_now_ms();
+    const double now = cli_now_ms(), most = (double)h->o.timeout_s * 1e3;
 
+    for (const struct line *l = h->lines; l != NULL; l = l->next)
+        if (!l->busy && now - l->since_ms > most)
+            shutdown(socket_of(l->connection), SHUT_RDWR);
     for (struct request *r = h->requests; r != NULL; r = r->next) {
         char byte;
         ssize_t n;
 
-        if (r->stage != ASKED && !r->over && now - r->from_ms > (double)h->o.timeout_s * 1e3) {
-            shutdown(socket_of(r), SHUT_RDWR);
+        if (r->stage != ASKED && !r->over && now - r->from_ms > most) {
+            shutdown(socket_of(r->connection), SHUT_RDWR);
         } else if (r->stage == ASKED && !r->over) {
-            n = recv(socket_of(r), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+            n = recv(socket_of(r->connection), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
             if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
                 leave(r);
         }

@@ -98,8 +98,15 @@ static bool check_parts(struct jin *j, size_t i, const struct val *content)
     return true;
 }
 
+static bool fail_call(struct jin *j, size_t i, size_t k, const char *why)
+{
+    if (j->e->code == ERR_OK)
+        err_set(j->e, ERR_FORMAT, "message %zu: tool_calls/%zu: %s", i, k, why);
+    return false;
+}
+
 /* Arguments are an object, or as OpenAI's interface has them a string that holds one. */
-static bool parse_arguments(struct jin *j, size_t i, struct vdict *call)
+static bool parse_arguments(struct jin *j, size_t i, size_t k, struct vdict *call)
 {
     struct val *args = chat_dict_find(call, STR("arguments")), v;
 
@@ -111,13 +118,13 @@ static bool parse_arguments(struct jin *j, size_t i, struct vdict *call)
     if (args->kind == VAL_NONE || text.n == 0)
         return chat_dict_new(j, args);
     if (args->kind != VAL_STR)
-        return fail(j, ERR_FORMAT, i, "the arguments of a tool call are not an object");
+        return fail_call(j, i, k, "the arguments of a tool call are not an object");
     if (!chat_json_read(j, text, "the arguments of a tool call", &v)) {
-        err_wrap(j->e, "message %zu", i);
+        err_wrap(j->e, "message %zu: tool_calls/%zu", i, k);
         return false;
     }
     if (v.kind != VAL_DICT && v.kind != VAL_NONE)
-        return fail(j, ERR_FORMAT, i, "the arguments of a tool call are not an object");
+        return fail_call(j, i, k, "the arguments of a tool call are not an object");
     if (v.kind == VAL_NONE)
         return chat_dict_new(j, args);
     *args = v;
@@ -143,10 +150,10 @@ static bool fix_message(const struct chat *c, struct jin *j, size_t i, struct vd
     for (size_t k = 0; calls != NULL && calls->kind == VAL_LIST && k < calls->u.l->n; k++) {
         struct val *call = &calls->u.l->v[k], *function;
         if (call->kind != VAL_DICT)
-            return fail(j, ERR_FORMAT, i, "a tool call is not an object");
+            return fail_call(j, i, k, "not an object");
         function = chat_dict_find(call->u.d, STR("function"));
         if (!parse_arguments(
-                j, i, function != NULL && function->kind == VAL_DICT ? function->u.d : call->u.d))
+                j, i, k, function != NULL && function->kind == VAL_DICT ? function->u.d : call->u.d))
             return false;
     }
     return true;

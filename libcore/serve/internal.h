@@ -12,13 +12,13 @@
 #include "text/text.h"
 
 enum { BUCKETS = 20 /* of a histogram: up to 1, 2, 4 ... ms, 524 s */ };
-enum { STOPS_MAX = 16, CHOICES_MAX = 64, PROMPTS_MAX = 64, TOP_MAX = 20, POINTER_BYTES = 160 };
+enum { STOPS_MAX = 16, CHOICES_MAX = 64, PROMPTS_MAX = 64, TOP_MAX = 20, POINTER_BYTES = SERVE_POINTER_BYTES };
 
 /* What is wrong with a request. */
 struct fault {
     int  status; /* 0: nothing is */
     char pointer[POINTER_BYTES];
-    char message[400];
+    char message[POINTER_BYTES + 400];
 };
 bool serve_fault(struct fault *f, int status, const char *pointer, const char *fmt, ...) PRINTF_LIKE(4, 5); /* false */
 
@@ -48,8 +48,8 @@ struct wish {
     bool      asks_engram, asks_examples, asks_recite; /* there have to be some */
 };
 bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method method, const json_t *body, struct fault *f);
-/* The pointer of a member: "/" and the name, in which ~ and / are escaped (RFC 6901). */
-void serve_point_to(char out[POINTER_BYTES], const char *key);
+/* members.c: whether objects inside of the body have the members that they may have; those of the body itself are left alone. */
+bool serve_check_members(const json_t *body, enum serve_method method, bool lenient, struct fault *f);
 void serve_wish_free(struct wish *w);
 
 /* One answer of a request. */
@@ -137,8 +137,8 @@ json_t *serve_row_logprob(const struct serve *s, int32_t token, const float *log
 bool serve_add(struct serve_buf *b, struct str s);
 /* responses.c: the body of a chat with that meaning, NULL with a fault; its faults in the words of the request; the parts of
  * an answer, and its end. */
-json_t *serve_response_body(const json_t *body, struct fault *f);
-void serve_response_fault(struct fault *f);
+json_t *serve_response_body(const json_t *body, bool lenient, struct fault *f);
+void serve_response_fault(const json_t *body, struct fault *f);
 MUST_CHECK enum err_code serve_response_piece(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p,
                                               struct err *e);
 MUST_CHECK enum err_code serve_response_end(struct serve *s, struct job *j, struct choice *c, struct err *e);

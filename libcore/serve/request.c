@@ -25,7 +25,8 @@ bool serve_fault(struct fault *f, int status, const char *pointer, const char *f
 struct reading {
     struct wish  *w;
     int32_t       n_vocab;
-    const char   *at; /* pointer of the member */
+    char         *at;   /* pointer of the member: POINTER_BYTES */
+    bool          text; /* completions */
     struct fault *f;
 };
 
@@ -34,9 +35,19 @@ static bool wrong(const struct reading *r, const char *what)
     return serve_fault(r->f, 400, r->at, "%s: %s", r->at + 1, what);
 }
 
-static bool is_null(const json_t *v)
+/* The same of a member of it, or an item. */
+static bool wrong_at(const struct reading *r, const char *key, const char *what)
 {
-    return v == NULL || json_is_null(v);
+    (void)serve_point_to(r->at, strlen(r->at), key);
+    return wrong(r, what);
+}
+
+static bool wrong_item(const struct reading *r, size_t i, const char *what)
+{
+    char number[24];
+
+    (void)snprintf(number, sizeof number, "%zu", i);
+    return wrong_at(r, number, what);
 }
 
 static bool number(const struct reading *r, const json_t *v, double least, double most, float *out)
@@ -70,11 +81,14 @@ static bool flag(const struct reading *r, const json_t *v, bool *out)
 
 typedef bool read_fn(struct reading *r, const json_t *v);
 
-static bool read_nothing(struct reading *r, const json_t *v)
+static bool read_object(struct reading *r, const json_t *v)
 {
-    (void)r;
-    (void)v;
-    return true;
+    return json_is_object(v) || wrong(r, "not an object");
+}
+
+static bool read_flag(struct reading *r, const json_t *v)
+{
+    return json_is_boolean(v) || wrong(r, "not true or false");
 }
 
 static bool read_string(struct reading *r, const json_t *v)
@@ -84,8 +98,18 @@ static bool read_string(struct reading *r, const json_t *v)
 
 static bool read_messages(struct reading *r, const json_t *v)
 {
+    size_t i;
+    json_t *m;
+
     if (!json_is_array(v) || json_array_size(v) == 0)
         return wrong(r, "not an array with messages");
+    json_array_foreach(v, i, m)
+    {
+        const json_t *content = json_object_get(m, "content");
+
+        if ((content == NULL || json_is_null(content)) && strcmp(json_string_value(json_object_get(m, "role")), "assistant") != 0)
+            return wrong_item(r, i, "") || wrong_at(r, "content", "missing");
+    }
     r->w->messages = (json_t *)(uintptr_t)v;
     return true;
 }
@@ -104,10 +128,21 @@ static bool read_input(struct reading *r, const json_t *v)
 
 static bool read_tools(struct reading *r, const json_t *v)
 {
+    size_t i;
+    json_t *tool;
+
     if (!json_is_array(v))
         return wrong(r, "not an array");
+    json_array_foreach(v, i, tool)
+        if (json_string_length(json_object_get(json_object_get(tool, "function"), "name")) == 0)
+            return wrong_item(r, i, "") || wrong_at(r, "function", "has no name");
     r->w->tools = json_array_size(v) > 0 ? (json_t *)(uintptr_t)v : NULL;
     return true;
+}
+
+static bool is_mode(const char *s)
+{
+    return strcmp(s, "auto") == 0 || strcmp(s, "none") == 0 || strcmp(s, "required") == 0;
 }
 
 static bool read_tool_choice(struct reading *r, const json_t *v)
@@ -115,10 +150,12 @@ static bool read_tool_choice(struct reading *r, const json_t *v)
     const char *s = json_string_value(v);
     const char *name = json_string_value(json_object_get(json_object_get(v, "function"), "name"));
 
-    if (s != NULL && strcmp(s, "auto") != 0 && strcmp(s, "none") != 0 && strcmp(s, "required") != 0)
-        return wrong(r, "not auto, none, required, or a function");
-    if (s == NULL && (name == NULL || strcmp(name, "auto") == 0 || strcmp(name, "none") == 0 || strcmp(name, "required") == 0))
+    if (s == NULL ? name == NULL : !is_mode(s))
         return wrong(r, "not auto, none, required, or {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    if (s == NULL && is_mode(name)) {
+        (void)serve_point_to(r->at, strlen(r->at), "function");
+        return wrong_at(r, "name", "not the name of a tool");
+    }
     r->w->tool_choice = s != NULL ? s : name;
     return true;
 }
@@ -131,23 +168,14 @@ static bool read_parallel(struct reading *r, const json_t *v)
 static bool read_format(struct reading *r, const json_t *v)
 {
     const char *type = json_string_value(json_object_get(v, "type"));
-    json_t *schema;
 
     if (type == NULL)
         return wrong(r, "has no type");
-    if (strcmp(type, "text") == 0)
-        return true;
-    if (strcmp(type, "json_object") == 0) {
+    if (strcmp(type, "json_object") == 0)
         r->w->schema = json_pack("{s:s}", "type", "object");
-        return r->w->schema != NULL || wrong(r, "out of memory");
-    }
-    if (strcmp(type, "json_schema") != 0)
-        return serve_fault(r->f, 400, "/response_format/type", "response_format/type: not text, json_object or json_schema");
-    schema = json_object_get(json_object_get(v, "json_schema"), "schema");
-    if (!json_is_object(schema) && !json_is_boolean(schema))
-        return serve_fault(r->f, 400, "/response_format/json_schema/schema", "response_format/json_schema: has no schema");
-    r->w->schema = json_incref(schema);
-    return true;
+    else if (strcmp(type, "json_schema") == 0)
+        r->w->schema = json_incref(json_object_get(json_object_get(v, "json_schema"), "schema"));
+    return r->w->schema != NULL || strcmp(type, "text") == 0 || wrong(r, "out of memory");
 }
 
 static bool read_stream(struct reading *r, const json_t *v)
@@ -157,12 +185,10 @@ static bool read_stream(struct reading *r, const json_t *v)
 
 static bool read_stream_options(struct reading *r, const json_t *v)
 {
-    const json_t *usage = json_object_get(v, "include_usage");
-
     if (!json_is_object(v))
         return wrong(r, "not an object");
-    r->at = "/stream_options/include_usage";
-    return is_null(usage) || flag(r, usage, &r->w->usage);
+    r->w->usage = json_is_true(json_object_get(v, "include_usage"));
+    return true;
 }
 
 static bool read_n(struct reading *r, const json_t *v)
@@ -185,7 +211,7 @@ static bool read_stop(struct reading *r, const json_t *v)
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
 
         if (!json_is_string(s) || json_string_length(s) == 0)
-            return wrong(r, "not a text, or an array of texts, none of them empty");
+            return json_is_array(v) ? wrong_item(r, i, "not a text, or empty") : wrong(r, "not a text, or an array of texts, or empty");
         r->w->stops[r->w->q.n_stops++] = (struct str){ json_string_value(s), json_string_length(s) };
     }
     r->w->q.stops = r->w->stops;
@@ -201,20 +227,16 @@ static bool read_seed(struct reading *r, const json_t *v)
     return true;
 }
 
+/* Completions: of how many tokens; chats: whether. */
 static bool read_logprobs(struct reading *r, const json_t *v)
 {
     bool on = false;
     int64_t n = 0;
 
-    if (json_is_integer(v)) { /* completions: of how many */
-        if (!integer(r, v, 0, TOP_MAX, &n))
-            return false;
-        r->w->top = (int)n;
-        return true;
-    }
-    if (!flag(r, v, &on))
+    if (r->text ? !integer(r, v, 0, TOP_MAX, &n) : !flag(r, v, &on))
         return false;
-    r->w->top = on && r->w->top < 0 ? 0 : r->w->top;
+    if (r->text || (on && r->w->top < 0))
+        r->w->top = (int)n;
     return true;
 }
 
@@ -246,9 +268,9 @@ static bool read_bias(struct reading *r, const json_t *v)
         const long id = strtol(key, &end, 10);
 
         if (*key < '0' || *key > '9' || *end != '\0' || id >= r->n_vocab)
-            return wrong(r, "a key is no token id of this model");
+            return wrong_at(r, key, "no token id of this model");
         if (!json_is_number(value) || fabs(json_number_value(value)) > 100)
-            return wrong(r, "a bias is not a number from -100 to 100");
+            return wrong_at(r, key, "not a number from -100 to 100");
         const float bias = (float)json_number_value(value);
         r->w->bias[n++] = (struct sample_bias){ (int32_t)id, bias <= -100 ? -INFINITY : bias };
     }
@@ -327,8 +349,15 @@ static bool read_echo(struct reading *r, const json_t *v)
     return flag(r, v, &r->w->echo);
 }
 
+/* Takes the value. Two members that say otherwise of one variable contradict each other. */
 static bool set_kwarg(struct reading *r, const char *key, json_t *value)
 {
+    const json_t *old = json_object_get(r->w->kwargs, key);
+
+    if (old != NULL && value != NULL && !json_equal(old, value)) {
+        json_decref(value);
+        return serve_fault(r->f, 400, r->at, "%s: another member says otherwise of %s", r->at + 1, key);
+    }
     if (r->w->kwargs == NULL)
         r->w->kwargs = json_object();
     return (r->w->kwargs != NULL && value != NULL && json_object_set_new(r->w->kwargs, key, value) == 0) ||
@@ -377,14 +406,8 @@ static bool read_lora(struct reading *r, const json_t *v)
     if (!json_is_array(v))
         return wrong(r, "not an array of {\"id\": 0, \"scale\": 1.0}");
     json_array_foreach(v, i, one)
-    {
-        const json_t *id = json_object_get(one, "id"), *scale = json_object_get(one, "scale");
-
-        if (!json_is_integer(id) || !json_is_number(scale) || json_object_size(one) != 2)
-            return wrong(r, "an entry is not {\"id\": 0, \"scale\": 1.0}");
-        if (fabs(json_number_value(scale)) > 1e6)
-            return wrong(r, "a scale is not a number from -1e6 to 1e6");
-    }
+        if (fabs(json_number_value(json_object_get(one, "scale"))) > 1e6)
+            return wrong_item(r, i, "") || wrong_at(r, "scale", "not a number from -1e6 to 1e6");
     r->w->lora = (json_t *)(uintptr_t)v;
     return true;
 }
@@ -442,7 +465,7 @@ static bool read_encoding(struct reading *r, const json_t *v)
     return true;
 }
 
-enum { CHAT = 1 << SERVE_CHAT, TEXT = 1 << SERVE_COMPLETION, EMBED = 1 << SERVE_EMBEDDING, BOTH = CHAT | TEXT, ALL = BOTH | EMBED };
+enum { CHAT = 1 << SERVE_CHAT | 1 << SERVE_RESPONSE, TEXT = 1 << SERVE_COMPLETION, EMBED = 1 << SERVE_EMBEDDING, BOTH = CHAT | TEXT, ALL = BOTH | EMBED };
 static const struct {
     const char *name;
     unsigned    methods;
@@ -492,15 +515,52 @@ static const struct {
     { "safety_identifier", ALL, read_string },
     { "prompt_cache_key", BOTH, read_string },
     { "service_tier", BOTH, read_string },
-    { "metadata", BOTH, read_nothing },
-    { "store", BOTH, read_nothing },
+    { "metadata", BOTH, read_object },
+    { "store", BOTH, read_flag },
 };
 
-void serve_point_to(char out[POINTER_BYTES], const char *key)
-{
-    size_t n = 0;
+/* Members that have no meaning without another one, which is neither false nor null, or none beside it. */
+static const struct {
+    const char *name, *other, *what;
+    unsigned    methods;
+    bool        beside;
+} pairs[] = {
+    { "top_logprobs", "logprobs", "needs logprobs: true", CHAT, false },
+    { "stream_options", "stream", "needs stream: true", BOTH, false },
+    { "tool_choice", "tools", "there are no tools", 1 << SERVE_CHAT, false },
+    { "parallel_tool_calls", "tools", "there are no tools", 1 << SERVE_CHAT, false },
+    { "max_tokens", "max_completion_tokens", "says the same as max_completion_tokens: give one of them", CHAT, true },
+    { "repetition_penalty", "repeat_penalty", "says the same as repeat_penalty: give one of them", BOTH, true },
+    { "echo", "stream", "not together with stream", TEXT, true },
+};
 
-    out[n++] = '/';
+static bool is_on(const json_t *body, const char *name)
+{
+    const json_t *v = json_object_get(body, name);
+
+    return v != NULL && !json_is_null(v) && !json_is_false(v);
+}
+
+static bool check_pairs(const json_t *body, enum serve_method method, struct fault *f)
+{
+    char pointer[POINTER_BYTES];
+
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        const json_t *v = json_object_get(body, pairs[i].name);
+        const bool there = pairs[i].beside ? is_on(body, pairs[i].name) : v != NULL && !json_is_null(v);
+
+        if ((pairs[i].methods >> method & 1) && there && is_on(body, pairs[i].other) == pairs[i].beside) {
+            (void)serve_point_to(pointer, 0, pairs[i].name);
+            return serve_fault(f, 400, pointer, "%s: %s", pairs[i].name, pairs[i].what);
+        }
+    }
+    return true;
+}
+
+size_t serve_point_to(char out[POINTER_BYTES], size_t n, const char *key)
+{
+    if (n + 1 < POINTER_BYTES)
+        out[n++] = '/';
     for (; *key != '\0' && n + 3 < POINTER_BYTES; key++) {
         if (*key == '~' || *key == '/') {
             out[n++] = '~';
@@ -510,6 +570,7 @@ void serve_point_to(char out[POINTER_BYTES], const char *key)
         }
     }
     out[n] = '\0';
+    return n;
 }
 
 static bool read_member(struct reading *r, enum serve_method method, const char *key, const json_t *value, bool lenient)
@@ -523,7 +584,7 @@ static bool read_member(struct reading *r, enum serve_method method, const char 
 bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method method, const json_t *body, struct fault *f)
 {
     char pointer[POINTER_BYTES];
-    struct reading r = { w, s->n_vocab, pointer, f };
+    struct reading r = { w, s->n_vocab, pointer, method == SERVE_COMPLETION, f };
     const char *key;
     json_t *value;
 
@@ -532,15 +593,17 @@ bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method me
     w->q.sample.temp = 1; /* as the interface says */
     if (s->o.sample != NULL)
         w->q.sample = *s->o.sample;
-    if (!json_is_object(body))
-        return serve_fault(f, 400, "", "the body is not an object");
+    if (method != SERVE_RESPONSE && !serve_check_members(body, method, s->o.lenient, f)) /* of which a body was made */
+        return false;
     json_object_foreach((json_t *)(uintptr_t)body, key, value)
     {
-        serve_point_to(pointer, key);
+        (void)serve_point_to(pointer, 0, key);
         if (!read_member(&r, method, key, value, s->o.lenient))
             return false;
     }
-    if (method == SERVE_CHAT && w->messages == NULL)
+    if (!check_pairs(body, method, f))
+        return false;
+    if ((method == SERVE_CHAT || method == SERVE_RESPONSE) && w->messages == NULL)
         return serve_fault(f, 400, "/messages", "messages: missing");
     if (method == SERVE_COMPLETION && w->prompt == NULL)
         return serve_fault(f, 400, "/prompt", "prompt: missing");

@@ -4,21 +4,23 @@
  *
  * Nothing is kept between requests: who goes on with a conversation sends all of its items. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "serve/internal.h"
 
 /* ---- a body to that of a chat ---- */
 
-/* Members that the chat calls otherwise. */
+/* Members that the chat calls otherwise, and where in the request what the chat has there is said. */
 static const struct {
-    const char *ours, *theirs;
+    const char *ours, *theirs, *from, *to;
 } renamed[] = {
-    { "max_completion_tokens", "max_output_tokens" },
-    { "max_tokens", "max_output_tokens" },
-    { "messages", "input" },
-    { "response_format", "text" },
-    { "reasoning_effort", "reasoning" },
+    { "max_completion_tokens", "max_output_tokens", "/max_completion_tokens", "/max_output_tokens" },
+    { "max_tokens", "max_output_tokens", "/max_tokens", "/max_output_tokens" },
+    { "messages", "input", "/messages", "/input" },
+    { "response_format", "text", "/response_format/json_schema", "/text/format" },
+    { "response_format", "text", "/response_format", "/text/format" },
+    { "reasoning_effort", "reasoning", "/reasoning_effort", "/reasoning/effort" },
 };
 
 static bool wrong(struct fault *f, const char *pointer, const char *what)
@@ -38,7 +40,7 @@ static bool is_type(const json_t *o, const char *type)
     return s != NULL && strcmp(s, type) == 0;
 }
 
-/* A text, or parts of one; "" for NULL. */
+/* A text, or parts of one; "" for NULL. serve_check_members() saw that there is nothing else. */
 static json_t *text_of_parts(const json_t *v, struct fault *f)
 {
     struct serve_buf all = { NULL, 0, 0 };
@@ -47,18 +49,10 @@ static json_t *text_of_parts(const json_t *v, struct fault *f)
 
     if (json_is_string(v))
         return json_incref((json_t *)(uintptr_t)v);
-    if (v != NULL && !json_is_array(v) && !json_is_null(v)) {
-        wrong(f, "/input", "a content is neither a text nor an array of parts");
-        return NULL;
-    }
     json_array_foreach(v, i, part)
     {
         const json_t *t = json_object_get(part, is_type(part, "refusal") ? "refusal" : "text");
 
-        if (!json_is_string(t)) {
-            wrong(f, "/input", "a part is no text: the model reads text alone");
-            break;
-        }
         if (!serve_add(&all, (struct str){ json_string_value(t), json_string_length(t) })) {
             no_room(f);
             break;
@@ -93,8 +87,6 @@ static bool add_call(json_t *messages, const json_t *item, struct fault *f)
     json_t *name = json_object_get(item, "name"), *arguments = json_object_get(item, "arguments");
     json_t *id = json_object_get(item, "call_id"), *turn = open_turn(messages), *calls;
 
-    if (!json_is_string(name) || !json_is_string(arguments) || !json_is_string(id))
-        return wrong(f, "/input", "a function_call has no name, arguments or call_id");
     if (turn == NULL && ((turn = add_message(messages, "assistant")) == NULL || json_object_set_new(turn, "content", json_string(""))))
         return no_room(f);
     calls = json_object_get(turn, "tool_calls");
@@ -113,12 +105,6 @@ static bool add_item(json_t *messages, const json_t *item, struct fault *f)
 
     if (is_type(item, "function_call"))
         return add_call(messages, item, f);
-    if (!json_is_object(item) || (json_object_get(item, "type") != NULL && !thought && !output && !is_type(item, "message")))
-        return wrong(f, "/input", "an item is no message, function_call, function_call_output or reasoning");
-    if (!thought && !output && role == NULL)
-        return wrong(f, "/input", "a message has no role");
-    if (output && !json_is_string(json_object_get(item, "call_id")))
-        return wrong(f, "/input", "a function_call_output has no call_id");
     content = text_of_parts(json_object_get(item, output ? "output" : "content"), f);
     if (content == NULL)
         return false;
@@ -187,12 +173,8 @@ static bool take_tools(json_t *chat, const json_t *tools, struct fault *f)
         return wrong(f, "/tools", "not an array");
     json_array_foreach(tools, i, tool)
     {
-        json_t *function = json_is_object(tool) ? json_copy(tool) : NULL;
+        json_t *function = json_copy(tool);
 
-        if (!is_type(tool, "function")) {
-            json_decref(function);
-            return wrong(f, "/tools", "a tool is no function: there are no others here");
-        }
         if (function == NULL || json_object_del(function, "type") ||
             json_array_append_new(list, json_pack("{s:s, s:o}", "type", "function", "function", function)))
             return no_room(f);
@@ -220,10 +202,8 @@ static bool take_format(json_t *chat, const json_t *text, struct fault *f)
         return wrong(f, "/text", "not an object");
     if (format == NULL || json_is_null(format))
         return true;
-    if (!is_type(format, "json_schema"))
-        return json_object_set(chat, "response_format", format) == 0 || no_room(f);
-    return json_object_set_new(chat, "response_format",
-                               json_pack("{s:s, s:O}", "type", "json_schema", "json_schema", format)) == 0 || no_room(f);
+    return json_object_set_new(chat, "response_format", is_type(format, "json_schema")
+               ? json_pack("{s:s, s:O}", "type", "json_schema", "json_schema", format) : json_incref(format)) == 0 || no_room(f);
 }
 
 static bool take_reasoning(json_t *chat, const json_t *v, struct fault *f)
@@ -235,10 +215,30 @@ static bool take_reasoning(json_t *chat, const json_t *v, struct fault *f)
     return effort == NULL || json_is_null(effort) || json_object_set(chat, "reasoning_effort", effort) == 0 || no_room(f);
 }
 
+/* What an answer is to bring besides: the one thing that means something here is not offered. */
+static bool take_include(const json_t *v, struct fault *f)
+{
+    char pointer[40];
+    json_t *one;
+    size_t i;
+
+    if (!json_is_array(v))
+        return wrong(f, "/include", "not an array");
+    json_array_foreach(v, i, one)
+    {
+        const char *s = json_string_value(one);
+
+        (void)snprintf(pointer, sizeof pointer, "/include/%zu", i);
+        if (s == NULL || strcmp(s, "message.output_text.logprobs") == 0)
+            return wrong(f, pointer, s == NULL ? "not a text" : "without log-probabilities: ask for chat/completions");
+    }
+    return true;
+}
+
 static bool take_member(json_t *chat, const char *key, json_t *v, struct fault *f)
 {
-    static const char *const without_effect[] = { "input", "instructions", "include", "truncation", "background",
-                                                  "max_tool_calls", "stream_options", "previous_response_id" };
+    static const char *const without_effect[] = { "input", "instructions", "truncation", "background", "max_tool_calls",
+                                                  "previous_response_id" };
     char pointer[POINTER_BYTES];
     const char *s = json_string_value(v);
 
@@ -253,6 +253,8 @@ static bool take_member(json_t *chat, const char *key, json_t *v, struct fault *
     for (size_t i = 0; i < sizeof without_effect / sizeof without_effect[0]; i++)
         if (strcmp(key, without_effect[i]) == 0)
             return true;
+    if (strcmp(key, "include") == 0)
+        return take_include(v, f);
     if (strcmp(key, "tools") == 0)
         return take_tools(chat, v, f);
     if (strcmp(key, "tool_choice") == 0)
@@ -266,26 +268,24 @@ static bool take_member(json_t *chat, const char *key, json_t *v, struct fault *
     else
         for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
             if (strcmp(key, renamed[i].ours) == 0) {
-                serve_point_to(pointer, key);
+                (void)serve_point_to(pointer, 0, key);
                 return serve_fault(f, 400, pointer, "%s: not a member of this request, which has %s", key, renamed[i].theirs);
             }
     if (strcmp(key, "n") == 0 || strcmp(key, "logprobs") == 0 || strcmp(key, "top_logprobs") == 0) {
-        serve_point_to(pointer, key);
+        (void)serve_point_to(pointer, 0, key);
         return (json_is_integer(v) && json_integer_value(v) == (*key == 'n')) || json_is_false(v) ||
                wrong(f, pointer, "one answer, without log-probabilities: ask for chat/completions");
     }
     return json_object_set(chat, key, v) == 0 || no_room(f);
 }
 
-json_t *serve_response_body(const json_t *body, struct fault *f)
+json_t *serve_response_body(const json_t *body, bool lenient, struct fault *f)
 {
     json_t *chat, *v;
     const char *key;
 
-    if (!json_is_object(body)) {
-        serve_fault(f, 400, "", "the body is not an object");
+    if (!serve_check_members(body, SERVE_RESPONSE, lenient, f))
         return NULL;
-    }
     chat = json_object();
     if (chat == NULL)
         no_room(f);
@@ -301,20 +301,70 @@ json_t *serve_response_body(const json_t *body, struct fault *f)
     return NULL;
 }
 
-void serve_response_fault(struct fault *f)
+/* The item of the input whose message is the k-th of the chat; -1: there is none. */
+static int64_t item_of_message(const json_t *body, size_t k)
 {
+    const size_t before = json_is_string(json_object_get(body, "instructions"));
+    json_t *messages = json_array(), *item;
+    struct fault f = { 0 };
+    int64_t found = -1;
+    size_t i;
+
+    json_array_foreach(json_object_get(body, "input"), i, item)
+    {
+        if (found >= 0 || !add_item(messages, item, &f))
+            break;
+        if (before + json_array_size(messages) > k)
+            found = (int64_t)i;
+    }
+    json_decref(messages);
+    return k < before ? -1 : found;
+}
+
+/* Where in the request that is of which the chat says `pointer`. */
+static void place_of(const json_t *body, const char *pointer, char out[POINTER_BYTES])
+{
+    static const char inner[] = "/function";
+    const char *rest = pointer, *at = strstr(pointer, inner);
+    char *end;
+    size_t n = 0;
+
     for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++) {
-        const size_t n = strlen(renamed[i].ours);
-
-        if (strncmp(f->pointer + (f->pointer[0] != '\0'), renamed[i].ours, n) == 0)
-            (void)snprintf(f->pointer, sizeof f->pointer, "/%s", renamed[i].theirs);
-        if (strncmp(f->message, renamed[i].ours, n) == 0 && (f->message[n] == ':' || f->message[n] == '/')) {
-            char rest[sizeof f->message];
-
-            (void)snprintf(rest, sizeof rest, "%s", f->message + n);
-            (void)snprintf(f->message, sizeof f->message, "%s%.300s", renamed[i].theirs, rest);
+        n = strlen(renamed[i].from);
+        if (strncmp(pointer, renamed[i].from, n) == 0 && (pointer[n] == '/' || pointer[n] == '\0')) {
+            rest = pointer + n;
+            pointer = renamed[i].to;
+            break;
         }
     }
+    if (strcmp(pointer, "/input") == 0 && *rest == '/') {
+        const size_t k = strtoul(rest + 1, &end, 10);
+        const int64_t item = item_of_message(body, k);
+
+        if (item >= 0)
+            (void)snprintf(out, POINTER_BYTES, "/input/%lld", (long long)item);
+        else
+            (void)snprintf(out, POINTER_BYTES, "%s", k == 0 && json_is_string(json_object_get(body, "instructions")) ? "/instructions" : "/input");
+    } else if (rest != pointer) {
+        (void)snprintf(out, POINTER_BYTES, "%.40s%.400s", pointer, rest);
+    } else if (at != NULL && strncmp(pointer, "/tool", 5) == 0) { /* no object around the function's members */
+        (void)snprintf(out, POINTER_BYTES, "%.*s%s", (int)(at - pointer), pointer, at + sizeof inner - 1);
+    } else {
+        (void)snprintf(out, POINTER_BYTES, "%s", pointer);
+    }
+}
+
+void serve_response_fault(const json_t *body, struct fault *f)
+{
+    const size_t n = strlen(f->pointer);
+    char place[POINTER_BYTES], rest[sizeof f->message];
+
+    place_of(body, f->pointer, place);
+    if (n > 0 && strncmp(f->message, f->pointer + 1, n - 1) == 0 && f->message[n - 1] == ':') {
+        (void)snprintf(rest, sizeof rest, "%s", f->message + n - 1);
+        (void)snprintf(f->message, sizeof f->message, "%s%.390s", place + 1, rest);
+    }
+    (void)snprintf(f->pointer, sizeof f->pointer, "%s", place);
 }
 
 /* ---- an answer to items and events ---- */

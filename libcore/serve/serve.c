@@ -147,7 +147,7 @@ static void stop_choices(struct serve *s, struct job *j)
 static enum err_code refuse(struct serve *s, struct job *j, struct fault *f, struct err *e)
 {
     if (j->asked != NULL && j->body != NULL) /* the chat that was made of it is at fault */
-        serve_response_fault(f);
+        serve_response_fault(j->asked, f);
     s->errors++;
     stop_choices(s, j);
     return serve_push(s, j, SERVE_ERROR, serve_fault_body(f), f->status, true, e);
@@ -192,10 +192,10 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
     }
     if (method == SERVE_RESPONSE) {
         j->asked = j->body;
-        j->body = serve_response_body(j->asked, &f);
+        j->body = serve_response_body(j->asked, s->o.lenient, &f);
         j->method = SERVE_CHAT;
     }
-    if (f.status != 0 || !serve_read_body(&j->w, s, j->method, j->body, &f)) {
+    if (f.status != 0 || !serve_read_body(&j->w, s, method, j->body, &f)) {
         j->started = true;
         return refuse(s, j, &f, e);
     }

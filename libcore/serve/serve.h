@@ -124,6 +124,9 @@ MUST_CHECK enum err_code serve_ask(struct serve *s, enum serve_method method, js
                                    void *user, int64_t *id, struct err *e);
 /* An error reply that did not come from a body: a line that is no JSON, a request that finds no place. */
 json_t *serve_error(const char *message, const char *type, const char *pointer, int status);
+/* A JSON pointer of n bytes goes on to a member: "/" and the name, in which ~ and / are escaped (RFC 6901). Returns its length. */
+enum { SERVE_POINTER_BYTES = 512 };
+size_t serve_point_to(char out[SERVE_POINTER_BYTES], size_t n, const char *key);
 /* No more replies come of it, those not taken yet included; the work stops with the next step. Unknown ids are nothing. */
 void serve_cancel(struct serve *s, int64_t id);
 bool serve_busy(const struct serve *s);

@@ -21,28 +21,11 @@ json_t *serve_line_id(struct str line)
 
 /* ---- tokens ---- */
 
-static bool special(const json_t *body, bool *out, struct fault *f)
+static bool special(const json_t *body)
 {
     const json_t *v = json_object_get(body, "special");
 
-    *out = v == NULL || json_is_true(v);
-    return v == NULL || json_is_boolean(v) || serve_fault(f, 400, "/special", "special: not true or false");
-}
-
-static bool known(const json_t *body, const char *a, const char *b, bool lenient, struct fault *f)
-{
-    const char *key;
-    json_t *value;
-    char pointer[POINTER_BYTES];
-
-    if (!json_is_object(body))
-        return serve_fault(f, 400, "", "the body is not an object");
-    json_object_foreach((json_t *)(uintptr_t)body, key, value)
-        if (!lenient && strcmp(key, a) != 0 && strcmp(key, b) != 0 && strcmp(key, "model") != 0) {
-            serve_point_to(pointer, key);
-            return serve_fault(f, 400, pointer, "%s: not a member of this request", key);
-        }
-    return true;
+    return v == NULL || json_is_null(v) || json_is_true(v);
 }
 
 static json_t *tokenize(const struct serve *s, const json_t *body, struct fault *f)
@@ -51,15 +34,8 @@ static json_t *tokenize(const struct serve *s, const json_t *body, struct fault 
     struct text_tokens t = { 0 };
     struct err e = { 0 };
     json_t *ids = NULL;
-    bool spell;
 
-    if (!known(body, "text", "special", s->o.lenient, f) || !special(body, &spell, f))
-        return NULL;
-    if (!json_is_string(text)) {
-        serve_fault(f, 400, "/text", "text: not a string");
-        return NULL;
-    }
-    if (text_encode(s->o.text, (struct str){ json_string_value(text), json_string_length(text) }, spell ? TEXT_SPECIAL : 0, &t,
+    if (text_encode(s->o.text, (struct str){ json_string_value(text), json_string_length(text) }, special(body) ? TEXT_SPECIAL : 0, &t,
                     &e)) {
         serve_fault(f, e.code == ERR_NOMEM ? 500 : 400, "/text", "%s", e.msg);
     } else {
@@ -82,18 +58,13 @@ static json_t *detokenize(const struct serve *s, const json_t *body, struct faul
     json_t *id, *text = NULL;
     char *p = NULL;
     size_t i, n = 0;
-    bool spell;
+    char pointer[40];
 
-    if (!known(body, "tokens", "special", s->o.lenient, f) || !special(body, &spell, f))
-        return NULL;
-    if (!json_is_array(ids)) {
-        serve_fault(f, 400, "/tokens", "tokens: not an array");
-        return NULL;
-    }
     json_array_foreach(ids, i, id)
     {
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= s->n_vocab) {
-            serve_fault(f, 400, "/tokens", "tokens: entry %zu is no token id of this model", i);
+            (void)snprintf(pointer, sizeof pointer, "/tokens/%zu", i);
+            serve_fault(f, 400, pointer, "tokens/%zu: no token id of this model", i);
             break;
         }
         if (text_tokens_push(&t, (int32_t)json_integer_value(id), &e)) {
@@ -101,7 +72,7 @@ static json_t *detokenize(const struct serve *s, const json_t *body, struct faul
             break;
         }
     }
-    if (f->status == 0 && text_decode(s->o.text, t.v, t.n, spell ? TEXT_SPECIAL : 0, &p, &n, &e))
+    if (f->status == 0 && text_decode(s->o.text, t.v, t.n, special(body) ? TEXT_SPECIAL : 0, &p, &n, &e))
         serve_fault(f, 500, "", "%s", e.msg);
     if (f->status == 0)
         text = json_bytes((struct str){ p, n });
@@ -206,6 +177,9 @@ json_t *serve_simple(struct serve *s, enum serve_method m, const json_t *body, s
     json_t *r = NULL;
     char *text;
 
+    if (((body != NULL && !json_is_null(body)) || m == SERVE_TOKENIZE || m == SERVE_DETOKENIZE) &&
+        !serve_check_members(body, m, s->o.lenient, f))
+        return NULL;
     if (m == SERVE_MODELS)
         return json_pack("{s:s, s:[{s:O, s:s, s:I, s:s, s:I}]}", "object", "list", "data", "id", s->model, "object", "model",
                          "created", (json_int_t)s->o.created_s, "owned_by", "chimere", "context_length",

@@ -17,6 +17,59 @@ static enum err_code blame(struct fault *f, const char *pointer, const struct er
     return ERR_OK;
 }
 
+/* What is wrong with a schema, which begins with a pointer into it such as "#/items: ", lies below `pointer`. */
+static enum err_code blame_schema(struct fault *f, const char *pointer, const struct err *why, struct err *e)
+{
+    const char *at = strstr(why->msg, "#/");
+    char whole[POINTER_BYTES];
+
+    (void)snprintf(whole, sizeof whole, "%s%.*s", pointer, at != NULL ? (int)strcspn(at + 1, ": ") : 0, at != NULL ? at + 1 : "");
+    return blame(f, whole, why, e);
+}
+
+/* A message that is at fault is named by its number, "message 3: ", and a call in it as "tool_calls/0: " (chat/chat.h). */
+static enum err_code blame_message(struct fault *f, const struct err *why, struct err *e)
+{
+    char whole[POINTER_BYTES] = "/messages";
+    unsigned long message, call;
+    int n = 0;
+
+    if (why->code == ERR_ARG)
+        return blame(f, "/chat_template_kwargs", why, e);
+    if (sscanf(why->msg, "message %lu: %n", &message, &n) == 1 && n > 0) {
+        (void)snprintf(whole, sizeof whole, "/messages/%lu", message);
+        if (sscanf(why->msg + n, "tool_calls/%lu: ", &call) == 1)
+            (void)snprintf(whole, sizeof whole, "/messages/%lu/tool_calls/%lu/function/arguments", message, call);
+    }
+    return blame(f, whole, why, e);
+}
+
+/* A tool that is at fault is named as "tool NAME: " (chat/tool_grammar.h), and the place in its parameters as in a schema. */
+static enum err_code blame_tool(struct fault *f, const json_t *tools, const struct err *why, struct err *e)
+{
+    char whole[POINTER_BYTES] = "/tools";
+    size_t i;
+    json_t *tool;
+
+    json_array_foreach(tools, i, tool)
+    {
+        const char *name = json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+        const size_t n = name != NULL ? strlen(name) : 0;
+
+        if (n == 0 || strncmp(why->msg, "tool ", 5) != 0 || strncmp(why->msg + 5, name, n) != 0 || why->msg[5 + n] != ':')
+            continue;
+        (void)snprintf(whole, sizeof whole, "/tools/%zu/function/parameters", i);
+        struct err rest = { .code = why->code };
+
+        (void)snprintf(rest.msg, sizeof rest.msg, "%s", why->msg + 5 + n);
+        const enum err_code code = blame_schema(f, whole, &rest, e);
+
+        (void)snprintf(f->message, sizeof f->message, "%s", why->msg);
+        return code;
+    }
+    return blame(f, whole, why, e);
+}
+
 /* ---- prompts ---- */
 
 /* The local time as seconds since 1970: the date that a template sees. */
@@ -40,7 +93,7 @@ static enum err_code render(struct serve *s, struct job *j, struct text_tokens *
         serve_fault(f, 400, "/messages", "the model has no chat template: ask for completions");
         return ERR_OK;
     }
-    return chat_render(s->o.chat, &p, out, thinking, &why) ? blame(f, "/messages", &why, e) : ERR_OK;
+    return chat_render(s->o.chat, &p, out, thinking, &why) ? blame_message(f, &why, e) : ERR_OK;
 }
 
 static enum err_code take_ids(struct serve *s, const json_t *ids, struct text_tokens *out, const char *pointer,
@@ -52,7 +105,10 @@ static enum err_code take_ids(struct serve *s, const json_t *ids, struct text_to
     json_array_foreach(ids, i, id)
     {
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= s->n_vocab) {
-            serve_fault(f, 400, pointer, "%s: entry %zu is no token id of this model", pointer + 1, i);
+            char whole[POINTER_BYTES];
+
+            (void)snprintf(whole, sizeof whole, "%.400s/%zu", pointer, i);
+            serve_fault(f, 400, whole, "%s: no token id of this model", whole + 1);
             return ERR_OK;
         }
         if (text_tokens_push(out, (int32_t)json_integer_value(id), e))
@@ -124,7 +180,7 @@ static enum err_code make_tool_grammar(struct serve *s, struct job *j, bool thin
     if (chat_tool_grammar(&g, &t, &why) == ERR_OK)
         j->grammar = g;
     else if (why.code == ERR_NOMEM || call_is_due(&j->w)) /* with auto a grammar is a help, not what was asked for */
-        return blame(f, why.code == ERR_ARG ? "/tool_choice" : "/tools", &why, e);
+        return why.code == ERR_ARG ? blame(f, "/tool_choice/function/name", &why, e) : blame_tool(f, j->w.tools, &why, e);
     return ERR_OK;
 }
 
@@ -144,7 +200,7 @@ static enum err_code make_grammar(struct serve *s, struct job *j, bool thinking,
     if (j->w.schema == NULL)
         return ERR_OK;
     if (grammar_open_schema(&g, s->o.vocab, j->w.schema, &why))
-        return blame(f, "/response_format/json_schema/schema", &why, e);
+        return blame_schema(f, "/response_format/json_schema/schema", &why, e);
     j->grammar = g;
     if (!thinking || mark < 0)
         return ERR_OK;
@@ -188,6 +244,7 @@ static uint64_t fresh_seed(const struct serve *s, const struct job *j)
 static bool name_adapters(const struct serve_beside *b, struct wish *w, struct fault *f)
 {
     bool named[RUN_ADAPTERS_MAX] = { false };
+    char pointer[40];
     size_t i;
     json_t *one;
 
@@ -197,11 +254,12 @@ static bool name_adapters(const struct serve_beside *b, struct wish *w, struct f
     {
         const json_int_t id = json_integer_value(json_object_get(one, "id"));
 
+        (void)snprintf(pointer, sizeof pointer, "/lora/%zu/id", i);
         if (id < 0 || id >= b->n_adapters)
-            return serve_fault(f, 400, "/lora", "lora: there is no adapter %lld, the server has %d", (long long)id,
+            return serve_fault(f, 400, pointer, "%s: there is no adapter %lld, the server has %d", pointer + 1, (long long)id,
                                b->n_adapters);
         if (named[id])
-            return serve_fault(f, 400, "/lora", "lora: adapter %lld is named twice", (long long)id);
+            return serve_fault(f, 400, pointer, "%s: adapter %lld is named twice", pointer + 1, (long long)id);
         named[id] = true;
         w->adapters[id].scale = (float)json_number_value(json_object_get(one, "scale"));
     }
@@ -326,8 +384,9 @@ static enum err_code start_prompt(struct serve *s, struct job *j, int prompt, bo
 {
     struct choice *c = &j->choice[prompt * j->w.n];
     const json_t *v = prompt_at(j->method == SERVE_EMBEDDING ? j->w.input : j->w.prompt, prompt);
-    const char *pointer = j->method == SERVE_EMBEDDING ? "/input" : "/prompt";
+    char pointer[40];
 
+    (void)snprintf(pointer, sizeof pointer, j->n_prompts > 1 ? "/%s/%d" : "/%s", j->method == SERVE_EMBEDDING ? "input" : "prompt", prompt);
     if (j->method == SERVE_CHAT ? render(s, j, &c->prompt, thinking, f, e) : take_prompt(s, v, &c->prompt, pointer, f, e))
         return e->code;
     if (f->status == 0 && c->prompt.n == 0)
@@ -353,10 +412,6 @@ enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struc
     j->n_prompts = j->method == SERVE_CHAT ? 1 : count_prompts(j->method == SERVE_EMBEDDING ? j->w.input : j->w.prompt);
     if (j->n_prompts > PROMPTS_MAX) {
         serve_fault(f, 400, j->method == SERVE_EMBEDDING ? "/input" : "/prompt", "more than %d prompts", PROMPTS_MAX);
-        return ERR_OK;
-    }
-    if (j->w.echo && j->w.stream) {
-        serve_fault(f, 400, "/echo", "echo: not together with stream");
         return ERR_OK;
     }
     if (j->method == SERVE_EMBEDDING && !s->o.embeddings) {

@@ -123,7 +123,7 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
     start --max-body 1000
     for case in "404 $url/v1/nothing" "405 $url/v1/completions" "405 $url/health -d {}" "400 $url/v1/completions -d {" \
         "400 $url/v1/completions -d []" "400 $url/v1/completions -d {\"prompt\":\"\"}" "403 $url/health -H Origin:http://a.example" \
-        "403 $url/health -H Host:a.example" "400 $url/v1/chat/completions -X POST" "404 $url/v1/completions/" "404 $url//health"; do
+        "403 $url/health -H Host:a.example" "400 $url/v1/chat/completions -X POST" "404 $url/v1/completions/" "404 $url//health" "400 $url/health -H Host:"; do
         # shellcheck disable=SC2086
         set -- $case
         [ "$(status_of "${@:2}")" = "$1" ] || { echo "$case"; cat body; return 1; }
@@ -246,10 +246,24 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
     start --timeout 1 --connections 4
     for i in 1 2 3 4; do
         exec {fd}<> "/dev/tcp/127.0.0.1/${url##*:}"
-        printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{' >&"$fd"
+        case $i in # half a body, half a head, half a line; and a line that never ends
+        1) printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{' >&"$fd" ;;
+        2) printf 'GET /health HTTP/1.1\r\nHost: loc' >&"$fd" ;;
+        3) printf 'GET /hea' >&"$fd" ;;
+        4) { printf 'GET /'; for _ in {1..900}; do sleep 0.1; printf a; done; } >&"$fd" 2> /dev/null 3>&- & drip=$! ;;
+        esac
     done
     healthy() { curl -sS -m 1 "$url/health" 2> /dev/null | jq -e '.status == "ok"'; }
     wait_for healthy
+    cut() { no kill -0 "$drip" 2> /dev/null; }
+    wait_for cut
+    for text in 'garbage\r\n\r\n' '\x16\x03\x01\x02\x00garbage' 'GET /health\r\n\r\n'; do # no HTTP
+        exec {fd}<> "/dev/tcp/127.0.0.1/${url##*:}"
+        # shellcheck disable=SC2059
+        printf "$text" >&"$fd"
+        timeout 10 cat <&"$fd" > said
+        [ ! -s said ] || grep -q '^HTTP/1.1 400 ' said
+    done
 }
 
 @test "a Unix socket: for this user alone, an old one is replaced, other files are not" {

@@ -77,6 +77,87 @@ chat() # ID BODY
     printf '%s\n' '{"id":3,"method":"completions","body":{"prompt":"x","max_tokens":1,"foo":1}}' | chimere-serve-stdio --lenient | jq -e '.type == "response"'
 }
 
+# at POINTER METHOD BODY: that is what is wrong with it
+at()
+{
+    places+=("$1")
+    printf '{"id":%d,"method":"%s","body":%s}\n' "${#places[@]}" "$2" "$3" >> lines
+}
+at_chat() # POINTER MEMBERS
+{
+    at "$1" chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,$2}"
+}
+at_message() # POINTER MESSAGE
+{
+    at "/messages/1$1" chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},$2]}"
+}
+
+@test "the pointer of what is wrong is whole, and members that are not known are errors at any depth" {
+    places=()
+    local call='{"type":"function","function":{"name":"f"' tool='"tools":[{"type":"function","function":{"name":"e"}},{"type":"function","function":{"name":"f"'
+    at_message /contnet '{"role":"user","content":"x","contnet":"y"}'
+    at_message /content '{"role":"user"}'
+    at_message /role '{"content":"x"}'
+    at_message "" '{"role":"stranger","content":"x"}'
+    at_message "" 5
+    at_message /content/1/type '{"role":"user","content":[{"type":"text","text":"x"},{"type":"image_url"}]}'
+    at_message /content/0/txt '{"role":"user","content":[{"type":"text","text":"x","txt":1}]}'
+    at_message /tool_calls/0/function/name '{"role":"assistant","tool_calls":[{"type":"function","function":{"nme":"f"}}]}'
+    at_message /tool_calls/1/function/arguments "{\"role\":\"assistant\",\"tool_calls\":[$call}},$call,\"arguments\":\"{\"}}]}"
+    at_message /tool_calls/0/function/a~1b~0 "{\"role\":\"assistant\",\"tool_calls\":[$call,\"a/b~\":1}}]}"
+    at_chat /tools/1/function/nme "${tool},\"nme\":1}}]"
+    at_chat /tools/1/function/parameters/properties/x/type "${tool},\"parameters\":{\"properties\":{\"x\":{\"type\":\"strng\"}}}}}],\"tool_choice\":\"required\""
+    at_chat /tool_choice/function/name "${tool}}}],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}"
+    at_chat /tool_choice/function/nm "${tool}}}],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\",\"nm\":1}}"
+    at_chat /response_format/json_schema/foo '"response_format":{"type":"json_schema","json_schema":{"schema":{},"foo":1}}'
+    at_chat /response_format/json_schema/schema '"response_format":{"type":"json_schema","json_schema":{}}'
+    at_chat /response_format/schema '"response_format":{"type":"json_object","schema":{}}'
+    at_chat /response_format/json_schema/schema/items/pattern '"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"array","items":{"type":"string","pattern":"["}}}}'
+    at_chat /stop/1 '"stop":["a",5]'
+    at_chat /logit_bias/x '"logit_bias":{"5":1,"x":1}'
+    at_chat /stream_options/include '"stream":true,"stream_options":{"include":true}'
+    at_chat /lora/0/scale '"lora":[{"id":0}]'
+    at_chat /lora/0/id '"lora":[{"id":0,"scale":1}]'
+    at_chat /chat_template_kwargs '"chat_template_kwargs":{"messages":[]}'
+    at /prompt/1 completions '{"prompt":[1,-1]}'
+    at /prompt/1/2 completions '{"prompt":["x",[1,2,null]]}'
+    at /input/1 embeddings '{"input":["x",""]}'
+    at /tokens/2 detokenize '{"tokens":[1,2,1e9]}'
+    at /txt tokenize '{"text":"x","txt":1}'
+    at /x health '{"x":1}'
+    at /input/1/contnet responses '{"input":[{"role":"user","content":"x"},{"role":"user","content":"x","contnet":1}]}'
+    at /input/0/content/0/type responses '{"input":[{"role":"user","content":[{"type":"input_image","text":"x"}]}]}'
+    at /input/2 responses '{"instructions":"x","input":[{"role":"user","content":"x"},{"role":"user","content":"x"},{"role":"stranger","content":"x"}]}'
+    at /tools/0/parameters/properties/x/type responses '{"input":"x","tool_choice":"required","tools":[{"type":"function","name":"f","parameters":{"properties":{"x":{"type":"strng"}}}}]}'
+    at /text/format/schema/items/type responses '{"input":"x","text":{"format":{"type":"json_schema","name":"n","schema":{"type":"array","items":{"type":"strng"}}}}}'
+    at /text/format/foo responses '{"input":"x","text":{"format":{"type":"text","foo":1}}}'
+    at /reasoning/effort responses '{"input":"x","reasoning":{"effort":"much"}}'
+    # what has no meaning without another member, or beside it
+    at_chat /top_logprobs '"top_logprobs":2'
+    at_chat /top_logprobs '"logprobs":false,"top_logprobs":2'
+    at_chat /logprobs '"logprobs":2'
+    at /logprobs completions '{"prompt":"x","logprobs":true}'
+    at_chat /stream_options '"stream_options":{"include_usage":true}'
+    at_chat /tool_choice '"tool_choice":"auto"'
+    at_chat /parallel_tool_calls '"parallel_tool_calls":true'
+    at_chat /max_tokens '"max_completion_tokens":2'
+    at_chat /repetition_penalty '"repetition_penalty":1,"repeat_penalty":1'
+    at_chat /chat_template_kwargs '"reasoning_effort":"none","chat_template_kwargs":{"enable_thinking":true}'
+    at /echo completions '{"prompt":"x","echo":true,"stream":true}'
+    at /include/0 responses '{"input":"x","include":["message.output_text.logprobs"]}'
+    chimere-serve-stdio < lines > out
+    [ "$(jq -s length out)" -eq "${#places[@]}" ]
+    for i in "${!places[@]}"; do
+        [ "$(jq -rs --argjson id $((i + 1)) '.[] | select(.id == $id) | .error.param' out)" = "${places[i]}" ] ||
+            { sed -n "$((i + 1))p" lines; grep "\"id\":$((i + 1))," out; return 1; }
+    done
+    [ "$(jq -rs 'map(select(.status != 400)) | length' out)" -eq 0 ]
+    ask '{"id":1,"method":"health","bdy":{}}' '{"id":2,"method":"health","client":5}' '{"id":3,"method":"cancel","body":{"id":9,"x/":1}}'
+    [ "$(jq -rs 'map(.error.param) | join(" ")' out)" = '/bdy /client /x~1' ]
+    printf '%s\n' '{"id":1,"method":"chat/completions","x":1,"body":{"messages":[{"role":"user","content":"x","contnet":1}],"max_tokens":1,"response_format":{"type":"text","foo":1}}}' |
+        chimere-serve-stdio --lenient | jq -e '.type == "response"'
+}
+
 @test "reasoning: none, a little" {
     ask "$(chat r '0,"reasoning_budget":0')" "$(chat p '0,"reasoning_budget":3')"
     jq -es '.[] | select(.id == "r") | .body.choices[0].message | has("reasoning_content") == false and (.content | length > 0)' out

@@ -182,11 +182,11 @@ def responses():
     held = client.responses.create(model="x", input=SUM, temperature=0, reasoning={"effort": "none"},
                                    text={"format": {"type": "json_schema", "name": "sum", "schema": schema, "strict": True}})
     assert type(json.loads(held.output_text)["n"]) is int
-    for param, more in [("/previous_response_id", {"previous_response_id": "resp_1"}), ("/tools", {"tools": [{"type": "web_search"}]}),
+    for param, more in [("/previous_response_id", {"previous_response_id": "resp_1"}), ("/tools/0/type", {"tools": [{"type": "web_search"}]}),
                         ("/max_output_tokens", {"max_output_tokens": -1}), ("/temperature", {"temperature": -1}),
                         ("/background", {"background": True}), ("/messages", {"extra_body": {"messages": []}}),
-                        ("/input", {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}),
-                        ("/text", {"text": {"format": {"type": "strange"}}}), ("/reasoning", {"reasoning": {"effort": "huge"}})]:
+                        ("/input/0/content/0/type", {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}),
+                        ("/text/format/type", {"text": {"format": {"type": "strange"}}}), ("/reasoning/effort", {"reasoning": {"effort": "huge"}})]:
         try:
             client.responses.create(model="x", **{"input": "x", **more})
         except openai.BadRequestError as e:

@@ -22,11 +22,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     s.o.lenient = data[0] & 8;
     method = (enum serve_method)(data[0] % 4);
     if (method == SERVE_RESPONSE) { /* is turned into a chat */
-        chat = serve_response_body(body, &f);
+        chat = serve_response_body(body, s.o.lenient, &f);
         assert((chat == NULL) == (f.status != 0));
-        good = chat != NULL && serve_read_body(&w, &s, SERVE_CHAT, chat, &f);
+        good = chat != NULL && serve_read_body(&w, &s, method, chat, &f);
         if (chat != NULL && !good)
-            serve_response_fault(&f);
+            serve_response_fault(body, &f);
     } else {
         good = serve_read_body(&w, &s, method, body, &f);
     }

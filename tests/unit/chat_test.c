@@ -378,10 +378,10 @@ static void test_rules(void **state)
          "message 1: tool_calls"},
         {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'name':'f','arguments':"
          "'x'}]}]",
-         NULL, ERR_FORMAT, "message 1: the arguments of a tool call: line 1, column 1"},
+         NULL, ERR_FORMAT, "message 1: tool_calls/0: the arguments of a tool call: line 1, column 1"},
         {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'name':'f','arguments':"
          "[]}]}]",
-         NULL, ERR_FORMAT, "message 1: the arguments of a tool call are not an object"},
+         NULL, ERR_FORMAT, "message 1: tool_calls/0: the arguments of a tool call are not an object"},
         {"[{'role':'user','content':'q'}]", "{}", ERR_FORMAT, "tools: not a list"},
     };
     struct text *t = open_text(MODEL);
