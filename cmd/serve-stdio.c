@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "chat/chat.h"
+#include "chat/reader.h"
 #include "cli/batch.h"
 #include "cli/beside.h"
 #include "cli/cache.h"
@@ -32,9 +33,9 @@ static struct {
     struct cli_list engrams, drafts;
     bool        lenient, mcp, verbose, quiet, engram_thinking;
     int32_t     parallel, max_queue, draft_max;
-    int64_t     predict_max, kv_tokens, checkpoint_bytes, cache_bytes;
+    int64_t     predict_max, kv_tokens, checkpoint_bytes, cache_bytes, table_bytes;
     struct cli_http_opts http;
-} o = { .parallel = PARALLEL, .draft_max = -1, .max_queue = 1024, .predict_max = -1, .sampling = { .seed = -1, .logprobs = -1 }, .checkpoint_bytes = -1, .cache_bytes = 1 << 30,
+} o = { .parallel = PARALLEL, .draft_max = -1, .max_queue = 1024, .predict_max = -1, .sampling = { .seed = -1, .logprobs = -1 }, .checkpoint_bytes = -1, .cache_bytes = 1 << 30, .table_bytes = 512 << 20,
         .http = { .body_bytes_max = LINE_MAX_BYTES, .timeout_s = 60, .drain_s = 30, .connections_max = 64 } };
 
 static const struct opt opts[] = {
@@ -76,6 +77,7 @@ static const struct opt opts[] = {
     INT64(0, "checkpoints", "bytes", "memory for states to resume from (default 64M)", &o.checkpoint_bytes, 0),
     PATH(0, "cache-dir", "directory", "keep conversations there, go on from them", &o.cache_dir),
     INT64(0, "cache-size", "bytes", "of all of them, at most (default 1G)", &o.cache_bytes, 0),
+    INT64(0, "table-memory", "bytes", "of requests' context_table (default 512M)", &o.table_bytes, 0),
     ROWS_RUNNING(o.model),
     ROWS_DRAFT(&o.drafts, &o.draft_max),
     SECTION("Messages"),
@@ -104,6 +106,43 @@ struct server {
 
 /* ---- opening ---- */
 
+/* A parser that there is. */
+static enum err_code check_parser(struct err *e)
+{
+    struct chat_reader *r = NULL;
+
+    const enum err_code code = o.parser == NULL ? ERR_OK : chat_reader_open(&r, &(struct chat_reader_opts){ .parser = o.parser }, e);
+
+    chat_reader_close(r);
+    if (code != ERR_OK)
+        err_wrap(e, "--parser");
+    return code;
+}
+
+/* A template that shows what a user says: tried with two messages. */
+static enum err_code check_template(const struct chat *chat, struct err *e)
+{
+    struct text_tokens said[2] = { { 0 } };
+    enum err_code code = ERR_OK;
+    bool thinking;
+
+    for (int i = 0; i < 2 && code == ERR_OK; i++) {
+        json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", i == 0 ? "Good day." : "And good night!");
+
+        code = messages == NULL ? err_set(e, ERR_NOMEM, "out of memory")
+                                : chat_render(chat, &(struct chat_prompt){ .messages = messages, .generate = true }, &said[i],
+                                              &thinking, e);
+        json_decref(messages);
+    }
+    if (code == ERR_OK && said[0].n == said[1].n && memcmp(said[0].v, said[1].v, (size_t)said[0].n * sizeof *said[0].v) == 0)
+        code = err_set(e, ERR_FORMAT, "does not show what a user says");
+    text_tokens_free(&said[0]);
+    text_tokens_free(&said[1]);
+    if (code != ERR_OK)
+        err_wrap(e, "--template %s", o.template_file);
+    return code;
+}
+
 static enum err_code open_chat(struct server *s, struct err *e)
 {
     struct cli_buf b = { 0 };
@@ -111,8 +150,12 @@ static enum err_code open_chat(struct server *s, struct err *e)
 
     if (o.template_file != NULL)
         code = cli_read_prompt(&b, NULL, (char *const[]){ (char *)(uintptr_t)o.template_file, NULL }, e);
+    if (code == ERR_OK && o.template_file != NULL && b.n == 0)
+        code = err_set(e, ERR_FORMAT, "--template %s: is empty", o.template_file);
     if (code == ERR_OK && (o.template_file != NULL || text_info(s->open.text)->chat_template.n > 0))
         code = chat_open(&s->chat, s->open.text, (struct str){ b.p, b.n }, e);
+    if (code == ERR_OK && o.template_file != NULL)
+        code = check_template(s->chat, e);
     if (code == ERR_OK && (o.examples != NULL || o.recite != NULL) && s->chat == NULL)
         code = err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no --examples and --recite", s->open.path);
     cli_buf_free(&b);
@@ -122,7 +165,7 @@ static enum err_code open_chat(struct server *s, struct err *e)
 static enum err_code open_all(struct server *s, struct err *e)
 {
     struct run_opts ro = { .n_seq = o.parallel, .rows_max = o.model.chunk, .kv_tokens = o.kv_tokens };
-    struct cli_beside_opts bo = { &o.engrams, o.engram_thinking, o.context_table, o.examples, o.recite, &s->guess, &s->draft, NULL };
+    struct cli_beside_opts bo = { &o.engrams, o.engram_thinking, o.context_table, o.examples, o.recite, o.table_bytes, &s->guess, &s->draft, NULL };
     struct stat st;
     const char *slash;
     int last;
@@ -419,7 +462,7 @@ static enum err_code run(struct server *s, struct err *e)
     const struct cli_batch_opts bo = { o.batch, o.out, o.errors, o.shard };
     const struct cli_talk talk = { s, take_line, line_too_long, tell, .leaves = false };
 
-    if (o.batch != NULL && cli_batch_check(&bo, e))
+    if (check_parser(e) || (o.batch != NULL && cli_batch_check(&bo, e)))
         return e->code;
     o.http.max_queue = o.max_queue;
     if (o.http.listen != NULL && cli_http_open(&s->http, &o.http, e))
@@ -461,6 +504,8 @@ int main(int argc, char **argv)
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     cli_model_defaults(&cli, o.model.file);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
+    if (o.name != NULL && *o.name == '\0')
+        cli_usage("--alias: the name is empty");
     if (argv[first] != NULL)
         cli_usage("%s: takes no operands", argv[first]);
     static const char *const batch_only[] = { "output", "errors", "shard" };

@@ -163,7 +163,7 @@ static enum err_code recite(const void *of, const json_t *messages, int n, struc
 static void make(const struct cli_beside *b, struct set *x)
 {
     x->s = (struct serve_beside){ .adapters = x->adapters->list, .n_adapters = x->adapters->n, .notes_max = CLI_NOTES_MAX,
-                                  .table = cli_made_table, .drop_table = cli_made_drop, .tables_of = b->made };
+                                  .table = cli_made_table, .table_room = cli_made_room, .drop_table = cli_made_drop, .tables_of = b->made };
     if (x->engram != NULL)
         x->s.engram = &x->engram->mix;
     if (x->notes != NULL) {
@@ -190,7 +190,7 @@ enum err_code cli_beside_open(struct cli_beside **out, const struct cli_beside_o
     b->run = r;
     b->now->adapters = &model->adapters;
     if (open_engram(b, &b->now->engram, e) || open_notes(b, &b->now->notes, e) || open_named(b, &b->now->named, e) ||
-        cli_made_open(&b->made, model, o->engram_thinking, e)) {
+        cli_made_open(&b->made, model, o->engram_thinking, o->table_bytes, e)) {
         cli_beside_close(b);
         return e->code;
     }

@@ -21,6 +21,7 @@ struct cli_beside_opts { /* not copied */
     bool        engram_thinking;
     const char *context_table;       /* a text to make a table of; NULL: none */
     const char *examples, *recite;   /* "INDEX[:n]"; NULL: none */
+    int64_t     table_bytes;         /* of tables of requests' texts, all together */
     const struct cli_guess *guess;
     struct draft **draft;            /* *draft: what the gen guesses with, exchanged with it; NULL: nothing */
     struct gen *gen;

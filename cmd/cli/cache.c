@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "cli/open.h"
 #include "gen/gen.h"
 #include "run/session.h"
@@ -20,7 +21,6 @@
 enum {
     GAIN_MIN = 32,     /* tokens that are worth reading a file for, and a conversation worth keeping */
     FILES_MAX = 4096,  /* that are looked at */
-    LEFT_S = 3600,     /* a temporary file that is older has no writer */
     NAME_BYTES = 64,
     PATH_BYTES = 4096 + NAME_BYTES,
 };
@@ -128,18 +128,6 @@ static struct entry *entry_of(struct cli_cache *c, const char *name)
     return v;
 }
 
-/* What a save left that was killed: nobody writes one file for so long. */
-static void drop_leftover(int dir_fd, const char *name)
-{
-    const size_t n = strlen(name);
-    struct stat st;
-
-    if (n > sizeof begins + 4 && name[0] == '.' && strncmp(name + 1, begins, sizeof begins - 1) == 0 &&
-        strcmp(name + n - 4, ".tmp") == 0 && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
-        st.st_mtime + LEFT_S < time(NULL))
-        (void)unlinkat(dir_fd, name, 0);
-}
-
 /* Looks at the directory again, into files that are new or have changed. */
 static void look(struct cli_cache *c)
 {
@@ -154,7 +142,6 @@ static void look(struct cli_cache *c)
         struct stat st;
         struct entry *x;
 
-        drop_leftover(dirfd(d), f->d_name);
         if (length >= NAME_BYTES || length <= sizeof begins + sizeof ends || strncmp(f->d_name, begins, sizeof begins - 1) != 0 ||
             strcmp(f->d_name + length - (sizeof ends - 1), ends) != 0 || fstatat(dirfd(d), f->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
             !S_ISREG(st.st_mode) || (x = entry_of(c, f->d_name)) == NULL)
@@ -417,11 +404,17 @@ enum err_code cli_cache_open(struct cli_cache **out, const char *dir, int64_t by
     const char *slash = strrchr(model->path, '/'), *k, *v;
     struct cli_cache *c;
     struct stat st;
+    int dir_fd;
 
     if (mkdir(dir, 0700) && errno != EEXIST)
         return err_errno(e, ERR_IO, errno, "--cache-dir: %s: cannot make the directory", dir);
     if (stat(dir, &st) || !S_ISDIR(st.st_mode) || access(dir, R_OK | W_OK | X_OK))
         return err_set(e, ERR_IO, "--cache-dir: %s: not a directory that this user may write to", dir);
+    dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd >= 0) {
+        io_remove_left(dir_fd, begins);
+        close(dir_fd);
+    }
     c = calloc(1, sizeof *c);
     if (c == NULL || (c->dir = strdup(dir)) == NULL || (c->place = calloc((size_t)run_n_seq(r), sizeof *c->place)) == NULL) {
         if (c != NULL)

@@ -642,10 +642,21 @@ enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_besid
     return code;
 }
 
+/* "*", or a scheme, a host and perhaps a port, as browsers send it. */
+static bool is_origin(const char *s)
+{
+    const char *host = strstr(s, "://");
+
+    return strcmp(s, "*") == 0 || (host != NULL && host > s && host[3] != '\0' && host[3 + strcspn(host + 3, "/?#@ \t")] == '\0');
+}
+
 enum err_code cli_http_open(struct cli_http **out, const struct cli_http_opts *o, struct err *e)
 {
-    struct cli_http *h = calloc(1, sizeof *h);
+    struct cli_http *h;
 
+    if (o->cors != NULL && !is_origin(o->cors))
+        return err_set(e, ERR_ARG, "--cors %s: not * or an origin, a scheme, :// and a host", o->cors);
+    h = calloc(1, sizeof *h);
     if (h == NULL)
         return no_memory(e);
     h->o = *o;

@@ -7,8 +7,7 @@
 
 #include "cli/open.h"
 
-enum { TEXT_BYTES_MAX = 1 << 20 };
-#define KEPT_BYTES_MAX ((uint64_t)256 << 20) /* of tables that nobody uses */
+enum { TEXT_BYTES_MAX = 1 << 20, TABLE_OF_TEXT = 200 /* times the bytes of its text: the largest table there is */ };
 
 /* A table and its text, in a list with the one that was asked for last in front. */
 struct kept {
@@ -26,10 +25,12 @@ struct cli_made {
     const struct cli_opened *model;
     bool              thinking, spaces_known;
     struct cli_engram spaces; /* without a table */
+    uint64_t          bytes_max; /* of all tables */
     struct kept      *first;
 };
 
-enum err_code cli_made_open(struct cli_made **out, const struct cli_opened *model, bool thinking, struct err *e)
+enum err_code cli_made_open(struct cli_made **out, const struct cli_opened *model, bool thinking, int64_t bytes_max,
+                            struct err *e)
 {
     struct cli_made *m = calloc(1, sizeof *m);
 
@@ -37,6 +38,7 @@ enum err_code cli_made_open(struct cli_made **out, const struct cli_opened *mode
         return err_set(e, ERR_NOMEM, "out of memory");
     m->model = model;
     m->thinking = thinking;
+    m->bytes_max = (uint64_t)bytes_max;
     *out = m;
     return ERR_OK;
 }
@@ -62,20 +64,50 @@ void cli_made_close(struct cli_made *m)
     free(m);
 }
 
-/* Of those that nobody uses the oldest go. */
-static void trim(struct cli_made *m)
+static uint64_t bytes_of(const struct kept *k)
 {
-    uint64_t bytes = 0;
+    return engram_file_bytes(k->table, 0) + k->n;
+}
 
+/* Of those that nobody uses the oldest go, until there is room for `more` bytes. */
+static void trim(struct cli_made *m, uint64_t more)
+{
+    uint64_t bytes = more;
+
+    for (const struct kept *k = m->first; k != NULL; k = k->next)
+        bytes += k->users > 0 ? bytes_of(k) : 0;
     for (struct kept **link = &m->first, *k; (k = *link) != NULL;) {
-        bytes += k->users == 0 ? engram_file_bytes(k->table, 0) + k->n : 0;
-        if (k->users > 0 || bytes <= KEPT_BYTES_MAX) {
+        bytes += k->users == 0 ? bytes_of(k) : 0;
+        if (k->users > 0 || bytes <= m->bytes_max) {
             link = &k->next;
             continue;
         }
+        bytes -= bytes_of(k);
         *link = k->next;
         close_kept(k);
     }
+}
+
+/* The table of this text; NULL: there is none. */
+static struct kept **place_of(struct cli_made *m, struct str text)
+{
+    struct kept **link = &m->first;
+
+    while (*link != NULL && !((*link)->n == text.n && memcmp((*link)->text, text.p, text.n) == 0))
+        link = &(*link)->next;
+    return link;
+}
+
+bool cli_made_room(void *made, struct str text)
+{
+    struct cli_made *m = made;
+    uint64_t bytes = 0;
+
+    if (*place_of(m, text) != NULL)
+        return true;
+    for (const struct kept *k = m->first; k != NULL; k = k->next)
+        bytes += k->users > 0 ? bytes_of(k) : 0;
+    return bytes == 0 || bytes + TABLE_OF_TEXT * (uint64_t)text.n <= m->bytes_max;
 }
 
 static enum err_code make(struct cli_made *m, struct str text, struct kept **out, struct err *e)
@@ -107,15 +139,16 @@ static enum err_code make(struct cli_made *m, struct str text, struct kept **out
 /* The table of this text, in front of the list. */
 static enum err_code find(struct cli_made *m, struct str text, struct kept **out, struct err *e)
 {
-    struct kept **link = &m->first;
+    struct kept **link = place_of(m, text);
 
-    while (*link != NULL && !((*link)->n == text.n && memcmp((*link)->text, text.p, text.n) == 0))
-        link = &(*link)->next;
     *out = *link;
-    if (*link != NULL)
+    if (*link != NULL) {
         *link = (*link)->next;
-    else if (make(m, text, out, e))
-        return e->code;
+    } else {
+        trim(m, TABLE_OF_TEXT * (uint64_t)text.n);
+        if (make(m, text, out, e))
+            return e->code;
+    }
     (*out)->next = m->first;
     m->first = *out;
     return ERR_OK;
@@ -142,11 +175,11 @@ enum err_code cli_made_table(void *made, struct str text, const struct engram_mi
         return err_set(e, ERR_NOMEM, "out of memory");
     if (find(m, text, &u->kept, e) || (with != NULL && engram_join(&u->joined, with->table, u->kept->table, e))) {
         free(u);
-        trim(m);
+        trim(m, 0);
         return e->code;
     }
     u->kept->users++;
-    trim(m);
+    trim(m, 0);
     *out = with != NULL ? *with : m->spaces.mix;
     out->table = u->joined != NULL ? u->joined : u->kept->table;
     out->ceiling[engram_n_files(out->table) - 1] = CLI_ENGRAM_WEIGHT;
@@ -161,5 +194,5 @@ void cli_made_drop(void *made, void *use)
     engram_close(u->joined);
     u->kept->users--;
     free(u);
-    trim(made);
+    trim(made, 0);
 }

@@ -328,6 +328,34 @@ static void remove_left(const struct io_out *o)
     closedir(dir);
 }
 
+void io_remove_left(int dir_fd, const char *begins)
+{
+    const size_t n = strlen(begins);
+    struct dirent *d;
+    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (dir == NULL) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return;
+    }
+    while ((d = readdir(dir)) != NULL) {
+        const size_t length = strlen(d->d_name);
+        const char *last = d->d_name + (length > 4 ? length - 4 : 0); /* ".tmp" */
+        if (d->d_name[0] != '.' || strncmp(d->d_name + 1, begins, n) != 0) {
+            continue;
+        }
+        while (last > d->d_name && *--last != '.') {
+        }
+        pid_t pid = process_of(last, ".");
+        if (pid > 0 && is_left(dir_fd, d->d_name, pid)) {
+            unlinkat(dir_fd, d->d_name, 0);
+        }
+    }
+    closedir(dir);
+}
+
 /* O_EXCL and a name with our process id: neither another process nor a planted link gets in. */
 static enum err_code open_temp(struct io_out *o, mode_t mode, struct err *e)
 {

@@ -50,6 +50,8 @@ MUST_CHECK enum err_code io_out_open_part(struct io_out **out, const char *path,
 bool io_out_old(struct io_out *o, uint64_t offset, void *data, size_t n);
 /* The next n bytes stay as an earlier process left them: io_out_old() has seen them. */
 MUST_CHECK enum err_code io_out_keep(struct io_out *o, uint64_t n, struct err *e);
+/* Removes from a directory the temporaries of files whose names begin so and whose writers were killed. */
+void io_remove_left(int dir_fd, const char *begins);
 MUST_CHECK enum err_code io_out_write(struct io_out *o, const void *data, size_t n, struct err *e);
 /* n zeros that take no room where the file system knows holes. */
 MUST_CHECK enum err_code io_out_skip(struct io_out *o, uint64_t n, struct err *e);

@@ -269,13 +269,24 @@ static void note_turn(struct serve *s, uint64_t client)
     s->served[at].turn = ++s->turn;
 }
 
+/* Whether its table has to wait until those of others are given back. Who comes later does not overtake it. */
+static bool waits_for_memory(const struct serve *s, const struct job *j, bool *full)
+{
+    const struct serve_beside *b = s->beside;
+
+    if (j->w.context_table.p != NULL && b->table_room != NULL)
+        *full = *full || !b->table_room(b->tables_of, j->w.context_table);
+    return j->w.context_table.p != NULL && *full;
+}
+
 /* The job whose client was served longest ago; of one client, the first. */
 static struct job *next_job(struct serve *s)
 {
     struct job *best = NULL;
+    bool full = false;
 
     for (struct job *j = s->jobs; j != NULL; j = j->next)
-        if (!j->started && !j->dropped &&
+        if (!j->started && !j->dropped && !waits_for_memory(s, j, &full) &&
             (best == NULL || j->w.q.priority > best->w.q.priority ||
              (j->w.q.priority == best->w.q.priority && last_turn(s, j->client) < last_turn(s, best->client))))
             best = j;

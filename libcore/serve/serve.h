@@ -58,6 +58,8 @@ struct serve_beside {
     enum err_code           (*table)(void *of, struct str text, const struct engram_mix *with, struct engram_mix *out,
                                      void **made, struct err *e);
     void                    (*drop_table)(void *of, void *made);
+    /* Whether there is memory for a table of this text now; a request whose text finds none waits. NULL: always. */
+    bool                    (*table_room)(void *of, struct str text);
     void                     *tables_of;
 };
 

@@ -333,6 +333,20 @@ static enum err_code take_beside(struct job *j, struct fault *f, struct err *e)
     return ERR_OK;
 }
 
+/* Of marks that are close to each other the last one is left: each ends a step, and what comes between is evaluated again
+ * sooner than in a step of its own. */
+static int thin_marks(int64_t *at, int n)
+{
+    enum { APART = 32 };
+    int k = n;
+
+    for (int i = n - 1; i >= 0; i--)
+        if (i == n - 1 || at[k] - at[i] >= APART)
+            at[--k] = at[i];
+    memmove(at, at + k, (size_t)(n - k) * sizeof *at);
+    return n - k;
+}
+
 static enum err_code submit(struct serve *s, struct job *j, struct choice *c, bool thinking, struct fault *f, struct err *e)
 {
     struct gen_request q = j->w.q;
@@ -350,6 +364,7 @@ static enum err_code submit(struct serve *s, struct job *j, struct choice *c, bo
         q.thinking = thinking;
         q.marks = border;
         q.n_marks = chat_borders(s->o.chat, c->prompt.v, c->prompt.n, border, (int)(sizeof border / sizeof border[0]));
+        q.n_marks = thin_marks(border, q.n_marks);
         c->border = q.n_marks > 0 ? border[q.n_marks - 1] : 0;
         j->reason = (struct reason_opts){ s->o.text, j->w.budget };
         if (j->w.budget > 0 && thinking) {

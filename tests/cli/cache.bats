@@ -78,8 +78,9 @@ more() # MESSAGES: with the answer and another question
     head -c 3000 keep > "$file" # cut
     answer dir "$first"
     [ "$(jq -c .body.choices out)" = "$want" ]
-    touch dir/.chimere-1.session.77-0.tmp dir/.mine.tmp
-    touch -d '2 hours ago' dir/.chimere-2.session.77-0.tmp dir/.mine.tmp
+    touch "dir/.chimere-1.session.$$-0.tmp" dir/.chimere-2.session.2147483000-0.tmp dir/.mine.tmp dir/.mine.2147483000-0.tmp
+    printf '' | chimere-serve-stdio --cache-dir dir # at its start it removes what a killed one left
+    [ ! -e dir/.chimere-2.session.2147483000-0.tmp ]
     echo mine > dir/notes
     mkdir dir/chimere-0000000000000000.session
     ln -s /dev/zero dir/chimere-0000000000000001.session
@@ -88,8 +89,7 @@ more() # MESSAGES: with the answer and another question
     answer dir "$(conversation three)" --cache-size 1
     grep -q -e '--cache-size 1: a conversation takes [0-9]* bytes, and is not kept' err && [ "$(wc -l < err)" -eq 1 ]
     [ "$(cat dir/notes)" = mine ]
-    [ "$(ls -A dir | grep -c 'tmp$')" -eq 2 ] # an old one of ours is gone
-    [ ! -e dir/.chimere-2.session.77-0.tmp ]
+    [ "$(ls -A dir | grep -c 'tmp$')" -eq 3 ] # of one that lives, and not ours
     [ "$(find dir -type f -name '*.session' | wc -l)" -eq 0 ]
     fails 1 'not a directory' chimere-serve-stdio --cache-dir dir/notes
     fails 2 'needs --cache-dir' chimere-serve-stdio --cache-size 5M

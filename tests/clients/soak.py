@@ -59,6 +59,14 @@ class Server:
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as f:
             return next(int(line.split()[1]) for line in f if line.startswith("VmRSS:"))
 
+    def metric(self, name):
+        self.send("metrics", "metrics", {})
+        reply = self.reply()
+        while reply["id"] != "metrics":
+            reply = self.reply()
+        lines = reply["body"]["text"].splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(f"chimere_{name} "))
+
     def end(self):
         self.process.stdin.close()
         assert self.process.wait(60) == 0
@@ -119,9 +127,10 @@ def main():
             worst = max(worst, server.memory())
         if sys.stderr.isatty() and done % 100 == 0:
             print(f"\r{done} of {TOTAL}", end="", file=sys.stderr)
+    drafted, kept = server.metric("drafted_tokens_total"), server.metric("kept_tokens_total")
     server.end()
-    print(json.dumps({"requests": done, "sequences": SEQUENCES, "kinds": KINDS, "cancelled": cancelled, "seconds": round(time.time() - began, 1),
-                      "resident_kib_after_a_fifth": first, "resident_kib_most_later": worst}))
+    print(json.dumps({"requests": done, "sequences": SEQUENCES, "kinds": KINDS, "cancelled": cancelled, "drafted": drafted, "kept": kept,
+                      "seconds": round(time.time() - began, 1), "resident_kib_after_a_fifth": first, "resident_kib_most_later": worst}))
     room = 8192 + (16384 if sys.argv[4:] else 0)  # drafters' keys and values, which are taken when they are first written
     assert worst <= first * 1.05 + room, "memory grows"
 
