@@ -10,9 +10,26 @@
 
 enum { DEPTH_MAX = 64, TEXT_BYTES_MAX = 64 << 20 };
 
+/* Where the string that begins at `from` has its closing quote; the text's end: nowhere. */
+static size_t end_of_string(struct str text, size_t from)
+{
+    for (size_t at = from; at < text.n;) {
+        const char *quote = memchr(text.p + at, '"', text.n - at);
+        size_t end = quote != NULL ? (size_t)(quote - text.p) : text.n;
+        size_t slashes = 0;
+        while (end - slashes > from && text.p[end - slashes - 1] == '\\') {
+            slashes++;
+        }
+        if (quote == NULL || slashes % 2 == 0) {
+            return end;
+        }
+        at = end + 1;
+    }
+    return text.n;
+}
+
 static enum err_code check_depth(struct str text, const char *what, struct err *e)
 {
-    bool in_string = false;
     int depth = 0;
     size_t line = 1, line_start = 0;
     for (size_t i = 0; i < text.n; i++) {
@@ -20,15 +37,8 @@ static enum err_code check_depth(struct str text, const char *what, struct err *
         if (c == '\n') {
             line++;
             line_start = i + 1;
-        }
-        if (in_string) {
-            if (c == '\\') {
-                i++;
-            } else if (c == '"') {
-                in_string = false;
-            }
         } else if (c == '"') {
-            in_string = true;
+            i = end_of_string(text, i + 1);
         } else if (c == '[' || c == '{') {
             if (++depth > DEPTH_MAX) {
                 return err_set(e, ERR_FORMAT, "%s: line %zu, column %zu: nested deeper than %d",

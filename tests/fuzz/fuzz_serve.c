@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_serve.c - the body of a request, as JSON after a byte that says the method: it is understood, or refused with
+/* fuzz_serve.c - the body of a chat, a completion, embeddings or a response, as JSON after a byte that says which: it is understood, or refused with
  * a message, a status and a pointer that can be sent as an error. Run from the repository's root. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "fuzz/fuzz.h"
@@ -27,6 +28,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         good = chat != NULL && serve_read_body(&w, &s, method, chat, &f);
         if (chat != NULL && !good)
             serve_response_fault(body, &f);
+        if (good) { /* a message that the template would not take: some item of the input, or its instructions */
+            struct fault late = { .status = 400 };
+
+            (void)snprintf(late.pointer, sizeof late.pointer, "/messages/%d", data[0] >> 4);
+            serve_response_fault(body, &late);
+            assert(strncmp(late.pointer, "/in", 3) == 0);
+        }
     } else {
         good = serve_read_body(&w, &s, method, body, &f);
     }
@@ -34,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         assert(f.status == 0 && w.n >= 1 && w.n <= CHOICES_MAX && w.top <= TOP_MAX && w.q.n_stops <= STOPS_MAX);
         assert(w.messages != NULL || w.prompt != NULL || w.input != NULL);
     } else {
-        assert(f.status >= 400 && f.message[0] != '\0');
+        assert(f.status >= 400 && f.message[0] != '\0' && (f.pointer[0] == '\0' || f.pointer[0] == '/'));
         error = serve_fault_body(&f);
         assert(error != NULL && (text = json_dumps(error, JSON_COMPACT)) != NULL);
         free(text);

@@ -397,6 +397,14 @@ static void test_json_limits(void **state)
     memset(text, '[', DEEP);
     text[DEEP] = '\0';
     assert_int_equal(parse(text, &e), ERR_FORMAT);
+    memcpy(text, "[\"\\\"\\\\\\\"", 8); /* in a string, after escaped quotes, brackets are text; behind it they are not */
+    memcpy(text + 200, "\"]", 3);
+    assert_int_equal(parse(text, &e), ERR_OK);
+    memset(text + 200, '[', 100);
+    memcpy(text + 100, "\\\\\"", 3);
+    text[300] = '\0';
+    assert_int_equal(parse(text, &e), ERR_FORMAT);
+    assert_string_equal(e.msg, "in.json: line 1, column 167: nested deeper than 64");
     free(text);
     json_t *v = NULL;
     struct str huge = { "", (64u << 20) + 1 }; /* refused by its size, before it is looked at */
