@@ -161,8 +161,10 @@ static enum err_code read_rules(struct ramp_recipe *r, struct err *e)
         }
     if (o.unbiased && ramp_recipe_add(r, STR("unbiased"), "--unbiased", e))
         return e->code;
-    if (o.recipe)
-        return cli_quantize_rules(r, o.recipe, e);
+    if (o.recipe && cli_quantize_rules(r, o.recipe, e))
+        return e->code;
+    if (o.recipe && ramp_recipe_empty(r) && o.budgets.n == 0)
+        return err_set(e, ERR_FORMAT, "%s: has neither a rule nor a default", o.recipe);
     if (!o.type)
         return ERR_OK;
     if (!o.pure && cli_recipe_path(o.type, path, sizeof path))
@@ -393,6 +395,7 @@ int main(int argc, char **argv)
     check_usage(argc - first);
     if (argc - first > 1 && strcmp(argv[first + 1], "-") == 0)
         cli_usage("-: a model is written to a file with a name, not to standard output");
+    cli_check_kind("save-recipe", o.save_recipe, STR("# predicted: KL"), "recipe of a search");
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     cli_signals(argv[first]);
     cli_catch_interrupts();

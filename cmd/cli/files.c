@@ -41,6 +41,22 @@ enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, floa
     return ERR_OK;
 }
 
+/* Whether two names are one file, or will be: the same name in the same directory. */
+static bool same_place(const char *a, const char *b)
+{
+    const char *name_a = strrchr(a, '/'), *name_b = strrchr(b, '/');
+    char        dir_a[4096] = ".", dir_b[4096] = ".";
+    struct stat st_a, st_b;
+
+    if (strcmp(name_a != NULL ? name_a + 1 : a, name_b != NULL ? name_b + 1 : b) != 0)
+        return false;
+    if (name_a != NULL)
+        snprintf(dir_a, sizeof dir_a, "%.*s/", (int)(name_a - a), a);
+    if (name_b != NULL)
+        snprintf(dir_b, sizeof dir_b, "%.*s/", (int)(name_b - b), b);
+    return stat(dir_a, &st_a) == 0 && stat(dir_b, &st_b) == 0 && st_a.st_dev == st_b.st_dev && st_a.st_ino == st_b.st_ino;
+}
+
 /* st: of the output, if it is a regular file. */
 static void check_output(const char *name, const char *out, const struct stat *st, const char *path, const char *what)
 {
@@ -48,7 +64,7 @@ static void check_output(const char *name, const char *out, const struct stat *s
 
     if (strcmp(path, "-") == 0)
         return;
-    if (strcmp(out, path) == 0 || (st != NULL && stat(path, &other) == 0 && st->st_dev == other.st_dev &&
+    if (strcmp(out, path) == 0 || same_place(out, path) || (st != NULL && stat(path, &other) == 0 && st->st_dev == other.st_dev &&
                                    st->st_ino == other.st_ino))
         cli_usage("--%s %s: is also %s", name, out, what);
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/io.h"
@@ -102,10 +103,13 @@ static enum err_code append(struct job *j, char *line, struct err *e)
 
 static enum err_code read_file(struct job *j, struct err *e)
 {
+    struct stat   st;
     char         *text = NULL;
     size_t        n = 0;
     enum err_code rc = ERR_OK;
 
+    if (stat(j->o->measure, &st) == 0 && !S_ISREG(st.st_mode))
+        return err_set(e, ERR_IO, "%s: is not a regular file", j->o->measure); /* lines are added, and read again */
     if (access(j->o->measure, F_OK) == 0)
         rc = io_read_all(&text, &n, j->o->measure, LOSSES_MAX, cli_interrupted, e);
     if (rc == ERR_OK)
@@ -711,6 +715,8 @@ enum err_code cli_quantize_measure(struct ramp_losses *out, const struct quantiz
     measure_moments_close(j.moments);
     free(j.text.v);
     free(j.score);
+    if (j.fd >= 0 && lseek(j.fd, 0, SEEK_END) == 0)
+        unlink(o->measure); /* nothing was measured; the lock is still held */
     if (j.fd >= 0)
         close(j.fd);
     free(j.with);

@@ -192,6 +192,8 @@ static enum err_code planned(double *out, const struct mixer *x, int64_t ctx_tok
         rc = run_placement_make(&placement, with, &fo, e);
     if (rc == ERR_OK)
         *out = (double)placement->total_bytes;
+    else
+        err_wrap(e, "--budget vram=...,ctx=%lld", (long long)ctx_tokens);
     run_placement_free(placement);
     gguf_close(with);
     free(t);
@@ -283,6 +285,8 @@ static enum err_code search(struct mixer *x, const struct ramp_recipe *rules, st
     ramp_mix_close(&x->mix);
     free(x->text);
     x->text = NULL;
+    if (cli_interrupted())
+        return err_set(e, ERR_CANCEL, "interrupted");
     if (ramp_mix_open(&x->mix, &ask, e))
         return e->code;
     x->text = ramp_mix_text(&x->mix, &ask);

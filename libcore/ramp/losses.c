@@ -12,6 +12,7 @@
 #include "ramp/internal.h"
 
 #define FORMAT "chimere-losses 1"
+#define LOSS_MAX 1e30
 
 /* ---- reading ---- */
 
@@ -19,7 +20,11 @@ static enum err_code word(char *out, size_t room, const json_t *o, const char *k
 {
     struct str s;
 
-    if (!json_get_str(o, key, &s) || s.n >= room)
+    bool       bad = !json_get_str(o, key, &s) || s.n >= room;
+
+    for (size_t i = 0; !bad && i < s.n; i++)
+        bad = (unsigned char)s.p[i] <= ' ' || s.p[i] == 0x7f; /* it is printed, and stands in recipes */
+    if (bad)
         return err_set(e, ERR_FORMAT, "\"%s\" is missing or no word", key);
     memcpy(out, s.p, s.n);
     out[s.n] = '\0';
@@ -51,13 +56,13 @@ static enum err_code whole_number(int64_t *out, const json_t *o, const char *key
     return ERR_OK;
 }
 
-/* At least 0 and finite. */
+/* At least 0, and such that sums are finite. */
 static enum err_code loss(double *out, const json_t *v, const char *what, struct err *e)
 {
     double x = json_is_number(v) ? json_number_value(v) : -1;
 
-    if (!(x >= 0 && x < INFINITY))
-        return err_set(e, ERR_FORMAT, "\"%s\" is not a number of at least 0", what);
+    if (!(x >= 0 && x <= LOSS_MAX))
+        return err_set(e, ERR_FORMAT, "\"%s\" is not a number from 0 to 1e30", what);
     *out = x;
     return ERR_OK;
 }

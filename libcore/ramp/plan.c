@@ -127,7 +127,7 @@ static int64_t place_of(const struct places *p, int64_t layer)
     return at;
 }
 
-/* A type of smaller blocks and at least as many bits for rows that the type cannot have. */
+/* A type of smaller blocks for rows that the type cannot have: of more bits, but for nvfp4, a quarter of a bit less. */
 static int fallback(int type, int64_t ne0)
 {
     static const int by[][2] = {
@@ -192,12 +192,6 @@ static bool is_float(int type)
     return type == QUANT_f32 || type == QUANT_f16 || type == QUANT_bf16;
 }
 
-/* No rule and no default: types stay as they are. */
-static bool is_empty(const struct ramp_recipe *r)
-{
-    return ramp_rules(r) == 0 && ramp_recipe_default(r) < 0;
-}
-
 enum err_code ramp_once(const struct gguf_tensor *t, int type, bool again, struct err *e)
 {
     if (type == t->type || again || is_float(t->type))
@@ -215,7 +209,7 @@ static enum err_code settle(struct ramp_plan *p, const struct ramp_ruled *by, co
         uint64_t                  elems = (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
         int                       wanted = by[i].type >= 0 ? by[i].type : ramp_recipe_default(r), floor;
 
-        if (wanted < 0 && is_empty(r))
+        if (wanted < 0 && ramp_recipe_empty(r))
             wanted = t->type;
         c->kept = ramp_is_kept(t);
         if (!c->kept && wanted < 0)
@@ -242,7 +236,7 @@ enum err_code ramp_plan_open(struct ramp_plan *out, const struct ramp_recipe *r,
     enum err_code      rc = ERR_OK;
     uint32_t           was;
 
-    if (is_empty(r) && gguf_u32(g, "general.file_type", &was))
+    if (ramp_recipe_empty(r) && gguf_u32(g, "general.file_type", &was))
         p.file_type = was;
     p.v = calloc(p.n + 1, sizeof *p.v);
     if (p.v == NULL || by == NULL)

@@ -19,6 +19,7 @@ void ramp_recipe_close(struct ramp_recipe *r); /* NULL is allowed */
 /* Lines of a recipe after those there are; `from` names them in messages: ERR_FORMAT "FROM:LINE: what is wrong".
  * A default or file type that is given again replaces the earlier one. */
 MUST_CHECK enum err_code ramp_recipe_add(struct ramp_recipe *r, struct str text, const char *from, struct err *e);
+bool ramp_recipe_empty(const struct ramp_recipe *r); /* no rule and no default: types stay as they are */
 bool ramp_recipe_unbiased(const struct ramp_recipe *r); /* for ramp_coder */
 /* The rules as lines, NUL-terminated; lives as long as the recipe and until rules are added. */
 const char *ramp_recipe_text(const struct ramp_recipe *r);

@@ -96,6 +96,11 @@ const char *ramp_recipe_text(const struct ramp_recipe *r)
     return r->text;
 }
 
+bool ramp_recipe_empty(const struct ramp_recipe *r)
+{
+    return r->n == 0 && r->type < 0;
+}
+
 bool ramp_recipe_unbiased(const struct ramp_recipe *r)
 {
     return r->unbiased;
@@ -262,11 +267,15 @@ static enum err_code add_line(struct ramp_recipe *r, struct str line, struct err
     struct str  rest = line, word = next_word(&rest);
 
     if (str_is(word, "default")) {
+        if (r->type >= 0)
+            return err_set(e, ERR_FORMAT, "a second \"default\"");
         enum err_code rc = read_type(&r->type, next_word(&rest), e);
 
         return rc || next_word(&rest).n == 0 ? rc : err_set(e, ERR_FORMAT, "more than a type after \"default\"");
     }
     if (str_is(word, "file-type")) {
+        if (r->file_type >= 0)
+            return err_set(e, ERR_FORMAT, "a second \"file-type\"");
         if (!number(next_word(&rest), &r->file_type) || next_word(&rest).n > 0)
             return err_set(e, ERR_FORMAT, "a number is expected after \"file-type\"");
         return ERR_OK;

@@ -85,11 +85,25 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     fi
 }
 
-@test "a measurement that was cut off goes on, and ends the same" {
-    head -c 3000 "$LOSSES" > l
-    [ "$(tail -c 1 l)" != "" ]
+@test "a measurement that was interrupted or cut off goes on, and ends the same" {
+    # A shell's background jobs ignore SIGINT: env gives it back.
+    env --default-signal=INT chimere-quantize --measure l --method probes --random --tokens 64 "$(source_model)" 2> err &
+    local pid=$! status=0
+    wait_for grep -qs '"tensor"' l
+    kill -INT $pid
+    wait $pid || status=$?
+    [ $status -eq 130 ]
+    [ "$(tail -c 1 l)" = "" ] && [ "$(wc -l < l)" -lt "$(wc -l < "$LOSSES")" ]
+    truncate -s -9 l # as if it had been killed within a line
     try 0 chimere-quantize --measure l --random --tokens 64 "$(source_model)"
     cmp l "$LOSSES"
+    # within a search nothing is written
+    env --default-signal=INT chimere-quantize --measure l --budget size=700000 --search evo --save-recipe r "$(source_model)" a.gguf &
+    pid=$! status=0
+    sleep 0.1
+    kill -INT $pid
+    wait $pid || status=$?
+    [ $status -eq 130 ] && [ ! -e r ] && [ ! -e a.gguf ]
     head -c 3000 "$LOSSES" > l
     refuses 3 "begun with other options" chimere-quantize --measure l --random --tokens 32 "$(source_model)"
     sed 's/"from":2/"from":4/' "$LOSSES" > l
@@ -173,9 +187,15 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     refuses 2 "only measures" chimere-quantize "${m[@]}" --dry-run a
     refuses 2 "not with --save-recipe" chimere-quantize "${m[@]}" --budget size=1M --dry-run --save-recipe r a
     refuses 2 "no other option" chimere-quantize --check --threads 2 a
+    refuses 1 "not a regular file" chimere-quantize --measure /dev/null --random "$(source_model)"
+    echo mine > ours
+    refuses 2 "is no recipe of a search" chimere-quantize "${m[@]}" --budget size=700000 --save-recipe ours "$(source_model)"
+    refuses 2 "--save-recipe new" chimere-quantize "${m[@]}" --budget size=700000 --save-recipe new "$(source_model)" ./new
+    [ "$(cat ours)" = mine ] && [ ! -e new ]
     refuses 2 "--probes" chimere-quantize --measure new --probes q9 "$(source_model)"
     refuses 3 "too short to measure" chimere-quantize --measure new --data /dev/null "$MODELS/../../../share/models/"*q5_k_m.gguf \
         --allow-requantize
+    [ ! -e new ]
     refuses 3 "measured on another model" chimere-quantize "${m[@]}" --budget size=1M --dry-run "$MODELS/kimilinear-a.gguf"
     local line text
     while IFS='|' read -r line text; do
@@ -190,6 +210,8 @@ nonsense|JSON
 {"tensor":"output.weight","kl":{"q9":1}}|q9: not a tensor type
 {"tensor":"output.weight","kl":{"q8_0":-1}}|"q8_0" is not a number
 {"tensor":"output.weight","kl":{"q8_0":"x"}}|"q8_0" is not a number
+{"tensor":"output.weight","kl":{"q8_0":1e300}}|"q8_0" is not a number
+{"tensor":"output\nweight","kl":{"q8_0":1}}|"tensor" is missing or no word
 {"whole":"q8_0","kl":1}|"se" is not a number
 LINES
     echo "a recipe" > l

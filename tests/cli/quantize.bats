@@ -106,6 +106,11 @@ a = q8_0 if blue|blue: not a condition
 default|the type is missing
 file-type x|a number
 EOF
+    printf 'default q8_0\nfile-type 2\ndefault q4_0\n' > r
+    refuses 3 'r:3: a second "default"' chimere-quantize --recipe r --dry-run "$(source_model)"
+    printf '# none\nunbiased\n' > r
+    refuses 3 "neither a rule nor a default" chimere-quantize --recipe r "$(source_model)" b.gguf
+    [ ! -e b.gguf ]
     refuses 2 "--tensor:1" chimere-quantize --tensor 'a=q9_9' --dry-run "$(source_model)"
     refuses 2 "neither a tensor type nor a mix" chimere-quantize -t q4_k_x --dry-run "$(source_model)"
     refuses 2 "neither a tensor type nor a mix" chimere-quantize -t ../recipes/q4_k_m --dry-run "$(source_model)"
