@@ -381,8 +381,8 @@ static enum err_code ask(struct draft *d, int who, struct err *e)
     ms = now_ms() - from;
     r->stats.ms += ms;
     r->stats.asked += r->n_ask;
-    if (most > 0 && !late)
-        draft_width_spent(d->width, who, most, ms);
+    if (most > 0)
+        draft_width_spent(d->width, who, most, ms, late);
     return ERR_OK;
 }
 
@@ -431,6 +431,7 @@ static enum err_code ask_others(struct draft *d, const struct gen_guess *g, int 
                 *best = (struct draft_choice){ .type = done ? i : -1, .n = room(d, &g[j]) };
             } else if (r->type->free) {
                 draft_width_made(d->width, i, answer_of(r, g[j].seq), best);
+                draft_width_try(d->width, i, answer_of(r, g[j].seq), best);
             } else {
                 draft_width_promise(d->width, i, r->type, r->of, g[j].seq, room(d, &g[j]), best);
             }

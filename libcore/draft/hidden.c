@@ -4,9 +4,9 @@
  * The context of a drafter's slot are the rows of consecutive tokens of its sequence, from `base`
  * to `done`: all of them, or, where rows were missed (a session was loaded, a text was cut), those
  * since then. After them come rows that wait: saved ones, then those of the last step. They are
- * used when guesses are asked for. When they need room, prompts are used, and of an answer for
- * which nobody asks only the newest rows stay: a drafter that does not pay costs a copy of its
- * rows. The context begins anew with those then. */
+ * used when guesses are asked for, and not before: nobody knows whether a prompt's answer will be long enough. When
+ * they need room, those of a drafter that was asked lately are used, and of others only the newest stay: a drafter that
+ * does not pay costs a copy of its rows. The context begins anew with those then. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,9 +16,9 @@
 #include "run/taps.h"
 
 enum {
-    SAVED = 64,   /* rows of a sequence */
-    NEWEST = 8,   /* that stay of an answer for which nobody asks */
-    BORING = 512, /* steps after which prompts are no longer read for a drafter that nobody asks */
+    SAVED = 256,  /* rows of a sequence */
+    NEWEST = 8,   /* that stay where nobody asks */
+    BORING = 64,  /* steps after which nobody asks any more */
 };
 
 struct rows {
@@ -38,6 +38,7 @@ struct hidden {
     struct model_drafter_row *row;  /* of a call */
     struct model_drafter_ask *ask;  /* [n_seq] */
     int32_t                  *pick; /* [room] */
+    int                      *place; /* [room] where saved rows go */
 };
 
 enum err_code draft_hidden_open(void **out, struct model_drafter *net, bool needs_next,
@@ -64,6 +65,7 @@ void draft_hidden_close(void *of)
     free(h->row);
     free(h->ask);
     free(h->pick);
+    free(h->place);
     free(h);
 }
 
@@ -100,7 +102,9 @@ enum err_code draft_hidden_attach(void *of, const struct draft_env *env, struct 
     h->ask = calloc(n_seq, sizeof *h->ask);
     h->room = SAVED + 2 * NEWEST * h->n_seq;
     h->pick = calloc((size_t)h->room, sizeof *h->pick);
-    if (h->rows == NULL || h->row == NULL || h->ask == NULL || h->pick == NULL)
+    h->place = calloc((size_t)h->room, sizeof *h->place);
+    h->idle = BORING;
+    if (h->rows == NULL || h->row == NULL || h->ask == NULL || h->pick == NULL || h->place == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     return model_drafter_reserve(h->net, h->n_seq, run_ctx(env->run), h->room, e);
 }
@@ -210,20 +214,20 @@ static enum err_code tidy(struct hidden *h, struct err *e)
 {
     int n = 0;
 
-    for (int i = 0; i < h->n_used; i++) {
-        bool live = false;
-
-        for (int s = 0; s < h->n_seq; s++)
-            for (int j = 0; j < h->rows[s].n_saved; j++)
-                if (h->rows[s].saved[j] == i) {
-                    live = true;
-                    h->rows[s].saved[j] = n;
-                }
-        if (live)
+    memset(h->place, 0, (size_t)h->n_used * sizeof *h->place);
+    for (int s = 0; s < h->n_seq; s++)
+        for (int j = 0; j < h->rows[s].n_saved; j++)
+            h->place[h->rows[s].saved[j]] = 1;
+    for (int i = 0; i < h->n_used; i++)
+        if (h->place[i] > 0) {
+            h->place[i] = n;
             h->pick[n++] = i;
-    }
+        }
     if (n == h->n_used)
         return ERR_OK;
+    for (int s = 0; s < h->n_seq; s++)
+        for (int j = 0; j < h->rows[s].n_saved; j++)
+            h->rows[s].saved[j] = h->place[h->rows[s].saved[j]];
     h->n_used = n;
     return model_drafter_keep(h->net, h->pick, n, e);
 }
@@ -289,17 +293,18 @@ static int count_good(const int32_t *guess, int n)
     return good;
 }
 
-/* Whether rows have to be used now; of an answer for which nobody asks the newest ones do. */
+/* Whether rows have to be used now; where nobody asks the newest ones do. */
 static bool make_room(struct hidden *h)
 {
     int n_tap = 0;
-    bool prompt = false;
+    bool many = false;
 
     for (int s = 0; s < h->n_seq; s++) {
-        prompt |= h->rows[s].n_tap > SAVED;
+        many |= h->rows[s].n_saved + h->rows[s].n_tap > SAVED;
         n_tap += h->rows[s].n_tap;
     }
-    if (prompt && h->idle < BORING)
+    many |= n_tap > h->room - h->n_used;
+    if (many && h->idle < BORING)
         return true;
     for (int s = 0; s < h->n_seq && n_tap > h->room - h->n_used; s++)
         forget(h, s, NEWEST);

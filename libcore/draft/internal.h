@@ -79,14 +79,17 @@ struct draft_choice draft_width_none(const struct draft_width *w);
 /* *best becomes as many of these guesses as pay, if that is better. */
 void draft_width_made(const struct draft_width *w, int type, const struct draft_ask *a,
                       struct draft_choice *best);
+/* *best becomes a trial of these guesses, where nothing pays and it is time for one: what rows cost may have been
+ * measured wrong. */
+void draft_width_try(const struct draft_width *w, int type, const struct draft_ask *a, struct draft_choice *best);
 /* *best becomes asking this drafter, if that is better or it is time to try. */
 void draft_width_promise(const struct draft_width *w, int type, const struct draft_type *t,
                          const void *of, int seq, int n_max, struct draft_choice *best);
 /* So it is done: the step has these rows, too. */
 void draft_width_take(struct draft_width *w, const struct draft_choice *c, int seq, bool asked);
 
-/* A call of a drafter for at most n guesses of a sequence took so long. */
-void draft_width_spent(struct draft_width *w, int type, int n, double ms);
+/* A call of a drafter for at most n guesses of a sequence took so long. late: others will not take as long. */
+void draft_width_spent(struct draft_width *w, int type, int n, double ms, bool late);
 /* A drafter made n_made guesses with these p for a sequence; n of them were checked, the first
  * n_kept were right. n 0: none was worth its row. */
 void draft_width_learn(struct draft_width *w, int type, int seq, const float *p, int n_made, int n,

@@ -10,9 +10,10 @@
  * All that may lose time is paid from one purse: one part in a hundred of the time goes in, what guesses
  * cost more than the tokens they brought would have cost comes out, and what they saved goes in, up to a
  * small sum: what one text won is not lost on the next. While it is empty no guesses are made. So whatever is
- * wrong of the above, or changes, costs little more than that hundredth, by the clock.
+ * wrong of the above, or changes, costs little more than that hundredth, by the clock. There is little in it at first:
+ * a program may be started for one short answer.
  *
- * At first a drafter is asked for few guesses: that shows what they and their rows
+ * While there is enough in it a drafter is asked for few guesses at first: that shows what they and their rows
  * cost. Later every drafter has its turn to be asked although it does not pay, or for more guesses than
  * pay, when there is enough in the purse: texts change. Nothing here can change a byte of an answer. */
 #include <stdlib.h>
@@ -26,20 +27,24 @@ enum {
     PLAIN = 16,        /* first steps without guesses, to learn what they cost */
     TURNS = 16,        /* steps with guesses and without, in turns, after them */
     PLAIN_EVERY = 32,  /* later, steps with guesses from one without to the next */
-    WORST = 4,         /* times the mean: a call that took longer, since the machine did something else, counts so */
-    FIRST = 3,         /* guesses to ask for at first */
+    WORST = 4,         /* times the mean, or a step: a call that took longer, the machine being busy, counts so */
+    FIRST = 2,         /* guesses to ask for at first; where a few cost as much as more, more */
     TRIES = 2,         /* of a drafter, at first */
     PRIOR = 2,         /* what other sequences showed counts as this number of guesses */
     MEMORY_SEQ = 64,   /* guesses, or calls, that an average goes back */
     MEMORY_ALL = 64,
-    PURSE = 12,        /* answers' plain steps that fit into the purse; there at first */
+    PURSE = 6,         /* answers' plain steps that fit into the purse */
+    DEBT = 2,          /* that may be missing: a clock that stood still for long says little of what guesses cost */
     TRIAL = 2,         /* of them there must be for a trial */
 };
 
 /* Of a step with one row, while nothing else is known: to be tried out. */
-static const float row_cost = 0.05f;
+static const float row_cost = 0.3f;
 static const double margin = 1.03;   /* what pays less than this is not worth a change */
+static const double likely = 0.5;    /* that guesses are right which are tried because they are there */
 static const double income = 0.01;   /* of the time, into the purse */
+static const float longest = 2;      /* times what was expected: a step that took longer counts so */
+static const double start = 1.5;     /* answers' plain steps in it at first: the first trial is after 66 steps */
 
 /* The shares of guesses at each place that were right. */
 struct share {
@@ -68,9 +73,9 @@ struct draft_width {
     double       *asked_ms;      /* [n_type] of guess_ms */
     int           rows, n;       /* so far; answers */
     bool          plain;         /* without guesses */
+    bool          started;       /* the purse has had what is there at first */
     double        worth;         /* of a token: the time that it takes without guesses */
     double        purse;         /* milliseconds */
-    bool          started;
     int           checked, right; /* guesses of the last step */
     int           first[GEN_COSTS];  /* by answers: plain steps to come */
     int           run, breaks;   /* steps with guesses since the last one without; how often one was put between */
@@ -173,16 +178,17 @@ static double cost_of(const struct draft_width *w, int rows)
 /* ms < 0 goes into the purse. */
 static void pay(struct draft_width *w, double ms)
 {
-    const double most = PURSE * w->worth;
+    const double least = -DEBT * w->worth, most = PURSE * w->worth;
 
-    w->purse = w->purse - ms < most ? w->purse - ms : most;
+    w->purse = w->purse - ms < least ? least : w->purse - ms < most ? w->purse - ms : most;
 }
 
 /* The step that had guesses is over: it took `last` times what was expected, and that is what is paid. */
 static void settle_up(struct draft_width *w, float last)
 {
     if (w->checked > 0)
-        pay(w, cost_of(w, w->n + w->checked) * (double)last - cost_of(w, w->n) - w->right * w->worth);
+        pay(w, cost_of(w, w->n + w->checked) * (double)(last < longest ? last : longest) - cost_of(w, w->n) -
+                   w->right * w->worth);
     w->breaks += w->checked == 0 && w->run > 0;
     w->run = w->checked > 0 ? w->run + 1 : 0;
     w->checked = w->right = 0;
@@ -206,7 +212,7 @@ void draft_width_step(struct draft_width *w, const struct gen_cost *cost, int n)
     w->guess_ms = 0;
     w->worth = n > 0 ? w->cost[w->rows] / n : w->cost[1];
     if (cost->ms[w->rows] > 0)
-        pay(w, w->started ? -income * w->cost[w->rows] : -PURSE * w->worth);
+        pay(w, w->started ? -income * w->cost[w->rows] : -start * w->worth);
     w->started |= cost->ms[w->rows] > 0;
     w->plain = w->first[w->rows] > 0 || w->run >= most_at_once(w) || cost->ms[w->rows] <= 0 || w->purse < 0;
     w->first[w->rows] -= w->first[w->rows] > 0;
@@ -238,14 +244,16 @@ static double guess_cost(const struct draft_width *w, int type, int n)
     return 0;
 }
 
-void draft_width_spent(struct draft_width *w, int type, int n, double ms)
+void draft_width_spent(struct draft_width *w, int type, int n, double ms, bool late)
 {
     struct known *k = &w->type[type];
     const double keep = k->calls[n] < MEMORY_SEQ ? 1 : 1 - 1.0 / MEMORY_SEQ;
-    const double worst = WORST * guess_cost(w, type, n);
+    const double usual = guess_cost(w, type, n), worst = WORST * (usual > w->worth ? usual : w->worth);
 
-    ms = k->calls[n] > 0 && ms > worst ? worst : ms;
+    ms = ms > worst ? worst : ms;
     pay(w, ms);
+    if (late)
+        return;
     k->took[n] = k->took[n] * keep + ms;
     k->base[n] = k->base[n] * keep + w->worth;
     k->calls[n] = k->calls[n] * keep + 1;
@@ -263,6 +271,18 @@ static int class_of(float p)
     const int i = p > 0 ? (int)(p * SURES) : 0;
 
     return i < SURES ? i : SURES - 1;
+}
+
+void draft_width_try(const struct draft_width *w, int type, const struct draft_ask *a, struct draft_choice *best)
+{
+    double right = 1;
+    int n = 0;
+
+    while (n < a->n && (right *= (double)w->type[type].sure.kept[class_of(a->p[n])]) >= likely)
+        n++;
+    if (best->type < 0 && n > 0 && !w->plain && w->purse >= TRIAL * w->worth && w->rest[a->seq] == 0 &&
+        w->turn[a->seq] % w->n_type == type)
+        *best = (struct draft_choice){ .type = type, .n = n, .trial = true, .rate = best->rate };
 }
 
 void draft_width_made(const struct draft_width *w, int type, const struct draft_ask *a,
@@ -295,7 +315,9 @@ static void make_trial(const struct draft_width *w, const struct draft_type *t, 
     const int tries = w->type[c->type].tries;
     int n = fit(t, of, FIRST, n_max);
 
-    if (tries < TRIES && (w->rest[seq] > 0 || w->purse < TRIAL * w->worth || w->turn[seq] % w->n_type != c->type))
+    n = n > FIRST ? fit(t, of, n + 1, n_max) : n;
+    if (w->purse < TRIAL * w->worth ||
+        (tries < TRIES && (w->rest[seq] > 0 || w->turn[seq] % w->n_type != c->type)))
         return;
     if (tries == 0) {
         n = pays || w->turn[seq] / w->n_type % 2 > 0 ? fit(t, of, 2 * c->n, n_max) : c->n;
@@ -326,7 +348,7 @@ void draft_width_promise(const struct draft_width *w, int type, const struct dra
     }
     if (mine.type >= 0 && !best->trial)
         make_trial(w, t, of, seq, n_max, mine.rate > best->rate, &mine);
-    if (mine.type >= 0 && (mine.rate > best->rate || mine.trial))
+    if (mine.type >= 0 && (mine.trial || (mine.rate > best->rate && w->type[type].tries < TRIES)))
         *best = mine;
 }
 

@@ -51,8 +51,9 @@ void gen_cost_note(struct gen_cost *c, int rows, float ms)
 
     if (rows < 1 || rows >= GEN_COSTS || !(ms > 0))
         return;
-    if (!c->met[rows] && (rows == 1 || a_row < 0)) { /* on a GPU a first step is recorded, which takes long */
+    if (!c->met[rows]) { /* on a GPU a first step is recorded, which takes long */
         c->met[rows] = true;
+        c->last = 1;
         return;
     }
     costs = units(c, rows, a_row);

@@ -21,30 +21,12 @@ enum { BLOCK_MAX = MODEL_GUESSES_MAX };
 
 /* ---- computing ---- */
 
-/* Keys and values of normed rows x join those of layer i. */
-static void remember(struct model_drafter *d, int i, struct tensor x, const struct op_kv *kv,
-                     const struct op_rows *turn, const struct op_rows *store)
-{
-    const struct attn_plan *a = &d->net.plan.attn;
-    const struct attn_weights *w = &d->net.layer[i].attn;
-    const struct op_rope rope = { a->dim_k, a->n_rot, d->net.rope_freq, false };
-    struct dev *dev = d->net.dev;
-    struct tensor k = dev_scratch(dev, w->k.ne[1], x.ne[1]);
-    struct tensor v = dev_scratch(dev, w->v.ne[1], x.ne[1]);
-
-    op_matmuls(dev, (const struct op_product[]){ { k, w->k }, { v, w->v } }, 2, x);
-    op_rms_norm(dev, k, k, w->k_norm, a->dim_k, a->dim_k, d->net.plan.norm_eps);
-    op_rope(dev, k, &rope, turn);
-    if (op_kv_rotated(kv))
-        op_hadamard(dev, k, k, a->dim_k);
-    op_kv_store(dev, k, v, kv, store);
-}
-
 static void take(struct model_drafter *d, struct tensor x)
 {
     const struct op_rows rows = model_draft_rows(d, AS_STORED);
     const int64_t n_embd = d->net.plan.n_embd;
     struct dev *dev = d->net.dev;
+    const struct step s = { .m = &d->net, .d = dev };
     struct tensor g = dev_scratch(dev, n_embd, x.ne[1]);
 
     op_matmul(dev, g, d->mix, x);
@@ -53,7 +35,7 @@ static void take(struct model_drafter *d, struct tensor x)
     for (int i = 0; i < d->net.plan.n_layer; i++) {
         size_t mark = dev_mark(dev);
 
-        remember(d, i, g, state_kv(d->state, i), &rows, &rows);
+        model_draft_remember(&s, i, g, state_kv(d->state, i), &rows, &rows);
         dev_release(dev, mark);
     }
 }
@@ -70,11 +52,12 @@ static void attend(struct model_drafter *d, int i, struct tensor y, struct tenso
     const struct op_rows see = model_draft_rows(d, part ? AS_SEEN_IN_WINDOW : AS_SEEN);
     struct op_kv kv = *state_kv(d->state, i);
     struct dev *dev = d->net.dev;
+    const struct step s = { .m = &d->net, .d = dev };
     struct tensor q = dev_scratch(dev, w->q.ne[1], x.ne[1]);
     struct tensor o = dev_scratch(dev, w->o.ne[0], x.ne[1]);
 
     kv.page = part ? d->page : kv.page;
-    remember(d, i, x, &kv, &turn, &store);
+    model_draft_remember(&s, i, x, &kv, &turn, &store);
     op_matmul(dev, q, w->q, x);
     op_rms_norm(dev, q, q, w->q_norm, a->dim_k, a->dim_k, d->net.plan.norm_eps);
     op_rope(dev, q, &rope, &turn);

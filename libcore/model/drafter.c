@@ -219,6 +219,27 @@ enum err_code model_drafter_keep(struct model_drafter *d, const int32_t *from, i
     return dev_end(d->net.dev, e);
 }
 
+/* ---- keys and values ---- */
+
+void model_draft_remember(const struct step *s, int i, struct tensor x, const struct op_kv *kv,
+                          const struct op_rows *turn, const struct op_rows *store)
+{
+    const struct attn_plan *a = &s->m->plan.attn;
+    const struct attn_weights *w = &s->m->layer[i].attn;
+    const struct op_rope rope = { a->dim_k, a->n_rot, s->m->rope_freq, a->rope == ROPE_PAIRS };
+    struct tensor k = dev_scratch(s->d, w->k.ne[1], x.ne[1]);
+    struct tensor v = dev_scratch(s->d, w->v.ne[1], x.ne[1]);
+
+    model_muls(s, (const struct op_product[]){ { k, w->k }, { v, w->v } }, 2, x);
+    if (a->qk_norm)
+        op_rms_norm(s->d, k, k, w->k_norm, a->dim_k, a->dim_k, s->m->plan.norm_eps);
+    if (a->rope != ROPE_NONE)
+        op_rope(s->d, k, &rope, turn);
+    if (op_kv_rotated(kv))
+        op_hadamard(s->d, k, k, a->dim_k);
+    op_kv_store(s->d, k, v, kv, store);
+}
+
 /* ---- guesses ---- */
 
 void model_draft_head(struct model_drafter *d, struct tensor x, int64_t r)

@@ -72,6 +72,10 @@ enum err_code model_draft_open(struct model_drafter **out, const struct model *m
 struct op_rows model_draft_rows(const struct model_drafter *d, int view);
 /* Appends n rows after what the slot has to d->batch, which begins with n = n_seq = 0. */
 void model_draft_append(struct model_drafter *d, int slot, int n);
+/* Keys and values of normed rows x join those of layer i, which are in kv: rotated as of the rows `turn`, stored as of
+ * the rows `store`. */
+void model_draft_remember(const struct step *s, int i, struct tensor x, const struct op_kv *kv,
+                          const struct op_rows *turn, const struct op_rows *store);
 /* The slots of d->batch have its rows now. */
 void model_draft_advance(struct model_drafter *d);
 /* Logits of n rows x and the best of each, which is on the host, as answer r and following, when

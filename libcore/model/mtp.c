@@ -7,7 +7,7 @@
  *   u = eh_proj [ RMS(embedding, enorm) ; RMS(h, hnorm) ]
  *   y = RMS(layer(u), shared_head_norm);  logits = head y
  * The next guess has y for h, and the guess for the token. Rows of guesses are forgotten when all
- * are made. */
+ * are made. Of the rows of a context but the newest one nothing is wanted but keys and values. */
 #include <string.h>
 
 #include "adapt/adapt.h"
@@ -15,23 +15,59 @@
 #include "model/class.h"
 #include "model/drafter_internal.h"
 
-/* Rows of h and the tokens after them, in d->batch; y: what the layer makes of them. */
-static struct tensor pass(struct model_drafter *d, struct tensor h)
+static struct step step_of(const struct model_drafter *d, const struct op_rows *rows)
 {
-    const struct op_rows rows = model_draft_rows(d, AS_STORED);
-    const struct step s = { .m = &d->net, .d = d->net.dev, .state = d->state, .rows = &rows,
-                            .adapt = d->adapter != NULL ? &d->adapt : NULL };
+    return (struct step){ .m = &d->net, .d = d->net.dev, .state = d->state, .rows = rows,
+                          .adapt = d->adapter != NULL ? &d->adapt : NULL };
+}
+
+/* u of rows of h and the tokens after them, in d->batch. */
+static struct tensor inputs(const struct step *s, const struct model_drafter *d, struct tensor h)
+{
     const int64_t n_embd = d->net.plan.n_embd;
     const float eps = d->net.plan.norm_eps;
-    struct tensor both = dev_scratch(s.d, 2 * n_embd, h.ne[1]);
-    struct tensor y = dev_scratch(s.d, n_embd, h.ne[1]);
+    struct tensor both = dev_scratch(s->d, 2 * n_embd, h.ne[1]);
+    struct tensor u = dev_scratch(s->d, n_embd, h.ne[1]);
     struct tensor token = op_cols(both, 0, n_embd);
 
-    op_embed(s.d, token, d->embd, rows.token, NULL, 1.0f);
-    op_rms_norm(s.d, token, token, d->embd_norm, n_embd, 0, eps);
-    op_rms_norm(s.d, op_cols(both, n_embd, n_embd), h, d->hidden_norm, n_embd, 0, eps);
-    model_mul(&s, y, d->mix, both);
-    model_layer(&s, 0, y);
+    op_embed(s->d, token, d->embd, s->rows->token, NULL, 1.0f);
+    op_rms_norm(s->d, token, token, d->embd_norm, n_embd, 0, eps);
+    op_rms_norm(s->d, op_cols(both, n_embd, n_embd), h, d->hidden_norm, n_embd, 0, eps);
+    model_mul(s, u, d->mix, both);
+    return u;
+}
+
+/* d->pick has the last row of each group; those rows alone, each a group of its own. */
+static struct op_rows last_of_groups(struct model_drafter *d)
+{
+    const struct draft_batch *b = &d->batch;
+
+    for (int i = 0; i < b->n_seq; i++) {
+        const struct op_seq *q = &b->seq[AS_STORED][i];
+        const int64_t pos = q->pos + q->n - 1;
+
+        b->pos[AS_SEEN][i] = (int32_t)pos;
+        b->seq[AS_SEEN][i] = (struct op_seq){ .row = i, .n = 1, .slot = q->slot, .pos = pos };
+    }
+    return (struct op_rows){ b->n_seq, b->token, b->pos[AS_SEEN], b->n_seq, b->seq[AS_SEEN] };
+}
+
+/* Rows of h join the contexts; what the layer makes of the last one of each group. */
+static struct tensor pass(struct model_drafter *d, struct tensor h)
+{
+    const struct op_rows all = model_draft_rows(d, AS_STORED), last = last_of_groups(d);
+    const struct step s = step_of(d, &all), s_last = step_of(d, &last);
+    struct tensor u = inputs(&s, d, h), y = u;
+
+    if (last.n < all.n) {
+        struct tensor in = dev_scratch(s.d, u.ne[0], u.ne[1]);
+
+        op_rms_norm(s.d, in, u, d->net.layer[0].mix_norm, u.ne[0], 0, d->net.plan.norm_eps);
+        model_draft_remember(&s, 0, in, state_kv(d->state, 0), &all, &all);
+        y = dev_scratch(s.d, u.ne[0], last.n);
+        op_rows_pick(s.d, y, u, d->pick);
+    }
+    model_layer(&s_last, 0, y);
     return y;
 }
 
@@ -44,15 +80,10 @@ static struct tensor last_rows(const struct model_drafter *d, int at, int n)
                             .data = d->last + at * n_embd };
 }
 
-/* The last output of each group of rows is kept, normed. */
-static void keep_last(struct model_drafter *d, struct tensor y, int at, int n, const int32_t *row)
+/* The outputs y are kept, normed. */
+static void keep_last(struct model_drafter *d, struct tensor y, int at)
 {
-    const int64_t n_embd = d->net.plan.n_embd;
-    struct tensor some = dev_scratch(d->net.dev, n_embd, n);
-
-    op_rows_pick(d->net.dev, some, y, row);
-    op_rms_norm(d->net.dev, last_rows(d, at, n), some, d->out_norm, n_embd, 0,
-                d->net.plan.norm_eps);
+    op_rms_norm(d->net.dev, last_rows(d, at, (int)y.ne[1]), y, d->out_norm, y.ne[0], 0, d->net.plan.norm_eps);
 }
 
 static void take(struct model_drafter *d, struct tensor x)
@@ -71,7 +102,7 @@ static void take(struct model_drafter *d, struct tensor x)
         d->last_of[q->slot] = at + i;
     }
     d->n_last = at + b->n_seq;
-    keep_last(d, pass(d, h), at, b->n_seq, d->pick);
+    keep_last(d, pass(d, h), at);
 }
 
 /* The guesses from `last` rows pick[0 .. n), as answers 0 and following. */
@@ -106,13 +137,12 @@ static void guess(struct model_drafter *d, const struct model_drafter_ask *ask, 
 /* One more guess for each of n asks, whose outputs are `last` rows pick[0 .. n). */
 static void go_on(struct model_drafter *d, int n)
 {
-    struct tensor h = dev_scratch(d->net.dev, d->net.plan.n_embd, n), y;
+    struct tensor h = dev_scratch(d->net.dev, d->net.plan.n_embd, n);
 
     op_rows_pick(d->net.dev, h, last_rows(d, 0, d->n_seq), d->pick);
-    y = pass(d, h);
+    keep_last(d, pass(d, h), 0);
     for (int i = 0; i < n; i++)
         d->pick[i] = i;
-    keep_last(d, y, 0, n, d->pick);
     head(d, n);
 }
 
