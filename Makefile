@@ -70,7 +70,7 @@ $(BUILD)/test/libfuzzer_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/libch
 $(UNITS) $(FUZZ): | $(DATA)
 %.gguf: %.gguf.zst ; @zstd -dqf $< -o $@
 %.gguf: %.draw tests/golden/draw.c | $(BUILD)/test/draw ; @$(BUILD)/test/draw $< $@
-tests/fuzz/corpus/gguf.expect: tests/fuzz/make_gguf_corpus.py ; @python3 $<
+tests/fuzz/corpus/gguf.expect: tests/fuzz/make_corpus.py ; @python3 $<
 $(BUILD)/test/fault-shim.so: tests/fault/shim.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -g -fPIC -shared -o $@ $< -ldl

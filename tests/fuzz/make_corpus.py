@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/fuzz/corpus/gguf/*.gguf and tests/fuzz/corpus/gguf.expect, from the repository root.
+"""Makes inputs of the fuzz targets, from the repository root: tests/fuzz/corpus/gguf/*.gguf with gguf.expect, and
+tests/fuzz/corpus/state/*.
 
-Small files for each rule that the reader keeps, and some that it accepts (ok-*). gguf.expect has a
+gguf: small files for each rule that the reader keeps, and some that it accepts (ok-*). gguf.expect has a
 line for each file to open: its path, tab, error code as in base.h (0: opens), tab, message.
 Offsets are counted here, while a file is put together, not taken from the reader.
+
+state: a session file of two saves and a third one cut short is kept as it is (cut). The others are its first
+bytes with something wrong in them; a name says what.
 """
 import os
 import struct
@@ -14,6 +18,7 @@ OK, ARG, IO, FORMAT, UNSUPPORTED = range(5)
 PACK = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q",
         I64: "q", F64: "d"}
 DIR = "tests/fuzz/corpus/gguf"
+STATE_DIR = "tests/fuzz/corpus/state"
 expect = []
 
 
@@ -409,10 +414,50 @@ def accepted():
     opens("ok-order")
 
 
+WHOLE = 13385  # bytes of two saves
+
+# name: how many of the bytes, and at which offset other ones (hexadecimal)
+SESSIONS = {
+    "blob-long": (WHOLE, {6433: "701101"}),
+    "codec-2": (WHOLE, {340: "02"}),
+    "commit-count": (WHOLE, {13337: "00"}),
+    "commit-elsewhere": (WHOLE, {6519: "01"}),
+    "decoded-huge": (WHOLE, {361: "0000000001"}),
+    "grown": (WHOLE, {}),
+    "kind-9": (WHOLE, {256: "09"}),
+    "kv-gap": (WHOLE, {6667: "fa"}),
+    "kv-many": (WHOLE, {352: "0101"}),
+    "kv-not-packed": (WHOLE, {340: "00"}),
+    "magic": (8, {}),
+    "one": (6575, {}),
+    "short-header": (200, {}),
+    "snapshot-at-0": (WHOLE, {2359: "00"}),
+    "snapshot-far": (WHOLE, {11196: "00", 11201: "01"}),
+    "stored-huge": (WHOLE, {368: "0000", 375: "80"}),
+    "token-negative": (WHOLE, {320: "fbffffff"}),
+    "tokens-gap": (WHOLE, {6583: "40420f"}),
+    "tokens-huge": (WHOLE, {272: "00", 279: "40"}),
+    "torn": (700, {}),
+    "zstd-bad": (WHOLE, {404: "ffffffffffffffff"}),
+}
+
+
+def sessions():
+    with open(f"{STATE_DIR}/cut", "rb") as f:
+        cut = f.read()
+    for name, (size, changes) in SESSIONS.items():
+        data = bytearray(cut[:size])
+        for at, other in changes.items():
+            data[at:at + len(other) // 2] = bytes.fromhex(other)
+        with open(f"{STATE_DIR}/{name}", "wb") as f:
+            f.write(data)
+
+
 def main():
     os.makedirs(DIR, exist_ok=True)
     for make in (heads, names, values, tensors, split, split_pairs, accepted):
         make()
+    sessions()
     with open("tests/fuzz/corpus/gguf.expect", "w", encoding="utf-8") as f:
         f.write("".join(line + "\n" for line in expect))
 
