@@ -331,7 +331,8 @@ static __device__ __forceinline__ void all_inputs(const adapt_middle &a, const a
     }
 }
 
-static __device__ __forceinline__ void ask_part(const adapt_middle &a, const adapt_part &part, int64_t mat, int width, int from, int end)
+static __device__ __forceinline__ void ask_part(const adapt_middle &a, const adapt_part &part, int64_t mat, int width,
+                                                int from, int end)
 {
     const int which = a.list[0].which;
 

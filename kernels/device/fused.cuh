@@ -58,8 +58,9 @@ static inline bool beside_fits(const struct mv_args *a)
 /* f->rounded gets the rows, f->floats, unless NULL, what they are before. */
 void cuda_fused_round(struct cuda *c, const struct fused_args *f);
 
-/* Up to FEW_ROWS rows: v, convolution; delta rule; gated norm, here rounded; both: its output is floats, too. The memory
- * of the convolution is to be moved by a launch after it, which logs the inputs. false: not of these shapes, nothing is launched. */
+/* Up to FEW_ROWS rows: v, convolution; delta rule; gated norm, here rounded; both: its output is floats, too. The
+ * memory of the convolution is to be moved by a launch after it, which logs the inputs. false: not of these shapes,
+ * nothing is launched. */
 bool cuda_fused_gdn(struct cuda *c, const struct node *v, uint8_t *rounded, bool both);
 
 /* Matrices of experts; w NULL: there is none. */
@@ -100,8 +101,8 @@ bool cuda_fused_up_fits(const struct fused_up *f); /* whether there is a kernel 
 void cuda_fused_up(struct cuda *c, struct fused_up *f);
 
 /* The experts' second products, their sum, the shared expert's, and the residual. The launch before it has to be
- * cuda_fused_up(), which tells it `expert` early, or cuda_adapt_between() after that. What the host has computed is awaited after the device's own
- * products. */
+ * cuda_fused_up(), which tells it `expert` early, or cuda_adapt_between() after that. What the host has computed is
+ * awaited after the device's own products. */
 struct fused_down {
     const int           *expert;
     const float         *weight, *hid, *sh_hid;

@@ -8,10 +8,10 @@
  * 2^-24.
  *
  * A block computes 128 rows x 64 columns; packed weights are copied to shared memory a few groups ahead
- * (weights_group128.cuh). A warp has 32 rows x 32 columns. */
-#include "kernels/gemm/weights_group128.cuh"
+ * (quant/group.cuh). A warp has 32 rows x 32 columns. */
 #include "kernels/gemm/gemm_r17_mma.cuh"
 #include "kernels/gemm/acts_a8_mma.cuh"
+#include "kernels/quant/all.cuh"
 
 enum {
     WARPS_R = 4, WARPS_C = 2, THREADS = WARPS_R * WARPS_C * 32, ROWS = 32 * WARPS_R, COLUMNS = WHOLE_COLUMNS, MT = 2, NT = 4,
@@ -111,7 +111,7 @@ static __device__ __forceinline__ int first_column(void)
     return threadIdx.x / 32 % WARPS_C * (NT * 8);
 }
 
-/* Of the rows of a lane: what gemm/weights_group128.cuh wants to know, their scales. */
+/* Of the rows of a lane: what group<> (quant/group.cuh) wants to know, their scales. */
 struct lane_rows {
     uint32_t odd[MT][2], skew[MT][2], scale[MT][2];
 };
@@ -378,10 +378,10 @@ static void launch_whole(struct cuda *c, struct tile_args *a, int64_t chunks)
 void cuda_whole(struct cuda *c, struct tile_args *a, int64_t chunks)
 {
     switch (a->job[0].type) {
-    case QUANT_q4_k: launch_whole<QUANT_q4_k>(c, a, chunks); break;
-    case QUANT_q5_k: launch_whole<QUANT_q5_k>(c, a, chunks); break;
-    case QUANT_q6_k: launch_whole<QUANT_q6_k>(c, a, chunks); break;
-    default: launch_whole<QUANT_iq3_s>(c, a, chunks); break;
+#define X(name, sums) case QUANT_##name: launch_whole<QUANT_##name>(c, a, chunks); break;
+        GEMM_WHOLE(X)
+#undef X
+    default: break;
     }
 }
 
@@ -401,5 +401,6 @@ void cuda_round_whole(struct cuda *c, uint8_t *out, struct tensor x)
 {
     const int k = (int)x.ne[0];
 
-    LAUNCH(c, round_whole, dim3((unsigned)x.ne[1], (unsigned)ceil_div(k, 64 * 32)), 256, 0, out, (const float *)x.data, x.stride, k);
+    LAUNCH(c, round_whole, dim3((unsigned)x.ne[1], (unsigned)ceil_div(k, 64 * 32)), 256, 0, out, (const float *)x.data,
+           x.stride, k);
 }

@@ -25,12 +25,14 @@ void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks)
 
         a->base = (int)at;
         switch (a->job[0].type) {
-        case QUANT_q4_k:
-        case QUANT_q5_k:
-        case QUANT_q6_k: cuda_tile_k(c, a, grid); break;
-        case QUANT_q8_0:
-        case QUANT_iq3_s:
-        case QUANT_iq4_xs: cuda_tile_i(c, a, grid); break;
+#define X(name) case QUANT_##name:
+        GEMM_COMMON_K(X)
+            cuda_tile_k(c, a, grid);
+            break;
+        GEMM_COMMON_I(X)
+            cuda_tile_i(c, a, grid);
+            break;
+#undef X
         default: cuda_tile_rare(c, a, grid); break;
         }
     }

@@ -6,9 +6,9 @@
 void cuda_tile_i(struct cuda *c, const struct tile_args *a, dim3 grid)
 {
     switch (a->job[0].type) {
-    case QUANT_q8_0: launch_tile<QUANT_q8_0>(c, a, grid); break;
-    case QUANT_iq3_s: launch_tile<QUANT_iq3_s>(c, a, grid); break;
-    case QUANT_iq4_xs: launch_tile<QUANT_iq4_xs>(c, a, grid); break;
+#define X(name) case QUANT_##name: launch_tile<QUANT_##name>(c, a, grid); break;
+        GEMM_COMMON_I(X)
+#undef X
     default: break;
     }
 }

@@ -469,8 +469,8 @@ static void launch_of(struct cuda *c, struct few_args *f, dim3 grid)
             make_box<TYPE>(c, &f->box[i], j.w, j.row_bytes, (int64_t)j.n_rows * j.row_bytes, j.n_rows);
     }
     const size_t all = columns + (f->staged ? stages : 0), other = other_bytes(f);
-    launch_clusters(c, "few_rows", f->eight ? few_rows<2, TYPE, true> : few_rows<NT, TYPE>, dim3(f->paired ? 2 : 1), grid, WARPS * 32,
-                    all > other ? all : other, *f);
+    launch_clusters(c, "few_rows", f->eight ? few_rows<2, TYPE, true> : few_rows<NT, TYPE>, dim3(f->paired ? 2 : 1),
+                    grid, WARPS * 32, all > other ? all : other, *f);
 }
 
 template <int NT>

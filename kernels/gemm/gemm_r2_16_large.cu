@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(MANY_WARPS * 32, 1) few_many(const __grid_cons
     }
 }
 
-/* A launch of one large matrix, if warps have two turns and enough find room; what is added to, or has other matrices beside it, is left to
- * the other kernel. */
+/* A launch of one large matrix, if warps have two turns and enough find room; what is added to, or has other matrices
+ * beside it, is left to the other kernel. */
 template <int NT, int TYPE>
 static bool launch_many(struct cuda *c, struct few_args *f)
 {

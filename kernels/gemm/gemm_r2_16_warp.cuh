@@ -167,7 +167,7 @@ static __device__ __forceinline__ void block_eight(float S[M][2][2], const strip
 {
     typedef frag<TYPE> F;
     enum { EACH = scales_of<TYPE>::EACH, APART = scales_of<TYPE>::APART, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
-    enum { SUMS = whole_sums(TYPE), UNITS = SUMS > 0 ? 4 / SUMS : 1, ODD = odd_bits(TYPE), APARTS = ODD > 0 ? 2 : 1 };
+    enum { SUMS = whole_sums(TYPE), UNITS = SUMS > 0 ? 4 / SUMS : 1, ODD = F::ODD, APARTS = ODD > 0 ? 2 : 1 };
     static_assert(SUMS > 0 || (!F::MIN && !F::HALVES), "one scale");
     const int lane = threadIdx.x & 31, c = lane % 4;
     const float *own = scales + lane / 4 * APART;

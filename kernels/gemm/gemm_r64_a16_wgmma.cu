@@ -43,12 +43,14 @@ void cuda_wide(struct cuda *c, struct tile_args *a, int64_t n)
     const unsigned grid = cuda_wide_grid(c, a, n, 128 * wide_subs(a->job[0].type), WIDE_COLUMNS);
 
     switch (a->job[0].type) {
-    case QUANT_q4_k:
-    case QUANT_q5_k:
-    case QUANT_q6_k: cuda_wide_k(c, a, grid); break;
-    case QUANT_q8_0:
-    case QUANT_iq3_s:
-    case QUANT_iq4_xs: cuda_wide_i(c, a, grid); break;
+#define X(name) case QUANT_##name:
+        GEMM_COMMON_K(X)
+        cuda_wide_k(c, a, grid);
+        break;
+        GEMM_COMMON_I(X)
+        cuda_wide_i(c, a, grid);
+        break;
+#undef X
     default: cuda_wide_rare(c, a, grid); break;
     }
 }

@@ -22,7 +22,9 @@
 /* Two sums need twice the registers: a warp then takes 16 rows of weights at once, not twice 16. */
 static __host__ __device__ constexpr int wide_subs(int type)
 {
-    return type == QUANT_q4_k || type == QUANT_iq3_s ? 2 : 1;
+#define X(name) type == QUANT_##name ? 2 :
+    return GEMM_SMALL(X) 1;
+#undef X
 }
 /* Fills in base, columns and job[].block, for blocks of at most `rows` rows and `columns` columns; returns how many
  * blocks stay. */

@@ -7,9 +7,9 @@
 void cuda_wide_i(struct cuda *c, const struct tile_args *a, unsigned blocks)
 {
     switch (a->job[0].type) {
-    case QUANT_q8_0: launch_wide<QUANT_q8_0>(c, a, blocks); break;
-    case QUANT_iq3_s: launch_wide<QUANT_iq3_s>(c, a, blocks); break;
-    case QUANT_iq4_xs: launch_wide<QUANT_iq4_xs>(c, a, blocks); break;
+#define X(name) case QUANT_##name: launch_wide<QUANT_##name>(c, a, blocks); break;
+        GEMM_COMMON_I(X)
+#undef X
     default: break;
     }
 }

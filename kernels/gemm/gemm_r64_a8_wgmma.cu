@@ -8,10 +8,10 @@ void cuda_broad(struct cuda *c, struct tile_args *a, int64_t n)
     const unsigned blocks = cuda_wide_grid(c, a, n, GROUP_ROWS, BROAD_COLUMNS);
 
     switch (a->job[0].type) {
-    case QUANT_q4_k: launch_broad<QUANT_q4_k>(c, a, blocks); break;
-    case QUANT_q5_k: launch_broad<QUANT_q5_k>(c, a, blocks); break;
-    case QUANT_q6_k: launch_broad<QUANT_q6_k>(c, a, blocks); break;
-    default: launch_broad<QUANT_iq3_s>(c, a, blocks); break;
+#define X(name, sums) case QUANT_##name: launch_broad<QUANT_##name>(c, a, blocks); break;
+        GEMM_WHOLE(X)
+#undef X
+    default: break;
     }
 }
 

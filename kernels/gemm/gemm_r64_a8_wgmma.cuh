@@ -15,8 +15,10 @@
 #ifndef KERNELS_GEMM_GEMM_R64_A8_WGMMA_CUH
 #define KERNELS_GEMM_GEMM_R64_A8_WGMMA_CUH
 #include "kernels/gemm/acts_a8_wgmma.cuh"
-#include "kernels/gemm/weights_group128.cuh"
 #include "kernels/gemm/gemm_r64_a16_wgmma.cuh"
+#include "kernels/quant/all.cuh"
+
+enum { BROAD_COPIES = 5 }; /* threads that copy columns which lie side by side */
 
 template <int TYPE> struct broad {
     enum {
@@ -25,7 +27,6 @@ template <int TYPE> struct broad {
         W_AT = (BROAD_GROUP + 1023) / 1024 * 1024, STAGE = W_AT + group<TYPE>::SIZE,
         TOTALS_AT = STAGES * STAGE, BOOK_AT = TOTALS_AT + ROWS * COLUMNS * 4, NUMBERS_AT = BOOK_AT + group<TYPE>::BOOK,
         BARS_AT = NUMBERS_AT + 2 * COLUMNS * 4, SMEM = BARS_AT + 2 * STAGES * 8,
-        COPIES = 5, /* of columns that lie side by side */
     };
     static_assert(STAGE % 1024 == 0 && SMEM <= 227 << 10, "places in shared memory");
 };
@@ -83,7 +84,7 @@ static __device__ __forceinline__ void gather_broad(uint8_t *stage, const tile_a
     copy4(stage + BROAD_SCALES + broad_scale(tid) * 4, x + (uint64_t)f.dx * 4);
 }
 
-/* n columns one after the other, from column c on, by COPIES threads: either half, either half of the sums, scales. */
+/* n columns one after the other, from column c on, by BROAD_COPIES threads: either half, either half of the sums, scales. */
 static __device__ __forceinline__ void copy_broad(uint8_t *stage, const uint8_t *from, int n, int c, uint64_t *full)
 {
     const int tid = threadIdx.x % 128, each = tid < 2 ? 128 : tid < 4 ? 16 : 4;
@@ -91,7 +92,7 @@ static __device__ __forceinline__ void copy_broad(uint8_t *stage, const uint8_t 
                    : tid < 4 ? BROAD_SUMS + (tid - 2) * BROAD_COLUMNS * 16
                              : (int)BROAD_SCALES;
 
-    if (tid < (int)broad<QUANT_q4_k>::COPIES)
+    if (tid < BROAD_COPIES)
         bulk_copy(stage + at, from + at + c * each, (unsigned)(n * each), full);
 }
 
@@ -139,7 +140,7 @@ static __device__ __forceinline__ int own_row(int h)
     return threadIdx.x / 32 * 16 + (threadIdx.x & 31) / 4 + h * 8;
 }
 
-/* Of a lane's rows what gemm/weights_group128.cuh wants to know, and the first operand of a group, or of two units; at:
+/* Of a lane's rows what group<> (quant/group.cuh) wants to know, and the first operand of a group, or of two units; at:
  * the stage's rows of weights. */
 struct broad_rows {
     uint32_t     odd[2], skew[2], highs[2][2];
@@ -354,7 +355,7 @@ static __global__ void __launch_bounds__(broad<TYPE>::THREADS, 1) broad_times(co
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < W::STAGES; i++) {
-            bar_init(&full[i], a.list != NULL ? 128 : W::COPIES + 128);
+            bar_init(&full[i], a.list != NULL ? 128 : BROAD_COPIES + 128);
             bar_init(&empty[i], W::COMPUTE / 32 * WARP_DONE);
         }
         bar_init_done();

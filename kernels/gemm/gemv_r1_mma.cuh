@@ -3,14 +3,14 @@
  *
  * What bounds it is the number of instructions that a warp executes in sequence. A warp takes 16 rows of weights and 8
  * units (a block). The weights are the A operand, loaded straight into registers where they are used
- * (weights_regs.cuh), before the activations are ready. The B operand has 8 columns: the byte planes h and l of 4
+ * (quant/regs.cuh), before the activations are ready. The B operand has 8 columns: the byte planes h and l of 4
  * units, the rest zero. The products of 4 units thus meet in one set of sums, and lane 4 g + c gets h and l of unit c
  * for rows g and g + 8. (Formats with two scales a unit: 2 units and their halves.) The float operations are those of
  * gemm/sums.cuh, in its order: a row's unit values go to shared memory, where one thread adds a segment of two blocks,
  * and the segments of a row are added in order. */
 #ifndef KERNELS_GEMM_GEMV_R1_MMA_CUH
 #define KERNELS_GEMM_GEMV_R1_MMA_CUH
-#include "kernels/gemm/weights_regs.cuh"
+#include "kernels/quant/all.cuh"
 #include "kernels/gemm/sums.cuh"
 
 /* Of values in shared memory: V_PITCH floats from row to row, V_SEGMENT from segment to segment (of all rows), to keep
@@ -36,7 +36,7 @@ static __device__ __forceinline__ void mma_row(int d[4], const uint32_t g0[2], c
             : "r"(g0[0]), "r"(g8[0]), "r"(g0[1]), "r"(g8[1]), "r"(b0), "r"(b1));
 }
 
-/* Formats without gemm/weights_regs.cuh's code: a lane unpacks units 2 c and 2 c + 1 whole (quant/unit.cuh: one()).
+/* Formats without frag<> (quant/regs.cuh): a lane unpacks units 2 c and 2 c + 1 whole (quant/unit.cuh: one()).
  * Four products make a unit, in which each of four lanes has two words of its own; columns keep them apart. */
 static __host__ __device__ constexpr bool has_frag(int type)
 {
@@ -250,7 +250,7 @@ static __device__ __forceinline__ void group_sums(int sum[strip_x<TYPE>::GROUPS]
         }
 }
 
-/* As strip_times(), of formats without gemm/weights_regs.cuh's code. */
+/* As strip_times(), of formats without frag<>. */
 template <int TYPE>
 static __device__ __forceinline__ void any_times(const strip<TYPE> &s, const strip_x<TYPE> &a, const struct tables *tab, float *v)
 {

@@ -23,11 +23,12 @@
 #define KERNELS_GEMM_SUMS_CUH
 #include "kernels/quant/unit.cuh"
 
-/* Sums I of a group: 0 for formats that do not stay whole. Largest are 15 63 127 and 15 31 127, 31 63 127, 32 128
- * 127. */
+/* Sums I of a group: 0 for formats that do not stay whole. */
 static __host__ __device__ constexpr int whole_sums(int type)
 {
-    return type == QUANT_q4_k || type == QUANT_iq3_s ? 1 : type == QUANT_q5_k ? 2 : type == QUANT_q6_k ? 4 : 0;
+#define X(name, sums) type == QUANT_##name ? sums :
+    return GEMM_WHOLE(X) 0;
+#undef X
 }
 static __host__ __device__ constexpr bool is_whole(int type)
 {

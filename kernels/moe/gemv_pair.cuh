@@ -188,7 +188,8 @@ static __device__ __forceinline__ void blocks_groups(const uint8_t *r0, const ui
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int *q = sum[b][0] + 2 * h, *q4 = sum[b][1] + 2 * h;
-            const group_values to = group_of<TYPE>(h == 0 ? s[b].r0 : s[b].r8, c, c < 2 ? q[0] : q4[0], c < 2 ? q[1] : q4[1], all[b]);
+            const group_values to =
+                group_of<TYPE>(h == 0 ? s[b].r0 : s[b].r8, c, c < 2 ? q[0] : q4[0], c < 2 ? q[1] : q4[1], all[b]);
             const uint32_t at = o.v + v + (h * 8 * V_PITCH + b * 8) * 4;
 
             put_shared(at, to.first);

@@ -345,10 +345,9 @@ template <template <bool, int...> class KERNEL, bool EIGHT, int TYPE> static aut
     const auto alone = KERNEL<EIGHT, TYPE>::at;
 
     switch (shared) {
-    case QUANT_q4_k: return KERNEL<EIGHT, TYPE, QUANT_q4_k>::at;
-    case QUANT_q5_k: return KERNEL<EIGHT, TYPE, QUANT_q5_k>::at;
-    case QUANT_q6_k: return KERNEL<EIGHT, TYPE, QUANT_q6_k>::at;
-    case QUANT_q8_0: return KERNEL<EIGHT, TYPE, QUANT_q8_0>::at;
+#define X(name) case QUANT_##name: return KERNEL<EIGHT, TYPE, QUANT_##name>::at;
+        GEMM_COMMON_K(X) X(q8_0)
+#undef X
     default: return shared == TYPE ? alone : (decltype(alone))NULL;
     }
 }
@@ -357,7 +356,7 @@ template <template <bool, int...> class KERNEL, bool EIGHT, int TYPE> static aut
 template <template <bool, int...> class KERNEL, bool EIGHT>
 static auto kernel_for(const expert_matrix m[2], const expert_matrix sh[2])
 {
-    const auto other = KERNEL<EIGHT, QUANT_q4_k>::at;
+    const auto other = KERNEL<EIGHT, common[0]>::at;
     unsigned types = 0;
     bool usual = true;
 

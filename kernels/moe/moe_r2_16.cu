@@ -465,7 +465,8 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
 #pragma unroll 1
         for (int i = 0; i < strips; i++) {
             bar_wait(bars + i % 2 * 8, i / 2 % 2);
-            v = __fadd_rn(0.0f, segment_times<TYPE, EIGHT, true>(r.stage + i % 2 * S::SIZE, rows, 0, o, next.k, scales, r, &tables));
+            v = __fadd_rn(0.0f, segment_times<TYPE, EIGHT, true>(r.stage + i % 2 * S::SIZE, rows, 0, o, next.k, scales,
+                                                                 r, &tables));
             keep(next, warp, i);
             if (i + 2 < strips)
                 ask(i + 2, 0, i % 2);

@@ -29,7 +29,7 @@ template <> struct wq<QUANT_iq4_k> {
                 uint32_t q = u32_at(b + 16 + 16 * g + 4 * j) >> 4 * h & 0x0f0f0f0fu;
 
                 u.w[4 * h + j] = shifted ? look16(q, 0xc3b19c85u, 0xfaeee1d3u, 0x2a1d1105u, 0x755d4939u)
-                                         : look16(q, 0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
+                                         : iq4_codes(q);
             }
         }
     }

@@ -20,8 +20,8 @@ template <> struct wq<QUANT_iq4_nl> {
         for (int j = 0; j < 4; j++) {
             uint32_t q = u32_at(b + 2 + 4 * j);
 
-            u.w[j] = look16(q & 0x0f0f0f0fu, 0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
-            u.w[j + 4] = look16(q >> 4 & 0x0f0f0f0fu, 0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
+            u.w[j] = iq4_codes(q & 0x0f0f0f0fu);
+            u.w[j + 4] = iq4_codes(q >> 4 & 0x0f0f0f0fu);
         }
     }
 };

@@ -2,7 +2,7 @@
 /* q8_0.cuh - 8 bits, symmetric */
 #ifndef KERNELS_QUANT_Q8_0_CUH
 #define KERNELS_QUANT_Q8_0_CUH
-#include "kernels/quant/unit.cuh"
+#include "kernels/quant/regs.cuh"
 extern "C" {
 #include "quant/q8_0.h"
 }
@@ -38,6 +38,36 @@ template <> struct wq<QUANT_q8_0> {
         }
         u[0].d[0] = half_of(r.d[0]);
         u[1].d[0] = half_of(r.d[1]);
+    }
+};
+
+template <> struct frag<QUANT_q8_0> {
+    enum { BLOCK = 272, HALVES = 0, MIN = 0, SIGNED = 1, APART = 0, ODD = 0, SCALES = 0 };
+    struct raw {
+        uint2    q[8];
+        uint32_t d; /* of units c and 4 + c */
+    };
+    template <bool ANY = false>
+    static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int n, int c)
+    {
+        const unsigned more = after4(at);
+        const uint8_t *even = at + more + 8 * c, *odd = at - more + 2 + 8 * c; /* one and the other every 34 bytes */
+
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            r.q[j] = j >= n ? make_uint2(0, 0)
+                            : read8<ANY>((j % 2 == 0 ? even : odd) + 34 * j, j % 2 == 0 ? 16 - 8 * more : 8 * more);
+        r.d = (c < n ? u16_at(at + 34 * c) : 0) | (4 + c < n ? u16_at(at + 34 * (4 + c)) : 0) << 16;
+    }
+    template <class T>
+    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
+    {
+        w[0] = r.q[u].x;
+        w[1] = r.q[u].y;
+    }
+    static __device__ __forceinline__ void scale(const raw &r, int half, int, float &d, float &)
+    {
+        d = half_of(half == 0 ? r.d & 0xffffu : r.d >> 16);
     }
 };
 #endif

@@ -6,10 +6,10 @@
  * same name in libcore/quant gives (gemm/sums.cuh: is_whole()). wq<TYPE>::load() fetches what a pair needs, unpack()
  * spreads it: between them other loads may be in flight. Loads may read up to 3 bytes past a row's end.
  *
- * Most formats have this one decoder. The six of GEMM_COMMON have a second, frag<> (gemm/weights_regs.cuh), which gives four
- * lanes the words of a row that an mma takes, and four of these (is_whole()) a third, group<> (gemm/weights_group128.cuh), from
- * 128 elements in shared memory. The weights are the same, but they go to other threads: made from units, each byte would be
- * moved once more, and products of a few rows wait for instructions as it is (bench/gpu.md). */
+ * quant/NAME.cuh has all that a GPU knows of a format. The six of GEMM_COMMON are unpacked in two places more: straight
+ * to the registers of an mma, four lanes a row (frag<>, regs.cuh), and the four of GEMM_WHOLE from 128 elements in shared
+ * memory (group<>, group.cuh). The weights are the same, but other threads get them: made from units each byte would move
+ * once more, and products of a few rows are bound by instructions as it is (bench/gpu.md). */
 #ifndef KERNELS_QUANT_UNIT_CUH
 #define KERNELS_QUANT_UNIT_CUH
 #include <cuda_fp16.h>
@@ -101,34 +101,16 @@ static __device__ __forceinline__ int look16(uint32_t code, uint32_t t0, uint32_
     return (int)((__byte_perm(t0, t1, s) & ~m) | (__byte_perm(t2, t3, s) & m));
 }
 
+/* The same of iq4_nl's 16 values, which iq4_xs, iq4_k and iq4_ks have, too. */
+static __device__ __forceinline__ int iq4_codes(uint32_t code)
+{
+    return look16(code, 0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
+}
+
 /* 7 bits of signs and the eighth that makes the number of minus signs even. */
 static __device__ __forceinline__ uint32_t even_signs(uint32_t code)
 {
     return code | (uint32_t)(__popc(code) & 1) << 7;
-}
-
-/* A K-quant's pair: d and m are the units' numbers of 6 bits; behind the minima the block's factors, dmin then d. */
-static __device__ __forceinline__ void k_pair(const uint4 &head, int pair, unit u[2])
-{
-    int g = pair % 4 * 2;
-    uint32_t low = g < 4 ? head.y >> 8 * g : (head.w >> 8 * (g - 4) & 0x0f0fu) | (head.y >> 8 * (g - 4) >> 2 & 0x3030u);
-    uint32_t min = g < 4 ? head.z >> 8 * g : (head.w >> 8 * (g - 4) >> 4 & 0x0f0fu) | (head.z >> 8 * (g - 4) >> 2 & 0x3030u);
-
-    u[0].d[0] = (float)(low & 63u);
-    u[1].d[0] = (float)(low >> 8 & 63u);
-    u[0].m[0] = (float)(min & 63u);
-    u[1].m[0] = (float)(min >> 8 & 63u);
-    u[1].m[1] = half_of(head.x & 0xffffu);
-    u[0].m[1] = half_of(head.x >> 16);
-}
-
-/* Scales and minima of those numbers. */
-static __device__ __forceinline__ void k_scaled(unit u[2])
-{
-    u[0].d[0] *= u[1].m[1];
-    u[1].d[0] *= u[1].m[1];
-    u[0].m[0] *= u[0].m[1];
-    u[1].m[0] *= u[0].m[1];
 }
 
 /* For formats that are read where they are needed. */

@@ -56,7 +56,7 @@ static unsigned sets_of(int type)
         return IN(FLOAT);
         GEMM_COMMON(X)
         sets = IN(STORED) | IN(COMMON) | IN(FAST_ROW) | IN(TILED) | IN(WIDE);
-        return type == QUANT_q8_0 || type == QUANT_iq4_xs ? sets : sets | IN(WHOLE);
+        break;
         GEMM_RARE(X)
         sets = IN(STORED) | IN(RARE);
         break;
@@ -68,6 +68,11 @@ static unsigned sets_of(int type)
 #define X(name) case QUANT_##name:
         GEMM_ONE_ROW(X)
         sets |= IN(FAST_ROW);
+        break;
+#undef X
+#define X(name, sums) case QUANT_##name:
+        GEMM_WHOLE(X)
+        sets |= IN(WHOLE);
         break;
 #undef X
     default:
