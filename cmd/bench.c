@@ -64,7 +64,8 @@ static const struct opt opts[] = {
 
 /* Bits of the commands. */
 enum {
-    SPEED = 1, BANDWIDTH = 2, PPL = 4, KL = 8, EVAL = 16, SYNTH = 32, PLOT = 64, STATE = 128, SPECULATE = 256, KERNELS = 512, TEXTS = PPL | KL,
+    SPEED = 1, BANDWIDTH = 2, PPL = 4, KL = 8, EVAL = 16, SYNTH = 32, PLOT = 64, STATE = 128, SPECULATE = 256,
+    KERNELS = 512, TEXTS = PPL | KL,
     RUNS = SPEED | PPL | KL | EVAL | STATE | SPECULATE, PLANS = RUNS | SYNTH, COMPUTES = RUNS | BANDWIDTH,
     SHAPED = SPEED | STATE | SPECULATE, ASKS = EVAL | SPECULATE,
 };

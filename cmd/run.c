@@ -144,8 +144,8 @@ static void check_talk(int actions)
 static void check_usage(const struct cli *cli, char *const *files)
 {
     bool input = o.prompt != NULL || *files != NULL;
-    int  actions = o.tokenize + o.detokenize + o.show_prompt + o.show + o.inspect + o.model.plan + o.check + (o.parse.format != NULL) +
-                   (o.render.template_path != NULL);
+    int actions = o.tokenize + o.detokenize + o.show_prompt + o.show + o.inspect + o.model.plan + o.check +
+                  (o.parse.format != NULL) + (o.render.template_path != NULL);
     int  grammars = (o.grammar.schema != NULL) + (o.grammar.grammar != NULL) + (o.grammar.regex != NULL);
 
     if (actions > 1)

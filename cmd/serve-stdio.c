@@ -35,7 +35,8 @@ static struct {
     int32_t     parallel, max_queue, draft_max;
     int64_t     predict_max, kv_tokens, checkpoint_bytes, cache_bytes, table_bytes;
     struct cli_http_opts http;
-} o = { .parallel = PARALLEL, .draft_max = -1, .max_queue = 1024, .predict_max = -1, .sampling = { .seed = -1, .logprobs = -1 }, .checkpoint_bytes = -1, .cache_bytes = 1 << 30, .table_bytes = 512 << 20,
+} o = { .parallel = PARALLEL, .draft_max = -1, .max_queue = 1024, .predict_max = -1,
+        .sampling = { .seed = -1, .logprobs = -1 }, .checkpoint_bytes = -1, .cache_bytes = 1 << 30, .table_bytes = 512 << 20,
         .http = { .body_bytes_max = LINE_MAX_BYTES, .timeout_s = 60, .drain_s = 30, .connections_max = 64 } };
 
 static const struct opt opts[] = {

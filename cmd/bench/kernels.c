@@ -46,13 +46,14 @@ static json_t *limit_json(int64_t n)
 
 static enum err_code row_json(const struct gemm_kernel *k, struct err *e)
 {
-    return cli_json_line(json_pack("{s:s, s:s, s:s, s:s, s:s?, s:I, s:o, s:o, s:o, s:I, s:b, s:b, s:i, s:b, s:s?}", "type", "kernel",
-                                   "kernel", k->name, "of", of_name(k->of), "formats", gemm_formats_name(k->formats), "all_formats",
-                                   k->all < 0 ? NULL : gemm_formats_name((enum gemm_formats)k->all), "rows_min",
-                                   (json_int_t)k->rows_min, "rows_max", limit_json(k->rows_max), "elements_max",
-                                   limit_json(k->k_max), "outputs_max", limit_json(k->n_max), "uses_min", (json_int_t)k->each_min,
-                                   "i16", (k->acts & GEMM_ACTS_16) != 0, "i8", (k->acts & GEMM_ACTS_8) != 0, "sm", k->sm,
-                                   "refuses", k->refuses, "note", k->note), e);
+    return cli_json_line(
+        json_pack("{s:s, s:s, s:s, s:s, s:s?, s:I, s:o, s:o, s:o, s:I, s:b, s:b, s:i, s:b, s:s?}", "type", "kernel",
+                  "kernel", k->name, "of", of_name(k->of), "formats", gemm_formats_name(k->formats), "all_formats",
+                  k->all < 0 ? NULL : gemm_formats_name((enum gemm_formats)k->all), "rows_min", (json_int_t)k->rows_min,
+                  "rows_max", limit_json(k->rows_max), "elements_max", limit_json(k->k_max), "outputs_max",
+                  limit_json(k->n_max), "uses_min", (json_int_t)k->each_min, "i16", (k->acts & GEMM_ACTS_16) != 0, "i8",
+                  (k->acts & GEMM_ACTS_8) != 0, "sm", k->sm, "refuses", k->refuses, "note", k->note),
+        e);
 }
 
 static void row_text(const struct bench *b, const struct gemm_kernel *k)

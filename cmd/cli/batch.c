@@ -145,7 +145,9 @@ static enum err_code read_request(json_t *o, const char *path, int64_t line, con
     if (method != NULL && strcmp(method, "POST") != 0)
         return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": method is not POST", path, line);
     if (url == NULL || !serve_method(m, str_of(url)) || *m > SERVE_RESPONSE)
-        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": url is not /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses",
+        return err_set(e, ERR_FORMAT,
+                       "%s: line %" PRId64
+                       ": url is not /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses",
                        path, line);
     if (!json_is_object(json_object_get(o, "body")))
         return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": no body", path, line);

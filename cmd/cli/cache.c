@@ -189,7 +189,8 @@ static void make_room(struct cli_cache *c)
             if (precedes(c, &c->entry[i], oldest))
                 oldest = &c->entry[i];
         if (oldest->bytes > c->bytes_max && !c->told_size) {
-            cli_warn("--cache-size %" PRId64 ": a conversation takes %" PRId64 " bytes, and is not kept", c->bytes_max, oldest->bytes);
+            cli_warn("--cache-size %" PRId64 ": a conversation takes %" PRId64 " bytes, and is not kept", c->bytes_max,
+                     oldest->bytes);
             c->told_size = true;
         }
         path_of(c, oldest->name, path);

@@ -24,8 +24,8 @@ static const struct {
     { "parse", NULL, parser_at },
     { "shape", NULL, shape_name_at },
     { "mix", NULL, shape_mix_at },
-    { "type", "q8_0|q6_k|q5_k_m|q5_k_s|q4_k_m|q4_k_s|iq4_xs|q3_k_l|q3_k_m|q3_k_s|iq3_m|iq3_xs|iq3_xxs|q2_k|iq2_m|iq2_s|iq2_xs|iq2_xxs|"
-              "iq1_m|iq1_s", NULL },
+    { "type", "q8_0|q6_k|q5_k_m|q5_k_s|q4_k_m|q4_k_s|iq4_xs|q3_k_l|q3_k_m|q3_k_s|iq3_m|iq3_xs|iq3_xxs|q2_k|iq2_m|iq2_s|"
+              "iq2_xs|iq2_xxs|iq1_m|iq1_s", NULL },
 };
 
 static bool word_at(const struct opt *o, size_t i, char *buf, size_t buf_bytes)

@@ -164,7 +164,8 @@ enum err_code cli_made_table(void *made, struct str text, const struct engram_mi
     if (text.n > TEXT_BYTES_MAX)
         return err_set(e, ERR_LIMIT, "context_table: more than %d MiB of text", TEXT_BYTES_MAX >> 20);
     if (with == NULL && !m->spaces_known) {
-        if (cli_engram_open(&m->spaces, NULL, 0, m->thinking, m->model->gguf, m->model->text, model_info(m->model->model)->n_vocab, e)) {
+        if (cli_engram_open(&m->spaces, NULL, 0, m->thinking, m->model->gguf, m->model->text,
+                            model_info(m->model->model)->n_vocab, e)) {
             cli_engram_close(&m->spaces);
             return e->code;
         }

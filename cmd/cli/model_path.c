@@ -59,8 +59,10 @@ enum err_code cli_model_path(const char *given, char *buf, size_t buf_bytes, str
         if (on_shelf(given, buf, buf_bytes))
             return ERR_OK;
         if (strlen(given) < 256 && getenv("CHIMERE_MODELS") != NULL && getenv("CHIMERE_MODELS")[0] != '\0')
-            return err_set(e, ERR_IO, "%s: cannot open: no such file here, nor in the directories of CHIMERE_MODELS, with .gguf or without",
-                           given);
+            return err_set(
+                e, ERR_IO,
+                "%s: cannot open: no such file here, nor in the directories of CHIMERE_MODELS, with .gguf or without",
+                given);
     }
     if (given != NULL) {
         n = snprintf(buf, buf_bytes, "%s", given);

@@ -250,7 +250,8 @@ static bool enough(const struct train_drafter *j)
 /* How much of the job is done: by time, or by steps where those end it sooner. */
 static double part_done(const struct train_drafter *j)
 {
-    const double time = cli_train_spent_s(j) / j->whole_s, steps = j->o->steps > 0 ? (double)j->kind->steps(j) / (double)j->o->steps : 0;
+    const double time = cli_train_spent_s(j) / j->whole_s,
+                 steps = j->o->steps > 0 ? (double)j->kind->steps(j) / (double)j->o->steps : 0;
 
     return time > steps ? time : steps;
 }
@@ -304,7 +305,8 @@ static enum err_code test_now(struct train_drafter *j, struct err *e)
     }
     cli_train_event(&j->report, "round", json_pack("{s:I, s:f}", "step", (json_int_t)j->kind->steps(j), "tokens_per_step",
                                                    (double)tokens / (double)steps));
-    cli_note("%.0f s, %" PRId64 " steps: %.2f tokens per step", cli_train_spent_s(j), j->kind->steps(j), (double)tokens / (double)steps);
+    cli_note("%.0f s, %" PRId64 " steps: %.2f tokens per step", cli_train_spent_s(j), j->kind->steps(j),
+             (double)tokens / (double)steps);
     j->whole_s = j->o->time_s - TESTS_TAKE * (cli_now_ms() - from_ms) / 1e3;
     return ERR_OK;
 }

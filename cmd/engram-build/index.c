@@ -36,7 +36,8 @@ struct embed {
 static enum err_code embed_open(struct embed *m, const struct build_options *o, int layer, int64_t ctx, struct err *e)
 {
     struct run_opts ro = { .n_seq = BATCH, .ctx_tokens = ctx, .rows_max = o->model.chunk > 0 ? o->model.chunk : CTX,
-                           .n_taps = 1, .tap_layers = &m->layer, .kv_tokens = ctx > CTX ? ctx + BATCH * CTX : 0, .stop = cli_interrupted };
+                           .n_taps = 1, .tap_layers = &m->layer, .kv_tokens = ctx > CTX ? ctx + BATCH * CTX : 0,
+                           .stop = cli_interrupted };
 
     if (cli_open_model(&m->x, e))
         return e->code;

@@ -280,11 +280,12 @@ static bool same_text(const struct ramp_losses_head *a, const struct ramp_losses
 static enum err_code check_same(const struct job *j, bool same, struct err *e)
 {
     return same ? ERR_OK
-                : err_set(e, ERR_FORMAT,
-                       "%s: was begun with other options: method %s, %s text, %d x %lld tokens, probes %s, effort %s; "
-                       "give the same, or name another file",
-                       j->o->measure, j->l.head.method, j->l.head.text, j->l.head.n_seq, (long long)j->l.head.n_tokens, j->l.head.probes,
-                       j->l.head.effort);
+                : err_set(
+                      e, ERR_FORMAT,
+                      "%s: was begun with other options: method %s, %s text, %d x %lld tokens, probes %s, effort %s; "
+                      "give the same, or name another file",
+                      j->o->measure, j->l.head.method, j->l.head.text, j->l.head.n_seq, (long long)j->l.head.n_tokens,
+                      j->l.head.probes, j->l.head.effort);
 }
 
 /* The text, and a head for the file; or the file's head, of the same text. */

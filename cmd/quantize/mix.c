@@ -14,8 +14,9 @@
 enum { ROUNDS = 12 };
 
 /* Mixes that came with the program: types of tensors that a loss cannot see are those of the nearest in size. */
-static const char *const mixes[] = { "iq1_s",  "iq1_m",  "iq2_xxs", "iq2_xs", "iq2_s",  "iq2_m",  "q2_k", "iq3_xxs", "iq3_xs", "q3_k_s",
-                                     "iq3_m",  "q3_k_m", "q3_k_l",  "iq4_xs", "q4_k_s", "q4_k_m", "q5_k_s", "q5_k_m", "q6_k", "q8_0" };
+static const char *const mixes[] = { "iq1_s",   "iq1_m",  "iq2_xxs", "iq2_xs", "iq2_s",  "iq2_m",  "q2_k",
+                                     "iq3_xxs", "iq3_xs", "q3_k_s",  "iq3_m",  "q3_k_m", "q3_k_l", "iq4_xs",
+                                     "q4_k_s",  "q4_k_m", "q5_k_s",  "q5_k_m", "q6_k",   "q8_0" };
 
 enum kind { SIZE, TOKEN_BYTES, VRAM };
 

@@ -79,8 +79,10 @@ enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e
     if (cli_run_notes(s, e))
         return e->code;
     if (s->chat) {
-        const struct cli_chat c = { .system = s->prompt.n > 0 ? NULL : o.system, .messages = o.messages, .tools = o.tools, .prompt = o.prompt,
-                                    .files = files, .kwargs = o.kwargs, .no_tools = o.tool_choice != NULL && strcmp(o.tool_choice, "none") == 0,
+        const struct cli_chat c = { .system = s->prompt.n > 0 ? NULL : o.system, .messages = o.messages,
+                                    .tools = o.tools, .prompt = o.prompt,
+                                    .files = files, .kwargs = o.kwargs,
+                                    .no_tools = o.tool_choice != NULL && strcmp(o.tool_choice, "none") == 0,
                                     .think = o.think == 0 && o.budget != 0, .follows = s->prompt.n > 0,
                                     .notes = s->notes.r != NULL ? &s->notes : NULL,
                                     .named = s->named.r != NULL ? &s->named : NULL, .what = &s->recited };

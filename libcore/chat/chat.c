@@ -136,7 +136,8 @@ static bool fix_message(const struct chat *c, struct jin *j, size_t i, struct vd
     struct val *role = chat_dict_find(m, STR("role")), *content = chat_dict_find(m, STR("content")),
                *calls = chat_dict_find(m, STR("tool_calls"));
 
-    if (role != NULL && role->kind == VAL_STR && str_is(chat_str(role), "developer") && !contains(chat_template(c), STR("developer")) &&
+    if (role != NULL && role->kind == VAL_STR && str_is(chat_str(role), "developer") &&
+        !contains(chat_template(c), STR("developer")) &&
         !chat_str_new(j, STR("system"), true, role)) /* newer clients' name for it */
         return false;
     if (role != NULL && role->kind == VAL_STR &&

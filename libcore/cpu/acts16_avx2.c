@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* acts16_avx2.c - GEMV and GEMM with 16-bit activations, for AVX2 with FMA. A tile is one row by up to 8 vectors: the row's words are
- * loaded once, the vectors' are operands in memory, so that 16 products take little more than a
+/* acts16_avx2.c - GEMV and GEMM with 16-bit activations, for AVX2 with FMA. A tile is one row by up to 8 vectors: the
+ * row's words are loaded once, the vectors' are operands in memory, so that 16 products take little more than a
  * multiplication and an addition. Tiles go a few blocks deep, as far as the vectors stay in the first-level
  * cache, for all rows; their sums are in memory meanwhile. */
 #include "cpu/acts16.h"

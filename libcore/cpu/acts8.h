@@ -43,7 +43,8 @@ struct cpu_bytes {
  * prefetched this many bytes ahead, of several the next 16. */
 void cpu_bytes_laid(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf, int64_t ahead);
 
-extern const struct cpu_bytes cpu_bytes_scalar, cpu_bytes_avx2, cpu_bytes_avxvnni, cpu_bytes_vnni_ymm, cpu_bytes_vnni, cpu_bytes_amx;
+extern const struct cpu_bytes cpu_bytes_scalar, cpu_bytes_avx2, cpu_bytes_avxvnni, cpu_bytes_vnni_ymm, cpu_bytes_vnni,
+    cpu_bytes_amx;
 #if !defined(__x86_64__) /* sets that no other processor has: never chosen */
 #define cpu_bytes_avx2 cpu_bytes_scalar
 #define cpu_bytes_avxvnni cpu_bytes_scalar

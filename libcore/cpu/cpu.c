@@ -129,11 +129,13 @@ static const struct dev_table table = {
 #define X(name) .name = cpu_##name,
     DEV_OPS(X)
 #undef X
-    .matmuls = cpu_matmuls, .matmuls_need = cpu_matmuls_need, .matmul_need = cpu_matmul_need, .attn_need = cpu_attn_need, .moe_need = cpu_moe_need,
+    .matmuls = cpu_matmuls, .matmuls_need = cpu_matmuls_need, .matmul_need = cpu_matmul_need,
+    .attn_need = cpu_attn_need, .moe_need = cpu_moe_need,
     .route_need = cpu_route_need, .scan_need = cpu_scan_need, .adapt_need = cpu_adapt_need, .top_need = cpu_top_need,
     .weights = weights, .weights_some = weights_some, .weights_copy = cpu_weights_copy,
     .reserve_weights = reserve_weights,
-    .held = held, .memory = memory, .is_host = true, .begin = begin, .awake = awake, .may_stop = may_stop, .stopped = stopped, .end = end,
+    .held = held, .memory = memory, .is_host = true, .begin = begin, .awake = awake, .may_stop = may_stop,
+    .stopped = stopped, .end = end,
     .alloc = alloc, .free = release, .zero = zero, .copy = copy, .close = close_cpu, .simd = simd,
     .threads = threads, .read_speed = cpu_read_speed,
 };

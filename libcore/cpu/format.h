@@ -98,23 +98,25 @@ struct cpu_act_block {
 typedef void cpu_ints_fn(struct cpu_int_block *u, const void *row, int64_t n);
 typedef void cpu_bytes_fn(struct cpu_byte_block *u, const void *row, int64_t n);
 typedef void cpu_codes_fn(struct cpu_code_block *u, const void *row, int64_t n, bool steps);
-/* Two rows of n blocks of 256, codes more by 128 unless `low` is 0. Steps of both lie side by side, 64 bytes: of block i the first four
- * in u[i], the others in u[n + i], and what else there is where each row's block is. */
+/* Two rows of n blocks of 256, codes more by 128 unless `low` is 0. Steps of both lie side by side, 64 bytes: of block
+ * i the first four in u[i], the others in u[n + i], and what else there is where each row's block is. */
 typedef void cpu_pair_fn(struct cpu_code_block *u, const void *row, const void *next, int64_t n);
-/* 16 rows of n_row blocks of 256 as columns (cpu/acts8_amx.c), each of these for group g of block b at [g * n_row + b]: codes as they
- * are, four elements of a row side by side, and floats of cpu_code_block by rows; a minimum of all 32 is the first half's. */
+/* 16 rows of n_row blocks of 256 as columns (cpu/acts8_amx.c), each of these for group g of block b at [g * n_row + b]:
+ * codes as they are, four elements of a row side by side, and floats of cpu_code_block by rows; a minimum of all 32 is
+ * the first half's. */
 struct cpu_columns {
     int8_t  (*code)[8][16][4];
     float   (*scale)[16];
     float   (*min)[2][16], (*sub)[2][16];
     int64_t n_row;
-    /* Meanwhile, with every 512 bytes, this many cache lines of what comes next are prefetched to the second-level cache; `next` moves on. */
+    /* Meanwhile, with every 512 bytes, this many cache lines of what comes next are prefetched to the second-level
+     * cache; `next` moves on. */
     const char *next;
     int         lines;
 };
 typedef void cpu_columns_fn(struct cpu_columns *to, const char *const row[16]);
-/* Rows laid out for columns and for vnni (acts8_laid_body.h), 16 side by side: a dword of each, one after the other. 16 rows take what
- * they did, and stay where they were. n: elements of a row, a multiple of 256. */
+/* Rows laid out for columns and for vnni (acts8_laid_body.h), 16 side by side: a dword of each, one after the other. 16
+ * rows take what they did, and stay where they were. n: elements of a row, a multiple of 256. */
 enum { CPU_LAID = 16 };
 typedef void cpu_lay_fn(void *to, const void *rows, int64_t row_bytes, int64_t n);
 typedef void cpu_columns_laid_fn(struct cpu_columns *to, const char *rows);

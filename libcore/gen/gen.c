@@ -25,8 +25,8 @@ static enum err_code alloc_all(struct gen *g, struct err *e)
     g->n_embd = run_n_embd(g->o.run);
     g->hidden = calloc((size_t)g->n_embd, sizeof *g->hidden);
     g->pooled = calloc((size_t)g->n_seq * (size_t)g->n_embd, sizeof *g->pooled);
-    if (g->hidden == NULL || g->pooled == NULL || g->at == NULL || g->used == NULL || g->row == NULL || g->want == NULL || g->guess == NULL || g->ask == NULL ||
-        (digests && g->ids == NULL) || g->masks == NULL)
+    if (g->hidden == NULL || g->pooled == NULL || g->at == NULL || g->used == NULL || g->row == NULL ||
+        g->want == NULL || g->guess == NULL || g->ask == NULL || (digests && g->ids == NULL) || g->masks == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     for (size_t i = 0; digests && i < asks; i++)
         g->ask[i].ids = g->ids + i * LOGITS_IDS_MAX;

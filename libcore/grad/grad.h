@@ -56,8 +56,8 @@ int32_t grad_n_vocab(const struct grad *g);
 int     grad_n_layer(const struct grad *g); /* of the main stack */
 struct pool *grad_pool(const struct grad *g); /* between passes others may use it */
 
-/* The matrices in the order of layers; token_embd.weight is the first (of a block after eh_proj), the output's the last (the same one again, where
- * the model has one for both). */
+/* The matrices in the order of layers; token_embd.weight is the first (of a block after eh_proj), the output's the last
+ * (the same one again, where the model has one for both). */
 struct grad_matrix {
     const char *name;      /* "blk.0.attn_qkv.weight" */
     int64_t     n_in, n_out;

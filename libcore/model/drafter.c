@@ -397,8 +397,8 @@ enum err_code model_drafter_reserve(struct model_drafter *d, int n_seq, int64_t 
     d->digest = dev_alloc(dev, n * MODEL_GUESSES_MAX * op_top_bytes(&best));
     for (int i = 0; i < 2; i++)
         d->saved[i] = dev_alloc(dev, (size_t)n_saved * (size_t)d->width * sizeof(float));
-    if (!host_arrays(d, rows) || (d->adapter != NULL && !adapter_lists(d, rows)) || d->last == NULL || d->digest == NULL || d->saved[0] == NULL ||
-        d->saved[1] == NULL)
+    if (!host_arrays(d, rows) || (d->adapter != NULL && !adapter_lists(d, rows)) || d->last == NULL ||
+        d->digest == NULL || d->saved[0] == NULL || d->saved[1] == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: rows of a drafter");
     return reserve_scratch(d, e);
 }

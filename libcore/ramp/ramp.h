@@ -35,9 +35,9 @@ struct ramp_plan {
     uint64_t            bytes, elems; /* of the tensors' data, without padding */
     int64_t             file_type;    /* general.file_type, -1: not known */
 };
-/* Without any rule and default all is kept. Kept are vectors, norms, routers, small convolutions and position tables, whatever the recipe says, and tensors that
- * have the type already. A tensor that is not f32, f16 or bf16 is ERR_UNSUPPORTED without `again`: its errors would add
- * up. importance: there will be some, for rules that ask. */
+/* Without any rule and default all is kept. Kept are vectors, norms, routers, small convolutions and position tables,
+ * whatever the recipe says, and tensors that have the type already. A tensor that is not f32, f16 or bf16 is
+ * ERR_UNSUPPORTED without `again`: its errors would add up. importance: there will be some, for rules that ask. */
 MUST_CHECK enum err_code ramp_plan_open(struct ramp_plan *out, const struct ramp_recipe *r, const struct gguf *g,
                                         bool importance, bool again, struct err *e);
 void ramp_plan_close(struct ramp_plan *p);

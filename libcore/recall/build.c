@@ -153,7 +153,8 @@ static enum err_code make_lists(const struct recall_builder *b, struct lists *l,
             code = push(&l->word, word, v[i].u.n, e);
         const uint64_t n_word = l->word.n;
 
-        if (code == ERR_OK && (push(&l->word_end, &n_word, sizeof n_word, e) || push(&l->posting_end, &n_posting, sizeof n_posting, e)))
+        if (code == ERR_OK &&
+            (push(&l->word_end, &n_word, sizeof n_word, e) || push(&l->posting_end, &n_posting, sizeof n_posting, e)))
             code = e->code;
     }
     free(v);

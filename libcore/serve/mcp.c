@@ -533,7 +533,8 @@ static enum err_code say_score(struct serve_mcp *m, const struct call *c, const 
     json_t *result = scored(c, body, &n);
 
     return n > 0 ? say_result(m, c->id, c->modern, result, e)
-                 : say_failed(m, c->id, c->modern, "text: one token, before which nothing stands, has no probability: give a context", e);
+                 : say_failed(m, c->id, c->modern,
+                              "text: one token, before which nothing stands, has no probability: give a context", e);
 }
 
 enum err_code serve_mcp_reply(struct serve_mcp *m, struct serve_reply *r, struct err *e)

@@ -306,6 +306,7 @@ json_t *serve_error(const char *message, const char *type, const char *pointer, 
 
 json_t *serve_fault_body(const struct fault *f)
 {
-    return serve_error(f->message, f->status == 429 ? "rate_limit_error" : f->status >= 500 ? "server_error" : "invalid_request_error",
+    return serve_error(f->message,
+    f->status == 429 ? "rate_limit_error" : f->status >= 500 ? "server_error" : "invalid_request_error",
                        f->pointer, f->status);
 }

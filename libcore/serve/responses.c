@@ -87,10 +87,12 @@ static bool add_call(json_t *messages, const json_t *item, struct fault *f)
     json_t *name = json_object_get(item, "name"), *arguments = json_object_get(item, "arguments");
     json_t *id = json_object_get(item, "call_id"), *turn = open_turn(messages), *calls;
 
-    if (turn == NULL && ((turn = add_message(messages, "assistant")) == NULL || json_object_set_new(turn, "content", json_string(""))))
+    if (turn == NULL &&
+        ((turn = add_message(messages, "assistant")) == NULL || json_object_set_new(turn, "content", json_string(""))))
         return no_room(f);
     calls = json_object_get(turn, "tool_calls");
-    if (calls == NULL && (json_object_set_new(turn, "tool_calls", json_array()) || (calls = json_object_get(turn, "tool_calls")) == NULL))
+    if (calls == NULL && (json_object_set_new(turn, "tool_calls", json_array()) ||
+                          (calls = json_object_get(turn, "tool_calls")) == NULL))
         return no_room(f);
     return json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function", "function", "name",
                                                   name, "arguments", arguments)) == 0 || no_room(f);
@@ -482,10 +484,10 @@ static json_t *item_of(const struct choice *c, const char *id, json_t *part, con
 {
     json_t *content = part != NULL ? json_pack("[o]", part) : json_array();
 
-    return c->open == ITEM_REASONING
-               ? json_pack("{s:s, s:s, s:s, s:[], s:o}", "id", id, "type", "reasoning", "status", status, "summary", "content", content)
-               : json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status", status, "role", "assistant",
-                           "content", content);
+    return c->open == ITEM_REASONING ? json_pack("{s:s, s:s, s:s, s:[], s:o}", "id", id, "type", "reasoning", "status",
+                                                 status, "summary", "content", content)
+                                     : json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status",
+                                                 status, "role", "assistant", "content", content);
 }
 
 static enum err_code begin(struct serve *s, struct job *j, struct choice *c, struct err *e)

@@ -140,8 +140,9 @@ enum err_code state_open(struct state **out, struct dev *d, const struct arch_pl
     if (o->ctx_tokens < 1 || o->ctx_tokens > ARCH_CTX_MAX || seq_pages * o->n_seq > INT32_MAX)
         return err_set(e, ERR_ARG, "--ctx: a context of %lld tokens for %d sequence%s is not in 1 .. %lld",
                        (long long)o->ctx_tokens, o->n_seq, o->n_seq == 1 ? "" : "s",
-                       (long long)(ARCH_CTX_MAX < INT32_MAX / o->n_seq * (int64_t)OP_KV_PAGE ? ARCH_CTX_MAX
-                                                                                             : INT32_MAX / o->n_seq * (int64_t)OP_KV_PAGE));
+                       (long long)(ARCH_CTX_MAX < INT32_MAX / o->n_seq * (int64_t)OP_KV_PAGE
+                                       ? ARCH_CTX_MAX
+                                       : INT32_MAX / o->n_seq * (int64_t)OP_KV_PAGE));
     if (o->undo_tokens < 0 || o->undo_tokens > 4096)
         return err_set(e, ERR_ARG, "undo of %d tokens is not in 0 .. 4096", o->undo_tokens);
     if (o->kv_tokens < 0)

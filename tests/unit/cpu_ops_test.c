@@ -679,10 +679,10 @@ static void test_moe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_elem),  cmocka_unit_test(test_norm),   cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_rope),  cmocka_unit_test(test_matmul), cmocka_unit_test(test_embed),
-        cmocka_unit_test(test_matmuls),
-        cmocka_unit_test(test_route), cmocka_unit_test(test_moe),   cmocka_unit_test(test_moe_laid), cmocka_unit_test(test_hadamard),
+        cmocka_unit_test(test_elem),     cmocka_unit_test(test_norm),     cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_rope),     cmocka_unit_test(test_matmul),   cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_matmuls),  cmocka_unit_test(test_route),    cmocka_unit_test(test_moe),
+        cmocka_unit_test(test_moe_laid), cmocka_unit_test(test_hadamard),
     };
 
     return cmocka_run_group_tests_name("cpu operations", tests, open_devs, close_devs);

@@ -32,8 +32,9 @@ static uint32_t draw(uint32_t n)
 /* Words, blanks, special tokens and beginnings of them, marked and not. */
 static void add(struct said *s, const struct text *t)
 {
-    static const char *const piece[] = { "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<|im_", "|>", " ", "\n\n", "  ", "the kernel",
-                                         " memory of", "\xc3\xa9", "\xff", "<", "<|endoftext|>" };
+    static const char *const piece[] = { "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<|im_",
+                                         "|>",           " ",          "\n\n",    "  ",       "the kernel",
+                                         " memory of",   "\xc3\xa9",   "\xff",    "<",        "<|endoftext|>" };
     const struct str own = text_piece(t, (int32_t)draw((uint32_t)text_info(t)->n_tokens));
     const struct str x = draw(4) == 0 ? own : str_of(piece[draw(sizeof piece / sizeof *piece)]);
     const int mark = draw(8) > 0;

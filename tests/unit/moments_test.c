@@ -259,7 +259,9 @@ static void test_spread(void **state)
     assert_int_equal(e.code, ERR_OK);
     assert_true(fabs(rank - 3.0 * N * N) < 1e-3 * rank);
     /* one of N elements is not 0 */
-    assert_true(fabs(kurtosis - ((1 - 4 * part + 6 * part * part - 3 * part * part * part) / (part * (1 - part) * (1 - part)) - 3)) < 1e-6);
+    assert_true(
+        fabs(kurtosis - ((1 - 4 * part + 6 * part * part - 3 * part * part * part) / (part * (1 - part) * (1 - part)) -
+                         3)) < 1e-6);
     for (int i = 0; i < N * N; i++)
         x[i] = x[N * N + i] = i % 2 == 0 ? 1.0f : -1.0f;
     t.ne[1] = N / 2; /* more columns than rows, four matrices of rank 1 */

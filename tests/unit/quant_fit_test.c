@@ -153,7 +153,8 @@ static void golden_errors(void **state)
 
         printf("%-8s %12.6f %8.6f %7.5f | %12.6f %8.6f | %8.7f %8.7f\n", quant_types[type]->name, plain, ggml,
                k != NULL ? k->weights : 0, with, imx, on_bar, k != NULL ? k->bar : 0);
-        worse += plain > ggml || (imx > 0 && with > imx) || (k != NULL && ((k->weights > 0 && plain > k->weights) || on_bar > k->bar));
+        worse += plain > ggml || (imx > 0 && with > imx) ||
+                 (k != NULL && ((k->weights > 0 && plain > k->weights) || on_bar > k->bar));
         n++;
     }
     free(x);

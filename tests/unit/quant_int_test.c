@@ -74,7 +74,9 @@ static void types_with_whole_numbers_have_blocks_of_256_or_32(void **state)
                         t->dots_i8_avx2 == NULL && t->dots_vnni == NULL && t->dots_i8_vbmi == NULL &&
                         t->bytes == NULL && t->codes_avx2 == NULL);
         else
-            assert_true((quant_types[t->type]->block_elems == 256 || (quant_types[t->type]->block_elems == 32 && t->n_min == 0 && !t->wide)) && quant_types[t->type]->head_bytes == 0);
+            assert_true((quant_types[t->type]->block_elems == 256 ||
+                         (quant_types[t->type]->block_elems == 32 && t->n_min == 0 && !t->wide)) &&
+                        quant_types[t->type]->head_bytes == 0);
         assert_ptr_equal(cpu_int_decoder(i, 0), t->ints);
         assert_true((t->ints == NULL) == (t->bytes == NULL));
         assert_true((t->ints_avx2 == NULL) == (t->dots_avx2 == NULL));
@@ -525,7 +527,8 @@ static void check_products(unsigned set, int type, enum quant_acts_type acts, co
         if (!same_float(got, dot_as_stated(t, top, rows, x, n)))
             fail_msg("%s, %d elements, top %d: not the stated order", quant_types[t->type]->name, (int)n, top);
         if (f != NULL && !same_float(got, y[r]))
-            fail_msg("%s, %d elements, top %d, row %d: %a, not %a", quant_types[t->type]->name, (int)n, top, r, (double)y[r], (double)got);
+            fail_msg("%s, %d elements, top %d, row %d: %a, not %a", quant_types[t->type]->name, (int)n, top, r,
+                     (double)y[r], (double)got);
         if (!(fabs((double)got - sum) <= allowed(t, top, rows, x, n)))
             fail_msg("%s, %d elements, top %d: %g is not %g", quant_types[t->type]->name, (int)n, top, (double)got, sum);
     }

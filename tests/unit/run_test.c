@@ -257,7 +257,8 @@ static void given_up(void **state)
         float *ref = alone(models[m], 1, 64, NULL, ids, n);
 
         more_asked = -1; /* never */
-        rig_open(&rig, models[m], 1, &(struct run_opts){ .ctx_tokens = 512, .rows_max = 64, .stop = stop_soon, .stop_keeps = m == 0 });
+        rig_open(&rig, models[m], 1,
+                 &(struct run_opts){ .ctx_tokens = 512, .rows_max = 64, .stop = stop_soon, .stop_keeps = m == 0 });
         assert_int_equal(run_feed(rig.r, 0, ids, 8, 0, NULL, NULL, NULL, &e), ERR_OK);
         asked = 0;
         for (int64_t at = 8; at < n; at = run_pos(rig.r, 0)) {
@@ -332,11 +333,11 @@ static void options_out_of_range(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bytes_in_chunks), cmocka_unit_test(same_bytes_in_chunks_all),
-        cmocka_unit_test(same_bytes_warmed_up), cmocka_unit_test(same_bytes_beside_others), cmocka_unit_test(same_bytes_beside_others_all),
-        cmocka_unit_test(kv_types),
-        cmocka_unit_test(cleared_sequence_is_new), cmocka_unit_test(refusals_change_nothing),
-        cmocka_unit_test(options_out_of_range), cmocka_unit_test(given_up),
+        cmocka_unit_test(same_bytes_in_chunks),         cmocka_unit_test(same_bytes_in_chunks_all),
+        cmocka_unit_test(same_bytes_warmed_up),         cmocka_unit_test(same_bytes_beside_others),
+        cmocka_unit_test(same_bytes_beside_others_all), cmocka_unit_test(kv_types),
+        cmocka_unit_test(cleared_sequence_is_new),      cmocka_unit_test(refusals_change_nothing),
+        cmocka_unit_test(options_out_of_range),         cmocka_unit_test(given_up),
     };
 
     return cmocka_run_group_tests_name("run", tests, NULL, NULL);

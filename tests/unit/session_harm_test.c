@@ -497,7 +497,8 @@ static void full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIR(torn_tail), IN_DIR(damaged_headers), IN_DIR(other_file), IN_DIR(full_disk), IN_DIR(spoilt), IN_DIR(misplaced_records), IN_DIR(kills),
+        IN_DIR(torn_tail), IN_DIR(damaged_headers),   IN_DIR(other_file), IN_DIR(full_disk),
+        IN_DIR(spoilt),    IN_DIR(misplaced_records), IN_DIR(kills),
     };
 
     return cmocka_run_group_tests_name("session_harm", tests, NULL, NULL);

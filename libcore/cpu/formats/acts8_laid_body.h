@@ -31,9 +31,9 @@ X86_VBMI void take_numbers(const struct columns_numbers *u, const char *rows, in
         columns_numbers(&(struct columns_numbers){ u->scale + b, u->min + b, u->sub + b, n_row }, rows + b * LAID_BYTES);
 }
 
-/* Part i of `parts` of the lines that a group of a block fetches of what comes later. Fetches one after the other hold up loads from
- * the second-level cache: several vectors have them between products. One vector waits for memory, which gives most when asked for
- * all lines at once; on their way from the second-level cache they are fetched once more. */
+/* Part i of `parts` of the lines that a group of a block fetches of what comes later. Fetches one after the other hold
+ * up loads from the second-level cache: several vectors have them between products. One vector waits for memory, which
+ * gives most when asked for all lines at once; on their way from the second-level cache they are fetched once more. */
 enum { LAID_LINES = (LAID_BYTES / 8 + 63) / 64, LAID_NEAR = 768 };
 
 /* A macro, as the hint must be a constant at every level of optimisation. */
@@ -331,7 +331,8 @@ LAID_TILES(16)
 
 TARGET_VBMI static void tiles_laid(const struct cpu_tiles *a)
 {
-    static void (*const by[])(const struct cpu_tiles *, const struct columns_numbers *) = { tiles_10, tiles_12, tiles_14, tiles_16 };
+    static void (*const by[])(const struct cpu_tiles *, const struct columns_numbers *) = { tiles_10, tiles_12,
+                                                                                            tiles_14, tiles_16 };
     const struct columns_numbers u = numbers_at(a->buf, a->n_row);
 
     take_numbers(&u, a->rows, a->n_row);

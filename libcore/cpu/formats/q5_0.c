@@ -102,7 +102,8 @@ X86_VBMI __m512i bytes_at(const struct quant_q5_0 *b, __m512i at, __mmask64 mask
 
 X86_VBMI void fours_scale(struct cpu_code_block *u, const struct quant_q5_0 *b)
 {
-    const __m512i at = _mm512_castsi128_si512(_mm_setr_epi8(0, 1, 22, 23, 44, 45, 66, 67, 88, 89, 110, 111, -124, -123, -102, -101));
+    const __m512i at =
+        _mm512_castsi128_si512(_mm_setr_epi8(0, 1, 22, 23, 44, 45, 66, 67, 88, 89, 110, 111, -124, -123, -102, -101));
 
     _mm256_store_ps(u->scale, _mm256_cvtph_ps(_mm512_castsi512_si128(bytes_at(b, at, 0xf000))));
 }
