@@ -4,21 +4,21 @@
 #define KERNELS_DEVICE_CPU_EXPERTS_CUH
 #include "kernels/device/cuda.h"
 
-/* In pinned memory, each in a line of its own. */
+/* In pinned memory, each flag in its own cache line. */
 struct hand_flags {
-    uint32_t out, pad0[31]; /* turn whose rows are there */
-    uint32_t in, pad1[31];  /* turn whose results are there */
+    uint32_t out, pad0[31]; /* the hand-over whose rows are written */
+    uint32_t in, pad1[31];  /* the one whose results are written */
     uint32_t failed;
 };
 
-/* The device's own: the turn; the last one with something for the host, and the last that was seen to be back; of the
- * blocks that take rows out, how many have, and 2^32 for each that had some. What others wait at is in a line of its
- * own. */
+/* Counters of the device. `back` is polled, so it has its own cache line. */
 struct hand_turns {
-    uint32_t           now, given;
-    unsigned long long taken;
+    uint32_t           now;   /* current hand-over */
+    uint32_t           given; /* the last one that had work for the CPU */
+    unsigned long long taken; /* low 32 bits: blocks that have taken their rows out; high: those that had some */
     uint32_t           pad0[28];
-    uint32_t           back, pad1[31];
+    uint32_t           back;  /* the last one whose results were seen */
+    uint32_t           pad1[31];
 };
 
 /* Pinned memory as the device sees it, and the turns. */

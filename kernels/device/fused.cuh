@@ -11,9 +11,9 @@
 #include "kernels/common/math.cuh"
 #include "kernels/gemm/pick.cuh"
 
-/* What a product's activations are made from; IN_ROUNDED: they are there. Of several rows (a.nx), and of a norm whose
- * products are not all of floats, the rounded ones go through `rounded`: a launch of one block is ready and waits while
- * blocks of the products find room and ask for weights. IN_READY is what those products' launch has then. */
+/* Where a product's input comes from. IN_ROUNDED: it is rounded already. With more than one row (a.nx), and after an RMS
+ * norm unless all products are of floats, a kernel of one block rounds it to `rounded` while the products' blocks start
+ * and prefetch weights (programmatic dependent launch); the products' launch then has IN_READY. */
 enum input { IN_PLAIN, IN_NORM, IN_GLU, IN_SIGMOID, IN_ROUNDED, IN_READY };
 
 /* The memory of a convolution of FUSED_TAPS moves up by the certain rows of its sequences, and inputs are logged, of

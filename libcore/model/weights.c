@@ -106,7 +106,7 @@ static const void *to_device(struct binder *b, const char *name, const void *hos
     return pieces_to_device(b, name, &(struct dev_pieces){ .host = host, .bytes = n, .n = 1 }, NULL);
 }
 
-/* A tensor in n pieces, of which those with keep[i] are kept. */
+/* A tensor in n pieces, some of which are kept: those with keep[i]. */
 static struct dev_pieces rows_of(const struct binder *b, const struct gguf_tensor *t, int64_t n, const bool *keep)
 {
     return (struct dev_pieces){ t->data, t->size_bytes / (size_t)n, n, keep, t->type, b->as_stored ? 0 : t->ne[0], t->ne[1] };

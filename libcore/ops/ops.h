@@ -126,11 +126,9 @@ const void *dev_weights_rows(struct dev *d, const void *host, size_t n);
 /* The same for some of n pieces of piece_bytes at `host`: those with keep[i], one after the other where the device has
  * a copy; where its memory is the host's all of them, each in its place. */
 const void *dev_weights_some(struct dev *d, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
-/* The same in memory of the device's own in any case. On the host that is in large pages where
- * the system has some and all are kept, and in small ones, of which only those that are filled take memory, where not
- * all are. It is asked for as it is filled: whether the machine has so much is for the caller to know (base/memory.h).
- * A dry run only counts. Where rows may be laid out, and the processor then multiplies faster, *laid comes true, and operations
- * have to be told (struct tensor). */
+/* Copies the weights to memory that the device owns. On the CPU: huge pages if all pieces are kept, else normal pages,
+ * committed on first write. The caller must check that memory suffices (base/memory.h). A dry run only counts. *laid
+ * comes true where rows may be laid out and the processor multiplies faster then; set laid in their struct tensor. */
 struct dev_pieces {
     const void *host;
     size_t      bytes; /* of one */

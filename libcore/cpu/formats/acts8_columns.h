@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* acts8_columns.h - 16 rows of blocks turned to columns, for tiles of AMX (struct cpu_columns).   room: cpu (base quant ops)
  *
- * A register has the same four bytes of all 16 rows. Packed bytes are transposed before they are unpacked: a byte that has bits of
- * several elements is turned once, and a scale is computed for 16 rows at a time.
+ * Each register holds the same 4 bytes of 16 rows, one row per lane. Rows are transposed while still packed, and unpacked
+ * after: a byte with bits of several elements is moved once, and a scale is computed for 16 rows at a time.
  */
 #ifndef CPU_FORMATS_ACTS8_COLUMNS_H
 #define CPU_FORMATS_ACTS8_COLUMNS_H
