@@ -25,7 +25,7 @@
 #define GEMM_HALF_LARGE(X) X(iq1_m) X(iq2_k) X(iq2_s) X(iq2_xs) X(iq3_k) X(iq4_k) X(iq5_k)
 /* Of COMMON, what has whole numbers as scales: how many sums of 128 elements with activations of 8 bits stay exact in a float,
  * the largest being 15 63 127 (q4_k) and 15 31 127 (iq3_s), 31 63 127, 32 128 127; what has weights of at most 15. */
-#define GEMM_WHOLE(X) X(q4_k, 1) X(q5_k, 2) X(q6_k, 4) X(iq3_s, 1)
+#define GEMM_WHOLE(X) X(q4_k, 1) X(iq3_s, 1) X(q5_k, 2) X(q6_k, 4)
 #define GEMM_SMALL(X) X(q4_k) X(iq3_s)
 /* Those whose products are of decoded floats. */
 #define GEMM_FLOAT(X) X(f32) X(f16) X(bf16) X(f64) X(i8) X(i16) X(i32) X(i64) X(iq6_k)
