@@ -678,19 +678,24 @@ static bool equal_dicts(struct jin *j, const struct vdict *a, const struct vdict
     return true;
 }
 
+/* -1, 0, 1; 2 where one is not a number. */
+static int num_cmp(struct val a, struct val b)
+{
+    if (a.kind == VAL_FLOAT && b.kind == VAL_FLOAT)
+        return a.u.f < b.u.f ? -1 : a.u.f > b.u.f ? 1 : a.u.f == b.u.f ? 0 : 2;
+    if (a.kind != VAL_FLOAT)
+        return b.kind == VAL_FLOAT ? chat_int_cmp_double(a, b.u.f) : chat_int_cmp(a, b);
+    const int c = chat_int_cmp_double(b, a.u.f);
+
+    return c == 2 ? 2 : -c;
+}
+
 bool chat_equal(struct jin *j, struct val a, struct val b, bool *out)
 {
     if (!chat_work(j, 1))
         return false;
     if (chat_is_num(&a) && chat_is_num(&b)) {
-        if (a.kind == VAL_FLOAT && b.kind == VAL_FLOAT)
-            *out = a.u.f == b.u.f;
-        else if (a.kind == VAL_FLOAT)
-            *out = chat_int_cmp_double(b, a.u.f) == 0;
-        else if (b.kind == VAL_FLOAT)
-            *out = chat_int_cmp_double(a, b.u.f) == 0;
-        else
-            *out = chat_int_cmp(a, b) == 0;
+        *out = num_cmp(a, b) == 0;
         return true;
     }
     *out = false;
@@ -768,14 +773,7 @@ bool chat_less(struct jin *j, struct val a, struct val b, const char *op, bool *
     if (!chat_work(j, 1))
         return false;
     if (chat_is_num(&a) && chat_is_num(&b)) {
-        if (a.kind == VAL_FLOAT && b.kind == VAL_FLOAT)
-            *out = a.u.f < b.u.f;
-        else if (a.kind == VAL_FLOAT)
-            *out = chat_int_cmp_double(b, a.u.f) == 1;
-        else if (b.kind == VAL_FLOAT)
-            *out = chat_int_cmp_double(a, b.u.f) == -1;
-        else
-            *out = chat_int_cmp(a, b) < 0;
+        *out = num_cmp(a, b) < 0;
         return true;
     }
     if (a.kind == VAL_UNDEFINED)

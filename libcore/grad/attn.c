@@ -66,6 +66,8 @@ static void turn(const struct pass *p, float *x, int n_head, float sign)
     pool_for(p->g->pool, p->b->n_seq, 1, turn_rows, &(struct turn){ p, x, n_head, sign });
 }
 
+struct heads;
+typedef void heads_row(const struct heads *h, int64_t first, int64_t row, int head, float *s);
 struct heads {
     const struct pass      *p;
     const struct attn_acts *a;
@@ -73,6 +75,7 @@ struct heads {
     int64_t                 longest;
     const float            *d_o;
     float                  *dq, *dk, *dv;
+    heads_row              *row;
 };
 
 static int64_t longest(const struct pass *p)
@@ -110,8 +113,8 @@ static void attend(const struct heads *h, int64_t first, int64_t row, int head, 
         h->p->loops->axpy(o, h->a->v + (first + j) * n_kv(p) + kv, expf(s[j] - top) / sum, d);
 }
 
-/* Items: sequence and KV head, so that gradients of keys and values are one worker's. */
-static void attend_piece(void *ctx, int64_t begin, int64_t end, int worker)
+/* h->row for each row and head. Items: sequence and KV head, so that gradients of keys and values are one worker's. */
+static void heads_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct heads *h = ctx;
     const struct attn_plan *a = &h->p->g->plan.attn;
@@ -123,7 +126,7 @@ static void attend_piece(void *ctx, int64_t begin, int64_t end, int worker)
 
         for (int64_t row = first; row < h->p->first[seq + 1]; row++)
             for (int g = 0; g < group; g++)
-                attend(h, first, row, (int)(i % a->n_head_kv) * group + g, s);
+                h->row(h, first, row, (int)(i % a->n_head_kv) * group + g, s);
     }
 }
 
@@ -153,9 +156,9 @@ static void queries(const struct pass *p, float *q, const float *qg)
         memcpy(q + i * d, qg + 2 * i * d, (size_t)d * sizeof *q);
 }
 
-static struct heads heads_of(struct pass *p, const struct attn_acts *a)
+static struct heads heads_of(struct pass *p, const struct attn_acts *a, heads_row *row)
 {
-    struct heads h = { .p = p, .a = a, .longest = longest(p) };
+    struct heads h = { .p = p, .a = a, .row = row, .longest = longest(p) };
 
     h.scores = grad_take(&p->stack, h.longest * pool_size(p->g->pool));
     return h;
@@ -166,7 +169,7 @@ void grad_attn_forward(struct pass *p, const struct attn_at *w, const struct att
     const struct arch_plan *pl = &p->g->plan;
     int64_t d = pl->attn.dim_k, n_heads = p->n * pl->attn.n_head, n_heads_kv = p->n * pl->attn.n_head_kv;
     int64_t mark = p->stack.used;
-    struct heads h = heads_of(p, a);
+    struct heads h = heads_of(p, a, attend);
 
     p->stack.used = mark;
     if (p->stack.base == NULL)
@@ -179,7 +182,7 @@ void grad_attn_forward(struct pass *p, const struct attn_at *w, const struct att
     grad_norm(p, a->k_turned, a->k, w->k_norm, d, n_heads_kv);
     turn(p, a->q_turned, pl->attn.n_head, 1.0f);
     turn(p, a->k_turned, pl->attn.n_head_kv, 1.0f);
-    pool_for(p->g->pool, (int64_t)p->b->n_seq * pl->attn.n_head_kv, 1, attend_piece, &h);
+    pool_for(p->g->pool, (int64_t)p->b->n_seq * pl->attn.n_head_kv, 1, heads_piece, &h);
     pool_for(p->g->pool, n_heads, grad_grain(d * 8), gate_piece, &(struct gates){ p, a, NULL, NULL });
     grad_mat_forward(p, (struct at){ w->o, 0, NULL }, y, a->gated, p->n);
 }
@@ -201,22 +204,6 @@ static void attend_back(const struct heads *h, int64_t first, int64_t row, int h
         l->axpy(h->dv + base + j * step, d_o, weight, d);
         l->axpy(h->dk + base + j * step, q, ds, d);
         l->axpy(h->dq + at, h->a->k_turned + base + j * step, ds, d);
-    }
-}
-
-static void back_piece(void *ctx, int64_t begin, int64_t end, int worker)
-{
-    const struct heads *h = ctx;
-    const struct attn_plan *a = &h->p->g->plan.attn;
-    int group = a->n_head / a->n_head_kv;
-    float *s = h->scores + (int64_t)worker * h->longest;
-
-    for (int64_t i = begin; i < end; i++) {
-        int64_t seq = i / a->n_head_kv, first = h->p->first[seq];
-
-        for (int64_t row = first; row < h->p->first[seq + 1]; row++)
-            for (int g = 0; g < group; g++)
-                attend_back(h, first, row, (int)(i % a->n_head_kv) * group + g, s);
     }
 }
 
@@ -257,7 +244,7 @@ void grad_attn_backward(struct pass *p, const struct attn_at *w, const struct at
     float *dgated = grad_zeros(&p->stack, nq), *dqg = grad_take(&p->stack, 2 * nq), *dq = grad_zeros(&p->stack, nq);
     float *dk = grad_zeros(&p->stack, nkv), *dv = grad_zeros(&p->stack, nkv), *dk_raw = grad_zeros(&p->stack, nkv);
     float *q = grad_take(&p->stack, nq), *draw = grad_take(&p->stack, nq);
-    struct heads h = heads_of(p, a);
+    struct heads h = heads_of(p, a, attend_back);
 
     p->stack.used = mark;
     if (p->stack.base == NULL)
@@ -268,7 +255,7 @@ void grad_attn_backward(struct pass *p, const struct attn_at *w, const struct at
     h.dq = dq;
     h.dk = dk;
     h.dv = dv;
-    pool_for(p->g->pool, (int64_t)p->b->n_seq * pl->attn.n_head_kv, 1, back_piece, &h);
+    pool_for(p->g->pool, (int64_t)p->b->n_seq * pl->attn.n_head_kv, 1, heads_piece, &h);
     turn(p, dq, pl->attn.n_head, -1.0f);
     turn(p, dk, pl->attn.n_head_kv, -1.0f);
     query_norm_back(p, w, a, dqg, dq, q, draw);
