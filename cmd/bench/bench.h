@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench.h - inside chimere-bench: options, what is open, records.          room: cmd (cli_)
  *
- * Every result is a record: a JSON object with type, case (what exactly was measured), metric (which key
- * holds the figure that comparisons use), better (higher or lower), noise (of that figure, same unit),
- * the figures, and where they come from: model, hardware, build, command, time.
+ * Every result is a record: a JSON object with type, case (what exactly was measured) and metric (which key
+ * holds the figure that comparisons use). Its better says higher or lower, its noise is that figure's, in the
+ * same unit. Then come the figures and where they are from: model, hardware, build, command, time.
  */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H

@@ -24,8 +24,8 @@ void cli_notes_close(struct cli_notes *x); /* {0} is allowed */
 struct str cli_notes_head(struct str s);
 /* Puts the texts that share the rare words of the last message in front of it, if that is the user's. */
 MUST_CHECK enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct err *e);
-/* What follows the name in a text "NAME: WHAT" or "NAME - WHAT", where the last message is the user's and has the name, word
- * for word, and not the rest, and the text has half of the rare words that it asks with. {0}: there is none. Lives as long as x. */
+/* What follows the name in a text "NAME: WHAT" or "NAME - WHAT". The last message must be the user's and have the name, word
+ * for word, without the rest; the text must have half of the message's rare words. {0}: there is none. Lives as long as x. */
 MUST_CHECK enum err_code cli_notes_named(const struct cli_notes *x, const json_t *messages, struct str *out, struct err *e);
 /* What a text says becomes a recital, but for where the answer begins; its tokens, which are kept in *tokens, are below n_vocab
  * or there is none: out->n 0. */

@@ -12,8 +12,8 @@
 #include "kernels/gemm/pick.cuh"
 
 /* Where a product's input comes from. IN_ROUNDED: it is rounded already. With more than one row (a.nx), and after an RMS
- * norm unless all products are of floats, a kernel of one block rounds it to `rounded` while the products' blocks start
- * and prefetch weights (programmatic dependent launch); the products' launch then has IN_READY. */
+ * norm unless all products are of floats, a kernel of one block rounds it to `rounded`. It runs while the products'
+ * blocks start and prefetch weights (programmatic dependent launch); their launch then has IN_READY. */
 enum input { IN_PLAIN, IN_NORM, IN_GLU, IN_SIGMOID, IN_ROUNDED, IN_READY };
 
 /* The memory of a convolution of FUSED_TAPS moves up by the certain rows of its sequences, and inputs are logged, of

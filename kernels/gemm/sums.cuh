@@ -11,8 +11,8 @@
  * float16's.
  *
  * Rounded to 8 bits (eight) activations share dx = max |x| / 127 among 128, a group of four units, and h is zero. Formats
- * whose scales are whole numbers times a block's d (whole_sums()) then go on in whole numbers through a group, a half or a
- * quarter of it, all below 2^24, so that they are exact in floats as well, in any order:
+ * whose scales are whole numbers times a block's d (whole_sums()) then add whole numbers through a group, a half or a
+ * quarter of it. All stay below 2^24, so they are exact in floats as well, in any order:
  *   group:   I = sum of scale i (over its units, over either two, or of each), M = sum of min s
  *   4 groups: S = 0; S += dx (d I) for each I, then S -= dx (dmin M), groups ascending
  *   result:  as above.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* acts8_avx2.c - GEMV and GEMM with 8-bit activations for AVX2 with FMA. Rows are unpacked to bytes, four elements of each of
- * the 8 groups of a block side by side, so that a register's 8 numbers of 32 bits are the sums of the 8 lanes and nothing
+ * the 8 groups of a block side by side. A register's 8 numbers of 32 bits are then the sums of the 8 lanes, and nothing
  * has to be added across. Codes of a row's block stay in 8 registers while up to 4 vectors pass as operands in memory. */
 #include "cpu/acts8.h"
 

@@ -18,9 +18,9 @@
  * Activations are rounded to 16 bits, for wide weights to 15, so that the sum of 32 products never leaves an
  * int32. A block's elements are dealt to 8 lanes, element i to lane i % 32 / 4: the 32 of a lane share the
  * scale of activations and are summed exactly. Both arrays hold element i at cpu_int_place(i): each 32
- * begin with the even elements of one group of 32, or the odd ones, then those of the group 64 further
- * on, so that place p belongs to lane p % 16 / 2, and bytes of codes fall apart into words by a mask and a
- * shift. Arrays of blocks are 64-byte aligned. */
+ * places have the even elements of one group of 32, or the odd ones, then those of the group 64 further
+ * on. Place p thus belongs to lane p % 16 / 2, and a mask and a shift turn bytes of codes into words. Arrays of
+ * blocks are 64-byte aligned. */
 enum { CPU_INT_BLOCK = 256, CPU_INT_LANES = 8 };
 static inline int cpu_int_place(int i)
 {

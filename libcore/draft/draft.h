@@ -29,11 +29,10 @@ enum { DRAFT_OPEN_MAX = 8 /* drafters at once */, DRAFT_TAPS_MAX = 16 };
 struct draft_opts {
     struct model      *model;     /* whose tokens are guessed; not owned; "mtp": model_opts.nextn */
     const struct gguf *gguf;      /* its file */
-    /* Each is a row of drafters.def that needs no file ("ngram", "mtp", "engram"), a GGUF file (a DFlash
-     * drafter for this model, an adapter of its multi-token-prediction block, or a small model with the same
-     * tokens), or "auto": ngram, mtp
-     * where the model has it, and a DFlash drafter beside its file: for NAME-q4_k.gguf that is
-     * NAME-dflash.gguf. */
+    /* Each is one of these. A row of drafters.def that needs no file: "ngram", "mtp", "engram". A GGUF file: a
+     * DFlash drafter for this model, an adapter of its multi-token-prediction block, or a small model with the
+     * same tokens. "auto": ngram, mtp where the model has it, and a DFlash drafter beside its file, which for
+     * NAME-q4_k.gguf is NAME-dflash.gguf. */
     const char *const *names;     /* [n_names] */
     int                n_names;
     const struct engram_mix *tables; /* "engram" guesses from them; not owned. NULL: there are none */

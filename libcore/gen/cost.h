@@ -2,9 +2,9 @@
 /* cost.h - what a step costs by its rows, on a machine that may be busy with other things.  room: gen
  *
  * Nobody can wait until a busy machine is idle, and its speed changes from second to second. So steps are compared
- * with steps beside them: the speed of the moment is a short average over all steps, each divided by what its rows
- * cost as far as is known, and what rows cost is the ratio of two sums, of the time that such steps took and of the
- * speed when they were made. Numbers of rows that were seldom seen lean on a line through all.
+ * with steps beside them. The speed of the moment is a short average over all steps, each divided by the cost of its
+ * rows as far as it is known. The cost of a number of rows is a ratio of two sums: the time that such steps took, and
+ * the speed when they were made. Numbers of rows that were seldom seen lean on a line through all.
  * A cost that is not certain is said to be higher, by half the error of its mean.
  * A mean is what counts: the quickest step misleads, as one row often comes through between two interruptions and
  * many hardly ever do.

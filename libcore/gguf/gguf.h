@@ -4,7 +4,7 @@
  *
  * Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3,
  * little-endian. gguf_open() maps the file, or all files of a split set when given any of them
- * (NAME-00001-of-000NN.gguf), and checks every count, length, type and offset once, in linear
+ * (NAME-00001-of-000NN.gguf). It checks every count, length, type and offset once, in linear
  * time, with memory bounded by the file's size. After ERR_OK no accessor below can fail because of
  * the file's contents. Pointers handed out point into the mapping: they live as long as the gguf,
  * which never changes after open and may be read by any number of threads.

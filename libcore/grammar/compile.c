@@ -442,9 +442,9 @@ static enum err_code merge_columns(struct grammar *g, struct err *e)
     return ERR_OK;
 }
 
-/* How many characters of plain text surely may come: a character is bytes through at most 8 states
- * of a UTF-8 reader, and a length is one more than the least of those behind it, so the numbers of
- * pairs of states fall from the top until nothing changes. */
+/* How many characters of plain text surely may come. A character is bytes through at most 8 states of
+ * a UTF-8 reader, and a length is one more than the least of those behind it. So the numbers of pairs
+ * of states start high and fall until nothing changes. */
 struct reader {
     uint8_t lo, hi, to;
 };

@@ -8,16 +8,16 @@
  *
  * The form inside is a set of deterministic automata over bytes, one for a rule, that call each
  * other, and a stack of calls. Why this one: nearly all of a schema and all of an expression is
- * regular, and rules that are not recursive are copied into their callers, so that a token costs
- * one table look-up a byte and no stack; what is left to calls is recursion. Where two ways stay
+ * regular. Rules that are not recursive are copied into their callers, so a token costs one table
+ * look-up a byte and no stack; calls are for recursion only. Where two ways stay
  * open a place holds both, each with its stack (at most 128; more are dropped, the newest first).
  * Left recursion is refused.
  *
  * Masks: the vocabulary is a trie of its tokens' bytes, and a mask is a walk through it. Two things
- * are ready before: sets of tokens that are plain text inside a string, which any state takes that
- * allows that many characters, so that only the other tokens are walked; and for states whose walk
- * is long the tokens that are valid whatever the stack is, with the nodes of the trie at which the
- * rule may end, where only the walk goes on with the stack.
+ * are prepared. Sets of tokens that are plain text inside a string: a state that allows so long a
+ * text takes them all, and only the other tokens are walked. And for states whose walk is long, the
+ * tokens that are valid with any stack; the walk with the stack begins only at the nodes of the trie
+ * where the rule may end.
  *
  * A place without a way on cannot be reached: states from which the text cannot end are removed,
  * and a call is not entered when the stack (1,024) would be too small to come back. The bytes of a

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* regex.c - regular expressions: Python's notation, read as automata.           room: grammar
  *
- * Anchors and word boundaries have no place in an automaton of characters. Where they stand in a
- * sequence that is repeated by nothing the text is cut there: ^ and $ ask that one side is empty;
- * \b that the last character before and the first one behind are of different kinds, which is two
- * intersections on each side. Alternatives that contain them are written out as branches of the
+ * Anchors and word boundaries have no place in an automaton of characters. Where nothing repeats
+ * the sequence that they stand in, the text is cut there. ^ and $ ask that one side is empty. \b asks
+ * that the last character before and the first one behind are of different kinds: two intersections
+ * on each side. Alternatives that contain them are written out as branches of the
  * whole.
  */
 #include <stdlib.h>

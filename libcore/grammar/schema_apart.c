@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* schema_apart.c - oneOf: whether two schemas exclude each other.               room: grammar
  *
- * What is written for an alternative of oneOf must not satisfy another one. That is so when types
- * differ, when values that are listed do not hold, when languages of strings or of numbers have
- * nothing in common, or when a property or an element that must be there decides. Anything else
- * counts as not apart.
+ * What is written for an alternative of oneOf must not satisfy another one. That is so when their
+ * types differ, or when the values that one lists do not satisfy the other. It is so when their
+ * strings or numbers have nothing in common, or a required property or element decides. Anything
+ * else counts as not apart.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -5,9 +5,9 @@
  * other bytes for some tensors, opened and run on the same sequences: the divergence of its answers is what these bytes
  * cost. Works for every model and device that a run works for.
  *
- * Second moments say it from one backward pass, for the families of room grad: with labels drawn from the model's own
- * output the squares of gradients are the diagonal of its Fisher information, and half of that times the squares of what
- * changes is the divergence to second order (Amari 1998; factors for inputs and outputs: Martens & Grosse 2015).
+ * Second moments say it from one backward pass, for the families of room grad. With labels drawn from the model's own
+ * output, the squares of gradients are the diagonal of its Fisher information. Half of that times the squared changes is
+ * the divergence to second order (Amari 1998; factors for inputs and outputs: Martens & Grosse 2015).
  * One thread calls.
  */
 #ifndef MEASURE_MEASURE_H

@@ -3,7 +3,7 @@
  *
  * The multiple-choice knapsack with a few constraints. ramp_search() solves its Lagrangian dual, which bounds the loss
  * from below (Fisher, "The Lagrangian relaxation method for solving integer programming problems", Management
- * Science 27, 1981), repairs the choice that belongs to it, and improves that by single changes and pairs of changes. With
+ * Science 27, 1981). It repairs the choice that belongs to the dual, then improves it by single changes and pairs. With
  * the dual's prices an option that costs more than the gap cannot be in a better answer, so few are left to try: these are
  * looked through depth first, up to a number of steps. Where that ends the answer is the best there is, bound == loss.
  * Nothing here knows of tensors. No state: any number of threads.

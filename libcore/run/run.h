@@ -153,10 +153,10 @@ uint64_t run_adapters_hash(const struct run_adapter *a, int n);
  *
  * A ladder of snapshots of the recurrent layers makes the past of a sequence reachable beyond run_undo(). With R
  * bytes in a snapshot and B checkpoint_bytes each of n sequences has N = B / (n R) rungs. G = N / 2 of them stand
- * on a grid: the context is cut into G + 1 equal stretches, S = ceil(ctx / (G + 1)) tokens but at least 32, and a
- * rung is taken as soon as the last one of the grid lies S tokens back (run_feed() cuts its steps there; a
- * run_step() of several rows of one sequence takes it after the step). The other rungs stand at marks; when
- * there is no room for another one, every second mark is dropped. Forks share snapshots. */
+ * on a grid: the context is cut into G + 1 equal stretches, S = ceil(ctx / (G + 1)) tokens but at least 32. A rung
+ * is taken as soon as the last one of the grid lies S tokens back. run_feed() cuts its steps there; a run_step() of
+ * several rows of one sequence takes it after the step. The other rungs stand at marks; when there is no room for
+ * another one, every second mark is dropped. Forks share snapshots. */
 
 /* Takes a rung where the sequence is now: at the border of a message. Does nothing when there are no rungs, or
  * one is there. */

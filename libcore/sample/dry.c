@@ -3,9 +3,9 @@
  *
  * Read backwards, the window is a string r with r[0] the last token. Where r[k..] begins like r
  * itself for m tokens, the text has been here before, and r[k - 1] came next then. These m for all
- * k are the Z-function of r (Gusfield 1997, 1.4): [begin, end) is the match found so far that
- * reaches furthest, inside it the answer is mostly known from r's beginning, and each comparison
- * that succeeds moves end, so the whole costs O(window) on any text. Matches are cut at
+ * k are the Z-function of r (Gusfield 1997, 1.4). [begin, end) is the match found so far that
+ * reaches furthest. Inside it the answer is mostly known from r's beginning, and each comparison
+ * that succeeds moves end: the whole costs O(window) on any text. Matches are cut at
  * SAMPLE_DRY_MAX, so only that much of the function is ever read back and kept.
  */
 #include "sample/chain.h"
