@@ -514,7 +514,7 @@ static enum err_code show(struct opened *s, const struct gen_event *ev, struct e
     return ERR_OK;
 }
 
-/* The reader went away, or the disk is full: the answer ends there, and a session still gets what there is of it. */
+/* The reader went away, or the disk is full: the answer ends there, and a session still gets what was written of it. */
 static enum err_code show_or_lose(struct opened *s, const struct gen_event *ev, struct err *e)
 {
     if (s->lost.code == ERR_OK) {

@@ -82,9 +82,9 @@ void   cpu_bytes_dots(const struct cpu_bytes_code *code, struct cpu_bytes_rows w
                       struct cpu_code_block *buf);
 size_t cpu_bytes_need(int64_t k);
 
-/* Of AVX2: n rows of n_row blocks taken apart, to the order of the row or to steps (codes_avx2). */
+/* Of AVX2: n rows of n_row blocks unpacked, to the order of the row or to steps (codes_avx2). */
 void cpu_bytes_codes(struct cpu_code_block *to, struct cpu_bytes_rows w, int64_t n_row, bool steps);
-/* Rows taken apart to a panel; a strip by a tile, which adds sums of its blocks to sum[row][vector][lane], those of repeated
+/* Rows unpacked to a panel; a strip by a tile, which adds sums of its blocks to sum[row][vector][lane], those of repeated
  * rows, too, and begins them at block 0. */
 typedef void cpu_bytes_tile_fn(float *sum, const struct cpu_bytes_part *p);
 void cpu_bytes_take(struct cpu_code_block *to, const struct cpu_format *t, const char *rows, int64_t row_bytes, int64_t n,

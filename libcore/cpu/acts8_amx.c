@@ -16,8 +16,8 @@
 
 #define TARGET TARGET_AMX
 
-/* Rows and vectors of a tile; vectors for which taking rows apart to columns does not pay; steps that tiles are ahead, and
- * buffers for their sums; blocks taken apart at a time by pairs of rows. */
+/* Rows and vectors of a tile; vectors for which unpacking rows to columns does not pay; steps that tiles are ahead, and
+ * buffers for their sums; blocks unpacked at a time by pairs of rows. */
 enum { SIDE = 16, FEW = 24, AHEAD = 2, RING = 4, SOME = 2 };
 enum { FETCHED = 3072 }; /* bytes ahead, as one vector's rows (cpu/formats/acts8_vbmi_body.h) */
 
@@ -205,7 +205,7 @@ TARGET static void pack(struct packed to, const struct cpu_act_block *const *x, 
     }
 }
 
-/* Block b of 16 rows that were taken apart by pairs, `pitch` blocks of each. */
+/* Block b of 16 rows that were unpacked by pairs, `pitch` blocks of each. */
 TARGET static void take_block(const struct cpu_columns *to, int64_t b, const struct cpu_code_block *u, int64_t pitch,
                               const struct cpu_format *t)
 {

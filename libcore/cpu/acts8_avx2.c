@@ -164,7 +164,7 @@ TARGET void cpu_bytes_strip(float *const *y, int64_t at, struct cpu_bytes_part *
     put(y, at, sum, p->rows, n, (int64_t)n * LANES);
 }
 
-/* Rows taken apart at a time: with many vectors as many as stay in the second-level cache meanwhile. */
+/* Rows unpacked at a time: with many vectors as many as stay in the second-level cache meanwhile. */
 static int panel_rows(int64_t k, bool few)
 {
     enum { L1_BYTES = 16384, L2_BYTES = 196608 };

@@ -99,7 +99,7 @@ typedef void cpu_ints_fn(struct cpu_int_block *u, const void *row, int64_t n);
 typedef void cpu_bytes_fn(struct cpu_byte_block *u, const void *row, int64_t n);
 typedef void cpu_codes_fn(struct cpu_code_block *u, const void *row, int64_t n, bool steps);
 /* Two rows of n blocks of 256, codes more by 128 unless `low` is 0. Steps of both lie side by side, 64 bytes: of block
- * i the first four in u[i], the others in u[n + i], and what else there is where each row's block is. */
+ * i the first four in u[i], the others in u[n + i], everything else where each row's block is. */
 typedef void cpu_pair_fn(struct cpu_code_block *u, const void *row, const void *next, int64_t n);
 /* 16 rows of n_row blocks of 256 as columns (cpu/acts8_amx.c), each of these for group g of block b at [g * n_row + b]:
  * codes as they are, four elements of a row side by side, and floats of cpu_code_block by rows; a minimum of all 32 is

@@ -23,9 +23,9 @@ struct model_placement {
     const struct model_experts *experts;
     int64_t weight_bytes; /* of memory on the device, from a dry run; 0: not known */
     int     step_rows;    /* rows in one step on a GPU, for runs that do not say; 0: run.h's */
-    /* What the CPU computes with is copied, as the model is opened, from the file's mapping to memory of its own, which
-     * it may read faster; so much must be free (ERR_NOMEM), and no other process shares it. A matrix of which only rows
-     * are read stays. */
+    /* Copies the weights that the CPU multiplies from the file's mapping to RAM when the model is opened, which it may
+     * read faster. That memory must be free (ERR_NOMEM), and other processes do not share it. A matrix of which only
+     * rows are read stays in the mapping. */
     bool    copy_weights;
     bool    as_stored;    /* the copy too; else its rows are laid out where that is faster */
     bool    dry_run, absent; /* dev_opts: to learn what the model takes, not to run */

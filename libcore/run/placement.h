@@ -17,8 +17,8 @@
 #define RUN_PLACEMENT_ROWS   4096                 /* of a step, where all of the model fits beside their scratch: experts
                                                    * are read for twice as many rows as by run.h's default */
 
-/* Experts on the host beside a device are copied, asked for or not (model_placement.copy_weights), where so much memory is
- * left then, and an eighth of what was: the device waits for them, and they come faster from there. */
+/* Bytes that must stay free, and an eighth of what was free, for experts on the CPU beside a GPU to be copied to RAM without
+ * being asked for (model_placement.copy_weights). The GPU waits for them, and copies are read faster. */
 #define RUN_PLACEMENT_LEAVES ((int64_t)1 << 30)
 
 struct run_placement_opts {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* acts16_256_body.h - integer products of one format on x86, from the code that takes its blocks apart.
+/* acts16_256_body.h - integer products of one format on x86, from the code that unpacks its blocks.
  *
  * Included by the file of a format that defines BLOCK (the struct), N_MIN, SCALES (of a block: 8 or 16) and
  *     float take(t, min, b): struct x86_taken, the scale of the whole block returned; minima, 8 a register

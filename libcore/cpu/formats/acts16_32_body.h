@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* acts16_32_body.h - integer products of one format with blocks of 32, on x86, from the code that takes a block apart.
+/* acts16_32_body.h - integer products of one format with blocks of 32, on x86, from the code that unpacks a block.
  *
  * Included by the file of a format that defines BLOCK (the struct) and
  *     float scale_32(b): the block's scale

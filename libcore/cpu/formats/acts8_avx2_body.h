@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* acts8_avx2_body.h - products of one format with activations of 8 bits, by AVX2, from the code that takes its blocks apart.
+/* acts8_avx2_body.h - products of one format with activations of 8 bits, by AVX2, from the code that unpacks its blocks.
  *
  * Included by the file of a format that defines BLOCK (the struct), IN_256 (how many have 256 elements), N_MIN, SUMS
  * and

@@ -2,8 +2,8 @@
 /* acts8_vbmi.h - products with activations of 8 bits by AVX-512 with VNNI, VBMI and GFNI.
  *                                                                               room: cpu (base quant ops)
  * In each 64 bytes of codes and of activations dword j has elements of the 16 from 16 j on: four
- * vpdpbusd give the sums of these 16 without moving anything. The file of a format takes its
- * blocks apart with what is here, to codes that are 128 more where any may be negative;
+ * vpdpbusd give the sums of these 16 without moving anything. The file of a format unpacks its
+ * blocks with what is here, to codes that are 128 more where any may be negative;
  * acts8_vbmi_body.h makes of them the products of a row, and for several vectors pairs of rows in steps.
  * Bits of codes move by matrices (GFNI) and as fields of qwords (VBMI), entries of code books are
  * found by permutations of 64 bytes.
