@@ -12,7 +12,7 @@
 #include "kernels/device/fused.cuh"
 
 enum { CLUSTER = 8, THREADS = 256, PARTS = 4, RANKS = THREADS / 32 / PARTS, TOGETHER = 8, EARLY = 16 };
-enum { FEW = 16, FLOATS_TOGETHER = 512, GRID_Y = 65535 };
+enum { FEW = 16, ONE_ROWS = 16 * 16 /* or pairs */, FLOATS_TOGETHER = 512, GRID_Y = 65535 };
 
 struct adapt_args {
     struct adapt_job         job[OP_PRODUCTS_MAX];
@@ -292,6 +292,160 @@ __global__ void __launch_bounds__(THREADS) adapt_rows(const __grid_constant__ ad
     }
 }
 
+/* ---- lists of one term of few ranks: short code, as what few rows wait for is mostly instructions ---- */
+
+/* The ranks that a warp has a part of, of matrices that it reads before their inputs are there. */
+template <int QUADS> struct early_rows {
+    float4 w[QUADS];
+};
+
+static __device__ __forceinline__ int own_rank(void)
+{
+    return (int)(blockIdx.x % CLUSTER) + (int)(threadIdx.x / 32) / PARTS * CLUSTER;
+}
+
+/* The quads of a part of a row that a lane has are numbers first, first + 32 .. end - 1: as dot_part(). */
+struct own_quads {
+    int first, end;
+};
+static __device__ __forceinline__ own_quads quads_of(int width)
+{
+    const int all = width / 4, each = (all + PARTS - 1) / PARTS, part = threadIdx.x / 32 % PARTS;
+
+    return { part * each + (int)(threadIdx.x & 31), min((part + 1) * each, all) };
+}
+
+template <int QUADS>
+static __device__ __forceinline__ void read_rows(early_rows<QUADS> &r, const op_pair &p, int64_t mat, int width)
+{
+    const int j = own_rank();
+    const own_quads own = quads_of(width);
+    const float4 *w = (const float4 *)(p.a + (mat * p.rank + j) * width);
+
+#pragma unroll
+    for (int i = 0; i < QUADS; i++)
+        r.w[i] = p.a != NULL && j < p.rank && own.first + 32 * i < own.end ? w[own.first + 32 * i]
+                                                                          : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+
+static __device__ __forceinline__ void read_outputs(float b[EARLY], const op_pair &p, int64_t mat, int64_t n_out, int at, bool has)
+{
+    const float *from = p.b + mat * p.rank * n_out + at;
+
+#pragma unroll
+    for (int j = 0; j < EARLY; j++)
+        b[j] = p.a != NULL && has && j < p.rank ? from[j * n_out] : 0.0f;
+}
+
+/* The warp's part of its rank, for all lanes. */
+template <int QUADS>
+static __device__ __forceinline__ float times(const early_rows<QUADS> &r, const float4 x[QUADS], int width)
+{
+    const own_quads own = quads_of(width);
+    float sum = 0.0f;
+
+#pragma unroll
+    for (int i = 0; i < QUADS; i++)
+        if (own.first + 32 * i < own.end) {
+            sum = __fmaf_rn(r.w[i].x, x[i].x, sum);
+            sum = __fmaf_rn(r.w[i].y, x[i].y, sum);
+            sum = __fmaf_rn(r.w[i].z, x[i].z, sum);
+            sum = __fmaf_rn(r.w[i].w, x[i].w, sum);
+        }
+    return warp_sum(sum);
+}
+
+template <int QUADS>
+static __device__ __forceinline__ void read_inputs(float4 x[QUADS], const float *from, int width)
+{
+    const own_quads own = quads_of(width);
+
+#pragma unroll
+    for (int i = 0; i < QUADS; i++)
+        if (own.first + 32 * i < own.end)
+            x[i] = ((const float4 *)from)[own.first + 32 * i];
+}
+
+static __device__ __forceinline__ float parts_sum(const float part[PARTS], float scale)
+{
+    float v = part[0];
+
+#pragma unroll
+    for (int q = 1; q < PARTS; q++)
+        v = __fadd_rn(v, part[q]);
+    return __fmul_rn(v, scale);
+}
+
+/* v with what EARLY ranks or fewer add. */
+static __device__ __forceinline__ float plus_early(float v, const float *h, const float b[EARLY], int rank)
+{
+#pragma unroll
+    for (int j = 0; j < EARLY; j++)
+        if (j < rank)
+            v = __fmaf_rn(h[j], b[j], v);
+    return v;
+}
+
+/* As adapt_rows<1>, of lists of one term of at most EARLY ranks, and rows at multiples of 16 bytes, of at most
+ * QUADS * 512 elements. */
+template <int QUADS>
+__global__ void __launch_bounds__(THREADS) adapt_one(const __grid_constant__ adapt_args a)
+{
+    __shared__ float h[EARLY], part[RANKS][PARTS];
+    const int64_t row = a.first + (int64_t)blockIdx.y;
+    const int warp = threadIdx.x / 32;
+    const adapt_term term = a.list[row / a.per_list];
+    int slice = (int)(blockIdx.x / CLUSTER), k = 0;
+
+    cluster_here();
+    let_next_begin();
+    for (; slice >= a.job[k].slices; k++)
+        slice -= a.job[k].slices;
+    const adapt_job &job = a.job[k];
+    const int o = (slice * CLUSTER + (int)(blockIdx.x % CLUSTER)) * THREADS + (int)threadIdx.x;
+    const bool has = o < job.n;
+    op_pair p = { NULL, NULL, 0, 0.0f };
+    early_rows<QUADS> rows;
+    float b[EARLY];
+    float4 x[QUADS];
+
+    if (term.which >= 0)
+        p = job.pair[term.which];
+    if (a.expert == NULL) {
+        read_rows<QUADS>(rows, p, job.mat, a.n_in);
+        read_outputs(b, p, job.mat, job.n_out, job.first + o, has);
+    }
+    only_wait_for_inputs();
+    cluster_wait();
+    if (a.expert != NULL) {
+        const int64_t mat = matrix_of(a, job, row);
+
+        p.a = mat < 0 ? NULL : p.a;
+        read_rows<QUADS>(rows, p, mat, a.n_in);
+        read_outputs(b, p, mat, job.n_out, job.first + o, has);
+    }
+    float *y = job.y + row * job.y_stride + o, *res = a.res != NULL && k == 0 && has ? a.res + row * a.res_stride + o : NULL;
+    float v = has ? *y : 0.0f, before = res != NULL ? *res : 0.0f;
+    if (p.a != NULL) {
+        read_inputs<QUADS>(x, a.x + row / a.per_x * a.x_stride, a.n_in);
+        const float sum = times<QUADS>(rows, x, a.n_in);
+        if (threadIdx.x % 32 == 0)
+            part[warp / PARTS][warp % PARTS] = sum;
+        __syncthreads();
+        const int of = threadIdx.x / CLUSTER, rank = (int)(blockIdx.x % CLUSTER) + of * CLUSTER;
+        if (of < RANKS && rank < p.rank)
+            cluster_store(cluster_at(h + rank, threadIdx.x % CLUSTER), parts_sum(part[of], __fmul_rn(term.scale, p.scale)));
+        __syncwarp();
+        cluster_given();
+        cluster_wait();
+        v = plus_early(v, h, b, p.rank);
+        if (has)
+            *y = v;
+    }
+    if (res != NULL)
+        *res = __fmaf_rn(a.scale, v, before);
+}
+
 /* ---- one row: between an expert's first products and its second ---- */
 
 /* v with what the lists' terms add to output o of a matrix, whose ranks' inputs are at h. */
@@ -390,10 +544,116 @@ __global__ void __launch_bounds__(THREADS) adapt_between(const __grid_constant__
     });
 }
 
+static __device__ __forceinline__ op_pair pair_of(const adapt_part &part, int which)
+{
+    return part.pair != NULL && which >= 0 ? part.pair[which] : op_pair{ NULL, NULL, 0, 0.0f };
+}
+
+/* The same of a list of one term of at most EARLY ranks, and rows of at most IN * 512 and OUT * 512 elements. */
+template <int IN, int OUT>
+__global__ void __launch_bounds__(THREADS) adapt_between_one(const __grid_constant__ adapt_middle a)
+{
+    __shared__ float h[2][EARLY], part[2][RANKS][PARTS];
+    __shared__ __align__(16) float near[OUT * 512];
+    const int k = (int)(blockIdx.x / CLUSTER), mine = (int)(blockIdx.x % CLUSTER), warp = threadIdx.x / 32;
+    const bool routed = k < a.routed;
+    const adapt_expert &e = routed ? a.e[0] : a.e[1];
+    const int each = (e.ff + CLUSTER * 32 - 1) / (CLUSTER * 32) * 32, o = mine * each + (int)threadIdx.x;
+    const bool has = (int)threadIdx.x < each && o < e.ff;
+    const adapt_term term = a.list[0];
+    op_pair p[3];
+    early_rows<IN> in[2];
+    early_rows<OUT> out;
+    float b[2][EARLY];
+    float4 x[IN], y[OUT];
+
+    cluster_here();
+    let_next_begin();
+    /* the launch before this one has told who was chosen before this began (moe/moe_r1.cu) */
+    const int likely = routed ? __ldcg(a.expert + k) : 0;
+    const bool away = routed && a.slot != NULL && a.slot[likely] < 0;
+    if (!away) {
+#pragma unroll
+        for (int i = 0; i < 3; i++)
+            p[i] = pair_of(e.part[i], term.which);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            read_rows<IN>(in[i], p[i], likely + e.part[i].mat, a.n_in);
+            read_outputs(b[i], p[i], likely + e.part[i].mat, e.part[i].n_out, e.part[i].first + o, has);
+        }
+        read_rows<OUT>(out, p[2], likely + e.part[2].mat, e.ff);
+    }
+    only_wait_for_inputs();
+    cluster_wait();
+    if (routed && a.expert[k] != likely)
+        __trap(); /* it was not: the step fails */
+    if (away)
+        return;
+    float *hid = e.hid + (routed ? (int64_t)k * e.ff : 0) + o, *gate = e.gate + (routed ? (int64_t)k * e.ff : 0) + o;
+    float up = has ? *hid : 0.0f, v = has && e.gate != NULL ? *gate : 0.0f;
+    read_inputs<IN>(x, a.x, a.n_in);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float sum = times<IN>(in[i], x, a.n_in);
+
+        if (threadIdx.x % 32 == 0)
+            part[i][warp / PARTS][warp % PARTS] = sum;
+    }
+    __syncthreads();
+    const int to = threadIdx.x % CLUSTER, of = threadIdx.x / CLUSTER % RANKS, m = threadIdx.x / CLUSTER / RANKS;
+    const int rank = mine + of * CLUSTER;
+    if (m < 2 && rank < (m == 0 ? p[0].rank : p[1].rank))
+        cluster_store(cluster_at(h[m] + rank, to),
+                      parts_sum(part[m][of], __fmul_rn(term.scale, m == 0 ? p[0].scale : p[1].scale)));
+    __syncwarp();
+    cluster_given();
+    cluster_wait();
+    up = plus_early(up, h[1], b[1], p[1].rank);
+    v = e.gate != NULL ? plus_early(v, h[0], b[0], p[0].rank) : up;
+    up = e.gate != NULL ? up : 1.0f;
+    const float pos = fmaxf(v, 0.0f);
+    v = a.act == OP_SILU || !routed ? __fmul_rn(silu(v), up) : __fmul_rn(__fmul_rn(pos, pos), up);
+    if (has) {
+        *hid = v;
+#pragma unroll
+        for (int i = 0; i < CLUSTER; i++)
+            cluster_store(cluster_at(near + o, i), v);
+    }
+    __syncwarp();
+    cluster_given();
+    cluster_wait();
+    read_inputs<OUT>(y, near, e.ff);
+    const float sum = times<OUT>(out, y, e.ff);
+    if (threadIdx.x % 32 == 0)
+        part[0][warp / PARTS][warp % PARTS] = sum;
+    __syncthreads();
+    const int its = mine + (int)threadIdx.x * CLUSTER;
+    if (threadIdx.x < RANKS && its < p[2].rank)
+        a.h[(int64_t)(routed ? k : a.used) * a.floats + its] = parts_sum(part[0][threadIdx.x], __fmul_rn(term.scale, p[2].scale));
+}
+
 /* ---- host ---- */
+
+/* Rows of `width` elements at such places are read in fours. */
+static bool in_fours(const void *x, int64_t stride, int64_t width)
+{
+    return (uintptr_t)x % 16 == 0 && stride % 4 == 0 && width % 4 == 0;
+}
+
+static auto one_kernel(const struct adapt_args *a)
+{
+    const bool fits = a->max == 1 && a->floats <= EARLY && a->token == NULL && a->rows <= ONE_ROWS &&
+                      in_fours(a->x, a->x_stride, a->n_in);
+
+    return !fits || a->n_in > 4096 ? (decltype(&adapt_one<1>))NULL
+           : a->n_in <= 512        ? adapt_one<1>
+           : a->n_in <= 2048       ? adapt_one<4>
+                                   : adapt_one<8>;
+}
 
 static void launch(struct cuda *c, struct adapt_args *a, int jobs)
 {
+    const auto one = one_kernel(a);
     const bool together = a->rows > FEW && a->expert == NULL && a->floats <= FLOATS_TOGETHER;
     const int each = together ? (int)TOGETHER : 1;
     unsigned clusters = 0;
@@ -401,6 +661,10 @@ static void launch(struct cuda *c, struct adapt_args *a, int jobs)
     for (int i = 0; i < jobs; i++) {
         a->job[i].slices = (int)ceil_div(a->job[i].n, CLUSTER * THREADS);
         clusters += (unsigned)a->job[i].slices;
+    }
+    if (one != NULL) {
+        launch_clusters(c, "adapt_one", one, dim3(CLUSTER), dim3(clusters * CLUSTER, (unsigned)a->rows), THREADS, 0, *a);
+        return;
     }
     for (a->first = 0; a->first < a->rows; a->first += GRID_Y * each) {
         const int64_t left = ceil_div(a->rows - a->first, each);
@@ -449,8 +713,14 @@ struct adapt_part cuda_adapt_part(const struct node *v, int number)
 
 void cuda_adapt_between(struct cuda *c, const struct adapt_middle *a, int experts)
 {
-    launch_clusters(c, "adapt_between", adapt_between, dim3(CLUSTER), dim3((unsigned)(experts * CLUSTER)), THREADS,
-                    (size_t)(2 * a->floats) * sizeof(float), *a);
+    const int ff = a->e[0].ff > a->e[1].ff ? a->e[0].ff : a->e[1].ff;
+    const bool one = a->near && in_fours(a->x, 0, a->n_in) && a->e[0].ff % 4 == 0 && a->e[1].ff % 4 == 0;
+    const auto kernel = one && a->n_in <= 2048 && ff <= 512    ? adapt_between_one<4, 1>
+                        : one && a->n_in <= 4096 && ff <= 1024 ? adapt_between_one<8, 2>
+                                                               : adapt_between;
+
+    launch_clusters(c, "adapt_between", kernel, dim3(CLUSTER), dim3((unsigned)(experts * CLUSTER)), THREADS,
+                    kernel == adapt_between ? (size_t)(2 * a->floats) * sizeof(float) : 0, *a);
 }
 
 int cuda_adapt(struct cuda *c, const struct node *v, int n)

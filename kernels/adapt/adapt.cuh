@@ -57,6 +57,7 @@ struct adapt_middle {
     struct adapt_expert       e[2];   /* the routed ones, rows of each; the shared one */
     const struct adapt_term  *list;
     int                       max, floats, routed, used, n_in, act; /* routed: that are adapted; used: that there are */
+    bool                      near; /* as adapt_down */
     const int                *expert, *slot;
     const float              *x;
     float                    *h;
@@ -67,20 +68,48 @@ struct adapt_down {
     const struct adapt_term *list;
     const float             *h;
     int                      max, floats;
+    bool                     near; /* lists are of one term of at most NEAR_RANKS: adapted_near() */
 };
-/* Asks for what adapted_down() will read of rank j, and every `step`th after it; expert -1: the shared one. */
-static __device__ __noinline__ void adapted_ask(const adapt_down &a, int expert, int o, int j, int step)
+enum { NEAR_RANKS = 16, NEAR_ROWS = 16, NEAR_EXPERTS = 11 };
+struct adapt_near {
+    float b[NEAR_EXPERTS][NEAR_RANKS][NEAR_ROWS];
+    int   rank[NEAR_EXPERTS];
+};
+/* By a whole block, before the inputs are there: outputs o .. o + rows - 1 of the experts' b, of expert[0 .. used - 1] and, if
+ * there are more, of the shared one. */
+static __device__ __noinline__ void bring_near(adapt_near &s, const adapt_down &a, const int *expert, int used, int experts, int o,
+                                               int rows)
 {
-    const adapt_part &part = a.part[expert < 0];
     const int which = a.list[0].which;
 
-    if (part.pair == NULL || which < 0)
-        return;
-    const op_pair p = part.pair[which];
-    const float *b = p.b + ((expert < 0 ? 0 : expert) + part.mat) * p.rank * part.n_out + part.first + o;
-#pragma unroll 1
-    for (; p.a != NULL && j < p.rank; j += step)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(b + j * part.n_out));
+    for (int i = threadIdx.x; i < experts * NEAR_RANKS * NEAR_ROWS; i += blockDim.x) {
+        const int of = i / (NEAR_RANKS * NEAR_ROWS), j = i / NEAR_ROWS % NEAR_RANKS, row = i % NEAR_ROWS;
+        const adapt_part &part = a.part[of >= used];
+        op_pair p = { NULL, NULL, 0, 0.0f };
+
+        if (part.pair != NULL && which >= 0)
+            p = part.pair[which];
+        const int64_t mat = part.mat + (of < used ? __ldcg(expert + of) : 0);
+        s.b[of][j][row] = p.a != NULL && j < p.rank && row < rows ? p.b[(mat * p.rank + j) * part.n_out + part.first + o + row] : 0.0f;
+        if (j + row == 0)
+            s.rank[of] = p.a != NULL ? p.rank : 0;
+    }
+}
+
+/* adapted_down() of what was brought, for output o + row. */
+static __device__ __forceinline__ float adapted_near(const adapt_near &s, const adapt_down &a, float v, int of, int row)
+{
+    const float *h = a.h + (int64_t)of * a.floats;
+    float its[NEAR_RANKS];
+
+#pragma unroll
+    for (int j = 0; j < NEAR_RANKS; j++)
+        its[j] = j < s.rank[of] ? h[j] : 0.0f;
+#pragma unroll
+    for (int j = 0; j < NEAR_RANKS; j++)
+        if (j < s.rank[of])
+            v = __fmaf_rn(its[j], s.b[of][j][row], v);
+    return v;
 }
 
 static __device__ __noinline__ float adapted_down(const adapt_down &a, float v, int of, bool routed, int64_t mat, int o)

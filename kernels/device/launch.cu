@@ -476,7 +476,8 @@ static bool middle_args(struct cuda *c, struct adapt_middle *a, struct fused_up 
             if (x->added[i] != NULL)
                 a->e[1].part[i] = cuda_adapt_part(x->added[i], i);
     }
-    d->added = (struct adapt_down){ { a->e[0].part[2], a->e[1].part[2] }, a->list, a->h, a->max, a->floats };
+    a->near = a->max == 1 && a->floats <= NEAR_RANKS;
+    d->added = (struct adapt_down){ { a->e[0].part[2], a->e[1].part[2] }, a->list, a->h, a->max, a->floats, a->near };
     return true;
 }
 

@@ -489,7 +489,9 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
     __shared__ float sums[FUSED_USED + 1][STRIP];
     __shared__ int slots[EXPERTS];
     __shared__ uint64_t bar[FUSED_USED + 1];
+    __shared__ adapt_near near;
     constexpr bool BRING = (is_brought(TYPES) || ...);
+    static_assert(NEAR_EXPERTS > FUSED_USED && NEAR_ROWS == STRIP, "what is brought of adapters");
     const int e = threadIdx.x / 64, r0 = (int)blockIdx.x * STRIP, rows = min(f.n - r0, (int)STRIP);
     const bool routed = e < f.n_used;
     const int k = routed ? f.ff : f.sh_ff, pitch = row_space(f.ff);
@@ -505,9 +507,8 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
     if (!routed)
         prefetch(m.w + r0 * m.row_bytes, rows * (int)m.row_bytes, threadIdx.x & 63, 64);
     load_slots(slots, f.slot, f.n_expert);
-    if (f.added.list != NULL && threadIdx.x < blockDim.x / 64 * STRIP)
-        adapted_ask(f.added, threadIdx.x / STRIP < f.n_used ? far_int(f.expert + threadIdx.x / STRIP) : -1, r0,
-                    threadIdx.x % STRIP, STRIP);
+    if (f.added.near)
+        bring_near(near, f.added, f.expert, f.n_used, blockDim.x / 64, r0, rows);
     const int matrix = !routed ? 0 : f.slot == NULL ? expert : slots[expert];
     const bool away = matrix < 0;
     const uint8_t *w = m.w + matrix * m.expert_bytes + r0 * m.row_bytes;
@@ -556,7 +557,8 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
         if (far && row < rows)
             sum = __ldcv(f.hand.out + (int64_t)of * f.n + r0 + row);
         if (f.added.list != NULL && !far && row < rows)
-            sum = adapted_down(f.added, sum, of, of < f.n_used, of < f.n_used ? f.expert[of] : 0, r0 + row);
+            sum = f.added.near ? adapted_near(near, f.added, sum, of, row)
+                               : adapted_down(f.added, sum, of, of < f.n_used, of < f.n_used ? f.expert[of] : 0, r0 + row);
         sums[of][row] = sum;
     }
     __syncthreads();
