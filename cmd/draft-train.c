@@ -31,6 +31,7 @@ static const struct opt opts[] = {
     REAL(0, "alpha", "x", "its alpha (default: 2 ranks; lora 8 ranks)", &o.alpha),
     STRING(0, "targets", "list", "kinds of matrices that it changes", &o.targets),
     CHOICE("method", "first|zo", "with gradients, or by forward passes alone", &o.method),
+    FLAG(0, "scales", "zo: scales of quantised rows, not an adapter", &o.scales),
     INT32("epochs", "n", "passes over the items at most (default 8)", &o.epochs, 1, 1 << 20),
     INT32("samples", "n", "zo: directions in a step (default 4)", &o.samples, 1, 64),
     REAL(0, "momentum", "x", "zo: of steps, below 1 (default 0)", &o.momentum),
@@ -79,7 +80,7 @@ static const struct cli_of of[] = {
     { "layers", DFLASH }, { "ff", DFLASH }, { "block", DFLASH }, { "taps", DFLASH }, { "tests", DRAFTERS },
     { "lines", DRAFTERS }, { "predict", DRAFTERS }, { "device", DRAFTERS }, { "vram", DRAFTERS },
     { "kv", DRAFTERS }, { "chunk", DRAFTERS }, { "acts", DRAFTERS }, { "no-mmap", DRAFTERS }, { "repack", DRAFTERS },
-    { "rank", ADAPTERS }, { "alpha", ADAPTERS }, { "targets", LORA }, { "method", LORA }, { "epochs", LORA },
+    { "rank", ADAPTERS }, { "alpha", ADAPTERS }, { "targets", LORA }, { "method", LORA }, { "scales", LORA }, { "epochs", LORA },
     { "samples", LORA }, { "momentum", LORA }, { "keep", LORA }, { "keep-batch", LORA }, { "keep-weight", LORA },
     { "rehearse", LORA }, { "shield", LORA }, { "forget", LORA }, { NULL, 0 },
 };
@@ -94,6 +95,10 @@ static void check_lora(int n_files)
 {
     static const char *const zo[] = { "samples", "momentum" }, *const keep[] = { "keep-batch", "keep-weight" };
 
+    if (o.scales && (cli_given(&cli, "rank") || cli_given(&cli, "alpha") || (cli_given(&cli, "method") && o.method != TRAIN_ZO)))
+        cli_usage("--scales is trained by --method zo, and has no --rank and --alpha");
+    if (o.scales)
+        o.method = TRAIN_ZO;
     for (size_t i = 0; i < 2; i++) {
         if (o.method != TRAIN_ZO && cli_given(&cli, zo[i]))
             cli_usage("--%s is for --method zo", zo[i]);
@@ -122,7 +127,7 @@ static void check_usage(unsigned bit, int n_files)
                                          "predict", "steps", "time", "memory", "batch", "rate", "seed", "keep-versions",
                                          "sequences",
                                          "ctx", "threads", "device", "vram", "kv", "chunk", "acts", "no-mmap", "repack",
-                                         "jsonl", "plot", "rank", "alpha", "targets", "method", "epochs", "samples",
+                                         "jsonl", "plot", "rank", "alpha", "targets", "method", "scales", "epochs", "samples",
                                          "momentum", "keep", "keep-batch", "keep-weight", "rehearse", "shield",
                                          "forget" };
 

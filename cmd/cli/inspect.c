@@ -216,8 +216,12 @@ static void inspect_text(const struct gguf *g, const struct sums *s)
 
     printf("file %s, %zu bytes\n", gguf_path(g), gguf_file_bytes(g));
     if (is_adapter(g) && adapter_open(&a, gguf_path(g), &why) == ERR_OK) {
-        printf("a LoRA adapter for models of architecture %s: rank %d, alpha %g, %zu matrices, %" PRId64 " numbers\n",
-               a->arch, adapter_rank(a), (double)a->alpha, a->n, adapter_floats(a));
+        if (adapter_is_scales(a))
+            printf("scales of matrices for models of architecture %s: %zu matrices, %" PRId64 " numbers\n", a->arch, a->n,
+                   adapter_floats(a));
+        else
+            printf("a LoRA adapter for models of architecture %s: rank %d, alpha %g, %zu matrices, %" PRId64 " numbers\n",
+                   a->arch, adapter_rank(a), (double)a->alpha, a->n, adapter_floats(a));
         adapter_close(a);
     } else if (is_adapter(g)) {
         printf("an adapter that cannot be used: %s\n", why.msg);
@@ -354,7 +358,8 @@ static json_t *json_adapter(const struct gguf *g)
 
     if (adapter_open(&a, gguf_path(g), &why))
         return json_pack("{s:o}", "error", json_bytes(str_of(why.msg)));
-    o = json_pack("{s:s, s:o, s:i, s:f, s:I, s:I}", "kind", "lora", "architecture", json_bytes(str_of(a->arch)), "rank",
+    o = json_pack("{s:s, s:o, s:i, s:f, s:I, s:I}", "kind", adapter_is_scales(a) ? "scales" : "lora", "architecture",
+                  json_bytes(str_of(a->arch)), "rank",
                   adapter_rank(a), "alpha", (double)a->alpha, "matrices", (json_int_t)a->n, "numbers",
                   (json_int_t)adapter_floats(a));
     adapter_close(a);

@@ -66,7 +66,8 @@ static enum err_code check_shape(const struct train_begin *b, const struct train
 enum err_code cli_train_begin(struct train_begin *b, const struct train_options *o, const struct cli *cli,
                               const struct gguf *model, struct grad *g, struct err *e)
 {
-    struct tune_lora_opts to = { .rank = o->rank, .alpha = o->alpha > 0 ? o->alpha : 2.0f * (float)o->rank,
+    struct tune_lora_opts to = { .rank = o->scales ? 0 : o->rank,
+                                 .alpha = o->scales ? 1.0f : o->alpha > 0 ? o->alpha : 2.0f * (float)o->rank,
                                  .seed = (uint64_t)o->seed };
     char arch[64] = "";
     struct str s = { 0 };
@@ -80,6 +81,9 @@ enum err_code cli_train_begin(struct train_begin *b, const struct train_options 
         if (adapter_open(&b->old, o->out, e) || adapter_check(b->old, model, e) ||
             tune_lora_of(&b->champion, g, b->old, e))
             return err_wrap(e, "cannot replace the file of --out");
+        if (!o->scratch && adapter_is_scales(b->old) != o->scales)
+            return err_set(e, ERR_ARG, "%s %s, and training goes on with it: another kind needs --scratch", o->out,
+                           o->scales ? "is an adapter of low rank" : "has scales");
         if (!o->scratch)
             return check_shape(b, o, cli, g, &to, e) ? e->code : tune_lora_of(&b->lora, g, b->old, e);
     }

@@ -150,7 +150,7 @@ static enum err_code choose_shield(struct job *j, struct err *e)
         cli_warn("no shield: it takes %" PRId64 " MiB, more than half of --memory", (bytes >> 20) + 1);
         j->shielded = false;
     }
-    if (j->begin.fresh && o->alpha <= 0) /* behind a shield the same step does less */
+    if (j->begin.fresh && o->alpha <= 0 && !o->scales) /* behind a shield the same step does less */
         j->lora->file->alpha = (j->shielded ? ALPHA_SHIELD : ALPHA) * (float)o->rank;
     return ERR_OK;
 }
@@ -463,7 +463,7 @@ static enum err_code open_shield(struct job *j, struct err *e)
 static enum err_code rehearse(struct job *j, struct err *e)
 {
     const struct train_options *o = j->o;
-    const struct train_own own = { .adapter = j->begin.old != NULL ? o->out : NULL, .learn = &j->items, .known = j->keep.open,
+    const struct train_own own = { .adapter = j->begin.old != NULL && !o->scales ? o->out : NULL, .learn = &j->items, .known = j->keep.open,
                                    .n_texts = (o->rehearse + 7) / 8, .n_answers = o->rehearse, .tokens_max = own_tokens(j),
                                    .time_s = OWN_SHARE * o->time_s, .own = &j->own, .answers = &j->keep };
 

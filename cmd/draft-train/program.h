@@ -21,7 +21,7 @@ struct train_options {
     int         method;
     int32_t     rank, epochs, samples, keep_batch, rehearse;
     float       alpha, keep_weight, forget, momentum, shield;
-    bool        scratch, rollback, lines, quiet, verbose;
+    bool        scales, scratch, rollback, lines, quiet, verbose;
     double      time_s; /* of `time` */
 };
 

@@ -15,7 +15,12 @@ int64_t adapter_a_floats(const struct adapter_mat *m)
 
 int64_t adapter_b_floats(const struct adapter_mat *m)
 {
-    return m->rank * (m->rows ? m->n_in : m->n_out * m->n_mat);
+    return (m->rank > 0 ? m->rank : 1) * (m->rows ? m->n_in : m->n_out * m->n_mat);
+}
+
+bool adapter_is_scales(const struct adapter *a)
+{
+    return a->mat[0].rank == 0;
 }
 
 int64_t adapter_floats(const struct adapter *a)
@@ -68,9 +73,9 @@ static bool has_sizes(const struct adapter_mat *m)
 {
     const int64_t most = INT64_C(1) << 40;
 
-    return m->rank >= 1 && m->rank <= ADAPTER_RANK_MAX && m->n_in >= 1 && m->n_in <= most && m->n_out >= 1 &&
+    return m->rank >= 0 && m->rank <= ADAPTER_RANK_MAX && m->n_in >= (m->rank > 0) && m->n_in <= most && m->n_out >= 1 &&
            m->n_out <= most && m->n_mat >= 1 && m->n_mat <= most / (m->n_in > m->n_out ? m->n_in : m->n_out) &&
-           (!m->rows || m->n_mat == 1);
+           (!m->rows || (m->n_mat == 1 && m->rank > 0));
 }
 
 enum err_code adapter_make(struct adapter **out, const char *arch, float alpha, const struct adapter_mat *mat, size_t n,
@@ -81,7 +86,7 @@ enum err_code adapter_make(struct adapter **out, const char *arch, float alpha, 
     if (n == 0 || !isfinite(alpha) || alpha == 0.0f)
         return err_set(e, ERR_ARG, "an adapter of %zu matrices with alpha %g", n, (double)alpha);
     for (size_t i = 0; i < n; i++)
-        if (!has_sizes(&mat[i]) || mat[i].rows != str_is(str_of(mat[i].name), ADAPTER_EMBD))
+        if (!has_sizes(&mat[i]) || (mat[i].rank == 0) != (mat[0].rank == 0) || mat[i].rows != str_is(str_of(mat[i].name), ADAPTER_EMBD))
             return err_set(e, ERR_ARG, "%s: no adapter has rank %d for it", mat[i].name, mat[i].rank);
     o = adapter_new("", str_of(arch), alpha, n);
     if (o == NULL)
@@ -112,7 +117,7 @@ static enum err_code check_mat(const struct adapter *a, const struct adapter_mat
 
     if (t == NULL)
         return err_set(e, ERR_FORMAT, "%s: the model has no tensor %s", a->path, m->name);
-    if (t->ne[0] == m->n_in && t->ne[1] == m->n_out && t->ne[2] == m->n_mat && t->ne[3] == 1)
+    if ((t->ne[0] == m->n_in || m->rank == 0) && t->ne[1] == m->n_out && t->ne[2] == m->n_mat && t->ne[3] == 1)
         return ERR_OK;
     if (t->ne[2] != m->n_mat)
         return err_set(e, ERR_FORMAT, "%s: %s is for %lld matrices, the model has %lld", a->path, m->name,
@@ -143,15 +148,19 @@ const struct adapter_mat *adapter_find(const struct adapter *a, struct str name)
     return NULL;
 }
 
-void adapter_merge_row(const struct adapter *a, const struct adapter_mat *m, int64_t r, float scale, float *w)
+void adapter_merge_row(const struct adapter *a, const struct adapter_mat *m, int64_t r, float scale, float *w, int64_t n)
 {
+    for (int64_t i = 0; m->rank == 0 && i < n; i++)
+        w[i] *= 1.0f + scale * m->b[r];
+    if (m->rank == 0)
+        return;
     const float s = scale * (a->alpha / (float)m->rank);
     const float *in = m->a + r / m->n_out * m->rank * m->n_in; /* of r's matrix */
 
     for (int j = 0; j < m->rank; j++) {
         const float out = s * (m->rows ? m->a : m->b)[r * m->rank + j];
 
-        for (int64_t i = 0; i < m->n_in; i++)
+        for (int64_t i = 0; i < n; i++)
             w[i] += out * (m->rows ? m->b[i * m->rank + j] : in[j * m->n_in + i]);
     }
 }

@@ -8,6 +8,7 @@
 #define ADAPTER_EMBD "token_embd.weight"
 #define ADAPTER_A    ".lora_a"
 #define ADAPTER_B    ".lora_b"
+#define ADAPTER_S    ".scale"
 
 struct own_adapter {
     struct adapter a; /* first */

@@ -26,7 +26,7 @@ static const struct gguf_tensor *other(const struct gguf *g, struct str name, co
     return gguf_find(g, full);
 }
 
-static enum err_code check_head(const struct gguf *g, float *alpha, struct str *arch, struct err *e)
+static enum err_code check_head(const struct gguf *g, bool *scales, float *alpha, struct str *arch, struct err *e)
 {
     const char *path = gguf_path(g);
     struct str type = str_of("");
@@ -34,13 +34,16 @@ static enum err_code check_head(const struct gguf *g, float *alpha, struct str *
     if (!gguf_str(g, "general.type", &type) || !str_is(type, "adapter"))
         return err_set(e, ERR_FORMAT, "%s: not an adapter: general.type is '%.*s'", path, STR_ARG(type));
     type = str_of("");
-    if (!gguf_str(g, "adapter.type", &type) || !str_is(type, "lora"))
-        return err_set(e, ERR_UNSUPPORTED, "%s: an adapter of type '%.*s', and only 'lora' is known", path, STR_ARG(type));
+    *scales = gguf_str(g, "adapter.type", &type) && str_is(type, "scales");
+    if (!*scales && !str_is(type, "lora"))
+        return err_set(e, ERR_UNSUPPORTED, "%s: an adapter of type '%.*s', and only 'lora' and 'scales' are known", path,
+                       STR_ARG(type));
     if (gguf_kv_find(g, "adapter.alora.invocation_tokens") != NULL)
         return err_set(e, ERR_UNSUPPORTED, "%s: an adapter that waits for tokens that invoke it (aLoRA)", path);
     if (!gguf_str(g, "general.architecture", arch))
         return err_set(e, ERR_FORMAT, "%s: general.architecture is missing", path);
-    if (!gguf_f32(g, "adapter.lora.alpha", alpha))
+    *alpha = 1.0f;
+    if (!*scales && !gguf_f32(g, "adapter.lora.alpha", alpha))
         return err_set(e, ERR_FORMAT, "%s: adapter.lora.alpha is missing", path);
     if (!isfinite(*alpha) || *alpha == 0.0f)
         return err_set(e, ERR_FORMAT, "%s: adapter.lora.alpha is %g", path, (double)*alpha);
@@ -49,13 +52,15 @@ static enum err_code check_head(const struct gguf *g, float *alpha, struct str *
     return ERR_OK;
 }
 
-static enum err_code check_tensor(const struct gguf *g, const struct gguf_tensor *t, struct err *e)
+static enum err_code check_tensor(const struct gguf *g, const struct gguf_tensor *t, bool scales, struct err *e)
 {
     const bool a = ends(t->name, ADAPTER_A);
 
-    if (!a && !ends(t->name, ADAPTER_B))
+    if (scales && (!ends(t->name, ADAPTER_S) || t->ne[2] != 1 || t->ne[3] != 1))
+        return err_set(e, ERR_FORMAT, "%s: tensor %.*s is not the scales of a matrix", gguf_path(g), STR_ARG(t->name));
+    if (!scales && !a && !ends(t->name, ADAPTER_B))
         return err_set(e, ERR_FORMAT, "%s: tensor %.*s is neither lora_a nor lora_b", gguf_path(g), STR_ARG(t->name));
-    if (other(g, t->name, a ? ADAPTER_B : ADAPTER_A) == NULL)
+    if (!scales && other(g, t->name, a ? ADAPTER_B : ADAPTER_A) == NULL)
         return err_set(e, ERR_FORMAT, "%s: tensor %.*s has no %s beside it", gguf_path(g), STR_ARG(t->name),
                        a ? "lora_b" : "lora_a");
     if (t->type != QUANT_f32 && t->type != QUANT_f16 && t->type != QUANT_bf16 && t->type != QUANT_q8_0)
@@ -117,25 +122,40 @@ static enum err_code read_mat(struct own_adapter *o, size_t i, const struct gguf
     return ERR_OK;
 }
 
+/* The scales of matrix i. */
+static enum err_code read_scales(struct own_adapter *o, size_t i, const struct gguf *g, const struct gguf_tensor *t, struct err *e)
+{
+    char name[NAME_BYTES];
+    const struct adapter_mat m = { .name = name, .n_out = t->ne[0], .n_mat = t->ne[1] };
+
+    (void)snprintf(name, sizeof name, "%.*s", (int)(t->name.n - strlen(ADAPTER_S)), t->name.p);
+    if (str_is(str_of(name), ADAPTER_EMBD))
+        return err_set(e, ERR_UNSUPPORTED, "%s: scales of %s", gguf_path(g), name);
+    if (!adapter_room(o, i, &m))
+        return err_set(e, ERR_NOMEM, "out of memory: %s", gguf_path(g));
+    return widen(o->a.mat[i].b, g, t, e);
+}
+
 static enum err_code read_all(struct adapter **out, const struct gguf *g, struct err *e)
 {
     struct own_adapter *o;
     struct str arch;
     float alpha;
     size_t n = 0;
+    bool scales = false;
 
-    if (check_head(g, &alpha, &arch, e))
+    if (check_head(g, &scales, &alpha, &arch, e))
         return e->code;
     for (size_t i = 0; i < gguf_n_tensors(g); i++)
-        if (check_tensor(g, gguf_tensor_at(g, i), e))
+        if (check_tensor(g, gguf_tensor_at(g, i), scales, e))
             return e->code;
-    o = adapter_new(gguf_path(g), arch, alpha, gguf_n_tensors(g) / 2);
+    o = adapter_new(gguf_path(g), arch, alpha, gguf_n_tensors(g) / (scales ? 1 : 2));
     if (o == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %s", gguf_path(g));
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
 
-        if (ends(t->name, ADAPTER_A) && read_mat(o, n++, g, t, e)) {
+        if (scales ? read_scales(o, i, g, t, e) : ends(t->name, ADAPTER_A) && read_mat(o, n++, g, t, e)) {
             adapter_close(&o->a);
             return e->code;
         }

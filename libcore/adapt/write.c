@@ -11,7 +11,7 @@
 
 enum { NAME_BYTES = 128 };
 
-/* One tensor of the file: a or b of a matrix. */
+/* One tensor of the file: a or b of a matrix, or its scales. */
 struct half {
     char         name[NAME_BYTES];
     const float *v;
@@ -23,6 +23,12 @@ static struct half half_of(const struct adapter_mat *m, bool a, int type)
 {
     struct half h = { .v = a ? m->a : m->b, .n_dims = m->n_mat > 1 ? 3 : 2, .type = type };
 
+    if (m->rank == 0) {
+        h = (struct half){ .v = m->b, .ne = { m->n_out, m->n_mat, 1 }, .rows = m->n_mat, .n_dims = m->n_mat > 1 ? 2 : 1,
+                           .type = type == QUANT_q8_0 ? QUANT_f16 : type };
+        (void)snprintf(h.name, sizeof h.name, "%s%s", m->name, ADAPTER_S);
+        return h;
+    }
     (void)snprintf(h.name, sizeof h.name, "%s%s", m->name, a ? ADAPTER_A : ADAPTER_B);
     h.ne[0] = a && !m->rows ? m->n_in : m->rank;
     h.ne[1] = a ? (m->rows ? m->n_out : m->rank) : m->rows ? m->n_in : m->n_out;
@@ -33,15 +39,25 @@ static struct half half_of(const struct adapter_mat *m, bool a, int type)
     return h;
 }
 
+static size_t n_halves(const struct adapter *a)
+{
+    return adapter_is_scales(a) ? a->n : 2 * a->n;
+}
+
+static struct half half_at(const struct adapter *a, size_t i, int type)
+{
+    return adapter_is_scales(a) ? half_of(&a->mat[i], false, type) : half_of(&a->mat[i / 2], i % 2 == 0, type);
+}
+
 static enum err_code write_head(struct gguf_writer *w, const struct adapter *a, int type, struct err *e)
 {
     if (gguf_write_str(w, "general.type", str_of("adapter"), e) ||
         gguf_write_str(w, "general.architecture", str_of(a->arch), e) ||
-        gguf_write_str(w, "adapter.type", str_of("lora"), e) ||
-        gguf_write_f32(w, "adapter.lora.alpha", a->alpha, e))
+        gguf_write_str(w, "adapter.type", str_of(adapter_is_scales(a) ? "scales" : "lora"), e) ||
+        (!adapter_is_scales(a) && gguf_write_f32(w, "adapter.lora.alpha", a->alpha, e)))
         return e->code;
-    for (size_t i = 0; i < 2 * a->n; i++) {
-        const struct half h = half_of(&a->mat[i / 2], i % 2 == 0, type);
+    for (size_t i = 0; i < n_halves(a); i++) {
+        const struct half h = half_at(a, i, type);
 
         if (gguf_write_tensor(w, str_of(h.name), h.type, h.n_dims, h.ne, e))
             return e->code;
@@ -74,8 +90,8 @@ static enum err_code write_all(struct gguf_writer *w, const struct adapter *a, i
     unsigned char *row;
     enum err_code code;
 
-    for (size_t i = 0; i < 2 * a->n; i++) {
-        const struct half h = half_of(&a->mat[i / 2], i % 2 == 0, type);
+    for (size_t i = 0; i < n_halves(a); i++) {
+        const struct half h = half_at(a, i, type);
 
         longest = h.ne[0] > longest ? h.ne[0] : longest;
     }
@@ -84,8 +100,8 @@ static enum err_code write_all(struct gguf_writer *w, const struct adapter *a, i
         return err_set(e, ERR_NOMEM, "out of memory");
     row = (unsigned char *)(back + longest);
     code = write_head(w, a, type, e);
-    for (size_t i = 0; i < 2 * a->n && code == ERR_OK; i++) {
-        const struct half h = half_of(&a->mat[i / 2], i % 2 == 0, type);
+    for (size_t i = 0; i < n_halves(a) && code == ERR_OK; i++) {
+        const struct half h = half_at(a, i, type);
 
         code = write_half(w, &h, row, back, e);
     }

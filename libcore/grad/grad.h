@@ -73,7 +73,7 @@ int grad_matrix_find(const struct grad *g, struct str name); /* -1: none */
 /* An adapter of one matrix, not token_embd.weight. It adds to the rows of the sequences from .. to - 1, so that several
  * adapters can be tried side by side in one pass. Several may be at one matrix: they add up. */
 struct grad_adapter {
-    int          matrix, rank;
+    int          matrix, rank; /* rank 0: y = (1 + b) (W x), b [n_expert][n_out]; forward passes alone, one at a matrix */
     float        scale;
     const float *a;      /* [n_expert][rank][n_in] */
     const float *b;      /* [n_expert][n_out][rank] */

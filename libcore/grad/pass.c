@@ -303,7 +303,8 @@ int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank, bool keep)
     return count((struct grad *)(uintptr_t)g, &one, first, n_rows, rank, true) * (int64_t)sizeof(float);
 }
 
-static enum err_code check(const struct grad *g, const struct grad_batch *b, int64_t *n, int *rank, int *lowest, struct err *e)
+static enum err_code check(const struct grad *g, const struct grad_batch *b, bool backward, int64_t *n, int *rank, int *lowest,
+                           struct err *e)
 {
     *n = 0;
     *rank = 0;
@@ -321,9 +322,11 @@ static enum err_code check(const struct grad *g, const struct grad_batch *b, int
     for (int i = 0; i < b->n_adapter; i++) {
         const struct grad_adapter *a = &b->adapter[i];
 
-        if (a->matrix < 0 || a->matrix >= g->n_mat || a->matrix == g->embd || a->rank < 1 || a->from < 0 || a->from > a->to ||
+        if (a->matrix < 0 || a->matrix >= g->n_mat || a->matrix == g->embd || a->rank < 0 || a->from < 0 || a->from > a->to ||
             a->to > b->n_seq)
             return err_set(e, ERR_ARG, "adapter %d is for no matrix or no sequences of the batch", i);
+        if (a->rank == 0 && backward)
+            return err_set(e, ERR_ARG, "adapter %d is scales, which have no gradient", i);
         *rank = a->rank > *rank ? a->rank : *rank;
         if ((a->da != NULL || a->db != NULL) && a->matrix != g->head)
             *lowest = g->mat[a->matrix].layer < *lowest ? g->mat[a->matrix].layer : *lowest;
@@ -337,7 +340,7 @@ static enum err_code run(struct grad *g, const struct grad_batch *b, bool backwa
     int64_t *first, need;
     int rank;
 
-    if (check(g, b, &p.n, &rank, &p.lowest, e))
+    if (check(g, b, backward, &p.n, &rank, &p.lowest, e))
         return e->code;
     first = calloc((size_t)b->n_seq + 1, sizeof *first);
     if (first == NULL)

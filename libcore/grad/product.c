@@ -182,7 +182,7 @@ static bool adapter_at(const struct pass *p, const struct grad_adapter *ad, stru
     s->m = &p->g->mat[at.matrix];
     s->expert = at.expert;
     s->a = ad->a + at.expert * ad->rank * s->m->n_in;
-    s->b = ad->b + at.expert * ad->rank * s->m->n_out;
+    s->b = ad->b + at.expert * (ad->rank > 0 ? ad->rank : 1) * s->m->n_out;
     adapter_rows(p, ad, at.row, n, &s->begin, &end);
     s->n = end - s->begin;
     return s->n > 0;
@@ -193,6 +193,13 @@ static void go_low(const struct pass *p, const struct grad_adapter *ad, const st
 {
     grad_product(&p->tools, &(struct grad_product){ s->n, ad->rank, s->m->n_in, x + s->begin * s->m->n_in, s->a,
                              s->m->n_in, 1, 1, s->m->n_in, p->low, ad->rank, 1.0f, false });
+}
+
+static void stretch(const struct spot *s, float *y)
+{
+    for (int64_t i = s->begin; i < s->begin + s->n; i++)
+        for (int64_t o = 0; o < s->m->n_out; o++)
+            y[i * s->m->n_out + o] *= 1.0f + s->b[o];
 }
 
 void grad_mat_forward(const struct pass *p, struct at at, float *y, const float *x, int64_t n)
@@ -213,6 +220,10 @@ void grad_mat_forward(const struct pass *p, struct at at, float *y, const float 
 
         if (!adapter_at(p, ad, at, n, &s))
             continue;
+        if (ad->rank == 0) {
+            stretch(&s, y);
+            continue;
+        }
         go_low(p, ad, &s, x);
         grad_product(&p->tools, &(struct grad_product){ s.n, m->n_out, ad->rank, p->low, s.b, ad->rank, 1, 1, ad->rank,
                                  y + s.begin * m->n_out, m->n_out, ad->scale, true });

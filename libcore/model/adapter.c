@@ -85,6 +85,8 @@ static void place(const struct model_adapter *b, struct op_pair *pair, struct op
 
 static enum err_code check(const struct model *m, const struct adapter *a, struct err *e)
 {
+    if (adapter_is_scales(a))
+        return err_set(e, ERR_UNSUPPORTED, "%s: scales become a part of the model: chimere-quantize --merge-lora", a->path);
     if (adapter_check(a, m->gguf, e))
         return e->code;
     for (size_t i = 0; i < a->n; i++) {

@@ -22,7 +22,7 @@ void ramp_merge_row(const struct ramp_merge *m, const struct gguf_tensor *t, int
         const struct adapter_mat *mat = adapter_find(m->adapter[i], t->name);
 
         if (mat != NULL && m->scale[i] != 0.0f)
-            adapter_merge_row(m->adapter[i], mat, r, m->scale[i], w);
+            adapter_merge_row(m->adapter[i], mat, r, m->scale[i], w, t->ne[0]);
     }
 }
 

@@ -23,8 +23,8 @@ struct tune_lora {
 
 struct tune_lora_opts {
     const char *arch;         /* general.architecture of the model */
-    int         rank;
-    float       alpha;
+    int         rank;         /* 0: scales, which begin as zeros (adapt/adapt.h) */
+    float       alpha;        /* of scales 1 */
     unsigned    classes;      /* bits of enum model_class; matrices with fewer than 2 rank rows or columns are left out */
     uint64_t    seed;
 };

@@ -120,6 +120,24 @@ train() # OPTION...
     done
 }
 
+@test "lora: scales of the rows learn by forward passes, and become a part of a model" {
+    setup_texts
+    try 0 chimere-draft-train lora -m "$TINY" -o s.gguf --scales "${small[@]:0:6}" --steps 12 --epochs 12 --batch 8 --memory 256M \
+        --rehearse 0 --keep-batch 0 --forget 20 --jsonl e items.jsonl
+    [ "$(stat -c %s s.gguf)" -lt 10000 ]
+    chimere-run -m s.gguf --inspect --json | jq -e '.adapter.kind == "scales" and .adapter.numbers == 3464'
+    echo '[1, 2]' > ids
+    fails 3 'become a part of the model' chimere-run -m "$TINY" --lora s.gguf --tokens ids
+    try 0 chimere-quantize -q --merge-lora s.gguf --type f32 --pure --allow-requantize "$TINY" m.gguf
+    try 4 chimere-draft-train lora -m m.gguf -o x.gguf "${small[@]}" --rehearse 0 --keep-batch 0 --steps 1 --rate 1e-12 --jsonl m items.jsonl
+    # what the merged model says is what was tested
+    jq -s '[.[] | select(.set == "held out")] | .[0].loss - .[1].loss_before | fabs < 1e-4' e m | grep -q true
+    fails 2 'has scales' chimere-draft-train lora -m "$TINY" -o s.gguf --held-out test.jsonl items.jsonl
+    fails 2 '--scales is trained' train -o t.gguf --scales --rank 4
+    sed 's/\.scale/.scal_/' s.gguf > bad.gguf
+    fails 3 'is not the scales of a matrix' chimere-quantize --merge-lora bad.gguf --allow-requantize "$TINY" n.gguf
+}
+
 @test "lora: a signal ends waiting for a FIFO's writer, and a writer's items are read" {
     setup_texts
     mkfifo pipe

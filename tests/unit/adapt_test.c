@@ -88,7 +88,7 @@ static void no_adapter_is_made_of_nonsense(void **state)
     struct err e;
 
     (void)state;
-    bad[0].rank = 0;
+    bad[0].rank = -1;
     bad[1].rank = ADAPTER_RANK_MAX + 1;
     bad[2].rows = true; /* only the embedding is read by rows */
     bad[3].n_in = 0;
@@ -98,6 +98,34 @@ static void no_adapter_is_made_of_nonsense(void **state)
     assert_int_equal(adapter_make(&a, "x", 0, &good, 1, &e), ERR_ARG);
     assert_int_equal(adapter_make(&a, "x", NAN, &good, 1, &e), ERR_ARG);
     assert_int_equal(adapter_make(&a, "x", 1, &good, 0, &e), ERR_ARG);
+    bad[1] = bad[0] = good;
+    bad[1].rank = 0; /* scales are not mixed with others */
+    assert_int_equal(adapter_make(&a, "x", 1, bad, 2, &e), ERR_ARG);
+}
+
+/* Of two experts: written, read, a row of the second one merged. */
+static void scales(void **state)
+{
+    const struct adapter_mat mat = { "x.weight", 5, 3, 2, 0, false, NULL, NULL };
+    struct adapter *a, *b;
+    float w[5] = { 1, 2, 3, 4, 5 };
+    struct err e;
+
+    (void)state;
+    MUST(adapter_make(&a, "x", 1, &mat, 1, &e));
+    assert_true(adapter_is_scales(a) && adapter_floats(a) == 6);
+    for (int i = 0; i < 6; i++)
+        a->mat[0].b[i] = (float)i / 8;
+    MUST(adapter_write(a, temporary("gguf"), "f16", &e));
+    MUST(adapter_open(&b, temporary("gguf"), &e));
+    assert_true(adapter_is_scales(b) && b->n == 1 && b->mat[0].n_out == 3 && b->mat[0].n_mat == 2);
+    assert_string_equal(b->mat[0].name, "x.weight");
+    assert_memory_equal(b->mat[0].b, a->mat[0].b, 6 * sizeof *w);
+    adapter_merge_row(b, &b->mat[0], 4, 0.5f, w, 5);
+    for (int i = 0; i < 5; i++)
+        assert_true(w[i] == (float)(i + 1) * 1.25f);
+    adapter_close(a);
+    adapter_close(b);
 }
 
 /* A file with these keys and tensors, of zeros; a value NULL: without the key. */
@@ -701,6 +729,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(written_and_read),
         cmocka_unit_test(no_adapter_is_made_of_nonsense),
+        cmocka_unit_test(scales),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(every_matrix_of_every_model),
         cmocka_unit_test(rows_side_by_side),
