@@ -119,7 +119,8 @@ static int64_t longest(const struct train_items *s)
 /* Tokens of a question and an answer that the model writes, at most. */
 static int64_t own_tokens(const struct job *j)
 {
-    const int64_t n = longest(&j->items), most = (n > TRAIN_OWN_TEXT ? n : TRAIN_OWN_TEXT) + TRAIN_OWN_ANSWER;
+    const int64_t n = longest(&j->items), least = j->keep.open != NULL ? TRAIN_OWN_ASKED : TRAIN_OWN_TEXT;
+    const int64_t most = (n > least ? n : least) + TRAIN_OWN_ANSWER;
 
     return most < j->o->model.ctx_tokens ? most : j->o->model.ctx_tokens;
 }

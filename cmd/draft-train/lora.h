@@ -52,7 +52,7 @@ MUST_CHECK enum err_code cli_train_begin(struct train_begin *b, const struct tra
 void cli_train_begin_close(struct train_begin *b);
 
 /* What the model writes itself. */
-enum { TRAIN_OWN_TEXT = 128, TRAIN_OWN_ANSWER = 128 }; /* tokens at most */
+enum { TRAIN_OWN_TEXT = 128, TRAIN_OWN_ANSWER = 128, TRAIN_OWN_ASKED = 384 }; /* tokens at most; the last: of a given question */
 struct train_own {
     const char               *adapter;   /* with which it writes; NULL: none */
     const struct train_items *learn;     /* its questions are like these */
