@@ -13,8 +13,8 @@
 static struct train_options o = {
     .time = "30m", .block = 16, .n_tests = 20, .n_text = 8, .keep = 2, .n_seq = 16, .n_layer = 4,
     .memory_bytes = (int64_t)1 << 30, .n_predict = 320, .seed = 1, .rate = 2e-3f,
-    .targets = "attention,recurrent,shared_expert", .rank = 8, .epochs = 8, .samples = 4, .keep_batch = 12, .rehearse = 1000,
-    .keep_weight = 3.0f, .forget = 0.05f, .shield = 0.03f,
+    .targets = "attention,recurrent,shared_expert", .rank = 8, .epochs = 8, .samples = 4, .keep_batch = 48, .rehearse = 2000,
+    .keep_weight = 10.0f, .forget = 0.05f, .shield = 0.03f,
 };
 
 static const struct opt opts[] = {
@@ -35,10 +35,10 @@ static const struct opt opts[] = {
     INT32("epochs", "n", "passes over the items at most (default 8)", &o.epochs, 1, 1 << 20),
     INT32("samples", "n", "zo: directions in a step (default 4)", &o.samples, 1, 64),
     REAL(0, "momentum", "x", "zo: of steps, below 1 (default 0)", &o.momentum),
-    INT32("rehearse", "n", "own answers that it rehearses (default 1000)", &o.rehearse, 0, 1 << 20),
+    INT32("rehearse", "n", "own answers that it rehearses (default 2000)", &o.rehearse, 0, 1 << 20),
     LIST("keep", "file", "what must not be forgotten; repeatable", &o.keep_files),
-    INT32("keep-batch", "n", "of that in each step (default 12)", &o.keep_batch, 0, 1024),
-    REAL(0, "keep-weight", "x", "its weight in the loss (default 3)", &o.keep_weight),
+    INT32("keep-batch", "n", "of that in each step (default 48)", &o.keep_batch, 0, 1024),
+    REAL(0, "keep-weight", "x", "its weight in the loss (default 10)", &o.keep_weight),
     REAL(0, "shield", "x", "small: spare what old texts use (0.03; 0: off)", &o.shield),
     REAL(0, "forget", "nats", "what it may lose, a token (default 0.05)", &o.forget),
     SECTION("Prompts"),
@@ -50,7 +50,7 @@ static const struct opt opts[] = {
     STRING(0, "time", "time", "for all of it: 90s, 30m (default), 2h", &o.time),
     INT64(0, "steps", "n", "stop after n steps, or when the time is over", &o.steps, 1),
     INT64(0, "memory", "bytes", "for texts and passes (default 1G)", &o.memory_bytes, 1 << 20),
-    INT32("batch", "n", "texts or items in a step (default 8; lora 12)", &o.n_text, 1, 1024),
+    INT32("batch", "n", "texts or items in a step (default 8; lora 24)", &o.n_text, 1, 1024),
     REAL(0, "rate", "x", "largest step size (default 0.002; lora 0.003)", &o.rate),
     INT64(0, "seed", "n", "of random numbers (default 1)", &o.seed, 0),
     SECTION("Versions"),
@@ -116,7 +116,7 @@ static void check_lora(int n_files)
     if (!cli_given(&cli, "rate"))
         o.rate = 3e-3f;
     if (!cli_given(&cli, "batch"))
-        o.n_text = 12;
+        o.n_text = 24;
     if (!cli_given(&cli, "rank"))
         o.rank = 16;
 }

@@ -55,7 +55,7 @@ train() # OPTION...
     setup_texts
     more=(--steps 25 --epochs 25 --rate 0.03)
     try 0 chimere-draft-train lora -m "$TINY" -o a.gguf --held-out known.jsonl --keep known.jsonl --threads 2 --rank 4 \
-        --batch 25 "${more[@]}" known.jsonl
+        --batch 25 --rehearse 16 --keep-batch 12 "${more[@]}" known.jsonl
     cp a.gguf was
     try 4 train -o a.gguf --keep-batch 0 "${more[@]}"
     grep -q 'it forgets' err
@@ -82,7 +82,7 @@ train() # OPTION...
     local n
     setup_texts
     try 0 chimere-draft-train lora -m "$TINY" -o known.gguf --held-out known.jsonl --keep known.jsonl --threads 2 --rank 4 \
-        --batch 25 --steps 25 --epochs 25 --rate 0.03 --rehearse 0 known.jsonl
+        --batch 25 --keep-batch 12 --steps 25 --epochs 25 --rate 0.03 --rehearse 0 known.jsonl
     for n in 0 8; do
         cp known.gguf a.gguf
         try 0 train -o a.gguf --keep-batch $n --forget 20 --steps 25 --epochs 25 --rate 0.03 --jsonl e$n
