@@ -318,7 +318,7 @@ FIT void codes_of(uint8_t *code, float (*l)[LANES], int first, int in_block, int
 }
 
 /* ---- the types ---- */
-static const struct levels levels_q4_0 = { -8, 7, 6.5f, 9.5f, 0.5f, 0, { 0 } };
+static const struct levels levels_q4_0 = { -8, 7, 6.5f, 9.5f, 0.375f, 0, { 0 } };
 static const struct levels levels_q5_0 = { -16, 15, 14.0f, 17.5f, 0.5f, 0, { 0 } };
 static const struct levels levels_q8_0 = { -127, 127, 127.0f, 127.0f, 0.25f, 0, { 0 } };
 static const struct levels levels_q3_k = { -4, 3, 3.0f, 5.0f, 0.5f, 0, { 0 } };
