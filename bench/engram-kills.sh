@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # engram-kills.sh [KILLS [NIGHTS]]: `chimere-engram-build add` and `build` are killed so many times, at any moment, then
-# engram-nightly.sh is. After each kill the table is the old one or the new one, whole; at the end every line counts once.
+# `add --from` is. After each kill the table is the old one or the new one, whole; at the end every text counts once.
 set -eu
 cd "$(dirname "$0")/.."
 kills=${1:-1000} nights=${2:-100}
 export CHIMERE_MODEL=${CHIMERE_MODEL:-$PWD/share/models/chimere-nano-q5_k_m.gguf}
-PATH=$PWD/bin:$PATH nightly=$PWD/share/pipelines/engram-nightly.sh day=2026-01-15
+PATH=$PWD/bin:$PATH day=2026-01-15
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cat libcore/engram/*.c > "$work/a.txt"
@@ -46,24 +46,30 @@ cmp old both
 left=$(find . -name '.*' -type f | wc -l)
 echo "{\"kills\": $kills, \"old\": $old, \"new\": $new, \"damaged\": 0, \"files_left\": $left}"
 
-# Nights: each brings three lines of two domains.
-head -c 20000 a.txt > held
+# Nights: each brings three lines more of two domains.
+head -c 3000 a.txt > held
 head -n 300 b.txt | jq -Rc 'select(length > 20) | {text: ., score: 5, domain: (if input_line_number % 2 == 0 then "x" else "y" end)}' > lines
+night() { chimere-engram-build add -q --day $day --held-out held --from "$1" --keep-versions 3 "$2"; }
+head -n 3 lines > some
 from=$(date +%s%N)
-bash "$nightly" try held <(head -n 3 lines) > out 2>&1 || [ $? -eq 4 ]
+night some try || [ $? -eq 4 ]
 span=$((($(date +%s%N) - from) * 11 / 10000))
+got=0
 for ((k = 0; k < nights; k++)); do
-    killed $((RANDOM * span / 32768)) bash "$nightly" tables held <(head -n $((3 + k)) lines)
-    for t in tables/*.engram*; do
-        [ ! -e "$t" ] || chimere-engram-build check "$t"
+    head -n $((3 + 3 * k)) lines > some
+    killed $((RANDOM * span / 32768)) chimere-engram-build add -q --day $day --held-out held --from some --keep-versions 3 nights
+    for t in nights nights.?; do
+        [ ! -e "$t" ] || { chimere-engram-build check "$t"; got=$((got + 1)); }
     done
 done
-until bash "$nightly" tables held <(head -n $((3 + nights)) lines) > out 2>&1; do [ $? -eq 4 ] || { cat out; exit 1; }; done
-for d in x y; do # what is in the lists is in the table, once
-    jq -r .text "tables/.$d.seen" > want.txt
-    chimere-engram-build build -q --order 1 -o want --jsonl "tables/.$d.seen"
-    chimere-engram-build merge -q -o have "tables/$d.engram"
-    rows() { chimere-engram-build dump "$1" | jq -c 'select(.context | length == 1) | [.context, .next, .count]' | sort; }
-    cmp <(rows have) <(rows want)
-done
-echo "{\"nights_killed\": $nights, \"lines\": $(cat tables/.?.seen | wc -l), \"damaged\": 0, \"lost_or_twice\": 0}"
+for ((k = 0; k < 2; k++)); do night some nights || [ $? -eq 4 ]; done
+cp nights last
+night some nights || [ $? -eq 4 ]
+cmp last nights # a text counts once
+# Each text of the table is there once: as many documents as texts that are listed, and as a build of them makes.
+documents=$(chimere-engram-build stats -j nights | jq -s 'map(.documents) | add')
+unknown=$(chimere-engram-build add -v --day $day --held-out held --from some nights 2>&1 > /dev/null | sed -n 's/^\([0-9]*\) answers are new.*/\1/p') || true
+all=$(jq -r .text some | sort -u | wc -l)
+[ $((documents + unknown)) -eq "$all" ] || { echo "$documents documents and $unknown unknown of $all" >&2; exit 1; }
+left=$(find . -name '.*.tmp' -o -name 'nights.night' | wc -l)
+echo "{\"nights_killed\": $nights, \"tables_checked\": $got, \"texts\": $documents, \"left_out\": $unknown, \"damaged\": 0, \"lost_or_twice\": 0, \"files_left\": $left}"

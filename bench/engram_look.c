@@ -72,7 +72,7 @@ int main(int argc, char **argv)
 
     if (f == NULL || id == NULL)
         return fprintf(stderr, "usage: engram_look TABLE IDS.json\n"), 2;
-    if (engram_open(&g, path, 1, &(struct engram_opts){ 0, 1 << 15 }, &e))
+    if (engram_open(&g, path, 1, &(struct engram_opts){ .tokenizer = 0, .day = 1 << 15 }, &e))
         return fprintf(stderr, "%s\n", e.msg), 1;
     for (int c; n < 1000000 && (c = fgetc(f)) != EOF;)
         if (c >= '0' && c <= '9') {

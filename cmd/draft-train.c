@@ -7,7 +7,6 @@
 #include "base/simd.h"
 #include "cli/table.h"
 #include "draft-train/program.h"
-#include "train/gate.h"
 #include "train/gemm.h"
 
 static struct train_options o = {
@@ -162,7 +161,7 @@ static int rollback(void)
     struct err e = { 0 };
     int status = EXIT_OK;
 
-    if (io_lock(&lock, o.out, &e) || train_rollback(o.out, &e))
+    if (io_lock(&lock, o.out, &e) || io_rollback(o.out, &e))
         status = cli_fail(&e);
     io_unlock(lock);
     if (status == EXIT_OK)

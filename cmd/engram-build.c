@@ -2,6 +2,7 @@
 /* chimere-engram-build - tables of n-grams from text and what they are worth to a model, indexes of texts. See chimere-engram-build(1). */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include "base/io.h"
 #include "base/pool.h"
@@ -10,7 +11,8 @@
 #include "gguf/gguf.h"
 #include "text/text.h"
 
-static struct build_options o = { .order = ENGRAM_ORDER_MAX, .memory_bytes = (int64_t)1 << 30, .layer = -1, .nearest = 5 };
+static struct build_options o = { .order = ENGRAM_ORDER_MAX, .memory_bytes = (int64_t)1 << 30, .layer = -1, .nearest = 5,
+                                  .score_min = 4, .keep = 7 };
 
 static const struct opt opts[] = {
     SECTION("Table"),
@@ -19,7 +21,13 @@ static const struct opt opts[] = {
     STRING(0, "day", "date", "of the write, 2026-01-15 (default: today)", &o.date),
     INT64(0, "size", "bytes", "prune: largest size of the table", &o.size_bytes, 1),
     REAL(0, "min-count", "n", "merge, decay, prune: rarer rows are left out", &o.count_min),
+    STRING(0, "domain", "name", "label of the epoch, or of answers without one", &o.domain),
     LIST("engram", "file[:w]", "score: the table, at most this weight; repeatable", &o.tables),
+    SECTION("Scored answers"),
+    LIST("from", "file", "add: lines with text, score, domain; repeatable", &o.from),
+    REAL(0, "min-score", "x", "answers below are left out (default 4)", &o.score_min),
+    LIST("held-out", "text", "what must not become less likely; repeatable", &o.held_out),
+    INT32("keep-versions", "n", "old ones that stay: TABLE.1, ... (default 7)", &o.keep, 0, 100),
     SECTION("Index of texts"),
     STRING('p', "prompt", "text", "query: the question (default: lines of stdin)", &o.prompt),
     { OPT_I32, 'k', "nearest", "n", "query: texts that are printed (default 5)", &o.nearest, 1, 1000 },
@@ -34,10 +42,10 @@ static const struct opt opts[] = {
     FLAG(0, "jsonl", "JSON lines with a member \"text\" (by name: .jsonl)", &o.jsonl),
     SECTION("Running"),
     INT64(0, "memory", "bytes", "for sorting (default 1G)", &o.memory_bytes, 1 << 20),
-    ROW_CTX(o.model, "fit, score: the model's context (default 512)"),
+    ROW_CTX(o.model, "of the model that reads (default 512)"),
     ROWS_RUNNING(o.model),
     SECTION("Output"),
-    FLAG('j', "json", "stats, score: JSON lines", &o.json),
+    FLAG('j', "json", "stats, score, add --from: JSON lines", &o.json),
     FLAG('v', "verbose", "say what was done", &o.verbose),
     FLAG('q', "quiet", "errors only", &o.quiet),
     END,
@@ -46,13 +54,14 @@ static const struct opt opts[] = {
 /* Bits of the commands. */
 enum {
     BUILD = 1, ADD = 2, MERGE = 4, DECAY = 8, PRUNE = 16, DUMP = 32, STATS = 64, CHECK = 128, FIT = 256, SCORE = 512,
-    INDEX = 1024, QUERY = 2048, IMPORT = 4096,
-    COUNTS = BUILD | ADD, MODEL = FIT | SCORE | INDEX | QUERY, TEXTS = COUNTS | FIT | SCORE | INDEX | IMPORT,
+    INDEX = 1024, QUERY = 2048, IMPORT = 4096, ROLLBACK = 8192,
+    COUNTS = BUILD | ADD, MODEL = FIT | SCORE | INDEX | QUERY | ADD, TEXTS = COUNTS | FIT | SCORE | INDEX | IMPORT,
     MERGES = MERGE | DECAY | PRUNE, WRITES = COUNTS | FIT | MERGES | INDEX | IMPORT,
 };
 static const struct cli_command commands[] = {
     { "build", "build -o table [options] [text ...]", "A table of texts.", BUILD },
-    { "add", "add -o table [options] [text ...]", "Appends an epoch to a table.", ADD },
+    { "add", "add -o table [options] [text ...], add --from file table", "Appends epochs to a table.", ADD },
+    { "rollback", "rollback table", "Puts TABLE.1 in the place of TABLE.", ROLLBACK },
     { "fit", "fit -o table [options] [text ...]", "What a table may weigh, from held-out texts.", FIT },
     { "score", "score --engram table [options] [text ...]", "Perplexity without and with tables.", SCORE },
     { "merge", "merge -o table [options] table[:weight] ...", "One epoch of all tables.", MERGE },
@@ -71,8 +80,9 @@ static const struct cli_of of[] = {
     { "out", WRITES }, { "order", COUNTS }, { "day", COUNTS | DECAY | IMPORT }, { "size", PRUNE }, { "min-count", MERGES },
     { "engram", SCORE }, { "model", TEXTS | DUMP | QUERY }, { "lines", TEXTS }, { "jsonl", TEXTS }, { "memory", COUNTS },
     { "prompt", QUERY }, { "nearest", QUERY }, { "bm25", QUERY }, { "hybrid", QUERY }, { "rerank", QUERY },
-    { "flat", QUERY }, { "layer", INDEX }, { "ctx", FIT | SCORE }, { "threads", TEXTS | QUERY }, { "device", MODEL }, { "vram", MODEL }, { "kv", MODEL },
-    { "chunk", MODEL }, { "acts", MODEL }, { "no-mmap", MODEL }, { "repack", MODEL }, { "json", STATS | SCORE },
+    { "flat", QUERY }, { "layer", INDEX }, { "ctx", FIT | SCORE | ADD }, { "threads", TEXTS | QUERY }, { "device", MODEL }, { "vram", MODEL }, { "kv", MODEL },
+    { "chunk", MODEL }, { "acts", MODEL }, { "no-mmap", MODEL }, { "repack", MODEL }, { "json", STATS | SCORE | ADD },
+    { "domain", COUNTS }, { "from", ADD }, { "min-score", ADD }, { "held-out", ADD }, { "keep-versions", ADD },
     { NULL, 0 },
 };
 static const struct cli cli = {
@@ -80,9 +90,29 @@ static const struct cli cli = {
     .about = "Memory from text: tables of n-grams, indexes of texts.", .opts = opts, .commands = commands, .of = of,
 };
 
+/* add has two forms: texts, and answers that a model is to test. */
+static void check_add(char *const *files)
+{
+    static const char *const night[] = { "min-score", "held-out", "keep-versions", "ctx", "device", "vram", "kv", "chunk",
+                                         "acts", "no-mmap", "repack", "json" };
+    static const char *const texts[] = { "out", "lines", "jsonl" };
+
+    for (size_t i = 0; o.from.n == 0 && i < sizeof night / sizeof *night; i++)
+        if (cli_given(&cli, night[i]))
+            cli_usage("add: --%s has no effect without --from", night[i]);
+    for (size_t i = 0; o.from.n > 0 && i < sizeof texts / sizeof *texts; i++)
+        if (cli_given(&cli, texts[i]))
+            cli_usage(i == 0 ? "add --from names the table without --out: add --from FILE TABLE" : "--%s is of texts: not with --from",
+                      texts[i]);
+    if (o.from.n > 0 && (files[0] == NULL || files[1] != NULL))
+        cli_usage("add --from takes one table");
+}
+
 static void check_usage(unsigned bit, const char *command, char *const *files)
 {
-    if (bit & WRITES && o.out == NULL)
+    if (bit & ADD)
+        check_add(files);
+    if (bit & WRITES && o.out == NULL && o.from.n == 0)
         cli_usage("%s: --out names the table that is written", command);
     if (bit & WRITES && !(bit & (ADD | FIT)))
         cli_check_kind("out", o.out, bit & INDEX ? STR("CHIMRECL") : STR("CHIMENGR"), bit & INDEX ? "index" : "table");
@@ -90,7 +120,9 @@ static void check_usage(unsigned bit, const char *command, char *const *files)
         cli_usage("score: --engram names the table");
     if ((bit & IMPORT || !(bit & TEXTS)) && *files == NULL)
         cli_usage("%s: no %s is named", command, bit & QUERY ? "index" : "table");
-    if (bit & (DECAY | PRUNE | DUMP | QUERY) && files[1] != NULL)
+    if (o.domain != NULL && !engram_domain_ok(str_of(o.domain)))
+        cli_usage("--domain %s: a name of letters, digits, '.', '_' and '-', at most %d", o.domain, ENGRAM_DOMAIN_BYTES - 1);
+    if (bit & (DECAY | PRUNE | DUMP | QUERY | ROLLBACK) && files[1] != NULL)
         cli_usage("%s takes one %s", command, bit & QUERY ? "index; the question is --prompt, or on standard input" : "table");
     if (bit & PRUNE && o.size_bytes == 0 && o.count_min <= 0)
         cli_usage("prune needs --size or --min-count");
@@ -126,16 +158,36 @@ static enum err_code take(void *ctx, const struct cli_engram_piece *p, struct er
     return p->end ? engram_build_end(ctx, e) : ERR_OK;
 }
 
+/* A number of what is built from files, whatever the day: size and time of each tell whether it is the same. 0: a text is
+ * not a file. */
+static uint64_t number_of(char *const *files, bool add, uint64_t tokenizer)
+{
+    const int64_t own[] = { add, o.order, o.lines, o.jsonl, o.date != NULL ? o.day : -1, (int64_t)tokenizer };
+    uint64_t h = io_hash(io_hash(1, own, sizeof own), o.domain, o.domain != NULL ? strlen(o.domain) : 0);
+
+    for (int i = 0; files[i] != NULL; i++) {
+        struct stat st;
+
+        if (stat(files[i], &st) != 0 || !S_ISREG(st.st_mode))
+            return 0;
+        const int64_t file[] = { (int64_t)st.st_dev, (int64_t)st.st_ino, st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec };
+
+        h = io_hash(io_hash(h, file, sizeof file), files[i], strlen(files[i]));
+    }
+    return files[0] != NULL ? h : 0;
+}
+
 static enum err_code build(char *const *files, bool add, struct err *e)
 {
     const struct progress progress = cli_engram_progress();
-    struct engram_build_opts bo = { .day = o.day, .order = o.order, .add = add,
+    struct engram_build_opts bo = { .day = o.day, .order = o.order, .add = add, .domain = o.domain,
                                     .memory_bytes = (uint64_t)o.memory_bytes };
     struct engram_builder *b = NULL;
     struct io_lock *lock = NULL;
     struct cli_opened x = { 0 };
     const double from = cli_now_ms();
     enum err_code code;
+    int left = 0;
 
     code = cli_open(&x, &o.model, e) ? e->code : cli_open_text(&x, true, e);
     if (code == ERR_OK)
@@ -144,14 +196,21 @@ static enum err_code build(char *const *files, bool add, struct err *e)
         code = io_lock(&lock, o.out, e);
     if (code == ERR_OK) {
         bo.tokenizer = text_fingerprint(x.gguf);
+        bo.resume = number_of(files, add, bo.tokenizer);
         code = engram_build_open(&b, o.out, &bo, e);
     }
+    if (code == ERR_OK && engram_build_resumed(b) > 0)
+        cli_warn("%s: goes on from sorted parts of %.1f million tokens", o.out, (double)engram_build_resumed(b) / 1e6);
     if (code == ERR_OK)
         code = cli_engram_read(&o, files, x.text, bo.pool, take, b, e);
     if (code == ERR_OK)
         code = engram_build_commit(b, &progress, e);
+    else if (code == ERR_CANCEL && b != NULL)
+        left = engram_build_leave(b);
     else
         engram_build_abort(b);
+    if (left > 0)
+        cli_warn("%s: %d sorted parts stay beside it: the same command goes on from there", o.out, left);
     cli_progress_end();
     io_unlock(lock);
     pool_close(bo.pool);
@@ -194,12 +253,14 @@ static enum err_code import(char *const *files, struct err *e)
     return code;
 }
 
-static enum err_code run(unsigned bit, char *const *files, struct err *e)
+static enum err_code run(unsigned bit, char *const *files, int *status, struct err *e)
 {
     switch (bit) {
     case BUILD:
     case ADD:
-        return build(files, bit == ADD, e);
+        return o.from.n > 0 ? cli_engram_night(&o, files[0], status, e) : build(files, bit == ADD, e);
+    case ROLLBACK:
+        return cli_engram_rollback(files[0], e);
     case FIT:
     case SCORE:
         return cli_engram_score(&o, files, bit == FIT, e);
@@ -227,19 +288,21 @@ int main(int argc, char **argv)
     int first = cli_parse(&cli, argc, argv), status = EXIT_OK;
 
     if (first == argc)
-        cli_usage("no command: one of build, add, fit, score, merge, decay, prune, dump, stats, index, query, import, check");
+        cli_usage("no command: one of build, add, rollback, fit, score, merge, decay, prune, dump, stats, index, query, import, check");
     command = cli_command_of(&cli, argv[first]);
     if (command == NULL)
-        cli_usage("%s: not one of build, add, fit, score, merge, decay, prune, dump, stats, index, query, import, check", argv[first]);
+        cli_usage("%s: not one of build, add, rollback, fit, score, merge, decay, prune, dump, stats, index, query, import, check", argv[first]);
     check_usage(command->bit, command->name, argv + first + 1);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     o.day = (int64_t)time(NULL) / 86400;
     if (o.date != NULL && !parse_day(o.date, &o.day))
         cli_usage("--day %s: not a date like 2026-01-15", o.date);
     cli_catch_interrupts();
-    if (run(command->bit, argv + first + 1, &e))
+    if (run(command->bit, argv + first + 1, &status, &e))
         status = cli_fail(&e);
     free(o.tables.v);
+    free(o.from.v);
+    free(o.held_out.v);
     status = cli_close_stdout(status);
     cli_reraise();
     return status;

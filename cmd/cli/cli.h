@@ -180,6 +180,17 @@ MUST_CHECK enum err_code cli_json_file(json_t **out, const char *path, struct er
 bool cli_json_set(json_t *o, const char *key, json_t *v);
 json_t *cli_json_real(double v); /* null when not finite */
 
+/* Whether what comes in pieces is text: ERR_FORMAT for a NUL, and where more than 4 bytes and one of 256 are no UTF-8; fewer
+ * are told at the end. {.name} at the begin. */
+struct cli_plain {
+    const char   *name;
+    uint64_t      bytes, odd; /* odd: those that are no UTF-8 */
+    int           need;       /* bytes that a character still wants */
+    unsigned char lo, hi;     /* of the next one */
+};
+MUST_CHECK enum err_code cli_plain_add(struct cli_plain *x, struct str s, struct err *e);
+MUST_CHECK enum err_code cli_plain_end(struct cli_plain *x, struct err *e);
+
 /* Which model: given, or $CHIMERE_MODEL, or the one that came with the program. A name without a slash that is no file
  * here is looked for in the directories of $CHIMERE_MODELS, as it is and with .gguf after it. Copies the path to buf.
  * ERR_ARG names the places that were tried. */

@@ -22,16 +22,21 @@ int64_t cli_engram_today(void)
     return (int64_t)time(NULL) / 86400;
 }
 
-enum err_code cli_engram_weighted(const char *arg, char *buf, size_t buf_bytes, float *weight, float most,
-                                  struct err *e)
+enum err_code cli_engram_named(const char *arg, char *buf, size_t buf_bytes, const char **domains, float *weight, float most,
+                               struct err *e)
 {
     float w = 0;
+    char *at;
 
     if (cli_file_number(arg, buf, buf_bytes, &w, e))
         return e->code;
     if (strcmp(buf, arg) != 0 && !(w >= 0 && w <= most))
         return err_set(e, ERR_ARG, "%s: a weight is from 0 to %g", arg, (double)most);
     *weight = strcmp(buf, arg) != 0 ? w : *weight;
+    at = access(buf, F_OK) != 0 ? strrchr(buf, '@') : NULL;
+    if (at != NULL)
+        *at = '\0';
+    *domains = at != NULL ? at + 1 : NULL;
     return ERR_OK;
 }
 
@@ -101,8 +106,8 @@ static enum err_code map_spaces(struct cli_engram *x, const struct text *text, i
 enum err_code cli_engram_open(struct cli_engram *x, const char *const *names, size_t n, bool thinking,
                               const struct gguf *g, const struct text *text, int32_t n_vocab, struct err *e)
 {
-    const struct engram_opts o = { text_fingerprint(g), cli_engram_today() };
-    const char *path[ENGRAM_FILES_MAX];
+    const char *path[ENGRAM_FILES_MAX], *domains[ENGRAM_FILES_MAX];
+    const struct engram_opts o = { text_fingerprint(g), cli_engram_today(), domains };
     char *buf = malloc((size_t)ENGRAM_FILES_MAX * PATH_BYTES);
     enum err_code code = ERR_OK;
 
@@ -113,7 +118,7 @@ enum err_code cli_engram_open(struct cli_engram *x, const char *const *names, si
     for (size_t i = 0; code == ERR_OK && i < n; i++) {
         path[i] = buf + i * PATH_BYTES;
         x->mix.ceiling[i] = CLI_ENGRAM_WEIGHT;
-        code = cli_engram_weighted(names[i], buf + i * PATH_BYTES, PATH_BYTES, &x->mix.ceiling[i], 1, e);
+        code = cli_engram_named(names[i], buf + i * PATH_BYTES, PATH_BYTES, &domains[i], &x->mix.ceiling[i], 1, e);
     }
     if (code == ERR_OK && n > 0)
         code = engram_open(&x->table, path, (int)n, &o, e);
@@ -197,9 +202,12 @@ static enum err_code make_of(char path[CLI_ENGRAM_MADE_BYTES], const char *file,
     *path = '\0';
     if (io_read_all(&said, &n, file, CONTEXT_BYTES_MAX, cli_interrupted, e))
         return e->code;
-    const enum err_code code = n == 0 ? err_set(e, ERR_FORMAT, "%s: is empty", file)
-                                      : cli_engram_make(path, (struct str){ said, n }, g, text, n_threads, e);
+    struct cli_plain plain = { .name = file };
+    enum err_code code = n == 0 ? err_set(e, ERR_FORMAT, "%s: is empty", file)
+                                : cli_plain_add(&plain, (struct str){ said, n }, e) || cli_plain_end(&plain, e) ? e->code : ERR_OK;
 
+    if (code == ERR_OK)
+        code = cli_engram_make(path, (struct str){ said, n }, g, text, n_threads, e);
     free(said);
     return code;
 }

@@ -14,7 +14,7 @@ struct cli_engram {
     struct engram_mix mix;
     int32_t         (*parts)[ENGRAM_PARTS], *spaced; /* of the mix */
 };
-/* names: "FILE" or "FILE:weight", which is the mixture's ceiling for that file, 0 to 1; none: x->table is NULL. ERR_FORMAT: not a table, or one of
+/* names: "FILE@domains:weight", as cli_engram_named() takes them; the weight is the mixture's ceiling for that file, 0 to 1; none: x->table is NULL. ERR_FORMAT: not a table, or one of
  * another tokenizer than g's. */
 MUST_CHECK enum err_code cli_engram_open(struct cli_engram *x, const char *const *names, size_t n, bool thinking,
                                          const struct gguf *g, const struct text *text, int32_t n_vocab, struct err *e);
@@ -33,7 +33,8 @@ MUST_CHECK enum err_code cli_engram_make(char path[CLI_ENGRAM_MADE_BYTES], struc
                                          const struct text *text, int n_threads, struct err *e);
 void cli_engram_unmake(char *path);
 
-/* "FILE:weight" or "FILE": the path to buf. ERR_ARG: the weight is no number from 0 to most. */
-MUST_CHECK enum err_code cli_engram_weighted(const char *arg, char *buf, size_t buf_bytes, float *weight, float most,
-                                             struct err *e);
+/* "FILE", "FILE:weight", "FILE@domain,domain" or "FILE@domain,domain:weight": the path to buf, and the domains, NULL: all,
+ * behind it. An @ is a part of the name where a file has that name. ERR_ARG: the weight is no number from 0 to most. */
+MUST_CHECK enum err_code cli_engram_named(const char *arg, char *buf, size_t buf_bytes, const char **domains, float *weight,
+                                          float most, struct err *e);
 #endif

@@ -126,7 +126,7 @@ static enum err_code make(struct cli_made *m, struct str text, struct kept **out
     path[0] = made;
     enum err_code code = cli_engram_make(made, text, x->gguf, x->text, x->o.n_threads, e);
     if (code == ERR_OK)
-        code = engram_open(&k->table, path, 1, &(struct engram_opts){ 0, cli_engram_today() }, e);
+        code = engram_open(&k->table, path, 1, &(struct engram_opts){ .day = cli_engram_today() }, e);
     cli_engram_unmake(made);
     if (code != ERR_OK) {
         close_kept(k);

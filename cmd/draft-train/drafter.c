@@ -452,7 +452,7 @@ static enum err_code decide(struct train_drafter *j, int *status, struct err *e)
     *status = p < P_MAX ? EXIT_OK : EXIT_NO;
     cli_train_event(&j->report, "end", json_pack("{s:b, s:f, s:I}", "published", *status == EXIT_OK, "p", p, "steps",
                                                  (json_int_t)j->kind->steps(j)));
-    if (*status == EXIT_OK && train_publish(j->o->out, j->fresh, j->o->keep, e))
+    if (*status == EXIT_OK && io_publish(j->o->out, j->fresh, j->o->keep, e))
         return e->code;
     if (*status == EXIT_OK)
         cli_warn("%s is written: fewer steps than %s (p = %.2g)", j->o->out, j->had ? "before" : "without", p);

@@ -813,7 +813,7 @@ static enum err_code decide(struct job *j, int *status, struct err *e)
     *status = better && keeps ? EXIT_OK : EXIT_NO;
     cli_train_event(&j->report, "end", json_pack("{s:b, s:f, s:f, s:I}", "published", *status == EXIT_OK, "p", p, "p_kept",
                                                  p_kept, "steps", (json_int_t)j->step));
-    if (*status == EXIT_OK && train_publish(j->o->out, j->fresh, j->o->keep, e))
+    if (*status == EXIT_OK && io_publish(j->o->out, j->fresh, j->o->keep, e))
         return e->code;
     if (*status == EXIT_OK)
         cli_warn("%s is written: it knows more than %s (p = %.2g)", j->o->out,

@@ -137,6 +137,7 @@ struct indexing {
     struct cli_buf open;         /* the document that is being read */
     struct cli_buf text[BATCH];  /* of those that wait */
     int64_t        n, n_cut;     /* texts; those that were too long for one */
+    double         part, from_ms; /* of all text that came */
 };
 
 static enum err_code flush(struct indexing *x, struct err *e)
@@ -152,7 +153,12 @@ static enum err_code flush(struct indexing *x, struct err *e)
     x->m.n = 0;
     if (cli_status_asked())
         fprintf(stderr, "%s: %lld texts\n", cli_name(), (long long)x->n);
-    cli_progress("%lld texts", (long long)x->n);
+    const double s = (cli_now_ms() - x->from_ms) / 1e3, rate = s > 0 ? (double)x->n / s : 0;
+
+    if (x->part > 0)
+        cli_progress("%lld texts, %.1f/s, %.0f s left", (long long)x->n, rate, s / x->part - s);
+    else
+        cli_progress("%lld texts, %.1f/s", (long long)x->n, rate);
     return ERR_OK;
 }
 
@@ -230,8 +236,10 @@ static enum err_code take(void *ctx, const struct cli_engram_piece *p, struct er
     if (!p->end)
         return ERR_OK;
     struct str s = { x->open.p, x->open.n };
+    const double before = x->part;
 
     while (s.n > 0) {
+        x->part = before + (p->part - before) * (1 - (double)s.n / (double)x->open.n);
         const size_t n = p->line ? s.n : paragraph(s);
 
         if (add_text(x, (struct str){ s.p, n }, e))
@@ -244,6 +252,7 @@ static enum err_code take(void *ctx, const struct cli_engram_piece *p, struct er
         }
     }
     x->open.n = 0;
+    x->part = p->part;
     return ERR_OK;
 }
 
@@ -277,6 +286,7 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
 
         code = recall_build_open(&x->b, &bo, e);
     }
+    x->from_ms = cli_now_ms();
     if (code == ERR_OK)
         code = cli_engram_read(o, files, x->m.x.text, pool, take, x, e);
     if (code == ERR_OK)

@@ -23,6 +23,7 @@ struct source {
     const char   *name;
     int           fd;
     bool          known, packed, ended, pending;
+    struct cli_plain plain;
     ZSTD_DStream *z;
     ZSTD_inBuffer in;
     char          raw[READ_BYTES];
@@ -41,12 +42,14 @@ struct input {
     const struct text *text;
     struct pool       *pool;
     cli_engram_sink   *sink;
+    cli_engram_line   *line; /* not NULL: lines are taken as they are */
     void              *ctx;
     struct piece       piece[BATCH];
     int                n;
     size_t             bytes; /* of the pieces */
     bool               lines; /* of the source that is read */
     uint64_t           read_bytes, all_bytes, tokens; /* all_bytes 0: not known */
+    double             part; /* of all_bytes, at the last flush */
     double             from_ms;
 };
 
@@ -73,30 +76,34 @@ static enum err_code unpack(struct source *s, struct cli_buf *out, struct err *e
     if (ZSTD_isError(left))
         return err_set(e, ERR_FORMAT, "%s: not zstd data: %s", s->name, ZSTD_getErrorName(left));
     s->pending = left != 0;
+    if (cli_plain_add(&s->plain, (struct str){ buf, o.pos }, e))
+        return e->code;
     return cli_buf_add(out, (struct str){ buf, o.pos }, e);
 }
 
 /* Appends some bytes to *out; *more false at the end. */
 static enum err_code take(struct source *s, struct input *in, struct cli_buf *out, bool *more, struct err *e)
 {
-    static const unsigned char magic[4] = { 0x28, 0xb5, 0x2f, 0xfd };
+    static const unsigned char magic[4] = { 0x28, 0xb5, 0x2f, 0xfd }, skipped[3] = { 0x2a, 0x4d, 0x18 }; /* RFC 8878 */
 
     *more = true;
     if (s->in.pos == s->in.size && !s->ended && fill(s, in, e))
         return e->code;
     if (s->ended) {
         *more = false;
-        return s->pending ? err_set(e, ERR_FORMAT, "%s: the zstd data is cut", s->name) : ERR_OK;
+        return s->pending ? err_set(e, ERR_FORMAT, "%s: the zstd data is cut", s->name) : cli_plain_end(&s->plain, e);
     }
     if (!s->known) {
         s->known = true;
-        s->packed = s->in.size >= 4 && memcmp(s->raw, magic, 4) == 0;
+        s->packed = s->in.size >= 4 && (memcmp(s->raw, magic, 4) == 0 || memcmp(s->raw + 1, skipped, 3) == 0);
         if (s->packed && (s->z = ZSTD_createDStream()) == NULL)
             return err_set(e, ERR_NOMEM, "out of memory");
     }
     if (s->packed)
         return unpack(s, out, e);
     s->in.pos = s->in.size;
+    if (cli_plain_add(&s->plain, (struct str){ s->raw, s->in.size }, e))
+        return e->code;
     return cli_buf_add(out, (struct str){ s->raw, s->in.size }, e);
 }
 
@@ -133,10 +140,14 @@ static void show(const struct input *in)
 
 static enum err_code flush(struct input *in, struct err *e)
 {
+    const double now = in->all_bytes > 0 ? (double)in->read_bytes / (double)in->all_bytes : 0, before = in->part;
+    const size_t bytes = in->bytes > 0 ? in->bytes : 1;
     const int n = in->n;
+    size_t given = 0;
 
     in->n = 0;
     in->bytes = 0;
+    in->part = now;
     pool_for(in->pool, n, 1, encode, in);
     for (int i = 0; i < n; i++) {
         struct piece *p = &in->piece[i];
@@ -145,7 +156,10 @@ static enum err_code flush(struct input *in, struct err *e)
             *e = p->err;
             return e->code;
         }
-        if (in->sink(in->ctx, &(struct cli_engram_piece){ { p->s.p, p->s.n }, p->token.v, p->token.n, p->end, p->line }, e))
+        given += p->s.n;
+        const double part = before + (now - before) * (double)given / (double)bytes;
+
+        if (in->sink(in->ctx, &(struct cli_engram_piece){ { p->s.p, p->s.n }, p->token.v, p->token.n, p->end, part, p->line }, e))
             return e->code;
         in->tokens += (uint64_t)p->token.n;
     }
@@ -237,7 +251,9 @@ static enum err_code cut_lines(struct input *in, const struct source *s, bool js
 
         if (end == NULL && !last)
             break;
-        if (add_line(in, s, jsonl, (struct str){ b->p + at, n }, ++*number, e))
+        const struct str line = { b->p + at, n };
+
+        if (in->line != NULL ? in->line(in->ctx, line, e) : add_line(in, s, jsonl, line, ++*number, e))
             return e->code;
         at += n;
     }
@@ -257,7 +273,7 @@ static bool ends_in(const char *name, const char *end)
 static enum err_code read_source(struct input *in, struct source *s, struct err *e)
 {
     const bool jsonl = in->o->jsonl || ends_in(s->name, ".jsonl") || ends_in(s->name, ".jsonl.zst");
-    const bool lines = jsonl || in->o->lines;
+    const bool lines = jsonl || in->o->lines || in->line != NULL;
     struct cli_buf b = { 0 };
     int64_t number = 0;
     bool more = true;
@@ -284,6 +300,7 @@ static enum err_code read_file(struct input *in, const char *path, struct err *e
     if (s == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     s->name = is_stdin ? "standard input" : path;
+    s->plain.name = s->name;
     s->fd = STDIN_FILENO;
     code = is_stdin ? ERR_OK : io_open_read(&s->fd, path, cli_interrupted, e);
     if (code == ERR_OK)
@@ -295,18 +312,12 @@ static enum err_code read_file(struct input *in, const char *path, struct err *e
     return code;
 }
 
-enum err_code cli_engram_read(const struct build_options *o, char *const *files, const struct text *text,
-                              struct pool *pool, cli_engram_sink *sink, void *ctx, struct err *e)
+static enum err_code read_files(struct input *in, const char *const *file, struct err *e)
 {
-    static const char *const standard[] = { "-", NULL };
-    const char *const *file = *files != NULL ? (const char *const *)files : standard;
-    struct input *in = calloc(1, sizeof *in);
     enum err_code code = ERR_OK;
     bool known = true;
 
-    if (in == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
-    *in = (struct input){ .o = o, .text = text, .pool = pool, .sink = sink, .ctx = ctx, .from_ms = cli_now_ms() };
+    in->from_ms = cli_now_ms();
     for (int i = 0; file[i] != NULL; i++) {
         struct stat st;
 
@@ -316,7 +327,7 @@ enum err_code cli_engram_read(const struct build_options *o, char *const *files,
     in->all_bytes = known ? in->all_bytes : 0;
     for (int i = 0; code == ERR_OK && file[i] != NULL; i++)
         code = read_file(in, file[i], e);
-    if (code == ERR_OK)
+    if (code == ERR_OK && in->line == NULL)
         code = flush(in, e);
     cli_progress_end();
     for (int i = 0; i < BATCH; i++) {
@@ -325,4 +336,27 @@ enum err_code cli_engram_read(const struct build_options *o, char *const *files,
     }
     free(in);
     return code;
+}
+
+enum err_code cli_engram_read(const struct build_options *o, char *const *files, const struct text *text,
+                              struct pool *pool, cli_engram_sink *sink, void *ctx, struct err *e)
+{
+    static const char *const standard[] = { "-", NULL };
+    struct input *in = calloc(1, sizeof *in);
+
+    if (in == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    *in = (struct input){ .o = o, .text = text, .pool = pool, .sink = sink, .ctx = ctx };
+    return read_files(in, *files != NULL ? (const char *const *)files : standard, e);
+}
+
+enum err_code cli_engram_lines(const struct build_options *o, const char *const *files, cli_engram_line *fn, void *ctx,
+                               struct err *e)
+{
+    struct input *in = calloc(1, sizeof *in);
+
+    if (in == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    *in = (struct input){ .o = o, .line = fn, .ctx = ctx };
+    return read_files(in, files, e);
 }

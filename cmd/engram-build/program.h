@@ -20,6 +20,10 @@ struct build_options {
     bool        bm25, hybrid, rerank, flat;
     bool        lines, jsonl, json, quiet, verbose;
     int64_t     day; /* of date, or today */
+    const char *domain;
+    struct cli_list from, held_out;
+    float       score_min;
+    int32_t     keep; /* old tables */
 };
 
 /* input.c: documents of the files ("-": stdin; none: stdin) as tokens, in order. Text comes in pieces that a
@@ -29,11 +33,17 @@ struct cli_engram_piece {
     const int32_t *token; /* [n] */
     int64_t        n;
     bool           end;
+    double         part; /* of all text, so far; 0: not known */
     bool           line; /* the document is a line, or an object of JSON lines */
 };
 typedef enum err_code cli_engram_sink(void *ctx, const struct cli_engram_piece *p, struct err *e);
 MUST_CHECK enum err_code cli_engram_read(const struct build_options *o, char *const *files, const struct text *text,
                                          struct pool *pool, cli_engram_sink *sink, void *ctx, struct err *e);
+
+/* Lines of the files, packed or not. */
+typedef enum err_code cli_engram_line(void *ctx, struct str line, struct err *e);
+MUST_CHECK enum err_code cli_engram_lines(const struct build_options *o, const char *const *files, cli_engram_line *fn, void *ctx,
+                                          struct err *e);
 
 /* tables.c: commands that read tables */
 MUST_CHECK enum err_code cli_engram_merge(const struct build_options *o, char *const *files, bool decay, bool prune,
@@ -48,4 +58,15 @@ MUST_CHECK enum err_code cli_engram_index(const struct build_options *o, char *c
 MUST_CHECK enum err_code cli_engram_query(const struct build_options *o, const char *path, struct err *e);
 /* score.c: a model's perplexity on texts without and with tables; fit: writes the weights that help into o->out */
 MUST_CHECK enum err_code cli_engram_score(const struct build_options *o, char *const *files, bool fit, struct err *e);
+/* What the model says of texts; then any number of tables can be weighed without it. */
+struct cli_engram_heard;
+/* of files, or of one text */
+MUST_CHECK enum err_code cli_engram_hear(struct cli_engram_heard **out, const struct build_options *o, char *const *files,
+                                         const struct str *text, struct cli_opened *x, struct err *e);
+void   cli_engram_heard_close(struct cli_engram_heard *h); /* NULL is allowed */
+double cli_engram_perplexity(const struct cli_engram_heard *h, const struct engram_mix *mix);
+/* night.c: scored answers of o->from become epochs of a table, one for each domain, where that does not hurt. *status is
+ * EXIT_NO where it would */
+MUST_CHECK enum err_code cli_engram_night(const struct build_options *o, const char *path, int *status, struct err *e);
+MUST_CHECK enum err_code cli_engram_rollback(const char *path, struct err *e);
 #endif

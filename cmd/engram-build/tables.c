@@ -13,10 +13,15 @@
 
 static bool tick(void *ctx, uint64_t done, uint64_t total)
 {
+    static uint64_t before;
+
     (void)ctx;
+    if (done < before) /* another pass over the tables */
+        cli_progress_end();
+    before = done;
     if (cli_status_asked())
         fprintf(stderr, "%s: %.1f of %.1f million contexts\n", cli_name(), (double)done / 1e6, (double)total / 1e6);
-    cli_progress("%.1f of %.1f million contexts", (double)done / 1e6, (double)total / 1e6);
+    cli_progress_count("written", (int64_t)done, (int64_t)total, " contexts");
     return !cli_interrupted();
 }
 
@@ -29,7 +34,7 @@ struct progress cli_engram_progress(void)
 
 struct sources {
     char        path[ENGRAM_FILES_MAX][4096];
-    const char *name[ENGRAM_FILES_MAX];
+    const char *name[ENGRAM_FILES_MAX], *domains[ENGRAM_FILES_MAX];
     float       weight[ENGRAM_FILES_MAX];
     int         n;
 };
@@ -50,7 +55,7 @@ static enum err_code find_sources(struct sources *s, char *const *files, const c
         if (s->n == ENGRAM_FILES_MAX)
             return err_set(e, ERR_ARG, "more than %d tables", ENGRAM_FILES_MAX);
         s->weight[s->n] = 1;
-        if (cli_engram_weighted(files[s->n], s->path[s->n], sizeof s->path[0], &s->weight[s->n], 1e6F, e))
+        if (cli_engram_named(files[s->n], s->path[s->n], sizeof s->path[0], &s->domains[s->n], &s->weight[s->n], 1e6F, e))
             return e->code;
         s->name[s->n] = s->path[s->n];
         if (out != NULL && check_out(out, s->name[s->n], e))
@@ -72,6 +77,28 @@ static int64_t newest_day(const struct engram *g, int n_files)
     return day;
 }
 
+static void date_of(int64_t day, char buf[16])
+{
+    /* Days to a date of the Gregorian calendar, by eras of 400 years that begin in March. */
+    const int64_t z = day + 719468, era = z / 146097, of_era = z - era * 146097;
+    const int64_t year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+    const int64_t of_year = of_era - (365 * year + year / 4 - year / 100), m = (5 * of_year + 2) / 153;
+    const int64_t month = m < 10 ? m + 3 : m - 9;
+
+    snprintf(buf, 16, "%04d-%02d-%02d", (int)(year + era * 400 + (month <= 2)) % 10000, (int)month % 100,
+             (int)(of_year - (153 * m + 2) / 5 + 1) % 100);
+}
+
+/* Counts are not worth more on a day before the one they were written on. */
+static enum err_code before_last(const struct build_options *o, const char *path, int64_t newest, struct err *e)
+{
+    char day[16], last[16];
+
+    date_of(o->day, day);
+    date_of(newest, last);
+    return err_set(e, ERR_ARG, "--day %s is before the last epoch of %s, %s", day, path, last);
+}
+
 enum err_code cli_engram_merge(const struct build_options *o, char *const *files, bool decay, bool prune,
                                struct err *e)
 {
@@ -87,11 +114,13 @@ enum err_code cli_engram_merge(const struct build_options *o, char *const *files
     if (code == ERR_OK)
         code = io_lock(&lock, o->out, e);
     if (code == ERR_OK)
-        code = engram_open(&g, s->name, s->n, &(struct engram_opts){ 0, o->day }, e);
+        code = engram_open(&g, s->name, s->n, &(struct engram_opts){ .day = o->day, .domains = s->domains }, e);
+    if (code == ERR_OK && decay && o->day < newest_day(g, s->n))
+        code = before_last(o, s->name[0], newest_day(g, s->n), e);
     if (code == ERR_OK) {
         const int64_t newest = newest_day(g, s->n);
         const struct engram_merge_opts mo = {
-            .scale = s->weight, .day = decay && o->day > newest ? o->day : newest,
+            .scale = s->weight, .day = decay ? o->day : newest,
             .unused_days = decay ? ENGRAM_UNUSED_DAYS : -1, .count_min = (double)o->count_min,
             .bytes_max = prune ? (uint64_t)o->size_bytes : 0,
         };
@@ -147,19 +176,7 @@ static enum err_code look_at_index(const struct build_options *o, const char *pa
 
 static enum err_code open_one(struct engram **g, const struct build_options *o, const char *path, struct err *e)
 {
-    return engram_open(g, &path, 1, &(struct engram_opts){ 0, o->day }, e);
-}
-
-static void date_of(int64_t day, char buf[16])
-{
-    /* Days to a date of the Gregorian calendar, by eras of 400 years that begin in March. */
-    const int64_t z = day + 719468, era = z / 146097, of_era = z - era * 146097;
-    const int64_t year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
-    const int64_t of_year = of_era - (365 * year + year / 4 - year / 100), m = (5 * of_year + 2) / 153;
-    const int64_t month = m < 10 ? m + 3 : m - 9;
-
-    snprintf(buf, 16, "%04d-%02d-%02d", (int)(year + era * 400 + (month <= 2)) % 10000, (int)month % 100,
-             (int)(of_year - (153 * m + 2) / 5 + 1) % 100);
+    return engram_open(g, &path, 1, &(struct engram_opts){ .day = o->day }, e);
 }
 
 struct dump {
@@ -201,13 +218,18 @@ enum err_code cli_engram_dump(const struct build_options *o, char *const *files,
 {
     struct cli_opened x = { 0 };
     struct dump d = { .e = e };
+    struct sources *s = calloc(1, sizeof *s);
     struct engram *g = NULL;
 
-    if (o->model.file != NULL) /* rows as text, too */
+    if (s == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    d.code = find_sources(s, files, NULL, e);
+
+    if (d.code == ERR_OK && o->model.file != NULL) /* rows as text, too */
         d.code = cli_open(&x, &o->model, e) ? e->code : cli_open_text(&x, true, e);
     if (d.code == ERR_OK)
-        d.code = engram_open(&g, (const char *const *)files, 1,
-                             &(struct engram_opts){ x.gguf != NULL ? text_fingerprint(x.gguf) : 0, o->day }, e);
+        d.code = engram_open(&g, s->name, 1, &(struct engram_opts){ x.gguf != NULL ? text_fingerprint(x.gguf) : 0, o->day,
+                                                                    s->domains }, e);
     d.text = x.text;
     for (d.epoch = 0; d.code == ERR_OK && d.epoch < engram_n_epochs(g, 0); d.epoch++) {
         date_of(engram_epoch_stat(g, 0, d.epoch).day, d.date);
@@ -215,6 +237,7 @@ enum err_code cli_engram_dump(const struct build_options *o, char *const *files,
     }
     engram_close(g);
     cli_opened_close(&x);
+    free(s);
     return d.code;
 }
 
@@ -226,8 +249,8 @@ static enum err_code print_stat(const struct build_options *o, const char *path,
 
     date_of(s->day, date);
     if (!o->json) {
-        printf("%s: epoch %d of %s: %llu tokens, %llu documents, %llu bytes\n", path, i, date,
-               (unsigned long long)s->tokens, (unsigned long long)s->documents, (unsigned long long)s->bytes);
+        printf("%s: epoch %d of %s%s%s: %llu tokens, %llu documents, %llu bytes\n", path, i, date,
+               *s->domain != '\0' ? ", domain " : "", s->domain, (unsigned long long)s->tokens, (unsigned long long)s->documents, (unsigned long long)s->bytes);
         for (int l = 0; l < s->order; l++)
             printf("  order %d: %llu contexts, %llu rows, %llu bytes\n", l + 1, (unsigned long long)s->of[l].contexts,
                    (unsigned long long)s->of[l].nexts, (unsigned long long)s->of[l].bytes);
@@ -238,8 +261,8 @@ static enum err_code print_stat(const struct build_options *o, const char *path,
         json_array_append_new(orders, json_pack("{s:i, s:I, s:I, s:I}", "order", l + 1, "contexts",
                                                 (json_int_t)s->of[l].contexts, "rows", (json_int_t)s->of[l].nexts,
                                                 "bytes", (json_int_t)s->of[l].bytes));
-    return cli_json_line(json_pack("{s:s, s:o, s:i, s:s, s:I, s:I, s:I, s:o}", "type", "epoch", "file",
-                                   json_bytes(str_of(path)), "epoch", i, "day", date, "tokens", (json_int_t)s->tokens,
+    return cli_json_line(json_pack("{s:s, s:o, s:i, s:s, s:s, s:I, s:I, s:I, s:o}", "type", "epoch", "file",
+                                   json_bytes(str_of(path)), "epoch", i, "day", date, "domain", s->domain, "tokens", (json_int_t)s->tokens,
                                    "documents", (json_int_t)s->documents, "bytes", (json_int_t)s->bytes, "orders",
                                    orders), e);
 }

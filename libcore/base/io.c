@@ -317,9 +317,10 @@ static void remove_left(const struct io_out *o)
     snprintf(prefix, sizeof prefix, ".%.200s.", base_name(o->target));
     while ((d = readdir(dir)) != NULL) {
         pid_t pid = process_of(d->d_name, prefix);
-        const char *part = strstr(d->d_name, ".part."); /* of a table that was built in parts: .NAME.PID-N.part.PID-N.tmp */
+        const char *part = strstr(d->d_name, ".part-"); /* of a table that was built in parts: .NAME.part-I.PID-N.tmp */
         if (part != NULL && strncmp(d->d_name, prefix, strlen(prefix)) == 0) {
-            pid = process_of(part, ".part.");
+            part += strcspn(part + 1, ".") + 1;
+            pid = process_of(part, ".");
         }
         if (pid > 0 && is_left(o->dir_fd, d->d_name, pid)) {
             unlinkat(o->dir_fd, d->d_name, 0);

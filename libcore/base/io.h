@@ -69,6 +69,15 @@ struct io_lock;
 MUST_CHECK enum err_code io_lock(struct io_lock **out, const char *path, struct err *e);
 void io_unlock(struct io_lock *l); /* NULL is allowed */
 
+/* A file and what it was before: FILE is what serves, FILE.1 what served before it, FILE.2 before that. Whatever happens
+ * meanwhile, FILE is there and whole. A link stays a link, and the versions lie beside what it leads to.
+ * publish: `fresh`, a finished file on the same file system, becomes `path`; what was there becomes path.1, and so on; the
+ * `keep` newest of them stay. */
+MUST_CHECK enum err_code io_publish(const char *path, const char *fresh, int keep, struct err *e);
+/* path.1 becomes path, path.2 path.1 and so on, and what was path the last of them: nothing is lost, and as many calls
+ * as there are versions end where they began. ERR_IO: there is no path.1. */
+MUST_CHECK enum err_code io_rollback(const char *path, struct err *e);
+
 /* XXH64: for checksums and fingerprints, not against an adversary. */
 uint64_t io_hash(uint64_t seed, const void *data, size_t n);
 #endif

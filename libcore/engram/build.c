@@ -28,6 +28,7 @@ struct engram_builder {
     bool      inside;        /* a document */
     int32_t   token_max;
     uint64_t  tokens, documents;
+    uint64_t  put, done; /* tokens and borders so far; those that parts of an earlier build have */
     struct file *part; /* [n_parts] sorted already */
     int          n_parts;
 };
@@ -366,26 +367,24 @@ static enum err_code emit_runs(const struct engram_builder *b, size_t n, struct 
 
 /* ---- parts ---- */
 
-struct epoch_of {
-    uint64_t tokenizer, tokens, documents;
-    int64_t  day;
-};
-
-static enum err_code write_file(const struct epoch_of *ep, struct emit *m, const char *path, bool add, struct err *e)
+static enum err_code write_file(const struct epoch *ep, unsigned char head[HEAD_BYTES], struct emit *m, const char *path,
+                                bool add, struct err *e)
 {
-    unsigned char head[HEAD_BYTES];
     struct io_out *out;
     struct io_map old = { NULL, 0 };
     enum err_code code;
 
-    engram_put_head(head, ep->tokenizer, NULL);
     if (add && io_map_open(&old, path, e))
         return e->code;
+    if (add)
+        memcpy(head, old.data, HEAD_BYTES);
     code = io_out_open(&out, path, e);
     if (code == ERR_OK) {
-        code = add ? io_out_write(out, old.data, old.size, e) : io_out_write(out, head, sizeof head, e);
+        code = add ? io_out_write(out, old.data, old.size, e) : io_out_write(out, head, HEAD_BYTES, e);
         if (code == ERR_OK)
-            code = engram_emit_write(m, out, ep->day, ep->tokens, ep->documents, e);
+            code = engram_emit_write(m, out, ep, e);
+        if (code == ERR_OK)
+            code = engram_end_file(out, head, e);
         if (code == ERR_OK)
             code = io_out_commit(out, e);
         else
@@ -399,6 +398,7 @@ enum err_code engram_write_rows(const char *path, const struct engram_row_at *ro
                                 uint64_t tokenizer, int64_t day, uint64_t tokens, struct err *e)
 {
     struct runs r = { .order = order };
+    unsigned char head[HEAD_BYTES];
     enum err_code code;
 
     if (engram_emit_open(&r.m, path, order, e))
@@ -407,8 +407,9 @@ enum err_code engram_write_rows(const char *path, const struct engram_row_at *ro
     for (size_t i = 0; code == ERR_OK && i < n; i++)
         code = take_place(&r, row[i].at, order, row[i].count, e);
     code = close_runs(&r, code, e);
+    engram_put_head(head, tokenizer, NULL, 0);
     if (code == ERR_OK)
-        code = write_file(&(struct epoch_of){ tokenizer, tokens, 1, day }, r.m, path, false, e);
+        code = write_file(&(struct epoch){ .day = day, .tokens = tokens, .documents = 1 }, head, r.m, path, false, e);
     engram_emit_close(r.m);
     return code;
 }
@@ -423,51 +424,124 @@ static enum err_code sort_into(struct engram_builder *b, struct emit *m, struct 
     return emit_runs(b, n, m, e);
 }
 
-/* What waits becomes a table beside the file, open and without a name. */
-static enum err_code spill(struct engram_builder *b, struct err *e)
+/* "PATH.part-i", malloc'ed. */
+static char *part_name(const struct engram_builder *b, int i, struct err *e)
 {
-    const size_t n_name = strlen(b->path) + 32;
-    struct file *part = realloc(b->part, (size_t)(b->n_parts + 1) * sizeof *part);
-    char *name = malloc(n_name);
-    struct emit *m = NULL;
-    enum err_code code = ERR_OK;
+    const size_t n = strlen(b->path) + 32;
+    char *name = malloc(n);
 
-    if (part != NULL)
-        b->part = part;
-    if (part == NULL || name == NULL)
-        code = err_set(e, ERR_NOMEM, "out of memory");
-    else if (b->n_parts == ENGRAM_EPOCHS_MAX)
-        code = err_set(e, ERR_LIMIT, "more than %d parts: more memory is needed", ENGRAM_EPOCHS_MAX);
-    if (code == ERR_OK) {
-        snprintf(name, n_name, "%s.%ld-%d.part", b->path, (long)getpid(), b->n_parts);
-        code = engram_emit_open(&m, b->path, b->o.order, e);
-    }
-    if (code == ERR_OK)
-        code = sort_into(b, m, e);
-    if (code == ERR_OK)
-        code = write_file(&(const struct epoch_of){ b->o.tokenizer, b->tokens, b->documents, b->o.day }, m, name, false, e);
-    if (code == ERR_OK) {
-        code = engram_map(&b->part[b->n_parts], name, b->o.tokenizer, e);
-        unlink(name);
-        b->n_parts += code == ERR_OK;
-    }
-    engram_emit_close(m);
-    free(name);
-    /* The next part begins with the context of its first token. */
+    if (name == NULL)
+        err_set(e, ERR_NOMEM, "out of memory");
+    else
+        (void)snprintf(name, n, "%s.part-%d", b->path, i);
+    return name;
+}
+
+/* Only the last tokens are kept, as the context of those that follow. */
+static void forget(struct engram_builder *b)
+{
     const size_t keep = b->n < ENGRAM_ORDER_MAX + 1 ? b->n : ENGRAM_ORDER_MAX + 1;
 
     memmove(b->token, b->token + (b->n - keep), keep * sizeof *b->token);
     b->n = b->first = keep;
+}
+
+/* Room for one more of b->part. */
+static enum err_code grow_parts(struct engram_builder *b, struct err *e)
+{
+    struct file *part = realloc(b->part, (size_t)(b->n_parts + 1) * sizeof *part);
+
+    if (part == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    b->part = part;
+    return b->n_parts < ENGRAM_EPOCHS_MAX ? ERR_OK
+           : err_set(e, ERR_LIMIT, "more than %d parts: more memory is needed", ENGRAM_EPOCHS_MAX);
+}
+
+/* What waits becomes a table beside the file; without a name, unless a later build may go on from it. */
+static enum err_code spill(struct engram_builder *b, struct err *e)
+{
+    const struct epoch ep = { .day = b->o.day, .tokens = b->tokens, .documents = b->documents };
+    unsigned char head[HEAD_BYTES];
+    char *name = part_name(b, b->n_parts, e);
+    struct emit *m = NULL;
+    enum err_code code = name != NULL ? grow_parts(b, e) : e->code;
+
+    if (code == ERR_OK)
+        code = engram_emit_open(&m, b->path, b->o.order, e);
+    if (code == ERR_OK)
+        code = sort_into(b, m, e);
+    engram_put_head(head, b->o.tokenizer, NULL, 0);
+    engram_put_part(head, b->o.resume, b->put);
+    if (code == ERR_OK)
+        code = write_file(&ep, head, m, name, false, e);
+    if (code == ERR_OK) {
+        code = engram_map(&b->part[b->n_parts], name, b->o.tokenizer, e);
+        if (b->o.resume == 0 || code != ERR_OK)
+            unlink(name);
+        b->n_parts += code == ERR_OK;
+    }
+    engram_emit_close(m);
+    free(name);
+    forget(b);
     return code;
+}
+
+/* Takes part i of an earlier build of the same number; *there false: there is none, and what was there is removed. */
+static enum err_code take_part(struct engram_builder *b, int i, bool *there, struct err *e)
+{
+    char *name = part_name(b, i, e);
+    uint64_t resume = 0, done = 0;
+    enum err_code code = name != NULL ? ERR_OK : e->code;
+
+    *there = false;
+    if (code == ERR_OK && access(name, F_OK) == 0) {
+        if (!engram_get_part(name, &resume, &done))
+            code = err_set(e, ERR_IO, "%s: is in the way, and no part of a table that is built", name);
+        if (code == ERR_OK && resume != 0 && resume == b->o.resume && i == b->n_parts && done > b->done &&
+            grow_parts(b, e) == ERR_OK && engram_map(&b->part[i], name, b->o.tokenizer, NULL) == ERR_OK) {
+            *there = true;
+            b->n_parts++;
+            b->done = done;
+            b->o.day = b->part[i].epoch[0].day;
+        } else if (code == ERR_OK)
+            unlink(name);
+    }
+    free(name);
+    return code;
+}
+
+/* The parts before one that is missing; the rest are removed, up to a gap. */
+static enum err_code take_parts(struct engram_builder *b, struct err *e)
+{
+    bool there = true;
+
+    for (int i = 0; i < ENGRAM_EPOCHS_MAX; i++) {
+        char *name = part_name(b, i, e);
+        const bool is = name != NULL && access(name, F_OK) == 0;
+
+        free(name);
+        if (name == NULL)
+            return e->code;
+        if (!is)
+            break;
+        if (take_part(b, i, &there, e))
+            return e->code;
+    }
+    return ERR_OK;
 }
 
 /* ---- the builder ---- */
 
 static enum err_code put(struct engram_builder *b, int32_t token, struct err *e)
 {
-    if (b->n == b->cap && spill(b, e))
+    if (b->n == b->cap && b->put < b->done)
+        forget(b);
+    else if (b->n == b->cap && spill(b, e))
         return e->code;
     b->token[b->n++] = token;
+    if (++b->put == b->done)
+        forget(b);
     return ERR_OK;
 }
 
@@ -480,6 +554,8 @@ enum err_code engram_build_open(struct engram_builder **out, const char *path, c
     if (o->order < 1 || o->order > ENGRAM_ORDER_MAX || o->memory_bytes < MEMORY_LEAST || o->day < 0 ||
         o->day > INT32_MAX)
         return err_set(e, ERR_ARG, "order 1 to %d, memory of at least 1 MiB", ENGRAM_ORDER_MAX);
+    if (o->domain != NULL && !engram_domain_ok(str_of(o->domain)))
+        return err_set(e, ERR_ARG, "%s: a domain has letters, digits, '.', '_' and '-', at most %d", o->domain, ENGRAM_DOMAIN_BYTES - 1);
     if (o->add) { /* before the work, not after it */
         if (engram_map(&old, path, o->tokenizer, e))
             return e->code;
@@ -505,8 +581,17 @@ enum err_code engram_build_open(struct engram_builder **out, const char *path, c
     for (int i = 0; i <= ENGRAM_ORDER_MAX; i++)
         b->token[b->n++] = BORDER;
     b->first = b->n;
+    if (take_parts(b, e)) {
+        (void)engram_build_leave(b);
+        return e->code;
+    }
     *out = b;
     return ERR_OK;
+}
+
+uint64_t engram_build_resumed(const struct engram_builder *b)
+{
+    return b->done;
 }
 
 enum err_code engram_build_tokens(struct engram_builder *b, const int32_t *token, int64_t n, struct err *e)
@@ -534,18 +619,27 @@ enum err_code engram_build_end(struct engram_builder *b, struct err *e)
 
 static enum err_code commit(struct engram_builder *b, const struct progress *p, struct err *e)
 {
-    const struct merge_rule rule = { NULL, b->o.day, -1, 0, 0 };
+    const struct merge_rule rule = { NULL, b->o.day, -1, 0, 0, NULL };
+    struct epoch ep = { .day = b->o.day, .n_known = b->o.n_known, .known = b->o.known };
+    unsigned char head[HEAD_BYTES];
     struct emit *m = NULL;
     enum err_code code = engram_build_end(b, e);
 
-    if (code == ERR_OK && b->n_parts > 0)
+    if (code == ERR_OK && b->put < b->done)
+        code = err_set(e, ERR_FORMAT, "the texts are shorter than those that the parts beside it are of");
+    if (code == ERR_OK && b->n_parts > 0 && b->n > b->first)
         code = spill(b, e);
     if (code == ERR_OK)
         code = engram_emit_open(&m, b->path, b->o.order, e);
     if (code == ERR_OK)
         code = b->n_parts > 0 ? engram_merge_into(m, b->part, b->n_parts, &rule, p, e) : sort_into(b, m, e);
+    ep.tokens = b->tokens;
+    ep.documents = b->documents;
+    if (b->o.domain != NULL)
+        (void)snprintf(ep.domain, sizeof ep.domain, "%s", b->o.domain);
+    engram_put_head(head, b->o.tokenizer, NULL, 0);
     if (code == ERR_OK)
-        code = write_file(&(const struct epoch_of){ b->o.tokenizer, b->tokens, b->documents, b->o.day }, m, b->path, b->o.add, e);
+        code = write_file(&ep, head, m, b->path, b->o.add, e);
     engram_emit_close(m);
     return code;
 }
@@ -554,14 +648,17 @@ enum err_code engram_build_commit(struct engram_builder *b, const struct progres
 {
     enum err_code code = commit(b, p, e);
 
-    engram_build_abort(b);
+    if (code == ERR_CANCEL)
+        (void)engram_build_leave(b);
+    else
+        engram_build_abort(b);
     return code;
 }
 
-void engram_build_abort(struct engram_builder *b)
+int engram_build_leave(struct engram_builder *b)
 {
-    if (b == NULL)
-        return;
+    const int left = b->o.resume != 0 ? b->n_parts : 0;
+
     for (int i = 0; i < b->n_parts; i++)
         engram_unmap(&b->part[i]);
     free(b->part);
@@ -569,4 +666,21 @@ void engram_build_abort(struct engram_builder *b)
     free(b->token);
     free(b->path);
     free(b);
+    return left;
+}
+
+void engram_build_abort(struct engram_builder *b)
+{
+    struct err e;
+
+    if (b == NULL)
+        return;
+    for (int i = 0; b->o.resume != 0 && i < b->n_parts; i++) {
+        char *name = part_name(b, i, &e);
+
+        if (name != NULL)
+            unlink(name);
+        free(name);
+    }
+    (void)engram_build_leave(b);
 }

@@ -161,9 +161,15 @@ enum err_code engram_emit(struct emit *m, int level, uint32_t token, uint64_t ha
     return ok ? ERR_OK : err_errno(e, ERR_IO, errno, "a temporary file: cannot write");
 }
 
+static uint64_t known_bytes(uint64_t n)
+{
+    return (8 * n + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+/* ep: n_known is set. */
 static void sizes_of(const struct emit *m, struct epoch *ep, uint64_t *data)
 {
-    *data = 0;
+    *data = known_bytes(ep->n_known);
     ep->order = m->order;
     for (int l = 0; l < m->order; l++) {
         struct level *v = &ep->level[l];
@@ -190,9 +196,9 @@ uint64_t engram_emit_contexts(const struct emit *m)
     return n;
 }
 
-uint64_t engram_emit_bytes(const struct emit *m)
+uint64_t engram_emit_bytes(const struct emit *m, uint64_t n_known)
 {
-    struct epoch ep = { 0 };
+    struct epoch ep = { .n_known = n_known };
     uint64_t data;
 
     sizes_of(m, &ep, &data);
@@ -331,10 +337,9 @@ static enum err_code write_level(struct writer *w, struct emit *m, int l, uint64
     return ERR_OK;
 }
 
-enum err_code engram_emit_write(struct emit *m, struct io_out *out, int64_t day, uint64_t tokens, uint64_t documents,
-                                struct err *e)
+enum err_code engram_emit_write(struct emit *m, struct io_out *out, const struct epoch *of, struct err *e)
 {
-    struct epoch ep = { .day = day, .tokens = tokens, .documents = documents };
+    struct epoch ep = *of;
     struct writer w = { .out = out };
     const uint64_t head_at = io_out_pos(out);
     unsigned char head[EPOCH_BYTES] = { 0 };
@@ -352,6 +357,10 @@ enum err_code engram_emit_write(struct emit *m, struct io_out *out, int64_t day,
         code = io_out_write(out, head, sizeof head, e);
     for (int l = 0; code == ERR_OK && l < m->order; l++)
         code = write_level(&w, m, l, ep.level[l].n_blocks, e);
+    if (code == ERR_OK && ep.n_known > 0)
+        code = add(&w, ep.known, (size_t)(8 * ep.n_known), e);
+    if (code == ERR_OK && ep.n_known > 0)
+        code = add(&w, NULL, (size_t)(known_bytes(ep.n_known) - 8 * ep.n_known), e);
     if (code == ERR_OK)
         code = flush(&w, e);
     if (code == ERR_OK)

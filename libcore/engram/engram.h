@@ -22,6 +22,7 @@ enum {
     ENGRAM_NEXT_MAX = 32,  /* tokens that a look-up gives */
     ENGRAM_FILES_MAX = 16, /* tables side by side */
     ENGRAM_EPOCHS_MAX = 4096,
+    ENGRAM_DOMAIN_BYTES = 64, /* of a domain's name, with the NUL */
     ENGRAM_PARTS = 4,      /* tokens of a word that is written after a space of its own */
     ENGRAM_TOKEN_MAX = INT32_MAX,
     ENGRAM_HALF_LIFE_DAYS = 30,
@@ -33,13 +34,21 @@ enum {
 struct engram_opts {
     uint64_t tokenizer; /* text_fingerprint() of the model; another one in a file is ERR_FORMAT. 0: any */
     int64_t  day;       /* today, in days since 1970: counts are what they are worth on that day */
+    const char *const *domains; /* [n_paths] NULL: all epochs; or names with commas between them: epochs of these alone.
+                                 * NULL: all of all */
 };
 /* Maps the files and checks them whole: sums, order of keys, bounds. ERR_FORMAT says what is wrong. Several files
  * are one table. */
 MUST_CHECK enum err_code engram_open(struct engram **out, const char *const *paths, int n_paths,
                                      const struct engram_opts *o, struct err *e);
+/* Letters, digits, '.', '_' and '-', 1 to 63 of them. */
+bool engram_domain_ok(struct str name);
 /* The files of both, first's first, as one table: they stay theirs and have to outlive it. ERR_ARG: they are too many. */
 MUST_CHECK enum err_code engram_join(struct engram **out, const struct engram *first, const struct engram *second, struct err *e);
+/* The epochs of first's file (NULL: none), then those of more's that `with` marks, [epochs of more]: a table with the weights
+ * of first. Both outlive it. */
+MUST_CHECK enum err_code engram_view(struct engram **out, const struct engram *first, const struct engram *more, const bool *with,
+                                     struct err *e);
 void engram_close(struct engram *g); /* NULL is allowed */
 
 struct engram_next {
@@ -117,6 +126,7 @@ struct engram_epoch_stat {
     int64_t  day;
     int      order;
     uint64_t tokens, documents, bytes; /* tokens and documents that it was counted from */
+    const char *domain; /* "": none; lives as long as the table */
     struct engram_order_stat of[ENGRAM_ORDER_MAX];
 };
 int      engram_n_epochs(const struct engram *g, int file);
@@ -124,6 +134,9 @@ struct engram_epoch_stat engram_epoch_stat(const struct engram *g, int file, int
 int      engram_n_files(const struct engram *g);
 uint64_t engram_file_bytes(const struct engram *g, int file);
 uint64_t engram_tokenizer(const struct engram *g, int file);
+
+/* Whether an epoch lists a document: `known` of struct engram_build_opts. */
+bool     engram_knows(const struct engram *g, uint64_t known);
 
 /* One context of an epoch and what followed it. token is valid during the call; false ends the walk. */
 struct engram_row {
@@ -146,16 +159,26 @@ struct engram_build_opts {
     uint64_t memory_bytes; /* for tokens that wait to be sorted; at least 1 MiB */
     struct pool *pool;     /* sorts; the file is the same for any number of threads */
     bool     add;          /* keep what the file has and append an epoch */
+    const char *domain;    /* of the epoch; NULL: none */
+    const uint64_t *known; /* [n_known] numbers of the documents, ascending, that the epoch lists; not copied */
+    uint64_t n_known;
+    uint64_t resume;       /* a number of what is built, for engram_build_leave(); 0: nothing is left */
 };
-/* The file appears whole at commit, or stays as it was. Sorted parts lie beside it while there are several. */
+/* The file appears whole at commit, or stays as it was. Where the tokens are more than the memory holds, sorted parts lie
+ * beside it, PATH.part-0 and so on. Those of an earlier build with the same `resume`, which has to get the same tokens
+ * again from the first on, are used, and its day is this build's; others are removed. ERR_IO: a file of another kind is in
+ * the way. */
 MUST_CHECK enum err_code engram_build_open(struct engram_builder **out, const char *path,
                                            const struct engram_build_opts *o, struct err *e);
 /* Tokens of a document; the next call goes on with it until engram_build_end(). No context crosses its borders. */
 MUST_CHECK enum err_code engram_build_tokens(struct engram_builder *b, const int32_t *token, int64_t n, struct err *e);
 MUST_CHECK enum err_code engram_build_end(struct engram_builder *b, struct err *e);
-/* Ends b in any case. progress: contexts written. */
+uint64_t engram_build_resumed(const struct engram_builder *b); /* tokens that earlier parts have */
+/* Ends b in any case, after ERR_CANCEL as engram_build_leave(). progress: contexts written. */
 MUST_CHECK enum err_code engram_build_commit(struct engram_builder *b, const struct progress *p, struct err *e);
 void engram_build_abort(struct engram_builder *b); /* NULL is allowed */
+/* The same, and parts stay; returns how many. */
+int  engram_build_leave(struct engram_builder *b);
 
 struct engram_merge_opts {
     const float *scale;       /* [files] of counts; NULL: 1 */
@@ -164,9 +187,13 @@ struct engram_merge_opts {
     double       count_min;   /* rows below are left out, after decay */
     uint64_t     bytes_max;   /* the rarest rows are left out, of equally rare ones the longest; 0: no limit */
 };
-/* All epochs of all files of g into one epoch of a new file. The first file's weights are kept. */
+/* All epochs of all files of g into a new file that has one epoch for each domain, the first one's first. The first file's
+ * weights are kept. */
 MUST_CHECK enum err_code engram_merge(const struct engram *g, const char *path, const struct engram_merge_opts *o,
                                       const struct progress *p, struct err *e);
+
+/* The epochs of g's first file as they are. */
+MUST_CHECK enum err_code engram_write(const struct engram *g, const char *path, struct err *e);
 
 /* Tables of an earlier format, ".engr" version 1, which have hashes in the place of contexts: those that occur in the
  * texts are found, and those that follow from them. ERR_FORMAT, ERR_UNSUPPORTED: what path is not. */

@@ -130,7 +130,7 @@ enum err_code engram_fit_write(const struct engram_fit *f, const char *path, int
         weight[f->v[i].kind] = w < most ? w : most;
         n_used += weight[f->v[i].kind] > 0;
     }
-    engram_put_head(head, file.tokenizer, weight);
+    engram_put_head(head, file.tokenizer, weight, file.map.size);
     code = io_out_open(&out, path, e);
     if (code == ERR_OK) {
         code = io_out_write(out, head, sizeof head, e);

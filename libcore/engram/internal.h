@@ -41,9 +41,13 @@ struct level {
     const uint16_t *age;       /* [n_next] days from the last write to the epoch's day */
 };
 struct epoch {
+    const unsigned char *at; /* its bytes */
     int64_t      day;
     int          order;
     uint64_t     tokens, documents, bytes;
+    char         domain[ENGRAM_DOMAIN_BYTES];
+    uint64_t     n_known;
+    const uint64_t *known; /* [n_known] of documents, ascending */
     struct level level[ENGRAM_ORDER_MAX];
 };
 struct file {
@@ -58,6 +62,7 @@ struct engram {
     int         n_files;
     int64_t     day;
     bool        borrowed; /* the files are those of others */
+    struct epoch *own;    /* of a view; NULL: none */
 };
 
 struct range {
@@ -65,10 +70,15 @@ struct range {
 };
 
 /* table.c */
-/* weight: [KINDS], or NULL */
-void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer, const float *weight);
+/* weight: [KINDS], or NULL; bytes: of the file */
+void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer, const float *weight, uint64_t bytes);
+/* The file is as long as it is now: its head says so. */
+MUST_CHECK enum err_code engram_end_file(struct io_out *out, unsigned char head[HEAD_BYTES], struct err *e);
 /* ep: sizes are set. sums_hash: of the sums behind the arrays. */
 void engram_put_epoch(unsigned char head[EPOCH_BYTES], const struct epoch *ep, uint64_t sums_hash);
+/* Marks a head as that of a sorted part: the number of what is built, and how much of it the part and those before it have. */
+void engram_put_part(unsigned char head[HEAD_BYTES], uint64_t resume, uint64_t done);
+bool engram_get_part(const char *path, uint64_t *resume, uint64_t *done); /* false: the file is no such part */
 MUST_CHECK enum err_code engram_map(struct file *out, const char *path, uint64_t tokenizer, struct err *e);
 void engram_unmap(struct file *f);
 /* Bytes of the arrays of a level, in the order of struct level. */
@@ -116,15 +126,16 @@ MUST_CHECK enum err_code engram_emit(struct emit *m, int level, uint32_t token, 
                                      size_t n, struct err *e);
 void engram_sort_entries(struct entry *v, size_t n, int (*order)(const void *, const void *));
 uint64_t engram_emit_contexts(const struct emit *m);
-uint64_t engram_emit_bytes(const struct emit *m); /* of the epoch */
-MUST_CHECK enum err_code engram_emit_write(struct emit *m, struct io_out *out, int64_t day, uint64_t tokens,
-                                           uint64_t documents, struct err *e);
+uint64_t engram_emit_bytes(const struct emit *m, uint64_t n_known); /* of the epoch */
+/* of: its day, tokens, documents, domain and known ones. */
+MUST_CHECK enum err_code engram_emit_write(struct emit *m, struct io_out *out, const struct epoch *of, struct err *e);
 
 /* merge.c: all epochs of the files into m. */
 struct merge_rule {
     const float *scale;
     int64_t day, unused_days;
     double  count_min, score_min;
+    const char *domain; /* epochs of this one alone; NULL: all */
 };
 MUST_CHECK enum err_code engram_merge_into(struct emit *m, const struct file *file, int n_files,
                                            const struct merge_rule *rule, const struct progress *p, struct err *e);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* merge.c - many epochs into one: walks their tries side by side.            room: engram */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,13 +155,19 @@ static enum err_code merge_level(struct merge *g, int l, int order, uint64_t has
     }
 }
 
-static int order_of(const struct file *file, int n_files)
+static bool takes(const struct merge_rule *rule, const struct epoch *ep)
+{
+    return rule->domain == NULL || strcmp(rule->domain, ep->domain) == 0;
+}
+
+static int order_of(const struct file *file, int n_files, const struct merge_rule *rule)
 {
     int order = 1;
 
     for (int f = 0; f < n_files; f++)
         for (int i = 0; i < file[f].n_epochs; i++)
-            order = file[f].epoch[i].order > order ? file[f].epoch[i].order : order;
+            if (takes(rule, &file[f].epoch[i]) && file[f].epoch[i].order > order)
+                order = file[f].epoch[i].order;
     return order;
 }
 
@@ -168,22 +175,25 @@ enum err_code engram_merge_into(struct emit *m, const struct file *file, int n_f
                                 const struct progress *p, struct err *e)
 {
     struct merge g = { .m = m, .rule = rule, .progress = p };
-    const int order = order_of(file, n_files);
+    const int order = order_of(file, n_files, rule);
     enum err_code code;
 
     for (int f = 0; f < n_files; f++)
-        g.n += file[f].n_epochs;
+        for (int k = 0; k < file[f].n_epochs; k++)
+            g.n += takes(rule, &file[f].epoch[k]);
     if (g.n > ENGRAM_EPOCHS_MAX)
         return err_set(e, ERR_LIMIT, "more than %d epochs", ENGRAM_EPOCHS_MAX);
     g.cursor = calloc((size_t)(g.n > 0 ? g.n : 1) * (ENGRAM_ORDER_MAX + 1), sizeof *g.cursor);
     if (g.cursor == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     for (int f = 0, i = 0; f < n_files; f++)
-        for (int k = 0; k < file[f].n_epochs; k++, i++) {
+        for (int k = 0; k < file[f].n_epochs; k++) {
             const struct epoch *ep = &file[f].epoch[k];
             const int64_t older = rule->day > ep->day ? rule->day - ep->day : 0;
 
-            g.cursor[i] = (struct cursor){ ep, 0, ep->level[0].n,
+            if (!takes(rule, ep))
+                continue;
+            g.cursor[i++] = (struct cursor){ ep, 0, ep->level[0].n,
                                            engram_decay(older) * (rule->scale ? (double)rule->scale[f] : 1), older };
             for (int l = 0; l < ep->order; l++)
                 g.total += ep->level[l].n;
@@ -196,38 +206,128 @@ enum err_code engram_merge_into(struct emit *m, const struct file *file, int n_f
 
 /* ---- files ---- */
 
-/* Bytes of the file with the rows of that score and more. *empty: there are none. */
-static enum err_code size_at(const struct engram *g, struct merge_rule *rule, double score, const struct progress *p,
-                             uint64_t *bytes, bool *empty, struct err *e)
-{
-    struct emit *dry;
-    enum err_code code;
+/* What becomes an epoch of the new file. */
+struct share {
+    const char *domain;
+    uint64_t    tokens, documents, n_known;
+    uint64_t   *known; /* [n_known] */
+};
+struct job {
+    const struct engram *g;
+    struct merge_rule rule;
+    struct share *share; /* [n] by domain */
+    int           n;
+    const struct progress *progress;
+};
 
-    rule->score_min = score;
-    if (engram_emit_open(&dry, NULL, order_of(g->file, g->n_files), e))
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void close_shares(struct job *j)
+{
+    for (int i = 0; i < j->n; i++)
+        free(j->share[i].known);
+    free(j->share);
+}
+
+static enum err_code add_share(struct job *j, const struct epoch *ep, struct err *e)
+{
+    struct share *s = j->share;
+    uint64_t *known;
+    int i = 0;
+
+    while (i < j->n && strcmp(s[i].domain, ep->domain) != 0)
+        i++;
+    if (i == j->n) {
+        if ((s = realloc(s, (size_t)(j->n + 1) * sizeof *s)) == NULL)
+            return err_set(e, ERR_NOMEM, "out of memory");
+        j->share = s;
+        s[j->n++] = (struct share){ .domain = ep->domain };
+    }
+    s[i].tokens += ep->tokens;
+    s[i].documents += ep->documents;
+    if (ep->n_known == 0)
+        return ERR_OK;
+    if ((known = realloc(s[i].known, (size_t)(s[i].n_known + ep->n_known) * sizeof *known)) == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    s[i].known = known;
+    memcpy(known + s[i].n_known, ep->known, (size_t)ep->n_known * sizeof *known);
+    s[i].n_known += ep->n_known;
+    return ERR_OK;
+}
+
+static enum err_code open_shares(struct job *j, struct err *e)
+{
+    const struct engram *g = j->g;
+
+    for (int f = 0; f < g->n_files; f++)
+        for (int i = 0; i < g->file[f].n_epochs; i++)
+            if (add_share(j, &g->file[f].epoch[i], e))
+                return e->code;
+    for (int i = 0; i < j->n; i++) {
+        struct share *s = &j->share[i];
+        uint64_t n = 0;
+
+        if (s->n_known > 0)
+            qsort(s->known, (size_t)s->n_known, sizeof *s->known, by_number);
+        for (uint64_t k = 0; k < s->n_known; k++)
+            if (n == 0 || s->known[k] != s->known[n - 1])
+                s->known[n++] = s->known[k];
+        s->n_known = n;
+    }
+    return ERR_OK;
+}
+
+/* Contexts and rows of a share; path NULL: only counted. */
+static enum err_code merge_share(const struct job *j, const struct share *s, const char *path, struct emit **m, struct err *e)
+{
+    struct merge_rule rule = j->rule;
+
+    rule.domain = s->domain;
+    if (engram_emit_open(m, path, order_of(j->g->file, j->g->n_files, &rule), e))
         return e->code;
-    code = engram_merge_into(dry, g->file, g->n_files, rule, p, e);
-    *bytes = HEAD_BYTES + engram_emit_bytes(dry);
-    *empty = engram_emit_contexts(dry) == 0;
-    engram_emit_close(dry);
+    return engram_merge_into(*m, j->g->file, j->g->n_files, &rule, j->progress, e);
+}
+
+/* Bytes of the file with the rows of that score and more. *empty: there are none. */
+static enum err_code size_at(struct job *j, double score, uint64_t *bytes, bool *empty, struct err *e)
+{
+    enum err_code code = ERR_OK;
+
+    j->rule.score_min = score;
+    *bytes = HEAD_BYTES;
+    *empty = true;
+    for (int i = 0; code == ERR_OK && i < j->n; i++) {
+        struct emit *dry = NULL;
+
+        code = merge_share(j, &j->share[i], NULL, &dry, e);
+        if (code == ERR_OK) {
+            *bytes += engram_emit_bytes(dry, j->share[i].n_known);
+            *empty = *empty && engram_emit_contexts(dry) == 0;
+        }
+        engram_emit_close(dry);
+    }
     return code;
 }
 
 /* The least score whose rows fit, to half of what equal counts of neighbouring orders differ by. */
-static enum err_code fit_size(const struct engram *g, struct merge_rule *rule, uint64_t bytes_max,
-                              const struct progress *p, struct err *e)
+static enum err_code fit_size(struct job *j, uint64_t bytes_max, struct err *e)
 {
     const double step = 1.0 / (4 * ENGRAM_ORDER_MAX);
     double lo = 0, hi = 1;
     uint64_t bytes;
     bool empty;
 
-    if (size_at(g, rule, 0, p, &bytes, &empty, e))
+    if (size_at(j, 0, &bytes, &empty, e))
         return e->code;
     if (bytes <= bytes_max)
         return ERR_OK;
     for (;; lo = hi, hi *= 2) {
-        if (size_at(g, rule, hi, p, &bytes, &empty, e))
+        if (size_at(j, hi, &bytes, &empty, e))
             return e->code;
         if (bytes <= bytes_max)
             break;
@@ -237,44 +337,58 @@ static enum err_code fit_size(const struct engram *g, struct merge_rule *rule, u
     while (hi - lo > step) {
         const double mid = lo + (hi - lo) / 2;
 
-        if (size_at(g, rule, mid, p, &bytes, &empty, e))
+        if (size_at(j, mid, &bytes, &empty, e))
             return e->code;
         *(bytes <= bytes_max ? &hi : &lo) = mid;
     }
-    rule->score_min = hi;
+    j->rule.score_min = hi;
     return ERR_OK;
+}
+
+static enum err_code write_share(const struct job *j, const struct share *s, const char *path, struct io_out *out, struct err *e)
+{
+    struct epoch ep = { .day = j->rule.day, .tokens = s->tokens, .documents = s->documents, .n_known = s->n_known,
+                        .known = s->known };
+    struct emit *m = NULL;
+    enum err_code code = merge_share(j, s, path, &m, e);
+
+    (void)snprintf(ep.domain, sizeof ep.domain, "%s", s->domain);
+    if (code == ERR_OK)
+        code = engram_emit_write(m, out, &ep, e);
+    engram_emit_close(m);
+    return code;
+}
+
+static enum err_code write_shares(const struct job *j, const char *path, struct err *e)
+{
+    unsigned char head[HEAD_BYTES];
+    struct io_out *out;
+    enum err_code code = io_out_open(&out, path, e);
+
+    if (code != ERR_OK)
+        return code;
+    engram_put_head(head, j->g->file[0].tokenizer, j->g->file[0].weight, 0);
+    code = io_out_write(out, head, sizeof head, e);
+    for (int i = 0; code == ERR_OK && i < j->n; i++)
+        code = write_share(j, &j->share[i], path, out, e);
+    if (code == ERR_OK)
+        code = engram_end_file(out, head, e);
+    if (code == ERR_OK)
+        return io_out_commit(out, e);
+    io_out_abort(out);
+    return code;
 }
 
 enum err_code engram_merge(const struct engram *g, const char *path, const struct engram_merge_opts *o,
                            const struct progress *p, struct err *e)
 {
-    struct merge_rule rule = { o->scale, o->day, o->unused_days, o->count_min, 0 };
-    struct emit *m = NULL;
-    struct io_out *out = NULL;
-    unsigned char head[HEAD_BYTES];
-    uint64_t tokens = 0, documents = 0;
-    enum err_code code;
+    struct job j = { .g = g, .rule = { o->scale, o->day, o->unused_days, o->count_min, 0, NULL }, .progress = p };
+    enum err_code code = open_shares(&j, e);
 
-    for (int f = 0; f < g->n_files; f++)
-        for (int i = 0; i < g->file[f].n_epochs; i++) {
-            tokens += g->file[f].epoch[i].tokens;
-            documents += g->file[f].epoch[i].documents;
-        }
-    if (o->bytes_max > 0 && fit_size(g, &rule, o->bytes_max, p, e))
-        return e->code;
-    if (engram_emit_open(&m, path, order_of(g->file, g->n_files), e))
-        return e->code;
-    memcpy(head, g->file[0].map.data, HEAD_BYTES);
-    code = engram_merge_into(m, g->file, g->n_files, &rule, p, e);
+    if (code == ERR_OK && o->bytes_max > 0)
+        code = fit_size(&j, o->bytes_max, e);
     if (code == ERR_OK)
-        code = io_out_open(&out, path, e);
-    if (code == ERR_OK)
-        code = io_out_write(out, head, sizeof head, e);
-    if (code == ERR_OK)
-        code = engram_emit_write(m, out, o->day, tokens, documents, e);
-    engram_emit_close(m);
-    if (code == ERR_OK)
-        return io_out_commit(out, e);
-    io_out_abort(out);
+        code = write_shares(&j, path, e);
+    close_shares(&j);
     return code;
 }

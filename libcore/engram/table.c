@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* table.c - opens a table: maps it, checks sums, bounds and the order of keys.  room: engram */
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,8 +13,9 @@ static const char FILE_MAGIC[8] = "CHIMENGR", EPOCH_MAGIC[8] = "ENGEPOCH";
 enum { /* 64-bit words of an epoch's head */
     WORD_MAGIC, WORD_BYTES, WORD_DAY, WORD_ORDER, WORD_TOKENS, WORD_DOCUMENTS,
     WORD_N, WORD_NEXT = WORD_N + ENGRAM_ORDER_MAX, WORD_BLOCKS = WORD_NEXT + ENGRAM_ORDER_MAX,
-    WORD_SUMS = WORD_BLOCKS + ENGRAM_ORDER_MAX, WORD_HASH = EPOCH_BYTES / 8 - 1,
+    WORD_SUMS = WORD_BLOCKS + ENGRAM_ORDER_MAX, WORD_KNOWN, WORD_DOMAIN, WORD_HASH = EPOCH_BYTES / 8 - 1,
 };
+enum { FILE_WORD_BYTES = 4, FILE_WORD_RESUME, FILE_WORD_DONE, FILE_WORD_PART, FILE_WORD_HASH = HEAD_BYTES / 8 - 1 };
 
 static uint64_t word_at(const unsigned char *p, int i)
 {
@@ -35,7 +37,7 @@ double engram_decay(int64_t days)
 
 /* ---- heads ---- */
 
-void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer, const float *weight)
+void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer, const float *weight, uint64_t bytes)
 {
     memset(head, 0, HEAD_BYTES);
     memcpy(head, FILE_MAGIC, 8);
@@ -44,7 +46,39 @@ void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer, const f
     put_word(head, 3, weight != NULL);
     if (weight != NULL)
         memcpy(head + WEIGHTS_AT, weight, KINDS * sizeof *weight);
-    put_word(head, HEAD_BYTES / 8 - 1, io_hash(0, head, HEAD_BYTES - 8));
+    put_word(head, FILE_WORD_BYTES, bytes);
+    put_word(head, FILE_WORD_HASH, io_hash(0, head, HEAD_BYTES - 8));
+}
+
+enum err_code engram_end_file(struct io_out *out, unsigned char head[HEAD_BYTES], struct err *e)
+{
+    put_word(head, FILE_WORD_BYTES, io_out_pos(out));
+    put_word(head, FILE_WORD_HASH, io_hash(0, head, HEAD_BYTES - 8));
+    return io_out_patch(out, 0, head, HEAD_BYTES, e);
+}
+
+void engram_put_part(unsigned char head[HEAD_BYTES], uint64_t resume, uint64_t done)
+{
+    put_word(head, FILE_WORD_RESUME, resume);
+    put_word(head, FILE_WORD_DONE, done);
+    put_word(head, FILE_WORD_PART, 1);
+}
+
+bool engram_get_part(const char *path, uint64_t *resume, uint64_t *done)
+{
+    struct io_map map;
+    struct err e;
+    bool is = false;
+
+    if (io_map_open(&map, path, &e))
+        return false;
+    if (map.size >= HEAD_BYTES && memcmp(map.data, FILE_MAGIC, 8) == 0 && word_at(map.data, FILE_WORD_PART) == 1) {
+        *resume = word_at(map.data, FILE_WORD_RESUME);
+        *done = word_at(map.data, FILE_WORD_DONE);
+        is = true;
+    }
+    io_map_close(&map);
+    return is;
 }
 
 void engram_part_bytes(uint64_t bytes[PARTS], uint64_t n, uint64_t n_next, uint64_t n_blocks, bool top)
@@ -92,6 +126,11 @@ static enum err_code place_levels(struct epoch *ep, const unsigned char *p, uint
         v->count = (const void *)(p + start[6]);
         v->age = (const void *)(p + start[7]);
     }
+    ep->n_known = word_at(p, WORD_KNOWN);
+    if (ep->n_known > (left - at) / 8)
+        return err_set(e, ERR_FORMAT, "its list of documents is larger than the file");
+    ep->known = (const void *)(p + at);
+    at += (8 * ep->n_known + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     if (ep->bytes != at + sums_bytes(at - EPOCH_BYTES))
         return err_set(e, ERR_FORMAT, "its parts do not add up to its size");
     *data = at - EPOCH_BYTES;
@@ -172,6 +211,10 @@ static enum err_code open_epoch(struct epoch *out, const unsigned char *p, uint6
     ep.day = (int64_t)(word_at(p, WORD_DAY) & INT32_MAX);
     ep.tokens = word_at(p, WORD_TOKENS);
     ep.documents = word_at(p, WORD_DOCUMENTS);
+    ep.at = p;
+    memcpy(ep.domain, p + 8 * WORD_DOMAIN, sizeof ep.domain);
+    if (ep.domain[0] != '\0' && (memchr(ep.domain, '\0', sizeof ep.domain) == NULL || !engram_domain_ok(str_of(ep.domain))))
+        return err_set(e, ERR_FORMAT, "its domain is no name");
     if (word_at(p, WORD_ORDER) < 1 || word_at(p, WORD_ORDER) > ENGRAM_ORDER_MAX)
         return err_set(e, ERR_FORMAT, "contexts of %" PRIu64 " tokens", word_at(p, WORD_ORDER));
     ep.order = (int)word_at(p, WORD_ORDER);
@@ -182,6 +225,9 @@ static enum err_code open_epoch(struct epoch *out, const unsigned char *p, uint6
     for (int l = 0; l < ep.order; l++)
         if (check_level(&ep, l, e))
             return e->code;
+    for (uint64_t i = 1; i < ep.n_known; i++)
+        if (ep.known[i] <= ep.known[i - 1])
+            return err_set(e, ERR_FORMAT, "its list of documents is out of order");
     *out = ep;
     return ERR_OK;
 }
@@ -200,6 +246,8 @@ void engram_put_epoch(unsigned char head[EPOCH_BYTES], const struct epoch *ep, u
         put_word(head, WORD_NEXT + l, ep->level[l].n_next);
         put_word(head, WORD_BLOCKS + l, ep->level[l].n_blocks);
     }
+    put_word(head, WORD_KNOWN, ep->n_known);
+    memcpy(head + 8 * WORD_DOMAIN, ep->domain, sizeof ep->domain);
     put_word(head, WORD_SUMS, sums_hash);
     put_word(head, WORD_HASH, io_hash(0, head, EPOCH_BYTES - 8));
 }
@@ -215,8 +263,11 @@ static enum err_code check_head(struct file *f, uint64_t tokenizer, struct err *
     if (word_at(p, 1) != FORMAT)
         return err_set(e, ERR_UNSUPPORTED, "version %" PRIu64 " of the format; this program knows %d",
                        word_at(p, 1), FORMAT);
-    if (word_at(p, HEAD_BYTES / 8 - 1) != io_hash(0, p, HEAD_BYTES - 8))
+    if (word_at(p, FILE_WORD_HASH) != io_hash(0, p, HEAD_BYTES - 8))
         return err_set(e, ERR_FORMAT, "wrong checksum of the head");
+    if (word_at(p, FILE_WORD_BYTES) != 0 && word_at(p, FILE_WORD_BYTES) != f->map.size)
+        return err_set(e, ERR_FORMAT, "is %s: %zu bytes, and its head says %" PRIu64, word_at(p, FILE_WORD_BYTES) > f->map.size
+                       ? "cut" : "longer than it was written", f->map.size, word_at(p, FILE_WORD_BYTES));
     f->tokenizer = word_at(p, 2);
     if (tokenizer != 0 && f->tokenizer != tokenizer)
         return err_set(e, ERR_FORMAT, "was made with another tokenizer than the model's");
@@ -296,6 +347,39 @@ struct range engram_nexts(const struct epoch *ep, int level, uint64_t k)
     return range_of(ep->level[level].next_end, k, ep->level[level].n_next);
 }
 
+bool engram_domain_ok(struct str name)
+{
+    for (size_t i = 0; i < name.n; i++)
+        if (!isalnum((unsigned char)name.p[i]) && strchr("._-", name.p[i]) == NULL)
+            return false;
+    return name.n > 0 && name.n < ENGRAM_DOMAIN_BYTES;
+}
+
+/* Whether "a,b,c" has the name. */
+static bool is_listed(const char *list, const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (const char *at = list; n > 0 && at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, name, n) == 0 && (at[n] == ',' || at[n] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+/* Leaves the epochs of these domains alone. */
+static enum err_code choose(struct file *f, const char *path, const char *domains, struct err *e)
+{
+    int n = 0;
+
+    for (int i = 0; i < f->n_epochs; i++)
+        if (is_listed(domains, f->epoch[i].domain))
+            f->epoch[n++] = f->epoch[i];
+    f->n_epochs = n;
+    return n > 0 ? ERR_OK : err_set(e, ERR_ARG, "%s: has no epoch of the domain %s", path, domains);
+}
+
 enum err_code engram_open(struct engram **out, const char *const *paths, int n_paths, const struct engram_opts *o,
                           struct err *e)
 {
@@ -312,6 +396,12 @@ enum err_code engram_open(struct engram **out, const char *const *paths, int n_p
         enum err_code code = engram_map(&g->file[g->n_files], paths[g->n_files],
                                         o->tokenizer != 0 ? o->tokenizer : first, e);
 
+        const char *const domains = o->domains != NULL ? o->domains[g->n_files] : NULL;
+
+        if (code == ERR_OK && domains != NULL && choose(&g->file[g->n_files], paths[g->n_files], domains, e)) {
+            engram_unmap(&g->file[g->n_files]);
+            code = e->code;
+        }
         if (code != ERR_OK) {
             engram_close(g);
             return code;
@@ -335,6 +425,7 @@ enum err_code engram_join(struct engram **out, const struct engram *first, const
     memcpy(g->file + first->n_files, second->file, (size_t)second->n_files * sizeof *g->file);
     g->n_files = n;
     g->borrowed = true;
+    g->own = NULL;
     *out = g;
     return ERR_OK;
 }
@@ -345,6 +436,7 @@ void engram_close(struct engram *g)
         return;
     for (int i = 0; !g->borrowed && i < g->n_files; i++)
         engram_unmap(&g->file[i]);
+    free(g->own);
     free(g);
 }
 
@@ -374,7 +466,7 @@ struct engram_epoch_stat engram_epoch_stat(const struct engram *g, int file, int
 {
     const struct epoch *ep = &g->file[file].epoch[epoch];
     struct engram_epoch_stat s = { .day = ep->day, .order = ep->order, .tokens = ep->tokens,
-                                   .documents = ep->documents, .bytes = ep->bytes };
+                                   .documents = ep->documents, .bytes = ep->bytes, .domain = ep->domain };
 
     for (int l = 0; l < ep->order; l++) {
         uint64_t bytes[PARTS];
@@ -385,6 +477,25 @@ struct engram_epoch_stat engram_epoch_stat(const struct engram *g, int file, int
             s.of[l].bytes += bytes[i];
     }
     return s;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+bool engram_knows(const struct engram *g, uint64_t known)
+{
+    for (int f = 0; f < g->n_files; f++)
+        for (int i = 0; i < g->file[f].n_epochs; i++) {
+            const struct epoch *ep = &g->file[f].epoch[i];
+
+            if (ep->n_known > 0 && bsearch(&known, ep->known, (size_t)ep->n_known, sizeof known, by_number) != NULL)
+                return true;
+        }
+    return false;
 }
 
 struct walk {

@@ -67,7 +67,7 @@ text()
     chimere-engram-build build --day 2026-01-15 -o a a.txt
     cp a before
     chimere-engram-build add --day 2026-02-14 -o a a.txt
-    cmp -n "$(wc -c < before)" a before
+    cmp <(tail -c +4097 before) <(tail -c +4097 a | head -c $(($(wc -c < before) - 4096)))
     [ "$(chimere-engram-build stats -j a | jq -r .day | tr '\n' ' ')" = "2026-01-15 2026-02-14 " ]
     chimere-engram-build merge -o m a
     [ "$(chimere-engram-build dump m | jq -s 'map(.count) | min')" = 1.5 ] # the first write counts half
@@ -80,6 +80,10 @@ text()
     [ "$(chimere-engram-build dump d | jq -s 'map(.unused_days) | unique')" = "$(jq -n '[76]')" ]
     chimere-engram-build decay --day 2026-06-01 -o d a
     [ "$(chimere-engram-build dump d | wc -l)" -eq 0 ]
+    fails_build 2 "is before the last epoch of a, 2026-02-14" decay --day 2026-02-13 -o d a
+    head -c "$(wc -c < before)" a > cut # at the border of an epoch
+    fails_build 3 "is cut" check cut
+    fails_build 3 "is cut" stats cut
     fails_build 2 "also a file that is read" merge -o a a
     fails_build 2 "a weight is from" merge -o x a:9999999
     [ ! -e x ] && [ ! -e a.lock ]
@@ -111,8 +115,19 @@ text()
     fails_build 3 "line 2" add -o a bad.jsonl
     zstd -q a.txt && head -c 20 a.txt.zst > bad.zst
     fails_build 3 "zstd data is cut" add -o a bad.zst
+    # what is no text, packed or not; a few bytes that are no UTF-8 are told
+    fails_build 3 "is no text: byte 6 is a NUL" add -o a <(printf 'a text\0')
+    fails_build 3 "a NUL" add -o a <(zstd -qc a)
+    fails_build 3 "is no UTF-8 text: 5 of its first 9 bytes" add -o a <(printf 'caf\351\377\376 \355\240')
+    fails_build 3 "is no text" index -o a.index a.txt a
+    fails_build 3 "is no text" build -o b a.txt a
     cmp a kept
     [ -z "$(ls | grep -E 'lock|part|tmp')" ]
+    { text; printf 'caf\351 \360\237\246\234 \342\202'; } > few.txt
+    chimere-engram-build build -o few few.txt 2> err
+    grep -q 'few.txt: 2 bytes are no UTF-8' err
+    fails 3 "is no text" chimere-run --context-table a -p x
+    fails 3 "is no text" chimere-run --context-table <(printf '\0') -p x
 }
 
 @test "engram: an interrupt and a second writer leave the table as it was" {
@@ -304,55 +319,97 @@ facts()
     [ -z "$(ls | grep -E 'lock|part|tmp')" ]
 }
 
-# nightly ARGUMENT...
-nightly()
+# night LINES.jsonl [OPTION...]: scored answers into the table t
+night()
 {
-    bash "$ROOT/share/pipelines/engram-nightly.sh" "$@"
+    chimere-engram-build add --day 2026-01-15 --held-out held.txt --from "$@" t
 }
 
-@test "engram: scored answers become tables each night, unless that hurts; the last tables come back" {
+@test "engram: scored answers become epochs, one for each domain, unless that hurts; the last tables come back" {
     for i in 1 2 3 4 5 6; do text; done > held.txt
     jq -Rsc '{text: ., score: 5, domain: "tools"}, {text: "nothing", score: 2, domain: "low"}, {text: "a word", score: "5"}' \
         held.txt > scored.jsonl
-    nightly tables held.txt scored.jsonl > out
-    grep -q '^tools: 1 texts' out
-    [ "$(ls tables)" = tools.engram ]
-    cp tables/tools.engram first
-    nightly tables held.txt scored.jsonl | wc -l | grep -qx 0 # a line counts once
-    cmp first tables/tools.engram
-    # other words in the same places
+    printf '{"text": "torn' >> scored.jsonl
+    night scored.jsonl > out 2> err
+    grep -q '^tools: 1 texts, .*: added$' out
+    grep -q '2 lines are no objects' err
+    chimere-engram-build stats -j t | jq -e '.domain == "tools" and .documents == 1 and .day == "2026-01-15"'
+    cp t first
+    [ -z "$(night scored.jsonl -q)" ] # a text counts once
+    cmp first t
+    # other words in the same places are left out, and a domain beside them is not
     for i in $(seq 20); do text | sed 's/file/wall/; s/line/door/; s/reads/paints/'; done |
         jq -Rsc '{text: ., score: 4, domain: "tools"}' > worse.jsonl
-    try 4 nightly tables held.txt worse.jsonl
-    grep -q 'not published' err
-    cmp first tables/tools.engram
-    echo '{"text": "The tool reads one file.\n", "score": 4.5, "domain": "tools"}' > more.jsonl
-    nightly tables held.txt more.jsonl
-    cmp first tables/tools.engram.1
-    no cmp -s first tables/tools.engram
-    cp -r tables killed
-    nightly -r tools tables
-    cmp first tables/tools.engram
-    # A night that was killed behind the new table: its list was not in place, and there is a gap in the old ones.
-    cd killed
-    mv .tools.seen ".tools.seen.$(sha256sum < tools.engram | cut -c1-64)"
-    printf x > ".tools.seen.$(sha256sum < tools.engram.1 | cut -c1-64)"
-    mv tools.engram.1 tools.engram.2
-    cp tools.engram second
-    cd ..
-    nightly killed held.txt scored.jsonl more.jsonl
-    cmp killed/second killed/tools.engram
-    [ "$(find killed -name '.tools.seen*' | wc -l)" -eq 1 ]
-    nightly killed held.txt <(echo '{"text": "A word here.\n", "score": 5, "domain": "tools"}')
-    cmp killed/second killed/tools.engram.1
-    cmp first killed/tools.engram.2
-    mv killed/tools.engram.2 killed/tools.engram.4
-    nightly -r tools killed
-    nightly -r tools killed
-    cmp first killed/tools.engram
-    try 1 nightly -r tools tables
-    try 2 nightly tables
-    [ -z "$(find tables -name '.work*')" ]
+    try 4 night worse.jsonl
+    grep -q 'tools: .*: left out$' out
+    cmp first t
+    echo '{"text": "parrots, and others.", "score": 4.5, "domain": "a/b"}' >> worse.jsonl
+    try 4 night worse.jsonl --json
+    [ "$(jq -c '[.domain, .added]' out | tr '\n' ' ')" = '["a_b",true] ["tools",false] ' ]
+    cmp first t.1
+    [ "$(chimere-engram-build stats -j t | jq -r .domain | tr '\n' ' ')" = "tools a_b " ]
+    cmp <(tail -c +4097 first) <(tail -c +4097 t | head -c $(($(wc -c < first) - 4096)))
+    cp t second
+    night <(echo '{"text": "More of parrots.", "score": 9}') --keep-versions 1 --domain c --min-score 9
+    cmp second t.1
+    [ ! -e t.2 ]
+    chimere-engram-build rollback t
+    cmp second t
+    chimere-engram-build rollback t # the one of now comes back
+    [ "$(chimere-engram-build stats -j t | jq -r .domain | tr '\n' ' ')" = "tools a_b c " ]
+    # domains by themselves
+    [ "$(chimere-engram-build dump t@c | wc -l)" -gt 0 ]
+    chimere-engram-build merge -o m t@c,a_b t
+    [ "$(chimere-engram-build stats -j m | jq -r .domain | tr '\n' ' ')" = "a_b c tools " ]
+    cp t 'x@c'
+    [ "$(chimere-engram-build dump 'x@c' | wc -l)" -eq "$(chimere-engram-build dump t | wc -l)" ]
+    fails 2 "no epoch of the domain d" chimere-run --raw --engram t@d -p x
+    chimere-run --raw -n 1 --engram t@c,tools:0.5 -p x
+    # damage and mistakes change nothing
+    cp t kept
+    fails_build 3 "no line is an object" add --from held.txt t
+    fails_build 3 "not an engram table" add --from scored.jsonl held.txt
+    fails_build 2 "without --out" add --from scored.jsonl -o t
+    fails_build 2 "takes one table" add --from scored.jsonl
+    fails_build 2 "no effect without --from" add --min-score 3 -o t held.txt
+    fails_build 2 "a name of letters" build --domain a/b -o t held.txt
+    fails_build 1 "no version before it" rollback m
+    echo x > m.1
+    fails_build 3 "not an engram table" rollback m
+    echo x > t.night
+    fails_build 1 "in the way" add --from worse.jsonl t
+    cmp t kept
+}
+
+@test "engram: a build that was killed or interrupted goes on from its sorted parts" {
+    seq 200000 | awk '{ print $1 * 7919 % 65537, $1 % 97 }' > a.txt # many memories of 1 MiB
+    local build=(chimere-engram-build build -t 1 --order 4 --memory 1M)
+    "${build[@]}" -o whole a.txt
+    "${build[@]}" -o t a.txt &
+    wait_for test -e t.part-0
+    kill -KILL $!
+    wait $! || true
+    "${build[@]}" -o t a.txt 2> err &
+    for ((i = 0; i < 100000; i++)); do [ ! -s err ] || break; done # at its begin
+    kill -TERM $!
+    local got=0
+    wait $! || got=$?
+    [ $got -eq 143 ]
+    grep -q "goes on from sorted parts" err
+    grep -q "the same command goes on" err
+    "${build[@]}" -o t a.txt 2> err
+    grep -q "goes on from" err
+    cmp whole t
+    [ -z "$(find . -name '*part*' -o -name '.*.tmp')" ]
+    "${build[@]}" -o t a.txt &
+    wait_for test -e t.part-1
+    kill -KILL $!
+    wait $! || true
+    touch -d 2020-01-01 a.txt # another text, as far as can be seen
+    "${build[@]}" -o t a.txt 2> err
+    [ ! -s err ]
+    cmp whole t
+    [ -z "$(find . -name '*part*' -o -name '.*.tmp')" ]
 }
 
 # old_table TOKENS ORDER OUT: a table of the old format, of a JSON array of token ids.

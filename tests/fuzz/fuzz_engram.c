@@ -96,7 +96,8 @@ static void use_old(const uint8_t *data, size_t n)
 /* The first bytes say how many contexts and rows there are, the rest are the arrays. */
 static void make(const uint8_t *data, size_t n)
 {
-    struct epoch ep = { .day = 20000, .order = 1 + (n > 0 ? data[0] % 3 : 0) };
+    struct epoch ep = { .day = 20000, .order = 1 + (n > 0 ? data[0] % 3 : 0), .domain = "d",
+                        .n_known = n > 0 ? data[0] / 64 : 0 };
     const size_t used = 1 + 2 * (size_t)ep.order;
     uint64_t arrays = 0;
 
@@ -110,11 +111,12 @@ static void make(const uint8_t *data, size_t n)
         for (int i = 0; i < PARTS; i++)
             arrays += bytes[i];
     }
+    arrays += ep.n_known > 0 ? ALIGN_BYTES : 0;
     ep.bytes = EPOCH_BYTES + arrays + ALIGN_BYTES; /* under a MiB: one sum */
     uint8_t *file = calloc(1, HEAD_BYTES + ep.bytes), *body = file + HEAD_BYTES + EPOCH_BYTES;
 
     assert(file != NULL && arrays < SUM_BYTES);
-    engram_put_head(file, 7, NULL);
+    engram_put_head(file, 7, NULL, HEAD_BYTES + ep.bytes);
     memcpy(body, data + used, n - used < arrays ? n - used : arrays);
     const uint64_t sum = io_hash(0, body, arrays);
 

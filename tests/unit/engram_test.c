@@ -78,7 +78,7 @@ static struct engram *open_one(const char *path, int64_t day)
     struct engram *g = NULL;
     struct err e = { 0 };
 
-    must(engram_open(&g, &path, 1, &(struct engram_opts){ 7, day }, &e), &e);
+    must(engram_open(&g, &path, 1, &(struct engram_opts){ .tokenizer = 7, .day = day }, &e), &e);
     return g;
 }
 
@@ -238,7 +238,9 @@ static void test_add_merge(void **state)
     build(&half, in("a"), o);
     must(io_read_all(&after, &n_after, in("a"), SIZE_MAX, NULL, &e), &e);
     assert_true(n_after > n);
-    assert_memory_equal(before, after, n); /* not a byte of it was written again */
+    assert_memory_equal(before + HEAD_BYTES, after + HEAD_BYTES, n - HEAD_BYTES); /* the epoch stays as it was */
+    assert_memory_equal(before, after, 32); /* of the head only its size and sum changed */
+    assert_memory_equal(before + 40, after + 40, HEAD_BYTES - 48);
     free(before);
     free(after);
     g = open_one(in("a"), DAY);
@@ -358,19 +360,124 @@ static void test_damaged(void **state)
     for (size_t i = 0; i < n; i += 1 + (size_t)(i < HEAD_BYTES ? 7 : 0)) {
         data[i] ^= 0x10;
         put_file(path, data, n);
-        assert_int_not_equal(engram_open(&g, &path, 1, &(struct engram_opts){ 7, DAY }, &e), ERR_OK);
+        assert_int_not_equal(engram_open(&g, &path, 1, &(struct engram_opts){ .tokenizer = 7, .day = DAY }, &e), ERR_OK);
         assert_true(e.code == ERR_FORMAT || e.code == ERR_UNSUPPORTED);
         data[i] ^= 0x10;
     }
     for (size_t i = 0; i < n; i += 64) {
-        if (i == HEAD_BYTES)
-            continue; /* a table without epochs */
         put_file(path, data, i);
-        assert_int_equal(engram_open(&g, &path, 1, &(struct engram_opts){ 7, DAY }, &e), ERR_FORMAT);
+        assert_int_equal(engram_open(&g, &path, 1, &(struct engram_opts){ .tokenizer = 7, .day = DAY }, &e), ERR_FORMAT);
     }
     put_file(path, data, n);
-    assert_int_equal(engram_open(&g, &path, 1, &(struct engram_opts){ 8, DAY }, &e), ERR_FORMAT);
+    assert_int_equal(engram_open(&g, &path, 1, &(struct engram_opts){ .tokenizer = 8, .day = DAY }, &e), ERR_FORMAT);
     free(data);
+}
+
+/* Epochs with a domain and a list of documents: chosen at open, and one of each domain after a merge. */
+static void test_domains(void **state)
+{
+    static struct text t[3] = { { { 1, 2, 3, -1 }, 4 }, { { 1, 2, 4, -1 }, 4 }, { { 1, 2, 5, -1 }, 4 } };
+    const char *const domain[3] = { "tools", "code", "tools" }, *all = in("d"), *merged = in("m"), *chosen[1] = { "x,code" };
+    const uint64_t known[3][2] = { { 7, 9 }, { 3, UINT64_MAX }, { 8, 9 } };
+    const bool with[3] = { false, true, true };
+    struct engram_opts eo = { 7, DAY, chosen };
+    struct engram_build_opts o = plain(3);
+    struct engram *g, *view;
+    struct engram_next next;
+    struct err e = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        o.domain = domain[i];
+        o.known = known[i];
+        o.n_known = 2;
+        build(&t[i], all, o);
+        o.add = true;
+    }
+    o.domain = "no/name";
+    assert_int_equal(engram_build_open(&(struct engram_builder *){ NULL }, all, &o, &e), ERR_ARG);
+    must(engram_open(&g, &all, 1, &eo, &e), &e);
+    engram_look(g, t[0].v, 2, &next);
+    assert_true(next.n == 1 && next.token[0] == 4 && engram_n_epochs(g, 0) == 1);
+    assert_true(engram_knows(g, UINT64_MAX) && !engram_knows(g, 7));
+    engram_close(g);
+    chosen[0] = "tool";
+    assert_int_equal(engram_open(&g, &all, 1, &eo, &e), ERR_ARG);
+    g = open_one(all, DAY);
+    assert_true(engram_knows(g, 7) && engram_knows(g, 3) && !engram_knows(g, 4));
+    must(engram_merge(g, merged, &(struct engram_merge_opts){ .day = DAY, .unused_days = -1 }, NULL, &e), &e);
+    /* the second and third of it as they are, without the first, and as a file */
+    must(engram_view(&view, NULL, g, with, &e), &e);
+    engram_look(view, t[0].v, 2, &next);
+    assert_true(next.n == 2 && next.token[0] == 4 && next.token[1] == 5);
+    must(engram_write(view, in("v"), &e), &e);
+    engram_close(view);
+    engram_close(g);
+    g = open_one(in("v"), DAY);
+    assert_true(engram_n_epochs(g, 0) == 2 && strcmp(engram_epoch_stat(g, 0, 1).domain, "tools") == 0 && !engram_knows(g, 7));
+    engram_close(g);
+    g = open_one(merged, DAY);
+    assert_int_equal(engram_n_epochs(g, 0), 2);
+    assert_string_equal(engram_epoch_stat(g, 0, 0).domain, "tools");
+    assert_int_equal(engram_epoch_stat(g, 0, 0).documents, 2);
+    assert_true(engram_knows(g, 8) && engram_knows(g, 9) && engram_knows(g, 3));
+    engram_close(g);
+}
+
+/* Tokens before `end` of a build that is left then. */
+static int begin(const struct text *t, const char *path, struct engram_build_opts o, int64_t end)
+{
+    struct engram_builder *b;
+    struct err e = { 0 };
+
+    must(engram_build_open(&b, path, &o, &e), &e);
+    for (int64_t i = 0; i < end; i++)
+        must(t->v[i] >= 0 ? engram_build_tokens(b, &t->v[i], 1, &e) : engram_build_end(b, &e), &e);
+    return engram_build_leave(b);
+}
+
+/* A build goes on from the sorted parts of one that was left, and gives the same bytes. */
+static void test_resume(void **state)
+{
+    static struct text t;
+    struct engram_build_opts o = plain(3);
+    struct engram_builder *b;
+    struct err e = { 0 };
+
+    (void)state;
+    make_text(&t, 200000, 500, 5);
+    build(&t, in("whole"), o);
+    o.pool = pool;
+    o.memory_bytes = 1 << 20; /* 87,381 tokens */
+    o.resume = 77;
+    assert_int_equal(begin(&t, in("r"), o, 100000), 1);
+    o.day++; /* that of the part counts */
+    assert_int_equal(begin(&t, in("r"), o, 190000), 2);
+    must(engram_build_open(&b, in("r"), &o, &e), &e);
+    assert_true(engram_build_resumed(b) > 150000 && access(in("r.part-1"), F_OK) == 0);
+    assert_int_equal(engram_build_leave(b), 2);
+    build(&t, in("r"), o);
+    assert_same_files(in("r"), in("whole"));
+    assert_int_not_equal(access(in("r.part-0"), F_OK), 0);
+    /* parts of something else are removed, and a part that is damaged with those behind it */
+    o.day--;
+    assert_int_equal(begin(&t, in("r"), o, 190000), 2);
+    assert_int_equal(truncate(in("r.part-1"), 50000), 0);
+    must(engram_build_open(&b, in("r"), &o, &e), &e);
+    assert_true(engram_build_resumed(b) < 90000 && access(in("r.part-1"), F_OK) != 0);
+    assert_int_equal(engram_build_leave(b), 1);
+    o.resume = 78;
+    build(&t, in("r"), o);
+    assert_same_files(in("r"), in("whole"));
+    /* fewer tokens than the parts have */
+    assert_int_equal(begin(&t, in("r"), o, 100000), 1);
+    must(engram_build_open(&b, in("r"), &o, &e), &e);
+    assert_int_equal(engram_build_commit(b, NULL, &e), ERR_FORMAT);
+    assert_same_files(in("r"), in("whole"));
+    put_file(in("r.part-0"), "mine", 4);
+    assert_int_equal(engram_build_open(&b, in("r"), &o, &e), ERR_IO);
+    assert_int_equal(access(in("r.part-0"), F_OK), 0);
+    unlink(in("r.part-0"));
 }
 
 static bool count_row(void *ctx, const struct engram_row *r)
@@ -541,7 +648,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    static const char *const names[] = { "t", "one", "five", "parts", "a", "b", "m", "whole", "d", "x", "p", "bad" };
+    static const char *const names[] = { "t", "one", "five", "parts", "a", "b", "m", "whole", "d", "x", "p", "bad", "v", "r" };
 
     (void)state;
     pool_close(pool);
@@ -555,6 +662,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_look),       cmocka_unit_test(test_borders), cmocka_unit_test(test_same_bytes),
         cmocka_unit_test(test_add_merge),  cmocka_unit_test(test_decay),   cmocka_unit_test(test_prune),
+        cmocka_unit_test(test_domains),    cmocka_unit_test(test_resume),
         cmocka_unit_test(test_filter),     cmocka_unit_test(test_damaged), cmocka_unit_test(test_rows),
         cmocka_unit_test(test_lock),       cmocka_unit_test(test_spaces), cmocka_unit_test(test_recite),  cmocka_unit_test(test_fit),
     };
