@@ -652,6 +652,22 @@ static enum err_code answer(struct opened *s, struct err *e)
     return ERR_OK;
 }
 
+/* What a session began with stays, whatever defaults say by now. */
+static void keep_own(struct opened *s)
+{
+    if (!s->kept.begun)
+        return;
+    cli_leave_aside(s->cli, "kv");
+    s->open.o.kv = o.model.kv;
+    if (s->kept.chat)
+        cli_leave_aside(s->cli, "raw");
+    if (o.messages != NULL || o.system == NULL || cli_origin(s->cli, "system") == NULL || cli_session_same_system(&s->kept, o.system))
+        return;
+    cli_warn("%s: goes on with the system message that it began with; --system of %s is for new sessions", o.session,
+             cli_origin(s->cli, "system"));
+    cli_leave_aside(s->cli, "system");
+}
+
 static enum err_code run(struct opened *s, char *const *files, struct err *e)
 {
     if (cli_open(&s->open, &o.model, e))
@@ -669,6 +685,7 @@ static enum err_code run(struct opened *s, char *const *files, struct err *e)
         return e->code;
     if (o.show)
         return cli_run_show(s, e);
+    keep_own(s);
     if (o.session != NULL && !comes_whole())
         run_session_ends(s->kept.file);
     if (o.interactive)
@@ -755,7 +772,7 @@ int main(int argc, char **argv)
     }
     if (run(&s, files, &e)) {
         status = cli_signal() == SIGPIPE ? EXIT_FAILED : cli_fail(&e);
-        if (s.started && cli_signal() != SIGPIPE && cli_json_line(json_pack("{s:s, s:o, s:i}", "type", "error", "message",
+        if (s.started && cli_signal() != SIGPIPE && !ferror(stdout) && cli_json_line(json_pack("{s:s, s:o, s:i}", "type", "error", "message",
                                                  json_bytes(str_of(e.msg)), "status", status),
                                        &e))
             cli_fail(&e);

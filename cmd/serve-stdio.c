@@ -514,6 +514,8 @@ int main(int argc, char **argv)
         need(&cli, batch_only[i], o.batch != NULL, "--batch");
     if (o.batch != NULL && o.out == NULL)
         cli_usage("--batch needs --output");
+    if ((o.batch != NULL && cli_typed(&cli, "batch")) || o.mcp)
+        cli_leave_aside(&cli, "listen");
     if (o.batch != NULL && o.http.listen != NULL)
         cli_usage("--batch and --listen exclude each other");
     static const char *const http_only[] = { "api-key-file", "cors", "max-body", "connections", "timeout", "drain" };

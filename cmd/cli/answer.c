@@ -156,6 +156,7 @@ static enum err_code show_mark(struct answer *a, const char *on_stdout, const ch
         return put(a, str_of(on_stdout), e);
     if (a->o.reasoning == REASONING_STDERR && cli_stderr_color())
         fputs(on_color, stderr);
+    fflush(stderr);
     return ERR_OK;
 }
 

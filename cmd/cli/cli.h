@@ -83,6 +83,11 @@ void cli_model_defaults(const struct cli *cli, const char *model);
 void cli_leave_aside(const struct cli *cli, const char *name);
 bool cli_given(const struct cli *cli, const char *name); /* whether an option was given, by its long name */
 bool cli_typed(const struct cli *cli, const char *name); /* on the command line itself, not in the environment or a file */
+/* For messages: where an option comes from that was not typed, the variable's name or the path of the file beside the model;
+ * NULL: it was typed, or not given. */
+const char *cli_origin(const struct cli *cli, const char *name);
+/* The next option that the message names from byte *at on and that was not typed; false: none. */
+bool cli_mention_origin(const char *message, size_t *at, const char **name, const char **from);
 /* For messages: how it was typed last, "-n" or "--pred"; "--NAME" if it was not. */
 const char *cli_as_typed(const struct cli *cli, const char *name);
 const struct cli_command *cli_command_of(const struct cli *cli, const char *word); /* NULL: no command */
@@ -98,9 +103,10 @@ const struct opt *cli_foreign(const struct cli *cli, const char *from, const cha
 bool cli_is_foreign(const struct cli *cli, const char *name, size_t n); /* "name" is one that it has an answer for */
 /* The same for "-ngl" and its like; NULL for a word that is not one of them. */
 const struct opt *cli_foreign_short(const struct cli *cli, const char *from, const char *word);
-/* Whether a word is an option of another program that reads the same variable, and whether the next word (or NULL) is its
- * argument. */
-bool cli_elsewhere(const struct cli *cli, const char *word, const char *next, bool *takes);
+/* The name of a word that is an option of another program that reads the same variable, NULL for others; and whether the
+ * next word (or NULL) is its argument. */
+const char *cli_elsewhere(const struct cli *cli, const char *word, const char *next, bool *takes);
+bool cli_of_one_call(const char *name); /* an option that says what one call does: no default */
 /* Values that show that another program's option was meant: exits. */
 void cli_foreign_value(const struct opt *o, const char *name, const char *arg);
 
@@ -113,7 +119,11 @@ bool cli_completion(const struct cli *cli, const char *shell);
 
 /* files.c: at the start, opens descriptors 0 to 2 where they are closed. */
 void cli_open_standard(void);
-/* "FILE:NUMBER": the file's name to buf, the number to x. What follows the last colon is a part of the name where it has
+/* streams.c: from now on stdout and stderr wait for their readers, also where the descriptor is non-blocking; after a signal
+ * that set the mark a write fails with EINTR once nothing was read for a fifth of a second. stderr is written by lines. */
+void cli_open_streams(void);
+FILE *cli_terminal(int fd); /* the streams of 1 and 2 that were there before, for a library that wants descriptors */
+/* files.c: "FILE:NUMBER": the file's name to buf, the number to x. What follows the last colon is a part of the name where it has
  * other letters than a number; then x is as it was. */
 enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, float *x, struct err *e);
 /* Exits with EXIT_USAGE when an OPT_OUT is also another file of the command line, the default model, or a standard

@@ -6,6 +6,8 @@
 #include <string.h>
 #include "cli/cli.h"
 
+enum { MESSAGE_BYTES = 16384 };
+
 static const char *program = "chimere";
 static int         verbosity;
 
@@ -29,17 +31,41 @@ int cli_verbosity(void)
     return verbosity;
 }
 
+/* One line; it may quote a file, or words of the command line. */
+static void say(const char *message)
+{
+    fprintf(stderr, "%s: ", program);
+    for (const char *p = message; *p; p++)
+        fputc((unsigned char)*p < 0x20 || *p == 0x7f ? '?' : *p, stderr);
+}
+
+/* Names options that were not typed: the message may be about one of them. */
+static void say_origins(const char *message)
+{
+    const char *name, *from, *told[4];
+    size_t      at = 0, n = 0, i;
+
+    while (n < sizeof told / sizeof *told && cli_mention_origin(message, &at, &name, &from)) {
+        for (i = 0; i < n && told[i] != name; i++)
+            ;
+        if (i == n && strstr(message, from) == NULL)
+            fprintf(stderr, "; --%s is from %s", name, from);
+        told[n++] = name;
+    }
+}
+
 void cli_warn(const char *fmt, ...)
 {
+    char    message[MESSAGE_BYTES];
     va_list ap;
 
     if (verbosity < 0)
         return;
     cli_progress_end();
-    fprintf(stderr, "%s: ", program);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
+    say(message);
     fputc('\n', stderr);
 }
 
@@ -59,9 +85,8 @@ void cli_note(const char *fmt, ...)
 int cli_fail(const struct err *e)
 {
     cli_progress_end();
-    fprintf(stderr, "%s: ", program);
-    for (const char *p = e->msg; *p; p++) /* it may quote a file */
-        fputc((unsigned char)*p < 0x20 || *p == 0x7f ? '?' : *p, stderr);
+    say(e->msg);
+    say_origins(e->msg);
     fputc('\n', stderr);
     switch (e->code) {
     case ERR_OK:
@@ -90,12 +115,14 @@ enum err_code cli_as_data(struct err *e)
 
 void cli_usage(const char *fmt, ...)
 {
+    char    message[MESSAGE_BYTES];
     va_list ap;
 
-    fprintf(stderr, "%s: ", program);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
+    say(message);
+    say_origins(message);
     fprintf(stderr, " (%s -h lists the options)\n", program);
     exit(EXIT_USAGE);
 }
@@ -104,7 +131,9 @@ enum err_code cli_flush_stdout(struct err *e)
 {
     if (!ferror(stdout)) /* else errno is of the write that failed just before */
         errno = EIO;
-    if (fflush(stdout) != 0 || ferror(stdout))
+    if ((fflush(stdout) != 0 || ferror(stdout)) && errno == EINTR)
+        return err_set(e, ERR_IO, "standard output: was not read any more when the signal came: what was left is lost");
+    if (ferror(stdout))
         return err_errno(e, ERR_IO, errno, "standard output: cannot write");
     return ERR_OK;
 }

@@ -276,7 +276,19 @@ const struct opt *cli_foreign(const struct cli *cli, const char *from, const cha
     cli_usage("unknown option %s%.*s", from, (int)n, word);
 }
 
-bool cli_elsewhere(const struct cli *cli, const char *word, const char *next, bool *takes)
+bool cli_of_one_call(const char *name)
+{
+    /* What the prompt is or what else is read, and what is done with it. */
+    static const char *const names[] = { "prompt", "messages", "tokens", "interactive", "tokenize", "detokenize", "show-prompt",
+                                         "render", "show", "inspect", "check", "parse", "plan", "batch", "mcp" };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+const char *cli_elsewhere(const struct cli *cli, const char *word, const char *next, bool *takes)
 {
     const bool   is_long = word[1] == '-';
     const size_t n = is_long ? strcspn(word + 2, "=") : 0;
@@ -292,9 +304,9 @@ bool cli_elsewhere(const struct cli *cli, const char *word, const char *next, bo
             continue;
         *takes = elsewhere[i].takes && next != NULL && word[is_long ? n + 2 : 2] == '\0' &&
                  (strcmp(name, "think") != 0 || next[0] != '-');
-        return true;
+        return name;
     }
-    return false;
+    return NULL;
 }
 
 const struct opt *cli_foreign_short(const struct cli *cli, const char *from, const char *word)

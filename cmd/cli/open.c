@@ -49,12 +49,23 @@ void cli_open_kv(const struct cli_model_opts *o, struct run_opts *ro, char buf[C
         *comma = '\0';
 }
 
+static enum err_code check_kv(const struct cli_model_opts *o, struct err *e)
+{
+    char            buf[CLI_KV_BYTES];
+    struct run_opts ro = { 0 };
+
+    cli_open_kv(o, &ro, buf);
+    if (ro.kv_k != NULL && (run_kv_known(ro.kv_k, e) || run_kv_known(ro.kv_v, e)))
+        return err_wrap(e, "--kv %s", o->kv);
+    return ERR_OK;
+}
+
 enum err_code cli_open(struct cli_opened *x, const struct cli_model_opts *o, struct err *e)
 {
     double from = cli_now_ms();
 
     x->o = *o;
-    if (cli_model_path(o->file, x->path, sizeof x->path, e))
+    if (check_kv(o, e) || cli_model_path(o->file, x->path, sizeof x->path, e))
         return e->code;
     cli_signals(x->path);
     if (gguf_open(&x->gguf, x->path, e) || cli_adapters_open(&x->adapters, &o->loras, x->gguf, e))

@@ -60,11 +60,15 @@ struct parsing {
     const char       *from; /* "" or "CHIMERE_OPTS: ", for messages */
     char            **argv;
     int               argc, at; /* the word at hand */
+    bool              ahead;    /* only -h and the like count */
 };
+
+static const struct cli *parsed; /* by cli_parse() */
+static char defaults_path[4096 + 8]; /* of the file of options */
 
 /* By place in the table. Defaults of a file do not count against an option of the command line. */
 static enum given { NOT_GIVEN, AS_DEFAULT, IN_ENVIRONMENT, TYPED } given[OPTS_MAX];
-static enum given now; /* what is parsed */
+static enum given now = TYPED; /* what is parsed */
 static char       as_typed[OPTS_MAX][32];
 
 /* What options point to before any is taken, by place in the table. */
@@ -112,6 +116,39 @@ static void note_initial(const struct cli *cli)
             memcpy(&initial[i], cli->opts[i].to, value_bytes(&cli->opts[i]));
 }
 
+static const char *origin(const struct cli *cli, size_t at)
+{
+    return given[at] == IN_ENVIRONMENT ? cli->env : given[at] == AS_DEFAULT ? defaults_path : NULL;
+}
+
+const char *cli_origin(const struct cli *cli, const char *name)
+{
+    for (size_t i = 0; cli->opts[i].kind != OPT_END; i++)
+        if (cli->opts[i].kind != OPT_SECTION && strcmp(cli->opts[i].name, name) == 0)
+            return origin(cli, i);
+    return NULL;
+}
+
+bool cli_mention_origin(const char *message, size_t *at, const char **name, const char **from)
+{
+    for (const char *p = message + *at; now == TYPED && parsed != NULL && (p = strstr(p, "--")) != NULL;) {
+        const size_t n = strspn(p + 2, "abcdefghijklmnopqrstuvwxyz-");
+
+        for (size_t i = 0; parsed->opts[i].kind != OPT_END; i++) {
+            const struct opt *o = &parsed->opts[i];
+
+            if (o->kind == OPT_SECTION || strlen(o->name) != n || strncmp(o->name, p + 2, n) != 0 || origin(parsed, i) == NULL)
+                continue;
+            *at = (size_t)(p - message) + 2 + n;
+            *name = o->name;
+            *from = origin(parsed, i);
+            return true;
+        }
+        p += 2 + n;
+    }
+    return false;
+}
+
 void cli_leave_aside(const struct cli *cli, const char *name)
 {
     for (size_t i = 0; cli->opts[i].kind != OPT_END; i++) {
@@ -119,14 +156,19 @@ void cli_leave_aside(const struct cli *cli, const char *name)
 
         if (o->kind == OPT_SECTION || strcmp(o->name, name) != 0 || given[i] == NOT_GIVEN || given[i] == TYPED)
             continue;
-        cli_note("options  --%s of %s is left aside: it has no effect here", name,
-                 given[i] == IN_ENVIRONMENT ? cli->env : "the model's file of options");
+        cli_note("options  --%s of %s is left aside: it has no effect here", name, origin(cli, i));
         if (o->kind == OPT_LIST)
             ((struct cli_list *)o->to)->n = 0; /* what it holds is freed with the program's options */
         else
             memcpy(o->to, &initial[i], value_bytes(o));
         given[i] = NOT_GIVEN;
     }
+}
+
+/* A value in a message. */
+static const char *shown(const char *arg)
+{
+    return *arg != '\0' ? arg : "''";
 }
 
 static void run_builtin(const struct parsing *p, const struct opt *o, const char *arg)
@@ -145,7 +187,7 @@ static void run_builtin(const struct parsing *p, const struct opt *o, const char
         break;
     default:
         if (!cli_completion(cli, arg))
-            cli_usage("--%s %s: not one of %s", o->name, arg, o->arg);
+            cli_usage("--%s %s: not one of %s", o->name, shown(arg), o->arg);
     }
     exit(cli_close_stdout(EXIT_OK));
 }
@@ -185,7 +227,7 @@ static void set_number(const struct opt *o, const char *name, const char *arg)
     bool    large;
 
     if (!parse_i64(arg, &v, &large))
-        cli_usage("%s %s: %s", name, arg, large ? "too large" : "not a number");
+        cli_usage("%s %s: %s", name, shown(arg), large ? "too large" : "not a number");
     if (v < o->lo && (o->hi == INT64_MAX || o->hi == INT32_MAX))
         cli_usage("%s %s: must be at least %lld; %s", name, arg, (long long)o->lo, leave);
     if (v < o->lo || v > o->hi)
@@ -202,7 +244,7 @@ static void set_float(const struct opt *o, const char *name, const char *arg)
     float v = strtof(arg, &end);
 
     if (end == arg || *end != '\0' || !isfinite(v))
-        cli_usage("%s %s: not a number", name, arg);
+        cli_usage("%s %s: not a number", name, shown(arg));
     *(float *)o->to = v;
 }
 
@@ -221,7 +263,7 @@ static void set_choice(const struct opt *o, const char *name, const char *arg)
     int i = choice_of(o, arg);
 
     if (i < 0)
-        cli_usage("%s %s: not one of %s", name, arg, o->arg);
+        cli_usage("%s %s: not one of %s", name, shown(arg), o->arg);
     *(int *)o->to = i;
 }
 
@@ -239,13 +281,21 @@ static void add_to_list(struct cli_list *l, const char *arg)
     l->v[l->n++] = arg;
 }
 
-/* Whether a file of defaults may set the option now. What a file beside a model says must not write files, or name
- * another model. */
+/* What is for one call cannot be a default: a prompt, what else would leave the standard input unread, an action. */
+static void check_default(const char *from, const char *name)
+{
+    if (now != TYPED)
+        cli_usage("%s--%s does not belong in %s: type it where it is meant", from, name,
+                  now == AS_DEFAULT ? "a file of defaults" : "a variable of defaults");
+}
+
+/* Whether defaults may set the option now. What a file beside a model says must not write files, or name another model. */
 static bool may_default(const struct parsing *p, const struct opt *o, size_t at)
 {
-    if (o->kind == OPT_OUT || o->kind == OPT_BUILTIN || strcmp(o->name, "model") == 0)
-        cli_usage("%s--%s does not belong in a file of defaults", p->from, o->name);
-    return given[at] <= AS_DEFAULT;
+    if (cli_of_one_call(o->name) || o->kind == OPT_BUILTIN ||
+        (now == AS_DEFAULT && (o->kind == OPT_OUT || strcmp(o->name, "model") == 0)))
+        check_default(p->from, o->name);
+    return now != AS_DEFAULT || given[at] <= AS_DEFAULT;
 }
 
 static void apply(const struct parsing *p, const struct opt *o, const char *name, const char *arg)
@@ -254,7 +304,7 @@ static void apply(const struct parsing *p, const struct opt *o, const char *name
 
     while (p->cli->opts[at].kind != OPT_END && &p->cli->opts[at] != o)
         at++;
-    if (now == AS_DEFAULT && !may_default(p, o, at))
+    if ((p->ahead && o->kind != OPT_BUILTIN) || (!p->ahead && !may_default(p, o, at)))
         return;
     given[at] = now;
     if (now == TYPED && o->kind != OPT_BUILTIN)
@@ -369,7 +419,7 @@ static const char *argument(struct parsing *p, const struct opt *o, const char *
         (next == NULL || next[0] == '-' || strchr(next, ' ') != NULL))
         return "on";
     if (next == NULL)
-        cli_usage("%s%s: needs an argument: %s", p->from, name, o->arg);
+        cli_usage("%s: needs an argument: %s", name, o->arg);
     p->at++;
     return next;
 }
@@ -379,8 +429,12 @@ static bool is_elsewhere(struct parsing *p, const char *word)
 {
     bool takes;
 
-    if (now == TYPED || !cli_elsewhere(p->cli, word, p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL, &takes))
+    const char *name = now == TYPED ? NULL : cli_elsewhere(p->cli, word, p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL, &takes);
+
+    if (name == NULL)
         return false;
+    if (cli_of_one_call(name))
+        check_default(p->from, name);
     cli_note("options  %s%s is left aside: it is of another program", p->from, word);
     p->at += takes;
     return true;
@@ -415,7 +469,8 @@ static void take_short(struct parsing *p, const char *word)
         return;
     o = cli_foreign_short(p->cli, p->from, word);
     if (o != NULL) { /* llama.cpp's words of several letters */
-        apply(p, o, word, o->arg != NULL ? argument(p, o, word) : NULL);
+        snprintf(name, sizeof name, "%s%s", p->from, word);
+        apply(p, o, name, o->arg != NULL ? argument(p, o, name) : NULL);
         return;
     }
     for (const char *c = word + 1; *c != '\0'; c++) {
@@ -475,7 +530,7 @@ static void take_text(const struct cli *cli, const char *text, const char *from)
 {
     static char *copies[2]; /* of the environment and of a file: what options point into */
     char *to = malloc(strlen(text) + 1), **words = calloc(strlen(text) / 2 + 2, sizeof *words), quote = 0;
-    struct parsing p = { cli, from, words, 0, 0 };
+    struct parsing p = { cli, from, words, 0, 0, false };
     bool in_word = false;
 
     if (to == NULL || words == NULL)
@@ -514,6 +569,7 @@ static void take_environment(const struct cli *cli)
     snprintf(from, sizeof from, "%s: ", cli->env);
     now = IN_ENVIRONMENT;
     take_text(cli, env, from);
+    now = TYPED;
 }
 
 /* A small text file as a string; NULL: there is none. Anything else of that name is a mistake, and is not waited for. */
@@ -537,21 +593,24 @@ static char *read_defaults(const char *path)
 
 void cli_model_defaults(const struct cli *cli, const char *model)
 {
-    char      *text, path[4096 + 8], from[4400];
+    char      *const path = defaults_path, *text, from[4400];
     struct err e;
 
-    if (cli_model_path(model, path, sizeof path - 8, &e))
+    if (cli_model_path(model, path, sizeof defaults_path - 8, &e))
         return; /* said when the model is opened */
     strcat(path, ".opts");
     text = read_defaults(path);
     if (text == NULL)
         return;
+    if (strncmp(text, "\xef\xbb\xbf", 3) == 0) /* a byte order mark */
+        memmove(text, text + 3, strlen(text + 3) + 1);
     for (char *line = text; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n')
         if (*line == '#')
             memset(line, ' ', strcspn(line, "\n"));
     snprintf(from, sizeof from, "%s: ", path);
     now = AS_DEFAULT;
     take_text(cli, text, from);
+    now = TYPED;
     for (size_t i = 0; cli->opts[i].kind != OPT_END; i++)
         if (given[i] == AS_DEFAULT)
             cli_note("options  --%s is from %s", cli->opts[i].name, path);
@@ -584,16 +643,31 @@ const struct cli_command *cli_command_of(const struct cli *cli, const char *word
     return NULL;
 }
 
+/* -h and the like are answered whatever is in the environment. */
+static void answer_ahead(const struct cli *cli, int argc, char **argv)
+{
+    char         **copy = calloc((size_t)argc + 1, sizeof *copy);
+    struct parsing p = { cli, "", copy, argc, 0, true };
+
+    if (copy == NULL)
+        exit(cli_fail(&(struct err){ ERR_NOMEM, "out of memory" }));
+    memcpy(copy, argv, (size_t)argc * sizeof *copy);
+    take_words(&p, 1);
+    free(copy);
+}
+
 int cli_parse(const struct cli *cli, int argc, char **argv)
 {
-    struct parsing p = { cli, "", argv, argc, 0 };
+    struct parsing p = { cli, "", argv, argc, 0, false };
     int            first;
 
     cli_open_standard();
     cli_set_name(cli->name);
+    cli_open_streams();
+    parsed = cli;
     note_initial(cli);
+    answer_ahead(cli, argc, argv);
     take_environment(cli);
-    now = TYPED;
     first = take_words(&p, 1);
     check_operand(cli, argv[first]);
     check_command(cli, argv[first]);

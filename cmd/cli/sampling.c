@@ -139,7 +139,7 @@ static enum err_code parse_biases(struct cli_sampling *s, int32_t n_vocab, struc
             free(v);
             return err_set(e, ERR_ARG,
                            "--logit-bias %s: not ID=NUMBER, ID+NUMBER or ID-NUMBER with a token id below %" PRId32,
-                           s->biases.v[i], n_vocab);
+                           *s->biases.v[i] != '\0' ? s->biases.v[i] : "''", n_vocab);
         }
     }
     s->o.bias = v;

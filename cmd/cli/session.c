@@ -51,6 +51,9 @@ enum err_code cli_session_open(struct cli_session *s, const char *path, bool sha
     if (read_blob(s, e))
         return e->code;
     s->begun = s->held.n > 0;
+    if (run_session_stat(s->file).torn_bytes > 0)
+        cli_warn("%s: its last turn is not whole and is left out (%" PRId64 " bytes): the file was cut, or a program was killed "
+                 "while it saved", path, run_session_stat(s->file).torn_bytes);
     return ERR_OK;
 }
 
@@ -147,8 +150,12 @@ enum err_code cli_session_load(struct cli_session *s, struct run *r, uint64_t to
     int64_t n = prompt->n - n_logits + 1; /* a match leaves the last one */
 
     (void)snprintf(name, sizeof name, "%.127s%s", slash ? slash + 1 : model, adapters->name);
-    if (run_session_attach(s->file, r, &id, e) ||
-        run_session_match(s->file, r, 0, prompt->v, n, &s->match, e))
+    if (run_session_attach(s->file, r, &id, e)) {
+        const struct err why = *e;
+
+        return why.code != ERR_ARG ? why.code : err_set(e, ERR_ARG, "%s; without --kv it goes on with its own", why.msg);
+    }
+    if (run_session_match(s->file, r, 0, prompt->v, n, &s->match, e))
         return e->code;
     /* What differs is told of the whole prompt. */
     for (int64_t *i = &s->match.common; *i < s->match.held && *i < prompt->n; ++*i) {

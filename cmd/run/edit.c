@@ -293,7 +293,7 @@ static enum err_code open_libedit(struct cli_edit *x, struct err *e)
     if (MB_CUR_MAX < 4)
         setlocale(LC_CTYPE, "C.UTF-8");
     x->history = history_init();
-    x->el = el_init(cli_name(), stdin, stdout, stderr);
+    x->el = el_init(cli_name(), stdin, cli_terminal(STDOUT_FILENO), cli_terminal(STDERR_FILENO));
     if (x->history == NULL || x->el == NULL)
         return err_set(e, ERR_IO, "the terminal cannot be used for editing");
     history(x->history, &ev, H_SETSIZE, KEPT_LINES);

@@ -2,7 +2,6 @@
 /* effect.c - an option of the command line that can have no effect is a mistake, and said so. Those of the environment
  * and of files are there for all kinds of calls: where they have no effect they are left aside.      room: cmd (cli_) */
 #include <string.h>
-#include <unistd.h>
 #include "run/program.h"
 
 /* What a call does. */
@@ -188,13 +187,32 @@ static bool has_one(const struct cli *cli, const char *const others[3])
     return false;
 }
 
+/* An option was typed that has an effect in a chat, and none where a text is gone on with. */
+static bool asks_for_chat(const struct cli *cli)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if ((rows[i].where & CHAT) && !(rows[i].where & RAW) && cli_typed(cli, rows[i].option))
+            return true;
+    return false;
+}
+
 void cli_run_leave_aside(const struct cli *cli)
 {
-    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) /* a pipeline */
-        cli_leave_aside(cli, "interactive");
+    static const char *const forms[] = { "schema", "grammar", "regex" };
+
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (cli_given(cli, pairs[i].one) && cli_given(cli, pairs[i].other))
             cli_leave_aside(cli, cli_typed(cli, pairs[i].other) ? pairs[i].one : pairs[i].other);
+    if (asks_for_chat(cli))
+        cli_leave_aside(cli, "raw");
+    if (o.tool_choice != NULL && strcmp(o.tool_choice, "auto") != 0 && strcmp(o.tool_choice, "none") != 0)
+        for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) /* a call must come, and what has a form is no call */
+            if (cli_given(cli, forms[i]))
+                cli_leave_aside(cli, cli_typed(cli, "tool-choice") ? forms[i] : "tool-choice");
+    if (cli_typed(cli, "reasoning-budget") && o.think != 0)
+        cli_leave_aside(cli, "think");
+    if (cli_typed(cli, "think") && o.think == 0 && o.budget == 0)
+        cli_leave_aside(cli, "reasoning-budget");
     const unsigned what = what_it_does();
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

@@ -27,13 +27,17 @@ static int rows_default(const struct model *m, int64_t ctx)
     return ctx < most ? (int)ctx : most;
 }
 
+enum err_code run_kv_known(const char *type, struct err *e)
+{
+    if (strcmp(type, "f32") != 0 && strcmp(type, "f16") != 0 && strcmp(type, "q8_0") != 0 && strcmp(type, "q4_0") != 0)
+        return err_set(e, ERR_ARG, "KV type '%s' is not one of f32, f16, q8_0, q4_0", type);
+    return ERR_OK;
+}
+
 static enum err_code kv_type(int *type, const char *want, struct err *e)
 {
     *type = quant_find_name(str_of(want));
-    if (strcmp(want, "f32") != 0 && strcmp(want, "f16") != 0 && strcmp(want, "q8_0") != 0 &&
-        strcmp(want, "q4_0") != 0)
-        return err_set(e, ERR_ARG, "KV type '%s' is not one of f32, f16, q8_0, q4_0", want);
-    return ERR_OK;
+    return run_kv_known(want, e);
 }
 
 static enum err_code alloc_all(struct run *r, struct err *e)

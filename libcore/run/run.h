@@ -43,6 +43,9 @@ struct run_row {
     bool    draft;     /* a guess: see run_settle() */
 };
 
+/* ERR_ARG: keys and values have no type of that name. */
+MUST_CHECK enum err_code run_kv_known(const char *type, struct err *e);
+
 /* Reserves everything the run will use: steps do not allocate. ERR_ARG for options out of range,
  * ERR_NOMEM when the memory cannot be reserved (the message says how much was asked). */
 MUST_CHECK enum err_code run_open(struct run **out, struct model *m, const struct run_opts *o, struct err *e);

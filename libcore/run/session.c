@@ -423,6 +423,7 @@ static enum err_code scan(struct run_session *s, struct err *e)
     if (code == ERR_OK && rows > run_session_rows_max(s->n))
         return bad(s, s->end, "more KV rows than the tokens need", e);
     s->stat.file_bytes = (int64_t)s->end;
+    s->stat.torn_bytes = (int64_t)(size - s->end);
     s->stat.snapshots = (int)s->snap.n;
     return code;
 }

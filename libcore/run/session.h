@@ -68,6 +68,8 @@ MUST_CHECK enum err_code run_session_save(struct run_session *s, struct run *r, 
 /* For those who want to know what it costs. */
 struct run_session_stat {
     int64_t file_bytes;
+    int64_t torn_bytes;    /* after the last complete save, when the file was opened: they do not count, the next save takes
+                              them away */
     int64_t written_bytes; /* by the last save */
     int     snapshots;     /* that can be restored */
     bool    rewritten;     /* the last save wrote the file anew */

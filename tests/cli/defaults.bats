@@ -56,7 +56,7 @@ END
     fails 2 'make a chat' chimere-run --raw -s x -m m.gguf -p x
     printf '# defaults\n--raw -n 2 --n-predict 3\n' > m.gguf.opts
     chimere-run -m m.gguf -n 4 -p 'The kernel' | cmp - want
-    CHIMERE_OPTS='-n 4 -i' chimere-run -m m.gguf -p 'The kernel' | cmp - want
+    CHIMERE_OPTS='-n 4' chimere-run -m m.gguf -p 'The kernel' | cmp - want
     CHIMERE_MODEL=m.gguf try 0 chimere-run -p 'The kernel' --json -v
     jq -e '.usage.completion_tokens == 3' out
     grep -q '^options  --predict is from m.gguf.opts' err
@@ -66,7 +66,7 @@ END
     echo '--nonsense' > m.gguf.opts
     try 0 chimere-run -m m.gguf --inspect
     fails 2 'm.gguf.opts: --nonsense' chimere-run -m m.gguf -p x
-    for bad in '--logits x' '--session x' '-m other.gguf' -h --version; do
+    for bad in '--logits x' '--session x' '-m other.gguf' -h --version '-p x' -i --tokenize --inspect --plan; do
         echo "$bad" > m.gguf.opts
         fails 2 'does not belong in a file of defaults' chimere-run -m m.gguf -p x
     done
@@ -75,6 +75,8 @@ END
     fails 2 'm.gguf.opts: -n many: not a number' chimere-run -m m.gguf -p x
     printf '%070000d' 0 > m.gguf.opts
     fails 1 'm.gguf.opts' chimere-run -m m.gguf -p x
+    printf '\357\273\277# a mark\n--raw -n 3\n' > m.gguf.opts
+    chimere-run -m m.gguf -n 4 -p 'The kernel' | cmp - want
     : > m.gguf.opts
     try 0 chimere-run -m m.gguf -p x -n 1
 }
@@ -124,7 +126,7 @@ END
     [ "$greedy" != "$want" ]
     [ "$(ask ', "temperature": 0, "repeat_penalty": 1' -m m.gguf)" = "$greedy" ]
     [ "$(ask '' -m m.gguf --temp 0 --repeat-penalty 1)" = "$greedy" ]
-    echo '--temp 0 --raw --repeat-penalty 1 -p x' > m.gguf.opts
+    echo '--temp 0 --raw --repeat-penalty 1' > m.gguf.opts
     [ "$(ask '' -m m.gguf)" = "$greedy" ]
     [ "$(ask ', "temperature": 0.9, "repeat_penalty": 1.1' -m m.gguf)" = "$want" ]
     echo '--top-p 2' > m.gguf.opts
@@ -152,4 +154,20 @@ END
         fails 3 "bad.gguf: $S" chimere-run -m bad.gguf -p x -n 1
         try 0 chimere-run -m bad.gguf --inspect
     done
+}
+
+@test "a session keeps what it began with, whatever defaults say by now" {
+    ln -s "$CHIMERE_MODEL" m.gguf
+    chimere-run --session s -s 'Be terse.' --think off -n 2 -p 'What is 2 + 2?' > answer
+    for i in 1 2; do cp s s$i; done
+    chimere-run --session s --think off -n 2 -p 'And 3?' > want
+    CHIMERE_OPTS='--raw --kv q8_0' try 0 chimere-run --session s1 --think off -n 2 -p 'And 3?'
+    cmp out want
+    [ ! -s err ]
+    echo "-s 'Be long.' --kv q8_0" > m.gguf.opts
+    try 0 chimere-run -m m.gguf --session s2 --think off -n 2 -p 'And 3?'
+    cmp out want
+    [ "$(cat err)" = "chimere-run: s2: goes on with the system message that it began with; --system of m.gguf.opts is for new sessions" ]
+    fails 2 'leave --system out, or name another file' chimere-run --session s -s 'Be long.' -p x
+    fails 2 'without --kv it goes on with its own' chimere-run --session s --kv q8_0 -p x
 }

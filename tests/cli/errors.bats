@@ -89,12 +89,36 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
 @test "options in the environment" {
     chimere-run --raw -p 'The kernel' -n 4 > want
     CHIMERE_OPTS='--raw -n 2' chimere-run -n 4 -p 'The kernel' | cmp - want
-    CHIMERE_OPTS="-r -p 'The kernel'" chimere-run -n 4 | cmp - want
-    CHIMERE_OPTS='-r -p The\ kernel' chimere-run -n 4 | cmp - want
+    printf 'The kernel' > prompt
+    chimere-run --raw --stop 'a b' prompt > want
+    CHIMERE_OPTS="-r --stop 'a b'" chimere-run prompt | cmp - want
+    CHIMERE_OPTS='-r --stop a\ b' chimere-run prompt | cmp - want
     CHIMERE_OPTS='--nonsense' fails 2 "unknown option CHIMERE_OPTS: --nonsense" chimere-run -p x
     CHIMERE_OPTS='-n x' fails 2 "CHIMERE_OPTS: -n x: not a number" chimere-run -p x
     CHIMERE_OPTS='word' fails 2 "only options" chimere-run -p x
-    CHIMERE_OPTS="-p 'x" fails 2 "quote" chimere-run -p x
+    CHIMERE_OPTS="-s 'x" fails 2 "quote" chimere-run -p x
+    CHIMERE_OPTS='-n' fails 2 "chimere-run: CHIMERE_OPTS: -n: needs an argument" chimere-run -p x
+    CHIMERE_OPTS='-ngl x' fails 2 "chimere-run: CHIMERE_OPTS: -ngl: use" chimere-run -p x
+    CHIMERE_OPTS="-c ''" fails 2 "CHIMERE_OPTS: -c '': not a number" chimere-run -p x
+    CHIMERE_OPTS='--kv q9' fails 2 "chimere-run: --kv q9: KV type 'q9' is not one of f32, f16, q8_0, q4_0; --kv is from CHIMERE_OPTS" chimere-run -p x
+    # What says what one call does is typed.
+    for one in '-p x' '--messages x' '--tokens x' -i --tokenize --detokenize --show-prompt --inspect --show --plan '--render x' --check \
+        '--parse x' '--batch x' --mcp -h; do
+        for program in chimere-run chimere-serve-stdio; do
+            CHIMERE_OPTS=$one fails 2 'does not belong in a variable of defaults' $program
+        done
+    done
+    # Help needs no defaults.
+    for bad in --nonsense "'" '-p x' '-n'; do
+        for program in chimere-run chimere-serve-stdio; do
+            for ask in -h -V --version --help=sampling '--completion bash' --help-json; do
+                # shellcheck disable=SC2086
+                CHIMERE_OPTS=$bad try 0 $program $ask
+                [ ! -s err ]
+            done
+        done
+    done
+    CHIMERE_OPTS=--nonsense fails 2 "CHIMERE_OPTS: --nonsense" chimere-run -s -h -p x
 }
 
 @test "options that do not go together" {
@@ -179,7 +203,7 @@ END
 }
 
 @test "options of the environment that have no effect are left aside" {
-    all='--raw --system s --messages m --tools t --tool-choice required --template t --chat-kwargs x --think off --reasoning-budget 5
+    all='--raw --system s --tools t --tool-choice required --template t --chat-kwargs x --think off --reasoning-budget 5
         --parser hermes --examples e --plain --session s --session-ro --drop-oldest -n 1 --schema s --grammar g --regex r --stop x
         --ignore-eos --reasoning none --stream --json --jsonl --logprobs 3 --temp 1 --top-k 3 --top-p 0.5 --min-p 0.1 --typical 0.5
         --repeat-penalty 2 --penalty-last-n 3 --dry-multiplier 1 --dry-base 2 --logit-bias 1=1 --seed 2 --draft mtp --draft-max 3
@@ -207,6 +231,14 @@ END
     CHIMERE_OPTS='--raw --plain' chimere-run -s 'Be terse.' --think off -n 3 -p 'What is 2 + 2?' | cmp - want
     chimere-run --raw -n 3 -p 'The kernel' > want
     CHIMERE_OPTS='-s x --chat-kwargs {} --tool-choice none --vram 8G' chimere-run --device cpu --raw -n 3 -p 'The kernel' | cmp - want
+    CHIMERE_OPTS='--raw' chimere-run --think off -p x --show-prompt > want.chat
+    grep -q assistant want.chat
+    chimere-run --think off -n 3 -p 'What is 2 + 2?' > want.chat
+    CHIMERE_OPTS='--raw --reasoning-budget 0' chimere-run --think off -n 3 -p 'What is 2 + 2?' | cmp - want.chat
+    chimere-run --reasoning-budget 1 -n 3 -p 'What is 2 + 2?' > want.chat
+    CHIMERE_OPTS='--raw --think off' chimere-run --reasoning-budget 1 -n 3 -p 'What is 2 + 2?' | cmp - want.chat
+    echo '{"type": "integer"}' > form
+    CHIMERE_OPTS='--tool-choice required' try 0 chimere-run --raw -n 3 --schema form -p 'The kernel'
     CHIMERE_OPTS='--jsonl --stream --logprobs 2' chimere-run --json --raw -n 3 -p 'The kernel' | jq -e '.type == "completion" and (.logprobs | length == 3)'
     CHIMERE_OPTS='--logprobs 2 --logits-last 3 --draft-max 2' chimere-run --raw -n 3 -p 'The kernel' | cmp - want
     CHIMERE_OPTS='--json --jsonl' try 0 chimere-run --raw -n 3 -p 'The kernel'
@@ -221,14 +253,17 @@ END
         "--" + .name + if .arg == null then "" elif .arg | test("\\|") then " " + (.arg | split("|")[0]) else " 1" end'; }
     words_of chimere-run > run
     words_of chimere-serve-stdio > serve
+    for list in run serve; do grep -vE '^--(prompt|messages|tokens|interactive|tokenize|detokenize|show-prompt|render|show|inspect|check|parse|plan|batch|mcp)( |$)' $list > some; mv some $list; done
     CHIMERE_OPTS=$(comm -13 <(sort serve) <(sort run) | tr '\n' ' ') try 0 chimere-serve-stdio < /dev/null
     CHIMERE_OPTS="$(comm -23 <(sort serve) <(sort run) | tr '\n' ' ')" try 0 chimere-run --inspect
-    CHIMERE_OPTS='-r -p x -jnonsense --think --system-prompt=x --n-predict 3 -s y' try 0 chimere-serve-stdio < /dev/null
+    CHIMERE_OPTS='-r -jnonsense --think --system-prompt=x --n-predict 3 -s y' try 0 chimere-serve-stdio < /dev/null
     CHIMERE_OPTS='--nonsense' fails 2 'CHIMERE_OPTS: --nonsense' chimere-serve-stdio
     fails 2 'unknown option --raw' chimere-serve-stdio --raw
     # Where one of them needs another one, as well.
     CHIMERE_OPTS='--drain 3 --cors x --cache-size 5 --lenient --errors x --shard 1/2 --vram 8G' try 0 chimere-serve-stdio --device cpu < /dev/null
     fails 2 '--drain needs --listen' chimere-serve-stdio --drain 3
+    CHIMERE_OPTS='--listen unix:s' fails 1 'none: cannot open' chimere-serve-stdio --batch none -o out.jsonl
+    CHIMERE_OPTS='--listen unix:s' try 0 chimere-serve-stdio --mcp < /dev/null
 }
 
 @test "values that the sampler or the run refuses" {
@@ -236,7 +271,7 @@ END
     fails 2 "temp" chimere-run -p x -n 1 --temp=-1
     fails 2 "--logit-bias 5: not" chimere-run -p x -n 1 --logit-bias 5
     for bias in 99999=1 5+ 5- 5+-1 5=1x 5nan +5=1 -5=1 5=nan ''; do
-        fails 2 "--logit-bias $bias: not ID=NUMBER" chimere-run --raw -p x -n 1 --logit-bias="$bias"
+        fails 2 "--logit-bias ${bias:-''}: not ID=NUMBER" chimere-run --raw -p x -n 1 --logit-bias="$bias"
     done
     for bias in 72=50 72+50 72=+5e1; do [ "$(chimere-run --raw -p x -n 1 --json --logit-bias $bias | jq -c .token_ids)" = '[72]' ]; done
     first=$(chimere-run --raw -p x -n 1 --json | jq '.token_ids[0]')

@@ -168,3 +168,63 @@ load common
         cmp got.f32 want.f32
     done
 }
+
+# blocked SIGNAL PROGRAM ...: with a small non-blocking pipe as standard output that nobody reads; prints how it ended, and
+# the milliseconds from the signal.
+blocked()
+{
+    python3 - "$@" << 'END'
+import fcntl, os, signal, subprocess, sys, time
+r, w = os.pipe2(os.O_NONBLOCK)
+fcntl.fcntl(w, fcntl.F_SETPIPE_SZ, 4096)
+with open('err', 'wb') as err:
+    p = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=w, stderr=err)
+os.close(w)
+while len(open(f'/proc/{p.pid}/wchan').read()) == 0 or 'poll' not in open(f'/proc/{p.pid}/wchan').read():
+    time.sleep(0.02)
+time.sleep(0.1)
+begin = time.time()
+p.send_signal(getattr(signal, sys.argv[1]))
+p.wait(20)
+print(-p.returncode, int(1000 * (time.time() - begin)))
+END
+}
+
+@test "a signal is obeyed within half a second where nobody reads the answer, and a session has the turn" {
+    command -v python3 > /dev/null || skip "python3 is not installed"
+    for name in SIGTERM SIGHUP SIGINT; do
+        rm -f s
+        read -r signal ms < <(blocked $name chimere-run --raw --stream --ignore-eos -p 'The kernel' --session s)
+        [ "$(kill -l "$signal")" = "${name#SIG}" ]
+        [ "$ms" -lt 500 ] || [ -n "$SLOW" ]
+        [ "$(cat err)" = "chimere-run: standard output: was not read any more when the signal came: what was left is lost" ]
+        [[ "$(chimere-run --session s --show)" == "The kernel will"* ]]
+    done
+    read -r signal ms < <(blocked SIGTERM chimere-run --raw --jsonl --ignore-eos -p 'The kernel')
+    [ "$signal" -eq 15 ]
+    [ "$(wc -l < err)" -eq 1 ]
+}
+
+@test "a non-blocking pipe is waited for" {
+    command -v python3 > /dev/null || skip "python3 is not installed"
+    seq 3000 > numbers
+    for words in 'chimere-run --tokenize numbers' 'chimere-run -h' 'chimere-run --inspect' 'chimere-bench -h' 'chimere-quantize -h' \
+        'chimere-engram-build --help-json' 'chimere-draft-train --help-json' 'chimere-serve-stdio -h'; do
+        # shellcheck disable=SC2086
+        $words > want
+        # shellcheck disable=SC2086
+        python3 - $words > got << 'END'
+import fcntl, os, subprocess, sys, time
+r, w = os.pipe2(os.O_NONBLOCK)
+fcntl.fcntl(w, fcntl.F_SETPIPE_SZ, 4096)
+p = subprocess.Popen(sys.argv[1:], stdout=w, stderr=w)
+os.close(w)
+time.sleep(0.1)
+os.set_blocking(r, True)
+while data := os.read(r, 1000):
+    sys.stdout.buffer.write(data)
+sys.exit(p.wait())
+END
+        cmp got want
+    done
+}

@@ -304,6 +304,27 @@ END
     cmp q damaged
 }
 
+@test "a session that was cut says so, and reading leaves it as it is" {
+    for i in 1 2; do chimere-run --raw -n 3 -p " w$i" --session q > answer; [ $i = 2 ] || cp q first; done
+    chimere-run --session first --show > want
+    size=$(stat -c %s q) begin=$(stat -c %s first)
+    for cut in 1 64 65 $(((size - begin) / 2)) $((size - begin - 1)); do
+        cp q c
+        truncate -s -"$cut" c
+        cp c before
+        try 0 chimere-run --session c --show
+        cmp out want
+        [ "$(cat err)" = "chimere-run: c: its last turn is not whole and is left out ($((size - begin - cut)) bytes): the file was cut, or a program was killed while it saved" ]
+        try 0 chimere-run --raw -n 1 -p x --session c --session-ro
+        grep -q 'is not whole' err
+        cmp c before
+    done
+    try 0 chimere-run --raw -n 1 -p x --session c
+    grep -q 'is not whole' err
+    try 0 chimere-run --session c --show
+    [ ! -s err ]
+}
+
 @test "an output is never another file of the command line" {
     chimere-run --raw -p hi -n 1 --session s > /dev/null
     cp s before

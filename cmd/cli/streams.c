@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* streams.c - standard output and error, which wait for their reader, but after a signal not for one that has stopped
+ * reading. A pipe that another program has made non-blocking is waited for as any other.             room: cmd (cli_) */
+#define _GNU_SOURCE /* fopencookie() */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "cli/cli.h"
+
+enum { BUFFER_BYTES = 1 << 16 };
+#define LOOK_MS     50    /* between looks for a signal */
+#define PATIENCE_MS 200.0 /* for a reader after a signal */
+
+static FILE *terminal_out, *terminal_err;
+
+/* Waits until something can be written; false: a signal came, and nobody reads. */
+static bool wait_for_reader(int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLOUT };
+    double        from_ms = -1;
+
+    while (poll(&p, 1, LOOK_MS) <= 0) {
+        if (!cli_interrupted())
+            continue;
+        if (from_ms < 0)
+            from_ms = cli_now_ms();
+        if (cli_now_ms() - from_ms > PATIENCE_MS)
+            return false;
+    }
+    return true;
+}
+
+static ssize_t write_all(void *of, const char *p, size_t n)
+{
+    const int fd = (int)(intptr_t)of;
+    size_t    done = 0;
+
+    while (done < n) {
+        /* When a pipe can be written, PIPE_BUF bytes do not block. */
+        const size_t left = n - done, some = cli_interrupted() && left > PIPE_BUF ? PIPE_BUF : left;
+        ssize_t      w;
+
+        if (!wait_for_reader(fd)) {
+            errno = EINTR;
+            break;
+        }
+        w = write(fd, p + done, some);
+        if (w < 0 && errno != EINTR && errno != EAGAIN)
+            break;
+        done += w > 0 ? (size_t)w : 0;
+    }
+    return (ssize_t)done;
+}
+
+static int close_stream(void *of)
+{
+    return close((int)(intptr_t)of);
+}
+
+static void replace(FILE **stream, int fd, int mode, FILE **was)
+{
+    static char buffers[2][BUFFER_BYTES];
+    FILE *f = fopencookie((void *)(intptr_t)fd, "w", (cookie_io_functions_t){ .write = write_all, .close = close_stream });
+
+    *was = *stream;
+    if (f == NULL || setvbuf(f, buffers[fd - 1], mode, BUFFER_BYTES) != 0)
+        exit(cli_fail(&(struct err){ ERR_NOMEM, "out of memory" }));
+    *stream = f;
+}
+
+void cli_open_streams(void)
+{
+    replace(&stderr, STDERR_FILENO, _IOLBF, &terminal_err);
+    replace(&stdout, STDOUT_FILENO, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF, &terminal_out);
+}
+
+FILE *cli_terminal(int fd)
+{
+    return fd == STDERR_FILENO ? terminal_err : terminal_out;
+}
