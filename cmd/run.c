@@ -208,6 +208,19 @@ static void check_usage(const struct cli *cli, char *const *files)
     check_stdin(files);
 }
 
+/* Letters of llama.cpp that take an argument there. */
+static void check_operands(const struct cli *cli, char *const *files)
+{
+    for (; *files != NULL; files++) {
+        if (is_stdin(*files) || access(*files, F_OK) == 0)
+            continue;
+        if (o.raw && strcmp(cli_as_typed(cli, "raw"), "-r") == 0)
+            cli_usage("%s: no such file; -r is --raw here, and --stop TEXT ends the answer before a text", *files);
+        if (o.json && strcmp(cli_as_typed(cli, "json"), "-j") == 0 && strchr("{[", **files) != NULL)
+            cli_usage("%s: no such file; -j is --json here, and --schema FILE has what a JSON answer must be", *files);
+    }
+}
+
 /* Positions of the prompt whose logits are wanted: the last ones. */
 static int64_t wanted_logits(const struct opened *s)
 {
@@ -759,6 +772,7 @@ int main(int argc, char **argv)
     check_usage(&cli, argv + first);
     cli_run_check_effect(&cli);
     files = argv + first;
+    check_operands(&cli, files);
     if (o.inspect && *files != NULL && files[1] != NULL)
         return cli_close_stdout(cli_shelf(files, o.json, &status, &e) ? cli_fail(&e) : status);
     if (o.check)

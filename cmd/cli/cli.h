@@ -133,6 +133,8 @@ void cli_check_outputs(const struct cli *cli, char *const *operands);
  * for). Exits with EXIT_USAGE where another file has its name. */
 void cli_check_kind(const char *option, const char *path, struct str magic, const char *what);
 
+/* Puts "?" in place of control characters and of bytes that are not UTF-8: for what is shown on a terminal. */
+void cli_clean(char *s);
 /* Messages: "PROGRAM: text" and a newline on stderr. */
 void cli_set_name(const char *name);
 const char *cli_name(void);

@@ -31,12 +31,24 @@ int cli_verbosity(void)
     return verbosity;
 }
 
-/* One line; it may quote a file, or words of the command line. */
-static void say(const char *message)
+void cli_clean(char *s)
 {
-    fprintf(stderr, "%s: ", program);
-    for (const char *p = message; *p; p++)
-        fputc((unsigned char)*p < 0x20 || *p == 0x7f ? '?' : *p, stderr);
+    for (size_t left = strlen(s), n; left > 0; left -= n, s += n) {
+        const unsigned char *c = (const unsigned char *)s;
+
+        n = str_utf8((struct str){ s, left });
+        if (n == 0 || (n == 1 && (*c < 0x20 || *c == 0x7f)) || (n == 2 && c[0] == 0xc2 && c[1] < 0xa0)) {
+            n = n > 0 ? n : 1;
+            memset(s, '?', n);
+        }
+    }
+}
+
+/* One line; it may quote a file, or words of the command line. */
+static void say(char *message)
+{
+    cli_clean(message);
+    fprintf(stderr, "%s: %s", program, message);
 }
 
 /* Names options that were not typed: the message may be about one of them. */
@@ -71,22 +83,26 @@ void cli_warn(const char *fmt, ...)
 
 void cli_note(const char *fmt, ...)
 {
+    char    message[MESSAGE_BYTES];
     va_list ap;
 
     if (verbosity < 1)
         return;
     cli_progress_end();
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    fputc('\n', stderr);
+    cli_clean(message);
+    fprintf(stderr, "%s\n", message);
 }
 
 int cli_fail(const struct err *e)
 {
+    struct err shown = *e;
+
     cli_progress_end();
-    say(e->msg);
-    say_origins(e->msg);
+    say(shown.msg);
+    say_origins(shown.msg);
     fputc('\n', stderr);
     switch (e->code) {
     case ERR_OK:

@@ -86,6 +86,8 @@ static const struct {
     { "api-key", NULL, "use --api-key-file FILE" },
     { "slots", NULL, "use --parallel N for answers side by side" },
     { "np", "parallel", NULL },
+    { "np", NULL, "chimere-serve-stdio answers side by side" },
+    { "logit-bias", "logit-bias", NULL },
     { "parallel", NULL, "chimere-serve-stdio answers side by side" },
     { "cont-batching", NULL, "there is nothing to switch: requests always share steps" },
     { "no-cont-batching", NULL, "requests always share steps" },
@@ -106,6 +108,112 @@ static const struct {
     { "control-vector", NULL, "not supported" },
     { "reasoning-effort", NULL, "use --chat-kwargs '{\"reasoning_effort\": \"low\"}'" },
     { "list-devices", NULL, "--version lists them" },
+    { "kv-offload", NULL, "there is nothing to switch: keys and values lie where their layer is computed" },
+    { "no-kv-offload", NULL, "there is nothing to switch: keys and values lie where their layer is computed" },
+    { "ctx-checkpoints", NULL, "use --checkpoints BYTES" },
+    { "ctx-checkpoints", NULL, "use --session FILE, which keeps what to go on from" },
+    { "swa-checkpoints", NULL, "use --checkpoints BYTES" },
+    { "swa-checkpoints", NULL, "use --session FILE, which keeps what to go on from" },
+    { "cache-ram", NULL, "use --checkpoints BYTES" },
+    { "cache-ram", NULL, "use --session FILE, which keeps what to go on from" },
+    { "slot-save-path", NULL, "use --cache-dir DIRECTORY" },
+    { "cache-prompt", NULL, "there is nothing to switch: what prompts share is kept" },
+    { "no-cache-prompt", NULL, "there is nothing to switch: what prompts share is kept" },
+    { "kv-unified", NULL, "there is nothing to switch: requests share the KV cache (--kv-tokens)" },
+    { "no-kv-unified", NULL, "there is nothing to switch: requests share the KV cache (--kv-tokens)" },
+    { "simple-io", NULL, "there is nothing to switch: lines are edited on a terminal only" },
+    { "multiline-input", NULL, "in -i a message of several lines begins and ends with \"\"\"" },
+    { "rea", NULL, "use --think on|off" },
+    { "reasoning-preserve", NULL, "the template decides, and a session keeps all (--session)" },
+    { "no-reasoning-preserve", NULL, "the template decides, and a session keeps all (--session)" },
+    { "reasoning-budget-message", NULL, "not supported: --reasoning-budget closes the reasoning without a word" },
+    { "verbosity", NULL, "use --verbose or --quiet" },
+    { "log-verbosity", NULL, "use --verbose or --quiet" },
+    { "log-verbose", "verbose", NULL },
+    { "log-file", NULL, "messages are on the standard error: use the shell's 2> FILE" },
+    { "log-*", NULL, "messages are lines on the standard error: there is nothing to set" },
+    { "no-log-*", NULL, "messages are lines on the standard error: there is nothing to set" },
+    { "perf", NULL, "use --verbose: it says where the time went" },
+    { "no-perf", NULL, "only --verbose says where the time went" },
+    { "show-timings", NULL, "use --verbose: it says where the time went" },
+    { "no-show-timings", NULL, "only --verbose says where the time went" },
+    { "usage", "help", NULL },
+    { "completion-bash", NULL, "use --completion bash" },
+    { "no-jinja", NULL, "chat templates are always rendered; --raw goes without" },
+    { "mmap", NULL, "weights are mapped unless --no-mmap is given" },
+    { "load-mode", NULL, "weights are mapped; --no-mmap copies them" },
+    { "direct-io", NULL, "weights are mapped; --no-mmap copies them" },
+    { "no-direct-io", NULL, "weights are mapped; --no-mmap copies them" },
+    { "no-repack", NULL, "use --repack off" },
+    { "fit", NULL, "use --vram SIZE: what does not fit stays on the host" },
+    { "fit-*", NULL, "use --vram SIZE: what does not fit stays on the host" },
+    { "op-offload", NULL, "there is nothing to switch: experts beside the GPU are computed by the CPU" },
+    { "no-op-offload", NULL, "there is nothing to switch: experts beside the GPU are computed by the CPU" },
+    { "no-host", NULL, "there is nothing to switch" },
+    { "swa-full", NULL, "there is nothing to switch" },
+    { "defrag-thold", NULL, "there is nothing to switch" },
+    { "backend-sampling", NULL, "there is nothing to switch: on a GPU it finds the best tokens itself" },
+    { "rpc", NULL, "not supported: the model runs on this machine" },
+    { "server-base", NULL, "not supported: the model is opened here" },
+    { "check-tensors", NULL, "not supported" },
+    { "spec-draft-model", NULL, "use --draft FILE" },
+    { "spec-draft-n-max", "draft-max", NULL },
+    { "spec-*", NULL, "use --draft NAME; how many guesses pay is measured (--draft-max)" },
+    { "no-spec-*", NULL, "use --draft NAME; how many guesses pay is measured (--draft-max)" },
+    { "draft-min", NULL, "use --draft NAME; how many guesses pay is measured (--draft-max)" },
+    { "draft-n-min", NULL, "use --draft NAME; how many guesses pay is measured (--draft-max)" },
+    { "draft-p-min", NULL, "use --draft NAME; how many guesses pay is measured (--draft-max)" },
+    { "draft-p-split", NULL, "use --draft NAME; how many guesses pay is measured (--draft-max)" },
+    { "*-draft", NULL, "a drafter runs where the model does: only --draft FILE is to be set" },
+    { "lookup-cache-*", NULL, "use --draft ngram" },
+    { "display-prompt", NULL, "the prompt is never written; --show-prompt prints it and ends" },
+    { "special", NULL, "special tokens are not written; --json has the ids of all" },
+    { "warmup", NULL, "there is nothing to switch" },
+    { "mmproj-*", NULL, "images are not read" },
+    { "no-mmproj*", NULL, "images are not read" },
+    { "image-*", NULL, "images are not read" },
+    { "audio", NULL, "sound is not read" },
+    { "video", NULL, "images are not read" },
+    { "output", NULL, "use the shell's > FILE" },
+    { "output-file", NULL, "use the shell's > FILE" },
+    { "binary-file", NULL, "name files without an option" },
+    { "no-escape", NULL, "nothing is escaped" },
+    { "skip-chat-parsing", NULL, "use --parser plain" },
+    { "no-skip-chat-parsing", NULL, "answers are read by the template, or by --parser" },
+    { "docker-repo", NULL, "models are not fetched: use -m FILE" },
+    { "hf-token", NULL, "models are not fetched: use -m FILE" },
+    { "offline", NULL, "models are never fetched" },
+    { "gpt-oss-*", NULL, "models are not fetched: use -m FILE" },
+    { "vision-*", NULL, "models are not fetched: use -m FILE" },
+    { "cpu-range*", NULL, "not supported: use taskset(1)" },
+    { "cpu-mask-*", NULL, "not supported: use taskset(1)" },
+    { "cpu-strict*", NULL, "not supported: use taskset(1)" },
+    { "prio-*", NULL, "not supported: use nice(1)" },
+    { "poll", NULL, "there is nothing to set" },
+    { "poll-*", NULL, "there is nothing to set" },
+    { "rope-*", NULL, "not supported: the file says it" },
+    { "yarn-*", NULL, "not supported: the file says it" },
+    { "adaptive-*", NULL, "not supported" },
+    { "dynatemp-*", NULL, "not supported" },
+    { "mirostat-*", NULL, "not supported: use --min-p or --typical" },
+    { "xtc-*", NULL, "not supported" },
+    { "top-n-sigma", NULL, "not supported" },
+    { "sampler-seq", NULL, "the order is fixed: see SAMPLING in the manual" },
+    { "sampling-seq", NULL, "the order is fixed: see SAMPLING in the manual" },
+    { "control-vector-*", NULL, "not supported" },
+    { "log-prompts-dir", NULL, "not supported" },
+    { "prompt-cache-all", NULL, "use --session FILE: it keeps prompts and answers" },
+    { "in-prefix", NULL, "the chat template says what stands around a message; --raw goes without" },
+    { "in-suffix", NULL, "the chat template says what stands around a message; --raw goes without" },
+    { "embedding", NULL, "there is nothing to switch: /v1/embeddings is always there" },
+    { "rerank*", NULL, "not supported" },
+    { "pooling", NULL, "not supported" },
+    { "ssl-*", NULL, "not supported: put a proxy with TLS in front" },
+    { "threads-http", NULL, "use --connections N" },
+    { "webui*", NULL, "there are no pages: --cors lets pages of others ask" },
+    { "no-webui", NULL, "there are no pages" },
+    { "props", NULL, "not supported" },
+    { "no-slots", NULL, "there are no slots to look at" },
     { "cache-list", NULL, "use --inspect FILE ... on the files that you have" },
 };
 
@@ -125,7 +233,17 @@ static const struct {
     { "nocb", "no-cont-batching" },
     { "ot", "override-tensor" }, { "mm", "mmproj" }, { "C", "cpu-mask" }, { "e", "escape" }, { "jf", "json-schema-file" },
     { "cl", "cache-list" }, { "dev", "device" },
-    { "a", "alias" },
+    { "a", "alias" }, { "l", "logit-bias" }, { "kvo", "kv-offload" }, { "nkvo", "no-kv-offload" }, { "no-kvo", "no-kv-offload" },
+    { "ctxcp", "ctx-checkpoints" }, { "cram", "cache-ram" }, { "kvu", "kv-unified" }, { "rea", "rea" }, { "lv", "verbosity" },
+    { "mli", "multiline-input" }, { "sp", "special" }, { "nr", "no-repack" }, { "dio", "direct-io" }, { "ndio", "direct-io" },
+    { "lm", "load-mode" }, { "fit", "fit" }, { "fitt", "fit-target" }, { "fitc", "fit-ctx" }, { "dr", "docker-repo" },
+    { "hft", "hf-token" }, { "bs", "backend-sampling" }, { "bf", "binary-file" }, { "dt", "defrag-thold" }, { "Cr", "cpu-range" },
+    { "Cb", "cpu-mask-batch" }, { "Crb", "cpu-range-batch" }, { "mmu", "mmproj-url" }, { "mmdev", "mmproj-device" }, { "o", "output" },
+    { "ctkd", "cache-type-k-draft" }, { "ctvd", "cache-type-v-draft" }, { "td", "threads-draft" }, { "tbd", "threads-draft" },
+    { "cd", "ctx-size-draft" }, { "devd", "device-draft" }, { "ngld", "gpu-layers-draft" }, { "otd", "override-tensor-draft" },
+    { "cmoed", "cpu-moe-draft" }, { "ncmoed", "cpu-moe-draft" }, { "hfd", "hf-repo-draft" }, { "hfrd", "hf-repo-draft" },
+    { "Cd", "cpu-mask-draft" }, { "Crd", "cpu-range-draft" }, { "Cbd", "cpu-mask-draft" }, { "lcs", "lookup-cache-static" },
+    { "lcd", "lookup-cache-dynamic" }, { "sps", "slots" }, { "to", "timeout" },
 };
 
 /* Options of one of chimere-run and chimere-serve-stdio only. Both read the same variable and the same file beside a
@@ -222,7 +340,7 @@ static const char *nearest(const struct cli *cli, const char *name, size_t n)
         }
     }
     for (size_t i = 0; i < sizeof longs / sizeof *longs; i++) {
-        d = distance(name, n, longs[i].name);
+        d = strchr(longs[i].name, '*') != NULL ? NAME_MAX_BYTES : distance(name, n, longs[i].name);
         if (d < least && (longs[i].ours != NULL ? option(cli, longs[i].ours) != NULL : applies(cli, longs[i].say))) {
             least = d;
             best = longs[i].ours != NULL ? longs[i].ours : longs[i].name;
@@ -231,13 +349,25 @@ static const char *nearest(const struct cli *cli, const char *name, size_t n)
     return best;
 }
 
+/* A star at the beginning or at the end of a row's name stands for anything. */
+static bool is_called(const char *row, const char *name, size_t n)
+{
+    const size_t m = strlen(row);
+
+    if (row[0] == '*')
+        return n >= m && memcmp(name + n - (m - 1), row + 1, m - 1) == 0;
+    if (row[m - 1] == '*')
+        return n >= m - 1 && memcmp(name, row, m - 1) == 0;
+    return n == m && memcmp(name, row, n) == 0;
+}
+
 /* The row of longs[] that says something for this program, else any of that name; -1: none. */
 static int foreign(const struct cli *cli, const char *name, size_t n)
 {
     int found = -1;
 
     for (int i = 0; i < (int)(sizeof longs / sizeof *longs); i++) {
-        if (strlen(longs[i].name) != n || memcmp(longs[i].name, name, n) != 0)
+        if (!is_called(longs[i].name, name, n))
             continue;
         if (longs[i].ours != NULL ? option(cli, longs[i].ours) != NULL : applies(cli, longs[i].say))
             return i;
@@ -248,9 +378,9 @@ static int foreign(const struct cli *cli, const char *name, size_t n)
 
 static const struct opt *answer(const struct cli *cli, const char *from, const char *word, size_t n, int row)
 {
-    const struct opt *o = longs[row].ours ? option(cli, longs[row].ours) : NULL;
+    const struct opt *o = row >= 0 && longs[row].ours ? option(cli, longs[row].ours) : NULL;
 
-    if (o == NULL && longs[row].say != NULL && applies(cli, longs[row].say))
+    if (o == NULL && row >= 0 && longs[row].say != NULL && applies(cli, longs[row].say))
         cli_usage("%s%.*s: %s", from, (int)n, word, longs[row].say);
     if (o == NULL)
         cli_usage("unknown option %s%.*s", from, (int)n, word);
@@ -326,6 +456,8 @@ void cli_foreign_value(const struct opt *o, const char *name, const char *arg)
 {
     if (strcmp(name, "-s") == 0 && strcmp(o->name, "system") == 0 && *arg != '\0' && arg[strspn(arg, "0123456789")] == '\0')
         cli_usage("-s %s: did you mean --seed %s? For a system message of digits use --system", arg, arg);
+    if (strcmp(o->name, "reasoning") == 0 && (strcmp(arg, "on") == 0 || strcmp(arg, "off") == 0 || strcmp(arg, "auto") == 0))
+        cli_usage("%s %s: --reasoning says where reasoning goes; did you mean --think %s?", name, arg, strcmp(arg, "off") == 0 ? "off" : "on");
     if (strcmp(name, "-t") == 0 && strcmp(o->name, "threads") == 0 && strchr(arg, '.') != NULL)
         cli_usage("-t %s: -t is the number of threads; did you mean --temp %s?", arg, arg);
 }

@@ -13,6 +13,7 @@
 
 #define FIRST_ITEMS 6  /* shown of an array */
 #define TEXT_BYTES  72 /* shown of a string */
+#define NAME_COLUMNS 36
 
 static const char *const kind_names[] = { "u8",   "i8",  "u16", "i16", "u32", "i32", "f32",
                                           "bool", "str", "arr", "u64", "i64", "f64" };
@@ -143,16 +144,18 @@ static void print_text(struct str s)
 
     while (n < s.n && n > 0 && ((unsigned char)s.p[n] & 0xC0) == 0x80)
         n--;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0, bytes; i < n; i += bytes > 0 ? bytes : 1) {
         unsigned char c = (unsigned char)s.p[i];
 
+        bytes = str_utf8((struct str){ s.p + i, n - i });
         if (c == '\n')
             fputs("\\n", stdout);
-        else if (c < 0x20 || c == 0x7F ||
-                 (c == 0xC2 && i + 1 < n && (unsigned char)s.p[i + 1] < 0xA0))
+        else if (c < 0x20 || c == 0x7F || bytes == 0)
             printf("\\x%02x", c);
+        else if (c == 0xC2 && (unsigned char)s.p[i + 1] < 0xA0) /* a control character, too */
+            printf("\\x%02x\\x%02x", c, (unsigned char)s.p[i + 1]);
         else
-            putchar(c);
+            fwrite(s.p + i, 1, bytes, stdout);
     }
     if (n < s.n)
         printf("... (%zu bytes)", s.n);
@@ -181,7 +184,9 @@ static void print_kv(const struct gguf_kv *kv)
     struct gguf_strs it = gguf_strs(kv);
     struct str       s;
 
-    printf("  %.*s = ", (int)(kv->key.n < 200 ? kv->key.n : 200), kv->key.p);
+    fputs("  ", stdout);
+    print_text(kv->key);
+    fputs(" = ", stdout);
     if (kv->kind == GGUF_ARR)
         printf("%s[%" PRIu64 "] ", kind_names[kv->elem_kind], kv->n);
     for (uint64_t i = 0; i < kv->n && i < FIRST_ITEMS; i++) {
@@ -214,7 +219,9 @@ static void inspect_text(const struct gguf *g, const struct sums *s)
     struct adapter *a;
     struct err      why;
 
-    printf("file %s, %zu bytes\n", gguf_path(g), gguf_file_bytes(g));
+    fputs("file ", stdout);
+    print_text(str_of(gguf_path(g)));
+    printf(", %zu bytes\n", gguf_file_bytes(g));
     if (is_adapter(g) && adapter_open(&a, gguf_path(g), &why) == ERR_OK) {
         if (adapter_is_scales(a))
             printf("scales of matrices for models of architecture %s: %zu matrices, %" PRId64 " numbers\n", a->arch, a->n,
@@ -238,8 +245,10 @@ static void inspect_text(const struct gguf *g, const struct sums *s)
         for (int d = 0; d < t->n_dims; d++)
             n += snprintf(shape + n, sizeof shape - (size_t)n, "%s%" PRId64, d ? " x " : "",
                           t->ne[d]);
-        printf("  %-36.*s %-8s %-22s %13zu bytes\n", STR_ARG(t->name), quant_types[t->type]->name,
-               shape, t->size_bytes);
+        fputs("  ", stdout);
+        print_text(t->name);
+        printf("%*s %-8s %-22s %13zu bytes\n", t->name.n < NAME_COLUMNS ? (int)(NAME_COLUMNS - t->name.n) : 0, "",
+               quant_types[t->type]->name, shape, t->size_bytes);
     }
     printf("\nby type\n");
     for (size_t i = 0; i < QUANT_N; i++)

@@ -120,9 +120,7 @@ static void look_at(struct item *it)
 static void cell(char out[CELL_BYTES], const char *s)
 {
     snprintf(out, CELL_BYTES, "%s", s);
-    for (char *p = out; *p != '\0'; p++)
-        if ((unsigned char)*p < 0x20 || *p == 0x7f)
-            *p = '?';
+    cli_clean(out);
 }
 
 static void fill(char row[N_COLUMNS][CELL_BYTES], const struct item *it)
@@ -189,8 +187,7 @@ static void print_table(const struct item *v, size_t n)
         fill(row, &v[i]);
         print_row(row, width);
         snprintf(why, sizeof why, "%s", e->msg);
-        for (char *p = why; *p != '\0'; p++)
-            *p = (unsigned char)*p < 0x20 || *p == 0x7f ? '?' : *p;
+        cli_clean(why);
         if (e->code != ERR_OK && !v[i].runs && !v[i].drafts)
             printf("    %s\n", why);
     }

@@ -66,6 +66,16 @@ load common
     [ "$(tr -dc '\033' < out | wc -c)" -eq 0 ]
     try 0 chimere-run -m escape.gguf --inspect --json
     jq -e '.metadata.k.value == "\u001b[2J\ntwo\u0000x"' out
+    # Neither do bytes of 8 bits, nor names.
+    {
+        printf 'GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0'
+        printf '\3\0\0\0\0\0\0\0k\302\233\10\0\0\0\4\0\0\0\0\0\0\0\233\302\233a'
+    } > $'e\033[2J.gguf'
+    try 0 chimere-run -m $'e\033[2J.gguf' --inspect
+    grep -qF '  k\xc2\x9b = \x9b\xc2\x9ba' out
+    grep -qF 'file e\x1b[2J.gguf' out
+    try 0 chimere-run --inspect $'e\033[2J.gguf' $'e\033[2J.gguf'
+    [ "$(LC_ALL=C tr -dc '\033\233' < out | wc -c)" -eq 0 ]
 }
 
 @test "several files: a table, and a line of JSON for each" {

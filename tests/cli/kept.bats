@@ -26,11 +26,18 @@ load common
     cmp s before
 }
 
-@test "file(1) knows a session by the manual's line" {
+@test "file(1) knows what programs write" {
     command -v file > /dev/null || skip "file is not installed"
-    sed -n '/^0 string/p' "$ROOT/man/chimere-state.5" > magic
+    magic() { file -b -m "$ROOT/share/magic" "$1"; }
     chimere-run --raw --session r -p 'The kernel' -n 1 > answer
-    [ "$(file -b -m magic r)" = 'chimere session' ]
+    [ "$(magic r)" = "chimere session, version 2, of a model of architecture qwen35moe, $(basename "$CHIMERE_MODEL")" ]
+    seq 300 > text
+    chimere-engram-build build --order 2 -o table text > log
+    [ "$(magic table)" = 'chimere table of n-grams' ]
+    chimere-engram-build index -m "$TINY" -o idx text > log
+    [ "$(magic idx)" = 'chimere index of texts' ]
+    chimere-bench kl --save logits -c 32 -m "$TINY" text > log
+    [ "$(magic logits)" = 'chimere saved logits' ]
 }
 
 @test "a session of plain text, and one that has not begun" {
