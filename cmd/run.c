@@ -492,7 +492,7 @@ static enum err_code show_end(struct opened *s, const struct gen_event *ev, stru
     s->stats = ev->stats;
     if (ev->end == GEN_FAILED) {
         *e = ev->err;
-        return e->code;
+        return strncmp(e->msg, "bias: ", 6) == 0 ? err_set(e, e->code, "--logit-bias%s", ev->err.msg + 4) : e->code;
     }
     if (!s->read)
         return ERR_OK;

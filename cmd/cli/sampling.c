@@ -125,7 +125,7 @@ static bool parse_bias(struct sample_bias *b, const char *word, int32_t n_vocab)
         return false;
     b->token = (int32_t)id;
     b->bias = strtof(number, &end2);
-    return end2 != number && *end2 == '\0' && !isnan(b->bias);
+    return end2 != number && *end2 == '\0' && !isnan(b->bias) && b->bias < INFINITY;
 }
 
 static enum err_code parse_biases(struct cli_sampling *s, int32_t n_vocab, struct err *e)
@@ -138,7 +138,8 @@ static enum err_code parse_biases(struct cli_sampling *s, int32_t n_vocab, struc
         if (!parse_bias(&v[i], s->biases.v[i], n_vocab)) {
             free(v);
             return err_set(e, ERR_ARG,
-                           "--logit-bias %s: not ID=NUMBER, ID+NUMBER or ID-NUMBER with a token id below %" PRId32,
+                           "--logit-bias %s: not ID=NUMBER, ID+NUMBER or ID-NUMBER with a token id below %" PRId32
+                           " and a finite number or -inf",
                            *s->biases.v[i] != '\0' ? s->biases.v[i] : "''", n_vocab);
         }
     }

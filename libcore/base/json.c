@@ -4,11 +4,28 @@
  * Depth is checked by one pass over the text before jansson, whose parser recurses, sees it. The
  * pass needs no grammar: outside strings, brackets are brackets in whatever order they come.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/json.h"
 
-enum { DEPTH_MAX = 64, TEXT_BYTES_MAX = 64 << 20 };
+enum { DEPTH_MAX = 64, TEXT_BYTES_MAX = 64 << 20, PLACE_BYTES = 400 };
+
+/* "in.json: line 2, ", or where `what` is a line of a file itself, "in.jsonl: line 7, ". */
+static const char *place(char buf[PLACE_BYTES], const char *what, size_t line)
+{
+    const char *at = strstr(what, "line "), *next;
+
+    while (at != NULL && (next = strstr(at + 1, "line ")) != NULL) {
+        at = next;
+    }
+    if (at != NULL && at[5] != '\0' && at[5 + strspn(at + 5, "0123456789")] == '\0') {
+        snprintf(buf, PLACE_BYTES, "%s, ", what);
+    } else {
+        snprintf(buf, PLACE_BYTES, "%s: line %zu, ", what, line);
+    }
+    return buf;
+}
 
 /* Where the string that begins at `from` has its closing quote; the text's end: nowhere. */
 static size_t end_of_string(struct str text, size_t from)
@@ -30,6 +47,7 @@ static size_t end_of_string(struct str text, size_t from)
 
 static enum err_code check_depth(struct str text, const char *what, struct err *e)
 {
+    char where[PLACE_BYTES];
     int depth = 0;
     size_t line = 1, line_start = 0;
     for (size_t i = 0; i < text.n; i++) {
@@ -41,8 +59,8 @@ static enum err_code check_depth(struct str text, const char *what, struct err *
             i = end_of_string(text, i + 1);
         } else if (c == '[' || c == '{') {
             if (++depth > DEPTH_MAX) {
-                return err_set(e, ERR_FORMAT, "%s: line %zu, column %zu: nested deeper than %d",
-                               what, line, i - line_start + 1, DEPTH_MAX);
+                return err_set(e, ERR_FORMAT, "%scolumn %zu: nested deeper than %d",
+                               place(where, what, line), i - line_start + 1, DEPTH_MAX);
             }
         } else if (c == ']' || c == '}') {
             depth--;
@@ -85,8 +103,9 @@ enum err_code json_parse(json_t **out, struct str text, const char *what, struct
     }
     if (value == NULL) {
         /* what the library says of it names its own flag */
+        char where[PLACE_BYTES];
         bool nul = strstr(why.text, "JSON_ALLOW_NUL") != NULL;
-        return err_set(e, ERR_FORMAT, "%s: line %d, column %d: %s", what, why.line, why.column,
+        return err_set(e, ERR_FORMAT, "%scolumn %d: %s", place(where, what, (size_t)why.line), why.column,
                        nul ? "\\u0000 is not allowed" : why.text);
     }
     *out = value;

@@ -10,7 +10,7 @@
 #include <jansson.h>
 #include "base/base.h"
 
-/* One JSON value of any kind. `what` names the source in messages ("messages.json"). */
+/* One JSON value of any kind. `what` names the source in messages ("messages.json", or "in.jsonl: line 7" for a line of it). */
 MUST_CHECK enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e);
 /* A string member of an object; absent gives false, another type too (see json_typeof). */
 bool json_get_str(const json_t *object, const char *key, struct str *out);

@@ -270,7 +270,7 @@ END
     fails 2 "top" chimere-run -p x -n 1 --top-p 2
     fails 2 "temp" chimere-run -p x -n 1 --temp=-1
     fails 2 "--logit-bias 5: not" chimere-run -p x -n 1 --logit-bias 5
-    for bias in 99999=1 5+ 5- 5+-1 5=1x 5nan +5=1 -5=1 5=nan ''; do
+    for bias in 99999=1 5+ 5- 5+-1 5=1x 5nan +5=1 -5=1 5=nan 5=inf 5+1e39 ''; do
         fails 2 "--logit-bias ${bias:-''}: not ID=NUMBER" chimere-run --raw -p x -n 1 --logit-bias="$bias"
     done
     for bias in 72=50 72+50 72=+5e1; do [ "$(chimere-run --raw -p x -n 1 --json --logit-bias $bias | jq -c .token_ids)" = '[72]' ]; done
