@@ -386,8 +386,11 @@ enum err_code cli_run_open(struct opened *s, struct err *e)
     from = cli_now_ms();
     if (o.session != NULL &&
         cli_session_load(&s->kept, s->run, text_fingerprint(s->open.gguf), s->open.path, &s->open.adapters, &s->prompt,
-                         wanted_logits(s), e))
-        return e->code;
+                         wanted_logits(s), e)) {
+        const struct err why = *e;
+
+        return o.model.loras.n == 0 || why.code != ERR_FORMAT ? why.code : err_set(e, ERR_FORMAT, "%s (with --lora)", why.msg);
+    }
     if (s->draft != NULL && draft_attach(s->draft, s->run, e))
         return e->code;
     s->open.load_ms += cli_now_ms() - from;
@@ -768,6 +771,7 @@ int main(int argc, char **argv)
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     read_defaults(&cli, argv + first);
     cli_run_leave_aside(&cli);
+    cli_set_verbosity(o.quiet ? -1 : o.verbose);
     cli_check_outputs(&cli, argv + first);
     check_usage(&cli, argv + first);
     cli_run_check_effect(&cli);

@@ -504,6 +504,7 @@ int main(int argc, char **argv)
     first = cli_parse(&cli, argc, argv);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     cli_model_defaults(&cli, o.model.file);
+    cli_exclude(&cli, "quiet", "verbose");
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     if (o.name != NULL && *o.name == '\0')
         cli_usage("--alias: the name is empty");

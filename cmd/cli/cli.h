@@ -81,12 +81,14 @@ int cli_parse(const struct cli *cli, int argc, char **argv);
 void cli_model_defaults(const struct cli *cli, const char *model);
 /* An option of the environment or such a file has no effect here: it is as if it had not been given. */
 void cli_leave_aside(const struct cli *cli, const char *name);
+/* Two options exclude each other: where both are given, one that was typed stays, else the first. */
+void cli_exclude(const struct cli *cli, const char *one, const char *other);
 bool cli_given(const struct cli *cli, const char *name); /* whether an option was given, by its long name */
 bool cli_typed(const struct cli *cli, const char *name); /* on the command line itself, not in the environment or a file */
 /* For messages: where an option comes from that was not typed, the variable's name or the path of the file beside the model;
  * NULL: it was typed, or not given. */
 const char *cli_origin(const struct cli *cli, const char *name);
-/* The next option that the message names from byte *at on and that was not typed; false: none. */
+/* The next option that the message names from byte *at on, or whose file it begins with, and that was not typed; false: none. */
 bool cli_mention_origin(const char *message, size_t *at, const char **name, const char **from);
 /* For messages: how it was typed last, "-n" or "--pred"; "--NAME" if it was not. */
 const char *cli_as_typed(const struct cli *cli, const char *name);

@@ -129,8 +129,36 @@ const char *cli_origin(const struct cli *cli, const char *name)
     return NULL;
 }
 
+static bool begins_with_file(const char *message, const char *value)
+{
+    const size_t n = value != NULL ? strlen(value) : 0;
+
+    return n > 0 && strncmp(message, value, n) == 0 && message[n] == ':';
+}
+
+/* Whether a message is about the file that the option names: it begins with its name. */
+static bool is_about(const struct opt *o, const char *message)
+{
+    const struct cli_list *l = o->to;
+    bool about = false;
+
+    if (o->kind == OPT_FILE || o->kind == OPT_OUT)
+        return begins_with_file(message, *(const char *const *)o->to);
+    for (size_t i = 0; o->kind == OPT_LIST && i < l->n; i++)
+        about = about || begins_with_file(message, l->v[i]);
+    return about;
+}
+
 bool cli_mention_origin(const char *message, size_t *at, const char **name, const char **from)
 {
+    for (size_t i = 0; *at == 0 && now == TYPED && parsed != NULL && parsed->opts[i].kind != OPT_END; i++) {
+        if (origin(parsed, i) == NULL || !is_about(&parsed->opts[i], message))
+            continue;
+        *at = 1;
+        *name = parsed->opts[i].name;
+        *from = origin(parsed, i);
+        return true;
+    }
     for (const char *p = message + *at; now == TYPED && parsed != NULL && (p = strstr(p, "--")) != NULL;) {
         const size_t n = strspn(p + 2, "abcdefghijklmnopqrstuvwxyz-");
 
@@ -147,6 +175,12 @@ bool cli_mention_origin(const char *message, size_t *at, const char **name, cons
         p += 2 + n;
     }
     return false;
+}
+
+void cli_exclude(const struct cli *cli, const char *one, const char *other)
+{
+    if (cli_given(cli, one) && cli_given(cli, other))
+        cli_leave_aside(cli, cli_typed(cli, other) ? one : other);
 }
 
 void cli_leave_aside(const struct cli *cli, const char *name)

@@ -127,7 +127,7 @@ static const struct {
     { "raw", "template" },    { "raw", "chat-kwargs" }, { "raw", "tool-choice" },  { "raw", "interactive" },
     { "raw", "drop-oldest" }, { "json", "jsonl" },      { "schema", "grammar" },   { "schema", "regex" },
     { "grammar", "regex" },   { "json", "stream" },     { "jsonl", "stream" },     { "messages", "drop-oldest" },
-    { "session-ro", "drop-oldest" },
+    { "session-ro", "drop-oldest" }, { "quiet", "verbose" },
 };
 
 static unsigned what_it_does(void)
@@ -201,8 +201,7 @@ void cli_run_leave_aside(const struct cli *cli)
     static const char *const forms[] = { "schema", "grammar", "regex" };
 
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (cli_given(cli, pairs[i].one) && cli_given(cli, pairs[i].other))
-            cli_leave_aside(cli, cli_typed(cli, pairs[i].other) ? pairs[i].one : pairs[i].other);
+        cli_exclude(cli, pairs[i].one, pairs[i].other);
     if (asks_for_chat(cli))
         cli_leave_aside(cli, "raw");
     if (o.tool_choice != NULL && strcmp(o.tool_choice, "auto") != 0 && strcmp(o.tool_choice, "none") != 0)
@@ -211,6 +210,8 @@ void cli_run_leave_aside(const struct cli *cli)
                 cli_leave_aside(cli, cli_typed(cli, "tool-choice") ? forms[i] : "tool-choice");
     if (cli_typed(cli, "reasoning-budget") && o.think != 0)
         cli_leave_aside(cli, "think");
+    if (cli_typed(cli, "draft") && o.draft_max == 0)
+        cli_leave_aside(cli, "draft-max");
     if (cli_typed(cli, "think") && o.think == 0 && o.budget == 0)
         cli_leave_aside(cli, "reasoning-budget");
     const unsigned what = what_it_does();
@@ -243,7 +244,7 @@ void cli_run_check_cuts(const struct cli *cli)
 {
     static const char *const cuts[] = { "top-k", "top-p", "min-p", "typical" };
 
-    if (o.sampling.o.temp > 0 || cli_given(cli, "temp"))
+    if (o.sampling.o.temp > 0 || cli_typed(cli, "temp"))
         return;
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
         if (cli_typed(cli, cuts[i]))

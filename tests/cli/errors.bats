@@ -108,6 +108,12 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
             CHIMERE_OPTS=$one fails 2 'does not belong in a variable of defaults' $program
         done
     done
+    CHIMERE_OPTS='--engram gone' fails 1 'gone: cannot open: No such file or directory; --engram is from CHIMERE_OPTS' chimere-run --raw -p x
+    CHIMERE_OPTS='-m gone' fails 1 'gone: cannot open: No such file or directory; --model is from CHIMERE_OPTS' chimere-serve-stdio
+    CHIMERE_OPTS='-c 1' fails 1 '; --ctx is from CHIMERE_OPTS' chimere-run --raw -p 'The kernel'
+    CHIMERE_OPTS='--temp 0' fails 2 '--top-p has no effect at temperature 0: it needs --temp; --temp is from CHIMERE_OPTS' chimere-run --top-p 0.9 -p x
+    CHIMERE_OPTS='-q' try 0 chimere-run --raw -v -n 1 -p x
+    grep -q '^model' err
     # Help needs no defaults.
     for bad in --nonsense "'" '-p x' '-n'; do
         for program in chimere-run chimere-serve-stdio; do
