@@ -269,7 +269,7 @@ static const struct {
     { "render", 0, true }, { "schema", 0, true }, { "seed", 0, true }, { "session", 0, true },
     { "session-ro", 0, false }, { "shard", 0, true }, { "show", 0, false }, { "show-prompt", 0, false },
     { "stop", 0, true }, { "stream", 0, false }, { "system", 's', true }, { "think", 0, true },
-    { "timeout", 0, true }, { "tokenize", 0, false }, { "tokens", 0, true }, { "tool-choice", 0, true },
+    { "table-memory", 0, true }, { "timeout", 0, true }, { "tokenize", 0, false }, { "tokens", 0, true }, { "tool-choice", 0, true },
     { "tools", 0, true }, { "vars", 0, true },
 };
 
