@@ -228,12 +228,47 @@ static void pays(void **state)
     assert_true(times(&changes, &busy, &asked) < 0.7);
 }
 
+/* Steps with guesses that are recorded at first, and take long: what rows cost is measured anew by trials, also of guesses that
+ * are there for nothing. */
+static void misled(void **state)
+{
+    struct gen_cost cost = { 0 };
+    struct draft_width *w;
+    struct err e = { 0 };
+    int kept = 0, recorded = 0;
+
+    (void)state;
+    assert_int_equal(draft_width_open(&w, 1, 1, &e), ERR_OK);
+    for (int i = 0; i < 2000; i++) {
+        struct draft_ask a = { .seq = 0, .n = GEN_DRAFT_MAX };
+        struct draft_choice c;
+
+        for (int j = 0; j < a.n; j++)
+            a.p[j] = 0.94f;
+        draft_width_step(w, &cost, 1);
+        c = draft_width_none(w);
+        draft_width_made(w, 0, &a, &c);
+        draft_width_try(w, 0, &a, &c);
+        draft_width_take(w, &c, 0, true);
+        c.n = c.type < 0 ? 0 : c.n;
+        recorded += c.n > 0;
+        gen_cost_note(&cost, 1 + c.n, c.n > 0 && recorded <= 4 ? 100 : 1 + 0.3f * (float)c.n);
+        if (c.n > 0)
+            draft_width_learn(w, 0, 0, a.p, a.n, c.n, c.n);
+        kept += c.n;
+    }
+    draft_width_close(w);
+    print_message("misled: %d guesses kept in 2000 steps\n", kept);
+    assert_true(kept > 2000 * 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(costs),
         cmocka_unit_test(never_pays),
         cmocka_unit_test(pays),
+        cmocka_unit_test(misled),
     };
 
     return cmocka_run_group_tests_name("width", tests, NULL, NULL);
