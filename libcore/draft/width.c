@@ -33,8 +33,7 @@ enum {
     PRIOR = 2,         /* what other sequences showed counts as this number of guesses */
     MEMORY_SEQ = 64,   /* guesses, or calls, that an average goes back */
     MEMORY_ALL = 64,
-    PURSE = 6,         /* answers' plain steps that fit into the purse */
-    DEBT = 2,          /* that may be missing: a clock that stood still for long says little of what guesses cost */
+    PURSE = 12,        /* answers' plain steps that fit into the purse */
     TRIAL = 2,         /* of them there must be for a trial */
 };
 
@@ -178,9 +177,9 @@ static double cost_of(const struct draft_width *w, int rows)
 /* ms < 0 goes into the purse. */
 static void pay(struct draft_width *w, double ms)
 {
-    const double least = -DEBT * w->worth, most = PURSE * w->worth;
+    const double most = PURSE * w->worth;
 
-    w->purse = w->purse - ms < least ? least : w->purse - ms < most ? w->purse - ms : most;
+    w->purse = w->purse - ms < most ? w->purse - ms : most;
 }
 
 /* The step that had guesses is over: it took `last` times what was expected, and that is what is paid. */
