@@ -296,8 +296,8 @@ static enum err_code cancel(struct server *s, json_t *id, const json_t *body, st
     struct asked **link = find(s, which);
     json_t *found = json_boolean(which != NULL && *link != NULL);
 
-    if (which == NULL)
-        return say_error(id, "cancel: the body has no id", "/id", 400, e);
+    if (!json_is_string(which) && !json_is_integer(which))
+        return say_error(id, "id: missing, or neither a string nor a whole number", "/id", 400, e);
     if (unknown(body, known) != NULL)
         return say_unknown(id, unknown(body, known), e);
     if (*link != NULL) {
@@ -460,7 +460,7 @@ static void close_all(struct server *s)
 
 static enum err_code run(struct server *s, struct err *e)
 {
-    const struct cli_batch_opts bo = { o.batch, o.out, o.errors, o.shard };
+    const struct cli_batch_opts bo = { o.batch, o.out, o.errors, o.shard, o.lenient };
     const struct cli_talk talk = { s, take_line, line_too_long, tell, .leaves = false };
 
     if (check_parser(e) || (o.batch != NULL && cli_batch_check(&bo, e)))

@@ -134,8 +134,11 @@ static enum err_code parse_line(json_t **out, struct str line, const char *path,
 }
 
 /* A line of the batch: its id, what it asks for, the body. */
-static enum err_code read_request(json_t *o, const char *path, int64_t line, const char **id, enum serve_method *m, struct err *e)
+static enum err_code read_request(json_t *o, const struct cli_batch_opts *opts, int64_t line, const char **id, enum serve_method *m,
+                                  struct err *e)
 {
+    const char *path = opts->in, *key;
+    json_t *value;
     const char *method = json_string_value(json_object_get(o, "method"));
     const char *url = json_string_value(json_object_get(o, "url"));
 
@@ -151,6 +154,11 @@ static enum err_code read_request(json_t *o, const char *path, int64_t line, con
                        path, line);
     if (!json_is_object(json_object_get(o, "body")))
         return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": no body", path, line);
+    json_object_foreach(o, key, value)
+        if (!opts->lenient && strcmp(key, "custom_id") != 0 && strcmp(key, "method") != 0 && strcmp(key, "url") != 0 &&
+            strcmp(key, "body") != 0)
+            return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": \"%.100s\" is not a member of a request (--lenient ignores such)",
+                           path, line, key);
     return ERR_OK;
 }
 
@@ -169,7 +177,7 @@ static enum err_code read_all(struct batch *b, struct err *e)
 
         if (parse_line(&o, text, b->o->in, line, e))
             return e->code;
-        code = read_request(o, b->o->in, line, &id, &m, e);
+        code = read_request(o, b->o, line, &id, &m, e);
         if (code == ERR_OK)
             code = add_item(b, id, line, e);
         json_decref(o);
@@ -351,7 +359,7 @@ static enum err_code ask_next(struct batch *b, struct serve *s, size_t *at, int6
             continue;
         if (parse_line(&o, text, b->o->in, *line, e))
             return e->code;
-        code = read_request(o, b->o->in, *line, &id, &m, e);
+        code = read_request(o, b->o, *line, &id, &m, e);
         struct item *item = code == ERR_OK ? *place_of(b, id) : NULL;
         if (code == ERR_OK && (item == NULL || item->done)) {
             json_decref(o);

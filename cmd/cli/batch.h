@@ -15,6 +15,7 @@ struct cli_batch_opts {
     const char *in, *out;
     const char *errors; /* NULL: out with .errors */
     const char *shard;  /* "i/n"; NULL: all */
+    bool        lenient; /* lines may have other members */
 };
 /* Before the model is opened: every line is a request, no custom_id comes twice, and the output files are ours. */
 MUST_CHECK enum err_code cli_batch_check(const struct cli_batch_opts *o, struct err *e);

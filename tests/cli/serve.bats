@@ -310,6 +310,8 @@ batch()
     fails 3 'notes: line 1' chimere-serve-stdio --batch in.jsonl -o notes
     [ "$(cat notes)" = "$(printf 'my notes\nlast line')" ]
     echo '{"custom_id":"a","url":"/v1/files","body":{}}' > odd.jsonl
+    echo '{"custom_id":"a","url":"/v1/completions","body":{},"metod":1}' > more.jsonl
+    fails 3 'line 1: "metod" is not a member' chimere-serve-stdio --batch more.jsonl -o new
     fails 3 'url is not' chimere-serve-stdio --batch odd.jsonl -o new
     fails 2 '--batch needs --output' chimere-serve-stdio --batch in.jsonl
 }
