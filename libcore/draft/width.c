@@ -43,7 +43,7 @@ static const double margin = 1.03;   /* what pays less than this is not worth a 
 static const double likely = 0.5;    /* that guesses are right which are tried because they are there */
 static const double income = 0.01;   /* of the time, into the purse */
 static const float longest = 2;      /* times what was expected: a step that took longer counts so */
-static const double start = 1.5;     /* answers' plain steps in it at first: the first trial is after 66 steps */
+static const double start = 1.65;    /* plain steps in it after the first ones: the first trial is after some 50 steps */
 
 /* The shares of guesses at each place that were right. */
 struct share {
@@ -210,9 +210,12 @@ void draft_width_step(struct draft_width *w, const struct gen_cost *cost, int n)
     w->tokens = n;
     w->guess_ms = 0;
     w->worth = n > 0 ? w->cost[w->rows] / n : w->cost[1];
-    if (cost->ms[w->rows] > 0)
-        pay(w, w->started ? -income * w->cost[w->rows] : -start * w->worth);
-    w->started |= cost->ms[w->rows] > 0;
+    if (w->started)
+        pay(w, -income * w->cost[w->rows]);
+    else if (w->first[w->rows] == 0) { /* steps have got as quick as they are */
+        pay(w, -start * w->worth);
+        w->started = true;
+    }
     w->plain = w->first[w->rows] > 0 || w->run >= most_at_once(w) || cost->ms[w->rows] <= 0 || w->purse < 0;
     w->first[w->rows] -= w->first[w->rows] > 0;
     for (int t = 0; t < w->n_type; t++)
