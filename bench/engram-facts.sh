@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# engram-facts.sh FACTS.jsonl [SETS]: what a table and an index of facts alone do, at once on all processors.
+# engram-facts.sh FACTS.jsonl [SETS [MODES]]: what a table and an index of facts alone do, at once on all processors.
 # FACTS.jsonl has an object with "key" and "answer" for each fact that the model was not taught. Prints, with Wilson's
 # intervals: lines completed exactly after "KEY - "; answers to all items of SETS (share/eval) closed book, with the table
 # in the mixture, with --examples and with --recite; the perplexity of held-out documents with the table and without.
 set -eu
 cd "$(dirname "$0")/.."
 [ $# -ge 1 ] || { sed -n 3,6p "$0" >&2; exit 2; }
-PATH=$PWD/bin:$PATH sets=${2:-share/eval}
+PATH=$PWD/bin:$PATH sets=${2:-share/eval} modes=${3:-off mixture examples recite}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 . bench/engram-build.bash
@@ -30,10 +30,14 @@ complete() # ARGUMENTS LINE: 1 if the line is completed exactly
 export -f one complete
 cat "$sets"/*.jsonl | split -l 50 - "$work/items."
 for items in "$work"/items.*; do
-    for mode in off mixture examples recite; do printf '%s\0' "one $mode $items"; done
+    for mode in $modes; do printf '%s\0' "one $mode $items"; done
 done | xargs -0 -P "$(nproc)" -I{} bash -c '{}'
-for mode in off mixture examples recite; do cat "$work/$mode".* > "$work/$mode"; done
-python3 bench/engram_judge.py "$sets" "off=$work/off" "mixture=$work/mixture" "examples=$work/examples" "recite=$work/recite"
+judged=()
+for mode in $modes; do
+    cat "$work/$mode".* > "$work/$mode"
+    judged+=("$mode=$work/$mode")
+done
+python3 bench/engram_judge.py "$sets" "${judged[@]}"
 for how in "" "--engram $work/facts.engram"; do
     tr '\n' '\0' < "$work/lines.txt" | how=$how xargs -0 -P "$(nproc)" -I{} bash -c 'complete "$how" "$1"' _ {} |
         awk -v how="${how%% *}" '{ k += $1 } END { print "lines completed", (how == "" ? "without" : "with"), "the table:", k, "of", NR }'

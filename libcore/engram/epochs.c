@@ -19,7 +19,7 @@ enum err_code engram_view(struct engram **out, const struct engram *first, const
         free(epoch);
         return err_set(e, ERR_NOMEM, "out of memory");
     }
-    *g = (struct engram){ .n_files = 1, .day = more->day, .borrowed = true };
+    *g = (struct engram){ .n_files = 1, .day = more->day, .has = more->has, .borrowed = true };
     g->file[0] = old != NULL ? *old : *new;
     g->file[0].epoch = epoch;
     if (n_old > 0)

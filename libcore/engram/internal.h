@@ -57,10 +57,12 @@ struct file {
     struct epoch *epoch; /* [n_epochs] */
     int           n_epochs;
 };
+typedef bool engram_filter_fn(const uint32_t *filter, uint64_t n_blocks, uint64_t hash);
 struct engram {
     struct file file[ENGRAM_FILES_MAX];
     int         n_files;
     int64_t     day;
+    engram_filter_fn *has; /* engram_filter_has() */
     bool        borrowed; /* the files are those of others */
     struct epoch *own;    /* of a view; NULL: none */
 };
@@ -99,7 +101,8 @@ uint64_t engram_filter_blocks(uint64_t n);
 uint64_t engram_hash(uint64_t before, uint32_t token); /* of a context with one older token; 0: of none */
 void     engram_filter_add(uint32_t *filter, uint64_t n_blocks, uint64_t hash);
 void     engram_filter_fetch(const uint32_t *filter, uint64_t n_blocks, uint64_t hash); /* will be asked soon */
-bool     engram_filter_has(const uint32_t *filter, uint64_t n_blocks, uint64_t hash);
+/* Whether it may be there. CPUID is slow: the function for this processor is asked for once. */
+engram_filter_fn *engram_filter_has(void);
 
 /* build.c: a table of rows, sorted by the context, its newest token first, then by the next token. */
 struct engram_row_at {

@@ -25,7 +25,8 @@ static uint64_t find(const uint32_t *token, struct range r, uint32_t wanted)
 
 /* The longest context of an epoch with something behind it: its order, 0 for none, and place. hash: of the contexts of
  * each order that end here. */
-static int longest(const struct epoch *ep, const int32_t *end, int64_t n, const uint64_t *hash, uint64_t *place)
+static int longest(const struct engram *g, const struct epoch *ep, const int32_t *end, int64_t n, const uint64_t *hash,
+                   uint64_t *place)
 {
     struct range r = { 0, ep->level[0].n };
     int found = 0;
@@ -38,7 +39,7 @@ static int longest(const struct epoch *ep, const int32_t *end, int64_t n, const 
         const uint32_t token = (uint32_t)end[-1 - l];
         uint64_t k;
 
-        if (!engram_filter_has(v->filter, v->n_blocks, hash[l]) || (k = find(v->token, r, token)) == UINT64_MAX)
+        if (!g->has(v->filter, v->n_blocks, hash[l]) || (k = find(v->token, r, token)) == UINT64_MAX)
             break;
         const struct range next = engram_nexts(ep, l, k);
 
@@ -123,7 +124,7 @@ void engram_look(const struct engram *g, const int32_t *token, int64_t n, struct
         for (int i = 0; i < g->file[f].n_epochs; i++) {
             const struct epoch *ep = &g->file[f].epoch[i];
             uint64_t place = 0;
-            const int found = longest(ep, token + n, n, hash, &place);
+            const int found = longest(g, ep, token + n, n, hash, &place);
 
             if (found > order) {
                 forget(&h);

@@ -391,6 +391,7 @@ enum err_code engram_open(struct engram **out, const char *const *paths, int n_p
     if (g == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     g->day = o->day;
+    g->has = engram_filter_has();
     for (; g->n_files < n_paths; g->n_files++) {
         const uint64_t first = g->n_files > 0 ? g->file[0].tokenizer : 0;
         enum err_code code = engram_map(&g->file[g->n_files], paths[g->n_files],
