@@ -97,7 +97,7 @@ tests: $(PROGS) $(DATA) $(UNITS) $(FUZZ) $(BUILD)/test/fault-shim.so ## build ev
 unit: $(UNITS) ; @set -e; for t in $(UNITS); do $$t; done ## the unit tests alone
 picture: ; bash bench/picture.sh README.md > bench/speed.svg ## draw the README's table of speeds
 FUZZ_TARGET ?= gguf
-fuzz: ## run a libFuzzer target (needs clang): FUZZ_TARGET=gguf FUZZ_ARGS=-max_total_time=60
+fuzz: ## run a libFuzzer target of tests/fuzz (needs clang): FUZZ_TARGET=gguf FUZZ_ARGS=-max_total_time=60
 	@$(MAKE) --no-print-directory -s CC=clang SAN=fuzz BUILD=build/fuzz build/fuzz/test/libfuzzer_$(FUZZ_TARGET) $(DATA)
 	mkdir -p build/fuzz/new-$(FUZZ_TARGET) && build/fuzz/test/libfuzzer_$(FUZZ_TARGET) $(FUZZ_ARGS) build/fuzz/new-$(FUZZ_TARGET) tests/fuzz/corpus/$(FUZZ_TARGET)
 

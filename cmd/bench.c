@@ -143,6 +143,8 @@ static void check_usage(unsigned bit)
     if (o.fixed && o.drafts_of.n == 0)
         cli_usage("speculate: --fixed is for a --draft; an oracle always is");
     cli_check_kind("write", o.write, STR("GGUF"), "GGUF file");
+    if (bit & PLOT && o.out != NULL)
+        cli_check_kind("out", o.out, cli_bench_is_script(o.out) ? STR("set terminal svg") : STR("<?xml"), "plot");
     cli_check_kind("save", o.save, STR("CHIMLOG1"), "file of saved logits");
     if (bit & SYNTH && o.shape == NULL && (o.write != NULL || o.model.vram != NULL))
         cli_usage("synth: --write and --vram need a --shape");

@@ -229,7 +229,7 @@ for simd in none avx2 avx512; do in_set "" $simd run; done
 same_answer='cmp <($0 "$BIN/chimere-run" --raw -p "The kernel" -n 4 2> /dev/null) <("$BIN/chimere-run" --raw -p "The kernel" -n 4)'
 if command -v qemu-x86_64 > /dev/null && [ "$(uname -m)" = x86_64 ]; then
     for cpu in Haswell-noTSX Nehalem; do
-        emulator="qemu-x86_64 -cpu $cpu" units "qemu $cpu" "$BUILD/test" base cpu quant quant_int
+        emulator="qemu-x86_64 -cpu $cpu" units "qemu $cpu" "$BUILD/test" base base_io gguf cpu quant quant_int
         check "qemu $cpu answer" bash -c "${same_answer/\$0/qemu-x86_64 -cpu $cpu}"
     done
 else

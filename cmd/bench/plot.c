@@ -156,6 +156,13 @@ static void put_script(struct plot *p)
     fputs("unset multiplot\n", p->out);
 }
 
+bool cli_bench_is_script(const char *path)
+{
+    const size_t n = strlen(path);
+
+    return n > 3 && strcmp(path + n - 3, ".gp") == 0;
+}
+
 static enum err_code write_script(struct plot *p, const char *path, struct err *e)
 {
     char *text = NULL;
@@ -179,10 +186,9 @@ static enum err_code write_script(struct plot *p, const char *path, struct err *
 static enum err_code draw(struct plot *p, struct err *e)
 {
     const char *path = p->b->o->out;
-    size_t n = strlen(path);
     int status;
 
-    if (n > 3 && strcmp(path + n - 3, ".gp") == 0) /* the script alone */
+    if (cli_bench_is_script(path))
         return write_script(p, path, e);
     fflush(stdout);
     if (system("command -v gnuplot > /dev/null") != 0)

@@ -42,6 +42,64 @@ END_OF
     forced --json --stop $'\xef\xbf\xbd' | jq -e '.text == "" and (.finish_reason | startswith("stop"))'
 }
 
+@test "first tokens come as often as the softmax says" {
+    # Pearson's test over 600 seeds at a temperature, and 300 of the three likeliest: the seeds are fixed, so the result is, too.
+    python3 - << 'END_OF'
+import collections, json, math, subprocess
+said = json.loads(subprocess.run(['chimere-run', '--raw', '-p', 'The kernel', '-n', '1', '--json', '--logprobs', '4096'],
+                                 capture_output=True, check=True).stdout)
+for n, keep, more in (600, 4096, {}), (300, 3, {'top_k': 3}):
+    asked = [json.dumps({'id': i, 'method': 'completions',
+                         'body': dict(prompt='The kernel', max_tokens=1, temperature=0.8, seed=i, **more)}) for i in range(n)]
+    replies = subprocess.run(['chimere-serve-stdio', '--parallel', '64'], input='\n'.join(asked), capture_output=True, text=True,
+                             check=True).stdout.splitlines()
+    seen = collections.Counter(json.loads(line)['body']['choices'][0]['text'] for line in replies)
+    assert sum(seen.values()) == n
+    p = [(t['text'], math.exp(t['logprob'] / 0.8)) for t in said['logprobs'][0]['top'][:keep]]
+    expected = [(text, n * x / sum(y for _, y in p)) for text, x in p]
+    often = [(text, x) for text, x in expected if x >= 5]
+    bins = [(seen[text], x) for text, x in often]
+    rest = n - sum(x for _, x in often), n - sum(seen[text] for text, _ in often)
+    if keep > 3:
+        bins.append((rest[1], rest[0]))
+    else:
+        assert rest[1] == 0 and len(often) == 3
+    chi, free = sum((a - x) ** 2 / x for a, x in bins), len(bins) - 1
+    assert chi < free + 4 * math.sqrt(2 * free), (n, chi, free)
+END_OF
+}
+
+@test "penalties over thousands of repeated tokens cost next to nothing; any bias is a number that can be added" {
+    jq -nc '[range(3800) | 300 + . % 2]' > rep.json
+    TIMEFORMAT=%U
+    repeats() { { time chimere-run -m "$TINY" -t 1 --tokens rep.json -n 200 --ignore-eos "$@" > out; } 2>&1; }
+    without=$(repeats)
+    with=$(repeats --dry-multiplier 1 --dry-last-n -1 --repeat-penalty 1.1 --presence-penalty 1 --frequency-penalty 0.1 --penalty-last-n -1)
+    echo "$without s without, $with s with"
+    jq -ne "$with < 1.5 * $without + 0.3"
+    echo '[5, 6, 7, 8]' > ids.json
+    first() { chimere-run -m "$TINY" --tokens ids.json -n 1 --json "$@" | jq '.token_ids[0]'; }
+    for bias in 5=1e38 5=0x400 '5= 900'; do [ "$(first --logit-bias "$bias")" -eq 5 ]; done
+    for bias in 5=3e38 5+3e38; do [ "$(first --logit-bias $bias --logit-bias $bias --temp 1 --seed 3)" -eq 5 ]; done
+    [ "$(first --logit-bias "$(first)=-1e39")" -ne "$(first)" ]
+    for bias in 5=inf 5=1e39 5+inf ' 5=1' '5 =1' 5=1x; do fails 2 'bias' chimere-run -m "$TINY" --tokens ids.json -n 1 --logit-bias "$bias"; done
+}
+
+@test "a model file with any one byte changed runs, or is refused in a line" {
+    echo '[5, 6, 7, 8]' > ids.json
+    python3 - "$TINY" << 'END_OF'
+import subprocess, sys
+model = open(sys.argv[1], 'rb').read()
+ends = []
+for at in range(24, 16000, 401):
+    open('t.gguf', 'wb').write(model[:at] + bytes([model[at] ^ 1 << at % 8]) + model[at + 1:])
+    r = subprocess.run(['chimere-run', '-m', 't.gguf', '--tokens', 'ids.json', '-n', '1'], capture_output=True, timeout=20)
+    assert r.returncode == 0 or r.returncode == 3 and r.stderr.count(b'\n') == 1 and not r.stdout, (at, r)
+    ends.append(r.returncode)
+assert 0 in ends and 3 in ends
+END_OF
+}
+
 @test "files by other programs: byte order, alignment, parts, names" {
     cp "$TINY" t.gguf
     chimere-run -m t.gguf --tokens <(echo '[1,2,3]') -n 3 > want
@@ -129,7 +187,7 @@ END_OF
     chimere-run --tokens ids.json -n 8 --temp 1 --json --seed "$(jq .seed one)" | ids | cmp - <(ids < one)
     chimere-run -m "$TINY" --tokens ids.json -n 1 --json --logprobs 512 | jq -e '.logprobs[0].top | length == 512 and (map(.logprob | exp) | add - 1 | fabs < 1e-4) and
         ([.[].logprob] | . == (sort | reverse))'
-    for t in 1 64; do chimere-run --tokens ids.json -n 8 -t $t | cmp - <(chimere-run --tokens ids.json -n 8); done
+    for t in 1 64 512; do chimere-run --tokens ids.json -n 8 -t $t | cmp - <(chimere-run --tokens ids.json -n 8); done
     # The decimal comma of a locale is none of ours.
     LC_ALL=tr_TR.UTF-8 chimere-run --tokens ids.json -n 8 --temp 0.5 --seed 3 --json | jq -e '.timings.prompt_ms'
 }
@@ -174,9 +232,14 @@ END_OF
     chimere-run --raw -n 1 -p x --session link > out
     [ -L link ]
     [ -s nowhere ]
-    name=$(printf '%0200d' 0)
-    chimere-run --tokens ids.json -n 1 --session "$name" > out
-    [ -s "$name" ]
+    for name in "$(printf '%0255d' 0)" "$(printf '字%.0s' {1..85})"; do
+        chimere-run --tokens ids.json -n 1 --session "$name" > out
+        [ -s "$name" ]
+        rm "$name"
+        chimere-run --tokens ids.json -n 0 --logits "$name"
+        [ -s "$name" ]
+    done
+    fails 1 'too long' chimere-run --tokens ids.json -n 0 --logits "$(printf '%0256d' 0)"
     fails 1 'too long' chimere-run --tokens ids.json -n 1 --session "$(printf '%0256d' 0)"
     # Logits beside a session are those without one.
     echo '[5, 6, 7, 8, 9, 10]' > more.json
@@ -207,7 +270,64 @@ END_OF
     done
     [ "$(jq '.[1]' want)" -gt 10 ]
     : > empty
-    fails 2 'shorter than a window' chimere-bench ppl -c 64 empty
+    printf x > tiny
+    for short in empty tiny; do fails 2 'shorter than a window' chimere-bench ppl -c 64 $short; done
+    fails 2 'shorter than a window' chimere-bench ppl -c 100000 text
+    fails 1 'none: cannot open' chimere-bench ppl -c 64 text none
+    fails 2 'no gaps' chimere-bench ppl -c 64 --stride 65 text
+    sed 's/$/\r/' text > crlf
+    head -c 3000 "$CHIMERE_MODEL" > bytes
+    printf '<|im_end|>%.0s' {1..100} > marks
+    for odd in crlf bytes marks; do chimere-bench ppl -c 64 --windows 1 $odd | jq -e '.n_scored > 10 and .ppl > 1'; done
+    # A stride of a window scores each token of it but the first.
+    chimere-bench ppl -c 64 --windows 1 --stride 64 text | jq -e '.n_scored == 63'
+    # Logits that were saved of something else, or are not whole.
+    chimere-bench kl -c 64 --windows 2 --save saved text > record
+    tail -c 3000 text > other
+    { cat saved; printf x; } > longer
+    head -c 9000 saved > cut
+    differs() { local status=$1 says=$2; shift 2; fails "$status" "$says" chimere-bench kl -c 64 --windows 2 "$@"; }
+    differs 3 'saved of another text' --reference saved other
+    fails 3 'saved of another text' chimere-bench kl -c 64 --windows 1 --reference saved text
+    differs 3 'is too long' --reference longer text
+    differs 3 'is cut' --reference cut text
+    differs 1 'not a regular file' --reference /dev/zero text
+    differs 1 'cannot open its directory' --save no/where text
+    differs 1 'not a regular file' --save /dev/full text
+    # Items that are none are named; an expression that backtracks for ever is no match.
+    while read -r item; do
+        echo "$item" > bad.jsonl
+        fails 3 'bad.jsonl: item 1' chimere-bench eval bad.jsonl
+    done << 'END_OF'
+5
+[]
+{}
+{"id":"a","messages":5,"check":"exact","answer":"x"}
+{"id":"a","messages":[{"role":"user","content":"x"}]}
+{"id":"a","messages":[{"role":"user","content":"x"}],"check":"other","answer":"x"}
+{"id":"a","messages":[{"role":"user","content":"x"}],"check":"regex","answer":"("}
+{"id":"a","messages":[{"role":"user","content":"x"}],"check":"exact","answer":5}
+{"id":5,"messages":[{"role":"user","content":"x"}],"check":"exact","answer":"x"}
+{"id":"a","messages":[{"role":"king","content":"x"}],"check":"exact","answer":"x"}
+END_OF
+    jq -nc '{id: "a", messages: [{role: "user", content: "What is 2 + 2?"}], enable_thinking: false, check: "regex",
+             answer: "((\\w|4|.)*)*x$"}' > slow.jsonl
+    timeout 20 chimere-bench eval slow.jsonl | jq -e '.n_items == 1 and .n_right == 0'
+    # Records: none, broken, missing; a drawing's directory, and what is no drawing.
+    speed() { chimere-bench bandwidth --size 1M --reps 1 -t 1 "$@"; }
+    speed --against empty > record 2> err
+    grep -q 'nothing to compare with' err
+    echo '{' > broken
+    fails 3 'broken: line 1' chimere-bench bandwidth --against broken
+    fails 1 'missing: cannot open' chimere-bench bandwidth --against missing
+    chimere-bench ppl -c 64 --windows 2 text > record
+    chimere-bench eval "$ROOT/share/eval/math.jsonl" --limit 1 > record
+    fails 1 'cannot open its directory' chimere-bench plot record -o no/x.gp
+    printf 'my notes' > x.gp
+    fails 2 'and stays as it is' chimere-bench plot record -o x.gp
+    [ "$(cat x.gp)" = 'my notes' ]
+    for i in 1 2; do try 0 chimere-bench plot record -o y.gp; done
+    grep -q multiplot y.gp
     fails 2 'limit' chimere-bench eval --compare a b --limit 3
 }
 
