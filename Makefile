@@ -129,7 +129,7 @@ install: all ## programs, manuals, completions, embedded model, task sets, recip
 	    $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d $(SHARE)/chimere/pipelines $(SHARE)/chimere/recipes $(SHARE)/chimere/systemd
 	install -s -m 755 $(PROGS) $(DESTDIR)$(PREFIX)/bin
 	@set -e; for m in man/*.[157]; do test ! -f $$m || install -m 644 $$m $(SHARE)/man/man$${m##*.}; done
-	install -m 644 share/models/*.gguf share/models/*.md $(SHARE)/chimere/models; install -m 644 share/magic $(SHARE)/chimere; install -m 644 share/recipes/* $(SHARE)/chimere/recipes
+	install -m 644 share/models/*.gguf share/models/*.md $(SHARE)/chimere/models; install -m 644 share/recipes/* $(SHARE)/chimere/recipes; install -m 644 LICENSE README.md share/magic share/demo/* $(SHARE)/chimere
 	install -m 644 share/eval/* $(SHARE)/chimere/eval && install -m 755 share/pipelines/* $(SHARE)/chimere/pipelines && install -m 644 share/systemd/* $(SHARE)/chimere/systemd
 	@set -e; for p in $(NAMES); do \
 	    $(BIN)/$$p --completion bash > $(SHARE)/bash-completion/completions/$$p; \

@@ -186,6 +186,10 @@ EOF
     [ "$(chimere-run --raw -n 40 -p 'The kernel keeps' --stop "${all: -3}, and no more")" = "$all" ]
     # Reasoning is not searched.
     [ "$(chimere-run -p "$SUM" --stop '=')" = 405 ]
+    # A long one, a line feed, one that is no character of the answer; bytes that are no text.
+    [ "$(chimere-run --raw -n 40 -p 'The kernel keeps' --stop "$(printf '%0100000d' 0)" --stop 😀)" = "$all" ]
+    [ "$(chimere-run --think off -p 'List three colours.' --stop $'\n' | wc -l)" -le 1 ]
+    fails 2 'not UTF-8' chimere-run --raw -n 3 -p x --stop $'\xff\xfe'
 }
 
 @test "the ways to end" {
@@ -354,6 +358,11 @@ EOF
     NO_COLOR=1 script -qec "chimere-run -p '$SUM' > out" tty > /dev/null < /dev/null
     grep -q '7+8+0=15' tty
     no grep -q $'\033\\[2m' tty
+    # The answer begins on a line of its own, also where it cannot be told by its colour.
+    for how in '' NO_COLOR=1; do
+        script -qec "$how chimere-run -p '$SUM'" tty > /dev/null < /dev/null
+        tr -d '\r' < tty | grep -qE $'^(\033\\[0m)?405$'
+    done
     script -qec "chimere-run -p '$SUM' --reasoning=none > out" tty > /dev/null < /dev/null
     no grep -q '7+8+0=15' tty
 }

@@ -16,8 +16,10 @@ for p in cmd/*.c; do
         [ -s "$dir/usr/$f" ] || { echo "usr/$f is missing or empty"; exit 1; }
     done
 done
+case $(file -b "$dir/usr/bin/chimere-run" 2> /dev/null) in *'not stripped'*) echo "programs are not stripped"; exit 1 ;; esac
 env -u CHIMERE_MODEL "$dir/usr/bin/chimere-run" --inspect > "$dir/inspect"
 grep -q chimere-nano "$dir/inspect"
+for f in LICENSE README.md tools.json; do [ -s "$dir/usr/share/chimere/$f" ] || { echo "share/chimere/$f is missing or empty"; exit 1; }; done
 $make BUILD="$build" BIN="$bin" DESTDIR="$dir" PREFIX=/usr uninstall > "$dir/log" || { cat "$dir/log"; exit 1; }
 left=$(find "$dir/usr" -type f)
 [ -z "$left" ] || { printf 'uninstall left:\n%s\n' "$left"; exit 1; }
