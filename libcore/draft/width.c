@@ -210,9 +210,9 @@ void draft_width_step(struct draft_width *w, const struct gen_cost *cost, int n)
     w->tokens = n;
     w->guess_ms = 0;
     w->worth = n > 0 ? w->cost[w->rows] / n : w->cost[1];
-    if (w->started)
+    if (n > 0 && w->started)
         pay(w, -income * w->cost[w->rows]);
-    else if (w->first[w->rows] == 0) { /* steps have got as quick as they are */
+    else if (n > 0 && w->first[w->rows] == 0) { /* steps have got as quick as they are */
         pay(w, -start * w->worth);
         w->started = true;
     }
