@@ -679,8 +679,9 @@ static void keep_own(struct opened *s)
         cli_leave_aside(s->cli, "raw");
     if (o.messages != NULL || o.system == NULL || cli_origin(s->cli, "system") == NULL || cli_session_same_system(&s->kept, o.system))
         return;
-    cli_warn("%s: goes on with the system message that it began with; --system of %s is for new sessions", o.session,
-             cli_origin(s->cli, "system"));
+    if (s->kept.chat)
+        cli_warn("%s: goes on with the system message that it began with; --system of %s is for new sessions", o.session,
+                 cli_origin(s->cli, "system"));
     cli_leave_aside(s->cli, "system");
 }
 

@@ -88,7 +88,7 @@ bool cli_typed(const struct cli *cli, const char *name); /* on the command line 
 /* For messages: where an option comes from that was not typed, the variable's name or the path of the file beside the model;
  * NULL: it was typed, or not given. */
 const char *cli_origin(const struct cli *cli, const char *name);
-/* The next option that the message names from byte *at on, or whose file it begins with, and that was not typed; false: none. */
+/* The next option that the message names from byte *at on, or whose file it begins with or whose word it quotes, and that was not typed; false: none. */
 bool cli_mention_origin(const char *message, size_t *at, const char **name, const char **from);
 /* For messages: how it was typed last, "-n" or "--pred"; "--NAME" if it was not. */
 const char *cli_as_typed(const struct cli *cli, const char *name);
@@ -110,7 +110,7 @@ const struct opt *cli_foreign_short(const struct cli *cli, const char *from, con
 const char *cli_elsewhere(const struct cli *cli, const char *word, const char *next, bool *takes);
 bool cli_of_one_call(const char *name); /* an option that says what one call does: no default */
 /* Values that show that another program's option was meant: exits. */
-void cli_foreign_value(const struct opt *o, const char *name, const char *arg);
+void cli_foreign_value(const struct cli *cli, const struct opt *o, const char *name, const char *arg);
 
 /* opt.c to complete.c: every option in order, the built-in ones last. */
 const struct opt *cli_opt_at(const struct cli *cli, size_t i); /* NULL past the end */

@@ -452,12 +452,12 @@ const struct opt *cli_foreign_short(const struct cli *cli, const char *from, con
     return NULL;
 }
 
-void cli_foreign_value(const struct opt *o, const char *name, const char *arg)
+void cli_foreign_value(const struct cli *cli, const struct opt *o, const char *name, const char *arg)
 {
     if (strcmp(name, "-s") == 0 && strcmp(o->name, "system") == 0 && *arg != '\0' && arg[strspn(arg, "0123456789")] == '\0')
         cli_usage("-s %s: did you mean --seed %s? For a system message of digits use --system", arg, arg);
     if (strcmp(o->name, "reasoning") == 0 && (strcmp(arg, "on") == 0 || strcmp(arg, "off") == 0 || strcmp(arg, "auto") == 0))
         cli_usage("%s %s: --reasoning says where reasoning goes; did you mean --think %s?", name, arg, strcmp(arg, "off") == 0 ? "off" : "on");
-    if (strcmp(name, "-t") == 0 && strcmp(o->name, "threads") == 0 && strchr(arg, '.') != NULL)
+    if (strcmp(name, "-t") == 0 && strcmp(o->name, "threads") == 0 && strchr(arg, '.') != NULL && option(cli, "temp") != NULL)
         cli_usage("-t %s: -t is the number of threads; did you mean --temp %s?", arg, arg);
 }

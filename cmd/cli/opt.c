@@ -136,16 +136,26 @@ static bool begins_with_file(const char *message, const char *value)
     return n > 0 && strncmp(message, value, n) == 0 && message[n] == ':';
 }
 
-/* Whether a message is about the file that the option names: it begins with its name. */
+static bool quotes(const char *message, const char *value)
+{
+    char quoted[64];
+    int  n = snprintf(quoted, sizeof quoted, "'%s'", value != NULL ? value : "");
+
+    return n > 2 && (size_t)n < sizeof quoted && strstr(message, quoted) != NULL;
+}
+
+/* Whether a message is about what the option says: it begins with the name of a file, or quotes a word. */
 static bool is_about(const struct opt *o, const char *message)
 {
     const struct cli_list *l = o->to;
     bool about = false;
 
+    if (o->kind == OPT_STR)
+        return quotes(message, *(const char *const *)o->to);
     if (o->kind == OPT_FILE || o->kind == OPT_OUT)
         return begins_with_file(message, *(const char *const *)o->to);
     for (size_t i = 0; o->kind == OPT_LIST && i < l->n; i++)
-        about = about || begins_with_file(message, l->v[i]);
+        about = about || begins_with_file(message, l->v[i]) || quotes(message, l->v[i]);
     return about;
 }
 
@@ -344,7 +354,7 @@ static void apply(const struct parsing *p, const struct opt *o, const char *name
     if (now == TYPED && o->kind != OPT_BUILTIN)
         snprintf(as_typed[at], sizeof as_typed[at], "%s", name);
     if (arg != NULL)
-        cli_foreign_value(o, name, arg);
+        cli_foreign_value(p->cli, o, name, arg);
     switch (o->kind) {
     case OPT_FLAG:
         *(bool *)o->to = true;

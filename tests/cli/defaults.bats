@@ -170,4 +170,6 @@ END
     [ "$(cat err)" = "chimere-run: s2: goes on with the system message that it began with; --system of m.gguf.opts is for new sessions" ]
     fails 2 'leave --system out, or name another file' chimere-run --session s -s 'Be long.' -p x
     fails 2 'without --kv it goes on with its own' chimere-run --session s --kv q8_0 -p x
+    chimere-run --raw --session r -n 1 -p x > answer
+    CHIMERE_OPTS='-s A' fails 2 'r: the session is no chat' chimere-run --session r -p x
 }

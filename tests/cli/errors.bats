@@ -109,6 +109,9 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
         done
     done
     CHIMERE_OPTS='--engram gone' fails 1 'gone: cannot open: No such file or directory; --engram is from CHIMERE_OPTS' chimere-run --raw -p x
+    CHIMERE_OPTS='--parser none' fails 2 '; --parser is from CHIMERE_OPTS' chimere-run -p x -n 1
+    CHIMERE_OPTS='--draft none' fails 2 "drafter 'none' is neither auto, ngram, mtp or engram nor a file here; --draft is from CHIMERE_OPTS" chimere-run -p x -n 1
+    fails 2 '-t 0.5: not a number' chimere-engram-build build -t 0.5
     CHIMERE_OPTS='-m gone' fails 1 'gone: cannot open: No such file or directory; --model is from CHIMERE_OPTS' chimere-serve-stdio
     CHIMERE_OPTS='-c 1' fails 1 '; --ctx is from CHIMERE_OPTS' chimere-run --raw -p 'The kernel'
     CHIMERE_OPTS='--temp 0' fails 2 '--top-p has no effect at temperature 0: it needs --temp; --temp is from CHIMERE_OPTS' chimere-run --top-p 0.9 -p x
