@@ -352,11 +352,16 @@ static enum err_code is_free(const char *path, struct err *e)
 static enum err_code open_night(struct night *g, struct err *e)
 {
     const struct engram_opts eo = { .tokenizer = text_fingerprint(g->x.gguf), .day = g->o->day };
-    const size_t n = strlen(g->path) + 8;
+    char *file = realpath(g->path, NULL); /* beside what a link leads to: on the same file system */
+    const char *name = file != NULL ? file : g->path;
+    const size_t n = strlen(name) + 8;
 
-    if ((g->beside = malloc(n)) == NULL)
+    g->beside = malloc(n);
+    if (g->beside != NULL)
+        (void)snprintf(g->beside, n, "%s.night", name);
+    free(file);
+    if (g->beside == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    (void)snprintf(g->beside, n, "%s.night", g->path);
     if (is_free(g->beside, e))
         return e->code;
     if (access(g->path, F_OK) == 0 && engram_open(&g->old, &g->path, 1, &eo, e))

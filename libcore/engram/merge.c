@@ -220,13 +220,6 @@ struct job {
     const struct progress *progress;
 };
 
-static int by_number(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void close_shares(struct job *j)
 {
     for (int i = 0; i < j->n; i++)
@@ -273,7 +266,7 @@ static enum err_code open_shares(struct job *j, struct err *e)
         uint64_t n = 0;
 
         if (s->n_known > 0)
-            qsort(s->known, (size_t)s->n_known, sizeof *s->known, by_number);
+            qsort(s->known, (size_t)s->n_known, sizeof *s->known, engram_by_number);
         for (uint64_t k = 0; k < s->n_known; k++)
             if (n == 0 || s->known[k] != s->known[n - 1])
                 s->known[n++] = s->known[k];

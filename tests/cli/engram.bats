@@ -357,6 +357,13 @@ night()
     cmp second t
     chimere-engram-build rollback t # the one of now comes back
     [ "$(chimere-engram-build stats -j t | jq -r .domain | tr '\n' ' ')" = "tools a_b c " ]
+    mkdir away
+    mv t t.1 away
+    ln -s away/t t
+    night <(echo '{"text": "And more of them.", "score": 9, "domain": "c"}') -q
+    [ -L t ] && [ "$(chimere-engram-build stats -j t | jq -r .domain | tr '\n' ' ')" = "tools a_b c c " ]
+    rm t
+    mv away/t away/t.1 .
     # domains by themselves
     [ "$(chimere-engram-build dump t@c | wc -l)" -gt 0 ]
     chimere-engram-build merge -o m t@c,a_b t
