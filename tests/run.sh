@@ -154,7 +154,7 @@ units() # PREFIX DIRECTORY [ROOM...]: unit tests built in DIRECTORY, run by the 
         [ $# -eq 0 ] || [[ " $* " == *" $name "* ]] || continue
         # shellcheck disable=SC2086
         case $name in
-        session | cache) CHIMERE_TEST_PROGRAMS=${CHIMERE_TEST_PROGRAMS:-400} tap "$prefix $name" "$dir/${name}_test" ;;
+        cache | session | session_harm | settle | state) CHIMERE_TEST_PROGRAMS=${CHIMERE_TEST_PROGRAMS:-250} tap "$prefix $name" "$dir/${name}_test" ;;
         *) tap "$prefix $name" ${emulator:-} "$dir/${name}_test" ;;
         esac
     done
@@ -240,8 +240,12 @@ fi
 other=$([[ $CC == *clang* ]] && echo gcc || echo clang)
 if ! command -v "$other" > /dev/null; then
     skip "$other" "$other is not installed"
-elif wanted "$other" && build "$other build" $MAKE CUDA=0 CC="$other" BUILD="$BUILD/$other" BIN="$BUILD/$other/bin" tests; then
-    units "$other" "$BUILD/$other/test" base cpu gguf golden quant quant_int sample text
+elif wanted "$other"; then
+    both=(base cpu gguf golden quant quant_int sample text)
+    targets=("${both[@]/#/$BUILD/$other/test/}")
+    if build "$other build" $MAKE CUDA=0 CC="$other" BUILD="$BUILD/$other" BIN="$BUILD/$other/bin" all "${targets[@]/%/_test}"; then
+        units "$other" "$BUILD/$other/test" "${both[@]}"
+    fi
 fi
 if ! command -v aarch64-linux-gnu-gcc > /dev/null; then
     skip aarch64 "aarch64-linux-gnu-gcc is not installed"
@@ -260,7 +264,7 @@ for simd in none avx2 avx512 vnni; do in_set "acts=i8 " $simd cpu_ops golden; do
 unset CHIMERE_TEST_ACTS
 
 # Sanitizers look for what a plain run survives.
-export CHIMERE_TEST_PROGRAMS=40
+export CHIMERE_TEST_PROGRAMS=15
 if wanted asan && build "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests; then
     units asan "$BUILD/asan/test"
     corpora asan-corpus "$BUILD/asan"

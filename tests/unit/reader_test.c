@@ -410,7 +410,7 @@ static void test_find(void **state)
     for (int i = 0; i < 1000; i++)
         if (chat_reader_name(i) == NULL)
             return;
-    fail_msg("the names do not end");
+    fail_msg("%s", "the names do not end");
 }
 
 static void test_open_refuses(void **state)
