@@ -2,6 +2,7 @@
 /* batch.c - a file of requests, answered into another one (batch.h).         room: cmd (cli_) */
 #include "cli/batch.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -123,11 +124,14 @@ static bool next_line(struct str all, size_t *at, int64_t *line, struct str *out
     return false;
 }
 
-static enum err_code parse_line(json_t **out, struct str line, const char *path, int64_t number, struct err *e)
+/* `own` is a line of an output, which may have whatever an answer has. */
+static enum err_code parse_line(json_t **out, struct str line, bool own, const char *path, int64_t number, struct err *e)
 {
     char what[4200];
 
     (void)snprintf(what, sizeof what, "%s: line %" PRId64, path, number);
+    if (own)
+        return json_parse_own(out, line, what, e);
     if (line.n > LINE_BYTES_MAX)
         return err_set(e, ERR_FORMAT, "%s: longer than 16 MiB", what);
     return json_parse(out, line, what, e);
@@ -175,7 +179,7 @@ static enum err_code read_all(struct batch *b, struct err *e)
         json_t *o;
         enum err_code code;
 
-        if (parse_line(&o, text, b->o->in, line, e))
+        if (parse_line(&o, text, false, b->o->in, line, e))
             return e->code;
         code = read_request(o, b->o, line, &id, &m, e);
         if (code == ERR_OK)
@@ -213,7 +217,7 @@ static enum err_code take_output(struct batch *b, const char *path, int64_t *kee
         const char *id;
         struct item **place;
 
-        code = parse_line(&o, text, path, line, e);
+        code = parse_line(&o, text, true, path, line, e);
         id = json_string_value(json_object_get(o, "custom_id"));
         place = id != NULL ? place_of(b, id) : NULL;
         if (code == ERR_OK && (place == NULL || *place == NULL || json_object_get(o, "response") == NULL))
@@ -261,9 +265,9 @@ static enum err_code parse_shard(struct batch *b, struct err *e)
     b->n_shards = 1;
     if (b->o->shard == NULL)
         return ERR_OK;
-    i = strtol(b->o->shard, &end, 10);
-    n = *end == '/' ? strtol(end + 1, &end, 10) : 0;
-    if (*end != '\0' || n < 1 || n > 1 << 20 || i < 1 || i > n)
+    i = isdigit((unsigned char)*b->o->shard) ? strtol(b->o->shard, &end, 10) : 0;
+    n = i > 0 && *end == '/' && isdigit((unsigned char)end[1]) ? strtol(end + 1, &end, 10) : 0;
+    if (n < 1 || *end != '\0' || n > 1 << 20 || i < 1 || i > n)
         return err_set(e, ERR_ARG, "--shard %s: not I/N with I from 1 to N", b->o->shard);
     b->shard = (int)i - 1;
     b->n_shards = (int)n;
@@ -357,7 +361,7 @@ static enum err_code ask_next(struct batch *b, struct serve *s, size_t *at, int6
 
         if (!mine)
             continue;
-        if (parse_line(&o, text, b->o->in, *line, e))
+        if (parse_line(&o, text, false, b->o->in, *line, e))
             return e->code;
         code = read_request(o, b->o, *line, &id, &m, e);
         struct item *item = code == ERR_OK ? *place_of(b, id) : NULL;
@@ -382,6 +386,18 @@ static enum err_code ask_next(struct batch *b, struct serve *s, size_t *at, int6
         *more = code == ERR_OK;
         return code;
     }
+    return ERR_OK;
+}
+
+/* Who removed or moved an output while it was written has to hear that it is not there. */
+static enum err_code end_output(int fd, const char *path, struct err *e)
+{
+    struct stat mine, there;
+
+    if ((fsync(fd) != 0 && errno != EINVAL) || fstat(fd, &mine) != 0)
+        return err_errno(e, ERR_IO, errno, "%s: cannot write", path);
+    if (stat(path, &there) != 0 || mine.st_dev != there.st_dev || mine.st_ino != there.st_ino)
+        return err_set(e, ERR_IO, "%s: was moved or removed while it was written", path);
     return ERR_OK;
 }
 
@@ -410,8 +426,7 @@ enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, str
     }
     cli_progress_end();
     for (int i = 0; i < 2 && code == ERR_OK; i++)
-        if (fsync(b.fd[i]) != 0 && errno != EINVAL)
-            code = err_errno(e, ERR_IO, errno, "%s: cannot write", i == 0 ? o->out : b.errors_path);
+        code = end_output(b.fd[i], i == 0 ? o->out : b.errors_path, e);
     if (code == ERR_OK)
         cli_note("%zu answered, %zu were there", b.n_now, before);
     release(&b);

@@ -80,11 +80,8 @@ static void *take(size_t n)
     return p;
 }
 
-enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e)
+static enum err_code parse(json_t **out, struct str text, size_t flags, const char *what, struct err *e)
 {
-    if (text.n > TEXT_BYTES_MAX) {
-        return err_set(e, ERR_LIMIT, "%s: longer than %d MiB", what, TEXT_BYTES_MAX >> 20);
-    }
     if (text.n >= 3 && memcmp(text.p, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark says nothing about UTF-8 */
         text = (struct str){ text.p + 3, text.n - 3 };
     }
@@ -96,7 +93,7 @@ enum err_code json_parse(json_t **out, struct str text, const char *what, struct
     json_set_alloc_funcs(take, free);
     no_memory = false;
     json_t *value = json_loadb(text.n > 0 ? text.p : "", text.n,
-                               JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
+                               JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | flags, &why);
     if (no_memory) {
         json_decref(value);
         return err_set(e, ERR_NOMEM, "%s: no memory", what);
@@ -110,6 +107,19 @@ enum err_code json_parse(json_t **out, struct str text, const char *what, struct
     }
     *out = value;
     return ERR_OK;
+}
+
+enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e)
+{
+    if (text.n > TEXT_BYTES_MAX) {
+        return err_set(e, ERR_LIMIT, "%s: longer than %d MiB", what, TEXT_BYTES_MAX >> 20);
+    }
+    return parse(out, text, 0, what, e);
+}
+
+enum err_code json_parse_own(json_t **out, struct str text, const char *what, struct err *e)
+{
+    return parse(out, text, JSON_ALLOW_NUL, what, e);
 }
 
 bool json_get_str(const json_t *object, const char *key, struct str *out)

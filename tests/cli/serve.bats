@@ -289,9 +289,17 @@ batch()
     chimere-serve-stdio --batch in.jsonl -o out.jsonl
     [ "$(jq -r .custom_id out.jsonl | sort | uniq -d | wc -l)" -eq 0 ]
     diff <(jq -c '[.custom_id, .response.body.choices[0].text]' whole.jsonl | sort) <(jq -c '[.custom_id, .response.body.choices[0].text]' out.jsonl | sort)
+    sed -i '1s/"text":"/&\\u0000/' out.jsonl # an answer may have any character
+    jq -es '.[0].response.body.choices[0].text[:1] == "\u0000"' out.jsonl
     cp out.jsonl before
     chimere-serve-stdio --batch in.jsonl -o out.jsonl
     cmp before out.jsonl
+    batch 1 | sed 's/"max_tokens":12/"max_tokens":1500,"ignore_eos":true/' > one.jsonl
+    chimere-serve-stdio --batch one.jsonl -o gone 2> why &
+    wait_for test -e gone.errors
+    rm gone
+    wait $! && return 1
+    grep -q 'gone: was moved or removed' why
 }
 
 @test "a batch in shards; what is refused before anything is done" {
@@ -303,6 +311,9 @@ batch()
             bash "$ROOT/share/pipelines/batch-slurm.sh" in.jsonl job
     done
     [ "$(cat job.[0-9] | jq -r .custom_id | sort -u | wc -l)" -eq 10 ]
+    for shard in 0/3 4/3 +1/3 1/+3 1/3x 1; do
+        fails 2 "shard $shard: not I/N" chimere-serve-stdio --batch in.jsonl -o new --shard "$shard"
+    done
     { batch 2; batch 1; } > twice.jsonl
     fails 3 'custom_id "q1" comes a second time' chimere-serve-stdio --batch twice.jsonl -o new
     [ ! -e new ]

@@ -373,6 +373,10 @@ static void test_json_bad(void **state)
     json_t *v = NULL;
     assert_int_equal(json_parse(&v, nul, "t", &e), ERR_FORMAT);
     assert_int_equal(json_parse(&v, (struct str){ NULL, 0 }, "t", &e), ERR_FORMAT);
+    assert_int_equal(json_parse(&v, str_of("[\"\\u0000\"]"), "t", &e), ERR_FORMAT);
+    assert_int_equal(json_parse_own(&v, str_of("[\"\\u0000\"]"), "t", &e), ERR_OK);
+    assert_int_equal(json_string_length(json_array_get(v, 0)), 1);
+    json_decref(v);
 }
 
 static void test_json_limits(void **state)
