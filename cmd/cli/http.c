@@ -165,6 +165,8 @@ static bool local_name(const char *host)
 
     if (*host == '[')
         n = strcspn(host, "]") + 1;
+    if (host[n] == ':' && host[n + 1 + strspn(host + n + 1, "0123456789")] != '\0')
+        return false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strlen(names[i]) == n && strncasecmp(host, names[i], n) == 0)
             return true;
@@ -239,6 +241,58 @@ static enum MHD_Result show(struct request *r, const struct cli_page *page)
     return queue(r, m, 200, page->type);
 }
 
+struct count {
+    const char *name;
+    int         n;
+};
+
+static enum MHD_Result count_field(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct count *c = cls;
+
+    (void)kind;
+    (void)value;
+    c->n += strcasecmp(name, c->name) == 0;
+    return MHD_YES;
+}
+
+/* The status of a head that two readers may take differently (RFC 9112), or whose body cannot be read; 0: it is in order.
+ * The library takes the first of several fields, another program before it perhaps the last. */
+static int doubtful(struct request *r, const char *version, const char **why)
+{
+    static const struct {
+        const char *name, *twice;
+    } once[] = {
+        { "Host", "the request has two fields Host" },
+        { "Content-Length", "the request has two fields Content-Length" },
+        { "Transfer-Encoding", "the request has two fields Transfer-Encoding" },
+        { "Authorization", "the request has two fields Authorization" },
+        { "Origin", "the request has two fields Origin" },
+    };
+    const char *coding = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Transfer-Encoding");
+    const char *content = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Encoding");
+
+    for (size_t i = 0; i < sizeof once / sizeof once[0]; i++) {
+        struct count c = { once[i].name, 0 };
+
+        (void)MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_field, &c);
+        *why = once[i].twice;
+        if (c.n > 1)
+            return 400;
+    }
+    *why = "the request has no Host";
+    if (strcmp(version, "HTTP/1.1") == 0 && MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Host") == NULL)
+        return 400;
+    *why = "the request has both Content-Length and Transfer-Encoding";
+    if (coding != NULL && MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Length") != NULL)
+        return 400;
+    *why = "a body comes as it is, or with Transfer-Encoding: chunked";
+    if (coding != NULL && strcasecmp(coding, "chunked") != 0)
+        return 501;
+    *why = "a body with a Content-Encoding is not read";
+    return content != NULL && strcasecmp(content, "identity") != 0 ? 415 : 0;
+}
+
 /* What the head of a request says; the reply is queued when that is enough to refuse it. */
 static enum MHD_Result take_head(struct request *r, const char *path, const char *verb, const char *version)
 {
@@ -246,11 +300,13 @@ static enum MHD_Result take_head(struct request *r, const char *path, const char
     const char *length = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Length");
     const bool get = strcmp(verb, "GET") == 0 || strcmp(verb, "HEAD") == 0;
     char message[160];
+    const char *why;
+    const int status = doubtful(r, version, &why);
 
     if (r->h->draining)
         return refuse(r, 503, "the server is about to end");
-    if (strcmp(version, "HTTP/1.1") == 0 && MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Host") == NULL)
-        return refuse(r, 400, "the request has no Host");
+    if (status != 0)
+        return refuse(r, status, why);
     if (!may_ask(r))
         return refuse(r, 403, "pages of this origin, or requests for this host, are not served (--cors, --api-key-file)");
     if (strcmp(verb, "OPTIONS") == 0 && r->h->o.cors != NULL && to != NULL)
@@ -600,18 +656,25 @@ static enum err_code turn(struct cli_http *h, struct err *e)
 static enum err_code read_keys(struct cli_http *h, struct err *e)
 {
     char *keys;
-    size_t n;
+    size_t n, line = 1, odd = 0;
     bool any = false;
 
     if (h->o.api_key_file == NULL)
         return ERR_OK;
     if (io_read_all(&keys, &n, h->o.api_key_file, KEYS_BYTES_MAX, cli_interrupted, e))
         return e->code;
-    for (size_t i = 0; !any && i < n; i++)
-        any = keys[i] != '\n' && keys[i] != '\r';
-    if (!any) {
+    for (size_t i = 0; i < n; i++) {
+        const bool end = keys[i] == '\n' || (keys[i] == '\r' && (i + 1 == n || keys[i + 1] == '\n'));
+
+        line += keys[i] == '\n';
+        odd = odd == 0 && !end && (keys[i] <= ' ' || keys[i] > '~') ? line : odd;
+        any = any || !end;
+    }
+    if (!any || odd > 0) {
         free(keys);
-        return err_set(e, ERR_FORMAT, "%s: has no key", h->o.api_key_file);
+        return !any ? err_set(e, ERR_FORMAT, "%s: has no key", h->o.api_key_file)
+                    : err_set(e, ERR_FORMAT, "%s: line %zu: a key has letters, digits and signs of ASCII, and no spaces",
+                              h->o.api_key_file, odd);
     }
     free(h->keys);
     h->keys = keys;

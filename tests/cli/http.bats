@@ -139,6 +139,26 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
     curl -sS "$url/health" | jq -e '.status == "ok"'
 }
 
+@test "a head that two readers may take differently is refused" {
+    start
+    local body='{"prompt":"x","max_tokens":1}' head='Host: localhost' fields line
+    while IFS='|' read -r want fields; do
+        exec {to}<> "/dev/tcp/127.0.0.1/${url##*:}"
+        printf 'POST /v1/completions HTTP/1.1\r\nConnection: close\r\n%b\r\n\r\n%s' "$fields" "$body" >&"$to"
+        read -r -t 20 line <&"$to"
+        exec {to}>&-
+        [[ $line == "HTTP/1.1 $want "* ]] || { echo "$want $fields: $line"; return 1; }
+    done <<< "200|$head\r\nContent-Length: ${#body}
+400|$head\r\n$head\r\nContent-Length: ${#body}
+400|$head\r\nhost: a.example\r\nContent-Length: ${#body}
+403|$head:80:80\r\nContent-Length: ${#body}
+400|$head\r\nContent-Length: 5\r\nContent-Length: ${#body}
+400|$head\r\nContent-Length: 5\r\nTransfer-Encoding: chunked
+501|$head\r\nTransfer-Encoding: gzip
+415|$head\r\nContent-Encoding: gzip\r\nContent-Length: ${#body}
+400|$head\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\nContent-Length: ${#body}"
+}
+
 @test "a client that leaves cancels its request, streamed or not" {
     start
     timeout 1 curl -sSN "$url/v1/completions" -d "$long" > part || true
@@ -178,6 +198,10 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
 @test "keys: none, a wrong one, a part of one, the right one" {
     need_http
     printf 'secret-1\r\n\nsecret-2' > keys
+    for odd in 'a b' ' ' $'a\001' 'é' $'a\rb'; do # no client could send it
+        printf 'secret\n%s\n' "$odd" > odd
+        fails 3 'odd: line 2: a key has' chimere-serve-stdio --listen 127.0.0.1:0 --api-key-file odd
+    done
     serve --listen 127.0.0.1:0 --api-key-file keys
     [ "$(status_of "$url/health")" = 200 ]
     [ "$(status_of "$url/v1/models")" = 401 ]
