@@ -2,10 +2,15 @@
 /* engram.c - opens tables of n-grams for a model.                           room: cmd (cli_) */
 #include "cli/engram.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -157,49 +162,101 @@ static enum err_code build(const char *path, struct str said, const struct gguf 
     return e->code;
 }
 
-enum err_code cli_engram_make(char path[CLI_ENGRAM_MADE_BYTES], struct str said, const struct gguf *g, const struct text *text,
+/* A directory for a table is named after the process that made it, which holds a lock on it: also a process that is not
+ * seen from here does (another container). */
+static const char begins[] = "chimere-table-";
+
+static void remove_dir(int in, const char *name, int fd)
+{
+    DIR *d = fdopendir(fd);
+    const struct dirent *f;
+
+    if (d == NULL) {
+        close(fd);
+        return;
+    }
+    while ((f = readdir(d)) != NULL)
+        if (strcmp(f->d_name, ".") != 0 && strcmp(f->d_name, "..") != 0)
+            unlinkat(fd, f->d_name, 0);
+    unlinkat(in, name, AT_REMOVEDIR);
+    closedir(d);
+}
+
+static void remove_left(const char *dir)
+{
+    DIR *d = opendir(dir);
+    const struct dirent *f;
+
+    while (d != NULL && (f = readdir(d)) != NULL) {
+        char *end;
+        struct stat st;
+
+        if (strncmp(f->d_name, begins, sizeof begins - 1) != 0)
+            continue;
+        const long pid = strtol(f->d_name + sizeof begins - 1, &end, 10);
+
+        if (pid <= 0 || pid > INT_MAX || *end != '-' || kill((pid_t)pid, 0) == 0 || errno != ESRCH)
+            continue;
+        const int fd = openat(dirfd(d), f->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+        if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0)
+            remove_dir(dirfd(d), f->d_name, fd);
+        else if (fd >= 0)
+            close(fd);
+    }
+    if (d != NULL)
+        closedir(d);
+}
+
+enum err_code cli_engram_make(struct cli_engram_made *made, struct str said, const struct gguf *g, const struct text *text,
                               int n_threads, struct err *e)
 {
     const char *dir = getenv("TMPDIR");
     struct pool *pool = NULL;
 
     *e = (struct err){ 0 };
-    (void)snprintf(path, CLI_ENGRAM_MADE_BYTES - 16, "%s/chimere-XXXXXX",
-                   dir != NULL && *dir != '\0' ? dir : access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    if (mkdtemp(path) == NULL) {
-        err_errno(e, ERR_IO, errno, "%s: cannot make a directory for the table", path);
-        *path = '\0';
+    if (dir == NULL || *dir == '\0')
+        dir = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    remove_left(dir);
+    (void)snprintf(made->path, sizeof made->path - sizeof "/table", "%s/%s%ld-XXXXXX", dir, begins, (long)getpid());
+    if (mkdtemp(made->path) == NULL) {
+        err_errno(e, ERR_IO, errno, "%s: cannot make a directory for the table", made->path);
+        *made->path = '\0';
         return e->code;
     }
-    strcat(path, "/table");
+    made->lock = open(made->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (made->lock >= 0)
+        (void)flock(made->lock, LOCK_EX | LOCK_NB); /* where there are no locks the process id alone tells */
+    strcat(made->path, "/table");
     enum err_code code = pool_open(&pool, n_threads > 0 ? n_threads : pool_cpus(), e);
     if (code == ERR_OK)
-        code = build(path, said, g, text, pool, e);
+        code = build(made->path, said, g, text, pool, e);
     pool_close(pool);
     if (code != ERR_OK)
-        cli_engram_unmake(path);
+        cli_engram_unmake(made);
     return code;
 }
 
-void cli_engram_unmake(char *path)
+void cli_engram_unmake(struct cli_engram_made *made)
 {
-    char *slash = strrchr(path, '/');
+    char *slash = strrchr(made->path, '/');
 
     if (slash == NULL)
         return;
-    unlink(path);
+    unlink(made->path);
     *slash = '\0';
-    rmdir(path);
-    *path = '\0';
+    rmdir(made->path);
+    *made->path = '\0';
+    if (made->lock >= 0)
+        close(made->lock);
 }
 
-static enum err_code make_of(char path[CLI_ENGRAM_MADE_BYTES], const char *file, const struct gguf *g, const struct text *text,
+static enum err_code make_of(struct cli_engram_made *made, const char *file, const struct gguf *g, const struct text *text,
                              int n_threads, struct err *e)
 {
     char *said = NULL;
     size_t n = 0;
 
-    *path = '\0';
     if (io_read_all(&said, &n, file, CONTEXT_BYTES_MAX, cli_interrupted, e))
         return e->code;
     struct cli_plain plain = { .name = file };
@@ -207,7 +264,7 @@ static enum err_code make_of(char path[CLI_ENGRAM_MADE_BYTES], const char *file,
                                 : cli_plain_add(&plain, (struct str){ said, n }, e) || cli_plain_end(&plain, e) ? e->code : ERR_OK;
 
     if (code == ERR_OK)
-        code = cli_engram_make(path, (struct str){ said, n }, g, text, n_threads, e);
+        code = cli_engram_make(made, (struct str){ said, n }, g, text, n_threads, e);
     free(said);
     return code;
 }
@@ -216,19 +273,19 @@ enum err_code cli_engram_open_all(struct cli_engram *x, const struct cli_list *e
                                   const struct cli_opened *model, struct err *e)
 {
     const char *names[ENGRAM_FILES_MAX + 1];
-    char made[CLI_ENGRAM_MADE_BYTES] = "";
+    struct cli_engram_made made = { .path = "" };
     size_t n = 0;
     enum err_code code = ERR_OK;
 
     for (; n < engrams->n && n < ENGRAM_FILES_MAX; n++)
         names[n] = engrams->v[n];
     if (context_table != NULL) {
-        code = make_of(made, context_table, model->gguf, model->text, model->o.n_threads, e);
-        names[n++] = made;
+        code = make_of(&made, context_table, model->gguf, model->text, model->o.n_threads, e);
+        names[n++] = made.path;
     }
     if (code == ERR_OK)
         code = cli_engram_open(x, names, n + (engrams->n > ENGRAM_FILES_MAX), thinking, model->gguf, model->text,
                                model_info(model->model)->n_vocab, e);
-    cli_engram_unmake(made);
+    cli_engram_unmake(&made);
     return code;
 }

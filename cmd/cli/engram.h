@@ -26,12 +26,15 @@ int64_t cli_engram_today(void); /* days since 1970 */
 MUST_CHECK enum err_code cli_engram_open_all(struct cli_engram *x, const struct cli_list *engrams, const char *context_table,
                                              bool thinking, const struct cli_opened *model, struct err *e);
 
-/* A table of a text, in a directory of its own: unmake removes both, also while the table is open. path is "" after an
- * error. */
-enum { CLI_ENGRAM_MADE_BYTES = 4096 };
-MUST_CHECK enum err_code cli_engram_make(char path[CLI_ENGRAM_MADE_BYTES], struct str said, const struct gguf *g,
+/* A table of a text, in a directory of its own: unmake removes both, also while the table is open. make leaves nothing
+ * after an error, and removes what processes that were killed left. */
+struct cli_engram_made {
+    char path[4096]; /* "": there is none */
+    int  lock;       /* on the directory, while there is a path */
+};
+MUST_CHECK enum err_code cli_engram_make(struct cli_engram_made *made, struct str said, const struct gguf *g,
                                          const struct text *text, int n_threads, struct err *e);
-void cli_engram_unmake(char *path);
+void cli_engram_unmake(struct cli_engram_made *made);
 
 /* "FILE", "FILE:weight", "FILE@domain,domain" or "FILE@domain,domain:weight": the path to buf, and the domains, NULL: all,
  * behind it. An @ is a part of the name where a file has that name. ERR_ARG: the weight is no number from 0 to most. */

@@ -114,7 +114,7 @@ static enum err_code make(struct cli_made *m, struct str text, struct kept **out
 {
     const struct cli_opened *x = m->model;
     const char *path[1];
-    char made[CLI_ENGRAM_MADE_BYTES];
+    struct cli_engram_made made = { .path = "" };
     struct kept *k = calloc(1, sizeof *k);
 
     if (k == NULL || (k->text = malloc(text.n)) == NULL) {
@@ -123,11 +123,11 @@ static enum err_code make(struct cli_made *m, struct str text, struct kept **out
     }
     memcpy(k->text, text.p, text.n);
     k->n = text.n;
-    path[0] = made;
-    enum err_code code = cli_engram_make(made, text, x->gguf, x->text, x->o.n_threads, e);
+    path[0] = made.path;
+    enum err_code code = cli_engram_make(&made, text, x->gguf, x->text, x->o.n_threads, e);
     if (code == ERR_OK)
         code = engram_open(&k->table, path, 1, &(struct engram_opts){ .day = cli_engram_today() }, e);
-    cli_engram_unmake(made);
+    cli_engram_unmake(&made);
     if (code != ERR_OK) {
         close_kept(k);
         return code;

@@ -483,6 +483,14 @@ END
     ask notes > a
     ask notes --engram-drafts | cmp - a
     [ -z "$(ls tmp)" ]
+    # what one that was killed left goes with the next table; others' directories stay
+    mkdir tmp/chimere-table-2147483000-left01 tmp/chimere-table-$$-lives1 tmp/chimere-table-mine
+    touch tmp/chimere-table-2147483000-left01/{table,.table.2147483000-0.tmp} tmp/chimere-table-2147483000-afile1
+    ln -s "$PWD/tmp/chimere-table-mine" tmp/chimere-table-2147483000-alink1
+    ask notes | cmp - a
+    rmdir tmp/chimere-table-$$-lives1 tmp/chimere-table-mine
+    rm tmp/chimere-table-2147483000-a{file,link}1
+    [ -z "$(ls tmp)" ]
     fails 3 "is empty" chimere-run --context-table /dev/null -p a
     fails 1 "nowhere" chimere-run --context-table nowhere -p a
     fails 2 "no effect" chimere-run --context-table notes --tokenize -p a
