@@ -530,7 +530,7 @@ static void test_out_killed(void **state)
     snprintf(others[3], sizeof others[3], "%s/.f.%ld-1.tmp", dir, (long)child); /* whose lock somebody has */
     for (int i = 0; i < 4; i++)
         put_file(others[i], "mine");
-    snprintf(part, sizeof part, "%s/.f.%ld-2.part.%ld-0.tmp", dir, (long)child, (long)child);
+    snprintf(part, sizeof part, "%s/.f.part-2.%ld-0.tmp", dir, (long)child); /* of a table built in parts */
     put_file(part, "left");
     int held = open(others[3], O_RDONLY);
     assert_int_equal(flock(held, LOCK_EX), 0);
