@@ -229,7 +229,8 @@ int main(int argc, char **argv)
     }
     must(gguf_open(&d.g, model != NULL ? model : "share/models/chimere-nano-q5_k_m.gguf", &e));
     must(text_open(&d.text, d.g, &e));
-    must(model_open(&d.m, d.g, &(struct model_opts){ .n_threads = threads != NULL ? atoi(threads) : 2, .acts = QUANT_ACTS_I16 }, &e));
+    const struct model_opts opts = { .n_threads = threads != NULL ? atoi(threads) : 2, .acts = QUANT_ACTS_I16 };
+    must(model_open(&d.m, d.g, &opts, &e));
     d.n_vocab = model_info(d.m)->n_vocab;
     d.row = malloc((size_t)d.n_vocab * sizeof *d.row);
     must(run_open(&d.r, d.m, &(struct run_opts){ .ctx_tokens = CTX + ANSWER_MAX, .n_seq = SEQS }, &e));

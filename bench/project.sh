@@ -34,7 +34,7 @@ jq -nr --arg gpu "$gpu" --argjson gbps "$gbps" --argjson sms "$sms" --argjson gb
     | "measured on \($v[0].kernels), \($read / 1e9 | fixed(0)) GB/s read:",
       "a launch costs \($a * 1e6 | fixed(2)) us, bytes move at \(1 / $c / 1e9 | fixed(0)) GB/s, \(100 * $part | fixed(1)) % of what is read",
       "PROJECTION to \($gpu), \($gbps) GB/s, \($sms) processors, \($gb) GB: a launch costs the same;",
-      "low: bytes move at the same part of the bandwidth, \($low / 1e9 | fixed(0)) GB/s; high: at the same speed for each processor, \($high / 1e9 | fixed(0)) GB/s",
+      "low: the same share of the bandwidth, \($low / 1e9 | fixed(0)) GB/s; high: the same speed per multiprocessor, \($high / 1e9 | fixed(0)) GB/s",
       "",
       (["model", "case", "launches", "MB", "measured tokens/s", "fit off by %", "low", "high", "note"],
        ($v[] | ($a * .launches + $c * .bytes) as $fit

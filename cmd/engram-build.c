@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chimere-engram-build - tables of n-grams from text and what they are worth to a model, indexes of texts. See chimere-engram-build(1). */
+/* chimere-engram-build - n-gram tables from text and their worth to a model, text indexes. See chimere-engram-build(1). */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -80,7 +80,8 @@ static const struct cli_of of[] = {
     { "out", WRITES }, { "order", COUNTS }, { "day", COUNTS | DECAY | IMPORT }, { "size", PRUNE }, { "min-count", MERGES },
     { "engram", SCORE }, { "model", TEXTS | DUMP | QUERY }, { "lines", TEXTS }, { "jsonl", TEXTS }, { "memory", COUNTS },
     { "prompt", QUERY }, { "nearest", QUERY }, { "bm25", QUERY }, { "hybrid", QUERY }, { "rerank", QUERY },
-    { "flat", QUERY }, { "layer", INDEX }, { "ctx", FIT | SCORE | ADD }, { "threads", TEXTS | QUERY }, { "device", MODEL }, { "vram", MODEL }, { "kv", MODEL },
+    { "flat", QUERY }, { "layer", INDEX }, { "ctx", FIT | SCORE | ADD }, { "threads", TEXTS | QUERY },
+    { "device", MODEL }, { "vram", MODEL }, { "kv", MODEL },
     { "chunk", MODEL }, { "acts", MODEL }, { "no-mmap", MODEL }, { "repack", MODEL }, { "json", STATS | SCORE | ADD },
     { "domain", COUNTS }, { "from", ADD }, { "min-score", ADD }, { "held-out", ADD }, { "keep-versions", ADD },
     { NULL, 0 },
@@ -102,7 +103,8 @@ static void check_add(char *const *files)
             cli_usage("add: --%s has no effect without --from", night[i]);
     for (size_t i = 0; o.from.n > 0 && i < sizeof texts / sizeof *texts; i++)
         if (cli_given(&cli, texts[i]))
-            cli_usage(i == 0 ? "add --from names the table without --out: add --from FILE TABLE" : "--%s is of texts: not with --from",
+            cli_usage(i == 0 ? "add --from names the table without --out: add --from FILE TABLE"
+                             : "--%s is for texts: not with --from",
                       texts[i]);
     if (o.from.n > 0 && (files[0] == NULL || files[1] != NULL))
         cli_usage("add --from takes one table");
@@ -288,10 +290,12 @@ int main(int argc, char **argv)
     int first = cli_parse(&cli, argc, argv), status = EXIT_OK;
 
     if (first == argc)
-        cli_usage("no command: one of build, add, rollback, fit, score, merge, decay, prune, dump, stats, index, query, import, check");
+        cli_usage("no command: one of build, add, rollback, fit, score, merge, decay, prune, dump, stats, index, query, "
+                  "import, check");
     command = cli_command_of(&cli, argv[first]);
     if (command == NULL)
-        cli_usage("%s: not one of build, add, rollback, fit, score, merge, decay, prune, dump, stats, index, query, import, check", argv[first]);
+        cli_usage("%s: not one of build, add, rollback, fit, score, merge, decay, prune, dump, stats, index, query, import, "
+                  "check", argv[first]);
     check_usage(command->bit, command->name, argv + first + 1);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     o.day = (int64_t)time(NULL) / 86400;

@@ -677,7 +677,8 @@ static void keep_own(struct opened *s)
     s->open.o.kv = o.model.kv;
     if (s->kept.chat)
         cli_leave_aside(s->cli, "raw");
-    if (o.messages != NULL || o.system == NULL || cli_origin(s->cli, "system") == NULL || cli_session_same_system(&s->kept, o.system))
+    if (o.messages != NULL || o.system == NULL || cli_origin(s->cli, "system") == NULL ||
+        cli_session_same_system(&s->kept, o.system))
         return;
     if (s->kept.chat)
         cli_warn("%s: goes on with the system message that it began with; --system of %s is for new sessions", o.session,
@@ -791,7 +792,8 @@ int main(int argc, char **argv)
     }
     if (run(&s, files, &e)) {
         status = cli_signal() == SIGPIPE ? EXIT_FAILED : cli_fail(&e);
-        if (s.started && cli_signal() != SIGPIPE && !ferror(stdout) && cli_json_line(json_pack("{s:s, s:o, s:i}", "type", "error", "message",
+        if (s.started && cli_signal() != SIGPIPE && !ferror(stdout) &&
+            cli_json_line(json_pack("{s:s, s:o, s:i}", "type", "error", "message",
                                                  json_bytes(str_of(e.msg)), "status", status),
                                        &e))
             cli_fail(&e);

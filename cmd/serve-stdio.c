@@ -112,7 +112,8 @@ static enum err_code check_parser(struct err *e)
 {
     struct chat_reader *r = NULL;
 
-    const enum err_code code = o.parser == NULL ? ERR_OK : chat_reader_open(&r, &(struct chat_reader_opts){ .parser = o.parser }, e);
+    const enum err_code code = o.parser == NULL ? ERR_OK
+                               : chat_reader_open(&r, &(struct chat_reader_opts){ .parser = o.parser }, e);
 
     chat_reader_close(r);
     if (code != ERR_OK)
@@ -166,7 +167,8 @@ static enum err_code open_chat(struct server *s, struct err *e)
 static enum err_code open_all(struct server *s, struct err *e)
 {
     struct run_opts ro = { .n_seq = o.parallel, .rows_max = o.model.chunk, .kv_tokens = o.kv_tokens };
-    struct cli_beside_opts bo = { &o.engrams, o.engram_thinking, o.context_table, o.examples, o.recite, o.table_bytes, &s->guess, &s->draft, NULL };
+    struct cli_beside_opts bo = { &o.engrams, o.engram_thinking, o.context_table, o.examples, o.recite, o.table_bytes,
+                                  &s->guess, &s->draft, NULL };
     struct stat st;
     const char *slash;
     int last;

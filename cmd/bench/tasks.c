@@ -226,7 +226,8 @@ static bool begins_record(struct str line, bool after_others)
     return memcmp(line.p, head, line.n < n ? line.n : n) == 0;
 }
 
-/* Opens the file of answers, and takes what earlier runs wrote. When all of it is ours, a line that a crash cut off is taken away. */
+/* Opens the file of answers and reads those of earlier runs. If all of it is ours, a line that a crash cut off is removed.
+ * */
 static enum err_code resume(struct tasks *ts, struct err *e)
 {
     const char *path = ts->b->o->out;

@@ -220,7 +220,7 @@ static enum err_code show_call(struct answer *a, int i, const struct sample_pick
     return code;
 }
 
-/* What is said begins or ends to be reasoning. */
+/* Reasoning begins or ends. */
 static enum err_code turn_to(struct answer *a, bool reasoning, struct err *e)
 {
     if (reasoning == a->in_reasoning)

@@ -163,7 +163,8 @@ static enum err_code recite(const void *of, const json_t *messages, int n, struc
 static void make(const struct cli_beside *b, struct set *x)
 {
     x->s = (struct serve_beside){ .adapters = x->adapters->list, .n_adapters = x->adapters->n, .notes_max = CLI_NOTES_MAX,
-                                  .table = cli_made_table, .table_room = cli_made_room, .drop_table = cli_made_drop, .tables_of = b->made };
+                                  .table = cli_made_table, .table_room = cli_made_room,
+                                  .drop_table = cli_made_drop, .tables_of = b->made };
     if (x->engram != NULL)
         x->s.engram = &x->engram->mix;
     if (x->notes != NULL) {

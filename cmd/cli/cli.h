@@ -88,7 +88,8 @@ bool cli_typed(const struct cli *cli, const char *name); /* on the command line 
 /* For messages: where an option comes from that was not typed, the variable's name or the path of the file beside the model;
  * NULL: it was typed, or not given. */
 const char *cli_origin(const struct cli *cli, const char *name);
-/* The next option that the message names from byte *at on, or whose file it begins with or whose word it quotes, and that was not typed; false: none. */
+/* The next option in the message, from byte *at on, that was not typed: one that it names, whose file it begins with, or
+ * whose word it quotes. false: none. */
 bool cli_mention_origin(const char *message, size_t *at, const char **name, const char **from);
 /* For messages: how it was typed last, "-n" or "--pred"; "--NAME" if it was not. */
 const char *cli_as_typed(const struct cli *cli, const char *name);
@@ -194,8 +195,8 @@ MUST_CHECK enum err_code cli_json_file(json_t **out, const char *path, struct er
 bool cli_json_set(json_t *o, const char *key, json_t *v);
 json_t *cli_json_real(double v); /* null when not finite */
 
-/* Whether what comes in pieces is text: ERR_FORMAT for a NUL, and where more than 4 bytes and one of 256 are no UTF-8; fewer
- * are told at the end. {.name} at the begin. */
+/* Checks in pieces that input is text: ERR_FORMAT for a NUL, and if more than 4 bytes and more than one in 256 are not
+ * UTF-8; fewer give a warning at the end. Starts as {.name}. */
 struct cli_plain {
     const char   *name;
     uint64_t      bytes, odd; /* odd: those that are no UTF-8 */

@@ -5,7 +5,7 @@
 #include "cli/cli.h"
 #include "engram/engram.h"
 
-#define CLI_ENGRAM_WEIGHT 0.95F /* what a table may weigh when nothing is said */
+#define CLI_ENGRAM_WEIGHT 0.95F /* default limit of a table's weight */
 
 struct cli_opened;
 
@@ -14,8 +14,8 @@ struct cli_engram {
     struct engram_mix mix;
     int32_t         (*parts)[ENGRAM_PARTS], *spaced; /* of the mix */
 };
-/* names: "FILE@domains:weight", as cli_engram_named() takes them; the weight is the mixture's ceiling for that file, 0 to 1; none: x->table is NULL. ERR_FORMAT: not a table, or one of
- * another tokenizer than g's. */
+/* names: "FILE@domains:weight", as cli_engram_named() takes them; the weight, 0 to 1, is the upper limit for that file; no
+ * names: x->table is NULL. ERR_FORMAT: not a table, or one of another tokenizer than g's. */
 MUST_CHECK enum err_code cli_engram_open(struct cli_engram *x, const char *const *names, size_t n, bool thinking,
                                          const struct gguf *g, const struct text *text, int32_t n_vocab, struct err *e);
 void cli_engram_close(struct cli_engram *x); /* {0} is allowed */

@@ -144,7 +144,7 @@ void cli_check_kind(const char *option, const char *path, struct str magic, cons
     bool        same;
 
     if (path == NULL || strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
-        return; /* what cannot be written at all is said when it is opened */
+        return; /* if it cannot be written at all, opening it says so */
     fd = open(path, O_RDONLY | O_CLOEXEC);
     same = fd >= 0 && magic.n <= sizeof head && read(fd, head, magic.n) == (ssize_t)magic.n && memcmp(head, magic.p, magic.n) == 0;
     if (fd >= 0)

@@ -238,7 +238,8 @@ static const struct {
     { "mli", "multiline-input" }, { "sp", "special" }, { "nr", "no-repack" }, { "dio", "direct-io" }, { "ndio", "direct-io" },
     { "lm", "load-mode" }, { "fit", "fit" }, { "fitt", "fit-target" }, { "fitc", "fit-ctx" }, { "dr", "docker-repo" },
     { "hft", "hf-token" }, { "bs", "backend-sampling" }, { "bf", "binary-file" }, { "dt", "defrag-thold" }, { "Cr", "cpu-range" },
-    { "Cb", "cpu-mask-batch" }, { "Crb", "cpu-range-batch" }, { "mmu", "mmproj-url" }, { "mmdev", "mmproj-device" }, { "o", "output" },
+    { "Cb", "cpu-mask-batch" }, { "Crb", "cpu-range-batch" }, { "mmu", "mmproj-url" }, { "mmdev", "mmproj-device" },
+    { "o", "output" },
     { "ctkd", "cache-type-k-draft" }, { "ctvd", "cache-type-v-draft" }, { "td", "threads-draft" }, { "tbd", "threads-draft" },
     { "cd", "ctx-size-draft" }, { "devd", "device-draft" }, { "ngld", "gpu-layers-draft" }, { "otd", "override-tensor-draft" },
     { "cmoed", "cpu-moe-draft" }, { "ncmoed", "cpu-moe-draft" }, { "hfd", "hf-repo-draft" }, { "hfrd", "hf-repo-draft" },
@@ -269,7 +270,8 @@ static const struct {
     { "render", 0, true }, { "schema", 0, true }, { "seed", 0, true }, { "session", 0, true },
     { "session-ro", 0, false }, { "shard", 0, true }, { "show", 0, false }, { "show-prompt", 0, false },
     { "stop", 0, true }, { "stream", 0, false }, { "system", 's', true }, { "think", 0, true },
-    { "table-memory", 0, true }, { "timeout", 0, true }, { "tokenize", 0, false }, { "tokens", 0, true }, { "tool-choice", 0, true },
+    { "table-memory", 0, true }, { "timeout", 0, true }, { "tokenize", 0, false }, { "tokens", 0, true },
+    { "tool-choice", 0, true },
     { "tools", 0, true }, { "vars", 0, true },
 };
 
@@ -457,7 +459,8 @@ void cli_foreign_value(const struct cli *cli, const struct opt *o, const char *n
     if (strcmp(name, "-s") == 0 && strcmp(o->name, "system") == 0 && *arg != '\0' && arg[strspn(arg, "0123456789")] == '\0')
         cli_usage("-s %s: did you mean --seed %s? For a system message of digits use --system", arg, arg);
     if (strcmp(o->name, "reasoning") == 0 && (strcmp(arg, "on") == 0 || strcmp(arg, "off") == 0 || strcmp(arg, "auto") == 0))
-        cli_usage("%s %s: --reasoning says where reasoning goes; did you mean --think %s?", name, arg, strcmp(arg, "off") == 0 ? "off" : "on");
+        cli_usage("%s %s: --reasoning says where reasoning goes; did you mean --think %s?", name, arg,
+                  strcmp(arg, "off") == 0 ? "off" : "on");
     if (strcmp(name, "-t") == 0 && strcmp(o->name, "threads") == 0 && strchr(arg, '.') != NULL && option(cli, "temp") != NULL)
         cli_usage("-t %s: -t is the number of threads; did you mean --temp %s?", arg, arg);
 }

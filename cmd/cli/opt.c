@@ -200,7 +200,7 @@ void cli_leave_aside(const struct cli *cli, const char *name)
 
         if (o->kind == OPT_SECTION || strcmp(o->name, name) != 0 || given[i] == NOT_GIVEN || given[i] == TYPED)
             continue;
-        cli_note("options  --%s of %s is left aside: it has no effect here", name, origin(cli, i));
+        cli_note("options  --%s of %s is ignored: it has no effect here", name, origin(cli, i));
         if (o->kind == OPT_LIST)
             ((struct cli_list *)o->to)->n = 0; /* what it holds is freed with the program's options */
         else
@@ -479,7 +479,7 @@ static bool is_elsewhere(struct parsing *p, const char *word)
         return false;
     if (cli_of_one_call(name))
         check_default(p->from, name);
-    cli_note("options  %s%s is left aside: it is of another program", p->from, word);
+    cli_note("options  %s%s is ignored: it belongs to another program", p->from, word);
     p->at += takes;
     return true;
 }

@@ -9,7 +9,7 @@ struct engram_recital;
 struct gguf;
 struct text_tokens;
 
-enum { CLI_NOTES = 3 /* texts when nothing is said */, CLI_NOTES_MAX = 100 };
+enum { CLI_NOTES = 3 /* texts by default */, CLI_NOTES_MAX = 100 };
 
 struct cli_notes {
     struct recall     *r;

@@ -157,7 +157,7 @@ enum err_code cli_session_load(struct cli_session *s, struct run *r, uint64_t to
     }
     if (run_session_match(s->file, r, 0, prompt->v, n, &s->match, e))
         return e->code;
-    /* What differs is told of the whole prompt. */
+    /* The difference is reported for the whole prompt. */
     for (int64_t *i = &s->match.common; *i < s->match.held && *i < prompt->n; ++*i) {
         s->match.given = prompt->v[*i];
         s->match.had = s->held.v[*i];

@@ -464,7 +464,8 @@ static enum err_code open_shield(struct job *j, struct err *e)
 static enum err_code rehearse(struct job *j, struct err *e)
 {
     const struct train_options *o = j->o;
-    const struct train_own own = { .adapter = j->begin.old != NULL && !o->scales ? o->out : NULL, .learn = &j->items, .known = j->keep.open,
+    const struct train_own own = { .adapter = j->begin.old != NULL && !o->scales ? o->out : NULL,
+                                   .learn = &j->items, .known = j->keep.open,
                                    .n_texts = (o->rehearse + 7) / 8, .n_answers = o->rehearse, .tokens_max = own_tokens(j),
                                    .time_s = OWN_SHARE * o->time_s, .own = &j->own, .answers = &j->keep };
 

@@ -249,7 +249,8 @@ static const char **names_of(const struct cli_list *l, struct err *e)
 static enum err_code hear_files(struct night *g, struct err *e)
 {
     const char **files = names_of(&g->o->held_out, e);
-    enum err_code code = files != NULL ? cli_engram_hear(&g->heard, g->o, (char *const *)(uintptr_t)files, NULL, &g->x, e) : e->code;
+    enum err_code code = files == NULL ? e->code
+                         : cli_engram_hear(&g->heard, g->o, (char *const *)(uintptr_t)files, NULL, &g->x, e);
 
     free(files);
     return code;
@@ -304,7 +305,8 @@ static enum err_code tell(const struct night *g, int i, double alone, double bef
                                        (int)g->with[i]), e);
     if (g->o->quiet)
         return ERR_OK;
-    printf("%s%s%lld texts, %lld tokens: perplexity %.4f to %.4f, %.4f without a table: %s\n", domain, *domain != '\0' ? ": " : "", n,
+    printf("%s%s%lld texts, %lld tokens: perplexity %.4f to %.4f, %.4f without a table: %s\n", domain,
+           *domain != '\0' ? ": " : "", n,
            tokens, before, after, alone, g->with[i] ? "added" : "left out");
     return cli_flush_stdout(e);
 }
@@ -342,7 +344,8 @@ static enum err_code is_free(const char *path, struct err *e)
     if (lstat(path, &st) != 0)
         return ERR_OK;
     f = S_ISREG(st.st_mode) ? fopen(path, "rb") : NULL;
-    const bool ours = f != NULL && (st.st_size == 0 || (fread(&magic, sizeof magic, 1, f) == 1 && memcmp(&magic, "CHIMENGR", 8) == 0));
+    const bool ours = f != NULL && (st.st_size == 0 || (fread(&magic, sizeof magic, 1, f) == 1 &&
+                                                        memcmp(&magic, "CHIMENGR", 8) == 0));
 
     if (f != NULL)
         (void)fclose(f);

@@ -250,7 +250,8 @@ static enum err_code print_stat(const struct build_options *o, const char *path,
     date_of(s->day, date);
     if (!o->json) {
         printf("%s: epoch %d of %s%s%s: %llu tokens, %llu documents, %llu bytes\n", path, i, date,
-               *s->domain != '\0' ? ", domain " : "", s->domain, (unsigned long long)s->tokens, (unsigned long long)s->documents, (unsigned long long)s->bytes);
+               *s->domain != '\0' ? ", domain " : "", s->domain, (unsigned long long)s->tokens,
+               (unsigned long long)s->documents, (unsigned long long)s->bytes);
         for (int l = 0; l < s->order; l++)
             printf("  order %d: %llu contexts, %llu rows, %llu bytes\n", l + 1, (unsigned long long)s->of[l].contexts,
                    (unsigned long long)s->of[l].nexts, (unsigned long long)s->of[l].bytes);
@@ -262,7 +263,8 @@ static enum err_code print_stat(const struct build_options *o, const char *path,
                                                 (json_int_t)s->of[l].contexts, "rows", (json_int_t)s->of[l].nexts,
                                                 "bytes", (json_int_t)s->of[l].bytes));
     return cli_json_line(json_pack("{s:s, s:o, s:i, s:s, s:s, s:I, s:I, s:I, s:o}", "type", "epoch", "file",
-                                   json_bytes(str_of(path)), "epoch", i, "day", date, "domain", s->domain, "tokens", (json_int_t)s->tokens,
+                                   json_bytes(str_of(path)), "epoch", i, "day", date,
+                                   "domain", s->domain, "tokens", (json_int_t)s->tokens,
                                    "documents", (json_int_t)s->documents, "bytes", (json_int_t)s->bytes, "orders",
                                    orders), e);
 }

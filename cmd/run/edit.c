@@ -75,7 +75,7 @@ static void remember(struct cli_edit *x, const char *line)
     history(x->history, &ev, H_ENTER, line);
 }
 
-/* Lines are not kept from here on, and the reason is told: where the user named the file, in any case. */
+/* From here on no lines are kept, and the reason is printed; always if the user named the file. */
 static void give_up(struct cli_edit *x, const struct err *e)
 {
     if (getenv("CHIMERE_HISTORY") != NULL)

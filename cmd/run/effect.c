@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* effect.c - an option of the command line that can have no effect is a mistake, and said so. Those of the environment
- * and of files are there for all kinds of calls: where they have no effect they are left aside.      room: cmd (cli_) */
+ * and of files are there for all kinds of calls: where they have no effect they are ignored.      room: cmd (cli_) */
 #include <string.h>
 #include "run/program.h"
 
@@ -8,7 +8,7 @@
 enum {
     CHAT = 1 << 0,       /* an answer to messages */
     TALK = 1 << 1,       /* -i */
-    RAW = 1 << 2,        /* a text is gone on with */
+    RAW = 1 << 2,        /* a text is continued */
     IDS = 1 << 3,        /* --tokens */
     TOKENIZE = 1 << 4,
     DETOKENIZE = 1 << 5,
@@ -187,7 +187,7 @@ static bool has_one(const struct cli *cli, const char *const others[3])
     return false;
 }
 
-/* An option was typed that has an effect in a chat, and none where a text is gone on with. */
+/* An option was typed that has an effect in a chat, and none if a text is continued. */
 static bool asks_for_chat(const struct cli *cli)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

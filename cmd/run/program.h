@@ -101,7 +101,7 @@ void cli_run_leave_aside(const struct cli *cli);
 void cli_run_check_effect(const struct cli *cli);
 void cli_run_check_cuts(const struct cli *cli);
 
-/* report.c: what is told of an answer */
+/* report.c: the report on an answer */
 MUST_CHECK enum err_code cli_run_print_start(const struct opened *s, struct err *e); /* the first event of --jsonl */
 MUST_CHECK enum err_code cli_run_print_end(const struct opened *s, struct err *e);   /* --json, or the last event */
 void cli_run_note_machine(const struct opened *s);

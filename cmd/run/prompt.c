@@ -65,7 +65,8 @@ enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e
     s->chat = !o.raw && !o.tokenize && !o.detokenize && (o.template_file != NULL || text_info(s->open.text)->chat_template.n > 0);
     if (s->kept.begun && o.messages == NULL) {
         if (o.system != NULL && !cli_session_same_system(&s->kept, o.system))
-            return err_set(e, ERR_ARG, "%s: the session has begun with another system message: leave --system out, or name another file",
+            return err_set(e, ERR_ARG,
+                           "%s: the session has begun with another system message: leave --system out, or name another file",
                            o.session);
         if (cli_session_prefix(&s->kept, s->open.text, s->chat, &s->prompt, e))
             return e->code;

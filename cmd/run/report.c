@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.c - what is told of an answer besides its text: JSON, and notes with -v.             room: cmd (cli_) */
+/* report.c - the report on an answer besides its text: JSON, and notes with -v.             room: cmd (cli_) */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

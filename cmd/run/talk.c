@@ -458,7 +458,8 @@ static enum err_code go_on(struct talk *t, struct err *e)
         return cli_buf_add(&t->system, str_of(text), e);
     }
     if (o.system != NULL && !cli_session_same_system(&s->kept, o.system))
-        return err_set(e, ERR_ARG, "%s: the session has begun with another system message: leave --system out, or name another file",
+        return err_set(e, ERR_ARG,
+                       "%s: the session has begun with another system message: leave --system out, or name another file",
                        o.session);
     if (cli_session_prefix(&s->kept, s->open.text, true, &t->held, e))
         return e->code;

@@ -90,7 +90,8 @@ static __device__ __noinline__ void bring_near(adapt_near &s, const adapt_down &
         if (part.pair != NULL && which >= 0)
             p = part.pair[which];
         const int64_t mat = part.mat + (of < used ? __ldcg(expert + of) : 0);
-        s.b[of][j][row] = p.a != NULL && j < p.rank && row < rows ? p.b[(mat * p.rank + j) * part.n_out + part.first + o + row] : 0.0f;
+        s.b[of][j][row] = p.a != NULL && j < p.rank && row < rows
+                          ? p.b[(mat * p.rank + j) * part.n_out + part.first + o + row] : 0.0f;
         if (j + row == 0)
             s.rank[of] = p.a != NULL ? p.rank : 0;
     }

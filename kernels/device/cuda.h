@@ -61,7 +61,7 @@ struct node {
     };
 };
 /* NODE_SEND: the step's data, from pinned memory: n bytes at p[0] to out, i[0] at p[2] to p[1]. First of what is
- * launched. NODE_DONE: the host is told that all before it has been done. */
+ * launched. NODE_DONE: signals the host that everything before it is done. */
 enum { NODE_COPY = DEV_OP_N, NODE_ZERO, NODE_SEND, NODE_DONE };
 
 /* Code books as bytes, for the formats that have them. */

@@ -40,7 +40,7 @@ struct copy_args {
     const unsigned char *from;
     int                  n;
     bool                 words; /* all are multiples of 4 */
-    uint32_t            *turn, *done; /* NULL: nobody is told */
+    uint32_t            *turn, *done; /* NULL: no signal */
 };
 
 __global__ void __launch_bounds__(THREADS) copy_some(const __grid_constant__ copy_args a)

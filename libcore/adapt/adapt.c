@@ -86,7 +86,8 @@ enum err_code adapter_make(struct adapter **out, const char *arch, float alpha, 
     if (n == 0 || !isfinite(alpha) || alpha == 0.0f)
         return err_set(e, ERR_ARG, "an adapter of %zu matrices with alpha %g", n, (double)alpha);
     for (size_t i = 0; i < n; i++)
-        if (!has_sizes(&mat[i]) || (mat[i].rank == 0) != (mat[0].rank == 0) || mat[i].rows != str_is(str_of(mat[i].name), ADAPTER_EMBD))
+        if (!has_sizes(&mat[i]) || (mat[i].rank == 0) != (mat[0].rank == 0) ||
+            mat[i].rows != str_is(str_of(mat[i].name), ADAPTER_EMBD))
             return err_set(e, ERR_ARG, "%s: no adapter has rank %d for it", mat[i].name, mat[i].rank);
     o = adapter_new("", str_of(arch), alpha, n);
     if (o == NULL)

@@ -2,8 +2,8 @@
 /* json.h - a thin layer over jansson: limits, errors as values.                room: base
  *
  * Input is hostile: depth and size are bounded, duplicate keys and trailing text are errors,
- * strings must be valid UTF-8, whole numbers must fit 64 bits with a sign. A failed allocation is told
- * from a mistake in the text by way of jansson's allocator (malloc and free), which json_parse() sets.
+ * strings must be valid UTF-8, whole numbers must fit 64 bits with a sign. A failed allocation is distinguished from a
+ * mistake in the text through jansson's allocator (malloc and free), which json_parse() sets.
  */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H

@@ -44,9 +44,9 @@ struct chat_prompt {
 };
 /* Appends the tokens of the prompt to *out. *thinking: an answer begins inside reasoning, as the
  * end of the prompt says. Arguments of tool calls may be strings of JSON, "" and null mean none.
- * ERR_FORMAT: what the template or a message has wrong, after "message 3: " where the message is
- * known, and "tool_calls/0: " for a call in it; ERR_UNSUPPORTED: images, sound, and a template that does not show an answer, where the
- * messages follow one. On failure *out is as before. */
+ * ERR_FORMAT: what is wrong with the template or a message, after "message 3: " if the message is known, and
+ * "tool_calls/0: " for a call in it; ERR_UNSUPPORTED: images, sound, or messages that follow an answer with a template that
+ * does not show it. On failure *out is as before. */
 MUST_CHECK enum err_code chat_render(const struct chat *c, const struct chat_prompt *p,
                                      struct text_tokens *out, bool *thinking, struct err *e);
 /* The same as text: malloc'ed, NUL-terminated. */

@@ -226,7 +226,7 @@ enum node_kind {
     NODE_CONTINUE,
     NODE_NOLOADER,
 };
-/* The children of each kind are said in jinja_parse.c and jinja_stmt.c. */
+/* jinja_parse.c and jinja_stmt.c describe the children of each kind. */
 struct node {
     uint8_t kind;
     bool recursive;                              /* NODE_FOR */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* copy.c - weights in memory of their own.
+/* copy.c - copies of weights in RAM.
  *
  * Pieces are where they are in what is copied, and so are 16 rows of them that are laid out side by side (format.h). Pages that
  * hold nothing wanted are never touched, and take no memory. */

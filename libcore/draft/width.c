@@ -72,7 +72,7 @@ struct draft_width {
     double       *asked_ms;      /* [n_type] of guess_ms */
     int           rows, n;       /* so far; answers */
     bool          plain;         /* without guesses */
-    bool          started;       /* the purse has had what is there at first */
+    bool          started;       /* the purse has had its initial steps */
     double        worth;         /* of a token: the time that it takes without guesses */
     double        purse;         /* milliseconds */
     int           checked, right; /* guesses of the last step */

@@ -555,7 +555,8 @@ enum err_code engram_build_open(struct engram_builder **out, const char *path, c
         o->day > INT32_MAX)
         return err_set(e, ERR_ARG, "order 1 to %d, memory of at least 1 MiB", ENGRAM_ORDER_MAX);
     if (o->domain != NULL && !engram_domain_ok(str_of(o->domain)))
-        return err_set(e, ERR_ARG, "%s: a domain has letters, digits, '.', '_' and '-', at most %d", o->domain, ENGRAM_DOMAIN_BYTES - 1);
+        return err_set(e, ERR_ARG, "%s: a domain has letters, digits, '.', '_' and '-', at most %d", o->domain,
+                       ENGRAM_DOMAIN_BYTES - 1);
     if (o->add) { /* before the work, not after it */
         if (engram_map(&old, path, o->tokenizer, e))
             return e->code;

@@ -113,7 +113,7 @@ enum err_code gen_force(struct gen *g, struct err *e)
 
 /* ---- tokens that are chosen ---- */
 
-/* A chosen token; *stop: the other rows of this step are of no use. */
+/* A chosen token; *stop: the other rows of this step are dropped. */
 static enum err_code take_choice(struct gen *g, struct request *q, const struct sample_pick *pick,
                                  struct gen_seen *seen, bool *stop, struct err *e)
 {
@@ -136,7 +136,7 @@ static enum err_code take_choice(struct gen *g, struct request *q, const struct 
 
 /* ---- a sequence ---- */
 
-/* n_kept guesses are certain now, with the rows before them: the run and the drafter are told. */
+/* n_kept guesses are accepted, with the rows before them: tells the run and the drafter. */
 static void settle(struct gen *g, struct request *q, int n_kept)
 {
     if (q->n_guess > 0)

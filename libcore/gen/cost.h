@@ -5,7 +5,7 @@
  * with steps beside them. The speed of the moment is a short average over all steps, each divided by the cost of its
  * rows as far as it is known. The cost of a number of rows is a ratio of two sums: the time that such steps took, and
  * the speed when they were made. Numbers of rows that were seldom seen lean on a line through all.
- * A cost that is not certain is said to be higher, by half the error of its mean.
+ * An uncertain cost is raised by half the error of its mean.
  * A mean is what counts: the quickest step misleads, as one row often comes through between two interruptions and
  * many hardly ever do.
  */

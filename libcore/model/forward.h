@@ -47,7 +47,7 @@ struct model_step {
     const struct model_adapt *adapt; /* NULL: none */
     bool                (*stop)(void); /* run_opts.stop */
 };
-/* ERR_CANCEL: st->stop() said so, and the recurrent blocks of the step's sequences are of no use. */
+/* ERR_CANCEL: st->stop() was true; the recurrent blocks of the step's sequences are then undefined. */
 MUST_CHECK enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st,
                                        struct err *e);
 /* Forgets the newest n rows of a sequence: n <= state_undoable(). Where its recurrent layers have taken them in, the

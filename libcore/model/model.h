@@ -55,7 +55,7 @@ struct model_weights {
     int64_t laid;   /* of that, with rows laid out */
 };
 const struct model_weights *model_weights(const struct model *m);
-/* Of the device's memory, what is taken now, by whomever; -1: not known. */
+/* Memory of the device that is in use now, by all processes; -1: not known. */
 int64_t model_device_used(const struct model *m);
 
 /* How often each routed expert was used since open, [n_layer][n_expert]; placement.count_sets must have been set. */

@@ -152,7 +152,7 @@ struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t
                             .data = (void *)(uintptr_t)p, .of = number_of(b, t) };
 }
 
-/* Experts that stay on the host, where the file is mapped or in memory of their own. */
+/* Experts that stay on the host, in the mapped file or copied. */
 static const void *experts_on_host(struct binder *b, const struct gguf_tensor *t, int64_t n_expert, int64_t n_here,
                                    bool *laid)
 {

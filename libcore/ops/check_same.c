@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check_same.c - how far a result may be from the specification, and what is said when it is further. */
+/* check_same.c - how far a result may be from the specification, and the message when it is further. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>

@@ -16,7 +16,7 @@ enum { ROWS_HOST = 512, ROWS_SHARED = 1024, ROWS_DEVICE = 2048, ROWS_MOST = 1 <<
        LOGITS_BYTES = 64 << 20, DRAFTS_MOST = 64 };
 
 /* A prompt in larger steps is faster on a GPU, also where the host computes some experts, which it then reads less often;
- * but then their memory is taken from experts. Rows that no sequence can have are of no use. */
+ * but then their memory is taken from experts. More rows than the sequences can have are not needed. */
 static int rows_default(const struct model *m, int64_t ctx)
 {
     const int whole = model_step_rows(m) > 0 ? model_step_rows(m) : ROWS_DEVICE;

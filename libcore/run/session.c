@@ -699,7 +699,7 @@ static enum err_code decode(struct run_session *s, const struct record *r, struc
     return ERR_OK;
 }
 
-/* Where the first n tokens can be gone on from. */
+/* The place up to n from which a run can continue. */
 static int64_t reachable(const struct run_session *s, int64_t n, const struct record **snap)
 {
     n = n < s->n ? n : s->n;

@@ -55,8 +55,8 @@ MUST_CHECK enum err_code run_session_load(struct run_session *s, struct run *r, 
 /* run_match() with the session in place of the sequence, which was empty. */
 MUST_CHECK enum err_code run_session_match(struct run_session *s, struct run *r, int seq, const int32_t *tokens,
                                            int64_t n, struct run_match *out, struct err *e);
-/* From now on what is saved is always gone on with at its end: a save keeps the snapshot of the end alone, and a file that
- * is written anew has the two newest ones. */
+/* From now on the session is only continued from its end: a save keeps only the snapshot of the end, and a rewritten file
+ * has the two newest ones. */
 void run_session_ends(struct run_session *s);
 /* The file holds the sequence as it is now, and n <= RUN_SESSION_BLOB_MAX bytes of the caller's. Writes the KV
  * rows of positions that are not in the file, the snapshot at the newest mark among them, and the one of

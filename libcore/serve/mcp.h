@@ -21,7 +21,7 @@ typedef enum err_code serve_mcp_say(void *ctx, json_t *message, struct err *e);
 MUST_CHECK enum err_code serve_mcp_open(struct serve_mcp **out, struct serve *serve, serve_mcp_say *say, void *ctx,
                                         struct err *e);
 void serve_mcp_close(struct serve_mcp *m); /* NULL is allowed; what is in progress is cancelled */
-/* A line, without its newline, of any bytes: what is wrong with it is said to the client. */
+/* A line of any bytes, without its newline; errors in it are reported to the client. */
 MUST_CHECK enum err_code serve_mcp_line(struct serve_mcp *m, struct str line, struct err *e);
 /* A line that was not kept, being longer than `bytes`. */
 MUST_CHECK enum err_code serve_mcp_too_long(struct serve_mcp *m, int64_t bytes, struct err *e);

@@ -23,7 +23,8 @@ static const struct row {
     const char *members;
 } rows[] = {
     { CHAT, "/messages/*", NULL,
-      "role:S! content:S|A name:S tool_calls:A tool_call_id:S reasoning_content:S refusal:0 annotations:A audio:0 function_call:0" },
+      "role:S! content:S|A name:S tool_calls:A tool_call_id:S reasoning_content:S refusal:0 annotations:A audio:0 "
+      "function_call:0" },
     { CHAT, "/messages/*/content/*", NULL, "type:text! text:S!" },
     { CHAT, "/messages/*/tool_calls/*", NULL, "id:S type:function index:I function:O!" },
     { CHAT, "/messages/*/tool_calls/*/function", NULL, "name:S! arguments:S|O" },
@@ -39,7 +40,8 @@ static const struct row {
     { RESP, "/input/*", "function_call", "type:X id:S call_id:S! name:S! arguments:S! status:S" },
     { RESP, "/input/*", "function_call_output", "type:X id:S call_id:S! output:S|A! status:S" },
     { RESP, "/input/*", "reasoning", "type:X id:S summary:A content:A encrypted_content:S status:S" },
-    { RESP, "/input/*", NULL, "type:message|function_call|function_call_output|reasoning role:S! content:S|A! id:S status:S phase:S" },
+    { RESP, "/input/*", NULL,
+      "type:message|function_call|function_call_output|reasoning role:S! content:S|A! id:S status:S phase:S" },
     { RESP, "/input/*/content/*", "refusal", "type:X refusal:S!" },
     { RESP, "/input/*/content/*", NULL, "type:input_text|output_text|text|reasoning_text! text:S! annotations:A logprobs:A" },
     { RESP, "/input/*/output/*", NULL, "type:input_text|output_text|text! text:S!" },
@@ -91,7 +93,8 @@ static bool is_kind(const json_t *v, const char *kind, size_t n)
 
 static const char *kind_name(char kind)
 {
-    static const char *const names[] = { "Sa text", "Aan array", "Oan object", "Btrue or false", "Ia whole number", "Na number", "0null" };
+    static const char *const names[] = { "Sa text", "Aan array", "Oan object", "Btrue or false", "Ia whole number",
+                                         "Na number", "0null" };
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (names[i][0] == kind)
@@ -141,7 +144,8 @@ static void back(struct walk *w, size_t n_at, size_t n)
 static bool has_items(const struct walk *w)
 {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if ((rows[i].methods & w->method) != 0 && strncmp(rows[i].at, w->at, w->n_at) == 0 && strncmp(rows[i].at + w->n_at, "/*", 2) == 0)
+        if ((rows[i].methods & w->method) != 0 && strncmp(rows[i].at, w->at, w->n_at) == 0 &&
+            strncmp(rows[i].at + w->n_at, "/*", 2) == 0)
             return true;
     return false;
 }

@@ -211,7 +211,8 @@ static bool read_stop(struct reading *r, const json_t *v)
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
 
         if (!json_is_string(s) || json_string_length(s) == 0)
-            return json_is_array(v) ? wrong_item(r, i, "not a text, or empty") : wrong(r, "not a text, or an array of texts, or empty");
+            return json_is_array(v) ? wrong_item(r, i, "not a text, or empty")
+                                    : wrong(r, "not a text, or an array of texts, or empty");
         r->w->stops[r->w->q.n_stops++] = (struct str){ json_string_value(s), json_string_length(s) };
     }
     r->w->q.stops = r->w->stops;
@@ -465,7 +466,8 @@ static bool read_encoding(struct reading *r, const json_t *v)
     return true;
 }
 
-enum { CHAT = 1 << SERVE_CHAT | 1 << SERVE_RESPONSE, TEXT = 1 << SERVE_COMPLETION, EMBED = 1 << SERVE_EMBEDDING, BOTH = CHAT | TEXT, ALL = BOTH | EMBED };
+enum { CHAT = 1 << SERVE_CHAT | 1 << SERVE_RESPONSE, TEXT = 1 << SERVE_COMPLETION, EMBED = 1 << SERVE_EMBEDDING,
+       BOTH = CHAT | TEXT, ALL = BOTH | EMBED };
 static const struct {
     const char *name;
     unsigned    methods;

@@ -11,7 +11,7 @@
 
 /* ---- a body to that of a chat ---- */
 
-/* Members that the chat calls otherwise, and where in the request what the chat has there is said. */
+/* Members with another name in a chat, and their places in the request. */
 static const struct {
     const char *ours, *theirs, *from, *to;
 } renamed[] = {
@@ -346,7 +346,8 @@ static void place_of(const json_t *body, const char *pointer, char out[POINTER_B
         if (item >= 0)
             (void)snprintf(out, POINTER_BYTES, "/input/%lld", (long long)item);
         else
-            (void)snprintf(out, POINTER_BYTES, "%s", k == 0 && json_is_string(json_object_get(body, "instructions")) ? "/instructions" : "/input");
+            (void)snprintf(out, POINTER_BYTES, "%s",
+                           k == 0 && json_is_string(json_object_get(body, "instructions")) ? "/instructions" : "/input");
     } else if (rest != pointer) {
         (void)snprintf(out, POINTER_BYTES, "%.40s%.400s", pointer, rest);
     } else if (at != NULL && strncmp(pointer, "/tool", 5) == 0) { /* no object around the function's members */

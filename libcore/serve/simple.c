@@ -35,7 +35,8 @@ static json_t *tokenize(const struct serve *s, const json_t *body, struct fault 
     struct err e = { 0 };
     json_t *ids = NULL;
 
-    if (text_encode(s->o.text, (struct str){ json_string_value(text), json_string_length(text) }, special(body) ? TEXT_SPECIAL : 0, &t,
+    if (text_encode(s->o.text, (struct str){ json_string_value(text), json_string_length(text) },
+                    special(body) ? TEXT_SPECIAL : 0, &t,
                     &e)) {
         serve_fault(f, e.code == ERR_NOMEM ? 500 : 400, "/text", "%s", e.msg);
     } else {

@@ -401,7 +401,8 @@ static enum err_code start_prompt(struct serve *s, struct job *j, int prompt, bo
     const json_t *v = prompt_at(j->method == SERVE_EMBEDDING ? j->w.input : j->w.prompt, prompt);
     char pointer[40];
 
-    (void)snprintf(pointer, sizeof pointer, j->n_prompts > 1 ? "/%s/%d" : "/%s", j->method == SERVE_EMBEDDING ? "input" : "prompt", prompt);
+    (void)snprintf(pointer, sizeof pointer, j->n_prompts > 1 ? "/%s/%d" : "/%s",
+                   j->method == SERVE_EMBEDDING ? "input" : "prompt", prompt);
     if (j->method == SERVE_CHAT ? render(s, j, &c->prompt, thinking, f, e) : take_prompt(s, v, &c->prompt, pointer, f, e))
         return e->code;
     if (f->status == 0 && c->prompt.n == 0)

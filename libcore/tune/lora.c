@@ -141,7 +141,8 @@ void tune_lora_at(const struct tune_lora *l, const float *theta, float *gradient
         const struct adapter_mat *m = &l->file->mat[i];
         int64_t b = at + adapter_a_floats(m);
 
-        out[i] = (struct grad_adapter){ l->matrix[i], m->rank, m->rank > 0 ? l->file->alpha / (float)m->rank : 1.0f, theta + at, theta + b,
+        out[i] = (struct grad_adapter){ l->matrix[i], m->rank, m->rank > 0 ? l->file->alpha / (float)m->rank : 1.0f,
+                                        theta + at, theta + b,
                                         gradient == NULL ? NULL : gradient + at, gradient == NULL ? NULL : gradient + b,
                                         from, to };
         at = b + adapter_b_floats(m);

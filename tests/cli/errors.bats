@@ -110,7 +110,8 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     done
     CHIMERE_OPTS='--engram gone' fails 1 'gone: cannot open: No such file or directory; --engram is from CHIMERE_OPTS' chimere-run --raw -p x
     CHIMERE_OPTS='--parser none' fails 2 '; --parser is from CHIMERE_OPTS' chimere-run -p x -n 1
-    CHIMERE_OPTS='--draft none' fails 2 "drafter 'none' is neither auto, ngram, mtp or engram nor a file here; --draft is from CHIMERE_OPTS" chimere-run -p x -n 1
+    CHIMERE_OPTS='--draft none' fails 2 "drafter 'none' is neither auto, ngram, mtp or engram nor a file here; --draft is from CHIMERE_OPTS" \
+        chimere-run -p x -n 1
     fails 2 '-t 0.5: not a number' chimere-engram-build build -t 0.5
     CHIMERE_OPTS='-m gone' fails 1 'gone: cannot open: No such file or directory; --model is from CHIMERE_OPTS' chimere-serve-stdio
     CHIMERE_OPTS='-c 1' fails 1 '; --ctx is from CHIMERE_OPTS' chimere-run --raw -p 'The kernel'
@@ -211,7 +212,7 @@ END
     [ ! -s err ]
 }
 
-@test "options of the environment that have no effect are left aside" {
+@test "options of the environment that have no effect are ignored" {
     all='--raw --system s --tools t --tool-choice required --template t --chat-kwargs x --think off --reasoning-budget 5
         --parser hermes --examples e --plain --session s --session-ro --drop-oldest -n 1 --schema s --grammar g --regex r --stop x
         --ignore-eos --reasoning none --stream --json --jsonl --logprobs 3 --temp 1 --top-k 3 --top-p 0.5 --min-p 0.1 --typical 0.5
@@ -262,7 +263,8 @@ END
         "--" + .name + if .arg == null then "" elif .arg | test("\\|") then " " + (.arg | split("|")[0]) else " 1" end'; }
     words_of chimere-run > run
     words_of chimere-serve-stdio > serve
-    for list in run serve; do grep -vE '^--(prompt|messages|tokens|interactive|tokenize|detokenize|show-prompt|render|show|inspect|check|parse|plan|batch|mcp)( |$)' $list > some; mv some $list; done
+    local typed='prompt|messages|tokens|interactive|tokenize|detokenize|show-prompt|render|show|inspect|check|parse|plan|batch|mcp'
+    for list in run serve; do grep -vE "^--($typed)( |\$)" $list > some; mv some $list; done
     CHIMERE_OPTS=$(comm -13 <(sort serve) <(sort run) | tr '\n' ' ') try 0 chimere-serve-stdio < /dev/null
     CHIMERE_OPTS="$(comm -23 <(sort serve) <(sort run) | tr '\n' ' ')" try 0 chimere-run --inspect
     CHIMERE_OPTS='-r -jnonsense --think --system-prompt=x --n-predict 3 -s y' try 0 chimere-serve-stdio < /dev/null

@@ -95,7 +95,8 @@ words()
     done
     [[ " $(words chimere-run chimere-run --draft) " == *" drafter.gguf "* ]]
     [[ " $(words chimere-run chimere-run --lora) " == *" drafter.gguf "* ]]
-    [ "$(words chimere-bench chimere-bench synth --shape | tr ' ' '\n')" = "$(chimere-bench synth | head -n "$(words chimere-bench chimere-bench synth --shape | wc -w)")" ]
+    [ "$(words chimere-bench chimere-bench synth --shape | tr ' ' '\n')" = \
+        "$(chimere-bench synth | head -n "$(words chimere-bench chimere-bench synth --shape | wc -w)")" ]
     for mix in $(words chimere-bench chimere-bench synth --mix); do
         try 0 chimere-bench synth --shape qwen3.5-0.8b --mix "$mix"
     done

@@ -18,8 +18,8 @@ parse() # STATUS OPTION...: of chimere-run --parse
 
 @test "reasoning, text, a call" {
     tools
-    printf 'why\n</think>\n\nLook.\n\n<tool_call>\n<function=search>\n<parameter=query>\n007\n</parameter>\n<parameter=limit>\n%s\n</parameter>\n<parameter=exact>\nTrue\n</parameter>\n</function>\n</tool_call>' \
-        18446744073709551617 > text
+    { printf 'why\n</think>\n\nLook.\n\n<tool_call>\n<function=search>\n<parameter=query>\n007\n</parameter>\n<parameter=limit>\n'
+      printf '%s\n</parameter>\n<parameter=exact>\nTrue\n</parameter>\n</function>\n</tool_call>' 18446744073709551617; } > text
     parse 0 qwen3.5 --tools tools.json --reasoning-open
     [ "$(wc -l < out)" -eq 1 ]
     jq -e '.reasoning == "why" and .content == "Look." and (.tool_calls | length) == 1 and (has("cut_off") | not) and

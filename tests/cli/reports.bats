@@ -123,7 +123,8 @@ END_OF
 import struct
 text = lambda x: struct.pack('<Q', len(x)) + x
 head = lambda tensors, keys: b'GGUF' + struct.pack('<IQQ', 3, tensors, keys)
-tensor = lambda dims, kind: head(1, 0) + text(b't') + struct.pack('<I', len(dims)) + struct.pack('<%dQ' % len(dims), *dims) + struct.pack('<IQ', kind, 0) + bytes(64)
+tensor = lambda dims, kind: head(1, 0) + text(b't') + struct.pack('<I', len(dims)) + \
+    struct.pack('<%dQ' % len(dims), *dims) + struct.pack('<IQ', kind, 0) + bytes(64)
 open('nested.gguf', 'wb').write(head(0, 1) + text(b'a') + struct.pack('<IIQIQII', 9, 9, 1, 4, 2, 1, 2))
 open('kind.gguf', 'wb').write(tensor([32], 999))
 open('none.gguf', 'wb').write(tensor([], 0))
@@ -185,7 +186,8 @@ END_OF
     # The same seed, from JSON again; sums of probabilities; any number of threads.
     chimere-run --tokens ids.json -n 8 --temp 1 --json > one
     chimere-run --tokens ids.json -n 8 --temp 1 --json --seed "$(jq .seed one)" | ids | cmp - <(ids < one)
-    chimere-run -m "$TINY" --tokens ids.json -n 1 --json --logprobs 512 | jq -e '.logprobs[0].top | length == 512 and (map(.logprob | exp) | add - 1 | fabs < 1e-4) and
+    chimere-run -m "$TINY" --tokens ids.json -n 1 --json --logprobs 512 |
+        jq -e '.logprobs[0].top | length == 512 and (map(.logprob | exp) | add - 1 | fabs < 1e-4) and
         ([.[].logprob] | . == (sort | reverse))'
     for t in 1 64 512; do chimere-run --tokens ids.json -n 8 -t $t | cmp - <(chimere-run --tokens ids.json -n 8); done
     # The decimal comma of a locale is none of ours.

@@ -314,7 +314,8 @@ END
         cp c before
         try 0 chimere-run --session c --show
         cmp out want
-        [ "$(cat err)" = "chimere-run: c: its last turn is not whole and is left out ($((size - begin - cut)) bytes): the file was cut, or a program was killed while it saved" ]
+        [ "$(cat err)" = "chimere-run: c: its last turn is not whole and is left out ($((size - begin - cut)) bytes): \
+the file was cut, or a program was killed while it saved" ]
         try 0 chimere-run --raw -n 1 -p x --session c --session-ro
         grep -q 'is not whole' err
         cmp c before

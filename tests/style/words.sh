@@ -8,8 +8,9 @@ bad=0
 if git rev-parse --git-dir > /dev/null 2>&1; then files=$(git ls-files)
 else files=$(find . -type f ! -path './.git/*' ! -path './build/*' ! -path './bin/*' | sed 's|^\./||')
 fi
-text=$(printf '%s\n' "$files" | grep -vE '\.(gguf|f32|i32|q|bin|tsv|jsonl)$|^tests/(golden|fuzz/corpus)/|^tests/style/words\.sh$|^share/eval/.*\.txt$|^LICENSE$')
-sources=$(printf '%s\n' "$text" | grep -E '(^Makefile|\.(c|h|cu|cuh|inc|def|sh|bats|py))$')
+text=$(printf '%s\n' "$files" |
+    grep -vE '\.(gguf|f32|i32|q|bin|tsv|jsonl)$|^tests/(golden|fuzz/corpus)/|^tests/style/words\.sh$|^share/eval/.*\.txt$|^LICENSE$')
+sources=$(printf '%s\n' "$text" | grep -E '(^Makefile|\.(c|h|cu|cuh|inc|def|sh|bash|bats|py))$')
 
 complain() # TEXT, with the offending lines on stdin
 {
@@ -36,7 +37,12 @@ among() { printf '%s\n' "$sources" | grep -E "$1"; echo /dev/null; }
     complain "no SPDX line" < <(grep -LE 'SPDX-License-Identifier: Apache-2\.0' \
         $(among '^(libcore|cmd|kernels|tests)/.*\.(c|h|cu|cuh|sh)$') | grep -v '^/dev/null$')
     complain "a phrase that hides what is meant: give the number, the name or the usual word" < <(
-        grep -nIiE '(^|[^a-z])so many|comes? apart|goes along' $(among '^(libcore|cmd|kernels)/') $(printf '%s\n' "$text" | grep -E '^man/'))
+        hidden='(^|[^a-z])so many|comes? apart|taken apart|(goes|comes?) along|left aside|gone on (from|with)|what (there is|is there)'
+        hidden="$hidden|by whomever|(is|are) said([^a-z]|$)|are told|memory of their own|of no use"
+        grep -nIiE "$hidden" $(among '^(libcore|cmd|kernels)/') $(printf '%s\n' "$text" | grep -E '^man/'))
+    complain "a line over 132 columns" < <(grep -nIE '.{133}' $(among '\.(c|h|cu|cuh|inc|def)$'))
+    complain "a line over 160 columns that has no JSON" < <(
+        grep -nIE '.{161}' $(among '\.(sh|bash|bats|py)$' | grep -v '^share/models/train/') | grep -vE '\{\\?"|\{[a-z_]+: ')
     complain "white space at the end of a line" < <(grep -nIE '[[:space:]]+$' $(among '\.(c|h|cu|cuh|sh)$'))
     complain "a tab (four spaces)" < <(grep -nP '\t' $(among '\.(c|h|cu|cuh)$'))
 }

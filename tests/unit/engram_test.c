@@ -581,7 +581,8 @@ static void test_recite(void **state)
     engram_memory.look(&m, rows[3].token, 6, false, token, q, &n, &evidence);
     assert_true(n == 1 && token[0] == 5 && q[0] == 1 && engram_memory.weight(&m, evidence, 1, true) == 0.5F);
     engram_memory.look(&m, rows[2].token, 5, false, token, q, &n, &evidence);
-    assert_true(n == 1 && engram_memory.weight(&m, evidence, 0.5F, false) == 0.5F && engram_memory.weight(&m, evidence, 0.99F, false) == 0);
+    assert_true(n == 1 && engram_memory.weight(&m, evidence, 0.5F, false) == 0.5F);
+    assert_true(engram_memory.weight(&m, evidence, 0.99F, false) == 0);
     m.recital.end = -1;
     assert_false(engram_recite(&m.recital, rows[7].token, 8, &next));
     m.recital.n = 0;
@@ -665,7 +666,8 @@ int main(void)
         cmocka_unit_test(test_add_merge),  cmocka_unit_test(test_decay),   cmocka_unit_test(test_prune),
         cmocka_unit_test(test_domains),    cmocka_unit_test(test_resume),
         cmocka_unit_test(test_filter),     cmocka_unit_test(test_damaged), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_lock),       cmocka_unit_test(test_spaces), cmocka_unit_test(test_recite),  cmocka_unit_test(test_fit),
+        cmocka_unit_test(test_lock),       cmocka_unit_test(test_spaces), cmocka_unit_test(test_recite),
+        cmocka_unit_test(test_fit),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -361,7 +361,7 @@ X86_WORDS __m256i x86_pairs(__m256i codes, __m256i x)
     return _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes));
 }
 
-/* Bit `from` of each byte moved to bit `to`; other bits come along. */
+/* Bit `from` of each byte moved to bit `to`; the other bits are moved too. */
 X86_WORDS __m256i x86_bit(__m256i v, int from, int to)
 {
     return from < to ? _mm256_slli_epi16(v, to - from) : from > to ? _mm256_srli_epi16(v, from - to) : v;
