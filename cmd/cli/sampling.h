@@ -38,13 +38,13 @@ void cli_sampling_free(struct cli_sampling *s);
          &(s).o.repeat_penalty), \
     REAL(0, "presence-penalty", "x", "subtract from recent tokens (0: off)", \
          &(s).o.presence_penalty), \
-    REAL(0, "frequency-penalty", "x", "subtract for each time it came (0: off)", \
+    REAL(0, "frequency-penalty", "x", "subtract for each occurrence (0: off)", \
          &(s).o.frequency_penalty), \
-    INT32("penalty-last-n", "n", "tokens that are recent (default 64; -1: all)", \
+    INT32("penalty-last-n", "n", "number of recent tokens (default 64; -1: all)", \
           &(s).o.penalty_last_n, -1, INT32_MAX), \
-    REAL(0, "dry-multiplier", "x", "penalise going on with a repetition (0: off)", \
+    REAL(0, "dry-multiplier", "x", "penalise continuing a repetition (0: off)", \
          &(s).o.dry_multiplier), \
-    REAL(0, "dry-base", "x", "growth of that by token (default 1.75)", &(s).o.dry_base), \
+    REAL(0, "dry-base", "x", "growth of that per token (default 1.75)", &(s).o.dry_base), \
     INT32("dry-allowed-length", "n", "free length of repetitions (default 2)", \
           &(s).o.dry_allowed_length, 1, INT32_MAX), \
     INT32("dry-last-n", "n", "tokens looked back at (default -1: all)", &(s).o.dry_last_n, -1, \

@@ -28,25 +28,25 @@
     PATH('m', "model", "file", "GGUF model, or its name (MODELS in the manual)", &(m).file)
 #define ROW_LORA(m) LIST("lora", "file[:x]", "adapter, times x (default 1); repeatable", &(m).loras)
 #define ROWS_ENGRAM(list, thinking) \
-    LIST("engram", "file[:w]", "n-grams beside the model, of weight w; repeatable", list), \
-    FLAG(0, "engram-thinking", "tables count in reasoning, too", thinking)
+    LIST("engram", "file[:w]", "n-gram table with weight w; repeatable", list), \
+    FLAG(0, "engram-thinking", "use tables in the reasoning too", thinking)
 #define ROWS_DRAFT(names, max) \
-    LIST("draft", "name", "guess ahead: auto, ngram, mtp, file; repeatable", names), \
-    INT32("draft-max", "n", "guesses in a step at most (default 16)", max, 0, GEN_DRAFT_MAX)
+    LIST("draft", "name", "drafter: auto, ngram, mtp, file; repeatable", names), \
+    INT32("draft-max", "n", "most draft tokens in a step (default 16)", max, 0, GEN_DRAFT_MAX)
 #define ROW_CTX(m, help) INT64('c', "ctx", "tokens", help, &(m).ctx_tokens, 1)
 #define ROWS_RUNNING(m) \
     { OPT_I32, 't', "threads", "n", "default: one for each processor", &(m).n_threads, 1, 512 }, \
-    STRING(0, "device", "name", "what computes: cpu (default), cuda, auto", &(m).device), \
+    STRING(0, "device", "name", "where to compute: cpu (default), cuda, auto", &(m).device), \
     STRING(0, "vram", "size", "GPU memory to use (default: what is free)", &(m).vram), \
     STRING(0, "kv", "k,v", "KV cache (default f32; on a GPU f16)", &(m).kv), \
-    INT32("chunk", "n", "rows in one step (default 512; on a GPU 4096)", &(m).chunk, 1, 65536), \
-    CHOICE("acts", "i16|i8|f32", "activations (default i16; f32: not rounded)", &(m).acts), \
-    FLAG(0, "no-mmap", "copy the weights that the CPU computes with", &(m).no_mmap), \
-    CHOICE("repack", "auto|off", "lay rows of copies out where that is faster", &(m).repack)
+    INT32("chunk", "n", "prompt tokens a step (default 512; GPU: 4096)", &(m).chunk, 1, 65536), \
+    CHOICE("acts", "i16|i8|f32", "activations: i16 (default), i8, f32 (exact)", &(m).acts), \
+    FLAG(0, "no-mmap", "load the CPU's weights into RAM", &(m).no_mmap), \
+    CHOICE("repack", "auto|off", "repack loaded weights if that is faster", &(m).repack)
 #define ROW_EXAMPLES(to) PATH(0, "examples", "index[:n]", "put texts of an index before the prompt", to)
-#define ROW_CONTEXT_TABLE(to) PATH(0, "context-table", "file", "a text whose n-grams count, for this run", to)
-#define ROW_RECITE(to) PATH(0, "recite", "index[:n]", "a text that the prompt names is the answer", to)
+#define ROW_CONTEXT_TABLE(to) PATH(0, "context-table", "file", "make a table of this text, for this run", to)
+#define ROW_RECITE(to) PATH(0, "recite", "index[:n]", "recite an index text that the prompt names", to)
 #define ROWS_PLAN(m) \
-    OUTPUT(0, "expert-profile", "file", "uses of experts: read, and added to", &(m).profile), \
+    OUTPUT(0, "expert-profile", "file", "read expert counts, add to them", &(m).profile), \
     FLAG(0, "plan", "print what goes to GPU and host; run nothing", &(m).plan)
 #endif
