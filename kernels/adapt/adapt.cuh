@@ -75,7 +75,8 @@ struct adapt_near {
     float b[NEAR_EXPERTS][NEAR_RANKS][NEAR_ROWS];
     int   rank[NEAR_EXPERTS];
 };
-/* By a whole block, before the inputs are there: outputs o .. o + rows - 1 of the experts' b, of expert[0 .. used - 1] and, if
+/* By a whole block, before the inputs are ready: outputs o .. o + rows - 1 of the experts' b, of expert[0 .. used - 1] and,
+ * if
  * there are more, of the shared one. */
 static __device__ __noinline__ void bring_near(adapt_near &s, const adapt_down &a, const int *expert, int used, int experts, int o,
                                                int rows)

@@ -59,15 +59,15 @@ static __device__ __forceinline__ void hand_give(const hand_over &h, const int *
         h.f->out = h.turn->given = ++h.turn->now;
 }
 
-/* One thread: this turn has nothing for the host, and is not awaited. The host learns it from the next turn with
- * something, or the end: a word across the bus would hold up the end of the launch. */
+/* One thread: this turn has no work for the host and is not waited for. The host learns this from the next turn with work,
+ * or from the end: a write across the bus would delay the end of the launch. */
 static __device__ __forceinline__ void hand_pass(const hand_over &h)
 {
     ++h.turn->now;
 }
 
-/* One thread of a block, until the host's results of this turn are there. One block looks across the bus, the others
- * at what that has seen. The host is certain to answer; should it not, the step fails. */
+/* One thread of a block waits for the host's results of this turn. One block polls across the bus, the others poll the
+ * value that it has seen. The host always answers; if it does not, the step fails. */
 static __device__ __forceinline__ void hand_await(const hand_over &h, bool looks)
 {
     const unsigned long long patience_ns = 30000000000ull;

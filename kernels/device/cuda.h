@@ -74,8 +74,8 @@ struct chunk {
     unsigned char *host, *dev;
     size_t         cap, used, sent;
 };
-/* What is staged is found again by the next node that needs it. Another kind is never taken for it: where a step's data
- * lie does not depend on what they are. */
+/* Staged data is found again by the next node that needs the same. The place of a step's data does not depend on its
+ * contents. */
 enum staged_as { AS_TOKENS, AS_PICKS, AS_IDS, AS_TEMPS, AS_SEQS, AS_POSITIONS, AS_SEQ_OF_ROW, AS_PAGES, AS_LISTS, AS_PAIRS };
 struct staged {
     uint64_t hash;
@@ -92,7 +92,8 @@ struct graph {
     cudaGraphExec_t exec;
 };
 
-/* What the host asks for during a step: it lands in pinned memory, and where it should be when the step has ended. */
+/* Data that the host asks for during a step: it goes to pinned memory, and from there to its destination when the step has
+ * ended. */
 enum { FETCHES = 16, FETCH_BYTES = 1 << 20 };
 struct fetch {
     unsigned char *pinned; /* FETCH_BYTES, then how often the device said that it is done */

@@ -43,8 +43,8 @@ struct fused_args {
 enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 96 << 10 };
 void cuda_fused_matvec(struct cuda *c, struct fused_args *f);
 
-/* The format of small matrices that go along in a launch of larger ones of another, and how many rows they have at most
- * in all: files keep the delta rule's gates in it, and a launch of their own takes longer than their bytes by far. */
+/* The format of small matrices that share a launch with larger ones of another format, and how many rows they have at most
+ * in all: files store the delta rule's gates in it, and a separate launch takes far longer than reading their bytes. */
 enum { BESIDE = QUANT_q8_0, MOST_BESIDE = 128 };
 static inline bool beside_fits(const struct mv_args *a)
 {
@@ -149,8 +149,8 @@ static __device__ __forceinline__ void let_next_begin(void)
     asm volatile("griddepcontrol.launch_dependents;");
 }
 
-/* Launches may begin before what they depend on has ended: everything up to here may touch weights only, and what the
- * launch before has told before it let this one begin (experts of fused_down). */
+/* Launches may begin before the launch that they depend on has ended: everything up to here may only read weights, and data
+ * that the launch before wrote before it let this one begin (experts of fused_down). */
 static __device__ __forceinline__ void only_wait_for_inputs(void)
 {
     asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights_smem.cuh - rows of weights on their way through shared memory.   room: kernels (base quant ops)
+/* weights_smem.cuh - rows of weights staged through shared memory.   room: kernels (base quant ops)
  *
- * Read straight into registers (quant/regs.cuh) 32 lanes ask for pieces of 8 rows, 32 bytes each, which all are
- * requests of their own; a stage is copied in long pieces, while the one before is multiplied. */
+ * When weights are read straight into registers (quant/regs.cuh), 32 lanes ask for pieces of 8 rows, 32 bytes each, and
+ * each piece is a separate request. A stage is copied in long pieces while the one before is multiplied. */
 #ifndef KERNELS_GEMM_WEIGHTS_SMEM_CUH
 #define KERNELS_GEMM_WEIGHTS_SMEM_CUH
 #include "kernels/common/tma.cuh"

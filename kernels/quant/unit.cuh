@@ -6,7 +6,7 @@
  * same name in libcore/quant gives (gemm/sums.cuh: is_whole()). wq<TYPE>::load() fetches what a pair needs, unpack()
  * spreads it: between them other loads may be in flight. Loads may read up to 3 bytes past a row's end.
  *
- * quant/NAME.cuh has all that a GPU knows of a format. The six of GEMM_COMMON are unpacked in two places more: straight
+ * quant/NAME.cuh has all GPU code of a format. The six of GEMM_COMMON are unpacked in two more places: straight
  * to the registers of an mma, four lanes a row (frag<>, regs.cuh), and the four of GEMM_WHOLE from 128 elements in shared
  * memory (group<>, group.cuh). The weights are the same, but other threads get them: made from units each byte would move
  * once more, and products of a few rows are bound by instructions as it is (bench/gpu.md). */

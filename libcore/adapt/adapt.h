@@ -3,15 +3,15 @@
  *
  * For each matrix W that it names, an adapter has two small ones of rank r, and the model computes
  *   y = W x + scale * (alpha / r) * b (a x)        (Hu et al. 2021, "LoRA: Low-Rank Adaptation")
- * where the scale is the user's. Of the token embedding it is the rows that change: row t by
- * scale * (alpha / r) * b a[t]; where the output head is the same matrix, it changes likewise.
+ * where the scale is the user's. In the token embedding, row t changes by scale * (alpha / r) * b a[t]; if the output head
+ * is the same matrix, it changes in the same way.
  *
  * Files are GGUF in the format of llama.cpp's adapters: general.type "adapter", adapter.type "lora",
  * general.architecture that of the model, adapter.lora.alpha, and for each matrix NAME two tensors, NAME.lora_a and
  * NAME.lora_b. Sizes, fastest first: lora_a [n_in, r], lora_b [r, n_out], with a third for the experts of NAME; of
  * token_embd.weight lora_a [r, n_vocab], lora_b [r, n_embd].
  *
- * Scales are another kind: of a quantised matrix each row is made longer or shorter, as if all its quantisation scales had
+ * Scales are another kind: each row of a quantised matrix is multiplied by a factor, as if all its quantisation scales had
  * been multiplied (Shang et al. 2025, "Fine-tuning Quantized Neural Networks with Zeroth-order Optimization"):
  *   y[o] = (1 + scale * b[o]) (W x)[o]
  * Their files are ours: adapter.type "scales", no alpha, and for each matrix NAME a tensor NAME.scale [n_out], with a second

@@ -39,7 +39,7 @@ struct cpu {
     const struct softmax_kernels *soft;
 };
 
-/* Whether the step was given up: what takes long asks now and then, and then only makes sure that numbers are finite. */
+/* Whether the step was aborted: long loops check it now and then, and after that only keep numbers finite. */
 bool cpu_stopped(const struct cpu *c);
 
 /* Row r of float rows. */

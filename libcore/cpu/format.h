@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* format.h - what the CPU device knows of a tensor type: fast decoders, integer products.   room: cpu (base quant ops)
+/* format.h - the CPU device's code for a tensor type: fast decoders, integer products.   room: cpu (base quant ops)
  *
  * A type needs nothing here: without a row in formats.def it is decoded by quant_types[], and its products take floats. A
  * type with fast code has a file formats/NAME.c with its struct cpu_format and a line in formats.def. Files named

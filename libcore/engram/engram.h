@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engram.h - a memory of n-grams beside the model: tables, what they say next, how much that counts.
+/* engram.h - n-gram tables beside the model: look-ups, and their weight in the mixture.
  * room: engram (base gen)
  *
  * A table (chimere-engram(5)) says which tokens followed the last 1 to 8 tokens, and how often. It is a file of
@@ -65,7 +65,7 @@ void engram_look(const struct engram *g, const int32_t *token, int64_t n, struct
 
 /* ---- the mixture ---- */
 
-/* A text that the prompt has named: what it says goes on in the answer. */
+/* A text named in the prompt, to be recited in the answer. */
 struct engram_recital {
     const int32_t *token;      /* [n] without the name; n 0: there is none */
     int64_t        n;
@@ -79,15 +79,15 @@ struct engram_recital {
  * text's first where an answer begins (whole: right behind the reasoning). False: it says nothing. */
 bool engram_recite(const struct engram_recital *r, const int32_t *token, int64_t n, struct engram_next *out);
 
-/* What gen_memory's functions get: p' = (1 - w) p + w q. Where a recital knows what follows, in the text of an answer, it
- * counts and the table does not. */
+/* What gen_memory's functions get: p' = (1 - w) p + w q. If a recital knows the next token of the answer's text, it is used
+ * instead of the table. */
 struct engram_mix {
     const struct engram *table; /* NULL: none */
     struct engram_recital recital;
     float          ceiling[ENGRAM_FILES_MAX]; /* of each file: w is at most this; -ln(1 - w) nats is what a token can lose */
     bool           thinking; /* mix into reasoning, too */
     int32_t        n_vocab;  /* of the model: other tokens of a table are left out */
-    /* A text may end in a space that belongs to the token of the next word. space: the token of a space alone, -1: none.
+    /* The text may end in a space that belongs to the token of the next word. space: the token of a space alone, -1: none.
      * parts[t]: tokens of t's text without the space in front, -1 behind them; t is in spaced, which is sorted by
      * parts, first one first. */
     int32_t        space;
@@ -165,9 +165,9 @@ struct engram_build_opts {
     uint64_t resume;       /* a number of what is built, for engram_build_leave(); 0: nothing is left */
 };
 /* The file appears whole at commit, or stays as it was. Where the tokens are more than the memory holds, sorted parts lie
- * beside it, PATH.part-0 and so on. Those of an earlier build with the same `resume`, which has to get the same tokens
- * again from the first on, are used, and its day is this build's; others are removed. ERR_IO: a file of another kind is in
- * the way. */
+ * beside it, PATH.part-0 and so on. Parts of an earlier build with the same `resume` are used, and its day is kept; the
+ * caller must then pass the same tokens again from the start. Other parts are removed. ERR_IO: there is a file of another
+ * kind with this name. */
 MUST_CHECK enum err_code engram_build_open(struct engram_builder **out, const char *path,
                                            const struct engram_build_opts *o, struct err *e);
 /* Tokens of a document; the next call goes on with it until engram_build_end(). No context crosses its borders. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* eval.h - how good a model is and what a token costs, with how sure that is.
+/* eval.h - the quality of a model and the cost of a token, with confidence intervals.
  * room: eval (base gguf arch model run)
  *
- * Perplexity and divergence over texts cut into windows, answers to tasks and their grading, bytes
- * that a step moves, and the statistics that say what a difference is worth. Nothing here prints;
+ * Perplexity and divergence over texts cut into windows, answers to tasks and their grading, bytes that a step moves, and
+ * statistics for differences. Nothing here prints;
  * nothing depends on the time. Logarithms are natural.
  */
 #ifndef EVAL_EVAL_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.h - the table of which GPU kernel multiplies what.                        room: gemm (base quant)
  *
- * One row a kernel, walked in order: the first that takes a product runs it (kernels/gemm/pick.cu, kernels/moe/moe_r17.cu).
- * A row that `refuses` looks at how the matrices of a launch fit the card; then the next ones are asked. What a step
+ * One row per kernel, tried in order: the first that takes a product runs it (kernels/gemm/pick.cu,
+ * kernels/moe/moe_r17.cu). A kernel with `refuses` also checks whether the matrices of a launch fit the card; if not, the
+ * next ones are tried. What a step
  * fuses with a product (norms, activation functions, additions) is not here: kernels/device/launch.cu.
  */
 #ifndef GEMM_GEMM_H

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cost.h - what a step costs by its rows, on a machine that may be busy with other things.  room: gen
  *
- * Nobody can wait until a busy machine is idle, and its speed changes from second to second. So steps are compared
- * with steps beside them. The speed of the moment is a short average over all steps, each divided by the cost of its
+ * The speed of a busy machine changes from second to second. So steps are compared with other steps of the same moment. The
+ * speed of the moment is a short average over all steps, each divided by the cost of its
  * rows as far as it is known. The cost of a number of rows is a ratio of two sums: the time that such steps took, and
- * the speed when they were made. Numbers of rows that were seldom seen lean on a line through all.
+ * the speed when they were made. For numbers of rows with few samples, the cost is drawn towards a line through all.
  * An uncertain cost is raised by half the error of its mean.
- * A mean is what counts: the quickest step misleads, as one row often comes through between two interruptions and
- * many hardly ever do.
+ * Means are used, not minima: a step with one row often runs between two interruptions, a step with many rows hardly ever
+ * does.
  */
 #ifndef GEN_COST_H
 #define GEN_COST_H

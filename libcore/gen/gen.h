@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gen.h - requests in, events out: many answers of one model, written side by side.
+/* gen.h - requests in, events out: many answers of one model, generated in parallel.
  * room: gen (base text sample run)
  *
  * A gen owns the sequences of a run. Each gen_step() is one step of the model for everything in progress: the
- * next token of each answer (and guesses after it), then prompt rows of those that still read. The tokens of a
- * request depend on nothing but the request: not on the others, the drafter, the size of the chunks or the
- * order of arrival.
+ * next token of each answer (and guesses after it), then prompt rows of those that still read. The tokens of a request
+ * depend only on the request, not on other requests, the drafter, the chunk size or the order of arrival.
  *
  *   gen_open; gen_submit ...; while (gen_busy(g)) { gen_step(g, &e); while (gen_next(g, &ev)) use ev; }
  *
@@ -132,8 +131,9 @@ int64_t gen_waiting(const struct gen *g); /* requests without a sequence */
 int64_t gen_reading(const struct gen *g); /* requests that have no answer yet: they wait, or read their prompts */
 /* A sequence that no request uses, the least recently used one: a program may load a session into it. -1: none. */
 int  gen_idle(const struct gen *g);
-/* One step. An error is the run's: every request has ended with GEN_FAILED, and g can only be closed. One that the run gave
- * up (run_opts.stop) is none: nothing has happened, and what is not cancelled goes on with the next step. */
+/* One step. An error means that the run failed: every request has ended with GEN_FAILED, and g can only be closed. A step
+ * that the run aborted (run_opts.stop) is not an error: nothing has happened, and requests that are not cancelled continue
+ * with the next step. */
 MUST_CHECK enum err_code gen_step(struct gen *g, struct err *e);
 /* In the order they happened; false: none left. What an event points to is valid until the next gen_step(), and
  * logits until the next gen_next(). */

@@ -2,8 +2,8 @@
 /* hooks.h - what plugs into the generation engine.                          room: gen (base sample)
  *
  * Four kinds of helpers: a drafter guesses tokens, a constraint says which tokens may come, a memory adds
- * probabilities, a governor watches the reasoning. All of them are asked and never ask: none holds a sequence
- * or steps the model, so only gen decides what a token is. Each is a table of functions and an object; a
+ * probabilities, a governor watches the reasoning. They only answer calls: none holds a sequence or steps the model, so
+ * only gen chooses tokens. Each is a table of functions and an object; a
  * NULL table does nothing. Called from gen_step(), on its thread.
  */
 #ifndef GEN_HOOKS_H
@@ -31,8 +31,8 @@ struct gen_guess {
 struct gen_drafter {
     /* The sequence holds these tokens, evaluated, and nothing else. May be NULL. */
     void (*begin)(void *d, int seq, const int32_t *token, int64_t n);
-    /* Fills all rows at once. Called before every step, also when n is 0: what the last step left of hidden rows is
-     * gone after it. cost: what steps cost by their rows (gen/cost.h). */
+    /* Fills all rows at once. Called before every step, also with n 0, since the last step's hidden rows are lost after it.
+     * cost: what steps cost by their rows (gen/cost.h). */
     enum err_code (*guess)(void *d, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e);
     /* n tokens were evaluated and are certain now: token[0 .. n); n_kept of them had been guessed. The run's last
      * step still has its hidden rows. May be NULL. */

@@ -38,7 +38,7 @@ void grad_hidden(const struct grad *g, float *rows, int64_t n);
 /* weight times -log p of the target in a row of n logits, which become its gradient, weight * (p - [target]). */
 double grad_cross_entropy(float *logits, int32_t n, int32_t target, float weight);
 
-/* What a model says after a token: its likeliest tokens, one by one, and for the others only that they have the rest. */
+/* A model's prediction after a token: its most likely tokens one by one, and the sum of all others. */
 enum { GRAD_SOFT = 24 };
 struct grad_soft {
     int32_t id[GRAD_SOFT]; /* -1: the vocabulary is smaller */

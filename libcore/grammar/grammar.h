@@ -7,8 +7,8 @@
  * grammar_begin().
  *
  * The form inside is a set of deterministic automata over bytes, one for a rule, that call each
- * other, and a stack of calls. Why this one: nearly all of a schema and all of an expression is
- * regular. Rules that are not recursive are copied into their callers, so a token costs one table
+ * other, and a stack of calls. The reason: nearly all of a schema and all of an expression is regular. Rules that are not
+ * recursive are copied into their callers, so a token costs one table
  * look-up a byte and no stack; calls are for recursion only. Where two ways stay
  * open a place holds both, each with its stack (at most 128; more are dropped, the newest first).
  * Left recursion is refused.
@@ -19,11 +19,11 @@
  * tokens that are valid with any stack; the walk with the stack begins only at the nodes of the trie
  * where the rule may end.
  *
- * A place without a way on cannot be reached: states from which the text cannot end are removed,
- * and a call is not entered when the stack (1,024) would be too small to come back. The bytes of a
+ * A place always has a way on: states from which the text cannot end are removed, and a call is not entered if the stack
+ * (1,024) would be too small to return. The bytes of a
  * text are valid UTF-8, since rules are made of characters. Bytes that no token has alone are left
- * out of the grammar. Limits are counts (rules, states, steps), so a grammar is refused alike
- * everywhere: ERR_LIMIT.
+ * out of the grammar. Limits are counts (rules, states, steps), so a grammar is refused on every machine or on none:
+ * ERR_LIMIT.
  */
 #ifndef GRAMMAR_GRAMMAR_H
 #define GRAMMAR_GRAMMAR_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* adapter.h - adapters (adapt/adapt.h) on a model's device, for the forward pass.      room: model
  *
- * Any number may be open at a time, several of one model side by side. Which rows of a step take which of them:
- * run_set_adapters() in run/run.h. Activations that enter an adapter are float32 on every device, whatever its file's
+ * Any number may be open at a time, also several of one model. run_set_adapters() in run/run.h says which rows of a step
+ * use which of them. Activations that enter an adapter are float32 on every device, whatever its file's
  * type; products with the weights are rounded as they are without.
  */
 #ifndef MODEL_ADAPTER_H
@@ -20,8 +20,8 @@ struct model_adapter;
 MUST_CHECK enum err_code model_adapter_open(struct model_adapter **out, const struct model *m, const struct adapter *a,
                                             struct err *e);
 void model_adapter_close(struct model_adapter *b); /* NULL is allowed. Before the model; no sequence has it. */
-/* The adapter's floats have changed, and are copied again; not during a step. What a sequence holds was made with what
- * they were: a run refuses to go on with it until it is cleared. */
+/* The adapter's floats have changed: copies them again; not during a step. Sequences made with the old floats must be
+ * cleared: a run refuses to continue them. */
 void model_adapter_update(struct model_adapter *b);
 const struct adapter *model_adapter_from(const struct model_adapter *b);
 /* adapter_fingerprint() of what it was opened with, or last updated. */

@@ -4,14 +4,14 @@
  *
  * There are two kinds. MTP is the multi-token-prediction block of the model's own file: it takes
  * the hidden row of a token and the token after it, and guesses one token at a time, each from its
- * own last output. (DeepSeek-V3, 2024) DFlash is a file of its own: from the hidden rows of several
- * layers it guesses a block of tokens in one pass, in which every token of the block sees all
- * others (block diffusion: arXiv 2602.06036). Both use the model's embedding and its output matrix,
+ * own last output. (DeepSeek-V3, 2024) DFlash is a separate file: from the hidden rows of several layers it guesses a block
+ * of tokens in one pass, in which every token of the block sees all others (block diffusion: arXiv 2602.06036). Both use
+ * the model's embedding and its output matrix,
  * and read rows of `tap` layers that a step leaves on the device.
  *
- * A drafter has n_seq slots. The context of a slot are the rows that it was given, in order; its
- * keys and values stay in the drafter's memory, and guesses leave nothing behind. Rows may be saved
- * when they cannot be used yet. One thread, that of the model's steps. Nothing is allocated after
+ * A drafter has n_seq slots. The context of a slot is the rows that it was given, in order; their keys and values stay in
+ * the drafter's memory, those of guesses do not. Rows that cannot be used yet may be saved. One thread, that of the model's
+ * steps. Nothing is allocated after
  * model_drafter_reserve().
  */
 #ifndef MODEL_DRAFTER_H
@@ -80,7 +80,7 @@ struct model_drafter_ask {
 };
 /* First the rows join the contexts: those of a slot follow one another. Then the guesses, for every
  * slot once, in the order of slots. MTP guesses only for a slot whose newest row is among these
- * rows: others have guess[0] = -1. The caller sees to it that contexts and guesses fit. */
+ * rows: others have guess[0] = -1. The caller ensures that contexts and guesses fit. */
 MUST_CHECK enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps *t,
                                            const struct model_drafter_row *row, int n_row,
                                            const struct model_drafter_ask *ask, int n_ask,

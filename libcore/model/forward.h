@@ -50,10 +50,10 @@ struct model_step {
 /* ERR_CANCEL: st->stop() was true; the recurrent blocks of the step's sequences are then undefined. */
 MUST_CHECK enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st,
                                        struct err *e);
-/* Forgets the newest n rows of a sequence: n <= state_undoable(). Where its recurrent layers have taken them in, the
- * base is copied and the rows kept since are computed again from their inputs, which gives the bytes they had. */
+/* Removes the newest n rows of a sequence: n <= state_undoable(). If its recurrent layers have already applied them, the
+ * base is copied and the remaining rows are computed again from their inputs, which gives the same bytes. */
 MUST_CHECK enum err_code model_undo(const struct model *m, struct state *s, int slot, int64_t n, struct err *e);
-/* Recurrent layers take in the rows that they only logged: before state_rec_read(). */
+/* Recurrent layers apply the rows that they only logged: before state_rec_read(). */
 MUST_CHECK enum err_code model_commit(const struct model *m, struct state *s, int slot, struct err *e);
 /* Reserves scratch for steps of up to `rows` rows, `logits` of them with logits, with adapters of up to adapt_rank ranks
  * in all for a row (0: none), and for undo. */

@@ -48,10 +48,10 @@ struct model_info {
     const char *simd;          /* kernels in use: "avx512", "avx2", "scalar" */
 };
 const struct model_info *model_info(const struct model *m);
-/* Bytes of the weights: in the device's memory, as it lays them out, and what stays in the host's. */
+/* Bytes of the weights: in the device's memory, in its own layout, and in the host's memory. */
 struct model_weights {
     int64_t device[MODEL_N_CLASSES], host[MODEL_N_CLASSES];
-    int64_t copied; /* of both, what is in memory of the CPU's own (copy_weights), not where the file is mapped */
+    int64_t copied; /* of both, the bytes copied to RAM (copy_weights), not in the mapped file */
     int64_t laid;   /* of that, with rows laid out */
 };
 const struct model_weights *model_weights(const struct model *m);
@@ -76,7 +76,7 @@ struct model_timing {
 void model_time(struct model *m, bool on);
 int  model_timings(const struct model *m, struct model_timing *out, int max); /* entries written */
 uint64_t model_launches(const struct model *m); /* kernels launched in that time; 0 on the CPU */
-/* Steps that the device recorded to launch them as a whole when the like comes again; 0 on the CPU. */
+/* Steps that the device recorded as graphs, to replay them; 0 on the CPU. */
 uint64_t model_graphs(const struct model *m);
 
 /* How fast the device of o reads memory: bytes per second of `reps` measurements with a buffer of `bytes` bytes,
@@ -93,8 +93,8 @@ MUST_CHECK enum err_code model_read_speed(struct model_reads *r, const struct mo
  * why. */
 MUST_CHECK enum err_code model_gpu(int i, char *buf, size_t buf_bytes, struct err *e);
 
-/* How long a GPU's device takes for a product of random weights: of `rows` rows of k elements with n rows of weights, on row
- * kernel - 1 of gemm_kernels[] (gemm/gemm.h) where that takes it. Opens the device for as long as that takes. */
+/* Times a GPU product with random weights: `rows` rows of k elements with n rows of weights, by row kernel - 1 of
+ * gemm_kernels[] (gemm/gemm.h) if that kernel takes it. Opens the device for that time. */
 struct model_product {
     int     type;         /* of the weights, a row of quant_types[] */
     int64_t k, n, rows;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* placement.h - which weights are on the GPU and which on the CPU; experts by use where not all fit.   room: model
  *
- * Everything else must be there. An expert that stays on the host costs its uses, but while a layer's device computes
- * the experts it has, the host computes some for nothing; the more of a layer's uses are on the host, the more of a use
- * is waited for. So every layer leaves some, and none leaves many. Experts leave the device in one order, the cheapest
+ * Everything else must be on the GPU. An expert on the host costs time for each use, but while the GPU computes a layer's
+ * other experts, the host computes some for free. The more of a layer's uses are on the host, the longer the GPU waits. So
+ * every layer leaves some experts on the host, and none leaves many. Experts leave the device in one order, the cheapest
  * for their bytes first, until what is left fits: an expert placed with little memory is placed with more, too. In numbers: with
  * the experts of a layer from the least used to the most, one of u uses for each token costs u (MODEL_FREE + the uses
- * of those before it), divided by its bytes. Among equals the last layer goes first, and the highest number in it.
- * Without measured uses all are alike, so they leave in turns, one of each layer. */
+ * of those before it), divided by its bytes. Among equals the last layer goes first, and in it the highest number. Without
+ * measured uses all are equal, so each layer gives one expert in turn. */
 #ifndef MODEL_PLACEMENT_H
 #define MODEL_PLACEMENT_H
 #include "base/base.h"
 
-/* In uses of an expert. What a layer's first use on the host costs, beside what each use before another adds to that
- * one's price: little, as long as it is done before the device's own. */
+/* In uses of an expert. The cost of a layer's first use on the host, compared with the cost that each earlier use adds:
+ * small, because it is done before the device's own experts. */
 #define MODEL_FREE 0.25
 
 /* How a model is opened. run/placement.h makes one that fits a device. */
@@ -23,14 +23,14 @@ struct model_placement {
     const struct model_experts *experts;
     int64_t weight_bytes; /* of memory on the device, from a dry run; 0: not known */
     int     step_rows;    /* rows in one step on a GPU, for runs that do not say; 0: run.h's */
-    /* Copies the weights that the CPU multiplies from the file's mapping to RAM when the model is opened, which it may
-     * read faster. That memory must be free (ERR_NOMEM), and other processes do not share it. A matrix of which only
-     * rows are read stays in the mapping. */
+    /* Copies the weights that the CPU computes with from the mapped file to RAM when the model is opened; they may be
+     * faster to read there. The memory must be free (ERR_NOMEM), and other processes do not share it. A matrix of which
+     * only rows are read stays in the mapping. */
     bool    copy_weights;
     bool    as_stored;    /* the copy too; else its rows are laid out where that is faster */
     bool    dry_run, absent; /* dev_opts: to learn what the model takes, not to run */
-    /* What model_uses() counts for each row. 0: nothing; 1: the k experts that it uses; n: the k first in the router's
-     * order, and again the 2k first, up to the n k first, so that few rows show, too, which experts are used least. */
+    /* What model_uses() counts for each row. 0: nothing; 1: its top k experts; n: the top k, the top 2k and so on up to the
+     * top n k, so that a small sample also separates rarely used experts. */
     int     count_sets;
 };
 

@@ -128,7 +128,7 @@ const void *dev_weights_rows(struct dev *d, const void *host, size_t n);
 const void *dev_weights_some(struct dev *d, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
 /* Copies the weights to memory that the device owns. On the CPU: huge pages if all pieces are kept, else normal pages,
  * committed on first write. The caller must check that memory suffices (base/memory.h). A dry run only counts. *laid
- * comes true where rows may be laid out and the processor multiplies faster then; set laid in their struct tensor. */
+ * becomes true if rows may be laid out and products are then faster; set laid in their struct tensor. */
 struct dev_pieces {
     const void *host;
     size_t      bytes; /* of one */
@@ -182,13 +182,13 @@ void         *dev_scratch_bytes(struct dev *d, size_t n);           /* 64-byte a
 size_t dev_mark(const struct dev *d);
 void   dev_release(struct dev *d, size_t mark);
 
-/* What is asked for from now on may be given up where the device computes at once (the CPU): any of its threads asks stop()
- * on the way, and once that was true, what it computes is without meaning and soon done, until the next step begins. NULL:
- * never, as at first. */
+/* From now on operations can be aborted on devices that compute at once (the CPU): its threads call stop() now and then;
+ * once it has returned true, results are undefined and operations end soon, until the next step begins. NULL: never (the
+ * default). */
 void dev_may_stop(struct dev *d, bool (*stop)(void));
 bool dev_stopped(struct dev *d); /* asks, too */
 
-/* On: work is near, and threads of the device that sleep are woken; they wait for it awake until it is off. */
+/* On: work will come soon; sleeping threads of the device are woken and spin until this is turned off. */
 void dev_awake(struct dev *d, bool on);
 
 /* Time by operation while it is on, from 0 when it is turned on: the host's clock around each call or, on a device
@@ -202,7 +202,7 @@ void dev_time(struct dev *d, bool on);
 int  dev_timings(const struct dev *d, struct dev_timing *out, int max);
 /* Kernels launched in that time; 0 on a device without launches. */
 uint64_t dev_launches(const struct dev *d);
-/* Steps that were recorded to be launched as a whole when the like comes again, since it was opened. */
+/* Steps that were recorded as graphs since the device was opened. */
 uint64_t dev_graphs(const struct dev *d);
 /* Bits of the rows of gemm_kernels[] that were launched since it was opened; 0 on the CPU. */
 uint64_t dev_kernels(const struct dev *d);

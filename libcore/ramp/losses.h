@@ -2,8 +2,8 @@
 /* losses.h - what types cost the tensors of a model, as lines of a file, and mixes that lose least.   room: ramp
  *
  * A file of losses (chimere-quantize(1)) is lines of JSON: the first says of which model and how it was measured, each of
- * the others what one tensor loses in some types, or what the model loses when all tensors have one type. It grows while
- * somebody measures, so that what is missing is what is left to do; an unfinished last line does not count.
+ * the others what one tensor loses in some types, or what the model loses when all tensors have one type. It grows during a
+ * measurement, and missing lines are what remains to be measured; an unfinished last line is ignored.
  */
 #ifndef RAMP_LOSSES_H
 #define RAMP_LOSSES_H
@@ -45,9 +45,9 @@ char *ramp_losses_tensor_line(struct str name, const double kl[QUANT_N]);
 /* kl NAN: memory has no room for it */
 char *ramp_losses_whole_line(int type, double kl, double se);
 
-/* What a mix will lose whose tensors' losses sum up to `sum`. Losses of single tensors do not add up exactly: where all
- * tensors were measured in one type, too, the ratio of that to their sum says how far, and between two such types
- * the ratio's logarithm is interpolated over the sum's. *se: of the measured ratios, and half their step. */
+/* The predicted loss of a mix whose tensors' losses add up to `sum`. Losses of single tensors do not add up exactly: if all
+ * tensors were also measured in one type, the ratio of that loss to their sum is known, and between two such types the
+ * ratio's logarithm is interpolated over the sum's. *se: of the measured ratios, and half their step. */
 double ramp_predict(const struct ramp_losses *l, double sum, double *se);
 
 /* ---- mixes ---- */
@@ -78,7 +78,7 @@ struct ramp_mix {
     size_t n;
     double sum, bound; /* of losses; what no mix is below, 0: not known */
 };
-/* ERR_LIMIT: a budget cannot be kept, with the least that it would have to be. */
+/* ERR_LIMIT: a budget cannot be kept; the message has the smallest possible one. */
 MUST_CHECK enum err_code ramp_mix_open(struct ramp_mix *out, const struct ramp_mix_ask *a, struct err *e);
 void ramp_mix_close(struct ramp_mix *m);
 /* "unbiased", the file type of the rules, and a rule for each tensor that is not kept, with its loss and bytes as a

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ramp.h - mixes of types for a model, and models written in them.          room: ramp (base, quant, gguf, adapt)
  *
- * A recipe is a list of rules, chimere-recipe(5): which tensors get which type. A plan is what a
- * recipe makes of one model. ramp_quantize() writes the model by a plan. One thread calls; only
+ * A recipe is a list of rules, chimere-recipe(5): which tensors get which type. A plan is a recipe applied to one model.
+ * ramp_quantize() writes the model by a plan. One thread calls; only
  * ramp_quantize() and ramp_check() share work among others, and their results do not depend on how many.
  */
 #ifndef RAMP_RAMP_H
@@ -65,9 +65,9 @@ struct ramp_coder {
     struct pool *pool;
     unsigned     simd;
     int          effort;   /* enum quant_effort */
-    /* The least squared error makes a block shorter than it was, by the part that is lost: products are too small by that
-     * part, in all layers alike, which costs a model more than the error itself. With this each block's scales are raised
-     * until its product with the weights it stands for is what it was; the error grows by the same part. For types whose
+    /* The block with the least squared error is a little shorter than the original weights, so products are too small, in
+     * all layers alike, which harms a model more than the error itself. With this each block's scales are raised until its
+     * dot product with the original weights equals their squared length; the error grows by the same part. For types whose
      * blocks have scales in f16, all but iq1_m, tq1_0, tq2_0, mxfp4, nvfp4. */
     bool         unbiased;
 };
@@ -102,9 +102,9 @@ MUST_CHECK enum err_code ramp_check(const struct gguf *g, const struct progress 
 
 /* ---- what types cost ---- */
 
-/* A tensor that stays as it is whatever a recipe says. */
+/* A tensor that is never quantised, whatever the recipe says. */
 bool ramp_is_kept(const struct gguf_tensor *t);
-/* The type, or what takes its place where rows of ne0 elements are no whole blocks of it. */
+/* The type, or its substitute if rows of ne0 elements are not whole blocks of it. */
 int ramp_fitting(int type, int64_t ne0);
 /* ERR_UNSUPPORTED: the tensor is not f32, f16 or bf16 and would be rounded twice, unless `again`. */
 MUST_CHECK enum err_code ramp_once(const struct gguf_tensor *t, int type, bool again, struct err *e);

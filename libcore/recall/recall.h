@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recall.h - texts that are found again: by their words, by a model's hidden rows, by both.
+/* recall.h - search for texts: by their words, by a model's hidden rows, by both.
  * room: recall (base text)
  *
  * An index (chimere-index(5)) is one file: the texts, a vector for each, and which words each has. An open index never
@@ -47,8 +47,9 @@ struct recall_hit {
     float   share; /* by words: how much of what the query asks for the text has, 0 .. 1 */
 };
 /* Each fills hits[0 .. *n), best first, equal ones in the order of the file; at most k <= RECALL_HITS_MAX. */
-/* Texts with words of the query, by BM25 (k1 1.2, b 0.75). A word weighs by the square of its idf, and by the square of
- * how many tokens t makes of it: rare words are spelled in pieces, and what asks ("what is the meaning of") is not. */
+/* Texts with words of the query, by BM25 (k1 1.2, b 0.75). The weight of a word is the square of its idf times the square
+ * of the number of tokens that t makes of it: rare words consist of several tokens, question words ("what is the meaning
+ * of") do not. */
 MUST_CHECK enum err_code recall_words(const struct recall *r, const struct text *t, struct str query, int k,
                                       struct recall_hit *hits, int *n, struct err *e);
 /* Texts whose vectors point where v does: v is [dims] as given to recall_build_add(). all: every vector is compared,

@@ -90,9 +90,8 @@ void sample_close(struct sampler *s);
 /* A token that the sequence now contains (prompt or chosen): penalties and DRY look at these. The
  * only call that allocates, and only while penalties or DRY are on. */
 MUST_CHECK enum err_code sample_accept(struct sampler *s, int32_t token, struct err *e);
-/* Forgets the newest n accepted tokens, n <= those accepted: the sampler is as it was before them.
- * To learn what a row will want if the guesses before it are right: accept them, sample_wants(), go
- * back. */
+/* Takes the newest n accepted tokens back, n <= those accepted. To find out what a row needs if the guesses before it are
+ * right: accept them, call sample_wants(), go back. */
 void sample_back(struct sampler *s, uint64_t n);
 /* For a fork: `to` has then accepted what `from` has; its options stay. ERR_ARG: vocabularies of
  * different sizes; penalties or DRY in `to`, none in `from`, which has not kept its tokens.
@@ -120,8 +119,8 @@ MUST_CHECK enum err_code sample_next_row(struct sampler *s, const float *logits,
                                          const uint32_t *mask, const struct sample_mix *mix,
                                          const int32_t *shun, int32_t n_shun,
                                          struct sample_pick *pick, struct err *e);
-/* What a digest says of a row besides its tokens, to the bit, for one who has the row: max, total, weighted,
- * raw_max, raw_total; the rest of *d is 0. Where no logit is finite the sums are 0. */
+/* The sums of a digest, to the bit, computed from a whole row: max, total, weighted, raw_max, raw_total; the rest of *d is
+ * 0. Where no logit is finite the sums are 0. */
 void sample_sums(struct sampler *s, const float *logits, const uint32_t *mask,
                  struct logits_digest *d);
 #endif

@@ -3,8 +3,8 @@
  * room: serve (base text run gen reason grammar chat engram)
  *
  * Bodies go in as JSON values and come out as JSON values, so the same code stands behind lines on stdin, a batch
- * file and a socket. It reads no file and writes none. The engine answers (gen/gen.h): serve says what is asked of
- * it, and puts together what comes back. One thread.
+ * file and a socket. It reads no file and writes none. The engine answers (gen/gen.h): serve translates requests for it and
+ * assembles the replies. One thread.
  *
  *   serve_open; serve_ask ...; while (serve_busy(s)) { serve_step(s, &e); while (serve_next(s, &r)) use r; }
  */
@@ -36,7 +36,7 @@ struct serve_keeper {
     void (*idle)(void *of); /* nothing is to be done */
 };
 
-/* What stands beside the model. A request keeps what there was when it was started, until it is over. */
+/* Adapters, tables and indexes beside the model. A request keeps those of its start until it ends. */
 struct serve_beside {
     const struct run_adapter *adapters; /* [n_adapters] that requests may name by their place, and the scales of those
                                          * that name none */
@@ -119,8 +119,8 @@ struct serve_reply {
     int             status; /* as of HTTP */
     bool            last;   /* the request is done */
 };
-/* Asks. Everything comes as replies, also what is wrong with the body, of which serve takes a reference and which may change:
- * the caller has no more use for it. client: requests of one
+/* Submits a request. Everything comes as replies, including errors in the body. serve takes a reference to the body and may
+ * change it: the caller must not use it any more. client: requests of one
  * client take turns with those of others; "" is one, too. *id is for serve_cancel(). ERR_NOMEM only. */
 MUST_CHECK enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body, struct str client,
                                    void *user, int64_t *id, struct err *e);

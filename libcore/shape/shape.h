@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shape.h - models of true shape with random weights.                   room: shape (base quant
+/* shape.h - models of published shapes with random weights.                   room: shape (base quant
  * gguf)
  *
- * What a model of a known shape weighs, and how fast it is, needs no trained weights. A shape lists
+ * To measure the size and speed of a model of a known shape, no trained weights are needed. A shape lists
  * its tensors; writing it fills them with random numbers of sane scale (normal, variance 1 /
  * inputs), encoded by the types of a mix, so that activations stay finite and routing spreads over
  * the experts. Rows are drawn from a small stock for each type and width: the values repeat, the

@@ -51,8 +51,8 @@ enum {
  * that it encodes), SentencePiece as a byte. */
 MUST_CHECK enum err_code text_encode(const struct text *t, struct str s, unsigned flags,
                                      struct text_tokens *out, struct err *e);
-/* The last long texts, at most 64 MiB of them: one that begins like another is encoded from there on, as the prompt of a
- * conversation's next turn is. The tokens are the same. Of one tokenizer and one thread. */
+/* The last long texts, at most 64 MiB of them: a text that begins like one of them is only encoded from the difference on,
+ * such as the prompt of a conversation's next turn. The tokens are the same. Of one tokenizer and one thread. */
 struct text_memo;
 MUST_CHECK enum err_code text_memo_open(struct text_memo **out, struct err *e);
 void text_memo_close(struct text_memo *m); /* NULL is allowed */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gate.h - is what was trained better than what serves?                    room: train */
+/* gate.h - is the trained file better than the one in use?                    room: train */
 #ifndef TRAIN_GATE_H
 #define TRAIN_GATE_H
 #include "base/base.h"

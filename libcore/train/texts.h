@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* texts.h - texts of a model with what its layers gave for each token, in memory of a fixed size.      room: train
+/* texts.h - texts of a model with the hidden states of each token, in memory of a fixed size.      room: train
  *
- * A text is a prompt and what the model wrote after it. Where there is no more room the oldest texts go. */
+ * A text is a prompt and what the model wrote after it. If there is no more room, the oldest texts are removed. */
 #ifndef TRAIN_TEXTS_H
 #define TRAIN_TEXTS_H
 #include "base/base.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* writer.h - the model writes: texts to train on, with what its layers gave for each token.      room: train
+/* writer.h - the model writes texts to train on, with the hidden states of each token.      room: train
  *
  * Features are those of the model that serves, as it is stored and computed: rows of the residual
  * stream that its own run leaves (run/taps.h). A writer owns the engine of a run while it is open;

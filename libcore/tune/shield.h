@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shield.h - an adapter learns beside what old texts use.                                  room: tune
+/* shield.h - an adapter learns in directions that old texts do not use.                                  room: tune
  *
  * The rows of a look at the inputs x of a matrix. Of old texts C is the mean of x x', scaled to a mean of 1 on its diagonal,
  * and
  *     P = c (C + rho I)^-1,   c so that the mean of P's diagonal is 1.
- * Gradients and steps of a are multiplied by P: directions in which old texts have much are nearly left out, and what the
- * adapter adds to their outputs stays small (orthogonal weights modification, Zeng et al. 2019; for facts in language
- * models, with a sharp cut, AlphaEdit, Fang et al. 2024). Each expert has its own P; where no old text came by, it is I.
+ * Gradients and steps of a are multiplied by P: directions that are common in old texts are nearly removed, so the adapter
+ * changes their outputs little (orthogonal weights modification, Zeng et al. 2019; for facts in language
+ * models, with a sharp cut, AlphaEdit, Fang et al. 2024). Each expert has its own P; it is I if no old text used the
+ * expert.
  *
  *   tune_shield_open; tune_shield_see ...; tune_shield_raise; tune_shield_apply ...; tune_shield_close */
 #ifndef TUNE_SHIELD_H
