@@ -69,10 +69,13 @@ struct io_lock;
 MUST_CHECK enum err_code io_lock(struct io_lock **out, const char *path, struct err *e);
 void io_unlock(struct io_lock *l); /* NULL is allowed */
 
+/* fresh gets the mode of path, where that is there: who may not read the one does not read the other. */
+void io_same_mode(const char *fresh, const char *path);
+
 /* A file and what it was before: FILE is what serves, FILE.1 what served before it, FILE.2 before that. Whatever happens
  * meanwhile, FILE is there and whole. A link stays a link, and the versions lie beside what it leads to.
  * publish: `fresh`, a finished file on the same file system, becomes `path`; what was there becomes path.1, and so on; the
- * `keep` newest of them stay. */
+ * `keep` newest of them stay. The mode stays, too. */
 MUST_CHECK enum err_code io_publish(const char *path, const char *fresh, int keep, struct err *e);
 /* path.1 becomes path, path.2 path.1 and so on, and what was path the last of them: nothing is lost, and as many calls
  * as there are versions end where they began. ERR_IO: there is no path.1. */

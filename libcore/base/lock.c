@@ -35,6 +35,10 @@ enum err_code io_lock(struct io_lock **out, const char *path, struct err *e)
     struct io_lock *l = calloc(1, sizeof *l);
     struct stat held, named;
 
+    if (lstat(path, &named) == 0 && S_ISLNK(named.st_mode) && stat(path, &held) != 0) { /* it would be replaced */
+        free(l);
+        return err_errno(e, ERR_IO, errno, "%s: is a link that leads nowhere", path);
+    }
     if (l == NULL || (l->name = name_of(path)) == NULL) {
         free(l);
         return err_set(e, ERR_NOMEM, "out of memory");

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
 
@@ -74,8 +75,17 @@ static char *file_of(const char *path)
     return file != NULL ? file : strdup(path);
 }
 
+void io_same_mode(const char *fresh, const char *path)
+{
+    struct stat st;
+
+    if (stat(path, &st) == 0)
+        (void)chmod(fresh, st.st_mode & 0777);
+}
+
 static enum err_code publish(const char *path, const char *fresh, int keep, struct err *e)
 {
+    io_same_mode(fresh, path);
     if (keep > 0 && is_there(path, 0)) {
         int last = 1;
 
